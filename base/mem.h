@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef DR_BASE_MEM_H
+#define DR_BASE_MEM_H
+
+#include "base/defs.h"
+
+/* The only place that allocates, so that a torture run can fail the k-th allocation. */
+void *dr_calloc(size_t n, size_t size);
+void *dr_realloc(void *p, size_t size);
+char *dr_strdup(const char *s);
+void dr_free(void *p);
+/* Page-aligned and zeroed (mmap), for data buffers; size is rounded up to whole pages. NULL: ENOMEM. */
+void *dr_pages_alloc(size_t size);
+void dr_pages_free(void *p, size_t size);
+
+#endif
