@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef DR_TRANSPORT_PATH_H
+#define DR_TRANSPORT_PATH_H
+
+#include "base/defs.h"
+#include "base/err.h"
+#include "base/poller.h"
+
+#include <stdbool.h>
+#include <sys/socket.h>
+
+/*
+ * The path contract. A RAIL is a pair of NICs, one at each end; a struct dr_rail is one worker's end
+ * of it (listener, heartbeat datagrams). A PATH is one channel's connection over a rail: data one
+ * way, control frames both ways.
+ *
+ * Every kind obeys, and tests/conformance checks:
+ *  - Nothing blocks. Everything moves in progress(), whose work is bounded; events are reported only
+ *    from inside progress(), to the sink passed to it, on the caller's thread. The sink may call
+ *    any op of any path except progress, stop and fini of the path that is reporting.
+ *  - A rail and its paths belong to one thread at a time.
+ *  - After FAILED a path reports nothing but FENCED (when asked to fence). FAILED comes once.
+ *  - One convention for errors: 0 or -errno; -EAGAIN is back-pressure, nothing was taken.
+ *    An error found while posting is not returned but reported as FAILED by the next progress.
+ *  - Lifetime: create -> connect -> (READY) -> fence -> (FENCED) -> close -> stop -> fini. close is
+ *    allowed in every state, twice too; stop waits until nothing can touch a buffer; fini frees.
+ */
+
+enum {
+	DR_PATHS = 2,	     /* paths of a channel: 0 primary, 1 shadow */
+	DR_PARTS_MAX = 8,    /* parts of a message */
+	DR_CTRL_MAX = 64,    /* bytes of a control frame */
+	DR_HANDLE_MAX = 128, /* bytes of a rail's or a path's handle */
+	DR_DGRAM_MAX = 256,  /* bytes of a heartbeat datagram */
+	DR_TOKEN_LEN = 16,   /* bytes of the secret that admits a connection */
+};
+
+/* What is broken, largest thing first decided by who detects it; failover looks at this alone. */
+enum dr_scope {
+	DR_SCOPE_OP,	/* one operation; the path works on */
+	DR_SCOPE_PATH,	/* this connection; the rail may work */
+	DR_SCOPE_RAIL,	/* everything over this pair of NICs */
+	DR_SCOPE_PEER,	/* the peer process */
+	DR_SCOPE_LOCAL, /* this end: out of memory, misuse */
+};
+const char *dr_scope_name(enum dr_scope s);
+
+struct dr_rail;
+struct dr_path;
+struct dr_mr; /* memory registered on one rail */
+
+enum dr_event_kind {
+	DR_EV_READY,	 /* path: both ends may post */
+	DR_EV_CREDIT,	 /* path, sender: a new clear-to-send came; post_send may work now */
+	DR_EV_SENT,	 /* path, sender: this part's buffer is read no more. Says nothing of delivery */
+	DR_EV_ARRIVING,	 /* path, receiver: first data frame of this epoch began to arrive */
+	DR_EV_DELIVERED, /* path, receiver: the part is whole in the posted buffer */
+	DR_EV_CTRL,	 /* path: a control frame; bytes valid during the call */
+	DR_EV_FENCED,	 /* path: see fence() */
+	DR_EV_FAILED,	 /* path or rail: scope, err, text */
+	DR_EV_DGRAM,	 /* rail: a datagram from the peer; bytes valid during the call */
+	DR_EV_INCOMING,	 /* rail: the peer connects (channel, index, gen) and no path waits for it */
+};
+
+struct dr_event {
+	enum dr_event_kind kind;
+	struct dr_path *path; /* NULL for rail events */
+	struct dr_rail *rail;
+	uint32_t epoch;	   /* CREDIT, SENT, ARRIVING, DELIVERED */
+	uint64_t seq;	   /* CREDIT, SENT, ARRIVING, DELIVERED */
+	unsigned part;	   /* SENT, DELIVERED */
+	uint32_t len;	   /* DELIVERED: bytes of the part; CTRL, DGRAM: bytes at data */
+	const void *data;  /* CTRL, DGRAM */
+	uint32_t channel;  /* INCOMING */
+	unsigned index;	   /* INCOMING */
+	uint32_t gen;	   /* INCOMING */
+	enum dr_scope scope; /* FAILED */
+	int err;	     /* FAILED: -errno */
+	const char *text;    /* FAILED: for people, valid during the call */
+};
+
+struct dr_sink {
+	void (*event)(struct dr_sink *sink, const struct dr_event *ev);
+};
+
+/* Capability bits: how kinds differ. */
+enum {
+	DR_CAP_ORDERED = 1u << 0,     /* parts of a path are delivered in the order posted (stream) */
+	DR_CAP_REMOTE_WRITE = 1u << 1, /* data may land in a posted buffer without this end's doing */
+	DR_CAP_SOFT_FENCE = 1u << 2,  /* fence(soft) works: drained path stays usable */
+	DR_CAP_DGRAM = 1u << 3,	      /* the rail carries heartbeats */
+};
+
+struct dr_rail_params {
+	unsigned index;		       /* this rail's number in this session, same at both ends */
+	const char *ifname;	       /* device to bind to; NULL or "": by address only */
+	struct sockaddr_storage local; /* address on that device; port ignored */
+	uint16_t port_min, port_max;   /* data ports; 0,0: ephemeral */
+	int sockbuf;		       /* bytes for SO_SNDBUF and SO_RCVBUF; 0: the kernel's choice */
+	int dscp;		       /* 0..63 */
+	uint8_t token[DR_TOKEN_LEN];   /* admits data connections of this session */
+	struct dr_poller *poller;      /* may be NULL: then the owner calls progress by itself */
+	void (*ready)(void *arg, int64_t now_ns); /* called by the poller: call rail_progress */
+	void *arg;
+	void *kind_params; /* of the kind alone, e.g. the simulated world */
+};
+
+struct dr_path_params {
+	uint32_t channel; /* number of the channel in this session */
+	unsigned index;	  /* 0 primary, 1 shadow */
+	uint32_t gen;	  /* grows with every rebuild; both ends must agree */
+	bool sender;	  /* data leaves here */
+	bool connector;	  /* this end dials, the other admits */
+	void (*ready)(void *arg, int64_t now_ns); /* called by the poller: call progress */
+	void *arg;
+};
+
+/* One part of a posted receive or send: [off, off+len) of mr. tag travels with the credit. */
+struct dr_part {
+	struct dr_mr *mr;
+	uint64_t off;
+	uint32_t len;
+	uint32_t tag;
+};
+
+struct dr_path_stats {
+	uint64_t tx_bytes, rx_bytes; /* user's data, without frames; partial parts included */
+	uint64_t tx_wire, rx_wire;   /* bytes handed to or taken from the wire, frames included */
+	uint64_t syscalls;
+	int64_t rx_last_ns; /* when the last byte of any sort came; 0: never */
+	int64_t tx_last_ns; /* when the last byte of any sort left; 0: never */
+	/* What the peer's kernel or NIC (not its process) still does; 0 where unknown. */
+	uint64_t acked_bytes;	 /* grows while the peer's kernel acknowledges */
+	uint64_t unacked_bytes;	 /* handed over and not acknowledged by the peer's kernel */
+	int64_t peer_ack_age_ns; /* since the peer's kernel acknowledged anything; -1 unknown */
+	int64_t rtt_ns, rto_ns;
+	uint64_t retransmits;
+};
+
+struct dr_transport_ops {
+	size_t size; /* of this struct */
+	const char *name;
+	uint32_t caps;
+
+	/* Open this worker's end of a rail; it listens when this returns. Errors: -EADDRINUSE, -ENODEV,
+	 * -EADDRNOTAVAIL, -EPERM, -ENOMEM. The token is copied, ifname too. */
+	int (*listen)(const struct dr_rail_params *p, struct dr_rail **out, struct dr_err *e);
+	/* Write what the peer needs to reach this rail; returns the length <= DR_HANDLE_MAX. */
+	int (*rail_handle)(struct dr_rail *r, void *buf, size_t cap);
+	/* Tell the rail its peer. Bytes from the peer: -EPROTO when they make no sense. */
+	int (*rail_peer)(struct dr_rail *r, const void *handle, size_t len, struct dr_err *e);
+	/* Send one datagram, unreliable, outside the bulk queues. Never an error of consequence. */
+	void (*rail_dgram)(struct dr_rail *r, const void *data, size_t len);
+	/* Admissions and datagrams. Returns the number of events. */
+	int (*rail_progress)(struct dr_rail *r, int64_t now_ns, struct dr_sink *sink);
+	void (*rail_close)(struct dr_rail *r);
+	void (*rail_fini)(struct dr_rail *r); /* all its paths are gone */
+
+	/* Make memory [base, base+len) reachable by paths of this rail. base stays the caller's and must
+	 * outlive the region. After mr_dereg nothing touches it; the caller fenced before. */
+	int (*mr_reg)(struct dr_rail *r, void *base, size_t len, struct dr_mr **out, struct dr_err *e);
+	void (*mr_dereg)(struct dr_rail *r, struct dr_mr *mr);
+
+	/* A path in state "new". */
+	int (*create)(struct dr_rail *r, const struct dr_path_params *p, struct dr_path **out,
+		struct dr_err *e);
+	/* This end's handle of the path (what the peer's connect needs); length <= DR_HANDLE_MAX. */
+	int (*handle)(struct dr_path *p, void *buf, size_t cap);
+	/* Start to come up; READY or FAILED follows. Both ends call it with the other's handle. No
+	 * deadline of its own: the caller closes a path that takes too long. */
+	int (*connect)(struct dr_path *p, const void *handle, size_t len, int64_t now_ns,
+		struct dr_err *e);
+
+	/* Receiver. Post n parts for message seq of this epoch, and announce them to the sender as a
+	 * credit, which leaves at the next flush. Bit i of skip: part i is there already (replay).
+	 * The path owns the buffers until DELIVERED of the part or FENCED. seq of one epoch are posted in
+	 * ascending order. -EAGAIN: too many posted. */
+	int (*post_recv)(struct dr_path *p, uint32_t epoch, uint64_t seq, const struct dr_part *parts,
+		unsigned n, uint32_t skip);
+	/* Sender. Queue one part; leaves at the next flush. Only against a credit of this epoch and seq:
+	 * else -EAGAIN, as when the queue is full. -EMSGSIZE: larger than the credit's capacity.
+	 * The path reads the buffer until SENT or FENCED. */
+	int (*post_send)(struct dr_path *p, uint32_t epoch, uint64_t seq, unsigned part,
+		const struct dr_part *what);
+	/* Queue a control frame, 1..DR_CTRL_MAX bytes, copied; leaves at the next flush, in order among
+	 * control frames, before data that is not on the wire yet. -EAGAIN: queue full. */
+	int (*post_ctrl)(struct dr_path *p, const void *frame, size_t len);
+	/* Put what is queued on the wire as far as it takes it; the rest goes in progress. */
+	void (*flush)(struct dr_path *p, int64_t now_ns);
+	/* Sender: the credit for seq in this epoch. 0 and the number of parts, or -EAGAIN: none yet. */
+	int (*credit)(struct dr_path *p, uint32_t epoch, uint64_t seq, unsigned *n_parts);
+
+	/* Drive I/O, bounded; returns the number of events. */
+	int (*progress)(struct dr_path *p, int64_t now_ns, struct dr_sink *sink);
+	/* FENCED follows when every posted send and receive is accounted for and nothing can reach or
+	 * read a local buffer any more. Events SENT and DELIVERED of work that was done come before it.
+	 * soft (needs DR_CAP_SOFT_FENCE; sender: nothing of its own outstanding): the path stays
+	 * usable, receives that were posted are withdrawn. Not soft: the path is dead afterwards.
+	 * Idempotent. Past deadline_ns the kind destroys its connection; if that fails too:
+	 * FAILED{RAIL} and the buffers are quarantined. */
+	void (*fence)(struct dr_path *p, bool soft, int64_t deadline_ns);
+	void (*stats)(struct dr_path *p, struct dr_path_stats *out);
+
+	void (*close)(struct dr_path *p);
+	void (*stop)(struct dr_path *p);
+	void (*fini)(struct dr_path *p);
+};
+
+/* Every kind's struct begins with these. */
+struct dr_rail {
+	const struct dr_transport_ops *ops;
+	unsigned index;
+};
+struct dr_path {
+	const struct dr_transport_ops *ops;
+	struct dr_rail *rail;
+	void *user; /* the channel's, set after create */
+};
+
+/* Kind by name ("tcp"; "sim" is linked into tests only): NULL when it is not in this build. */
+const struct dr_transport_ops *dr_transport_find(const char *name);
+/* "tcp" or "tcp, verbs": what this build has, for messages. */
+const char *dr_transport_names(void);
+
+static inline int dr_path_post_recv(struct dr_path *p, uint32_t epoch, uint64_t seq,
+	const struct dr_part *parts, unsigned n, uint32_t skip)
+{
+	dr_dassert(n >= 1 && n <= DR_PARTS_MAX && skip < (1u << n));
+	return p->ops->post_recv(p, epoch, seq, parts, n, skip);
+}
+
+static inline int dr_path_post_send(
+	struct dr_path *p, uint32_t epoch, uint64_t seq, unsigned part, const struct dr_part *what)
+{
+	dr_dassert(part < DR_PARTS_MAX);
+	return p->ops->post_send(p, epoch, seq, part, what);
+}
+
+static inline int dr_path_post_ctrl(struct dr_path *p, const void *frame, size_t len)
+{
+	dr_dassert(len >= 1 && len <= DR_CTRL_MAX);
+	return p->ops->post_ctrl(p, frame, len);
+}
+
+static inline void dr_path_flush(struct dr_path *p, int64_t now_ns)
+{
+	p->ops->flush(p, now_ns);
+}
+
+static inline int dr_path_progress(struct dr_path *p, int64_t now_ns, struct dr_sink *sink)
+{
+	return p->ops->progress(p, now_ns, sink);
+}
+
+#endif
