@@ -34,18 +34,18 @@ struct dr_span {
 /* What one end saw of one switch of paths. All times: this end's monotonic clock, ns; 0 = not
  * reached. Receiver: gap = first_delivery - last_delivery, and its parts add up to it. */
 struct dr_switch_record {
-	uint32_t epoch;		 /* the epoch that the switch began */
-	unsigned from, to;	 /* path indices */
-	bool planned;		 /* failback */
-	bool self_detected;	 /* false: the other end asked */
-	enum dr_scope scope;	 /* of the cause, when self-detected */
-	int err;		 /* of the cause, -errno */
-	char cause[96];		 /* of the cause, for people */
+	uint32_t epoch;	     /* the epoch that the switch began */
+	unsigned from, to;   /* path indices */
+	bool planned;	     /* failback */
+	bool self_detected;  /* false: the other end asked */
+	enum dr_scope scope; /* of the cause, when self-detected */
+	int err;	     /* of the cause, -errno */
+	char cause[96];	     /* of the cause, for people */
 	int64_t last_delivery_ns; /* receiver: last in-order delivery of the old epoch (sender: last ack) */
-	int64_t detect_ns;	 /* own detection, or the other end's NOTIFY or SWITCH */
-	int64_t fenced_ns;	 /* own end of the old path fenced */
-	int64_t answer_ns;	 /* receiver: ANSWER posted; sender: ANSWER taken */
-	int64_t first_frame_ns;	 /* receiver: first data frame of the epoch; sender: first data posted */
+	int64_t detect_ns;	/* own detection, or the other end's NOTIFY or SWITCH */
+	int64_t fenced_ns;	/* own end of the old path fenced */
+	int64_t answer_ns;	/* receiver: ANSWER posted; sender: ANSWER taken */
+	int64_t first_frame_ns; /* receiver: first data frame of the epoch; sender: first data posted */
 	int64_t first_delivery_ns; /* receiver: first in-order delivery; sender: first acknowledgement */
 	uint32_t in_flight_messages; /* sender: posted and not acknowledged when it detected */
 	uint32_t replayed_messages;  /* sender: posted again */
@@ -54,19 +54,20 @@ struct dr_switch_record {
 };
 
 struct dr_channel_stats {
-	uint64_t messages, bytes;	/* sender: acknowledged; receiver: delivered */
-	uint64_t posted_messages;	/* by the user */
-	uint64_t path_bytes[DR_PATHS];	/* user bytes over each path, replays and partial parts included */
-	uint64_t path_wire[DR_PATHS];	/* with frames, both ways */
+	uint64_t messages, bytes; /* sender: acknowledged; receiver: delivered */
+	uint64_t posted_messages; /* by the user */
+	uint64_t path_bytes
+		[DR_PATHS]; /* user bytes over each path, replays and partial parts included */
+	uint64_t path_wire[DR_PATHS]; /* with frames, both ways */
 	uint64_t replayed_messages, replayed_bytes;
-	uint64_t duplicates_dropped;	/* receiver: parts refused because they were there already */
-	uint64_t stale_dropped;		/* completions of an old epoch or generation */
+	uint64_t duplicates_dropped; /* receiver: parts refused because they were there already */
+	uint64_t stale_dropped;	     /* completions of an old epoch or generation */
 	uint32_t switches, failbacks, heals;
 	uint32_t epoch;
-	unsigned active;		/* path index; DR_PATHS: none now */
+	unsigned active; /* path index; DR_PATHS: none now */
 	bool path_up[DR_PATHS];
-	int64_t last_progress_ns;	/* last delivery or acknowledgement */
-	uint64_t acked_seq, next_seq;	/* sender: oldest not acknowledged, next to be taken;
+	int64_t last_progress_ns;     /* last delivery or acknowledgement */
+	uint64_t acked_seq, next_seq; /* sender: oldest not acknowledged, next to be taken;
 					   receiver: next to be delivered, next to be posted */
 	uint64_t syscalls, retransmits;
 };
@@ -75,24 +76,26 @@ struct dr_channel_stats {
 struct dr_channel_ops {
 	void (*switched)(void *arg, struct dr_channel *ch, const struct dr_switch_record *rec);
 	/* prot: both paths up. Tells also when one was lost or healed. */
-	void (*protection)(void *arg, struct dr_channel *ch, bool prot, unsigned path, int64_t now_ns);
+	void (*protection)(
+		void *arg, struct dr_channel *ch, bool prot, unsigned path, int64_t now_ns);
 	/* The channel ended for good: err is final (-ENETDOWN both paths lost, -ECANCELED memory taken
 	 * away or closed by the peer, -EPROTO, -ENOMEM). Once. */
 	void (*failed)(void *arg, struct dr_channel *ch, int err, const char *text, int64_t now_ns);
 	/* A message became testable as done (sender: acknowledged; receiver: delivered). */
-	void (*completed)(void *arg, struct dr_channel *ch, uint64_t seq, uint32_t bytes, int64_t now_ns);
+	void (*completed)(
+		void *arg, struct dr_channel *ch, uint64_t seq, uint32_t bytes, int64_t now_ns);
 };
 
 struct dr_channel_params {
 	uint32_t id;
 	bool sender, connector;
-	unsigned window;		 /* messages in flight, 1..DR_CHANNEL_WINDOW_MAX */
-	struct dr_rail *rail[DR_PATHS];	 /* rail[1] NULL: no shadow */
+	unsigned window;		/* messages in flight, 1..DR_CHANNEL_WINDOW_MAX */
+	struct dr_rail *rail[DR_PATHS]; /* rail[1] NULL: no shadow */
 	bool failback;
 	int64_t hold_down_ns;
-	int64_t lost_after_ns;		 /* no path for so long: both are lost */
-	int64_t stuck_after_ns;		 /* no acknowledgement of credited data while the rail lives */
-	struct dr_poller *poller;	 /* NULL: the owner calls dr_channel_progress */
+	int64_t lost_after_ns;	  /* no path for so long: both are lost */
+	int64_t stuck_after_ns;	  /* no acknowledgement of credited data while the rail lives */
+	struct dr_poller *poller; /* NULL: the owner calls dr_channel_progress */
 	const struct dr_channel_ops *ops;
 	void *arg;
 };
@@ -142,7 +145,8 @@ void dr_channel_tick(struct dr_channel *ch, int64_t now_ns);
 int64_t dr_channel_deadline(const struct dr_channel *ch);
 
 /* Verdicts of the rail's owner about path `index`. */
-void dr_channel_rail_down(struct dr_channel *ch, unsigned index, int err, const char *why, int64_t now_ns);
+void dr_channel_rail_down(
+	struct dr_channel *ch, unsigned index, int err, const char *why, int64_t now_ns);
 void dr_channel_rail_up(struct dr_channel *ch, unsigned index, int64_t now_ns);
 /* Peer dials again (rail event INCOMING). */
 void dr_channel_incoming(struct dr_channel *ch, unsigned index, uint32_t gen, int64_t now_ns);
@@ -153,6 +157,10 @@ void dr_channel_break_path(struct dr_channel *ch, unsigned index, int64_t now_ns
 void dr_channel_probe(struct dr_channel *ch, int64_t now_ns);
 /* Newest sign of a living peer kernel on any path: its acknowledgements' age in ns; -1 unknown. */
 int64_t dr_channel_peer_kernel_age(struct dr_channel *ch);
+/* The peer's process stands still although its kernel answers: deadlines wait. */
+void dr_channel_stalled(struct dr_channel *ch, bool stalled, int64_t now_ns);
+/* The connection of path `index` now, NULL when there is none; for reading its counters. */
+struct dr_path *dr_channel_path(struct dr_channel *ch, unsigned index);
 /* Sender: switch to the other path now at a message boundary (planned). -EAGAIN: not possible now. */
 int dr_channel_switch_now(struct dr_channel *ch, int64_t now_ns);
 /* End with err at both ends. */

@@ -19,9 +19,9 @@ enum { DR_RAILS_MAX = 16, DR_CHANNELS_MAX = 64 };
 enum dr_detect { DR_DETECT_FAST, DR_DETECT_CONSERVATIVE };
 
 struct dr_manager_rail {
-	const char *ifname;		/* may be NULL */
+	const char *ifname; /* may be NULL */
 	struct sockaddr_storage local;
-	int ifindex;			/* for link events; 0: none */
+	int ifindex; /* for link events; 0: none */
 };
 
 struct dr_manager_channel {
@@ -36,7 +36,8 @@ enum dr_rail_state { DR_RAIL_ALIVE, DR_RAIL_SUSPECT, DR_RAIL_DOWN };
 
 struct dr_manager_ops {
 	struct dr_channel_ops channel; /* arg is dr_manager_params.arg */
-	void (*rail)(void *arg, unsigned rail, enum dr_rail_state st, const char *why, int64_t now_ns);
+	void (*rail)(
+		void *arg, unsigned rail, enum dr_rail_state st, const char *why, int64_t now_ns);
 	/* Every rail is silent. stalled: the peer's kernel still acknowledges, so only its process
 	 * stands still and the run waits; false: nothing acknowledges, the channels fail now. */
 	void (*silence)(void *arg, bool stalled, int64_t silent_ns, int64_t now_ns);
@@ -55,7 +56,7 @@ struct dr_manager_params {
 	enum dr_detect detect;
 	bool failback;
 	int64_t hold_down_ns;
-	int64_t lost_after_ns; /* 0: 1.5 s */
+	int64_t lost_after_ns; /* nothing acknowledged on any rail: both are lost; 0: 1.5 s */
 	uint16_t port_min, port_max;
 	int sockbuf, dscp;
 	struct dr_poller *poller; /* NULL in the simulator: dr_manager_tick then drives all I/O */
@@ -67,7 +68,7 @@ struct dr_manager_params {
 /* Opens the rails (listening) and makes the channels. */
 int dr_manager_create(const struct dr_manager_params *p, struct dr_manager **out, struct dr_err *e)
 	DR_MUST_CHECK;
-/* Handles for the bootstrap: one of the rails together, then one a channel, n_channels + 1 in all. */
+/* Handles for the bootstrap: one a rail, then one a channel. */
 unsigned dr_manager_handle_count(const struct dr_manager *m);
 int dr_manager_handle(struct dr_manager *m, unsigned i, void *buf, size_t cap);
 /* All of the peer's handles, same count; starts the heartbeats and every channel. -EPROTO for bytes

@@ -98,6 +98,8 @@ struct dr_rail_params {
 	uint16_t port_min, port_max;   /* data ports; 0,0: ephemeral */
 	int sockbuf;		       /* bytes for SO_SNDBUF and SO_RCVBUF; 0: the kernel's choice */
 	int dscp;		       /* 0..63 */
+	int64_t give_up_ns;	       /* kind's own bound on data nobody acknowledges (tcp:
+					  TCP_USER_TIMEOUT); 0: the kernel's */
 	uint8_t token[DR_TOKEN_LEN];   /* admits data connections of this session */
 	struct dr_poller *poller;      /* may be NULL: then the owner calls progress by itself */
 	void (*ready)(void *arg, int64_t now_ns); /* called by the poller: call rail_progress */
@@ -127,8 +129,6 @@ struct dr_path_stats {
 	uint64_t tx_bytes, rx_bytes; /* user's data, without frames; partial parts included */
 	uint64_t tx_wire, rx_wire;   /* bytes handed to or taken from the wire, frames included */
 	uint64_t syscalls;
-	int64_t rx_last_ns; /* when the last byte of any sort came; 0: never */
-	int64_t tx_last_ns; /* when the last byte of any sort left; 0: never */
 	/* What the peer's kernel or NIC (not its process) still does; 0 where unknown. */
 	uint64_t acked_bytes;	 /* grows while the peer's kernel acknowledges */
 	uint64_t unacked_bytes;	 /* handed over and not acknowledged by the peer's kernel */
@@ -215,6 +215,9 @@ struct dr_path {
 	const struct dr_transport_ops *ops;
 	struct dr_rail *rail;
 	void *user; /* the channel's, set after create */
+	/* Kept by the kind from the times passed in, so that reading them costs nothing. */
+	int64_t rx_last_ns; /* when the last byte of any sort came; 0: never */
+	int64_t tx_last_ns; /* when the last byte of any sort left; 0: never */
 };
 
 /* Kind by name ("tcp"; "sim" is linked into tests only): NULL when it is not in this build. */

@@ -1,0 +1,500 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "channel/channel_priv.h"
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/wire.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Lifecycle of a channel, the core's actions, verdicts from outside, statistics. */
+
+static void path_ready(void *arg, int64_t now)
+{
+	struct dr_channel_path *cp = arg;
+
+	dr_channel_path_progress(cp->ch, cp->index, now);
+	dr_channel_turn(cp->ch, now);
+}
+
+static int path_create(struct dr_channel *ch, unsigned i, uint32_t gen, struct dr_err *e)
+{
+	struct dr_channel_path *cp = &ch->path[i];
+	struct dr_path_params p = {
+		.channel = ch->prm.id,
+		.index = i,
+		.gen = gen,
+		.sender = ch->prm.sender,
+		.connector = ch->prm.connector,
+		.ready = path_ready,
+		.arg = cp,
+	};
+	int rc;
+
+	dr_assert(cp->path == NULL);
+	rc = ch->prm.rail[i]->ops->create(ch->prm.rail[i], &p, &cp->path, e);
+	if (rc != 0)
+		return rc;
+	cp->path->user = cp;
+	cp->gen = gen;
+	return 0;
+}
+
+static void add_stats(struct dr_path_stats *sum, const struct dr_path_stats *s)
+{
+	sum->tx_bytes += s->tx_bytes;
+	sum->rx_bytes += s->rx_bytes;
+	sum->tx_wire += s->tx_wire;
+	sum->rx_wire += s->rx_wire;
+	sum->syscalls += s->syscalls;
+	sum->retransmits += s->retransmits;
+}
+
+static void path_free(struct dr_channel *ch, unsigned i)
+{
+	struct dr_channel_path *cp = &ch->path[i];
+	struct dr_path_stats s = { 0 };
+
+	if (cp->path == NULL)
+		return;
+	cp->path->ops->stats(cp->path, &s);
+	add_stats(&cp->past, &s);
+	cp->path->ops->close(cp->path);
+	cp->path->ops->stop(cp->path);
+	cp->path->ops->fini(cp->path);
+	cp->path = NULL;
+}
+
+int dr_channel_create(const struct dr_channel_params *p, struct dr_channel **out, struct dr_err *e)
+{
+	struct dr_channel *ch;
+	struct dr_fo_params fp = {
+		.sender = p->sender,
+		.connector = p->connector,
+		.shadow = p->rail[1] != NULL,
+		.failback = p->failback,
+		.window = p->window,
+		.hold_down_ns = p->hold_down_ns,
+		.lost_after_ns = p->lost_after_ns,
+		.stuck_after_ns = p->stuck_after_ns,
+	};
+	int rc;
+
+	if (p->window < 1 || p->window > DR_CHANNEL_WINDOW_MAX)
+		return dr_err_set(e, -EINVAL, "window %u: 1 to %d messages", p->window,
+			DR_CHANNEL_WINDOW_MAX);
+	ch = dr_calloc(1, sizeof(*ch));
+	if (ch == NULL)
+		return dr_err_set(e, -ENOMEM, "channel %u: out of memory", p->id);
+	ch->prm = *p;
+	atomic_flag_clear(&ch->driven);
+	dr_channel_sink_init(ch);
+	fp.soft_fence = p->rail[0]->ops->caps & DR_CAP_SOFT_FENCE;
+	dr_fo_init(&ch->fo, &fp);
+	for (unsigned i = 0; i < DR_PATHS; i++) {
+		rc = p->rail[i] != NULL ? path_create(ch, i, 1, e) : 0;
+		if (rc != 0)
+			goto err_paths;
+	}
+	*out = ch;
+	return 0;
+err_paths:
+	path_free(ch, 0);
+	dr_free(ch);
+	return rc;
+}
+
+int dr_channel_handle(struct dr_channel *ch, void *buf, size_t cap)
+{
+	uint8_t one[DR_HANDLE_MAX];
+	struct dr_wbuf w;
+
+	dr_wbuf_init(&w, buf, DR_MIN(cap, (size_t)DR_HANDLE_MAX));
+	dr_wbuf_u32(&w, ch->prm.id);
+	dr_wbuf_u8(&w, ch->prm.sender);
+	for (unsigned i = 0; i < DR_PATHS; i++) {
+		int n = 0;
+
+		if (ch->path[i].path != NULL)
+			n = ch->path[i].path->ops->handle(ch->path[i].path, one, sizeof(one));
+		if (n < 0)
+			return n;
+		dr_wbuf_u8(&w, (uint8_t)n);
+		dr_wbuf_bytes(&w, one, (size_t)n);
+	}
+	return w.failed ? -EMSGSIZE : (int)w.len;
+}
+
+int dr_channel_start(
+	struct dr_channel *ch, const void *handle, size_t len, int64_t now, struct dr_err *e)
+{
+	struct dr_rbuf r;
+	uint8_t sender, n;
+	uint32_t id;
+
+	dr_rbuf_init(&r, handle, len);
+	dr_rbuf_u32(&r, &id);
+	dr_rbuf_u8(&r, &sender);
+	for (unsigned i = 0; i < DR_PATHS; i++) {
+		if (dr_rbuf_u8(&r, &n) != 0 || n > DR_HANDLE_MAX ||
+			dr_rbuf_bytes(&r, ch->path[i].peer, n) != 0)
+			break;
+		ch->path[i].peer_len = n;
+	}
+	if (dr_rbuf_done(&r) != 0 || id != ch->prm.id || sender != !ch->prm.sender)
+		return dr_err_set(
+			e, -EPROTO, "channel %u: the peer's handle makes no sense", ch->prm.id);
+	dr_fo_start(&ch->fo, now);
+	dr_channel_turn(ch, now);
+	return 0;
+}
+
+int dr_channel_ready(const struct dr_channel *ch)
+{
+	if (ch->fo.state == DR_FO_DEAD)
+		return ch->fo.err;
+	return ch->fo.state == DR_FO_RUN;
+}
+
+int dr_channel_mem_reg(
+	struct dr_channel *ch, void *base, size_t len, struct dr_mem *out, struct dr_err *e)
+{
+	struct dr_mem m = { .base = base, .len = len };
+
+	for (unsigned i = 0; i < DR_PATHS; i++) {
+		struct dr_rail *r = ch->prm.rail[i];
+		int rc = r != NULL ? r->ops->mr_reg(r, base, len, &m.mr[i], e) : 0;
+
+		if (rc != 0) {
+			if (i > 0)
+				ch->prm.rail[0]->ops->mr_dereg(ch->prm.rail[0], m.mr[0]);
+			return rc;
+		}
+	}
+	*out = m;
+	return 0;
+}
+
+static bool outstanding_in(const struct dr_channel *ch, const struct dr_mem *mem)
+{
+	for (uint64_t s = ch->fo.head; s < ch->fo.tail; s++) {
+		const struct dr_message *m = &ch->msg[s % ch->prm.window];
+
+		for (unsigned i = 0; i < m->n; i++)
+			if (m->span[i].mem == mem)
+				return true;
+	}
+	return false;
+}
+
+void dr_channel_mem_dereg(struct dr_channel *ch, struct dr_mem *mem, int64_t now)
+{
+	if (outstanding_in(ch, mem)) {
+		dr_channel_fail(ch, -ECANCELED, "memory was taken away with messages in it", now);
+		for (unsigned i = 0; i < DR_PATHS; i++)
+			path_free(ch, i); /* stop() waits until nothing touches it */
+	}
+	for (unsigned i = 0; i < DR_PATHS; i++)
+		if (ch->prm.rail[i] != NULL && mem->mr[i] != NULL)
+			ch->prm.rail[i]->ops->mr_dereg(ch->prm.rail[i], mem->mr[i]);
+	memset(mem, 0, sizeof(*mem));
+}
+
+static void act_connect(struct dr_channel *ch, unsigned i, uint32_t gen)
+{
+	struct dr_channel_path *cp = &ch->path[i];
+	struct dr_err e = { 0 };
+	int rc = 0;
+
+	if (cp->path != NULL && cp->gen != gen)
+		path_free(ch, i);
+	if (cp->path == NULL)
+		rc = path_create(ch, i, gen, &e);
+	if (rc == 0)
+		rc = cp->path->ops->connect(cp->path, cp->peer, cp->peer_len, ch->now, &e);
+	if (rc == 0)
+		return;
+	dr_debug("channel", "channel %u path %u: %s", ch->prm.id, i, e.text);
+	dr_fo_path_failed(&ch->fo, i, gen, DR_SCOPE_PATH, rc, e.text, ch->now);
+}
+
+static void act_fence(struct dr_channel *ch, const struct dr_fo_act *a)
+{
+	struct dr_channel_path *cp = &ch->path[a->path];
+
+	if (cp->path == NULL || cp->gen != a->gen) {
+		/* There never was a connection: nothing can touch a buffer. */
+		dr_fo_fenced(&ch->fo, a->path, a->gen, ch->now);
+		return;
+	}
+	dr_channel_fence_deadline(ch, a->path, a->soft);
+}
+
+static void act_ctrl(struct dr_channel *ch, const struct dr_fo_act *a)
+{
+	struct dr_channel_path *cp = &ch->path[a->path];
+	uint8_t buf[DR_FRAME_LEN];
+
+	if (cp->path == NULL || cp->gen != a->gen)
+		return;
+	dr_debug("channel", "channel %u %s: %s epoch %u path %u gen %u seq %llu mask %x on path %u",
+		ch->prm.id, ch->prm.sender ? "sender" : "receiver", dr_frame_name(a->frame.type),
+		a->frame.epoch, a->frame.path, a->frame.gen, (unsigned long long)a->frame.seq,
+		a->frame.mask, a->path);
+	dr_frame_encode(&a->frame, buf);
+	if (dr_path_post_ctrl(cp->path, buf, sizeof(buf)) == 0) /* else the timer repeats it */
+		dr_path_flush(cp->path, ch->now);
+}
+
+static void act_switched(struct dr_channel *ch)
+{
+	struct dr_switch_record *r = &ch->fo.done;
+
+	ch->replayed_messages += r->replayed_messages;
+	r->replayed_bytes = ch->replayed_bytes - ch->replayed_before;
+	ch->replayed_before = ch->replayed_bytes;
+	if (ch->prm.ops != NULL && ch->prm.ops->switched != NULL)
+		ch->prm.ops->switched(ch->prm.arg, ch, r);
+}
+
+static void act_dead(struct dr_channel *ch)
+{
+	for (unsigned i = 0; i < DR_PATHS; i++)
+		if (ch->path[i].path != NULL)
+			ch->path[i].path->ops->close(ch->path[i].path);
+	if (ch->dead_told)
+		return;
+	ch->dead_told = true;
+	if (ch->prm.ops != NULL && ch->prm.ops->failed != NULL)
+		ch->prm.ops->failed(ch->prm.arg, ch, ch->fo.err, ch->fo.why, ch->now);
+}
+
+static void act(struct dr_channel *ch, const struct dr_fo_act *a)
+{
+	switch (a->kind) {
+	case DR_FOA_CONNECT:
+		act_connect(ch, a->path, a->gen);
+		break;
+	case DR_FOA_FENCE:
+		act_fence(ch, a);
+		break;
+	case DR_FOA_CTRL:
+		act_ctrl(ch, a);
+		break;
+	case DR_FOA_SWITCHED:
+		act_switched(ch);
+		break;
+	case DR_FOA_PROTECTION:
+		if (ch->prm.ops != NULL && ch->prm.ops->protection != NULL)
+			ch->prm.ops->protection(ch->prm.arg, ch, a->soft, a->path, ch->now);
+		break;
+	case DR_FOA_DEAD:
+		act_dead(ch);
+		break;
+	}
+}
+
+void dr_channel_settle(struct dr_channel *ch)
+{
+	struct dr_fo_act todo[DR_FO_ACTS_MAX];
+	unsigned n;
+
+	/* Actions may cause events that want more; each round is one step of a path, so this ends. */
+	while ((n = ch->fo.n_act) > 0) {
+		memcpy(todo, ch->fo.act, n * sizeof(todo[0]));
+		ch->fo.n_act = 0;
+		for (unsigned i = 0; i < n; i++)
+			act(ch, &todo[i]);
+	}
+	for (unsigned i = 0; i < DR_PATHS; i++)
+		if (ch->path[i].path != NULL && ch->fo.path[i].state == DR_FOP_DOWN &&
+			ch->fo.path[i].gen == ch->path[i].gen)
+			path_free(ch, i);
+}
+
+void dr_channel_rail_down(struct dr_channel *ch, unsigned i, int err, const char *why, int64_t now)
+{
+	ch->now = now;
+	dr_fo_rail(&ch->fo, i, false, now);
+	dr_fo_path_failed(&ch->fo, i, ch->fo.path[i].gen, DR_SCOPE_RAIL, err, why, now);
+	dr_channel_turn(ch, now);
+}
+
+void dr_channel_rail_up(struct dr_channel *ch, unsigned i, int64_t now)
+{
+	ch->now = now;
+	dr_fo_rail(&ch->fo, i, true, now);
+	dr_channel_turn(ch, now);
+}
+
+void dr_channel_incoming(struct dr_channel *ch, unsigned i, uint32_t gen, int64_t now)
+{
+	if (i >= DR_PATHS)
+		return;
+	ch->now = now;
+	dr_fo_incoming(&ch->fo, i, gen, now);
+	dr_channel_turn(ch, now);
+}
+
+void dr_channel_break_path(struct dr_channel *ch, unsigned i, int64_t now)
+{
+	dr_assert(i < DR_PATHS);
+	ch->now = now;
+	dr_fo_path_failed(&ch->fo, i, ch->fo.path[i].gen, DR_SCOPE_PATH, -ECONNABORTED,
+		"connection closed on purpose", now);
+	dr_channel_turn(ch, now);
+}
+
+void dr_channel_probe(struct dr_channel *ch, int64_t now)
+{
+	struct dr_frame fr = { .type = DR_FRAME_PROBE, .epoch = ch->fo.epoch };
+	uint8_t buf[DR_FRAME_LEN];
+
+	ch->now = now;
+	dr_frame_encode(&fr, buf);
+	for (unsigned i = 0; i < DR_PATHS; i++)
+		if (ch->path[i].path != NULL && ch->fo.path[i].state == DR_FOP_READY &&
+			dr_path_post_ctrl(ch->path[i].path, buf, sizeof(buf)) == 0)
+			dr_path_flush(ch->path[i].path, now);
+	dr_channel_turn(ch, now);
+}
+
+int64_t dr_channel_peer_kernel_age(struct dr_channel *ch)
+{
+	int64_t best = -1;
+
+	for (unsigned i = 0; i < DR_PATHS; i++) {
+		struct dr_path_stats s = { .peer_ack_age_ns = -1 };
+
+		if (ch->path[i].path == NULL || ch->fo.path[i].state != DR_FOP_READY)
+			continue;
+		ch->path[i].path->ops->stats(ch->path[i].path, &s);
+		if (s.peer_ack_age_ns >= 0 && (best < 0 || s.peer_ack_age_ns < best))
+			best = s.peer_ack_age_ns;
+	}
+	return best;
+}
+
+void dr_channel_stalled(struct dr_channel *ch, bool stalled, int64_t now)
+{
+	dr_fo_stalled(&ch->fo, stalled, now);
+}
+
+int dr_channel_switch_now(struct dr_channel *ch, int64_t now)
+{
+	int rc = dr_fo_switch_now(&ch->fo, now);
+
+	if (rc == 0)
+		dr_channel_tick(ch, now);
+	return rc;
+}
+
+void dr_channel_fail(struct dr_channel *ch, int err, const char *why, int64_t now)
+{
+	ch->now = now;
+	dr_fo_die(&ch->fo, err, why, now);
+	dr_channel_turn(ch, now);
+}
+
+void dr_channel_stats(struct dr_channel *ch, struct dr_channel_stats *out)
+{
+	const struct dr_fo *f = &ch->fo;
+
+	*out = (struct dr_channel_stats){
+		.messages = f->head,
+		.bytes = ch->bytes_done,
+		.posted_messages = f->tail,
+		.replayed_messages = ch->replayed_messages,
+		.replayed_bytes = ch->replayed_bytes,
+		.duplicates_dropped = f->dup_dropped,
+		.stale_dropped = f->stale_dropped,
+		.switches = f->switches,
+		.failbacks = f->failbacks,
+		.heals = f->heals,
+		.epoch = f->epoch,
+		.active = f->active,
+		.last_progress_ns = f->last_ns,
+		.acked_seq = ch->prm.sender ? f->acked : f->head,
+		.next_seq = f->tail,
+	};
+	for (unsigned i = 0; i < DR_PATHS; i++) {
+		struct dr_path_stats s = { 0 }, sum = ch->path[i].past;
+
+		if (ch->path[i].path != NULL)
+			ch->path[i].path->ops->stats(ch->path[i].path, &s);
+		add_stats(&sum, &s);
+		out->path_bytes[i] = ch->prm.sender ? sum.tx_bytes : sum.rx_bytes;
+		out->path_wire[i] = sum.tx_wire + sum.rx_wire;
+		out->path_up[i] = f->path[i].state == DR_FOP_READY;
+		out->syscalls += sum.syscalls;
+		out->retransmits += sum.retransmits;
+	}
+}
+
+uint32_t dr_channel_id(const struct dr_channel *ch)
+{
+	return ch->prm.id;
+}
+
+bool dr_channel_is_sender(const struct dr_channel *ch)
+{
+	return ch->prm.sender;
+}
+
+void dr_channel_describe(struct dr_channel *ch, int64_t now, char *buf, size_t len)
+{
+	const struct dr_fo *f = &ch->fo;
+	int n = snprintf(buf, len,
+		"channel %u %s: %s epoch %u active %d, head %llu acked %llu "
+		"posted %llu taken %llu, last progress %lld ms ago",
+		ch->prm.id, ch->prm.sender ? "sender" : "receiver", dr_fo_state_name(f->state),
+		f->epoch, f->active == DR_FO_NONE ? -1 : (int)f->active,
+		(unsigned long long)f->head, (unsigned long long)f->acked,
+		(unsigned long long)f->cursor, (unsigned long long)f->tail,
+		(long long)((now - f->last_ns) / DR_NS_PER_MS));
+
+	for (unsigned i = 0; i < DR_PATHS && n > 0 && (size_t)n < len; i++) {
+		struct dr_path_stats s = { .peer_ack_age_ns = -1 };
+		const struct dr_path *p = ch->path[i].path;
+
+		if (p != NULL)
+			p->ops->stats(ch->path[i].path, &s);
+		n += snprintf(buf + n, len - (size_t)n,
+			"; path %u %s gen %u, heard %lld ms ago, %llu B unacknowledged", i,
+			dr_fo_pstate_name(f->path[i].state), f->path[i].gen,
+			p != NULL && p->rx_last_ns != 0
+				? (long long)((now - p->rx_last_ns) / DR_NS_PER_MS)
+				: -1LL,
+			(unsigned long long)s.unacked_bytes);
+	}
+}
+
+struct dr_path *dr_channel_path(struct dr_channel *ch, unsigned i)
+{
+	return ch->path[i].path;
+}
+
+void dr_channel_close(struct dr_channel *ch)
+{
+	for (unsigned i = 0; i < DR_PATHS; i++)
+		if (ch->path[i].path != NULL)
+			ch->path[i].path->ops->close(ch->path[i].path);
+}
+
+void dr_channel_stop(struct dr_channel *ch)
+{
+	for (unsigned i = 0; i < DR_PATHS; i++)
+		if (ch->path[i].path != NULL)
+			ch->path[i].path->ops->stop(ch->path[i].path);
+}
+
+void dr_channel_fini(struct dr_channel *ch)
+{
+	if (ch == NULL)
+		return;
+	for (unsigned i = 0; i < DR_PATHS; i++)
+		path_free(ch, i);
+	dr_free(ch);
+}

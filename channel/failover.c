@@ -1,0 +1,472 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "channel/failover_priv.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+/*
+ * Failover core: paths, timers, and what both roles share. Invariants, numbered as in
+ * docs/PROTOCOL.md, and where each is kept:
+ *
+ * 1. A part is consumed once, messages in order: the receiver accepts a part only on data_path, in
+ *    data_epoch, of the head message, and not seen (dr_fo_delivered).
+ * 2. A buffer goes back to its user only when no path can touch it: a message of the sender is done
+ *    when acknowledged and every part posted in this epoch is retired; after a cut the sender resumes
+ *    only with its own fence done (tx_try_resume), the receiver answers only with its own (rx_try_answer).
+ * 3. Completion comes from the receiver's cumulative acknowledgement alone: `retired` by itself
+ *    completes nothing.
+ * 4. The receiver decides the cut: ANSWER carries head and got; the sender replays from there.
+ * 5. The sender leads: only it makes epochs. Frames of a smaller epoch are dropped, SWITCH and ANSWER
+ *    of the same epoch are idempotent, rounds without progress are bounded.
+ * 6. Loss of the idle path changes nothing but protection. No READY path for lost_after_ns: dead.
+ * 7. Failback is a planned switch from DRAIN; damping delays it alone, never healing or a switch.
+ * 8. Nothing transient surfaces: the owner hears SWITCHED and PROTECTION for its records, and DEAD.
+ */
+
+static const int64_t BACKOFF_MIN_NS = 10 * DR_NS_PER_MS;
+static const int64_t BACKOFF_MAX_NS = 500 * DR_NS_PER_MS;
+static const int64_t DIAL_NS = DR_NS_PER_S; /* a dial that takes longer is given up and repeated */
+static const int64_t OWN_STALL_NS = 100 * DR_NS_PER_MS; /* between two ticks: we stood still */
+static const int64_t GIVE_UP_NS = 30 * DR_NS_PER_S; /* a switch over live paths takes no longer */
+
+const char *dr_fo_state_name(enum dr_fo_state s)
+{
+	static const char *const n[DR_FO_STATES] = { "start", "run", "drain", "switch", "notify",
+		"fence", "dead" };
+
+	return s < DR_FO_STATES ? n[s] : "?";
+}
+
+const char *dr_fo_pstate_name(enum dr_fo_pstate s)
+{
+	static const char *const n[] = { "absent", "down", "connecting", "ready", "fencing" };
+
+	return s < DR_ARRAY_LEN(n) ? n[s] : "?";
+}
+
+void dr_fo_init(struct dr_fo *f, const struct dr_fo_params *p)
+{
+	dr_assert(p->window >= 1 && p->window <= DR_CHANNEL_WINDOW_MAX);
+	memset(f, 0, sizeof(*f));
+	f->prm = *p;
+	f->active = f->target = f->data_path = f->answer_path = DR_FO_NONE;
+	f->path[0].state = DR_FOP_DOWN;
+	f->path[1].state = p->shadow ? DR_FOP_DOWN : DR_FOP_ABSENT;
+	for (unsigned i = 0; i < DR_PATHS; i++) {
+		f->path[i].rail_ok = true;
+		f->path[i].retry_ns = DR_NEVER;
+	}
+}
+
+struct dr_fo_act *dr_fo_add(struct dr_fo *f, enum dr_fo_act_kind kind, unsigned path)
+{
+	struct dr_fo_act *a;
+
+	dr_assert(f->n_act < DR_FO_ACTS_MAX);
+	a = &f->act[f->n_act++];
+	*a = (struct dr_fo_act){ .kind = kind, .path = path };
+	if (path < DR_PATHS)
+		a->gen = f->path[path].gen;
+	return a;
+}
+
+void dr_fo_broadcast(struct dr_fo *f, const struct dr_frame *fr)
+{
+	for (unsigned i = 0; i < DR_PATHS; i++)
+		if (f->path[i].state == DR_FOP_READY)
+			dr_fo_add(f, DR_FOA_CTRL, i)->frame = *fr;
+}
+
+void dr_fo_set_state(struct dr_fo *f, enum dr_fo_state s, int64_t now)
+{
+	dr_assert(f->state != DR_FO_DEAD);
+	f->state = s;
+	f->since_ns = now;
+}
+
+unsigned dr_fo_pick(const struct dr_fo *f, unsigned not )
+{
+	for (unsigned i = 0; i < DR_PATHS; i++)
+		if (i != not &&f->path[i].state == DR_FOP_READY)
+			return i;
+	return DR_FO_NONE;
+}
+
+static void connect_path(struct dr_fo *f, unsigned p, uint32_t gen, int64_t now)
+{
+	struct dr_fo_path *pa = &f->path[p];
+
+	dr_assert(pa->state == DR_FOP_DOWN && gen > pa->gen);
+	pa->state = DR_FOP_CONNECTING;
+	pa->gen = gen;
+	pa->retry_ns = DR_NEVER;
+	pa->deadline_ns = f->prm.connector ? now + DIAL_NS : DR_NEVER;
+	dr_fo_add(f, DR_FOA_CONNECT, p);
+}
+
+static void count_ready(struct dr_fo *f, unsigned changed, int64_t now)
+{
+	unsigned present = 0, ready = 0;
+
+	for (unsigned i = 0; i < DR_PATHS; i++) {
+		present += f->path[i].state != DR_FOP_ABSENT;
+		ready += f->path[i].state == DR_FOP_READY ||
+			 (f->path[i].state == DR_FOP_FENCING && f->path[i].soft);
+	}
+	if (ready == 0 && f->nopath_ns == 0)
+		f->nopath_ns = now;
+	else if (ready > 0)
+		f->nopath_ns = 0;
+	if ((present == DR_PATHS && ready == DR_PATHS) != f->protected_told) {
+		f->protected_told = !f->protected_told;
+		dr_fo_add(f, DR_FOA_PROTECTION, changed)->soft = f->protected_told;
+	}
+}
+
+void dr_fo_start(struct dr_fo *f, int64_t now)
+{
+	f->tick_ns = f->last_ns = f->since_ns = now;
+	for (unsigned i = 0; i < DR_PATHS; i++)
+		if (f->path[i].state == DR_FOP_DOWN)
+			connect_path(f, i, 1, now);
+}
+
+static bool current(const struct dr_fo *f, unsigned p, uint32_t gen)
+{
+	return f->state != DR_FO_DEAD && p < DR_PATHS && f->path[p].gen == gen;
+}
+
+void dr_fo_path_ready(struct dr_fo *f, unsigned p, uint32_t gen, int64_t now)
+{
+	struct dr_fo_path *pa = &f->path[p];
+
+	if (!current(f, p, gen) || pa->state != DR_FOP_CONNECTING)
+		return;
+	pa->state = DR_FOP_READY;
+	pa->ready_ns = now;
+	pa->deadline_ns = DR_NEVER;
+	pa->rail_ok = true; /* it carried a handshake both ways */
+	if (f->ever_up)
+		f->heals++;
+	f->ever_up = true;
+	count_ready(f, p, now);
+	if (f->prm.sender)
+		dr_fo_tx_path_ready(f, p, now);
+	else
+		dr_fo_rx_path_ready(f, p, now);
+}
+
+void dr_fo_fence(struct dr_fo *f, unsigned p, bool soft, int64_t now)
+{
+	struct dr_fo_path *pa = &f->path[p];
+
+	dr_assert(pa->state == DR_FOP_READY || pa->state == DR_FOP_CONNECTING ||
+		  (pa->state == DR_FOP_FENCING && pa->soft && !soft));
+	pa->state = DR_FOP_FENCING;
+	pa->soft = soft;
+	pa->deadline_ns = DR_NEVER;
+	dr_fo_add(f, DR_FOA_FENCE, p)->soft = soft;
+	count_ready(f, p, now);
+}
+
+void dr_fo_path_failed(struct dr_fo *f, unsigned p, uint32_t gen, enum dr_scope scope, int err,
+	const char *why, int64_t now)
+{
+	struct dr_fo_path *pa = &f->path[p];
+
+	if (!current(f, p, gen) || pa->state == DR_FOP_ABSENT || pa->state == DR_FOP_DOWN ||
+		(pa->state == DR_FOP_FENCING && !pa->soft))
+		return;
+	if (pa->state == DR_FOP_READY && now - pa->ready_ns > DR_NS_PER_S)
+		pa->backoff_ns = 0;
+	if (scope == DR_SCOPE_RAIL)
+		pa->rail_ok = false;
+	if (p == f->active && f->state != DR_FO_SWITCH)
+		dr_fo_record_open(f, true, scope, err, why, now);
+	dr_fo_fence(f, p, false, now);
+	if (f->prm.sender)
+		dr_fo_tx_path_lost(f, p, now);
+	else
+		dr_fo_rx_path_lost(f, p, now);
+}
+
+void dr_fo_fenced(struct dr_fo *f, unsigned p, uint32_t gen, int64_t now)
+{
+	struct dr_fo_path *pa = &f->path[p];
+
+	if (!current(f, p, gen) || pa->state != DR_FOP_FENCING)
+		return;
+	if (pa->soft) {
+		pa->state = DR_FOP_READY;
+	} else {
+		pa->state = DR_FOP_DOWN;
+		pa->retry_ns = f->prm.connector ? now + pa->backoff_ns : DR_NEVER;
+		pa->backoff_ns = DR_MIN(DR_MAX(2 * pa->backoff_ns, BACKOFF_MIN_NS), BACKOFF_MAX_NS);
+	}
+	if (f->prm.sender)
+		dr_fo_tx_fenced(f, now);
+	else
+		dr_fo_rx_fenced(f, p, now);
+	if (pa->state == DR_FOP_DOWN && pa->incoming > pa->gen)
+		connect_path(f, p, pa->incoming, now);
+}
+
+void dr_fo_incoming(struct dr_fo *f, unsigned p, uint32_t gen, int64_t now)
+{
+	struct dr_fo_path *pa = &f->path[p];
+
+	if (f->state == DR_FO_DEAD || f->prm.connector || pa->state == DR_FOP_ABSENT ||
+		gen <= pa->gen)
+		return;
+	pa->incoming = DR_MAX(pa->incoming, gen);
+	if (pa->state == DR_FOP_DOWN)
+		connect_path(f, p, pa->incoming, now);
+	else /* the peer has given the old connection up */
+		dr_fo_path_failed(f, p, pa->gen, DR_SCOPE_PATH, -ECONNRESET,
+			"peer dialled this path again", now);
+}
+
+void dr_fo_rail(struct dr_fo *f, unsigned p, bool ok, int64_t now)
+{
+	struct dr_fo_path *pa = &f->path[p];
+
+	if (f->state == DR_FO_DEAD || pa->state == DR_FOP_ABSENT)
+		return;
+	if (ok && !pa->rail_ok && f->prm.connector) { /* healing is never postponed */
+		pa->backoff_ns = 0;
+		if (pa->state == DR_FOP_DOWN)
+			pa->retry_ns = now;
+		else if (pa->state == DR_FOP_CONNECTING)
+			dr_fo_path_failed(f, p, pa->gen, DR_SCOPE_PATH, -ETIMEDOUT,
+				"the rail is back: dialled afresh", now);
+	}
+	pa->rail_ok = ok;
+}
+
+void dr_fo_frame(struct dr_fo *f, unsigned p, const struct dr_frame *fr, int64_t now)
+{
+	char why[64];
+
+	if (f->state == DR_FO_DEAD || f->path[p].state == DR_FOP_ABSENT)
+		return;
+	if (fr->type == DR_FRAME_ABORT) {
+		snprintf(why, sizeof(why), "the peer ended the channel (%s)",
+			dr_errno_name(fr->err));
+		dr_fo_die(f, fr->err != 0 ? fr->err : -ECANCELED, why, now);
+	} else if (fr->type != DR_FRAME_PROBE) {
+		if (f->prm.sender)
+			dr_fo_tx_frame(f, fr, now);
+		else
+			dr_fo_rx_frame(f, fr, now);
+	}
+}
+
+static void path_tick(struct dr_fo *f, unsigned p, int64_t now)
+{
+	struct dr_fo_path *pa = &f->path[p];
+
+	if (pa->state == DR_FOP_CONNECTING && now >= pa->deadline_ns)
+		dr_fo_path_failed(f, p, pa->gen, DR_SCOPE_PATH, -ETIMEDOUT, "dial timed out", now);
+	else if (pa->state == DR_FOP_DOWN && now >= pa->retry_ns)
+		connect_path(f, p, pa->gen + 1, now);
+}
+
+void dr_fo_tick(struct dr_fo *f, int64_t now)
+{
+	int64_t dt = now - f->tick_ns;
+
+	if (f->state == DR_FO_DEAD)
+		return;
+	f->tick_ns = now;
+	if (dt > OWN_STALL_NS) {
+		/* We stood still, not the peer: what it sent meanwhile is still to be read. */
+		if (f->nopath_ns != 0)
+			f->nopath_ns += dt;
+		f->since_ns += dt;
+		dt = 0;
+	}
+	for (unsigned i = 0; i < DR_PATHS; i++)
+		path_tick(f, i, now);
+	if (f->nopath_ns != 0 && f->ever_up && now - f->nopath_ns >= f->prm.lost_after_ns) {
+		dr_fo_die(f, -ENETDOWN, "no path left: every rail of the channel is lost", now);
+		return;
+	}
+	if (f->state >= DR_FO_SWITCH && !f->stalled && now - f->since_ns >= GIVE_UP_NS) {
+		dr_fo_die(f, -ETIMEDOUT, "a switch of paths did not end", now);
+		return;
+	}
+	if (f->prm.sender)
+		dr_fo_tx_tick(f, dt, now);
+	else
+		dr_fo_rx_tick(f, now);
+}
+
+int64_t dr_fo_deadline(const struct dr_fo *f)
+{
+	int64_t d = DR_NEVER;
+
+	if (f->state == DR_FO_DEAD)
+		return DR_NEVER;
+	for (unsigned i = 0; i < DR_PATHS; i++) {
+		const struct dr_fo_path *pa = &f->path[i];
+
+		if (pa->state == DR_FOP_DOWN)
+			d = DR_MIN(d, pa->retry_ns);
+		else if (pa->state == DR_FOP_CONNECTING)
+			d = DR_MIN(d, pa->deadline_ns);
+	}
+	if (f->nopath_ns != 0 && f->ever_up)
+		d = DR_MIN(d, f->nopath_ns + f->prm.lost_after_ns);
+	if (f->state == DR_FO_SWITCH || f->state == DR_FO_NOTIFY)
+		d = DR_MIN(d, f->resend_ns);
+	if (f->prm.sender &&
+		(f->state == DR_FO_START || f->state == DR_FO_RUN || f->state == DR_FO_DRAIN))
+		d = DR_MIN(
+			d, f->tick_ns + 50 * DR_NS_PER_MS); /* progress, failback, late primary */
+	return d;
+}
+
+int dr_fo_push(struct dr_fo *f, unsigned n_parts, uint64_t *seq)
+{
+	unsigned s;
+
+	dr_assert(n_parts >= 1 && n_parts <= DR_PARTS_MAX);
+	if (f->state == DR_FO_DEAD)
+		return f->err;
+	if (f->tail - f->head >= f->prm.window)
+		return -EAGAIN;
+	s = dr_fo_slot(f, f->tail);
+	f->n_parts[s] = (uint8_t)n_parts;
+	f->posted[s] = f->retired[s] = 0;
+	*seq = f->tail++;
+	return 0;
+}
+
+bool dr_fo_next(const struct dr_fo *f, uint64_t *seq, unsigned *part, unsigned *skip)
+{
+	if (f->cursor >= f->tail)
+		return false;
+	if (f->state == DR_FO_DRAIN ? f->cursor_part == 0 : f->state != DR_FO_RUN)
+		return false;
+	*seq = f->cursor;
+	*part = f->cursor_part;
+	*skip = !f->prm.sender && f->cursor == f->head ? f->got : 0;
+	return true;
+}
+
+void dr_fo_posted(struct dr_fo *f, int64_t now)
+{
+	unsigned i = dr_fo_slot(f, f->cursor);
+
+	dr_assert(f->cursor < f->tail);
+	if (!f->prm.sender) {
+		f->cursor++;
+		return;
+	}
+	dr_assert(!(f->posted[i] & (1u << f->cursor_part)));
+	if (f->rec_open && f->rec.first_frame_ns == 0)
+		f->rec.first_frame_ns = now;
+	f->posted[i] |= (uint8_t)(1u << f->cursor_part);
+	f->high = DR_MAX(f->high, f->cursor + 1);
+	while (f->cursor_part < f->n_parts[i] && (f->posted[i] & (1u << f->cursor_part)))
+		f->cursor_part++;
+	if (f->cursor_part == f->n_parts[i]) {
+		f->cursor++;
+		f->cursor_part = 0;
+	}
+}
+
+bool dr_fo_done(const struct dr_fo *f, uint64_t seq)
+{
+	return seq < f->head;
+}
+
+void dr_fo_record_open(
+	struct dr_fo *f, bool self, enum dr_scope scope, int err, const char *why, int64_t now)
+{
+	struct dr_switch_record *r = &f->rec;
+
+	if (f->rec_open) /* a fault during the switch: one record, from the first to the last */
+		return;
+	*r = (struct dr_switch_record){ .from = f->active,
+		.self_detected = self,
+		.scope = scope,
+		.err = err,
+		.last_delivery_ns = f->last_ns,
+		.detect_ns = now };
+	snprintf(r->cause, sizeof(r->cause), "%s", why);
+	f->rec_open = true;
+}
+
+void dr_fo_record_close(struct dr_fo *f, int64_t now)
+{
+	struct dr_switch_record *r = &f->rec;
+	int64_t *t[] = { &r->last_delivery_ns, &r->detect_ns, &r->fenced_ns, &r->answer_ns,
+		&r->first_frame_ns, &r->first_delivery_ns };
+
+	if (!f->rec_open)
+		return;
+	r->first_delivery_ns = now;
+	/* A step that was over before it was asked for took no time. */
+	for (size_t i = 1; i < DR_ARRAY_LEN(t); i++)
+		*t[i] = DR_MAX(*t[i], *t[i - 1]);
+	r->epoch = f->epoch;
+	r->to = f->active;
+	f->rec_open = false;
+	f->done = *r;
+	if (r->planned)
+		f->failbacks++;
+	else
+		f->switches++;
+	dr_fo_add(f, DR_FOA_SWITCHED, f->active);
+}
+
+void dr_fo_progressed(struct dr_fo *f, int64_t now)
+{
+	f->last_ns = now;
+	f->rounds = 0;
+	f->stuck_ns = 0;
+}
+
+void dr_fo_stalled(struct dr_fo *f, bool stalled, int64_t now)
+{
+	if (f->stalled && !stalled)
+		f->since_ns = now;
+	f->stalled = stalled;
+}
+
+void dr_fo_die(struct dr_fo *f, int err, const char *why, int64_t now)
+{
+	struct dr_frame fr = { .type = DR_FRAME_ABORT, .epoch = f->epoch, .err = err };
+
+	if (f->state == DR_FO_DEAD)
+		return;
+	dr_assert(err < 0);
+	dr_fo_broadcast(f, &fr);
+	dr_fo_set_state(f, DR_FO_DEAD, now);
+	f->err = err;
+	snprintf(f->why, sizeof(f->why), "%s", why);
+	f->active = f->target = f->data_path = DR_FO_NONE;
+	f->rec_open = false;
+	dr_fo_add(f, DR_FOA_DEAD, DR_FO_NONE);
+}
+
+void dr_fo_validate(const struct dr_fo *f)
+{
+	dr_assert(f->head <= f->tail && f->tail - f->head <= f->prm.window);
+	dr_assert(f->cursor >= f->head || f->state == DR_FO_DEAD);
+	dr_assert(f->cursor <= f->tail);
+	dr_assert(f->active == DR_FO_NONE || f->path[f->active].state != DR_FOP_ABSENT);
+	dr_assert((f->state == DR_FO_RUN || f->state == DR_FO_DRAIN) == (f->active != DR_FO_NONE) ||
+		  f->state == DR_FO_NOTIFY || f->state == DR_FO_FENCE);
+	if (f->state == DR_FO_RUN || f->state == DR_FO_DRAIN)
+		dr_assert(f->path[f->active].state == DR_FOP_READY);
+	for (unsigned i = 0; i < DR_PATHS; i++)
+		dr_assert(f->path[i].state != DR_FOP_DOWN || f->path[i].retry_ns == DR_NEVER ||
+			  f->prm.connector);
+	if (f->prm.sender)
+		dr_fo_tx_validate(f);
+	else
+		dr_fo_rx_validate(f);
+}

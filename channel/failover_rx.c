@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "channel/failover_priv.h"
+
+#include <errno.h>
+
+/*
+ * The receiver's part of the failover core: it decides the cut.
+ *
+ *	START --SWITCH--> FENCE --own fence done, a path is READY--> RUN (ANSWER goes out)
+ *	RUN --own end of the active path failed--> NOTIFY --SWITCH--> FENCE
+ *	RUN, NOTIFY, FENCE --SWITCH of a newer epoch--> FENCE
+ */
+
+static void send_answer(struct dr_fo *f)
+{
+	struct dr_frame fr = { .type = DR_FRAME_ANSWER,
+		.epoch = f->epoch,
+		.path = f->active,
+		.gen = f->path[f->active].gen,
+		.seq = f->answer_seq,
+		.mask = f->answer_mask };
+
+	dr_fo_broadcast(f, &fr);
+}
+
+static void send_notify(struct dr_fo *f, int64_t now)
+{
+	struct dr_frame fr = { .type = DR_FRAME_NOTIFY,
+		.epoch = f->data_epoch,
+		.path = f->target,
+		.gen = f->target_gen };
+
+	f->resend_ns = now + DR_FO_RESEND_NS;
+	dr_fo_broadcast(f, &fr);
+}
+
+/* Invariant 2: nothing of the old epoch can reach a buffer any more before the cut is told. */
+static void try_answer(struct dr_fo *f, int64_t now)
+{
+	unsigned q;
+
+	if (f->state != DR_FO_FENCE)
+		return;
+	if (f->data_path != DR_FO_NONE && f->path[f->data_path].state == DR_FOP_FENCING &&
+		f->path[f->data_path].gen == f->data_gen)
+		return;
+	f->data_path = DR_FO_NONE;
+	if (f->rec_open && f->rec.fenced_ns == 0)
+		f->rec.fenced_ns = now;
+	q = f->target;
+	if (f->path[q].state != DR_FOP_READY || f->path[q].gen != f->target_gen)
+		q = dr_fo_pick(f, f->target);
+	if (q == DR_FO_NONE)
+		return; /* when a path comes up, or SWITCH names another */
+	f->active = f->data_path = q;
+	f->data_gen = f->path[q].gen;
+	f->data_epoch = f->epoch;
+	f->cursor = f->head;
+	f->answer_seq = f->head;
+	f->answer_mask = f->got;
+	f->acked = f->head;
+	dr_fo_set_state(f, DR_FO_RUN, now);
+	if (f->rec_open) {
+		f->rec.answer_ns = now;
+		f->rec.last_delivery_ns = f->last_ns;
+	}
+	send_answer(f);
+}
+
+static void on_switch(struct dr_fo *f, const struct dr_frame *fr, int64_t now)
+{
+	bool planned = fr->flags & DR_FRAME_PLANNED;
+	unsigned old = f->data_path;
+
+	if (fr->epoch < f->epoch)
+		return;
+	if (fr->epoch == f->epoch) {
+		if (f->state == DR_FO_RUN)
+			send_answer(f);
+		return;
+	}
+	if (f->path[fr->path].state == DR_FOP_ABSENT) {
+		dr_fo_die(
+			f, -EPROTO, "the peer proposed a path that the channel does not have", now);
+		return;
+	}
+	if (f->state != DR_FO_START)
+		dr_fo_record_open(f, false, DR_SCOPE_PATH, 0,
+			planned ? "failback, asked by the sender" : "switch, asked by the sender",
+			now);
+	if (f->rec_open) {
+		f->rec.rounds++;
+		f->rec.planned = planned && f->rec.rounds == 1;
+	}
+	f->epoch = fr->epoch;
+	f->target = fr->path;
+	f->target_gen = fr->gen;
+	f->planned = planned;
+	f->active = DR_FO_NONE;
+	dr_fo_set_state(f, DR_FO_FENCE, now);
+	if (old != DR_FO_NONE && f->path[old].gen == f->data_gen &&
+		f->path[old].state == DR_FOP_READY) {
+		bool same = old == fr->path && f->data_gen == fr->gen;
+
+		dr_fo_fence(f, old, (planned || same) && f->prm.soft_fence, now);
+	}
+	try_answer(f, now);
+}
+
+void dr_fo_rx_path_ready(struct dr_fo *f, unsigned p, int64_t now)
+{
+	(void)p;
+	if (f->state == DR_FO_NOTIFY)
+		send_notify(f, now);
+	try_answer(f, now);
+}
+
+void dr_fo_rx_path_lost(struct dr_fo *f, unsigned p, int64_t now)
+{
+	if (f->state == DR_FO_RUN && p == f->active) {
+		f->target = p;
+		f->target_gen = f->path[p].gen;
+		f->active = DR_FO_NONE;
+		dr_fo_set_state(f, DR_FO_NOTIFY, now);
+		send_notify(f, now);
+	}
+	/* In FENCE the sender hears of it by its own end, or when its SWITCH is answered on another. */
+}
+
+void dr_fo_rx_fenced(struct dr_fo *f, unsigned p, int64_t now)
+{
+	if (p == f->data_path) {
+		if (f->rec_open && f->rec.fenced_ns == 0)
+			f->rec.fenced_ns = now;
+		if (f->path[p].state == DR_FOP_DOWN)
+			f->data_path = DR_FO_NONE;
+	}
+	try_answer(f, now);
+}
+
+void dr_fo_rx_frame(struct dr_fo *f, const struct dr_frame *fr, int64_t now)
+{
+	if (fr->type == DR_FRAME_SWITCH)
+		on_switch(f, fr, now);
+	else
+		dr_fo_die(f, -EPROTO, "the peer sent a frame that only a receiver sends", now);
+}
+
+void dr_fo_rx_tick(struct dr_fo *f, int64_t now)
+{
+	if (f->state == DR_FO_NOTIFY && now >= f->resend_ns)
+		send_notify(f, now);
+}
+
+void dr_fo_arriving(struct dr_fo *f, unsigned p, uint32_t gen, uint32_t epoch, int64_t now)
+{
+	if (f->state == DR_FO_RUN && p == f->data_path && gen == f->data_gen &&
+		epoch == f->data_epoch && f->rec_open && f->rec.first_frame_ns == 0)
+		f->rec.first_frame_ns = now;
+}
+
+/* Invariant 1. */
+int dr_fo_delivered(struct dr_fo *f, unsigned p, uint32_t gen, uint32_t epoch, uint64_t seq,
+	unsigned part, int64_t now)
+{
+	if (f->state == DR_FO_DEAD || p != f->data_path || gen != f->data_gen ||
+		epoch != f->data_epoch) {
+		f->stale_dropped++;
+		return -ESTALE;
+	}
+	if (seq < f->head || (seq == f->head && (f->got & (1u << part)))) {
+		f->dup_dropped++;
+		return -EALREADY;
+	}
+	if (seq != f->head || seq >= f->tail || part >= f->n_parts[dr_fo_slot(f, seq)]) {
+		dr_fo_path_failed(f, p, gen, DR_SCOPE_PATH, -EPROTO,
+			"a part came that was not the head message's", now);
+		return -ESTALE;
+	}
+	f->got |= (uint8_t)(1u << part);
+	if (f->got != dr_fo_full_mask(f, seq))
+		return 0;
+	f->got = 0;
+	f->head++;
+	if (f->cursor < f->head)
+		f->cursor = f->head;
+	dr_fo_progressed(f, now);
+	if (f->state == DR_FO_RUN)
+		dr_fo_record_close(f, now);
+	return 1;
+}
+
+void dr_fo_make_ack(struct dr_fo *f, struct dr_frame *out)
+{
+	dr_assert(f->state == DR_FO_RUN);
+	f->acked = f->head;
+	*out = (struct dr_frame){ .type = DR_FRAME_ACK,
+		.epoch = f->epoch,
+		.path = f->active,
+		.gen = f->data_gen,
+		.seq = f->head };
+}
+
+void dr_fo_rx_validate(const struct dr_fo *f)
+{
+	dr_assert(f->acked <= f->head);
+	dr_assert(f->head == f->tail || f->got != dr_fo_full_mask(f, f->head));
+	dr_assert(f->state != DR_FO_SWITCH && f->state != DR_FO_DRAIN);
+	dr_assert(f->state != DR_FO_RUN || f->data_path == f->active);
+}

@@ -1,0 +1,339 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "channel/failover_priv.h"
+
+#include <errno.h>
+
+/*
+ * The sender's part of the failover core: it leads every switch.
+ *
+ *	START --a path is READY--> SWITCH --ANSWER and own fence--> RUN
+ *	RUN --active path failed, NOTIFY, stuck--> SWITCH      (epoch + 1)
+ *	RUN --primary healed and held down--> DRAIN --all acknowledged--> SWITCH (planned)
+ *	SWITCH --proposed path failed--> SWITCH                (epoch + 1)
+ */
+
+static const int64_t DRAIN_MAX_NS = DR_NS_PER_S; /* a drain that takes longer is called off */
+static const int64_t PRIMARY_WAIT_NS = 500 * DR_NS_PER_MS; /* at start, before the shadow leads */
+
+static void send_switch(struct dr_fo *f, int64_t now)
+{
+	struct dr_frame fr = { .type = DR_FRAME_SWITCH, .epoch = f->epoch, .seq = f->acked };
+
+	f->resend_ns = now + DR_FO_RESEND_NS;
+	if (f->target == DR_FO_NONE)
+		return;
+	fr.path = f->target;
+	fr.gen = f->path[f->target].gen;
+	fr.flags = f->planned ? DR_FRAME_PLANNED : 0;
+	dr_fo_broadcast(f, &fr);
+}
+
+static void begin_switch(struct dr_fo *f, unsigned target, bool planned, int64_t now)
+{
+	if (++f->rounds > DR_FO_ROUNDS_MAX) {
+		dr_fo_die(f, -ETIMEDOUT, "too many switches of paths without progress", now);
+		return;
+	}
+	dr_assert(f->epoch < UINT32_MAX);
+	f->epoch++;
+	if (f->rec_open) {
+		f->rec.rounds++;
+		f->rec.planned = planned;
+		if (f->state != DR_FO_SWITCH)
+			f->rec.in_flight_messages =
+				(uint32_t)(f->cursor + (f->cursor_part > 0) - f->acked);
+	}
+	f->active = DR_FO_NONE;
+	f->target = target;
+	f->planned = planned;
+	f->answered = false;
+	dr_fo_set_state(f, DR_FO_SWITCH, now);
+	send_switch(f, now);
+}
+
+void dr_fo_tx_path_ready(struct dr_fo *f, unsigned p, int64_t now)
+{
+	if (f->state == DR_FO_START && p == 0) {
+		begin_switch(f, p, false, now);
+	} else if (f->state == DR_FO_SWITCH && f->target == DR_FO_NONE) {
+		f->target = p;
+		send_switch(f, now);
+	}
+}
+
+static void damp(struct dr_fo *f, int64_t now)
+{
+	if (f->failback_ns != 0 && now - f->failback_ns < f->prm.hold_down_ns / 2 && f->penalty < 6)
+		f->penalty++;
+	f->calm_ns = now + 10 * f->prm.hold_down_ns;
+}
+
+void dr_fo_tx_path_lost(struct dr_fo *f, unsigned p, int64_t now)
+{
+	switch (f->state) {
+	case DR_FO_RUN:
+	case DR_FO_DRAIN:
+		if (p == f->active) {
+			damp(f, now);
+			begin_switch(f, dr_fo_pick(f, p), false, now);
+		} else if (f->state == DR_FO_DRAIN && p == f->target) {
+			f->rec_open = false;
+			dr_fo_set_state(f, DR_FO_RUN, now);
+		}
+		break;
+	case DR_FO_SWITCH:
+		if (p == f->target || (f->answered && p == f->answer_path)) {
+			if (!f->rec_open)
+				dr_fo_record_open(f, true, DR_SCOPE_PATH, -ECONNRESET,
+					"path failed during a switch", now);
+			begin_switch(f, dr_fo_pick(f, p), false, now);
+		}
+		break;
+	default:
+		break;
+	}
+}
+
+/* Invariant 2 and 4: with the receiver's cut known and nothing of ours on an old path any more, what
+ * is below the cut completes and the rest is replayed in order. */
+static void try_resume(struct dr_fo *f, int64_t now)
+{
+	if (f->state != DR_FO_SWITCH || !f->answered)
+		return;
+	for (unsigned i = 0; i < DR_PATHS; i++)
+		if (f->path[i].state == DR_FOP_FENCING)
+			return;
+	dr_assert(f->path[f->answer_path].state == DR_FOP_READY);
+	for (uint64_t s = f->answer_seq; s < f->tail; s++) {
+		unsigned i = dr_fo_slot(f, s);
+
+		if (f->posted[i] != 0)
+			f->rec.replayed_messages++;
+		f->posted[i] = f->retired[i] = 0;
+	}
+	f->acked = f->head = f->cursor = f->answer_seq;
+	f->cursor_part = 0;
+	if (f->answer_mask != 0) {
+		unsigned i = dr_fo_slot(f, f->head);
+
+		f->posted[i] = f->retired[i] = (uint8_t)f->answer_mask;
+		while (f->answer_mask & (1u << f->cursor_part))
+			f->cursor_part++;
+	}
+	f->active = f->answer_path;
+	f->target = DR_FO_NONE;
+	f->answered = false;
+	f->stuck_ns = 0;
+	if (f->planned && f->active == 0)
+		f->failback_ns = now;
+	if (f->rec_open) {
+		f->rec.answer_ns = now;
+		if (f->rec.fenced_ns == 0)
+			f->rec.fenced_ns = f->rec.detect_ns;
+	}
+	dr_fo_set_state(f, DR_FO_RUN, now);
+	if (f->rec_open && f->cursor == f->tail)
+		dr_fo_record_close(f, now); /* nothing to replay, nothing to wait for */
+}
+
+void dr_fo_tx_fenced(struct dr_fo *f, int64_t now)
+{
+	if (f->rec_open && f->rec.fenced_ns == 0)
+		f->rec.fenced_ns = now;
+	try_resume(f, now);
+}
+
+static bool answer_makes_sense(const struct dr_fo *f, const struct dr_frame *fr)
+{
+	if (fr->seq < f->acked || fr->seq > f->high)
+		return false;
+	if (fr->mask == 0)
+		return true;
+	return fr->seq < f->high && (fr->mask & ~dr_fo_full_mask(f, fr->seq)) == 0 &&
+	       fr->mask != dr_fo_full_mask(f, fr->seq);
+}
+
+static void on_answer(struct dr_fo *f, const struct dr_frame *fr, int64_t now)
+{
+	const struct dr_fo_path *pa = &f->path[fr->path];
+
+	if (f->state != DR_FO_SWITCH || fr->epoch != f->epoch || f->answered)
+		return; /* stale, or said before */
+	if (!answer_makes_sense(f, fr)) {
+		dr_fo_die(f, -EPROTO, "the peer's answer names messages that were never sent", now);
+		return;
+	}
+	if (pa->state == DR_FOP_CONNECTING && pa->gen == fr->gen) {
+		f->target =
+			fr->path; /* it comes up here too, or fails; SWITCH is repeated meanwhile */
+		return;
+	}
+	if (pa->state != DR_FOP_READY || pa->gen != fr->gen) {
+		begin_switch(f, dr_fo_pick(f, fr->path), false, now);
+		return;
+	}
+	f->answered = true;
+	f->answer_path = fr->path;
+	f->answer_seq = fr->seq;
+	f->answer_mask = fr->mask;
+	try_resume(f, now);
+}
+
+static void complete(struct dr_fo *f)
+{
+	while (f->head < f->acked &&
+		f->retired[dr_fo_slot(f, f->head)] == dr_fo_full_mask(f, f->head))
+		f->head++;
+}
+
+static void on_ack(struct dr_fo *f, const struct dr_frame *fr, int64_t now)
+{
+	if ((f->state != DR_FO_RUN && f->state != DR_FO_DRAIN) || fr->epoch != f->epoch ||
+		fr->seq <= f->acked)
+		return;
+	if (fr->seq > f->cursor) {
+		dr_fo_die(f, -EPROTO, "the peer acknowledged a message that was never sent", now);
+		return;
+	}
+	f->acked = fr->seq;
+	dr_fo_progressed(f, now);
+	dr_fo_record_close(f, now);
+	complete(f);
+}
+
+static void on_notify(struct dr_fo *f, const struct dr_frame *fr, int64_t now)
+{
+	if (fr->epoch != f->epoch || f->path[fr->path].gen != fr->gen)
+		return;
+	if (f->state == DR_FO_SWITCH && f->answered && f->answer_path == fr->path &&
+		f->path[fr->path].state != DR_FOP_READY)
+		return;
+	dr_fo_path_failed(f, fr->path, fr->gen, DR_SCOPE_PATH, -EREMOTEIO,
+		"the receiver's end of the path failed", now);
+}
+
+void dr_fo_tx_frame(struct dr_fo *f, const struct dr_frame *fr, int64_t now)
+{
+	switch (fr->type) {
+	case DR_FRAME_ACK:
+		on_ack(f, fr, now);
+		break;
+	case DR_FRAME_ANSWER:
+		on_answer(f, fr, now);
+		break;
+	case DR_FRAME_NOTIFY:
+		on_notify(f, fr, now);
+		break;
+	default:
+		dr_fo_die(f, -EPROTO, "the peer sent a frame that only a sender sends", now);
+		break;
+	}
+}
+
+static bool drained(const struct dr_fo *f)
+{
+	return f->acked == f->cursor && f->cursor_part == 0 && f->head == f->acked;
+}
+
+static void want_failback(struct dr_fo *f, int64_t now)
+{
+	const struct dr_fo_path *pa = &f->path[0];
+
+	if (!f->prm.failback || f->active == 0 || pa->state != DR_FOP_READY || !pa->rail_ok)
+		return;
+	if (now - pa->ready_ns < f->prm.hold_down_ns << f->penalty)
+		return;
+	f->target = 0;
+	dr_fo_set_state(f, DR_FO_DRAIN, now);
+}
+
+static void watch_progress(struct dr_fo *f, int64_t dt, int64_t now)
+{
+	bool owed = f->cursor + (f->cursor_part > 0) > f->acked;
+
+	/* Only time in which the rail lived counts: a silent rail is the heartbeats' business. */
+	if (!owed)
+		f->stuck_ns = 0;
+	else if (f->path[f->active].rail_ok && !f->stalled)
+		f->stuck_ns += dt;
+	if (f->stuck_ns >= f->prm.stuck_after_ns) {
+		f->stuck_ns = 0;
+		dr_fo_path_failed(f, f->active, f->path[f->active].gen, DR_SCOPE_PATH, -ETIMEDOUT,
+			"credited data is not acknowledged although the rail lives", now);
+	}
+}
+
+void dr_fo_tx_tick(struct dr_fo *f, int64_t dt, int64_t now)
+{
+	if (f->penalty > 0 && now >= f->calm_ns) {
+		f->penalty--;
+		f->calm_ns = now + 10 * f->prm.hold_down_ns;
+	}
+	switch (f->state) {
+	case DR_FO_START:
+		if (dr_fo_pick(f, DR_FO_NONE) != DR_FO_NONE && now - f->since_ns >= PRIMARY_WAIT_NS)
+			begin_switch(f, dr_fo_pick(f, DR_FO_NONE), false, now);
+		break;
+	case DR_FO_RUN:
+		watch_progress(f, dt, now);
+		if (f->state == DR_FO_RUN)
+			want_failback(f, now);
+		break;
+	case DR_FO_DRAIN:
+		if (now - f->since_ns >= DRAIN_MAX_NS) {
+			f->target = DR_FO_NONE;
+			f->path[0].ready_ns = now; /* another hold-down before the next try */
+			dr_fo_set_state(f, DR_FO_RUN, now);
+		}
+		break;
+	case DR_FO_SWITCH:
+		if (now >= f->resend_ns)
+			send_switch(f, now);
+		break;
+	default:
+		break;
+	}
+	if (f->state == DR_FO_DRAIN && drained(f)) {
+		dr_fo_record_open(f, true, DR_SCOPE_OP, 0, "failback to the primary path", now);
+		begin_switch(f, f->target, true, now);
+	}
+}
+
+int dr_fo_switch_now(struct dr_fo *f, int64_t now)
+{
+	unsigned to = dr_fo_pick(f, f->active);
+
+	if (!f->prm.sender || f->state != DR_FO_RUN || to == DR_FO_NONE)
+		return f->state == DR_FO_DEAD ? f->err : -EAGAIN;
+	f->target = to;
+	dr_fo_set_state(f, DR_FO_DRAIN, now);
+	return 0;
+}
+
+void dr_fo_sent(
+	struct dr_fo *f, unsigned p, uint32_t gen, uint32_t epoch, uint64_t seq, unsigned part)
+{
+	unsigned i;
+
+	if ((f->state != DR_FO_RUN && f->state != DR_FO_DRAIN) || p != f->active ||
+		f->path[p].gen != gen || epoch != f->epoch || seq < f->head || seq >= f->tail) {
+		f->stale_dropped++;
+		return;
+	}
+	i = dr_fo_slot(f, seq);
+	dr_assert(f->posted[i] & (1u << part));
+	f->retired[i] |= (uint8_t)(1u << part);
+	complete(f);
+}
+
+void dr_fo_tx_validate(const struct dr_fo *f)
+{
+	dr_assert(f->head <= f->acked && f->acked <= f->tail);
+	dr_assert(f->acked <= f->high && f->high <= f->tail);
+	for (uint64_t s = f->head; s < f->tail; s++) {
+		unsigned i = dr_fo_slot(f, s);
+
+		dr_assert((f->retired[i] & ~f->posted[i]) == 0);
+	}
+	dr_assert(f->state != DR_FO_NOTIFY && f->state != DR_FO_FENCE);
+}

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef DR_CHANNEL_FRAME_H
+#define DR_CHANNEL_FRAME_H
+
+#include "base/defs.h"
+
+#include <stdbool.h>
+
+/*
+ * Control frames of a channel: one layout of DR_FRAME_LEN bytes for all types, unused fields zero.
+ * docs/PROTOCOL.md says who sends which, when, and what the fields mean there.
+ *
+ *	u8 type | u8 path | u8 flags | u8 mask | u32 epoch | u32 gen | i32 err | u64 seq
+ */
+enum { DR_FRAME_LEN = 24 };
+
+enum dr_frame_type {
+	DR_FRAME_ACK = 1, /* receiver: everything below seq is delivered in this epoch */
+	DR_FRAME_SWITCH,  /* sender: move to epoch; path, gen: the path it proposes */
+	DR_FRAME_ANSWER, /* receiver: epoch adopted, old path fenced; path, gen: the one that is ready;
+			     seq, mask: the cut (next message, its parts that are there) */
+	DR_FRAME_NOTIFY, /* receiver: its end of path (gen) of this epoch failed */
+	DR_FRAME_ABORT,	 /* either: the channel has ended with err */
+	DR_FRAME_PROBE,	 /* either: nothing but bytes for the peer's kernel to acknowledge */
+	DR_FRAME_TYPES
+};
+
+enum { DR_FRAME_PLANNED = 1 }; /* flags of SWITCH: failback, the sender has drained */
+
+struct dr_frame {
+	enum dr_frame_type type;
+	unsigned path, flags, mask;
+	uint32_t epoch, gen;
+	int err;
+	uint64_t seq;
+};
+
+const char *dr_frame_name(enum dr_frame_type t);
+/* out holds DR_FRAME_LEN bytes. */
+void dr_frame_encode(const struct dr_frame *f, void *out);
+/* -EPROTO for anything that no version of ours would send. */
+int dr_frame_decode(const void *data, size_t len, struct dr_frame *f) DR_MUST_CHECK;
+
+#endif

@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "channel/heartbeat.h"
+
+#include "base/wire.h"
+
+#include <errno.h>
+#include <sodium.h>
+#include <string.h>
+
+/*
+ * Datagram, big endian:
+ *	u32 magic | u8 version | u8 role (1 connector) | u16 gpu | u8 rail | u8 n | u64 number |
+ *	n x u8 miss | 16 B MAC
+ * MAC: BLAKE2b (libsodium crypto_generichash) keyed with the session's token over all before it.
+ */
+enum { HB_MAGIC = 0x64724842, HB_VERSION = 1, HB_MAC = 16, HB_FIXED = 18 };
+
+void dr_hb_init(struct dr_hb *h, unsigned n_rails, int64_t interval_ns, uint16_t gpu,
+	bool connector, const uint8_t key[DR_TOKEN_LEN])
+{
+	dr_assert(n_rails >= 1 && n_rails <= DR_HB_RAILS_MAX && interval_ns > 0);
+	memset(h, 0, sizeof(*h));
+	h->n_rails = n_rails;
+	h->interval_ns = interval_ns;
+	h->gpu = gpu;
+	h->connector = connector;
+	memcpy(h->key, key, DR_TOKEN_LEN);
+	h->next_ns = DR_NEVER;
+}
+
+void dr_hb_start(struct dr_hb *h, int64_t now)
+{
+	h->started = true;
+	h->next_ns = h->last_tick_ns = now;
+}
+
+void dr_hb_life(struct dr_hb *h, unsigned rail)
+{
+	dr_dassert(rail < h->n_rails);
+	h->rail[rail].heard = true;
+}
+
+static void mac(const struct dr_hb *h, const uint8_t *data, size_t len, uint8_t out[HB_MAC])
+{
+	int rc = crypto_generichash(out, HB_MAC, data, len, h->key, sizeof(h->key));
+
+	dr_assert(rc == 0);
+}
+
+int dr_hb_receive(struct dr_hb *h, unsigned rail, const void *data, size_t len)
+{
+	uint8_t version, role, from, n, want[HB_MAC];
+	const void *miss;
+	struct dr_rbuf r;
+	uint32_t magic;
+	uint16_t gpu;
+	uint64_t number;
+
+	dr_assert(rail < h->n_rails);
+	dr_rbuf_init(&r, data, len);
+	dr_rbuf_u32(&r, &magic);
+	dr_rbuf_u8(&r, &version);
+	dr_rbuf_u8(&r, &role);
+	dr_rbuf_u16(&r, &gpu);
+	dr_rbuf_u8(&r, &from);
+	dr_rbuf_u8(&r, &n);
+	if (dr_rbuf_u64(&r, &number) != 0 || magic != HB_MAGIC || version != HB_VERSION ||
+		role != !h->connector || gpu != h->gpu || from != rail || n != h->n_rails ||
+		dr_rbuf_view(&r, &miss, n) != 0 || dr_rbuf_left(&r) != HB_MAC)
+		goto refuse;
+	mac(h, data, len - HB_MAC, want);
+	if (sodium_memcmp(want, (const uint8_t *)data + len - HB_MAC, HB_MAC) != 0)
+		goto refuse;
+	if (number <= h->rail[rail].rx_tick)
+		goto refuse;
+	h->rail[rail].rx_tick = number;
+	h->rail[rail].heard = true;
+	for (unsigned i = 0; i < n; i++)
+		h->rail[i].peer_miss = ((const uint8_t *)miss)[i];
+	h->received++;
+	return 0;
+refuse:
+	h->refused++;
+	return -EPROTO;
+}
+
+size_t dr_hb_make(struct dr_hb *h, unsigned rail, uint8_t buf[DR_DGRAM_MAX])
+{
+	uint8_t tag[HB_MAC];
+	struct dr_wbuf w;
+
+	dr_wbuf_init(&w, buf, DR_DGRAM_MAX);
+	dr_wbuf_u32(&w, HB_MAGIC);
+	dr_wbuf_u8(&w, HB_VERSION);
+	dr_wbuf_u8(&w, h->connector);
+	dr_wbuf_u16(&w, h->gpu);
+	dr_wbuf_u8(&w, (uint8_t)rail);
+	dr_wbuf_u8(&w, (uint8_t)h->n_rails);
+	dr_wbuf_u64(&w, ++h->tick);
+	for (unsigned i = 0; i < h->n_rails; i++)
+		dr_wbuf_u8(&w, h->rail[i].miss);
+	mac(h, buf, w.len, tag);
+	dr_wbuf_bytes(&w, tag, sizeof(tag));
+	dr_assert(!w.failed);
+	h->sent++;
+	return w.len;
+}
+
+/* One rail at a full tick: count what was heard, and pass the verdict. */
+static void judge(struct dr_hb *h, unsigned i, bool others_heard, struct dr_hb_out *out)
+{
+	struct dr_hb_rail *r = &h->rail[i];
+
+	if (r->heard) {
+		r->miss = 0;
+		if (r->good < UINT8_MAX)
+			r->good++;
+	} else {
+		r->good = 0;
+		if (others_heard && r->miss < UINT8_MAX)
+			r->miss++;
+	}
+	r->heard = false;
+	if (!r->down && (r->miss >= DR_HB_MISSES || r->peer_miss >= DR_HB_MISSES)) {
+		r->down = true;
+		r->good = 0;
+		out->fell |= 1u << i;
+	} else if (r->down && r->good >= DR_HB_REVIVE && r->peer_miss == 0) {
+		r->down = false;
+		out->rose |= 1u << i;
+	}
+}
+
+static bool suspicious(const struct dr_hb *h)
+{
+	for (unsigned i = 0; i < h->n_rails; i++)
+		if (!h->rail[i].down && (h->rail[i].miss > 0 || h->rail[i].peer_miss > 0))
+			return true;
+	return false;
+}
+
+void dr_hb_tick(struct dr_hb *h, uint32_t busy, int64_t now, struct dr_hb_out *out)
+{
+	uint32_t all = (uint32_t)((1ull << h->n_rails) - 1), heard = 0;
+
+	*out = (struct dr_hb_out){ 0 };
+	if (!h->started || now < h->next_ns)
+		return;
+	if (now - h->last_tick_ns < h->interval_ns) { /* a half tick only sends */
+		out->send = all;
+		h->next_ns = h->last_tick_ns + h->interval_ns;
+		return;
+	}
+	out->full = true;
+	for (unsigned i = 0; i < h->n_rails; i++)
+		heard |= (uint32_t)h->rail[i].heard << i;
+	h->silent = heard != 0 ? 0 : h->silent + 1;
+	for (unsigned i = 0; i < h->n_rails; i++)
+		judge(h, i, (heard & ~(1u << i)) != 0, out);
+	out->send = all & ~busy;
+	h->last_tick_ns = now;
+	h->next_ns = now + h->interval_ns;
+	if (suspicious(h)) {
+		out->send = all;
+		h->next_ns = now + h->interval_ns / 2;
+	}
+}
+
+void dr_hb_force_down(struct dr_hb *h, unsigned rail)
+{
+	struct dr_hb_rail *r = &h->rail[rail];
+
+	dr_assert(rail < h->n_rails);
+	r->down = true;
+	r->heard = false;
+	r->good = 0;
+	r->miss = DR_HB_MISSES;
+}
+
+int64_t dr_hb_silent_ns(const struct dr_hb *h)
+{
+	return (int64_t)h->silent * h->interval_ns;
+}

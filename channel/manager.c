@@ -1,0 +1,452 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "channel/manager.h"
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "channel/heartbeat.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+/*
+ * ChannelManager. It owns the rails and the verdicts about them; channels only hear of their paths.
+ *
+ * Silence on everything (no rail heard for SILENT_NS of executed ticks) is split by what the peer's
+ * kernel still does: each PROBE_NS every channel sends a few bytes on each live path, and while the
+ * peer's kernel acknowledges them its process merely stands still and the channels wait. Where
+ * nothing is acknowledged for lost_after_ns, both rails are lost and the channels end.
+ */
+static const int64_t SILENT_NS = 100 * DR_NS_PER_MS;
+static const int64_t PROBE_NS = 100 * DR_NS_PER_MS;
+static const int64_t LOST_NS = 1500 * DR_NS_PER_MS;
+static const int64_t STUCK_FAST_NS = 2 * DR_NS_PER_S; /* above several RTOs of 200 ms and more */
+/* Conservative: the kernel gives up after its first RTO and the user timeout; we wait twice that. */
+static const int64_t TCP_RTO_FIRST_NS = 200 * DR_NS_PER_MS;
+static const int64_t GIVE_UP_NS = DR_NS_PER_S;
+
+struct mgr_rail {
+	struct dr_manager *m;
+	unsigned index;
+	int ifindex;
+	struct dr_rail *rail;
+	struct dr_sink sink;
+	enum dr_rail_state state;
+};
+
+struct dr_manager {
+	struct dr_manager_params prm;
+	struct dr_hb hb;
+	struct mgr_rail rail[DR_RAILS_MAX];
+	unsigned n_open;
+	struct dr_channel *channel[DR_CHANNELS_MAX];
+	bool started, stalled, lost;
+	int64_t probe_ns; /* next probe while silent */
+	int64_t silence_told_ns;
+	int64_t life_ns; /* paths were looked at for signs of life then */
+	int64_t now;
+};
+
+static bool uses(const struct dr_manager *m, unsigned c, unsigned path, unsigned rail)
+{
+	const struct dr_manager_channel *mc = &m->prm.channel[c];
+
+	if (path == 0)
+		return mc->primary == rail;
+	return mc->shadow == rail && mc->shadow != mc->primary;
+}
+
+static void set_rail(struct dr_manager *m, unsigned r, enum dr_rail_state st, const char *why)
+{
+	if (m->rail[r].state == st)
+		return;
+	m->rail[r].state = st;
+	if (m->prm.ops != NULL && m->prm.ops->rail != NULL)
+		m->prm.ops->rail(m->prm.arg, r, st, why, m->now);
+}
+
+static void rail_down(struct dr_manager *m, unsigned r, int err, const char *why)
+{
+	set_rail(m, r, DR_RAIL_DOWN, why);
+	for (unsigned c = 0; c < m->prm.n_channels; c++)
+		for (unsigned i = 0; i < DR_PATHS; i++)
+			if (uses(m, c, i, r))
+				dr_channel_rail_down(m->channel[c], i, err, why, m->now);
+}
+
+static void rail_up(struct dr_manager *m, unsigned r, const char *why)
+{
+	set_rail(m, r, DR_RAIL_ALIVE, why);
+	for (unsigned c = 0; c < m->prm.n_channels; c++)
+		for (unsigned i = 0; i < DR_PATHS; i++)
+			if (uses(m, c, i, r))
+				dr_channel_rail_up(m->channel[c], i, m->now);
+}
+
+static void on_rail_event(struct dr_sink *sink, const struct dr_event *ev)
+{
+	struct mgr_rail *mr = dr_container_of(sink, struct mgr_rail, sink);
+	struct dr_manager *m = mr->m;
+
+	switch (ev->kind) {
+	case DR_EV_DGRAM:
+		if (m->started)
+			dr_hb_receive(&m->hb, mr->index, ev->data, ev->len);
+		break;
+	case DR_EV_INCOMING:
+		if (ev->channel < m->prm.n_channels)
+			dr_channel_incoming(m->channel[ev->channel], ev->index, ev->gen, m->now);
+		break;
+	case DR_EV_FAILED:
+		dr_warn("rail", "gpu %u rail %u: %s", m->prm.gpu, mr->index, ev->text);
+		dr_hb_force_down(&m->hb, mr->index);
+		rail_down(m, mr->index, ev->err, ev->text);
+		break;
+	default:
+		break;
+	}
+}
+
+static void rail_ready(void *arg, int64_t now)
+{
+	struct mgr_rail *mr = arg;
+
+	mr->m->now = now;
+	mr->rail->ops->rail_progress(mr->rail, now, &mr->sink);
+}
+
+static int open_rail(struct dr_manager *m, unsigned r, struct dr_err *e)
+{
+	const struct dr_manager_params *p = &m->prm;
+	struct mgr_rail *mr = &m->rail[r];
+	struct dr_rail_params rp = {
+		.index = r,
+		.ifname = p->rail[r].ifname,
+		.local = p->rail[r].local,
+		.port_min = p->port_min,
+		.port_max = p->port_max,
+		.sockbuf = p->sockbuf,
+		.dscp = p->dscp,
+		.give_up_ns = p->detect == DR_DETECT_CONSERVATIVE ? GIVE_UP_NS : 0,
+		.poller = p->poller,
+		.ready = rail_ready,
+		.arg = mr,
+		.kind_params = p->kind_params,
+	};
+	int rc;
+
+	memcpy(rp.token, p->token, DR_TOKEN_LEN);
+	mr->m = m;
+	mr->index = r;
+	mr->ifindex = p->rail[r].ifindex;
+	mr->sink.event = on_rail_event;
+	rc = p->transport->listen(&rp, &mr->rail, e);
+	if (rc == 0)
+		m->n_open++;
+	return rc;
+}
+
+static int make_channel(struct dr_manager *m, unsigned c, struct dr_err *e)
+{
+	const struct dr_manager_params *p = &m->prm;
+	const struct dr_manager_channel *mc = &p->channel[c];
+	struct dr_channel_params cp = {
+		.id = c,
+		.sender = mc->sender,
+		.connector = p->connector,
+		.window = p->window,
+		.failback = p->failback,
+		.hold_down_ns = p->hold_down_ns,
+		.lost_after_ns = p->lost_after_ns,
+		.stuck_after_ns = p->detect == DR_DETECT_FAST ? STUCK_FAST_NS
+							      : 2 * (TCP_RTO_FIRST_NS + GIVE_UP_NS),
+		.poller = p->poller,
+		.ops = p->ops != NULL ? &p->ops->channel : NULL,
+		.arg = p->arg,
+	};
+
+	if (mc->primary >= p->n_rails || mc->shadow >= p->n_rails)
+		return dr_err_set(e, -EINVAL, "channel %u: rails %u and %u, but there are %u", c,
+			mc->primary, mc->shadow, p->n_rails);
+	cp.rail[0] = m->rail[mc->primary].rail;
+	cp.rail[1] = mc->shadow != mc->primary ? m->rail[mc->shadow].rail : NULL;
+	return dr_channel_create(&cp, &m->channel[c], e);
+}
+
+static void free_all(struct dr_manager *m)
+{
+	for (unsigned c = 0; c < m->prm.n_channels; c++) {
+		if (m->channel[c] == NULL)
+			continue;
+		dr_channel_close(m->channel[c]);
+		dr_channel_stop(m->channel[c]);
+		dr_channel_fini(m->channel[c]);
+	}
+	for (unsigned r = 0; r < m->n_open; r++) {
+		m->rail[r].rail->ops->rail_close(m->rail[r].rail);
+		m->rail[r].rail->ops->rail_fini(m->rail[r].rail);
+	}
+	dr_free(m);
+}
+
+int dr_manager_create(const struct dr_manager_params *p, struct dr_manager **out, struct dr_err *e)
+{
+	struct dr_manager *m;
+	int rc = 0;
+
+	if (p->n_rails < 1 || p->n_rails > DR_RAILS_MAX || p->n_channels < 1 ||
+		p->n_channels > DR_CHANNELS_MAX || p->heartbeat_ns <= 0)
+		return dr_err_set(e, -EINVAL, "gpu %u: %u rails (1..%d), %u channels (1..%d)",
+			p->gpu, p->n_rails, DR_RAILS_MAX, p->n_channels, DR_CHANNELS_MAX);
+	m = dr_calloc(1, sizeof(*m));
+	if (m == NULL)
+		return dr_err_set(e, -ENOMEM, "gpu %u: out of memory", p->gpu);
+	m->prm = *p;
+	if (m->prm.lost_after_ns == 0)
+		m->prm.lost_after_ns = LOST_NS;
+	dr_hb_init(&m->hb, p->n_rails, p->heartbeat_ns, (uint16_t)p->gpu, p->connector, p->token);
+	for (unsigned r = 0; r < p->n_rails && rc == 0; r++)
+		rc = open_rail(m, r, e);
+	for (unsigned c = 0; c < p->n_channels && rc == 0; c++)
+		rc = make_channel(m, c, e);
+	if (rc != 0) {
+		free_all(m);
+		return rc;
+	}
+	*out = m;
+	return 0;
+}
+
+unsigned dr_manager_handle_count(const struct dr_manager *m)
+{
+	return m->prm.n_rails + m->prm.n_channels;
+}
+
+int dr_manager_handle(struct dr_manager *m, unsigned i, void *buf, size_t cap)
+{
+	dr_assert(i < dr_manager_handle_count(m));
+	if (i < m->prm.n_rails)
+		return m->rail[i].rail->ops->rail_handle(m->rail[i].rail, buf, cap);
+	return dr_channel_handle(m->channel[i - m->prm.n_rails], buf, cap);
+}
+
+int dr_manager_start(struct dr_manager *m, const uint8_t (*handles)[DR_HANDLE_MAX],
+	const uint16_t *lens, unsigned n, int64_t now, struct dr_err *e)
+{
+	unsigned r = m->prm.n_rails;
+
+	if (n != dr_manager_handle_count(m))
+		return dr_err_set(e, -EPROTO, "gpu %u: the peer sent %u handles, expected %u",
+			m->prm.gpu, n, dr_manager_handle_count(m));
+	m->now = m->life_ns = now;
+	for (unsigned i = 0; i < n; i++) {
+		int rc;
+
+		if (lens[i] > DR_HANDLE_MAX)
+			return dr_err_set(e, -EPROTO, "gpu %u: handle %u has %u bytes", m->prm.gpu,
+				i, lens[i]);
+		if (i < r)
+			rc = m->rail[i].rail->ops->rail_peer(
+				m->rail[i].rail, handles[i], lens[i], e);
+		else
+			rc = dr_channel_start(m->channel[i - r], handles[i], lens[i], now, e);
+		if (rc != 0)
+			return rc;
+	}
+	dr_hb_start(&m->hb, now);
+	m->started = true;
+	return 0;
+}
+
+int dr_manager_ready(const struct dr_manager *m)
+{
+	int all = 1;
+
+	for (unsigned c = 0; c < m->prm.n_channels; c++) {
+		int rc = dr_channel_ready(m->channel[c]);
+
+		if (rc < 0)
+			return rc;
+		all &= rc;
+	}
+	return all;
+}
+
+struct dr_channel *dr_manager_channel_at(struct dr_manager *m, unsigned i)
+{
+	dr_assert(i < m->prm.n_channels);
+	return m->channel[i];
+}
+
+unsigned dr_manager_n_channels(const struct dr_manager *m)
+{
+	return m->prm.n_channels;
+}
+
+/* Any byte on a path is a sign of life of its rail, and what we sent spares a heartbeat. */
+static uint32_t look_at_paths(struct dr_manager *m)
+{
+	uint32_t busy = 0;
+
+	for (unsigned c = 0; c < m->prm.n_channels; c++) {
+		for (unsigned i = 0; i < DR_PATHS; i++) {
+			const struct dr_path *p = dr_channel_path(m->channel[c], i);
+
+			if (p == NULL)
+				continue;
+			if (p->rx_last_ns > m->life_ns)
+				dr_hb_life(&m->hb, p->rail->index);
+			if (p->tx_last_ns > m->now - m->prm.heartbeat_ns)
+				busy |= 1u << p->rail->index;
+		}
+	}
+	m->life_ns = m->now;
+	return busy;
+}
+
+static void tell_silence(struct dr_manager *m, bool stalled, int64_t silent_ns)
+{
+	if (m->stalled != stalled)
+		for (unsigned c = 0; c < m->prm.n_channels; c++)
+			dr_channel_stalled(m->channel[c], stalled, m->now);
+	if (m->stalled == stalled && m->now - m->silence_told_ns < DR_NS_PER_S)
+		return;
+	m->stalled = stalled;
+	m->silence_told_ns = m->now;
+	if (m->prm.ops != NULL && m->prm.ops->silence != NULL)
+		m->prm.ops->silence(m->prm.arg, stalled, silent_ns, m->now);
+}
+
+static void watch_silence(struct dr_manager *m)
+{
+	int64_t silent = dr_hb_silent_ns(&m->hb), age = -1;
+
+	if (silent < SILENT_NS) {
+		if (m->stalled)
+			tell_silence(m, false, 0);
+		m->probe_ns = 0;
+		return;
+	}
+	if (m->lost || m->now < m->probe_ns)
+		return;
+	m->probe_ns = m->now + PROBE_NS;
+	for (unsigned c = 0; c < m->prm.n_channels; c++) {
+		int64_t a = dr_channel_peer_kernel_age(m->channel[c]);
+
+		if (a >= 0 && (age < 0 || a < age))
+			age = a;
+		dr_channel_probe(m->channel[c], m->now);
+	}
+	if (age >= 0 && age < 3 * PROBE_NS) {
+		tell_silence(m, true, silent);
+	} else if (silent >= m->prm.lost_after_ns &&
+		   (age < 0 || age >= m->prm.lost_after_ns - PROBE_NS)) {
+		m->lost = true;
+		if (m->prm.ops != NULL && m->prm.ops->silence != NULL)
+			m->prm.ops->silence(m->prm.arg, false, silent, m->now);
+		for (unsigned c = 0; c < m->prm.n_channels; c++)
+			dr_channel_fail(m->channel[c], -ENETDOWN,
+				"nothing is heard or acknowledged on any rail", m->now);
+	}
+}
+
+static void heartbeat(struct dr_manager *m)
+{
+	uint8_t buf[DR_DGRAM_MAX];
+	struct dr_hb_out out;
+
+	if (m->now < m->hb.next_ns)
+		return;
+	dr_hb_tick(&m->hb, look_at_paths(m), m->now, &out);
+	for (unsigned r = 0; r < m->prm.n_rails; r++)
+		if (out.send & (1u << r))
+			m->rail[r].rail->ops->rail_dgram(
+				m->rail[r].rail, buf, dr_hb_make(&m->hb, r, buf));
+	if (!out.full)
+		return;
+	for (unsigned r = 0; r < m->prm.n_rails; r++) {
+		if ((out.fell & (1u << r)) && m->prm.detect == DR_DETECT_FAST)
+			rail_down(m, r, -ETIMEDOUT,
+				"silent while another rail is heard (heartbeats)");
+		if (out.rose & (1u << r))
+			rail_up(m, r, "heard again both ways");
+	}
+	watch_silence(m);
+}
+
+int dr_manager_tick(struct dr_manager *m, int64_t now)
+{
+	int n = 0;
+
+	m->now = now;
+	if (m->prm.poller == NULL) {
+		for (unsigned r = 0; r < m->prm.n_rails; r++)
+			n += m->rail[r].rail->ops->rail_progress(
+				m->rail[r].rail, now, &m->rail[r].sink);
+		for (unsigned c = 0; c < m->prm.n_channels; c++)
+			n += dr_channel_progress(m->channel[c], now);
+	} else {
+		for (unsigned c = 0; c < m->prm.n_channels; c++)
+			if (now >= dr_channel_deadline(m->channel[c]))
+				dr_channel_tick(m->channel[c], now);
+	}
+	if (m->started)
+		heartbeat(m);
+	return n;
+}
+
+int64_t dr_manager_deadline(const struct dr_manager *m)
+{
+	int64_t d = m->hb.next_ns;
+
+	for (unsigned c = 0; c < m->prm.n_channels; c++)
+		d = DR_MIN(d, dr_channel_deadline(m->channel[c]));
+	return d;
+}
+
+void dr_manager_link(struct dr_manager *m, int ifindex, bool up, int64_t now)
+{
+	m->now = now;
+	for (unsigned r = 0; r < m->prm.n_rails; r++) {
+		if (m->rail[r].ifindex != ifindex || ifindex == 0)
+			continue;
+		if (!up && m->rail[r].state != DR_RAIL_DOWN) {
+			dr_hb_force_down(&m->hb, r);
+			rail_down(m, r, -ENETDOWN, "link down");
+		} else if (up && m->prm.detect == DR_DETECT_CONSERVATIVE) {
+			rail_up(m, r, "link up");
+		}
+	}
+}
+
+int64_t dr_manager_detect_bound(const struct dr_manager_params *p)
+{
+	if (p->detect ==
+		DR_DETECT_FAST) /* a tick under way, the misses, one for the peer's report */
+		return (DR_HB_MISSES + 2) * p->heartbeat_ns;
+	return 2 * (TCP_RTO_FIRST_NS + GIVE_UP_NS);
+}
+
+void dr_manager_heartbeats(const struct dr_manager *m, uint64_t *sent, uint64_t *received)
+{
+	*sent = m->hb.sent;
+	*received = m->hb.received;
+}
+
+enum dr_rail_state dr_manager_rail_state(const struct dr_manager *m, unsigned rail)
+{
+	dr_assert(rail < m->prm.n_rails);
+	return m->rail[rail].state;
+}
+
+void dr_manager_close(struct dr_manager *m)
+{
+	for (unsigned c = 0; c < m->prm.n_channels; c++)
+		dr_channel_close(m->channel[c]);
+}
+
+void dr_manager_destroy(struct dr_manager *m)
+{
+	if (m != NULL)
+		free_all(m);
+}
