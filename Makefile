@@ -1,41 +1,191 @@
 # SPDX-License-Identifier: Apache-2.0
 # One non-recursive Makefile. `make help` lists the targets.
+#
+#   SAN=address,undefined   a sanitizer build, in a tree of its own, with the debug assertions
+#   WERROR=1  V=1  B=DIR    warnings are errors; show commands; where to build
+#   DIRS="base window"      only these folders
+#
+# Files are found by name: X_test.c is a test of its own, tests/*/X_main.c a program and
+# tests/*/X_plugin.c a shared object that tests use; other files in tests/D/ are linked into each
+# of the tests and programs there.
+VERSION := $(shell cat VERSION)
+SOMAJOR := 0
 PREFIX  ?= /usr/local
+BINDIR  ?= $(PREFIX)/bin
+LIBDIR  ?= $(PREFIX)/lib
+INCDIR  ?= $(PREFIX)/include
+MANDIR  ?= $(PREFIX)/share/man
 B       ?= build/$(or $(SAN),release)
 CFLAGS  ?= -O2 -g
-DIRS    ?= base window bootstrap transport transport/tcp transport/sim topology gpu channel orchestrator
-PKGS    := jansson libsodium libmnl libnftnl
-XFLAGS  := -std=c11 -D_GNU_SOURCE -I. -fPIC -fvisibility=hidden -pthread -Wall -Wextra -Wshadow \
-	-Wstrict-prototypes -Wmissing-prototypes -Wwrite-strings -Wvla -Wformat=2 -Wcast-function-type \
-	$(if $(WERROR),-Werror) $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer -DDR_DEBUG)
-LDX     := -pthread $(if $(SAN),-fsanitize=$(SAN))
-LIBS    := $(shell pkg-config --libs $(PKGS)) -lm
+LAYERS  := base window bootstrap transport topology gpu channel orchestrator
+DIRS    ?= $(sort $(patsubst %/,%,$(dir $(wildcard $(LAYERS:%=%/*.c) $(LAYERS:%=%/*/*.c)))))
+PKGS    := jansson libsodium libmnl libnftnl libmicrohttpd
+XFLAGS  := -std=c11 -D_GNU_SOURCE -DDR_VERSION='"$(VERSION)"' -I. -fPIC -fno-semantic-interposition \
+	-pthread -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wwrite-strings -Wvla \
+	-Wformat=2 -Wcast-function-type $(if $(WERROR),-Werror) \
+	$(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer -DDR_DEBUG)
+LDX     := -pthread -Wl,--as-needed $(if $(SAN),-fsanitize=$(SAN))
+SOLDX   := -shared $(LDX) $(if $(SAN),,-Wl,-z,defs)
 Q       := $(if $(filter 1,$(V)),,@)
+SAY      = $(if $(Q),@printf '  %-5s %s\n' $(1) $(2))
 
-SRCS      := $(filter-out %_test.c %/main.c,$(wildcard $(DIRS:%=%/*.c)))
-TEST_SRCS := $(wildcard $(DIRS:%=%/*_test.c))
-OBJS      := $(SRCS:%.c=$(B)/%.o)
+IS_TEST   := %_test.c %_main.c %_plugin.c %/main.c
+SRCS      := $(filter-out $(IS_TEST) tests/%,$(wildcard $(DIRS:%=%/*.c)))
+LIB_OBJS  := $(patsubst %.c,$(B)/%.o,$(filter-out orchestrator/%,$(SRCS)))
+ORCH_OBJS := $(patsubst %.c,$(B)/%.o,$(filter orchestrator/%,$(SRCS)))
+OBJS      := $(LIB_OBJS) $(ORCH_OBJS)
+PLUG_SRCS := $(filter-out $(IS_TEST),$(wildcard plugin/*.c))
+PLUG_OBJS := $(PLUG_SRCS:%.c=$(B)/%.o)
+# A DIRS given from outside names folders of tests/ too, if they are wanted.
+ALL_DIRS  := $(if $(filter file,$(origin DIRS)),1)
+TEST_DIRS := $(if $(ALL_DIRS),$(sort $(patsubst %/,%,$(dir $(wildcard tests/*/*.c)))),$(filter tests/%,$(DIRS)))
+TEST_SRCS := $(wildcard $(filter-out tests/%,$(DIRS:%=%/*_test.c)) \
+	$(if $(ALL_DIRS),plugin/*_test.c) $(TEST_DIRS:%=%/*_test.c))
 TESTS     := $(TEST_SRCS:%.c=$(B)/%)
+AID_SRCS  := $(wildcard $(TEST_DIRS:%=%/*_main.c) $(TEST_DIRS:%=%/*_plugin.c))
+AIDS      := $(patsubst %_main.c,$(B)/%_main,$(filter %_main.c,$(AID_SRCS))) \
+	$(patsubst %_plugin.c,$(B)/%_plugin.so,$(filter %_plugin.c,$(AID_SRCS)))
+PLUGIN    := $(if $(PLUG_SRCS),$(B)/libnccl-net-ha.so)
+ARCHIVES  := $(B)/orchestrator.a $(B)/libdualrail.a
+HEADERS   := $(filter-out %_priv.h %_impl.h %/internal.h,$(wildcard base/*.h window/window.h \
+	transport/path.h channel/*.h))
+ALL_SRCS  := $(SRCS) $(wildcard orchestrator/main.c) $(PLUG_SRCS) $(TEST_SRCS) $(AID_SRCS)
+comma     := ,
+SONAME    := libdualrail.so.$(SOMAJOR)
 
-all: $(B)/dualrail
-$(B)/libdualrail.a: $(OBJS)
-	$(if $(Q),@echo "  AR    $@")
-	$(Q)rm -f $@ && ar rcs $@ $(OBJS)
-$(B)/dualrail: $(B)/orchestrator/main.o $(B)/libdualrail.a
-	$(if $(Q),@echo "  LD    $@")
+all: $(B)/dualrail $(B)/libdualrail.so $(PLUGIN) ## build the program, the library and the plugin (default)
+
+# Build dependencies: made (and installed, when root) before anything else is read.
+NO_DEPS := help clean uninstall setup
+ifneq ($(or $(filter-out $(NO_DEPS),$(MAKECMDGOALS)),$(if $(MAKECMDGOALS),,all)),)
+-include $(B)/pkg.mk
+endif
+$(B)/pkg.mk: Makefile scripts/setup.sh
+	@scripts/setup.sh build >&2
+	@mkdir -p $(@D) && c=$$(pkg-config --cflags $(PKGS)) && l=$$(pkg-config --libs $(PKGS)) && \
+	  printf 'PKG_CFLAGS := %s\nPKG_LIBS := %s\n' "$$c" "$$l" > $@.$$$$ && mv $@.$$$$ $@
+LIBS = $(PKG_LIBS) -lm
+
+$(B)/libdualrail.a: $(LIB_OBJS)
+$(B)/orchestrator.a: $(ORCH_OBJS)
+$(ARCHIVES):
+	$(call SAY,AR,$@)
+	$(Q)mkdir -p $(@D) && rm -f $@ && ar rcs $@ $(filter %.o,$^)
+$(B)/dualrail: $(B)/orchestrator/main.o $(ARCHIVES)
+	$(call SAY,LD,$@)
 	$(Q)$(CC) $(LDX) $(LDFLAGS) -o $@ $^ $(LIBS)
+$(B)/$(SONAME): $(LIB_OBJS) libdualrail.map
+	$(call SAY,LD,$@)
+	$(Q)$(CC) $(SOLDX) -Wl,-soname,$(SONAME) -Wl,--version-script=libdualrail.map $(LDFLAGS) -o $@ \
+	  $(LIB_OBJS) $(LIBS)
+$(B)/libdualrail.so: $(B)/$(SONAME)
+	$(Q)ln -sf $(SONAME) $@
+# dlopened by NCCL: no soname, nothing exported but the plugin's tables.
+$(B)/libnccl-net-ha.so: $(PLUG_OBJS) $(B)/libdualrail.a plugin/libnccl-net-ha.map
+	$(call SAY,LD,$@)
+	$(Q)$(CC) $(SOLDX) -Wl,--version-script=plugin/libnccl-net-ha.map $(LDFLAGS) -o $@ \
+	  $(PLUG_OBJS) $(B)/libdualrail.a $(LIBS)
+
 $(B)/%.o: %.c $(B)/.flags
-	$(if $(Q),@echo "  CC    $<")
-	$(Q)mkdir -p $(@D) && $(CC) $(XFLAGS) $(CFLAGS) $(CPPFLAGS) -MMD -MP -c -o $@ $<
-$(B)/%_test: $(B)/%_test.o $(B)/libdualrail.a
-	$(if $(Q),@echo "  TEST  $@")
-	$(Q)$(CC) $(LDX) $(LDFLAGS) -o $@ $^ -lcmocka $(LIBS)
+	$(call SAY,CC,$<)
+	$(Q)mkdir -p $(@D) && $(CC) $(XFLAGS) $(PKG_CFLAGS) $(CFLAGS) $(CPPFLAGS) -MMD -MP -c -o $@ $<
 $(B)/.flags: FORCE
-	$(Q)mkdir -p $(B); s='$(CC) $(XFLAGS) $(CFLAGS) $(LDFLAGS)'; \
+	$(Q)mkdir -p $(B); s='$(subst ','"'"',$(CC) $(filter-out -Werror,$(XFLAGS)) $(PKG_CFLAGS) $(CFLAGS) $(CPPFLAGS) $(LDFLAGS))'; \
 	  [ "$$s" = "$$(cat $@ 2>/dev/null)" ] || echo "$$s" > $@
-unit: $(TESTS)
-	$(Q)f=0; for t in $(TESTS); do timeout 120 $$t || f=1; done; exit $$f
+
+# Objects that all tests and programs of a folder in tests/ share.
+aids_of  = $(patsubst %.c,$(B)/%.o,$(filter-out $(IS_TEST),$(wildcard $(1)/*.c)))
+define test_dir
+$(patsubst %.c,$(B)/%,$(wildcard $(1)/*_test.c $(1)/*_main.c)): $(call aids_of,$(1))
+endef
+$(foreach d,$(TEST_DIRS),$(eval $(call test_dir,$(d))))
+# Unit tests of the plugin see its symbols, which the shared object hides.
+$(patsubst %.c,$(B)/%,$(wildcard plugin/*_test.c)): $(PLUG_OBJS)
+$(B)/%_test: $(B)/%_test.o $(ARCHIVES)
+	$(call SAY,TEST,$@)
+	$(Q)$(CC) $(LDX) $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) -lcmocka $(LIBS)
+$(B)/%_main: $(B)/%_main.o $(ARCHIVES)
+	$(call SAY,LD,$@)
+	$(Q)$(CC) $(LDX) $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(LIBS)
+$(B)/%_plugin.so: $(B)/%_plugin.o
+	$(call SAY,LD,$@)
+	$(Q)$(CC) -shared $(LDX) $(LDFLAGS) -o $@ $^ $(LIBS)
+
+tests: $(TESTS) $(AIDS) ## build the tests, run nothing
+unit: $(TESTS) $(AIDS) ## run the unit tests only
+	$(Q)scripts/check.sh --unit $(B) $(TESTS)
+# Two makes, so that the tools are there before the first file is compiled.
+check: ## build, then run all tests; as root missing packages are installed
+	$(Q)scripts/setup.sh build test
+	$(Q)$(MAKE) --no-print-directory all tests
+	$(Q)scripts/check.sh $(B) $(TESTS)
+lint: ## rules that are programs: layers, format, analysers, banned calls, sizes, links
+	$(Q)scripts/setup.sh build lint
+	$(Q)scripts/lint.sh
+bench: all ## measure beside the peers (iperf3, qperf, ucx_perftest)
+	$(Q)scripts/setup.sh build bench
+	$(Q)scripts/bench/run.sh $(B)
+setup: ## install (root) or name what build, tests, lint and benchmarks need
+	$(Q)scripts/setup.sh build test lint bench
+
+headers: ## every header compiles alone
+	$(Q)f=0; for h in $$(find $(wildcard $(LAYERS) plugin) -name '*.h'); do \
+	  $(CC) $(XFLAGS) -Wno-unused-function -fsyntax-only -x c $$h || f=1; done; exit $$f
+exports: $(B)/libdualrail.so $(PLUGIN) ## only dr_ symbols leave the library, only NCCL's the plugin
+	$(Q)! nm -D --defined-only $(B)/$(SONAME) | awk '$$2 ~ /[TDBRVW]/ {print $$3}' | grep -v '^dr_'
+	$(Q)$(if $(PLUGIN),! nm -D --defined-only $(PLUGIN) | awk '$$2 ~ /[TDBRVW]/ {print $$3}' | \
+	  grep -v -e '^ncclNetPlugin_v' -e '^ncclCollNetPlugin_v')
+
+man: $(B)/dualrail.1 ## the man page
+$(B)/dualrail.1: $(B)/dualrail
+	$(call SAY,MAN,$@)
+	$(Q)$< --man > $@.tmp && mv $@.tmp $@
+$(B)/dualrail.pc: VERSION Makefile
+	$(Q)mkdir -p $(@D); printf '%s\n' 'Name: dualrail' 'Version: $(VERSION)' \
+	  'Description: Dual-path channels over two rails, with failover and failback' \
+	  'Requires.private: $(PKGS)' 'Libs: -L$(LIBDIR) -ldualrail' 'Libs.private: -lm -pthread' \
+	  'Cflags: -I$(INCDIR)/dualrail' > $@
+
+install: all man $(B)/dualrail.pc ## install under DESTDIR/PREFIX
+	install -D -m 755 $(B)/dualrail $(DESTDIR)$(BINDIR)/dualrail
+	install -D -m 755 $(B)/$(SONAME) $(DESTDIR)$(LIBDIR)/libdualrail.so.$(VERSION)
+	ln -sf libdualrail.so.$(VERSION) $(DESTDIR)$(LIBDIR)/$(SONAME)
+	ln -sf $(SONAME) $(DESTDIR)$(LIBDIR)/libdualrail.so
+	install -D -m 644 $(B)/libdualrail.a $(DESTDIR)$(LIBDIR)/libdualrail.a
+	$(if $(PLUGIN),install -D -m 755 $(PLUGIN) $(DESTDIR)$(LIBDIR)/libnccl-net-ha.so)
+	install -D -m 644 $(B)/dualrail.pc $(DESTDIR)$(LIBDIR)/pkgconfig/dualrail.pc
+	install -D -m 644 $(B)/dualrail.1 $(DESTDIR)$(MANDIR)/man1/dualrail.1
+	for h in $(HEADERS); do install -D -m 644 $$h $(DESTDIR)$(INCDIR)/dualrail/$$h || exit 1; done
+uninstall: ## undo install
+	rm -f $(DESTDIR)$(BINDIR)/dualrail $(DESTDIR)$(LIBDIR)/libdualrail.so* \
+	  $(DESTDIR)$(LIBDIR)/libdualrail.a $(DESTDIR)$(LIBDIR)/libnccl-net-ha.so \
+	  $(DESTDIR)$(LIBDIR)/pkgconfig/dualrail.pc $(DESTDIR)$(MANDIR)/man1/dualrail.1
+	rm -rf $(DESTDIR)$(INCDIR)/dualrail
+
+# Linked again, with RPATH (not RUNPATH, which does not reach the libraries' own dependencies).
+$(B)/bundle/dualrail: $(B)/orchestrator/main.o $(ARCHIVES)
+	$(call SAY,LD,$@)
+	$(Q)mkdir -p $(@D) && $(CC) $(LDX) -Wl,--disable-new-dtags,-rpath,'$$ORIGIN/../lib' $(LDFLAGS) \
+	  -o $@ $^ $(LIBS)
+$(B)/bundle/libnccl-net-ha.so: $(PLUGIN) $(B)/libdualrail.a
+	$(Q)mkdir -p $(@D) && $(CC) $(SOLDX) -Wl,--version-script=plugin/libnccl-net-ha.map \
+	  -Wl,--disable-new-dtags,-rpath,'$$ORIGIN' $(LDFLAGS) -o $@ $(PLUG_OBJS) $(B)/libdualrail.a $(LIBS)
+bundle: $(B)/bundle/dualrail $(PLUGIN:$(B)/%=$(B)/bundle/%) man ## dist/dualrail-VERSION-ARCH.tar.gz: unpack anywhere and run
+	$(Q)scripts/bundle.sh $(B) $(VERSION)
+
+compile_commands.json: FORCE ## for clangd and clang-tidy
+	$(file >$@,[)$(foreach f,$(ALL_SRCS),$(file >>$@,$(if $(filter $(f),$(firstword $(ALL_SRCS))),,$(comma)) \
+	  {"directory": "$(CURDIR)"$(comma) "file": "$(f)"$(comma) "command": "cc $(subst ",\",$(XFLAGS) \
+	  $(PKG_CFLAGS)) -c $(f)"}))$(file >>$@,])
+	@:
+
+clean: ## remove what was built
+	rm -rf build dist compile_commands.json
+help: ## list the targets
+	@awk -F':.*## ' '/^[a-z_.]+:.*## /{printf "  %-22s %s\n",$$1,$$2}' $(firstword $(MAKEFILE_LIST))
 FORCE:
-.PHONY: all unit FORCE
+.PHONY: all tests unit check lint bench setup headers exports man install uninstall bundle clean help FORCE
 .SECONDARY:
--include $(OBJS:.o=.d) $(TESTS:=.d) $(B)/orchestrator/main.d
+.DELETE_ON_ERROR:
+-include $(OBJS:.o=.d) $(PLUG_OBJS:.o=.d) $(TESTS:=.d) $(B)/orchestrator/main.d \
+	$(patsubst %.c,$(B)/%.d,$(AID_SRCS)) $(foreach d,$(TEST_DIRS),$(patsubst %.o,%.d,$(call aids_of,$(d))))

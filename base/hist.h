@@ -20,6 +20,7 @@ void dr_hist_merge(struct dr_hist *into, const struct dr_hist *from);
 uint64_t dr_hist_count(const struct dr_hist *h);
 /* Nearest-rank percentile, p in 0..100 (99.9 allowed). -1 when the histogram is empty. */
 int64_t dr_hist_percentile(const struct dr_hist *h, double p);
+/* Exact (up to the limit); -1 when the histogram is empty. */
 int64_t dr_hist_min(const struct dr_hist *h);
 int64_t dr_hist_max(const struct dr_hist *h);
 

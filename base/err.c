@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/err.h"
+
+/* Both functions format into a text of their own first: an argument may point into e->text. */
+
+int dr_err_set(struct dr_err *e, int code, const char *fmt, ...)
+{
+	char text[sizeof(e->text)];
+	int saved = errno;
+	va_list ap;
+
+	if (!e)
+		return code;
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	e->code = code;
+	memcpy(e->text, text, sizeof(text));
+	errno = saved;
+	return code;
+}
+
+int dr_err_prefix(struct dr_err *e, const char *fmt, ...)
+{
+	char text[sizeof(e->text)];
+	size_t len, rest;
+	int saved = errno;
+	va_list ap;
+
+	if (!e)
+		return 0;
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	strncat(text, ": ", sizeof(text) - 1 - strlen(text));
+	len = strlen(text);
+	rest = DR_MIN(strlen(e->text), sizeof(text) - 1 - len);
+	memmove(e->text + len, e->text, rest);
+	memcpy(e->text, text, len);
+	e->text[len + rest] = '\0';
+	errno = saved;
+	return e->code;
+}
+
+const char *dr_errno_name(int err)
+{
+	const char *name;
+
+	if (err < 0)
+		err = err == INT32_MIN ? 0 : -err;
+	name = err ? strerrorname_np(err) : NULL;
+	return name ? name : "E?";
+}

@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/hist.h"
+#include "base/mem.h"
+
+/*
+ * Values below 2^SUB_BITS have a bucket each. Above, the bucket of v is its highest bit's row and
+ * the SUB_BITS bits below that one: buckets of row k are 2^k wide and start at 2^(k + SUB_BITS), so
+ * that the middle is off by at most 2^(k-1) / 2^(k+7) = 1/256.
+ */
+#define SUB_BITS 7
+#define SUB (1u << SUB_BITS)
+#define VALUE_BITS 42
+#define VALUE_LIMIT ((int64_t)1 << VALUE_BITS)
+#define ROWS (VALUE_BITS - SUB_BITS + 2)
+#define BUCKETS (ROWS * SUB)
+
+struct dr_hist {
+	uint64_t count;
+	int64_t min, max;
+	uint64_t bucket[BUCKETS];
+};
+
+int dr_hist_create(struct dr_hist **out)
+{
+	struct dr_hist *h = dr_calloc(1, sizeof(*h));
+
+	if (!h)
+		return -ENOMEM;
+	*out = h;
+	return 0;
+}
+
+void dr_hist_destroy(struct dr_hist *h)
+{
+	dr_free(h);
+}
+
+void dr_hist_reset(struct dr_hist *h)
+{
+	memset(h, 0, sizeof(*h));
+}
+
+static unsigned bucket_of(int64_t value)
+{
+	uint64_t v = (uint64_t)value;
+	unsigned shift;
+
+	if (v < SUB)
+		return (unsigned)v;
+	shift = (unsigned)(63 - __builtin_clzll(v)) - SUB_BITS;
+	return (shift + 1) * SUB + (unsigned)((v >> shift) - SUB);
+}
+
+static int64_t bucket_middle(unsigned i)
+{
+	unsigned row = i / SUB;
+	unsigned shift;
+
+	if (row == 0)
+		return i;
+	shift = row - 1;
+	return ((int64_t)(SUB + i % SUB) << shift) + (((int64_t)1 << shift) >> 1);
+}
+
+void dr_hist_record(struct dr_hist *h, int64_t value)
+{
+	dr_dassert(value >= 0);
+	value = DR_MIN(DR_MAX(value, (int64_t)0), VALUE_LIMIT);
+	h->bucket[bucket_of(value)]++;
+	h->min = h->count ? DR_MIN(h->min, value) : value;
+	h->max = h->count ? DR_MAX(h->max, value) : value;
+	h->count++;
+}
+
+void dr_hist_merge(struct dr_hist *into, const struct dr_hist *from)
+{
+	if (!from->count)
+		return;
+	for (unsigned i = 0; i < BUCKETS; i++)
+		into->bucket[i] += from->bucket[i];
+	into->min = into->count ? DR_MIN(into->min, from->min) : from->min;
+	into->max = into->count ? DR_MAX(into->max, from->max) : from->max;
+	into->count += from->count;
+}
+
+uint64_t dr_hist_count(const struct dr_hist *h)
+{
+	return h->count;
+}
+
+/* Nearest rank, 1..n: ceil(p / 100 * n), where 99.9 % of 1000 is 999 although 99.9 is not exact. */
+static uint64_t rank_of(double p, uint64_t n)
+{
+	double rank = ceil(p * (double)n / 100 * (1 - 1e-12));
+
+	if (!(rank >= 1))
+		return 1;
+	return rank >= (double)n ? n : (uint64_t)rank;
+}
+
+int64_t dr_hist_percentile(const struct dr_hist *h, double p)
+{
+	uint64_t rank, seen = 0;
+	int64_t v;
+
+	if (!h->count)
+		return -1;
+	rank = rank_of(p, h->count);
+	if (rank == 1)
+		return h->min;
+	if (rank == h->count)
+		return h->max;
+	for (unsigned i = 0; i < BUCKETS; i++) {
+		seen += h->bucket[i];
+		if (seen >= rank) {
+			v = bucket_middle(i);
+			return DR_MIN(DR_MAX(v, h->min), h->max);
+		}
+	}
+	dr_assert(!"the buckets sum up to count");
+	return -1;
+}
+
+int64_t dr_hist_min(const struct dr_hist *h)
+{
+	return h->count ? h->min : -1;
+}
+
+int64_t dr_hist_max(const struct dr_hist *h)
+{
+	return h->count ? h->max : -1;
+}
+
+static int compare(const void *a, const void *b)
+{
+	int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+
+	return (x > y) - (x < y);
+}
+
+int64_t dr_percentile_exact(int64_t *samples, size_t n, double p)
+{
+	if (!n)
+		return -1;
+	qsort(samples, n, sizeof(*samples), compare);
+	return samples[rank_of(p, n) - 1];
+}

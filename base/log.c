@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+
+/*
+ * Settings are atomics and a line is built on the stack, so that logging takes no lock (a child may
+ * log right after a fork). Only a test's sink is called under one, to keep its calls apart.
+ */
+#define TEXT_MAX 1000
+#define PREFIX_MAX 32
+/* A byte of text takes at most 6 in JSON ("\u00ff"); the rest is time, level and component. */
+#define LINE_MAX_BYTES (TEXT_MAX * 6 + 1024)
+
+static _Atomic int min_level = DR_LOG_INFO;
+static _Atomic int as_json;
+/* The prefix in use is one of the two slots; a new one is written into the other, then shown. */
+static char prefix_slot[2][PREFIX_MAX];
+static _Atomic(const char *) prefix;
+
+static pthread_mutex_t sink_lock = PTHREAD_MUTEX_INITIALIZER;
+static _Atomic int sink_set;
+static dr_log_sink_fn sink;
+static void *sink_arg;
+
+static const char *const level_name[] = {
+	[DR_LOG_ERROR] = "error",
+	[DR_LOG_WARN] = "warn",
+	[DR_LOG_INFO] = "info",
+	[DR_LOG_DEBUG] = "debug",
+};
+
+void dr_log_set_level(enum dr_log_level level)
+{
+	atomic_store_explicit(&min_level, (int)level, memory_order_relaxed);
+}
+
+enum dr_log_level dr_log_level(void)
+{
+	return (enum dr_log_level)atomic_load_explicit(&min_level, memory_order_relaxed);
+}
+
+void dr_log_set_json(int on)
+{
+	atomic_store_explicit(&as_json, on, memory_order_relaxed);
+}
+
+void dr_log_set_prefix(const char *word)
+{
+	char *slot = prefix_slot[atomic_load(&prefix) == prefix_slot[0]];
+
+	if (word)
+		snprintf(slot, PREFIX_MAX, "%s", word);
+	/* Release: pairs with the acquire in put_component(). */
+	atomic_store_explicit(&prefix, word ? slot : NULL, memory_order_release);
+}
+
+void dr_log_set_sink(dr_log_sink_fn fn, void *arg)
+{
+	pthread_mutex_lock(&sink_lock);
+	sink = fn;
+	sink_arg = arg;
+	atomic_store(&sink_set, fn != NULL);
+	pthread_mutex_unlock(&sink_lock);
+}
+
+/* Appends; the last byte of buf stays free for the terminator, and `keep` more for what follows. */
+struct line {
+	char *buf;
+	size_t cap, len, keep;
+};
+
+static void put(struct line *l, const char *s, size_t n)
+{
+	if (l->len + n + l->keep >= l->cap)
+		return;
+	memcpy(l->buf + l->len, s, n);
+	l->len += n;
+}
+
+static void put_str(struct line *l, const char *s)
+{
+	put(l, s, strlen(s));
+}
+
+/* Bytes of the valid UTF-8 character at s (n left), 0 when there is none. */
+static size_t utf8_len(const unsigned char *s, size_t n)
+{
+	size_t len = s[0] < 0x80 ? 1 : (s[0] & 0xe0) == 0xc0 ? 2 : (s[0] & 0xf0) == 0xe0 ? 3 : 4;
+	uint32_t c;
+
+	if (len == 1)
+		return 1;
+	if (len > n || s[0] < 0xc2 || s[0] > 0xf4)
+		return 0;
+	c = s[0] & (0x7fu >> len);
+	for (size_t i = 1; i < len; i++) {
+		if ((s[i] & 0xc0) != 0x80)
+			return 0;
+		c = c << 6 | (s[i] & 0x3fu);
+	}
+	if ((len == 3 && c < 0x800) || (len == 4 && (c < 0x10000 || c > 0x10ffff)))
+		return 0;
+	return c >= 0xd800 && c <= 0xdfff ? 0 : len;
+}
+
+static void put_json_char(struct line *l, const unsigned char *s, size_t n)
+{
+	char esc[8];
+
+	if (n == 0)
+		put_str(l, "\\ufffd");
+	else if (*s == '"' || *s == '\\')
+		put(l, (char[]){ '\\', (char)*s }, 2);
+	else if (*s == '\n')
+		put_str(l, "\\n");
+	else if (*s == '\t')
+		put_str(l, "\\t");
+	else if (*s < 0x20 || *s == 0x7f)
+		put(l, esc, (size_t)snprintf(esc, sizeof(esc), "\\u%04x", *s));
+	else
+		put(l, (const char *)s, n);
+}
+
+static void put_text(struct line *l, const char *text, int json)
+{
+	const unsigned char *s = (const unsigned char *)text;
+	size_t left = strlen(text), n;
+
+	for (; left; s += n, left -= n) {
+		n = utf8_len(s, left);
+		if (json)
+			put_json_char(l, s, n);
+		else if (n == 0)
+			put_str(l, "?");
+		else if (*s < 0x20 || *s == 0x7f)
+			put_str(l, " ");
+		else
+			put(l, (const char *)s, n);
+		n = DR_MAX(n, (size_t)1);
+	}
+}
+
+static void put_component(struct line *l, const char *component, int json)
+{
+	const char *p = atomic_load_explicit(&prefix, memory_order_acquire);
+
+	if (p) {
+		put_text(l, p, json);
+		put_str(l, "/");
+	}
+	put_text(l, component, json);
+}
+
+size_t dr_log_format(char *buf, size_t len, int json, int64_t wall_ns, enum dr_log_level level,
+	const char *component, const char *text)
+{
+	const char *end = json ? "\"}\n" : "\n";
+	struct line l = { .buf = buf, .cap = len, .keep = strlen(end) };
+	char time[32];
+
+	dr_assert(len > l.keep && (size_t)level < DR_ARRAY_LEN(level_name));
+	dr_wall_format(wall_ns, time, sizeof(time));
+	if (json) {
+		put_str(&l, "{\"time\":\"");
+		put_str(&l, time);
+		put_str(&l, "\",\"level\":\"");
+		put_str(&l, level_name[level]);
+		put_str(&l, "\",\"component\":\"");
+		put_component(&l, component, json);
+		put_str(&l, "\",\"text\":\"");
+	} else {
+		put(&l, time + 11, 15);
+		put_str(&l, " ");
+		put_str(&l, level_name[level]);
+		put_str(&l, " ");
+		put_component(&l, component, json);
+		put_str(&l, ": ");
+	}
+	put_text(&l, text, json);
+	l.keep = 0;
+	put_str(&l, end);
+	buf[l.len] = '\0';
+	return l.len;
+}
+
+static void emit(enum dr_log_level level, const char *component, const char *text)
+{
+	char line[LINE_MAX_BYTES];
+	size_t len = dr_log_format(line, sizeof(line),
+		atomic_load_explicit(&as_json, memory_order_relaxed), dr_wall_ns(), level,
+		component, text);
+	ssize_t done;
+
+	do
+		done = write(STDERR_FILENO, line, len);
+	while (done < 0 && errno == EINTR);
+}
+
+void dr_log(enum dr_log_level level, const char *component, const char *fmt, ...)
+{
+	char text[TEXT_MAX];
+	int saved = errno;
+	va_list ap;
+	int n;
+
+	if ((int)level > atomic_load_explicit(&min_level, memory_order_relaxed))
+		return;
+	va_start(ap, fmt);
+	n = vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	if (n < 0)
+		text[0] = '\0';
+	else if (n >= (int)sizeof(text))
+		memcpy(text + sizeof(text) - 4, "...", 4);
+	if (atomic_load(&sink_set)) {
+		pthread_mutex_lock(&sink_lock);
+		if (sink)
+			sink(level, component, text, sink_arg);
+		pthread_mutex_unlock(&sink_lock);
+	} else {
+		emit(level, component, text);
+	}
+	errno = saved;
+}

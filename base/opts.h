@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef DR_BASE_OPTS_H
+#define DR_BASE_OPTS_H
+
+#include "base/defs.h"
+#include "base/err.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+
+/*
+ * One table of options from which everything about them is made: the parser (getopt_long), the
+ * environment names, the configuration file's keys, --help, the man page and the JSON echo.
+ *
+ * A value comes from the strongest source that names it: command line, then environment, then
+ * configuration file, then default; the functions below may be called in any order (so that --config
+ * is known before the file is read). A value from a weaker source than the present one is dropped
+ * unread. Every value passes the same parser, whatever it came from.
+ *
+ * One thread; the table and everything it points to must outlive the dr_opts.
+ */
+struct json_t;
+struct dr_opts;
+struct dr_opt;
+
+#define DR_OPT_LIST_MAX 256
+
+/* What stands at the row's offset in the target struct. */
+enum dr_opt_kind {
+	DR_OPT_FLAG,	 /* bool; alone it means on; "--name=off" turns it off again */
+	DR_OPT_STRING,	 /* const char *, owned by the dr_opts; NULL without default */
+	DR_OPT_SIZE,	 /* uint64_t, bytes */
+	DR_OPT_DURATION, /* int64_t, ns */
+	DR_OPT_RATE,	 /* double, bits per second */
+	DR_OPT_UINT,	 /* uint64_t */
+	DR_OPT_DOUBLE,	 /* double */
+	DR_OPT_CHOICE,	 /* int, index into `choices` */
+	DR_OPT_LIST,	 /* struct dr_opt_list; `max` is the largest value */
+	DR_OPT_CUSTOM,	 /* whatever parse() makes of it */
+};
+
+struct dr_opt_list {
+	size_t n;
+	unsigned v[DR_OPT_LIST_MAX];
+};
+
+/*
+ * CUSTOM: read one occurrence into dst (target + offset). text is NULL when what earlier calls stored
+ * has to be forgotten, because a stronger source follows, or a later occurrence of an option that is
+ * not `repeat`. On failure the text in e reads `"VALUE" is not ...; use e.g. ...`: the option's name
+ * is put in front. text lives as long as the dr_opts.
+ */
+typedef int (*dr_opt_parse_fn)(
+	const struct dr_opt *row, const char *text, void *dst, struct dr_err *e);
+
+struct dr_opt {
+	const char *name; /* "hold-down": without dashes, also the configuration key */
+	char short_name;  /* 0: none */
+	enum dr_opt_kind kind;
+	const char *arg; /* placeholder in help, "SIZE"; not used by FLAG */
+	const char *def; /* default as text; NULL: zeroed, or nothing for CUSTOM */
+	const char *
+		implied; /* not NULL: the argument may be left out ("--json"), this stands for it */
+	const char *unit;    /* of a bare number, for help: "seconds"; NULL: none */
+	const char *help;    /* one or more sentences; required */
+	const char *group;   /* heading; rows of a group stand together */
+	const char *choices; /* CHOICE: "a|b|c" */
+	const char *env[3];  /* aliases beside <PROGRAM>_<NAME>, which every option has */
+	unsigned commands;   /* mask, see struct dr_opt_command */
+	bool repeat;	     /* CUSTOM: may be given several times, parse() is called for each */
+	bool no_config;	     /* command line only, and not echoed: --config, --help, --version */
+	size_t offset;
+	double min, max; /* of numbers, sizes (bytes), durations (ns), rates; both 0: no limits */
+	dr_opt_parse_fn parse;
+};
+
+/* The subcommands, for messages and help: {"server", 1, "HELP"}; ends with a name of NULL. */
+struct dr_opt_command {
+	const char *name;
+	unsigned bit;
+	const char *args; /* "HOST [options]" */
+	const char *help;
+};
+
+struct dr_opts_spec {
+	const char *program; /* "dualrail"; upper case of it starts the environment names */
+	const struct dr_opt *rows;
+	size_t n;
+	const struct dr_opt_command *commands;
+};
+
+/* target: the caller's struct, zeroed; strings in it live as long as the dr_opts. -ENOMEM. */
+int dr_opts_create(struct dr_opts **out, const struct dr_opts_spec *spec, void *target)
+	DR_MUST_CHECK;
+void dr_opts_destroy(struct dr_opts *o);
+
+/* command: one bit. All return 0, -EINVAL or -ERANGE (bad value, unknown option) or -ENOMEM. */
+int dr_opts_defaults(struct dr_opts *o, struct dr_err *e) DR_MUST_CHECK;
+/* Variables of options that the command does not take are not looked at; empty ones are not set. */
+int dr_opts_from_env(struct dr_opts *o, unsigned command, struct dr_err *e) DR_MUST_CHECK;
+/* An object {"long-name": text | number | bool | [...]}. Keys of other commands are passed over, so
+ * that both ends can share a file; null is "not set"; unknown keys are errors. */
+int dr_opts_from_json(struct dr_opts *o, unsigned command, const struct json_t *config,
+	struct dr_err *e) DR_MUST_CHECK;
+/* argv[0] is skipped and argv is left as it is; *positional (argument strings of argv, *n of them) is
+ * owned by the dr_opts. Options may be abbreviated as long as that is unambiguous. */
+int dr_opts_parse(struct dr_opts *o, unsigned command, int argc, char *const argv[],
+	char ***positional, int *n, struct dr_err *e) DR_MUST_CHECK;
+
+/* True when the option came from the command line, the environment or the configuration file. The
+ * name must be in the table. */
+bool dr_opts_given(const struct dr_opts *o, const char *name);
+/* "command line", "environment", "config", "default" or "unset". */
+const char *dr_opts_source(const struct dr_opts *o, const char *name);
+
+/* What `program command --help` prints; command 0: the overview of commands, then all options. */
+void dr_opts_help(const struct dr_opts *o, unsigned command, FILE *f);
+/* man(7) source: the sections OPTIONS and ENVIRONMENT. */
+void dr_opts_man(const struct dr_opts *o, FILE *f);
+
+/* The effective value of each option that the command takes: bytes and counts as integers, rates and
+ * ratios as reals, durations as text ("10ms"), lists as arrays, CUSTOM as the texts given. Reading it
+ * with dr_opts_from_json gives the same values. A new reference; NULL: out of memory. */
+struct json_t *dr_opts_to_json(const struct dr_opts *o, unsigned command);
+/* The same as "name=value" lines; control bytes in values are escaped as in C. */
+void dr_opts_print_kv(const struct dr_opts *o, unsigned command, FILE *f);
+
+#endif

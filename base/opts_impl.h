@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef DR_BASE_OPTS_IMPL_H
+#define DR_BASE_OPTS_IMPL_H
+
+#include "base/opts.h"
+
+/* Shared by opts.c (reads values) and opts_print.c (shows them); nobody else includes this. */
+
+enum dr_opt_source { DR_SRC_UNSET, DR_SRC_DEFAULT, DR_SRC_CONFIG, DR_SRC_ENV, DR_SRC_ARGV };
+
+/* Texts that were stored, oldest first: one, or one per occurrence of a repeated option. */
+struct dr_opt_text {
+	struct dr_opt_text *next;
+	char text[];
+};
+
+struct dr_opt_value {
+	enum dr_opt_source source;
+	struct dr_opt_text *texts;
+};
+
+struct dr_opts {
+	struct dr_opts_spec spec;
+	void *target;
+	struct dr_opt_value *value; /* one per row */
+	struct dr_opt_text *old;    /* replaced, but the target may still point to them */
+	char **argv;		    /* getopt_long permutes it */
+};
+
+#define DR_OPT_ENV_MAX 64
+/* "DUALRAIL_HOLD_DOWN" */
+void dr_opt_env_name(const struct dr_opts *o, const struct dr_opt *row, char *buf, size_t len);
+
+#endif

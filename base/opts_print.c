@@ -1,0 +1,402 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/opts_impl.h"
+#include "base/units.h"
+
+/* What --help, the man page and the echoes of a run's options show, all of it from the table. */
+
+#define HELP_COLUMN 30
+#define HELP_WIDTH 80
+/* Longest help of a row with everything that is said behind it. */
+#define HELP_MAX 1500
+
+static const void *at(const struct dr_opts *o, size_t i)
+{
+	return (const char *)o->target + o->spec.rows[i].offset;
+}
+
+static bool echoed(const struct dr_opt *row, unsigned command)
+{
+	return (row->commands & command) && !row->no_config;
+}
+
+/* "(bare number: seconds; default: 10ms)", or nothing. */
+static void put_default(const struct dr_opt *row, char *buf, size_t len)
+{
+	buf[0] = '\0';
+	if (row->unit && row->def)
+		snprintf(buf, len, " (bare number: %s; default: %s)", row->unit, row->def);
+	else if (row->unit)
+		snprintf(buf, len, " (bare number: %s)", row->unit);
+	else if (row->def && row->kind != DR_OPT_FLAG)
+		snprintf(buf, len, " (default: %s)", row->def);
+}
+
+static void print_wrapped(FILE *f, const char *text, size_t column)
+{
+	size_t len, at_column = column;
+
+	while (*text) {
+		text += strspn(text, " ");
+		len = strcspn(text, " ");
+		if (!len)
+			break;
+		if (at_column > column && at_column + 1 + len > HELP_WIDTH) {
+			fprintf(f, "\n%*s", (int)column, "");
+			at_column = column;
+		}
+		at_column +=
+			(size_t)fprintf(f, "%s%.*s", at_column > column ? " " : "", (int)len, text);
+		text += len;
+	}
+	fputc('\n', f);
+}
+
+static void print_help_row(FILE *f, const struct dr_opt *row)
+{
+	char left[160], extra[256], text[HELP_MAX];
+	const char *arg = row->kind == DR_OPT_FLAG ? "" : row->arg;
+	const char *open = !*arg ? "" : row->implied ? "[=" : " ";
+	const char *close = *arg && row->implied ? "]" : "";
+	char dash[8] = "    ";
+
+	if (row->short_name)
+		snprintf(dash, sizeof(dash), "-%c, ", row->short_name);
+	snprintf(left, sizeof(left), "  %s--%s%s%s%s", dash, row->name, open, arg, close);
+	put_default(row, extra, sizeof(extra));
+	snprintf(text, sizeof(text), "%s%s", row->help, extra);
+	if (strlen(left) + 2 > HELP_COLUMN)
+		fprintf(f, "%s\n%*s", left, HELP_COLUMN, "");
+	else
+		fprintf(f, "%-*s", HELP_COLUMN, left);
+	print_wrapped(f, text, HELP_COLUMN);
+}
+
+static void print_usage(const struct dr_opts *o, unsigned command, FILE *f)
+{
+	const struct dr_opt_command *c;
+	char left[160];
+
+	for (c = o->spec.commands; command && c && c->name; c++) {
+		if (!(c->bit & command))
+			continue;
+		fprintf(f, "Usage: %s %s %s\n\n", o->spec.program, c->name, c->args);
+		print_wrapped(f, c->help, 0);
+		return;
+	}
+	fprintf(f, "Usage: %s COMMAND [options]\n\nCommands:\n", o->spec.program);
+	for (c = o->spec.commands; c && c->name; c++) {
+		snprintf(left, sizeof(left), "  %s %s", c->name, c->args);
+		fprintf(f, "%-*s  ", HELP_COLUMN - 2, left);
+		if (strlen(left) > HELP_COLUMN - 2)
+			fprintf(f, "\n%*s", HELP_COLUMN, "");
+		print_wrapped(f, c->help, HELP_COLUMN);
+	}
+}
+
+void dr_opts_help(const struct dr_opts *o, unsigned command, FILE *f)
+{
+	const char *group = "";
+	char name[DR_OPT_ENV_MAX];
+
+	print_usage(o, command, f);
+	for (size_t i = 0; i < o->spec.n; i++) {
+		const struct dr_opt *row = &o->spec.rows[i];
+
+		if (command && !(row->commands & command))
+			continue;
+		if (strcmp(group, row->group) != 0)
+			fprintf(f, "\n%s:\n", row->group);
+		group = row->group;
+		print_help_row(f, row);
+	}
+	if (!o->spec.n)
+		return;
+	dr_opt_env_name(o, &o->spec.rows[0], name, sizeof(name));
+	fprintf(f, "\nEvery option can also be set in the environment, as %s for --%s.\n", name,
+		o->spec.rows[0].name);
+}
+
+/* Text of a man page: no request at the start of a line, hyphens that can be copied. */
+static void print_roff(FILE *f, const char *text)
+{
+	if (*text == '.' || *text == '\'')
+		fputs("\\&", f);
+	for (; *text; text++) {
+		if (*text == '\\')
+			fputs("\\e", f);
+		else if (*text == '-')
+			fputs("\\-", f);
+		else
+			fputc(*text, f);
+	}
+}
+
+static void print_man_row(const struct dr_opts *o, const struct dr_opt *row, FILE *f)
+{
+	const char *between = " for ";
+	char extra[256];
+
+	fputs(".TP\n", f);
+	if (row->short_name)
+		fprintf(f, "\\fB\\-%c\\fR, ", row->short_name);
+	fputs("\\fB\\-\\-", f);
+	print_roff(f, row->name);
+	fputs("\\fR", f);
+	if (row->kind != DR_OPT_FLAG) {
+		fputs(row->implied ? "[=\\fI" : " \\fI", f);
+		print_roff(f, row->arg);
+		fputs(row->implied ? "\\fR]" : "\\fR", f);
+	}
+	fputc('\n', f);
+	print_roff(f, row->help);
+	put_default(row, extra, sizeof(extra));
+	print_roff(f, extra);
+	if (row->repeat)
+		fputs(" May be given several times.", f);
+	fputc('\n', f);
+	fputs(".br\nCommands:", f);
+	between = " ";
+	for (const struct dr_opt_command *c = o->spec.commands; c && c->name; c++) {
+		if (!(c->bit & row->commands))
+			continue;
+		fputs(between, f);
+		print_roff(f, c->name);
+		between = ", ";
+	}
+	fputs(".\n", f);
+}
+
+static void print_man_environment(const struct dr_opts *o, FILE *f)
+{
+	char name[DR_OPT_ENV_MAX];
+
+	dr_opt_env_name(o, &o->spec.rows[0], name, sizeof(name));
+	fprintf(f, ".SH ENVIRONMENT\nEvery option has a variable, as \\fB%s\\fR for \\fB\\-\\-",
+		name);
+	print_roff(f, o->spec.rows[0].name);
+	fputs("\\fR; flags take on or off. The command line is stronger than the environment, the\n"
+	      "environment stronger than the configuration file. These names are read as well:\n",
+		f);
+	for (size_t i = 0; i < o->spec.n; i++) {
+		const struct dr_opt *row = &o->spec.rows[i];
+
+		for (size_t k = 0; k < DR_ARRAY_LEN(row->env) && row->env[k]; k++) {
+			fprintf(f, ".TP\n\\fB%s\\fR\nAs \\fB\\-\\-", row->env[k]);
+			print_roff(f, row->name);
+			fputs("\\fR.\n", f);
+		}
+	}
+}
+
+void dr_opts_man(const struct dr_opts *o, FILE *f)
+{
+	const char *group = "";
+
+	fputs(".SH OPTIONS\n", f);
+	for (size_t i = 0; i < o->spec.n; i++) {
+		const struct dr_opt *row = &o->spec.rows[i];
+
+		if (strcmp(group, row->group) != 0) {
+			fputs(".SS ", f);
+			print_roff(f, row->group);
+			fputc('\n', f);
+		}
+		group = row->group;
+		print_man_row(o, row, f);
+	}
+	if (o->spec.n)
+		print_man_environment(o, f);
+}
+
+/* The largest unit that divides evenly, so that reading it back is exact. */
+static void duration_text(int64_t ns, char *buf, size_t len)
+{
+	static const struct {
+		const char *name;
+		int64_t ns;
+	} unit[] = { { "s", DR_NS_PER_S }, { "ms", DR_NS_PER_MS }, { "us", DR_NS_PER_US },
+		{ "ns", 1 } };
+	size_t i = 0;
+
+	while (ns % unit[i].ns)
+		i++;
+	snprintf(buf, len, "%" PRId64 "%s", ns / unit[i].ns, unit[i].name);
+}
+
+static void choice_text(const struct dr_opt *row, int index, char *buf, size_t len)
+{
+	const char *p = row->choices;
+
+	for (; index > 0; index--)
+		p += strcspn(p, "|") + 1;
+	snprintf(buf, len, "%.*s", (int)strcspn(p, "|"), p);
+}
+
+static json_t *list_json(const struct dr_opt_list *list)
+{
+	json_t *array = json_array();
+
+	for (size_t i = 0; array && i < list->n; i++)
+		json_array_append_new(array, json_integer(list->v[i]));
+	return array;
+}
+
+static json_t *texts_json(const struct dr_opt *row, const struct dr_opt_text *t)
+{
+	json_t *array;
+
+	if (!row->repeat)
+		return t ? json_string(t->text) : json_null();
+	array = json_array();
+	for (; array && t; t = t->next)
+		json_array_append_new(array, json_string(t->text));
+	return array;
+}
+
+static json_t *value_json(const struct dr_opts *o, size_t i)
+{
+	const struct dr_opt *row = &o->spec.rows[i];
+	const void *v = at(o, i);
+	char buf[128];
+
+	switch (row->kind) {
+	case DR_OPT_FLAG:
+		return json_boolean(*(const bool *)v);
+	case DR_OPT_STRING:
+		return *(const char *const *)v ? json_string(*(const char *const *)v) : json_null();
+	case DR_OPT_SIZE:
+	case DR_OPT_UINT:
+		if (o->value[i].source == DR_SRC_UNSET)
+			return json_null();
+		return json_integer((json_int_t) * (const uint64_t *)v);
+	case DR_OPT_RATE:
+	case DR_OPT_DOUBLE:
+		if (o->value[i].source == DR_SRC_UNSET)
+			return json_null();
+		return json_real(*(const double *)v);
+	case DR_OPT_DURATION:
+		if (o->value[i].source == DR_SRC_UNSET)
+			return json_null();
+		duration_text(*(const int64_t *)v, buf, sizeof(buf));
+		return json_string(buf);
+	case DR_OPT_CHOICE:
+		choice_text(row, *(const int *)v, buf, sizeof(buf));
+		return json_string(buf);
+	case DR_OPT_LIST:
+		return o->value[i].source == DR_SRC_UNSET ? json_null() : list_json(v);
+	case DR_OPT_CUSTOM:
+		return texts_json(row, o->value[i].texts);
+	}
+	dr_assert(!"every kind is above");
+	return NULL;
+}
+
+json_t *dr_opts_to_json(const struct dr_opts *o, unsigned command)
+{
+	json_t *all = json_object();
+
+	for (size_t i = 0; all && i < o->spec.n; i++) {
+		if (!echoed(&o->spec.rows[i], command))
+			continue;
+		if (json_object_set_new(all, o->spec.rows[i].name, value_json(o, i))) {
+			json_decref(all);
+			return NULL;
+		}
+	}
+	return all;
+}
+
+static void print_escaped(FILE *f, const char *s)
+{
+	for (; *s; s++) {
+		if (*s == '\n')
+			fputs("\\n", f);
+		else if (*s == '\\')
+			fputs("\\\\", f);
+		else if ((unsigned char)*s < 0x20 || *s == 0x7f)
+			fprintf(f, "\\%03o", (unsigned char)*s);
+		else
+			fputc(*s, f);
+	}
+}
+
+static void print_list(FILE *f, const struct dr_opt_list *list)
+{
+	for (size_t i = 0, k; i < list->n; i = k) {
+		for (k = i + 1; k < list->n && list->v[k] == list->v[k - 1] + 1; k++)
+			;
+		fprintf(f, "%s%u", i ? "," : "", list->v[i]);
+		if (k - i > 1)
+			fprintf(f, "-%u", list->v[k - 1]);
+	}
+}
+
+static void print_value(FILE *f, const struct dr_opts *o, size_t i)
+{
+	const struct dr_opt *row = &o->spec.rows[i];
+	const void *v = at(o, i);
+	char buf[128] = "";
+
+	switch (row->kind) {
+	case DR_OPT_FLAG:
+		fputs(*(const bool *)v ? "on" : "off", f);
+		return;
+	case DR_OPT_STRING:
+		print_escaped(f, *(const char *const *)v ? *(const char *const *)v : "");
+		return;
+	case DR_OPT_LIST:
+		print_list(f, v);
+		return;
+	case DR_OPT_CUSTOM:
+		dr_assert(!"printed by its texts");
+		return;
+	case DR_OPT_CHOICE:
+		choice_text(row, *(const int *)v, buf, sizeof(buf));
+		break;
+	case DR_OPT_SIZE:
+		dr_format_size(*(const uint64_t *)v, buf, sizeof(buf));
+		memmove(strchr(buf, ' '), strchr(buf, ' ') + 1, strlen(strchr(buf, ' ')));
+		break;
+	case DR_OPT_UINT:
+		snprintf(buf, sizeof(buf), "%" PRIu64, *(const uint64_t *)v);
+		break;
+	case DR_OPT_DURATION:
+		duration_text(*(const int64_t *)v, buf, sizeof(buf));
+		break;
+	case DR_OPT_RATE:
+	case DR_OPT_DOUBLE:
+		snprintf(buf, sizeof(buf), "%.15g", *(const double *)v);
+		break;
+	}
+	if (o->value[i].source != DR_SRC_UNSET || row->kind == DR_OPT_CHOICE)
+		fputs(buf, f);
+}
+
+void dr_opts_print_kv(const struct dr_opts *o, unsigned command, FILE *f)
+{
+	for (size_t i = 0; i < o->spec.n; i++) {
+		const struct dr_opt *row = &o->spec.rows[i];
+		const struct dr_opt_text *t = o->value[i].texts;
+
+		if (!echoed(row, command))
+			continue;
+		if (row->kind != DR_OPT_CUSTOM) {
+			fprintf(f, "%s=", row->name);
+			print_value(f, o, i);
+			fputc('\n', f);
+			continue;
+		}
+		/* One line per occurrence; an empty value when there is none. */
+		do {
+			fprintf(f, "%s=", row->name);
+			print_escaped(f, t ? t->text : "");
+			fputc('\n', f);
+			t = t ? t->next : NULL;
+		} while (t);
+	}
+}

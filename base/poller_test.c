@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "base/clock.h"
+#include "base/poller.h"
+
+struct probe {
+	struct dr_pollable po;
+	struct dr_poller *p;
+	int calls;
+	uint32_t revents;
+	struct probe *del_too;
+	int kick_again;
+};
+
+static void on_ready(struct dr_pollable *po, uint32_t revents, int64_t now_ns)
+{
+	struct probe *x = dr_container_of(po, struct probe, po);
+
+	assert_true(now_ns > 0);
+	x->calls++;
+	x->revents = revents;
+	if (x->del_too) {
+		dr_poller_del(x->p, &x->po);
+		dr_poller_del(x->p, &x->del_too->po);
+	}
+	if (x->kick_again)
+		dr_poller_kick(x->p, &x->po);
+}
+
+static struct probe make(struct dr_poller *p, int fd)
+{
+	return (struct probe){ .po = { .fd = fd, .ready = on_ready }, .p = p };
+}
+
+static int ready_fd(void)
+{
+	int fd = eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK);
+
+	assert_true(fd >= 0);
+	return fd;
+}
+
+static int setup(void **state)
+{
+	struct dr_poller *p;
+
+	assert_int_equal(dr_poller_create(&p, NULL), 0);
+	*state = p;
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	dr_poller_destroy(*state);
+	return 0;
+}
+
+static void readiness_is_reported_and_modified(void **state)
+{
+	struct dr_poller *p = *state;
+	struct probe a = make(p, ready_fd());
+	uint64_t calls;
+
+	assert_int_equal(dr_poller_wait(p, 0), 0);
+	assert_int_equal(dr_poller_add(p, &a.po, EPOLLIN), 0);
+	assert_int_equal(dr_poller_wait(p, DR_NEVER), 1);
+	assert_int_equal(a.revents, EPOLLIN);
+	assert_int_equal(dr_poller_mod(p, &a.po, EPOLLIN | EPOLLOUT), 0);
+	calls = dr_poller_syscalls(p);
+	assert_int_equal(dr_poller_mod(p, &a.po, EPOLLIN | EPOLLOUT), 0);
+	assert_int_equal(dr_poller_syscalls(p), calls);
+	assert_int_equal(dr_poller_wait(p, 0), 1);
+	assert_int_equal(a.revents, EPOLLIN | EPOLLOUT);
+	dr_poller_del(p, &a.po);
+	dr_poller_del(p, &a.po);
+	assert_int_equal(dr_poller_wait(p, 0), 0);
+	assert_int_equal(a.calls, 2);
+	close(a.po.fd);
+}
+
+static void one_callback_may_delete_the_next(void **state)
+{
+	struct dr_poller *p = *state;
+	struct probe a = make(p, ready_fd()), b = make(p, ready_fd());
+
+	a.del_too = &b;
+	b.del_too = &a;
+	assert_int_equal(dr_poller_add(p, &a.po, EPOLLIN), 0);
+	assert_int_equal(dr_poller_add(p, &b.po, EPOLLIN), 0);
+	assert_int_equal(dr_poller_wait(p, 0), 1);
+	assert_int_equal(a.calls + b.calls, 1);
+
+	dr_poller_kick(p, &a.po);
+	dr_poller_kick(p, &b.po);
+	assert_int_equal(dr_poller_wait(p, 0), 1);
+	assert_int_equal(a.calls + b.calls, 2);
+	assert_int_equal(dr_poller_wait(p, 0), 0);
+	close(a.po.fd);
+	close(b.po.fd);
+}
+
+static void a_kick_runs_in_the_next_wait_once(void **state)
+{
+	struct dr_poller *p = *state;
+	struct probe a = make(p, -1), b = make(p, -1), c = make(p, -1);
+
+	dr_poller_kick(p, &a.po);
+	dr_poller_kick(p, &a.po);
+	dr_poller_kick(p, &b.po);
+	dr_poller_kick(p, &c.po);
+	dr_poller_del(p, &c.po);
+	dr_poller_kick(p, &c.po);
+	dr_poller_del(p, &b.po);
+	a.kick_again = 1;
+	assert_int_equal(dr_poller_wait(p, DR_NEVER), 2);
+	assert_int_equal(a.revents, 0);
+	assert_int_equal(dr_poller_wait(p, DR_NEVER), 1);
+	assert_int_equal(a.calls, 2);
+	assert_int_equal(b.calls, 0);
+	assert_int_equal(c.calls, 1);
+	dr_poller_del(p, &a.po);
+	assert_int_equal(dr_poller_wait(p, 0), 0);
+}
+
+static void *waker(void *arg)
+{
+	dr_poller_wake(arg);
+	return NULL;
+}
+
+static void a_wake_ends_a_sleep_and_is_not_lost(void **state)
+{
+	struct dr_poller *p = *state;
+	pthread_t t;
+
+	dr_poller_wake(p);
+	dr_poller_wake(p);
+	assert_int_equal(dr_poller_wait(p, DR_NEVER), 0);
+	assert_int_equal(pthread_create(&t, NULL, waker, p), 0);
+	assert_int_equal(dr_poller_wait(p, DR_NEVER), 0);
+	pthread_join(t, NULL);
+	assert_int_equal(dr_poller_wait(p, 0), 0);
+}
+
+static void a_sleep_lasts_as_long_as_asked(void **state)
+{
+	struct dr_poller *p = *state;
+	int64_t start = dr_now_ns();
+
+	assert_int_equal(dr_poller_wait(p, 2 * DR_NS_PER_MS), 0);
+	assert_true(dr_now_ns() - start >= 2 * DR_NS_PER_MS);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(
+			readiness_is_reported_and_modified, setup, teardown),
+		cmocka_unit_test_setup_teardown(one_callback_may_delete_the_next, setup, teardown),
+		cmocka_unit_test_setup_teardown(a_kick_runs_in_the_next_wait_once, setup, teardown),
+		cmocka_unit_test_setup_teardown(
+			a_wake_ends_a_sleep_and_is_not_lost, setup, teardown),
+		cmocka_unit_test_setup_teardown(a_sleep_lasts_as_long_as_asked, setup, teardown),
+	};
+
+	return cmocka_run_group_tests_name("poller", tests, NULL, NULL);
+}

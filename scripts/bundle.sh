@@ -1,0 +1,50 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Pack dist/dualrail-VERSION-ARCH.tar.gz from a build tree: a folder that runs where it is unpacked.
+#
+#   scripts/bundle.sh BUILD VERSION      (make bundle)
+#
+# bin/dualrail finds lib/ beside itself (RPATH $ORIGIN/../lib), where every shared library is that it
+# needs, glibc's own excepted; scripts/ find bin/ relative to themselves.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+build=$1 version=$2
+name=dualrail-$version-$(uname -m)
+stage=$build/bundle/$name
+
+# glibc's parts come from the host: they belong to its kernel and its dynamic linker.
+libraries() {
+	ldd "$@" | awk '$2 == "=>" && $3 ~ /^\// { print $3 }' | sort -u |
+		grep -vE '/(ld-linux[^/]*|lib(c|m|dl|rt|pthread|resolv|util|anl|nsl|BrokenLocale))\.so\.[0-9]+$'
+}
+
+# The newest GLIBC_x.y that the files ask for.
+glibc_needed() {
+	local f
+	for f in "$@"; do objdump -T "$f"; done | grep -oE 'GLIBC_[0-9]+\.[0-9]+' | sort -Vu | tail -n 1
+}
+
+main() {
+	local binaries=("$build/bundle/dualrail") lib libs needed
+	[[ -e $build/bundle/libnccl-net-ha.so ]] && binaries+=("$build/bundle/libnccl-net-ha.so")
+	rm -rf "$stage"
+	mkdir -p "$stage/bin" "$stage/lib" "$stage/share/man/man1" dist
+	install -m 755 "${binaries[0]}" "$stage/bin/dualrail"
+	[[ ${binaries[1]-} ]] && install -m 755 "${binaries[1]}" "$stage/lib/"
+	mapfile -t libs < <(libraries "${binaries[@]}")
+	for lib in "${libs[@]}"; do
+		install -m 755 "$(readlink -f "$lib")" "$stage/lib/$(basename "$lib")"
+	done
+	install -m 644 "$build/dualrail.1" "$stage/share/man/man1/"
+	cp -R scripts "$stage/"
+	# What only makes sense in the source tree.
+	rm -rf "$stage/scripts/"{lint.sh,lint.awk,check.sh,bundle.sh,setup.sh}
+	install -m 644 LICENSE VERSION "$stage/"
+	[[ -e README.md ]] && install -m 644 README.md "$stage/"
+	needed=$(glibc_needed "$stage/bin/dualrail" "$stage"/lib/*.so*)
+	tar -C "$build/bundle" --owner=0 --group=0 --sort=name -czf "dist/$name.tar.gz" "$name"
+	echo "dist/$name.tar.gz: $(du -h "dist/$name.tar.gz" | cut -f 1), ${#libs[@]} libraries, needs ${needed/_/ } or newer"
+}
+
+main

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+# Rules on C text: banned calls (each message names what to use), function length, includes.
+# Input: C files. Comments and strings are blanked before the rules look, so that prose may name a
+# call. A line whose comment holds "lint-ok: REASON" is excused from the banned calls.
+# Prints "FILE:LINE: text".
+
+function say(text) {
+	printf "%s:%d: %s\n", FILENAME, FNR, text
+}
+
+function ban(pattern, exempt, text) {
+	if (FILENAME !~ exempt && code ~ ("(^|[^A-Za-z0-9_.>])(" pattern ")[ ]*\\("))
+		say(text)
+}
+
+# Blanks comments (which may span lines: in_comment) and the inside of literals.
+function strip(s,    out, two) {
+	out = ""
+	while (s != "") {
+		two = substr(s, 1, 2)
+		if (in_comment) {
+			if (!match(s, /\*\//))
+				return out
+			s = substr(s, RSTART + 2)
+			in_comment = 0
+		} else if (two == "/*") {
+			in_comment = 1
+			s = substr(s, 3)
+		} else if (two == "//") {
+			return out
+		} else if (match(s, /^"([^"\\]|\\.)*"/) || match(s, /^'([^'\\]|\\.)*'/)) {
+			out = out substr(s, 1, 1) substr(s, 1, 1)
+			s = substr(s, RLENGTH + 1)
+		} else {
+			out = out substr(s, 1, 1)
+			s = substr(s, 2)
+		}
+	}
+	return out
+}
+
+# 0 base, 1 its users, 2 channel, 3 programs; -1: not of ours.
+function rank(module) {
+	if (module == "base")
+		return 0
+	if (module ~ /^(window|bootstrap|gpu|topology|transport)$/)
+		return 1
+	if (module == "channel")
+		return 2
+	return module ~ /^(orchestrator|plugin)$/ ? 3 : -1
+}
+
+function check_include(name,    from, to, kind) {
+	from = FILENAME
+	sub(/\/.*/, "", from)
+	to = name
+	sub(/\/.*/, "", to)
+	if (name !~ /\//)
+		say("include \"" name "\" by its path from the root")
+	if (is_test)
+		return
+	if (rank(to) < 0 && name ~ /\//)
+		say("\"" name "\" is of no layer; tests' headers are for tests")
+	else if (rank(to) > rank(from))
+		say(from "/ is below " to "/: move what both need down, or pass it in")
+	else if (rank(to) == rank(from) && to != from)
+		say(from "/ and " to "/ are siblings: what both need belongs in base/, or is passed in")
+	if (name ~ /^transport\/[^\/]+\// && FILENAME != "transport/registry.c") {
+		kind = name
+		sub(/\/[^\/]*$/, "/", kind)
+		if (index(FILENAME, kind) != 1)
+			say("only " kind " and transport/registry.c know \"" name "\"; use transport/path.h")
+	}
+}
+
+function check_calls() {
+	ban("malloc|calloc|realloc|free|strdup|strndup|v?asprintf", "^base/mem\\.c$|(^|/)tests/|_test\\.c$",
+		"use dr_calloc, dr_realloc, dr_strdup, dr_free (base/mem.h); memory of another library: say so with lint-ok")
+	ban("printf|fprintf|vprintf|vfprintf|puts|fputs|putchar|fputc|putc|perror",
+		"^orchestrator/|^tests/|_test\\.c$|^base/(log|opts|opts_print)\\.c$",
+		"use dr_error, dr_warn, dr_info, dr_debug (base/log.h)")
+	ban("exit|quick_exit|abort", "(^|/)main\\.c$|_main\\.c$|^base/assert\\.c$",
+		"return an error; only main exits (a child right after fork: _exit)")
+	ban("sleep|usleep|nanosleep|clock_nanosleep|thrd_sleep", "^$",
+		"wait for the condition, with a deadline (base/poller.h)")
+	ban("clock_gettime|gettimeofday|time|clock", "^base/", "use dr_now_ns, dr_wall_ns (base/clock.h)")
+	ban("rand|srand|random|srandom|drand48|rand_r", "^$", "use dr_rng_u64 with a seed, dr_random_bytes")
+	ban("strcpy|stpcpy|strcat|sprintf|vsprintf|gets", "^$", "use snprintf with the size of the buffer")
+	ban("atoi|atol|atoll|atof", "^$", "use dr_parse_u64, dr_parse_double (base/units.h)")
+	ban("strtok", "^$", "use strsep or strcspn")
+	if (code ~ /(^|[^A-Za-z0-9_])volatile([^A-Za-z0-9_]|$)/ && code !~ /asm(__)?[ ]+(__)?volatile/)
+		say("volatile orders nothing: use C11 atomics (also in signal handlers)")
+}
+
+FNR == 1 {
+	in_comment = 0
+	body = 0
+	is_test = FILENAME ~ /^tests\/|_test\.[ch]$|_main\.c$/
+}
+
+{
+	excused = $0 ~ /lint-ok: [^ ]/
+	if (!in_comment && match($0, /^#[ ]*include[ ]+"[^"]+"/)) {
+		name = substr($0, RSTART, RLENGTH)
+		gsub(/^[^"]*"|"$/, "", name)
+		check_include(name)
+	}
+	code = strip($0)
+	if (!excused)
+		check_calls()
+	if (length($0) && code ~ /^\{/)
+		body = FNR
+	if (code ~ /^\}/ && body) {
+		if (FNR - body - 1 > 80)
+			say("this function has " (FNR - body - 1) " lines, 80 is the limit: split it")
+		body = 0
+	}
+}

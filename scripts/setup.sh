@@ -1,0 +1,117 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# What the build, the tests, lint and the benchmarks need.
+#
+#   scripts/setup.sh [--check] [GROUP...]     groups: build (default) test lint bench all
+#
+# Looks for each thing itself (a command, a library), not for its package. What is missing is
+# installed when this runs as root on Debian or Ubuntu; otherwise, and always with --check, it is
+# named together with the one command that installs it. Exit status: 0 all there, 2 something missing.
+set -euo pipefail
+
+# group, package in Debian and Ubuntu, how to tell that it is there. "?": nice to have.
+table() {
+	cat <<-'EOF'
+		build gcc cmd:cc
+		build libc6-dev header:stdio.h
+		build make cmd:make
+		build pkg-config cmd:pkg-config
+		build libjansson-dev pkg:jansson
+		build libsodium-dev pkg:libsodium
+		build libmnl-dev pkg:libmnl
+		build libnftnl-dev pkg:libnftnl
+		build libmicrohttpd-dev pkg:libmicrohttpd
+		test libcmocka-dev pkg:cmocka
+		test bats cmd:bats
+		test iproute2 cmd:ip
+		test nftables cmd:nft
+		test jq cmd:jq
+		test procps cmd:ps
+		lint clang-format cmd:clang-format
+		lint clang-tidy cmd:clang-tidy
+		lint cppcheck cmd:cppcheck
+		lint shellcheck cmd:shellcheck
+		bench iperf3 cmd:iperf3
+		bench qperf cmd:qperf
+		bench ucx-utils cmd:ucx_perftest ?
+		bench strace cmd:strace
+		bench linux-perf cmd:perf ?
+		bench stress-ng cmd:stress-ng
+	EOF
+}
+
+# Administrators' tools are often not on the PATH of others.
+PATH=$PATH:/usr/sbin:/sbin
+
+present() {
+	case $1 in
+	cmd:*) command -v "${1#cmd:}" >/dev/null ;;
+	pkg:*) pkg-config --exists "${1#pkg:}" 2>/dev/null ;;
+	header:*) echo "#include <${1#header:}>" | cc -E -x c - >/dev/null 2>&1 ;;
+	esac
+}
+
+# Fills missing (needed) and wished (nice to have) for the groups given.
+look() {
+	local group package probe optional
+	missing=() wished=()
+	while read -r group package probe optional; do
+		[[ " $* " == *" $group "* || " $* " == *" all "* ]] || continue
+		present "$probe" && continue
+		if [[ $optional ]]; then wished+=("$package"); else missing+=("$package"); fi
+	done < <(table)
+}
+
+is_debian() {
+	command -v apt-get >/dev/null && [[ -e /etc/debian_version ]]
+}
+
+name_missing() {
+	local sudo=
+	((EUID == 0)) || sudo="sudo "
+	echo "missing: ${missing[*]}" >&2
+	if is_debian; then
+		echo "install with: ${sudo}apt-get update && ${sudo}apt-get install -y ${missing[*]}" >&2
+	else
+		echo "install what your system calls these Debian packages" >&2
+	fi
+}
+
+install_missing() {
+	local apt=(apt-get -qq -o "DPkg::Lock::Timeout=600" -o "Acquire::Retries=3") package
+	export DEBIAN_FRONTEND=noninteractive
+	echo "installing: ${missing[*]} ${wished[*]}" >&2
+	"${apt[@]}" update >&2 || echo "apt-get update failed; trying with the lists there are" >&2
+	if ((${#missing[@]})); then
+		"${apt[@]}" install -y --no-install-recommends "${missing[@]}" >/dev/null || return 1
+	fi
+	for package in "${wished[@]}"; do
+		"${apt[@]}" install -y --no-install-recommends "$package" >/dev/null ||
+			echo "$package could not be installed; what needs it is skipped" >&2
+	done
+}
+
+main() {
+	local check='' groups=() word
+	for word in "$@"; do
+		case $word in
+		--check) check=1 ;;
+		build | test | lint | bench | all) groups+=("$word") ;;
+		*)
+			echo "usage: scripts/setup.sh [--check] [build|test|lint|bench|all]..." >&2
+			exit 1
+			;;
+		esac
+	done
+	((${#groups[@]})) || groups=(build)
+	look "${groups[@]}"
+	if [[ ! $check ]] && ((EUID == 0)) && is_debian && ((${#missing[@]} + ${#wished[@]})); then
+		install_missing || true
+		look "${groups[@]}"
+	fi
+	((${#missing[@]} == 0)) && exit 0
+	name_missing
+	exit 2
+}
+
+main "$@"
