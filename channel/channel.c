@@ -51,6 +51,11 @@ static void on_event(struct dr_sink *sink, const struct dr_event *ev)
 		dr_channel_on_delivered(ch, cp, ev);
 		break;
 	case DR_EV_CTRL:
+		if (ev->len > 0 && *(const uint8_t *)ev->data >= DR_CHANNEL_FOREIGN) {
+			if (ch->prm.ops != NULL && ch->prm.ops->foreign != NULL)
+				ch->prm.ops->foreign(ch->prm.arg, ch, i, ev->data, ev->len, ch->now);
+			break;
+		}
 		rc = dr_frame_decode(ev->data, ev->len, &fr);
 		if (rc == 0) {
 			dr_fo_frame(&ch->fo, i, &fr, ch->now);

@@ -81,6 +81,10 @@ struct dr_channel_ops {
 	/* The channel ended for good: err is final (-ENETDOWN both paths lost, -ECANCELED memory taken
 	 * away or closed by the peer, -EPROTO, -ENOMEM). Once. */
 	void (*failed)(void *arg, struct dr_channel *ch, int err, const char *text, int64_t now_ns);
+	/* A control frame that is not the channel's own: its first byte is DR_CHANNEL_FOREIGN or more. The
+	 * rail's owner sends its heartbeats so where the kind has no datagrams. */
+	void (*foreign)(void *arg, struct dr_channel *ch, unsigned path, const void *data, size_t len,
+		int64_t now_ns);
 	/* A message became testable as done (sender: acknowledged; receiver: delivered). */
 	void (*completed)(
 		void *arg, struct dr_channel *ch, uint64_t seq, uint32_t bytes, int64_t now_ns);
@@ -99,7 +103,7 @@ struct dr_channel_params {
 	const struct dr_channel_ops *ops;
 	void *arg;
 };
-enum { DR_CHANNEL_WINDOW_MAX = 256 };
+enum { DR_CHANNEL_WINDOW_MAX = 256, DR_CHANNEL_FOREIGN = 0x40 };
 
 int dr_channel_create(const struct dr_channel_params *p, struct dr_channel **out, struct dr_err *e)
 	DR_MUST_CHECK;
@@ -152,6 +156,9 @@ void dr_channel_rail_up(struct dr_channel *ch, unsigned index, int64_t now_ns);
 void dr_channel_incoming(struct dr_channel *ch, unsigned index, uint32_t gen, int64_t now_ns);
 /* Fault injection at this end: abort the connection of path `index` ("close"). */
 void dr_channel_break_path(struct dr_channel *ch, unsigned index, int64_t now_ns);
+/* Send such a frame on path `index` if it is up; -EAGAIN otherwise. */
+int dr_channel_send_foreign(
+	struct dr_channel *ch, unsigned index, const void *data, size_t len, int64_t now_ns);
 /* Have the peer's kernel acknowledge something on every live path, so that stats tell whether it
  * still does. */
 void dr_channel_probe(struct dr_channel *ch, int64_t now_ns);

@@ -213,7 +213,8 @@ static void act_connect(struct dr_channel *ch, unsigned i, uint32_t gen)
 	if (cp->path == NULL)
 		rc = path_create(ch, i, gen, &e);
 	if (rc == 0)
-		rc = cp->path->ops->connect(cp->path, cp->peer, cp->peer_len, ch->now, &e);
+		rc = cp->path->ops->connect(
+			cp->path, cp->peer, gen == 1 ? cp->peer_len : 0, ch->now, &e);
 	if (rc == 0)
 		return;
 	dr_debug("channel", "channel %u path %u: %s", ch->prm.id, i, e.text);
@@ -240,7 +241,7 @@ static void act_ctrl(struct dr_channel *ch, const struct dr_fo_act *a)
 	if (cp->path == NULL || cp->gen != a->gen)
 		return;
 	dr_debug("channel", "channel %u %s: %s epoch %u path %u gen %u seq %llu mask %x on path %u",
-		ch->prm.id, ch->prm.sender ? "sender" : "receiver", dr_frame_name(a->frame.type),
+		ch->prm.id, ch->prm.sender ? "sender" : "receiver", dr_frame_type_name(a->frame.type),
 		a->frame.epoch, a->frame.path, a->frame.gen, (unsigned long long)a->frame.seq,
 		a->frame.mask, a->path);
 	dr_frame_encode(&a->frame, buf);
@@ -345,6 +346,20 @@ void dr_channel_break_path(struct dr_channel *ch, unsigned i, int64_t now)
 	dr_fo_path_failed(&ch->fo, i, ch->fo.path[i].gen, DR_SCOPE_PATH, -ECONNABORTED,
 		"connection closed on purpose", now);
 	dr_channel_turn(ch, now);
+}
+
+int dr_channel_send_foreign(
+	struct dr_channel *ch, unsigned i, const void *data, size_t len, int64_t now)
+{
+	int rc;
+
+	dr_assert(*(const uint8_t *)data >= DR_CHANNEL_FOREIGN);
+	if (ch->path[i].path == NULL || ch->fo.path[i].state != DR_FOP_READY)
+		return -EAGAIN;
+	rc = dr_path_post_ctrl(ch->path[i].path, data, len);
+	if (rc == 0)
+		dr_path_flush(ch->path[i].path, now);
+	return rc;
 }
 
 void dr_channel_probe(struct dr_channel *ch, int64_t now)

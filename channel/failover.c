@@ -28,6 +28,8 @@ static const int64_t BACKOFF_MIN_NS = 10 * DR_NS_PER_MS;
 static const int64_t BACKOFF_MAX_NS = 500 * DR_NS_PER_MS;
 static const int64_t DIAL_NS = DR_NS_PER_S; /* a dial that takes longer is given up and repeated */
 static const int64_t OWN_STALL_NS = 100 * DR_NS_PER_MS; /* between two ticks: we stood still */
+static const int64_t GONE_AGAIN_NS = 100 * DR_NS_PER_MS;
+static const int64_t FENCE_MAX_NS = DR_NS_PER_S; /* kinds destroy the connection long before */
 static const int64_t GIVE_UP_NS = 30 * DR_NS_PER_S; /* a switch over live paths takes no longer */
 
 const char *dr_fo_state_name(enum dr_fo_state s)
@@ -51,11 +53,12 @@ void dr_fo_init(struct dr_fo *f, const struct dr_fo_params *p)
 	memset(f, 0, sizeof(*f));
 	f->prm = *p;
 	f->active = f->target = f->data_path = f->answer_path = DR_FO_NONE;
+	f->resend_ns = DR_NEVER;
 	f->path[0].state = DR_FOP_DOWN;
 	f->path[1].state = p->shadow ? DR_FOP_DOWN : DR_FOP_ABSENT;
 	for (unsigned i = 0; i < DR_PATHS; i++) {
 		f->path[i].rail_ok = true;
-		f->path[i].retry_ns = DR_NEVER;
+		f->path[i].retry_ns = f->path[i].deadline_ns = DR_NEVER;
 	}
 }
 
@@ -165,7 +168,7 @@ void dr_fo_fence(struct dr_fo *f, unsigned p, bool soft, int64_t now)
 		  (pa->state == DR_FOP_FENCING && pa->soft && !soft));
 	pa->state = DR_FOP_FENCING;
 	pa->soft = soft;
-	pa->deadline_ns = DR_NEVER;
+	pa->deadline_ns = now + FENCE_MAX_NS;
 	dr_fo_add(f, DR_FOA_FENCE, p)->soft = soft;
 	count_ready(f, p, now);
 }
@@ -191,6 +194,18 @@ void dr_fo_path_failed(struct dr_fo *f, unsigned p, uint32_t gen, enum dr_scope 
 		dr_fo_rx_path_lost(f, p, now);
 }
 
+/* Not every kind's fence is seen by the peer. Who dials says so by dialling; who admits says it here. */
+static void say_gone(struct dr_fo *f, unsigned p, int64_t now)
+{
+	struct dr_fo_path *pa = &f->path[p];
+	struct dr_frame fr = {
+		.type = DR_FRAME_GONE, .epoch = f->epoch, .path = p, .gen = pa->gen
+	};
+
+	pa->deadline_ns = now + GONE_AGAIN_NS;
+	dr_fo_broadcast(f, &fr);
+}
+
 void dr_fo_fenced(struct dr_fo *f, unsigned p, uint32_t gen, int64_t now)
 {
 	struct dr_fo_path *pa = &f->path[p];
@@ -202,14 +217,19 @@ void dr_fo_fenced(struct dr_fo *f, unsigned p, uint32_t gen, int64_t now)
 	} else {
 		pa->state = DR_FOP_DOWN;
 		pa->retry_ns = f->prm.connector ? now + pa->backoff_ns : DR_NEVER;
+		pa->deadline_ns = DR_NEVER;
 		pa->backoff_ns = DR_MIN(DR_MAX(2 * pa->backoff_ns, BACKOFF_MIN_NS), BACKOFF_MAX_NS);
 	}
 	if (f->prm.sender)
 		dr_fo_tx_fenced(f, now);
 	else
 		dr_fo_rx_fenced(f, p, now);
-	if (pa->state == DR_FOP_DOWN && pa->incoming > pa->gen)
+	if (pa->state != DR_FOP_DOWN || f->prm.connector || f->state == DR_FO_DEAD)
+		return;
+	if (pa->incoming > pa->gen)
 		connect_path(f, p, pa->incoming, now);
+	else
+		say_gone(f, p, now);
 }
 
 void dr_fo_incoming(struct dr_fo *f, unsigned p, uint32_t gen, int64_t now)
@@ -254,6 +274,10 @@ void dr_fo_frame(struct dr_fo *f, unsigned p, const struct dr_frame *fr, int64_t
 		snprintf(why, sizeof(why), "the peer ended the channel (%s)",
 			dr_errno_name(fr->err));
 		dr_fo_die(f, fr->err != 0 ? fr->err : -ECANCELED, why, now);
+	} else if (fr->type == DR_FRAME_GONE) {
+		if (f->prm.connector && f->path[fr->path].gen == fr->gen)
+			dr_fo_path_failed(f, fr->path, fr->gen, DR_SCOPE_PATH, -ECONNRESET,
+				"the peer's end of the path is gone", now);
 	} else if (fr->type != DR_FRAME_PROBE) {
 		if (f->prm.sender)
 			dr_fo_tx_frame(f, fr, now);
@@ -270,6 +294,10 @@ static void path_tick(struct dr_fo *f, unsigned p, int64_t now)
 		dr_fo_path_failed(f, p, pa->gen, DR_SCOPE_PATH, -ETIMEDOUT, "dial timed out", now);
 	else if (pa->state == DR_FOP_DOWN && now >= pa->retry_ns)
 		connect_path(f, p, pa->gen + 1, now);
+	else if (pa->state == DR_FOP_DOWN && !f->prm.connector && now >= pa->deadline_ns)
+		say_gone(f, p, now);
+	else if (pa->state == DR_FOP_FENCING && now >= pa->deadline_ns) /* invariant 2 */
+		dr_fo_die(f, -EIO, "a path could not be fenced; its buffers are lost", now);
 }
 
 void dr_fo_tick(struct dr_fo *f, int64_t now)
@@ -284,10 +312,15 @@ void dr_fo_tick(struct dr_fo *f, int64_t now)
 		if (f->nopath_ns != 0)
 			f->nopath_ns += dt;
 		f->since_ns += dt;
+		for (unsigned i = 0; i < DR_PATHS; i++)
+			if (f->path[i].state == DR_FOP_FENCING)
+				f->path[i].deadline_ns += dt;
 		dt = 0;
 	}
-	for (unsigned i = 0; i < DR_PATHS; i++)
+	for (unsigned i = 0; i < DR_PATHS && f->state != DR_FO_DEAD; i++)
 		path_tick(f, i, now);
+	if (f->state == DR_FO_DEAD)
+		return;
 	if (f->nopath_ns != 0 && f->ever_up && now - f->nopath_ns >= f->prm.lost_after_ns) {
 		dr_fo_die(f, -ENETDOWN, "no path left: every rail of the channel is lost", now);
 		return;
@@ -312,13 +345,13 @@ int64_t dr_fo_deadline(const struct dr_fo *f)
 		const struct dr_fo_path *pa = &f->path[i];
 
 		if (pa->state == DR_FOP_DOWN)
-			d = DR_MIN(d, pa->retry_ns);
-		else if (pa->state == DR_FOP_CONNECTING)
+			d = DR_MIN(d, DR_MIN(pa->retry_ns, pa->deadline_ns));
+		else if (pa->state != DR_FOP_READY)
 			d = DR_MIN(d, pa->deadline_ns);
 	}
 	if (f->nopath_ns != 0 && f->ever_up)
 		d = DR_MIN(d, f->nopath_ns + f->prm.lost_after_ns);
-	if (f->state == DR_FO_SWITCH || f->state == DR_FO_NOTIFY)
+	if (f->state == DR_FO_SWITCH || f->state == DR_FO_NOTIFY || f->state == DR_FO_FENCE)
 		d = DR_MIN(d, f->resend_ns);
 	if (f->prm.sender &&
 		(f->state == DR_FO_START || f->state == DR_FO_RUN || f->state == DR_FO_DRAIN))

@@ -48,6 +48,12 @@ static void try_answer(struct dr_fo *f, int64_t now)
 	if (f->rec_open && f->rec.fenced_ns == 0)
 		f->rec.fenced_ns = now;
 	q = f->target;
+	f->resend_ns = DR_NEVER;
+	if (f->path[q].state == DR_FOP_CONNECTING && f->path[q].gen == f->target_gen &&
+		now - f->since_ns < DR_FO_RESEND_NS) {
+		f->resend_ns = f->since_ns + DR_FO_RESEND_NS; /* just coming up here too */
+		return;
+	}
 	if (f->path[q].state != DR_FOP_READY || f->path[q].gen != f->target_gen)
 		q = dr_fo_pick(f, f->target);
 	if (q == DR_FO_NONE)
@@ -150,6 +156,8 @@ void dr_fo_rx_tick(struct dr_fo *f, int64_t now)
 {
 	if (f->state == DR_FO_NOTIFY && now >= f->resend_ns)
 		send_notify(f, now);
+	else if (f->state == DR_FO_FENCE && now >= f->resend_ns)
+		try_answer(f, now);
 }
 
 void dr_fo_arriving(struct dr_fo *f, unsigned p, uint32_t gen, uint32_t epoch, int64_t now)

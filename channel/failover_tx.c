@@ -13,6 +13,7 @@
  */
 
 static const int64_t DRAIN_MAX_NS = DR_NS_PER_S; /* a drain that takes longer is called off */
+static const int64_t ANSWER_NS = 500 * DR_NS_PER_MS; /* SWITCH without an answer, repeated 50 times */
 static const int64_t PRIMARY_WAIT_NS = 500 * DR_NS_PER_MS; /* at start, before the shadow leads */
 
 static void send_switch(struct dr_fo *f, int64_t now)
@@ -249,7 +250,8 @@ static void want_failback(struct dr_fo *f, int64_t now)
 
 static void watch_progress(struct dr_fo *f, int64_t dt, int64_t now)
 {
-	bool owed = f->cursor + (f->cursor_part > 0) > f->acked;
+	/* Acknowledged but not retired is owed too: the completion may have been lost. */
+	bool owed = f->cursor + (f->cursor_part > 0) > f->head;
 
 	/* Only time in which the rail lived counts: a silent rail is the heartbeats' business. */
 	if (!owed)
@@ -261,6 +263,17 @@ static void watch_progress(struct dr_fo *f, int64_t dt, int64_t now)
 		dr_fo_path_failed(f, f->active, f->path[f->active].gen, DR_SCOPE_PATH, -ETIMEDOUT,
 			"credited data is not acknowledged although the rail lives", now);
 	}
+}
+
+/* A path that looks ready here may be dead at the other end: try another, or this one afresh. */
+static void watch_answer(struct dr_fo *f, int64_t now)
+{
+	unsigned t = f->target;
+
+	if (f->answered || f->stalled || t == DR_FO_NONE || now - f->since_ns < ANSWER_NS)
+		return;
+	dr_fo_path_failed(f, t, f->path[t].gen, DR_SCOPE_PATH, -ETIMEDOUT,
+		"the switch to this path was not answered", now);
 }
 
 void dr_fo_tx_tick(struct dr_fo *f, int64_t dt, int64_t now)
@@ -280,7 +293,8 @@ void dr_fo_tx_tick(struct dr_fo *f, int64_t dt, int64_t now)
 			want_failback(f, now);
 		break;
 	case DR_FO_DRAIN:
-		if (now - f->since_ns >= DRAIN_MAX_NS) {
+		watch_progress(f, dt, now);
+		if (f->state == DR_FO_DRAIN && now - f->since_ns >= DRAIN_MAX_NS) {
 			f->target = DR_FO_NONE;
 			f->path[0].ready_ns = now; /* another hold-down before the next try */
 			dr_fo_set_state(f, DR_FO_RUN, now);
@@ -289,6 +303,7 @@ void dr_fo_tx_tick(struct dr_fo *f, int64_t dt, int64_t now)
 	case DR_FO_SWITCH:
 		if (now >= f->resend_ns)
 			send_switch(f, now);
+		watch_answer(f, now);
 		break;
 	default:
 		break;

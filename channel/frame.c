@@ -11,11 +11,12 @@ static const char *const names[DR_FRAME_TYPES] = {
 	[DR_FRAME_SWITCH] = "SWITCH",
 	[DR_FRAME_ANSWER] = "ANSWER",
 	[DR_FRAME_NOTIFY] = "NOTIFY",
+	[DR_FRAME_GONE] = "GONE",
 	[DR_FRAME_ABORT] = "ABORT",
 	[DR_FRAME_PROBE] = "PROBE",
 };
 
-const char *dr_frame_name(enum dr_frame_type t)
+const char *dr_frame_type_name(enum dr_frame_type t)
 {
 	return t > 0 && t < DR_FRAME_TYPES ? names[t] : "?";
 }

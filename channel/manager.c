@@ -40,6 +40,7 @@ struct dr_manager {
 	struct mgr_rail rail[DR_RAILS_MAX];
 	unsigned n_open;
 	struct dr_channel *channel[DR_CHANNELS_MAX];
+	struct dr_channel_ops ops; /* the owner's, with our own `foreign`; arg is the manager */
 	bool started, stalled, lost;
 	int64_t probe_ns; /* next probe while silent */
 	int64_t silence_told_ns;
@@ -146,6 +147,58 @@ static int open_rail(struct dr_manager *m, unsigned r, struct dr_err *e)
 	return rc;
 }
 
+/* The channels report to the manager, which passes on what is not its own. */
+static void on_switched(void *arg, struct dr_channel *ch, const struct dr_switch_record *rec)
+{
+	struct dr_manager *m = arg;
+
+	if (m->prm.ops != NULL && m->prm.ops->channel.switched != NULL)
+		m->prm.ops->channel.switched(m->prm.arg, ch, rec);
+}
+
+static void on_protection(void *arg, struct dr_channel *ch, bool prot, unsigned path, int64_t now)
+{
+	struct dr_manager *m = arg;
+
+	if (m->prm.ops != NULL && m->prm.ops->channel.protection != NULL)
+		m->prm.ops->channel.protection(m->prm.arg, ch, prot, path, now);
+}
+
+static void on_failed(void *arg, struct dr_channel *ch, int err, const char *text, int64_t now)
+{
+	struct dr_manager *m = arg;
+
+	if (m->prm.ops != NULL && m->prm.ops->channel.failed != NULL)
+		m->prm.ops->channel.failed(m->prm.arg, ch, err, text, now);
+}
+
+static void on_completed(void *arg, struct dr_channel *ch, uint64_t seq, uint32_t bytes, int64_t now)
+{
+	struct dr_manager *m = arg;
+
+	if (m->prm.ops != NULL && m->prm.ops->channel.completed != NULL)
+		m->prm.ops->channel.completed(m->prm.arg, ch, seq, bytes, now);
+}
+
+static void on_foreign(void *arg, struct dr_channel *ch, unsigned path, const void *data, size_t len,
+	int64_t now)
+{
+	const struct dr_path *p = dr_channel_path(ch, path);
+	struct dr_manager *m = arg;
+
+	(void)now;
+	if (m->started && p != NULL)
+		dr_hb_receive(&m->hb, p->rail->index, data, len);
+}
+
+static const struct dr_channel_ops own_ops = {
+	.switched = on_switched,
+	.protection = on_protection,
+	.failed = on_failed,
+	.foreign = on_foreign,
+	.completed = on_completed,
+};
+
 static int make_channel(struct dr_manager *m, unsigned c, struct dr_err *e)
 {
 	const struct dr_manager_params *p = &m->prm;
@@ -161,8 +214,8 @@ static int make_channel(struct dr_manager *m, unsigned c, struct dr_err *e)
 		.stuck_after_ns = p->detect == DR_DETECT_FAST ? STUCK_FAST_NS
 							      : 2 * (TCP_RTO_FIRST_NS + GIVE_UP_NS),
 		.poller = p->poller,
-		.ops = p->ops != NULL ? &p->ops->channel : NULL,
-		.arg = p->arg,
+		.ops = &m->ops,
+		.arg = m,
 	};
 
 	if (mc->primary >= p->n_rails || mc->shadow >= p->n_rails)
@@ -202,6 +255,9 @@ int dr_manager_create(const struct dr_manager_params *p, struct dr_manager **out
 	if (m == NULL)
 		return dr_err_set(e, -ENOMEM, "gpu %u: out of memory", p->gpu);
 	m->prm = *p;
+	m->ops = own_ops;
+	if (p->ops == NULL || p->ops->channel.completed == NULL)
+		m->ops.completed = NULL; /* spares a call a message */
 	if (m->prm.lost_after_ns == 0)
 		m->prm.lost_after_ns = LOST_NS;
 	dr_hb_init(&m->hb, p->n_rails, p->heartbeat_ns, (uint16_t)p->gpu, p->connector, p->token);
@@ -350,9 +406,26 @@ static void watch_silence(struct dr_manager *m)
 	}
 }
 
-static void heartbeat(struct dr_manager *m)
+/* As a datagram beside the bulk queues, or, where the kind has none, as a control frame on the first
+ * channel that has a path up there. */
+static void send_heartbeat(struct dr_manager *m, unsigned r)
 {
 	uint8_t buf[DR_DGRAM_MAX];
+	size_t len = dr_hb_make(&m->hb, r, buf);
+
+	if (m->prm.transport->caps & DR_CAP_DGRAM) {
+		m->rail[r].rail->ops->rail_dgram(m->rail[r].rail, buf, len);
+		return;
+	}
+	for (unsigned c = 0; c < m->prm.n_channels; c++)
+		for (unsigned i = 0; i < DR_PATHS; i++)
+			if (uses(m, c, i, r) &&
+				dr_channel_send_foreign(m->channel[c], i, buf, len, m->now) == 0)
+				return;
+}
+
+static void heartbeat(struct dr_manager *m)
+{
 	struct dr_hb_out out;
 
 	if (m->now < m->hb.next_ns)
@@ -360,8 +433,7 @@ static void heartbeat(struct dr_manager *m)
 	dr_hb_tick(&m->hb, look_at_paths(m), m->now, &out);
 	for (unsigned r = 0; r < m->prm.n_rails; r++)
 		if (out.send & (1u << r))
-			m->rail[r].rail->ops->rail_dgram(
-				m->rail[r].rail, buf, dr_hb_make(&m->hb, r, buf));
+			send_heartbeat(m, r);
 	if (!out.full)
 		return;
 	for (unsigned r = 0; r < m->prm.n_rails; r++) {

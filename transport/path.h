@@ -166,7 +166,8 @@ struct dr_transport_ops {
 		struct dr_err *e);
 	/* This end's handle of the path (what the peer's connect needs); length <= DR_HANDLE_MAX. */
 	int (*handle)(struct dr_path *p, void *buf, size_t cap);
-	/* Start to come up; READY or FAILED follows. Both ends call it with the other's handle. No
+	/* Start to come up; READY or FAILED follows. Both ends call it with the other's handle; a rebuild
+	 * (gen > 1) has len 0: rails that know each other exchange by themselves what has changed. No
 	 * deadline of its own: the caller closes a path that takes too long. */
 	int (*connect)(struct dr_path *p, const void *handle, size_t len, int64_t now_ns,
 		struct dr_err *e);
