@@ -39,6 +39,7 @@ static void on_event(struct dr_sink *sink, const struct dr_event *ev)
 	dr_dassert(cp->path != NULL && ev->path == cp->path);
 	switch (ev->kind) {
 	case DR_EV_READY:
+		dr_debug("channel", "channel %u path %u gen %u: ready", ch->prm.id, i, cp->gen);
 		dr_fo_path_ready(&ch->fo, i, cp->gen, ch->now);
 		break;
 	case DR_EV_SENT:
@@ -53,7 +54,8 @@ static void on_event(struct dr_sink *sink, const struct dr_event *ev)
 	case DR_EV_CTRL:
 		if (ev->len > 0 && *(const uint8_t *)ev->data >= DR_CHANNEL_FOREIGN) {
 			if (ch->prm.ops != NULL && ch->prm.ops->foreign != NULL)
-				ch->prm.ops->foreign(ch->prm.arg, ch, i, ev->data, ev->len, ch->now);
+				ch->prm.ops->foreign(
+					ch->prm.arg, ch, i, ev->data, ev->len, ch->now);
 			break;
 		}
 		rc = dr_frame_decode(ev->data, ev->len, &fr);
@@ -65,9 +67,12 @@ static void on_event(struct dr_sink *sink, const struct dr_event *ev)
 		dr_fo_path_failed(&ch->fo, i, cp->gen, DR_SCOPE_PATH, rc, why, ch->now);
 		break;
 	case DR_EV_FENCED:
+		dr_debug("channel", "channel %u path %u gen %u: fenced", ch->prm.id, i, cp->gen);
 		dr_fo_fenced(&ch->fo, i, cp->gen, ch->now);
 		break;
 	case DR_EV_FAILED:
+		dr_debug("channel", "channel %u path %u gen %u: failed (%s): %s", ch->prm.id, i,
+			cp->gen, dr_scope_name(ev->scope), ev->text);
 		dr_fo_path_failed(&ch->fo, i, cp->gen, ev->scope, ev->err, ev->text, ch->now);
 		break;
 	case DR_EV_CREDIT:
@@ -235,20 +240,20 @@ int dr_channel_progress(struct dr_channel *ch, int64_t now)
 
 	for (unsigned i = 0; i < DR_PATHS; i++)
 		n += dr_channel_path_progress(ch, i, now);
-	dr_fo_tick(&ch->fo, now);
-	dr_channel_turn(ch, now);
+	dr_channel_tick(ch, now);
 	return n;
 }
 
 void dr_channel_tick(struct dr_channel *ch, int64_t now)
 {
 	dr_fo_tick(&ch->fo, now);
+	dr_channel_keepalive(ch, now);
 	dr_channel_turn(ch, now);
 }
 
 int64_t dr_channel_deadline(const struct dr_channel *ch)
 {
-	int64_t d = dr_fo_deadline(&ch->fo);
+	int64_t d = DR_MIN(dr_fo_deadline(&ch->fo), ch->probe_ns);
 
 	if (!ch->prm.sender && ch->fo.state == DR_FO_RUN && ch->fo.head > ch->fo.acked)
 		d = DR_MIN(d, ch->ack_since_ns + ACK_DELAY_NS);

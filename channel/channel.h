@@ -83,8 +83,8 @@ struct dr_channel_ops {
 	void (*failed)(void *arg, struct dr_channel *ch, int err, const char *text, int64_t now_ns);
 	/* A control frame that is not the channel's own: its first byte is DR_CHANNEL_FOREIGN or more. The
 	 * rail's owner sends its heartbeats so where the kind has no datagrams. */
-	void (*foreign)(void *arg, struct dr_channel *ch, unsigned path, const void *data, size_t len,
-		int64_t now_ns);
+	void (*foreign)(void *arg, struct dr_channel *ch, unsigned path, const void *data,
+		size_t len, int64_t now_ns);
 	/* A message became testable as done (sender: acknowledged; receiver: delivered). */
 	void (*completed)(
 		void *arg, struct dr_channel *ch, uint64_t seq, uint32_t bytes, int64_t now_ns);

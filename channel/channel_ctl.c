@@ -90,6 +90,7 @@ int dr_channel_create(const struct dr_channel_params *p, struct dr_channel **out
 		return dr_err_set(e, -ENOMEM, "channel %u: out of memory", p->id);
 	ch->prm = *p;
 	atomic_flag_clear(&ch->driven);
+	ch->probe_ns = p->rail[0]->ops->caps & DR_CAP_RESET ? DR_NEVER : 0;
 	dr_channel_sink_init(ch);
 	fp.soft_fence = p->rail[0]->ops->caps & DR_CAP_SOFT_FENCE;
 	dr_fo_init(&ch->fo, &fp);
@@ -215,9 +216,10 @@ static void act_connect(struct dr_channel *ch, unsigned i, uint32_t gen)
 	if (rc == 0)
 		rc = cp->path->ops->connect(
 			cp->path, cp->peer, gen == 1 ? cp->peer_len : 0, ch->now, &e);
+	dr_debug("channel", "channel %u path %u gen %u: %s", ch->prm.id, i, gen,
+		rc == 0 ? "connecting" : e.text);
 	if (rc == 0)
 		return;
-	dr_debug("channel", "channel %u path %u: %s", ch->prm.id, i, e.text);
 	dr_fo_path_failed(&ch->fo, i, gen, DR_SCOPE_PATH, rc, e.text, ch->now);
 }
 
@@ -241,9 +243,9 @@ static void act_ctrl(struct dr_channel *ch, const struct dr_fo_act *a)
 	if (cp->path == NULL || cp->gen != a->gen)
 		return;
 	dr_debug("channel", "channel %u %s: %s epoch %u path %u gen %u seq %llu mask %x on path %u",
-		ch->prm.id, ch->prm.sender ? "sender" : "receiver", dr_frame_type_name(a->frame.type),
-		a->frame.epoch, a->frame.path, a->frame.gen, (unsigned long long)a->frame.seq,
-		a->frame.mask, a->path);
+		ch->prm.id, ch->prm.sender ? "sender" : "receiver",
+		dr_frame_type_name(a->frame.type), a->frame.epoch, a->frame.path, a->frame.gen,
+		(unsigned long long)a->frame.seq, a->frame.mask, a->path);
 	dr_frame_encode(&a->frame, buf);
 	if (dr_path_post_ctrl(cp->path, buf, sizeof(buf)) == 0) /* else the timer repeats it */
 		dr_path_flush(cp->path, ch->now);
@@ -362,17 +364,35 @@ int dr_channel_send_foreign(
 	return rc;
 }
 
-void dr_channel_probe(struct dr_channel *ch, int64_t now)
+static void probe_path(struct dr_channel *ch, unsigned i, int64_t now)
 {
 	struct dr_frame fr = { .type = DR_FRAME_PROBE, .epoch = ch->fo.epoch };
 	uint8_t buf[DR_FRAME_LEN];
 
-	ch->now = now;
 	dr_frame_encode(&fr, buf);
+	if (ch->path[i].path != NULL && ch->fo.path[i].state == DR_FOP_READY &&
+		dr_path_post_ctrl(ch->path[i].path, buf, sizeof(buf)) == 0)
+		dr_path_flush(ch->path[i].path, now);
+}
+
+/* Where the peer's fence is not seen, an idle path that looks ready may have no other end: send
+ * something now and then, and the hardware finds out. */
+void dr_channel_keepalive(struct dr_channel *ch, int64_t now)
+{
+	if (now < ch->probe_ns)
+		return;
+	ch->probe_ns = now + DR_CHANNEL_PROBE_NS;
 	for (unsigned i = 0; i < DR_PATHS; i++)
-		if (ch->path[i].path != NULL && ch->fo.path[i].state == DR_FOP_READY &&
-			dr_path_post_ctrl(ch->path[i].path, buf, sizeof(buf)) == 0)
-			dr_path_flush(ch->path[i].path, now);
+		if (ch->path[i].path != NULL &&
+			now - ch->path[i].path->tx_last_ns >= DR_CHANNEL_PROBE_NS)
+			probe_path(ch, i, now);
+}
+
+void dr_channel_probe(struct dr_channel *ch, int64_t now)
+{
+	ch->now = now;
+	for (unsigned i = 0; i < DR_PATHS; i++)
+		probe_path(ch, i, now);
 	dr_channel_turn(ch, now);
 }
 

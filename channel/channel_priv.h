@@ -33,6 +33,7 @@ struct dr_channel {
 	uint64_t reported; /* messages told to ops->completed */
 	uint64_t bytes_done;
 	bool dead_told;
+	int64_t probe_ns; /* next look at idle paths whose peer may have gone unseen; DR_NEVER */
 	/* sender */
 	uint64_t sent_high; /* messages below were posted before: a replay when posted again */
 	uint64_t replayed_messages, replayed_bytes, replayed_before;
@@ -44,6 +45,9 @@ struct dr_channel {
 	atomic_flag driven;
 };
 
+enum { DR_CHANNEL_PROBE_NS = 250 * 1000 * 1000 };
+
+void dr_channel_keepalive(struct dr_channel *ch, int64_t now);
 void dr_channel_sink_init(struct dr_channel *ch);
 void dr_channel_on_delivered(
 	struct dr_channel *ch, struct dr_channel_path *cp, const struct dr_event *ev);

@@ -29,7 +29,7 @@ static const int64_t BACKOFF_MAX_NS = 500 * DR_NS_PER_MS;
 static const int64_t DIAL_NS = DR_NS_PER_S; /* a dial that takes longer is given up and repeated */
 static const int64_t OWN_STALL_NS = 100 * DR_NS_PER_MS; /* between two ticks: we stood still */
 static const int64_t GONE_AGAIN_NS = 100 * DR_NS_PER_MS;
-static const int64_t FENCE_MAX_NS = DR_NS_PER_S; /* kinds destroy the connection long before */
+static const int64_t FENCE_MAX_NS = DR_NS_PER_S;    /* kinds destroy the connection long before */
 static const int64_t GIVE_UP_NS = 30 * DR_NS_PER_S; /* a switch over live paths takes no longer */
 
 const char *dr_fo_state_name(enum dr_fo_state s)
@@ -74,11 +74,27 @@ struct dr_fo_act *dr_fo_add(struct dr_fo *f, enum dr_fo_act_kind kind, unsigned 
 	return a;
 }
 
+/* A frame of a type supersedes the one of that type that still waits: a peer that repeated itself a
+ * hundred times while we stood still gets one answer, and `act` stays bounded. */
+static void send_on(struct dr_fo *f, unsigned p, const struct dr_frame *fr)
+{
+	for (unsigned i = 0; i < f->n_act; i++) {
+		struct dr_fo_act *a = &f->act[i];
+
+		if (a->kind == DR_FOA_CTRL && a->path == p && a->gen == f->path[p].gen &&
+			a->frame.type == fr->type) {
+			a->frame = *fr;
+			return;
+		}
+	}
+	dr_fo_add(f, DR_FOA_CTRL, p)->frame = *fr;
+}
+
 void dr_fo_broadcast(struct dr_fo *f, const struct dr_frame *fr)
 {
 	for (unsigned i = 0; i < DR_PATHS; i++)
 		if (f->path[i].state == DR_FOP_READY)
-			dr_fo_add(f, DR_FOA_CTRL, i)->frame = *fr;
+			send_on(f, i, fr);
 }
 
 void dr_fo_set_state(struct dr_fo *f, enum dr_fo_state s, int64_t now)

@@ -109,6 +109,7 @@ struct dr_fo {
 	unsigned answer_mask;
 
 	unsigned rounds;     /* epochs since the last progress */
+	int64_t asked_ns;    /* SWITCH: the target was first proposed then */
 	int64_t resend_ns;   /* SWITCH, NOTIFY: repeat then */
 	int64_t since_ns;    /* in this state since */
 	int64_t nopath_ns;   /* no path is READY since; 0: some is */

@@ -13,7 +13,8 @@
  */
 
 static const int64_t DRAIN_MAX_NS = DR_NS_PER_S; /* a drain that takes longer is called off */
-static const int64_t ANSWER_NS = 500 * DR_NS_PER_MS; /* SWITCH without an answer, repeated 50 times */
+static const int64_t ANSWER_NS =
+	500 * DR_NS_PER_MS; /* SWITCH without an answer, repeated 50 times */
 static const int64_t PRIMARY_WAIT_NS = 500 * DR_NS_PER_MS; /* at start, before the shadow leads */
 
 static void send_switch(struct dr_fo *f, int64_t now)
@@ -46,6 +47,7 @@ static void begin_switch(struct dr_fo *f, unsigned target, bool planned, int64_t
 	}
 	f->active = DR_FO_NONE;
 	f->target = target;
+	f->asked_ns = now;
 	f->planned = planned;
 	f->answered = false;
 	dr_fo_set_state(f, DR_FO_SWITCH, now);
@@ -58,6 +60,7 @@ void dr_fo_tx_path_ready(struct dr_fo *f, unsigned p, int64_t now)
 		begin_switch(f, p, false, now);
 	} else if (f->state == DR_FO_SWITCH && f->target == DR_FO_NONE) {
 		f->target = p;
+		f->asked_ns = now;
 		send_switch(f, now);
 	}
 }
@@ -125,8 +128,13 @@ static void try_resume(struct dr_fo *f, int64_t now)
 	f->target = DR_FO_NONE;
 	f->answered = false;
 	f->stuck_ns = 0;
-	if (f->planned && f->active == 0)
-		f->failback_ns = now;
+	if (f->planned) {
+		f->rounds = 0;
+		if (f->active == 0)
+			f->failback_ns = now;
+		else /* not ready at the other end: another hold-down before the next try */
+			f->path[0].ready_ns = now;
+	}
 	if (f->rec_open) {
 		f->rec.answer_ns = now;
 		if (f->rec.fenced_ns == 0)
@@ -270,7 +278,7 @@ static void watch_answer(struct dr_fo *f, int64_t now)
 {
 	unsigned t = f->target;
 
-	if (f->answered || f->stalled || t == DR_FO_NONE || now - f->since_ns < ANSWER_NS)
+	if (f->answered || f->stalled || t == DR_FO_NONE || now - f->asked_ns < ANSWER_NS)
 		return;
 	dr_fo_path_failed(f, t, f->path[t].gen, DR_SCOPE_PATH, -ETIMEDOUT,
 		"the switch to this path was not answered", now);

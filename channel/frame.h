@@ -20,7 +20,7 @@ enum dr_frame_type {
 	DR_FRAME_ANSWER, /* receiver: epoch adopted, old path fenced; path, gen: the one that is ready;
 			     seq, mask: the cut (next message, its parts that are there) */
 	DR_FRAME_NOTIFY, /* receiver: its end of path (gen) of this epoch failed */
-	DR_FRAME_GONE,	  /* who admits: its end of path (gen) is gone, dial again */
+	DR_FRAME_GONE,	 /* who admits: its end of path (gen) is gone, dial again */
 	DR_FRAME_ABORT,	 /* either: the channel has ended with err */
 	DR_FRAME_PROBE,	 /* either: nothing but bytes for the peer's kernel to acknowledge */
 	DR_FRAME_TYPES

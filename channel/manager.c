@@ -172,7 +172,8 @@ static void on_failed(void *arg, struct dr_channel *ch, int err, const char *tex
 		m->prm.ops->channel.failed(m->prm.arg, ch, err, text, now);
 }
 
-static void on_completed(void *arg, struct dr_channel *ch, uint64_t seq, uint32_t bytes, int64_t now)
+static void on_completed(
+	void *arg, struct dr_channel *ch, uint64_t seq, uint32_t bytes, int64_t now)
 {
 	struct dr_manager *m = arg;
 
@@ -180,8 +181,8 @@ static void on_completed(void *arg, struct dr_channel *ch, uint64_t seq, uint32_
 		m->prm.ops->channel.completed(m->prm.arg, ch, seq, bytes, now);
 }
 
-static void on_foreign(void *arg, struct dr_channel *ch, unsigned path, const void *data, size_t len,
-	int64_t now)
+static void on_foreign(
+	void *arg, struct dr_channel *ch, unsigned path, const void *data, size_t len, int64_t now)
 {
 	const struct dr_path *p = dr_channel_path(ch, path);
 	struct dr_manager *m = arg;

@@ -89,6 +89,7 @@ enum {
 	DR_CAP_REMOTE_WRITE = 1u << 1, /* data may land in a posted buffer without this end's doing */
 	DR_CAP_SOFT_FENCE = 1u << 2,  /* fence(soft) works: drained path stays usable */
 	DR_CAP_DGRAM = 1u << 3,	      /* the rail carries heartbeats */
+	DR_CAP_RESET = 1u << 4, /* the peer sees a hard fence (FAILED); else only by what it sends */
 };
 
 struct dr_rail_params {

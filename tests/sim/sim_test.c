@@ -8,7 +8,7 @@
  *  - no write into, or read from, a buffer that its user has back (the simulator's shadow stamps);
  *  - while one rail works and faults have stopped, every message arrives within a bound;
  *  - a channel ends only when both rails were gone, and then it ends at both ends;
- *  - over all seeds the rare states were reached (coverage counters).
+ *  - over all seeds (1000 and more) the rare states were reached (coverage counters).
  *
  * sim_test [--seeds N] [--seed S] [-v]; environment SEEDS and SEED. A failure prints the line that
  * replays it.
@@ -20,11 +20,15 @@
 #include "channel/manager.h"
 #include "transport/sim/sim.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 enum { CHANNELS_MAX = 4, PART_MAX = 256, FAULTS_MAX = 8, WINDOW_MAX = 16, PARTS = 3 };
 
@@ -41,8 +45,8 @@ enum fault_kind {
 	F_BOTH_CUT,
 	F_KINDS
 };
-static const char *const fault_names[F_KINDS] = { "cut", "cut-one-way", "link-down", "break", "clog",
-	"mute", "stall", "completion", "credit", "both-cut" };
+static const char *const fault_names[F_KINDS] = { "cut", "cut-one-way", "link-down", "break",
+	"clog", "mute", "stall", "completion", "credit", "both-cut" };
 
 struct fault {
 	enum fault_kind kind;
@@ -54,7 +58,7 @@ struct fault {
 struct app_channel {
 	bool sender[2];
 	unsigned window, parts;
-	uint64_t total;		  /* messages to send; grows until the faults are over */
+	uint64_t total;		     /* messages to send; grows until the faults are over */
 	uint64_t posted[2], done[2]; /* by end */
 	uint8_t *mem[2];
 	struct dr_mem reg[2];
@@ -72,18 +76,19 @@ struct run {
 	struct fault fault[FAULTS_MAX];
 	unsigned n_faults;
 	int64_t stalled_until[2];
-	int64_t hard_stop; /* all must be over then */
+	int64_t hard_stop;			     /* all must be over then */
 	int64_t traffic_until, burst_ns, next_burst; /* a burst of a few messages so often */
-	int64_t pause_from, pause_until; /* receivers post nothing */
+	int64_t pause_from, pause_until;	     /* receivers post nothing */
 	bool both_cut;
 	char fail[400];
 };
 
-static struct {
-	uint64_t schedules, messages, switches, failbacks, replayed, duplicates, stale, deaths, rounds,
-		heals, self_rx, self_tx, two_part, stalls, unplanned_during;
+static struct coverage {
+	uint64_t schedules, messages, switches, failbacks, replayed, duplicates, stale, deaths,
+		rounds, heals, self_rx, self_tx, two_part, stalls, unplanned_during;
 	uint64_t faults[F_KINDS], personality[3];
 } cover;
+static_assert(sizeof(cover) % sizeof(uint64_t) == 0, "counters only: they are added up");
 
 static int verbose;
 
@@ -117,9 +122,10 @@ static void on_switched(void *arg, struct dr_channel *ch, const struct dr_switch
 		fprintf(stderr,
 			"  %8.3f ms channel %u %s: epoch %u path %u -> %u %s (%s), gap %.3f ms, rounds %u\n",
 			(double)dr_sim_world_now(r->w) / 1e6, dr_channel_id(ch),
-			dr_channel_is_sender(ch) ? "sender" : "receiver", rec->epoch, rec->from, rec->to,
-			rec->planned ? "failback" : "switch", rec->cause,
-			(double)(rec->first_delivery_ns - rec->last_delivery_ns) / 1e6, rec->rounds);
+			dr_channel_is_sender(ch) ? "sender" : "receiver", rec->epoch, rec->from,
+			rec->to, rec->planned ? "failback" : "switch", rec->cause,
+			(double)(rec->first_delivery_ns - rec->last_delivery_ns) / 1e6,
+			rec->rounds);
 	cover.switches += !rec->planned;
 	cover.failbacks += rec->planned;
 	cover.replayed += rec->replayed_messages;
@@ -133,9 +139,10 @@ static void on_switched(void *arg, struct dr_channel *ch, const struct dr_switch
 	sum = (rec->detect_ns - rec->last_delivery_ns) + (rec->fenced_ns - rec->detect_ns) +
 	      (rec->answer_ns - rec->fenced_ns) + (rec->first_frame_ns - rec->answer_ns) +
 	      (rec->first_delivery_ns - rec->first_frame_ns);
-	if (sum != rec->first_delivery_ns - rec->last_delivery_ns || rec->detect_ns < rec->last_delivery_ns ||
-		rec->fenced_ns < rec->detect_ns || rec->answer_ns < rec->fenced_ns ||
-		rec->first_frame_ns < rec->answer_ns || rec->first_delivery_ns < rec->first_frame_ns)
+	if (sum != rec->first_delivery_ns - rec->last_delivery_ns ||
+		rec->detect_ns < rec->last_delivery_ns || rec->fenced_ns < rec->detect_ns ||
+		rec->answer_ns < rec->fenced_ns || rec->first_frame_ns < rec->answer_ns ||
+		rec->first_delivery_ns < rec->first_frame_ns)
 		FAIL(r, "channel %u: the parts of the gap do not add up", dr_channel_id(ch));
 }
 
@@ -153,7 +160,8 @@ static void on_failed(void *arg, struct dr_channel *ch, int err, const char *tex
 	a->err[end] = err;
 	cover.deaths++;
 	if (!r->both_cut)
-		FAIL(r, "channel %u end %u failed though a rail worked: %s", dr_channel_id(ch), end, text);
+		FAIL(r, "channel %u end %u failed though a rail worked: %s", dr_channel_id(ch), end,
+			text);
 }
 
 static void on_silence(void *arg, bool stalled, int64_t ns, int64_t now)
@@ -189,13 +197,15 @@ static void post(struct run *r, unsigned c, unsigned end, int64_t now)
 			if (sender)
 				for (size_t k = 0; k < len / 8; k++)
 					((uint64_t *)(void *)p)[k] = word(r, c, seq, i, k);
-			s[i] = (struct dr_span){ &a->reg[end], (uint64_t)(p - a->mem[end]), len, i };
+			s[i] = (struct dr_span){ &a->reg[end], (uint64_t)(p - a->mem[end]), len,
+				i };
 		}
 		if ((sender ? dr_channel_send(ch, s, a->parts, &got, now)
 			    : dr_channel_recv(ch, s, a->parts, &got, now)) != 0)
 			return;
 		if (got != seq)
-			FAIL(r, "channel %u end %u: seq %" PRIu64 " for %" PRIu64, c, end, got, seq);
+			FAIL(r, "channel %u end %u: seq %" PRIu64 " for %" PRIu64, c, end, got,
+				seq);
 		a->posted[end]++;
 	}
 }
@@ -211,12 +221,12 @@ static void check(struct run *r, unsigned c, uint64_t seq)
 		const uint64_t *p = (void *)part_addr(a, end, seq, i);
 
 		if (dr_channel_received_len(ch, seq, i) != len)
-			FAIL(r, "channel %u seq %" PRIu64 " part %u: %u bytes instead of %u", c, seq, i,
-				dr_channel_received_len(ch, seq, i), len);
+			FAIL(r, "channel %u seq %" PRIu64 " part %u: %u bytes instead of %u", c,
+				seq, i, dr_channel_received_len(ch, seq, i), len);
 		for (size_t k = 0; k < len / 8; k++)
 			if (p[k] != word(r, c, seq, i, k)) {
-				FAIL(r, "channel %u seq %" PRIu64 " part %u: wrong content at %zu", c, seq,
-					i, k * 8);
+				FAIL(r, "channel %u seq %" PRIu64 " part %u: wrong content at %zu",
+					c, seq, i, k * 8);
 				return;
 			}
 	}
@@ -236,7 +246,8 @@ static void consume(struct run *r, unsigned c, unsigned end, int64_t now)
 			cover.messages++;
 		} else if (seq >= r->ch[c].done[!end] + 0 && a->done[!end] <= seq &&
 			   dr_channel_test(dr_manager_channel_at(r->m[!end], c), seq) != 1) {
-			FAIL(r, "channel %u: seq %" PRIu64 " completed before it was delivered", c, seq);
+			FAIL(r, "channel %u: seq %" PRIu64 " completed before it was delivered", c,
+				seq);
 		}
 		for (unsigned i = 0; i < a->parts; i++) {
 			uint8_t *p = part_addr(a, end, seq, i);
@@ -458,22 +469,24 @@ static int setup(struct run *r, unsigned window, bool failback)
 		p.connector = end == 1;
 		p.kind_params = &rp;
 		for (unsigned c = 0; c < r->n_channels; c++)
-			p.channel[c] = (struct dr_manager_channel){ c % 2, !(c % 2), r->ch[c].sender[end] };
+			p.channel[c] = (struct dr_manager_channel){ c % 2, !(c % 2),
+				r->ch[c].sender[end] };
 		rc = dr_manager_create(&p, &r->m[end], &e);
 		if (rc != 0) {
 			FAIL(r, "create: %s", e.text);
 			return rc;
 		}
 		for (unsigned i = 0; i < dr_manager_handle_count(r->m[end]); i++)
-			len[end][i] = (uint16_t)dr_manager_handle(r->m[end], i, h[end][i], DR_HANDLE_MAX);
+			len[end][i] =
+				(uint16_t)dr_manager_handle(r->m[end], i, h[end][i], DR_HANDLE_MAX);
 		for (unsigned c = 0; c < r->n_channels; c++) {
 			struct app_channel *a = &r->ch[c];
 			size_t size = (size_t)window * PARTS * PART_MAX;
 
 			a->window = window;
 			a->mem[end] = dr_calloc(1, size);
-			rc = dr_channel_mem_reg(dr_manager_channel_at(r->m[end], c), a->mem[end], size,
-				&a->reg[end], &e);
+			rc = dr_channel_mem_reg(dr_manager_channel_at(r->m[end], c), a->mem[end],
+				size, &a->reg[end], &e);
 			dr_assert(rc == 0);
 		}
 	}
@@ -549,9 +562,10 @@ static void simulate(struct run *r)
 			char text[2][400] = { "", "" };
 
 			for (unsigned c = 0; c < r->n_channels; c++)
-				for (unsigned end = 0; end < 2 && r->ch[c].done[end] < r->ch[c].total; end++)
-					dr_channel_describe(dr_manager_channel_at(r->m[end], c), now,
-						text[end], sizeof(text[end]));
+				for (unsigned end = 0;
+					end < 2 && r->ch[c].done[end] < r->ch[c].total; end++)
+					dr_channel_describe(dr_manager_channel_at(r->m[end], c),
+						now, text[end], sizeof(text[end]));
 			fprintf(stderr, "%s\n%s\n", text[0], text[1]);
 			FAIL(r, "no end although the faults have stopped");
 			return;
@@ -605,7 +619,8 @@ static int schedule(uint64_t seed)
 	if (verbose)
 		fprintf(stderr, "seed %" PRIu64 ": %s, %u channels, %u faults\n", seed,
 			dr_sim_personality_name(r->pers), r->n_channels, r->n_faults);
-	if (setup(r, 1 + (unsigned)dr_rng_below(&r->rng, WINDOW_MAX), dr_rng_chance(&r->rng, 3, 4)) == 0)
+	if (setup(r, 1 + (unsigned)dr_rng_below(&r->rng, WINDOW_MAX),
+		    dr_rng_chance(&r->rng, 3, 4)) == 0)
 		simulate(r);
 	collect(r);
 	cover.schedules++;
@@ -620,8 +635,8 @@ static int schedule(uint64_t seed)
 	dr_sim_world_destroy(r->w);
 	failed = r->fail[0] != '\0';
 	if (failed)
-		printf("FAIL seed %" PRIu64 ": %s\nreplay with: make sim SEED=%" PRIu64 "\n", seed, r->fail,
-			seed);
+		printf("FAIL seed %" PRIu64 ": %s\nreplay with: make sim SEED=%" PRIu64 "\n", seed,
+			r->fail, seed);
 	dr_free(r);
 	return failed;
 }
@@ -650,38 +665,108 @@ static int covered(void)
 	return missing;
 }
 
-int main(int argc, char **argv)
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+enum { SEEDS_DEFAULT = 150, COVER_MIN = 1000 };
+#else
+enum { SEEDS_DEFAULT = 1000, COVER_MIN = 1000 };
+#endif
+
+struct job {
+	struct coverage cover;
+	int failures;
+};
+
+/* Every `stride`-th seed from first on; stops after a few failures. */
+static void run_seeds(uint64_t first, uint64_t end, uint64_t stride, struct job *out)
+{
+	for (uint64_t s = first; s < end && out->failures < 3; s += stride) {
+		out->failures += schedule(s);
+		fflush(stdout);
+	}
+	out->cover = cover;
+}
+
+/* One child a processor; their counters come back through shared memory. */
+static int run_all(uint64_t first, uint64_t n)
+{
+	long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+	uint64_t k = cpus > 1 && n > 1 ? (uint64_t)DR_MIN(cpus, 16) : 1;
+	struct job *jobs = mmap(
+		NULL, k * sizeof(*jobs), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	int failures = 0;
+
+	dr_assert(jobs != MAP_FAILED);
+	if (k == 1) {
+		run_seeds(first, first + n, 1, &jobs[0]);
+		return jobs[0].failures;
+	}
+	fflush(stdout);
+	for (uint64_t i = 0; i < k; i++) {
+		pid_t pid = fork();
+
+		dr_assert(pid >= 0);
+		if (pid == 0) {
+			run_seeds(first + i, first + n, k, &jobs[i]);
+			_exit(0);
+		}
+	}
+	for (uint64_t i = 0; i < k; i++) {
+		int status;
+
+		if (wait(&status) < 0 || !WIFEXITED(status) || WEXITSTATUS(status) != 0) {
+			printf("FAIL: a child crashed (status %#x); run with SEED= one by one\n",
+				status);
+			failures++;
+		}
+	}
+	for (uint64_t i = 0; i < k; i++) {
+		uint64_t *sum = (uint64_t *)&cover, *add = (uint64_t *)&jobs[i].cover;
+
+		for (size_t w = 0; w < sizeof(cover) / sizeof(*sum); w++)
+			sum[w] += add[w];
+		failures += jobs[i].failures;
+	}
+	return failures;
+}
+
+static void parse_args(int argc, char **argv, uint64_t *n, uint64_t *first, bool *one)
 {
 	const char *env_seeds = getenv("SEEDS"), *env_seed = getenv("SEED");
-	uint64_t n = env_seeds != NULL && env_seeds[0] ? strtoull(env_seeds, NULL, 0) : 1000;
-	uint64_t first = (uint64_t)dr_wall_ns() % 1000000007u;
-	bool one = false;
-	int failures = 0;
-	int64_t t0 = dr_now_ns();
 
+	if (env_seeds != NULL && env_seeds[0])
+		*n = strtoull(env_seeds, NULL, 0);
 	if (env_seed != NULL && env_seed[0]) {
-		first = strtoull(env_seed, NULL, 0);
-		one = env_seeds == NULL || !env_seeds[0];
+		*first = strtoull(env_seed, NULL, 0);
+		*one = env_seeds == NULL || !env_seeds[0];
 	}
 	for (int i = 1; i < argc; i++) {
 		if (strcmp(argv[i], "-v") == 0) {
 			verbose = 1;
 		} else if (i + 1 < argc && strcmp(argv[i], "--seeds") == 0) {
-			n = strtoull(argv[++i], NULL, 0);
+			*n = strtoull(argv[++i], NULL, 0);
 		} else if (i + 1 < argc && strcmp(argv[i], "--seed") == 0) {
-			first = strtoull(argv[++i], NULL, 0);
-			one = true;
+			*first = strtoull(argv[++i], NULL, 0);
+			*one = true;
 		}
 	}
+}
+
+int main(int argc, char **argv)
+{
+	uint64_t n = SEEDS_DEFAULT, first = (uint64_t)dr_wall_ns() % 1000000007u;
+	int64_t t0 = dr_now_ns();
+	bool one = false;
+	int failures;
+
+	parse_args(argc, argv, &n, &first, &one);
 	if (one)
 		n = 1;
-	dr_log_set_level(verbose > 0 && one ? DR_LOG_DEBUG : DR_LOG_ERROR);
+	dr_log_set_level(verbose && one ? DR_LOG_DEBUG : DR_LOG_ERROR);
 	printf("sim: %" PRIu64 " schedules from seed %" PRIu64 "\n", n, first);
-	for (uint64_t s = first; s < first + n && failures < 5; s++)
-		failures += schedule(s);
+	failures = run_all(first, n);
 	printf("sim: %" PRIu64 " schedules, %d failed, %.1f s\n", cover.schedules, failures,
 		(double)(dr_now_ns() - t0) / 1e9);
-	if (failures == 0 && n >= 1000 && covered() != 0) {
+	if (failures == 0 && n >= COVER_MIN && covered() != 0) {
 		printf("FAIL: a rare state was never reached (0 above)\n");
 		failures++;
 	}

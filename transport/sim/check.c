@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "transport/sim/internal.h"
+
+#include "base/mem.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+/*
+ * The shadow-stamp checker. Two sets of byte ranges: `returned`, what DELIVERED or FENCED gave back and
+ * nobody posted again, and `users`, what the harness said its user has back. A write must hit neither,
+ * a read not `users`. A buffer posted on two paths is returned by the first that delivers it: a late
+ * write of the other one is the very bug that the second fence is there to prevent.
+ */
+
+void sim_violation(struct dr_sim_world *w, const char *fmt, ...)
+{
+	va_list ap;
+	int n;
+
+	if (w->violations++)
+		return;
+	n = snprintf(w->violation, sizeof(w->violation), "at %lld ns: ", (long long)w->now);
+	va_start(ap, fmt);
+	(void)vsnprintf(w->violation + n, sizeof(w->violation) - (size_t)n, fmt, ap);
+	va_end(ap);
+}
+
+uint64_t dr_sim_world_violations(const struct dr_sim_world *w)
+{
+	return w->violations;
+}
+
+const char *dr_sim_world_violation(const struct dr_sim_world *w)
+{
+	return w->violation;
+}
+
+static void push(struct sim_ranges *l, uintptr_t a, uintptr_t b)
+{
+	if (l->n == l->cap) {
+		l->cap = l->cap ? 2 * l->cap : 32;
+		l->r = dr_realloc(l->r, l->cap * sizeof(*l->r));
+		dr_assert(l->r != NULL);
+	}
+	l->r[l->n++] = (struct sim_range){ a, b };
+}
+
+void sim_ranges_add(struct sim_ranges *l, uintptr_t a, uintptr_t b)
+{
+	size_t i;
+
+	if (a == b)
+		return;
+	for (i = 0; i < l->n;) {
+		struct sim_range *r = &l->r[i];
+
+		if (r->b < a || r->a > b) {
+			i++;
+			continue;
+		}
+		a = DR_MIN(a, r->a);
+		b = DR_MAX(b, r->b);
+		*r = l->r[--l->n];
+	}
+	push(l, a, b);
+}
+
+void sim_ranges_del(struct sim_ranges *l, uintptr_t a, uintptr_t b)
+{
+	size_t i;
+
+	for (i = 0; i < l->n;) {
+		struct sim_range r = l->r[i];
+
+		if (r.b <= a || r.a >= b) {
+			i++;
+			continue;
+		}
+		l->r[i] = l->r[--l->n];
+		if (r.a < a)
+			push(l, r.a, a);
+		if (r.b > b)
+			push(l, b, r.b);
+	}
+}
+
+bool sim_ranges_hit(const struct sim_ranges *l, uintptr_t a, uintptr_t b)
+{
+	size_t i;
+
+	for (i = 0; i < l->n; i++)
+		if (l->r[i].a < b && a < l->r[i].b)
+			return true;
+	return false;
+}
+
+void dr_sim_world_give_back(struct dr_sim_world *w, const void *base, size_t len)
+{
+	sim_ranges_add(&w->users, (uintptr_t)base, (uintptr_t)base + len);
+}
+
+void dr_sim_world_take(struct dr_sim_world *w, const void *base, size_t len)
+{
+	sim_ranges_del(&w->users, (uintptr_t)base, (uintptr_t)base + len);
+}
+
+static uintptr_t part_at(const struct dr_part *part)
+{
+	return (uintptr_t)part->mr->base + part->off;
+}
+
+void sim_check_post(struct sim_path *p, const struct dr_part *part, const char *what)
+{
+	uintptr_t a = part_at(part);
+
+	if (&part->mr->rail->base != p->base.rail)
+		sim_violation(
+			p->w, "node %u posts a %s with memory of another rail", p->node, what);
+	if (part->off > part->mr->len || part->len > part->mr->len - part->off)
+		sim_violation(p->w, "node %u posts a %s outside its memory region", p->node, what);
+	if (sim_ranges_hit(&p->w->users, a, a + part->len))
+		sim_violation(
+			p->w, "node %u posts a %s in memory that its user has back", p->node, what);
+	if (!p->par.sender)
+		sim_ranges_del(&p->w->returned, a, a + part->len);
+}
+
+void sim_check_write(struct sim_path *p, const void *to, size_t len, uint64_t seq, unsigned part)
+{
+	uintptr_t a = (uintptr_t)to;
+
+	if (p->quarantined)
+		return;
+	if (sim_ranges_hit(&p->w->returned, a, a + len) || sim_ranges_hit(&p->w->users, a, a + len))
+		sim_violation(p->w,
+			"rail %u channel %u path %u gen %u: seq %llu part %u is written into memory that "
+			"was given back",
+			p->base.rail->index, p->par.channel, p->par.index, p->par.gen,
+			(unsigned long long)seq, part);
+}
+
+void sim_check_read(struct dr_sim_world *w, const void *from, size_t len, uint64_t seq)
+{
+	uintptr_t a = (uintptr_t)from;
+
+	if (sim_ranges_hit(&w->users, a, a + len))
+		sim_violation(w, "seq %llu is read from memory that its user has back",
+			(unsigned long long)seq);
+}
+
+static bool posted_elsewhere(const struct sim_path *p, uintptr_t a, uintptr_t b)
+{
+	const struct sim_path *q;
+	unsigned i, k, m;
+
+	for (i = 0; i < DR_SIM_RAILS_MAX; i++)
+		for (q = p->w->rail[p->node][i] ? p->w->rail[p->node][i]->paths : NULL; q;
+			q = q->next)
+			for (k = 0; q != p && !q->down && k < q->post_n; k++) {
+				const struct sim_posting *x =
+					&q->posted[(q->post_head + k) % p->w->o.recv_depth];
+
+				for (m = 0; m < x->n; m++)
+					if (!(x->reported & (1u << m)) &&
+						part_at(&x->part[m]) < b &&
+						a < part_at(&x->part[m]) + x->part[m].len)
+						return true;
+			}
+	return false;
+}
+
+void sim_return_part(struct sim_path *p, const struct dr_part *part, bool delivered)
+{
+	uintptr_t a = part_at(part), b = a + part->len;
+
+	if (delivered || !posted_elsewhere(p, a, b))
+		sim_ranges_add(&p->w->returned, a, b);
+}
+
+void sim_return_postings(struct sim_path *p, bool withdrawn_only)
+{
+	unsigned k, m, kept = 0, depth = p->w->o.recv_depth;
+
+	for (k = 0; k < p->post_n; k++) {
+		struct sim_posting *x = &p->posted[(p->post_head + k) % depth];
+
+		if (withdrawn_only && !x->withdrawn) {
+			p->posted[(p->post_head + kept++) % depth] = *x;
+			continue;
+		}
+		for (m = 0; m < x->n; m++)
+			if (!(x->reported & (1u << m)))
+				sim_return_part(p, &x->part[m], false);
+	}
+	p->post_n = kept;
+}

@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "transport/sim/internal.h"
+
+#include <string.h>
+
+/*
+ * Connections: how they come up and how they break.
+ *
+ *	SYN	  the dialer asked; lost requests are repeated every rto
+ *	PARKED	  it arrived and no path waits for it: INCOMING, and park_ns to be adopted
+ *	ACCEPTED  a path took it; the answer is on its way
+ *	OPEN	  the dialer confirmed. The acceptor is READY at the confirmation or the first frame
+ *	GONE	  an end left before it was open
+ */
+
+enum hs { HS_REQUEST, HS_ANSWER, HS_CONFIRM };
+
+static void hs_arrive(struct dr_sim_world *w, const struct sim_event *ev);
+
+static void hs_send(struct sim_conn *c, unsigned from, enum hs step)
+{
+	sim_at(c->w, c->w->now + sim_link_delay(c->w, c->rail, from),
+		(struct sim_event){ .fn = hs_arrive, .obj = c, .from = from, .a = step });
+}
+
+static const char *text_of(int err)
+{
+	switch (err) {
+	case -ECONNRESET:
+		return "connection reset by the peer";
+	case -ETIMEDOUT:
+		return "retries exhausted: the peer's NIC does not answer";
+	case -EACCES:
+		return "the peer's NIC refused a write or a token";
+	case -EIO:
+		return "completion with error";
+	case -ECONNREFUSED:
+		return "nobody accepts this connection";
+	case -ENETDOWN:
+		return "link down";
+	default:
+		return "simulated failure";
+	}
+}
+
+void sim_path_broke(struct sim_path *p, enum dr_scope scope, int err)
+{
+	struct sim_item *it;
+
+	if (!p || p->broken || p->closed || p->fence >= SIM_FENCE_HARD || p->w->dead[p->node])
+		return;
+	p->broken = true;
+	p->waiting = false;
+	it = sim_item_add(p->w, &p->items, SIM_IT_FAILED);
+	it->scope = scope;
+	it->err = err;
+	it->text = text_of(err);
+	if (p->conn)
+		sim_lanes_mute(p->conn, p->node, sim_is_stream(p->w));
+}
+
+static void broke_now(struct dr_sim_world *w, const struct sim_event *ev)
+{
+	struct sim_conn *c = ev->obj;
+
+	(void)w;
+	sim_path_broke(c->end[ev->from], DR_SCOPE_PATH, -(int)ev->a);
+}
+
+void sim_path_broke_later(struct sim_conn *c, unsigned node, int64_t delay_ns, int err)
+{
+	sim_at(c->w, c->w->now + delay_ns,
+		(struct sim_event){ .fn = broke_now, .obj = c, .from = node, .a = (uint64_t)-err });
+}
+
+/* A reset that travels by itself, outside the lanes: lost when the link is. */
+static void reset_arrive(struct dr_sim_world *w, const struct sim_event *ev)
+{
+	struct sim_conn *c = ev->obj;
+
+	if (!sim_link_dead(w, c->rail, ev->from))
+		sim_path_broke(c->end[!ev->from], DR_SCOPE_PATH, -ECONNRESET);
+}
+
+void sim_conn_reset_peer(struct sim_conn *c, unsigned from)
+{
+	if (sim_is_stream(c->w) && c->state == SIM_OPEN && !c->mute[from]) {
+		struct sim_seg *s = sim_alloc(sizeof(*s));
+
+		s->kind = SIM_SEG_RESET;
+		s->bytes = 1;
+		sim_lane_send(c, from, 0, s);
+	} else {
+		sim_at(c->w, c->w->now + sim_link_delay(c->w, c->rail, from),
+			(struct sim_event){ .fn = reset_arrive, .obj = c, .from = from });
+	}
+}
+
+void sim_conn_detach(struct sim_path *p)
+{
+	struct sim_conn *c = p->conn;
+
+	p->waiting = false;
+	p->conn = NULL;
+	if (!c)
+		return;
+	c->end[p->node] = NULL;
+	c->mute[p->node] = true;
+	if (c->state == SIM_OPEN)
+		return;
+	if (c->state == SIM_ACCEPTED)
+		sim_conn_reset_peer(c, p->node);
+	c->state = SIM_GONE;
+}
+
+void sim_conn_ready(struct sim_path *p)
+{
+	if (!p || p->ready || p->broken || p->closed || p->fence != SIM_FENCE_NO)
+		return;
+	p->ready = true;
+	p->conn->state = SIM_OPEN;
+	(void)sim_item_add(p->w, &p->items, SIM_IT_READY);
+}
+
+void sim_conn_dial(struct sim_path *p)
+{
+	struct sim_conn *c = sim_alloc(sizeof(*c));
+	unsigned from, n;
+
+	c->w = p->w;
+	c->rail = p->base.rail->index;
+	c->dialer = p->node;
+	c->channel = p->par.channel;
+	c->index = p->par.index;
+	c->gen = p->par.gen;
+	c->end[p->node] = p;
+	for (from = 0; from < 2; from++)
+		for (n = 0; n < SIM_LANES; n++)
+			sim_lane_init(p->w, &c->lane[from][n]);
+	c->next = p->w->conns;
+	p->w->conns = c;
+	p->conn = c;
+	hs_send(c, p->node, HS_REQUEST);
+}
+
+static void accepted(struct sim_conn *c, struct sim_path *p)
+{
+	p->waiting = false;
+	p->conn = c;
+	c->end[p->node] = p;
+	c->state = SIM_ACCEPTED;
+	hs_send(c, p->node, HS_ANSWER);
+}
+
+static bool same(const struct sim_conn *c, unsigned rail, uint32_t channel, unsigned index)
+{
+	return c->rail == rail && c->channel == channel && c->index == index;
+}
+
+void sim_conn_adopt(struct sim_path *p)
+{
+	struct sim_conn *c;
+
+	p->waiting = true;
+	for (c = p->w->conns; c; c = c->next)
+		if (c->state == SIM_PARKED && c->dialer != p->node && c->gen == p->par.gen &&
+			same(c, p->base.rail->index, p->par.channel, p->par.index)) {
+			accepted(c, p);
+			return;
+		}
+}
+
+static void unpark(struct sim_conn *c)
+{
+	if (c->state != SIM_PARKED)
+		return;
+	c->state = SIM_GONE;
+	sim_path_broke_later(
+		c, c->dialer, sim_link_delay(c->w, c->rail, !c->dialer), -ECONNREFUSED);
+}
+
+static void park_over(struct dr_sim_world *w, const struct sim_event *ev)
+{
+	(void)w;
+	unpark(ev->obj);
+}
+
+static void request(struct dr_sim_world *w, struct sim_conn *c)
+{
+	unsigned to = !c->dialer;
+	struct sim_rail *r = w->rail[to][c->rail];
+	const struct sim_rail *dr = w->rail[c->dialer][c->rail];
+	int64_t back = sim_link_delay(w, c->rail, to);
+	struct sim_item *it;
+	struct sim_path *p;
+	struct sim_conn *o;
+
+	if (!r || r->closed || w->dead[to]) {
+		sim_path_broke_later(c, c->dialer, back, -ECONNREFUSED);
+		return;
+	}
+	if (!dr || memcmp(r->token, dr->token, DR_TOKEN_LEN) != 0) {
+		sim_path_broke_later(c, c->dialer, back, -EACCES);
+		return;
+	}
+	for (p = r->paths; p; p = p->next)
+		if (p->waiting && p->par.gen == c->gen &&
+			same(c, c->rail, p->par.channel, p->par.index)) {
+			accepted(c, p);
+			return;
+		}
+	for (o = w->conns; o; o = o->next)
+		if (o->dialer == c->dialer && same(o, c->rail, c->channel, c->index))
+			unpark(o);
+	c->state = SIM_PARKED;
+	it = sim_item_add(w, &r->items, SIM_IT_INCOMING);
+	it->channel = c->channel;
+	it->index = c->index;
+	it->gen = c->gen;
+	sim_at(w, w->now + w->o.park_ns, (struct sim_event){ .fn = park_over, .obj = c });
+}
+
+static void hs_arrive(struct dr_sim_world *w, const struct sim_event *ev)
+{
+	struct sim_conn *c = ev->obj;
+
+	if (c->state == SIM_GONE)
+		return;
+	if (w->link[c->rail][ev->from].clog_until > w->now) {
+		sim_at(w, w->link[c->rail][ev->from].clog_until, *ev);
+		return;
+	}
+	if (sim_link_dead(w, c->rail, ev->from)) {
+		sim_at(w, w->now + w->o.rto_ns, *ev);
+		return;
+	}
+	switch ((enum hs)ev->a) {
+	case HS_REQUEST:
+		request(w, c);
+		return;
+	case HS_ANSWER:
+		sim_conn_ready(c->end[c->dialer]);
+		hs_send(c, c->dialer, HS_CONFIRM);
+		return;
+	case HS_CONFIRM:
+		sim_conn_ready(c->end[!c->dialer]);
+		return;
+	}
+}

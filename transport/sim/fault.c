@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "transport/sim/internal.h"
+
+/* What a test does to the world. */
+
+void dr_sim_link_get(
+	const struct dr_sim_world *w, unsigned rail, unsigned from_node, struct dr_sim_link *out)
+{
+	*out = w->link[rail][from_node].o;
+}
+
+void dr_sim_link_set(
+	struct dr_sim_world *w, unsigned rail, unsigned from_mask, const struct dr_sim_link *l)
+{
+	unsigned n;
+
+	for (n = 0; n < 2; n++)
+		if (from_mask & (1u << n))
+			w->link[rail][n].o = *l;
+}
+
+void dr_sim_cut(struct dr_sim_world *w, unsigned rail, unsigned from_mask, bool on)
+{
+	unsigned n;
+
+	for (n = 0; n < 2; n++)
+		if (from_mask & (1u << n))
+			w->link[rail][n].cut = on;
+}
+
+void dr_sim_mute_dgrams(struct dr_sim_world *w, unsigned rail, unsigned from_mask, bool on)
+{
+	unsigned n;
+
+	for (n = 0; n < 2; n++)
+		if (from_mask & (1u << n))
+			w->link[rail][n].mute = on;
+}
+
+void dr_sim_clog(struct dr_sim_world *w, unsigned rail, unsigned from_mask, int64_t for_ns)
+{
+	unsigned n;
+
+	for (n = 0; n < 2; n++)
+		if (from_mask & (1u << n))
+			w->link[rail][n].clog_until = w->now + for_ns;
+}
+
+bool dr_sim_link_is_cut(const struct dr_sim_world *w, unsigned rail, unsigned from_node)
+{
+	return sim_link_dead(w, rail, from_node);
+}
+
+/* lane: the rail; a: number of this link-down and whether the paths are told too. */
+static void tell_down(struct dr_sim_world *w, const struct sim_event *ev)
+{
+	struct sim_rail *r = w->rail[ev->from][ev->lane];
+	struct sim_item *it;
+	struct sim_path *p;
+
+	if (!w->down[ev->lane] || ev->a >> 1 != w->down_no[ev->lane])
+		return;
+	w->told[ev->lane][ev->from] = true;
+	if (!r || r->closed || w->dead[ev->from])
+		return;
+	it = sim_item_add(w, &r->items, SIM_IT_FAILED);
+	it->scope = DR_SCOPE_RAIL;
+	it->err = -ENETDOWN;
+	it->text = "link down";
+	for (p = ev->a & 1 ? r->paths : NULL; p; p = p->next)
+		sim_path_broke(p, DR_SCOPE_RAIL, -ENETDOWN);
+}
+
+void dr_sim_link_down(
+	struct dr_sim_world *w, unsigned rail, unsigned told_mask, int64_t delay_ns, bool paths_too)
+{
+	unsigned n;
+
+	w->down[rail] = true;
+	w->down_no[rail]++;
+	for (n = 0; n < 2; n++)
+		if (told_mask & (1u << n))
+			sim_at(w, w->now + delay_ns,
+				(struct sim_event){ .fn = tell_down,
+					.from = n,
+					.lane = rail,
+					.a = 2 * (uint64_t)w->down_no[rail] + paths_too });
+}
+
+void dr_sim_link_up(struct dr_sim_world *w, unsigned rail)
+{
+	w->down[rail] = false;
+	w->told[rail][0] = w->told[rail][1] = false;
+}
+
+struct dr_path *dr_sim_path_find(
+	struct dr_sim_world *w, unsigned node, unsigned rail, uint32_t channel, unsigned index)
+{
+	struct sim_path *p = w->rail[node][rail] ? w->rail[node][rail]->paths : NULL;
+
+	for (; p; p = p->next) /* newest first */
+		if (!p->closed && p->par.channel == channel && p->par.index == index)
+			return &p->base;
+	return NULL;
+}
+
+void dr_sim_path_break(struct dr_path *dp, unsigned at_mask, int err)
+{
+	struct sim_path *p = sim_path_of(dp);
+	struct sim_path *peer = p->conn ? p->conn->end[!p->node] : NULL;
+
+	if (at_mask & (1u << p->node))
+		sim_path_broke(p, DR_SCOPE_PATH, err);
+	if (at_mask & (1u << !p->node))
+		sim_path_broke(peer, DR_SCOPE_PATH, err);
+}
+
+int dr_sim_next_completion(struct dr_path *sender_end, enum dr_sim_wc wc, int64_t ns)
+{
+	struct sim_path *p = sim_path_of(sender_end);
+
+	dr_assert(p->par.sender);
+	if (!p->conn)
+		return -ENOTCONN;
+	if (sim_is_stream(p->w) && wc != DR_SIM_WC_OK && wc < DR_SIM_WC_ERR_LANDED)
+		return -ENOTSUP;
+	p->conn->wc = wc;
+	p->conn->wc_ns = ns;
+	return 0;
+}
+
+int dr_sim_drop_credit(struct dr_path *receiver_end)
+{
+	struct sim_path *p = sim_path_of(receiver_end);
+
+	dr_assert(!p->par.sender);
+	if (sim_is_stream(p->w))
+		return -ENOTSUP;
+	if (!p->conn)
+		return -ENOTCONN;
+	p->conn->drop_credit = true;
+	return 0;
+}
+
+void dr_sim_fence_time(struct dr_sim_world *w, unsigned rail, unsigned node, int64_t ns, bool stuck)
+{
+	w->fence_ns[rail][node] = ns;
+	w->fence_stuck[rail][node] = stuck;
+}
+
+void dr_sim_kill(struct dr_sim_world *w, unsigned node)
+{
+	struct sim_conn *c;
+
+	if (w->dead[node])
+		return;
+	for (c = w->conns; c; c = c->next) {
+		if (c->state == SIM_PARKED && c->dialer != node) {
+			c->state = SIM_GONE;
+			sim_path_broke_later(
+				c, c->dialer, sim_link_delay(w, c->rail, node), -ECONNREFUSED);
+		}
+		if (!c->end[node])
+			continue;
+		if (c->state == SIM_OPEN || c->state == SIM_ACCEPTED)
+			sim_conn_reset_peer(c, node);
+		sim_path_tear_down(c->end[node]);
+	}
+	w->dead[node] = true;
+}

@@ -1,0 +1,571 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "transport/sim/internal.h"
+
+#include "base/mem.h"
+#include "base/wire.h"
+
+#include <string.h>
+
+/*
+ * A path's life, its posting and its fence; progress.c reports. Invariants:
+ *
+ *  1. Work is taken only while the path is up and neither broken, fenced nor closed.
+ *  2. Once `down` is set nothing lands in a posting, and what is still in flight was copied.
+ *  3. A work request leaves the list when its SENT is queued; a posting when all its parts are
+ *     DELIVERED or the path is fenced or stopped.
+ */
+
+enum { HANDLE_MAGIC = 0x44525331 };
+
+/* 0; -EAGAIN: not now, an event will tell; -ENOTCONN: not up yet, or known to be over. */
+static int may_post(const struct sim_path *p, bool ctrl)
+{
+	if (!p->ready || p->failed || p->closed || p->fence >= SIM_FENCE_HARD)
+		return -ENOTCONN;
+	if (p->broken || (p->fence == SIM_FENCE_SOFT && !ctrl) || p->w->dead[p->node])
+		return -EAGAIN;
+	return 0;
+}
+
+int sim_create(
+	struct dr_rail *r, const struct dr_path_params *par, struct dr_path **out, struct dr_err *e)
+{
+	struct sim_rail *rail = sim_rail_of(r);
+	struct sim_path *p = dr_calloc(1, sizeof(*p));
+	const struct dr_sim_opts *o = &rail->w->o;
+
+	if (p) {
+		p->posted = dr_calloc(o->recv_depth, sizeof(*p->posted));
+		p->credits = dr_calloc(2 * o->recv_depth, sizeof(*p->credits));
+	}
+	if (!p || !p->posted || !p->credits) {
+		if (p) {
+			dr_free(p->posted);
+			dr_free(p->credits);
+		}
+		dr_free(p);
+		return dr_err_set(e, -ENOMEM, "create a simulated path: out of memory");
+	}
+	p->base.ops = r->ops;
+	p->base.rail = r;
+	p->w = rail->w;
+	p->node = rail->node;
+	p->par = *par;
+	p->wrs_tail = &p->wrs;
+	p->ctrl_tail = &p->ctrl;
+	sim_items_init(&p->items);
+	p->next = rail->paths;
+	rail->paths = p;
+	*out = &p->base;
+	return 0;
+}
+
+int sim_handle(struct dr_path *dp, void *buf, size_t cap)
+{
+	const struct sim_path *p = sim_path_of(dp);
+	struct dr_wbuf b;
+
+	dr_wbuf_init(&b, buf, cap);
+	dr_wbuf_u32(&b, HANDLE_MAGIC);
+	dr_wbuf_u8(&b, (uint8_t)p->w->o.personality);
+	dr_wbuf_u8(&b, (uint8_t)p->node);
+	dr_wbuf_u8(&b, (uint8_t)dp->rail->index);
+	dr_wbuf_u8(&b, p->par.sender);
+	dr_wbuf_u32(&b, p->par.channel);
+	dr_wbuf_u32(&b, p->par.index);
+	dr_wbuf_u32(&b, p->par.gen);
+	return b.failed ? -EMSGSIZE : (int)b.len;
+}
+
+int sim_connect(
+	struct dr_path *dp, const void *handle, size_t len, int64_t now_ns, struct dr_err *e)
+{
+	struct sim_path *p = sim_path_of(dp);
+	uint32_t magic = 0, channel = 0, index = 0, gen = 0;
+	uint8_t kind = 0, node = 0, rail = 0, sender = 0;
+	struct dr_rbuf b;
+
+	(void)now_ns;
+	dr_rbuf_init(&b, handle, len);
+	dr_rbuf_u32(&b, &magic);
+	dr_rbuf_u8(&b, &kind);
+	dr_rbuf_u8(&b, &node);
+	dr_rbuf_u8(&b, &rail);
+	dr_rbuf_u8(&b, &sender);
+	dr_rbuf_u32(&b, &channel);
+	dr_rbuf_u32(&b, &index);
+	dr_rbuf_u32(&b, &gen);
+	/* Length 0: no news of the peer's path; a rebuild between rails that know each other. */
+	if (len > 0 &&
+		(dr_rbuf_done(&b) || magic != HANDLE_MAGIC || kind != p->w->o.personality ||
+			node != !p->node || rail != dp->rail->index || sender == p->par.sender ||
+			channel != p->par.channel || index != p->par.index || gen != p->par.gen))
+		return dr_err_set(e, -EPROTO,
+			"connect simulated path %u of channel %u: the handle is not that of its peer",
+			p->par.index, p->par.channel);
+	if (p->closed || p->fence != SIM_FENCE_NO || p->conn || p->waiting)
+		return dr_err_set(e, -EINVAL, "connect simulated path: not a new path");
+	if (p->w->told[dp->rail->index][p->node])
+		sim_path_broke(p, DR_SCOPE_RAIL, -ENETDOWN);
+	else if (p->par.connector)
+		sim_conn_dial(p);
+	else
+		sim_conn_adopt(p);
+	return 0;
+}
+
+static void queue_ctrl(struct sim_path *p, struct sim_seg *s)
+{
+	*p->ctrl_tail = s;
+	p->ctrl_tail = &s->next;
+}
+
+struct sim_posting *sim_posting_by_key(struct sim_path *p, uint64_t key)
+{
+	unsigned k;
+
+	for (k = 0; k < p->post_n; k++) {
+		struct sim_posting *m = &p->posted[(p->post_head + k) % p->w->o.recv_depth];
+
+		if (m->key == key && !m->withdrawn)
+			return m;
+	}
+	return NULL;
+}
+
+void sim_posting_whole(struct sim_posting *m, unsigned part)
+{
+	if (m->whole & (1u << part))
+		return;
+	m->whole |= 1u << part;
+	m->order[m->n_whole++] = (uint8_t)part;
+}
+
+static void check_order(struct sim_path *p, uint32_t epoch, uint64_t seq)
+{
+	if (p->any_posted &&
+		(epoch < p->last_epoch || (epoch == p->last_epoch && seq <= p->last_seq)))
+		sim_violation(p->w, "receive of epoch %u seq %llu posted after epoch %u seq %llu",
+			epoch, (unsigned long long)seq, p->last_epoch,
+			(unsigned long long)p->last_seq);
+	if (p->post_n > 0 && epoch != p->last_epoch)
+		sim_violation(p->w,
+			"receive of epoch %u posted before those of epoch %u were fenced", epoch,
+			p->last_epoch);
+	p->any_posted = true;
+	p->last_epoch = epoch;
+	p->last_seq = seq;
+}
+
+int sim_post_recv(struct dr_path *dp, uint32_t epoch, uint64_t seq, const struct dr_part *parts,
+	unsigned n, uint32_t skip)
+{
+	struct sim_path *p = sim_path_of(dp);
+	struct sim_posting *m;
+	struct sim_seg *s;
+	int err = may_post(p, false);
+	unsigned i;
+
+	if (p->par.sender || n < 1 || n > DR_PARTS_MAX || skip >> n)
+		return -EINVAL;
+	if (err || p->post_n == p->w->o.recv_depth)
+		return err ? err : -EAGAIN;
+	check_order(p, epoch, seq);
+	m = &p->posted[(p->post_head + p->post_n) % p->w->o.recv_depth];
+	*m = (struct sim_posting){
+		.key = ++p->w->keys, .epoch = epoch, .seq = seq, .n = n, .reported = skip
+	};
+	s = sim_alloc(sizeof(*s));
+	s->kind = SIM_SEG_CREDIT;
+	s->bytes = 32 + 8 * n;
+	s->credit = (struct sim_credit){
+		.key = m->key, .epoch = epoch, .seq = seq, .n = n, .skip = skip
+	};
+	for (i = 0; i < n; i++) {
+		m->part[i] = parts[i];
+		s->credit.cap[i] = parts[i].len;
+		s->credit.tag[i] = parts[i].tag;
+		if (!(skip & (1u << i)))
+			sim_check_post(p, &parts[i], "receive");
+	}
+	p->post_n += skip != (1u << n) - 1;
+	queue_ctrl(p, s);
+	return 0;
+}
+
+static struct sim_credit *find_credit(struct sim_path *p, uint32_t epoch, uint64_t seq)
+{
+	unsigned i;
+
+	for (i = 0; i < 2 * p->w->o.recv_depth; i++) {
+		struct sim_credit *c = &p->credits[i];
+
+		if (c->key && c->epoch == epoch && c->seq == seq)
+			return c;
+	}
+	return NULL;
+}
+
+int sim_credit(struct dr_path *dp, uint32_t epoch, uint64_t seq, unsigned *n_parts)
+{
+	const struct sim_credit *c = find_credit(sim_path_of(dp), epoch, seq);
+
+	if (!c)
+		return -EAGAIN;
+	*n_parts = c->n;
+	return 0;
+}
+
+int sim_post_send(
+	struct dr_path *dp, uint32_t epoch, uint64_t seq, unsigned part, const struct dr_part *what)
+{
+	struct sim_path *p = sim_path_of(dp);
+	struct sim_credit *c;
+	int err = may_post(p, false);
+	struct sim_wr *wr;
+
+	if (!p->par.sender)
+		return -EINVAL;
+	c = find_credit(p, epoch, seq);
+	if (err || !c)
+		return err ? err : -EAGAIN;
+	if (part >= c->n || ((c->skip | c->sent) & (1u << part)))
+		return -EINVAL;
+	if (what->len > c->cap[part])
+		return -EMSGSIZE;
+	if (p->n_wrs == p->w->o.send_depth)
+		return -EAGAIN;
+	sim_check_post(p, what, "send");
+	c->sent |= 1u << part;
+	wr = sim_alloc(sizeof(*wr));
+	wr->id = ++p->w->keys;
+	wr->to = *c;
+	wr->part = part;
+	wr->src = what->mr->base + what->off;
+	wr->len = what->len;
+	wr->mr = what->mr;
+	if (p->w->o.personality == DR_SIM_REMOTE_WRITE)
+		wr->lane = 1 + (unsigned)dr_rng_below(&p->w->rng, p->w->o.qps);
+	else
+		wr->lane = sim_is_stream(p->w) ? 0 : 1;
+	*p->wrs_tail = wr;
+	p->wrs_tail = &wr->next;
+	p->n_wrs++;
+	return 0;
+}
+
+int sim_post_ctrl(struct dr_path *dp, const void *frame, size_t len)
+{
+	struct sim_path *p = sim_path_of(dp);
+	int err = may_post(p, true);
+	struct sim_seg *s;
+
+	if (len < 1 || len > DR_CTRL_MAX)
+		return -EINVAL;
+	if (err || p->n_ctrl == p->w->o.ctrl_depth)
+		return err ? err : -EAGAIN;
+	s = sim_alloc(sizeof(*s));
+	s->kind = SIM_SEG_CTRL;
+	s->bytes = 8 + (uint32_t)len;
+	s->len = (uint32_t)len;
+	memcpy(s->frame, frame, len);
+	p->n_ctrl++;
+	queue_ctrl(p, s);
+	return 0;
+}
+
+static void unlink_wr(struct sim_path *p, struct sim_wr **at)
+{
+	struct sim_wr *wr = *at;
+
+	*at = wr->next;
+	if (!*at)
+		p->wrs_tail = at;
+	p->n_wrs--;
+	dr_free(wr);
+}
+
+static void wr_sent(struct sim_path *p, struct sim_wr **at)
+{
+	struct sim_item *it = sim_item_add(p->w, &p->items, SIM_IT_SENT);
+
+	it->epoch = (*at)->to.epoch;
+	it->seq = (*at)->to.seq;
+	it->part = (*at)->part;
+	unlink_wr(p, at);
+}
+
+void sim_wr_acked(struct sim_path *p, uint64_t id)
+{
+	struct sim_wr **at;
+
+	for (at = &p->wrs; *at && (*at)->id != id; at = &(*at)->next)
+		;
+	if (!*at)
+		return;
+	if (p->w->o.personality != DR_SIM_PLUGIN) {
+		wr_sent(p, at);
+		return;
+	}
+	(*at)->done = true;
+	while (p->wrs && p->wrs->done)
+		wr_sent(p, &p->wrs);
+}
+
+static void emit_piece(struct sim_path *p, struct sim_wr *wr)
+{
+	struct sim_seg *s = sim_alloc(sizeof(*s));
+
+	s->kind = SIM_SEG_DATA;
+	s->credit = wr->to;
+	s->part = wr->part;
+	s->off = wr->pos;
+	s->total = wr->len;
+	s->wr = wr->id;
+	s->len = DR_MIN(wr->len - wr->pos, p->w->o.segment_bytes);
+	s->bytes = s->len + 32;
+	wr->pos += s->len;
+	s->last = wr->emitted = wr->pos == wr->len;
+	s->src = wr->src + s->off;
+	if (sim_is_stream(p->w) && s->len > 0) {
+		sim_check_read(p->w, s->src, s->len, wr->to.seq);
+		s->copy = sim_alloc(s->len);
+		memcpy(s->copy, s->src, s->len);
+	}
+	p->st.tx_bytes += s->len;
+	sim_lane_send(p->conn, p->node, wr->lane, s);
+}
+
+/* Hand over what was flushed, as far as the lanes take it; control before data. */
+void sim_pump(struct sim_path *p)
+{
+	struct sim_wr **at = &p->wrs;
+	unsigned blocked = 0;
+
+	if (!p->conn || !p->ready || p->broken || p->closed || p->down ||
+		p->fence >= SIM_FENCE_HARD || p->w->dead[p->node])
+		return;
+	while (p->ctrl && p->ctrl->flushed && sim_lane_room(p->conn, p->node, 0, SIM_CTRL_ROOM)) {
+		struct sim_seg *s = p->ctrl;
+
+		p->ctrl = s->next;
+		if (!p->ctrl)
+			p->ctrl_tail = &p->ctrl;
+		p->n_ctrl -= s->kind == SIM_SEG_CTRL;
+		sim_lane_send(p->conn, p->node, 0, s);
+	}
+	while (*at && (*at)->flushed) {
+		struct sim_wr *wr = *at;
+
+		while (!(blocked & (1u << wr->lane)) && !wr->emitted &&
+			sim_lane_room(p->conn, p->node, wr->lane, 0))
+			emit_piece(p, wr);
+		if (!wr->emitted)
+			blocked |= 1u << wr->lane;
+		if (wr->emitted && sim_is_stream(p->w))
+			wr_sent(p, at);
+		else
+			at = &wr->next;
+	}
+}
+
+void sim_flush(struct dr_path *dp, int64_t now_ns)
+{
+	struct sim_path *p = sim_path_of(dp);
+	struct sim_seg *s;
+	struct sim_wr *wr;
+
+	(void)now_ns;
+	for (s = p->ctrl; s; s = s->next)
+		s->flushed = true;
+	for (wr = p->wrs; wr; wr = wr->next)
+		wr->flushed = true;
+	sim_pump(p);
+}
+
+/* Nothing reaches this end any more and nothing of it is read: invariant 2. */
+void sim_path_tear_down(struct sim_path *p)
+{
+	if (p->down)
+		return;
+	p->down = true;
+	if (p->conn) {
+		sim_lanes_mute(p->conn, p->node, false);
+		sim_lanes_snapshot(p->conn, p->node);
+	}
+	while (p->wrs)
+		unlink_wr(p, &p->wrs);
+	while (p->ctrl) {
+		struct sim_seg *s = p->ctrl;
+
+		p->ctrl = s->next;
+		sim_seg_free(s);
+	}
+	p->ctrl_tail = &p->ctrl;
+	p->n_ctrl = 0;
+}
+
+static void fence_over(struct sim_path *p, bool stuck)
+{
+	struct sim_item *it;
+
+	if (stuck) {
+		p->quarantined = true;
+		it = sim_item_add(p->w, &p->items, SIM_IT_FAILED);
+		it->scope = DR_SCOPE_RAIL;
+		it->err = -EIO;
+		it->text = "the fence failed and its connection could not be destroyed";
+		it->key = 1; /* reported although the path failed before */
+		return;
+	}
+	sim_path_tear_down(p);
+	(void)sim_item_add(p->w, &p->items, SIM_IT_FENCED);
+}
+
+static void fence_fire(struct dr_sim_world *w, const struct sim_event *ev)
+{
+	struct sim_conn *c = ev->obj;
+	struct sim_path *p = c->end[ev->from];
+
+	if (p && p->fence == SIM_FENCE_HARD && !p->down && !p->closed)
+		fence_over(p, w->fence_stuck[c->rail][ev->from] && ev->a);
+}
+
+static void fence_hard(struct sim_path *p, int64_t deadline_ns)
+{
+	struct dr_sim_world *w = p->w;
+	unsigned rail = p->base.rail->index;
+	int64_t takes = w->fence_ns[rail][p->node];
+	bool stuck = w->fence_stuck[rail][p->node];
+
+	p->fence = SIM_FENCE_HARD;
+	if (!p->conn || p->conn->state != SIM_OPEN) {
+		sim_conn_detach(p);
+		fence_over(p, false);
+		return;
+	}
+	if (sim_is_stream(w))
+		sim_conn_reset_peer(p->conn, p->node);
+	sim_lanes_mute(p->conn, p->node, false);
+	if (takes < 0)
+		takes = sim_is_stream(w) ? 0 : w->o.fence_min_ns + sim_exp(w, w->o.fence_exp_ns);
+	takes = stuck ? deadline_ns - w->now : DR_MIN(takes, deadline_ns - w->now);
+	if (takes <= 0 && !stuck)
+		fence_over(p, false);
+	else
+		sim_at(w, w->now + takes,
+			(struct sim_event){
+				.fn = fence_fire, .obj = p->conn, .from = p->node, .a = stuck });
+}
+
+static void nothing(struct dr_sim_world *w, const struct sim_event *ev)
+{
+	(void)w;
+	(void)ev;
+}
+
+void sim_fence(struct dr_path *dp, bool soft, int64_t deadline_ns)
+{
+	struct sim_path *p = sim_path_of(dp);
+	struct dr_sim_world *w = p->w;
+	unsigned k;
+
+	if (p->closed || p->fence >= SIM_FENCE_HARD || w->dead[p->node])
+		return;
+	if (soft && !sim_is_stream(w)) {
+		sim_violation(w, "soft fence on a kind without DR_CAP_SOFT_FENCE");
+		soft = false;
+	}
+	if (!soft || p->broken || !p->ready) {
+		fence_hard(p, deadline_ns);
+		return;
+	}
+	if (p->fence == SIM_FENCE_SOFT)
+		return;
+	p->fence = SIM_FENCE_SOFT;
+	p->soft_told = !p->par.sender;
+	p->fence_deadline = deadline_ns;
+	sim_flush(dp, w->now);
+	if (p->par.sender) {
+		memset(p->credits, 0, 2 * w->o.recv_depth * sizeof(*p->credits));
+		if (deadline_ns != DR_NEVER) /* so that the owner's clock stops there */
+			sim_at(w, deadline_ns, (struct sim_event){ .fn = nothing });
+		return;
+	}
+	for (k = 0; k < p->post_n; k++)
+		p->posted[(p->post_head + k) % w->o.recv_depth].withdrawn = true;
+	sim_item_add(w, &p->items, SIM_IT_FENCED)->soft = true;
+}
+
+void sim_stats(struct dr_path *dp, struct dr_path_stats *out)
+{
+	const struct sim_path *p = sim_path_of(dp);
+	const struct dr_sim_world *w = p->w;
+	const struct sim_conn *c = p->conn;
+	const struct sim_link *k = w->link[dp->rail->index];
+	int64_t last = -1;
+	unsigned n;
+
+	*out = p->st;
+	out->peer_ack_age_ns = -1;
+	if (!c)
+		return;
+	for (n = 0; n < SIM_LANES; n++) {
+		const struct sim_lane *l = &c->lane[p->node][n];
+
+		out->acked_bytes += l->acked;
+		out->unacked_bytes += l->unacked;
+		out->retransmits += l->retransmits;
+		last = DR_MAX(last, l->last_ack);
+		/* a window that is shut is probed, and the probes are answered */
+		if (l->shut && !sim_link_dead(w, c->rail, 0) && !sim_link_dead(w, c->rail, 1))
+			last = w->now;
+	}
+	out->peer_ack_age_ns = last < 0 ? -1 : w->now - last;
+	out->rtt_ns = k[0].o.delay_min_ns + k[0].o.delay_exp_ns + k[1].o.delay_min_ns +
+		      k[1].o.delay_exp_ns;
+	out->rto_ns = c->lane[p->node][0].rto;
+}
+
+void sim_close(struct dr_path *dp)
+{
+	struct sim_path *p = sim_path_of(dp);
+
+	if (p->closed)
+		return;
+	p->closed = true;
+	if (!p->conn || p->conn->state != SIM_OPEN) {
+		sim_conn_detach(p);
+		return;
+	}
+	if (sim_is_stream(p->w) && !p->down && !p->w->dead[p->node])
+		sim_conn_reset_peer(p->conn, p->node);
+	sim_lanes_mute(p->conn, p->node, false);
+}
+
+void sim_stop(struct dr_path *dp)
+{
+	struct sim_path *p = sim_path_of(dp);
+
+	sim_close(dp);
+	if (p->stopped)
+		return;
+	p->stopped = true;
+	sim_path_tear_down(p);
+	sim_return_postings(p, false);
+	sim_conn_detach(p);
+}
+
+void sim_fini(struct dr_path *dp)
+{
+	struct sim_path *p = sim_path_of(dp), **at;
+
+	sim_stop(dp);
+	for (at = &sim_rail_of(dp->rail)->paths; *at != p; at = &(*at)->next)
+		;
+	*at = p->next;
+	sim_items_clear(&p->items);
+	dr_free(p->posted);
+	dr_free(p->credits);
+	dr_free(p);
+}

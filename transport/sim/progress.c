@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "transport/sim/internal.h"
+
+#include <string.h>
+
+/*
+ * What the process sees: items become events, in order. DELIVERED comes in the order of the messages:
+ * parts of a message behind the head wait, though they have landed. A stream's bytes are copied into
+ * the posting here, when the process reads them, or thrown away when nothing is posted for them.
+ */
+
+struct report {
+	struct sim_path *p;
+	struct dr_sink *sink;
+	unsigned n, max;
+};
+
+static void emit(struct report *r, struct dr_event ev)
+{
+	ev.path = &r->p->base;
+	ev.rail = r->p->base.rail;
+	r->n++;
+	r->sink->event(r->sink, &ev);
+}
+
+/* The part of the head message to report next; -1: none yet. */
+static int next_whole(const struct sim_path *p)
+{
+	const struct sim_posting *m = &p->posted[p->post_head];
+	unsigned i;
+
+	if (p->post_n == 0 || m->withdrawn)
+		return -1;
+	if (p->w->o.personality != DR_SIM_PLUGIN)
+		return m->n_reported < m->n_whole ? m->order[m->n_reported] : -1;
+	for (i = 0; i < m->n; i++) /* first in, first out */
+		if (!(m->reported & (1u << i)))
+			return m->whole & (1u << i) ? (int)i : -1;
+	return -1;
+}
+
+static void report_delivered(struct report *r)
+{
+	struct sim_path *p = r->p;
+	int part;
+
+	while (r->n < r->max && !p->closed && (part = next_whole(p)) >= 0) {
+		struct sim_posting *m = &p->posted[p->post_head];
+		struct dr_event ev = { .kind = DR_EV_DELIVERED,
+			.epoch = m->epoch,
+			.seq = m->seq,
+			.part = (unsigned)part,
+			.len = m->got[part] };
+
+		m->reported |= 1u << part;
+		m->n_reported++;
+		sim_return_part(p, &m->part[part], true);
+		if (m->reported == (1u << m->n) - 1) {
+			p->post_head = (p->post_head + 1) % p->w->o.recv_depth;
+			p->post_n--;
+		}
+		p->st.rx_bytes += p->w->o.personality == DR_SIM_STREAM ? 0 : ev.len;
+		emit(r, ev);
+	}
+}
+
+static void arriving(struct report *r, uint32_t epoch, uint64_t seq)
+{
+	struct sim_path *p = r->p;
+
+	if (p->any_arriving && epoch <= p->arriving_epoch)
+		return;
+	p->any_arriving = true;
+	p->arriving_epoch = epoch;
+	emit(r, (struct dr_event){ .kind = DR_EV_ARRIVING, .epoch = epoch, .seq = seq });
+}
+
+static void on_credit(struct report *r, const struct sim_credit *c)
+{
+	struct sim_path *p = r->p;
+	struct sim_credit *slot = NULL;
+	unsigned i, n = 2 * p->w->o.recv_depth;
+
+	for (i = 0; i < n; i++) {
+		struct sim_credit *x = &p->credits[i];
+
+		if (x->key && x->epoch > c->epoch)
+			return;
+		if (x->key && x->epoch < c->epoch)
+			x->key = 0;
+		if (!x->key && (!slot || slot->key))
+			slot = x;
+		else if (!slot && (x->skip | x->sent) == (1u << x->n) - 1)
+			slot = x;
+	}
+	dr_assert(slot != NULL);
+	*slot = *c;
+	emit(r, (struct dr_event){ .kind = DR_EV_CREDIT, .epoch = c->epoch, .seq = c->seq });
+}
+
+static void read_done(struct sim_path *p, uint32_t units)
+{
+	p->rx_unread -= units;
+	if (p->conn)
+		sim_lanes_reopen(p->conn, p->node);
+}
+
+/* Stream: a piece of a part comes out of the socket. */
+static void on_data(struct report *r, const struct sim_seg *s)
+{
+	struct sim_path *p = r->p;
+	struct sim_posting *m = sim_posting_by_key(p, s->credit.key);
+	uint8_t *to;
+
+	p->st.rx_bytes += s->len;
+	if (p->down || !m || s->part >= m->n || m->reported & (1u << s->part) ||
+		s->off != m->got[s->part] || s->off + s->len > m->part[s->part].len)
+		return; /* withdrawn: read and thrown away */
+	to = m->part[s->part].mr->base + m->part[s->part].off + s->off;
+	if (s->len > 0) {
+		sim_check_write(p, to, s->len, s->credit.seq, s->part);
+		memcpy(to, s->copy, s->len);
+	}
+	m->got[s->part] += s->len;
+	if (s->last)
+		sim_posting_whole(m, s->part);
+	arriving(r, s->credit.epoch, s->credit.seq);
+}
+
+static void on_whole(struct report *r, const struct sim_item *it)
+{
+	struct sim_posting *m = sim_posting_by_key(r->p, it->key);
+	uint32_t epoch;
+	uint64_t seq;
+
+	if (!m)
+		return;
+	sim_posting_whole(m, it->part);
+	epoch = m->epoch;
+	seq = m->seq;
+	arriving(r, epoch, seq);
+}
+
+static void on_fenced(struct report *r, const struct sim_item *it)
+{
+	struct sim_path *p = r->p;
+
+	if (it->soft && p->fence != SIM_FENCE_SOFT)
+		return; /* a hard fence came after it */
+	sim_return_postings(p, it->soft);
+	p->fence = it->soft ? SIM_FENCE_NO : SIM_FENCE_DONE;
+	emit(r, (struct dr_event){ .kind = DR_EV_FENCED });
+}
+
+static void on_failed(struct report *r, const struct sim_item *it)
+{
+	if (r->p->failed && it->key == 0)
+		return;
+	r->p->failed = r->p->broken = true;
+	emit(r, (struct dr_event){ .kind = DR_EV_FAILED,
+			.scope = it->scope,
+			.err = it->err,
+			.text = it->text });
+}
+
+static void on_item(struct report *r, const struct sim_item *it)
+{
+	struct sim_path *p = r->p;
+
+	p->w->hash = dr_mix64(p->w->hash ^ ((uint64_t)it->kind << 32) ^ it->seq ^ it->len);
+	if (it->kind <= SIM_IT_WHOLE)
+		p->base.rx_last_ns = p->w->now;
+	if (it->kind == SIM_IT_CTRL)
+		read_done(p, sim_is_stream(p->w) ? it->len + 8 : 1);
+	else if (it->seg && sim_is_stream(p->w))
+		read_done(p, it->seg->bytes);
+	if (p->failed && it->kind != SIM_IT_FENCED && it->kind != SIM_IT_FAILED)
+		return;
+	switch (it->kind) {
+	case SIM_IT_READY:
+		emit(r, (struct dr_event){ .kind = DR_EV_READY });
+		break;
+	case SIM_IT_CTRL:
+		emit(r, (struct dr_event){ .kind = DR_EV_CTRL, .data = it->data, .len = it->len });
+		break;
+	case SIM_IT_CREDIT:
+		on_credit(r, &it->seg->credit);
+		break;
+	case SIM_IT_DATA:
+		on_data(r, it->seg);
+		break;
+	case SIM_IT_WHOLE:
+		on_whole(r, it);
+		break;
+	case SIM_IT_SENT:
+		emit(r, (struct dr_event){ .kind = DR_EV_SENT,
+				.epoch = it->epoch,
+				.seq = it->seq,
+				.part = it->part });
+		break;
+	case SIM_IT_FENCED:
+		on_fenced(r, it);
+		break;
+	case SIM_IT_FAILED:
+		on_failed(r, it);
+		break;
+	default:
+		dr_assert(!"an item of a rail in a path");
+	}
+}
+
+static bool soft_due(const struct sim_path *p)
+{
+	return p->fence == SIM_FENCE_SOFT && p->par.sender && !p->soft_told &&
+	       (p->n_wrs == 0 || p->w->now >= p->fence_deadline);
+}
+
+/* A sender's soft fence: drained, or too late. */
+static void drive_soft(struct sim_path *p)
+{
+	if (!soft_due(p))
+		return;
+	if (p->n_wrs > 0) {
+		p->base.ops->fence(&p->base, false, p->w->now);
+		return;
+	}
+	p->soft_told = true;
+	sim_item_add(p->w, &p->items, SIM_IT_FENCED)->soft = true;
+}
+
+int sim_progress(struct dr_path *dp, int64_t now_ns, struct dr_sink *sink)
+{
+	struct sim_path *p = sim_path_of(dp);
+	struct report r = { .p = p, .sink = sink, .max = p->w->o.progress_max };
+	unsigned items = p->w->o.progress_max;
+	struct sim_item *it;
+
+	dr_assert(now_ns == p->w->now);
+	if (p->closed || p->w->dead[p->node])
+		return 0;
+	if (sim_is_stream(p->w))
+		sim_pump(p);
+	drive_soft(p);
+	while (!p->closed && r.n < r.max) {
+		if (!p->failed)
+			report_delivered(&r);
+		if (p->closed || r.n >= r.max || items-- == 0)
+			break;
+		it = sim_item_pop(&p->items);
+		if (!it)
+			break;
+		on_item(&r, it);
+		sim_item_free(it);
+	}
+	return (int)r.n;
+}
+
+bool sim_path_busy(const struct sim_path *p)
+{
+	if (p->closed)
+		return false;
+	if (p->items.head || (!p->failed && next_whole(p) >= 0) || soft_due(p))
+		return true;
+	if (!sim_is_stream(p->w) || !p->conn || !p->ready || p->broken || p->down)
+		return false;
+	return (p->ctrl && p->ctrl->flushed && sim_lane_room(p->conn, p->node, 0, SIM_CTRL_ROOM)) ||
+	       (p->wrs && p->wrs->flushed && sim_lane_room(p->conn, p->node, 0, 0));
+}

@@ -1,0 +1,288 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "transport/sim/internal.h"
+
+#include "base/mem.h"
+#include "base/wire.h"
+
+#include <string.h>
+
+/* Rails: where connections are admitted, datagrams come in and memory is registered. */
+
+enum { RAIL_MAGIC = 0x44525330 };
+
+static int sim_listen(const struct dr_rail_params *p, struct dr_rail **out, struct dr_err *e,
+	const struct dr_transport_ops *ops)
+{
+	const struct dr_sim_rail_params *k = p->kind_params;
+	struct dr_sim_world *w = k->world;
+	struct sim_rail *r;
+
+	dr_assert(ops == dr_sim_ops(w->o.personality) && k->node < 2);
+	if (p->index >= DR_SIM_RAILS_MAX)
+		return dr_err_set(e, -ENODEV, "listen on simulated rail %u: there are %u", p->index,
+			DR_SIM_RAILS_MAX);
+	if (w->rail[k->node][p->index])
+		return dr_err_set(e, -EADDRINUSE, "listen on simulated rail %u: in use", p->index);
+	r = dr_calloc(1, sizeof(*r));
+	if (!r)
+		return dr_err_set(
+			e, -ENOMEM, "listen on simulated rail %u: out of memory", p->index);
+	r->base.ops = ops;
+	r->base.index = p->index;
+	r->w = w;
+	r->node = k->node;
+	memcpy(r->token, p->token, DR_TOKEN_LEN);
+	sim_items_init(&r->items);
+	w->rail[k->node][p->index] = r;
+	*out = &r->base;
+	return 0;
+}
+
+static int sim_rail_handle(struct dr_rail *dr, void *buf, size_t cap)
+{
+	struct dr_wbuf b;
+
+	dr_wbuf_init(&b, buf, cap);
+	dr_wbuf_u32(&b, RAIL_MAGIC);
+	dr_wbuf_u8(&b, (uint8_t)sim_rail_of(dr)->node);
+	dr_wbuf_u8(&b, (uint8_t)dr->index);
+	return b.failed ? -EMSGSIZE : (int)b.len;
+}
+
+static int sim_rail_peer(struct dr_rail *dr, const void *handle, size_t len, struct dr_err *e)
+{
+	struct sim_rail *r = sim_rail_of(dr);
+	uint32_t magic = 0;
+	uint8_t node = 0, index = 0;
+	struct dr_rbuf b;
+
+	dr_rbuf_init(&b, handle, len);
+	dr_rbuf_u32(&b, &magic);
+	dr_rbuf_u8(&b, &node);
+	dr_rbuf_u8(&b, &index);
+	if (dr_rbuf_done(&b) || magic != RAIL_MAGIC || node != !r->node || index != dr->index)
+		return dr_err_set(e, -EPROTO,
+			"simulated rail %u: the handle is not that of its peer", dr->index);
+	r->has_peer = true;
+	return 0;
+}
+
+struct dgram {
+	unsigned rail;
+	uint32_t len;
+	uint8_t data[DR_DGRAM_MAX];
+};
+
+static void dgram_fire(struct dr_sim_world *w, const struct sim_event *ev)
+{
+	struct dgram *d = ev->obj;
+	struct sim_rail *r = w->rail[!ev->from][d->rail];
+	struct sim_item *it;
+
+	if (w->link[d->rail][ev->from].clog_until > w->now) {
+		sim_at(w, w->link[d->rail][ev->from].clog_until, *ev);
+		return;
+	}
+	if (r && !r->closed && !w->dead[r->node] && r->n_dgrams < SIM_DGRAMS_MAX &&
+		!sim_link_dead(w, d->rail, ev->from) && !w->link[d->rail][ev->from].mute) {
+		it = sim_item_add(w, &r->items, SIM_IT_DGRAM);
+		it->len = d->len;
+		memcpy(it->data, d->data, d->len);
+		r->n_dgrams++;
+	}
+	dr_free(d);
+}
+
+static void sim_rail_dgram(struct dr_rail *dr, const void *data, size_t len)
+{
+	struct sim_rail *r = sim_rail_of(dr);
+	struct dr_sim_world *w = r->w;
+	const struct dr_sim_link *l = &w->link[dr->index][r->node].o;
+	int copies;
+
+	if (!(dr->ops->caps & DR_CAP_DGRAM) || !r->has_peer || r->closed || w->dead[r->node] ||
+		len > DR_DGRAM_MAX)
+		return;
+	copies = 1 - dr_rng_chance(&w->rng, l->dgram_loss_ppm, 1000000);
+	if (copies)
+		copies += dr_rng_chance(&w->rng, l->dgram_dup_ppm, 1000000);
+	while (copies-- > 0) {
+		struct dgram *d = sim_alloc(sizeof(*d));
+
+		d->rail = dr->index;
+		d->len = (uint32_t)len;
+		memcpy(d->data, data, len);
+		/* a == UINT64_MAX: the event owns d */
+		sim_at(w, w->now + sim_link_delay(w, dr->index, r->node),
+			(struct sim_event){
+				.fn = dgram_fire, .obj = d, .from = r->node, .a = UINT64_MAX });
+	}
+}
+
+static int sim_rail_progress(struct dr_rail *dr, int64_t now_ns, struct dr_sink *sink)
+{
+	struct sim_rail *r = sim_rail_of(dr);
+	unsigned n;
+
+	dr_assert(now_ns == r->w->now);
+	if (r->w->dead[r->node])
+		return 0;
+	for (n = 0; n < r->w->o.progress_max && !r->closed; n++) {
+		struct sim_item *it = sim_item_pop(&r->items);
+		struct dr_event ev = { .rail = dr };
+
+		if (!it)
+			break;
+		r->w->hash = dr_mix64(r->w->hash ^ it->kind ^ it->len);
+		switch (it->kind) {
+		case SIM_IT_DGRAM:
+			r->n_dgrams--;
+			ev.kind = DR_EV_DGRAM;
+			ev.data = it->data;
+			ev.len = it->len;
+			break;
+		case SIM_IT_INCOMING:
+			ev.kind = DR_EV_INCOMING;
+			ev.channel = it->channel;
+			ev.index = it->index;
+			ev.gen = it->gen;
+			break;
+		default:
+			ev.kind = DR_EV_FAILED;
+			ev.scope = it->scope;
+			ev.err = it->err;
+			ev.text = it->text;
+			break;
+		}
+		sink->event(sink, &ev);
+		sim_item_free(it);
+	}
+	return (int)n;
+}
+
+static void sim_rail_close(struct dr_rail *dr)
+{
+	sim_rail_of(dr)->closed = true;
+}
+
+static void sim_rail_fini(struct dr_rail *dr)
+{
+	struct sim_rail *r = sim_rail_of(dr);
+
+	if (r->paths)
+		sim_violation(
+			r->w, "rail %u of node %u goes while it has paths", dr->index, r->node);
+	dr_assert(!r->paths);
+	while (r->mrs)
+		dr->ops->mr_dereg(dr, r->mrs);
+	sim_items_clear(&r->items);
+	r->w->rail[r->node][dr->index] = NULL;
+	dr_free(r);
+}
+
+static int sim_mr_reg(
+	struct dr_rail *dr, void *base, size_t len, struct dr_mr **out, struct dr_err *e)
+{
+	struct sim_rail *r = sim_rail_of(dr);
+	struct dr_mr *m = dr_calloc(1, sizeof(*m));
+
+	if (!m)
+		return dr_err_set(e, -ENOMEM,
+			"register %zu bytes on simulated rail %u: out of memory", len, dr->index);
+	m->rail = r;
+	m->base = base;
+	m->len = len;
+	m->next = r->mrs;
+	r->mrs = m;
+	*out = m;
+	return 0;
+}
+
+static bool uses(const struct sim_path *p, const struct dr_mr *m)
+{
+	const struct sim_wr *wr;
+	unsigned k, i;
+
+	for (wr = p->wrs; wr; wr = wr->next)
+		if (wr->mr == m)
+			return true;
+	for (k = 0; k < p->post_n; k++) {
+		const struct sim_posting *x = &p->posted[(p->post_head + k) % p->w->o.recv_depth];
+
+		for (i = 0; i < x->n; i++)
+			if (x->part[i].mr == m && !(x->reported & (1u << i)))
+				return true;
+	}
+	return false;
+}
+
+static void sim_mr_dereg(struct dr_rail *dr, struct dr_mr *m)
+{
+	struct sim_rail *r = sim_rail_of(dr);
+	struct dr_mr **at;
+	struct sim_path *p;
+
+	if (!m)
+		return;
+	for (p = r->paths; p; p = p->next) {
+		if (!uses(p, m))
+			continue;
+		if (!p->quarantined)
+			sim_violation(r->w, "node %u deregisters memory that is posted on rail %u",
+				r->node, dr->index);
+		sim_path_tear_down(p);
+		sim_return_postings(p, false);
+	}
+	for (at = &r->mrs; *at != m; at = &(*at)->next)
+		;
+	*at = m->next;
+	dr_free(m);
+}
+
+#define SIM_OPS(kind, NAME, CAPS)                                                                  \
+	static int kind##_listen(                                                                  \
+		const struct dr_rail_params *p, struct dr_rail **out, struct dr_err *e)            \
+	{                                                                                          \
+		return sim_listen(p, out, e, &kind##_ops);                                         \
+	}                                                                                          \
+	static const struct dr_transport_ops kind##_ops = {                                        \
+		.size = sizeof(struct dr_transport_ops),                                           \
+		.name = NAME,                                                                      \
+		.caps = CAPS,                                                                      \
+		.listen = kind##_listen,                                                           \
+		.rail_handle = sim_rail_handle,                                                    \
+		.rail_peer = sim_rail_peer,                                                        \
+		.rail_dgram = sim_rail_dgram,                                                      \
+		.rail_progress = sim_rail_progress,                                                \
+		.rail_close = sim_rail_close,                                                      \
+		.rail_fini = sim_rail_fini,                                                        \
+		.mr_reg = sim_mr_reg,                                                              \
+		.mr_dereg = sim_mr_dereg,                                                          \
+		.create = sim_create,                                                              \
+		.handle = sim_handle,                                                              \
+		.connect = sim_connect,                                                            \
+		.post_recv = sim_post_recv,                                                        \
+		.post_send = sim_post_send,                                                        \
+		.post_ctrl = sim_post_ctrl,                                                        \
+		.flush = sim_flush,                                                                \
+		.credit = sim_credit,                                                              \
+		.progress = sim_progress,                                                          \
+		.fence = sim_fence,                                                                \
+		.stats = sim_stats,                                                                \
+		.close = sim_close,                                                                \
+		.stop = sim_stop,                                                                  \
+		.fini = sim_fini,                                                                  \
+	}
+
+static const struct dr_transport_ops stream_ops, remote_write_ops, plugin_ops;
+SIM_OPS(stream, "sim-stream", DR_CAP_ORDERED | DR_CAP_SOFT_FENCE | DR_CAP_DGRAM | DR_CAP_RESET);
+SIM_OPS(remote_write, "sim-remote-write", DR_CAP_REMOTE_WRITE | DR_CAP_DGRAM);
+SIM_OPS(plugin, "sim-plugin", DR_CAP_ORDERED);
+
+const struct dr_transport_ops *dr_sim_ops(enum dr_sim_personality p)
+{
+	static const struct dr_transport_ops *const of[] = { &stream_ops, &remote_write_ops,
+		&plugin_ops };
+
+	return of[p];
+}

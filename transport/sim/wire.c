@@ -1,0 +1,481 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "transport/sim/internal.h"
+
+#include "base/mem.h"
+
+#include <string.h>
+
+/*
+ * Lanes: what NICs, kernels and links do.
+ *
+ *  - A lane delivers in order and each segment once. Only the first segment has an event armed, so a
+ *    lost one holds up all behind it, as a retransmission does.
+ *  - A segment that meets a dead link, or (not a stream) an end that does not answer, is tried again
+ *    after the retransmission timeout; a MUTE end retries nothing: what is lost then is lost.
+ *  - An acknowledgement that is lost is asked for again by the same timer. Remote write and plugin give
+ *    up after retry_count of either: the sender sees an error although the data may have arrived.
+ *  - Remote writes read the sender's memory on arrival, as late as it can be, unless the sender was
+ *    fenced: then what had left its NIC was copied (snapshot) when the fence was done.
+ */
+
+static void lane_fire(struct dr_sim_world *w, const struct sim_event *ev);
+static void ack_fire(struct dr_sim_world *w, const struct sim_event *ev);
+static void ack_again(struct dr_sim_world *w, const struct sim_event *ev);
+
+void sim_lane_init(struct dr_sim_world *w, struct sim_lane *l)
+{
+	memset(l, 0, sizeof(*l));
+	l->tail = &l->head;
+	l->done_tail = &l->done;
+	l->rto = sim_is_stream(w) ? w->o.rto_ns : w->o.retry_ns;
+	l->last_ack = -1;
+}
+
+void sim_seg_free(struct sim_seg *s)
+{
+	if (s)
+		dr_free(s->copy);
+	dr_free(s);
+}
+
+static void arm(struct sim_conn *c, unsigned from, unsigned lane, int64_t at)
+{
+	struct sim_lane *l = &c->lane[from][lane];
+
+	if (l->armed)
+		return;
+	l->armed = true;
+	sim_at(c->w, at,
+		(struct sim_event){ .fn = lane_fire, .obj = c, .from = from, .lane = lane });
+}
+
+static void arm_head(struct sim_conn *c, unsigned from, unsigned lane)
+{
+	if (c->lane[from][lane].head)
+		arm(c, from, lane, c->lane[from][lane].head->at);
+}
+
+void sim_lane_send(struct sim_conn *c, unsigned from, unsigned lane, struct sim_seg *s)
+{
+	struct dr_sim_world *w = c->w;
+	struct sim_link *k = &w->link[c->rail][from];
+	struct sim_lane *l = &c->lane[from][lane];
+	int64_t start = DR_MAX(w->now, k->busy_until);
+
+	if (c->mute[from]) {
+		sim_seg_free(s);
+		return;
+	}
+	s->depart = start;
+	if (k->o.bits_per_s > 0)
+		s->depart += (int64_t)((double)s->bytes * 8e9 / k->o.bits_per_s);
+	k->busy_until = s->depart;
+	s->at = DR_MAX(s->depart + sim_link_delay(w, c->rail, from), l->tail_at);
+	l->tail_at = s->at;
+	s->number = ++l->numbers;
+	s->next = NULL;
+	*l->tail = s;
+	l->tail = &s->next;
+	if (l->unacked == 0)
+		l->last_ack = w->now; /* the age of an acknowledgement counts from here */
+	l->unacked += s->bytes;
+	if (c->end[from]) {
+		c->end[from]->st.tx_wire += s->bytes;
+		c->end[from]->base.tx_last_ns = w->now;
+	}
+	arm_head(c, from, lane);
+}
+
+bool sim_lane_room(const struct sim_conn *c, unsigned from, unsigned lane, uint32_t extra)
+{
+	return c->lane[from][lane].unacked < c->w->o.window_bytes + extra;
+}
+
+static struct sim_seg *pop_head(struct sim_lane *l)
+{
+	struct sim_seg *s = l->head;
+
+	l->head = s->next;
+	if (!l->head)
+		l->tail = &l->head;
+	s->next = NULL;
+	return s;
+}
+
+void sim_lanes_reopen(struct sim_conn *c, unsigned to)
+{
+	unsigned n;
+
+	for (n = 0; n < SIM_LANES; n++) {
+		struct sim_lane *l = &c->lane[!to][n];
+
+		if (!l->shut)
+			continue;
+		l->shut = false;
+		l->last_ack = c->w->now;
+		arm(c, !to, n, c->w->now + sim_link_delay(c->w, c->rail, to));
+	}
+}
+
+/* Drop what has not left the NIC; what has left is on its way, and slow to die (zombies). */
+void sim_lanes_mute(struct sim_conn *c, unsigned from, bool drop_all)
+{
+	struct dr_sim_world *w = c->w;
+	unsigned n;
+
+	c->mute[from] = true;
+	for (n = 0; n < SIM_LANES; n++) {
+		struct sim_lane *l = &c->lane[from][n];
+		struct sim_seg *s, *keep = NULL, **tail = &keep;
+		int64_t least = 0;
+
+		while (l->head) {
+			s = pop_head(l);
+			if (s->kind != SIM_SEG_RESET && (drop_all || s->depart > w->now)) {
+				sim_seg_free(s);
+				continue;
+			}
+			if (!sim_is_stream(w) && s->kind == SIM_SEG_DATA)
+				s->at += sim_exp(w, w->o.zombie_exp_ns);
+			s->at = least = DR_MAX(s->at, least);
+			*tail = s;
+			tail = &s->next;
+		}
+		l->head = keep;
+		l->tail = keep ? tail : &l->head;
+	}
+}
+
+void sim_lanes_snapshot(struct sim_conn *c, unsigned from)
+{
+	struct sim_seg *s;
+	unsigned n;
+
+	for (n = 0; n < SIM_LANES; n++)
+		for (s = c->lane[from][n].head; s; s = s->next) {
+			if (s->kind != SIM_SEG_DATA || s->copy || s->len == 0)
+				continue;
+			sim_check_read(c->w, s->src, s->len, s->credit.seq);
+			s->copy = sim_alloc(s->len);
+			memcpy(s->copy, s->src, s->len);
+			s->src = NULL;
+		}
+}
+
+static void free_list(struct sim_seg *s)
+{
+	while (s) {
+		struct sim_seg *next = s->next;
+
+		sim_seg_free(s);
+		s = next;
+	}
+}
+
+void sim_lanes_free(struct sim_conn *c)
+{
+	unsigned from, n;
+
+	for (from = 0; from < 2; from++)
+		for (n = 0; n < SIM_LANES; n++) {
+			free_list(c->lane[from][n].head);
+			free_list(c->lane[from][n].done);
+		}
+}
+
+/* A segment or an acknowledgement did not get through: true when the sender gives up. */
+static bool retry(struct sim_conn *c, unsigned from, struct sim_lane *l, int64_t *again)
+{
+	struct dr_sim_world *w = c->w;
+
+	l->retransmits++;
+	l->retries++;
+	*again = w->now + l->rto;
+	if (sim_is_stream(w)) {
+		l->rto = DR_MIN(2 * l->rto, w->o.rto_max_ns);
+		return false;
+	}
+	if (l->retries <= w->o.retry_count)
+		return false;
+	sim_path_broke(c->end[from], DR_SCOPE_PATH, -ETIMEDOUT);
+	return true;
+}
+
+static void lost(struct sim_conn *c, unsigned from, unsigned lane)
+{
+	struct sim_lane *l = &c->lane[from][lane];
+	int64_t again;
+
+	if (c->mute[from]) {
+		sim_seg_free(pop_head(l));
+		arm_head(c, from, lane);
+	} else if (!retry(c, from, l, &again)) {
+		arm(c, from, lane, again);
+	} else {
+		arm_head(c, from, lane); /* what the break left */
+	}
+}
+
+static bool fits(const struct sim_path *dst, const struct sim_seg *s)
+{
+	if (s->kind == SIM_SEG_RESET)
+		return true;
+	if (sim_is_stream(dst->w))
+		return dst->rx_unread + s->bytes <= dst->w->o.rcvbuf_bytes;
+	return s->kind != SIM_SEG_CTRL || dst->rx_unread < 2 * dst->w->o.ctrl_depth;
+}
+
+/* The NIC puts a piece where the credit said. */
+static void land_write(struct sim_conn *c, unsigned from, struct sim_path *dst, struct sim_seg *s)
+{
+	struct sim_posting *m = sim_posting_by_key(dst, s->credit.key);
+	const struct dr_part *part;
+	uint8_t *to;
+
+	if (!m || s->part >= m->n || s->off + s->len > m->part[s->part].len) {
+		/* the key is no longer good: the NIC refuses, and says so to a sender that listens */
+		sim_path_broke_later(c, from, sim_link_delay(c->w, c->rail, !from), -EACCES);
+		return;
+	}
+	part = &m->part[s->part];
+	to = part->mr->base + part->off + s->off;
+	if (s->len > 0) {
+		if (!s->copy)
+			sim_check_read(c->w, s->src, s->len, s->credit.seq);
+		sim_check_write(dst, to, s->len, s->credit.seq, s->part);
+		memcpy(to, s->copy ? s->copy : s->src, s->len);
+	}
+	m->got[s->part] += s->len;
+}
+
+static void told_late(struct dr_sim_world *w, const struct sim_event *ev)
+{
+	struct sim_conn *c = ev->obj;
+	struct sim_path *dst = c->end[!ev->from];
+	struct sim_item *it;
+
+	if (!dst || dst->down || !sim_posting_by_key(dst, ev->a))
+		return;
+	it = sim_item_add(w, &dst->items, SIM_IT_WHOLE);
+	it->key = ev->a;
+	it->part = ev->lane;
+}
+
+static void land(struct sim_conn *c, unsigned from, struct sim_path *dst, struct sim_seg *s,
+	int64_t tell_after)
+{
+	struct dr_sim_world *w = c->w;
+	struct sim_item *it;
+
+	sim_conn_ready(dst);
+	switch (s->kind) {
+	case SIM_SEG_RESET:
+		sim_path_broke(dst, DR_SCOPE_PATH, -ECONNRESET);
+		return;
+	case SIM_SEG_CTRL:
+		it = sim_item_add(w, &dst->items, SIM_IT_CTRL);
+		it->len = s->len;
+		memcpy(it->data, s->frame, s->len);
+		dst->rx_unread += sim_is_stream(w) ? s->bytes : 1;
+		return;
+	case SIM_SEG_CREDIT:
+		if (c->drop_credit && !sim_is_stream(w)) {
+			c->drop_credit = false;
+			sim_path_broke_later(
+				c, from, w->o.retry_ns * (int64_t)(w->o.retry_count + 1), -EIO);
+			return;
+		}
+		it = sim_item_add(w, &dst->items, SIM_IT_CREDIT);
+		break;
+	default:
+		if (!sim_is_stream(w)) {
+			land_write(c, from, dst, s);
+			if (s->last && tell_after != DR_NEVER)
+				sim_at(w, w->now + tell_after,
+					(struct sim_event){ .fn = told_late,
+						.obj = c,
+						.from = from,
+						.lane = s->part,
+						.a = s->credit.key });
+			return;
+		}
+		it = sim_item_add(w, &dst->items, SIM_IT_DATA);
+	}
+	it->seg = sim_alloc(sizeof(*s));
+	*it->seg = *s;
+	it->seg->next = NULL;
+	s->copy = NULL;
+	if (sim_is_stream(w))
+		dst->rx_unread += s->bytes;
+}
+
+/* The part's last piece arrives and its completion was told to go wrong. True: the sender is broken
+ * and the piece is used up. */
+static bool go_wrong(struct sim_conn *c, unsigned from, struct sim_path *dst, struct sim_seg *s,
+	int64_t *tell_after)
+{
+	enum dr_sim_wc wc = c->wc;
+
+	if (wc == DR_SIM_WC_OK || s->kind != SIM_SEG_DATA || !s->last)
+		return false;
+	c->wc = DR_SIM_WC_OK;
+	switch (wc) {
+	case DR_SIM_WC_SENT_LATE:
+		s->sent_late = c->wc_ns;
+		return false;
+	case DR_SIM_WC_SENT_LOST:
+		s->sent_late = DR_NEVER;
+		return false;
+	case DR_SIM_WC_RECV_LATE:
+		*tell_after = c->wc_ns;
+		return false;
+	case DR_SIM_WC_RECV_LOST:
+		*tell_after = DR_NEVER;
+		return false;
+	default:
+		break;
+	}
+	sim_lanes_mute(c, from, sim_is_stream(c->w));
+	if (wc != DR_SIM_WC_ERR_DROPPED)
+		land(c, from, dst, s, wc == DR_SIM_WC_ERR_UNTOLD ? DR_NEVER : 0);
+	sim_seg_free(s);
+	sim_path_broke_later(c, from, sim_link_delay(c->w, c->rail, !from), -EIO);
+	return true;
+}
+
+static void arrive(struct sim_conn *c, unsigned from, unsigned lane, struct sim_path *dst)
+{
+	struct dr_sim_world *w = c->w;
+	struct sim_lane *l = &c->lane[from][lane];
+	struct sim_seg *s = pop_head(l);
+	int64_t tell_after = 0;
+
+	if (go_wrong(c, from, dst, s, &tell_after)) {
+		arm_head(c, from, lane);
+		return;
+	}
+	land(c, from, dst, s, tell_after);
+	l->arrived = s->number;
+	*l->done_tail = s;
+	l->done_tail = &s->next;
+	sim_at(w, w->now + sim_link_delay(w, c->rail, !from),
+		(struct sim_event){
+			.fn = ack_fire, .obj = c, .from = from, .lane = lane, .a = s->number });
+	if (l->head)
+		arm(c, from, lane, l->head->at);
+}
+
+static void lane_fire(struct dr_sim_world *w, const struct sim_event *ev)
+{
+	struct sim_conn *c = ev->obj;
+	unsigned from = ev->from, to = !from;
+	struct sim_lane *l = &c->lane[from][ev->lane];
+	struct sim_path *dst = c->end[to];
+	bool gone = !dst || dst->down || w->dead[to];
+
+	l->armed = false;
+	if (!l->head || l->shut)
+		return;
+	if (l->head->at > w->now) {
+		arm_head(c, from, ev->lane);
+		return;
+	}
+	if (w->link[c->rail][from].clog_until > w->now) {
+		arm(c, from, ev->lane, w->link[c->rail][from].clog_until);
+		return;
+	}
+	if (sim_is_stream(w) && !gone)
+		gone = dst->broken || dst->closed;
+	if (sim_link_dead(w, c->rail, from)) {
+		lost(c, from, ev->lane);
+	} else if (gone && sim_is_stream(w)) { /* the peer's kernel answers with a reset */
+		sim_seg_free(pop_head(l));
+		arm_head(c, from, ev->lane);
+		if (!sim_link_dead(w, c->rail, to))
+			sim_path_broke_later(c, from, sim_link_delay(w, c->rail, to), -ECONNRESET);
+	} else if (gone) {
+		lost(c, from, ev->lane);
+	} else if (!fits(dst, l->head)) {
+		l->shut = true;
+	} else {
+		arrive(c, from, ev->lane, dst);
+	}
+}
+
+static void sent_late(struct dr_sim_world *w, const struct sim_event *ev)
+{
+	struct sim_conn *c = ev->obj;
+
+	(void)w;
+	if (c->end[ev->from])
+		sim_wr_acked(c->end[ev->from], ev->a);
+}
+
+static void ack_fire(struct dr_sim_world *w, const struct sim_event *ev)
+{
+	struct sim_conn *c = ev->obj;
+	unsigned from = ev->from;
+	struct sim_lane *l = &c->lane[from][ev->lane];
+	struct sim_path *p = c->end[from];
+
+	if (w->link[c->rail][!from].clog_until > w->now) {
+		sim_at(w, w->link[c->rail][!from].clog_until, *ev);
+		return;
+	}
+	if (sim_link_dead(w, c->rail, !from)) {
+		if (!l->ack_armed && !c->mute[from]) {
+			l->ack_armed = true;
+			sim_at(w, w->now + l->rto,
+				(struct sim_event){ .fn = ack_again,
+					.obj = c,
+					.from = from,
+					.lane = ev->lane });
+		}
+		return;
+	}
+	l->last_ack = w->now;
+	l->retries = 0;
+	l->rto = sim_is_stream(w) ? w->o.rto_ns : w->o.retry_ns;
+	while (l->done && l->done->number <= ev->a) {
+		struct sim_seg *s = l->done;
+
+		l->done = s->next;
+		if (!l->done)
+			l->done_tail = &l->done;
+		l->unacked -= s->bytes;
+		l->acked += s->bytes;
+		if (s->kind == SIM_SEG_DATA && s->last && s->sent_late != DR_NEVER && s->wr)
+			sim_at(w, w->now + s->sent_late,
+				(struct sim_event){
+					.fn = sent_late, .obj = c, .from = from, .a = s->wr });
+		sim_seg_free(s);
+	}
+	if (p && !sim_is_stream(w))
+		sim_pump(p); /* the NIC goes on by itself */
+}
+
+/* The retransmission timer of a segment that arrived and whose acknowledgement did not. */
+static void ack_again(struct dr_sim_world *w, const struct sim_event *ev)
+{
+	struct sim_conn *c = ev->obj;
+	unsigned from = ev->from;
+	struct sim_lane *l = &c->lane[from][ev->lane];
+	int64_t again;
+
+	l->ack_armed = false;
+	if (c->mute[from] || !l->done)
+		return;
+	if (sim_link_dead(w, c->rail, from) || sim_link_dead(w, c->rail, !from)) {
+		if (retry(c, from, l, &again))
+			return;
+		l->ack_armed = true;
+		sim_at(w, again, *ev);
+		return;
+	}
+	sim_at(w, w->now + sim_link_delay(w, c->rail, from) + sim_link_delay(w, c->rail, !from),
+		(struct sim_event){ .fn = ack_fire,
+			.obj = c,
+			.from = from,
+			.lane = ev->lane,
+			.a = l->arrived });
+}

@@ -1,0 +1,266 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "transport/sim/internal.h"
+
+#include "base/mem.h"
+
+#include <math.h>
+#include <string.h>
+
+/*
+ * The clock and the event queue: a binary heap ordered by (time, serial), so that events of one time
+ * happen in the order in which they were put in and a run depends on nothing but the seed.
+ */
+
+const char *dr_sim_personality_name(enum dr_sim_personality p)
+{
+	static const char *const name[] = { "stream", "remote-write", "plugin" };
+
+	return name[p];
+}
+
+void dr_sim_opts_init(struct dr_sim_opts *o)
+{
+	*o = (struct dr_sim_opts){
+		.personality = DR_SIM_STREAM,
+		.link = { .delay_min_ns = 10 * DR_NS_PER_US,
+			.delay_exp_ns = 5 * DR_NS_PER_US,
+			.bits_per_s = 10e9 },
+		.segment_bytes = 64 << 10,
+		.window_bytes = 256 << 10,
+		.rcvbuf_bytes = 512 << 10,
+		.recv_depth = 64,
+		.send_depth = 64,
+		.ctrl_depth = 32,
+		.qps = 2,
+		.progress_max = 32,
+		.rto_ns = 200 * DR_NS_PER_MS,
+		.rto_max_ns = 120 * DR_NS_PER_S,
+		.retry_ns = 20 * DR_NS_PER_MS,
+		.retry_count = 7,
+		.fence_min_ns = 50 * DR_NS_PER_US,
+		.fence_exp_ns = 50 * DR_NS_PER_US,
+		.zombie_exp_ns = 200 * DR_NS_PER_US,
+		.park_ns = 5 * DR_NS_PER_S,
+	};
+}
+
+void *sim_alloc(size_t size)
+{
+	void *p = dr_calloc(1, size);
+
+	dr_assert(p != NULL);
+	return p;
+}
+
+int dr_sim_world_create(uint64_t seed, const struct dr_sim_opts *opts, struct dr_sim_world **out)
+{
+	struct dr_sim_world *w = dr_calloc(1, sizeof(*w));
+	unsigned i, n;
+
+	if (!w)
+		return -ENOMEM;
+	if (opts)
+		w->o = *opts;
+	else
+		dr_sim_opts_init(&w->o);
+	dr_assert(w->o.segment_bytes > 0 && w->o.recv_depth > 0 && w->o.send_depth > 0);
+	dr_assert(w->o.qps >= 1 && w->o.qps < SIM_LANES && w->o.progress_max > 0);
+	dr_assert(w->o.rcvbuf_bytes > w->o.segment_bytes + DR_CTRL_MAX);
+	dr_rng_seed(&w->rng, seed);
+	for (i = 0; i < DR_SIM_RAILS_MAX; i++)
+		for (n = 0; n < 2; n++) {
+			w->link[i][n].o = w->o.link;
+			w->fence_ns[i][n] = -1;
+		}
+	*out = w;
+	return 0;
+}
+
+void dr_sim_world_destroy(struct dr_sim_world *w)
+{
+	size_t i;
+
+	if (!w)
+		return;
+	for (i = 0; i < DR_SIM_RAILS_MAX; i++)
+		dr_assert(!w->rail[0][i] && !w->rail[1][i]);
+	for (i = 0; i < w->n_events; i++)
+		if (w->heap[i].a == UINT64_MAX) /* the event owns its object */
+			dr_free(w->heap[i].obj);
+	while (w->conns) {
+		struct sim_conn *c = w->conns;
+
+		w->conns = c->next;
+		sim_lanes_free(c);
+		dr_free(c);
+	}
+	dr_free(w->heap);
+	dr_free(w->returned.r);
+	dr_free(w->users.r);
+	dr_free(w);
+}
+
+static bool before(const struct sim_event *x, const struct sim_event *y)
+{
+	return x->at < y->at || (x->at == y->at && x->serial < y->serial);
+}
+
+static void swap(struct sim_event *x, struct sim_event *y)
+{
+	struct sim_event t = *x;
+
+	*x = *y;
+	*y = t;
+}
+
+void sim_at(struct dr_sim_world *w, int64_t at, struct sim_event ev)
+{
+	size_t i = w->n_events++;
+
+	if (w->n_events > w->cap_events) {
+		w->cap_events = w->cap_events ? 2 * w->cap_events : 64;
+		w->heap = dr_realloc(w->heap, w->cap_events * sizeof(*w->heap));
+		dr_assert(w->heap != NULL);
+	}
+	ev.at = DR_MAX(at, w->now);
+	ev.serial = w->serial++;
+	w->heap[i] = ev;
+	for (; i > 0 && before(&w->heap[i], &w->heap[(i - 1) / 2]); i = (i - 1) / 2)
+		swap(&w->heap[i], &w->heap[(i - 1) / 2]);
+}
+
+static struct sim_event pop_event(struct dr_sim_world *w)
+{
+	struct sim_event first = w->heap[0];
+	size_t i = 0, k;
+
+	w->heap[0] = w->heap[--w->n_events];
+	while ((k = 2 * i + 1) < w->n_events) {
+		if (k + 1 < w->n_events && before(&w->heap[k + 1], &w->heap[k]))
+			k++;
+		if (!before(&w->heap[k], &w->heap[i]))
+			break;
+		swap(&w->heap[k], &w->heap[i]);
+		i = k;
+	}
+	return first;
+}
+
+int64_t dr_sim_world_now(const struct dr_sim_world *w)
+{
+	return w->now;
+}
+
+int64_t dr_sim_world_next(const struct dr_sim_world *w)
+{
+	return w->n_events ? DR_MAX(w->heap[0].at, w->now) : DR_NEVER;
+}
+
+size_t dr_sim_world_step(struct dr_sim_world *w, int64_t until)
+{
+	size_t done = 0;
+
+	dr_assert(until >= w->now);
+	while (w->n_events && w->heap[0].at <= until) {
+		struct sim_event ev = pop_event(w);
+
+		w->now = DR_MAX(w->now, ev.at);
+		w->hash = dr_mix64(w->hash ^ (uint64_t)ev.at);
+		ev.fn(w, &ev);
+		done++;
+	}
+	if (until != DR_NEVER)
+		w->now = until;
+	return done;
+}
+
+bool dr_sim_world_busy(const struct dr_sim_world *w, unsigned node)
+{
+	unsigned i;
+
+	if (w->dead[node])
+		return false;
+	for (i = 0; i < DR_SIM_RAILS_MAX; i++) {
+		const struct sim_rail *r = w->rail[node][i];
+		const struct sim_path *p;
+
+		if (!r || r->closed)
+			continue;
+		if (r->items.head)
+			return true;
+		for (p = r->paths; p; p = p->next)
+			if (sim_path_busy(p))
+				return true;
+	}
+	return false;
+}
+
+uint64_t dr_sim_world_hash(const struct dr_sim_world *w)
+{
+	return w->hash;
+}
+
+int64_t sim_exp(struct dr_sim_world *w, int64_t mean)
+{
+	double u = (double)((dr_rng_u64(&w->rng) >> 11) + 1) / 9007199254740993.0;
+
+	return mean > 0 ? (int64_t)(-log(u) * (double)mean) : 0;
+}
+
+int64_t sim_link_delay(struct dr_sim_world *w, unsigned rail, unsigned from)
+{
+	const struct dr_sim_link *l = &w->link[rail][from].o;
+
+	return l->delay_min_ns + sim_exp(w, l->delay_exp_ns);
+}
+
+bool sim_link_dead(const struct dr_sim_world *w, unsigned rail, unsigned from)
+{
+	return w->link[rail][from].cut || w->down[rail];
+}
+
+void sim_items_init(struct sim_items *l)
+{
+	l->head = NULL;
+	l->tail = &l->head;
+	l->n = 0;
+}
+
+struct sim_item *sim_item_add(struct dr_sim_world *w, struct sim_items *l, enum sim_item_kind kind)
+{
+	struct sim_item *it = sim_alloc(sizeof(*it));
+
+	it->kind = kind;
+	*l->tail = it;
+	l->tail = &it->next;
+	l->n++;
+	w->hash = dr_mix64(w->hash + kind);
+	return it;
+}
+
+struct sim_item *sim_item_pop(struct sim_items *l)
+{
+	struct sim_item *it = l->head;
+
+	if (!it)
+		return NULL;
+	l->head = it->next;
+	if (!l->head)
+		l->tail = &l->head;
+	l->n--;
+	return it;
+}
+
+void sim_item_free(struct sim_item *it)
+{
+	sim_seg_free(it->seg);
+	dr_free(it);
+}
+
+void sim_items_clear(struct sim_items *l)
+{
+	struct sim_item *it;
+
+	while ((it = sim_item_pop(l)))
+		sim_item_free(it);
+}
