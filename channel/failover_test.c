@@ -1,0 +1,416 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "channel/failover.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+/*
+ * The core by hand: each test plays the paths and the peer, and looks at what the core wants done.
+ * The simulation in tests/sim runs both ends against each other; here stand the single rules.
+ */
+static const int64_t MS = DR_NS_PER_MS;
+static struct dr_fo f;
+
+static void start(bool sender, bool soft)
+{
+	struct dr_fo_params p = { .sender = sender,
+		.connector = true,
+		.soft_fence = soft,
+		.shadow = true,
+		.failback = true,
+		.window = 4,
+		.hold_down_ns = 100 * MS,
+		.lost_after_ns = 1500 * MS,
+		.stuck_after_ns = 2000 * MS };
+
+	dr_fo_init(&f, &p);
+	dr_fo_start(&f, 1);
+}
+
+static const struct dr_fo_act *find(enum dr_fo_act_kind kind, unsigned path)
+{
+	for (unsigned i = 0; i < f.n_act; i++)
+		if (f.act[i].kind == kind && f.act[i].path == path)
+			return &f.act[i];
+	return NULL;
+}
+
+static const struct dr_frame *sent(enum dr_frame_type type, unsigned path)
+{
+	for (unsigned i = 0; i < f.n_act; i++)
+		if (f.act[i].kind == DR_FOA_CTRL && f.act[i].path == path &&
+			f.act[i].frame.type == type)
+			return &f.act[i].frame;
+	return NULL;
+}
+
+static void done(void)
+{
+	dr_fo_validate(&f);
+	f.n_act = 0;
+}
+
+static void frame(enum dr_frame_type type, uint32_t epoch, unsigned path, uint32_t gen,
+	uint64_t seq, unsigned mask, int64_t now)
+{
+	struct dr_frame fr = {
+		.type = type, .epoch = epoch, .path = path, .gen = gen, .seq = seq, .mask = mask
+	};
+
+	dr_fo_frame(&f, path, &fr, now);
+}
+
+/* A sender in RUN, epoch 1, path 0, with n messages of two parts posted. */
+static void sender_running(unsigned n)
+{
+	unsigned part, skip;
+	uint64_t seq;
+
+	start(true, true);
+	assert_non_null(find(DR_FOA_CONNECT, 0));
+	assert_non_null(find(DR_FOA_CONNECT, 1));
+	done();
+	dr_fo_path_ready(&f, 0, 1, 2);
+	dr_fo_path_ready(&f, 1, 1, 2);
+	assert_int_equal(sent(DR_FRAME_SWITCH, 0)->epoch, 1);
+	done();
+	frame(DR_FRAME_ANSWER, 1, 0, 1, 0, 0, 3);
+	assert_int_equal(f.state, DR_FO_RUN);
+	for (unsigned i = 0; i < n; i++)
+		assert_int_equal(dr_fo_push(&f, 2, &seq), 0);
+	while (dr_fo_next(&f, &seq, &part, &skip))
+		dr_fo_posted(&f, 4);
+	done();
+}
+
+static void receiver_running(unsigned n)
+{
+	unsigned part, skip;
+	uint64_t seq;
+
+	start(false, true);
+	done();
+	dr_fo_path_ready(&f, 0, 1, 2);
+	dr_fo_path_ready(&f, 1, 1, 2);
+	done();
+	frame(DR_FRAME_SWITCH, 1, 0, 1, 0, 0, 3);
+	assert_non_null(sent(DR_FRAME_ANSWER, 0));
+	for (unsigned i = 0; i < n; i++)
+		assert_int_equal(dr_fo_push(&f, 2, &seq), 0);
+	while (dr_fo_next(&f, &seq, &part, &skip))
+		dr_fo_posted(&f, 4);
+	done();
+}
+
+/* Invariant 3: the NIC's word completes nothing; invariant 2: nor does an acknowledgement before the
+ * NIC has let go of the buffer. */
+static void completion_needs_ack_and_retirement(void **state)
+{
+	(void)state;
+	sender_running(2);
+	dr_fo_sent(&f, 0, 1, 1, 0, 0);
+	dr_fo_sent(&f, 0, 1, 1, 0, 1);
+	assert_false(dr_fo_done(&f, 0));
+	frame(DR_FRAME_ACK, 1, 0, 1, 1, 0, 5);
+	assert_true(dr_fo_done(&f, 0));
+	frame(DR_FRAME_ACK, 1, 0, 1, 2, 0, 6);
+	assert_false(dr_fo_done(&f, 1));
+	dr_fo_sent(&f, 0, 1, 1, 1, 1);
+	assert_false(dr_fo_done(&f, 1));
+	dr_fo_sent(&f, 0, 1, 1, 1, 0);
+	assert_true(dr_fo_done(&f, 1));
+	done();
+}
+
+/* Invariants 2 and 4: nothing is completed or replayed before the own fence, then from the cut on. */
+static void answer_waits_for_own_fence(void **state)
+{
+	unsigned part, skip;
+	uint64_t seq;
+
+	(void)state;
+	sender_running(3);
+	dr_fo_path_failed(&f, 0, 1, DR_SCOPE_PATH, -ECONNRESET, "test", 10);
+	assert_non_null(find(DR_FOA_FENCE, 0));
+	assert_int_equal(sent(DR_FRAME_SWITCH, 1)->epoch, 2);
+	assert_null(sent(DR_FRAME_SWITCH, 0));
+	done();
+	frame(DR_FRAME_ANSWER, 2, 1, 1, 1, 1, 11); /* message 0 there, of 1 part 0 */
+	assert_int_equal(f.state, DR_FO_SWITCH);
+	assert_false(dr_fo_done(&f, 0));
+	assert_false(dr_fo_next(&f, &seq, &part, &skip));
+	dr_fo_fenced(&f, 0, 1, 12);
+	assert_int_equal(f.state, DR_FO_RUN);
+	assert_true(dr_fo_done(&f, 0));
+	assert_false(dr_fo_done(&f, 1));
+	assert_true(dr_fo_next(&f, &seq, &part, &skip));
+	assert_int_equal(seq, 1);
+	assert_int_equal(part, 1); /* part 0 is not sent again */
+	dr_fo_posted(&f, 13);
+	assert_true(dr_fo_next(&f, &seq, &part, &skip));
+	assert_int_equal(seq, 2);
+	assert_int_equal(part, 0);
+	done();
+}
+
+static void stale_frames_change_nothing(void **state)
+{
+	struct dr_fo before;
+
+	(void)state;
+	sender_running(3);
+	dr_fo_path_failed(&f, 0, 1, DR_SCOPE_PATH, -ECONNRESET, "test", 10);
+	dr_fo_fenced(&f, 0, 1, 11);
+	done();
+	before = f;
+	frame(DR_FRAME_ACK, 1, 0, 1, 3, 0, 12);
+	frame(DR_FRAME_ANSWER, 1, 1, 1, 3, 0, 12);
+	frame(DR_FRAME_NOTIFY, 1, 0, 1, 0, 0, 12);
+	assert_memory_equal(&before, &f, sizeof(f));
+	frame(DR_FRAME_ANSWER, 2, 1, 1, 0, 0, 12);
+	assert_int_equal(f.state, DR_FO_RUN);
+	done();
+	before = f;
+	frame(DR_FRAME_ANSWER, 2, 1, 1, 2, 0, 13); /* once more, with another cut */
+	assert_memory_equal(&before, &f, sizeof(f));
+}
+
+static void lies_end_the_channel(void **state)
+{
+	(void)state;
+	sender_running(2);
+	frame(DR_FRAME_ACK, 1, 0, 1, 3, 0, 5);
+	assert_int_equal(f.err, -EPROTO);
+	sender_running(2);
+	dr_fo_path_failed(&f, 0, 1, DR_SCOPE_PATH, -ECONNRESET, "test", 10);
+	f.n_act = 0;
+	frame(DR_FRAME_ANSWER, 2, 1, 1, 3, 0, 11);
+	assert_int_equal(f.err, -EPROTO);
+	assert_non_null(sent(DR_FRAME_ABORT, 1));
+}
+
+/* Invariant 5: a fault during the switch is a switch to the next epoch. */
+static void second_fault_takes_the_next_epoch(void **state)
+{
+	(void)state;
+	sender_running(2);
+	dr_fo_path_failed(&f, 0, 1, DR_SCOPE_PATH, -ECONNRESET, "test", 10);
+	dr_fo_fenced(&f, 0, 1, 10);
+	done();
+	dr_fo_path_failed(&f, 1, 1, DR_SCOPE_PATH, -ECONNRESET, "test", 11);
+	assert_int_equal(f.epoch, 3);
+	assert_null(sent(DR_FRAME_SWITCH, 0));
+	dr_fo_fenced(&f, 1, 1, 12);
+	done();
+	dr_fo_tick(&f, 13);
+	assert_int_equal(find(DR_FOA_CONNECT, 0)->gen, 2);
+	done();
+	dr_fo_path_ready(&f, 0, 2, 14);
+	assert_int_equal(sent(DR_FRAME_SWITCH, 0)->epoch, 3);
+	assert_int_equal(sent(DR_FRAME_SWITCH, 0)->gen, 2);
+	done();
+	frame(DR_FRAME_ANSWER, 3, 0, 2, 0, 0, 15);
+	assert_int_equal(f.state, DR_FO_RUN);
+	done();
+}
+
+/* Invariant 6. */
+static void shadow_death_disturbs_nothing(void **state)
+{
+	(void)state;
+	sender_running(2);
+	dr_fo_path_failed(&f, 1, 1, DR_SCOPE_RAIL, -ENETDOWN, "test", 10);
+	assert_int_equal(f.state, DR_FO_RUN);
+	assert_int_equal(f.epoch, 1);
+	assert_false(find(DR_FOA_PROTECTION, 1)->soft);
+	done();
+	dr_fo_fenced(&f, 1, 1, 11);
+	dr_fo_tick(&f, 12);
+	assert_int_equal(find(DR_FOA_CONNECT, 1)->gen, 2);
+	done();
+	dr_fo_path_ready(&f, 1, 2, 13);
+	assert_true(find(DR_FOA_PROTECTION, 1)->soft);
+	done();
+}
+
+static void no_path_for_long_is_the_end(void **state)
+{
+	(void)state;
+	sender_running(2);
+	dr_fo_path_failed(&f, 0, 1, DR_SCOPE_RAIL, -ENETDOWN, "test", 10 * MS);
+	dr_fo_path_failed(&f, 1, 1, DR_SCOPE_RAIL, -ENETDOWN, "test", 11 * MS);
+	dr_fo_fenced(&f, 0, 1, 12 * MS);
+	dr_fo_fenced(&f, 1, 1, 12 * MS);
+	for (int64_t t = 20 * MS; t < 1505 * MS; t += 20 * MS) {
+		f.n_act = 0;
+		dr_fo_tick(&f, t);
+		assert_int_not_equal(f.state, DR_FO_DEAD);
+	}
+	dr_fo_tick(&f, 1520 * MS);
+	assert_int_equal(f.err, -ENETDOWN);
+	assert_non_null(find(DR_FOA_DEAD, DR_FO_NONE));
+}
+
+/* Own stall: a jump of the clock between two ticks is not the peer's silence. */
+static void own_stall_restarts_the_timers(void **state)
+{
+	(void)state;
+	sender_running(2);
+	dr_fo_tick(&f, 5 * MS);
+	dr_fo_tick(&f, 60000 * MS);
+	assert_int_equal(f.state, DR_FO_RUN);
+	assert_int_equal(f.epoch, 1);
+	done();
+}
+
+static void stuck_counts_credited_data_on_a_living_rail_only(void **state)
+{
+	int64_t t = 5 * MS;
+
+	(void)state;
+	sender_running(0); /* nothing is owed: the receiver gave no credit */
+	for (int i = 0; i < 200; i++, t += 50 * MS)
+		dr_fo_tick(&f, t);
+	assert_int_equal(f.state, DR_FO_RUN);
+	assert_int_equal(f.epoch, 1);
+	done();
+	sender_running(1);
+	t = 5 * MS;
+	for (int i = 0; i < 39; i++, t += 50 * MS)
+		dr_fo_tick(&f, t);
+	assert_int_equal(f.epoch, 1);
+	for (int i = 0; i < 3; i++, t += 50 * MS)
+		dr_fo_tick(&f, t);
+	assert_int_equal(f.epoch, 2);
+	done();
+}
+
+/* Invariant 7: hold-down, drain at a message boundary, soft switch. */
+static void failback_drains_first(void **state)
+{
+	unsigned part, skip;
+	uint64_t seq;
+
+	(void)state;
+	sender_running(2);
+	dr_fo_path_failed(&f, 0, 1, DR_SCOPE_PATH, -ECONNRESET, "test", 10);
+	dr_fo_fenced(&f, 0, 1, 10);
+	frame(DR_FRAME_ANSWER, 2, 1, 1, 0, 0, 11);
+	done();
+	dr_fo_tick(&f, 12);
+	dr_fo_path_ready(&f, 0, 2, 1 * MS);
+	assert_true(dr_fo_next(&f, &seq, &part, &skip));
+	dr_fo_posted(&f, 1 * MS); /* in the middle of message 0 */
+	done();
+	dr_fo_tick(&f, 60 * MS);
+	assert_int_equal(f.state, DR_FO_RUN); /* hold-down */
+	dr_fo_tick(&f, 102 * MS);
+	assert_int_equal(f.state, DR_FO_DRAIN);
+	assert_true(dr_fo_next(&f, &seq, &part, &skip)); /* the message that is begun is finished */
+	assert_int_equal(seq, 0);
+	dr_fo_posted(&f, 102 * MS);
+	assert_false(dr_fo_next(&f, &seq, &part, &skip));
+	dr_fo_sent(&f, 1, 1, 2, 0, 0);
+	dr_fo_sent(&f, 1, 1, 2, 0, 1);
+	frame(DR_FRAME_ACK, 2, 1, 1, 1, 0, 103 * MS);
+	done();
+	dr_fo_tick(&f, 104 * MS);
+	assert_int_equal(f.state, DR_FO_SWITCH);
+	assert_int_equal(sent(DR_FRAME_SWITCH, 0)->flags, DR_FRAME_PLANNED);
+	assert_null(find(DR_FOA_FENCE, 1));
+	done();
+}
+
+/* Invariants 2 and 4 at the receiver: the cut is told after the own fence, never before. */
+static void receiver_fences_before_it_answers(void **state)
+{
+	(void)state;
+	receiver_running(3);
+	assert_int_equal(dr_fo_delivered(&f, 0, 1, 1, 0, 0, 5), 0);
+	assert_int_equal(dr_fo_delivered(&f, 0, 1, 1, 0, 1, 5), 1);
+	assert_int_equal(dr_fo_delivered(&f, 0, 1, 1, 1, 1, 6), 0);
+	frame(DR_FRAME_SWITCH, 2, 1, 1, 0, 0, 7);
+	assert_false(find(DR_FOA_FENCE, 0)->soft);
+	assert_null(sent(DR_FRAME_ANSWER, 1));
+	done();
+	dr_fo_fenced(&f, 0, 1, 8);
+	assert_int_equal(sent(DR_FRAME_ANSWER, 1)->epoch, 2);
+	assert_int_equal(sent(DR_FRAME_ANSWER, 1)->seq, 1);
+	assert_int_equal(sent(DR_FRAME_ANSWER, 1)->mask, 2);
+	done();
+	frame(DR_FRAME_SWITCH, 2, 1, 1, 0, 0, 9); /* repeated: the same answer */
+	assert_int_equal(sent(DR_FRAME_ANSWER, 1)->seq, 1);
+	done();
+}
+
+/* Invariant 1. */
+static void only_the_head_of_this_epoch_is_accepted(void **state)
+{
+	(void)state;
+	receiver_running(3);
+	assert_int_equal(dr_fo_delivered(&f, 1, 1, 1, 0, 0, 5), -ESTALE); /* idle path */
+	assert_int_equal(dr_fo_delivered(&f, 0, 1, 0, 0, 0, 5), -ESTALE); /* old epoch */
+	assert_int_equal(dr_fo_delivered(&f, 0, 2, 1, 0, 0, 5), -ESTALE); /* other connection */
+	assert_int_equal(dr_fo_delivered(&f, 0, 1, 1, 0, 0, 5), 0);
+	assert_int_equal(dr_fo_delivered(&f, 0, 1, 1, 0, 0, 5), -EALREADY);
+	assert_int_equal(dr_fo_delivered(&f, 0, 1, 1, 0, 1, 5), 1);
+	assert_int_equal(dr_fo_delivered(&f, 0, 1, 1, 0, 1, 5), -EALREADY);
+	assert_int_equal(f.head, 1);
+	done();
+}
+
+static void receiver_notifies_until_switched(void **state)
+{
+	(void)state;
+	receiver_running(3);
+	dr_fo_path_failed(&f, 0, 1, DR_SCOPE_PATH, -ECONNRESET, "test", 5 * MS);
+	assert_int_equal(sent(DR_FRAME_NOTIFY, 1)->epoch, 1);
+	done();
+	dr_fo_fenced(&f, 0, 1, 6 * MS);
+	dr_fo_tick(&f, 10 * MS);
+	assert_null(sent(DR_FRAME_NOTIFY, 1));
+	done();
+	dr_fo_tick(&f, 16 * MS);
+	assert_non_null(sent(DR_FRAME_NOTIFY, 1));
+	done();
+	frame(DR_FRAME_SWITCH, 2, 1, 1, 0, 0, 17 * MS);
+	assert_non_null(sent(DR_FRAME_ANSWER, 1));
+	done();
+}
+
+/* A peer that repeats itself while we stand still gets one answer a path. */
+static void repeated_frames_do_not_pile_up(void **state)
+{
+	(void)state;
+	receiver_running(3);
+	for (int i = 0; i < 1000; i++)
+		frame(DR_FRAME_SWITCH, 1, 0, 1, 0, 0, 5);
+	assert_int_equal(f.n_act, 2);
+	done();
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(completion_needs_ack_and_retirement),
+		cmocka_unit_test(answer_waits_for_own_fence),
+		cmocka_unit_test(stale_frames_change_nothing),
+		cmocka_unit_test(lies_end_the_channel),
+		cmocka_unit_test(second_fault_takes_the_next_epoch),
+		cmocka_unit_test(shadow_death_disturbs_nothing),
+		cmocka_unit_test(no_path_for_long_is_the_end),
+		cmocka_unit_test(own_stall_restarts_the_timers),
+		cmocka_unit_test(stuck_counts_credited_data_on_a_living_rail_only),
+		cmocka_unit_test(failback_drains_first),
+		cmocka_unit_test(receiver_fences_before_it_answers),
+		cmocka_unit_test(only_the_head_of_this_epoch_is_accepted),
+		cmocka_unit_test(receiver_notifies_until_switched),
+		cmocka_unit_test(repeated_frames_do_not_pile_up),
+	};
+
+	return cmocka_run_group_tests_name("failover", tests, NULL, NULL);
+}
