@@ -1,0 +1,343 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "bootstrap/control.h"
+
+#include "base/wire.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { PING_BACKLOG_MAX = 64 << 10 };
+
+const char *dr_boot_cause_text(enum dr_boot_cause cause)
+{
+	static const char *const text[] = {
+		[DR_BOOT_OK] = "no error",
+		[DR_BOOT_EOF] = "connection closed without goodbye",
+		[DR_BOOT_RESET] = "connection reset",
+		[DR_BOOT_SILENT] = "no answer",
+		[DR_BOOT_REFUSED] = "connection refused",
+		[DR_BOOT_UNREACHABLE] = "unreachable",
+		[DR_BOOT_TIMEOUT] = "too slow",
+		[DR_BOOT_PROTOCOL] = "protocol error",
+		[DR_BOOT_VERSION] = "version differs",
+		[DR_BOOT_KEY] = "key differs",
+		[DR_BOOT_BUSY] = "server busy",
+		[DR_BOOT_DECLINED] = "declined by the server",
+		[DR_BOOT_GONE] = "session unknown to the server",
+		[DR_BOOT_GOODBYE] = "goodbye from the peer",
+		[DR_BOOT_LOCAL] = "ended by this end",
+	};
+	return (size_t)cause < DR_ARRAY_LEN(text) ? text[cause] : "unknown cause";
+}
+
+const char *dr_boot_state_name(enum dr_boot_state state)
+{
+	static const char *const name[] = {
+		[DR_BOOT_IDLE] = "idle",
+		[DR_BOOT_CONNECTING] = "connecting",
+		[DR_BOOT_OFFERED] = "offered",
+		[DR_BOOT_EXCHANGING] = "exchanging",
+		[DR_BOOT_READY] = "ready",
+		[DR_BOOT_LOST] = "lost",
+		[DR_BOOT_CLOSED] = "closed",
+	};
+	return (size_t)state < DR_ARRAY_LEN(name) ? name[state] : "?";
+}
+
+static void or_default(int64_t *v, int64_t ns)
+{
+	if (*v == 0)
+		*v = ns;
+}
+
+void dr_boot_timing_complete(struct dr_boot_timing *t)
+{
+	or_default(&t->stage_ns, 5 * DR_NS_PER_S);
+	or_default(&t->ping_ns, 250 * DR_NS_PER_MS);
+	or_default(&t->silent_ns, 2 * DR_NS_PER_S);
+	or_default(&t->resume_ns, 30 * DR_NS_PER_S);
+	or_default(&t->retry_min_ns, 50 * DR_NS_PER_MS);
+	or_default(&t->retry_max_ns, 500 * DR_NS_PER_MS);
+	or_default(&t->fallback_ns, 2 * DR_NS_PER_S);
+	or_default(&t->exchange_ns, 60 * DR_NS_PER_S);
+}
+
+void dr_control_init(struct dr_control *c, const struct dr_boot_timing *timing,
+	void (*wake)(void *arg), void *arg)
+{
+	memset(c, 0, sizeof(*c));
+	c->wake = wake;
+	c->arg = arg;
+	c->timing = *timing;
+	c->heard_ns = DR_NEVER;
+	dr_mailbox_init(&c->mail);
+}
+
+void dr_control_reset(struct dr_control *c)
+{
+	struct dr_boot_timing timing = c->timing;
+	dr_mailbox_fini(&c->mail);
+	dr_control_init(c, &timing, c->wake, c->arg);
+}
+
+/* ---- sending ------------------------------------------------------------------------------ */
+
+static void send_u64(struct dr_control *c, enum dr_frame_type type, const uint64_t *v, size_t n)
+{
+	uint8_t buf[24];
+	struct dr_wbuf w;
+	dr_wbuf_init(&w, buf, sizeof(buf));
+	for (size_t i = 0; i < n; i++)
+		dr_wbuf_u64(&w, v[i]);
+	dr_assert(!w.failed);
+	/* Lost for want of memory: a PING is repeated, an ACK follows the next message or resume. */
+	if (dr_conv_send(c->conv, type, 0, buf, w.len) == 0)
+		c->wake(c->arg);
+}
+
+static bool open_now(const struct dr_control *c)
+{
+	return c->conv && c->conv->state == DR_CONV_OPEN;
+}
+
+static size_t backlog(const struct dr_control *c)
+{
+	const uint8_t *p;
+	return dr_conv_output(c->conv, &p);
+}
+
+/* Move what the conv has not seen into its output; what does not fit now goes at the next tick. */
+static void pump(struct dr_control *c)
+{
+	const struct dr_mail *m;
+	if (!open_now(c))
+		return;
+	while ((m = dr_mailbox_unsent(&c->mail)) != NULL) {
+		if (dr_conv_send(c->conv, m->type, m->seq, m->data, m->len))
+			return;
+		dr_mailbox_sent(&c->mail);
+		c->wake(c->arg);
+	}
+}
+
+static bool in_session(const struct dr_control *c)
+{
+	return c->has_ids && !c->goodbye && !c->goodbye_heard &&
+	       (c->state == DR_BOOT_EXCHANGING || c->state == DR_BOOT_READY ||
+		       c->state == DR_BOOT_LOST);
+}
+
+int dr_control_send(struct dr_control *c, const json_t *msg)
+{
+	if (!json_is_object(msg))
+		return -EINVAL;
+	if (!in_session(c))
+		return -ENOTCONN;
+	char *text = json_dumps(msg, JSON_COMPACT);
+	if (!text)
+		return -ENOMEM;
+	size_t len = strlen(text);
+	int rc = len > DR_BOOT_MESSAGE_BYTES_MAX
+			 ? -EMSGSIZE
+			 : dr_mailbox_post(&c->mail, DR_FRAME_MESSAGE, text, len, false);
+	free(text);
+	if (rc == 0)
+		pump(c);
+	return rc;
+}
+
+int dr_control_post(struct dr_control *c, enum dr_frame_type type)
+{
+	int rc = dr_mailbox_post(&c->mail, (uint8_t)type, NULL, 0, true);
+	if (rc == 0)
+		pump(c);
+	return rc;
+}
+
+void dr_control_goodbye(struct dr_control *c)
+{
+	if (!in_session(c))
+		return;
+	c->goodbye = true;
+	/* Without memory for it the peer sees a plain end; the deadline below ends this side. */
+	c->goodbye_seq = dr_control_post(c, DR_FRAME_GOODBYE) ? UINT64_MAX : c->mail.last;
+	c->goodbye_until_ns = 0; /* set by the next tick, which knows the time */
+	c->wake(c->arg);
+}
+
+bool dr_control_goodbye_done(const struct dr_control *c)
+{
+	return c->goodbye && c->mail.acked >= c->goodbye_seq;
+}
+
+bool dr_control_only_goodbye_left(const struct dr_control *c)
+{
+	return c->goodbye && c->mail.acked + 1 >= c->goodbye_seq;
+}
+
+/* ---- connection --------------------------------------------------------------------------- */
+
+int dr_control_attach(
+	struct dr_control *c, struct dr_conv *conv, uint64_t peer_last, int64_t now_ns)
+{
+	int rc = dr_mailbox_resume(&c->mail, peer_last);
+	if (rc)
+		return rc;
+	c->conv = conv;
+	c->heard_ns = c->silent_from_ns = c->ticked_ns = c->ping_due_ns = now_ns;
+	memcpy(c->peer_version, conv->peer.build, sizeof(c->peer_version));
+	pump(c);
+	return 0;
+}
+
+void dr_control_detach(struct dr_control *c)
+{
+	c->conv = NULL;
+}
+
+static enum dr_control_news numbered(struct dr_control *c, const struct dr_conv_event *ev)
+{
+	if (dr_mailbox_receive(&c->mail, ev->seq)) {
+		dr_conv_fail(c->conv, DR_BOOT_PROTOCOL, "%s number %llu came where %llu is next",
+			dr_frame_name(ev->type), (unsigned long long)ev->seq,
+			(unsigned long long)c->mail.received + 1);
+		return DR_CONTROL_BROKEN;
+	}
+	if (ev->type == DR_FRAME_MESSAGE)
+		return DR_CONTROL_MESSAGE;
+	if (ev->type == DR_FRAME_READY)
+		return DR_CONTROL_READY;
+	c->goodbye_heard = true;
+	return DR_CONTROL_GOODBYE;
+}
+
+static enum dr_control_news acked(struct dr_control *c, uint64_t seq)
+{
+	if (dr_mailbox_ack(&c->mail, seq)) {
+		dr_conv_fail(c->conv, DR_BOOT_PROTOCOL, "ACK of %llu, sent were %llu to %llu",
+			(unsigned long long)seq, (unsigned long long)c->mail.acked + 1,
+			(unsigned long long)c->mail.last);
+		return DR_CONTROL_BROKEN;
+	}
+	pump(c);
+	return dr_control_goodbye_done(c) ? DR_CONTROL_GOODBYE_ACKED : DR_CONTROL_NOTHING;
+}
+
+enum dr_control_news dr_control_frame(
+	struct dr_control *c, const struct dr_conv_event *ev, int64_t now_ns)
+{
+	uint64_t v[3] = { 0 };
+	struct dr_rbuf r;
+	dr_rbuf_init(&r, ev->data, ev->len);
+	switch (ev->type) {
+	case DR_FRAME_MESSAGE:
+	case DR_FRAME_READY:
+	case DR_FRAME_GOODBYE:
+		return numbered(c, ev);
+	case DR_FRAME_ACK:
+		dr_rbuf_u64(&r, &v[0]);
+		return acked(c, v[0]);
+	case DR_FRAME_PING:
+		dr_rbuf_u64(&r, &v[0]);
+		v[1] = v[2] = (uint64_t)now_ns;
+		/* A peer that sends PINGs and reads nothing shall not fill our memory. */
+		if (backlog(c) < PING_BACKLOG_MAX)
+			send_u64(c, DR_FRAME_PONG, v, 3);
+		return DR_CONTROL_NOTHING;
+	case DR_FRAME_PONG:
+		for (int i = 0; i < 3; i++)
+			dr_rbuf_u64(&r, &v[i]);
+		dr_clocksync_sample(&c->clock, (int64_t)v[0], (int64_t)v[1], (int64_t)v[2], now_ns);
+		return DR_CONTROL_NOTHING;
+	default:
+		return DR_CONTROL_OTHER;
+	}
+}
+
+void dr_control_heard(struct dr_control *c, int64_t now_ns)
+{
+	c->heard_ns = c->silent_from_ns = now_ns;
+}
+
+void dr_control_flush(struct dr_control *c)
+{
+	pump(c);
+	if (!open_now(c) || c->mail.told == c->mail.received)
+		return;
+	send_u64(c, DR_FRAME_ACK, &c->mail.received, 1);
+	c->mail.told = c->mail.received;
+}
+
+bool dr_control_tick(struct dr_control *c, int64_t now_ns)
+{
+	if (c->goodbye && c->goodbye_until_ns == 0)
+		c->goodbye_until_ns = now_ns + c->timing.stage_ns;
+	if (!open_now(c))
+		return false;
+	/* This end slept (stopped, starved): the peer may have spoken, so silence counts from now. */
+	if (now_ns - c->ticked_ns > c->timing.ping_ns + c->timing.silent_ns / 2)
+		c->silent_from_ns = now_ns;
+	c->ticked_ns = now_ns;
+	pump(c);
+	if (now_ns >= c->ping_due_ns) {
+		uint64_t t1 = (uint64_t)now_ns;
+		if (backlog(c) < PING_BACKLOG_MAX)
+			send_u64(c, DR_FRAME_PING, &t1, 1);
+		c->ping_due_ns = now_ns + c->timing.ping_ns;
+	}
+	return now_ns - c->silent_from_ns >= c->timing.silent_ns;
+}
+
+int64_t dr_control_deadline(const struct dr_control *c)
+{
+	int64_t at = c->goodbye ? c->goodbye_until_ns : DR_NEVER;
+	if (open_now(c)) {
+		at = DR_MIN(at, c->ping_due_ns);
+		at = DR_MIN(at, c->silent_from_ns + c->timing.silent_ns);
+	}
+	return at;
+}
+
+/* ---- what an application asks ------------------------------------------------------------- */
+
+enum dr_boot_state dr_control_state(const struct dr_control *c)
+{
+	return c->state;
+}
+
+int64_t dr_control_last_heard_ns(const struct dr_control *c, int64_t now_ns)
+{
+	return c->heard_ns == DR_NEVER ? DR_NEVER : DR_MAX(now_ns - c->heard_ns, 0);
+}
+
+unsigned dr_control_unacked(const struct dr_control *c)
+{
+	return c->mail.count;
+}
+
+bool dr_control_clock(
+	const struct dr_control *c, int64_t now_ns, int64_t *offset_ns, int64_t *error_ns)
+{
+	return dr_clocksync_get(&c->clock, now_ns, offset_ns, error_ns);
+}
+
+const char *dr_control_peer(const struct dr_control *c)
+{
+	return c->peer;
+}
+
+const char *dr_control_peer_version(const struct dr_control *c)
+{
+	return c->peer_version;
+}
+
+const uint8_t *dr_control_token(const struct dr_control *c)
+{
+	return c->has_ids ? c->token : NULL;
+}
+
+const uint8_t *dr_control_session_id(const struct dr_control *c)
+{
+	return c->has_ids ? c->session_id : NULL;
+}

@@ -1,0 +1,690 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "bootstrap/conv.h"
+
+#include "base/mem.h"
+#include "base/wire.h"
+
+#include <errno.h>
+#include <sodium.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/*
+ * Invariants
+ * 1. Input is taken in steps of `in_need` bytes: hello prefix, hello rest, frame header, payload.
+ *    in_need is always > 0 and bounded by what the state and the frame's type allow, so that nobody
+ *    makes this end keep more than it asked for. The buffer grows with the bytes that did arrive.
+ * 2. Where keys are used, nothing but hello, PROOF and DENY goes out before the peer's proof held.
+ * 3. After ENDED no input is looked at and no event but the first comes out.
+ */
+
+static const uint8_t magic[8] = { 'D', 'U', 'A', 'L', 'R', 'A', 'I', 'L' };
+enum { PREFIX_BYTES = 12, HELLO_REST_MIN = 1 + 60, FOREIGN_REST_MAX = 512 };
+
+enum { C = 1, S = 2 };			     /* who may send it */
+enum { P_NEW = 1, P_GPU = 2, P_RESUME = 4 }; /* on which connections, once OPEN */
+enum { P_CONTROL = P_NEW | P_RESUME, P_ANY = 7 };
+static const struct {
+	const char *name;
+	uint8_t from, purposes;
+	bool numbered, json;
+	size_t min, max;
+} frames[DR_FRAME_TYPES] = {
+	[DR_FRAME_PROOF] = { "PROOF", C | S, 0, false, false, 32, 32 },
+	[DR_FRAME_DENY] = { "DENY", S, 0, false, false, 0, 0 },
+	[DR_FRAME_WELCOME] = { "WELCOME", S, 0, false, false, 8, 8 },
+	[DR_FRAME_REFUSE] = { "REFUSE", S, P_ANY, false, true, 2, 4096 },
+	[DR_FRAME_OFFER] = { "OFFER", C, P_NEW, false, true, 2, DR_BOOT_MESSAGE_BYTES_MAX },
+	[DR_FRAME_ACCEPT] = { "ACCEPT", S, P_NEW, false, true, 2, DR_BOOT_MESSAGE_BYTES_MAX },
+	[DR_FRAME_HANDLES] = { "HANDLES", C | S, P_NEW | P_GPU, false, false, 4,
+		DR_BOOT_MESSAGE_BYTES_MAX },
+	[DR_FRAME_MESSAGE] = { "MESSAGE", C | S, P_CONTROL, true, true, 2,
+		DR_BOOT_MESSAGE_BYTES_MAX },
+	[DR_FRAME_READY] = { "READY", C, P_CONTROL, true, false, 0, 0 },
+	[DR_FRAME_GOODBYE] = { "GOODBYE", C | S, P_CONTROL, true, false, 0, 0 },
+	[DR_FRAME_ACK] = { "ACK", C | S, P_CONTROL, false, false, 8, 8 },
+	[DR_FRAME_PING] = { "PING", C | S, P_CONTROL, false, false, 8, 8 },
+	[DR_FRAME_PONG] = { "PONG", C | S, P_CONTROL, false, false, 24, 24 },
+};
+
+const char *dr_frame_name(unsigned type)
+{
+	return type < DR_FRAME_TYPES && frames[type].name ? frames[type].name : "?";
+}
+
+void dr_conv_clean(char *to, size_t cap, const char *text, size_t len)
+{
+	size_t n = DR_MIN(len, cap - 1);
+	for (size_t i = 0; i < n; i++)
+		to[i] = text[i] >= 0x20 && text[i] < 0x7f ? text[i] : '?';
+	to[n] = 0;
+}
+
+static uint8_t own_side(const struct dr_conv *c)
+{
+	return c->o.role == DR_CONV_CLIENT ? C : S;
+}
+
+/* What this connection is for: the client's word, on both ends. */
+static uint8_t purpose_bit(const struct dr_conv *c)
+{
+	uint8_t p = c->o.role == DR_CONV_CLIENT ? c->o.hello.purpose : c->peer.purpose;
+	return (uint8_t)(1u << (p - 1));
+}
+
+void dr_conv_fail(struct dr_conv *c, enum dr_boot_cause cause, const char *fmt, ...)
+{
+	if (c->state == DR_CONV_ENDED)
+		return;
+	va_list ap;
+	va_start(ap, fmt);
+	vsnprintf(c->err.text, sizeof(c->err.text), fmt, ap);
+	va_end(ap);
+	c->err.code = -EPROTO;
+	c->cause = cause;
+	c->state = DR_CONV_ENDED;
+}
+
+/* ---- output ------------------------------------------------------------------------------- */
+
+static int out_reserve(struct dr_conv *c, size_t n)
+{
+	if (c->out_head > 0 && c->out_head == c->out_len)
+		c->out_head = c->out_len = 0;
+	if (c->out_len - c->out_head + n > DR_CONV_OUTPUT_MAX)
+		return -ENOBUFS;
+	if (c->out_len + n <= c->out_cap)
+		return 0;
+	if (c->out_head > 0) {
+		memmove(c->out, c->out + c->out_head, c->out_len - c->out_head);
+		c->out_len -= c->out_head;
+		c->out_head = 0;
+	}
+	size_t cap = c->out_cap ? c->out_cap : 512;
+	while (cap < c->out_len + n)
+		cap *= 2;
+	if (cap > c->out_cap) {
+		uint8_t *p = dr_realloc(c->out, cap);
+		if (!p)
+			return -ENOMEM;
+		c->out = p;
+		c->out_cap = cap;
+	}
+	return 0;
+}
+
+static int out_frame(
+	struct dr_conv *c, enum dr_frame_type type, uint64_t seq, const void *data, size_t len)
+{
+	dr_assert(frames[type].from & own_side(c));
+	dr_assert(frames[type].numbered == (seq != 0));
+	if (len > frames[type].max)
+		return -EMSGSIZE;
+	int rc = out_reserve(c, DR_CONV_HEADER_BYTES + len);
+	if (rc)
+		return rc;
+	struct dr_wbuf w;
+	dr_wbuf_init(&w, c->out + c->out_len, DR_CONV_HEADER_BYTES + len);
+	dr_wbuf_u32(&w, (uint32_t)len);
+	dr_wbuf_u32(&w, (uint32_t)type << 24);
+	dr_wbuf_u64(&w, seq);
+	if (len)
+		dr_wbuf_bytes(&w, data, len);
+	dr_assert(!w.failed);
+	c->out_len += w.len;
+	return 0;
+}
+
+static int out_hello(struct dr_conv *c)
+{
+	const struct dr_conv_hello *h = &c->o.hello;
+	size_t build = strnlen(h->build, DR_CONV_BUILD_MAX - 1);
+	struct dr_wbuf w;
+	dr_wbuf_init(&w, c->own_hello, sizeof(c->own_hello));
+	dr_wbuf_bytes(&w, magic, sizeof(magic));
+	dr_wbuf_u16(&w, h->version);
+	dr_wbuf_u16(&w, (uint16_t)(HELLO_REST_MIN + build));
+	dr_wbuf_u8(&w, (uint8_t)build);
+	dr_wbuf_bytes(&w, h->build, build);
+	dr_wbuf_bytes(&w, h->nonce, sizeof(h->nonce));
+	dr_wbuf_bytes(&w, h->session, sizeof(h->session));
+	dr_wbuf_u8(&w, h->purpose);
+	dr_wbuf_u16(&w, h->k);
+	dr_wbuf_u64(&w, h->last_seq);
+	dr_wbuf_u8(&w, h->has_key);
+	dr_assert(!w.failed);
+	c->own_hello_len = w.len;
+	int rc = out_reserve(c, w.len);
+	if (rc)
+		return rc;
+	memcpy(c->out + c->out_len, c->own_hello, w.len);
+	c->out_len += w.len;
+	return 0;
+}
+
+size_t dr_conv_output(const struct dr_conv *c, const uint8_t **data)
+{
+	*data = c->out + c->out_head;
+	return c->out_len - c->out_head;
+}
+
+void dr_conv_sent(struct dr_conv *c, size_t n, int64_t now_ns)
+{
+	dr_assert(n <= c->out_len - c->out_head);
+	c->out_head += n;
+	if (c->out_head == c->out_len)
+		c->out_since_ns = DR_NEVER;
+	else if (n > 0 || c->out_since_ns == DR_NEVER)
+		c->out_since_ns = now_ns;
+}
+
+/* ---- hello and proof ---------------------------------------------------------------------- */
+
+static int proof_make(const struct dr_conv *c, enum dr_conv_role who, uint8_t *mac)
+{
+	const uint8_t *client = c->own_hello, *server = c->peer_hello;
+	size_t client_len = c->own_hello_len, server_len = c->peer_hello_len;
+	if (c->o.role == DR_CONV_SERVER) {
+		client = c->peer_hello, client_len = c->peer_hello_len;
+		server = c->own_hello, server_len = c->own_hello_len;
+	}
+	uint8_t buf[32 + 2 * DR_CONV_HELLO_MAX];
+	struct dr_wbuf w;
+	dr_wbuf_init(&w, buf, sizeof(buf));
+	const char *label =
+		who == DR_CONV_CLIENT ? "dualrail proof client" : "dualrail proof server";
+	dr_wbuf_bytes(&w, label, strlen(label));
+	dr_wbuf_bytes(&w, client, client_len);
+	dr_wbuf_bytes(&w, server, server_len);
+	dr_assert(!w.failed);
+	return crypto_auth(mac, buf, w.len, c->o.key->bytes);
+}
+
+static int send_proof(struct dr_conv *c)
+{
+	uint8_t mac[DR_CONV_PROOF_BYTES];
+	proof_make(c, c->o.role, mac);
+	return out_frame(c, DR_FRAME_PROOF, 0, mac, sizeof(mac));
+}
+
+static void foreign_text(const uint8_t *b, size_t n, char *text, size_t cap)
+{
+	static const struct {
+		const char *start, *name;
+	} known[] = {
+		{ "GET ", "HTTP" },
+		{ "POST", "HTTP" },
+		{ "HEAD", "HTTP" },
+		{ "OPTI", "HTTP" },
+		{ "PRI ", "HTTP/2" },
+		{ "HTTP", "HTTP" },
+		{ "SSH-", "SSH" },
+		{ "\x16\x03", "TLS" },
+		{ "\x03", "RDP or TPKT" },
+	};
+	for (size_t i = 0; i < DR_ARRAY_LEN(known); i++) {
+		size_t len = strlen(known[i].start);
+		if (n >= len && memcmp(b, known[i].start, len) == 0) {
+			snprintf(text, cap, "speaks %s", known[i].name);
+			return;
+		}
+	}
+	size_t at = (size_t)snprintf(text, cap, "speaks another protocol (first bytes:");
+	for (size_t i = 0; i < n && i < 8 && at < cap; i++)
+		at += (size_t)snprintf(text + at, cap - at, " %02x", b[i]);
+	if (at < cap)
+		snprintf(text + at, cap - at, ")");
+}
+
+static void hello_prefix(struct dr_conv *c)
+{
+	struct dr_rbuf r;
+	uint16_t rest = 0;
+	dr_rbuf_init(&r, c->in + sizeof(magic), PREFIX_BYTES - sizeof(magic));
+	dr_rbuf_u16(&r, &c->peer.version);
+	dr_rbuf_u16(&r, &rest);
+	size_t max = c->peer.version == c->o.hello.version ? DR_CONV_HELLO_MAX - PREFIX_BYTES
+							   : FOREIGN_REST_MAX;
+	size_t min = c->peer.version == c->o.hello.version ? HELLO_REST_MIN : 1;
+	if (rest < min || rest > max) {
+		dr_conv_fail(c, DR_BOOT_PROTOCOL, "hello of protocol version %u has %u bytes",
+			c->peer.version, rest);
+		return;
+	}
+	c->in_need = PREFIX_BYTES + rest;
+}
+
+static void hello_parse(struct dr_conv *c, struct dr_rbuf *r)
+{
+	struct dr_conv_hello *h = &c->peer;
+	uint8_t build = 0, key = 0;
+	const void *text = "";
+	dr_rbuf_u8(r, &build);
+	if (dr_rbuf_view(r, &text, build) == 0)
+		dr_conv_clean(h->build, sizeof(h->build), text, build);
+	if (h->version != c->o.hello.version) {
+		dr_conv_fail(c, DR_BOOT_VERSION,
+			"protocol version differs: this end %u (dualrail %s), peer %u (dualrail %s); "
+			"install the same release on both",
+			c->o.hello.version, c->o.hello.build, h->version, h->build);
+		return;
+	}
+	dr_rbuf_bytes(r, h->nonce, sizeof(h->nonce));
+	dr_rbuf_bytes(r, h->session, sizeof(h->session));
+	dr_rbuf_u8(r, &h->purpose);
+	dr_rbuf_u16(r, &h->k);
+	dr_rbuf_u64(r, &h->last_seq);
+	dr_rbuf_u8(r, &key);
+	h->has_key = key == 1;
+	uint8_t lo = c->o.role == DR_CONV_SERVER ? DR_CONV_NEW : 0;
+	uint8_t hi = c->o.role == DR_CONV_SERVER ? DR_CONV_RESUME : 0;
+	if (dr_rbuf_done(r) || key > 1 || h->purpose < lo || h->purpose > hi ||
+		build >= DR_CONV_BUILD_MAX)
+		dr_conv_fail(c, DR_BOOT_PROTOCOL, "%s",
+			c->o.role == DR_CONV_CLIENT && h->purpose
+				? "the peer is a client, not a server"
+				: "malformed hello");
+	else if (h->has_key != c->o.hello.has_key)
+		dr_conv_fail(c, DR_BOOT_KEY,
+			h->has_key
+				? "the peer asks for a key and this end has none; start it with "
+				  "the same --key-file"
+				: "this end has a key and the peer has none; start the peer with "
+				  "the same --key-file");
+}
+
+static void hello_done(struct dr_conv *c, int64_t now_ns, struct dr_conv_event *ev)
+{
+	struct dr_rbuf r;
+	dr_rbuf_init(&r, c->in + PREFIX_BYTES, c->in_len - PREFIX_BYTES);
+	hello_parse(c, &r);
+	/* A peer of our own kind gets our hello even when it is turned away: it prints the reason. */
+	int rc = 0;
+	if (c->o.role == DR_CONV_SERVER &&
+		(c->state != DR_CONV_ENDED || c->cause != DR_BOOT_PROTOCOL))
+		rc = out_hello(c);
+	if (c->state == DR_CONV_ENDED)
+		return;
+	memcpy(c->peer_hello, c->in, c->in_len);
+	c->peer_hello_len = c->in_len;
+	c->in_len = 0;
+	c->in_need = DR_CONV_HEADER_BYTES;
+	c->state = c->o.key ? DR_CONV_PROOF : DR_CONV_WELCOME;
+	if (c->o.role == DR_CONV_CLIENT) {
+		c->stage_at_ns = now_ns;
+		if (c->o.key && rc == 0)
+			rc = send_proof(c);
+	} else if (!c->o.key) {
+		ev->kind = DR_CONV_IDENTIFIED;
+	}
+	if (rc)
+		dr_conv_fail(c, DR_BOOT_LOCAL, "out of memory");
+}
+
+static void proof_frame(
+	struct dr_conv *c, int64_t now_ns, const uint8_t *data, struct dr_conv_event *ev)
+{
+	bool server = c->o.role == DR_CONV_SERVER;
+	uint8_t want[DR_CONV_PROOF_BYTES];
+	proof_make(c, server ? DR_CONV_CLIENT : DR_CONV_SERVER, want);
+	if (sodium_memcmp(want, data, sizeof(want)) != 0) {
+		int rc = server ? out_frame(c, DR_FRAME_DENY, 0, NULL, 0) : 0;
+		dr_conv_fail(c, rc ? DR_BOOT_LOCAL : DR_BOOT_KEY,
+			"the peer's proof is wrong: the key files differ");
+		return;
+	}
+	c->state = DR_CONV_WELCOME;
+	c->stage_at_ns = now_ns;
+	if (!server)
+		return;
+	if (send_proof(c))
+		dr_conv_fail(c, DR_BOOT_LOCAL, "out of memory");
+	else
+		ev->kind = DR_CONV_IDENTIFIED;
+}
+
+/* ---- frames ------------------------------------------------------------------------------- */
+
+json_t *dr_conv_json_parse(const void *data, size_t len, struct dr_err *e)
+{
+	const char *s = data;
+	unsigned depth = 0;
+	bool quoted = false;
+	for (size_t i = 0; i < len; i++) {
+		if (quoted) {
+			if (s[i] == '\\')
+				i++;
+			else if (s[i] == '"')
+				quoted = false;
+		} else if (s[i] == '"') {
+			quoted = true;
+		} else if (s[i] == '{' || s[i] == '[') {
+			if (++depth > DR_CONV_JSON_DEPTH_MAX) {
+				dr_err_set(e, -EPROTO, "JSON nested deeper than %d",
+					DR_CONV_JSON_DEPTH_MAX);
+				return NULL;
+			}
+		} else if ((s[i] == '}' || s[i] == ']') && depth > 0) {
+			depth--;
+		}
+	}
+	json_error_t je;
+	json_t *j = json_loadb(s, len, JSON_REJECT_DUPLICATES, &je);
+	if (!j)
+		dr_err_set(e, -EPROTO, "bad JSON at byte %d", je.position);
+	else if (!json_is_object(j)) {
+		dr_err_set(e, -EPROTO, "JSON is not an object");
+		json_decref(j);
+		j = NULL;
+	}
+	return j;
+}
+
+/* The header is complete: is this frame allowed here, with this length? */
+static void frame_header(struct dr_conv *c)
+{
+	struct dr_rbuf r;
+	uint32_t len = 0, word = 0;
+	uint64_t seq = 0;
+	dr_rbuf_init(&r, c->in, DR_CONV_HEADER_BYTES);
+	dr_rbuf_u32(&r, &len);
+	dr_rbuf_u32(&r, &word);
+	dr_rbuf_u64(&r, &seq);
+	unsigned type = word >> 24;
+	if (type == 0 || type >= DR_FRAME_TYPES || (word & 0xffffff)) {
+		dr_conv_fail(c, DR_BOOT_PROTOCOL, "unknown frame type %u", type);
+		return;
+	}
+	bool allowed = (frames[type].from & ~own_side(c)) != 0;
+	if (c->state == DR_CONV_PROOF)
+		allowed = allowed && (type == DR_FRAME_PROOF || type == DR_FRAME_DENY);
+	else if (c->state == DR_CONV_WELCOME)
+		allowed = allowed && (type == DR_FRAME_WELCOME || type == DR_FRAME_REFUSE);
+	else
+		allowed = allowed && (frames[type].purposes & purpose_bit(c));
+	if (!allowed)
+		dr_conv_fail(c, DR_BOOT_PROTOCOL, "%s is not allowed at this point",
+			dr_frame_name(type));
+	else if (len < frames[type].min || len > frames[type].max)
+		dr_conv_fail(c, DR_BOOT_PROTOCOL, "%s has %u bytes, allowed are %zu to %zu",
+			dr_frame_name(type), len, frames[type].min, frames[type].max);
+	else if ((seq != 0) != frames[type].numbered)
+		dr_conv_fail(c, DR_BOOT_PROTOCOL, "%s with seq %llu", dr_frame_name(type),
+			(unsigned long long)seq);
+	else
+		c->in_need = DR_CONV_HEADER_BYTES + len;
+}
+
+static void refused(struct dr_conv *c, struct dr_conv_event *ev)
+{
+	json_int_t cause = json_integer_value(json_object_get(c->json, "cause"));
+	json_int_t code = json_integer_value(json_object_get(c->json, "code"));
+	const json_t *text = json_object_get(c->json, "text");
+	bool known = cause == DR_BOOT_BUSY || cause == DR_BOOT_DECLINED || cause == DR_BOOT_GONE ||
+		     cause == DR_BOOT_PROTOCOL || cause == DR_BOOT_TIMEOUT ||
+		     cause == DR_BOOT_LOCAL;
+	c->cause = known ? (enum dr_boot_cause)cause : DR_BOOT_DECLINED;
+	c->err.code = -ECONNREFUSED;
+	dr_conv_clean(c->err.text, sizeof(c->err.text), text ? json_string_value(text) : NULL,
+		text ? json_string_length(text) : 0);
+	c->state = DR_CONV_ENDED;
+	ev->kind = DR_CONV_REFUSED;
+	ev->cause = c->cause;
+	ev->code = code > 0 && code < 128 ? (int)code : 3;
+}
+
+static void frame_done(struct dr_conv *c, int64_t now_ns, struct dr_conv_event *ev)
+{
+	enum dr_frame_type type = c->in[4];
+	const uint8_t *data = c->in + DR_CONV_HEADER_BYTES;
+	size_t len = c->in_len - DR_CONV_HEADER_BYTES;
+	struct dr_rbuf r;
+	dr_rbuf_init(&r, c->in + 8, 8);
+	dr_rbuf_u64(&r, &ev->seq);
+	c->in_len = 0;
+	c->in_need = DR_CONV_HEADER_BYTES;
+	if (frames[type].json) {
+		c->json = dr_conv_json_parse(data, len, &c->err);
+		if (!c->json) {
+			char why[sizeof(c->err.text)];
+			memcpy(why, c->err.text, sizeof(why));
+			dr_conv_fail(c, DR_BOOT_PROTOCOL, "%s: %.200s", dr_frame_name(type), why);
+			return;
+		}
+	}
+	switch (type) {
+	case DR_FRAME_PROOF:
+		proof_frame(c, now_ns, data, ev);
+		break;
+	case DR_FRAME_DENY:
+		dr_conv_fail(c, DR_BOOT_KEY, "the peer says that the key files differ");
+		break;
+	case DR_FRAME_WELCOME:
+		c->state = DR_CONV_OPEN;
+		dr_rbuf_init(&r, data, len);
+		dr_rbuf_u64(&r, &ev->seq);
+		ev->kind = DR_CONV_OPENED;
+		break;
+	case DR_FRAME_REFUSE:
+		refused(c, ev);
+		break;
+	default:
+		ev->kind = DR_CONV_FRAME;
+		ev->type = type;
+		ev->json = c->json;
+		ev->data = data;
+		ev->len = len;
+	}
+}
+
+/* in_need bytes are there. */
+static void step(struct dr_conv *c, int64_t now_ns, struct dr_conv_event *ev)
+{
+	if (c->state == DR_CONV_HELLO) {
+		if (c->in_need == PREFIX_BYTES)
+			hello_prefix(c);
+		else
+			hello_done(c, now_ns, ev);
+		return;
+	}
+	if (c->in_len == DR_CONV_HEADER_BYTES) {
+		frame_header(c);
+		if (c->state == DR_CONV_ENDED || c->in_need > DR_CONV_HEADER_BYTES)
+			return;
+	}
+	frame_done(c, now_ns, ev);
+}
+
+static int take(struct dr_conv *c, const uint8_t *data, size_t n)
+{
+	if (c->in_len + n > c->in_cap) {
+		size_t cap = DR_MIN(c->in_need, DR_MAX(2 * c->in_cap, c->in_len + n));
+		cap = DR_MAX(cap, c->in_len + n);
+		uint8_t *p = dr_realloc(c->in, DR_MAX(cap, (size_t)256));
+		if (!p)
+			return -ENOMEM;
+		c->in = p;
+		c->in_cap = DR_MAX(cap, (size_t)256);
+	}
+	memcpy(c->in + c->in_len, data, n);
+	c->in_len += n;
+	return 0;
+}
+
+static void finish_event(struct dr_conv *c, enum dr_conv_state before, struct dr_conv_event *ev)
+{
+	if (c->state == DR_CONV_ENDED && before != DR_CONV_ENDED && ev->kind != DR_CONV_REFUSED) {
+		ev->kind = DR_CONV_FAILED;
+		ev->cause = c->cause;
+	}
+}
+
+size_t dr_conv_feed(
+	struct dr_conv *c, const void *data, size_t len, int64_t now_ns, struct dr_conv_event *ev)
+{
+	const uint8_t *b = data;
+	size_t taken = 0;
+	enum dr_conv_state before = c->state;
+	memset(ev, 0, sizeof(*ev));
+	json_decref(c->json);
+	c->json = NULL;
+	while (taken < len && c->state != DR_CONV_ENDED && ev->kind == DR_CONV_NOTHING) {
+		/* The server's owner has not decided yet: whatever comes now is out of turn. */
+		if (c->o.role == DR_CONV_SERVER && c->state == DR_CONV_WELCOME) {
+			dr_conv_fail(c, DR_BOOT_PROTOCOL, "the peer did not wait for its welcome");
+			break;
+		}
+		size_t n = DR_MIN(len - taken, c->in_need - c->in_len);
+		if (take(c, b + taken, n)) {
+			dr_conv_fail(c, DR_BOOT_LOCAL, "out of memory");
+			break;
+		}
+		taken += n;
+		if (c->state == DR_CONV_OPEN)
+			c->stage_at_ns = now_ns;
+		if (c->state == DR_CONV_HELLO &&
+			memcmp(c->in, magic, DR_MIN(c->in_len, sizeof(magic))) != 0) {
+			char what[80];
+			foreign_text(c->in, c->in_len, what, sizeof(what));
+			dr_conv_fail(c, DR_BOOT_PROTOCOL, "%s", what);
+			break;
+		}
+		if (c->in_len == c->in_need)
+			step(c, now_ns, ev);
+	}
+	finish_event(c, before, ev);
+	return before == DR_CONV_ENDED || c->state == DR_CONV_ENDED ? len : taken;
+}
+
+/* ---- time --------------------------------------------------------------------------------- */
+
+int64_t dr_conv_deadline(const struct dr_conv *c)
+{
+	int64_t at = DR_NEVER;
+	if (c->state == DR_CONV_ENDED)
+		return at;
+	bool owner_decides = c->o.role == DR_CONV_SERVER && c->state == DR_CONV_WELCOME;
+	if ((c->state != DR_CONV_OPEN && !owner_decides) || c->in_len > 0)
+		at = c->stage_at_ns + c->o.stage_ns;
+	if (c->out_since_ns != DR_NEVER)
+		at = DR_MIN(at, c->out_since_ns + c->o.stage_ns);
+	return at;
+}
+
+void dr_conv_tick(struct dr_conv *c, int64_t now_ns, struct dr_conv_event *ev)
+{
+	enum dr_conv_state before = c->state;
+	memset(ev, 0, sizeof(*ev));
+	if (now_ns < dr_conv_deadline(c))
+		return;
+	double s = (double)c->o.stage_ns / 1e9;
+	if (c->out_since_ns != DR_NEVER && now_ns >= c->out_since_ns + c->o.stage_ns)
+		dr_conv_fail(c, DR_BOOT_TIMEOUT, "takes no bytes for %.3g s, %zu are waiting", s,
+			c->out_len - c->out_head);
+	else if (c->state == DR_CONV_OPEN || c->in_len > 0)
+		dr_conv_fail(c, DR_BOOT_TIMEOUT,
+			"stopped in the middle of a message for %.3g s "
+			"(%zu of %zu bytes)",
+			s, c->in_len, c->in_need);
+	else
+		dr_conv_fail(c, DR_BOOT_TIMEOUT, "says nothing for %.3g s where %s is due", s,
+			c->state == DR_CONV_HELLO   ? "a hello"
+			: c->state == DR_CONV_PROOF ? "the proof of the key"
+						    : "a welcome");
+	finish_event(c, before, ev);
+}
+
+/* ---- owner's calls ------------------------------------------------------------------------ */
+
+int dr_conv_init(struct dr_conv *c, const struct dr_conv_opts *opts, int64_t now_ns)
+{
+	memset(c, 0, sizeof(*c));
+	c->o = *opts;
+	if (c->o.hello.version == 0)
+		c->o.hello.version = DR_BOOT_PROTOCOL_VERSION;
+	c->o.hello.has_key = opts->key != NULL;
+	c->in_need = PREFIX_BYTES;
+	c->stage_at_ns = now_ns;
+	c->out_since_ns = DR_NEVER;
+	if (c->o.role == DR_CONV_SERVER) {
+		dr_assert(c->o.hello.purpose == 0);
+		return 0;
+	}
+	dr_assert(c->o.hello.purpose >= DR_CONV_NEW && c->o.hello.purpose <= DR_CONV_RESUME);
+	return out_hello(c);
+}
+
+void dr_conv_fini(struct dr_conv *c)
+{
+	dr_free(c->in);
+	dr_free(c->out);
+	json_decref(c->json);
+	c->in = c->out = NULL;
+	c->json = NULL;
+}
+
+void dr_conv_validate(const struct dr_conv *c)
+{
+	dr_assert(c->in_len <= c->in_cap && c->out_head <= c->out_len && c->out_len <= c->out_cap);
+	dr_assert(c->state == DR_CONV_ENDED || c->in_len < c->in_need);
+	dr_assert(c->in_need <= DR_CONV_HEADER_BYTES + DR_BOOT_MESSAGE_BYTES_MAX);
+	dr_assert(c->state >= DR_CONV_WELCOME || c->in_need <= PREFIX_BYTES + FOREIGN_REST_MAX);
+	dr_assert((c->state == DR_CONV_ENDED) == (c->cause != DR_BOOT_OK));
+}
+
+int dr_conv_welcome(struct dr_conv *c, uint64_t last_seq, int64_t now_ns)
+{
+	dr_assert(c->o.role == DR_CONV_SERVER && c->state == DR_CONV_WELCOME);
+	uint8_t buf[8];
+	struct dr_wbuf w;
+	dr_wbuf_init(&w, buf, sizeof(buf));
+	dr_wbuf_u64(&w, last_seq);
+	int rc = out_frame(c, DR_FRAME_WELCOME, 0, buf, sizeof(buf));
+	if (rc)
+		return rc;
+	c->state = DR_CONV_OPEN;
+	c->stage_at_ns = now_ns;
+	return 0;
+}
+
+int dr_conv_refuse(struct dr_conv *c, enum dr_boot_cause cause, int code, const char *text)
+{
+	dr_assert(c->o.role == DR_CONV_SERVER);
+	if (c->state == DR_CONV_ENDED)
+		return 0;
+	dr_assert(c->state == DR_CONV_WELCOME || c->state == DR_CONV_OPEN);
+	char clean[sizeof(c->err.text)];
+	dr_conv_clean(clean, sizeof(clean), text, strlen(text));
+	json_t *j = json_pack("{s:i,s:i,s:s}", "cause", (int)cause, "code", code, "text", clean);
+	int rc = -ENOMEM;
+	char *dump = j ? json_dumps(j, JSON_COMPACT) : NULL;
+	if (dump)
+		rc = out_frame(c, DR_FRAME_REFUSE, 0, dump, strlen(dump));
+	free(dump);
+	json_decref(j);
+	dr_conv_fail(c, cause, "%s", clean);
+	return rc;
+}
+
+int dr_conv_send(
+	struct dr_conv *c, enum dr_frame_type type, uint64_t seq, const void *data, size_t len)
+{
+	dr_assert(c->state == DR_CONV_OPEN);
+	dr_assert(frames[type].purposes & purpose_bit(c));
+	return out_frame(c, type, seq, data, len);
+}
+
+int dr_conv_send_json(struct dr_conv *c, enum dr_frame_type type, uint64_t seq, const json_t *json)
+{
+	dr_assert(frames[type].json);
+	if (!json_is_object(json))
+		return -EINVAL;
+	char *dump = json_dumps(json, JSON_COMPACT);
+	if (!dump)
+		return -ENOMEM;
+	int rc = dr_conv_send(c, type, seq, dump, strlen(dump));
+	free(dump);
+	return rc;
+}

@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef DR_BOOTSTRAP_CONV_H
+#define DR_BOOTSTRAP_CONV_H
+
+#include "bootstrap/bootstrap.h"
+
+/*
+ * One bootstrap connection as a conversation: bytes in, bytes and events out, time as an argument.
+ * No system call, no clock, no randomness (the nonce is given).
+ *
+ *   hello   magic "DUALRAIL", u16 version, u16 rest; rest: u8 n + n bytes build version, nonce 32,
+ *           session 16, u8 purpose (0: server), u16 k, u64 last seq, u8 has_key.
+ *           Everything up to the build version is the same in every protocol version.
+ *   frame   u32 payload bytes, u8 type, 3 × 0, u64 seq (0 where the type is not numbered), payload
+ *
+ *   state     client                                server
+ *   HELLO     sent hello, waits for server's        waits for hello, answers with its own
+ *   PROOF     sent PROOF, waits for PROOF or DENY   waits for PROOF, answers PROOF or DENY
+ *   WELCOME   waits for WELCOME or REFUSE           owner decides: dr_conv_welcome or _refuse
+ *   OPEN      frames both ways                      frames both ways
+ *   ENDED     failed or refused: input is ignored, output that is left may still be sent
+ *
+ * PROOF exists only where both ends have a key: HMAC-SHA512-256 over role and both hellos, so a
+ * proof cannot be replayed (nonces), reflected (role) or moved to another purpose or session.
+ * Integers are big endian. hello and proof have one deadline of stage_ns; later a message that
+ * stops half-way, or output that the peer does not take, has stage_ns without progress.
+ */
+enum {
+	DR_CONV_NONCE_BYTES = 32,
+	DR_CONV_SESSION_BYTES = 16,
+	DR_CONV_PROOF_BYTES = 32,
+	DR_CONV_BUILD_MAX = 64, /* with the terminating 0 */
+	DR_CONV_HEADER_BYTES = 16,
+	DR_CONV_HELLO_MAX = 12 + 1 + 63 + 60,
+	DR_CONV_OUTPUT_MAX = 24 << 20, /* unsent bytes; more: the peer does not read */
+	DR_CONV_JSON_DEPTH_MAX = 32,
+};
+
+enum dr_conv_role { DR_CONV_CLIENT, DR_CONV_SERVER };
+enum dr_conv_purpose { DR_CONV_NEW = 1, DR_CONV_GPU, DR_CONV_RESUME };
+enum dr_conv_state {
+	DR_CONV_HELLO,
+	DR_CONV_PROOF,
+	DR_CONV_WELCOME,
+	DR_CONV_OPEN,
+	DR_CONV_ENDED,
+};
+enum dr_frame_type {
+	DR_FRAME_PROOF = 1,
+	DR_FRAME_DENY,	  /* server -> client: your proof is wrong */
+	DR_FRAME_WELCOME, /* u64 last seq received */
+	DR_FRAME_REFUSE,  /* JSON {cause, code, text} */
+	DR_FRAME_OFFER,	  /* JSON */
+	DR_FRAME_ACCEPT,  /* JSON */
+	DR_FRAME_HANDLES, /* handles.h */
+	DR_FRAME_MESSAGE, /* numbered, JSON */
+	DR_FRAME_READY,	  /* numbered, empty; client -> server: all handles are here */
+	DR_FRAME_GOODBYE, /* numbered, empty */
+	DR_FRAME_ACK,	  /* u64 last seq received */
+	DR_FRAME_PING,	  /* u64 t1 */
+	DR_FRAME_PONG,	  /* u64 t1, t2 (PING received), t3 (PONG made) */
+	DR_FRAME_TYPES,
+};
+
+struct dr_conv_hello {
+	uint16_t version;
+	char build[DR_CONV_BUILD_MAX]; /* printable ASCII */
+	uint8_t nonce[DR_CONV_NONCE_BYTES];
+	uint8_t session[DR_CONV_SESSION_BYTES];
+	uint8_t purpose;
+	uint16_t k;
+	uint64_t last_seq;
+	bool has_key;
+};
+
+struct dr_conv_opts {
+	enum dr_conv_role role;
+	struct dr_conv_hello
+		hello; /* own; version 0: DR_BOOT_PROTOCOL_VERSION; has_key is set here */
+	const struct dr_boot_key *key; /* borrowed for the conversation's life */
+	int64_t stage_ns;
+};
+
+enum dr_conv_event_kind {
+	DR_CONV_NOTHING,
+	DR_CONV_IDENTIFIED, /* server: hello and proof are right; see conv->peer */
+	DR_CONV_OPENED,	    /* client: welcome; seq = server's last received */
+	DR_CONV_REFUSED,    /* client: cause, code, conv->err.text; ENDED */
+	DR_CONV_FRAME,	    /* OPEN: type, seq, json or data */
+	DR_CONV_FAILED,	    /* cause, conv->err.text; ENDED */
+};
+struct dr_conv_event {
+	enum dr_conv_event_kind kind;
+	enum dr_frame_type type;
+	uint64_t seq;
+	enum dr_boot_cause cause;
+	int code;
+	/* Valid until the next feed or fini. */
+	const json_t *json;
+	const uint8_t *data;
+	size_t len;
+};
+
+struct dr_conv {
+	struct dr_conv_opts o;
+	enum dr_conv_state state;
+	struct dr_conv_hello peer; /* from the peer's hello on */
+	struct dr_err err;
+	enum dr_boot_cause cause;
+	/* private */
+	uint8_t own_hello[DR_CONV_HELLO_MAX], peer_hello[DR_CONV_HELLO_MAX];
+	size_t own_hello_len, peer_hello_len;
+	uint8_t *in, *out;
+	size_t in_len, in_cap, in_need;
+	size_t out_head, out_len, out_cap;
+	json_t *json;
+	int64_t stage_at_ns; /* HELLO, PROOF, WELCOME: began; OPEN: last input progress */
+	int64_t out_since_ns;
+};
+
+/* The client's hello is in the output afterwards. -ENOMEM. */
+int dr_conv_init(struct dr_conv *c, const struct dr_conv_opts *opts, int64_t now_ns) DR_MUST_CHECK;
+void dr_conv_fini(struct dr_conv *c);
+/* Check the struct's own rules (assert); for tests and the fuzzer. */
+void dr_conv_validate(const struct dr_conv *c);
+
+/* Take bytes up to and including the next event; returns how many. Call again until all are taken
+ * and ev->kind is DR_CONV_NOTHING. */
+size_t dr_conv_feed(
+	struct dr_conv *c, const void *data, size_t len, int64_t now_ns, struct dr_conv_event *ev);
+void dr_conv_tick(struct dr_conv *c, int64_t now_ns, struct dr_conv_event *ev);
+int64_t dr_conv_deadline(const struct dr_conv *c);
+/* Unsent bytes; then tell how many of them went out (0 is a report too: it starts the timer). */
+size_t dr_conv_output(const struct dr_conv *c, const uint8_t **data);
+void dr_conv_sent(struct dr_conv *c, size_t n, int64_t now_ns);
+/* The peer closed or the socket failed: the end, with this cause. No-op once ENDED. */
+void dr_conv_fail(struct dr_conv *c, enum dr_boot_cause cause, const char *fmt, ...)
+	DR_PRINTF(3, 4);
+
+/* Server, in WELCOME. */
+int dr_conv_welcome(struct dr_conv *c, uint64_t last_seq, int64_t now_ns);
+/* Server, in WELCOME or OPEN; ENDED afterwards. */
+int dr_conv_refuse(struct dr_conv *c, enum dr_boot_cause cause, int code, const char *text);
+/* In OPEN. -EMSGSIZE, -ENOMEM, -ENOBUFS (the peer does not read); nothing is queued then. */
+int dr_conv_send(
+	struct dr_conv *c, enum dr_frame_type type, uint64_t seq, const void *data, size_t len);
+int dr_conv_send_json(struct dr_conv *c, enum dr_frame_type type, uint64_t seq, const json_t *json);
+
+const char *dr_frame_name(unsigned type);
+/* Parse a JSON object with bounded depth, no duplicate keys. NULL and a text in e. */
+json_t *dr_conv_json_parse(const void *data, size_t len, struct dr_err *e);
+/* Copy at most cap-1 bytes of text, control and non-ASCII bytes as '?'. */
+void dr_conv_clean(char *to, size_t cap, const char *text, size_t len);
+
+#endif

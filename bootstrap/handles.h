@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef DR_BOOTSTRAP_HANDLES_H
+#define DR_BOOTSTRAP_HANDLES_H
+
+#include "bootstrap/bootstrap.h"
+
+/* Payload of HANDLES: u16 pair, u16 n, n × (u8 len, len bytes). */
+size_t dr_handles_encoded_len(const struct dr_boot_handle *h, unsigned n);
+/* buf holds dr_handles_encoded_len bytes. -EINVAL: a len above DR_BOOT_HANDLE_MAX. */
+int dr_handles_encode(
+	void *buf, size_t cap, unsigned k, const struct dr_boot_handle *h, unsigned n);
+/* Exactly n handles of pair k are due. *out is dr_free'd by the caller. -EPROTO, -ENOMEM. */
+int dr_handles_decode(const void *data, size_t len, unsigned k, unsigned n,
+	struct dr_boot_handle **out, struct dr_err *e);
+/* The pair that the payload names. -EPROTO. */
+int dr_handles_pair(const void *data, size_t len, unsigned *k);
+
+#endif

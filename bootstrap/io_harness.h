@@ -1,0 +1,538 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef DR_BOOTSTRAP_IO_HARNESS_H
+#define DR_BOOTSTRAP_IO_HARNESS_H
+
+/* Harness of io_test.c, its only user: a server and clients with recording callbacks, raw peers,
+ * and a relay that can be cut or frozen, on one poller and one thread; it waits for conditions. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/rng.h"
+#include "bootstrap/conv.h"
+#include "bootstrap/net.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define MS DR_NS_PER_MS
+enum { HANDLES_C = 16, HANDLES_S = 8, CLIENTS = 2, RELAYS = 64, LOG_MAX = 64 << 10 };
+
+struct srv {
+	struct dr_boot_server *s;
+	bool decline, mute, late_handles;
+	unsigned offers, handles, readies, messages, losts, resumes, closes;
+	unsigned said; /* messages sent so far */
+	enum dr_boot_cause lost_cause, closed_cause;
+	char text[256];
+};
+struct cli {
+	struct dr_boot_client *c;
+	unsigned accepts, handles, readies, messages, losts, resumes, closes, fails;
+	unsigned said;
+	enum dr_boot_cause lost_cause, closed_cause, failed_cause;
+	int code;
+	char text[256];
+	unsigned server_gpus[DR_BOOT_GPUS_MAX];
+};
+struct relay {
+	struct dr_pollable a, b;
+	bool used, frozen;
+};
+static struct world {
+	struct dr_poller *poller;
+	struct srv srv;
+	struct cli cli[CLIENTS];
+	struct dr_pollable door; /* the relay's listener */
+	uint16_t relay_port, target_port;
+	struct relay relay[RELAYS];
+	char log[LOG_MAX];
+	size_t log_len;
+} w;
+
+static const struct dr_boot_timing quick = {
+	.stage_ns = 300 * MS,
+	.ping_ns = 20 * MS,
+	.silent_ns = 400 * MS,
+	.resume_ns = 10000 * MS,
+	.retry_min_ns = 5 * MS,
+	.retry_max_ns = 20 * MS,
+	.fallback_ns = 50 * MS,
+};
+
+/* ---- application callbacks ---------------------------------------------------------------- */
+
+static void make_handles(struct dr_boot_handle *h, unsigned n, unsigned k, char who)
+{
+	for (unsigned i = 0; i < n; i++) {
+		h[i].len = (uint8_t)(i * 17 % (DR_BOOT_HANDLE_MAX + 1));
+		memset(h[i].bytes, 0, sizeof(h[i].bytes));
+		memset(h[i].bytes, who + (int)k + (int)i, h[i].len);
+	}
+}
+
+static void check_handles(const struct dr_boot_handle *h, unsigned n, unsigned k, char who)
+{
+	struct dr_boot_handle want[HANDLES_C + HANDLES_S];
+	make_handles(want, n, k, who);
+	assert_memory_equal(h, want, n * sizeof(want[0]));
+}
+
+static void give_server_handles(unsigned k)
+{
+	struct dr_boot_handle h[HANDLES_S];
+	make_handles(h, HANDLES_S, k, 'S');
+	assert_int_equal(dr_boot_server_handles(w.srv.s, k, h, HANDLES_S), 0);
+}
+
+static void s_offer(void *arg, const json_t *params, const unsigned *gpus, unsigned n)
+{
+	struct srv *v = arg;
+	assert_true(n > 0 && gpus[0] < DR_BOOT_GPUS_MAX);
+	v->offers++;
+	if (v->mute)
+		return;
+	if (v->decline) {
+		dr_boot_server_refuse(v->s, 2, "transport verbs is not in this build");
+		return;
+	}
+	assert_string_equal(json_string_value(json_object_get(params, "test")), "bw");
+	json_t *reply = json_pack("{s:s}", "agreed", "yes");
+	assert_int_equal(dr_boot_server_accept(v->s, reply, HANDLES_C, HANDLES_S), 0);
+	json_decref(reply);
+	if (!v->late_handles)
+		for (unsigned k = 0; k < dr_boot_server_pairs(v->s); k++)
+			give_server_handles(k);
+}
+
+static void s_handles(void *arg, unsigned k, const struct dr_boot_handle *h, unsigned n)
+{
+	struct srv *v = arg;
+	assert_int_equal(n, HANDLES_C);
+	check_handles(h, n, k, 'C');
+	v->handles++;
+	if (v->late_handles)
+		give_server_handles(k);
+}
+
+static void s_ready(void *arg)
+{
+	((struct srv *)arg)->readies++;
+}
+
+static void s_message(void *arg, const json_t *msg)
+{
+	struct srv *v = arg;
+	assert_int_equal(json_integer_value(json_object_get(msg, "i")), ++v->messages);
+}
+
+static void s_lost(void *arg, enum dr_boot_cause cause, const char *text)
+{
+	struct srv *v = arg;
+	assert_true(text[0]);
+	v->losts++;
+	v->lost_cause = cause;
+}
+
+static void s_resumed(void *arg)
+{
+	((struct srv *)arg)->resumes++;
+}
+
+static void s_closed(void *arg, enum dr_boot_cause cause, const char *text)
+{
+	struct srv *v = arg;
+	v->closes++;
+	v->closed_cause = cause;
+	snprintf(v->text, sizeof(v->text), "%s", text);
+	v->messages = v->said = 0;
+}
+
+static const struct dr_boot_server_ops server_ops = { s_offer, s_handles, s_ready, s_message,
+	s_lost, s_resumed, s_closed };
+
+static void c_accept(void *arg, const json_t *reply, const unsigned *gpus, unsigned pairs,
+	unsigned out, unsigned in)
+{
+	struct cli *v = arg;
+	struct dr_boot_handle h[HANDLES_C];
+	assert_string_equal(json_string_value(json_object_get(reply, "agreed")), "yes");
+	assert_int_equal(out, HANDLES_C);
+	assert_int_equal(in, HANDLES_S);
+	v->accepts++;
+	memcpy(v->server_gpus, gpus, pairs * sizeof(*gpus));
+	for (unsigned k = 0; k < pairs; k++) {
+		make_handles(h, HANDLES_C, k, 'C');
+		assert_int_equal(dr_boot_client_handles(v->c, k, h, HANDLES_C), 0);
+	}
+}
+
+static void c_handles(void *arg, unsigned k, const struct dr_boot_handle *h, unsigned n)
+{
+	struct cli *v = arg;
+	assert_int_equal(n, HANDLES_S);
+	check_handles(h, n, k, 'S');
+	v->handles++;
+}
+
+static void c_ready(void *arg)
+{
+	((struct cli *)arg)->readies++;
+}
+
+static void c_message(void *arg, const json_t *msg)
+{
+	struct cli *v = arg;
+	assert_int_equal(json_integer_value(json_object_get(msg, "i")), ++v->messages);
+}
+
+static void c_lost(void *arg, enum dr_boot_cause cause, const char *text)
+{
+	struct cli *v = arg;
+	assert_true(text[0]);
+	v->losts++;
+	v->lost_cause = cause;
+}
+
+static void c_resumed(void *arg)
+{
+	((struct cli *)arg)->resumes++;
+}
+
+static void c_failed(void *arg, enum dr_boot_cause cause, int code, const struct dr_err *e)
+{
+	struct cli *v = arg;
+	v->fails++;
+	v->failed_cause = cause;
+	v->code = code;
+	memcpy(v->text, e->text, sizeof(v->text));
+}
+
+static void c_closed(void *arg, enum dr_boot_cause cause, const char *text)
+{
+	struct cli *v = arg;
+	v->closes++;
+	v->closed_cause = cause;
+	snprintf(v->text, sizeof(v->text), "%s", text);
+}
+
+static const struct dr_boot_client_ops client_ops = { c_accept, c_handles, c_ready, c_message,
+	c_lost, c_resumed, c_failed, c_closed };
+
+/* ---- world -------------------------------------------------------------------------------- */
+
+static void log_sink(enum dr_log_level level, const char *component, const char *text, void *arg)
+{
+	(void)level, (void)component, (void)arg;
+	size_t n = strlen(text);
+	if (w.log_len + n + 2 >= sizeof(w.log))
+		return;
+	memcpy(w.log + w.log_len, text, n);
+	w.log[w.log_len + n] = '\n';
+	w.log_len += n + 1;
+}
+
+static unsigned log_count(const char *what)
+{
+	unsigned n = 0;
+	for (const char *p = w.log; (p = strstr(p, what)) != NULL; p++)
+		n++;
+	return n;
+}
+
+static int setup(void **state)
+{
+	(void)state;
+	memset(&w, 0, sizeof(w));
+	w.door.fd = -1;
+	dr_log_set_sink(log_sink, NULL);
+	return dr_poller_create(&w.poller, NULL);
+}
+
+static void relay_drop(struct relay *r)
+{
+	if (!r->used)
+		return;
+	dr_poller_del(w.poller, &r->a);
+	dr_poller_del(w.poller, &r->b);
+	close(r->a.fd);
+	close(r->b.fd);
+	r->used = false;
+}
+
+static void relay_close_door(void)
+{
+	if (w.door.fd < 0)
+		return;
+	dr_poller_del(w.poller, &w.door);
+	close(w.door.fd);
+	w.door.fd = -1;
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	for (int i = 0; i < CLIENTS; i++)
+		dr_boot_client_destroy(w.cli[i].c);
+	dr_boot_server_destroy(w.srv.s);
+	for (int i = 0; i < RELAYS; i++)
+		relay_drop(&w.relay[i]);
+	relay_close_door();
+	dr_poller_destroy(w.poller);
+	dr_log_set_sink(NULL, NULL);
+	return 0;
+}
+
+/* One turn of the loop: tick what is due, sleep at most 20 ms. */
+static void turn(void)
+{
+	int64_t now = dr_now_ns(), at = now + 20 * MS;
+	if (w.srv.s)
+		at = DR_MIN(at, dr_boot_server_deadline(w.srv.s));
+	for (int i = 0; i < CLIENTS; i++)
+		if (w.cli[i].c)
+			at = DR_MIN(at, dr_boot_client_deadline(w.cli[i].c));
+	assert_true(dr_poller_wait(w.poller, DR_MAX(at - now, 0)) >= 0);
+	now = dr_now_ns();
+	if (w.srv.s && now >= dr_boot_server_deadline(w.srv.s))
+		dr_boot_server_tick(w.srv.s, now);
+	for (int i = 0; i < CLIENTS; i++)
+		if (w.cli[i].c && now >= dr_boot_client_deadline(w.cli[i].c))
+			dr_boot_client_tick(w.cli[i].c, now);
+}
+
+#define until(cond)                                                                                \
+	do {                                                                                       \
+		int64_t until_end = dr_now_ns() + 20 * DR_NS_PER_S;                                \
+		while (!(cond)) {                                                                  \
+			turn();                                                                    \
+			if (dr_now_ns() > until_end)                                               \
+				fail_msg("never: %s; log:\n%s", #cond, w.log);                     \
+		}                                                                                  \
+	} while (0)
+
+static void start_server_opts(struct dr_boot_server_opts o, unsigned n, unsigned first_id)
+{
+	unsigned gpus[DR_BOOT_GPUS_MAX];
+	struct dr_err e = { 0 };
+	for (unsigned i = 0; i < n; i++)
+		gpus[i] = first_id + i;
+	o.gpus = gpus;
+	o.n_gpus = n;
+	o.version = "1.0-server";
+	o.timing = quick;
+	int rc = dr_boot_server_create(&w.srv.s, &o, &server_ops, &w.srv, w.poller, &e);
+	if (rc)
+		fail_msg("server: %s", e.text);
+}
+
+static void start_server(unsigned n, unsigned first_id, const struct dr_boot_key *key)
+{
+	start_server_opts((struct dr_boot_server_opts){ .key = key }, n, first_id);
+}
+
+static void start_client_opts(unsigned i, struct dr_boot_client_opts o, unsigned n)
+{
+	unsigned gpus[DR_BOOT_GPUS_MAX];
+	struct dr_err e = { 0 };
+	for (unsigned g = 0; g < n; g++)
+		gpus[g] = g;
+	o.gpus = gpus;
+	o.n_gpus = n;
+	o.version = "1.0-client";
+	o.timing = quick;
+	json_t *params = json_pack("{s:s}", "test", "bw");
+	int rc = dr_boot_client_create(
+		&w.cli[i].c, &o, params, &client_ops, &w.cli[i], w.poller, &e);
+	json_decref(params);
+	if (rc)
+		fail_msg("client: %s", e.text);
+}
+
+static void start_client(
+	unsigned i, const char *host, uint16_t port, unsigned n, const struct dr_boot_key *key)
+{
+	start_client_opts(
+		i, (struct dr_boot_client_opts){ .host = host, .port = port, .key = key }, n);
+}
+
+static struct dr_control *server_control(void)
+{
+	return dr_boot_server_control(w.srv.s);
+}
+
+static struct dr_control *client_control(unsigned i)
+{
+	return dr_boot_client_control(w.cli[i].c);
+}
+
+static void say(struct dr_control *c, unsigned *said)
+{
+	json_t *j = json_pack("{s:i}", "i", (int)++*said);
+	assert_int_equal(dr_control_send(c, j), 0);
+	json_decref(j);
+}
+
+/* A message each way arrives, and nothing out of order. */
+static void check_alive(void)
+{
+	say(server_control(), &w.srv.said);
+	say(client_control(0), &w.cli[0].said);
+	until(w.srv.messages == w.cli[0].said && w.cli[0].messages == w.srv.said);
+}
+
+static void ready_session(unsigned n, const struct dr_boot_key *key)
+{
+	start_server(n, 0, key);
+	start_client(0, "127.0.0.1", dr_boot_server_port(w.srv.s, 0), n, key);
+	until(w.srv.readies == 1 && w.cli[0].readies == 1);
+}
+
+/* ---- relay -------------------------------------------------------------------------------- */
+
+static void relay_bytes(struct relay *r, struct dr_pollable *from, struct dr_pollable *to)
+{
+	char buf[4096];
+	ssize_t n = recv(from->fd, buf, sizeof(buf), MSG_DONTWAIT);
+	if (n < 0 && errno == EAGAIN)
+		return;
+	/* The tests send little: the other socket's buffer always has room. */
+	if (n <= 0 || send(to->fd, buf, (size_t)n, MSG_NOSIGNAL) != n)
+		relay_drop(r);
+}
+
+static void relay_a(struct dr_pollable *po, uint32_t revents, int64_t now)
+{
+	struct relay *r = dr_container_of(po, struct relay, a);
+	(void)revents, (void)now;
+	relay_bytes(r, &r->a, &r->b);
+}
+
+static void relay_b(struct dr_pollable *po, uint32_t revents, int64_t now)
+{
+	struct relay *r = dr_container_of(po, struct relay, b);
+	(void)revents, (void)now;
+	relay_bytes(r, &r->b, &r->a);
+}
+
+static int raw_connect(uint16_t port)
+{
+	struct sockaddr_in sa = { .sin_family = AF_INET, .sin_port = htons(port) };
+	sa.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	assert_true(fd >= 0);
+	assert_int_equal(connect(fd, (struct sockaddr *)&sa, sizeof(sa)), 0);
+	return fd;
+}
+
+static void relay_door(struct dr_pollable *po, uint32_t revents, int64_t now)
+{
+	(void)revents, (void)now;
+	for (int i = 0; i < RELAYS; i++) {
+		struct relay *r = &w.relay[i];
+		if (r->used)
+			continue;
+		memset(r, 0, sizeof(*r));
+		r->a.fd = accept4(po->fd, NULL, NULL, SOCK_CLOEXEC);
+		assert_true(r->a.fd >= 0);
+		r->b.fd = raw_connect(w.target_port);
+		r->a.ready = relay_a;
+		r->b.ready = relay_b;
+		r->used = true;
+		assert_int_equal(dr_poller_add(w.poller, &r->a, EPOLLIN), 0);
+		assert_int_equal(dr_poller_add(w.poller, &r->b, EPOLLIN), 0);
+		return;
+	}
+	fail_msg("all %d relays are in use", RELAYS);
+}
+
+static void relay_start(uint16_t target_port)
+{
+	struct dr_addr a = { .len = sizeof(struct sockaddr_in) };
+	a.ss.ss_family = AF_INET;
+	((struct sockaddr_in *)&a.ss)->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	assert_int_equal(dr_net_listen(&a, &w.door.fd, NULL), 0);
+	w.door.ready = relay_door;
+	w.relay_port = dr_addr_port(&a);
+	w.target_port = target_port;
+	assert_int_equal(dr_poller_add(w.poller, &w.door, EPOLLIN), 0);
+}
+
+/* What is in the relay's sockets is lost, and both ends see a reset. */
+static void relay_reset_all(void)
+{
+	struct linger hard = { .l_onoff = 1 };
+	for (int i = 0; i < RELAYS; i++) {
+		if (!w.relay[i].used)
+			continue;
+		setsockopt(w.relay[i].a.fd, SOL_SOCKET, SO_LINGER, &hard, sizeof(hard));
+		setsockopt(w.relay[i].b.fd, SOL_SOCKET, SO_LINGER, &hard, sizeof(hard));
+		relay_drop(&w.relay[i]);
+	}
+}
+
+/* From now on nothing passes through the connections there are. */
+static void relay_freeze_all(void)
+{
+	for (int i = 0; i < RELAYS; i++) {
+		if (!w.relay[i].used)
+			continue;
+		w.relay[i].frozen = true;
+		dr_poller_mod(w.poller, &w.relay[i].a, 0);
+		dr_poller_mod(w.poller, &w.relay[i].b, 0);
+	}
+}
+
+/* ---- raw peers ---------------------------------------------------------------------------- */
+
+static void raw_send(int fd, const void *data, size_t len)
+{
+	assert_int_equal(send(fd, data, len, MSG_NOSIGNAL), len);
+}
+
+static bool raw_closed(int fd)
+{
+	char buf[512];
+	ssize_t n;
+	while ((n = recv(fd, buf, sizeof(buf), MSG_DONTWAIT)) > 0)
+		;
+	return n == 0 || errno != EAGAIN;
+}
+
+/* A client's hello by hand, until its conversation is OPEN or has ended. */
+static void raw_hello(int fd, struct dr_conv *c, unsigned purpose, unsigned k,
+	const uint8_t *session, uint64_t last_seq, struct dr_conv_event *last)
+{
+	struct dr_conv_opts o = { .role = DR_CONV_CLIENT, .stage_ns = 20 * DR_NS_PER_S };
+	o.hello.purpose = (uint8_t)purpose;
+	o.hello.k = (uint16_t)k;
+	o.hello.last_seq = last_seq;
+	strcpy(o.hello.build, "raw");
+	if (session)
+		memcpy(o.hello.session, session, sizeof(o.hello.session));
+	assert_int_equal(dr_conv_init(c, &o, dr_now_ns()), 0);
+	const uint8_t *out;
+	size_t n = dr_conv_output(c, &out);
+	raw_send(fd, out, n);
+	dr_conv_sent(c, n, dr_now_ns());
+	int64_t end = dr_now_ns() + 20 * DR_NS_PER_S;
+	while (c->state < DR_CONV_OPEN) {
+		uint8_t byte;
+		turn();
+		assert_true(dr_now_ns() < end);
+		while (c->state < DR_CONV_OPEN && recv(fd, &byte, 1, MSG_DONTWAIT) == 1)
+			dr_conv_feed(c, &byte, 1, dr_now_ns(), last);
+	}
+}
+
+#endif

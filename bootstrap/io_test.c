@@ -1,0 +1,604 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "bootstrap/io_harness.h"
+
+#include <fcntl.h>
+#include <sodium.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+static const struct dr_boot_key key_a = { { 1 } }, key_b = { { 2 } };
+
+/* ---- exchange ----------------------------------------------------------------------------- */
+
+static void exchange_of_eight_gpus(void **state)
+{
+	(void)state;
+	start_server(8, 8, &key_a);
+	start_client(0, "127.0.0.1", dr_boot_server_port(w.srv.s, 0), 8, &key_a);
+	until(w.srv.readies == 1 && w.cli[0].readies == 1);
+	assert_int_equal(w.srv.handles, 8);
+	assert_int_equal(w.cli[0].handles, 8);
+	assert_int_equal(dr_boot_client_pairs(w.cli[0].c), 8);
+	for (unsigned k = 0; k < 8; k++)
+		assert_int_equal(w.cli[0].server_gpus[k], 8 + k);
+	assert_memory_equal(dr_control_token(server_control()), dr_control_token(client_control(0)),
+		DR_BOOT_TOKEN_BYTES);
+	assert_string_equal(dr_control_peer_version(server_control()), "1.0-client");
+	assert_string_equal(dr_control_peer_version(client_control(0)), "1.0-server");
+	assert_non_null(strstr(dr_control_peer(server_control()), "127.0.0.1:"));
+	for (int i = 0; i < 100; i++) {
+		say(server_control(), &w.srv.said);
+		say(client_control(0), &w.cli[0].said);
+	}
+	until(w.srv.messages == 100 && w.cli[0].messages == 100);
+	until(dr_control_unacked(server_control()) == 0 &&
+		dr_control_unacked(client_control(0)) == 0);
+	/* Both clocks are the same one: the offset is 0 within its bound. */
+	int64_t off, err;
+	until(dr_control_clock(server_control(), dr_now_ns(), &off, &err));
+	assert_true(llabs(off) <= err);
+	until(dr_control_clock(client_control(0), dr_now_ns(), &off, &err));
+	assert_true(llabs(off) <= err);
+	dr_control_goodbye(client_control(0));
+	until(w.cli[0].closes == 1 && w.srv.closes == 1);
+	assert_int_equal(w.cli[0].closed_cause, DR_BOOT_LOCAL);
+	assert_int_equal(w.srv.closed_cause, DR_BOOT_GOODBYE);
+	assert_null(dr_control_token(server_control()));
+	assert_int_equal(w.log_len, 0);
+	assert_int_equal(w.cli[0].losts + w.srv.losts + w.cli[0].fails, 0);
+}
+
+static void one_session_after_another(void **state)
+{
+	(void)state;
+	w.srv.late_handles = true;
+	start_server(2, 0, NULL);
+	for (unsigned i = 1; i <= 3; i++) {
+		start_client(
+			0, i == 2 ? "::1" : "localhost", dr_boot_server_port(w.srv.s, 0), 2, NULL);
+		until(w.srv.readies == i && w.cli[0].readies == 1);
+		check_alive();
+		dr_control_goodbye(server_control());
+		until(w.cli[0].closes == 1 && w.srv.closes == i);
+		assert_int_equal(w.cli[0].closed_cause, DR_BOOT_GOODBYE);
+		assert_int_equal(w.srv.closed_cause, DR_BOOT_LOCAL);
+		dr_boot_client_destroy(w.cli[0].c);
+		memset(&w.cli[0], 0, sizeof(w.cli[0]));
+	}
+	assert_int_equal(w.log_len, 0);
+}
+
+static void decline_and_counts(void **state)
+{
+	(void)state;
+	start_server(3, 4, NULL);
+	uint16_t port = dr_boot_server_port(w.srv.s, 1);
+	w.srv.decline = true;
+	start_client(0, "127.0.0.1", port, 3, NULL);
+	until(w.cli[0].fails == 1 && w.srv.closes == 1);
+	assert_int_equal(w.cli[0].failed_cause, DR_BOOT_DECLINED);
+	assert_int_equal(w.cli[0].code, 2);
+	assert_non_null(strstr(w.cli[0].text, "verbs is not in this build"));
+	assert_int_equal(w.srv.closed_cause, DR_BOOT_LOCAL);
+	w.srv.decline = false;
+	start_client(1, "127.0.0.1", port, 2, NULL);
+	until(w.cli[1].fails == 1);
+	assert_int_equal(w.cli[1].failed_cause, DR_BOOT_DECLINED);
+	assert_int_equal(w.cli[1].code, 3);
+	assert_non_null(strstr(w.cli[1].text, "client has 2 (0,1), server 3 (4,5,6)"));
+	assert_int_equal(w.srv.offers, 1);
+	dr_boot_client_destroy(w.cli[1].c);
+	memset(&w.cli[1], 0, sizeof(w.cli[1]));
+	start_client_opts(1,
+		(struct dr_boot_client_opts){ .host = "127.0.0.1", .port = port, .pair = true }, 2);
+	until(w.cli[1].readies == 1 && w.srv.readies == 1);
+	assert_int_equal(dr_boot_server_pairs(w.srv.s), 2);
+}
+
+static void keys_that_differ(void **state)
+{
+	(void)state;
+	start_server(1, 0, &key_a);
+	uint16_t port = dr_boot_server_port(w.srv.s, 0);
+	start_client(0, "127.0.0.1", port, 1, &key_b);
+	start_client(1, "127.0.0.1", port, 1, NULL);
+	until(w.cli[0].fails == 1 && w.cli[1].fails == 1 &&
+		log_count("turned away 127.0.0.1") == 2);
+	assert_int_equal(w.cli[0].failed_cause, DR_BOOT_KEY);
+	assert_int_equal(w.cli[1].failed_cause, DR_BOOT_KEY);
+	assert_non_null(strstr(w.cli[0].text, "key files differ"));
+	assert_non_null(strstr(w.cli[1].text, "this end has none"));
+	assert_int_equal(w.srv.offers, 0);
+}
+
+static void busy(void **state)
+{
+	(void)state;
+	ready_session(1, NULL);
+	start_client(1, "127.0.0.1", dr_boot_server_port(w.srv.s, 0), 1, NULL);
+	until(w.cli[1].fails == 1);
+	assert_int_equal(w.cli[1].failed_cause, DR_BOOT_BUSY);
+	assert_int_equal(w.cli[1].code, 3);
+	assert_non_null(strstr(w.cli[1].text, dr_control_peer(server_control())));
+	check_alive();
+	assert_int_equal(w.srv.losts + w.srv.closes, 0);
+}
+
+/* ---- nobody there, port taken ------------------------------------------------------------- */
+
+/* A port p with p .. p+5 free, below the kernel's range so that nobody gets one by chance. */
+static uint16_t free_port(void)
+{
+	for (;;) {
+		uint16_t port;
+		unsigned ok = 0;
+		assert_int_equal(dr_random_bytes(&port, sizeof(port)), 0);
+		port = (uint16_t)(11000 + port % 20000);
+		for (unsigned i = 0; i < 6; i++) {
+			struct dr_addr a = { .len = 0 };
+			int fd;
+			dr_addr_set_port(&a, (uint16_t)(port + i));
+			if (dr_net_listen(&a, &fd, NULL))
+				break;
+			close(fd);
+			ok++;
+		}
+		if (ok == 6)
+			return port;
+	}
+}
+
+static void nobody_listens(void **state)
+{
+	(void)state;
+	start_client_opts(0,
+		(struct dr_boot_client_opts){
+			.host = "127.0.0.1", .port = free_port(), .connect_timeout_ns = 500 * MS },
+		1);
+	until(w.cli[0].fails == 1);
+	assert_int_equal(w.cli[0].failed_cause, DR_BOOT_REFUSED);
+	assert_int_equal(w.cli[0].code, 3);
+	assert_non_null(strstr(w.cli[0].text, "Connection refused; is 'dualrail server' running"));
+	unsigned attempts = 0;
+	assert_int_equal(sscanf(w.cli[0].text, "connect to 127.0.0.1: %u attempts", &attempts), 1);
+	assert_true(attempts >= 2);
+	turn();
+	assert_int_equal(w.cli[0].fails, 1);
+}
+
+static void server_starts_later(void **state)
+{
+	(void)state;
+	uint16_t port = free_port();
+	start_client(0, "127.0.0.1", port, 1, NULL);
+	until(w.cli[0].c && dr_boot_client_deadline(w.cli[0].c) > dr_now_ns());
+	start_server_opts((struct dr_boot_server_opts){ .port_base = port }, 1, 0);
+	until(w.cli[0].readies == 1);
+}
+
+/* GPU ids that differ: the client's own port is nobody's, the base port is the server's. */
+static void fallback_to_the_base_port(void **state)
+{
+	(void)state;
+	uint16_t base = free_port();
+	start_server_opts(
+		(struct dr_boot_server_opts){ .port_base = base, .listen_base = true }, 1, 3);
+	const unsigned gpu = 5;
+	struct dr_boot_client_opts o = {
+		.host = "127.0.0.1", .port_base = base, .gpus = &gpu, .n_gpus = 1, .timing = quick
+	};
+	json_t *params = json_pack("{s:s}", "test", "bw");
+	w.srv.mute = true; /* the harness' offer check wants id 0 */
+	assert_int_equal(dr_boot_client_create(
+				 &w.cli[0].c, &o, params, &client_ops, &w.cli[0], w.poller, NULL),
+		0);
+	json_decref(params);
+	until(dr_control_state(client_control(0)) == DR_BOOT_OFFERED);
+	dr_boot_client_drop(w.cli[0].c);
+	until(w.cli[0].fails == 1);
+	assert_int_equal(w.cli[0].failed_cause, DR_BOOT_LOCAL);
+}
+
+static void port_in_use(void **state)
+{
+	(void)state;
+	start_server(1, 0, NULL);
+	uint16_t port = dr_boot_server_port(w.srv.s, 0);
+	struct dr_boot_server *other = NULL;
+	struct dr_err e;
+	const unsigned gpu = 0;
+	struct dr_boot_server_opts o = { .gpus = &gpu, .n_gpus = 1, .port_base = port };
+	char want[64];
+	snprintf(want, sizeof(want), "TCP port %u: in use", port);
+	assert_int_equal(
+		dr_boot_server_create(&other, &o, &server_ops, NULL, w.poller, &e), -EADDRINUSE);
+	assert_non_null(strstr(e.text, want));
+	assert_non_null(strstr(e.text, "another dualrail server"));
+	assert_non_null(strstr(e.text, "--port"));
+	o.bind = "no-such-if0";
+	assert_int_equal(
+		dr_boot_server_create(&other, &o, &server_ops, NULL, w.poller, &e), -ENODEV);
+	assert_non_null(strstr(e.text, "no-such-if0"));
+	o.bind = "192.0.2.77";
+	assert_int_equal(
+		dr_boot_server_create(&other, &o, &server_ops, NULL, w.poller, &e), -ENODEV);
+	o.bind = NULL;
+	o.port_base = 65535;
+	o.gpus = &(const unsigned){ 1 };
+	assert_int_equal(
+		dr_boot_server_create(&other, &o, &server_ops, NULL, w.poller, &e), -EINVAL);
+	assert_null(other);
+}
+
+/* ---- strangers ---------------------------------------------------------------------------- */
+
+static void be_strange(int fd, const char *bytes, size_t len)
+{
+	if (len)
+		raw_send(fd, bytes, len);
+	else if (bytes)
+		shutdown(fd, SHUT_WR);
+	/* else half-open: connected and silent */
+}
+
+static void strangers_on_every_port(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *bytes;
+		size_t len;
+		const char *text;
+	} what[] = {
+		{ "GET / HTTP/1.0\r\n\r\n", 18, "speaks HTTP" },
+		{ "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 11, "speaks TLS" },
+		{ "\xde\xad\xbe\xef", 4, "first bytes: de ad be ef" },
+		{ "DUALRAIL\x00\x09\x00\x04\x03"
+		  "9.9",
+			16, "protocol version differs" },
+		{ "", 0, "closed the connection" },
+		{ "DUAL", 4, "stopped in the middle of a message for 0.3 s (4 of 12 bytes)" },
+		{ NULL, 0, "says nothing for 0.3 s where a hello is due" },
+	};
+	enum { N = 7, PORTS = 4 };
+	ready_session(PORTS, NULL);
+	for (unsigned i = 0; i < N; i++) { /* few enough that each has its line */
+		int fd = raw_connect(dr_boot_server_port(w.srv.s, i % PORTS));
+		be_strange(fd, what[i].bytes, what[i].len);
+		until(raw_closed(fd));
+		close(fd);
+		assert_non_null(strstr(w.log, what[i].text));
+		assert_int_equal(log_count("turned away 127.0.0.1:"), i + 1);
+	}
+	for (unsigned i = 0; i < N; i++) {
+		int fd[PORTS];
+		for (unsigned k = 0; k < PORTS; k++) {
+			fd[k] = raw_connect(dr_boot_server_port(w.srv.s, k));
+			be_strange(fd[k], what[i].bytes, what[i].len);
+		}
+		check_alive();
+		for (unsigned k = 0; k < PORTS; k++) {
+			until(raw_closed(fd[k]));
+			close(fd[k]);
+		}
+	}
+	check_alive();
+	assert_int_equal(w.srv.losts + w.srv.closes + w.srv.resumes, 0);
+	assert_true(log_count("\n") < N + N * PORTS); /* held back */
+}
+
+static void too_many_strangers(void **state)
+{
+	(void)state;
+	enum { N = 70 };
+	int fd[N];
+	ready_session(1, NULL);
+	for (int i = 0; i < N; i++)
+		fd[i] = raw_connect(dr_boot_server_port(w.srv.s, 0));
+	until(log_count("too many connections wait without a hello") == N - 64);
+	for (int i = 0; i < N - 64; i++)
+		assert_true(raw_closed(fd[i])); /* the oldest */
+	assert_false(raw_closed(fd[N - 1]));
+	check_alive();
+	for (int i = 0; i < N; i++)
+		close(fd[i]);
+}
+
+static void out_of_descriptors(void **state)
+{
+	(void)state;
+	struct rlimit before, tight;
+	ready_session(1, NULL);
+	int fd[3];
+	for (int i = 0; i < 3; i++)
+		fd[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	struct sockaddr_in sa = { .sin_family = AF_INET,
+		.sin_port = htons(dr_boot_server_port(w.srv.s, 0)) };
+	sa.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	getrlimit(RLIMIT_NOFILE, &before);
+	tight = before;
+	tight.rlim_cur = (rlim_t)fd[2] + 1;
+	setrlimit(RLIMIT_NOFILE, &tight);
+	for (int i = 0; i < 3; i++)
+		connect(fd[i], (struct sockaddr *)&sa, sizeof(sa));
+	check_alive();
+	until(log_count("Too many open files") > 0);
+	/* It sleeps meanwhile: turns are counted, not timed; spinning makes many thousands. */
+	unsigned turns = 0;
+	for (int64_t end = dr_now_ns() + 80 * MS; dr_now_ns() < end; turns++)
+		turn();
+	assert_true(turns < 500);
+	assert_int_equal(log_count("Too many open files"), 1);
+	check_alive();
+	setrlimit(RLIMIT_NOFILE, &before);
+	start_client(1, "127.0.0.1", dr_boot_server_port(w.srv.s, 0), 1, NULL);
+	until(w.cli[1].fails == 1); /* accepts again: BUSY */
+	assert_int_equal(w.cli[1].failed_cause, DR_BOOT_BUSY);
+	for (int i = 0; i < 3; i++)
+		close(fd[i]);
+}
+
+static void wrong_sessions(void **state)
+{
+	(void)state;
+	struct dr_conv c;
+	struct dr_conv_event ev;
+	static const uint8_t wrong[DR_CONV_SESSION_BYTES] = { 1 };
+	ready_session(2, NULL);
+	uint8_t right[DR_CONV_SESSION_BYTES];
+	memcpy(right, dr_control_session_id(server_control()), sizeof(right));
+	const struct {
+		unsigned purpose, k;
+		const uint8_t *id;
+		uint64_t last;
+		enum dr_boot_cause cause;
+	} row[] = {
+		{ DR_CONV_RESUME, 0, wrong, 0, DR_BOOT_GONE },
+		{ DR_CONV_GPU, 1, wrong, 0, DR_BOOT_GONE },
+		{ DR_CONV_GPU, 1, right, 0, DR_BOOT_GONE }, /* exchange is over */
+		{ DR_CONV_RESUME, 0, right, 99, DR_BOOT_PROTOCOL },
+	};
+	for (size_t i = 0; i < DR_ARRAY_LEN(row); i++) {
+		int fd = raw_connect(dr_boot_server_port(w.srv.s, 0));
+		raw_hello(fd, &c, row[i].purpose, row[i].k, row[i].id, row[i].last, &ev);
+		assert_int_equal(ev.kind, DR_CONV_REFUSED);
+		assert_int_equal(ev.cause, row[i].cause);
+		dr_conv_fini(&c);
+		close(fd);
+		check_alive();
+	}
+	assert_int_equal(w.srv.losts + w.srv.closes, 0);
+}
+
+/* Half an offer, then nothing; then no offer at all. */
+static void stops_in_mid_message(void **state)
+{
+	(void)state;
+	struct dr_conv c;
+	struct dr_conv_event ev;
+	start_server(1, 0, NULL);
+	for (int i = 0; i < 2; i++) {
+		int fd = raw_connect(dr_boot_server_port(w.srv.s, 0));
+		raw_hello(fd, &c, DR_CONV_NEW, 0, NULL, 0, &ev);
+		assert_int_equal(ev.kind, DR_CONV_OPENED);
+		if (i == 0) {
+			const uint8_t *out;
+			assert_int_equal(
+				dr_conv_send(&c, DR_FRAME_OFFER, 0, "{\"gpus\":[0]}", 12), 0);
+			assert_int_equal(dr_conv_output(&c, &out), 28);
+			raw_send(fd, out, 20);
+		}
+		until(raw_closed(fd));
+		assert_int_equal(log_count(i ? "offered nothing" : "stopped in the middle"), 1);
+		dr_conv_fini(&c);
+		close(fd);
+	}
+	assert_int_equal(log_count("\n"), 2);
+	start_client(0, "127.0.0.1", dr_boot_server_port(w.srv.s, 0), 1, NULL);
+	until(w.cli[0].readies == 1);
+}
+
+/* ---- loss and resume ---------------------------------------------------------------------- */
+
+static void ready_through_relay(void)
+{
+	start_server(2, 0, &key_a);
+	relay_start(dr_boot_server_port(w.srv.s, 0));
+	start_client(0, "127.0.0.1", w.relay_port, 2, &key_a);
+	until(w.srv.readies == 1 && w.cli[0].readies == 1);
+}
+
+static void resume_after_resets(void **state)
+{
+	(void)state;
+	ready_through_relay();
+	for (unsigned i = 1; i <= 30; i++) {
+		for (unsigned m = 0; m < i; m++) {
+			say(server_control(), &w.srv.said);
+			say(client_control(0), &w.cli[0].said);
+			if (m % 3 == 0)
+				turn();
+		}
+		relay_reset_all();
+		until(w.cli[0].losts == i);
+		say(client_control(0), &w.cli[0].said); /* while it is lost */
+		until(w.cli[0].resumes == i && w.srv.resumes == i);
+	}
+	until(w.srv.messages == w.cli[0].said && w.cli[0].messages == w.srv.said);
+	check_alive();
+	assert_int_equal(w.srv.losts, 30);
+	assert_true(w.cli[0].lost_cause == DR_BOOT_RESET || w.cli[0].lost_cause == DR_BOOT_EOF);
+	assert_int_equal(w.srv.closes + w.cli[0].closes + w.cli[0].fails, 0);
+	dr_control_goodbye(client_control(0));
+	until(w.cli[0].closes == 1 && w.srv.closes == 1);
+	assert_int_equal(w.srv.closed_cause, DR_BOOT_GOODBYE);
+}
+
+static void silent_loss(void **state)
+{
+	(void)state;
+	ready_through_relay();
+	check_alive();
+	relay_freeze_all();
+	say(server_control(), &w.srv.said);
+	until(w.cli[0].losts == 1);
+	assert_int_equal(w.cli[0].lost_cause, DR_BOOT_SILENT);
+	until(w.srv.losts == 1 && w.cli[0].resumes == 1 && w.srv.resumes == 1);
+	check_alive();
+}
+
+static void over_a_rail(void **state)
+{
+	(void)state;
+	start_server_opts((struct dr_boot_server_opts){ .bind = "127.0.0.1" }, 1, 0);
+	assert_int_equal(dr_boot_server_listen_also(w.srv.s, "127.0.0.1", NULL), 0);
+	assert_int_equal(dr_boot_server_listen_also(w.srv.s, "127.0.0.2", NULL), 0);
+	assert_int_equal(dr_boot_server_listen_also(w.srv.s, "rail0", NULL), -EINVAL);
+	relay_start(dr_boot_server_port(w.srv.s, 0));
+	start_client(0, "127.0.0.1", w.relay_port, 1, NULL);
+	until(w.cli[0].readies == 1 && w.srv.readies == 1);
+	const char *bad[] = { "127.0.0.2", "mlx5_0" }, *rails[] = { "127.0.0.3", "127.0.0.2" };
+	assert_int_equal(dr_boot_client_alternatives(w.cli[0].c, bad, 2, NULL), -EINVAL);
+	assert_int_equal(dr_boot_client_alternatives(w.cli[0].c, rails, 2, NULL), 0);
+	relay_close_door();
+	relay_reset_all();
+	until(w.cli[0].resumes == 1 && w.srv.resumes == 1);
+	assert_non_null(strstr(dr_control_peer(client_control(0)), "127.0.0.2:"));
+	check_alive();
+}
+
+/* --control by interface, on both ends. */
+static void bound_to_an_interface(void **state)
+{
+	(void)state;
+	start_server_opts((struct dr_boot_server_opts){ .bind = "lo" }, 2, 0);
+	start_client_opts(0,
+		(struct dr_boot_client_opts){ .host = "127.0.0.1",
+			.bind = "lo",
+			.port = dr_boot_server_port(w.srv.s, 0) },
+		2);
+	until(w.cli[0].readies == 1 && w.srv.readies == 1);
+	check_alive();
+}
+
+static void server_process_gone(void **state)
+{
+	(void)state;
+	ready_session(1, NULL);
+	uint16_t port = dr_boot_server_port(w.srv.s, 0);
+	dr_boot_server_destroy(w.srv.s);
+	w.srv.s = NULL;
+	until(w.cli[0].closes == 1);
+	assert_int_equal(w.cli[0].losts, 1);
+	assert_true(w.cli[0].lost_cause == DR_BOOT_EOF || w.cli[0].lost_cause == DR_BOOT_RESET);
+	assert_int_equal(w.cli[0].closed_cause, DR_BOOT_REFUSED);
+	assert_non_null(strstr(w.cli[0].text, "its process is gone"));
+	/* Restarted: it knows nothing of the session. */
+	start_server_opts((struct dr_boot_server_opts){ .port_base = port }, 1, 0);
+	start_client(1, "127.0.0.1", port, 1, NULL);
+	until(w.cli[1].readies == 1 && w.srv.readies == 2);
+	dr_boot_server_destroy(w.srv.s);
+	start_server_opts((struct dr_boot_server_opts){ .port_base = port }, 1, 0);
+	until(w.cli[1].closes == 1);
+	assert_int_equal(w.cli[1].closed_cause, DR_BOOT_GONE);
+}
+
+static void client_process_gone(void **state)
+{
+	(void)state;
+	ready_session(1, NULL);
+	dr_boot_client_destroy(w.cli[0].c);
+	w.cli[0].c = NULL;
+	until(w.srv.losts == 1);
+	start_client(1, "127.0.0.1", dr_boot_server_port(w.srv.s, 0), 1, NULL);
+	until(w.cli[1].fails == 1);
+	assert_int_equal(w.cli[1].failed_cause, DR_BOOT_BUSY);
+	assert_non_null(strstr(w.cli[1].text, "to come back"));
+	dr_boot_server_drop(w.srv.s);
+	assert_int_equal(w.srv.closes, 0); /* not from inside the call */
+	until(w.srv.closes == 1);
+	assert_int_equal(w.srv.closed_cause, DR_BOOT_LOCAL);
+}
+
+/* A client that dies before its offer is answered frees the server at once. */
+static void client_gone_early(void **state)
+{
+	(void)state;
+	w.srv.mute = true;
+	start_server(1, 0, NULL);
+	start_client(0, "127.0.0.1", dr_boot_server_port(w.srv.s, 0), 1, NULL);
+	until(w.srv.offers == 1);
+	json_t *msg = json_object();
+	assert_int_equal(dr_control_send(server_control(), msg), -ENOTCONN);
+	json_decref(msg);
+	dr_boot_client_destroy(w.cli[0].c);
+	w.cli[0].c = NULL;
+	until(w.srv.closes == 1);
+	assert_int_equal(w.srv.losts, 0);
+	assert_int_equal(dr_control_state(server_control()), DR_BOOT_IDLE);
+}
+
+/* ---- key files ---------------------------------------------------------------------------- */
+
+static int key_of(const char *text, mode_t mode, struct dr_boot_key *key, struct dr_err *e)
+{
+	char path[] = "/tmp/dr-key-XXXXXX";
+	int fd = mkstemp(path);
+	assert_true(fd >= 0);
+	assert_int_equal(write(fd, text, strlen(text)), strlen(text));
+	fchmod(fd, mode);
+	close(fd);
+	int rc = dr_boot_key_read(path, key, e);
+	unlink(path);
+	return rc;
+}
+
+static void key_files(void **state)
+{
+	(void)state;
+	struct dr_boot_key a, b, c;
+	struct dr_err e;
+	assert_int_equal(key_of("000102030405060708090a0b0c0d0e0f\n", 0600, &a, &e), 0);
+	assert_int_equal(key_of("000102030405060708090A0B0C0D0E0F", 0600, &b, &e), 0);
+	assert_memory_equal(&a, &b, sizeof(a));
+	assert_int_equal(key_of("correct horse battery staple \r\n", 0600, &c, &e), 0);
+	assert_memory_not_equal(&a, &c, sizeof(a));
+	assert_int_equal(w.log_len, 0);
+	assert_int_equal(key_of("000102030405060708090a0b0c0d0e0f", 0644, &a, &e), 0);
+	assert_int_equal(log_count("chmod 600"), 1);
+	assert_int_equal(key_of("0001020304050\n", 0600, &a, &e), -EINVAL);
+	assert_non_null(strstr(e.text, "13 bytes, at least 16"));
+	assert_int_equal(dr_boot_key_read("/nonexistent/key", &a, &e), -ENOENT);
+	assert_int_equal(dr_boot_key_read("/dev/zero", &a, &e), -EINVAL);
+}
+
+#define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(exchange_of_eight_gpus),
+		TEST(one_session_after_another),
+		TEST(decline_and_counts),
+		TEST(keys_that_differ),
+		TEST(busy),
+		TEST(nobody_listens),
+		TEST(server_starts_later),
+		TEST(fallback_to_the_base_port),
+		TEST(port_in_use),
+		TEST(strangers_on_every_port),
+		TEST(too_many_strangers),
+		TEST(out_of_descriptors),
+		TEST(wrong_sessions),
+		TEST(stops_in_mid_message),
+		TEST(resume_after_resets),
+		TEST(silent_loss),
+		TEST(over_a_rail),
+		TEST(bound_to_an_interface),
+		TEST(server_process_gone),
+		TEST(client_process_gone),
+		TEST(client_gone_early),
+		TEST(key_files),
+	};
+	if (sodium_init() < 0)
+		return 1;
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef DR_BOOTSTRAP_LINK_H
+#define DR_BOOTSTRAP_LINK_H
+
+#include "bootstrap/conv.h"
+#include "bootstrap/net.h"
+
+/*
+ * One TCP socket that carries one conversation.
+ *
+ *   DIALLING  connect under way
+ *   UP        bytes both ways; events go to the owner
+ *   CLOSING   no more events; rest of the output goes out, then FIN, then wait for the peer's
+ *             (at most 1 s), so that a refusal is not lost to a reset
+ *   DEAD      socket closed; the owner frees it with dr_links_reap, outside of callbacks
+ *
+ * The last event of a link is DR_CONV_FAILED or DR_CONV_REFUSED (also for a failed dial, EOF and
+ * reset), after which the link closes itself; there is none after dr_link_close or _abort.
+ */
+enum dr_link_state { DR_LINK_DIALLING, DR_LINK_UP, DR_LINK_CLOSING, DR_LINK_DEAD };
+
+struct dr_link {
+	struct dr_pollable po;
+	struct dr_poller *poller;
+	enum dr_link_state state;
+	struct dr_conv conv;
+	struct dr_addr addr;
+	char peer[DR_ADDR_TEXT];
+	uint16_t local_port;
+	/* Runs inside dr_poller_wait or dr_link_tick. now is after the bytes were read. */
+	void (*event)(struct dr_link *l, const struct dr_conv_event *ev, int64_t now_ns);
+	/* After the events of a batch of bytes. */
+	void (*batch)(struct dr_link *l, int64_t now_ns);
+	void *owner;
+	int role;	/* owner's */
+	unsigned k;	/* owner's: pair */
+	int64_t due_ns; /* owner's stage deadline: FAILED(TIMEOUT) then; DIALLING too */
+	const char *due_text;
+	int64_t closing_until_ns;
+	bool fin_sent;
+	struct dr_link *next;
+};
+
+/* An accepted socket (taken over on success). */
+int dr_link_accept(struct dr_link **list, struct dr_poller *poller, int fd,
+	const struct dr_addr *from, const struct dr_conv_opts *opts, int64_t now_ns,
+	struct dr_link **out) DR_MUST_CHECK;
+/* Start to dial. -errno when that fails at once (no event then). */
+int dr_link_dial(struct dr_link **list, struct dr_poller *poller, const struct dr_addr *to,
+	const struct dr_addr *from, unsigned n_from, const struct dr_conv_opts *opts,
+	int64_t now_ns, struct dr_link **out) DR_MUST_CHECK;
+/* There is output: write it in the next dr_poller_wait. */
+void dr_link_wake(struct dr_link *l);
+void dr_link_close(struct dr_link *l, int64_t now_ns);
+void dr_link_abort(struct dr_link *l);
+void dr_link_tick(struct dr_link *l, int64_t now_ns);
+int64_t dr_link_deadline(const struct dr_link *l);
+/* Free the dead ones of a list. */
+void dr_links_reap(struct dr_link **list);
+/* Abort and free all. */
+void dr_links_free(struct dr_link **list);
+
+#endif

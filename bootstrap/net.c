@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "bootstrap/net.h"
+
+#include <errno.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <arpa/inet.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+uint16_t dr_addr_port(const struct dr_addr *a)
+{
+	if (a->ss.ss_family == AF_INET6)
+		return ntohs(((const struct sockaddr_in6 *)&a->ss)->sin6_port);
+	return ntohs(((const struct sockaddr_in *)&a->ss)->sin_port);
+}
+
+void dr_addr_set_port(struct dr_addr *a, uint16_t port)
+{
+	if (a->ss.ss_family == AF_INET6)
+		((struct sockaddr_in6 *)&a->ss)->sin6_port = htons(port);
+	else
+		((struct sockaddr_in *)&a->ss)->sin_port = htons(port);
+}
+
+void dr_addr_format(const struct dr_addr *a, char *buf, size_t cap)
+{
+	char host[INET6_ADDRSTRLEN + IF_NAMESIZE + 1] = "?";
+	const struct sockaddr_in6 *six = (const struct sockaddr_in6 *)&a->ss;
+	bool mapped = a->ss.ss_family == AF_INET6 && IN6_IS_ADDR_V4MAPPED(&six->sin6_addr);
+	if (mapped)
+		inet_ntop(AF_INET, &six->sin6_addr.s6_addr[12], host, sizeof(host));
+	else
+		getnameinfo((const struct sockaddr *)&a->ss, a->len, host, sizeof(host), NULL, 0,
+			NI_NUMERICHOST);
+	bool brackets = a->ss.ss_family == AF_INET6 && !mapped;
+	uint16_t port = dr_addr_port(a);
+	if (port)
+		snprintf(buf, cap, brackets ? "[%s]:%u" : "%s:%u", host, port);
+	else
+		snprintf(buf, cap, "%s", host);
+}
+
+static unsigned from_addrinfo(const struct addrinfo *list, struct dr_addr *out, unsigned cap)
+{
+	unsigned n = 0;
+	for (const struct addrinfo *ai = list; ai && n < cap; ai = ai->ai_next) {
+		if (ai->ai_family != AF_INET && ai->ai_family != AF_INET6)
+			continue;
+		memset(&out[n], 0, sizeof(out[n]));
+		memcpy(&out[n].ss, ai->ai_addr, ai->ai_addrlen);
+		out[n++].len = ai->ai_addrlen;
+	}
+	return n;
+}
+
+int dr_addr_parse(const char *text, struct dr_addr *out)
+{
+	struct addrinfo hints = { .ai_flags = AI_NUMERICHOST, .ai_socktype = SOCK_STREAM }, *list;
+	/* "7" and "0x7f.1" count as IPv4 for getaddrinfo; people mean something else. */
+	struct in_addr four;
+	if (!strchr(text, ':') && inet_pton(AF_INET, text, &four) != 1)
+		return -EINVAL;
+	if (getaddrinfo(text, NULL, &hints, &list))
+		return -EINVAL;
+	unsigned n = from_addrinfo(list, out, 1);
+	freeaddrinfo(list);
+	return n ? 0 : -EINVAL;
+}
+
+int dr_addr_resolve(
+	const char *host, struct dr_addr *out, unsigned cap, unsigned *n, struct dr_err *e)
+{
+	struct addrinfo hints = { .ai_socktype = SOCK_STREAM }, *list;
+	int rc = getaddrinfo(host, NULL, &hints, &list);
+	if (rc)
+		return dr_err_set(e, -ENXIO, "the name %s does not resolve: %s", host,
+			rc == EAI_SYSTEM ? strerror(errno) : gai_strerror(rc));
+	*n = from_addrinfo(list, out, cap);
+	freeaddrinfo(list);
+	return *n ? 0 : dr_err_set(e, -ENXIO, "the name %s has no IPv4 or IPv6 address", host);
+}
+
+static unsigned interface_addresses(const char *name, int family, struct dr_addr *out, unsigned cap)
+{
+	struct ifaddrs *list;
+	unsigned n = 0;
+	if (getifaddrs(&list))
+		return 0;
+	for (const struct ifaddrs *i = list; i && n < cap; i = i->ifa_next) {
+		if (!i->ifa_addr || i->ifa_addr->sa_family != family ||
+			strcmp(i->ifa_name, name) != 0)
+			continue;
+		memset(&out[n], 0, sizeof(out[n]));
+		out[n].len = family == AF_INET ? sizeof(struct sockaddr_in)
+					       : sizeof(struct sockaddr_in6);
+		memcpy(&out[n].ss, i->ifa_addr, out[n].len);
+		n++;
+	}
+	freeifaddrs(list);
+	return n;
+}
+
+int dr_addr_local(
+	const char *spec, struct dr_addr *out, unsigned cap, unsigned *n, struct dr_err *e)
+{
+	*n = 0;
+	if (dr_addr_parse(spec, out) == 0) {
+		*n = 1;
+		return 0;
+	}
+	*n = interface_addresses(spec, AF_INET, out, cap);
+	*n += interface_addresses(spec, AF_INET6, out + *n, cap - *n);
+	if (*n)
+		return 0;
+	return dr_err_set(e, -ENODEV,
+		"--control %s: %s; give an address or an interface of this host", spec,
+		if_nametoindex(spec) ? "that interface has no IP address"
+				     : "neither an IP address nor an interface here");
+}
+
+static int listen_errno(const struct dr_addr *a, int err, struct dr_err *e)
+{
+	char text[DR_ADDR_TEXT];
+	if (a->len)
+		dr_addr_format(a, text, sizeof(text));
+	else
+		snprintf(text, sizeof(text), "%u", dr_addr_port(a));
+	if (err == EADDRINUSE)
+		return dr_err_set(e, -err,
+			"listen on TCP port %s: in use; is another dualrail server running here? Stop it "
+			"or choose other ports with --port",
+			text);
+	if (err == EADDRNOTAVAIL)
+		return dr_err_set(
+			e, -ENODEV, "listen on %s: this host does not have that address", text);
+	if (err == EACCES)
+		return dr_err_set(e, -err,
+			"listen on TCP port %s: not permitted below 1024 without "
+			"CAP_NET_BIND_SERVICE; choose other ports with --port",
+			text);
+	return dr_err_set(e, -err, "listen on TCP port %s: %s", text, strerror(err));
+}
+
+/* 0 with *out_fd, or errno. */
+static int try_listen(struct dr_addr *a, int v6only, int *out_fd)
+{
+	int one = 1;
+	int fd = socket(a->ss.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		return errno;
+	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
+	if (a->ss.ss_family == AF_INET6)
+		setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &v6only, sizeof(v6only));
+	struct dr_addr got = *a;
+	if (bind(fd, (const struct sockaddr *)&a->ss, a->len) || listen(fd, 128) ||
+		getsockname(fd, (struct sockaddr *)&got.ss, &got.len)) {
+		int err = errno;
+		close(fd);
+		return err;
+	}
+	*a = got;
+	*out_fd = fd;
+	return 0;
+}
+
+int dr_net_listen(struct dr_addr *a, int *out_fd, struct dr_err *e)
+{
+	int err;
+	if (a->len) {
+		err = try_listen(a, 1, out_fd);
+		return err ? listen_errno(a, err, e) : 0;
+	}
+	uint16_t port = dr_addr_port(a);
+	struct dr_addr any = { .len = sizeof(struct sockaddr_in6) };
+	any.ss.ss_family = AF_INET6;
+	dr_addr_set_port(&any, port);
+	err = try_listen(&any, 0, out_fd);
+	if (err == EAFNOSUPPORT || err == EADDRNOTAVAIL) { /* no IPv6 on this host */
+		memset(&any, 0, sizeof(any));
+		any.ss.ss_family = AF_INET;
+		any.len = sizeof(struct sockaddr_in);
+		dr_addr_set_port(&any, port);
+		err = try_listen(&any, 0, out_fd);
+	}
+	if (err)
+		return listen_errno(a, err, e);
+	dr_addr_set_port(a, dr_addr_port(&any));
+	return 0;
+}
+
+int dr_net_connect(
+	const struct dr_addr *to, const struct dr_addr *from, unsigned n_from, int *out_fd)
+{
+	int one = 1, err = 0;
+	int fd = socket(to->ss.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		return -errno;
+	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+	if (n_from > 0) {
+		unsigned i = 0;
+		while (i < n_from && from[i].ss.ss_family != to->ss.ss_family)
+			i++;
+		if (i == n_from)
+			err = EADDRNOTAVAIL;
+		else if (bind(fd, (const struct sockaddr *)&from[i].ss, from[i].len))
+			err = errno;
+	}
+	if (!err && connect(fd, (const struct sockaddr *)&to->ss, to->len) && errno != EINPROGRESS)
+		err = errno;
+	if (err) {
+		close(fd);
+		return -err;
+	}
+	*out_fd = fd;
+	return 0;
+}
+
+enum dr_boot_cause dr_net_cause(int err, bool dialling)
+{
+	switch (err) {
+	case ECONNREFUSED:
+		return dialling ? DR_BOOT_REFUSED : DR_BOOT_RESET;
+	case ECONNRESET:
+	case EPIPE:
+	case ECONNABORTED:
+		return dialling ? DR_BOOT_REFUSED : DR_BOOT_RESET;
+	case ENOMEM:
+	case ENOBUFS:
+	case EMFILE:
+	case ENFILE:
+		return DR_BOOT_LOCAL;
+	default: /* ETIMEDOUT, EHOSTUNREACH, ENETUNREACH, EHOSTDOWN, EADDRNOTAVAIL, ... */
+		return dialling ? DR_BOOT_UNREACHABLE : DR_BOOT_SILENT;
+	}
+}

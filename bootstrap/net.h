@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef DR_BOOTSTRAP_NET_H
+#define DR_BOOTSTRAP_NET_H
+
+#include "bootstrap/bootstrap.h"
+
+#include <sys/socket.h>
+
+/* Addresses and non-blocking TCP sockets of the bootstrap. */
+struct dr_addr {
+	struct sockaddr_storage ss;
+	socklen_t len;
+};
+enum { DR_ADDRS_MAX = 16, DR_ADDR_TEXT = 80 };
+
+/* "192.0.2.7:20000", "[2001:db8::7]:20000"; IPv4-mapped addresses as IPv4. port 0: without it. */
+void dr_addr_format(const struct dr_addr *a, char *buf, size_t cap);
+uint16_t dr_addr_port(const struct dr_addr *a);
+void dr_addr_set_port(struct dr_addr *a, uint16_t port);
+/* A numeric address, "fe80::1%eth0" included. -EINVAL. */
+int dr_addr_parse(const char *text, struct dr_addr *out);
+/* Every address of a host, port 0; may block. -ENXIO with the resolver's reason. */
+int dr_addr_resolve(
+	const char *host, struct dr_addr *out, unsigned cap, unsigned *n, struct dr_err *e);
+/* What --control names: one numeric address, or an interface's addresses (IPv4 first). -ENODEV. */
+int dr_addr_local(
+	const char *spec, struct dr_addr *out, unsigned cap, unsigned *n, struct dr_err *e);
+
+/* Listen on a->port (0: the kernel's choice, written back to a). a->len 0: the wildcard, IPv4 and
+ * IPv6. -EADDRINUSE and others with text. */
+int dr_net_listen(struct dr_addr *a, int *out_fd, struct dr_err *e);
+/* Start to connect, from an address of `from` of the same family when n_from > 0. 0 (under way or
+ * done) or -errno. */
+int dr_net_connect(
+	const struct dr_addr *to, const struct dr_addr *from, unsigned n_from, int *out_fd);
+/* What a failed connect (dialling) or a failed read or write means. */
+enum dr_boot_cause dr_net_cause(int err, bool dialling);
+
+#endif
