@@ -52,13 +52,19 @@ struct dr_worker_params {
 
 enum dr_report_kind {
 	DR_REP_READY,	   /* all channels of GPU `position` carry data */
-	DR_REP_PHASE_DONE, /* the phase's own part is finished at this end for GPU `position`: sender: all
-			      posted and acknowledged; receiver: all expected delivered */
+	DR_REP_PHASE_DONE, /* a part of the phase is finished at this end for GPU `position`; value: the
+			      phase's index; flag: which part. BW and FAILOVER, one report for each part
+			      that this end has: true, sending (all posted and acknowledged: live.posted
+			      is final, the peer's EXPECT can be sent); false, receiving (all expected
+			      are consumed). With channels both ways that makes two reports. LAT: one
+			      report, flag true, at each end, from the GPUs in gpu_mask alone */
 	DR_REP_SWITCH,	   /* rec, channel */
 	DR_REP_PROTECTION, /* flag: protected; path */
 	DR_REP_RAIL,	   /* rail, rail_state */
 	DR_REP_SILENCE,	   /* flag: peer stalled (not dead); value: silent ns */
-	DR_REP_FAILED,	   /* channel ended for good: err, text */
+	DR_REP_FAILED,	   /* channel ended for good: err, text; the GPU's phase is over, no PHASE_DONE
+			      follows. channel DR_ALL: the GPU cannot start (CONNECT, PHASE refused);
+			      position DR_ALL: the worker itself cannot go on */
 	DR_REP_SNAPSHOT,   /* answer to DR_CMD_SNAPSHOT: token in value; read the counters now */
 	DR_REP_FIRST_ERROR, /* integrity: the first wrong byte, described in text */
 };
@@ -78,11 +84,15 @@ struct dr_report {
 
 enum dr_command_kind {
 	DR_CMD_CONNECT,	   /* peer handles are set: start the channels */
-	DR_CMD_PHASE,	   /* phase: begin it */
+	DR_CMD_PHASE,	   /* phase: begin it, after all parts of the one before are done at this end.
+			      No barrier between the ends is needed: a receiver leaves data of the next
+			      phase in the window until it is told that phase (for clean times tell the
+			      receiver first) */
 	DR_CMD_STOP,	   /* senders: post no more messages; PHASE_DONE follows when all are acknowledged */
 	DR_CMD_EXPECT,	   /* receivers: expect[channel] = total chunks ever sent on it; PHASE_DONE follows
-			      when they are delivered */
-	DR_CMD_MARK,	   /* value: 0 start of measurement, 1 end: receivers note time and counts */
+			      when they are delivered. Speaks of the phase that runs at this end, so it
+			      comes before the next DR_CMD_PHASE. Also LAT without iters, for the server's lat_rx */
+	DR_CMD_MARK,	   /* value: 0 start of measurement, 1 end: both roles note time and counts */
 	DR_CMD_SNAPSHOT,   /* value: token */
 	DR_CMD_BREAK,	   /* abort path `path` of channel `channel` (or all: DR_ALL) of GPU `position` */
 	DR_CMD_SWITCH,	   /* planned switch of the same */
@@ -112,7 +122,13 @@ struct dr_live {
 	uint32_t epoch, active;
 };
 
-/* Results of one phase for one GPU; valid after PHASE_DONE (read it on the main thread). */
+/*
+ * Results of one phase for one GPU; written once, before the last PHASE_DONE of the GPU (or FAILED),
+ * then constant until the next DR_CMD_PHASE. With iters the counts are those of the counted messages
+ * and the time runs from the first channel's last warm-up chunk (no warm-up: from DR_CMD_PHASE) to the
+ * last channel's last chunk; a sender's from acknowledgement to acknowledgement likewise. Durations are
+ * 0 only where nothing was counted.
+ */
 struct dr_phase_result {
 	uint64_t rx_messages, rx_bytes, rx_chunks; /* between the marks, or the counted iterations */
 	int64_t rx_ns;				   /* duration on this end's clock */
@@ -137,7 +153,7 @@ void dr_worker_post(struct dr_worker *w, const struct dr_command *cmd); /* any t
 int dr_worker_report_fd(const struct dr_worker *w);
 int dr_worker_next_report(struct dr_worker *w, struct dr_report *out);
 void dr_worker_live(const struct dr_worker *w, unsigned position, unsigned channel, struct dr_live *out);
-/* After PHASE_DONE (or FAILED) of that GPU. */
+/* After the last PHASE_DONE (or FAILED) of that GPU; `position` as in the parameters, as everywhere. */
 const struct dr_phase_result *dr_worker_result(const struct dr_worker *w, unsigned position);
 /* Copy of the channel's statistics taken at the last SNAPSHOT. */
 void dr_worker_channel_stats(const struct dr_worker *w, unsigned position, unsigned channel,

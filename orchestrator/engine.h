@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef DR_ORCHESTRATOR_ENGINE_H
+#define DR_ORCHESTRATOR_ENGINE_H
+
+#include <stdatomic.h>
+
+#include "orchestrator/integrity.h"
+#include "orchestrator/worker.h"
+#include "window/window.h"
+
+/*
+ * The transfer loops of one GPU, run by its worker thread: for each channel a stream (buffers, window,
+ * counters), and the phases on top. Only struct dr_live_cell may be read by other threads.
+ *
+ *	engine.c	set-up, what the manager tells, the step
+ *	engine_phase.c	commands, phases and their results
+ *	engine_io.c	posting, testing, consuming; the turns of the bulk streams
+ *	engine_lat.c	ping-pong
+ */
+struct dr_engine;
+
+/* struct dr_live as it is written: one writer, relaxed. */
+struct dr_live_cell {
+	_Atomic uint64_t chunks_tx, bytes_tx, chunks_rx, bytes_rx, posted, in_flight;
+	_Atomic int64_t last_ns;
+	_Atomic uint32_t epoch, active;
+};
+
+/* What a stream has done in this phase up to some time. Sender: acknowledged; receiver: consumed. */
+struct dr_tally {
+	uint64_t messages, chunks, bytes;
+	int64_t ns;
+};
+
+/* One end of one channel: slot = seq % window, each `stride` bytes, of which a chunk fills the front. */
+struct dr_stream {
+	struct dr_engine *eng;
+	struct dr_channel *ch;
+	unsigned number, cap;
+	bool sender;
+	bool failed;
+	uint8_t *buf;
+	size_t stride, buf_bytes;
+	struct dr_mem mem;
+	bool registered;
+	struct dr_window win;
+	uint64_t next_post, next_take; /* seq */
+	struct {
+		uint32_t len;	 /* sender: bytes posted */
+		int64_t ns;	 /* when it was delivered or acknowledged */
+		uint32_t filled; /* sender: bytes that hold some pattern */
+	} slot[DR_WINDOW_MAX];
+
+	/* The phase. Posts (sender) or takes (receiver) only below `end`. */
+	bool busy; /* has a part in the running phase that is not done */
+	uint64_t end;
+	uint32_t post_chunk, take_chunk; /* position in the current message */
+	struct dr_tally now, from, to;
+	bool have_from, have_to;
+	double tokens; /* rate limit: bytes that may leave now */
+	int64_t tokens_ns, wake_ns;
+	int64_t last_done_ns;			  /* last delivery in this phase; 0 none */
+	int64_t gap_start_ns, gap_end_ns;	  /* of the last switch: no cadence */
+	int64_t cadence_start_ns, cadence_end_ns; /* newest interval, not recorded yet; 0,0 none */
+	struct dr_integrity integrity;
+	struct dr_live_cell live;
+};
+
+/* Ping-pong of one GPU: rounds of one message each way. */
+struct dr_ping {
+	bool on, client, stop;
+	bool in_round;	  /* client: ping posted or being posted, reply not complete */
+	uint64_t round;	  /* client: replies complete; server: pings complete */
+	uint64_t to_post; /* chunks of the current message (server: of due replies) */
+	int64_t start_ns; /* client: first chunk of the ping was posted */
+	int64_t turn_ns;  /* running mean of the time that this end waits for the other */
+	int64_t wait_ns;  /* waiting since */
+};
+
+enum dr_engine_state {
+	DR_ENGINE_NEW,
+	DR_ENGINE_CONNECTING,
+	DR_ENGINE_UP,
+	DR_ENGINE_FAILED, /* a channel ended for good, or the start failed */
+};
+
+struct dr_engine_ops {
+	void (*report)(void *arg, const struct dr_report *r);
+};
+
+struct dr_engine {
+	struct dr_worker_gpu_params prm;
+	uint32_t chunk_max;
+	uint64_t seed;
+	bool client, trace;
+	const struct dr_engine_ops *ops;
+	void *arg;
+
+	struct dr_manager *mgr;
+	unsigned n_streams;
+	struct dr_stream *stream;
+	uint8_t (*peer)[DR_HANDLE_MAX];
+	uint16_t *peer_len;
+	unsigned n_peer;
+
+	enum dr_engine_state state;
+	bool closing;
+	int err; /* FAILED: of the first failure */
+	unsigned failed_channel;
+	int64_t now;   /* of the current step; refreshed between turns */
+	bool paused;   /* receivers post nothing */
+	unsigned turn; /* the stream whose turn is next */
+
+	struct dr_phase phase;
+	bool running;
+	uint64_t message_chunks;
+	uint32_t tail_bytes; /* of a message's last chunk */
+	int64_t phase_ns;
+	unsigned tx_left, rx_left; /* streams with a part not done */
+	bool first_error_told;
+	struct dr_ping ping;
+	struct dr_hist *rtt, *cadence;
+	struct dr_phase_result result; /* published */
+};
+
+/* Create the manager (its rails listen when this returns). ops and arg must outlive the engine. */
+int dr_engine_create(const struct dr_worker_params *wp, const struct dr_worker_gpu_params *gp,
+	struct dr_poller *poller, const struct dr_engine_ops *ops, void *arg,
+	struct dr_engine **out, struct dr_err *e) DR_MUST_CHECK;
+/* On the worker's thread, after pinning: buffers, registered. */
+int dr_engine_alloc(struct dr_engine *g, struct dr_err *e) DR_MUST_CHECK;
+/* Close, wait, free. */
+void dr_engine_close(struct dr_engine *g);
+void dr_engine_destroy(struct dr_engine *g);
+
+/* One command whose position matches. */
+void dr_engine_command(struct dr_engine *g, const struct dr_command *cmd, int64_t now_ns);
+/* Take, post, flush where possible, until there is nothing to do (false) or until budget_ns is
+ * reached or something was done (true: call again after a poll). Never blocks. */
+bool dr_engine_step(struct dr_engine *g, int64_t now_ns, int64_t budget_ns);
+/* When the engine wants a step without an event: rate limits. */
+int64_t dr_engine_deadline(const struct dr_engine *g);
+/* How long spinning for the peer's next message pays off now; 0: no ping-pong is running. */
+int64_t dr_engine_spin_ns(const struct dr_engine *g);
+
+/* --- between the parts of the engine ---------------------------------------------------------- */
+
+void dr_engine_report(struct dr_engine *g, struct dr_report *r);
+/* The GPU is out: ends its phase and tells. channel DR_ALL: none in particular. */
+void dr_engine_fail(struct dr_engine *g, unsigned channel, int err, const char *text);
+void dr_engine_connect(struct dr_engine *g, int64_t now_ns);
+/* The running phase is over at this end, whichever way: write its result. */
+void dr_engine_end_phase(struct dr_engine *g);
+/* The stream's part of the phase is done: reports when it was the last of its role. */
+void dr_stream_done(struct dr_stream *s);
+/* The stream ended for good; tells and ends the GPU's phase. Once. */
+void dr_stream_fail(struct dr_stream *s, int err, const char *text);
+/* Both parts of a ping-pong at this end are done. */
+void dr_engine_ping_done(struct dr_engine *g);
+/* Record the interval between deliveries that was kept, unless a switch explains it. */
+void dr_stream_record_cadence(struct dr_stream *s);
+
+/* Its window, by its role and cap. */
+int dr_stream_init(struct dr_stream *s) DR_MUST_CHECK;
+/* A phase of so many chunks begins (UINT64_MAX: until told); part: the stream takes part in it. */
+void dr_stream_begin(struct dr_stream *s, uint64_t total, bool part);
+/* Keep receives posted. Returns how many it posted now. */
+unsigned dr_stream_post_recv(struct dr_stream *s);
+/* Post the next chunk of the current message. 0, or -EAGAIN: window full. */
+int dr_stream_post_send(struct dr_stream *s);
+/* Receiver: consume the next chunk if it is there and belongs to the phase. */
+bool dr_stream_take(struct dr_stream *s);
+/* Sender: release what is acknowledged. Returns how many. */
+unsigned dr_stream_drain(struct dr_stream *s);
+/* Bulk: one bounded turn. True: something was done. */
+bool dr_stream_turn(struct dr_stream *s);
+
+void dr_ping_begin(struct dr_engine *g);
+void dr_ping_stop(struct dr_engine *g);
+bool dr_ping_step(struct dr_engine *g);
+
+#endif
