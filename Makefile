@@ -122,6 +122,8 @@ check: ## build, then run all tests; as root missing packages are installed
 lint: ## rules that are programs: layers, format, analysers, banned calls, sizes, links
 	$(Q)scripts/setup.sh build lint
 	$(Q)scripts/lint.sh
+sim: $(B)/tests/sim/sim_test ## seeded failover schedules: SEEDS=n of them, or SEED=n one, traced
+	$(Q)SEEDS='$(SEEDS)' SEED='$(SEED)' $< $(if $(SEED),-v)
 bench: all ## measure beside the peers (iperf3, qperf, ucx_perftest)
 	$(Q)scripts/setup.sh build bench
 	$(Q)scripts/bench/run.sh $(B)
@@ -184,7 +186,7 @@ clean: ## remove what was built
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z_.]+:.*## /{printf "  %-22s %s\n",$$1,$$2}' $(firstword $(MAKEFILE_LIST))
 FORCE:
-.PHONY: all tests unit check lint bench setup headers exports man install uninstall bundle clean help FORCE
+.PHONY: sim all tests unit check lint bench setup headers exports man install uninstall bundle clean help FORCE
 .SECONDARY:
 .DELETE_ON_ERROR:
 -include $(OBJS:.o=.d) $(PLUG_OBJS:.o=.d) $(TESTS:=.d) $(B)/orchestrator/main.d \
