@@ -357,6 +357,8 @@ int64_t dr_fo_deadline(const struct dr_fo *f)
 
 	if (f->state == DR_FO_DEAD)
 		return DR_NEVER;
+	if (f->prm.sender && dr_fo_tx_drained(f))
+		return f->tick_ns;
 	for (unsigned i = 0; i < DR_PATHS; i++) {
 		const struct dr_fo_path *pa = &f->path[i];
 

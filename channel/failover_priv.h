@@ -37,6 +37,8 @@ void dr_fo_tx_path_lost(struct dr_fo *f, unsigned p, int64_t now);
 void dr_fo_tx_fenced(struct dr_fo *f, int64_t now);
 void dr_fo_tx_frame(struct dr_fo *f, const struct dr_frame *fr, int64_t now);
 void dr_fo_tx_tick(struct dr_fo *f, int64_t dt, int64_t now);
+/* DRAIN has nothing outstanding any more: the planned switch may begin. */
+bool dr_fo_tx_drained(const struct dr_fo *f);
 void dr_fo_tx_validate(const struct dr_fo *f);
 
 void dr_fo_rx_path_ready(struct dr_fo *f, unsigned p, int64_t now);

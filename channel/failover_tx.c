@@ -239,9 +239,10 @@ void dr_fo_tx_frame(struct dr_fo *f, const struct dr_frame *fr, int64_t now)
 	}
 }
 
-static bool drained(const struct dr_fo *f)
+bool dr_fo_tx_drained(const struct dr_fo *f)
 {
-	return f->acked == f->cursor && f->cursor_part == 0 && f->head == f->acked;
+	return f->state == DR_FO_DRAIN && f->acked == f->cursor && f->cursor_part == 0 &&
+	       f->head == f->acked;
 }
 
 static void want_failback(struct dr_fo *f, int64_t now)
@@ -316,7 +317,7 @@ void dr_fo_tx_tick(struct dr_fo *f, int64_t dt, int64_t now)
 	default:
 		break;
 	}
-	if (f->state == DR_FO_DRAIN && drained(f)) {
+	if (dr_fo_tx_drained(f)) {
 		dr_fo_record_open(f, true, DR_SCOPE_OP, 0, "failback to the primary path", now);
 		begin_switch(f, f->target, true, now);
 	}
