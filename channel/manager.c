@@ -6,6 +6,7 @@
 #include "channel/heartbeat.h"
 
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -361,6 +362,20 @@ static uint32_t look_at_paths(struct dr_manager *m)
 	return busy;
 }
 
+/* Tell the other workers what this one heard, and take what they did. */
+static void share_life(struct dr_manager *m)
+{
+	struct dr_rail_life *l = m->prm.life;
+
+	for (unsigned r = 0; l != NULL && r < m->prm.n_rails; r++) {
+		if (m->hb.rail[r].heard)
+			atomic_store_explicit(&l->heard_ns[r], m->now, memory_order_relaxed);
+		else if (atomic_load_explicit(&l->heard_ns[r], memory_order_relaxed) >
+			 m->hb.last_tick_ns)
+			dr_hb_life(&m->hb, r);
+	}
+}
+
 static void tell_silence(struct dr_manager *m, bool stalled, int64_t silent_ns)
 {
 	if (m->stalled != stalled)
@@ -428,10 +443,13 @@ static void send_heartbeat(struct dr_manager *m, unsigned r)
 static void heartbeat(struct dr_manager *m)
 {
 	struct dr_hb_out out;
+	uint32_t busy;
 
 	if (m->now < m->hb.next_ns)
 		return;
-	dr_hb_tick(&m->hb, look_at_paths(m), m->now, &out);
+	busy = look_at_paths(m);
+	share_life(m);
+	dr_hb_tick(&m->hb, busy, m->now, &out);
 	for (unsigned r = 0; r < m->prm.n_rails; r++)
 		if (out.send & (1u << r))
 			send_heartbeat(m, r);

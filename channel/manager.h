@@ -43,6 +43,13 @@ struct dr_manager_ops {
 	void (*silence)(void *arg, bool stalled, int64_t silent_ns, int64_t now_ns);
 };
 
+/* When a rail was last heard by any ChannelManager of this process (monotonic ns). A rail is a pair of
+ * NICs: what one worker hears, all know; so a worker whose own few bytes were lost is not misled.
+ * Relaxed: only freshness counts. */
+struct dr_rail_life {
+	_Atomic int64_t heard_ns[DR_RAILS_MAX];
+};
+
 struct dr_manager_params {
 	const struct dr_transport_ops *transport;
 	unsigned gpu;
@@ -59,7 +66,8 @@ struct dr_manager_params {
 	int64_t lost_after_ns; /* nothing acknowledged on any rail: both are lost; 0: 1.5 s */
 	uint16_t port_min, port_max;
 	int sockbuf, dscp;
-	struct dr_poller *poller; /* NULL in the simulator: dr_manager_tick then drives all I/O */
+	struct dr_poller *poller;  /* NULL in the simulator: dr_manager_tick then drives all I/O */
+	struct dr_rail_life *life; /* shared by the managers of a session; NULL: on its own */
 	const struct dr_manager_ops *ops;
 	void *arg;
 	void *kind_params; /* for the rails of the simulated kind */
