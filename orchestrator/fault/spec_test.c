@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "orchestrator/fault/fault.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+/* Accepted input and its canonical form. */
+static const struct {
+	const char *in, *out;
+} good[] = {
+	{ "link-down", "link-down:path=0,side=client,at=2s,for=1s" },
+	{ "link-down:path=1,nic=rail1", "link-down:path=1,nic=rail1,side=client,at=2s,for=1s" },
+	{ "blackhole:path=0,dir=in", "blackhole:path=0,side=client,at=2s,for=1s,dir=in" },
+	{ "blackhole:dir=both", "blackhole:path=0,side=client,at=2s,for=1s" },
+	{ "blackhole:dir=out,side=server", "blackhole:path=0,side=server,at=2s,for=1s,dir=out" },
+	{ "loss=2.5:at=1500ms", "loss=2.5:path=0,side=client,at=1500ms,for=1s" },
+	{ "loss=30%:for=250us", "loss=30:path=0,side=client,at=2s,for=250000ns" },
+	{ "loss=0.0001", "loss=0.0001:path=0,side=client,at=2s,for=1s" },
+	{ "close:gpu=3,channel=7", "close:path=0,side=client,at=2s,for=1s,gpu=3,channel=7" },
+	{ "manual:path=1,at=0", "manual:path=1,side=client,at=0s,for=1s" },
+	{ "exec=pull.cable", "exec=pull.cable:path=0,side=client,at=2s,for=1s" },
+	{ "link-down:repeat=3", "link-down:path=0,side=client,at=2s,for=1s,repeat=3,every=4s" },
+	{ "link-down:repeat=3,every=5,for=2",
+		"link-down:path=0,side=client,at=2s,for=2s,repeat=3,every=5s" },
+	{ "blackhole:for=0", "blackhole:path=0,side=client,at=2s,for=0s" },
+};
+
+/* Refused input and a word that the text has to hold. */
+static const struct {
+	const char *in, *says;
+} bad[] = {
+	{ "", "link-down" },
+	{ "linkdown", "link-down, blackhole" },
+	{ "qp-error:path=0", "not in this build" },
+	{ "link-down=3", "takes no value" },
+	{ "loss", "loss=PERCENT" },
+	{ "loss=", "loss" },
+	{ "loss=0", "0.0001" },
+	{ "loss=101", "100" },
+	{ "loss=nan", "loss" },
+	{ "exec", "--fault-exec" },
+	{ "exec=a b", "--fault-exec" },
+	{ "link-down:", "KEY=VALUE" },
+	{ "link-down:path", "KEY=VALUE" },
+	{ "link-down:path=2", "path=2" },
+	{ "link-down:path=0,", "KEY=VALUE" },
+	{ "link-down:pth=0", "path=0|1" },
+	{ "link-down:path=0,path=1", "twice" },
+	{ "link-down:side=left", "client or server" },
+	{ "link-down:dir=in", "blackhole and loss" },
+	{ "blackhole:dir=up", "both or in or out" },
+	{ "link-down:at=soon", "at=soon" },
+	{ "link-down:at=-1s", "at=-1s" },
+	{ "link-down:for=", "for=" },
+	{ "link-down:repeat=0", "repeat=0" },
+	{ "link-down:every=5s", "repeat" },
+	{ "link-down:repeat=2,for=0", "for=0" },
+	{ "link-down:repeat=2,for=3s,every=3s", "overlap" },
+	{ "link-down:nic=", "nic=" },
+	{ "link-down:nic=../x", "nic=" },
+	{ "close:gpu=x", "gpu=x" },
+	{ "close:channel=65536", "channel" },
+};
+
+static void accepts(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < DR_ARRAY_LEN(good); i++) {
+		char text[DR_FAULT_SPEC_MAX], again[DR_FAULT_SPEC_MAX];
+		struct dr_fault_spec s, t;
+		struct dr_err e = { 0 };
+
+		if (dr_fault_spec_parse(good[i].in, &s, &e) != 0)
+			fail_msg("%s: %s", good[i].in, e.text);
+		dr_fault_spec_format(&s, text, sizeof(text));
+		assert_string_equal(text, good[i].out);
+		assert_int_equal(dr_fault_spec_parse(text, &t, &e), 0);
+		dr_fault_spec_format(&t, again, sizeof(again));
+		assert_string_equal(again, text);
+	}
+}
+
+static void refuses(void **state)
+{
+	char text[DR_FAULT_SPEC_MAX + 10];
+	struct dr_fault_spec s;
+	struct dr_err e;
+
+	(void)state;
+	for (size_t i = 0; i < DR_ARRAY_LEN(bad); i++) {
+		memset(&e, 0, sizeof(e));
+		if (dr_fault_spec_parse(bad[i].in, &s, &e) != -EINVAL ||
+			!strstr(e.text, bad[i].says))
+			fail_msg("'%s': no '%s' in '%s'", bad[i].in, bad[i].says, e.text);
+	}
+	memset(text, 'x', sizeof(text));
+	text[sizeof(text) - 1] = '\0';
+	assert_int_equal(dr_fault_spec_parse(text, &s, &e), -EINVAL);
+	/* Where errors are not wanted. */
+	assert_int_equal(dr_fault_spec_parse("nonsense", &s, NULL), -EINVAL);
+}
+
+/* The longest spec there is fits DR_FAULT_SPEC_MAX, and a short buffer is cut, not overrun. */
+static void formats_within_bounds(void **state)
+{
+	struct dr_fault_spec s = { .kind = DR_FAULT_EXEC,
+		.path = 1,
+		.side = DR_FAULT_SERVER,
+		.at_ns = INT64_MAX,
+		.for_ns = INT64_MAX,
+		.every_ns = INT64_MAX,
+		.repeat = 1000000,
+		.dir = DR_FAULT_OUT,
+		.gpu = 1023,
+		.channel = 65535 };
+	char text[DR_FAULT_SPEC_MAX], small[16];
+
+	(void)state;
+	memset(s.nic, 'n', sizeof(s.nic) - 1);
+	memset(s.exec_name, 'e', sizeof(s.exec_name) - 1);
+	dr_fault_spec_format(&s, text, sizeof(text));
+	assert_non_null(strstr(text, "channel=65535"));
+	dr_fault_spec_format(&s, small, sizeof(small));
+	assert_int_equal(strlen(small), sizeof(small) - 1);
+}
+
+static void exec_table(void **state)
+{
+	static const char *const wrong[] = { "", "a", "a=", "a=x", "a=x,", "a=,y", "=x,y",
+		"a b=x,y", "a=x,y,z" };
+	struct dr_fault_execs t = { 0 };
+	const struct dr_fault_exec *x;
+	struct dr_err e;
+
+	(void)state;
+	assert_int_equal(dr_fault_execs_add(&t, "cut=ip link set a down,ip link set a up", &e), 0);
+	assert_int_equal(dr_fault_execs_add(&t, "two=f 1\\,2,g '3\\,4'", &e), 0);
+	x = dr_fault_execs_find(&t, "cut");
+	assert_non_null(x);
+	assert_string_equal(x->cmd, "ip link set a down");
+	assert_string_equal(x->undo, "ip link set a up");
+	x = dr_fault_execs_find(&t, "two");
+	assert_string_equal(x->cmd, "f 1,2");
+	assert_string_equal(x->undo, "g '3,4'");
+	assert_null(dr_fault_execs_find(&t, "three"));
+	assert_null(dr_fault_execs_find(NULL, "cut"));
+	assert_int_equal(dr_fault_execs_add(&t, "cut=x,y", &e), -EEXIST);
+	for (size_t i = 0; i < DR_ARRAY_LEN(wrong); i++) {
+		if (dr_fault_execs_add(&t, wrong[i], &e) != -EINVAL)
+			fail_msg("'%s' is accepted", wrong[i]);
+	}
+	assert_int_equal(t.n, 2);
+	dr_fault_execs_fini(&t);
+}
+
+/* Rules that need no device. */
+static void rules(void **state)
+{
+	struct dr_fault_execs t = { 0 };
+	struct dr_fault_spec s;
+	char text[256];
+	struct dr_err e;
+
+	(void)state;
+	assert_int_equal(dr_fault_execs_add(&t, "cut=true,false", &e), 0);
+	assert_int_equal(dr_fault_spec_parse("exec=cut", &s, &e), 0);
+	assert_int_equal(dr_fault_check(&s, NULL, NULL, &t, false, &e), -EACCES);
+	assert_non_null(strstr(e.text, "--allow-faults"));
+	assert_int_equal(dr_fault_check(&s, NULL, NULL, &t, true, &e), 0);
+	assert_int_equal(dr_fault_check(&s, NULL, NULL, NULL, true, &e), -ENOENT);
+	dr_fault_describe(&s, NULL, &t, text, sizeof(text));
+	assert_non_null(strstr(text, "then 'false'"));
+	assert_int_equal(dr_fault_spec_parse("close", &s, &e), 0);
+	assert_int_equal(dr_fault_check(&s, NULL, NULL, NULL, true, &e), 0);
+	assert_int_equal(dr_fault_spec_parse("link-down", &s, &e), 0);
+	assert_int_equal(dr_fault_check(&s, "lo", NULL, NULL, true, &e), -EPERM);
+	assert_int_equal(dr_fault_check(&s, "nosuch0", NULL, NULL, true, &e), -ENODEV);
+	assert_int_equal(dr_fault_check(&s, NULL, NULL, NULL, true, &e), -EINVAL);
+	assert_int_equal(dr_fault_spec_parse("manual:path=1,side=server", &s, &e), 0);
+	dr_fault_prompt(&s, "rail1", text, sizeof(text));
+	assert_non_null(strstr(text, "path 1, NIC rail1 on the server"));
+	dr_fault_execs_fini(&t);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(accepts),
+		cmocka_unit_test(refuses),
+		cmocka_unit_test(formats_within_bounds),
+		cmocka_unit_test(exec_table),
+		cmocka_unit_test(rules),
+	};
+
+	return cmocka_run_group_tests_name("fault spec", tests, NULL, NULL);
+}

@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef DR_TOPOLOGY_NETDEV_H
+#define DR_TOPOLOGY_NETDEV_H
+
+#include "base/defs.h"
+#include "base/err.h"
+
+#include <net/if.h>
+#include <stdbool.h>
+#include <sys/socket.h>
+
+/*
+ * Network devices of the calling thread's network namespace, through rtnetlink. Every call opens its
+ * own socket and blocks only for the kernel's answer, so all of them are thread safe. Nothing here
+ * reads /sys/class/net: that mount shows the namespace it was mounted in, not the caller's.
+ */
+
+enum { DR_NETDEV_ADDRS_MAX = 16 };
+
+struct dr_netdev_addr {
+	struct sockaddr_storage
+		addr;	 /* AF_INET or AF_INET6, port 0; scope id set when link-local */
+	unsigned prefix; /* bits */
+	bool global;	 /* not link-local, not host-local */
+};
+
+struct dr_netdev {
+	char name[IFNAMSIZ];
+	int ifindex;
+	bool up;      /* set up by the administrator (IFF_UP) */
+	bool running; /* up and has a carrier (IFF_UP && IFF_LOWER_UP) */
+	bool loopback;
+	unsigned mtu;
+	int64_t speed_mbps; /* -1: unknown, or virtual (a veth's 10000 means nothing) */
+	char kind[16];	    /* "veth", "bond", "vlan"...; "" for hardware; "lo" for the loopback */
+	int master;	    /* ifindex of the bond or bridge it belongs to; 0: none */
+	int link;	    /* ifindex of the device below or, veth, beside it here; 0: none here */
+	uint8_t mac[6];	    /* zeros when the device has none of 6 bytes */
+	struct dr_netdev_addr addrs[DR_NETDEV_ADDRS_MAX];
+	unsigned n_addrs; /* addresses past DR_NETDEV_ADDRS_MAX are left out */
+};
+
+struct dr_netdev_counters {
+	uint64_t rx_bytes, tx_bytes, rx_packets, tx_packets;
+	uint64_t rx_dropped, tx_dropped;
+};
+
+/* All devices, in ascending ifindex. Free with dr_netdev_list_free. Errors: -ENOMEM, the socket's. */
+int dr_netdev_list(struct dr_netdev **out, size_t *out_n, struct dr_err *e) DR_MUST_CHECK;
+void dr_netdev_list_free(struct dr_netdev *list);
+
+/* -ENODEV with the devices that are there. */
+int dr_netdev_by_name(const char *name, struct dr_netdev *out, struct dr_err *e) DR_MUST_CHECK;
+/* The device that holds this local address (127.0.0.0/8 is all lo's). -EADDRNOTAVAIL. */
+int dr_netdev_by_addr(const struct sockaddr *sa, struct dr_netdev *out, struct dr_err *e)
+	DR_MUST_CHECK;
+/* The device that the kernel sends through to reach dst from src (src may be NULL), e.g. the one
+ * that carries the control connection. -ENETUNREACH. */
+int dr_netdev_toward(const struct sockaddr *dst, const struct sockaddr *src, struct dr_netdev *out,
+	struct dr_err *e) DR_MUST_CHECK;
+int dr_netdev_counters(int ifindex, struct dr_netdev_counters *out, struct dr_err *e) DR_MUST_CHECK;
+
+/* Changes; all need CAP_NET_ADMIN over the namespace, else -EPERM with a text that says so. */
+/* May this process change the device? Sends a change of nothing: 0, -EPERM or -ENODEV. */
+int dr_netdev_may_change(int ifindex, struct dr_err *e) DR_MUST_CHECK;
+int dr_netdev_set_up(int ifindex, bool up, struct dr_err *e) DR_MUST_CHECK;
+int dr_netdev_set_mtu(int ifindex, unsigned mtu, struct dr_err *e) DR_MUST_CHECK;
+/* IPv6 addresses are added without duplicate address detection. -EEXIST when it is there. */
+int dr_netdev_add_addr(int ifindex, const struct sockaddr *sa, unsigned prefix, struct dr_err *e)
+	DR_MUST_CHECK;
+int dr_netdev_del_addr(int ifindex, const struct sockaddr *sa, unsigned prefix, struct dr_err *e)
+	DR_MUST_CHECK;
+/* name here, peer in the namespace of peer_netns_fd (-1: here); mtu 0: the kernel's 1500. */
+int dr_netdev_create_veth(const char *name, const char *peer, int peer_netns_fd, unsigned mtu,
+	struct dr_err *e) DR_MUST_CHECK;
+int dr_netdev_delete(int ifindex, struct dr_err *e) DR_MUST_CHECK;
+
+/*
+ * What setting a device down flushes and setting it up does not bring back: its IPv6 addresses, its
+ * routes of every table (not those that the kernel makes from addresses) and its permanent
+ * neighbours. Kept as the kernel's own netlink messages, so that the bytes can go into a file.
+ * Routes through nexthop objects come back as plain routes.
+ */
+struct dr_netdev_snapshot {
+	uint8_t *bytes; /* netlink messages in the order to replay */
+	size_t len;
+	unsigned addresses, routes, neighbours;
+};
+int dr_netdev_save(int ifindex, struct dr_netdev_snapshot *out, struct dr_err *e) DR_MUST_CHECK;
+/* The device must be up. What is there already is no error, so it may be repeated. Any bytes are
+ * safe: messages of other types, other devices or bad lengths are -EPROTO before anything is sent. */
+int dr_netdev_restore(int ifindex, const struct dr_netdev_snapshot *s, struct dr_err *e)
+	DR_MUST_CHECK;
+void dr_netdev_snapshot_fini(struct dr_netdev_snapshot *s);
+
+/* One local NIC end of a rail, as chosen by --rails. */
+struct dr_netdev_rail {
+	char ifname[IFNAMSIZ];
+	int ifindex;
+	struct sockaddr_storage addr; /* port 0 */
+	unsigned prefix;
+	unsigned mtu;
+	int64_t speed_mbps; /* -1 unknown */
+	bool running;
+};
+/*
+ * The NICs to use, at most cap, in the order given. list is --rails: device names, addresses and
+ * NAME@ADDRESS, separated by commas ("eth1,eth2", "127.0.0.2,127.0.0.3", "lo@127.0.0.2"); a device
+ * that is down is accepted when it has an address. NULL or "auto": every running non-loopback
+ * device with a global address except the one that holds the control address (NULL: none), which is
+ * taken only when there is no other. A name stands for its first global address of the control
+ * address's family, else of any. Returns the count (> 0). Errors: -EINVAL for a malformed or repeated
+ * item, -ENODEV, -EADDRNOTAVAIL, -E2BIG when more than cap.
+ */
+int dr_netdev_rails(const char *list, const struct sockaddr *control, struct dr_netdev_rail *out,
+	size_t cap, struct dr_err *e) DR_MUST_CHECK;
+
+/* "10.0.0.1", "fe80::1%eth0" into sa (port 0); -EINVAL. */
+int dr_netdev_addr_parse(const char *s, struct sockaddr_storage *out) DR_MUST_CHECK;
+/* The other way, without port; buf holds at least 64 bytes. */
+void dr_netdev_addr_format(const struct sockaddr *sa, char *buf, size_t len);
+/* Same family and address (port and scope apart). */
+bool dr_netdev_addr_equal(const struct sockaddr *a, const struct sockaddr *b);
+
+#endif

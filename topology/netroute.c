@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "topology/netdev.h"
+
+#include "base/mem.h"
+#include "topology/nl.h"
+
+#include <errno.h>
+#include <linux/rtnetlink.h>
+#include <netinet/in.h>
+#include <string.h>
+
+static int on_route(const struct nlmsghdr *nlh, void *arg)
+{
+	const struct nlattr *a;
+	int *oif = arg;
+
+	if (nlh->nlmsg_type != RTM_NEWROUTE)
+		return MNL_CB_OK;
+	mnl_attr_for_each(a, nlh, sizeof(struct rtmsg))
+	{
+		if (mnl_attr_get_type(a) == RTA_OIF)
+			*oif = (int)mnl_attr_get_u32(a);
+	}
+	return MNL_CB_OK;
+}
+
+/* The bytes of an address; an IPv4 one that a dual-stack socket shows as ::ffff:a.b.c.d is IPv4. */
+static size_t raw_addr(const struct sockaddr *sa, uint8_t *family, const void **bytes)
+{
+	const struct in6_addr *a6 = &((const struct sockaddr_in6 *)sa)->sin6_addr;
+
+	*family = AF_INET;
+	if (sa->sa_family == AF_INET) {
+		*bytes = &((const struct sockaddr_in *)sa)->sin_addr;
+		return 4;
+	}
+	if (IN6_IS_ADDR_V4MAPPED(a6)) {
+		*bytes = a6->s6_addr + 12;
+		return 4;
+	}
+	*family = AF_INET6;
+	*bytes = a6;
+	return 16;
+}
+
+static int find_ifindex(int ifindex, struct dr_netdev *out, struct dr_err *e)
+{
+	struct dr_netdev *devs;
+	size_t n;
+	int rc = dr_netdev_list(&devs, &n, e);
+
+	if (rc < 0)
+		return rc;
+	rc = -ENODEV;
+	for (size_t i = 0; i < n; i++) {
+		if (devs[i].ifindex == ifindex) {
+			*out = devs[i];
+			rc = 0;
+		}
+	}
+	dr_netdev_list_free(devs);
+	return rc < 0 ? dr_err_set(e, rc, "device %d is gone", ifindex) : 0;
+}
+
+int dr_netdev_toward(const struct sockaddr *dst, const struct sockaddr *src, struct dr_netdev *out,
+	struct dr_err *e)
+{
+	char buf[256], text[64];
+	const void *bytes;
+	void *body;
+	struct nlmsghdr *nlh = dr_nl_msg(buf, RTM_GETROUTE, 0, sizeof(struct rtmsg), &body);
+	struct rtmsg *rtm = body;
+	uint8_t family, src_family;
+	size_t len = raw_addr(dst, &family, &bytes);
+	int oif = 0, rc;
+
+	rtm->rtm_family = family;
+	rtm->rtm_dst_len = (uint8_t)(8 * len);
+	mnl_attr_put(nlh, RTA_DST, len, bytes);
+	if (src && (len = raw_addr(src, &src_family, &bytes)) > 0 && src_family == family) {
+		rtm->rtm_src_len = family == AF_INET6 ? 128 : 0;
+		mnl_attr_put(nlh, RTA_SRC, len, bytes);
+	}
+	if (family == AF_INET6 && ((const struct sockaddr_in6 *)dst)->sin6_scope_id)
+		mnl_attr_put_u32(nlh, RTA_OIF, ((const struct sockaddr_in6 *)dst)->sin6_scope_id);
+	rc = dr_nl_once(nlh, on_route, &oif);
+	if (rc == 0 && oif == 0)
+		rc = -ENETUNREACH;
+	if (rc < 0) {
+		dr_netdev_addr_format(dst, text, sizeof(text));
+		return dr_nl_err(e, rc, "find the device toward %s", text);
+	}
+	return find_ifindex(oif, out, e);
+}

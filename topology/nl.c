@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "topology/nl.h"
+
+#include <errno.h>
+#include <linux/netlink.h>
+#include <linux/rtnetlink.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+
+int dr_nl_open(struct dr_nl *nl, int bus, unsigned groups, struct dr_err *e)
+{
+	struct timeval tv = { .tv_sec = 5 };
+	int on = 1;
+
+	nl->seq = 0;
+	nl->sock = mnl_socket_open2(bus, SOCK_CLOEXEC);
+	if (!nl->sock || mnl_socket_bind(nl->sock, groups, MNL_SOCKET_AUTOPID) < 0) {
+		int rc = -errno;
+
+		dr_nl_close(nl);
+		return dr_nl_err(e, rc, "open a netlink socket (bus %d)", bus);
+	}
+	/* Neither changes what works, only what an answer says or how long a lost one is awaited. */
+	mnl_socket_setsockopt(nl->sock, NETLINK_CAP_ACK, &on, sizeof(on));
+	setsockopt(mnl_socket_get_fd(nl->sock), SOL_SOCKET, SO_RCVTIMEO, &tv, sizeof(tv));
+	return 0;
+}
+
+void dr_nl_close(struct dr_nl *nl)
+{
+	if (nl->sock)
+		mnl_socket_close(nl->sock);
+	nl->sock = NULL;
+}
+
+struct nlmsghdr *dr_nl_msg(void *buf, uint16_t type, uint16_t flags, size_t body_len, void **body)
+{
+	struct nlmsghdr *nlh = mnl_nlmsg_put_header(buf);
+
+	nlh->nlmsg_type = type;
+	nlh->nlmsg_flags = (uint16_t)(NLM_F_REQUEST | flags);
+	*body = mnl_nlmsg_put_extra_header(nlh, body_len);
+	return nlh;
+}
+
+/* Read answers until the one that ends the request. */
+static int receive(struct dr_nl *nl, mnl_cb_t cb, void *arg)
+{
+	unsigned portid = mnl_socket_get_portid(nl->sock);
+	char buf[DR_NL_BUF];
+
+	for (;;) {
+		ssize_t n = mnl_socket_recvfrom(nl->sock, buf, sizeof(buf));
+		int rc;
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return errno == EAGAIN ? -ETIMEDOUT : -errno;
+		rc = mnl_cb_run(buf, (size_t)n, nl->seq, portid, cb, arg);
+		/* The late end of a request that was given up has another sequence number. */
+		if (rc < 0 && errno == EPROTO)
+			continue;
+		if (rc < 0)
+			return -errno;
+		if (rc == MNL_CB_STOP)
+			return 0;
+	}
+}
+
+int dr_nl_request(struct dr_nl *nl, struct nlmsghdr *nlh, mnl_cb_t cb, void *arg)
+{
+	nlh->nlmsg_flags |= NLM_F_ACK;
+	nlh->nlmsg_seq = ++nl->seq;
+	if (mnl_socket_sendto(nl->sock, nlh, nlh->nlmsg_len) < 0)
+		return -errno;
+	return receive(nl, cb, arg);
+}
+
+int dr_nl_dump(
+	struct dr_nl *nl, struct nlmsghdr *nlh, mnl_cb_t cb, void (*restart)(void *arg), void *arg)
+{
+	int rc = -EINTR;
+
+	nlh->nlmsg_flags |= NLM_F_DUMP;
+	for (int tries = 0; tries < 16 && rc == -EINTR; tries++) {
+		if (restart)
+			restart(arg);
+		nlh->nlmsg_seq = ++nl->seq;
+		if (mnl_socket_sendto(nl->sock, nlh, nlh->nlmsg_len) < 0)
+			return -errno;
+		rc = receive(nl, cb, arg);
+		if (rc == -EINTR) { /* a new socket: the rest of the old dump still sits in this */
+			dr_nl_close(nl);
+			if (dr_nl_open(nl, NETLINK_ROUTE, 0, NULL) < 0)
+				return -ENOBUFS;
+		}
+	}
+	return rc;
+}
+
+int dr_nl_once(struct nlmsghdr *nlh, mnl_cb_t cb, void *arg)
+{
+	struct dr_nl nl;
+	int rc = dr_nl_open(&nl, NETLINK_ROUTE, 0, NULL);
+
+	if (rc == 0) {
+		rc = dr_nl_request(&nl, nlh, cb, arg);
+		dr_nl_close(&nl);
+	}
+	return rc;
+}
+
+int dr_nl_err(struct dr_err *e, int rc, const char *fmt, ...)
+{
+	char what[160];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(what, sizeof(what), fmt, ap);
+	va_end(ap);
+	return dr_err_set(e, rc, "%s: %s%s", what, strerror(-rc),
+		rc == -EPERM || rc == -EACCES
+			? "; needs CAP_NET_ADMIN over this network namespace (run as root)"
+			: "");
+}

@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "topology/netdev.h"
+
+#include "base/log.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+struct choice {
+	const struct dr_netdev *devs;
+	size_t n_devs;
+	const struct sockaddr *control;
+	struct dr_netdev_rail *out;
+	size_t n, cap;
+	struct dr_err *e;
+};
+
+static const struct sockaddr *sa_of(const struct dr_netdev_addr *a)
+{
+	return (const struct sockaddr *)&a->addr;
+}
+
+/* First global address of the control address's family, else of any; a loopback's any address. */
+static const struct dr_netdev_addr *pick_addr(
+	const struct dr_netdev *d, const struct sockaddr *control)
+{
+	const struct dr_netdev_addr *any = NULL;
+
+	for (unsigned i = 0; i < d->n_addrs; i++) {
+		const struct dr_netdev_addr *a = &d->addrs[i];
+
+		if (!a->global && !d->loopback)
+			continue;
+		if (!control || a->addr.ss_family == control->sa_family)
+			return a;
+		if (!any)
+			any = a;
+	}
+	return any;
+}
+
+static int add(struct choice *c, const struct dr_netdev *d, const struct sockaddr_storage *addr,
+	unsigned prefix)
+{
+	struct dr_netdev_rail *r;
+
+	if (c->n == c->cap)
+		return dr_err_set(c->e, -E2BIG, "--rails: more than %zu NICs; name fewer", c->cap);
+	for (size_t i = 0; i < c->n; i++) {
+		if (dr_netdev_addr_equal((const struct sockaddr *)&c->out[i].addr,
+			    (const struct sockaddr *)addr)) {
+			char text[64];
+
+			dr_netdev_addr_format((const struct sockaddr *)addr, text, sizeof(text));
+			return dr_err_set(
+				c->e, -EINVAL, "--rails: %s (%s) is there twice", text, d->name);
+		}
+		if (!d->loopback && c->out[i].ifindex == d->ifindex)
+			dr_warn("rails", "two rails over one device, %s: it fails them both",
+				d->name);
+	}
+	r = &c->out[c->n++];
+	memset(r, 0, sizeof(*r));
+	snprintf(r->ifname, sizeof(r->ifname), "%s", d->name);
+	r->ifindex = d->ifindex;
+	r->addr = *addr;
+	r->prefix = prefix;
+	r->mtu = d->mtu;
+	r->speed_mbps = d->speed_mbps;
+	r->running = d->running;
+	return 0;
+}
+
+static const struct dr_netdev *dev_named(const struct choice *c, const char *name)
+{
+	for (size_t i = 0; i < c->n_devs; i++) {
+		if (!strcmp(c->devs[i].name, name))
+			return &c->devs[i];
+	}
+	return NULL;
+}
+
+static int no_device(const struct choice *c, const char *name)
+{
+	char names[120] = "";
+	size_t at = 0;
+
+	for (size_t i = 0; i < c->n_devs && at < sizeof(names); i++)
+		at += (size_t)snprintf(names + at, sizeof(names) - at, " %s", c->devs[i].name);
+	return dr_err_set(c->e, -ENODEV,
+		"--rails: '%s' is no device and no address here; devices:%s", name, names);
+}
+
+static int add_name(struct choice *c, const char *name)
+{
+	const struct dr_netdev *d = dev_named(c, name);
+	const struct dr_netdev_addr *a;
+
+	if (!d)
+		return no_device(c, name);
+	a = pick_addr(d, c->control);
+	if (!a)
+		return dr_err_set(c->e, -EADDRNOTAVAIL,
+			"--rails: device %s has no global address%s; give it one, or write %s@ADDRESS",
+			name, d->up ? "" : " (it is down)", name);
+	return add(c, d, &a->addr, a->prefix);
+}
+
+/* ADDRESS, or NAME@ADDRESS when d is given. */
+static int add_addr(struct choice *c, const struct dr_netdev *d, const char *text)
+{
+	struct sockaddr_storage ss;
+	struct dr_netdev found;
+	unsigned prefix = 0;
+	int rc = dr_netdev_addr_parse(text, &ss);
+
+	if (rc < 0)
+		return dr_err_set(c->e, rc, "--rails: '%s' is no IPv4 or IPv6 address", text);
+	rc = dr_netdev_by_addr((const struct sockaddr *)&ss, &found, c->e);
+	if (rc < 0)
+		return dr_err_prefix(c->e, "--rails");
+	if (d && found.ifindex != d->ifindex)
+		return dr_err_set(c->e, -EADDRNOTAVAIL,
+			"--rails: %s is an address of %s, not of %s", text, found.name, d->name);
+	for (unsigned i = 0; i < found.n_addrs; i++) {
+		if (dr_netdev_addr_equal(sa_of(&found.addrs[i]), (const struct sockaddr *)&ss))
+			prefix = found.addrs[i].prefix;
+	}
+	if (found.loopback && prefix == 0)
+		prefix = 8;
+	return add(c, &found, &ss, prefix);
+}
+
+static int add_item(struct choice *c, char *item)
+{
+	char *at = strchr(item, '@');
+	struct sockaddr_storage ss;
+
+	if (!*item)
+		return dr_err_set(c->e, -EINVAL,
+			"--rails: empty item; write DEVICE, ADDRESS or DEVICE@ADDRESS, "
+			"separated by commas");
+	if (at) {
+		const struct dr_netdev *d;
+
+		*at = '\0';
+		d = dev_named(c, item);
+		return d ? add_addr(c, d, at + 1) : no_device(c, item);
+	}
+	if (dr_netdev_addr_parse(item, &ss) == 0)
+		return add_addr(c, NULL, item);
+	return add_name(c, item);
+}
+
+static int choose_listed(struct choice *c, const char *list)
+{
+	const char *s = list;
+
+	for (;;) {
+		size_t len = strcspn(s, ",");
+		char item[128];
+		int rc;
+
+		if (len >= sizeof(item))
+			return dr_err_set(c->e, -EINVAL, "--rails: item too long: %.40s...", s);
+		memcpy(item, s, len);
+		item[len] = '\0';
+		rc = add_item(c, item);
+		if (rc < 0)
+			return rc;
+		if (s[len] == '\0')
+			return 0;
+		s += len + 1;
+	}
+}
+
+static bool is_control(const struct dr_netdev *d, const struct sockaddr *control)
+{
+	for (unsigned i = 0; control && i < d->n_addrs; i++) {
+		if (dr_netdev_addr_equal(sa_of(&d->addrs[i]), control))
+			return true;
+	}
+	return false;
+}
+
+static int choose_automatic(struct choice *c)
+{
+	const struct dr_netdev *spare = NULL;
+
+	for (size_t i = 0; i < c->n_devs; i++) {
+		const struct dr_netdev *d = &c->devs[i];
+		const struct dr_netdev_addr *a = pick_addr(d, c->control);
+		int rc;
+
+		if (d->loopback || !d->running || !a)
+			continue;
+		if (is_control(d, c->control)) {
+			spare = d;
+			continue;
+		}
+		rc = add(c, d, &a->addr, a->prefix);
+		if (rc < 0)
+			return rc;
+	}
+	if (c->n == 0 && spare)
+		return add_name(c, spare->name);
+	if (c->n == 0)
+		return dr_err_set(c->e, -ENODEV,
+			"--rails auto: no device that is up, has a carrier and a global address; name "
+			"the NICs, or try --rails lo@127.0.0.2,lo@127.0.0.3 on one machine");
+	return 0;
+}
+
+int dr_netdev_rails(const char *list, const struct sockaddr *control, struct dr_netdev_rail *out,
+	size_t cap, struct dr_err *e)
+{
+	struct choice c = { .control = control, .out = out, .cap = cap, .e = e };
+	struct dr_netdev *devs;
+	int rc = dr_netdev_list(&devs, &c.n_devs, e);
+
+	if (rc < 0)
+		return rc;
+	c.devs = devs;
+	if (list && strcmp(list, "auto") != 0)
+		rc = choose_listed(&c, list);
+	else
+		rc = choose_automatic(&c);
+	dr_netdev_list_free(devs);
+	return rc < 0 ? rc : (int)c.n;
+}
