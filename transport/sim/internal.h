@@ -171,7 +171,9 @@ struct sim_path {
 	uint64_t last_seq;
 	bool any_posted, any_arriving;
 	/* sender */
-	struct sim_credit *credits; /* 2 x recv_depth */
+	struct sim_credit *credits; /* 2 x recv_depth, seq x at seq % that or behind it */
+	uint32_t credit_epoch;	    /* of the newest that came */
+	uint64_t credit_seq;
 	struct sim_wr *wrs, **wrs_tail;
 	unsigned n_wrs;
 	/* both */

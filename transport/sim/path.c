@@ -195,10 +195,12 @@ int sim_post_recv(struct dr_path *dp, uint32_t epoch, uint64_t seq, const struct
 
 static struct sim_credit *find_credit(struct sim_path *p, uint32_t epoch, uint64_t seq)
 {
-	unsigned i;
+	unsigned i, n = 2 * p->w->o.recv_depth, at = (unsigned)(seq % n);
 
-	for (i = 0; i < 2 * p->w->o.recv_depth; i++) {
-		struct sim_credit *c = &p->credits[i];
+	if (epoch != p->credit_epoch || seq > p->credit_seq)
+		return NULL;
+	for (i = 0; i < n; i++, at = (at + 1) % n) {
+		struct sim_credit *c = &p->credits[at];
 
 		if (c->key && c->epoch == epoch && c->seq == seq)
 			return c;

@@ -75,26 +75,33 @@ static void arriving(struct report *r, uint32_t epoch, uint64_t seq)
 	emit(r, (struct dr_event){ .kind = DR_EV_ARRIVING, .epoch = epoch, .seq = seq });
 }
 
+static bool spent(const struct sim_credit *x)
+{
+	return !x->key || (x->skip | x->sent) == (1u << x->n) - 1;
+}
+
+/* A free slot, or one whose parts were all sent; there is one, as the receiver posts so many at most. */
+static struct sim_credit *credit_slot(struct sim_path *p, uint64_t seq)
+{
+	unsigned i, n = 2 * p->w->o.recv_depth, at = (unsigned)(seq % n);
+
+	for (i = 0; i < n && !spent(&p->credits[at]); i++)
+		at = (at + 1) % n;
+	dr_assert(i < n);
+	return &p->credits[at];
+}
+
 static void on_credit(struct report *r, const struct sim_credit *c)
 {
 	struct sim_path *p = r->p;
-	struct sim_credit *slot = NULL;
-	unsigned i, n = 2 * p->w->o.recv_depth;
 
-	for (i = 0; i < n; i++) {
-		struct sim_credit *x = &p->credits[i];
-
-		if (x->key && x->epoch > c->epoch)
-			return;
-		if (x->key && x->epoch < c->epoch)
-			x->key = 0;
-		if (!x->key && (!slot || slot->key))
-			slot = x;
-		else if (!slot && (x->skip | x->sent) == (1u << x->n) - 1)
-			slot = x;
-	}
-	dr_assert(slot != NULL);
-	*slot = *c;
+	if (c->epoch < p->credit_epoch)
+		return;
+	if (c->epoch > p->credit_epoch)
+		memset(p->credits, 0, 2 * p->w->o.recv_depth * sizeof(*p->credits));
+	p->credit_epoch = c->epoch;
+	p->credit_seq = c->seq;
+	*credit_slot(p, c->seq) = *c;
 	emit(r, (struct dr_event){ .kind = DR_EV_CREDIT, .epoch = c->epoch, .seq = c->seq });
 }
 

@@ -247,8 +247,8 @@ static void sim_mr_dereg(struct dr_rail *dr, struct dr_mr *m)
 	}                                                                                          \
 	static const struct dr_transport_ops kind##_ops = {                                        \
 		.size = sizeof(struct dr_transport_ops),                                           \
-		.name = NAME,                                                                      \
-		.caps = CAPS,                                                                      \
+		.name = (NAME),                                                                    \
+		.caps = (CAPS),                                                                    \
 		.listen = kind##_listen,                                                           \
 		.rail_handle = sim_rail_handle,                                                    \
 		.rail_peer = sim_rail_peer,                                                        \

@@ -1,0 +1,366 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "orchestrator/plan.h"
+
+#include "base/units.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+unsigned dr_plan_n_bulk(const struct dr_plan *p)
+{
+	return p->n_each * ((p->forward ? 1u : 0u) + (p->reverse ? 1u : 0u));
+}
+
+unsigned dr_plan_n_channels(const struct dr_plan *p)
+{
+	return dr_plan_n_bulk(p) + (p->lat ? 2 : 0);
+}
+
+unsigned dr_plan_n_handles(const struct dr_plan *p)
+{
+	return p->n_rails + dr_plan_n_channels(p);
+}
+
+bool dr_plan_from_client(const struct dr_plan *p, unsigned channel)
+{
+	unsigned n_bulk = dr_plan_n_bulk(p);
+	if (channel >= n_bulk)
+		return channel == n_bulk;
+	return p->forward && channel < p->n_each;
+}
+
+const char *dr_plan_direction(const struct dr_plan *p, unsigned channel)
+{
+	return dr_plan_from_client(p, channel) ? "forward" : "reverse";
+}
+
+/* Of N GPUs and R rails the k-th GPU's nearest is k * R / N: 0,0,1,1,2,2,3,3 for eight and four, as
+ * the PCI trees of such hosts are. Its shadow is the other one of the pair of rails. */
+static struct dr_plan_map automatic(const struct dr_plan *p, unsigned position)
+{
+	unsigned primary = position * p->n_rails / p->n_gpus;
+	unsigned shadow = primary ^ 1;
+
+	if (shadow >= p->n_rails)
+		shadow = (primary + 1) % p->n_rails;
+	return (struct dr_plan_map){ primary, shadow };
+}
+
+struct dr_plan_map dr_plan_paths(const struct dr_plan *p, unsigned position, unsigned channel)
+{
+	struct dr_plan_map m = automatic(p, position);
+	unsigned c = channel % (p->n_each ? p->n_each : 1);
+
+	if (position < p->n_map)
+		m = p->map[position];
+	if (channel >= dr_plan_n_bulk(p) || p->spread == DR_SPREAD_NEAREST)
+		return m;
+	if (p->spread == DR_SPREAD_ALL) {
+		m.primary = (m.primary + c) % p->n_rails;
+		m.shadow = (m.shadow + c) % p->n_rails;
+		return m;
+	}
+	m.primary = p->spread_list[c % p->n_spread];
+	if (p->n_spread > 1)
+		m.shadow = p->spread_list[(c + 1) % p->n_spread];
+	else if (m.shadow == m.primary)
+		m.shadow = (m.primary + 1) % p->n_rails;
+	return m;
+}
+
+static int check_maps(const struct dr_plan *p, struct dr_err *e)
+{
+	for (unsigned i = 0; i < p->n_map; i++)
+		if (p->map[i].primary >= p->n_rails || p->map[i].shadow >= p->n_rails)
+			return dr_err_set(e, -EINVAL,
+				"--map: GPU %u uses a rail that takes no part (%u rails do)",
+				p->gpu[i][0], p->n_rails);
+	if (p->spread == DR_SPREAD_LIST && (p->n_spread == 0 || p->n_spread > DR_RAILS_MAX))
+		return dr_err_set(e, -EINVAL, "--spread: the list of rails is empty");
+	for (unsigned i = 0; p->spread == DR_SPREAD_LIST && i < p->n_spread; i++)
+		if (p->spread_list[i] >= p->n_rails)
+			return dr_err_set(e, -EINVAL,
+				"--spread: rail %u takes no part (%u rails do)", p->spread_list[i],
+				p->n_rails);
+	return 0;
+}
+
+int dr_plan_check(const struct dr_plan *p, struct dr_err *e)
+{
+	if (p->n_gpus < 1 || p->n_gpus > DR_PLAN_GPUS_MAX)
+		return dr_err_set(
+			e, -EINVAL, "%u GPUs: 1 to %d are possible", p->n_gpus, DR_PLAN_GPUS_MAX);
+	if (p->n_rails < 1 || p->n_rails > DR_RAILS_MAX)
+		return dr_err_set(
+			e, -EINVAL, "%u rails: 1 to %d are possible", p->n_rails, DR_RAILS_MAX);
+	if (p->n_each < 1 || !(p->forward || p->reverse) || dr_plan_n_channels(p) > DR_CHANNELS_MAX)
+		return dr_err_set(e, -EINVAL,
+			"%u channels in each direction make %u per GPU: 1 to %d are possible",
+			p->n_each, dr_plan_n_channels(p), DR_CHANNELS_MAX);
+	if (p->window < 1 || p->window > DR_CHANNEL_WINDOW_MAX)
+		return dr_err_set(e, -EINVAL, "window %u: 1 to %d are possible", p->window,
+			DR_CHANNEL_WINDOW_MAX);
+	if (p->chunk_max < 1)
+		return dr_err_set(e, -EINVAL, "chunk of 0 bytes");
+	if (p->heartbeat_ns < DR_NS_PER_MS || p->hold_down_ns < 0)
+		return dr_err_set(e, -EINVAL, "heartbeat below 1 ms or negative hold-down");
+	if (p->n_map > p->n_gpus)
+		return dr_err_set(
+			e, -EINVAL, "map of %u GPUs, but %u take part", p->n_map, p->n_gpus);
+	return check_maps(p, e);
+}
+
+void dr_plan_set_rails(
+	struct dr_plan *p, enum dr_plan_end end, const struct dr_netdev_rail *r, unsigned n)
+{
+	dr_assert(n <= DR_RAILS_MAX);
+	for (unsigned i = 0; i < n; i++) {
+		struct dr_plan_rail *out = &p->rail[i][end];
+
+		memset(out, 0, sizeof(*out));
+		snprintf(out->name, sizeof(out->name), "%s", r[i].ifname);
+		out->addr = r[i].addr;
+		dr_netdev_addr_format(
+			(const struct sockaddr *)&r[i].addr, out->address, sizeof(out->address));
+		out->prefix = r[i].prefix;
+		out->speed_mbps = r[i].speed_mbps;
+		out->ifindex = r[i].ifindex;
+	}
+	p->n_rails = n;
+}
+
+/* ---- --map and --spread ---- */
+
+static int find_rail(const struct dr_plan *p, const char *s, unsigned *out, struct dr_err *e)
+{
+	struct sockaddr_storage sa;
+	bool is_addr = dr_netdev_addr_parse(s, &sa) == 0;
+	uint64_t n;
+
+	for (unsigned i = 0; i < p->n_rails; i++) {
+		const struct dr_plan_rail *r = &p->rail[i][DR_PLAN_CLIENT];
+
+		if (strcmp(r->name, s) == 0 ||
+			(is_addr && dr_netdev_addr_equal((const struct sockaddr *)&sa,
+					    (const struct sockaddr *)&r->addr))) {
+			*out = i;
+			return 0;
+		}
+	}
+	if (dr_parse_u64(s, 0, p->n_rails - 1, &n, NULL) == 0) {
+		*out = (unsigned)n;
+		return 0;
+	}
+	return dr_err_set(e, -EINVAL,
+		"rail \"%s\" is none of the %u rails; name a device, an address or a number from 0",
+		s, p->n_rails);
+}
+
+/* One "GPU=RAIL[,RAIL]"; s is scratch. */
+static int parse_map_item(struct dr_plan *p, char *s, struct dr_err *e)
+{
+	char *eq = strchr(s, '='), *comma;
+	uint64_t gpu;
+	unsigned k;
+
+	if (!eq)
+		return dr_err_set(e, -EINVAL, "--map: \"%s\" is not GPU=RAIL,RAIL", s);
+	*eq = 0;
+	if (dr_parse_u64(s, 0, UINT32_MAX, &gpu, e))
+		return dr_err_prefix(e, "--map");
+	for (k = 0; k < p->n_gpus && p->gpu[k][0] != gpu; k++)
+		;
+	if (k == p->n_gpus)
+		return dr_err_set(e, -EINVAL, "--map: GPU %s takes no part (see --gpus)", s);
+	comma = strchr(eq + 1, ',');
+	if (comma)
+		*comma = 0;
+	if (find_rail(p, eq + 1, &p->map[k].primary, e))
+		return dr_err_prefix(e, "--map");
+	p->map[k].shadow = p->map[k].primary;
+	if (comma && find_rail(p, comma + 1, &p->map[k].shadow, e))
+		return dr_err_prefix(e, "--map");
+	return 0;
+}
+
+int dr_plan_parse_map(struct dr_plan *p, const char *s, struct dr_err *e)
+{
+	char buf[2048], *save = NULL;
+
+	if (strlen(s) >= sizeof(buf))
+		return dr_err_set(e, -EINVAL, "--map: longer than %zu characters", sizeof(buf) - 1);
+	memcpy(buf, s, strlen(s) + 1);
+	p->n_map = 0;
+	for (unsigned k = 0; k < p->n_gpus; k++)
+		p->map[k] = automatic(p, k);
+	for (char *t = strtok_r(buf, ";", &save); t; t = strtok_r(NULL, ";", &save)) {
+		int rc = parse_map_item(p, t, e);
+		if (rc)
+			return rc;
+	}
+	p->n_map = p->n_gpus;
+	return 0;
+}
+
+int dr_plan_parse_spread(struct dr_plan *p, const char *s, struct dr_err *e)
+{
+	char buf[1024], *save = NULL;
+
+	p->n_spread = 0;
+	if (strcmp(s, "nearest") == 0 || strcmp(s, "all") == 0) {
+		p->spread = s[0] == 'n' ? DR_SPREAD_NEAREST : DR_SPREAD_ALL;
+		return 0;
+	}
+	if (strlen(s) >= sizeof(buf))
+		return dr_err_set(
+			e, -EINVAL, "--spread: longer than %zu characters", sizeof(buf) - 1);
+	memcpy(buf, s, strlen(s) + 1);
+	p->spread = DR_SPREAD_LIST;
+	for (char *t = strtok_r(buf, ",", &save); t; t = strtok_r(NULL, ",", &save)) {
+		if (p->n_spread == DR_RAILS_MAX)
+			return dr_err_set(e, -EINVAL, "--spread: more than %d rails", DR_RAILS_MAX);
+		if (find_rail(p, t, &p->spread_list[p->n_spread++], e))
+			return dr_err_prefix(e, "--spread (nearest, all or a list of rails)");
+	}
+	return p->n_spread ? 0 : dr_err_set(e, -EINVAL, "--spread: empty list");
+}
+
+/* ---- matching ---- */
+
+static bool same_bits(const uint8_t *a, const uint8_t *b, unsigned bits)
+{
+	if (memcmp(a, b, bits / 8) != 0)
+		return false;
+	if (bits % 8 == 0)
+		return true;
+	uint8_t mask = (uint8_t)(0xff00u >> (bits % 8));
+	return (a[bits / 8] & mask) == (b[bits / 8] & mask);
+}
+
+static bool same_subnet(const struct sockaddr_storage *a, unsigned prefix_a,
+	const struct sockaddr_storage *b, unsigned prefix_b)
+{
+	const void *x, *y;
+	unsigned bits = DR_MAX(prefix_a, prefix_b);
+
+	if (a->ss_family != b->ss_family)
+		return false;
+	if (a->ss_family == AF_INET) {
+		x = &((const struct sockaddr_in *)a)->sin_addr;
+		y = &((const struct sockaddr_in *)b)->sin_addr;
+		return bits <= 32 && same_bits(x, y, bits);
+	}
+	x = &((const struct sockaddr_in6 *)a)->sin6_addr;
+	y = &((const struct sockaddr_in6 *)b)->sin6_addr;
+	return bits <= 128 && same_bits(x, y, bits);
+}
+
+static void list_rails(
+	const struct dr_plan *p, const struct dr_netdev_rail *own, unsigned n_own, struct dr_err *e)
+{
+	char client[96] = "", server[96] = "";
+	size_t at = 0;
+
+	for (unsigned i = 0; i < p->n_rails && at < sizeof(client); i++)
+		at += (size_t)snprintf(client + at, sizeof(client) - at, "%s%s/%u", i ? "," : "",
+			p->rail[i][DR_PLAN_CLIENT].address, p->rail[i][DR_PLAN_CLIENT].prefix);
+	at = 0;
+	for (unsigned i = 0; i < n_own && at < sizeof(server); i++) {
+		char a[64];
+
+		dr_netdev_addr_format((const struct sockaddr *)&own[i].addr, a, sizeof(a));
+		at += (size_t)snprintf(server + at, sizeof(server) - at, "%s%s/%u", i ? "," : "", a,
+			own[i].prefix);
+	}
+	dr_err_set(e, -EADDRNOTAVAIL,
+		"rails do not match: client %s, server %s; name as many on both ends with --rails",
+		client, server);
+}
+
+int dr_plan_match(
+	struct dr_plan *p, const struct dr_netdev_rail *own, unsigned n_own, struct dr_err *e)
+{
+	int partner[DR_RAILS_MAX];
+	bool used[DR_RAILS_MAX] = { false };
+	unsigned matched = 0, n = 0;
+
+	for (unsigned i = 0; i < p->n_rails; i++) {
+		const struct dr_plan_rail *c = &p->rail[i][DR_PLAN_CLIENT];
+
+		partner[i] = -1;
+		for (unsigned j = 0; j < n_own && partner[i] < 0; j++)
+			if (!used[j] &&
+				same_subnet(&c->addr, c->prefix, &own[j].addr, own[j].prefix))
+				partner[i] = (int)j;
+		if (partner[i] >= 0) {
+			used[partner[i]] = true;
+			matched++;
+		}
+	}
+	if (matched == 0 && p->n_rails == n_own)
+		for (unsigned i = 0; i < n_own; i++, matched++)
+			partner[i] = (int)i;
+	if (matched == 0 || (matched < p->n_rails && !(p->rails_auto && p->n_map == 0))) {
+		list_rails(p, own, n_own, e);
+		return -EADDRNOTAVAIL;
+	}
+	struct dr_plan got = { 0 };
+	for (unsigned i = 0; i < p->n_rails; i++) {
+		if (partner[i] < 0)
+			continue;
+		dr_plan_set_rails(&got, DR_PLAN_SERVER, &own[partner[i]], 1);
+		p->rail[n][DR_PLAN_CLIENT] = p->rail[i][DR_PLAN_CLIENT];
+		p->rail[n++][DR_PLAN_SERVER] = got.rail[0][DR_PLAN_SERVER];
+	}
+	p->n_rails = n;
+	return 0;
+}
+
+/* ---- for the ChannelManager and for people ---- */
+
+void dr_plan_manager(const struct dr_plan *p, enum dr_plan_end end, unsigned position,
+	struct dr_manager_params *out)
+{
+	memset(out, 0, sizeof(*out));
+	out->n_rails = p->n_rails;
+	for (unsigned r = 0; r < p->n_rails; r++) {
+		const struct dr_plan_rail *rail = &p->rail[r][end];
+
+		out->rail[r].ifname = rail->name;
+		out->rail[r].local = rail->addr;
+		out->rail[r].ifindex = rail->ifindex;
+	}
+	out->n_channels = dr_plan_n_channels(p);
+	for (unsigned c = 0; c < out->n_channels; c++) {
+		struct dr_plan_map m = dr_plan_paths(p, position, c);
+
+		out->channel[c].primary = m.primary;
+		out->channel[c].shadow = m.shadow;
+		out->channel[c].sender = dr_plan_from_client(p, c) == (end == DR_PLAN_CLIENT);
+	}
+	out->connector = end == DR_PLAN_CLIENT;
+	out->window = p->window;
+	out->heartbeat_ns = p->heartbeat_ns;
+	out->detect = p->detect;
+	out->failback = p->failback;
+	out->hold_down_ns = p->hold_down_ns;
+	out->lost_after_ns = p->lost_after_ns;
+	out->sockbuf = p->sockbuf;
+	out->dscp = p->dscp;
+}
+
+void dr_plan_describe(
+	const struct dr_plan *p, enum dr_plan_end end, unsigned position, char *buf, size_t len)
+{
+	struct dr_plan_map m = dr_plan_paths(p, position, 0);
+	const struct dr_plan_rail *a = &p->rail[m.primary][end], *b = &p->rail[m.shadow][end];
+
+	snprintf(buf, len, "GPU %u <-> %u: primary %s %s, %s%s %s", p->gpu[position][0],
+		p->gpu[position][1], a->name, a->address,
+		m.primary == m.shadow ? "no shadow: unprotected" : "shadow ",
+		m.primary == m.shadow ? "" : b->name, m.primary == m.shadow ? "" : b->address);
+}

@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef DR_ORCHESTRATOR_PLAN_H
+#define DR_ORCHESTRATOR_PLAN_H
+
+#include "bootstrap/bootstrap.h"
+#include "orchestrator/worker.h"
+#include "topology/netdev.h"
+
+/*
+ * What both ends of a run agree on: GPUs, rails, channels and the paths of each channel. The client
+ * decides and offers; the server matches its rails to the client's and answers; from then on both
+ * ends compute the same plan from the same numbers. No I/O and no clock: JSON in, JSON out.
+ *
+ * Channels of every GPU, numbered alike at both ends: N from client to server (unless -R), then N
+ * from server to client (-R or --bidir), then for the latency test one each way.
+ */
+enum { DR_PLAN_GPUS_MAX = DR_BOOT_GPUS_MAX, DR_PLAN_HANDLES_MAX = DR_RAILS_MAX + DR_CHANNELS_MAX };
+
+struct dr_plan_rail {
+	char name[IFNAMSIZ];
+	char address[64];
+	struct sockaddr_storage addr;
+	unsigned prefix;
+	int64_t speed_mbps; /* -1 unknown */
+	int ifindex;	    /* local rails only */
+};
+
+enum dr_spread { DR_SPREAD_NEAREST, DR_SPREAD_ALL, DR_SPREAD_LIST };
+
+struct dr_plan_map {
+	unsigned primary, shadow; /* equal: unprotected */
+};
+
+struct dr_plan {
+	/* GPUs by position; gpu[][0] is the client's number, gpu[][1] the server's. */
+	unsigned n_gpus;
+	unsigned gpu[DR_PLAN_GPUS_MAX][2];
+	/* Rails in the session's numbering: [0] the client's end, [1] the server's. */
+	unsigned n_rails;
+	struct dr_plan_rail rail[DR_RAILS_MAX][2];
+	bool rails_auto; /* the client did not name its rails: those without a partner are left out */
+	/* Per GPU position; n_map 0: automatic. */
+	unsigned n_map;
+	struct dr_plan_map map[DR_PLAN_GPUS_MAX];
+	enum dr_spread spread;
+	unsigned n_spread, spread_list[DR_RAILS_MAX];
+	/* Channels. */
+	unsigned n_each;
+	bool forward, reverse, lat;
+	unsigned window;
+	uint32_t chunk_max;
+	/* Failure detection and failover. */
+	int64_t heartbeat_ns, hold_down_ns, lost_after_ns;
+	enum dr_detect detect;
+	bool failback;
+	uint64_t seed;
+	int sockbuf, dscp;
+	bool server_faults; /* the client will ask for faults at the server */
+};
+
+enum dr_plan_end { DR_PLAN_CLIENT, DR_PLAN_SERVER };
+
+unsigned dr_plan_n_bulk(const struct dr_plan *p);
+unsigned dr_plan_n_channels(const struct dr_plan *p);
+/* Handles of a GPU that the bootstrap carries each way: one a rail, one a channel. */
+unsigned dr_plan_n_handles(const struct dr_plan *p);
+/* Does data of this channel leave the client? */
+bool dr_plan_from_client(const struct dr_plan *p, unsigned channel);
+/* "forward", "reverse" for the result document. */
+const char *dr_plan_direction(const struct dr_plan *p, unsigned channel);
+/* The rails of channel `channel` of the GPU at `position`. */
+struct dr_plan_map dr_plan_paths(const struct dr_plan *p, unsigned position, unsigned channel);
+/* -EINVAL: counts out of range, a rail that is not there, too many channels (DR_CHANNELS_MAX). */
+int dr_plan_check(const struct dr_plan *p, struct dr_err *e) DR_MUST_CHECK;
+
+/* Local rails as found by dr_netdev_rails into side `end` of the plan. */
+void dr_plan_set_rails(
+	struct dr_plan *p, enum dr_plan_end end, const struct dr_netdev_rail *r, unsigned n);
+/*
+ * --map "GPU=RAIL,RAIL;GPU=RAIL": rails by name, address or number; GPUs that are not named keep the
+ * automatic map. Needs the client's rails and GPUs in the plan. -EINVAL.
+ */
+int dr_plan_parse_map(struct dr_plan *p, const char *s, struct dr_err *e) DR_MUST_CHECK;
+/* --spread nearest|all|RAIL,RAIL... -EINVAL. */
+int dr_plan_parse_spread(struct dr_plan *p, const char *s, struct dr_err *e) DR_MUST_CHECK;
+
+/* The offer of the client: a new JSON object, or NULL: no memory. */
+json_t *dr_plan_offer(const struct dr_plan *p);
+/* The server reads it. -EPROTO for bytes that make no sense. */
+int dr_plan_read_offer(struct dr_plan *p, const json_t *offer, struct dr_err *e) DR_MUST_CHECK;
+/*
+ * The server pairs its own rails with the client's in the plan: those that share a subnet, else, if
+ * none does and there are as many, in the order given. -EADDRNOTAVAIL with both lists.
+ */
+int dr_plan_match(struct dr_plan *p, const struct dr_netdev_rail *own, unsigned n_own,
+	struct dr_err *e) DR_MUST_CHECK;
+/* The answer of the server, and the client reads it: which of its rails take part, with whom. */
+json_t *dr_plan_reply(const struct dr_plan *p);
+int dr_plan_read_reply(struct dr_plan *p, const json_t *reply, struct dr_err *e) DR_MUST_CHECK;
+
+/* The manager's parameters of one GPU at this end (transport, token, ports are the caller's). */
+void dr_plan_manager(const struct dr_plan *p, enum dr_plan_end end, unsigned position,
+	struct dr_manager_params *out);
+/* "GPU 0 -> 0: primary eth1, shadow eth2" for people. */
+void dr_plan_describe(
+	const struct dr_plan *p, enum dr_plan_end end, unsigned position, char *buf, size_t len);
+
+#endif

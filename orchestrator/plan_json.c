@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "orchestrator/plan.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+/* The plan as JSON. What is read here comes from a peer: every value is checked, none is asserted. */
+
+static json_t *rails_json(const struct dr_plan *p, enum dr_plan_end end)
+{
+	json_t *list = json_array();
+
+	for (unsigned i = 0; list && i < p->n_rails; i++) {
+		const struct dr_plan_rail *r = &p->rail[i][end];
+
+		json_array_append_new(list, json_pack("{s:s, s:s, s:i, s:I, s:s}", "name", r->name,
+						    "address", r->address, "prefix", (int)r->prefix,
+						    "speed_mbps", (json_int_t)r->speed_mbps,
+						    "client", p->rail[i][DR_PLAN_CLIENT].address));
+	}
+	return list;
+}
+
+json_t *dr_plan_offer(const struct dr_plan *p)
+{
+	json_t *map = json_array(), *list = json_array();
+	json_t *o;
+
+	for (unsigned i = 0; map && i < p->n_map; i++)
+		json_array_append_new(
+			map, json_pack("[i, i]", (int)p->map[i].primary, (int)p->map[i].shadow));
+	for (unsigned i = 0; list && i < p->n_spread; i++)
+		json_array_append_new(list, json_integer(p->spread_list[i]));
+	o = json_pack("{s:o, s:b, s:o, s:i, s:o, s:i, s:b, s:b, s:b, s:i, s:I}", "rails",
+		rails_json(p, DR_PLAN_CLIENT), "rails_auto", p->rails_auto, "map", map, "spread",
+		(int)p->spread, "spread_list", list, "channels", (int)p->n_each, "forward",
+		p->forward, "reverse", p->reverse, "lat", p->lat, "window", (int)p->window,
+		"chunk_max", (json_int_t)p->chunk_max);
+	if (!o)
+		return NULL;
+	json_t *more = json_pack("{s:I, s:I, s:I, s:i, s:b, s:I, s:i, s:i, s:b}", "heartbeat_ns",
+		(json_int_t)p->heartbeat_ns, "hold_down_ns", (json_int_t)p->hold_down_ns,
+		"lost_after_ns", (json_int_t)p->lost_after_ns, "detect", (int)p->detect, "failback",
+		p->failback, "seed", (json_int_t)p->seed, "sockbuf", p->sockbuf, "dscp", p->dscp,
+		"server_faults", p->server_faults);
+	if (!more || json_object_update(o, more)) {
+		json_decref(o);
+		o = NULL;
+	}
+	json_decref(more);
+	return o;
+}
+
+static int read_rail(const json_t *j, struct dr_plan_rail *out, struct dr_err *e)
+{
+	const char *name, *address;
+	json_int_t speed;
+	int prefix;
+
+	memset(out, 0, sizeof(*out));
+	if (json_unpack((json_t *)j, "{s:s, s:s, s:i, s:I}", "name", &name, "address", &address,
+		    "prefix", &prefix, "speed_mbps", &speed) ||
+		strlen(name) >= sizeof(out->name) || strlen(address) >= sizeof(out->address) ||
+		prefix < 0 || prefix > 128 || dr_netdev_addr_parse(address, &out->addr))
+		return dr_err_set(e, -EPROTO, "peer: a rail that makes no sense");
+	snprintf(out->name, sizeof(out->name), "%s", name);
+	snprintf(out->address, sizeof(out->address), "%s", address);
+	out->prefix = (unsigned)prefix;
+	out->speed_mbps = speed;
+	return 0;
+}
+
+static int read_rails(struct dr_plan *p, const json_t *list, struct dr_err *e)
+{
+	size_t n = json_array_size(list);
+
+	if (n < 1 || n > DR_RAILS_MAX)
+		return dr_err_set(
+			e, -EPROTO, "peer: %zu rails; 1 to %d are possible", n, DR_RAILS_MAX);
+	for (size_t i = 0; i < n; i++)
+		if (read_rail(json_array_get(list, i), &p->rail[i][DR_PLAN_CLIENT], e))
+			return -EPROTO;
+	p->n_rails = (unsigned)n;
+	return 0;
+}
+
+static int read_maps(struct dr_plan *p, const json_t *map, const json_t *list, struct dr_err *e)
+{
+	int a, b;
+
+	if (json_array_size(map) > DR_PLAN_GPUS_MAX || json_array_size(list) > DR_RAILS_MAX)
+		return dr_err_set(e, -EPROTO, "peer: a map that makes no sense");
+	p->n_map = (unsigned)json_array_size(map);
+	for (unsigned i = 0; i < p->n_map; i++) {
+		if (json_unpack(json_array_get(map, i), "[i, i]", &a, &b) || a < 0 || b < 0)
+			return dr_err_set(e, -EPROTO, "peer: a map that makes no sense");
+		p->map[i] = (struct dr_plan_map){ (unsigned)a, (unsigned)b };
+	}
+	p->n_spread = (unsigned)json_array_size(list);
+	for (unsigned i = 0; i < p->n_spread; i++) {
+		json_int_t v = json_integer_value(json_array_get(list, i));
+		if (v < 0 || v >= DR_RAILS_MAX)
+			return dr_err_set(e, -EPROTO, "peer: a spread that makes no sense");
+		p->spread_list[i] = (unsigned)v;
+	}
+	return 0;
+}
+
+int dr_plan_read_offer(struct dr_plan *p, const json_t *offer, struct dr_err *e)
+{
+	json_t *rails, *map, *list;
+	int rails_auto, spread, channels, forward, reverse, lat, window, detect, failback, faults;
+	json_int_t chunk_max, heartbeat, hold_down, lost, seed;
+
+	memset(p, 0, sizeof(*p));
+	if (json_unpack((json_t *)offer,
+		    "{s:o, s:b, s:o, s:i, s:o, s:i, s:b, s:b, s:b, s:i, s:I, s:b}", "rails", &rails,
+		    "rails_auto", &rails_auto, "map", &map, "spread", &spread, "spread_list", &list,
+		    "channels", &channels, "forward", &forward, "reverse", &reverse, "lat", &lat,
+		    "window", &window, "chunk_max", &chunk_max, "server_faults", &faults) ||
+		json_unpack((json_t *)offer, "{s:I, s:I, s:I, s:i, s:b, s:I, s:i, s:i}",
+			"heartbeat_ns", &heartbeat, "hold_down_ns", &hold_down, "lost_after_ns",
+			&lost, "detect", &detect, "failback", &failback, "seed", &seed, "sockbuf",
+			&p->sockbuf, "dscp", &p->dscp))
+		return dr_err_set(e, -EPROTO, "peer: an offer that makes no sense");
+	if (channels < 1 || channels > DR_CHANNELS_MAX || window < 1 ||
+		window > DR_CHANNEL_WINDOW_MAX || chunk_max < 1 || chunk_max > (1 << 30) ||
+		spread < DR_SPREAD_NEAREST || spread > DR_SPREAD_LIST || lost < 0 ||
+		hold_down < 0 || detect < DR_DETECT_FAST || detect > DR_DETECT_CONSERVATIVE ||
+		p->sockbuf < 0 || p->dscp < 0 || p->dscp > 63)
+		return dr_err_set(e, -EPROTO, "peer: an offer with values out of range");
+	p->rails_auto = rails_auto;
+	p->spread = (enum dr_spread)spread;
+	p->n_each = (unsigned)channels;
+	p->forward = forward;
+	p->reverse = reverse;
+	p->lat = lat;
+	p->window = (unsigned)window;
+	p->chunk_max = (uint32_t)chunk_max;
+	p->heartbeat_ns = heartbeat;
+	p->hold_down_ns = hold_down;
+	p->lost_after_ns = lost;
+	p->detect = (enum dr_detect)detect;
+	p->failback = failback;
+	p->seed = (uint64_t)seed;
+	p->server_faults = faults;
+	if (read_rails(p, rails, e))
+		return -EPROTO;
+	return read_maps(p, map, list, e);
+}
+
+json_t *dr_plan_reply(const struct dr_plan *p)
+{
+	return json_pack("{s:o}", "rails", rails_json(p, DR_PLAN_SERVER));
+}
+
+int dr_plan_read_reply(struct dr_plan *p, const json_t *reply, struct dr_err *e)
+{
+	const json_t *list = json_object_get(reply, "rails");
+	size_t n = json_array_size(list);
+	unsigned at = 0;
+
+	if (n < 1 || n > p->n_rails)
+		return dr_err_set(e, -EPROTO, "server: %zu rails for our %u", n, p->n_rails);
+	for (size_t i = 0; i < n; i++) {
+		const json_t *j = json_array_get(list, i);
+		const char *client = json_string_value(json_object_get(j, "client"));
+		struct dr_plan_rail r;
+
+		if (!client || read_rail(j, &r, e))
+			return dr_err_set(e, -EPROTO, "server: a rail that makes no sense");
+		while (at < p->n_rails && strcmp(p->rail[at][DR_PLAN_CLIENT].address, client))
+			at++;
+		if (at == p->n_rails)
+			return dr_err_set(e, -EPROTO, "server: pairs a rail that is not ours");
+		/* In ascending order, so that i <= at and nothing needed is overwritten. */
+		p->rail[i][DR_PLAN_CLIENT] = p->rail[at++][DR_PLAN_CLIENT];
+		p->rail[i][DR_PLAN_SERVER] = r;
+	}
+	p->n_rails = (unsigned)n;
+	return 0;
+}

@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "orchestrator/session_node.h"
+
+#include "base/clock.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* The rows that an end measures: bandwidth, latency, intervals, NICs. */
+
+/* Data in a socket's buffers when its link was cut was handed over and never seen by the NIC, or
+ * counted by the NIC and never by us: at most one send and one receive buffer a switch. */
+enum { SLACK_PER_SWITCH = 8 << 20 };
+
+static void bandwidth_row(struct dr_node *node, unsigned k, bool sending)
+{
+	const struct dr_phase_result *r = dr_node_result(node, k);
+	struct dr_bandwidth_row row;
+
+	dr_bandwidth_row_init(&row);
+	row.phase = node->phase.index;
+	row.gpu = node->plan->gpu[k][DR_PLAN_CLIENT];
+	row.direction = dr_node_direction(node, sending);
+	row.message_bytes = (int64_t)node->phase.message_bytes;
+	if (sending) {
+		uint64_t now = dr_node_retransmits(node, k);
+
+		row.sender_bytes = (int64_t)r->tx_bytes;
+		row.sender_seconds = (double)r->tx_ns / 1e9;
+		if (r->tx_ns > 0)
+			row.sender_gbps = (double)r->tx_bytes * 8 / (double)r->tx_ns;
+		row.retransmits =
+			(int64_t)(now > node->retransmits[k] ? now - node->retransmits[k] : 0);
+	} else {
+		row.bytes = (int64_t)r->rx_bytes;
+		row.messages = (int64_t)r->rx_messages;
+		row.seconds = (double)r->rx_ns / 1e9;
+	}
+	dr_record_bandwidth(node->rec, &row);
+}
+
+static void integrity(struct dr_node *node, const struct dr_phase_result *r)
+{
+	struct dr_integrity_row i;
+
+	dr_integrity_row_init(&i);
+	i.messages = (int64_t)r->rx_chunks;
+	i.bytes = (int64_t)r->rx_bytes;
+	i.lost = (int64_t)r->lost;
+	i.duplicated = (int64_t)r->duplicated;
+	i.reordered = (int64_t)r->reordered;
+	i.corrupted = (int64_t)r->corrupted;
+	i.verified = node->phase.verify;
+	dr_record_integrity(node->rec, &i);
+}
+
+void dr_node_results(struct dr_node *node)
+{
+	if (!node->phase_open)
+		return;
+	node->phase_open = false;
+	node->interval_at_ns = 0;
+	if (node->phase.kind == DR_PHASE_BW && node->phase.iters) {
+		node->cpu_ns += dr_cpu_ns() - node->mark_cpu_ns[0];
+		node->cpu_wall_ns += dr_now_ns() - node->phase_ns;
+	}
+	for (unsigned k = 0; k < node->plan->n_gpus; k++) {
+		const struct dr_phase_result *r = dr_node_result(node, k);
+
+		/* A GPU that did not come to its end has no results to read. */
+		if (node->phase.kind == DR_PHASE_LAT && !(node->phase.gpu_mask >> k & 1))
+			continue;
+		if (!node->part_done[k][0] && dr_node_has_bulk(node, false))
+			continue;
+		if (!node->part_done[k][1] && dr_node_has_bulk(node, true))
+			continue;
+		if (node->phase.kind == DR_PHASE_BW && dr_node_has_bulk(node, true))
+			bandwidth_row(node, k, true);
+		if (node->phase.kind == DR_PHASE_BW && dr_node_has_bulk(node, false))
+			bandwidth_row(node, k, false);
+		if (node->phase.kind == DR_PHASE_LAT && node->side == DR_PLAN_CLIENT && r->rtt)
+			dr_record_latency_hist(node->rec, node->plan->gpu[k][DR_PLAN_CLIENT],
+				(int64_t)node->phase.message_bytes, r->rtt);
+		if (node->phase.kind == DR_PHASE_LAT || dr_node_has_bulk(node, false))
+			integrity(node, r);
+	}
+}
+
+void dr_node_cadence(const struct dr_node *node, int64_t *p50_ns, int64_t *p99_ns)
+{
+	*p50_ns = *p99_ns = DR_UNSET;
+	for (unsigned k = 0; k < node->plan->n_gpus && dr_node_has_bulk(node, false); k++) {
+		const struct dr_phase_result *r = dr_node_result(node, k);
+
+		if (!r->cadence || dr_hist_count(r->cadence) == 0)
+			continue;
+		*p50_ns = DR_MAX(*p50_ns, dr_hist_percentile(r->cadence, 50));
+		*p99_ns = DR_MAX(*p99_ns, dr_hist_percentile(r->cadence, 99));
+	}
+}
+
+/* ---- intervals ---- */
+
+int64_t dr_node_deadline(const struct dr_node *node)
+{
+	return node->interval_at_ns ? node->interval_at_ns + node->opt->interval_ns : DR_NEVER;
+}
+
+void dr_node_tick(struct dr_node *node, int64_t now_ns)
+{
+	struct dr_interval_row row;
+	struct dr_node_flow f;
+
+	if (now_ns < dr_node_deadline(node))
+		return;
+	dr_node_flow(node, &f);
+	dr_interval_row_init(&row);
+	row.phase = node->phase.index;
+	row.direction = dr_node_direction(node, false);
+	row.start_ns = node->interval_at_ns - node->begin_ns;
+	row.duration_ns = now_ns - node->interval_at_ns;
+	row.bytes = (int64_t)(f.rx_bytes - node->interval_bytes);
+	row.messages = (int64_t)(f.rx_chunks - node->interval_chunks);
+	node->interval_at_ns = now_ns;
+	node->interval_bytes = f.rx_bytes;
+	node->interval_chunks = f.rx_chunks;
+	dr_record_interval(node->rec, &row);
+	dr_output_interval(node->out, &row);
+}
+
+/* ---- the end ---- */
+
+/* What the channels sent and received over the devices called `name`. */
+static void add_payload(const struct dr_node *node, const char *name, struct dr_nic_row *row)
+{
+	struct dr_channel_stats st;
+
+	for (unsigned k = 0; k < node->plan->n_gpus; k++) {
+		for (unsigned c = 0; c < node->n_channels; c++) {
+			struct dr_plan_map m = dr_plan_paths(node->plan, k, c);
+			unsigned rail[DR_PATHS] = { m.primary, m.shadow };
+			int64_t *sum = dr_node_sends(node, c) ? &row->tx_bytes : &row->rx_bytes;
+
+			dr_node_stats(node, k, c, &st);
+			for (unsigned p = 0; p < (m.primary == m.shadow ? 1u : 2u); p++)
+				if (strcmp(node->plan->rail[rail[p]][node->side].name, name) == 0)
+					*sum += (int64_t)st.path_bytes[p];
+			row->slack_bytes +=
+				(int64_t)(st.switches - st.failbacks) * SLACK_PER_SWITCH;
+		}
+	}
+}
+
+static void nic_row(struct dr_node *node, unsigned i)
+{
+	const struct dr_plan_rail *rail = &node->plan->rail[i][node->side];
+	struct dr_netdev_counters now;
+	struct dr_nic_row row;
+
+	for (unsigned j = 0; j < i; j++)
+		if (strcmp(node->plan->rail[j][node->side].name, rail->name) == 0)
+			return;
+	dr_nic_row_init(&row);
+	row.side = (int)node->side;
+	snprintf(row.name, sizeof(row.name), "%s", rail->name);
+	if (rail->speed_mbps > 0)
+		row.speed_gbps = (double)rail->speed_mbps / 1000;
+	row.tx_bytes = row.rx_bytes = row.slack_bytes = 0;
+	row.seconds = (double)(dr_now_ns() - node->begin_ns) / 1e9;
+	add_payload(node, rail->name, &row);
+	if (node->nic_counted[i] && dr_netdev_counters(rail->ifindex, &now, NULL) == 0) {
+		row.counter_tx_bytes = (int64_t)(now.tx_bytes - node->nic_before[i].tx_bytes);
+		row.counter_rx_bytes = (int64_t)(now.rx_bytes - node->nic_before[i].rx_bytes);
+	}
+	dr_record_nic(node->rec, &row);
+}
+
+void dr_node_finish(struct dr_node *node)
+{
+	for (unsigned i = 0; i < node->plan->n_rails; i++)
+		nic_row(node, i);
+	if (node->cpu_wall_ns > 0)
+		node->rec->cpu_percent_local =
+			100.0 * (double)node->cpu_ns / (double)node->cpu_wall_ns;
+}

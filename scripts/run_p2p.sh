@@ -1,0 +1,106 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Measure between two nodes, or between two ends on this one.
+#
+#   scripts/run_p2p.sh server [options]          on one node
+#   scripts/run_p2p.sh client HOST [options]     on the other
+#   scripts/run_p2p.sh demo [options]            both ends here: namespaces as root, else loopback
+#
+# HOST may be a file with one address per line (scripts/node_ips/*.txt; # starts a comment): the
+# first address that is not this node's own is taken. The options are those of dualrail (--help).
+# Builds first when needed; in an unpacked bundle the program is beside this folder.
+# Exit status: dualrail's; 2 when there is nothing to run.
+set -euo pipefail
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+
+die() {
+	echo "run_p2p.sh: $*" >&2
+	exit 2
+}
+
+usage() {
+	sed -n '3,12s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
+}
+
+# Sets program.
+find_program() {
+	if [[ -n ${DUALRAIL-} ]]; then
+		program=$DUALRAIL
+	elif [[ -x $root/bin/dualrail ]]; then
+		program=$root/bin/dualrail
+	elif [[ -f $root/Makefile && -d $root/orchestrator ]]; then
+		program=$root/build/release/dualrail
+		build
+	elif ! program=$(command -v dualrail); then
+		die "no dualrail here: unpack the bundle, run this in the source tree, or set DUALRAIL"
+	fi
+	[[ -x $program ]] || die "$program cannot be run"
+}
+
+build() {
+	local log
+	command -v make >/dev/null || die "make is missing: run scripts/setup.sh as root, or use the bundle"
+	# Two ends may start at the same time in one tree.
+	exec 9<"$root/Makefile"
+	! command -v flock >/dev/null || flock 9
+	log=$(mktemp)
+	if ! make -C "$root" --no-print-directory -j"$(nproc)" all >"$log" 2>&1; then
+		tail -n 5 "$log" >&2
+		rm -f "$log"
+		die "the build failed: run make in $root"
+	fi
+	rm -f "$log"
+	exec 9<&-
+}
+
+own_addresses() {
+	ip -o addr show 2>/dev/null | awk '{ sub("/.*", "", $4); print $4 }'
+	hostname 2>/dev/null || true
+}
+
+# The first address of the file that is not this node's.
+first_other() {
+	local own line
+	own=$(own_addresses)
+	while IFS= read -r line || [[ $line ]]; do
+		line=${line%%#*}
+		line=${line//[[:space:]]/}
+		[[ $line ]] || continue
+		grep -qxF -e "$line" <<<"$own" && continue
+		echo "$line"
+		return
+	done <"$1"
+	die "$1: no address in it but this node's own"
+}
+
+main() {
+	local command=${1-} host program
+	case $command in
+	server | demo)
+		shift
+		find_program
+		exec "$program" "$command" "$@"
+		;;
+	client)
+		host=${2-}
+		[[ $host && $host != -* ]] || die "client: HOST is missing (see --help)"
+		if [[ $host == *.txt && ! -f $host && -f $root/scripts/node_ips/$host ]]; then
+			host=$root/scripts/node_ips/$host
+		fi
+		[[ $host != *.txt || -f $host ]] || die "$host: no such file"
+		if [[ -f $host ]]; then host=$(first_other "$host"); fi
+		shift 2
+		find_program
+		exec "$program" client "$host" "$@"
+		;;
+	-h | --help)
+		usage
+		;;
+	*)
+		die "server, client HOST or demo is expected, not \"$command\" (see --help)"
+		;;
+	esac
+}
+
+main "$@"

@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/conformance/harness.h"
+
+#include "base/log.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+/*
+ * The path contract (transport/path.h) run over every kind of path. A test is "kind: case"; one of them
+ * alone: conformance_test 'tcp: sizes' ('*' and '?' match).
+ */
+
+static const struct cf_kind kinds[] = {
+	{ .name = "sim-stream", .personality = DR_SIM_STREAM },
+	{ .name = "sim-remote-write", .personality = DR_SIM_REMOTE_WRITE },
+	{ .name = "sim-plugin", .personality = DR_SIM_PLUGIN },
+	{ .name = "faulty(sim-stream)", .personality = DR_SIM_STREAM, .faulty = true },
+	{ .name = "faulty(sim-remote-write)", .personality = DR_SIM_REMOTE_WRITE, .faulty = true },
+	{ .name = "tcp", .transport = "tcp" },
+	{ .name = "tcp+poller", .transport = "tcp", .poller = true },
+	{ .name = "faulty(tcp)", .transport = "tcp", .faulty = true },
+	{ .name = "faulty(tcp)+poller", .transport = "tcp", .faulty = true, .poller = true },
+};
+
+struct job {
+	const struct cf_kind *kind;
+	const struct cf_case *c;
+	struct cf f;
+	char name[80];
+};
+
+enum { JOBS_MAX = 400 };
+static struct job *jobs;
+static struct CMUnitTest tests[JOBS_MAX];
+static size_t n_jobs;
+
+static int setup(void **state)
+{
+	struct job *j = *state;
+
+	cf_open(&j->f, j->kind);
+	return 0;
+}
+
+static void run(void **state)
+{
+	struct job *j = *state;
+
+	j->c->run(&j->f);
+}
+
+static int teardown(void **state)
+{
+	struct job *j = *state;
+
+	cf_shut(&j->f);
+	return 0;
+}
+
+static unsigned add(const struct cf_kind *k, const struct cf_case *c, size_t n)
+{
+	const char *why = NULL;
+	const struct dr_transport_ops *ops = cf_kind_ops(k, &why);
+	unsigned skipped = 0;
+
+	for (; n-- > 0; c++) {
+		struct job *j = &jobs[n_jobs];
+
+		if (!ops || (ops->caps & c->needs) != c->needs) {
+			printf("SKIP %s: %s: %s\n", k->name, c->name, ops ? c->why : why);
+			skipped++;
+			continue;
+		}
+		dr_assert(n_jobs < JOBS_MAX);
+		j->kind = k;
+		j->c = c;
+		(void)snprintf(j->name, sizeof(j->name), "%s: %s", k->name, c->name);
+		tests[n_jobs++] = (struct CMUnitTest){ j->name, run, setup, teardown, j };
+	}
+	return skipped;
+}
+
+int main(int argc, char **argv)
+{
+	unsigned skipped = 0;
+	size_t i;
+	int failed;
+
+	jobs = calloc(JOBS_MAX, sizeof(*jobs));
+	dr_assert(jobs != NULL);
+	dr_log_set_level(DR_LOG_ERROR);
+	for (i = 0; i < DR_ARRAY_LEN(kinds); i++) {
+		skipped += add(&kinds[i], cf_cases_life, cf_n_cases_life);
+		skipped += add(&kinds[i], cf_cases_data, cf_n_cases_data);
+	}
+	if (argc > 1)
+		cmocka_set_test_filter(argv[1]);
+	failed = _cmocka_run_group_tests("conformance", tests, n_jobs, NULL, NULL);
+	printf("conformance: %zu cases, %d failed, %u skipped\n", n_jobs, failed, skipped);
+	free(jobs);
+	return failed != 0;
+}

@@ -1,0 +1,607 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/conformance/harness.h"
+
+#include "base/log.h"
+
+/*
+ * The faults that other tests rely on do what their headers say: those of the simulated world
+ * (transport/sim/sim.h) and of the wrapper (transport/faulty/faulty.h). A fault that does nothing would
+ * make every test above it pass.
+ */
+
+static const struct cf_kind stream = { .name = "sim-stream", .personality = DR_SIM_STREAM };
+static const struct cf_kind rw = { .name = "sim-remote-write", .personality = DR_SIM_REMOTE_WRITE };
+static const struct cf_kind plugin = { .name = "sim-plugin", .personality = DR_SIM_PLUGIN };
+static const struct cf_kind *const sims[] = { &stream, &rw, &plugin };
+static const struct cf_kind wrapped[] = {
+	{ .name = "faulty(sim-stream)", .personality = DR_SIM_STREAM, .faulty = true },
+	{ .name = "faulty(sim-remote-write)", .personality = DR_SIM_REMOTE_WRITE, .faulty = true },
+	{ .name = "faulty(tcp)+poller", .transport = "tcp", .faulty = true, .poller = true },
+};
+
+enum { N = 8, LEN = 128 << 10 };
+
+/* Path up, N messages posted and credited, in flight from here on. */
+static void start(struct cf *f)
+{
+	uint64_t seq;
+
+	cf_memory(f, (size_t)N * LEN);
+	cf_up(f, 1);
+	for (seq = 0; seq < N; seq++) {
+		struct dr_part part = cf_part(f, R, seq * LEN, LEN);
+
+		cf_fill(f->end[S].mem + seq * LEN, seq, 0, LEN);
+		cf_recv(f, 1, seq, &part, 1, 0);
+	}
+	cf_until(f, f->end[S].count[DR_EV_CREDIT] == N);
+}
+
+static void send_all(struct cf *f)
+{
+	uint64_t seq;
+
+	for (seq = 0; seq < N; seq++)
+		cf_send(f, 1, seq, 0, seq * LEN, LEN);
+}
+
+static void all_there(struct cf *f)
+{
+	uint64_t seq;
+
+	cf_until(f, f->end[R].count[DR_EV_DELIVERED] == N);
+	for (seq = 0; seq < N; seq++)
+		cf_check(f->end[R].mem + seq * LEN, seq, 0, LEN);
+}
+
+static const struct dr_event *failed(struct cf *f, unsigned end)
+{
+	cf_until(f, f->end[end].count[DR_EV_FAILED] == 1);
+	return &cf_nth(&f->end[end], DR_EV_FAILED, 0)->ev;
+}
+
+static uint64_t hash_of_run(const struct cf_kind *k, int64_t clog_ns)
+{
+	uint64_t hash;
+	struct cf f;
+
+	cf_open(&f, k);
+	start(&f);
+	send_all(&f);
+	if (clog_ns)
+		dr_sim_clog(f.world, 0, DR_SIM_BOTH, clog_ns);
+	all_there(&f);
+	hash = dr_sim_world_hash(f.world);
+	cf_shut(&f);
+	return hash;
+}
+
+static void test_repeatable(void **state)
+{
+	size_t i;
+
+	(void)state;
+	for (i = 0; i < DR_ARRAY_LEN(sims); i++) {
+		assert_true(hash_of_run(sims[i], 0) == hash_of_run(sims[i], 0));
+		assert_true(hash_of_run(sims[i], 0) != hash_of_run(sims[i], DR_NS_PER_MS));
+	}
+}
+
+/* A black hole shorter than the retries is survived; the data comes late and once. */
+static void test_cut_heals(void **state)
+{
+	struct dr_path_stats st;
+	struct cf f;
+	size_t i;
+
+	(void)state;
+	for (i = 0; i < DR_ARRAY_LEN(sims); i++) {
+		cf_open(&f, sims[i]);
+		start(&f);
+		send_all(&f);
+		dr_sim_cut(f.world, 0, DR_SIM_BOTH, true);
+		cf_run(&f, 50 * DR_NS_PER_MS);
+		assert_true(dr_sim_link_is_cut(f.world, 0, 1));
+		assert_int_equal(f.end[R].count[DR_EV_DELIVERED], 0);
+		dr_sim_cut(f.world, 0, DR_SIM_BOTH, false);
+		all_there(&f);
+		f.ops->stats(f.end[S].path, &st);
+		assert_true(st.retransmits > 0 && st.acked_bytes > 0);
+		cf_shut(&f);
+	}
+}
+
+/* Data arrives, its acknowledgements do not: a NIC reports an error although all is delivered; a
+ * stream waits. */
+static void test_one_way_cut(void **state)
+{
+	struct dr_path_stats st;
+	struct cf f;
+
+	(void)state;
+	cf_open(&f, &rw);
+	start(&f);
+	dr_sim_cut(f.world, 0, DR_SIM_NODE1, true);
+	cf_send(&f, 1, 0, 0, 0, LEN);
+	assert_int_equal(failed(&f, S)->err, -ETIMEDOUT);
+	assert_true(cf_delivered_at(&f.end[R], 0, 0) >= 0);
+	assert_int_equal(f.end[S].count[DR_EV_SENT], 0);
+	assert_int_equal(f.end[R].count[DR_EV_FAILED], 0);
+	cf_shut(&f);
+
+	cf_open(&f, &stream);
+	start(&f);
+	dr_sim_cut(f.world, 0, DR_SIM_NODE1, true);
+	cf_send(&f, 1, 0, 0, 0, LEN);
+	cf_run(&f, 10 * DR_NS_PER_S);
+	assert_true(cf_delivered_at(&f.end[R], 0, 0) >= 0);
+	f.ops->stats(f.end[S].path, &st);
+	assert_true(st.unacked_bytes >= LEN && st.peer_ack_age_ns >= 10 * DR_NS_PER_S);
+	assert_int_equal(f.end[S].count[DR_EV_FAILED], 0);
+	cf_shut(&f);
+}
+
+static size_t changed(const uint8_t *mem, size_t len, uint8_t from)
+{
+	size_t i, n = 0;
+
+	for (i = 0; i < len; i++)
+		n += mem[i] != from;
+	return n;
+}
+
+/* Writes in flight when the sender fenced land until the receiver has fenced, and not after. */
+static void test_zombies(void **state)
+{
+	struct dr_sim_link l;
+	size_t before, after, k;
+	struct cf f;
+
+	(void)state;
+	cf_open(&f, &rw);
+	start(&f);
+	dr_sim_link_get(f.world, 0, 0, &l);
+	l.bits_per_s = 0; /* all of a window leaves at once */
+	dr_sim_link_set(f.world, 0, DR_SIM_BOTH, &l);
+	send_all(&f);
+	dr_sim_fence_time(f.world, 0, 0, 0, false);
+	f.ops->fence(f.end[S].path, false, cf_now(&f) + DR_NS_PER_S);
+	cf_until(&f, f.end[S].count[DR_EV_FENCED] == 1);
+	memset(f.end[S].mem, 0, f.end[S].mem_len);
+	before = changed(f.end[R].mem, f.end[R].mem_len, 0xee);
+	cf_run(&f, 5 * DR_NS_PER_MS);
+	after = changed(f.end[R].mem, f.end[R].mem_len, 0xee);
+	assert_true(after > before);
+	for (k = 0; k < f.end[R].mem_len; k++)
+		assert_true(
+			f.end[R].mem[k] == 0xee || f.end[R].mem[k] == cf_byte(k / LEN, 0, k % LEN));
+	f.ops->fence(f.end[R].path, false, cf_now(&f) + DR_NS_PER_S);
+	cf_until(&f, f.end[R].count[DR_EV_FENCED] == 1);
+	cf_shut(&f);
+}
+
+/* The checker sees a write into, and a read from, what its user has back. */
+static void test_violations(void **state)
+{
+	struct dr_part part;
+	struct cf f;
+
+	(void)state;
+	cf_open(&f, &rw);
+	start(&f);
+	f.violations_wanted = true;
+	dr_sim_world_give_back(f.world, f.end[R].mem + 10, 10);
+	cf_send(&f, 1, 0, 0, 0, LEN);
+	cf_until(&f, f.end[R].count[DR_EV_DELIVERED] == 1);
+	assert_true(dr_sim_world_violations(f.world) > 0);
+	assert_non_null(strstr(dr_sim_world_violation(f.world), "written"));
+	cf_shut(&f);
+
+	cf_open(&f, &rw);
+	start(&f);
+	f.violations_wanted = true;
+	cf_send(&f, 1, 0, 0, 0, LEN);
+	dr_sim_world_give_back(f.world, f.end[S].mem, LEN);
+	cf_until(&f, f.end[R].count[DR_EV_DELIVERED] == 1);
+	assert_non_null(strstr(dr_sim_world_violation(f.world), "read from"));
+	cf_shut(&f);
+
+	/* one buffer posted twice: the first delivery gave it back */
+	cf_open(&f, &rw);
+	start(&f);
+	f.violations_wanted = true;
+	part = cf_part(&f, R, 0, LEN);
+	cf_recv(&f, 1, N, &part, 1, 0);
+	send_all(&f);
+	cf_until(&f, f.end[R].count[DR_EV_DELIVERED] == N);
+	assert_int_equal(dr_sim_world_violations(f.world), 0);
+	cf_until(&f, f.end[S].count[DR_EV_CREDIT] == N + 1);
+	cf_send(&f, 1, N, 0, 0, LEN);
+	cf_until(&f, f.end[R].count[DR_EV_DELIVERED] == N + 1);
+	assert_non_null(strstr(dr_sim_world_violation(f.world), "written into memory"));
+	cf_shut(&f);
+
+	cf_open(&f, &stream);
+	start(&f);
+	f.violations_wanted = true;
+	f.ops->mr_dereg(f.end[R].rail, f.end[R].mr);
+	f.end[R].mr = NULL;
+	assert_non_null(strstr(dr_sim_world_violation(f.world), "deregisters"));
+	cf_shut(&f);
+}
+
+static void completion(struct cf *f, const struct cf_kind *k, enum dr_sim_wc wc)
+{
+	cf_open(f, k);
+	start(f);
+	assert_int_equal(dr_sim_next_completion(f->end[S].path, wc, 3 * DR_NS_PER_MS), 0);
+	cf_send(f, 1, 0, 0, 0, LEN);
+}
+
+static void test_completions(void **state)
+{
+	int64_t at;
+	struct cf f;
+	size_t i;
+
+	(void)state;
+	for (i = 1; i < DR_ARRAY_LEN(sims); i++) {
+		completion(&f, sims[i], DR_SIM_WC_SENT_LATE);
+		cf_until(&f, f.end[R].count[DR_EV_DELIVERED] == 1);
+		at = cf_now(&f);
+		cf_until(&f, f.end[S].count[DR_EV_SENT] == 1);
+		assert_true(cf_now(&f) - at > 2 * DR_NS_PER_MS);
+		cf_shut(&f);
+
+		completion(&f, sims[i], DR_SIM_WC_SENT_LOST);
+		cf_quiet(&f);
+		assert_int_equal(f.end[R].count[DR_EV_DELIVERED], 1);
+		assert_int_equal(f.end[S].count[DR_EV_SENT], 0);
+		f.ops->fence(f.end[S].path, false, DR_NEVER);
+		cf_until(&f, f.end[S].count[DR_EV_FENCED] == 1);
+		cf_shut(&f);
+
+		completion(&f, sims[i], DR_SIM_WC_RECV_LATE);
+		cf_until(&f, f.end[S].count[DR_EV_SENT] == 1);
+		assert_int_equal(f.end[R].count[DR_EV_DELIVERED], 0);
+		cf_until(&f, f.end[R].count[DR_EV_DELIVERED] == 1);
+		cf_shut(&f);
+
+		completion(&f, sims[i], DR_SIM_WC_RECV_LOST);
+		cf_send(&f, 1, 1, 0, LEN, LEN);
+		cf_quiet(&f);
+		assert_int_equal(f.end[S].count[DR_EV_SENT], 2);
+		assert_int_equal(f.end[R].count[DR_EV_DELIVERED], 0); /* the head is missing */
+		cf_check(f.end[R].mem, 0, 0, LEN);
+		cf_shut(&f);
+
+		completion(&f, sims[i], DR_SIM_WC_ERR_UNTOLD);
+		assert_int_equal(failed(&f, S)->err, -EIO);
+		cf_quiet(&f);
+		assert_int_equal(f.end[R].count[DR_EV_DELIVERED], 0);
+		cf_check(f.end[R].mem, 0, 0, LEN);
+		cf_shut(&f);
+	}
+	for (i = 0; i < DR_ARRAY_LEN(sims); i++) {
+		completion(&f, sims[i], DR_SIM_WC_ERR_LANDED);
+		assert_int_equal(failed(&f, S)->err, -EIO);
+		cf_quiet(&f);
+		assert_int_equal(f.end[R].count[DR_EV_DELIVERED], 1);
+		cf_shut(&f);
+
+		completion(&f, sims[i], DR_SIM_WC_ERR_DROPPED);
+		assert_int_equal(failed(&f, S)->err, -EIO);
+		cf_quiet(&f);
+		assert_int_equal(f.end[R].count[DR_EV_DELIVERED], 0);
+		cf_shut(&f);
+	}
+	cf_open(&f, &stream);
+	start(&f);
+	assert_int_equal(dr_sim_next_completion(f.end[S].path, DR_SIM_WC_SENT_LOST, 0), -ENOTSUP);
+	cf_shut(&f);
+}
+
+static void test_clog(void **state)
+{
+	struct cf f;
+	size_t i;
+
+	(void)state;
+	for (i = 0; i < DR_ARRAY_LEN(sims); i++) {
+		cf_open(&f, sims[i]);
+		start(&f);
+		send_all(&f);
+		dr_sim_clog(f.world, 0, DR_SIM_NODE0, 5 * DR_NS_PER_MS);
+		cf_run(&f, 4 * DR_NS_PER_MS);
+		assert_int_equal(f.end[R].count[DR_EV_DELIVERED], 0);
+		all_there(&f);
+		cf_shut(&f);
+	}
+}
+
+static void test_link_down(void **state)
+{
+	const struct dr_event *ev;
+	struct cf f;
+	size_t i;
+
+	(void)state;
+	for (i = 0; i < DR_ARRAY_LEN(sims); i++) {
+		cf_open(&f, sims[i]);
+		start(&f);
+		dr_sim_link_down(f.world, 0, DR_SIM_NODE0, DR_NS_PER_MS, true);
+		ev = failed(&f, S);
+		assert_int_equal(ev->scope, DR_SCOPE_RAIL);
+		assert_int_equal(ev->err, -ENETDOWN);
+		cf_until(&f, f.end[S].rail_count[DR_EV_FAILED] == 1);
+		cf_quiet(&f);
+		assert_int_equal(f.end[R].rail_count[DR_EV_FAILED], 0);
+		cf_destroy(&f, S);
+		cf_destroy(&f, R);
+		cf_create(&f, S, 2, S);
+		assert_int_equal(cf_connect(&f, S), 0);
+		assert_int_equal(failed(&f, S)->scope, DR_SCOPE_RAIL);
+		cf_destroy(&f, S);
+		dr_sim_link_up(f.world, 0);
+		cf_up(&f, 3);
+		cf_shut(&f);
+	}
+}
+
+static void test_dgrams(void **state)
+{
+	struct dr_sim_link l;
+	struct cf f;
+
+	(void)state;
+	cf_open(&f, &stream);
+	dr_sim_mute_dgrams(f.world, 0, DR_SIM_NODE0, true);
+	f.ops->rail_dgram(f.end[S].rail, "a", 1);
+	f.ops->rail_dgram(f.end[R].rail, "b", 1);
+	cf_quiet(&f);
+	assert_int_equal(f.end[R].rail_count[DR_EV_DGRAM], 0);
+	assert_int_equal(f.end[S].rail_count[DR_EV_DGRAM], 1);
+	start(&f); /* the rest is not touched */
+	dr_sim_mute_dgrams(f.world, 0, DR_SIM_NODE0, false);
+	dr_sim_link_get(f.world, 0, 0, &l);
+	l.dgram_dup_ppm = 1000000;
+	dr_sim_link_set(f.world, 0, DR_SIM_NODE0, &l);
+	f.ops->rail_dgram(f.end[S].rail, "a", 1);
+	cf_quiet(&f);
+	assert_int_equal(f.end[R].rail_count[DR_EV_DGRAM], 2);
+	l.dgram_loss_ppm = 1000000;
+	dr_sim_link_set(f.world, 0, DR_SIM_NODE0, &l);
+	f.ops->rail_dgram(f.end[S].rail, "a", 1);
+	cf_quiet(&f);
+	assert_int_equal(f.end[R].rail_count[DR_EV_DGRAM], 2);
+	cf_shut(&f);
+}
+
+static void test_credit_lost(void **state)
+{
+	struct dr_part part;
+	struct cf f;
+
+	(void)state;
+	cf_open(&f, &rw);
+	start(&f);
+	send_all(&f);
+	all_there(&f);
+	assert_int_equal(dr_sim_drop_credit(f.end[R].path), 0);
+	part = cf_part(&f, R, 0, LEN);
+	cf_recv(&f, 1, N, &part, 1, 0);
+	assert_int_equal(failed(&f, R)->err, -EIO);
+	assert_int_equal(f.end[S].count[DR_EV_CREDIT], N);
+	cf_shut(&f);
+
+	cf_open(&f, &stream);
+	start(&f);
+	assert_int_equal(dr_sim_drop_credit(f.end[R].path), -ENOTSUP);
+	cf_shut(&f);
+}
+
+static void test_fence_time(void **state)
+{
+	struct cf f;
+	int64_t at;
+
+	(void)state;
+	cf_open(&f, &rw);
+	start(&f);
+	at = cf_now(&f);
+	dr_sim_fence_time(f.world, 0, 1, DR_NS_PER_S, false);
+	f.ops->fence(f.end[R].path, false, at + 10 * DR_NS_PER_MS);
+	cf_until(&f, f.end[R].count[DR_EV_FENCED] == 1);
+	assert_int_equal(cf_now(&f) - at, 10 * DR_NS_PER_MS);
+	dr_sim_fence_time(f.world, 0, 0, 0, true);
+	f.ops->fence(f.end[S].path, false, cf_now(&f) + 10 * DR_NS_PER_MS);
+	assert_int_equal(failed(&f, S)->scope, DR_SCOPE_RAIL);
+	assert_int_equal(f.end[S].count[DR_EV_FENCED], 0);
+	cf_shut(&f);
+}
+
+static void test_kill(void **state)
+{
+	struct cf f;
+	size_t i;
+
+	(void)state;
+	for (i = 0; i < DR_ARRAY_LEN(sims); i++) {
+		cf_open(&f, sims[i]);
+		start(&f);
+		send_all(&f);
+		dr_sim_kill(f.world, 1);
+		assert_int_equal(failed(&f, S)->err, -ECONNRESET);
+		cf_quiet(&f);
+		assert_int_equal(f.end[R].count[DR_EV_FAILED], 0);
+		cf_destroy(&f, S);
+		cf_create(&f, S, 2, S);
+		assert_int_equal(f.ops->connect(f.end[S].path, NULL, 0, cf_now(&f), NULL), 0);
+		assert_int_equal(failed(&f, S)->err, -ECONNREFUSED);
+		cf_shut(&f);
+	}
+}
+
+/* A process that does not run: its NIC lands writes, its kernel takes and acknowledges bytes. */
+static void test_stall(void **state)
+{
+	struct dr_path_stats st;
+	struct cf f;
+	size_t i;
+
+	(void)state;
+	for (i = 0; i < DR_ARRAY_LEN(sims); i++) {
+		struct dr_path *r;
+
+		cf_open(&f, sims[i]);
+		start(&f);
+		send_all(&f);
+		r = f.end[R].path;
+		f.end[R].path = NULL; /* cf_turn leaves it alone */
+		while (dr_sim_world_next(f.world) != DR_NEVER || cf_progress(&f, S) > 0)
+			dr_sim_world_step(f.world, dr_sim_world_next(f.world));
+		f.ops->stats(f.end[S].path, &st);
+		assert_true(st.acked_bytes >= 3 * LEN);
+		assert_true((changed(f.end[R].mem, LEN, 0xee) > 0) == (sims[i] != &stream));
+		f.end[R].path = r;
+		all_there(&f);
+		cf_shut(&f);
+	}
+}
+
+static void test_parked_expires(void **state)
+{
+	struct cf f;
+
+	(void)state;
+	cf_open(&f, &stream);
+	cf_create(&f, S, 1, S);
+	assert_int_equal(cf_connect(&f, S), 0);
+	assert_int_equal(failed(&f, S)->err, -ECONNREFUSED);
+	assert_true(cf_now(&f) >= 5 * DR_NS_PER_S && cf_now(&f) < 6 * DR_NS_PER_S);
+	assert_int_equal(f.end[R].rail_count[DR_EV_INCOMING], 1);
+	cf_shut(&f);
+}
+
+/* ---- the wrapper ------------------------------------------------------------------------------- */
+
+static bool lacks(const struct cf_kind *k)
+{
+	const char *why = NULL;
+
+	if (cf_kind_ops(k, &why))
+		return false;
+	print_message("SKIP %s: %s\n", k->name, why);
+	return true;
+}
+
+static void test_wrapper_storm(void **state)
+{
+	struct cf f;
+	size_t i;
+
+	(void)state;
+	for (i = 0; i < DR_ARRAY_LEN(wrapped); i++) {
+		if (lacks(&wrapped[i]))
+			continue;
+		cf_open(&f, &wrapped[i]);
+		dr_faulty_opts(f.faulty)->eagain_ppm = 500000;
+		dr_faulty_opts(f.faulty)->hold_ppm = 300000;
+		dr_faulty_opts(f.faulty)->hold_calls = 3;
+		start(&f);
+		send_all(&f);
+		all_there(&f);
+		assert_true(dr_faulty_injected(f.faulty) > 0);
+		cf_shut(&f);
+	}
+}
+
+static void test_wrapper_fails(void **state)
+{
+	uint64_t posts;
+	struct cf f;
+	size_t i;
+
+	(void)state;
+	for (i = 0; i < DR_ARRAY_LEN(wrapped); i++) {
+		const struct dr_event *ev;
+
+		if (lacks(&wrapped[i]))
+			continue;
+		cf_open(&f, &wrapped[i]);
+		start(&f);
+		dr_faulty_opts(f.faulty)->fail_at_event = dr_faulty_events(f.faulty) + 1;
+		dr_faulty_opts(f.faulty)->fail_err = -ENODEV;
+		dr_faulty_opts(f.faulty)->fail_scope = DR_SCOPE_RAIL;
+		cf_send(&f, 1, 0, 0, 0, LEN);
+		cf_until(&f, f.end[S].count[DR_EV_FAILED] + f.end[R].count[DR_EV_FAILED] == 1);
+		ev = failed(&f, f.end[S].count[DR_EV_FAILED] ? S : R);
+		assert_int_equal(ev->err, -ENODEV);
+		assert_int_equal(ev->scope, DR_SCOPE_RAIL);
+		assert_int_equal(dr_faulty_injected(f.faulty), 1);
+		cf_shut(&f);
+
+		cf_open(&f, &wrapped[i]);
+		start(&f);
+		posts = dr_faulty_posts(f.faulty);
+		dr_faulty_opts(f.faulty)->fail_at_post = posts + 2;
+		cf_ctrl(&f, S, "1", 1);
+		cf_ctrl(&f, S, "2", 1);
+		assert_int_equal(failed(&f, S)->err, -EIO);
+		assert_true(dr_path_post_ctrl(f.end[S].path, "3", 1) < 0);
+		f.ops->fence(f.end[S].path, true, cf_now(&f) + DR_NS_PER_S);
+		cf_until(&f, f.end[S].count[DR_EV_FENCED] == 1);
+		cf_shut(&f);
+	}
+}
+
+static void test_wrapper_fence(void **state)
+{
+	int64_t deadline;
+	struct cf f;
+	size_t i;
+
+	(void)state;
+	for (i = 0; i < DR_ARRAY_LEN(wrapped); i++) {
+		if (lacks(&wrapped[i]))
+			continue;
+		cf_open(&f, &wrapped[i]);
+		start(&f);
+		dr_faulty_opts(f.faulty)->withhold_fenced = true;
+		dr_faulty_opts(f.faulty)->dgram_loss_ppm = 1000000;
+		f.ops->rail_dgram(f.end[S].rail, "x", 1);
+		deadline = cf_now(&f) + 20 * DR_NS_PER_MS;
+		f.ops->fence(f.end[S].path, false, deadline);
+		cf_until(&f, f.end[S].count[DR_EV_FENCED] == 1);
+		assert_true(cf_now(&f) >= deadline);
+		assert_int_equal(f.end[R].rail_count[DR_EV_DGRAM], 0);
+		assert_int_equal(dr_faulty_injected(f.faulty), 2);
+		cf_shut(&f);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_repeatable),
+		cmocka_unit_test(test_cut_heals),
+		cmocka_unit_test(test_one_way_cut),
+		cmocka_unit_test(test_zombies),
+		cmocka_unit_test(test_violations),
+		cmocka_unit_test(test_completions),
+		cmocka_unit_test(test_clog),
+		cmocka_unit_test(test_link_down),
+		cmocka_unit_test(test_dgrams),
+		cmocka_unit_test(test_credit_lost),
+		cmocka_unit_test(test_fence_time),
+		cmocka_unit_test(test_kill),
+		cmocka_unit_test(test_stall),
+		cmocka_unit_test(test_parked_expires),
+		cmocka_unit_test(test_wrapper_storm),
+		cmocka_unit_test(test_wrapper_fails),
+		cmocka_unit_test(test_wrapper_fence),
+	};
+
+	dr_log_set_level(DR_LOG_ERROR);
+	return cmocka_run_group_tests_name("faults", tests, NULL, NULL);
+}

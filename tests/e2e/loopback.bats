@@ -1,0 +1,251 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# Whole runs over the loopback: needs no privilege.
+
+setup() {
+	load lib
+	common_setup
+}
+
+teardown() {
+	common_teardown
+}
+
+@test "bandwidth and latency: a whole document, both ends' figures agree" {
+	start_server -1 --json=s.json
+	client --test bw,lat -D 400ms -i 100ms --verify --json=c.json
+	[ "$status" -eq 0 ]
+	[ "$(status_of "$server")" -eq 0 ]
+	whole c.json
+	whole s.json
+	holds c.json '.status == "pass" and .exit_code == 0'
+	holds c.json '.bandwidth | length == 2 and all(.gbps > 0 and .bytes > 0 and .direction == "to-server")'
+	holds c.json '.bandwidth | all((.sender_gbps / .gbps) as $r | $r > 0.5 and $r < 2)'
+	holds c.json '.latency | length == 2 and all(.samples > 0 and .rtt_us.p50 > 0 and .rtt_us.max >= .rtt_us.p50)'
+	holds c.json '.intervals | length >= 1'
+	holds c.json '.integrity.messages > 0'
+	clean c.json
+	holds c.json '(.bandwidth | map(.bytes) | add) == '"$(jq '.bandwidth | map(.bytes) | add' s.json)"
+}
+
+@test "both directions at once, and reverse" {
+	start_server
+	client -D 300ms --bidir --json=b.json
+	[ "$status" -eq 0 ]
+	holds b.json '[.bandwidth[].direction] | unique == ["to-client", "to-server"]'
+	client -D 300ms -R --json=r.json
+	[ "$status" -eq 0 ]
+	holds r.json '[.bandwidth[].direction] | unique == ["to-client"]'
+	holds r.json '.bandwidth | all(.bytes > 0)'
+}
+
+@test "iterations: exactly as many messages as asked for" {
+	start_server
+	client -n 7 -w 2 --json=c.json
+	[ "$status" -eq 0 ]
+	holds c.json '.bandwidth | map(.messages) == [14, 14]'
+}
+
+@test "a sweep of sizes; one worker for all GPUs" {
+	start_server --workers 1
+	client -s 1M --workers 1 -D 100ms 2>/dev/null
+	run timeout "$WAIT_S" "$DUALRAIL" client 127.0.0.1 --port "$port" -g 0-1 -N 2 -b 4K -e 64K -f 4 \
+		-D 100ms -w 50ms --workers 1 --json=c.json
+	[ "$status" -eq 0 ]
+	holds c.json '[.bandwidth[].message_bytes] | unique == [4096, 16384, 65536]'
+}
+
+@test "--json alone: the document on standard output and nothing else there" {
+	start_server -1
+	"$DUALRAIL" client 127.0.0.1 --port "$port" "${SMALL[@]}" -D 200ms --json >c.json 2>tables
+	whole c.json
+	grep -q Gb/s tables
+}
+
+@test "different numbers of GPUs: refused with both counts; --pair takes the first ones" {
+	start_server --pair
+	run timeout "$WAIT_S" "$DUALRAIL" client 127.0.0.1 --port "$port" -g 0-2 -N 1 -s 64K -D 100ms \
+		--pair --json=c.json
+	[ "$status" -eq 0 ]
+	holds c.json '.bandwidth | length == 2'
+	kill "$server"
+	start_server
+	run timeout "$WAIT_S" "$DUALRAIL" client 127.0.0.1 --port "$port" -g 0-2 -N 1 -D 100ms -q
+	[ "$status" -ne 0 ]
+	[[ $output == *GPU* ]]
+}
+
+@test "closed connections: the other path takes over, nothing is lost" {
+	start_server
+	client --test failover --allow-faults --hold-down 100ms --json=c.json \
+		--fault close:path=0,at=200ms,for=100ms,repeat=3,every=200ms
+	[ "$status" -eq 0 ]
+	whole c.json
+	clean c.json
+	holds c.json '.failover.faults | length == 3 and all(.verdict == "PASS" and .channels_affected == 4 and .gap_us > 0)'
+	# The parts add up to the gap.
+	holds c.json '.failover.faults | all((.detect_us + .fence_us + .handshake_us + .replay_us + .first_delivery_us - .gap_us) | fabs < 1)'
+	holds c.json '.failover.false_failovers == 0'
+	holds c.json '.failover.faults | all(.failback_us != null)'
+}
+
+@test "closed connections while both directions run" {
+	start_server
+	client --test failover --bidir --allow-faults --hold-down 100ms --json=c.json \
+		--fault close:path=0,at=200ms,for=100ms,repeat=2,every=200ms
+	[ "$status" -eq 0 ]
+	clean c.json
+	holds c.json '.failover.faults | length == 2 and all(.verdict == "PASS" and .channels_affected == 8)'
+}
+
+@test "failback off: the campaign switches back by itself between trials" {
+	start_server
+	client --test failover --failback off --allow-faults --hold-down 100ms --json=c.json \
+		--fault close:path=0,at=200ms,for=100ms,repeat=2,every=200ms
+	[ "$status" -eq 0 ]
+	holds c.json '.failover.faults | length == 2 and all(.verdict == "PASS" and .channels_affected == 4)'
+}
+
+@test "a fault at the server needs its leave and a key, and then works" {
+	local spec=close:path=0,side=server,at=100ms,for=100ms
+	head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \n' >key
+	chmod 600 key
+	start_server --key-file key
+	client --key-file key --test failover --fault "$spec" -q
+	[ "$status" -eq 2 ]
+	[[ $output == *--allow-faults* ]]
+	kill "$server"
+	start_server --allow-faults
+	client --test failover --fault "$spec" -q
+	[ "$status" -eq 2 ]
+	[[ $output == *--key-file* ]]
+	kill "$server"
+	start_server --allow-faults --key-file key
+	client --key-file key --hold-down 100ms --test failover --fault "$spec" --json=c.json
+	[ "$status" -eq 0 ]
+	holds c.json '.failover.faults | length == 1 and all(.verdict == "PASS" and .side == "server")'
+}
+
+@test "another key, or none: status 3, and the server serves on" {
+	head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \n' >key
+	head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \n' >other
+	chmod 600 key other
+	start_server --key-file key
+	client --key-file other --connect-timeout 2s -D 100ms -q
+	[ "$status" -eq 3 ]
+	client --connect-timeout 2s -D 100ms -q
+	[ "$status" -eq 3 ]
+	client --key-file key -D 100ms -q
+	[ "$status" -eq 0 ]
+}
+
+# Every address and port that the two processes listen on, "address port" a line.
+listeners() {
+	ss -Htulnp | awk -v s="pid=$server," -v c="pid=$client," \
+		'index($0, s) || index($0, c) { print $1, $5 }' |
+		sed 's/%[a-z0-9]*:/:/' | awk '{ n = match($2, /:[0-9]+$/); a = substr($2, 1, n - 1)
+			if (a == "*" || a == "0.0.0.0" || a == "[::]") a = "127.0.0.1"
+			print $1, a, substr($2, n + 1) }' | sort -u
+}
+
+@test "garbage and half-open connections on every port disturb nothing" {
+	local kind address number n=0 held=()
+	start_server --verbose=0
+	start_client -D 3s --verify --json=c.json
+	wait_for flowing
+	while read -r kind address number; do
+		if [[ $kind == udp ]]; then
+			head -c 100 /dev/urandom >"/dev/udp/$address/$number" || :
+			n=$((n + 1))
+			continue
+		fi
+		exec {fd}<>"/dev/tcp/$address/$number" || continue
+		head -c 300 /dev/urandom >&"$fd" 2>/dev/null || :
+		held+=("$fd")
+		exec {fd}<>"/dev/tcp/$address/$number" || continue
+		held+=("$fd") # half open: says nothing
+		exec {fd}<>"/dev/tcp/$address/$number" || continue
+		printf 'GET / HTTP/1.0\r\n\r\n' >&"$fd" || :
+		exec {fd}>&-
+		n=$((n + 1))
+	done < <(listeners)
+	[ "$n" -ge 4 ]
+	[ "$(status_of "$client")" -eq 0 ]
+	clean c.json
+	holds c.json '.status == "pass"'
+	for fd in "${held[@]}"; do exec {fd}>&-; done
+	client -D 100ms -q
+	[ "$status" -eq 0 ]
+}
+
+@test "SIGTERM in the middle: 143, a whole document with what was measured so far" {
+	start_server --json=s.json
+	start_client -D 60s --json=c.json
+	wait_for flowing
+	kill -TERM "$client"
+	[ "$(status_of "$client")" -eq 143 ]
+	whole c.json
+	holds c.json '.exit_code == 143 and (.errors | length >= 1)'
+	holds c.json '.bandwidth | length == 2 and all(.sender_bytes > 0)'
+	# The server wrote its own and serves the next.
+	wait_for test -s s.json
+	whole s.json
+	client -D 100ms -q
+	[ "$status" -eq 0 ]
+	kill -TERM "$server"
+	[ "$(status_of "$server")" -eq 143 ]
+}
+
+@test "SIGKILL of the server: the client ends with 3 and a whole document" {
+	start_server
+	start_client -D 60s --json=c.json
+	wait_for flowing
+	kill -9 "$server"
+	[ "$(status_of "$client")" -eq 3 ]
+	whole c.json
+	holds c.json '.exit_code == 3'
+}
+
+@test "SIGKILL of the client: the server says so, and serves the next" {
+	start_server --json=s.json
+	start_client -D 60s
+	wait_for flowing
+	kill -9 "$client"
+	wait_for test -s s.json
+	whole s.json
+	holds s.json '.exit_code == 3'
+	client -D 100ms -q
+	[ "$status" -eq 0 ]
+}
+
+@test "a second client is told that the server is busy" {
+	start_server
+	start_client -D 60s
+	wait_for flowing
+	client -D 100ms --connect-timeout 1s -q
+	[ "$status" -eq 3 ]
+	kill -TERM "$client"
+	[ "$(status_of "$client")" -eq 143 ]
+}
+
+@test "a threshold that is missed: status 7" {
+	start_server
+	client -D 200ms --min-bw 1000000 -q
+	[ "$status" -eq 7 ]
+}
+
+@test "demo without privileges: closed connections, passes, says what it left out" {
+	local as=() program=$DUALRAIL
+	if [[ $(id -u) == 0 ]]; then
+		command -v setpriv >/dev/null || skip "needs setpriv to give up root"
+		install -m 755 "$DUALRAIL" ./dualrail
+		chmod 711 . .. ../.. 2>/dev/null || :
+		as=(setpriv --reuid 65534 --regid 65534 --clear-groups --bounding-set=-all --inh-caps=-all)
+		program=$PWD/dualrail
+		"${as[@]}" "$program" --version >/dev/null || skip "the test folder is closed to others"
+	fi
+	run "${as[@]}" timeout "$WAIT_S" "$program" demo -D 300ms -q
+	echo "$output"
+	[ "$status" -eq 0 ]
+	[[ $output == *"left out"* ]]
+}

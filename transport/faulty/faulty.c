@@ -1,0 +1,521 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "transport/faulty/faulty.h"
+
+#include "base/mem.h"
+#include "base/rng.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+/*
+ * Each op calls the inner one; events of the inner path pass through a queue (held), which is empty
+ * except while an event is held back, so that order never changes. A failure that is injected is
+ * only said here: the inner path lives on, as one whose completion was an error although the data
+ * arrived, and a fence, soft or not, then fences it hard. After it nothing but FENCED comes out.
+ */
+
+struct held {
+	struct held *next;
+	struct dr_event ev;
+	uint64_t due_call;
+	int64_t due_ns; /* FENCED that is withheld: not before */
+	uint8_t data[DR_DGRAM_MAX];
+	char text[256];
+};
+
+struct dr_faulty {
+	struct dr_transport_ops ops;
+	const struct dr_transport_ops *inner;
+	struct dr_faulty_opts o;
+	struct dr_rng rng;
+	char name[48];
+	uint64_t posts, events, injected;
+};
+
+struct faulty_rail {
+	struct dr_rail base;
+	struct dr_faulty *f;
+	struct dr_rail *inner;
+	struct dr_poller *poller;
+	struct dr_sink sink, *out;
+};
+
+struct faulty_path {
+	struct dr_path base;
+	struct dr_faulty *f;
+	struct dr_path *inner;
+	struct dr_pollable po; /* kicked while something is held */
+	void (*ready)(void *arg, int64_t now_ns);
+	void *arg;
+	struct dr_sink sink, *out; /* out: during progress */
+	struct held *held, **held_tail;
+	uint64_t calls;
+	int64_t now_ns, fence_deadline_ns;
+	int n_events;
+	bool failed, closed; /* failed: FAILED was reported */
+	bool fail_due;
+	int fail_err;
+	enum dr_scope fail_scope;
+};
+
+static struct faulty_path *path_of(struct dr_path *p)
+{
+	return dr_container_of(p, struct faulty_path, base);
+}
+
+static struct faulty_rail *rail_of(struct dr_rail *r)
+{
+	return dr_container_of(r, struct faulty_rail, base);
+}
+
+static void trace(struct dr_faulty *f, const char *fmt, ...) DR_PRINTF(2, 3);
+static void trace(struct dr_faulty *f, const char *fmt, ...)
+{
+	char line[160];
+	va_list ap;
+
+	if (!f->o.trace)
+		return;
+	va_start(ap, fmt);
+	(void)vsnprintf(line, sizeof(line), fmt, ap);
+	va_end(ap);
+	f->o.trace(f->o.trace_arg, line);
+}
+
+static bool drawn(struct dr_faulty *f, uint32_t ppm)
+{
+	bool hit = ppm > 0 && dr_rng_chance(&f->rng, ppm, 1000000);
+
+	f->injected += hit;
+	return hit;
+}
+
+/* ---- rails ------------------------------------------------------------------------------------- */
+
+static void rail_event(struct dr_sink *sink, const struct dr_event *ev)
+{
+	struct faulty_rail *r = dr_container_of(sink, struct faulty_rail, sink);
+	struct dr_event out = *ev;
+
+	out.rail = &r->base;
+	r->f->events++;
+	trace(r->f, "rail %u event %d err %d", r->base.index, ev->kind, ev->err);
+	r->out->event(r->out, &out);
+}
+
+static int f_listen(const struct dr_rail_params *p, struct dr_rail **out, struct dr_err *e)
+{
+	const struct dr_faulty_rail_params *k = p->kind_params;
+	struct dr_rail_params inner = *p;
+	struct faulty_rail *r = dr_calloc(1, sizeof(*r));
+	int rc;
+
+	if (!r)
+		return dr_err_set(e, -ENOMEM, "wrap rail %u: out of memory", p->index);
+	inner.kind_params = k->inner;
+	rc = k->faulty->inner->listen(&inner, &r->inner, e);
+	if (rc) {
+		dr_free(r);
+		return rc;
+	}
+	r->base.ops = &k->faulty->ops;
+	r->base.index = p->index;
+	r->f = k->faulty;
+	r->poller = p->poller;
+	r->sink.event = rail_event;
+	*out = &r->base;
+	return 0;
+}
+
+static int f_rail_handle(struct dr_rail *r, void *buf, size_t cap)
+{
+	return rail_of(r)->f->inner->rail_handle(rail_of(r)->inner, buf, cap);
+}
+
+static int f_rail_peer(struct dr_rail *r, const void *handle, size_t len, struct dr_err *e)
+{
+	return rail_of(r)->f->inner->rail_peer(rail_of(r)->inner, handle, len, e);
+}
+
+static void f_rail_dgram(struct dr_rail *dr, const void *data, size_t len)
+{
+	struct faulty_rail *r = rail_of(dr);
+
+	if (!drawn(r->f, r->f->o.dgram_loss_ppm))
+		r->f->inner->rail_dgram(r->inner, data, len);
+}
+
+static int f_rail_progress(struct dr_rail *dr, int64_t now_ns, struct dr_sink *sink)
+{
+	struct faulty_rail *r = rail_of(dr);
+
+	r->out = sink;
+	return r->f->inner->rail_progress(r->inner, now_ns, &r->sink);
+}
+
+static void f_rail_close(struct dr_rail *r)
+{
+	rail_of(r)->f->inner->rail_close(rail_of(r)->inner);
+}
+
+static void f_rail_fini(struct dr_rail *dr)
+{
+	struct faulty_rail *r = rail_of(dr);
+
+	r->f->inner->rail_fini(r->inner);
+	dr_free(r);
+}
+
+static int f_mr_reg(struct dr_rail *r, void *base, size_t len, struct dr_mr **out, struct dr_err *e)
+{
+	return rail_of(r)->f->inner->mr_reg(rail_of(r)->inner, base, len, out, e);
+}
+
+static void f_mr_dereg(struct dr_rail *r, struct dr_mr *mr)
+{
+	rail_of(r)->f->inner->mr_dereg(rail_of(r)->inner, mr);
+}
+
+/* ---- events ------------------------------------------------------------------------------------ */
+
+static void kick(struct faulty_path *p)
+{
+	struct dr_poller *poller = rail_of(p->base.rail)->poller;
+
+	if (poller && !p->closed)
+		dr_poller_kick(poller, &p->po);
+}
+
+static void kicked(struct dr_pollable *po, uint32_t revents, int64_t now_ns)
+{
+	struct faulty_path *p = dr_container_of(po, struct faulty_path, po);
+
+	(void)revents;
+	if (p->ready)
+		p->ready(p->arg, now_ns);
+}
+
+static void tell(struct faulty_path *p, const struct dr_event *ev)
+{
+	struct dr_event out = *ev;
+
+	if (p->closed || (p->failed && ev->kind != DR_EV_FENCED))
+		return;
+	out.path = &p->base;
+	out.rail = p->base.rail;
+	p->failed |= ev->kind == DR_EV_FAILED;
+	p->n_events++;
+	trace(p->f, "path %u event %d epoch %u seq %llu part %u err %d", p->base.rail->index,
+		ev->kind, ev->epoch, (unsigned long long)ev->seq, ev->part, ev->err);
+	p->out->event(p->out, &out);
+}
+
+static void hold(
+	struct faulty_path *p, const struct dr_event *ev, uint64_t due_call, int64_t due_ns)
+{
+	struct held *h = dr_calloc(1, sizeof(*h));
+
+	dr_assert(h != NULL); /* a test's tool */
+	h->ev = *ev;
+	h->due_call = due_call;
+	h->due_ns = due_ns;
+	if (ev->data) {
+		memcpy(h->data, ev->data, ev->len);
+		h->ev.data = h->data;
+	}
+	if (ev->text) {
+		(void)snprintf(h->text, sizeof(h->text), "%s", ev->text);
+		h->ev.text = h->text;
+	}
+	*p->held_tail = h;
+	p->held_tail = &h->next;
+}
+
+static void tell_fault(struct faulty_path *p)
+{
+	struct dr_event ev = { .kind = DR_EV_FAILED,
+		.scope = p->fail_scope,
+		.err = p->fail_err,
+		.text = "injected by the fault wrapper" };
+
+	p->fail_due = false;
+	tell(p, &ev);
+}
+
+static void fail_with_opts(struct faulty_path *p)
+{
+	p->f->injected++;
+	p->fail_due = true;
+	p->fail_err = p->f->o.fail_err ? p->f->o.fail_err : -EIO;
+	p->fail_scope = p->f->o.fail_scope;
+}
+
+static void path_event(struct dr_sink *sink, const struct dr_event *ev)
+{
+	struct faulty_path *p = dr_container_of(sink, struct faulty_path, sink);
+	struct dr_faulty *f = p->f;
+	uint64_t due_call = 0;
+	int64_t due_ns = 0;
+
+	f->events++;
+	if (f->o.fail_at_event == f->events && !p->failed && ev->kind != DR_EV_FENCED) {
+		fail_with_opts(p);
+		return; /* FAILED instead, after what is held */
+	}
+	if (ev->kind == DR_EV_FENCED && f->o.withhold_fenced && p->fence_deadline_ns != DR_NEVER) {
+		f->injected++;
+		due_ns = p->fence_deadline_ns;
+	}
+	if (drawn(f, f->o.hold_ppm))
+		due_call = p->calls + f->o.hold_calls;
+	if (p->held || due_call > p->calls || due_ns > p->now_ns)
+		hold(p, ev, due_call, due_ns);
+	else
+		tell(p, ev);
+}
+
+static void release(struct faulty_path *p)
+{
+	while (p->held && p->held->due_call <= p->calls && p->held->due_ns <= p->now_ns) {
+		struct held *h = p->held;
+
+		p->held = h->next;
+		if (!p->held)
+			p->held_tail = &p->held;
+		tell(p, &h->ev);
+		dr_free(h);
+	}
+}
+
+static int f_progress(struct dr_path *dp, int64_t now_ns, struct dr_sink *sink)
+{
+	struct faulty_path *p = path_of(dp);
+
+	if (p->closed)
+		return 0;
+	p->out = sink;
+	p->now_ns = now_ns;
+	p->n_events = 0;
+	p->calls++;
+	release(p);
+	p->f->inner->progress(p->inner, now_ns, &p->sink);
+	dp->rx_last_ns = p->inner->rx_last_ns;
+	dp->tx_last_ns = p->inner->tx_last_ns;
+	if (p->fail_due && !p->held)
+		tell_fault(p);
+	if (p->held || p->fail_due)
+		kick(p);
+	return p->n_events;
+}
+
+/* ---- paths ------------------------------------------------------------------------------------- */
+
+static int f_create(
+	struct dr_rail *r, const struct dr_path_params *par, struct dr_path **out, struct dr_err *e)
+{
+	struct dr_faulty *f = rail_of(r)->f;
+	struct faulty_path *p = dr_calloc(1, sizeof(*p));
+	int rc;
+
+	if (!p)
+		return dr_err_set(e, -ENOMEM, "wrap a path: out of memory");
+	rc = f->inner->create(rail_of(r)->inner, par, &p->inner, e);
+	if (rc) {
+		dr_free(p);
+		return rc;
+	}
+	p->base.ops = &f->ops;
+	p->base.rail = r;
+	p->f = f;
+	p->po = (struct dr_pollable){ .fd = -1, .ready = kicked };
+	p->ready = par->ready;
+	p->arg = par->arg;
+	p->sink.event = path_event;
+	p->held_tail = &p->held;
+	p->fence_deadline_ns = DR_NEVER;
+	*out = &p->base;
+	return 0;
+}
+
+static int f_handle(struct dr_path *p, void *buf, size_t cap)
+{
+	return path_of(p)->f->inner->handle(path_of(p)->inner, buf, cap);
+}
+
+static int f_connect(
+	struct dr_path *p, const void *handle, size_t len, int64_t now_ns, struct dr_err *e)
+{
+	return path_of(p)->f->inner->connect(path_of(p)->inner, handle, len, now_ns, e);
+}
+
+/* 0: go on with the post; else what to answer. */
+static int before_post(struct faulty_path *p, const char *what)
+{
+	struct dr_faulty *f = p->f;
+
+	if (p->failed)
+		return -ENOTCONN;
+	if (p->fail_due || drawn(f, f->o.eagain_ppm))
+		return -EAGAIN;
+	if (++f->posts == f->o.fail_at_post) {
+		fail_with_opts(p);
+		kick(p);
+	}
+	trace(f, "path %u %s", p->base.rail->index, what);
+	return 0;
+}
+
+static int f_post_recv(struct dr_path *dp, uint32_t epoch, uint64_t seq,
+	const struct dr_part *parts, unsigned n, uint32_t skip)
+{
+	struct faulty_path *p = path_of(dp);
+	int rc = before_post(p, "post_recv");
+
+	return rc ? rc : p->f->inner->post_recv(p->inner, epoch, seq, parts, n, skip);
+}
+
+static int f_post_send(
+	struct dr_path *dp, uint32_t epoch, uint64_t seq, unsigned part, const struct dr_part *what)
+{
+	struct faulty_path *p = path_of(dp);
+	int rc = before_post(p, "post_send");
+
+	return rc ? rc : p->f->inner->post_send(p->inner, epoch, seq, part, what);
+}
+
+static int f_post_ctrl(struct dr_path *dp, const void *frame, size_t len)
+{
+	struct faulty_path *p = path_of(dp);
+	int rc = before_post(p, "post_ctrl");
+
+	return rc ? rc : p->f->inner->post_ctrl(p->inner, frame, len);
+}
+
+static void f_flush(struct dr_path *dp, int64_t now_ns)
+{
+	struct faulty_path *p = path_of(dp);
+
+	p->f->inner->flush(p->inner, now_ns);
+	dp->tx_last_ns = p->inner->tx_last_ns;
+}
+
+static int f_credit(struct dr_path *dp, uint32_t epoch, uint64_t seq, unsigned *n_parts)
+{
+	return path_of(dp)->f->inner->credit(path_of(dp)->inner, epoch, seq, n_parts);
+}
+
+static void f_fence(struct dr_path *dp, bool soft, int64_t deadline_ns)
+{
+	struct faulty_path *p = path_of(dp);
+
+	trace(p->f, "path %u fence %s", dp->rail->index, soft ? "soft" : "hard");
+	p->fence_deadline_ns = deadline_ns;
+	p->f->inner->fence(p->inner, soft && !p->failed && !p->fail_due, deadline_ns);
+}
+
+static void f_stats(struct dr_path *dp, struct dr_path_stats *out)
+{
+	path_of(dp)->f->inner->stats(path_of(dp)->inner, out);
+}
+
+static void f_close(struct dr_path *dp)
+{
+	struct faulty_path *p = path_of(dp);
+	struct dr_poller *poller = rail_of(dp->rail)->poller;
+
+	p->closed = true;
+	if (poller)
+		dr_poller_del(poller, &p->po);
+	p->f->inner->close(p->inner);
+}
+
+static void f_stop(struct dr_path *dp)
+{
+	path_of(dp)->f->inner->stop(path_of(dp)->inner);
+}
+
+static void f_fini(struct dr_path *dp)
+{
+	struct faulty_path *p = path_of(dp);
+
+	p->f->inner->fini(p->inner);
+	while (p->held) {
+		struct held *h = p->held;
+
+		p->held = h->next;
+		dr_free(h);
+	}
+	dr_free(p);
+}
+
+/* ---- the wrapper ------------------------------------------------------------------------------- */
+
+int dr_faulty_create(const struct dr_transport_ops *inner, const struct dr_faulty_opts *opts,
+	struct dr_faulty **out)
+{
+	struct dr_faulty *f = dr_calloc(1, sizeof(*f));
+
+	if (!f)
+		return -ENOMEM;
+	f->inner = inner;
+	f->o = *opts;
+	dr_rng_seed(&f->rng, opts->seed);
+	(void)snprintf(f->name, sizeof(f->name), "faulty(%s)", inner->name);
+	f->ops = (struct dr_transport_ops){ sizeof(struct dr_transport_ops), f->name, inner->caps,
+		f_listen, f_rail_handle, f_rail_peer, f_rail_dgram, f_rail_progress, f_rail_close,
+		f_rail_fini, f_mr_reg, f_mr_dereg, f_create, f_handle, f_connect, f_post_recv,
+		f_post_send, f_post_ctrl, f_flush, f_credit, f_progress, f_fence, f_stats, f_close,
+		f_stop, f_fini };
+	*out = f;
+	return 0;
+}
+
+void dr_faulty_destroy(struct dr_faulty *f)
+{
+	dr_free(f);
+}
+
+const struct dr_transport_ops *dr_faulty_ops(struct dr_faulty *f)
+{
+	return &f->ops;
+}
+
+struct dr_faulty_opts *dr_faulty_opts(struct dr_faulty *f)
+{
+	return &f->o;
+}
+
+uint64_t dr_faulty_posts(const struct dr_faulty *f)
+{
+	return f->posts;
+}
+
+uint64_t dr_faulty_events(const struct dr_faulty *f)
+{
+	return f->events;
+}
+
+uint64_t dr_faulty_injected(const struct dr_faulty *f)
+{
+	return f->injected;
+}
+
+struct dr_path *dr_faulty_inner(struct dr_path *p)
+{
+	return path_of(p)->inner;
+}
+
+void dr_faulty_fail(struct dr_path *dp, enum dr_scope scope, int err)
+{
+	struct faulty_path *p = path_of(dp);
+
+	if (p->failed || p->closed)
+		return;
+	p->f->injected++;
+	p->fail_due = true;
+	p->fail_err = err;
+	p->fail_scope = scope;
+	kick(p);
+}

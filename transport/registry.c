@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "transport/path.h"
+
+#include "transport/tcp/tcp.h"
+
+#include <string.h>
+
+/* Every kind that a user can name in this build. The simulated one is not: tests name it directly. */
+static const struct dr_transport_ops *const kinds[] = {
+	&dr_tcp_ops,
+};
+
+const struct dr_transport_ops *dr_transport_find(const char *name)
+{
+	size_t i;
+
+	for (i = 0; i < DR_ARRAY_LEN(kinds); i++)
+		if (strcmp(kinds[i]->name, name) == 0)
+			return kinds[i];
+	return NULL;
+}
+
+/* In the order of `kinds`. */
+const char *dr_transport_names(void)
+{
+	return "tcp";
+}
+
+const char *dr_scope_name(enum dr_scope s)
+{
+	static const char *const names[] = {
+		[DR_SCOPE_OP] = "operation",
+		[DR_SCOPE_PATH] = "path",
+		[DR_SCOPE_RAIL] = "rail",
+		[DR_SCOPE_PEER] = "peer",
+		[DR_SCOPE_LOCAL] = "local",
+	};
+
+	return (unsigned)s < DR_ARRAY_LEN(names) ? names[s] : "?";
+}

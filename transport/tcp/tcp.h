@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef DR_TRANSPORT_TCP_TCP_H
+#define DR_TRANSPORT_TCP_TCP_H
+
+#include "transport/path.h"
+#include "transport/tcp/tcp_wire.h"
+
+#include <net/if.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+/*
+ * The TCP kind, internal to transport/tcp (and its tests). One non-blocking socket a path, one
+ * listener and one UDP socket a rail, all bound to the rail's address and device.
+ *
+ *   tcp_sock.c   sockets: options, binding, addresses
+ *   tcp_rail.c   rail: listener, peer, datagrams, memory
+ *   tcp_admit.c  rail: who may become a path
+ *   tcp_path.c   path: life, failure, fence, statistics, the ops table
+ *   tcp_tx.c     path: what goes out        tcp_rx.c   path: what comes in
+ *   tcp_wire.c   the bytes (sans-IO)
+ */
+extern const struct dr_transport_ops dr_tcp_ops;
+
+enum {
+	TCP_PENDING_MAX = 64,	 /* connections not admitted yet */
+	TCP_SENDS = 64,		 /* parts queued on one path */
+	TCP_RING = 128,		 /* receives posted, credits held */
+	TCP_CTRL_BUF = 64 << 10, /* bytes of queued control frames and credits */
+	TCP_STAGE = 16 << 10,	 /* bytes read ahead of the frame at hand */
+};
+#define TCP_ADMIT_NS                                                                               \
+	(5 * DR_NS_PER_S) /* a stranger's time to say HELLO; a parked HELLO's to be wanted */
+
+struct dr_mr {
+	uint8_t *base;
+	size_t len;
+};
+
+/* ---- rail ---------------------------------------------------------------------------------- */
+
+struct tcp_rail;
+
+/* A connection on its way in. Empty slot: po.fd is -1. */
+struct tcp_pending {
+	struct dr_pollable po;
+	struct tcp_rail *rail;
+	bool fired;	     /* the poller saw something; see tcp_rail.polled */
+	bool parked;	     /* HELLO was right, but no path waits for it */
+	unsigned have;	     /* bytes of HELLO that came */
+	int64_t deadline_ns; /* for HELLO; when parked: for a path */
+	uint64_t order;	     /* of arrival, to drop the oldest */
+	struct tcp_hello hello;
+	uint8_t buf[TCP_HELLO_LEN];
+	char from[80];
+};
+
+struct tcp_rail {
+	struct dr_rail base;
+	struct dr_rail_params par;
+	char ifname[IFNAMSIZ];
+	uint32_t scope_id; /* of link-local addresses on this rail */
+	bool closed;
+	struct dr_pollable listener, udp;
+	struct sockaddr_storage peer; /* its listener */
+	bool has_peer;
+	struct tcp_path *paths; /* every path that is not closed */
+	unsigned n_paths;	/* every path that is not freed */
+
+	struct tcp_pending pending[TCP_PENDING_MAX];
+	unsigned n_pending;
+	uint64_t arrivals;
+	/* A ready callback ran since the last progress, so that only what fired needs a look. A
+	 * progress without one comes from an owner that spins: look at everything. */
+	bool polled, listener_fired, udp_fired;
+	int64_t warn_window_ns; /* rate limit of the log lines about strangers */
+	unsigned warned, suppressed;
+	struct dr_sink *sink; /* during progress */
+	int n_events;
+};
+
+static inline struct tcp_rail *tcp_rail(struct dr_rail *r)
+{
+	return dr_container_of(r, struct tcp_rail, base);
+}
+
+int dr_tcp_listen(const struct dr_rail_params *p, struct dr_rail **out, struct dr_err *e);
+int dr_tcp_rail_handle(struct dr_rail *r, void *buf, size_t cap);
+int dr_tcp_rail_peer(struct dr_rail *r, const void *handle, size_t len, struct dr_err *e);
+void dr_tcp_rail_dgram(struct dr_rail *r, const void *data, size_t len);
+int dr_tcp_rail_progress(struct dr_rail *r, int64_t now_ns, struct dr_sink *sink);
+void dr_tcp_rail_close(struct dr_rail *r);
+void dr_tcp_rail_fini(struct dr_rail *r);
+int dr_tcp_mr_reg(struct dr_rail *r, void *base, size_t len, struct dr_mr **out, struct dr_err *e);
+void dr_tcp_mr_dereg(struct dr_rail *r, struct dr_mr *mr);
+
+/* Admission. */
+void dr_tcp_admit_init(struct tcp_rail *r);
+void dr_tcp_admit_close(struct tcp_rail *r);
+/* Accept, read HELLOs, hand over to paths, drop what is late. all: look at every connection. */
+void dr_tcp_admit_progress(struct tcp_rail *r, bool all, int64_t now_ns);
+struct tcp_path;
+/* The acceptor p wants its connection: adopt a parked one that fits. */
+void dr_tcp_admit_claim(struct tcp_path *p);
+
+/* Sockets. */
+enum { TCP_NAME_LEN = 80 };
+void dr_tcp_addr_format(const struct sockaddr_storage *sa, char out[TCP_NAME_LEN]);
+socklen_t dr_tcp_addr_len(const struct sockaddr_storage *sa);
+/* Non-blocking socket bound to the rail's device, address and port (0: the kernel's choice). */
+int dr_tcp_sock_open(
+	const struct tcp_rail *r, int type, uint16_t port, bool reuse, int *fd, struct dr_err *e);
+/* What every data connection has, accepted or dialled. Failures are not fatal. */
+void dr_tcp_sock_tune(const struct tcp_rail *r, int fd);
+
+/* ---- path ---------------------------------------------------------------------------------- */
+
+/*
+ * States. posts work in UP only (before: -ENOTCONN; after a failure that progress has not told yet:
+ * -EAGAIN, so that callers hear of it as FAILED; after that -ENOTCONN).
+ */
+enum tcp_state {
+	TCP_NEW,      /* no socket */
+	TCP_WAITING,  /* acceptor: connect() was called, the rail has no HELLO for this path yet */
+	TCP_DIALLING, /* connector: the kernel connects; HELLO not sent */
+	TCP_GREETING, /* connector: HELLO sent, HELLO_OK not here */
+	TCP_ADMITTED, /* acceptor: HELLO_OK sent; READY is due in the next progress */
+	TCP_UP,	      /* frames flow */
+	TCP_FAILING, /* broken; FAILED is due in the next progress. No buffer is touched from here on */
+	TCP_FAILED,  /* FAILED was reported; waits for fence or close */
+	TCP_ABORTED, /* fenced hard: socket gone; FENCED is due in the next progress */
+	TCP_FENCED,  /* FENCED(hard) was reported; waits for close */
+	TCP_CLOSED,  /* no socket, no events */
+	TCP_N_STATES,
+};
+enum tcp_fence { TCP_FENCE_NONE, TCP_FENCE_SOFT, TCP_FENCE_HARD };
+
+/* Sender: a clear-to-send. Slot seq % TCP_RING. */
+struct tcp_credit {
+	bool used;
+	uint8_t n, todo; /* todo: bit i: part i may be posted still */
+	uint32_t epoch;
+	uint64_t seq;
+	uint32_t cap[DR_PARTS_MAX], tag[DR_PARTS_MAX];
+};
+
+/* Sender: a part in the queue; header and payload are one run of bytes on the wire. */
+struct tcp_send {
+	uint32_t epoch;
+	uint64_t seq;
+	unsigned part;
+	uint8_t *data;
+	uint32_t len;
+	uint8_t hdr[TCP_FRAME_HDR];
+};
+
+/*
+ * Sends are counted, never moved: told <= done <= flushed <= posted, queue slot = count % TCP_SENDS.
+ * told: SENT was reported; done: all bytes taken by the socket; flushed: may go on the wire.
+ * head_off: bytes of send `done` that the socket has taken.
+ */
+struct tcp_tx {
+	struct tcp_send queue[TCP_SENDS];
+	uint64_t told, done, flushed, posted;
+	uint32_t head_off;
+	uint8_t *ctrl; /* [ctrl_at, ctrl_end) is queued, [ctrl_at, ctrl_flushed) may go */
+	size_t ctrl_at, ctrl_flushed, ctrl_end;
+	bool blocked; /* the socket took less than offered: wait for EPOLLOUT */
+	int err;      /* the socket refused; FAILED follows when nothing is left to read */
+	struct tcp_credit *credits; /* sender only */
+	uint32_t credit_epoch;	    /* newest that came */
+};
+
+/* Receiver: a posted message. Slot seq % TCP_RING. */
+struct tcp_recv {
+	bool used;
+	uint8_t todo; /* bit i: part i is neither skipped nor delivered */
+	uint8_t n;
+	uint32_t epoch;
+	uint64_t seq;
+	struct {
+		uint8_t *data;
+		uint32_t cap;
+	} parts[DR_PARTS_MAX];
+};
+
+struct tcp_rx {
+	uint8_t *stage; /* [at, end) is read and not used yet */
+	size_t at, end;
+	/* The data frame at hand: `left` bytes of its payload are still to come. They go to body, or
+	 * nowhere when body is NULL. While left > 0 and the stage is empty, the socket is read straight
+	 * into body. */
+	uint8_t *body;
+	uint32_t left;
+	struct tcp_frame cur;
+	struct tcp_recv *cur_recv;
+	bool bulk; /* the last data frame was large: read little ahead, what is staged is copied */
+	struct tcp_recv *ring; /* receiver only */
+	uint32_t epoch;	       /* newest posted */
+	uint32_t stale_below;  /* data of an epoch below this one is swallowed */
+	bool arrived;	       /* ARRIVING was reported for arrived_epoch */
+	uint32_t arrived_epoch;
+};
+
+struct tcp_path {
+	struct dr_path base;
+	struct dr_path_params par;
+	struct tcp_path *next; /* on the rail */
+	enum tcp_state state;
+	struct dr_pollable po; /* po.fd is the socket, -1: none */
+	bool registered;       /* po is known to the poller */
+	uint32_t revents;      /* what the poller said since the last progress */
+	bool polled;	       /* ... it said something; without: the owner spins */
+
+	struct tcp_tx tx;
+	struct tcp_rx rx;
+
+	enum tcp_fence fence;
+	int64_t fence_deadline_ns;
+	int err; /* FAILING: what to report */
+	enum dr_scope scope;
+	char text[240];
+
+	struct dr_sink *sink; /* during progress, else NULL */
+	int64_t now_ns;	      /* of the last progress or flush */
+	int n_events;
+	struct dr_path_stats st;
+};
+
+static inline struct tcp_path *tcp_path(struct dr_path *p)
+{
+	return dr_container_of(p, struct tcp_path, base);
+}
+
+static inline struct tcp_rail *tcp_path_rail(struct tcp_path *p)
+{
+	return tcp_rail(p->base.rail);
+}
+
+/* Break p for a reason that the next progress reports. Only the first reason counts. */
+void dr_tcp_fail(struct tcp_path *p, enum dr_scope scope, int err, const char *fmt, ...)
+	DR_PRINTF(4, 5);
+/* Same for an error of the socket: the scope follows from err. */
+void dr_tcp_fail_socket(struct tcp_path *p, int err, const char *doing);
+/* Events only from inside progress. After it returns p may be in any state. */
+void dr_tcp_emit(struct tcp_path *p, struct dr_event *ev);
+void dr_tcp_kick(struct tcp_path *p);
+/* Have the poller, if there is one, look for these events of p's socket. */
+void dr_tcp_watch(struct tcp_path *p, uint32_t events);
+/* Hand an admitted connection to the waiting acceptor p, which owns fd from here on. */
+void dr_tcp_adopt(struct tcp_path *p, int fd);
+
+/* tcp_tx.c */
+int dr_tcp_tx_init(struct tcp_path *p);
+void dr_tcp_tx_fini(struct tcp_path *p);
+int dr_tcp_post_send(struct dr_path *bp, uint32_t epoch, uint64_t seq, unsigned part,
+	const struct dr_part *what);
+int dr_tcp_post_ctrl(struct dr_path *bp, const void *frame, size_t len);
+void dr_tcp_flush(struct dr_path *bp, int64_t now_ns);
+int dr_tcp_credit(struct dr_path *bp, uint32_t epoch, uint64_t seq, unsigned *n_parts);
+/* Queue a credit for what was posted. -EAGAIN: no room. */
+int dr_tcp_tx_credit(
+	struct tcp_path *p, const struct tcp_frame *f, const struct tcp_credit_part *parts);
+/* A credit came. */
+void dr_tcp_tx_credited(struct tcp_path *p, const struct tcp_frame *f, const uint8_t *payload);
+/* Offer what is flushed to the socket, once. */
+void dr_tcp_tx_push(struct tcp_path *p);
+/* Report SENT of every part that the socket has taken whole. */
+void dr_tcp_tx_report(struct tcp_path *p);
+/* Forget what the socket has not taken; SENT of the rest is still to be reported. */
+void dr_tcp_tx_drop(struct tcp_path *p);
+static inline bool dr_tcp_tx_pending(const struct tcp_tx *t)
+{
+	return t->done != t->flushed || t->ctrl_at != t->ctrl_flushed;
+}
+
+/* tcp_rx.c */
+int dr_tcp_rx_init(struct tcp_path *p);
+void dr_tcp_rx_fini(struct tcp_path *p);
+int dr_tcp_post_recv(struct dr_path *bp, uint32_t epoch, uint64_t seq, const struct dr_part *parts,
+	unsigned n, uint32_t skip);
+/* Read what is there, bounded, and report it. */
+void dr_tcp_rx_pull(struct tcp_path *p);
+/* Withdraw every posted receive: no buffer is written from here on; what comes is swallowed. */
+void dr_tcp_rx_withdraw(struct tcp_path *p);
+
+#endif

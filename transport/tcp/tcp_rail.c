@@ -1,0 +1,325 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A worker's end of a rail. Both sockets are bound to the device, so that routing cannot move them
+ * to another NIC. The UDP socket is connected to the peer's, so that the kernel drops datagrams of
+ * strangers; whether a datagram is authentic is its reader's question.
+ */
+#include "transport/tcp/tcp.h"
+
+#include "base/mem.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+enum {
+	LISTEN_BACKLOG = 256,
+	DGRAM_BATCH = 32, /* datagrams read by one progress */
+};
+
+static void listener_ready(struct dr_pollable *po, uint32_t revents, int64_t now_ns)
+{
+	struct tcp_rail *r = dr_container_of(po, struct tcp_rail, listener);
+
+	(void)revents;
+	r->polled = r->listener_fired = true;
+	if (r->par.ready)
+		r->par.ready(r->par.arg, now_ns);
+}
+
+static void udp_ready(struct dr_pollable *po, uint32_t revents, int64_t now_ns)
+{
+	struct tcp_rail *r = dr_container_of(po, struct tcp_rail, udp);
+
+	(void)revents;
+	r->polled = r->udp_fired = true;
+	if (r->par.ready)
+		r->par.ready(r->par.arg, now_ns);
+}
+
+/* listen() is part of the attempt: SO_REUSEADDR lets two sockets bind one port, not listen on it. */
+static int open_at(
+	struct tcp_rail *r, int type, uint16_t port, struct dr_pollable *po, struct dr_err *e)
+{
+	int err, fd;
+
+	err = dr_tcp_sock_open(r, type, port, type == SOCK_STREAM, &fd, e);
+	if (err)
+		return err;
+	if (type == SOCK_STREAM && listen(fd, LISTEN_BACKLOG) < 0) {
+		err = -errno;
+		close(fd);
+		return dr_err_set(e, err,
+			"rail %u: cannot listen on port %u: %s; choose other data ports",
+			r->base.index, port, dr_errno_name(err));
+	}
+	po->fd = fd;
+	return 0;
+}
+
+static int open_in_range(struct tcp_rail *r, int type, struct dr_pollable *po, struct dr_err *e)
+{
+	unsigned port;
+	int err;
+
+	if (!r->par.port_min)
+		return open_at(r, type, 0, po, e);
+	for (port = r->par.port_min; port <= r->par.port_max; port++) {
+		err = open_at(r, type, (uint16_t)port, po, e);
+		if (err != -EADDRINUSE)
+			return err;
+	}
+	return dr_err_set(e, -EADDRINUSE,
+		"rail %u: every %s port of %u..%u is taken; choose other data ports", r->base.index,
+		type == SOCK_STREAM ? "TCP" : "UDP", r->par.port_min, r->par.port_max);
+}
+
+static int check_params(const struct dr_rail_params *p, struct dr_err *e)
+{
+	const struct sockaddr_in6 *s6 = (const struct sockaddr_in6 *)&p->local;
+	const struct sockaddr_in *s4 = (const struct sockaddr_in *)&p->local;
+
+	if (p->ifname && strlen(p->ifname) >= IFNAMSIZ)
+		return dr_err_set(
+			e, -ENODEV, "rail %u: device name %s is too long", p->index, p->ifname);
+	if (p->port_min > p->port_max)
+		return dr_err_set(e, -EINVAL, "rail %u: data ports %u..%u are no range", p->index,
+			p->port_min, p->port_max);
+	if (p->local.ss_family == AF_INET && s4->sin_addr.s_addr != htonl(INADDR_ANY))
+		return 0;
+	if (p->local.ss_family == AF_INET6 && !IN6_IS_ADDR_UNSPECIFIED(&s6->sin6_addr))
+		return 0;
+	return dr_err_set(e, -EADDRNOTAVAIL,
+		"rail %u: needs one IPv4 or IPv6 address of its device; give the device one with `ip addr add`",
+		p->index);
+}
+
+static uint32_t find_scope(const struct tcp_rail *r)
+{
+	const struct sockaddr_in6 *s6 = (const struct sockaddr_in6 *)&r->par.local;
+
+	if (r->par.local.ss_family != AF_INET6 || !IN6_IS_ADDR_LINKLOCAL(&s6->sin6_addr))
+		return 0;
+	return s6->sin6_scope_id ? s6->sin6_scope_id : if_nametoindex(r->ifname);
+}
+
+int dr_tcp_listen(const struct dr_rail_params *p, struct dr_rail **out, struct dr_err *e)
+{
+	struct tcp_rail *r;
+	int err;
+
+	err = check_params(p, e);
+	if (err)
+		return err;
+	r = dr_calloc(1, sizeof(*r));
+	if (!r)
+		return dr_err_set(e, -ENOMEM, "rail %u: out of memory", p->index);
+	r->base = (struct dr_rail){ .ops = &dr_tcp_ops, .index = p->index };
+	r->par = *p;
+	snprintf(r->ifname, sizeof(r->ifname), "%s", p->ifname ? p->ifname : "");
+	r->par.ifname = r->ifname;
+	r->scope_id = find_scope(r);
+	r->listener = (struct dr_pollable){ .fd = -1, .ready = listener_ready };
+	r->udp = (struct dr_pollable){ .fd = -1, .ready = udp_ready };
+	dr_tcp_admit_init(r);
+	err = open_in_range(r, SOCK_STREAM, &r->listener, e);
+	if (!err)
+		err = open_in_range(r, SOCK_DGRAM, &r->udp, e);
+	if (!err && p->poller) {
+		err = dr_poller_add(p->poller, &r->listener, EPOLLIN);
+		if (err)
+			dr_err_set(e, err, "rail %u: cannot poll its listener: %s", p->index,
+				dr_errno_name(err));
+	}
+	if (err) {
+		dr_tcp_rail_close(&r->base);
+		dr_free(r);
+		return err;
+	}
+	*out = &r->base;
+	return 0;
+}
+
+static uint16_t local_port(int fd)
+{
+	struct sockaddr_storage sa;
+	socklen_t len = sizeof(sa);
+
+	if (getsockname(fd, (struct sockaddr *)&sa, &len) < 0)
+		return 0;
+	return ntohs(sa.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&sa)->sin6_port
+					      : ((struct sockaddr_in *)&sa)->sin_port);
+}
+
+int dr_tcp_rail_handle(struct dr_rail *br, void *buf, size_t cap)
+{
+	struct tcp_rail *r = tcp_rail(br);
+	struct tcp_rail_handle h = { .family = r->par.local.ss_family };
+
+	if (r->closed)
+		return -EBADF;
+	h.tcp_port = local_port(r->listener.fd);
+	h.udp_port = local_port(r->udp.fd);
+	if (h.family == AF_INET6)
+		memcpy(h.addr, &((struct sockaddr_in6 *)&r->par.local)->sin6_addr, 16);
+	else
+		memcpy(h.addr, &((struct sockaddr_in *)&r->par.local)->sin_addr, 4);
+	return dr_tcp_rail_handle_encode(&h, buf, cap);
+}
+
+static struct sockaddr_storage to_sockaddr(
+	const struct tcp_rail *r, const struct tcp_rail_handle *h, uint16_t port)
+{
+	struct sockaddr_storage sa = { 0 };
+	struct sockaddr_in6 *s6 = (struct sockaddr_in6 *)&sa;
+	struct sockaddr_in *s4 = (struct sockaddr_in *)&sa;
+
+	sa.ss_family = h->family;
+	if (h->family == AF_INET6) {
+		memcpy(&s6->sin6_addr, h->addr, 16);
+		s6->sin6_port = htons(port);
+		s6->sin6_scope_id = IN6_IS_ADDR_LINKLOCAL(&s6->sin6_addr) ? r->scope_id : 0;
+	} else {
+		memcpy(&s4->sin_addr, h->addr, 4);
+		s4->sin_port = htons(port);
+	}
+	return sa;
+}
+
+int dr_tcp_rail_peer(struct dr_rail *br, const void *handle, size_t len, struct dr_err *e)
+{
+	struct tcp_rail *r = tcp_rail(br);
+	struct sockaddr_storage udp;
+	struct tcp_rail_handle h;
+	char junk[DR_DGRAM_MAX];
+	const char *why = "?";
+	int err;
+
+	if (r->closed)
+		return dr_err_set(e, -EBADF, "rail %u: closed", br->index);
+	err = dr_tcp_rail_handle_parse(handle, len, &h, &why);
+	if (!err && h.family != r->par.local.ss_family) {
+		why = "its address is of the other family (IPv4, IPv6) than ours";
+		err = -EPROTO;
+	}
+	if (err)
+		return dr_err_set(e, err,
+			"rail %u: the peer's handle (%zu bytes) makes no sense: %s", br->index, len,
+			why);
+	udp = to_sockaddr(r, &h, h.udp_port);
+	/* No route now may be a route later: heartbeats are lost meanwhile, as on a dead rail. */
+	if (connect(r->udp.fd, (struct sockaddr *)&udp, dr_tcp_addr_len(&udp)) < 0)
+		return dr_err_set(e, -errno, "rail %u: cannot reach the peer's heartbeat port: %s",
+			br->index, dr_errno_name(errno));
+	/* What came before the socket was connected may be a stranger's. */
+	while (recv(r->udp.fd, junk, sizeof(junk), 0) >= 0 || errno == EINTR)
+		;
+	if (r->par.poller && !r->has_peer) {
+		err = dr_poller_add(r->par.poller, &r->udp, EPOLLIN);
+		if (err)
+			return dr_err_set(e, err, "rail %u: cannot poll its heartbeat port: %s",
+				br->index, dr_errno_name(err));
+	}
+	r->peer = to_sockaddr(r, &h, h.tcp_port);
+	r->has_peer = true;
+	return 0;
+}
+
+void dr_tcp_rail_dgram(struct dr_rail *br, const void *data, size_t len)
+{
+	struct tcp_rail *r = tcp_rail(br);
+
+	dr_dassert(len <= DR_DGRAM_MAX);
+	if (r->closed || !r->has_peer)
+		return;
+	/* An ICMP error of an earlier datagram is reported here in place of sending this one. */
+	if (send(r->udp.fd, data, len, MSG_NOSIGNAL) < 0 && errno == ECONNREFUSED)
+		(void)send(r->udp.fd, data, len, MSG_NOSIGNAL);
+}
+
+static void read_dgrams(struct tcp_rail *r)
+{
+	uint8_t buf[DR_DGRAM_MAX + 1]; /* one more, to tell what is too long */
+	struct dr_event ev;
+	ssize_t n;
+	int i;
+
+	for (i = 0; i < DGRAM_BATCH && !r->closed; i++) {
+		n = recv(r->udp.fd, buf, sizeof(buf), 0);
+		if (n < 0 && errno == EAGAIN)
+			return;
+		if (n <= 0 || n > DR_DGRAM_MAX)
+			continue; /* an ICMP error, or nothing of ours */
+		ev = (struct dr_event){
+			.kind = DR_EV_DGRAM, .rail = &r->base, .data = buf, .len = (uint32_t)n
+		};
+		r->n_events++;
+		r->sink->event(r->sink, &ev);
+	}
+}
+
+int dr_tcp_rail_progress(struct dr_rail *br, int64_t now_ns, struct dr_sink *sink)
+{
+	struct tcp_rail *r = tcp_rail(br);
+	bool all = !r->polled;
+
+	if (r->closed)
+		return 0;
+	r->sink = sink;
+	r->n_events = 0;
+	if (r->has_peer && (all || r->udp_fired))
+		read_dgrams(r);
+	if (!r->closed)
+		dr_tcp_admit_progress(r, all, now_ns);
+	r->polled = r->listener_fired = r->udp_fired = false;
+	r->sink = NULL;
+	return r->n_events;
+}
+
+static void close_pollable(struct tcp_rail *r, struct dr_pollable *po)
+{
+	if (po->fd < 0)
+		return;
+	if (r->par.poller)
+		dr_poller_del(r->par.poller, po);
+	close(po->fd);
+	po->fd = -1;
+}
+
+void dr_tcp_rail_close(struct dr_rail *br)
+{
+	struct tcp_rail *r = tcp_rail(br);
+
+	r->closed = true;
+	dr_tcp_admit_close(r);
+	close_pollable(r, &r->listener);
+	close_pollable(r, &r->udp);
+}
+
+void dr_tcp_rail_fini(struct dr_rail *br)
+{
+	struct tcp_rail *r = tcp_rail(br);
+
+	dr_assert(r->n_paths == 0);
+	dr_tcp_rail_close(br);
+	dr_free(r);
+}
+
+int dr_tcp_mr_reg(struct dr_rail *r, void *base, size_t len, struct dr_mr **out, struct dr_err *e)
+{
+	struct dr_mr *mr = dr_calloc(1, sizeof(*mr));
+
+	if (!mr)
+		return dr_err_set(e, -ENOMEM, "rail %u: out of memory", r->index);
+	*mr = (struct dr_mr){ .base = base, .len = len };
+	*out = mr;
+	return 0;
+}
+
+void dr_tcp_mr_dereg(struct dr_rail *r, struct dr_mr *mr)
+{
+	(void)r;
+	dr_free(mr);
+}

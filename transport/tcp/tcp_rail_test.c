@@ -1,0 +1,408 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "transport/tcp/testkit.h"
+
+static int warnings;
+
+static void count_warnings(
+	enum dr_log_level level, const char *component, const char *text, void *arg)
+{
+	(void)component, (void)text, (void)arg;
+	if (level == DR_LOG_WARN)
+		warnings++;
+}
+
+static int setup(void **state)
+{
+	static struct kit k;
+	bool polled = *state != NULL;
+
+	warnings = 0;
+	dr_log_set_sink(count_warnings, NULL);
+	kit_open(&k, AF_INET, polled);
+	*state = &k;
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	kit_close(*state);
+	dr_log_set_sink(NULL, NULL);
+	return 0;
+}
+
+/* A TCP connection to the listener of rail 1 that is no path of ours. */
+static int stranger(struct kit *k)
+{
+	const struct sockaddr_storage *to = &tcp_rail(k->rail[0])->peer;
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	assert_true(fd >= 0);
+	assert_int_equal(connect(fd, (const struct sockaddr *)to, dr_tcp_addr_len(to)), 0);
+	return fd;
+}
+
+static struct tcp_hello hello(struct kit *k, uint32_t gen)
+{
+	struct tcp_hello h = { .channel = 7, .index = 1, .gen = gen, .sender = true };
+
+	memcpy(h.token, tcp_rail(k->rail[1])->par.token, DR_TOKEN_LEN);
+	return h;
+}
+
+static void say(int fd, const struct tcp_hello *h)
+{
+	uint8_t buf[TCP_HELLO_LEN];
+
+	dr_tcp_hello_encode(h, buf);
+	assert_int_equal(send(fd, buf, sizeof(buf), MSG_NOSIGNAL), sizeof(buf));
+}
+
+/* The listener hung up on fd. */
+static bool hung_up(int fd)
+{
+	char c;
+
+	return recv(fd, &c, 1, MSG_DONTWAIT) == 0 || (errno != EAGAIN && errno != EWOULDBLOCK);
+}
+
+static void strangers_are_turned_away_and_the_path_lives(void **state)
+{
+	struct kit *k = *state;
+	struct tcp_hello h = hello(k, 2);
+	int wrong, garbage, closer, half, late;
+	char junk[100];
+
+	kit_up(k);
+	wrong = stranger(k);
+	h.token[15] ^= 1;
+	say(wrong, &h);
+	garbage = stranger(k);
+	memset(junk, 'G', sizeof(junk));
+	assert_int_equal(send(garbage, junk, sizeof(junk), MSG_NOSIGNAL), sizeof(junk));
+	closer = stranger(k);
+	close(closer);
+	half = stranger(k);
+	assert_int_equal(send(half, "DRT", 3, MSG_NOSIGNAL), 3);
+	kit_until(k, hung_up(wrong));
+	kit_until(k, hung_up(garbage));
+	kit_until(k, warnings == 3 && tcp_rail(k->rail[1])->n_pending == 1);
+	assert_false(hung_up(half));
+
+	assert_int_equal(dr_path_post_ctrl(k->path[0], "alive", 5), 0);
+	dr_path_flush(k->path[0], dr_now_ns());
+	kit_until(k, k->sink[1].count[DR_EV_CTRL] == 1);
+
+	k->ahead_ns = TCP_ADMIT_NS;
+	late = stranger(
+		k); /* a poller wakes for it; the deadline of the other has passed by then */
+	kit_until(k, hung_up(half));
+	assert_int_equal(warnings, 4);
+	assert_int_equal(k->sink[1].count[DR_EV_FAILED], 0);
+	assert_int_equal(k->rail_sink[1].count[DR_EV_INCOMING], 0);
+	close(wrong);
+	close(garbage);
+	close(half);
+	close(late);
+}
+
+static void a_crowd_of_strangers_keeps_nobody_out(void **state)
+{
+	int fd[TCP_PENDING_MAX + 20];
+	struct kit *k = *state;
+	size_t i;
+
+	for (i = 0; i < DR_ARRAY_LEN(fd); i++)
+		fd[i] = stranger(k);
+	kit_until(k, tcp_rail(k->rail[1])->n_pending == TCP_PENDING_MAX && hung_up(fd[19]));
+	assert_true(hung_up(fd[0]));
+	assert_false(hung_up(fd[DR_ARRAY_LEN(fd) - 1]));
+	assert_true(warnings <= 11);
+	kit_up(k);
+	for (i = 0; i < DR_ARRAY_LEN(fd); i++)
+		close(fd[i]);
+}
+
+static void who_comes_early_is_announced_parked_and_adopted(void **state)
+{
+	struct kit *k = *state;
+	struct dr_event *ev;
+
+	kit_create(k, 0, 5);
+	kit_connect(k, 0);
+	kit_until(k, k->rail_sink[1].count[DR_EV_INCOMING]);
+	ev = kit_last(&k->rail_sink[1], DR_EV_INCOMING);
+	assert_int_equal(ev->channel, 7);
+	assert_int_equal(ev->index, 1);
+	assert_int_equal(ev->gen, 5);
+	assert_ptr_equal(ev->rail, k->rail[1]);
+	kit_create(k, 1, 5);
+	kit_connect(k, 1);
+	kit_until(k, k->sink[0].count[DR_EV_READY] && k->sink[1].count[DR_EV_READY]);
+	assert_int_equal(k->rail_sink[1].count[DR_EV_INCOMING], 1);
+	assert_int_equal(tcp_rail(k->rail[1])->n_pending, 0);
+}
+
+static void generations_must_agree(void **state)
+{
+	struct kit *k = *state;
+	struct tcp_hello h = hello(k, 4);
+	int four, six, five, six_again;
+
+	kit_create(k, 1, 5);
+	kit_connect(k, 1);
+	four = stranger(k);
+	say(four, &h); /* outdated: dropped */
+	kit_until(k, hung_up(four));
+	six = stranger(k);
+	h.gen = 6;
+	say(six, &h); /* newer than the path that waits: parked */
+	kit_until(k, k->rail_sink[1].count[DR_EV_INCOMING] == 1);
+	five = stranger(k);
+	h.gen = 5;
+	say(five, &h); /* the one that is waited for */
+	kit_until(k, k->sink[1].count[DR_EV_READY]);
+	assert_false(hung_up(six));
+	six_again = stranger(k);
+	h.gen = 7;
+	say(six_again, &h); /* takes the place of 6 */
+	kit_until(k, k->rail_sink[1].count[DR_EV_INCOMING] == 2);
+	kit_until(k, hung_up(six));
+	h.gen = 6;
+	close(six);
+	six = stranger(k);
+	say(six, &h);
+	kit_until(k, hung_up(six));
+	assert_false(hung_up(six_again));
+	assert_int_equal(warnings, 0);
+
+	kit_destroy(k, 1);
+	kit_create(k, 1, 8);
+	kit_connect(k, 1); /* nobody waits for 7 any more */
+	kit_until(k, hung_up(six_again));
+	close(four);
+	close(five);
+	close(six);
+	close(six_again);
+}
+
+static void a_parked_connection_goes_when_it_closes_or_is_late(void **state)
+{
+	struct kit *k = *state;
+	struct tcp_hello h = hello(k, 1);
+	int fd = stranger(k), other;
+
+	say(fd, &h);
+	kit_until(k, k->rail_sink[1].count[DR_EV_INCOMING] == 1);
+	close(fd);
+	kit_until(k, tcp_rail(k->rail[1])->n_pending == 0);
+	fd = stranger(k);
+	say(fd, &h);
+	kit_until(k, k->rail_sink[1].count[DR_EV_INCOMING] == 2);
+	k->ahead_ns = TCP_ADMIT_NS;
+	other = stranger(k);
+	kit_until(k, hung_up(fd));
+	assert_int_equal(warnings, 0);
+	close(fd);
+	close(other);
+}
+
+static void the_connector_refuses_what_is_no_listener_of_ours(void **state)
+{
+	struct kit *k = *state;
+	struct sockaddr_storage sa;
+	socklen_t len = sizeof(sa);
+	int fd = socket(AF_INET, SOCK_STREAM, 0), peer;
+
+	assert_int_equal(listen(fd, 1), 0);
+	assert_int_equal(getsockname(fd, (struct sockaddr *)&sa, &len), 0);
+	((struct sockaddr_in *)&sa)->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	tcp_rail(k->rail[0])->peer = sa;
+	kit_create(k, 0, 1);
+	kit_connect(k, 0);
+	kit_step(k);
+	peer = accept(fd, NULL, NULL);
+	assert_int_equal(send(peer, "220 mail.example ESMTP\r\n", 24, MSG_NOSIGNAL), 24);
+	kit_until(k, k->sink[0].count[DR_EV_FAILED]);
+	assert_int_equal(kit_last(&k->sink[0], DR_EV_FAILED)->err, -EPROTO);
+	kit_destroy(k, 0);
+	close(peer);
+	close(fd);
+
+	kit_create(k, 0, 2); /* now nobody listens there */
+	kit_connect(k, 0);
+	kit_until(k, k->sink[0].count[DR_EV_FAILED]);
+	assert_int_equal(kit_last(&k->sink[0], DR_EV_FAILED)->err, -ECONNREFUSED);
+	assert_int_equal(kit_last(&k->sink[0], DR_EV_FAILED)->scope, DR_SCOPE_PATH);
+}
+
+static void datagrams_go_both_ways(void **state)
+{
+	struct kit *k = *state;
+	char big[DR_DGRAM_MAX];
+	int i;
+
+	memset(big, 7, sizeof(big));
+	for (i = 0; i < 2; i++) {
+		dr_tcp_ops.rail_dgram(k->rail[i], "beat", 4);
+		kit_until(k, k->rail_sink[!i].count[DR_EV_DGRAM] == 1);
+		assert_int_equal(kit_last(&k->rail_sink[!i], DR_EV_DGRAM)->len, 4);
+		assert_memory_equal(k->rail_sink[!i].bytes, "beat", 4);
+		dr_tcp_ops.rail_dgram(k->rail[i], big, sizeof(big));
+		kit_until(k, k->rail_sink[!i].count[DR_EV_DGRAM] == 2);
+		assert_int_equal(kit_last(&k->rail_sink[!i], DR_EV_DGRAM)->len, sizeof(big));
+	}
+}
+
+static void a_strangers_datagram_is_not_seen(void **state)
+{
+	struct kit *k = *state;
+	struct sockaddr_storage to;
+	socklen_t len = sizeof(to);
+	int fd = socket(AF_INET, SOCK_DGRAM, 0);
+
+	assert_int_equal(
+		getsockname(tcp_rail(k->rail[1])->udp.fd, (struct sockaddr *)&to, &len), 0);
+	(void)sendto(fd, "evil", 4, 0, (struct sockaddr *)&to, len);
+	dr_tcp_ops.rail_dgram(k->rail[0], "good", 4);
+	kit_until(k, k->rail_sink[1].count[DR_EV_DGRAM] == 1);
+	assert_memory_equal(k->rail_sink[1].bytes, "good", 4);
+	close(fd);
+}
+
+/* ICMP's "nobody there" neither fails the rail nor swallows the next datagram. */
+static void a_peer_that_comes_back_is_heard(void **state)
+{
+	struct kit *k = *state;
+	struct sockaddr_in at;
+	socklen_t len = sizeof(at);
+	char got[4] = { 0 };
+	int i, fd;
+
+	assert_int_equal(
+		getsockname(tcp_rail(k->rail[1])->udp.fd, (struct sockaddr *)&at, &len), 0);
+	dr_tcp_ops.rail_close(k->rail[1]);
+	dr_tcp_ops.rail_fini(k->rail[1]);
+	k->rail[1] = NULL;
+	for (i = 0; i < 3; i++) {
+		dr_tcp_ops.rail_dgram(k->rail[0], "lost", 4);
+		kit_rail_progress(k, 0, dr_now_ns());
+	}
+	dr_tcp_ops.rail_dgram(
+		k->rail[0], "lost", 4); /* its ICMP error is pending at the next send */
+	fd = socket(AF_INET, SOCK_DGRAM, 0);
+	assert_int_equal(bind(fd, (struct sockaddr *)&at, len), 0);
+	dr_tcp_ops.rail_dgram(k->rail[0], "back", 4);
+	kit_until(k, recv(fd, got, sizeof(got), MSG_DONTWAIT) == sizeof(got));
+	assert_memory_equal(got, "back", 4);
+	assert_int_equal(k->rail_sink[0].count[DR_EV_FAILED], 0);
+	close(fd);
+}
+
+static void listening_says_what_is_wrong(void **state)
+{
+	struct kit *k = *state;
+	struct dr_rail_params rp = kit_rail_params(k, 0, AF_INET);
+	struct sockaddr_in *sa = (struct sockaddr_in *)&rp.local;
+	struct dr_rail *r = NULL, *r2;
+	struct sockaddr_in at;
+	socklen_t len = sizeof(at);
+	struct dr_err e;
+
+	rp.poller = NULL;
+	rp.ifname = "nonesuch0";
+	assert_int_equal(dr_tcp_ops.listen(&rp, &r, &e), -ENODEV);
+	assert_non_null(strstr(e.text, "nonesuch0"));
+	rp.ifname = NULL;
+	sa->sin_addr.s_addr = inet_addr("192.0.2.1");
+	assert_int_equal(dr_tcp_ops.listen(&rp, &r, &e), -EADDRNOTAVAIL);
+	assert_non_null(strstr(e.text, "192.0.2.1"));
+	sa->sin_addr.s_addr = 0;
+	assert_int_equal(dr_tcp_ops.listen(&rp, &r, &e), -EADDRNOTAVAIL);
+	assert_null(r);
+
+	rp = kit_rail_params(k, 0, AF_INET);
+	rp.poller = NULL;
+	assert_int_equal(
+		getsockname(tcp_rail(k->rail[0])->listener.fd, (struct sockaddr *)&at, &len), 0);
+	rp.port_min = rp.port_max = ntohs(at.sin_port);
+	assert_int_equal(dr_tcp_ops.listen(&rp, &r, &e), -EADDRINUSE);
+	if (ntohs(at.sin_port) < 65530) {
+		rp.port_max = (uint16_t)(rp.port_min + 5);
+		assert_int_equal(dr_tcp_ops.listen(&rp, &r2, &e), 0);
+		dr_tcp_ops.rail_fini(r2);
+	}
+}
+
+static void foreign_handles_are_refused(void **state)
+{
+	struct kit *k = *state;
+	uint8_t buf[DR_HANDLE_MAX] = { 0 };
+	struct dr_rail *r6;
+	struct dr_rail_params rp = kit_rail_params(k, 0, AF_INET6);
+	struct dr_err e;
+	int n;
+
+	assert_int_equal(dr_tcp_ops.rail_peer(k->rail[0], buf, 0, &e), -EPROTO);
+	assert_int_equal(dr_tcp_ops.rail_peer(k->rail[0], buf, sizeof(buf), &e), -EPROTO);
+	rp.poller = NULL;
+	if (dr_tcp_ops.listen(&rp, &r6, &e) == 0) {
+		n = dr_tcp_ops.rail_handle(r6, buf, sizeof(buf));
+		assert_int_equal(dr_tcp_ops.rail_peer(k->rail[0], buf, (size_t)n, &e), -EPROTO);
+		dr_tcp_ops.rail_fini(r6);
+	}
+	kit_create(k, 0, 1);
+	kit_create(k, 1, 2);
+	n = dr_tcp_ops.handle(k->path[1], buf, sizeof(buf));
+	assert_true(n > 0);
+	assert_int_equal(dr_tcp_ops.connect(k->path[0], buf, (size_t)n, 0, &e), -EPROTO);
+	assert_int_equal(dr_tcp_ops.connect(k->path[0], buf, 3, 0, &e), -EPROTO);
+	kit_destroy(k, 1);
+	kit_create(k, 1, 1);
+	n = dr_tcp_ops.handle(k->path[1], buf, sizeof(buf));
+	assert_int_equal(dr_tcp_ops.connect(k->path[0], buf, (size_t)n, 0, &e), 0);
+}
+
+static void both_ends_are_bound_to_the_device(void **state)
+{
+	struct kit *k = *state;
+	char name[IFNAMSIZ];
+	socklen_t len;
+	int i;
+
+	kit_up(k);
+	for (i = 0; i < 2; i++) {
+		len = sizeof(name);
+		memset(name, 0, sizeof(name));
+		assert_int_equal(getsockopt(tcp_path(k->path[i])->po.fd, SOL_SOCKET,
+					 SO_BINDTODEVICE, name, &len),
+			0);
+		assert_string_equal(name, "lo");
+	}
+}
+
+#define BOTH(f)                                                                                    \
+	{ #f ", spinning", f, setup, teardown, NULL },                                             \
+	{                                                                                          \
+#f ", polled", f, setup, teardown, &polled                                         \
+	}
+
+int main(void)
+{
+	static int polled = 1;
+	const struct CMUnitTest tests[] = {
+		BOTH(strangers_are_turned_away_and_the_path_lives),
+		BOTH(a_crowd_of_strangers_keeps_nobody_out),
+		BOTH(who_comes_early_is_announced_parked_and_adopted),
+		BOTH(generations_must_agree),
+		BOTH(a_parked_connection_goes_when_it_closes_or_is_late),
+		BOTH(the_connector_refuses_what_is_no_listener_of_ours),
+		BOTH(datagrams_go_both_ways),
+		BOTH(a_strangers_datagram_is_not_seen),
+		BOTH(a_peer_that_comes_back_is_heard),
+		BOTH(listening_says_what_is_wrong),
+		BOTH(foreign_handles_are_refused),
+		BOTH(both_ends_are_bound_to_the_device),
+	};
+
+	return cmocka_run_group_tests_name("tcp_rail", tests, NULL, NULL);
+}

@@ -1,0 +1,356 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What comes in. Bytes are read into the stage, frames are parsed there; a data frame's payload goes
+ * straight from the socket into the posted buffer, except what the stage holds of it already. One
+ * recvmsg asks for the rest of the payload and, behind it, the next frames into the stage, so that a
+ * stream of large messages costs no extra call for headers, and small ones come many a call.
+ *
+ *  1. While `left` > 0, the frame at hand is a data frame; the stage is drained before the socket is
+ *     read, so that bytes are never taken out of order.
+ *  2. A buffer is written only while its receive is posted: withdraw clears `body` and the ring.
+ *  3. A read shorter than asked for means that the socket is empty: no call just to hear EAGAIN.
+ */
+#include "transport/tcp/tcp.h"
+
+#include "base/mem.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/uio.h>
+
+enum {
+	READ_CALLS = 16,       /* of one progress */
+	READ_BYTES = 1 << 20,  /* of one progress; a last read may exceed it */
+	BULK_BYTES = 64 << 10, /* a data frame of this size makes the next one likely large */
+	BULK_AHEAD = 8 * TCP_FRAME_HDR, /* read ahead then: headers, hardly any payload to copy */
+};
+
+int dr_tcp_rx_init(struct tcp_path *p)
+{
+	p->rx.stage = dr_calloc(1, TCP_STAGE);
+	if (!p->par.sender)
+		p->rx.ring = dr_calloc(TCP_RING, sizeof(*p->rx.ring));
+	return p->rx.stage && (p->rx.ring || p->par.sender) ? 0 : -ENOMEM;
+}
+
+void dr_tcp_rx_fini(struct tcp_path *p)
+{
+	dr_free(p->rx.stage);
+	dr_free(p->rx.ring);
+}
+
+/* ---- posted receives -------------------------------------------------------------------------- */
+
+int dr_tcp_post_recv(struct dr_path *bp, uint32_t epoch, uint64_t seq, const struct dr_part *parts,
+	unsigned n, uint32_t skip)
+{
+	struct tcp_path *p = tcp_path(bp);
+	struct tcp_credit_part announced[DR_PARTS_MAX];
+	struct tcp_recv *v;
+	struct tcp_frame f;
+	unsigned i;
+	int err;
+
+	if (p->par.sender || n < 1 || n > DR_PARTS_MAX || skip >> n)
+		return -EINVAL;
+	for (i = 0; i < n; i++)
+		if (!(skip & 1u << i) && (parts[i].off > parts[i].mr->len ||
+						 parts[i].len > parts[i].mr->len - parts[i].off))
+			return -EINVAL;
+	v = &p->rx.ring[seq % TCP_RING];
+	if (v->used)
+		return -EAGAIN;
+	f = (struct tcp_frame){ .type = TCP_FRAME_CREDIT,
+		.n = (uint8_t)n,
+		.skip = (uint8_t)skip,
+		.len = n * TCP_CREDIT_PART_LEN,
+		.epoch = epoch,
+		.seq = seq };
+	for (i = 0; i < n; i++)
+		announced[i] = (struct tcp_credit_part){ .cap = parts[i].len, .tag = parts[i].tag };
+	err = dr_tcp_tx_credit(p, &f, announced);
+	if (err)
+		return err;
+	*v = (struct tcp_recv){ .todo = (uint8_t)(((1u << n) - 1) & ~skip),
+		.n = (uint8_t)n,
+		.epoch = epoch,
+		.seq = seq };
+	v->used = v->todo != 0;
+	for (i = 0; i < n; i++) {
+		if (skip & 1u << i)
+			continue;
+		v->parts[i].data = parts[i].mr->base + parts[i].off;
+		v->parts[i].cap = parts[i].len;
+	}
+	p->rx.epoch = DR_MAX(p->rx.epoch, epoch);
+	p->rx.stale_below = DR_MAX(p->rx.stale_below, epoch);
+	return 0;
+}
+
+void dr_tcp_rx_withdraw(struct tcp_path *p)
+{
+	struct tcp_rx *x = &p->rx;
+	int i;
+
+	x->body = NULL; /* the rest of the frame at hand is swallowed */
+	x->cur_recv = NULL;
+	if (!x->ring)
+		return;
+	for (i = 0; i < TCP_RING; i++)
+		x->ring[i].used = false;
+	x->stale_below = x->epoch == UINT32_MAX ? UINT32_MAX : x->epoch + 1;
+}
+
+/* ---- frames ----------------------------------------------------------------------------------- */
+
+static void deliver(struct tcp_path *p)
+{
+	struct tcp_rx *x = &p->rx;
+	struct dr_event ev = { .kind = DR_EV_DELIVERED,
+		.epoch = x->cur.epoch,
+		.seq = x->cur.seq,
+		.part = x->cur.part,
+		.len = x->cur.len };
+	struct tcp_recv *v = x->cur_recv;
+
+	x->body = NULL;
+	x->cur_recv = NULL;
+	if (!v)
+		return; /* swallowed */
+	v->todo &= (uint8_t) ~(1u << x->cur.part);
+	v->used = v->todo != 0;
+	dr_tcp_emit(p, &ev);
+}
+
+static void arriving(struct tcp_path *p, const struct tcp_frame *f)
+{
+	struct dr_event ev = { .kind = DR_EV_ARRIVING, .epoch = f->epoch, .seq = f->seq };
+
+	if (p->rx.arrived && p->rx.arrived_epoch == f->epoch)
+		return;
+	p->rx.arrived = true;
+	p->rx.arrived_epoch = f->epoch;
+	dr_tcp_emit(p, &ev);
+}
+
+/* The receive that wants this frame; NULL and *why: none may have sent it; NULL alone: swallow. */
+static struct tcp_recv *match(const struct tcp_rx *x, const struct tcp_frame *f, const char **why)
+{
+	struct tcp_recv *v = &x->ring[f->seq % TCP_RING];
+
+	*why = NULL;
+	if (f->epoch < x->epoch)
+		return NULL;
+	if (v->used && v->epoch == f->epoch && v->seq == f->seq) {
+		if (!(v->todo & 1u << f->part))
+			*why = "for a part that is here already or was never asked for";
+		else if (f->len > v->parts[f->part].cap)
+			*why = "longer than the posted buffer";
+		return *why ? NULL : v;
+	}
+	if (f->epoch >= x->stale_below)
+		*why = "for a message that was not announced";
+	return NULL;
+}
+
+static void begin_data(struct tcp_path *p, const struct tcp_frame *f)
+{
+	struct tcp_rx *x = &p->rx;
+	const char *why = "on the sender's side";
+
+	x->cur_recv = x->ring ? match(x, f, &why) : NULL;
+	if (why) {
+		dr_tcp_fail(p, DR_SCOPE_PATH, -EPROTO,
+			"the peer sent data (epoch %u message %llu part %u, %u bytes) %s", f->epoch,
+			(unsigned long long)f->seq, f->part, f->len, why);
+		return;
+	}
+	x->cur = *f;
+	x->left = f->len;
+	x->bulk = f->len >= BULK_BYTES;
+	x->body = x->cur_recv ? x->cur_recv->parts[f->part].data : NULL;
+	if (x->cur_recv)
+		arriving(p, f);
+	if (p->state == TCP_UP && x->left == 0)
+		deliver(p);
+}
+
+static void control(struct tcp_path *p, const struct tcp_frame *f, const uint8_t *payload)
+{
+	struct dr_event ev = { .kind = DR_EV_CTRL, .data = payload, .len = f->len };
+
+	if (f->type == TCP_FRAME_CTRL)
+		dr_tcp_emit(p, &ev);
+	else if (p->par.sender)
+		dr_tcp_tx_credited(p, f, payload);
+	else
+		dr_tcp_fail(p, DR_SCOPE_PATH, -EPROTO, "the peer, which sends, sent a credit");
+}
+
+/* Account for n bytes of the frame at hand that are in the buffer (or swallowed) now. */
+static void body_came(struct tcp_path *p, size_t n)
+{
+	struct tcp_rx *x = &p->rx;
+
+	x->left -= (uint32_t)n;
+	if (x->body) {
+		x->body += n;
+		p->st.rx_bytes += n;
+	}
+	if (x->left == 0)
+		deliver(p);
+}
+
+static void body_from_stage(struct tcp_path *p)
+{
+	struct tcp_rx *x = &p->rx;
+	size_t n = DR_MIN(x->end - x->at, (size_t)x->left);
+
+	if (x->body)
+		memcpy(x->body, x->stage + x->at, n);
+	x->at += n;
+	body_came(p, n);
+}
+
+/* One frame out of the stage. False: it is not whole yet, or not ours to read any more. */
+static bool next_frame(struct tcp_path *p)
+{
+	struct tcp_rx *x = &p->rx;
+	size_t have = x->end - x->at;
+	const uint8_t *payload;
+	const char *why = "?";
+	struct tcp_frame f;
+
+	if (have < TCP_FRAME_HDR)
+		return false;
+	if (dr_tcp_frame_parse(x->stage + x->at, TCP_FRAME_HDR, &f, &why)) {
+		dr_tcp_fail(p, DR_SCOPE_PATH, -EPROTO, "malformed bytes from the peer: %s", why);
+		return false;
+	}
+	if (f.type == TCP_FRAME_DATA) {
+		x->at += TCP_FRAME_HDR;
+		begin_data(p, &f);
+		return true;
+	}
+	if (have < TCP_FRAME_HDR + f.len)
+		return false;
+	payload = x->stage + x->at + TCP_FRAME_HDR;
+	x->at += TCP_FRAME_HDR + f.len;
+	control(p, &f, payload);
+	return true;
+}
+
+/* Connector: the acceptor's word comes before any frame. */
+static void admission(struct tcp_path *p)
+{
+	struct dr_event ev = { .kind = DR_EV_READY };
+	struct tcp_rx *x = &p->rx;
+	const char *why = "?";
+	uint32_t gen;
+
+	if (x->end - x->at < TCP_HELLO_OK_LEN)
+		return;
+	if (dr_tcp_hello_ok_parse(x->stage + x->at, TCP_HELLO_OK_LEN, &gen, &why)) {
+		dr_tcp_fail(
+			p, DR_SCOPE_PATH, -EPROTO, "who answers there is no peer of ours: %s", why);
+		return;
+	}
+	if (gen != p->par.gen) {
+		dr_tcp_fail(p, DR_SCOPE_PATH, -EPROTO, "the peer admitted generation %u, not %u",
+			gen, p->par.gen);
+		return;
+	}
+	x->at += TCP_HELLO_OK_LEN;
+	p->state = TCP_UP;
+	dr_tcp_emit(p, &ev);
+}
+
+static void consume(struct tcp_path *p)
+{
+	struct tcp_rx *x = &p->rx;
+
+	if (p->state == TCP_GREETING)
+		admission(p);
+	while (p->state == TCP_UP && x->at < x->end) {
+		if (x->left > 0)
+			body_from_stage(p);
+		else if (!next_frame(p))
+			break;
+	}
+	/* What is left is less than a control frame: cheap to move, and the whole stage is free again. */
+	if (x->at > 0 && x->at < x->end)
+		memmove(x->stage, x->stage + x->at, x->end - x->at);
+	x->end -= x->at;
+	x->at = 0;
+}
+
+/* ---- the socket ------------------------------------------------------------------------------- */
+
+static void gone(struct tcp_path *p, int err)
+{
+	if (err == 0 && p->tx.err)
+		err = p->tx.err;
+	if (err == 0)
+		dr_tcp_fail(p, DR_SCOPE_PATH, -ECONNRESET, "the peer closed the connection%s",
+			p->state == TCP_GREETING ? " before it admitted us" : "");
+	else
+		dr_tcp_fail_socket(p, err, "the connection broke");
+}
+
+/* One read. Returns the bytes, 0 when nothing is left to read now, and whether it came in full. */
+static size_t read_once(struct tcp_path *p, bool *full)
+{
+	struct tcp_rx *x = &p->rx;
+	struct iovec iov[2];
+	struct msghdr msg = { .msg_iov = iov };
+	size_t direct = x->body ? x->left : 0;
+	size_t ahead = x->bulk && x->body ? (size_t)BULK_AHEAD : TCP_STAGE - x->end;
+	ssize_t n;
+
+	p->st.syscalls++;
+	if (direct) {
+		dr_dassert(x->end == 0);
+		iov[0] = (struct iovec){ .iov_base = x->body, .iov_len = direct };
+		iov[1] = (struct iovec){ .iov_base = x->stage, .iov_len = ahead };
+		msg.msg_iovlen = 2;
+		n = recvmsg(p->po.fd, &msg, 0);
+	} else {
+		n = recv(p->po.fd, x->stage + x->end, ahead, 0);
+	}
+	if (n <= 0) {
+		if (n == 0)
+			gone(p, 0);
+		else if (errno != EAGAIN && errno != EINTR)
+			gone(p, -errno);
+		else if (p->tx.err && errno == EAGAIN)
+			gone(p, p->tx.err);
+		return 0;
+	}
+	*full = (size_t)n == direct + ahead;
+	p->st.rx_wire += (uint64_t)n;
+	p->base.rx_last_ns = p->now_ns;
+	x->end += (size_t)n - DR_MIN((size_t)n, direct);
+	if (direct)
+		body_came(p, DR_MIN((size_t)n, direct));
+	return (size_t)n;
+}
+
+void dr_tcp_rx_pull(struct tcp_path *p)
+{
+	size_t total = 0, n;
+	bool full = true;
+	int calls;
+
+	for (calls = 0; calls < READ_CALLS && total < READ_BYTES; calls++) {
+		if (p->state != TCP_UP && p->state != TCP_GREETING)
+			return;
+		/* A refused send: read to the very end, which then says FAILED. */
+		if (!full && !p->tx.err)
+			return;
+		n = read_once(p, &full);
+		if (n == 0)
+			return;
+		total += n;
+		consume(p);
+	}
+}

@@ -1,0 +1,325 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What goes out. Two queues: parts (header of ours, memory of the user's) and control bytes (control
+ * frames and credits, copied). One sendmsg takes from both:
+ *
+ *   [rest of the part that is partly on the wire] [control bytes] [parts ...]
+ *
+ * so that control frames overtake data that is not on the wire yet and never split a frame. At most
+ * one of the two queues has a frame partly sent: the socket takes a prefix of the above.
+ * Posting never touches the socket; flush moves the marks up to which things may go and offers them.
+ */
+#include "transport/tcp/tcp.h"
+
+#include "base/mem.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/uio.h>
+
+enum { IOV_MAX_OURS = 2 * TCP_SENDS + 2 };
+
+int dr_tcp_tx_init(struct tcp_path *p)
+{
+	p->tx.ctrl = dr_calloc(1, TCP_CTRL_BUF);
+	if (p->par.sender)
+		p->tx.credits = dr_calloc(TCP_RING, sizeof(*p->tx.credits));
+	return p->tx.ctrl && (p->tx.credits || !p->par.sender) ? 0 : -ENOMEM;
+}
+
+void dr_tcp_tx_fini(struct tcp_path *p)
+{
+	dr_free(p->tx.ctrl);
+	dr_free(p->tx.credits);
+}
+
+static int may_post(const struct tcp_path *p)
+{
+	if (p->state == TCP_UP && !p->tx.err)
+		return 0;
+	return p->state == TCP_UP || p->state == TCP_FAILING ? -EAGAIN : -ENOTCONN;
+}
+
+/* ---- credits ---------------------------------------------------------------------------------- */
+
+static struct tcp_credit *find_credit(const struct tcp_tx *t, uint32_t epoch, uint64_t seq)
+{
+	struct tcp_credit *c = &t->credits[seq % TCP_RING];
+
+	return c->used && c->epoch == epoch && c->seq == seq ? c : NULL;
+}
+
+void dr_tcp_tx_credited(struct tcp_path *p, const struct tcp_frame *f, const uint8_t *payload)
+{
+	struct tcp_credit *c = &p->tx.credits[f->seq % TCP_RING];
+	struct dr_event ev = { .kind = DR_EV_CREDIT, .epoch = f->epoch, .seq = f->seq };
+	struct tcp_credit_part parts[DR_PARTS_MAX];
+	unsigned i;
+
+	if (f->epoch < p->tx.credit_epoch)
+		return; /* of an epoch that is over */
+	if (dr_tcp_credit_parse(payload, f->len, f->n, parts)) {
+		dr_tcp_fail(p, DR_SCOPE_PATH, -EPROTO, "malformed credit from the peer");
+		return;
+	}
+	if (c->used && c->epoch == f->epoch && (c->todo || c->seq >= f->seq)) {
+		dr_tcp_fail(p, DR_SCOPE_PATH, -EPROTO,
+			"the peer gave credit for epoch %u message %llu in place of message %llu",
+			f->epoch, (unsigned long long)f->seq, (unsigned long long)c->seq);
+		return;
+	}
+	p->tx.credit_epoch = f->epoch;
+	*c = (struct tcp_credit){ .used = true,
+		.n = f->n,
+		.todo = (uint8_t)(((1u << f->n) - 1) & ~f->skip),
+		.epoch = f->epoch,
+		.seq = f->seq };
+	for (i = 0; i < f->n; i++) {
+		c->cap[i] = parts[i].cap;
+		c->tag[i] = parts[i].tag;
+	}
+	dr_tcp_emit(p, &ev);
+}
+
+int dr_tcp_credit(struct dr_path *bp, uint32_t epoch, uint64_t seq, unsigned *n_parts)
+{
+	struct tcp_path *p = tcp_path(bp);
+	const struct tcp_credit *c;
+
+	dr_dassert(p->par.sender);
+	c = find_credit(&p->tx, epoch, seq);
+	if (!c)
+		return -EAGAIN;
+	*n_parts = c->n;
+	return 0;
+}
+
+/* ---- posting ---------------------------------------------------------------------------------- */
+
+int dr_tcp_post_send(
+	struct dr_path *bp, uint32_t epoch, uint64_t seq, unsigned part, const struct dr_part *what)
+{
+	struct tcp_path *p = tcp_path(bp);
+	struct tcp_tx *t = &p->tx;
+	struct tcp_credit *c;
+	struct tcp_frame f;
+	struct tcp_send *s;
+	int err = may_post(p);
+
+	if (err)
+		return err;
+	if (!p->par.sender || what->off > what->mr->len || what->len > what->mr->len - what->off)
+		return -EINVAL;
+	c = find_credit(t, epoch, seq);
+	if (!c || t->posted - t->told == TCP_SENDS)
+		return -EAGAIN;
+	if (!(c->todo & 1u << part))
+		return -EINVAL; /* no such part, skipped, or posted before */
+	if (what->len > c->cap[part])
+		return -EMSGSIZE;
+	c->todo &= (uint8_t) ~(1u << part);
+	s = &t->queue[t->posted++ % TCP_SENDS];
+	*s = (struct tcp_send){ .epoch = epoch,
+		.seq = seq,
+		.part = part,
+		.data = what->mr->base + what->off,
+		.len = what->len };
+	f = (struct tcp_frame){ .type = TCP_FRAME_DATA,
+		.part = (uint8_t)part,
+		.len = what->len,
+		.epoch = epoch,
+		.seq = seq };
+	dr_tcp_frame_encode(&f, s->hdr);
+	return 0;
+}
+
+/* Room for len more control bytes, or NULL. */
+static uint8_t *ctrl_room(struct tcp_tx *t, size_t len)
+{
+	if (t->ctrl_end + len > TCP_CTRL_BUF && t->ctrl_at > 0) {
+		memmove(t->ctrl, t->ctrl + t->ctrl_at, t->ctrl_end - t->ctrl_at);
+		t->ctrl_end -= t->ctrl_at;
+		t->ctrl_flushed -= t->ctrl_at;
+		t->ctrl_at = 0;
+	}
+	return t->ctrl_end + len > TCP_CTRL_BUF ? NULL : t->ctrl + t->ctrl_end;
+}
+
+int dr_tcp_post_ctrl(struct dr_path *bp, const void *frame, size_t len)
+{
+	struct tcp_path *p = tcp_path(bp);
+	struct tcp_frame f = { .type = TCP_FRAME_CTRL, .len = (uint32_t)len };
+	uint8_t *at;
+	int err = may_post(p);
+
+	if (err)
+		return err;
+	if (len < 1 || len > DR_CTRL_MAX)
+		return -EINVAL;
+	at = ctrl_room(&p->tx, TCP_FRAME_HDR + len);
+	if (!at)
+		return -EAGAIN;
+	dr_tcp_frame_encode(&f, at);
+	memcpy(at + TCP_FRAME_HDR, frame, len);
+	p->tx.ctrl_end += TCP_FRAME_HDR + len;
+	return 0;
+}
+
+int dr_tcp_tx_credit(
+	struct tcp_path *p, const struct tcp_frame *f, const struct tcp_credit_part *parts)
+{
+	uint8_t *at;
+	int err = may_post(p);
+
+	if (err)
+		return err;
+	at = ctrl_room(&p->tx, TCP_FRAME_HDR + f->len);
+	if (!at)
+		return -EAGAIN;
+	dr_tcp_frame_encode(f, at);
+	dr_tcp_credit_encode(parts, f->n, at + TCP_FRAME_HDR);
+	p->tx.ctrl_end += TCP_FRAME_HDR + f->len;
+	return 0;
+}
+
+/* ---- the socket ------------------------------------------------------------------------------- */
+
+static void add_iov(struct iovec *iov, int *n, void *base, size_t len)
+{
+	if (len)
+		iov[(*n)++] = (struct iovec){ .iov_base = base, .iov_len = len };
+}
+
+/* The part's bytes from offset off on, counted over header and payload. */
+static void add_send(struct iovec *iov, int *n, struct tcp_send *s, uint32_t off)
+{
+	if (off < TCP_FRAME_HDR) {
+		add_iov(iov, n, s->hdr + off, TCP_FRAME_HDR - off);
+		add_iov(iov, n, s->data, s->len);
+	} else {
+		off -= TCP_FRAME_HDR;
+		add_iov(iov, n, s->data + off, s->len - off);
+	}
+}
+
+static int gather(struct tcp_tx *t, struct iovec *iov)
+{
+	uint64_t i = t->done;
+	int n = 0;
+
+	if (t->head_off > 0)
+		add_send(iov, &n, &t->queue[i++ % TCP_SENDS], t->head_off);
+	add_iov(iov, &n, t->ctrl + t->ctrl_at, t->ctrl_flushed - t->ctrl_at);
+	for (; i < t->flushed; i++)
+		add_send(iov, &n, &t->queue[i % TCP_SENDS], 0);
+	return n;
+}
+
+/* The socket took up to len of the bytes of send `done`; returns how many. */
+static size_t take_send(struct tcp_path *p, size_t len)
+{
+	struct tcp_tx *t = &p->tx;
+	struct tcp_send *s = &t->queue[t->done % TCP_SENDS];
+	uint32_t total = TCP_FRAME_HDR + s->len;
+	uint32_t before = t->head_off;
+	size_t taken = DR_MIN(len, (size_t)(total - before));
+
+	t->head_off += (uint32_t)taken;
+	p->st.tx_bytes += DR_MAX(t->head_off, (uint32_t)TCP_FRAME_HDR) -
+			  DR_MAX(before, (uint32_t)TCP_FRAME_HDR);
+	if (t->head_off == total) {
+		t->done++;
+		t->head_off = 0;
+	}
+	return taken;
+}
+
+/* Account for len bytes taken by the socket, in the order of gather(). */
+static void advance(struct tcp_path *p, size_t len)
+{
+	struct tcp_tx *t = &p->tx;
+	size_t n;
+
+	if (t->head_off > 0)
+		len -= take_send(p, len);
+	n = DR_MIN(len, t->ctrl_flushed - t->ctrl_at);
+	t->ctrl_at += n;
+	len -= n;
+	if (t->ctrl_at == t->ctrl_end)
+		t->ctrl_at = t->ctrl_flushed = t->ctrl_end = 0;
+	while (len > 0)
+		len -= take_send(p, len);
+}
+
+void dr_tcp_tx_push(struct tcp_path *p)
+{
+	struct iovec iov[IOV_MAX_OURS];
+	struct msghdr msg = { .msg_iov = iov };
+	size_t offered = 0;
+	ssize_t n;
+	int i, n_iov;
+
+	if (!dr_tcp_tx_pending(&p->tx) || p->tx.err)
+		return;
+	n_iov = gather(&p->tx, iov);
+	for (i = 0; i < n_iov; i++)
+		offered += iov[i].iov_len;
+	msg.msg_iovlen = (size_t)n_iov;
+	p->st.syscalls++;
+	n = sendmsg(p->po.fd, &msg, MSG_NOSIGNAL);
+	if (n < 0 && errno != EAGAIN && errno != EINTR) {
+		/* What the peer sent before it went away is read first. */
+		p->tx.err = -errno;
+		dr_tcp_kick(p);
+		return;
+	}
+	if (n > 0) {
+		p->st.tx_wire += (uint64_t)n;
+		p->base.tx_last_ns = p->now_ns;
+		advance(p, (size_t)n);
+	}
+	if (n < 0 || (size_t)n < offered) {
+		p->tx.blocked = true;
+		dr_tcp_watch(p, EPOLLIN | EPOLLOUT);
+	}
+}
+
+void dr_tcp_flush(struct dr_path *bp, int64_t now_ns)
+{
+	struct tcp_path *p = tcp_path(bp);
+
+	if (p->state != TCP_UP)
+		return;
+	p->now_ns = now_ns;
+	p->tx.flushed = p->tx.posted;
+	p->tx.ctrl_flushed = p->tx.ctrl_end;
+	if (!p->tx.blocked)
+		dr_tcp_tx_push(p);
+	if (p->tx.told != p->tx.done)
+		dr_tcp_kick(p);
+}
+
+void dr_tcp_tx_report(struct tcp_path *p)
+{
+	struct tcp_send *s;
+	struct dr_event ev;
+
+	/* Up to here only, though the sink may post and flush more: bounded work. */
+	uint64_t end = p->tx.done;
+
+	while (p->tx.told < end) {
+		s = &p->tx.queue[p->tx.told++ % TCP_SENDS];
+		ev = (struct dr_event){
+			.kind = DR_EV_SENT, .epoch = s->epoch, .seq = s->seq, .part = s->part
+		};
+		dr_tcp_emit(p, &ev);
+	}
+}
+
+void dr_tcp_tx_drop(struct tcp_path *p)
+{
+	p->tx.posted = p->tx.flushed = p->tx.done;
+	p->tx.head_off = 0;
+	p->tx.ctrl_at = p->tx.ctrl_flushed = p->tx.ctrl_end = 0;
+	p->tx.blocked = false;
+}

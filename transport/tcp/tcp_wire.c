@@ -1,0 +1,303 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "transport/tcp/tcp_wire.h"
+
+#include "base/wire.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <string.h>
+
+enum {
+	MAGIC_HELLO = 0x44525448,	/* "DRTH" */
+	MAGIC_HELLO_OK = 0x4452544f,	/* "DRTO" */
+	MAGIC_RAIL_HANDLE = 0x44525452, /* "DRTR" */
+	MAGIC_PATH_HANDLE = 0x44525450, /* "DRTP" */
+	FLAG_SENDER = 1,
+	FLAG_CONNECTOR = 2,
+};
+
+static int bad(const char **why, const char *text)
+{
+	if (why)
+		*why = text;
+	return -EPROTO;
+}
+
+/* Reads magic and version, which begin every message but frames. */
+static int parse_start(struct dr_rbuf *r, uint32_t magic, const char **why)
+{
+	uint32_t got_magic = 0;
+	uint16_t version = 0;
+
+	dr_rbuf_u32(r, &got_magic);
+	dr_rbuf_u16(r, &version);
+	if (r->failed)
+		return bad(why, "too short");
+	if (got_magic != magic)
+		return bad(why, "not dualrail's magic number");
+	if (version != TCP_WIRE_VERSION)
+		return bad(why, "another version of the wire format");
+	return 0;
+}
+
+static int finish(const struct dr_wbuf *w)
+{
+	return w->failed ? -EMSGSIZE : (int)w->len;
+}
+
+void dr_tcp_hello_encode(const struct tcp_hello *h, uint8_t out[TCP_HELLO_LEN])
+{
+	struct dr_wbuf w;
+
+	dr_wbuf_init(&w, out, TCP_HELLO_LEN);
+	dr_wbuf_u32(&w, MAGIC_HELLO);
+	dr_wbuf_u16(&w, TCP_WIRE_VERSION);
+	dr_wbuf_u8(&w, h->index);
+	dr_wbuf_u8(&w, h->sender ? FLAG_SENDER : 0);
+	dr_wbuf_bytes(&w, h->token, DR_TOKEN_LEN);
+	dr_wbuf_u32(&w, h->channel);
+	dr_wbuf_u32(&w, h->gen);
+	dr_assert(!w.failed && w.len == TCP_HELLO_LEN);
+}
+
+int dr_tcp_hello_parse(const void *buf, size_t len, struct tcp_hello *out, const char **why)
+{
+	struct tcp_hello h = { 0 };
+	struct dr_rbuf r;
+	uint8_t flags = 0;
+	int err;
+
+	dr_rbuf_init(&r, buf, len);
+	err = parse_start(&r, MAGIC_HELLO, why);
+	if (err)
+		return err;
+	dr_rbuf_u8(&r, &h.index);
+	dr_rbuf_u8(&r, &flags);
+	dr_rbuf_bytes(&r, h.token, DR_TOKEN_LEN);
+	dr_rbuf_u32(&r, &h.channel);
+	dr_rbuf_u32(&r, &h.gen);
+	if (dr_rbuf_done(&r))
+		return bad(why, "wrong length");
+	if (h.index >= DR_PATHS)
+		return bad(why, "no such path");
+	if (flags & ~FLAG_SENDER)
+		return bad(why, "unknown flags");
+	h.sender = flags & FLAG_SENDER;
+	*out = h;
+	return 0;
+}
+
+void dr_tcp_hello_ok_encode(uint32_t gen, uint8_t out[TCP_HELLO_OK_LEN])
+{
+	struct dr_wbuf w;
+
+	dr_wbuf_init(&w, out, TCP_HELLO_OK_LEN);
+	dr_wbuf_u32(&w, MAGIC_HELLO_OK);
+	dr_wbuf_u16(&w, TCP_WIRE_VERSION);
+	dr_wbuf_u16(&w, 0);
+	dr_wbuf_u32(&w, gen);
+	dr_assert(!w.failed && w.len == TCP_HELLO_OK_LEN);
+}
+
+int dr_tcp_hello_ok_parse(const void *buf, size_t len, uint32_t *gen, const char **why)
+{
+	struct dr_rbuf r;
+	uint16_t zero = 0;
+	uint32_t g = 0;
+	int err;
+
+	dr_rbuf_init(&r, buf, len);
+	err = parse_start(&r, MAGIC_HELLO_OK, why);
+	if (err)
+		return err;
+	dr_rbuf_u16(&r, &zero);
+	dr_rbuf_u32(&r, &g);
+	if (dr_rbuf_done(&r) || zero)
+		return bad(why, "malformed admission");
+	*gen = g;
+	return 0;
+}
+
+void dr_tcp_frame_encode(const struct tcp_frame *f, uint8_t out[TCP_FRAME_HDR])
+{
+	struct dr_wbuf w;
+
+	dr_wbuf_init(&w, out, TCP_FRAME_HDR);
+	dr_wbuf_u8(&w, f->type);
+	dr_wbuf_u8(&w, f->part);
+	dr_wbuf_u8(&w, f->n);
+	dr_wbuf_u8(&w, f->skip);
+	dr_wbuf_u32(&w, f->len);
+	dr_wbuf_u32(&w, f->epoch);
+	dr_wbuf_u64(&w, f->seq);
+	dr_assert(!w.failed && w.len == TCP_FRAME_HDR);
+}
+
+static int check_frame(const struct tcp_frame *f, const char **why)
+{
+	switch (f->type) {
+	case TCP_FRAME_DATA:
+		if (f->part >= DR_PARTS_MAX || f->n || f->skip)
+			return bad(why, "data frame with a part that cannot be");
+		if (f->len > TCP_DATA_MAX)
+			return bad(why, "data frame too long");
+		return 0;
+	case TCP_FRAME_CREDIT:
+		if (f->n < 1 || f->n > DR_PARTS_MAX || f->skip >> f->n || f->part)
+			return bad(why, "credit with parts that cannot be");
+		if (f->len != f->n * (uint32_t)TCP_CREDIT_PART_LEN)
+			return bad(why, "credit of the wrong length");
+		return 0;
+	case TCP_FRAME_CTRL:
+		if (f->len < 1 || f->len > DR_CTRL_MAX)
+			return bad(why, "control frame of the wrong length");
+		if (f->part || f->n || f->skip || f->epoch || f->seq)
+			return bad(why, "control frame with fields that are not its own");
+		return 0;
+	default:
+		return bad(why, "frame of an unknown type");
+	}
+}
+
+int dr_tcp_frame_parse(const void *buf, size_t len, struct tcp_frame *out, const char **why)
+{
+	struct tcp_frame f = { 0 };
+	struct dr_rbuf r;
+	int err;
+
+	dr_rbuf_init(&r, buf, len);
+	dr_rbuf_u8(&r, &f.type);
+	dr_rbuf_u8(&r, &f.part);
+	dr_rbuf_u8(&r, &f.n);
+	dr_rbuf_u8(&r, &f.skip);
+	dr_rbuf_u32(&r, &f.len);
+	dr_rbuf_u32(&r, &f.epoch);
+	dr_rbuf_u64(&r, &f.seq);
+	if (dr_rbuf_done(&r))
+		return bad(why, "frame header of the wrong length");
+	err = check_frame(&f, why);
+	if (!err)
+		*out = f;
+	return err;
+}
+
+void dr_tcp_credit_encode(const struct tcp_credit_part *parts, unsigned n, uint8_t *out)
+{
+	struct dr_wbuf w;
+	unsigned i;
+
+	dr_wbuf_init(&w, out, (size_t)n * TCP_CREDIT_PART_LEN);
+	for (i = 0; i < n; i++) {
+		dr_wbuf_u32(&w, parts[i].cap);
+		dr_wbuf_u32(&w, parts[i].tag);
+	}
+	dr_assert(!w.failed);
+}
+
+int dr_tcp_credit_parse(const void *buf, size_t len, unsigned n, struct tcp_credit_part *parts)
+{
+	struct dr_rbuf r;
+	unsigned i;
+
+	dr_rbuf_init(&r, buf, len);
+	for (i = 0; i < n; i++) {
+		dr_rbuf_u32(&r, &parts[i].cap);
+		dr_rbuf_u32(&r, &parts[i].tag);
+	}
+	return dr_rbuf_done(&r);
+}
+
+int dr_tcp_rail_handle_encode(const struct tcp_rail_handle *h, void *buf, size_t cap)
+{
+	struct dr_wbuf w;
+
+	dr_wbuf_init(&w, buf, cap);
+	dr_wbuf_u32(&w, MAGIC_RAIL_HANDLE);
+	dr_wbuf_u16(&w, TCP_WIRE_VERSION);
+	dr_wbuf_u8(&w, h->family == AF_INET6 ? 6 : 4);
+	dr_wbuf_u16(&w, h->tcp_port);
+	dr_wbuf_u16(&w, h->udp_port);
+	dr_wbuf_bytes(&w, h->addr, h->family == AF_INET6 ? 16 : 4);
+	return finish(&w);
+}
+
+static int check_addr(const struct tcp_rail_handle *h, const char **why)
+{
+	static const uint8_t zero[16];
+	size_t len = h->family == AF_INET6 ? 16 : 4;
+
+	if (memcmp(h->addr, zero, len) == 0)
+		return bad(why, "rail handle without an address");
+	if (h->addr[0] >= (h->family == AF_INET6 ? 0xff : 0xe0))
+		return bad(why, "rail handle with a multicast address");
+	if (!h->tcp_port || !h->udp_port)
+		return bad(why, "rail handle without ports");
+	return 0;
+}
+
+int dr_tcp_rail_handle_parse(
+	const void *buf, size_t len, struct tcp_rail_handle *out, const char **why)
+{
+	struct tcp_rail_handle h = { 0 };
+	struct dr_rbuf r;
+	uint8_t family = 0;
+	int err;
+
+	dr_rbuf_init(&r, buf, len);
+	err = parse_start(&r, MAGIC_RAIL_HANDLE, why);
+	if (err)
+		return err;
+	dr_rbuf_u8(&r, &family);
+	dr_rbuf_u16(&r, &h.tcp_port);
+	dr_rbuf_u16(&r, &h.udp_port);
+	if (family != 4 && family != 6)
+		return bad(why, "rail handle with an unknown address family");
+	h.family = family == 6 ? AF_INET6 : AF_INET;
+	dr_rbuf_bytes(&r, h.addr, family == 6 ? 16 : 4);
+	if (dr_rbuf_done(&r))
+		return bad(why, "rail handle of the wrong length");
+	err = check_addr(&h, why);
+	if (!err)
+		*out = h;
+	return err;
+}
+
+int dr_tcp_path_handle_encode(const struct tcp_path_handle *h, void *buf, size_t cap)
+{
+	struct dr_wbuf w;
+
+	dr_wbuf_init(&w, buf, cap);
+	dr_wbuf_u32(&w, MAGIC_PATH_HANDLE);
+	dr_wbuf_u16(&w, TCP_WIRE_VERSION);
+	dr_wbuf_u8(&w, h->index);
+	dr_wbuf_u8(&w, (h->sender ? FLAG_SENDER : 0) | (h->connector ? FLAG_CONNECTOR : 0));
+	dr_wbuf_u32(&w, h->channel);
+	dr_wbuf_u32(&w, h->gen);
+	return finish(&w);
+}
+
+int dr_tcp_path_handle_parse(
+	const void *buf, size_t len, struct tcp_path_handle *out, const char **why)
+{
+	struct tcp_path_handle h = { 0 };
+	struct dr_rbuf r;
+	uint8_t flags = 0;
+	int err;
+
+	dr_rbuf_init(&r, buf, len);
+	err = parse_start(&r, MAGIC_PATH_HANDLE, why);
+	if (err)
+		return err;
+	dr_rbuf_u8(&r, &h.index);
+	dr_rbuf_u8(&r, &flags);
+	dr_rbuf_u32(&r, &h.channel);
+	dr_rbuf_u32(&r, &h.gen);
+	if (dr_rbuf_done(&r))
+		return bad(why, "path handle of the wrong length");
+	if (flags & ~(FLAG_SENDER | FLAG_CONNECTOR) || h.index >= DR_PATHS)
+		return bad(why, "path handle with fields that cannot be");
+	h.sender = flags & FLAG_SENDER;
+	h.connector = flags & FLAG_CONNECTOR;
+	*out = h;
+	return 0;
+}

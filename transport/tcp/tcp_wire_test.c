@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <netinet/in.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "base/rng.h"
+#include "transport/tcp/tcp_wire.h"
+
+static void frames_parse_or_are_refused(void **state)
+{
+	static const struct {
+		const char *what;
+		struct tcp_frame f;
+		int err;
+	} table[] = {
+		{ "data", { .type = 1, .part = 7, .len = 1 << 20, .epoch = 3, .seq = 9 }, 0 },
+		{ "empty data", { .type = 1 }, 0 },
+		{ "longest data", { .type = 1, .len = TCP_DATA_MAX }, 0 },
+		{ "data too long", { .type = 1, .len = TCP_DATA_MAX + 1u }, -EPROTO },
+		{ "data, no such part", { .type = 1, .part = 8, .len = 1 }, -EPROTO },
+		{ "data with a count", { .type = 1, .n = 1, .len = 1 }, -EPROTO },
+		{ "data with a mask", { .type = 1, .skip = 1, .len = 1 }, -EPROTO },
+		{ "credit", { .type = 2, .n = 2, .skip = 3, .len = 16, .seq = ~0ull }, 0 },
+		{ "credit of eight", { .type = 2, .n = 8, .skip = 0xff, .len = 64 }, 0 },
+		{ "credit of none", { .type = 2, .len = 0 }, -EPROTO },
+		{ "credit of nine", { .type = 2, .n = 9, .len = 72 }, -EPROTO },
+		{ "credit, mask too wide", { .type = 2, .n = 2, .skip = 4, .len = 16 }, -EPROTO },
+		{ "credit, short", { .type = 2, .n = 2, .len = 15 }, -EPROTO },
+		{ "credit, long", { .type = 2, .n = 2, .len = 24 }, -EPROTO },
+		{ "credit with a part", { .type = 2, .part = 1, .n = 1, .len = 8 }, -EPROTO },
+		{ "control", { .type = 3, .len = 64 }, 0 },
+		{ "empty control", { .type = 3, .len = 0 }, -EPROTO },
+		{ "long control", { .type = 3, .len = 65 }, -EPROTO },
+		{ "control with epoch", { .type = 3, .len = 1, .epoch = 1 }, -EPROTO },
+		{ "control with seq", { .type = 3, .len = 1, .seq = 1 }, -EPROTO },
+		{ "type 0", { .type = 0, .len = 1 }, -EPROTO },
+		{ "type 4", { .type = 4, .len = 1 }, -EPROTO },
+	};
+	uint8_t buf[TCP_FRAME_HDR], again[TCP_FRAME_HDR];
+	struct tcp_frame got;
+	const char *why;
+	size_t i;
+
+	(void)state;
+	for (i = 0; i < DR_ARRAY_LEN(table); i++) {
+		dr_tcp_frame_encode(&table[i].f, buf);
+		memset(&got, 0, sizeof(got));
+		why = NULL;
+		if (dr_tcp_frame_parse(buf, sizeof(buf), &got, &why) != table[i].err)
+			fail_msg("%s", table[i].what);
+		if (table[i].err) {
+			assert_non_null(why);
+		} else {
+			dr_tcp_frame_encode(&got, again);
+			assert_memory_equal(again, buf, sizeof(buf));
+		}
+		assert_int_equal(dr_tcp_frame_parse(buf, sizeof(buf) - 1, &got, &why), -EPROTO);
+	}
+}
+
+static void credits_come_back_as_sent(void **state)
+{
+	struct tcp_credit_part in[DR_PARTS_MAX], out[DR_PARTS_MAX];
+	uint8_t buf[TCP_SMALL_MAX];
+	unsigned i;
+
+	(void)state;
+	for (i = 0; i < DR_PARTS_MAX; i++)
+		in[i] = (struct tcp_credit_part){ 1000 + i, 0xffffffffu - i };
+	dr_tcp_credit_encode(in, DR_PARTS_MAX, buf);
+	assert_int_equal(dr_tcp_credit_parse(buf, sizeof(buf), DR_PARTS_MAX, out), 0);
+	assert_memory_equal(in, out, sizeof(in));
+	assert_int_equal(dr_tcp_credit_parse(buf, sizeof(buf) - 1, DR_PARTS_MAX, out), -EPROTO);
+	assert_int_equal(dr_tcp_credit_parse(buf, sizeof(buf), DR_PARTS_MAX - 1, out), -EPROTO);
+}
+
+static void greetings_come_back_as_sent(void **state)
+{
+	struct tcp_hello h = { .channel = 5, .gen = 6, .index = 1, .sender = true }, got;
+	uint8_t buf[TCP_HELLO_LEN], ok[TCP_HELLO_OK_LEN];
+	const char *why;
+	uint32_t gen;
+	size_t i;
+
+	(void)state;
+	memset(h.token, 0xab, sizeof(h.token));
+	dr_tcp_hello_encode(&h, buf);
+	memset(&got, 0, sizeof(got));
+	assert_int_equal(dr_tcp_hello_parse(buf, sizeof(buf), &got, &why), 0);
+	assert_memory_equal(got.token, h.token, sizeof(h.token));
+	assert_int_equal(got.channel, 5);
+	assert_int_equal(got.gen, 6);
+	assert_int_equal(got.index, 1);
+	assert_true(got.sender);
+	for (i = 0; i < sizeof(buf); i++)
+		assert_int_equal(dr_tcp_hello_parse(buf, i, &got, &why), -EPROTO);
+	for (i = 0; i < 8; i++) { /* magic, version, index, flags */
+		buf[i] ^= 0x80;
+		assert_int_equal(dr_tcp_hello_parse(buf, sizeof(buf), &got, &why), -EPROTO);
+		buf[i] ^= 0x80;
+	}
+	dr_tcp_hello_ok_encode(77, ok);
+	assert_int_equal(dr_tcp_hello_ok_parse(ok, sizeof(ok), &gen, &why), 0);
+	assert_int_equal(gen, 77);
+	assert_int_equal(dr_tcp_hello_ok_parse(buf, sizeof(ok), &gen, &why), -EPROTO);
+	assert_int_equal(dr_tcp_hello_ok_parse(ok, sizeof(ok) - 1, &gen, &why), -EPROTO);
+}
+
+static void rail_handles_are_checked(void **state)
+{
+	static const struct {
+		const char *what;
+		struct tcp_rail_handle h;
+		int err;
+	} table[] = {
+		{ "IPv4", { AF_INET, { 10, 0, 0, 1 }, 20000, 20001 }, 0 },
+		{ "IPv6", { AF_INET6, { 0xfe, 0x80, [15] = 1 }, 1, 65535 }, 0 },
+		{ "no address", { AF_INET, { 0 }, 1, 1 }, -EPROTO },
+		{ "no IPv6 address", { AF_INET6, { 0 }, 1, 1 }, -EPROTO },
+		{ "IPv4 multicast", { AF_INET, { 224, 0, 0, 1 }, 1, 1 }, -EPROTO },
+		{ "IPv4 broadcast", { AF_INET, { 255, 255, 255, 255 }, 1, 1 }, -EPROTO },
+		{ "IPv6 multicast", { AF_INET6, { 0xff, 2, [15] = 1 }, 1, 1 }, -EPROTO },
+		{ "no TCP port", { AF_INET, { 10, 0, 0, 1 }, 0, 1 }, -EPROTO },
+		{ "no UDP port", { AF_INET, { 10, 0, 0, 1 }, 1, 0 }, -EPROTO },
+	};
+	uint8_t buf[DR_HANDLE_MAX];
+	struct tcp_rail_handle got;
+	const char *why;
+	size_t i;
+	int n, cut;
+
+	(void)state;
+	for (i = 0; i < DR_ARRAY_LEN(table); i++) {
+		n = dr_tcp_rail_handle_encode(&table[i].h, buf, sizeof(buf));
+		assert_true(n > 0);
+		memset(&got, 0, sizeof(got));
+		if (dr_tcp_rail_handle_parse(buf, (size_t)n, &got, &why) != table[i].err)
+			fail_msg("%s", table[i].what);
+		if (!table[i].err)
+			assert_memory_equal(&got, &table[i].h, sizeof(got));
+		for (cut = 0; cut < n; cut++)
+			assert_int_equal(
+				dr_tcp_rail_handle_parse(buf, (size_t)cut, &got, &why), -EPROTO);
+		assert_int_equal(dr_tcp_rail_handle_parse(buf, (size_t)n + 1, &got, &why), -EPROTO);
+		buf[6] = 5;
+		assert_int_equal(dr_tcp_rail_handle_parse(buf, (size_t)n, &got, &why), -EPROTO);
+	}
+	assert_int_equal(dr_tcp_rail_handle_encode(&table[0].h, buf, 8), -EMSGSIZE);
+}
+
+/* Parsers return on every input; what they accept encodes to the same bytes. */
+static void random_bytes_do_no_harm(void **state)
+{
+	uint8_t buf[64], again[64];
+	struct tcp_rail_handle rh;
+	struct tcp_path_handle ph;
+	struct tcp_hello hello;
+	struct tcp_frame f;
+	const char *why;
+	struct dr_rng rng;
+	uint32_t gen;
+	size_t i, len;
+	int round;
+
+	(void)state;
+	dr_rng_seed(&rng, 1);
+	for (round = 0; round < 200000; round++) {
+		len = dr_rng_below(&rng, sizeof(buf));
+		for (i = 0; i < len; i++)
+			buf[i] = (uint8_t)(dr_rng_u64(&rng) & (round & 1 ? 0xff : 0x03));
+		if (dr_tcp_frame_parse(buf, len, &f, &why) == 0) {
+			dr_tcp_frame_encode(&f, again);
+			assert_memory_equal(buf, again, TCP_FRAME_HDR);
+		}
+		dr_tcp_hello_parse(buf, len, &hello, &why);
+		dr_tcp_hello_ok_parse(buf, len, &gen, &why);
+		dr_tcp_rail_handle_parse(buf, len, &rh, &why);
+		dr_tcp_path_handle_parse(buf, len, &ph, &why);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(frames_parse_or_are_refused),
+		cmocka_unit_test(credits_come_back_as_sent),
+		cmocka_unit_test(greetings_come_back_as_sent),
+		cmocka_unit_test(rail_handles_are_checked),
+		cmocka_unit_test(random_bytes_do_no_harm),
+	};
+
+	return cmocka_run_group_tests_name("tcp_wire", tests, NULL, NULL);
+}
