@@ -141,7 +141,7 @@ int dr_control_send(struct dr_control *c, const json_t *msg)
 	int rc = len > DR_BOOT_MESSAGE_BYTES_MAX
 			 ? -EMSGSIZE
 			 : dr_mailbox_post(&c->mail, DR_FRAME_MESSAGE, text, len, false);
-	free(text);
+	free(text); /* lint-ok: of jansson */
 	if (rc == 0)
 		pump(c);
 	return rc;

@@ -662,7 +662,7 @@ int dr_conv_refuse(struct dr_conv *c, enum dr_boot_cause cause, int code, const 
 	char *dump = j ? json_dumps(j, JSON_COMPACT) : NULL;
 	if (dump)
 		rc = out_frame(c, DR_FRAME_REFUSE, 0, dump, strlen(dump));
-	free(dump);
+	free(dump); /* lint-ok: of jansson */
 	json_decref(j);
 	dr_conv_fail(c, cause, "%s", clean);
 	return rc;
@@ -685,6 +685,6 @@ int dr_conv_send_json(struct dr_conv *c, enum dr_frame_type type, uint64_t seq, 
 	if (!dump)
 		return -ENOMEM;
 	int rc = dr_conv_send(c, type, seq, dump, strlen(dump));
-	free(dump);
+	free(dump); /* lint-ok: of jansson */
 	return rc;
 }

@@ -32,7 +32,8 @@ static void end_init(struct end *e, enum dr_conv_role role, const struct dr_boot
 {
 	struct dr_conv_opts o = { .role = role, .key = key, .stage_ns = STAGE };
 	memset(e, 0, sizeof(*e));
-	strcpy(o.hello.build, role == DR_CONV_CLIENT ? "1.0-client" : "1.0-server");
+	snprintf(o.hello.build, sizeof(o.hello.build), "%s",
+		role == DR_CONV_CLIENT ? "1.0-client" : "1.0-server");
 	memset(o.hello.nonce, nonce, sizeof(o.hello.nonce));
 	o.hello.purpose = (uint8_t)purpose;
 	assert_int_equal(dr_conv_init(&e->conv, &o, T0), 0);
@@ -200,7 +201,7 @@ static void wrong_version(void **state)
 	struct end c, s;
 	struct dr_conv_opts o = { .role = DR_CONV_CLIENT, .stage_ns = STAGE };
 	memset(&c, 0, sizeof(c));
-	strcpy(o.hello.build, "9.9");
+	snprintf(o.hello.build, sizeof(o.hello.build), "9.9");
 	o.hello.version = 2;
 	o.hello.purpose = DR_CONV_NEW;
 	assert_int_equal(dr_conv_init(&c.conv, &o, T0), 0);
@@ -570,7 +571,7 @@ static void bad_json(void **state)
 		char *p = deep + 5;
 		memset(p, '[', (size_t)depth);
 		memset(p + depth, ']', (size_t)depth);
-		strcpy(p + 2 * depth, "}");
+		memcpy(p + 2 * depth, "}", 2);
 		struct dr_err e;
 		json_t *j = dr_conv_json_parse(deep, strlen(deep), &e);
 		assert_int_equal(j != NULL, depth < DR_CONV_JSON_DEPTH_MAX);

@@ -517,7 +517,7 @@ static void raw_hello(int fd, struct dr_conv *c, unsigned purpose, unsigned k,
 	o.hello.purpose = (uint8_t)purpose;
 	o.hello.k = (uint16_t)k;
 	o.hello.last_seq = last_seq;
-	strcpy(o.hello.build, "raw");
+	snprintf(o.hello.build, sizeof(o.hello.build), "raw");
 	if (session)
 		memcpy(o.hello.session, session, sizeof(o.hello.session));
 	assert_int_equal(dr_conv_init(c, &o, dr_now_ns()), 0);

@@ -45,7 +45,7 @@ static struct end ends[2];
 
 static inline int make_end(unsigned side, struct dr_err *e)
 {
-	struct dr_worker_gpu_params *gp = calloc(cfg.n_gpus, sizeof(*gp));
+	struct dr_worker_gpu_params *gp = dr_calloc(cfg.n_gpus, sizeof(*gp));
 	int rc;
 	struct dr_worker_params wp = { .index = side,
 		.n_gpus = cfg.n_gpus,
@@ -95,7 +95,7 @@ static inline int make_end(unsigned side, struct dr_err *e)
 		m->hold_down_ns = DR_NS_PER_S;
 	}
 	rc = dr_worker_create(&wp, &ends[side].w, e);
-	free(gp);
+	dr_free(gp);
 	return rc;
 }
 

@@ -19,7 +19,12 @@
  *    from inside progress(), to the sink passed to it, on the caller's thread. The sink may call
  *    any op of any path except progress, stop and fini of the path that is reporting.
  *  - A rail and its paths belong to one thread at a time.
- *  - After FAILED a path reports nothing but FENCED (when asked to fence). FAILED comes once.
+ *  - After FAILED a path reports nothing but FENCED (when asked to fence). FAILED comes once; the one
+ *    exception is a fence that fails too, see fence().
+ *  - post_* outside READY: -ENOTCONN before READY and after FAILED was reported. A part that was posted
+ *    already or that no credit names: -EINVAL.
+ *  - DELIVERED comes in message order: early parts of a later message are held back. Parts of no
+ *    bytes are parts.
  *  - One convention for errors: 0 or -errno; -EAGAIN is back-pressure, nothing was taken.
  *    An error found while posting is not returned but reported as FAILED by the next progress.
  *  - Lifetime: create -> connect -> (READY) -> fence -> (FENCED) -> close -> stop -> fini. close is
@@ -50,30 +55,30 @@ struct dr_path;
 struct dr_mr; /* memory registered on one rail */
 
 enum dr_event_kind {
-	DR_EV_READY,	 /* path: both ends may post */
-	DR_EV_CREDIT,	 /* path, sender: a new clear-to-send came; post_send may work now */
-	DR_EV_SENT,	 /* path, sender: this part's buffer is read no more. Says nothing of delivery */
+	DR_EV_READY,  /* path: both ends may post */
+	DR_EV_CREDIT, /* path, sender: a new clear-to-send came; post_send may work now */
+	DR_EV_SENT, /* path, sender: this part's buffer is read no more. Says nothing of delivery */
 	DR_EV_ARRIVING,	 /* path, receiver: first data frame of this epoch began to arrive */
 	DR_EV_DELIVERED, /* path, receiver: the part is whole in the posted buffer */
 	DR_EV_CTRL,	 /* path: a control frame; bytes valid during the call */
 	DR_EV_FENCED,	 /* path: see fence() */
 	DR_EV_FAILED,	 /* path or rail: scope, err, text */
 	DR_EV_DGRAM,	 /* rail: a datagram from the peer; bytes valid during the call */
-	DR_EV_INCOMING,	 /* rail: the peer connects (channel, index, gen) and no path waits for it */
+	DR_EV_INCOMING, /* rail: the peer connects (channel, index, gen) and no path waits for it */
 };
 
 struct dr_event {
 	enum dr_event_kind kind;
 	struct dr_path *path; /* NULL for rail events */
 	struct dr_rail *rail;
-	uint32_t epoch;	   /* CREDIT, SENT, ARRIVING, DELIVERED */
-	uint64_t seq;	   /* CREDIT, SENT, ARRIVING, DELIVERED */
-	unsigned part;	   /* SENT, DELIVERED */
-	uint32_t len;	   /* DELIVERED: bytes of the part; CTRL, DGRAM: bytes at data */
-	const void *data;  /* CTRL, DGRAM */
-	uint32_t channel;  /* INCOMING */
-	unsigned index;	   /* INCOMING */
-	uint32_t gen;	   /* INCOMING */
+	uint32_t epoch;	     /* CREDIT, SENT, ARRIVING, DELIVERED */
+	uint64_t seq;	     /* CREDIT, SENT, ARRIVING, DELIVERED */
+	unsigned part;	     /* SENT, DELIVERED */
+	uint32_t len;	     /* DELIVERED: bytes of the part; CTRL, DGRAM: bytes at data */
+	const void *data;    /* CTRL, DGRAM */
+	uint32_t channel;    /* INCOMING */
+	unsigned index;	     /* INCOMING */
+	uint32_t gen;	     /* INCOMING */
 	enum dr_scope scope; /* FAILED */
 	int err;	     /* FAILED: -errno */
 	const char *text;    /* FAILED: for people, valid during the call */
@@ -85,11 +90,13 @@ struct dr_sink {
 
 /* Capability bits: how kinds differ. */
 enum {
-	DR_CAP_ORDERED = 1u << 0,     /* parts of a path are delivered in the order posted (stream) */
-	DR_CAP_REMOTE_WRITE = 1u << 1, /* data may land in a posted buffer without this end's doing */
-	DR_CAP_SOFT_FENCE = 1u << 2,  /* fence(soft) works: drained path stays usable */
-	DR_CAP_DGRAM = 1u << 3,	      /* the rail carries heartbeats */
-	DR_CAP_RESET = 1u << 4, /* the peer sees a hard fence (FAILED); else only by what it sends */
+	DR_CAP_ORDERED = 1u << 0, /* parts of a path are delivered in the order posted (stream) */
+	DR_CAP_REMOTE_WRITE =
+		1u << 1,	     /* data may land in a posted buffer without this end's doing */
+	DR_CAP_SOFT_FENCE = 1u << 2, /* fence(soft) works: drained path stays usable */
+	DR_CAP_DGRAM = 1u << 3,	     /* the rail carries heartbeats */
+	DR_CAP_RESET =
+		1u << 4, /* the peer sees a hard fence (FAILED); else only by what it sends */
 };
 
 struct dr_rail_params {
@@ -97,12 +104,12 @@ struct dr_rail_params {
 	const char *ifname;	       /* device to bind to; NULL or "": by address only */
 	struct sockaddr_storage local; /* address on that device; port ignored */
 	uint16_t port_min, port_max;   /* data ports; 0,0: ephemeral */
-	int sockbuf;		       /* bytes for SO_SNDBUF and SO_RCVBUF; 0: the kernel's choice */
-	int dscp;		       /* 0..63 */
-	int64_t give_up_ns;	       /* kind's own bound on data nobody acknowledges (tcp:
+	int sockbuf;		     /* bytes for SO_SNDBUF and SO_RCVBUF; 0: the kernel's choice */
+	int dscp;		     /* 0..63 */
+	int64_t give_up_ns;	     /* kind's own bound on data nobody acknowledges (tcp:
 					  TCP_USER_TIMEOUT); 0: the kernel's */
-	uint8_t token[DR_TOKEN_LEN];   /* admits data connections of this session */
-	struct dr_poller *poller;      /* may be NULL: then the owner calls progress by itself */
+	uint8_t token[DR_TOKEN_LEN]; /* admits data connections of this session */
+	struct dr_poller *poller;    /* may be NULL: then the owner calls progress by itself */
 	void (*ready)(void *arg, int64_t now_ns); /* called by the poller: call rail_progress */
 	void *arg;
 	void *kind_params; /* of the kind alone, e.g. the simulated world */
@@ -159,7 +166,8 @@ struct dr_transport_ops {
 
 	/* Make memory [base, base+len) reachable by paths of this rail. base stays the caller's and must
 	 * outlive the region. After mr_dereg nothing touches it; the caller fenced before. */
-	int (*mr_reg)(struct dr_rail *r, void *base, size_t len, struct dr_mr **out, struct dr_err *e);
+	int (*mr_reg)(
+		struct dr_rail *r, void *base, size_t len, struct dr_mr **out, struct dr_err *e);
 	void (*mr_dereg)(struct dr_rail *r, struct dr_mr *mr);
 
 	/* A path in state "new". */
@@ -177,8 +185,8 @@ struct dr_transport_ops {
 	 * credit, which leaves at the next flush. Bit i of skip: part i is there already (replay).
 	 * The path owns the buffers until DELIVERED of the part or FENCED. seq of one epoch are posted in
 	 * ascending order. -EAGAIN: too many posted. */
-	int (*post_recv)(struct dr_path *p, uint32_t epoch, uint64_t seq, const struct dr_part *parts,
-		unsigned n, uint32_t skip);
+	int (*post_recv)(struct dr_path *p, uint32_t epoch, uint64_t seq,
+		const struct dr_part *parts, unsigned n, uint32_t skip);
 	/* Sender. Queue one part; leaves at the next flush. Only against a credit of this epoch and seq:
 	 * else -EAGAIN, as when the queue is full. -EMSGSIZE: larger than the credit's capacity.
 	 * The path reads the buffer until SENT or FENCED. */
@@ -198,8 +206,8 @@ struct dr_transport_ops {
 	 * read a local buffer any more. Events SENT and DELIVERED of work that was done come before it.
 	 * soft (needs DR_CAP_SOFT_FENCE; sender: nothing of its own outstanding): the path stays
 	 * usable, receives that were posted are withdrawn. Not soft: the path is dead afterwards.
-	 * Idempotent. Past deadline_ns the kind destroys its connection; if that fails too:
-	 * FAILED{RAIL} and the buffers are quarantined. */
+	 * Idempotent: a fence that was done reports nothing again. Past deadline_ns the kind destroys
+	 * its connection; if that fails too: FAILED{RAIL} and the buffers are quarantined. */
 	void (*fence)(struct dr_path *p, bool soft, int64_t deadline_ns);
 	void (*stats)(struct dr_path *p, struct dr_path_stats *out);
 

@@ -32,8 +32,8 @@ struct dr_window {
 };
 
 /* cap in 1..DR_WINDOW_MAX, else -EINVAL. */
-int dr_window_init(
-	struct dr_window *w, unsigned cap, const struct dr_window_ops *ops, void *ctx) DR_MUST_CHECK;
+int dr_window_init(struct dr_window *w, unsigned cap, const struct dr_window_ops *ops, void *ctx)
+	DR_MUST_CHECK;
 unsigned dr_window_in_flight(const struct dr_window *w);
 int dr_window_full(const struct dr_window *w);
 /* Take a posted request. -EAGAIN: full, nothing taken. The dead window returns its error. */

@@ -254,6 +254,33 @@ static void fence_soft(struct cf *f)
 	assert_int_equal(f->end[R].count[DR_EV_ARRIVING], 2);
 }
 
+/* Withdrawn in the middle of a part that is much larger than what one progress reads. */
+static void fence_soft_mid_part(struct cf *f)
+{
+	enum { LEN = 16 << 20 };
+	struct dr_part part;
+	size_t k;
+
+	cf_memory(f, LEN);
+	cf_up(f, 1);
+	part = cf_part(f, R, 0, LEN);
+	cf_recv(f, 1, 0, &part, 1, 0);
+	cf_until(f, f->end[S].count[DR_EV_CREDIT] == 1);
+	cf_send(f, 1, 0, 0, 0, LEN);
+	cf_until(f, f->end[R].count[DR_EV_ARRIVING] == 1);
+	f->ops->fence(f->end[R].path, true, cf_now(f) + DR_NS_PER_S);
+	wait_fenced(f, R);
+	memset(f->end[R].mem, 0xdd, LEN);
+	cf_until(f, f->end[S].count[DR_EV_SENT] == 1);
+	cf_quiet(f);
+	assert_int_equal(f->end[R].count[DR_EV_DELIVERED], 0);
+	for (k = 0; k < LEN; k++)
+		if (f->end[R].mem[k] != 0xdd)
+			fail_msg("byte %zu was written after FENCED", k);
+	cf_ctrl(f, S, "x", 1);
+	cf_until(f, f->end[R].count[DR_EV_CTRL] == 1);
+}
+
 static void fence_twice(struct cf *f)
 {
 	unsigned end;
@@ -463,6 +490,8 @@ const struct cf_case cf_cases_life[] = {
 	{ "fence_receiver", 0, NULL, fence_receiver },
 	{ "fence_sender", 0, NULL, fence_sender },
 	{ "fence_soft", DR_CAP_SOFT_FENCE, "a fence always ends its path", fence_soft },
+	{ "fence_soft_mid_part", DR_CAP_SOFT_FENCE, "a fence always ends its path",
+		fence_soft_mid_part },
 	{ "fence_twice", 0, NULL, fence_twice },
 	{ "fence_any_state", 0, NULL, fence_any_state },
 	{ "failed_once", 0, NULL, failed_once },

@@ -11,9 +11,8 @@
 #include <unistd.h>
 
 /*
- * Bytes the kernel takes beyond what the congestion window lets out. A control frame waits behind no
- * more than this, and less data lies cold in the socket: on veth the throughput of 1 MiB messages
- * grew by 3 %. Half of it must cover a wake-up of the sender: 20 us at 100 Gb/s.
+ * Bytes the kernel takes beyond what the congestion window lets out: a control frame waits behind no
+ * more than these. Half of them must cover a wake-up of the sender: 20 us at 100 Gb/s.
  */
 enum { NOTSENT_BYTES = 512 << 10 };
 
