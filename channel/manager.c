@@ -45,7 +45,8 @@ struct dr_manager {
 	bool started, stalled, lost;
 	int64_t probe_ns; /* next probe while silent */
 	int64_t silence_told_ns;
-	int64_t life_ns; /* paths were looked at for signs of life then */
+	uint32_t falls_seen[DR_RAILS_MAX]; /* of the shared counters */
+	int64_t life_ns;		   /* paths were looked at for signs of life then */
 	int64_t now;
 };
 
@@ -311,6 +312,9 @@ int dr_manager_start(struct dr_manager *m, const uint8_t (*handles)[DR_HANDLE_MA
 		if (rc != 0)
 			return rc;
 	}
+	for (unsigned i = 0; m->prm.life != NULL && i < r; i++)
+		m->falls_seen[i] =
+			atomic_load_explicit(&m->prm.life->falls[i], memory_order_relaxed);
 	dr_hb_start(&m->hb, now);
 	m->started = true;
 	return 0;
@@ -373,6 +377,25 @@ static void share_life(struct dr_manager *m)
 		else if (atomic_load_explicit(&l->heard_ns[r], memory_order_relaxed) >
 			 m->hb.last_tick_ns)
 			dr_hb_life(&m->hb, r);
+	}
+}
+
+/* Adds to out->fell what another worker found since the last tick. */
+static void share_falls(struct dr_manager *m, struct dr_hb_out *out)
+{
+	struct dr_rail_life *l = m->prm.life;
+
+	for (unsigned r = 0; l != NULL && r < m->prm.n_rails; r++) {
+		uint32_t falls = atomic_load_explicit(&l->falls[r], memory_order_relaxed);
+
+		if (falls != m->falls_seen[r] && !m->hb.rail[r].down) {
+			dr_hb_force_down(&m->hb, r);
+			out->fell |= 1u << r;
+		} else if (out->fell & (1u << r)) {
+			falls = 1 +
+				atomic_fetch_add_explicit(&l->falls[r], 1, memory_order_relaxed);
+		}
+		m->falls_seen[r] = falls;
 	}
 }
 
@@ -455,6 +478,7 @@ static void heartbeat(struct dr_manager *m)
 			send_heartbeat(m, r);
 	if (!out.full)
 		return;
+	share_falls(m, &out);
 	for (unsigned r = 0; r < m->prm.n_rails; r++) {
 		if ((out.fell & (1u << r)) && m->prm.detect == DR_DETECT_FAST)
 			rail_down(m, r, -ETIMEDOUT,

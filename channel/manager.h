@@ -43,11 +43,12 @@ struct dr_manager_ops {
 	void (*silence)(void *arg, bool stalled, int64_t silent_ns, int64_t now_ns);
 };
 
-/* When a rail was last heard by any ChannelManager of this process (monotonic ns). A rail is a pair of
- * NICs: what one worker hears, all know; so a worker whose own few bytes were lost is not misled.
- * Relaxed: only freshness counts. */
+/* What the ChannelManagers of a session tell each other about the rails. A rail is a pair of NICs:
+ * what one worker hears, all know, so that one whose own few datagrams were lost is not misled; and
+ * what one has found dead, all leave at once. Relaxed: only freshness counts. */
 struct dr_rail_life {
-	_Atomic int64_t heard_ns[DR_RAILS_MAX];
+	_Atomic int64_t heard_ns[DR_RAILS_MAX]; /* last sign of life, monotonic */
+	_Atomic uint32_t falls[DR_RAILS_MAX];	/* grows whenever a worker finds the rail silent */
 };
 
 struct dr_manager_params {

@@ -115,6 +115,8 @@ static int check(struct dr_options *o, struct dr_err *e)
 			(unsigned long long)o->port, top);
 	if (o->faults.n && !o->test.failover)
 		return dr_err_set(e, -EINVAL, "--fault needs --test failover");
+	if (o->interval_ns && o->interval_ns < 10 * DR_NS_PER_MS)
+		return dr_err_set(e, -ERANGE, "--interval: at least 10ms, or 0 for none");
 	if (o->json_path && o->json_stream && strcmp(o->json_path, "-") == 0)
 		return dr_err_set(e, -EINVAL,
 			"--json and --json-stream both write to standard output; use --json=FILE");
@@ -149,7 +151,7 @@ static int read_config(struct dr_options *o, struct dr_err *e)
 static int demo_defaults(struct dr_options *o, struct dr_err *e)
 {
 	json_t *j = json_pack("{s:s, s:s, s:i, s:s, s:s, s:s}", "test", "bw,lat,failover", "gpus",
-		"0-1", "channels", 2, "size", "4M", "duration", "3s", "hold-down", "300ms");
+		"0-7", "channels", 2, "size", "4M", "duration", "3s", "hold-down", "300ms");
 	int rc = j ? dr_opts_from_json(o->table, o->command, j, e) : -ENOMEM;
 
 	json_decref(j);

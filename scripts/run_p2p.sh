@@ -40,10 +40,10 @@ find_program() {
 
 build() {
 	local log
-	command -v make >/dev/null || die "make is missing: run scripts/setup.sh as root, or use the bundle"
 	# Two ends may start at the same time in one tree.
 	exec 9<"$root/Makefile"
 	! command -v flock >/dev/null || flock 9
+	"$root/scripts/setup.sh" build >&2 || exit 2
 	log=$(mktemp)
 	if ! make -C "$root" --no-print-directory -j"$(nproc)" all >"$log" 2>&1; then
 		tail -n 5 "$log" >&2
