@@ -23,7 +23,7 @@
 
 enum {
 	ACK_BYTES = 256 * 1024,	      /* acknowledge at the latest after so many bytes */
-	ACK_DELAY_NS = 5 * 1000,   /* or after this time: a reply of the user goes first */
+	ACK_DELAY_NS = 5 * 1000,      /* or after this time: a reply of the user goes first */
 	FENCE_NS = 100 * 1000 * 1000, /* a fence that takes longer destroys the connection */
 };
 

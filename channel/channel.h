@@ -164,6 +164,8 @@ int dr_channel_send_foreign(
 void dr_channel_probe(struct dr_channel *ch, int64_t now_ns);
 /* Newest sign of a living peer kernel on any path: its acknowledgements' age in ns; -1 unknown. */
 int64_t dr_channel_peer_kernel_age(struct dr_channel *ch);
+/* This process stood still for so long: timers that judge the peer start again. */
+void dr_channel_own_stall(struct dr_channel *ch, int64_t for_ns);
 /* The peer's process stands still although its kernel answers: deadlines wait. */
 void dr_channel_stalled(struct dr_channel *ch, bool stalled, int64_t now_ns);
 /* The connection of path `index` now, NULL when there is none; for reading its counters. */

@@ -417,6 +417,11 @@ void dr_channel_stalled(struct dr_channel *ch, bool stalled, int64_t now)
 	dr_fo_stalled(&ch->fo, stalled, now);
 }
 
+void dr_channel_own_stall(struct dr_channel *ch, int64_t for_ns)
+{
+	dr_fo_own_stall(&ch->fo, for_ns);
+}
+
 int dr_channel_switch_now(struct dr_channel *ch, int64_t now)
 {
 	int rc = dr_fo_switch_now(&ch->fo, now);

@@ -27,7 +27,7 @@
 static const int64_t BACKOFF_MIN_NS = 10 * DR_NS_PER_MS;
 static const int64_t BACKOFF_MAX_NS = 500 * DR_NS_PER_MS;
 static const int64_t DIAL_NS = DR_NS_PER_S; /* a dial that takes longer is given up and repeated */
-static const int64_t OWN_STALL_NS = 100 * DR_NS_PER_MS; /* between two ticks: we stood still */
+static const int64_t TICK_MAX_NS = 100 * DR_NS_PER_MS;
 static const int64_t GONE_AGAIN_NS = 100 * DR_NS_PER_MS;
 static const int64_t FENCE_MAX_NS = DR_NS_PER_S;    /* kinds destroy the connection long before */
 static const int64_t GIVE_UP_NS = 30 * DR_NS_PER_S; /* a switch over live paths takes no longer */
@@ -316,23 +316,28 @@ static void path_tick(struct dr_fo *f, unsigned p, int64_t now)
 		dr_fo_die(f, -EIO, "a path could not be fenced; its buffers are lost", now);
 }
 
+void dr_fo_own_stall(struct dr_fo *f, int64_t for_ns)
+{
+	f->tick_ns += for_ns;
+	f->since_ns += for_ns;
+	f->asked_ns += for_ns;
+	if (f->nopath_ns != 0)
+		f->nopath_ns += for_ns;
+	for (unsigned i = 0; i < DR_PATHS; i++)
+		if (f->path[i].state == DR_FOP_FENCING ||
+			(f->path[i].state == DR_FOP_CONNECTING &&
+				f->path[i].deadline_ns != DR_NEVER))
+			f->path[i].deadline_ns += for_ns;
+}
+
 void dr_fo_tick(struct dr_fo *f, int64_t now)
 {
-	int64_t dt = now - f->tick_ns;
+	/* Ticks come when due; a longer pause says nothing about the peer. */
+	int64_t dt = DR_MIN(now - f->tick_ns, TICK_MAX_NS);
 
 	if (f->state == DR_FO_DEAD)
 		return;
 	f->tick_ns = now;
-	if (dt > OWN_STALL_NS) {
-		/* We stood still, not the peer: what it sent meanwhile is still to be read. */
-		if (f->nopath_ns != 0)
-			f->nopath_ns += dt;
-		f->since_ns += dt;
-		for (unsigned i = 0; i < DR_PATHS; i++)
-			if (f->path[i].state == DR_FOP_FENCING)
-				f->path[i].deadline_ns += dt;
-		dt = 0;
-	}
 	for (unsigned i = 0; i < DR_PATHS && f->state != DR_FO_DEAD; i++)
 		path_tick(f, i, now);
 	if (f->state == DR_FO_DEAD)

@@ -143,6 +143,9 @@ void dr_fo_incoming(struct dr_fo *f, unsigned p, uint32_t gen, int64_t now);
 void dr_fo_rail(struct dr_fo *f, unsigned p, bool ok, int64_t now);
 void dr_fo_frame(struct dr_fo *f, unsigned p, const struct dr_frame *fr, int64_t now);
 void dr_fo_tick(struct dr_fo *f, int64_t now);
+/* Nobody called us for so long although it was due: what the peer sent meanwhile is still to be read,
+ * so the timers that judge it start again. */
+void dr_fo_own_stall(struct dr_fo *f, int64_t for_ns);
 int64_t dr_fo_deadline(const struct dr_fo *f);
 
 /* The user posts a message of n parts; -EAGAIN: window full. */

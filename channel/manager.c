@@ -18,6 +18,7 @@
  * peer's kernel acknowledges them its process merely stands still and the channels wait. Where
  * nothing is acknowledged for lost_after_ns, both rails are lost and the channels end.
  */
+static const int64_t OWN_STALL_NS = 100 * DR_NS_PER_MS;
 static const int64_t SILENT_NS = 100 * DR_NS_PER_MS;
 static const int64_t PROBE_NS = 100 * DR_NS_PER_MS;
 static const int64_t LOST_NS = 1500 * DR_NS_PER_MS;
@@ -489,11 +490,21 @@ static void heartbeat(struct dr_manager *m)
 	watch_silence(m);
 }
 
+/* The heartbeat is a call that was due: how late it comes tells how long we stood still. */
+static void watch_self(struct dr_manager *m)
+{
+	int64_t late = m->started ? m->now - m->hb.next_ns : 0;
+
+	for (unsigned c = 0; late > OWN_STALL_NS && c < m->prm.n_channels; c++)
+		dr_channel_own_stall(m->channel[c], late);
+}
+
 int dr_manager_tick(struct dr_manager *m, int64_t now)
 {
 	int n = 0;
 
 	m->now = now;
+	watch_self(m);
 	if (m->prm.poller == NULL) {
 		for (unsigned r = 0; r < m->prm.n_rails; r++)
 			n += m->rail[r].rail->ops->rail_progress(
