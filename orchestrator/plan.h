@@ -14,7 +14,11 @@
  * Channels of every GPU, numbered alike at both ends: N from client to server (unless -R), then N
  * from server to client (-R or --bidir), then for the latency test one each way.
  */
-enum { DR_PLAN_GPUS_MAX = DR_BOOT_GPUS_MAX, DR_PLAN_HANDLES_MAX = DR_RAILS_MAX + DR_CHANNELS_MAX };
+enum {
+	DR_PLAN_GPUS_MAX = DR_BOOT_GPUS_MAX,
+	DR_PLAN_CHUNK_MAX = 64 << 20,
+	DR_PLAN_HANDLES_MAX = DR_RAILS_MAX + DR_CHANNELS_MAX
+};
 
 struct dr_plan_rail {
 	char name[IFNAMSIZ];
@@ -51,6 +55,7 @@ struct dr_plan {
 	uint32_t chunk_max;
 	/* Failure detection and failover. */
 	int64_t heartbeat_ns, hold_down_ns, lost_after_ns;
+	int64_t interval_ns; /* both ends report what they receive so often; 0: never */
 	enum dr_detect detect;
 	bool failback;
 	uint64_t seed;

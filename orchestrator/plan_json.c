@@ -39,8 +39,9 @@ json_t *dr_plan_offer(const struct dr_plan *p)
 		"chunk_max", (json_int_t)p->chunk_max);
 	if (!o)
 		return NULL;
-	json_t *more = json_pack("{s:I, s:I, s:I, s:i, s:b, s:I, s:i, s:i, s:b}", "heartbeat_ns",
-		(json_int_t)p->heartbeat_ns, "hold_down_ns", (json_int_t)p->hold_down_ns,
+	json_t *more = json_pack("{s:I, s:I, s:I, s:I, s:i, s:b, s:I, s:i, s:i, s:b}",
+		"heartbeat_ns", (json_int_t)p->heartbeat_ns, "interval_ns",
+		(json_int_t)p->interval_ns, "hold_down_ns", (json_int_t)p->hold_down_ns,
 		"lost_after_ns", (json_int_t)p->lost_after_ns, "detect", (int)p->detect, "failback",
 		p->failback, "seed", (json_int_t)p->seed, "sockbuf", p->sockbuf, "dscp", p->dscp,
 		"server_faults", p->server_faults);
@@ -111,7 +112,7 @@ int dr_plan_read_offer(struct dr_plan *p, const json_t *offer, struct dr_err *e)
 {
 	json_t *rails, *map, *list;
 	int rails_auto, spread, channels, forward, reverse, lat, window, detect, failback, faults;
-	json_int_t chunk_max, heartbeat, hold_down, lost, seed;
+	json_int_t chunk_max, heartbeat, interval, hold_down, lost, seed;
 
 	memset(p, 0, sizeof(*p));
 	if (json_unpack((json_t *)offer,
@@ -119,16 +120,17 @@ int dr_plan_read_offer(struct dr_plan *p, const json_t *offer, struct dr_err *e)
 		    "rails_auto", &rails_auto, "map", &map, "spread", &spread, "spread_list", &list,
 		    "channels", &channels, "forward", &forward, "reverse", &reverse, "lat", &lat,
 		    "window", &window, "chunk_max", &chunk_max, "server_faults", &faults) ||
-		json_unpack((json_t *)offer, "{s:I, s:I, s:I, s:i, s:b, s:I, s:i, s:i}",
-			"heartbeat_ns", &heartbeat, "hold_down_ns", &hold_down, "lost_after_ns",
-			&lost, "detect", &detect, "failback", &failback, "seed", &seed, "sockbuf",
-			&p->sockbuf, "dscp", &p->dscp))
+		json_unpack((json_t *)offer, "{s:I, s:I, s:I, s:I, s:i, s:b, s:I, s:i, s:i}",
+			"heartbeat_ns", &heartbeat, "interval_ns", &interval, "hold_down_ns",
+			&hold_down, "lost_after_ns", &lost, "detect", &detect, "failback",
+			&failback, "seed", &seed, "sockbuf", &p->sockbuf, "dscp", &p->dscp))
 		return dr_err_set(e, -EPROTO, "peer: an offer that makes no sense");
 	if (channels < 1 || channels > DR_CHANNELS_MAX || window < 1 ||
-		window > DR_CHANNEL_WINDOW_MAX || chunk_max < 1 || chunk_max > (1 << 30) ||
+		window > DR_CHANNEL_WINDOW_MAX || chunk_max < 1 || chunk_max > DR_PLAN_CHUNK_MAX ||
 		spread < DR_SPREAD_NEAREST || spread > DR_SPREAD_LIST || lost < 0 ||
-		hold_down < 0 || detect < DR_DETECT_FAST || detect > DR_DETECT_CONSERVATIVE ||
-		p->sockbuf < 0 || p->dscp < 0 || p->dscp > 63)
+		hold_down < 0 || interval < 0 || (interval > 0 && interval < DR_NS_PER_MS) ||
+		detect < DR_DETECT_FAST || detect > DR_DETECT_CONSERVATIVE || p->sockbuf < 0 ||
+		p->dscp < 0 || p->dscp > 63)
 		return dr_err_set(e, -EPROTO, "peer: an offer with values out of range");
 	p->rails_auto = rails_auto;
 	p->spread = (enum dr_spread)spread;
@@ -139,6 +141,7 @@ int dr_plan_read_offer(struct dr_plan *p, const json_t *offer, struct dr_err *e)
 	p->window = (unsigned)window;
 	p->chunk_max = (uint32_t)chunk_max;
 	p->heartbeat_ns = heartbeat;
+	p->interval_ns = interval;
 	p->hold_down_ns = hold_down;
 	p->lost_after_ns = lost;
 	p->detect = (enum dr_detect)detect;

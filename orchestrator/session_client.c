@@ -15,6 +15,8 @@
  * connection may come a little later than those on the data paths. */
 #define WHY_NS (400 * DR_NS_PER_MS)
 #define PROGRESS_NS (250 * DR_NS_PER_MS)
+/* Nothing acknowledged on any rail for so long: both are lost. */
+#define LOST_AFTER_NS (1500 * DR_NS_PER_MS)
 #define GOODBYE_NS (500 * DR_NS_PER_MS)
 
 void dr_client_end(struct dr_client *c, int status, const char *fmt, ...)
@@ -288,6 +290,7 @@ static void describe_plan(struct dr_client *c)
 	dr_plan_manager(&c->plan, DR_PLAN_CLIENT, 0, &mp);
 	mp.transport = dr_transport_find(c->opt->transport);
 	c->rec->detection.bound_ns = dr_manager_detect_bound(&mp);
+	c->rec->detection.lost_after_ns = c->plan.lost_after_ns;
 	for (unsigned k = 0; k < c->plan.n_gpus; k++) {
 		dr_plan_describe(&c->plan, DR_PLAN_CLIENT, k, line, sizeof(line));
 		if (!c->opt->quiet)
@@ -448,9 +451,11 @@ static int make_plan(struct dr_client *c, struct dr_err *e)
 	p->window = (unsigned)o->window;
 	p->chunk_max = dr_options_chunk_max(o);
 	p->heartbeat_ns = o->heartbeat_ns;
+	p->interval_ns = o->interval_ns;
 	p->hold_down_ns = o->hold_down_ns;
 	p->detect = (enum dr_detect)o->detect;
 	p->failback = o->failback;
+	p->lost_after_ns = LOST_AFTER_NS;
 	p->seed = o->seed;
 	p->sockbuf = (int)o->sockbuf;
 	p->dscp = (int)o->dscp;
@@ -483,6 +488,18 @@ static int check_faults(struct dr_client *c, struct dr_err *e)
 		printf("client: %s\n", line);
 	}
 	return rc;
+}
+
+/* --dry-run: which rails each GPU would use; the server's answer may leave some out. */
+static void print_plan(struct dr_client *c)
+{
+	char line[256];
+
+	for (unsigned k = 0; k < c->plan.n_gpus; k++) {
+		c->plan.gpu[k][DR_PLAN_SERVER] = c->plan.gpu[k][DR_PLAN_CLIENT];
+		dr_plan_describe(&c->plan, DR_PLAN_CLIENT, k, line, sizeof(line));
+		printf("%s\n", line);
+	}
 }
 
 static int dial(struct dr_client *c, struct dr_err *e)
@@ -532,9 +549,9 @@ static int prepare(struct dr_client *c, struct dr_err *e)
 		rc = make_plan(c, e);
 	if (rc == -EINVAL)
 		dr_client_end(c, DR_EXIT_USAGE, "%s", e->text);
-	if (rc == 0)
-		rc = check_faults(c, e);
-	return rc;
+	if (rc == 0 && c->opt->dry_run)
+		print_plan(c);
+	return rc ? rc : check_faults(c, e);
 }
 
 static bool connected(const struct dr_client *c, const void *arg)
@@ -609,8 +626,7 @@ static void wind_up(struct dr_client *c)
 	dr_injector_fini(&c->inj);
 	if (c->node) {
 		dr_client_salvage(c);
-		dr_node_snapshot(c->node);
-		rc = dr_client_wait(c, NULL, NULL, dr_now_ns() + 20 * DR_NS_PER_MS, false);
+		dr_client_last_snapshot(c);
 		dr_node_finish(c->node);
 	}
 	if (c->boot && !c->gone) {
@@ -677,7 +693,8 @@ int dr_client_main(const struct dr_options *o, struct dr_record *rec, struct dr_
 		dr_injector_fini(&c->inj);
 	for (size_t i = 0; i < rec->errors.n && rec->errors.v[i].text[0]; i++)
 		fprintf(stderr, "dualrail: %s\n", rec->errors.v[i].text);
-	rc = dr_output_finish(out, rec, &t);
+	/* A dry run that found no mistake has no result to write. */
+	rc = o->dry_run && !rec->errors.n ? 0 : dr_output_finish(out, rec, &t);
 	dr_node_destroy(c->node);
 	dr_boot_client_destroy(c->boot);
 	if (c->loop.poller)

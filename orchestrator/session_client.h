@@ -45,6 +45,7 @@ struct dr_client {
 	char peer_text[200];
 	int64_t failed_ns; /* when the first channel ended, at either end; 0 */
 
+	uint64_t pings_before;	       /* latency: chunks sent before this phase */
 	unsigned n_phases;	       /* begun */
 	unsigned phase_ok, phase_done; /* index + 1 of what the server answered last */
 	uint64_t collect_token, collected;
@@ -76,6 +77,8 @@ void dr_client_send(struct dr_client *c, json_t *msg);
 int dr_client_collect(struct dr_client *c, int64_t deadline_ns) DR_MUST_CHECK;
 /* Fresh statistics of the own workers. */
 int dr_client_snapshot(struct dr_client *c) DR_MUST_CHECK;
+/* The same, when the run is over: waits a moment at most. */
+void dr_client_last_snapshot(struct dr_client *c);
 
 /* session_phase.c: all phases of the options. */
 void dr_client_phases(struct dr_client *c);

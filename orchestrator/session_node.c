@@ -421,7 +421,7 @@ static void take(struct dr_node *node, const struct dr_report *rep)
 		break;
 	case DR_REP_SNAPSHOT:
 		if ((uint64_t)rep->value == node->token && node->snapshots_open)
-			node->snapshots_open--;
+			node->snapshot_last = --node->snapshots_open == 0;
 		break;
 	case DR_REP_FIRST_ERROR:
 		node->integrity_error = true;
@@ -506,6 +506,7 @@ void dr_node_phase(struct dr_node *node, const struct dr_phase *phase)
 	int64_t now = dr_now_ns();
 
 	node->phase = *phase;
+	node->snapshot_last = false;
 	node->phase_open = true;
 	for (unsigned k = 0; k < node->plan->n_gpus; k++) {
 		bool in = takes_part(phase, k), lat = phase->kind == DR_PHASE_LAT;
@@ -518,7 +519,7 @@ void dr_node_phase(struct dr_node *node, const struct dr_phase *phase)
 	node->interval_at_ns = 0;
 	node->phase_ns = now;
 	node->mark_cpu_ns[0] = dr_cpu_ns();
-	if (phase->kind != DR_PHASE_LAT && node->opt->interval_ns &&
+	if (phase->kind != DR_PHASE_LAT && node->plan->interval_ns &&
 		dr_node_has_bulk(node, false)) {
 		struct dr_node_flow f;
 
@@ -580,6 +581,7 @@ void dr_node_snapshot(struct dr_node *node)
 
 	cmd.value = (int64_t)++node->token;
 	node->snapshots_open = 0;
+	node->snapshot_last = false;
 	for (unsigned i = 0; i < node->n_workers; i++)
 		node->snapshots_open += node->worker[i].po.fd >= 0;
 	dr_node_post(node, DR_ALL, &cmd);

@@ -66,6 +66,7 @@ struct dr_node {
 
 	uint64_t token; /* of the last SNAPSHOT */
 	unsigned snapshots_open;
+	bool snapshot_last; /* the last snapshot is complete and no phase began since */
 
 	int64_t phase_ns;	/* when it began here */
 	int64_t interval_at_ns; /* start of the running interval; 0: none */
@@ -138,7 +139,7 @@ struct dr_node_channel *dr_node_channel(struct dr_node *node, unsigned position,
  * here. */
 int64_t dr_node_deadline(const struct dr_node *node);
 void dr_node_tick(struct dr_node *node, int64_t now_ns);
-/* At the end of the session: NIC rows, CPU, from the last snapshot. */
+/* At the end of the session: CPU, and the NIC rows from the snapshot asked for last, if it came. */
 void dr_node_finish(struct dr_node *node);
 
 #endif

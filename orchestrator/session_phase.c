@@ -13,7 +13,8 @@
 /* The client's phases: bandwidth of all GPUs together, latency of one GPU after the other, the
  * failover campaign; with each size. */
 
-enum { LAT_WARMUP_NS = 30 * 1000 * 1000, LAT_MIN_NS = 200 * 1000 * 1000 };
+#define LAST_NS (300 * DR_NS_PER_MS)
+enum { LAT_WARMUP_NS = 30 * 1000 * 1000, LAT_MIN_NS = 200 * 1000 * 1000, LAT_SAMPLES_MIN = 10 };
 
 static const char *phase_name(enum dr_phase_kind k)
 {
@@ -100,6 +101,18 @@ static int overdue(struct dr_client *c, int rc, const char *what)
 	return rc;
 }
 
+/* Chunks that the ping-pong under way sent, ever. */
+static uint64_t pings(const struct dr_client *c)
+{
+	struct dr_live l;
+	unsigned k = 0;
+
+	while (k + 1 < c->plan.n_gpus && !(c->node->phase.gpu_mask >> k & 1))
+		k++;
+	dr_node_live(c->node, k, dr_plan_n_bulk(&c->plan), &l);
+	return l.chunks_tx;
+}
+
 int dr_client_phase_begin(struct dr_client *c, const struct dr_phase *phase)
 {
 	struct dr_phase p = *phase;
@@ -116,6 +129,8 @@ int dr_client_phase_begin(struct dr_client *c, const struct dr_phase *phase)
 	dr_record_eventf(
 		c->rec, "phase", "%u: %s, messages of %s", p.index, phase_name(p.kind), size);
 	dr_node_phase(c->node, &p);
+	if (p.kind == DR_PHASE_LAT)
+		c->pings_before = pings(c);
 	return 0;
 }
 
@@ -166,6 +181,27 @@ static int wait_iters(struct dr_client *c)
 	return rc == -ETIMEDOUT ? overdue(c, rc, "the iterations") : rc;
 }
 
+static bool enough_pings(const struct dr_client *c, const void *arg)
+{
+	return pings(c) >= *(const uint64_t *)arg;
+}
+
+/* On a slow machine the time may be over before there is anything to tell. */
+static int wait_rounds(struct dr_client *c)
+{
+	const struct dr_phase *p = &c->node->phase;
+	uint64_t chunks = (p->message_bytes + p->chunk_bytes - 1) / p->chunk_bytes;
+	uint64_t want = c->pings_before + (p->warmup + LAT_SAMPLES_MIN) * chunks;
+	int64_t deadline = dr_now_ns() + c->opt->timeout_ns;
+	int rc = -ETIMEDOUT;
+
+	/* Counters wake nobody. */
+	while (rc == -ETIMEDOUT && dr_now_ns() < deadline)
+		rc = dr_client_wait(c, enough_pings, &want,
+			DR_MIN(deadline, dr_now_ns() + 10 * DR_NS_PER_MS), false);
+	return rc == -ETIMEDOUT ? overdue(c, rc, "round trips") : rc;
+}
+
 static int measure(struct dr_client *c, const struct dr_phase *phase, int64_t warmup_ns, int64_t ns)
 {
 	int rc = dr_client_phase_begin(c, phase);
@@ -178,6 +214,8 @@ static int measure(struct dr_client *c, const struct dr_phase *phase, int64_t wa
 			dr_client_mark(c, 0);
 		if (rc == 0)
 			rc = dr_client_sleep(c, ns);
+		if (rc == 0 && phase->kind == DR_PHASE_LAT)
+			rc = wait_rounds(c);
 		if (rc == 0)
 			dr_client_mark(c, 1);
 	}
@@ -220,6 +258,13 @@ void dr_client_phases(struct dr_client *c)
 		dr_client_end(c, DR_EXIT_TIMEOUT, "ended early: %s", strerror(-rc));
 }
 
+void dr_client_last_snapshot(struct dr_client *c)
+{
+	dr_node_snapshot(c->node);
+	if (dr_client_wait(c, have_snapshot, NULL, dr_now_ns() + LAST_NS, false))
+		dr_debug("client", "no last statistics from the workers");
+}
+
 void dr_client_salvage(struct dr_client *c)
 {
 	struct dr_command fail = { .kind = DR_CMD_FAIL,
@@ -238,12 +283,8 @@ void dr_client_salvage(struct dr_client *c)
 		dr_node_post(c->node, DR_ALL, &fail);
 	dr_node_stop(c->node);
 	rc = dr_client_wait(c, all_sent, NULL, dr_now_ns() + DR_NS_PER_S, false);
-	if (rc == 0) {
-		dr_node_snapshot(c->node);
-		rc = dr_client_wait(
-			c, have_snapshot, NULL, dr_now_ns() + 300 * DR_NS_PER_MS, false);
-	}
 	if (rc)
 		dr_debug("client", "the workers did not come to rest in time");
+	dr_client_last_snapshot(c);
 	dr_node_results(c->node);
 }

@@ -103,7 +103,7 @@ void dr_node_cadence(const struct dr_node *node, int64_t *p50_ns, int64_t *p99_n
 
 int64_t dr_node_deadline(const struct dr_node *node)
 {
-	return node->interval_at_ns ? node->interval_at_ns + node->opt->interval_ns : DR_NEVER;
+	return node->interval_at_ns ? node->interval_at_ns + node->plan->interval_ns : DR_NEVER;
 }
 
 void dr_node_tick(struct dr_node *node, int64_t now_ns)
@@ -126,6 +126,7 @@ void dr_node_tick(struct dr_node *node, int64_t now_ns)
 	node->interval_chunks = f.rx_chunks;
 	dr_record_interval(node->rec, &row);
 	dr_output_interval(node->out, &row);
+	dr_output_publish(node->out, node->rec);
 }
 
 /* ---- the end ---- */
@@ -175,10 +176,37 @@ static void nic_row(struct dr_node *node, unsigned i)
 	dr_record_nic(node->rec, &row);
 }
 
+/* How many channels have each of their two paths up at the end. */
+static void path_rows(struct dr_node *node)
+{
+	struct dr_channel_stats st;
+
+	for (unsigned k = 0; k < node->plan->n_gpus; k++) {
+		for (unsigned p = 0; p < DR_PATHS; p++) {
+			int64_t n = 0, up = 0;
+
+			for (unsigned c = 0; c < dr_plan_n_bulk(node->plan); c++) {
+				struct dr_plan_map m = dr_plan_paths(node->plan, k, c);
+
+				if (p == 1 && m.primary == m.shadow)
+					continue;
+				dr_node_stats(node, k, c, &st);
+				n++;
+				up += st.path_up[p];
+			}
+			if (n)
+				dr_record_path(node->rec, dr_node_gpu(node, k), p, n, up);
+		}
+	}
+}
+
 void dr_node_finish(struct dr_node *node)
 {
-	for (unsigned i = 0; i < node->plan->n_rails; i++)
+	/* Old statistics beside new counters would look like a difference. */
+	for (unsigned i = 0; node->snapshot_last && i < node->plan->n_rails; i++)
 		nic_row(node, i);
+	if (node->snapshot_last)
+		path_rows(node);
 	if (node->cpu_wall_ns > 0)
 		node->rec->cpu_percent_local =
 			100.0 * (double)node->cpu_ns / (double)node->cpu_wall_ns;

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Helpers of the end-to-end tests. No fixed ports and no fixed sleeps: ports are free ones, and what
 # has to happen first is waited for.
-# shellcheck shell=bash
+# Variables that the tests read, and those that bats sets.
+# shellcheck shell=bash disable=SC2034,SC2154
 
 # What a test may take for any one wait; builds with sanitizers on busy machines are slow.
 WAIT_S=${DR_E2E_WAIT:-60}
@@ -20,7 +21,8 @@ common_teardown() {
 	for pid in "${pids[@]}"; do
 		kill -CONT "$pid" 2>/dev/null
 		kill -9 "$pid" 2>/dev/null
-	done
+		wait "$pid" 2>/dev/null
+	done 2>/dev/null
 	return 0
 }
 
@@ -54,16 +56,21 @@ free_port() {
 start() {
 	local name=$1
 	shift
-	"$@" >"$name.out" 2>"$name.err" </dev/null 3>&- &
+	: >"$name.err"
+	"$@" >"$name.out" 2>>"$name.err" </dev/null 3>&- &
 	pid=$!
 	pids+=("$pid")
 }
 
-# status_of PID: waits for it to end.
-status_of() {
+# ends PID STATUS: it does, with that status.
+ends() {
 	local rc=0
-	wait "$1" || rc=$?
-	echo "$rc"
+	wait "$1" 2>/dev/null || rc=$?
+	((rc == $2)) || {
+		echo "process $1 ended with $rc, not $2"
+		tail -n 20 ./*.err
+		return 1
+	}
 }
 
 start_server() {
@@ -75,6 +82,7 @@ start_server() {
 # client OPTIONS...: against that server, to its end.
 client() {
 	run timeout "$WAIT_S" "$DUALRAIL" client 127.0.0.1 --port "$port" "${SMALL[@]}" "$@"
+	tail -n 12 <<<"$output"
 }
 
 start_client() {

@@ -1,6 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
 # Bad input: a status that says whose mistake it is, and one line that says what to do.
+# shellcheck disable=SC2154 # set by lib.bash
 
 setup() {
 	load lib

@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "orchestrator/plan.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static unsigned rails(struct dr_netdev_rail *r, const char *const *addr, unsigned n)
+{
+	memset(r, 0, n * sizeof(*r));
+	for (unsigned i = 0; i < n; i++) {
+		snprintf(r[i].ifname, sizeof(r[i].ifname), "eth%u", i);
+		assert_int_equal(dr_netdev_addr_parse(addr[i], &r[i].addr), 0);
+		r[i].prefix = 24;
+		r[i].speed_mbps = 100000;
+	}
+	return n;
+}
+
+static void make(struct dr_plan *p, const char *const *addr, unsigned n_rails, unsigned n_gpus)
+{
+	struct dr_netdev_rail r[DR_RAILS_MAX];
+
+	memset(p, 0, sizeof(*p));
+	dr_plan_set_rails(p, DR_PLAN_CLIENT, r, rails(r, addr, n_rails));
+	p->n_gpus = n_gpus;
+	for (unsigned k = 0; k < n_gpus; k++)
+		p->gpu[k][0] = p->gpu[k][1] = 10 + k;
+	p->n_each = 3;
+	p->forward = true;
+	p->window = 16;
+	p->chunk_max = 4096;
+	p->heartbeat_ns = 10 * DR_NS_PER_MS;
+}
+
+static const char *const four[] = { "10.0.0.1", "10.0.1.1", "10.0.2.1", "10.0.3.1" };
+
+static void the_automatic_map_is_even(void **state)
+{
+	static const unsigned want[8] = { 0, 0, 1, 1, 2, 2, 3, 3 };
+	struct dr_plan p;
+
+	(void)state;
+	make(&p, four, 4, 8);
+	for (unsigned k = 0; k < 8; k++) {
+		struct dr_plan_map m = dr_plan_paths(&p, k, 0);
+
+		assert_int_equal(m.primary, want[k]);
+		assert_int_equal(m.shadow, want[k] ^ 1);
+	}
+	make(&p, four, 3, 3);
+	assert_int_equal(dr_plan_paths(&p, 2, 0).shadow, 0);
+	make(&p, four, 1, 2);
+	assert_int_equal(dr_plan_paths(&p, 1, 0).primary, dr_plan_paths(&p, 1, 0).shadow);
+}
+
+static void channels_spread(void **state)
+{
+	struct dr_plan p;
+	struct dr_err e;
+
+	(void)state;
+	make(&p, four, 4, 4);
+	p.reverse = p.lat = true;
+	assert_int_equal(dr_plan_n_channels(&p), 8);
+	assert_int_equal(dr_plan_n_handles(&p), 12);
+	assert_true(dr_plan_from_client(&p, 2));
+	assert_false(dr_plan_from_client(&p, 3));
+	assert_true(dr_plan_from_client(&p, 6));
+	assert_false(dr_plan_from_client(&p, 7));
+	assert_int_equal(dr_plan_parse_spread(&p, "all", &e), 0);
+	assert_int_equal(dr_plan_paths(&p, 1, 2).primary, 3);
+	assert_int_equal(dr_plan_paths(&p, 1, 2).shadow, 2);
+	assert_int_equal(dr_plan_paths(&p, 1, 6).primary, 1); /* latency: the GPU's own */
+	assert_int_equal(dr_plan_parse_spread(&p, "eth2,0", &e), 0);
+	assert_int_equal(dr_plan_paths(&p, 3, 0).primary, 2);
+	assert_int_equal(dr_plan_paths(&p, 3, 0).shadow, 0);
+	assert_int_equal(dr_plan_parse_spread(&p, "eth9", &e), -EINVAL);
+}
+
+static void a_map_names_rails(void **state)
+{
+	struct dr_plan p;
+	struct dr_err e;
+
+	(void)state;
+	make(&p, four, 4, 3);
+	assert_int_equal(dr_plan_parse_map(&p, "10=eth3,eth1;12=10.0.0.1", &e), 0);
+	assert_int_equal(dr_plan_paths(&p, 0, 1).primary, 3);
+	assert_int_equal(dr_plan_paths(&p, 0, 1).shadow, 1);
+	assert_int_equal(dr_plan_paths(&p, 1, 0).primary, 1); /* not named: automatic */
+	assert_int_equal(dr_plan_paths(&p, 2, 0).shadow, 0);  /* no shadow */
+	assert_int_equal(dr_plan_parse_map(&p, "9=eth0", &e), -EINVAL);
+	assert_int_equal(dr_plan_parse_map(&p, "10", &e), -EINVAL);
+	assert_int_equal(dr_plan_parse_map(&p, "10=eth0,x", &e), -EINVAL);
+}
+
+static void rails_match_by_subnet_then_by_order(void **state)
+{
+	static const char *const turned[] = { "10.0.1.2", "10.0.0.2" };
+	static const char *const other[] = { "10.9.0.2", "10.9.1.2" };
+	static const char *const one[] = { "10.0.1.2" };
+	struct dr_netdev_rail r[4];
+	struct dr_plan p;
+	struct dr_err e;
+
+	(void)state;
+	make(&p, four, 2, 2);
+	assert_int_equal(dr_plan_match(&p, r, rails(r, turned, 2), &e), 0);
+	assert_string_equal(p.rail[0][DR_PLAN_SERVER].address, "10.0.0.2");
+	make(&p, four, 2, 2);
+	assert_int_equal(dr_plan_match(&p, r, rails(r, other, 2), &e), 0);
+	assert_string_equal(p.rail[1][DR_PLAN_SERVER].address, "10.9.1.2");
+	make(&p, four, 4, 2);
+	assert_int_equal(dr_plan_match(&p, r, rails(r, other, 2), &e), -EADDRNOTAVAIL);
+	assert_non_null(strstr(e.text, "10.0.3.1"));
+	assert_non_null(strstr(e.text, "10.9.1.2"));
+	/* Named rails must all take part; automatic ones without a partner are left out. */
+	make(&p, four, 2, 2);
+	assert_int_equal(dr_plan_match(&p, r, rails(r, one, 1), &e), -EADDRNOTAVAIL);
+	p.rails_auto = true;
+	assert_int_equal(dr_plan_match(&p, r, rails(r, one, 1), &e), 0);
+	assert_int_equal(p.n_rails, 1);
+	assert_string_equal(p.rail[0][DR_PLAN_CLIENT].address, "10.0.1.1");
+}
+
+static void both_ends_come_to_the_same_plan(void **state)
+{
+	static const char *const server[] = { "10.0.3.2", "10.0.1.2", "10.0.2.2", "10.0.0.2" };
+	struct dr_netdev_rail r[4];
+	struct dr_plan c, s;
+	struct dr_err e;
+	json_t *j;
+
+	(void)state;
+	make(&c, four, 4, 4);
+	c.lat = c.failback = true;
+	c.seed = 77;
+	assert_int_equal(dr_plan_parse_map(&c, "11=eth3,eth2", &e), 0);
+	assert_int_equal(dr_plan_parse_spread(&c, "all", &e), 0);
+	j = dr_plan_offer(&c);
+	assert_non_null(j);
+	assert_int_equal(dr_plan_read_offer(&s, j, &e), 0);
+	json_decref(j);
+	assert_int_equal(dr_plan_match(&s, r, rails(r, server, 4), &e), 0);
+	s.n_gpus = c.n_gpus;
+	memcpy(s.gpu, c.gpu, sizeof(s.gpu));
+	j = dr_plan_reply(&s);
+	assert_int_equal(dr_plan_read_reply(&c, j, &e), 0);
+	json_decref(j);
+	assert_int_equal(dr_plan_check(&c, &e), 0);
+	assert_int_equal(dr_plan_check(&s, &e), 0);
+	for (unsigned k = 0; k < 4; k++) {
+		for (unsigned ch = 0; ch < dr_plan_n_channels(&c); ch++) {
+			struct dr_plan_map a = dr_plan_paths(&c, k, ch);
+			struct dr_plan_map b = dr_plan_paths(&s, k, ch);
+
+			assert_memory_equal(&a, &b, sizeof(a));
+		}
+	}
+	for (unsigned i = 0; i < 4; i++)
+		assert_string_equal(
+			c.rail[i][DR_PLAN_SERVER].address, s.rail[i][DR_PLAN_SERVER].address);
+	assert_int_equal(s.seed, 77);
+}
+
+/* Each key of an offer left out, and each given another type: refused, never more. */
+static void a_bad_offer_is_an_error(void **state)
+{
+	struct dr_plan p, s;
+	struct dr_err e;
+	const char *key;
+	json_t *good, *v;
+
+	(void)state;
+	make(&p, four, 2, 2);
+	good = dr_plan_offer(&p);
+	json_object_foreach(good, key, v)
+	{
+		json_t *bad = json_deep_copy(good);
+
+		json_object_del(bad, key);
+		assert_int_equal(dr_plan_read_offer(&s, bad, &e), -EPROTO);
+		json_object_set_new(bad, key, json_pack("{s:i}", "x", 1));
+		/* Lists that are none count as empty where that is allowed. */
+		if (strcmp(key, "map") != 0 && strcmp(key, "spread_list") != 0)
+			assert_int_equal(dr_plan_read_offer(&s, bad, &e), -EPROTO);
+		json_decref(bad);
+	}
+	json_object_set_new(good, "window", json_integer(100000));
+	assert_int_equal(dr_plan_read_offer(&s, good, &e), -EPROTO);
+	json_decref(good);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(the_automatic_map_is_even),
+		cmocka_unit_test(channels_spread),
+		cmocka_unit_test(a_map_names_rails),
+		cmocka_unit_test(rails_match_by_subnet_then_by_order),
+		cmocka_unit_test(both_ends_come_to_the_same_plan),
+		cmocka_unit_test(a_bad_offer_is_an_error),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

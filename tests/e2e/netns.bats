@@ -1,0 +1,213 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# Two network namespaces with two rails and a control link: links are really cut. Needs root.
+# shellcheck disable=SC2154 # set by lib.bash
+
+setup() {
+	load lib
+	common_setup
+	[[ $(id -u) == 0 ]] || skip "needs root for network namespaces"
+	A=dr${BASHPID}a B=dr${BASHPID}b
+	ip netns add "$A" 2>/dev/null || skip "network namespaces cannot be made here"
+	ip netns add "$B"
+	for dev in rail0:10.99.0 rail1:10.99.1 ctl0:10.99.255; do
+		link "${dev%%:*}" "${dev##*:}"
+	done
+}
+
+teardown() {
+	common_teardown
+	[[ ${A-} ]] && ip netns del "$A" 2>/dev/null
+	[[ ${B-} ]] && ip netns del "$B" 2>/dev/null
+	return 0
+}
+
+link() {
+	ip link add "$1" netns "$A" type veth peer name "$1" netns "$B"
+	ip -n "$A" addr add "$2.1/24" dev "$1"
+	ip -n "$B" addr add "$2.2/24" dev "$1"
+	ip -n "$A" link set "$1" up
+	ip -n "$B" link set "$1" up
+}
+
+server_in_b() {
+	start server ip netns exec "$B" "$DUALRAIL" server -g 0-1 "$@"
+	server=$pid
+}
+
+client_in_a() {
+	run timeout "$WAIT_S" ip netns exec "$A" "$DUALRAIL" client 10.99.255.2 "${SMALL[@]}" "$@"
+	tail -n 12 <<<"$output"
+}
+
+start_client_in_a() {
+	start client ip netns exec "$A" "$DUALRAIL" client 10.99.255.2 "${SMALL[@]}" -i 100ms "$@"
+	client=$pid
+}
+
+has_lower_up() {
+	ip -n "$1" link show "$2" | grep -q 'LOWER_UP'
+}
+
+is_down() {
+	! ip -n "$1" link show "$2" | grep -q '[<,]UP[,>]'
+}
+
+
+# What started from PID and lives, the guard's own session included.
+family() {
+	local child
+	for child in $(pgrep -P "$1"); do
+		echo "$child"
+		family "$child"
+	done
+}
+
+all_gone() {
+	local one
+	for one in "$@"; do
+		kill -0 "$one" 2>/dev/null && return 1
+	done
+	return 0
+}
+
+@test "link-down and blackhole, at the client and at the server: all pass, counters agree" {
+	local opts=for=200ms,at=200ms
+	head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \n' >key
+	chmod 600 key
+	server_in_b --allow-faults --key-file key
+	client_in_a --key-file key --test failover --allow-faults --hold-down 100ms --json=c.json \
+		--fault "link-down:path=0,$opts" --fault "blackhole:path=0,$opts" \
+		--fault "link-down:path=0,side=server,$opts" \
+		--fault "blackhole:path=0,side=server,dir=in,$opts"
+	[ "$status" -eq 0 ]
+	whole c.json
+	clean c.json
+	holds c.json '.failover.faults | map(.kind + "/" + .side) == ["link-down/client",
+		"blackhole/client", "link-down/server", "blackhole/server"]'
+	holds c.json '.failover.faults | all(.verdict == "PASS" and .in_flight_messages > 0 and .gap_us > 0)'
+	holds c.json '.failover.faults | all(.failback_us != null and .clock_error_us != null)'
+	holds c.json '.failover.false_failovers == 0'
+	has_lower_up "$A" rail0
+	has_lower_up "$B" rail0
+}
+
+@test "a fault on the idle path disturbs nothing" {
+	server_in_b --pair
+	client_in_a -g 0 --pair --test failover --allow-faults --hold-down 100ms --json=c.json \
+		--fault link-down:path=1,for=200ms,at=200ms
+	[ "$status" -eq 0 ]
+	holds c.json '.failover.faults | length == 1 and all(.verdict == "PASS" and .channels_affected == 0)'
+	holds c.json '[.failover.switches[]?] == []'
+}
+
+@test "the control NIC is never cut" {
+	run timeout "$WAIT_S" ip netns exec "$A" "$DUALRAIL" client 10.99.255.2 --test failover \
+		--allow-faults --fault link-down:path=0,nic=ctl0 -q
+	[ "$status" -eq 2 ]
+	[[ $output == *ctl0* ]]
+	has_lower_up "$A" ctl0
+}
+
+@test "both rails cut: the client ends with 4, the server records 4 and serves the next" {
+	server_in_b --json=s.json
+	start_client_in_a -D 60s --json=c.json
+	wait_for flowing
+	ip -n "$A" link set rail0 down
+	ip -n "$A" link set rail1 down
+	ends "$client" 4
+	whole c.json
+	holds c.json '.exit_code == 4'
+	wait_for test -s s.json
+	whole s.json
+	holds s.json '.exit_code == 4'
+	ip -n "$A" link set rail0 up
+	ip -n "$A" link set rail1 up
+	client_in_a -D 200ms -q
+	[ "$status" -eq 0 ]
+}
+
+@test "the peer stopped for 3 s: the run goes on" {
+	server_in_b
+	start_client_in_a -D 6s --verify --json=c.json
+	wait_for flowing
+	kill -STOP "$server"
+	read -rt 3 <> <(:) || : # the time is what is tested
+	kill -CONT "$server"
+	ends "$client" 0
+	clean c.json
+	holds c.json '.events | any(.kind == "silence")'
+}
+
+@test "the control link alone cut: the run goes on, control is resumed over a rail" {
+	server_in_b
+	start_client_in_a -D 6s --json=c.json
+	wait_for flowing
+	ip -n "$A" link set ctl0 down
+	ends "$client" 0
+	clean c.json
+	holds c.json '.events | any(.kind == "control" and (.text | startswith("lost")))'
+	holds c.json '.events | any(.kind == "control" and (.text | startswith("resumed")))'
+	holds c.json '.bandwidth | length == 2 and all(.bytes > 0 and .gbps > 0)'
+}
+
+@test "SIGKILL of the server during its fault: undone, the client ends with 3" {
+	head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \n' >key
+	chmod 600 key
+	server_in_b --allow-faults --key-file key
+	start_client_in_a --key-file key --test failover --json=c.json \
+		--fault link-down:path=0,side=server,at=100ms,for=60s
+	wait_for is_down "$B" rail0
+	kill -9 "$server"
+	wait_for has_lower_up "$B" rail0
+	ends "$client" 3
+	whole c.json
+}
+
+@test "SIGKILL and SIGINT of the client during its fault: undone, the server serves the next" {
+	server_in_b
+	for signal in KILL INT; do
+		start_client_in_a --test failover --allow-faults --json=c.json \
+			--fault link-down:path=0,at=100ms,for=60s
+		wait_for is_down "$A" rail0
+		kill -"$signal" "$client"
+		wait_for has_lower_up "$A" rail0
+		[ "$signal" = KILL ] || ends "$client" 130
+		wait_for grep -q '^client.*status 3' server.err
+		: >server.err
+	done
+	whole c.json
+	client_in_a -D 200ms -q
+	[ "$status" -eq 0 ]
+}
+
+@test "demo: link-down and blackhole pass; nothing stays behind" {
+	start demo "$DUALRAIL" demo -D 500ms --json=c.json \
+		--fault link-down:path=0,at=100ms,for=200ms,repeat=2,every=300ms \
+		--fault blackhole:path=0,at=100ms,for=200ms,repeat=2,every=300ms
+	demo=$pid
+	wait_for grep -q 'Gb/s' demo.out
+	mapfile -t left < <(family "$demo")
+	[ "${#left[@]}" -ge 2 ]
+	ends "$demo" 0
+	wait_for all_gone "${left[@]}"
+	whole c.json
+	clean c.json
+	holds c.json '.failover.faults | length == 4 and all(.verdict == "PASS")'
+	holds c.json '.bandwidth | length >= 1'
+	holds c.json '.latency | length >= 2 and all(.samples > 0)'
+	holds c.json '[.nics[] | select(.counter_tx_bytes != null)] | length == 4'
+}
+
+@test "demo killed or interrupted: nothing stays behind" {
+	for signal in KILL INT; do
+		start demo "$DUALRAIL" demo --test failover
+		demo=$pid
+		wait_for grep -q 'Gb/s' demo.out
+		mapfile -t left < <(family "$demo")
+		[ "${#left[@]}" -ge 2 ]
+		kill -"$signal" "$demo"
+		[ "$signal" = KILL ] || ends "$demo" 130
+		wait_for all_gone "${left[@]}"
+	done
+}
