@@ -648,9 +648,8 @@ static int covered(void)
 		uint64_t n;
 	} c[] = { { "messages", cover.messages }, { "switches", cover.switches },
 		{ "failbacks", cover.failbacks }, { "replayed messages", cover.replayed },
-		{ "stale dropped", cover.stale }, { "deaths", cover.deaths },
-		{ "switches of several rounds", cover.rounds }, { "heals", cover.heals },
-		{ "detected by the sender", cover.self_tx },
+		{ "deaths", cover.deaths }, { "switches of several rounds", cover.rounds },
+		{ "heals", cover.heals }, { "detected by the sender", cover.self_tx },
 		{ "detected by the receiver", cover.self_rx }, { "several parts", cover.two_part },
 		{ "peer stalls", cover.stalls }, { "stream", cover.personality[0] },
 		{ "remote write", cover.personality[1] }, { "plugin", cover.personality[2] } };
@@ -660,6 +659,7 @@ static int covered(void)
 		printf("  %-28s %" PRIu64 "\n", c[i].name, c[i].n);
 		missing += c[i].n == 0;
 	}
+	printf("  %-28s %" PRIu64 " (may be none)\n", "stale dropped", cover.stale);
 	for (unsigned i = 0; i < F_KINDS; i++)
 		printf("  fault %-22s %" PRIu64 "\n", fault_names[i], cover.faults[i]);
 	return missing;
