@@ -220,7 +220,9 @@ static void on_message(void *arg, const json_t *msg)
 
 	if (!t || !c->node)
 		return;
-	if (strcmp(t, "phase-ok") == 0) {
+	if (strcmp(t, "up") == 0) {
+		c->peer_up = true;
+	} else if (strcmp(t, "phase-ok") == 0) {
 		c->phase_ok = (unsigned)json_integer_value(json_object_get(msg, "index")) + 1;
 	} else if (strcmp(t, "expect") == 0) {
 		on_expect(c, msg);
@@ -563,7 +565,7 @@ static bool connected(const struct dr_client *c, const void *arg)
 static bool data_ready(const struct dr_client *c, const void *arg)
 {
 	(void)arg;
-	return c->node->n_ready == c->plan.n_gpus;
+	return c->node->n_ready == c->plan.n_gpus && c->peer_up;
 }
 
 static bool finished(const struct dr_client *c, const void *arg)
@@ -590,9 +592,10 @@ static void connect_and_measure(struct dr_client *c)
 		if (dr_client_snapshot(c) == 0)
 			dr_node_stall_report(c->node, "data paths");
 		dr_client_end(c, DR_EXIT_PEER,
-			"the data paths of %u of %u GPUs did not come up; check --rails and "
+			"the data paths of %u of %u GPUs here%s did not come up; check --rails and "
 			"firewalls (--data-ports)",
-			c->plan.n_gpus - c->node->n_ready, c->plan.n_gpus);
+			c->plan.n_gpus - c->node->n_ready, c->plan.n_gpus,
+			c->peer_up ? "" : ", and some at the server,");
 	} else if (rc == -ETIMEDOUT) {
 		dr_client_end(
 			c, DR_EXIT_PEER, "server %s did not complete the exchange", c->opt->host);

@@ -18,7 +18,8 @@
  *   switch                  planned switch of all that the server sends back to the primary path
  *   finish                  answer: finish {part}
  *   abort {status, text}    the client gives up
- * Server to client, unasked: done {index, part, cadence}, part {part}, failed {err, text}.
+ * Server to client, unasked: up {} (its channels carry data), done {index, part, cadence}, part {part},
+ *   failed {err, text}.
  */
 struct dr_client {
 	const struct dr_options *opt;
@@ -33,12 +34,13 @@ struct dr_client {
 	struct dr_control *control;
 	struct dr_node *node;
 
-	int status;  /* exit status of what ended the run; 0: goes on */
-	bool ending; /* salvage and goodbye: waits look at nothing but their own condition */
-	bool ready;  /* handles exchanged */
-	bool lost;   /* control connection is down now */
-	bool gone;   /* and will not come back */
-	bool dead;   /* the peer's process is known to be gone */
+	int status;   /* exit status of what ended the run; 0: goes on */
+	bool ending;  /* salvage and goodbye: waits look at nothing but their own condition */
+	bool ready;   /* handles exchanged */
+	bool peer_up; /* the channels carry data at the server's end too */
+	bool lost;    /* control connection is down now */
+	bool gone;    /* and will not come back */
+	bool dead;    /* the peer's process is known to be gone */
 	enum dr_boot_cause lost_cause;
 	bool peer_failed; /* server's channels ended */
 	int peer_err;

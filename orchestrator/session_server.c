@@ -232,6 +232,8 @@ static void on_report(void *arg, const struct dr_report *rep)
 {
 	struct server *s = arg;
 
+	if (rep->kind == DR_REP_READY && s->node->n_ready == s->plan.n_gpus)
+		send_msg(s, json_pack("{s:s}", "t", "up"));
 	if (rep->kind == DR_REP_PHASE_DONE && s->then == NOTHING && s->node->phase_open &&
 		dr_node_phase_over(s->node)) {
 		s->then = SEND_DONE;
