@@ -6,6 +6,7 @@
 #include "base/mem.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -177,12 +178,27 @@ static void count_nics(struct dr_node *node)
 	}
 }
 
+/* One worker a GPU, but by default no more than CPUs: workers that queue for a CPU wait for each other's
+ * whole time slices, milliseconds of every gap, where one that serves several GPUs takes turns of its
+ * own in a fraction of that. */
+static unsigned count_workers(const struct dr_options *opt, const struct dr_plan *plan)
+{
+	cpu_set_t set;
+	int cpus = (int)sysconf(_SC_NPROCESSORS_ONLN);
+
+	if (opt->workers)
+		return (unsigned)DR_MIN(opt->workers, plan->n_gpus);
+	if (sched_getaffinity(0, sizeof(set), &set) == 0)
+		cpus = CPU_COUNT(&set);
+	return DR_MIN(plan->n_gpus, (unsigned)DR_MAX(cpus, 1));
+}
+
 int dr_node_create(struct dr_node **out, const struct dr_options *opt, const struct dr_plan *plan,
 	enum dr_plan_end side, const uint8_t *token, struct dr_loop *loop, struct dr_record *rec,
 	struct dr_output *output, const struct dr_node_ops *ops, void *arg, struct dr_err *e)
 {
 	struct dr_node *node = dr_calloc(1, sizeof(*node));
-	unsigned n = opt->workers ? (unsigned)DR_MIN(opt->workers, plan->n_gpus) : plan->n_gpus;
+	unsigned n = count_workers(opt, plan);
 	int rc = 0;
 
 	if (!node)
