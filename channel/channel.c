@@ -18,13 +18,20 @@
  * 2. A path object belongs to one generation. It is freed when the core has it DOWN or the channel is
  *    dead, and only after stop(), which waits until nothing can touch a buffer.
  * 3. pump() posts what the core allows, in order, and flushes once. Credits and acknowledgements are
- *    held back until they are worth a system call: see credits_due and ack_due.
+ *    held back until they are worth a system call: see enum urge, credits_due and ack_due.
+ * 4. Whoever changes what dr_channel_deadline returns ends in due(), which tells the owner.
  */
 
 enum {
-	ACK_BYTES = 256 * 1024,	      /* acknowledge at the latest after so many bytes */
-	ACK_DELAY_NS = 5 * 1000,      /* or after this time: a reply of the user goes first */
+	ACK_DELAY_NS = 50 * 1000,     /* acknowledge at the latest so long after a delivery */
 	FENCE_NS = 100 * 1000 * 1000, /* a fence that takes longer destroys the connection */
+};
+
+/* How much an acknowledgement has to be worth to be sent now. */
+enum urge {
+	URGE_EVENT, /* a path reported: the user takes, replies and posts again first */
+	URGE_FLUSH, /* the user has: a quarter of the window is worth a frame */
+	URGE_IDLE,  /* nobody has anything better to do */
 };
 
 static void on_event(struct dr_sink *sink, const struct dr_event *ev)
@@ -95,7 +102,6 @@ void dr_channel_on_delivered(
 	m->got[ev->part] = ev->len;
 	if (ch->ack_since_ns == 0)
 		ch->ack_since_ns = ch->now;
-	ch->ack_bytes += ev->len;
 }
 
 void dr_channel_report_done(struct dr_channel *ch)
@@ -114,13 +120,14 @@ void dr_channel_report_done(struct dr_channel *ch)
 	}
 }
 
-static bool ack_due(const struct dr_channel *ch)
+static bool ack_due(const struct dr_channel *ch, enum urge urge)
 {
 	uint64_t n = ch->fo.head - ch->fo.acked;
 
-	return ch->fo.state == DR_FO_RUN && n > 0 &&
-	       (n >= DR_MAX(ch->prm.window / 2, 1u) || ch->ack_bytes >= ACK_BYTES ||
-		       ch->now - ch->ack_since_ns >= ACK_DELAY_NS);
+	if (ch->fo.state != DR_FO_RUN || n == 0)
+		return false;
+	return urge == URGE_IDLE || (urge == URGE_FLUSH && n >= DR_MAX(ch->prm.window / 4, 1u)) ||
+	       ch->now - ch->ack_since_ns >= ACK_DELAY_NS;
 }
 
 /* Credits wait for an acknowledgement to ride with, unless the sender may run out of them. */
@@ -130,7 +137,7 @@ static bool credits_due(const struct dr_channel *ch)
 	       ch->credit_flushed - DR_MIN(ch->credit_flushed, ch->fo.head) <= ch->prm.window / 2;
 }
 
-static void pump_receiver(struct dr_channel *ch)
+static void pump_receiver(struct dr_channel *ch, enum urge urge)
 {
 	struct dr_fo *f = &ch->fo;
 	struct dr_part parts[DR_PARTS_MAX];
@@ -156,7 +163,7 @@ static void pump_receiver(struct dr_channel *ch)
 		dr_fo_posted(f, ch->now);
 		ch->credited = f->cursor;
 	}
-	if (ack_due(ch)) {
+	if (ack_due(ch, urge)) {
 		uint64_t told = f->acked;
 		uint8_t buf[DR_FRAME_LEN];
 		struct dr_frame fr;
@@ -168,7 +175,6 @@ static void pump_receiver(struct dr_channel *ch)
 			return;
 		}
 		ch->ack_since_ns = 0;
-		ch->ack_bytes = 0;
 	} else if (!credits_due(ch)) {
 		return;
 	}
@@ -205,25 +211,32 @@ static void pump_sender(struct dr_channel *ch)
 		dr_path_flush(ch->path[f->active].path, ch->now);
 }
 
-/* Post and flush what the core allows now. */
-static void pump(struct dr_channel *ch)
+static void due(struct dr_channel *ch)
 {
+	if (ch->prm.due_ns != NULL)
+		*ch->prm.due_ns = DR_MIN(*ch->prm.due_ns, dr_channel_deadline(ch));
+}
+
+/* Carry out what the core wants, post and flush what it allows. */
+static void turn(struct dr_channel *ch, enum urge urge, int64_t now)
+{
+	ch->now = now;
+	dr_channel_settle(ch);
 	if (ch->prm.sender)
 		pump_sender(ch);
 	else
-		pump_receiver(ch);
+		pump_receiver(ch, urge);
+	if (ch->fo.n_act > 0)
+		dr_channel_settle(ch);
+	due(ch);
+#ifdef DR_DEBUG
+	dr_fo_validate(&ch->fo);
+#endif
 }
 
 void dr_channel_turn(struct dr_channel *ch, int64_t now)
 {
-	ch->now = now;
-	dr_channel_settle(ch);
-	pump(ch);
-	if (ch->fo.n_act > 0)
-		dr_channel_settle(ch);
-#ifdef DR_DEBUG
-	dr_fo_validate(&ch->fo);
-#endif
+	turn(ch, URGE_EVENT, now);
 }
 
 int dr_channel_path_progress(struct dr_channel *ch, unsigned i, int64_t now)
@@ -311,7 +324,25 @@ uint32_t dr_channel_received_len(const struct dr_channel *ch, uint64_t seq, unsi
 
 void dr_channel_flush(struct dr_channel *ch, int64_t now)
 {
-	dr_channel_turn(ch, now);
+	turn(ch, URGE_FLUSH, now);
+}
+
+bool dr_channel_idle(struct dr_channel *ch, int64_t now)
+{
+	if (ch->ack_since_ns == 0)
+		return false;
+	turn(ch, URGE_IDLE, now);
+	return ch->ack_since_ns == 0;
+}
+
+int dr_channel_poll(struct dr_channel *ch, int64_t now)
+{
+	unsigned i = ch->fo.active;
+	int n = i < DR_PATHS ? dr_channel_path_progress(ch, i, now) : 0;
+
+	if (n > 0)
+		dr_channel_turn(ch, now);
+	return n;
 }
 
 int dr_channel_try_drive(struct dr_channel *ch)

@@ -100,6 +100,7 @@ struct dr_channel_params {
 	int64_t lost_after_ns;	  /* no path for so long: both are lost */
 	int64_t stuck_after_ns;	  /* no acknowledgement of credited data while the rail lives */
 	struct dr_poller *poller; /* NULL: the owner calls dr_channel_progress */
+	int64_t *due_ns; /* lowered to dr_channel_deadline whenever that changes; may be NULL */
 	const struct dr_channel_ops *ops;
 	void *arg;
 };
@@ -138,8 +139,14 @@ int dr_channel_recv(struct dr_channel *ch, const struct dr_span *parts, unsigned
 int dr_channel_test(const struct dr_channel *ch, uint64_t seq);
 /* Receiver: length of part i of a done message among the last `window`. */
 uint32_t dr_channel_received_len(const struct dr_channel *ch, uint64_t seq, unsigned part);
-/* Put posted work on the wire now (posting alone may wait for the next progress). */
+/* Put posted work on the wire now (posting alone may wait for the next progress). Acknowledgements that
+ * are not worth a frame yet are held back, up to 50 us: */
 void dr_channel_flush(struct dr_channel *ch, int64_t now_ns);
+/* The owner has nothing else to do: what was held back goes now. False: nothing was. */
+bool dr_channel_idle(struct dr_channel *ch, int64_t now_ns);
+/* For an owner who spins on one channel: look at its active path alone, at once, whether the poller
+ * has something to say or not. Returns the number of events. */
+int dr_channel_poll(struct dr_channel *ch, int64_t now_ns);
 
 /* Drive both paths and the timers; bounded. Returns the number of events. */
 int dr_channel_progress(struct dr_channel *ch, int64_t now_ns);

@@ -41,7 +41,6 @@ struct dr_channel {
 	uint32_t credit_epoch;
 	uint64_t credited, credit_flushed; /* receives posted, and of them announced */
 	int64_t ack_since_ns;		   /* oldest delivery not acknowledged; 0 none */
-	uint64_t ack_bytes;
 	atomic_flag driven;
 };
 
@@ -54,7 +53,7 @@ void dr_channel_on_delivered(
 void dr_channel_report_done(struct dr_channel *ch);
 /* Carry out what the core wants; never inside a sink. */
 void dr_channel_settle(struct dr_channel *ch);
-/* settle, pump, settle. */
+/* After an event: settle, post what the core allows, settle. */
 void dr_channel_turn(struct dr_channel *ch, int64_t now);
 int dr_channel_path_progress(struct dr_channel *ch, unsigned i, int64_t now);
 void dr_channel_fence_deadline(struct dr_channel *ch, unsigned i, bool soft);

@@ -48,6 +48,7 @@ struct dr_manager {
 	int64_t silence_told_ns;
 	uint32_t falls_seen[DR_RAILS_MAX]; /* of the shared counters */
 	int64_t life_ns;		   /* paths were looked at for signs of life then */
+	int64_t due_ns; /* no channel wants its tick before; lowered by the channels */
 	int64_t now;
 };
 
@@ -218,6 +219,7 @@ static int make_channel(struct dr_manager *m, unsigned c, struct dr_err *e)
 		.stuck_after_ns = p->detect == DR_DETECT_FAST ? STUCK_FAST_NS
 							      : 2 * (TCP_RTO_FIRST_NS + GIVE_UP_NS),
 		.poller = p->poller,
+		.due_ns = &m->due_ns,
 		.ops = &m->ops,
 		.arg = m,
 	};
@@ -499,6 +501,19 @@ static void watch_self(struct dr_manager *m)
 		dr_channel_own_stall(m->channel[c], late);
 }
 
+/* Ticks of the channels that want one by now; m->due_ns is then when the next one does. */
+static void tick_channels(struct dr_manager *m)
+{
+	if (m->now < m->due_ns)
+		return;
+	m->due_ns = DR_NEVER;
+	for (unsigned c = 0; c < m->prm.n_channels; c++) {
+		if (m->now >= dr_channel_deadline(m->channel[c]))
+			dr_channel_tick(m->channel[c], m->now);
+		m->due_ns = DR_MIN(m->due_ns, dr_channel_deadline(m->channel[c]));
+	}
+}
+
 int dr_manager_tick(struct dr_manager *m, int64_t now)
 {
 	int n = 0;
@@ -511,23 +526,26 @@ int dr_manager_tick(struct dr_manager *m, int64_t now)
 				m->rail[r].rail, now, &m->rail[r].sink);
 		for (unsigned c = 0; c < m->prm.n_channels; c++)
 			n += dr_channel_progress(m->channel[c], now);
-	} else {
-		for (unsigned c = 0; c < m->prm.n_channels; c++)
-			if (now >= dr_channel_deadline(m->channel[c]))
-				dr_channel_tick(m->channel[c], now);
 	}
+	tick_channels(m);
 	if (m->started)
 		heartbeat(m);
 	return n;
 }
 
+bool dr_manager_idle(struct dr_manager *m, int64_t now)
+{
+	bool any = false;
+
+	m->now = now;
+	for (unsigned c = 0; c < m->prm.n_channels; c++)
+		any |= dr_channel_idle(m->channel[c], now);
+	return any;
+}
+
 int64_t dr_manager_deadline(const struct dr_manager *m)
 {
-	int64_t d = m->hb.next_ns;
-
-	for (unsigned c = 0; c < m->prm.n_channels; c++)
-		d = DR_MIN(d, dr_channel_deadline(m->channel[c]));
-	return d;
+	return DR_MIN(m->hb.next_ns, m->due_ns);
 }
 
 void dr_manager_link(struct dr_manager *m, int ifindex, bool up, int64_t now)

@@ -10,9 +10,12 @@
  *
  *	for (;;) {
  *		dr_poller_wait(poller, min(dr_manager_deadline(m) - now, own timers));
- *		dr_manager_tick(m, dr_now_ns());
  *		post, test, consume;
+ *		dr_manager_tick(m, dr_now_ns());
+ *		if nothing was done: dr_manager_idle(m, dr_now_ns());
  *	}
+ *
+ * Replies come before the tick, so that acknowledgements never stand in their way.
  */
 enum { DR_RAILS_MAX = 16, DR_CHANNELS_MAX = 64 };
 
@@ -91,6 +94,8 @@ unsigned dr_manager_n_channels(const struct dr_manager *m);
 /* Timers, heartbeats, verdicts; without a poller all I/O too. Returns the number of events. */
 int dr_manager_tick(struct dr_manager *m, int64_t now_ns);
 int64_t dr_manager_deadline(const struct dr_manager *m);
+/* The owner has nothing to do: what the channels held back goes out. False: there was nothing. */
+bool dr_manager_idle(struct dr_manager *m, int64_t now_ns);
 /* The kernel says that device's link went down or up (netlink). */
 void dr_manager_link(struct dr_manager *m, int ifindex, bool up, int64_t now_ns);
 /* The bound of detection in ns that these parameters give, printed with every failover result. */

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -13,6 +14,7 @@
  * every stream its turn. Phases are in engine_phase.c.
  */
 enum { SLOT_ALIGN = 4096, SPIN_TURNS = 2 };
+static_assert(DR_CHANNELS_MAX == 64, "dr_engine.due has a bit for each stream");
 /* Ping-pong spins through waits of usual length. The limits are wide because a turn that includes a
  * sleep looks long: were it to end the spinning, both ends would go on sleeping for ever. */
 static const int64_t SPIN_MAX_NS = 200 * DR_NS_PER_US;
@@ -79,6 +81,7 @@ static void on_completed(
 	(void)bytes;
 	if (!s)
 		return;
+	s->eng->due |= UINT64_C(1) << s->number;
 	s->slot[seq % s->cap].ns = now_ns;
 	atomic_store_explicit(&s->live.last_ns, now_ns, memory_order_relaxed);
 	if (s->sender || !s->busy || s->eng->phase.kind == DR_PHASE_LAT)
@@ -342,6 +345,7 @@ static void connecting(struct dr_engine *g)
 		return;
 	}
 	g->state = DR_ENGINE_UP;
+	dr_engine_all_due(g);
 	for (unsigned i = 0; i < g->n_streams; i++) {
 		struct dr_live_cell *l = &g->stream[i].live;
 		struct dr_channel_stats st;
@@ -360,6 +364,19 @@ static bool is_ping_stream(const struct dr_engine *g, unsigned i)
 	return g->ping.on && ((int)i == g->prm.lat_tx || (int)i == g->prm.lat_rx);
 }
 
+void dr_engine_all_due(struct dr_engine *g)
+{
+	g->due = UINT64_MAX >> (DR_CHANNELS_MAX - g->n_streams);
+}
+
+/* Streams whose rate lets them send again. */
+static void wake_rated(struct dr_engine *g)
+{
+	for (unsigned i = 0; g->phase.rate_bits > 0 && i < g->n_streams; i++)
+		if (g->stream[i].wake_ns <= g->now)
+			g->due |= UINT64_C(1) << i;
+}
+
 bool dr_engine_step(struct dr_engine *g, int64_t now_ns, int64_t budget_ns)
 {
 	bool did = false;
@@ -371,12 +388,18 @@ bool dr_engine_step(struct dr_engine *g, int64_t now_ns, int64_t budget_ns)
 		connecting(g);
 	if (g->ping.on)
 		did |= dr_ping_step(g);
-	for (unsigned k = 0; k < g->n_streams; k++) {
+	wake_rated(g);
+	for (unsigned k = 0; k < g->n_streams && g->due; k++) {
 		unsigned i = g->turn;
+		uint64_t bit = UINT64_C(1) << i;
 
 		g->turn = i + 1 < g->n_streams ? i + 1 : 0;
+		if (!(g->due & bit))
+			continue;
+		g->due &= ~bit;
 		if (is_ping_stream(g, i) || !dr_stream_turn(&g->stream[i]))
 			continue;
+		g->due |= bit; /* a turn is bounded: there may be more */
 		did = true;
 		g->now = dr_now_ns();
 		if (g->now - now_ns >= budget_ns)
@@ -389,7 +412,7 @@ int64_t dr_engine_deadline(const struct dr_engine *g)
 {
 	int64_t d = DR_NEVER;
 
-	for (unsigned i = 0; g->running && i < g->n_streams; i++)
+	for (unsigned i = 0; g->running && g->phase.rate_bits > 0 && i < g->n_streams; i++)
 		d = DR_MIN(d, g->stream[i].wake_ns);
 	return d;
 }

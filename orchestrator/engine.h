@@ -110,6 +110,7 @@ struct dr_engine {
 	int64_t now;   /* of the current step; refreshed between turns */
 	bool paused;   /* receivers post nothing */
 	unsigned turn; /* the stream whose turn is next */
+	uint64_t due;  /* bit i: stream i may have something to do */
 
 	struct dr_phase phase;
 	bool running;
@@ -148,6 +149,8 @@ int64_t dr_engine_spin_ns(const struct dr_engine *g);
 void dr_engine_report(struct dr_engine *g, struct dr_report *r);
 /* The GPU is out: ends its phase and tells. channel DR_ALL: none in particular. */
 void dr_engine_fail(struct dr_engine *g, unsigned channel, int err, const char *text);
+/* Something changed that any stream may act on. */
+void dr_engine_all_due(struct dr_engine *g);
 void dr_engine_connect(struct dr_engine *g, int64_t now_ns);
 /* The running phase is over at this end, whichever way: write its result. */
 void dr_engine_end_phase(struct dr_engine *g);
@@ -178,5 +181,7 @@ bool dr_stream_turn(struct dr_stream *s);
 void dr_ping_begin(struct dr_engine *g);
 void dr_ping_stop(struct dr_engine *g);
 bool dr_ping_step(struct dr_engine *g);
+/* Has the other's message come? Without the poller. Returns the number of events. */
+int dr_ping_poll(struct dr_engine *g);
 
 #endif

@@ -103,6 +103,11 @@ static bool finished(struct dr_engine *g)
 	return l->client ? is_last_round(g) : rx(g)->next_take == rx(g)->end;
 }
 
+int dr_ping_poll(struct dr_engine *g)
+{
+	return dr_channel_poll(rx(g)->ch, dr_now_ns());
+}
+
 bool dr_ping_step(struct dr_engine *g)
 {
 	unsigned taken = 0, again;

@@ -258,6 +258,7 @@ static void break_or_switch(struct dr_engine *g, const struct dr_command *cmd, i
 void dr_engine_command(struct dr_engine *g, const struct dr_command *cmd, int64_t now_ns)
 {
 	g->now = now_ns;
+	dr_engine_all_due(g);
 	switch (cmd->kind) {
 	case DR_CMD_CONNECT:
 		dr_engine_connect(g, now_ns);

@@ -18,8 +18,8 @@
  * The loop is one fixed sequence: poll (paths move data here), timers, a bounded step of each GPU,
  * commands. It sleeps only after a whole round in which nothing was done, and then at most until the
  * next deadline of a manager or a rate limit, so a wake-up can be lost in none of these ways:
- *  - a completion that came during the step: it comes out of dr_poller_wait or a tick, both before
- *    the step of the same round;
+ *  - a completion that came during the step: it comes out of dr_poller_wait alone (ticks complete
+ *    nothing), before the step of the same round;
  *  - something a step made possible (a slot freed, a receive posted): that step did something, so
  *    there is another round;
  *  - a command: its eventfd is level-triggered in the poller.
@@ -27,7 +27,11 @@
  * Shared with the main thread: the two queues, the live cells (relaxed atomics), `snap` under its
  * lock, `quit`; and each engine's published result, which the report queue hands over.
  */
-enum { STEP_BUDGET_NS = 500 * 1000 };
+enum {
+	STEP_BUDGET_NS = 500 * 1000,
+	DIRECT_LOOKS = 32, /* at a ping-pong's channel before the poller is asked again */
+	DIRECT_ROUNDS = 8, /* of ping-pong between two looks at everything else */
+};
 static const int64_t SPIN_DEFAULT_NS = 50 * DR_NS_PER_US;
 /* A spinning worker that found nothing for so long lets others have its CPU: the one it waits for may
  * be queued behind it (a wake-up likes to put the woken on the waker's CPU). Alone on the CPU it costs
@@ -50,6 +54,7 @@ struct dr_worker {
 	unsigned n_changed;
 	int64_t active_ns; /* when something was last done */
 	unsigned first;	   /* GPU whose step comes first in this round */
+	unsigned direct;   /* rounds since the poller was asked */
 
 	pthread_t thread;
 	bool running;
@@ -267,6 +272,51 @@ static bool step_all(struct dr_worker *w, int64_t now)
 	return did;
 }
 
+/* Nothing better to do: acknowledgements that were held back go out. */
+static void idle(struct dr_worker *w)
+{
+	int64_t now = dr_now_ns();
+
+	for (unsigned i = 0; i < w->prm.n_gpus; i++)
+		dr_manager_idle(w->gpu[i]->mgr, now);
+}
+
+/* Busy polling of a ping-pong reads its channel without asking the poller whether to: a system call
+ * less on the way of each message. Everything else has its turn every DIRECT_ROUNDS. */
+static int look_direct(struct dr_worker *w)
+{
+	int n = 0;
+
+	if (w->prm.poll != DR_POLL_BUSY || w->direct >= DIRECT_ROUNDS)
+		return 0;
+	for (unsigned look = 0; look < DIRECT_LOOKS && n == 0; look++) {
+		bool any = false;
+
+		for (unsigned i = 0; i < w->prm.n_gpus; i++) {
+			if (!w->gpu[i]->ping.on)
+				continue;
+			n += dr_ping_poll(w->gpu[i]);
+			any = true;
+		}
+		if (!any)
+			return 0;
+		if (n == 0 && look == 0)
+			idle(w);
+	}
+	return n;
+}
+
+static int look(struct dr_worker *w, bool did)
+{
+	int n = look_direct(w);
+
+	w->direct++;
+	if (n > 0)
+		return n;
+	w->direct = 0;
+	return dr_poller_wait(w->poller, sleep_ns(w, did));
+}
+
 static void loop(struct dr_worker *w)
 {
 	bool did = true;
@@ -275,7 +325,7 @@ static void loop(struct dr_worker *w)
 	while (!atomic_load_explicit(&w->quit, memory_order_acquire)) {
 		int64_t now;
 
-		n = dr_poller_wait(w->poller, sleep_ns(w, did));
+		n = look(w, did);
 		if (n < 0) {
 			struct dr_report r = { .kind = DR_REP_FAILED,
 				.position = DR_ALL,
@@ -288,12 +338,14 @@ static void loop(struct dr_worker *w)
 			report(w, &r);
 			return;
 		}
-		now = dr_now_ns();
 		did = n > 0;
+		did |= step_all(w, dr_now_ns());
+		now = dr_now_ns();
 		for (unsigned i = 0; i < w->prm.n_gpus; i++)
 			did |= dr_manager_tick(w->gpu[i]->mgr, now) > 0;
-		did |= step_all(w, now);
 		did |= run_commands(w);
+		if (!did)
+			idle(w);
 	}
 }
 

@@ -1,0 +1,331 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/clock.h"
+#include "channel/channel.h"
+#include "channel/frame.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+/*
+ * When a receiver's acknowledgements and credits leave: they share a frame with each other, never stand
+ * before the user's reply, and are never held back by an owner who has nothing else to do. Over a path
+ * that counts what it is told to put on the wire.
+ */
+enum { EVENTS = 16 };
+
+struct fake {
+	struct dr_path base;
+	bool sender;
+	struct dr_event queue[EVENTS];
+	uint8_t frame[DR_FRAME_LEN];
+	unsigned n_events, looks;
+	unsigned acks, credits; /* posted since the last flush */
+	unsigned flushes, acks_out, credits_out;
+	uint64_t acked; /* what the last ACK said */
+};
+
+static struct fake *made[DR_PATHS];
+
+static void push(struct fake *f, struct dr_event ev)
+{
+	ev.path = &f->base;
+	ev.rail = f->base.rail;
+	assert_true(f->n_events < EVENTS);
+	f->queue[f->n_events++] = ev;
+}
+
+static int fake_create(
+	struct dr_rail *r, const struct dr_path_params *p, struct dr_path **out, struct dr_err *e)
+{
+	struct fake *f = calloc(1, sizeof(*f));
+
+	(void)e;
+	assert_non_null(f);
+	f->base.ops = r->ops;
+	f->base.rail = r;
+	f->sender = p->sender;
+	made[p->index] = f;
+	*out = &f->base;
+	return 0;
+}
+
+static int fake_handle(struct dr_path *p, void *buf, size_t cap)
+{
+	(void)p;
+	(void)buf;
+	return cap > 0 ? 0 : -EMSGSIZE;
+}
+
+static int fake_connect(
+	struct dr_path *p, const void *handle, size_t len, int64_t now, struct dr_err *e)
+{
+	(void)handle, (void)len, (void)now, (void)e;
+	push((struct fake *)p, (struct dr_event){ .kind = DR_EV_READY });
+	return 0;
+}
+
+static int fake_post_recv(struct dr_path *p, uint32_t epoch, uint64_t seq,
+	const struct dr_part *parts, unsigned n, uint32_t skip)
+{
+	(void)epoch, (void)seq, (void)parts, (void)n, (void)skip;
+	((struct fake *)p)->credits++;
+	return 0;
+}
+
+static int fake_post_ctrl(struct dr_path *p, const void *frame, size_t len)
+{
+	struct fake *f = (struct fake *)p;
+	struct dr_frame fr;
+
+	assert_int_equal(dr_frame_decode(frame, len, &fr), 0);
+	if (fr.type != DR_FRAME_ACK)
+		return 0;
+	f->acks++;
+	f->acked = fr.seq;
+	return 0;
+}
+
+static void fake_flush(struct dr_path *p, int64_t now)
+{
+	struct fake *f = (struct fake *)p;
+
+	(void)now;
+	f->flushes++;
+	f->acks_out += f->acks;
+	f->credits_out += f->credits;
+	f->acks = f->credits = 0;
+}
+
+static int fake_progress(struct dr_path *p, int64_t now, struct dr_sink *sink)
+{
+	struct fake *f = (struct fake *)p;
+	unsigned n = f->n_events;
+
+	(void)now;
+	f->looks++;
+	f->n_events = 0;
+	for (unsigned i = 0; i < n; i++) {
+		struct dr_event ev = f->queue[i];
+
+		sink->event(sink, &ev);
+	}
+	return (int)n;
+}
+
+static void fake_stats(struct dr_path *p, struct dr_path_stats *out)
+{
+	(void)p;
+	*out = (struct dr_path_stats){ .peer_ack_age_ns = -1 };
+}
+
+static void fake_nothing(struct dr_path *p)
+{
+	(void)p;
+}
+
+static void fake_fini(struct dr_path *p)
+{
+	free(p);
+}
+
+static const struct dr_transport_ops fake_ops = {
+	.size = sizeof(fake_ops),
+	.name = "fake",
+	.caps = DR_CAP_RESET,
+	.create = fake_create,
+	.handle = fake_handle,
+	.connect = fake_connect,
+	.post_recv = fake_post_recv,
+	.post_ctrl = fake_post_ctrl,
+	.flush = fake_flush,
+	.progress = fake_progress,
+	.stats = fake_stats,
+	.close = fake_nothing,
+	.stop = fake_nothing,
+	.fini = fake_fini,
+};
+
+static uint8_t memory[4096];
+static int64_t due_ns;
+
+/* A receiver that runs on path 0 of two, at time 1 ms, with its window of receives posted. */
+struct kit {
+	struct dr_rail rail[DR_PATHS];
+	struct dr_channel *ch;
+	struct dr_mem mem;
+	struct fake *path; /* the active one */
+	int64_t now;
+};
+
+static void repost(struct kit *k, unsigned n)
+{
+	struct dr_span span = { .mem = &k->mem, .len = 8 };
+	uint64_t seq;
+
+	for (unsigned i = 0; i < n; i++)
+		assert_int_equal(dr_channel_recv(k->ch, &span, 1, &seq, k->now), 0);
+	dr_channel_flush(k->ch, k->now);
+}
+
+static void setup(struct kit *k, unsigned window)
+{
+	struct dr_channel_params p = { .id = 3,
+		.window = window,
+		.hold_down_ns = DR_NS_PER_S,
+		.lost_after_ns = DR_NS_PER_S,
+		.stuck_after_ns = DR_NS_PER_S,
+		.due_ns = &due_ns };
+	static const uint8_t peer[] = { 0, 0, 0, 3, 1, 0, 0 }; /* id, sender, two empty handles */
+	struct dr_frame fr = { .type = DR_FRAME_SWITCH, .path = 0, .gen = 1, .epoch = 1 };
+	struct dr_err e;
+
+	memset(k, 0, sizeof(*k));
+	due_ns = DR_NEVER;
+	k->now = DR_NS_PER_MS;
+	for (unsigned i = 0; i < DR_PATHS; i++) {
+		k->rail[i] = (struct dr_rail){ .ops = &fake_ops, .index = i };
+		p.rail[i] = &k->rail[i];
+	}
+	assert_int_equal(dr_channel_create(&p, &k->ch, &e), 0);
+	k->mem = (struct dr_mem){ .base = memory, .len = sizeof(memory) };
+	assert_int_equal(dr_channel_start(k->ch, peer, sizeof(peer), k->now, &e), 0);
+	k->path = made[0];
+	dr_channel_progress(k->ch, k->now);
+	dr_frame_encode(&fr, k->path->frame);
+	push(k->path, (struct dr_event){
+			      .kind = DR_EV_CTRL, .data = k->path->frame, .len = DR_FRAME_LEN });
+	dr_channel_progress(k->ch, k->now);
+	assert_int_equal(dr_channel_ready(k->ch), 1);
+	repost(k, window);
+	dr_channel_flush(k->ch, k->now);
+	k->path->flushes = k->path->acks_out = k->path->credits_out = 0;
+}
+
+static void teardown(struct kit *k)
+{
+	dr_channel_close(k->ch);
+	dr_channel_stop(k->ch);
+	dr_channel_fini(k->ch);
+}
+
+/* Messages [from, from + n) arrive, as the poller tells it. */
+static void arrive(struct kit *k, uint64_t from, unsigned n)
+{
+	for (unsigned i = 0; i < n; i++)
+		push(k->path,
+			(struct dr_event){
+				.kind = DR_EV_DELIVERED, .epoch = 1, .seq = from + i, .len = 8 });
+	assert_int_equal(dr_channel_poll(k->ch, k->now), n);
+	assert_int_equal(dr_channel_test(k->ch, from + n - 1), 1);
+}
+
+static void test_reply_goes_first(void **state)
+{
+	struct kit k;
+
+	(void)state;
+	setup(&k, 16);
+	arrive(&k, 0, 1);
+	assert_int_equal(k.path->flushes, 0); /* nothing stands before the user's reply */
+	repost(&k, 1);
+	assert_int_equal(k.path->flushes, 0); /* one of 16 is not worth a frame */
+	assert_true(dr_channel_idle(k.ch, k.now));
+	assert_int_equal(k.path->flushes, 1);
+	assert_int_equal(k.path->acks_out, 1);
+	assert_int_equal(k.path->credits_out, 1); /* rode along */
+	assert_int_equal(k.path->acked, 1);
+	assert_false(dr_channel_idle(k.ch, k.now)); /* and nothing is left */
+	assert_int_equal(k.path->flushes, 1);
+	teardown(&k);
+}
+
+static void test_quarter_of_window(void **state)
+{
+	struct kit k;
+
+	(void)state;
+	setup(&k, 16);
+	arrive(&k, 0, 3);
+	repost(&k, 3);
+	assert_int_equal(k.path->flushes, 0);
+	arrive(&k, 3, 1);
+	assert_int_equal(k.path->flushes, 0);
+	repost(&k, 1);
+	assert_int_equal(k.path->flushes, 1);
+	assert_int_equal(k.path->acks_out, 1);
+	assert_int_equal(k.path->credits_out, 4);
+	assert_int_equal(k.path->acked, 4);
+	teardown(&k);
+}
+
+/* With one message in flight the sender waits for both: one frame run must do. */
+static void test_window_of_one(void **state)
+{
+	struct kit k;
+
+	(void)state;
+	setup(&k, 1);
+	for (unsigned i = 0; i < 5; i++) {
+		arrive(&k, i, 1);
+		assert_int_equal(k.path->flushes, i);
+		repost(&k, 1);
+		assert_int_equal(k.path->flushes, i + 1);
+		assert_int_equal(k.path->acks_out, i + 1);
+		assert_int_equal(k.path->credits_out, i + 1);
+	}
+	teardown(&k);
+}
+
+static void test_held_back_has_a_deadline(void **state)
+{
+	struct kit k;
+	int64_t due;
+
+	(void)state;
+	setup(&k, 16);
+	dr_channel_tick(k.ch, k.now);
+	due_ns = DR_NEVER;
+	arrive(&k, 0, 1);
+	due = dr_channel_deadline(k.ch);
+	assert_true(due > k.now && due <= k.now + 50 * DR_NS_PER_US);
+	assert_int_equal(due_ns, due); /* the owner was told */
+	dr_channel_tick(k.ch, due - 1);
+	assert_int_equal(k.path->acks_out, 0);
+	dr_channel_tick(k.ch, due);
+	assert_int_equal(k.path->acks_out, 1);
+	assert_true(dr_channel_deadline(k.ch) > due);
+	teardown(&k);
+}
+
+static void test_poll_looks_at_active_only(void **state)
+{
+	struct kit k;
+
+	(void)state;
+	setup(&k, 16);
+	made[0]->looks = made[1]->looks = 0;
+	assert_int_equal(dr_channel_poll(k.ch, k.now), 0);
+	assert_int_equal(made[0]->looks, 1);
+	assert_int_equal(made[1]->looks, 0);
+	teardown(&k);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_reply_goes_first),
+		cmocka_unit_test(test_quarter_of_window),
+		cmocka_unit_test(test_window_of_one),
+		cmocka_unit_test(test_held_back_has_a_deadline),
+		cmocka_unit_test(test_poll_looks_at_active_only),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
