@@ -21,11 +21,12 @@ ucx() {
 	local port pid
 	port=$(free_port)
 	said UCX_TLS=tcp ucx_perftest HOST -t tag_lat -s 64 -n "$BENCH_UCX_ITERS" -w 1000
-	UCX_TLS=tcp UCX_NET_DEVICES=rail0 "${b[@]}" ucx_perftest -p "$port" >/dev/null 2>&1 &
+	UCX_TLS=tcp UCX_NET_DEVICES=rail0 "${b[@]}" ucx_perftest -p "$port" >"$work/ucx.server" 2>&1 &
 	pid=$!
 	await 10 "$pid" listening "$port" || return 1
 	UCX_TLS=tcp UCX_NET_DEVICES=rail0 timeout 120 "${a[@]}" ucx_perftest "${rail[0]}" -p "$port" \
 		-t tag_lat -s 64 -n "$BENCH_UCX_ITERS" -w 1000 >"$work/ucx" 2>&1 || {
+		note "ucx_perftest: $(grep -h -m 1 ERROR "$work/ucx" "$work/ucx.server" | tail -n 1)"
 		stop "$pid"
 		return 1
 	}

@@ -87,6 +87,15 @@ make_nodes() {
 		ip -n "$ns_a" link set "$name" up
 		ip -n "$ns_b" link set "$name" up
 	done
+	# The kernel tells of a new link's carrier up to a second late; ucx_perftest wants to see it.
+	for net in "$ns_a" "$ns_b"; do
+		await 10 $$ carriers "$net" || die "the veth pairs have no carrier"
+	done
+}
+
+# carriers NETNS: every link but lo is up.
+carriers() {
+	! ip -n "$1" -o link | grep -v ' lo:' | grep -qv 'state UP'
 }
 
 bench_clean() {
