@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/mem.h"
 #include "base/opts_impl.h"
 #include "base/units.h"
 
@@ -246,15 +247,34 @@ static json_t *list_json(const struct dr_opt_list *list)
 	return array;
 }
 
+/* Not every argument is UTF-8 (a file name need not be): '?' stands for bytes above ASCII then. */
+static json_t *text_json(const char *s)
+{
+	json_t *v = json_string(s);
+	char *copy;
+
+	if (v)
+		return v;
+	copy = dr_strdup(s);
+	if (!copy)
+		return NULL;
+	for (char *p = copy; *p; p++)
+		if ((unsigned char)*p >= 0x80)
+			*p = '?';
+	v = json_string(copy);
+	dr_free(copy);
+	return v;
+}
+
 static json_t *texts_json(const struct dr_opt *row, const struct dr_opt_text *t)
 {
 	json_t *array;
 
 	if (!row->repeat)
-		return t ? json_string(t->text) : json_null();
+		return t ? text_json(t->text) : json_null();
 	array = json_array();
 	for (; array && t; t = t->next)
-		json_array_append_new(array, json_string(t->text));
+		json_array_append_new(array, text_json(t->text));
 	return array;
 }
 
@@ -268,7 +288,7 @@ static json_t *value_json(const struct dr_opts *o, size_t i)
 	case DR_OPT_FLAG:
 		return json_boolean(*(const bool *)v);
 	case DR_OPT_STRING:
-		return *(const char *const *)v ? json_string(*(const char *const *)v) : json_null();
+		return *(const char *const *)v ? text_json(*(const char *const *)v) : json_null();
 	case DR_OPT_SIZE:
 	case DR_OPT_UINT:
 		if (o->value[i].source == DR_SRC_UNSET)

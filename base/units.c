@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <ctype.h>
 #include <errno.h>
+#include <float.h>
 #include <inttypes.h>
 #include <locale.h>
 #include <pthread.h>
@@ -175,10 +176,12 @@ int dr_parse_rate(const char *s, double *out_bits_per_s, struct dr_err *e)
 		end++;
 	}
 	for (size_t i = 0; i < DR_ARRAY_LEN(tail); i++) {
-		if (strcmp(end, tail[i]) == 0) {
-			*out_bits_per_s = v * factor;
-			return 0;
-		}
+		if (strcmp(end, tail[i]) != 0)
+			continue;
+		if (!(v * factor <= DBL_MAX))
+			return dr_err_set(e, -ERANGE, "\"%.60s\" is too large for a rate", s);
+		*out_bits_per_s = v * factor;
+		return 0;
 	}
 bad:
 	return dr_err_set(e, -EINVAL,

@@ -166,7 +166,7 @@ static int out_hello(struct dr_conv *c)
 
 size_t dr_conv_output(const struct dr_conv *c, const uint8_t **data)
 {
-	*data = c->out + c->out_head;
+	*data = c->out ? c->out + c->out_head : NULL;
 	return c->out_len - c->out_head;
 }
 

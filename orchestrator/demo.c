@@ -127,7 +127,7 @@ static bool block_is_free(unsigned base, const struct dr_opt_list *gpus)
 
 static int find_ports(struct dr_options *o, struct dr_err *e)
 {
-	unsigned top = o->gpus.v[o->gpus.n - 1];
+	unsigned top = dr_options_gpu_top(o);
 	struct dr_rng rng;
 
 	dr_rng_seed(&rng, (uint64_t)dr_now_ns() ^ (uint64_t)getpid());

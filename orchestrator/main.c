@@ -18,10 +18,10 @@ static const struct {
 	{ "demo", DR_CMDBIT_DEMO },
 };
 
-static int usage(const char *text)
+static int refuse(int status, const char *text)
 {
 	fprintf(stderr, "dualrail: %s\n", text);
-	return DR_EXIT_USAGE;
+	return status;
 }
 
 static int print_version(void)
@@ -160,19 +160,20 @@ int main(int argc, char **argv)
 	if (argc >= 2 && strcmp(argv[1], "--version") == 0)
 		return print_version();
 	if (argc < 2)
-		return usage("a command is missing: server, client HOST or demo; see --help");
+		return refuse(DR_EXIT_USAGE,
+			"a command is missing: server, client HOST or demo; see --help");
 	if (!find_command(argv[1])) {
 		char text[160];
 
 		snprintf(text, sizeof(text),
 			"\"%.60s\" is no command; use server, client HOST or demo; see --help",
 			argv[1]);
-		return usage(text);
+		return refuse(DR_EXIT_USAGE, text);
 	}
 	o = dr_calloc(1, sizeof(*o));
 	if (!o || dr_record_create(&rec)) {
 		dr_free(o);
-		return usage("out of memory");
+		return refuse(DR_EXIT_ENV, "out of memory");
 	}
 	snprintf(rec->command, sizeof(rec->command), "%s", argv[1]);
 	dr_record_set_argv(rec, argc, argv);

@@ -95,9 +95,18 @@ static int check_channels(const struct dr_options *o, struct dr_err *e)
 	return 0;
 }
 
+unsigned dr_options_gpu_top(const struct dr_options *o)
+{
+	unsigned top = 0;
+
+	for (size_t i = 0; i < o->gpus.n; i++)
+		top = DR_MAX(top, o->gpus.v[i]);
+	return top;
+}
+
 static int check(struct dr_options *o, struct dr_err *e)
 {
-	unsigned top = o->gpus.v[o->gpus.n - 1];
+	unsigned top = dr_options_gpu_top(o);
 	int rc = check_ports(o, e);
 
 	if (rc == 0 && o->command != DR_CMDBIT_SERVER)

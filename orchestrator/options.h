@@ -101,6 +101,8 @@ void dr_options_apply_log(const struct dr_options *o);
 
 /* The phases in order, for each size; returns their number. */
 unsigned dr_options_phases(const struct dr_options *o, struct dr_phase *out, unsigned cap);
+/* The largest number among --gpus, which are in any order. */
+unsigned dr_options_gpu_top(const struct dr_options *o);
 /* Largest chunk of any phase. */
 uint32_t dr_options_chunk_max(const struct dr_options *o);
 

@@ -7,6 +7,9 @@
 
 /* The plan as JSON. What is read here comes from a peer: every value is checked, none is asserted. */
 
+/* Longer than any option allows; sums with the clock fit in 64 bits. */
+static const json_int_t TIME_MAX_NS = 1000000 * DR_NS_PER_S;
+
 static json_t *rails_json(const struct dr_plan *p, enum dr_plan_end end)
 {
 	json_t *list = json_array();
@@ -53,6 +56,17 @@ json_t *dr_plan_offer(const struct dr_plan *p)
 	return o;
 }
 
+/* A device's name has no blanks and no control bytes; one that has would end up on a terminal. */
+static bool name_fits(const char *s, size_t size)
+{
+	size_t n = 0;
+
+	for (; s[n]; n++)
+		if ((unsigned char)s[n] <= ' ' || s[n] == 0x7f)
+			return false;
+	return n > 0 && n < size;
+}
+
 static int read_rail(const json_t *j, struct dr_plan_rail *out, struct dr_err *e)
 {
 	const char *name, *address;
@@ -62,7 +76,7 @@ static int read_rail(const json_t *j, struct dr_plan_rail *out, struct dr_err *e
 	memset(out, 0, sizeof(*out));
 	if (json_unpack((json_t *)j, "{s:s, s:s, s:i, s:I}", "name", &name, "address", &address,
 		    "prefix", &prefix, "speed_mbps", &speed) ||
-		strlen(name) >= sizeof(out->name) || strlen(address) >= sizeof(out->address) ||
+		!name_fits(name, sizeof(out->name)) || strlen(address) >= sizeof(out->address) ||
 		prefix < 0 || prefix > 128 || dr_netdev_addr_parse(address, &out->addr))
 		return dr_err_set(e, -EPROTO, "peer: a rail that makes no sense");
 	snprintf(out->name, sizeof(out->name), "%s", name);
@@ -128,8 +142,10 @@ int dr_plan_read_offer(struct dr_plan *p, const json_t *offer, struct dr_err *e)
 	if (channels < 1 || channels > DR_CHANNELS_MAX || window < 1 ||
 		window > DR_CHANNEL_WINDOW_MAX || chunk_max < 1 || chunk_max > DR_PLAN_CHUNK_MAX ||
 		spread < DR_SPREAD_NEAREST || spread > DR_SPREAD_LIST || lost < 0 ||
-		hold_down < 0 || interval < 0 || (interval > 0 && interval < DR_NS_PER_MS) ||
-		detect < DR_DETECT_FAST || detect > DR_DETECT_CONSERVATIVE || p->sockbuf < 0 ||
+		lost > TIME_MAX_NS || hold_down < 0 || hold_down > TIME_MAX_NS || heartbeat < 0 ||
+		heartbeat > TIME_MAX_NS || interval < 0 || interval > TIME_MAX_NS ||
+		(interval > 0 && interval < DR_NS_PER_MS) || detect < DR_DETECT_FAST ||
+		detect > DR_DETECT_CONSERVATIVE || p->sockbuf < 0 || p->sockbuf > 1 << 30 ||
 		p->dscp < 0 || p->dscp > 63)
 		return dr_err_set(e, -EPROTO, "peer: an offer with values out of range");
 	p->rails_auto = rails_auto;

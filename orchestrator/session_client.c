@@ -668,8 +668,10 @@ int dr_client_main(const struct dr_options *o, struct dr_record *rec, struct dr_
 	struct dr_err e = { 0 };
 	int rc;
 
-	if (!c)
+	if (!c) {
+		fprintf(stderr, "dualrail: client: out of memory\n");
 		return DR_EXIT_ENV;
+	}
 	c->opt = o;
 	c->rec = rec;
 	c->out = out;

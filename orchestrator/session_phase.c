@@ -7,6 +7,7 @@
 #include "orchestrator/campaign.h"
 
 #include <errno.h>
+#include <float.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -32,6 +33,9 @@ json_t *dr_phase_to_json(const struct dr_phase *p)
 		(json_int_t)p->gpu_mask);
 }
 
+/* As the options --size and --iters allow. */
+static const json_int_t BYTES_MAX = 1ll << 40, COUNT_MAX = 1000000000000000;
+
 int dr_phase_from_json(const json_t *j, struct dr_phase *out)
 {
 	json_int_t bytes, chunk, iters, warmup, mask;
@@ -43,8 +47,10 @@ int dr_phase_from_json(const json_t *j, struct dr_phase *out)
 		    &iters, "warmup", &warmup, "verify", &verify, "rate_bits", &out->rate_bits,
 		    "gpu_mask", &mask) ||
 		index < 0 || kind < DR_PHASE_BW || kind > DR_PHASE_FAILOVER || bytes < 1 ||
-		chunk < 1 || chunk > bytes || chunk > UINT32_MAX || iters < 0 || warmup < 0 ||
-		!(out->rate_bits >= 0) || mask < 0 || mask > UINT32_MAX)
+		bytes > BYTES_MAX || chunk < 1 || chunk > bytes || chunk > DR_PLAN_CHUNK_MAX ||
+		iters < 0 || iters > COUNT_MAX || warmup < 0 || warmup > COUNT_MAX ||
+		!(out->rate_bits >= 0 && out->rate_bits <= DBL_MAX) || mask < 0 ||
+		mask > UINT32_MAX)
 		return -EPROTO;
 	out->index = (unsigned)index;
 	out->kind = (enum dr_phase_kind)kind;

@@ -587,11 +587,14 @@ int dr_server_main(const struct dr_options *o, struct dr_record *rec, struct dr_
 	struct dr_err e = { 0 };
 	int rc;
 
-	if (!s)
+	if (!s) {
+		fprintf(stderr, "dualrail: server: out of memory\n");
 		return DR_EXIT_ENV;
+	}
 	s->opt = o;
 	s->rec = rec;
 	s->out = out;
+	s->inj.po.fd = s->loop.sig.fd = -1;
 	rec->side = DR_END_SERVER;
 	rc = dr_loop_init(&s->loop, &e);
 	if (rc == 0)

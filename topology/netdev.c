@@ -67,13 +67,13 @@ static void parse_link(const struct nlmsghdr *nlh, struct dr_netdev *d)
 			snprintf(d->name, sizeof(d->name), "%.*s", (int)len, mnl_attr_get_str(a));
 			break;
 		case IFLA_MTU:
-			d->mtu = mnl_attr_get_u32(a);
+			d->mtu = dr_nl_u32(a);
 			break;
 		case IFLA_MASTER:
-			d->master = (int)mnl_attr_get_u32(a);
+			d->master = (int)dr_nl_u32(a);
 			break;
 		case IFLA_LINK:
-			d->link = (int)mnl_attr_get_u32(a);
+			d->link = (int)dr_nl_u32(a);
 			break;
 		case IFLA_LINK_NETNSID:
 			other_netns = true;
@@ -249,7 +249,8 @@ int dr_netdev_list(struct dr_netdev **out, size_t *out_n, struct dr_err *e)
 		dr_free(l.devs);
 		return dr_nl_err(e, rc, "list the network devices");
 	}
-	qsort(l.devs, l.n, sizeof(*l.devs), by_ifindex);
+	if (l.n > 0)
+		qsort(l.devs, l.n, sizeof(*l.devs), by_ifindex);
 	fill_speeds(&l);
 	*out = l.devs;
 	*out_n = l.n;

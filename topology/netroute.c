@@ -19,7 +19,7 @@ static int on_route(const struct nlmsghdr *nlh, void *arg)
 	mnl_attr_for_each(a, nlh, sizeof(struct rtmsg))
 	{
 		if (mnl_attr_get_type(a) == RTA_OIF)
-			*oif = (int)mnl_attr_get_u32(a);
+			*oif = (int)dr_nl_u32(a);
 	}
 	return MNL_CB_OK;
 }

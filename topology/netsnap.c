@@ -74,7 +74,8 @@ static int save_addr(const struct nlmsghdr *nlh, void *arg)
 	const struct ifaddrmsg *ifa = mnl_nlmsg_get_payload(nlh);
 	struct saving *s = arg;
 
-	if (nlh->nlmsg_type != RTM_NEWADDR || (int)ifa->ifa_index != s->ifindex)
+	if (nlh->nlmsg_type != RTM_NEWADDR || mnl_nlmsg_get_payload_len(nlh) < sizeof(*ifa) ||
+		(int)ifa->ifa_index != s->ifindex)
 		return MNL_CB_OK;
 	/* Privacy addresses are the kernel's to make again. */
 	if (ifa->ifa_family == AF_INET6 && (ifa->ifa_flags & IFA_F_TEMPORARY))
@@ -104,14 +105,14 @@ static int save_route(const struct nlmsghdr *nlh, void *arg)
 	const struct nlattr *a;
 	bool ours = false;
 
-	if (nlh->nlmsg_type != RTM_NEWROUTE || (rtm->rtm_flags & RTM_F_CLONED) ||
-		rtm->rtm_protocol == RTPROT_KERNEL)
+	if (nlh->nlmsg_type != RTM_NEWROUTE || mnl_nlmsg_get_payload_len(nlh) < sizeof(*rtm) ||
+		(rtm->rtm_flags & RTM_F_CLONED) || rtm->rtm_protocol == RTPROT_KERNEL)
 		return MNL_CB_OK;
 	mnl_attr_for_each(a, nlh, sizeof(*rtm))
 	{
 		uint16_t type = mnl_attr_get_type(a);
 
-		if (type == RTA_OIF && (int)mnl_attr_get_u32(a) == s->ifindex)
+		if (type == RTA_OIF && (int)dr_nl_u32(a) == s->ifindex)
 			ours = true;
 		if (type == RTA_MULTIPATH && multipath_has(a, s->ifindex))
 			ours = true;
@@ -126,8 +127,8 @@ static int save_neigh(const struct nlmsghdr *nlh, void *arg)
 	const struct ndmsg *ndm = mnl_nlmsg_get_payload(nlh);
 	struct saving *s = arg;
 
-	if (nlh->nlmsg_type == RTM_NEWNEIGH && ndm->ndm_ifindex == s->ifindex &&
-		(ndm->ndm_state & NUD_PERMANENT))
+	if (nlh->nlmsg_type == RTM_NEWNEIGH && mnl_nlmsg_get_payload_len(nlh) >= sizeof(*ndm) &&
+		ndm->ndm_ifindex == s->ifindex && (ndm->ndm_state & NUD_PERMANENT))
 		append(s, nlh, &s->snap.neighbours);
 	return MNL_CB_OK;
 }
@@ -209,7 +210,7 @@ static int classify(const struct nlmsghdr *nlh, int ifindex)
 	if (a)
 		return multipath_has(a, ifindex) ? ROUTE_GATEWAY : -EPROTO;
 	a = find(nlh, sizeof(struct rtmsg), RTA_OIF, sizeof(uint32_t));
-	if (!a || (int)mnl_attr_get_u32(a) != ifindex)
+	if (!a || (int)dr_nl_u32(a) != ifindex)
 		return -EPROTO;
 	if (find(nlh, sizeof(struct rtmsg), RTA_GATEWAY, 1) ||
 		find(nlh, sizeof(struct rtmsg), RTA_VIA, 1))
@@ -240,7 +241,7 @@ static struct nlmsghdr *clean_addr(void *buf, const struct nlmsghdr *old)
 				  IFA_F_NOPREFIXROUTE | IFA_F_MCAUTOJOIN;
 	const struct ifaddrmsg *from = mnl_nlmsg_get_payload(old);
 	const struct nlattr *a = find(old, sizeof(*from), IFA_FLAGS, sizeof(uint32_t));
-	uint32_t flags = (a ? mnl_attr_get_u32(a) : from->ifa_flags) & settable;
+	uint32_t flags = (a ? dr_nl_u32(a) : from->ifa_flags) & settable;
 	void *body;
 	struct nlmsghdr *nlh =
 		dr_nl_msg(buf, RTM_NEWADDR, NLM_F_CREATE | NLM_F_EXCL, sizeof(*from), &body);

@@ -32,4 +32,10 @@ int dr_nl_err(struct dr_err *e, int rc, const char *fmt, ...) DR_PRINTF(3, 4);
 /* One request on a socket of its own. */
 int dr_nl_once(struct nlmsghdr *nlh, mnl_cb_t cb, void *arg);
 
+/* 0 where the attribute is too short for a number. */
+static inline uint32_t dr_nl_u32(const struct nlattr *a)
+{
+	return mnl_attr_get_payload_len(a) < sizeof(uint32_t) ? 0 : mnl_attr_get_u32(a);
+}
+
 #endif

@@ -7,7 +7,10 @@
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+
+static const int64_t TIME_MAX_NS = 1000000 * DR_NS_PER_S;
 
 enum takes { KIND_ONLY, KIND_PERCENT, KIND_NAME };
 
@@ -114,7 +117,10 @@ static int parse_time(const char *value, int64_t *out, struct dr_err *e)
 {
 	int rc = dr_parse_duration(value, out, e);
 
-	return rc == 0 && *out < 0 ? dr_err_set(e, -EINVAL, "'%s' is negative", value) : rc;
+	/* As for the durations among the options; sums with the clock fit in 64 bits then. */
+	return rc == 0 && *out > TIME_MAX_NS
+		       ? dr_err_set(e, -ERANGE, "'%.40s' is too long; use at most 1000000s", value)
+		       : rc;
 }
 
 static int parse_number(const char *value, uint64_t min, uint64_t max, int *out, struct dr_err *e)
@@ -262,12 +268,25 @@ static size_t put_time(char *buf, size_t len, size_t at, const char *key, int64_
 	return put(buf, len, at, ",%s=%lldns", key, (long long)ns);
 }
 
+/* The shortest text that reads back as the same number. */
+static size_t put_percent(char *buf, size_t len, size_t at, double v)
+{
+	char text[32];
+
+	for (int digits = 6; digits <= 17; digits++) {
+		snprintf(text, sizeof(text), "%.*g", digits, v);
+		if (strtod(text, NULL) == v)
+			break;
+	}
+	return put(buf, len, at, "=%s", text);
+}
+
 void dr_fault_spec_format(const struct dr_fault_spec *s, char *buf, size_t len)
 {
 	size_t at = put(buf, len, 0, "%s", dr_fault_kind_name(s->kind));
 
 	if (s->kind == DR_FAULT_LOSS)
-		at = put(buf, len, at, "=%.9g", s->loss_percent);
+		at = put_percent(buf, len, at, s->loss_percent);
 	if (s->kind == DR_FAULT_EXEC)
 		at = put(buf, len, at, "=%s", s->exec_name);
 	at = put(buf, len, at, ":path=%u", s->path);

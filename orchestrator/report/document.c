@@ -381,7 +381,7 @@ static void merge_errors(struct dr_record *rec, const json_t *part)
 		dr_event_row_init(&row);
 		row.side = rec->side < 0 ? -1 : !rec->side;
 		snprintf(row.kind, sizeof(row.kind), "peer-error");
-		snprintf(row.text, sizeof(row.text), "%s", text ? text : "unknown");
+		dr_text_copy(row.text, sizeof(row.text), text ? text : "unknown");
 		dr_record_event(rec, &row);
 	}
 }
@@ -392,7 +392,7 @@ static int merge_scalars(struct dr_record *rec, const json_t *part, struct dr_er
 	int rc;
 
 	if (json_is_string(v))
-		snprintf(rec->peer_version, sizeof(rec->peer_version), "%s", json_string_value(v));
+		dr_text_copy(rec->peer_version, sizeof(rec->peer_version), json_string_value(v));
 	v = json_object_get(part, "cpu_percent");
 	if (json_is_number(v))
 		rec->cpu_percent_peer = json_number_value(v);

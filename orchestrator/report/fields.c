@@ -436,6 +436,14 @@ json_t *dr_fields_to_json(const struct dr_fields *t, const void *row)
 
 /* ------------------------------- reading ------------------------------- */
 
+void dr_text_copy(char *to, size_t size, const char *from)
+{
+	snprintf(to, size, "%s", from);
+	for (; *to; to++)
+		if ((unsigned char)*to < ' ' || *to == 0x7f)
+			*to = '?';
+}
+
 static int read_int(const json_t *v, int64_t max, int64_t *out)
 {
 	if (!json_is_integer(v) || json_integer_value(v) < 0 || json_integer_value(v) > max)
@@ -506,7 +514,7 @@ static int read_field(const struct dr_field *f, void *p, const json_t *v)
 	case DR_F_STR:
 		if (!json_is_string(v))
 			return -EPROTO;
-		snprintf(p, f->len, "%s", json_string_value(v));
+		dr_text_copy(p, f->len, json_string_value(v));
 		return 0;
 	case DR_F_U32:
 		if (read_int(v, UINT32_MAX, &i))

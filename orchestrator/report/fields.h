@@ -52,6 +52,8 @@ json_t *dr_fields_to_json(const struct dr_fields *t, const void *row);
  * value of the wrong type or out of range. */
 int dr_fields_from_json(const struct dr_fields *t, void *row, const json_t *obj, struct dr_err *e)
 	DR_MUST_CHECK;
+/* A peer's text, cut to size bytes; '?' for control bytes: it may come to stand on a terminal. */
+void dr_text_copy(char *to, size_t size, const char *from);
 /* Fields that are unknown in `into` are taken from `from`. */
 void dr_fields_fill(const struct dr_fields *t, void *into, const void *from);
 
