@@ -393,6 +393,28 @@ static void repeated_frames_do_not_pile_up(void **state)
 	done();
 }
 
+/* Its ANSWER on another path was lost with that path: the receiver waits for the next epoch. */
+static void lost_answer_is_notified(void **state)
+{
+	(void)state;
+	start(true, true);
+	done();
+	dr_fo_path_ready(&f, 1, 1, 2);
+	dr_fo_path_ready(&f, 0, 1, 3);
+	assert_int_equal(sent(DR_FRAME_SWITCH, 0)->path, 0);
+	done();
+	dr_fo_path_failed(&f, 1, 1, DR_SCOPE_PATH, -ECONNRESET, "cut", 4);
+	assert_int_equal(f.epoch, 1);
+	done();
+	frame(DR_FRAME_NOTIFY, 1, 1, 1, 0, 0, 5);
+	assert_int_equal(f.epoch, 2);
+	assert_int_equal(sent(DR_FRAME_SWITCH, 0)->path, 0);
+	done();
+	frame(DR_FRAME_NOTIFY, 1, 1, 1, 0, 0, 6); /* repeated: heard already */
+	assert_int_equal(f.epoch, 2);
+	done();
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -410,6 +432,7 @@ int main(void)
 		cmocka_unit_test(only_the_head_of_this_epoch_is_accepted),
 		cmocka_unit_test(receiver_notifies_until_switched),
 		cmocka_unit_test(repeated_frames_do_not_pile_up),
+		cmocka_unit_test(lost_answer_is_notified),
 	};
 
 	return cmocka_run_group_tests_name("failover", tests, NULL, NULL);

@@ -212,13 +212,14 @@ static void on_ack(struct dr_fo *f, const struct dr_frame *fr, int64_t now)
 
 static void on_notify(struct dr_fo *f, const struct dr_frame *fr, int64_t now)
 {
-	if (fr->epoch != f->epoch || f->path[fr->path].gen != fr->gen)
-		return;
-	if (f->state == DR_FO_SWITCH && f->answered && f->answer_path == fr->path &&
-		f->path[fr->path].state != DR_FOP_READY)
+	if (fr->epoch != f->epoch)
 		return;
 	dr_fo_path_failed(f, fr->path, fr->gen, DR_SCOPE_PATH, -EREMOTEIO,
 		"the receiver's end of the path failed", now);
+	/* It had answered on a path that is neither the proposed one nor ours any more: its ANSWER is
+	 * lost, and it waits for the next epoch. */
+	if (f->state == DR_FO_SWITCH && fr->epoch == f->epoch)
+		begin_switch(f, dr_fo_pick(f, fr->path), false, now);
 }
 
 void dr_fo_tx_frame(struct dr_fo *f, const struct dr_frame *fr, int64_t now)
