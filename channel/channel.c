@@ -171,7 +171,8 @@ static void pump_receiver(struct dr_channel *ch, enum urge urge)
 		dr_fo_make_ack(f, &fr);
 		dr_frame_encode(&fr, buf);
 		if (dr_path_post_ctrl(p, buf, sizeof(buf)) != 0) {
-			f->acked = told; /* back-pressure: told with the next one */
+			f->acked = told; /* back-pressure: told with the next one, */
+			ch->ack_since_ns = ch->now + DR_NS_PER_MS; /* which is not due at once */
 			return;
 		}
 		ch->ack_since_ns = 0;

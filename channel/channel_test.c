@@ -26,6 +26,7 @@ struct fake {
 	struct dr_event queue[EVENTS];
 	uint8_t frame[DR_FRAME_LEN];
 	unsigned n_events, looks;
+	bool full;		/* takes no control frame */
 	unsigned acks, credits; /* posted since the last flush */
 	unsigned flushes, acks_out, credits_out;
 	uint64_t acked; /* what the last ACK said */
@@ -84,6 +85,8 @@ static int fake_post_ctrl(struct dr_path *p, const void *frame, size_t len)
 	struct fake *f = (struct fake *)p;
 	struct dr_frame fr;
 
+	if (f->full)
+		return -EAGAIN;
 	assert_int_equal(dr_frame_decode(frame, len, &fr), 0);
 	if (fr.type != DR_FRAME_ACK)
 		return 0;
@@ -304,6 +307,25 @@ static void test_held_back_has_a_deadline(void **state)
 	teardown(&k);
 }
 
+static void test_back_pressure_is_no_spin(void **state)
+{
+	struct kit k;
+	int64_t due;
+
+	(void)state;
+	setup(&k, 16);
+	arrive(&k, 0, 1);
+	k.path->full = true;
+	assert_false(dr_channel_idle(k.ch, k.now));
+	due = dr_channel_deadline(k.ch);
+	dr_channel_tick(k.ch, due);
+	assert_true(dr_channel_deadline(k.ch) > due);
+	k.path->full = false;
+	dr_channel_tick(k.ch, dr_channel_deadline(k.ch));
+	assert_int_equal(k.path->acks_out, 1);
+	teardown(&k);
+}
+
 static void test_poll_looks_at_active_only(void **state)
 {
 	struct kit k;
@@ -324,6 +346,7 @@ int main(void)
 		cmocka_unit_test(test_quarter_of_window),
 		cmocka_unit_test(test_window_of_one),
 		cmocka_unit_test(test_held_back_has_a_deadline),
+		cmocka_unit_test(test_back_pressure_is_no_spin),
 		cmocka_unit_test(test_poll_looks_at_active_only),
 	};
 

@@ -41,6 +41,8 @@ static void try_answer(struct dr_fo *f, int64_t now)
 
 	if (f->state != DR_FO_FENCE)
 		return;
+	f->resend_ns =
+		DR_NEVER; /* a NOTIFY's time, if it was one: nothing is repeated while we fence */
 	if (f->data_path != DR_FO_NONE && f->path[f->data_path].state == DR_FOP_FENCING &&
 		f->path[f->data_path].gen == f->data_gen)
 		return;
@@ -48,7 +50,6 @@ static void try_answer(struct dr_fo *f, int64_t now)
 	if (f->rec_open && f->rec.fenced_ns == 0)
 		f->rec.fenced_ns = now;
 	q = f->target;
-	f->resend_ns = DR_NEVER;
 	if (f->path[q].state == DR_FOP_CONNECTING && f->path[q].gen == f->target_gen &&
 		now - f->since_ns < DR_FO_RESEND_NS) {
 		f->resend_ns = f->since_ns + DR_FO_RESEND_NS; /* just coming up here too */

@@ -382,6 +382,20 @@ static void receiver_notifies_until_switched(void **state)
 	done();
 }
 
+/* While its own fence runs a receiver that had sent NOTIFY waits for the fence, not for a time that is over. */
+static void fence_after_notify_is_no_spin(void **state)
+{
+	(void)state;
+	receiver_running(3);
+	dr_fo_path_failed(&f, 0, 1, DR_SCOPE_PATH, -ECONNRESET, "test", 5 * MS);
+	done();
+	frame(DR_FRAME_SWITCH, 2, 1, 1, 0, 0, 6 * MS);
+	assert_int_equal(f.state, DR_FO_FENCE);
+	dr_fo_tick(&f, 30 * MS);
+	assert_true(dr_fo_deadline(&f) > 30 * MS);
+	done();
+}
+
 /* A peer that repeats itself while we stand still gets one answer a path. */
 static void repeated_frames_do_not_pile_up(void **state)
 {
@@ -431,6 +445,7 @@ int main(void)
 		cmocka_unit_test(receiver_fences_before_it_answers),
 		cmocka_unit_test(only_the_head_of_this_epoch_is_accepted),
 		cmocka_unit_test(receiver_notifies_until_switched),
+		cmocka_unit_test(fence_after_notify_is_no_spin),
 		cmocka_unit_test(repeated_frames_do_not_pile_up),
 		cmocka_unit_test(lost_answer_is_notified),
 	};
