@@ -150,24 +150,67 @@ void sim_check_read(struct dr_sim_world *w, const void *from, size_t len, uint64
 			(unsigned long long)seq);
 }
 
+void sim_check_again(struct dr_sim_world *w, const struct sim_seg *s)
+{
+	if (s->kind != SIM_SEG_DATA || s->copy || s->len == 0 || !s->src)
+		return;
+	w->counts.read_again++;
+	sim_check_read(w, s->src, s->len, s->credit.seq);
+}
+
+static bool posting_has(const struct sim_posting *x, uintptr_t a, uintptr_t b)
+{
+	unsigned m;
+
+	for (m = 0; m < x->n; m++)
+		if (!(x->reported & (1u << m)) && part_at(&x->part[m]) < b &&
+			a < part_at(&x->part[m]) + x->part[m].len)
+			return true;
+	return false;
+}
+
+static bool path_has(const struct sim_path *p, uintptr_t a, uintptr_t b)
+{
+	const struct sim_wr *wr;
+	unsigned k;
+
+	if (p->fence == SIM_FENCE_DONE || p->stopped || p->quarantined)
+		return false;
+	for (wr = p->wrs; wr; wr = wr->next)
+		if ((uintptr_t)wr->src < b && a < (uintptr_t)wr->src + wr->len)
+			return true;
+	for (k = 0; k < p->post_n; k++)
+		if (posting_has(&p->posted[(p->post_head + k) % p->w->o.recv_depth], a, b))
+			return true;
+	return false;
+}
+
+void dr_sim_world_check_idle(struct dr_sim_world *w, unsigned node, const void *base, size_t len)
+{
+	const struct sim_path *p;
+	unsigned i;
+
+	for (i = 0; i < DR_SIM_RAILS_MAX; i++)
+		for (p = w->rail[node][i] ? w->rail[node][i]->paths : NULL; p; p = p->next)
+			if (path_has(p, (uintptr_t)base, (uintptr_t)base + len))
+				sim_violation(w,
+					"node %u: a buffer goes back to its user while channel %u path %u "
+					"gen %u has it posted",
+					node, p->par.channel, p->par.index, p->par.gen);
+}
+
 static bool posted_elsewhere(const struct sim_path *p, uintptr_t a, uintptr_t b)
 {
 	const struct sim_path *q;
-	unsigned i, k, m;
+	unsigned i, k;
 
 	for (i = 0; i < DR_SIM_RAILS_MAX; i++)
 		for (q = p->w->rail[p->node][i] ? p->w->rail[p->node][i]->paths : NULL; q;
 			q = q->next)
-			for (k = 0; q != p && !q->down && k < q->post_n; k++) {
-				const struct sim_posting *x =
-					&q->posted[(q->post_head + k) % p->w->o.recv_depth];
-
-				for (m = 0; m < x->n; m++)
-					if (!(x->reported & (1u << m)) &&
-						part_at(&x->part[m]) < b &&
-						a < part_at(&x->part[m]) + x->part[m].len)
-						return true;
-			}
+			for (k = 0; q != p && !q->down && k < q->post_n; k++)
+				if (posting_has(&q->posted[(q->post_head + k) % p->w->o.recv_depth],
+					    a, b))
+					return true;
 	return false;
 }
 

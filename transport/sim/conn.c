@@ -85,7 +85,7 @@ static void reset_arrive(struct dr_sim_world *w, const struct sim_event *ev)
 void sim_conn_reset_peer(struct sim_conn *c, unsigned from)
 {
 	if (sim_is_stream(c->w) && c->state == SIM_OPEN && !c->mute[from]) {
-		struct sim_seg *s = sim_alloc(sizeof(*s));
+		struct sim_seg *s = sim_seg_new(c->w);
 
 		s->kind = SIM_SEG_RESET;
 		s->bytes = 1;
@@ -106,6 +106,7 @@ void sim_conn_detach(struct sim_path *p)
 		return;
 	c->end[p->node] = NULL;
 	c->mute[p->node] = true;
+	sim_lanes_reopen(c, p->node);
 	if (c->state == SIM_OPEN)
 		return;
 	if (c->state == SIM_ACCEPTED)

@@ -142,6 +142,20 @@ int dr_sim_drop_credit(struct dr_path *receiver_end)
 	return 0;
 }
 
+void dr_sim_dup_delivered(struct dr_path *receiver_end, unsigned later)
+{
+	struct sim_path *p = sim_path_of(receiver_end);
+
+	dr_assert(!p->par.sender);
+	p->dup_next = later + 1;
+}
+
+void dr_sim_clock_stand(struct dr_sim_world *w, unsigned node, int64_t for_ns)
+{
+	dr_assert(for_ns >= 0 && for_ns <= sim_now(w, node));
+	w->skew[node] += for_ns;
+}
+
 void dr_sim_fence_time(struct dr_sim_world *w, unsigned rail, unsigned node, int64_t ns, bool stuck)
 {
 	w->fence_ns[rail][node] = ns;
@@ -165,6 +179,7 @@ void dr_sim_kill(struct dr_sim_world *w, unsigned node)
 		if (c->state == SIM_OPEN || c->state == SIM_ACCEPTED)
 			sim_conn_reset_peer(c, node);
 		sim_path_tear_down(c->end[node]);
+		sim_lanes_reopen(c, node); /* probes of a window that was shut find nobody */
 	}
 	w->dead[node] = true;
 }

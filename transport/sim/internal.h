@@ -21,7 +21,7 @@
  * as an ITEM in its path's or rail's list until progress.
  */
 
-enum { SIM_LANES = 5, SIM_DGRAMS_MAX = 256, SIM_CTRL_ROOM = 4096 };
+enum { SIM_LANES = 5, SIM_DGRAMS_MAX = 256 };
 
 struct sim_path;
 struct sim_rail;
@@ -161,7 +161,10 @@ struct sim_path {
 	bool quarantined; /* a fence failed for good */
 	enum sim_fence fence;
 	int64_t fence_deadline;
-	bool soft_told; /* the soft fence's FENCED was queued */
+	bool soft_told;		/* the soft fence's FENCED was queued */
+	unsigned dup_next;	/* report DELIVERED of the next part again, so many reports later */
+	struct dr_event dup_ev; /* what will be reported again */
+	unsigned dup_in;	/* after so many more reports; 0: none waits */
 	struct sim_items items;
 	uint32_t rx_unread; /* stream: bytes; else control frames */
 	/* receiver */
@@ -199,6 +202,8 @@ struct sim_rail {
 	unsigned n_dgrams;
 	struct sim_path *paths;
 	struct dr_mr *mrs;
+	void (*ready)(void *arg, int64_t now_ns); /* as of a poller */
+	void *arg;
 };
 
 struct sim_event {
@@ -243,11 +248,20 @@ struct dr_sim_world {
 	struct sim_ranges users;    /* given back by the harness */
 	uint64_t violations;
 	char violation[256];
+	int64_t skew[2]; /* what the clock of a node is behind */
+	struct dr_sim_counts counts;
+	struct sim_item *spare_items;
+	struct sim_seg *spare_segs;
 };
 
 static inline bool sim_is_stream(const struct dr_sim_world *w)
 {
 	return w->o.personality == DR_SIM_STREAM;
+}
+
+static inline int64_t sim_now(const struct dr_sim_world *w, unsigned node)
+{
+	return w->now - w->skew[node];
 }
 
 static inline struct sim_path *sim_path_of(struct dr_path *p)
@@ -267,10 +281,11 @@ int64_t sim_link_delay(struct dr_sim_world *w, unsigned rail, unsigned from);
 bool sim_link_dead(const struct dr_sim_world *w, unsigned rail, unsigned from);
 void *sim_alloc(size_t size); /* never NULL */
 struct sim_item *sim_item_add(struct dr_sim_world *w, struct sim_items *l, enum sim_item_kind kind);
-void sim_item_free(struct sim_item *it);
+void sim_item_free(struct dr_sim_world *w, struct sim_item *it);
+struct sim_seg *sim_seg_new(struct dr_sim_world *w);
 struct sim_item *sim_item_pop(struct sim_items *l);
 void sim_items_init(struct sim_items *l);
-void sim_items_clear(struct sim_items *l);
+void sim_items_clear(struct dr_sim_world *w, struct sim_items *l);
 
 /* check.c */
 void sim_violation(struct dr_sim_world *w, const char *fmt, ...) DR_PRINTF(2, 3);
@@ -280,6 +295,7 @@ bool sim_ranges_hit(const struct sim_ranges *l, uintptr_t a, uintptr_t b);
 void sim_check_post(struct sim_path *p, const struct dr_part *part, const char *what);
 void sim_check_write(struct sim_path *p, const void *to, size_t len, uint64_t seq, unsigned part);
 void sim_check_read(struct dr_sim_world *w, const void *from, size_t len, uint64_t seq);
+void sim_check_again(struct dr_sim_world *w, const struct sim_seg *s);
 void sim_return_part(struct sim_path *p, const struct dr_part *part, bool delivered);
 void sim_return_postings(struct sim_path *p, bool withdrawn_only);
 
@@ -291,7 +307,7 @@ void sim_lanes_reopen(struct sim_conn *c, unsigned to);
 void sim_lanes_mute(struct sim_conn *c, unsigned from, bool drop_all);
 void sim_lanes_snapshot(struct sim_conn *c, unsigned from);
 void sim_lanes_free(struct sim_conn *c);
-void sim_seg_free(struct sim_seg *s);
+void sim_seg_free(struct dr_sim_world *w, struct sim_seg *s);
 
 /* conn.c */
 void sim_conn_dial(struct sim_path *p);

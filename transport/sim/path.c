@@ -175,7 +175,7 @@ int sim_post_recv(struct dr_path *dp, uint32_t epoch, uint64_t seq, const struct
 	*m = (struct sim_posting){
 		.key = ++p->w->keys, .epoch = epoch, .seq = seq, .n = n, .reported = skip
 	};
-	s = sim_alloc(sizeof(*s));
+	s = sim_seg_new(p->w);
 	s->kind = SIM_SEG_CREDIT;
 	s->bytes = 32 + 8 * n;
 	s->credit = (struct sim_credit){
@@ -266,7 +266,7 @@ int sim_post_ctrl(struct dr_path *dp, const void *frame, size_t len)
 		return -EINVAL;
 	if (err || p->n_ctrl == p->w->o.ctrl_depth)
 		return err ? err : -EAGAIN;
-	s = sim_alloc(sizeof(*s));
+	s = sim_seg_new(p->w);
 	s->kind = SIM_SEG_CTRL;
 	s->bytes = 8 + (uint32_t)len;
 	s->len = (uint32_t)len;
@@ -316,7 +316,7 @@ void sim_wr_acked(struct sim_path *p, uint64_t id)
 
 static void emit_piece(struct sim_path *p, struct sim_wr *wr)
 {
-	struct sim_seg *s = sim_alloc(sizeof(*s));
+	struct sim_seg *s = sim_seg_new(p->w);
 
 	s->kind = SIM_SEG_DATA;
 	s->credit = wr->to;
@@ -333,6 +333,7 @@ static void emit_piece(struct sim_path *p, struct sim_wr *wr)
 		sim_check_read(p->w, s->src, s->len, wr->to.seq);
 		s->copy = sim_alloc(s->len);
 		memcpy(s->copy, s->src, s->len);
+		s->src = NULL; /* the kernel's from here on */
 	}
 	p->st.tx_bytes += s->len;
 	sim_lane_send(p->conn, p->node, wr->lane, s);
@@ -347,7 +348,8 @@ void sim_pump(struct sim_path *p)
 	if (!p->conn || !p->ready || p->broken || p->closed || p->down ||
 		p->fence >= SIM_FENCE_HARD || p->w->dead[p->node])
 		return;
-	while (p->ctrl && p->ctrl->flushed && sim_lane_room(p->conn, p->node, 0, SIM_CTRL_ROOM)) {
+	while (p->ctrl && p->ctrl->flushed &&
+		sim_lane_room(p->conn, p->node, 0, p->w->o.ctrl_room_bytes)) {
 		struct sim_seg *s = p->ctrl;
 
 		p->ctrl = s->next;
@@ -401,7 +403,7 @@ void sim_path_tear_down(struct sim_path *p)
 		struct sim_seg *s = p->ctrl;
 
 		p->ctrl = s->next;
-		sim_seg_free(s);
+		sim_seg_free(p->w, s);
 	}
 	p->ctrl_tail = &p->ctrl;
 	p->n_ctrl = 0;
@@ -413,6 +415,7 @@ static void fence_over(struct sim_path *p, bool stuck)
 
 	if (stuck) {
 		p->quarantined = true;
+		p->w->counts.stuck++;
 		it = sim_item_add(p->w, &p->items, SIM_IT_FAILED);
 		it->scope = DR_SCOPE_RAIL;
 		it->err = -EIO;
@@ -451,6 +454,8 @@ static void fence_hard(struct sim_path *p, int64_t deadline_ns)
 	sim_lanes_mute(p->conn, p->node, false);
 	if (takes < 0)
 		takes = sim_is_stream(w) ? 0 : w->o.fence_min_ns + sim_exp(w, w->o.fence_exp_ns);
+	if (deadline_ns != DR_NEVER) /* of this node's clock */
+		deadline_ns += w->skew[p->node];
 	takes = stuck ? deadline_ns - w->now : DR_MIN(takes, deadline_ns - w->now);
 	if (takes <= 0 && !stuck)
 		fence_over(p, false);
@@ -491,7 +496,8 @@ void sim_fence(struct dr_path *dp, bool soft, int64_t deadline_ns)
 	if (p->par.sender) {
 		memset(p->credits, 0, 2 * w->o.recv_depth * sizeof(*p->credits));
 		if (deadline_ns != DR_NEVER) /* so that the owner's clock stops there */
-			sim_at(w, deadline_ns, (struct sim_event){ .fn = nothing });
+			sim_at(w, deadline_ns + w->skew[p->node],
+				(struct sim_event){ .fn = nothing });
 		return;
 	}
 	for (k = 0; k < p->post_n; k++)
@@ -566,7 +572,7 @@ void sim_fini(struct dr_path *dp)
 	for (at = &sim_rail_of(dp->rail)->paths; *at != p; at = &(*at)->next)
 		;
 	*at = p->next;
-	sim_items_clear(&p->items);
+	sim_items_clear(p->w, &p->items);
 	dr_free(p->posted);
 	dr_free(p->credits);
 	dr_free(p);

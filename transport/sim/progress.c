@@ -39,6 +39,22 @@ static int next_whole(const struct sim_path *p)
 	return -1;
 }
 
+/* Fault: a completion that is reported twice. */
+static void again(struct report *r, const struct dr_event *ev)
+{
+	struct sim_path *p = r->p;
+
+	if (p->dup_next > 0) {
+		p->dup_ev = *ev;
+		p->dup_in = p->dup_next;
+		p->dup_next = 0;
+	}
+	if (p->dup_in == 0 || --p->dup_in > 0 || p->closed || p->failed)
+		return;
+	p->w->counts.dups++;
+	emit(r, p->dup_ev);
+}
+
 static void report_delivered(struct report *r)
 {
 	struct sim_path *p = r->p;
@@ -61,6 +77,7 @@ static void report_delivered(struct report *r)
 		}
 		p->st.rx_bytes += p->w->o.personality == DR_SIM_STREAM ? 0 : ev.len;
 		emit(r, ev);
+		again(r, &ev);
 	}
 }
 
@@ -121,8 +138,10 @@ static void on_data(struct report *r, const struct sim_seg *s)
 
 	p->st.rx_bytes += s->len;
 	if (p->down || !m || s->part >= m->n || m->reported & (1u << s->part) ||
-		s->off != m->got[s->part] || s->off + s->len > m->part[s->part].len)
+		s->off != m->got[s->part] || s->off + s->len > m->part[s->part].len) {
+		p->w->counts.discarded++;
 		return; /* withdrawn: read and thrown away */
+	}
 	to = m->part[s->part].mr->base + m->part[s->part].off + s->off;
 	if (s->len > 0) {
 		sim_check_write(p, to, s->len, s->credit.seq, s->part);
@@ -176,7 +195,7 @@ static void on_item(struct report *r, const struct sim_item *it)
 
 	p->w->hash = dr_mix64(p->w->hash ^ ((uint64_t)it->kind << 32) ^ it->seq ^ it->len);
 	if (it->kind <= SIM_IT_WHOLE)
-		p->base.rx_last_ns = p->w->now;
+		p->base.rx_last_ns = sim_now(p->w, p->node);
 	if (it->kind == SIM_IT_CTRL)
 		read_done(p, sim_is_stream(p->w) ? it->len + 8 : 1);
 	else if (it->seg && sim_is_stream(p->w))
@@ -219,7 +238,7 @@ static void on_item(struct report *r, const struct sim_item *it)
 static bool soft_due(const struct sim_path *p)
 {
 	return p->fence == SIM_FENCE_SOFT && p->par.sender && !p->soft_told &&
-	       (p->n_wrs == 0 || p->w->now >= p->fence_deadline);
+	       (p->n_wrs == 0 || sim_now(p->w, p->node) >= p->fence_deadline);
 }
 
 /* A sender's soft fence: drained, or too late. */
@@ -228,7 +247,7 @@ static void drive_soft(struct sim_path *p)
 	if (!soft_due(p))
 		return;
 	if (p->n_wrs > 0) {
-		p->base.ops->fence(&p->base, false, p->w->now);
+		p->base.ops->fence(&p->base, false, sim_now(p->w, p->node));
 		return;
 	}
 	p->soft_told = true;
@@ -242,7 +261,7 @@ int sim_progress(struct dr_path *dp, int64_t now_ns, struct dr_sink *sink)
 	unsigned items = p->w->o.progress_max;
 	struct sim_item *it;
 
-	dr_assert(now_ns == p->w->now);
+	dr_assert(now_ns == sim_now(p->w, p->node));
 	if (p->closed || p->w->dead[p->node])
 		return 0;
 	if (sim_is_stream(p->w))
@@ -257,7 +276,7 @@ int sim_progress(struct dr_path *dp, int64_t now_ns, struct dr_sink *sink)
 		if (!it)
 			break;
 		on_item(&r, it);
-		sim_item_free(it);
+		sim_item_free(p->w, it);
 	}
 	return (int)r.n;
 }
@@ -268,8 +287,10 @@ bool sim_path_busy(const struct sim_path *p)
 		return false;
 	if (p->items.head || (!p->failed && next_whole(p) >= 0) || soft_due(p))
 		return true;
-	if (!sim_is_stream(p->w) || !p->conn || !p->ready || p->broken || p->down)
+	if (!sim_is_stream(p->w) || !p->conn || !p->ready || p->broken || p->down ||
+		p->fence >= SIM_FENCE_HARD)
 		return false;
-	return (p->ctrl && p->ctrl->flushed && sim_lane_room(p->conn, p->node, 0, SIM_CTRL_ROOM)) ||
+	return (p->ctrl && p->ctrl->flushed &&
+		       sim_lane_room(p->conn, p->node, 0, p->w->o.ctrl_room_bytes)) ||
 	       (p->wrs && p->wrs->flushed && sim_lane_room(p->conn, p->node, 0, 0));
 }

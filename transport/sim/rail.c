@@ -32,6 +32,8 @@ static int sim_listen(const struct dr_rail_params *p, struct dr_rail **out, stru
 	r->w = w;
 	r->node = k->node;
 	memcpy(r->token, p->token, DR_TOKEN_LEN);
+	r->ready = p->ready;
+	r->arg = p->arg;
 	sim_items_init(&r->items);
 	w->rail[k->node][p->index] = r;
 	*out = &r->base;
@@ -124,7 +126,7 @@ static int sim_rail_progress(struct dr_rail *dr, int64_t now_ns, struct dr_sink 
 	struct sim_rail *r = sim_rail_of(dr);
 	unsigned n;
 
-	dr_assert(now_ns == r->w->now);
+	dr_assert(now_ns == sim_now(r->w, r->node));
 	if (r->w->dead[r->node])
 		return 0;
 	for (n = 0; n < r->w->o.progress_max && !r->closed; n++) {
@@ -155,7 +157,7 @@ static int sim_rail_progress(struct dr_rail *dr, int64_t now_ns, struct dr_sink 
 			break;
 		}
 		sink->event(sink, &ev);
-		sim_item_free(it);
+		sim_item_free(r->w, it);
 	}
 	return (int)n;
 }
@@ -175,7 +177,7 @@ static void sim_rail_fini(struct dr_rail *dr)
 	dr_assert(!r->paths);
 	while (r->mrs)
 		dr->ops->mr_dereg(dr, r->mrs);
-	sim_items_clear(&r->items);
+	sim_items_clear(r->w, &r->items);
 	r->w->rail[r->node][dr->index] = NULL;
 	dr_free(r);
 }

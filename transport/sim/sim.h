@@ -52,6 +52,7 @@ struct dr_sim_link {
 	double bits_per_s;	 /* shared by all paths of this direction; 0: unlimited */
 	uint32_t dgram_loss_ppm; /* datagrams lost per million */
 	uint32_t dgram_dup_ppm;	 /* datagrams that arrive twice */
+	uint32_t loss_ppm;	 /* segments and acknowledgements sent again after a timeout */
 };
 
 struct dr_sim_opts {
@@ -59,12 +60,13 @@ struct dr_sim_opts {
 	struct dr_sim_link link; /* every direction of every rail at the start */
 	uint32_t segment_bytes;	 /* data moves in pieces of at most this */
 	uint32_t window_bytes;	 /* bytes in flight of a lane (a socket's or queue pair's buffer) */
-	uint32_t rcvbuf_bytes;	 /* stream: unread bytes a kernel keeps before its window closes */
-	unsigned recv_depth;	 /* messages posted at most: post_recv -EAGAIN */
-	unsigned send_depth;	 /* parts queued or in flight at most: post_send -EAGAIN */
-	unsigned ctrl_depth;	 /* frames queued at most: post_ctrl -EAGAIN */
-	unsigned qps;		 /* remote write: data queue pairs of a path, 1..4 */
-	unsigned progress_max;	 /* events of one progress() call at most */
+	uint32_t ctrl_room_bytes; /* on top of that, for control frames */
+	uint32_t rcvbuf_bytes;	  /* stream: unread bytes a kernel keeps before its window closes */
+	unsigned recv_depth;	  /* messages posted at most: post_recv -EAGAIN */
+	unsigned send_depth;	  /* parts queued or in flight at most: post_send -EAGAIN */
+	unsigned ctrl_depth;	  /* frames queued at most: post_ctrl -EAGAIN */
+	unsigned qps;		  /* remote write: data queue pairs of a path, 1..4 */
+	unsigned progress_max;	  /* events of one progress() call at most */
 	int64_t rto_ns, rto_max_ns; /* stream: first and longest retransmission timeout */
 	int64_t retry_ns;	    /* remote write, plugin: a retransmission timeout ... */
 	unsigned retry_count;	    /* ... and after so many more: FAILED{PATH, -ETIMEDOUT} */
@@ -94,6 +96,12 @@ size_t dr_sim_world_step(struct dr_sim_world *w, int64_t until);
 /* A progress or rail_progress of this node has something to report or to take in now. A busy path
  * whose progress the owner never calls stays busy. */
 bool dr_sim_world_busy(const struct dr_sim_world *w, unsigned node);
+/* As a poller would: calls `ready` of every rail and path of this node that is busy, once each, from
+ * a place in the list that `first` draws. Returns how many. */
+unsigned dr_sim_world_drive(struct dr_sim_world *w, unsigned node, uint64_t first);
+/* The clock of a node: the world's, less what dr_sim_clock_stand took from it. All times that its
+ * process passes in and gets are of this clock. */
+int64_t dr_sim_world_clock(const struct dr_sim_world *w, unsigned node);
 /* A hash over everything that happened; equal for equal seeds and calls. */
 uint64_t dr_sim_world_hash(const struct dr_sim_world *w);
 
@@ -108,6 +116,9 @@ uint64_t dr_sim_world_hash(const struct dr_sim_world *w);
  * between, by any path, is a violation. bytes of one range may be given back in pieces.
  */
 uint64_t dr_sim_world_violations(const struct dr_sim_world *w);
+/* The user of this node takes the memory back now: a violation when a path that is not fenced still
+ * has it posted, though it may never touch it. */
+void dr_sim_world_check_idle(struct dr_sim_world *w, unsigned node, const void *base, size_t len);
 const char *dr_sim_world_violation(
 	const struct dr_sim_world *w); /* the first, in words; "" if none */
 void dr_sim_world_give_back(struct dr_sim_world *w, const void *base, size_t len);
@@ -117,6 +128,17 @@ void dr_sim_world_take(struct dr_sim_world *w, const void *base, size_t len);
  * Faults. `from` is the node whose outgoing direction is meant; DR_SIM_BOTH means both. All may be
  * called at any virtual time outside progress(); what has been delivered stays delivered.
  */
+struct dr_sim_counts {
+	uint64_t zombies;   /* writes that landed after their sender had asked for its fence */
+	uint64_t snapshots; /* segments still in the NIC when their sender's fence was done */
+	uint64_t refused;   /* writes with a key that was no longer good */
+	uint64_t read_again, lost;
+	uint64_t dups;	    /* DELIVERED reported twice */
+	uint64_t discarded; /* stream: bytes for which nothing was posted any more */
+	uint64_t stuck;	    /* fences that failed */
+};
+const struct dr_sim_counts *dr_sim_world_counts(const struct dr_sim_world *w);
+
 enum { DR_SIM_NODE0 = 1u << 0, DR_SIM_NODE1 = 1u << 1, DR_SIM_BOTH = 3 }; /* masks of nodes */
 
 void dr_sim_link_get(
@@ -161,6 +183,11 @@ int dr_sim_next_completion(struct dr_path *sender_end, enum dr_sim_wc wc, int64_
 /* The next credit of this receiver is lost and its end reports FAILED{PATH, -EIO} after retry_ns x
  * (retry_count + 1). -ENOTSUP on a stream, where credits cannot be lost alone. */
 int dr_sim_drop_credit(struct dr_path *receiver_end);
+/* A part that the path delivers is reported again, `later` reports later (0: at once). The kind breaks
+ * its promise; a channel must not care. */
+void dr_sim_dup_delivered(struct dr_path *receiver_end, unsigned later);
+/* The clock of a node stood still for so long (its machine was suspended). */
+void dr_sim_clock_stand(struct dr_sim_world *w, unsigned node, int64_t for_ns);
 /* Hard fences begun from now on, on this node and rail, take so long (past their deadline: the
  * connection is destroyed at the deadline); stuck: not even that works, FAILED{RAIL, -EIO} at the
  * deadline and the buffers stay in the NIC's hands. ns < 0: back to the options. */

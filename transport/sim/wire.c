@@ -31,13 +31,6 @@ void sim_lane_init(struct dr_sim_world *w, struct sim_lane *l)
 	l->last_ack = -1;
 }
 
-void sim_seg_free(struct sim_seg *s)
-{
-	if (s)
-		dr_free(s->copy);
-	dr_free(s);
-}
-
 static void arm(struct sim_conn *c, unsigned from, unsigned lane, int64_t at)
 {
 	struct sim_lane *l = &c->lane[from][lane];
@@ -63,7 +56,7 @@ void sim_lane_send(struct sim_conn *c, unsigned from, unsigned lane, struct sim_
 	int64_t start = DR_MAX(w->now, k->busy_until);
 
 	if (c->mute[from]) {
-		sim_seg_free(s);
+		sim_seg_free(w, s);
 		return;
 	}
 	s->depart = start;
@@ -81,7 +74,7 @@ void sim_lane_send(struct sim_conn *c, unsigned from, unsigned lane, struct sim_
 	l->unacked += s->bytes;
 	if (c->end[from]) {
 		c->end[from]->st.tx_wire += s->bytes;
-		c->end[from]->base.tx_last_ns = w->now;
+		c->end[from]->base.tx_last_ns = sim_now(w, from);
 	}
 	arm_head(c, from, lane);
 }
@@ -132,7 +125,7 @@ void sim_lanes_mute(struct sim_conn *c, unsigned from, bool drop_all)
 		while (l->head) {
 			s = pop_head(l);
 			if (s->kind != SIM_SEG_RESET && (drop_all || s->depart > w->now)) {
-				sim_seg_free(s);
+				sim_seg_free(w, s);
 				continue;
 			}
 			if (!sim_is_stream(w) && s->kind == SIM_SEG_DATA)
@@ -159,15 +152,16 @@ void sim_lanes_snapshot(struct sim_conn *c, unsigned from)
 			s->copy = sim_alloc(s->len);
 			memcpy(s->copy, s->src, s->len);
 			s->src = NULL;
+			c->w->counts.snapshots++;
 		}
 }
 
-static void free_list(struct sim_seg *s)
+static void free_list(struct dr_sim_world *w, struct sim_seg *s)
 {
 	while (s) {
 		struct sim_seg *next = s->next;
 
-		sim_seg_free(s);
+		sim_seg_free(w, s);
 		s = next;
 	}
 }
@@ -178,9 +172,24 @@ void sim_lanes_free(struct sim_conn *c)
 
 	for (from = 0; from < 2; from++)
 		for (n = 0; n < SIM_LANES; n++) {
-			free_list(c->lane[from][n].head);
-			free_list(c->lane[from][n].done);
+			free_list(c->w, c->lane[from][n].head);
+			free_list(c->w, c->lane[from][n].done);
 		}
+}
+
+/* A retransmission goes back to the oldest segment without an acknowledgement, and reads the sender's
+ * memory again; the other end throws away what it has. */
+static void read_again(struct sim_conn *c, unsigned from, const struct sim_lane *l)
+{
+	const struct sim_seg *s;
+
+	if (c->mute[from])
+		return;
+	for (s = l->done; s; s = s->next)
+		sim_check_again(c->w, s);
+	for (s = l->head; s; s = s->next)
+		if (s->depart <= c->w->now)
+			sim_check_again(c->w, s);
 }
 
 /* A segment or an acknowledgement did not get through: true when the sender gives up. */
@@ -188,6 +197,7 @@ static bool retry(struct sim_conn *c, unsigned from, struct sim_lane *l, int64_t
 {
 	struct dr_sim_world *w = c->w;
 
+	read_again(c, from, l);
 	l->retransmits++;
 	l->retries++;
 	*again = w->now + l->rto;
@@ -206,9 +216,9 @@ static void lost(struct sim_conn *c, unsigned from, unsigned lane)
 	struct sim_lane *l = &c->lane[from][lane];
 	int64_t again;
 
-	if (c->mute[from]) {
-		sim_seg_free(pop_head(l));
-		arm_head(c, from, lane);
+	if (c->mute[from]) { /* what came behind it is out of sequence and refused */
+		while (l->head)
+			sim_seg_free(c->w, pop_head(l));
 	} else if (!retry(c, from, l, &again)) {
 		arm(c, from, lane, again);
 	} else {
@@ -234,9 +244,11 @@ static void land_write(struct sim_conn *c, unsigned from, struct sim_path *dst, 
 
 	if (!m || s->part >= m->n || s->off + s->len > m->part[s->part].len) {
 		/* the key is no longer good: the NIC refuses, and says so to a sender that listens */
+		c->w->counts.refused++;
 		sim_path_broke_later(c, from, sim_link_delay(c->w, c->rail, !from), -EACCES);
 		return;
 	}
+	c->w->counts.zombies += c->mute[from];
 	part = &m->part[s->part];
 	to = part->mr->base + part->off + s->off;
 	if (s->len > 0) {
@@ -301,7 +313,7 @@ static void land(struct sim_conn *c, unsigned from, struct sim_path *dst, struct
 		}
 		it = sim_item_add(w, &dst->items, SIM_IT_DATA);
 	}
-	it->seg = sim_alloc(sizeof(*s));
+	it->seg = sim_seg_new(w);
 	*it->seg = *s;
 	it->seg->next = NULL;
 	s->copy = NULL;
@@ -338,7 +350,7 @@ static bool go_wrong(struct sim_conn *c, unsigned from, struct sim_path *dst, st
 	sim_lanes_mute(c, from, sim_is_stream(c->w));
 	if (wc != DR_SIM_WC_ERR_DROPPED)
 		land(c, from, dst, s, wc == DR_SIM_WC_ERR_UNTOLD ? DR_NEVER : 0);
-	sim_seg_free(s);
+	sim_seg_free(c->w, s);
 	sim_path_broke_later(c, from, sim_link_delay(c->w, c->rail, !from), -EIO);
 	return true;
 }
@@ -365,6 +377,15 @@ static void arrive(struct sim_conn *c, unsigned from, unsigned lane, struct sim_
 		arm(c, from, lane, l->head->at);
 }
 
+static bool drop(struct dr_sim_world *w, unsigned rail, unsigned from)
+{
+	uint32_t ppm = w->link[rail][from].o.loss_ppm;
+	bool lose = ppm > 0 && dr_rng_chance(&w->rng, ppm, 1000000);
+
+	w->counts.lost += lose;
+	return lose;
+}
+
 static void lane_fire(struct dr_sim_world *w, const struct sim_event *ev)
 {
 	struct sim_conn *c = ev->obj;
@@ -386,10 +407,10 @@ static void lane_fire(struct dr_sim_world *w, const struct sim_event *ev)
 	}
 	if (sim_is_stream(w) && !gone)
 		gone = dst->broken || dst->closed;
-	if (sim_link_dead(w, c->rail, from)) {
+	if (sim_link_dead(w, c->rail, from) || drop(w, c->rail, from)) {
 		lost(c, from, ev->lane);
 	} else if (gone && sim_is_stream(w)) { /* the peer's kernel answers with a reset */
-		sim_seg_free(pop_head(l));
+		sim_seg_free(w, pop_head(l));
 		arm_head(c, from, ev->lane);
 		if (!sim_link_dead(w, c->rail, to))
 			sim_path_broke_later(c, from, sim_link_delay(w, c->rail, to), -ECONNRESET);
@@ -422,7 +443,7 @@ static void ack_fire(struct dr_sim_world *w, const struct sim_event *ev)
 		sim_at(w, w->link[c->rail][!from].clog_until, *ev);
 		return;
 	}
-	if (sim_link_dead(w, c->rail, !from)) {
+	if (sim_link_dead(w, c->rail, !from) || drop(w, c->rail, !from)) {
 		if (!l->ack_armed && !c->mute[from]) {
 			l->ack_armed = true;
 			sim_at(w, w->now + l->rto,
@@ -448,7 +469,7 @@ static void ack_fire(struct dr_sim_world *w, const struct sim_event *ev)
 			sim_at(w, w->now + s->sent_late,
 				(struct sim_event){
 					.fn = sent_late, .obj = c, .from = from, .a = s->wr });
-		sim_seg_free(s);
+		sim_seg_free(w, s);
 	}
 	if (p && !sim_is_stream(w))
 		sim_pump(p); /* the NIC goes on by itself */

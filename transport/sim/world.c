@@ -4,12 +4,15 @@
 #include "base/mem.h"
 
 #include <math.h>
+#include <stddef.h>
 #include <string.h>
 
 /*
  * The clock and the event queue: a binary heap ordered by (time, serial), so that events of one time
  * happen in the order in which they were put in and a run depends on nothing but the seed.
  */
+
+enum { SIM_DRIVE_MAX = 64 };
 
 const char *dr_sim_personality_name(enum dr_sim_personality p)
 {
@@ -27,6 +30,7 @@ void dr_sim_opts_init(struct dr_sim_opts *o)
 			.bits_per_s = 10e9 },
 		.segment_bytes = 64 << 10,
 		.window_bytes = 256 << 10,
+		.ctrl_room_bytes = 4096,
 		.rcvbuf_bytes = 512 << 10,
 		.recv_depth = 64,
 		.send_depth = 64,
@@ -94,6 +98,18 @@ void dr_sim_world_destroy(struct dr_sim_world *w)
 		sim_lanes_free(c);
 		dr_free(c);
 	}
+	while (w->spare_items) {
+		struct sim_item *it = w->spare_items;
+
+		w->spare_items = it->next;
+		dr_free(it);
+	}
+	while (w->spare_segs) {
+		struct sim_seg *s = w->spare_segs;
+
+		w->spare_segs = s->next;
+		dr_free(s);
+	}
 	dr_free(w->heap);
 	dr_free(w->returned.r);
 	dr_free(w->users.r);
@@ -146,6 +162,16 @@ static struct sim_event pop_event(struct dr_sim_world *w)
 	return first;
 }
 
+int64_t dr_sim_world_clock(const struct dr_sim_world *w, unsigned node)
+{
+	return sim_now(w, node);
+}
+
+const struct dr_sim_counts *dr_sim_world_counts(const struct dr_sim_world *w)
+{
+	return &w->counts;
+}
+
 int64_t dr_sim_world_now(const struct dr_sim_world *w)
 {
 	return w->now;
@@ -174,6 +200,42 @@ size_t dr_sim_world_step(struct dr_sim_world *w, int64_t until)
 	return done;
 }
 
+static bool rail_busy(const struct sim_rail *r)
+{
+	return !r->closed && r->items.head;
+}
+
+unsigned dr_sim_world_drive(struct dr_sim_world *w, unsigned node, uint64_t first)
+{
+	struct {
+		void (*ready)(void *arg, int64_t now_ns);
+		void *arg;
+	} due[SIM_DRIVE_MAX];
+	unsigned i, n = 0;
+
+	/* First who, then call: a call may make and free paths. Whoever is gone by then finds that out. */
+	for (i = 0; i < DR_SIM_RAILS_MAX && !w->dead[node]; i++) {
+		const struct sim_rail *r = w->rail[node][i];
+		const struct sim_path *p;
+
+		if (r && r->ready && rail_busy(r) && n < SIM_DRIVE_MAX) {
+			due[n].ready = r->ready;
+			due[n++].arg = r->arg;
+		}
+		for (p = r ? r->paths : NULL; p; p = p->next)
+			if (p->par.ready && sim_path_busy(p) && n < SIM_DRIVE_MAX) {
+				due[n].ready = p->par.ready;
+				due[n++].arg = p->par.arg;
+			}
+	}
+	for (i = 0; i < n; i++) {
+		unsigned k = (unsigned)((first + i) % n);
+
+		due[k].ready(due[k].arg, sim_now(w, node));
+	}
+	return n;
+}
+
 bool dr_sim_world_busy(const struct dr_sim_world *w, unsigned node)
 {
 	unsigned i;
@@ -186,7 +248,7 @@ bool dr_sim_world_busy(const struct dr_sim_world *w, unsigned node)
 
 		if (!r || r->closed)
 			continue;
-		if (r->items.head)
+		if (rail_busy(r))
 			return true;
 		for (p = r->paths; p; p = p->next)
 			if (sim_path_busy(p))
@@ -228,8 +290,16 @@ void sim_items_init(struct sim_items *l)
 
 struct sim_item *sim_item_add(struct dr_sim_world *w, struct sim_items *l, enum sim_item_kind kind)
 {
-	struct sim_item *it = sim_alloc(sizeof(*it));
+	struct sim_item *it = w->spare_items;
 
+	if (it) {
+		w->spare_items = it->next;
+		memset(it, 0, offsetof(struct sim_item, data));
+		it->seg = NULL;
+		it->soft = false;
+	} else {
+		it = sim_alloc(sizeof(*it));
+	}
 	it->kind = kind;
 	*l->tail = it;
 	l->tail = &it->next;
@@ -251,16 +321,37 @@ struct sim_item *sim_item_pop(struct sim_items *l)
 	return it;
 }
 
-void sim_item_free(struct sim_item *it)
+void sim_item_free(struct dr_sim_world *w, struct sim_item *it)
 {
-	sim_seg_free(it->seg);
-	dr_free(it);
+	sim_seg_free(w, it->seg);
+	it->next = w->spare_items;
+	w->spare_items = it;
 }
 
-void sim_items_clear(struct sim_items *l)
+struct sim_seg *sim_seg_new(struct dr_sim_world *w)
+{
+	struct sim_seg *s = w->spare_segs;
+
+	if (!s)
+		return sim_alloc(sizeof(*s));
+	w->spare_segs = s->next;
+	memset(s, 0, sizeof(*s));
+	return s;
+}
+
+void sim_seg_free(struct dr_sim_world *w, struct sim_seg *s)
+{
+	if (!s)
+		return;
+	dr_free(s->copy);
+	s->next = w->spare_segs;
+	w->spare_segs = s;
+}
+
+void sim_items_clear(struct dr_sim_world *w, struct sim_items *l)
 {
 	struct sim_item *it;
 
 	while ((it = sim_item_pop(l)))
-		sim_item_free(it);
+		sim_item_free(w, it);
 }

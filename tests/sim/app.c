@@ -1,0 +1,485 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/sim/run.h"
+
+#include "base/mem.h"
+#include "channel/channel_priv.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+/*
+ * The users of the channels: keep their windows full, take back what is done, and check, each time,
+ *
+ *  - content and length by (seed, channel, seq, part): nothing lost, doubled, reordered, corrupted;
+ *  - that a buffer that comes back is posted on no path, whatever that path would do with it; it is
+ *    scribbled over, and the simulator knows that it is the user's now;
+ *  - that a send completes after its delivery;
+ *  - that the gap which a receiver reports is the one that its user saw.
+ */
+
+static const int64_t STEADY_NS = 250 * DR_NS_PER_MS;
+
+static uint64_t word(const struct sim_run *r, unsigned c, uint64_t seq, unsigned part, size_t i)
+{
+	return dr_mix64(r->s->seed ^ ((uint64_t)c << 56) ^ (seq << 16) ^ ((uint64_t)part << 12)) +
+	       i;
+}
+
+static uint32_t part_len(const struct sim_run *r, unsigned c, uint64_t seq, unsigned part)
+{
+	return 8 * (1 + (uint32_t)(word(r, c, seq, part, 77) % (SIM_PART_MAX / 8)));
+}
+
+static uint8_t *part_addr(const struct sim_user *u, uint64_t seq, unsigned part)
+{
+	return u->mem + ((seq % u->r->s->window) * SIM_PARTS_MAX + part) * SIM_PART_MAX;
+}
+
+static struct dr_channel *channel_of(const struct sim_user *u)
+{
+	return dr_manager_channel_at(u->r->m[u->end], u->channel);
+}
+
+static struct sim_user *user_of(struct sim_run *r, const struct dr_channel *ch)
+{
+	struct sim_channel *c = &r->ch[dr_channel_id(ch)];
+
+	return &c->user[c->user[0].sender == dr_channel_is_sender(ch) ? 0 : 1];
+}
+
+/* ---- what the channels tell ---- */
+
+static void check_gap(
+	struct sim_run *r, const struct dr_channel *ch, const struct dr_switch_record *rec)
+{
+	const struct sim_channel *c = &r->ch[dr_channel_id(ch)];
+	int64_t t[] = { rec->last_delivery_ns, rec->detect_ns, rec->fenced_ns, rec->answer_ns,
+		rec->first_frame_ns, rec->first_delivery_ns };
+
+	for (size_t i = 1; i < DR_ARRAY_LEN(t); i++)
+		if (t[i] < t[i - 1])
+			sim_fail(r, "gap: channel %u epoch %u: part %zu of the gap is negative",
+				dr_channel_id(ch), rec->epoch, i);
+	if (t[0] != c->gap_from_ns || t[5] != c->gap_to_ns)
+		sim_fail(r,
+			"gap: channel %u epoch %u: %" PRId64 " to %" PRId64
+			" ns are reported, %" PRId64 " to %" PRId64 " are true",
+			dr_channel_id(ch), rec->epoch, t[0], t[5], c->gap_from_ns, c->gap_to_ns);
+	sim_cover.gaps++;
+	sim_cover.worst_gap_ns = DR_MAX(sim_cover.worst_gap_ns, (uint64_t)(t[5] - t[0]));
+}
+
+/* Where the other rail is never touched: a switch takes fences, a few round trips and no timers. */
+static void check_bound(
+	struct sim_run *r, const struct dr_channel *ch, const struct dr_switch_record *rec)
+{
+	int64_t ns = rec->answer_ns - rec->detect_ns;
+
+	if (r->s->steady && rec->rounds == 1 && ns > STEADY_NS)
+		sim_fail(r, "bound: channel %u %s: %.3f ms from detection to ANSWER",
+			dr_channel_id(ch), dr_channel_is_sender(ch) ? "sender" : "receiver",
+			SIM_MS(ns));
+}
+
+static void on_switched(void *arg, struct dr_channel *ch, const struct dr_switch_record *rec)
+{
+	struct sim_run *r = arg;
+
+	sim_say(r, "channel %u %s: epoch %u path %u -> %u %s (%s), gap %.3f ms, rounds %u",
+		dr_channel_id(ch), dr_channel_is_sender(ch) ? "sender" : "receiver", rec->epoch,
+		rec->from, rec->to, rec->planned ? "failback" : "switch", rec->cause,
+		SIM_MS(rec->first_delivery_ns - rec->last_delivery_ns), rec->rounds);
+	sim_cover.switches += !rec->planned;
+	sim_cover.failbacks += rec->planned;
+	sim_cover.replayed += rec->replayed_messages;
+	sim_cover.rounds += rec->rounds > 1;
+	r->next_burst_ns = DR_MIN(r->next_burst_ns, dr_sim_world_now(r->w) + 50 * DR_NS_PER_US);
+	if (!rec->planned) {
+		r->ch[dr_channel_id(ch)].unplanned++;
+		if (rec->self_detected)
+			*(dr_channel_is_sender(ch) ? &sim_cover.self_tx : &sim_cover.self_rx) += 1;
+	}
+	check_bound(r, ch, rec);
+	if (!dr_channel_is_sender(ch))
+		check_gap(r, ch, rec);
+}
+
+static void on_completed(
+	void *arg, struct dr_channel *ch, uint64_t seq, uint32_t bytes, int64_t now)
+{
+	struct sim_run *r = arg;
+	struct sim_channel *c = &r->ch[dr_channel_id(ch)];
+
+	(void)seq, (void)bytes;
+	if (dr_channel_is_sender(ch))
+		return;
+	if (ch->fo.data_epoch != c->epoch) {
+		c->epoch = ch->fo.data_epoch;
+		c->gap_from_ns = c->last_ns != 0 ? c->last_ns : r->start_ns[user_of(r, ch)->end];
+		c->gap_to_ns = now;
+	}
+	c->last_ns = now;
+}
+
+static void on_failed(void *arg, struct dr_channel *ch, int err, const char *text, int64_t now)
+{
+	struct sim_run *r = arg;
+	struct sim_user *u = user_of(r, ch);
+
+	(void)now;
+	sim_say(r, "channel %u end %u failed: %s", u->channel, u->end, text);
+	if (u->err != 0)
+		sim_fail(r, "outcome: channel %u end %u failed twice", u->channel, u->end);
+	u->err = err;
+	u->died_ns = dr_sim_world_now(r->w);
+	sim_cover.deaths++;
+	if (!r->s->may_die)
+		sim_fail(r, "death: channel %u end %u failed though a rail worked: %s", u->channel,
+			u->end, text);
+}
+
+static void on_protection(void *arg, struct dr_channel *ch, bool prot, unsigned path, int64_t now)
+{
+	(void)arg, (void)ch, (void)path, (void)now;
+	sim_cover.protections += prot;
+}
+
+static void on_silence(void *arg, bool stalled, int64_t ns, int64_t now)
+{
+	(void)arg, (void)ns, (void)now;
+	sim_cover.stalls += stalled;
+}
+
+const struct dr_manager_ops sim_app_ops = {
+	.channel = { .switched = on_switched,
+		.protection = on_protection,
+		.failed = on_failed,
+		.completed = on_completed },
+	.silence = on_silence,
+};
+
+/* ---- messages ---- */
+
+static int test(void *ctx, uint64_t seq)
+{
+	return dr_channel_test(channel_of(ctx), seq);
+}
+
+static void check_content(const struct sim_user *u, uint64_t seq)
+{
+	struct sim_run *r = u->r;
+
+	for (unsigned i = 0; i < r->ch[u->channel].parts; i++) {
+		uint32_t len = part_len(r, u->channel, seq, i);
+		const uint64_t *p = (void *)part_addr(u, seq, i);
+
+		if (dr_channel_received_len(channel_of(u), seq, i) != len)
+			sim_fail(r,
+				"content: channel %u seq %" PRIu64
+				" part %u: %u bytes instead of %u",
+				u->channel, seq, i, dr_channel_received_len(channel_of(u), seq, i),
+				len);
+		for (size_t k = 0; k < len / 8; k++)
+			if (p[k] != word(r, u->channel, seq, i, k)) {
+				sim_fail(r, "content: channel %u seq %" PRIu64 " part %u at %zu",
+					u->channel, seq, i, k * 8);
+				return;
+			}
+	}
+}
+
+static int consume(void *ctx, uint64_t seq)
+{
+	struct sim_user *u = ctx;
+	struct sim_run *r = u->r;
+	const struct sim_user *peer = &r->ch[u->channel].user[!u->end];
+
+	if (seq != u->done)
+		sim_fail(r, "order: channel %u end %u: seq %" PRIu64 " after %" PRIu64, u->channel,
+			u->end, seq, u->done);
+	if (!u->sender) {
+		check_content(u, seq);
+		sim_cover.messages++;
+	} else if (peer->done <= seq && !dr_fo_done(&channel_of(peer)->fo, seq)) {
+		sim_fail(r, "word: channel %u: seq %" PRIu64 " completed before it was delivered",
+			u->channel, seq);
+	}
+	for (unsigned i = 0; i < r->ch[u->channel].parts; i++) {
+		uint8_t *p = part_addr(u, seq, i);
+
+		dr_sim_world_check_idle(r->w, u->end, p, SIM_PART_MAX);
+		memset(p, 0xdb, SIM_PART_MAX);
+		dr_sim_world_give_back(r->w, p, SIM_PART_MAX);
+	}
+	u->done++;
+	return 0;
+}
+
+static const struct dr_window_ops window_ops = { test, consume };
+
+static void post_one(struct sim_user *u, int64_t now)
+{
+	struct sim_run *r = u->r;
+	struct dr_span s[SIM_PARTS_MAX];
+	uint64_t seq = u->posted, got;
+	unsigned n = r->ch[u->channel].parts;
+	int rc;
+
+	for (unsigned i = 0; i < n; i++) {
+		uint8_t *p = part_addr(u, seq, i);
+		uint32_t len = u->sender ? part_len(r, u->channel, seq, i) : SIM_PART_MAX;
+
+		dr_sim_world_take(r->w, p, SIM_PART_MAX);
+		for (size_t k = 0; u->sender && k < len / 8; k++)
+			((uint64_t *)(void *)p)[k] = word(r, u->channel, seq, i, k);
+		s[i] = (struct dr_span){ &u->reg, (uint64_t)(p - u->mem), len, i };
+	}
+	rc = u->sender ? dr_channel_send(channel_of(u), s, n, &got, now)
+		       : dr_channel_recv(channel_of(u), s, n, &got, now);
+	if (rc == 0 && got == seq)
+		rc = dr_window_push(&u->win, seq);
+	else if (rc == 0)
+		rc = -EPROTO;
+	if (rc != 0)
+		sim_fail(r, "order: channel %u end %u: post of seq %" PRIu64 " says %d", u->channel,
+			u->end, seq, rc);
+	u->posted++;
+}
+
+static void step(struct sim_user *u, int64_t now)
+{
+	struct sim_run *r = u->r;
+	bool posted = false;
+
+	if (u->gone || u->err != 0)
+		return;
+	if (dr_window_drain(&u->win) < 0)
+		return;
+	if (!u->sender && r->s->pause_ns > 0 && dr_sim_world_now(r->w) < r->pause_until_ns &&
+		dr_sim_world_now(r->w) >= r->s->pause_from_ns)
+		return;
+	while (u->posted < r->ch[u->channel].total && !dr_window_full(&u->win) && u->err == 0) {
+		post_one(u, now);
+		posted = true;
+	}
+	if (posted)
+		dr_channel_flush(channel_of(u), now);
+}
+
+void sim_app_step(struct sim_run *r, unsigned end)
+{
+	int64_t now = dr_sim_world_clock(r->w, end);
+
+	for (unsigned c = 0; c < r->s->n_channels; c++)
+		step(&r->ch[c].user[end], now);
+}
+
+static bool failback_is_near(struct sim_run *r)
+{
+	for (unsigned c = 0; c < r->s->n_channels && r->s->failback; c++) {
+		const struct sim_user *u = &r->ch[c].user[r->ch[c].user[0].sender ? 0 : 1];
+		const struct dr_fo *f = &channel_of(u)->fo;
+
+		if (f->active == 1 && f->path[0].state == DR_FOP_READY)
+			return true;
+	}
+	return false;
+}
+
+void sim_app_offer(struct sim_run *r, int64_t now)
+{
+	int64_t gap = now - r->last_fault_ns < 2 * DR_NS_PER_MS ? r->s->dense_ns
+		      : failback_is_near(r)			? DR_NS_PER_MS
+								: r->s->sparse_ns;
+
+	if (now < r->next_burst_ns)
+		return;
+	if (r->faults_over && now >= r->traffic_until_ns && (!r->s->wait_failback || r->healed)) {
+		r->next_burst_ns = DR_NEVER;
+		return;
+	}
+	r->next_burst_ns = now + 1 + (int64_t)dr_rng_below(&r->rng, 2 * (uint64_t)gap);
+	for (unsigned c = 0; c < r->s->n_channels; c++) {
+		struct sim_channel *a = &r->ch[c];
+		uint64_t done = DR_MIN(a->user[0].done, a->user[1].done);
+
+		if (a->total < done + 2 * r->s->window)
+			a->total += dr_rng_below(&r->rng, r->s->window / 2 + 2);
+	}
+}
+
+/* ---- begin and end ---- */
+
+void sim_app_setup(struct sim_run *r)
+{
+	size_t size = (size_t)r->s->window * SIM_PARTS_MAX * SIM_PART_MAX;
+
+	for (unsigned c = 0; c < r->s->n_channels; c++)
+		for (unsigned end = 0; end < 2; end++) {
+			struct sim_user *u = &r->ch[c].user[end];
+			struct dr_err e;
+			int rc;
+
+			u->r = r;
+			u->channel = c;
+			u->end = end;
+			u->sender = r->s->sender[c] == (end == 0);
+			u->mem = dr_calloc(1, size);
+			dr_assert(u->mem != NULL);
+			rc = dr_window_init(&u->win, r->s->window, &window_ops, u);
+			dr_assert(rc == 0);
+			rc = dr_channel_mem_reg(channel_of(u), u->mem, size, &u->reg, &e);
+			dr_assert(rc == 0);
+			r->ch[c].parts = r->s->parts[c];
+			r->ch[c].total = r->s->first_messages;
+			sim_cover.two_part += end == 0 && r->ch[c].parts > 1;
+		}
+}
+
+void sim_app_dereg(struct sim_run *r, unsigned c, unsigned end)
+{
+	struct sim_user *u = &r->ch[c].user[end];
+
+	if (u->posted == u->done) { /* so that there is something in it */
+		r->ch[c].total++;
+		step(u, dr_sim_world_clock(r->w, end));
+	}
+	if (u->gone || u->err != 0 || u->posted == u->done)
+		return;
+	u->gone = true;
+	dr_channel_mem_dereg(channel_of(u), &u->reg, dr_sim_world_clock(r->w, end));
+	dr_sim_world_give_back(r->w, u->mem, (size_t)r->s->window * SIM_PARTS_MAX * SIM_PART_MAX);
+	if (u->err != -ECANCELED)
+		sim_fail(r, "outcome: channel %u end %u: memory is gone and it says %d", c, end,
+			u->err);
+}
+
+/* A channel that ends says ABORT once and closes its paths. Where that frame and the reset are
+ * lost, or the kind drops what was just queued and its NIC goes on to answer, nobody tells the
+ * other end. Only where one end alone had a reason: elsewhere both find out by themselves. */
+static bool untold(const struct sim_user *u)
+{
+	const struct sim_run *r = u->r;
+	const struct sim_user *peer = &r->ch[u->channel].user[!u->end];
+
+	return (peer->err == -EIO || peer->err == -ECANCELED) && u->err == 0 &&
+	       dr_sim_world_now(r->w) > peer->died_ns + 2 * r->s->lost_after_ns;
+}
+
+static bool user_over(const struct sim_user *u)
+{
+	if (untold(u))
+		return true;
+	return u->done == u->r->ch[u->channel].total || u->err != 0 || u->r->dead[u->end];
+}
+
+bool sim_app_over(const struct sim_run *r)
+{
+	for (unsigned c = 0; c < r->s->n_channels; c++)
+		if (!user_over(&r->ch[c].user[0]) || !user_over(&r->ch[c].user[1]))
+			return false;
+	return true;
+}
+
+bool sim_app_healed(struct sim_run *r, unsigned rail_mask)
+{
+	for (unsigned c = 0; c < r->s->n_channels; c++) {
+		const struct sim_user *u = r->ch[c].user;
+
+		if (u[0].err != 0 || u[1].err != 0 || r->dead[0] || r->dead[1])
+			continue;
+		for (unsigned i = 0; i < DR_PATHS; i++) {
+			const struct dr_fo_path *a = &channel_of(&u[0])->fo.path[i],
+						*b = &channel_of(&u[1])->fo.path[i];
+
+			if (!(rail_mask & (1u << ((c + i) % 2))))
+				continue;
+			if (a->state != DR_FOP_READY || b->state != DR_FOP_READY ||
+				a->gen != b->gen || !a->rail_ok || !b->rail_ok)
+				return false;
+		}
+	}
+	return true;
+}
+
+bool sim_app_back(struct sim_run *r)
+{
+	for (unsigned c = 0; c < r->s->n_channels; c++) {
+		const struct sim_user *u = r->ch[c].user;
+
+		if (u[0].err == 0 && u[1].err == 0 && !r->dead[0] && !r->dead[1] &&
+			channel_of(&u[u[0].sender ? 0 : 1])->fo.active != 0)
+			return false;
+	}
+	return true;
+}
+
+/* Only outages of the other rail, and a kind whose planned switches keep both connections. */
+static void check_kept(struct sim_run *r, unsigned c)
+{
+	const struct sim_fault *f = r->s->fault;
+	unsigned bad = 0;
+
+	if (!r->s->steady || r->s->world.personality != DR_SIM_STREAM || r->s->n_faults == 0)
+		return;
+	while (bad < r->s->n_faults - 1 && (r->s->without & (1u << bad)))
+		bad++;
+	for (unsigned end = 0; end < 2; end++)
+		if (channel_of(&r->ch[c].user[end])->fo.path[(c + !f[bad].rail) % 2].gen != 1)
+			sim_fail(r,
+				"kept: channel %u end %u: the path that never failed was dialled again",
+				c, end);
+}
+
+static void collect_channel(struct sim_run *r, unsigned c, uint64_t *refused)
+{
+	const struct sim_channel *a = &r->ch[c];
+
+	for (unsigned end = 0; end < 2; end++) {
+		const struct sim_user *u = &a->user[end], *peer = &a->user[!end];
+		struct dr_channel_stats s;
+
+		dr_channel_stats(channel_of(u), &s);
+		sim_cover.duplicates += s.duplicates_dropped;
+		sim_cover.stale += s.stale_dropped;
+		sim_cover.heals += s.heals;
+		sim_cover.untold += untold(u);
+		if (!u->sender)
+			*refused += s.duplicates_dropped + s.stale_dropped;
+		if (u->err != 0 && peer->err == 0 && peer->done < a->total && !r->dead[!end] &&
+			!untold(peer) && r->fail[0] == '\0')
+			sim_fail(r, "outcome: channel %u: end %u ended, the other did not", c, end);
+	}
+	/* ABORT may be lost with the queue of the path that is closed behind it. */
+	sim_cover.unlike += a->user[0].err != 0 && a->user[1].err != 0 &&
+			    (a->user[0].err == -ECANCELED) != (a->user[1].err == -ECANCELED);
+	check_kept(r, c);
+	if (r->s->calm && a->unplanned > 0)
+		sim_fail(r, "calm: channel %u switched without a cause", c);
+	if (r->s->one_rail && a->unplanned > 0)
+		for (unsigned i = 0; i < r->s->n_faults; i++)
+			if (!(r->s->without & (1u << i)) && r->s->fault[i].rail != c % 2)
+				sim_fail(r, "calm: channel %u switched for its idle path", c);
+}
+
+void sim_app_collect(struct sim_run *r)
+{
+	uint64_t refused = 0;
+
+	for (unsigned c = 0; c < r->s->n_channels; c++)
+		collect_channel(r, c, &refused);
+	if (dr_sim_world_counts(r->w)->dups > refused)
+		sim_fail(r, "twice: %" PRIu64 " completions came twice, %" PRIu64 " were refused",
+			dr_sim_world_counts(r->w)->dups, refused);
+	if (dr_sim_world_violations(r->w) != 0)
+		sim_fail(r, "memory: %s", dr_sim_world_violation(r->w));
+}
+
+void sim_app_fini(struct sim_run *r)
+{
+	for (unsigned c = 0; c < r->s->n_channels; c++)
+		for (unsigned end = 0; end < 2; end++)
+			dr_free(r->ch[c].user[end].mem);
+}

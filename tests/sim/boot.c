@@ -1,0 +1,367 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/sim/run.h"
+
+#include "base/mem.h"
+#include "bootstrap/control.h"
+#include "bootstrap/handles.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+/*
+ * The control conversation of the two processes, over a stream of bytes that comes in pieces,
+ * late, and is lost as a whole when the connection breaks. It carries the handles that start the
+ * managers, then numbered messages: each arrives once and in order, however often the connection is
+ * lost.
+ * End 1 is the client: it dials, and comes back with RESUME.
+ */
+enum { PIPE_MAX = 512 };
+static const int64_t REDIAL_NS = 3 * DR_NS_PER_MS;
+
+struct boot_end {
+	struct sim_boot *b;
+	unsigned end;
+	struct dr_conv conv;
+	struct dr_control ctl;
+	bool has_conv, attached;
+	uint8_t wire[PIPE_MAX]; /* on its way from here */
+	size_t wire_len;
+	int64_t arrives_ns;
+	uint64_t said, heard;
+	unsigned resumes;
+};
+
+struct sim_boot {
+	struct sim_run *r;
+	struct dr_rng rng;
+	struct dr_boot_key key;
+	struct boot_end e[2];
+	bool up;
+	int64_t dial_ns, say_ns;
+};
+
+static void wake(void *arg)
+{
+	(void)arg; /* output is looked for at every step */
+}
+
+static void hang_up(struct sim_boot *b, int64_t dial_ns)
+{
+	for (unsigned end = 0; end < 2; end++) {
+		struct boot_end *e = &b->e[end];
+
+		dr_control_detach(&e->ctl);
+		if (e->has_conv)
+			dr_conv_fini(&e->conv);
+		e->has_conv = e->attached = false;
+		e->wire_len = 0;
+		if (e->ctl.state == DR_BOOT_READY)
+			e->ctl.state = DR_BOOT_LOST;
+	}
+	b->up = false;
+	b->dial_ns = dial_ns;
+}
+
+static void dial(struct sim_boot *b, int64_t now)
+{
+	for (unsigned end = 0; end < 2; end++) {
+		struct boot_end *e = &b->e[end];
+		struct dr_conv_opts o = { .role = end == 1 ? DR_CONV_CLIENT : DR_CONV_SERVER,
+			.key = b->r->s->key ? &b->key : NULL,
+			.stage_ns = 5 * DR_NS_PER_S };
+		int rc;
+
+		snprintf(o.hello.build, sizeof(o.hello.build), "sim-%u", end);
+		for (size_t i = 0; i < sizeof(o.hello.nonce); i++)
+			o.hello.nonce[i] = (uint8_t)dr_rng_u64(&b->rng);
+		if (end == 1) {
+			o.hello.purpose = e->ctl.has_ids ? DR_CONV_RESUME : DR_CONV_NEW;
+			o.hello.last_seq = e->ctl.mail.received;
+			memcpy(o.hello.session, e->ctl.session_id, sizeof(o.hello.session));
+		}
+		rc = dr_conv_init(&e->conv, &o, now);
+		dr_assert(rc == 0);
+		e->has_conv = true;
+	}
+	b->up = true;
+	b->dial_ns = DR_NEVER;
+}
+
+static void send_handles(struct boot_end *e)
+{
+	struct dr_manager *m = e->b->r->m[e->end];
+	unsigned n = dr_manager_handle_count(m);
+	struct dr_boot_handle h[SIM_CHANNELS_MAX + 2];
+	uint8_t buf[(SIM_CHANNELS_MAX + 2) * (DR_BOOT_HANDLE_MAX + 1) + 4];
+	size_t len;
+	int rc;
+
+	for (unsigned i = 0; i < n; i++)
+		h[i].len = (uint8_t)dr_manager_handle(m, i, h[i].bytes, sizeof(h[i].bytes));
+	len = dr_handles_encoded_len(h, n);
+	dr_assert(len <= sizeof(buf) && dr_handles_encode(buf, len, 0, h, n) == 0);
+	rc = dr_conv_send(&e->conv, DR_FRAME_HANDLES, 0, buf, len);
+	dr_assert(rc == 0);
+}
+
+static void on_handles(struct boot_end *e, const struct dr_conv_event *ev)
+{
+	struct sim_run *r = e->b->r;
+	unsigned n = dr_manager_handle_count(r->m[e->end]);
+	uint8_t bytes[SIM_CHANNELS_MAX + 2][DR_HANDLE_MAX];
+	uint16_t lens[SIM_CHANNELS_MAX + 2];
+	struct dr_boot_handle *h = NULL;
+	struct dr_err err;
+
+	if (dr_handles_decode(ev->data, ev->len, 0, n, &h, &err) != 0) {
+		sim_fail(r, "control: end %u: %s", e->end, err.text);
+		return;
+	}
+	for (unsigned i = 0; i < n; i++) {
+		lens[i] = h[i].len;
+		memcpy(bytes[i], h[i].bytes, h[i].len);
+	}
+	dr_free(h);
+	if (e->end == 0)
+		send_handles(e);
+	e->ctl.has_ids = true;
+	memset(e->ctl.session_id, 7, sizeof(e->ctl.session_id));
+	e->ctl.state = DR_BOOT_READY;
+	if (r->started & (1u << e->end))
+		return; /* the first connection was lost on the way: asked and answered again */
+	r->started |= 1u << e->end;
+	r->start_ns[e->end] = dr_sim_world_clock(r->w, e->end);
+	if (dr_manager_start(
+		    r->m[e->end], bytes, lens, n, dr_sim_world_clock(r->w, e->end), &err) != 0)
+		sim_fail(r, "control: end %u start: %s", e->end, err.text);
+}
+
+static void on_message(struct boot_end *e, const json_t *json)
+{
+	uint64_t n = (uint64_t)json_integer_value(json_object_get(json, "n"));
+
+	if (n != e->heard)
+		sim_fail(e->b->r, "control: end %u heard message %" PRIu64 " for %" PRIu64, e->end,
+			n, e->heard);
+	e->heard = n + 1;
+	sim_cover.control_messages++;
+}
+
+static void opened(struct boot_end *e, uint64_t peer_last, int64_t now)
+{
+	if (dr_control_attach(&e->ctl, &e->conv, peer_last, now) != 0) {
+		sim_fail(e->b->r, "control: end %u cannot resume at %" PRIu64, e->end, peer_last);
+		return;
+	}
+	e->attached = true;
+	if (e->ctl.has_ids) {
+		e->ctl.state = DR_BOOT_READY;
+		sim_cover.resumes++;
+	}
+}
+
+static void on_event(struct boot_end *e, const struct dr_conv_event *ev, int64_t now)
+{
+	struct sim_run *r = e->b->r;
+	int rc;
+
+	switch (ev->kind) {
+	case DR_CONV_IDENTIFIED:
+		rc = dr_conv_welcome(&e->conv, e->ctl.mail.received, now);
+		dr_assert(rc == 0);
+		opened(e, e->conv.peer.last_seq, now);
+		break;
+	case DR_CONV_OPENED:
+		opened(e, ev->seq, now);
+		if (!e->ctl.has_ids)
+			send_handles(e);
+		break;
+	case DR_CONV_FRAME:
+		switch (dr_control_frame(&e->ctl, ev, now)) {
+		case DR_CONTROL_MESSAGE:
+			on_message(e, ev->json);
+			break;
+		case DR_CONTROL_OTHER:
+			if (ev->type == DR_FRAME_HANDLES)
+				on_handles(e, ev);
+			break;
+		case DR_CONTROL_BROKEN:
+			sim_fail(r, "control: end %u: %s", e->end, e->conv.err.text);
+			break;
+		default:
+			break;
+		}
+		break;
+	case DR_CONV_REFUSED:
+	case DR_CONV_FAILED:
+		sim_fail(r, "control: end %u: %s", e->end, e->conv.err.text);
+		break;
+	case DR_CONV_NOTHING:
+		break;
+	}
+}
+
+static void feed(struct boot_end *e, const uint8_t *data, size_t len, int64_t now)
+{
+	struct dr_conv_event ev;
+
+	if (e->attached)
+		dr_control_heard(&e->ctl, now);
+	do {
+		size_t n = dr_conv_feed(&e->conv, data, len, now, &ev);
+
+		on_event(e, &ev, now);
+		data += n;
+		len -= n;
+	} while ((len > 0 || ev.kind != DR_CONV_NOTHING) && e->b->r->fail[0] == '\0');
+	if (e->attached)
+		dr_control_flush(&e->ctl);
+}
+
+static bool stands(const struct sim_run *r, unsigned end, int64_t now)
+{
+	return now < r->stalled_until[end];
+}
+
+/* Bytes leave an end in pieces of any size, and arrive later. */
+static void put_on_wire(struct sim_boot *b, struct boot_end *e, int64_t now)
+{
+	const uint8_t *data;
+	size_t n;
+
+	if (!e->has_conv || e->wire_len > 0 || stands(b->r, e->end, now))
+		return;
+	n = dr_conv_output(&e->conv, &data);
+	if (n == 0)
+		return;
+	n = 1 + dr_rng_below(&b->rng, DR_MIN(n, (size_t)PIPE_MAX));
+	memcpy(e->wire, data, n);
+	e->wire_len = n;
+	dr_conv_sent(&e->conv, n, dr_sim_world_clock(b->r->w, e->end));
+	e->arrives_ns = now + 20000 + (int64_t)dr_rng_below(&b->rng, 100 * DR_NS_PER_US);
+}
+
+static void say(struct sim_boot *b, int64_t now)
+{
+	if (now < b->say_ns || b->r->started != 3)
+		return;
+	b->say_ns = b->r->faults_over
+			    ? DR_NEVER
+			    : now + (int64_t)dr_rng_below(&b->rng, 100 * DR_NS_PER_MS) + 1;
+	for (unsigned end = 0; end < 2; end++) {
+		json_t *j;
+		int rc;
+
+		if (stands(b->r, end, now) || !b->e[end].ctl.has_ids)
+			continue;
+		j = json_pack("{s:I}", "n", (json_int_t)b->e[end].said);
+		rc = dr_control_send(&b->e[end].ctl, j);
+		json_decref(j);
+		if (rc != 0)
+			sim_fail(b->r, "control: end %u cannot say: %d", end, rc);
+		b->e[end].said++;
+	}
+}
+
+void sim_boot_step(struct sim_run *r, int64_t now)
+{
+	struct sim_boot *b = r->boot;
+
+	if (r->dead[0] || r->dead[1])
+		return;
+	if (now >= b->dial_ns && !stands(r, 1, now))
+		dial(b, now);
+	say(b, now);
+	for (unsigned end = 0; end < 2 && b->up; end++) {
+		struct boot_end *e = &b->e[end], *to = &b->e[!end];
+
+		if (e->wire_len > 0 && now >= e->arrives_ns && !stands(r, !end, now)) {
+			size_t n = e->wire_len;
+
+			e->wire_len = 0;
+			feed(to, e->wire, n, dr_sim_world_clock(r->w, !end));
+		}
+	}
+	for (unsigned end = 0; end < 2 && b->up; end++) {
+		struct boot_end *e = &b->e[end];
+		int64_t clock = dr_sim_world_clock(r->w, end);
+
+		if (!stands(r, end, now) && e->attached && clock >= dr_control_deadline(&e->ctl) &&
+			dr_control_tick(&e->ctl, clock)) {
+			hang_up(b, now + REDIAL_NS); /* silent for too long */
+			return;
+		}
+		put_on_wire(b, e, now);
+	}
+}
+
+int64_t sim_boot_next(const struct sim_run *r)
+{
+	const struct sim_boot *b = r->boot;
+	int64_t next = DR_MIN(b->dial_ns, r->started == 3 ? b->say_ns : DR_NEVER);
+
+	if (r->dead[0] || r->dead[1])
+		return DR_NEVER;
+	if (b->dial_ns != DR_NEVER)
+		next = DR_MAX(next, r->stalled_until[1]);
+	for (unsigned end = 0; end < 2 && b->up; end++) {
+		const struct boot_end *e = &b->e[end];
+		int64_t d;
+
+		if (e->wire_len > 0)
+			next = DR_MIN(next, DR_MAX(e->arrives_ns, r->stalled_until[!end]));
+		d = e->attached ? dr_control_deadline(&e->ctl) : DR_NEVER;
+		if (d != DR_NEVER)
+			next = DR_MIN(next,
+				DR_MAX(d + dr_sim_world_now(r->w) - dr_sim_world_clock(r->w, end),
+					r->stalled_until[end]));
+	}
+	return next;
+}
+
+void sim_boot_break(struct sim_run *r)
+{
+	if (r->boot->up && r->started == 3)
+		hang_up(r->boot, dr_sim_world_now(r->w) + REDIAL_NS);
+}
+
+bool sim_boot_done(const struct sim_run *r)
+{
+	const struct boot_end *e = r->boot->e;
+
+	if (r->dead[0] || r->dead[1])
+		return true;
+	return r->started == 3 && e[0].heard == e[1].said && e[1].heard == e[0].said;
+}
+
+void sim_boot_create(struct sim_run *r)
+{
+	struct sim_boot *b = dr_calloc(1, sizeof(*b));
+
+	dr_assert(b != NULL);
+	r->boot = b;
+	b->r = r;
+	dr_rng_seed(&b->rng, dr_mix64(r->s->seed + 3));
+	for (unsigned end = 0; end < 2; end++) {
+		struct dr_boot_timing t = { 0 };
+
+		dr_boot_timing_complete(&t);
+		b->e[end].b = b;
+		b->e[end].end = end;
+		dr_control_init(&b->e[end].ctl, &t, wake, b);
+		b->e[end].ctl.state = DR_BOOT_EXCHANGING;
+	}
+	b->dial_ns = 0;
+}
+
+void sim_boot_destroy(struct sim_run *r)
+{
+	if (r->boot == NULL)
+		return;
+	hang_up(r->boot, DR_NEVER);
+	for (unsigned end = 0; end < 2; end++)
+		dr_control_reset(&r->boot->e[end].ctl);
+	dr_free(r->boot);
+}

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/sim/run.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+/* What the schedules reached. Of a state that none of thousands reaches nothing is shown. */
+
+struct sim_cover sim_cover;
+
+int sim_covered(void)
+{
+	const struct sim_cover *v = &sim_cover;
+	const struct {
+		const char *name;
+		uint64_t n;
+	} must[] = { { "messages", v->messages }, { "switches", v->switches },
+		{ "failbacks", v->failbacks }, { "replayed messages", v->replayed },
+		{ "deaths", v->deaths }, { "switches of several rounds", v->rounds },
+		{ "heals", v->heals }, { "detected by the sender", v->self_tx },
+		{ "detected by the receiver", v->self_rx }, { "several parts", v->two_part },
+		{ "peer stalls", v->stalls }, { "protected again", v->protections },
+		{ "gaps compared", v->gaps }, { "control resumed", v->resumes },
+		{ "control messages", v->control_messages }, { "stream", v->personality[0] },
+		{ "remote write", v->personality[1] }, { "plugin", v->personality[2] },
+		{ "zombie writes", v->zombies }, { "fenced with data in the NIC", v->snapshots },
+		{ "read again by the NIC", v->read_again }, { "segments lost", v->lost },
+		{ "completions reported twice", v->dups }, { "fences that failed", v->stuck } };
+	const struct {
+		const char *name;
+		uint64_t n;
+	} may[] = { { "refused writes", v->refused }, { "duplicates refused", v->duplicates },
+		{ "stale completions refused", v->stale },
+		{ "discarded by a stream", v->discarded },
+		{ "worst gap, us", v->worst_gap_ns / 1000 },
+		{ "ends that nobody told of the end", v->untold },
+		{ "ends with another error than the peer", v->unlike },
+		{ "turns with a deadline due for ever", v->spins },
+		{ "virtual seconds", v->virtual_ms / 1000 } };
+	int missing = 0;
+
+	for (size_t i = 0; i < DR_ARRAY_LEN(must); i++) {
+		printf("  %-36s %" PRIu64 "\n", must[i].name, must[i].n);
+		missing += must[i].n == 0;
+	}
+	for (unsigned i = 0; i < F_KINDS; i++) {
+		printf("  fault %-30s %" PRIu64 "\n", sim_fault_names[i], v->faults[i]);
+		missing += v->faults[i] == 0;
+	}
+	for (unsigned i = 1; i < SIM_STEPS; i++) {
+		printf("  second fault: %-22s %" PRIu64 "\n", sim_step_names[i], v->steps[i]);
+		missing += v->steps[i] == 0;
+	}
+	for (size_t i = 0; i < DR_ARRAY_LEN(may); i++)
+		printf("  %-36s %" PRIu64 " (may be none)\n", may[i].name, may[i].n);
+	return missing;
+}

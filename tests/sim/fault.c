@@ -1,0 +1,379 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/sim/run.h"
+
+#include "channel/channel_priv.h"
+
+#include <errno.h>
+
+/*
+ * When faults strike, and how. They come one after another: each waits for its time, or for a step
+ * of the protocol, after the one before began. An outage waits until the other rail works, so that
+ * while nothing that ends channels was drawn one rail always does, or is back within milliseconds.
+ */
+static const int64_t STEP_WAIT_NS = 120 * DR_NS_PER_MS; /* the step is not coming: strike anyway */
+static const int64_t RETRY_NS = 5 * DR_NS_PER_MS;
+static const int64_t OUTAGE_WAIT_NS = 1500 * DR_NS_PER_MS;
+
+static bool left_out(const struct sim_run *r, unsigned i)
+{
+	return r->s->without & (1u << i);
+}
+
+static struct dr_channel *channel_at(const struct sim_run *r, unsigned c, unsigned end)
+{
+	return dr_manager_channel_at(r->m[end], c);
+}
+
+/* The path of some channel on this rail, at its sender's or its receiver's end. */
+static struct dr_path *some_path(struct sim_run *r, struct dr_rng *g, unsigned rail, bool sender)
+{
+	unsigned c = (unsigned)dr_rng_below(g, r->s->n_channels);
+
+	for (unsigned end = 0; end < 2; end++)
+		for (unsigned i = 0; i < DR_PATHS; i++) {
+			struct dr_path *p = dr_sim_path_find(r->w, end, rail, c, i);
+
+			if (p != NULL && r->ch[c].user[end].sender == sender)
+				return p;
+		}
+	return NULL;
+}
+
+/* ---- links: what all faults that are on together make of them ---- */
+
+static bool flap_is_down(const struct sim_run *r, unsigned i, int64_t now)
+{
+	return ((now - r->fs[i].at) / (4 * DR_NS_PER_MS)) % 2 == 0;
+}
+
+static void set_links(struct sim_run *r, int64_t now)
+{
+	unsigned cut[2] = { 0, 0 }, mute[2] = { 0, 0 };
+
+	for (unsigned i = 0; i < r->s->n_faults; i++) {
+		const struct sim_fault *f = &r->s->fault[i];
+
+		if (r->fs[i].st != SIM_ON)
+			continue;
+		if (f->kind == F_CUT || (f->kind == F_FLAP && flap_is_down(r, i, now)))
+			cut[f->rail] |= DR_SIM_BOTH;
+		else if (f->kind == F_CUT_ONE_WAY)
+			cut[f->rail] |= f->mask;
+		else if (f->kind == F_BLINK || f->kind == F_BOTH_CUT)
+			cut[0] = cut[1] = DR_SIM_BOTH;
+		else if (f->kind == F_MUTE)
+			mute[f->rail] |= f->mask;
+	}
+	for (unsigned rail = 0; rail < 2; rail++) {
+		dr_sim_cut(r->w, rail, DR_SIM_BOTH, false);
+		dr_sim_cut(r->w, rail, cut[rail], true);
+		dr_sim_mute_dgrams(r->w, rail, DR_SIM_BOTH, false);
+		dr_sim_mute_dgrams(r->w, rail, mute[rail], true);
+	}
+}
+
+static bool others_down(const struct sim_run *r, unsigned but, unsigned rail)
+{
+	for (unsigned i = 0; i < r->s->n_faults; i++)
+		if (i != but && r->fs[i].st == SIM_ON && r->s->fault[i].kind == F_LINK_DOWN &&
+			r->s->fault[i].rail == rail)
+			return true;
+	return false;
+}
+
+/* ---- one fault ---- */
+
+static void stall(struct sim_run *r, const struct sim_fault *f, int64_t now)
+{
+	unsigned end = f->mask & 1;
+
+	if (now < r->stalled_until[end])
+		return;
+	r->stalled_from[end] = now;
+	r->stalled_until[end] = now + f->len_ns;
+	r->clock_stands[end] = f->kind == F_CLOCK;
+}
+
+static void kill_end(struct sim_run *r, unsigned end, int64_t now)
+{
+	if (r->dead[end])
+		return;
+	r->dead[end] = true;
+	r->killed_ns = now;
+	dr_sim_kill(r->w, end);
+}
+
+static void stick(struct sim_run *r, const struct sim_fault *f, bool on)
+{
+	unsigned end = f->mask & 1;
+	struct dr_rng g;
+	struct dr_path *p;
+
+	dr_sim_fence_time(r->w, f->rail, end, on ? 0 : r->s->fence_ns[f->rail][end], on);
+	dr_rng_seed(&g, f->seed);
+	p = on ? some_path(r, &g, f->rail, dr_rng_chance(&g, 1, 2)) : NULL;
+	if (p != NULL)
+		dr_sim_path_break(p, DR_SIM_BOTH, -EIO);
+}
+
+static void strike_path(struct sim_run *r, const struct sim_fault *f)
+{
+	struct dr_rng g;
+	struct dr_path *p;
+
+	dr_rng_seed(&g, f->seed);
+	p = some_path(r, &g, f->rail,
+		f->kind == F_COMPLETION || (f->kind == F_BREAK && dr_rng_chance(&g, 1, 2)));
+	if (p == NULL)
+		return;
+	switch (f->kind) {
+	case F_BREAK:
+		dr_sim_path_break(p, f->mask, -ECONNRESET);
+		break;
+	case F_COMPLETION:
+		(void)dr_sim_next_completion(
+			p, 1 + dr_rng_below(&g, DR_SIM_WC_ERR_DROPPED), DR_NS_PER_MS);
+		break;
+	case F_CREDIT:
+		(void)dr_sim_drop_credit(p);
+		break;
+	default:
+		dr_sim_dup_delivered(p, (unsigned)dr_rng_below(&g, 5));
+		break;
+	}
+}
+
+static void strike(struct sim_run *r, unsigned i, int64_t now)
+{
+	const struct sim_fault *f = &r->s->fault[i];
+	struct sim_fault_state *fs = &r->fs[i];
+
+	sim_say(r, "fault %u: %s rail %u mask %u for %.3f ms (%s)", i, sim_fault_names[f->kind],
+		f->rail, f->mask, SIM_MS(f->len_ns), sim_step_names[f->step]);
+	sim_cover.faults[f->kind]++;
+	fs->st = SIM_ON;
+	fs->at = now;
+	fs->until = now + f->len_ns;
+	r->last_fault_ns = now;
+	r->next_burst_ns = DR_MIN(r->next_burst_ns, now);
+	switch (f->kind) {
+	case F_LINK_DOWN:
+		dr_sim_link_down(r->w, f->rail, f->mask, 50 * DR_NS_PER_US, (f->seed & 1) != 0);
+		break;
+	case F_BREAK:
+	case F_COMPLETION:
+	case F_CREDIT:
+	case F_DUP:
+		strike_path(r, f);
+		fs->until = now;
+		break;
+	case F_CLOG:
+		dr_sim_clog(r->w, f->rail, f->mask, f->len_ns);
+		break;
+	case F_STALL:
+	case F_CLOCK:
+	case F_STOP:
+		stall(r, f, now);
+		break;
+	case F_CONTROL:
+		sim_boot_break(r);
+		fs->until = now;
+		break;
+	case F_DEREG:
+		sim_app_dereg(r, (unsigned)(f->seed % r->s->n_channels), f->mask & 1);
+		fs->until = now;
+		break;
+	case F_STUCK:
+		stick(r, f, true);
+		break;
+	case F_KILL:
+		kill_end(r, f->mask & 1, now);
+		fs->until = now;
+		break;
+	case F_BOTH_CUT:
+		r->both_cut_ns = now;
+		break;
+	default:
+		break;
+	}
+}
+
+static void lift(struct sim_run *r, unsigned i)
+{
+	const struct sim_fault *f = &r->s->fault[i];
+
+	r->fs[i].st = SIM_OVER;
+	if (f->kind == F_LINK_DOWN && !others_down(r, i, f->rail))
+		dr_sim_link_up(r->w, f->rail);
+	else if (f->kind == F_STUCK)
+		stick(r, f, false);
+}
+
+/* ---- when ---- */
+
+static bool at_step(const struct sim_run *r, unsigned c, unsigned end, enum sim_step step)
+{
+	const struct dr_fo *f = &channel_at(r, c, end)->fo;
+	bool fencing = f->path[0].state == DR_FOP_FENCING || f->path[1].state == DR_FOP_FENCING;
+	bool dialling =
+		f->path[0].state == DR_FOP_CONNECTING || f->path[1].state == DR_FOP_CONNECTING;
+
+	switch (step) {
+	case AT_TX_SWITCH:
+		return f->state == DR_FO_SWITCH && !f->answered;
+	case AT_TX_ANSWERED:
+		return f->state == DR_FO_SWITCH && f->answered;
+	case AT_TX_DRAIN:
+		return f->state == DR_FO_DRAIN;
+	case AT_TX_PLANNED:
+		return f->planned && (f->state == DR_FO_SWITCH || f->state == DR_FO_FENCE);
+	case AT_TX_FENCING:
+		return f->prm.sender && fencing;
+	case AT_RX_FENCING:
+		return !f->prm.sender && fencing;
+	case AT_RX_NOTIFY:
+		return f->state == DR_FO_NOTIFY;
+	case AT_RX_FENCE:
+		return f->state == DR_FO_FENCE;
+	case AT_CONNECTING:
+		return dialling && f->ever_up;
+	case AT_REPLAY:
+		return f->prm.sender && f->state == DR_FO_RUN && f->rec_open;
+	default:
+		return false;
+	}
+}
+
+void sim_faults_watch(struct sim_run *r, int64_t now)
+{
+	unsigned i = r->next_fault;
+	const struct sim_fault *f;
+
+	if (i >= r->s->n_faults || r->fs[i].st != SIM_ARMED)
+		return;
+	f = &r->s->fault[i];
+	for (unsigned c = 0; c < r->s->n_channels; c++)
+		for (unsigned end = 0; end < 2; end++) {
+			if (r->ch[c].user[end].err != 0 || !at_step(r, c, end, f->step))
+				continue;
+			sim_cover.steps[f->step]++;
+			r->fs[i].st = SIM_WAITS;
+			r->fs[i].at = now + f->after_ns;
+			r->fault_due_ns = DR_MIN(r->fault_due_ns, r->fs[i].at);
+			return;
+		}
+}
+
+/* An outage of this rail would leave the other one, and that one works. */
+static bool may_strike(struct sim_run *r, unsigned i)
+{
+	unsigned rail = r->s->fault[i].rail;
+
+	/* Until all channels are up, deadlines are their owner's, who is not simulated. */
+	if (r->s->fault[i].kind >= F_STOP)
+		return r->was_ready;
+	if (r->s->fault[i].kind > F_FLAP)
+		return true;
+	for (unsigned k = 0; k < r->s->n_faults; k++)
+		if (r->fs[k].st == SIM_ON && r->s->fault[k].kind <= F_FLAP &&
+			r->s->fault[k].rail != rail)
+			return false;
+	return sim_app_healed(r, 1u << !rail);
+}
+
+static int64_t wait_ns(const struct sim_run *r, const struct sim_fault *f)
+{
+	if (f->step == AT_TIME)
+		return f->after_ns;
+	if ((f->step == AT_TX_DRAIN || f->step == AT_TX_PLANNED) && r->s->failback)
+		return STEP_WAIT_NS + 2 * r->s->hold_down_ns; /* the way back */
+	return STEP_WAIT_NS;
+}
+
+/* The next fault in the row: waits, is armed, or strikes. */
+static void advance(struct sim_run *r, int64_t now)
+{
+	while (r->next_fault < r->s->n_faults) {
+		unsigned i = r->next_fault;
+		struct sim_fault_state *fs = &r->fs[i];
+
+		if (left_out(r, i)) {
+			fs->st = SIM_OVER;
+			r->next_fault++;
+			continue;
+		}
+		if (fs->at == 0 && fs->st == SIM_WAITS) {
+			int64_t wait = wait_ns(r, &r->s->fault[i]);
+
+			fs->at = now + wait + 1;
+			fs->give_up = fs->at + OUTAGE_WAIT_NS;
+			if (r->s->fault[i].step != AT_TIME)
+				fs->st = SIM_ARMED;
+		}
+		if (now < fs->at)
+			return;
+		if (may_strike(r, i)) {
+			strike(r, i, now);
+		} else if (now < fs->give_up) {
+			fs->at = now + RETRY_NS;
+			return;
+		} else {
+			fs->st = SIM_OVER;
+		}
+		r->next_fault++;
+	}
+}
+
+static void stop_loss(struct sim_run *r)
+{
+	struct dr_sim_link l;
+
+	for (unsigned rail = 0; rail < 2; rail++) {
+		dr_sim_link_get(r->w, rail, 0, &l);
+		l.loss_ppm = l.dgram_loss_ppm = l.dgram_dup_ppm = 0;
+		dr_sim_link_set(r->w, rail, DR_SIM_BOTH, &l);
+	}
+}
+
+static bool all_ended(const struct sim_run *r)
+{
+	for (unsigned c = 0; c < r->s->n_channels; c++)
+		for (unsigned end = 0; end < 2; end++)
+			if (r->ch[c].user[end].err == 0 && !r->dead[end])
+				return false;
+	return true;
+}
+
+void sim_faults_run(struct sim_run *r, int64_t now)
+{
+	int64_t next = DR_NEVER;
+	bool on = false;
+
+	if (r->faults_over || (now < r->fault_due_ns && !all_ended(r)))
+		return;
+	for (unsigned i = 0; i < r->next_fault; i++)
+		if (r->fs[i].st == SIM_ON && (now >= r->fs[i].until || all_ended(r)))
+			lift(r, i);
+	advance(r, now);
+	set_links(r, now);
+	for (unsigned i = 0; i < r->s->n_faults; i++) {
+		const struct sim_fault_state *fs = &r->fs[i];
+
+		if (fs->st == SIM_ON) {
+			on = true;
+			next = DR_MIN(next, fs->until);
+			if (r->s->fault[i].kind == F_FLAP)
+				next = DR_MIN(next, now + DR_NS_PER_MS);
+		}
+	}
+	if (r->next_fault < r->s->n_faults)
+		next = DR_MIN(next, r->fs[r->next_fault].at);
+	r->fault_due_ns = DR_MAX(next, now + 1);
+	if ((r->next_fault == r->s->n_faults && !on) || all_ended(r)) {
+		stop_loss(r);
+		r->faults_over = true;
+		r->faults_over_ns = now;
+		r->traffic_until_ns = now + r->s->tail_ns;
+		r->fault_due_ns = DR_NEVER;
+	}
+}

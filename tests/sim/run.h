@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef DR_TESTS_SIM_RUN_H
+#define DR_TESTS_SIM_RUN_H
+
+#include "base/clock.h"
+#include "base/rng.h"
+#include "channel/manager.h"
+#include "transport/sim/sim.h"
+#include "window/window.h"
+
+/*
+ * One simulated schedule: two ChannelManagers, the objects that ship, over simulated rails in
+ * virtual time. schedule.c draws everything from the seed, before anything runs; then
+ *
+ *	app.c	the users of the channels, and what they check	   fault.c  faults and when they strike
+ *	boot.c	the conversation that exchanges the handles	   run.c    the loop, and what ends it
+ *	cover.c what was reached, over all schedules		   shrink.c less of a schedule that fails
+ *
+ * Driving is as in production: a path is driven when it has something to report, a manager ticks
+ * when its deadline is due, and at no other time; so a deadline that is never due hangs here too.
+ */
+enum {
+	SIM_CHANNELS_MAX = 4,
+	SIM_PART_MAX = 256,
+	SIM_FAULTS_MAX = 8,
+	SIM_WINDOW_MAX = 16,
+	SIM_PARTS_MAX = 3,
+};
+
+enum sim_fault_kind {
+	/* outages: of one rail at a time, begun while the other one works */
+	F_CUT,
+	F_CUT_ONE_WAY,
+	F_LINK_DOWN,
+	F_FLAP,
+	/* pinpricks: at any time, on any rail, at any step of a switch */
+	F_BREAK,
+	F_BLINK, /* both rails, short */
+	F_CLOG,
+	F_MUTE,
+	F_COMPLETION,
+	F_CREDIT,
+	F_DUP,
+	F_STALL, /* an end stands still, its clock runs */
+	F_CLOCK, /* and its clock stands still too */
+	F_CONTROL,
+	/* the end, of a channel or of all */
+	F_STOP, /* an end stands still for seconds */
+	F_DEREG,
+	F_STUCK, /* a fence that fails */
+	F_KILL,
+	F_BOTH_CUT,
+	F_KINDS
+};
+
+/* A fault strikes some time after the one before it, or at a step of the protocol. */
+enum sim_step {
+	AT_TIME,
+	AT_TX_SWITCH,
+	AT_TX_ANSWERED,
+	AT_TX_DRAIN,
+	AT_TX_PLANNED,
+	AT_TX_FENCING,
+	AT_RX_FENCING,
+	AT_RX_NOTIFY,
+	AT_RX_FENCE,
+	AT_CONNECTING,
+	AT_REPLAY,
+	SIM_STEPS
+};
+
+struct sim_fault {
+	enum sim_fault_kind kind;
+	enum sim_step step;
+	int64_t after_ns; /* the one before began, or the step was reached */
+	int64_t len_ns;
+	unsigned rail, mask;
+	uint64_t seed; /* of what else it draws */
+};
+
+/* What WITHOUT removes beside faults, whose bits are the lowest. */
+enum {
+	SIM_NO_PAUSE = 1u << 16,
+	SIM_NO_LOSS = 1u << 17,
+	SIM_NO_SLOW_FENCE = 1u << 18,
+	SIM_NO_SMALL_BUFFERS = 1u << 19,
+	SIM_ONE_CHANNEL = 1u << 20,
+	SIM_WITHOUT_BITS = 21,
+};
+
+/* Everything that the seed decides. Nothing in here changes once a schedule runs. */
+struct sim_schedule {
+	uint64_t seed;
+	uint32_t without;
+	struct dr_sim_opts world;
+	int64_t fence_ns[2][2]; /* [rail][node]; -1: as in world */
+	unsigned n_channels, window;
+	bool sender[SIM_CHANNELS_MAX]; /* of node 0 */
+	unsigned parts[SIM_CHANNELS_MAX];
+	int64_t heartbeat_ns, hold_down_ns, lost_after_ns;
+	bool failback, wait_failback, key;
+	int64_t dense_ns, sparse_ns; /* between bursts: near a fault, elsewhere */
+	unsigned first_messages;
+	int64_t pause_from_ns, pause_ns; /* receivers post nothing */
+	int64_t tail_ns;		 /* traffic after the last fault */
+	unsigned n_faults;
+	struct sim_fault fault[SIM_FAULTS_MAX];
+	/* What follows from the faults. */
+	bool may_die;  /* channels may end */
+	bool calm;     /* nothing that could make a channel switch */
+	bool steady;   /* outages of one and the same rail, nothing else */
+	bool one_rail; /* at most one outage and nothing else: the idle path's channels stay */
+};
+
+struct sim_run;
+struct sim_user { /* one end of a channel */
+	struct sim_run *r;
+	unsigned channel, end;
+	bool sender;
+	struct dr_window win;
+	uint64_t posted, done;
+	uint8_t *mem;
+	struct dr_mem reg;
+	bool gone; /* memory taken away */
+	int err;
+	int64_t died_ns; /* world's clock */
+};
+
+struct sim_channel {
+	unsigned parts;
+	uint64_t total; /* messages to send; grows until the faults are over */
+	struct sim_user user[2];
+	/* truth about gaps, kept beside the channel's own records; receiver's clock */
+	uint32_t epoch;
+	int64_t last_ns, gap_from_ns, gap_to_ns;
+	uint64_t unplanned; /* switches, both ends */
+};
+
+enum sim_strike { SIM_WAITS, SIM_ARMED, SIM_ON, SIM_OVER };
+struct sim_fault_state {
+	enum sim_strike st;
+	int64_t at, until;
+	int64_t give_up; /* ARMED: strike without the step */
+	unsigned flips;
+};
+
+struct sim_boot;
+struct sim_run {
+	const struct sim_schedule *s;
+	struct dr_rng rng;
+	struct dr_sim_world *w;
+	struct dr_manager *m[2];
+	struct sim_boot *boot;
+	unsigned started;    /* ends whose manager was started, */
+	int64_t start_ns[2]; /* by their clocks then */
+	bool dead[2], was_ready;
+	struct sim_channel ch[SIM_CHANNELS_MAX];
+	struct sim_fault_state fs[SIM_FAULTS_MAX];
+	unsigned next_fault;
+	int64_t last_fault_ns, fault_due_ns; /* of the loop; when fault.c wants to be called */
+	int64_t stalled_until[2], stalled_from[2];
+	bool clock_stands[2];
+	bool faults_over;
+	int64_t faults_over_ns, traffic_until_ns, next_burst_ns, pause_until_ns;
+	int64_t both_cut_ns, killed_ns;
+	bool healed;
+	char fail[400];
+};
+
+extern int sim_verbose;
+#define SIM_MS(ns) ((double)(ns) / 1e6)
+void sim_fail(struct sim_run *r, const char *fmt, ...) DR_PRINTF(2, 3);
+void sim_say(const struct sim_run *r, const char *fmt, ...) DR_PRINTF(2, 3);
+
+/* schedule.c */
+extern const char *const sim_fault_names[F_KINDS];
+extern const char *const sim_step_names[SIM_STEPS];
+void sim_draw(struct sim_schedule *s, uint64_t seed, uint32_t without);
+unsigned sim_count_faults(const struct sim_schedule *s);
+
+/* app.c */
+extern const struct dr_manager_ops sim_app_ops;
+void sim_app_setup(struct sim_run *r);
+void sim_app_step(struct sim_run *r, unsigned end);
+void sim_app_offer(struct sim_run *r, int64_t now);
+bool sim_app_over(const struct sim_run *r);
+void sim_app_collect(struct sim_run *r);
+void sim_app_fini(struct sim_run *r);
+/* The memory of one end goes, with messages in it. */
+void sim_app_dereg(struct sim_run *r, unsigned c, unsigned end);
+/* Both paths of every channel are up at both ends, and of one generation. */
+bool sim_app_healed(struct sim_run *r, unsigned rail_mask);
+/* Every channel is on its primary path, if it may go back. */
+bool sim_app_back(struct sim_run *r);
+
+/* fault.c */
+void sim_faults_run(struct sim_run *r, int64_t now);
+void sim_faults_watch(struct sim_run *r, int64_t now);
+
+/* boot.c */
+void sim_boot_create(struct sim_run *r);
+void sim_boot_step(struct sim_run *r, int64_t now);
+int64_t sim_boot_next(const struct sim_run *r);
+void sim_boot_break(struct sim_run *r);
+bool sim_boot_done(const struct sim_run *r);
+void sim_boot_destroy(struct sim_run *r);
+
+/* run.c: 0, or 1 and the text of the failure. */
+int sim_schedule_run(uint64_t seed, uint32_t without, char *why, size_t len);
+
+/* shrink.c: the smallest WITHOUT that still fails, printed; crashes are failures too. */
+void sim_shrink(uint64_t seed);
+
+/* cover.c */
+struct sim_cover {
+	uint64_t schedules, messages, switches, failbacks, replayed, duplicates, stale, deaths,
+		rounds, heals, self_rx, self_tx, two_part, stalls, protections, gaps, worst_gap_ns,
+		resumes, control_messages, switch_in_replay, spins, untold, unlike, virtual_ms;
+	uint64_t zombies, snapshots, refused, read_again, lost, dups, discarded, stuck;
+	uint64_t faults[F_KINDS], steps[SIM_STEPS], personality[3];
+};
+extern struct sim_cover sim_cover;
+int sim_covered(void);
+
+#endif

@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/sim/run.h"
+
+#include <string.h>
+
+/* Draws a schedule. All of it comes from the seed, in one fixed order, whatever is left out. */
+
+const char *const sim_fault_names[F_KINDS] = { "cut", "cut-one-way", "link-down", "flap", "break",
+	"blink", "clog", "mute", "completion", "credit", "dup", "stall", "clock-stall", "control",
+	"stop", "dereg", "stuck-fence", "kill", "both-cut" };
+const char *const sim_step_names[SIM_STEPS] = { "time", "sender in SWITCH", "sender has ANSWER",
+	"sender in DRAIN", "planned switch", "sender fences", "receiver fences",
+	"receiver in NOTIFY", "receiver in FENCE", "dialling", "replay" };
+
+#define PICK(rng, ...)                                                                             \
+	((const int64_t[]){ __VA_ARGS__ })[dr_rng_below(                                           \
+		rng, sizeof((const int64_t[]){ __VA_ARGS__ }) / sizeof(int64_t))]
+
+static int64_t up_to(struct dr_rng *g, int64_t ns)
+{
+	return (int64_t)dr_rng_below(g, (uint64_t)ns + 1);
+}
+
+static void draw_world(struct sim_schedule *s, struct dr_rng *g)
+{
+	struct dr_sim_opts *o = &s->world;
+	bool lossy, small, slow;
+
+	dr_sim_opts_init(o);
+	o->personality = (enum dr_sim_personality)dr_rng_below(g, 3);
+	o->link.delay_min_ns = 2000 + up_to(g, 100 * DR_NS_PER_US);
+	o->link.delay_exp_ns = 1000 + up_to(g, 100 * DR_NS_PER_US);
+	o->link.bits_per_s = (double)PICK(g, 10000, 10000, 1000, 100) * 1e6;
+	lossy = dr_rng_chance(g, 1, 3);
+	o->link.dgram_loss_ppm = lossy ? (uint32_t)PICK(g, 0, 10000, 50000) : 0;
+	o->link.dgram_dup_ppm = lossy ? (uint32_t)PICK(g, 0, 10000, 200000) : 0;
+	o->link.loss_ppm = lossy ? (uint32_t)PICK(g, 0, 1000, 20000) : 0;
+	if (s->without & SIM_NO_LOSS)
+		o->link.dgram_loss_ppm = o->link.dgram_dup_ppm = o->link.loss_ppm = 0;
+	o->rto_ns = PICK(g, 5, 50, 200) * DR_NS_PER_MS;
+	o->retry_ns = PICK(g, 2, 20) * DR_NS_PER_MS;
+	o->qps = 1 + (unsigned)dr_rng_below(g, 3);
+	small = dr_rng_chance(g, 1, 3) && !(s->without & SIM_NO_SMALL_BUFFERS);
+	{
+		uint32_t seg = (uint32_t)PICK(g, 64, 100, 1000), win = (uint32_t)PICK(g, 128, 1000);
+		unsigned depth = (unsigned)PICK(g, 2, 5, 64), most = (unsigned)PICK(g, 1, 2, 32);
+		unsigned sends = (unsigned)PICK(g, 1, 2, 5, 64);
+		unsigned ctrl = (unsigned)PICK(g, 1, 2, 32);
+
+		if (small) {
+			o->segment_bytes = seg;
+			o->window_bytes = win;
+			o->recv_depth = depth;
+			o->send_depth = sends;
+			o->ctrl_depth = ctrl;
+			o->ctrl_room_bytes = ctrl < 32 ? 64 : 4096;
+			o->progress_max = most;
+		}
+	}
+	for (unsigned rail = 0; rail < 2; rail++)
+		for (unsigned node = 0; node < 2; node++) {
+			slow = dr_rng_chance(g, 1, 4);
+			s->fence_ns[rail][node] = PICK(g, 300, 3000, 30000) * DR_NS_PER_US;
+			if (!slow || (s->without & SIM_NO_SLOW_FENCE))
+				s->fence_ns[rail][node] = -1;
+		}
+}
+
+static void draw_channels(struct sim_schedule *s, struct dr_rng *g)
+{
+	s->n_channels = 1 + (unsigned)dr_rng_below(g, SIM_CHANNELS_MAX);
+	if (s->without & SIM_ONE_CHANNEL)
+		s->n_channels = 1;
+	for (unsigned c = 0; c < SIM_CHANNELS_MAX; c++) {
+		s->sender[c] = dr_rng_chance(g, 1, 2);
+		s->parts[c] = 1 + (unsigned)dr_rng_below(g, SIM_PARTS_MAX);
+	}
+	s->window = 1 + (unsigned)dr_rng_below(g, SIM_WINDOW_MAX);
+	s->heartbeat_ns = PICK(g, 5, 10, 10, 20) * DR_NS_PER_MS;
+	s->hold_down_ns = PICK(g, 20, 60, 200) * DR_NS_PER_MS;
+	s->lost_after_ns = PICK(g, 1500, 2000) * DR_NS_PER_MS; /* more than a dial takes */
+	s->failback = dr_rng_chance(g, 3, 4);
+	s->key = dr_rng_chance(g, 1, 4);
+	s->dense_ns = PICK(g, 100, 500, 2000) * DR_NS_PER_US;
+	s->sparse_ns = PICK(g, 10, 40, 100) * DR_NS_PER_MS;
+	s->first_messages = (unsigned)dr_rng_below(g, 20);
+	s->tail_ns = up_to(g, 20 * DR_NS_PER_MS);
+	s->pause_from_ns = up_to(g, 50 * DR_NS_PER_MS);
+	s->pause_ns = dr_rng_chance(g, 1, 5) ? up_to(g, 60 * DR_NS_PER_MS) : 0;
+	if (dr_rng_chance(g, 1, 40)) { /* longer than any timer of progress */
+		s->pause_from_ns = 0;
+		s->pause_ns = 2500 * DR_NS_PER_MS;
+		s->first_messages = 2 * s->window;
+	}
+	s->wait_failback = dr_rng_chance(g, 1, 2) && s->failback;
+	if (s->without & SIM_NO_PAUSE)
+		s->pause_ns = 0;
+}
+
+static void draw_fault(struct sim_fault *f, struct dr_rng *g, bool first)
+{
+	/* the ends of channels are rare: what comes after them shows nothing */
+	static const uint8_t weight[F_KINDS] = { [F_CUT] = 10,
+		[F_CUT_ONE_WAY] = 8,
+		[F_LINK_DOWN] = 8,
+		[F_FLAP] = 3,
+		[F_BREAK] = 14,
+		[F_BLINK] = 4,
+		[F_CLOG] = 5,
+		[F_MUTE] = 4,
+		[F_COMPLETION] = 12,
+		[F_CREDIT] = 6,
+		[F_DUP] = 6,
+		[F_STALL] = 5,
+		[F_CLOCK] = 3,
+		[F_CONTROL] = 3,
+		[F_STOP] = 1,
+		[F_DEREG] = 4,
+		[F_STUCK] = 1,
+		[F_KILL] = 1,
+		[F_BOTH_CUT] = 1 };
+	unsigned sum = 0, at;
+
+	for (unsigned k = 0; k < F_KINDS; k++)
+		sum += weight[k];
+	at = (unsigned)dr_rng_below(g, sum);
+	f->kind = 0;
+	while (at >= weight[f->kind])
+		at -= weight[f->kind++];
+	f->rail = (unsigned)dr_rng_below(g, 2);
+	f->mask = 1u + (unsigned)dr_rng_below(g, f->kind == F_CUT_ONE_WAY ? 2 : 3);
+	f->step = AT_TIME;
+	f->after_ns = up_to(g, PICK(g, 1, 10, 60) * DR_NS_PER_MS);
+	if (!first && dr_rng_chance(g, 3, 5)) {
+		f->step = 1 + (enum sim_step)dr_rng_below(g, SIM_STEPS - 1);
+		f->after_ns = up_to(g, PICK(g, 0, 20, 200, 2000) * DR_NS_PER_US);
+	}
+	f->len_ns = PICK(g, 1, 3, 8, 20, 40) * DR_NS_PER_MS;
+	if (f->kind <= F_FLAP)
+		f->len_ns = PICK(g, 2, 10, 30, 60, 120, 250) * DR_NS_PER_MS;
+	else if (f->kind == F_STOP)
+		f->len_ns = 200 * DR_NS_PER_MS + up_to(g, 3 * DR_NS_PER_S);
+	else if (f->kind == F_STALL || f->kind == F_CLOCK)
+		f->len_ns = PICK(g, 2, 20, 90, 150, 300) * DR_NS_PER_MS;
+	else if (f->kind == F_BOTH_CUT)
+		f->len_ns = 12 * DR_NS_PER_S;
+	else if (f->kind == F_STUCK)
+		f->len_ns = 300 * DR_NS_PER_MS;
+	f->seed = dr_rng_u64(g);
+}
+
+/* One rail fails again and again, the other one never: each switch and each way back is bounded. */
+static void draw_one_rail(struct sim_schedule *s, struct dr_rng *g)
+{
+	unsigned rail = (unsigned)dr_rng_below(g, 2);
+
+	for (unsigned i = 0; i < s->n_faults; i++) {
+		struct sim_fault *f = &s->fault[i];
+
+		f->kind = (enum sim_fault_kind)dr_rng_below(g, F_BREAK);
+		f->rail = rail;
+		f->mask = f->kind == F_CUT_ONE_WAY ? 1u + (f->seed & 1) : 3;
+		f->len_ns = PICK(g, 20, 60, 120, 250) * DR_NS_PER_MS;
+		if (f->step == AT_TIME)
+			f->after_ns = up_to(g, 300 * DR_NS_PER_MS);
+	}
+	s->hold_down_ns = PICK(g, 20, 60) * DR_NS_PER_MS;
+	s->world.link.loss_ppm = s->world.link.dgram_loss_ppm = 0;
+	s->steady = true;
+}
+
+static void follows(struct sim_schedule *s)
+{
+	unsigned outages = 0, others = 0, harmless = 0;
+
+	for (unsigned i = 0; i < s->n_faults; i++) {
+		enum sim_fault_kind k = s->fault[i].kind;
+
+		if (s->without & (1u << i))
+			continue;
+		s->may_die |=
+			k >= F_DEREG || (k == F_STOP && s->n_faults > 1); /* a dial finds nobody */
+		if (k <= F_LINK_DOWN)
+			outages++;
+		else if (k == F_STALL || k == F_CLOCK || k == F_CONTROL || k == F_STOP ||
+			 k == F_DUP)
+			harmless++;
+		else
+			others++;
+	}
+	s->calm = outages + others == 0 && s->world.link.loss_ppm == 0 &&
+		  s->world.link.dgram_loss_ppm == 0;
+	s->one_rail = outages == 1 && others + harmless == 0 && s->world.link.loss_ppm == 0 &&
+		      s->world.link.dgram_loss_ppm == 0;
+}
+
+void sim_draw(struct sim_schedule *s, uint64_t seed, uint32_t without)
+{
+	struct dr_rng g;
+
+	memset(s, 0, sizeof(*s));
+	s->seed = seed;
+	s->without = without;
+	dr_rng_seed(&g, dr_mix64(seed));
+	draw_world(s, &g);
+	draw_channels(s, &g);
+	s->n_faults = (unsigned)dr_rng_below(&g, SIM_FAULTS_MAX - 1);
+	for (unsigned i = 0; i < s->n_faults; i++)
+		draw_fault(&s->fault[i], &g, i == 0);
+	if (dr_rng_chance(&g, 1, 8))
+		draw_one_rail(s, &g);
+	follows(s);
+}
+
+unsigned sim_count_faults(const struct sim_schedule *s)
+{
+	unsigned n = 0;
+
+	for (unsigned i = 0; i < s->n_faults; i++)
+		n += !(s->without & (1u << i));
+	return n;
+}
