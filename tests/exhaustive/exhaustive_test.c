@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/clock.h"
+#include "base/rng.h"
+#include "tests/exhaustive/search.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+/*
+ * A small scope of the search in a few seconds (make exhaustive searches a larger one), and whether
+ * the search can be trusted: that a key leaves out nothing that matters, that broken rules are seen.
+ */
+static struct ex_scope scope(enum ex_personality kind, unsigned connector, unsigned faults)
+{
+	struct ex_scope sc = { .kind = kind,
+		.connector = connector,
+		.msgs = 2,
+		.parts = { 2, 1 },
+		.window = 2,
+		.faults = faults,
+		.dups = 1,
+		.holds = 1,
+		.frames = 4 };
+
+	return sc;
+}
+
+static void search_small(enum ex_personality kind, unsigned connector, unsigned parts)
+{
+	struct ex_scope sc = scope(kind, connector, 1);
+	struct ex_limits lim = { .bytes = 512u << 20 };
+	struct ex_result r;
+
+	sc.parts[0] = parts;
+	sc.msgs = parts;
+	sc.prompt = true;
+	ex_scope_init(&sc);
+	assert_true(ex_search(&sc, &lim, stderr, &r));
+	assert_true(r.complete);
+	assert_true(r.done > 0);
+	print_message("# %s: %" PRIu64 " states, %" PRIu64 " transitions, depth %u\n",
+		ex_personality_name(kind), r.states, r.transitions, r.depth);
+}
+
+static void test_stream(void **state)
+{
+	(void)state;
+	search_small(EX_STREAM, EX_TX, 2);
+	search_small(EX_STREAM, EX_RX, 1);
+}
+
+static void test_remote_write(void **state)
+{
+	(void)state;
+	search_small(EX_REMOTE_WRITE, EX_TX, 2);
+	search_small(EX_REMOTE_WRITE, EX_RX, 1);
+}
+
+static void test_plugin(void **state)
+{
+	(void)state;
+	search_small(EX_PLUGIN, EX_TX, 2);
+	search_small(EX_PLUGIN, EX_RX, 1);
+}
+
+/* Both rails cut: the channel ends at both ends, and such states are found. */
+static void test_both_rails_lost(void **state)
+{
+	struct ex_scope sc = scope(EX_STREAM, EX_TX, 2);
+	struct ex_limits lim = { .bytes = 512u << 20 };
+	struct ex_result r;
+
+	(void)state;
+	sc.msgs = 1;
+	sc.parts[0] = 1;
+	sc.dups = sc.holds = 0;
+	ex_scope_init(&sc);
+	assert_true(ex_search(&sc, &lim, stderr, &r));
+	assert_true(r.complete);
+	assert_true(r.dead > 0);
+}
+
+/* What the core writes and a key leaves out: after other values it must do the same. */
+static void scribble(struct ex_state *s, struct dr_rng *rng)
+{
+	for (unsigned e = 0; e < 2; e++) {
+		struct dr_fo *f = &s->fo[e];
+
+		if (f->state == DR_FO_DEAD)
+			continue;
+		f->rec = (struct dr_switch_record){ .planned = dr_rng_below(rng, 2),
+			.rounds = (uint32_t)dr_rng_below(rng, 100),
+			.fenced_ns = (int64_t)dr_rng_below(rng, 100),
+			.first_frame_ns = (int64_t)dr_rng_below(rng, 100) };
+		f->rec_open = dr_rng_below(rng, 2);
+		f->protected_told = dr_rng_below(rng, 2);
+		f->switches = f->failbacks = f->heals = (uint32_t)dr_rng_below(rng, 1000);
+		f->dup_dropped = f->stale_dropped = dr_rng_below(rng, 1000);
+		memset(f->why, 'x', sizeof(f->why) - 1);
+		for (unsigned i = 0; i < DR_CHANNEL_WINDOW_MAX; i++)
+			if (i >= f->prm.window)
+				f->posted[i] = f->retired[i] = f->n_parts[i] = 255;
+	}
+}
+
+/*
+ * Random walks. `old` lives through all of it: its epochs and generations grow, its records fill up.
+ * In each state it is compared with one made from the key: the same transitions, and each of them
+ * leads both to the same key.
+ */
+static void walk(const struct ex_scope *sc, struct dr_rng *rng, uint64_t *compared)
+{
+	static struct ex_state old, fresh, s;
+	static uint8_t keys[EX_TRS_MAX][EX_PACK_MAX];
+	uint8_t key[EX_PACK_MAX];
+	struct ex_tr t[EX_TRS_MAX], u[EX_TRS_MAX];
+	unsigned lens[EX_TRS_MAX], n, len, k, j;
+
+	ex_init(sc, &old);
+	for (unsigned step = 0; step < 200; step++) {
+		bool used[EX_TRS_MAX] = { false };
+
+		ex_pack(sc, &old, key);
+		ex_unpack(sc, key, &fresh);
+		scribble(&old, rng);
+		n = ex_enabled(sc, &old, t);
+		assert_int_equal(n, ex_enabled(sc, &fresh, u));
+		for (k = 0; k < n; k++) {
+			s = fresh;
+			assert_null(ex_try(sc, &s, &u[k], keys[k], &lens[k]));
+		}
+		for (k = 0; k < n; k++) {
+			s = old;
+			assert_null(ex_try(sc, &s, &t[k], key, &len));
+			/* Lanes without an order are sorted in the key: the index may differ. */
+			for (j = 0; j < n; j++)
+				if (!used[j] && u[j].kind == t[k].kind && lens[j] == len &&
+					memcmp(keys[j], key, len) == 0)
+					break;
+			if (j == n)
+				fail_msg("step %u: a transition of kind %u leads elsewhere", step,
+					t[k].kind);
+			used[j] = true;
+			++*compared;
+		}
+		if (n == 0)
+			return;
+		k = (unsigned)dr_rng_below(rng, n);
+		assert_null(ex_try(sc, &old, &t[k], key, &len));
+	}
+}
+
+static void test_keys_leave_out_nothing(void **state)
+{
+	const char *env = getenv("SEED");
+	uint64_t seed = env != NULL ? strtoull(env, NULL, 10) : (uint64_t)dr_wall_ns();
+	struct dr_rng rng;
+	uint64_t compared = 0;
+
+	(void)state;
+	print_message("# SEED=%" PRIu64 "\n", seed);
+	dr_rng_seed(&rng, seed);
+	for (unsigned i = 0; i < 1500; i++) {
+		struct ex_scope sc = scope(i % EX_PERSONALITIES, i / 3 % 2, 3);
+
+		sc.lazy = i / 6 % 2;
+		sc.any_order = i / 12 % 2;
+		sc.cold = i / 24 % 2;
+		sc.late_users[0] = sc.late_users[1] = i / 48 % 2;
+		ex_scope_init(&sc);
+		walk(&sc, &rng, &compared);
+	}
+	print_message("# %" PRIu64 " transitions compared\n", compared);
+	assert_true(compared > 50000);
+}
+
+/* The checkers are no decoration: states that break the rules are refused. */
+static void test_broken_states_are_seen(void **state)
+{
+	struct ex_scope sc = scope(EX_REMOTE_WRITE, EX_TX, 0);
+	const struct ex_tr nothing = { .kind = EX_HEAL };
+	static struct ex_state good, s;
+	uint8_t key[EX_PACK_MAX];
+	unsigned len;
+
+	(void)state;
+	ex_scope_init(&sc);
+	ex_init(&sc, &good);
+	s = good;
+	assert_null(ex_try(&sc, &s, &nothing, key, &len));
+	s = good; /* consumed before its turn */
+	s.consumed |= 1u << 2;
+	assert_non_null(ex_try(&sc, &s, &nothing, key, &len));
+	s = good; /* the sender has its buffer back, the receiver has nothing */
+	s.fo[EX_TX].head = s.fo[EX_TX].acked = s.fo[EX_TX].cursor = s.fo[EX_TX].high = 1;
+	assert_non_null(ex_try(&sc, &s, &nothing, key, &len));
+	s = good; /* a write in flight into a buffer that was given back */
+	s.fo[EX_RX].head = s.fo[EX_RX].cursor = 1;
+	s.consumed = 3;
+	s.path[0].rx = s.path[1].rx = 0;
+	s.path[1].lane[EX_L_DATA].n = 1;
+	assert_non_null(ex_try(&sc, &s, &nothing, key, &len));
+	s = good; /* two leaders */
+	s.fo[EX_RX].epoch = s.fo[EX_TX].epoch + 1;
+	assert_non_null(ex_try(&sc, &s, &nothing, key, &len));
+	s = good; /* an assertion of the core itself */
+	s.fo[EX_TX].acked = 2;
+	assert_non_null(ex_try(&sc, &s, &nothing, key, &len));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_stream),
+		cmocka_unit_test(test_remote_write),
+		cmocka_unit_test(test_plugin),
+		cmocka_unit_test(test_both_rails_lost),
+		cmocka_unit_test(test_keys_leave_out_nothing),
+		cmocka_unit_test(test_broken_states_are_seen),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef DR_TESTS_EXHAUSTIVE_SEARCH_H
+#define DR_TESTS_EXHAUSTIVE_SEARCH_H
+
+#include "tests/exhaustive/model.h"
+
+#include <stdio.h>
+
+/*
+ * Breadth-first search over the model, hence shortest counterexamples. A state is kept as 64 bits of
+ * hash with the way to it; only the states of the level in hand are kept whole. Two states with one
+ * hash would be taken for one: with n states that happens with a probability below n^2 / 2^65, 1e-4
+ * for 60 million.
+ *
+ * Looked for, beside broken rules (check.c, the core's own assertions):
+ *  - a state that is not final and where nothing can happen;
+ *  - a state with both ends alive and a rail that is whole, from which, without a fault or a repair,
+ *    the transfer cannot be finished any more;
+ *  - a state from which, without a fault, neither the end of the transfer nor the end of the channel
+ *    at both ends can be reached.
+ */
+struct ex_limits {
+	uint64_t bytes;	 /* memory */
+	uint64_t states; /* 0: no bound */
+};
+
+struct ex_result {
+	uint64_t states, transitions, done, dead;
+	unsigned depth;
+	bool complete; /* false: stopped at a limit */
+	bool broken;
+	uint64_t bytes;
+	double seconds;
+	uint64_t seen[EX_TR_KINDS]; /* transitions by kind */
+};
+
+/* Returns false, with the trace written to out, when something is broken. */
+bool ex_search(
+	const struct ex_scope *sc, const struct ex_limits *lim, FILE *out, struct ex_result *res);
+/* One step with broken rules caught (t NULL: the first state is made): NULL, or what is wrong; s is
+ * what it was at that moment. */
+const char *ex_try(const struct ex_scope *sc, struct ex_state *s, const struct ex_tr *t,
+	uint8_t *key, unsigned *len);
+
+#endif
