@@ -7,7 +7,7 @@
 #
 # Files are found by name: X_test.c is a test of its own, tests/*/X_main.c a program and
 # tests/*/X_plugin.c a shared object that tests use; other files in tests/D/ are linked into each
-# of the tests and programs there.
+# of the tests and programs there. tests/fuzz/X_fuzz.c is a fuzz target.
 VERSION := $(shell cat VERSION)
 SOMAJOR := 0
 PREFIX  ?= /usr/local
@@ -29,7 +29,7 @@ SOLDX   := -shared $(LDX) $(if $(SAN),,-Wl,-z,defs)
 Q       := $(if $(filter 1,$(V)),,@)
 SAY      = $(if $(Q),@printf '  %-5s %s\n' $(1) $(2))
 
-IS_TEST   := %_test.c %_main.c %_plugin.c %/main.c
+IS_TEST   := %_test.c %_main.c %_plugin.c %_fuzz.c %/main.c
 SRCS      := $(filter-out $(IS_TEST) tests/%,$(wildcard $(DIRS:%=%/*.c)))
 LIB_OBJS  := $(patsubst %.c,$(B)/%.o,$(filter-out orchestrator/%,$(SRCS)))
 ORCH_OBJS := $(patsubst %.c,$(B)/%.o,$(filter orchestrator/%,$(SRCS)))
@@ -45,6 +45,8 @@ TESTS     := $(TEST_SRCS:%.c=$(B)/%)
 AID_SRCS  := $(wildcard $(TEST_DIRS:%=%/*_main.c) $(TEST_DIRS:%=%/*_plugin.c))
 AIDS      := $(patsubst %_main.c,$(B)/%_main,$(filter %_main.c,$(AID_SRCS))) \
 	$(patsubst %_plugin.c,$(B)/%_plugin.so,$(filter %_plugin.c,$(AID_SRCS)))
+FUZZERS   := $(patsubst %.c,$(B)/%,$(if $(filter tests/fuzz,$(TEST_DIRS)),$(wildcard tests/fuzz/*_fuzz.c)))
+AIDS      += $(FUZZERS)
 PLUGIN    := $(if $(PLUG_SRCS),$(B)/libnccl-net-ha.so)
 ARCHIVES  := $(B)/orchestrator.a $(B)/libdualrail.a
 HEADERS   := $(filter-out %_priv.h %_impl.h %/internal.h,$(wildcard base/*.h window/window.h \
@@ -107,6 +109,15 @@ $(B)/%_test: $(B)/%_test.o $(ARCHIVES)
 $(B)/%_main: $(B)/%_main.o $(ARCHIVES)
 	$(call SAY,LD,$@)
 	$(Q)$(CC) $(LDX) $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(LIBS)
+# The program with its calls led through tests/torture/dualrail_main.c, which may fail them.
+$(B)/tests/torture/dualrail_main: private LDFLAGS += @tests/torture/wrap.ld
+$(B)/tests/torture/dualrail_main: $(B)/orchestrator/main.o tests/torture/wrap.ld
+# Without libFuzzer a target is a program that replays files.
+FUZZ_LIB := $(B)/tests/fuzz/lib/fake_nl.o $(if $(findstring fuzzer,$(SAN)),,$(B)/tests/fuzz/lib/driver.o)
+$(B)/%_fuzz: $(B)/%_fuzz.o $(FUZZ_LIB) $(ARCHIVES)
+	$(call SAY,FUZZ,$@)
+	$(Q)$(CC) $(LDX) $(if $(findstring fuzzer,$(SAN)),-fsanitize=fuzzer) $(LDFLAGS) -o $@ \
+	  $(filter %.o,$^) $(filter %.a,$^) $(LIBS)
 $(B)/%_plugin.so: $(B)/%_plugin.o
 	$(call SAY,LD,$@)
 	$(Q)$(CC) -shared $(LDX) $(LDFLAGS) -o $@ $^ $(LIBS)
@@ -122,13 +133,23 @@ check: ## build, then run all tests; as root missing packages are installed
 lint: ## rules that are programs: layers, format, analysers, banned calls, sizes, links
 	$(Q)scripts/setup.sh build lint
 	$(Q)scripts/lint.sh
-sim: $(B)/tests/sim/sim_test ## seeded failover schedules: SEEDS=n of them, or SEED=n one, traced
-	$(Q)SEEDS='$(SEEDS)' SEED='$(SEED)' $< $(if $(SEED),-v)
+sim: $(B)/tests/sim/sim_test ## seeded failover schedules: SEEDS=n of them, or SEED=n (WITHOUT=mask) one, traced
+	$(Q)SEEDS='$(SEEDS)' SEED='$(SEED)' WITHOUT='$(WITHOUT)' $< $(if $(SEED),-v)
+exhaustive: $(B)/tests/exhaustive/exhaustive_main ## every interleaving of a small scope of the failover core; OPTS="kind=stream faults=2" one run
+	$(Q)$< $(OPTS)
+fuzz: ## libFuzzer on every parser of foreign bytes: SECS=60 each, TARGETS="conv plan" only these
+	$(Q)scripts/setup.sh build fuzz
+	$(Q)$(MAKE) --no-print-directory fuzzers B=$(FUZZ_B) CC=clang SAN=fuzzer-no-link,address,undefined
+	$(Q)tests/fuzz/run.sh $(FUZZ_B) $(or $(SECS),60) $(TARGETS)
+fuzzers: $(FUZZERS)
+torture: $(B)/tests/torture/torture_test $(B)/tests/torture/dualrail_main ## fail every allocation and system call of a run, one a run
+	$(Q)DR_TEST_TIMEOUT=$(or $(DR_TEST_TIMEOUT),14400) TORTURE=$(or $(TORTURE),all) scripts/check.sh --unit $(B) $<
+FUZZ_B ?= build/libfuzzer
 bench: all ## measure beside the peers (iperf3, qperf, ucx_perftest)
 	$(Q)scripts/setup.sh build bench
 	$(Q)scripts/bench/run.sh $(B)
 setup: ## install (root) or name what build, tests, lint and benchmarks need
-	$(Q)scripts/setup.sh build test lint bench
+	$(Q)scripts/setup.sh build test lint fuzz bench
 
 headers: ## every header compiles alone
 	$(Q)f=0; for h in $$(find $(wildcard $(LAYERS) plugin) -name '*.h'); do \
@@ -186,8 +207,8 @@ clean: ## remove what was built
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z_.]+:.*## /{printf "  %-22s %s\n",$$1,$$2}' $(firstword $(MAKEFILE_LIST))
 FORCE:
-.PHONY: sim all tests unit check lint bench setup headers exports man install uninstall bundle clean help FORCE
+.PHONY: exhaustive sim fuzz fuzzers torture all tests unit check lint bench setup headers exports man install uninstall bundle clean help FORCE
 .SECONDARY:
 .DELETE_ON_ERROR:
 -include $(OBJS:.o=.d) $(PLUG_OBJS:.o=.d) $(TESTS:=.d) $(B)/orchestrator/main.d \
-	$(patsubst %.c,$(B)/%.d,$(AID_SRCS)) $(foreach d,$(TEST_DIRS),$(patsubst %.o,%.d,$(call aids_of,$(d))))
+	$(patsubst %.c,$(B)/%.d,$(AID_SRCS)) $(FUZZERS:=.d) $(FUZZ_LIB:.o=.d) $(foreach d,$(TEST_DIRS),$(patsubst %.o,%.d,$(call aids_of,$(d))))

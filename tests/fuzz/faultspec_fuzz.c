@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* --fault KIND:path=0,.. and --fault-exec NAME=CMD,UNDO: the first byte says which. */
+#include "orchestrator/fault/fault.h"
+#include "tests/fuzz/lib/fuzz.h"
+
+#include <errno.h>
+
+static const int64_t TIME_MAX_NS = 1000000 * DR_NS_PER_S;
+
+static void in_range(const struct dr_fault_spec *s)
+{
+	dr_assert(s->path <= 1 && s->gpu >= -1 && s->channel >= -1);
+	dr_assert(s->at_ns >= 0 && s->at_ns <= TIME_MAX_NS);
+	dr_assert(s->for_ns >= 0 && s->for_ns <= TIME_MAX_NS);
+	dr_assert(s->repeat >= 1 && s->repeat <= 1000000);
+	dr_assert((s->repeat > 1) == (s->every_ns > 0));
+	dr_assert(s->repeat == 1 || s->every_ns > s->for_ns);
+	dr_assert(s->kind != DR_FAULT_LOSS || (s->loss_percent > 0 && s->loss_percent <= 100));
+	dr_assert(s->kind != DR_FAULT_EXEC || s->exec_name[0]);
+}
+
+static bool same(const struct dr_fault_spec *a, const struct dr_fault_spec *b)
+{
+	return a->kind == b->kind && a->path == b->path && strcmp(a->nic, b->nic) == 0 &&
+	       a->side == b->side && a->at_ns == b->at_ns && a->for_ns == b->for_ns &&
+	       a->repeat == b->repeat && a->every_ns == b->every_ns && a->dir == b->dir &&
+	       a->loss_percent == b->loss_percent && strcmp(a->exec_name, b->exec_name) == 0 &&
+	       a->gpu == b->gpu && a->channel == b->channel;
+}
+
+static void spec(const char *text)
+{
+	struct dr_fault_spec s, again;
+	struct dr_err e = { 0 };
+	char canonical[DR_FAULT_SPEC_MAX], line[512];
+	int rc = dr_fault_spec_parse(text, &s, &e);
+
+	if (rc) {
+		dr_assert(rc == -EINVAL);
+		fz_explained(rc, &e);
+		return;
+	}
+	in_range(&s);
+	dr_fault_spec_format(&s, canonical, sizeof(canonical));
+	dr_assert(strlen(canonical) < sizeof(canonical) - 1);
+	dr_assert(dr_fault_spec_parse(canonical, &again, &e) == 0);
+	dr_assert(same(&s, &again));
+	dr_fault_describe(&s, "eth1", NULL, line, sizeof(line));
+	dr_fault_prompt(&s, "eth1", line, sizeof(line));
+}
+
+static void execs(char *text)
+{
+	struct dr_fault_execs t = { 0 };
+	char *rest = text, *line;
+
+	while ((line = strsep(&rest, "\n")) != NULL) {
+		struct dr_err e = { 0 };
+		size_t before = t.n;
+		int rc = dr_fault_execs_add(&t, line, &e);
+
+		dr_assert(t.n == before + (rc == 0));
+		if (rc) {
+			fz_explained(rc, &e);
+			continue;
+		}
+		dr_assert(t.v[before].cmd[0] && t.v[before].undo[0]);
+		dr_assert(dr_fault_execs_find(&t, t.v[before].name) == &t.v[before]);
+	}
+	dr_fault_execs_fini(&t);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	struct fz z = fz_init(data, size);
+	bool commands = fz_u8(&z) == '!';
+	char *text = fz_text(&z, 2048);
+
+	if (commands)
+		execs(text);
+	else
+		spec(text);
+	free(text);
+	return 0;
+}

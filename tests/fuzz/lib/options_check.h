@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef DR_TESTS_FUZZ_OPTIONS_CHECK_H
+#define DR_TESTS_FUZZ_OPTIONS_CHECK_H
+
+#include "channel/manager.h"
+#include "orchestrator/options_priv.h"
+#include "orchestrator/record.h"
+#include "orchestrator/session_client.h"
+#include "tests/fuzz/lib/fuzz.h"
+
+#include <math.h>
+
+/* What must hold of every struct dr_options that was accepted, wherever its values came from. */
+
+static inline void fz_options_ranges(const struct dr_options *o)
+{
+	unsigned top = 0;
+
+	dr_assert(o->gpus.n >= 1 && o->gpus.n <= DR_OPTIONS_GPUS_MAX);
+	for (size_t i = 0; i < o->gpus.n; i++)
+		top = DR_MAX(top, o->gpus.v[i]);
+	dr_assert(o->command == DR_CMDBIT_DEMO || o->port + top <= 65535);
+	dr_assert(o->channels >= 1 && o->channels <= DR_CHANNELS_MAX);
+	dr_assert(o->window >= 1 && o->window <= DR_CHANNEL_WINDOW_MAX);
+	dr_assert(o->factor >= 2 && o->begin <= o->end && o->size >= 1);
+	dr_assert(o->data_port_min <= o->data_port_max);
+	dr_assert(isfinite(o->rate_bits) && o->rate_bits >= 0);
+	dr_assert(o->faults.n <= DR_OPTIONS_FAULTS_MAX);
+	dr_assert(o->pin.n <= DR_OPT_LIST_MAX);
+}
+
+/* The phases are sane, and come over to the other end as they are. */
+static inline void fz_options_phases(const struct dr_options *o)
+{
+	struct dr_phase v[DR_OPTIONS_PHASES_MAX], got;
+	unsigned n = dr_options_phases(o, v, DR_OPTIONS_PHASES_MAX);
+
+	dr_assert(n <= DR_OPTIONS_PHASES_MAX && n >= (o->test.bw || o->test.lat));
+	for (unsigned i = 0; i < n; i++) {
+		json_t *j = dr_phase_to_json(&v[i]);
+
+		dr_assert(v[i].message_bytes >= 1 && v[i].message_bytes <= 1ull << 40);
+		dr_assert(v[i].chunk_bytes >= 1 && v[i].chunk_bytes <= dr_options_chunk_max(o));
+		dr_assert(dr_phase_from_json(j, &got) == 0);
+		dr_assert(got.message_bytes == v[i].message_bytes && got.kind == v[i].kind &&
+			  got.chunk_bytes == v[i].chunk_bytes && got.iters == v[i].iters &&
+			  got.warmup == v[i].warmup && got.rate_bits == v[i].rate_bits &&
+			  got.index == i);
+		json_decref(j);
+	}
+}
+
+/* The echo in the result document reads back to the same values. */
+static inline void fz_options_echo(const struct dr_options *o)
+{
+	json_t *echo = dr_opts_to_json(o->table, o->command), *again;
+	struct dr_options o2 = { .command = o->command };
+	struct dr_err e = { 0 };
+
+	dr_assert(echo);
+	dr_assert(dr_opts_create(&o2.table, &dr_options_spec, &o2) == 0);
+	dr_assert(dr_opts_from_json(o2.table, o->command, echo, &e) == 0);
+	again = dr_opts_to_json(o2.table, o->command);
+	dr_assert(json_equal(echo, again));
+	json_decref(echo);
+	json_decref(again);
+	dr_options_fini(&o2);
+}
+
+static inline void fz_options(unsigned command, int argc, char *const argv[])
+{
+	struct dr_options o = { 0 };
+	struct dr_thresholds t;
+	struct dr_err e = { 0 };
+	int rc = dr_options_parse(&o, command, argc, argv, &e);
+
+	if (rc) {
+		dr_assert(rc < 0 && e.text[0]);
+		dr_assert(dr_options_exit(rc) == 1 || dr_options_exit(rc) == 2);
+	} else if (!o.help && !o.version) {
+		fz_options_ranges(&o);
+		if (command != DR_CMDBIT_SERVER)
+			fz_options_phases(&o);
+		fz_options_echo(&o);
+		dr_thresholds_init(&t);
+		if (o.min_bw && dr_thresholds_parse_min_bw(&t, o.min_bw, &e) == 0)
+			dr_assert(isnan(t.min_bw_gbps) != isnan(t.min_bw_percent));
+	}
+	dr_options_fini(&o);
+}
+
+#endif

@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The peer's part of the results, and its phases: whatever it says, every document that is made of it
+ * is whole, and reads back. */
+#include "bootstrap/conv.h"
+#include "orchestrator/report/report.h"
+#include "orchestrator/session_client.h"
+#include "tests/fuzz/lib/fuzz.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+
+static void phase(const json_t *j)
+{
+	struct dr_phase p;
+
+	if (dr_phase_from_json(j, &p))
+		return;
+	dr_assert(p.message_bytes >= 1 && p.message_bytes <= 1ull << 40);
+	dr_assert(p.chunk_bytes >= 1 && p.chunk_bytes <= p.message_bytes);
+	dr_assert(p.chunk_bytes <= DR_PLAN_CHUNK_MAX);
+	dr_assert(isfinite(p.rate_bits) && p.rate_bits >= 0);
+	dr_assert(p.kind >= DR_PHASE_BW && p.kind <= DR_PHASE_FAILOVER);
+}
+
+static char *written(const json_t *doc)
+{
+	char *text = NULL;
+	size_t len = 0;
+	FILE *f = open_memstream(&text, &len);
+
+	dr_assert(f && dr_json_write(doc, f, 0) == 0 && fclose(f) == 0);
+	return text;
+}
+
+static void whole(const struct dr_record *rec)
+{
+	json_t *doc = dr_record_to_json(rec), *again;
+	char *text, *text_again;
+
+	dr_assert(doc);
+	text = written(doc);
+	again = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
+	dr_assert(again);
+	text_again = written(again);
+	dr_assert(strcmp(text, text_again) == 0);
+	free(text);
+	free(text_again);
+	json_decref(doc);
+	json_decref(again);
+}
+
+static void write_all(struct dr_record *rec)
+{
+	char *text = NULL;
+	size_t len = 0;
+	FILE *f = open_memstream(&text, &len);
+	struct dr_thresholds t;
+
+	whole(rec);
+	dr_assert(f && dr_csv_write(rec, f) == 0 && dr_prom_write(rec, f) == 0);
+	dr_table_header(rec, f);
+	dr_table_print(rec, f);
+	dr_thresholds_init(&t);
+	t.max_gap_ns = DR_NS_PER_MS;
+	dr_record_verdict(rec, &t);
+	fclose(f);
+	/* No text of the peer's moves a terminal's cursor. */
+	for (size_t i = 0; i < len; i++)
+		dr_assert((unsigned char)text[i] >= ' ' || text[i] == '\n');
+	free(text);
+	whole(rec);
+}
+
+static unsigned depth(const json_t *j)
+{
+	unsigned deepest = 0, d;
+	const char *key;
+	json_t *v;
+	size_t i;
+
+	json_object_foreach((json_t *)j, key, v)
+	{
+		d = depth(v);
+		deepest = DR_MAX(deepest, d);
+	}
+	json_array_foreach((json_t *)j, i, v)
+	{
+		d = depth(v);
+		deepest = DR_MAX(deepest, d);
+	}
+	return json_is_object(j) || json_is_array(j) ? deepest + 1 : 0;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	struct fz z = fz_init(data, size);
+	struct dr_err e = { 0 };
+	struct dr_record *rec;
+	size_t len;
+	uint8_t *p = fz_bytes(&z, 1 << 16, &len);
+	json_t *j = dr_conv_json_parse(p, len, &e);
+	int rc;
+
+	if (j) {
+		dr_assert(depth(j) <= DR_CONV_JSON_DEPTH_MAX);
+		phase(j);
+		dr_assert(dr_record_create(&rec) == 0);
+		rc = dr_record_merge(rec, j, &e);
+		if (rc)
+			fz_explained(rc, &e);
+		write_all(rec);
+		dr_record_destroy(rec);
+	} else {
+		fz_explained(-EPROTO, &e);
+	}
+	json_decref(j);
+	free(p);
+	return 0;
+}

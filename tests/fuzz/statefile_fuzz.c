@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * State files of the guard, which a later run reads: bytes in them are refused or are what would have
+ * been written; and no bytes of a snapshot make requests but for that device.
+ *
+ *	u8: 1 raw bytes; else the checksum is put right | bytes
+ */
+#include "base/mem.h"
+#include "base/rng.h"
+#include "orchestrator/fault/state_io.h"
+#include "tests/fuzz/lib/fake_nl.h"
+#include "tests/fuzz/lib/fuzz.h"
+
+#include <errno.h>
+#include <linux/rtnetlink.h>
+#include <sys/types.h>
+
+enum { PID_AT = 4 + 4 + DR_STATE_BOOT_LEN + 8 + 8 };
+
+static void put_checksum(uint8_t *p, size_t len)
+{
+	uint64_t h = dr_mix64(len - 8);
+
+	for (size_t i = 0; i < len - 8; i++)
+		h = dr_mix64(h ^ p[i]);
+	for (int i = 0; i < 8; i++)
+		p[len - 8 + (size_t)i] = (uint8_t)(h >> (56 - 8 * i));
+}
+
+static void seen(const struct nlmsghdr *nlh, void *arg)
+{
+	const struct dr_state *s = arg;
+	const struct ifaddrmsg *ifa = mnl_nlmsg_get_payload(nlh);
+	const struct ndmsg *ndm = mnl_nlmsg_get_payload(nlh);
+
+	dr_assert(nlh->nlmsg_type == RTM_NEWADDR || nlh->nlmsg_type == RTM_NEWROUTE ||
+		  nlh->nlmsg_type == RTM_NEWNEIGH);
+	dr_assert(nlh->nlmsg_type != RTM_NEWADDR || (int)ifa->ifa_index == s->ifindex);
+	dr_assert(nlh->nlmsg_type != RTM_NEWNEIGH || ndm->ndm_ifindex == s->ifindex);
+	dr_assert(nlh->nlmsg_len <= DR_NL_BUF);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	struct fz z = fz_init(data, size);
+	bool raw = fz_u8(&z) & 1;
+	struct dr_state_where w;
+	struct dr_state s;
+	pid_t pid = 0;
+	size_t len, again_len;
+	uint8_t *p = fz_bytes(&z, 1 << 16, &len), *again;
+	int rc;
+
+	if (!raw && len >= 8)
+		put_checksum(p, len);
+	rc = dr_state_decode(p, len, &s, &w, &pid);
+	dr_assert(rc == 0 || rc == -EPROTO);
+	if (rc == 0) {
+		dr_assert(s.kind <= DR_FAULT_EXEC && memchr(s.nic, 0, sizeof(s.nic)));
+		fake_nl = (struct fake_nl){ .fd = -1, .seen = seen, .arg = &s };
+		(void)!dr_netdev_restore(s.ifindex, &s.snap, NULL);
+		fake_nl.seen = NULL;
+		dr_assert(dr_state_encode(&s, &w, &again, &again_len) == 0);
+		/* Bytes behind the name's and the command's end are not kept. */
+		dr_assert(again_len <= len && memcmp(p, again, PID_AT) == 0);
+		dr_free(again);
+		dr_state_fini(&s);
+	}
+	free(p);
+	return 0;
+}

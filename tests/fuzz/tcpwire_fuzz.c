@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The bytes of the TCP kind: what a parser accepts is what its encoder would have sent. */
+#include "tests/fuzz/lib/fuzz.h"
+#include "transport/tcp/tcp_wire.h"
+
+#include <errno.h>
+
+static const char *why;
+
+static bool taken(int rc)
+{
+	dr_assert(rc == 0 || (rc == -EPROTO && why && why[0]));
+	return rc == 0;
+}
+
+static void same(const uint8_t *b, size_t len, const uint8_t *again, int n)
+{
+	dr_assert(n >= 0 && (size_t)n == len && memcmp(b, again, len) == 0);
+}
+
+/* What tcp_wire.h says of each type. */
+static void fields_fit(const struct tcp_frame *f)
+{
+	bool none = !f->part && !f->n && !f->skip;
+
+	if (f->type == TCP_FRAME_DATA)
+		dr_assert(f->part < DR_PARTS_MAX && !f->n && !f->skip && f->len <= TCP_DATA_MAX);
+	else if (f->type == TCP_FRAME_CREDIT)
+		dr_assert(f->n >= 1 && f->n <= DR_PARTS_MAX && !f->part && f->len <= TCP_SMALL_MAX);
+	else
+		dr_assert(none && !f->epoch && !f->seq && f->len >= 1 && f->len <= DR_CTRL_MAX);
+}
+
+static void frame(const uint8_t *b, size_t len)
+{
+	size_t head = DR_MIN(len, (size_t)TCP_FRAME_HDR);
+	struct tcp_credit_part part[DR_PARTS_MAX];
+	uint8_t again[TCP_FRAME_HDR + TCP_SMALL_MAX];
+	struct tcp_frame f;
+
+	if (!taken(dr_tcp_frame_parse(b, head, &f, &why)))
+		return;
+	dr_tcp_frame_encode(&f, again);
+	same(b, head, again, TCP_FRAME_HDR);
+	fields_fit(&f);
+	if (f.type != TCP_FRAME_CREDIT)
+		return;
+	if (dr_tcp_credit_parse(b + head, len - head, f.n, part)) {
+		dr_assert(len - head != f.len);
+		return;
+	}
+	dr_tcp_credit_encode(part, f.n, again);
+	same(b + head, len - head, again, (int)f.len);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	struct fz z = fz_init(data, size);
+	unsigned what = fz_u8(&z) % 5;
+	uint8_t again[DR_HANDLE_MAX];
+	struct tcp_rail_handle rail;
+	struct tcp_path_handle path;
+	struct tcp_hello hello;
+	uint32_t gen;
+	size_t len;
+	uint8_t *b = fz_bytes(&z, 512, &len);
+
+	why = NULL;
+	if (what == 0) {
+		frame(b, len);
+	} else if (what == 1 && taken(dr_tcp_hello_parse(b, len, &hello, &why))) {
+		dr_assert(hello.index < DR_PATHS);
+		dr_tcp_hello_encode(&hello, again);
+		same(b, len, again, TCP_HELLO_LEN);
+	} else if (what == 2 && taken(dr_tcp_hello_ok_parse(b, len, &gen, &why))) {
+		dr_tcp_hello_ok_encode(gen, again);
+		same(b, len, again, TCP_HELLO_OK_LEN);
+	} else if (what == 3 && taken(dr_tcp_rail_handle_parse(b, len, &rail, &why))) {
+		dr_assert(rail.tcp_port && rail.udp_port);
+		same(b, len, again, dr_tcp_rail_handle_encode(&rail, again, sizeof(again)));
+	} else if (what == 4 && taken(dr_tcp_path_handle_parse(b, len, &path, &why))) {
+		dr_assert(path.index < DR_PATHS);
+		same(b, len, again, dr_tcp_path_handle_encode(&path, again, sizeof(again)));
+	}
+	free(b);
+	return 0;
+}
