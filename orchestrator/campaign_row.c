@@ -163,7 +163,7 @@ void dr_trial_judge(struct dr_client *c, struct trial *t)
 		t->row.verdict = DR_VERDICT_CLEAN_ERROR;
 	else if (t->hang)
 		t->row.verdict = DR_VERDICT_HANG;
-	else if (t->row.in_flight_messages == 0 && !t->idle)
+	else if (t->nobody || (t->row.in_flight_messages == 0 && !t->idle))
 		t->row.verdict = DR_VERDICT_MISSED_FAULT;
 	else
 		t->row.verdict = DR_VERDICT_PASS;

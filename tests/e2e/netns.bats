@@ -92,6 +92,61 @@ all_gone() {
 	has_lower_up "$B" rail0
 }
 
+@test "exec: a command of the user's cuts and restores, workers pinned" {
+	server_in_b --pin 0
+	client_in_a --pin 0 --test failover --allow-faults --hold-down 100ms --json=c.json \
+		--fault-exec "cut=ip link set rail0 down,ip link set rail0 up" \
+		--fault exec=cut:path=0,for=200ms,at=200ms
+	[ "$status" -eq 0 ]
+	clean c.json
+	holds c.json '.failover.faults | length == 1 and all(.kind == "exec" and .verdict == "PASS" and .gap_us > 0)'
+	has_lower_up "$A" rail0
+}
+
+asked_for() {
+	grep -q 'manual: break path 0' client.err client.out
+}
+
+@test "manual: asks, waits for somebody to break the path, measures that" {
+	server_in_b
+	start_client_in_a --test failover --allow-faults --hold-down 100ms --json=c.json \
+		--fault manual:path=0,at=100ms,for=200ms
+	wait_for asked_for
+	ip -n "$B" link set rail0 down
+	wait_for grep -q 'rail0.*down\|link down' client.out client.err
+	ip -n "$B" link set rail0 up
+	ends "$client" 0
+	clean c.json
+	holds c.json '.failover.faults | length == 1 and all(.kind == "manual" and .verdict == "PASS" and .gap_us > 0)'
+}
+
+@test "manual: nobody does it; the trial is a missed one, not a hang" {
+	server_in_b
+	client_in_a --test failover --allow-faults --timeout 2s --json=c.json --fault manual:path=0,at=100ms,for=100ms
+	[ "$status" -eq 8 ]
+	clean c.json
+	holds c.json '.failover.faults | length == 1 and all(.verdict == "MISSED_FAULT")'
+	holds c.json '[.failover.switches[]?] == []'
+}
+
+@test "IPv6 rails: bandwidth, then a cut" {
+	local net
+	for net in "$A" "$B"; do
+		ip netns exec "$net" sysctl -qw net.ipv6.conf.all.disable_ipv6=0 || skip "no IPv6 here"
+	done
+	for dev in 0 1; do
+		ip -n "$A" addr add "fd00:99:$dev::1/64" dev "rail$dev" nodad || skip "no IPv6 here"
+		ip -n "$B" addr add "fd00:99:$dev::2/64" dev "rail$dev" nodad
+	done
+	server_in_b --rails rail0@fd00:99:0::2,rail1@fd00:99:1::2
+	client_in_a --rails rail0@fd00:99:0::1,rail1@fd00:99:1::1 --test bw,failover -D 200ms --allow-faults \
+		--hold-down 100ms --json=c.json --fault link-down:path=0,for=200ms,at=200ms
+	[ "$status" -eq 0 ]
+	clean c.json
+	holds c.json '.failover.faults | all(.verdict == "PASS" and .gap_us > 0)'
+	holds c.json '.topology | tostring | contains("fd00:99:")'
+}
+
 @test "a fault on the idle path disturbs nothing" {
 	server_in_b --pair
 	client_in_a -g 0 --pair --test failover --allow-faults --hold-down 100ms --json=c.json \
