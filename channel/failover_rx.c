@@ -59,6 +59,12 @@ static void try_answer(struct dr_fo *f, int64_t now)
 		q = dr_fo_pick(f, f->target);
 	if (q == DR_FO_NONE)
 		return; /* when a path comes up, or SWITCH names another */
+	/* The sender may be about to propose it in the next epoch. Adopted now, it would have to be fenced
+	 * for that, which only a soft fence survives; and so on with the other path, for ever. */
+	if (q != f->target && !f->prm.soft_fence && now - f->path[q].ready_ns < DR_FO_RESEND_NS) {
+		f->resend_ns = f->path[q].ready_ns + DR_FO_RESEND_NS;
+		return;
+	}
 	f->active = f->data_path = q;
 	f->data_gen = f->path[q].gen;
 	f->data_epoch = f->epoch;

@@ -126,6 +126,22 @@ static void completion_needs_ack_and_retirement(void **state)
 	done();
 }
 
+/* A completion of another epoch retires nothing, even of the same connection. */
+static void completion_of_another_epoch_is_stale(void **state)
+{
+	(void)state;
+	sender_running(1);
+	dr_fo_sent(&f, 0, 1, 0, 0, 0);
+	dr_fo_sent(&f, 0, 1, 0, 0, 1);
+	frame(DR_FRAME_ACK, 1, 0, 1, 1, 0, 5);
+	assert_false(dr_fo_done(&f, 0));
+	assert_int_equal(f.stale_dropped, 2);
+	dr_fo_sent(&f, 0, 1, 1, 0, 0);
+	dr_fo_sent(&f, 0, 1, 1, 0, 1);
+	assert_true(dr_fo_done(&f, 0));
+	done();
+}
+
 /* Invariants 2 and 4: nothing is completed or replayed before the own fence, then from the cut on. */
 static void answer_waits_for_own_fence(void **state)
 {
@@ -218,6 +234,23 @@ static void second_fault_takes_the_next_epoch(void **state)
 	done();
 }
 
+static void sender_repeats_its_switch(void **state)
+{
+	(void)state;
+	sender_running(1);
+	dr_fo_path_failed(&f, 0, 1, DR_SCOPE_PATH, -ECONNRESET, "test", 10 * MS);
+	dr_fo_fenced(&f, 0, 1, 10 * MS);
+	dr_fo_tick(&f, 11 * MS); /* dials */
+	done();
+	assert_true(dr_fo_deadline(&f) <= 20 * MS);
+	dr_fo_tick(&f, 19 * MS);
+	assert_null(sent(DR_FRAME_SWITCH, 1));
+	dr_fo_tick(&f, 20 * MS);
+	assert_non_null(sent(DR_FRAME_SWITCH, 1));
+	done();
+	assert_true(dr_fo_deadline(&f) <= 30 * MS);
+}
+
 /* Invariant 6. */
 static void shadow_death_disturbs_nothing(void **state)
 {
@@ -253,6 +286,44 @@ static void no_path_for_long_is_the_end(void **state)
 	dr_fo_tick(&f, 1520 * MS);
 	assert_int_equal(f.err, -ENETDOWN);
 	assert_non_null(find(DR_FOA_DEAD, DR_FO_NONE));
+}
+
+/* Invariant 5: rounds without progress are bounded. */
+static void endless_switching_is_the_end(void **state)
+{
+	int64_t t = 10 * MS;
+
+	(void)state;
+	sender_running(1);
+	for (unsigned i = 0; f.state != DR_FO_DEAD; i++, t += 10 * MS) {
+		unsigned p = f.state == DR_FO_RUN ? f.active : f.target;
+
+		assert_true(i <= DR_FO_ROUNDS_MAX);
+		f.n_act = 0;
+		dr_fo_path_failed(&f, p, f.path[p].gen, DR_SCOPE_RAIL, -ENETDOWN, "test", t);
+		dr_fo_fenced(&f, p, f.path[p].gen, t);
+		dr_fo_rail(&f, p, true, t);
+		dr_fo_tick(&f, t + 1); /* dials */
+		dr_fo_path_ready(&f, p, f.path[p].gen, t + 2);
+	}
+	assert_int_equal(f.err, -ETIMEDOUT);
+}
+
+/* The sender never answers the receiver's NOTIFY, although a path is up. */
+static void switch_without_an_end_is_given_up(void **state)
+{
+	(void)state;
+	receiver_running(1);
+	dr_fo_path_failed(&f, 0, 1, DR_SCOPE_PATH, -ECONNRESET, "test", 1);
+	for (int64_t t = 100 * MS; t < 30000 * MS; t += 100 * MS) {
+		if (f.path[0].state == DR_FOP_FENCING)
+			dr_fo_fenced(&f, 0, f.path[0].gen, t);
+		dr_fo_tick(&f, t);
+		assert_int_equal(f.state, DR_FO_NOTIFY);
+		done();
+	}
+	dr_fo_tick(&f, 30001 * MS);
+	assert_int_equal(f.err, -ETIMEDOUT);
 }
 
 /* Own stall: a jump of the clock between two ticks is not the peer's silence. */
@@ -343,6 +414,7 @@ static void receiver_fences_before_it_answers(void **state)
 	assert_int_equal(sent(DR_FRAME_ANSWER, 1)->mask, 2);
 	done();
 	frame(DR_FRAME_SWITCH, 2, 1, 1, 0, 0, 9); /* repeated: the same answer */
+	assert_non_null(sent(DR_FRAME_ANSWER, 1));
 	assert_int_equal(sent(DR_FRAME_ANSWER, 1)->seq, 1);
 	done();
 }
@@ -396,6 +468,41 @@ static void fence_after_notify_is_no_spin(void **state)
 	done();
 }
 
+/* Both connections were lost. A new one that nobody has proposed yet is not adopted at once where only a
+ * hard fence could free it for the proposal that is on its way. */
+static void fresh_path_waits_for_its_proposal(void **state)
+{
+	(void)state;
+	for (int proposed = 0; proposed < 2; proposed++) {
+		start(false, false);
+		done();
+		dr_fo_path_ready(&f, 0, 1, 2);
+		dr_fo_path_ready(&f, 1, 1, 2);
+		frame(DR_FRAME_SWITCH, 1, 0, 1, 0, 0, 3);
+		assert_non_null(sent(DR_FRAME_ANSWER, 0));
+		for (unsigned i = 0; i < 2; i++) {
+			dr_fo_path_failed(&f, i, 1, DR_SCOPE_PATH, -ECONNRESET, "test", 5 * MS);
+			dr_fo_fenced(&f, i, 1, 5 * MS);
+		}
+		frame(DR_FRAME_SWITCH, 2, 1, 2, 0, 0, 6 * MS);
+		assert_int_equal(f.state, DR_FO_FENCE);
+		dr_fo_tick(&f, 7 * MS);
+		done();
+		dr_fo_path_ready(&f, 0, 2, 30 * MS);
+		assert_int_equal(f.state, DR_FO_FENCE);
+		assert_true(dr_fo_deadline(&f) > 30 * MS);
+		if (proposed) {
+			frame(DR_FRAME_SWITCH, 3, 0, 2, 0, 0, 31 * MS);
+			assert_null(find(DR_FOA_FENCE, 0));
+			assert_int_equal(sent(DR_FRAME_ANSWER, 0)->epoch, 3);
+		} else {
+			dr_fo_tick(&f, 40 * MS);
+			assert_int_equal(sent(DR_FRAME_ANSWER, 0)->epoch, 2);
+		}
+		done();
+	}
+}
+
 /* A peer that repeats itself while we stand still gets one answer a path. */
 static void repeated_frames_do_not_pile_up(void **state)
 {
@@ -433,12 +540,16 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(completion_needs_ack_and_retirement),
+		cmocka_unit_test(completion_of_another_epoch_is_stale),
 		cmocka_unit_test(answer_waits_for_own_fence),
 		cmocka_unit_test(stale_frames_change_nothing),
 		cmocka_unit_test(lies_end_the_channel),
 		cmocka_unit_test(second_fault_takes_the_next_epoch),
+		cmocka_unit_test(sender_repeats_its_switch),
 		cmocka_unit_test(shadow_death_disturbs_nothing),
 		cmocka_unit_test(no_path_for_long_is_the_end),
+		cmocka_unit_test(endless_switching_is_the_end),
+		cmocka_unit_test(switch_without_an_end_is_given_up),
 		cmocka_unit_test(own_stall_restarts_the_timers),
 		cmocka_unit_test(stuck_counts_credited_data_on_a_living_rail_only),
 		cmocka_unit_test(failback_drains_first),
@@ -446,6 +557,7 @@ int main(void)
 		cmocka_unit_test(only_the_head_of_this_epoch_is_accepted),
 		cmocka_unit_test(receiver_notifies_until_switched),
 		cmocka_unit_test(fence_after_notify_is_no_spin),
+		cmocka_unit_test(fresh_path_waits_for_its_proposal),
 		cmocka_unit_test(repeated_frames_do_not_pile_up),
 		cmocka_unit_test(lost_answer_is_notified),
 	};
