@@ -98,6 +98,20 @@ static int64_t deadline(const struct sim_run *r, unsigned end)
 		d + dr_sim_world_now(r->w) - dr_sim_world_clock(r->w, end), r->stalled_until[end]);
 }
 
+/* An end that goes on after its clock stood finds it where it was, before it looks at anything else. */
+static void stand_clocks(struct sim_run *r)
+{
+	int64_t now = dr_sim_world_now(r->w);
+
+	for (unsigned end = 0; end < 2; end++) {
+		if (!r->clock_stands[end] || now < r->stalled_until[end] ||
+			r->stalled_from[end] == r->stalled_until[end])
+			continue;
+		dr_sim_clock_stand(r->w, end, r->stalled_until[end] - r->stalled_from[end]);
+		r->stalled_from[end] = r->stalled_until[end];
+	}
+}
+
 /* True: it did something, and may have more to do. */
 static bool drive(struct sim_run *r, unsigned end, bool app)
 {
@@ -106,10 +120,6 @@ static bool drive(struct sim_run *r, unsigned end, bool app)
 
 	if (r->dead[end] || now < r->stalled_until[end])
 		return false;
-	if (r->clock_stands[end] && r->stalled_from[end] != r->stalled_until[end]) {
-		dr_sim_clock_stand(r->w, end, r->stalled_until[end] - r->stalled_from[end]);
-		r->stalled_from[end] = r->stalled_until[end];
-	}
 	if (!(r->started & (1u << end)))
 		return false;
 	n = dr_sim_world_drive(r->w, end, dr_rng_u64(&r->rng));
@@ -205,6 +215,7 @@ static void simulate(struct sim_run *r)
 		bool app = now >= r->next_burst_ns || now == r->pause_until_ns;
 
 		sim_faults_run(r, now);
+		stand_clocks(r);
 		sim_boot_step(r, now);
 		if (r->started == 3)
 			sim_app_offer(r, now);
