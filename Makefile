@@ -144,12 +144,26 @@ fuzz: ## libFuzzer on every parser of foreign bytes: SECS=60 each, TARGETS="conv
 fuzzers: $(FUZZERS)
 torture: $(B)/tests/torture/torture_test $(B)/tests/torture/dualrail_main ## fail every allocation and system call of a run, one a run
 	$(Q)DR_TEST_TIMEOUT=$(or $(DR_TEST_TIMEOUT),14400) TORTURE=$(or $(TORTURE),all) scripts/check.sh --unit $(B) $<
+chaos: $(B)/dualrail ## drawn faults on real sockets, as root: TRIALS=n JOBS=n SEED=n KINDS=a,b; then the gap beside an observer
+	$(Q)tests/chaos/recount_check.py && tests/chaos/chaos.py --dualrail $< --out $(B)/chaos-out \
+	  $(if $(TRIALS),--trials $(TRIALS)) $(if $(JOBS),--jobs $(JOBS)) $(if $(SEED),--seed $(SEED)) \
+	  $(if $(KINDS),--kinds $(KINDS)) && tests/chaos/calibrate.py --dualrail $< --out $(B)/chaos-out --trials 48 \
+	  --bandwidth 4 || [ $$? = 77 ]
+soak: $(B)/dualrail ## HOURS=h of verified data while links flap, as root; the same command goes on where it was stopped
+	$(Q)tests/chaos/soak.py --dualrail $< --out $(B)/soak-out --hours $(or $(HOURS),1) $(OPTS) || [ $$? = 77 ]
+.PHONY: chaos soak
+mutants: ## plant the bugs of tests/mutants one by one, a test has to find each: NAMES="01 48" only these, OPTS=--all names all that find it
+	$(Q)scripts/setup.sh build test cover
+	$(Q)scripts/mutants.sh $(OPTS) $(NAMES)
+coverage: ## line coverage of window, channel and bootstrap by the tests without end-to-end runs
+	$(Q)scripts/setup.sh build test cover
+	$(Q)scripts/coverage.sh
 FUZZ_B ?= build/libfuzzer
 bench: all ## measure beside the peers (iperf3, qperf, ucx_perftest)
 	$(Q)scripts/setup.sh build bench
 	$(Q)scripts/bench/run.sh $(B)
 setup: ## install (root) or name what build, tests, lint and benchmarks need
-	$(Q)scripts/setup.sh build test lint fuzz bench
+	$(Q)scripts/setup.sh build test lint fuzz cover bench
 
 headers: ## every header compiles alone
 	$(Q)f=0; for h in $$(find $(wildcard $(LAYERS) plugin) -name '*.h'); do \
@@ -207,7 +221,7 @@ clean: ## remove what was built
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z_.]+:.*## /{printf "  %-22s %s\n",$$1,$$2}' $(firstword $(MAKEFILE_LIST))
 FORCE:
-.PHONY: exhaustive sim fuzz fuzzers torture all tests unit check lint bench setup headers exports man install uninstall bundle clean help FORCE
+.PHONY: mutants coverage exhaustive sim fuzz fuzzers torture all tests unit check lint bench setup headers exports man install uninstall bundle clean help FORCE
 .SECONDARY:
 .DELETE_ON_ERROR:
 -include $(OBJS:.o=.d) $(PLUG_OBJS:.o=.d) $(TESTS:=.d) $(B)/orchestrator/main.d \

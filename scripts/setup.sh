@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# What the build, the tests, lint, fuzzing and the benchmarks need.
+# What the build, the tests, lint, fuzzing, coverage and the benchmarks need.
 #
-#   scripts/setup.sh [--check] [GROUP...]     groups: build (default) test lint fuzz bench all
+#   scripts/setup.sh [--check] [GROUP...]     groups: build (default) test lint fuzz cover bench all
 #
 # Looks for each thing itself (a command, a library), not for its package. What is missing is
 # installed when this runs as root on Debian or Ubuntu; otherwise, and always with --check, it is
@@ -32,6 +32,8 @@ table() {
 		lint cppcheck cmd:cppcheck
 		lint shellcheck cmd:shellcheck
 		fuzz clang cmd:clang
+		cover gcovr cmd:gcovr
+		cover patch cmd:patch
 		bench iperf3 cmd:iperf3
 		bench qperf cmd:qperf
 		bench ucx-utils cmd:ucx_perftest ?
@@ -97,9 +99,9 @@ main() {
 	for word in "$@"; do
 		case $word in
 		--check) check=1 ;;
-		build | test | lint | fuzz | bench | all) groups+=("$word") ;;
+		build | test | lint | fuzz | cover | bench | all) groups+=("$word") ;;
 		*)
-			echo "usage: scripts/setup.sh [--check] [build|test|lint|fuzz|bench|all]..." >&2
+			echo "usage: scripts/setup.sh [--check] [build|test|lint|fuzz|cover|bench|all]..." >&2
 			exit 1
 			;;
 		esac

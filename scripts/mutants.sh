@@ -1,0 +1,223 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Plant the bugs of tests/mutants/*.patch one at a time and see that a test finds each (make mutants).
+#
+#   scripts/mutants.sh [--all] [--schedules N] [NAME...]
+#
+# NAME is a patch without its folder and ".patch", or the beginning of one; without any, all.
+# --all runs every killer on each bug and names all that find it, not the first alone.
+#
+# First the tree as it is has to pass. Then, for each bug: the patch is applied to a copy, what it
+# touches is built again, the killers run, the cheapest first. Found means: a killer ends with a
+# failure and a line of a checker or an assertion. A bad memory access, a hang and a rare state that was
+# not reached find nothing. A patch that does not apply, or does not compile, is a failure.
+#
+# The last line is `N passed, N failed, N skipped`; the exit status is 1 when a bug survived.
+#
+# Environment: B, where the copies are made (build), in a folder mutants; JOBS, copies at work (2).
+set -uo pipefail
+
+root=$(cd "$(dirname "$0")/.." && pwd)
+cd "$root" || exit 1
+
+jobs=${JOBS:-2}
+schedules=2000
+first_seed=1
+limit_s=90
+
+# The cheapest first; words behind the name are arguments.
+killers=(
+	channel/failover_test
+	channel/channel_test
+	channel/heartbeat_test
+	channel/frame_test
+	window/window_test
+	bootstrap/conv_test
+	bootstrap/control_test
+	tests/sim/sim_test
+	tests/exhaustive/exhaustive_test
+	"tests/exhaustive/exhaustive_main kind=stream parts=1 faults=1 cold=1 lazy=1"
+	"tests/exhaustive/exhaustive_main kind=stream parts=1 faults=2 prompt=1"
+	"tests/exhaustive/exhaustive_main kind=stream parts=2 faults=2 prompt=1"
+)
+dirs="base window bootstrap transport transport/sim transport/faulty transport/tcp topology channel tests/sim tests/exhaustive"
+
+# build COPY [JOBS]: the killers of a copy of the tree.
+build() {
+	local killer targets=()
+	for killer in "${killers[@]}"; do targets+=("b/${killer%% *}"); done
+	make -s -C "$1" -j"${2:-1}" B=b CFLAGS='-O1 -g' DIRS="$dirs" "${targets[@]}"
+}
+
+# Sets found (empty, or how LOG shows the bug) and odd (empty, or an end that shows nothing).
+judge() {
+	local killer=$1 rc=$2 log=$3 name='' seed
+	found='' odd=''
+	((rc == 0)) && return
+	if ((rc == 124 || rc == 137)); then
+		odd="no end within $limit_s s"
+		return
+	fi
+	case $killer in
+	*/sim_test)
+		# A schedule that a checker refused; "assert" is a process that ended, for whatever reason.
+		found=$(grep -E '^FAIL seed [0-9]+: ' "$log" | grep -v '^FAIL seed [0-9]*: assert: ' |
+			sort -t ' ' -k 3n | head -n 1)
+		if [[ $found ]]; then
+			seed=${found#FAIL seed }
+			seed=${seed%%:*}
+			found="sim: ${found#*: } (after $((seed - first_seed + 1)) schedules)"
+			return
+		fi
+		name=sim
+		;;
+	*/exhaustive_*)
+		found=$(grep -m 1 '^BROKEN ' "$log")
+		if [[ $found ]]; then
+			found="exhaustive: ${found#*: }"
+			return
+		fi
+		name=exhaustive
+		;;
+	*) name=${killer##*/} ;;
+	esac
+	found=$(grep -m 1 'assertion failed: ' "$log")
+	if [[ $found ]]; then
+		found="$name: ${found#*bug at }"
+	elif grep -q 'exception: ' "$log"; then
+		odd=$(grep -m 1 -o 'exception: .*' "$log")
+	elif grep -q '^\[  FAILED  \] ' "$log"; then
+		found="$name: $(sed -n 's/^\[  FAILED  \] //p' "$log" | grep -v ' ' | head -n 1)"
+	else
+		odd="exit status $rc"
+	fi
+}
+
+# hunt COPY: runs the killers. Sets by (lines, one for each that found the bug) and odds.
+hunt() {
+	local copy=$1 killer rc log=$1/log
+	by=() odds=()
+	for killer in "${killers[@]}"; do
+		(
+			cd "$copy" || exit 125
+			# shellcheck disable=SC2086
+			SEED=$first_seed SEEDS=$schedules SHRINK=0 timeout -k 5 "$limit_s" b/$killer
+		) >"$log" 2>&1 </dev/null
+		rc=$?
+		judge "${killer%% *}" "$rc" "$log"
+		[[ $odd ]] && odds+=("${killer##*/}: $odd")
+		[[ $found ]] || continue
+		by+=("$found")
+		if [[ ! $every ]]; then break; fi
+	done
+}
+
+# one COPY PATCH: prints what became of the bug. Status 1 when it survived, or was no bug.
+one() {
+	local copy=$1 file=$2 name rc=0 text
+	name=${file##*/}
+	name=${name%.patch}
+	if ! patch -d "$copy" -p1 -F0 -s -N --dry-run <"$file" >"$copy/log" 2>&1; then
+		printf 'FAIL  %s does not apply any more: %s\n' "$name" "$(head -n 1 "$copy/log")"
+		return 1
+	fi
+	patch -d "$copy" -p1 -F0 -s -N --no-backup-if-mismatch <"$file" >/dev/null
+	if build "$copy" >"$copy/log" 2>&1; then
+		hunt "$copy"
+		if ((${#by[@]})); then
+			text=$(printf '\n        %s' "${by[@]:1}")
+			printf 'killed  %s by %s%s\n' "$name" "${by[0]}" "${by[1]:+$text}"
+		else
+			printf 'SURVIVED  %s%s\n' "$name" "${odds[0]:+ ($(printf '%s; ' "${odds[@]}"))}"
+			rc=1
+		fi
+	else
+		printf 'FAIL  %s does not compile: %s\n' "$name" "$(grep -m 1 'error:' "$copy/log")"
+		rc=1
+	fi
+	patch -d "$copy" -R -p1 -F0 -s --no-backup-if-mismatch <"$file" >/dev/null || exit 1
+	return $rc
+}
+
+# worker COPY PATCH...: takes what no other worker has taken.
+worker() {
+	local copy=$1 file
+	shift
+	for file in "$@"; do
+		mkdir "$work/taken/${file##*/}" 2>/dev/null || continue
+		one "$copy" "$file" && touch "$work/taken/${file##*/}/killed"
+	done
+}
+
+# The sources that are there, without what git ignores.
+copy_tree() {
+	mkdir -p "$1"
+	if [[ -e .git ]]; then
+		git ls-files -co --exclude-standard -z -- Makefile VERSION libdualrail.map scripts \
+			base window bootstrap transport topology channel tests/sim tests/exhaustive |
+			while IFS= read -r -d '' f; do [[ -e $f ]] && printf '%s\0' "$f"; done
+	else
+		find Makefile VERSION libdualrail.map scripts base window bootstrap transport topology channel \
+			tests/sim tests/exhaustive -type f -print0
+	fi | tar --null -T - -cf - | tar -xf - -C "$1"
+}
+
+main() {
+	local word file names=() files=() i killed
+	every=
+	while (($#)); do
+		word=$1
+		shift
+		case $word in
+		--all) every=1 ;;
+		--schedules)
+			schedules=$1
+			shift
+			;;
+		-*)
+			sed -n '5,8s/^# \{0,1\}//p' "$0" >&2
+			exit 1
+			;;
+		*) names+=("$word") ;;
+		esac
+	done
+	((${#names[@]})) || names=('')
+	for word in "${names[@]}"; do
+		for file in tests/mutants/"$word"*.patch; do
+			[[ -e $file ]] && files+=("$root/$file")
+		done
+	done
+	if ((${#files[@]} == 0)); then
+		echo "no such bug in tests/mutants" >&2
+		exit 1
+	fi
+	work=${B:-build}/mutants
+	[[ $work == /* ]] || work=$root/$work
+	rm -rf "$work"
+	mkdir -p "$work/taken"
+	# The makes below are no part of the one that called.
+	unset MAKEFLAGS MAKELEVEL MFLAGS B
+
+	copy_tree "$work/1"
+	build "$work/1" "$jobs" >"$work/log" 2>&1 || {
+		cat "$work/log"
+		echo "the tree as it is does not build"
+		exit 1
+	}
+	every=1 hunt "$work/1"
+	if ((${#by[@]} + ${#odds[@]})); then
+		printf 'FAIL  the tree as it is: %s\n' "${by[@]}" "${odds[@]}"
+		echo "0 passed, 1 failed, 0 skipped"
+		exit 1
+	fi
+	echo "the tree as it is passes; ${#files[@]} bugs to plant, $schedules schedules each"
+	for ((i = 2; i <= jobs; i++)); do cp -a "$work/1" "$work/$i"; done
+	trap 'kill $(jobs -p) 2>/dev/null' INT TERM
+	for ((i = 1; i <= jobs; i++)); do worker "$work/$i" "${files[@]}" & done
+	wait
+	killed=$(find "$work/taken" -name killed | wc -l)
+	echo "$killed passed, $((${#files[@]} - killed)) failed, 0 skipped"
+	((killed == ${#files[@]}))
+}
+
+main "$@"
