@@ -47,6 +47,7 @@ struct tcp_pending {
 	struct tcp_rail *rail;
 	bool fired;	     /* the poller saw something; see tcp_rail.polled */
 	bool parked;	     /* HELLO was right, but no path waits for it */
+	bool of_peer;	     /* it comes from the address of this rail's peer */
 	unsigned have;	     /* bytes of HELLO that came */
 	int64_t deadline_ns; /* for HELLO; when parked: for a path */
 	uint64_t order;	     /* of arrival, to drop the oldest */

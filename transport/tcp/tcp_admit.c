@@ -94,6 +94,18 @@ void dr_tcp_admit_close(struct tcp_rail *r)
 			drop(r, &r->pending[i]);
 }
 
+static bool same_host(const struct sockaddr_storage *a, const struct sockaddr_storage *b)
+{
+	if (a->ss_family != b->ss_family)
+		return false;
+	if (a->ss_family == AF_INET)
+		return ((const struct sockaddr_in *)a)->sin_addr.s_addr ==
+		       ((const struct sockaddr_in *)b)->sin_addr.s_addr;
+	return a->ss_family == AF_INET6 &&
+	       IN6_ARE_ADDR_EQUAL(&((const struct sockaddr_in6 *)a)->sin6_addr,
+		       &((const struct sockaddr_in6 *)b)->sin6_addr);
+}
+
 static bool fits(const struct tcp_path *p, const struct tcp_hello *h)
 {
 	return !p->par.connector && p->par.channel == h->channel && p->par.index == h->index &&
@@ -191,6 +203,8 @@ static void read_hello(struct tcp_rail *r, struct tcp_pending *c, int64_t now_ns
 		return;
 	if (c->parked) {
 		drop(r, c);
+	} else if (n <= 0 && c->of_peer && c->have == 0) {
+		drop(r, c); /* the peer gave up dialling, as it does while a link is down */
 	} else if (n <= 0) {
 		turn_away(r, c, now_ns, "it closed before it said who it is");
 	} else {
@@ -228,6 +242,7 @@ static void accept_one(
 	};
 	r->n_pending++;
 	dr_tcp_addr_format(from, c->from);
+	c->of_peer = same_host(from, &r->peer);
 	if (r->par.poller && dr_poller_add(r->par.poller, &c->po, EPOLLIN)) {
 		turn_away(r, c, now_ns, "it cannot be polled (out of memory or watches)");
 		return;

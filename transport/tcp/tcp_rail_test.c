@@ -79,7 +79,9 @@ static void strangers_are_turned_away_and_the_path_lives(void **state)
 	garbage = stranger(k);
 	memset(junk, 'G', sizeof(junk));
 	assert_int_equal(send(garbage, junk, sizeof(junk), MSG_NOSIGNAL), sizeof(junk));
+	close(stranger(k)); /* from the peer's address, without a word: a dial given up, no news */
 	closer = stranger(k);
+	assert_int_equal(send(closer, "D", 1, MSG_NOSIGNAL), 1);
 	close(closer);
 	half = stranger(k);
 	assert_int_equal(send(half, "DRT", 3, MSG_NOSIGNAL), 3);
