@@ -544,16 +544,23 @@ class External:
 # ------------------------------------ all of it ------------------------------------
 
 
-def worker(args, n, todo, done):
+def take(runs, todo):
+    with todo.get_lock():
+        if todo.value >= len(runs):
+            return None
+        todo.value += 1
+        return runs[todo.value - 1]
+
+
+def worker(args, n, runs, todo, done):
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     lab = None
     try:
         lab = Lab("dch%d-%d" % (os.getppid(), n), args.rate)
         while True:
-            try:
-                run = todo.get_nowait()
-            except queue.Empty:
+            run = take(runs, todo)
+            if run is None:
                 break
             folder = os.path.join(args.out, "runs", "%05d" % run["run"])
             os.makedirs(folder, exist_ok=True)
@@ -614,12 +621,9 @@ def main():
     sys.stdout.flush()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     context = multiprocessing.get_context("fork")
-    todo, done = context.Queue(), context.Queue()
-    for r in runs:
-        todo.put(r)
-    time.sleep(0.2)  # let the queue's thread write before anybody finds it empty
+    todo, done = context.Value("l", 0), context.Queue()  # index of the next run
     version = subprocess.run([args.dualrail, "--version"], capture_output=True, text=True).stdout.strip()
-    workers = [context.Process(target=worker, args=(args, i, todo, done)) for i in range(args.jobs)]
+    workers = [context.Process(target=worker, args=(args, i, runs, todo, done)) for i in range(args.jobs)]
     for w in workers:
         w.start()
     began, said, rows, bad, left, failed = time.monotonic(), 0.0, 0, 0, len(workers), False
@@ -630,7 +634,7 @@ def main():
         try:
             while left:
                 if args.limit and time.monotonic() - began > args.limit:
-                    drain(todo)
+                    todo.value = len(runs)
                 try:
                     got = done.get(timeout=1)
                 except queue.Empty:
@@ -674,14 +678,6 @@ def main():
     rc = subprocess.run([sys.executable, os.path.join(HERE, "recount.py"), raw_name]
                         + (["--partial"] if args.kinds else [])).returncode
     return 1 if failed else rc
-
-
-def drain(todo):
-    try:
-        while True:
-            todo.get_nowait()
-    except queue.Empty:
-        pass
 
 
 if __name__ == "__main__":
