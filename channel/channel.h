@@ -175,6 +175,8 @@ int64_t dr_channel_peer_kernel_age(struct dr_channel *ch);
 void dr_channel_own_stall(struct dr_channel *ch, int64_t for_ns);
 /* The peer's process stands still although its kernel answers: deadlines wait. */
 void dr_channel_stalled(struct dr_channel *ch, bool stalled, int64_t now_ns);
+/* Path `index` carries frames, as far as this end knows. */
+bool dr_channel_path_up(const struct dr_channel *ch, unsigned index);
 /* The connection of path `index` now, NULL when there is none; for reading its counters. */
 struct dr_path *dr_channel_path(struct dr_channel *ch, unsigned index);
 /* Sender: switch to the other path now at a message boundary (planned). -EAGAIN: not possible now. */

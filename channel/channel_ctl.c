@@ -350,13 +350,18 @@ void dr_channel_break_path(struct dr_channel *ch, unsigned i, int64_t now)
 	dr_channel_turn(ch, now);
 }
 
+bool dr_channel_path_up(const struct dr_channel *ch, unsigned i)
+{
+	return ch->path[i].path != NULL && ch->fo.path[i].state == DR_FOP_READY;
+}
+
 int dr_channel_send_foreign(
 	struct dr_channel *ch, unsigned i, const void *data, size_t len, int64_t now)
 {
 	int rc;
 
 	dr_assert(*(const uint8_t *)data >= DR_CHANNEL_FOREIGN);
-	if (ch->path[i].path == NULL || ch->fo.path[i].state != DR_FOP_READY)
+	if (!dr_channel_path_up(ch, i))
 		return -EAGAIN;
 	rc = dr_path_post_ctrl(ch->path[i].path, data, len);
 	if (rc == 0)
@@ -370,8 +375,7 @@ static void probe_path(struct dr_channel *ch, unsigned i, int64_t now)
 	uint8_t buf[DR_FRAME_LEN];
 
 	dr_frame_encode(&fr, buf);
-	if (ch->path[i].path != NULL && ch->fo.path[i].state == DR_FOP_READY &&
-		dr_path_post_ctrl(ch->path[i].path, buf, sizeof(buf)) == 0)
+	if (dr_channel_path_up(ch, i) && dr_path_post_ctrl(ch->path[i].path, buf, sizeof(buf)) == 0)
 		dr_path_flush(ch->path[i].path, now);
 }
 

@@ -448,22 +448,44 @@ static void watch_silence(struct dr_manager *m)
 	}
 }
 
-/* As a datagram beside the bulk queues, or, where the kind has none, as a control frame on the first
- * channel that has a path up there. */
+/* The channel to send rail r's heartbeat on, by its path: the one that was heard last, for a path that
+ * the peer has fenced already looks up here until it fails. -1: none is up. */
+static int heartbeat_path(struct dr_manager *m, unsigned r, unsigned *path)
+{
+	int64_t heard = -1;
+	int best = -1;
+
+	for (unsigned c = 0; c < m->prm.n_channels; c++)
+		for (unsigned i = 0; i < DR_PATHS; i++) {
+			const struct dr_path *p;
+
+			if (!uses(m, c, i, r) || !dr_channel_path_up(m->channel[c], i))
+				continue;
+			p = dr_channel_path(m->channel[c], i);
+			if (p->rx_last_ns > heard) {
+				heard = p->rx_last_ns;
+				best = (int)c;
+				*path = i;
+			}
+		}
+	return best;
+}
+
+/* As a datagram beside the bulk queues, or, where the kind has none, as a control frame. */
 static void send_heartbeat(struct dr_manager *m, unsigned r)
 {
 	uint8_t buf[DR_DGRAM_MAX];
 	size_t len = dr_hb_make(&m->hb, r, buf);
+	unsigned path = 0;
+	int c;
 
 	if (m->prm.transport->caps & DR_CAP_DGRAM) {
 		m->rail[r].rail->ops->rail_dgram(m->rail[r].rail, buf, len);
 		return;
 	}
-	for (unsigned c = 0; c < m->prm.n_channels; c++)
-		for (unsigned i = 0; i < DR_PATHS; i++)
-			if (uses(m, c, i, r) &&
-				dr_channel_send_foreign(m->channel[c], i, buf, len, m->now) == 0)
-				return;
+	c = heartbeat_path(m, r, &path);
+	if (c >= 0)
+		(void)dr_channel_send_foreign(m->channel[c], path, buf, len, m->now);
 }
 
 static void heartbeat(struct dr_manager *m)

@@ -30,6 +30,7 @@ killers=(
 	channel/failover_test
 	channel/channel_test
 	channel/heartbeat_test
+	channel/manager_test
 	channel/frame_test
 	window/window_test
 	bootstrap/conv_test

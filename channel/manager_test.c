@@ -1,0 +1,282 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "channel/manager.h"
+#include "transport/sim/sim.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+/*
+ * The ChannelManager's verdicts about rails: between the ends of one pair of workers (a world: two
+ * managers, two rails, two channels over them, the second the other way round), and between workers of
+ * one process, which share what they hear.
+ */
+enum { RAILS = 2, CHANNELS = 2 };
+static const int64_t BEAT_NS = 10 * DR_NS_PER_MS;
+
+struct pair {
+	struct dr_sim_world *w;
+	struct dr_manager *m[2];
+	unsigned downs[2][RAILS], ups[2][RAILS]; /* verdicts reported */
+	struct told {
+		struct pair *p;
+		unsigned end;
+	} told[2];
+};
+
+static void on_rail(
+	void *arg, unsigned rail, enum dr_rail_state st, const char *why, int64_t now_ns)
+{
+	struct told *t = arg;
+
+	(void)why, (void)now_ns;
+	if (st == DR_RAIL_DOWN)
+		t->p->downs[t->end][rail]++;
+	else if (st == DR_RAIL_ALIVE)
+		t->p->ups[t->end][rail]++;
+}
+
+static const struct dr_manager_ops ops = { .rail = on_rail };
+
+static void introduce(struct pair *p)
+{
+	uint8_t h[RAILS + CHANNELS][DR_HANDLE_MAX];
+	uint16_t len[RAILS + CHANNELS];
+
+	for (unsigned end = 0; end < 2; end++) {
+		struct dr_err e = { 0 };
+
+		for (unsigned i = 0; i < RAILS + CHANNELS; i++)
+			len[i] = (uint16_t)dr_manager_handle(p->m[!end], i, h[i], sizeof(h[i]));
+		assert_int_equal(dr_manager_start(p->m[end], h, len, RAILS + CHANNELS,
+					 dr_sim_world_clock(p->w, end), &e),
+			0);
+	}
+}
+
+/* life: of the workers at end 0; NULL: they share nothing. The world's clock begins at at_ns. */
+static void pair_open(struct pair *p, enum dr_sim_personality kind, enum dr_detect detect,
+	struct dr_rail_life *life, int64_t at_ns)
+{
+	struct dr_sim_opts o;
+
+	memset(p, 0, sizeof(*p));
+	dr_sim_opts_init(&o);
+	o.personality = kind;
+	o.retry_count = 1000; /* a NIC that gives up is not what is looked at */
+	assert_int_equal(dr_sim_world_create(1, &o, &p->w), 0);
+	dr_sim_world_step(p->w, at_ns);
+	for (unsigned end = 0; end < 2; end++) {
+		struct dr_sim_rail_params rp = { p->w, end };
+		struct dr_manager_params mp = { .transport = dr_sim_ops(kind),
+			.n_rails = RAILS,
+			.n_channels = CHANNELS,
+			.connector = end == 0,
+			.window = 4,
+			.heartbeat_ns = BEAT_NS,
+			.detect = detect,
+			.failback = true,
+			.hold_down_ns = DR_NS_PER_S,
+			.life = end == 0 ? life : NULL,
+			.ops = &ops,
+			.kind_params = &rp };
+		struct dr_err e = { 0 };
+
+		p->told[end] = (struct told){ p, end };
+		mp.arg = &p->told[end];
+		for (unsigned r = 0; r < RAILS; r++)
+			mp.rail[r].ifindex = (int)r + 1;
+		for (unsigned c = 0; c < CHANNELS; c++)
+			mp.channel[c] = (struct dr_manager_channel){ c, !c, end == 0 };
+		if (dr_manager_create(&mp, &p->m[end], &e))
+			fail_msg("create: %s", e.text);
+	}
+	introduce(p);
+}
+
+static void pair_close(struct pair *p)
+{
+	for (unsigned end = 0; end < 2; end++)
+		dr_manager_close(p->m[end]);
+	for (unsigned end = 0; end < 2; end++)
+		dr_manager_destroy(p->m[end]);
+	assert_int_equal(dr_sim_world_violations(p->w), 0);
+	dr_sim_world_destroy(p->w);
+}
+
+static void turn(struct pair *p, int64_t until)
+{
+	int64_t next = DR_MIN(dr_sim_world_next(p->w), until);
+
+	for (unsigned end = 0; end < 2; end++)
+		next = DR_MIN(next, dr_manager_deadline(p->m[end]));
+	dr_sim_world_step(p->w, DR_MAX(next, dr_sim_world_now(p->w)));
+	do
+		for (unsigned end = 0; end < 2; end++)
+			dr_manager_tick(p->m[end], dr_sim_world_clock(p->w, end));
+	while (dr_sim_world_busy(p->w, 0) || dr_sim_world_busy(p->w, 1));
+}
+
+static void run_for(struct pair *p, int64_t ns)
+{
+	int64_t until = dr_sim_world_now(p->w) + ns;
+
+	while (dr_sim_world_now(p->w) < until)
+		turn(p, until);
+}
+
+/* Two worlds at the same time: both clocks show the same. */
+static void run_both(struct pair *a, struct pair *b, int64_t ns)
+{
+	for (int64_t t = 0; t < ns; t += DR_NS_PER_MS) {
+		run_for(a, DR_NS_PER_MS);
+		run_for(b, DR_NS_PER_MS);
+	}
+}
+
+static void both_paths_up(struct pair *p)
+{
+	struct dr_channel_stats st;
+
+	run_for(p, 100 * DR_NS_PER_MS);
+	for (unsigned end = 0; end < 2; end++)
+		for (unsigned c = 0; c < CHANNELS; c++) {
+			dr_channel_stats(dr_manager_channel_at(p->m[end], c), &st);
+			assert_true(st.path_up[0] && st.path_up[1]);
+		}
+}
+
+/* Kinds without datagrams beat on a channel's path. That the peer has fenced that one already, and
+ * cannot say so, is no verdict on the rail. */
+static void test_beats_go_where_the_peer_listens(void **state)
+{
+	struct pair p;
+
+	(void)state;
+	pair_open(&p, DR_SIM_PLUGIN, DR_DETECT_FAST, NULL, 0);
+	both_paths_up(&p);
+	dr_sim_cut(p.w, 1, DR_SIM_NODE1, true); /* nothing from end 1 on rail 1, NOTIFY too */
+	dr_channel_break_path(dr_manager_channel_at(p.m[1], 0), 0, dr_sim_world_clock(p.w, 1));
+	run_for(&p, 20 * BEAT_NS);
+	assert_int_equal(p.downs[1][0], 0);
+	assert_int_equal(p.downs[0][0], 0);
+	assert_true(p.downs[0][1] > 0); /* the cut is seen */
+	pair_close(&p);
+}
+
+/* Datagrams of one worker alone are lost: another worker hears the rail, so it lives. */
+static void heard_by_another(bool shared)
+{
+	struct dr_rail_life life = { 0 };
+	struct pair a, b;
+
+	pair_open(&a, DR_SIM_STREAM, DR_DETECT_FAST, shared ? &life : NULL, 0);
+	run_for(&a, BEAT_NS / 3); /* workers do not tick at the same time */
+	pair_open(&b, DR_SIM_STREAM, DR_DETECT_FAST, shared ? &life : NULL, dr_sim_world_now(a.w));
+	run_both(&a, &b, 100 * DR_NS_PER_MS);
+	dr_sim_mute_dgrams(a.w, 0, DR_SIM_NODE1, true);
+	run_both(&a, &b, 20 * BEAT_NS);
+	assert_int_equal(a.downs[0][0] > 0, !shared);
+	assert_int_equal(b.downs[0][0], 0);
+	pair_close(&a);
+	pair_close(&b);
+}
+
+static void test_workers_share_what_they_hear(void **state)
+{
+	(void)state;
+	heard_by_another(true);
+	heard_by_another(false); /* alone, it would have been misled */
+}
+
+/* What one worker finds dead, all leave at once; and come back to when it is heard again. */
+static void test_workers_share_what_fell(void **state)
+{
+	struct dr_rail_life life = { 0 };
+	struct pair a, b;
+
+	(void)state;
+	pair_open(&a, DR_SIM_STREAM, DR_DETECT_FAST, &life, 0);
+	run_for(&a, BEAT_NS / 3); /* workers do not tick at the same time */
+	pair_open(&b, DR_SIM_STREAM, DR_DETECT_FAST, &life, dr_sim_world_now(a.w));
+	run_both(&a, &b, 100 * DR_NS_PER_MS);
+	life.falls[0]++; /* as a worker does that found rail 0 silent */
+	run_both(&a, &b, 2 * BEAT_NS);
+	assert_int_equal(a.downs[0][0], 1);
+	assert_int_equal(b.downs[0][0], 1);
+	assert_int_equal(a.downs[0][1] + b.downs[0][1], 0);
+	assert_int_equal(life.falls[0], 1); /* said once, not passed round for ever */
+	run_both(&a, &b, 20 * BEAT_NS);
+	assert_int_equal(dr_manager_rail_state(a.m[0], 0), DR_RAIL_ALIVE);
+	assert_int_equal(a.downs[0][0], 1);
+	pair_close(&a);
+	pair_close(&b);
+}
+
+static void test_a_fall_is_told_to_the_others(void **state)
+{
+	struct dr_rail_life life = { 0 };
+	struct pair a;
+
+	(void)state;
+	pair_open(&a, DR_SIM_STREAM, DR_DETECT_FAST, &life, 0);
+	both_paths_up(&a);
+	dr_sim_cut(a.w, 0, DR_SIM_BOTH, true);
+	run_for(&a, 10 * BEAT_NS);
+	assert_int_equal(a.downs[0][0], 1);
+	assert_int_equal(life.falls[0], 1);
+	assert_int_equal(life.falls[1], 0);
+	pair_close(&a);
+}
+
+/* netlink's word: down counts at once and in every mode, up only where no heartbeat judges. */
+static void link_events(enum dr_detect detect)
+{
+	struct dr_channel_stats st;
+	struct pair p;
+
+	pair_open(&p, DR_SIM_STREAM, detect, NULL, 0);
+	both_paths_up(&p);
+	dr_sim_cut(p.w, 0, DR_SIM_BOTH, true);
+	dr_manager_link(p.m[0], 7, false, dr_sim_world_clock(p.w, 0)); /* somebody else's */
+	dr_manager_link(p.m[0], 0, false, dr_sim_world_clock(p.w, 0));
+	assert_int_equal(p.downs[0][0] + p.downs[0][1], 0);
+	dr_manager_link(p.m[0], 1, false, dr_sim_world_clock(p.w, 0));
+	dr_manager_link(p.m[0], 1, false, dr_sim_world_clock(p.w, 0)); /* said again */
+	assert_int_equal(p.downs[0][0], 1);
+	assert_int_equal(p.downs[0][1], 0);
+	dr_channel_stats(dr_manager_channel_at(p.m[0], 0), &st);
+	assert_false(st.path_up[0]);
+	assert_true(st.path_up[1]);
+	dr_manager_link(p.m[0], 1, true, dr_sim_world_clock(p.w, 0));
+	assert_int_equal(p.ups[0][0], detect == DR_DETECT_CONSERVATIVE);
+	dr_sim_cut(p.w, 0, DR_SIM_BOTH, false);
+	run_for(&p, 3 * DR_NS_PER_S);
+	assert_int_equal(dr_manager_rail_state(p.m[0], 0), DR_RAIL_ALIVE);
+	pair_close(&p);
+}
+
+static void test_link_events(void **state)
+{
+	(void)state;
+	link_events(DR_DETECT_FAST);
+	link_events(DR_DETECT_CONSERVATIVE);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_beats_go_where_the_peer_listens),
+		cmocka_unit_test(test_workers_share_what_they_hear),
+		cmocka_unit_test(test_workers_share_what_fell),
+		cmocka_unit_test(test_a_fall_is_told_to_the_others),
+		cmocka_unit_test(test_link_events),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
