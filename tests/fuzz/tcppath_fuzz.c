@@ -10,6 +10,9 @@
 #include "transport/tcp/tcp.h"
 
 #include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 enum { MESSAGES = 3, PARTS = 2, PART_BYTES = 48, CHANNEL = 7, EPOCH = 1, ROUNDS_MAX = 64 };
@@ -98,6 +101,22 @@ static void open_rail(struct world *w, struct tcp_rail_handle *h)
 				    &w->mr, NULL) == 0);
 }
 
+/* libFuzzer's alarm may interrupt connect, which then goes on by itself. */
+static bool connected(int fd, const struct sockaddr_in *sa)
+{
+	struct pollfd p = { .fd = fd, .events = POLLOUT };
+	int err = 0;
+	socklen_t len = sizeof(err);
+
+	if (connect(fd, (const struct sockaddr *)sa, sizeof(*sa)) == 0)
+		return true;
+	if (errno != EINTR)
+		return false;
+	while (poll(&p, 1, -1) < 0 && errno == EINTR)
+		;
+	return getsockopt(fd, SOL_SOCKET, SO_ERROR, &err, &len) == 0 && err == 0;
+}
+
 /* The peer dials and says who it is. */
 static void dial(struct world *w, const struct tcp_rail_handle *h)
 {
@@ -111,7 +130,10 @@ static void dial(struct world *w, const struct tcp_rail_handle *h)
 	dr_assert(dr_tcp_ops.connect(w->path, NULL, 0, w->now, NULL) == 0);
 	w->fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	sa.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-	dr_assert(w->fd >= 0 && connect(w->fd, (struct sockaddr *)&sa, sizeof(sa)) == 0);
+	if (w->fd < 0 || !connected(w->fd, &sa)) {
+		perror("connect");
+		abort();
+	}
 	/* Reset at the end: no socket stays in TIME_WAIT. */
 	setsockopt(w->fd, SOL_SOCKET, SO_LINGER, &none, sizeof(none));
 	dr_tcp_hello_encode(&hello, b);
