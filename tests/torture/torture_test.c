@@ -7,7 +7,8 @@
  *   TORTURE=all           every k, for each end and class, until there are no more calls
  *   TORTURE=client:json   every k of that end and class
  *   TORTURE=client:json:7 that one
- *   FAULTS=1              in front of the last two: in a failover campaign
+ *   TORTURE=client:json:7-99 from one to another, to share the work out
+ *   FAULTS=1              in front of the last three: in a failover campaign
  *   (nothing)             SAMPLES random k of each, from SEED
  *
  * Prints TAP. The program is beside this one: dualrail_main, see there.
@@ -280,6 +281,17 @@ static void report(const char *side, const char *class, unsigned runs, long call
 	fflush(stdout);
 }
 
+static void some(const char *side, const char *class, long from, long to)
+{
+	char name[64];
+	bool fired;
+	long n = 0;
+
+	for (long k = from; k <= to; k++)
+		n = DR_MAX(n, one(side, class, k, &fired, name));
+	report(side, class, (unsigned)(to - from + 1), n, 0);
+}
+
 static void every(const char *side, const char *class, bool all, struct dr_rng *rng)
 {
 	unsigned before = failures, runs = 0, idle = 0;
@@ -308,10 +320,9 @@ int main(int argc, char **argv)
 	static const char *const classes[] = { "memory", "json", "system" };
 	const char *what = getenv("TORTURE"), *seed_text = getenv("SEED");
 	uint64_t seed = seed_text ? strtoull(seed_text, NULL, 0) : (uint64_t)dr_now_ns();
-	char side[16], class[16], name[64], *slash = strrchr(argv[0], '/');
+	char side[16], class[16], *slash = strrchr(argv[0], '/');
 	struct dr_rng rng;
-	bool fired;
-	long k;
+	long from, to;
 	int n;
 
 	(void)argc;
@@ -320,11 +331,10 @@ int main(int argc, char **argv)
 	snprintf(dir, sizeof(dir), "/tmp/dualrail-torture-XXXXXX");
 	dr_assert(mkdtemp(dir));
 	faults = getenv("FAULTS") != NULL;
-	n = what ? sscanf(what, "%15[^:]:%15[^:]:%ld", side, class, &k) : 0;
+	n = what ? sscanf(what, "%15[^:]:%15[^:]:%ld-%ld", side, class, &from, &to) : 0;
 	dr_rng_seed(&rng, seed);
-	if (n == 3) {
-		one(side, class, k, &fired, name);
-		report(side, class, 1, k, 0);
+	if (n >= 3) {
+		some(side, class, from, n == 4 ? to : from);
 	} else if (n == 2) {
 		every(side, class, true, &rng);
 	} else {
