@@ -14,6 +14,9 @@ void dr_free(void *p);
 void *dr_pages_alloc(size_t size);
 void dr_pages_free(void *p, size_t size);
 
+/* Give back to the system what was freed: after a large piece of work, in a process that lives on. */
+void dr_mem_trim(void);
+
 /* For tests: the n-th allocation from now (1: the next one) fails, once. -1: none does. */
 void dr_mem_fail_after(long n);
 

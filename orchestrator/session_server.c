@@ -484,6 +484,7 @@ static void on_closed(void *arg, enum dr_boot_cause cause, const char *text)
 	dr_node_destroy(s->node);
 	s->node = NULL;
 	status = dr_output_finish(s->out, s->rec, NULL);
+	dr_mem_trim();
 	if (!s->refused && !s->opt->quiet)
 		session_line(s, status);
 	s->last_status = status;
