@@ -17,8 +17,12 @@
  *    next wait, and a pollable that kicks itself for ever cannot keep a wait from returning.
  * 3. The wake eventfd is level-triggered and read only by the owner: a wake between two waits makes
  *    the next one return at once.
+ * 4. A look may unwatch any watch: next_watch is what the walk goes on with, and unwatch moves it.
+ * 5. A wait sleeps only after every watch was looked at in vain, armed, and had nothing come meanwhile.
+ *    One that found something asks the file descriptors too, but after FD_TURN such waits only.
  */
 #define BATCH 64
+enum { FD_TURN = 16 };
 
 struct dr_poller {
 	int epfd, wakefd;
@@ -28,6 +32,8 @@ struct dr_poller {
 	int batch_n;
 	struct dr_pollable *kicks, **kicks_end;
 	struct dr_pollable *running;
+	struct dr_watch *watches, *next_watch;
+	unsigned fd_skipped; /* waits in a row that did not ask the file descriptors */
 };
 
 int dr_poller_create(struct dr_poller **out, struct dr_err *e)
@@ -205,13 +211,87 @@ static int run_kicks(struct dr_poller *p, int64_t now_ns)
 	return calls;
 }
 
+void dr_poller_watch(struct dr_poller *p, struct dr_watch *w)
+{
+	dr_assert(w->look && w->arm);
+	w->next = p->watches;
+	p->watches = w;
+}
+
+void dr_poller_unwatch(struct dr_poller *p, struct dr_watch *w)
+{
+	struct dr_watch **at = &p->watches;
+
+	while (*at && *at != w)
+		at = &(*at)->next;
+	if (!*at)
+		return;
+	*at = w->next;
+	if (p->next_watch == w)
+		p->next_watch = w->next;
+	w->next = NULL;
+}
+
+static int look(struct dr_poller *p)
+{
+	int64_t now_ns = dr_now_ns();
+	struct dr_watch *w;
+	int done = 0;
+
+	for (w = p->watches; w; w = p->next_watch) {
+		p->next_watch = w->next;
+		done += w->look(w, now_ns);
+	}
+	return done;
+}
+
+/* True: something came, do not sleep. */
+static bool arm(struct dr_poller *p)
+{
+	int64_t now_ns = dr_now_ns();
+	struct dr_watch *w;
+	bool came = false;
+
+	for (w = p->watches; w; w = p->next_watch) {
+		p->next_watch = w->next;
+		came |= w->arm(w, now_ns);
+	}
+	return came;
+}
+
+/* Returns what the watches did. *timeout_ns becomes 0 when the wait is not to sleep. */
+static int run_watches(struct dr_poller *p, int64_t *timeout_ns)
+{
+	int done = look(p);
+
+	if (done == 0 && *timeout_ns != 0 && !p->kicks && arm(p)) {
+		*timeout_ns = 0;
+		done = look(p);
+	}
+	if (done > 0)
+		*timeout_ns = 0;
+	return done;
+}
+
+/* File descriptors may wait a little while there is work without them; kicks go on anyway. */
+static bool skip_fds(struct dr_poller *p, int done)
+{
+	if (done > 0 && ++p->fd_skipped < FD_TURN)
+		return true;
+	p->fd_skipped = 0;
+	return false;
+}
+
 int dr_poller_wait(struct dr_poller *p, int64_t timeout_ns)
 {
 	int64_t now_ns;
-	int n, calls;
+	int n = 0, calls, done = 0;
 
 	dr_assert(!p->batch_n && !p->running);
-	n = wait_fds(p, p->kicks || timeout_ns < 0 ? 0 : timeout_ns);
+	if (p->watches)
+		done = run_watches(p, &timeout_ns);
+	if (!skip_fds(p, done))
+		n = wait_fds(p, p->kicks || timeout_ns < 0 ? 0 : timeout_ns);
 	if (n < 0 && n != -EINTR)
 		return n;
 	p->batch_n = DR_MAX(n, 0);
@@ -224,7 +304,7 @@ int dr_poller_wait(struct dr_poller *p, int64_t timeout_ns)
 			take_wake(p);
 	now_ns = dr_now_ns();
 	calls = run_ready(p, now_ns);
-	return calls + run_kicks(p, now_ns);
+	return done + calls + run_kicks(p, now_ns);
 }
 
 void dr_poller_wake(struct dr_poller *p)

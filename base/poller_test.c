@@ -159,6 +159,110 @@ static void a_sleep_lasts_as_long_as_asked(void **state)
 	assert_true(dr_now_ns() - start >= 2 * DR_NS_PER_MS);
 }
 
+struct eye {
+	struct dr_watch w;
+	struct dr_poller *p;
+	int looks, arms;
+	int found; /* what the next look finds */
+	int comes; /* ... once it is armed */
+	struct eye *unwatch_too;
+};
+
+static int on_look(struct dr_watch *w, int64_t now_ns)
+{
+	struct eye *x = dr_container_of(w, struct eye, w);
+	int n = x->found;
+
+	assert_true(now_ns > 0);
+	x->looks++;
+	x->found = 0;
+	if (x->unwatch_too) {
+		dr_poller_unwatch(x->p, &x->w);
+		dr_poller_unwatch(x->p, &x->unwatch_too->w);
+	}
+	return n;
+}
+
+static bool on_arm(struct dr_watch *w, int64_t now_ns)
+{
+	struct eye *x = dr_container_of(w, struct eye, w);
+
+	assert_true(now_ns > 0);
+	x->arms++;
+	x->found = x->comes;
+	x->comes = 0;
+	return x->found > 0;
+}
+
+static struct eye open_eye(struct dr_poller *p)
+{
+	return (struct eye){ .w = { .look = on_look, .arm = on_arm }, .p = p };
+}
+
+static void a_watch_is_looked_at_before_and_armed_for_a_sleep(void **state)
+{
+	struct dr_poller *p = *state;
+	struct eye x = open_eye(p);
+	uint64_t calls;
+
+	dr_poller_watch(p, &x.w);
+	assert_int_equal(dr_poller_wait(p, 0), 0);
+	assert_int_equal(x.looks, 1);
+	assert_int_equal(x.arms, 0);
+	x.found = 3;
+	calls = dr_poller_syscalls(p);
+	assert_int_equal(dr_poller_wait(p, DR_NEVER), 3);
+	assert_int_equal(x.arms, 0);
+	assert_int_equal(dr_poller_syscalls(p), calls);
+	/* came between the look and the arming */
+	x.comes = 2;
+	assert_int_equal(dr_poller_wait(p, DR_NEVER), 2);
+	assert_int_equal(x.arms, 1);
+	assert_int_equal(dr_poller_wait(p, DR_NS_PER_MS), 0);
+	assert_int_equal(x.arms, 2);
+	dr_poller_unwatch(p, &x.w);
+	dr_poller_unwatch(p, &x.w);
+	assert_int_equal(dr_poller_wait(p, 0), 0);
+	assert_int_equal(x.looks, 5);
+}
+
+static void file_descriptors_and_kicks_have_their_turn_beside_a_busy_watch(void **state)
+{
+	struct dr_poller *p = *state;
+	struct probe a = make(p, ready_fd()), k = make(p, -1);
+	struct eye x = open_eye(p);
+
+	dr_poller_watch(p, &x.w);
+	assert_int_equal(dr_poller_add(p, &a.po, EPOLLIN), 0);
+	x.found = 1;
+	dr_poller_kick(p, &k.po);
+	assert_int_equal(dr_poller_wait(p, DR_NEVER), 2);
+	assert_int_equal(k.calls, 1);
+	for (int i = 0; i < 16; i++) {
+		x.found = 1;
+		assert_true(dr_poller_wait(p, DR_NEVER) >= 1);
+	}
+	assert_true(a.calls >= 1);
+	dr_poller_del(p, &a.po);
+	dr_poller_unwatch(p, &x.w);
+	close(a.po.fd);
+}
+
+static void one_look_may_unwatch_the_next(void **state)
+{
+	struct dr_poller *p = *state;
+	struct eye x = open_eye(p), y = open_eye(p);
+
+	x.unwatch_too = &y;
+	y.unwatch_too = &x;
+	dr_poller_watch(p, &x.w);
+	dr_poller_watch(p, &y.w);
+	assert_int_equal(dr_poller_wait(p, 0), 0);
+	assert_int_equal(x.looks + y.looks, 1);
+	assert_int_equal(dr_poller_wait(p, 0), 0);
+	assert_int_equal(x.looks + y.looks, 1);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -169,6 +273,12 @@ int main(void)
 		cmocka_unit_test_setup_teardown(
 			a_wake_ends_a_sleep_and_is_not_lost, setup, teardown),
 		cmocka_unit_test_setup_teardown(a_sleep_lasts_as_long_as_asked, setup, teardown),
+		cmocka_unit_test_setup_teardown(
+			a_watch_is_looked_at_before_and_armed_for_a_sleep, setup, teardown),
+		cmocka_unit_test_setup_teardown(
+			file_descriptors_and_kicks_have_their_turn_beside_a_busy_watch, setup,
+			teardown),
+		cmocka_unit_test_setup_teardown(one_look_may_unwatch_the_next, setup, teardown),
 	};
 
 	return cmocka_run_group_tests_name("poller", tests, NULL, NULL);

@@ -227,7 +227,9 @@ struct dr_path {
 	void *user; /* the channel's, set after create */
 	/* Kept by the kind from the times passed in, so that reading them costs nothing. */
 	int64_t rx_last_ns; /* when the last byte of any sort came; 0: never */
-	int64_t tx_last_ns; /* when the last byte of any sort left; 0: never */
+	/* When something last left that the peer hears at once, so that it spares a heartbeat; 0: never.
+	 * Of a remote write its process sees nothing before the whole part is there. */
+	int64_t tx_last_ns;
 };
 
 /* Kind by name ("tcp"; "sim" is linked into tests only): NULL when it is not in this build. */
