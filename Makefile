@@ -50,7 +50,7 @@ AIDS      += $(FUZZERS)
 PLUGIN    := $(if $(PLUG_SRCS),$(B)/libnccl-net-ha.so)
 ARCHIVES  := $(B)/orchestrator.a $(B)/libdualrail.a
 HEADERS   := $(filter-out %_priv.h %_impl.h %/internal.h,$(wildcard base/*.h window/window.h \
-	transport/path.h channel/*.h))
+	transport/path.h transport/verbs/verbs.h channel/*.h))
 ALL_SRCS  := $(SRCS) $(wildcard orchestrator/main.c) $(PLUG_SRCS) $(TEST_SRCS) $(AID_SRCS)
 comma     := ,
 SONAME    := libdualrail.so.$(SOMAJOR)
@@ -66,7 +66,7 @@ $(B)/pkg.mk: Makefile scripts/setup.sh
 	@scripts/setup.sh build >&2
 	@mkdir -p $(@D) && c=$$(pkg-config --cflags $(PKGS)) && l=$$(pkg-config --libs $(PKGS)) && \
 	  printf 'PKG_CFLAGS := %s\nPKG_LIBS := %s\n' "$$c" "$$l" > $@.$$$$ && mv $@.$$$$ $@
-LIBS = $(PKG_LIBS) -lm
+LIBS = $(PKG_LIBS) -lm -ldl
 
 $(B)/libdualrail.a: $(LIB_OBJS)
 $(B)/orchestrator.a: $(ORCH_OBJS)
@@ -121,6 +121,9 @@ $(B)/%_fuzz: $(B)/%_fuzz.o $(FUZZ_LIB) $(ARCHIVES)
 $(B)/%_plugin.so: $(B)/%_plugin.o
 	$(call SAY,LD,$@)
 	$(Q)$(CC) -shared $(LDX) $(LDFLAGS) -o $@ $^ $(LIBS)
+# The fake NICs are more than one file.
+FAKE_OBJS := $(patsubst %.c,$(B)/%.o,$(wildcard tests/fakeverbs/ibverbs/*.c) base/assert.c base/clock.c)
+$(B)/tests/fakeverbs/ibverbs_plugin.so: $(FAKE_OBJS)
 
 tests: $(TESTS) $(AIDS) ## build the tests, run nothing
 unit: $(TESTS) $(AIDS) ## run the unit tests only
@@ -158,12 +161,21 @@ mutants: ## plant the bugs of tests/mutants one by one, a test has to find each:
 coverage: ## line coverage of window, channel and bootstrap by the tests without end-to-end runs
 	$(Q)scripts/setup.sh build test cover
 	$(Q)scripts/coverage.sh
+# Nothing of the lab is needed to say that it cannot run here.
+check-lab: ## two emulated nodes with RDMA devices: boots them, runs tests/lab; FILES="..." FILTER=regex
+	$(Q)scripts/setup.sh build test lab || :
+	$(Q)$(MAKE) --no-print-directory all tests
+	$(Q)FILTER='$(FILTER)' scripts/lab/check.sh $(B) $(FILES)
+bench-lab: all ## dualrail beside perftest in the lab: BENCH_PAIRS=n
+	$(Q)scripts/setup.sh build lab || :
+	$(Q)scripts/lab/bench.sh $(B)
+.PHONY: check-lab bench-lab
 FUZZ_B ?= build/libfuzzer
 bench: all ## measure beside the peers (iperf3, qperf, ucx_perftest)
 	$(Q)scripts/setup.sh build bench
 	$(Q)scripts/bench/run.sh $(B)
 setup: ## install (root) or name what build, tests, lint and benchmarks need
-	$(Q)scripts/setup.sh build test lint fuzz cover bench
+	$(Q)scripts/setup.sh build test lint fuzz cover bench lab
 
 headers: ## every header compiles alone
 	$(Q)f=0; for h in $$(find $(wildcard $(LAYERS) plugin) -name '*.h'); do \
@@ -180,7 +192,7 @@ $(B)/dualrail.1: $(B)/dualrail
 $(B)/dualrail.pc: VERSION Makefile
 	$(Q)mkdir -p $(@D); printf '%s\n' 'Name: dualrail' 'Version: $(VERSION)' \
 	  'Description: Dual-path channels over two rails, with failover and failback' \
-	  'Requires.private: $(PKGS)' 'Libs: -L$(LIBDIR) -ldualrail' 'Libs.private: -lm -pthread' \
+	  'Requires.private: $(PKGS)' 'Libs: -L$(LIBDIR) -ldualrail' 'Libs.private: -lm -ldl -pthread' \
 	  'Cflags: -I$(INCDIR)/dualrail' > $@
 
 install: all man $(B)/dualrail.pc ## install under DESTDIR/PREFIX
@@ -225,4 +237,4 @@ FORCE:
 .SECONDARY:
 .DELETE_ON_ERROR:
 -include $(OBJS:.o=.d) $(PLUG_OBJS:.o=.d) $(TESTS:=.d) $(B)/orchestrator/main.d \
-	$(patsubst %.c,$(B)/%.d,$(AID_SRCS)) $(FUZZERS:=.d) $(FUZZ_LIB:.o=.d) $(foreach d,$(TEST_DIRS),$(patsubst %.o,%.d,$(call aids_of,$(d))))
+	$(patsubst %.c,$(B)/%.d,$(AID_SRCS)) $(FUZZERS:=.d) $(FUZZ_LIB:.o=.d) $(FAKE_OBJS:.o=.d) $(foreach d,$(TEST_DIRS),$(patsubst %.o,%.d,$(call aids_of,$(d))))

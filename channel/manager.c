@@ -23,7 +23,8 @@ static const int64_t SILENT_NS = 100 * DR_NS_PER_MS;
 static const int64_t PROBE_NS = 100 * DR_NS_PER_MS;
 static const int64_t LOST_NS = 1500 * DR_NS_PER_MS;
 static const int64_t STUCK_FAST_NS = 2 * DR_NS_PER_S; /* above several RTOs of 200 ms and more */
-/* Conservative: the kernel gives up after its first RTO and the user timeout; we wait twice that. */
+/* Conservative: the kernel gives up after its first RTO and the user timeout, a NIC after its retries
+ * (hw_window_ns); we wait twice that. */
 static const int64_t TCP_RTO_FIRST_NS = 200 * DR_NS_PER_MS;
 static const int64_t GIVE_UP_NS = DR_NS_PER_S;
 
@@ -51,6 +52,21 @@ struct dr_manager {
 	int64_t due_ns; /* no channel wants its tick before; lowered by the channels */
 	int64_t now;
 };
+
+static int64_t conservative_ns(const struct dr_manager_params *p)
+{
+	int64_t window = p->hw_window_ns ? p->hw_window_ns : TCP_RTO_FIRST_NS + GIVE_UP_NS;
+
+	return window > DR_NEVER / 2 ? DR_NEVER : 2 * window;
+}
+
+/* With heartbeats passing, a tail that is lost once or twice is the NIC's to repair. */
+static int64_t stuck_ns(const struct dr_manager_params *p)
+{
+	if (p->detect == DR_DETECT_CONSERVATIVE)
+		return conservative_ns(p);
+	return p->hw_retry_ns > DR_NEVER / 3 ? DR_NEVER : DR_MAX(STUCK_FAST_NS, 3 * p->hw_retry_ns);
+}
 
 static bool uses(const struct dr_manager *m, unsigned c, unsigned path, unsigned rail)
 {
@@ -216,8 +232,7 @@ static int make_channel(struct dr_manager *m, unsigned c, struct dr_err *e)
 		.failback = p->failback,
 		.hold_down_ns = p->hold_down_ns,
 		.lost_after_ns = p->lost_after_ns,
-		.stuck_after_ns = p->detect == DR_DETECT_FAST ? STUCK_FAST_NS
-							      : 2 * (TCP_RTO_FIRST_NS + GIVE_UP_NS),
+		.stuck_after_ns = stuck_ns(p),
 		.poller = p->poller,
 		.due_ns = &m->due_ns,
 		.ops = &m->ops,
@@ -590,7 +605,7 @@ int64_t dr_manager_detect_bound(const struct dr_manager_params *p)
 	if (p->detect ==
 		DR_DETECT_FAST) /* a tick under way, the misses, one for the peer's report */
 		return (DR_HB_MISSES + 2) * p->heartbeat_ns;
-	return 2 * (TCP_RTO_FIRST_NS + GIVE_UP_NS);
+	return conservative_ns(p);
 }
 
 void dr_manager_heartbeats(const struct dr_manager *m, uint64_t *sent, uint64_t *received)

@@ -68,13 +68,17 @@ struct dr_manager_params {
 	bool failback;
 	int64_t hold_down_ns;
 	int64_t lost_after_ns; /* nothing acknowledged on any rail: both are lost; 0: 1.5 s */
+	/* When the NIC gives up on its own, DR_NEVER: it does not; 0: a kind whose retransmission is
+	 * the kernel's. Conservative detection waits twice that. */
+	int64_t hw_window_ns;
+	int64_t hw_retry_ns; /* between two of them: a lost last packet takes so long; 0: the kernel's */
 	uint16_t port_min, port_max;
 	int sockbuf, dscp;
 	struct dr_poller *poller;  /* NULL in the simulator: dr_manager_tick then drives all I/O */
 	struct dr_rail_life *life; /* shared by the managers of a session; NULL: on its own */
 	const struct dr_manager_ops *ops;
 	void *arg;
-	void *kind_params; /* for the rails of the simulated kind */
+	void *kind_params; /* of the rails' kind, see dr_rail_params */
 };
 
 /* Opens the rails (listening) and makes the channels. */

@@ -169,7 +169,7 @@ static void mark_affected(struct dr_client *c, struct trial *t)
 			dr_node_live(c->node, k, ch, &l);
 			if (l.active >= DR_PATHS)
 				continue;
-			if (s->kind == DR_FAULT_CLOSE)
+			if (dr_fault_by_channel(s->kind))
 				hit = l.active == s->path &&
 				      (s->gpu < 0 || c->plan.gpu[k][0] == (unsigned)s->gpu) &&
 				      (s->channel < 0 || ch == (unsigned)s->channel);

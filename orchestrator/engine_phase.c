@@ -236,6 +236,17 @@ static void mark(struct dr_engine *g, int64_t which, int64_t now)
 	}
 }
 
+static void break_path(
+	struct dr_channel *ch, unsigned path, const struct dr_command *cmd, int64_t now)
+{
+	struct dr_path *p = dr_channel_path(ch, path);
+
+	if (!cmd->break_path)
+		dr_channel_break_path(ch, path, now);
+	else if (p)
+		cmd->break_path(p);
+}
+
 static void break_or_switch(struct dr_engine *g, const struct dr_command *cmd, int64_t now)
 {
 	for (unsigned i = 0; i < g->n_streams; i++) {
@@ -251,7 +262,7 @@ static void break_or_switch(struct dr_engine *g, const struct dr_command *cmd, i
 		}
 		for (unsigned path = 0; path < DR_PATHS; path++)
 			if (cmd->path == DR_ALL || cmd->path == path)
-				dr_channel_break_path(s->ch, path, now);
+				break_path(s->ch, path, cmd, now);
 	}
 }
 

@@ -6,6 +6,7 @@
 #include "base/units.h"
 #include "bootstrap/bootstrap.h"
 #include "channel/manager.h"
+#include "orchestrator/kinds.h"
 #include "transport/path.h"
 
 #include <errno.h>
@@ -132,7 +133,7 @@ static int check(struct dr_options *o, struct dr_err *e)
 	if (!dr_transport_find(o->transport))
 		return dr_err_set(e, -ENOTSUP, "transport %s is not in this build (built: %s)",
 			o->transport, dr_transport_names());
-	return 0;
+	return dr_kind_check(o, e);
 }
 
 /* ---- entry points ---- */

@@ -49,6 +49,11 @@ struct dr_options {
 	double rate_bits; /* of a GPU and direction; 0: none */
 
 	const char *rails, *map, *spread;
+	/* verbs: what the client says holds at both ends, gid and lazy at this one alone */
+	uint64_t qps, sl, tc, ib_timeout, ib_retry;
+	int mtu; /* 0: the port's; else 128 << mtu bytes */
+	int gid; /* -1: by the rail's address */
+	int lazy;
 	int64_t heartbeat_ns, hold_down_ns;
 	int detect, failback; /* enum dr_detect; 0 off, 1 on */
 

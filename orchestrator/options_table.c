@@ -86,6 +86,22 @@ static int parse_verbose(const struct dr_opt *row, const char *text, void *dst, 
 	return 0;
 }
 
+/* An index, or what NCCL means by -1. */
+static int parse_gid(const struct dr_opt *row, const char *text, void *dst, struct dr_err *e)
+{
+	uint64_t n = 0;
+
+	(void)row;
+	*(int *)dst = -1;
+	if (!text || strcmp(text, "auto") == 0 || strcmp(text, "-1") == 0)
+		return 0;
+	if (dr_parse_u64(text, 0, 65535, &n, NULL))
+		return dr_err_set(e, -EINVAL,
+			"\"%.40s\" is no index of a GID table; use 0 to 65535 or auto", text);
+	*(int *)dst = (int)n;
+	return 0;
+}
+
 /* ---- the table ---- */
 
 #define AT(field) offsetof(struct dr_options, field)
@@ -280,7 +296,8 @@ static const struct dr_opt rows[] = {
 		.group = "Paths",
 		.commands = ALL,
 		.offset = AT(transport),
-		.help = "Transport of the data paths; this build has tcp." },
+		.help = "Transport of the data paths: tcp, or verbs (RoCE and InfiniBand; needs "
+			"libibverbs1 at run time). A server that is not told follows its client." },
 	{ .name = "rails",
 		.kind = DR_OPT_STRING,
 		.arg = "LIST",
@@ -288,8 +305,9 @@ static const struct dr_opt rows[] = {
 		.commands = NODE,
 		.offset = AT(rails),
 		.env = { "NCCL_GPUDIRECTTCPX_SOCKET_IFNAME" },
-		.help = "NICs to use: devices, addresses or DEVICE@ADDRESS, with commas. Default: all "
-			"that are up but the one of the control connection." },
+		.help = "NICs to use: devices, RDMA devices (mlx5_0, rxe0), addresses or "
+			"DEVICE@ADDRESS, with commas. Default: all that are up but the one of the control "
+			"connection; with verbs those that have an RDMA device." },
 	{ .name = "map",
 		.kind = DR_OPT_STRING,
 		.arg = "\"GPU=RAIL,RAIL;..\"",
@@ -364,6 +382,86 @@ static const struct dr_opt rows[] = {
 		.max = 63,
 		.help = "DSCP mark of the data." },
 
+	{ .name = "qps",
+		.kind = DR_OPT_UINT,
+		.arg = "N",
+		.def = "1",
+		.group = "Paths",
+		.commands = RUN,
+		.offset = AT(qps),
+		.min = 1,
+		.max = 4,
+		.env = { "NCCL_IB_QPS_PER_CONNECTION" },
+		.help = "verbs: data queue pairs of a path." },
+	{ .name = "gid",
+		.kind = DR_OPT_CUSTOM,
+		.arg = "INDEX|auto",
+		.def = "auto",
+		.parse = parse_gid,
+		.group = "Paths",
+		.commands = ALL,
+		.offset = AT(gid),
+		.env = { "NCCL_IB_GID_INDEX" },
+		.help = "verbs: entry of this end's GID tables; auto: the rail's address, RoCE v2 before "
+			"v1." },
+	{ .name = "mtu",
+		.kind = DR_OPT_CHOICE,
+		.arg = "BYTES",
+		.def = "auto",
+		.choices = "auto|256|512|1024|2048|4096",
+		.group = "Paths",
+		.commands = RUN,
+		.offset = AT(mtu),
+		.help = "verbs: path MTU; auto: the smaller active MTU of both ports." },
+	{ .name = "sl",
+		.kind = DR_OPT_UINT,
+		.arg = "N",
+		.group = "Paths",
+		.commands = RUN,
+		.offset = AT(sl),
+		.max = 15,
+		.env = { "NCCL_IB_SL" },
+		.help = "verbs: service level." },
+	{ .name = "tc",
+		.kind = DR_OPT_UINT,
+		.arg = "N",
+		.group = "Paths",
+		.commands = RUN,
+		.offset = AT(tc),
+		.max = 255,
+		.env = { "NCCL_IB_TC" },
+		.help = "verbs: traffic class, on RoCE four times the DSCP." },
+	{ .name = "ib-timeout",
+		.kind = DR_OPT_UINT,
+		.arg = "N",
+		.def = "14",
+		.group = "Paths",
+		.commands = RUN,
+		.offset = AT(ib_timeout),
+		.max = 31,
+		.env = { "NCCL_IB_TIMEOUT" },
+		.help = "verbs: the NIC waits 4.096 us * 2^N for an acknowledgement; 0: for ever." },
+	{ .name = "ib-retry",
+		.kind = DR_OPT_UINT,
+		.arg = "N",
+		.def = "7",
+		.group = "Paths",
+		.commands = RUN,
+		.offset = AT(ib_retry),
+		.max = 7,
+		.env = { "NCCL_IB_RETRY_CNT" },
+		.help = "verbs: and tries so often again. Software RoCE (rxe) takes 7 for: for ever." },
+	{ .name = "register",
+		.kind = DR_OPT_CHOICE,
+		.arg = "WHEN",
+		.def = "eager",
+		.choices = "eager|lazy",
+		.group = "Paths",
+		.commands = ALL,
+		.offset = AT(lazy),
+		.help = "verbs: memory is registered with every NIC at the start, or with each at its "
+			"first use." },
+
 	{ .name = "fault",
 		.kind = DR_OPT_CUSTOM,
 		.arg = "SPEC",
@@ -373,8 +471,9 @@ static const struct dr_opt rows[] = {
 		.commands = RUN,
 		.offset = AT(faults),
 		.help = "KIND:path=0[,nic=NAME][,side=client|server][,at=2s][,for=1s][,repeat=N]"
-			"[,every=S]; kinds: link-down, blackhole[,dir=in|out], loss=PCT, close, "
-			"manual, exec=NAME." },
+			"[,every=S]; kinds: link-down, blackhole[,dir=in|out], loss=PCT, addr-del (the "
+			"rail's IP address is taken away), close, manual, exec=NAME; with verbs also "
+			"qp-error (the path's queue pairs fail)." },
 	{ .name = "allow-faults",
 		.kind = DR_OPT_FLAG,
 		.group = "Faults",

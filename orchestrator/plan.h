@@ -35,7 +35,17 @@ struct dr_plan_map {
 	unsigned primary, shadow; /* equal: unprotected */
 };
 
+/* Of the verbs kind; both ends use the client's. Meaning and ranges as of the options; qps 0: of
+ * another kind. */
+struct dr_plan_ib {
+	unsigned qps, mtu, sl, tc, timeout, retry; /* mtu in bytes, 0: the ports' */
+};
+
+enum { DR_PLAN_TRANSPORT_MAX = 16 };
+
 struct dr_plan {
+	char transport[DR_PLAN_TRANSPORT_MAX]; /* kind of the data paths, the client's choice */
+	struct dr_plan_ib ib;
 	/* GPUs by position; gpu[][0] is the client's number, gpu[][1] the server's. */
 	unsigned n_gpus;
 	unsigned gpu[DR_PLAN_GPUS_MAX][2];

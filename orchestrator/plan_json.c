@@ -25,6 +25,21 @@ static json_t *rails_json(const struct dr_plan *p, enum dr_plan_end end)
 	return list;
 }
 
+static int put_transport(json_t *o, const struct dr_plan *p)
+{
+	const struct dr_plan_ib *ib = &p->ib;
+	const char *name = p->transport[0] ? p->transport : "tcp";
+
+	if (json_object_set_new(o, "transport", json_string(name)))
+		return -1;
+	if (!ib->qps)
+		return 0;
+	return json_object_set_new(o, "ib",
+		json_pack("{s:i, s:i, s:i, s:i, s:i, s:i}", "qps", (int)ib->qps, "mtu",
+			(int)ib->mtu, "sl", (int)ib->sl, "tc", (int)ib->tc, "timeout",
+			(int)ib->timeout, "retry", (int)ib->retry));
+}
+
 json_t *dr_plan_offer(const struct dr_plan *p)
 {
 	json_t *map = json_array(), *list = json_array();
@@ -48,7 +63,7 @@ json_t *dr_plan_offer(const struct dr_plan *p)
 		"lost_after_ns", (json_int_t)p->lost_after_ns, "detect", (int)p->detect, "failback",
 		p->failback, "seed", (json_int_t)p->seed, "sockbuf", p->sockbuf, "dscp", p->dscp,
 		"server_faults", p->server_faults);
-	if (!more || json_object_update(o, more)) {
+	if (!more || json_object_update(o, more) || put_transport(o, p)) {
 		json_decref(o);
 		o = NULL;
 	}
@@ -122,6 +137,27 @@ static int read_maps(struct dr_plan *p, const json_t *map, const json_t *list, s
 	return 0;
 }
 
+/* A client of an earlier version names no transport: it has one. */
+static int read_transport(struct dr_plan *p, const json_t *offer, struct dr_err *e)
+{
+	struct dr_plan_ib *ib = &p->ib;
+	int qps = 1, mtu = 0, sl = 0, tc = 0, timeout = 14, retry = 7;
+	const char *name = "tcp";
+
+	if (json_unpack((json_t *)offer, "{s?s, s?{s:i, s:i, s:i, s:i, s:i, s:i}}", "transport",
+		    &name, "ib", "qps", &qps, "mtu", &mtu, "sl", &sl, "tc", &tc, "timeout",
+		    &timeout, "retry", &retry) ||
+		!name_fits(name, sizeof(p->transport)))
+		return dr_err_set(e, -EPROTO, "peer: a transport that makes no sense");
+	if (qps < 1 || qps > 4 || mtu < 0 || mtu > 4096 || sl < 0 || sl > 15 || tc < 0 ||
+		tc > 255 || timeout < 0 || timeout > 31 || retry < 0 || retry > 7)
+		return dr_err_set(e, -EPROTO, "peer: verbs parameters out of range");
+	snprintf(p->transport, sizeof(p->transport), "%s", name);
+	*ib = (struct dr_plan_ib){ (unsigned)qps, (unsigned)mtu, (unsigned)sl, (unsigned)tc,
+		(unsigned)timeout, (unsigned)retry };
+	return 0;
+}
+
 int dr_plan_read_offer(struct dr_plan *p, const json_t *offer, struct dr_err *e)
 {
 	json_t *rails, *map, *list;
@@ -164,7 +200,7 @@ int dr_plan_read_offer(struct dr_plan *p, const json_t *offer, struct dr_err *e)
 	p->failback = failback;
 	p->seed = (uint64_t)seed;
 	p->server_faults = faults;
-	if (read_rails(p, rails, e))
+	if (read_rails(p, rails, e) || read_transport(p, offer, e))
 		return -EPROTO;
 	return read_maps(p, map, list, e);
 }

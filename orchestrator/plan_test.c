@@ -166,6 +166,36 @@ static void both_ends_come_to_the_same_plan(void **state)
 		assert_string_equal(
 			c.rail[i][DR_PLAN_SERVER].address, s.rail[i][DR_PLAN_SERVER].address);
 	assert_int_equal(s.seed, 77);
+	assert_string_equal(s.transport, "tcp"); /* nobody said */
+}
+
+static void the_server_takes_the_clients_transport(void **state)
+{
+	struct dr_plan c, s;
+	struct dr_err e;
+	json_t *j;
+
+	(void)state;
+	make(&c, four, 2, 2);
+	snprintf(c.transport, sizeof(c.transport), "verbs");
+	c.ib = (struct dr_plan_ib){ 4, 2048, 3, 106, 20, 6 };
+	j = dr_plan_offer(&c);
+	assert_int_equal(dr_plan_read_offer(&s, j, &e), 0);
+	assert_string_equal(s.transport, "verbs");
+	assert_memory_equal(&s.ib, &c.ib, sizeof(c.ib));
+	json_object_set_new(json_object_get(j, "ib"), "qps", json_integer(5));
+	assert_int_equal(dr_plan_read_offer(&s, j, &e), -EPROTO);
+	json_object_set_new(json_object_get(j, "ib"), "qps", json_integer(1));
+	json_object_set_new(json_object_get(j, "ib"), "timeout", json_integer(32));
+	assert_int_equal(dr_plan_read_offer(&s, j, &e), -EPROTO);
+	/* A client of before there was a choice. */
+	json_object_del(j, "ib");
+	json_object_del(j, "transport");
+	assert_int_equal(dr_plan_read_offer(&s, j, &e), 0);
+	assert_string_equal(s.transport, "tcp");
+	json_object_set_new(j, "transport", json_string("a name beyond measure"));
+	assert_int_equal(dr_plan_read_offer(&s, j, &e), -EPROTO);
+	json_decref(j);
 }
 
 /* Each key of an offer left out, and each given another type: refused, never more. */
@@ -184,7 +214,8 @@ static void a_bad_offer_is_an_error(void **state)
 		json_t *bad = json_deep_copy(good);
 
 		json_object_del(bad, key);
-		assert_int_equal(dr_plan_read_offer(&s, bad, &e), -EPROTO);
+		assert_int_equal(dr_plan_read_offer(&s, bad, &e),
+			strcmp(key, "transport") && strcmp(key, "ib") ? -EPROTO : 0);
 		json_object_set_new(bad, key, json_pack("{s:i}", "x", 1));
 		/* Lists that are none count as empty where that is allowed. */
 		if (strcmp(key, "map") != 0 && strcmp(key, "spread_list") != 0)
@@ -204,6 +235,7 @@ int main(void)
 		cmocka_unit_test(a_map_names_rails),
 		cmocka_unit_test(rails_match_by_subnet_then_by_order),
 		cmocka_unit_test(both_ends_come_to_the_same_plan),
+		cmocka_unit_test(the_server_takes_the_clients_transport),
 		cmocka_unit_test(a_bad_offer_is_an_error),
 	};
 

@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "orchestrator/campaign.h"
+#include "orchestrator/kinds.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -290,7 +291,7 @@ static void describe_plan(struct dr_client *c)
 	char line[256];
 
 	dr_plan_manager(&c->plan, DR_PLAN_CLIENT, 0, &mp);
-	mp.transport = dr_transport_find(c->opt->transport);
+	dr_kind_manager(c->node->kind, &mp);
 	c->rec->detection.bound_ns = dr_manager_detect_bound(&mp);
 	c->rec->detection.lost_after_ns = c->plan.lost_after_ns;
 	for (unsigned k = 0; k < c->plan.n_gpus; k++) {
@@ -431,14 +432,31 @@ static const struct dr_boot_client_ops boot_ops = { on_accept, on_handles, on_re
 
 /* ---- the run ---- */
 
+static int parse_maps(const struct dr_options *o, struct dr_plan *p, struct dr_err *e)
+{
+	char text[2048];
+	int rc = 0;
+
+	if (o->map)
+		rc = dr_kind_rename(p, o->map, text, sizeof(text))
+			     ? dr_plan_parse_map(p, text, e)
+			     : dr_err_set(e, -EINVAL, "--map: too long");
+	if (rc == 0)
+		rc = dr_kind_rename(p, o->spread, text, sizeof(text))
+			     ? dr_plan_parse_spread(p, text, e)
+			     : dr_err_set(e, -EINVAL, "--spread: too long");
+	return rc ? rc : dr_plan_check(p, e);
+}
+
 static int make_plan(struct dr_client *c, struct dr_err *e)
 {
 	const struct dr_options *o = c->opt;
 	struct dr_plan *p = &c->plan;
 	struct dr_netdev_rail rails[DR_RAILS_MAX];
-	int n = dr_route_rails(o->rails, &c->route, rails, DR_RAILS_MAX, e);
-	int rc = 0;
+	int n;
 
+	dr_kind_plan(o, p);
+	n = dr_kind_rails(o, p, &c->route, rails, DR_RAILS_MAX, e);
 	if (n < 0)
 		return n;
 	dr_plan_set_rails(p, DR_PLAN_CLIENT, rails, (unsigned)n);
@@ -463,11 +481,7 @@ static int make_plan(struct dr_client *c, struct dr_err *e)
 	p->dscp = (int)o->dscp;
 	for (unsigned i = 0; i < o->faults.n; i++)
 		p->server_faults |= o->faults.v[i].side == DR_FAULT_SERVER;
-	if (o->map)
-		rc = dr_plan_parse_map(p, o->map, e);
-	if (rc == 0)
-		rc = dr_plan_parse_spread(p, o->spread, e);
-	return rc ? rc : dr_plan_check(p, e);
+	return parse_maps(o, p, e);
 }
 
 static int check_faults(struct dr_client *c, struct dr_err *e)

@@ -2,6 +2,7 @@
 #include "orchestrator/session_inject.h"
 
 #include "base/clock.h"
+#include "orchestrator/kinds.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -86,7 +87,7 @@ int dr_inject_rail(const struct dr_fault_spec *s, const struct dr_plan *plan, en
 	unsigned position, channel;
 	struct dr_plan_map m;
 
-	if (s->kind == DR_FAULT_CLOSE)
+	if (dr_fault_by_channel(s->kind))
 		return -1;
 	for (unsigned i = 0; s->nic[0] && i < plan->n_rails; i++)
 		if (strcmp(plan->rail[i][side].name, s->nic) == 0)
@@ -103,11 +104,24 @@ const char *dr_inject_nic(
 {
 	int rail = dr_inject_rail(s, plan, side);
 
-	if (s->kind == DR_FAULT_CLOSE)
+	if (dr_fault_by_channel(s->kind))
 		return "";
 	if (s->nic[0])
 		return s->nic;
 	return rail < 0 ? "" : plan->rail[rail][side].name;
+}
+
+/* addr-del means the rail's address: "NAME@ADDRESS", where it fits the name otherwise. */
+static const char *address_too(const struct dr_fault_spec *s, const struct dr_plan *plan,
+	enum dr_plan_end side, char *buf, size_t len)
+{
+	const char *nic = dr_inject_nic(s, plan, side);
+	int rail = dr_inject_rail(s, plan, side);
+
+	if (s->kind != DR_FAULT_ADDR_DEL || rail < 0)
+		return nic;
+	snprintf(buf, len, "%.15s@%.47s", nic, plan->rail[rail][side].address);
+	return buf;
 }
 
 int dr_injector_check(const struct dr_injector *inj, const struct dr_fault_spec *s,
@@ -115,11 +129,13 @@ int dr_injector_check(const struct dr_injector *inj, const struct dr_fault_spec 
 	struct dr_err *e)
 {
 	struct dr_fault_control control = dr_route_control(route);
-	bool nic = s->kind == DR_FAULT_LINK_DOWN || s->kind == DR_FAULT_BLACKHOLE ||
-		   s->kind == DR_FAULT_LOSS;
+	bool nic = dr_fault_by_guard(s->kind) && s->kind != DR_FAULT_EXEC;
+	char buf[DR_FAULT_NIC_MAX];
+	int rc = dr_kind_fault(plan->transport, s, e);
 
-	return dr_fault_check(s, nic ? dr_inject_nic(s, plan, side) : NULL, &control,
-		&inj->opt->execs, inj->opt->allow_faults, e);
+	return rc ? rc
+		  : dr_fault_check(s, nic ? address_too(s, plan, side, buf, sizeof(buf)) : NULL,
+			    &control, &inj->opt->execs, inj->opt->allow_faults, e);
 }
 
 static void own_report(struct dr_injector *inj, uint32_t id, bool undo, const char *text)
@@ -132,7 +148,8 @@ static void own_report(struct dr_injector *inj, uint32_t id, bool undo, const ch
 		inj->report(inj->arg, &rep);
 }
 
-/* close: the connection of the path of every channel meant is aborted at this end. */
+/* close: the connection of the path of every channel meant is aborted at this end; qp-error: it is
+ * broken below the path, which has to find out. */
 static void break_paths(struct dr_node *node, const struct dr_fault_spec *s)
 {
 	struct dr_command cmd = {
@@ -140,6 +157,8 @@ static void break_paths(struct dr_node *node, const struct dr_fault_spec *s)
 	};
 	unsigned position, channel;
 
+	if (s->kind == DR_FAULT_QP_ERROR)
+		cmd.break_path = dr_kind_qp_error;
 	target(s, node->plan, &position, &channel);
 	if (s->gpu >= 0)
 		cmd.position = position;
@@ -151,7 +170,8 @@ static void break_paths(struct dr_node *node, const struct dr_fault_spec *s)
 int dr_injector_inject(struct dr_injector *inj, struct dr_node *node, const struct dr_fault_spec *s,
 	const struct dr_route *route, uint32_t *id, struct dr_err *e)
 {
-	const char *nic = dr_inject_nic(s, node->plan, node->side);
+	char buf[DR_FAULT_NIC_MAX];
+	const char *nic = address_too(s, node->plan, node->side, buf, sizeof(buf));
 	int64_t hold = s->for_ns ? s->for_ns + HOLD_EXTRA_NS : HOLD_FOREVER_NS;
 	int rc = dr_injector_check(inj, s, node->plan, node->side, route, e);
 
@@ -163,8 +183,10 @@ int dr_injector_inject(struct dr_injector *inj, struct dr_node *node, const stru
 		return rc;
 	}
 	*id = inj->next_own++;
-	if (s->kind == DR_FAULT_CLOSE) {
-		own_report(inj, *id, false, "connections closed");
+	if (dr_fault_by_channel(s->kind)) {
+		own_report(inj, *id, false,
+			s->kind == DR_FAULT_CLOSE ? "connections closed"
+						  : "queue pairs put into the error state");
 		break_paths(node, s);
 		return 0;
 	}

@@ -25,10 +25,10 @@ int dr_injector_init(struct dr_injector *inj, const struct dr_options *opt,
 	struct dr_poller *poller, struct dr_err *e) DR_MUST_CHECK;
 /* Undoes what is left. */
 void dr_injector_fini(struct dr_injector *inj);
-/* The NIC of this end that a fault acts on: the spec's, or that of the path; "" for close, manual. */
+/* The NIC of this end that a fault acts on: the spec's, or that of the path; "" for close, qp-error. */
 const char *dr_inject_nic(
 	const struct dr_fault_spec *s, const struct dr_plan *plan, enum dr_plan_end side);
-/* The rail that a NIC fault cuts; -1 for close and a NIC that is none of the rails'. */
+/* The rail that a NIC fault cuts; -1 for close, qp-error and a NIC that is none of the rails'. */
 int dr_inject_rail(
 	const struct dr_fault_spec *s, const struct dr_plan *plan, enum dr_plan_end side);
 /* The rules of this end. */

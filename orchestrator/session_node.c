@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "orchestrator/kinds.h"
 
 #include <errno.h>
 #include <sched.h>
@@ -73,7 +74,7 @@ static int make_worker(struct dr_node *node, unsigned i, const uint8_t *token, s
 		struct dr_worker_gpu_params *g = &gpus[p.n_gpus++];
 
 		dr_plan_manager(node->plan, node->side, k, &g->manager);
-		g->manager.transport = dr_transport_find(node->opt->transport);
+		dr_kind_manager(node->kind, &g->manager);
 		g->manager.gpu = node->plan->gpu[k][node->side];
 		g->manager.port_min = node->opt->data_port_min;
 		g->manager.port_max = node->opt->data_port_max;
@@ -212,9 +213,10 @@ int dr_node_create(struct dr_node **out, const struct dr_options *opt, const str
 	node->ops = ops;
 	node->arg = arg;
 	node->n_channels = dr_plan_n_channels(plan);
+	rc = dr_kind_create(opt, plan, &node->kind, e);
 	node->channel = dr_calloc((size_t)plan->n_gpus * node->n_channels, sizeof(*node->channel));
 	node->worker = dr_calloc(n, sizeof(*node->worker));
-	if (!node->channel || !node->worker)
+	if (rc == 0 && (!node->channel || !node->worker))
 		rc = dr_err_set(e, -ENOMEM, "out of memory");
 	for (unsigned k = 0; k < plan->n_gpus; k++)
 		node->worker_of[k] = k % n;
@@ -245,6 +247,7 @@ void dr_node_destroy(struct dr_node *node)
 		if (node->worker[i].w)
 			dr_worker_destroy(node->worker[i].w);
 	}
+	dr_kind_destroy(node->kind);
 	dr_free(node->worker);
 	dr_free(node->channel);
 	dr_free(node);

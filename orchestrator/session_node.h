@@ -42,6 +42,7 @@ struct dr_node {
 	const struct dr_node_ops *ops;
 	void *arg;
 
+	struct dr_kind *kind;
 	struct dr_rail_life life; /* of the rails, shared by all workers */
 	unsigned n_workers;
 	struct dr_node_worker *worker;

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "orchestrator/kinds.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -78,10 +79,12 @@ static int match(struct server *s, const json_t *params, const unsigned *gpus, u
 	int n, rc = dr_plan_read_offer(&s->plan, params, e);
 
 	if (rc == 0)
+		rc = dr_kind_follow(s->opt, &s->plan, e);
+	if (rc == 0)
 		rc = dr_route_to(s->client, &s->route, e);
 	if (rc)
 		return rc;
-	n = dr_route_rails(s->opt->rails, &s->route, rails, DR_RAILS_MAX, e);
+	n = dr_kind_rails(s->opt, &s->plan, &s->route, rails, DR_RAILS_MAX, e);
 	if (n < 0)
 		return n;
 	rc = dr_plan_match(&s->plan, rails, (unsigned)n, e);
@@ -172,7 +175,7 @@ static void on_offer(void *arg, const json_t *params, const unsigned *gpus, unsi
 			dr_info("server", "no resume over %s: %s",
 				s->plan.rail[i][DR_PLAN_SERVER].address, e.text);
 	snprintf(s->rec->detection.transport, sizeof(s->rec->detection.transport), "%s",
-		s->opt->transport);
+		s->plan.transport);
 	snprintf(s->rec->detection.mode, sizeof(s->rec->detection.mode), "%s",
 		s->plan.detect == DR_DETECT_FAST ? "fast" : "conservative");
 	s->rec->detection.heartbeat_ns = s->plan.heartbeat_ns;

@@ -94,7 +94,8 @@ enum dr_command_kind {
 			      comes before the next DR_CMD_PHASE. Also LAT without iters, for the server's lat_rx */
 	DR_CMD_MARK,	 /* value: 0 start of measurement, 1 end: both roles note time and counts */
 	DR_CMD_SNAPSHOT, /* value: token */
-	DR_CMD_BREAK, /* abort path `path` of channel `channel` (or all: DR_ALL) of GPU `position` */
+	DR_CMD_BREAK,  /* abort path `path` of channel `channel` (or all: DR_ALL) of GPU `position`;
+			 break_path: break it so instead, and let it be found out */
 	DR_CMD_SWITCH, /* planned switch of the same */
 	DR_CMD_FAIL,   /* end all channels: err, text */
 	DR_CMD_PAUSE_RECV, /* flag: receivers post nothing (for the test that no credit is no failover) */
@@ -110,6 +111,7 @@ struct dr_command {
 	bool flag;
 	int err;
 	char text[96];
+	void (*break_path)(struct dr_path *p); /* on the worker's thread; NULL: see DR_CMD_BREAK */
 };
 
 /* Counters of one channel that the main thread may read at any time (relaxed, one writer). */

@@ -38,6 +38,42 @@ static void break_one(const struct config *c, unsigned side)
 	close_both();
 }
 
+static _Atomic unsigned broken;
+static struct dr_path *_Atomic which;
+
+static void break_below(struct dr_path *p)
+{
+	which = p;
+	broken++;
+}
+
+/* A fault below the path is done to the paths meant, and is for them to find out. */
+static void test_a_fault_below_the_path(void **state)
+{
+	const struct config c = { .n_gpus = 1, .n_bulk = 2, .window = 16, .chunk_max = 65536 };
+	struct dr_command brk = { .kind = DR_CMD_BREAK,
+		.position = 0,
+		.channel = 1,
+		.path = 1,
+		.break_path = break_below };
+
+	(void)state;
+	open_both(&c);
+	begin((struct dr_phase){
+		.kind = DR_PHASE_FAILOVER, .message_bytes = 100000, .chunk_bytes = 65536 });
+	WAIT(live_rx(SERVER) > 4 << 20);
+	dr_worker_post(ends[CLIENT].w, &brk);
+	WAIT(broken == 1);
+	assert_string_equal(((struct dr_path *)which)->ops->name, "tcp");
+	brk.channel = brk.path = DR_ALL;
+	dr_worker_post(ends[CLIENT].w, &brk);
+	WAIT(broken == 5);
+	stop_and_expect();
+	assert_int_equal(ends[CLIENT].switches + ends[SERVER].switches, 0);
+	check_clean(SERVER);
+	close_both();
+}
+
 static void test_broken_path_in_mid_transfer(void **state)
 {
 	static const struct config configs[] = {
@@ -260,6 +296,7 @@ static void test_bad_parameters(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_a_fault_below_the_path),
 		cmocka_unit_test(test_broken_path_in_mid_transfer),
 		cmocka_unit_test(test_all_channels_lose_their_path),
 		cmocka_unit_test(test_paused_receiver),

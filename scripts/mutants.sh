@@ -41,7 +41,7 @@ killers=(
 	"tests/exhaustive/exhaustive_main kind=stream parts=1 faults=2 prompt=1"
 	"tests/exhaustive/exhaustive_main kind=stream parts=2 faults=2 prompt=1"
 )
-dirs="base window bootstrap transport transport/sim transport/faulty transport/tcp topology channel tests/sim tests/exhaustive"
+dirs="base window bootstrap transport transport/sim transport/faulty transport/tcp transport/verbs topology channel tests/sim tests/exhaustive"
 
 # build COPY [JOBS]: the killers of a copy of the tree.
 build() {

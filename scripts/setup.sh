@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# What the build, the tests, lint, fuzzing, coverage and the benchmarks need.
+# What the build, the tests, lint, fuzzing, coverage, the benchmarks and the lab need.
 #
-#   scripts/setup.sh [--check] [GROUP...]     groups: build (default) test lint fuzz cover bench all
+#   scripts/setup.sh [--check] [GROUP...]     groups: build (default) test lint fuzz cover bench lab all
 #
 # Looks for each thing itself (a command, a library), not for its package. What is missing is
 # installed when this runs as root on Debian or Ubuntu; otherwise, and always with --check, it is
@@ -21,6 +21,7 @@ table() {
 		build libmnl-dev pkg:libmnl
 		build libnftnl-dev pkg:libnftnl
 		build libmicrohttpd-dev pkg:libmicrohttpd
+		build libibverbs-dev header:infiniband/verbs.h
 		test libcmocka-dev pkg:cmocka
 		test bats cmd:bats
 		test iproute2 cmd:ip
@@ -40,6 +41,23 @@ table() {
 		bench strace cmd:strace
 		bench linux-perf cmd:perf ?
 		bench stress-ng cmd:stress-ng
+		lab qemu-system-x86 cmd:qemu-system-x86_64
+		lab busybox-static static:busybox
+		lab cpio cmd:cpio
+		lab kmod cmd:depmod
+		lab util-linux cmd:setpriv
+		lab rdma-core file:/etc/rdma/modules
+		lab ibverbs-utils cmd:ibv_devices
+		lab ibverbs-providers file:/etc/libibverbs.d/rxe.driver
+		lab perftest cmd:ib_write_bw
+		lab libibverbs-dev pkg:libibverbs
+		lab iproute2 cmd:rdma
+		lab nftables cmd:nft
+		lab ethtool cmd:ethtool
+		lab jq cmd:jq
+		lab bats cmd:bats
+		lab python3 cmd:python3
+		lab socat cmd:socat ?
 	EOF
 }
 
@@ -50,6 +68,8 @@ present() {
 	case $1 in
 	cmd:*) command -v "${1#cmd:}" >/dev/null ;;
 	pkg:*) pkg-config --exists "${1#pkg:}" 2>/dev/null ;;
+	static:*) command -v "${1#static:}" >/dev/null && ! ldd "$(command -v "${1#static:}")" 2>&1 | grep -q '=>' ;;
+	file:*) [[ -e ${1#file:} ]] ;;
 	header:*) echo "#include <${1#header:}>" | cc -E -x c - >/dev/null 2>&1 ;;
 	esac
 }
@@ -99,9 +119,9 @@ main() {
 	for word in "$@"; do
 		case $word in
 		--check) check=1 ;;
-		build | test | lint | fuzz | cover | bench | all) groups+=("$word") ;;
+		build | test | lint | fuzz | cover | bench | lab | all) groups+=("$word") ;;
 		*)
-			echo "usage: scripts/setup.sh [--check] [build|test|lint|fuzz|cover|bench|all]..." >&2
+			echo "usage: scripts/setup.sh [--check] [build|test|lint|fuzz|cover|bench|lab|all]..." >&2
 			exit 1
 			;;
 		esac

@@ -2,12 +2,14 @@
 #include "transport/path.h"
 
 #include "transport/tcp/tcp.h"
+#include "transport/verbs/verbs.h"
 
 #include <string.h>
 
 /* Every kind that a user can name in this build. The simulated one is not: tests name it directly. */
 static const struct dr_transport_ops *const kinds[] = {
 	&dr_tcp_ops,
+	&dr_verbs_ops,
 };
 
 const struct dr_transport_ops *dr_transport_find(const char *name)
@@ -23,7 +25,7 @@ const struct dr_transport_ops *dr_transport_find(const char *name)
 /* In the order of `kinds`. */
 const char *dr_transport_names(void)
 {
-	return "tcp";
+	return "tcp, verbs";
 }
 
 const char *dr_scope_name(enum dr_scope s)

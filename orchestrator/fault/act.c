@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "orchestrator/fault/act_nic.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -84,8 +85,9 @@ int dr_act_command(const char *cmd, const char *nic, int64_t timeout_ns, struct 
 	return 0;
 }
 
-static int look_at_nic(struct dr_act *a, const char *nic, struct dr_err *e)
+static int look_at_nic(struct dr_act *a, const char *address, struct dr_err *e)
 {
+	const char *nic = a->what.nic;
 	struct dr_netdev d;
 	int rc = dr_netdev_by_name(nic, &d, e);
 
@@ -97,9 +99,14 @@ static int look_at_nic(struct dr_act *a, const char *nic, struct dr_err *e)
 		return dr_err_set(e, -ENETDOWN, "%s is down already: no fault to inject", nic);
 	a->what.ifindex = d.ifindex;
 	memcpy(a->what.mac, d.mac, sizeof(d.mac));
-	if (a->what.kind == DR_FAULT_LINK_DOWN)
+	switch (a->what.kind) {
+	case DR_FAULT_LINK_DOWN:
 		return dr_netdev_save(d.ifindex, &a->what.snap, e);
-	return 0;
+	case DR_FAULT_ADDR_DEL:
+		return dr_act_addr_look(&a->what, &d, address, e);
+	default:
+		return 0;
+	}
 }
 
 /* Step 1, and the key of the record. */
@@ -107,16 +114,16 @@ static int look(struct dr_act *a, const struct dr_fault_spec *s, const char *nic
 	const struct dr_act_ctx *ctx, char *key, size_t key_len, struct dr_err *e)
 {
 	const struct dr_fault_exec *x;
+	const char *address = dr_act_nic_split(nic, a->what.nic, sizeof(a->what.nic));
 
 	a->what.kind = s->kind;
-	snprintf(a->what.nic, sizeof(a->what.nic), "%s", nic);
 	if (!dr_fault_by_guard(s->kind))
 		return dr_err_set(e, -EOPNOTSUPP, "fault %s is done by the %s, not by the guard",
 			dr_fault_kind_name(s->kind),
-			s->kind == DR_FAULT_CLOSE ? "channel" : "operator");
+			dr_fault_by_channel(s->kind) ? "channel" : "operator");
 	if (s->kind != DR_FAULT_EXEC) {
-		snprintf(key, key_len, "%s", nic);
-		return look_at_nic(a, nic, e);
+		snprintf(key, key_len, "%s", a->what.nic);
+		return look_at_nic(a, address, e);
 	}
 	x = dr_fault_execs_find(ctx->execs, s->exec_name);
 	if (!x)
@@ -143,6 +150,17 @@ static int do_exec(struct dr_act *a, const struct dr_fault_spec *s, const struct
 	return rc;
 }
 
+static int take_address(struct dr_act *a, struct dr_fault_report *r, struct dr_err *e)
+{
+	int rc;
+
+	r->before_ns = dr_now_ns();
+	rc = dr_act_addr_del(&a->what, e);
+	r->after_ns = dr_now_ns();
+	snprintf(r->text, sizeof(r->text), "removed %.80s of %s", a->what.undo, a->what.nic);
+	return rc;
+}
+
 static int perform(struct dr_act *a, const struct dr_fault_spec *s, const struct dr_act_ctx *ctx,
 	struct dr_fault_report *r, struct dr_err *e)
 {
@@ -160,6 +178,8 @@ static int perform(struct dr_act *a, const struct dr_fault_spec *s, const struct
 			a->what.snap.addresses, a->what.snap.routes, a->what.snap.neighbours);
 		return rc;
 	}
+	if (s->kind == DR_FAULT_ADDR_DEL)
+		return take_address(a, r, e);
 	rc = dr_nft_open(nic, s->dir, s->kind == DR_FAULT_LOSS ? s->loss_percent : 100, &a->nft,
 		&r->before_ns, &r->after_ns, e);
 	if (rc == 0)
@@ -201,17 +221,37 @@ int dr_act_inject(struct dr_act *a, const struct dr_fault_spec *s, const char *n
 	return finish(report, rc, &e);
 }
 
-static int link_up_again(const struct dr_state *s, struct dr_fault_report *r, struct dr_err *e)
+/* A device of another making under that name is none of ours. */
+static bool nic_is_there(const struct dr_state *s, struct dr_fault_report *r)
 {
 	struct dr_netdev d;
+
+	if (dr_netdev_by_name(s->nic, &d, NULL) == 0 && d.ifindex == s->ifindex &&
+		memcmp(d.mac, s->mac, sizeof(d.mac)) == 0)
+		return true;
+	snprintf(r->text, sizeof(r->text), "%s is gone: nothing to undo", s->nic);
+	return false;
+}
+
+static int address_back(const struct dr_state *s, struct dr_fault_report *r, struct dr_err *e)
+{
 	int rc;
 
-	/* A device of another making under that name is none of ours. */
-	if (dr_netdev_by_name(s->nic, &d, NULL) < 0 || d.ifindex != s->ifindex ||
-		memcmp(d.mac, s->mac, sizeof(d.mac)) != 0) {
-		snprintf(r->text, sizeof(r->text), "%s is gone: nothing to undo", s->nic);
+	if (!nic_is_there(s, r))
 		return 0;
-	}
+	r->before_ns = dr_now_ns();
+	rc = dr_act_addr_back(s, e);
+	r->after_ns = dr_now_ns();
+	snprintf(r->text, sizeof(r->text), "put %.80s of %s back", s->undo ? s->undo : "?", s->nic);
+	return rc;
+}
+
+static int link_up_again(const struct dr_state *s, struct dr_fault_report *r, struct dr_err *e)
+{
+	int rc;
+
+	if (!nic_is_there(s, r))
+		return 0;
 	r->before_ns = dr_now_ns();
 	rc = dr_netdev_set_up(s->ifindex, true, e);
 	r->after_ns = dr_now_ns();
@@ -228,6 +268,8 @@ int dr_act_reverse(const struct dr_state *s, int64_t exec_timeout_ns, struct dr_
 
 	if (s->kind == DR_FAULT_LINK_DOWN) {
 		rc = link_up_again(s, r, &e);
+	} else if (s->kind == DR_FAULT_ADDR_DEL) {
+		rc = address_back(s, r, &e);
 	} else if (s->kind == DR_FAULT_EXEC && s->undo) {
 		r->before_ns = dr_now_ns();
 		rc = dr_act_command(s->undo, s->nic, exec_timeout_ns, &e);

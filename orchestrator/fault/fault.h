@@ -15,8 +15,11 @@ enum dr_fault_kind {
 	DR_FAULT_BLACKHOLE, /* packets of the NIC vanish, ARP and ND included; the link stays up */
 	DR_FAULT_LOSS,	    /* packets of the NIC vanish with a probability */
 	DR_FAULT_CLOSE, /* the path's connection is closed: done by the channel, not by the guard */
-	DR_FAULT_MANUAL, /* the operator acts; the tool waits until it detects */
-	DR_FAULT_EXEC,	 /* a command of --fault-exec, its UNDO afterwards */
+	DR_FAULT_MANUAL,   /* the operator acts; the tool waits until it detects */
+	DR_FAULT_EXEC,	   /* a command of --fault-exec, its UNDO afterwards */
+	DR_FAULT_QP_ERROR, /* verbs: the path's queue pairs are put into the error state, as close */
+	DR_FAULT_ADDR_DEL, /* the NIC's IP address is taken away, routes with it */
+	DR_FAULT_KINDS
 };
 enum dr_fault_dir { DR_FAULT_BOTH, DR_FAULT_IN, DR_FAULT_OUT };
 enum dr_fault_side { DR_FAULT_CLIENT, DR_FAULT_SERVER };
@@ -44,8 +47,10 @@ int dr_fault_spec_parse(const char *s, struct dr_fault_spec *out, struct dr_err 
 /* The canonical form, which parses back to the same; buf of DR_FAULT_SPEC_MAX bytes is enough. */
 void dr_fault_spec_format(const struct dr_fault_spec *s, char *buf, size_t len);
 const char *dr_fault_kind_name(enum dr_fault_kind k);
-/* True for the kinds that the guard does: link-down, blackhole, loss, exec. */
+/* True for the kinds that the guard does: link-down, blackhole, loss, addr-del, exec. */
 bool dr_fault_by_guard(enum dr_fault_kind k);
+/* True for the kinds that act on one channel's path and not on a NIC: close, qp-error. */
+bool dr_fault_by_channel(enum dr_fault_kind k);
 
 /* ------------------------- --fault-exec NAME=CMD,UNDO ------------------------- */
 
@@ -70,6 +75,9 @@ struct dr_fault_control {
 	const struct sockaddr *local, *peer;
 };
 /*
+ * Wherever nic is asked for, "NAME@ADDRESS" says which of its addresses addr-del means; without, it is
+ * the first global one.
+ *
  * May this end do that to nic (the spec's, or the path's; NULL for close, manual, exec)? Touches
  * nothing. -EACCES without allow (--allow-faults); -EPERM for the control NIC, lo, a device that the
  * control connection depends on (bond member, device below a VLAN), and without CAP_NET_ADMIN;

@@ -212,7 +212,7 @@ static int start_inject(struct dr_guard *g, const struct dr_fault_spec *s, const
 	if (!dr_fault_by_guard(s->kind))
 		return dr_err_set(e, -EOPNOTSUPP, "fault %s is done by the %s, not by the guard",
 			dr_fault_kind_name(s->kind),
-			s->kind == DR_FAULT_CLOSE ? "channel" : "operator");
+			dr_fault_by_channel(s->kind) ? "channel" : "operator");
 	snprintf(q.nic, sizeof(q.nic), "%s", nic ? nic : "");
 	rc = request(g, &q, e);
 	if (rc == 0)

@@ -291,6 +291,86 @@ static void link_down_and_all_is_back(void **state)
 	assert_true(rail().up);
 }
 
+static uint32_t inject_on(const char *text, const char *nic)
+{
+	struct dr_fault_spec s = spec(text);
+	struct dr_fault_report r;
+	struct dr_err e;
+
+	if (dr_fault_inject(guard, &s, nic, 0, soon(), &r, &e) < 0)
+		fail_msg("%s on %s: %s", text, nic, e.text);
+	return r.id;
+}
+
+/* Routes that went with the address come back with it. */
+static void address_taken_and_all_is_back(void **state)
+{
+	struct dr_netdev_snapshot before, after;
+	struct dr_fault_spec s = spec("addr-del");
+	struct dr_fault_report r;
+	struct sockaddr_storage extra;
+	struct dr_err e;
+	uint32_t id;
+
+	(void)state;
+	begin();
+	assert_int_equal(system("ip route add 10.200.0.0/16 via 10.77.0.2 2>/dev/null"), 0);
+	assert_int_equal(dr_netdev_save(rail().ifindex, &before, NULL), 0);
+	id = inject_on("addr-del", "rail0@10.77.0.1");
+	assert_false(has_addr("10.77.0.1"));
+	assert_true(rail().running && has_addr("fd77:0::1"));
+	undo(id);
+	assert_true(has_addr("10.77.0.1"));
+	assert_int_equal(dr_netdev_save(rail().ifindex, &after, NULL), 0);
+	assert_int_equal(before.routes, after.routes);
+	dr_netdev_snapshot_fini(&before);
+	dr_netdev_snapshot_fini(&after);
+	assert_int_equal(system("ip route del 10.200.0.0/16"), 0);
+	expect_working();
+	undo(id);
+	/* IPv6, and without a name the first global one. */
+	id = inject_on("addr-del", "rail0@fd77:0::1");
+	assert_true(has_addr("10.77.0.1") && !has_addr("fd77:0::1"));
+	undo(id);
+	assert_true(has_addr("fd77:0::1"));
+	id = inject_on("addr-del", "rail0");
+	assert_true(!has_addr("10.77.0.1") || !has_addr("fd77:0::1"));
+	undo(id);
+	expect_working();
+	/* Refused: not there; and one that would take another one with it. */
+	assert_int_equal(
+		dr_fault_inject(guard, &s, "rail0@10.77.9.9", 0, soon(), &r, &e), -EADDRNOTAVAIL);
+	assert_int_equal(dr_netdev_addr_parse("10.77.0.99", &extra), 0);
+	assert_int_equal(
+		dr_netdev_add_addr(rail().ifindex, (struct sockaddr *)&extra, 24, NULL), 0);
+	assert_int_equal(dr_fault_inject(guard, &s, "rail0@10.77.0.1", 0, soon(), &r, &e), -EBUSY);
+	assert_int_equal(
+		dr_netdev_del_addr(rail().ifindex, (struct sockaddr *)&extra, 24, NULL), 0);
+	assert_true(has_addr("10.77.0.1"));
+}
+
+/* The guard is killed while the address is away. */
+static void address_repaired(void **state)
+{
+	struct dr_fault_report r;
+	struct dr_err e = { 0 };
+	int64_t deadline;
+
+	(void)state;
+	begin();
+	inject_on("addr-del", "rail0@10.77.0.1");
+	assert_int_equal(kill(dr_guard_pid(guard), SIGKILL), 0);
+	deadline = soon();
+	while (dr_guard_poll(guard, &r) != -EPIPE)
+		assert_true(dr_now_ns() < deadline);
+	end(NULL);
+	assert_false(has_addr("10.77.0.1"));
+	assert_int_equal(dr_fault_repair(dir, &e), 1);
+	assert_int_equal(e.code, 0);
+	assert_true(has_addr("10.77.0.1"));
+	expect_working();
+}
+
 static void several_and_busy(void **state)
 {
 	struct dr_fault_spec s;
@@ -602,6 +682,8 @@ int main(void)
 		cmocka_unit_test_teardown(blackhole_one_way, end),
 		cmocka_unit_test_teardown(loss_drops_its_share, end),
 		cmocka_unit_test_teardown(link_down_and_all_is_back, end),
+		cmocka_unit_test_teardown(address_taken_and_all_is_back, end),
+		cmocka_unit_test_teardown(address_repaired, end),
 		cmocka_unit_test_teardown(several_and_busy, end),
 		cmocka_unit_test_teardown(without_waiting_and_bounded, end),
 		cmocka_unit_test_teardown(undone_when_the_program_is_killed, end),

@@ -2,6 +2,7 @@
 #include "orchestrator/fault/fault.h"
 
 #include "base/units.h"
+#include "orchestrator/fault/act_nic.h"
 #include "orchestrator/fault/nft.h"
 #include "topology/netdev.h"
 
@@ -94,13 +95,31 @@ static int check_control(
 	return rc;
 }
 
+/* What of the deed itself can be told before. */
+static int check_deed(const struct dr_fault_spec *s, const struct dr_netdev *nic,
+	const char *address, struct dr_err *e)
+{
+	struct dr_state what = { .kind = s->kind };
+	int rc = 0;
+
+	if (s->kind == DR_FAULT_BLACKHOLE || s->kind == DR_FAULT_LOSS)
+		return dr_nft_probe(e);
+	if (s->kind == DR_FAULT_ADDR_DEL)
+		rc = dr_act_addr_look(&what, nic, address, e);
+	dr_state_fini(&what);
+	return rc;
+}
+
 static int check_nic(const struct dr_fault_spec *s, const char *name,
 	const struct dr_fault_control *c, struct dr_err *e)
 {
+	char device[DR_FAULT_NIC_MAX];
+	const char *address = dr_act_nic_split(name ? name : "", device, sizeof(device));
 	struct dr_netdev nic;
 	int rc;
 
-	if (!name || !name[0])
+	name = device;
+	if (!name[0])
 		return dr_err_set(e, -EINVAL, "fault %s: no NIC known for path %u; give nic=NAME",
 			dr_fault_kind_name(s->kind), s->path);
 	rc = dr_netdev_by_name(name, &nic, e);
@@ -117,7 +136,7 @@ static int check_nic(const struct dr_fault_spec *s, const char *name,
 	rc = dr_netdev_may_change(nic.ifindex, e);
 	if (rc < 0)
 		return dr_err_prefix(e, "fault %s on %s", dr_fault_kind_name(s->kind), name);
-	return s->kind == DR_FAULT_LINK_DOWN ? 0 : dr_nft_probe(e);
+	return check_deed(s, &nic, address, e);
 }
 
 int dr_fault_check(const struct dr_fault_spec *s, const char *nic,
@@ -183,8 +202,19 @@ void dr_fault_describe(const struct dr_fault_spec *s, const char *nic,
 		snprintf(buf, len, "loss: drop %.9g %% of the packets %s on %s%s (nf_tables)",
 			s->loss_percent, direction(s->dir), nic, how_long);
 		break;
+	case DR_FAULT_ADDR_DEL:
+		snprintf(buf, len,
+			"addr-del: take the IP address of %s away%s; then put it and its routes back",
+			nic, how_long);
+		break;
+	case DR_FAULT_QP_ERROR:
+		snprintf(buf, len, "qp-error: put the queue pairs of path %u into the error state",
+			s->path);
+		break;
 	case DR_FAULT_CLOSE:
 		snprintf(buf, len, "close: close the connection of path %u", s->path);
+		break;
+	case DR_FAULT_KINDS:
 		break;
 	case DR_FAULT_MANUAL:
 		dr_fault_prompt(s, nic, buf, len);

@@ -25,8 +25,11 @@ static const struct {
 	[DR_FAULT_CLOSE] = { "close", KIND_ONLY, false, false },
 	[DR_FAULT_MANUAL] = { "manual", KIND_ONLY, false, false },
 	[DR_FAULT_EXEC] = { "exec", KIND_NAME, true, false },
+	[DR_FAULT_QP_ERROR] = { "qp-error", KIND_ONLY, false, false },
+	[DR_FAULT_ADDR_DEL] = { "addr-del", KIND_ONLY, true, false },
 };
-static const char kinds_text[] = "link-down, blackhole, loss=PERCENT, close, manual or exec=NAME";
+static const char kinds_text[] =
+	"link-down, blackhole, loss=PERCENT, addr-del, qp-error, close, manual or exec=NAME";
 static const char keys_text[] =
 	"path=0|1, nic=NAME, side=client|server, at=TIME, for=TIME, repeat=N, every=TIME, "
 	"dir=in|out|both, gpu=N, channel=N";
@@ -39,6 +42,11 @@ const char *dr_fault_kind_name(enum dr_fault_kind k)
 bool dr_fault_by_guard(enum dr_fault_kind k)
 {
 	return kinds[k].guard;
+}
+
+bool dr_fault_by_channel(enum dr_fault_kind k)
+{
+	return k == DR_FAULT_CLOSE || k == DR_FAULT_QP_ERROR;
 }
 
 /* Letters, digits, '_', '-', '.': 1..size-1 of them. */
@@ -62,10 +70,6 @@ static int parse_kind(char *s, struct dr_fault_spec *out, struct dr_err *e)
 
 	if (value)
 		*value++ = '\0';
-	if (!strcmp(s, "qp-error"))
-		return dr_err_set(e, -EINVAL,
-			"--fault qp-error: not in this build (it needs the verbs "
-			"transport); use close, link-down or blackhole");
 	for (k = 0; k < DR_ARRAY_LEN(kinds) && strcmp(kinds[k].name, s) != 0; k++)
 		;
 	if (k == DR_ARRAY_LEN(kinds))

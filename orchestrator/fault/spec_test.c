@@ -27,6 +27,8 @@ static const struct {
 	{ "link-down:repeat=3", "link-down:path=0,side=client,at=2s,for=1s,repeat=3,every=4s" },
 	{ "link-down:repeat=3,every=5,for=2",
 		"link-down:path=0,side=client,at=2s,for=2s,repeat=3,every=5s" },
+	{ "qp-error:path=1", "qp-error:path=1,side=client,at=2s,for=1s" },
+	{ "addr-del", "addr-del:path=0,side=client,at=2s,for=1s" },
 	{ "blackhole:for=0", "blackhole:path=0,side=client,at=2s,for=0s" },
 };
 
@@ -36,7 +38,8 @@ static const struct {
 } bad[] = {
 	{ "", "link-down" },
 	{ "linkdown", "link-down, blackhole" },
-	{ "qp-error:path=0", "not in this build" },
+	{ "qp-error:dir=in", "blackhole and loss" },
+	{ "addr-del=10.0.0.1", "takes no value" },
 	{ "link-down=3", "takes no value" },
 	{ "loss", "loss=PERCENT" },
 	{ "loss=", "loss" },

@@ -15,11 +15,12 @@
  */
 struct dr_state {
 	enum dr_fault_kind kind;
-	char nic[DR_FAULT_NIC_MAX]; /* link-down, blackhole, loss: device; exec: for its environment */
+	char nic[DR_FAULT_NIC_MAX]; /* of a NIC: the device; exec: for its environment */
 	int ifindex;
 	uint8_t mac[6];
-	char *undo;			/* exec: the command; else NULL. Owned */
-	struct dr_netdev_snapshot snap; /* link-down; owned */
+	/* exec: the command; addr-del: "ADDRESS/PREFIX"; else NULL. Owned */
+	char *undo;
+	struct dr_netdev_snapshot snap; /* link-down, addr-del; owned */
 };
 void dr_state_fini(struct dr_state *s);
 

@@ -143,7 +143,7 @@ int dr_state_decode(
 	dr_rbuf_bytes(&r, s->mac, sizeof(s->mac));
 	dr_rbuf_u32(&r, &undo_len);
 	dr_rbuf_u32(&r, &snap_len);
-	if (r.failed || kind > DR_FAULT_EXEC || s->nic[sizeof(s->nic) - 1] != '\0')
+	if (r.failed || kind >= DR_FAULT_KINDS || s->nic[sizeof(s->nic) - 1] != '\0')
 		return -EPROTO;
 	s->kind = (enum dr_fault_kind)kind;
 	s->ifindex = (int)ifindex;

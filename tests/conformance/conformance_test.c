@@ -21,6 +21,9 @@ static const struct cf_kind kinds[] = {
 	{ .name = "tcp+poller", .transport = "tcp", .poller = true },
 	{ .name = "faulty(tcp)", .transport = "tcp", .faulty = true },
 	{ .name = "faulty(tcp)+poller", .transport = "tcp", .faulty = true, .poller = true },
+	{ .name = "verbs", .transport = "verbs" },
+	{ .name = "verbs+poller", .transport = "verbs", .poller = true, .qps = 3 },
+	{ .name = "faulty(verbs)", .transport = "verbs", .faulty = true, .qps = 4 },
 };
 
 struct job {

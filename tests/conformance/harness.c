@@ -3,11 +3,86 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "tests/fakeverbs/fakeverbs.h"
 
 #include <arpa/inet.h>
+#include <net/if.h>
+#include <stdio.h>
+#include <stdlib.h>
 
 static const char *const event_name[] = { "READY", "CREDIT", "SENT", "ARRIVING", "DELIVERED",
 	"CTRL", "FENCED", "FAILED", "DGRAM", "INCOMING" };
+
+/* ---- where rails are ---------------------------------------------------------------------------- */
+
+struct place {
+	char ifname[IFNAMSIZ];
+	struct sockaddr_in addr;
+};
+
+static bool is_verbs(const struct cf_kind *k)
+{
+	return k->transport && strcmp(k->transport, "verbs") == 0;
+}
+
+/* "IFNAME,ADDR[,IFNAME,ADDR]": the i-th pair, the first one when there is no second. */
+static bool place_from_env(const char *text, unsigned i, struct place *out)
+{
+	char addr[64], ifname2[IFNAMSIZ], addr2[64];
+	int n = sscanf(text, "%15[^,],%63[^,],%15[^,],%63[^,]", out->ifname, addr, ifname2, addr2);
+
+	if (n != 2 && n != 4)
+		return false;
+	if (i == 1 && n == 4) {
+		memcpy(out->ifname, ifname2, sizeof(ifname2));
+		memcpy(addr, addr2, sizeof(addr));
+	}
+	out->addr.sin_family = AF_INET;
+	return inet_pton(AF_INET, addr, &out->addr.sin_addr) == 1;
+}
+
+static struct place place_of(const struct cf_kind *k, unsigned i)
+{
+	struct place at = { .ifname = "lo", .addr = { .sin_family = AF_INET } };
+	const char *env = getenv("DR_VERBS_RAIL");
+
+	at.addr.sin_addr.s_addr = htonl(INADDR_LOOPBACK + i);
+	if (is_verbs(k) && env && !place_from_env(env, i, &at))
+		fail_msg("DR_VERBS_RAIL=%s is not IFNAME,ADDR[,IFNAME,ADDR]", env);
+	return at;
+}
+
+/* Real devices give up later: an emulated machine may stand still for a while. */
+static struct dr_verbs_params verbs_params(const struct cf_kind *k)
+{
+	struct dr_verbs_params vp;
+
+	dr_verbs_params_init(&vp);
+	vp.timeout = getenv("DR_VERBS_RAIL") ? 14 : 10;
+	vp.retry = 3;
+	vp.qps = k->qps ? k->qps : 1;
+	return vp;
+}
+
+static const struct dr_fake_ctl *fake_nics(void)
+{
+	static const struct dr_fake_ctl *fake;
+
+	if (!fake && !getenv("DR_VERBS_RAIL"))
+		fake = dr_fake_attach("..");
+	return fake;
+}
+
+bool cf_instant(const struct cf *f)
+{
+	return is_verbs(f->kind) && getenv("DR_VERBS_RAIL");
+}
+
+void cf_pace(const struct cf *f, int64_t ns)
+{
+	if (is_verbs(f->kind) && fake_nics())
+		fake_nics()->latency(NULL, ns);
+}
 
 const struct dr_transport_ops *cf_kind_ops(const struct cf_kind *k, const char **why)
 {
@@ -18,7 +93,10 @@ const struct dr_transport_ops *cf_kind_ops(const struct cf_kind *k, const char *
 	ops = dr_transport_find(k->transport);
 	if (!ops)
 		*why = "not in this build";
-	return ops;
+	if (!ops || !is_verbs(k) || getenv("DR_VERBS_RAIL") || fake_nics())
+		return ops;
+	*why = "no fake NICs (ibverbs_plugin.so) and no DR_VERBS_RAIL";
+	return NULL;
 }
 
 /* ---- sinks: the promises that hold always ------------------------------------------------------ */
@@ -209,16 +287,19 @@ static void open_rail(struct cf *f, unsigned i)
 {
 	struct dr_sim_rail_params sim = { f->world, i };
 	struct dr_faulty_rail_params faulty = { f->faulty, &sim };
+	struct dr_verbs_params vp = verbs_params(f->kind);
+	struct place at = place_of(f->kind, i);
 	struct cf_end *e = &f->end[i];
 	struct dr_rail_params p = {
-		.ifname = "lo", .poller = f->poller, .ready = rail_ready, .arg = e
+		.ifname = at.ifname, .poller = f->poller, .ready = rail_ready, .arg = e
 	};
-	struct sockaddr_in *a = (struct sockaddr_in *)&p.local;
 	struct dr_err err = { 0 };
 
-	p.kind_params = f->kind->faulty ? (void *)&faulty : f->world ? (void *)&sim : NULL;
-	a->sin_family = AF_INET;
-	a->sin_addr.s_addr = htonl(INADDR_LOOPBACK + i);
+	p.kind_params = f->world ? (void *)&sim : is_verbs(f->kind) ? (void *)&vp : NULL;
+	faulty.inner = p.kind_params;
+	if (f->kind->faulty)
+		p.kind_params = &faulty;
+	memcpy(&p.local, &at.addr, sizeof(at.addr));
 	memset(p.token, 0x5a, sizeof(p.token));
 	e->f = f;
 	e->node = i;
@@ -267,6 +348,20 @@ void cf_open(struct cf *f, const struct cf_kind *k)
 	}
 }
 
+/* Nothing of a fake NIC is left over, and nothing was misused. */
+static void check_nics(const struct cf *f)
+{
+	const struct dr_fake_ctl *fake = is_verbs(f->kind) ? fake_nics() : NULL;
+	const char *first = "";
+
+	if (!fake)
+		return;
+	if (fake->violations(&first) > 0)
+		print_error("fake NICs: %s\n", first);
+	assert_int_equal(fake->violations(&first), 0);
+	assert_int_equal(fake->alive_total(), 0);
+}
+
 void cf_shut(struct cf *f)
 {
 	uint64_t violations = f->world ? dr_sim_world_violations(f->world) : 0;
@@ -290,6 +385,7 @@ void cf_shut(struct cf *f)
 		dr_free(e->log);
 		dr_free(e->rail_log);
 	}
+	check_nics(f);
 	dr_poller_destroy(f->poller);
 	dr_faulty_destroy(f->faulty);
 	dr_sim_world_destroy(f->world);
@@ -459,6 +555,10 @@ void cf_break(struct cf *f, unsigned end)
 		dr_sim_path_break(p, 1u << end, -ECONNRESET);
 	} else {
 		cf_destroy(f, !end);
+		/* Where the peer's end is not seen, the hardware finds out about what is sent. */
+		if (!(f->ops->caps & DR_CAP_RESET) &&
+			dr_path_post_ctrl(f->end[end].path, "x", 1) == 0)
+			dr_path_flush(f->end[end].path, cf_now(f));
 	}
 	cf_until(f, f->end[end].count[DR_EV_FAILED] == 1);
 }

@@ -13,6 +13,7 @@
 #include "transport/faulty/faulty.h"
 #include "transport/path.h"
 #include "transport/sim/sim.h"
+#include "transport/verbs/verbs.h"
 
 /*
  * Two ends of one path, of any kind, and a way to let time pass until something holds. End 0 is the
@@ -28,7 +29,13 @@ struct cf_kind {
 	const char *transport; /* by dr_transport_find; NULL: sim */
 	enum dr_sim_personality personality;
 	bool faulty, poller;
+	unsigned qps; /* verbs */
 };
+
+/*
+ * The verbs kind runs on the fake NICs (tests/fakeverbs), or, with DR_VERBS_RAIL=IFNAME,ADDR of a device
+ * that reaches itself or IFNAME,ADDR,IFNAME,ADDR of two, on real ones.
+ */
 
 struct cf_event {
 	struct dr_event ev;
@@ -67,7 +74,7 @@ struct cf {
 	bool violations_wanted;
 };
 
-/* NULL and *why when this build lacks the kind. */
+/* NULL and *why when this build lacks the kind, or this machine a device for it. */
 const struct dr_transport_ops *cf_kind_ops(const struct cf_kind *k, const char **why);
 
 /* Rails up and told of each other; no path yet. */
@@ -117,6 +124,11 @@ void cf_ctrl(struct cf *f, unsigned end, const void *frame, size_t len);
 /* A part of R's memory. */
 struct dr_part cf_part(struct cf *f, unsigned end, uint64_t off, uint32_t len);
 
+/* What is sent from now on arrives so much later, where that can be had (the fake NICs, which else move
+ * everything at once). */
+void cf_pace(const struct cf *f, int64_t ns);
+/* Everything may be there as soon as it is sent: rxe talking to itself has no wire. */
+bool cf_instant(const struct cf *f);
 /* The path is broken so that this end learns of it: FAILED there. */
 void cf_break(struct cf *f, unsigned end);
 /* The n-th (from 0) event of a kind; NULL: not so many. */

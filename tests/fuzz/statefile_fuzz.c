@@ -56,7 +56,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	rc = dr_state_decode(p, len, &s, &w, &pid);
 	dr_assert(rc == 0 || rc == -EPROTO);
 	if (rc == 0) {
-		dr_assert(s.kind <= DR_FAULT_EXEC && memchr(s.nic, 0, sizeof(s.nic)));
+		dr_assert(s.kind < DR_FAULT_KINDS && memchr(s.nic, 0, sizeof(s.nic)));
 		fake_nl = (struct fake_nl){ .fd = -1, .seen = seen, .arg = &s };
 		(void)!dr_netdev_restore(s.ifindex, &s.snap, NULL);
 		fake_nl.seen = NULL;

@@ -1,0 +1,119 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# The verbs transport where there is no RDMA: what is missing is said once, with what to do.
+# shellcheck disable=SC2154 # set by lib.bash
+
+setup() {
+	load lib
+	common_setup
+}
+
+teardown() {
+	common_teardown
+}
+
+no_library() {
+	DR_IBVERBS=libnone-of-this-name.so.1 "$@"
+}
+
+@test "no libibverbs: status 2, names the packages; tcp does not care" {
+	run no_library "$DUALRAIL" client 127.0.0.1 --transport verbs --rails lo@127.0.0.1 -q
+	[ "$status" -eq 2 ]
+	[[ $output == *"apt-get install libibverbs1 ibverbs-providers"* ]]
+	run no_library "$DUALRAIL" client 127.0.0.1 --transport verbs -q --json=r.json
+	[ "$status" -eq 2 ]
+	whole r.json
+	holds r.json '.exit_code == 2 and (.errors | length) == 1'
+	run no_library "$DUALRAIL" client 127.0.0.1 --dry-run
+	[ "$status" -eq 0 ]
+}
+
+@test "a library that is another one: status 2, names the symbol" {
+	run env DR_IBVERBS=libm.so.6 "$DUALRAIL" client 127.0.0.1 --transport verbs \
+		--rails lo@127.0.0.1 -q
+	[ "$status" -eq 2 ]
+	[[ $output == *"libm.so.6 has no ibv_"* ]]
+}
+
+@test "nothing links libibverbs" {
+	run ldd "$DUALRAIL"
+	[[ $output != *verbs* ]]
+	run ldd "${DUALRAIL%/*}/libdualrail.so"
+	[[ $output != *verbs* ]]
+}
+
+@test "options and faults of another kind: status 1" {
+	for bad in "--qps 2" "--transport tcp --gid 3" "--mtu 4096" "--register lazy" \
+		"--test failover --fault qp-error:path=0" \
+		"--transport verbs --mtu 1500" "--transport verbs --qps 5" "--transport verbs --ib-retry 8"; do
+		# shellcheck disable=SC2086
+		run "$DUALRAIL" client 127.0.0.1 $bad
+		[ "$status" -eq 1 ]
+		one_line
+	done
+	run env NCCL_IB_TIMEOUT=20 NCCL_IB_RETRY_CNT=7 NCCL_IB_GID_INDEX=-1 \
+		"$DUALRAIL" client 127.0.0.1 --dry-run -v
+	[ "$status" -eq 0 ]
+	[[ $output == *"ib-timeout=20"* && $output == *"gid=-1"* ]]
+}
+
+@test "a server told verbs refuses a client of tcp with both names: status 3" {
+	start_server --transport verbs
+	wait_for grep -q listening server.err
+	run timeout 20 "$DUALRAIL" client 127.0.0.1 --port "$port" "${SMALL[@]}" -D 100ms -q
+	[ "$status" -eq 3 ]
+	[[ $output == *"client tcp, server verbs"* ]]
+}
+
+# RDMA devices fake0 and fake1 on lo, in software; each process has its own.
+fake() {
+	local library=${DUALRAIL%/*}/tests/fakeverbs/ibverbs_plugin.so
+	[[ -e $library ]] || skip "the fake libibverbs is not built"
+	DR_IBVERBS=$library "$@"
+}
+
+@test "rails by RDMA name; one that is none: status 2, lists those there are" {
+	run fake "$DUALRAIL" client 127.0.0.1 -g 0 --transport verbs --rails fake0 --dry-run
+	[ "$status" -eq 0 ]
+	[[ $output == *"primary lo 127.0.0.1"* ]]
+	run fake "$DUALRAIL" client 127.0.0.1 --transport verbs --rails fake9 -q
+	[ "$status" -eq 2 ]
+	[[ $output == *"no RDMA device 'fake9'; there are: fake0 (lo), fake1 (lo)"* ]]
+}
+
+@test "a rail without RDMA device, a GID that is not there: status 2 before anybody is called" {
+	export DR_FAKE_IBV=fake0:lo:127.0.0.1
+	run fake "$DUALRAIL" client 127.0.0.1 --transport verbs --rails lo@127.0.0.2 -q
+	[ "$status" -eq 2 ]
+	[[ $output == *"no GID for 127.0.0.2"* ]]
+	run fake "$DUALRAIL" client 127.0.0.1 --transport verbs --rails fake0 --gid 900 -q
+	[ "$status" -eq 2 ]
+	[[ $output == *"--gid 900: the GID table of fake0 port 1 has"*"entries"* ]]
+}
+
+@test "a server told tcp refuses a client of verbs with both names: status 3" {
+	start_server --transport tcp
+	wait_for grep -q listening server.err
+	run fake timeout 20 "$DUALRAIL" client 127.0.0.1 --port "$port" -g 0-1 -N 2 -s 1M -q \
+		--transport verbs --rails fake0
+	[ "$status" -eq 3 ]
+	[[ $output == *"client verbs, server tcp"* ]]
+}
+
+@test "a server that cannot follow its client says why: status 2" {
+	free_port
+	start server env DR_IBVERBS=libnone-of-this-name.so.1 \
+		"$DUALRAIL" server -g 0-1 --port "$port" --rails lo@127.0.0.1
+	wait_for grep -q listening server.err
+	run fake timeout 20 "$DUALRAIL" client 127.0.0.1 --port "$port" -g 0-1 -N 2 -s 1M -q \
+		--transport verbs --rails fake0
+	[ "$status" -eq 2 ]
+	[[ $output == *"libibverbs1"* ]]
+}
+
+@test "conservative detection of a NIC that never gives up: status 1" {
+	run no_library "$DUALRAIL" client 127.0.0.1 --transport verbs --detect conservative \
+		--ib-timeout 0
+	[ "$status" -eq 1 ]
+	[[ $output == *"never gives up"* ]]
+}

@@ -1,0 +1,390 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/fakeverbs/ibverbs/nic.h"
+
+/* The tests' side: struct dr_fake_ctl. Each change is followed by a look at what can move now. */
+
+#define EACH(d, only)                                                                              \
+	for (struct dr_fake_dev *d = dr_fake_dev; d < dr_fake_dev + dr_fake_n_devs; d++)           \
+		if (!(only) || strcmp(d->ibv.name, only) == 0)
+
+static void begin(void)
+{
+	dr_fake_lock();
+	dr_fake_devs_read();
+}
+
+static void end(void)
+{
+	dr_fake_move_all();
+	dr_fake_unlock();
+}
+
+static void reset(void)
+{
+	dr_fake_lock();
+	(void)dr_fake_reap(NULL);
+	dr_fake_calls_reset();
+	dr_fake_keep_cqes = false;
+	dr_fake_devs_reset();
+	dr_fake_devs_read();
+	dr_fake_unlock();
+}
+
+static void fail_call(const char *call, unsigned k, int err)
+{
+	begin();
+	dr_fake_call_fail(call, k, err);
+	end();
+}
+
+static const char *failed(void)
+{
+	const char *s;
+
+	begin();
+	s = dr_fake_call_failed();
+	end();
+	return s;
+}
+
+static void fail_always(const char *call, int err)
+{
+	begin();
+	dr_fake_call_fail_always(call, err);
+	end();
+}
+
+static void delay(const char *call, int ms)
+{
+	begin();
+	dr_fake_call_delay(call, ms);
+	end();
+}
+
+static unsigned count(const char *call)
+{
+	unsigned n;
+
+	begin();
+	n = dr_fake_call_count(call);
+	end();
+	return n;
+}
+
+static void alive(struct dr_fake_alive *out)
+{
+	begin();
+	*out = (struct dr_fake_alive){ .lists = dr_fake_lists.n,
+		.contexts = dr_fake_ctxs.n,
+		.pds = dr_fake_pds.n,
+		.mrs = dr_fake_mrs.n,
+		.channels = dr_fake_channels.n,
+		.cqs = dr_fake_cqs.n,
+		.qps = dr_fake_qps.n,
+		.ahs = dr_fake_ahs.n };
+	end();
+}
+
+static unsigned alive_total(void)
+{
+	struct dr_fake_alive a;
+
+	alive(&a);
+	return a.lists + a.contexts + a.pds + a.mrs + a.channels + a.cqs + a.qps + a.ahs;
+}
+
+static unsigned violations(const char **first)
+{
+	unsigned n;
+
+	begin();
+	n = dr_fake_violations(first);
+	end();
+	return n;
+}
+
+static void cut(const char *dev, unsigned dirs)
+{
+	begin();
+	EACH(d, dev) d->cut = dirs;
+	end();
+}
+
+static void port(const char *dev, bool up)
+{
+	begin();
+	EACH(d, dev)
+	{
+		if (d->down == !up)
+			continue;
+		d->down = !up;
+		dr_fake_emit(d, up ? IBV_EVENT_PORT_ACTIVE : IBV_EVENT_PORT_ERR, NULL);
+	}
+	end();
+}
+
+static void fatal(const char *dev)
+{
+	begin();
+	EACH(d, dev)
+	{
+		d->fatal = true;
+		for (unsigned i = 0; i < dr_fake_qps.n; i++)
+			if (((struct dr_fake_qp *)dr_fake_qps.p[i])->dev == d)
+				dr_fake_qp_err(dr_fake_qps.p[i]);
+		dr_fake_emit(d, IBV_EVENT_DEVICE_FATAL, NULL);
+	}
+	end();
+}
+
+static void hold(const char *dev, bool on)
+{
+	begin();
+	EACH(d, dev) d->held = on;
+	end();
+}
+
+static void latency(const char *dev, int64_t ns)
+{
+	begin();
+	EACH(d, dev) d->latency_ns = ns;
+	end();
+}
+
+static void drop(const char *dev, unsigned n)
+{
+	begin();
+	EACH(d, dev) d->drop = n;
+	end();
+}
+
+static void retry7_for_ever(const char *dev, bool on)
+{
+	begin();
+	EACH(d, dev) d->retry7_for_ever = on;
+	end();
+}
+
+static void no_flush(const char *dev, bool on)
+{
+	begin();
+	EACH(d, dev) d->no_flush = on;
+	for (unsigned i = 0; i < dr_fake_qps.n; i++)
+		if (((struct dr_fake_qp *)dr_fake_qps.p[i])->state == IBV_QPS_ERR)
+			dr_fake_qp_flush(dr_fake_qps.p[i]);
+	end();
+}
+
+static void keep_cqes(bool on)
+{
+	begin();
+	dr_fake_keep_cqes = on;
+	end();
+}
+
+static void rtr(const char *dev, int ms, int err)
+{
+	begin();
+	EACH(d, dev)
+	{
+		d->rtr_ms = ms;
+		d->rtr_err = err;
+	}
+	end();
+}
+
+static void status(const char *dev, uint32_t qpn, bool recv, enum ibv_wc_status s, unsigned skip)
+{
+	begin();
+	EACH(d, dev)
+	d->rule[recv] = (struct dr_fake_rule){
+		.on = s != IBV_WC_SUCCESS, .qpn = qpn, .skip = skip, .status = s
+	};
+	end();
+}
+
+static bool status_done(const char *dev, bool recv)
+{
+	bool done = false;
+
+	begin();
+	EACH(d, dev) done = done || d->rule[recv].done;
+	end();
+	return done;
+}
+
+static int find_gid(const struct dr_fake_dev *d, const char *ipv4, unsigned type)
+{
+	union ibv_gid gid;
+
+	dr_fake_gid_of(ipv4, &gid);
+	for (int i = 0; i < DR_FAKE_GIDS; i++)
+		if (d->gid[i].used && d->gid[i].type == type &&
+			memcmp(&d->gid[i].gid, &gid, sizeof(gid)) == 0)
+			return i;
+	return -1;
+}
+
+static int gid_index(const char *dev, const char *ipv4, unsigned type)
+{
+	int at = -1;
+
+	begin();
+	EACH(d, dev) at = at < 0 ? find_gid(d, ipv4, type) : at;
+	end();
+	return at;
+}
+
+static int gid_move(const char *dev, int from, int to)
+{
+	int rc = -1;
+
+	begin();
+	EACH(d, dev)
+	{
+		if (from < 0 || from >= DR_FAKE_GIDS || to < 0 || to >= DR_FAKE_GIDS ||
+			!d->gid[from].used || d->gid[to].used)
+			continue;
+		d->gid[to] = d->gid[from];
+		d->gid[from].used = false;
+		dr_fake_emit(d, IBV_EVENT_GID_CHANGE, NULL);
+		rc = 0;
+	}
+	end();
+	return rc;
+}
+
+static int addr_del(const char *dev, const char *ipv4)
+{
+	int rc = -1;
+
+	begin();
+	EACH(d, dev)
+	{
+		for (unsigned t = IBV_GID_TYPE_ROCE_V1; t <= IBV_GID_TYPE_ROCE_V2; t++) {
+			int at = find_gid(d, ipv4, t);
+
+			if (at < 0)
+				continue;
+			d->gid[at].used = false;
+			dr_fake_emit(d, IBV_EVENT_GID_CHANGE, NULL);
+			rc = 0;
+		}
+	}
+	end();
+	return rc;
+}
+
+static int addr_add(const char *dev, const char *ipv4)
+{
+	int rc = -1;
+
+	begin();
+	EACH(d, dev)
+	{
+		unsigned type = IBV_GID_TYPE_ROCE_V1;
+
+		for (int i = 0; i < DR_FAKE_GIDS && type <= IBV_GID_TYPE_ROCE_V2; i++) {
+			if (d->gid[i].used)
+				continue;
+			d->gid[i].used = true;
+			d->gid[i].type = type++;
+			dr_fake_gid_of(ipv4, &d->gid[i].gid);
+			dr_fake_emit(d, IBV_EVENT_GID_CHANGE, NULL);
+			rc = 0;
+		}
+	}
+	end();
+	return rc;
+}
+
+static void event(const char *dev, uint32_t qpn, enum ibv_event_type type)
+{
+	begin();
+	EACH(d, dev)
+	{
+		struct dr_fake_qp *qp = qpn ? dr_fake_find_qp(d, qpn) : NULL;
+
+		if (!qpn || qp)
+			dr_fake_emit(d, type, qp);
+	}
+	end();
+}
+
+static int qp_error(uint32_t qpn, bool with_event)
+{
+	struct dr_fake_qp *qp;
+
+	begin();
+	qp = dr_fake_find_qp(NULL, qpn);
+	if (qp) {
+		dr_fake_qp_err(qp);
+		if (with_event)
+			dr_fake_emit(qp->dev, IBV_EVENT_QP_FATAL, qp);
+	}
+	end();
+	return qp ? 0 : -1;
+}
+
+static int qp_state(uint32_t qpn)
+{
+	const struct dr_fake_qp *qp;
+	int s;
+
+	begin();
+	qp = dr_fake_find_qp(NULL, qpn);
+	s = qp ? (int)qp->state : -1;
+	end();
+	return s;
+}
+
+static unsigned qp_list(const char *dev, enum ibv_qp_type type, uint32_t *qpns, unsigned max)
+{
+	unsigned n = 0;
+
+	begin();
+	for (unsigned i = 0; i < dr_fake_qps.n; i++) {
+		const struct dr_fake_qp *qp = dr_fake_qps.p[i];
+
+		if (qp->ibv.qp_type != type || (dev && strcmp(qp->dev->ibv.name, dev) != 0))
+			continue;
+		if (n < max)
+			qpns[n] = qp->ibv.qp_num;
+		n++;
+	}
+	end();
+	return n;
+}
+
+extern const struct dr_fake_ctl dr_fake_ctl;
+const struct dr_fake_ctl dr_fake_ctl = {
+	.reset = reset,
+	.fail_call = fail_call,
+	.failed = failed,
+	.fail_always = fail_always,
+	.delay = delay,
+	.count = count,
+	.alive = alive,
+	.alive_total = alive_total,
+	.violations = violations,
+	.cut = cut,
+	.port = port,
+	.fatal = fatal,
+	.hold = hold,
+	.latency = latency,
+	.drop = drop,
+	.retry7_for_ever = retry7_for_ever,
+	.no_flush = no_flush,
+	.keep_cqes = keep_cqes,
+	.rtr = rtr,
+	.status = status,
+	.status_done = status_done,
+	.gid_index = gid_index,
+	.gid_move = gid_move,
+	.addr_del = addr_del,
+	.addr_add = addr_add,
+	.event = event,
+	.qp_error = qp_error,
+	.qp_state = qp_state,
+	.qp_list = qp_list,
+};

@@ -1,0 +1,412 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/fakeverbs/pair.h"
+
+#include "base/log.h"
+
+/* The verbs path kind while the NICs and the wire do what they do: ports, GIDs, fences, slow calls. */
+
+/* ---- the NIC and the wire --------------------------------------------------------------------- */
+
+static void link_cut(void **state)
+{
+	struct pair p;
+
+	(void)state;
+	pair_init(&p, false);
+	pair_up(&p);
+	assert_int_equal(pair_post_recv(&p, 0), 0);
+	pair_until(&p, p.e[S].count[DR_EV_CREDIT]);
+	p.fake->cut("fake1", DR_FAKE_BOTH);
+	assert_int_equal(pair_post_send(&p, 0), 0);
+	pair_until(&p, p.e[S].failed);
+	assert_int_equal(p.e[S].scope, DR_SCOPE_PATH);
+	assert_int_equal(p.e[S].err, -ETIMEDOUT);
+	assert_int_equal(p.e[S].count[DR_EV_SENT], 0);
+	assert_true(pair_untouched(&p, 0));
+	pair_end(&p);
+}
+
+/* What was delivered while the acknowledgment got lost is told at R and never at S. */
+static void acknowledgment_lost(void **state)
+{
+	struct pair p;
+
+	(void)state;
+	pair_init(&p, false);
+	pair_up(&p);
+	assert_int_equal(pair_post_recv(&p, 0), 0);
+	pair_until(&p, p.e[S].count[DR_EV_CREDIT]);
+	p.fake->cut("fake0", DR_FAKE_RX);
+	assert_int_equal(pair_post_send(&p, 0), 0);
+	pair_until(&p, p.e[S].failed);
+	assert_int_equal(p.e[S].count[DR_EV_SENT], 0);
+	pair_end(&p);
+}
+
+static void port_down(void **state)
+{
+	struct pair p;
+
+	(void)state;
+	for (unsigned poller = 0; poller < 2; poller++)
+		for (unsigned node = 0; node < 2; node++) {
+			pair_init(&p, poller);
+			pair_up(&p);
+			p.doing = "port down";
+			p.fake->port(node ? "fake1" : "fake0", false);
+			pair_until(&p, pair_any_failed(&p));
+			assert_true(p.e[node].failed || p.e[node].rail_failed);
+			if (p.e[node].failed)
+				assert_int_equal(p.e[node].scope, DR_SCOPE_RAIL);
+			pair_end(&p);
+		}
+}
+
+/* Down and up again between two turns: FAILED is told with an error or not at all. */
+static void port_flaps(void **state)
+{
+	struct pair p;
+
+	(void)state;
+	for (unsigned poller = 0; poller < 2; poller++) {
+		pair_init(&p, poller);
+		pair_up(&p);
+		p.doing = "port flaps";
+		p.fake->port("fake0", false);
+		p.fake->port("fake0", true);
+		pair_until(&p, p.fake->count("ack_async_event") == 2);
+		for (unsigned i = 0; i < 10; i++)
+			pair_turn(&p);
+		p.e[S].rail_failed = 0;
+		pair_transfer(&p);
+		if (!p.e[S].failed && !p.e[R].failed)
+			pair_chatter(&p);
+		pair_end(&p);
+	}
+}
+
+/* The neighbour does not answer just when the address has moved: datagrams must find their way later. */
+static void gid_moved_and_no_route(void **state)
+{
+	struct pair p;
+	int at;
+
+	(void)state;
+	pair_init(&p, true);
+	pair_up(&p);
+	p.doing = "gid moved, create_ah fails";
+	at = p.fake->gid_index("fake0", "127.0.0.1", IBV_GID_TYPE_ROCE_V2);
+	p.fake->fail_call("create_ah", 1, ETIMEDOUT);
+	assert_int_equal(p.fake->gid_move("fake0", at, at + 5), 0);
+	pair_until(&p, p.e[S].failed && p.fake->failed());
+	pair_fence_both(&p);
+	pair_again(&p);
+	pair_end(&p);
+}
+
+/* The index of the address moves under a path that is up; the next generation uses the new one. */
+static void gid_moved(void **state)
+{
+	struct pair p;
+	int at;
+
+	(void)state;
+	for (unsigned poller = 0; poller < 2; poller++)
+		for (unsigned node = 0; node < 2; node++) {
+			const char *dev = node ? "fake1" : "fake0";
+
+			pair_init(&p, poller);
+			pair_up(&p);
+			p.doing = "gid moved";
+			at = p.fake->gid_index(
+				dev, node ? "127.0.0.2" : "127.0.0.1", IBV_GID_TYPE_ROCE_V2);
+			assert_int_equal(p.fake->gid_move(dev, at, at + 5), 0);
+			pair_until(&p, p.e[node].failed);
+			pair_fence_both(&p);
+			assert_true(p.e[S].fenced && p.e[R].fenced);
+			pair_again(&p);
+			pair_end(&p);
+		}
+}
+
+static void address_gone_and_back(void **state)
+{
+	struct pair p;
+
+	(void)state;
+	pair_init(&p, true);
+	pair_up(&p);
+	p.doing = "address gone";
+	assert_int_equal(p.fake->addr_del("fake1", "127.0.0.2"), 0);
+	pair_until(&p, p.e[R].failed);
+	pair_fence_both(&p);
+	assert_int_equal(p.fake->addr_add("fake1", "127.0.0.2"), 0);
+	pair_again(&p);
+	pair_end(&p);
+}
+
+static void device_fatal(void **state)
+{
+	struct pair p;
+
+	(void)state;
+	for (unsigned flushes = 0; flushes < 2; flushes++)
+		for (unsigned poller = 0; poller < 2; poller++) {
+			pair_init(&p, poller);
+			pair_up(&p);
+			assert_int_equal(pair_post_recv(&p, 0), 0);
+			p.doing = "device fatal";
+			p.fake->no_flush("fake1", !flushes);
+			p.fake->fatal("fake1");
+			pair_until(&p, p.e[R].failed && p.e[R].rail_failed);
+			assert_int_equal(p.e[R].rail_scope, DR_SCOPE_RAIL);
+			pair_end(&p);
+		}
+}
+
+static void qp_fatal(void **state)
+{
+	uint32_t qpn[8];
+	struct pair p;
+
+	(void)state;
+	for (unsigned which = 0; which < 3; which++) {
+		pair_init(&p, true);
+		pair_up(&p);
+		assert_int_equal(p.fake->qp_list("fake1", IBV_QPT_RC, qpn, 8), 3);
+		p.doing = "queue pair fatal";
+		assert_int_equal(pair_post_recv(&p, 0), 0);
+		p.fake->no_flush("fake1", true);
+		assert_int_equal(p.fake->qp_error(qpn[which], true), 0);
+		pair_until(&p, p.e[R].failed);
+		pair_end(&p);
+	}
+}
+
+/* ---- fences ----------------------------------------------------------------------------------- */
+
+/* Completions that never come: the deadline has the queue pairs destroyed. */
+static void fence_past_its_deadline(void **state)
+{
+	int64_t deadline, fenced_ns;
+	struct pair p;
+
+	(void)state;
+	for (unsigned poller = 0; poller < 2; poller++) {
+		pair_init(&p, poller);
+		pair_up(&p);
+		assert_int_equal(pair_post_recv(&p, 0), 0);
+		p.fake->no_flush(NULL, true);
+		deadline = dr_now_ns() + 40 * DR_NS_PER_MS;
+		pair_fence(&p, R, deadline);
+		pair_until(&p, p.e[R].fenced);
+		fenced_ns = dr_now_ns();
+		assert_true(fenced_ns >= deadline);
+		assert_true(p.fake->qp_list("fake1", IBV_QPT_RC, NULL, 0) <= 1); /* control */
+		pair_end(&p);
+	}
+}
+
+/* Also of a path that has failed: then it is told a second time, as the one exception. */
+static void fence_that_cannot_destroy(void **state)
+{
+	struct pair p;
+
+	(void)state;
+	for (unsigned broken = 0; broken < 2; broken++) {
+		pair_init(&p, broken);
+		pair_up(&p);
+		assert_int_equal(pair_post_recv(&p, 0), 0);
+		assert_int_equal(pair_post_recv(&p, 1), 0); /* stays out */
+		pair_until(&p, p.e[S].count[DR_EV_CREDIT]);
+		p.fake->no_flush(NULL, true);
+		p.fake->fail_always("destroy_qp", EBUSY);
+		if (broken)
+			p.fake->status("fake1", 0, true, IBV_WC_LOC_PROT_ERR, 0);
+		if (broken)
+			(void)pair_post_send(&p, 0);
+		p.doing = "break";
+		if (broken)
+			pair_until(&p, p.e[R].failed);
+		pair_fence(&p, R, dr_now_ns() + 20 * DR_NS_PER_MS);
+		pair_until(&p, broken ? p.e[R].fence_failed > 0 : p.e[R].failed);
+		assert_int_equal(p.e[R].scope, DR_SCOPE_RAIL);
+		for (unsigned i = 0; i < 20; i++)
+			pair_turn(&p);
+		assert_false(p.e[R].fenced);
+		pair_shut(&p);
+		pair_clean(&p, true);
+	}
+}
+
+/* Whatever broke the path, work that the NICs can give back needs no deadline. */
+static void fence_without_deadline(void **state)
+{
+	static const char *const calls[] = { "", "modify_qp", "post_recv", "post_send" };
+	struct pair p;
+
+	(void)state;
+	for (unsigned i = 0; i < DR_ARRAY_LEN(calls); i++) {
+		pair_init(&p, false);
+		pair_up(&p);
+		if (i >= 2)
+			p.fake->fail_call(calls[i], 3, 0);
+		pair_transfer(&p);
+		if (i <= 1)
+			assert_int_equal(pair_post_recv(&p, PAIR_MSGS), 0);
+		if (i == 1) /* the receiver's data queue pair, with receives out, stays as it is */
+			p.fake->fail_call(calls[i], 1, 0);
+		pair_fence(&p, R, DR_NEVER);
+		pair_fence(&p, S, DR_NEVER);
+		p.doing = i ? calls[i] : "fence";
+		pair_until(&p, p.e[S].fenced && p.e[R].fenced);
+		pair_end(&p);
+	}
+}
+
+/* A write that waits in the sender's NIC while the receiver fences finds nobody. */
+static void late_write(void **state)
+{
+	struct pair p;
+
+	(void)state;
+	for (unsigned by_deadline = 0; by_deadline < 2; by_deadline++) {
+		pair_init(&p, false);
+		pair_up(&p);
+		assert_int_equal(pair_post_recv(&p, 0), 0);
+		pair_until(&p, p.e[S].count[DR_EV_CREDIT]);
+		p.fake->hold("fake0", true);
+		assert_int_equal(pair_post_send(&p, 0), 0);
+		p.fake->no_flush("fake1", by_deadline);
+		pair_fence(&p, R, dr_now_ns() + (by_deadline ? 20 : 5000) * DR_NS_PER_MS);
+		pair_until(&p, p.e[R].fenced);
+		memset(p.e[R].mem, 0x11, PAIR_MEM);
+		p.fake->no_flush("fake1", false);
+		p.fake->hold("fake0", false);
+		pair_until(&p, p.e[S].failed);
+		assert_true(pair_untouched(&p, 0x11));
+		assert_int_equal(p.e[S].count[DR_EV_SENT], 0);
+		pair_end(&p);
+	}
+}
+
+/* What earlier generations left in the completion queues is nobody's (rxe keeps it there). */
+static void stale_completions(void **state)
+{
+	struct pair p;
+
+	(void)state;
+	for (unsigned poller = 0; poller < 2; poller++) {
+		pair_init(&p, poller);
+		p.fake->keep_cqes(true);
+		pair_up(&p);
+		for (unsigned i = 0; i < 20; i++) {
+			pair_transfer(&p);
+			assert_false(pair_any_failed(&p));
+			assert_int_equal(pair_post_recv(&p, PAIR_MSGS), 0);
+			assert_int_equal(pair_post_send(&p, PAIR_MSGS), 0);
+			if (i % 2)
+				pair_fence_both(&p);
+			pair_again(&p);
+			pair_fence_both(&p);
+			pair_end_path(&p);
+			if (pair_create(&p) || pair_connect(&p))
+				fail_msg("%s: %s", p.doing, p.error);
+			pair_until(&p, (p.e[S].count[DR_EV_READY] && p.e[R].count[DR_EV_READY]) ||
+					       pair_any_failed(&p));
+		}
+		pair_end(&p);
+	}
+}
+
+/* ---- what blocks in the kernel ---------------------------------------------------------------- */
+
+static void slow_neighbour(void **state)
+{
+	unsigned before;
+	struct pair p;
+
+	(void)state;
+	for (unsigned poller = 0; poller < 2; poller++) {
+		pair_init(&p, poller);
+		p.fake->rtr(NULL, 300, 0);
+		if (pair_listen(&p) || pair_register(&p) || pair_create(&p) || pair_connect(&p))
+			fail_msg("%s: %s", p.doing, p.error);
+		p.doing = "slow neighbour";
+		/* Datagrams 2 x 3, INIT 2 x 3: the first RTR was begun. */
+		pair_until(&p, p.fake->count("modify_qp") > 12);
+		before = p.turns;
+		pair_until(&p, (p.e[S].count[DR_EV_READY] && p.e[R].count[DR_EV_READY]) ||
+				       pair_any_failed(&p));
+		assert_false(pair_any_failed(&p));
+		/* Turns that wait for RTR are a handful. */
+		assert_true(p.turns - before > 40);
+		pair_end(&p);
+	}
+}
+
+static void no_neighbour(void **state)
+{
+	struct pair p;
+
+	(void)state;
+	pair_init(&p, false);
+	p.fake->rtr("fake1", 50, ETIMEDOUT);
+	if (pair_listen(&p) || pair_register(&p) || pair_create(&p) || pair_connect(&p))
+		fail_msg("%s: %s", p.doing, p.error);
+	p.doing = "no neighbour";
+	pair_until(&p, p.e[R].failed);
+	assert_int_equal(p.e[R].scope, DR_SCOPE_PATH);
+	pair_end(&p);
+}
+
+/* A path that is given up while its queue pairs are being led to the peer's. */
+static void closed_while_joining(void **state)
+{
+	struct pair p;
+
+	(void)state;
+	for (unsigned turns = 0; turns < 60; turns += 3) {
+		pair_init(&p, false);
+		p.fake->rtr(NULL, 5, 0);
+		if (pair_listen(&p) || pair_register(&p) || pair_create(&p) || pair_connect(&p))
+			fail_msg("%s: %s", p.doing, p.error);
+		for (unsigned i = 0; i < turns * turns; i++)
+			pair_turn(&p);
+		pair_shut(&p);
+		pair_clean(&p, false);
+	}
+}
+
+static void datagrams_lost(void **state)
+{
+	struct pair p;
+
+	(void)state;
+	pair_init(&p, false);
+	p.fake->drop(NULL, 5);
+	pair_up(&p);
+	pair_transfer(&p);
+	assert_false(pair_any_failed(&p));
+	pair_end(&p);
+}
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = { cmocka_unit_test(link_cut),
+		cmocka_unit_test(acknowledgment_lost), cmocka_unit_test(port_down),
+		cmocka_unit_test(port_flaps), cmocka_unit_test(gid_moved_and_no_route),
+		cmocka_unit_test(gid_moved), cmocka_unit_test(address_gone_and_back),
+		cmocka_unit_test(device_fatal), cmocka_unit_test(qp_fatal),
+		cmocka_unit_test(fence_past_its_deadline),
+		cmocka_unit_test(fence_that_cannot_destroy),
+		cmocka_unit_test(fence_without_deadline), cmocka_unit_test(late_write),
+		cmocka_unit_test(stale_completions), cmocka_unit_test(slow_neighbour),
+		cmocka_unit_test(no_neighbour), cmocka_unit_test(closed_while_joining),
+		cmocka_unit_test(datagrams_lost) };
+
+	dr_log_set_level(DR_LOG_ERROR);
+	if (argc > 1)
+		cmocka_set_test_filter(argv[1]);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

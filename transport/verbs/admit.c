@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Greetings: how two paths find each other. HELLO is repeated by the connector until WELCOME comes, which
+ * answers each HELLO once the acceptor's queue pairs are ready; so every one of them may be lost, come
+ * twice or late.
+ *
+ *  1. What carries no MAC of this session's token changes nothing and costs one log line a second.
+ *  2. A greeting acts only on a path of its channel, index and generation, and on its state.
+ *  3. For one (channel, index) one HELLO is kept at most, that of the highest generation; INCOMING is
+ *     told once for it.
+ */
+#include "transport/verbs/internal.h"
+
+#include "base/log.h"
+
+#include <errno.h>
+#include <string.h>
+
+void dr_verbs_greet(struct vb_path *p, uint8_t type)
+{
+	struct vb_rail *r = vb_path_rail(p);
+	const struct vb_conn *c = p->conn;
+	struct dr_verbs_hello h = { .type = type,
+		.sender = p->par.sender,
+		.index = (uint8_t)p->par.index,
+		.n = (uint8_t)c->n,
+		.channel = p->par.channel,
+		.gen = p->par.gen,
+		.mtu = (uint16_t)r->dev.mtu,
+		.lid = r->dev.lid,
+		.ud_qpn = r->ud.qp->qp_num,
+		.ud_qkey = r->ud.qkey,
+		.psn = c->psn,
+		.msg_max = r->dev.msg_max,
+		.ctrl_recvs = VB_CTRL_DEPTH };
+	uint8_t buf[DR_VERBS_HELLO_MAX];
+	size_t len;
+
+	memcpy(h.gid, &r->dev.gid, sizeof(h.gid));
+	memcpy(h.qpn, c->qpn, sizeof(h.qpn));
+	len = dr_verbs_hello_encode(&h, r->par.token, buf);
+	r->now_ns = DR_MAX(r->now_ns, p->now_ns);
+	dr_verbs_ud_send(r, buf, len, NULL, 0);
+	p->st.tx_wire += len;
+	p->base.tx_last_ns = p->now_ns;
+}
+
+static void refuse(struct vb_rail *r, const char *why)
+{
+	if (r->now_ns - r->warn_ns < DR_NS_PER_S)
+		return;
+	r->warn_ns = r->now_ns;
+	dr_warn("verbs", "rail %u: dropped a greeting: %s", r->base.index, why);
+}
+
+/* The peer may have opened its rail anew. */
+static void learn(struct vb_rail *r, const struct dr_verbs_hello *h)
+{
+	if (r->has_peer && (h->lid != r->peer.lid || memcmp(h->gid, r->peer.gid, 16) != 0)) {
+		r->peer.lid = h->lid;
+		memcpy(r->peer.gid, h->gid, 16);
+		dr_verbs_ah_renew(r);
+	}
+	r->peer.ud_qpn = h->ud_qpn;
+	r->peer.ud_qkey = h->ud_qkey;
+}
+
+static struct vb_parked *find_parked(struct vb_rail *r, uint32_t channel, uint8_t index)
+{
+	struct vb_parked *k;
+
+	for (k = r->parked; k < r->parked + VB_PARKED; k++)
+		if (k->used && k->hello.channel == channel && k->hello.index == index)
+			return k;
+	return NULL;
+}
+
+/* A free place, or that of the greeting which was repeated least lately. */
+static struct vb_parked *park_slot(struct vb_rail *r)
+{
+	struct vb_parked *k, *oldest = r->parked;
+
+	for (k = r->parked; k < r->parked + VB_PARKED; k++) {
+		if (!k->used || r->now_ns - k->seen_ns > VB_PARK_NS)
+			return k;
+		if (k->seen_ns < oldest->seen_ns)
+			oldest = k;
+	}
+	return oldest;
+}
+
+static void park(struct vb_rail *r, const struct dr_verbs_hello *h, bool tell)
+{
+	struct vb_parked *k = find_parked(r, h->channel, h->index);
+	struct dr_event ev = {
+		.kind = DR_EV_INCOMING, .channel = h->channel, .index = h->index, .gen = h->gen
+	};
+
+	if (k && k->hello.gen > h->gen && r->now_ns - k->seen_ns < VB_PARK_NS)
+		return; /* overtaken by its own successor */
+	if (k && k->hello.gen == h->gen && r->now_ns - k->seen_ns < VB_PARK_NS)
+		tell = false;
+	if (!k)
+		k = park_slot(r);
+	*k = (struct vb_parked){ .used = true, .seen_ns = r->now_ns, .hello = *h };
+	if (tell)
+		dr_verbs_rail_emit(r, &ev);
+}
+
+static struct vb_path *find_path(struct vb_rail *r, const struct dr_verbs_hello *h, bool connector)
+{
+	struct vb_path *p, *newest = NULL;
+
+	for (p = r->paths; p; p = p->next)
+		if (p->par.connector == connector && p->par.channel == h->channel &&
+			p->par.index == h->index && p->par.sender != h->sender &&
+			(!newest || p->par.gen > newest->par.gen))
+			newest = p;
+	return newest;
+}
+
+static void on_hello(struct vb_rail *r, const struct dr_verbs_hello *h)
+{
+	struct vb_path *p = find_path(r, h, false);
+
+	if (!p || p->par.gen < h->gen) {
+		park(r, h, true);
+		return;
+	}
+	if (p->par.gen > h->gen)
+		return; /* outdated */
+	switch (p->state) {
+	case VB_NEW:
+		park(r, h, true);
+		break;
+	case VB_BUILDING:
+		park(r, h, false);
+		break;
+	case VB_WAITING:
+		dr_verbs_greeted(p, h);
+		break;
+	case VB_ADMITTED:
+	case VB_UP: /* our WELCOME was lost */
+		p->now_ns = r->now_ns;
+		dr_verbs_greet(p, DR_VERBS_WELCOME);
+		break;
+	default:
+		break;
+	}
+}
+
+void dr_verbs_admit(struct vb_rail *r, const void *data, size_t len)
+{
+	struct dr_verbs_hello h;
+	const char *why = "?";
+	struct vb_path *p;
+
+	if (dr_verbs_hello_parse(data, len, r->par.token, &h, &why)) {
+		refuse(r, why);
+		return;
+	}
+	learn(r, &h);
+	if (h.type == DR_VERBS_HELLO) {
+		on_hello(r, &h);
+		return;
+	}
+	p = find_path(r, &h, true);
+	if (p && p->par.gen == h.gen && p->state == VB_GREETING)
+		dr_verbs_greeted(p, &h);
+}
+
+/* Only what was repeated lately: else its sender may have gone. */
+void dr_verbs_admit_claim(struct vb_path *p)
+{
+	struct vb_rail *r = vb_path_rail(p);
+	struct vb_parked *k = find_parked(r, p->par.channel, (uint8_t)p->par.index);
+
+	if (!k || k->hello.gen != p->par.gen || k->hello.sender == p->par.sender ||
+		r->now_ns - k->seen_ns > 2 * VB_HELLO_NS)
+		return;
+	k->used = false;
+	dr_verbs_greeted(p, &k->hello);
+}

@@ -1,0 +1,419 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The queue pairs of one path. Invariants:
+ *  1. While a job of a connection is under way (BUILD or JOIN: path state BUILDING or JOINING) its queue
+ *     pairs are the helper's. After it, and until DESTROY, they are the owner's.
+ *  2. release() takes the connection out of the rail's table, so that no completion finds the path, and
+ *     submits DESTROY, which comes after every other job of it; memory is freed when that is done.
+ *  3. A user's buffer is posted only between JOIN and the fence. Who releases a connection has fenced
+ *     it, or killed its data queue pairs.
+ */
+#include "transport/verbs/internal.h"
+
+#include "base/log.h"
+#include "base/mem.h"
+
+#include <errno.h>
+#include <string.h>
+
+enum { SLAB_LEN = 2 * VB_CTRL_DEPTH * VB_CTRL_MSG };
+
+static struct vb_conn *of_work(struct vb_job *j)
+{
+	return dr_container_of(j, struct vb_conn, work);
+}
+
+static int neg(int rc)
+{
+	return rc > 0 ? -rc : rc < 0 && errno ? -errno : rc;
+}
+
+/* ---- the table of connections that completions are looked up in ---- */
+
+static int grow(struct vb_rail *r)
+{
+	uint32_t n = r->n_slots ? 2 * r->n_slots : 16;
+	struct vb_conn **slots;
+	uint16_t *gen;
+
+	if (n > VB_SLOTS_MAX)
+		return -ENOMEM;
+	slots = dr_calloc(n, sizeof(struct vb_conn *));
+	gen = dr_calloc(n, sizeof(*gen));
+	if (!slots || !gen) {
+		dr_free(slots);
+		dr_free(gen);
+		return -ENOMEM;
+	}
+	if (r->n_slots) {
+		memcpy(slots, r->slots, r->n_slots * sizeof(struct vb_conn *));
+		memcpy(gen, r->slot_gen, r->n_slots * sizeof(*gen));
+	}
+	dr_free(r->slots);
+	dr_free(r->slot_gen);
+	r->slots = slots;
+	r->slot_gen = gen;
+	r->n_slots = n;
+	return 0;
+}
+
+static int take_slot(struct vb_conn *c)
+{
+	struct vb_rail *r = c->rail;
+	uint32_t i = 0;
+
+	while (i < r->n_slots && r->slots[i])
+		i++;
+	if (i == r->n_slots && grow(r))
+		return -ENOMEM;
+	r->slots[i] = c;
+	c->serial = (uint32_t)++r->slot_gen[i] << 16 | i;
+	return 0;
+}
+
+/* ---- BUILD: on the helper's thread ---- */
+
+static int create_qp(struct vb_conn *c, unsigned i)
+{
+	struct vb_rail *r = c->rail;
+	struct ibv_qp_init_attr a = { .send_cq = c->cq->cq,
+		.recv_cq = c->cq->cq,
+		.qp_type = IBV_QPT_RC,
+		.cap = { .max_send_sge = 1, .max_recv_sge = 1 } };
+
+	a.cap.max_send_wr = i == 0 ? VB_CTRL_DEPTH : c->sender ? r->sq : 1;
+	a.cap.max_recv_wr = i == 0 ? VB_CTRL_DEPTH : c->sender ? 1 : r->rq;
+	a.cap.max_inline_data = i == 0 ? VB_INLINE : 0;
+	errno = 0;
+	c->qp[i] = r->ibv->create_qp(r->pd, &a);
+	if (!c->qp[i] && i == 0 && errno == EINVAL) {
+		a.cap.max_inline_data =
+			0; /* what the device has is not asked for in a better way */
+		c->qp[i] = r->ibv->create_qp(r->pd, &a);
+	}
+	if (!c->qp[i])
+		return dr_verbs_explain(
+			&r->dev, "create a queue pair", errno ? -errno : -ENOMEM, &c->err);
+	c->qpn[i] = c->qp[i]->qp_num;
+	if (i == 0)
+		c->inline_max = a.cap.max_inline_data;
+	return 0;
+}
+
+static int to_init(struct vb_conn *c, unsigned i)
+{
+	struct ibv_qp_attr a = { .qp_state = IBV_QPS_INIT,
+		.port_num = c->rail->dev.port,
+		.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_LOCAL_WRITE };
+	int rc = neg(c->rail->ibv->modify_qp(c->qp[i], &a,
+		IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
+
+	return rc ? dr_err_set(&c->err, rc, "queue pair to INIT: %s", dr_errno_name(rc)) : 0;
+}
+
+static void build_run(struct vb_job *j)
+{
+	struct vb_conn *c = of_work(j);
+	struct vb_rail *r = c->rail;
+	unsigned i;
+
+	c->rc = dr_verbs_cq_make(r, c->cq, &c->err);
+	if (c->rc)
+		return;
+	errno = 0;
+	c->slab_mr = r->ibv->reg_mr(r->pd, c->slab, SLAB_LEN, IBV_ACCESS_LOCAL_WRITE);
+	if (!c->slab_mr) {
+		c->rc = dr_verbs_explain(
+			&r->dev, "register memory", errno ? -errno : -ENOMEM, &c->err);
+		return;
+	}
+	for (i = 0; i < c->n && c->rc == 0; i++) {
+		c->rc = create_qp(c, i);
+		if (c->rc == 0)
+			c->rc = to_init(c, i);
+	}
+	if (c->rc == 0)
+		c->rc = dr_verbs_post_ctrl_recvs(c, 0, VB_CTRL_DEPTH);
+}
+
+static void build_done(struct vb_job *j)
+{
+	struct vb_conn *c = of_work(j);
+
+	c->busy = false;
+	if (c->rc == 0)
+		c->cq->live = true;
+	if (c->path)
+		dr_verbs_built(c->path);
+}
+
+/* ---- JOIN: on the helper's thread ---- */
+
+static enum ibv_mtu mtu_of(unsigned bytes)
+{
+	enum ibv_mtu m = IBV_MTU_256;
+
+	while (m < IBV_MTU_4096 && 128u << (m + 1) <= bytes)
+		m++;
+	return m;
+}
+
+struct ibv_ah_attr dr_verbs_route(const struct vb_rail *r, const struct dr_verbs_dev *dev,
+	uint16_t lid, const uint8_t gid[16])
+{
+	struct ibv_ah_attr a = { .port_num = dev->port, .sl = (uint8_t)r->vp.sl, .dlid = lid };
+
+	a.is_global = dev->roce;
+	if (dev->roce) {
+		a.dlid = 0;
+		memcpy(&a.grh.dgid, gid, 16);
+		a.grh.sgid_index = (uint8_t)dev->gid_index;
+		a.grh.hop_limit = 64;
+		a.grh.traffic_class = (uint8_t)(r->vp.tc ? r->vp.tc : (unsigned)r->par.dscp << 2);
+	}
+	return a;
+}
+
+static int to_rtr(struct vb_conn *c, unsigned i)
+{
+	const struct dr_verbs_hello *h = &c->peer;
+	struct ibv_qp_attr a = { .qp_state = IBV_QPS_RTR,
+		.path_mtu = mtu_of(DR_MIN((unsigned)h->mtu, c->dev.mtu)),
+		.dest_qp_num = h->qpn[i],
+		.rq_psn = (h->psn + i * DR_VERBS_PSN_STEP) & DR_VERBS_PSN_MASK,
+		.max_dest_rd_atomic = 1,
+		.min_rnr_timer = 12,
+		.ah_attr = dr_verbs_route(c->rail, &c->dev, h->lid, h->gid) };
+	int rc = neg(c->rail->ibv->modify_qp(c->qp[i], &a,
+		IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+			IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER));
+
+	return rc ? dr_err_set(&c->err, rc, "lead a queue pair to the peer's (RTR): %s",
+			    dr_errno_name(rc))
+		  : 0;
+}
+
+static int to_rts(struct vb_conn *c, unsigned i)
+{
+	const struct dr_verbs_params *vp = &c->rail->vp;
+	struct ibv_qp_attr a = { .qp_state = IBV_QPS_RTS,
+		.timeout = (uint8_t)vp->timeout,
+		.retry_cnt = (uint8_t)vp->retry,
+		.rnr_retry = 6, /* never needed: receives are granted; 7 would be for ever */
+		.sq_psn = (c->psn + i * DR_VERBS_PSN_STEP) & DR_VERBS_PSN_MASK,
+		.max_rd_atomic = 1 };
+	int rc = neg(c->rail->ibv->modify_qp(c->qp[i], &a,
+		IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+			IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC));
+
+	return rc ? dr_err_set(&c->err, rc, "queue pair to RTS: %s", dr_errno_name(rc)) : 0;
+}
+
+static void join_run(struct vb_job *j)
+{
+	struct vb_conn *c = of_work(j);
+	unsigned i;
+
+	c->rc = c->dev.roce ? dr_verbs_dev_gid(&c->dev) : 0;
+	if (c->rc < 0) {
+		dr_err_set(&c->err, c->rc, "the rail's address is not on %s any more: %s",
+			c->dev.name, dr_errno_name(c->rc));
+		return;
+	}
+	c->rc = 0;
+	for (i = 0; i < c->n && c->rc == 0; i++) {
+		c->rc = to_rtr(c, i);
+		if (c->rc == 0)
+			c->rc = to_rts(c, i);
+	}
+}
+
+static void join_done(struct vb_job *j)
+{
+	struct vb_conn *c = of_work(j);
+
+	c->busy = false;
+	if (c->path)
+		dr_verbs_joined(c->path);
+}
+
+/* ---- DESTROY: on the helper's thread, or the owner's for kill ---- */
+
+static int destroy_qp(struct vb_conn *c, unsigned i)
+{
+	int rc;
+
+	if (!c->qp[i])
+		return 0;
+	rc = neg(c->rail->ibv->destroy_qp(c->qp[i]));
+	if (rc) {
+		dr_error("verbs", "rail %u: cannot destroy queue pair %u: %s; its memory is kept",
+			c->rail->base.index, c->qpn[i], dr_errno_name(rc));
+		c->stuck = true;
+		return rc;
+	}
+	c->qp[i] = NULL;
+	return 0;
+}
+
+static void destroy_run(struct vb_job *j)
+{
+	struct vb_conn *c = dr_container_of(j, struct vb_conn, end);
+	unsigned i;
+
+	for (i = 0; i < c->n; i++)
+		destroy_qp(c, i);
+	if (!c->stuck && c->slab_mr && c->rail->ibv->dereg_mr(c->slab_mr))
+		c->stuck = true;
+}
+
+static void destroy_done(struct vb_job *j)
+{
+	struct vb_conn *c = dr_container_of(j, struct vb_conn, end);
+
+	if (c->stuck) { /* the NIC may use it still, and its place in the queue */
+		c->next = c->rail->stuck;
+		c->rail->stuck = c;
+		c->rail->quarantined++;
+		return;
+	}
+	c->cq->conns--;
+	dr_pages_free(c->slab, SLAB_LEN);
+	dr_free(c);
+}
+
+void dr_verbs_conn_free_stuck(struct vb_rail *r)
+{
+	struct vb_conn *c;
+
+	while ((c = r->stuck)) {
+		r->stuck = c->next;
+		dr_pages_free(c->slab, SLAB_LEN);
+		dr_free(c);
+	}
+}
+
+/* ---- for the path ---- */
+
+int dr_verbs_conn_create(struct vb_path *p, struct vb_conn **out)
+{
+	struct vb_rail *r = vb_path_rail(p);
+	struct vb_conn *c = dr_calloc(1, sizeof(*c));
+
+	if (!c)
+		return -ENOMEM;
+	c->rail = r;
+	c->path = p;
+	c->sender = p->par.sender;
+	c->n = 1 + r->vp.qps;
+	c->psn = (uint32_t)dr_rng_u64(&r->rng) & DR_VERBS_PSN_MASK;
+	c->slab = dr_pages_alloc(SLAB_LEN);
+	c->cq = c->slab ? dr_verbs_cq_take(r) : NULL;
+	if (!c->cq || take_slot(c)) {
+		if (c->cq)
+			c->cq->conns--;
+		dr_pages_free(c->slab, SLAB_LEN);
+		dr_free(c);
+		return -ENOMEM;
+	}
+	*out = c;
+	return 0;
+}
+
+void dr_verbs_conn_build(struct vb_conn *c)
+{
+	c->work.run = build_run;
+	c->work.done = build_done;
+	c->busy = true;
+	dr_verbs_helper_submit(&c->rail->helper, &c->work);
+}
+
+void dr_verbs_conn_join(struct vb_conn *c, const struct dr_verbs_hello *peer)
+{
+	c->peer = *peer;
+	c->dev = c->rail->dev;
+	c->work.run = join_run;
+	c->work.done = join_done;
+	c->busy = true;
+	dr_verbs_helper_submit(&c->rail->helper, &c->work);
+}
+
+int dr_verbs_conn_error(struct vb_conn *c)
+{
+	struct ibv_qp_attr a = { .qp_state = IBV_QPS_ERR };
+	int rc = 0, err;
+	unsigned i;
+
+	for (i = c->n; i-- > 0;) { /* data first: it is what touches buffers */
+		if (!c->qp[i])
+			continue;
+		c->rail->syscalls++;
+		err = neg(c->rail->ibv->modify_qp(c->qp[i], &a, IBV_QP_STATE));
+		rc = rc ? rc : err;
+	}
+	return rc;
+}
+
+int dr_verbs_conn_kill(struct vb_conn *c)
+{
+	int rc = 0, err;
+	unsigned i;
+
+	for (i = 1; i < c->n; i++) {
+		err = destroy_qp(c, i);
+		rc = rc ? rc : err;
+	}
+	return rc;
+}
+
+void dr_verbs_conn_release(struct vb_conn *c)
+{
+	c->path = NULL;
+	c->rail->slots[c->serial & 0xffff] = NULL;
+	c->end.run = destroy_run;
+	c->end.done = destroy_done;
+	dr_verbs_helper_submit(&c->rail->helper, &c->end);
+}
+
+/* ---- receives ---- */
+
+int dr_verbs_post_ctrl_recvs(struct vb_conn *c, unsigned first, unsigned n)
+{
+	struct ibv_recv_wr wr[VB_CTRL_DEPTH], *bad;
+	struct ibv_sge sge[VB_CTRL_DEPTH];
+	unsigned i, slot;
+
+	dr_assert(n >= 1 && n <= VB_CTRL_DEPTH);
+	for (i = 0; i < n; i++) {
+		slot = (first + i) % VB_CTRL_DEPTH;
+		sge[i] = (struct ibv_sge){ .addr = (uintptr_t)(c->slab + slot * VB_CTRL_MSG),
+			.length = VB_CTRL_MSG,
+			.lkey = c->slab_mr->lkey };
+		wr[i] = (struct ibv_recv_wr){ .wr_id = (uint64_t)c->serial << 32 |
+						       vb_id(true, 0, slot),
+			.next = i + 1 < n ? &wr[i + 1] : NULL,
+			.sg_list = &sge[i],
+			.num_sge = 1 };
+	}
+	return neg(ibv_post_recv(c->qp[0], wr, &bad));
+}
+
+/* They take an immediate value and nothing else, so that they are all alike. */
+int dr_verbs_post_data_recvs(struct vb_conn *c, unsigned qp, unsigned n)
+{
+	struct ibv_recv_wr wr[VB_CHAIN] = { { 0 } }, *bad;
+	unsigned i, now;
+	int rc;
+
+	for (i = 0; i < VB_CHAIN; i++)
+		wr[i].wr_id = (uint64_t)c->serial << 32 | vb_id(true, qp, 0);
+	for (; n > 0; n -= now) {
+		now = DR_MIN(n, (unsigned)VB_CHAIN);
+		for (i = 0; i < now; i++)
+			wr[i].next = i + 1 < now ? &wr[i + 1] : NULL;
+		rc = neg(ibv_post_recv(c->qp[qp], wr, &bad));
+		if (rc)
+			return rc;
+	}
+	return 0;
+}

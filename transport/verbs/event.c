@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Asynchronous events of the rail's device context. They are taken and acknowledged at once, so that the
+ * destruction of a queue pair never waits for one. Who sees what on rxe: softroce-lab facts, §2; a port
+ * error does not break its queue pairs, the retries do that half a second later.
+ */
+#include "transport/verbs/internal.h"
+
+#include "base/log.h"
+
+#include <errno.h>
+#include <string.h>
+
+enum { EVENTS_MAX = 16 };
+
+static struct vb_path *path_of(const struct vb_rail *r, uint32_t qpn)
+{
+	uint32_t i;
+	unsigned k;
+
+	for (i = 0; i < r->n_slots; i++)
+		for (k = 0; r->slots[i] && k < r->slots[i]->n; k++)
+			if (r->slots[i]->qpn[k] == qpn)
+				return r->slots[i]->path;
+	return NULL;
+}
+
+/* ---- the rail's address moved to another place in the port's table, or went ---- */
+
+static void gid_run(struct vb_job *j)
+{
+	struct vb_gid_job *g = dr_container_of(j, struct vb_gid_job, job);
+
+	g->rc = dr_verbs_dev_gid(&g->dev);
+}
+
+static void look_up_gid(struct vb_rail *r);
+
+static void gid_done(struct vb_job *j)
+{
+	struct vb_gid_job *g = dr_container_of(j, struct vb_gid_job, job);
+	struct vb_rail *r = g->rail;
+	struct vb_path *p;
+
+	g->busy = false;
+	if (g->rc > 0)
+		r->dev.gid_index = g->dev.gid_index;
+	/* A queue pair stays with the index it was given: on rxe it then hangs without an error. */
+	for (p = g->rc != 0 ? r->paths : NULL; p; p = p->next)
+		if (p->state > VB_WAITING && p->state < VB_FAILING)
+			dr_verbs_fail(p, DR_SCOPE_PATH, -EADDRNOTAVAIL,
+				"the rail's address %s on %s",
+				g->rc > 0 ? "moved to another GID index" : "is gone", r->dev.name);
+	if (g->rc >= 0)
+		dr_verbs_ah_renew(r);
+	else
+		dr_warn("verbs", "rail %u: its address is not on %s any more", r->base.index,
+			r->dev.name);
+	if (g->again)
+		look_up_gid(r);
+}
+
+static void look_up_gid(struct vb_rail *r)
+{
+	struct vb_gid_job *g = &r->gid;
+
+	g->again = g->busy; /* one that is under way may have looked too early */
+	if (g->busy || !r->dev.roce || r->closed)
+		return;
+	g->busy = true;
+	g->rail = r;
+	g->dev = r->dev;
+	g->job.run = gid_run;
+	g->job.done = gid_done;
+	dr_verbs_helper_submit(&r->helper, &g->job);
+}
+
+/* ---- events ---- */
+
+static void port_error(struct vb_rail *r, uint8_t port)
+{
+	if (port != r->dev.port)
+		return;
+	dr_verbs_rail_fail(r, -ENETDOWN, "%s port %u (%s) went down", r->dev.name, port, r->ifname);
+}
+
+static void port_active(struct vb_rail *r, uint8_t port)
+{
+	if (port != r->dev.port)
+		return;
+	dr_info("verbs", "rail %u: %s port %u is up again", r->base.index, r->dev.name, port);
+	if (r->err == -ENETDOWN) {
+		r->err = 0;
+		r->err_due = false; /* down and up before it was told: retries cover that */
+	}
+	dr_verbs_ah_renew(r);
+}
+
+static void device_gone(struct vb_rail *r)
+{
+	struct vb_path *p;
+
+	r->dead = true;
+	dr_verbs_rail_fail(r, -ENODEV, "%s failed or was removed", r->dev.name);
+	for (p = r->paths; p; p = p->next)
+		if (p->state > VB_NEW)
+			dr_verbs_fail(
+				p, DR_SCOPE_RAIL, -ENODEV, "%s failed or was removed", r->dev.name);
+}
+
+static void qp_failed(struct vb_rail *r, uint32_t qpn, enum ibv_event_type type)
+{
+	struct vb_path *p = path_of(r, qpn);
+
+	if (p)
+		dr_verbs_fail(p, DR_SCOPE_PATH, -ECONNRESET, "queue pair %u: %s", qpn,
+			r->ibv->event_type_str(type));
+	else if (r->ud.qp && qpn == r->ud.qp->qp_num)
+		dr_verbs_rail_fail(
+			r, -EIO, "the queue pair of datagrams: %s", r->ibv->event_type_str(type));
+}
+
+static bool names_qp(enum ibv_event_type t)
+{
+	return t == IBV_EVENT_QP_FATAL || t == IBV_EVENT_QP_REQ_ERR ||
+	       t == IBV_EVENT_QP_ACCESS_ERR || t == IBV_EVENT_PATH_MIG_ERR;
+}
+
+static void on_event(struct vb_rail *r, enum ibv_event_type type, uint32_t qpn, uint8_t port)
+{
+	dr_debug("verbs", "rail %u: %s", r->base.index, r->ibv->event_type_str(type));
+	if (names_qp(type)) {
+		qp_failed(r, qpn, type);
+		return;
+	}
+	switch (type) {
+	case IBV_EVENT_PORT_ERR:
+		port_error(r, port);
+		break;
+	case IBV_EVENT_PORT_ACTIVE:
+		port_active(r, port);
+		break;
+	case IBV_EVENT_GID_CHANGE:
+		look_up_gid(r);
+		break;
+	case IBV_EVENT_DEVICE_FATAL:
+		device_gone(r);
+		break;
+	case IBV_EVENT_CQ_ERR:
+		dr_verbs_rail_fail(r, -EIO, "a completion queue failed");
+		break;
+	default:
+		break;
+	}
+}
+
+void dr_verbs_event_progress(struct vb_rail *r)
+{
+	struct ibv_async_event ev;
+	enum ibv_event_type type;
+	uint32_t qpn;
+	uint8_t port;
+	int i;
+
+	for (i = 0; i < EVENTS_MAX && !r->closed; i++) {
+		r->syscalls++;
+		if (r->ibv->get_async_event(r->dev.ctx, &ev))
+			return; /* non-blocking: that was all */
+		type = ev.event_type;
+		qpn = names_qp(type) ? ev.element.qp->qp_num : 0;
+		port = (uint8_t)ev.element.port_num;
+		r->ibv->ack_async_event(&ev);
+		on_event(r, type, qpn, port);
+	}
+}

@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "transport/verbs/hello.h"
+
+#include "base/wire.h"
+
+#include <errno.h>
+#include <sodium.h>
+#include <string.h>
+
+enum {
+	RAIL_MAGIC = 0x64725652,
+	HELLO_MAGIC = 0x64725648,
+	VERSION = 1,
+	MAC_LEN = 16,
+	FLAG_SENDER = 1,
+	FLAG_CONNECTOR = 2,
+};
+
+int dr_verbs_addr_encode(const struct dr_verbs_addr *a, void *buf, size_t cap)
+{
+	struct dr_wbuf w;
+
+	dr_wbuf_init(&w, buf, cap);
+	dr_wbuf_u32(&w, RAIL_MAGIC);
+	dr_wbuf_u8(&w, VERSION);
+	dr_wbuf_u8(&w, a->roce);
+	dr_wbuf_u8(&w, a->port);
+	dr_wbuf_u16(&w, a->mtu);
+	dr_wbuf_u16(&w, a->lid);
+	dr_wbuf_bytes(&w, a->gid, sizeof(a->gid));
+	dr_wbuf_u32(&w, a->ud_qpn);
+	dr_wbuf_u32(&w, a->ud_qkey);
+	return w.failed ? -EMSGSIZE : (int)w.len;
+}
+
+static bool mtu_ok(unsigned mtu)
+{
+	return mtu >= 256 && mtu <= 4096 && (mtu & (mtu - 1)) == 0;
+}
+
+int dr_verbs_addr_parse(const void *buf, size_t len, struct dr_verbs_addr *out, const char **why)
+{
+	struct dr_verbs_addr a = { 0 };
+	uint8_t version = 0, roce = 0;
+	uint32_t magic = 0;
+	struct dr_rbuf r;
+
+	dr_rbuf_init(&r, buf, len);
+	dr_rbuf_u32(&r, &magic);
+	dr_rbuf_u8(&r, &version);
+	dr_rbuf_u8(&r, &roce);
+	dr_rbuf_u8(&r, &a.port);
+	dr_rbuf_u16(&r, &a.mtu);
+	dr_rbuf_u16(&r, &a.lid);
+	dr_rbuf_bytes(&r, a.gid, sizeof(a.gid));
+	dr_rbuf_u32(&r, &a.ud_qpn);
+	dr_rbuf_u32(&r, &a.ud_qkey);
+	a.roce = roce == 1;
+	*why = NULL;
+	if (len >= 4 && magic != RAIL_MAGIC)
+		*why = "it is not the handle of a verbs rail";
+	else if (dr_rbuf_done(&r))
+		*why = "its length is wrong";
+	else if (version != VERSION)
+		*why = "it is of another version";
+	else if (roce > 1 || !mtu_ok(a.mtu) || a.ud_qpn == 0 || a.ud_qpn > 0xffffff)
+		*why = "its fields make no sense";
+	if (*why)
+		return -EPROTO;
+	*out = a;
+	return 0;
+}
+
+int dr_verbs_path_handle_encode(const struct dr_verbs_path_handle *h, void *buf, size_t cap)
+{
+	struct dr_wbuf w;
+
+	dr_wbuf_init(&w, buf, cap);
+	dr_wbuf_u8(&w, VERSION);
+	dr_wbuf_u8(
+		&w, (uint8_t)((h->sender ? FLAG_SENDER : 0) | (h->connector ? FLAG_CONNECTOR : 0)));
+	dr_wbuf_u8(&w, h->index);
+	dr_wbuf_u32(&w, h->channel);
+	dr_wbuf_u32(&w, h->gen);
+	return w.failed ? -EMSGSIZE : (int)w.len;
+}
+
+int dr_verbs_path_handle_parse(
+	const void *buf, size_t len, struct dr_verbs_path_handle *out, const char **why)
+{
+	struct dr_verbs_path_handle h = { 0 };
+	uint8_t version = 0, flags = 0;
+	struct dr_rbuf r;
+
+	dr_rbuf_init(&r, buf, len);
+	dr_rbuf_u8(&r, &version);
+	dr_rbuf_u8(&r, &flags);
+	dr_rbuf_u8(&r, &h.index);
+	dr_rbuf_u32(&r, &h.channel);
+	dr_rbuf_u32(&r, &h.gen);
+	*why = NULL;
+	if (dr_rbuf_done(&r))
+		*why = "its length is wrong";
+	else if (version != VERSION || flags > (FLAG_SENDER | FLAG_CONNECTOR))
+		*why = "it is not the handle of a verbs path of this version";
+	if (*why)
+		return -EPROTO;
+	h.sender = flags & FLAG_SENDER;
+	h.connector = flags & FLAG_CONNECTOR;
+	*out = h;
+	return 0;
+}
+
+static void mac(const void *data, size_t len, const uint8_t key[DR_TOKEN_LEN], uint8_t out[MAC_LEN])
+{
+	int rc = crypto_generichash(out, MAC_LEN, data, len, key, DR_TOKEN_LEN);
+
+	dr_assert(rc == 0);
+}
+
+size_t dr_verbs_hello_encode(const struct dr_verbs_hello *h, const uint8_t key[DR_TOKEN_LEN],
+	uint8_t buf[DR_VERBS_HELLO_MAX])
+{
+	uint8_t tag[MAC_LEN];
+	struct dr_wbuf w;
+	unsigned i;
+
+	dr_assert(h->n >= 2 && h->n <= DR_VERBS_QPS);
+	dr_wbuf_init(&w, buf, DR_VERBS_HELLO_MAX);
+	dr_wbuf_u8(&w, h->type);
+	dr_wbuf_u32(&w, HELLO_MAGIC);
+	dr_wbuf_u8(&w, VERSION);
+	dr_wbuf_u8(&w, h->sender ? FLAG_SENDER : 0);
+	dr_wbuf_u8(&w, h->index);
+	dr_wbuf_u32(&w, h->channel);
+	dr_wbuf_u32(&w, h->gen);
+	dr_wbuf_u16(&w, h->mtu);
+	dr_wbuf_u16(&w, h->lid);
+	dr_wbuf_bytes(&w, h->gid, sizeof(h->gid));
+	dr_wbuf_u32(&w, h->ud_qpn);
+	dr_wbuf_u32(&w, h->ud_qkey);
+	dr_wbuf_u32(&w, h->psn);
+	dr_wbuf_u32(&w, h->msg_max);
+	dr_wbuf_u16(&w, h->ctrl_recvs);
+	dr_wbuf_u8(&w, h->n);
+	for (i = 0; i < h->n; i++)
+		dr_wbuf_u32(&w, h->qpn[i]);
+	mac(buf, w.len, key, tag);
+	dr_wbuf_bytes(&w, tag, sizeof(tag));
+	dr_assert(!w.failed);
+	return w.len;
+}
+
+static const char *nonsense(const struct dr_verbs_hello *h)
+{
+	unsigned i;
+
+	if (!mtu_ok(h->mtu) || h->ud_qpn == 0 || h->ud_qpn > 0xffffff ||
+		h->psn > DR_VERBS_PSN_MASK || h->msg_max < 4096 || h->ctrl_recvs < 4)
+		return "its fields make no sense";
+	for (i = 0; i < h->n; i++)
+		if (h->qpn[i] == 0 || h->qpn[i] > 0xffffff)
+			return "its queue pairs make no sense";
+	return NULL;
+}
+
+int dr_verbs_hello_parse(const void *buf, size_t len, const uint8_t key[DR_TOKEN_LEN],
+	struct dr_verbs_hello *out, const char **why)
+{
+	uint8_t version = 0, flags = 0, want[MAC_LEN], got[MAC_LEN] = { 0 };
+	struct dr_verbs_hello h = { 0 };
+	uint32_t magic = 0;
+	struct dr_rbuf r;
+	unsigned i;
+
+	dr_rbuf_init(&r, buf, len);
+	dr_rbuf_u8(&r, &h.type);
+	dr_rbuf_u32(&r, &magic);
+	dr_rbuf_u8(&r, &version);
+	dr_rbuf_u8(&r, &flags);
+	dr_rbuf_u8(&r, &h.index);
+	dr_rbuf_u32(&r, &h.channel);
+	dr_rbuf_u32(&r, &h.gen);
+	dr_rbuf_u16(&r, &h.mtu);
+	dr_rbuf_u16(&r, &h.lid);
+	dr_rbuf_bytes(&r, h.gid, sizeof(h.gid));
+	dr_rbuf_u32(&r, &h.ud_qpn);
+	dr_rbuf_u32(&r, &h.ud_qkey);
+	dr_rbuf_u32(&r, &h.psn);
+	dr_rbuf_u32(&r, &h.msg_max);
+	dr_rbuf_u16(&r, &h.ctrl_recvs);
+	dr_rbuf_u8(&r, &h.n);
+	*why = "it is no greeting of a verbs path of this version";
+	if (r.failed || magic != HELLO_MAGIC || version != VERSION || flags > FLAG_SENDER ||
+		(h.type != DR_VERBS_HELLO && h.type != DR_VERBS_WELCOME) || h.n < 2 ||
+		h.n > DR_VERBS_QPS)
+		return -EPROTO;
+	for (i = 0; i < h.n; i++)
+		dr_rbuf_u32(&r, &h.qpn[i]);
+	dr_rbuf_bytes(&r, got, sizeof(got));
+	if (dr_rbuf_done(&r)) {
+		*why = "its length is wrong";
+		return -EPROTO;
+	}
+	mac(buf, len - MAC_LEN, key, want);
+	if (sodium_memcmp(want, got, MAC_LEN) != 0) {
+		*why = "wrong token (it belongs to another session)";
+		return -EACCES;
+	}
+	h.sender = flags & FLAG_SENDER;
+	*why = nonsense(&h);
+	if (*why)
+		return -EPROTO;
+	*out = h;
+	return 0;
+}

@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "base/rng.h"
+#include "transport/verbs/hello.h"
+
+static const uint8_t key[DR_TOKEN_LEN] = "0123456789abcde";
+
+static struct dr_verbs_hello sample(void)
+{
+	struct dr_verbs_hello h = { .type = DR_VERBS_HELLO,
+		.sender = true,
+		.index = 1,
+		.n = DR_VERBS_QPS,
+		.channel = 70000,
+		.gen = 9,
+		.mtu = 4096,
+		.lid = 3,
+		.gid = { 0xfe, 0x80, [15] = 7 },
+		.ud_qpn = 0xabcdef,
+		.ud_qkey = 0x11223344,
+		.psn = 0xfffffe,
+		.msg_max = 1u << 31,
+		.ctrl_recvs = 32,
+		.qpn = { 1, 2, 3, 4, 0xffffff } };
+
+	return h;
+}
+
+static void a_greeting_is_read_as_written(void **state)
+{
+	struct dr_verbs_hello h = sample(), got;
+	uint8_t buf[DR_VERBS_HELLO_MAX];
+	const char *why;
+	size_t len;
+
+	(void)state;
+	memset(&got, 0, sizeof(got));
+	len = dr_verbs_hello_encode(&h, key, buf);
+	assert_int_equal(dr_verbs_hello_parse(buf, len, key, &got, &why), 0);
+	assert_int_equal(got.type, h.type);
+	assert_true(got.sender);
+	assert_int_equal(got.channel, h.channel);
+	assert_int_equal(got.index, h.index);
+	assert_int_equal(got.gen, h.gen);
+	assert_int_equal(got.mtu, h.mtu);
+	assert_int_equal(got.lid, h.lid);
+	assert_memory_equal(got.gid, h.gid, 16);
+	assert_int_equal(got.ud_qpn, h.ud_qpn);
+	assert_int_equal(got.ud_qkey, h.ud_qkey);
+	assert_int_equal(got.psn, h.psn);
+	assert_int_equal(got.msg_max, h.msg_max);
+	assert_int_equal(got.ctrl_recvs, h.ctrl_recvs);
+	assert_int_equal(got.n, h.n);
+	assert_memory_equal(got.qpn, h.qpn, sizeof(h.qpn));
+}
+
+static void a_changed_or_cut_greeting_is_refused(void **state)
+{
+	struct dr_verbs_hello h = sample(), got;
+	uint8_t buf[DR_VERBS_HELLO_MAX + 1] = { 0 }, other[DR_TOKEN_LEN] = "x";
+	const char *why;
+	size_t len, i;
+
+	(void)state;
+	len = dr_verbs_hello_encode(&h, key, buf);
+	assert_int_equal(dr_verbs_hello_parse(buf, len, other, &got, &why), -EACCES);
+	assert_non_null(strstr(why, "token"));
+	for (i = 0; i < len; i++) {
+		buf[i] ^= 0x40;
+		assert_true(dr_verbs_hello_parse(buf, len, key, &got, &why) < 0);
+		assert_non_null(why);
+		buf[i] ^= 0x40;
+	}
+	for (i = 0; i < len; i++)
+		assert_true(dr_verbs_hello_parse(buf, i, key, &got, &why) < 0);
+	assert_true(dr_verbs_hello_parse(buf, len + 1, key, &got, &why) < 0);
+	assert_int_equal(dr_verbs_hello_parse(buf, len, key, &got, &why), 0);
+}
+
+/* A peer of ours with a right MAC and fields that no queue pair can have. */
+static void nonsense_is_refused(void **state)
+{
+	struct dr_verbs_hello h, got;
+	uint8_t buf[DR_VERBS_HELLO_MAX];
+	const char *why;
+	unsigned k;
+
+	(void)state;
+	for (k = 0; k < 8; k++) {
+		h = sample();
+		h.mtu = k == 0 ? 1500 : k == 1 ? 128 : h.mtu;
+		h.ud_qpn = k == 2 ? 0 : k == 3 ? 1u << 24 : h.ud_qpn;
+		h.psn = k == 4 ? 1u << 24 : h.psn;
+		h.msg_max = k == 5 ? 100 : h.msg_max;
+		h.ctrl_recvs = k == 6 ? 1 : h.ctrl_recvs;
+		h.qpn[2] = k == 7 ? 0 : h.qpn[2];
+		assert_int_equal(dr_verbs_hello_parse(
+					 buf, dr_verbs_hello_encode(&h, key, buf), key, &got, &why),
+			-EPROTO);
+	}
+}
+
+static void random_bytes_are_refused(void **state)
+{
+	uint8_t buf[DR_VERBS_HELLO_MAX];
+	struct dr_verbs_path_handle ph;
+	struct dr_verbs_hello h;
+	struct dr_verbs_addr a;
+	struct dr_rng rng;
+	const char *why;
+	unsigned n, i;
+
+	(void)state;
+	dr_rng_seed(&rng, 1);
+	for (n = 0; n < 20000; n++) {
+		size_t len = dr_rng_below(&rng, sizeof(buf) + 1);
+
+		for (i = 0; i < len; i++)
+			buf[i] = (uint8_t)dr_rng_u64(&rng);
+		assert_true(dr_verbs_hello_parse(buf, len, key, &h, &why) < 0);
+		assert_true(dr_verbs_addr_parse(buf, len, &a, &why) < 0);
+		(void)dr_verbs_path_handle_parse(buf, len, &ph, &why);
+	}
+}
+
+static void handles_are_read_as_written(void **state)
+{
+	struct dr_verbs_addr a = { .roce = true,
+		.port = 1,
+		.mtu = 1024,
+		.lid = 5,
+		.gid = { 1, 2, 3 },
+		.ud_qpn = 17,
+		.ud_qkey = 18 },
+			     b;
+	struct dr_verbs_path_handle h = { true, false, 1, 3, 4 }, g;
+	uint8_t buf[DR_HANDLE_MAX];
+	const char *why;
+	int len, i;
+
+	(void)state;
+	assert_int_equal(dr_verbs_addr_encode(&a, buf, 5), -EMSGSIZE);
+	len = dr_verbs_addr_encode(&a, buf, sizeof(buf));
+	assert_true(len > 0);
+	assert_int_equal(dr_verbs_addr_parse(buf, (size_t)len, &b, &why), 0);
+	assert_true(b.roce && b.port == 1 && b.mtu == 1024 && b.lid == 5 && b.ud_qpn == 17 &&
+		    b.ud_qkey == 18);
+	assert_memory_equal(a.gid, b.gid, 16);
+	for (i = 0; i < len; i++)
+		assert_int_equal(dr_verbs_addr_parse(buf, (size_t)i, &b, &why), -EPROTO);
+	len = dr_verbs_path_handle_encode(&h, buf, sizeof(buf));
+	assert_int_equal(dr_verbs_path_handle_parse(buf, (size_t)len, &g, &why), 0);
+	assert_true(g.sender && !g.connector && g.index == 1 && g.channel == 3 && g.gen == 4);
+	assert_int_equal(dr_verbs_path_handle_parse(buf, (size_t)len - 1, &g, &why), -EPROTO);
+	assert_int_equal(dr_verbs_path_handle_encode(&h, buf, 3), -EMSGSIZE);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_greeting_is_read_as_written),
+		cmocka_unit_test(a_changed_or_cut_greeting_is_refused),
+		cmocka_unit_test(nonsense_is_refused),
+		cmocka_unit_test(random_bytes_are_refused),
+		cmocka_unit_test(handles_are_read_as_written),
+	};
+
+	return cmocka_run_group_tests_name("verbs_hello", tests, NULL, NULL);
+}

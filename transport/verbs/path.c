@@ -1,0 +1,524 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Life of a path: see enum vb_state.
+ *
+ *	connector	NEW -> BUILDING -> GREETING (HELLO, again and again) -> JOINING (WELCOME came)
+ *			-> CONFIRMING (first message sent) -> UP (one came)
+ *	acceptor	NEW -> BUILDING -> WAITING -> JOINING (HELLO came) -> ADMITTED (WELCOME sent, again
+ *			for each HELLO) -> UP (first message came; one is sent)
+ *
+ *  1. Events leave from progress alone, in this order: what the completions say, SENT, FAILED, FENCED.
+ *  2. Every call of the sink may change the state, and take the connection away; code that goes on
+ *     after one looks at the state again.
+ *  3. Buffers are posted in UP only. They are the NIC's until FENCED, also after FAILED.
+ *  4. A remembered failure is told by the next progress; with a poller, a kick brings that about.
+ */
+#include "transport/verbs/internal.h"
+
+#include "base/clock.h"
+#include "base/mem.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { EVENTS_MAX = 64 }; /* of one progress, roughly: a message is not interrupted */
+
+static void path_kicked(struct dr_pollable *po, uint32_t revents, int64_t now_ns)
+{
+	struct vb_path *p = dr_container_of(po, struct vb_path, po);
+
+	(void)revents;
+	if (p->par.ready)
+		p->par.ready(p->par.arg, now_ns);
+}
+
+void dr_verbs_wake(struct vb_path *p)
+{
+	struct dr_poller *poller = vb_path_rail(p)->par.poller;
+
+	if (poller && !p->sink)
+		dr_poller_kick(poller, &p->po);
+}
+
+void dr_verbs_emit(struct vb_path *p, struct dr_event *ev)
+{
+	dr_dassert(p->sink);
+	ev->path = &p->base;
+	ev->rail = p->base.rail;
+	p->n_events++;
+	p->sink->event(p->sink, ev);
+}
+
+void dr_verbs_set_state(struct vb_path *p, enum vb_state s)
+{
+	struct vb_rail *r = vb_path_rail(p);
+	bool ticks = s == VB_GREETING || s == VB_FENCING;
+
+	p->state = s;
+	if (ticks == p->ticks)
+		return;
+	p->ticks = ticks;
+	r->ticking += ticks ? 1 : -1u;
+	dr_verbs_tick_update(r);
+}
+
+void dr_verbs_fail(struct vb_path *p, enum dr_scope scope, int err, const char *fmt, ...)
+{
+	va_list ap;
+	int n;
+
+	if (p->state >= VB_FAILING)
+		return;
+	n = snprintf(p->text, sizeof(p->text), "channel %u path %u (rail %u): ", p->par.channel,
+		p->par.index, p->base.rail->index);
+	va_start(ap, fmt);
+	vsnprintf(p->text + n, sizeof(p->text) - (size_t)n, fmt, ap);
+	va_end(ap);
+	p->scope = scope;
+	p->err = err;
+	dr_verbs_set_state(p, VB_FAILING);
+	dr_verbs_wake(p);
+}
+
+int dr_verbs_may_post(const struct vb_path *p)
+{
+	return p->state == VB_UP ? 0 : p->state == VB_FAILING ? -EAGAIN : -ENOTCONN;
+}
+
+/* ---- coming up -------------------------------------------------------------------------------- */
+
+static int wcs_init(struct vb_wcs *q, unsigned n)
+{
+	unsigned size = 1;
+
+	while (size < n)
+		size *= 2;
+	q->ring = dr_calloc(size, sizeof(*q->ring));
+	q->mask = size - 1;
+	return q->ring ? 0 : -ENOMEM;
+}
+
+static void path_free(struct vb_path *p)
+{
+	dr_free(p->ctrl_wcs.ring);
+	dr_free(p->data_wcs.ring);
+	dr_free(p->ctrl.buf);
+	dr_free(p->lanes);
+	dr_free(p->credits);
+	dr_free(p->rx.ring);
+	dr_free(p);
+}
+
+static int path_alloc(struct vb_path *p)
+{
+	struct vb_rail *r = vb_path_rail(p);
+	int rc = wcs_init(&p->ctrl_wcs, 2 * VB_CTRL_DEPTH);
+
+	rc = rc ? rc : wcs_init(&p->data_wcs, r->vp.qps * (p->par.sender ? r->sq : r->rq));
+	p->ctrl.buf = dr_calloc(1, VB_CTRL_BUF);
+	if (p->par.sender) {
+		p->lanes = dr_calloc(r->vp.qps, sizeof(*p->lanes));
+		p->credits = dr_calloc(VB_RING, sizeof(*p->credits));
+		return rc || !p->ctrl.buf || !p->lanes || !p->credits ? -ENOMEM : 0;
+	}
+	p->rx.ring = dr_calloc(VB_RING, sizeof(*p->rx.ring));
+	return rc || !p->ctrl.buf || !p->rx.ring ? -ENOMEM : 0;
+}
+
+static int create(struct dr_rail *br, const struct dr_path_params *par, struct dr_path **out,
+	struct dr_err *e)
+{
+	struct vb_rail *r = vb_rail(br);
+	struct vb_path *p = dr_calloc(1, sizeof(*p));
+
+	if (p) {
+		p->base = (struct dr_path){ .ops = &dr_verbs_ops, .rail = br };
+		p->par = *par;
+		p->po = (struct dr_pollable){ .fd = -1, .ready = path_kicked };
+	}
+	if (!p || path_alloc(p)) {
+		if (p)
+			path_free(p);
+		return dr_err_set(
+			e, -ENOMEM, "channel %u path %u: out of memory", par->channel, par->index);
+	}
+	p->ctrl.granted = p->ctrl.told = VB_CTRL_DEPTH;
+	p->next = r->paths;
+	r->paths = p;
+	r->n_paths++;
+	*out = &p->base;
+	return 0;
+}
+
+static int handle(struct dr_path *bp, void *buf, size_t cap)
+{
+	struct vb_path *p = vb_path(bp);
+	struct dr_verbs_path_handle h = { .sender = p->par.sender,
+		.connector = p->par.connector,
+		.index = (uint8_t)p->par.index,
+		.channel = p->par.channel,
+		.gen = p->par.gen };
+
+	return dr_verbs_path_handle_encode(&h, buf, cap);
+}
+
+static int check_handle(struct vb_path *p, const void *buf, size_t len, struct dr_err *e)
+{
+	struct dr_verbs_path_handle h;
+	const char *why = "?";
+
+	if (len == 0)
+		return 0; /* no news: HELLO says all */
+	if (dr_verbs_path_handle_parse(buf, len, &h, &why) == 0) {
+		if (h.channel == p->par.channel && h.index == p->par.index && h.gen == p->par.gen &&
+			h.sender != p->par.sender && h.connector != p->par.connector)
+			return 0;
+		why = "it is of another path, or of an end that thinks it is ours";
+	}
+	return dr_err_set(e, -EPROTO,
+		"channel %u path %u gen %u: the peer's handle makes no sense: %s", p->par.channel,
+		p->par.index, p->par.gen, why);
+}
+
+static int path_connect(
+	struct dr_path *bp, const void *peer, size_t len, int64_t now_ns, struct dr_err *e)
+{
+	struct vb_path *p = vb_path(bp);
+	struct vb_rail *r = vb_path_rail(p);
+	int err;
+
+	if (p->state != VB_NEW)
+		return dr_err_set(e, -EINVAL, "channel %u path %u: connect was called before",
+			p->par.channel, p->par.index);
+	if (p->par.connector && !r->has_peer)
+		return dr_err_set(e, -ENOTCONN, "channel %u path %u: rail %u has no peer yet",
+			p->par.channel, p->par.index, bp->rail->index);
+	err = check_handle(p, peer, len, e);
+	if (err)
+		return err;
+	p->now_ns = now_ns;
+	if (r->dead || r->closed) {
+		dr_verbs_fail(p, DR_SCOPE_RAIL, -ENODEV, "the rail's device is gone");
+		return 0;
+	}
+	if (dr_verbs_conn_create(p, &p->conn)) {
+		dr_verbs_fail(p, DR_SCOPE_LOCAL, -ENOMEM, "out of memory");
+		return 0;
+	}
+	dr_verbs_set_state(p, VB_BUILDING);
+	dr_verbs_conn_build(p->conn);
+	return 0;
+}
+
+/* Of a job that failed: what is broken. */
+static enum dr_scope scope_of(int err)
+{
+	switch (-err) {
+	case ENOMEM:
+	case EMFILE:
+	case EPERM:
+	case EINVAL:
+		return DR_SCOPE_LOCAL;
+	case ENODEV:
+	case EIO:
+	case ENETDOWN:
+		return DR_SCOPE_RAIL;
+	default:
+		return DR_SCOPE_PATH;
+	}
+}
+
+void dr_verbs_built(struct vb_path *p)
+{
+	struct vb_conn *c = p->conn;
+
+	if (p->state != VB_BUILDING)
+		return;
+	if (c->rc) {
+		dr_verbs_fail(p, scope_of(c->rc), c->rc, "%s", c->err.text);
+		return;
+	}
+	p->hello_ns = 0;
+	dr_verbs_set_state(p, p->par.connector ? VB_GREETING : VB_WAITING);
+	if (!p->par.connector)
+		dr_verbs_admit_claim(p);
+	dr_verbs_wake(p);
+}
+
+void dr_verbs_greeted(struct vb_path *p, const struct dr_verbs_hello *h)
+{
+	dr_dassert(p->state == VB_GREETING || p->state == VB_WAITING);
+	if (h->n != p->conn->n) {
+		dr_verbs_fail(p, DR_SCOPE_PATH, -EPROTO,
+			"the peer uses %u data queue pairs, this end %u; give both the same --qps",
+			h->n - 1u, p->conn->n - 1);
+		return;
+	}
+	p->msg_max = DR_MIN(h->msg_max, vb_path_rail(p)->dev.msg_max) & ~4095u;
+	p->ctrl.peer_granted = DR_MIN(h->ctrl_recvs, VB_CTRL_DEPTH);
+	dr_verbs_set_state(p, VB_JOINING);
+	dr_verbs_conn_join(p->conn, h);
+}
+
+void dr_verbs_joined(struct vb_path *p)
+{
+	struct vb_conn *c = p->conn;
+
+	if (p->state != VB_JOINING)
+		return;
+	if (c->rc) {
+		dr_verbs_fail(p, scope_of(c->rc), c->rc, "%s", c->err.text);
+		return;
+	}
+	if (p->par.connector) {
+		dr_verbs_set_state(p, VB_CONFIRMING);
+		dr_verbs_ctrl_nudge(p);
+	} else {
+		dr_verbs_set_state(p, VB_ADMITTED);
+		dr_verbs_greet(p, DR_VERBS_WELCOME);
+	}
+	dr_verbs_wake(p);
+}
+
+/* ---- progress --------------------------------------------------------------------------------- */
+
+static bool pop(struct vb_wcs *q, struct vb_wc *out)
+{
+	if (q->head == q->tail)
+		return false;
+	*out = q->ring[q->head++ & q->mask];
+	return true;
+}
+
+static bool waiting(const struct vb_path *p)
+{
+	return p->ctrl_wcs.head != p->ctrl_wcs.tail || p->data_wcs.head != p->data_wcs.tail;
+}
+
+/* Control first: it is not to wait behind bulk data. */
+static void work_off(struct vb_path *p)
+{
+	unsigned left = VB_POLL;
+	struct vb_wc wc;
+
+	if (!waiting(p))
+		dr_verbs_cq_poll(vb_path_rail(p), p->conn->cq);
+	while (left-- > 0 && p->conn && p->n_events < EVENTS_MAX) {
+		if (pop(&p->ctrl_wcs, &wc))
+			dr_verbs_ctrl_wc(p, &wc);
+		else if (!pop(&p->data_wcs, &wc))
+			break;
+		else if (p->par.sender)
+			dr_verbs_tx_wc(p, &wc);
+		else
+			dr_verbs_rx_wc(p, &wc);
+	}
+}
+
+static void report_failure(struct vb_path *p)
+{
+	struct dr_event ev = {
+		.kind = DR_EV_FAILED, .scope = p->scope, .err = p->err, .text = p->text
+	};
+
+	dr_verbs_set_state(p, VB_FAILED);
+	p->mute = true;
+	dr_verbs_emit(p, &ev);
+}
+
+/* Flushed work without a reason: when nothing is left that may name one. */
+static void judge_flush(struct vb_path *p)
+{
+	if (!p->flushed_seen || p->state >= VB_FAILING || waiting(p) ||
+		dr_verbs_cq_poll(vb_path_rail(p), p->conn->cq) > 0)
+		return;
+	dr_verbs_fail(p, DR_SCOPE_PATH, -ECONNRESET, "%s (vendor error 0x%x)",
+		dr_verbs_status(IBV_WC_WR_FLUSH_ERR)->what, p->flush_vendor);
+}
+
+static void finish(struct vb_path *p)
+{
+	struct dr_event ev = { .kind = DR_EV_FENCED };
+
+	if (p->conn)
+		judge_flush(p);
+	if (p->state == VB_FAILING)
+		report_failure(p);
+	if (p->state == VB_FENCING)
+		dr_verbs_fence_settle(p);
+	if (!p->fenced_due || p->state == VB_CLOSED)
+		return;
+	p->fenced_due = false;
+	dr_verbs_emit(p, &ev);
+}
+
+static void push(struct vb_path *p)
+{
+	if (p->state == VB_UP)
+		dr_verbs_ctrl_push(p);
+	if (p->state == VB_UP)
+		dr_verbs_tx_push(p);
+}
+
+static bool work_left(const struct vb_path *p)
+{
+	if (p->state == VB_CLOSED)
+		return false;
+	if (p->state == VB_FAILING || p->fenced_due)
+		return true;
+	return p->conn && !p->conn->busy &&
+	       (waiting(p) || dr_verbs_rx_due(p) || (p->flushed_seen && !p->mute));
+}
+
+static int progress(struct dr_path *bp, int64_t now_ns, struct dr_sink *sink)
+{
+	struct vb_path *p = vb_path(bp);
+	enum vb_state before = p->state;
+
+	dr_assert(!p->sink);
+	p->sink = sink;
+	p->now_ns = now_ns;
+	p->n_events = 0;
+	if (p->state == VB_GREETING && now_ns >= p->hello_ns) {
+		p->hello_ns = now_ns + VB_HELLO_NS;
+		dr_verbs_greet(p, DR_VERBS_HELLO);
+	}
+	if (p->conn && p->state >= VB_ADMITTED)
+		work_off(p);
+	if (p->conn && p->state >= VB_UP) {
+		dr_verbs_rx_report(p);
+		dr_verbs_tx_report(p);
+		push(p);
+	}
+	finish(p);
+	p->sink = NULL;
+	if (work_left(p) || (p->state == VB_FENCING && before != VB_FENCING))
+		dr_verbs_wake(p);
+	return p->n_events;
+}
+
+static void flush(struct dr_path *bp, int64_t now_ns)
+{
+	struct vb_path *p = vb_path(bp);
+	unsigned i;
+
+	if (p->state != VB_UP)
+		return;
+	p->now_ns = now_ns;
+	p->ctrl.flushed = p->ctrl.end;
+	for (i = 0; p->lanes && i < vb_path_rail(p)->vp.qps; i++)
+		p->lanes[i].flushed = p->lanes[i].queued;
+	if (!p->par.sender)
+		dr_verbs_rx_push(p);
+	push(p);
+}
+
+/* ---- the rest --------------------------------------------------------------------------------- */
+
+static void stats(struct dr_path *bp, struct dr_path_stats *out)
+{
+	struct vb_path *p = vb_path(bp);
+
+	*out = p->st;
+	out->acked_bytes = p->acked_bytes;
+	out->unacked_bytes = p->posted_bytes - p->acked_bytes;
+	out->peer_ack_age_ns = p->ack_ns ? dr_now_ns() - p->ack_ns : -1;
+	out->rto_ns = dr_verbs_window_ns(&vb_path_rail(p)->vp);
+}
+
+static void unlink_ready(struct vb_path *p)
+{
+	struct vb_path **at = &vb_path_rail(p)->ready;
+
+	if (!p->is_ready)
+		return;
+	while (*at != p)
+		at = &(*at)->ready_next;
+	*at = p->ready_next;
+	p->is_ready = false;
+}
+
+static void path_close(struct dr_path *bp)
+{
+	struct vb_path *p = vb_path(bp);
+	struct vb_rail *r = vb_path_rail(p);
+	struct vb_path **link = &r->paths;
+	bool posted = p->state >= VB_UP && p->state <= VB_FENCING && p->conn && !p->conn->busy;
+
+	if (p->state == VB_CLOSED)
+		return;
+	if (posted && p->state < VB_FENCING)
+		dr_verbs_conn_error(p->conn);
+	while (*link != p)
+		link = &(*link)->next;
+	*link = p->next;
+	unlink_ready(p);
+	if (r->par.poller)
+		dr_poller_del(r->par.poller, &p->po);
+	dr_verbs_set_state(p, VB_CLOSED);
+	p->fenced_due = false;
+	if (posted || !p->conn)
+		return; /* stop sees to it that no buffer is touched */
+	dr_verbs_conn_release(p->conn);
+	p->conn = NULL;
+}
+
+static void stop(struct dr_path *bp)
+{
+	struct vb_path *p = vb_path(bp);
+
+	dr_assert(p->state == VB_CLOSED && !p->sink);
+	if (!p->conn)
+		return;
+	(void)dr_verbs_fence_now(p); /* when that fails it is logged, and nothing is freed */
+	dr_verbs_conn_release(p->conn);
+	p->conn = NULL;
+}
+
+static void fini(struct dr_path *bp)
+{
+	struct vb_path *p = vb_path(bp);
+
+	dr_assert(p->state == VB_CLOSED && !p->sink && !p->conn);
+	vb_path_rail(p)->n_paths--;
+	path_free(p);
+}
+
+void dr_verbs_path_error(struct dr_path *bp)
+{
+	struct vb_path *p = vb_path(bp);
+
+	if (p->conn && !p->conn->busy && p->state == VB_UP)
+		dr_verbs_conn_error(p->conn);
+}
+
+const struct dr_transport_ops dr_verbs_ops = {
+	sizeof(struct dr_transport_ops),
+	"verbs",
+	DR_CAP_REMOTE_WRITE | DR_CAP_DGRAM,
+	dr_verbs_listen,
+	dr_verbs_rail_handle,
+	dr_verbs_rail_peer,
+	dr_verbs_rail_dgram,
+	dr_verbs_rail_progress,
+	dr_verbs_rail_close,
+	dr_verbs_rail_fini,
+	dr_verbs_mr_reg,
+	dr_verbs_mr_dereg,
+	create,
+	handle,
+	path_connect,
+	dr_verbs_post_recv,
+	dr_verbs_post_send,
+	dr_verbs_post_ctrl,
+	flush,
+	dr_verbs_credit,
+	progress,
+	dr_verbs_fence,
+	stats,
+	path_close,
+	stop,
+	fini,
+};

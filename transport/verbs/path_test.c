@@ -1,0 +1,520 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the conformance cases cannot reach: pieces, hostile peers, windows, memory. On the fake NICs. */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "tests/fakeverbs/fakeverbs.h"
+#include "transport/verbs/internal.h"
+
+enum { S, R, MEM = 8 << 20 };
+
+struct side {
+	struct dr_sink sink;
+	struct dr_rail *rail;
+	struct dr_path *path;
+	struct dr_mr *mr;
+	uint8_t *mem;
+	unsigned count[DR_EV_INCOMING + 1];
+	uint32_t last_len;
+	unsigned ctrl_next; /* number in the next control frame */
+	int err;
+	enum dr_scope scope;
+	char text[256];
+};
+
+struct bench {
+	const struct dr_fake_ctl *fake;
+	struct dr_verbs_params vp;
+	uint32_t msg_max; /* 0: the port's */
+	struct side side[2];
+};
+
+static void on_event(struct dr_sink *sink, const struct dr_event *ev)
+{
+	struct side *x = dr_container_of(sink, struct side, sink);
+
+	x->count[ev->kind]++;
+	if (ev->kind == DR_EV_DELIVERED)
+		x->last_len = ev->len;
+	if (ev->kind == DR_EV_CTRL && ev->len == sizeof(unsigned)) {
+		assert_memory_equal(ev->data, &x->ctrl_next, sizeof(unsigned));
+		x->ctrl_next++;
+	}
+	if (ev->kind == DR_EV_FAILED) {
+		x->err = ev->err;
+		x->scope = ev->scope;
+		(void)snprintf(x->text, sizeof(x->text), "%s", ev->text);
+	}
+}
+
+static void turn_one(struct bench *b, unsigned i)
+{
+	struct side *x = &b->side[i];
+
+	dr_verbs_ops.rail_progress(x->rail, dr_now_ns(), &x->sink);
+	if (x->path)
+		dr_verbs_ops.progress(x->path, dr_now_ns(), &x->sink);
+}
+
+static void turn(struct bench *b)
+{
+	unsigned i;
+
+	for (i = 0; i < 2; i++)
+		if (b->side[i].rail)
+			turn_one(b, i);
+}
+
+#define until(b, cond)                                                                             \
+	do {                                                                                       \
+		int64_t until_deadline = dr_now_ns() + 10 * DR_NS_PER_S;                           \
+		while (!(cond)) {                                                                  \
+			turn(b);                                                                   \
+			if (dr_now_ns() > until_deadline)                                          \
+				fail_msg("%s:%d: waited in vain for %s (%s %s)", __FILE__,         \
+					__LINE__, #cond, (b)->side[S].text, (b)->side[R].text);    \
+		}                                                                                  \
+	} while (0)
+
+static void open_side(struct bench *b, unsigned i)
+{
+	struct dr_rail_params rp = { .ifname = "lo", .kind_params = &b->vp };
+	struct sockaddr_in *a = (struct sockaddr_in *)&rp.local;
+	struct dr_path_params pp = {
+		.channel = 3, .gen = 1, .sender = i == S, .connector = i == S
+	};
+	struct side *x = &b->side[i];
+	struct dr_err e;
+
+	a->sin_family = AF_INET;
+	a->sin_addr.s_addr = htonl(INADDR_LOOPBACK + i);
+	x->sink.event = on_event;
+	if (dr_verbs_ops.listen(&rp, &x->rail, &e))
+		fail_msg("%s", e.text);
+	if (b->msg_max)
+		vb_rail(x->rail)->dev.msg_max = b->msg_max;
+	x->mem = dr_pages_alloc(MEM);
+	assert_non_null(x->mem);
+	assert_int_equal(dr_verbs_ops.mr_reg(x->rail, x->mem, MEM, &x->mr, &e), 0);
+	assert_int_equal(dr_verbs_ops.create(x->rail, &pp, &x->path, &e), 0);
+}
+
+static int setup(void **state)
+{
+	static struct bench bench;
+	struct bench *b = &bench;
+
+	memset(b, 0, sizeof(*b));
+	b->fake = dr_fake_attach("../../tests");
+	dr_verbs_params_init(&b->vp);
+	b->vp.timeout = 10;
+	b->vp.retry = 2;
+	*state = b;
+	if (b->fake)
+		b->fake->reset();
+	return 0;
+}
+
+static void up(struct bench *b)
+{
+	uint8_t handle[DR_HANDLE_MAX];
+	unsigned i;
+	int n;
+
+	if (!b->fake)
+		skip();
+	for (i = 0; i < 2; i++)
+		open_side(b, i);
+	for (i = 0; i < 2; i++) {
+		n = dr_verbs_ops.rail_handle(b->side[!i].rail, handle, sizeof(handle));
+		assert_true(n > 0);
+		assert_int_equal(
+			dr_verbs_ops.rail_peer(b->side[i].rail, handle, (size_t)n, NULL), 0);
+	}
+	for (i = 0; i < 2; i++)
+		assert_int_equal(
+			dr_verbs_ops.connect(b->side[i].path, NULL, 0, dr_now_ns(), NULL), 0);
+	until(b, b->side[S].count[DR_EV_READY] && b->side[R].count[DR_EV_READY]);
+}
+
+static int teardown(void **state)
+{
+	struct bench *b = *state;
+	const char *first = "";
+	unsigned i;
+
+	for (i = 0; i < 2; i++) {
+		struct side *x = &b->side[i];
+
+		if (x->path) {
+			dr_verbs_ops.close(x->path);
+			dr_verbs_ops.stop(x->path);
+			dr_verbs_ops.fini(x->path);
+		}
+		if (x->rail) {
+			dr_verbs_ops.mr_dereg(x->rail, x->mr);
+			dr_verbs_ops.rail_close(x->rail);
+			dr_verbs_ops.rail_fini(x->rail);
+		}
+		dr_pages_free(x->mem, MEM);
+	}
+	if (b->fake && b->fake->violations(&first) > 0)
+		print_error("fake NICs: %s\n", first);
+	return b->fake && (b->fake->violations(&first) > 0 || b->fake->alive_total() > 0);
+}
+
+static void transfer(struct bench *b, uint64_t seq, uint32_t len)
+{
+	struct dr_part part = { .mr = b->side[R].mr, .off = 5, .len = len };
+	struct dr_part what = { .mr = b->side[S].mr, .off = 3, .len = len };
+	unsigned before = b->side[R].count[DR_EV_DELIVERED], n;
+	uint32_t i;
+
+	for (i = 0; i < len; i++)
+		b->side[S].mem[3 + i] = (uint8_t)(i * 7 + i / 251 + seq);
+	memset(b->side[R].mem, 0xee, len + 16);
+	assert_int_equal(dr_path_post_recv(b->side[R].path, 1, seq, &part, 1, 0), 0);
+	dr_path_flush(b->side[R].path, dr_now_ns());
+	until(b, dr_verbs_ops.credit(b->side[S].path, 1, seq, &n) == 0);
+	assert_int_equal(dr_path_post_send(b->side[S].path, 1, seq, 0, &what), 0);
+	dr_path_flush(b->side[S].path, dr_now_ns());
+	until(b, b->side[R].count[DR_EV_DELIVERED] == before + 1 &&
+			 b->side[S].count[DR_EV_SENT] == before + 1);
+	assert_int_equal(b->side[R].last_len, len);
+	assert_memory_equal(b->side[R].mem + 5, b->side[S].mem + 3, len);
+	assert_int_equal(b->side[R].mem[4], 0xee);
+	assert_int_equal(b->side[R].mem[5 + len], 0xee);
+}
+
+/* More pieces than the send queue holds, and than a chain; sizes around the limit. */
+static void a_part_above_the_ports_limit_goes_in_pieces(void **state)
+{
+	static const uint32_t len[] = { 8191, 8192, 8193, 16384, 20001, 300 * 8192 + 17, 0, 1 };
+	struct bench *b = *state;
+	uint64_t seq;
+
+	b->msg_max = 8192;
+	b->vp.qps = 2;
+	up(b);
+	for (seq = 0; seq < DR_ARRAY_LEN(len); seq++)
+		transfer(b, seq, len[seq]);
+	assert_int_equal(vb_path(b->side[R].path)->rx.promised[1], 0);
+	assert_int_equal(vb_path(b->side[R].path)->rx.promised[2], 0);
+}
+
+static void a_part_of_more_pieces_than_receives_is_refused(void **state)
+{
+	struct bench *b = *state;
+	struct dr_part part;
+
+	b->msg_max = 4096;
+	up(b);
+	part = (struct dr_part){ .mr = b->side[R].mr, .len = (VB_RQ + 1) * 4096 };
+	assert_int_equal(dr_path_post_recv(b->side[R].path, 1, 0, &part, 1, 0), -EMSGSIZE);
+	transfer(b, 0, 100);
+}
+
+/* Shorter than granted: what was not used up serves the next credits, and the queue never overflows. */
+static void receives_that_were_not_used_up_serve_again(void **state)
+{
+	struct bench *b = *state;
+	struct dr_part part, what;
+	uint64_t seq;
+	unsigned n;
+
+	b->msg_max = 4096;
+	up(b);
+	for (seq = 0; seq < 50; seq++) {
+		part = (struct dr_part){ .mr = b->side[R].mr, .len = 1000 * 4096 };
+		what = (struct dr_part){ .mr = b->side[S].mr, .len = 4096 * (uint32_t)(seq % 7) };
+		assert_int_equal(dr_path_post_recv(b->side[R].path, 1, seq, &part, 1, 0), 0);
+		dr_path_flush(b->side[R].path, dr_now_ns());
+		assert_true(vb_path(b->side[R].path)->rx.posted[1] <= VB_RQ);
+		until(b, dr_verbs_ops.credit(b->side[S].path, 1, seq, &n) == 0);
+		assert_int_equal(dr_path_post_send(b->side[S].path, 1, seq, 0, &what), 0);
+		dr_path_flush(b->side[S].path, dr_now_ns());
+		until(b, b->side[R].count[DR_EV_DELIVERED] == seq + 1);
+	}
+}
+
+/* ---- a peer that does not keep to the rules ---- */
+
+static void write_raw(struct bench *b, uint32_t imm, uint64_t addr, uint32_t rkey, uint32_t len)
+{
+	struct vb_path *p = vb_path(b->side[S].path);
+	struct ibv_sge sge = { (uintptr_t)b->side[S].mem, len, b->side[S].mr->mr->lkey };
+	struct ibv_send_wr wr = { .wr_id = (uint64_t)p->conn->serial << 32 |
+					   vb_id(false, 1, p->lanes[0].wr_posted),
+		.sg_list = &sge,
+		.num_sge = 1,
+		.opcode = IBV_WR_RDMA_WRITE_WITH_IMM,
+		.send_flags = IBV_SEND_SIGNALED,
+		.imm_data = htonl(imm),
+		.wr.rdma = { .remote_addr = addr, .rkey = rkey } };
+	struct ibv_send_wr *bad;
+
+	p->lanes[0].wr_posted++;
+	assert_int_equal(ibv_post_send(p->conn->qp[1], &wr, &bad), 0);
+}
+
+static void an_untrue_immediate_value_breaks_the_path(void **state)
+{
+	const uint32_t imm[] = {
+		dr_verbs_imm_encode(1, 1, 0, false),	 /* not posted */
+		dr_verbs_imm_encode(2, 0, 0, false),	 /* of another epoch */
+		dr_verbs_imm_encode(1, 128, 0, false),	 /* of another seq in the same slot */
+		dr_verbs_imm_encode(1, 0, 1, false),	 /* a part more */
+		dr_verbs_imm_encode(1, 0, 0, false) | 1, /* spare bits */
+		dr_verbs_imm_encode(1, 0, 0, false),	 /* longer than posted */
+	};
+	struct bench *b = *state;
+	struct dr_part part;
+	size_t k;
+
+	for (k = 0; k < DR_ARRAY_LEN(imm); k++) {
+		setup(state);
+		up(b);
+		part = (struct dr_part){ .mr = b->side[R].mr, .len = 100 };
+		assert_int_equal(dr_path_post_recv(b->side[R].path, 1, 0, &part, 1, 0), 0);
+		dr_path_flush(b->side[R].path, dr_now_ns());
+		until(b, b->side[S].count[DR_EV_CREDIT] == 1);
+		write_raw(b, imm[k], (uintptr_t)b->side[R].mem, b->side[R].mr->mr->rkey, 101);
+		until(b, b->side[R].count[DR_EV_FAILED] == 1);
+		assert_int_equal(b->side[R].err, -EPROTO);
+		assert_int_equal(b->side[R].count[DR_EV_DELIVERED], 0);
+		dr_verbs_ops.fence(b->side[R].path, false, dr_now_ns() + DR_NS_PER_S);
+		until(b, b->side[R].count[DR_EV_FENCED] == 1);
+		if (k + 1 < DR_ARRAY_LEN(imm))
+			assert_int_equal(teardown(state), 0);
+	}
+}
+
+static void say_raw(struct bench *b, unsigned from, const uint8_t *frames, size_t len, int granted)
+{
+	struct vb_path *p = vb_path(b->side[from].path);
+
+	memcpy(p->ctrl.buf, frames, len);
+	p->ctrl.end = p->ctrl.flushed = len;
+	p->ctrl.granted += (uint32_t)granted;
+	p->now_ns = dr_now_ns();
+	dr_verbs_ctrl_nudge(p);
+}
+
+static void an_untrue_control_message_breaks_the_path(void **state)
+{
+	struct dr_verbs_credit c = { .n = 1, .epoch = 1, .seq = 7 };
+	struct bench *b = *state;
+	uint8_t buf[2 * DR_VERBS_FRAME_MAX];
+	unsigned k, to;
+	size_t len;
+
+	for (k = 0; k < 4; k++) {
+		setup(state);
+		up(b);
+		len = dr_verbs_credit_encode(&c, buf);
+		len += dr_verbs_credit_encode(&c, buf + len);
+		to = k == 3 ? R : S;
+		switch (k) {
+		case 0: /* one credit twice */
+			say_raw(b, R, buf, len, 0);
+			break;
+		case 1: /* grants more than there is */
+			say_raw(b, R, buf, 0, 1000);
+			break;
+		case 2: /* takes grants back */
+			say_raw(b, R, buf, 0, -5);
+			break;
+		default: /* the sender grants */
+			say_raw(b, S, buf, len, 0);
+			break;
+		}
+		until(b, b->side[to].count[DR_EV_FAILED] == 1);
+		assert_int_equal(b->side[to].err, -EPROTO);
+		assert_int_equal(b->side[to].scope, DR_SCOPE_PATH);
+		if (k < 3)
+			assert_int_equal(teardown(state), 0);
+	}
+}
+
+/* ---- the window of control messages ---- */
+
+static unsigned fill(struct bench *b, unsigned from, unsigned n)
+{
+	unsigned flushes;
+
+	/* one frame a message: the window is used up, then the buffer */
+	for (flushes = 0; flushes < 100000; flushes++) {
+		if (dr_path_post_ctrl(b->side[from].path, &n, sizeof(n)))
+			return n;
+		n++;
+		dr_path_flush(b->side[from].path, dr_now_ns());
+	}
+	return n;
+}
+
+static void two_full_windows_open_again(void **state)
+{
+	struct bench *b = *state;
+	unsigned n[2] = { 0, 0 }, round;
+
+	up(b);
+	for (round = 0; round < 5; round++) {
+		n[S] = fill(b, S, n[S]);
+		n[R] = fill(b, R, n[R]);
+		until(b, b->side[R].ctrl_next == n[S] && b->side[S].ctrl_next == n[R]);
+	}
+	assert_int_equal(b->side[S].count[DR_EV_FAILED] + b->side[R].count[DR_EV_FAILED], 0);
+}
+
+/* One way only: the other end returns what it took without having anything to say. */
+static void a_silent_end_returns_receives(void **state)
+{
+	struct bench *b = *state;
+	unsigned n = 0;
+
+	up(b);
+	while (n < 20 * VB_CTRL_DEPTH) {
+		if (dr_path_post_ctrl(b->side[S].path, &n, sizeof(n)) == 0)
+			n++;
+		dr_path_flush(b->side[S].path, dr_now_ns());
+		turn(b);
+	}
+	until(b, b->side[R].ctrl_next == n);
+	assert_true(vb_path(b->side[R].path)->ctrl.sent <= n / (VB_CTRL_DEPTH / 2) + 2);
+}
+
+/* ---- the rest ---- */
+
+static void an_injected_error_fails_the_path_once(void **state)
+{
+	struct bench *b = *state;
+
+	up(b);
+	dr_verbs_path_error(b->side[S].path);
+	until(b, b->side[S].count[DR_EV_FAILED] == 1);
+	assert_int_equal(b->side[S].err, -ECONNRESET);
+	assert_int_equal(b->side[S].scope, DR_SCOPE_PATH);
+	dr_verbs_path_error(b->side[S].path);
+	dr_verbs_ops.fence(b->side[S].path, false, dr_now_ns() + DR_NS_PER_S);
+	until(b, b->side[S].count[DR_EV_FENCED] == 1);
+	assert_int_equal(b->side[S].count[DR_EV_FAILED], 1);
+}
+
+static void memory_is_registered_once_and_late_when_asked(void **state)
+{
+	struct bench *b = *state;
+	struct dr_mr *again;
+	struct dr_err e;
+
+	b->vp.lazy_mr = true;
+	up(b);
+	assert_null(b->side[R].mr->mr);
+	assert_int_equal(dr_verbs_ops.mr_reg(b->side[R].rail, b->side[R].mem, MEM, &again, &e), 0);
+	assert_ptr_equal(again, b->side[R].mr);
+	transfer(b, 0, 1000);
+	assert_non_null(b->side[R].mr->mr);
+	dr_verbs_ops.mr_dereg(b->side[R].rail, again);
+	transfer(b, 1, 1000);
+}
+
+/* The peer's process stands still; its NIC acknowledges. */
+static void the_nics_acknowledgments_are_seen(void **state)
+{
+	struct dr_path_stats st;
+	struct bench *b = *state;
+	uint64_t before;
+
+	up(b);
+	dr_verbs_ops.stats(b->side[S].path, &st);
+	before = st.acked_bytes;
+	assert_int_equal(dr_path_post_ctrl(b->side[S].path, "probe", 5), 0);
+	dr_path_flush(b->side[S].path, dr_now_ns());
+	do {
+		turn_one(b, S);
+		dr_verbs_ops.stats(b->side[S].path, &st);
+	} while (st.acked_bytes == before);
+	assert_int_equal(st.unacked_bytes, 0);
+	assert_true(st.peer_ack_age_ns >= 0 && st.peer_ack_age_ns < DR_NS_PER_S);
+	assert_int_equal(b->side[R].count[DR_EV_CTRL], 0);
+}
+
+/* Nothing that fails for want of memory leaves anything behind, or takes the process along. */
+static void every_allocation_may_fail(void **state)
+{
+	struct dr_rail_params rp = { .ifname = "lo" };
+	struct sockaddr_in *a = (struct sockaddr_in *)&rp.local;
+	struct dr_path_params pp = { .channel = 3, .gen = 1, .sender = true };
+	struct bench *b = *state;
+	struct side *x = &b->side[S];
+	struct dr_err e;
+	unsigned k, ok = 0;
+
+	if (!b->fake)
+		skip();
+	a->sin_family = AF_INET;
+	a->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	x->mem = dr_pages_alloc(MEM);
+	x->sink.event = on_event;
+	for (k = 1; k < 60 && !ok; k++) {
+		memset(x->count, 0, sizeof(x->count));
+		dr_mem_fail_after((long)k);
+		if (dr_verbs_ops.listen(&rp, &x->rail, &e) == 0) {
+			if (dr_verbs_ops.mr_reg(x->rail, x->mem, MEM, &x->mr, &e) == 0) {
+				if (dr_verbs_ops.create(x->rail, &pp, &x->path, &e) == 0) {
+					assert_int_equal(dr_verbs_ops.connect(
+								 x->path, NULL, 0, dr_now_ns(), &e),
+						0);
+					until(b, x->count[DR_EV_FAILED] ||
+							 vb_path(x->path)->state == VB_WAITING);
+					ok = x->count[DR_EV_FAILED] == 0;
+					dr_verbs_ops.close(x->path);
+					dr_verbs_ops.stop(x->path);
+					dr_verbs_ops.fini(x->path);
+					x->path = NULL;
+				}
+				dr_verbs_ops.mr_dereg(x->rail, x->mr);
+			}
+			dr_verbs_ops.rail_close(x->rail);
+			dr_verbs_ops.rail_fini(x->rail);
+			x->rail = NULL;
+		}
+		dr_mem_fail_after(-1);
+		assert_int_equal(b->fake->alive_total(), 0);
+	}
+	assert_true(ok && k > 8);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(
+			a_part_above_the_ports_limit_goes_in_pieces, setup, teardown),
+		cmocka_unit_test_setup_teardown(
+			a_part_of_more_pieces_than_receives_is_refused, setup, teardown),
+		cmocka_unit_test_setup_teardown(
+			receives_that_were_not_used_up_serve_again, setup, teardown),
+		cmocka_unit_test_setup_teardown(
+			an_untrue_immediate_value_breaks_the_path, setup, teardown),
+		cmocka_unit_test_setup_teardown(
+			an_untrue_control_message_breaks_the_path, setup, teardown),
+		cmocka_unit_test_setup_teardown(two_full_windows_open_again, setup, teardown),
+		cmocka_unit_test_setup_teardown(a_silent_end_returns_receives, setup, teardown),
+		cmocka_unit_test_setup_teardown(
+			an_injected_error_fails_the_path_once, setup, teardown),
+		cmocka_unit_test_setup_teardown(
+			memory_is_registered_once_and_late_when_asked, setup, teardown),
+		cmocka_unit_test_setup_teardown(the_nics_acknowledgments_are_seen, setup, teardown),
+		cmocka_unit_test_setup_teardown(every_allocation_may_fail, setup, teardown),
+	};
+
+	return cmocka_run_group_tests_name("verbs_path", tests, NULL, NULL);
+}

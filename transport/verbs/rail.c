@@ -1,0 +1,425 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One worker's end of a rail: device context, protection domain, datagrams, helper thread. Invariants:
+ *  1. Events leave from rail_progress alone. Jobs of the helper are taken there too.
+ *  2. With a poller: `comp` (a queue that was armed got something), `async`, `helped` and `tick` wake
+ *     its owner, and the watch looks at the queues in every wait. Without one the owner calls
+ *     rail_progress and each progress.
+ *  3. The rail goes after all its paths; then the helper ends, having done what was asked of it.
+ */
+#include "transport/verbs/internal.h"
+
+#include "base/log.h"
+#include "base/mem.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+void dr_verbs_rail_emit(struct vb_rail *r, struct dr_event *ev)
+{
+	dr_dassert(r->sink);
+	ev->path = NULL;
+	ev->rail = &r->base;
+	r->n_events++;
+	r->sink->event(r->sink, ev);
+}
+
+void dr_verbs_rail_kick(struct vb_rail *r)
+{
+	if (r->par.poller && !r->sink && !r->closed)
+		dr_poller_kick(r->par.poller, &r->self);
+}
+
+void dr_verbs_rail_fail(struct vb_rail *r, int err, const char *fmt, ...)
+{
+	va_list ap;
+
+	if (r->err)
+		return;
+	r->err = err;
+	r->err_due = true;
+	va_start(ap, fmt);
+	vsnprintf(r->text, sizeof(r->text), fmt, ap);
+	va_end(ap);
+	dr_verbs_rail_kick(r);
+}
+
+/* ---- what wakes its owner ---- */
+
+static void tell_owner(struct vb_rail *r, int64_t now_ns)
+{
+	if (r->par.ready)
+		r->par.ready(r->par.arg, now_ns);
+}
+
+static void drain_fd(int fd)
+{
+	uint64_t v;
+	ssize_t n = read(fd, &v, sizeof(v));
+
+	(void)n; /* nothing there: another call took it */
+}
+
+static void comp_ready(struct dr_pollable *po, uint32_t revents, int64_t now_ns)
+{
+	struct vb_rail *r = dr_container_of(po, struct vb_rail, comp);
+
+	(void)revents;
+	dr_verbs_cq_events(r);
+	dr_verbs_look(&r->watch, now_ns);
+}
+
+static void async_ready(struct dr_pollable *po, uint32_t revents, int64_t now_ns)
+{
+	struct vb_rail *r = dr_container_of(po, struct vb_rail, async);
+
+	(void)revents;
+	r->async_fired = true;
+	tell_owner(r, now_ns);
+}
+
+static void helped_ready(struct dr_pollable *po, uint32_t revents, int64_t now_ns)
+{
+	struct vb_rail *r = dr_container_of(po, struct vb_rail, helped);
+
+	(void)revents;
+	r->syscalls++;
+	drain_fd(po->fd);
+	tell_owner(r, now_ns);
+}
+
+static void self_ready(struct dr_pollable *po, uint32_t revents, int64_t now_ns)
+{
+	(void)revents;
+	tell_owner(dr_container_of(po, struct vb_rail, self), now_ns);
+}
+
+static void tick_ready(struct dr_pollable *po, uint32_t revents, int64_t now_ns)
+{
+	struct vb_rail *r = dr_container_of(po, struct vb_rail, tick);
+	struct vb_path *p;
+
+	(void)revents;
+	r->syscalls++;
+	drain_fd(po->fd);
+	for (p = r->paths; p; p = p->next)
+		if (p->ticks && !p->is_ready) {
+			p->is_ready = true;
+			p->ready_next = r->ready;
+			r->ready = p;
+		}
+	dr_verbs_run_ready(r, now_ns);
+}
+
+void dr_verbs_tick_update(struct vb_rail *r)
+{
+	bool on = r->ticking > 0;
+	struct itimerspec it = { { 0, on ? VB_TICK_NS : 0 }, { 0, on ? VB_TICK_NS : 0 } };
+
+	if (r->tick.fd < 0 || on == r->tick_on || r->closed)
+		return;
+	r->tick_on = on;
+	r->syscalls++;
+	(void)timerfd_settime(r->tick.fd, 0, &it, NULL);
+}
+
+static int watch_all(struct vb_rail *r, struct dr_err *e)
+{
+	struct dr_poller *poller = r->par.poller;
+	struct dr_pollable *all[] = { &r->comp, &r->async, &r->helped, &r->tick };
+	size_t i;
+	int rc;
+
+	if (!poller)
+		return 0;
+	r->comp.fd = r->channel->fd;
+	r->async.fd = r->dev.ctx->async_fd;
+	r->helped.fd = r->helper.efd;
+	r->tick.fd = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
+	if (r->tick.fd < 0)
+		return dr_err_set(e, -errno, "rail %u: timer: %s", r->base.index, strerror(errno));
+	for (i = 0; i < DR_ARRAY_LEN(all); i++) {
+		rc = dr_poller_add(poller, all[i], EPOLLIN);
+		if (rc)
+			return dr_err_set(e, rc, "rail %u: cannot poll its device: %s",
+				r->base.index, dr_errno_name(rc));
+	}
+	dr_poller_watch(poller, &r->watch);
+	return 0;
+}
+
+static void unwatch_all(struct vb_rail *r)
+{
+	struct dr_pollable *all[] = { &r->comp, &r->async, &r->helped, &r->tick, &r->self };
+	size_t i;
+
+	if (!r->par.poller)
+		return;
+	dr_poller_unwatch(r->par.poller, &r->watch);
+	for (i = 0; i < DR_ARRAY_LEN(all); i++)
+		dr_poller_del(r->par.poller, all[i]);
+	if (r->tick.fd >= 0)
+		close(r->tick.fd);
+	r->tick.fd = -1;
+}
+
+/* ---- up ---- */
+
+/* How deep queues may be so that a connection fits into a completion queue; halved until it does. */
+static int plan_depths(struct vb_rail *r, struct dr_err *e)
+{
+	unsigned max_cqe = (unsigned)DR_MAX(r->dev.attr.max_cqe, 0);
+	unsigned max_wr = (unsigned)DR_MAX(r->dev.attr.max_qp_wr, 0);
+
+	r->sq = DR_MIN((unsigned)VB_SQ, max_wr);
+	r->rq = DR_MIN(VB_RQ / r->vp.qps, max_wr);
+	for (;;) {
+		r->conn_cqes = 2 * VB_CTRL_DEPTH + r->vp.qps * DR_MAX(r->sq, r->rq);
+		if (r->conn_cqes <= max_cqe)
+			break;
+		r->sq /= 2;
+		r->rq /= 2;
+	}
+	r->cq_conns = DR_MIN((unsigned)VB_CQ_CONNS, max_cqe / r->conn_cqes);
+	if (r->sq >= 1 && r->rq >= DR_PARTS_MAX && max_wr >= VB_CTRL_DEPTH)
+		return 0;
+	return dr_err_set(e, -ENODEV,
+		"%s: queues of %u work requests and %u completions are too small", r->dev.name,
+		max_wr, max_cqe);
+}
+
+static int no_blocking(int fd)
+{
+	int flags = fcntl(fd, F_GETFL);
+
+	return flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0 ? -errno : 0;
+}
+
+static int open_device(struct vb_rail *r, struct dr_err *e)
+{
+	int rc = dr_verbs_dev_open(&r->par, &r->vp, &r->dev, e);
+
+	if (rc) {
+		r->dev.ctx = NULL;
+		return rc;
+	}
+	r->ibv = r->dev.ibv;
+	rc = plan_depths(r, e);
+	if (rc)
+		return rc;
+	errno = ENOMEM;
+	r->pd = r->ibv->alloc_pd(r->dev.ctx);
+	if (!r->pd)
+		return dr_verbs_explain(&r->dev, "allocate a protection domain", -errno, e);
+	errno = ENOMEM;
+	r->channel = r->ibv->create_comp_channel(r->dev.ctx);
+	if (!r->channel)
+		return dr_verbs_explain(&r->dev, "create a completion channel", -errno, e);
+	rc = no_blocking(r->channel->fd);
+	if (rc == 0)
+		rc = no_blocking(r->dev.ctx->async_fd);
+	if (rc)
+		return dr_err_set(e, rc, "%s: fcntl: %s", r->dev.name, dr_errno_name(rc));
+	rc = dr_verbs_ud_open(r, e);
+	return rc ? rc : dr_verbs_helper_start(&r->helper, r->par.poller != NULL, e);
+}
+
+static int check_params(const struct dr_rail_params *p, const struct dr_verbs_params *vp,
+	uint64_t *seed, struct dr_err *e)
+{
+	int rc;
+
+	if (vp->qps < 1 || vp->qps > DR_VERBS_QPS_MAX)
+		return dr_err_set(e, -EINVAL, "rail %u: %u data queue pairs; 1 to %d are possible",
+			p->index, vp->qps, DR_VERBS_QPS_MAX);
+	rc = dr_random_bytes(seed, sizeof(*seed));
+	return rc ? dr_err_set(e, rc, "rail %u: no random bytes: %s", p->index, dr_errno_name(rc))
+		  : 0;
+}
+
+int dr_verbs_listen(const struct dr_rail_params *p, struct dr_rail **out, struct dr_err *e)
+{
+	struct dr_verbs_params vp;
+	struct vb_rail *r;
+	uint64_t seed;
+	int rc;
+
+	dr_verbs_params_init(&vp);
+	if (p->kind_params)
+		vp = *(const struct dr_verbs_params *)p->kind_params;
+	rc = check_params(p, &vp, &seed, e);
+	if (rc)
+		return rc;
+	r = dr_calloc(1, sizeof(*r));
+	if (!r)
+		return dr_err_set(e, -ENOMEM, "rail %u: out of memory", p->index);
+	r->base = (struct dr_rail){ .ops = &dr_verbs_ops, .index = p->index };
+	r->par = *p;
+	r->vp = vp;
+	snprintf(r->ifname, sizeof(r->ifname), "%s", p->ifname ? p->ifname : "");
+	r->par.ifname = r->ifname;
+	r->par.kind_params = NULL;
+	dr_rng_seed(&r->rng, seed);
+	r->watch = (struct dr_watch){ .look = dr_verbs_look, .arm = dr_verbs_arm };
+	r->comp = (struct dr_pollable){ .fd = -1, .ready = comp_ready };
+	r->async = (struct dr_pollable){ .fd = -1, .ready = async_ready };
+	r->helped = (struct dr_pollable){ .fd = -1, .ready = helped_ready };
+	r->tick = (struct dr_pollable){ .fd = -1, .ready = tick_ready };
+	r->self = (struct dr_pollable){ .fd = -1, .ready = self_ready };
+	rc = open_device(r, e);
+	if (rc == 0)
+		rc = watch_all(r, e);
+	if (rc) {
+		dr_verbs_rail_close(&r->base);
+		dr_verbs_rail_fini(&r->base);
+		return rc;
+	}
+	*out = &r->base;
+	return 0;
+}
+
+/* ---- peer ---- */
+
+int dr_verbs_rail_handle(struct dr_rail *br, void *buf, size_t cap)
+{
+	struct vb_rail *r = vb_rail(br);
+	struct dr_verbs_addr a = { .roce = r->dev.roce,
+		.port = r->dev.port,
+		.mtu = (uint16_t)r->dev.mtu,
+		.lid = r->dev.lid };
+
+	if (r->closed)
+		return -EBADF;
+	a.ud_qpn = r->ud.qp->qp_num;
+	a.ud_qkey = r->ud.qkey;
+	memcpy(a.gid, &r->dev.gid, sizeof(a.gid));
+	return dr_verbs_addr_encode(&a, buf, cap);
+}
+
+int dr_verbs_rail_peer(struct dr_rail *br, const void *handle, size_t len, struct dr_err *e)
+{
+	struct vb_rail *r = vb_rail(br);
+	struct dr_verbs_addr a;
+	const char *why = "?";
+	int rc;
+
+	if (r->closed)
+		return dr_err_set(e, -EBADF, "rail %u: closed", br->index);
+	rc = dr_verbs_addr_parse(handle, len, &a, &why);
+	if (rc == 0 && a.roce != r->dev.roce) {
+		why = a.roce ? "it is on Ethernet, this end is on InfiniBand"
+			     : "it is on InfiniBand, this end is on Ethernet";
+		rc = -EPROTO;
+	}
+	if (rc)
+		return dr_err_set(e, rc,
+			"rail %u: the peer's handle (%zu bytes) makes no sense: %s", br->index, len,
+			why);
+	r->peer = a;
+	r->has_peer = true;
+	dr_verbs_ah_renew(r);
+	return 0;
+}
+
+/* ---- progress ---- */
+
+static void take_jobs(struct vb_rail *r)
+{
+	struct vb_job *job = dr_verbs_helper_take(&r->helper), *next;
+
+	for (; job; job = next) {
+		next = job->next;
+		job->done(job);
+	}
+}
+
+static bool async_due(struct vb_rail *r, int64_t now_ns)
+{
+	if (r->par.poller || now_ns - r->async_ns < DR_NS_PER_MS)
+		return r->async_fired;
+	r->async_ns = now_ns;
+	return true;
+}
+
+static void report_failure(struct vb_rail *r)
+{
+	struct dr_event ev = {
+		.kind = DR_EV_FAILED, .scope = DR_SCOPE_RAIL, .err = r->err, .text = r->text
+	};
+
+	r->err_due = false;
+	dr_verbs_rail_emit(r, &ev);
+}
+
+int dr_verbs_rail_progress(struct dr_rail *br, int64_t now_ns, struct dr_sink *sink)
+{
+	struct vb_rail *r = vb_rail(br);
+
+	if (r->closed)
+		return 0;
+	dr_assert(!r->sink);
+	r->sink = sink;
+	r->now_ns = now_ns;
+	r->n_events = 0;
+	take_jobs(r);
+	if (async_due(r, now_ns)) {
+		r->async_fired = false;
+		dr_verbs_event_progress(r);
+	}
+	dr_verbs_ud_progress(r);
+	if (r->err_due && !r->closed)
+		report_failure(r);
+	r->sink = NULL;
+	if (r->ud.at < r->ud.n)
+		dr_verbs_rail_kick(r);
+	return r->n_events;
+}
+
+/* ---- down ---- */
+
+void dr_verbs_rail_close(struct dr_rail *br)
+{
+	struct vb_rail *r = vb_rail(br);
+
+	if (r->closed)
+		return;
+	r->closed = true;
+	unwatch_all(r);
+}
+
+void dr_verbs_rail_fini(struct dr_rail *br)
+{
+	struct vb_rail *r = vb_rail(br);
+
+	dr_assert(r->n_paths == 0);
+	dr_verbs_rail_close(br);
+	if (r->helper.running) {
+		dr_verbs_helper_stop(&r->helper);
+		take_jobs(r);
+		dr_verbs_helper_fini(&r->helper);
+	}
+	if (r->strays || r->quarantined)
+		dr_debug("verbs", "rail %u: %llu completions for nobody, %llu connections stuck",
+			br->index, (unsigned long long)r->strays,
+			(unsigned long long)r->quarantined);
+	if (r->ibv) {
+		dr_verbs_ud_close(r);
+		dr_verbs_mr_fini(r);
+		dr_verbs_cq_fini(r);
+	}
+	if (r->channel)
+		r->ibv->destroy_comp_channel(r->channel);
+	if (r->pd)
+		(void)r->ibv->dealloc_pd(r->pd); /* busy when something is stuck: goes with ctx */
+	if (r->dev.ctx)
+		dr_verbs_dev_close(&r->dev);
+	dr_verbs_conn_free_stuck(r);
+	dr_free(r->slots);
+	dr_free(r->slot_gen);
+	dr_free(r);
+}

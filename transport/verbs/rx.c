@@ -1,0 +1,247 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What comes in: the peer writes into posted memory; each write uses up a receive and says by its
+ * immediate value which part it was. Invariants:
+ *  1. On each data queue pair posted >= promised: what the credits that left can use up is there, so
+ *     that a write never finds no receive. Receives that were not used up count for the next credit.
+ *  2. Every receive posted is counted back, by a completion good or bad. None is posted in the error
+ *     state.
+ *  3. DELIVERED is told for the head message only: the oldest that is not told in full.
+ *  4. What the immediate value claims is believed only as far as a posted part, on the queue pair that
+ *     carries it, has room for it.
+ */
+#include "transport/verbs/internal.h"
+
+#include <errno.h>
+#include <string.h>
+
+/* What a message takes on each data queue pair; false: more than there is room for now. */
+static bool plan(const struct vb_path *p, const struct vb_recv *v, unsigned need[DR_VERBS_QPS])
+{
+	uint64_t sum[DR_VERBS_QPS] = { 0 };
+	unsigned i;
+
+	for (i = 0; i < v->n; i++)
+		if (v->todo & 1u << i)
+			sum[vb_qp_of(p, v->seq, i)] += v->part[i].pieces;
+	for (i = 1; i < DR_VERBS_QPS; i++) {
+		if (sum[i] + p->rx.promised[i] > vb_path_rail(p)->rq)
+			return false;
+		need[i] = (unsigned)sum[i];
+	}
+	return true;
+}
+
+static int check_parts(const struct dr_part *parts, unsigned n, uint32_t skip)
+{
+	unsigned i;
+
+	for (i = 0; i < n; i++)
+		if (!(skip & 1u << i) && (parts[i].off > parts[i].mr->len ||
+						 parts[i].len > parts[i].mr->len - parts[i].off))
+			return -EINVAL;
+	return 0;
+}
+
+static struct vb_recv describe(const struct vb_path *p, uint32_t epoch, uint64_t seq,
+	const struct dr_part *parts, unsigned n, uint32_t skip)
+{
+	struct vb_recv v = { .n = (uint8_t)n,
+		.todo = (uint8_t)(((1u << n) - 1) & ~skip),
+		.told = (uint8_t)skip,
+		.epoch = epoch,
+		.seq = seq };
+	unsigned i;
+
+	v.used = v.todo != 0;
+	for (i = 0; i < n; i++) {
+		v.part[i].cap = parts[i].len;
+		v.part[i].pieces = vb_pieces(p, parts[i].len);
+	}
+	return v;
+}
+
+/* The credit's bytes; lazily registered memory is registered here. */
+static int announce(struct vb_path *p, const struct vb_recv *v, const struct dr_part *parts)
+{
+	struct dr_verbs_credit c = { .n = v->n, .skip = v->told, .epoch = v->epoch, .seq = v->seq };
+	uint8_t *at = dr_verbs_ctrl_room(p);
+	struct dr_err e;
+	unsigned i;
+	int rc;
+
+	if (!at)
+		return -EAGAIN;
+	for (i = 0; i < v->n; i++) {
+		c.part[i].cap = parts[i].len;
+		c.part[i].tag = parts[i].tag;
+		if (!(v->todo & 1u << i))
+			continue;
+		rc = dr_verbs_mr_need(parts[i].mr, &e);
+		if (rc) {
+			dr_verbs_fail(p, DR_SCOPE_LOCAL, rc, "%s", e.text);
+			return 0;
+		}
+		c.part[i].addr = (uintptr_t)(parts[i].mr->base + parts[i].off);
+		c.part[i].rkey = parts[i].mr->mr->rkey;
+	}
+	p->ctrl.end += dr_verbs_credit_encode(&c, at);
+	return 0;
+}
+
+int dr_verbs_post_recv(struct dr_path *bp, uint32_t epoch, uint64_t seq,
+	const struct dr_part *parts, unsigned n, uint32_t skip)
+{
+	struct vb_path *p = vb_path(bp);
+	unsigned need[DR_VERBS_QPS] = { 0 }, i, slot = (unsigned)(seq % VB_RING);
+	struct vb_rx *x = &p->rx;
+	struct vb_recv v;
+	int err = dr_verbs_may_post(p);
+
+	if (p->par.sender || n < 1 || n > DR_PARTS_MAX || skip >> n || check_parts(parts, n, skip))
+		return -EINVAL;
+	if (err)
+		return err;
+	if (x->ring[slot].used || x->n == VB_RING)
+		return -EAGAIN;
+	v = describe(p, epoch, seq, parts, n, skip);
+	if (!plan(p, &v, need))
+		return x->n > 0 ? -EAGAIN : -EMSGSIZE;
+	err = announce(p, &v, parts);
+	if (err)
+		return err;
+	for (i = 1; i < DR_VERBS_QPS; i++)
+		x->promised[i] += need[i];
+	x->ring[slot] = v;
+	if (v.used)
+		x->fifo[(x->head + x->n++) % VB_RING] = (uint8_t)slot;
+	return 0;
+}
+
+void dr_verbs_rx_push(struct vb_path *p)
+{
+	struct vb_rx *x = &p->rx;
+	unsigned i;
+
+	for (i = 1; i < p->conn->n; i++) {
+		if (x->posted[i] >= x->promised[i])
+			continue;
+		if (dr_verbs_post_data_recvs(p->conn, i, x->promised[i] - x->posted[i])) {
+			p->uncounted = true;
+			dr_verbs_fail(p, DR_SCOPE_LOCAL, -ENOMEM, "cannot post receives");
+			return;
+		}
+		x->posted[i] = x->promised[i];
+	}
+}
+
+/* The posted message that an immediate value names; NULL: none. */
+static struct vb_recv *match(
+	const struct vb_path *p, const struct dr_verbs_imm *imm, unsigned qp, uint32_t len)
+{
+	struct vb_recv *v = &p->rx.ring[imm->seq % VB_RING];
+
+	if (!v->used || (uint16_t)v->seq != imm->seq || (uint8_t)v->epoch != imm->epoch ||
+		imm->part >= v->n || !(v->todo & 1u << imm->part) ||
+		vb_qp_of(p, v->seq, imm->part) != qp)
+		return NULL;
+	if (v->part[imm->part].got + len > v->part[imm->part].cap ||
+		v->part[imm->part].used >= v->part[imm->part].pieces)
+		return NULL;
+	return v;
+}
+
+static void arriving(struct vb_path *p, const struct vb_recv *v)
+{
+	struct dr_event ev = { .kind = DR_EV_ARRIVING, .epoch = v->epoch, .seq = v->seq };
+
+	if (p->rx.arrived && p->rx.arrived_epoch == v->epoch)
+		return;
+	p->rx.arrived = true;
+	p->rx.arrived_epoch = v->epoch;
+	if (!p->mute)
+		dr_verbs_emit(p, &ev);
+}
+
+static void landed(struct vb_path *p, const struct vb_wc *wc)
+{
+	unsigned qp = vb_id_qp(wc->id);
+	struct dr_verbs_imm imm;
+	struct vb_recv *v = NULL;
+
+	p->base.rx_last_ns = p->now_ns;
+	p->st.rx_wire += wc->byte_len;
+	if (dr_verbs_imm_parse(wc->imm, &imm) == 0)
+		v = match(p, &imm, qp, wc->byte_len);
+	if (!v) {
+		dr_verbs_fail(p, DR_SCOPE_PATH, -EPROTO,
+			"the peer wrote %u bytes (value 0x%08x) for which nothing is posted",
+			wc->byte_len, wc->imm);
+		return;
+	}
+	p->st.rx_bytes += wc->byte_len;
+	v->part[imm.part].got += wc->byte_len;
+	v->part[imm.part].used++;
+	if (!imm.more) {
+		v->todo &= (uint8_t) ~(1u << imm.part);
+		v->order[v->n_whole++] = imm.part;
+		p->rx.promised[qp] -= v->part[imm.part].pieces;
+	}
+	arriving(p, v);
+}
+
+void dr_verbs_rx_wc(struct vb_path *p, const struct vb_wc *wc)
+{
+	unsigned qp = vb_id_qp(wc->id);
+
+	if (p->rx.posted[qp] > 0)
+		p->rx.posted[qp]--;
+	if (wc->status != IBV_WC_SUCCESS)
+		dr_verbs_wc_failed(p, wc);
+	else if (p->state == VB_UP || (p->state == VB_FENCING && !p->mute))
+		landed(p, wc);
+}
+
+bool dr_verbs_rx_due(const struct vb_path *p)
+{
+	const struct vb_recv *v;
+
+	if (p->rx.n == 0 || p->mute)
+		return false;
+	v = &p->rx.ring[p->rx.fifo[p->rx.head]];
+	return v->n_told < v->n_whole;
+}
+
+void dr_verbs_rx_report(struct vb_path *p)
+{
+	struct vb_rx *x = &p->rx;
+	unsigned left = VB_POLL;
+
+	while (left-- > 0 && p->state != VB_CLOSED && dr_verbs_rx_due(p)) {
+		struct vb_recv *v = &x->ring[x->fifo[x->head]];
+		unsigned part = v->order[v->n_told++];
+		struct dr_event ev = { .kind = DR_EV_DELIVERED,
+			.epoch = v->epoch,
+			.seq = v->seq,
+			.part = part,
+			.len = (uint32_t)v->part[part].got };
+
+		v->told |= (uint8_t)(1u << part);
+		if (v->todo == 0 && v->n_told == v->n_whole) {
+			v->used = false;
+			x->head = (x->head + 1) % VB_RING;
+			x->n--;
+		}
+		dr_verbs_emit(p, &ev);
+	}
+}
+
+bool dr_verbs_rx_idle(const struct vb_path *p)
+{
+	unsigned i;
+
+	for (i = 1; i < DR_VERBS_QPS; i++)
+		if (p->rx.posted[i] > 0)
+			return false;
+	return true;
+}

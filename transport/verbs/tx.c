@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What goes out: parts as RDMA writes, each with an immediate value that says which part it is.
+ * Invariants:
+ *  1. A part goes to the address, and under the key, of a credit of its epoch and seq, once.
+ *  2. The last work request of each chain is signalled, so that every one posted is followed by a
+ *     completion of its queue pair: a good one retires all before it, and in the error state each comes
+ *     back by itself. wr_retired reaches wr_posted without a marker.
+ *  3. SENT is told for work below the first error only.
+ *  4. At most rail.sq work requests are out on a queue pair.
+ */
+#include "transport/verbs/internal.h"
+
+#include <endian.h>
+#include <errno.h>
+#include <string.h>
+
+struct chain {
+	struct ibv_send_wr wr[VB_CHAIN];
+	struct ibv_sge sge[VB_CHAIN];
+	unsigned n;
+};
+
+static struct vb_credit *find_credit(const struct vb_path *p, uint32_t epoch, uint64_t seq)
+{
+	struct vb_credit *c;
+
+	if (!p->credits)
+		return NULL;
+	c = &p->credits[seq % VB_RING];
+	return c->used && c->c.epoch == epoch && c->c.seq == seq ? c : NULL;
+}
+
+int dr_verbs_credit(struct dr_path *bp, uint32_t epoch, uint64_t seq, unsigned *n_parts)
+{
+	const struct vb_credit *c = find_credit(vb_path(bp), epoch, seq);
+
+	if (!c)
+		return -EAGAIN;
+	*n_parts = c->c.n;
+	return 0;
+}
+
+void dr_verbs_credited(struct vb_path *p, const struct dr_verbs_credit *c)
+{
+	struct dr_event ev = { .kind = DR_EV_CREDIT, .epoch = c->epoch, .seq = c->seq };
+	struct vb_credit *slot = &p->credits[c->seq % VB_RING];
+
+	if (c->epoch < p->credit_epoch)
+		return;
+	if (c->epoch > p->credit_epoch)
+		memset(p->credits, 0, VB_RING * sizeof(*p->credits));
+	p->credit_epoch = c->epoch;
+	if (slot->used && (slot->todo != 0 || slot->c.seq >= c->seq)) {
+		dr_verbs_fail(p, DR_SCOPE_PATH, -EPROTO,
+			"the peer granted message %llu twice, or more than %d ahead",
+			(unsigned long long)c->seq, VB_RING);
+		return;
+	}
+	*slot = (struct vb_credit){
+		.used = true, .todo = (uint8_t)(((1u << c->n) - 1) & ~c->skip), .c = *c
+	};
+	dr_verbs_emit(p, &ev);
+}
+
+int dr_verbs_post_send(
+	struct dr_path *bp, uint32_t epoch, uint64_t seq, unsigned part, const struct dr_part *what)
+{
+	struct vb_path *p = vb_path(bp);
+	int err = dr_verbs_may_post(p);
+	struct vb_credit *c;
+	struct vb_lane *l;
+
+	if (!p->par.sender || what->off > what->mr->len || what->len > what->mr->len - what->off)
+		return -EINVAL;
+	c = find_credit(p, epoch, seq);
+	if (err || !c)
+		return err ? err : -EAGAIN;
+	if (part >= c->c.n || !(c->todo & 1u << part))
+		return -EINVAL;
+	if (what->len > c->c.part[part].cap)
+		return -EMSGSIZE;
+	l = &p->lanes[vb_qp_of(p, seq, part) - 1];
+	if (l->queued - l->told == VB_SENDS)
+		return -EAGAIN;
+	c->todo &= (uint8_t) ~(1u << part);
+	l->queue[l->queued++ % VB_SENDS] = (struct vb_send){ .epoch = epoch,
+		.seq = seq,
+		.part = part,
+		.len = what->len,
+		.mr = what->mr,
+		.addr = (uintptr_t)(what->mr->base + what->off),
+		.raddr = c->c.part[part].addr,
+		.rkey = c->c.part[part].rkey };
+	return 0;
+}
+
+static void post(struct vb_path *p, unsigned qp, struct chain *ch)
+{
+	struct ibv_send_wr *bad;
+
+	if (ch->n == 0)
+		return;
+	ch->wr[ch->n - 1].send_flags |= IBV_SEND_SIGNALED;
+	ch->wr[ch->n - 1].next = NULL;
+	p->st.syscalls++; /* but not tx_last_ns: see path.h */
+	if (ibv_post_send(p->conn->qp[qp], ch->wr, &bad)) {
+		p->uncounted = true;
+		dr_verbs_fail(p, DR_SCOPE_PATH, -EIO, "cannot post data");
+	}
+	ch->n = 0;
+}
+
+/* The next piece of the part at the head of what is flushed. */
+static void add_piece(struct vb_path *p, unsigned qp, struct vb_lane *l, struct chain *ch)
+{
+	struct vb_send *s = &l->queue[l->posted % VB_SENDS];
+	uint32_t len = DR_MIN(s->len - s->off, p->msg_max);
+	bool more = s->off + len < s->len;
+	unsigned i = ch->n++;
+
+	ch->sge[i] = (struct ibv_sge){
+		.addr = s->addr + s->off, .length = len, .lkey = s->mr->mr->lkey
+	};
+	ch->wr[i] = (struct ibv_send_wr){ .wr_id = (uint64_t)p->conn->serial << 32 |
+						   vb_id(false, qp, l->wr_posted),
+		.next = i + 1 < VB_CHAIN ? &ch->wr[i + 1] : NULL,
+		.sg_list = &ch->sge[i],
+		.num_sge = len > 0,
+		.opcode = IBV_WR_RDMA_WRITE_WITH_IMM,
+		.imm_data = htobe32(dr_verbs_imm_encode(s->epoch, s->seq, s->part, more)),
+		.wr.rdma = { .remote_addr = s->raddr + s->off, .rkey = s->rkey } };
+	s->off += len;
+	l->wr_posted++;
+	p->posted_bytes += len;
+	p->st.tx_bytes += len;
+	p->st.tx_wire += len;
+	if (!more) {
+		s->wr_end = l->wr_posted;
+		l->posted++;
+	}
+	if (ch->n == VB_CHAIN)
+		post(p, qp, ch);
+}
+
+static void push_lane(struct vb_path *p, unsigned qp)
+{
+	struct vb_lane *l = &p->lanes[qp - 1];
+	struct chain ch;
+	struct dr_err e;
+	int rc;
+
+	ch.n = 0;
+	while (p->state == VB_UP && l->posted < l->flushed &&
+		l->wr_posted - l->wr_retired < vb_path_rail(p)->sq) {
+		rc = dr_verbs_mr_need(l->queue[l->posted % VB_SENDS].mr, &e);
+		if (rc) {
+			dr_verbs_fail(p, DR_SCOPE_LOCAL, rc, "%s", e.text);
+			break;
+		}
+		add_piece(p, qp, l, &ch);
+	}
+	post(p, qp, &ch);
+}
+
+void dr_verbs_tx_push(struct vb_path *p)
+{
+	unsigned qp;
+
+	for (qp = 1; p->lanes && qp < p->conn->n; qp++)
+		push_lane(p, qp);
+}
+
+void dr_verbs_tx_wc(struct vb_path *p, const struct vb_wc *wc)
+{
+	struct vb_lane *l = &p->lanes[vb_id_qp(wc->id) - 1];
+	uint64_t at = vb_id_count(wc->id, l->wr_retired);
+
+	if (!l->broken)
+		l->wr_done = wc->status == IBV_WC_SUCCESS ? at + 1 : at;
+	l->wr_retired = at + 1;
+	if (wc->status == IBV_WC_SUCCESS) {
+		p->ack_ns = p->now_ns;
+	} else {
+		l->broken = true;
+		dr_verbs_wc_failed(p, wc);
+	}
+}
+
+void dr_verbs_tx_report(struct vb_path *p)
+{
+	unsigned i;
+
+	for (i = 0; p->lanes && i < vb_path_rail(p)->vp.qps; i++) {
+		struct vb_lane *l = &p->lanes[i];
+
+		while (!p->mute && p->state != VB_CLOSED && l->told < l->posted) {
+			const struct vb_send *s = &l->queue[l->told % VB_SENDS];
+			struct dr_event ev = { .kind = DR_EV_SENT,
+				.epoch = s->epoch,
+				.seq = s->seq,
+				.part = s->part };
+
+			if (s->wr_end > l->wr_done)
+				break;
+			p->acked_bytes += s->len;
+			l->told++;
+			dr_verbs_emit(p, &ev);
+		}
+	}
+}
+
+bool dr_verbs_tx_idle(const struct vb_path *p)
+{
+	unsigned i;
+
+	for (i = 0; p->lanes && i < vb_path_rail(p)->vp.qps; i++)
+		if (p->lanes[i].wr_retired != p->lanes[i].wr_posted)
+			return false;
+	return true;
+}

@@ -1,0 +1,301 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The rail's datagrams: heartbeats, and the greetings of paths, over one UD queue pair. Invariants:
+ *  1. Every datagram may be lost: without an address handle, without a free buffer, or when posting
+ *     fails it is dropped. Receives are posted again as soon as they were handled.
+ *  2. The address handle is made by the helper, which may wait a second for the neighbour; the old one
+ *     is used until the new one is there, and destroyed by the next job, after the sends that use it.
+ *  3. A queue pair in the error state (rxe: a datagram sent while the link is down) is brought up again
+ *     under its old number. What it did in an earlier life is told by the wr_id, and dropped.
+ */
+#include "transport/verbs/internal.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+
+#include <errno.h>
+#include <string.h>
+
+enum {
+	SLAB_LEN = (VB_UD_RECVS + VB_UD_SENDS) * VB_UD_BUF,
+	SIGNAL_EVERY = 8,
+	BATCHES = 4, /* of VB_POLL completions, in one rail_progress */
+};
+
+static int post_recvs(struct vb_rail *r, unsigned first, unsigned n)
+{
+	struct ibv_recv_wr wr, *bad;
+	struct ibv_sge sge;
+	unsigned i;
+	int rc = 0;
+
+	for (i = first; i < first + n && rc == 0; i++) {
+		sge = (struct ibv_sge){ .addr = (uintptr_t)(r->ud.slab + i * VB_UD_BUF),
+			.length = VB_UD_BUF,
+			.lkey = r->ud.mr->lkey };
+		wr = (struct ibv_recv_wr){ .wr_id = (uint64_t)r->ud.life << 32 | VB_ID_RECV | i,
+			.sg_list = &sge,
+			.num_sge = 1 };
+		rc = ibv_post_recv(r->ud.qp, &wr, &bad);
+	}
+	return rc > 0 ? -rc : rc;
+}
+
+static int bring_up(struct vb_rail *r)
+{
+	struct ibv_qp_attr a = {
+		.qp_state = IBV_QPS_INIT, .port_num = r->dev.port, .qkey = r->ud.qkey
+	};
+	int rc;
+
+	rc = r->ibv->modify_qp(
+		r->ud.qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY);
+	if (rc == 0)
+		rc = post_recvs(r, 0, VB_UD_RECVS);
+	a.qp_state = IBV_QPS_RTR;
+	if (rc == 0)
+		rc = r->ibv->modify_qp(r->ud.qp, &a, IBV_QP_STATE);
+	a.qp_state = IBV_QPS_RTS;
+	a.sq_psn = (uint32_t)dr_rng_u64(&r->rng) & DR_VERBS_PSN_MASK;
+	if (rc == 0)
+		rc = r->ibv->modify_qp(r->ud.qp, &a, IBV_QP_STATE | IBV_QP_SQ_PSN);
+	return rc > 0 ? -rc : rc;
+}
+
+int dr_verbs_ud_open(struct vb_rail *r, struct dr_err *e)
+{
+	struct ibv_qp_init_attr a = { .qp_type = IBV_QPT_UD,
+		.cap = { .max_send_wr = VB_UD_SENDS,
+			.max_recv_wr = VB_UD_RECVS,
+			.max_send_sge = 1,
+			.max_recv_sge = 1 } };
+	struct vb_ud *u = &r->ud;
+	int rc;
+
+	u->slab = dr_pages_alloc(SLAB_LEN);
+	if (!u->slab)
+		return dr_err_set(e, -ENOMEM, "rail %u: out of memory", r->base.index);
+	errno = ENOMEM;
+	u->mr = r->ibv->reg_mr(r->pd, u->slab, SLAB_LEN, IBV_ACCESS_LOCAL_WRITE);
+	if (!u->mr)
+		return dr_verbs_explain(&r->dev, "register memory", -errno, e);
+	errno = ENOMEM;
+	u->cq.cq = r->ibv->create_cq(r->dev.ctx, VB_UD_RECVS + VB_UD_SENDS, &u->cq, r->channel, 0);
+	if (!u->cq.cq)
+		return dr_verbs_explain(&r->dev, "create a completion queue", -errno, e);
+	u->cq.live = true;
+	a.send_cq = a.recv_cq = u->cq.cq;
+	errno = ENOMEM;
+	u->qp = r->ibv->create_qp(r->pd, &a);
+	if (!u->qp)
+		return dr_verbs_explain(&r->dev, "create a datagram queue pair", -errno, e);
+	/* A key with the highest bit set would be a privileged one. */
+	u->qkey = (uint32_t)dr_rng_u64(&r->rng) & 0x7fffffff;
+	rc = bring_up(r);
+	return rc ? dr_err_set(e, rc, "%s port %u: cannot bring a datagram queue pair up: %s",
+			    r->dev.name, r->dev.port, dr_errno_name(rc))
+		  : 0;
+}
+
+/* None of these steps waits for anybody. */
+static void mend(struct vb_rail *r)
+{
+	struct ibv_qp_attr a = { .qp_state = IBV_QPS_RESET };
+	struct vb_ud *u = &r->ud;
+	int64_t now_ns = dr_now_ns();
+	int rc;
+
+	if (now_ns - u->mend_ns < VB_MEND_NS)
+		return;
+	u->mend_ns = now_ns;
+	u->life++;
+	u->posted = u->done = 0;
+	rc = r->ibv->modify_qp(u->qp, &a, IBV_QP_STATE);
+	if (rc == 0)
+		rc = bring_up(r);
+	u->broken = rc != 0;
+	dr_debug("verbs", "rail %u: the queue pair of datagrams was reset: %s", r->base.index,
+		rc ? dr_errno_name(rc) : "works again");
+}
+
+/* The helper has ended. */
+void dr_verbs_ud_close(struct vb_rail *r)
+{
+	struct vb_ud *u = &r->ud;
+
+	if (u->qp)
+		r->ibv->destroy_qp(u->qp);
+	if (u->ah)
+		r->ibv->destroy_ah(u->ah);
+	if (u->job.old)
+		r->ibv->destroy_ah(u->job.old);
+	if (u->mr)
+		r->ibv->dereg_mr(u->mr);
+	dr_pages_free(u->slab, SLAB_LEN);
+	*u = (struct vb_ud){ .cq = u->cq }; /* the queue goes with the others */
+}
+
+/* ---- address handle ---- */
+
+static void ah_run(struct vb_job *j)
+{
+	struct vb_ah_job *a = dr_container_of(j, struct vb_ah_job, job);
+
+	if (a->old)
+		(void)a->rail->ibv->destroy_ah(a->old);
+	a->old = NULL;
+	errno = EIO;
+	a->ah = a->rail->ibv->create_ah(a->rail->pd, &a->attr);
+	a->rc = a->ah ? 0 : -errno;
+}
+
+static void ah_done(struct vb_job *j)
+{
+	struct vb_ah_job *a = dr_container_of(j, struct vb_ah_job, job);
+	struct vb_rail *r = a->rail;
+
+	a->busy = false;
+	r->ud.ah_stale = a->rc != 0 || a->again;
+	if (a->rc) {
+		dr_debug("verbs", "rail %u: no route to the peer for datagrams yet: %s",
+			r->base.index, dr_errno_name(a->rc));
+		return;
+	}
+	a->old = r->ud.ah;
+	r->ud.ah = a->ah;
+}
+
+void dr_verbs_ah_renew(struct vb_rail *r)
+{
+	struct vb_ah_job *a = &r->ud.job;
+
+	if (!r->has_peer || r->closed || r->dead)
+		return;
+	r->ud.ah_stale = true;
+	a->again = a->busy; /* what is under way may be of an old address */
+	if (a->busy)
+		return;
+	a->busy = true;
+	a->rail = r;
+	a->attr = dr_verbs_route(r, &r->dev, r->peer.lid, r->peer.gid);
+	a->job.run = ah_run;
+	a->job.done = ah_done;
+	r->ud.ah_tried_ns = dr_now_ns();
+	dr_verbs_helper_submit(&r->helper, &a->job);
+}
+
+/* ---- sending ---- */
+
+void dr_verbs_ud_send(
+	struct vb_rail *r, const void *head, size_t head_len, const void *data, size_t len)
+{
+	struct vb_ud *u = &r->ud;
+	unsigned slot = VB_UD_RECVS + (unsigned)(u->posted % VB_UD_SENDS);
+	struct ibv_send_wr wr, *bad;
+	struct ibv_sge sge;
+
+	if (r->closed || r->dead || !r->has_peer || head_len + len > VB_UD_BUF)
+		return;
+	if (u->broken)
+		mend(r);
+	if (u->broken)
+		return;
+	if ((!u->ah || u->ah_stale) && dr_now_ns() - u->ah_tried_ns >= VB_AH_AGAIN_NS)
+		dr_verbs_ah_renew(r);
+	if (!u->ah)
+		return;
+	if (u->posted - u->done == VB_UD_SENDS)
+		return;
+	memcpy(u->slab + slot * VB_UD_BUF, head, head_len);
+	if (len)
+		memcpy(u->slab + slot * VB_UD_BUF + head_len, data, len);
+	sge = (struct ibv_sge){ .addr = (uintptr_t)(u->slab + slot * VB_UD_BUF),
+		.length = (uint32_t)(head_len + len),
+		.lkey = u->mr->lkey };
+	wr = (struct ibv_send_wr){ .wr_id = (uint64_t)u->life << 32 | vb_id(false, 0, u->posted),
+		.sg_list = &sge,
+		.num_sge = 1,
+		.opcode = IBV_WR_SEND,
+		.send_flags = u->posted % SIGNAL_EVERY == SIGNAL_EVERY - 1 ? IBV_SEND_SIGNALED : 0,
+		.wr.ud = { .ah = u->ah,
+			.remote_qpn = r->peer.ud_qpn,
+			.remote_qkey = r->peer.ud_qkey } };
+	r->syscalls++;
+	if (ibv_post_send(u->qp, &wr, &bad) == 0)
+		u->posted++;
+}
+
+void dr_verbs_rail_dgram(struct dr_rail *br, const void *data, size_t len)
+{
+	uint8_t type = DR_VERBS_DGRAM;
+
+	dr_dassert(len <= DR_DGRAM_MAX);
+	dr_verbs_ud_send(vb_rail(br), &type, 1, data, len);
+}
+
+/* ---- receiving ---- */
+
+int dr_verbs_ud_poll(struct vb_rail *r)
+{
+	struct vb_ud *u = &r->ud;
+	int n;
+
+	if (u->at < u->n || !u->cq.live)
+		return u->n - u->at;
+	u->at = u->n = 0;
+	n = ibv_poll_cq(u->cq.cq, VB_POLL, u->wc);
+	if (n < 0)
+		dr_verbs_rail_fail(r, -EIO, "polling the completion queue of datagrams failed");
+	else
+		u->n = n;
+	return u->n;
+}
+
+static void received(struct vb_rail *r, const struct ibv_wc *wc)
+{
+	unsigned slot = (uint32_t)wc->wr_id & VB_ID_COUNT;
+	const uint8_t *data = r->ud.slab + slot * VB_UD_BUF + VB_GRH;
+	struct dr_event ev = { .kind = DR_EV_DGRAM, .data = data + 1 };
+
+	if (wc->byte_len >= VB_GRH + 2 && wc->byte_len <= VB_UD_BUF) {
+		ev.len = wc->byte_len - VB_GRH - 1;
+		if (data[0] != DR_VERBS_DGRAM)
+			dr_verbs_admit(r, data, wc->byte_len - VB_GRH);
+		else if (r->has_peer && ev.len <= DR_DGRAM_MAX)
+			dr_verbs_rail_emit(r, &ev);
+	}
+	if (!r->closed && post_recvs(r, slot, 1))
+		r->ud.broken = true;
+}
+
+static void broke(struct vb_rail *r, const struct ibv_wc *wc)
+{
+	if (!r->ud.broken)
+		dr_debug("verbs", "rail %u: the queue pair of datagrams failed: %s", r->base.index,
+			r->ibv->wc_status_str(wc->status));
+	r->ud.broken = true;
+}
+
+static void handle(struct vb_rail *r, const struct ibv_wc *wc)
+{
+	if ((uint32_t)(wc->wr_id >> 32) != r->ud.life)
+		return;
+	if (wc->status != IBV_WC_SUCCESS)
+		broke(r, wc);
+	else if ((uint32_t)wc->wr_id & VB_ID_RECV)
+		received(r, wc);
+	else
+		r->ud.done = vb_id_count((uint32_t)wc->wr_id, r->ud.done) + 1;
+}
+
+void dr_verbs_ud_progress(struct vb_rail *r)
+{
+	unsigned batch;
+
+	if (r->ud.broken && !r->dead)
+		mend(r);
+	for (batch = 0; batch < BATCHES && !r->closed && dr_verbs_ud_poll(r) > 0; batch++)
+		while (!r->closed && r->ud.at < r->ud.n)
+			handle(r, &r->ud.wc[r->ud.at++]);
+}
