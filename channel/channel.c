@@ -23,8 +23,9 @@
  */
 
 enum {
-	ACK_DELAY_NS = 50 * 1000,     /* acknowledge at the latest so long after a delivery */
-	FENCE_NS = 100 * 1000 * 1000, /* a fence that takes longer destroys the connection */
+	ACK_DELAY_NS = 50 * 1000,      /* acknowledge at the latest so long after a delivery ... */
+	PATIENT_NS = 20 * 1000 * 1000, /* ... or so, where nobody waits for it */
+	FENCE_NS = 100 * 1000 * 1000,  /* a fence that takes longer destroys the connection */
 };
 
 /* How much an acknowledgement has to be worth to be sent now. */
@@ -120,21 +121,30 @@ void dr_channel_report_done(struct dr_channel *ch)
 	}
 }
 
+static int64_t ack_delay(const struct dr_channel *ch)
+{
+	return ch->patient ? PATIENT_NS : ACK_DELAY_NS;
+}
+
 static bool ack_due(const struct dr_channel *ch, enum urge urge)
 {
+	unsigned quarter = ch->prm.window / 4;
 	uint64_t n = ch->fo.head - ch->fo.acked;
+	unsigned enough = ch->patient ? ch->prm.window - quarter : DR_MAX(quarter, 1u);
 
 	if (ch->fo.state != DR_FO_RUN || n == 0)
 		return false;
-	return urge == URGE_IDLE || (urge == URGE_FLUSH && n >= DR_MAX(ch->prm.window / 4, 1u)) ||
-	       ch->now - ch->ack_since_ns >= ACK_DELAY_NS;
+	return urge == URGE_IDLE || (urge == URGE_FLUSH && n >= enough) ||
+	       ch->now - ch->ack_since_ns >= ack_delay(ch);
 }
 
 /* Credits wait for an acknowledgement to ride with, unless the sender may run out of them. */
 static bool credits_due(const struct dr_channel *ch)
 {
+	unsigned w = ch->prm.window, few = ch->patient ? (w - 1) / 4 : w / 2;
+
 	return ch->credited > ch->credit_flushed &&
-	       ch->credit_flushed - DR_MIN(ch->credit_flushed, ch->fo.head) <= ch->prm.window / 2;
+	       ch->credit_flushed - DR_MIN(ch->credit_flushed, ch->fo.head) <= few;
 }
 
 static void pump_receiver(struct dr_channel *ch, enum urge urge)
@@ -270,7 +280,7 @@ int64_t dr_channel_deadline(const struct dr_channel *ch)
 	int64_t d = DR_MIN(dr_fo_deadline(&ch->fo), ch->probe_ns);
 
 	if (!ch->prm.sender && ch->fo.state == DR_FO_RUN && ch->fo.head > ch->fo.acked)
-		d = DR_MIN(d, ch->ack_since_ns + ACK_DELAY_NS);
+		d = DR_MIN(d, ch->ack_since_ns + ack_delay(ch));
 	return d;
 }
 
@@ -328,9 +338,16 @@ void dr_channel_flush(struct dr_channel *ch, int64_t now)
 	turn(ch, URGE_FLUSH, now);
 }
 
+void dr_channel_set_patient(struct dr_channel *ch, bool on)
+{
+	dr_assert(!ch->prm.sender);
+	ch->patient = on;
+	due(ch);
+}
+
 bool dr_channel_idle(struct dr_channel *ch, int64_t now)
 {
-	if (ch->ack_since_ns == 0)
+	if (ch->ack_since_ns == 0 || ch->patient)
 		return false;
 	turn(ch, URGE_IDLE, now);
 	return ch->ack_since_ns == 0;

@@ -144,6 +144,9 @@ uint32_t dr_channel_received_len(const struct dr_channel *ch, uint64_t seq, unsi
 void dr_channel_flush(struct dr_channel *ch, int64_t now_ns);
 /* The owner has nothing else to do: what was held back goes now. False: nothing was. */
 bool dr_channel_idle(struct dr_channel *ch, int64_t now_ns);
+/* Receiver: nobody waits for single acknowledgements (what comes back says it all). They leave with the
+ * credits when the sender has a quarter of its window left, or after 20 ms. */
+void dr_channel_set_patient(struct dr_channel *ch, bool on);
 /* For an owner who spins on one channel: look at its active path alone, at once, whether the poller
  * has something to say or not. Returns the number of events. */
 int dr_channel_poll(struct dr_channel *ch, int64_t now_ns);

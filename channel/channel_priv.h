@@ -40,6 +40,7 @@ struct dr_channel {
 	/* receiver */
 	uint32_t credit_epoch;
 	uint64_t credited, credit_flushed; /* receives posted, and of them announced */
+	bool patient;			   /* see dr_channel_set_patient */
 	int64_t ack_since_ns;		   /* oldest delivery not acknowledged; 0 none */
 	atomic_flag driven;
 };

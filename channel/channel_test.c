@@ -307,6 +307,42 @@ static void test_held_back_has_a_deadline(void **state)
 	teardown(&k);
 }
 
+/* Nobody waits for it: with the credits, when a quarter of the window is left, or after 20 ms. */
+static void test_patient(void **state)
+{
+	struct kit k;
+
+	(void)state;
+	setup(&k, 16);
+	dr_channel_set_patient(k.ch, true);
+	for (unsigned i = 0; i < 11; i++) {
+		arrive(&k, i, 1);
+		repost(&k, 1);
+		assert_false(dr_channel_idle(k.ch, k.now));
+		assert_int_equal(k.path->flushes, 0);
+	}
+	dr_channel_tick(k.ch, k.now + 19 * DR_NS_PER_MS);
+	assert_int_equal(k.path->flushes, 0);
+	k.now += 20 * DR_NS_PER_MS;
+	assert_true(dr_channel_deadline(k.ch) <= k.now);
+	dr_channel_tick(k.ch, k.now);
+	assert_int_equal(k.path->flushes, 1);
+	assert_int_equal(k.path->acked, 11);
+	assert_int_equal(k.path->credits_out, 11);
+	for (unsigned i = 0; i < 12; i++) {
+		assert_int_equal(k.path->flushes, 1);
+		arrive(&k, 11 + i, 1);
+		repost(&k, 1);
+	}
+	assert_int_equal(k.path->flushes, 2); /* one frame run of both */
+	assert_int_equal(k.path->acked, 23);
+	assert_int_equal(k.path->credits_out, 23);
+	arrive(&k, 23, 1);
+	dr_channel_set_patient(k.ch, false);
+	assert_true(dr_channel_idle(k.ch, k.now));
+	teardown(&k);
+}
+
 static void test_back_pressure_is_no_spin(void **state)
 {
 	struct kit k;
@@ -346,6 +382,7 @@ int main(void)
 		cmocka_unit_test(test_quarter_of_window),
 		cmocka_unit_test(test_window_of_one),
 		cmocka_unit_test(test_held_back_has_a_deadline),
+		cmocka_unit_test(test_patient),
 		cmocka_unit_test(test_back_pressure_is_no_spin),
 		cmocka_unit_test(test_poll_looks_at_active_only),
 	};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Asynchronous events of the rail's device context. They are taken and acknowledged at once, so that the
- * destruction of a queue pair never waits for one. Who sees what on rxe: softroce-lab facts, §2; a port
+ * destruction of a queue pair never waits for one. Only the end whose port it is hears of it; on rxe a port
  * error does not break its queue pairs, the retries do that half a second later.
  */
 #include "transport/verbs/internal.h"
