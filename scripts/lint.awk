@@ -78,13 +78,13 @@ function check_calls() {
 	ban("malloc|calloc|realloc|free|strdup|strndup|v?asprintf", "^base/mem\\.c$|(^|/)tests/|_test\\.c$",
 		"use dr_calloc, dr_realloc, dr_strdup, dr_free (base/mem.h); memory of another library: say so with lint-ok")
 	ban("printf|fprintf|vprintf|vfprintf|puts|fputs|putchar|fputc|putc|perror",
-		"^orchestrator/|^tests/|_test\\.c$|^base/(log|opts|opts_print)\\.c$",
+		"^orchestrator/|^tests/|^scripts/|_test\\.c$|^base/(log|opts|opts_print)\\.c$",
 		"use dr_error, dr_warn, dr_info, dr_debug (base/log.h)")
 	ban("exit|quick_exit|abort", "(^|/)main\\.c$|_main\\.c$|^base/assert\\.c$",
 		"return an error; only main exits (a child right after fork: _exit)")
-	ban("sleep|usleep|nanosleep|clock_nanosleep|thrd_sleep", "^$",
+	ban("sleep|usleep|nanosleep|clock_nanosleep|thrd_sleep", "^scripts/lab/tsc\\.c$",
 		"wait for the condition, with a deadline (base/poller.h)")
-	ban("clock_gettime|gettimeofday|time|clock", "^base/", "use dr_now_ns, dr_wall_ns (base/clock.h)")
+	ban("clock_gettime|gettimeofday|time|clock", "^base/|^scripts/", "use dr_now_ns, dr_wall_ns (base/clock.h)")
 	ban("rand|srand|random|srandom|drand48|rand_r", "^$", "use dr_rng_u64 with a seed, dr_random_bytes")
 	ban("strcpy|stpcpy|strcat|sprintf|vsprintf|gets", "^$", "use snprintf with the size of the buffer")
 	ban("atoi|atol|atoll|atof", "^$", "use dr_parse_u64, dr_parse_double (base/units.h)")

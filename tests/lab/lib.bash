@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: Apache-2.0
+# Helpers of the lab's tests (scripts/lab/lab.sh says what the lab is). The server runs in guest 1, the
+# client in guest 0. No fixed sleeps: guests are emulated and slow by turns, so what has to happen first
+# is waited for, and no absolute time is asserted.
+# shellcheck shell=bash disable=SC2034,SC2154
+
+# What a test may take for any one wait.
+WAIT_S=${DR_LAB_WAIT:-120}
+DR_ROOT=${DR_ROOT:-$(cd "$BATS_TEST_DIRNAME/../.." && pwd)}
+DR_BUILD=${DR_BUILD:-$DR_ROOT/build/release}
+DUALRAIL=${DUALRAIL:-$DR_BUILD/dualrail}
+
+lab() {
+	"$DR_ROOT/scripts/lab/lab.sh" "$@" 3>&-
+}
+
+# Every NIC forwards, also after a test that failed in the middle of a cut.
+mend() {
+	local g n
+	for g in 0 1; do
+		for n in nic0 nic1 nic2 nic3 ctl0; do
+			lab link "$g" "$n" up
+		done
+	done
+	lab switch
+	# shellcheck disable=SC2016 # for the guests
+	lab run both sh -c 'for n in 0 1 2 3; do
+		[ -d /sys/class/infiniband/rxe$n ] || rdma link add rxe$n type rxe netdev nic$n; done'
+}
+
+common_setup() {
+	lab status >/dev/null 2>&1 || skip "no lab is up (make check-lab)"
+	cd "$BATS_TEST_TMPDIR" || return 1
+	lab check --reboot
+	share=$(lab share)/t$BATS_SUITE_TEST_NUMBER.$$
+	mkdir -p "$share"
+	inside=/lab/${share##*/} # the same folder, as guests see it
+	pids=()
+}
+
+common_teardown() {
+	local pid
+	for pid in "${pids[@]}"; do
+		kill "$pid" 2>/dev/null
+		wait "$pid" 2>/dev/null
+	done 2>/dev/null
+	[[ ! ${share-} ]] || rm -rf "$share"
+	lab status >/dev/null 2>&1 && mend
+	return 0
+}
+
+# wait_for COMMAND...: until it succeeds.
+wait_for() {
+	local end=$((SECONDS + WAIT_S))
+	until "$@" >/dev/null 2>&1; do
+		if ((SECONDS > end)); then
+			echo "waited in vain for: $*"
+			return 1
+		fi
+		read -rt 0.1 <> <(:) || :
+	done
+}
+
+# start NAME GUEST COMMAND...: in the background, output in NAME.out and NAME.err, its process in $pid.
+start() {
+	local name=$1
+	shift
+	: >"$name.err"
+	# Not by lab(): the process to signal is the script, not a shell that waits for it.
+	"$DR_ROOT/scripts/lab/lab.sh" run -t "$WAIT_S" "$@" >"$name.out" 2>>"$name.err" </dev/null 3>&- &
+	pid=$!
+	pids+=("$pid")
+}
+
+# ends PID STATUS: it does, with that status.
+ends() {
+	local rc=0
+	wait "$1" 2>/dev/null || rc=$?
+	((rc == $2)) || {
+		echo "process $1 ended with $rc, not $2"
+		tail -n 30 ./*.err ./*.out
+		return 1
+	}
+}
+
+# holds FILE FILTER: jq finds the filter true.
+holds() {
+	jq -e "$2" "$1" >/dev/null || {
+		echo "not so: $2"
+		jq -c '{status, exit_code, errors, integrity,
+			faults: [.failover.faults[]? | {kind, side, verdict, gap_us, in_flight_messages, failback_us, failback_gap_us, channels_affected}],
+			unplanned: [.failover.switches[]? | select(.planned | not) | {gpu, channel, trial, from_path, cause}] | .[:8]}' "$1"
+		return 1
+	}
+}
+
+clean() {
+	holds "$1" '.integrity | .lost == 0 and .duplicated == 0 and .reordered == 0 and .corrupted == 0'
+}
+
+# carrier GUEST NIC 0|1: the guest sees the carrier so.
+carrier() {
+	[[ $(lab run "$1" cat "/sys/class/net/$2/carrier") == "$3" ]]
+}
+
+# port_state GUEST DEVICE STATE, e.g. ACTIVE
+port_state() {
+	lab run "$1" cat "/sys/class/infiniband/$2/ports/1/state" | grep -qw "$3"
+}
+
+# --- dualrail in the guests ----------------------------------------------------------------------
+
+DR=/opt/dualrail # where install_dualrail puts it
+RUN=$DR/scripts/run_p2p.sh
+
+# Once a file of tests: the program under test and its script, in memory of both guests.
+install_dualrail() {
+	local stage
+	lab status >/dev/null 2>&1 || return 0
+	stage=$(mktemp -d)
+	mkdir "$stage/bin" "$stage/scripts"
+	cp "$DUALRAIL" "$stage/bin/" && cp "$DR_ROOT/scripts/run_p2p.sh" "$stage/scripts/"
+	[[ ! -x $DR_BUILD/tests/conformance/conformance_test ]] ||
+		cp "$DR_BUILD/tests/conformance/conformance_test" "$stage/bin/"
+	lab put both "$stage/bin" "$stage/scripts" "$DR"
+	(umask 077 && head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \n' >"$stage/key")
+	lab put both "$stage/key" "$DR"
+	rm -rf "$stage"
+}
+
+# In setup(): a lab was found, and has the program also after it had to be booted again.
+verbs_setup() {
+	"$DUALRAIL" --version | grep -q verbs || skip "this build has no verbs"
+	common_setup
+	lab run both test -x "$DR/bin/dualrail" || install_dualrail
+}
+
+# What the client asks for in most tests: eight logical GPUs with two channels each. A guest moves some
+# tens of MB/s: the 1 MiB that may be in flight takes a tenth of what heartbeats may be silent.
+OPTS=(--transport verbs -g 0-7 -N 2 -s 256K --chunk 32K --window 2 --heartbeat 100ms --ib-retry 6)
+TWO=(--rails "rxe0,rxe1")
+
+# start_server [OPTION...]: in guest 1.
+start_server() {
+	start server 1 "$RUN" server -g 0-7 "$@"
+	server=$pid
+}
+
+# start_client [OPTION...]: in guest 0, printing every 200 ms; the document is $share/c.json.
+start_client() {
+	start client 0 "$RUN" client 10.77.0.2 "${OPTS[@]}" -i 200ms --json="$inside/c.json" "$@"
+	client=$pid
+}
+
+# client [OPTION...]: the same, to its end; sets status and output.
+client() {
+	run lab run -t "$WAIT_S" 0 "$RUN" client 10.77.0.2 "${OPTS[@]}" --json="$inside/c.json" "$@"
+	tail -n 25 <<<"$output"
+}
+
+# Data flow: an interval has been printed.
+flowing() {
+	grep -q 'Gb/s' client.out
+}
+
+# flow_on N: N intervals more have been printed.
+flow_on() {
+	local lines
+	lines=$(grep -c 'Gb/s' client.out)
+	wait_for intervals $((lines + $1))
+}
+
+intervals() {
+	(($(grep -c 'Gb/s' client.out) >= $1))
+}
+
+# How many queue pairs and memory regions guest $1 has.
+resources() {
+	lab run "$1" rdma resource show | grep -oE 'qp [0-9]+|mr [0-9]+' | sort | uniq -c
+}
+
+# as_before GUEST: its resources are those in the file resources.GUEST.
+as_before() {
+	[[ $(resources "$1") == "$(cat "resources.$1")" ]]
+}
+
+# document: the client's, with data right and the counters of the NICs agreeing.
+document() {
+	holds "$share/c.json" '.schema == "dualrail/1" and .status == "pass" and .exit_code == 0'
+	clean "$share/c.json"
+}
+
+no_switch() {
+	holds "$share/c.json" '[.failover.switches[]? | select(.planned | not)] == []'
+}
+
+# passed N: that many faults, each hit data in flight and was survived.
+passed() {
+	holds "$share/c.json" ".failover.faults | length == $1 and all(.verdict == \"PASS\" and .gap_us > 0 and .in_flight_messages > 0)"
+}
