@@ -37,9 +37,12 @@ static const struct dr_netdev_addr *choose(const struct dr_netdev *d, const char
 static bool takes_others(const struct dr_netdev *d, const struct dr_netdev_addr *a)
 {
 	const struct sockaddr_in *mine = (const struct sockaddr_in *)&a->addr;
-	uint32_t mask = a->prefix ? htonl(UINT32_MAX << (32 - a->prefix)) : 0;
+	uint32_t mask;
 
-	for (unsigned i = 0; a->addr.ss_family == AF_INET && i < d->n_addrs; i++) {
+	if (a->addr.ss_family != AF_INET || a->prefix > 32)
+		return false;
+	mask = a->prefix ? htonl(UINT32_MAX << (32 - a->prefix)) : 0;
+	for (unsigned i = 0; i < d->n_addrs; i++) {
 		const struct sockaddr_in *in = (const struct sockaddr_in *)&d->addrs[i].addr;
 
 		if (&d->addrs[i] != a && in->sin_family == AF_INET &&
