@@ -116,7 +116,8 @@ int dr_channel_start(struct dr_channel *ch, const void *handle, size_t len, int6
 /* True once the first path carries data; a channel that failed returns its error. */
 int dr_channel_ready(const struct dr_channel *ch);
 
-int dr_channel_mem_reg(struct dr_channel *ch, void *base, size_t len, struct dr_mem *out,
+/* Errors: those of mr_reg of both rails' kind. */
+int dr_channel_mem_reg(struct dr_channel *ch, const struct dr_memory *m, struct dr_mem *out,
 	struct dr_err *e) DR_MUST_CHECK;
 /* Nothing touches the memory afterwards. With messages outstanding in it the channel is fenced now
  * and ends with -ECANCELED at both ends. */

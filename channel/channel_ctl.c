@@ -160,13 +160,13 @@ int dr_channel_ready(const struct dr_channel *ch)
 }
 
 int dr_channel_mem_reg(
-	struct dr_channel *ch, void *base, size_t len, struct dr_mem *out, struct dr_err *e)
+	struct dr_channel *ch, const struct dr_memory *mem, struct dr_mem *out, struct dr_err *e)
 {
-	struct dr_mem m = { .base = base, .len = len };
+	struct dr_mem m = { .base = mem->base, .len = mem->len };
 
 	for (unsigned i = 0; i < DR_PATHS; i++) {
 		struct dr_rail *r = ch->prm.rail[i];
-		int rc = r != NULL ? r->ops->mr_reg(r, base, len, &m.mr[i], e) : 0;
+		int rc = r != NULL ? r->ops->mr_reg(r, mem, &m.mr[i], e) : 0;
 
 		if (rc != 0) {
 			if (i > 0)

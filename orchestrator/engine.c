@@ -261,6 +261,7 @@ int dr_engine_alloc(struct dr_engine *g, struct dr_err *e)
 
 	for (unsigned i = 0; i < g->n_streams; i++) {
 		struct dr_stream *s = &g->stream[i];
+		struct dr_memory m = { .kind = DR_MEMORY_HOST };
 
 		s->stride = ((size_t)g->chunk_max + SLOT_ALIGN - 1) / SLOT_ALIGN * SLOT_ALIGN;
 		if (s->stride < g->chunk_max ||
@@ -275,7 +276,9 @@ int dr_engine_alloc(struct dr_engine *g, struct dr_err *e)
 				"gpu %u channel %u: no memory for a buffer of %zu bytes; use a "
 				"smaller --window or --chunk",
 				g->prm.gpu, i, s->buf_bytes);
-		rc = dr_channel_mem_reg(s->ch, s->buf, s->buf_bytes, &s->mem, e);
+		m.base = s->buf;
+		m.len = s->buf_bytes;
+		rc = dr_channel_mem_reg(s->ch, &m, &s->mem, e);
 		if (rc < 0)
 			return dr_err_prefix(e, "gpu %u channel %u", g->prm.gpu, i);
 		s->registered = true;

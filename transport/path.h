@@ -54,6 +54,19 @@ struct dr_rail;
 struct dr_path;
 struct dr_mr; /* memory registered on one rail */
 
+enum dr_memory_kind { DR_MEMORY_HOST, DR_MEMORY_CUDA };
+/* Memory that is to be registered. */
+struct dr_memory {
+	void *base; /* CUDA: a device pointer, which no processor may follow */
+	size_t len;
+	enum dr_memory_kind kind;
+	/* CUDA: the range exported as a dma-buf, base being at dmabuf_off in it. Not used without
+	 * dmabuf. The descriptor stays the caller's, who may close it after mr_reg. */
+	bool dmabuf;
+	int dmabuf_fd;
+	uint64_t dmabuf_off;
+};
+
 enum dr_event_kind {
 	DR_EV_READY,  /* path: both ends may post */
 	DR_EV_CREDIT, /* path, sender: a new clear-to-send came; post_send may work now */
@@ -164,10 +177,11 @@ struct dr_transport_ops {
 	void (*rail_close)(struct dr_rail *r);
 	void (*rail_fini)(struct dr_rail *r); /* all its paths are gone */
 
-	/* Make memory [base, base+len) reachable by paths of this rail. base stays the caller's and must
-	 * outlive the region. After mr_dereg nothing touches it; the caller fenced before. */
+	/* Make memory reachable by paths of this rail; m is read during the call alone. The memory stays
+	 * the caller's and must outlive the region. After mr_dereg nothing touches it; the caller fenced
+	 * before. -ENOTSUP: this kind, or this NIC, cannot reach memory of that kind. */
 	int (*mr_reg)(
-		struct dr_rail *r, void *base, size_t len, struct dr_mr **out, struct dr_err *e);
+		struct dr_rail *r, const struct dr_memory *m, struct dr_mr **out, struct dr_err *e);
 	void (*mr_dereg)(struct dr_rail *r, struct dr_mr *mr);
 
 	/* A path in state "new". */
@@ -231,6 +245,9 @@ struct dr_path {
 	 * Of a remote write its process sees nothing before the whole part is there. */
 	int64_t tx_last_ns;
 };
+
+/* -ENOTSUP unless m is host memory, for kinds that reach no other. */
+int dr_memory_host_only(const struct dr_rail *r, const struct dr_memory *m, struct dr_err *e);
 
 /* Kind by name ("tcp"; "sim" is linked into tests only): NULL when it is not in this build. */
 const struct dr_transport_ops *dr_transport_find(const char *name);

@@ -4,6 +4,7 @@
 #include "transport/tcp/tcp.h"
 #include "transport/verbs/verbs.h"
 
+#include <errno.h>
 #include <string.h>
 
 /* Every kind that a user can name in this build. The simulated one is not: tests name it directly. */
@@ -39,4 +40,12 @@ const char *dr_scope_name(enum dr_scope s)
 	};
 
 	return (unsigned)s < DR_ARRAY_LEN(names) ? names[s] : "?";
+}
+
+int dr_memory_host_only(const struct dr_rail *r, const struct dr_memory *m, struct dr_err *e)
+{
+	if (m->kind == DR_MEMORY_HOST)
+		return 0;
+	return dr_err_set(
+		e, -ENOTSUP, "rail %u: %s reaches host memory alone", r->index, r->ops->name);
 }

@@ -400,12 +400,14 @@ void cf_memory(struct cf *f, size_t len)
 
 	for (i = 0; i < 2; i++) {
 		struct cf_end *e = &f->end[i];
+		struct dr_memory m = { .len = len };
 
 		e->mem = dr_pages_alloc(len);
 		e->mem_len = len;
 		assert_non_null(e->mem);
 		memset(e->mem, 0xee, len);
-		if (f->ops->mr_reg(e->rail, e->mem, len, &e->mr, &err))
+		m.base = e->mem;
+		if (f->ops->mr_reg(e->rail, &m, &e->mr, &err))
 			fail_msg("mr_reg: %s", err.text);
 	}
 }

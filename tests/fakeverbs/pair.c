@@ -204,10 +204,11 @@ int pair_register(struct pair *p)
 	int rc = 0;
 
 	p->doing = "mr_reg";
-	for (unsigned i = 0; i < 2 && rc == 0; i++)
-		rc = returned(p,
-			dr_verbs_ops.mr_reg(p->e[i].rail, p->e[i].mem, PAIR_MEM, &p->e[i].mr, &err),
-			&err);
+	for (unsigned i = 0; i < 2 && rc == 0; i++) {
+		struct dr_memory m = { .base = p->e[i].mem, .len = PAIR_MEM };
+
+		rc = returned(p, dr_verbs_ops.mr_reg(p->e[i].rail, &m, &p->e[i].mr, &err), &err);
+	}
 	return rc;
 }
 

@@ -86,6 +86,7 @@ static void open_rail(struct world *w, struct tcp_rail_handle *h)
 	struct dr_rail_params rp = { .ifname = "lo" };
 	struct sockaddr_in *in = (struct sockaddr_in *)&rp.local;
 	uint8_t handle[DR_HANDLE_MAX];
+	struct dr_memory m;
 	int n;
 
 	in->sin_family = AF_INET;
@@ -95,8 +96,8 @@ static void open_rail(struct world *w, struct tcp_rail_handle *h)
 	dr_assert(n > 0 && dr_tcp_rail_handle_parse(handle, (size_t)n, h, NULL) == 0);
 	dr_assert(dr_tcp_ops.rail_peer(w->rail, handle, (size_t)n, NULL) == 0);
 	w->buf = malloc(MESSAGES * PARTS * PART_BYTES);
-	dr_assert(w->buf && dr_tcp_ops.mr_reg(w->rail, w->buf, MESSAGES * PARTS * PART_BYTES,
-				    &w->mr, NULL) == 0);
+	m = (struct dr_memory){ .base = w->buf, .len = MESSAGES * PARTS * PART_BYTES };
+	dr_assert(w->buf && dr_tcp_ops.mr_reg(w->rail, &m, &w->mr, NULL) == 0);
 }
 
 /* libFuzzer's alarm may interrupt connect, which then goes on by itself. */

@@ -319,6 +319,7 @@ void sim_app_setup(struct sim_run *r)
 	for (unsigned c = 0; c < r->s->n_channels; c++)
 		for (unsigned end = 0; end < 2; end++) {
 			struct sim_user *u = &r->ch[c].user[end];
+			struct dr_memory m;
 			struct dr_err e;
 			int rc;
 
@@ -330,7 +331,8 @@ void sim_app_setup(struct sim_run *r)
 			dr_assert(u->mem != NULL);
 			rc = dr_window_init(&u->win, r->s->window, &window_ops, u);
 			dr_assert(rc == 0);
-			rc = dr_channel_mem_reg(channel_of(u), u->mem, size, &u->reg, &e);
+			m = (struct dr_memory){ .base = u->mem, .len = size };
+			rc = dr_channel_mem_reg(channel_of(u), &m, &u->reg, &e);
 			dr_assert(rc == 0);
 			r->ch[c].parts = r->s->parts[c];
 			r->ch[c].total = r->s->first_messages;

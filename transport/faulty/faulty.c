@@ -168,9 +168,10 @@ static void f_rail_fini(struct dr_rail *dr)
 	dr_free(r);
 }
 
-static int f_mr_reg(struct dr_rail *r, void *base, size_t len, struct dr_mr **out, struct dr_err *e)
+static int f_mr_reg(
+	struct dr_rail *r, const struct dr_memory *m, struct dr_mr **out, struct dr_err *e)
 {
-	return rail_of(r)->f->inner->mr_reg(rail_of(r)->inner, base, len, out, e);
+	return rail_of(r)->f->inner->mr_reg(rail_of(r)->inner, m, out, e);
 }
 
 static void f_mr_dereg(struct dr_rail *r, struct dr_mr *mr)

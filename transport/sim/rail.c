@@ -183,17 +183,22 @@ static void sim_rail_fini(struct dr_rail *dr)
 }
 
 static int sim_mr_reg(
-	struct dr_rail *dr, void *base, size_t len, struct dr_mr **out, struct dr_err *e)
+	struct dr_rail *dr, const struct dr_memory *mem, struct dr_mr **out, struct dr_err *e)
 {
 	struct sim_rail *r = sim_rail_of(dr);
-	struct dr_mr *m = dr_calloc(1, sizeof(*m));
+	struct dr_mr *m;
+	int rc = dr_memory_host_only(dr, mem, e);
 
+	if (rc)
+		return rc;
+	m = dr_calloc(1, sizeof(*m));
 	if (!m)
 		return dr_err_set(e, -ENOMEM,
-			"register %zu bytes on simulated rail %u: out of memory", len, dr->index);
+			"register %zu bytes on simulated rail %u: out of memory", mem->len,
+			dr->index);
 	m->rail = r;
-	m->base = base;
-	m->len = len;
+	m->base = mem->base;
+	m->len = mem->len;
 	m->next = r->mrs;
 	r->mrs = m;
 	*out = m;

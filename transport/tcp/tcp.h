@@ -92,7 +92,8 @@ void dr_tcp_rail_dgram(struct dr_rail *r, const void *data, size_t len);
 int dr_tcp_rail_progress(struct dr_rail *r, int64_t now_ns, struct dr_sink *sink);
 void dr_tcp_rail_close(struct dr_rail *r);
 void dr_tcp_rail_fini(struct dr_rail *r);
-int dr_tcp_mr_reg(struct dr_rail *r, void *base, size_t len, struct dr_mr **out, struct dr_err *e);
+int dr_tcp_mr_reg(
+	struct dr_rail *r, const struct dr_memory *m, struct dr_mr **out, struct dr_err *e);
 void dr_tcp_mr_dereg(struct dr_rail *r, struct dr_mr *mr);
 
 /* Admission. */

@@ -307,13 +307,18 @@ void dr_tcp_rail_fini(struct dr_rail *br)
 	dr_free(r);
 }
 
-int dr_tcp_mr_reg(struct dr_rail *r, void *base, size_t len, struct dr_mr **out, struct dr_err *e)
+int dr_tcp_mr_reg(
+	struct dr_rail *r, const struct dr_memory *m, struct dr_mr **out, struct dr_err *e)
 {
-	struct dr_mr *mr = dr_calloc(1, sizeof(*mr));
+	struct dr_mr *mr;
+	int rc = dr_memory_host_only(r, m, e);
 
+	if (rc)
+		return rc;
+	mr = dr_calloc(1, sizeof(*mr));
 	if (!mr)
 		return dr_err_set(e, -ENOMEM, "rail %u: out of memory", r->index);
-	*mr = (struct dr_mr){ .base = base, .len = len };
+	*mr = (struct dr_mr){ .base = m->base, .len = m->len };
 	*out = mr;
 	return 0;
 }

@@ -17,7 +17,10 @@ static int setup_family(void **state, int family)
 	for (i = 0; i < 2; i++) {
 		buf[i] = dr_pages_alloc(BUF);
 		assert_non_null(buf[i]);
-		assert_int_equal(dr_tcp_ops.mr_reg(kit.rail[i], buf[i], BUF, &mr[i], NULL), 0);
+		assert_int_equal(
+			dr_tcp_ops.mr_reg(kit.rail[i],
+				&(struct dr_memory){ .base = buf[i], .len = BUF }, &mr[i], NULL),
+			0);
 	}
 	kit_up(&kit);
 	*state = &kit;

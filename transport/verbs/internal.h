@@ -94,7 +94,7 @@ struct dr_mr {
 };
 
 int dr_verbs_mr_reg(
-	struct dr_rail *br, void *base, size_t len, struct dr_mr **out, struct dr_err *e);
+	struct dr_rail *br, const struct dr_memory *m, struct dr_mr **out, struct dr_err *e);
 void dr_verbs_mr_dereg(struct dr_rail *br, struct dr_mr *mr);
 /* Registered now, if it was not: 0 or -errno. */
 int dr_verbs_mr_need(struct dr_mr *mr, struct dr_err *e);

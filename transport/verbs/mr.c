@@ -27,14 +27,16 @@ int dr_verbs_mr_need(struct dr_mr *mr, struct dr_err *e)
 }
 
 int dr_verbs_mr_reg(
-	struct dr_rail *br, void *base, size_t len, struct dr_mr **out, struct dr_err *e)
+	struct dr_rail *br, const struct dr_memory *m, struct dr_mr **out, struct dr_err *e)
 {
 	struct vb_rail *r = vb_rail(br);
 	struct dr_mr *mr;
-	int rc = 0;
+	int rc = dr_memory_host_only(br, m, e);
 
+	if (rc)
+		return rc;
 	for (mr = r->mrs; mr; mr = mr->next)
-		if (mr->base == base && mr->len == len) {
+		if (mr->base == m->base && mr->len == m->len) {
 			mr->refs++;
 			*out = mr;
 			return 0;
@@ -42,7 +44,7 @@ int dr_verbs_mr_reg(
 	mr = dr_calloc(1, sizeof(*mr));
 	if (!mr)
 		return dr_err_set(e, -ENOMEM, "rail %u: out of memory", br->index);
-	*mr = (struct dr_mr){ .rail = r, .base = base, .len = len, .refs = 1 };
+	*mr = (struct dr_mr){ .rail = r, .base = m->base, .len = m->len, .refs = 1 };
 	if (!r->vp.lazy_mr)
 		rc = dr_verbs_mr_need(mr, e);
 	if (rc) {

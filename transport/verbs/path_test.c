@@ -104,7 +104,9 @@ static void open_side(struct bench *b, unsigned i)
 		vb_rail(x->rail)->dev.msg_max = b->msg_max;
 	x->mem = dr_pages_alloc(MEM);
 	assert_non_null(x->mem);
-	assert_int_equal(dr_verbs_ops.mr_reg(x->rail, x->mem, MEM, &x->mr, &e), 0);
+	assert_int_equal(dr_verbs_ops.mr_reg(x->rail,
+				 &(struct dr_memory){ .base = x->mem, .len = MEM }, &x->mr, &e),
+		0);
 	assert_int_equal(dr_verbs_ops.create(x->rail, &pp, &x->path, &e), 0);
 }
 
@@ -418,7 +420,10 @@ static void memory_is_registered_once_and_late_when_asked(void **state)
 	b->vp.lazy_mr = true;
 	up(b);
 	assert_null(b->side[R].mr->mr);
-	assert_int_equal(dr_verbs_ops.mr_reg(b->side[R].rail, b->side[R].mem, MEM, &again, &e), 0);
+	assert_int_equal(
+		dr_verbs_ops.mr_reg(b->side[R].rail,
+			&(struct dr_memory){ .base = b->side[R].mem, .len = MEM }, &again, &e),
+		0);
 	assert_ptr_equal(again, b->side[R].mr);
 	transfer(b, 0, 1000);
 	assert_non_null(b->side[R].mr->mr);
@@ -468,7 +473,9 @@ static void every_allocation_may_fail(void **state)
 		memset(x->count, 0, sizeof(x->count));
 		dr_mem_fail_after((long)k);
 		if (dr_verbs_ops.listen(&rp, &x->rail, &e) == 0) {
-			if (dr_verbs_ops.mr_reg(x->rail, x->mem, MEM, &x->mr, &e) == 0) {
+			if (dr_verbs_ops.mr_reg(x->rail,
+				    &(struct dr_memory){ .base = x->mem, .len = MEM }, &x->mr,
+				    &e) == 0) {
 				if (dr_verbs_ops.create(x->rail, &pp, &x->path, &e) == 0) {
 					assert_int_equal(dr_verbs_ops.connect(
 								 x->path, NULL, 0, dr_now_ns(), &e),
