@@ -358,8 +358,11 @@ int dr_channel_poll(struct dr_channel *ch, int64_t now)
 	unsigned i = ch->fo.active;
 	int n = i < DR_PATHS ? dr_channel_path_progress(ch, i, now) : 0;
 
-	if (n > 0)
+	/* The answer to what came is posted first; the patient have nothing else to say. */
+	if (n > 0 && (!ch->patient || ch->fo.n_act > 0))
 		dr_channel_turn(ch, now);
+	else if (n > 0)
+		due(ch);
 	return n;
 }
 

@@ -83,20 +83,19 @@ static int create_qp(struct vb_conn *c, unsigned i)
 
 	a.cap.max_send_wr = i == 0 ? VB_CTRL_DEPTH : c->sender ? r->sq : 1;
 	a.cap.max_recv_wr = i == 0 ? VB_CTRL_DEPTH : c->sender ? 1 : r->rq;
-	a.cap.max_inline_data = i == 0 ? VB_INLINE : 0;
+	a.cap.max_inline_data = i == 0 ? VB_INLINE : c->sender ? VB_INLINE_DATA : 0;
 	errno = 0;
 	c->qp[i] = r->ibv->create_qp(r->pd, &a);
-	if (!c->qp[i] && i == 0 && errno == EINVAL) {
-		a.cap.max_inline_data =
-			0; /* what the device has is not asked for in a better way */
+	if (!c->qp[i] && a.cap.max_inline_data && errno == EINVAL) {
+		/* What the device has is not asked for in a better way. */
+		a.cap.max_inline_data = 0;
 		c->qp[i] = r->ibv->create_qp(r->pd, &a);
 	}
 	if (!c->qp[i])
 		return dr_verbs_explain(
 			&r->dev, "create a queue pair", errno ? -errno : -ENOMEM, &c->err);
 	c->qpn[i] = c->qp[i]->qp_num;
-	if (i == 0)
-		c->inline_max = a.cap.max_inline_data;
+	c->inline_max[i] = a.cap.max_inline_data;
 	return 0;
 }
 

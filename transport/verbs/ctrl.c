@@ -103,7 +103,7 @@ static void add_message(struct vb_path *p, struct chain *ch)
 		.sg_list = &ch->sge[i],
 		.num_sge = 1,
 		.opcode = IBV_WR_SEND,
-		.send_flags = w.len <= p->conn->inline_max ? IBV_SEND_INLINE : 0 };
+		.send_flags = w.len <= p->conn->inline_max[0] ? IBV_SEND_INLINE : 0 };
 	c->len[slot] = (uint16_t)w.len;
 	c->sent++;
 	p->posted_bytes += w.len;
@@ -114,8 +114,9 @@ static void add_message(struct vb_path *p, struct chain *ch)
 
 void dr_verbs_ctrl_push(struct vb_path *p)
 {
-	struct chain ch = { .n = 0 };
+	struct chain ch; /* as large as a page: not cleared */
 
+	ch.n = 0;
 	while (p->state == VB_UP && p->ctrl.at < p->ctrl.flushed && may_send(&p->ctrl) > 1)
 		add_message(p, &ch);
 	if (p->state == VB_UP && p->ctrl.granted - p->ctrl.told >= VB_CTRL_DEPTH / 2 &&
@@ -128,8 +129,9 @@ void dr_verbs_ctrl_push(struct vb_path *p)
 
 void dr_verbs_ctrl_nudge(struct vb_path *p)
 {
-	struct chain ch = { .n = 0 };
+	struct chain ch;
 
+	ch.n = 0;
 	if (may_send(&p->ctrl) == 0)
 		return;
 	add_message(p, &ch);

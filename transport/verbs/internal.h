@@ -30,6 +30,7 @@ enum {
 	VB_CTRL_MSG = 1024,  /* bytes of a control message at most */
 	VB_CTRL_BUF = 65536, /* bytes of queued control frames */
 	VB_INLINE = 256,     /* bytes asked for; a device that has less: registered copies */
+	VB_INLINE_DATA = 64, /* of data: more makes every work request larger */
 	VB_RING = 128,	     /* messages posted, credits held */
 	VB_SENDS = 64,	     /* parts queued on one data queue pair */
 	VB_SQ = 128,	     /* work requests on one data queue pair */
@@ -163,7 +164,7 @@ struct vb_conn {
 	unsigned n; /* queue pairs: control, then data */
 	struct ibv_qp *qp[DR_VERBS_QPS];
 	uint32_t qpn[DR_VERBS_QPS], psn;
-	unsigned inline_max;
+	unsigned inline_max[DR_VERBS_QPS]; /* bytes of each queue pair's work requests */
 	struct vb_cq *cq;
 	uint8_t *slab; /* VB_CTRL_DEPTH receives, then as many sends */
 	struct ibv_mr *slab_mr;

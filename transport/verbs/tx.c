@@ -128,6 +128,7 @@ static void add_piece(struct vb_path *p, unsigned qp, struct vb_lane *l, struct 
 		.sg_list = &ch->sge[i],
 		.num_sge = len > 0,
 		.opcode = IBV_WR_RDMA_WRITE_WITH_IMM,
+		.send_flags = len <= p->conn->inline_max[qp] ? IBV_SEND_INLINE : 0,
 		.imm_data = htobe32(dr_verbs_imm_encode(s->epoch, s->seq, s->part, more)),
 		.wr.rdma = { .remote_addr = s->raddr + s->off, .rkey = s->rkey } };
 	s->off += len;
