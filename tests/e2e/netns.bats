@@ -161,6 +161,22 @@ on_other_rail() {
 	holds c.json '[.failover.switches[]?] == []'
 }
 
+@test "a rail without a link at the start: the run begins on the shadow and goes home later" {
+	local end
+	for end in "$A" "$B"; do
+		ip -n "$end" link set rail0 down
+		server_in_b --one-off --rails rail0,rail1
+		start_client_in_a --rails rail0,rail1 -D 4s --hold-down 100ms --verify --json=c.json
+		wait_for flowing
+		ip -n "$end" link set rail0 up
+		ends "$client" 0
+		ends "$server" 0
+		clean c.json
+		holds c.json '.events | any(.kind == "protection" and (.text | startswith("both paths")))'
+		holds c.json '.nics | all(.tx_bytes > 1000000)'
+	done
+}
+
 @test "the control NIC is never cut" {
 	run timeout "$WAIT_S" ip netns exec "$A" "$DUALRAIL" client 10.99.255.2 --test failover \
 		--allow-faults --fault link-down:path=0,nic=ctl0 -q

@@ -63,8 +63,8 @@ struct tcp_rail {
 	uint32_t scope_id; /* of link-local addresses on this rail */
 	bool closed;
 	struct dr_pollable listener, udp;
-	struct sockaddr_storage peer; /* its listener */
-	bool has_peer;
+	struct sockaddr_storage peer, udp_peer; /* its listener, its heartbeat port */
+	bool has_peer, udp_connected;
 	struct tcp_path *paths; /* every path that is not closed */
 	unsigned n_paths;	/* every path that is not freed */
 

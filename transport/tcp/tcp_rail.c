@@ -6,6 +6,7 @@
  */
 #include "transport/tcp/tcp.h"
 
+#include "base/log.h"
 #include "base/mem.h"
 
 #include <arpa/inet.h>
@@ -188,12 +189,33 @@ static struct sockaddr_storage to_sockaddr(
 	return sa;
 }
 
+static bool no_route(int err)
+{
+	return err == -ENETUNREACH || err == -EHOSTUNREACH || err == -ENETDOWN;
+}
+
+/* Heartbeats come from the peer alone. A link that is down has no route; where it comes back, so does
+ * the rail: until then each heartbeat tries again, and is lost as on any dead rail. */
+static int udp_connect(struct tcp_rail *r)
+{
+	char junk[DR_DGRAM_MAX];
+	int err;
+
+	if (connect(r->udp.fd, (struct sockaddr *)&r->udp_peer, dr_tcp_addr_len(&r->udp_peer)) < 0)
+		return -errno;
+	/* What came before the socket was connected may be a stranger's. */
+	while (recv(r->udp.fd, junk, sizeof(junk), 0) >= 0 || errno == EINTR)
+		;
+	err = r->par.poller && !r->udp_connected ? dr_poller_add(r->par.poller, &r->udp, EPOLLIN)
+						 : 0;
+	r->udp_connected = err == 0;
+	return err;
+}
+
 int dr_tcp_rail_peer(struct dr_rail *br, const void *handle, size_t len, struct dr_err *e)
 {
 	struct tcp_rail *r = tcp_rail(br);
-	struct sockaddr_storage udp;
 	struct tcp_rail_handle h;
-	char junk[DR_DGRAM_MAX];
 	const char *why = "?";
 	int err;
 
@@ -208,23 +230,19 @@ int dr_tcp_rail_peer(struct dr_rail *br, const void *handle, size_t len, struct 
 		return dr_err_set(e, err,
 			"rail %u: the peer's handle (%zu bytes) makes no sense: %s", br->index, len,
 			why);
-	udp = to_sockaddr(r, &h, h.udp_port);
-	/* No route now may be a route later: heartbeats are lost meanwhile, as on a dead rail. */
-	if (connect(r->udp.fd, (struct sockaddr *)&udp, dr_tcp_addr_len(&udp)) < 0)
-		return dr_err_set(e, -errno, "rail %u: cannot reach the peer's heartbeat port: %s",
-			br->index, dr_errno_name(errno));
-	/* What came before the socket was connected may be a stranger's. */
-	while (recv(r->udp.fd, junk, sizeof(junk), 0) >= 0 || errno == EINTR)
-		;
-	if (r->par.poller && !r->has_peer) {
-		err = dr_poller_add(r->par.poller, &r->udp, EPOLLIN);
-		if (err)
-			return dr_err_set(e, err, "rail %u: cannot poll its heartbeat port: %s",
-				br->index, dr_errno_name(err));
-	}
 	r->peer = to_sockaddr(r, &h, h.tcp_port);
+	r->udp_peer = to_sockaddr(r, &h, h.udp_port);
 	r->has_peer = true;
-	return 0;
+	err = udp_connect(r);
+	if (no_route(err)) {
+		dr_warn("tcp",
+			"rail %u: no way to its peer now (%s): the rail is down until there is one",
+			br->index, dr_errno_name(err));
+		return 0;
+	}
+	return err ? dr_err_set(e, err, "rail %u: cannot use its heartbeat port: %s", br->index,
+			     dr_errno_name(err))
+		   : 0;
 }
 
 void dr_tcp_rail_dgram(struct dr_rail *br, const void *data, size_t len)
@@ -232,7 +250,7 @@ void dr_tcp_rail_dgram(struct dr_rail *br, const void *data, size_t len)
 	struct tcp_rail *r = tcp_rail(br);
 
 	dr_dassert(len <= DR_DGRAM_MAX);
-	if (r->closed || !r->has_peer)
+	if (r->closed || !r->has_peer || (!r->udp_connected && udp_connect(r)))
 		return;
 	/* An ICMP error of an earlier datagram is reported here in place of sending this one. */
 	if (send(r->udp.fd, data, len, MSG_NOSIGNAL) < 0 && errno == ECONNREFUSED)
@@ -269,7 +287,7 @@ int dr_tcp_rail_progress(struct dr_rail *br, int64_t now_ns, struct dr_sink *sin
 		return 0;
 	r->sink = sink;
 	r->n_events = 0;
-	if (r->has_peer && (all || r->udp_fired))
+	if (r->udp_connected && (all || r->udp_fired))
 		read_dgrams(r);
 	if (!r->closed)
 		dr_tcp_admit_progress(r, all, now_ns);
