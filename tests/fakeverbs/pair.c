@@ -91,6 +91,13 @@ static void maybe_fault(struct pair *p)
 	}
 }
 
+void pair_turn_one(struct pair *p, unsigned end)
+{
+	assert_null(p->poller);
+	drive_rail(&p->e[end], dr_now_ns());
+	drive_path(&p->e[end], dr_now_ns());
+}
+
 void pair_turn(struct pair *p)
 {
 	p->turns++;
@@ -99,10 +106,8 @@ void pair_turn(struct pair *p)
 		assert_true(dr_poller_wait(p->poller, 5 * DR_NS_PER_MS) >= 0);
 		return;
 	}
-	for (unsigned i = 0; i < 2; i++) {
-		drive_rail(&p->e[i], dr_now_ns());
-		drive_path(&p->e[i], dr_now_ns());
-	}
+	for (unsigned i = 0; i < 2; i++)
+		pair_turn_one(p, i);
 }
 
 void pair_stuck(struct pair *p, const char *what)

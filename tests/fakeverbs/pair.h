@@ -95,6 +95,8 @@ void pair_again(struct pair *p);
 void pair_end(struct pair *p);
 
 void pair_turn(struct pair *p);
+/* Only one end moves; not with a poller. */
+void pair_turn_one(struct pair *p, unsigned end);
 static inline bool pair_any_failed(const struct pair *p)
 {
 	return p->e[0].failed || p->e[1].failed || p->e[0].rail_failed || p->e[1].rail_failed;

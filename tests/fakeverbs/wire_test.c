@@ -129,6 +129,36 @@ static void gid_moved(void **state)
 		}
 }
 
+/* It moves after HELLO went out, and no event says so: the connector looks it up before it joins. */
+static void gid_moved_while_greeting(void **state)
+{
+	struct pair p;
+	int at;
+
+	(void)state;
+	pair_init(&p, false);
+	if (pair_listen(&p) || pair_register(&p) || pair_create(&p) || pair_connect(&p))
+		fail_msg("%s: %s", p.doing, p.error);
+	p.doing = "HELLO";
+	p.fake->fail_always("get_async_event", EAGAIN);
+	p.began_ns = dr_now_ns();
+	while (p.fake->count("post_send") == 0) {
+		if (dr_now_ns() - p.began_ns > 15 * DR_NS_PER_S)
+			pair_stuck(&p, "HELLO");
+		pair_turn_one(&p, S);
+	}
+	at = p.fake->gid_index("fake0", "127.0.0.1", IBV_GID_TYPE_ROCE_V2);
+	assert_int_equal(p.fake->gid_move("fake0", at, at + 5), 0);
+	p.doing = "gid moved";
+	pair_until(&p,
+		(p.e[S].count[DR_EV_READY] && p.e[R].count[DR_EV_READY]) || pair_any_failed(&p));
+	if (pair_any_failed(&p))
+		fail_msg("%s%s", p.e[S].text, p.e[R].text);
+	pair_transfer(&p);
+	assert_false(pair_any_failed(&p));
+	pair_end(&p);
+}
+
 static void address_gone_and_back(void **state)
 {
 	struct pair p;
@@ -203,6 +233,37 @@ static void fence_past_its_deadline(void **state)
 		fenced_ns = dr_now_ns();
 		assert_true(fenced_ns >= deadline);
 		assert_true(p.fake->qp_list("fake1", IBV_QPT_RC, NULL, 0) <= 1); /* control */
+		pair_end(&p);
+	}
+}
+
+/* What is out is counted back first, at both ends, however long that takes. */
+static void fence_waits_for_the_count(void **state)
+{
+	struct pair p;
+
+	(void)state;
+	for (unsigned poller = 0; poller < 2; poller++) {
+		pair_init(&p, poller);
+		pair_up(&p);
+		assert_int_equal(pair_post_recv(&p, 0), 0);
+		pair_until(&p, p.e[S].count[DR_EV_CREDIT]);
+		p.fake->hold("fake0", true);
+		assert_int_equal(pair_post_send(&p, 0), 0);
+		p.fake->no_flush(NULL, true);
+		pair_fence(&p, R, DR_NEVER);
+		pair_fence(&p, S, DR_NEVER);
+		for (unsigned i = 0; i < 50; i++)
+			pair_turn(&p);
+		assert_false(p.e[S].fenced || p.e[R].fenced);
+		p.fake->no_flush("fake0", false);
+		pair_until(&p, p.e[S].fenced);
+		for (unsigned i = 0; i < 50; i++)
+			pair_turn(&p);
+		assert_false(p.e[R].fenced);
+		p.fake->no_flush("fake1", false);
+		pair_until(&p, p.e[R].fenced);
+		p.fake->hold("fake0", false);
 		pair_end(&p);
 	}
 }
@@ -396,9 +457,10 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = { cmocka_unit_test(link_cut),
 		cmocka_unit_test(acknowledgment_lost), cmocka_unit_test(port_down),
 		cmocka_unit_test(port_flaps), cmocka_unit_test(gid_moved_and_no_route),
-		cmocka_unit_test(gid_moved), cmocka_unit_test(address_gone_and_back),
-		cmocka_unit_test(device_fatal), cmocka_unit_test(qp_fatal),
-		cmocka_unit_test(fence_past_its_deadline),
+		cmocka_unit_test(gid_moved), cmocka_unit_test(gid_moved_while_greeting),
+		cmocka_unit_test(address_gone_and_back), cmocka_unit_test(device_fatal),
+		cmocka_unit_test(qp_fatal), cmocka_unit_test(fence_past_its_deadline),
+		cmocka_unit_test(fence_waits_for_the_count),
 		cmocka_unit_test(fence_that_cannot_destroy),
 		cmocka_unit_test(fence_without_deadline), cmocka_unit_test(late_write),
 		cmocka_unit_test(stale_completions), cmocka_unit_test(slow_neighbour),
