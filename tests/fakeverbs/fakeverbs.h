@@ -68,6 +68,12 @@ struct dr_fake_ctl {
 	void (*port)(const char *dev, bool up);
 	/* Queue pairs go to ERR and flush, DEVICE_FATAL; from now on all but destroying fails with EIO. */
 	void (*fatal)(const char *dev);
+	/* Not listed any more, its node (dev_path) is gone. Fatal for who has it open; waits: as a software
+	 * device it goes on working for them, without an event, until they have closed it. */
+	void (*unplug)(const char *dev, bool waits);
+	/* Another device of that name comes, with new queue pair numbers and the entries of its address
+	 * at GID index at. -1: the old one is there, or still open. */
+	int (*plug)(const char *dev, unsigned at);
 	/* Work waits in the NIC, and no timer runs, until released. */
 	void (*hold)(const char *dev, bool on);
 	void (*latency)(const char *dev, int64_t ns);

@@ -14,6 +14,7 @@ struct ibv_device **ibv_get_device_list(int *n)
 {
 	int err = dr_fake_enter(DR_FAKE_CALL_get_device_list);
 	struct ibv_device **list;
+	int there = 0;
 
 	if (err) {
 		errno = err;
@@ -24,9 +25,10 @@ struct ibv_device **ibv_get_device_list(int *n)
 	list = calloc(dr_fake_n_devs + 1, sizeof(struct ibv_device *));
 	dr_assert(list != NULL);
 	for (unsigned i = 0; i < dr_fake_n_devs; i++)
-		list[i] = &dr_fake_dev[i].ibv;
+		if (!dr_fake_dev[i].gone)
+			list[there++] = &dr_fake_dev[i].ibv;
 	if (n)
-		*n = (int)dr_fake_n_devs;
+		*n = there;
 	dr_fake_set_add(&dr_fake_lists, list);
 	dr_fake_unlock();
 	return list;

@@ -208,6 +208,22 @@ static void kill_r(struct pair *p, bool heal)
 		p->fake->fatal("fake1");
 }
 
+static void unplug_s(struct pair *p, bool heal)
+{
+	if (heal)
+		(void)p->fake->plug("fake0", 6);
+	else
+		p->fake->unplug("fake0", false);
+}
+
+static void unplug_r(struct pair *p, bool heal)
+{
+	if (heal)
+		(void)p->fake->plug("fake1", 6);
+	else
+		p->fake->unplug("fake1", p->fault_after % 2);
+}
+
 static void move_gid(struct pair *p, bool heal)
 {
 	(void)p->fake->gid_move("fake1", heal ? 9 : 3, heal ? 3 : 9);
@@ -242,7 +258,8 @@ static void break_datagrams(struct pair *p, bool heal)
 static void faults_at_any_time(void **state)
 {
 	static void (*const faults[])(struct pair *, bool) = { cut_all, cut_acks, pull_s, pull_r,
-		kill_s, kill_r, move_gid, lose_address, break_qps, break_datagrams };
+		kill_s, kill_r, unplug_s, unplug_r, move_gid, lose_address, break_qps,
+		break_datagrams };
 	unsigned i, after;
 
 	(void)state;

@@ -8,6 +8,9 @@
  *  2. A greeting acts only on a path of its channel, index and generation, and on its state.
  *  3. For one (channel, index) one HELLO is kept at most, that of the highest generation; INCOMING is
  *     told once for it.
+ *
+ * A rail whose device was opened again has another address, and the peer, which may be the one that dials,
+ * does not know it: NEWS says so, again and again until they are answered.
  */
 #include "transport/verbs/internal.h"
 
@@ -51,6 +54,41 @@ static void refuse(struct vb_rail *r, const char *why)
 		return;
 	r->warn_ns = r->now_ns;
 	dr_warn("verbs", "rail %u: dropped a greeting: %s", r->base.index, why);
+}
+
+/* ---- where the peer is ---- */
+
+void dr_verbs_tell_news(struct vb_rail *r, bool answer)
+{
+	struct dr_verbs_news n = { .answer = answer, .life = r->nic.life };
+	uint8_t buf[DR_VERBS_NEWS_MAX];
+
+	dr_verbs_rail_addr(r, &n.addr);
+	dr_verbs_ud_send(r, buf, dr_verbs_news_encode(&n, r->par.token, buf), NULL, 0);
+}
+
+/* Of an address that is not the peer's any more nothing can be heard: what is older is out of date. */
+static void on_news(struct vb_rail *r, const void *data, size_t len)
+{
+	struct dr_verbs_news n;
+	const char *why = "?";
+	bool moved;
+
+	if (dr_verbs_news_parse(data, len, r->par.token, &n, &why)) {
+		refuse(r, why);
+		return;
+	}
+	if (n.answer)
+		r->nic.news = false;
+	if (!r->has_peer || n.addr.roce != r->dev.roce || n.life < r->peer_life)
+		return;
+	moved = n.addr.lid != r->peer.lid || memcmp(n.addr.gid, r->peer.gid, 16) != 0;
+	r->peer_life = n.life;
+	r->peer = n.addr;
+	if (moved)
+		dr_verbs_ah_renew(r);
+	if (!n.answer)
+		dr_verbs_tell_news(r, true);
 }
 
 /* The peer may have opened its rail anew. */
@@ -155,6 +193,10 @@ void dr_verbs_admit(struct vb_rail *r, const void *data, size_t len)
 	const char *why = "?";
 	struct vb_path *p;
 
+	if (len > 0 && *(const uint8_t *)data == DR_VERBS_NEWS) {
+		on_news(r, data, len);
+		return;
+	}
 	if (dr_verbs_hello_parse(data, len, r->par.token, &h, &why)) {
 		refuse(r, why);
 		return;

@@ -270,6 +270,7 @@ static void destroy_done(struct vb_job *j)
 {
 	struct vb_conn *c = dr_container_of(j, struct vb_conn, end);
 
+	c->rail->n_conns--;
 	if (c->stuck) { /* the NIC may use it still, and its place in the queue */
 		c->next = c->rail->stuck;
 		c->rail->stuck = c;
@@ -315,6 +316,7 @@ int dr_verbs_conn_create(struct vb_path *p, struct vb_conn **out)
 		dr_free(c);
 		return -ENOMEM;
 	}
+	r->n_conns++;
 	*out = c;
 	return 0;
 }

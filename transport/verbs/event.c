@@ -43,6 +43,8 @@ static void gid_done(struct vb_job *j)
 	struct vb_path *p;
 
 	g->busy = false;
+	if (r->dead)
+		return;
 	if (g->rc > 0)
 		r->dev.gid_index = g->dev.gid_index;
 	/* A queue pair stays with the index it was given: on rxe it then hangs without an error. */
@@ -65,7 +67,7 @@ static void look_up_gid(struct vb_rail *r)
 	struct vb_gid_job *g = &r->gid;
 
 	g->again = g->busy; /* one that is under way may have looked too early */
-	if (g->busy || !r->dev.roce || r->closed)
+	if (g->busy || !r->dev.roce || r->closed || r->dead)
 		return;
 	g->busy = true;
 	g->rail = r;
@@ -94,18 +96,6 @@ static void port_active(struct vb_rail *r, uint8_t port)
 		r->err_due = false; /* down and up before it was told: retries cover that */
 	}
 	dr_verbs_ah_renew(r);
-}
-
-static void device_gone(struct vb_rail *r)
-{
-	struct vb_path *p;
-
-	r->dead = true;
-	dr_verbs_rail_fail(r, -ENODEV, "%s failed or was removed", r->dev.name);
-	for (p = r->paths; p; p = p->next)
-		if (p->state > VB_NEW)
-			dr_verbs_fail(
-				p, DR_SCOPE_RAIL, -ENODEV, "%s failed or was removed", r->dev.name);
 }
 
 static void qp_failed(struct vb_rail *r, uint32_t qpn, enum ibv_event_type type)
@@ -144,7 +134,7 @@ static void on_event(struct vb_rail *r, enum ibv_event_type type, uint32_t qpn, 
 		look_up_gid(r);
 		break;
 	case IBV_EVENT_DEVICE_FATAL:
-		device_gone(r);
+		dr_verbs_nic_lost(r, "failed or was removed");
 		break;
 	case IBV_EVENT_CQ_ERR:
 		dr_verbs_rail_fail(r, -EIO, "a completion queue failed");
@@ -162,7 +152,7 @@ void dr_verbs_event_progress(struct vb_rail *r)
 	uint8_t port;
 	int i;
 
-	for (i = 0; i < EVENTS_MAX && !r->closed; i++) {
+	for (i = 0; i < EVENTS_MAX && !r->closed && !r->dead; i++) {
 		r->syscalls++;
 		if (r->ibv->get_async_event(r->dev.ctx, &ev))
 			return; /* non-blocking: that was all */

@@ -10,10 +10,12 @@
 enum {
 	RAIL_MAGIC = 0x64725652,
 	HELLO_MAGIC = 0x64725648,
+	NEWS_MAGIC = 0x6472564e,
 	VERSION = 1,
 	MAC_LEN = 16,
 	FLAG_SENDER = 1,
 	FLAG_CONNECTOR = 2,
+	FLAG_ANSWER = 1,
 };
 
 int dr_verbs_addr_encode(const struct dr_verbs_addr *a, void *buf, size_t cap)
@@ -212,5 +214,58 @@ int dr_verbs_hello_parse(const void *buf, size_t len, const uint8_t key[DR_TOKEN
 	if (*why)
 		return -EPROTO;
 	*out = h;
+	return 0;
+}
+
+size_t dr_verbs_news_encode(const struct dr_verbs_news *n, const uint8_t key[DR_TOKEN_LEN],
+	uint8_t buf[DR_VERBS_NEWS_MAX])
+{
+	uint8_t addr[DR_HANDLE_MAX], tag[MAC_LEN];
+	int len = dr_verbs_addr_encode(&n->addr, addr, sizeof(addr));
+	struct dr_wbuf w;
+
+	dr_wbuf_init(&w, buf, DR_VERBS_NEWS_MAX);
+	dr_wbuf_u8(&w, DR_VERBS_NEWS);
+	dr_wbuf_u32(&w, NEWS_MAGIC);
+	dr_wbuf_u8(&w, VERSION);
+	dr_wbuf_u8(&w, n->answer ? FLAG_ANSWER : 0);
+	dr_wbuf_u64(&w, n->life);
+	dr_wbuf_bytes(&w, addr, (size_t)len);
+	mac(buf, w.len, key, tag);
+	dr_wbuf_bytes(&w, tag, sizeof(tag));
+	dr_assert(!w.failed);
+	return w.len;
+}
+
+int dr_verbs_news_parse(const void *buf, size_t len, const uint8_t key[DR_TOKEN_LEN],
+	struct dr_verbs_news *out, const char **why)
+{
+	enum { HEAD = 15 };
+	uint8_t type = 0, version = 0, flags = 0, want[MAC_LEN];
+	struct dr_verbs_news n = { 0 };
+	const uint8_t *bytes = buf;
+	uint32_t magic = 0;
+	struct dr_rbuf r;
+
+	dr_rbuf_init(&r, buf, len);
+	dr_rbuf_u8(&r, &type);
+	dr_rbuf_u32(&r, &magic);
+	dr_rbuf_u8(&r, &version);
+	dr_rbuf_u8(&r, &flags);
+	dr_rbuf_u64(&r, &n.life);
+	*why = "it is no news of a verbs rail of this version";
+	if (r.failed || len < HEAD + MAC_LEN || type != DR_VERBS_NEWS || magic != NEWS_MAGIC ||
+		version != VERSION || flags > FLAG_ANSWER)
+		return -EPROTO;
+	mac(buf, len - MAC_LEN, key, want);
+	if (sodium_memcmp(want, bytes + len - MAC_LEN, MAC_LEN) != 0) {
+		*why = "wrong token (it belongs to another session)";
+		return -EACCES;
+	}
+	n.answer = flags & FLAG_ANSWER;
+	if (dr_verbs_addr_parse(bytes + HEAD, len - HEAD - MAC_LEN, &n.addr, why))
+		return -EPROTO;
+	*why = NULL;
+	*out = n;
 	return 0;
 }

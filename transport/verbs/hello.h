@@ -17,6 +17,8 @@
  *			u16 mtu | u16 lid | 16 B gid | u32 UD queue pair | u32 its key | u32 psn |
  *			u32 largest message | u16 control receives | u8 n | n x u32 queue pair | 16 B MAC
  *
+ *	NEWS		u8 type | u32 magic | u8 version | u8 flags (1 answer) | u64 life | rail handle | 16 B MAC
+ *
  * Queue pair 0 carries control, the others data. Queue pair i starts at psn + i * DR_VERBS_PSN_STEP.
  * MAC: BLAKE2b keyed with the session's token over all before it.
  */
@@ -24,10 +26,12 @@ enum {
 	DR_VERBS_DGRAM = 1,
 	DR_VERBS_HELLO = 2,
 	DR_VERBS_WELCOME = 3,
+	DR_VERBS_NEWS = 4,
 	DR_VERBS_QPS = 1 + DR_VERBS_QPS_MAX,
 	DR_VERBS_PSN_STEP = 0x10000,
 	DR_VERBS_PSN_MASK = 0xffffff,
 	DR_VERBS_HELLO_MAX = 96 + 4 * DR_VERBS_QPS,
+	DR_VERBS_NEWS_MAX = 96,
 };
 
 /* Where a rail's datagrams are to be sent. */
@@ -52,6 +56,13 @@ struct dr_verbs_hello {
 	uint32_t qpn[DR_VERBS_QPS];
 };
 
+/* A rail's device was opened for the life-th time and is reached there. */
+struct dr_verbs_news {
+	bool answer; /* to the peer's own */
+	uint64_t life;
+	struct dr_verbs_addr addr;
+};
+
 struct dr_verbs_path_handle {
 	bool sender, connector;
 	uint8_t index;
@@ -70,5 +81,10 @@ size_t dr_verbs_hello_encode(const struct dr_verbs_hello *h, const uint8_t key[D
 /* 0; -EPROTO: malformed; -EACCES: of another session. *why says so in words. */
 int dr_verbs_hello_parse(const void *buf, size_t len, const uint8_t key[DR_TOKEN_LEN],
 	struct dr_verbs_hello *out, const char **why);
+/* The same for news. */
+size_t dr_verbs_news_encode(const struct dr_verbs_news *n, const uint8_t key[DR_TOKEN_LEN],
+	uint8_t buf[DR_VERBS_NEWS_MAX]);
+int dr_verbs_news_parse(const void *buf, size_t len, const uint8_t key[DR_TOKEN_LEN],
+	struct dr_verbs_news *out, const char **why);
 
 #endif

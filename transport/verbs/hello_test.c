@@ -162,6 +162,58 @@ static void handles_are_read_as_written(void **state)
 	assert_int_equal(dr_verbs_path_handle_encode(&h, buf, 3), -EMSGSIZE);
 }
 
+static struct dr_verbs_news some_news(void)
+{
+	return (struct dr_verbs_news){ .answer = true,
+		.life = UINT64_C(0x100000002),
+		.addr = { .roce = true,
+			.port = 1,
+			.mtu = 1024,
+			.lid = 9,
+			.gid = { 1, [15] = 2 },
+			.ud_qpn = 77,
+			.ud_qkey = 88 } };
+}
+
+static void news_are_read_as_written(void **state)
+{
+	struct dr_verbs_news n = some_news(), got = { 0 };
+	uint8_t buf[DR_VERBS_NEWS_MAX];
+	const char *why = "?";
+	size_t len = dr_verbs_news_encode(&n, key, buf);
+
+	(void)state;
+	assert_int_equal(dr_verbs_news_parse(buf, len, key, &got, &why), 0);
+	assert_true(got.answer && got.addr.roce);
+	assert_int_equal(got.life, n.life);
+	assert_int_equal(got.addr.mtu, 1024);
+	assert_int_equal(got.addr.lid, 9);
+	assert_memory_equal(got.addr.gid, n.addr.gid, 16);
+	assert_int_equal(got.addr.ud_qpn, 77);
+	assert_int_equal(got.addr.ud_qkey, 88);
+}
+
+/* Every byte counts, and so does each one that is missing or too many. */
+static void news_of_others_are_refused(void **state)
+{
+	static const uint8_t other[DR_TOKEN_LEN] = "another session";
+	struct dr_verbs_news n = some_news(), got;
+	uint8_t buf[DR_VERBS_NEWS_MAX + 1] = { 0 };
+	size_t len = dr_verbs_news_encode(&n, key, buf), i;
+	const char *why = NULL;
+
+	(void)state;
+	assert_int_equal(dr_verbs_news_parse(buf, len, other, &got, &why), -EACCES);
+	assert_non_null(why);
+	for (i = 0; i < len; i++) {
+		buf[i] ^= 0x40;
+		assert_true(dr_verbs_news_parse(buf, len, key, &got, &why) < 0);
+		buf[i] ^= 0x40;
+		assert_true(dr_verbs_news_parse(buf, i, key, &got, &why) < 0);
+	}
+	assert_true(dr_verbs_news_parse(buf, len + 1, key, &got, &why) < 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -170,6 +222,8 @@ int main(void)
 		cmocka_unit_test(nonsense_is_refused),
 		cmocka_unit_test(random_bytes_are_refused),
 		cmocka_unit_test(handles_are_read_as_written),
+		cmocka_unit_test(news_are_read_as_written),
+		cmocka_unit_test(news_of_others_are_refused),
 	};
 
 	return cmocka_run_group_tests_name("verbs_hello", tests, NULL, NULL);

@@ -14,7 +14,7 @@
 /*
  * How the verbs kind is put together.
  *
- *	rail	rail.c: life, peer; ud.c: datagrams; admit.c: greetings; cq.c: completion queues, what the
+ *	rail	rail.c: life, peer; nic.c: the device, also when it goes and comes back; ud.c: datagrams; admit.c: greetings; cq.c: completion queues, what the
  *		poller looks at; event.c: asynchronous events; mr.c: memory; helper.c: what may block
  *	conn	conn.c: the queue pairs of one path, made and destroyed by the helper
  *	path	path.c: life, ops; ctrl.c: control messages; tx.c: data out; rx.c: data in; fence.c
@@ -47,6 +47,9 @@ enum {
 };
 #define VB_HELLO_NS (12 * DR_NS_PER_MS) /* between two HELLOs of a path */
 #define VB_TICK_NS (4 * DR_NS_PER_MS)	/* of the rail's timer while a path waits for time */
+#define VB_SLOW_TICK_NS                                                                            \
+	(20 * DR_NS_PER_MS)	       /* of the same timer while the device or the port is gone */
+#define VB_NEWS_NS (20 * DR_NS_PER_MS) /* between two tellings of a new address */
 #define VB_MEND_NS (20 * DR_NS_PER_MS)
 #define VB_AH_AGAIN_NS (50 * DR_NS_PER_MS)
 #define VB_PARK_NS (5 * DR_NS_PER_S) /* a greeting is kept so long after its last repetition */
@@ -90,8 +93,11 @@ struct dr_mr {
 	struct vb_rail *rail;
 	uint8_t *base;
 	size_t len;
-	struct ibv_mr *mr; /* NULL: not registered yet (lazy) */
+	struct ibv_mr *mr; /* NULL: not registered yet (lazy, or the device is gone) */
 	unsigned refs;
+	struct vb_job job; /* while the device goes or comes back */
+	bool busy;	   /* job is under way: mr is the helper's */
+	bool gone;	   /* deregistered meanwhile: freed when the job is done */
 };
 
 int dr_verbs_mr_reg(
@@ -100,6 +106,9 @@ void dr_verbs_mr_dereg(struct dr_rail *br, struct dr_mr *mr);
 /* Registered now, if it was not: 0 or -errno. */
 int dr_verbs_mr_need(struct dr_mr *mr, struct dr_err *e);
 void dr_verbs_mr_fini(struct vb_rail *r);
+/* The device is to be closed: have all regions of it deregistered. And: it is back, register them. */
+void dr_verbs_mr_release(struct vb_rail *r);
+void dr_verbs_mr_renew(struct vb_rail *r);
 
 /* ---- completion queues ---- */
 
@@ -238,6 +247,20 @@ struct vb_ud {
 	struct vb_ah_job job;
 };
 
+/* The device that the rail has open; nic.c states the rules. */
+enum vb_nic_state { VB_NIC_OPEN, VB_NIC_DYING, VB_NIC_CLOSING, VB_NIC_GONE, VB_NIC_OPENING };
+struct vb_nic {
+	enum vb_nic_state state;
+	struct vb_job job; /* CLOSING, OPENING */
+	int rc;
+	struct dr_err err;
+	int64_t try_ns, wait_ns; /* GONE: when it is looked for; OPEN: when news are told next */
+	unsigned sq, rq;	 /* depths of its queues */
+	int64_t seen_ns;	 /* when it was looked at last */
+	uint64_t life;		 /* counts how often it was opened */
+	bool news;		 /* the peer is to be told the new address */
+};
+
 struct vb_rail {
 	struct dr_rail base;
 	struct dr_rail_params par;
@@ -253,6 +276,10 @@ struct vb_rail {
 	struct vb_ud ud;
 	struct vb_helper helper;
 	struct vb_gid_job gid;
+	struct vb_nic nic;
+	ino_t node;	    /* of the device's entry in sysfs; 0: not known */
+	unsigned n_conns;   /* that are not destroyed */
+	uint64_t peer_life; /* of the address that the peer told last */
 	struct dr_rng rng;
 	bool closed, has_peer;
 	struct dr_verbs_addr peer;
@@ -268,14 +295,15 @@ struct vb_rail {
 
 	struct dr_watch watch;
 	struct dr_pollable comp, async, helped, tick, self;
-	bool tick_on, async_fired;
+	int64_t tick_ns; /* of the timer; 0: off */
+	bool async_fired;
 	int64_t async_ns; /* looked at last, where there is no poller */
 	struct vb_parked parked[VB_PARKED];
 	int64_t warn_ns;
 
 	int err; /* 0, or why the rail failed */
 	bool err_due;
-	bool dead; /* the device is gone: no path comes up any more */
+	bool dead; /* the device is gone: no path comes up before it is back */
 	char text[200];
 	struct dr_sink *sink; /* during rail_progress */
 	int64_t now_ns;
@@ -302,6 +330,19 @@ void dr_verbs_rail_kick(struct vb_rail *r);
 void dr_verbs_tick_update(struct vb_rail *r);
 int dr_verbs_run_ready(struct vb_rail *r, int64_t now_ns);
 
+void dr_verbs_rail_addr(const struct vb_rail *r, struct dr_verbs_addr *out);
+
+int dr_verbs_nic_open(struct vb_rail *r, struct dr_err *e);
+/* Also of what open left half-done. */
+void dr_verbs_nic_close(struct vb_rail *r);
+/* Opened: the owner takes it over. */
+void dr_verbs_nic_use(struct vb_rail *r);
+int dr_verbs_nic_watch(struct vb_rail *r);
+void dr_verbs_nic_unwatch(struct vb_rail *r);
+/* It is gone; why goes on after its name. FAILED of the rail and of its paths follows. */
+void dr_verbs_nic_lost(struct vb_rail *r, const char *why);
+void dr_verbs_nic_progress(struct vb_rail *r);
+
 int dr_verbs_ud_open(struct vb_rail *r, struct dr_err *e);
 void dr_verbs_ud_close(struct vb_rail *r);
 int dr_verbs_ud_poll(struct vb_rail *r);
@@ -315,6 +356,8 @@ void dr_verbs_ah_renew(struct vb_rail *r);
 void dr_verbs_event_progress(struct vb_rail *r);
 
 void dr_verbs_admit(struct vb_rail *r, const void *data, size_t len);
+/* Tell the peer where this rail is now. */
+void dr_verbs_tell_news(struct vb_rail *r, bool answer);
 /* The acceptor p waits: is its peer's greeting here already? */
 void dr_verbs_admit_claim(struct vb_path *p);
 /* Send this path's HELLO or WELCOME. */

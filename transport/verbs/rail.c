@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One worker's end of a rail: device context, protection domain, datagrams, helper thread. Invariants:
+ * One worker's end of a rail: its life, what wakes its owner, its peer. The device is nic.c's. Invariants:
  *  1. Events leave from rail_progress alone. Jobs of the helper are taken there too.
  *  2. With a poller: `comp` (a queue that was armed got something), `async`, `helped` and `tick` wake
  *     its owner, and the watch looks at the queues in every wait. Without one the owner calls
@@ -13,7 +13,6 @@
 #include "base/mem.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -114,16 +113,21 @@ static void tick_ready(struct dr_pollable *po, uint32_t revents, int64_t now_ns)
 			r->ready = p;
 		}
 	dr_verbs_run_ready(r, now_ns);
+	if (r->dead || r->nic.news || r->err)
+		tell_owner(r, now_ns);
 }
 
+/* While something waits for time: a path, or the device, which may take long. */
 void dr_verbs_tick_update(struct vb_rail *r)
 {
-	bool on = r->ticking > 0;
-	struct itimerspec it = { { 0, on ? VB_TICK_NS : 0 }, { 0, on ? VB_TICK_NS : 0 } };
+	int64_t ns = r->ticking > 0			     ? VB_TICK_NS
+		     : r->dead || r->nic.news || r->err != 0 ? VB_SLOW_TICK_NS
+							     : 0;
+	struct itimerspec it = { { 0, ns }, { 0, ns } };
 
-	if (r->tick.fd < 0 || on == r->tick_on || r->closed)
+	if (r->tick.fd < 0 || ns == r->tick_ns || r->closed)
 		return;
-	r->tick_on = on;
+	r->tick_ns = ns;
 	r->syscalls++;
 	(void)timerfd_settime(r->tick.fd, 0, &it, NULL);
 }
@@ -131,38 +135,35 @@ void dr_verbs_tick_update(struct vb_rail *r)
 static int watch_all(struct vb_rail *r, struct dr_err *e)
 {
 	struct dr_poller *poller = r->par.poller;
-	struct dr_pollable *all[] = { &r->comp, &r->async, &r->helped, &r->tick };
-	size_t i;
 	int rc;
 
 	if (!poller)
 		return 0;
-	r->comp.fd = r->channel->fd;
-	r->async.fd = r->dev.ctx->async_fd;
 	r->helped.fd = r->helper.efd;
 	r->tick.fd = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
 	if (r->tick.fd < 0)
 		return dr_err_set(e, -errno, "rail %u: timer: %s", r->base.index, strerror(errno));
-	for (i = 0; i < DR_ARRAY_LEN(all); i++) {
-		rc = dr_poller_add(poller, all[i], EPOLLIN);
-		if (rc)
-			return dr_err_set(e, rc, "rail %u: cannot poll its device: %s",
-				r->base.index, dr_errno_name(rc));
-	}
+	rc = dr_verbs_nic_watch(r);
+	if (rc == 0)
+		rc = dr_poller_add(poller, &r->helped, EPOLLIN);
+	if (rc == 0)
+		rc = dr_poller_add(poller, &r->tick, EPOLLIN);
+	if (rc)
+		return dr_err_set(e, rc, "rail %u: cannot poll its device: %s", r->base.index,
+			dr_errno_name(rc));
 	dr_poller_watch(poller, &r->watch);
 	return 0;
 }
 
 static void unwatch_all(struct vb_rail *r)
 {
-	struct dr_pollable *all[] = { &r->comp, &r->async, &r->helped, &r->tick, &r->self };
-	size_t i;
-
 	if (!r->par.poller)
 		return;
 	dr_poller_unwatch(r->par.poller, &r->watch);
-	for (i = 0; i < DR_ARRAY_LEN(all); i++)
-		dr_poller_del(r->par.poller, all[i]);
+	dr_verbs_nic_unwatch(r);
+	dr_poller_del(r->par.poller, &r->helped);
+	dr_poller_del(r->par.poller, &r->tick);
+	dr_poller_del(r->par.poller, &r->self);
 	if (r->tick.fd >= 0)
 		close(r->tick.fd);
 	r->tick.fd = -1;
@@ -170,63 +171,14 @@ static void unwatch_all(struct vb_rail *r)
 
 /* ---- up ---- */
 
-/* How deep queues may be so that a connection fits into a completion queue; halved until it does. */
-static int plan_depths(struct vb_rail *r, struct dr_err *e)
+static int open_all(struct vb_rail *r, struct dr_err *e)
 {
-	unsigned max_cqe = (unsigned)DR_MAX(r->dev.attr.max_cqe, 0);
-	unsigned max_wr = (unsigned)DR_MAX(r->dev.attr.max_qp_wr, 0);
+	int rc = dr_verbs_nic_open(r, e);
 
-	r->sq = DR_MIN((unsigned)VB_SQ, max_wr);
-	r->rq = DR_MIN(VB_RQ / r->vp.qps, max_wr);
-	for (;;) {
-		r->conn_cqes = 2 * VB_CTRL_DEPTH + r->vp.qps * DR_MAX(r->sq, r->rq);
-		if (r->conn_cqes <= max_cqe)
-			break;
-		r->sq /= 2;
-		r->rq /= 2;
-	}
-	r->cq_conns = DR_MIN((unsigned)VB_CQ_CONNS, max_cqe / r->conn_cqes);
-	if (r->sq >= 1 && r->rq >= DR_PARTS_MAX && max_wr >= VB_CTRL_DEPTH)
-		return 0;
-	return dr_err_set(e, -ENODEV,
-		"%s: queues of %u work requests and %u completions are too small", r->dev.name,
-		max_wr, max_cqe);
-}
-
-static int no_blocking(int fd)
-{
-	int flags = fcntl(fd, F_GETFL);
-
-	return flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0 ? -errno : 0;
-}
-
-static int open_device(struct vb_rail *r, struct dr_err *e)
-{
-	int rc = dr_verbs_dev_open(&r->par, &r->vp, &r->dev, e);
-
-	if (rc) {
-		r->dev.ctx = NULL;
-		return rc;
-	}
-	r->ibv = r->dev.ibv;
-	rc = plan_depths(r, e);
-	if (rc)
-		return rc;
-	errno = ENOMEM;
-	r->pd = r->ibv->alloc_pd(r->dev.ctx);
-	if (!r->pd)
-		return dr_verbs_explain(&r->dev, "allocate a protection domain", -errno, e);
-	errno = ENOMEM;
-	r->channel = r->ibv->create_comp_channel(r->dev.ctx);
-	if (!r->channel)
-		return dr_verbs_explain(&r->dev, "create a completion channel", -errno, e);
-	rc = no_blocking(r->channel->fd);
+	dr_verbs_nic_use(r);
 	if (rc == 0)
-		rc = no_blocking(r->dev.ctx->async_fd);
-	if (rc)
-		return dr_err_set(e, rc, "%s: fcntl: %s", r->dev.name, dr_errno_name(rc));
-	rc = dr_verbs_ud_open(r, e);
-	return rc ? rc : dr_verbs_helper_start(&r->helper, r->par.poller != NULL, e);
+		rc = dr_verbs_helper_start(&r->helper, r->par.poller != NULL, e);
+	return rc ? rc : watch_all(r, e);
 }
 
 static int check_params(const struct dr_rail_params *p, const struct dr_verbs_params *vp,
@@ -271,9 +223,7 @@ int dr_verbs_listen(const struct dr_rail_params *p, struct dr_rail **out, struct
 	r->helped = (struct dr_pollable){ .fd = -1, .ready = helped_ready };
 	r->tick = (struct dr_pollable){ .fd = -1, .ready = tick_ready };
 	r->self = (struct dr_pollable){ .fd = -1, .ready = self_ready };
-	rc = open_device(r, e);
-	if (rc == 0)
-		rc = watch_all(r, e);
+	rc = open_all(r, e);
 	if (rc) {
 		dr_verbs_rail_close(&r->base);
 		dr_verbs_rail_fini(&r->base);
@@ -285,19 +235,25 @@ int dr_verbs_listen(const struct dr_rail_params *p, struct dr_rail **out, struct
 
 /* ---- peer ---- */
 
+void dr_verbs_rail_addr(const struct vb_rail *r, struct dr_verbs_addr *out)
+{
+	*out = (struct dr_verbs_addr){ .roce = r->dev.roce,
+		.port = r->dev.port,
+		.mtu = (uint16_t)r->dev.mtu,
+		.lid = r->dev.lid,
+		.ud_qpn = r->ud.qp->qp_num,
+		.ud_qkey = r->ud.qkey };
+	memcpy(out->gid, &r->dev.gid, sizeof(out->gid));
+}
+
 int dr_verbs_rail_handle(struct dr_rail *br, void *buf, size_t cap)
 {
 	struct vb_rail *r = vb_rail(br);
-	struct dr_verbs_addr a = { .roce = r->dev.roce,
-		.port = r->dev.port,
-		.mtu = (uint16_t)r->dev.mtu,
-		.lid = r->dev.lid };
+	struct dr_verbs_addr a;
 
-	if (r->closed)
-		return -EBADF;
-	a.ud_qpn = r->ud.qp->qp_num;
-	a.ud_qkey = r->ud.qkey;
-	memcpy(a.gid, &r->dev.gid, sizeof(a.gid));
+	if (r->closed || r->dead)
+		return r->closed ? -EBADF : -ENODEV;
+	dr_verbs_rail_addr(r, &a);
 	return dr_verbs_addr_encode(&a, buf, cap);
 }
 
@@ -371,11 +327,13 @@ int dr_verbs_rail_progress(struct dr_rail *br, int64_t now_ns, struct dr_sink *s
 		r->async_fired = false;
 		dr_verbs_event_progress(r);
 	}
-	dr_verbs_ud_progress(r);
+	dr_verbs_nic_progress(r);
+	if (!r->dead)
+		dr_verbs_ud_progress(r);
 	if (r->err_due && !r->closed)
 		report_failure(r);
 	r->sink = NULL;
-	if (r->ud.at < r->ud.n)
+	if (!r->dead && r->ud.at < r->ud.n)
 		dr_verbs_rail_kick(r);
 	return r->n_events;
 }
@@ -407,18 +365,8 @@ void dr_verbs_rail_fini(struct dr_rail *br)
 		dr_debug("verbs", "rail %u: %llu completions for nobody, %llu connections stuck",
 			br->index, (unsigned long long)r->strays,
 			(unsigned long long)r->quarantined);
-	if (r->ibv) {
-		dr_verbs_ud_close(r);
-		dr_verbs_mr_fini(r);
-		dr_verbs_cq_fini(r);
-	}
-	if (r->channel)
-		r->ibv->destroy_comp_channel(r->channel);
-	if (r->pd)
-		(void)r->ibv->dealloc_pd(r->pd); /* busy when something is stuck: goes with ctx */
-	if (r->dev.ctx)
-		dr_verbs_dev_close(&r->dev);
-	dr_verbs_conn_free_stuck(r);
+	dr_verbs_mr_fini(r);
+	dr_verbs_nic_close(r);
 	dr_free(r->slots);
 	dr_free(r->slot_gen);
 	dr_free(r);

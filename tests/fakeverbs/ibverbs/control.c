@@ -5,7 +5,7 @@
 
 #define EACH(d, only)                                                                              \
 	for (struct dr_fake_dev *d = dr_fake_dev; d < dr_fake_dev + dr_fake_n_devs; d++)           \
-		if (!(only) || strcmp(d->ibv.name, only) == 0)
+		if (!d->gone && (!(only) || strcmp(d->ibv.name, only) == 0))
 
 static void begin(void)
 {
@@ -123,18 +123,51 @@ static void port(const char *dev, bool up)
 	end();
 }
 
+static void make_fatal(struct dr_fake_dev *d)
+{
+	d->fatal = true;
+	for (unsigned i = 0; i < dr_fake_qps.n; i++)
+		if (((struct dr_fake_qp *)dr_fake_qps.p[i])->dev == d)
+			dr_fake_qp_err(dr_fake_qps.p[i]);
+	dr_fake_emit(d, IBV_EVENT_DEVICE_FATAL, NULL);
+}
+
 static void fatal(const char *dev)
+{
+	begin();
+	EACH(d, dev) make_fatal(d);
+	end();
+}
+
+static void unplug(const char *dev, bool waits)
 {
 	begin();
 	EACH(d, dev)
 	{
-		d->fatal = true;
-		for (unsigned i = 0; i < dr_fake_qps.n; i++)
-			if (((struct dr_fake_qp *)dr_fake_qps.p[i])->dev == d)
-				dr_fake_qp_err(dr_fake_qps.p[i]);
-		dr_fake_emit(d, IBV_EVENT_DEVICE_FATAL, NULL);
+		if (!waits)
+			make_fatal(d);
+		dr_fake_dev_unlist(d);
 	}
 	end();
+}
+
+/* Of the devices that had the name, the last one. */
+static int plug(const char *dev, unsigned at)
+{
+	struct dr_fake_dev *old = NULL;
+	int rc = -1;
+
+	begin();
+	for (unsigned i = 0; i < dr_fake_n_devs; i++)
+		if (strcmp(dr_fake_dev[i].ibv.name, dev) == 0)
+			old = &dr_fake_dev[i];
+	for (unsigned i = 0; old && i < dr_fake_ctxs.n; i++)
+		if (!old->fatal && ((struct dr_fake_ctx *)dr_fake_ctxs.p[i])->dev == old)
+			old = NULL; /* it cannot go before its users close it */
+	if (old)
+		rc = dr_fake_dev_again(old, at);
+	end();
+	return rc;
 }
 
 static void hold(const char *dev, bool on)
@@ -370,6 +403,8 @@ const struct dr_fake_ctl dr_fake_ctl = {
 	.cut = cut,
 	.port = port,
 	.fatal = fatal,
+	.unplug = unplug,
+	.plug = plug,
 	.hold = hold,
 	.latency = latency,
 	.drop = drop,

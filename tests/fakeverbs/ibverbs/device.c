@@ -3,6 +3,7 @@
 
 #include <arpa/inet.h>
 #include <net/if.h>
+#include <sys/mman.h>
 
 /* Devices, ports, GID tables, asynchronous events. */
 
@@ -19,18 +20,54 @@ void dr_fake_gid_of(const char *ipv4, union ibv_gid *out)
 		dr_fake_violation("not an IPv4 address: %s", ipv4);
 }
 
-static void set_gids(struct dr_fake_dev *d, unsigned i)
+/* Link-local at 0 and 1, the address at index at. */
+static void set_gids(struct dr_fake_dev *d, unsigned i, unsigned at_addr)
 {
 	struct dr_fake_gid g = { .used = true };
 
 	memcpy(g.gid.raw, (const uint8_t[]){ 0xfe, 0x80 }, 2);
 	memcpy(g.gid.raw + 8, (const uint8_t[]){ 2, 0, 0, 0xff, 0xfe, 0, 0, (uint8_t)(i + 1) }, 8);
-	for (unsigned at = 0; at < 4; at++) {
-		if (at == 2)
+	for (unsigned k = 0; k < 4; k++) {
+		if (k == 2)
 			dr_fake_gid_of(d->addr, &g.gid);
-		g.type = at % 2 ? IBV_GID_TYPE_ROCE_V2 : IBV_GID_TYPE_ROCE_V1;
-		d->gid[at] = g;
+		g.type = k % 2 ? IBV_GID_TYPE_ROCE_V2 : IBV_GID_TYPE_ROCE_V1;
+		d->gid[k < 2 ? k : at_addr + k - 2] = g;
 	}
+}
+
+/* A file that is there as long as its descriptor is open, and is another one each time. */
+static void make_node(struct dr_fake_dev *d)
+{
+	d->node_fd = memfd_create("fakeverbs", MFD_CLOEXEC);
+	dr_assert(d->node_fd > 0);
+	(void)snprintf(d->ibv.dev_path, sizeof(d->ibv.dev_path), "/proc/self/fd/%d", d->node_fd);
+}
+
+void dr_fake_dev_unlist(struct dr_fake_dev *d)
+{
+	d->gone = true;
+	if (d->node_fd > 0)
+		(void)close(d->node_fd);
+	d->node_fd = 0;
+}
+
+int dr_fake_dev_again(struct dr_fake_dev *old, unsigned at)
+{
+	struct dr_fake_dev *d = &dr_fake_dev[dr_fake_n_devs];
+	unsigned i = dr_fake_n_devs;
+
+	if (i == DR_FAKE_DEVS || !old->gone || at + 1 >= DR_FAKE_GIDS)
+		return -1;
+	memset(d, 0, sizeof(*d));
+	d->ibv = old->ibv;
+	(void)snprintf(d->ibv.dev_name, sizeof(d->ibv.dev_name), "uverbs%u", i);
+	memcpy(d->ifname, old->ifname, sizeof(d->ifname));
+	memcpy(d->addr, old->addr, sizeof(d->addr));
+	set_gids(d, i, at);
+	make_node(d);
+	memset(old->gid, 0, sizeof(old->gid));
+	dr_fake_n_devs++;
+	return 0;
 }
 
 static void read_one(char *spec, unsigned i)
@@ -49,7 +86,8 @@ static void read_one(char *spec, unsigned i)
 	(void)snprintf(d->ibv.dev_name, sizeof(d->ibv.dev_name), "uverbs%u", i);
 	(void)snprintf(d->ifname, sizeof(d->ifname), "%s", ifname);
 	(void)snprintf(d->addr, sizeof(d->addr), "%s", spec);
-	set_gids(d, i);
+	set_gids(d, i, 2);
+	make_node(d);
 	dr_fake_n_devs = i + 1;
 }
 
@@ -68,6 +106,8 @@ void dr_fake_devs_read(void)
 
 void dr_fake_devs_reset(void)
 {
+	for (unsigned i = 0; i < dr_fake_n_devs; i++)
+		dr_fake_dev_unlist(&dr_fake_dev[i]);
 	dr_fake_n_devs = 0;
 	memset(dr_fake_dev, 0, sizeof(dr_fake_dev));
 }

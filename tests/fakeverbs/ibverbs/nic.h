@@ -17,7 +17,7 @@
  * wire.c and cq.c are called with it held, calls of the API without.
  */
 enum {
-	DR_FAKE_DEVS = 8,
+	DR_FAKE_DEVS = 32,
 	DR_FAKE_GIDS = 16,
 	DR_FAKE_SGES = 8,
 	DR_FAKE_INLINE_MAX = 512,
@@ -125,6 +125,8 @@ struct dr_fake_dev {
 	struct dr_fake_gid gid[DR_FAKE_GIDS];
 	unsigned cut, drop;
 	bool down, fatal, held, no_flush, retry7_for_ever;
+	bool gone;   /* not listed any more */
+	int node_fd; /* ibv.dev_path is this descriptor's: there while the device is; 0: closed */
 	int64_t latency_ns;
 	int rtr_ms, rtr_err;
 	struct dr_fake_rule rule[2]; /* of sends, of receives */
@@ -133,6 +135,10 @@ extern struct dr_fake_dev dr_fake_dev[DR_FAKE_DEVS];
 extern unsigned dr_fake_n_devs;
 void dr_fake_devs_read(void); /* locked; once, from DR_FAKE_IBV */
 void dr_fake_devs_reset(void);
+/* Locked. The device is not listed any more and its node is gone. */
+void dr_fake_dev_unlist(struct dr_fake_dev *d);
+/* Locked. Another device of the same name and address, which has its GIDs at index at; -1: no room. */
+int dr_fake_dev_again(struct dr_fake_dev *old, unsigned at);
 void dr_fake_gid_of(const char *ipv4, union ibv_gid *out);
 /* Locked. An event of the device to all its contexts; about: NULL or the queue pair or CQ. */
 void dr_fake_emit(struct dr_fake_dev *d, enum ibv_event_type type, void *about);

@@ -1,0 +1,291 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a rail has open on its device: context, protection domain, completion channel, datagrams. A device
+ * may go during a run, by a fatal event, or without a word (a software device whose removal waits for us),
+ * and come back as another one. Invariants:
+ *
+ *	OPEN --lost()--> DYING (connections and jobs are still to end) -> CLOSING (the helper closes it)
+ *		-> GONE (waits for the next try) -> OPENING (the helper looks for it) -> OPEN, or GONE
+ *
+ *  1. r->dead is true in every state but OPEN. Then the owner uses nothing of the device; no job is
+ *     submitted that would, and no path comes up.
+ *  2. CLOSING begins when no connection is left and no job is under way. A buffer is free as the fence
+ *     of its path says; closing makes nobody wait.
+ *  3. Memory stays registered with the rail: its regions go with the device and are made anew on the
+ *     next one, before any path can be built there, since the helper does things in their order.
+ *  4. The peer is told the new address until it answers (admit.c).
+ */
+#include "transport/verbs/internal.h"
+
+#include "base/log.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+static const int64_t SEEN_NS =
+	500 * DR_NS_PER_MS; /* between two looks whether the device is there */
+static const int64_t AGAIN_NS = 50 * DR_NS_PER_MS;
+static const int64_t AGAIN_MAX_NS = DR_NS_PER_S;
+
+/* ---- open and close: in listen, or on the helper's thread while r->dead ---- */
+
+/* How deep queues may be so that a connection fits into a completion queue; halved until it does. Paths
+ * have allocated what an earlier device allowed, so it never becomes more. */
+static int plan_depths(struct vb_rail *r, struct dr_err *e)
+{
+	unsigned max_cqe = (unsigned)DR_MAX(r->dev.attr.max_cqe, 0);
+	unsigned max_wr = (unsigned)DR_MAX(r->dev.attr.max_qp_wr, 0);
+	unsigned sq = DR_MIN(r->sq ? r->sq : (unsigned)VB_SQ, max_wr);
+	unsigned rq = DR_MIN(r->rq ? r->rq : VB_RQ / r->vp.qps, max_wr);
+
+	for (;;) {
+		r->conn_cqes = 2 * VB_CTRL_DEPTH + r->vp.qps * DR_MAX(sq, rq);
+		if (r->conn_cqes <= max_cqe)
+			break;
+		sq /= 2;
+		rq /= 2;
+	}
+	r->cq_conns = DR_MIN((unsigned)VB_CQ_CONNS, max_cqe / r->conn_cqes);
+	r->nic.sq = sq;
+	r->nic.rq = rq;
+	if (sq >= 1 && rq >= DR_PARTS_MAX && max_wr >= VB_CTRL_DEPTH)
+		return 0;
+	return dr_err_set(e, -ENODEV,
+		"%s: queues of %u work requests and %u completions are too small", r->dev.name,
+		max_wr, max_cqe);
+}
+
+static int no_blocking(int fd)
+{
+	int flags = fcntl(fd, F_GETFL);
+
+	return flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0 ? -errno : 0;
+}
+
+/* The kernel takes the device's node away before it waits for its users; 0: there is none to look at. */
+static ino_t node_of(const struct vb_rail *r)
+{
+	const char *path = r->dev.ctx->device->dev_path;
+	struct stat st;
+
+	return path[0] && stat(path, &st) == 0 ? st.st_ino : 0;
+}
+
+int dr_verbs_nic_open(struct vb_rail *r, struct dr_err *e)
+{
+	int rc = dr_verbs_dev_open(&r->par, &r->vp, &r->dev, e);
+
+	if (rc) {
+		r->dev.ctx = NULL;
+		return rc;
+	}
+	if (!r->ibv)
+		r->ibv = r->dev.ibv;
+	r->node = node_of(r);
+	rc = plan_depths(r, e);
+	if (rc)
+		return rc;
+	errno = ENOMEM;
+	r->pd = r->ibv->alloc_pd(r->dev.ctx);
+	if (!r->pd)
+		return dr_verbs_explain(&r->dev, "allocate a protection domain", -errno, e);
+	errno = ENOMEM;
+	r->channel = r->ibv->create_comp_channel(r->dev.ctx);
+	if (!r->channel)
+		return dr_verbs_explain(&r->dev, "create a completion channel", -errno, e);
+	rc = no_blocking(r->channel->fd);
+	if (rc == 0)
+		rc = no_blocking(r->dev.ctx->async_fd);
+	if (rc)
+		return dr_err_set(e, rc, "%s: fcntl: %s", r->dev.name, dr_errno_name(rc));
+	return dr_verbs_ud_open(r, e);
+}
+
+void dr_verbs_nic_close(struct vb_rail *r)
+{
+	if (!r->ibv)
+		return;
+	dr_verbs_ud_close(r);
+	dr_verbs_cq_fini(r);
+	r->ud.cq = (struct vb_cq){ 0 };
+	if (r->channel)
+		r->ibv->destroy_comp_channel(r->channel);
+	r->channel = NULL;
+	if (r->pd)
+		(void)r->ibv->dealloc_pd(r->pd); /* busy when something is stuck: goes with ctx */
+	r->pd = NULL;
+	dr_verbs_dev_close(&r->dev);
+	dr_verbs_conn_free_stuck(r);
+}
+
+/* ---- what the poller watches of it ---- */
+
+int dr_verbs_nic_watch(struct vb_rail *r)
+{
+	int rc;
+
+	if (!r->par.poller)
+		return 0;
+	r->comp.fd = r->channel->fd;
+	r->async.fd = r->dev.ctx->async_fd;
+	rc = dr_poller_add(r->par.poller, &r->comp, EPOLLIN);
+	return rc ? rc : dr_poller_add(r->par.poller, &r->async, EPOLLIN);
+}
+
+void dr_verbs_nic_unwatch(struct vb_rail *r)
+{
+	if (!r->par.poller)
+		return;
+	dr_poller_del(r->par.poller, &r->comp);
+	dr_poller_del(r->par.poller, &r->async);
+	r->comp.fd = r->async.fd = -1;
+}
+
+/* ---- lost ---- */
+
+void dr_verbs_nic_lost(struct vb_rail *r, const char *why)
+{
+	struct vb_path *p;
+
+	if (r->dead)
+		return;
+	r->dead = true;
+	r->nic.state = VB_NIC_DYING;
+	r->nic.news = false;
+	dr_verbs_nic_unwatch(r);
+	dr_verbs_rail_fail(r, -ENODEV, "%s %s", r->dev.name, why);
+	for (p = r->paths; p; p = p->next)
+		if (p->state > VB_NEW)
+			dr_verbs_fail(p, DR_SCOPE_RAIL, -ENODEV, "%s %s", r->dev.name, why);
+	dr_verbs_tick_update(r);
+}
+
+static void look_for_it(struct vb_rail *r)
+{
+	if (!r->node || r->now_ns - r->nic.seen_ns < SEEN_NS)
+		return;
+	r->nic.seen_ns = r->now_ns;
+	r->syscalls++;
+	if (node_of(r) != r->node)
+		dr_verbs_nic_lost(r, "was removed");
+}
+
+/* ---- closed and opened again ---- */
+
+static void submit(struct vb_rail *r, enum vb_nic_state s, void (*run)(struct vb_job *),
+	void (*done)(struct vb_job *))
+{
+	r->nic.state = s;
+	r->nic.job.run = run;
+	r->nic.job.done = done;
+	dr_verbs_helper_submit(&r->helper, &r->nic.job);
+}
+
+static struct vb_rail *of_job(struct vb_job *j)
+{
+	return dr_container_of(dr_container_of(j, struct vb_nic, job), struct vb_rail, nic);
+}
+
+static void close_run(struct vb_job *j)
+{
+	dr_verbs_nic_close(of_job(j));
+}
+
+static void close_done(struct vb_job *j)
+{
+	struct vb_rail *r = of_job(j);
+
+	r->nic.state = VB_NIC_GONE;
+	r->nic.wait_ns = AGAIN_NS;
+	r->nic.try_ns = r->now_ns;
+}
+
+static void open_run(struct vb_job *j)
+{
+	struct vb_rail *r = of_job(j);
+	bool roce = r->dev.roce;
+
+	r->nic.rc = dr_verbs_nic_open(r, &r->nic.err);
+	if (r->nic.rc == 0 && r->dev.roce != roce)
+		r->nic.rc = dr_err_set(&r->nic.err, -EPROTO,
+			"%s came back with another link layer than its peer's", r->dev.name);
+	if (r->nic.rc)
+		dr_verbs_nic_close(r);
+	r->dev.roce = roce;
+}
+
+void dr_verbs_nic_use(struct vb_rail *r)
+{
+	r->sq = r->nic.sq;
+	r->rq = r->nic.rq;
+	r->dead = false;
+	r->nic.state = VB_NIC_OPEN;
+	r->nic.life++;
+	r->nic.try_ns = 0;
+}
+
+static void is_back(struct vb_rail *r)
+{
+	dr_verbs_nic_use(r);
+	r->nic.seen_ns = r->now_ns;
+	r->nic.news = r->has_peer;
+	r->err = 0;
+	dr_info("verbs", "rail %u: %s (%s) is there again", r->base.index, r->dev.name, r->ifname);
+	dr_verbs_mr_renew(r);
+	dr_verbs_ah_renew(r);
+}
+
+static void open_done(struct vb_job *j)
+{
+	struct vb_rail *r = of_job(j);
+	int rc = r->nic.rc;
+
+	if (r->closed)
+		return;
+	if (rc == 0)
+		rc = dr_verbs_nic_watch(r);
+	if (rc == 0) {
+		is_back(r);
+		return;
+	}
+	dr_debug("verbs", "rail %u: its device is not there yet: %s", r->base.index,
+		r->nic.rc ? r->nic.err.text : dr_errno_name(rc));
+	r->nic.state = r->nic.rc ? VB_NIC_GONE : VB_NIC_DYING; /* opened, but it cannot be polled */
+	r->nic.wait_ns = DR_MIN(2 * r->nic.wait_ns, AGAIN_MAX_NS);
+	r->nic.try_ns = r->now_ns + r->nic.wait_ns;
+}
+
+static bool all_ended(const struct vb_rail *r)
+{
+	return r->n_conns == 0 && !r->ud.job.busy && !r->gid.busy;
+}
+
+void dr_verbs_nic_progress(struct vb_rail *r)
+{
+	switch (r->nic.state) {
+	case VB_NIC_OPEN:
+		look_for_it(r);
+		if (r->nic.news && r->now_ns >= r->nic.try_ns) {
+			r->nic.try_ns = r->now_ns + VB_NEWS_NS;
+			dr_verbs_tell_news(r, false);
+		}
+		break;
+	case VB_NIC_DYING:
+		if (!all_ended(r))
+			break;
+		dr_verbs_mr_release(r);
+		submit(r, VB_NIC_CLOSING, close_run, close_done);
+		break;
+	case VB_NIC_GONE:
+		if (r->now_ns >= r->nic.try_ns)
+			submit(r, VB_NIC_OPENING, open_run, open_done);
+		break;
+	default:
+		break;
+	}
+	dr_verbs_tick_update(r);
+}
