@@ -40,6 +40,15 @@ struct dr_fake_alive {
 	unsigned lists, contexts, pds, mrs, channels, cqs, qps, ahs;
 };
 
+/* A port of InfiniBand's link layer. Its GID table has one entry, the port's own. */
+struct dr_fake_ib {
+	uint16_t lid;
+	bool grh_required; /* the port takes no route without a GRH */
+	uint64_t prefix;   /* of its subnet; 0: link-local */
+	const char *
+		ibdev_path; /* stands for the device in sysfs: "parent" in it names the net device */
+};
+
 struct dr_fake_ctl {
 	/* Everything that is alive is freed, every fault and count forgotten, DR_FAKE_IBV read again. No
 	 * other thread may be in a call. */
@@ -74,6 +83,10 @@ struct dr_fake_ctl {
 	/* Another device of that name comes, with new queue pair numbers and the entries of its address
 	 * at GID index at. -1: the old one is there, or still open. */
 	int (*plug)(const char *dev, unsigned at);
+	/* The port is, from now on, one of InfiniBand; again: LID_CHANGE when the LID is another. */
+	void (*infiniband)(const char *dev, const struct dr_fake_ib *how);
+	/* How many routes with or without a GRH queue pairs and address handles were given. */
+	unsigned (*routes)(bool grh);
 	/* Work waits in the NIC, and no timer runs, until released. */
 	void (*hold)(const char *dev, bool on);
 	void (*latency)(const char *dev, int64_t ns);

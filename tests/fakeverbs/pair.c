@@ -162,7 +162,7 @@ static int returned(struct pair *p, int rc, const struct dr_err *err)
 	return rc;
 }
 
-static int listen_one(struct pair *p, unsigned i)
+int pair_listen_one(struct pair *p, unsigned i)
 {
 	struct dr_rail_params par = { .index = 0,
 		.ifname = "lo",
@@ -173,34 +173,35 @@ static int listen_one(struct pair *p, unsigned i)
 	struct sockaddr_in *a = (struct sockaddr_in *)&par.local;
 	struct dr_err err = { 0 };
 
+	p->doing = "listen";
 	a->sin_family = AF_INET;
 	a->sin_addr.s_addr = htonl(INADDR_LOOPBACK + i);
 	memset(par.token, 0x5a, sizeof(par.token));
 	return returned(p, dr_verbs_ops.listen(&par, &p->e[i].rail, &err), &err);
 }
 
-int pair_listen(struct pair *p)
+int pair_introduce(struct pair *p)
 {
 	uint8_t handle[DR_HANDLE_MAX];
 	struct dr_err err = { 0 };
-	int rc, n;
+	int rc = 0, n;
 
-	p->doing = "listen";
-	for (unsigned i = 0; i < 2; i++) {
-		rc = listen_one(p, i);
-		if (rc)
-			return rc;
-	}
 	p->doing = "rail_peer";
-	for (unsigned i = 0; i < 2; i++) {
+	for (unsigned i = 0; i < 2 && rc == 0; i++) {
 		n = dr_verbs_ops.rail_handle(p->e[i].rail, handle, sizeof(handle));
 		assert_in_range(n, 1, DR_HANDLE_MAX);
 		rc = returned(
 			p, dr_verbs_ops.rail_peer(p->e[!i].rail, handle, (size_t)n, &err), &err);
-		if (rc)
-			return rc;
 	}
-	return 0;
+	return rc;
+}
+
+int pair_listen(struct pair *p)
+{
+	int rc = pair_listen_one(p, S);
+
+	rc = rc ? rc : pair_listen_one(p, R);
+	return rc ? rc : pair_introduce(p);
 }
 
 int pair_register(struct pair *p)

@@ -62,7 +62,9 @@ struct pair {
 /* Faults forgotten, nothing open yet. */
 void pair_init(struct pair *p, bool poller);
 /* Each: 0, or -errno with the words in p->error. */
-int pair_listen(struct pair *p);
+int pair_listen(struct pair *p); /* both of the next */
+int pair_listen_one(struct pair *p, unsigned end);
+int pair_introduce(struct pair *p); /* each rail is told its peer */
 int pair_register(struct pair *p);
 int pair_create(struct pair *p); /* next generation, S dials */
 int pair_connect(struct pair *p);

@@ -162,9 +162,11 @@ struct ibv_ah_attr dr_verbs_route(const struct vb_rail *r, const struct dr_verbs
 {
 	struct ibv_ah_attr a = { .port_num = dev->port, .sl = (uint8_t)r->vp.sl, .dlid = lid };
 
-	a.is_global = dev->roce;
-	if (dev->roce) {
+	/* RoCE knows nothing but GIDs; within one InfiniBand subnet the LID is enough. */
+	a.is_global = dev->roce || dev->grh;
+	if (dev->roce)
 		a.dlid = 0;
+	if (a.is_global) {
 		memcpy(&a.grh.dgid, gid, 16);
 		a.grh.sgid_index = (uint8_t)dev->gid_index;
 		a.grh.hop_limit = 64;

@@ -20,6 +20,10 @@ static unsigned mtu_bytes(enum ibv_mtu m)
 static int check_state(const struct dr_ibv *ibv, const struct dr_verbs_dev *d,
 	const struct ibv_port_attr *a, struct dr_err *e)
 {
+	if (a->state == IBV_PORT_ACTIVE && !d->roce && a->lid == 0)
+		return dr_err_set(e, -ENETDOWN,
+			"%s port %u (%s) has no LID yet; check that a subnet manager (opensm) runs",
+			d->name, d->port, d->ifname);
 	if (a->state == IBV_PORT_ACTIVE)
 		return 0;
 	if (d->roce)
@@ -126,6 +130,7 @@ int dr_verbs_dev_open_on(const struct dr_ibv *ibv, const struct dr_rail_params *
 	d.attr = found.attr;
 	d.roce = found.pattr.link_layer == IBV_LINK_LAYER_ETHERNET;
 	d.lid = found.pattr.lid;
+	d.grh = !d.roce && (found.pattr.flags & IBV_QPF_GRH_REQUIRED);
 	d.msg_max = found.pattr.max_msg_sz;
 	memcpy(d.name, found.name, sizeof(d.name));
 	name_netdev(&d, rail, &found);
@@ -176,10 +181,24 @@ static bool is_ours(const struct dr_verbs_dev *d, uint32_t index)
 	       g.gid_type == (uint32_t)d->gid_type && memcmp(&g.gid, &d->gid, sizeof(g.gid)) == 0;
 }
 
+static int look_up_lid(struct dr_verbs_dev *d)
+{
+	struct ibv_port_attr a = { 0 };
+
+	if (d->ibv->query_port(d->ctx, d->port, &a) || a.lid == 0)
+		return -ENOENT;
+	if (a.lid == d->lid)
+		return 0;
+	d->lid = a.lid;
+	return 1;
+}
+
 int dr_verbs_dev_gid(struct dr_verbs_dev *d)
 {
 	struct ibv_port_attr a = { 0 };
 
+	if (!d->roce)
+		return look_up_lid(d);
 	if (is_ours(d, d->gid_index))
 		return 0;
 	if (d->ibv->query_port(d->ctx, d->port, &a))

@@ -22,9 +22,10 @@ struct dr_verbs_dev {
 	union ibv_gid gid;
 	enum ibv_gid_type gid_type; /* value of ibv_gid_entry.gid_type */
 	uint32_t gid_index;	    /* when it was looked up last */
-	uint16_t lid;
-	unsigned mtu;	  /* bytes: what this end would use */
-	uint32_t msg_max; /* port: bytes of one work request at most */
+	uint16_t lid;		    /* InfiniBand: given by the subnet manager, never 0 */
+	bool grh;		    /* InfiniBand: the port wants a global route header */
+	unsigned mtu;		    /* bytes: what this end would use */
+	uint32_t msg_max;	    /* port: bytes of one work request at most */
 	struct ibv_device_attr attr;
 };
 
@@ -34,7 +35,8 @@ struct dr_verbs_dev {
 int dr_verbs_dev_open(const struct dr_rail_params *rail, const struct dr_verbs_params *p,
 	struct dr_verbs_dev *out, struct dr_err *e) DR_MUST_CHECK;
 void dr_verbs_dev_close(struct dr_verbs_dev *d);
-/* Look the GID up by value; 1: its index moved, 0: as it was, -ENOENT: the address is gone. */
+/* Look the port's address up again: RoCE: the GID by its value, InfiniBand: the LID. 1: its index, or the
+ * LID, is another now; 0: as it was; -ENOENT: it is gone. */
 int dr_verbs_dev_gid(struct dr_verbs_dev *d);
 /* The port is up for traffic (PORT_ACTIVE): 1, 0, or -errno when the device is gone. */
 int dr_verbs_dev_active(struct dr_verbs_dev *d);

@@ -25,7 +25,7 @@ static struct vb_path *path_of(const struct vb_rail *r, uint32_t qpn)
 	return NULL;
 }
 
-/* ---- the rail's address moved to another place in the port's table, or went ---- */
+/* ---- the rail's address moved to another place in the port's table, its LID changed, or it went ---- */
 
 static void gid_run(struct vb_job *j)
 {
@@ -45,14 +45,21 @@ static void gid_done(struct vb_job *j)
 	g->busy = false;
 	if (r->dead)
 		return;
-	if (g->rc > 0)
+	if (g->rc > 0) {
 		r->dev.gid_index = g->dev.gid_index;
-	/* A queue pair stays with the index it was given: on rxe it then hangs without an error. */
+		r->dev.lid = g->dev.lid;
+	}
+	/* A queue pair stays with what it was given: on rxe it then hangs without an error. */
 	for (p = g->rc != 0 ? r->paths : NULL; p; p = p->next)
 		if (p->state > VB_WAITING && p->state < VB_FAILING)
 			dr_verbs_fail(p, DR_SCOPE_PATH, -EADDRNOTAVAIL,
 				"the rail's address %s on %s",
-				g->rc > 0 ? "moved to another GID index" : "is gone", r->dev.name);
+				g->rc < 0     ? "is gone"
+				: r->dev.roce ? "moved to another GID index"
+					      : "is another LID now",
+				r->dev.name);
+	if (g->rc > 0 && !r->dev.roce)
+		dr_verbs_nic_moved(r);
 	if (g->rc >= 0)
 		dr_verbs_ah_renew(r);
 	else
@@ -67,7 +74,7 @@ static void look_up_gid(struct vb_rail *r)
 	struct vb_gid_job *g = &r->gid;
 
 	g->again = g->busy; /* one that is under way may have looked too early */
-	if (g->busy || !r->dev.roce || r->closed || r->dead)
+	if (g->busy || r->closed || r->dead)
 		return;
 	g->busy = true;
 	g->rail = r;
@@ -131,6 +138,7 @@ static void on_event(struct vb_rail *r, enum ibv_event_type type, uint32_t qpn, 
 		port_active(r, port);
 		break;
 	case IBV_EVENT_GID_CHANGE:
+	case IBV_EVENT_LID_CHANGE:
 		look_up_gid(r);
 		break;
 	case IBV_EVENT_DEVICE_FATAL:

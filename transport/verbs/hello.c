@@ -65,7 +65,8 @@ int dr_verbs_addr_parse(const void *buf, size_t len, struct dr_verbs_addr *out, 
 		*why = "its length is wrong";
 	else if (version != VERSION)
 		*why = "it is of another version";
-	else if (roce > 1 || !mtu_ok(a.mtu) || a.ud_qpn == 0 || a.ud_qpn > 0xffffff)
+	else if (roce > 1 || !mtu_ok(a.mtu) || (roce == 0 && a.lid == 0) || a.ud_qpn == 0 ||
+		 a.ud_qpn > 0xffffff)
 		*why = "its fields make no sense";
 	if (*why)
 		return -EPROTO;

@@ -56,7 +56,7 @@ struct dr_verbs_hello {
 	uint32_t qpn[DR_VERBS_QPS];
 };
 
-/* A rail's device was opened for the life-th time and is reached there. */
+/* A rail is reached there now; life grows with every new address. */
 struct dr_verbs_news {
 	bool answer; /* to the peer's own */
 	uint64_t life;

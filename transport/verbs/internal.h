@@ -257,7 +257,7 @@ struct vb_nic {
 	int64_t try_ns, wait_ns; /* GONE: when it is looked for; OPEN: when news are told next */
 	unsigned sq, rq;	 /* depths of its queues */
 	int64_t seen_ns;	 /* when it was looked at last */
-	uint64_t life;		 /* counts how often it was opened */
+	uint64_t life;		 /* grows with every new address */
 	bool news;		 /* the peer is to be told the new address */
 };
 
@@ -341,6 +341,8 @@ int dr_verbs_nic_watch(struct vb_rail *r);
 void dr_verbs_nic_unwatch(struct vb_rail *r);
 /* It is gone; why goes on after its name. FAILED of the rail and of its paths follows. */
 void dr_verbs_nic_lost(struct vb_rail *r, const char *why);
+/* It has another address: the peer is told. */
+void dr_verbs_nic_moved(struct vb_rail *r);
 void dr_verbs_nic_progress(struct vb_rail *r);
 
 int dr_verbs_ud_open(struct vb_rail *r, struct dr_err *e);

@@ -224,15 +224,20 @@ void dr_verbs_nic_use(struct vb_rail *r)
 	r->rq = r->nic.rq;
 	r->dead = false;
 	r->nic.state = VB_NIC_OPEN;
+}
+
+void dr_verbs_nic_moved(struct vb_rail *r)
+{
 	r->nic.life++;
+	r->nic.news = r->has_peer;
 	r->nic.try_ns = 0;
 }
 
 static void is_back(struct vb_rail *r)
 {
 	dr_verbs_nic_use(r);
+	dr_verbs_nic_moved(r);
 	r->nic.seen_ns = r->now_ns;
-	r->nic.news = r->has_peer;
 	r->err = 0;
 	dr_info("verbs", "rail %u: %s (%s) is there again", r->base.index, r->dev.name, r->ifname);
 	dr_verbs_mr_renew(r);

@@ -257,6 +257,21 @@ int dr_verbs_rail_handle(struct dr_rail *br, void *buf, size_t cap)
 	return dr_verbs_addr_encode(&a, buf, cap);
 }
 
+static bool reachable(const struct vb_rail *r, const struct dr_verbs_addr *a, const char **why)
+{
+	enum { PREFIX = 8 }; /* bytes of a GID that name its subnet */
+
+	if (a->roce != r->dev.roce)
+		*why = a->roce ? "it is on Ethernet, this end is on InfiniBand"
+			       : "it is on InfiniBand, this end is on Ethernet";
+	else if (!a->roce && memcmp(a->gid, r->dev.gid.raw, PREFIX) != 0)
+		*why = "it is in another InfiniBand subnet, and LIDs do not lead through a router; "
+		       "use rails of one subnet";
+	else
+		return true;
+	return false;
+}
+
 int dr_verbs_rail_peer(struct dr_rail *br, const void *handle, size_t len, struct dr_err *e)
 {
 	struct vb_rail *r = vb_rail(br);
@@ -267,11 +282,8 @@ int dr_verbs_rail_peer(struct dr_rail *br, const void *handle, size_t len, struc
 	if (r->closed)
 		return dr_err_set(e, -EBADF, "rail %u: closed", br->index);
 	rc = dr_verbs_addr_parse(handle, len, &a, &why);
-	if (rc == 0 && a.roce != r->dev.roce) {
-		why = a.roce ? "it is on Ethernet, this end is on InfiniBand"
-			     : "it is on InfiniBand, this end is on Ethernet";
+	if (rc == 0 && !reachable(r, &a, &why))
 		rc = -EPROTO;
-	}
 	if (rc)
 		return dr_err_set(e, rc,
 			"rail %u: the peer's handle (%zu bytes) makes no sense: %s", br->index, len,

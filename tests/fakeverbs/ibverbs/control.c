@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/fakeverbs/ibverbs/nic.h"
 
+#include <endian.h>
+
 /* The tests' side: struct dr_fake_ctl. Each change is followed by a look at what can move now. */
 
 #define EACH(d, only)                                                                              \
@@ -149,6 +151,37 @@ static void unplug(const char *dev, bool waits)
 		dr_fake_dev_unlist(d);
 	}
 	end();
+}
+
+static void infiniband(const char *dev, const struct dr_fake_ib *how)
+{
+	begin();
+	EACH(d, dev)
+	{
+		bool new_lid = d->ib && d->lid != how->lid;
+
+		d->ib = true;
+		d->lid = how->lid;
+		d->grh_required = how->grh_required;
+		(void)snprintf(d->ibv.ibdev_path, sizeof(d->ibv.ibdev_path), "%s", how->ibdev_path);
+		memset(&d->gid[1], 0, sizeof(d->gid) - sizeof(d->gid[0]));
+		d->gid[0].type = IBV_GID_TYPE_IB;
+		if (how->prefix)
+			d->gid[0].gid.global.subnet_prefix = htobe64(how->prefix);
+		if (new_lid)
+			dr_fake_emit(d, IBV_EVENT_LID_CHANGE, NULL);
+	}
+	end();
+}
+
+static unsigned routes(bool grh)
+{
+	unsigned n;
+
+	begin();
+	n = dr_fake_routes[grh];
+	end();
+	return n;
 }
 
 /* Of the devices that had the name, the last one. */
@@ -405,6 +438,8 @@ const struct dr_fake_ctl dr_fake_ctl = {
 	.fatal = fatal,
 	.unplug = unplug,
 	.plug = plug,
+	.infiniband = infiniband,
+	.routes = routes,
 	.hold = hold,
 	.latency = latency,
 	.drop = drop,

@@ -108,6 +108,7 @@ void dr_fake_devs_reset(void)
 {
 	for (unsigned i = 0; i < dr_fake_n_devs; i++)
 		dr_fake_dev_unlist(&dr_fake_dev[i]);
+	memset(dr_fake_routes, 0, sizeof(dr_fake_routes));
 	dr_fake_n_devs = 0;
 	memset(dr_fake_dev, 0, sizeof(dr_fake_dev));
 }
@@ -225,6 +226,12 @@ int ibv_query_port(struct ibv_context *c, uint8_t port, struct _compat_ibv_port_
 		return EINVAL;
 	dr_fake_lock();
 	err = d->fatal ? EIO : 0;
+	if (d->ib) {
+		a.link_layer = IBV_LINK_LAYER_INFINIBAND;
+		a.lid = d->lid;
+		a.sm_lid = 1;
+		a.flags = d->grh_required ? IBV_QPF_GRH_REQUIRED : 0;
+	}
 	a.state = d->down ? IBV_PORT_DOWN : IBV_PORT_ACTIVE;
 	a.phys_state = d->down ? 3 : 5;
 	dr_fake_unlock();
@@ -249,7 +256,7 @@ int _ibv_query_gid_ex(struct ibv_context *c, uint32_t port, uint32_t index, stru
 	out.gid = d->gid[index].gid;
 	out.gid_type = d->gid[index].type;
 	dr_fake_unlock();
-	out.ndev_ifindex = if_nametoindex(d->ifname);
+	out.ndev_ifindex = d->ib ? 0 : if_nametoindex(d->ifname);
 	if (!err)
 		*e = out;
 	return err;

@@ -168,13 +168,12 @@ struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *a)
 {
 	int err = dr_fake_enter(DR_FAKE_CALL_create_ah);
 	struct dr_fake_ah *ah = calloc(1, sizeof(*ah));
-	const struct dr_fake_dev *d = dr_fake_dev_of(pd->context);
+	struct dr_fake_dev *d = dr_fake_dev_of(pd->context);
 
 	dr_fake_lock();
 	if (!err && d->fatal)
 		err = EIO;
-	if (!err && (!a->is_global || a->port_num != 1 || a->grh.sgid_index >= DR_FAKE_GIDS ||
-			    !d->gid[a->grh.sgid_index].used))
+	if (!err && !dr_fake_route_ok(d, a))
 		err = EINVAL;
 	if (!err && !ah)
 		err = ENOMEM;

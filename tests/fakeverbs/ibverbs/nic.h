@@ -125,6 +125,8 @@ struct dr_fake_dev {
 	struct dr_fake_gid gid[DR_FAKE_GIDS];
 	unsigned cut, drop;
 	bool down, fatal, held, no_flush, retry7_for_ever;
+	bool ib, grh_required; /* InfiniBand; its port wants a GRH everywhere */
+	uint16_t lid;
 	bool gone;   /* not listed any more */
 	int node_fd; /* ibv.dev_path is this descriptor's: there while the device is; 0: closed */
 	int64_t latency_ns;
@@ -273,8 +275,14 @@ enum {
 int dr_fake_try_rc(struct dr_fake_qp *qp, struct dr_fake_swqe *w);
 int dr_fake_try_ud(struct dr_fake_qp *qp, struct dr_fake_swqe *w);
 /* What both use (wire.c). */
-struct dr_fake_dev *dr_fake_find_gid(const union ibv_gid *gid, uint32_t type);
-bool dr_fake_source_ok(const struct dr_fake_dev *d, const union ibv_gid *sgid, unsigned index);
+/* Where this route leads from d; NULL: nowhere. */
+struct dr_fake_dev *dr_fake_route(const struct dr_fake_dev *d, const struct ibv_ah_attr *ah);
+/* The source that a route was made with, sgid, stands where it stood. */
+bool dr_fake_source_ok(
+	const struct dr_fake_dev *d, const struct ibv_ah_attr *ah, const union ibv_gid *sgid);
+/* A route that this device takes; counts it. */
+bool dr_fake_route_ok(struct dr_fake_dev *d, const struct ibv_ah_attr *ah);
+extern unsigned dr_fake_routes[2]; /* without and with a GRH */
 struct dr_fake_qp *dr_fake_find_qp(const struct dr_fake_dev *d, uint32_t qpn);
 /* Local keys of the sender: false, LOC_PROT_ERR. */
 bool dr_fake_gather_ok(const struct dr_fake_qp *qp, const struct dr_fake_swqe *w);

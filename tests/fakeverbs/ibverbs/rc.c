@@ -28,7 +28,9 @@ static struct dr_fake_qp *answerer(const struct dr_fake_qp *qp, const struct dr_
 		peer->state > IBV_QPS_SQD)
 		return NULL;
 	if (peer->attr.dest_qp_num != qp->ibv.qp_num ||
-		!same_gid(&peer->attr.ah_attr.grh.dgid, &qp->sgid))
+		dr_fake_route(d, &peer->attr.ah_attr) != qp->dev)
+		return NULL;
+	if (!qp->dev->ib && !same_gid(&peer->attr.ah_attr.grh.dgid, &qp->sgid))
 		return NULL;
 	return peer->attr.rq_psn == qp->attr.sq_psn && peer->received == qp->sent ? peer : NULL;
 }
@@ -126,14 +128,13 @@ static int deliver(struct dr_fake_qp *qp, struct dr_fake_qp *peer, struct dr_fak
 
 int dr_fake_try_rc(struct dr_fake_qp *qp, struct dr_fake_swqe *w)
 {
-	const struct ibv_global_route *grh = &qp->attr.ah_attr.grh;
+	const struct ibv_ah_attr *ah = &qp->attr.ah_attr;
 	struct dr_fake_dev *d;
 	struct dr_fake_qp *peer;
 	enum ibv_wc_status ordered;
 	int r = DR_FAKE_DONE;
 
-	if (qp->dev->fatal || qp->dev->held ||
-		!dr_fake_source_ok(qp->dev, &qp->sgid, grh->sgid_index))
+	if (qp->dev->fatal || qp->dev->held || !dr_fake_source_ok(qp->dev, ah, &qp->sgid))
 		return DR_FAKE_IDLE;
 	if (!w->delivered) {
 		ordered = dr_fake_ordered(qp, false);
@@ -142,7 +143,7 @@ int dr_fake_try_rc(struct dr_fake_qp *qp, struct dr_fake_swqe *w)
 		if (!dr_fake_gather_ok(qp, w))
 			return IBV_WC_LOC_PROT_ERR;
 	}
-	d = dr_fake_find_gid(&grh->dgid, qp->dev->gid[grh->sgid_index].type);
+	d = dr_fake_route(qp->dev, ah);
 	if (d && d->held)
 		return DR_FAKE_IDLE;
 	if (!d || !passes(qp->dev, d))
@@ -155,7 +156,7 @@ int dr_fake_try_rc(struct dr_fake_qp *qp, struct dr_fake_swqe *w)
 	}
 	/* What the peer says comes back, or does not. */
 	if (r == DR_FAKE_LOST || !peer || !passes(d, qp->dev) ||
-		!dr_fake_source_ok(d, &peer->sgid, peer->attr.ah_attr.grh.sgid_index))
+		!dr_fake_source_ok(d, &peer->attr.ah_attr, &peer->sgid))
 		return DR_FAKE_LOST;
 	if (w->delivered && (peer->state < IBV_QPS_RTR || peer->state > IBV_QPS_SQD))
 		return DR_FAKE_LOST;

@@ -54,12 +54,8 @@ static bool values_ok(const struct dr_fake_qp *qp, const struct ibv_qp_attr *a, 
 		return false;
 	if ((mask & IBV_QP_SQ_PSN) && a->sq_psn > 0xffffff)
 		return false;
-	if (mask & IBV_QP_AV) {
-		const struct ibv_ah_attr *ah = &a->ah_attr;
-
-		return ah->is_global && ah->port_num == 1 && ah->sl <= 15 &&
-		       ah->grh.sgid_index < DR_FAKE_GIDS && qp->dev->gid[ah->grh.sgid_index].used;
-	}
+	if (mask & IBV_QP_AV)
+		return dr_fake_route_ok(qp->dev, &a->ah_attr);
 	return true;
 }
 

@@ -7,6 +7,8 @@ static void lay_grh(uint8_t *to, const struct dr_fake_swqe *w)
 {
 	/* RoCE v2 over IPv4: 20 bytes that say nothing, then the IPv4 header (IBA annex A17). */
 	memset(to, 0xdd, DR_FAKE_GRH);
+	if (!w->ah.is_global)
+		return; /* room for it, and nothing in it */
 	to[20] = 0x45;
 	memcpy(to + 32, w->sgid.raw + 12, 4);
 	memcpy(to + 36, w->ah.grh.dgid.raw + 12, 4);
@@ -20,7 +22,7 @@ static void arrive(struct dr_fake_qp *qp, struct dr_fake_qp *to, struct dr_fake_
 		.byte_len = w->len + DR_FAKE_GRH,
 		.src_qp = qp->ibv.qp_num,
 		.imm_data = imm ? w->wr.imm_data : 0xdeadbeef,
-		.wc_flags = IBV_WC_GRH | (imm ? IBV_WC_WITH_IMM : 0) };
+		.wc_flags = (w->ah.is_global ? IBV_WC_GRH : 0) | (imm ? IBV_WC_WITH_IMM : 0) };
 	uint8_t bytes[DR_FAKE_GRH + 4096];
 
 	lay_grh(bytes, w);
@@ -37,7 +39,6 @@ static void arrive(struct dr_fake_qp *qp, struct dr_fake_qp *to, struct dr_fake_
 
 int dr_fake_try_ud(struct dr_fake_qp *qp, struct dr_fake_swqe *w)
 {
-	unsigned index = w->ah.grh.sgid_index;
 	enum ibv_wc_status ordered;
 	struct dr_fake_dev *d;
 	struct dr_fake_qp *to;
@@ -55,9 +56,9 @@ int dr_fake_try_ud(struct dr_fake_qp *qp, struct dr_fake_swqe *w)
 		qp->dev->drop--;
 		return DR_FAKE_DONE;
 	}
-	if (!dr_fake_source_ok(qp->dev, &w->sgid, index))
+	if (!dr_fake_source_ok(qp->dev, &w->ah, &w->sgid))
 		return DR_FAKE_DONE;
-	d = dr_fake_find_gid(&w->ah.grh.dgid, qp->dev->gid[index].type);
+	d = dr_fake_route(qp->dev, &w->ah);
 	if (!d || d->fatal || d->held || d->down || qp->dev->down || (d->cut & DR_FAKE_RX) ||
 		(qp->dev->cut & DR_FAKE_TX))
 		return DR_FAKE_DONE;

@@ -10,7 +10,9 @@
  * receive that of rnr_retry times the receiver's timer; the error comes when it ends.
  */
 
-struct dr_fake_dev *dr_fake_find_gid(const union ibv_gid *gid, uint32_t type)
+unsigned dr_fake_routes[2];
+
+static struct dr_fake_dev *find_gid(const union ibv_gid *gid, uint32_t type)
 {
 	for (unsigned i = 0; i < dr_fake_n_devs; i++)
 		for (unsigned j = 0; j < DR_FAKE_GIDS; j++) {
@@ -22,11 +24,39 @@ struct dr_fake_dev *dr_fake_find_gid(const union ibv_gid *gid, uint32_t type)
 	return NULL;
 }
 
-bool dr_fake_source_ok(const struct dr_fake_dev *d, const union ibv_gid *sgid, unsigned index)
+/* One subnet; its switches look at LIDs alone. */
+static struct dr_fake_dev *find_lid(uint16_t lid)
 {
-	const struct dr_fake_gid *g = &d->gid[index];
+	for (unsigned i = 0; i < dr_fake_n_devs; i++)
+		if (dr_fake_dev[i].ib && dr_fake_dev[i].lid == lid)
+			return &dr_fake_dev[i];
+	return NULL;
+}
 
-	return g->used && memcmp(&g->gid, sgid, sizeof(*sgid)) == 0;
+struct dr_fake_dev *dr_fake_route(const struct dr_fake_dev *d, const struct ibv_ah_attr *ah)
+{
+	return d->ib ? find_lid(ah->dlid)
+		     : find_gid(&ah->grh.dgid, d->gid[ah->grh.sgid_index].type);
+}
+
+bool dr_fake_source_ok(
+	const struct dr_fake_dev *d, const struct ibv_ah_attr *ah, const union ibv_gid *sgid)
+{
+	const struct dr_fake_gid *g = &d->gid[ah->grh.sgid_index];
+
+	return !ah->is_global || (g->used && memcmp(&g->gid, sgid, sizeof(*sgid)) == 0);
+}
+
+bool dr_fake_route_ok(struct dr_fake_dev *d, const struct ibv_ah_attr *ah)
+{
+	if (ah->port_num != 1 || ah->sl > 15 || (d->ib ? ah->dlid == 0 : !ah->is_global) ||
+		(d->grh_required && !ah->is_global))
+		return false;
+	if (ah->is_global &&
+		(ah->grh.sgid_index >= DR_FAKE_GIDS || !d->gid[ah->grh.sgid_index].used))
+		return false;
+	dr_fake_routes[ah->is_global]++;
+	return true;
 }
 
 struct dr_fake_qp *dr_fake_find_qp(const struct dr_fake_dev *d, uint32_t qpn)
@@ -53,8 +83,7 @@ static int64_t rnr_timer_ns(const struct dr_fake_qp *qp)
 	static const int units[32] = { 65536, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128,
 		192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384,
 		24576, 32768, 49152 };
-	struct dr_fake_dev *d = dr_fake_find_gid(
-		&qp->attr.ah_attr.grh.dgid, qp->dev->gid[qp->attr.ah_attr.grh.sgid_index].type);
+	struct dr_fake_dev *d = dr_fake_route(qp->dev, &qp->attr.ah_attr);
 	const struct dr_fake_qp *peer = d ? dr_fake_find_qp(d, qp->attr.dest_qp_num) : NULL;
 
 	return units[peer ? peer->attr.min_rnr_timer : 0] * 10000LL;
