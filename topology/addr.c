@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "topology/netdev.h"
 
+#include "base/units.h"
+
 #include <arpa/inet.h>
 #include <errno.h>
 #include <net/if.h>
@@ -73,4 +75,52 @@ bool dr_netdev_addr_equal(const struct sockaddr *a, const struct sockaddr *b)
 	const void *pa = bytes_of(a, &na), *pb = bytes_of(b, &nb);
 
 	return na && na == nb && memcmp(pa, pb, na) == 0;
+}
+
+int dr_prefix_of(const struct sockaddr *sa, unsigned bits, struct dr_prefix *out)
+{
+	size_t len;
+	const void *bytes = bytes_of(sa, &len);
+
+	if (!bytes || bits > 8 * len)
+		return -EINVAL;
+	memset(out, 0, sizeof(*out));
+	out->family = len == 4 ? AF_INET : AF_INET6;
+	out->bits = (uint8_t)bits;
+	memcpy(out->addr, bytes, len);
+	return 0;
+}
+
+int dr_prefix_parse(const char *s, struct dr_prefix *out)
+{
+	const char *slash = strchr(s, '/');
+	struct sockaddr_storage sa;
+	char host[INET6_ADDRSTRLEN];
+	uint64_t bits;
+
+	if (!slash || (size_t)(slash - s) >= sizeof(host))
+		return -EINVAL;
+	memcpy(host, s, (size_t)(slash - s));
+	host[slash - s] = '\0';
+	if (dr_parse_u64(slash + 1, 0, 128, &bits, NULL) || dr_netdev_addr_parse(host, &sa))
+		return -EINVAL;
+	return dr_prefix_of((const struct sockaddr *)&sa, (unsigned)bits, out);
+}
+
+void dr_prefix_format(const struct dr_prefix *p, char *buf, size_t len)
+{
+	char host[INET6_ADDRSTRLEN] = "?";
+
+	inet_ntop(p->family, p->addr, host, sizeof(host));
+	snprintf(buf, len, "%s/%u", host, p->bits);
+}
+
+bool dr_prefix_holds(const struct dr_prefix *block, const struct dr_prefix *addr)
+{
+	unsigned whole = block->bits / 8, rest = block->bits % 8;
+	uint8_t mask = (uint8_t)(0xff00u >> rest);
+
+	if (block->family != addr->family || memcmp(block->addr, addr->addr, whole) != 0)
+		return false;
+	return rest == 0 || (block->addr[whole] & mask) == (addr->addr[whole] & mask);
 }

@@ -93,6 +93,20 @@ int dr_netdev_restore(int ifindex, const struct dr_netdev_snapshot *s, struct dr
 	DR_MUST_CHECK;
 void dr_netdev_snapshot_fini(struct dr_netdev_snapshot *s);
 
+/* A block of addresses, or one address with the length of its subnet's prefix. */
+struct dr_prefix {
+	uint8_t family;	  /* AF_INET, AF_INET6 */
+	uint8_t bits;	  /* 0..32, 0..128 */
+	uint8_t addr[16]; /* network order; 4 bytes of an IPv4 one, the rest 0 */
+};
+/* Where the kernel's routes lead by one NIC, over all tables; blocks of link-local addresses apart. */
+enum { DR_ROUTES_MAX = 32 };
+struct dr_routes {
+	bool known; /* false: could not be read, are more than fit, or the peer did not say */
+	unsigned n;
+	struct dr_prefix to[DR_ROUTES_MAX];
+};
+
 /* One local NIC end of a rail, as chosen by --rails. */
 struct dr_netdev_rail {
 	char ifname[IFNAMSIZ];
@@ -102,6 +116,7 @@ struct dr_netdev_rail {
 	unsigned mtu;
 	int64_t speed_mbps; /* -1 unknown */
 	bool running;
+	struct dr_routes routes; /* see dr_netdev_rail_routes */
 };
 /*
  * The NICs to use, at most cap, in the order given. list is --rails: device names, addresses and
@@ -115,11 +130,24 @@ struct dr_netdev_rail {
 int dr_netdev_rails(const char *list, const struct sockaddr *control, struct dr_netdev_rail *out,
 	size_t cap, struct dr_err *e) DR_MUST_CHECK;
 
+/* Fill in `routes` of these rails from one dump of the kernel's. A failure leaves them unknown. */
+void dr_netdev_rail_routes(struct dr_netdev_rail *rails, unsigned n);
+
 /* "10.0.0.1", "fe80::1%eth0" into sa (port 0); -EINVAL. */
 int dr_netdev_addr_parse(const char *s, struct sockaddr_storage *out) DR_MUST_CHECK;
 /* The other way, without port; buf holds at least 64 bytes. */
 void dr_netdev_addr_format(const struct sockaddr *sa, char *buf, size_t len);
 /* Same family and address (port and scope apart). */
 bool dr_netdev_addr_equal(const struct sockaddr *a, const struct sockaddr *b);
+
+/* sa with a prefix of so many bits; an IPv4 address in IPv6 clothes is IPv4. -EINVAL: no IP address,
+ * or more bits than it has. */
+int dr_prefix_of(const struct sockaddr *sa, unsigned bits, struct dr_prefix *out) DR_MUST_CHECK;
+/* "10.3.0.0/24", "fd00::/8"; -EINVAL. */
+int dr_prefix_parse(const char *s, struct dr_prefix *out) DR_MUST_CHECK;
+/* buf holds at least 64 bytes. */
+void dr_prefix_format(const struct dr_prefix *p, char *buf, size_t len);
+/* Does the block hold the address (whose own bits do not matter)? */
+bool dr_prefix_holds(const struct dr_prefix *block, const struct dr_prefix *addr);
 
 #endif

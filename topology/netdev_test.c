@@ -289,6 +289,96 @@ static int add_route(const char *dst, unsigned bits, const char *gateway, int oi
 	return dr_nl_once(nlh, NULL, NULL);
 }
 
+static void put_hop(struct nlmsghdr *nlh, int oif, const char *gateway)
+{
+	struct sockaddr_storage g = addr(gateway);
+	struct rtnexthop *h = mnl_nlmsg_get_payload_tail(nlh);
+
+	*h = (struct rtnexthop){ .rtnh_ifindex = oif };
+	nlh->nlmsg_len += sizeof(*h);
+	mnl_attr_put(nlh, RTA_GATEWAY, 4, &((struct sockaddr_in *)&g)->sin_addr);
+	h->rtnh_len = (uint16_t)((char *)mnl_nlmsg_get_payload_tail(nlh) - (char *)h);
+}
+
+/* 10.33.0.0/16 by both devices at once. */
+static int add_two_hops(int tc, int td)
+{
+	struct sockaddr_storage d = addr("10.33.0.0");
+	struct nlattr *hops;
+	char buf[512];
+	void *body;
+	struct nlmsghdr *nlh = dr_nl_msg(
+		buf, RTM_NEWROUTE, NLM_F_CREATE | NLM_F_EXCL, sizeof(struct rtmsg), &body);
+
+	*(struct rtmsg *)body = (struct rtmsg){ .rtm_family = AF_INET,
+		.rtm_dst_len = 16,
+		.rtm_table = RT_TABLE_MAIN,
+		.rtm_protocol = RTPROT_STATIC,
+		.rtm_type = RTN_UNICAST };
+	mnl_attr_put(nlh, RTA_DST, 4, &((struct sockaddr_in *)&d)->sin_addr);
+	hops = mnl_attr_nest_start(nlh, RTA_MULTIPATH);
+	put_hop(nlh, tc, "10.6.0.9");
+	put_hop(nlh, td, "10.7.0.9");
+	mnl_attr_nest_end(nlh, hops);
+	return dr_nl_once(nlh, NULL, NULL);
+}
+
+static bool leads_to(const struct dr_netdev_rail *r, const char *block)
+{
+	char text[64];
+
+	for (unsigned i = 0; i < r->routes.n; i++) {
+		dr_prefix_format(&r->routes.to[i], text, sizeof(text));
+		if (strcmp(text, block) == 0)
+			return true;
+	}
+	return false;
+}
+
+/* Which blocks of addresses are reached by which NIC, over all tables and next hops. */
+static void rails_know_their_routes(void **state)
+{
+	struct dr_netdev_rail r[2];
+	struct dr_err e;
+	int tc, td;
+
+	(void)state;
+	need_root();
+	assert_int_equal(dr_netdev_create_veth("tc", "td", -1, 0, NULL), 0);
+	tc = (int)if_nametoindex("tc");
+	td = (int)if_nametoindex("td");
+	assert_int_equal(dr_netdev_set_up(tc, true, NULL), 0);
+	assert_int_equal(dr_netdev_set_up(td, true, NULL), 0);
+	give(tc, "10.6.0.1", 24);
+	give(tc, "fd06::1", 64);
+	give(td, "10.7.0.1", 24);
+	assert_int_equal(dr_netdev_rails("tc,td", NULL, r, 2, &e), 2);
+	assert_false(r[0].routes.known);
+	assert_int_equal(add_route("10.31.0.0", 16, "10.6.0.9", tc, RT_TABLE_MAIN), 0);
+	assert_int_equal(add_route("10.34.0.0", 15, "10.7.0.9", td, 77), 0);
+	assert_int_equal(add_route("fd31::", 32, "fd06::9", tc, RT_TABLE_MAIN), 0);
+	assert_int_equal(add_two_hops(tc, td), 0);
+	dr_netdev_rail_routes(r, 2);
+	assert_true(r[0].routes.known && r[1].routes.known);
+	assert_true(leads_to(&r[0], "10.31.0.0/16") && leads_to(&r[0], "fd31::/32"));
+	assert_true(leads_to(&r[0], "10.6.0.0/24"));
+	assert_true(leads_to(&r[1], "10.34.0.0/15") && !leads_to(&r[1], "10.31.0.0/16"));
+	assert_true(leads_to(&r[0], "10.33.0.0/16") && leads_to(&r[1], "10.33.0.0/16"));
+	/* The host's own addresses are no way anywhere, link-local ones lead nowhere else. */
+	assert_false(leads_to(&r[0], "10.6.0.1/32") || leads_to(&r[0], "fe80::/64"));
+	for (unsigned i = 0; i <= DR_ROUTES_MAX; i++) {
+		char text[32];
+
+		snprintf(text, sizeof(text), "10.40.%u.0", i);
+		assert_int_equal(add_route(text, 24, "10.7.0.9", td, 78), 0);
+	}
+	dr_netdev_rail_routes(r, 2);
+	assert_true(r[0].routes.known);
+	assert_false(r[1].routes.known); /* more than fit */
+	assert_int_equal(r[1].routes.n, 0);
+	assert_int_equal(dr_netdev_delete(tc, NULL), 0);
+}
+
 static int add_neighbour(const char *dst, int oif)
 {
 	static const uint8_t mac[6] = { 2, 0, 0, 0, 0, 9 };
@@ -422,6 +512,7 @@ int main(void)
 		cmocka_unit_test(rails_when_little_is_there),
 		cmocka_unit_test(snapshot_brings_all_back),
 		cmocka_unit_test(snapshot_of_nonsense),
+		cmocka_unit_test(rails_know_their_routes),
 		cmocka_unit_test(changes_need_privilege),
 	};
 

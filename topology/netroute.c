@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "topology/netdev.h"
 
+#include "base/log.h"
 #include "base/mem.h"
 #include "topology/nl.h"
 
@@ -91,4 +92,110 @@ int dr_netdev_toward(const struct sockaddr *dst, const struct sockaddr *src, str
 		return dr_nl_err(e, rc, "find the device toward %s", text);
 	}
 	return find_ifindex(oif, out, e);
+}
+
+/* ---- where routes lead ---- */
+
+struct route_dump {
+	struct dr_netdev_rail *rails;
+	unsigned n;
+};
+
+static void routes_restart(void *arg)
+{
+	struct route_dump *d = arg;
+
+	for (unsigned i = 0; i < d->n; i++)
+		d->rails[i].routes = (struct dr_routes){ .known = true };
+}
+
+static void add_route(struct route_dump *d, int oif, const struct dr_prefix *to)
+{
+	for (unsigned i = 0; i < d->n; i++) {
+		struct dr_routes *r = &d->rails[i].routes;
+
+		if (d->rails[i].ifindex != oif)
+			continue;
+		if (r->n == DR_ROUTES_MAX)
+			r->known = false;
+		else
+			r->to[r->n++] = *to;
+	}
+}
+
+/* One route may leave by several devices at once. */
+static void add_hops(struct route_dump *d, const struct nlattr *a, const struct dr_prefix *to)
+{
+	const struct rtnexthop *h = mnl_attr_get_payload(a);
+	int left = mnl_attr_get_payload_len(a);
+
+	for (; RTNH_OK(h, left); left -= RTNH_ALIGN(h->rtnh_len), h = RTNH_NEXT(h))
+		add_route(d, h->rtnh_ifindex, to);
+}
+
+static bool link_local(const struct dr_prefix *p)
+{
+	return p->family == AF_INET6 && p->addr[0] == 0xfe && (p->addr[1] & 0xc0) == 0x80;
+}
+
+static int on_any_route(const struct nlmsghdr *nlh, void *arg)
+{
+	const struct rtmsg *rtm = mnl_nlmsg_get_payload(nlh);
+	const struct nlattr *a, *hops = NULL;
+	struct dr_prefix to = { 0 };
+	struct route_dump *d = arg;
+	size_t len;
+	int oif = 0;
+
+	if (nlh->nlmsg_type != RTM_NEWROUTE || mnl_nlmsg_get_payload_len(nlh) < sizeof(*rtm) ||
+		rtm->rtm_type != RTN_UNICAST || (rtm->rtm_flags & RTM_F_CLONED) ||
+		(rtm->rtm_family != AF_INET && rtm->rtm_family != AF_INET6))
+		return MNL_CB_OK;
+	len = rtm->rtm_family == AF_INET ? 4 : 16;
+	if (rtm->rtm_dst_len > 8 * len)
+		return MNL_CB_OK;
+	to.family = rtm->rtm_family;
+	to.bits = rtm->rtm_dst_len;
+	mnl_attr_for_each(a, nlh, sizeof(*rtm))
+	{
+		int type = mnl_attr_get_type(a);
+
+		if (type == RTA_DST && mnl_attr_get_payload_len(a) == len)
+			memcpy(to.addr, mnl_attr_get_payload(a), len);
+		else if (type == RTA_OIF)
+			oif = (int)dr_nl_u32(a);
+		else if (type == RTA_MULTIPATH)
+			hops = a;
+	}
+	if (link_local(&to))
+		return MNL_CB_OK;
+	if (oif)
+		add_route(d, oif, &to);
+	if (hops)
+		add_hops(d, hops, &to);
+	return MNL_CB_OK;
+}
+
+void dr_netdev_rail_routes(struct dr_netdev_rail *rails, unsigned n)
+{
+	struct route_dump d = { rails, n };
+	struct dr_nl nl;
+	char buf[256];
+	void *body;
+	int rc = dr_nl_open(&nl, NETLINK_ROUTE, 0, NULL);
+
+	if (rc == 0) {
+		struct nlmsghdr *nlh = dr_nl_msg(buf, RTM_GETROUTE, 0, sizeof(struct rtmsg), &body);
+
+		rc = dr_nl_dump(&nl, nlh, on_any_route, routes_restart, &d);
+		dr_nl_close(&nl);
+	}
+	for (unsigned i = 0; i < n; i++) {
+		rails[i].routes.known &= rc == 0;
+		if (!rails[i].routes.known) {
+			rails[i].routes.n = 0;
+			dr_info("rails", "routes by %s are not looked at: %s", rails[i].ifname,
+				rc < 0 ? strerror(-rc) : "too many");
+		}
+	}
 }

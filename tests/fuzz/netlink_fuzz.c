@@ -129,6 +129,19 @@ static void monitor(void)
 	close(fd[1]);
 }
 
+static void routes(void)
+{
+	struct dr_netdev_rail r[2] = { { .ifindex = 2 }, { .ifindex = 3 } };
+
+	dr_netdev_rail_routes(r, 2);
+	for (unsigned i = 0; i < 2; i++) {
+		dr_assert(r[i].routes.n <= DR_ROUTES_MAX && (r[i].routes.known || !r[i].routes.n));
+		for (unsigned k = 0; k < r[i].routes.n; k++)
+			dr_assert(r[i].routes.to[k].bits <=
+				  (r[i].routes.to[k].family == AF_INET ? 32 : 128));
+	}
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	struct sockaddr_in to = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(0x0a000001) };
@@ -148,6 +161,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	} else if (what == 3) {
 		if (dr_netdev_toward((struct sockaddr *)&to, NULL, &d, NULL) == 0)
 			text_ends(d.name, sizeof(d.name));
+		routes();
 	} else if (dr_netdev_save(3, &snap, NULL) == 0) {
 		/* What was saved of a device is what restore takes for it. */
 		dr_assert(snap.len > 0 || snap.addresses + snap.routes + snap.neighbours == 0);

@@ -1,0 +1,265 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "topology/nic_list.h"
+
+#include "base/wire.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <string.h>
+
+/* ---- what goes with what ---- */
+
+bool dr_nic_same_subnet(const struct dr_nic *a, const struct dr_nic *b)
+{
+	return dr_prefix_holds(a->addr.bits >= b->addr.bits ? &a->addr : &b->addr,
+		a->addr.bits >= b->addr.bits ? &b->addr : &a->addr);
+}
+
+static bool leads_to(const struct dr_routes *routes, const struct dr_nic *to)
+{
+	if (!routes || !routes->known)
+		return true;
+	for (unsigned i = 0; i < routes->n; i++)
+		if (dr_prefix_holds(&routes->to[i], &to->addr))
+			return true;
+	return false;
+}
+
+static bool reach_each_other(const struct dr_nic *a, const struct dr_nic *b)
+{
+	return a->addr.family == b->addr.family && leads_to(a->routes, b) && leads_to(b->routes, a);
+}
+
+/*
+ * Maximum bipartite matching by augmenting paths (Kuhn's algorithm; 16 x 16 at most): a NIC that finds
+ * its only partner taken makes the earlier one look for another. fits[i] is the set of partners of
+ * a's NIC i. Free partners come first, so that a pair is only re-paired where it has to be.
+ */
+struct matching {
+	unsigned n_b;
+	uint32_t fits[DR_NICS_MAX];
+	int partner_of_b[DR_NICS_MAX]; /* -1: none */
+	uint32_t tried;		       /* of b's, in this search */
+};
+
+static bool augment(struct matching *m, unsigned i)
+{
+	for (unsigned j = 0; j < m->n_b; j++)
+		if ((m->fits[i] & 1u << j) && m->partner_of_b[j] < 0) {
+			m->partner_of_b[j] = (int)i;
+			return true;
+		}
+	for (unsigned j = 0; j < m->n_b; j++) {
+		if (!(m->fits[i] & 1u << j) || (m->tried & 1u << j))
+			continue;
+		m->tried |= 1u << j;
+		if (augment(m, (unsigned)m->partner_of_b[j])) {
+			m->partner_of_b[j] = (int)i;
+			return true;
+		}
+	}
+	return false;
+}
+
+/* What is under way: the pairs found so far and the NICs in them. */
+struct pairing {
+	const struct dr_nic *a, *b;
+	unsigned n_a, n_b;
+	int with[DR_NICS_MAX]; /* by a: position in b, or -1 */
+	bool routed[DR_NICS_MAX];
+	uint32_t used_b;
+	unsigned n;
+};
+
+static void take(struct pairing *p, unsigned i, unsigned j, bool routed)
+{
+	p->with[i] = (int)j;
+	p->routed[i] = routed;
+	p->used_b |= 1u << j;
+	p->n++;
+}
+
+static bool fits(const struct pairing *p, unsigned i, unsigned j, bool routed, bool spares)
+{
+	if (p->with[i] >= 0 || (p->used_b & 1u << j))
+		return false;
+	if (!spares && (p->a[i].spare || p->b[j].spare))
+		return false;
+	return dr_nic_same_subnet(&p->a[i], &p->b[j])
+		       ? !routed
+		       : routed && reach_each_other(&p->a[i], &p->b[j]);
+}
+
+/* As many further pairs of that sort as there can be. */
+static void match(struct pairing *p, bool routed, bool spares)
+{
+	struct matching m = { .n_b = p->n_b };
+
+	for (unsigned j = 0; j < p->n_b; j++)
+		m.partner_of_b[j] = -1;
+	for (unsigned i = 0; i < p->n_a; i++)
+		for (unsigned j = 0; j < p->n_b; j++)
+			m.fits[i] |= fits(p, i, j, routed, spares) ? 1u << j : 0;
+	for (unsigned i = 0; i < p->n_a; i++) {
+		m.tried = 0;
+		(void)augment(&m, i);
+	}
+	for (unsigned j = 0; j < p->n_b; j++)
+		if (m.partner_of_b[j] >= 0)
+			take(p, (unsigned)m.partner_of_b[j], j, routed);
+}
+
+static int compare(const struct dr_nic *x, const struct dr_nic *y)
+{
+	return memcmp(x->addr.addr, y->addr.addr, sizeof(x->addr.addr));
+}
+
+/* The routed pair with the lowest addresses, so that it does not depend on how devices are numbered. */
+static void add_one_routed(struct pairing *p)
+{
+	int best_a = -1, best_b = -1;
+
+	for (unsigned i = 0; i < p->n_a; i++)
+		for (unsigned j = 0; j < p->n_b; j++) {
+			int c;
+
+			if (!fits(p, i, j, true, false))
+				continue;
+			c = best_a < 0 ? -1 : compare(&p->a[i], &p->a[best_a]);
+			if (c < 0 || (c == 0 && compare(&p->b[j], &p->b[best_b]) < 0)) {
+				best_a = (int)i;
+				best_b = (int)j;
+			}
+		}
+	if (best_a >= 0)
+		take(p, (unsigned)best_a, (unsigned)best_b, true);
+}
+
+unsigned dr_nic_pair_up(const struct dr_nic *a, unsigned n_a, const struct dr_nic *b, unsigned n_b,
+	enum dr_nic_want want, struct dr_nic_pair *out)
+{
+	struct pairing p = { .a = a, .b = b, .n_a = n_a, .n_b = n_b };
+	unsigned n = 0;
+
+	dr_assert(n_a <= DR_NICS_MAX && n_b <= DR_NICS_MAX);
+	for (unsigned i = 0; i < n_a; i++)
+		p.with[i] = -1;
+	/* Direct, direct with spares, routed, routed with spares. */
+	for (unsigned step = 0; step < 4; step++)
+		if (p.n == 0 || want == DR_NIC_WANT_ALL)
+			match(&p, step >= 2, step % 2);
+	if (p.n == 1 && want == DR_NIC_WANT_AUTO)
+		add_one_routed(&p);
+	for (unsigned i = 0; i < n_a; i++)
+		if (p.with[i] >= 0)
+			out[n++] = (struct dr_nic_pair){ i, (unsigned)p.with[i], p.routed[i] };
+	return n;
+}
+
+/* ---- as bytes ---- */
+
+enum { LIST_VERSION = 1, HEADER_BYTES = 2 };
+
+static size_t addr_bytes(const struct dr_nic *nic)
+{
+	return nic->addr.family == AF_INET ? 4 : 16;
+}
+
+int dr_nic_list_encode(
+	const struct dr_nic *nics, unsigned n, void *buf, size_t cap, unsigned *taken)
+{
+	size_t need = HEADER_BYTES;
+	struct dr_wbuf w;
+	unsigned k = 0;
+
+	for (; k < DR_MIN(n, (unsigned)DR_NIC_HANDLE_MAX); k++) {
+		if (need + 4 + addr_bytes(&nics[k]) > cap)
+			break;
+		need += 4 + addr_bytes(&nics[k]);
+	}
+	if (k == 0)
+		return -EMSGSIZE;
+	dr_wbuf_init(&w, buf, cap);
+	dr_wbuf_u8(&w, LIST_VERSION);
+	dr_wbuf_u8(&w, (uint8_t)k);
+	for (unsigned i = 0; i < k; i++) {
+		dr_wbuf_u8(&w, nics[i].addr.family == AF_INET ? 4 : 6);
+		dr_wbuf_u8(&w, nics[i].addr.bits);
+		dr_wbuf_u16(&w, nics[i].number);
+		dr_wbuf_bytes(&w, nics[i].addr.addr, addr_bytes(&nics[i]));
+	}
+	dr_assert(!w.failed && w.len == need);
+	*taken = k;
+	return (int)w.len;
+}
+
+/* An address that a NIC can have. */
+static bool plausible(const struct dr_prefix *p)
+{
+	static const uint8_t zeros[16], ones[4] = { 0xff, 0xff, 0xff, 0xff };
+
+	if (p->family == AF_INET)
+		return p->addr[0] != 0 && (p->addr[0] & 0xf0) != 0xe0 &&
+		       memcmp(p->addr, ones, 4) != 0;
+	return memcmp(p->addr, zeros, 16) != 0 && p->addr[0] != 0xff;
+}
+
+/* NULL, or what is wrong. */
+static const char *decode_one(struct dr_rbuf *r, struct dr_nic *out)
+{
+	uint8_t family = 0, bits = 0;
+
+	memset(out, 0, sizeof(*out));
+	dr_rbuf_u8(r, &family);
+	dr_rbuf_u8(r, &bits);
+	dr_rbuf_u16(r, &out->number);
+	if (r->failed)
+		return "it ends in the middle";
+	if (family != 4 && family != 6)
+		return "an address of neither IPv4 nor IPv6";
+	if (bits > (family == 4 ? 32 : 128))
+		return "a prefix longer than the address";
+	out->addr.family = family == 4 ? AF_INET : AF_INET6;
+	out->addr.bits = bits;
+	if (dr_rbuf_bytes(r, out->addr.addr, addr_bytes(out)))
+		return "it ends in the middle";
+	return plausible(&out->addr) ? NULL : "an address that no NIC can have";
+}
+
+static bool twice(const struct dr_nic *nics, unsigned n)
+{
+	for (unsigned i = 0; i + 1 < n; i++)
+		if (nics[i].addr.family == nics[n - 1].addr.family &&
+			compare(&nics[i], &nics[n - 1]) == 0)
+			return true;
+	return false;
+}
+
+int dr_nic_list_decode(const void *data, size_t len, struct dr_nic *out, struct dr_err *e)
+{
+	uint8_t version = 0, n = 0;
+	const char *why = NULL;
+	struct dr_rbuf r;
+
+	dr_rbuf_init(&r, data, len);
+	dr_rbuf_u8(&r, &version);
+	dr_rbuf_u8(&r, &n);
+	if (r.failed || version != LIST_VERSION || n < 1 || n > DR_NIC_HANDLE_MAX)
+		return dr_err_set(e, -EPROTO,
+			"NIC list of %zu bytes, version %u, %u NICs: wanted version %d, 1 to %d "
+			"NICs; check that both ends run the same build",
+			len, version, n, LIST_VERSION, DR_NIC_HANDLE_MAX);
+	for (unsigned i = 0; i < n && !why; i++) {
+		why = decode_one(&r, &out[i]);
+		if (!why && twice(out, i + 1))
+			why = "an address is there twice";
+	}
+	if (!why && dr_rbuf_done(&r))
+		why = "bytes are left over";
+	if (why)
+		return dr_err_set(e, -EPROTO,
+			"NIC list of %zu bytes makes no sense: %s; check that both ends run the "
+			"same build",
+			len, why);
+	return n;
+}
