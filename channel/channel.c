@@ -48,6 +48,7 @@ static void on_event(struct dr_sink *sink, const struct dr_event *ev)
 	switch (ev->kind) {
 	case DR_EV_READY:
 		dr_debug("channel", "channel %u path %u gen %u: ready", ch->prm.id, i, cp->gen);
+		cp->connections++;
 		dr_fo_path_ready(&ch->fo, i, cp->gen, ch->now);
 		break;
 	case DR_EV_SENT:

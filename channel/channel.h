@@ -66,8 +66,9 @@ struct dr_channel_stats {
 	uint32_t epoch;
 	unsigned active; /* path index; DR_PATHS: none now */
 	bool path_up[DR_PATHS];
-	int64_t last_progress_ns;     /* last delivery or acknowledgement */
-	uint64_t acked_seq, next_seq; /* sender: oldest not acknowledged, next to be taken;
+	uint32_t path_connections[DR_PATHS]; /* how often each came up, rebuilds included */
+	int64_t last_progress_ns;	     /* last delivery or acknowledgement */
+	uint64_t acked_seq, next_seq;	     /* sender: oldest not acknowledged, next to be taken;
 					   receiver: next to be delivered, next to be posted */
 	uint64_t syscalls, retransmits;
 };

@@ -472,6 +472,7 @@ void dr_channel_stats(struct dr_channel *ch, struct dr_channel_stats *out)
 		out->path_bytes[i] = ch->prm.sender ? sum.tx_bytes : sum.rx_bytes;
 		out->path_wire[i] = sum.tx_wire + sum.rx_wire;
 		out->path_up[i] = f->path[i].state == DR_FOP_READY;
+		out->path_connections[i] = ch->path[i].connections;
 		out->syscalls += sum.syscalls;
 		out->retransmits += sum.retransmits;
 	}

@@ -16,6 +16,7 @@ struct dr_channel_path {
 	uint8_t peer[DR_HANDLE_MAX];
 	uint16_t peer_len;
 	struct dr_path_stats past; /* sums of the generations that are gone */
+	uint32_t connections;	   /* generations that came up */
 };
 
 struct dr_message {

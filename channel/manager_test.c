@@ -148,6 +148,8 @@ static void both_paths_up(struct pair *p)
 		for (unsigned c = 0; c < CHANNELS; c++) {
 			dr_channel_stats(dr_manager_channel_at(p->m[end], c), &st);
 			assert_true(st.path_up[0] && st.path_up[1]);
+			assert_int_equal(st.path_connections[0], 1);
+			assert_int_equal(st.path_connections[1], 1);
 		}
 }
 
@@ -258,6 +260,9 @@ static void link_events(enum dr_detect detect)
 	dr_sim_cut(p.w, 0, DR_SIM_BOTH, false);
 	run_for(&p, 3 * DR_NS_PER_S);
 	assert_int_equal(dr_manager_rail_state(p.m[0], 0), DR_RAIL_ALIVE);
+	dr_channel_stats(dr_manager_channel_at(p.m[0], 0), &st);
+	assert_int_equal(st.path_connections[0], 2); /* built again */
+	assert_int_equal(st.path_connections[1], 1);
 	pair_close(&p);
 }
 

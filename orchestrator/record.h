@@ -79,6 +79,7 @@ struct dr_nic_row {
 	double speed_gbps;
 	int64_t tx_bytes, rx_bytes; /* payload over this NIC's paths, replays included */
 	int64_t counter_tx_bytes, counter_rx_bytes; /* difference of the interface's own counters */
+	int64_t connections; /* paths that came up over it, rebuilds included */
 	int64_t slack_bytes; /* what the two may differ by besides headers: e.g. bytes in socket
 				buffers when a link was cut. unknown: 0 */
 	double seconds;

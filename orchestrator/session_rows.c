@@ -131,7 +131,7 @@ void dr_node_tick(struct dr_node *node, int64_t now_ns)
 
 /* ---- the end ---- */
 
-/* What the channels sent and received over the devices called `name`. */
+/* What the channels sent and received over the devices called `name`, and how often they connected. */
 static void add_payload(const struct dr_node *node, const char *name, struct dr_nic_row *row)
 {
 	struct dr_channel_stats st;
@@ -144,8 +144,10 @@ static void add_payload(const struct dr_node *node, const char *name, struct dr_
 
 			dr_node_stats(node, k, c, &st);
 			for (unsigned p = 0; p < (m.primary == m.shadow ? 1u : 2u); p++)
-				if (strcmp(node->plan->rail[rail[p]][node->side].name, name) == 0)
+				if (strcmp(node->plan->rail[rail[p]][node->side].name, name) == 0) {
 					*sum += (int64_t)st.path_bytes[p];
+					row->connections += st.path_connections[p];
+				}
 			row->slack_bytes +=
 				(int64_t)(st.switches - st.failbacks) * SLACK_PER_SWITCH;
 		}
@@ -166,7 +168,7 @@ static void nic_row(struct dr_node *node, unsigned i)
 	snprintf(row.name, sizeof(row.name), "%s", rail->name);
 	if (rail->speed_mbps > 0)
 		row.speed_gbps = (double)rail->speed_mbps / 1000;
-	row.tx_bytes = row.rx_bytes = row.slack_bytes = 0;
+	row.tx_bytes = row.rx_bytes = row.slack_bytes = row.connections = 0;
 	row.seconds = (double)(dr_now_ns() - node->begin_ns) / 1e9;
 	add_payload(node, rail->name, &row);
 	if (node->nic_counted[i] && dr_netdev_counters(rail->ifindex, &now, NULL) == 0) {

@@ -11,13 +11,13 @@ static const char *const columns[] = { "phase", "trial", "side", "gpu", "channel
 	"line_rate_percent", "messages", "retransmits", "sender_bytes", "sender_seconds",
 	"sender_gbps", "to_server_gbps", "to_client_gbps", "line_gbps", "cpu_percent_local",
 	"cpu_percent_peer", "speed_gbps", "tx_bytes", "rx_bytes", "counter_tx_bytes",
-	"counter_rx_bytes", "counter_check", "samples", "rtt_us.p50", "rtt_us.p90", "rtt_us.p99",
-	"rtt_us.p999", "rtt_us.max", "start_us", "duration_us", "channels_affected", "gap_us",
-	"gap_us_median_channel", "cadence_us.p50", "cadence_us.p99", "detect_us", "fence_us",
-	"handshake_us", "replay_us", "first_delivery_us", "fault_after_us", "in_flight_messages",
-	"replayed_messages", "replayed_bytes", "rounds", "failback_us", "failback_gap_us",
-	"bandwidth_before_gbps", "bandwidth_during_gbps", "bandwidth_after_gbps", "verdict",
-	"cause" };
+	"counter_rx_bytes", "counter_check", "connections", "samples", "rtt_us.p50", "rtt_us.p90",
+	"rtt_us.p99", "rtt_us.p999", "rtt_us.max", "start_us", "duration_us", "channels_affected",
+	"gap_us", "gap_us_median_channel", "cadence_us.p50", "cadence_us.p99", "detect_us",
+	"fence_us", "handshake_us", "replay_us", "first_delivery_us", "fault_after_us",
+	"in_flight_messages", "replayed_messages", "replayed_bytes", "rounds", "failback_us",
+	"failback_gap_us", "bandwidth_before_gbps", "bandwidth_during_gbps", "bandwidth_after_gbps",
+	"verdict", "cause" };
 
 static void put_text(const char *s, FILE *f)
 {

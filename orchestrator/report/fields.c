@@ -62,6 +62,7 @@ static const struct dr_field nic[] = {
 	F("rx_bytes", DR_F_INT, T, rx_bytes),
 	F("counter_tx_bytes", DR_F_INT, T, counter_tx_bytes),
 	F("counter_rx_bytes", DR_F_INT, T, counter_rx_bytes),
+	F("connections", DR_F_INT, T, connections),
 	F("slack_bytes", DR_F_INT, T, slack_bytes),
 	F("seconds", DR_F_NUM, T, seconds),
 	F("gbps", DR_F_NUM, T, gbps),

@@ -162,6 +162,9 @@ static void write_nics(struct writer *w, const struct dr_record *rec)
 	write_nic_family(w, rec, "nic_counter_rx_bytes_total",
 		"What the interface's own counter grew by, receiving.",
 		offsetof(struct dr_nic_row, counter_rx_bytes));
+	write_nic_family(w, rec, "nic_connections_total",
+		"Paths that came up over this NIC, rebuilds included.",
+		offsetof(struct dr_nic_row, connections));
 	family(w, "nic_speed_bytes_per_second", "gauge", "Speed of the NIC as it states it.");
 	for (i = 0; i < rec->nics.n; i++)
 		sample(w, "", rec->nics.v[i].speed_gbps * 1e9 / 8, "side",

@@ -76,6 +76,7 @@ static inline void sample_bandwidth(struct dr_record *rec)
 			snprintf(nic.name, sizeof(nic.name), "eth%d", i + 1);
 			nic.speed_gbps = 100;
 			nic.seconds = 5.0;
+			nic.connections = 64 + i;
 			nic.tx_bytes = side == DR_END_CLIENT ? data : 0;
 			nic.rx_bytes = side == DR_END_CLIENT ? 0 : data;
 			nic.counter_tx_bytes =

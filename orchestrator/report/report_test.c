@@ -309,6 +309,8 @@ static void csv(void **state)
 	assert_non_null(strstr(text, ",\"a,\"\"b\"\"\nc\","));
 	assert_ptr_equal(strstr(text, "record,run_id,phase,trial,"), text);
 	assert_non_null(strstr(text, ",rtt_us_p50,"));
+	assert_non_null(strstr(text, ",counter_check,connections,"));
+	assert_non_null(strstr(text, ",ok,64,"));
 	free(text);
 	dr_record_destroy(rec);
 }
@@ -353,6 +355,8 @@ static void prom(void **state)
 	assert_null(strstr(text, "last_run"));
 	assert_non_null(strstr(text, "dualrail_nic_tx_bytes_total{peer=\"node-b\",side=\"client\","
 				     "nic=\"eth1\"} 59000000000\n"));
+	assert_non_null(strstr(text, "dualrail_nic_connections_total{peer=\"node-b\",side=\"server\","
+				     "nic=\"eth2\"} 65\n"));
 	assert_non_null(
 		strstr(text, "dualrail_bandwidth_bytes_per_second{peer=\"node-b\",gpu=\"0\","
 			     "direction=\"to-server\",message_bytes=\"67108864\",phase=\"0\"} "

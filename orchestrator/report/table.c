@@ -163,13 +163,13 @@ static void nic_row(const struct dr_nic_row *r, FILE *f)
 {
 	static const char *const words[] = { "unknown", "ok", "DIFFERS" };
 
-	fprintf(f, "  %-6s  %-15s %10s %9s %9s %11s %10s %11s %10s  %s\n",
+	fprintf(f, "  %-6s  %-15s %10s %8s %8s %10s %9s %10s %9s %5s  %s\n",
 		dr_enum_name(dr_end_names, r->side), r->name, sig(r->speed_gbps).s,
 		sig(known(r->tx_bytes) * 8 / r->seconds / 1e9).s,
 		sig(known(r->rx_bytes) * 8 / r->seconds / 1e9).s,
 		num(known(r->tx_bytes) / 1e6, 1).s, counter(r->tx_bytes, r->counter_tx_bytes).s,
 		num(known(r->rx_bytes) / 1e6, 1).s, counter(r->rx_bytes, r->counter_rx_bytes).s,
-		words[dr_nic_row_check(r)]);
+		count(r->connections).s, words[dr_nic_row_check(r)]);
 }
 
 static void print_nics(const struct dr_record *rec, FILE *f)
@@ -181,15 +181,16 @@ static void print_nics(const struct dr_record *rec, FILE *f)
 		return;
 	fputs("\nNICs over the whole run: payload, and what the interface itself counted relative to it\n",
 		f);
-	fprintf(f, "  %-6s  %-15s %10s %9s %9s %11s %10s %11s %10s  %s\n", "end", "NIC",
-		"speed Gb/s", "tx Gb/s", "rx Gb/s", "tx MB", "counter", "rx MB", "counter",
+	fprintf(f, "  %-6s  %-15s %10s %8s %8s %10s %9s %10s %9s %5s  %s\n", "end", "NIC",
+		"speed Gb/s", "tx Gb/s", "rx Gb/s", "tx MB", "counter", "rx MB", "counter", "conns",
 		"check");
 	for (side = -1; side <= DR_END_SERVER; side++)
 		for (i = 0; i < rec->nics.n; i++)
 			if (rec->nics.v[i].side == side)
 				nic_row(&rec->nics.v[i], f);
 	fputs("  ok: from -1 % to +10 % (headers) and 5 % of the other way (acknowledgements), "
-	      "give or take 1 MiB\n",
+	      "give or take 1 MiB\n"
+	      "  conns: data connections made, rebuilds included\n",
 		f);
 }
 
