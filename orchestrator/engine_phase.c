@@ -138,9 +138,20 @@ static int phase_chunks(const struct dr_engine *g, const struct dr_phase *p, uin
 	return 0;
 }
 
-static bool lat_takes_part(const struct dr_engine *g, const struct dr_phase *p)
+static bool takes_part(const struct dr_engine *g, const struct dr_phase *p, unsigned stream)
 {
-	return g->prm.position < 32 && (p->gpu_mask >> g->prm.position & 1);
+	if (p->kind == DR_PHASE_LAT)
+		return (int)stream == g->prm.lat_tx || (int)stream == g->prm.lat_rx;
+	return stream < g->prm.n_bulk &&
+	       dr_phase_has_rail(p, g->prm.manager.channel[stream].primary);
+}
+
+static bool any_takes_part(const struct dr_engine *g, const struct dr_phase *p)
+{
+	for (unsigned i = 0; i < g->n_streams; i++)
+		if (takes_part(g, p, i))
+			return true;
+	return false;
 }
 
 static void begin_phase(struct dr_engine *g, const struct dr_phase *p, int64_t now)
@@ -148,7 +159,7 @@ static void begin_phase(struct dr_engine *g, const struct dr_phase *p, int64_t n
 	uint64_t total = 0;
 	int rc = phase_chunks(g, p, &total);
 
-	if (p->kind == DR_PHASE_LAT && !lat_takes_part(g, p))
+	if (!dr_phase_has_gpu(p, g->prm.position))
 		return;
 	if (g->state != DR_ENGINE_UP) {
 		dr_engine_fail(g, g->state == DR_ENGINE_FAILED ? g->failed_channel : DR_ALL,
@@ -156,10 +167,12 @@ static void begin_phase(struct dr_engine *g, const struct dr_phase *p, int64_t n
 		return;
 	}
 	dr_assert(!g->running);
-	if (rc == 0 && p->kind == DR_PHASE_LAT && g->prm.lat_tx < 0)
+	/* Nobody would ever report its end. */
+	if (rc == 0 && !any_takes_part(g, p))
 		rc = -EINVAL;
 	if (rc < 0) {
-		dr_engine_fail(g, DR_ALL, rc, "phase: message, chunk or count out of range");
+		dr_engine_fail(g, DR_ALL, rc,
+			"phase: message, chunk or count out of range, or no channel takes part");
 		return;
 	}
 	g->phase = *p;
@@ -174,9 +187,7 @@ static void begin_phase(struct dr_engine *g, const struct dr_phase *p, int64_t n
 	dr_hist_reset(g->cadence);
 	for (unsigned i = 0; i < g->n_streams; i++) {
 		struct dr_stream *s = &g->stream[i];
-		bool part = p->kind == DR_PHASE_LAT
-				    ? (int)i == g->prm.lat_tx || (int)i == g->prm.lat_rx
-				    : i < g->prm.n_bulk;
+		bool part = takes_part(g, p, i);
 
 		dr_stream_begin(s, total, part);
 		if (part)

@@ -273,7 +273,6 @@ static struct dr_phase *add(struct dr_phase *out, unsigned *n, unsigned cap,
 	p->warmup = o->iters ? o->warmup_iters : kind == DR_PHASE_LAT ? 20 : 0;
 	p->verify = o->verify || kind == DR_PHASE_FAILOVER;
 	p->rate_bits = kind == DR_PHASE_LAT ? 0 : o->rate_bits / (double)o->channels;
-	p->gpu_mask = UINT32_MAX;
 	return p;
 }
 

@@ -10,9 +10,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Of a GPU and direction. */
+static unsigned per_direction(const struct dr_plan *p)
+{
+	return p->spread == DR_SPREAD_EACH ? p->n_each * p->n_rails : p->n_each;
+}
+
 unsigned dr_plan_n_bulk(const struct dr_plan *p)
 {
-	return p->n_each * ((p->forward ? 1u : 0u) + (p->reverse ? 1u : 0u));
+	return per_direction(p) * ((p->forward ? 1u : 0u) + (p->reverse ? 1u : 0u));
 }
 
 unsigned dr_plan_n_channels(const struct dr_plan *p)
@@ -30,7 +36,7 @@ bool dr_plan_from_client(const struct dr_plan *p, unsigned channel)
 	unsigned n_bulk = dr_plan_n_bulk(p);
 	if (channel >= n_bulk)
 		return channel == n_bulk;
-	return p->forward && channel < p->n_each;
+	return p->forward && channel < per_direction(p);
 }
 
 const char *dr_plan_direction(const struct dr_plan *p, unsigned channel)
@@ -53,12 +59,14 @@ static struct dr_plan_map automatic(const struct dr_plan *p, unsigned position)
 struct dr_plan_map dr_plan_paths(const struct dr_plan *p, unsigned position, unsigned channel)
 {
 	struct dr_plan_map m = automatic(p, position);
-	unsigned c = channel % (p->n_each ? p->n_each : 1);
+	unsigned c = channel % DR_MAX(per_direction(p), 1u);
 
 	if (position < p->n_map)
 		m = p->map[position];
 	if (channel >= dr_plan_n_bulk(p) || p->spread == DR_SPREAD_NEAREST)
 		return m;
+	if (p->spread == DR_SPREAD_EACH)
+		return (struct dr_plan_map){ c % p->n_rails, (c + 1) % p->n_rails };
 	if (p->spread == DR_SPREAD_ALL) {
 		m.primary = (m.primary + c) % p->n_rails;
 		m.shadow = (m.shadow + c) % p->n_rails;
@@ -70,6 +78,35 @@ struct dr_plan_map dr_plan_paths(const struct dr_plan *p, unsigned position, uns
 	else if (m.shadow == m.primary)
 		m.shadow = (m.primary + 1) % p->n_rails;
 	return m;
+}
+
+static bool has_channel(
+	const struct dr_plan *p, unsigned position, bool from_client, const struct dr_phase *phase)
+{
+	for (unsigned c = 0; c < dr_plan_n_bulk(p); c++)
+		if (dr_plan_from_client(p, c) == from_client &&
+			dr_phase_has_rail(phase, dr_plan_paths(p, position, c).primary))
+			return true;
+	return false;
+}
+
+bool dr_plan_fits_phase(const struct dr_plan *p, const struct dr_phase *phase)
+{
+	unsigned gpus = 0;
+
+	if (phase->kind == DR_PHASE_LAT && (!p->lat || phase->rail_mask))
+		return false;
+	for (unsigned k = 0; k < p->n_gpus; k++) {
+		if (!dr_phase_has_gpu(phase, k))
+			continue;
+		gpus++;
+		if (phase->kind == DR_PHASE_LAT)
+			continue;
+		if ((p->forward && !has_channel(p, k, true, phase)) ||
+			(p->reverse && !has_channel(p, k, false, phase)))
+			return false;
+	}
+	return gpus > 0;
 }
 
 static int check_maps(const struct dr_plan *p, struct dr_err *e)
@@ -97,6 +134,11 @@ int dr_plan_check(const struct dr_plan *p, struct dr_err *e)
 	if (p->n_rails < 1 || p->n_rails > DR_RAILS_MAX)
 		return dr_err_set(
 			e, -EINVAL, "%u rails: 1 to %d are possible", p->n_rails, DR_RAILS_MAX);
+	if (p->spread == DR_SPREAD_EACH && dr_plan_n_channels(p) > DR_CHANNELS_MAX)
+		return dr_err_set(e, -EINVAL,
+			"--matrix: %u channels a direction on each of %u rails make %u per GPU, of %d; use "
+			"a smaller --channels, or fewer --rails",
+			p->n_each, p->n_rails, dr_plan_n_channels(p), DR_CHANNELS_MAX);
 	if (p->n_each < 1 || !(p->forward || p->reverse) || dr_plan_n_channels(p) > DR_CHANNELS_MAX)
 		return dr_err_set(e, -EINVAL,
 			"%u channels in each direction make %u per GPU: 1 to %d are possible",
@@ -359,6 +401,12 @@ void dr_plan_describe(
 	struct dr_plan_map m = dr_plan_paths(p, position, 0);
 	const struct dr_plan_rail *a = &p->rail[m.primary][end], *b = &p->rail[m.shadow][end];
 
+	if (p->spread == DR_SPREAD_EACH) {
+		snprintf(buf, len, "GPU %u <-> %u: %u channels a direction on each of %u rails%s",
+			p->gpu[position][0], p->gpu[position][1], p->n_each, p->n_rails,
+			p->n_rails == 1 ? ", no shadow: unprotected" : "");
+		return;
+	}
 	snprintf(buf, len, "GPU %u <-> %u: primary %s %s, %s%s %s", p->gpu[position][0],
 		p->gpu[position][1], a->name, a->address,
 		m.primary == m.shadow ? "no shadow: unprotected" : "shadow ",

@@ -29,7 +29,8 @@ struct dr_plan_rail {
 	int ifindex;	    /* local rails only */
 };
 
-enum dr_spread { DR_SPREAD_NEAREST, DR_SPREAD_ALL, DR_SPREAD_LIST };
+/* EACH: n_each channels on every rail, channel c's primary is rail c % n_rails (--matrix). */
+enum dr_spread { DR_SPREAD_NEAREST, DR_SPREAD_ALL, DR_SPREAD_LIST, DR_SPREAD_EACH };
 
 struct dr_plan_map {
 	unsigned primary, shadow; /* equal: unprotected */
@@ -58,7 +59,7 @@ struct dr_plan {
 	struct dr_plan_map map[DR_PLAN_GPUS_MAX];
 	enum dr_spread spread;
 	unsigned n_spread, spread_list[DR_RAILS_MAX];
-	/* Channels. */
+	/* Channels a direction; with DR_SPREAD_EACH on each rail, however many of those take part. */
 	unsigned n_each;
 	bool forward, reverse, lat;
 	unsigned window;
@@ -85,6 +86,8 @@ bool dr_plan_from_client(const struct dr_plan *p, unsigned channel);
 const char *dr_plan_direction(const struct dr_plan *p, unsigned channel);
 /* The rails of channel `channel` of the GPU at `position`. */
 struct dr_plan_map dr_plan_paths(const struct dr_plan *p, unsigned position, unsigned channel);
+/* Has each GPU of the phase a channel for it in each direction? Else it would never end. */
+bool dr_plan_fits_phase(const struct dr_plan *p, const struct dr_phase *phase);
 /* -EINVAL: counts out of range, a rail that is not there, too many channels (DR_CHANNELS_MAX). */
 int dr_plan_check(const struct dr_plan *p, struct dr_err *e) DR_MUST_CHECK;
 

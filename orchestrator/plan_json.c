@@ -177,7 +177,7 @@ int dr_plan_read_offer(struct dr_plan *p, const json_t *offer, struct dr_err *e)
 		return dr_err_set(e, -EPROTO, "peer: an offer that makes no sense");
 	if (channels < 1 || channels > DR_CHANNELS_MAX || window < 1 ||
 		window > DR_CHANNEL_WINDOW_MAX || chunk_max < 1 || chunk_max > DR_PLAN_CHUNK_MAX ||
-		spread < DR_SPREAD_NEAREST || spread > DR_SPREAD_LIST || lost < 0 ||
+		spread < DR_SPREAD_NEAREST || spread > DR_SPREAD_EACH || lost < 0 ||
 		lost > TIME_MAX_NS || hold_down < 0 || hold_down > TIME_MAX_NS || heartbeat < 0 ||
 		heartbeat > TIME_MAX_NS || interval < 0 || interval > TIME_MAX_NS ||
 		(interval > 0 && interval < DR_NS_PER_MS) || detect < DR_DETECT_FAST ||

@@ -82,6 +82,66 @@ static void channels_spread(void **state)
 	assert_int_equal(dr_plan_parse_spread(&p, "eth9", &e), -EINVAL);
 }
 
+static void each_rail_gets_its_channels(void **state)
+{
+	struct dr_phase ph = { .kind = DR_PHASE_BW };
+	unsigned on[DR_RAILS_MAX] = { 0 };
+	struct dr_plan p;
+	struct dr_err e;
+
+	(void)state;
+	make(&p, four, 4, 3);
+	p.reverse = p.lat = true;
+	p.spread = DR_SPREAD_EACH;
+	assert_int_equal(dr_plan_n_channels(&p), 2 * 3 * 4 + 2);
+	assert_int_equal(dr_plan_check(&p, &e), 0);
+	for (unsigned c = 0; c < dr_plan_n_bulk(&p); c++) {
+		struct dr_plan_map m = dr_plan_paths(&p, 1, c);
+
+		assert_int_equal(dr_plan_from_client(&p, c), c < 12);
+		assert_int_not_equal(m.primary, m.shadow);
+		on[m.primary] += c < 12 ? 1 : 100;
+	}
+	for (unsigned r = 0; r < 4; r++)
+		assert_int_equal(on[r], 303);
+	/* A rail that has no partner drops out, its channels with it. */
+	p.n_rails = 3;
+	assert_int_equal(dr_plan_n_bulk(&p), 18);
+	ph.gpu_mask = ph.rail_mask = 1 << 2;
+	assert_true(dr_plan_fits_phase(&p, &ph));
+	ph.rail_mask = 1 << 3;
+	assert_false(dr_plan_fits_phase(&p, &ph));
+	p.n_rails = 4;
+	p.n_each = 8;
+	assert_int_equal(dr_plan_check(&p, &e), -EINVAL);
+	assert_non_null(strstr(e.text, "--channels"));
+}
+
+static void phases_that_nobody_takes_part_in(void **state)
+{
+	struct dr_phase ph = { .kind = DR_PHASE_BW };
+	struct dr_plan p;
+
+	(void)state;
+	make(&p, four, 4, 4);
+	assert_true(dr_plan_fits_phase(&p, &ph));
+	ph.gpu_mask = UINT32_MAX;
+	assert_true(dr_plan_fits_phase(&p, &ph));
+	ph.gpu_mask = 1 << 4;
+	assert_false(dr_plan_fits_phase(&p, &ph));
+	ph.gpu_mask = 0;
+	ph.rail_mask = 1; /* of GPU 0 alone */
+	assert_false(dr_plan_fits_phase(&p, &ph));
+	ph.gpu_mask = 1;
+	assert_true(dr_plan_fits_phase(&p, &ph));
+	ph.kind = DR_PHASE_LAT;
+	assert_false(dr_plan_fits_phase(&p, &ph));
+	p.lat = true;
+	assert_false(dr_plan_fits_phase(&p, &ph));
+	ph.rail_mask = 0;
+	assert_true(dr_plan_fits_phase(&p, &ph));
+}
+
 static void a_map_names_rails(void **state)
 {
 	struct dr_plan p;
@@ -232,6 +292,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_automatic_map_is_even),
 		cmocka_unit_test(channels_spread),
+		cmocka_unit_test(each_rail_gets_its_channels),
+		cmocka_unit_test(phases_that_nobody_takes_part_in),
 		cmocka_unit_test(a_map_names_rails),
 		cmocka_unit_test(rails_match_by_subnet_then_by_order),
 		cmocka_unit_test(both_ends_come_to_the_same_plan),

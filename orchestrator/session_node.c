@@ -489,11 +489,6 @@ void dr_node_go_home(struct dr_node *node)
 	}
 }
 
-static bool takes_part(const struct dr_phase *phase, unsigned position)
-{
-	return phase->kind != DR_PHASE_LAT || (phase->gpu_mask >> position & 1);
-}
-
 uint64_t dr_node_retransmits(const struct dr_node *node, unsigned position)
 {
 	struct dr_channel_stats st;
@@ -528,7 +523,7 @@ void dr_node_phase(struct dr_node *node, const struct dr_phase *phase)
 	node->snapshot_last = false;
 	node->phase_open = true;
 	for (unsigned k = 0; k < node->plan->n_gpus; k++) {
-		bool in = takes_part(phase, k), lat = phase->kind == DR_PHASE_LAT;
+		bool in = dr_phase_has_gpu(phase, k), lat = phase->kind == DR_PHASE_LAT;
 
 		node->part_done[k][0] = !in || (!lat && !dr_node_has_bulk(node, false));
 		node->part_done[k][1] = !in || (!lat && !dr_node_has_bulk(node, true));

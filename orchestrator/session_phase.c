@@ -26,11 +26,11 @@ static const char *phase_name(enum dr_phase_kind k)
 
 json_t *dr_phase_to_json(const struct dr_phase *p)
 {
-	return json_pack("{s:i, s:i, s:I, s:I, s:I, s:I, s:b, s:f, s:I}", "index", (int)p->index,
-		"kind", (int)p->kind, "message_bytes", (json_int_t)p->message_bytes, "chunk_bytes",
-		(json_int_t)p->chunk_bytes, "iters", (json_int_t)p->iters, "warmup",
+	return json_pack("{s:i, s:i, s:I, s:I, s:I, s:I, s:b, s:f, s:I, s:I}", "index",
+		(int)p->index, "kind", (int)p->kind, "message_bytes", (json_int_t)p->message_bytes,
+		"chunk_bytes", (json_int_t)p->chunk_bytes, "iters", (json_int_t)p->iters, "warmup",
 		(json_int_t)p->warmup, "verify", p->verify, "rate_bits", p->rate_bits, "gpu_mask",
-		(json_int_t)p->gpu_mask);
+		(json_int_t)p->gpu_mask, "rail_mask", (json_int_t)p->rail_mask);
 }
 
 /* As the options --size and --iters allow. */
@@ -38,19 +38,19 @@ static const json_int_t BYTES_MAX = 1ll << 40, COUNT_MAX = 1000000000000000;
 
 int dr_phase_from_json(const json_t *j, struct dr_phase *out)
 {
-	json_int_t bytes, chunk, iters, warmup, mask;
+	json_int_t bytes, chunk, iters, warmup, gpus, rails = 0;
 	int index, kind, verify;
 
 	memset(out, 0, sizeof(*out));
-	if (json_unpack((json_t *)j, "{s:i, s:i, s:I, s:I, s:I, s:I, s:b, s:F, s:I}", "index",
+	if (json_unpack((json_t *)j, "{s:i, s:i, s:I, s:I, s:I, s:I, s:b, s:F, s:I, s?I}", "index",
 		    &index, "kind", &kind, "message_bytes", &bytes, "chunk_bytes", &chunk, "iters",
 		    &iters, "warmup", &warmup, "verify", &verify, "rate_bits", &out->rate_bits,
-		    "gpu_mask", &mask) ||
+		    "gpu_mask", &gpus, "rail_mask", &rails) ||
 		index < 0 || kind < DR_PHASE_BW || kind > DR_PHASE_FAILOVER || bytes < 1 ||
 		bytes > BYTES_MAX || chunk < 1 || chunk > bytes || chunk > DR_PLAN_CHUNK_MAX ||
 		iters < 0 || iters > COUNT_MAX || warmup < 0 || warmup > COUNT_MAX ||
-		!(out->rate_bits >= 0 && out->rate_bits <= DBL_MAX) || mask < 0 ||
-		mask > UINT32_MAX)
+		!(out->rate_bits >= 0 && out->rate_bits <= DBL_MAX) || gpus < 0 ||
+		gpus > UINT32_MAX || rails < 0 || rails > UINT32_MAX)
 		return -EPROTO;
 	out->index = (unsigned)index;
 	out->kind = (enum dr_phase_kind)kind;
@@ -59,7 +59,8 @@ int dr_phase_from_json(const json_t *j, struct dr_phase *out)
 	out->iters = (uint64_t)iters;
 	out->warmup = (uint64_t)warmup;
 	out->verify = verify;
-	out->gpu_mask = (uint32_t)mask;
+	out->gpu_mask = (uint32_t)gpus;
+	out->rail_mask = (uint32_t)rails;
 	return 0;
 }
 
@@ -113,7 +114,7 @@ static uint64_t pings(const struct dr_client *c)
 	struct dr_live l;
 	unsigned k = 0;
 
-	while (k + 1 < c->plan.n_gpus && !(c->node->phase.gpu_mask >> k & 1))
+	while (k + 1 < c->plan.n_gpus && !dr_phase_has_gpu(&c->node->phase, k))
 		k++;
 	dr_node_live(c->node, k, dr_plan_n_bulk(&c->plan), &l);
 	return l.chunks_tx;

@@ -68,7 +68,7 @@ void dr_node_results(struct dr_node *node)
 		const struct dr_phase_result *r = dr_node_result(node, k);
 
 		/* A GPU that did not come to its end has no results to read. */
-		if (node->phase.kind == DR_PHASE_LAT && !(node->phase.gpu_mask >> k & 1))
+		if (!dr_phase_has_gpu(&node->phase, k))
 			continue;
 		if (!node->part_done[k][0] && dr_node_has_bulk(node, false))
 			continue;

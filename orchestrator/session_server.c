@@ -275,7 +275,7 @@ static int do_phase(struct server *s, const json_t *msg)
 	struct dr_phase p;
 
 	if (dr_phase_from_json(json_object_get(msg, "phase"), &p) || s->node->phase_open ||
-		p.chunk_bytes > s->plan.chunk_max)
+		p.chunk_bytes > s->plan.chunk_max || !dr_plan_fits_phase(&s->plan, &p))
 		return -EPROTO;
 	dr_node_phase(s->node, &p);
 	send_msg(s, json_pack("{s:s, s:i}", "t", "phase-ok", "index", (int)p.index));

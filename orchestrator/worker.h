@@ -24,8 +24,18 @@ struct dr_phase {
 	uint64_t warmup;  /* messages or round trips before those that count */
 	bool verify;	  /* fill and check every byte by the pattern */
 	double rate_bits; /* a channel's limit in bits per second; 0: none */
-	uint32_t gpu_mask; /* LAT: which GPUs (by position) run now; BW: all */
+	/* Who takes part; 0: all. Bit k: the GPU at position k. Bit r: channels whose primary path is on
+	 * rail r, of which each of those GPUs has some in each direction; not for LAT. */
+	uint32_t gpu_mask, rail_mask;
 };
+static inline bool dr_phase_has_gpu(const struct dr_phase *p, unsigned position)
+{
+	return !p->gpu_mask || (position < 32 && (p->gpu_mask >> position & 1));
+}
+static inline bool dr_phase_has_rail(const struct dr_phase *p, unsigned rail)
+{
+	return !p->rail_mask || (rail < 32 && (p->rail_mask >> rail & 1));
+}
 
 struct dr_worker_gpu_params {
 	unsigned position;		  /* k: the k-th GPU of this run */
@@ -57,7 +67,7 @@ enum dr_report_kind {
 			      that this end has: true, sending (all posted and acknowledged: live.posted
 			      is final, the peer's EXPECT can be sent); false, receiving (all expected
 			      are consumed). With channels both ways that makes two reports. LAT: one
-			      report, flag true, at each end, from the GPUs in gpu_mask alone */
+			      report, flag true, at each end. GPUs without a part report nothing */
 	DR_REP_SWITCH,	   /* rec, channel */
 	DR_REP_PROTECTION, /* flag: protected; path */
 	DR_REP_RAIL,	   /* rail, rail_state */

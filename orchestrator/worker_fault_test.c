@@ -170,8 +170,7 @@ static void test_fail_and_refuse(void **state)
 static void test_phases_out_of_range(void **state)
 {
 	static const struct dr_phase bad[] = {
-		{ .message_bytes = 0, .chunk_bytes = 1 },
-		{ .message_bytes = 1, .chunk_bytes = 0 },
+		{ .message_bytes = 0, .chunk_bytes = 1 }, { .message_bytes = 1, .chunk_bytes = 0 },
 		{ .message_bytes = 1, .chunk_bytes = 2 },
 		{ .message_bytes = 8192, .chunk_bytes = 8192 },
 		{ .message_bytes = UINT64_MAX, .chunk_bytes = 1 },
@@ -179,6 +178,9 @@ static void test_phases_out_of_range(void **state)
 		{ .message_bytes = 1, .chunk_bytes = 1, .iters = UINT64_MAX, .warmup = 1 },
 		{ .message_bytes = 1, .chunk_bytes = 1, .rate_bits = -1 },
 		{ .kind = DR_PHASE_LAT, .message_bytes = 1, .chunk_bytes = 1, .gpu_mask = 1 },
+		{ .message_bytes = 1,
+			.chunk_bytes = 1,
+			.rail_mask = 2 }, /* no channel of that rail */
 	};
 	const struct config c = { .n_gpus = 1, .n_bulk = 1, .window = 4, .chunk_max = 4096 };
 

@@ -115,6 +115,47 @@ static void test_marks(void **state)
 	close_both();
 }
 
+/* Only the second GPU's channels whose primary is rail 1 carry data; the others keep quiet and are ready
+ * for the next phase. */
+static void test_who_takes_part(void **state)
+{
+	const struct config c = {
+		.n_gpus = 2, .n_bulk = 4, .window = 8, .chunk_max = 65536, .n_back = 2
+	};
+	const struct dr_phase all = { .index = 1,
+		.message_bytes = 100000,
+		.chunk_bytes = 65536,
+		.iters = 6,
+		.verify = true };
+	struct dr_phase some = all;
+	struct dr_live l;
+
+	(void)state;
+	some.index = 0;
+	some.gpu_mask = some.rail_mask = 2;
+	open_both(&c);
+	begin(some);
+	for (unsigned s = 0; s < 2; s++)
+		WAIT(ends[s].done[1][0] && ends[s].done[1][1]);
+	for (unsigned s = 0; s < 2; s++) {
+		assert_int_equal(ends[s].done[0][0] + ends[s].done[0][1], 0);
+		assert_int_equal(dr_worker_result(ends[s].w, 1)->rx_messages, 6);
+		for (unsigned k = 0; k < 2; k++)
+			for (unsigned i = 0; i < 4; i++) {
+				dr_worker_live(ends[s].w, k, i, &l);
+				assert_int_equal(
+					l.chunks_rx + l.chunks_tx > 0, k == 1 && i % 2 == 1);
+			}
+	}
+	begin(all);
+	wait_all_parts();
+	check_counts(CLIENT, 2, &all);
+	check_counts(SERVER, 2, &all);
+	check_clean(CLIENT);
+	check_clean(SERVER);
+	close_both();
+}
+
 static void test_latency(void **state)
 {
 	static const struct {
@@ -293,6 +334,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_counted_iterations),
 		cmocka_unit_test(test_marks),
+		cmocka_unit_test(test_who_takes_part),
 		cmocka_unit_test(test_latency),
 		cmocka_unit_test(test_latency_until_stopped),
 		cmocka_unit_test(test_rate_limit),
