@@ -18,7 +18,7 @@
  * Invariants
  *  1. argv and options are never NULL, so the document needs no special cases.
  *  2. Every list is {v, n <= cap <= limit}; a row that does not get in is counted in rows_lost.
- *  3. Rows of bandwidth, nics, latency, rails, gpus, paths are unique by key.
+ *  3. Rows of bandwidth, cells, together, nics, latency, rails, gpus, paths are unique by key.
  */
 
 /* The list as bytes, so that one function grows them all. */
@@ -121,6 +121,8 @@ int dr_record_create(struct dr_record **out)
 static void results_free(struct dr_record *rec)
 {
 	FREE(rec->bandwidth);
+	FREE(rec->cells);
+	FREE(rec->together);
 	FREE(rec->nics);
 	FREE(rec->latency);
 	FREE(rec->faults);
@@ -177,6 +179,16 @@ void dr_record_set_options(struct dr_record *rec, json_t *options)
 void dr_bandwidth_row_init(struct dr_bandwidth_row *r)
 {
 	dr_fields_init(&dr_bandwidth_fields, r);
+}
+
+void dr_cell_row_init(struct dr_cell_row *r)
+{
+	dr_fields_init(&dr_cell_fields, r);
+}
+
+void dr_together_row_init(struct dr_together_row *r)
+{
+	dr_fields_init(&dr_together_fields, r);
 }
 
 void dr_nic_row_init(struct dr_nic_row *r)
@@ -251,6 +263,50 @@ void dr_record_bandwidth(struct dr_record *rec, const struct dr_bandwidth_row *r
 		r->gbps = rate_gbps(r->bytes, r->seconds);
 	if (isnan(r->sender_gbps))
 		r->sender_gbps = rate_gbps(r->sender_bytes, r->sender_seconds);
+}
+
+static struct dr_cell_row *find_cell(struct dr_record *rec, const struct dr_cell_row *row)
+{
+	/* From the end: the other end's half came just before. */
+	for (size_t i = rec->cells.n; i-- > 0;) {
+		struct dr_cell_row *r = &rec->cells.v[i];
+
+		if (r->phase == row->phase && r->gpu == row->gpu && r->direction == row->direction)
+			return r;
+	}
+	return NULL;
+}
+
+const struct dr_cell_row *dr_record_cell(struct dr_record *rec, const struct dr_cell_row *row)
+{
+	struct dr_cell_row *r = find_cell(rec, row);
+
+	if (r) {
+		r->switched = DR_MAX(r->switched, row->switched);
+		dr_fields_fill(&dr_cell_fields, r, row);
+	} else {
+		r = ADD(rec, cells, row);
+	}
+	if (!r)
+		return NULL;
+	if (isnan(r->gbps))
+		r->gbps = rate_gbps(r->bytes, r->seconds);
+	if (isnan(r->sender_gbps))
+		r->sender_gbps = rate_gbps(r->sender_bytes, r->sender_seconds);
+	return r;
+}
+
+void dr_record_together(struct dr_record *rec, const struct dr_together_row *row)
+{
+	for (size_t i = 0; i < rec->together.n; i++) {
+		struct dr_together_row *r = &rec->together.v[i];
+
+		if (r->side == row->side && !strcmp(r->nic, row->nic)) {
+			dr_fields_fill(&dr_together_fields, r, row);
+			return;
+		}
+	}
+	ADD(rec, together, row);
 }
 
 void dr_record_nic(struct dr_record *rec, const struct dr_nic_row *row)

@@ -86,6 +86,37 @@ struct dr_nic_row {
 	double gbps; /* NAN: computed: payload both ways */
 };
 
+/*
+ * --matrix: one GPU (unknown: all together) over one rail alone, one direction. Key: phase, gpu,
+ * direction; the ends fill in their halves as with bandwidth. Where channels left their rail while the
+ * cell was measured (switched > 0), gbps is what came, not what the rail can do.
+ */
+struct dr_cell_row {
+	int64_t phase, gpu, rail;
+	int direction;
+	char nic[64], peer_nic[64]; /* client's, server's */
+	int64_t message_bytes, channels;
+	int64_t switched; /* channels that were not on this rail all the time; the larger of both ends' */
+	int64_t bytes, messages;
+	double seconds, gbps; /* receiver; NAN: computed */
+	int64_t sender_bytes;
+	double sender_seconds, sender_gbps;
+	int64_t retransmits;
+	/* What the NIC's own counter of this direction rose by between the marks, or in the whole cell
+	 * with --iters, headers included. Unknown: no such counter (loopback). */
+	int64_t client_counter_bytes, server_counter_bytes;
+};
+
+/* --matrix: what one NIC's own counters rose by while all GPUs used all rails. Key: side, nic. */
+struct dr_together_row {
+	int side; /* enum dr_end */
+	int64_t rail;
+	char nic[64];
+	int64_t counter_tx_bytes, counter_rx_bytes;
+	double seconds;
+	int64_t switched; /* channels of this rail that were not on it all the time */
+};
+
 /* Key: gpu, bytes. */
 struct dr_latency_row {
 	int64_t gpu, bytes, samples;
@@ -216,6 +247,8 @@ struct dr_record {
 		char fence[96]; /* what the fence of this transport promises; "": fully */
 	} detection;
 	DR_LIST(struct dr_bandwidth_row) bandwidth;
+	DR_LIST(struct dr_cell_row) cells;
+	DR_LIST(struct dr_together_row) together;
 	DR_LIST(struct dr_nic_row) nics;
 	double cpu_percent_local, cpu_percent_peer; /* 100 = one core busy */
 	DR_LIST(struct dr_latency_row) latency;
@@ -240,6 +273,8 @@ void dr_record_set_options(struct dr_record *rec, json_t *options);
 void dr_record_reset(struct dr_record *rec);
 
 void dr_bandwidth_row_init(struct dr_bandwidth_row *r);
+void dr_cell_row_init(struct dr_cell_row *r);
+void dr_together_row_init(struct dr_together_row *r);
 void dr_nic_row_init(struct dr_nic_row *r);
 void dr_latency_row_init(struct dr_latency_row *r);
 void dr_fault_row_init(struct dr_fault_row *r);
@@ -251,6 +286,9 @@ void dr_rail_row_init(struct dr_rail_row *r);
 void dr_gpu_row_init(struct dr_gpu_row *r);
 
 void dr_record_bandwidth(struct dr_record *rec, const struct dr_bandwidth_row *row);
+/* The row as it stands now, for the moment; NULL: it found no room. */
+const struct dr_cell_row *dr_record_cell(struct dr_record *rec, const struct dr_cell_row *row);
+void dr_record_together(struct dr_record *rec, const struct dr_together_row *row);
 void dr_record_nic(struct dr_record *rec, const struct dr_nic_row *row);
 void dr_record_latency(struct dr_record *rec, const struct dr_latency_row *row);
 void dr_record_latency_hist(
@@ -276,11 +314,11 @@ void dr_record_path(struct dr_record *rec, int64_t gpu, int64_t path, int64_t ch
 
 /* How much of a record was handed over already; zero it before the first call. */
 struct dr_record_mark {
-	size_t bandwidth, nics, latency, switches, intervals, events, errors;
+	size_t bandwidth, cells, together, nics, latency, switches, intervals, events, errors;
 };
 /*
  * The rows that this end measured and added since `since` (which is moved on; NULL: all of them),
- * as one JSON object for the control connection: bandwidth, nics, latency, switches, intervals,
+ * as one JSON object for the control connection: bandwidth, cells, together, nics, latency, switches, intervals,
  * events, errors; always: version, host, cpu_percent, integrity (sums so far of this end's
  * receivers), false_failovers. NULL: no memory. Call it on the record that gets no merge itself.
  */

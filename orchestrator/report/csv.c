@@ -6,18 +6,20 @@
 #include "orchestrator/report/report.h"
 
 /* The table is cut out of the result document, so that both say the same. */
-static const char *const columns[] = { "phase", "trial", "side", "gpu", "channel", "name", "kind",
-	"path", "nic", "direction", "message_bytes", "bytes", "seconds", "gbps",
+static const char *const columns[] = { "phase", "trial", "side", "gpu", "channel", "rail", "name",
+	"kind", "path", "nic", "peer_nic", "direction", "message_bytes", "bytes", "seconds", "gbps",
 	"line_rate_percent", "messages", "retransmits", "sender_bytes", "sender_seconds",
 	"sender_gbps", "to_server_gbps", "to_client_gbps", "line_gbps", "cpu_percent_local",
 	"cpu_percent_peer", "speed_gbps", "tx_bytes", "rx_bytes", "counter_tx_bytes",
-	"counter_rx_bytes", "counter_check", "connections", "samples", "rtt_us.p50", "rtt_us.p90",
-	"rtt_us.p99", "rtt_us.p999", "rtt_us.max", "start_us", "duration_us", "channels_affected",
-	"gap_us", "gap_us_median_channel", "cadence_us.p50", "cadence_us.p99", "detect_us",
-	"fence_us", "handshake_us", "replay_us", "first_delivery_us", "fault_after_us",
-	"in_flight_messages", "replayed_messages", "replayed_bytes", "rounds", "failback_us",
-	"failback_gap_us", "bandwidth_before_gbps", "bandwidth_during_gbps", "bandwidth_after_gbps",
-	"verdict", "cause" };
+	"counter_rx_bytes", "counter_check", "connections", "client_counter_bytes",
+	"server_counter_bytes", "channels", "switched", "alone_gbps", "together_gbps",
+	"share_percent", "finding", "samples", "rtt_us.p50", "rtt_us.p90", "rtt_us.p99",
+	"rtt_us.p999", "rtt_us.max", "start_us", "duration_us", "channels_affected", "gap_us",
+	"gap_us_median_channel", "cadence_us.p50", "cadence_us.p99", "detect_us", "fence_us",
+	"handshake_us", "replay_us", "first_delivery_us", "fault_after_us", "in_flight_messages",
+	"replayed_messages", "replayed_bytes", "rounds", "failback_us", "failback_gap_us",
+	"bandwidth_before_gbps", "bandwidth_during_gbps", "bandwidth_after_gbps", "verdict",
+	"cause" };
 
 static void put_text(const char *s, FILE *f)
 {
@@ -101,6 +103,8 @@ int dr_csv_write(const struct dr_record *rec, FILE *f)
 	total = json_object_get(doc, "total");
 	if (json_is_number(json_object_get(total, "gbps")))
 		put_row("total", rec->run_id, total, f);
+	put_rows("cell", doc, json_object_get(json_object_get(doc, "matrix"), "cells"), f);
+	put_rows("matrix-nic", doc, json_object_get(json_object_get(doc, "matrix"), "nics"), f);
 	put_rows("nic", doc, json_object_get(doc, "nics"), f);
 	put_rows("latency", doc, json_object_get(doc, "latency"), f);
 	put_rows("fault", doc, json_object_get(json_object_get(doc, "failover"), "faults"), f);

@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "orchestrator/report/fields.h"
+#include "orchestrator/report/matrix.h"
 
 /* The result document, and the part of it that one end sends to the other. */
 
@@ -258,6 +259,7 @@ json_t *dr_record_to_json(const struct dr_record *rec)
 	dr_json_put(o, "bandwidth", bandwidth(rec), &bad);
 	dr_json_put(o, "nics", nics(rec), &bad);
 	dr_json_put(o, "total", total(rec), &bad);
+	dr_json_put(o, "matrix", dr_matrix_to_json(rec), &bad);
 	dr_json_put(o, "latency", ROWS(dr_latency_fields, rec->latency), &bad);
 	dr_json_put(o, "failover", failover(rec), &bad);
 	dr_json_put(o, "integrity", integrity(rec), &bad);
@@ -296,6 +298,8 @@ json_t *dr_record_part(const struct dr_record *rec, struct dr_record_mark *since
 	dr_json_put(o, "false_failovers", dr_json_int(rec->false_failovers), &bad);
 	dr_json_put(o, "integrity", dr_fields_to_json(&dr_integrity_fields, &rec->integrity), &bad);
 	dr_json_put(o, "bandwidth", TAKE(dr_bandwidth_fields, rec->bandwidth, m.bandwidth), &bad);
+	dr_json_put(o, "cells", TAKE(dr_cell_fields, rec->cells, m.cells), &bad);
+	dr_json_put(o, "together", TAKE(dr_together_fields, rec->together, m.together), &bad);
 	dr_json_put(o, "nics", TAKE(dr_nic_fields, rec->nics, m.nics), &bad);
 	dr_json_put(o, "latency", TAKE(dr_latency_fields, rec->latency, m.latency), &bad);
 	dr_json_put(o, "switches", TAKE(dr_switch_fields, rec->switches, m.switches), &bad);
@@ -310,6 +314,8 @@ json_t *dr_record_part(const struct dr_record *rec, struct dr_record_mark *since
 
 union any_row {
 	struct dr_bandwidth_row bandwidth;
+	struct dr_cell_row cell;
+	struct dr_together_row together;
 	struct dr_nic_row nic;
 	struct dr_latency_row latency;
 	struct dr_switch_row sw;
@@ -320,6 +326,16 @@ union any_row {
 static void add_bandwidth(struct dr_record *rec, const union any_row *r)
 {
 	dr_record_bandwidth(rec, &r->bandwidth);
+}
+
+static void add_cell(struct dr_record *rec, const union any_row *r)
+{
+	dr_record_cell(rec, &r->cell);
+}
+
+static void add_together(struct dr_record *rec, const union any_row *r)
+{
+	dr_record_together(rec, &r->together);
 }
 
 static void add_nic(struct dr_record *rec, const union any_row *r)
@@ -413,7 +429,8 @@ int dr_record_merge(struct dr_record *rec, const json_t *part, struct dr_err *e)
 	static const struct {
 		const struct dr_fields *fields;
 		void (*add)(struct dr_record *, const union any_row *);
-	} lists[] = { { &dr_bandwidth_fields, add_bandwidth }, { &dr_nic_fields, add_nic },
+	} lists[] = { { &dr_bandwidth_fields, add_bandwidth }, { &dr_cell_fields, add_cell },
+		{ &dr_together_fields, add_together }, { &dr_nic_fields, add_nic },
 		{ &dr_latency_fields, add_latency }, { &dr_switch_fields, add_switch },
 		{ &dr_interval_fields, add_interval }, { &dr_event_fields, add_event } };
 	const char *schema = json_string_value(json_object_get(part, "schema"));

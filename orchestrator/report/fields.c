@@ -53,6 +53,44 @@ static const struct dr_field bandwidth[] = {
 TABLE(dr_bandwidth_fields, "bandwidth", bandwidth, T);
 #undef T
 
+#define T struct dr_cell_row
+static const struct dr_field cell[] = {
+	F("phase", DR_F_INT, T, phase),
+	F("gpu", DR_F_INT, T, gpu),
+	F("rail", DR_F_INT, T, rail),
+	F("nic", DR_F_STR, T, nic),
+	F("peer_nic", DR_F_STR, T, peer_nic),
+	FE("direction", T, direction, dr_direction_names),
+	F("message_bytes", DR_F_INT, T, message_bytes),
+	F("channels", DR_F_INT, T, channels),
+	F("switched", DR_F_INT, T, switched),
+	F("bytes", DR_F_INT, T, bytes),
+	F("seconds", DR_F_NUM, T, seconds),
+	F("gbps", DR_F_NUM, T, gbps),
+	F("messages", DR_F_INT, T, messages),
+	F("sender_bytes", DR_F_INT, T, sender_bytes),
+	F("sender_seconds", DR_F_NUM, T, sender_seconds),
+	F("sender_gbps", DR_F_NUM, T, sender_gbps),
+	F("retransmits", DR_F_INT, T, retransmits),
+	F("client_counter_bytes", DR_F_INT, T, client_counter_bytes),
+	F("server_counter_bytes", DR_F_INT, T, server_counter_bytes),
+};
+TABLE(dr_cell_fields, "cells", cell, T);
+#undef T
+
+#define T struct dr_together_row
+static const struct dr_field together[] = {
+	FE("side", T, side, dr_end_names),
+	F("rail", DR_F_INT, T, rail),
+	F("nic", DR_F_STR, T, nic),
+	F("counter_tx_bytes", DR_F_INT, T, counter_tx_bytes),
+	F("counter_rx_bytes", DR_F_INT, T, counter_rx_bytes),
+	F("seconds", DR_F_NUM, T, seconds),
+	F("switched", DR_F_INT, T, switched),
+};
+TABLE(dr_together_fields, "together", together, T);
+#undef T
+
 #define T struct dr_nic_row
 static const struct dr_field nic[] = {
 	FE("side", T, side, dr_end_names),

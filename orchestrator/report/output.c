@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "orchestrator/report/fields.h"
+#include "orchestrator/report/matrix.h"
 #include "orchestrator/report/output.h"
 #include "orchestrator/report/report.h"
 
@@ -175,6 +176,17 @@ void dr_output_interval(struct dr_output *o, const struct dr_interval_row *row)
 	if (f)
 		dr_table_interval(row, f);
 	stream(o, "interval", if_streaming(o, &dr_interval_fields, row));
+}
+
+void dr_output_cell(struct dr_output *o, const struct dr_cell_row *row)
+{
+	FILE *f = people(o);
+
+	if (!row)
+		return;
+	if (f)
+		dr_matrix_print_cell(row, f);
+	stream(o, "cell", if_streaming(o, &dr_cell_fields, row));
 }
 
 void dr_output_fault(struct dr_output *o, const struct dr_fault_row *row)

@@ -48,6 +48,8 @@ FILE *dr_output_tables(const struct dr_output *o);
 void dr_output_start(struct dr_output *o, const struct dr_record *rec);
 /* One line for people and "interval" of the stream. Call after dr_record_interval. */
 void dr_output_interval(struct dr_output *o, const struct dr_interval_row *row);
+/* "cell" of the stream and one line for people. row: as dr_record_cell returned it; NULL: nothing. */
+void dr_output_cell(struct dr_output *o, const struct dr_cell_row *row);
 /* "fault" of the stream and one line for people. Call after dr_record_fault. */
 void dr_output_fault(struct dr_output *o, const struct dr_fault_row *row);
 void dr_output_switch(struct dr_output *o, const struct dr_switch_row *row);

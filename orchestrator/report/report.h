@@ -42,9 +42,8 @@ int dr_baseline_load(const char *path, json_t **out, struct dr_err *e) DR_MUST_C
 
 /*
  * CSV after RFC 4180 but for the line end, which is "\n": one flat table, a header, one row for each
- * bandwidth, total, nic, latency, fault and interval. Columns that a kind of row does not have are
- * empty, as is what is unknown. Column "record" says which kind: bandwidth, total, nic, latency,
- * fault, interval. Names are those of the JSON document; rtt_us.p50 is rtt_us_p50. In latency rows
+ * bandwidth, total, cell and matrix-nic (--matrix), nic, latency, fault and interval. Columns that
+ * a kind of row does not have are empty, as is what is unknown. Column "record" says which kind. Names are those of the JSON document; rtt_us.p50 is rtt_us_p50. In latency rows
  * message_bytes is what the document calls bytes. 0 or -ENOMEM.
  */
 int dr_csv_write(const struct dr_record *rec, FILE *f);

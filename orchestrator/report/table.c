@@ -7,49 +7,15 @@
 
 #include "base/mem.h"
 #include "base/units.h"
+#include "orchestrator/report/cell.h"
 #include "orchestrator/report/fields.h"
+#include "orchestrator/report/matrix.h"
 #include "orchestrator/report/report.h"
 
 /* What a person reads. At most 110 columns; no colours; the unit stands in the column's head or in
  * the title; "-" is unknown. */
 
 #define GROUPS_MAX 64
-
-struct cell {
-	char s[72];
-};
-
-/* A number with `decimals`, "-" when it is unknown. */
-static struct cell num(double v, int decimals)
-{
-	struct cell c = { "-" };
-
-	if (isfinite(v))
-		snprintf(c.s, sizeof(c.s), "%.*f", decimals, v);
-	return c;
-}
-
-/* Four significant digits or so: 0.123, 12.3, 1234. */
-static struct cell sig(double v)
-{
-	double a = fabs(v);
-
-	return num(v, a == 0 ? 0 : a < 1 ? 3 : a < 100 ? 2 : a < 10000 ? 1 : 0);
-}
-
-static struct cell count(int64_t v)
-{
-	struct cell c = { "-" };
-
-	if (v != DR_UNSET)
-		snprintf(c.s, sizeof(c.s), "%" PRId64, v);
-	return c;
-}
-
-static double known(int64_t v)
-{
-	return v == DR_UNSET ? NAN : (double)v;
-}
 
 static struct cell ms(int64_t ns)
 {
@@ -334,6 +300,7 @@ static void print_verdict(const struct dr_record *rec, FILE *f)
 
 void dr_table_print(const struct dr_record *rec, FILE *f)
 {
+	dr_matrix_print(rec, f);
 	print_bandwidth(rec, f);
 	print_nics(rec, f);
 	print_total(rec, f);
