@@ -96,6 +96,26 @@ static int check_channels(const struct dr_options *o, struct dr_err *e)
 	return 0;
 }
 
+static int check_matrix(const struct dr_options *o, struct dr_err *e)
+{
+	static const char *const no[] = { "map", "spread" };
+
+	if (!o->matrix)
+		return 0;
+	if (!o->test.bw)
+		return dr_err_set(
+			e, -EINVAL, "--matrix measures bandwidth; --test has to name bw too");
+	if (o->begin)
+		return dr_err_set(e, -EINVAL,
+			"--matrix takes one message size; use --size instead of --begin and --end");
+	for (size_t i = 0; i < DR_ARRAY_LEN(no); i++)
+		if (dr_opts_given(o->table, no[i]))
+			return dr_err_set(e, -EINVAL,
+				"--matrix uses every NIC from every GPU; --%s is not for it",
+				no[i]);
+	return 0;
+}
+
 unsigned dr_options_gpu_top(const struct dr_options *o)
 {
 	unsigned top = 0;
@@ -116,6 +136,8 @@ static int check(struct dr_options *o, struct dr_err *e)
 		rc = check_warmup(o, e);
 	if (rc == 0 && o->command != DR_CMDBIT_SERVER)
 		rc = check_channels(o, e);
+	if (rc == 0 && o->command != DR_CMDBIT_SERVER)
+		rc = check_matrix(o, e);
 	if (rc)
 		return rc;
 	if (o->gpus.n > DR_OPTIONS_GPUS_MAX)

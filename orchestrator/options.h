@@ -45,7 +45,7 @@ struct dr_options {
 	const char *warmup; /* a time with --duration, a number with --iters */
 	int64_t warmup_ns;
 	uint64_t warmup_iters;
-	bool bidir, reverse;
+	bool bidir, reverse, matrix;
 	double rate_bits; /* of a GPU and direction; 0: none */
 
 	const char *rails, *map, *spread;

@@ -265,6 +265,13 @@ static const struct dr_opt rows[] = {
 		.commands = RUN,
 		.offset = AT(reverse),
 		.help = "From the server to the client." },
+	{ .name = "matrix",
+		.kind = DR_OPT_FLAG,
+		.group = "What to measure",
+		.commands = RUN,
+		.offset = AT(matrix),
+		.help = "Bandwidth of every GPU over every NIC, one by one for --duration each, then all "
+			"together; --channels is then per GPU and NIC. Names idle and slow NICs." },
 	{ .name = "rate",
 		.kind = DR_OPT_RATE,
 		.arg = "RATE",

@@ -445,6 +445,8 @@ static int parse_maps(const struct dr_options *o, struct dr_plan *p, struct dr_e
 		rc = dr_kind_rename(p, o->spread, text, sizeof(text))
 			     ? dr_plan_parse_spread(p, text, e)
 			     : dr_err_set(e, -EINVAL, "--spread: too long");
+	if (o->matrix)
+		p->spread = DR_SPREAD_EACH;
 	return rc ? rc : dr_plan_check(p, e);
 }
 

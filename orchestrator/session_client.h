@@ -88,6 +88,15 @@ void dr_client_phases(struct dr_client *c);
 int dr_client_phase_begin(struct dr_client *c, const struct dr_phase *phase) DR_MUST_CHECK;
 int dr_client_phase_end(struct dr_client *c) DR_MUST_CHECK;
 void dr_client_mark(struct dr_client *c, int which);
+/* The whole of one phase: warm-up and ns when it has no iterations. */
+int dr_client_measure(struct dr_client *c, const struct dr_phase *phase, int64_t warmup_ns,
+	int64_t ns) DR_MUST_CHECK;
+/* session_matrix.c. "GPU 3 over eth1" of a phase that is a cell. */
+void dr_client_cell_name(
+	const struct dr_client *c, const struct dr_phase *phase, char *buf, size_t len);
+/* Every GPU over every rail alone, all GPUs over each, all over all. The bandwidth of
+ * the last is the run's. */
+int dr_client_matrix(struct dr_client *c, const struct dr_phase *phase) DR_MUST_CHECK;
 /* After an early end: what this end measured so far. */
 void dr_client_salvage(struct dr_client *c);
 

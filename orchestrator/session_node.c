@@ -542,6 +542,8 @@ void dr_node_phase(struct dr_node *node, const struct dr_phase *phase)
 		node->interval_bytes = f.rx_bytes;
 		node->interval_chunks = f.rx_chunks;
 	}
+	memset(&node->cells, 0, sizeof(node->cells));
+	dr_cells_mark(node, 0);
 	dr_node_post(node, DR_ALL, &cmd);
 }
 
@@ -552,7 +554,9 @@ void dr_node_mark(struct dr_node *node, int which)
 	node->mark_ns[which] = dr_now_ns();
 	node->mark_cpu_ns[which] = dr_cpu_ns();
 	dr_node_post(node, DR_ALL, &cmd);
-	if (which == 1 && node->mark_ns[0] && node->phase.kind == DR_PHASE_BW) {
+	dr_cells_mark(node, which);
+	if (which == 1 && node->mark_ns[0] && node->phase.kind == DR_PHASE_BW &&
+		!dr_cells_cell(node)) {
 		node->cpu_ns += node->mark_cpu_ns[1] - node->mark_cpu_ns[0];
 		node->cpu_wall_ns += node->mark_ns[1] - node->mark_ns[0];
 	}

@@ -4,6 +4,7 @@
 
 #include "orchestrator/plan.h"
 #include "orchestrator/session.h"
+#include "orchestrator/session_cells.h"
 
 /*
  * This process's end of a session: its workers, what they reported, and the rows that this end
@@ -30,6 +31,8 @@ struct dr_node_channel {
 	unsigned unplanned, planned; /* switches so far */
 	int64_t last_switch_ns;
 	uint64_t retransmits; /* at the last snapshot */
+	uint32_t mark_epoch;  /* matrix: at the phase's first mark */
+	bool mark_away;	      /* it was not on path 0 then */
 };
 
 struct dr_node {
@@ -73,6 +76,7 @@ struct dr_node {
 	int64_t interval_at_ns; /* start of the running interval; 0: none */
 	uint64_t interval_bytes, interval_chunks;
 
+	struct dr_cells cells; /* matrix */
 	struct dr_netdev_counters nic_before[DR_RAILS_MAX];
 	bool nic_counted[DR_RAILS_MAX];
 	int64_t begin_ns;

@@ -123,18 +123,20 @@ static uint64_t pings(const struct dr_client *c)
 int dr_client_phase_begin(struct dr_client *c, const struct dr_phase *phase)
 {
 	struct dr_phase p = *phase;
-	char size[32];
+	char size[32], what[32];
 	int rc;
 
 	p.index = c->n_phases++;
 	dr_format_size(p.message_bytes, size, sizeof(size));
-	snprintf(c->progress_what, sizeof(c->progress_what), "%s %s", phase_name(p.kind), size);
+	snprintf(what, sizeof(what), "%s", phase_name(p.kind));
+	if (p.rail_mask)
+		dr_client_cell_name(c, &p, what, sizeof(what));
+	snprintf(c->progress_what, sizeof(c->progress_what), "%s %s", what, size);
 	dr_client_send(c, json_pack("{s:s, s:o}", "t", "phase", "phase", dr_phase_to_json(&p)));
 	rc = dr_client_wait(c, server_began, NULL, dr_now_ns() + c->opt->timeout_ns, true);
 	if (rc)
 		return overdue(c, rc, "the server's answer to a new phase");
-	dr_record_eventf(
-		c->rec, "phase", "%u: %s, messages of %s", p.index, phase_name(p.kind), size);
+	dr_record_eventf(c->rec, "phase", "%u: %s, messages of %s", p.index, what, size);
 	dr_node_phase(c->node, &p);
 	if (p.kind == DR_PHASE_LAT)
 		c->pings_before = pings(c);
@@ -209,7 +211,8 @@ static int wait_rounds(struct dr_client *c)
 	return rc == -ETIMEDOUT ? overdue(c, rc, "round trips") : rc;
 }
 
-static int measure(struct dr_client *c, const struct dr_phase *phase, int64_t warmup_ns, int64_t ns)
+int dr_client_measure(
+	struct dr_client *c, const struct dr_phase *phase, int64_t warmup_ns, int64_t ns)
 {
 	int rc = dr_client_phase_begin(c, phase);
 
@@ -238,7 +241,7 @@ static int latency(struct dr_client *c, const struct dr_phase *phase)
 		struct dr_phase p = *phase;
 
 		p.gpu_mask = 1u << k;
-		rc = measure(c, &p, LAT_WARMUP_NS, ns);
+		rc = dr_client_measure(c, &p, LAT_WARMUP_NS, ns);
 	}
 	return rc;
 }
@@ -250,12 +253,17 @@ void dr_client_phases(struct dr_client *c)
 	int rc = 0;
 
 	for (unsigned i = 0; i < n && rc == 0; i++) {
+		if (c->opt->matrix)
+			phases[i].rate_bits /= c->plan.n_rails; /* so many times the channels */
 		if (phases[i].kind == DR_PHASE_LAT)
 			rc = latency(c, &phases[i]);
 		else if (phases[i].kind == DR_PHASE_FAILOVER)
 			rc = dr_campaign_run(c, &phases[i]);
+		else if (c->opt->matrix)
+			rc = dr_client_matrix(c, &phases[i]);
 		else
-			rc = measure(c, &phases[i], c->opt->warmup_ns, c->opt->duration_ns);
+			rc = dr_client_measure(
+				c, &phases[i], c->opt->warmup_ns, c->opt->duration_ns);
 	}
 	if (rc == -ENOTCONN)
 		dr_client_end(c, DR_EXIT_PEER,

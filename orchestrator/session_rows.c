@@ -60,10 +60,11 @@ void dr_node_results(struct dr_node *node)
 		return;
 	node->phase_open = false;
 	node->interval_at_ns = 0;
-	if (node->phase.kind == DR_PHASE_BW && node->phase.iters) {
+	if (node->phase.kind == DR_PHASE_BW && node->phase.iters && !dr_cells_cell(node)) {
 		node->cpu_ns += dr_cpu_ns() - node->mark_cpu_ns[0];
 		node->cpu_wall_ns += dr_now_ns() - node->phase_ns;
 	}
+	dr_cells_results(node);
 	for (unsigned k = 0; k < node->plan->n_gpus; k++) {
 		const struct dr_phase_result *r = dr_node_result(node, k);
 
@@ -74,9 +75,11 @@ void dr_node_results(struct dr_node *node)
 			continue;
 		if (!node->part_done[k][1] && dr_node_has_bulk(node, true))
 			continue;
-		if (node->phase.kind == DR_PHASE_BW && dr_node_has_bulk(node, true))
+		bool row = node->phase.kind == DR_PHASE_BW && !dr_cells_cell(node);
+
+		if (row && dr_node_has_bulk(node, true))
 			bandwidth_row(node, k, true);
-		if (node->phase.kind == DR_PHASE_BW && dr_node_has_bulk(node, false))
+		if (row && dr_node_has_bulk(node, false))
 			bandwidth_row(node, k, false);
 		if (node->phase.kind == DR_PHASE_LAT && node->side == DR_PLAN_CLIENT && r->rtt)
 			dr_record_latency_hist(node->rec, node->plan->gpu[k][DR_PLAN_CLIENT],

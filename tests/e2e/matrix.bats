@@ -1,0 +1,145 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# --matrix: two GPUs and three rails, over the loopback and, as root, over shaped links between two
+# network namespaces.
+# shellcheck disable=SC2154 # set by lib.bash
+
+RAILS=lo@127.0.0.2,lo@127.0.0.3,lo@127.0.0.4
+TINY=(-N 1 -s 64K --window 4 -D 200ms -w 50ms -i 0)
+
+setup() {
+	load lib
+	common_setup
+}
+
+teardown() {
+	common_teardown
+	[[ ${A-} ]] && ip netns del "$A" 2>/dev/null
+	[[ ${B-} ]] && ip netns del "$B" 2>/dev/null
+	return 0
+}
+
+matrix() {
+	client --rails "$RAILS" --matrix "${TINY[@]}" "$@"
+}
+
+@test "every GPU over every NIC, all GPUs over each, all together: from one run" {
+	start_server -1 --rails "$RAILS" --json=s.json
+	matrix --verify --json=c.json --csv c.csv
+	[ "$status" -eq 0 ]
+	ends "$server" 0
+	[[ $output == *"matrix: 2 GPUs x 3 NICs = 6 cells, each NIC with all GPUs, then all together: 10 x 250 ms = about 2.50 s"* ]]
+	whole c.json
+	clean c.json
+	holds c.json '[.matrix.cells[] | [.rail, .gpu]] == [[0,0],[0,1],[0,null],[1,0],[1,1],[1,null],[2,0],[2,1],[2,null]]'
+	holds c.json '.matrix.cells | all(.gbps > 0 and .bytes > 0 and .seconds > 0 and .sender_bytes > 0 and .switched == 0)'
+	holds c.json '.matrix.cells | all(.channels == (if .gpu == null then 2 else 1 end))'
+	# The receiver's clock and bytes: both ends tell the same.
+	holds s.json "[.matrix.cells[] | .bytes, .seconds] == $(jq -c '[.matrix.cells[] | .bytes, .seconds]' c.json)"
+	# The bandwidth of the run is that of all together, not of a cell.
+	holds c.json '(.bandwidth | length) == 2 and .matrix.together.gbps == .total.gbps and .total.phase == 9'
+	# The loopback has no counters to tell idle NICs by.
+	holds c.json '.matrix.nics | length == 3 and all(.together_gbps == null and .finding != "idle" and .finding != "left")'
+	[ "$(grep -c ^cell, c.csv)" -eq 9 ]
+	[ "$(grep -c ^matrix-nic, c.csv)" -eq 3 ]
+}
+
+@test "both directions, reverse, iterations, a stream of cells" {
+	start_server --rails "$RAILS"
+	matrix --bidir --json=b.json
+	[ "$status" -eq 0 ]
+	holds b.json '[.matrix.cells[] | [.rail, .gpu, .direction]] | length == 18 and (unique | length) == 18'
+	holds b.json '.matrix.cells | all(.gbps > 0 and .channels == (if .gpu == null then 2 else 1 end))'
+	client --rails "$RAILS" --matrix -N 2 -s 64K -n 7 -w 2 -R --json-stream 2>/dev/null
+	[ "$status" -eq 0 ]
+	sed -n '/^{/p' <<<"$output" >r.jsonl
+	jq -es '[.[] | select(.event == "cell").data] | length == 9 and all(.direction == "to-client" and
+		.messages == (if .gpu == null then 28 else 14 end))' r.jsonl
+	jq -es '[.[] | select(.event == "end").data.matrix.cells[] | .gbps > 0] | length == 9 and all' r.jsonl
+}
+
+@test "--min-bw judges the run of all together" {
+	start_server --rails "$RAILS"
+	matrix --min-bw 0.000001 -q
+	[ "$status" -eq 0 ]
+	matrix --min-bw 900000 --json=c.json -q
+	[ "$status" -eq 7 ]
+	holds c.json '.errors | any(.text | contains("in total"))'
+}
+
+@test "what a matrix is not: status 1 and the reason" {
+	for bad in "-b 64K -e 1M" "--test lat" "--map 0=0" "--spread all" "-N 22" "-N 11 --bidir"; do
+		# shellcheck disable=SC2086
+		run "$DUALRAIL" client 127.0.0.1 -q --rails "$RAILS" --matrix $bad
+		[ "$status" -eq 1 ]
+		[[ $output == *--matrix* ]]
+	done
+	run "$DUALRAIL" client 127.0.0.1 -q --rails "$RAILS" --matrix -N 21 --dry-run
+	[ "$status" -eq 0 ]
+	[[ $output == *"21 channels a direction on each of 3 rails"* ]]
+}
+
+# Two namespaces, a control link and three rails of the given rates, which queue more than the windows
+# hold: nothing is dropped, so that the rates alone decide, on a busy machine too.
+links() {
+	local i=0 rate ns
+	[[ $(id -u) == 0 ]] || skip "needs root for network namespaces"
+	A=mx${BASHPID}a B=mx${BASHPID}b
+	ip netns add "$A" 2>/dev/null || skip "network namespaces cannot be made here"
+	ip netns add "$B"
+	link ctl0 10.98.255
+	for rate in "$@"; do
+		link "rail$i" "10.98.$i"
+		for ns in "$A" "$B"; do
+			tc -n "$ns" qdisc add dev "rail$i" root tbf rate "$rate" burst 64k latency 200ms ||
+				skip "no tbf in this kernel"
+		done
+		i=$((i + 1))
+	done
+}
+
+link() {
+	ip link add "$1" netns "$A" type veth peer name "$1" netns "$B"
+	ip -n "$A" addr add "$2.1/24" dev "$1"
+	ip -n "$B" addr add "$2.2/24" dev "$1"
+	ip -n "$A" link set "$1" up
+	ip -n "$B" link set "$1" up
+}
+
+start_in_namespaces() {
+	start server ip netns exec "$B" "$DUALRAIL" server -1 -g 0-1 --json=s.json
+	server=$pid
+	start client ip netns exec "$A" "$DUALRAIL" client 10.98.255.2 -g 0-1 --matrix "${TINY[@]}" -s 32K -D 400ms \
+		--json=c.json "$@"
+	client=$pid
+}
+
+@test "a slow NIC is named, with its figure, and no other one" {
+	links 100mbit 20mbit 100mbit
+	start_in_namespaces --detect conservative
+	ends "$client" 0
+	holds c.json '[.matrix.nics[] | .finding] == ["ok", "slow", "ok"]'
+	holds c.json '.matrix.nics[1] | .nic == "rail1" and .alone_gbps < 0.03 and (.cause | contains("median"))'
+	grep -q '^  slow: rail 1 (rail1 <-> rail1): 0.0' client.out
+	[ "$(grep -c '^  \(slow\|idle\|left\): rail' client.out)" -eq 1 ]
+	# The NICs' own counters: not below the payload, not far above it.
+	holds c.json '.matrix.cells | all(.client_counter_bytes / .sender_bytes > 0.5 and .client_counter_bytes / .sender_bytes < 2)'
+	holds c.json '[.matrix.nics[].share_percent] | add > 99.9 and add < 100.1 and .[1] < 20'
+	holds c.json '.matrix.together.counters | length == 6 and all(.counter_tx_bytes + .counter_rx_bytes > 0)'
+	holds s.json '[.matrix.nics[] | .finding] == ["ok", "slow", "ok"]'
+}
+
+@test "a NIC that carries nothing is named idle; what moved to another is no figure for it" {
+	links 100mbit 100mbit 100mbit
+	start_in_namespaces
+	wait_for grep -q '^cell: GPU 0 over rail 0' client.out
+	ip -n "$B" link set rail2 down
+	ends "$client" 0
+	clean c.json
+	holds c.json '.matrix.nics[2].finding == "idle" and .matrix.nics[2].alone_gbps == null'
+	holds c.json '.matrix.cells | map(select(.rail == 2)) | length == 3 and all(.switched == .channels and .bytes > 0)'
+	holds c.json '.matrix.nics[0, 1].finding != "idle"'
+	grep -q '^  idle: rail 2 (rail2 <-> rail2): its own counters' client.out
+	grep -q '^cell: GPU 0 over rail 2 (rail2), to-server: .*, but 1 of 1 channels left that NIC' client.out
+	grep -q '^ *0 .* left  *|' client.out
+}
