@@ -354,7 +354,9 @@ static int on_stats(const struct nlmsghdr *nlh, void *arg)
 		.rx_packets = s.rx_packets,
 		.tx_packets = s.tx_packets,
 		.rx_dropped = s.rx_dropped,
-		.tx_dropped = s.tx_dropped };
+		.tx_dropped = s.tx_dropped,
+		.rx_errors = s.rx_errors,
+		.tx_errors = s.tx_errors };
 	return MNL_CB_OK;
 }
 
