@@ -450,15 +450,14 @@ static int parse_maps(const struct dr_options *o, struct dr_plan *p, struct dr_e
 	return rc ? rc : dr_plan_check(p, e);
 }
 
-static int make_plan(struct dr_client *c, struct dr_err *e)
+int dr_client_plan(const struct dr_options *o, const struct dr_route *route, struct dr_plan *p,
+	struct dr_err *e)
 {
-	const struct dr_options *o = c->opt;
-	struct dr_plan *p = &c->plan;
 	struct dr_netdev_rail rails[DR_RAILS_MAX];
 	int n;
 
 	dr_kind_plan(o, p);
-	n = dr_kind_rails(o, p, &c->route, rails, DR_RAILS_MAX, e);
+	n = dr_kind_rails(o, p, route, rails, DR_RAILS_MAX, e);
 	if (n < 0)
 		return n;
 	dr_plan_set_rails(p, DR_PLAN_CLIENT, rails, (unsigned)n);
@@ -564,7 +563,7 @@ static int prepare(struct dr_client *c, struct dr_err *e)
 	if (rc == -ENXIO || rc == -ENETUNREACH || rc == -EHOSTUNREACH)
 		dr_client_end(c, DR_EXIT_PEER, "%s", e->text);
 	if (rc == 0)
-		rc = make_plan(c, e);
+		rc = dr_client_plan(c->opt, &c->route, &c->plan, e);
 	if (rc == -EINVAL)
 		dr_client_end(c, DR_EXIT_USAGE, "%s", e->text);
 	if (rc == 0 && c->opt->dry_run)
