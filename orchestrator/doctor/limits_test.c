@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "orchestrator/doctor/doctor_testkit.h"
+
+static const struct dr_doctor_run tcp = {
+	.gpus = 8, .channels = 8, .window = 16, .chunk_bytes = 512 << 10, .port = 20000
+};
+
+static void limits(const char *memlock, const char *files, const char *processes)
+{
+	char text[512];
+
+	snprintf(text, sizeof(text),
+		"Limit                     Soft Limit           Hard Limit           Units     \n"
+		"Max processes             %-20s unlimited            processes \n"
+		"Max open files            %-20s 1048576              files     \n"
+		"Max locked memory         %-20s unlimited            bytes     \n",
+		processes, files, memlock);
+	put("/proc/self/limits", text);
+}
+
+static void caps(const char *hex)
+{
+	char text[128];
+
+	snprintf(text, sizeof(text), "Name:\tx\nCapPrm:\tffffffffffffffff\nCapEff:\t%s\n", hex);
+	put("/proc/self/status", text);
+}
+
+/* 8 GPUs x 8 channels x 16 x 512 KiB with two rails: 1 GiB. */
+static void memlock(void **state)
+{
+	struct dr_doctor_run run = tcp;
+
+	(void)state;
+	caps("0000000000000000");
+	limits("8388608", "1048576", "100000");
+	dr_check_memlock(root, &run, &found);
+	expect(DR_SEVERITY_NOTE, "memlock", NULL, "8 MiB");
+	run.verbs = true;
+	dr_check_memlock(root, &run, &found);
+	expect(DR_SEVERITY_FAIL, "memlock", NULL, "ulimit -l unlimited");
+	dr_check_memlock(root, &run, &found);
+	expect(DR_SEVERITY_FAIL, "memlock", NULL, "1 GiB");
+	limits("1073741823", "1048576", "100000");
+	dr_check_memlock(root, &run, &found);
+	expect(DR_SEVERITY_FAIL, "memlock", NULL, "1073741823");
+	limits("1073741824", "1048576", "100000");
+	dr_check_memlock(root, &run, &found);
+	expect(DR_SEVERITY_OK, "memlock", NULL, "1 GiB");
+	limits("unlimited", "1048576", "100000");
+	dr_check_memlock(root, &run, &found);
+	expect(DR_SEVERITY_OK, "memlock", NULL, "unlimited");
+	limits("65536", "1048576", "100000");
+	caps("0000000000004000");
+	dr_check_memlock(root, &run, &found);
+	expect(DR_SEVERITY_OK, "memlock", NULL, "lifted by IPC_LOCK");
+	drop("/proc/self/limits");
+	dr_check_memlock(root, &run, &found);
+	expect(DR_SEVERITY_NOTE, "memlock", NULL, "cannot be read");
+}
+
+static void open_files(void **state)
+{
+	(void)state;
+	/* 8 x (16 + 2 x 4 + 1) + 64 */
+	limits("0", "263", "100000");
+	dr_check_open_files(root, &tcp, 4, &found);
+	expect(DR_SEVERITY_FAIL, "open-files", NULL, "ulimit -n 264");
+	limits("0", "264", "100000");
+	dr_check_open_files(root, &tcp, 4, &found);
+	expect(DR_SEVERITY_OK, "open-files", NULL, "264");
+	limits("0", "unlimited", "100000");
+	dr_check_open_files(root, &tcp, 4, &found);
+	expect(DR_SEVERITY_OK, "open-files", NULL, "unlimited");
+}
+
+static void processes(void **state)
+{
+	(void)state;
+	limits("0", "1024", "23");
+	dr_check_processes(root, &tcp, &found);
+	expect(DR_SEVERITY_FAIL, "processes", NULL, "ulimit -u");
+	limits("0", "1024", "24");
+	dr_check_processes(root, &tcp, &found);
+	expect(DR_SEVERITY_OK, "processes", NULL, "enough");
+}
+
+static void capabilities(void **state)
+{
+	(void)state;
+	put("/proc/sys/kernel/osrelease", "6.1.0-18-amd64\n");
+	caps("0000000000000000");
+	dr_check_capabilities(root, &found);
+	expect(DR_SEVERITY_NOTE, "capabilities", NULL, "NET_ADMIN is missing");
+	caps("0000000000001000");
+	dr_check_capabilities(root, &found);
+	expect(DR_SEVERITY_OK, "capabilities", NULL, "NET_ADMIN");
+	put("/proc/sys/kernel/osrelease", "5.4.0-150-generic\n");
+	caps("0000000000000000");
+	dr_check_capabilities(root, &found);
+	assert_int_equal(dr_findings_count(&found, DR_SEVERITY_FAIL), 1);
+	assert_non_null(strstr(found.v[0].text, "NET_RAW"));
+	forget();
+	caps("0000000000003000");
+	dr_check_capabilities(root, &found);
+	expect(DR_SEVERITY_OK, "capabilities", NULL, "NET_ADMIN");
+	put("/proc/sys/kernel/osrelease", "5.7.1\n");
+	caps("0000000000000000");
+	dr_check_capabilities(root, &found);
+	expect(DR_SEVERITY_NOTE, "capabilities", NULL, "NET_ADMIN is missing");
+	drop("/proc/self/status");
+	dr_check_capabilities(root, &found);
+	expect(DR_SEVERITY_NOTE, "capabilities", NULL, "cannot be read");
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(memlock),
+		cmocka_unit_test(open_files),
+		cmocka_unit_test(processes),
+		cmocka_unit_test(capabilities),
+	};
+
+	return cmocka_run_group_tests_name("doctor limits", tests, tree_make, tree_remove);
+}
