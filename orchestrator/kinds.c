@@ -234,3 +234,27 @@ int dr_kind_rails(const struct dr_options *o, const struct dr_plan *p, const str
 	n = try_rails(&params, out, (unsigned)n, choose, e);
 	return n == -EINVAL ? -EMSGSIZE : n;
 }
+
+int dr_kind_rdma(const struct dr_options *o, const struct dr_netdev_rail *rail,
+	struct dr_kind_rdma *out, struct dr_err *e)
+{
+	struct dr_rail_params rp = { .ifname = rail->ifname, .local = rail->addr };
+	struct dr_verbs_params params;
+	struct dr_verbs_dev d;
+	int rc;
+
+	dr_verbs_params_init(&params);
+	params.gid_index = o->gid;
+	rc = dr_verbs_dev_open(&rp, &params, &d, e);
+	if (rc)
+		return rc;
+	memset(out, 0, sizeof(*out));
+	snprintf(out->device, sizeof(out->device), "%s", d.name);
+	out->port = d.port;
+	out->gid_index = d.gid_index;
+	out->roce = d.roce;
+	out->v2 = d.gid_type == IBV_GID_TYPE_ROCE_V2;
+	out->mtu = d.mtu;
+	dr_verbs_dev_close(&d);
+	return 0;
+}

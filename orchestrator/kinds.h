@@ -33,6 +33,17 @@ int dr_kind_rails(const struct dr_options *o, const struct dr_plan *p, const str
  * false when buf is too short. Items that are no such name stay as they are. */
 bool dr_kind_rename(const struct dr_plan *p, const char *text, char *buf, size_t len);
 
+/* What the verbs kind would use for a rail. */
+struct dr_kind_rdma {
+	char device[64];
+	unsigned port, gid_index;
+	bool roce, v2; /* v2: the GID of the rail's address is a RoCE v2 one */
+	unsigned mtu;  /* active, bytes */
+};
+/* Looks and closes again, whatever the run's transport. Errors of dr_verbs_dev_open. */
+int dr_kind_rdma(const struct dr_options *o, const struct dr_netdev_rail *rail,
+	struct dr_kind_rdma *out, struct dr_err *e) DR_MUST_CHECK;
+
 /* Settings of a session's kind, which dr_manager_params points to. */
 struct dr_kind;
 int dr_kind_create(const struct dr_options *o, const struct dr_plan *p, struct dr_kind **out,
