@@ -1,0 +1,228 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "orchestrator/doctor/doctor_testkit.h"
+
+#include "orchestrator/doctor/peer.h"
+
+static const struct dr_doctor_run run = { .gpus = 8 };
+static struct dr_doctor_nic here[2], there[2];
+static struct dr_look look;
+
+/* Two nodes with two alike rails. */
+static void fresh(void)
+{
+	here[0] = nic("eth1", 3, "10.1.0.1", 24, 9000);
+	here[1] = nic("eth2", 4, "10.2.0.1", 24, 9000);
+	there[0] = nic("ens1", 5, "10.1.0.2", 24, 9000);
+	there[1] = nic("ens2", 6, "10.2.0.2", 24, 9000);
+	for (int i = 0; i < 2; i++)
+		here[i].rail.speed_mbps = there[i].rail.speed_mbps = 400000;
+}
+
+/* `there` as it arrives here; pairs: how many of the rails match. */
+static void answer(unsigned pairs, size_t gpus, const char *why)
+{
+	struct dr_netdev_rail rails[2] = { there[0].rail, there[1].rail };
+	json_t *list = json_array(), *reply;
+	struct dr_err e = { 0 };
+	char a[64], b[64];
+
+	for (unsigned i = 0; i < pairs; i++) {
+		dr_netdev_addr_format((struct sockaddr *)&here[i].rail.addr, a, sizeof(a));
+		dr_netdev_addr_format((struct sockaddr *)&there[i].rail.addr, b, sizeof(b));
+		json_array_append_new(list, json_pack("{s:s, s:s}", "client", a, "address", b));
+	}
+	reply = dr_look_reply(json_pack("{s:o}", "rails", list), rails, 2, gpus, why);
+	assert_non_null(reply);
+	if (dr_look_read(reply, &look, &e))
+		fail_msg("%s", e.text);
+	json_decref(reply);
+}
+
+static void check(void)
+{
+	dr_check_peer(&run, false, here, 2, &look, &found);
+}
+
+static void alike(void **state)
+{
+	struct dr_doctor_end end[2];
+	char text[64];
+
+	(void)state;
+	fresh();
+	answer(2, 8, NULL);
+	assert_int_equal(look.n_gpus, 8);
+	assert_int_equal(look.n_nics, 2);
+	assert_string_equal(look.nic[1].name, "ens2");
+	assert_int_equal(look.nic[1].speed_mbps, 400000);
+	check();
+	assert_int_equal(dr_findings_count(&found, DR_SEVERITY_OK), found.n);
+	expect(DR_SEVERITY_OK, "peer-rails", NULL, "2 rails");
+	dr_look_ends(&look, here, 2, end);
+	dr_netdev_addr_format((struct sockaddr *)&end[1].addr, text, sizeof(text));
+	assert_string_equal(text, "10.2.0.2");
+	assert_int_equal(end[1].mtu, 9000);
+}
+
+static void gpu_counts(void **state)
+{
+	(void)state;
+	fresh();
+	answer(2, 4, NULL);
+	check();
+	expect(DR_SEVERITY_FAIL, "peer-gpus", NULL, "8 here, 4 at the server");
+	dr_check_peer(&run, true, here, 2, &look, &found);
+	expect(DR_SEVERITY_OK, "peer-gpus", NULL, "4 at the server");
+}
+
+static void refused(void **state)
+{
+	(void)state;
+	fresh();
+	answer(0, 8, "rails do not match: client a, server b; name as many");
+	check();
+	expect(DR_SEVERITY_FAIL, "peer", NULL, "name as many");
+}
+
+static void without_partner(void **state)
+{
+	struct dr_doctor_end end[2];
+
+	(void)state;
+	fresh();
+	answer(1, 8, NULL);
+	check();
+	expect(DR_SEVERITY_WARN, "peer-rails", "eth2", "no partner");
+	check();
+	assert_int_equal(dr_findings_count(&found, DR_SEVERITY_WARN), 2);
+	forget();
+	dr_look_ends(&look, here, 2, end);
+	assert_int_equal(end[1].addr.ss_family, AF_UNSPEC);
+	assert_int_equal(end[0].addr.ss_family, AF_INET);
+}
+
+static void unlike(void **state)
+{
+	(void)state;
+	fresh();
+	there[1].rail.mtu = 1500;
+	answer(2, 8, NULL);
+	check();
+	expect(DR_SEVERITY_WARN, "peer-mtu", "eth2", "at the server: ip link set ens2 mtu 9000");
+	check();
+	expect_none("peer-rails");
+	here[1].rail.mtu = 1400;
+	check();
+	expect(DR_SEVERITY_WARN, "peer-mtu", "eth2", "ip link set eth2 mtu 1500");
+	fresh();
+	there[0].rail.speed_mbps = 200000;
+	answer(2, 8, NULL);
+	check();
+	expect(DR_SEVERITY_WARN, "peer-speed", "eth1", "200000");
+	there[0].rail.speed_mbps = -1;
+	answer(2, 8, NULL);
+	check();
+	expect_none("peer-speed");
+	there[0].rail.running = false;
+	answer(2, 8, NULL);
+	check();
+	expect(DR_SEVERITY_FAIL, "peer-link", "eth1", "ip link set ens1 up");
+}
+
+/* A server that does not know doctor answers as to a client. */
+static void earlier_version(void **state)
+{
+	json_t *reply =
+		json_pack("{s:[{s:s, s:s}]}", "rails", "client", "10.1.0.1", "address", "10.1.0.2");
+
+	(void)state;
+	assert_int_equal(dr_look_read(reply, &look, NULL), 0);
+	json_decref(reply);
+	assert_false(look.tells);
+	check();
+	expect(DR_SEVERITY_NOTE, "peer", NULL, "does not tell");
+}
+
+static void nonsense(void **state)
+{
+	static const char *const texts[] = { "{}", "[]", "{\"rails\":1}",
+		"{\"rails\":[{\"client\":\"x\"}]}",
+		"{\"rails\":[{\"client\":\"x\",\"address\":\"y\"}]}", "{\"rails\":[],\"look\":{}}",
+		"{\"rails\":[],\"look\":{\"gpus\":0,\"nics\":[]}}",
+		"{\"rails\":[],\"look\":{\"gpus\":1,\"nics\":[{}]}}",
+		"{\"rails\":[],\"look\":{\"gpus\":1,\"nics\":[],\"why\":7}}",
+		"{\"rails\":[],\"look\":{\"gpus\":1,\"nics\":[{\"name\":\"\\u001b[2J\",\"address\":"
+		"\"1.2.3.4\",\"mtu\":1500,\"speed_mbps\":1,\"running\":true}]}}",
+		"{\"rails\":[],\"look\":{\"gpus\":1,\"nics\":[{\"name\":\"a\",\"address\":"
+		"\"1.2.3.4\",\"mtu\":-1,\"speed_mbps\":1,\"running\":true}]}}" };
+	struct dr_err e;
+
+	(void)state;
+	for (size_t i = 0; i < DR_ARRAY_LEN(texts); i++) {
+		json_t *j = json_loads(texts[i], 0, NULL);
+
+		if (dr_look_read(j, &look, &e) != -EPROTO)
+			fail_msg("taken: %s", texts[i]);
+		assert_int_equal(look.n_pairs + look.n_nics, 0);
+		json_decref(j);
+	}
+}
+
+static void path_mtu(void **state)
+{
+	static const struct {
+		struct dr_pmtu got;
+		enum dr_severity severity;
+		const char *says;
+	} cases[] = {
+		{ { DR_PMTU_ARRIVES, 9000, 0 }, DR_SEVERITY_OK, "9000 bytes reach 10.1.0.2" },
+		{ { DR_PMTU_SMALLER, 1500, 0 }, DR_SEVERITY_WARN, "ip link set eth1 mtu 1500" },
+		{ { DR_PMTU_VANISHES, 9000, 0 }, DR_SEVERITY_FAIL, "vanish" },
+		{ { DR_PMTU_SILENT, 9000, 0 }, DR_SEVERITY_NOTE, "ping -M do" },
+		{ { DR_PMTU_ERROR, 0, -EHOSTUNREACH }, DR_SEVERITY_FAIL, "No route to host" },
+	};
+	struct dr_doctor_end end = { .mtu = 9000 };
+
+	(void)state;
+	fresh();
+	end.addr = there[0].rail.addr;
+	for (size_t i = 0; i < DR_ARRAY_LEN(cases); i++) {
+		dr_check_pmtu(&here[0], &end, &cases[i].got, &found);
+		expect(cases[i].severity, "path-mtu", "eth1", cases[i].says);
+	}
+}
+
+/* Over the loopback, where nothing vanishes: the kernel answers for every port. */
+static void probe(void **state)
+{
+	struct dr_doctor_nic lo = nic("lo", 1, "127.0.0.1", 8, 1500);
+	struct dr_doctor_end end = { .mtu = 1400 };
+	struct dr_pmtu got;
+
+	(void)state;
+	assert_int_equal(dr_netdev_addr_parse("127.0.0.2", &end.addr), 0);
+	dr_pmtu_probe(&lo.rail, &end, &got);
+	assert_int_equal(got.what, DR_PMTU_ARRIVES);
+	assert_int_equal(got.bytes, 1400); /* the smaller of both ends */
+	assert_int_equal(dr_netdev_addr_parse("192.0.2.1", &lo.rail.addr), 0);
+	dr_pmtu_probe(&lo.rail, &end, &got);
+	assert_int_equal(got.what, DR_PMTU_ERROR);
+	assert_int_equal(got.err, -EADDRNOTAVAIL);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(alike),
+		cmocka_unit_test(gpu_counts),
+		cmocka_unit_test(refused),
+		cmocka_unit_test(without_partner),
+		cmocka_unit_test(unlike),
+		cmocka_unit_test(earlier_version),
+		cmocka_unit_test(nonsense),
+		cmocka_unit_test(path_mtu),
+		cmocka_unit_test(probe),
+	};
+
+	return cmocka_run_group_tests_name("doctor peer", tests, tree_make, tree_remove);
+}
