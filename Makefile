@@ -19,7 +19,7 @@ B       ?= build/$(or $(SAN),release)
 CFLAGS  ?= -O2 -g
 LAYERS  := base window bootstrap transport topology gpu channel orchestrator
 DIRS    ?= $(sort $(patsubst %/,%,$(dir $(wildcard $(LAYERS:%=%/*.c) $(LAYERS:%=%/*/*.c)))))
-PKGS    := jansson libsodium libmnl libnftnl libmicrohttpd
+PKGS    := jansson libsodium libmnl libnftnl libmicrohttpd hwloc numa
 XFLAGS  := -std=c11 -D_GNU_SOURCE -DDR_VERSION='"$(VERSION)"' -I. -fPIC -fno-semantic-interposition \
 	-pthread -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wwrite-strings -Wvla \
 	-Wformat=2 -Wcast-function-type $(if $(WERROR),-Werror) \

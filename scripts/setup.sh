@@ -21,6 +21,8 @@ table() {
 		build libmnl-dev pkg:libmnl
 		build libnftnl-dev pkg:libnftnl
 		build libmicrohttpd-dev pkg:libmicrohttpd
+		build libhwloc-dev pkg:hwloc
+		build libnuma-dev pkg:numa
 		build libibverbs-dev header:infiniband/verbs.h
 		test libcmocka-dev pkg:cmocka
 		test bats cmd:bats

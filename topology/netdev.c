@@ -44,10 +44,20 @@ static void parse_linkinfo(const struct nlattr *info, struct dr_netdev *d)
 	}
 }
 
+/* As hexadecimal text; what is too long for that is no id. */
+static void parse_port_id(const struct nlattr *a, struct dr_netdev *d)
+{
+	const uint8_t *id = mnl_attr_get_payload(a);
+	uint16_t len = mnl_attr_get_payload_len(a);
+
+	for (unsigned i = 0; i < len && 2u * len < sizeof(d->port_id); i++)
+		snprintf(d->port_id + 2 * i, 3, "%02x", id[i]);
+}
+
 static void parse_link(const struct nlmsghdr *nlh, struct dr_netdev *d)
 {
 	const struct ifinfomsg *ifi = mnl_nlmsg_get_payload(nlh);
-	bool other_netns = false;
+	bool other_netns = false, on_pci = false;
 	const struct nlattr *a;
 
 	memset(d, 0, sizeof(*d));
@@ -85,12 +95,23 @@ static void parse_link(const struct nlmsghdr *nlh, struct dr_netdev *d)
 		case IFLA_LINKINFO:
 			parse_linkinfo(a, d);
 			break;
+		case IFLA_PHYS_PORT_ID:
+			parse_port_id(a, d);
+			break;
+		case IFLA_PARENT_DEV_NAME:
+			snprintf(d->pci, sizeof(d->pci), "%.*s", (int)len, mnl_attr_get_str(a));
+			break;
+		case IFLA_PARENT_DEV_BUS_NAME:
+			on_pci = len == 4 && memcmp(mnl_attr_get_payload(a), "pci", 4) == 0;
+			break;
 		default:
 			break;
 		}
 	}
 	if (other_netns || d->link == d->ifindex)
 		d->link = 0;
+	if (!on_pci)
+		d->pci[0] = '\0';
 }
 
 static int on_link(const struct nlmsghdr *nlh, void *arg)

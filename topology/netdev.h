@@ -36,6 +36,8 @@ struct dr_netdev {
 	int master;	    /* ifindex of the bond or bridge it belongs to; 0: none */
 	int link;	    /* ifindex of the device below or, veth, beside it here; 0: none here */
 	uint8_t mac[6];	    /* zeros when the device has none of 6 bytes */
+	char pci[16];	    /* "0000:81:00.0"; "": on no PCI bus, or the kernel does not say */
+	char port_id[65];   /* of the physical port, alike for its functions; "": not told */
 	struct dr_netdev_addr addrs[DR_NETDEV_ADDRS_MAX];
 	unsigned n_addrs; /* addresses past DR_NETDEV_ADDRS_MAX are left out */
 };
@@ -123,7 +125,7 @@ struct dr_netdev_rail {
  * NAME@ADDRESS, separated by commas ("eth1,eth2", "127.0.0.2,127.0.0.3", "lo@127.0.0.2"); a device
  * that is down is accepted when it has an address. NULL or "auto": every running non-loopback
  * device with a global address except the one that holds the control address (NULL: none), which is
- * taken only when there is no other. A name stands for its first global address of the control
+ * taken only when there is no other, and except those that are too slow beside the fastest. A name stands for its first global address of the control
  * address's family, else of any. Returns the count (> 0). Errors: -EINVAL for a malformed or repeated
  * item, -ENODEV, -EADDRNOTAVAIL, -E2BIG when more than cap.
  */
@@ -132,6 +134,9 @@ int dr_netdev_rails(const char *list, const struct sockaddr *control, struct dr_
 
 /* Fill in `routes` of these rails from one dump of the kernel's. A failure leaves them unknown. */
 void dr_netdev_rail_routes(struct dr_netdev_rail *rails, unsigned n);
+/* Speeds in Mb/s, -1 unknown: is the first less than half of the other? A management port at the side of
+ * fast NICs looks like one of them but for that. */
+bool dr_netdev_too_slow(int64_t mbps, int64_t fastest_mbps);
 
 /* "10.0.0.1", "fe80::1%eth0" into sa (port 0); -EINVAL. */
 int dr_netdev_addr_parse(const char *s, struct sockaddr_storage *out) DR_MUST_CHECK;

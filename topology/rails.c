@@ -184,19 +184,46 @@ static bool is_control(const struct dr_netdev *d, const struct sockaddr *control
 	return false;
 }
 
+bool dr_netdev_too_slow(int64_t mbps, int64_t fastest_mbps)
+{
+	return mbps > 0 && mbps < fastest_mbps / 2;
+}
+
+static bool is_candidate(const struct choice *c, const struct dr_netdev *d)
+{
+	return !d->loopback && d->running && pick_addr(d, c->control);
+}
+
+static int64_t fastest(const struct choice *c)
+{
+	int64_t mbps = -1;
+
+	for (size_t i = 0; i < c->n_devs; i++)
+		if (is_candidate(c, &c->devs[i]) && !is_control(&c->devs[i], c->control))
+			mbps = DR_MAX(mbps, c->devs[i].speed_mbps);
+	return mbps;
+}
+
 static int choose_automatic(struct choice *c)
 {
 	const struct dr_netdev *spare = NULL;
+	int64_t fastest_mbps = fastest(c);
 
 	for (size_t i = 0; i < c->n_devs; i++) {
 		const struct dr_netdev *d = &c->devs[i];
 		const struct dr_netdev_addr *a = pick_addr(d, c->control);
 		int rc;
 
-		if (d->loopback || !d->running || !a)
+		if (!is_candidate(c, d))
 			continue;
 		if (is_control(d, c->control)) {
 			spare = d;
+			continue;
+		}
+		if (dr_netdev_too_slow(d->speed_mbps, fastest_mbps)) {
+			dr_info("rails",
+				"%s left out: %lld Mb/s beside %lld Mb/s; name it with --rails",
+				d->name, (long long)d->speed_mbps, (long long)fastest_mbps);
 			continue;
 		}
 		rc = add(c, d, &a->addr, a->prefix);

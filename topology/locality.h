@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef DR_TOPOLOGY_LOCALITY_H
+#define DR_TOPOLOGY_LOCALITY_H
+
+#include "base/defs.h"
+
+#include <stdbool.h>
+
+/*
+ * Which NIC serves which GPU: a pure function of distances. No I/O, no pointers inside, so that one
+ * end's numbers can travel to the other and both compute the same map.
+ */
+enum { DR_LOCALITY_GPUS_MAX = 64, DR_LOCALITY_NICS_MAX = 16 };
+
+/* Where the ways of a GPU and a NIC meet, nearest first. */
+enum dr_near {
+	DR_NEAR_SWITCH,	 /* at a PCI switch: a bridge below a root port */
+	DR_NEAR_ROOT,	 /* at a root port or a host bridge */
+	DR_NEAR_NODE,	 /* in one NUMA node */
+	DR_NEAR_SYSTEM,	 /* in different NUMA nodes */
+	DR_NEAR_UNKNOWN, /* one of them has no known place */
+};
+/* A distance: level, then for switches how many bridges lie between (0..15). Smaller is nearer. */
+#define DR_DISTANCE(near, bridges) ((uint8_t)((near) << 4 | DR_MIN((bridges), 15u)))
+enum { DR_DISTANCE_UNKNOWN = DR_NEAR_UNKNOWN << 4 };
+
+/* One end. Numbers that say "the same" are equal within this struct, 0 is "unknown, like no other".
+ * `order` sorts alike whatever the order of the input was: bus id, then name. */
+struct dr_locality {
+	unsigned n_gpus, n_nics;
+	struct dr_locality_gpu {
+		uint16_t order;
+		uint8_t distance[DR_LOCALITY_NICS_MAX];
+	} gpu[DR_LOCALITY_GPUS_MAX];
+	struct dr_locality_nic {
+		uint16_t order;
+		uint16_t port;	 /* physical port: functions and VFs of one have the same */
+		uint16_t card;	 /* physical device: the ports of one card have the same */
+		uint16_t branch; /* PCI switch that it hangs from */
+	} nic[DR_LOCALITY_NICS_MAX];
+};
+
+struct dr_locality_pair {
+	uint8_t primary, shadow; /* NICs; equal: no shadow */
+};
+struct dr_locality_choice {
+	unsigned n; /* pairs, >= 1; channels take them in turn */
+	struct dr_locality_pair pair[DR_LOCALITY_NICS_MAX];
+	uint8_t shadow[DR_LOCALITY_NICS_MAX]; /* of each NIC, were it the primary */
+	uint8_t distance;		      /* to the primaries */
+	uint8_t n_near;			      /* NICs at that distance */
+};
+
+/*
+ * The map of n_gpus GPUs (the first ones of the ends) over n_nics rails. A rail is a NIC at each end,
+ * so a GPU's distance to it is the larger of those known at both ends, and two rails share a port,
+ * card or switch when they do at either. b: NULL when one end alone is known.
+ *
+ * Primaries: all NICs at a GPU's minimum distance. GPUs with the same set of them share it evenly, in
+ * `order`: of 4 GPUs and 2 NICs the first two get the first NIC; of 2 GPUs and 4 NICs each gets two.
+ * Shadow: never on the primary's port; then by preference: on another PCI switch, near the GPU, on
+ * another card, shadow of few so far, mutual, next in order.
+ *
+ * False, and nothing written, when no distance is known at all.
+ */
+bool dr_locality_choose(const struct dr_locality *a, const struct dr_locality *b, unsigned n_gpus,
+	unsigned n_nics, struct dr_locality_choice *out);
+
+/* Of a rail, both ends taken together as above. */
+uint8_t dr_locality_distance(
+	const struct dr_locality *a, const struct dr_locality *b, unsigned gpu, unsigned nic);
+/* Every NIC but itself is on the same physical port as `nic`. */
+bool dr_locality_one_port(
+	const struct dr_locality *a, const struct dr_locality *b, unsigned nic, unsigned n_nics);
+
+/* Leave out the NICs that are not in `keep` (ascending, n of them) and renumber the others. */
+void dr_locality_keep(struct dr_locality *l, const unsigned *keep, unsigned n);
+/* Bytes of a peer: counts, distances and numbers in range? */
+bool dr_locality_valid(const struct dr_locality *l);
+
+/* "same PCI switch", "same root", "same NUMA node", "other NUMA node", "unknown". */
+const char *dr_near_text(uint8_t distance);
+
+#endif

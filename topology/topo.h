@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef DR_TOPOLOGY_TOPO_H
+#define DR_TOPOLOGY_TOPO_H
+
+#include "topology/locality.h"
+#include "topology/netdev.h"
+
+/*
+ * GPUs and NICs of a machine and where they sit: the live one (hwloc for PCI and NUMA, rtnetlink for
+ * the network devices of the caller's namespace, sysfs for RDMA), or one that was exported as hwloc
+ * XML (`lstopo --of xml --whole-io FILE.xml`). Reads everything once; constant afterwards.
+ */
+enum {
+	DR_TOPO_DEPTH_MAX = 12, /* bridges above a device that are told apart */
+	DR_TOPO_PLACES_MAX = 8, /* ports of a bond */
+	DR_TOPO_ADDRS_MAX = 4,
+	DR_TOPO_NAME_MAX = 64,
+};
+
+/* A place in the PCI tree and in memory. */
+struct dr_topo_place {
+	int numa;			/* node (os index); -1: unknown, or not one alone */
+	unsigned n_up;			/* 0: not on PCI */
+	uint32_t up[DR_TOPO_DEPTH_MAX]; /* bridges from the host bridge down; equal: the same one */
+};
+
+struct dr_topo_gpu {
+	char bus_id[16]; /* "0000:1b:00.0" */
+	char name[DR_TOPO_NAME_MAX];
+	struct dr_topo_place place;
+};
+
+struct dr_topo_nic {
+	char name[DR_TOPO_NAME_MAX]; /* network device, or the RDMA device where it has none */
+	char rdma[DR_TOPO_NAME_MAX]; /* RDMA device; "": none */
+	char bus_id[16];	     /* "": not on PCI */
+	char port[80];		     /* equal: one physical port */
+	char card[16];		     /* bus id of the physical device without function; "" */
+	char kind[16];		     /* as of struct dr_netdev */
+	bool netdev;		     /* has a network device */
+	bool vf;
+	bool slave; /* belongs to a bond, which stands for it */
+	/* Its own; of a bond those of its slaves. 0: virtual. */
+	unsigned n_places;
+	struct dr_topo_place place[DR_TOPO_PLACES_MAX];
+	int up;		    /* link: 1, 0, -1 unknown */
+	int64_t speed_mbps; /* -1 unknown */
+	unsigned mtu;	    /* 0 unknown */
+	unsigned n_addrs;
+	struct dr_netdev_addr addr[DR_TOPO_ADDRS_MAX];
+	char gid[48];  /* that RDMA connections from addr[0] use, else the port's first; "": none */
+	int gid_index; /* -1 */
+};
+
+struct dr_topo {
+	bool live;
+	char source[DR_TOPO_NAME_MAX]; /* "this machine", or the file's name */
+	unsigned n_nodes;	       /* NUMA nodes, >= 1 */
+	struct dr_topo_gpu *gpu;       /* as asked for, else in the order of their bus ids */
+	unsigned n_gpus;
+	struct dr_topo_nic *nic; /* by bus id, then name; those without a bus id at the end */
+	unsigned n_nics;
+};
+
+struct dr_topo_params {
+	const char *xml; /* file; NULL: this machine */
+	/* GPUs in the caller's numbering, e.g. the CUDA driver's; NULL: the PCI tree's GPUs, which are
+	 * NVIDIA's of the classes VGA (0300) and 3D controller (0302). */
+	const char *const *bus_ids;
+	unsigned n_bus_ids;
+	const char *sysfs; /* NULL: "/sys"; tests have their own */
+};
+
+/* Errors: -ENOENT, -EACCES (file), -EINVAL (no hwloc XML, or an incompatible version), -ENODEV (a bus
+ * id that is not there), -ENOMEM. Takes some ten milliseconds on a live machine. */
+int dr_topo_create(const struct dr_topo_params *p, struct dr_topo **out, struct dr_err *e)
+	DR_MUST_CHECK;
+void dr_topo_destroy(struct dr_topo *t);
+
+/* NIC of that network or RDMA device; NULL. */
+const struct dr_topo_nic *dr_topo_find_nic(const struct dr_topo *t, const char *name);
+/* Distance of two places, and of a GPU and a NIC (a bond is as far as its farthest port). */
+uint8_t dr_topo_place_distance(const struct dr_topo_place *a, const struct dr_topo_place *b);
+uint8_t dr_topo_distance(const struct dr_topo_gpu *gpu, const struct dr_topo_nic *nic);
+/* -1: unknown, or a bond's ports differ. */
+int dr_topo_nic_numa(const struct dr_topo_nic *nic);
+
+/*
+ * The numbers for dr_locality_choose: of the GPUs gpu[0..n_gpus) (indexes into t->gpu; those that it
+ * does not have are of unknown place) and the NICs (entries of t->nic; NULL: unknown place).
+ */
+void dr_topo_locality(const struct dr_topo *t, const unsigned *gpu, unsigned n_gpus,
+	const struct dr_topo_nic *const *nic, unsigned n_nics, struct dr_locality *out);
+
+/*
+ * Why a NIC is no rail unless it is named; NULL: it may be one. fastest_mbps is that of the fastest
+ * NIC; one of less than half of it is a look-alike, e.g. a management port.
+ */
+const char *dr_topo_not_a_rail(const struct dr_topo_nic *nic, int64_t fastest_mbps);
+#endif
