@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "gpu/gpu_priv.h"
+
+#include "base/log.h"
+#include "base/mem.h"
+
+#include <errno.h>
+#include <string.h>
+
+/*
+ * One opened GPU and its memory.
+ *
+ * 1. The primary context is retained once, by open, and released once, by close or by an open that
+ *    fails later. The driver counts: another user of it in this process is not disturbed.
+ * 2. What needs a current context makes it current itself (dr_gpu_enter), on whatever thread it
+ *    runs; so there is no thread that was forgotten.
+ * 3. Nothing here keeps lists: memory is freed by who asked for it, before close.
+ */
+
+/* ---- open and close ---- */
+
+int dr_gpu_enter(const struct dr_gpu *g, struct dr_err *e)
+{
+	unsigned result = g->cuda->ctx_set_current(g->ctx);
+
+	return result ? dr_cuda_fail(g->cuda, result, e, "context of GPU %u", g->info.ordinal) : 0;
+}
+
+/* No thread keeps a context that is gone; other threads' calls fail by themselves. */
+static void release(struct dr_gpu *g)
+{
+	struct CUctx_st *now = NULL;
+	unsigned result;
+
+	if (g->cuda->ctx_get_current(&now) == 0 && now == g->ctx)
+		(void)g->cuda->ctx_set_current(NULL);
+	result = g->cuda->primary_ctx_release(g->dev);
+	if (result)
+		dr_warn("gpu", "GPU %u: its context could not be released: CUDA error %u",
+			g->info.ordinal, result);
+}
+
+static int retain(struct dr_gpu *g, struct dr_err *e)
+{
+	const struct dr_cuda *c = g->cuda;
+	int multiprocessors = 0;
+	unsigned result = c->device_get(&g->dev, (int)g->info.ordinal);
+
+	if (result == 0)
+		result = c->device_get_attribute(
+			&multiprocessors, DR_CUDA_ATTR_MULTIPROCESSORS, g->dev);
+	if (result == 0)
+		result = c->primary_ctx_retain(&g->ctx, g->dev);
+	if (result)
+		return dr_cuda_fail(
+			c, result, e, "opening GPU %u (%s)", g->info.ordinal, g->info.bus_id);
+	g->multiprocessors = (unsigned)DR_MAX(multiprocessors, 1);
+	return 0;
+}
+
+static int enter_and_load(struct dr_gpu *g, struct dr_err *e)
+{
+	int rc = dr_gpu_enter(g, e);
+
+	return rc ? rc : dr_gpu_pattern_load(g, e);
+}
+
+int dr_gpu_open(unsigned ordinal, struct dr_gpu **out, struct dr_err *e)
+{
+	const struct dr_cuda *c;
+	struct dr_gpu *g;
+	int rc = dr_cuda_load(&c, e);
+
+	if (rc)
+		return rc;
+	g = dr_calloc(1, sizeof(*g));
+	if (!g)
+		return dr_err_set(e, -ENOMEM, "no memory for GPU %u", ordinal);
+	g->cuda = c;
+	rc = dr_gpu_describe(c, ordinal, &g->info, e);
+	if (rc == 0)
+		rc = retain(g, e);
+	if (rc == 0) {
+		rc = enter_and_load(g, e);
+		if (rc)
+			release(g);
+	}
+	if (rc) {
+		dr_free(g);
+		return rc;
+	}
+	*out = g;
+	return 0;
+}
+
+void dr_gpu_close(struct dr_gpu *g)
+{
+	if (!g)
+		return;
+	if (dr_gpu_enter(g, NULL) == 0)
+		dr_gpu_pattern_unload(g);
+	release(g);
+	dr_free(g);
+}
+
+const struct dr_gpu_info *dr_gpu_info(const struct dr_gpu *g)
+{
+	return &g->info;
+}
+
+/* ---- memory ---- */
+
+int dr_gpu_memory(struct dr_gpu *g, uint64_t *free_bytes, uint64_t *total_bytes, struct dr_err *e)
+{
+	size_t unused = 0, total = 0;
+	unsigned result;
+	int rc = dr_gpu_enter(g, e);
+
+	if (rc)
+		return rc;
+	result = g->cuda->mem_get_info(&unused, &total);
+	if (result)
+		return dr_cuda_fail(
+			g->cuda, result, e, "asking for the memory of GPU %u", g->info.ordinal);
+	if (free_bytes)
+		*free_bytes = unused;
+	if (total_bytes)
+		*total_bytes = total;
+	return 0;
+}
+
+static int out_of_memory(struct dr_gpu *g, uint64_t bytes, struct dr_err *e)
+{
+	uint64_t unused = 0, total = 0;
+
+	if (dr_gpu_memory(g, &unused, &total, NULL))
+		total = g->info.memory_bytes;
+	return dr_err_set(e, -ENOMEM,
+		"GPU %u (%s) is out of memory: %llu bytes asked for, %llu free of %llu; use less (--window, --chunk, --channels), or end who holds it (nvidia-smi)",
+		g->info.ordinal, g->info.bus_id, (unsigned long long)bytes,
+		(unsigned long long)unused, (unsigned long long)total);
+}
+
+/* The driver promises less than our alignment: so much more is asked for, and the start moved. */
+int dr_gpu_alloc(struct dr_gpu *g, uint64_t len, struct dr_gpu_memory *out, struct dr_err *e)
+{
+	const uint64_t mask = DR_GPU_ALIGN - 1;
+	unsigned long long raw = 0;
+	unsigned result;
+	uint64_t whole;
+	int rc;
+
+	dr_assert(len > 0);
+	rc = dr_gpu_enter(g, e);
+	if (rc)
+		return rc;
+	if (len > UINT64_MAX - 2 * mask)
+		return out_of_memory(g, len, e);
+	whole = (len + mask) & ~mask;
+	result = g->cuda->mem_alloc(&raw, whole + mask);
+	if (result == DR_CUDA_OUT_OF_MEMORY)
+		return out_of_memory(g, whole + mask, e);
+	if (result)
+		return dr_cuda_fail(g->cuda, result, e, "%llu bytes of GPU %u's memory",
+			(unsigned long long)whole, g->info.ordinal);
+	*out = (struct dr_gpu_memory){ .dev = (raw + mask) & ~mask, .len = whole, .raw = raw };
+	return 0;
+}
+
+static void warn_leak(const struct dr_gpu *g, const char *what, unsigned result)
+{
+	const char *name = NULL;
+
+	if (g->cuda->get_error_name(result, &name) || !name)
+		name = "CUDA error";
+	dr_warn("gpu", "GPU %u: %s could not be freed: %s (%u)", g->info.ordinal, what, name,
+		result);
+}
+
+void dr_gpu_free(struct dr_gpu *g, struct dr_gpu_memory *m)
+{
+	unsigned result;
+
+	if (!m->dev)
+		return;
+	if (dr_gpu_enter(g, NULL) == 0) {
+		result = g->cuda->mem_free(m->raw);
+		if (result)
+			warn_leak(g, "memory", result);
+	}
+	*m = (struct dr_gpu_memory){ 0 };
+}
+
+int dr_gpu_host_alloc(struct dr_gpu *g, size_t len, void **out, struct dr_err *e)
+{
+	void *p = NULL;
+	unsigned result;
+	int rc = dr_gpu_enter(g, e);
+
+	if (rc)
+		return rc;
+	result = g->cuda->mem_host_alloc(&p, len, DR_CUDA_HOST_PORTABLE);
+	if (result == DR_CUDA_OUT_OF_MEMORY)
+		return dr_err_set(e, -ENOMEM,
+			"no pinned host memory: %zu bytes asked for; use less (--window, --chunk, --channels), or give this machine or container more",
+			len);
+	if (result)
+		return dr_cuda_fail(g->cuda, result, e, "%zu bytes of pinned host memory", len);
+	*out = p;
+	return 0;
+}
+
+void dr_gpu_host_free(struct dr_gpu *g, void *p)
+{
+	unsigned result;
+
+	if (!p || dr_gpu_enter(g, NULL))
+		return;
+	result = g->cuda->mem_free_host(p);
+	if (result)
+		warn_leak(g, "pinned memory", result);
+}
+
+int dr_gpu_dmabuf(struct dr_gpu *g, const struct dr_gpu_memory *m, int *fd, struct dr_err *e)
+{
+	unsigned result;
+	int rc, got = -1;
+
+	if (!g->cuda->mem_get_handle_for_address_range)
+		return dr_err_set(e, -ENOTSUP,
+			"the NVIDIA driver is too old to export GPU memory as a dma-buf (CUDA 11.7 was the first to)");
+	if (!g->info.dmabuf)
+		return dr_err_set(e, -ENOTSUP,
+			"GPU %u (%s) does not export its memory as a dma-buf; that takes NVIDIA's open kernel modules, on a data-centre GPU",
+			g->info.ordinal, g->info.name);
+	rc = dr_gpu_enter(g, e);
+	if (rc)
+		return rc;
+	result = g->cuda->mem_get_handle_for_address_range(
+		&got, m->dev, m->len, DR_CUDA_RANGE_DMA_BUF_FD, 0);
+	if (result)
+		return dr_cuda_fail(g->cuda, result, e, "dma-buf of %llu bytes of GPU %u",
+			(unsigned long long)m->len, g->info.ordinal);
+	*fd = got;
+	return 0;
+}
