@@ -146,6 +146,14 @@ struct dr_part {
 	uint32_t tag;
 };
 
+/* What a clear-to-send grants. */
+struct dr_credit {
+	unsigned n;    /* parts of the message */
+	uint32_t todo; /* bit i: part i may still be posted: neither skipped nor posted before */
+	uint32_t cap[DR_PARTS_MAX];
+	uint32_t tag[DR_PARTS_MAX];
+};
+
 struct dr_path_stats {
 	uint64_t tx_bytes, rx_bytes; /* user's data, without frames; partial parts included */
 	uint64_t tx_wire, rx_wire;   /* bytes handed to or taken from the wire, frames included */
@@ -211,8 +219,8 @@ struct dr_transport_ops {
 	int (*post_ctrl)(struct dr_path *p, const void *frame, size_t len);
 	/* Put what is queued on the wire as far as it takes it; the rest goes in progress. */
 	void (*flush)(struct dr_path *p, int64_t now_ns);
-	/* Sender: the credit for seq in this epoch. 0 and the number of parts, or -EAGAIN: none yet. */
-	int (*credit)(struct dr_path *p, uint32_t epoch, uint64_t seq, unsigned *n_parts);
+	/* Sender: the credit for seq in this epoch. 0, or -EAGAIN: none yet, *out as it was. */
+	int (*credit)(struct dr_path *p, uint32_t epoch, uint64_t seq, struct dr_credit *out);
 
 	/* Drive I/O, bounded; returns the number of events. */
 	int (*progress)(struct dr_path *p, int64_t now_ns, struct dr_sink *sink);

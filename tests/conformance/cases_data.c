@@ -7,10 +7,10 @@
 
 static void wait_credit(struct cf *f, uint32_t epoch, uint64_t seq, unsigned n)
 {
-	unsigned got = 0;
+	struct dr_credit got = { 0 };
 
 	cf_until(f, f->ops->credit(f->end[S].path, epoch, seq, &got) == 0);
-	assert_int_equal(got, n);
+	assert_int_equal(got.n, n);
 }
 
 static void wait_delivered(struct cf *f, uint64_t seq, unsigned part)
@@ -21,20 +21,24 @@ static void wait_delivered(struct cf *f, uint64_t seq, unsigned part)
 static void credit_first(struct cf *f)
 {
 	struct dr_part what, parts[2];
-	unsigned n = 99;
+	struct dr_credit c = { .n = 99 };
 
 	cf_memory(f, 64 << 10);
 	cf_up(f, 1);
 	what = cf_part(f, S, 0, 100);
 	assert_int_equal(dr_path_post_send(f->end[S].path, 1, 5, 0, &what), -EAGAIN);
-	assert_int_equal(f->ops->credit(f->end[S].path, 1, 5, &n), -EAGAIN);
-	assert_int_equal(n, 99);
+	assert_int_equal(f->ops->credit(f->end[S].path, 1, 5, &c), -EAGAIN);
+	assert_int_equal(c.n, 99);
 	parts[0] = cf_part(f, R, 0, 100);
 	parts[1] = cf_part(f, R, 1000, 50);
 	cf_recv(f, 1, 5, parts, 2, 0);
 	wait_credit(f, 1, 5, 2);
 	assert_int_equal(f->end[S].count[DR_EV_CREDIT], 1);
 	assert_int_equal(cf_nth(&f->end[S], DR_EV_CREDIT, 0)->ev.seq, 5);
+	assert_int_equal(f->ops->credit(f->end[S].path, 1, 5, &c), 0);
+	assert_int_equal(c.todo, 3);
+	assert_int_equal(c.cap[1], 50);
+	assert_int_equal(c.tag[1], 1000);
 	assert_int_equal(cf_nth(&f->end[S], DR_EV_CREDIT, 0)->ev.epoch, 1);
 	/* only what was announced: another message, another epoch, a part more */
 	assert_int_equal(dr_path_post_send(f->end[S].path, 1, 6, 0, &what), -EAGAIN);
@@ -42,6 +46,8 @@ static void credit_first(struct cf *f)
 	assert_true(dr_path_post_send(f->end[S].path, 1, 5, 2, &what) < 0);
 	cf_fill(f->end[S].mem, 5, 0, 100);
 	cf_send(f, 1, 5, 0, 0, 100);
+	assert_int_equal(f->ops->credit(f->end[S].path, 1, 5, &c), 0);
+	assert_int_equal(c.todo, 2);
 	wait_delivered(f, 5, 0);
 	cf_check(f->end[R].mem, 5, 0, 100);
 	assert_int_equal(f->end[R].mem[100], 0xee);

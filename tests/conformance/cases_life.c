@@ -134,9 +134,9 @@ static void bulk_late(struct cf *f, uint32_t epoch, uint64_t first, int64_t late
 		cf_recv(f, epoch, first + seq, &part, 1, 0);
 	}
 	for (seq = 0; seq < BULK_MESSAGES; seq++) {
-		unsigned n;
+		struct dr_credit c;
 
-		cf_until(f, f->ops->credit(f->end[S].path, epoch, first + seq, &n) == 0);
+		cf_until(f, f->ops->credit(f->end[S].path, epoch, first + seq, &c) == 0);
 	}
 	for (seq = 0; seq < BULK_MESSAGES; seq++) {
 		cf_pace(f, seq < BULK_MESSAGES / 2 ? 0 : late_ns);

@@ -294,11 +294,11 @@ int pair_post_recv(struct pair *p, uint64_t seq)
 
 int pair_post_send(struct pair *p, uint64_t seq)
 {
-	unsigned n = 0;
+	struct dr_credit credit;
 	int rc = 0;
 
 	p->doing = "post_send";
-	pair_until(p, dr_verbs_ops.credit(p->e[S].path, 1, seq, &n) == 0 || pair_any_failed(p));
+	pair_until(p, dr_verbs_ops.credit(p->e[S].path, 1, seq, &credit) == 0 || pair_any_failed(p));
 	for (unsigned i = 0; i < PAIR_PARTS && rc == 0 && !pair_any_failed(p); i++) {
 		struct dr_part part = { p->e[S].mr, off_of(seq, i), PAIR_LEN, i };
 

@@ -402,9 +402,9 @@ static void f_flush(struct dr_path *dp, int64_t now_ns)
 	dp->tx_last_ns = p->inner->tx_last_ns;
 }
 
-static int f_credit(struct dr_path *dp, uint32_t epoch, uint64_t seq, unsigned *n_parts)
+static int f_credit(struct dr_path *dp, uint32_t epoch, uint64_t seq, struct dr_credit *out)
 {
-	return path_of(dp)->f->inner->credit(path_of(dp)->inner, epoch, seq, n_parts);
+	return path_of(dp)->f->inner->credit(path_of(dp)->inner, epoch, seq, out);
 }
 
 static void f_fence(struct dr_path *dp, bool soft, int64_t deadline_ns)

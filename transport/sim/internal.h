@@ -337,7 +337,7 @@ int sim_post_send(
 	struct dr_path *p, uint32_t epoch, uint64_t seq, unsigned part, const struct dr_part *what);
 int sim_post_ctrl(struct dr_path *p, const void *frame, size_t len);
 void sim_flush(struct dr_path *p, int64_t now_ns);
-int sim_credit(struct dr_path *p, uint32_t epoch, uint64_t seq, unsigned *n_parts);
+int sim_credit(struct dr_path *p, uint32_t epoch, uint64_t seq, struct dr_credit *out);
 int sim_progress(struct dr_path *p, int64_t now_ns, struct dr_sink *sink);
 void sim_fence(struct dr_path *p, bool soft, int64_t deadline_ns);
 void sim_stats(struct dr_path *p, struct dr_path_stats *out);

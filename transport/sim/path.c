@@ -208,13 +208,15 @@ static struct sim_credit *find_credit(struct sim_path *p, uint32_t epoch, uint64
 	return NULL;
 }
 
-int sim_credit(struct dr_path *dp, uint32_t epoch, uint64_t seq, unsigned *n_parts)
+int sim_credit(struct dr_path *dp, uint32_t epoch, uint64_t seq, struct dr_credit *out)
 {
 	const struct sim_credit *c = find_credit(sim_path_of(dp), epoch, seq);
 
 	if (!c)
 		return -EAGAIN;
-	*n_parts = c->n;
+	*out = (struct dr_credit){ .n = c->n, .todo = ((1u << c->n) - 1) & ~(c->skip | c->sent) };
+	memcpy(out->cap, c->cap, sizeof(out->cap));
+	memcpy(out->tag, c->tag, sizeof(out->tag));
 	return 0;
 }
 

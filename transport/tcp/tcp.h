@@ -259,7 +259,7 @@ int dr_tcp_post_send(struct dr_path *bp, uint32_t epoch, uint64_t seq, unsigned 
 	const struct dr_part *what);
 int dr_tcp_post_ctrl(struct dr_path *bp, const void *frame, size_t len);
 void dr_tcp_flush(struct dr_path *bp, int64_t now_ns);
-int dr_tcp_credit(struct dr_path *bp, uint32_t epoch, uint64_t seq, unsigned *n_parts);
+int dr_tcp_credit(struct dr_path *bp, uint32_t epoch, uint64_t seq, struct dr_credit *out);
 /* Queue a credit for what was posted. -EAGAIN: no room. */
 int dr_tcp_tx_credit(
 	struct tcp_path *p, const struct tcp_frame *f, const struct tcp_credit_part *parts);

@@ -78,9 +78,9 @@ static int post_send1(uint32_t epoch, uint64_t seq, unsigned i, uint64_t off, ui
 
 static void wait_credit(uint32_t epoch, uint64_t seq)
 {
-	unsigned n;
+	struct dr_credit credit;
 
-	kit_until(&kit, dr_tcp_ops.credit(kit.path[0], epoch, seq, &n) == 0);
+	kit_until(&kit, dr_tcp_ops.credit(kit.path[0], epoch, seq, &credit) == 0);
 }
 
 static void fill(uint64_t seed)
@@ -184,7 +184,8 @@ static void parts_come_in_any_order_and_skipped_ones_not(void **state)
 {
 	static const unsigned order[] = { 6, 0, 3, 7, 1 };
 	struct dr_part pts[DR_PARTS_MAX], pt;
-	unsigned i, n = 0;
+	struct dr_credit credit;
+	unsigned i, n;
 
 	(void)state;
 	fill(3);
@@ -194,8 +195,8 @@ static void parts_come_in_any_order_and_skipped_ones_not(void **state)
 	assert_int_equal(dr_path_post_recv(kit.path[1], 1, 0, pts, 8, 0x34), 0);
 	dr_path_flush(kit.path[1], dr_now_ns());
 	wait_credit(1, 0);
-	assert_int_equal(dr_tcp_ops.credit(kit.path[0], 1, 0, &n), 0);
-	assert_int_equal(n, 8);
+	assert_int_equal(dr_tcp_ops.credit(kit.path[0], 1, 0, &credit), 0);
+	assert_int_equal(credit.n, 8);
 	for (i = 0; i < DR_ARRAY_LEN(order); i++) {
 		pt = part(0, order[i] * 100000ull, 100000 - order[i]);
 		assert_int_equal(dr_path_post_send(kit.path[0], 1, 0, order[i], &pt), 0);
@@ -223,12 +224,12 @@ static void parts_come_in_any_order_and_skipped_ones_not(void **state)
 static void nothing_is_sent_without_credit(void **state)
 {
 	struct dr_part pt = part(0, 0, 10), out = part(0, BUF - 5, 10);
-	unsigned n;
+	struct dr_credit credit;
 	int i;
 
 	(void)state;
 	assert_int_equal(dr_path_post_send(kit.path[0], 1, 0, 0, &pt), -EAGAIN);
-	assert_int_equal(dr_tcp_ops.credit(kit.path[0], 1, 0, &n), -EAGAIN);
+	assert_int_equal(dr_tcp_ops.credit(kit.path[0], 1, 0, &credit), -EAGAIN);
 	assert_int_equal(post_recv1(1, 0, 0, 9), 0);
 	kit_until(&kit, kit.sink[0].count[DR_EV_CREDIT] == 1);
 	assert_int_equal(dr_path_post_send(kit.path[0], 1, 0, 0, &pt), -EMSGSIZE);

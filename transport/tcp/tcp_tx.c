@@ -81,7 +81,7 @@ void dr_tcp_tx_credited(struct tcp_path *p, const struct tcp_frame *f, const uin
 	dr_tcp_emit(p, &ev);
 }
 
-int dr_tcp_credit(struct dr_path *bp, uint32_t epoch, uint64_t seq, unsigned *n_parts)
+int dr_tcp_credit(struct dr_path *bp, uint32_t epoch, uint64_t seq, struct dr_credit *out)
 {
 	struct tcp_path *p = tcp_path(bp);
 	const struct tcp_credit *c;
@@ -90,7 +90,9 @@ int dr_tcp_credit(struct dr_path *bp, uint32_t epoch, uint64_t seq, unsigned *n_
 	c = find_credit(&p->tx, epoch, seq);
 	if (!c)
 		return -EAGAIN;
-	*n_parts = c->n;
+	*out = (struct dr_credit){ .n = c->n, .todo = c->todo };
+	memcpy(out->cap, c->cap, sizeof(out->cap));
+	memcpy(out->tag, c->tag, sizeof(out->tag));
 	return 0;
 }
 

@@ -535,7 +535,7 @@ void dr_verbs_ctrl_nudge(struct vb_path *p);
 /* tx.c */
 int dr_verbs_post_send(struct dr_path *bp, uint32_t epoch, uint64_t seq, unsigned part,
 	const struct dr_part *what);
-int dr_verbs_credit(struct dr_path *bp, uint32_t epoch, uint64_t seq, unsigned *n_parts);
+int dr_verbs_credit(struct dr_path *bp, uint32_t epoch, uint64_t seq, struct dr_credit *out);
 void dr_verbs_credited(struct vb_path *p, const struct dr_verbs_credit *c);
 void dr_verbs_tx_push(struct vb_path *p);
 void dr_verbs_tx_wc(struct vb_path *p, const struct vb_wc *wc);

@@ -31,13 +31,17 @@ static struct vb_credit *find_credit(const struct vb_path *p, uint32_t epoch, ui
 	return c->used && c->c.epoch == epoch && c->c.seq == seq ? c : NULL;
 }
 
-int dr_verbs_credit(struct dr_path *bp, uint32_t epoch, uint64_t seq, unsigned *n_parts)
+int dr_verbs_credit(struct dr_path *bp, uint32_t epoch, uint64_t seq, struct dr_credit *out)
 {
 	const struct vb_credit *c = find_credit(vb_path(bp), epoch, seq);
 
 	if (!c)
 		return -EAGAIN;
-	*n_parts = c->c.n;
+	*out = (struct dr_credit){ .n = c->c.n, .todo = c->todo };
+	for (unsigned i = 0; i < c->c.n; i++) {
+		out->cap[i] = c->c.part[i].cap;
+		out->tag[i] = c->c.part[i].tag;
+	}
 	return 0;
 }
 
