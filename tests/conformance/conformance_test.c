@@ -24,6 +24,34 @@ static const struct cf_kind kinds[] = {
 	{ .name = "verbs", .transport = "verbs" },
 	{ .name = "verbs+poller", .transport = "verbs", .poller = true, .qps = 3 },
 	{ .name = "faulty(verbs)", .transport = "verbs", .faulty = true, .qps = 4 },
+	{ .name = "staged(sim-stream)",
+		.personality = DR_SIM_STREAM,
+		.staged = true,
+		.copier = { .seed = 1, .looks_max = 3 } },
+	{ .name = "staged(sim-remote-write)",
+		.personality = DR_SIM_REMOTE_WRITE,
+		.staged = true,
+		.copier = { .seed = 2, .looks_max = 8 } },
+	{ .name = "staged(faulty(sim-plugin))",
+		.personality = DR_SIM_PLUGIN,
+		.faulty = true,
+		.staged = true,
+		.copier = { .seed = 3, .looks_max = 3, .outstanding = 3 } },
+	{ .name = "staged(tcp)",
+		.transport = "tcp",
+		.staged = true,
+		.copier = { .seed = 4, .looks_max = 3 } },
+	{ .name = "staged(tcp)+poller",
+		.transport = "tcp",
+		.poller = true,
+		.staged = true,
+		.copier = { .seed = 5, .looks_max = 20, .outstanding = 4 } },
+	{ .name = "staged(verbs)+poller",
+		.transport = "verbs",
+		.poller = true,
+		.qps = 2,
+		.staged = true,
+		.copier = { .seed = 6, .looks_max = 5 } },
 };
 
 struct job {
@@ -33,7 +61,7 @@ struct job {
 	char name[80];
 };
 
-enum { JOBS_MAX = 400 };
+enum { JOBS_MAX = 600 };
 static struct job *jobs;
 static struct CMUnitTest tests[JOBS_MAX];
 static size_t n_jobs;

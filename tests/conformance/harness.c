@@ -10,6 +10,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+enum { RING_BYTES = 64 << 20 };
+
 static const char *const event_name[] = { "READY", "CREDIT", "SENT", "ARRIVING", "DELIVERED",
 	"CTRL", "FENCED", "FAILED", "DGRAM", "INCOMING" };
 
@@ -233,6 +235,12 @@ int64_t cf_now(const struct cf *f)
 	return f->world ? dr_sim_world_now(f->world) : dr_now_ns();
 }
 
+/* Copies end by being looked at, whatever the time. */
+static bool cf_copying(const struct cf *f)
+{
+	return f->copier && copier_busy(f->copier) > 0;
+}
+
 int cf_turn(struct cf *f)
 {
 	unsigned before = f->end[0].n + f->end[0].rail_n + f->end[1].n + f->end[1].rail_n, i;
@@ -245,7 +253,7 @@ int cf_turn(struct cf *f)
 	}
 	for (i = 0; i < 2; i++)
 		n += rail_progress(f, i) + cf_progress(f, i);
-	if (!f->world || n > 0)
+	if (!f->world || n > 0 || cf_copying(f))
 		return n;
 	if (!dr_sim_world_busy(f->world, 0) && !dr_sim_world_busy(f->world, 1)) {
 		int64_t next = dr_sim_world_next(f->world);
@@ -273,7 +281,7 @@ void cf_quiet(struct cf *f)
 	int64_t until = cf_now(f) + (f->world ? 30 * DR_NS_PER_S : 30 * DR_NS_PER_MS);
 
 	while (cf_now(f) < until) {
-		if (f->world && dr_sim_world_next(f->world) == DR_NEVER &&
+		if (f->world && dr_sim_world_next(f->world) == DR_NEVER && !cf_copying(f) &&
 			!dr_sim_world_busy(f->world, 0) && !dr_sim_world_busy(f->world, 1))
 			break;
 		if (cf_turn(f) > 0 && !f->world)
@@ -287,6 +295,7 @@ static void open_rail(struct cf *f, unsigned i)
 {
 	struct dr_sim_rail_params sim = { f->world, i };
 	struct dr_faulty_rail_params faulty = { f->faulty, &sim };
+	struct dr_staged_rail_params staged = { f->staged, NULL };
 	struct dr_verbs_params vp = verbs_params(f->kind);
 	struct place at = place_of(f->kind, i);
 	struct cf_end *e = &f->end[i];
@@ -299,6 +308,9 @@ static void open_rail(struct cf *f, unsigned i)
 	faulty.inner = p.kind_params;
 	if (f->kind->faulty)
 		p.kind_params = &faulty;
+	staged.inner = p.kind_params;
+	if (f->kind->staged)
+		p.kind_params = &staged;
 	memcpy(&p.local, &at.addr, sizeof(at.addr));
 	memset(p.token, 0x5a, sizeof(p.token));
 	e->f = f;
@@ -336,6 +348,15 @@ void cf_open(struct cf *f, const struct cf_kind *k)
 
 		assert_int_equal(dr_faulty_create(f->ops, &o, &f->faulty), 0);
 		f->ops = dr_faulty_ops(f->faulty);
+	}
+	if (k->staged) {
+		struct dr_staged_params sp = { f->ops, &copier_ops, NULL,
+			k->ring_bytes ? k->ring_bytes : (size_t)RING_BYTES };
+
+		copier_create(&k->copier, &f->copier);
+		sp.arg = f->copier;
+		assert_int_equal(dr_staged_create(&sp, &f->staged, NULL), 0);
+		f->ops = dr_staged_ops(f->staged);
 	}
 	for (i = 0; i < 2; i++)
 		open_rail(f, i);
@@ -386,6 +407,8 @@ void cf_shut(struct cf *f)
 		dr_free(e->rail_log);
 	}
 	check_nics(f);
+	dr_staged_destroy(f->staged);
+	copier_destroy(f->copier);
 	dr_poller_destroy(f->poller);
 	dr_faulty_destroy(f->faulty);
 	dr_sim_world_destroy(f->world);
@@ -400,7 +423,8 @@ void cf_memory(struct cf *f, size_t len)
 
 	for (i = 0; i < 2; i++) {
 		struct cf_end *e = &f->end[i];
-		struct dr_memory m = { .len = len };
+		struct dr_memory m = { .len = len,
+			.kind = f->staged ? DR_MEMORY_CUDA : DR_MEMORY_HOST };
 
 		e->mem = dr_pages_alloc(len);
 		e->mem_len = len;
@@ -550,7 +574,7 @@ void cf_ctrl(struct cf *f, unsigned end, const void *frame, size_t len)
 void cf_break(struct cf *f, unsigned end)
 {
 	if (f->world) {
-		struct dr_path *p = f->end[end].path;
+		struct dr_path *p = dr_staged_inner(f->end[end].path);
 
 		if (f->faulty)
 			p = dr_faulty_inner(p);

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "tests/conformance/copier.h"
 #include "transport/faulty/faulty.h"
 #include "transport/path.h"
 #include "transport/sim/sim.h"
@@ -29,7 +30,11 @@ struct cf_kind {
 	const char *transport; /* by dr_transport_find; NULL: sim */
 	enum dr_sim_personality personality;
 	bool faulty, poller;
-	unsigned qps; /* verbs */
+	/* Around all that: the memory is "of a GPU", copied by tests/conformance/copier. */
+	bool staged;
+	struct copier_opts copier;
+	size_t ring_bytes; /* 0: enough for every case */
+	unsigned qps;	   /* verbs */
 };
 
 /*
@@ -68,6 +73,8 @@ struct cf {
 	const struct dr_transport_ops *ops;
 	struct dr_sim_world *world;
 	struct dr_faulty *faulty;
+	struct copier *copier;
+	struct dr_staged *staged;
 	struct dr_poller *poller;
 	struct cf_end end[2];
 	int64_t until_ns; /* during cf_run */

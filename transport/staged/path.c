@@ -1,0 +1,481 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Life of a path. Invariants:
+ *  1. Events leave from progress alone: first what the inner path reports, then what copies completed,
+ *     then FAILED, then FENCED.
+ *  2. FENCED goes up when the inner path is fenced and no copy that this path started is running, so
+ *     that nothing reads or writes the user's memory, and when everything that was delivered was
+ *     reported (after FAILED: nothing is any more). Then the ring goes back to the store.
+ *  3. A failure of the copier is final for its GPU, and ends all copies: nothing is waited for then.
+ *  4. While copies are outstanding a watch keeps the poller from sleeping: copies signal no file
+ *     descriptor. Without them nothing is watched. What the watch finds done needs no look at the inner
+ *     path, which has its own descriptors.
+ */
+#include "transport/staged/internal.h"
+
+#include "base/mem.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <stdio.h>
+
+/* A copy cannot be called back. It gets so long beyond the deadline of a fence. */
+static const int64_t COPY_GRACE_NS = 500 * DR_NS_PER_MS;
+
+static const struct dr_transport_ops *inner_ops(const struct staged_path *p)
+{
+	return p->f->prm.inner;
+}
+
+/* Are copies of this path running? */
+static bool copying(const struct staged_path *p)
+{
+	const struct dr_staged *f = p->f;
+
+	return !f->broken && (!dr_stage_done(f, DR_STAGE_OUT, p->ticket[DR_STAGE_OUT]) ||
+				     !dr_stage_done(f, DR_STAGE_IN, p->ticket[DR_STAGE_IN]));
+}
+
+/* Are there parts that wait for the copier to take them? */
+static bool waiting(const struct staged_path *p)
+{
+	if (p->failed || p->fail_due || p->fence == STAGE_FENCE_HARD)
+		return false;
+	return p->tx ? p->tx->started < p->tx->posted : p->rx->started < p->rx->came;
+}
+
+/* ---- waiting ---- */
+
+static void kicked(struct dr_pollable *po, uint32_t revents, int64_t now_ns)
+{
+	struct staged_path *p = dr_container_of(po, struct staged_path, po);
+
+	(void)revents;
+	p->par.ready(p->par.arg, now_ns);
+}
+
+static bool too_late(const struct staged_path *p, int64_t now_ns)
+{
+	return p->fence_deadline_ns != DR_NEVER && now_ns - COPY_GRACE_NS >= p->fence_deadline_ns;
+}
+
+static bool fence_due(const struct staged_path *p, int64_t now_ns)
+{
+	if (p->fence == STAGE_FENCE_NONE || p->quarantined)
+		return false;
+	return !copying(p) || too_late(p, now_ns);
+}
+
+static int look(struct dr_watch *w, int64_t now_ns)
+{
+	struct staged_path *p = dr_container_of(w, struct staged_path, watch);
+
+	dr_stage_look(p->f, DR_STAGE_OUT);
+	dr_stage_look(p->f, DR_STAGE_IN);
+	if (!p->f->broken && !fence_due(p, now_ns) &&
+		!(p->tx ? dr_stage_tx_due(p) : dr_stage_rx_due(p)))
+		return 0;
+	p->by_watch = true;
+	p->par.ready(p->par.arg, now_ns); /* p may be gone afterwards */
+	return 1;
+}
+
+/* A copy takes microseconds: less than going to sleep. Whoever waits for this CPU may have it. */
+static bool arm(struct dr_watch *w, int64_t now_ns)
+{
+	(void)w;
+	(void)now_ns;
+	sched_yield();
+	return true;
+}
+
+void dr_stage_attend(struct staged_path *p)
+{
+	struct dr_poller *poller = staged_rail(p->base.rail)->poller;
+	bool want = !p->closed && (copying(p) || waiting(p));
+
+	if (!poller)
+		return;
+	if (want && !p->watching)
+		dr_poller_watch(poller, &p->watch);
+	else if (!want && p->watching)
+		dr_poller_unwatch(poller, &p->watch);
+	p->watching = want;
+	if (p->fail_due && !p->closed && !p->out)
+		dr_poller_kick(poller, &p->po);
+}
+
+/* ---- events ---- */
+
+void dr_stage_tell(struct staged_path *p, const struct dr_event *ev)
+{
+	struct dr_event out = *ev;
+
+	dr_dassert(p->out);
+	out.path = &p->base;
+	out.rail = p->base.rail;
+	p->n_events++;
+	p->out->event(p->out, &out);
+}
+
+void dr_stage_fail(struct staged_path *p, enum dr_scope scope, int err, const char *text)
+{
+	if (p->failed || p->fail_due)
+		return;
+	p->fail_due = true;
+	p->scope = scope;
+	p->err = err;
+	snprintf(p->text, sizeof(p->text), "channel %u path %u (rail %u): %s", p->par.channel,
+		p->par.index, p->base.rail->index, text);
+	dr_stage_attend(p);
+}
+
+static void tell_failure(struct staged_path *p)
+{
+	struct dr_event ev = {
+		.kind = DR_EV_FAILED, .scope = p->scope, .err = p->err, .text = p->text
+	};
+
+	p->fail_due = false;
+	p->failed = true;
+	dr_stage_tell(p, &ev);
+}
+
+/* After FAILED only the fence is reported, its own failure included. */
+static void inner_failed(struct staged_path *p, const struct dr_event *ev)
+{
+	if (p->failed && !p->hard_asked)
+		return;
+	p->quarantined |= p->failed;
+	p->failed = true;
+	p->fail_due = false;
+	dr_stage_tell(p, ev);
+}
+
+static void path_event(struct dr_sink *sink, const struct dr_event *ev)
+{
+	struct staged_path *p = dr_container_of(sink, struct staged_path, sink);
+
+	if (p->closed)
+		return;
+	if (ev->kind == DR_EV_FENCED) {
+		p->inner_fenced = true;
+		return;
+	}
+	if (ev->kind == DR_EV_FAILED) {
+		inner_failed(p, ev);
+		return;
+	}
+	if (p->failed)
+		return;
+	if (ev->kind == DR_EV_DELIVERED) {
+		dr_stage_rx_came(p, ev);
+		return;
+	}
+	if (ev->kind == DR_EV_SENT)
+		dr_stage_tx_sent(p, ev);
+	p->ready |= ev->kind == DR_EV_READY;
+	dr_stage_tell(p, ev);
+}
+
+/* ---- copies ---- */
+
+bool dr_stage_need_ring(struct staged_path *p)
+{
+	struct dr_err e = { 0 };
+	int rc;
+
+	if (p->ring)
+		return true;
+	rc = dr_stage_ring_take(p->f, staged_rail(p->base.rail)->slot, &p->ring, &e);
+	if (rc)
+		dr_stage_fail(p, DR_SCOPE_LOCAL, rc, e.text);
+	return rc == 0;
+}
+
+struct dr_part dr_stage_inner_part(
+	const struct staged_path *p, const struct dr_part *what, uint64_t span)
+{
+	struct dr_part in = *what;
+
+	in.mr = what->mr->inner;
+	if (in.mr)
+		return in;
+	in.mr = p->ring->mr[staged_rail(p->base.rail)->slot];
+	in.off = span == STAGE_NO_SPAN ? 0 : dr_stage_span_off(p->ring, span);
+	return in;
+}
+
+bool dr_stage_copy(struct staged_path *p, enum dr_stage_way way, const struct dr_part *what,
+	uint32_t len, uint64_t span, uint64_t *ticket)
+{
+	struct dr_staged *f = p->f;
+	struct dr_err e = { 0 };
+	int rc;
+
+	rc = f->prm.copy->start(f->prm.arg, way, what->mr->base + what->off,
+		p->ring->mem + dr_stage_span_off(p->ring, span), len, ticket, &e);
+	if (rc == 0)
+		p->ticket[way] = *ticket;
+	else if (rc != -EAGAIN)
+		dr_stage_fail(p, DR_SCOPE_LOCAL, rc, e.text);
+	return rc == 0;
+}
+
+/* ---- fence ---- */
+
+static void ask_inner(struct staged_path *p, bool soft)
+{
+	p->fence_asked = true;
+	p->inner_fenced = false;
+	p->hard_asked |= !soft;
+	inner_ops(p)->fence(p->inner, soft, p->fence_deadline_ns);
+}
+
+void dr_stage_fence(struct dr_path *bp, bool soft, int64_t deadline_ns)
+{
+	struct staged_path *p = staged_path(bp);
+
+	if (p->closed || p->fenced)
+		return;
+	p->fence_deadline_ns = deadline_ns;
+	if (!soft || p->failed || p->fail_due) {
+		p->fence = STAGE_FENCE_HARD;
+		if (!p->hard_asked)
+			ask_inner(p, false);
+	} else if (p->fence == STAGE_FENCE_NONE) {
+		p->fence = STAGE_FENCE_SOFT;
+		p->fence_asked = false;
+		if (p->tx)
+			dr_stage_flush(bp, p->now_ns); /* what is posted goes out first */
+		if (!p->tx || dr_stage_tx_all_handed(p->tx))
+			ask_inner(p, true);
+	}
+	dr_stage_attend(p);
+}
+
+/* The ring is empty: nothing of this path's is under way. */
+static void forget_work(struct staged_path *p)
+{
+	if (p->ring)
+		dr_stage_ring_put(p->f, p->ring, p->quarantined);
+	p->ring = NULL;
+	if (p->tx)
+		p->tx->retired = p->tx->handed = p->tx->started = p->tx->flushed = p->tx->posted;
+	if (!p->rx)
+		return;
+	p->rx->told = p->rx->started = p->rx->came;
+	for (unsigned i = 0; i < STAGE_RECVS; i++)
+		p->rx->posted[i].todo = 0;
+}
+
+static void quarantine(struct staged_path *p)
+{
+	struct dr_event ev = { .kind = DR_EV_FAILED,
+		.scope = DR_SCOPE_RAIL,
+		.err = -ETIMEDOUT,
+		.text = "copies between GPU and host memory do not end; is the GPU hung?" };
+
+	p->quarantined = p->failed = true;
+	dr_stage_tell(p, &ev);
+}
+
+static void settle_fence(struct staged_path *p)
+{
+	struct dr_event ev = { .kind = DR_EV_FENCED };
+	bool late = p->now_ns >= p->fence_deadline_ns;
+
+	if (p->fence == STAGE_FENCE_SOFT && !p->fence_asked && dr_stage_tx_all_handed(p->tx))
+		ask_inner(p, true);
+	if (p->fence == STAGE_FENCE_SOFT && (p->failed || (!p->fence_asked && late)))
+		dr_stage_fence(&p->base, false, p->fence_deadline_ns);
+	if (p->quarantined)
+		return;
+	if (copying(p) || (p->rx && !p->failed && !dr_stage_rx_all_told(p->rx))) {
+		if (too_late(p, p->now_ns))
+			quarantine(p);
+		return;
+	}
+	if (!p->inner_fenced)
+		return;
+	p->fenced = p->hard_asked;
+	p->fence = STAGE_FENCE_NONE;
+	p->inner_fenced = false;
+	forget_work(p);
+	dr_stage_tell(p, &ev);
+}
+
+/* ---- progress ---- */
+
+static void sync_times(struct staged_path *p)
+{
+	p->base.rx_last_ns = p->inner->rx_last_ns;
+	p->base.tx_last_ns = p->inner->tx_last_ns;
+}
+
+static void move_copies(struct staged_path *p)
+{
+	for (int way = 0; way < STAGE_WAYS; way++) {
+		if (!dr_stage_done(p->f, (enum dr_stage_way)way, p->ticket[way]))
+			dr_stage_look(p->f, (enum dr_stage_way)way);
+		p->seen[way] = p->f->done[way];
+	}
+	if (p->f->broken && p->ring)
+		dr_stage_fail(p, DR_SCOPE_LOCAL, p->f->err.code, p->f->err.text);
+	if (p->rx)
+		dr_stage_rx_push(p);
+	else if (dr_stage_tx_push(p) > 0)
+		inner_ops(p)->flush(p->inner, p->now_ns);
+}
+
+int dr_stage_progress(struct dr_path *bp, int64_t now_ns, struct dr_sink *sink)
+{
+	struct staged_path *p = staged_path(bp);
+
+	dr_assert(!p->out);
+	if (p->closed)
+		return 0;
+	p->out = sink;
+	p->now_ns = now_ns;
+	p->n_events = 0;
+	if (!p->by_watch)
+		inner_ops(p)->progress(p->inner, now_ns, &p->sink);
+	p->by_watch = false;
+	if (!p->closed)
+		move_copies(p);
+	if (p->fail_due && !p->closed)
+		tell_failure(p);
+	if (p->fence != STAGE_FENCE_NONE && !p->closed)
+		settle_fence(p);
+	p->out = NULL;
+	sync_times(p);
+	dr_stage_attend(p);
+	return p->n_events;
+}
+
+void dr_stage_flush(struct dr_path *bp, int64_t now_ns)
+{
+	struct staged_path *p = staged_path(bp);
+
+	if (p->closed)
+		return;
+	p->now_ns = now_ns;
+	if (p->tx) {
+		p->tx->flushed = p->tx->posted;
+		if (p->tx->handed < p->tx->posted)
+			dr_stage_look(p->f, DR_STAGE_OUT);
+		dr_stage_tx_push(p);
+	}
+	inner_ops(p)->flush(p->inner, now_ns);
+	sync_times(p);
+	dr_stage_attend(p);
+}
+
+/* ---- the rest ---- */
+
+int dr_stage_may_post(const struct staged_path *p)
+{
+	if (!p->ready || p->failed || p->closed)
+		return -ENOTCONN;
+	return p->fail_due ? -EAGAIN : 0;
+}
+
+int dr_stage_create(struct dr_rail *br, const struct dr_path_params *par, struct dr_path **out,
+	struct dr_err *e)
+{
+	struct staged_rail *r = staged_rail(br);
+	struct staged_path *p = dr_calloc(1, sizeof(*p));
+	int rc = -ENOMEM;
+
+	if (p && par->sender)
+		p->tx = dr_calloc(1, sizeof(*p->tx));
+	else if (p)
+		p->rx = dr_calloc(1, sizeof(*p->rx));
+	if (p && (p->tx || p->rx))
+		rc = r->f->prm.inner->create(r->inner, par, &p->inner, e);
+	else
+		dr_err_set(e, rc, "channel %u path %u: out of memory", par->channel, par->index);
+	if (rc) {
+		if (p) {
+			dr_free(p->tx);
+			dr_free(p->rx);
+		}
+		dr_free(p);
+		return rc;
+	}
+	p->base = (struct dr_path){ .ops = &r->f->ops, .rail = br };
+	p->f = r->f;
+	p->par = *par;
+	p->po = (struct dr_pollable){ .fd = -1, .ready = kicked };
+	p->watch = (struct dr_watch){ .look = look, .arm = arm };
+	p->sink.event = path_event;
+	p->fence_deadline_ns = DR_NEVER;
+	*out = &p->base;
+	return 0;
+}
+
+int dr_stage_handle(struct dr_path *bp, void *buf, size_t cap)
+{
+	struct staged_path *p = staged_path(bp);
+
+	return inner_ops(p)->handle(p->inner, buf, cap);
+}
+
+int dr_stage_connect(
+	struct dr_path *bp, const void *handle, size_t len, int64_t now_ns, struct dr_err *e)
+{
+	struct staged_path *p = staged_path(bp);
+
+	p->now_ns = now_ns;
+	return inner_ops(p)->connect(p->inner, handle, len, now_ns, e);
+}
+
+int dr_stage_post_ctrl(struct dr_path *bp, const void *frame, size_t len)
+{
+	struct staged_path *p = staged_path(bp);
+	int rc = dr_stage_may_post(p);
+
+	return rc ? rc : inner_ops(p)->post_ctrl(p->inner, frame, len);
+}
+
+void dr_stage_stats(struct dr_path *bp, struct dr_path_stats *out)
+{
+	struct staged_path *p = staged_path(bp);
+
+	inner_ops(p)->stats(p->inner, out);
+}
+
+void dr_stage_close(struct dr_path *bp)
+{
+	struct staged_path *p = staged_path(bp);
+	struct dr_poller *poller = staged_rail(bp->rail)->poller;
+
+	p->closed = true;
+	dr_stage_attend(p);
+	if (poller)
+		dr_poller_del(poller, &p->po);
+	inner_ops(p)->close(p->inner);
+}
+
+void dr_stage_stop(struct dr_path *bp)
+{
+	struct staged_path *p = staged_path(bp);
+
+	inner_ops(p)->stop(p->inner);
+	for (int way = 0; way < STAGE_WAYS; way++) {
+		if (!p->f->broken && !dr_stage_done(p->f, (enum dr_stage_way)way, p->ticket[way]))
+			p->f->prm.copy->wait(p->f->prm.arg, (enum dr_stage_way)way, p->ticket[way]);
+	}
+}
+
+void dr_stage_fini(struct dr_path *bp)
+{
+	struct staged_path *p = staged_path(bp);
+
+	dr_assert(p->closed && !p->out);
+	forget_work(p);
+	inner_ops(p)->fini(p->inner);
+	dr_free(p->tx);
+	dr_free(p->rx);
+	dr_free(p);
+}
