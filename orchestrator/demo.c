@@ -48,7 +48,8 @@ static int server_process(void *p)
 		return DR_EXIT_ENV;
 	dr_log_set_prefix("server");
 	oo.out = oo.err = none;
-	if (dr_record_create(&rec))
+	/* What is wrong with the GPUs the client says. */
+	if (dr_options_resolve(&a->opt, NULL) || dr_record_create(&rec))
 		return DR_EXIT_ENV;
 	rc = dr_output_open(&oo, &out, NULL);
 	if (rc == 0) {
@@ -68,6 +69,19 @@ static void server_options(const struct dr_options *o, struct dr_options *s)
 	s->trusted = true;
 	s->quiet = o->verbose == 0;
 	s->json_path = s->csv_path = s->prom_path = s->metrics_listen = NULL;
+}
+
+/* In this process, once the server has one of its own. */
+static int client(struct dr_options *o, struct dr_record *rec, struct dr_output *out)
+{
+	struct dr_err e = { 0 };
+	int rc = dr_options_resolve(o, &e);
+
+	if (rc == 0)
+		return dr_client_main(o, rec, out);
+	fprintf(stderr, "dualrail: %s\n", e.text);
+	dr_record_error(rec, dr_options_exit(rc), &e);
+	return dr_output_finish(out, rec, NULL);
 }
 
 static pid_t fork_server(struct server_arg *a, struct dr_err *e)
@@ -108,26 +122,34 @@ static void reap(pid_t pid)
 
 /* ---- where ---- */
 
+static bool port_is_free(unsigned port)
+{
+	struct sockaddr_in sa = { .sin_family = AF_INET, .sin_port = htons((uint16_t)port) };
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	bool is_free;
+
+	inet_pton(AF_INET, LOOPBACK_CONTROL, &sa.sin_addr);
+	is_free = fd >= 0 && bind(fd, (struct sockaddr *)&sa, sizeof(sa)) == 0;
+	if (fd >= 0)
+		close(fd);
+	return is_free;
+}
+
+/* What --gpus comes to is found out after the fork: a port for each number that it may be. */
 static bool block_is_free(unsigned base, const struct dr_opt_list *gpus)
 {
 	bool is_free = true;
 
-	for (size_t i = 0; i < gpus->n && is_free; i++) {
-		struct sockaddr_in sa = { .sin_family = AF_INET,
-			.sin_port = htons((uint16_t)(base + gpus->v[i])) };
-		int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-
-		inet_pton(AF_INET, LOOPBACK_CONTROL, &sa.sin_addr);
-		is_free = fd >= 0 && bind(fd, (struct sockaddr *)&sa, sizeof(sa)) == 0;
-		if (fd >= 0)
-			close(fd);
-	}
+	for (unsigned i = 0; i < DR_OPTIONS_GPUS_MAX && is_free; i++)
+		is_free = port_is_free(base + i);
+	for (size_t i = 0; i < gpus->n && is_free; i++)
+		is_free = gpus->v[i] < DR_OPTIONS_GPUS_MAX || port_is_free(base + gpus->v[i]);
 	return is_free;
 }
 
 static int find_ports(struct dr_options *o, struct dr_err *e)
 {
-	unsigned top = dr_options_gpu_top(o);
+	unsigned top = DR_MAX(dr_options_gpu_top(o), (unsigned)DR_OPTIONS_GPUS_MAX);
 	struct dr_rng rng;
 
 	dr_rng_seed(&rng, (uint64_t)dr_now_ns() ^ (uint64_t)getpid());
@@ -182,7 +204,7 @@ static int in_lab(struct dr_options *o, struct dr_record *rec, struct dr_output 
 	rc = pid < 0 ? (int)pid : dr_lab_enter(&lab, 0, &e);
 	dr_lab_destroy(&lab);
 	if (rc == 0) {
-		rc = dr_client_main(o, rec, out);
+		rc = client(o, rec, out);
 	} else {
 		dr_record_error(rec, DR_EXIT_ENV, &e);
 		rc = dr_output_finish(out, rec, NULL);
@@ -207,7 +229,7 @@ static int on_loopback(struct dr_options *o, struct dr_record *rec, struct dr_ou
 		rc = pid < 0 ? (int)pid : 0;
 	}
 	if (rc == 0) {
-		rc = dr_client_main(o, rec, out);
+		rc = client(o, rec, out);
 	} else {
 		dr_record_error(rec, DR_EXIT_ENV, &e);
 		rc = dr_output_finish(out, rec, NULL);

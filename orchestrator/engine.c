@@ -255,30 +255,55 @@ int dr_engine_create(const struct dr_worker_params *wp, const struct dr_worker_g
 	return 0;
 }
 
+static int host_buffer(struct dr_stream *s, struct dr_err *e)
+{
+	struct dr_memory m = { .kind = DR_MEMORY_HOST, .len = s->buf_bytes };
+
+	s->buf = m.base = dr_pages_alloc(s->buf_bytes);
+	if (!s->buf)
+		return dr_err_set(e, -ENOMEM,
+			"no memory for a buffer of %zu bytes; use a smaller --window or --chunk",
+			s->buf_bytes);
+	return dr_channel_mem_reg(s->ch, &m, &s->mem, e);
+}
+
+static int gpu_buffer(struct dr_stream *s, struct dr_err *e)
+{
+	struct dr_bank *b = s->eng->prm.bank;
+	int rc = dr_bank_alloc(b, s->buf_bytes, &s->on_gpu, e);
+
+	s->buf = s->on_gpu.base;
+	return rc ? rc : dr_bank_register(b, &s->on_gpu, s->ch, &s->mem, e);
+}
+
+static void free_buffer(struct dr_stream *s)
+{
+	if (s->eng->prm.bank && s->on_gpu.base)
+		dr_bank_free(s->eng->prm.bank, &s->on_gpu);
+	else if (!s->eng->prm.bank)
+		dr_pages_free(s->buf, s->buf_bytes);
+}
+
+size_t dr_engine_stride(uint32_t chunk_max)
+{
+	return ((size_t)chunk_max + SLOT_ALIGN - 1) / SLOT_ALIGN * SLOT_ALIGN;
+}
+
 int dr_engine_alloc(struct dr_engine *g, struct dr_err *e)
 {
 	int rc;
 
 	for (unsigned i = 0; i < g->n_streams; i++) {
 		struct dr_stream *s = &g->stream[i];
-		struct dr_memory m = { .kind = DR_MEMORY_HOST };
 
-		s->stride = ((size_t)g->chunk_max + SLOT_ALIGN - 1) / SLOT_ALIGN * SLOT_ALIGN;
+		s->stride = dr_engine_stride(g->chunk_max);
 		if (s->stride < g->chunk_max ||
 			__builtin_mul_overflow(s->stride, (size_t)s->cap, &s->buf_bytes))
 			return dr_err_set(e, -EOVERFLOW,
 				"gpu %u: buffer of %u chunks of %u bytes is larger than memory; "
 				"use a smaller --window or --chunk",
 				g->prm.gpu, s->cap, g->chunk_max);
-		s->buf = dr_pages_alloc(s->buf_bytes);
-		if (!s->buf)
-			return dr_err_set(e, -ENOMEM,
-				"gpu %u channel %u: no memory for a buffer of %zu bytes; use a "
-				"smaller --window or --chunk",
-				g->prm.gpu, i, s->buf_bytes);
-		m.base = s->buf;
-		m.len = s->buf_bytes;
-		rc = dr_channel_mem_reg(s->ch, &m, &s->mem, e);
+		rc = g->prm.bank ? gpu_buffer(s, e) : host_buffer(s, e);
 		if (rc < 0)
 			return dr_err_prefix(e, "gpu %u channel %u", g->prm.gpu, i);
 		s->registered = true;
@@ -306,7 +331,7 @@ void dr_engine_destroy(struct dr_engine *g)
 	if (g->mgr)
 		dr_manager_destroy(g->mgr);
 	for (unsigned i = 0; g->stream && i < g->n_streams; i++)
-		dr_pages_free(g->stream[i].buf, g->stream[i].buf_bytes);
+		free_buffer(&g->stream[i]);
 	dr_hist_destroy(g->rtt);
 	dr_hist_destroy(g->cadence);
 	dr_free(g->stream);

@@ -39,8 +39,9 @@ struct dr_stream {
 	unsigned number, cap;
 	bool sender;
 	bool failed;
-	uint8_t *buf;
+	uint8_t *buf; /* with a bank: GPU memory, for nobody's eyes here */
 	size_t stride, buf_bytes;
+	struct dr_bank_buffer on_gpu;
 	struct dr_mem mem;
 	bool registered;
 	struct dr_window win;
@@ -121,7 +122,8 @@ struct dr_engine {
 	bool first_error_told;
 	struct dr_ping ping;
 	struct dr_hist *rtt, *cadence;
-	struct dr_phase_result result; /* published */
+	struct dr_bank_copies copies_before; /* when the phase began */
+	struct dr_phase_result result;	     /* published */
 };
 
 /* Create the manager (its rails listen when this returns). ops and arg must outlive the engine. */
@@ -130,6 +132,8 @@ int dr_engine_create(const struct dr_worker_params *wp, const struct dr_worker_g
 	struct dr_engine **out, struct dr_err *e) DR_MUST_CHECK;
 /* On the worker's thread, after pinning: buffers, registered. */
 int dr_engine_alloc(struct dr_engine *g, struct dr_err *e) DR_MUST_CHECK;
+/* From one chunk of a buffer to the next. */
+size_t dr_engine_stride(uint32_t chunk_max);
 /* Close, wait, free. */
 void dr_engine_close(struct dr_engine *g);
 void dr_engine_destroy(struct dr_engine *g);

@@ -81,6 +81,22 @@ static void tally(struct dr_stream *s, uint32_t len, int64_t ns)
 	}
 }
 
+/* 0 as the pattern says, else 1 and why. A GPU that cannot tell ends the stream. */
+static int verify_chunk(struct dr_stream *s, uint64_t seq, uint32_t len, uint32_t expected,
+	char *text, size_t text_len)
+{
+	struct dr_bank *b = s->eng->prm.bank;
+	int rc;
+
+	if (!b)
+		return dr_integrity_check(
+			&s->integrity, slot_data(s, seq), len, expected, text, text_len);
+	rc = dr_bank_check(b, &s->integrity, slot_data(s, seq), len, expected, text, text_len);
+	if (rc < 0)
+		dr_stream_fail(s, rc, text);
+	return rc > 0;
+}
+
 static void check_chunk(struct dr_stream *s, uint64_t seq, uint32_t len)
 {
 	struct dr_engine *g = s->eng;
@@ -88,8 +104,7 @@ static void check_chunk(struct dr_stream *s, uint64_t seq, uint32_t len)
 	struct dr_report r = { .kind = DR_REP_FIRST_ERROR, .channel = s->number };
 
 	if (g->phase.verify) {
-		if (!dr_integrity_check(&s->integrity, slot_data(s, seq), len, expected, r.text,
-			    sizeof(r.text)))
+		if (!verify_chunk(s, seq, len, expected, r.text, sizeof(r.text)))
 			return;
 	} else if (len == expected) {
 		return;
@@ -223,6 +238,23 @@ unsigned dr_stream_post_recv(struct dr_stream *s)
 	return n;
 }
 
+static int fill_chunk(struct dr_stream *s, uint64_t seq, uint32_t len)
+{
+	struct dr_engine *g = s->eng;
+	struct dr_err e = { 0 };
+	int rc;
+
+	if (!g->prm.bank) {
+		dr_pattern_fill(slot_data(s, seq), len, g->seed, g->prm.position, s->number, seq);
+		return 0;
+	}
+	rc = dr_bank_fill(g->prm.bank, slot_data(s, seq), len,
+		dr_pattern_base(g->seed, g->prm.position, s->number, seq), &e);
+	if (rc < 0)
+		dr_stream_fail(s, rc, e.text);
+	return rc;
+}
+
 int dr_stream_post_send(struct dr_stream *s)
 {
 	struct dr_engine *g = s->eng;
@@ -237,13 +269,11 @@ int dr_stream_post_send(struct dr_stream *s)
 		return -ECANCELED;
 	if (dr_window_full(&s->win))
 		return -EAGAIN;
-	if (g->phase.verify) {
-		dr_pattern_fill(slot_data(s, s->next_post), len, g->seed, g->prm.position,
-			s->number, s->next_post);
-	} else if (s->slot[i].filled < len) {
-		dr_pattern_fill(slot_data(s, s->next_post), len, g->seed, g->prm.position,
-			s->number, s->next_post);
-		s->slot[i].filled = len;
+	if (g->phase.verify || s->slot[i].filled < len) {
+		rc = fill_chunk(s, s->next_post, len);
+		if (rc < 0)
+			return rc;
+		s->slot[i].filled = DR_MAX(s->slot[i].filled, len);
 	}
 	rc = dr_channel_send(s->ch, &span, 1, &seq, g->now);
 	if (rc < 0)

@@ -49,6 +49,16 @@ static void add_counted(struct dr_stream *s, struct dr_phase_result *r, struct s
 	}
 }
 
+static void add_copies(struct dr_engine *g, struct dr_phase_result *r)
+{
+	dr_bank_copies(g->prm.bank, &r->copies);
+	for (int way = 0; way < 2; way++) {
+		r->copies.bytes[way] -= g->copies_before.bytes[way];
+		r->copies.busy_ns[way] -= g->copies_before.busy_ns[way];
+	}
+	r->copies_ns = DR_MAX(dr_now_ns() - g->phase_ns, (int64_t)1);
+}
+
 static void publish(struct dr_engine *g)
 {
 	struct dr_phase_result *r = &g->result;
@@ -70,6 +80,8 @@ static void publish(struct dr_engine *g)
 		r->duplicated += s->integrity.duplicated;
 		r->reordered += s->integrity.reordered;
 	}
+	if (g->prm.bank)
+		add_copies(g, r);
 	/* A handful of chunks may have come with one poll: never 0 where something was counted. */
 	r->tx_ns = r->tx_bytes ? DR_MAX(tx.to - tx.from, (int64_t)1) : 0;
 	r->rx_ns = r->rx_bytes ? DR_MAX(rx.to - rx.from, (int64_t)1) : 0;
@@ -182,6 +194,8 @@ static void begin_phase(struct dr_engine *g, const struct dr_phase *p, int64_t n
 	g->tail_bytes = (uint32_t)(p->message_bytes - (g->message_chunks - 1) * p->chunk_bytes);
 	g->first_error_told = false;
 	g->running = true;
+	if (g->prm.bank)
+		dr_bank_copies(g->prm.bank, &g->copies_before);
 	g->tx_left = g->rx_left = 0;
 	dr_hist_reset(g->rtt);
 	dr_hist_reset(g->cadence);

@@ -41,6 +41,9 @@ void dr_integrity_begin(struct dr_integrity *v, uint64_t seq);
 int dr_integrity_check(struct dr_integrity *v, const void *buf, size_t len, size_t len_expected,
 	char *text, size_t text_len);
 
+/* The same for a chunk that was found to be as expected elsewhere. */
+void dr_integrity_good(struct dr_integrity *v);
+
 /* First word of a chunk's pattern. */
 uint64_t dr_pattern_base(uint64_t seed, unsigned gpu, unsigned channel, uint64_t seq);
 

@@ -3,6 +3,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "transport/staged/staged.h"
 #include "transport/verbs/dev.h"
 #include "transport/verbs/verbs.h"
 
@@ -139,6 +140,7 @@ void dr_kind_manager(struct dr_kind *k, struct dr_manager_params *out)
 
 void dr_kind_qp_error(struct dr_path *p)
 {
+	p = dr_staged_inner(p);
 	dr_assert(p->ops == &dr_verbs_ops); /* dr_kind_fault said so */
 	dr_verbs_path_error(p);
 }

@@ -79,12 +79,20 @@ static void repair(void)
 
 static int run(struct dr_options *o, struct dr_record *rec, struct dr_output *out)
 {
+	struct dr_err e = { 0 };
+	int rc;
+
 	repair();
-	if (o->command == DR_CMDBIT_SERVER)
-		return dr_server_main(o, rec, out);
-	if (o->command == DR_CMDBIT_CLIENT)
-		return dr_client_main(o, rec, out);
-	return dr_demo_main(o, rec, out);
+	if (o->command == DR_CMDBIT_DEMO)
+		return dr_demo_main(o, rec, out); /* resolves after its fork */
+	rc = dr_options_resolve(o, &e);
+	if (rc) {
+		fprintf(stderr, "dualrail: %s\n", e.text);
+		dr_record_error(rec, dr_options_exit(rc), &e);
+		return dr_output_finish(out, rec, NULL);
+	}
+	return o->command == DR_CMDBIT_SERVER ? dr_server_main(o, rec, out)
+					      : dr_client_main(o, rec, out);
 }
 
 /* The command line is wrong; when it says where a document goes, there is one all the same. */

@@ -125,9 +125,26 @@ unsigned dr_options_gpu_top(const struct dr_options *o)
 	return top;
 }
 
-static int check(struct dr_options *o, struct dr_err *e)
+static int check_gpus(const struct dr_options *o, struct dr_err *e)
 {
 	unsigned top = dr_options_gpu_top(o);
+
+	if (o->command != DR_CMDBIT_DEMO && o->port + top > 65535)
+		return dr_err_set(e, -ERANGE, "--port %llu + GPU %u is above 65535",
+			(unsigned long long)o->port, top);
+	return 0;
+}
+
+int dr_options_resolve(struct dr_options *o, struct dr_err *e)
+{
+	int rc = dr_gpus_resolve(
+		&o->gpu_names, (enum dr_memory_choice)o->memory, &o->gpus, &o->cuda, e);
+
+	return rc ? rc : check_gpus(o, e);
+}
+
+static int check(struct dr_options *o, struct dr_err *e)
+{
 	int rc = check_ports(o, e);
 
 	if (rc == 0 && o->command != DR_CMDBIT_SERVER)
@@ -140,11 +157,11 @@ static int check(struct dr_options *o, struct dr_err *e)
 		rc = check_matrix(o, e);
 	if (rc)
 		return rc;
-	if (o->gpus.n > DR_OPTIONS_GPUS_MAX)
-		return dr_err_set(e, -ERANGE, "--gpus: more than %d GPUs", DR_OPTIONS_GPUS_MAX);
-	if (o->command != DR_CMDBIT_DEMO && o->port + top > 65535)
-		return dr_err_set(e, -ERANGE, "--port %llu + GPU %u is above 65535",
-			(unsigned long long)o->port, top);
+	(void)dr_gpus_numbers(
+		&o->gpu_names, &o->gpus); /* bus ids: checked when they are resolved */
+	rc = check_gpus(o, e);
+	if (rc)
+		return rc;
 	if (o->faults.n && !o->test.failover)
 		return dr_err_set(e, -EINVAL, "--fault needs --test failover");
 	if (o->interval_ns && o->interval_ns < 10 * DR_NS_PER_MS)
@@ -182,8 +199,8 @@ static int read_config(struct dr_options *o, struct dr_err *e)
 /* The demo shows everything in less than a minute on two cores. */
 static int demo_defaults(struct dr_options *o, struct dr_err *e)
 {
-	json_t *j = json_pack("{s:s, s:s, s:i, s:s, s:s, s:s}", "test", "bw,lat,failover", "gpus",
-		"0-7", "channels", 2, "size", "4M", "duration", "3s", "hold-down", "300ms");
+	json_t *j = json_pack("{s:s, s:i, s:s, s:s, s:s}", "test", "bw,lat,failover", "channels", 2,
+		"size", "4M", "duration", "3s", "hold-down", "300ms");
 	int rc = j ? dr_opts_from_json(o->table, o->command, j, e) : -ENOMEM;
 
 	json_decref(j);

@@ -4,6 +4,7 @@
 
 #include "base/opts.h"
 #include "orchestrator/fault/fault.h"
+#include "orchestrator/gpus.h"
 #include "orchestrator/worker.h"
 
 #include <jansson.h>
@@ -20,8 +21,7 @@ enum dr_command_bit {
 	DR_CMDBIT_ALL = DR_CMDBIT_SERVER | DR_CMDBIT_RUN,
 };
 
-/* GPUs: the bits of dr_phase.gpu_mask. */
-enum { DR_OPTIONS_GPUS_MAX = 32, DR_OPTIONS_FAULTS_MAX = 32, DR_OPTIONS_PHASES_MAX = 128 };
+enum { DR_OPTIONS_GPUS_MAX = DR_GPUS_MAX, DR_OPTIONS_FAULTS_MAX = 32, DR_OPTIONS_PHASES_MAX = 128 };
 
 struct dr_fault_list {
 	unsigned n;
@@ -37,7 +37,11 @@ struct dr_options {
 
 	struct dr_tests test;
 	const char *transport;
+	struct dr_gpu_names gpu_names;
+	int memory; /* enum dr_memory_choice */
+	/* What they come to: by dr_options_resolve; before that, the numbers of --gpus. */
 	struct dr_opt_list gpus;
+	bool cuda;
 	bool pair;
 	uint64_t channels, window, chunk, size, begin, end, factor;
 	int64_t duration_ns, interval_ns;
@@ -95,6 +99,9 @@ struct dr_options {
  */
 int dr_options_parse(struct dr_options *o, unsigned command, int argc, char *const argv[],
 	struct dr_err *e) DR_MUST_CHECK;
+/* Which GPUs are meant, in the process that will use them: the last moment at which gpus and cuda change.
+ * Errors: those of dr_gpus_resolve, -ERANGE as above. */
+int dr_options_resolve(struct dr_options *o, struct dr_err *e) DR_MUST_CHECK;
 void dr_options_fini(struct dr_options *o);
 /* The exit status (enum dr_exit) that an error of dr_options_parse stands for. */
 int dr_options_exit(int rc);

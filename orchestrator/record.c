@@ -18,7 +18,7 @@
  * Invariants
  *  1. argv and options are never NULL, so the document needs no special cases.
  *  2. Every list is {v, n <= cap <= limit}; a row that does not get in is counted in rows_lost.
- *  3. Rows of bandwidth, cells, together, nics, latency, rails, gpus, paths are unique by key.
+ *  3. Rows of bandwidth, cells, together, nics, latency, rails, gpus, paths, memory are unique by key.
  */
 
 /* The list as bytes, so that one function grows them all. */
@@ -140,6 +140,7 @@ void dr_record_destroy(struct dr_record *rec)
 	results_free(rec);
 	FREE(rec->rails);
 	FREE(rec->gpus);
+	FREE(rec->memory);
 	json_decref(rec->argv);
 	json_decref(rec->options);
 	dr_free(rec);
@@ -224,6 +225,11 @@ void dr_event_row_init(struct dr_event_row *r)
 void dr_rail_row_init(struct dr_rail_row *r)
 {
 	dr_fields_init(&dr_rail_fields, r);
+}
+
+void dr_memory_row_init(struct dr_memory_row *r)
+{
+	dr_fields_init(&dr_memory_fields, r);
 }
 
 void dr_gpu_row_init(struct dr_gpu_row *r)
@@ -427,6 +433,21 @@ void dr_record_gpu(struct dr_record *rec, const struct dr_gpu_row *row)
 		}
 	}
 	ADD(rec, gpus, row);
+}
+
+void dr_record_memory(struct dr_record *rec, const struct dr_memory_row *row)
+{
+	size_t i;
+
+	for (i = 0; i < rec->memory.n; i++) {
+		struct dr_memory_row *r = &rec->memory.v[i];
+
+		if (r->side == row->side && r->gpu == row->gpu) {
+			*r = *row;
+			return;
+		}
+	}
+	ADD(rec, memory, row);
 }
 
 void dr_record_path(struct dr_record *rec, int64_t gpu, int64_t path, int64_t channels, int64_t up)

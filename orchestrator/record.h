@@ -205,6 +205,20 @@ struct dr_gpu_row {
 	int64_t numa, cpu;
 };
 
+/* Where the data of one end's GPU is. Key: side, gpu. */
+struct dr_memory_row {
+	int side; /* enum dr_end */
+	int64_t gpu;
+	int memory; /* 0 host, 1 cuda */
+	char name[96], bus_id[16];
+	int staged; /* 1: copied through pinned host memory; 0: the NIC reaches it; -1: host, unknown */
+	char why[256]; /* staged: because */
+	/* Copies out of the GPU and into it during the bandwidth phases, and the share of these phases in
+	 * which they ran, by the GPU's clock. */
+	int64_t out_bytes, in_bytes;
+	double out_busy_percent, in_busy_percent;
+};
+
 /* How many of a GPU's channels have their primary (0) or shadow (1) path up. Key: gpu, path. */
 struct dr_path_row {
 	int64_t gpu, path, channels, up;
@@ -239,6 +253,7 @@ struct dr_record {
 	DR_LIST(struct dr_rail_row) rails;
 	DR_LIST(struct dr_gpu_row) gpus;
 	DR_LIST(struct dr_path_row) paths;
+	DR_LIST(struct dr_memory_row) memory;
 	struct {
 		char mode[16]; /* fast, conservative */
 		char transport[64];
@@ -284,6 +299,7 @@ void dr_event_row_init(struct dr_event_row *r);
 void dr_integrity_row_init(struct dr_integrity_row *i);
 void dr_rail_row_init(struct dr_rail_row *r);
 void dr_gpu_row_init(struct dr_gpu_row *r);
+void dr_memory_row_init(struct dr_memory_row *r);
 
 void dr_record_bandwidth(struct dr_record *rec, const struct dr_bandwidth_row *row);
 /* The row as it stands now, for the moment; NULL: it found no room. */
@@ -302,6 +318,7 @@ void dr_record_eventf(struct dr_record *rec, const char *kind, const char *fmt, 
 	DR_PRINTF(3, 4);
 void dr_record_rail(struct dr_record *rec, const struct dr_rail_row *row);
 void dr_record_gpu(struct dr_record *rec, const struct dr_gpu_row *row);
+void dr_record_memory(struct dr_record *rec, const struct dr_memory_row *row);
 /* exit_status: enum dr_exit or 128 + signal. Does not log. e may be NULL. */
 void dr_record_error(struct dr_record *rec, int exit_status, const struct dr_err *e);
 void dr_record_errorf(struct dr_record *rec, int exit_status, const char *fmt, ...) DR_PRINTF(3, 4);
@@ -314,11 +331,12 @@ void dr_record_path(struct dr_record *rec, int64_t gpu, int64_t path, int64_t ch
 
 /* How much of a record was handed over already; zero it before the first call. */
 struct dr_record_mark {
-	size_t bandwidth, cells, together, nics, latency, switches, intervals, events, errors;
+	size_t bandwidth, cells, together, nics, latency, memory, switches, intervals, events,
+		errors;
 };
 /*
  * The rows that this end measured and added since `since` (which is moved on; NULL: all of them),
- * as one JSON object for the control connection: bandwidth, cells, together, nics, latency, switches, intervals,
+ * as one JSON object for the control connection: bandwidth, cells, together, nics, latency, memory, switches, intervals,
  * events, errors; always: version, host, cpu_percent, integrity (sums so far of this end's
  * receivers), false_failovers. NULL: no memory. Call it on the record that gets no merge itself.
  */

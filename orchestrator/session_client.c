@@ -304,6 +304,15 @@ static void describe_plan(struct dr_client *c)
 			"one rail only: every channel is unprotected, a lost link ends the run\n");
 }
 
+static void describe_memory(struct dr_client *c)
+{
+	char line[320];
+
+	dr_node_memory(c->node);
+	if (!c->opt->quiet && dr_node_describe_memory(c->node, line, sizeof(line)))
+		fprintf(dr_output_tables(c->out), "%s\n", line);
+}
+
 static int send_handles(struct dr_client *c)
 {
 	struct dr_boot_handle h[DR_PLAN_HANDLES_MAX];
@@ -376,8 +385,9 @@ static void on_handles(void *arg, unsigned k, const struct dr_boot_handle *handl
 
 	if (c->status || !c->node)
 		return;
+	/* Starting the worker may fail for reasons of our own. */
 	if (dr_node_connect(c->node, k, handles, n, &e))
-		dr_client_end(c, DR_EXIT_PEER, "%s", e.text);
+		dr_client_end(c, e.code == -EPROTO ? DR_EXIT_PEER : DR_EXIT_ENV, "%s", e.text);
 }
 
 static void on_ready(void *arg)
@@ -617,6 +627,7 @@ static void connect_and_measure(struct dr_client *c)
 	}
 	if (rc)
 		return;
+	describe_memory(c);
 	dr_client_phases(c);
 	if (c->status)
 		return;

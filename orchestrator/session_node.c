@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "orchestrator/engine.h"
 #include "orchestrator/kinds.h"
 
 #include <errno.h>
@@ -58,17 +59,29 @@ static int cpu_of(const struct dr_options *o, unsigned worker)
 	return o->pin.n ? (int)o->pin.v[worker % o->pin.n] : -1;
 }
 
+/* GPU memory of the GPU at `position`: the manager's transport is wrapped. */
+static int open_bank(
+	struct dr_node *node, unsigned position, struct dr_manager_params *m, struct dr_err *e)
+{
+	const struct dr_plan *p = node->plan;
+	struct dr_bank_params bp = { .ordinal = p->gpu[position][node->side],
+		.ring_bytes = p->window * dr_engine_stride(p->chunk_max) };
+	int rc = dr_bank_open(&bp, &node->bank[position], e);
+
+	return rc ? rc : dr_bank_wrap(node->bank[position], m, e);
+}
+
 static int make_worker(struct dr_node *node, unsigned i, const uint8_t *token, struct dr_err *e)
 {
 	struct dr_worker_gpu_params *gpus = dr_calloc(node->plan->n_gpus, sizeof(*gpus));
 	struct dr_worker_params p = { 0 };
 	unsigned n_bulk = dr_plan_n_bulk(node->plan);
 	bool client = node->side == DR_PLAN_CLIENT;
-	int rc;
+	int rc = 0;
 
 	if (!gpus)
 		return dr_err_set(e, -ENOMEM, "out of memory");
-	for (unsigned k = 0; k < node->plan->n_gpus; k++) {
+	for (unsigned k = 0; k < node->plan->n_gpus && rc == 0; k++) {
 		if (node->worker_of[k] != i)
 			continue;
 		struct dr_worker_gpu_params *g = &gpus[p.n_gpus++];
@@ -85,6 +98,9 @@ static int make_worker(struct dr_node *node, unsigned i, const uint8_t *token, s
 		g->n_bulk = n_bulk;
 		g->lat_tx = node->plan->lat ? (int)(n_bulk + !client) : -1;
 		g->lat_rx = node->plan->lat ? (int)(n_bulk + client) : -1;
+		if (node->opt->cuda)
+			rc = open_bank(node, k, &g->manager, e);
+		g->bank = node->bank[k];
 	}
 	p.index = i;
 	p.gpus = gpus;
@@ -95,7 +111,8 @@ static int make_worker(struct dr_node *node, unsigned i, const uint8_t *token, s
 	p.seed = node->plan->seed;
 	p.client = client;
 	p.trace_requests = node->opt->trace_requests;
-	rc = dr_worker_create(&p, &node->worker[i].w, e);
+	if (rc == 0)
+		rc = dr_worker_create(&p, &node->worker[i].w, e);
 	dr_free(gpus);
 	return rc;
 }
@@ -113,6 +130,16 @@ static int start_worker(struct dr_node *node, unsigned i, struct dr_err *e)
 	w->po.ready = on_report_fd;
 	rc = dr_poller_add(node->poller, &w->po, EPOLLIN);
 	return rc ? dr_err_set(e, rc, "epoll: %s", strerror(-rc)) : 0;
+}
+
+static void name_gpu(const struct dr_node *node, unsigned position, struct dr_gpu_row *r)
+{
+	struct dr_bank_info info = { .name = "host memory" };
+
+	if (node->bank[position])
+		dr_bank_info(node->bank[position], &info);
+	snprintf(r->name, sizeof(r->name), "%.63s", info.name);
+	snprintf(r->bus_id, sizeof(r->bus_id), "%s", info.bus_id);
 }
 
 static void record_plan(struct dr_node *node)
@@ -155,7 +182,7 @@ static void record_plan(struct dr_node *node)
 				continue;
 			dr_gpu_row_init(&r);
 			r.gpu = dr_node_gpu(node, k);
-			snprintf(r.name, sizeof(r.name), "host memory");
+			name_gpu(node, k, &r);
 			r.primary = m.primary;
 			r.shadow = m.primary == m.shadow ? DR_UNSET : (int64_t)m.shadow;
 			r.channels = same;
@@ -232,6 +259,7 @@ int dr_node_create(struct dr_node **out, const struct dr_options *opt, const str
 	}
 	node->begin_ns = dr_now_ns();
 	record_plan(node);
+	dr_node_memory(node);
 	count_nics(node);
 	*out = node;
 	return 0;
@@ -247,6 +275,8 @@ void dr_node_destroy(struct dr_node *node)
 		if (node->worker[i].w)
 			dr_worker_destroy(node->worker[i].w);
 	}
+	for (unsigned k = 0; k < DR_PLAN_GPUS_MAX; k++)
+		dr_bank_close(node->bank[k]);
 	dr_kind_destroy(node->kind);
 	dr_free(node->worker);
 	dr_free(node->channel);

@@ -46,7 +46,10 @@ struct dr_node {
 	void *arg;
 
 	struct dr_kind *kind;
-	struct dr_rail_life life; /* of the rails, shared by all workers */
+	struct dr_bank *bank[DR_PLAN_GPUS_MAX];		/* by position; NULL: host memory */
+	struct dr_bank_copies copies[DR_PLAN_GPUS_MAX]; /* in the bandwidth phases, */
+	int64_t copies_ns[DR_PLAN_GPUS_MAX];		/* which took so long */
+	struct dr_rail_life life;			/* of the rails, shared by all workers */
 	unsigned n_workers;
 	struct dr_node_worker *worker;
 	unsigned worker_of[DR_PLAN_GPUS_MAX];
@@ -144,6 +147,10 @@ struct dr_node_channel *dr_node_channel(struct dr_node *node, unsigned position,
  * here. */
 int64_t dr_node_deadline(const struct dr_node *node);
 void dr_node_tick(struct dr_node *node, int64_t now_ns);
+/* The rows of this end's memory, as far as known; once the channels are up, with what its path is. */
+void dr_node_memory(struct dr_node *node);
+/* "GPU memory: ..." for people, once the channels are up. False: all is host memory. */
+bool dr_node_describe_memory(const struct dr_node *node, char *buf, size_t len);
 /* At the end of the session: CPU, and the NIC rows from the snapshot asked for last, if it came. */
 void dr_node_finish(struct dr_node *node);
 

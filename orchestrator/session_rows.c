@@ -54,6 +54,17 @@ static void integrity(struct dr_node *node, const struct dr_phase_result *r)
 	dr_record_integrity(node->rec, &i);
 }
 
+static void add_copies(struct dr_node *node, unsigned k, const struct dr_phase_result *r)
+{
+	if (node->phase.kind != DR_PHASE_BW || !r->copies_ns)
+		return;
+	for (int way = 0; way < 2; way++) {
+		node->copies[k].bytes[way] += r->copies.bytes[way];
+		node->copies[k].busy_ns[way] += r->copies.busy_ns[way];
+	}
+	node->copies_ns[k] += r->copies_ns;
+}
+
 void dr_node_results(struct dr_node *node)
 {
 	if (!node->phase_open)
@@ -68,6 +79,7 @@ void dr_node_results(struct dr_node *node)
 	for (unsigned k = 0; k < node->plan->n_gpus; k++) {
 		const struct dr_phase_result *r = dr_node_result(node, k);
 
+		add_copies(node, k, r);
 		/* A GPU that did not come to its end has no results to read. */
 		if (!dr_phase_has_gpu(&node->phase, k))
 			continue;
@@ -205,8 +217,64 @@ static void path_rows(struct dr_node *node)
 	}
 }
 
+/* ---- memory ---- */
+
+static void copy_figures(const struct dr_node *node, unsigned k, struct dr_memory_row *r)
+{
+	const struct dr_bank_copies *c = &node->copies[k];
+	double ns = (double)node->copies_ns[k];
+
+	if (!node->bank[k] || ns <= 0)
+		return;
+	r->out_bytes = (int64_t)c->bytes[0];
+	r->in_bytes = (int64_t)c->bytes[1];
+	r->out_busy_percent = 100 * (double)c->busy_ns[0] / ns;
+	r->in_busy_percent = 100 * (double)c->busy_ns[1] / ns;
+}
+
+void dr_node_memory(struct dr_node *node)
+{
+	for (unsigned k = 0; k < node->plan->n_gpus; k++) {
+		struct dr_bank_info info = { .name = "" };
+		struct dr_memory_row r;
+
+		dr_memory_row_init(&r);
+		r.side = (int)node->side;
+		r.gpu = dr_node_gpu(node, k);
+		r.memory = node->bank[k] != NULL;
+		if (node->bank[k])
+			dr_bank_info(node->bank[k], &info);
+		snprintf(r.name, sizeof(r.name), "%s", info.name);
+		snprintf(r.bus_id, sizeof(r.bus_id), "%s", info.bus_id);
+		if (node->bank[k] && node->n_ready == node->plan->n_gpus)
+			r.staged = info.way == DR_BANK_STAGED;
+		snprintf(r.why, sizeof(r.why), "%s", info.why);
+		copy_figures(node, k, &r);
+		dr_record_memory(node->rec, &r);
+	}
+}
+
+bool dr_node_describe_memory(const struct dr_node *node, char *buf, size_t len)
+{
+	struct dr_bank_info info;
+
+	for (unsigned k = 0; k < node->plan->n_gpus; k++) {
+		if (!node->bank[k])
+			continue;
+		dr_bank_info(node->bank[k], &info);
+		if (info.way == DR_BANK_STAGED)
+			snprintf(buf, len, "GPU memory: staged through pinned host memory: %s",
+				info.why);
+		else
+			snprintf(buf, len, "GPU memory: reached by the NICs themselves");
+		return true;
+	}
+	return false;
+}
+
 void dr_node_finish(struct dr_node *node)
 {
+	dr_node_memory(node);
 	/* Old statistics beside new counters would look like a difference. */
 	for (unsigned i = 0; node->snapshot_last && i < node->plan->n_rails; i++)
 		nic_row(node, i);

@@ -4,6 +4,7 @@
 
 #include "base/hist.h"
 #include "channel/manager.h"
+#include "orchestrator/memory.h"
 
 /*
  * One worker: a thread that drives one or more GPUs' ChannelManagers, their windows and buffers.
@@ -41,6 +42,8 @@ struct dr_worker_gpu_params {
 	unsigned position;		  /* k: the k-th GPU of this run */
 	unsigned gpu;			  /* logical GPU number, for names */
 	struct dr_manager_params manager; /* poller, ops, arg, gpu are filled in by the worker */
+	struct dr_bank
+		*bank; /* GPU memory, around manager's transport already; NULL: host memory */
 	/* Channels 0..n_bulk-1 carry bandwidth; lat_tx/lat_rx: channel numbers of the ping-pong as seen
 	 * from this end, -1 none. */
 	unsigned n_bulk;
@@ -150,6 +153,8 @@ struct dr_phase_result {
 	struct dr_hist *rtt;	 /* LAT at the client: round trips in ns; owned by the worker */
 	struct dr_hist *cadence; /* receiver: time between deliveries of a channel, ns */
 	uint64_t verified_chunks, corrupted, lost, duplicated, reordered; /* by the pattern */
+	struct dr_bank_copies copies; /* during the phase; 0 without GPU memory */
+	int64_t copies_ns;	      /* how long that was */
 };
 
 struct dr_worker;

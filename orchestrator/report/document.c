@@ -76,6 +76,7 @@ static json_t *topology(const struct dr_record *rec)
 	dr_json_put(o, "rails", ROWS(dr_rail_fields, rec->rails), &bad);
 	dr_json_put(o, "gpus", ROWS(dr_gpu_fields, rec->gpus), &bad);
 	dr_json_put(o, "paths", ROWS(dr_path_fields, rec->paths), &bad);
+	dr_json_put(o, "memory", ROWS(dr_memory_fields, rec->memory), &bad);
 	return checked(o, bad);
 }
 
@@ -290,7 +291,7 @@ json_t *dr_record_part(const struct dr_record *rec, struct dr_record_mark *since
 	if (since)
 		m = *since;
 	/* Rows joined by key may have changed after they were handed over; there are few. */
-	m.bandwidth = m.nics = m.latency = 0;
+	m.bandwidth = m.nics = m.latency = m.memory = 0;
 	dr_json_put(o, "schema", json_string("dualrail-part/1"), &bad);
 	dr_json_put(o, "version", dr_json_str(rec->version), &bad);
 	dr_json_put(o, "host", dr_fields_to_json(&dr_host_fields, &rec->host), &bad);
@@ -302,6 +303,7 @@ json_t *dr_record_part(const struct dr_record *rec, struct dr_record_mark *since
 	dr_json_put(o, "together", TAKE(dr_together_fields, rec->together, m.together), &bad);
 	dr_json_put(o, "nics", TAKE(dr_nic_fields, rec->nics, m.nics), &bad);
 	dr_json_put(o, "latency", TAKE(dr_latency_fields, rec->latency, m.latency), &bad);
+	dr_json_put(o, "memory", TAKE(dr_memory_fields, rec->memory, m.memory), &bad);
 	dr_json_put(o, "switches", TAKE(dr_switch_fields, rec->switches, m.switches), &bad);
 	dr_json_put(o, "intervals", TAKE(dr_interval_fields, rec->intervals, m.intervals), &bad);
 	dr_json_put(o, "events", TAKE(dr_event_fields, rec->events, m.events), &bad);
@@ -318,6 +320,7 @@ union any_row {
 	struct dr_together_row together;
 	struct dr_nic_row nic;
 	struct dr_latency_row latency;
+	struct dr_memory_row memory;
 	struct dr_switch_row sw;
 	struct dr_interval_row interval;
 	struct dr_event_row event;
@@ -346,6 +349,11 @@ static void add_nic(struct dr_record *rec, const union any_row *r)
 static void add_latency(struct dr_record *rec, const union any_row *r)
 {
 	dr_record_latency(rec, &r->latency);
+}
+
+static void add_memory(struct dr_record *rec, const union any_row *r)
+{
+	dr_record_memory(rec, &r->memory);
 }
 
 static void add_switch(struct dr_record *rec, const union any_row *r)
@@ -431,8 +439,9 @@ int dr_record_merge(struct dr_record *rec, const json_t *part, struct dr_err *e)
 		void (*add)(struct dr_record *, const union any_row *);
 	} lists[] = { { &dr_bandwidth_fields, add_bandwidth }, { &dr_cell_fields, add_cell },
 		{ &dr_together_fields, add_together }, { &dr_nic_fields, add_nic },
-		{ &dr_latency_fields, add_latency }, { &dr_switch_fields, add_switch },
-		{ &dr_interval_fields, add_interval }, { &dr_event_fields, add_event } };
+		{ &dr_latency_fields, add_latency }, { &dr_memory_fields, add_memory },
+		{ &dr_switch_fields, add_switch }, { &dr_interval_fields, add_interval },
+		{ &dr_event_fields, add_event } };
 	const char *schema = json_string_value(json_object_get(part, "schema"));
 	size_t i;
 	int rc = 0;

@@ -31,6 +31,7 @@ const char *const dr_verdict_names[] = { "PASS", "WRONG", "HANG", "CLEAN_ERROR",
 	NULL };
 const char *const dr_status_names[] = { "pass", "fail", "error", NULL };
 static const char *const bool_names[] = { "false", "true", NULL };
+static const char *const memory_names[] = { "host", "cuda", NULL };
 static const char *const scope_names[] = { "op", "path", "rail", "peer", "local", NULL };
 
 /* clang-format off */
@@ -252,6 +253,23 @@ static const struct dr_field gpu[] = {
 	F("cpu", DR_F_INT, T, cpu),
 };
 TABLE(dr_gpu_fields, "gpus", gpu, T);
+#undef T
+
+#define T struct dr_memory_row
+static const struct dr_field memory[] = {
+	FE("side", T, side, dr_end_names),
+	F("gpu", DR_F_INT, T, gpu),
+	FE("memory", T, memory, memory_names),
+	F("name", DR_F_STR, T, name),
+	F("bus_id", DR_F_STR, T, bus_id),
+	FE("staged", T, staged, bool_names),
+	F("staged_because", DR_F_STR, T, why),
+	F("copied_out_bytes", DR_F_INT, T, out_bytes),
+	F("copied_in_bytes", DR_F_INT, T, in_bytes),
+	F("copy_out_busy_percent", DR_F_NUM, T, out_busy_percent),
+	F("copy_in_busy_percent", DR_F_NUM, T, in_busy_percent),
+};
+TABLE(dr_memory_fields, "memory", memory, T);
 #undef T
 
 #define T struct dr_path_row

@@ -38,8 +38,8 @@ struct dr_fields {
 
 extern const struct dr_fields dr_bandwidth_fields, dr_cell_fields, dr_together_fields,
 	dr_nic_fields, dr_latency_fields, dr_fault_fields, dr_switch_fields, dr_interval_fields,
-	dr_event_fields, dr_rail_fields, dr_gpu_fields, dr_path_fields, dr_integrity_fields,
-	dr_host_fields;
+	dr_event_fields, dr_rail_fields, dr_gpu_fields, dr_memory_fields, dr_path_fields,
+	dr_integrity_fields, dr_host_fields;
 extern const char *const dr_end_names[],
 	*const dr_direction_names[], *const dr_verdict_names[], *const dr_status_names[];
 

@@ -355,8 +355,9 @@ static void prom(void **state)
 	assert_null(strstr(text, "last_run"));
 	assert_non_null(strstr(text, "dualrail_nic_tx_bytes_total{peer=\"node-b\",side=\"client\","
 				     "nic=\"eth1\"} 59000000000\n"));
-	assert_non_null(strstr(text, "dualrail_nic_connections_total{peer=\"node-b\",side=\"server\","
-				     "nic=\"eth2\"} 65\n"));
+	assert_non_null(
+		strstr(text, "dualrail_nic_connections_total{peer=\"node-b\",side=\"server\","
+			     "nic=\"eth2\"} 65\n"));
 	assert_non_null(
 		strstr(text, "dualrail_bandwidth_bytes_per_second{peer=\"node-b\",gpu=\"0\","
 			     "direction=\"to-server\",message_bytes=\"67108864\",phase=\"0\"} "

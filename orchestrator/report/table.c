@@ -160,6 +160,37 @@ static void print_nics(const struct dr_record *rec, FILE *f)
 		f);
 }
 
+static bool any_gpu_memory(const struct dr_record *rec)
+{
+	for (size_t i = 0; i < rec->memory.n; i++)
+		if (rec->memory.v[i].memory == 1)
+			return true;
+	return false;
+}
+
+static void print_memory(const struct dr_record *rec, FILE *f)
+{
+	static const char *const ways[] = { "direct", "staged" };
+
+	if (!any_gpu_memory(rec))
+		return;
+	fputs("\nGPU memory: copies to (out) and from (in) host memory in the bandwidth phases, and the share\n"
+	      "of that time in which the GPU ran them\n",
+		f);
+	fprintf(f, "  %-6s %4s  %-24s %-14s %-7s %10s %7s %10s %7s\n", "end", "GPU", "name",
+		"bus id", "way", "out MB", "busy %", "in MB", "busy %");
+	for (size_t i = 0; i < rec->memory.n; i++) {
+		const struct dr_memory_row *r = &rec->memory.v[i];
+
+		fprintf(f, "  %-6s %4s  %-24.24s %-14s %-7s %10s %7s %10s %7s\n",
+			dr_enum_name(dr_end_names, r->side), count(r->gpu).s,
+			r->memory == 1 ? r->name : "(host memory)", r->bus_id[0] ? r->bus_id : "-",
+			r->staged < 0 ? "-" : ways[r->staged], num(known(r->out_bytes) / 1e6, 1).s,
+			num(r->out_busy_percent, 1).s, num(known(r->in_bytes) / 1e6, 1).s,
+			num(r->in_busy_percent, 1).s);
+	}
+}
+
 static void print_total(const struct dr_record *rec, FILE *f)
 {
 	int peer = rec->side < 0 ? -1 : !rec->side;
@@ -303,6 +334,7 @@ void dr_table_print(const struct dr_record *rec, FILE *f)
 	dr_matrix_print(rec, f);
 	print_bandwidth(rec, f);
 	print_nics(rec, f);
+	print_memory(rec, f);
 	print_total(rec, f);
 	print_latency(rec, f);
 	print_failover(rec, f);

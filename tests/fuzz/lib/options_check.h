@@ -16,7 +16,8 @@ static inline void fz_options_ranges(const struct dr_options *o)
 {
 	unsigned top = 0;
 
-	dr_assert(o->gpus.n >= 1 && o->gpus.n <= DR_OPTIONS_GPUS_MAX);
+	dr_assert(o->gpu_names.n <= DR_OPTIONS_GPUS_MAX && o->gpus.n <= DR_OPTIONS_GPUS_MAX);
+	dr_assert(o->gpus.n == (o->gpu_names.n ? o->gpu_names.n : 8) || o->gpus.n < o->gpu_names.n);
 	for (size_t i = 0; i < o->gpus.n; i++)
 		top = DR_MAX(top, o->gpus.v[i]);
 	dr_assert(o->command == DR_CMDBIT_DEMO || o->port + top <= 65535);
