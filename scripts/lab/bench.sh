@@ -16,62 +16,10 @@
 # Guests are emulated: only the ratios mean something, and they are judged with +-15 % (judge.py).
 # Environment: BENCH_PAIRS (15), BENCH_OUT (build/bench), BENCH_MIB (64, what a bandwidth run moves),
 # BENCH_ITERS (2000, round trips), TRIALS (10), LAB_NICE. A lab that is up is used.
-BENCH_MTU=4200
-# shellcheck source=scripts/bench/lib.sh
-source "$(dirname "${BASH_SOURCE[0]}")/../bench/lib.sh"
+# shellcheck source=scripts/lab/lib.sh
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 build_tree "${1-}"
-here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-lab=$here/lab.sh
-stats=(python3 "$here/judge.py")
-control=10.77.0.2
-program=/opt/dualrail/bin/dualrail
-: "${BENCH_MIB:=64}" "${BENCH_ITERS:=2000}" "${TRIALS:=10}" "${LAB_DIR:=$bench_root/build/lab/run}"
-export LAB_DIR
-
-# Instead of network namespaces.
-make_nodes() {
-	local rc
-	booted=
-	if ! "$lab" status >/dev/null 2>&1; then
-		"$lab" up --owner $$
-		rc=$?
-		((rc == 77)) && skip "the lab cannot run here"
-		((rc == 0)) || die "the lab does not come up"
-		booted=1
-	fi
-	"$lab" check || die "the rails do not work"
-	mkdir "$work/bin"
-	cp "$dualrail" "$work/bin/"
-	"$lab" put both "$work/bin" /opt/dualrail || die "cannot copy into the guests"
-	share=$("$lab" share)/bench.$$
-	mkdir "$share"
-	inside=/lab/${share##*/}
-}
-
-bench_clean() {
-	local pid
-	trap - EXIT
-	for pid in $(jobs -p); do
-		kill "$pid" 2>/dev/null
-	done
-	wait 2>/dev/null
-	if [[ $booted ]]; then
-		"$lab" down
-	else
-		rm -rf "$share"
-	fi
-	rm -rf "$work"
-}
-
-# in_b COMMAND...: in guest 1, in the background; sets peer_pid.
-in_b() {
-	"$lab" run -t 300 1 "$@" >"$work/b.out" 2>&1 &
-	peer_pid=$!
-}
-
-listening() {
-	[[ $("$lab" run 1 ss -Hltn "sport = :$1") ]]
-}
+: "${BENCH_MIB:=64}" "${BENCH_ITERS:=2000}" "${TRIALS:=10}"
 
 # --- perftest ------------------------------------------------------------------------------------
 
@@ -99,19 +47,6 @@ peer_lat() {
 }
 
 # --- dualrail ------------------------------------------------------------------------------------
-
-# measure OPTION...: server and client, the document in $share/doc.json; server options in server_with.
-server_with=()
-measure() {
-	said dualrail client HOST "$@"
-	in_b "$program" server --one-off -g 0-7 --pair "${server_with[@]}"
-	rm -f "$share/doc.json"
-	"$lab" run -t 300 0 "$program" client "$control" --transport verbs --pair -q \
-		--json="$inside/doc.json" "$@" >"$work/client.log" 2>&1 && wait "$peer_pid" && return
-	note "dualrail client $*: $(tail -n 3 "$work/client.log" | tr '\n' ' ')"
-	stop "$peer_pid"
-	return 1
-}
 
 ours_bw() {
 	measure --rails rxe0,rxe1 -g 0 -N 1 -s "$bytes" -n $((BENCH_MIB * 1048576 / bytes)) --poll busy || return 1
@@ -264,7 +199,6 @@ bond_trial() {
 
 part_cut() {
 	local i out
-	(umask 077 && head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \n' >"$share/key")
 	campaign link-down client
 	campaign link-down server
 	campaign blackhole server
@@ -289,7 +223,6 @@ part_cut() {
 (($#)) && shift
 parts=("$@")
 ((${#parts[@]})) || parts=(bw lat counts cut)
-booted='' share=''
 bench_begin lab "ib_write_bw"
 for part in "${parts[@]}"; do
 	case $part in

@@ -25,8 +25,8 @@
 # does not fetch, as a switch would. `link` is QEMU's set_link: only the guest on that side sees the
 # carrier go. The guests are emulated (TCG), so times mean little and ratios to a peer in here a bit.
 #
-# Environment: LAB_DIR (build/lab/run), one lab per folder; LAB_RAILS (4); LAB_MEM (1536M); LAB_BOOT_S
-# (90), how long a boot may take; LAB_ACCEL (tcg,thread=multi); LAB_NICE (0), of the guests: below 0 beside other
+# Environment: LAB_DIR (build/lab/run), one lab per folder; LAB_RAILS (4); LAB_MEM (1536M); LAB_SMP (1),
+# processors of a guest: more only where there are as many idle ones; LAB_BOOT_S (90), how long a boot may take; LAB_ACCEL (tcg,thread=multi); LAB_NICE (0), of the guests: below 0 beside other
 # work, which makes a guest stand still for longer than heartbeats allow; LAB_CACHE, LAB_DEB: kernel.sh.
 # Exit status: 1 failed; 77 cannot be done on this machine, the message says why.
 set -uo pipefail
@@ -35,8 +35,8 @@ self=$(readlink -f "${BASH_SOURCE[0]}")
 here=$(dirname "$self")
 PATH=$PATH:/usr/sbin:/sbin
 : "${LAB_DIR:=$here/../../build/lab/run}" "${LAB_RAILS:=4}" "${LAB_MEM:=1536M}" "${LAB_BOOT_S:=90}"
-: "${LAB_ACCEL:=tcg,thread=multi}" "${LAB_NICE:=0}"
-export LAB_RAILS LAB_MEM LAB_BOOT_S LAB_ACCEL LAB_NICE
+: "${LAB_ACCEL:=tcg,thread=multi}" "${LAB_NICE:=0}" "${LAB_SMP:=1}"
+export LAB_RAILS LAB_MEM LAB_BOOT_S LAB_ACCEL LAB_NICE LAB_SMP
 
 die() {
 	echo "lab: $*" >&2
@@ -230,7 +230,7 @@ start_guest() {
 	: >"$LAB_DIR/console.$g"
 	cd "$LAB_DIR" || exit
 	setpriv --pdeathsig KILL nice -n "$LAB_NICE" qemu-system-x86_64 -name "lab$g" -nodefaults -no-user-config -display none \
-		-no-reboot -accel "$LAB_ACCEL" -cpu max -smp 1 -m "$LAB_MEM" \
+		-no-reboot -accel "$LAB_ACCEL" -cpu max -smp "$LAB_SMP" -m "$LAB_MEM" \
 		-kernel "$kernel/vmlinuz" -initrd "$kernel/initrd" \
 		-append "console=ttyS0 quiet panic=-1 net.ifnames=0 mitigations=off tsc=reliable tsc_early_khz=$tsc_khz lab.guest=$g lab.modules=$kernel/lib/modules/$(basename "$kernel")" \
 		-serial "file:console.$g" -serial "unix:shell.$g,server=on,wait=off" \

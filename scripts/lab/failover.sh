@@ -1,0 +1,67 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# Campaigns of faults over RDMA in the lab: the gap on the receiver's clock, kind by kind, side by side.
+#
+#   scripts/lab/failover.sh BUILD [KIND:SIDE...]     six campaigns, or those named here
+#   scripts/lab/campaigns.py DOCUMENT...             the tables again, of documents from several labs
+#
+# KIND is qp-error, link-down or blackhole (silent loss of what comes in there), SIDE client or server. One
+# channel unless GPUS and CHANNELS say more. Every campaign's result document stays in BENCH_OUT, as
+# lab-failover-KIND-SIDE-MODE-HEARTBEAT.json (with LAB_TAG in front of .json): give different labs
+# different campaigns, or the same ones and a tag each, and put the documents together afterwards.
+#
+# Environment: TRIALS (100 of each); MODES (fast), of which conservative runs with black holes alone: the
+# others are told by the NIC at once, whatever is waited for; HEARTBEATS ("100ms 20ms"), for fast; GPUS
+# (0), CHANNELS (1); FAULT_EVERY (2s), FAULT_FOR (500ms), HOLD_DOWN (200ms); BENCH_OUT, LAB_DIR, LAB_NICE.
+# Exit status 1 when data were wrong, a channel hung, a switch came for no reason or too early, or a
+# campaign did not run.
+# shellcheck source=scripts/lab/lib.sh
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+build_tree "${1-}"
+: "${TRIALS:=100}" "${MODES:=fast}" "${HEARTBEATS:=100ms 20ms}" "${GPUS:=0}" "${CHANNELS:=1}"
+: "${FAULT_EVERY:=2s}" "${FAULT_FOR:=500ms}" "${HOLD_DOWN:=200ms}" "${LAB_TAG:=}"
+
+# campaign KIND SIDE MODE HEARTBEAT
+campaign() {
+	local kind=$1 side=$2 mode=$3 heartbeat=$4 every=$FAULT_EVERY lasts=$FAULT_FOR doc
+	local fault="$kind:path=0,side=$side,at=1s"
+	doc=$BENCH_OUT/lab-failover-$kind-$side-$mode-$heartbeat$LAB_TAG.json
+	rm -f "$doc"
+	[[ $kind != blackhole ]] || fault+=",dir=in"
+	if [[ $mode == conservative ]]; then
+		# The NIC gives up after half a second, and the fault must last until then.
+		lasts=2s every=4s
+	fi
+	fault+=",for=$lasts,repeat=$TRIALS,every=$every"
+	server_with=(--allow-faults --key-file "$inside/key")
+	BENCH_LIMIT=$((120 + TRIALS * (${every%s} + 4))) measure --rails rxe0,rxe1 -g "$GPUS" -N "$CHANNELS" -s 256K \
+		--chunk 32K --window 2 --ib-retry 6 --heartbeat "$heartbeat" --detect "$mode" --test failover \
+		--allow-faults --key-file "$inside/key" --hold-down "$HOLD_DOWN" --fault "$fault" || bench_failed=1
+	server_with=()
+	[[ -s $share/doc.json ]] && cp "$share/doc.json" "$doc" && documents+=("$doc") && return
+	echo "$kind at the $side, $mode, heartbeat $heartbeat: no result" >&2
+	bench_failed=1
+}
+
+(($#)) && shift
+what=("$@")
+((${#what[@]})) || what=({qp-error,link-down,blackhole}:{client,server})
+for one in "${what[@]}"; do
+	[[ $one =~ ^(qp-error|link-down|blackhole):(client|server)$ ]] || {
+		echo "$one: KIND:SIDE is expected, e.g. qp-error:server" >&2
+		exit 1
+	}
+done
+documents=()
+bench_begin lab-failover "nft"
+for mode in $MODES; do
+	for heartbeat in $([[ $mode == conservative ]] && echo 100ms || echo "$HEARTBEATS"); do
+		for one in "${what[@]}"; do
+			[[ $mode == conservative && $one != blackhole:* ]] ||
+				campaign "${one%:*}" "${one#*:}" "$mode" "$heartbeat"
+		done
+	done
+done
+((${#documents[@]})) && "$here/campaigns.py" "${documents[@]}" || bench_failed=1
+exit "$bench_failed"
