@@ -121,9 +121,11 @@ $(B)/%_fuzz: $(B)/%_fuzz.o $(FUZZ_LIB) $(ARCHIVES)
 $(B)/%_plugin.so: $(B)/%_plugin.o
 	$(call SAY,LD,$@)
 	$(Q)$(CC) -shared $(LDX) $(LDFLAGS) -o $@ $^ $(LIBS)
-# The fake NICs are more than one file.
+# The fake NICs and GPUs are more than one file.
 FAKE_OBJS := $(patsubst %.c,$(B)/%.o,$(wildcard tests/fakeverbs/ibverbs/*.c) base/assert.c base/clock.c)
 $(B)/tests/fakeverbs/ibverbs_plugin.so: $(FAKE_OBJS)
+FAKE_GPU_OBJS := $(patsubst %.c,$(B)/%.o,$(wildcard tests/fakecuda/cuda/*.c) base/assert.c base/clock.c)
+$(B)/tests/fakecuda/cuda_plugin.so: $(FAKE_GPU_OBJS)
 
 tests: $(TESTS) $(AIDS) ## build the tests, run nothing
 unit: $(TESTS) $(AIDS) ## run the unit tests only
@@ -237,4 +239,5 @@ FORCE:
 .SECONDARY:
 .DELETE_ON_ERROR:
 -include $(OBJS:.o=.d) $(PLUG_OBJS:.o=.d) $(TESTS:=.d) $(B)/orchestrator/main.d \
-	$(patsubst %.c,$(B)/%.d,$(AID_SRCS)) $(FUZZERS:=.d) $(FUZZ_LIB:.o=.d) $(FAKE_OBJS:.o=.d) $(foreach d,$(TEST_DIRS),$(patsubst %.o,%.d,$(call aids_of,$(d))))
+	$(patsubst %.c,$(B)/%.d,$(AID_SRCS)) $(FUZZERS:=.d) $(FUZZ_LIB:.o=.d) $(FAKE_OBJS:.o=.d) \
+	$(FAKE_GPU_OBJS:.o=.d) $(foreach d,$(TEST_DIRS),$(patsubst %.o,%.d,$(call aids_of,$(d))))

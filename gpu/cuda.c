@@ -30,6 +30,9 @@ static bool loaded, initialised;
 
 /* ---- what results mean ---- */
 
+#define STUB_REMEDY                                                                                \
+	"it is the CUDA toolkit's stub, no driver: take its stubs folder out of LD_LIBRARY_PATH"
+
 struct meaning {
 	unsigned result;
 	int err;
@@ -39,8 +42,7 @@ struct meaning {
 static const struct meaning meanings[] = {
 	{ DR_CUDA_INVALID_VALUE, -EINVAL, NULL },
 	{ DR_CUDA_OUT_OF_MEMORY, -ENOMEM, NULL },
-	{ DR_CUDA_STUB_LIBRARY, -ENOSYS,
-		"this is the CUDA toolkit's stub, no driver: take its stubs folder out of LD_LIBRARY_PATH" },
+	{ DR_CUDA_STUB_LIBRARY, -ENOSYS, STUB_REMEDY },
 	{ DR_CUDA_DEVICE_UNAVAILABLE, -EIO,
 		"another process has the GPU for itself: look at nvidia-smi, compute mode" },
 	{ DR_CUDA_NO_DEVICE, -ENODEV,
@@ -123,14 +125,17 @@ static int check_version(void *lib, const char *name, struct dr_err *e)
 	unsigned (*get_version)(int *version);
 	void *p = dlsym(lib, "cuDriverGetVersion");
 	int version = 0;
+	unsigned result;
 
 	if (!p)
 		return lacks(name, "cuDriverGetVersion", e);
 	memcpy(&get_version, &p, sizeof(p));
-	if (get_version(&version))
-		return dr_err_set(e, -ENOSYS,
-			"%s does not tell its version: it is no working CUDA driver library; install the NVIDIA driver again",
-			name);
+	result = get_version(&version);
+	if (result)
+		return dr_err_set(e, -ENOSYS, "%s does not tell its version (CUDA error %u); %s",
+			name, result,
+			result == DR_CUDA_STUB_LIBRARY ? STUB_REMEDY
+						       : "install the NVIDIA driver again");
 	if (version >= DR_CUDA_VERSION_MIN)
 		return 0;
 	return dr_err_set(e, -ENOSYS,

@@ -15,6 +15,8 @@
  * 2. What needs a current context makes it current itself (dr_gpu_enter), on whatever thread it
  *    runs; so there is no thread that was forgotten.
  * 3. Nothing here keeps lists: memory is freed by who asked for it, before close.
+ * 4. What frees goes on whatever failed before it: the driver frees also where it returns an error of
+ *    work that failed earlier.
  */
 
 /* ---- open and close ---- */
@@ -26,18 +28,20 @@ int dr_gpu_enter(const struct dr_gpu *g, struct dr_err *e)
 	return result ? dr_cuda_fail(g->cuda, result, e, "context of GPU %u", g->info.ordinal) : 0;
 }
 
+void dr_gpu_note(const struct dr_gpu *g, const char *what, unsigned result)
+{
+	if (result)
+		dr_debug("gpu", "GPU %u: %s: CUDA error %u", g->info.ordinal, what, result);
+}
+
 /* No thread keeps a context that is gone; other threads' calls fail by themselves. */
 static void release(struct dr_gpu *g)
 {
 	struct CUctx_st *now = NULL;
-	unsigned result;
 
 	if (g->cuda->ctx_get_current(&now) == 0 && now == g->ctx)
 		(void)g->cuda->ctx_set_current(NULL);
-	result = g->cuda->primary_ctx_release(g->dev);
-	if (result)
-		dr_warn("gpu", "GPU %u: its context could not be released: CUDA error %u",
-			g->info.ordinal, result);
+	dr_gpu_note(g, "releasing its context", g->cuda->primary_ctx_release(g->dev));
 }
 
 static int retain(struct dr_gpu *g, struct dr_err *e)
@@ -97,8 +101,8 @@ void dr_gpu_close(struct dr_gpu *g)
 {
 	if (!g)
 		return;
-	if (dr_gpu_enter(g, NULL) == 0)
-		dr_gpu_pattern_unload(g);
+	(void)dr_gpu_enter(g, NULL);
+	dr_gpu_pattern_unload(g);
 	release(g);
 	dr_free(g);
 }
@@ -167,27 +171,12 @@ int dr_gpu_alloc(struct dr_gpu *g, uint64_t len, struct dr_gpu_memory *out, stru
 	return 0;
 }
 
-static void warn_leak(const struct dr_gpu *g, const char *what, unsigned result)
-{
-	const char *name = NULL;
-
-	if (g->cuda->get_error_name(result, &name) || !name)
-		name = "CUDA error";
-	dr_warn("gpu", "GPU %u: %s could not be freed: %s (%u)", g->info.ordinal, what, name,
-		result);
-}
-
 void dr_gpu_free(struct dr_gpu *g, struct dr_gpu_memory *m)
 {
-	unsigned result;
-
 	if (!m->dev)
 		return;
-	if (dr_gpu_enter(g, NULL) == 0) {
-		result = g->cuda->mem_free(m->raw);
-		if (result)
-			warn_leak(g, "memory", result);
-	}
+	(void)dr_gpu_enter(g, NULL);
+	dr_gpu_note(g, "freeing memory", g->cuda->mem_free(m->raw));
 	*m = (struct dr_gpu_memory){ 0 };
 }
 
@@ -212,13 +201,10 @@ int dr_gpu_host_alloc(struct dr_gpu *g, size_t len, void **out, struct dr_err *e
 
 void dr_gpu_host_free(struct dr_gpu *g, void *p)
 {
-	unsigned result;
-
-	if (!p || dr_gpu_enter(g, NULL))
+	if (!p)
 		return;
-	result = g->cuda->mem_free_host(p);
-	if (result)
-		warn_leak(g, "pinned memory", result);
+	(void)dr_gpu_enter(g, NULL);
+	dr_gpu_note(g, "freeing pinned memory", g->cuda->mem_free_host(p));
 }
 
 int dr_gpu_dmabuf(struct dr_gpu *g, const struct dr_gpu_memory *m, int *fd, struct dr_err *e)
@@ -226,12 +212,9 @@ int dr_gpu_dmabuf(struct dr_gpu *g, const struct dr_gpu_memory *m, int *fd, stru
 	unsigned result;
 	int rc, got = -1;
 
-	if (!g->cuda->mem_get_handle_for_address_range)
-		return dr_err_set(e, -ENOTSUP,
-			"the NVIDIA driver is too old to export GPU memory as a dma-buf (CUDA 11.7 was the first to)");
 	if (!g->info.dmabuf)
 		return dr_err_set(e, -ENOTSUP,
-			"GPU %u (%s) does not export its memory as a dma-buf; that takes NVIDIA's open kernel modules, on a data-centre GPU",
+			"GPU %u (%s) does not export its memory as a dma-buf; that takes CUDA 11.7, NVIDIA's open kernel modules and a data-centre GPU",
 			g->info.ordinal, g->info.name);
 	rc = dr_gpu_enter(g, e);
 	if (rc)

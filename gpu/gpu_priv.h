@@ -40,8 +40,11 @@ struct dr_gpu_stream {
 	struct dr_gpu_memory worst;
 };
 
-/* Make the GPU's context current on the calling thread. */
-int dr_gpu_enter(const struct dr_gpu *g, struct dr_err *e) DR_MUST_CHECK;
+/* Make the GPU's context current on the calling thread. What frees goes on without. */
+int dr_gpu_enter(const struct dr_gpu *g, struct dr_err *e);
+/* Something was freed, with that result. Of interest to nobody but who looks for a bug: after an error the
+ * driver gives it back here too, and frees. */
+void dr_gpu_note(const struct dr_gpu *g, const char *what, unsigned result);
 /* Wait for all that the stream was told so far. */
 int dr_gpu_stream_drain(struct dr_gpu_stream *s, const char *what, struct dr_err *e) DR_MUST_CHECK;
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "gpu/gpu_priv.h"
 
-#include "base/log.h"
 #include "base/mem.h"
 
 #include <errno.h>
@@ -71,19 +70,14 @@ static void destroy_events(struct dr_gpu_stream *s)
 void dr_gpu_stream_destroy(struct dr_gpu_stream *s)
 {
 	const struct dr_cuda *c;
-	unsigned result;
 
 	if (!s)
 		return;
 	c = s->gpu->cuda;
-	if (dr_gpu_enter(s->gpu, NULL) == 0) {
-		(void)c->stream_synchronize(s->stream);
-		destroy_events(s);
-		result = c->stream_destroy(s->stream);
-		if (result)
-			dr_warn("gpu", "GPU %u: a stream could not be destroyed: CUDA error %u",
-				s->gpu->info.ordinal, result);
-	}
+	(void)dr_gpu_enter(s->gpu, NULL);
+	(void)c->stream_synchronize(s->stream);
+	destroy_events(s);
+	dr_gpu_note(s->gpu, "destroying a stream", c->stream_destroy(s->stream));
 	dr_gpu_pattern_fini(s);
 	dr_free(s);
 }

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef DR_TESTS_FAKECUDA_TESTKIT_H
+#define DR_TESTS_FAKECUDA_TESTKIT_H
+
+#include "gpu/gpu.h"
+#include "tests/fakecuda/fakecuda.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+
+#include <cmocka.h>
+
+/* For the unit tests of gpu/: the GPUs in software, each test with fresh ones and leaving none behind. */
+
+static const struct dr_fakecuda_ctl *fake;
+
+static inline int group_setup(void **state)
+{
+	(void)state;
+	fake = dr_fakecuda_attach("../tests");
+	if (fake)
+		return 0;
+	print_error("tests/fakecuda/cuda_plugin.so is not built: make tests\n");
+	return -1;
+}
+
+static inline void fresh(const char *gpus)
+{
+	(void)setenv("DR_FAKE_CUDA", gpus, 1);
+	fake->reset();
+}
+
+static inline int setup(void **state)
+{
+	(void)state;
+	fresh("");
+	return 0;
+}
+
+static inline int teardown(void **state)
+{
+	const char *first = NULL;
+	unsigned misuse = fake->violations(&first), left = fake->alive_total();
+
+	(void)state;
+	if (misuse)
+		print_error("misuse: %s\n", first);
+	if (left)
+		print_error("%u objects left behind\n", left);
+	fake->reset();
+	return misuse || left ? -1 : 0;
+}
+
+#define assert_says(e, words)                                                                      \
+	do {                                                                                       \
+		if (!strstr((e).text, words))                                                      \
+			print_error("\"%s\" does not say \"%s\"\n", (e).text, words);              \
+		assert_non_null(strstr((e).text, words));                                          \
+	} while (0)
+
+#endif
