@@ -527,6 +527,8 @@ static void print_plan(struct dr_client *c)
 		dr_plan_describe(&c->plan, DR_PLAN_CLIENT, k, line, sizeof(line));
 		printf("%s\n", line);
 	}
+	if (c->opt->matrix)
+		dr_client_matrix_announce(c, stdout);
 }
 
 static int dial(struct dr_client *c, struct dr_err *e)

@@ -99,6 +99,8 @@ int dr_client_measure(struct dr_client *c, const struct dr_phase *phase, int64_t
 /* session_matrix.c. "GPU 3 over eth1" of a phase that is a cell. */
 void dr_client_cell_name(
 	const struct dr_client *c, const struct dr_phase *phase, char *buf, size_t len);
+/* How many measurements, and for about how long. */
+void dr_client_matrix_announce(const struct dr_client *c, FILE *f);
 /* Every GPU over every rail alone, all GPUs over each, all over all. The bandwidth of
  * the last is the run's. */
 int dr_client_matrix(struct dr_client *c, const struct dr_phase *phase) DR_MUST_CHECK;

@@ -25,16 +25,13 @@ void dr_client_cell_name(
 		snprintf(buf, len, "all GPUs over %s", nic);
 }
 
-static void announce(struct dr_client *c)
+void dr_client_matrix_announce(const struct dr_client *c, FILE *f)
 {
 	unsigned rails = c->plan.n_rails, gpus = c->plan.n_gpus;
 	unsigned phases = rails * (gpus + (gpus > 1)) + 1;
 	int64_t each_ns = c->opt->warmup_ns + c->opt->duration_ns;
-	FILE *f = dr_output_tables(c->out);
 	char each[32], all[32];
 
-	if (c->opt->quiet)
-		return;
 	fprintf(f, "matrix: %u GPUs x %u NICs = %u cells%s, then all together: ", gpus, rails,
 		gpus * rails, gpus > 1 ? ", each NIC with all GPUs" : "");
 	if (c->opt->iters) {
@@ -65,7 +62,8 @@ int dr_client_matrix(struct dr_client *c, const struct dr_phase *phase)
 {
 	int rc = 0;
 
-	announce(c);
+	if (!c->opt->quiet)
+		dr_client_matrix_announce(c, dr_output_tables(c->out));
 	for (unsigned r = 0; rc == 0 && r < c->plan.n_rails; r++) {
 		for (unsigned k = 0; rc == 0 && k < c->plan.n_gpus; k++)
 			rc = measure(c, phase, 1u << k, 1u << r);

@@ -2,6 +2,7 @@
 #ifndef DR_REPORT_MATRIX_H
 #define DR_REPORT_MATRIX_H
 
+#include "channel/manager.h"
 #include "orchestrator/record.h"
 
 #include <stdio.h>
@@ -51,7 +52,6 @@ void dr_matrix_print(const struct dr_record *rec, FILE *f);
 void dr_matrix_print_cell(const struct dr_cell_row *r, FILE *f);
 
 extern const char *const dr_matrix_verdict_names[]; /* ok, slow, left, idle, unknown */
-/* Rails times directions. */
-enum { DR_MATRIX_NICS_MAX = 2 * 16 };
+enum { DR_MATRIX_NICS_MAX = 2 * DR_RAILS_MAX };
 
 #endif

@@ -76,7 +76,7 @@ matrix() {
 	done
 	run "$DUALRAIL" client 127.0.0.1 -q --rails "$RAILS" --matrix -N 21 --dry-run
 	[ "$status" -eq 0 ]
-	[[ $output == *"21 channels a direction on each of 3 rails"* ]]
+	[[ $output == *"21 channels a direction on each of 3 rails"*"= 24 cells"*"28 x 5.30 s = about 148 s"* ]]
 }
 
 # Two namespaces, a control link and three rails of the given rates, which queue more than the windows
