@@ -171,7 +171,9 @@ check-lab: ## two emulated nodes with RDMA devices: boots them, runs tests/lab; 
 bench-lab: all ## dualrail beside perftest in the lab: BENCH_PAIRS=n
 	$(Q)scripts/setup.sh build lab || :
 	$(Q)scripts/lab/bench.sh $(B)
-.PHONY: check-lab bench-lab
+check-gpu: all tests ## what needs an NVIDIA GPU or CUDA's tools: PARTS="code device sanitizer e2e campaign ratio left"
+	$(Q)PARTS='$(PARTS)' scripts/gpu/check.sh $(B)
+.PHONY: check-lab bench-lab check-gpu
 FUZZ_B ?= build/libfuzzer
 bench: all ## measure beside the peers (iperf3, qperf, ucx_perftest)
 	$(Q)scripts/setup.sh build bench

@@ -157,7 +157,7 @@ unsigned cuMemFree_v2(unsigned long long dev)
 {
 	struct CUctx_st *ctx;
 	unsigned result = dr_fgpu_enter_ctx(DR_FGPU_CALL_cuMemFree_v2, &ctx);
-	struct dr_fgpu_memory *m = dr_fgpu_memory_at(dev, 0);
+	struct dr_fgpu_memory *m = dr_fgpu_memory_at(dev, 1);
 
 	if (!m || m->dev != dev) {
 		dr_fgpu_violation("cuMemFree of what is no memory: %#llx", dev);
@@ -260,7 +260,7 @@ unsigned cuMemFreeHost(void *p)
 {
 	struct CUctx_st *ctx;
 	unsigned result = dr_fgpu_enter_ctx(DR_FGPU_CALL_cuMemFreeHost, &ctx);
-	struct dr_fgpu_pinned *h = dr_fgpu_pinned_at(p, 0);
+	struct dr_fgpu_pinned *h = dr_fgpu_pinned_at(p, 1);
 
 	if (!h || h->p != p) {
 		dr_fgpu_violation("cuMemFreeHost of what is not pinned");

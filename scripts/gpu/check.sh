@@ -1,0 +1,222 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# What needs an NVIDIA GPU, or CUDA's tools: one line per test, and a sum.
+#
+#   scripts/gpu/check.sh BUILD     (make check-gpu)
+#
+# PARTS="code device sanitizer e2e campaign ratio left": only these parts.
+#   code       our declarations against cuda.h, the kernels through ptxas
+#   device     gpu/ on the driver (tests/gpu/device_test)
+#   sanitizer  the same, and a small run of the program, under compute-sanitizer
+#   e2e        the program with --memory cuda between two namespaces, as root
+#   campaign   at least 50 faults under load from GPU memory
+#   ratio      bandwidth from GPU memory / from host memory, alternating (scripts/bench/gpu.sh)
+#   left       no process and no memory stays on the GPUs
+# Environment: GPU_OUT (build/gpu), logs and result documents; GPU_TRIALS (60); BENCH_PAIRS (15),
+# BENCH_SECS (2). BUILD may be what scripts/gpu/pack.sh made. The last line is `N passed, N failed, N
+# skipped`; exit status 1 when something failed. What cannot run here is skipped, with the reason.
+set -uo pipefail
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+PATH=$PATH:/usr/sbin:/sbin:/usr/local/cuda/bin
+passed=0 failed=0 skipped=0
+
+# result PASS|FAIL|SKIP NAME [REASON]
+result() {
+	case $1 in
+	PASS) passed=$((passed + 1)) ;;
+	FAIL) failed=$((failed + 1)) ;;
+	SKIP) skipped=$((skipped + 1)) ;;
+	esac
+	printf '%s  %s%s\n' "$1" "$2" "${3:+  ($3)}"
+}
+
+show() {
+	sed 's/^/      | /' "$1" | tail -n "${2:-30}"
+}
+
+# run SECONDS NAME COMMAND...: by its exit status, 77 a skip with the last line as the reason.
+run() {
+	local limit=$1 name=$2 log=$out/${2// /-}.log rc
+	shift 2
+	timeout -k 10 "$limit" "$@" >"$log" 2>&1 </dev/null
+	rc=$?
+	case $rc in
+	0) result PASS "$name" ;;
+	77) result SKIP "$name" "$(tail -n 1 "$log")" ;;
+	124 | 137) result FAIL "$name" "no end within $limit s" && show "$log" ;;
+	*) result FAIL "$name" "exit status $rc" && show "$log" ;;
+	esac
+	return "$rc"
+}
+
+# Tests of a binary one by one, in our sum.
+run_tests() {
+	local log=$out/tests.log line
+	DR_TEST_TIMEOUT=200 "$root/scripts/check.sh" --unit "$build" "$@" >"$log" 2>&1
+	sed '$d' "$log"
+	line=$(tail -n 1 "$log")
+	[[ $line =~ ^([0-9]+)\ passed,\ ([0-9]+)\ failed,\ ([0-9]+)\ skipped$ ]] || {
+		result FAIL "$*" "no sum"
+		return
+	}
+	passed=$((passed + BASH_REMATCH[1])) failed=$((failed + BASH_REMATCH[2]))
+	skipped=$((skipped + BASH_REMATCH[3]))
+}
+
+# Every test of a part is skipped for one reason.
+skip_all() {
+	local reason=$1 name
+	shift
+	for name; do result SKIP "$name" "$reason"; done
+}
+
+get() {
+	python3 "$root/scripts/bench/stats.py" get "$1" "$2"
+}
+
+# ---- parts ----
+
+part_code() {
+	local arch
+	run 30 "cuda.h" "$build/tests/gpu/cuda_abi_test"
+	command -v nvcc ptxas >/dev/null || {
+		skip_all "nvcc and ptxas are not installed (CUDA toolkit)" "ptxas"
+		return
+	}
+	"$build/tests/gpu/gpu_main" ptx >"$out/pattern.ptx"
+	for arch in $(nvcc --list-gpu-code); do
+		run 60 "ptxas $arch" ptxas -arch="$arch" -o "$out/pattern.cubin" "$out/pattern.ptx"
+	done
+}
+
+part_device() {
+	run_tests "$build/tests/gpu/device_test"
+}
+
+sanitize=(compute-sanitizer --tool memcheck --leak-check full --report-api-errors no
+	--error-exitcode 86)
+
+part_sanitizer() {
+	local why=$no_gpu
+	command -v compute-sanitizer >/dev/null || why=${why:-compute-sanitizer is not installed (CUDA toolkit)}
+	[[ $why ]] && skip_all "$why" "sanitizer: gpu/" "sanitizer: program" && return
+	run 250 "sanitizer: gpu/" env DR_GPU_SMALL=1 "${sanitize[@]}" "$build/tests/gpu/device_test"
+	[[ $no_cuda ]] && skip_all "$no_cuda" "sanitizer: program" && return
+	run 250 "sanitizer: program" "${sanitize[@]}" --target-processes all "$dualrail" demo \
+		--memory cuda -g 0 -N 2 -s 64K --chunk 16K --window 4 -n 30 -w 1 --verify
+}
+
+# demo NAME OPTION...: both ends in namespaces; passes when nothing was lost and data flowed.
+demo() {
+	local name=$1 doc=$out/${1// /-}.json wrong
+	shift
+	run 150 "$name" "$dualrail" demo --memory cuda --json="$doc" -q "$@" || return
+	wrong=$(get "$doc" integrity | tr -d "{}' ")
+	[[ $wrong == *lost:0,duplicated:0,reordered:0,corrupted:0* ]] || {
+		passed=$((passed - 1))
+		result FAIL "$name" "integrity $wrong"
+	}
+}
+
+# refused NAME STATUS WORDS OPTION...: one message and that status.
+refused() {
+	local name=$1 status=$2 words=$3 log=$out/${1// /-}.log rc
+	shift 3
+	timeout 60 "$dualrail" demo --memory cuda -q "$@" >"$log" 2>&1 </dev/null
+	rc=$?
+	if ((rc == status)) && grep -qF -- "$words" "$log"; then
+		result PASS "$name"
+	else
+		result FAIL "$name" "status $rc" && show "$log"
+	fi
+}
+
+part_e2e() {
+	local all="0-$((gpus - 1))" names=("e2e: bandwidth" "e2e: all GPUs" "e2e: both ways"
+		"e2e: latency" "e2e: no such GPU" "e2e: no such address" "e2e: out of memory")
+	[[ $no_cuda ]] && skip_all "$no_cuda" "${names[@]}" && return
+	demo "${names[0]}" -g 0 -N 4 -s 1M -D 2 --verify
+	demo "${names[1]}" -g "$all" -N 4 -s 4M -D 2 --verify
+	demo "${names[2]}" -g "$all" -N 2 -s 1M -D 2 --verify --bidir
+	demo "${names[3]}" -g 0 --test lat -D 1
+	refused "${names[4]}" 2 "no such GPU" -g "0,$gpus"
+	refused "${names[5]}" 2 "no such GPU" -g ffff:ff:1f.7
+	refused "${names[6]}" 2 "out of memory" -g 0 -N 8 --window 1024 --chunk 256M -s 256M
+}
+
+part_campaign() {
+	local doc=$out/campaign.json name="campaign: $trials faults" each=$(((trials + 1) / 2))
+	local why=$no_cuda verdicts
+	((EUID == 0)) || why=${why:-needs root, for network namespaces}
+	[[ $why ]] && skip_all "$why" "$name" && return
+	demo "$name" -g 0 -N 4 -s 1M --test failover \
+		--fault "link-down:path=0,at=500ms,for=300ms,repeat=$each,every=1500ms" \
+		--fault "blackhole:path=0,at=1200ms,for=300ms,repeat=$each,every=1500ms" || return
+	verdicts=$(python3 - "$doc" <<-'PY'
+		import collections, json, sys
+		f = json.load(open(sys.argv[1]))["failover"]
+		print(dict(collections.Counter(x["verdict"] for x in f["faults"])), "false", f["false_failovers"], "gap_us", f["gap_us"])
+	PY
+	)
+	echo "      | $verdicts"
+}
+
+part_ratio() {
+	local why=$no_cuda rc
+	((EUID == 0)) || why=${why:-needs root, for network namespaces}
+	[[ $why ]] && skip_all "$why" "ratio: GPU memory / host memory" && return
+	BENCH_OUT=$out BENCH_SECS=${BENCH_SECS:-2} GPUS=$gpus run 590 "ratio: GPU memory / host memory" \
+		"$root/scripts/bench/gpu.sh" "$build"
+	rc=$?
+	((rc == 77)) || show "$out/ratio:-GPU-memory-/-host-memory.log" 12
+}
+
+free_now() {
+	"$build/tests/gpu/gpu_main" list
+}
+
+part_left() {
+	local name used before after
+	[[ $no_gpu ]] && skip_all "$no_gpu" "left: processes" "left: memory" && return
+	used=$(nvidia-smi --query-compute-apps=pid,used_memory --format=csv,noheader 2>&1)
+	if [[ $used ]]; then
+		result FAIL "left: processes" "$used"
+	else
+		result PASS "left: processes"
+	fi
+	name="left: memory" before=$(awk '{ n += $3 } END { print n }' <<<"$free_before")
+	after=$(free_now | awk '{ n += $3 } END { print n }')
+	if ((before - after < 64 * 1024 * 1024 && after - before < 64 * 1024 * 1024)); then
+		result PASS "$name"
+	else
+		result FAIL "$name" "$((before - after)) bytes less are free than before"
+	fi
+}
+
+main() {
+	local part
+	(($#)) || {
+		sed -n '3,18s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
+		exit 1
+	}
+	build=$(cd "$1" 2>/dev/null && pwd) || {
+		echo "$1: no such build tree; run make" >&2
+		exit 1
+	}
+	dualrail=$build/dualrail trials=${GPU_TRIALS:-60} out=${GPU_OUT:-$root/build/gpu}
+	mkdir -p "$out" && out=$(cd "$out" && pwd) || exit 1
+	no_gpu='' no_cuda='' gpus=0
+	if free_before=$(free_now 2>&1); then
+		gpus=$(wc -l <<<"$free_before")
+	else
+		no_gpu=$(tail -n 1 <<<"$free_before") no_cuda=$no_gpu
+	fi
+	for part in ${PARTS:-code device sanitizer e2e campaign ratio left}; do
+		"part_$part"
+	done
+	echo "$passed passed, $failed failed, $skipped skipped"
+	((failed == 0))
+}
+
+main "$@"
