@@ -35,9 +35,15 @@ show() {
 	sed 's/^/      | /' "$1" | tail -n "${2:-30}"
 }
 
+# file NAME: where its log and document are, without their ending.
+file() {
+	echo "$out/${1//[^a-zA-Z0-9]/-}"
+}
+
 # run SECONDS NAME COMMAND...: by its exit status, 77 a skip with the last line as the reason.
 run() {
-	local limit=$1 name=$2 log=$out/${2// /-}.log rc
+	local limit=$1 name=$2 log rc
+	log=$(file "$name").log
 	shift 2
 	timeout -k 10 "$limit" "$@" >"$log" 2>&1 </dev/null
 	rc=$?
@@ -104,12 +110,13 @@ part_sanitizer() {
 	run 250 "sanitizer: gpu/" env DR_GPU_SMALL=1 "${sanitize[@]}" "$build/tests/gpu/device_test"
 	[[ $no_cuda ]] && skip_all "$no_cuda" "sanitizer: program" && return
 	run 250 "sanitizer: program" "${sanitize[@]}" --target-processes all "$dualrail" demo \
-		--memory cuda -g 0 -N 2 -s 64K --chunk 16K --window 4 -n 30 -w 1 --verify
+		--memory cuda --test bw -g 0 -N 2 -s 64K --chunk 16K --window 4 -n 30 -w 1 --verify
 }
 
 # demo NAME OPTION...: both ends in namespaces; passes when nothing was lost and data flowed.
 demo() {
-	local name=$1 doc=$out/${1// /-}.json wrong
+	local name=$1 doc wrong
+	doc=$(file "$name").json
 	shift
 	run 150 "$name" "$dualrail" demo --memory cuda --json="$doc" -q "$@" || return
 	wrong=$(get "$doc" integrity | tr -d "{}' ")
@@ -121,7 +128,8 @@ demo() {
 
 # refused NAME STATUS WORDS OPTION...: one message and that status.
 refused() {
-	local name=$1 status=$2 words=$3 log=$out/${1// /-}.log rc
+	local name=$1 status=$2 words=$3 log rc
+	log=$(file "$name").log
 	shift 3
 	timeout 60 "$dualrail" demo --memory cuda -q "$@" >"$log" 2>&1 </dev/null
 	rc=$?
@@ -136,24 +144,23 @@ part_e2e() {
 	local all="0-$((gpus - 1))" names=("e2e: bandwidth" "e2e: all GPUs" "e2e: both ways"
 		"e2e: latency" "e2e: no such GPU" "e2e: no such address" "e2e: out of memory")
 	[[ $no_cuda ]] && skip_all "$no_cuda" "${names[@]}" && return
-	demo "${names[0]}" -g 0 -N 4 -s 1M -D 2 --verify
-	demo "${names[1]}" -g "$all" -N 4 -s 4M -D 2 --verify
-	demo "${names[2]}" -g "$all" -N 2 -s 1M -D 2 --verify --bidir
+	demo "${names[0]}" --test bw -g 0 -N 4 -s 1M -D 2 --verify
+	demo "${names[1]}" --test bw -g "$all" -N 4 -s 4M -D 2 --verify
+	demo "${names[2]}" --test bw -g "$all" -N 2 -s 1M -D 2 --verify --bidir
 	demo "${names[3]}" -g 0 --test lat -D 1
 	refused "${names[4]}" 2 "no such GPU" -g "0,$gpus"
 	refused "${names[5]}" 2 "no such GPU" -g ffff:ff:1f.7
-	refused "${names[6]}" 2 "out of memory" -g 0 -N 8 --window 1024 --chunk 256M -s 256M
+	refused "${names[6]}" 2 "out of memory" -g 0 -N 32 --window 256 --chunk 64M -s 64M
 }
 
 part_campaign() {
-	local doc=$out/campaign.json name="campaign: $trials faults" each=$(((trials + 1) / 2))
-	local why=$no_cuda verdicts
+	local name="campaign: $trials faults" each=$(((trials + 1) / 2)) why=$no_cuda verdicts
 	((EUID == 0)) || why=${why:-needs root, for network namespaces}
 	[[ $why ]] && skip_all "$why" "$name" && return
 	demo "$name" -g 0 -N 4 -s 1M --test failover \
 		--fault "link-down:path=0,at=500ms,for=300ms,repeat=$each,every=1500ms" \
 		--fault "blackhole:path=0,at=1200ms,for=300ms,repeat=$each,every=1500ms" || return
-	verdicts=$(python3 - "$doc" <<-'PY'
+	verdicts=$(python3 - "$(file "$name").json" <<-'PY'
 		import collections, json, sys
 		f = json.load(open(sys.argv[1]))["failover"]
 		print(dict(collections.Counter(x["verdict"] for x in f["faults"])), "false", f["false_failovers"], "gap_us", f["gap_us"])
@@ -169,7 +176,7 @@ part_ratio() {
 	BENCH_OUT=$out BENCH_SECS=${BENCH_SECS:-2} GPUS=$gpus run 590 "ratio: GPU memory / host memory" \
 		"$root/scripts/bench/gpu.sh" "$build"
 	rc=$?
-	((rc == 77)) || show "$out/ratio:-GPU-memory-/-host-memory.log" 12
+	((rc == 77)) || show "$(file "ratio: GPU memory / host memory").log" 12
 }
 
 free_now() {
