@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/rng.h"
+#include "gpu/gpu_priv.h"
+#include "orchestrator/integrity.h"
+#include "orchestrator/worker.h"
+#include "tests/fakecuda/ptx.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+/* The kernels as they are given to the driver, run here instruction by instruction. */
+
+enum { ROOM = 8192, GUARD = 64, FILLER = 0x5c };
+
+static _Alignas(16) uint8_t memory[GUARD + ROOM + GUARD];
+static uint8_t *const data = memory + GUARD;
+static uint64_t worst;
+static uint32_t flag;
+
+static const struct {
+	unsigned grid, block;
+} shapes[] = { { 1, 16 }, { 1, 256 }, { 3, 32 }, { 8, 256 } };
+
+static void run(const char *entry, unsigned shape, size_t len, uint64_t base, bool writes)
+{
+	struct dr_ptx_launch l = {
+		.grid = shapes[shape].grid,
+		.block = shapes[shape].block,
+		.param = { (uintptr_t)data, len, base, (uintptr_t)&worst, (uintptr_t)&flag },
+		.range = { { data, len, writes }, { &worst, sizeof(worst), true },
+			{ &flag, sizeof(flag), true } },
+	};
+	char why[200];
+
+	if (dr_ptx_run(dr_gpu_pattern_ptx, entry, &l, why, sizeof(why)))
+		fail_msg("%s, %zu bytes, %u x %u: %s", entry, len, l.grid, l.block, why);
+}
+
+/* UINT64_MAX: nothing is wrong. */
+static uint64_t check(unsigned shape, size_t len, uint64_t base)
+{
+	worst = UINT64_MAX;
+	flag = 0;
+	run("dr_pattern_check", shape, len, base, false);
+	assert_int_equal(flag, worst != UINT64_MAX);
+	return worst;
+}
+
+static void fill(unsigned shape, size_t len, uint64_t seq)
+{
+	memset(memory, FILLER, sizeof(memory));
+	run("dr_pattern_fill", shape, len, dr_pattern_base(3, 2, 1, seq), true);
+}
+
+static void fills_every_length(void **state)
+{
+	size_t wrong = 0;
+
+	(void)state;
+	for (unsigned shape = 0; shape < DR_ARRAY_LEN(shapes); shape++)
+		for (size_t len = 0; len < ROOM; len += len < 300 ? 1 : 211) {
+			fill(shape, len, len);
+			if (dr_pattern_check(data, len, 3, 2, 1, len, &wrong))
+				fail_msg("%zu bytes: byte %zu is wrong", len, wrong);
+			for (unsigned i = 0; i < GUARD; i++) {
+				assert_int_equal(memory[i], FILLER);
+				assert_int_equal(data[len + i], FILLER);
+			}
+			assert_true(check(shape, len, dr_pattern_base(3, 2, 1, len)) == UINT64_MAX);
+		}
+}
+
+/* Each byte, each bit of it in turn. */
+static void finds_every_wrong_byte(void **state)
+{
+	static const size_t lens[] = { 1, 8, 15, 16, 17, 63, 300 };
+
+	(void)state;
+	for (unsigned shape = 0; shape < DR_ARRAY_LEN(shapes); shape++)
+		for (size_t k = 0; k < DR_ARRAY_LEN(lens); k++) {
+			fill(shape, lens[k], k);
+			for (size_t i = 0; i < lens[k]; i++) {
+				data[i] ^= (uint8_t)(1u << (i % 8));
+				assert_int_equal(
+					check(shape, lens[k], dr_pattern_base(3, 2, 1, k)), i);
+				data[i] ^= (uint8_t)(1u << (i % 8));
+			}
+		}
+}
+
+static void finds_the_first_of_many(void **state)
+{
+	uint64_t seed = 0, first, at;
+	struct dr_rng rng;
+	size_t len;
+
+	(void)state;
+	assert_int_equal(dr_random_bytes(&seed, sizeof(seed)), 0);
+	print_message("seed %llu\n", (unsigned long long)seed);
+	dr_rng_seed(&rng, seed);
+	for (unsigned round = 0; round < 200; round++) {
+		unsigned shape = round % DR_ARRAY_LEN(shapes);
+
+		len = 1 + dr_rng_below(&rng, ROOM);
+		fill(shape, len, round);
+		first = UINT64_MAX;
+		for (int n = 0; n < 5; n++) {
+			at = dr_rng_below(&rng, len);
+			data[at] = (uint8_t)~data[at];
+			first = DR_MIN(first, at);
+		}
+		/* Two may have met. */
+		for (at = first; at < len; at++) {
+			uint64_t word =
+				dr_pattern_base(3, 2, 1, round) + at / 8 * 0x9e3779b97f4a7c15ULL;
+
+			if (data[at] != (uint8_t)(word >> (8 * (at % 8))))
+				break;
+		}
+		first = at < len ? at : UINT64_MAX;
+		assert_true(check(shape, len, dr_pattern_base(3, 2, 1, round)) == first);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(fills_every_length),
+		cmocka_unit_test(finds_every_wrong_byte),
+		cmocka_unit_test(finds_the_first_of_many),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
