@@ -56,18 +56,24 @@ run() {
 	return "$rc"
 }
 
-# Tests of a binary one by one, in our sum.
+# run_tests NAME BINARY: its tests one by one; what it measured is shown.
 run_tests() {
-	local log=$out/tests.log line
-	DR_TEST_TIMEOUT=200 "$root/scripts/check.sh" --unit "$build" "$@" >"$log" 2>&1
-	sed '$d' "$log"
-	line=$(tail -n 1 "$log")
-	[[ $line =~ ^([0-9]+)\ passed,\ ([0-9]+)\ failed,\ ([0-9]+)\ skipped$ ]] || {
-		result FAIL "$*" "no sum"
-		return
-	}
-	passed=$((passed + BASH_REMATCH[1])) failed=$((failed + BASH_REMATCH[2]))
-	skipped=$((skipped + BASH_REMATCH[3]))
+	local name=$1 said='' log rc line
+	log=$(file "$name").log
+	timeout -k 10 200 env CMOCKA_MESSAGE_OUTPUT=TAP "$2" >"$log" 2>&1 </dev/null
+	rc=$?
+	((rc == 77)) && result SKIP "$name" "$(tail -n 1 "$log")" && return
+	while IFS= read -r line; do
+		if [[ $line =~ ^(not\ )?ok\ [0-9]+\ \#\ SKIP\ (.*) ]]; then
+			result SKIP "$name: ${BASH_REMATCH[2]}" "${said#SKIP: }"
+		elif [[ $line =~ ^(not\ )?ok\ [0-9]+\ (-\ )?(.*) ]]; then
+			result "$([[ ${BASH_REMATCH[1]} ]] && echo FAIL || echo PASS)" "$name: ${BASH_REMATCH[3]}"
+		elif [[ ! $line =~ ^(1\.\.|SKIP:|# ok|# not ok) ]]; then
+			echo "      | $line"
+		fi
+		said=$line
+	done <"$log"
+	((rc == 0)) || grep -q '^not ok' "$log" || result FAIL "$name" "exit status $rc"
 }
 
 # Every test of a part is skipped for one reason.
@@ -97,7 +103,7 @@ part_code() {
 }
 
 part_device() {
-	run_tests "$build/tests/gpu/device_test"
+	run_tests "gpu/" "$build/tests/gpu/device_test"
 }
 
 sanitize=(compute-sanitizer --tool memcheck --leak-check full --report-api-errors no
@@ -110,7 +116,7 @@ part_sanitizer() {
 	run 250 "sanitizer: gpu/" env DR_GPU_SMALL=1 "${sanitize[@]}" "$build/tests/gpu/device_test"
 	[[ $no_cuda ]] && skip_all "$no_cuda" "sanitizer: program" && return
 	run 250 "sanitizer: program" "${sanitize[@]}" --target-processes all "$dualrail" demo \
-		--memory cuda --test bw -g 0 -N 2 -s 64K --chunk 16K --window 4 -n 30 -w 1 --verify
+		--memory cuda --test bw -g 0 -N 2 -s 64K --chunk 16K --window 4 -D 300ms -w 50ms --verify
 }
 
 # demo NAME OPTION...: both ends in namespaces; passes when nothing was lost and data flowed.
