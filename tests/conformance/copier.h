@@ -17,11 +17,12 @@ struct copier_opts {
 	unsigned outstanding; /* of one way at most, else -EAGAIN; 0: 64 */
 };
 void copier_create(const struct copier_opts *o, struct copier **out);
-/* Everything was given back; asserts. */
+/* Everything was given back, except what was said to be lost; asserts. */
 void copier_destroy(struct copier *c);
+void copier_lose(struct copier *c, unsigned allocs);
 extern const struct dr_stage_ops copier_ops; /* arg: the copier */
 
-/* Copies started and not done. */
+/* Copies that will still end by being looked at. */
 unsigned copier_busy(const struct copier *c);
 /* Copies done so far. */
 uint64_t copier_copies(const struct copier *c, enum dr_stage_way way);

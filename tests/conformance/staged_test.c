@@ -1,0 +1,520 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/conformance/harness.h"
+
+#include "base/log.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+/*
+ * What staging adds to the contract, over the simulated stream, real TCP and the fake NICs: nothing is
+ * told before its copy is done, a fence waits for copies, each call of the copier may fail. Copies are
+ * stopped and let go by the test, so no case depends on time.
+ */
+enum { LEN = 100000, MESSAGES = 6 };
+
+static const struct cf_kind sim = { .name = "staged(sim-stream)",
+	.personality = DR_SIM_STREAM,
+	.staged = true,
+	.copier = { .seed = 7, .looks_max = 2 } };
+static const struct cf_kind rdma = { .name = "staged(sim-remote-write)",
+	.personality = DR_SIM_REMOTE_WRITE,
+	.staged = true,
+	.copier = { .seed = 8, .looks_max = 2 } };
+static const struct cf_kind tcp = { .name = "staged(tcp)+poller",
+	.transport = "tcp",
+	.poller = true,
+	.staged = true,
+	.copier = { .seed = 9, .looks_max = 2 } };
+/* Two messages fill the ring. */
+static const struct cf_kind narrow = { .name = "staged(sim-stream), small ring",
+	.personality = DR_SIM_STREAM,
+	.staged = true,
+	.copier = { .seed = 10, .looks_max = 2 },
+	.ring_bytes = 2 * LEN + 128 };
+
+static uint64_t random_seed(void)
+{
+	const char *s = getenv("SEED");
+
+	return s ? strtoull(s, NULL, 10) : 11;
+}
+
+static struct cf *open_kind(const struct cf_kind *k)
+{
+	struct cf *f = calloc(1, sizeof(*f));
+
+	assert_non_null(f);
+	cf_open(f, k);
+	cf_memory(f, (size_t)(2 * MESSAGES) * LEN);
+	cf_up(f, 1);
+	return f;
+}
+
+static void shut(struct cf *f)
+{
+	cf_shut(f);
+	free(f);
+}
+
+static void post_recv(struct cf *f, uint32_t epoch, uint64_t seq)
+{
+	struct dr_part part = cf_part(f, R, seq % MESSAGES * LEN, LEN);
+	struct dr_credit c;
+
+	cf_recv(f, epoch, seq, &part, 1, 0);
+	cf_until(f, f->ops->credit(f->end[S].path, epoch, seq, &c) == 0);
+}
+
+static void post_send(struct cf *f, uint32_t epoch, uint64_t seq)
+{
+	cf_fill(f->end[S].mem + seq % MESSAGES * LEN, seq, 0, LEN);
+	cf_send(f, epoch, seq, 0, seq % MESSAGES * LEN, LEN);
+}
+
+/* Turns enough for anything that is going to happen. */
+static void settle(struct cf *f)
+{
+	for (int i = 0; i < 200; i++)
+		(void)cf_turn(f);
+}
+
+static void all_over(struct cf *f, uint32_t epoch, uint64_t first)
+{
+	unsigned had = f->end[R].count[DR_EV_DELIVERED];
+
+	for (uint64_t seq = first; seq < first + MESSAGES; seq++)
+		post_recv(f, epoch, seq);
+	for (uint64_t seq = first; seq < first + MESSAGES; seq++)
+		post_send(f, epoch, seq);
+	cf_until(f, f->end[R].count[DR_EV_DELIVERED] == had + MESSAGES);
+	for (uint64_t seq = first; seq < first + MESSAGES; seq++)
+		cf_check(f->end[R].mem + seq % MESSAGES * LEN, seq, 0, LEN);
+}
+
+/* ---- order of copies and events ---- */
+
+static void nothing_leaves_before_its_copy(void **state)
+{
+	struct cf *f = open_kind(*state);
+
+	post_recv(f, 1, 0);
+	copier_stop(f->copier, DR_STAGE_OUT, true);
+	post_send(f, 1, 0);
+	settle(f);
+	assert_int_equal(f->end[S].count[DR_EV_SENT], 0);
+	assert_int_equal(f->end[R].count[DR_EV_ARRIVING], 0);
+	cf_fill(f->end[S].mem, 99, 0, LEN); /* the copy takes what is there when it runs */
+	copier_stop(f->copier, DR_STAGE_OUT, false);
+	cf_until(f, f->end[R].count[DR_EV_DELIVERED] == 1);
+	cf_check(f->end[R].mem, 99, 0, LEN);
+	shut(f);
+}
+
+static void delivered_after_the_copy(void **state)
+{
+	struct cf *f = open_kind(*state);
+
+	post_recv(f, 1, 0);
+	copier_stop(f->copier, DR_STAGE_IN, true);
+	post_send(f, 1, 0);
+	cf_until(f, f->end[R].count[DR_EV_ARRIVING] == 1 && f->end[S].count[DR_EV_SENT] == 1);
+	settle(f);
+	assert_int_equal(f->end[R].count[DR_EV_DELIVERED], 0);
+	assert_int_equal(f->end[R].mem[0], 0xee);
+	copier_stop(f->copier, DR_STAGE_IN, false);
+	cf_until(f, f->end[R].count[DR_EV_DELIVERED] == 1);
+	cf_check(f->end[R].mem, 0, 0, LEN);
+	shut(f);
+}
+
+/* Host memory needs no copy, but its DELIVERED does not overtake that of the message before. */
+static void host_parts_keep_their_place(void **state)
+{
+	struct cf *f = open_kind(*state);
+	struct dr_memory m = { .base = f->end[R].mem + MESSAGES * LEN, .len = LEN };
+	struct dr_part part = cf_part(f, R, 0, LEN);
+	struct dr_credit c;
+	struct dr_mr *host;
+
+	assert_int_equal(f->ops->mr_reg(f->end[R].rail, &m, &host, NULL), 0);
+	post_recv(f, 1, 0);
+	part.mr = host;
+	cf_recv(f, 1, 1, &part, 1, 0);
+	cf_until(f, f->ops->credit(f->end[S].path, 1, 1, &c) == 0);
+	copier_stop(f->copier, DR_STAGE_IN, true);
+	post_send(f, 1, 0);
+	post_send(f, 1, 1);
+	cf_until(f, f->end[S].count[DR_EV_SENT] == 2);
+	settle(f);
+	assert_int_equal(f->end[R].count[DR_EV_DELIVERED], 0);
+	cf_check(m.base, 1, 0, LEN); /* it is there all the same: no copy of ours brought it */
+	copier_stop(f->copier, DR_STAGE_IN, false);
+	cf_until(f, f->end[R].count[DR_EV_DELIVERED] == 2);
+	assert_int_equal(cf_nth(&f->end[R], DR_EV_DELIVERED, 0)->ev.seq, 0);
+	assert_int_equal(copier_copies(f->copier, DR_STAGE_IN), 1);
+	cf_destroy(f, R);
+	f->ops->mr_dereg(f->end[R].rail, host);
+	shut(f);
+}
+
+/* ---- fence ---- */
+
+static void fence(struct cf *f, unsigned end, bool soft)
+{
+	f->ops->fence(
+		f->end[end].path, soft, DR_NEVER); /* simulated time runs while copies stand */
+}
+
+static void fence_waits_for_copies_out(void **state)
+{
+	struct cf *f = open_kind(*state);
+
+	post_recv(f, 1, 0);
+	copier_stop(f->copier, DR_STAGE_OUT, true);
+	post_send(f, 1, 0);
+	fence(f, S, false);
+	settle(f);
+	assert_int_equal(f->end[S].count[DR_EV_FENCED], 0);
+	copier_stop(f->copier, DR_STAGE_OUT, false);
+	cf_until(f, f->end[S].count[DR_EV_FENCED] == 1);
+	assert_int_equal(copier_busy(f->copier), 0);
+	assert_int_equal(f->end[R].count[DR_EV_DELIVERED], 0); /* it was not sent after all */
+	shut(f);
+}
+
+static void fence_waits_for_copies_in(void **state)
+{
+	struct cf *f = open_kind(*state);
+
+	post_recv(f, 1, 0);
+	copier_stop(f->copier, DR_STAGE_IN, true);
+	post_send(f, 1, 0);
+	cf_until(f, f->end[S].count[DR_EV_SENT] == 1 && f->end[R].count[DR_EV_ARRIVING] == 1);
+	settle(f);
+	fence(f, R, false);
+	settle(f);
+	assert_int_equal(f->end[R].count[DR_EV_FENCED], 0);
+	assert_int_equal(f->end[R].mem[0], 0xee);
+	copier_stop(f->copier, DR_STAGE_IN, false);
+	cf_until(f, f->end[R].count[DR_EV_FENCED] == 1);
+	assert_int_equal(f->end[R].count[DR_EV_DELIVERED], 1); /* work that was done comes first */
+	cf_check(f->end[R].mem, 0, 0, LEN);
+	shut(f);
+}
+
+/* After FAILED nothing is delivered, but FENCED still waits: the copy writes the user's memory. */
+static void fence_of_a_failed_path_waits(void **state)
+{
+	struct cf *f = open_kind(*state);
+
+	post_recv(f, 1, 0);
+	copier_stop(f->copier, DR_STAGE_IN, true);
+	post_send(f, 1, 0);
+	cf_until(f, f->end[S].count[DR_EV_SENT] == 1 && f->end[R].count[DR_EV_ARRIVING] == 1);
+	settle(f);
+	cf_break(f, R);
+	fence(f, R, false);
+	settle(f);
+	assert_int_equal(f->end[R].count[DR_EV_FENCED], 0);
+	copier_stop(f->copier, DR_STAGE_IN, false);
+	cf_until(f, f->end[R].count[DR_EV_FENCED] == 1);
+	assert_int_equal(copier_busy(f->copier), 0);
+	assert_int_equal(f->end[R].count[DR_EV_DELIVERED], 0);
+	shut(f);
+}
+
+static void soft_fence_withdraws_what_did_not_come(void **state)
+{
+	struct cf *f = open_kind(*state);
+
+	post_recv(f, 1, 0);
+	post_recv(f, 1, 1);
+	copier_stop(f->copier, DR_STAGE_IN, true);
+	post_send(f, 1, 0);
+	cf_until(f, f->end[S].count[DR_EV_SENT] == 1 && f->end[R].count[DR_EV_ARRIVING] == 1);
+	settle(f);
+	fence(f, R, true);
+	settle(f);
+	assert_int_equal(f->end[R].count[DR_EV_FENCED], 0);
+	copier_stop(f->copier, DR_STAGE_IN, false);
+	cf_until(f, f->end[R].count[DR_EV_FENCED] == 1);
+	assert_int_equal(f->end[R].count[DR_EV_DELIVERED], 1);
+	fence(f, S, true);
+	cf_until(f, f->end[S].count[DR_EV_FENCED] == 1);
+	all_over(f, 2, 1);
+	shut(f);
+}
+
+/* What was posted goes out before the path is called drained. */
+static void soft_fence_of_a_busy_sender(void **state)
+{
+	struct cf *f = open_kind(*state);
+
+	post_recv(f, 1, 0);
+	copier_stop(f->copier, DR_STAGE_OUT, true);
+	post_send(f, 1, 0);
+	fence(f, S, true);
+	settle(f);
+	assert_int_equal(f->end[S].count[DR_EV_FENCED], 0);
+	copier_stop(f->copier, DR_STAGE_OUT, false);
+	cf_until(f, f->end[S].count[DR_EV_FENCED] == 1);
+	assert_int_equal(f->end[S].count[DR_EV_SENT], 1);
+	cf_until(f, f->end[R].count[DR_EV_DELIVERED] == 1);
+	shut(f);
+}
+
+static void a_copy_that_never_ends(void **state)
+{
+	struct cf *f = open_kind(*state);
+
+	post_recv(f, 1, 0);
+	copier_stop(f->copier, DR_STAGE_OUT, true);
+	post_send(f, 1, 0);
+	f->ops->fence(f->end[S].path, false, cf_now(f) + DR_NS_PER_MS);
+	cf_until(f, f->end[S].count[DR_EV_FAILED] == 1);
+	assert_int_equal(cf_nth(&f->end[S], DR_EV_FAILED, 0)->ev.scope, DR_SCOPE_RAIL);
+	assert_int_equal(f->end[S].count[DR_EV_FENCED], 0);
+	copier_stop(f->copier, DR_STAGE_OUT, false);
+	settle(f);
+	assert_int_equal(f->end[S].count[DR_EV_FENCED], 0); /* given up is given up */
+	copier_lose(f->copier, 1);
+	shut(f);
+}
+
+/* ---- rings ---- */
+
+static void a_full_ring_is_back_pressure(void **state)
+{
+	struct cf *f = open_kind(*state);
+	struct dr_part part = cf_part(f, R, 2 * LEN, LEN), what;
+
+	post_recv(f, 1, 0);
+	post_recv(f, 1, 1);
+	assert_int_equal(dr_path_post_recv(f->end[R].path, 1, 2, &part, 1, 0), -EAGAIN);
+	part.len = 3 * LEN;
+	assert_int_equal(dr_path_post_recv(f->end[R].path, 1, 2, &part, 1, 0), -EMSGSIZE);
+	copier_stop(f->copier, DR_STAGE_OUT, true);
+	post_send(f, 1, 0);
+	post_send(f, 1, 1);
+	copier_stop(f->copier, DR_STAGE_OUT, false);
+	cf_until(f, f->end[R].count[DR_EV_DELIVERED] == 2);
+	/* what was refused took nothing */
+	post_recv(f, 1, 2);
+	what = cf_part(f, S, 0, LEN);
+	assert_int_equal(dr_path_post_send(f->end[S].path, 1, 3, 0, &what), -EAGAIN);
+	post_send(f, 1, 2);
+	cf_until(f, f->end[R].count[DR_EV_DELIVERED] == 3);
+	cf_check(f->end[R].mem + 2 * LEN, 2, 0, LEN);
+	shut(f);
+}
+
+/* Both paths of a channel, one after the other, on one ring an end. */
+static void a_ring_goes_from_path_to_path(void **state)
+{
+	struct cf *f = calloc(1, sizeof(*f));
+
+	assert_non_null(f);
+	cf_open(f, *state);
+	assert_int_equal(dr_staged_reserve(f->staged, 2, NULL), 0);
+	copier_fail(f->copier, COPIER_ALLOC, 1); /* there is no other */
+	cf_memory(f, (size_t)(2 * MESSAGES) * LEN);
+	for (uint32_t gen = 1; gen <= 3; gen++) {
+		cf_up(f, gen);
+		all_over(f, gen, (uint64_t)gen * 100);
+		fence(f, S, false);
+		fence(f, R, false);
+		cf_until(f,
+			f->end[S].count[DR_EV_FENCED] == 1 && f->end[R].count[DR_EV_FENCED] == 1);
+		cf_destroy(f, S);
+		cf_destroy(f, R);
+	}
+	shut(f);
+}
+
+static void idle_paths_have_no_ring(void **state)
+{
+	struct cf *f = open_kind(*state);
+
+	copier_fail(f->copier, COPIER_ALLOC, 1);
+	cf_ctrl(f, S, "x", 1);
+	cf_until(f, f->end[R].count[DR_EV_CTRL] == 1);
+	settle(f);
+	shut(f); /* whose copier would count what was allocated */
+}
+
+/* ---- failures ---- */
+
+static void copier_failed(struct cf *f, unsigned end)
+{
+	const struct dr_event *ev;
+
+	cf_until(f, f->end[end].count[DR_EV_FAILED] == 1);
+	ev = &cf_nth(&f->end[end], DR_EV_FAILED, 0)->ev;
+	assert_int_equal(ev->scope, DR_SCOPE_LOCAL);
+	assert_true(ev->err == -EIO || ev->err == -ENOMEM);
+	fence(f, end, false);
+	cf_until(f, f->end[end].count[DR_EV_FENCED] == 1);
+}
+
+static void no_ring_for_the_receiver(void **state)
+{
+	struct cf *f = open_kind(*state);
+	struct dr_part part = cf_part(f, R, 0, LEN);
+
+	copier_fail(f->copier, COPIER_ALLOC, 1);
+	assert_int_equal(dr_path_post_recv(f->end[R].path, 1, 0, &part, 1, 0), -EAGAIN);
+	copier_failed(f, R);
+	shut(f);
+}
+
+static void no_ring_for_the_sender(void **state)
+{
+	struct cf *f = open_kind(*state);
+	struct dr_part what = cf_part(f, S, 0, LEN);
+
+	post_recv(f, 1, 0);
+	copier_fail(f->copier, COPIER_ALLOC, 1);
+	assert_int_equal(dr_path_post_send(f->end[S].path, 1, 0, 0, &what), -EAGAIN);
+	copier_failed(f, S);
+	shut(f);
+}
+
+/* The k-th call fails, for every k that a transfer makes; whichever end it hits, it is FAILED{LOCAL}
+ * there, then FENCED, and nothing is left behind. Beyond the last k all goes well. */
+static unsigned fail_kth(const struct cf_kind *k, enum copier_call call, unsigned nth)
+{
+	struct cf *f = open_kind(k);
+	unsigned seq = 0, hit;
+
+	for (; seq < MESSAGES; seq++)
+		post_recv(f, 1, seq);
+	copier_fail(f->copier, call, nth);
+	for (seq = 0; seq < MESSAGES; seq++) {
+		struct dr_part what = cf_part(f, S, seq * LEN, LEN);
+
+		cf_fill(f->end[S].mem + seq * LEN, seq, 0, LEN);
+		(void)dr_path_post_send(f->end[S].path, 1, seq, 0, &what);
+		dr_path_flush(f->end[S].path, cf_now(f));
+	}
+	cf_until(f, f->end[S].failed || f->end[R].failed ||
+			    f->end[R].count[DR_EV_DELIVERED] == MESSAGES);
+	for (seq = 0; seq < f->end[R].count[DR_EV_DELIVERED]; seq++)
+		cf_check(f->end[R].mem + seq * LEN, seq, 0, LEN);
+	hit = f->end[S].failed || f->end[R].failed;
+	for (unsigned end = 0; end < 2; end++) {
+		fence(f, end, false);
+		cf_until(f, f->end[end].count[DR_EV_FENCED] == 1);
+	}
+	shut(f);
+	return hit;
+}
+
+static void every_call_fails_once(void **state)
+{
+	static const enum copier_call calls[] = { COPIER_START, COPIER_DONE };
+	unsigned hits = 0, n;
+
+	for (unsigned i = 0; i < DR_ARRAY_LEN(calls); i++)
+		for (n = 1; fail_kth(*state, calls[i], n); n++)
+			hits++;
+	assert_true(hits >= 2 * MESSAGES);
+}
+
+/* ---- copiers that are slow or take few ---- */
+
+static void slow_and_narrow(void **state)
+{
+	struct cf_kind k = *(const struct cf_kind *)*state;
+	uint64_t seed = random_seed();
+
+	for (uint64_t i = 0; i < 8; i++) {
+		struct cf *f;
+
+		k.copier = (struct copier_opts){
+			.seed = seed + i, .looks_max = (unsigned)(i * i), .outstanding = 1 + i % 3
+		};
+		print_message("SEED=%llu\n", (unsigned long long)(seed + i));
+		f = open_kind(&k);
+		for (uint64_t first = 0; first < 5 * MESSAGES; first += MESSAGES)
+			all_over(f, 1, first);
+		shut(f);
+	}
+}
+
+static void stop_waits_for_copies(void **state)
+{
+	struct cf *f = open_kind(*state);
+
+	post_recv(f, 1, 0);
+	copier_stop(f->copier, DR_STAGE_OUT, true);
+	post_send(f, 1, 0);
+	cf_destroy(f, S);
+	assert_int_equal(copier_copies(f->copier, DR_STAGE_OUT), 1);
+	shut(f);
+}
+
+static void the_choice_is_told(void **state)
+{
+	struct cf *f = open_kind(*state);
+	struct dr_staged_choice c;
+
+	dr_staged_choice(f->staged, &c);
+	assert_int_equal(c.direct, 0);
+	assert_int_equal(c.staged, 2);
+	assert_non_null(strstr(c.why, "reaches host memory alone"));
+	shut(f);
+}
+
+#define ON(kind, test)                                                                             \
+	{                                                                                          \
+#kind ": " #test, test, NULL, NULL, (void *)&(kind)                                \
+	}
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = {
+		ON(sim, nothing_leaves_before_its_copy),
+		ON(tcp, nothing_leaves_before_its_copy),
+		ON(rdma, nothing_leaves_before_its_copy),
+		ON(sim, delivered_after_the_copy),
+		ON(tcp, delivered_after_the_copy),
+		ON(rdma, delivered_after_the_copy),
+		ON(sim, host_parts_keep_their_place),
+		ON(tcp, host_parts_keep_their_place),
+		ON(sim, fence_waits_for_copies_out),
+		ON(tcp, fence_waits_for_copies_out),
+		ON(rdma, fence_waits_for_copies_out),
+		ON(sim, fence_waits_for_copies_in),
+		ON(tcp, fence_waits_for_copies_in),
+		ON(rdma, fence_waits_for_copies_in),
+		ON(sim, fence_of_a_failed_path_waits),
+		ON(tcp, fence_of_a_failed_path_waits),
+		ON(sim, soft_fence_withdraws_what_did_not_come),
+		ON(tcp, soft_fence_withdraws_what_did_not_come),
+		ON(sim, soft_fence_of_a_busy_sender),
+		ON(tcp, soft_fence_of_a_busy_sender),
+		ON(sim, a_copy_that_never_ends),
+		ON(tcp, a_copy_that_never_ends),
+		ON(narrow, a_full_ring_is_back_pressure),
+		ON(sim, a_ring_goes_from_path_to_path),
+		ON(tcp, a_ring_goes_from_path_to_path),
+		ON(tcp, idle_paths_have_no_ring),
+		ON(sim, no_ring_for_the_receiver),
+		ON(tcp, no_ring_for_the_receiver),
+		ON(sim, no_ring_for_the_sender),
+		ON(tcp, no_ring_for_the_sender),
+		ON(sim, every_call_fails_once),
+		ON(rdma, every_call_fails_once),
+		ON(sim, slow_and_narrow),
+		ON(tcp, slow_and_narrow),
+		ON(sim, stop_waits_for_copies),
+		ON(tcp, stop_waits_for_copies),
+		ON(tcp, the_choice_is_told),
+	};
+
+	dr_log_set_level(DR_LOG_ERROR);
+	if (argc > 1)
+		cmocka_set_test_filter(argv[1]);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
