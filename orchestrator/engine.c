@@ -405,6 +405,14 @@ static void wake_rated(struct dr_engine *g)
 			g->due |= UINT64_C(1) << i;
 }
 
+void dr_engine_gpu_failed(struct dr_engine *g, const struct dr_err *why)
+{
+	dr_engine_fail(g, DR_ALL, why->code, why->text);
+	for (unsigned i = 0; i < g->n_streams; i++)
+		if (!g->stream[i].failed)
+			dr_channel_fail(g->stream[i].ch, why->code, why->text, g->now);
+}
+
 bool dr_engine_step(struct dr_engine *g, int64_t now_ns, int64_t budget_ns)
 {
 	bool did = false;
@@ -412,6 +420,10 @@ bool dr_engine_step(struct dr_engine *g, int64_t now_ns, int64_t budget_ns)
 	if (g->state == DR_ENGINE_NEW || g->state == DR_ENGINE_FAILED)
 		return false;
 	g->now = now_ns;
+	if (g->prm.bank && dr_bank_error(g->prm.bank)) {
+		dr_engine_gpu_failed(g, dr_bank_error(g->prm.bank));
+		return true;
+	}
 	if (g->state == DR_ENGINE_CONNECTING)
 		connecting(g);
 	if (g->ping.on)

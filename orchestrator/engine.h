@@ -153,6 +153,8 @@ int64_t dr_engine_spin_ns(const struct dr_engine *g);
 void dr_engine_report(struct dr_engine *g, struct dr_report *r);
 /* The GPU is out: ends its phase and tells. channel DR_ALL: none in particular. */
 void dr_engine_fail(struct dr_engine *g, unsigned channel, int err, const char *text);
+/* The GPU cannot go on: its channels end at both ends, for no path will do better. */
+void dr_engine_gpu_failed(struct dr_engine *g, const struct dr_err *why);
 /* Something changed that any stream may act on. */
 void dr_engine_all_due(struct dr_engine *g);
 void dr_engine_connect(struct dr_engine *g, int64_t now_ns);

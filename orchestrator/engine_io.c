@@ -86,14 +86,15 @@ static int verify_chunk(struct dr_stream *s, uint64_t seq, uint32_t len, uint32_
 	char *text, size_t text_len)
 {
 	struct dr_bank *b = s->eng->prm.bank;
+	struct dr_err e = { 0 };
 	int rc;
 
 	if (!b)
 		return dr_integrity_check(
 			&s->integrity, slot_data(s, seq), len, expected, text, text_len);
-	rc = dr_bank_check(b, &s->integrity, slot_data(s, seq), len, expected, text, text_len);
+	rc = dr_bank_check(b, &s->integrity, slot_data(s, seq), len, expected, text, text_len, &e);
 	if (rc < 0)
-		dr_stream_fail(s, rc, text);
+		dr_engine_gpu_failed(s->eng, &e);
 	return rc > 0;
 }
 
@@ -251,7 +252,7 @@ static int fill_chunk(struct dr_stream *s, uint64_t seq, uint32_t len)
 	rc = dr_bank_fill(g->prm.bank, slot_data(s, seq), len,
 		dr_pattern_base(g->seed, g->prm.position, s->number, seq), &e);
 	if (rc < 0)
-		dr_stream_fail(s, rc, e.text);
+		dr_engine_gpu_failed(g, &e);
 	return rc;
 }
 

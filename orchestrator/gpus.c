@@ -110,8 +110,10 @@ static int find(const struct dr_gpu_info *list, unsigned n, const char *text,
 {
 	int at = dr_gpu_find(list, n, text, e);
 
-	if (at < 0)
-		return dr_err_prefix(e, "--gpus");
+	if (at < 0) {
+		dr_err_prefix(e, "--gpus");
+		return at;
+	}
 	for (size_t i = 0; i < out->n; i++)
 		if (out->v[i] == (unsigned)at)
 			return dr_err_set(e, -EINVAL,

@@ -219,24 +219,21 @@ static int read_back(struct dr_bank *b, const uint8_t *at, size_t len, struct dr
 }
 
 int dr_bank_check(struct dr_bank *b, struct dr_integrity *v, const uint8_t *at, size_t len,
-	size_t len_expected, char *text, size_t text_len)
+	size_t len_expected, char *text, size_t text_len, struct dr_err *e)
 {
 	uint64_t seq = v->next, off = 0;
-	struct dr_err e = { 0 };
 	int rc;
 
 	rc = dr_gpu_pattern_check(b->work, address(at), len,
-		dr_pattern_base(v->seed, v->gpu, v->channel, seq), &off, &e);
+		dr_pattern_base(v->seed, v->gpu, v->channel, seq), &off, e);
 	if (rc == 0 && len == len_expected) {
 		dr_integrity_good(v);
 		return 0;
 	}
 	if (rc >= 0)
-		rc = read_back(b, at, len, &e);
-	if (rc < 0) {
-		snprintf(text, text_len, "%s", e.text);
+		rc = read_back(b, at, len, e);
+	if (rc < 0)
 		return rc;
-	}
 	rc = dr_integrity_check(v, b->readback, len, len_expected, text, text_len);
 	if (rc)
 		return rc;
@@ -246,6 +243,11 @@ int dr_bank_check(struct dr_bank *b, struct dr_integrity *v, const uint8_t *at, 
 		"chunk in host memory is right",
 		v->gpu, v->channel, (unsigned long long)seq, (unsigned long long)off);
 	return 1;
+}
+
+const struct dr_err *dr_bank_error(const struct dr_bank *b)
+{
+	return dr_staged_error(b->staged);
 }
 
 /* ---- for the result ---- */

@@ -44,9 +44,9 @@ int dr_bank_register(struct dr_bank *b, const struct dr_bank_buffer *buf, struct
 int dr_bank_fill(struct dr_bank *b, uint8_t *at, size_t len, uint64_t base, struct dr_err *e)
 	DR_MUST_CHECK;
 /* As dr_integrity_check, of a chunk on the GPU: one that is wrong is read back to be explained. Besides
- * 0 and 1: an error of the GPU, described in text. */
+ * 0 and 1: an error of the GPU. */
 int dr_bank_check(struct dr_bank *b, struct dr_integrity *v, const uint8_t *at, size_t len,
-	size_t len_expected, char *text, size_t text_len);
+	size_t len_expected, char *text, size_t text_len, struct dr_err *e) DR_MUST_CHECK;
 
 /* What was copied between this GPU and host memory, [0] out of it, [1] into it. busy_ns: the time in
  * which the GPU ran these copies, by its own clock; one engine can be busy with each way at a time. */
@@ -55,6 +55,9 @@ struct dr_bank_copies {
 	int64_t busy_ns[2];
 };
 void dr_bank_copies(const struct dr_bank *b, struct dr_bank_copies *out);
+
+/* The GPU failed for good; NULL: it did not. No path will do better. */
+const struct dr_err *dr_bank_error(const struct dr_bank *b);
 
 /* For people and the result document; constant once the buffers are registered. */
 enum dr_bank_way { DR_BANK_DIRECT, DR_BANK_STAGED };

@@ -55,6 +55,7 @@ static void channels_ended(struct dr_client *c, int64_t now)
 {
 	const char *text = c->node->n_failed ? c->node->fail_text : c->peer_text;
 	int err = c->node->n_failed ? c->node->fail_err : c->peer_err;
+	bool both = c->node->n_failed && c->peer_failed;
 
 	if (!c->failed_ns)
 		c->failed_ns = now;
@@ -62,8 +63,9 @@ static void channels_ended(struct dr_client *c, int64_t now)
 		dr_client_end(c, DR_EXIT_PEER, "server %s died: %s; %s",
 			dr_control_peer(c->control), dr_boot_cause_text(c->lost_cause), text);
 	else if (now - c->failed_ns >= WHY_NS)
-		dr_client_end(c, DR_EXIT_TRANSPORT, "%s: %s",
-			err == -ENETDOWN ? "both paths lost" : "channel ended", text);
+		dr_client_end(c, DR_EXIT_TRANSPORT, "%s: %s%s%s",
+			err == -ENETDOWN ? "both paths lost" : "channel ended", text,
+			both ? "; " : "", both ? c->peer_text : "");
 }
 
 static void check_health(struct dr_client *c, int64_t now)
@@ -433,6 +435,9 @@ static void on_closed(void *arg, enum dr_boot_cause cause, const char *text)
 	c->lost_cause = cause;
 	if (cause != DR_BOOT_LOCAL && !c->ending)
 		dr_record_eventf(c->rec, "control", "closed: %s", text);
+	/* It had our last handles, and we its; then it found that it cannot run. */
+	if (cause == DR_BOOT_DECLINED && !c->ending)
+		dr_client_end(c, DR_EXIT_ENV, "%s", text);
 	if (peer_is_dead(cause))
 		c->dead = true;
 }

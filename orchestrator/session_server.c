@@ -191,7 +191,7 @@ static void on_handles(void *arg, unsigned k, const struct dr_boot_handle *handl
 
 	if (s->refused || !s->node)
 		return;
-	/* Starting the worker may fail for reasons of our own. */
+	/* Starting the worker may fail for reasons of our own: memory, most of all. */
 	if (dr_node_connect(s->node, k, handles, n, &e))
 		refuse(s, e.code == -EPROTO ? DR_EXIT_PEER : DR_EXIT_ENV, &e);
 }

@@ -46,6 +46,5 @@ int dr_memory_host_only(const struct dr_rail *r, const struct dr_memory *m, stru
 {
 	if (m->kind == DR_MEMORY_HOST)
 		return 0;
-	return dr_err_set(
-		e, -ENOTSUP, "rail %u: %s reaches host memory alone", r->index, r->ops->name);
+	return dr_err_set(e, -ENOTSUP, "%s reaches host memory alone", r->ops->name);
 }

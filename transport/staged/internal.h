@@ -53,8 +53,9 @@ struct dr_staged {
 	struct stage_ring *stuck; /* of paths whose fence failed: never used again, never freed */
 	/* The copier, as last looked at. */
 	uint64_t done[STAGE_WAYS];
-	bool broken; /* err says why; nothing is copied any more */
-	struct dr_err err;
+	bool broken;	   /* nothing is copied any more */
+	bool refused;	   /* a copy could not be started; others may be running still */
+	struct dr_err err; /* why, of the first of these two */
 	struct dr_staged_choice choice;
 };
 

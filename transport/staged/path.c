@@ -217,8 +217,12 @@ bool dr_stage_copy(struct staged_path *p, enum dr_stage_way way, const struct dr
 		p->ring->mem + dr_stage_span_off(p->ring, span), len, ticket, &e);
 	if (rc == 0)
 		p->ticket[way] = *ticket;
-	else if (rc != -EAGAIN)
+	else if (rc != -EAGAIN) {
+		if (!dr_staged_error(f))
+			f->err = e;
+		f->refused = true;
 		dr_stage_fail(p, DR_SCOPE_LOCAL, rc, e.text);
+	}
 	return rc == 0;
 }
 

@@ -95,7 +95,8 @@ static int make(struct dr_staged *f, struct stage_ring **out, struct dr_err *e)
 			rc = enrol(f, r, i, e);
 	if (rc) {
 		destroy(f, r);
-		return dr_err_prefix(e, "staging ring of %zu bytes", f->prm.ring_bytes);
+		dr_err_prefix(e, "staging ring of %zu bytes", f->prm.ring_bytes);
+		return rc;
 	}
 	*out = r;
 	return 0;

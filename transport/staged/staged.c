@@ -12,8 +12,20 @@
 
 void dr_stage_look(struct dr_staged *f, enum dr_stage_way way)
 {
-	if (!f->broken && f->prm.copy->done(f->prm.arg, way, &f->done[way], &f->err))
-		f->broken = true;
+	struct dr_err e = { 0 };
+	int rc;
+
+	if (f->broken)
+		return;
+	rc = f->prm.copy->done(f->prm.arg, way, &f->done[way], &e);
+	f->broken = rc != 0;
+	if (rc && !f->refused)
+		f->err = e;
+}
+
+const struct dr_err *dr_staged_error(const struct dr_staged *f)
+{
+	return f->broken || f->refused ? &f->err : NULL;
 }
 
 /* ---- rails ---- */

@@ -78,6 +78,8 @@ struct dr_staged_choice {
 	char why[256];
 };
 void dr_staged_choice(const struct dr_staged *f, struct dr_staged_choice *out);
+/* Why this GPU copies no more: every path that stages fails or has failed. NULL: it does. */
+const struct dr_err *dr_staged_error(const struct dr_staged *f);
 /* The path within, which is p itself when p is of another kind. */
 struct dr_path *dr_staged_inner(struct dr_path *p);
 
