@@ -20,8 +20,10 @@
 struct dr_bank {
 	struct dr_bank_params prm;
 	struct dr_gpu *gpu;
+	/* A stream that had an error is destroyed, which waits for what it was told, and is NULL then. */
 	struct dr_gpu_stream *copy[2]; /* by enum dr_stage_way */
 	struct dr_gpu_stream *work;
+	struct dr_gpu_stream_stats past[2]; /* of copy[], when it is NULL */
 	struct dr_staged *staged;
 	struct dr_staged_rail_params rail; /* what the manager's kind_params point to */
 	bool remote_write;		   /* the transport is worth a dma-buf */
@@ -33,6 +35,18 @@ struct dr_bank {
 static uint64_t address(const void *dev)
 {
 	return (uintptr_t)dev;
+}
+
+static int no_stream(const struct dr_bank *b, struct dr_err *e)
+{
+	return dr_err_set(e, -EIO, "GPU %u failed before", b->prm.ordinal);
+}
+
+/* Whatever failed may be under way still. */
+static void end_stream(struct dr_gpu_stream **s)
+{
+	dr_gpu_stream_destroy(*s);
+	*s = NULL;
 }
 
 /* ---- copies for staged paths ---- */
@@ -57,6 +71,8 @@ static int stage_start(void *arg, enum dr_stage_way way, void *dev, void *host, 
 {
 	struct dr_bank *b = arg;
 
+	if (!b->copy[way])
+		return no_stream(b, e);
 	if (way == DR_STAGE_OUT)
 		return dr_gpu_copy_out(b->copy[way], host, address(dev), len, ticket, e);
 	return dr_gpu_copy_in(b->copy[way], address(dev), host, len, ticket, e);
@@ -66,17 +82,17 @@ static int stage_done(void *arg, enum dr_stage_way way, uint64_t *ticket, struct
 {
 	struct dr_bank *b = arg;
 
-	return dr_gpu_stream_done(b->copy[way], ticket, e);
+	return b->copy[way] ? dr_gpu_stream_done(b->copy[way], ticket, e) : no_stream(b, e);
 }
 
 static void stage_wait(void *arg, enum dr_stage_way way, uint64_t ticket)
 {
 	struct dr_bank *b = arg;
-	struct dr_err e;
 
-	/* After an error of the GPU nothing runs any more. */
-	if (dr_gpu_stream_wait(b->copy[way], ticket, &e))
-		dr_warn("gpu", "%s", e.text);
+	if (b->copy[way] == NULL || dr_gpu_stream_wait(b->copy[way], ticket, NULL) == 0)
+		return;
+	dr_gpu_stream_stats(b->copy[way], &b->past[way]);
+	end_stream(&b->copy[way]);
 }
 
 static const struct dr_stage_ops stage_ops = { stage_alloc, stage_release, stage_start, stage_done,
@@ -203,7 +219,12 @@ int dr_bank_register(struct dr_bank *b, const struct dr_bank_buffer *buf, struct
 
 int dr_bank_fill(struct dr_bank *b, uint8_t *at, size_t len, uint64_t base, struct dr_err *e)
 {
-	return dr_gpu_pattern_fill(b->work, address(at), len, base, e);
+	int rc =
+		b->work ? dr_gpu_pattern_fill(b->work, address(at), len, base, e) : no_stream(b, e);
+
+	if (rc)
+		end_stream(&b->work);
+	return rc;
 }
 
 static int read_back(struct dr_bank *b, const uint8_t *at, size_t len, struct dr_err *e)
@@ -224,6 +245,8 @@ int dr_bank_check(struct dr_bank *b, struct dr_integrity *v, const uint8_t *at, 
 	uint64_t seq = v->next, off = 0;
 	int rc;
 
+	if (!b->work)
+		return no_stream(b, e);
 	rc = dr_gpu_pattern_check(b->work, address(at), len,
 		dr_pattern_base(v->seed, v->gpu, v->channel, seq), &off, e);
 	if (rc == 0 && len == len_expected) {
@@ -232,8 +255,10 @@ int dr_bank_check(struct dr_bank *b, struct dr_integrity *v, const uint8_t *at, 
 	}
 	if (rc >= 0)
 		rc = read_back(b, at, len, e);
-	if (rc < 0)
+	if (rc < 0) {
+		end_stream(&b->work);
 		return rc;
+	}
 	rc = dr_integrity_check(v, b->readback, len, len_expected, text, text_len);
 	if (rc)
 		return rc;
@@ -255,9 +280,10 @@ const struct dr_err *dr_bank_error(const struct dr_bank *b)
 void dr_bank_copies(const struct dr_bank *b, struct dr_bank_copies *out)
 {
 	for (int way = 0; way < 2; way++) {
-		struct dr_gpu_stream_stats st;
+		struct dr_gpu_stream_stats st = b->past[way];
 
-		dr_gpu_stream_stats(b->copy[way], &st);
+		if (b->copy[way])
+			dr_gpu_stream_stats(b->copy[way], &st);
 		out->bytes[way] = st.bytes;
 		out->busy_ns[way] = st.busy_ns;
 	}

@@ -53,9 +53,10 @@ struct dr_staged {
 	struct stage_ring *stuck; /* of paths whose fence failed: never used again, never freed */
 	/* The copier, as last looked at. */
 	uint64_t done[STAGE_WAYS];
-	bool broken;	   /* nothing is copied any more */
-	bool refused;	   /* a copy could not be started; others may be running still */
-	struct dr_err err; /* why, of the first of these two */
+	uint64_t last[STAGE_WAYS]; /* tickets given */
+	bool broken;		   /* nothing is copied any more */
+	bool refused;		   /* a copy could not be started; others may be running still */
+	struct dr_err err;	   /* why, of the first of these two */
 	struct dr_staged_choice choice;
 };
 

@@ -6,7 +6,7 @@
  *  2. FENCED goes up when the inner path is fenced and no copy that this path started is running, so
  *     that nothing reads or writes the user's memory, and when everything that was delivered was
  *     reported (after FAILED: nothing is any more). Then the ring goes back to the store.
- *  3. A failure of the copier is final for its GPU, and ends all copies: nothing is waited for then.
+ *  3. A failure of the copier is final for its GPU, and its copies are over then: no fence waits for them.
  *  4. While copies are outstanding a watch keeps the poller from sleeping: copies signal no file
  *     descriptor. Without them nothing is watched. What the watch finds done needs no look at the inner
  *     path, which has its own descriptors.
@@ -216,7 +216,7 @@ bool dr_stage_copy(struct staged_path *p, enum dr_stage_way way, const struct dr
 	rc = f->prm.copy->start(f->prm.arg, way, what->mr->base + what->off,
 		p->ring->mem + dr_stage_span_off(p->ring, span), len, ticket, &e);
 	if (rc == 0)
-		p->ticket[way] = *ticket;
+		p->ticket[way] = f->last[way] = *ticket;
 	else if (rc != -EAGAIN) {
 		if (!dr_staged_error(f))
 			f->err = e;

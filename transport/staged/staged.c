@@ -13,14 +13,15 @@
 void dr_stage_look(struct dr_staged *f, enum dr_stage_way way)
 {
 	struct dr_err e = { 0 };
-	int rc;
 
-	if (f->broken)
+	if (f->broken || !f->prm.copy->done(f->prm.arg, way, &f->done[way], &e))
 		return;
-	rc = f->prm.copy->done(f->prm.arg, way, &f->done[way], &e);
-	f->broken = rc != 0;
-	if (rc && !f->refused)
+	if (!f->refused)
 		f->err = e;
+	f->broken = true;
+	/* So that a fence may take it for granted. Nothing is lost by waiting now. */
+	for (int i = 0; i < STAGE_WAYS; i++)
+		f->prm.copy->wait(f->prm.arg, (enum dr_stage_way)i, f->last[i]);
 }
 
 const struct dr_err *dr_staged_error(const struct dr_staged *f)

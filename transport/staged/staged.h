@@ -37,7 +37,7 @@ struct dr_stage_ops {
 	/* Up to which ticket the copies of that way are done. Does not wait. An error is final: nothing
 	 * is copied any more. */
 	int (*done)(void *arg, enum dr_stage_way way, uint64_t *ticket, struct dr_err *e);
-	/* Wait until they are. */
+	/* Wait until they are; after an error: until nothing of that way is copied any more. */
 	void (*wait)(void *arg, enum dr_stage_way way, uint64_t ticket);
 };
 

@@ -1,0 +1,192 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# GPU memory, on GPUs in software (tests/fakecuda). A process that leaves memory, a stream or a context
+# behind, or misuses one, ends with status 99 there, so every status below says that too.
+# shellcheck disable=SC2154 # set by lib.bash
+
+setup() {
+	load lib
+	common_setup
+	library=${DUALRAIL%/*}/tests/fakecuda/cuda_plugin.so
+	[[ -e $library ]] || skip "the fake libcuda is not built"
+	export DR_FAKE_CUDA=devices=2,memory_mib=512,delay_us=5
+}
+
+teardown() {
+	common_teardown
+}
+
+fake() {
+	DR_LIBCUDA=$library "$@"
+}
+
+# gpus_server OPTIONS...: a server whose GPUs are the fake's.
+gpus_server() {
+	free_port
+	start server env DR_LIBCUDA="$library" "$DUALRAIL" server --port "$port" "$@"
+	server=$pid
+	wait_for grep -q listening server.err
+}
+
+gpus_client() {
+	run fake timeout "$WAIT_S" "$DUALRAIL" client 127.0.0.1 --port "$port" -N 2 -s 1M "$@"
+	tail -n 12 <<<"$output"
+}
+
+# Of what both ends have, in the document.
+staged_at_both_ends() {
+	holds "$1" '.topology.memory | length == 4 and ([.[].side] | unique == ["client", "server"]) and
+		all(.[]; .memory == "cuda" and .staged and .staged_because == "tcp reaches host memory alone")'
+}
+
+@test "all GPUs that CUDA shows are used, from their own memory; every byte is checked" {
+	gpus_server -1
+	gpus_client -D 300ms -w 50ms --verify --json=c.json
+	[ "$status" -eq 0 ]
+	[[ $output == *"GPU memory: staged through pinned host memory: tcp reaches host memory alone"* ]]
+	ends "$server" 0
+	whole c.json
+	clean c.json
+	staged_at_both_ends c.json
+	holds c.json '.integrity.verified and .integrity.messages > 0'
+	holds c.json '.bandwidth | length == 2'
+	holds c.json '[.topology.memory[].bus_id] | unique == ["0000:1b:00.0", "0000:2b:00.0"]'
+	holds c.json '.topology.memory | all(.[]; if .side == "client"
+		then .copied_out_bytes > 0 and .copied_in_bytes == 0 and .copy_out_busy_percent > 0
+		else .copied_in_bytes > 0 and .copied_out_bytes == 0 and .copy_in_busy_percent > 0 end)'
+}
+
+@test "both ways at once, the other way round, and latency" {
+	gpus_server
+	for way in --bidir -R; do
+		gpus_client --test bw,lat -D 200ms -w 50ms --verify --json=c.json "$way"
+		[ "$status" -eq 0 ]
+		clean c.json
+		holds c.json '.latency | length == 2 and all(.[]; .samples > 0)'
+	done
+	kill "$server"
+	ends "$server" 143
+}
+
+@test "GPUs by PCI bus id, in the order given; a window of one and chunks with a tail" {
+	gpus_server -1 -g 2B:00.0,0000:1b:00.0
+	gpus_client -g 0,0000:2b:00.0 -N 1 --window 1 -s 100001 --chunk 30001 -n 20 -w 1 --verify --json=c.json
+	[ "$status" -eq 0 ]
+	ends "$server" 0
+	clean c.json
+	holds c.json '[.topology.memory[] | select(.side == "server") | .bus_id] == ["0000:2b:00.0", "0000:1b:00.0"]'
+	holds c.json '[.topology.memory[] | select(.side == "client") | .bus_id] == ["0000:1b:00.0", "0000:2b:00.0"]'
+}
+
+@test "a client in host memory, a server in GPU memory, and the other way round" {
+	gpus_server -1 -g 0
+	gpus_client -g 0 --memory host -D 200ms --verify --json=c.json
+	[ "$status" -eq 0 ]
+	ends "$server" 0
+	clean c.json
+	holds c.json '.topology.memory | map([.side, .memory]) | sort == [["client", "host"], ["server", "cuda"]]'
+	gpus_server -1 -g 0 --memory host
+	gpus_client -g 0 -D 200ms --verify --json=c.json
+	[ "$status" -eq 0 ]
+	ends "$server" 0
+	clean c.json
+	holds c.json '.topology.memory | map([.side, .memory]) | sort == [["client", "cuda"], ["server", "host"]]'
+}
+
+@test "failover and failback from GPU memory: every trial passes, nothing lost, doubled or wrong" {
+	gpus_server -1 --allow-faults
+	gpus_client -s 256K --chunk 64K --test failover --allow-faults --hold-down 50ms --json=c.json \
+		--fault close:path=0,at=100ms,for=50ms,repeat=5,every=200ms
+	[ "$status" -eq 0 ]
+	ends "$server" 0
+	clean c.json
+	staged_at_both_ends c.json
+	holds c.json '.failover.faults | length == 5 and all(.[]; .verdict == "PASS")'
+}
+
+@test "demo makes no use of CUDA before it forks" {
+	run fake timeout "$WAIT_S" "$DUALRAIL" demo --memory cuda --test bw -D 200ms --json=c.json
+	[ "$status" -eq 0 ]
+	staged_at_both_ends c.json
+}
+
+# refused STATUS WORDS OPTIONS...: a client says so at once, in one line.
+refused() {
+	local want=$1 words=$2
+	shift 2
+	run fake "$DUALRAIL" client 127.0.0.1 -q --json=r.json "$@"
+	echo "$output"
+	[ "$status" -eq "$want" ]
+	one_line <<<"$output" || [[ $(grep -c '^dualrail: ' <<<"$output") == 1 ]]
+	[[ $output == *"$words"* ]]
+	holds r.json ".exit_code == $want and (.errors | length) == 1"
+}
+
+@test "GPUs that are not there, names that are none: status 2 and 1, with those there are" {
+	export DR_FAKE_CUDA=devices=1
+	refused 2 "no such GPU: 1; there is 0 (0000:1b:00.0)" -g 0-1
+	refused 2 "no such GPU: 0000:99:00.0" -g 0000:99:00.0
+	refused 1 "neither a number nor a PCI bus id" -g 0-x
+	refused 1 "named twice" -g 0,0
+	refused 1 "which is named twice" -g 0,1b:00.0
+	refused 1 "host memory has no PCI bus ids" -g 1b:00.0 --memory host
+}
+
+@test "no GPU, a driver that does not start or is too old: status 2 and what to do" {
+	DR_FAKE_CUDA=devices=0 refused 2 "--memory host" --memory cuda
+	DR_FAKE_CUDA=init=999 refused 2 "nvidia-smi" --memory cuda
+	DR_FAKE_CUDA=version=10000 refused 2 "too old" --memory cuda
+	DR_FAKE_CUDA=version=10000 refused 2 "too old" -g 1b:00.0
+	library=libnone-of-this-name.so.1 refused 2 "install the NVIDIA driver" --memory cuda
+}
+
+@test "without --memory a machine without GPUs uses host memory, and says so when that may surprise" {
+	export DR_FAKE_CUDA=devices=0
+	run fake "$DUALRAIL" client 127.0.0.1 --dry-run
+	[ "$status" -eq 0 ]
+	[[ $output == *"GPU 7 <-> 7"* && $output != *warn* ]]
+	DR_FAKE_CUDA=version=10000 run fake "$DUALRAIL" client 127.0.0.1 --dry-run
+	[ "$status" -eq 0 ]
+	[[ $output == *"host memory is used: the NVIDIA driver is too old"* ]]
+}
+
+@test "out of GPU memory, of pinned memory: status 2, with what was asked for, at either end" {
+	gpus_server -g 0
+	DR_FAKE_CUDA=devices=1,memory_mib=8 gpus_client -g 0 -q --json=c.json
+	[ "$status" -eq 2 ]
+	[[ $output == *"is out of memory: "*" bytes asked for"*"--window"* ]]
+	whole c.json
+	DR_FAKE_CUDA=devices=1,fail=cuMemHostAlloc:4 gpus_client -g 0 -q
+	[ "$status" -eq 2 ]
+	[[ $output == *"no pinned host memory"* ]]
+	kill "$server"
+	ends "$server" 143
+	DR_FAKE_CUDA=devices=1,memory_mib=8 gpus_server -g 0
+	gpus_client -g 0 -q
+	[ "$status" -eq 2 ]
+	[[ $output == *"is out of memory: "* ]]
+	kill "$server"
+	ends "$server" 143
+}
+
+@test "a GPU that fails in the middle: status 4 and its error, from either end, nothing left behind" {
+	for call in cuMemcpyDtoHAsync_v2:9 cuLaunchKernel:9; do
+		gpus_server -1 -g 0
+		DR_FAKE_CUDA=devices=1,fail=$call gpus_client -g 0 -D 5s --verify --json=c.json
+		[ "$status" -eq 4 ]
+		holds c.json '.errors[0].text | test("on GPU 0: CUDA_ERROR_")'
+		ends "$server" 4
+	done
+	DR_FAKE_CUDA=devices=1,fail=cuMemcpyHtoDAsync_v2:9 gpus_server -1 -g 0
+	gpus_client -g 0 -D 5s --json=c.json
+	[ "$status" -eq 4 ]
+	holds c.json '.errors[0].text | test("server: .*on GPU 0: CUDA_ERROR_")'
+	ends "$server" 4
+}
+
+@test "nothing links libcuda" {
+	run ldd "$DUALRAIL"
+	[[ $output != *cuda* ]]
+	run ldd "${DUALRAIL%/*}/libdualrail.so"
+	[[ $output != *cuda* ]]
+}
