@@ -65,6 +65,9 @@ struct dr_memory {
 	bool dmabuf;
 	int dmabuf_fd;
 	uint64_t dmabuf_off;
+	/* CUDA: the GPU sees what a NIC wrote in the order in which the NIC told of it, so that the
+	 * receiver of remote writes has nothing to flush. */
+	bool ordered;
 };
 
 enum dr_event_kind {

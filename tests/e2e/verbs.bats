@@ -117,3 +117,13 @@ fake() {
 	[ "$status" -eq 1 ]
 	[[ $output == *"never gives up"* ]]
 }
+
+@test "GPU memory on an RDMA device: reached by the NIC, flushed, every byte right" {
+	compgen -G "/sys/class/infiniband/*" >/dev/null ||
+		skip "no RDMA device: a NIC that reaches GPU memory ran in software only (tests/fakeverbs/gpu_test.c)"
+	compgen -G "/dev/nvidia[0-9]*" >/dev/null ||
+		skip "an RDMA device, but no NVIDIA GPU: a NIC that reaches GPU memory ran in software only"
+	run "$DUALRAIL" demo --transport verbs --memory cuda -g 0 -N 2 -D 1 --verify --json=r.json
+	[ "$status" -eq 0 ]
+	holds r.json '.integrity.corrupted == 0 and .integrity.lost == 0'
+}

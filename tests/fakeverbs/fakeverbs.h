@@ -87,6 +87,11 @@ struct dr_fake_ctl {
 	void (*infiniband)(const char *dev, const struct dr_fake_ib *how);
 	/* How many routes with or without a GRH queue pairs and address handles were given. */
 	unsigned (*routes)(bool grh);
+	/* GPU memory has a file behind it: its dma-buf is that file, and device addresses that a peer memory
+	 * module knows are ranges of it. What a NIC writes there is seen by nobody before the same NIC
+	 * reads from that region. err: reg_dmabuf_mr of this device fails with it; 0: works. */
+	void (*dmabuf)(const char *dev, int err);
+	int (*peer_memory)(uint64_t base, size_t len, int fd); /* until reset; -1: no room */
 	/* Work waits in the NIC, and no timer runs, until released. */
 	void (*hold)(const char *dev, bool on);
 	void (*latency)(const char *dev, int64_t ns);

@@ -17,6 +17,8 @@ static void on_path(struct dr_sink *sink, const struct dr_event *ev)
 	if (e->failed && ev->kind != DR_EV_FENCED && ev->kind != DR_EV_FAILED)
 		fail_msg("event %d after FAILED", (int)ev->kind);
 	e->count[ev->kind]++;
+	if (e->node == R && e->p->seen)
+		e->p->seen(e->p, ev);
 	if (ev->kind == DR_EV_FENCED)
 		e->fenced = true;
 	if (ev->kind != DR_EV_FAILED)
@@ -298,7 +300,8 @@ int pair_post_send(struct pair *p, uint64_t seq)
 	int rc = 0;
 
 	p->doing = "post_send";
-	pair_until(p, dr_verbs_ops.credit(p->e[S].path, 1, seq, &credit) == 0 || pair_any_failed(p));
+	pair_until(
+		p, dr_verbs_ops.credit(p->e[S].path, 1, seq, &credit) == 0 || pair_any_failed(p));
 	for (unsigned i = 0; i < PAIR_PARTS && rc == 0 && !pair_any_failed(p); i++) {
 		struct dr_part part = { p->e[S].mr, off_of(seq, i), PAIR_LEN, i };
 

@@ -52,6 +52,8 @@ struct pair {
 	unsigned turns;
 	/* Called once when the NICs were asked to modify, send or receive so often; again to heal. */
 	void (*fault)(struct pair *p, bool heal);
+	void (*seen)(
+		struct pair *p, const struct dr_event *ev); /* each event of R's path, if set */
 	unsigned fault_after;
 	int64_t heal_ns;   /* INT64_MAX: healed */
 	const char *doing; /* for messages */

@@ -26,7 +26,7 @@ void dr_verbs_greet(struct vb_path *p, uint8_t type)
 	struct dr_verbs_hello h = { .type = type,
 		.sender = p->par.sender,
 		.index = (uint8_t)p->par.index,
-		.n = (uint8_t)c->n,
+		.n = (uint8_t)vb_shared_qps(p),
 		.channel = p->par.channel,
 		.gen = p->par.gen,
 		.mtu = (uint16_t)r->dev.mtu,
@@ -40,7 +40,7 @@ void dr_verbs_greet(struct vb_path *p, uint8_t type)
 	size_t len;
 
 	memcpy(h.gid, &r->dev.gid, sizeof(h.gid));
-	memcpy(h.qpn, c->qpn, sizeof(h.qpn));
+	memcpy(h.qpn, c->qpn, h.n * sizeof(h.qpn[0]));
 	len = dr_verbs_hello_encode(&h, r->par.token, buf);
 	r->now_ns = DR_MAX(r->now_ns, p->now_ns);
 	dr_verbs_ud_send(r, buf, len, NULL, 0);

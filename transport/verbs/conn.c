@@ -16,7 +16,7 @@
 #include <errno.h>
 #include <string.h>
 
-enum { SLAB_LEN = 2 * VB_CTRL_DEPTH * VB_CTRL_MSG };
+enum { SLAB_LEN = 2 * VB_CTRL_DEPTH * VB_CTRL_MSG + VB_SLAB_SPARE };
 
 static struct vb_conn *of_work(struct vb_job *j)
 {
@@ -73,41 +73,15 @@ static int take_slot(struct vb_conn *c)
 
 /* ---- BUILD: on the helper's thread ---- */
 
-static int create_qp(struct vb_conn *c, unsigned i)
+static int build_qp(struct vb_conn *c, unsigned i)
 {
-	struct vb_rail *r = c->rail;
-	struct ibv_qp_init_attr a = { .send_cq = c->cq->cq,
-		.recv_cq = c->cq->cq,
-		.qp_type = IBV_QPT_RC,
-		.cap = { .max_send_sge = 1, .max_recv_sge = 1 } };
+	const struct vb_rail *r = c->rail;
+	struct ibv_qp_cap cap = { .max_send_sge = 1, .max_recv_sge = 1 };
 
-	a.cap.max_send_wr = i == 0 ? VB_CTRL_DEPTH : c->sender ? r->sq : 1;
-	a.cap.max_recv_wr = i == 0 ? VB_CTRL_DEPTH : c->sender ? 1 : r->rq;
-	a.cap.max_inline_data = i == 0 ? VB_INLINE : c->sender ? VB_INLINE_DATA : 0;
-	errno = 0;
-	c->qp[i] = r->ibv->create_qp(r->pd, &a);
-	if (!c->qp[i] && a.cap.max_inline_data && errno == EINVAL) {
-		/* What the device has is not asked for in a better way. */
-		a.cap.max_inline_data = 0;
-		c->qp[i] = r->ibv->create_qp(r->pd, &a);
-	}
-	if (!c->qp[i])
-		return dr_verbs_explain(
-			&r->dev, "create a queue pair", errno ? -errno : -ENOMEM, &c->err);
-	c->qpn[i] = c->qp[i]->qp_num;
-	c->inline_max[i] = a.cap.max_inline_data;
-	return 0;
-}
-
-static int to_init(struct vb_conn *c, unsigned i)
-{
-	struct ibv_qp_attr a = { .qp_state = IBV_QPS_INIT,
-		.port_num = c->rail->dev.port,
-		.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_LOCAL_WRITE };
-	int rc = neg(c->rail->ibv->modify_qp(c->qp[i], &a,
-		IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
-
-	return rc ? dr_err_set(&c->err, rc, "queue pair to INIT: %s", dr_errno_name(rc)) : 0;
+	cap.max_send_wr = i == 0 ? VB_CTRL_DEPTH : c->sender ? r->sq : 1;
+	cap.max_recv_wr = i == 0 ? VB_CTRL_DEPTH : c->sender ? 1 : r->rq;
+	cap.max_inline_data = i == 0 ? VB_INLINE : c->sender ? VB_INLINE_DATA : 0;
+	return dr_verbs_qp_make(c, i, cap, IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_LOCAL_WRITE);
 }
 
 static void build_run(struct vb_job *j)
@@ -126,11 +100,8 @@ static void build_run(struct vb_job *j)
 			&r->dev, "register memory", errno ? -errno : -ENOMEM, &c->err);
 		return;
 	}
-	for (i = 0; i < c->n && c->rc == 0; i++) {
-		c->rc = create_qp(c, i);
-		if (c->rc == 0)
-			c->rc = to_init(c, i);
-	}
+	for (i = 0; i < c->n && c->rc == 0; i++)
+		c->rc = build_qp(c, i);
 	if (c->rc == 0)
 		c->rc = dr_verbs_post_ctrl_recvs(c, 0, VB_CTRL_DEPTH);
 }
@@ -148,66 +119,18 @@ static void build_done(struct vb_job *j)
 
 /* ---- JOIN: on the helper's thread ---- */
 
-static enum ibv_mtu mtu_of(unsigned bytes)
-{
-	enum ibv_mtu m = IBV_MTU_256;
-
-	while (m < IBV_MTU_4096 && 128u << (m + 1) <= bytes)
-		m++;
-	return m;
-}
-
-struct ibv_ah_attr dr_verbs_route(const struct vb_rail *r, const struct dr_verbs_dev *dev,
-	uint16_t lid, const uint8_t gid[16])
-{
-	struct ibv_ah_attr a = { .port_num = dev->port, .sl = (uint8_t)r->vp.sl, .dlid = lid };
-
-	/* RoCE knows nothing but GIDs; within one InfiniBand subnet the LID is enough. */
-	a.is_global = dev->roce || dev->grh;
-	if (dev->roce)
-		a.dlid = 0;
-	if (a.is_global) {
-		memcpy(&a.grh.dgid, gid, 16);
-		a.grh.sgid_index = (uint8_t)dev->gid_index;
-		a.grh.hop_limit = 64;
-		a.grh.traffic_class = (uint8_t)(r->vp.tc ? r->vp.tc : (unsigned)r->par.dscp << 2);
-	}
-	return a;
-}
-
-static int to_rtr(struct vb_conn *c, unsigned i)
+/* Queue pair i to the peer's. */
+static int join_qp(struct vb_conn *c, unsigned i)
 {
 	const struct dr_verbs_hello *h = &c->peer;
-	struct ibv_qp_attr a = { .qp_state = IBV_QPS_RTR,
-		.path_mtu = mtu_of(DR_MIN((unsigned)h->mtu, c->dev.mtu)),
-		.dest_qp_num = h->qpn[i],
+	const struct vb_target to = { .qpn = h->qpn[i],
 		.rq_psn = (h->psn + i * DR_VERBS_PSN_STEP) & DR_VERBS_PSN_MASK,
-		.max_dest_rd_atomic = 1,
-		.min_rnr_timer = 12,
-		.ah_attr = dr_verbs_route(c->rail, &c->dev, h->lid, h->gid) };
-	int rc = neg(c->rail->ibv->modify_qp(c->qp[i], &a,
-		IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-			IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER));
-
-	return rc ? dr_err_set(&c->err, rc, "lead a queue pair to the peer's (RTR): %s",
-			    dr_errno_name(rc))
-		  : 0;
-}
-
-static int to_rts(struct vb_conn *c, unsigned i)
-{
-	const struct dr_verbs_params *vp = &c->rail->vp;
-	struct ibv_qp_attr a = { .qp_state = IBV_QPS_RTS,
-		.timeout = (uint8_t)vp->timeout,
-		.retry_cnt = (uint8_t)vp->retry,
-		.rnr_retry = 6, /* never needed: receives are granted; 7 would be for ever */
 		.sq_psn = (c->psn + i * DR_VERBS_PSN_STEP) & DR_VERBS_PSN_MASK,
-		.max_rd_atomic = 1 };
-	int rc = neg(c->rail->ibv->modify_qp(c->qp[i], &a,
-		IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-			IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC));
+		.mtu = DR_MIN((unsigned)h->mtu, c->dev.mtu),
+		.lid = h->lid,
+		.gid = h->gid };
 
-	return rc ? dr_err_set(&c->err, rc, "queue pair to RTS: %s", dr_errno_name(rc)) : 0;
+	return dr_verbs_qp_lead(c, i, &to);
 }
 
 static void join_run(struct vb_job *j)
@@ -222,11 +145,8 @@ static void join_run(struct vb_job *j)
 		return;
 	}
 	c->rc = 0;
-	for (i = 0; i < c->n && c->rc == 0; i++) {
-		c->rc = to_rtr(c, i);
-		if (c->rc == 0)
-			c->rc = to_rts(c, i);
-	}
+	for (i = 0; i < c->n && c->rc == 0; i++)
+		c->rc = join_qp(c, i);
 }
 
 static void join_done(struct vb_job *j)
@@ -240,30 +160,13 @@ static void join_done(struct vb_job *j)
 
 /* ---- DESTROY: on the helper's thread, or the owner's for kill ---- */
 
-static int destroy_qp(struct vb_conn *c, unsigned i)
-{
-	int rc;
-
-	if (!c->qp[i])
-		return 0;
-	rc = neg(c->rail->ibv->destroy_qp(c->qp[i]));
-	if (rc) {
-		dr_error("verbs", "rail %u: cannot destroy queue pair %u: %s; its memory is kept",
-			c->rail->base.index, c->qpn[i], dr_errno_name(rc));
-		c->stuck = true;
-		return rc;
-	}
-	c->qp[i] = NULL;
-	return 0;
-}
-
 static void destroy_run(struct vb_job *j)
 {
 	struct vb_conn *c = dr_container_of(j, struct vb_conn, end);
 	unsigned i;
 
-	for (i = 0; i < c->n; i++)
-		destroy_qp(c, i);
+	for (i = 0; i < VB_CONN_QPS; i++) /* one that its owner did not hear of included */
+		(void)dr_verbs_qp_destroy(c, i);
 	if (!c->stuck && c->slab_mr && c->rail->ibv->dereg_mr(c->slab_mr))
 		c->stuck = true;
 }
@@ -363,7 +266,7 @@ int dr_verbs_conn_kill(struct vb_conn *c)
 	unsigned i;
 
 	for (i = 1; i < c->n; i++) {
-		err = destroy_qp(c, i);
+		err = dr_verbs_qp_destroy(c, i);
 		rc = rc ? rc : err;
 	}
 	return rc;

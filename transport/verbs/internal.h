@@ -15,9 +15,10 @@
  * How the verbs kind is put together.
  *
  *	rail	rail.c: life, peer; nic.c: the device, also when it goes and comes back; ud.c: datagrams; admit.c: greetings; cq.c: completion queues, what the
- *		poller looks at; event.c: asynchronous events; mr.c: memory; helper.c: what may block
- *	conn	conn.c: the queue pairs of one path, made and destroyed by the helper
- *	path	path.c: life, ops; ctrl.c: control messages; tx.c: data out; rx.c: data in; fence.c
+ *		poller looks at; event.c: asynchronous events; mr.c, gpumem.c: memory; helper.c: what may block
+ *	conn	conn.c: the connection of one path; qp.c: its queue pairs, made and destroyed by the helper
+ *	path	path.c: life, ops; ctrl.c: control messages; tx.c: data out; rx.c: data in; flush.c: GPU
+ *		memory; fence.c
  *	bytes	hello.c, frame.c; status.c: what a completion status means
  *
  * Threads. A rail and its paths belong to their owner's thread. The helper thread of a rail sees
@@ -28,11 +29,13 @@
 enum {
 	VB_CTRL_DEPTH = 32,  /* control messages in flight, each way */
 	VB_CTRL_MSG = 1024,  /* bytes of a control message at most */
+	VB_SLAB_SPARE = 64,  /* where flushes read to */
 	VB_CTRL_BUF = 65536, /* bytes of queued control frames */
 	VB_INLINE = 256,     /* bytes asked for; a device that has less: registered copies */
 	VB_INLINE_DATA = 64, /* of data: more makes every work request larger */
 	VB_RING = 128,	     /* messages posted, credits held */
 	VB_SENDS = 64,	     /* parts queued on one data queue pair */
+	VB_FLUSH = 32,	     /* flushes under way on a path */
 	VB_SQ = 128,	     /* work requests on one data queue pair */
 	VB_RQ = 1024,	     /* receives of a path, over all its data queue pairs */
 	VB_CHAIN = 16,	     /* work requests of one ibv_post_send */
@@ -93,6 +96,11 @@ struct dr_mr {
 	struct vb_rail *rail;
 	uint8_t *base;
 	size_t len;
+	enum dr_memory_kind kind;
+	int dmabuf_fd; /* of our own; -1: none */
+	uint64_t dmabuf_off;
+	bool flush;	   /* what is written here is seen only after a flush (flush.c) */
+	char how[200];	   /* CUDA: how it is reached, in words */
 	struct ibv_mr *mr; /* NULL: not registered yet (lazy, or the device is gone) */
 	unsigned refs;
 	struct vb_job job; /* while the device goes or comes back */
@@ -106,6 +114,8 @@ void dr_verbs_mr_dereg(struct dr_rail *br, struct dr_mr *mr);
 /* Registered now, if it was not: 0 or -errno. */
 int dr_verbs_mr_need(struct dr_mr *mr, struct dr_err *e);
 void dr_verbs_mr_fini(struct vb_rail *r);
+/* gpumem.c. CUDA memory through dma-buf or peer memory; mr->how says which. -ENOTSUP and the reasons. */
+int dr_verbs_gpu_enter(struct dr_mr *mr, struct dr_err *e);
 /* The device is to be closed: have all regions of it deregistered. And: it is back, register them. */
 void dr_verbs_mr_release(struct vb_rail *r);
 void dr_verbs_mr_renew(struct vb_rail *r);
@@ -164,18 +174,22 @@ bool dr_verbs_arm(struct dr_watch *w, int64_t now_ns);
 
 /* ---- connection ---- */
 
+enum { VB_CONN_QPS = DR_VERBS_QPS + 1 };
 struct vb_conn {
 	struct vb_conn *next; /* stuck ones, on the rail */
 	struct vb_rail *rail;
 	struct vb_path *path; /* NULL: it has let go */
 	uint32_t serial;
 	bool sender;
-	unsigned n; /* queue pairs: control, then data */
-	struct ibv_qp *qp[DR_VERBS_QPS];
-	uint32_t qpn[DR_VERBS_QPS], psn;
-	unsigned inline_max[DR_VERBS_QPS]; /* bytes of each queue pair's work requests */
+	unsigned n; /* queue pairs: control, then data, then the flushing one when it is there */
+	struct ibv_qp *qp[VB_CONN_QPS];
+	uint32_t qpn[VB_CONN_QPS], psn;
+	unsigned flush;	    /* receiver: which of them flushes (flush.c), the last; 0: none yet */
+	bool flush_asked;   /* its job is under way */
+	struct vb_job more; /* FLUSH */
+	unsigned inline_max[VB_CONN_QPS]; /* bytes of each queue pair's work requests */
 	struct vb_cq *cq;
-	uint8_t *slab; /* VB_CTRL_DEPTH receives, then as many sends */
+	uint8_t *slab; /* VB_CTRL_DEPTH receives, then as many sends, then VB_SLAB_SPARE bytes */
 	struct ibv_mr *slab_mr;
 	bool busy;  /* work is under way: the queue pairs are the helper's */
 	bool stuck; /* a queue pair could not be destroyed: nothing of it is freed */
@@ -196,6 +210,16 @@ int dr_verbs_conn_error(struct vb_conn *c);
 int dr_verbs_conn_kill(struct vb_conn *c);
 /* The path has no more to do with it; what is left is freed in the background. */
 void dr_verbs_conn_release(struct vb_conn *c);
+/* qp.c: queue pair i of a connection; on the helper's thread, the reason in c->err. */
+struct vb_target { /* what it is led to */
+	uint32_t qpn, rq_psn, sq_psn;
+	unsigned mtu; /* bytes */
+	uint16_t lid;
+	const uint8_t *gid;
+};
+int dr_verbs_qp_make(struct vb_conn *c, unsigned i, struct ibv_qp_cap cap, int access);
+int dr_verbs_qp_lead(struct vb_conn *c, unsigned i, const struct vb_target *to);
+int dr_verbs_qp_destroy(struct vb_conn *c, unsigned i);
 struct ibv_ah_attr dr_verbs_route(const struct vb_rail *r, const struct dr_verbs_dev *dev,
 	uint16_t lid, const uint8_t gid[16]);
 int dr_verbs_post_ctrl_recvs(struct vb_conn *c, unsigned first, unsigned n);
@@ -282,6 +306,7 @@ struct vb_rail {
 	uint64_t peer_life; /* of the address that the peer told last */
 	struct dr_rng rng;
 	bool closed, has_peer;
+	unsigned flushing; /* regions that want a flush */
 	struct dr_verbs_addr peer;
 	struct vb_path *paths; /* every path that is not closed */
 	unsigned n_paths;      /* every path that is not freed */
@@ -424,14 +449,18 @@ struct vb_recv {
 	uint8_t n, todo; /* todo: bit i: part i is not whole yet */
 	uint8_t told;	 /* bit i: DELIVERED was reported, or skipped */
 	uint8_t n_whole, n_told, order[DR_PARTS_MAX];
+	uint8_t n_clear; /* n_told <= n_clear <= n_whole: the user may see so many */
 	uint32_t epoch;
 	uint64_t seq;
 	struct {
 		uint64_t got;
 		uint32_t cap, pieces, used;
+		const struct dr_mr *flush; /* NULL: what landed can be seen */
+		uint64_t addr;
 	} part[DR_PARTS_MAX];
 };
 
+struct vb_flush;
 struct vb_rx {
 	struct vb_recv *ring;
 	uint8_t fifo[VB_RING]; /* slots in the order posted */
@@ -440,6 +469,7 @@ struct vb_rx {
 	unsigned posted[DR_VERBS_QPS], promised[DR_VERBS_QPS];
 	bool arrived;
 	uint32_t arrived_epoch;
+	struct vb_flush *flush; /* NULL: not needed yet */
 };
 
 /* Control messages. Counted: done <= sent <= granted by the peer; own receives: granted so far. */
@@ -503,6 +533,11 @@ static inline unsigned vb_qp_of(const struct vb_path *p, uint64_t seq, unsigned 
 {
 	return 1 + (unsigned)((seq + part) % vb_path_rail(p)->vp.qps);
 }
+/* Queue pairs that both ends have. */
+static inline unsigned vb_shared_qps(const struct vb_path *p)
+{
+	return 1 + vb_path_rail(p)->vp.qps;
+}
 /* Work requests that carry len bytes. */
 static inline uint32_t vb_pieces(const struct vb_path *p, uint32_t len)
 {
@@ -548,8 +583,19 @@ int dr_verbs_post_recv(struct dr_path *bp, uint32_t epoch, uint64_t seq,
 void dr_verbs_rx_push(struct vb_path *p);
 void dr_verbs_rx_wc(struct vb_path *p, const struct vb_wc *wc);
 void dr_verbs_rx_report(struct vb_path *p);
+/* The first n parts that became whole, and those behind them that need no flush, can be seen. */
+void dr_verbs_rx_clear(struct vb_recv *v, unsigned n);
 bool dr_verbs_rx_due(const struct vb_path *p);
 bool dr_verbs_rx_idle(const struct vb_path *p);
+
+/* flush.c */
+/* 0: parts whose memory wants it can be posted; -EAGAIN: soon, the path is woken then; -ENOMEM. */
+int dr_verbs_flush_need(struct vb_path *p);
+/* The last part of the message in this slot to become whole wants a flush. */
+void dr_verbs_flush_queue(struct vb_path *p, unsigned slot);
+void dr_verbs_flush_push(struct vb_path *p);
+void dr_verbs_flush_wc(struct vb_path *p, const struct vb_wc *wc);
+bool dr_verbs_flush_idle(const struct vb_path *p);
 
 /* fence.c */
 void dr_verbs_fence(struct dr_path *bp, bool soft, int64_t deadline_ns);

@@ -9,6 +9,9 @@
 #include "base/mem.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
 
 static int enter(struct dr_mr *mr, struct dr_err *e)
 {
@@ -16,6 +19,8 @@ static int enter(struct dr_mr *mr, struct dr_err *e)
 
 	if (mr->len == 0)
 		return dr_err_set(e, -EINVAL, "rail %u: no bytes to register", r->base.index);
+	if (mr->kind == DR_MEMORY_CUDA)
+		return dr_verbs_gpu_enter(mr, e);
 	errno = 0;
 	mr->mr = r->ibv->reg_mr(
 		r->pd, mr->base, mr->len, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
@@ -30,17 +35,55 @@ int dr_verbs_mr_need(struct dr_mr *mr, struct dr_err *e)
 	return mr->mr ? 0 : enter(mr, e);
 }
 
+/* The copy of the descriptor is for another registration, when the device comes back. */
+static int describe(
+	struct vb_rail *r, const struct dr_memory *m, struct dr_mr *mr, struct dr_err *e)
+{
+	*mr = (struct dr_mr){ .rail = r,
+		.base = m->base,
+		.len = m->len,
+		.kind = m->kind,
+		.dmabuf_fd = -1,
+		.dmabuf_off = m->dmabuf_off,
+		.flush = m->kind == DR_MEMORY_CUDA && !m->ordered,
+		.refs = 1 };
+	if (m->kind != DR_MEMORY_CUDA || !m->dmabuf)
+		return 0;
+	mr->dmabuf_fd = fcntl(m->dmabuf_fd, F_DUPFD_CLOEXEC, 0);
+	return mr->dmabuf_fd < 0 ? dr_err_set(e, -errno, "rail %u: dma-buf descriptor %d: %s",
+					   r->base.index, m->dmabuf_fd, strerror(errno))
+				 : 0;
+}
+
+static void discard(struct dr_mr *mr)
+{
+	if (mr->dmabuf_fd >= 0)
+		close(mr->dmabuf_fd);
+	dr_free(mr);
+}
+
+/* CUDA memory at once: whether the NIC can reach it is asked for here. */
+static int enter_now(struct dr_mr *mr, struct dr_err *e)
+{
+	const struct vb_rail *r = mr->rail;
+
+	if (r->dead)
+		return mr->kind == DR_MEMORY_HOST
+			       ? 0
+			       : dr_err_set(
+					 e, -ENODEV, "rail %u: its device is gone", r->base.index);
+	return r->vp.lazy_mr && mr->kind == DR_MEMORY_HOST ? 0 : enter(mr, e);
+}
+
 int dr_verbs_mr_reg(
 	struct dr_rail *br, const struct dr_memory *m, struct dr_mr **out, struct dr_err *e)
 {
 	struct vb_rail *r = vb_rail(br);
 	struct dr_mr *mr;
-	int rc = dr_memory_host_only(br, m, e);
+	int rc;
 
-	if (rc)
-		return rc;
 	for (mr = r->mrs; mr; mr = mr->next)
-		if (mr->base == m->base && mr->len == m->len) {
+		if (mr->base == m->base && mr->len == m->len && mr->kind == m->kind) {
 			mr->refs++;
 			*out = mr;
 			return 0;
@@ -48,17 +91,23 @@ int dr_verbs_mr_reg(
 	mr = dr_calloc(1, sizeof(*mr));
 	if (!mr)
 		return dr_err_set(e, -ENOMEM, "rail %u: out of memory", br->index);
-	*mr = (struct dr_mr){ .rail = r, .base = m->base, .len = m->len, .refs = 1 };
-	if (!r->vp.lazy_mr && !r->dead)
-		rc = dr_verbs_mr_need(mr, e);
+	rc = describe(r, m, mr, e);
+	if (rc == 0)
+		rc = enter_now(mr, e);
 	if (rc) {
-		dr_free(mr);
+		discard(mr);
 		return rc;
 	}
+	r->flushing += mr->flush;
 	mr->next = r->mrs;
 	r->mrs = mr;
 	*out = mr;
 	return 0;
+}
+
+const char *dr_verbs_mr_choice(const struct dr_mr *mr)
+{
+	return mr->how;
 }
 
 /* A region that cannot be deregistered stays pinned: its memory may then be freed, the NIC keeps the
@@ -81,7 +130,7 @@ static void forget(struct dr_mr *mr)
 		return;
 	}
 	leave(mr);
-	dr_free(mr);
+	discard(mr);
 }
 
 void dr_verbs_mr_dereg(struct dr_rail *br, struct dr_mr *mr)
@@ -94,6 +143,7 @@ void dr_verbs_mr_dereg(struct dr_rail *br, struct dr_mr *mr)
 	for (at = &r->mrs; *at != mr; at = &(*at)->next)
 		;
 	*at = mr->next;
+	r->flushing -= mr->flush;
 	forget(mr);
 }
 
@@ -154,7 +204,7 @@ void dr_verbs_mr_renew(struct vb_rail *r)
 {
 	struct dr_mr *mr;
 
-	for (mr = r->mrs; mr && !r->vp.lazy_mr; mr = mr->next)
-		if (!mr->mr && !mr->busy)
+	for (mr = r->mrs; mr; mr = mr->next)
+		if (!mr->mr && !mr->busy && (!r->vp.lazy_mr || mr->kind == DR_MEMORY_CUDA))
 			submit(mr, enter_run);
 }

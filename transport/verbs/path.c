@@ -108,6 +108,7 @@ static void path_free(struct vb_path *p)
 	dr_free(p->lanes);
 	dr_free(p->credits);
 	dr_free(p->rx.ring);
+	dr_free(p->rx.flush);
 	dr_free(p);
 }
 
@@ -116,7 +117,9 @@ static int path_alloc(struct vb_path *p)
 	struct vb_rail *r = vb_path_rail(p);
 	int rc = wcs_init(&p->ctrl_wcs, 2 * VB_CTRL_DEPTH);
 
-	rc = rc ? rc : wcs_init(&p->data_wcs, r->vp.qps * (p->par.sender ? r->sq : r->rq));
+	rc = rc ? rc
+		: wcs_init(&p->data_wcs,
+			  p->par.sender ? r->vp.qps * r->sq : r->vp.qps * r->rq + VB_FLUSH);
 	p->ctrl.buf = dr_calloc(1, VB_CTRL_BUF);
 	if (p->par.sender) {
 		p->lanes = dr_calloc(r->vp.qps, sizeof(*p->lanes));
@@ -272,6 +275,8 @@ void dr_verbs_joined(struct vb_path *p)
 		dr_verbs_fail(p, scope_of(c->rc), c->rc, "%s", c->err.text);
 		return;
 	}
+	if (!p->par.sender && vb_path_rail(p)->flushing)
+		(void)dr_verbs_flush_need(p); /* asked for before the first part that wants it */
 	if (p->par.connector) {
 		dr_verbs_set_state(p, VB_CONFIRMING);
 		dr_verbs_ctrl_nudge(p);

@@ -7,7 +7,8 @@
  *  2. Every receive posted is counted back, by a completion good or bad. None is posted in the error
  *     state.
  *  3. DELIVERED is told for the head message only: the oldest that is not told in full.
- *  4. What the immediate value claims is believed only as far as a posted part, on the queue pair that
+ *  4. A part is told when its user can see it: of GPU memory, when it was flushed.
+ *  5. What the immediate value claims is believed only as far as a posted part, on the queue pair that
  *     carries it, has room for it.
  */
 #include "transport/verbs/internal.h"
@@ -56,9 +57,23 @@ static struct vb_recv describe(const struct vb_path *p, uint32_t epoch, uint64_t
 	v.used = v.todo != 0;
 	for (i = 0; i < n; i++) {
 		v.part[i].cap = parts[i].len;
+		if (!(skip & 1u << i) && parts[i].mr->flush) {
+			v.part[i].flush = parts[i].mr;
+			v.part[i].addr = (uintptr_t)(parts[i].mr->base + parts[i].off);
+		}
 		v.part[i].pieces = vb_pieces(p, parts[i].len);
 	}
 	return v;
+}
+
+static bool wants_flush(const struct vb_recv *v)
+{
+	unsigned i;
+
+	for (i = 0; i < v->n; i++)
+		if (v->part[i].flush)
+			return true;
+	return false;
 }
 
 /* The credit's bytes; lazily registered memory is registered here. */
@@ -107,6 +122,9 @@ int dr_verbs_post_recv(struct dr_path *bp, uint32_t epoch, uint64_t seq,
 	v = describe(p, epoch, seq, parts, n, skip);
 	if (!plan(p, &v, need))
 		return x->n > 0 ? -EAGAIN : -EMSGSIZE;
+	err = wants_flush(&v) ? dr_verbs_flush_need(p) : 0;
+	if (err)
+		return err;
 	err = announce(p, &v, parts);
 	if (err)
 		return err;
@@ -123,7 +141,7 @@ void dr_verbs_rx_push(struct vb_path *p)
 	struct vb_rx *x = &p->rx;
 	unsigned i;
 
-	for (i = 1; i < p->conn->n; i++) {
+	for (i = 1; i < vb_shared_qps(p); i++) {
 		if (x->posted[i] >= x->promised[i])
 			continue;
 		if (dr_verbs_post_data_recvs(p->conn, i, x->promised[i] - x->posted[i])) {
@@ -185,15 +203,35 @@ static void landed(struct vb_path *p, const struct vb_wc *wc)
 	if (!imm.more) {
 		v->todo &= (uint8_t) ~(1u << imm.part);
 		v->order[v->n_whole++] = imm.part;
+		if (v->part[imm.part].flush && v->part[imm.part].got > 0)
+			dr_verbs_flush_queue(p, (unsigned)(v->seq % VB_RING));
+		else if (v->n_clear + 1 == v->n_whole)
+			v->n_clear++;
 		p->rx.promised[qp] -= v->part[imm.part].pieces;
 	}
 	arriving(p, v);
+}
+
+void dr_verbs_rx_clear(struct vb_recv *v, unsigned n)
+{
+	v->n_clear = (uint8_t)n;
+	while (v->n_clear < v->n_whole) {
+		unsigned part = v->order[v->n_clear];
+
+		if (v->part[part].flush && v->part[part].got > 0)
+			break;
+		v->n_clear++;
+	}
 }
 
 void dr_verbs_rx_wc(struct vb_path *p, const struct vb_wc *wc)
 {
 	unsigned qp = vb_id_qp(wc->id);
 
+	if (qp == p->conn->flush) {
+		dr_verbs_flush_wc(p, wc);
+		return;
+	}
 	if (p->rx.posted[qp] > 0)
 		p->rx.posted[qp]--;
 	if (wc->status != IBV_WC_SUCCESS)
@@ -209,7 +247,7 @@ bool dr_verbs_rx_due(const struct vb_path *p)
 	if (p->rx.n == 0 || p->mute)
 		return false;
 	v = &p->rx.ring[p->rx.fifo[p->rx.head]];
-	return v->n_told < v->n_whole;
+	return v->n_told < v->n_clear;
 }
 
 void dr_verbs_rx_report(struct vb_path *p)
@@ -217,6 +255,7 @@ void dr_verbs_rx_report(struct vb_path *p)
 	struct vb_rx *x = &p->rx;
 	unsigned left = VB_POLL;
 
+	dr_verbs_flush_push(p);
 	while (left-- > 0 && p->state != VB_CLOSED && dr_verbs_rx_due(p)) {
 		struct vb_recv *v = &x->ring[x->fifo[x->head]];
 		unsigned part = v->order[v->n_told++];
@@ -243,5 +282,5 @@ bool dr_verbs_rx_idle(const struct vb_path *p)
 	for (i = 1; i < DR_VERBS_QPS; i++)
 		if (p->rx.posted[i] > 0)
 			return false;
-	return true;
+	return dr_verbs_flush_idle(p);
 }

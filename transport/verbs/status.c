@@ -46,8 +46,10 @@ const struct vb_status *dr_verbs_status(enum ibv_wc_status s)
 	return (unsigned)s < DR_ARRAY_LEN(statuses) && statuses[s].what ? &statuses[s] : &other;
 }
 
-static const char *queue_name(uint32_t id)
+static const char *queue_name(const struct vb_path *p, uint32_t id)
 {
+	if (p->conn->flush > 0 && vb_id_qp(id) == p->conn->flush)
+		return "flush of GPU memory";
 	if (vb_id_qp(id) == 0)
 		return id & VB_ID_RECV ? "control receive" : "control send";
 	return id & VB_ID_RECV ? "data receive" : "data send";
@@ -70,7 +72,7 @@ void dr_verbs_wc_failed(struct vb_path *p, const struct vb_wc *wc)
 		return;
 	}
 	dr_verbs_fail(p, s->scope, s->err, "%s failed: %s (%s, status %u, vendor error 0x%x)",
-		queue_name(wc->id), s->what,
+		queue_name(p, wc->id), s->what,
 		vb_path_rail(p)->ibv->wc_status_str((enum ibv_wc_status)wc->status), wc->status,
 		wc->vendor_err);
 	if (s->scope == DR_SCOPE_RAIL)

@@ -115,6 +115,12 @@ static void post(struct vb_path *p, unsigned qp, struct chain *ch)
 	ch->n = 0;
 }
 
+/* The processor copies what is inline, and cannot follow a device pointer. */
+static bool may_inline(const struct vb_conn *c, unsigned qp, const struct dr_mr *mr, uint32_t len)
+{
+	return len <= c->inline_max[qp] && mr->kind == DR_MEMORY_HOST;
+}
+
 /* The next piece of the part at the head of what is flushed. */
 static void add_piece(struct vb_path *p, unsigned qp, struct vb_lane *l, struct chain *ch)
 {
@@ -132,7 +138,7 @@ static void add_piece(struct vb_path *p, unsigned qp, struct vb_lane *l, struct 
 		.sg_list = &ch->sge[i],
 		.num_sge = len > 0,
 		.opcode = IBV_WR_RDMA_WRITE_WITH_IMM,
-		.send_flags = len <= p->conn->inline_max[qp] ? IBV_SEND_INLINE : 0,
+		.send_flags = may_inline(p->conn, qp, s->mr, len) ? IBV_SEND_INLINE : 0,
 		.imm_data = htobe32(dr_verbs_imm_encode(s->epoch, s->seq, s->part, more)),
 		.wr.rdma = { .remote_addr = s->raddr + s->off, .rkey = s->rkey } };
 	s->off += len;

@@ -27,6 +27,7 @@ static void reset(void)
 	(void)dr_fake_reap(NULL);
 	dr_fake_calls_reset();
 	dr_fake_keep_cqes = false;
+	dr_fake_gpu_forget();
 	dr_fake_devs_reset();
 	dr_fake_devs_read();
 	dr_fake_unlock();
@@ -171,6 +172,13 @@ static void infiniband(const char *dev, const struct dr_fake_ib *how)
 		if (new_lid)
 			dr_fake_emit(d, IBV_EVENT_LID_CHANGE, NULL);
 	}
+	end();
+}
+
+static void dmabuf(const char *dev, int err)
+{
+	begin();
+	EACH(d, dev) d->dmabuf_err = err;
 	end();
 }
 
@@ -440,6 +448,8 @@ const struct dr_fake_ctl dr_fake_ctl = {
 	.plug = plug,
 	.infiniband = infiniband,
 	.routes = routes,
+	.dmabuf = dmabuf,
+	.peer_memory = dr_fake_peer_memory,
 	.hold = hold,
 	.latency = latency,
 	.drop = drop,

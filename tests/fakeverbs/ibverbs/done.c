@@ -20,6 +20,8 @@ static void mislead(struct ibv_wc *wc, bool recv)
 
 static enum ibv_wc_opcode opcode_of(enum ibv_wr_opcode o)
 {
+	if (o == IBV_WR_RDMA_READ)
+		return IBV_WC_RDMA_READ;
 	return o == IBV_WR_RDMA_WRITE || o == IBV_WR_RDMA_WRITE_WITH_IMM ? IBV_WC_RDMA_WRITE
 									 : IBV_WC_SEND;
 }

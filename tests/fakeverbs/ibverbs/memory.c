@@ -81,29 +81,38 @@ static int slot_for(struct dr_fake_mr *mr)
 	return ENOMEM;
 }
 
-struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t len, int access)
+static int check_access(const struct ibv_pd *pd, size_t len, int access)
 {
-	int err = dr_fake_enter(DR_FAKE_CALL_reg_mr);
-	struct dr_fake_mr *mr = calloc(1, sizeof(*mr));
+	if (dr_fake_dev_of(pd->context)->fatal)
+		return EIO;
+	if ((access & IBV_ACCESS_REMOTE_WRITE) && !(access & IBV_ACCESS_LOCAL_WRITE))
+		return EINVAL;
+	return len == 0 ? EINVAL : 0;
+}
 
-	dr_fake_lock();
-	if (!err && dr_fake_dev_of(pd->context)->fatal)
-		err = EIO;
-	if (!err && (access & IBV_ACCESS_REMOTE_WRITE) && !(access & IBV_ACCESS_LOCAL_WRITE))
-		err = EINVAL;
-	if (!err && len == 0)
-		err = EINVAL;
+/* Locked; fd -1: host memory. */
+static int make(struct dr_fake_mr *mr, struct ibv_pd *pd, uint64_t addr, size_t len, int access,
+	int fd, uint64_t off)
+{
+	int err = fd >= 0 ? dr_fake_gpu_map(mr, fd, off, len) : 0;
+
 	if (!err)
-		err = mr ? slot_for(mr) : ENOMEM;
-	if (!err) {
-		mr->ibv.context = pd->context;
-		mr->ibv.pd = pd;
-		mr->ibv.addr = addr;
-		mr->ibv.length = len;
-		mr->access = access;
-		dr_fake_set_add(&dr_fake_mrs, mr);
+		err = slot_for(mr);
+	if (err) {
+		dr_fake_gpu_unmap(mr);
+		return err;
 	}
-	dr_fake_unlock();
+	mr->ibv.context = pd->context;
+	mr->ibv.pd = pd;
+	mr->ibv.addr = (void *)(uintptr_t)addr;
+	mr->ibv.length = len;
+	mr->access = access;
+	dr_fake_set_add(&dr_fake_mrs, mr);
+	return 0;
+}
+
+static struct ibv_mr *finish(struct dr_fake_mr *mr, int err)
+{
 	if (!err)
 		return &mr->ibv;
 	free(mr);
@@ -111,24 +120,43 @@ struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t len, int access)
 	return NULL;
 }
 
+struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t len, int access)
+{
+	int err = dr_fake_enter(DR_FAKE_CALL_reg_mr), fd;
+	struct dr_fake_mr *mr = calloc(1, sizeof(*mr));
+	uint64_t off = 0;
+
+	dr_fake_lock();
+	if (!err)
+		err = mr ? check_access(pd, len, access) : ENOMEM;
+	fd = dr_fake_gpu_find((uintptr_t)addr, len, &off);
+	if (!err)
+		err = make(mr, pd, (uintptr_t)addr, len, access, fd, off);
+	dr_fake_unlock();
+	return finish(mr, err);
+}
+
 struct ibv_mr *ibv_reg_dmabuf_mr(
 	struct ibv_pd *pd, uint64_t off, size_t len, uint64_t iova, int fd, int access)
 {
 	int err = dr_fake_enter(DR_FAKE_CALL_reg_dmabuf_mr);
+	struct dr_fake_mr *mr = calloc(1, sizeof(*mr));
 
-	(void)pd;
-	(void)off;
-	(void)len;
-	(void)iova;
-	(void)fd;
-	(void)access;
-	errno = err ? err : EOPNOTSUPP;
-	return NULL;
+	dr_fake_lock();
+	if (!err)
+		err = mr ? check_access(pd, len, access) : ENOMEM;
+	if (!err)
+		err = dr_fake_dev_of(pd->context)->dmabuf_err;
+	if (!err)
+		err = fd >= 0 ? make(mr, pd, iova, len, access, fd, off) : EBADF;
+	dr_fake_unlock();
+	return finish(mr, err);
 }
 
 void dr_fake_mr_free(void *p)
 {
 	slots[((const struct ibv_mr *)p)->handle].mr = NULL;
+	dr_fake_gpu_unmap(p);
 	free(p);
 }
 
@@ -148,11 +176,11 @@ int ibv_dereg_mr(struct ibv_mr *mr)
 	return err;
 }
 
-const struct dr_fake_mr *dr_fake_mr_find(
+struct dr_fake_mr *dr_fake_mr_find(
 	const struct ibv_pd *pd, uint32_t key, bool remote, uint64_t addr, uint64_t len, int access)
 {
 	unsigned at = ((key & ~(uint32_t)REMOTE) >> 8) - 1;
-	const struct dr_fake_mr *mr = at < SLOTS ? slots[at].mr : NULL;
+	struct dr_fake_mr *mr = at < SLOTS ? slots[at].mr : NULL;
 	uint64_t base;
 
 	if (!mr || (remote ? mr->rkey : mr->lkey) != key || mr->ibv.pd != pd)

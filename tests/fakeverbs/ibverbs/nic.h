@@ -130,7 +130,7 @@ struct dr_fake_dev {
 	bool gone;   /* not listed any more */
 	int node_fd; /* ibv.dev_path is this descriptor's: there while the device is; 0: closed */
 	int64_t latency_ns;
-	int rtr_ms, rtr_err;
+	int rtr_ms, rtr_err, dmabuf_err;
 	struct dr_fake_rule rule[2]; /* of sends, of receives */
 };
 extern struct dr_fake_dev dr_fake_dev[DR_FAKE_DEVS];
@@ -159,14 +159,39 @@ extern const struct ibv_context_ops dr_fake_ops;
 /* Locked. Frees every object of this context (NULL: of all); returns how many there were. */
 unsigned dr_fake_reap(const struct ibv_context *c);
 
+/* What a NIC wrote to GPU memory and nobody can see yet. */
+struct dr_fake_write {
+	struct dr_fake_write *next;
+	uint8_t *to;
+	uint32_t len;
+	uint8_t bytes[];
+};
 struct dr_fake_mr {
 	struct ibv_mr ibv;
+	uint8_t *view; /* GPU memory: where its first byte is mapped here; NULL: host memory */
+	void *map;
+	size_t map_len;
+	struct dr_fake_write *unseen, **unseen_end;
 	uint32_t lkey, rkey; /* whatever becomes of those in ibv */
 	int access;
 };
 /* Locked. The region that this key names and that allows it. */
-const struct dr_fake_mr *dr_fake_mr_find(const struct ibv_pd *pd, uint32_t key, bool remote,
+struct dr_fake_mr *dr_fake_mr_find(const struct ibv_pd *pd, uint32_t key, bool remote,
 	uint64_t addr, uint64_t len, int access);
+
+/* gpu.c; all but the first locked. */
+int dr_fake_peer_memory(uint64_t base, size_t len, int fd);
+/* Maps GPU memory, the file's bytes from off. */
+int dr_fake_gpu_map(struct dr_fake_mr *mr, int fd, uint64_t off, size_t len); /* 0 or errno */
+/* The descriptor and offset behind a device address; -1: not GPU memory. */
+int dr_fake_gpu_find(uint64_t addr, size_t len, uint64_t *off);
+void dr_fake_gpu_forget(void);
+void dr_fake_gpu_unmap(struct dr_fake_mr *mr);
+/* Where this address of a region can be followed. */
+uint8_t *dr_fake_host(const struct dr_fake_mr *mr, uint64_t addr);
+/* A write that lands at addr; in GPU memory it is not seen before a read of that region. */
+void dr_fake_land(struct dr_fake_mr *mr, uint64_t addr, const uint8_t *bytes, uint32_t len);
+void dr_fake_gpu_show(struct dr_fake_mr *mr);
 
 void dr_fake_mr_free(void *mr); /* locked; not in the set any more */
 
@@ -286,7 +311,8 @@ extern unsigned dr_fake_routes[2]; /* without and with a GRH */
 struct dr_fake_qp *dr_fake_find_qp(const struct dr_fake_dev *d, uint32_t qpn);
 /* Local keys of the sender: false, LOC_PROT_ERR. */
 bool dr_fake_gather_ok(const struct dr_fake_qp *qp, const struct dr_fake_swqe *w);
-void dr_fake_gather(const struct dr_fake_swqe *w, uint8_t *to, uint32_t len);
+void dr_fake_gather(
+	const struct dr_fake_qp *qp, const struct dr_fake_swqe *w, uint8_t *to, uint32_t len);
 /* Into a posted receive from byte off; IBV_WC_SUCCESS, LOC_LEN_ERR, LOC_PROT_ERR. */
 enum ibv_wc_status dr_fake_scatter(
 	struct dr_fake_qp *qp, const struct dr_fake_rwqe *r, const uint8_t *from, uint32_t len);

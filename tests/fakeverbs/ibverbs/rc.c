@@ -50,12 +50,14 @@ static int spoil(struct dr_fake_qp *peer, enum ibv_wc_status s)
 	return refuse(peer, s == IBV_WC_LOC_LEN_ERR ? IBV_WC_REM_INV_REQ_ERR : IBV_WC_REM_OP_ERR);
 }
 
-static bool may_write(const struct dr_fake_qp *peer, const struct dr_fake_swqe *w)
+/* The region at the peer that this work names, where the peer lets it in. */
+static struct dr_fake_mr *remote_mr(
+	const struct dr_fake_qp *peer, const struct dr_fake_swqe *w, unsigned access)
 {
-	return w->len == 0 ||
-	       ((peer->attr.qp_access_flags & IBV_ACCESS_REMOTE_WRITE) &&
-		       dr_fake_mr_find(peer->ibv.pd, w->wr.wr.rdma.rkey, true,
-			       w->wr.wr.rdma.remote_addr, w->len, IBV_ACCESS_REMOTE_WRITE));
+	if (!(peer->attr.qp_access_flags & access))
+		return NULL;
+	return dr_fake_mr_find(peer->ibv.pd, w->wr.wr.rdma.rkey, true, w->wr.wr.rdma.remote_addr,
+		w->len, (int)access);
 }
 
 static unsigned mtu_bytes(enum ibv_mtu m)
@@ -63,26 +65,55 @@ static unsigned mtu_bytes(enum ibv_mtu m)
 	return 128u << m;
 }
 
+/* The front of the message to where it belongs. */
+static void land(const struct dr_fake_qp *qp, const struct dr_fake_swqe *w, struct dr_fake_mr *mr,
+	uint32_t len)
+{
+	uint8_t *bytes = malloc((size_t)len + 1);
+
+	dr_assert(bytes != NULL);
+	dr_fake_gather(qp, w, bytes, len);
+	dr_fake_land(mr, w->wr.wr.rdma.remote_addr, bytes, len);
+	free(bytes);
+}
+
 static int write_data(struct dr_fake_qp *qp, struct dr_fake_qp *peer, struct dr_fake_swqe *w)
 {
-	uint8_t *to = (uint8_t *)(uintptr_t)w->wr.wr.rdma.remote_addr;
+	struct dr_fake_mr *mr = remote_mr(peer, w, IBV_ACCESS_REMOTE_WRITE);
 	unsigned mtu = mtu_bytes(qp->attr.path_mtu);
 
-	if (!may_write(peer, w))
+	if (!mr && w->len > 0)
 		return refuse(peer, IBV_WC_REM_ACCESS_ERR);
 	if (w->wr.opcode == IBV_WR_RDMA_WRITE || peer->rq_head != peer->rq_tail) {
 		if (w->len > 0)
-			dr_fake_gather(w, to, w->len);
+			land(qp, w, mr, w->len);
 		return DR_FAKE_DONE;
 	}
 	/* The receive is asked for by the last packet; those before it have landed. */
 	if (w->len > mtu && !w->landed)
-		dr_fake_gather(w, to, (w->len - 1) / mtu * mtu);
+		land(qp, w, mr, (w->len - 1) / mtu * mtu);
 	w->landed = true;
 	return DR_FAKE_RNR;
 }
 
-static int send_data(struct dr_fake_qp *peer, struct dr_fake_swqe *w)
+/* What the NIC wrote there is seen when its read comes back. */
+static int read_data(struct dr_fake_qp *qp, struct dr_fake_qp *peer, struct dr_fake_swqe *w)
+{
+	struct dr_fake_mr *mr = remote_mr(peer, w, IBV_ACCESS_REMOTE_READ);
+	struct dr_fake_rwqe to = { .n_sge = w->wr.num_sge };
+
+	if (!mr || peer->attr.max_dest_rd_atomic == 0)
+		return refuse(peer, IBV_WC_REM_ACCESS_ERR);
+	if (mr->view)
+		dr_fake_gpu_show(mr);
+	memcpy(to.sge, w->sge, sizeof(to.sge));
+	return dr_fake_scatter(qp, &to, dr_fake_host(mr, w->wr.wr.rdma.remote_addr), w->len) ==
+			       IBV_WC_SUCCESS
+		       ? DR_FAKE_DONE
+		       : IBV_WC_LOC_PROT_ERR;
+}
+
+static int send_data(const struct dr_fake_qp *qp, struct dr_fake_qp *peer, struct dr_fake_swqe *w)
 {
 	enum ibv_wc_status s;
 	uint8_t *bytes;
@@ -91,7 +122,7 @@ static int send_data(struct dr_fake_qp *peer, struct dr_fake_swqe *w)
 		return DR_FAKE_RNR;
 	bytes = malloc((size_t)w->len + 1);
 	dr_assert(bytes != NULL);
-	dr_fake_gather(w, bytes, w->len);
+	dr_fake_gather(qp, w, bytes, w->len);
 	s = dr_fake_scatter(peer, &peer->rq[peer->rq_head % peer->cap.max_recv_wr], bytes, w->len);
 	free(bytes);
 	return s == IBV_WC_SUCCESS ? DR_FAKE_DONE : spoil(peer, s);
@@ -101,6 +132,7 @@ static int deliver(struct dr_fake_qp *qp, struct dr_fake_qp *peer, struct dr_fak
 {
 	enum ibv_wr_opcode o = w->wr.opcode;
 	bool write = o == IBV_WR_RDMA_WRITE || o == IBV_WR_RDMA_WRITE_WITH_IMM;
+	bool read = o == IBV_WR_RDMA_READ;
 	bool imm = o == IBV_WR_SEND_WITH_IMM || o == IBV_WR_RDMA_WRITE_WITH_IMM;
 	struct ibv_wc wc = { .opcode = write ? IBV_WC_RECV_RDMA_WITH_IMM : IBV_WC_RECV,
 		.byte_len = w->len,
@@ -109,12 +141,15 @@ static int deliver(struct dr_fake_qp *qp, struct dr_fake_qp *peer, struct dr_fak
 	enum ibv_wc_status ordered;
 	int r;
 
-	if (peer->attr.path_mtu < qp->attr.path_mtu && w->len > mtu_bytes(peer->attr.path_mtu))
+	if (!read && peer->attr.path_mtu < qp->attr.path_mtu &&
+		w->len > mtu_bytes(peer->attr.path_mtu))
 		return refuse(peer, IBV_WC_REM_INV_REQ_ERR);
-	r = write ? write_data(qp, peer, w) : send_data(peer, w);
+	r = read    ? read_data(qp, peer, w)
+	    : write ? write_data(qp, peer, w)
+		    : send_data(qp, peer, w);
 	if (r != DR_FAKE_DONE)
 		return r;
-	if (!write || imm) {
+	if ((!write && !read) || imm) {
 		ordered = dr_fake_ordered(peer, true);
 		if (ordered != IBV_WC_SUCCESS)
 			return spoil(peer, ordered);

@@ -26,7 +26,7 @@ static void arrive(struct dr_fake_qp *qp, struct dr_fake_qp *to, struct dr_fake_
 	uint8_t bytes[DR_FAKE_GRH + 4096];
 
 	lay_grh(bytes, w);
-	dr_fake_gather(w, bytes + DR_FAKE_GRH, w->len);
+	dr_fake_gather(qp, w, bytes + DR_FAKE_GRH, w->len);
 	wc.status = dr_fake_scatter(to, r, bytes, w->len + DR_FAKE_GRH);
 	if (wc.status == IBV_WC_LOC_LEN_ERR)
 		return; /* class E: dropped (rxe_resp.c) */

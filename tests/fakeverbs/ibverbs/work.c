@@ -20,6 +20,7 @@ static uint64_t length_of(const struct ibv_sge *sge, int n)
 static int check_send(const struct dr_fake_qp *qp, const struct ibv_send_wr *wr)
 {
 	bool write = wr->opcode == IBV_WR_RDMA_WRITE || wr->opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
+	bool read = wr->opcode == IBV_WR_RDMA_READ;
 	bool send = wr->opcode == IBV_WR_SEND || wr->opcode == IBV_WR_SEND_WITH_IMM;
 	uint64_t len;
 
@@ -34,7 +35,9 @@ static int check_send(const struct dr_fake_qp *qp, const struct ibv_send_wr *wr)
 		return EINVAL;
 	if ((wr->send_flags & IBV_SEND_INLINE) && len > qp->cap.max_inline_data)
 		return EINVAL;
-	if (qp->ibv.qp_type == IBV_QPT_RC ? !write && !send : !send)
+	if (qp->ibv.qp_type == IBV_QPT_RC ? !write && !send && !read : !send)
+		return EINVAL;
+	if (read && ((wr->send_flags & IBV_SEND_INLINE) || qp->attr.max_rd_atomic == 0))
 		return EINVAL;
 	if (qp->ibv.qp_type == IBV_QPT_UD) {
 		const struct dr_fake_ah *ah = (const void *)wr->wr.ud.ah;
@@ -62,7 +65,7 @@ static void take_send(struct dr_fake_qp *qp, const struct ibv_send_wr *wr)
 	w->landed = w->delivered = false;
 	w->ready_ns = qp->dev->latency_ns ? dr_now_ns() + qp->dev->latency_ns : 0;
 	if (wr->send_flags & IBV_SEND_INLINE)
-		dr_fake_gather(w, w->inl, w->len);
+		dr_fake_gather(qp, w, w->inl, w->len);
 	if (qp->ibv.qp_type == IBV_QPT_UD) {
 		const struct dr_fake_ah *ah = (const void *)wr->wr.ud.ah;
 
@@ -144,8 +147,19 @@ bool dr_fake_gather_ok(const struct dr_fake_qp *qp, const struct dr_fake_swqe *w
 	return true;
 }
 
+/* NULL: none is needed. */
+static const struct dr_fake_mr *local_mr(
+	const struct dr_fake_qp *qp, const struct dr_fake_swqe *w, int i)
+{
+	if (w->wr.send_flags & IBV_SEND_INLINE)
+		return NULL;
+	return dr_fake_mr_find(
+		qp->ibv.pd, w->sge[i].lkey, false, w->sge[i].addr, w->sge[i].length, 0);
+}
+
 /* The first len bytes of the message; inline data from its copy once that was made. */
-void dr_fake_gather(const struct dr_fake_swqe *w, uint8_t *to, uint32_t len)
+void dr_fake_gather(
+	const struct dr_fake_qp *qp, const struct dr_fake_swqe *w, uint8_t *to, uint32_t len)
 {
 	bool copied = (w->wr.send_flags & IBV_SEND_INLINE) && to != w->inl;
 
@@ -157,7 +171,7 @@ void dr_fake_gather(const struct dr_fake_swqe *w, uint8_t *to, uint32_t len)
 		uint32_t n = DR_MIN(len, w->sge[i].length);
 
 		if (n > 0)
-			memcpy(to, (const void *)(uintptr_t)w->sge[i].addr, n);
+			memcpy(to, dr_fake_host(local_mr(qp, w, i), w->sge[i].addr), n);
 		to += n;
 		len -= n;
 	}

@@ -1,0 +1,429 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/fakeverbs/pair.h"
+
+#include "base/log.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+/*
+ * GPU memory under the verbs kind: device addresses that point nowhere, a file that stands for the GPU, and
+ * NICs whose writes there are seen only after they read from it.
+ */
+#define DEVICE_PTR(i) ((uint8_t *)(UINT64_C(0x700000000000) + ((uint64_t)(i) << 32)))
+enum { OFF = 5000 }; /* of the memory in its dma-buf */
+
+struct gpu_pair {
+	struct pair p;
+	int fd[2];
+	struct dr_memory m[2];
+	uint8_t *host[2]; /* what pair_init() allocated */
+	char text[256];
+};
+
+static void gpu_init(struct gpu_pair *g, bool poller)
+{
+	memset(g, 0, sizeof(*g));
+	pair_init(&g->p, poller);
+	for (unsigned i = 0; i < 2; i++) {
+		uint8_t *at;
+
+		g->host[i] = g->p.e[i].mem;
+		g->fd[i] = memfd_create("gpu", MFD_CLOEXEC);
+		assert_true(g->fd[i] >= 0);
+		assert_int_equal(ftruncate(g->fd[i], OFF + PAIR_MEM), 0);
+		at = mmap(NULL, OFF + PAIR_MEM, PROT_READ | PROT_WRITE, MAP_SHARED, g->fd[i], 0);
+		assert_true(at != MAP_FAILED);
+		memcpy(at + OFF, g->host[i], PAIR_MEM);
+		g->p.e[i].mem = at + OFF;
+		g->m[i] = (struct dr_memory){ .base = DEVICE_PTR(i),
+			.len = PAIR_MEM,
+			.kind = DR_MEMORY_CUDA,
+			.dmabuf = true,
+			.dmabuf_fd = g->fd[i],
+			.dmabuf_off = OFF };
+	}
+}
+
+static int gpu_register(struct gpu_pair *g)
+{
+	struct dr_err err = { 0 };
+	int rc = 0;
+
+	g->p.doing = "mr_reg";
+	for (unsigned i = 0; i < 2 && rc == 0; i++) {
+		struct pair_end *e = &g->p.e[i];
+
+		rc = dr_verbs_ops.mr_reg(e->rail, &g->m[i], &e->mr, &err);
+	}
+	(void)snprintf(g->text, sizeof(g->text), "%s", err.text);
+	return rc;
+}
+
+static bool gpu_connect(struct gpu_pair *g)
+{
+	struct pair *p = &g->p;
+
+	if (pair_create(p) || pair_connect(p))
+		return false;
+	pair_until(p,
+		(p->e[S].count[DR_EV_READY] && p->e[R].count[DR_EV_READY]) || pair_any_failed(p));
+	return !pair_any_failed(p);
+}
+
+static void gpu_up(struct gpu_pair *g)
+{
+	if (pair_listen(&g->p) || gpu_register(g))
+		fail_msg("%s: %s%s", g->p.doing, g->p.error, g->text);
+	if (!gpu_connect(g))
+		fail_msg("%s: %s%s", g->p.doing, g->p.e[S].text, g->p.e[R].text);
+}
+
+static void gpu_clean(struct gpu_pair *g)
+{
+	pair_shut(&g->p);
+	for (unsigned i = 0; i < 2; i++) {
+		assert_int_equal(munmap(g->p.e[i].mem - OFF, OFF + PAIR_MEM), 0);
+		assert_int_equal(close(g->fd[i]), 0);
+		g->p.e[i].mem = g->host[i];
+	}
+	pair_clean(&g->p, false);
+}
+
+static void gpu_end(struct gpu_pair *g)
+{
+	pair_fence_both(&g->p);
+	assert_true(g->p.e[S].fenced && g->p.e[R].fenced);
+	gpu_clean(g);
+}
+
+/* The user may look at a part as soon as it hears of it. */
+static void check_seen(struct pair *p, const struct dr_event *ev)
+{
+	uint64_t at = (ev->seq * PAIR_PARTS + ev->part) * PAIR_LEN;
+
+	if (ev->kind == DR_EV_DELIVERED)
+		assert_memory_equal(p->e[R].mem + at, p->e[S].mem + at, PAIR_LEN);
+}
+
+/* A posted receive may have to wait for the flushing queue pair, as for any other room. */
+static void post_recv(struct gpu_pair *g, uint64_t seq)
+{
+	pair_until(&g->p, pair_post_recv(&g->p, seq) == 0 || pair_any_failed(&g->p));
+}
+
+static void transfer(struct gpu_pair *g)
+{
+	struct pair *p = &g->p;
+
+	for (uint64_t seq = 0; seq < PAIR_MSGS && !pair_any_failed(p); seq++) {
+		post_recv(g, seq);
+		if (!pair_any_failed(p))
+			(void)pair_post_send(p, seq);
+	}
+	p->doing = "transfer";
+	pair_until(
+		p, p->e[R].count[DR_EV_DELIVERED] == PAIR_MSGS * PAIR_PARTS || pair_any_failed(p));
+}
+
+static void flushed_before_it_is_told(void **state)
+{
+	struct gpu_pair g;
+
+	(void)state;
+	for (unsigned k = 0; k < 4; k++) {
+		gpu_init(&g, k % 2);
+		g.p.seen = check_seen;
+		g.p.vp.lazy_mr = k & 2;
+		gpu_up(&g);
+		g.p.fake->latency("fake1", k & 2 ? 2 * DR_NS_PER_MS : 0);
+		transfer(&g);
+		assert_false(pair_any_failed(&g.p));
+		assert_string_equal(dr_verbs_mr_choice(g.p.e[R].mr), "dma-buf");
+		gpu_end(&g);
+	}
+}
+
+/* A few bytes: no processor may copy them into the work request. */
+static void small_from_gpu_memory(void **state)
+{
+	struct dr_part part = { .len = 8 };
+	struct gpu_pair g;
+
+	(void)state;
+	gpu_init(&g, false);
+	gpu_up(&g);
+	pair_until(&g.p, pair_post_recv(&g.p, 0) == 0);
+	pair_until(&g.p, g.p.e[S].count[DR_EV_CREDIT]);
+	part.mr = g.p.e[S].mr;
+	assert_int_equal(dr_verbs_ops.post_send(g.p.e[S].path, 1, 0, 0, &part), 0);
+	dr_verbs_ops.flush(g.p.e[S].path, dr_now_ns());
+	pair_until(&g.p, g.p.e[R].count[DR_EV_DELIVERED]);
+	assert_memory_equal(g.p.e[R].mem, g.p.e[S].mem, 8);
+	gpu_end(&g);
+}
+
+/* Registered when the path was up already. */
+static void registered_late(void **state)
+{
+	struct gpu_pair g;
+
+	(void)state;
+	for (unsigned poller = 0; poller < 2; poller++) {
+		gpu_init(&g, poller);
+		g.p.seen = check_seen;
+		if (pair_listen(&g.p) || !gpu_connect(&g) || gpu_register(&g))
+			fail_msg("%s: %s%s", g.p.doing, g.p.error, g.text);
+		transfer(&g);
+		assert_false(pair_any_failed(&g.p));
+		gpu_end(&g);
+	}
+}
+
+/* A GPU that keeps the order by itself costs no queue pair and no read. */
+static void not_flushed_where_ordered(void **state)
+{
+	struct gpu_pair g;
+
+	(void)state;
+	gpu_init(&g, false);
+	g.m[R].ordered = true;
+	gpu_up(&g);
+	transfer(&g);
+	assert_false(pair_any_failed(&g.p));
+	assert_int_equal(g.p.fake->qp_list("fake1", IBV_QPT_RC, NULL, 0), 1 + g.p.vp.qps);
+	assert_true(pair_untouched(&g.p, 0)); /* the fake's GPUs keep no order */
+	gpu_end(&g);
+}
+
+/* The queue pair that flushes leads to itself: its own number comes last. */
+static uint32_t flushing_qp(struct gpu_pair *g)
+{
+	uint32_t qpn[8];
+	unsigned n = g->p.fake->qp_list("fake1", IBV_QPT_RC, qpn, 8);
+
+	assert_int_equal(n, 2 + g->p.vp.qps);
+	return qpn[n - 1];
+}
+
+static void one_message(struct gpu_pair *g)
+{
+	post_recv(g, 0);
+	pair_until(&g->p, g->p.e[S].count[DR_EV_CREDIT]);
+}
+
+/* Whatever happens to the read, the part is not told, and the path fails. */
+static void flush_fails(void **state)
+{
+	static const enum ibv_wc_status how[] = { IBV_WC_REM_ACCESS_ERR, IBV_WC_RETRY_EXC_ERR,
+		IBV_WC_LOC_PROT_ERR };
+	struct gpu_pair g;
+
+	(void)state;
+	for (unsigned i = 0; i < DR_ARRAY_LEN(how) + 1; i++) {
+		gpu_init(&g, i % 2);
+		gpu_up(&g);
+		one_message(&g);
+		if (i < DR_ARRAY_LEN(how))
+			g.p.fake->status("fake1", flushing_qp(&g), false, how[i], 0);
+		else
+			assert_int_equal(g.p.fake->qp_error(flushing_qp(&g), true), 0);
+		assert_int_equal(pair_post_send(&g.p, 0), 0);
+		g.p.doing = "flush fails";
+		pair_until(&g.p, g.p.e[R].failed);
+		assert_int_equal(g.p.e[R].scope, DR_SCOPE_PATH);
+		assert_int_equal(g.p.e[R].count[DR_EV_DELIVERED], 0);
+		gpu_end(&g);
+	}
+}
+
+/* Reads that are out are the fence's to count, and its deadline destroys their queue pair too. */
+static void fence_with_flushes_out(void **state)
+{
+	struct gpu_pair g;
+	uint32_t qpn;
+
+	(void)state;
+	for (unsigned k = 0; k < 4; k++) {
+		bool by_deadline = k & 1;
+
+		gpu_init(&g, k & 2);
+		gpu_up(&g);
+		one_message(&g);
+		qpn = flushing_qp(&g);
+		g.p.fake->latency("fake1", 3600 * DR_NS_PER_S);
+		assert_int_equal(pair_post_send(&g.p, 0), 0);
+		pair_until(&g.p, g.p.e[R].count[DR_EV_ARRIVING]);
+		g.p.doing = "flushes out";
+		for (unsigned i = 0; i < 20; i++)
+			pair_turn(&g.p);
+		g.p.fake->no_flush("fake1", true);
+		pair_fence(&g.p, R, by_deadline ? dr_now_ns() + 20 * DR_NS_PER_MS : DR_NEVER);
+		for (unsigned i = 0; i < 20 && !by_deadline; i++)
+			pair_turn(&g.p);
+		assert_true(by_deadline || !g.p.e[R].fenced);
+		g.p.fake->no_flush("fake1", by_deadline);
+		pair_until(&g.p, g.p.e[R].fenced);
+		if (by_deadline)
+			assert_int_equal(g.p.fake->qp_state(qpn), -1);
+		assert_int_equal(g.p.e[R].count[DR_EV_DELIVERED], 0);
+		gpu_end(&g);
+	}
+}
+
+/* One life with the k-th such call failing: an error in words, or FAILED, and nothing stays. */
+static bool life_with(const char *call, unsigned k)
+{
+	struct gpu_pair g;
+	bool failed;
+
+	gpu_init(&g, k % 2);
+	g.p.seen = check_seen;
+	g.p.fake->fail_call(call, k, 0);
+	if (pair_listen(&g.p) == 0 && gpu_register(&g) == 0 && gpu_connect(&g))
+		transfer(&g);
+	for (unsigned i = 0; i < 2; i++)
+		if (g.p.e[i].path)
+			pair_fence(&g.p, i, dr_now_ns() + 60 * DR_NS_PER_MS);
+	for (unsigned i = 0; i < 2; i++)
+		pair_until(&g.p, !g.p.e[i].path || g.p.e[i].fenced);
+	failed = g.p.fake->failed() != NULL;
+	gpu_clean(&g);
+	return failed;
+}
+
+static void each_call_failing(void **state)
+{
+	static const char *const calls[] = { "reg_mr", "reg_dmabuf_mr", "create_qp", "modify_qp",
+		"post_send", "post_recv", "query_gid_ex" };
+
+	(void)state;
+	for (unsigned i = 0; i < DR_ARRAY_LEN(calls); i++)
+		for (unsigned k = 1; k <= 40 && life_with(calls[i], k);)
+			k += k < 24 ? 1 : 5;
+}
+
+/* ---- the choice ------------------------------------------------------------------------------- */
+
+static char root[64];
+
+static int make_root(void **state)
+{
+	static const char *const parts[] = { "/sys", "/sys/module", "/sys/module/nv_peer_mem" };
+	char path[128];
+
+	(void)state;
+	(void)snprintf(root, sizeof(root), "/tmp/dualrail-gpu-XXXXXX");
+	if (!mkdtemp(root))
+		return -1;
+	for (size_t i = 0; i < DR_ARRAY_LEN(parts); i++) {
+		(void)snprintf(path, sizeof(path), "%s%s", root, parts[i]);
+		if (mkdir(path, 0700))
+			return -1;
+	}
+	return 0;
+}
+
+static int remove_root(void **state)
+{
+	static const char *const parts[] = { "/sys/module/nv_peer_mem", "/sys/module", "/sys", "" };
+	char path[128];
+
+	(void)state;
+	for (size_t i = 0; i < DR_ARRAY_LEN(parts); i++) {
+		(void)snprintf(path, sizeof(path), "%s%s", root, parts[i]);
+		(void)rmdir(path);
+	}
+	return 0;
+}
+
+/* The second choice, with the reason for it. */
+static void by_peer_memory(void **state)
+{
+	struct gpu_pair g;
+
+	(void)state;
+	for (unsigned exported = 0; exported < 2; exported++) {
+		gpu_init(&g, false);
+		g.p.seen = check_seen;
+		g.p.vp.root = root;
+		g.p.fake->dmabuf(NULL, EOPNOTSUPP);
+		for (unsigned i = 0; i < 2; i++) {
+			g.m[i].dmabuf = exported;
+			/* The fake's ranges begin where their files do. */
+			assert_int_equal(g.p.fake->peer_memory((uintptr_t)DEVICE_PTR(i) - OFF,
+						 OFF + PAIR_MEM, g.fd[i]),
+				0);
+		}
+		gpu_up(&g);
+		transfer(&g);
+		assert_false(pair_any_failed(&g.p));
+		assert_non_null(strstr(dr_verbs_mr_choice(g.p.e[R].mr), "nv_peer_mem"));
+		assert_non_null(strstr(dr_verbs_mr_choice(g.p.e[R].mr),
+			exported ? "takes no dma-buf (EOPNOTSUPP)" : "exported no dma-buf"));
+		gpu_end(&g);
+	}
+}
+
+static void out_of_reach(void **state)
+{
+	struct gpu_pair g;
+
+	(void)state;
+	for (unsigned loaded = 0; loaded < 2; loaded++) {
+		gpu_init(&g, false);
+		g.p.vp.root = loaded ? root : "/nonexistent";
+		g.p.fake->dmabuf(NULL, EINVAL);
+		if (pair_listen(&g.p))
+			fail_msg("%s", g.p.error);
+		g.p.fake->fail_always("reg_mr", EFAULT);
+		assert_int_equal(gpu_register(&g), -ENOTSUP);
+		assert_non_null(strstr(g.text, "takes no dma-buf (EINVAL)"));
+		assert_non_null(strstr(g.text, loaded ? "EFAULT" : "modprobe nvidia-peermem"));
+		gpu_clean(&g);
+	}
+}
+
+/* The caller may close its descriptor, and the device may go and come back. */
+static void registered_again(void **state)
+{
+	struct gpu_pair g;
+
+	(void)state;
+	gpu_init(&g, true);
+	g.p.seen = check_seen;
+	gpu_up(&g);
+	assert_int_equal(close(g.fd[R]), 0);
+	g.fd[R] = open("/dev/null", O_RDONLY | O_CLOEXEC); /* to be closed in the end */
+	g.p.fake->unplug("fake1", false);
+	pair_until(&g.p, g.p.e[R].failed && g.p.e[R].rail_failed);
+	pair_fence_both(&g.p);
+	pair_end_path(&g.p);
+	assert_int_equal(g.p.fake->plug("fake1", 7), 0);
+	g.p.e[S].rail_failed = g.p.e[R].rail_failed = 0;
+	g.p.e[R].count[DR_EV_DGRAM] = 0;
+	g.p.e[R].failed = g.p.e[S].failed = false;
+	g.p.doing = "device back";
+	pair_until(&g.p, g.p.fake->count("reg_dmabuf_mr") == 3);
+	if (!gpu_connect(&g))
+		fail_msg("%s%s", g.p.e[S].text, g.p.e[R].text);
+	transfer(&g);
+	assert_false(pair_any_failed(&g.p));
+	gpu_end(&g);
+}
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = { cmocka_unit_test(flushed_before_it_is_told),
+		cmocka_unit_test(small_from_gpu_memory), cmocka_unit_test(registered_late),
+		cmocka_unit_test(not_flushed_where_ordered), cmocka_unit_test(flush_fails),
+		cmocka_unit_test(fence_with_flushes_out), cmocka_unit_test(each_call_failing),
+		cmocka_unit_test(by_peer_memory), cmocka_unit_test(out_of_reach),
+		cmocka_unit_test(registered_again) };
+
+	dr_log_set_level(DR_LOG_ERROR);
+	if (argc > 1)
+		cmocka_set_test_filter(argv[1]);
+	return cmocka_run_group_tests(tests, make_root, remove_root);
+}
