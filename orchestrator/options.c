@@ -211,14 +211,15 @@ static int demo_defaults(struct dr_options *o, struct dr_err *e)
 
 static int positionals(struct dr_options *o, char **arg, int n, struct dr_err *e)
 {
-	int want = o->command == DR_CMDBIT_CLIENT ? 1 : 0;
+	int least = o->command == DR_CMDBIT_CLIENT ? 1 : 0;
+	int most = o->command == DR_CMDBIT_DOCTOR ? 1 : least;
 
-	if (n > want)
+	if (n > most)
 		return dr_err_set(
-			e, -EINVAL, "\"%.60s\" is not expected here; see --help", arg[want]);
-	if (n < want)
+			e, -EINVAL, "\"%.60s\" is not expected here; see --help", arg[most]);
+	if (n < least)
 		return dr_err_set(e, -EINVAL, "HOST is missing: dualrail client HOST [options]");
-	if (want)
+	if (n > 0)
 		o->host = arg[0];
 	return 0;
 }

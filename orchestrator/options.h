@@ -17,6 +17,7 @@ enum dr_command_bit {
 	DR_CMDBIT_SERVER = 1,
 	DR_CMDBIT_CLIENT = 2,
 	DR_CMDBIT_DEMO = 4,
+	DR_CMDBIT_DOCTOR = 16,
 	DR_CMDBIT_RUN = DR_CMDBIT_CLIENT | DR_CMDBIT_DEMO, /* those that decide what is measured */
 	DR_CMDBIT_ALL = DR_CMDBIT_SERVER | DR_CMDBIT_RUN,
 };
@@ -33,7 +34,7 @@ struct dr_tests {
 
 struct dr_options {
 	unsigned command; /* enum dr_command_bit */
-	const char *host; /* client */
+	const char *host; /* client; doctor: may be NULL */
 
 	struct dr_tests test;
 	const char *transport;

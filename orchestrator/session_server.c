@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "orchestrator/doctor/look.h"
 #include "orchestrator/kinds.h"
 
 #include <errno.h>
@@ -42,6 +43,7 @@ struct server {
 	struct dr_record_mark mark;
 	enum after_snapshot then;
 	bool finished, aborted, refused, lost, told_failed;
+	bool looked; /* doctor's: no run, no record */
 	enum dr_boot_cause lost_cause;
 	int64_t failed_ns;
 	uint32_t fault_client, fault_own; /* id of the client, of the injector */
@@ -149,17 +151,44 @@ static void begin_record(struct server *s)
 		dr_control_peer_version(s->control));
 }
 
+/* doctor asks what a run would get here; no session follows. */
+static void answer_look(
+	struct server *s, const json_t *params, const unsigned *gpus, unsigned n_gpus)
+{
+	struct dr_netdev_rail nics[DR_RAILS_MAX];
+	struct dr_err why = { 0 };
+	json_t *reply;
+	int n, rc = match(s, params, gpus, n_gpus, &why);
+
+	s->looked = true;
+	if (rc == -EPROTO) {
+		dr_boot_server_refuse(s->boot, DR_EXIT_PEER, why.text);
+		return;
+	}
+	n = dr_kind_rails(s->opt, &s->plan, &s->route, nics, DR_RAILS_MAX, rc ? NULL : &why);
+	reply = dr_look_reply(rc ? NULL : dr_plan_reply(&s->plan), nics, n > 0 ? (unsigned)n : 0,
+		s->opt->gpus.n, why.code ? why.text : NULL);
+	if (!reply || dr_boot_server_accept(s->boot, reply, 1, 1))
+		dr_boot_server_refuse(s->boot, DR_EXIT_ENV, "the server is out of memory");
+	json_decref(reply);
+	dr_info("server", "doctor at %s looked", s->client);
+}
+
 static void on_offer(void *arg, const json_t *params, const unsigned *gpus, unsigned n_gpus)
 {
 	struct server *s = arg;
 	struct dr_err e = { 0 };
 
 	s->open = true;
-	s->finished = s->aborted = s->refused = s->lost = s->told_failed = false;
+	s->finished = s->aborted = s->refused = s->lost = s->told_failed = s->looked = false;
 	s->failed_ns = 0;
 	s->fault_client = s->fault_own = 0;
 	s->then = NOTHING;
 	snprintf(s->client, sizeof(s->client), "%s", dr_control_peer(s->control));
+	if (dr_look_marked(params)) {
+		answer_look(s, params, gpus, n_gpus);
+		return;
+	}
 	begin_record(s);
 	if (match(s, params, gpus, n_gpus, &e)) {
 		refuse(s, e.code == -EPROTO ? DR_EXIT_PEER : DR_EXIT_ENV, &e);
@@ -473,6 +502,8 @@ static void on_closed(void *arg, enum dr_boot_cause cause, const char *text)
 	if (!s->open)
 		return;
 	s->open = false;
+	if (s->looked)
+		return;
 	judge(s, cause, text);
 	if (s->fault_own) {
 		struct dr_err e;

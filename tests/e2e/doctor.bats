@@ -1,0 +1,389 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# doctor: what it finds is really so, and what it says to do mends it.
+# shellcheck disable=SC2154,SC2030,SC2031 # set by lib.bash and by run
+
+setup() {
+	load lib
+	common_setup
+	nets=()
+}
+
+teardown() {
+	local net
+	common_teardown
+	for net in "${nets[@]}"; do
+		ip netns del "$net" 2>/dev/null
+	done
+	return 0
+}
+
+LO=(--rails "lo@127.0.0.1,lo@127.0.0.2")
+
+# doctor OPTIONS...: status, and the document in d.json.
+doctor() {
+	run timeout "$WAIT_S" "$DUALRAIL" doctor --json=d.json -g 0-1 "$@"
+	tail -n 20 <<<"$output"
+}
+
+# finding CHECK SEVERITY [WHERE]: there is one.
+finding() {
+	holds d.json ".findings | any(.check == \"$1\" and .severity == \"$2\" and (\"${3-}\" == \"\" or .where == \"${3-}\"))" || {
+		jq -c '.findings[] | select(.severity != "ok")' d.json
+		return 1
+	}
+}
+
+no_finding() {
+	holds d.json ".findings | all(.check != \"$1\" or .severity == \"ok\" or .severity == \"note\")" || {
+		jq -c ".findings[] | select(.check == \"$1\")" d.json
+		return 1
+	}
+}
+
+# ---- on one node ----
+
+@test "one node: a table, and a document of the same" {
+	doctor "${LO[@]}"
+	[[ $status == 0 || $status == 2 ]]
+	[[ $output == *"ok    rails"*"(exit status $status)" ]]
+	holds d.json ".schema == \"dualrail-doctor/1\" and .exit_code == $status and .target == null"
+	holds d.json '.findings | all(.severity == "ok" or .severity == "note" or .remedy != null)'
+	holds d.json '(.findings | length) == (.counts | add)'
+	holds d.json '[.findings[].check] | contains(["rails", "link", "mtu", "leftover", "memlock",
+		"open-files", "processes", "capabilities", "ports", "rdma", "gpu-driver", "clock"])'
+	"$DUALRAIL" doctor "${LO[@]}" --json 2>err | jq -e '.findings | length > 10'
+	grep -q 'exit status' err
+	run "$DUALRAIL" doctor "${LO[@]}" -q
+	[[ $output != *"ok    "* ]]
+}
+
+@test "usage: two hosts, rails that are none, a file that cannot be written" {
+	run "$DUALRAIL" doctor a b
+	[ "$status" -eq 1 ]
+	one_line
+	run "$DUALRAIL" doctor --size 1M
+	[ "$status" -eq 1 ]
+	run "$DUALRAIL" doctor --json=/no/such/folder/x.json
+	[ "$status" -eq 2 ]
+	one_line
+	doctor --rails no-such-device
+	[ "$status" -eq 2 ]
+	finding rails fail
+	doctor --rails ,
+	[ "$status" -eq 1 ]
+	finding rails fail
+	doctor --control no-such-device
+	[ "$status" -eq 2 ]
+	finding control fail
+}
+
+@test "too few open files: status 2, and the command that mends it does" {
+	ulimit -S -n 100
+	doctor "${LO[@]}" -N 32
+	[ "$status" -eq 2 ]
+	finding open-files fail
+	local remedy
+	remedy=$(jq -r '.findings[] | select(.check == "open-files") | .remedy' d.json)
+	[[ $remedy =~ ^ulimit\ -n\ ([0-9]+) ]]
+	ulimit -S -n "${BASH_REMATCH[1]}"
+	doctor "${LO[@]}" -N 32
+	finding open-files ok
+}
+
+@test "a port that another program has: status 2 with its name; a server of ours is none" {
+	doctor "${LO[@]}" --port 1
+	finding ports ok
+	free_port
+	cp "$DUALRAIL" other
+	start other ./other server -g 0-1 --port "$port"
+	wait_for grep -q listening other.err
+	doctor "${LO[@]}" --port "$port"
+	[ "$status" -eq 2 ]
+	finding ports fail
+	holds d.json ".findings | any(.check == \"ports\" and .found == \"other ($pid)\")"
+	start_server
+	wait_for grep -q listening server.err
+	doctor "${LO[@]}" --port "$port"
+	finding ports note
+}
+
+@test "RDMA: missing is a note, with --transport verbs it stops a run; a sound one is shown" {
+	plugin=${DR_BUILD:-${DUALRAIL%/*}}/tests/fakeverbs/ibverbs_plugin.so
+	[[ -e $plugin ]] || skip "tests are not built: $plugin"
+	export DR_IBVERBS=libnone-of-this-name.so.1
+	doctor "${LO[@]}"
+	finding rdma note
+	doctor "${LO[@]}" --transport verbs
+	[ "$status" -eq 2 ]
+	finding rdma fail
+	export DR_IBVERBS=$plugin
+	doctor "${LO[@]}" --transport verbs
+	finding rdma ok lo
+	no_finding rdma
+	doctor "${LO[@]}" --transport verbs --gid 99
+	[ "$status" -eq 2 ]
+	finding rdma fail lo
+	DR_FAKE_IBV=fake0:lo:127.0.0.1 doctor "${LO[@]}" --transport verbs
+	[ "$status" -eq 2 ]
+	finding rdma fail
+	finding rdma ok lo
+}
+
+# ---- with a server ----
+
+@test "no server there, no such host: status 3, in the document too" {
+	free_port
+	doctor 127.0.0.1 --port "$port" --connect-timeout 300ms
+	[ "$status" -eq 3 ]
+	finding peer fail
+	holds d.json '.exit_code == 3 and .target == "127.0.0.1" and (.findings | any(.remedy != null
+		and (.remedy | contains("dualrail server"))))'
+	doctor no.such.host.invalid --connect-timeout 300ms
+	[ "$status" -eq 3 ]
+	finding peer fail
+}
+
+@test "a server answers doctor, is not disturbed by it, and keeps no record" {
+	head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \n' >key
+	head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \n' >other-key
+	chmod 600 key other-key
+	start_server --key-file key --one-off --json=s.json
+	wait_for grep -q listening server.err
+	doctor 127.0.0.1 --port "$port" --key-file key
+	finding peer ok
+	finding peer-gpus ok
+	finding peer-rails ok
+	no_finding peer
+	doctor 127.0.0.1 --port "$port" --key-file other-key --connect-timeout 5s
+	[ "$status" -eq 3 ]
+	doctor 127.0.0.1 --port "$port" --connect-timeout 5s
+	[ "$status" -eq 3 ]
+	doctor 127.0.0.1 --port "$port" --key-file key -g 0-3
+	[ "$status" -eq 2 ]
+	finding peer-gpus fail
+	doctor 127.0.0.1 --port "$port" --key-file key -g 0-3 --pair
+	finding peer-gpus ok
+	doctor 127.0.0.1 --port "$port" --key-file key --transport verbs --rails nothing
+	[ "$status" -eq 2 ]
+	[[ ! -e s.json ]]
+	# The first client after all of that is the one that --one-off serves.
+	client -D 200ms -q --key-file key
+	[ "$status" -eq 0 ]
+	ends "$server" 0
+	whole s.json
+	holds s.json '.exit_code == 0'
+}
+
+@test "what the server would refuse a client doctor finds" {
+	start_server --rails lo@127.0.0.9
+	wait_for grep -q listening server.err
+	doctor 127.0.0.1 --port "$port" --rails lo@127.0.0.1,lo@127.0.0.2
+	[ "$status" -eq 2 ]
+	finding peer fail
+	run "$DUALRAIL" client 127.0.0.1 --port "$port" -g 0-1 --rails lo@127.0.0.1,lo@127.0.0.2 -q
+	[ "$status" -eq 2 ]
+}
+
+# ---- two nodes with a switch between them ----
+
+# A and B, with ports of bridges in C: port NODE DEVICE ADDRESS BRIDGE.
+nodes() {
+	[[ $(id -u) == 0 ]] || skip "needs root for network namespaces"
+	A=dr${BASHPID}a B=dr${BASHPID}b C=dr${BASHPID}c
+	ip netns add "$A" 2>/dev/null || skip "network namespaces cannot be made here"
+	nets+=("$A" "$B" "$C")
+	ip netns add "$B"
+	ip netns add "$C"
+	n_ports=0
+	local bridge
+	for bridge in sw0 sw1 swc; do
+		ip -n "$C" link add "$bridge" type bridge || skip "no bridges here"
+		ip -n "$C" link set "$bridge" up
+	done
+	port "$A" ctl0 10.99.255.1/24 swc
+	port "$B" ctl0 10.99.255.2/24 swc
+}
+
+port() {
+	local end=p$((n_ports++))
+	ip link add "$2" netns "$1" type veth peer name "$end" netns "$C"
+	ip -n "$1" addr add "$3" dev "$2"
+	ip -n "$C" link set "$end" up master "$4"
+	ip -n "$1" link set "$2" up
+	last_port=$end
+}
+
+two_subnets() {
+	nodes
+	port "$B" rail0 10.99.0.2/24 sw0
+	port "$B" rail1 10.99.1.2/24 sw1
+	port "$A" rail0 10.99.0.1/24 sw0
+	port "$A" rail1 10.99.1.1/24 sw1
+}
+
+one_subnet() {
+	nodes
+	port "$B" rail0 10.99.0.2/24 sw0
+	port "$B" rail1 10.99.0.12/24 sw0
+	port "$A" rail0 10.99.0.1/24 sw0
+	port "$A" rail1 10.99.0.11/24 sw0
+}
+
+server_in_b() {
+	start server ip netns exec "$B" "$DUALRAIL" server -g 0-1
+	server=$pid
+	wait_for grep -q listening server.err
+}
+
+doctor_in_a() {
+	run timeout "$WAIT_S" ip netns exec "$A" "$DUALRAIL" doctor --json=d.json -g 0-1 "$@"
+	tail -n 20 <<<"$output"
+}
+
+# mend NET CHECK: the commands that doctor gave for it, in NET; what stands in brackets is no command.
+mend() {
+	local commands
+	commands=$(jq -r ".findings[] | select(.check == \"$2\" and .severity != \"ok\") | .remedy" d.json |
+		sed 's/ (.*//; s/^at the server: //')
+	[[ $commands ]]
+	ip netns exec "$1" sh -ec "$commands"
+}
+
+@test "two sound nodes: status 0; the way of each rail was tried at full size" {
+	two_subnets
+	server_in_b
+	doctor_in_a 10.99.255.2
+	[ "$status" -eq 0 ]
+	finding peer ok
+	finding peer-rails ok
+	finding route ok
+	finding path-mtu ok rail0
+	finding path-mtu ok rail1
+	holds d.json '.counts.fail == 0 and .counts.warn == 0'
+}
+
+@test "a rail without carrier, one without partner, one rail only" {
+	two_subnets
+	server_in_b
+	ip -n "$C" link set "$last_port" down
+	doctor_in_a --rails rail0,rail1
+	[ "$status" -eq 2 ]
+	finding link fail rail1
+	doctor_in_a 10.99.255.2
+	finding rails warn
+	finding peer-rails warn
+	ip -n "$C" link set "$last_port" up
+	ip -n "$A" link set rail1 mtu 1400
+	doctor_in_a 10.99.255.2
+	finding mtu warn rail1
+	finding peer-mtu warn rail1
+	mend "$A" mtu
+	doctor_in_a 10.99.255.2
+	[ "$status" -eq 0 ]
+	finding mtu ok
+}
+
+@test "a smaller MTU at the server: a warning, and the remedy mends it" {
+	two_subnets
+	ip -n "$B" link set rail1 mtu 1400
+	server_in_b
+	doctor_in_a 10.99.255.2
+	[ "$status" -eq 0 ]
+	finding peer-mtu warn rail1
+	finding path-mtu ok rail1
+	mend "$B" peer-mtu
+	doctor_in_a 10.99.255.2
+	no_finding peer-mtu
+	holds d.json '.counts.warn == 0'
+}
+
+@test "a switch with a smaller MTU swallows large packets: status 2" {
+	two_subnets
+	server_in_b
+	ip -n "$C" link set "$last_port" mtu 1400
+	doctor_in_a 10.99.255.2
+	[ "$status" -eq 2 ]
+	finding path-mtu fail rail1
+	finding path-mtu ok rail0
+	# Nobody there at all is no proof of that.
+	ip -n "$B" addr del 10.99.1.2/24 dev rail1
+	ip -n "$B" addr add 10.99.1.3/24 dev rail1
+	ip netns exec "$B" sysctl -qw net.ipv4.icmp_ratemask=0 net.ipv4.icmp_msgs_per_sec=0 || :
+	ip -n "$C" link set "$last_port" mtu 1500
+	doctor_in_a 10.99.255.2
+	no_finding path-mtu
+}
+
+@test "two rails in one subnet: ARP, route and rp_filter; the remedies bring both rails to work" {
+	one_subnet
+	server_in_b
+	doctor_in_a 10.99.255.2
+	[ "$status" -eq 2 ]
+	finding arp fail rail0
+	finding arp fail rail1
+	finding route warn rail1
+	mend "$A" arp
+	mend "$B" arp
+	doctor_in_a 10.99.255.2
+	finding arp ok
+	ip netns exec "$A" sysctl -qw net.ipv4.conf.all.rp_filter=1
+	doctor_in_a 10.99.255.2
+	[ "$status" -eq 2 ]
+	finding rp-filter fail rail1
+	mend "$A" rp-filter
+	doctor_in_a 10.99.255.2
+	[ "$status" -eq 0 ]
+	no_finding rp-filter
+	finding route warn rail1
+	mend "$A" route
+	ip netns exec "$A" sysctl -qw net.ipv4.conf.rail1.rp_filter=1
+	doctor_in_a 10.99.255.2
+	[ "$status" -eq 0 ]
+	finding route ok
+	finding path-mtu ok rail0
+	finding path-mtu ok rail1
+	run timeout "$WAIT_S" ip netns exec "$A" "$DUALRAIL" client 10.99.255.2 "${SMALL[@]}" -D 300ms -q --json=c.json
+	[ "$status" -eq 0 ]
+	holds c.json '[.nics[] | select(.tx_bytes > 1000000)] | length == 2'
+}
+
+is_down() {
+	! ip -n "$1" link show "$2" | grep -q '[<,]UP[,>]'
+}
+
+family() {
+	local child
+	for child in $(pgrep -P "$1"); do
+		family "$child"
+		echo "$child"
+	done
+}
+
+@test "a run killed with its guard leaves a cut link: doctor names it, then repairs it" {
+	two_subnets
+	server_in_b
+	start client ip netns exec "$A" "$DUALRAIL" client 10.99.255.2 "${SMALL[@]}" --test failover \
+		--allow-faults --fault link-down:path=0,at=100ms,for=60s
+	client=$pid
+	wait_for is_down "$A" rail0
+	# The guard first, so that nobody is left to undo anything.
+	local one
+	for one in $(family "$client") "$client"; do
+		kill -STOP "$one"
+	done
+	for one in $(family "$client") "$client"; do
+		kill -9 "$one"
+	done
+	wait "$client" || :
+	doctor_in_a --rails rail0,rail1 --dry-run
+	[ "$status" -eq 2 ]
+	finding leftover fail rail0
+	is_down "$A" rail0
+	doctor_in_a --rails rail0,rail1
+	finding leftover note rail0
+	run is_down "$A" rail0
+	[ "$status" -ne 0 ]
+	doctor_in_a --rails rail0,rail1
+	finding leftover ok
+}
