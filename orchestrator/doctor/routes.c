@@ -181,8 +181,8 @@ static bool same_subnet(const struct dr_netdev_rail *a, const struct dr_netdev_r
 {
 	const struct sockaddr_in *x = (const struct sockaddr_in *)&a->addr;
 	const struct sockaddr_in *y = (const struct sockaddr_in *)&b->addr;
-	unsigned bits = DR_MAX(a->prefix, b->prefix);
-	uint32_t mask = htonl(bits ? UINT32_MAX << (32 - DR_MIN(bits, 32u)) : 0);
+	unsigned bits = DR_MIN(DR_MAX(a->prefix, b->prefix), 32u);
+	uint32_t mask = htonl((uint32_t)(UINT64_MAX << (32 - bits)));
 
 	/* ARP is of IPv4 alone. */
 	return a->addr.ss_family == AF_INET && b->addr.ss_family == AF_INET &&
