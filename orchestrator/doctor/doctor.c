@@ -240,26 +240,39 @@ static int status_of(const struct visit *v)
 	return v->f.no_memory || dr_findings_count(&v->f, DR_SEVERITY_FAIL) ? DR_EXIT_ENV : 0;
 }
 
-static int write_document(const struct visit *v, int status, struct dr_err *e)
+/* The document as text of open_memstream. */
+static int render(const struct visit *v, int status, char **text, size_t *len)
 {
-	bool to_stdout = strcmp(v->opt->json_path, "-") == 0;
+	FILE *f = open_memstream(text, len);
 	json_t *doc = dr_findings_json(&v->f, v->opt->host, status);
-	char *text = doc ? json_dumps(doc, JSON_INDENT(2)) : NULL;
-	struct dr_file file;
-	int rc = 0;
+	int rc = f ? dr_json_write(doc, f, 2) : -ENOMEM;
 
 	json_decref(doc);
-	if (!text)
-		return dr_err_set(e, -ENOMEM, "out of memory");
-	if (to_stdout) {
-		if (printf("%s\n", text) < 0 || fflush(stdout))
-			rc = dr_err_set(e, -EIO, "standard output: %s", strerror(errno));
+	if (f && fclose(f) && rc == 0)
+		rc = -ENOMEM;
+	if (f && rc)
+		free(*text); /* lint-ok: of open_memstream */
+	return rc;
+}
+
+static int write_document(const struct visit *v, int status, struct dr_err *e)
+{
+	const char *path = v->opt->json_path;
+	struct dr_file file;
+	size_t len = 0;
+	char *text;
+	int rc = render(v, status, &text, &len);
+
+	if (rc)
+		return dr_err_set(e, rc, "cannot write --json: out of memory");
+	if (strcmp(path, "-") == 0) {
+		rc = dr_stream_put(stdout, text, len, "standard output", e);
 	} else {
-		rc = dr_file_begin(&file, "--json", v->opt->json_path, e);
+		rc = dr_file_begin(&file, "--json", path, e);
 		if (rc == 0)
-			rc = dr_file_commit(&file, text, strlen(text), e);
+			rc = dr_file_commit(&file, text, len, e);
 	}
-	free(text); /* lint-ok: jansson's memory */
+	free(text); /* lint-ok: of open_memstream */
 	return rc;
 }
 

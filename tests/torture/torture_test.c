@@ -175,6 +175,9 @@ static void run_both(struct child *server, struct child *client, const char *spe
 	const char *cl[] = { program, "client", "127.0.0.1", "-g0", "-N1", "-s64K", "--port", port,
 		"--rails", "lo@127.0.0.2,lo@127.0.0.3", "--connect-timeout=2s", "--timeout=2s",
 		json, "--test=bw,lat", "-n4", "-w1", NULL, NULL, NULL };
+	const char *const look[] = { program, "doctor", "127.0.0.1", "-g0", "--port", port,
+		"--rails", "lo@127.0.0.2,lo@127.0.0.3", "--connect-timeout=2s", json, NULL };
+	bool doctor = strncmp(spec, "doctor:", 7) == 0;
 	static const char *const failover[] = { "--test=failover", "--allow-faults",
 		"--fault=close:path=0,at=50ms,for=50ms", "--hold-down=20ms", "--rate=20M" };
 
@@ -184,10 +187,10 @@ static void run_both(struct child *server, struct child *client, const char *spe
 	snprintf(json, sizeof(json), "--json=%s/result.json", dir);
 	snprintf(port, sizeof(port), "%u", free_port());
 	start(server, "server.err", sv, spec);
-	start(client, "client.err", cl, spec);
+	start(client, "client.err", doctor ? look : cl, spec);
 	await(client, dr_now_ns() + END_NS);
 	/* A server whose client never came waits for one. */
-	if (!await(server, dr_now_ns() + LINGER_NS)) {
+	if (!await(server, dr_now_ns() + (doctor ? 0 : LINGER_NS))) {
 		server->told = true;
 		kill(server->pid, SIGTERM);
 		await(server, dr_now_ns() + END_NS);
@@ -316,7 +319,7 @@ static void every(const char *side, const char *class, bool all, struct dr_rng *
 
 int main(int argc, char **argv)
 {
-	static const char *const sides[] = { "server", "client" };
+	static const char *const sides[] = { "server", "client", "doctor" };
 	static const char *const classes[] = { "memory", "json", "system" };
 	const char *what = getenv("TORTURE"), *seed_text = getenv("SEED");
 	uint64_t seed = seed_text ? strtoull(seed_text, NULL, 0) : (uint64_t)dr_now_ns();
@@ -339,9 +342,9 @@ int main(int argc, char **argv)
 		every(side, class, true, &rng);
 	} else {
 		printf("# SEED=%" PRIu64 "\n", seed);
-		for (int i = 0; i < 12; i++) {
-			faults = i >= 6;
-			every(sides[i / 3 % 2], classes[i % 3], n == 1, &rng);
+		for (int i = 0; i < 15; i++) {
+			faults = i >= 6 && i < 12;
+			every(sides[i < 12 ? i / 3 % 2 : 2], classes[i % 3], n == 1, &rng);
 		}
 	}
 	printf("1..%u\n", tests);
