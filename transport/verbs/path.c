@@ -1,12 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Life of a path: see enum vb_state.
- *
- *	connector	NEW -> BUILDING -> GREETING (HELLO, again and again) -> JOINING (WELCOME came)
- *			-> CONFIRMING (first message sent) -> UP (one came)
- *	acceptor	NEW -> BUILDING -> WAITING -> JOINING (HELLO came) -> ADMITTED (WELCOME sent, again
- *			for each HELLO) -> UP (first message came; one is sent)
- *
+ * Life of a path: see enum vb_state; up.c brings it up. Invariants:
  *  1. Events leave from progress alone, in this order: what the completions say, SENT, FAILED, FENCED.
  *  2. Every call of the sink may change the state, and take the connection away; code that goes on
  *     after one looks at the state again.
@@ -87,7 +81,7 @@ int dr_verbs_may_post(const struct vb_path *p)
 	return p->state == VB_UP ? 0 : p->state == VB_FAILING ? -EAGAIN : -ENOTCONN;
 }
 
-/* ---- coming up -------------------------------------------------------------------------------- */
+/* ---- made ------------------------------------------------------------------------------------- */
 
 static int wcs_init(struct vb_wcs *q, unsigned n)
 {
@@ -165,126 +159,6 @@ static int handle(struct dr_path *bp, void *buf, size_t cap)
 		.gen = p->par.gen };
 
 	return dr_verbs_path_handle_encode(&h, buf, cap);
-}
-
-static int check_handle(struct vb_path *p, const void *buf, size_t len, struct dr_err *e)
-{
-	struct dr_verbs_path_handle h;
-	const char *why = "?";
-
-	if (len == 0)
-		return 0; /* no news: HELLO says all */
-	if (dr_verbs_path_handle_parse(buf, len, &h, &why) == 0) {
-		if (h.channel == p->par.channel && h.index == p->par.index && h.gen == p->par.gen &&
-			h.sender != p->par.sender && h.connector != p->par.connector)
-			return 0;
-		why = "it is of another path, or of an end that thinks it is ours";
-	}
-	return dr_err_set(e, -EPROTO,
-		"channel %u path %u gen %u: the peer's handle makes no sense: %s", p->par.channel,
-		p->par.index, p->par.gen, why);
-}
-
-static int path_connect(
-	struct dr_path *bp, const void *peer, size_t len, int64_t now_ns, struct dr_err *e)
-{
-	struct vb_path *p = vb_path(bp);
-	struct vb_rail *r = vb_path_rail(p);
-	int err;
-
-	if (p->state != VB_NEW)
-		return dr_err_set(e, -EINVAL, "channel %u path %u: connect was called before",
-			p->par.channel, p->par.index);
-	if (p->par.connector && !r->has_peer)
-		return dr_err_set(e, -ENOTCONN, "channel %u path %u: rail %u has no peer yet",
-			p->par.channel, p->par.index, bp->rail->index);
-	err = check_handle(p, peer, len, e);
-	if (err)
-		return err;
-	p->now_ns = now_ns;
-	if (r->dead || r->closed) {
-		dr_verbs_fail(p, DR_SCOPE_RAIL, -ENODEV, "the rail's device is gone");
-		return 0;
-	}
-	if (dr_verbs_conn_create(p, &p->conn)) {
-		dr_verbs_fail(p, DR_SCOPE_LOCAL, -ENOMEM, "out of memory");
-		return 0;
-	}
-	dr_verbs_set_state(p, VB_BUILDING);
-	dr_verbs_conn_build(p->conn);
-	return 0;
-}
-
-/* Of a job that failed: what is broken. */
-static enum dr_scope scope_of(int err)
-{
-	switch (-err) {
-	case ENOMEM:
-	case EMFILE:
-	case EPERM:
-	case EINVAL:
-		return DR_SCOPE_LOCAL;
-	case ENODEV:
-	case EIO:
-	case ENETDOWN:
-		return DR_SCOPE_RAIL;
-	default:
-		return DR_SCOPE_PATH;
-	}
-}
-
-void dr_verbs_built(struct vb_path *p)
-{
-	struct vb_conn *c = p->conn;
-
-	if (p->state != VB_BUILDING)
-		return;
-	if (c->rc) {
-		dr_verbs_fail(p, scope_of(c->rc), c->rc, "%s", c->err.text);
-		return;
-	}
-	p->hello_ns = 0;
-	dr_verbs_set_state(p, p->par.connector ? VB_GREETING : VB_WAITING);
-	if (!p->par.connector)
-		dr_verbs_admit_claim(p);
-	dr_verbs_wake(p);
-}
-
-void dr_verbs_greeted(struct vb_path *p, const struct dr_verbs_hello *h)
-{
-	dr_dassert(p->state == VB_GREETING || p->state == VB_WAITING);
-	if (h->n != p->conn->n) {
-		dr_verbs_fail(p, DR_SCOPE_PATH, -EPROTO,
-			"the peer uses %u data queue pairs, this end %u; give both the same --qps",
-			h->n - 1u, p->conn->n - 1);
-		return;
-	}
-	p->msg_max = DR_MIN(h->msg_max, vb_path_rail(p)->dev.msg_max) & ~4095u;
-	p->ctrl.peer_granted = DR_MIN(h->ctrl_recvs, VB_CTRL_DEPTH);
-	dr_verbs_set_state(p, VB_JOINING);
-	dr_verbs_conn_join(p->conn, h);
-}
-
-void dr_verbs_joined(struct vb_path *p)
-{
-	struct vb_conn *c = p->conn;
-
-	if (p->state != VB_JOINING)
-		return;
-	if (c->rc) {
-		dr_verbs_fail(p, scope_of(c->rc), c->rc, "%s", c->err.text);
-		return;
-	}
-	if (!p->par.sender && vb_path_rail(p)->flushing)
-		(void)dr_verbs_flush_need(p); /* asked for before the first part that wants it */
-	if (p->par.connector) {
-		dr_verbs_set_state(p, VB_CONFIRMING);
-		dr_verbs_ctrl_nudge(p);
-	} else {
-		dr_verbs_set_state(p, VB_ADMITTED);
-		dr_verbs_greet(p, DR_VERBS_WELCOME);
-	}
-	dr_verbs_wake(p);
 }
 
 /* ---- progress --------------------------------------------------------------------------------- */
@@ -525,7 +399,7 @@ const struct dr_transport_ops dr_verbs_ops = {
 	dr_verbs_mr_dereg,
 	create,
 	handle,
-	path_connect,
+	dr_verbs_connect,
 	dr_verbs_post_recv,
 	dr_verbs_post_send,
 	dr_verbs_post_ctrl,

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef DR_TRANSPORT_VERBS_HELPER_H
+#define DR_TRANSPORT_VERBS_HELPER_H
+
+#include "base/err.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+
+/* The thread of a rail that does what may block; helper.c states the rules. */
+struct vb_job {
+	struct vb_job *next;
+	void (*run)(struct vb_job *job);  /* on the helper's thread */
+	void (*done)(struct vb_job *job); /* on the owner's, in rail_progress; may free the job */
+};
+
+struct vb_helper {
+	pthread_t thread;
+	bool running;
+	pthread_mutex_t lock;
+	pthread_cond_t wake;
+	struct vb_job *todo, **todo_end;
+	struct vb_job *finished, **finished_end;
+	atomic_uint n_finished;
+	bool quit;
+	int efd; /* readable when something finished; -1: nobody sleeps on it */
+};
+
+int dr_verbs_helper_start(struct vb_helper *h, bool with_fd, struct dr_err *e) DR_MUST_CHECK;
+void dr_verbs_helper_submit(struct vb_helper *h, struct vb_job *job);
+/* The jobs that finished, oldest first; NULL: none. */
+struct vb_job *dr_verbs_helper_take(struct vb_helper *h);
+/* Ends the thread after every submitted job has run; then take once more. */
+void dr_verbs_helper_stop(struct vb_helper *h);
+void dr_verbs_helper_fini(struct vb_helper *h);
+
+#endif

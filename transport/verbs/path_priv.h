@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef DR_TRANSPORT_VERBS_PATH_PRIV_H
+#define DR_TRANSPORT_VERBS_PATH_PRIV_H
+
+#include "transport/verbs/frame.h"
+#include "transport/verbs/rail_priv.h"
+
+/* A path: path.c, ctrl.c, tx.c, rx.c, flush.c, fence.c, status.c. */
+/*
+ * States. Posts work in UP only (before: -ENOTCONN; between a failure and its report: -EAGAIN; after:
+ * -ENOTCONN).
+ */
+enum vb_state {
+	VB_NEW,	       /* connect was not called */
+	VB_BUILDING,   /* the helper makes the queue pairs */
+	VB_GREETING,   /* connector: repeats HELLO */
+	VB_WAITING,    /* acceptor: waits for HELLO */
+	VB_JOINING,    /* the helper leads the queue pairs to the peer's */
+	VB_ADMITTED,   /* acceptor: WELCOME sent, nothing came on the control queue pair yet */
+	VB_CONFIRMING, /* connector: first message sent, none came */
+	VB_UP,
+	VB_FAILING, /* broken; FAILED is due in the next progress */
+	VB_FAILED,  /* FAILED was reported; waits for fence or close */
+	VB_FENCING, /* queue pairs in the error state; counts what comes back */
+	VB_FENCED,  /* FENCED was reported, or is due (fenced_due); waits for close */
+	VB_CLOSED,
+};
+
+/* Sender: a clear-to-send. Slot seq % VB_RING. */
+struct vb_credit {
+	bool used;
+	uint8_t todo; /* bit i: part i may be posted still */
+	struct dr_verbs_credit c;
+};
+
+/* Sender: a part on its way. */
+struct vb_send {
+	uint32_t epoch, len, off; /* off: bytes handed to the NIC */
+	uint64_t seq;
+	unsigned part;
+	bool begun;
+	struct dr_mr *mr;
+	uint64_t addr, raddr;
+	uint32_t rkey;
+	uint64_t wr_end; /* count of work requests after its last one */
+};
+
+/*
+ * Sender: one data queue pair. Parts are counted, told <= done(by wr_done) <= posted <= flushed <=
+ * queued, place = count % VB_SENDS; work requests too, wr_done <= wr_posted.
+ */
+struct vb_lane {
+	struct vb_send queue[VB_SENDS];
+	uint64_t told, posted, flushed, queued;
+	uint64_t wr_done, wr_posted; /* wr_retired: errors and flushed ones included */
+	uint64_t wr_retired;
+	bool broken; /* an error came: what follows was not done */
+};
+
+/* Receiver: a posted message. Slot seq % VB_RING. */
+struct vb_recv {
+	bool used;
+	uint8_t n, todo; /* todo: bit i: part i is not whole yet */
+	uint8_t told;	 /* bit i: DELIVERED was reported, or skipped */
+	uint8_t n_whole, n_told, order[DR_PARTS_MAX];
+	uint8_t n_clear; /* n_told <= n_clear <= n_whole: the user may see so many */
+	uint32_t epoch;
+	uint64_t seq;
+	struct {
+		uint64_t got;
+		uint32_t cap, pieces, used;
+		const struct dr_mr *flush; /* NULL: what landed can be seen */
+		uint64_t addr;
+	} part[DR_PARTS_MAX];
+};
+
+struct vb_flush;
+struct vb_rx {
+	struct vb_recv *ring;
+	uint8_t fifo[VB_RING]; /* slots in the order posted */
+	unsigned head, n;
+	/* by data queue pair, from 1: receives in the queue; those that credits may use up */
+	unsigned posted[DR_VERBS_QPS], promised[DR_VERBS_QPS];
+	bool arrived;
+	uint32_t arrived_epoch;
+	struct vb_flush *flush; /* NULL: not needed yet */
+};
+
+/* Control messages. Counted: done <= sent <= granted by the peer; own receives: granted so far. */
+struct vb_ctrl {
+	uint8_t *buf; /* [at, end) is queued, [at, flushed) may go */
+	size_t at, flushed, end;
+	uint64_t sent, done;
+	uint32_t peer_granted;	/* messages the peer can take in all */
+	uint32_t granted, told; /* own receives posted in all; what the peer was told of that */
+	uint16_t len[VB_CTRL_DEPTH]; /* bytes of the message in each send slot */
+};
+
+struct vb_path {
+	struct dr_path base;
+	struct dr_path_params par;
+	struct vb_path *next;	    /* on the rail */
+	struct vb_path *ready_next; /* on the rail's list of paths to drive */
+	bool is_ready;
+	enum vb_state state;
+	bool ticks;	       /* counted in rail.ticking */
+	struct dr_pollable po; /* for kicks */
+	struct vb_conn *conn;
+	struct vb_wcs ctrl_wcs, data_wcs;
+	struct vb_ctrl ctrl;
+	struct vb_lane *lanes; /* sender: of queue pair i + 1 */
+	struct vb_credit *credits;
+	uint32_t credit_epoch;
+	struct vb_rx rx;
+	uint32_t msg_max; /* bytes of one work request, as both ends count them */
+	int64_t hello_ns; /* when the next HELLO is due */
+	bool first_sent;
+
+	bool mute; /* FAILED was reported: only FENCED may follow */
+	bool fenced_due, fence_bad;
+	bool uncounted; /* a post failed half-way: what is out is not known, only destroying helps */
+	bool flushed_seen; /* a queue pair was found in the error state, its reason is looked for */
+	uint32_t flush_vendor;
+	int64_t fence_deadline_ns, fence_from_ns;
+	int err;
+	enum dr_scope scope;
+	char text[240];
+
+	struct dr_sink *sink; /* during progress, else NULL */
+	int64_t now_ns;
+	int n_events;
+	int64_t ack_ns; /* last good send completion */
+	uint64_t posted_bytes, acked_bytes;
+	struct dr_path_stats st;
+};
+
+static inline struct vb_path *vb_path(struct dr_path *p)
+{
+	return dr_container_of(p, struct vb_path, base);
+}
+static inline struct vb_rail *vb_path_rail(const struct vb_path *p)
+{
+	return vb_rail(p->base.rail);
+}
+/* Data queue pair, from 1, of part i of message seq: single-part messages use all of them too. */
+static inline unsigned vb_qp_of(const struct vb_path *p, uint64_t seq, unsigned part)
+{
+	return 1 + (unsigned)((seq + part) % vb_path_rail(p)->vp.qps);
+}
+/* Queue pairs that both ends have. */
+static inline unsigned vb_shared_qps(const struct vb_path *p)
+{
+	return 1 + vb_path_rail(p)->vp.qps;
+}
+/* Work requests that carry len bytes. */
+static inline uint32_t vb_pieces(const struct vb_path *p, uint32_t len)
+{
+	return len == 0 ? 1 : (uint32_t)(((uint64_t)len + p->msg_max - 1) / p->msg_max);
+}
+
+/* Break p; the next progress reports it. Only the first reason counts. */
+void dr_verbs_fail(struct vb_path *p, enum dr_scope scope, int err, const char *fmt, ...)
+	DR_PRINTF(4, 5);
+void dr_verbs_emit(struct vb_path *p, struct dr_event *ev);
+/* Have progress called: the poller's next round, if there is one. */
+void dr_verbs_wake(struct vb_path *p);
+void dr_verbs_set_state(struct vb_path *p, enum vb_state s);
+/* up.c */
+int dr_verbs_connect(
+	struct dr_path *bp, const void *peer, size_t len, int64_t now_ns, struct dr_err *e);
+void dr_verbs_built(struct vb_path *p);
+void dr_verbs_joined(struct vb_path *p);
+/* HELLO or WELCOME came for this path and its generation. */
+void dr_verbs_greeted(struct vb_path *p, const struct dr_verbs_hello *h);
+/* 0, or why not. */
+int dr_verbs_may_post(const struct vb_path *p);
+
+/* ctrl.c */
+int dr_verbs_post_ctrl(struct dr_path *bp, const void *frame, size_t len);
+/* Bytes for one more frame: NULL, no room. */
+uint8_t *dr_verbs_ctrl_room(struct vb_path *p);
+void dr_verbs_ctrl_push(struct vb_path *p);
+void dr_verbs_ctrl_wc(struct vb_path *p, const struct vb_wc *wc);
+/* Send a message without frames. */
+void dr_verbs_ctrl_nudge(struct vb_path *p);
+
+/* tx.c */
+int dr_verbs_post_send(struct dr_path *bp, uint32_t epoch, uint64_t seq, unsigned part,
+	const struct dr_part *what);
+int dr_verbs_credit(struct dr_path *bp, uint32_t epoch, uint64_t seq, struct dr_credit *out);
+void dr_verbs_credited(struct vb_path *p, const struct dr_verbs_credit *c);
+void dr_verbs_tx_push(struct vb_path *p);
+void dr_verbs_tx_wc(struct vb_path *p, const struct vb_wc *wc);
+void dr_verbs_tx_report(struct vb_path *p);
+bool dr_verbs_tx_idle(const struct vb_path *p);
+
+/* rx.c */
+int dr_verbs_post_recv(struct dr_path *bp, uint32_t epoch, uint64_t seq,
+	const struct dr_part *parts, unsigned n, uint32_t skip);
+void dr_verbs_rx_push(struct vb_path *p);
+void dr_verbs_rx_wc(struct vb_path *p, const struct vb_wc *wc);
+void dr_verbs_rx_report(struct vb_path *p);
+/* The first n parts that became whole, and those behind them that need no flush, can be seen. */
+void dr_verbs_rx_clear(struct vb_recv *v, unsigned n);
+bool dr_verbs_rx_due(const struct vb_path *p);
+bool dr_verbs_rx_idle(const struct vb_path *p);
+
+/* flush.c */
+/* 0: parts whose memory wants it can be posted; -EAGAIN: soon, the path is woken then; -ENOMEM. */
+int dr_verbs_flush_need(struct vb_path *p);
+/* The last part of the message in this slot to become whole wants a flush. */
+void dr_verbs_flush_queue(struct vb_path *p, unsigned slot);
+void dr_verbs_flush_push(struct vb_path *p);
+void dr_verbs_flush_wc(struct vb_path *p, const struct vb_wc *wc);
+bool dr_verbs_flush_idle(const struct vb_path *p);
+
+/* fence.c */
+void dr_verbs_fence(struct dr_path *bp, bool soft, int64_t deadline_ns);
+void dr_verbs_fence_settle(struct vb_path *p);
+/* After close: nothing touches a buffer when this returns 0. */
+int dr_verbs_fence_now(struct vb_path *p);
+
+/* status.c */
+struct vb_status {
+	enum dr_scope scope;
+	int err;
+	const char *what; /* in words */
+};
+const struct vb_status *dr_verbs_status(enum ibv_wc_status s);
+/* A completion with an error on this path. */
+void dr_verbs_wc_failed(struct vb_path *p, const struct vb_wc *wc);
+
+#endif
