@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef DR_CHANNEL_MANAGER_PRIV_H
+#define DR_CHANNEL_MANAGER_PRIV_H
+
+#include "channel/heartbeat.h"
+#include "channel/manager.h"
+
+/* Between manager.c and manager_rails.c. */
+struct mgr_rail {
+	struct dr_manager *m;
+	unsigned index;
+	int ifindex;
+	struct dr_rail *rail;
+	struct dr_sink sink;
+	enum dr_rail_state state;
+};
+
+struct dr_manager {
+	struct dr_manager_params prm;
+	struct dr_hb hb;
+	struct mgr_rail rail[DR_RAILS_MAX];
+	unsigned n_open;
+	struct dr_channel *channel[DR_CHANNELS_MAX];
+	struct dr_channel_ops ops; /* the owner's, with our own `foreign`; arg is the manager */
+	bool started, stalled, lost;
+	int64_t probe_ns; /* next probe while silent */
+	int64_t silence_told_ns;
+	uint32_t falls_seen[DR_RAILS_MAX]; /* of the shared counters */
+	int64_t life_ns;		   /* paths were looked at for signs of life then */
+	int64_t due_ns; /* no channel wants its tick before; lowered by the channels */
+	int64_t now;
+};
+
+/* Rail r is dead, or alive again: its state, and what the channels hear of their paths over it. */
+void dr_manager_rail_down(struct dr_manager *m, unsigned r, int err, const char *why);
+void dr_manager_rail_up(struct dr_manager *m, unsigned r, const char *why);
+/* When one is due: heartbeats out, verdicts from what came in, silence on everything. */
+void dr_manager_beat(struct dr_manager *m);
+
+#endif
