@@ -138,7 +138,7 @@ static const struct dr_opt rows[] = {
 		.choices = "auto|host|cuda",
 		.def = "auto",
 		.group = "What to measure",
-		.commands = ALL,
+		.commands = ALL | DOCTOR,
 		.offset = AT(memory),
 		.help = "Where this end's data is: in host memory, or in that of its GPUs. auto: of "
 			"the GPUs where CUDA shows some. The other end may choose otherwise." },

@@ -30,7 +30,7 @@ static void describe_run(const struct dr_options *o, struct dr_doctor_run *run)
 {
 	*run = (struct dr_doctor_run){ .verbs = strcmp(o->transport, "verbs") == 0,
 		.server = !o->host,
-		.gpus = (unsigned)o->gpus.n,
+		.gpus = DR_MAX((unsigned)o->gpus.n, 1u),
 		.channels = (unsigned)o->channels,
 		.window = (unsigned)o->window,
 		.chunk_bytes = o->chunk,
@@ -104,7 +104,8 @@ static bool find_route(struct visit *v)
 			rc == -ENXIO || rc == -ENETUNREACH || rc == -EHOSTUNREACH ? DR_EXIT_PEER
 										  : DR_EXIT_ENV,
 			"peer", &e, "check the name, or use an address; ip route get ADDRESS");
-	if (o->control && control_address(o->control, &v->route.local, &e))
+	/* With HOST the control NIC is the one toward it, as for a client. */
+	if (!o->host && o->control && control_address(o->control, &v->route.local, &e))
 		return stop(v, DR_EXIT_ENV, "control", &e, "ip address");
 	if (!o->host && !o->control && !v->named)
 		assume_control(v);
@@ -142,6 +143,21 @@ static bool find_rails(struct visit *v)
 			!d.loopback && dr_netdev_counters(rails[i].ifindex, &nic->count, NULL) == 0;
 	}
 	return true;
+}
+
+/* ---- GPUs ---- */
+
+static void find_gpus(struct visit *v, struct dr_options *o)
+{
+	struct dr_err e = { 0 };
+	int rc = dr_options_resolve(o, &e);
+
+	if (rc)
+		stop(v, dr_options_exit(rc), "gpus", &e, "nvidia-smi -L shows what is there");
+	else
+		dr_findings_add(&v->f, DR_SEVERITY_OK, "gpus", NULL, "%zu GPU%s in %s memory",
+			o->gpus.n, o->gpus.n == 1 ? "" : "s", o->cuda ? "CUDA" : "host");
+	describe_run(o, &v->run);
 }
 
 /* ---- the checks, by subject ---- */
@@ -291,7 +307,7 @@ static int report(struct visit *v)
 	return status;
 }
 
-int dr_doctor_main(const struct dr_options *o)
+int dr_doctor_main(struct dr_options *o)
 {
 	struct visit *v;
 	struct dr_err e = { 0 };
@@ -310,7 +326,7 @@ int dr_doctor_main(const struct dr_options *o)
 	v->opt = o;
 	v->root = "";
 	v->named = o->rails && strcmp(o->rails, "auto") != 0;
-	describe_run(o, &v->run);
+	find_gpus(v, o);
 	if (find_route(v) && find_rails(v))
 		check_nics(v);
 	check_process(v);

@@ -37,7 +37,7 @@ static struct dr_finding *new_row(struct dr_findings *f)
 }
 
 /* Bytes of a sysfs file or of a peer may be anything; a terminal gets none that it would obey. */
-static void fill(char *buf, size_t len, const char *fmt, va_list ap)
+static void DR_PRINTF(3, 0) fill(char *buf, size_t len, const char *fmt, va_list ap)
 {
 	vsnprintf(buf, len, fmt, ap);
 	for (char *c = buf; *c; c++)

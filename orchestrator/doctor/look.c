@@ -30,23 +30,21 @@ static json_t *nic_json(const struct dr_netdev_rail *r)
 }
 
 json_t *dr_look_reply(
-	json_t *reply, const struct dr_netdev_rail *nic, unsigned n, size_t gpus, const char *why)
+	json_t *pairs, const struct dr_netdev_rail *nic, unsigned n, size_t gpus, const char *why)
 {
 	json_t *nics = json_array(), *look;
 
-	if (!reply)
-		reply = json_pack("{s:[]}", "rails");
 	for (unsigned i = 0; i < n; i++)
 		if (json_array_append_new(nics, nic_json(&nic[i]))) {
 			json_decref(nics);
 			nics = NULL;
 		}
 	look = json_pack("{s:i, s:s?, s:o}", "gpus", (int)gpus, "why", why, "nics", nics);
-	if (!reply || json_object_set_new(reply, "look", look)) {
-		json_decref(reply);
+	if (json_object_set_new(pairs, "look", look)) {
+		json_decref(pairs);
 		return NULL;
 	}
-	return reply;
+	return pairs;
 }
 
 /* Printable, whole, in its place; false when it is not there or too long. */

@@ -41,10 +41,10 @@ struct dr_look {
 /* Marks an offer; 0 or -1 (no memory). */
 int dr_look_mark(json_t *offer);
 bool dr_look_marked(const json_t *offer);
-/* The server's answer: reply is dr_plan_reply's, taken over, or NULL when rails do not match; why
- * NULL: nothing to say. A new object or NULL. */
+/* The server's answer: pairs is dr_plan_reply's, or has no rails when they do not match; taken
+ * over. why NULL: nothing to say. A new object; NULL: no memory, as when pairs is. */
 json_t *dr_look_reply(
-	json_t *reply, const struct dr_netdev_rail *nic, unsigned n, size_t gpus, const char *why);
+	json_t *pairs, const struct dr_netdev_rail *nic, unsigned n, size_t gpus, const char *why);
 /* Any JSON is safe: -EPROTO. */
 int dr_look_read(const json_t *reply, struct dr_look *out, struct dr_err *e) DR_MUST_CHECK;
 

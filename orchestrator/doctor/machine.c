@@ -10,7 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
-static bool make_path(char *buf, size_t len, const char *root, const char *fmt, va_list ap)
+static bool DR_PRINTF(4, 0)
+	make_path(char *buf, size_t len, const char *root, const char *fmt, va_list ap)
 {
 	int n = snprintf(buf, len, "%s", root), m;
 
@@ -50,7 +51,8 @@ static int read_text(char *buf, size_t len, const char *path)
 	return got < 0 ? -err : (int)n;
 }
 
-static int text_at(char *buf, size_t len, const char *root, const char *fmt, va_list ap)
+static int DR_PRINTF(4, 0)
+	text_at(char *buf, size_t len, const char *root, const char *fmt, va_list ap)
 {
 	char path[DR_MACHINE_PATH_MAX];
 	int n;

@@ -20,9 +20,11 @@ teardown() {
 
 LO=(--rails "lo@127.0.0.1,lo@127.0.0.2")
 
-# doctor OPTIONS...: status, and the document in d.json.
+# doctor OPTIONS...: status, and the document in d.json. Two GPUs unless -g says otherwise.
 doctor() {
-	run timeout "$WAIT_S" "$DUALRAIL" doctor --json=d.json -g 0-1 "$@"
+	local gpus=(-g 0-1)
+	[[ " $* " != *" -g "* ]] || gpus=()
+	run timeout "$WAIT_S" "$DUALRAIL" doctor --json=d.json "${gpus[@]}" "$@"
 	tail -n 20 <<<"$output"
 }
 
@@ -106,6 +108,16 @@ no_finding() {
 	wait_for grep -q listening server.err
 	doctor "${LO[@]}" --port "$port"
 	finding ports note
+}
+
+@test "GPUs: in host memory where there are none; one that is not there stops a run" {
+	doctor "${LO[@]}" --memory host
+	finding gpus ok
+	DR_LIBCUDA=libnone-of-this-name.so.1 doctor "${LO[@]}" --memory cuda
+	[ "$status" -eq 2 ]
+	finding gpus fail
+	doctor "${LO[@]}" -g 3,3
+	[ "$status" -eq 1 ]
 }
 
 @test "RDMA: missing is a note, with --transport verbs it stops a run; a sound one is shown" {
