@@ -157,7 +157,7 @@ static void answer_look(
 {
 	struct dr_netdev_rail nics[DR_RAILS_MAX];
 	struct dr_err why = { 0 };
-	json_t *reply;
+	json_t *pairs, *reply;
 	int n, rc = match(s, params, gpus, n_gpus, &why);
 
 	s->looked = true;
@@ -166,8 +166,9 @@ static void answer_look(
 		return;
 	}
 	n = dr_kind_rails(s->opt, &s->plan, &s->route, nics, DR_RAILS_MAX, rc ? NULL : &why);
-	reply = dr_look_reply(rc ? NULL : dr_plan_reply(&s->plan), nics, n > 0 ? (unsigned)n : 0,
-		s->opt->gpus.n, why.code ? why.text : NULL);
+	pairs = rc ? json_pack("{s:[]}", "rails") : dr_plan_reply(&s->plan);
+	reply = dr_look_reply(
+		pairs, nics, n > 0 ? (unsigned)n : 0, s->opt->gpus.n, why.code ? why.text : NULL);
 	if (!reply || dr_boot_server_accept(s->boot, reply, 1, 1))
 		dr_boot_server_refuse(s->boot, DR_EXIT_ENV, "the server is out of memory");
 	json_decref(reply);
