@@ -29,6 +29,25 @@ static void lists_what_there_is(void **state)
 	assert_false(g[0].dmabuf);
 }
 
+/* CUDA may hide GPUs and give them other numbers: the address stays. */
+static void numbers_are_cudas(void **state)
+{
+	struct dr_gpu_info g[4];
+	struct dr_gpu *opened;
+
+	(void)state;
+	setenv("CUDA_VISIBLE_DEVICES", "2,0", 1);
+	fresh("devices=3");
+	unsetenv("CUDA_VISIBLE_DEVICES");
+	assert_int_equal(dr_gpu_list(g, 4, NULL), 2);
+	assert_string_equal(g[0].bus_id, "0000:3b:00.0");
+	assert_int_equal(dr_gpu_find(g, 2, "3b:00.0", NULL), 0);
+	assert_int_equal(dr_gpu_find(g, 2, "2b:00.0", NULL), -ENODEV);
+	assert_int_equal(dr_gpu_open(1, &opened, NULL), 0);
+	assert_string_equal(dr_gpu_info(opened)->bus_id, "0000:1b:00.0");
+	dr_gpu_close(opened);
+}
+
 static void finds_what_is_meant(void **state)
 {
 	static const struct {
@@ -375,6 +394,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(lists_what_there_is, setup, teardown),
+		cmocka_unit_test_setup_teardown(numbers_are_cudas, setup, teardown),
 		cmocka_unit_test_setup_teardown(finds_what_is_meant, setup, teardown),
 		cmocka_unit_test_setup_teardown(one_context_each, setup, teardown),
 		cmocka_unit_test_setup_teardown(any_thread_may, setup, teardown),

@@ -148,7 +148,8 @@ refused() {
 
 part_e2e() {
 	local all="0-$((gpus - 1))" names=("e2e: bandwidth" "e2e: all GPUs" "e2e: both ways"
-		"e2e: latency" "e2e: no such GPU" "e2e: no such address" "e2e: out of memory")
+		"e2e: latency" "e2e: no such GPU" "e2e: no such address" "e2e: out of memory"
+		"e2e: all hidden")
 	[[ $no_cuda ]] && skip_all "$no_cuda" "${names[@]}" && return
 	demo "${names[0]}" --test bw -g 0 -N 4 -s 1M -D 2 --verify
 	demo "${names[1]}" --test bw -g "$all" -N 4 -s 4M -D 2 --verify
@@ -157,6 +158,7 @@ part_e2e() {
 	refused "${names[4]}" 2 "no such GPU" -g "0,$gpus"
 	refused "${names[5]}" 2 "no such GPU" -g ffff:ff:1f.7
 	refused "${names[6]}" 2 "out of memory" -g 0 -N 32 --window 256 --chunk 64M -s 64M
+	CUDA_VISIBLE_DEVICES='' refused "${names[7]}" 2 "CUDA_ERROR_NO_DEVICE" -g 0
 }
 
 part_campaign() {
@@ -189,22 +191,56 @@ free_now() {
 	"$build/tests/gpu/gpu_main" list
 }
 
-part_left() {
-	local name used before after
-	[[ $no_gpu ]] && skip_all "$no_gpu" "left: processes" "left: memory" && return
-	used=$(nvidia-smi --query-compute-apps=pid,used_memory --format=csv,noheader 2>&1)
-	if [[ $used ]]; then
-		result FAIL "left: processes" "$used"
-	else
-		result PASS "left: processes"
-	fi
-	name="left: memory" before=$(awk '{ n += $3 } END { print n }' <<<"$free_before")
-	after=$(free_now | awk '{ n += $3 } END { print n }')
-	if ((before - after < 64 * 1024 * 1024 && after - before < 64 * 1024 * 1024)); then
+on_gpus() {
+	nvidia-smi --query-compute-apps=pid,used_memory --format=csv,noheader 2>&1
+}
+
+# within SECONDS COMMAND...: until it succeeds.
+within() {
+	local end=$((SECONDS + $1))
+	shift
+	until "$@"; do
+		((SECONDS > end)) && return 1
+		sleep 0.2
+	done
+}
+
+busy() {
+	[[ $(on_gpus) ]]
+}
+
+idle() {
+	[[ ! $(on_gpus) ]]
+}
+
+# A run that is killed in the middle takes its memory along.
+killed() {
+	local name=$1 pid
+	"$dualrail" demo --memory cuda --test bw -g 0 -D 60 -q >"$(file "$name").log" 2>&1 </dev/null &
+	pid=$!
+	if ! within 30 busy; then
+		result FAIL "$name" "no process came up on the GPUs"
+	elif kill -9 "$pid" && within 20 idle; then
 		result PASS "$name"
 	else
-		result FAIL "$name" "$((before - after)) bytes less are free than before"
+		result FAIL "$name" "$(on_gpus)"
 	fi
+	kill -9 "$pid" 2>/dev/null
+	wait "$pid" 2>/dev/null
+}
+
+part_left() {
+	local names=("left: processes" "left: memory" "left: after SIGKILL") before after
+	[[ $no_gpu ]] && skip_all "$no_gpu" "${names[@]}" && return
+	result "$(idle && echo PASS || echo FAIL)" "${names[0]}"
+	before=$(awk '{ n += $3 } END { printf "%d", n }' <<<"$free_before")
+	after=$(free_now | awk '{ n += $3 } END { printf "%d", n }')
+	if ((before - after < 64 * 1024 * 1024 && after - before < 64 * 1024 * 1024)); then
+		result PASS "${names[1]}"
+	else
+		result FAIL "${names[1]}" "$((before - after)) bytes less are free than before"
+	fi
+	killed "${names[2]}"
 }
 
 main() {

@@ -25,6 +25,7 @@
  *   delay_us=50      what each piece of work on a stream takes
  *   init=0           cuInit fails with this result
  *   fail=CALL:K      the K-th call of that name fails
+ * CUDA_VISIBLE_DEVICES hides and reorders them, by number.
  *
  * What it holds to, in the places where it matters (stricter or later one taken):
  *  - device addresses are mapped for nobody: who follows one crashes

@@ -18,6 +18,7 @@ static const struct dr_fakecuda_ctl *fake;
 static inline int group_setup(void **state)
 {
 	(void)state;
+	(void)unsetenv("CUDA_VISIBLE_DEVICES");
 	fake = dr_fakecuda_attach("../tests");
 	if (fake)
 		return 0;

@@ -40,6 +40,28 @@ static void set(const char *key, char *value)
 		dr_fgpu_violation("DR_FAKE_CUDA: no such key: %s", key);
 }
 
+/* CUDA_VISIBLE_DEVICES: numbers, those before the first that is none. */
+static void choose_visible(void)
+{
+	const char *p = getenv("CUDA_VISIBLE_DEVICES");
+	unsigned n = 0;
+	char *end;
+
+	for (unsigned i = 0; !p && i < DR_FGPU_DEVICES_MAX; i++)
+		dr_fgpu_config.slot[i] = i;
+	if (!p)
+		return;
+	while (n < dr_fgpu_config.devices) {
+		unsigned long slot = strtoul(p, &end, 10);
+
+		if (end == p || slot >= dr_fgpu_config.devices)
+			break;
+		dr_fgpu_config.slot[n++] = (unsigned)slot;
+		p = *end == ',' ? end + 1 : end;
+	}
+	dr_fgpu_config.devices = n;
+}
+
 void dr_fgpu_configure(void)
 {
 	const char *env = getenv("DR_FAKE_CUDA");
@@ -58,6 +80,7 @@ void dr_fgpu_configure(void)
 		}
 	}
 	free(copy);
+	choose_visible();
 }
 
 /* ---- the library ---- */
@@ -187,7 +210,8 @@ unsigned cuDeviceGetPCIBusId(char *buf, int len, int dev)
 	unsigned result = enter_device(DR_FGPU_CALL_cuDeviceGetPCIBusId, dev);
 
 	if (result == 0)
-		(void)snprintf(buf, (size_t)len, "0000:%02X:00.0", 0x1b + 0x10 * (unsigned)dev);
+		(void)snprintf(
+			buf, (size_t)len, "0000:%02X:00.0", 0x1b + 0x10 * dr_fgpu_config.slot[dev]);
 	return dr_fgpu_leave(result);
 }
 

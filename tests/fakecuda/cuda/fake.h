@@ -38,6 +38,7 @@ struct CUctx_st {
 };
 struct dr_fgpu_config {
 	unsigned devices;
+	unsigned slot[DR_FGPU_DEVICES_MAX]; /* which GPU of the machine the process's n-th is */
 	uint64_t memory_bytes;
 	int version;
 	bool dmabuf;
