@@ -178,13 +178,18 @@ part_campaign() {
 }
 
 part_ratio() {
-	local why=$no_cuda rc
+	local why=$no_cuda name size verdict
+	local name_of=("ratio: 1 MiB messages" "ratio: 64 MiB messages")
 	((EUID == 0)) || why=${why:-needs root, for network namespaces}
-	[[ $why ]] && skip_all "$why" "ratio: GPU memory / host memory" && return
-	BENCH_OUT=$out BENCH_SECS=${BENCH_SECS:-2} GPUS=$gpus run 590 "ratio: GPU memory / host memory" \
-		"$root/scripts/bench/gpu.sh" "$build"
-	rc=$?
-	((rc == 77)) || show "$(file "ratio: GPU memory / host memory").log" 12
+	[[ $why ]] && skip_all "$why" "${name_of[@]}" && return
+	BENCH_OUT=$out BENCH_SECS=${BENCH_SECS:-2} GPUS=$gpus run 590 "ratio: runs" \
+		"$root/scripts/bench/gpu.sh" "$build" || return
+	show "$(file "ratio: runs").log" 16
+	for size in 0 1; do
+		name=${name_of[$size]} verdict=$(get "$out/gpu.json" "rows.$size.verdict")
+		result "$([[ $verdict == met ]] && echo PASS || echo FAIL)" "$name" \
+			"$(get "$out/gpu.json" "rows.$size.ratio"), bar $(get "$out/gpu.json" "rows.$size.bar"): $verdict"
+	done
 }
 
 free_now() {
