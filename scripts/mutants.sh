@@ -35,13 +35,14 @@ killers=(
 	window/window_test
 	bootstrap/conv_test
 	bootstrap/control_test
+	tests/conformance/staged_test
 	tests/sim/sim_test
 	tests/exhaustive/exhaustive_test
 	"tests/exhaustive/exhaustive_main kind=stream parts=1 faults=1 cold=1 lazy=1"
 	"tests/exhaustive/exhaustive_main kind=stream parts=1 faults=2 prompt=1"
 	"tests/exhaustive/exhaustive_main kind=stream parts=2 faults=2 prompt=1"
 )
-dirs="base window bootstrap transport transport/sim transport/faulty transport/tcp transport/verbs topology channel tests/sim tests/exhaustive"
+dirs="base window bootstrap transport transport/sim transport/faulty transport/tcp transport/verbs transport/staged topology channel tests/conformance tests/sim tests/exhaustive"
 
 # build COPY [JOBS]: the killers of a copy of the tree.
 build() {
@@ -155,11 +156,12 @@ copy_tree() {
 	mkdir -p "$1"
 	if [[ -e .git ]]; then
 		git ls-files -co --exclude-standard -z -- Makefile VERSION libdualrail.map scripts \
-			base window bootstrap transport topology channel tests/sim tests/exhaustive |
+			base window bootstrap transport topology channel tests/sim tests/exhaustive \
+			tests/conformance tests/fakeverbs/fakeverbs.h |
 			while IFS= read -r -d '' f; do [[ -e $f ]] && printf '%s\0' "$f"; done
 	else
 		find Makefile VERSION libdualrail.map scripts base window bootstrap transport topology channel \
-			tests/sim tests/exhaustive -type f -print0
+			tests/sim tests/exhaustive tests/conformance tests/fakeverbs/fakeverbs.h -type f -print0
 	fi | tar --null -T - -cf - | tar -xf - -C "$1"
 }
 

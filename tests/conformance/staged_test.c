@@ -468,7 +468,7 @@ static void the_choice_is_told(void **state)
 
 #define ON(kind, test)                                                                             \
 	{                                                                                          \
-#kind ": " #test, test, NULL, NULL, (void *)&(kind)                                \
+#kind "/" #test, test, NULL, NULL, (void *)&(kind)                                \
 	}
 
 int main(int argc, char **argv)
