@@ -8,7 +8,7 @@
  * Internal to transport/staged.
  *
  *   staged.c   the wrapper, rails, memory        ring.c   rings and their store
- *   path.c     path: life, events, fence, waiting
+ *   path.c     path: life, events, waiting       fence.c   path: fence
  *   tx.c       path: copies out, then sends      rx.c     path: receives, then copies in
  */
 enum {
@@ -54,6 +54,7 @@ struct dr_staged {
 	/* The copier, as last looked at. */
 	uint64_t done[STAGE_WAYS];
 	uint64_t last[STAGE_WAYS]; /* tickets given */
+	int64_t looked_ns;	   /* by the watches: once for all that are looked at together */
 	bool broken;		   /* nothing is copied any more */
 	bool refused;		   /* a copy could not be started; others may be running still */
 	struct dr_err err;	   /* why, of the first of these two */
@@ -182,7 +183,7 @@ static inline struct staged_rail *staged_rail(struct dr_rail *r)
 }
 
 /* staged.c */
-/* Ask the copier what is done; f->broken when it failed. */
+/* Ask the copier what is done, if anything is not; f->broken when it failed. */
 void dr_stage_look(struct dr_staged *f, enum dr_stage_way way);
 static inline bool dr_stage_done(const struct dr_staged *f, enum dr_stage_way way, uint64_t ticket)
 {
@@ -198,7 +199,6 @@ int dr_stage_connect(
 int dr_stage_post_ctrl(struct dr_path *p, const void *frame, size_t len);
 void dr_stage_flush(struct dr_path *p, int64_t now_ns);
 int dr_stage_progress(struct dr_path *p, int64_t now_ns, struct dr_sink *sink);
-void dr_stage_fence(struct dr_path *p, bool soft, int64_t deadline_ns);
 void dr_stage_stats(struct dr_path *p, struct dr_path_stats *out);
 void dr_stage_close(struct dr_path *p);
 void dr_stage_stop(struct dr_path *p);
@@ -220,6 +220,17 @@ void dr_stage_attend(struct staged_path *p);
 /* The part as the inner path is to see it. */
 struct dr_part dr_stage_inner_part(
 	const struct staged_path *p, const struct dr_part *what, uint64_t span);
+
+/* Are copies of this path running? */
+bool dr_stage_copying(const struct staged_path *p);
+
+/* fence.c */
+void dr_stage_fence(struct dr_path *p, bool soft, int64_t deadline_ns);
+/* Would dr_stage_fence_settle, which progress ends with while a fence is wanted, do something? */
+bool dr_stage_fence_due(const struct staged_path *p, int64_t now_ns);
+void dr_stage_fence_settle(struct staged_path *p);
+/* Nothing of this path's is under way: its ring is given back. */
+void dr_stage_forget(struct staged_path *p);
 
 /* tx.c */
 int dr_stage_credit(struct dr_path *p, uint32_t epoch, uint64_t seq, struct dr_credit *out);

@@ -3,11 +3,8 @@
  * Life of a path. Invariants:
  *  1. Events leave from progress alone: first what the inner path reports, then what copies completed,
  *     then FAILED, then FENCED.
- *  2. FENCED goes up when the inner path is fenced and no copy that this path started is running, so
- *     that nothing reads or writes the user's memory, and when everything that was delivered was
- *     reported (after FAILED: nothing is any more). Then the ring goes back to the store.
- *  3. A failure of the copier is final for its GPU, and its copies are over then: no fence waits for them.
- *  4. While copies are outstanding a watch keeps the poller from sleeping: copies signal no file
+ *  2. A failure of the copier is final for its GPU, and its copies are over then: no fence waits for them.
+ *  3. While copies are outstanding a watch keeps the poller from sleeping: copies signal no file
  *     descriptor. Without them nothing is watched. What the watch finds done needs no look at the inner
  *     path, which has its own descriptors.
  */
@@ -19,16 +16,12 @@
 #include <sched.h>
 #include <stdio.h>
 
-/* A copy cannot be called back. It gets so long beyond the deadline of a fence. */
-static const int64_t COPY_GRACE_NS = 500 * DR_NS_PER_MS;
-
 static const struct dr_transport_ops *inner_ops(const struct staged_path *p)
 {
 	return p->f->prm.inner;
 }
 
-/* Are copies of this path running? */
-static bool copying(const struct staged_path *p)
+bool dr_stage_copying(const struct staged_path *p)
 {
 	const struct dr_staged *f = p->f;
 
@@ -54,25 +47,16 @@ static void kicked(struct dr_pollable *po, uint32_t revents, int64_t now_ns)
 	p->par.ready(p->par.arg, now_ns);
 }
 
-static bool too_late(const struct staged_path *p, int64_t now_ns)
-{
-	return p->fence_deadline_ns != DR_NEVER && now_ns - COPY_GRACE_NS >= p->fence_deadline_ns;
-}
-
-static bool fence_due(const struct staged_path *p, int64_t now_ns)
-{
-	if (p->fence == STAGE_FENCE_NONE || p->quarantined)
-		return false;
-	return !copying(p) || too_late(p, now_ns);
-}
-
 static int look(struct dr_watch *w, int64_t now_ns)
 {
 	struct staged_path *p = dr_container_of(w, struct staged_path, watch);
 
-	dr_stage_look(p->f, DR_STAGE_OUT);
-	dr_stage_look(p->f, DR_STAGE_IN);
-	if (!p->f->broken && !fence_due(p, now_ns) &&
+	if (p->f->looked_ns != now_ns) {
+		dr_stage_look(p->f, DR_STAGE_OUT);
+		dr_stage_look(p->f, DR_STAGE_IN);
+		p->f->looked_ns = now_ns;
+	}
+	if (!p->f->broken && !dr_stage_fence_due(p, now_ns) &&
 		!(p->tx ? dr_stage_tx_due(p) : dr_stage_rx_due(p)))
 		return 0;
 	p->by_watch = true;
@@ -92,7 +76,7 @@ static bool arm(struct dr_watch *w, int64_t now_ns)
 void dr_stage_attend(struct staged_path *p)
 {
 	struct dr_poller *poller = staged_rail(p->base.rail)->poller;
-	bool want = !p->closed && (copying(p) || waiting(p));
+	bool want = !p->closed && (dr_stage_copying(p) || waiting(p));
 
 	if (!poller)
 		return;
@@ -226,89 +210,6 @@ bool dr_stage_copy(struct staged_path *p, enum dr_stage_way way, const struct dr
 	return rc == 0;
 }
 
-/* ---- fence ---- */
-
-static void ask_inner(struct staged_path *p, bool soft)
-{
-	p->fence_asked = true;
-	p->inner_fenced = false;
-	p->hard_asked |= !soft;
-	inner_ops(p)->fence(p->inner, soft, p->fence_deadline_ns);
-}
-
-void dr_stage_fence(struct dr_path *bp, bool soft, int64_t deadline_ns)
-{
-	struct staged_path *p = staged_path(bp);
-
-	if (p->closed || p->fenced)
-		return;
-	p->fence_deadline_ns = deadline_ns;
-	if (!soft || p->failed || p->fail_due) {
-		p->fence = STAGE_FENCE_HARD;
-		if (!p->hard_asked)
-			ask_inner(p, false);
-	} else if (p->fence == STAGE_FENCE_NONE) {
-		p->fence = STAGE_FENCE_SOFT;
-		p->fence_asked = false;
-		if (p->tx)
-			dr_stage_flush(bp, p->now_ns); /* what is posted goes out first */
-		if (!p->tx || dr_stage_tx_all_handed(p->tx))
-			ask_inner(p, true);
-	}
-	dr_stage_attend(p);
-}
-
-/* The ring is empty: nothing of this path's is under way. */
-static void forget_work(struct staged_path *p)
-{
-	if (p->ring)
-		dr_stage_ring_put(p->f, p->ring, p->quarantined);
-	p->ring = NULL;
-	if (p->tx)
-		p->tx->retired = p->tx->handed = p->tx->started = p->tx->flushed = p->tx->posted;
-	if (!p->rx)
-		return;
-	p->rx->told = p->rx->started = p->rx->came;
-	for (unsigned i = 0; i < STAGE_RECVS; i++)
-		p->rx->posted[i].todo = 0;
-}
-
-static void quarantine(struct staged_path *p)
-{
-	struct dr_event ev = { .kind = DR_EV_FAILED,
-		.scope = DR_SCOPE_RAIL,
-		.err = -ETIMEDOUT,
-		.text = "copies between GPU and host memory do not end; is the GPU hung?" };
-
-	p->quarantined = p->failed = true;
-	dr_stage_tell(p, &ev);
-}
-
-static void settle_fence(struct staged_path *p)
-{
-	struct dr_event ev = { .kind = DR_EV_FENCED };
-	bool late = p->now_ns >= p->fence_deadline_ns;
-
-	if (p->fence == STAGE_FENCE_SOFT && !p->fence_asked && dr_stage_tx_all_handed(p->tx))
-		ask_inner(p, true);
-	if (p->fence == STAGE_FENCE_SOFT && (p->failed || (!p->fence_asked && late)))
-		dr_stage_fence(&p->base, false, p->fence_deadline_ns);
-	if (p->quarantined)
-		return;
-	if (copying(p) || (p->rx && !p->failed && !dr_stage_rx_all_told(p->rx))) {
-		if (too_late(p, p->now_ns))
-			quarantine(p);
-		return;
-	}
-	if (!p->inner_fenced)
-		return;
-	p->fenced = p->hard_asked;
-	p->fence = STAGE_FENCE_NONE;
-	p->inner_fenced = false;
-	forget_work(p);
-	dr_stage_tell(p, &ev);
-}
-
 /* ---- progress ---- */
 
 static void sync_times(struct staged_path *p)
@@ -350,7 +251,7 @@ int dr_stage_progress(struct dr_path *bp, int64_t now_ns, struct dr_sink *sink)
 	if (p->fail_due && !p->closed)
 		tell_failure(p);
 	if (p->fence != STAGE_FENCE_NONE && !p->closed)
-		settle_fence(p);
+		dr_stage_fence_settle(p);
 	p->out = NULL;
 	sync_times(p);
 	dr_stage_attend(p);
@@ -477,7 +378,7 @@ void dr_stage_fini(struct dr_path *bp)
 	struct staged_path *p = staged_path(bp);
 
 	dr_assert(p->closed && !p->out);
-	forget_work(p);
+	dr_stage_forget(p);
 	inner_ops(p)->fini(p->inner);
 	dr_free(p->tx);
 	dr_free(p->rx);

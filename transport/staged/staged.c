@@ -14,7 +14,8 @@ void dr_stage_look(struct dr_staged *f, enum dr_stage_way way)
 {
 	struct dr_err e = { 0 };
 
-	if (f->broken || !f->prm.copy->done(f->prm.arg, way, &f->done[way], &e))
+	if (f->broken || f->done[way] == f->last[way] ||
+		!f->prm.copy->done(f->prm.arg, way, &f->done[way], &e))
 		return;
 	if (!f->refused)
 		f->err = e;

@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The fence. Invariant:
+ *  1. FENCED goes up when the inner path is fenced and no copy that this path started is running, so
+ *     that nothing reads or writes the user's memory, and when everything that was delivered was
+ *     reported (after FAILED: nothing is any more). Then the ring goes back to the store.
+ */
+#include "transport/staged/internal.h"
+
+#include <errno.h>
+
+/* A copy cannot be called back. It gets so long beyond the deadline of a fence. */
+static const int64_t COPY_GRACE_NS = 500 * DR_NS_PER_MS;
+
+static bool too_late(const struct staged_path *p, int64_t now_ns)
+{
+	return p->fence_deadline_ns != DR_NEVER && now_ns - COPY_GRACE_NS >= p->fence_deadline_ns;
+}
+
+bool dr_stage_fence_due(const struct staged_path *p, int64_t now_ns)
+{
+	if (p->fence == STAGE_FENCE_NONE || p->quarantined)
+		return false;
+	return !dr_stage_copying(p) || too_late(p, now_ns);
+}
+
+static void ask_inner(struct staged_path *p, bool soft)
+{
+	p->fence_asked = true;
+	p->inner_fenced = false;
+	p->hard_asked |= !soft;
+	p->f->prm.inner->fence(p->inner, soft, p->fence_deadline_ns);
+}
+
+void dr_stage_fence(struct dr_path *bp, bool soft, int64_t deadline_ns)
+{
+	struct staged_path *p = staged_path(bp);
+
+	if (p->closed || p->fenced)
+		return;
+	p->fence_deadline_ns = deadline_ns;
+	if (!soft || p->failed || p->fail_due) {
+		p->fence = STAGE_FENCE_HARD;
+		if (!p->hard_asked)
+			ask_inner(p, false);
+	} else if (p->fence == STAGE_FENCE_NONE) {
+		p->fence = STAGE_FENCE_SOFT;
+		p->fence_asked = false;
+		if (p->tx)
+			dr_stage_flush(bp, p->now_ns); /* what is posted goes out first */
+		if (!p->tx || dr_stage_tx_all_handed(p->tx))
+			ask_inner(p, true);
+	}
+	dr_stage_attend(p);
+}
+
+void dr_stage_forget(struct staged_path *p)
+{
+	if (p->ring)
+		dr_stage_ring_put(p->f, p->ring, p->quarantined);
+	p->ring = NULL;
+	if (p->tx)
+		p->tx->retired = p->tx->handed = p->tx->started = p->tx->flushed = p->tx->posted;
+	if (!p->rx)
+		return;
+	p->rx->told = p->rx->started = p->rx->came;
+	for (unsigned i = 0; i < STAGE_RECVS; i++)
+		p->rx->posted[i].todo = 0;
+}
+
+static void quarantine(struct staged_path *p)
+{
+	struct dr_event ev = { .kind = DR_EV_FAILED,
+		.scope = DR_SCOPE_RAIL,
+		.err = -ETIMEDOUT,
+		.text = "copies between GPU and host memory do not end; is the GPU hung?" };
+
+	p->quarantined = p->failed = true;
+	dr_stage_tell(p, &ev);
+}
+
+void dr_stage_fence_settle(struct staged_path *p)
+{
+	struct dr_event ev = { .kind = DR_EV_FENCED };
+	bool late = p->now_ns >= p->fence_deadline_ns;
+
+	if (p->fence == STAGE_FENCE_SOFT && !p->fence_asked && dr_stage_tx_all_handed(p->tx))
+		ask_inner(p, true);
+	if (p->fence == STAGE_FENCE_SOFT && (p->failed || (!p->fence_asked && late)))
+		dr_stage_fence(&p->base, false, p->fence_deadline_ns);
+	if (p->quarantined)
+		return;
+	if (dr_stage_copying(p) || (p->rx && !p->failed && !dr_stage_rx_all_told(p->rx))) {
+		if (too_late(p, p->now_ns))
+			quarantine(p);
+		return;
+	}
+	if (!p->inner_fenced)
+		return;
+	p->fenced = p->hard_asked;
+	p->fence = STAGE_FENCE_NONE;
+	p->inner_fenced = false;
+	dr_stage_forget(p);
+	dr_stage_tell(p, &ev);
+}
