@@ -158,6 +158,162 @@ static void host_parts_keep_their_place(void **state)
 	shut(f);
 }
 
+/* ---- two channels of one GPU ---- */
+
+/* A second channel beside the harness's, on the same rails; driven by the poller alone. */
+struct second {
+	struct cf *f;
+	struct dr_path *path[2];
+	struct dr_sink sink[2];
+	unsigned count[2][DR_EV_INCOMING + 1];
+};
+
+static void second_event(struct second *s, unsigned end, const struct dr_event *ev)
+{
+	s->count[end][ev->kind]++;
+}
+
+static void second_sent(struct dr_sink *sink, const struct dr_event *ev)
+{
+	second_event(dr_container_of(sink, struct second, sink[S]), S, ev);
+}
+
+static void second_received(struct dr_sink *sink, const struct dr_event *ev)
+{
+	second_event(dr_container_of(sink, struct second, sink[R]), R, ev);
+}
+
+static void second_ready_s(void *arg, int64_t now_ns)
+{
+	struct second *s = arg;
+
+	dr_path_progress(s->path[S], now_ns, &s->sink[S]);
+}
+
+static void second_ready_r(void *arg, int64_t now_ns)
+{
+	struct second *s = arg;
+
+	dr_path_progress(s->path[R], now_ns, &s->sink[R]);
+}
+
+static void second_up(struct second *s, struct cf *f)
+{
+	uint8_t handle[DR_HANDLE_MAX];
+
+	memset(s, 0, sizeof(*s));
+	s->f = f;
+	s->sink[S].event = second_sent;
+	s->sink[R].event = second_received;
+	for (unsigned i = 0; i < 2; i++) {
+		struct dr_path_params p = { .channel = CF_CHANNEL + 1,
+			.gen = 1,
+			.sender = i == S,
+			.connector = i == S,
+			.ready = i == S ? second_ready_s : second_ready_r,
+			.arg = s };
+
+		assert_int_equal(f->ops->create(f->end[i].rail, &p, &s->path[i], NULL), 0);
+	}
+	for (unsigned i = 2; i-- > 0;) {
+		int n = f->ops->handle(s->path[!i], handle, sizeof(handle));
+
+		assert_int_equal(
+			f->ops->connect(s->path[i], handle, (size_t)n, cf_now(f), NULL), 0);
+	}
+	cf_until(f, s->count[S][DR_EV_READY] && s->count[R][DR_EV_READY]);
+}
+
+static void second_down(struct second *s)
+{
+	for (unsigned i = 0; i < 2; i++) {
+		s->f->ops->close(s->path[i]);
+		s->f->ops->stop(s->path[i]);
+		s->f->ops->fini(s->path[i]);
+	}
+}
+
+static void second_credit(struct second *s, uint64_t seq)
+{
+	struct dr_part part = cf_part(s->f, R, MESSAGES * LEN, LEN);
+	struct dr_credit c;
+
+	assert_int_equal(dr_path_post_recv(s->path[R], 1, seq, &part, 1, 0), 0);
+	dr_path_flush(s->path[R], cf_now(s->f));
+	cf_until(s->f, s->f->ops->credit(s->path[S], 1, seq, &c) == 0);
+}
+
+static void second_send(struct second *s, uint64_t seq)
+{
+	struct dr_part part = cf_part(s->f, S, MESSAGES * LEN, LEN);
+
+	assert_int_equal(dr_path_post_send(s->path[S], 1, seq, 0, &part), 0);
+	dr_path_flush(s->path[S], cf_now(s->f));
+}
+
+/* The first channel's progress finds both channels' copies done; the second one's part must be told all
+ * the same, though its own user flushes in between and nothing else ever happens on it. */
+static void who_looks_first(void **state, bool receiver)
+{
+	struct cf *f = open_kind(*state);
+	enum dr_stage_way way = receiver ? DR_STAGE_IN : DR_STAGE_OUT;
+	unsigned end = receiver ? R : S;
+	struct second s;
+
+	second_up(&s, f);
+	post_recv(f, 1, 0);
+	second_credit(&s, 0);
+	copier_stop(f->copier, way, true);
+	post_send(f, 1, 0);
+	second_send(&s, 0);
+	settle(f);
+	if (receiver)
+		cf_until(f, f->end[S].count[DR_EV_SENT] == 1 && s.count[S][DR_EV_SENT] == 1);
+	settle(f);
+	copier_stop(f->copier, way, false);
+	for (int i = 0; i < 10; i++)
+		(void)cf_progress(f, end);
+	dr_path_flush(s.path[end], cf_now(f));
+	cf_until(f, s.count[R][DR_EV_DELIVERED] == 1);
+	cf_until(f, f->end[R].count[DR_EV_DELIVERED] == 1);
+	second_down(&s);
+	shut(f);
+}
+
+static void another_channel_looks_first_at_copies_in(void **state)
+{
+	who_looks_first(state, true);
+}
+
+static void another_channel_looks_first_at_copies_out(void **state)
+{
+	who_looks_first(state, false);
+}
+
+/* The same when the copies belong to a path that is being fenced. */
+static void another_channel_looks_first_at_a_fence(void **state)
+{
+	struct cf *f = open_kind(*state);
+	struct second s;
+
+	second_up(&s, f);
+	post_recv(f, 1, 0);
+	second_credit(&s, 0);
+	copier_stop(f->copier, DR_STAGE_OUT, true);
+	post_send(f, 1, 0);
+	second_send(&s, 0);
+	f->ops->fence(s.path[S], false, DR_NEVER);
+	settle(f);
+	assert_int_equal(s.count[S][DR_EV_FENCED], 0);
+	copier_stop(f->copier, DR_STAGE_OUT, false);
+	for (int i = 0; i < 10; i++)
+		(void)cf_progress(f, S);
+	dr_path_flush(s.path[S], cf_now(f));
+	cf_until(f, s.count[S][DR_EV_FENCED] == 1);
+	second_down(&s);
+	shut(f);
+}
+
 /* ---- fence ---- */
 
 static void fence(struct cf *f, unsigned end, bool soft)
@@ -468,7 +624,7 @@ static void the_choice_is_told(void **state)
 
 #define ON(kind, test)                                                                             \
 	{                                                                                          \
-#kind "/" #test, test, NULL, NULL, (void *)&(kind)                                \
+#kind "/" #test, test, NULL, NULL, (void *)&(kind)                                 \
 	}
 
 int main(int argc, char **argv)
@@ -482,6 +638,9 @@ int main(int argc, char **argv)
 		ON(rdma, delivered_after_the_copy),
 		ON(sim, host_parts_keep_their_place),
 		ON(tcp, host_parts_keep_their_place),
+		ON(tcp, another_channel_looks_first_at_copies_in),
+		ON(tcp, another_channel_looks_first_at_copies_out),
+		ON(tcp, another_channel_looks_first_at_a_fence),
 		ON(sim, fence_waits_for_copies_out),
 		ON(tcp, fence_waits_for_copies_out),
 		ON(rdma, fence_waits_for_copies_out),

@@ -21,7 +21,11 @@ bool dr_stage_fence_due(const struct staged_path *p, int64_t now_ns)
 {
 	if (p->fence == STAGE_FENCE_NONE || p->quarantined)
 		return false;
-	return !dr_stage_copying(p) || too_late(p, now_ns);
+	if (dr_stage_copying(p))
+		return too_late(p, now_ns);
+	if (p->fence == STAGE_FENCE_SOFT && !p->fence_asked)
+		return dr_stage_tx_all_handed(p->tx);
+	return p->inner_fenced && (!p->rx || p->failed || dr_stage_rx_all_told(p->rx));
 }
 
 static void ask_inner(struct staged_path *p, bool soft)

@@ -4,8 +4,8 @@
  *  1. Events leave from progress alone: first what the inner path reports, then what copies completed,
  *     then FAILED, then FENCED.
  *  2. A failure of the copier is final for its GPU, and its copies are over then: no fence waits for them.
- *  3. While copies are outstanding a watch keeps the poller from sleeping: copies signal no file
- *     descriptor. Without them nothing is watched. What the watch finds done needs no look at the inner
+ *  3. While copies are outstanding, or done and not acted upon, a watch keeps the poller from sleeping:
+ *     copies signal no file descriptor. Else nothing is watched. What the watch finds done needs no look at the inner
  *     path, which has its own descriptors.
  */
 #include "transport/staged/internal.h"
@@ -32,9 +32,11 @@ bool dr_stage_copying(const struct staged_path *p)
 /* Are there parts that wait for the copier to take them? */
 static bool waiting(const struct staged_path *p)
 {
-	if (p->failed || p->fail_due || p->fence == STAGE_FENCE_HARD)
+	if (p->failed || p->fail_due)
 		return false;
-	return p->tx ? p->tx->started < p->tx->posted : p->rx->started < p->rx->came;
+	if (p->rx)
+		return p->rx->started < p->rx->came;
+	return p->fence != STAGE_FENCE_HARD && p->tx->started < p->tx->posted;
 }
 
 /* ---- waiting ---- */
@@ -47,6 +49,17 @@ static void kicked(struct dr_pollable *po, uint32_t revents, int64_t now_ns)
 	p->par.ready(p->par.arg, now_ns);
 }
 
+/* Is there something that progress would do now, of which no descriptor tells? Whoever looks at the
+ * copier looks for all paths of the GPU, so a copy may be known to be done before its own path was asked. */
+static bool due(const struct staged_path *p, int64_t now_ns)
+{
+	if (dr_stage_fence_due(p, now_ns))
+		return true;
+	if (p->failed || p->fail_due)
+		return false;
+	return (p->f->broken && p->ring) || (p->tx ? dr_stage_tx_due(p) : dr_stage_rx_due(p));
+}
+
 static int look(struct dr_watch *w, int64_t now_ns)
 {
 	struct staged_path *p = dr_container_of(w, struct staged_path, watch);
@@ -56,8 +69,7 @@ static int look(struct dr_watch *w, int64_t now_ns)
 		dr_stage_look(p->f, DR_STAGE_IN);
 		p->f->looked_ns = now_ns;
 	}
-	if (!p->f->broken && !dr_stage_fence_due(p, now_ns) &&
-		!(p->tx ? dr_stage_tx_due(p) : dr_stage_rx_due(p)))
+	if (!due(p, now_ns))
 		return 0;
 	p->by_watch = true;
 	p->par.ready(p->par.arg, now_ns); /* p may be gone afterwards */
@@ -76,7 +88,7 @@ static bool arm(struct dr_watch *w, int64_t now_ns)
 void dr_stage_attend(struct staged_path *p)
 {
 	struct dr_poller *poller = staged_rail(p->base.rail)->poller;
-	bool want = !p->closed && (dr_stage_copying(p) || waiting(p));
+	bool want = !p->closed && (dr_stage_copying(p) || waiting(p) || due(p, p->now_ns));
 
 	if (!poller)
 		return;

@@ -160,7 +160,7 @@ bool dr_stage_rx_due(const struct staged_path *p)
 {
 	struct stage_rx *x = p->rx;
 
-	if (x->started < x->came)
-		return p->seen[DR_STAGE_IN] != p->f->done[DR_STAGE_IN];
+	if (x->started < x->came && p->seen[DR_STAGE_IN] != p->f->done[DR_STAGE_IN])
+		return true;
 	return x->told < x->started && dr_stage_done(p->f, DR_STAGE_IN, at(x, x->told)->ticket);
 }

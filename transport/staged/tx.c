@@ -133,6 +133,8 @@ bool dr_stage_tx_due(const struct staged_path *p)
 {
 	const struct stage_tx *t = p->tx;
 
+	if (p->fence == STAGE_FENCE_HARD)
+		return false;
 	if (t->started < t->posted && p->seen[DR_STAGE_OUT] != p->f->done[DR_STAGE_OUT])
 		return true;
 	return !t->blocked && next_ready(p);
