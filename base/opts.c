@@ -39,7 +39,8 @@ static void check_table(const struct dr_opts_spec *spec)
 		dr_assert(a->kind == DR_OPT_FLAG || a->arg);
 		dr_assert((a->kind == DR_OPT_CHOICE) == (a->choices != NULL));
 		dr_assert((a->kind == DR_OPT_CUSTOM) == (a->parse != NULL));
-		dr_assert(!a->repeat || a->kind == DR_OPT_CUSTOM);
+		dr_assert((!a->repeat && !a->list) ||
+			  (a->kind == DR_OPT_CUSTOM && a->repeat != a->list));
 		for (size_t k = 0; k < i; k++) {
 			const struct dr_opt *b = &spec->rows[k];
 
@@ -353,6 +354,26 @@ static long find_row(const struct dr_opts *o, const char *name, size_t len)
 
 static int set_json(struct dr_opts *o, size_t i, const json_t *v, struct dr_err *e);
 
+/* Numbers, and what else a list of its own syntax may hold. */
+static int add_item(const struct dr_opt *row, const json_t *v, bool first, char *text, size_t size,
+	size_t *len, struct dr_err *e)
+{
+	const char *s = json_string_value(v), *comma = first ? "" : ",";
+	size_t room = size - *len;
+	int n = 0;
+
+	if (json_is_integer(v))
+		n = snprintf(
+			text + *len, room, "%s%" JSON_INTEGER_FORMAT, comma, json_integer_value(v));
+	else if (row->list && s)
+		n = snprintf(text + *len, room, "%s%s", comma, s);
+	if (n <= 0 || (size_t)n >= room)
+		return dr_err_set(e, -EINVAL, "config \"%s\": not a list of numbers%s", row->name,
+			row->list ? " and names" : "");
+	*len += (size_t)n;
+	return 0;
+}
+
 static int set_json_array(struct dr_opts *o, size_t i, const json_t *array, struct dr_err *e)
 {
 	const struct dr_opt *row = &o->spec.rows[i];
@@ -373,16 +394,14 @@ static int set_json_array(struct dr_opts *o, size_t i, const json_t *array, stru
 		}
 		return rc;
 	}
-	if (row->kind != DR_OPT_LIST)
+	if (row->kind != DR_OPT_LIST && !row->list)
 		return dr_err_set(
 			e, -EINVAL, "config \"%s\": one value is expected, not a list", row->name);
 	json_array_foreach(array, k, v)
 	{
-		if (!json_is_integer(v) || len + 24 > sizeof(text))
-			return dr_err_set(
-				e, -EINVAL, "config \"%s\": not a list of numbers", row->name);
-		len += (size_t)snprintf(text + len, sizeof(text) - len, "%s%" JSON_INTEGER_FORMAT,
-			k ? "," : "", json_integer_value(v));
+		rc = add_item(row, v, k == 0, text, sizeof(text), &len, e);
+		if (rc)
+			return rc;
 	}
 	v = json_string(text);
 	rc = v ? set_json(o, i, v, e) : dr_err_set(e, -ENOMEM, "config: out of memory");

@@ -68,7 +68,8 @@ struct dr_opt {
 	const char *env[3];  /* aliases beside <PROGRAM>_<NAME>, which every option has */
 	unsigned commands;   /* mask, see struct dr_opt_command */
 	bool repeat;	     /* CUSTOM: may be given several times, parse() is called for each */
-	bool no_config;	     /* command line only, and not echoed: --config, --help, --version */
+	bool list;	/* CUSTOM: a configuration file may give the items of "a,b" as an array */
+	bool no_config; /* command line only, and not echoed: --config, --help, --version */
 	size_t offset;
 	double min, max; /* of numbers, sizes (bytes), durations (ns), rates; both 0: no limits */
 	dr_opt_parse_fn parse;
