@@ -107,20 +107,41 @@ static void sort_nics(struct map *m)
 		m->rank[m->nics[i]] = i;
 }
 
+static bool is_spare(const struct map *m, unsigned nic)
+{
+	for (unsigned i = 0; i < m->n_ends; i++)
+		if (m->end[i]->nic[nic].spare)
+			return true;
+	return false;
+}
+
+/* Those that may be a primary. */
+static uint32_t candidates(const struct map *m)
+{
+	uint32_t set = 0;
+
+	for (unsigned r = 0; r < m->n_nics; r++)
+		if (!is_spare(m, r))
+			set |= 1u << r;
+	return set ? set : UINT32_MAX;
+}
+
 /* True when any distance is known. */
 static bool measure(struct map *m)
 {
+	uint32_t set = candidates(m);
 	bool known = false;
 
 	for (unsigned g = 0; g < m->n_gpus; g++) {
 		m->nearest[g] = DR_DISTANCE_UNKNOWN;
 		for (unsigned r = 0; r < m->n_nics; r++) {
 			m->distance[g][r] = distance(m, g, r);
-			m->nearest[g] = DR_MIN(m->nearest[g], m->distance[g][r]);
+			if (set >> r & 1)
+				m->nearest[g] = DR_MIN(m->nearest[g], m->distance[g][r]);
 		}
 		known = known || m->nearest[g] < DR_DISTANCE_UNKNOWN;
 		for (unsigned r = 0; r < m->n_nics; r++)
-			if (m->distance[g][r] == m->nearest[g])
+			if ((set >> r & 1) && m->distance[g][r] == m->nearest[g])
 				m->set[g] |= 1u << r;
 	}
 	return known;
@@ -130,8 +151,9 @@ static bool measure(struct map *m)
 static uint64_t cost(const struct map *m, unsigned gpu, unsigned primary, unsigned r, bool balance)
 {
 	unsigned a = m->rank[primary], b = m->rank[r];
-	uint64_t c = share_switch(m, primary, r);
+	uint64_t c = is_spare(m, r);
 
+	c = c << 1 | share_switch(m, primary, r);
 	c = c << 8 | m->distance[gpu][r];
 	c = c << 1 | share_card(m, primary, r);
 	c = c << 16 | (balance ? m->load[r] : 0);
@@ -240,15 +262,21 @@ bool dr_locality_one_port(
 	return true;
 }
 
-void dr_locality_keep(struct dr_locality *l, const unsigned *keep, unsigned n)
+void dr_locality_select(
+	const struct dr_locality *l, const uint8_t *nic, unsigned n, struct dr_locality *out)
 {
+	dr_assert(n <= DR_LOCALITY_NICS_MAX);
+	memset(out, 0, sizeof(*out));
+	out->n_gpus = l->n_gpus;
+	out->n_nics = n;
+	for (unsigned g = 0; g < l->n_gpus; g++)
+		out->gpu[g].order = l->gpu[g].order;
 	for (unsigned i = 0; i < n; i++) {
-		dr_assert(keep[i] < l->n_nics && keep[i] >= i);
-		l->nic[i] = l->nic[keep[i]];
+		dr_assert(nic[i] < l->n_nics);
+		out->nic[i] = l->nic[nic[i]];
 		for (unsigned g = 0; g < l->n_gpus; g++)
-			l->gpu[g].distance[i] = l->gpu[g].distance[keep[i]];
+			out->gpu[g].distance[i] = l->gpu[g].distance[nic[i]];
 	}
-	l->n_nics = n;
 }
 
 bool dr_locality_valid(const struct dr_locality *l)

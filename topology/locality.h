@@ -37,6 +37,7 @@ struct dr_locality {
 		uint16_t port;	 /* physical port: functions and VFs of one have the same */
 		uint16_t card;	 /* physical device: the ports of one card have the same */
 		uint16_t branch; /* PCI switch that it hangs from */
+		bool spare;	 /* a shadow only, and the last choice: e.g. a routed rail */
 	} nic[DR_LOCALITY_NICS_MAX];
 };
 
@@ -58,8 +59,8 @@ struct dr_locality_choice {
  *
  * Primaries: all NICs at a GPU's minimum distance. GPUs with the same set of them share it evenly, in
  * `order`: of 4 GPUs and 2 NICs the first two get the first NIC; of 2 GPUs and 4 NICs each gets two.
- * Shadow: never on the primary's port; then by preference: on another PCI switch, near the GPU, on
- * another card, shadow of few so far, mutual, next in order.
+ * Shadow: never on the primary's port; then by preference: no spare, on another PCI switch, near the
+ * GPU, on another card, shadow of few so far, mutual, next in order.
  *
  * False, and nothing written, when no distance is known at all.
  */
@@ -73,8 +74,9 @@ uint8_t dr_locality_distance(
 bool dr_locality_one_port(
 	const struct dr_locality *a, const struct dr_locality *b, unsigned nic, unsigned n_nics);
 
-/* Leave out the NICs that are not in `keep` (ascending, n of them) and renumber the others. */
-void dr_locality_keep(struct dr_locality *l, const unsigned *keep, unsigned n);
+/* out is l with the NICs nic[0..n), in that order; one may be there twice. out is not l. */
+void dr_locality_select(
+	const struct dr_locality *l, const uint8_t *nic, unsigned n, struct dr_locality *out);
 /* Bytes of a peer: counts, distances and numbers in range? */
 bool dr_locality_valid(const struct dr_locality *l);
 

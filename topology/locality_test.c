@@ -40,7 +40,7 @@ static void make(struct dr_locality *l, const char *const *rows, const char *por
 	}
 	for (unsigned r = 0; r < l->n_nics; r++)
 		l->nic[r] = (struct dr_locality_nic){ (uint16_t)r, (uint16_t)(port[r] - '0'),
-			(uint16_t)(card[r] - '0'), (uint16_t)(branch[r] - '0') };
+			(uint16_t)(card[r] - '0'), (uint16_t)(branch[r] - '0'), false };
 }
 
 /* "01" is primary 0, shadow 1; several pairs in one word. */
@@ -162,14 +162,29 @@ static void nothing_known_is_no_map(void **state)
 static void rails_left_out_are_renumbered(void **state)
 {
 	static const char *const rows[] = { "ssnn", "nnss", NULL };
-	static const unsigned keep[] = { 1, 3 };
-	struct dr_locality l;
+	static const uint8_t keep[] = { 3, 1 };
+	struct dr_locality l, got;
 
 	(void)state;
 	make(&l, rows, "1234", "1234", "1122");
-	dr_locality_keep(&l, keep, 2);
-	expect(&l, NULL, "01 10 ");
-	assert_int_equal(l.nic[1].port, 4);
+	dr_locality_select(&l, keep, 2, &got);
+	expect(&got, NULL, "10 01 ");
+	assert_int_equal(got.nic[0].port, 4);
+}
+
+static void a_spare_is_a_shadow_only(void **state)
+{
+	static const char *const rows[] = { "snn", "snn", NULL };
+	struct dr_locality l;
+
+	(void)state;
+	make(&l, rows, "123", "123", "000");
+	l.nic[0].spare = true;
+	expect(&l, NULL, "12 21 ");
+	l.nic[2].spare = true;
+	expect(&l, NULL, "10 10 ");
+	l.nic[1].spare = true;
+	expect(&l, NULL, "01 02 ");
 }
 
 int main(void)
@@ -183,6 +198,7 @@ int main(void)
 		cmocka_unit_test(both_ends_count),
 		cmocka_unit_test(nothing_known_is_no_map),
 		cmocka_unit_test(rails_left_out_are_renumbered),
+		cmocka_unit_test(a_spare_is_a_shadow_only),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -131,6 +131,14 @@ struct dr_netdev_rail {
  */
 int dr_netdev_rails(const char *list, const struct sockaddr *control, struct dr_netdev_rail *out,
 	size_t cap, struct dr_err *e) DR_MUST_CHECK;
+/* The same among the devices given. An address in the list is looked up on this machine. */
+int dr_netdev_choose(const struct dr_netdev *devs, size_t n_devs, const char *list,
+	const struct sockaddr *control, struct dr_netdev_rail *out, size_t cap, struct dr_err *e)
+	DR_MUST_CHECK;
+
+/* Speeds in Mb/s, -1 unknown: is the first less than half of the other? A management port at the side of
+ * fast NICs looks like one of them but for that. */
+bool dr_netdev_too_slow(int64_t mbps, int64_t fastest_mbps);
 
 /* Fill in `routes` of these rails from one dump of the kernel's. A failure leaves them unknown. */
 void dr_netdev_rail_routes(struct dr_netdev_rail *rails, unsigned n);

@@ -239,20 +239,27 @@ static int choose_automatic(struct choice *c)
 	return 0;
 }
 
+int dr_netdev_choose(const struct dr_netdev *devs, size_t n_devs, const char *list,
+	const struct sockaddr *control, struct dr_netdev_rail *out, size_t cap, struct dr_err *e)
+{
+	struct choice c = {
+		.devs = devs, .n_devs = n_devs, .control = control, .out = out, .cap = cap, .e = e
+	};
+	int rc = list && strcmp(list, "auto") != 0 ? choose_listed(&c, list) : choose_automatic(&c);
+
+	return rc < 0 ? rc : (int)c.n;
+}
+
 int dr_netdev_rails(const char *list, const struct sockaddr *control, struct dr_netdev_rail *out,
 	size_t cap, struct dr_err *e)
 {
-	struct choice c = { .control = control, .out = out, .cap = cap, .e = e };
 	struct dr_netdev *devs;
-	int rc = dr_netdev_list(&devs, &c.n_devs, e);
+	size_t n;
+	int rc = dr_netdev_list(&devs, &n, e);
 
 	if (rc < 0)
 		return rc;
-	c.devs = devs;
-	if (list && strcmp(list, "auto") != 0)
-		rc = choose_listed(&c, list);
-	else
-		rc = choose_automatic(&c);
+	rc = dr_netdev_choose(devs, n, list, control, out, cap, e);
 	dr_netdev_list_free(devs);
-	return rc < 0 ? rc : (int)c.n;
+	return rc;
 }

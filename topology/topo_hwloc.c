@@ -27,7 +27,7 @@ static int prepare(hwloc_topology_t hw, const char *xml, struct dr_err *e)
 	if (xml && access(xml, R_OK))
 		return dr_err_set(e, -errno, "--topology %s: %s", xml, strerror(errno));
 	if (xml && hwloc_topology_set_xml(hw, xml))
-		return dr_err_set(e, -EINVAL,
+		return dr_err_set(e, -EBADMSG,
 			"--topology %s: no hwloc XML; make it with `lstopo --of xml --whole-io FILE.xml`",
 			xml);
 	if (!xml)
@@ -47,11 +47,11 @@ int dr_topo_hw_open(const char *xml, hwloc_topology_t *out, struct dr_err *e)
 		return dr_err_set(e, -ENOMEM, "topology: out of memory");
 	rc = prepare(hw, xml, e);
 	if (rc == 0 && hwloc_topology_load(hw))
-		rc = xml ? dr_err_set(e, -EINVAL,
+		rc = xml ? dr_err_set(e, -EBADMSG,
 				   "--topology %s: hwloc 2 cannot read it; make it with `lstopo --of "
 				   "xml --whole-io FILE.xml`",
 				   xml)
-			 : dr_err_set(e, -EINVAL,
+			 : dr_err_set(e, -EIO,
 				   "topology: hwloc cannot look at this machine; name the rails of "
 				   "each GPU with --map");
 	if (rc) {

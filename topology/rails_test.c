@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "topology/netdev.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+/* Which of a machine's devices become rails by themselves. */
+
+enum { DEVS = 4 };
+
+static void make(struct dr_netdev devs[DEVS], const int64_t mbps[DEVS])
+{
+	memset(devs, 0, DEVS * sizeof(*devs));
+	for (unsigned i = 0; i < DEVS; i++) {
+		char addr[32];
+
+		snprintf(devs[i].name, sizeof(devs[i].name), "eth%u", i);
+		snprintf(addr, sizeof(addr), "10.0.%u.1", i);
+		devs[i].ifindex = (int)i + 2;
+		devs[i].up = devs[i].running = true;
+		devs[i].speed_mbps = mbps[i];
+		devs[i].n_addrs = 1;
+		devs[i].addrs[0].prefix = 24;
+		devs[i].addrs[0].global = true;
+		assert_int_equal(dr_netdev_addr_parse(addr, &devs[i].addrs[0].addr), 0);
+	}
+}
+
+/* "eth1 eth2 " */
+static void choose(
+	const struct dr_netdev *devs, const char *list, const char *control, const char *want)
+{
+	struct dr_netdev_rail r[DEVS];
+	struct sockaddr_storage sa;
+	char got[128] = "";
+	size_t at = 0;
+	struct dr_err e;
+	int n;
+
+	if (control)
+		assert_int_equal(dr_netdev_addr_parse(control, &sa), 0);
+	n = dr_netdev_choose(
+		devs, DEVS, list, control ? (const struct sockaddr *)&sa : NULL, r, DEVS, &e);
+	for (int i = 0; i < n; i++)
+		at += (size_t)snprintf(got + at, sizeof(got) - at, "%s ", r[i].ifname);
+	assert_string_equal(got, want);
+}
+
+static void a_slow_look_alike_is_left_out(void **state)
+{
+	static const int64_t one_slow[DEVS] = { 1000, 100000, 100000, 25000 };
+	static const int64_t two_sorts[DEVS] = { 100000, 200000, 100000, 200000 };
+	static const int64_t unknown[DEVS] = { -1, 100000, -1, 100000 };
+	static const int64_t all_slow[DEVS] = { 1000, 1000, 1000, 1000 };
+	struct dr_netdev devs[DEVS];
+
+	(void)state;
+	make(devs, one_slow);
+	choose(devs, NULL, NULL, "eth1 eth2 ");
+	choose(devs, "eth0,eth1", NULL, "eth0 eth1 ");
+	make(devs, two_sorts);
+	choose(devs, "auto", NULL, "eth0 eth1 eth2 eth3 ");
+	make(devs, unknown);
+	choose(devs, NULL, NULL, "eth0 eth1 eth2 eth3 ");
+	make(devs, all_slow);
+	choose(devs, NULL, NULL, "eth0 eth1 eth2 eth3 ");
+}
+
+/* A fast control NIC makes the others no slower; one that is down counts for nothing. */
+static void only_candidates_set_the_pace(void **state)
+{
+	static const int64_t fast_control[DEVS] = { 100000, 25000, 25000, 1000 };
+	struct dr_netdev devs[DEVS];
+
+	(void)state;
+	make(devs, fast_control);
+	choose(devs, NULL, "10.0.0.1", "eth1 eth2 ");
+	devs[0].running = false;
+	choose(devs, NULL, NULL, "eth1 eth2 ");
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_slow_look_alike_is_left_out),
+		cmocka_unit_test(only_candidates_set_the_pace),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
