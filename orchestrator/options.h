@@ -17,9 +17,10 @@ enum dr_command_bit {
 	DR_CMDBIT_SERVER = 1,
 	DR_CMDBIT_CLIENT = 2,
 	DR_CMDBIT_DEMO = 4,
+	DR_CMDBIT_TOPO = 8,
 	DR_CMDBIT_DOCTOR = 16,
 	DR_CMDBIT_RUN = DR_CMDBIT_CLIENT | DR_CMDBIT_DEMO, /* those that decide what is measured */
-	DR_CMDBIT_ALL = DR_CMDBIT_SERVER | DR_CMDBIT_RUN,
+	DR_CMDBIT_ALL = DR_CMDBIT_SERVER | DR_CMDBIT_RUN,  /* those that move data */
 };
 
 enum { DR_OPTIONS_GPUS_MAX = DR_GPUS_MAX, DR_OPTIONS_FAULTS_MAX = 32, DR_OPTIONS_PHASES_MAX = 128 };
@@ -55,6 +56,7 @@ struct dr_options {
 	double rate_bits; /* of a GPU and direction; 0: none */
 
 	const char *rails, *map, *spread;
+	const char *topology; /* hwloc XML; NULL: this machine */
 	/* verbs: what the client says holds at both ends, gid and lazy at this one alone */
 	uint64_t qps, sl, tc, ib_timeout, ib_retry;
 	int mtu; /* 0: the port's; else 128 << mtu bytes */

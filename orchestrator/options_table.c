@@ -334,7 +334,8 @@ static const struct dr_opt rows[] = {
 		.commands = RUN,
 		.offset = AT(map),
 		.help = "Primary and shadow rail of each GPU, by device, address or number. Default: "
-			"spread evenly, the shadow is the neighbour." },
+			"the nearest rails of each GPU, shared evenly; the shadow is on another port. "
+			"Where no place is known: evenly by number, the shadow is the neighbour." },
 	{ .name = "spread",
 		.kind = DR_OPT_STRING,
 		.arg = "nearest|all|LIST",
@@ -343,6 +344,14 @@ static const struct dr_opt rows[] = {
 		.commands = RUN,
 		.offset = AT(spread),
 		.help = "Rails that the channels of one GPU share." },
+	{ .name = "topology",
+		.kind = DR_OPT_STRING,
+		.arg = "FILE.xml",
+		.group = "Paths",
+		.commands = ALL,
+		.offset = AT(topology),
+		.help = "Where GPUs and NICs sit, as hwloc XML (lstopo --of xml --whole-io "
+			"FILE.xml). Default: this machine as it is." },
 	{ .name = "heartbeat",
 		.kind = DR_OPT_DURATION,
 		.arg = "TIME",
@@ -672,7 +681,8 @@ static const struct dr_opt rows[] = {
 		.commands = ALL,
 		.offset = AT(pin),
 		.max = 1023,
-		.help = "Pin the workers to these CPUs, in turn." },
+		.help = "Pin the workers to these CPUs, in turn. Default: each runs on the NUMA node "
+			"of its GPUs' NICs, where there are several." },
 	{ .name = "links",
 		.kind = DR_OPT_UINT,
 		.arg = "N",

@@ -58,15 +58,23 @@ static struct dr_plan_map automatic(const struct dr_plan *p, unsigned position)
 
 struct dr_plan_map dr_plan_paths(const struct dr_plan *p, unsigned position, unsigned channel)
 {
-	struct dr_plan_map m = automatic(p, position);
 	unsigned c = channel % DR_MAX(per_direction(p), 1u);
+	bool mapped = position < p->n_map && p->map[position].primary != DR_PLAN_AUTO;
+	bool near = position < p->n_auto && !mapped;
+	struct dr_plan_map m = automatic(p, position);
 
-	if (position < p->n_map)
+	if (near)
+		m = dr_plan_near(p, position, channel < dr_plan_n_bulk(p) ? c : 0, false);
+	if (mapped)
 		m = p->map[position];
 	if (channel >= dr_plan_n_bulk(p) || p->spread == DR_SPREAD_NEAREST)
 		return m;
+	if (p->spread == DR_SPREAD_EACH && near)
+		return dr_plan_near_each(p, position, c);
 	if (p->spread == DR_SPREAD_EACH)
 		return (struct dr_plan_map){ c % p->n_rails, (c + 1) % p->n_rails };
+	if (p->spread == DR_SPREAD_ALL && near)
+		return dr_plan_near(p, position, c, true);
 	if (p->spread == DR_SPREAD_ALL) {
 		m.primary = (m.primary + c) % p->n_rails;
 		m.shadow = (m.shadow + c) % p->n_rails;
@@ -112,7 +120,8 @@ bool dr_plan_fits_phase(const struct dr_plan *p, const struct dr_phase *phase)
 static int check_maps(const struct dr_plan *p, struct dr_err *e)
 {
 	for (unsigned i = 0; i < p->n_map; i++)
-		if (p->map[i].primary >= p->n_rails || p->map[i].shadow >= p->n_rails)
+		if (p->map[i].primary != DR_PLAN_AUTO &&
+			(p->map[i].primary >= p->n_rails || p->map[i].shadow >= p->n_rails))
 			return dr_err_set(e, -EINVAL,
 				"--map: GPU %u uses a rail that takes no part (%u rails do)",
 				p->gpu[i][0], p->n_rails);
@@ -171,6 +180,7 @@ void dr_plan_set_rails(
 		out->prefix = r[i].prefix;
 		out->speed_mbps = r[i].speed_mbps;
 		out->ifindex = r[i].ifindex;
+		out->column = (uint8_t)i;
 	}
 	p->n_rails = n;
 }
@@ -238,7 +248,7 @@ int dr_plan_parse_map(struct dr_plan *p, const char *s, struct dr_err *e)
 	memcpy(buf, s, strlen(s) + 1);
 	p->n_map = 0;
 	for (unsigned k = 0; k < p->n_gpus; k++)
-		p->map[k] = automatic(p, k);
+		p->map[k] = (struct dr_plan_map){ DR_PLAN_AUTO, DR_PLAN_AUTO };
 	for (char *t = strtok_r(buf, ";", &save); t; t = strtok_r(NULL, ";", &save)) {
 		int rc = parse_map_item(p, t, e);
 		if (rc)
@@ -400,6 +410,8 @@ void dr_plan_describe(
 {
 	struct dr_plan_map m = dr_plan_paths(p, position, 0);
 	const struct dr_plan_rail *a = &p->rail[m.primary][end], *b = &p->rail[m.shadow][end];
+	unsigned more = 0;
+	char why[96];
 
 	if (p->spread == DR_SPREAD_EACH) {
 		snprintf(buf, len, "GPU %u <-> %u: %u channels a direction on each of %u rails%s",
@@ -407,8 +419,13 @@ void dr_plan_describe(
 			p->n_rails == 1 ? ", no shadow: unprotected" : "");
 		return;
 	}
-	snprintf(buf, len, "GPU %u <-> %u: primary %s %s, %s%s %s", p->gpu[position][0],
+	for (unsigned c = 1; c < p->n_each; c++)
+		more = more || dr_plan_paths(p, position, c).primary != m.primary;
+	dr_plan_reason(p, position, why, sizeof(why));
+	snprintf(buf, len, "GPU %u <-> %u: primary %s %s, %s%s%s%s%s (%s)", p->gpu[position][0],
 		p->gpu[position][1], a->name, a->address,
 		m.primary == m.shadow ? "no shadow: unprotected" : "shadow ",
-		m.primary == m.shadow ? "" : b->name, m.primary == m.shadow ? "" : b->address);
+		m.primary == m.shadow ? "" : b->name, m.primary == m.shadow ? "" : " ",
+		m.primary == m.shadow ? "" : b->address,
+		more ? "; its other channels over other rails too" : "", why);
 }

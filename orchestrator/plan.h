@@ -4,7 +4,7 @@
 
 #include "bootstrap/bootstrap.h"
 #include "orchestrator/worker.h"
-#include "topology/netdev.h"
+#include "topology/topo.h"
 
 /*
  * What both ends of a run agree on: GPUs, rails, channels and the paths of each channel. The client
@@ -27,11 +27,14 @@ struct dr_plan_rail {
 	unsigned prefix;
 	int64_t speed_mbps; /* -1 unknown */
 	int ifindex;	    /* local rails only */
+	uint8_t column;	    /* number when its end measured `near`: rails may be left out later */
 };
 
 /* EACH: n_each channels on every rail, channel c's primary is rail c % n_rails (--matrix). */
 enum dr_spread { DR_SPREAD_NEAREST, DR_SPREAD_ALL, DR_SPREAD_LIST, DR_SPREAD_EACH };
 
+/* As a primary in dr_plan.map: the automatic map. */
+#define DR_PLAN_AUTO 0xffffffffu
 struct dr_plan_map {
 	unsigned primary, shadow; /* equal: unprotected */
 };
@@ -54,6 +57,13 @@ struct dr_plan {
 	unsigned n_rails;
 	struct dr_plan_rail rail[DR_RAILS_MAX][2];
 	bool rails_auto; /* the client did not name its rails: those without a partner are left out */
+	/* What each end knows of the way from its GPUs to its rails; n_gpus 0: nothing. The client's
+	 * columns are numbered as it offered its rails, the server's as both have them. */
+	bool near_told; /* the client's version knows of it: both ends take part */
+	struct dr_locality near[2];
+	unsigned n_auto; /* made of that by dr_plan_settle; 0: even by number */
+	struct dr_locality_choice auto_map[DR_PLAN_GPUS_MAX];
+	const struct dr_topo *topo; /* this end's machine, for `near`; NULL unknown. Borrowed */
 	/* Per GPU position; n_map 0: automatic. */
 	unsigned n_map;
 	struct dr_plan_map map[DR_PLAN_GPUS_MAX];
@@ -90,6 +100,9 @@ struct dr_plan_map dr_plan_paths(const struct dr_plan *p, unsigned position, uns
 bool dr_plan_fits_phase(const struct dr_plan *p, const struct dr_phase *phase);
 /* -EINVAL: counts out of range, a rail that is not there, too many channels (DR_CHANNELS_MAX). */
 int dr_plan_check(const struct dr_plan *p, struct dr_err *e) DR_MUST_CHECK;
+/* The same, and the automatic map from `near`; to be called when GPUs or rails have changed. Both ends
+ * come to the same map. */
+int dr_plan_settle(struct dr_plan *p, struct dr_err *e) DR_MUST_CHECK;
 
 /* Local rails as found by dr_netdev_rails into side `end` of the plan. */
 void dr_plan_set_rails(
@@ -119,7 +132,19 @@ int dr_plan_read_reply(struct dr_plan *p, const json_t *reply, struct dr_err *e)
 /* The manager's parameters of one GPU at this end (transport, token, ports are the caller's). */
 void dr_plan_manager(const struct dr_plan *p, enum dr_plan_end end, unsigned position,
 	struct dr_manager_params *out);
-/* "GPU 0 -> 0: primary eth1, shadow eth2" for people. */
+/* plan_near.c. `near` of the end from p->topo, its rails and GPUs as they are numbered now. */
+void dr_plan_measure(struct dr_plan *p, enum dr_plan_end end);
+/* Channel c's rails when dr_plan_settle made a map: the GPU's near ones, or all in turn. */
+struct dr_plan_map dr_plan_near(const struct dr_plan *p, unsigned position, unsigned c, bool all);
+/* --matrix: channel c on rail c % n_rails, its shadow on another port. */
+struct dr_plan_map dr_plan_near_each(const struct dr_plan *p, unsigned position, unsigned c);
+/* Why the GPU has its primaries, for people: "same PCI switch", "spread by number: ...". */
+void dr_plan_reason(const struct dr_plan *p, unsigned position, char *buf, size_t len);
+/* `near` as JSON and back; NULL: no memory. -EPROTO. */
+json_t *dr_plan_near_json(const struct dr_locality *l);
+int dr_plan_read_near(struct dr_locality *l, const json_t *j, struct dr_err *e) DR_MUST_CHECK;
+
+/* "GPU 0 -> 0: primary eth1, shadow eth2 (same PCI switch)" for people. */
 void dr_plan_describe(
 	const struct dr_plan *p, enum dr_plan_end end, unsigned position, char *buf, size_t len);
 

@@ -63,7 +63,8 @@ json_t *dr_plan_offer(const struct dr_plan *p)
 		"lost_after_ns", (json_int_t)p->lost_after_ns, "detect", (int)p->detect, "failback",
 		p->failback, "seed", (json_int_t)p->seed, "sockbuf", p->sockbuf, "dscp", p->dscp,
 		"server_faults", p->server_faults);
-	if (!more || json_object_update(o, more) || put_transport(o, p)) {
+	if (!more || json_object_update(o, more) || put_transport(o, p) ||
+		json_object_set_new(o, "near", dr_plan_near_json(&p->near[DR_PLAN_CLIENT]))) {
 		json_decref(o);
 		o = NULL;
 	}
@@ -111,6 +112,8 @@ static int read_rails(struct dr_plan *p, const json_t *list, struct dr_err *e)
 	for (size_t i = 0; i < n; i++)
 		if (read_rail(json_array_get(list, i), &p->rail[i][DR_PLAN_CLIENT], e))
 			return -EPROTO;
+		else
+			p->rail[i][DR_PLAN_CLIENT].column = (uint8_t)i;
 	p->n_rails = (unsigned)n;
 	return 0;
 }
@@ -123,7 +126,8 @@ static int read_maps(struct dr_plan *p, const json_t *map, const json_t *list, s
 		return dr_err_set(e, -EPROTO, "peer: a map that makes no sense");
 	p->n_map = (unsigned)json_array_size(map);
 	for (unsigned i = 0; i < p->n_map; i++) {
-		if (json_unpack(json_array_get(map, i), "[i, i]", &a, &b) || a < 0 || b < 0)
+		if (json_unpack(json_array_get(map, i), "[i, i]", &a, &b) || a < -1 || b < -1 ||
+			(a < 0) != (b < 0))
 			return dr_err_set(e, -EPROTO, "peer: a map that makes no sense");
 		p->map[i] = (struct dr_plan_map){ (unsigned)a, (unsigned)b };
 	}
@@ -155,6 +159,22 @@ static int read_transport(struct dr_plan *p, const json_t *offer, struct dr_err 
 	snprintf(p->transport, sizeof(p->transport), "%s", name);
 	*ib = (struct dr_plan_ib){ (unsigned)qps, (unsigned)mtu, (unsigned)sl, (unsigned)tc,
 		(unsigned)timeout, (unsigned)retry };
+	return 0;
+}
+
+/* A client of an earlier version tells nothing of its GPUs' places: its map is even by number. */
+static int read_near(struct dr_plan *p, const json_t *offer, struct dr_err *e)
+{
+	const json_t *near = json_object_get(offer, "near");
+
+	p->near_told = near != NULL;
+	if (!near)
+		return 0;
+	if (dr_plan_read_near(&p->near[DR_PLAN_CLIENT], near, e))
+		return -EPROTO;
+	if (p->near[DR_PLAN_CLIENT].n_gpus && p->near[DR_PLAN_CLIENT].n_nics != p->n_rails)
+		return dr_err_set(e, -EPROTO, "peer: distances to %u rails for %u",
+			p->near[DR_PLAN_CLIENT].n_nics, p->n_rails);
 	return 0;
 }
 
@@ -200,19 +220,22 @@ int dr_plan_read_offer(struct dr_plan *p, const json_t *offer, struct dr_err *e)
 	p->failback = failback;
 	p->seed = (uint64_t)seed;
 	p->server_faults = faults;
-	if (read_rails(p, rails, e) || read_transport(p, offer, e))
+	if (read_rails(p, rails, e) || read_transport(p, offer, e) || read_near(p, offer, e))
 		return -EPROTO;
 	return read_maps(p, map, list, e);
 }
 
 json_t *dr_plan_reply(const struct dr_plan *p)
 {
-	return json_pack("{s:o}", "rails", rails_json(p, DR_PLAN_SERVER));
+	json_t *near = p->near_told ? dr_plan_near_json(&p->near[DR_PLAN_SERVER]) : NULL;
+
+	return json_pack("{s:o, s:o*}", "rails", rails_json(p, DR_PLAN_SERVER), "near", near);
 }
 
 int dr_plan_read_reply(struct dr_plan *p, const json_t *reply, struct dr_err *e)
 {
-	const json_t *list = json_object_get(reply, "rails");
+	const json_t *list = json_object_get(reply, "rails"),
+		     *near = json_object_get(reply, "near");
 	size_t n = json_array_size(list);
 	unsigned at = 0;
 
@@ -234,5 +257,7 @@ int dr_plan_read_reply(struct dr_plan *p, const json_t *reply, struct dr_err *e)
 		p->rail[i][DR_PLAN_SERVER] = r;
 	}
 	p->n_rails = (unsigned)n;
-	return 0;
+	/* A server that does not answer to it does not use it either. */
+	p->near_told = near != NULL;
+	return near ? dr_plan_read_near(&p->near[DR_PLAN_SERVER], near, e) : 0;
 }

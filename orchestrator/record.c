@@ -87,6 +87,7 @@ static void results_init(struct dr_record *rec)
 	rec->exit_code = -1;
 	rec->cpu_percent_local = rec->cpu_percent_peer = NAN;
 	rec->false_failovers = DR_UNSET;
+	rec->numa_nodes = DR_UNSET;
 	dr_integrity_row_init(&rec->integrity);
 	dr_integrity_row_init(&rec->peer_integrity);
 	dr_fields_init(&dr_host_fields, &rec->peer_host);

@@ -203,6 +203,7 @@ struct dr_gpu_row {
 	char name[64], bus_id[24];
 	int64_t primary, shadow, channels;
 	int64_t numa, cpu;
+	char reason[96]; /* why these rails */
 };
 
 /* Where the data of one end's GPU is. Key: side, gpu. */
@@ -254,6 +255,8 @@ struct dr_record {
 	DR_LIST(struct dr_gpu_row) gpus;
 	DR_LIST(struct dr_path_row) paths;
 	DR_LIST(struct dr_memory_row) memory;
+	int64_t numa_nodes; /* of this end; unknown: no run began */
+	char numa_binding[160];
 	struct {
 		char mode[16]; /* fast, conservative */
 		char transport[64];

@@ -4,8 +4,10 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "orchestrator/affinity.h"
 #include "orchestrator/campaign.h"
 #include "orchestrator/kinds.h"
+#include "topology/numa.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -301,6 +303,9 @@ static void describe_plan(struct dr_client *c)
 		if (!c->opt->quiet)
 			fprintf(dr_output_tables(c->out), "%s\n", line);
 	}
+	dr_affinity_describe(c->opt, &c->plan, DR_PLAN_CLIENT, dr_numa_nodes(), line, sizeof(line));
+	if (!c->opt->quiet)
+		fprintf(dr_output_tables(c->out), "%s\n", line);
 	if (!c->opt->quiet && c->plan.n_rails == 1)
 		fprintf(dr_output_tables(c->out),
 			"one rail only: every channel is unprotected, a lost link ends the run\n");
@@ -343,7 +348,7 @@ static int accepted(struct dr_client *c, const json_t *reply, const unsigned *gp
 	c->plan.n_map = DR_MIN(c->plan.n_map, pairs);
 	for (unsigned k = 0; k < pairs; k++)
 		c->plan.gpu[k][DR_PLAN_SERVER] = gpus[k];
-	rc = dr_plan_check(&c->plan, e);
+	rc = dr_plan_settle(&c->plan, e);
 	if (rc)
 		return rc;
 	for (unsigned i = 0; i < c->plan.n_rails; i++)
@@ -462,11 +467,11 @@ static int parse_maps(const struct dr_options *o, struct dr_plan *p, struct dr_e
 			     : dr_err_set(e, -EINVAL, "--spread: too long");
 	if (o->matrix)
 		p->spread = DR_SPREAD_EACH;
-	return rc ? rc : dr_plan_check(p, e);
+	return rc ? rc : dr_plan_settle(p, e);
 }
 
-int dr_client_plan(const struct dr_options *o, const struct dr_route *route, struct dr_plan *p,
-	struct dr_err *e)
+int dr_client_plan(const struct dr_options *o, const struct dr_route *route,
+	const struct dr_topo *topo, struct dr_plan *p, struct dr_err *e)
 {
 	struct dr_netdev_rail rails[DR_RAILS_MAX];
 	int n;
@@ -497,6 +502,9 @@ int dr_client_plan(const struct dr_options *o, const struct dr_route *route, str
 	p->dscp = (int)o->dscp;
 	for (unsigned i = 0; i < o->faults.n; i++)
 		p->server_faults |= o->faults.v[i].side == DR_FAULT_SERVER;
+	p->topo = topo;
+	p->near_told = true;
+	dr_plan_measure(p, DR_PLAN_CLIENT);
 	return parse_maps(o, p, e);
 }
 
@@ -580,7 +588,9 @@ static int prepare(struct dr_client *c, struct dr_err *e)
 	if (rc == -ENXIO || rc == -ENETUNREACH || rc == -EHOSTUNREACH)
 		dr_client_end(c, DR_EXIT_PEER, "%s", e->text);
 	if (rc == 0)
-		rc = dr_client_plan(c->opt, &c->route, &c->plan, e);
+		rc = dr_affinity_load(c->opt, &c->topo, e);
+	if (rc == 0)
+		rc = dr_client_plan(c->opt, &c->route, c->topo, &c->plan, e);
 	if (rc == -EINVAL)
 		dr_client_end(c, DR_EXIT_USAGE, "%s", e->text);
 	if (rc == 0 && c->opt->dry_run)
@@ -737,6 +747,7 @@ int dr_client_main(const struct dr_options *o, struct dr_record *rec, struct dr_
 	dr_boot_client_destroy(c->boot);
 	if (c->loop.poller)
 		dr_loop_fini(&c->loop);
+	dr_topo_destroy(c->topo);
 	dr_free(c);
 	return rc;
 }

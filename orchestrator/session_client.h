@@ -28,6 +28,7 @@ struct dr_client {
 	struct dr_loop loop;
 	struct dr_injector inj;
 	struct dr_route route;
+	struct dr_topo *topo; /* this machine; NULL: unknown */
 	struct dr_plan plan;
 	struct dr_fault_list faults; /* of the campaign */
 	struct dr_boot_client *boot;
@@ -82,10 +83,11 @@ int dr_client_snapshot(struct dr_client *c) DR_MUST_CHECK;
 /* The same, when the run is over: waits a moment at most. */
 void dr_client_last_snapshot(struct dr_client *c);
 
-/* What a client with these options offers, over this route; p is zeroed. Errors of dr_kind_rails, and
- * -EINVAL for --map and --spread. doctor asks with it. */
-int dr_client_plan(const struct dr_options *o, const struct dr_route *route, struct dr_plan *p,
-	struct dr_err *e) DR_MUST_CHECK;
+/* What a client with these options offers, over this route; p is zeroed. topo: this machine, kept in the
+ * plan; NULL: nothing is known of its places. Errors of dr_kind_rails, and -EINVAL for --map and
+ * --spread. doctor asks with it. */
+int dr_client_plan(const struct dr_options *o, const struct dr_route *route,
+	const struct dr_topo *topo, struct dr_plan *p, struct dr_err *e) DR_MUST_CHECK;
 
 /* session_phase.c: all phases of the options. */
 void dr_client_phases(struct dr_client *c);

@@ -4,8 +4,10 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "orchestrator/affinity.h"
 #include "orchestrator/engine.h"
 #include "orchestrator/kinds.h"
+#include "topology/numa.h"
 
 #include <errno.h>
 #include <sched.h>
@@ -54,9 +56,13 @@ unsigned dr_node_gpu(const struct dr_node *node, unsigned position)
 
 /* ---- making it ---- */
 
-static int cpu_of(const struct dr_options *o, unsigned worker)
+static struct dr_affinity_place place_of(const struct dr_node *node, unsigned worker)
 {
-	return o->pin.n ? (int)o->pin.v[worker % o->pin.n] : -1;
+	bool mine[DR_PLAN_GPUS_MAX];
+
+	for (unsigned k = 0; k < node->plan->n_gpus; k++)
+		mine[k] = node->worker_of[k] == worker;
+	return dr_affinity_worker(node->opt, node->plan, node->side, dr_numa_nodes(), worker, mine);
 }
 
 /* GPU memory of the GPU at `position`: the manager's transport is wrapped. */
@@ -106,7 +112,8 @@ static int make_worker(struct dr_node *node, unsigned i, const uint8_t *token, s
 	p.gpus = gpus;
 	p.poll = (enum dr_poll_policy)node->opt->poll;
 	p.spin_ns = sysconf(_SC_NPROCESSORS_ONLN) >= 2 * (long)node->n_workers ? SPIN_NS : 0;
-	p.cpu = cpu_of(node->opt, i);
+	p.cpu = place_of(node, i).cpu;
+	p.node = place_of(node, i).node;
 	p.chunk_max = node->plan->chunk_max;
 	p.seed = node->plan->seed;
 	p.client = client;
@@ -146,6 +153,10 @@ static void record_plan(struct dr_node *node)
 {
 	const struct dr_plan *p = node->plan;
 
+	node->rec->numa_nodes = dr_numa_nodes();
+	dr_affinity_describe(node->opt, p, node->side, dr_numa_nodes(), node->rec->numa_binding,
+		sizeof(node->rec->numa_binding));
+
 	for (unsigned i = 0; i < p->n_rails; i++) {
 		const struct dr_plan_rail *a = &p->rail[i][node->side],
 					  *b = &p->rail[i][!node->side];
@@ -162,6 +173,7 @@ static void record_plan(struct dr_node *node)
 		snprintf(r.peer_address, sizeof(r.peer_address), "%s", b->address);
 		if (speed > 0)
 			r.speed_gbps = (double)speed / 1000;
+		dr_affinity_rail_row(p, node->side, i, &r);
 		dr_record_rail(node->rec, &r);
 	}
 	for (unsigned k = 0; k < p->n_gpus; k++) {
@@ -186,8 +198,9 @@ static void record_plan(struct dr_node *node)
 			r.primary = m.primary;
 			r.shadow = m.primary == m.shadow ? DR_UNSET : (int64_t)m.shadow;
 			r.channels = same;
-			if (cpu_of(node->opt, node->worker_of[k]) >= 0)
-				r.cpu = cpu_of(node->opt, node->worker_of[k]);
+			dr_affinity_gpu_row(p, node->side, k, &r);
+			if (place_of(node, node->worker_of[k]).cpu >= 0)
+				r.cpu = place_of(node, node->worker_of[k]).cpu;
 			dr_record_gpu(node->rec, &r);
 		}
 	}

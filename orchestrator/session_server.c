@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "orchestrator/affinity.h"
 #include "orchestrator/doctor/look.h"
 #include "orchestrator/kinds.h"
 
@@ -33,6 +34,7 @@ struct server {
 	bool have_key;
 	struct dr_boot_server *boot;
 	struct dr_control *control;
+	struct dr_topo *topo; /* this machine; NULL: unknown */
 
 	/* This session. */
 	bool open;
@@ -98,7 +100,10 @@ static int match(struct server *s, const json_t *params, const unsigned *gpus, u
 		s->plan.gpu[k][DR_PLAN_CLIENT] = gpus[k];
 		s->plan.gpu[k][DR_PLAN_SERVER] = s->opt->gpus.v[k];
 	}
-	return dr_plan_check(&s->plan, e);
+	s->plan.topo = s->topo;
+	if (s->plan.near_told)
+		dr_plan_measure(&s->plan, DR_PLAN_SERVER);
+	return dr_plan_settle(&s->plan, e);
 }
 
 /* A fault at this end needs this end's leave, and a client that proved who it is. */
@@ -639,6 +644,8 @@ int dr_server_main(const struct dr_options *o, struct dr_record *rec, struct dr_
 	s->inj.report = on_fault;
 	s->inj.arg = s;
 	if (rc == 0)
+		rc = dr_affinity_load(o, &s->topo, &e);
+	if (rc == 0)
 		rc = listen_for_clients(s, &e);
 	if (rc) {
 		fprintf(stderr, "dualrail: %s\n", e.text);
@@ -668,6 +675,7 @@ int dr_server_main(const struct dr_options *o, struct dr_record *rec, struct dr_
 	dr_injector_fini(&s->inj);
 	if (s->loop.poller)
 		dr_loop_fini(&s->loop);
+	dr_topo_destroy(s->topo);
 	dr_free(s);
 	return rc;
 }

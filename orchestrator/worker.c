@@ -13,6 +13,7 @@
 #include "orchestrator/engine.h"
 #include "orchestrator/queue.h"
 #include "topology/linkmon.h"
+#include "topology/numa.h"
 
 /*
  * The loop is one fixed sequence: poll (paths move data here), timers, a bounded step of each GPU,
@@ -368,6 +369,19 @@ static void pin(const struct dr_worker *w)
 	CPU_FREE(set);
 }
 
+/* Before the buffers are touched. A run on the wrong node is slower, not wrong: it goes on. */
+static void go_to_node(const struct dr_worker *w)
+{
+	struct dr_err e = { 0 };
+	int rc = 0;
+
+	if (w->prm.node >= 0)
+		rc = w->prm.cpu >= 0 ? dr_numa_prefer(w->prm.node, &e)
+				     : dr_numa_bind_thread(w->prm.node, &e);
+	if (rc)
+		dr_warn("worker", "worker %u runs anywhere: %s", w->prm.index, e.text);
+}
+
 static void free_engines(struct dr_worker *w)
 {
 	/* All closed first, so that what they wait for passes at the same time. */
@@ -386,6 +400,7 @@ static void *thread_main(void *arg)
 	int rc = 0;
 
 	pin(w);
+	go_to_node(w);
 	for (unsigned i = 0; i < w->prm.n_gpus && rc == 0; i++)
 		rc = dr_engine_alloc(w->gpu[i], &w->start_err);
 	if (rc == 0)

@@ -57,6 +57,7 @@ struct dr_worker_params {
 	enum dr_poll_policy poll;
 	int64_t spin_ns;    /* adaptive: how long to spin before it sleeps */
 	int cpu;	    /* pin to this CPU; -1: do not */
+	int node;	    /* NUMA node of its memory and, unless pinned, its CPUs; -1: any */
 	uint32_t chunk_max; /* largest chunk of any phase: capacity of the posted receives */
 	uint64_t seed;
 	bool client;	     /* this end sends the first ping */

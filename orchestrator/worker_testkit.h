@@ -53,6 +53,7 @@ static inline int make_end(unsigned side, struct dr_err *e)
 		.gpus = gp,
 		.poll = cfg.poll,
 		.cpu = -1,
+		.node = -1,
 		.chunk_max = cfg.chunk_max,
 		.seed = SEED,
 		.client = side == CLIENT,

@@ -159,7 +159,7 @@ static void converse(struct ask *a, const struct dr_options *o, struct dr_err *e
 static int run(struct ask *a, const struct dr_options *o, const struct dr_route *route,
 	char *peer_version, struct dr_err *e)
 {
-	int rc = dr_client_plan(o, route, &a->plan, e);
+	int rc = dr_client_plan(o, route, NULL, &a->plan, e);
 
 	/* What only this end lacks (no RDMA device) its own checks have said. */
 	if (rc == 0)

@@ -77,6 +77,8 @@ static json_t *topology(const struct dr_record *rec)
 	dr_json_put(o, "gpus", ROWS(dr_gpu_fields, rec->gpus), &bad);
 	dr_json_put(o, "paths", ROWS(dr_path_fields, rec->paths), &bad);
 	dr_json_put(o, "memory", ROWS(dr_memory_fields, rec->memory), &bad);
+	dr_json_put(o, "numa_nodes", dr_json_int(rec->numa_nodes), &bad);
+	dr_json_put(o, "numa_binding", dr_json_str(rec->numa_binding), &bad);
 	return checked(o, bad);
 }
 

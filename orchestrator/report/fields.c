@@ -251,6 +251,7 @@ static const struct dr_field gpu[] = {
 	F("channels", DR_F_INT, T, channels),
 	F("numa", DR_F_INT, T, numa),
 	F("cpu", DR_F_INT, T, cpu),
+	F("reason", DR_F_STR, T, reason),
 };
 TABLE(dr_gpu_fields, "gpus", gpu, T);
 #undef T
