@@ -4,6 +4,7 @@
 #include "orchestrator/demo.h"
 #include "orchestrator/doctor/doctor.h"
 #include "orchestrator/fault/fault.h"
+#include "orchestrator/topo.h"
 
 #include <errno.h>
 #include <string.h>
@@ -17,6 +18,7 @@ static const struct {
 	{ "server", DR_CMDBIT_SERVER },
 	{ "client", DR_CMDBIT_CLIENT },
 	{ "demo", DR_CMDBIT_DEMO },
+	{ "topo", DR_CMDBIT_TOPO },
 	{ "doctor", DR_CMDBIT_DOCTOR },
 };
 
@@ -136,6 +138,8 @@ static int with_options(struct dr_options *o, int argc, char **argv, struct dr_r
 	dr_record_set_options(rec, dr_opts_to_json(o->table, bit));
 	if (o->verbose)
 		dr_opts_print_kv(o->table, bit, stderr);
+	if (bit == DR_CMDBIT_TOPO)
+		return dr_topo_main(o);
 	if (bit == DR_CMDBIT_DOCTOR)
 		return dr_doctor_main(o);
 	if (bit == DR_CMDBIT_SERVER)
@@ -173,12 +177,12 @@ int main(int argc, char **argv)
 		return print_version();
 	if (argc < 2)
 		return refuse(DR_EXIT_USAGE,
-			"a command is missing: server, client HOST, demo or doctor; see --help");
+			"a command is missing: server, client HOST, demo, topo or doctor; see --help");
 	if (!find_command(argv[1])) {
 		char text[160];
 
 		snprintf(text, sizeof(text),
-			"\"%.60s\" is no command; use server, client HOST, demo or doctor; see --help",
+			"\"%.60s\" is no command; use server, client HOST, demo, topo or doctor; see --help",
 			argv[1]);
 		return refuse(DR_EXIT_USAGE, text);
 	}

@@ -108,6 +108,7 @@ static int parse_gid(const struct dr_opt *row, const char *text, void *dst, stru
 #define ALL DR_CMDBIT_ALL
 #define RUN DR_CMDBIT_RUN
 #define NODE (DR_CMDBIT_SERVER | DR_CMDBIT_CLIENT)
+#define TOPO DR_CMDBIT_TOPO
 #define DOCTOR DR_CMDBIT_DOCTOR
 
 static const struct dr_opt rows[] = {
@@ -127,7 +128,7 @@ static const struct dr_opt rows[] = {
 		.list = true,
 		.parse = dr_gpus_parse,
 		.group = "What to measure",
-		.commands = ALL | DOCTOR,
+		.commands = ALL | TOPO | DOCTOR,
 		.offset = AT(gpu_names),
 		.help = "GPUs of this end, by number (as CUDA counts) or PCI bus id, e.g. "
 			"0-3,0000:3b:00.0. The k-th of the client talks to the k-th of the server. "
@@ -154,7 +155,7 @@ static const struct dr_opt rows[] = {
 		.arg = "N",
 		.def = "8",
 		.group = "What to measure",
-		.commands = RUN | DOCTOR,
+		.commands = RUN | TOPO | DOCTOR,
 		.offset = AT(channels),
 		.min = 1,
 		.max = DR_CHANNELS_MAX,
@@ -321,7 +322,7 @@ static const struct dr_opt rows[] = {
 		.kind = DR_OPT_STRING,
 		.arg = "LIST",
 		.group = "Paths",
-		.commands = NODE | DOCTOR,
+		.commands = NODE | TOPO | DOCTOR,
 		.offset = AT(rails),
 		.env = { "NCCL_GPUDIRECTTCPX_SOCKET_IFNAME" },
 		.help = "NICs to use: devices, RDMA devices (mlx5_0, rxe0), addresses or "
@@ -331,7 +332,7 @@ static const struct dr_opt rows[] = {
 		.kind = DR_OPT_STRING,
 		.arg = "\"GPU=RAIL,RAIL;..\"",
 		.group = "Paths",
-		.commands = RUN,
+		.commands = RUN | TOPO,
 		.offset = AT(map),
 		.help = "Primary and shadow rail of each GPU, by device, address or number. Default: "
 			"the nearest rails of each GPU, shared evenly; the shadow is on another port. "
@@ -341,14 +342,14 @@ static const struct dr_opt rows[] = {
 		.arg = "nearest|all|LIST",
 		.def = "nearest",
 		.group = "Paths",
-		.commands = RUN,
+		.commands = RUN | TOPO,
 		.offset = AT(spread),
 		.help = "Rails that the channels of one GPU share." },
 	{ .name = "topology",
 		.kind = DR_OPT_STRING,
 		.arg = "FILE.xml",
 		.group = "Paths",
-		.commands = ALL,
+		.commands = ALL | TOPO,
 		.offset = AT(topology),
 		.help = "Where GPUs and NICs sit, as hwloc XML (lstopo --of xml --whole-io "
 			"FILE.xml). Default: this machine as it is." },
@@ -531,7 +532,7 @@ static const struct dr_opt rows[] = {
 		.arg = "FILE",
 		.implied = "-",
 		.group = "Results",
-		.commands = ALL | DOCTOR,
+		.commands = ALL | TOPO | DOCTOR,
 		.offset = AT(json_path),
 		.help = "Result document to a file, or to standard output (tables then go to standard "
 			"error)." },
@@ -697,7 +698,7 @@ static const struct dr_opt rows[] = {
 		.kind = DR_OPT_STRING,
 		.arg = "FILE.json",
 		.group = "General",
-		.commands = ALL | DOCTOR,
+		.commands = ALL | TOPO | DOCTOR,
 		.offset = AT(config),
 		.no_config = true,
 		.help = "Options from a file: {\"long-name\": value}." },
@@ -709,7 +710,7 @@ static const struct dr_opt rows[] = {
 		.parse = parse_verbose,
 		.repeat = true,
 		.group = "General",
-		.commands = ALL | DOCTOR,
+		.commands = ALL | TOPO | DOCTOR,
 		.offset = AT(verbose),
 		.no_config = true,
 		.help = "Print the effective options and log more; twice: debug." },
@@ -717,13 +718,13 @@ static const struct dr_opt rows[] = {
 		.short_name = 'q',
 		.kind = DR_OPT_FLAG,
 		.group = "General",
-		.commands = ALL | DOCTOR,
+		.commands = ALL | TOPO | DOCTOR,
 		.offset = AT(quiet),
 		.help = "Final tables and errors only." },
 	{ .name = "log-json",
 		.kind = DR_OPT_FLAG,
 		.group = "General",
-		.commands = ALL | DOCTOR,
+		.commands = ALL | TOPO | DOCTOR,
 		.offset = AT(log_json),
 		.help = "Log lines as JSON objects." },
 	{ .name = "trace-requests",
@@ -735,7 +736,7 @@ static const struct dr_opt rows[] = {
 	{ .name = "version",
 		.kind = DR_OPT_FLAG,
 		.group = "General",
-		.commands = ALL | DOCTOR,
+		.commands = ALL | TOPO | DOCTOR,
 		.offset = AT(version),
 		.no_config = true,
 		.help = "Print the version." },
@@ -743,7 +744,7 @@ static const struct dr_opt rows[] = {
 		.short_name = 'h',
 		.kind = DR_OPT_FLAG,
 		.group = "General",
-		.commands = ALL | DOCTOR,
+		.commands = ALL | TOPO | DOCTOR,
 		.offset = AT(help),
 		.no_config = true,
 		.help = "Print this." },
@@ -753,6 +754,8 @@ static const struct dr_opt_command commands[] = {
 	{ "server", DR_CMDBIT_SERVER, "[options]", "Wait for clients and measure with each." },
 	{ "client", DR_CMDBIT_CLIENT, "HOST [options]", "Measure against the server on HOST." },
 	{ "demo", DR_CMDBIT_DEMO, "[options]", "Both ends on this machine." },
+	{ "topo", DR_CMDBIT_TOPO, "[options]",
+		"Show GPUs and NICs, how near they are, and which rails each GPU would use." },
 	{ "doctor", DR_CMDBIT_DOCTOR, "[HOST] [options]",
 		"Find what would stop or falsify a run here, with its remedy; with HOST also between "
 		"the two ends." },
