@@ -194,6 +194,7 @@ static void place(struct map *m, unsigned gpu, struct dr_locality_choice *out)
 			mine = members;
 		members += m->set[m->gpus[i]] == m->set[gpu];
 	}
+	dr_assert(members > 0 && n_nics > 0); /* itself, and its nearest */
 	from = mine * n_nics / members;
 	to = DR_MAX((mine + 1) * n_nics / members, from + 1);
 	if (members >= n_nics)

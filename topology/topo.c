@@ -71,6 +71,19 @@ static int by_bus_id_and_name(const void *a, const void *b)
 	return c ? c : strverscmp(x->name, y->name);
 }
 
+static int live_nics(struct dr_topo *t, hwloc_topology_t hw, const char *sysfs, struct dr_err *e)
+{
+	struct dr_netdev *devs;
+	size_t n;
+	int rc = dr_netdev_list(&devs, &n, e);
+
+	if (rc)
+		return rc;
+	rc = dr_topo_live_nics(t, hw, sysfs, devs, n, e);
+	dr_netdev_list_free(devs);
+	return rc ? rc : dr_topo_rdma(t, hw, sysfs, e);
+}
+
 static int fill(struct dr_topo *t, const struct dr_topo_params *p, struct dr_err *e)
 {
 	const char *sysfs = p->sysfs ? p->sysfs : "/sys";
@@ -81,9 +94,7 @@ static int fill(struct dr_topo *t, const struct dr_topo_params *p, struct dr_err
 		return rc;
 	rc = dr_topo_hw_gpus(t, hw, p, e);
 	if (rc == 0 && t->live)
-		rc = dr_topo_live_nics(t, hw, sysfs, e);
-	if (rc == 0 && t->live)
-		rc = dr_topo_rdma(t, hw, sysfs, e);
+		rc = live_nics(t, hw, sysfs, e);
 	if (rc == 0 && !t->live)
 		rc = dr_topo_xml_nics(t, hw, e);
 	hwloc_topology_destroy(hw);

@@ -22,9 +22,9 @@ void dr_topo_hw_bus_id(hwloc_obj_t pci, char buf[16]);
 hwloc_obj_t dr_topo_hw_netdev(hwloc_topology_t hw, const char *name, const uint8_t mac[6]);
 hwloc_obj_t dr_topo_hw_find(hwloc_topology_t hw, const char *bus_id);
 
-/* topo_live.c, topo_xml.c: the NICs, unsorted. */
-int dr_topo_live_nics(struct dr_topo *t, hwloc_topology_t hw, const char *sysfs, struct dr_err *e)
-	DR_MUST_CHECK;
+/* topo_live.c, topo_xml.c: the NICs, unsorted. devs: of this network namespace. */
+int dr_topo_live_nics(struct dr_topo *t, hwloc_topology_t hw, const char *sysfs,
+	const struct dr_netdev *devs, size_t n_devs, struct dr_err *e) DR_MUST_CHECK;
 int dr_topo_xml_nics(struct dr_topo *t, hwloc_topology_t hw, struct dr_err *e) DR_MUST_CHECK;
 /* topo_rdma.c: RDMA devices and GIDs of the NICs that are there, and devices without one as NICs. */
 int dr_topo_rdma(struct dr_topo *t, hwloc_topology_t hw, const char *sysfs, struct dr_err *e)

@@ -76,6 +76,15 @@ static hwloc_obj_t pci_of(const struct live *l, const struct dr_netdev *d)
 	return o;
 }
 
+/* A VRF only gives its members a routing table; they stay rails of their own. */
+static bool is_slave(const struct live *l, const struct dr_netdev *d)
+{
+	for (size_t i = 0; d->master && i < l->n; i++)
+		if (l->devs[i].ifindex == d->master)
+			return strcmp(l->devs[i].kind, "vrf") != 0;
+	return d->master != 0;
+}
+
 static bool is_master(const struct live *l, int ifindex)
 {
 	for (size_t i = 0; i < l->n; i++)
@@ -115,7 +124,7 @@ static int add(const struct live *l, const struct dr_netdev *d)
 	snprintf(n->name, sizeof(n->name), "%s", d->name);
 	snprintf(n->kind, sizeof(n->kind), "%s", d->kind);
 	n->netdev = true;
-	n->slave = d->master != 0;
+	n->slave = is_slave(l, d);
 	n->up = d->running;
 	n->speed_mbps = d->speed_mbps;
 	n->mtu = d->mtu;
@@ -176,19 +185,14 @@ static void place_virtual(const struct live *l)
 	}
 }
 
-int dr_topo_live_nics(struct dr_topo *t, hwloc_topology_t hw, const char *sysfs, struct dr_err *e)
+int dr_topo_live_nics(struct dr_topo *t, hwloc_topology_t hw, const char *sysfs,
+	const struct dr_netdev *devs, size_t n_devs, struct dr_err *e)
 {
-	struct live l = { .t = t, .hw = hw, .sysfs = sysfs };
-	struct dr_netdev *devs;
-	int rc = dr_netdev_list(&devs, &l.n, e);
+	struct live l = { .t = t, .hw = hw, .sysfs = sysfs, .devs = devs, .n = n_devs };
 
-	if (rc)
-		return rc;
-	l.devs = devs;
-	for (size_t i = 0; i < l.n && rc == 0; i++)
-		rc = add(&l, &devs[i]);
-	if (rc == 0)
-		place_virtual(&l);
-	dr_netdev_list_free(devs);
-	return rc ? dr_err_set(e, rc, "topology: out of memory") : 0;
+	for (size_t i = 0; i < n_devs; i++)
+		if (add(&l, &devs[i]))
+			return dr_err_set(e, -ENOMEM, "topology: out of memory");
+	place_virtual(&l);
+	return 0;
 }

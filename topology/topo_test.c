@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -294,52 +293,6 @@ static void this_machine_can_be_read(void **state)
 	dr_topo_destroy(t);
 }
 
-/* ---- RDMA devices, from a tree of files as sysfs has them ---- */
-
-static void put(const char *root, const char *path, const char *text)
-{
-	char full[512];
-	FILE *f;
-
-	snprintf(full, sizeof(full), "%s/%s", root, path);
-	for (char *s = strchr(full + 1, '/'); s; s = strchr(s + 1, '/')) {
-		*s = '\0';
-		mkdir(full, 0755);
-		*s = '/';
-	}
-	f = fopen(full, "w");
-	assert_non_null(f);
-	fprintf(f, "%s\n", text);
-	fclose(f);
-}
-
-#define PORT "class/infiniband/rxe7/ports/1/"
-
-static void rdma_devices_come_from_sysfs(void **state)
-{
-	char root[] = "/tmp/dr-sysfs-XXXXXX", cleanup[64];
-	struct dr_topo_params p = { .sysfs = root };
-	const struct dr_topo_nic *nic;
-	struct dr_topo *t;
-	struct dr_err e;
-
-	(void)state;
-	assert_non_null(mkdtemp(root));
-	put(root, PORT "state", "4: ACTIVE");
-	put(root, PORT "rate", "25 Gb/sec (1X EDR)");
-	put(root, PORT "gids/0", "fe80:0000:0000:0000:0000:00ff:fe00:0001");
-	assert_int_equal(dr_topo_create(&p, &t, &e), 0);
-	nic = dr_topo_find_nic(t, "rxe7");
-	assert_non_null(nic);
-	assert_false(nic->netdev);
-	assert_int_equal(nic->up, 1);
-	assert_int_equal(nic->speed_mbps, 25000);
-	assert_string_equal(nic->gid, "fe80:0000:0000:0000:0000:00ff:fe00:0001");
-	dr_topo_destroy(t);
-	snprintf(cleanup, sizeof(cleanup), "rm -r %s", root);
-	assert_int_equal(system(cleanup), 0);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -350,7 +303,6 @@ int main(void)
 		cmocka_unit_test(gpus_come_in_the_callers_order),
 		cmocka_unit_test(a_file_that_is_none_is_refused),
 		cmocka_unit_test(this_machine_can_be_read),
-		cmocka_unit_test(rdma_devices_come_from_sysfs),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
