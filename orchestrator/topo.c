@@ -49,7 +49,7 @@ static int add_rail(
 	return n + 1;
 }
 
-/* As dr_netdev_rails chooses where the devices are alive. */
+/* Of a file: as dr_netdev_rails chooses among devices that are alive. */
 static int automatic_rails(const struct dr_topo *t, struct dr_netdev_rail *out, struct dr_err *e)
 {
 	int n = 0;
@@ -57,7 +57,7 @@ static int automatic_rails(const struct dr_topo *t, struct dr_netdev_rail *out, 
 	for (unsigned i = 0; i < t->n_nics && n >= 0; i++) {
 		const struct dr_topo_nic *nic = &t->nic[i];
 
-		if (!dr_topo_not_a_rail(nic, fastest(t)) && (nic->n_addrs || !t->live))
+		if (!dr_topo_not_a_rail(nic, fastest(t)))
 			n = add_rail(nic, out, n, e);
 	}
 	if (n == 0)
@@ -94,7 +94,8 @@ static int find_rails(struct dr_topo_view *v, struct dr_netdev_rail *out)
 	int n;
 
 	if (!list || !strcmp(list, "auto"))
-		return automatic_rails(t, out, &v->err);
+		return t->live ? dr_netdev_rails(NULL, NULL, out, DR_RAILS_MAX, &v->err)
+			       : automatic_rails(t, out, &v->err);
 	n = listed_rails(t, list, out, &v->err);
 	/* Addresses, and devices that are no NICs, e.g. lo@127.0.0.2: as a run takes them. */
 	if (n == -ENODEV && t->live)

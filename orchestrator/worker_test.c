@@ -1,6 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "orchestrator/worker_testkit.h"
 
+#include "topology/numa.h"
+
+#include <dirent.h>
+#include <sched.h>
+
 /* What a worker does when nothing breaks: counts, measurements, latency, snapshots, trace. */
 
 static void check_counts(unsigned from, unsigned n_channels, const struct dr_phase *p)
@@ -294,6 +299,65 @@ static void test_snapshot(void **state)
 	close_both();
 }
 
+/* Memory policy of the worker's thread as the kernel shows it for memory without one of its own:
+ * "default", "prefer:0". False: this kernel does not show it. */
+static bool policy_of(const char *thread, char *buf, size_t len)
+{
+	DIR *tasks = opendir("/proc/self/task");
+	char path[300], line[256], name[32] = "";
+	struct dirent *d;
+	bool found = false;
+
+	while (tasks && !found && (d = readdir(tasks))) {
+		FILE *f;
+
+		snprintf(path, sizeof(path), "/proc/self/task/%s/comm", d->d_name);
+		f = fopen(path, "re");
+		if (!f || !fgets(name, sizeof(name), f) || strncmp(name, thread, strlen(thread)))
+			name[0] = '\0';
+		if (f)
+			fclose(f);
+		snprintf(path, sizeof(path), "/proc/self/task/%s/numa_maps", d->d_name);
+		f = name[0] ? fopen(path, "re") : NULL;
+		if (!f)
+			continue;
+		if (fgets(line, sizeof(line), f) && strchr(line, ' ')) {
+			snprintf(buf, len, "%.40s", strchr(line, ' ') + 1);
+			found = true;
+		}
+		fclose(f);
+	}
+	if (tasks)
+		closedir(tasks);
+	return found;
+}
+
+static void a_worker_allocates_on_its_node(void **state)
+{
+	struct config c = { .n_gpus = 1, .n_bulk = 1, .window = 4, .chunk_max = 4096 };
+	char text[64], want[32];
+	int rc = 0;
+
+	(void)state;
+	c.node = dr_numa_node_of_cpu(sched_getcpu());
+	for (int pass = 0; pass < 2 && rc == 0; pass++) {
+		c.numa = pass == 1;
+		snprintf(want, sizeof(want), c.numa ? ":%d" : "default", c.node);
+		open_both(&c);
+		if (c.node < 0 || !policy_of("dr-worker-0", text, sizeof(text)))
+			rc = -ENOTSUP;
+		else if (!strstr(text, want) || (strncmp(text, "prefer", 6) == 0) != c.numa)
+			rc = -EINVAL;
+		close_both();
+	}
+	if (rc == -ENOTSUP) {
+		print_message("skipped: this kernel shows no NUMA policies\n");
+		skip();
+	}
+	if (rc)
+		fail_msg("policy \"%s\", not %s", text, want);
+}
+
 static unsigned traced[4];
 
 static void trace_sink(enum dr_log_level level, const char *component, const char *text, void *arg)
@@ -340,6 +404,7 @@ int main(void)
 		cmocka_unit_test(test_rate_limit),
 		cmocka_unit_test(test_snapshot),
 		cmocka_unit_test(test_trace),
+		cmocka_unit_test(a_worker_allocates_on_its_node),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -27,7 +27,8 @@ struct config {
 	unsigned n_gpus, n_bulk, window;
 	unsigned n_back; /* of the bulk channels: server sends */
 	uint32_t chunk_max;
-	bool lat, links, trace;
+	bool lat, links, trace, numa;
+	int node; /* with numa */
 	enum dr_poll_policy poll;
 	int64_t heartbeat_ns;
 };
@@ -53,7 +54,7 @@ static inline int make_end(unsigned side, struct dr_err *e)
 		.gpus = gp,
 		.poll = cfg.poll,
 		.cpu = -1,
-		.node = -1,
+		.node = cfg.numa ? cfg.node : -1,
 		.chunk_max = cfg.chunk_max,
 		.seed = SEED,
 		.client = side == CLIENT,
