@@ -184,21 +184,19 @@ static unsigned pick_shadow(const struct map *m, unsigned gpu, unsigned primary,
 /* The primaries of one GPU: its part of the NICs that its group shares. */
 static void place(struct map *m, unsigned gpu, struct dr_locality_choice *out)
 {
-	unsigned nics[DR_LOCALITY_NICS_MAX], n_nics = 0, members = 0, mine = 0, from, to;
+	unsigned nics[DR_LOCALITY_NICS_MAX] = { 0 }, n_nics = 0, mine = 0, others = 0, from, to;
 
 	for (unsigned i = 0; i < m->n_nics; i++)
 		if (m->set[gpu] >> m->nics[i] & 1)
 			nics[n_nics++] = m->nics[i];
 	for (unsigned i = 0; i < m->n_gpus; i++) {
 		if (m->gpus[i] == gpu)
-			mine = members;
-		members += m->set[m->gpus[i]] == m->set[gpu];
+			mine = others;
+		else
+			others += m->set[m->gpus[i]] == m->set[gpu];
 	}
-	dr_assert(members > 0 && n_nics > 0); /* itself, and its nearest */
-	from = mine * n_nics / members;
-	to = DR_MAX((mine + 1) * n_nics / members, from + 1);
-	if (members >= n_nics)
-		to = from + 1;
+	from = mine * n_nics / (others + 1);
+	to = DR_MAX((mine + 1) * n_nics / (others + 1), from + 1);
 	memset(out, 0, sizeof(*out));
 	out->distance = m->nearest[gpu];
 	out->n_near = (uint8_t)n_nics;
