@@ -168,9 +168,10 @@ check-lab: ## two emulated nodes with RDMA devices: boots them, runs tests/lab; 
 	$(Q)scripts/setup.sh build test lab || :
 	$(Q)$(MAKE) --no-print-directory all tests
 	$(Q)FILTER='$(FILTER)' scripts/lab/check.sh $(B) $(FILES)
-bench-lab: all ## dualrail beside perftest in the lab: BENCH_PAIRS=n
+bench-lab: all ## dualrail beside perftest in the lab, and campaigns of faults: BENCH_PAIRS=n TRIALS=n
 	$(Q)scripts/setup.sh build lab || :
 	$(Q)scripts/lab/bench.sh $(B)
+	$(Q)MODES='fast conservative' scripts/lab/failover.sh $(B)
 check-gpu: all tests ## what needs an NVIDIA GPU or CUDA's tools: PARTS="code device sanitizer e2e campaign ratio left"
 	$(Q)PARTS='$(PARTS)' scripts/gpu/check.sh $(B)
 .PHONY: check-lab bench-lab check-gpu

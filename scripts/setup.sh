@@ -52,6 +52,7 @@ table() {
 		lab ibverbs-utils cmd:ibv_devices
 		lab ibverbs-providers file:/etc/libibverbs.d/rxe.driver
 		lab perftest cmd:ib_write_bw
+		lab linux-perf cmd:perf ?
 		lab libibverbs-dev pkg:libibverbs
 		lab iproute2 cmd:rdma
 		lab nftables cmd:nft

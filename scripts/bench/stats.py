@@ -274,6 +274,18 @@ def cmd_finish(name, work):
     return 0 if rows else 1
 
 
+def cmd_merge(*paths):
+    """The ratios of several results as one: pairs of the same id together, judged again."""
+    merged = {}
+    for row in (r for p in paths for r in load(p)["rows"] if r["kind"] == "ratio"):
+        mine = merged.setdefault(row["id"], dict(row, peer_values=[], ours_values=[]))
+        mine["peer_values"] += row["peer_values"]
+        mine["ours_values"] += row["ours_values"]
+    rows = [ratio_row(r["id"], r["title"], r["unit"], r["bar"],
+                      list(zip(r["peer_values"], r["ours_values"]))) for r in merged.values()]
+    print_rows("ratio", rows)
+
+
 # ------------------------------- tables -------------------------------
 
 
@@ -305,14 +317,19 @@ HEADS = {
 }
 
 
+def print_rows(kind, rows):
+    head = HEADS[kind]
+    print(f"\n| {' | '.join(head)} |\n|{'---|' * len(head)}")
+    for row in rows:
+        print(f"| {' | '.join(c.replace('|', '/') for c in cells(row))} |")
+
+
 def cmd_table(*paths):
     docs = [load(p) for p in paths]
-    for kind, head in HEADS.items():
+    for kind in HEADS:
         rows = [r for d in docs for r in d["rows"] if r["kind"] == kind]
         if rows:
-            print(f"\n| {' | '.join(head)} |\n|{'---|' * len(head)}")
-            for row in rows:
-                print(f"| {' | '.join(c.replace('|', '/') for c in cells(row))} |")
+            print_rows(kind, rows)
     lines = dict.fromkeys(machine_line(d["machine"]) for d in docs)
     print("\nMachine: " + "; ".join(lines))
 

@@ -6,20 +6,23 @@
 #
 #   scripts/lab/bench.sh BUILD [PART...]
 #
-#   bw       one channel against ib_write_bw, messages of 64 KiB and 1 MiB
+#   bw       one channel against ib_write_bw, messages of 64 KiB and 1 MiB, with as many bytes in flight: for
+#            the same time, the first second left out, by the sender's clock, what the peer has acknowledged
 #   lat      median round trip of 64 bytes, busy polling, against ib_send_lat and ib_write_lat
-#   counts   packets per message of both guests: two rails and heartbeats every 10 ms against one rail
-#            without a shadow path and heartbeats every 10 s
-#   cut      what a cut does: dualrail's gap, and ib_write_bw over Linux bonding (active-backup), where the
-#            queue pair's fate is looked at, not timed
+#   counts   packets, work requests, completions and system calls per message, both guests together, of one
+#            rail, of two rails (a shadow path), and of two with heartbeats every 10 ms; without is every 10 s
+#   cut      what a cut does to ib_write_bw over Linux bonding (active-backup): the queue pair's fate is
+#            looked at, not timed. dualrail's own gaps: failover.sh
 #
 # Guests are emulated: only the ratios mean something, and they are judged with +-15 % (judge.py).
-# Environment: BENCH_PAIRS (15), BENCH_OUT (build/bench), BENCH_MIB (64, what a bandwidth run moves),
-# BENCH_ITERS (2000, round trips), TRIALS (10), LAB_NICE. A lab that is up is used.
+# Several labs can share the work; judge.py merge FILE... puts their results together.
+# Environment: BENCH_PAIRS (15), BENCH_OUT (build/bench), BENCH_SECS (3, of one bandwidth run), BENCH_MIB
+# (256, what a run of counts moves), BENCH_ITERS (2000, round trips), TRIALS (10), LAB_NICE. A lab that is
+# up is used.
 # shellcheck source=scripts/lab/lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 build_tree "${1-}"
-: "${BENCH_MIB:=64}" "${BENCH_ITERS:=2000}" "${TRIALS:=10}"
+: "${BENCH_MIB:=256}" "${BENCH_ITERS:=2000}" "${TRIALS:=10}"
 
 # --- perftest ------------------------------------------------------------------------------------
 
@@ -34,9 +37,10 @@ perftest() {
 	return 1
 }
 
-# Average of the run; perftest's MB are MiB.
+# A window of 16 chunks of at most 512 KiB, as dualrail's. Average without the first and the last second;
+# perftest's MB are MiB.
 peer_bw() {
-	perftest ib_write_bw -s "$bytes" -n $((BENCH_MIB * 1048576 / bytes)) || return 1
+	perftest ib_write_bw -s "$bytes" -t $((bytes > 524288 ? 8388608 / bytes : 16)) -D $((BENCH_SECS + 2)) -f 1 || return 1
 	awk -v b="$bytes" '$1 == b { print $4 * 1048576 * 8 / 1e9; ok = 1 } END { exit !ok }' "$work/perf"
 }
 
@@ -49,8 +53,8 @@ peer_lat() {
 # --- dualrail ------------------------------------------------------------------------------------
 
 ours_bw() {
-	measure --rails rxe0,rxe1 -g 0 -N 1 -s "$bytes" -n $((BENCH_MIB * 1048576 / bytes)) --poll busy || return 1
-	get "$share/doc.json" total.gbps
+	measure --rails rxe0,rxe1 -g 0 -N 1 -s "$bytes" -w 1s -D "$BENCH_SECS" --poll busy || return 1
+	get "$share/doc.json" bandwidth.0.sender_gbps
 }
 
 ours_lat() {
@@ -74,54 +78,99 @@ part_lat() {
 
 # --- counts --------------------------------------------------------------------------------------
 
-# What rxe has sent on both rails, retries apart, by both guests.
-packets() {
+counters=(packets frames requests completions calls)
+
+# What rxe, and what the NICs have sent so far, of both guests, whose lines may come mixed.
+sent() {
 	# shellcheck disable=SC2016 # for the guest
-	"$lab" run both sh -c 'cd /sys/class/infiniband
-		cat rxe0/ports/1/hw_counters/sent_pkts rxe1/ports/1/hw_counters/sent_pkts' | awk '{ n += $1 } END { print n }'
+	"$lab" run both sh -c 'cd /sys/class
+		for n in 0 1; do
+			read packets <infiniband/rxe$n/ports/1/hw_counters/sent_pkts
+			read frames <net/nic$n/statistics/tx_packets
+			echo "$packets $frames"
+		done' | awk '{ p += $1; f += $2 } END { print p, f }'
 }
 
-frames() {
-	"$lab" run both cat /sys/class/net/nic0/statistics/tx_packets /sys/class/net/nic1/statistics/tx_packets |
-		awk '{ n += $1 } END { print n }'
+# under NAME: the words in front of a command that is counted. Call 16 is ioctl: no message needs one, while one
+# look through a GID table is a thousand.
+under() {
+	echo "perf stat -x, -o $inside/$1.calls -e raw_syscalls:sys_enter --filter id!=16" \
+		"env DR_IBVERBS=/opt/dualrail/bin/wrcount.so WRCOUNT=$inside/$1.requests"
 }
 
-# per_message COUNTER OPTION...: what the counter grows by in a run, over its messages of 64 KiB.
-per_message() {
-	local counter=$1 before after messages=$((BENCH_MIB * 16))
+# totals MESSAGES OPTION...: the counters over one run and its seconds, in one line.
+totals() {
+	local before after messages=$1
 	shift
-	before=$($counter) || return 1
-	measure -g 0 -N 1 -s 64K -n "$messages" -w 0 "$@" || return 1
-	after=$($counter) || return 1
-	awk -v n=$((after - before)) -v m="$messages" 'BEGIN { print n / m }'
+	rm -f "$share"/*.calls "$share"/*.requests
+	read -ra server_under <<<"$(under server)"
+	read -ra client_under <<<"$(under client)"
+	server_with=(--rails "$2")
+	before=$(sent) && measure -g 0 -N 1 -s 64K -n "$messages" -w 0 "$@" && after=$(sent) || return 1
+	echo "$before $after" | awk '{ printf "%d %d ", $3 - $1, $4 - $2 }'
+	awk '{ requests += $2 + $4; completions += $5 } END { printf "%d %d ", requests, completions }' "$share"/*.requests
+	awk -F, '$3 ~ /sys_enter/ { n += $1 } END { printf "%d ", n }' "$share"/*.calls
+	get "$share/doc.json" bandwidth.0.seconds
 }
 
-protected() { per_message "$counter" --rails rxe0,rxe1 --heartbeat 10ms; }
-bare() { per_message "$counter" --rails rxe0 --heartbeat 10s; }
+# counted OPTION...: the counters per message and the seconds of BENCH_MIB, less what a run of 64 messages has,
+# which is set-up for the greater part.
+counted() {
+	local long short messages=$((BENCH_MIB * 16))
+	short=$(totals 64 "$@") && long=$(totals "$messages" "$@") || return 1
+	echo "$short $long" | awk -v m=$((messages - 64)) '{ for (i = 1; i <= 5; i++) printf "%.5g ", ($(6 + i) - $i) / m; print $12 - $6 }'
+}
 
-# The whole run with its set-up is counted, which is the same messages either way.
-part_counts() {
-	local counter
-	for counter in packets frames; do
-		compare "lab-$counter" "$counter per message, shadow path and heartbeats every 10 ms / neither" \
-			"per message" "<=1.05" bare protected
+# against WHAT TITLE BAR: a line of results for each counter, from the columns of $work/bare and $work/WHAT.
+against() {
+	local i
+	for ((i = 0; i < ${#counters[@]}; i++)); do
+		paste -d' ' <(cut -d' ' -f$((i + 1)) "$work/bare") <(cut -d' ' -f$((i + 1)) "$work/$1") |
+			"${stats[@]}" pairs "$rows" "lab-${counters[i]}-$1" "${counters[i]}, $2 / one rail" "per message" "$3"
 	done
 }
 
-# --- cuts ----------------------------------------------------------------------------------------
-
-# campaign KIND SIDE: a line of gaps of dualrail.
-campaign() {
-	local fault="$1:path=0,side=$2,at=1s,for=500ms"
-	[[ $1 != blackhole ]] || fault+=",dir=in"
-	server_with=(--allow-faults --key-file "$inside/key")
-	measure --rails rxe0,rxe1 -g 0 -N 1 -s 64K --chunk 64K --window 4 --test failover --allow-faults \
-		--key-file "$inside/key" --hold-down 200ms --fault "$fault,repeat=$TRIALS,every=2s"
-	server_with=()
-	[[ -s $share/doc.json ]] &&
-		"${stats[@]}" gaps "$rows" "$share/doc.json" "lab-$1-$2" "$1 at the $2, 1 channel" - gap && return
-	bench_failed=1
+# Heartbeats come by the clock, not by the message: what they add, and the bandwidth of which it is 1 %.
+per_second() {
+	paste -d' ' "$work/shadow" "$work/both" | awk -v names="${counters[*]}" -v m=$((BENCH_MIB * 16)) '
+		{ split(names, name, " "); for (i = 1; i <= 5; i++) { x[i] += ($(6 + i) - $i) * m / $12; y[i] += $i } n++ }
+		END { for (i = 1; i <= 5; i++) printf "%s%s %.0f/s (1 %% of %.0f MB/s)", (i > 1) ? ", " : "", name[i],
+			x[i] / n, x[i] / (y[i] / 100) * 65536 / 1e6 }'
 }
+
+# The three run in turn, each round in another order.
+part_counts() {
+	local i k run order=(bare shadow both)
+	command -v perf >/dev/null || {
+		figure lab-counts "counts" "perf is not installed (scripts/setup.sh lab)" - skipped
+		return
+	}
+	cc -O2 -shared -fPIC -Wl,--no-as-needed -o "$work/bin/wrcount.so" "$here/wrcount.c" -libverbs || die "wrcount.c does not compile"
+	"$lab" put both "$work/bin" /opt/dualrail || die "cannot copy into the guests"
+	: >"$work/bare"
+	: >"$work/shadow"
+	: >"$work/both"
+	for ((i = 1; i <= BENCH_PAIRS; i++)); do
+		for ((k = 0; k < 3; k++)); do
+			run=${order[(i + k) % 3]}
+			case $run in
+			bare) counted --rails rxe0 --heartbeat 10s ;;
+			shadow) counted --rails rxe0,rxe1 --heartbeat 10s ;;
+			both) counted --rails rxe0,rxe1 --heartbeat 10ms ;;
+			esac >>"$work/$run" || {
+				figure lab-counts "counts" "a run failed" "-" failed
+				return
+			}
+			note "counts $i/$BENCH_PAIRS: $run $(tail -n 1 "$work/$run")"
+		done
+	done
+	server_under=() client_under=() server_with=()
+	against shadow "shadow path" "<=1.01"
+	against both "shadow path and heartbeats every 10 ms" "<=1.01"
+	figure lab-heartbeats "heartbeats every 10 ms add" "$(per_second)" - -
+}
+
+# --- cuts ----------------------------------------------------------------------------------------
 
 # shellcheck disable=SC2016 # for the guest
 bond_up='modprobe bonding
@@ -199,9 +248,6 @@ bond_trial() {
 
 part_cut() {
 	local i out
-	campaign link-down client
-	campaign link-down server
-	campaign blackhole server
 	said "ib_write_bw over bond0: mode active-backup miimon 100, rxe on the bond; active slave cut"
 	"$lab" switch nic2 nic3
 	: >"$work/bonds"

@@ -31,11 +31,11 @@ campaign() {
 	[[ $kind != blackhole ]] || fault+=",dir=in"
 	if [[ $mode == conservative ]]; then
 		# The NIC gives up after half a second, and the fault must last until then.
-		lasts=2s every=4s
+		lasts=1s every=2500ms
 	fi
 	fault+=",for=$lasts,repeat=$TRIALS,every=$every"
 	server_with=(--allow-faults --key-file "$inside/key")
-	BENCH_LIMIT=$((120 + TRIALS * (${every%s} + 4))) measure --rails rxe0,rxe1 -g "$GPUS" -N "$CHANNELS" -s 256K \
+	BENCH_LIMIT=$((120 + TRIALS * 8)) measure --rails rxe0,rxe1 -g "$GPUS" -N "$CHANNELS" -s 32K \
 		--chunk 32K --window 2 --ib-retry 6 --heartbeat "$heartbeat" --detect "$mode" --test failover \
 		--allow-faults --key-file "$inside/key" --hold-down "$HOLD_DOWN" --fault "$fault" || bench_failed=1
 	server_with=()
