@@ -257,23 +257,29 @@ int dr_engine_create(const struct dr_worker_params *wp, const struct dr_worker_g
 
 static int host_buffer(struct dr_stream *s, struct dr_err *e)
 {
-	struct dr_memory m = { .kind = DR_MEMORY_HOST, .len = s->buf_bytes };
-
-	s->buf = m.base = dr_pages_alloc(s->buf_bytes);
-	if (!s->buf)
-		return dr_err_set(e, -ENOMEM,
-			"no memory for a buffer of %zu bytes; use a smaller --window or --chunk",
-			s->buf_bytes);
-	return dr_channel_mem_reg(s->ch, &m, &s->mem, e);
+	s->buf = dr_pages_alloc(s->buf_bytes);
+	if (s->buf)
+		return 0;
+	return dr_err_set(e, -ENOMEM,
+		"no memory for a buffer of %zu bytes; use a smaller --window or --chunk",
+		s->buf_bytes);
 }
 
 static int gpu_buffer(struct dr_stream *s, struct dr_err *e)
 {
-	struct dr_bank *b = s->eng->prm.bank;
-	int rc = dr_bank_alloc(b, s->buf_bytes, &s->on_gpu, e);
+	int rc = dr_bank_alloc(s->eng->prm.bank, s->buf_bytes, &s->on_gpu, e);
 
 	s->buf = s->on_gpu.base;
-	return rc ? rc : dr_bank_register(b, &s->on_gpu, s->ch, &s->mem, e);
+	return rc;
+}
+
+static int register_buffer(struct dr_stream *s, struct dr_err *e)
+{
+	struct dr_memory m = { .kind = DR_MEMORY_HOST, .base = s->buf, .len = s->buf_bytes };
+
+	if (s->eng->prm.bank)
+		return dr_bank_register(s->eng->prm.bank, &s->on_gpu, s->ch, &s->mem, e);
+	return dr_channel_mem_reg(s->ch, &m, &s->mem, e);
 }
 
 static void free_buffer(struct dr_stream *s)
@@ -289,6 +295,7 @@ size_t dr_engine_stride(uint32_t chunk_max)
 	return ((size_t)chunk_max + SLOT_ALIGN - 1) / SLOT_ALIGN * SLOT_ALIGN;
 }
 
+/* All buffers come first: that a GPU has too little memory is known at once, registering may take long. */
 int dr_engine_alloc(struct dr_engine *g, struct dr_err *e)
 {
 	int rc;
@@ -306,7 +313,12 @@ int dr_engine_alloc(struct dr_engine *g, struct dr_err *e)
 		rc = g->prm.bank ? gpu_buffer(s, e) : host_buffer(s, e);
 		if (rc < 0)
 			return dr_err_prefix(e, "gpu %u channel %u", g->prm.gpu, i);
-		s->registered = true;
+	}
+	for (unsigned i = 0; i < g->n_streams; i++) {
+		rc = register_buffer(&g->stream[i], e);
+		if (rc < 0)
+			return dr_err_prefix(e, "gpu %u channel %u", g->prm.gpu, i);
+		g->stream[i].registered = true;
 	}
 	return 0;
 }

@@ -363,7 +363,7 @@ static int accepted(struct dr_client *c, const json_t *reply, const unsigned *gp
 		return rc;
 	describe_plan(c);
 	rc = send_handles(c);
-	return rc ? dr_err_set(e, rc, "handles: %s", strerror(-rc)) : 0;
+	return rc ? dr_err_set(e, rc, "handles: %s", strerror(-rc)) : dr_node_start(c->node, e);
 }
 
 static void on_accept(void *arg, const json_t *reply, const unsigned *gpus, unsigned pairs,

@@ -126,10 +126,10 @@ static int make_worker(struct dr_node *node, unsigned i, const uint8_t *token, s
 
 static void on_report_fd(struct dr_pollable *po, uint32_t revents, int64_t now_ns);
 
-static int start_worker(struct dr_node *node, unsigned i, struct dr_err *e)
+static int watch_worker(struct dr_node *node, unsigned i, struct dr_err *e)
 {
 	struct dr_node_worker *w = &node->worker[i];
-	int rc = dr_worker_run(w->w, e);
+	int rc = dr_worker_started(w->w, e);
 
 	if (rc)
 		return rc;
@@ -318,6 +318,15 @@ int dr_node_handles(struct dr_node *node, unsigned position, struct dr_boot_hand
 	return 0;
 }
 
+int dr_node_start(struct dr_node *node, struct dr_err *e)
+{
+	int rc = 0;
+
+	for (unsigned i = 0; i < node->n_workers && rc == 0; i++)
+		rc = dr_worker_start(node->worker[i].w, e);
+	return rc;
+}
+
 int dr_node_connect(struct dr_node *node, unsigned position, const struct dr_boot_handle *handles,
 	unsigned n, struct dr_err *e)
 {
@@ -339,7 +348,7 @@ int dr_node_connect(struct dr_node *node, unsigned position, const struct dr_boo
 		return dr_err_set(e, rc, "peer: handles of GPU %u: %s", dr_node_gpu(node, position),
 			strerror(-rc));
 	if (node->worker[i].po.fd < 0)
-		rc = start_worker(node, i, e);
+		rc = watch_worker(node, i, e);
 	if (rc == 0)
 		dr_worker_post(node->worker[i].w, &cmd);
 	return rc;

@@ -10,7 +10,7 @@
  * This process's end of a session: its workers, what they reported, and the rows that this end
  * measured. Knows neither client nor server logic; lives on the main thread.
  *
- * create -> handles -> connect -> (n_ready == n_gpus) -> { phase -> mark 0 -> mark 1 -> stop ->
+ * create -> handles -> start -> connect -> (n_ready == n_gpus) -> { phase -> mark 0 -> mark 1 -> stop ->
  * (sent, expect) -> (phase_over) -> results } ... -> finish -> destroy
  */
 struct dr_node;
@@ -97,7 +97,9 @@ void dr_node_destroy(struct dr_node *node);
 unsigned dr_node_handle_count(const struct dr_node *node);
 int dr_node_handles(
 	struct dr_node *node, unsigned position, struct dr_boot_handle *out, unsigned n);
-/* The peer's; starts the GPU's channels. -EPROTO. */
+/* After the handles of all: the workers make their buffers, side by side, while the peer's handles come. */
+int dr_node_start(struct dr_node *node, struct dr_err *e) DR_MUST_CHECK;
+/* The peer's; waits for the GPU's buffers and starts its channels. -EPROTO, and what its worker ran into. */
 int dr_node_connect(struct dr_node *node, unsigned position, const struct dr_boot_handle *handles,
 	unsigned n, struct dr_err *e) DR_MUST_CHECK;
 

@@ -142,7 +142,7 @@ static int serve(struct server *s, struct dr_err *e)
 		if (rc)
 			dr_err_set(e, rc, "handles: %s", strerror(-rc));
 	}
-	return rc;
+	return rc ? rc : dr_node_start(s->node, e);
 }
 
 static void begin_record(struct server *s)

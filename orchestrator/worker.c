@@ -500,7 +500,7 @@ int dr_worker_set_peer(struct dr_worker *w, unsigned position,
 	return 0;
 }
 
-int dr_worker_run(struct dr_worker *w, struct dr_err *e)
+int dr_worker_start(struct dr_worker *w, struct dr_err *e)
 {
 	sigset_t all, old;
 	char name[16];
@@ -518,6 +518,12 @@ int dr_worker_run(struct dr_worker *w, struct dr_err *e)
 	w->running = true;
 	snprintf(name, sizeof(name), "dr-worker-%u", w->prm.index % 10000);
 	pthread_setname_np(w->thread, name);
+	return 0;
+}
+
+int dr_worker_started(struct dr_worker *w, struct dr_err *e)
+{
+	dr_assert(w->running);
 	while (sem_wait(&w->started) && errno == EINTR)
 		;
 	if (w->start_rc < 0 && e)

@@ -161,12 +161,16 @@ struct dr_phase_result {
 struct dr_worker;
 int dr_worker_create(const struct dr_worker_params *p, struct dr_worker **out, struct dr_err *e)
 	DR_MUST_CHECK;
-/* Before dr_worker_run: this end's handles of the k-th GPU of this worker. */
+/* Before dr_worker_start: this end's handles of the k-th GPU of this worker. */
 struct dr_manager *dr_worker_manager(struct dr_worker *w, unsigned position);
 /* Peer handles for DR_CMD_CONNECT, set before that command is posted. */
 int dr_worker_set_peer(struct dr_worker *w, unsigned position,
 	const uint8_t (*handles)[DR_HANDLE_MAX], const uint16_t *lens, unsigned n) DR_MUST_CHECK;
-int dr_worker_run(struct dr_worker *w, struct dr_err *e) DR_MUST_CHECK; /* start the thread */
+/* Start the thread, which makes the buffers: much pinned memory takes seconds, so workers are started side
+ * by side. */
+int dr_worker_start(struct dr_worker *w, struct dr_err *e) DR_MUST_CHECK;
+/* Once after start: wait until the buffers are there. Errors: those of dr_channel_mem_reg, -ENOMEM. */
+int dr_worker_started(struct dr_worker *w, struct dr_err *e) DR_MUST_CHECK;
 void dr_worker_post(struct dr_worker *w, const struct dr_command *cmd); /* any thread */
 /* Main thread: next report, 0 none, 1 taken. report_fd becomes readable when there are some. */
 int dr_worker_report_fd(const struct dr_worker *w);

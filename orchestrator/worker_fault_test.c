@@ -260,7 +260,8 @@ static void test_out_of_memory(void **state)
 		dr_mem_fail_after(k);
 		rc = make_end(CLIENT, &e);
 		if (rc == 0)
-			rc = dr_worker_run(ends[CLIENT].w, &e);
+			rc = dr_worker_start(ends[CLIENT].w, &e);
+		rc = rc ? rc : dr_worker_started(ends[CLIENT].w, &e);
 		dr_mem_fail_after(-1);
 		if (rc != 0) {
 			assert_int_equal(rc, -ENOMEM);

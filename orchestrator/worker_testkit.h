@@ -239,7 +239,7 @@ static inline void run_both(void)
 	struct dr_err e = { 0 };
 
 	for (unsigned s = 0; s < 2; s++)
-		if (dr_worker_run(ends[s].w, &e))
+		if (dr_worker_start(ends[s].w, &e) || dr_worker_started(ends[s].w, &e))
 			fail_msg("run: %s", e.text);
 }
 
