@@ -129,7 +129,8 @@ static void add_hops(struct route_dump *d, const struct nlattr *a, const struct 
 	const struct rtnexthop *h = mnl_attr_get_payload(a);
 	int left = mnl_attr_get_payload_len(a);
 
-	for (; RTNH_OK(h, left); left -= RTNH_ALIGN(h->rtnh_len), h = RTNH_NEXT(h))
+	for (; left >= (int)sizeof(*h) && RTNH_OK(h, left);
+		left -= RTNH_ALIGN(h->rtnh_len), h = RTNH_NEXT(h))
 		add_route(d, h->rtnh_ifindex, to);
 }
 

@@ -66,32 +66,39 @@ struct pairing {
 	const struct dr_nic *a, *b;
 	unsigned n_a, n_b;
 	int with[DR_NICS_MAX]; /* by a: position in b, or -1 */
-	bool routed[DR_NICS_MAX];
 	uint32_t used_b;
 	unsigned n;
 };
 
-static void take(struct pairing *p, unsigned i, unsigned j, bool routed)
+static void begin(struct pairing *p)
+{
+	p->n = p->used_b = 0;
+	for (unsigned i = 0; i < p->n_a; i++)
+		p->with[i] = -1;
+}
+
+static void take(struct pairing *p, unsigned i, unsigned j)
 {
 	p->with[i] = (int)j;
-	p->routed[i] = routed;
 	p->used_b |= 1u << j;
 	p->n++;
 }
 
-static bool fits(const struct pairing *p, unsigned i, unsigned j, bool routed, bool spares)
+enum sort { DIRECT = 1, ROUTED = 2 };
+
+static bool fits(const struct pairing *p, unsigned i, unsigned j, unsigned sorts, bool spares)
 {
 	if (p->with[i] >= 0 || (p->used_b & 1u << j))
 		return false;
 	if (!spares && (p->a[i].spare || p->b[j].spare))
 		return false;
-	return dr_nic_same_subnet(&p->a[i], &p->b[j])
-		       ? !routed
-		       : routed && reach_each_other(&p->a[i], &p->b[j]);
+	if (dr_nic_same_subnet(&p->a[i], &p->b[j]))
+		return sorts & DIRECT;
+	return (sorts & ROUTED) && reach_each_other(&p->a[i], &p->b[j]);
 }
 
-/* As many further pairs of that sort as there can be. */
-static void match(struct pairing *p, bool routed, bool spares)
+/* As many further pairs of these sorts as there can be. */
+static void match(struct pairing *p, unsigned sorts, bool spares)
 {
 	struct matching m = { .n_b = p->n_b };
 
@@ -99,14 +106,14 @@ static void match(struct pairing *p, bool routed, bool spares)
 		m.partner_of_b[j] = -1;
 	for (unsigned i = 0; i < p->n_a; i++)
 		for (unsigned j = 0; j < p->n_b; j++)
-			m.fits[i] |= fits(p, i, j, routed, spares) ? 1u << j : 0;
+			m.fits[i] |= fits(p, i, j, sorts, spares) ? 1u << j : 0;
 	for (unsigned i = 0; i < p->n_a; i++) {
 		m.tried = 0;
 		(void)augment(&m, i);
 	}
 	for (unsigned j = 0; j < p->n_b; j++)
 		if (m.partner_of_b[j] >= 0)
-			take(p, (unsigned)m.partner_of_b[j], j, routed);
+			take(p, (unsigned)m.partner_of_b[j], j);
 }
 
 static int compare(const struct dr_nic *x, const struct dr_nic *y)
@@ -123,7 +130,7 @@ static void add_one_routed(struct pairing *p)
 		for (unsigned j = 0; j < p->n_b; j++) {
 			int c;
 
-			if (!fits(p, i, j, true, false))
+			if (!fits(p, i, j, ROUTED, false))
 				continue;
 			c = best_a < 0 ? -1 : compare(&p->a[i], &p->a[best_a]);
 			if (c < 0 || (c == 0 && compare(&p->b[j], &p->b[best_b]) < 0)) {
@@ -132,7 +139,27 @@ static void add_one_routed(struct pairing *p)
 			}
 		}
 	if (best_a >= 0)
-		take(p, (unsigned)best_a, (unsigned)best_b, true);
+		take(p, (unsigned)best_a, (unsigned)best_b);
+}
+
+/* A partner for each of a's: the better sorts first, and when that leaves one without, any sort. */
+static void match_all(struct pairing *p)
+{
+	for (unsigned step = 0; step < 4; step++)
+		match(p, step < 2 ? DIRECT : ROUTED, step % 2);
+	if (p->n == p->n_a)
+		return;
+	begin(p);
+	match(p, DIRECT | ROUTED, true);
+}
+
+/* The best sort that there is; a single rail gets a way round for a shadow. */
+static void match_best(struct pairing *p)
+{
+	for (unsigned step = 0; step < 4 && p->n == 0; step++)
+		match(p, step < 2 ? DIRECT : ROUTED, step % 2);
+	if (p->n == 1)
+		add_one_routed(p);
 }
 
 unsigned dr_nic_pair_up(const struct dr_nic *a, unsigned n_a, const struct dr_nic *b, unsigned n_b,
@@ -142,17 +169,17 @@ unsigned dr_nic_pair_up(const struct dr_nic *a, unsigned n_a, const struct dr_ni
 	unsigned n = 0;
 
 	dr_assert(n_a <= DR_NICS_MAX && n_b <= DR_NICS_MAX);
-	for (unsigned i = 0; i < n_a; i++)
-		p.with[i] = -1;
-	/* Direct, direct with spares, routed, routed with spares. */
-	for (unsigned step = 0; step < 4; step++)
-		if (p.n == 0 || want == DR_NIC_WANT_ALL)
-			match(&p, step >= 2, step % 2);
-	if (p.n == 1 && want == DR_NIC_WANT_AUTO)
-		add_one_routed(&p);
-	for (unsigned i = 0; i < n_a; i++)
+	begin(&p);
+	if (want == DR_NIC_WANT_ALL)
+		match_all(&p);
+	else
+		match_best(&p);
+	for (unsigned i = 0; i < n_a; i++) {
+		unsigned j = (unsigned)p.with[i];
+
 		if (p.with[i] >= 0)
-			out[n++] = (struct dr_nic_pair){ i, (unsigned)p.with[i], p.routed[i] };
+			out[n++] = (struct dr_nic_pair){ i, j, !dr_nic_same_subnet(&a[i], &b[j]) };
+	}
 	return n;
 }
 

@@ -34,7 +34,7 @@ enum dr_nic_want {
 	/* Every direct pair; a routed one beside a single direct one; routed ones alone where no subnet
 	 * is shared. NICs may be left over. */
 	DR_NIC_WANT_AUTO,
-	/* A partner for every NIC of list a: direct where possible, else routed. */
+	/* A partner for every NIC of list a, if that can be: direct where possible, else routed. */
 	DR_NIC_WANT_ALL,
 };
 
