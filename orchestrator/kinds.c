@@ -260,3 +260,18 @@ int dr_kind_rdma(const struct dr_options *o, const struct dr_netdev_rail *rail,
 	dr_verbs_dev_close(&d);
 	return 0;
 }
+
+bool dr_kind_spare(const struct dr_options *o, const struct dr_plan *p,
+	const struct dr_route *route, const struct dr_netdev_rail *rails, unsigned n,
+	struct dr_netdev_rail *out)
+{
+	struct dr_verbs_params params;
+	struct dr_err why;
+
+	if (!dr_route_spare(o->rails, route, rails, n, out))
+		return false;
+	if (!is_verbs(p->transport))
+		return true;
+	fill_params(o, p, &params);
+	return try_rails(&params, out, 1, true, &why) == 1;
+}

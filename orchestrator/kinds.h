@@ -29,6 +29,10 @@ int dr_kind_follow(const struct dr_options *o, const struct dr_plan *p, struct d
  */
 int dr_kind_rails(const struct dr_options *o, const struct dr_plan *p, const struct dr_route *route,
 	struct dr_netdev_rail *out, unsigned cap, struct dr_err *e) DR_MUST_CHECK;
+/* As dr_route_spare; with verbs only a NIC that has an RDMA device. */
+bool dr_kind_spare(const struct dr_options *o, const struct dr_plan *p,
+	const struct dr_route *route, const struct dr_netdev_rail *rails, unsigned n,
+	struct dr_netdev_rail *out);
 /* --map or --spread with the names of RDMA devices in it replaced by those of their net devices;
  * false when buf is too short. Items that are no such name stay as they are. */
 bool dr_kind_rename(const struct dr_plan *p, const char *text, char *buf, size_t len);

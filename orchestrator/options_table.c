@@ -326,8 +326,9 @@ static const struct dr_opt rows[] = {
 		.offset = AT(rails),
 		.env = { "NCCL_GPUDIRECTTCPX_SOCKET_IFNAME" },
 		.help = "NICs to use: devices, RDMA devices (mlx5_0, rxe0), addresses or "
-			"DEVICE@ADDRESS, with commas. Default: all that are up but the one of the control "
-			"connection; with verbs those that have an RDMA device." },
+			"DEVICE@ADDRESS, with commas. Default: all that are up, the one of the control "
+			"connection only where no other makes a pair; with verbs those that have an "
+			"RDMA device." },
 	{ .name = "map",
 		.kind = DR_OPT_STRING,
 		.arg = "\"GPU=RAIL,RAIL;..\"",

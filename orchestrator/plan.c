@@ -3,9 +3,7 @@
 
 #include "base/units.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
-#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -44,16 +42,51 @@ const char *dr_plan_direction(const struct dr_plan *p, unsigned channel)
 	return dr_plan_from_client(p, channel) ? "forward" : "reverse";
 }
 
+unsigned dr_plan_direct(const struct dr_plan *p, unsigned list[DR_RAILS_MAX])
+{
+	unsigned n = 0;
+
+	for (unsigned i = 0; i < p->n_rails; i++)
+		if (!p->rail[i][DR_PLAN_CLIENT].routed)
+			list[n++] = i;
+	for (unsigned i = 0; n == 0 && i < p->n_rails; i++)
+		list[i] = i;
+	return n ? n : p->n_rails;
+}
+
+/* The shadow of a primary that is the only rail of its sort. */
+static unsigned other_rail(const struct dr_plan *p, unsigned primary)
+{
+	return p->n_rails > 1 ? (primary + 1) % p->n_rails : primary;
+}
+
 /* Of N GPUs and R rails the k-th GPU's nearest is k * R / N: 0,0,1,1,2,2,3,3 for eight and four, as
  * the PCI trees of such hosts are. Its shadow is the other one of the pair of rails. */
 static struct dr_plan_map automatic(const struct dr_plan *p, unsigned position)
 {
-	unsigned primary = position * p->n_rails / p->n_gpus;
+	unsigned list[DR_RAILS_MAX], n = dr_plan_direct(p, list);
+	unsigned primary = position * n / p->n_gpus;
 	unsigned shadow = primary ^ 1;
 
-	if (shadow >= p->n_rails)
-		shadow = (primary + 1) % p->n_rails;
-	return (struct dr_plan_map){ primary, shadow };
+	if (n == 1)
+		return (struct dr_plan_map){ list[0], other_rail(p, list[0]) };
+	if (shadow >= n)
+		shadow = (primary + 1) % n;
+	return (struct dr_plan_map){ list[primary], list[shadow] };
+}
+
+/* Channel c of a GPU with map m, when its channels take turns over all rails. */
+static struct dr_plan_map spread_all(const struct dr_plan *p, struct dr_plan_map m, unsigned c)
+{
+	unsigned list[DR_RAILS_MAX], n = dr_plan_direct(p, list), at = 0;
+
+	if (n == p->n_rails)
+		return (struct dr_plan_map){ (m.primary + c) % n, (m.shadow + c) % n };
+	while (at < n && list[at] != m.primary)
+		at++;
+	m.primary = list[(at + c) % n];
+	m.shadow = n > 1 ? list[(at + c + 1) % n] : other_rail(p, m.primary);
+	return m;
 }
 
 struct dr_plan_map dr_plan_paths(const struct dr_plan *p, unsigned position, unsigned channel)
@@ -75,11 +108,10 @@ struct dr_plan_map dr_plan_paths(const struct dr_plan *p, unsigned position, uns
 		return (struct dr_plan_map){ c % p->n_rails, (c + 1) % p->n_rails };
 	if (p->spread == DR_SPREAD_ALL && near)
 		return dr_plan_near(p, position, c, true);
-	if (p->spread == DR_SPREAD_ALL) {
-		m.primary = (m.primary + c) % p->n_rails;
-		m.shadow = (m.shadow + c) % p->n_rails;
-		return m;
-	}
+	if (p->spread == DR_SPREAD_ALL && near)
+		return dr_plan_near(p, position, c, true);
+	if (p->spread == DR_SPREAD_ALL)
+		return spread_all(p, m, c);
 	m.primary = p->spread_list[c % p->n_spread];
 	if (p->n_spread > 1)
 		m.shadow = p->spread_list[(c + 1) % p->n_spread];
@@ -165,24 +197,34 @@ int dr_plan_check(const struct dr_plan *p, struct dr_err *e)
 	return check_maps(p, e);
 }
 
+void dr_plan_set_rail(struct dr_plan_rail *out, const struct dr_netdev_rail *r)
+{
+	memset(out, 0, sizeof(*out));
+	snprintf(out->name, sizeof(out->name), "%s", r->ifname);
+	out->addr = r->addr;
+	dr_netdev_addr_format(
+		(const struct sockaddr *)&r->addr, out->address, sizeof(out->address));
+	out->prefix = r->prefix;
+	out->speed_mbps = r->speed_mbps;
+	out->ifindex = r->ifindex;
+	out->routes = r->routes;
+}
+
 void dr_plan_set_rails(
 	struct dr_plan *p, enum dr_plan_end end, const struct dr_netdev_rail *r, unsigned n)
 {
 	dr_assert(n <= DR_RAILS_MAX);
 	for (unsigned i = 0; i < n; i++) {
-		struct dr_plan_rail *out = &p->rail[i][end];
-
-		memset(out, 0, sizeof(*out));
-		snprintf(out->name, sizeof(out->name), "%s", r[i].ifname);
-		out->addr = r[i].addr;
-		dr_netdev_addr_format(
-			(const struct sockaddr *)&r[i].addr, out->address, sizeof(out->address));
-		out->prefix = r[i].prefix;
-		out->speed_mbps = r[i].speed_mbps;
-		out->ifindex = r[i].ifindex;
-		out->column = (uint8_t)i;
+		dr_plan_set_rail(&p->rail[i][end], &r[i]);
+		p->rail[i][end].column = (uint8_t)i;
 	}
 	p->n_rails = n;
+}
+
+void dr_plan_set_spare(struct dr_plan *p, const struct dr_netdev_rail *r)
+{
+	dr_plan_set_rail(&p->spare, r);
+	p->spare.column = DR_PLAN_NO_COLUMN;
 }
 
 /* ---- --map and --spread ---- */
@@ -281,97 +323,6 @@ int dr_plan_parse_spread(struct dr_plan *p, const char *s, struct dr_err *e)
 	return p->n_spread ? 0 : dr_err_set(e, -EINVAL, "--spread: empty list");
 }
 
-/* ---- matching ---- */
-
-static bool same_bits(const uint8_t *a, const uint8_t *b, unsigned bits)
-{
-	if (memcmp(a, b, bits / 8) != 0)
-		return false;
-	if (bits % 8 == 0)
-		return true;
-	uint8_t mask = (uint8_t)(0xff00u >> (bits % 8));
-	return (a[bits / 8] & mask) == (b[bits / 8] & mask);
-}
-
-static bool same_subnet(const struct sockaddr_storage *a, unsigned prefix_a,
-	const struct sockaddr_storage *b, unsigned prefix_b)
-{
-	const void *x, *y;
-	unsigned bits = DR_MAX(prefix_a, prefix_b);
-
-	if (a->ss_family != b->ss_family)
-		return false;
-	if (a->ss_family == AF_INET) {
-		x = &((const struct sockaddr_in *)a)->sin_addr;
-		y = &((const struct sockaddr_in *)b)->sin_addr;
-		return bits <= 32 && same_bits(x, y, bits);
-	}
-	x = &((const struct sockaddr_in6 *)a)->sin6_addr;
-	y = &((const struct sockaddr_in6 *)b)->sin6_addr;
-	return bits <= 128 && same_bits(x, y, bits);
-}
-
-static void list_rails(
-	const struct dr_plan *p, const struct dr_netdev_rail *own, unsigned n_own, struct dr_err *e)
-{
-	char client[96] = "", server[96] = "";
-	size_t at = 0;
-
-	for (unsigned i = 0; i < p->n_rails && at < sizeof(client); i++)
-		at += (size_t)snprintf(client + at, sizeof(client) - at, "%s%s/%u", i ? "," : "",
-			p->rail[i][DR_PLAN_CLIENT].address, p->rail[i][DR_PLAN_CLIENT].prefix);
-	at = 0;
-	for (unsigned i = 0; i < n_own && at < sizeof(server); i++) {
-		char a[64];
-
-		dr_netdev_addr_format((const struct sockaddr *)&own[i].addr, a, sizeof(a));
-		at += (size_t)snprintf(server + at, sizeof(server) - at, "%s%s/%u", i ? "," : "", a,
-			own[i].prefix);
-	}
-	dr_err_set(e, -EADDRNOTAVAIL,
-		"rails do not match: client %s, server %s; name as many on both ends with --rails",
-		client, server);
-}
-
-int dr_plan_match(
-	struct dr_plan *p, const struct dr_netdev_rail *own, unsigned n_own, struct dr_err *e)
-{
-	int partner[DR_RAILS_MAX];
-	bool used[DR_RAILS_MAX] = { false };
-	unsigned matched = 0, n = 0;
-
-	for (unsigned i = 0; i < p->n_rails; i++) {
-		const struct dr_plan_rail *c = &p->rail[i][DR_PLAN_CLIENT];
-
-		partner[i] = -1;
-		for (unsigned j = 0; j < n_own && partner[i] < 0; j++)
-			if (!used[j] &&
-				same_subnet(&c->addr, c->prefix, &own[j].addr, own[j].prefix))
-				partner[i] = (int)j;
-		if (partner[i] >= 0) {
-			used[partner[i]] = true;
-			matched++;
-		}
-	}
-	if (matched == 0 && p->n_rails == n_own)
-		for (unsigned i = 0; i < n_own; i++, matched++)
-			partner[i] = (int)i;
-	if (matched == 0 || (matched < p->n_rails && !(p->rails_auto && p->n_map == 0))) {
-		list_rails(p, own, n_own, e);
-		return -EADDRNOTAVAIL;
-	}
-	struct dr_plan got = { 0 };
-	for (unsigned i = 0; i < p->n_rails; i++) {
-		if (partner[i] < 0)
-			continue;
-		dr_plan_set_rails(&got, DR_PLAN_SERVER, &own[partner[i]], 1);
-		p->rail[n][DR_PLAN_CLIENT] = p->rail[i][DR_PLAN_CLIENT];
-		p->rail[n++][DR_PLAN_SERVER] = got.rail[0][DR_PLAN_SERVER];
-	}
-	p->n_rails = n;
-	return 0;
-}
-
 /* ---- for the ChannelManager and for people ---- */
 
 void dr_plan_manager(const struct dr_plan *p, enum dr_plan_end end, unsigned position,
@@ -422,10 +373,23 @@ void dr_plan_describe(
 	for (unsigned c = 1; c < p->n_each; c++)
 		more = more || dr_plan_paths(p, position, c).primary != m.primary;
 	dr_plan_reason(p, position, why, sizeof(why));
-	snprintf(buf, len, "GPU %u <-> %u: primary %s %s, %s%s%s%s%s (%s)", p->gpu[position][0],
-		p->gpu[position][1], a->name, a->address,
+	snprintf(buf, len, "GPU %u <-> %u: primary %s %s%s, %s%s%s%s%s%s (%s)", p->gpu[position][0],
+		p->gpu[position][1], a->name, a->address, a->routed ? " (routed)" : "",
 		m.primary == m.shadow ? "no shadow: unprotected" : "shadow ",
 		m.primary == m.shadow ? "" : b->name, m.primary == m.shadow ? "" : " ",
 		m.primary == m.shadow ? "" : b->address,
+		m.primary != m.shadow && b->routed ? " (routed)" : "",
 		more ? "; its other channels over other rails too" : "", why);
+}
+
+bool dr_plan_describe_routed(const struct dr_plan *p, unsigned rail, char *buf, size_t len)
+{
+	const struct dr_plan_rail *c = &p->rail[rail][DR_PLAN_CLIENT],
+				  *s = &p->rail[rail][DR_PLAN_SERVER];
+
+	if (c->routed)
+		snprintf(buf, len,
+			"rail %u is routed: %s %s <-> %s %s share no subnet, gateways lie between",
+			rail, c->name, c->address, s->name, s->address);
+	return c->routed;
 }

@@ -27,12 +27,16 @@ struct dr_plan_rail {
 	unsigned prefix;
 	int64_t speed_mbps; /* -1 unknown */
 	int ifindex;	    /* local rails only */
-	uint8_t column;	    /* number when its end measured `near`: rails may be left out later */
+	/* DR_PLAN_NO_COLUMN: a spare, of which no distance is told. */
+	uint8_t column; /* number when its end measured `near`: rails may be left out later */
+	bool routed; /* of the pair, said at both ends: no subnet is shared, gateways lie between */
+	struct dr_routes routes; /* of the client's end, for the server's match */
 };
 
 /* EACH: n_each channels on every rail, channel c's primary is rail c % n_rails (--matrix). */
 enum dr_spread { DR_SPREAD_NEAREST, DR_SPREAD_ALL, DR_SPREAD_LIST, DR_SPREAD_EACH };
 
+enum { DR_PLAN_NO_COLUMN = 0xff };
 /* As a primary in dr_plan.map: the automatic map. */
 #define DR_PLAN_AUTO 0xffffffffu
 struct dr_plan_map {
@@ -64,6 +68,9 @@ struct dr_plan {
 	unsigned n_auto; /* made of that by dr_plan_settle; 0: even by number */
 	struct dr_locality_choice auto_map[DR_PLAN_GPUS_MAX];
 	const struct dr_topo *topo; /* this end's machine, for `near`; NULL unknown. Borrowed */
+	/* The client's NIC that carries control, when its rails are automatic: a rail only where nothing
+	 * else can be one. name "": none. In the offer alone. */
+	struct dr_plan_rail spare;
 	/* Per GPU position; n_map 0: automatic. */
 	unsigned n_map;
 	struct dr_plan_map map[DR_PLAN_GPUS_MAX];
@@ -90,6 +97,9 @@ unsigned dr_plan_n_bulk(const struct dr_plan *p);
 unsigned dr_plan_n_channels(const struct dr_plan *p);
 /* Handles of a GPU that the bootstrap carries each way: one a rail, one a channel. */
 unsigned dr_plan_n_handles(const struct dr_plan *p);
+/* The rails that may be primaries by themselves: a routed one is a shadow only, unless there is no other
+ * sort. Returns how many are in `list`. */
+unsigned dr_plan_direct(const struct dr_plan *p, unsigned list[DR_RAILS_MAX]);
 /* Does data of this channel leave the client? */
 bool dr_plan_from_client(const struct dr_plan *p, unsigned channel);
 /* "forward", "reverse" for the result document. */
@@ -104,9 +114,12 @@ int dr_plan_check(const struct dr_plan *p, struct dr_err *e) DR_MUST_CHECK;
  * come to the same map. */
 int dr_plan_settle(struct dr_plan *p, struct dr_err *e) DR_MUST_CHECK;
 
-/* Local rails as found by dr_netdev_rails into side `end` of the plan. */
+/* Local rails as found by dr_netdev_rails: one as the plan has it; all into side `end` of the plan. */
+void dr_plan_set_rail(struct dr_plan_rail *out, const struct dr_netdev_rail *r);
 void dr_plan_set_rails(
 	struct dr_plan *p, enum dr_plan_end end, const struct dr_netdev_rail *r, unsigned n);
+/* The client's NIC that carries control. */
+void dr_plan_set_spare(struct dr_plan *p, const struct dr_netdev_rail *r);
 /*
  * --map "GPU=RAIL,RAIL;GPU=RAIL": rails by name, address or number; GPUs that are not named keep the
  * automatic map. Needs the client's rails and GPUs in the plan. -EINVAL.
@@ -120,11 +133,13 @@ json_t *dr_plan_offer(const struct dr_plan *p);
 /* The server reads it. -EPROTO for bytes that make no sense. */
 int dr_plan_read_offer(struct dr_plan *p, const json_t *offer, struct dr_err *e) DR_MUST_CHECK;
 /*
- * The server pairs its own rails with the client's in the plan: those that share a subnet, else, if
- * none does and there are as many, in the order given. -EADDRNOTAVAIL with both lists.
+ * The server pairs its own rails with the client's in the plan, as topology/nic_list.h states: those
+ * that share a subnet, else routed ones. spare: the server's NIC that carries control, NULL: none, or
+ * the rails were named. Rails that the client named or mapped must all find a partner.
+ * -EADDRNOTAVAIL with both lists and what to do.
  */
 int dr_plan_match(struct dr_plan *p, const struct dr_netdev_rail *own, unsigned n_own,
-	struct dr_err *e) DR_MUST_CHECK;
+	const struct dr_netdev_rail *spare, struct dr_err *e) DR_MUST_CHECK;
 /* The answer of the server, and the client reads it: which of its rails take part, with whom. */
 json_t *dr_plan_reply(const struct dr_plan *p);
 int dr_plan_read_reply(struct dr_plan *p, const json_t *reply, struct dr_err *e) DR_MUST_CHECK;
@@ -144,8 +159,10 @@ void dr_plan_reason(const struct dr_plan *p, unsigned position, char *buf, size_
 json_t *dr_plan_near_json(const struct dr_locality *l);
 int dr_plan_read_near(struct dr_locality *l, const json_t *j, struct dr_err *e) DR_MUST_CHECK;
 
-/* "GPU 0 -> 0: primary eth1, shadow eth2 (same PCI switch)" for people. */
+/* "GPU 0 <-> 0: primary eth1 10.0.0.1, shadow eth2 10.1.0.1 (routed) (same PCI switch)" for people. */
 void dr_plan_describe(
 	const struct dr_plan *p, enum dr_plan_end end, unsigned position, char *buf, size_t len);
+/* "rail 1 is routed: ..." for people; false: it is not. */
+bool dr_plan_describe_routed(const struct dr_plan *p, unsigned rail, char *buf, size_t len);
 
 #endif

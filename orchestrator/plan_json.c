@@ -10,18 +10,30 @@
 /* Longer than any option allows; sums with the clock fit in 64 bits. */
 static const json_int_t TIME_MAX_NS = 1000000 * DR_NS_PER_S;
 
-static json_t *rails_json(const struct dr_plan *p, enum dr_plan_end end)
+static json_t *rail_json(const struct dr_plan_rail *r)
+{
+	json_t *o = json_pack("{s:s, s:s, s:i, s:I}", "name", r->name, "address", r->address,
+		"prefix", (int)r->prefix, "speed_mbps", (json_int_t)r->speed_mbps);
+	json_t *list = r->routes.known ? json_array() : NULL;
+	char text[64];
+
+	for (unsigned i = 0; list && i < r->routes.n; i++) {
+		dr_prefix_format(&r->routes.to[i], text, sizeof(text));
+		json_array_append_new(list, json_string(text));
+	}
+	if (list && json_object_set_new(o, "routes", list)) {
+		json_decref(o);
+		o = NULL;
+	}
+	return o;
+}
+
+static json_t *rails_json(const struct dr_plan *p)
 {
 	json_t *list = json_array();
 
-	for (unsigned i = 0; list && i < p->n_rails; i++) {
-		const struct dr_plan_rail *r = &p->rail[i][end];
-
-		json_array_append_new(list, json_pack("{s:s, s:s, s:i, s:I, s:s}", "name", r->name,
-						    "address", r->address, "prefix", (int)r->prefix,
-						    "speed_mbps", (json_int_t)r->speed_mbps,
-						    "client", p->rail[i][DR_PLAN_CLIENT].address));
-	}
+	for (unsigned i = 0; list && i < p->n_rails; i++)
+		json_array_append_new(list, rail_json(&p->rail[i][DR_PLAN_CLIENT]));
 	return list;
 }
 
@@ -51,10 +63,10 @@ json_t *dr_plan_offer(const struct dr_plan *p)
 	for (unsigned i = 0; list && i < p->n_spread; i++)
 		json_array_append_new(list, json_integer(p->spread_list[i]));
 	o = json_pack("{s:o, s:b, s:o, s:i, s:o, s:i, s:b, s:b, s:b, s:i, s:I}", "rails",
-		rails_json(p, DR_PLAN_CLIENT), "rails_auto", p->rails_auto, "map", map, "spread",
-		(int)p->spread, "spread_list", list, "channels", (int)p->n_each, "forward",
-		p->forward, "reverse", p->reverse, "lat", p->lat, "window", (int)p->window,
-		"chunk_max", (json_int_t)p->chunk_max);
+		rails_json(p), "rails_auto", p->rails_auto, "map", map, "spread", (int)p->spread,
+		"spread_list", list, "channels", (int)p->n_each, "forward", p->forward, "reverse",
+		p->reverse, "lat", p->lat, "window", (int)p->window, "chunk_max",
+		(json_int_t)p->chunk_max);
 	if (!o)
 		return NULL;
 	json_t *more = json_pack("{s:I, s:I, s:I, s:I, s:i, s:b, s:I, s:i, s:i, s:b}",
@@ -64,6 +76,7 @@ json_t *dr_plan_offer(const struct dr_plan *p)
 		p->failback, "seed", (json_int_t)p->seed, "sockbuf", p->sockbuf, "dscp", p->dscp,
 		"server_faults", p->server_faults);
 	if (!more || json_object_update(o, more) || put_transport(o, p) ||
+		(p->spare.name[0] && json_object_set_new(o, "spare", rail_json(&p->spare))) ||
 		json_object_set_new(o, "near", dr_plan_near_json(&p->near[DR_PLAN_CLIENT]))) {
 		json_decref(o);
 		o = NULL;
@@ -83,22 +96,43 @@ static bool name_fits(const char *s, size_t size)
 	return n > 0 && n < size;
 }
 
+/* Without the key: not known. */
+static bool read_routes(const json_t *list, struct dr_routes *out)
+{
+	if (!list)
+		return true;
+	if (!json_is_array(list) || json_array_size(list) > DR_ROUTES_MAX)
+		return false;
+	for (; out->n < json_array_size(list); out->n++) {
+		const char *s = json_string_value(json_array_get(list, out->n));
+
+		if (!s || dr_prefix_parse(s, &out->to[out->n]))
+			return false;
+	}
+	out->known = true;
+	return true;
+}
+
 static int read_rail(const json_t *j, struct dr_plan_rail *out, struct dr_err *e)
 {
+	struct dr_prefix subnet;
 	const char *name, *address;
 	json_int_t speed;
-	int prefix;
+	int prefix, routed = 0;
 
 	memset(out, 0, sizeof(*out));
-	if (json_unpack((json_t *)j, "{s:s, s:s, s:i, s:I}", "name", &name, "address", &address,
-		    "prefix", &prefix, "speed_mbps", &speed) ||
+	if (json_unpack((json_t *)j, "{s:s, s:s, s:i, s:I, s?b}", "name", &name, "address",
+		    &address, "prefix", &prefix, "speed_mbps", &speed, "routed", &routed) ||
 		!name_fits(name, sizeof(out->name)) || strlen(address) >= sizeof(out->address) ||
-		prefix < 0 || prefix > 128 || dr_netdev_addr_parse(address, &out->addr))
+		dr_netdev_addr_parse(address, &out->addr) || prefix < 0 ||
+		dr_prefix_of((struct sockaddr *)&out->addr, (unsigned)prefix, &subnet) ||
+		!read_routes(json_object_get(j, "routes"), &out->routes))
 		return dr_err_set(e, -EPROTO, "peer: a rail that makes no sense");
 	snprintf(out->name, sizeof(out->name), "%s", name);
 	snprintf(out->address, sizeof(out->address), "%s", address);
 	out->prefix = (unsigned)prefix;
 	out->speed_mbps = speed;
+	out->routed = routed;
 	return 0;
 }
 
@@ -115,6 +149,14 @@ static int read_rails(struct dr_plan *p, const json_t *list, struct dr_err *e)
 		else
 			p->rail[i][DR_PLAN_CLIENT].column = (uint8_t)i;
 	p->n_rails = (unsigned)n;
+	return 0;
+}
+
+static int read_spare(struct dr_plan *p, const json_t *spare, struct dr_err *e)
+{
+	if (spare && read_rail(spare, &p->spare, e))
+		return -EPROTO;
+	p->spare.column = DR_PLAN_NO_COLUMN;
 	return 0;
 }
 
@@ -220,7 +262,8 @@ int dr_plan_read_offer(struct dr_plan *p, const json_t *offer, struct dr_err *e)
 	p->failback = failback;
 	p->seed = (uint64_t)seed;
 	p->server_faults = faults;
-	if (read_rails(p, rails, e) || read_transport(p, offer, e) || read_near(p, offer, e))
+	if (read_rails(p, rails, e) || read_spare(p, json_object_get(offer, "spare"), e) ||
+		read_transport(p, offer, e) || read_near(p, offer, e))
 		return -EPROTO;
 	return read_maps(p, map, list, e);
 }
@@ -228,8 +271,34 @@ int dr_plan_read_offer(struct dr_plan *p, const json_t *offer, struct dr_err *e)
 json_t *dr_plan_reply(const struct dr_plan *p)
 {
 	json_t *near = p->near_told ? dr_plan_near_json(&p->near[DR_PLAN_SERVER]) : NULL;
+	json_t *list = json_array();
 
-	return json_pack("{s:o, s:o*}", "rails", rails_json(p, DR_PLAN_SERVER), "near", near);
+	for (unsigned i = 0; list && i < p->n_rails; i++) {
+		const struct dr_plan_rail *r = &p->rail[i][DR_PLAN_SERVER];
+
+		json_array_append_new(
+			list, json_pack("{s:s, s:s, s:i, s:I, s:s, s:b}", "name", r->name,
+				      "address", r->address, "prefix", (int)r->prefix, "speed_mbps",
+				      (json_int_t)r->speed_mbps, "client",
+				      p->rail[i][DR_PLAN_CLIENT].address, "routed", r->routed));
+	}
+	return json_pack("{s:o, s:o*}", "rails", list, "near", near);
+}
+
+/* The rail of ours that has this address: one of those from *at on, in the order offered, or the spare. */
+static const struct dr_plan_rail *own_rail(
+	const struct dr_plan *p, const char *address, unsigned *at)
+{
+	unsigned i = *at;
+
+	while (i < p->n_rails && strcmp(p->rail[i][DR_PLAN_CLIENT].address, address) != 0)
+		i++;
+	if (i < p->n_rails) {
+		*at = i + 1;
+		return &p->rail[i][DR_PLAN_CLIENT];
+	}
+	*at = p->n_rails; /* the spare is offered last */
+	return p->spare.name[0] && strcmp(p->spare.address, address) == 0 ? &p->spare : NULL;
 }
 
 int dr_plan_read_reply(struct dr_plan *p, const json_t *reply, struct dr_err *e)
@@ -239,21 +308,22 @@ int dr_plan_read_reply(struct dr_plan *p, const json_t *reply, struct dr_err *e)
 	size_t n = json_array_size(list);
 	unsigned at = 0;
 
-	if (n < 1 || n > p->n_rails)
+	if (n < 1 || n > p->n_rails + (p->spare.name[0] ? 1u : 0u) || n > DR_RAILS_MAX)
 		return dr_err_set(e, -EPROTO, "server: %zu rails for our %u", n, p->n_rails);
 	for (size_t i = 0; i < n; i++) {
 		const json_t *j = json_array_get(list, i);
 		const char *client = json_string_value(json_object_get(j, "client"));
+		const struct dr_plan_rail *own;
 		struct dr_plan_rail r;
 
 		if (!client || read_rail(j, &r, e))
 			return dr_err_set(e, -EPROTO, "server: a rail that makes no sense");
-		while (at < p->n_rails && strcmp(p->rail[at][DR_PLAN_CLIENT].address, client))
-			at++;
-		if (at == p->n_rails)
+		own = own_rail(p, client, &at);
+		if (!own || (own == &p->spare && i + 1 < n))
 			return dr_err_set(e, -EPROTO, "server: pairs a rail that is not ours");
-		/* In ascending order, so that i <= at and nothing needed is overwritten. */
-		p->rail[i][DR_PLAN_CLIENT] = p->rail[at++][DR_PLAN_CLIENT];
+		/* In ascending order, so that nothing needed is overwritten. */
+		p->rail[i][DR_PLAN_CLIENT] = *own;
+		p->rail[i][DR_PLAN_CLIENT].routed = r.routed;
 		p->rail[i][DR_PLAN_SERVER] = r;
 	}
 	p->n_rails = (unsigned)n;

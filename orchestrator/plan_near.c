@@ -30,6 +30,7 @@ void dr_plan_measure(struct dr_plan *p, enum dr_plan_end end)
 /* The end's `near` with a column for each rail of the plan; false when it says nothing about it. */
 static bool columns(const struct dr_plan *p, enum dr_plan_end end, struct dr_locality *out)
 {
+	unsigned list[DR_RAILS_MAX], n_direct = dr_plan_direct(p, list);
 	const struct dr_locality *l = &p->near[end];
 	uint8_t nic[DR_RAILS_MAX];
 
@@ -41,6 +42,8 @@ static bool columns(const struct dr_plan *p, enum dr_plan_end end, struct dr_loc
 			return false;
 	}
 	dr_locality_select(l, nic, p->n_rails, out);
+	for (unsigned i = 0; i < p->n_rails; i++)
+		out->nic[i].spare = p->rail[i][end].routed && n_direct < p->n_rails;
 	return true;
 }
 
@@ -65,11 +68,15 @@ struct dr_plan_map dr_plan_near(const struct dr_plan *p, unsigned position, unsi
 {
 	const struct dr_locality_choice *m = &p->auto_map[position];
 	const struct dr_locality_pair *pair = &m->pair[c % m->n];
-	unsigned primary = (m->pair[0].primary + c) % p->n_rails;
+	unsigned list[DR_RAILS_MAX], n, at = 0;
 
-	if (all)
-		return (struct dr_plan_map){ primary, m->shadow[primary] };
-	return (struct dr_plan_map){ pair->primary, pair->shadow };
+	if (!all)
+		return (struct dr_plan_map){ pair->primary, pair->shadow };
+	n = dr_plan_direct(p, list);
+	while (at < n && list[at] != m->pair[0].primary)
+		at++;
+	at = list[(at + c) % n];
+	return (struct dr_plan_map){ at, m->shadow[at] };
 }
 
 struct dr_plan_map dr_plan_near_each(const struct dr_plan *p, unsigned position, unsigned c)

@@ -89,7 +89,7 @@ static void to_server(const struct dr_plan *c, struct dr_plan *s, const char *su
 	assert_non_null(offer);
 	assert_int_equal(dr_plan_read_offer(s, offer, &e), 0);
 	json_decref(offer);
-	assert_int_equal(dr_plan_match(s, r, rails(r, subnets, 2), &e), 0);
+	assert_int_equal(dr_plan_match(s, r, rails(r, subnets, 2), NULL, &e), 0);
 	s->n_gpus = c->n_gpus;
 	memcpy(s->gpu, c->gpu, sizeof(s->gpu));
 }
@@ -128,6 +128,26 @@ static void near_rails_are_primaries_at_both_ends(void **state)
 	paths_are(&s, 0, "21 21 21");
 	paths_are(&c, 1, "01 10 01");
 	paths_are(&s, 1, "01 10 01");
+}
+
+/* Rail 2 is a cable, eth0 and the server's eth9 a way round: however near, that is a shadow. */
+static void a_routed_rail_is_no_primary_for_being_near(void **state)
+{
+	struct dr_plan c, s;
+	struct dr_err e;
+
+	(void)state;
+	make(&c);
+	to_server(&c, &s, "29");
+	to_client(&s, &c, true);
+	assert_int_equal(c.n_rails, 2);
+	assert_true(c.rail[0][DR_PLAN_CLIENT].routed && !c.rail[1][DR_PLAN_CLIENT].routed);
+	for (unsigned k = 0; k < 2; k++) {
+		paths_are(&c, k, "10 10 10");
+		paths_are(&s, k, "10 10 10");
+	}
+	assert_int_equal(dr_plan_parse_spread(&c, "all", &e), 0);
+	paths_are(&c, 1, "10 10 10");
 }
 
 static void a_rail_without_partner_is_left_out_of_the_map(void **state)
@@ -226,6 +246,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(near_rails_are_primaries_at_both_ends),
+		cmocka_unit_test(a_routed_rail_is_no_primary_for_being_near),
 		cmocka_unit_test(a_rail_without_partner_is_left_out_of_the_map),
 		cmocka_unit_test(the_servers_distances_count_too),
 		cmocka_unit_test(an_earlier_peer_gets_the_even_map),

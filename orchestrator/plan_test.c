@@ -170,22 +170,183 @@ static void rails_match_by_subnet_then_by_order(void **state)
 
 	(void)state;
 	make(&p, four, 2, 2);
-	assert_int_equal(dr_plan_match(&p, r, rails(r, turned, 2), &e), 0);
+	assert_int_equal(dr_plan_match(&p, r, rails(r, turned, 2), NULL, &e), 0);
 	assert_string_equal(p.rail[0][DR_PLAN_SERVER].address, "10.0.0.2");
 	make(&p, four, 2, 2);
-	assert_int_equal(dr_plan_match(&p, r, rails(r, other, 2), &e), 0);
+	assert_int_equal(dr_plan_match(&p, r, rails(r, other, 2), NULL, &e), 0);
 	assert_string_equal(p.rail[1][DR_PLAN_SERVER].address, "10.9.1.2");
 	make(&p, four, 4, 2);
-	assert_int_equal(dr_plan_match(&p, r, rails(r, other, 2), &e), -EADDRNOTAVAIL);
+	assert_int_equal(dr_plan_match(&p, r, rails(r, other, 2), NULL, &e), -EADDRNOTAVAIL);
 	assert_non_null(strstr(e.text, "10.0.3.1"));
 	assert_non_null(strstr(e.text, "10.9.1.2"));
 	/* Named rails must all take part; automatic ones without a partner are left out. */
 	make(&p, four, 2, 2);
-	assert_int_equal(dr_plan_match(&p, r, rails(r, one, 1), &e), -EADDRNOTAVAIL);
+	assert_int_equal(dr_plan_match(&p, r, rails(r, one, 1), NULL, &e), -EADDRNOTAVAIL);
 	p.rails_auto = true;
-	assert_int_equal(dr_plan_match(&p, r, rails(r, one, 1), &e), 0);
+	assert_int_equal(dr_plan_match(&p, r, rails(r, one, 1), NULL, &e), 0);
 	assert_int_equal(p.n_rails, 1);
 	assert_string_equal(p.rail[0][DR_PLAN_CLIENT].address, "10.0.1.1");
+}
+
+static void route(struct dr_plan_rail *r, struct dr_netdev_rail *own, const char *to)
+{
+	struct dr_routes *t = r ? &r->routes : &own->routes;
+
+	t->known = true;
+	if (to)
+		assert_int_equal(dr_prefix_parse(to, &t->to[t->n++]), 0);
+}
+
+/* Three nodes, a subnet for each two: eth1 is the cable, eth0 leads to the third. */
+static const char *const mesh_a[] = { "10.13.0.1", "10.12.0.1" };
+static const char *const mesh_b[] = { "10.23.0.2", "10.12.0.2" };
+
+/* Over the wire and back: client and server have agreed. */
+static int agree(struct dr_plan *c, struct dr_plan *s, const struct dr_netdev_rail *own, unsigned n,
+	const struct dr_netdev_rail *spare, struct dr_err *e)
+{
+	json_t *j = dr_plan_offer(c);
+	int rc;
+
+	assert_int_equal(dr_plan_read_offer(s, j, e), 0);
+	json_decref(j);
+	rc = dr_plan_match(s, own, n, spare, e);
+	if (rc)
+		return rc;
+	s->n_gpus = c->n_gpus;
+	memcpy(s->gpu, c->gpu, sizeof(s->gpu));
+	j = dr_plan_reply(s);
+	assert_int_equal(dr_plan_read_reply(c, j, e), 0);
+	json_decref(j);
+	assert_int_equal(dr_plan_check(c, e), 0);
+	assert_int_equal(dr_plan_check(s, e), 0);
+	assert_int_equal(c->n_rails, s->n_rails);
+	for (unsigned k = 0; k < c->n_gpus; k++)
+		for (unsigned ch = 0; ch < dr_plan_n_channels(c); ch++) {
+			struct dr_plan_map a = dr_plan_paths(c, k, ch);
+			struct dr_plan_map b = dr_plan_paths(s, k, ch);
+
+			assert_memory_equal(&a, &b, sizeof(a));
+		}
+	return 0;
+}
+
+static void a_routed_rail_is_a_shadow_only(void **state)
+{
+	struct dr_netdev_rail r[2];
+	struct dr_plan c, s;
+	struct dr_err e;
+	char text[256];
+
+	(void)state;
+	make(&c, mesh_a, 2, 4);
+	c.rails_auto = true;
+	route(&c.rail[0][DR_PLAN_CLIENT], NULL, "10.23.0.0/24");
+	route(&c.rail[1][DR_PLAN_CLIENT], NULL, NULL);
+	rails(r, mesh_b, 2);
+	route(NULL, &r[0], "10.13.0.0/24");
+	route(NULL, &r[1], NULL);
+	assert_int_equal(agree(&c, &s, r, 2, NULL, &e), 0);
+	assert_int_equal(c.n_rails, 2);
+	assert_true(c.rail[0][DR_PLAN_CLIENT].routed && s.rail[0][DR_PLAN_SERVER].routed);
+	assert_false(c.rail[1][DR_PLAN_CLIENT].routed);
+	assert_string_equal(c.rail[0][DR_PLAN_SERVER].address, "10.23.0.2");
+	for (unsigned k = 0; k < 4; k++) {
+		assert_int_equal(dr_plan_paths(&c, k, 0).primary, 1);
+		assert_int_equal(dr_plan_paths(&c, k, 0).shadow, 0);
+	}
+	dr_plan_describe(&c, DR_PLAN_CLIENT, 0, text, sizeof(text));
+	assert_non_null(strstr(text, "primary eth1 10.12.0.1, shadow eth0 10.13.0.1 (routed)"));
+	assert_true(dr_plan_describe_routed(&c, 0, text, sizeof(text)));
+	assert_false(dr_plan_describe_routed(&c, 1, text, sizeof(text)));
+	assert_int_equal(dr_plan_parse_spread(&c, "all", &e), 0);
+	assert_int_equal(dr_plan_paths(&c, 0, 1).primary, 1);
+	assert_int_equal(dr_plan_paths(&c, 0, 1).shadow, 0);
+	/* --map means what it says. */
+	assert_int_equal(dr_plan_parse_map(&c, "11=eth0,eth1", &e), 0);
+	c.spread = DR_SPREAD_NEAREST;
+	assert_int_equal(dr_plan_paths(&c, 1, 0).primary, 0);
+}
+
+static void without_a_route_back_there_is_no_shadow(void **state)
+{
+	struct dr_netdev_rail r[2];
+	struct dr_plan c, s;
+	struct dr_err e;
+
+	(void)state;
+	make(&c, mesh_a, 2, 2);
+	c.rails_auto = true;
+	route(&c.rail[0][DR_PLAN_CLIENT], NULL, "10.23.0.0/24");
+	route(&c.rail[1][DR_PLAN_CLIENT], NULL, NULL);
+	rails(r, mesh_b, 2);
+	route(NULL, &r[0], NULL);
+	route(NULL, &r[1], "10.13.0.0/24"); /* back by the cable */
+	assert_int_equal(agree(&c, &s, r, 2, NULL, &e), 0);
+	assert_int_equal(c.n_rails, 1);
+	assert_string_equal(c.rail[0][DR_PLAN_CLIENT].address, "10.12.0.1");
+	/* Named, it has to take part. */
+	make(&c, mesh_a, 2, 2);
+	route(&c.rail[0][DR_PLAN_CLIENT], NULL, "10.23.0.0/24");
+	assert_int_equal(agree(&c, &s, r, 2, NULL, &e), -EADDRNOTAVAIL);
+	assert_non_null(strstr(e.text, "10.13.0.1/24,10.12.0.1/24"));
+	assert_non_null(strstr(e.text, "10.23.0.2/24,10.12.0.2/24"));
+	assert_non_null(strstr(e.text, "--rails"));
+}
+
+/* The cable carries control too: it is the rail all the same, since no other shares a subnet. */
+static void the_control_nic_helps_out(void **state)
+{
+	struct dr_netdev_rail r[2], spare[1];
+	struct dr_plan c, s;
+	struct dr_err e;
+
+	(void)state;
+	make(&c, mesh_a, 1, 2);
+	c.rails_auto = true;
+	rails(spare, &mesh_a[1], 1);
+	snprintf(spare[0].ifname, sizeof(spare[0].ifname), "cable");
+	dr_plan_set_spare(&c, &spare[0]);
+	route(&c.rail[0][DR_PLAN_CLIENT], NULL, "10.23.0.0/24");
+	rails(r, mesh_b, 2);
+	route(NULL, &r[0], "10.13.0.0/24");
+	assert_int_equal(agree(&c, &s, r, 1, &r[1], &e), 0);
+	assert_int_equal(c.n_rails, 2);
+	assert_string_equal(c.rail[1][DR_PLAN_CLIENT].name, "cable");
+	assert_int_equal(dr_plan_paths(&c, 0, 0).primary, 1);
+	/* With another rail in one subnet it stays out of it. */
+	make(&c, four, 1, 2);
+	c.rails_auto = true;
+	dr_plan_set_spare(&c, &spare[0]);
+	rails(r, four, 1);
+	assert_int_equal(dr_netdev_addr_parse("10.0.0.2", &r[0].addr), 0);
+	assert_int_equal(agree(&c, &s, r, 1, &spare[0], &e), 0);
+	assert_int_equal(c.n_rails, 1);
+	assert_string_equal(c.rail[0][DR_PLAN_CLIENT].name, "eth0");
+}
+
+/* What the peer says of routes is checked. */
+static void bad_routes_are_an_error(void **state)
+{
+	static const char *const bad[] = { "7", "[7]", "[\"10.0.0.1\"]", "[\"10.0.0.0/33\"]",
+		"[\"\"]", "{}" };
+	struct dr_plan c, s;
+	struct dr_err e;
+	json_t *j;
+
+	(void)state;
+	make(&c, four, 1, 1);
+	route(&c.rail[0][DR_PLAN_CLIENT], NULL, "10.9.0.0/16");
+	j = dr_plan_offer(&c);
+	assert_int_equal(dr_plan_read_offer(&s, j, &e), 0);
+	assert_memory_equal(&s.rail[0][DR_PLAN_CLIENT].routes, &c.rail[0][DR_PLAN_CLIENT].routes,
+		sizeof(c.spare.routes));
+	for (size_t i = 0; i < DR_ARRAY_LEN(bad); i++) {
+		json_object_set_new(json_array_get(json_object_get(j, "rails"), 0), "routes",
+			json_loads(bad[i], JSON_DECODE_ANY, NULL));
+		assert_int_equal(dr_plan_read_offer(&s, j, &e), -EPROTO);
+	}
+	json_decref(j);
 }
 
 static void both_ends_come_to_the_same_plan(void **state)
@@ -206,7 +367,7 @@ static void both_ends_come_to_the_same_plan(void **state)
 	assert_non_null(j);
 	assert_int_equal(dr_plan_read_offer(&s, j, &e), 0);
 	json_decref(j);
-	assert_int_equal(dr_plan_match(&s, r, rails(r, server, 4), &e), 0);
+	assert_int_equal(dr_plan_match(&s, r, rails(r, server, 4), NULL, &e), 0);
 	s.n_gpus = c.n_gpus;
 	memcpy(s.gpu, c.gpu, sizeof(s.gpu));
 	j = dr_plan_reply(&s);
@@ -298,6 +459,10 @@ int main(void)
 		cmocka_unit_test(phases_that_nobody_takes_part_in),
 		cmocka_unit_test(a_map_names_rails),
 		cmocka_unit_test(rails_match_by_subnet_then_by_order),
+		cmocka_unit_test(a_routed_rail_is_a_shadow_only),
+		cmocka_unit_test(without_a_route_back_there_is_no_shadow),
+		cmocka_unit_test(the_control_nic_helps_out),
+		cmocka_unit_test(bad_routes_are_an_error),
 		cmocka_unit_test(both_ends_come_to_the_same_plan),
 		cmocka_unit_test(the_server_takes_the_clients_transport),
 		cmocka_unit_test(a_bad_offer_is_an_error),

@@ -191,6 +191,7 @@ struct dr_error_row {
 struct dr_rail_row {
 	int64_t rail;
 	char ifname[64], address[64], peer_ifname[64], peer_address[64];
+	bool routed; /* the two share no subnet */
 	double speed_gbps;
 	int64_t mtu;
 	int64_t numa;

@@ -303,10 +303,14 @@ static void describe_plan(struct dr_client *c)
 		if (!c->opt->quiet)
 			fprintf(dr_output_tables(c->out), "%s\n", line);
 	}
+	if (c->opt->quiet)
+		return;
+	for (unsigned i = 0; i < c->plan.n_rails; i++)
+		if (dr_plan_describe_routed(&c->plan, i, line, sizeof(line)))
+			fprintf(dr_output_tables(c->out), "%s\n", line);
 	dr_affinity_describe(c->opt, &c->plan, DR_PLAN_CLIENT, dr_numa_nodes(), line, sizeof(line));
-	if (!c->opt->quiet)
-		fprintf(dr_output_tables(c->out), "%s\n", line);
-	if (!c->opt->quiet && c->plan.n_rails == 1)
+	fprintf(dr_output_tables(c->out), "%s\n", line);
+	if (c->plan.n_rails == 1)
 		fprintf(dr_output_tables(c->out),
 			"one rail only: every channel is unprotected, a lost link ends the run\n");
 }
@@ -473,7 +477,7 @@ static int parse_maps(const struct dr_options *o, struct dr_plan *p, struct dr_e
 int dr_client_plan(const struct dr_options *o, const struct dr_route *route,
 	const struct dr_topo *topo, struct dr_plan *p, struct dr_err *e)
 {
-	struct dr_netdev_rail rails[DR_RAILS_MAX];
+	struct dr_netdev_rail rails[DR_RAILS_MAX], spare;
 	int n;
 
 	dr_kind_plan(o, p);
@@ -481,7 +485,9 @@ int dr_client_plan(const struct dr_options *o, const struct dr_route *route,
 	if (n < 0)
 		return n;
 	dr_plan_set_rails(p, DR_PLAN_CLIENT, rails, (unsigned)n);
-	p->rails_auto = !o->rails;
+	if (dr_kind_spare(o, p, route, rails, (unsigned)n, &spare))
+		dr_plan_set_spare(p, &spare);
+	p->rails_auto = !o->rails || strcmp(o->rails, "auto") == 0;
 	p->n_gpus = (unsigned)o->gpus.n;
 	for (unsigned k = 0; k < p->n_gpus; k++)
 		p->gpu[k][DR_PLAN_CLIENT] = o->gpus.v[k];

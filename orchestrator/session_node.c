@@ -171,6 +171,7 @@ static void record_plan(struct dr_node *node)
 		snprintf(r.address, sizeof(r.address), "%s", a->address);
 		snprintf(r.peer_ifname, sizeof(r.peer_ifname), "%s", b->name);
 		snprintf(r.peer_address, sizeof(r.peer_address), "%s", b->address);
+		r.routed = a->routed;
 		if (speed > 0)
 			r.speed_gbps = (double)speed / 1000;
 		dr_affinity_rail_row(p, node->side, i, &r);

@@ -98,9 +98,26 @@ int dr_route_to_host(const char *host, struct dr_route *out, struct dr_err *e)
 int dr_route_rails(const char *list, const struct dr_route *route, struct dr_netdev_rail *out,
 	unsigned cap, struct dr_err *e)
 {
+	int n;
+
 	if (!list && route->same_host)
 		list = "lo@127.0.0.1,lo@127.0.0.2";
-	return dr_netdev_rails(list, (const struct sockaddr *)&route->local, out, cap, e);
+	n = dr_netdev_rails(list, (const struct sockaddr *)&route->local, out, cap, e);
+	if (n > 0)
+		dr_netdev_rail_routes(out, (unsigned)n);
+	return n;
+}
+
+bool dr_route_spare(const char *list, const struct dr_route *route,
+	const struct dr_netdev_rail *rails, unsigned n, struct dr_netdev_rail *out)
+{
+	if ((list && strcmp(list, "auto") != 0) || route->same_host || !route->ifname[0] ||
+		strcmp(route->ifname, "lo") == 0)
+		return false;
+	for (unsigned i = 0; i < n; i++)
+		if (strcmp(rails[i].ifname, route->ifname) == 0)
+			return false;
+	return dr_route_rails(route->ifname, route, out, 1, NULL) == 1;
 }
 
 struct dr_fault_control dr_route_control(const struct dr_route *route)

@@ -19,10 +19,17 @@ int dr_route_to(const char *peer, struct dr_route *out, struct dr_err *e) DR_MUS
 int dr_route_to_host(const char *host, struct dr_route *out, struct dr_err *e) DR_MUST_CHECK;
 /*
  * The rails of this end: list is --rails, NULL: automatic. Both ends on one host: 127.0.0.1 and
- * 127.0.0.2 over lo, since devices of one host do not reach each other. Returns the count.
+ * 127.0.0.2 over lo, since devices of one host do not reach each other. Their routes are filled in.
+ * Returns the count.
  */
 int dr_route_rails(const char *list, const struct dr_route *route, struct dr_netdev_rail *out,
 	unsigned cap, struct dr_err *e) DR_MUST_CHECK;
+/*
+ * The NIC that carries control, as a rail for want of others: with automatic rails (list NULL or "auto")
+ * that do not have it, on two hosts. False: there is none such.
+ */
+bool dr_route_spare(const char *list, const struct dr_route *route,
+	const struct dr_netdev_rail *rails, unsigned n, struct dr_netdev_rail *out);
 /* For the rules of fault injection; points into route. */
 struct dr_fault_control dr_route_control(const struct dr_route *route);
 

@@ -79,7 +79,8 @@ static int refuse(struct server *s, int status, const struct dr_err *e)
 static int match(struct server *s, const json_t *params, const unsigned *gpus, unsigned n_gpus,
 	struct dr_err *e)
 {
-	struct dr_netdev_rail rails[DR_RAILS_MAX];
+	struct dr_netdev_rail rails[DR_RAILS_MAX], spare;
+	bool has_spare;
 	int n, rc = dr_plan_read_offer(&s->plan, params, e);
 
 	if (rc == 0)
@@ -91,7 +92,8 @@ static int match(struct server *s, const json_t *params, const unsigned *gpus, u
 	n = dr_kind_rails(s->opt, &s->plan, &s->route, rails, DR_RAILS_MAX, e);
 	if (n < 0)
 		return n;
-	rc = dr_plan_match(&s->plan, rails, (unsigned)n, e);
+	has_spare = dr_kind_spare(s->opt, &s->plan, &s->route, rails, (unsigned)n, &spare);
+	rc = dr_plan_match(&s->plan, rails, (unsigned)n, has_spare ? &spare : NULL, e);
 	if (rc)
 		return rc;
 	s->plan.n_gpus = (unsigned)DR_MIN((size_t)n_gpus, s->opt->gpus.n);

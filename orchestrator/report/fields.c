@@ -234,6 +234,7 @@ static const struct dr_field rail[] = {
 	F("address", DR_F_STR, T, address),
 	F("peer_ifname", DR_F_STR, T, peer_ifname),
 	F("peer_address", DR_F_STR, T, peer_address),
+	F("routed", DR_F_BOOL, T, routed),
 	F("speed_gbps", DR_F_NUM, T, speed_gbps),
 	F("mtu_bytes", DR_F_INT, T, mtu),
 	F("numa", DR_F_INT, T, numa),

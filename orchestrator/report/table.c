@@ -389,8 +389,9 @@ void dr_table_header(const struct dr_record *rec, FILE *f)
 	for (i = 0; i < rec->rails.n; i++) {
 		const struct dr_rail_row *r = &rec->rails.v[i];
 
-		fprintf(f, "  rail %s: %s %s <-> %s %s, %s Gb/s, MTU %s\n", count(r->rail).s,
+		fprintf(f, "  rail %s: %s %s <-> %s %s%s, %s Gb/s, MTU %s\n", count(r->rail).s,
 			r->ifname, r->address, r->peer_ifname, r->peer_address,
+			r->routed ? " (routed)" : "",
 			isfinite(r->speed_gbps) ? sig(r->speed_gbps).s : "unknown",
 			count(r->mtu).s);
 	}

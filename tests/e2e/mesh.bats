@@ -1,0 +1,239 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# Meshes of network namespaces: each pair of nodes that has a cable has a subnet of its own, and every
+# node forwards for the others. Needs root.
+# shellcheck disable=SC2154 # set by lib.bash
+
+setup() {
+	load lib
+	common_setup
+	[[ $(id -u) == 0 ]] || skip "needs root for network namespaces"
+	A=dr${BASHPID}a B=dr${BASHPID}b C=dr${BASHPID}c D=dr${BASHPID}d
+	ip netns add "$A" 2>/dev/null || skip "network namespaces cannot be made here"
+	ip netns add "$B"
+	ip netns add "$C"
+	ip netns add "$D"
+	for net in "$A" "$B" "$C" "$D"; do
+		forwards "$net"
+	done
+}
+
+teardown() {
+	common_teardown
+	for net in "${A-}" "${B-}" "${C-}" "${D-}"; do
+		[[ $net ]] && ip netns del "$net" 2>/dev/null
+	done
+	return 0
+}
+
+# Routes over a cable without carrier are not used, so that what is not bound to a NIC, control, goes
+# round too.
+forwards() {
+	ip -n "$1" link set lo up
+	ip netns exec "$1" sysctl -qw net.ipv4.ip_forward=1 net.ipv4.conf.all.rp_filter=0 \
+		net.ipv4.conf.default.rp_filter=0 net.ipv4.conf.all.ignore_routes_with_linkdown=1 \
+		net.ipv4.conf.default.ignore_routes_with_linkdown=1
+}
+
+# cable NODE DEVICE NODE DEVICE NET: NET.1/24 at the one end, NET.2/24 at the other.
+cable() {
+	ip link add "$2" netns "$1" type veth peer name "$4" netns "$3"
+	ip -n "$1" addr add "$5.1/24" dev "$2"
+	ip -n "$3" addr add "$5.2/24" dev "$4"
+	ip -n "$1" link set "$2" up
+	ip -n "$3" link set "$4" up
+}
+
+# via NODE NET GATEWAY DEVICE [...]: a route.
+via() {
+	ip -n "$1" route add "$2.0/24" via "$3" dev "$4" "${@:5}"
+}
+
+# A-B is 10.97.1, A-C 10.97.2, B-C 10.97.3. To the subnet that a node is not in there is a way by either
+# cable: each is the way round for one of the node's pairs.
+mesh() {
+	cable "$A" ab "$B" ba 10.97.1
+	cable "$A" ac "$C" ca 10.97.2
+	cable "$B" bc "$C" cb 10.97.3
+	via "$A" 10.97.3 10.97.1.2 ab metric 10
+	via "$A" 10.97.3 10.97.2.2 ac metric 20
+	via "$B" 10.97.2 10.97.1.1 ba metric 10
+	via "$B" 10.97.2 10.97.3.2 bc metric 20
+	via "$C" 10.97.1 10.97.2.1 ca metric 10
+	via "$C" 10.97.1 10.97.3.1 cb metric 20
+}
+
+# The same, and a network for control between A and B.
+mesh_with_control() {
+	mesh
+	cable "$A" ctl0 "$B" ctl0 10.97.255
+}
+
+# serve NODE OPTIONS...
+serve() {
+	start "server-$1" ip netns exec "$1" "$DUALRAIL" server -g 0-1 "${@:2}"
+	server=$pid
+}
+
+# client_in NODE HOST OPTIONS...
+client_in() {
+	run timeout "$WAIT_S" ip netns exec "$1" "$DUALRAIL" client "$2" "${SMALL[@]}" "${@:3}"
+	tail -n 12 <<<"$output"
+}
+
+start_client_in() {
+	start client ip netns exec "$1" "$DUALRAIL" client "$2" "${SMALL[@]}" -i 100ms "${@:3}"
+	client=$pid
+}
+
+# carried NODE DEVICE BYTES: more than that has left by it.
+carried() {
+	(($(ip netns exec "$1" cat "/sys/class/net/$2/statistics/tx_bytes") > $3))
+}
+
+# One cable and one way round, both used as such; both paths of every channel came up.
+one_cable_one_way_round() {
+	whole "$1"
+	clean "$1"
+	holds "$1" '.exit_code == 0'
+	holds "$1" '.topology.rails | length == 2 and (map(.routed) | sort) == [false, true]'
+	holds "$1" '[.topology.rails[] | select(.routed | not) | .rail] == (.topology.gpus | map(.primary_rail) | unique)'
+	holds "$1" '[.topology.rails[] | select(.routed) | .rail] == (.topology.gpus | map(.shadow_rail) | unique)'
+	# Heartbeats at least leave by each NIC, whatever way the kernel prefers.
+	holds "$1" '.nics | length == 4 and all(.connections >= 4 and .counter_tx_bytes > 2000)'
+}
+
+@test "a mesh of three: each pair runs over its cable, protected by the way round" {
+	mesh
+	serve "$A"
+	serve "$B"
+	serve "$C"
+	client_in "$A" 10.97.1.2 -D 300ms --verify --json=ab.json
+	[ "$status" -eq 0 ]
+	[[ $output == *"primary ab 10.97.1.1, shadow ac 10.97.2.1 (routed)"* ]]
+	[[ $output == *"is routed: ac 10.97.2.1 <-> bc 10.97.3.1 share no subnet"* ]]
+	one_cable_one_way_round ab.json
+	client_in "$B" 10.97.3.2 -D 300ms --verify --bidir --json=bc.json
+	[ "$status" -eq 0 ]
+	one_cable_one_way_round bc.json
+	client_in "$C" 10.97.2.1 -D 300ms --verify -R --json=ca.json
+	[ "$status" -eq 0 ]
+	one_cable_one_way_round ca.json
+}
+
+@test "the cable cut in mid-run, control with it: data goes on by the way round, nothing is lost" {
+	mesh
+	serve "$B" --json=s.json
+	start_client_in "$A" 10.97.1.2 -D 6s --verify --json=c.json
+	wait_for flowing
+	run carried "$A" ac 20000000
+	[ "$status" -ne 0 ]
+	ip -n "$A" link set ab down
+	wait_for carried "$A" ac 20000000
+	ends "$client" 0
+	one_cable_one_way_round c.json
+	holds c.json '[.failover.switches[] | select(.side == "server")] | length == 4 and
+		all(.from_path == 0 and .to_path == 1)'
+	holds c.json '.events | any(.kind == "control" and (.text | startswith("resumed")))'
+	holds c.json '[.nics[] | select(.name == "ac" or .name == "bc")] | length == 2 and
+		all(.tx_bytes + .rx_bytes > 20000000)'
+}
+
+@test "a fault on the cable, and one on the way round, with a network for control" {
+	local opts=at=200ms,for=200ms
+	SMALL=(-g 0 -N 2 -s 1M)
+	mesh_with_control
+	serve "$B" --pair
+	client_in "$A" 10.97.255.2 --pair --test failover --allow-faults --hold-down 100ms --verify \
+		--json=c.json --fault "link-down:path=0,$opts" --fault "blackhole:path=0,$opts" \
+		--fault "link-down:path=1,$opts"
+	[ "$status" -eq 0 ]
+	one_cable_one_way_round c.json
+	holds c.json '.failover.faults | map(.nic) == ["ab", "ab", "ac"]'
+	holds c.json '.failover.faults | all(.verdict == "PASS")'
+	holds c.json '.failover.faults | map(.channels_affected > 0) == [true, true, false]'
+	holds c.json '.failover.false_failovers == 0'
+}
+
+@test "a line: through the node between, unprotected, and it says so" {
+	cable "$A" ab "$B" ba 10.97.1
+	cable "$B" bc "$C" cb 10.97.3
+	via "$A" 10.97.3 10.97.1.2 ab
+	via "$C" 10.97.1 10.97.3.1 cb
+	serve "$C"
+	client_in "$A" 10.97.3.2 -D 300ms --verify --json=c.json
+	[ "$status" -eq 0 ]
+	[[ $output == *"primary ab 10.97.1.1 (routed), no shadow: unprotected"* ]]
+	[[ $output == *"one rail only: every channel is unprotected"* ]]
+	clean c.json
+	holds c.json '.topology.rails | length == 1 and all(.routed)'
+	holds c.json '.topology.gpus | all(.shadow_rail == null)'
+}
+
+@test "a ring of four: two ways to the node opposite; one is cut where neither end sees it" {
+	cable "$A" ab "$B" ba 10.97.1
+	cable "$B" bx "$D" xb 10.97.5
+	cable "$D" dc "$C" cd 10.97.2
+	cable "$C" cy "$A" ay 10.97.6
+	# A's NICs are ab and ay; the node opposite, D, has xb and dc. B and C forward.
+	via "$A" 10.97.5 10.97.1.2 ab
+	via "$A" 10.97.2 10.97.6.1 ay
+	via "$D" 10.97.1 10.97.5.1 xb
+	via "$D" 10.97.6 10.97.2.2 dc
+	serve "$D" --rails xb,dc
+	# Named in another order than at the server: the routes tell which belongs to which.
+	SMALL=(-g 0 -N 2 -s 1M)
+	start_client_in "$A" 10.97.5.2 --rails ay,ab --pair -D 4s --verify --json=c.json
+	wait_for flowing
+	ip netns exec "$C" sysctl -qw net.ipv4.ip_forward=0
+	wait_for carried "$A" ab 20000000
+	ip netns exec "$C" sysctl -qw net.ipv4.ip_forward=1
+	ends "$client" 0
+	clean c.json
+	holds c.json '.topology.rails | map(.ifname + "-" + .peer_ifname) == ["ay-dc", "ab-xb"] and all(.routed)'
+	holds c.json '.topology.gpus | all(.primary_rail == 0 and .shadow_rail == 1)'
+	holds c.json '[.failover.switches[] | select(.side == "server" and (.planned | not))] | length == 2'
+}
+
+@test "IPv6: the cable and the way round" {
+	local i=0 spec
+	mesh
+	for net in "$A" "$B" "$C"; do
+		ip netns exec "$net" sysctl -qw net.ipv6.conf.all.disable_ipv6=0 \
+			net.ipv6.conf.all.forwarding=1 || skip "no IPv6 here"
+	done
+	for spec in "$A ab $B ba" "$A ac $C ca" "$B bc $C cb"; do
+		read -r n1 d1 n2 d2 <<<"$spec"
+		i=$((i + 1))
+		ip -n "$n1" addr add "fd97:$i::1/64" dev "$d1" nodad || skip "no IPv6 here"
+		ip -n "$n2" addr add "fd97:$i::2/64" dev "$d2" nodad
+	done
+	ip -n "$A" route add fd97:3::/64 via fd97:2::2 dev ac
+	ip -n "$B" route add fd97:2::/64 via fd97:3::2 dev bc
+	serve "$B"
+	start_client_in "$A" fd97:1::2 -D 3s --verify --json=c.json
+	wait_for flowing
+	ip -n "$A" link set ab down
+	wait_for carried "$A" ac 20000000
+	ends "$client" 0
+	one_cable_one_way_round c.json
+	holds c.json '.topology.rails | all(.address | startswith("fd97:"))'
+}
+
+@test "nothing shared and no route: status 2, both lists and what to do" {
+	cable "$A" ctl0 "$B" ctl0 10.97.255
+	cable "$A" ac "$C" ca 10.97.2
+	cable "$B" bd "$D" db 10.97.4
+	serve "$B" --rails bd
+	client_in "$A" 10.97.255.2 --rails ac -q --json=c.json
+	[ "$status" -eq 2 ]
+	[[ $output == *"client 10.97.2.1/24"*"server 10.97.4.1/24"*"--rails"* ]]
+	whole c.json
+	holds c.json '.exit_code == 2 and (.errors | length == 1)'
+	# Left to itself it takes what there is: the network of control.
+	kill "$server"
+	serve "$B"
+	client_in "$A" 10.97.255.2 -D 200ms --json=c.json
+	[ "$status" -eq 0 ]
+	holds c.json '.topology.rails | map(.ifname) == ["ctl0"] and all(.routed | not)'
+}
