@@ -191,9 +191,9 @@ void dr_verbs_ud_send(
 	struct vb_rail *r, const void *head, size_t head_len, const void *data, size_t len)
 {
 	struct vb_ud *u = &r->ud;
-	unsigned slot = VB_UD_RECVS + (unsigned)(u->posted % VB_UD_SENDS);
 	struct ibv_send_wr wr, *bad;
 	struct ibv_sge sge;
+	unsigned slot;
 
 	if (r->closed || r->dead || !r->has_peer || head_len + len > VB_UD_BUF)
 		return;
@@ -207,6 +207,7 @@ void dr_verbs_ud_send(
 		return;
 	if (u->posted - u->done == VB_UD_SENDS)
 		return;
+	slot = VB_UD_RECVS + (unsigned)(u->posted % VB_UD_SENDS);
 	memcpy(u->slab + slot * VB_UD_BUF, head, head_len);
 	if (len)
 		memcpy(u->slab + slot * VB_UD_BUF + head_len, data, len);
