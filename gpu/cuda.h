@@ -46,8 +46,10 @@ enum {
 	DR_CUDA_ATTR_MULTIPROCESSORS = 16,
 	DR_CUDA_ATTR_CC_MAJOR = 75,
 	DR_CUDA_ATTR_CC_MINOR = 76,
+	DR_CUDA_ATTR_WRITES_ORDERING = 118,
 	DR_CUDA_ATTR_DMA_BUF = 124,
 
+	DR_CUDA_ORDERED = 100, /* of WRITES_ORDERING, or more: remote writes need no flush */
 	DR_CUDA_STREAM_NON_BLOCKING = 1, /* does not order itself with the default stream */
 	DR_CUDA_HOST_PORTABLE = 1,
 	DR_CUDA_RANGE_DMA_BUF_FD = 1,

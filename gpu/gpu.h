@@ -50,6 +50,7 @@ struct dr_gpu_info {
 	uint64_t memory_bytes;	     /* all of it, used or not */
 	unsigned cc_major, cc_minor; /* compute capability */
 	bool dmabuf;		     /* its memory can be exported as a dma-buf */
+	bool ordered; /* it sees what a NIC wrote in the order in which the NIC told of it */
 };
 
 /* The GPUs that CUDA shows to this process, in its order. Writes the first cap of them and returns how

@@ -227,6 +227,18 @@ static void out_of_memory(void **state)
 	dr_gpu_close(g);
 }
 
+static void keeps_the_order_or_not(void **state)
+{
+	struct dr_gpu_info g;
+
+	(void)state;
+	assert_true(dr_gpu_list(&g, 1, NULL) >= 1);
+	assert_false(g.ordered);
+	fresh("ordered=1");
+	assert_true(dr_gpu_list(&g, 1, NULL) >= 1);
+	assert_true(g.ordered);
+}
+
 static void exports_a_dmabuf(void **state)
 {
 	struct dr_gpu_stream *s;
@@ -401,6 +413,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(compiler_complains, setup, teardown),
 		cmocka_unit_test_setup_teardown(memory_is_aligned, setup, teardown),
 		cmocka_unit_test_setup_teardown(out_of_memory, setup, teardown),
+		cmocka_unit_test_setup_teardown(keeps_the_order_or_not, setup, teardown),
 		cmocka_unit_test_setup_teardown(exports_a_dmabuf, setup, teardown),
 		cmocka_unit_test_setup_teardown(exports_none, setup, teardown),
 		cmocka_unit_test_setup_teardown(every_call_fails_once, setup, teardown),

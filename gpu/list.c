@@ -40,6 +40,14 @@ static bool can_dmabuf(const struct dr_cuda *c, int dev)
 	       attribute(c, dev, DR_CUDA_ATTR_DMA_BUF, &yes, NULL) == 0 && yes;
 }
 
+static bool keeps_order(const struct dr_cuda *c, int dev)
+{
+	unsigned scope = 0;
+
+	return attribute(c, dev, DR_CUDA_ATTR_WRITES_ORDERING, &scope, NULL) == 0 &&
+	       scope >= DR_CUDA_ORDERED;
+}
+
 int dr_gpu_describe(
 	const struct dr_cuda *c, unsigned ordinal, struct dr_gpu_info *out, struct dr_err *e)
 {
@@ -63,6 +71,7 @@ int dr_gpu_describe(
 		return rc;
 	g.memory_bytes = bytes;
 	g.dmabuf = can_dmabuf(c, dev);
+	g.ordered = keeps_order(c, dev);
 	*out = g;
 	return 0;
 }

@@ -145,6 +145,11 @@ void dr_kind_qp_error(struct dr_path *p)
 	dr_verbs_path_error(p);
 }
 
+const char *(*dr_kind_memory_words(const struct dr_transport_ops *t))(const struct dr_mr *mr)
+{
+	return t == &dr_verbs_ops ? dr_verbs_mr_choice : NULL;
+}
+
 /* ---- rails ---- */
 
 /* A name that is neither a net device nor an address here, but an RDMA device. */

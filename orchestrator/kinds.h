@@ -59,6 +59,8 @@ void dr_kind_manager(struct dr_kind *k, struct dr_manager_params *out);
 /* Does the kind have this fault? -EINVAL. */
 int dr_kind_fault(const char *transport, const struct dr_fault_spec *s, struct dr_err *e)
 	DR_MUST_CHECK;
+/* What says how a kind reaches GPU memory, in words; NULL: it reaches none. */
+const char *(*dr_kind_memory_words(const struct dr_transport_ops *t))(const struct dr_mr *mr);
 /* Fault qp-error on a path of the verbs kind. */
 void dr_kind_qp_error(struct dr_path *p);
 

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "orchestrator/kinds.h"
 #include "orchestrator/memory.h"
 
 #include "base/log.h"
@@ -136,9 +137,11 @@ void dr_bank_close(struct dr_bank *b)
 
 int dr_bank_wrap(struct dr_bank *b, struct dr_manager_params *m, struct dr_err *e)
 {
-	struct dr_staged_params sp = {
-		.inner = m->transport, .copy = &stage_ops, .arg = b, .ring_bytes = b->prm.ring_bytes
-	};
+	struct dr_staged_params sp = { .inner = m->transport,
+		.copy = &stage_ops,
+		.arg = b,
+		.how = dr_kind_memory_words(m->transport),
+		.ring_bytes = b->prm.ring_bytes };
 	int rc = dr_staged_create(&sp, &b->staged, e);
 
 	if (rc)
@@ -197,7 +200,10 @@ static void export_dmabuf(struct dr_bank *b, const struct dr_bank_buffer *buf, s
 int dr_bank_register(struct dr_bank *b, const struct dr_bank_buffer *buf, struct dr_channel *ch,
 	struct dr_mem *out, struct dr_err *e)
 {
-	struct dr_memory m = { .base = buf->base, .len = buf->len, .kind = DR_MEMORY_CUDA };
+	struct dr_memory m = { .base = buf->base,
+		.len = buf->len,
+		.kind = DR_MEMORY_CUDA,
+		.ordered = dr_gpu_info(b->gpu)->ordered };
 	struct dr_staged_choice before, after;
 	int rc;
 

@@ -350,7 +350,7 @@ void cf_open(struct cf *f, const struct cf_kind *k)
 		f->ops = dr_faulty_ops(f->faulty);
 	}
 	if (k->staged) {
-		struct dr_staged_params sp = { f->ops, &copier_ops, NULL,
+		struct dr_staged_params sp = { f->ops, &copier_ops, NULL, NULL,
 			k->ring_bytes ? k->ring_bytes : (size_t)RING_BYTES };
 
 		copier_create(&k->copier, &f->copier);

@@ -22,6 +22,7 @@
  *   memory_mib=1024  of each
  *   version=13000    of the driver, as cuDriverGetVersion counts
  *   dmabuf=1         memory can be exported (as a memfd)
+ *   ordered=0        remote writes need no flush
  *   delay_us=50      what each piece of work on a stream takes
  *   init=0           cuInit fails with this result
  *   fail=CALL:K      the K-th call of that name fails

@@ -2,7 +2,9 @@
 #include "tests/fakeverbs/pair.h"
 
 #include "base/log.h"
+#include "transport/staged/staged.h"
 
+#include <arpa/inet.h>
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -385,6 +387,47 @@ static void out_of_reach(void **state)
 	}
 }
 
+/* The wrapper that stages hears which it is, and why. */
+static void told_to_the_wrapper(void **state)
+{
+	static const struct dr_stage_ops no_copies;
+	const struct dr_staged_params sp = { .inner = &dr_verbs_ops,
+		.copy = &no_copies,
+		.how = dr_verbs_mr_choice,
+		.ring_bytes = 1 << 16 };
+
+	(void)state;
+	for (unsigned takes = 0; takes < 2; takes++) {
+		struct dr_staged_rail_params rp = { 0 };
+		struct dr_rail_params par = { .ifname = "lo", .kind_params = &rp };
+		struct sockaddr_in *a = (struct sockaddr_in *)&par.local;
+		struct dr_staged_choice c;
+		struct dr_rail *rail;
+		struct gpu_pair g;
+		struct dr_mr *mr;
+		struct dr_err e;
+
+		gpu_init(&g, false);
+		g.p.vp.root = "/nonexistent";
+		rp.inner = &g.p.vp;
+		a->sin_family = AF_INET;
+		a->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+		g.p.fake->dmabuf(NULL, takes ? 0 : EOPNOTSUPP);
+		assert_int_equal(dr_staged_create(&sp, &rp.staged, &e), 0);
+		assert_int_equal(dr_staged_ops(rp.staged)->listen(&par, &rail, &e), 0);
+		assert_int_equal(rail->ops->mr_reg(rail, &g.m[S], &mr, &e), 0);
+		dr_staged_choice(rp.staged, &c);
+		assert_int_equal(c.direct, takes);
+		assert_int_equal(c.staged, !takes);
+		assert_non_null(strstr(c.why, takes ? "dma-buf" : "takes no dma-buf (EOPNOTSUPP)"));
+		rail->ops->mr_dereg(rail, mr);
+		rail->ops->rail_close(rail);
+		rail->ops->rail_fini(rail);
+		dr_staged_destroy(rp.staged);
+		gpu_clean(&g);
+	}
+}
+
 /* The caller may close its descriptor, and the device may go and come back. */
 static void registered_again(void **state)
 {
@@ -420,7 +463,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(not_flushed_where_ordered), cmocka_unit_test(flush_fails),
 		cmocka_unit_test(fence_with_flushes_out), cmocka_unit_test(each_call_failing),
 		cmocka_unit_test(by_peer_memory), cmocka_unit_test(out_of_reach),
-		cmocka_unit_test(registered_again) };
+		cmocka_unit_test(told_to_the_wrapper), cmocka_unit_test(registered_again) };
 
 	dr_log_set_level(DR_LOG_ERROR);
 	if (argc > 1)

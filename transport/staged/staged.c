@@ -147,6 +147,8 @@ static int mr_reg(
 	}
 	if (m->kind != DR_MEMORY_HOST && rc == 0) {
 		c->direct++;
+		if (r->f->prm.how && c->staged == 0)
+			snprintf(c->why, sizeof(c->why), "%s", r->f->prm.how(mr->inner));
 	} else if (rc) {
 		c->staged++;
 		snprintf(c->why, sizeof(c->why), "%s", why.text);

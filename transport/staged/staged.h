@@ -45,6 +45,8 @@ struct dr_staged_params {
 	const struct dr_transport_ops *inner;
 	const struct dr_stage_ops *copy;
 	void *arg; /* of copy */
+	/* How the inner kind reaches GPU memory that it registered, in words; NULL: it does not say. */
+	const char *(*how)(const struct dr_mr *inner);
 	/* Of a path's ring: what is posted at most, and at least one largest part (-EMSGSIZE above). A
 	 * ring that is full answers -EAGAIN. */
 	size_t ring_bytes;
@@ -72,7 +74,8 @@ const struct dr_transport_ops *dr_staged_ops(struct dr_staged *f);
 int dr_staged_reserve(struct dr_staged *f, unsigned n, struct dr_err *e) DR_MUST_CHECK;
 
 /* What became of the GPU memory registered so far: regions that the inner kind reaches by itself, and
- * regions that are staged, with the reason for the last of these. */
+ * regions that are staged, with the reason for the last of these; where none is: with the inner kind's
+ * way. */
 struct dr_staged_choice {
 	unsigned direct, staged;
 	char why[256];

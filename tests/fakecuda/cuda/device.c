@@ -30,6 +30,8 @@ static void set(const char *key, char *value)
 		dr_fgpu_config.version = (int)n;
 	else if (strcmp(key, "dmabuf") == 0)
 		dr_fgpu_config.dmabuf = n > 0;
+	else if (strcmp(key, "ordered") == 0)
+		dr_fgpu_config.ordered = n > 0;
 	else if (strcmp(key, "delay_us") == 0)
 		dr_fgpu_delay((int64_t)n * DR_NS_PER_US);
 	else if (strcmp(key, "init") == 0)
@@ -227,6 +229,8 @@ unsigned cuDeviceGetAttribute(int *value, unsigned attr, int dev)
 		*value = 9;
 	else if (attr == DR_CUDA_ATTR_CC_MINOR)
 		*value = 0;
+	else if (attr == DR_CUDA_ATTR_WRITES_ORDERING)
+		*value = dr_fgpu_config.ordered ? DR_CUDA_ORDERED : 0;
 	else if (attr == DR_CUDA_ATTR_DMA_BUF && dr_fgpu_config.version >= 11070)
 		*value = dr_fgpu_config.dmabuf;
 	else
