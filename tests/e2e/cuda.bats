@@ -68,6 +68,18 @@ staged_at_both_ends() {
 	ends "$server" 143
 }
 
+@test "many short phases, each to its last chunk without waiting for anything" {
+	gpus_server
+	for delay in 0 30 300; do
+		DR_FAKE_CUDA=devices=2,memory_mib=512,delay_us=$delay run fake timeout "$WAIT_S" "$DUALRAIL" \
+			client 127.0.0.1 --port "$port" -N 3 -b 1K -e 2M -f 2 -n 3 -w 1 --bidir --verify \
+			--json=c.json
+		[ "$status" -eq 0 ]
+		clean c.json
+		holds c.json '.failover.switches == [] and (.bandwidth | length) == 48'
+	done
+}
+
 @test "GPUs by PCI bus id, in the order given; a window of one and chunks with a tail" {
 	gpus_server -1 -g 2B:00.0,0000:1b:00.0
 	gpus_client -g 0,0000:2b:00.0 -N 1 --window 1 -s 100001 --chunk 30001 -n 20 -w 1 --verify --json=c.json
