@@ -473,5 +473,6 @@ int64_t dr_engine_spin_ns(const struct dr_engine *g)
 {
 	if (!g->ping.on || g->ping.turn_ns > TURN_LONG_NS)
 		return 0;
-	return DR_MIN(SPIN_TURNS * g->ping.turn_ns, SPIN_MAX_NS);
+	/* Staged, a round trip has four copies more. */
+	return DR_MIN(SPIN_TURNS * g->ping.turn_ns, g->prm.bank ? TURN_LONG_NS : SPIN_MAX_NS);
 }
