@@ -136,22 +136,19 @@ static int on_gpus(const struct dr_gpu_names *names, const struct dr_gpu_info *l
 }
 
 int dr_gpus_resolve(const struct dr_gpu_names *names, enum dr_memory_choice memory,
-	struct dr_opt_list *out, struct dr_gpu_buses *buses, struct dr_err *e)
+	struct dr_opt_list *out, bool *cuda, struct dr_err *e)
 {
 	struct dr_gpu_info list[DR_GPUS_MAX];
 	struct dr_err why = { 0 };
 	int n;
 
-	buses->n = 0;
+	*cuda = false;
 	if (memory == DR_MEMORY_ON_HOST)
 		return on_host(names, out, e);
 	n = dr_gpu_list(list, DR_GPUS_MAX, &why);
-	if (n > 0) {
-		buses->n = DR_MIN((unsigned)n, (unsigned)DR_GPUS_MAX);
-		for (unsigned i = 0; i < buses->n; i++)
-			snprintf(buses->id[i], sizeof(buses->id[i]), "%s", list[i].bus_id);
-		return on_gpus(names, list, buses->n, out, e);
-	}
+	*cuda = n > 0;
+	if (n > 0)
+		return on_gpus(names, list, DR_MIN((unsigned)n, (unsigned)DR_GPUS_MAX), out, e);
 	if (memory == DR_MEMORY_ON_GPU || !dr_gpus_numbers(names, out))
 		return dr_err_set(e, n, "%s", why.text);
 	if (n == -ENOENT || n == -ENODEV)

@@ -22,23 +22,17 @@ struct dr_gpu_names {
 	} v[DR_GPUS_MAX];
 };
 
-/* All GPUs that CUDA shows, in its order, which their numbers follow; none with host memory. */
-struct dr_gpu_buses {
-	unsigned n;
-	char id[DR_GPUS_MAX][16]; /* "0000:3b:00.0" */
-};
-
 /* Parser of --gpus (see dr_opt_parse_fn): "0-3,0000:3b:00.0"; dst is a struct dr_gpu_names. */
 int dr_gpus_parse(const struct dr_opt *row, const char *text, void *dst, struct dr_err *e);
 /* True when they are numbers alone, which are then in out; the default of a host when n is 0. */
 bool dr_gpus_numbers(const struct dr_gpu_names *names, struct dr_opt_list *out);
 
 /*
- * The numbers of the GPUs; with CUDA's memory also where all GPUs are (buses->n > 0). AUTO: CUDA's where CUDA shows GPUs. No
+ * The numbers of the GPUs, CUDA's where their memory is CUDA's. AUTO: CUDA's where CUDA shows GPUs. No
  * names: all that CUDA shows, else 0 to 7 in host memory. Errors: those of dr_gpu_list where CUDA is
  * needed; -ENODEV for a GPU that is not there; -EINVAL for one named twice, a bus id with host memory.
  */
 int dr_gpus_resolve(const struct dr_gpu_names *names, enum dr_memory_choice memory,
-	struct dr_opt_list *out, struct dr_gpu_buses *buses, struct dr_err *e) DR_MUST_CHECK;
+	struct dr_opt_list *out, bool *cuda, struct dr_err *e) DR_MUST_CHECK;
 
 #endif

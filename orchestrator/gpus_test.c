@@ -95,54 +95,53 @@ static void what_is_no_name(void **state)
 	assert_non_null(strstr(e.text, "more than 32 GPUs"));
 }
 
-static int resolve(const char *text, enum dr_memory_choice m, struct dr_opt_list *out,
-	struct dr_gpu_buses *b, struct dr_err *e)
+static int resolve(const char *text, enum dr_memory_choice m, struct dr_opt_list *out, bool *cuda,
+	struct dr_err *e)
 {
 	struct dr_gpu_names l = { 0 };
 
 	if (text)
 		names(&l, text);
 	memset(e, 0, sizeof(*e));
-	return dr_gpus_resolve(&l, m, out, b, e);
+	return dr_gpus_resolve(&l, m, out, cuda, e);
 }
 
 static void all_or_the_named_ones(void **state)
 {
 	struct dr_opt_list l;
 	struct dr_err e;
-	struct dr_gpu_buses b;
+	bool cuda;
 
 	(void)state;
 	gpus("devices=3");
-	assert_int_equal(resolve(NULL, DR_MEMORY_AUTO, &l, &b, &e), 0);
-	assert_true(b.n == 3 && l.n == 3 && l.v[2] == 2);
-	assert_string_equal(b.id[1], "0000:2b:00.0");
-	assert_int_equal(resolve("2b:00.0,0", DR_MEMORY_AUTO, &l, &b, &e), 0);
-	assert_true(b.n == 3 && l.n == 2 && l.v[0] == 1 && l.v[1] == 0);
-	assert_int_equal(resolve("1,2b:00.0", DR_MEMORY_ON_GPU, &l, &b, &e), -EINVAL);
+	assert_int_equal(resolve(NULL, DR_MEMORY_AUTO, &l, &cuda, &e), 0);
+	assert_true(cuda && l.n == 3 && l.v[2] == 2);
+	assert_int_equal(resolve("2b:00.0,0", DR_MEMORY_AUTO, &l, &cuda, &e), 0);
+	assert_true(cuda && l.n == 2 && l.v[0] == 1 && l.v[1] == 0);
+	assert_int_equal(resolve("1,2b:00.0", DR_MEMORY_ON_GPU, &l, &cuda, &e), -EINVAL);
 	assert_non_null(strstr(e.text, "named twice"));
-	assert_int_equal(resolve("3", DR_MEMORY_AUTO, &l, &b, &e), -ENODEV);
+	assert_int_equal(resolve("3", DR_MEMORY_AUTO, &l, &cuda, &e), -ENODEV);
 	assert_non_null(strstr(e.text, "0000:3b:00.0"));
-	assert_int_equal(resolve("3:", DR_MEMORY_AUTO, &l, &b, &e), -EINVAL);
-	assert_int_equal(resolve("0-7", DR_MEMORY_ON_HOST, &l, &b, &e), 0);
-	assert_true(b.n == 0 && l.n == 8);
-	assert_int_equal(resolve("2b:00.0", DR_MEMORY_ON_HOST, &l, &b, &e), -EINVAL);
+	assert_int_equal(resolve("3:", DR_MEMORY_AUTO, &l, &cuda, &e), -EINVAL);
+	assert_int_equal(resolve("0-7", DR_MEMORY_ON_HOST, &l, &cuda, &e), 0);
+	assert_true(!cuda && l.n == 8);
+	assert_int_equal(resolve("2b:00.0", DR_MEMORY_ON_HOST, &l, &cuda, &e), -EINVAL);
 }
 
 static void no_gpus(void **state)
 {
 	struct dr_opt_list l;
 	struct dr_err e;
-	struct dr_gpu_buses b = { .n = 9 };
+	bool cuda = true;
 
 	(void)state;
 	gpus("devices=0");
-	assert_int_equal(resolve(NULL, DR_MEMORY_AUTO, &l, &b, &e), 0);
-	assert_true(b.n == 0 && l.n == 8 && l.v[7] == 7);
-	assert_int_equal(resolve("4,5", DR_MEMORY_AUTO, &l, &b, &e), 0);
-	assert_true(b.n == 0 && l.n == 2 && l.v[0] == 4);
-	assert_int_equal(resolve(NULL, DR_MEMORY_ON_GPU, &l, &b, &e), -ENODEV);
-	assert_int_equal(resolve("2b:00.0", DR_MEMORY_AUTO, &l, &b, &e), -ENODEV);
+	assert_int_equal(resolve(NULL, DR_MEMORY_AUTO, &l, &cuda, &e), 0);
+	assert_true(!cuda && l.n == 8 && l.v[7] == 7);
+	assert_int_equal(resolve("4,5", DR_MEMORY_AUTO, &l, &cuda, &e), 0);
+	assert_true(!cuda && l.n == 2 && l.v[0] == 4);
+	assert_int_equal(resolve(NULL, DR_MEMORY_ON_GPU, &l, &cuda, &e), -ENODEV);
+	assert_int_equal(resolve("2b:00.0", DR_MEMORY_AUTO, &l, &cuda, &e), -ENODEV);
 }
 
 /* An error needs no place to be told in. */
@@ -150,12 +149,12 @@ static void errors_without_words(void **state)
 {
 	struct dr_gpu_names l;
 	struct dr_opt_list out;
-	struct dr_gpu_buses b;
+	bool cuda;
 
 	(void)state;
 	gpus("devices=1");
 	names(&l, "0000:99:00.0");
-	assert_int_equal(dr_gpus_resolve(&l, DR_MEMORY_AUTO, &out, &b, NULL), -ENODEV);
+	assert_int_equal(dr_gpus_resolve(&l, DR_MEMORY_AUTO, &out, &cuda, NULL), -ENODEV);
 }
 
 int main(void)

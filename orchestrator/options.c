@@ -138,9 +138,7 @@ static int check_gpus(const struct dr_options *o, struct dr_err *e)
 int dr_options_resolve(struct dr_options *o, struct dr_err *e)
 {
 	int rc = dr_gpus_resolve(
-		&o->gpu_names, (enum dr_memory_choice)o->memory, &o->gpus, &o->buses, e);
-
-	o->cuda = o->buses.n > 0;
+		&o->gpu_names, (enum dr_memory_choice)o->memory, &o->gpus, &o->cuda, e);
 
 	return rc ? rc : check_gpus(o, e);
 }

@@ -43,8 +43,7 @@ struct dr_options {
 	int memory; /* enum dr_memory_choice */
 	/* What they come to: by dr_options_resolve; before that, the numbers of --gpus. */
 	struct dr_opt_list gpus;
-	struct dr_gpu_buses buses;
-	bool cuda; /* buses.n > 0 */
+	bool cuda;
 	bool pair;
 	uint64_t channels, window, chunk, size, begin, end, factor;
 	int64_t duration_ns, interval_ns;
