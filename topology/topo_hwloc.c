@@ -11,10 +11,11 @@
 
 enum { VENDOR_NVIDIA = 0x10de, CLASS_VGA = 0x0300, CLASS_3D = 0x0302 };
 
-/* Backends that would start GPU runtimes or bind this thread to one CPU after the other. */
+/* Backends that would start GPU runtimes, bind this thread to one CPU after the other, or read the PCI
+ * tree by libpciaccess, which keeps its memory; that by sysfs is enough. */
 static void leave_out(hwloc_topology_t hw)
 {
-	static const char *const names[] = { "x86", "cuda", "nvml", "opencl", "gl", "rsmi",
+	static const char *const names[] = { "pci", "x86", "cuda", "nvml", "opencl", "gl", "rsmi",
 		"levelzero" };
 
 	for (size_t i = 0; i < DR_ARRAY_LEN(names); i++)
