@@ -84,9 +84,12 @@ static void print_nics(const struct dr_topo_view *v, FILE *f)
 		print_nic(v, &t->nic[i], f);
 }
 
-static int width(const struct dr_topo_nic *n)
+/* Of the i-th column; nothing is filled up behind the last one. */
+static int width(const struct dr_topo *t, unsigned i)
 {
-	return (int)DR_MAX(strlen(n->name), sizeof("unknown") - 1);
+	size_t len = DR_MAX(strlen(t->nic[i].name), sizeof("unknown") - 1);
+
+	return i + 1 < t->n_nics ? (int)len : 0;
 }
 
 /* Rows GPUs, columns NICs. */
@@ -99,13 +102,13 @@ static void print_distances(const struct dr_topo_view *v, FILE *f)
 		return;
 	fprintf(f, "\n%-4s %-13s %4s ", "GPU", "bus id", "NUMA");
 	for (unsigned i = 0; i < t->n_nics; i++)
-		fprintf(f, " %-*s", width(&t->nic[i]), t->nic[i].name);
+		fprintf(f, " %-*s", width(t, i), t->nic[i].name);
 	fputc('\n', f);
 	for (unsigned g = 0; g < t->n_gpus; g++) {
 		number(t->gpu[g].place.numa, t->gpu[g].place.numa >= 0, numa);
 		fprintf(f, "%-4u %-13s %4s ", g, t->gpu[g].bus_id, numa);
 		for (unsigned i = 0; i < t->n_nics; i++)
-			fprintf(f, " %-*s", width(&t->nic[i]),
+			fprintf(f, " %-*s", width(t, i),
 				word(dr_topo_distance(&t->gpu[g], &t->nic[i])));
 		fputc('\n', f);
 	}

@@ -35,6 +35,7 @@ killers=(
 	window/window_test
 	bootstrap/conv_test
 	bootstrap/control_test
+	topology/locality_test
 	tests/conformance/staged_test
 	tests/sim/sim_test
 	tests/exhaustive/exhaustive_test

@@ -172,6 +172,20 @@ static void rails_left_out_are_renumbered(void **state)
 	assert_int_equal(got.nic[0].port, 4);
 }
 
+static void numbers_of_the_input_mean_nothing(void **state)
+{
+	static const char *const rows[] = { "nn", "nn", NULL };
+	struct dr_locality l;
+
+	(void)state;
+	make(&l, rows, "12", "12", "00");
+	expect(&l, NULL, "01 10 ");
+	l.gpu[0].order = 7;
+	expect(&l, NULL, "10 01 ");
+	l.nic[0].order = 9;
+	expect(&l, NULL, "01 10 ");
+}
+
 static void a_spare_is_a_shadow_only(void **state)
 {
 	static const char *const rows[] = { "snn", "snn", NULL };
@@ -198,6 +212,7 @@ int main(void)
 		cmocka_unit_test(both_ends_count),
 		cmocka_unit_test(nothing_known_is_no_map),
 		cmocka_unit_test(rails_left_out_are_renumbered),
+		cmocka_unit_test(numbers_of_the_input_mean_nothing),
 		cmocka_unit_test(a_spare_is_a_shadow_only),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
