@@ -10,6 +10,9 @@ DR_ROOT=${DR_ROOT:-$(cd "$BATS_TEST_DIRNAME/../.." && pwd)}
 DR_BUILD=${DR_BUILD:-$DR_ROOT/build/release}
 DUALRAIL=${DUALRAIL:-$DR_BUILD/dualrail}
 
+# shellcheck source=tests/lib.bash
+source "${BASH_SOURCE[0]%/*}/../lib.bash"
+
 lab() {
 	"$DR_ROOT/scripts/lab/lab.sh" "$@" 3>&-
 }
@@ -35,67 +38,21 @@ common_setup() {
 	share=$(lab share)/t$BATS_SUITE_TEST_NUMBER.$$
 	mkdir -p "$share"
 	inside=/lab/${share##*/} # the same folder, as guests see it
-	pids=()
 }
 
 common_teardown() {
-	local pid
-	for pid in "${pids[@]}"; do
-		kill "$pid" 2>/dev/null
-		wait "$pid" 2>/dev/null
-	done 2>/dev/null
+	end_background TERM
 	[[ ! ${share-} ]] || rm -rf "$share"
 	lab status >/dev/null 2>&1 && mend
 	return 0
-}
-
-# wait_for COMMAND...: until it succeeds.
-wait_for() {
-	local end=$((SECONDS + WAIT_S))
-	until "$@" >/dev/null 2>&1; do
-		if ((SECONDS > end)); then
-			echo "waited in vain for: $*"
-			return 1
-		fi
-		read -rt 0.1 <> <(:) || :
-	done
 }
 
 # start NAME GUEST COMMAND...: in the background, output in NAME.out and NAME.err, its process in $pid.
 start() {
 	local name=$1
 	shift
-	: >"$name.err"
 	# Not by lab(): the process to signal is the script, not a shell that waits for it.
-	"$DR_ROOT/scripts/lab/lab.sh" run -t "$WAIT_S" "$@" >"$name.out" 2>>"$name.err" </dev/null 3>&- &
-	pid=$!
-	pids+=("$pid")
-}
-
-# ends PID STATUS: it does, with that status.
-ends() {
-	local rc=0
-	wait "$1" 2>/dev/null || rc=$?
-	((rc == $2)) || {
-		echo "process $1 ended with $rc, not $2"
-		tail -n 30 ./*.err ./*.out
-		return 1
-	}
-}
-
-# holds FILE FILTER: jq finds the filter true.
-holds() {
-	jq -e "$2" "$1" >/dev/null || {
-		echo "not so: $2"
-		jq -c '{status, exit_code, errors, integrity,
-			faults: [.failover.faults[]? | {kind, side, verdict, gap_us, in_flight_messages, failback_us, failback_gap_us, channels_affected}],
-			unplanned: [.failover.switches[]? | select(.planned | not) | {gpu, channel, trial, from_path, cause}] | .[:8]}' "$1"
-		return 1
-	}
-}
-
-clean() {
-	holds "$1" '.integrity | .lost == 0 and .duplicated == 0 and .reordered == 0 and .corrupted == 0'
+	background "$name" "$DR_ROOT/scripts/lab/lab.sh" run -t "$WAIT_S" "$@"
 }
 
 # carrier GUEST NIC 0|1: the guest sees the carrier so.
@@ -137,7 +94,8 @@ verbs_setup() {
 
 # What the client asks for in most tests: eight logical GPUs with two channels each. A guest moves some
 # tens of MB/s: the 1 MiB that may be in flight takes a tenth of what heartbeats may be silent.
-OPTS=(--transport verbs -g 0-7 -N 2 -s 256K --chunk 32K --window 2 --heartbeat 100ms --ib-retry 6)
+GPUS=(-g 0-7)
+OPTS=(--transport verbs -N 2 -s 256K --chunk 32K --window 2 --heartbeat 100ms --ib-retry 6)
 TWO=(--rails "rxe0,rxe1")
 
 # start_server [OPTION...]: in guest 1.
@@ -148,19 +106,14 @@ start_server() {
 
 # start_client [OPTION...]: in guest 0, printing every 200 ms; the document is $share/c.json.
 start_client() {
-	start client 0 "$RUN" client 10.77.0.2 "${OPTS[@]}" -i 200ms --json="$inside/c.json" "$@"
+	start client 0 "$RUN" client 10.77.0.2 "${OPTS[@]}" "${GPUS[@]}" -i 200ms --json="$inside/c.json" "$@"
 	client=$pid
 }
 
 # client [OPTION...]: the same, to its end; sets status and output.
 client() {
-	run lab run -t "$WAIT_S" 0 "$RUN" client 10.77.0.2 "${OPTS[@]}" --json="$inside/c.json" "$@"
+	run lab run -t "$WAIT_S" 0 "$RUN" client 10.77.0.2 "${OPTS[@]}" "${GPUS[@]}" --json="$inside/c.json" "$@"
 	tail -n 25 <<<"$output"
-}
-
-# Data flow: an interval has been printed.
-flowing() {
-	grep -q 'Gb/s' client.out
 }
 
 # flow_on N: N intervals more have been printed.
