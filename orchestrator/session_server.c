@@ -385,14 +385,17 @@ static int do_undo(struct server *s, const json_t *msg)
 	return 0;
 }
 
+/* Paths that were lost are lost at both ends, whoever notices first. */
 static int do_abort(struct server *s, const json_t *msg)
 {
 	const char *text = json_string_value(json_object_get(msg, "text"));
+	json_int_t status = json_integer_value(json_object_get(msg, "status"));
 
 	s->aborted = true;
 	if (!s->node->n_failed)
-		dr_record_errorf(s->rec, DR_EXIT_PEER, "client ended early with status %d: %s",
-			(int)json_integer_value(json_object_get(msg, "status")), text ? text : "");
+		dr_record_errorf(s->rec,
+			status == DR_EXIT_TRANSPORT ? DR_EXIT_TRANSPORT : DR_EXIT_PEER,
+			"client ended early with status %d: %s", (int)status, text ? text : "");
 	return 0;
 }
 

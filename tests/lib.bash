@@ -20,7 +20,7 @@ wait_for() {
 background() {
 	local name=$1
 	shift
-	: >"$name.err"
+	: >"$name.err" >"$name.out"
 	"$@" >"$name.out" 2>>"$name.err" </dev/null 3>&- &
 	pid=$!
 	pids+=("$pid")
