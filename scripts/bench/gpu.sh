@@ -42,6 +42,8 @@ for kind in host cuda; do
 done
 for size in 1M 64M; do
 	compare "gpu-$size" "4 channels, $size messages, GPU memory / host memory" Gb/s ">=0.95" host cuda
+	note "last runs, host: $(get "$work/host.json" total)"
+	note "last runs, GPU: $(get "$work/cuda.json" total)"
 	note "copies: $(get "$work/cuda.json" topology.memory)"
 done
 bench_end
