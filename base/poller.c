@@ -19,7 +19,8 @@
  *    the next one return at once.
  * 4. A look may unwatch any watch: next_watch is what the walk goes on with, and unwatch moves it.
  * 5. A wait sleeps only after every watch was looked at in vain, armed, and had nothing come meanwhile.
- *    One that found something asks the file descriptors too, but after FD_TURN such waits only.
+ *    One that found something asks the file descriptors too, but after FD_TURN such waits only, unless
+ *    only watches beside them found it.
  */
 #define BATCH 64
 enum { FD_TURN = 16 };
@@ -34,6 +35,7 @@ struct dr_poller {
 	struct dr_pollable *running;
 	struct dr_watch *watches, *next_watch;
 	unsigned fd_skipped; /* waits in a row that did not ask the file descriptors */
+	bool apart;	     /* this wait: watches that are not beside them did something */
 };
 
 int dr_poller_create(struct dr_poller **out, struct dr_err *e)
@@ -239,8 +241,13 @@ static int look(struct dr_poller *p)
 	int done = 0;
 
 	for (w = p->watches; w; w = p->next_watch) {
+		bool beside = w->beside;
+		int n;
+
 		p->next_watch = w->next;
-		done += w->look(w, now_ns);
+		n = w->look(w, now_ns);
+		p->apart |= n > 0 && !beside;
+		done += n;
 	}
 	return done;
 }
@@ -274,9 +281,9 @@ static int run_watches(struct dr_poller *p, int64_t *timeout_ns)
 }
 
 /* File descriptors may wait a little while there is work without them; kicks go on anyway. */
-static bool skip_fds(struct dr_poller *p, int done)
+static bool skip_fds(struct dr_poller *p)
 {
-	if (done > 0 && ++p->fd_skipped < FD_TURN)
+	if (p->apart && ++p->fd_skipped < FD_TURN)
 		return true;
 	p->fd_skipped = 0;
 	return false;
@@ -288,9 +295,10 @@ int dr_poller_wait(struct dr_poller *p, int64_t timeout_ns)
 	int n = 0, calls, done = 0;
 
 	dr_assert(!p->batch_n && !p->running);
+	p->apart = false;
 	if (p->watches)
 		done = run_watches(p, &timeout_ns);
-	if (!skip_fds(p, done))
+	if (!skip_fds(p))
 		n = wait_fds(p, p->kicks || timeout_ns < 0 ? 0 : timeout_ns);
 	if (n < 0 && n != -EINTR)
 		return n;

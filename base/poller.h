@@ -35,6 +35,9 @@ struct dr_watch {
 	/* Have a registered file descriptor become ready at the next occasion, then see whether one came in
 	 * between: true, and the wait looks again instead of sleeping. */
 	bool (*arm)(struct dr_watch *self, int64_t now_ns);
+	/* What it finds goes with work that comes by file descriptors: they are asked in every wait all the
+	 * same. */
+	bool beside;
 	/* private */
 	struct dr_watch *next;
 };
@@ -54,7 +57,7 @@ void dr_poller_watch(struct dr_poller *p, struct dr_watch *w);
 void dr_poller_unwatch(struct dr_poller *p, struct dr_watch *w);
 /* Dispatch what is ready; sleeps at most timeout_ns (0: do not sleep; DR_NEVER: until woken).
  * Returns the number of callbacks made plus what watches did, or -errno. EINTR is no error. While
- * watches have something to do, file descriptors are asked only every few waits. */
+ * watches have something to do (but those "beside"), file descriptors are asked only every few waits. */
 int dr_poller_wait(struct dr_poller *p, int64_t timeout_ns);
 /* Thread- and signal-safe: make a sleeping dr_poller_wait return. */
 void dr_poller_wake(struct dr_poller *p);

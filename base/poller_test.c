@@ -248,6 +248,25 @@ static void file_descriptors_and_kicks_have_their_turn_beside_a_busy_watch(void 
 	close(a.po.fd);
 }
 
+static void file_descriptors_are_asked_in_every_wait_beside_some_watches(void **state)
+{
+	struct dr_poller *p = *state;
+	struct probe a = make(p, ready_fd());
+	struct eye x = open_eye(p);
+
+	x.w.beside = true;
+	dr_poller_watch(p, &x.w);
+	assert_int_equal(dr_poller_add(p, &a.po, EPOLLIN), 0);
+	for (int i = 1; i <= 5; i++) {
+		x.found = 1;
+		assert_int_equal(dr_poller_wait(p, DR_NEVER), 2);
+		assert_int_equal(a.calls, i);
+	}
+	dr_poller_del(p, &a.po);
+	dr_poller_unwatch(p, &x.w);
+	close(a.po.fd);
+}
+
 static void one_look_may_unwatch_the_next(void **state)
 {
 	struct dr_poller *p = *state;
@@ -277,6 +296,9 @@ int main(void)
 			a_watch_is_looked_at_before_and_armed_for_a_sleep, setup, teardown),
 		cmocka_unit_test_setup_teardown(
 			file_descriptors_and_kicks_have_their_turn_beside_a_busy_watch, setup,
+			teardown),
+		cmocka_unit_test_setup_teardown(
+			file_descriptors_are_asked_in_every_wait_beside_some_watches, setup,
 			teardown),
 		cmocka_unit_test_setup_teardown(one_look_may_unwatch_the_next, setup, teardown),
 	};

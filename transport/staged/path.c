@@ -324,7 +324,7 @@ int dr_stage_create(struct dr_rail *br, const struct dr_path_params *par, struct
 	p->f = r->f;
 	p->par = *par;
 	p->po = (struct dr_pollable){ .fd = -1, .ready = kicked };
-	p->watch = (struct dr_watch){ .look = look, .arm = arm };
+	p->watch = (struct dr_watch){ .look = look, .arm = arm, .beside = true };
 	p->sink.event = path_event;
 	p->fence_deadline_ns = DR_NEVER;
 	*out = &p->base;
