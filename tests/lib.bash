@@ -20,7 +20,8 @@ wait_for() {
 background() {
 	local name=$1
 	shift
-	: >"$name.err" >"$name.out"
+	: >"$name.err"
+	: >"$name.out"
 	"$@" >"$name.out" 2>>"$name.err" </dev/null 3>&- &
 	pid=$!
 	pids+=("$pid")
