@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
 # dualrail over verbs between two nodes: what goes wrong while it runs.
-# shellcheck disable=SC2154,SC2030,SC2031 # set by lib.bash and bats
+# shellcheck disable=SC2154,SC2030,SC2031,SC2034 # set by lib.bash and bats, or for them
 
 setup_file() {
 	load lib
@@ -197,7 +197,7 @@ lose_both() {
 	ends "$client" 0
 	document
 	holds "$share/c.json" '[.failover.switches[] | select(.side == "client" and (.planned | not))]
-		| length == 2 and all(.from_path == 0 and .to_path == 1 and .first_delivery_ns > .answer_ns)'
+		| length == 2 and all(.from_path == 0 and .to_path == 1 and .first_delivery_ns >= .answer_ns)'
 }
 
 @test "a second fault during the switch, the shadow's, which stays: status 4 at both ends, nothing wrong till then" {
@@ -235,6 +235,8 @@ lose_both() {
 @test "after each fault the primary carries data again" {
 	campaign 3 --fault qp-error:path=0,for=500ms,repeat=3,every=5s
 	holds "$share/c.json" '.failover.faults | all(.failback_us != null and .bandwidth_after_gbps > 0)'
+	# A sample of 200 ms scatters by a third in a guest, so half of it is asked for, of the medians.
+	holds "$share/c.json" '.failover | .bandwidth_after_gbps > 0.5 * .bandwidth_before_gbps'
 }
 
 # held GUEST: descriptors of the dualrail there, and queue pairs and memory regions of all devices.
