@@ -53,11 +53,11 @@ static inline int teardown(void **state)
 	return misuse || left ? -1 : 0;
 }
 
-#define assert_says(e, words)                                                                      \
-	do {                                                                                       \
-		if (!strstr((e).text, words))                                                      \
-			print_error("\"%s\" does not say \"%s\"\n", (e).text, words);              \
-		assert_non_null(strstr((e).text, words));                                          \
-	} while (0)
+static inline void assert_says(struct dr_err e, const char *words)
+{
+	assert_non_null(words);
+	if (!words || !strstr(e.text, words))
+		fail_msg("\"%s\" does not say \"%s\"", e.text, words ? words : "");
+}
 
 #endif
