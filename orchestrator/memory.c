@@ -2,6 +2,7 @@
 #include "orchestrator/kinds.h"
 #include "orchestrator/memory.h"
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "gpu/gpu.h"
@@ -215,8 +216,11 @@ int dr_bank_register(struct dr_bank *b, const struct dr_bank_buffer *buf, struct
 	dr_staged_choice(b->staged, &after);
 	/* Now, not in the middle of a transfer, and where a lack of memory can still be told well. */
 	if (rc == 0 && after.staged > before.staged) {
-		b->rings++;
-		rc = dr_staged_reserve(b->staged, b->rings, e);
+		rc = dr_staged_reserve(b->staged, b->rings + 1, e);
+		if (rc == 0)
+			b->rings++;
+		else
+			dr_channel_mem_dereg(ch, out, dr_now_ns());
 	}
 	return rc;
 }
