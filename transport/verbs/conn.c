@@ -111,7 +111,8 @@ static void build_done(struct vb_job *j)
 	struct vb_conn *c = of_work(j);
 
 	c->busy = false;
-	if (c->rc == 0)
+	c->built = c->rc == 0;
+	if (c->built)
 		c->cq->live = true;
 	if (c->path)
 		dr_verbs_built(c->path);

@@ -82,6 +82,7 @@ struct vb_conn {
 	uint8_t *slab; /* VB_CTRL_DEPTH receives, then as many sends, then VB_SLAB_SPARE bytes */
 	struct ibv_mr *slab_mr;
 	bool busy;  /* work is under way: the queue pairs are the helper's */
+	bool built; /* the helper has made them: qpn may be read */
 	bool stuck; /* a queue pair could not be destroyed: nothing of it is freed */
 
 	struct vb_job work, end; /* BUILD and JOIN; DESTROY */

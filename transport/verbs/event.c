@@ -18,10 +18,14 @@ static struct vb_path *path_of(const struct vb_rail *r, uint32_t qpn)
 	uint32_t i;
 	unsigned k;
 
-	for (i = 0; i < r->n_slots; i++)
-		for (k = 0; r->slots[i] && k < r->slots[i]->n; k++)
-			if (r->slots[i]->qpn[k] == qpn)
-				return r->slots[i]->path;
+	for (i = 0; i < r->n_slots; i++) {
+		const struct vb_conn *c = r->slots[i];
+
+		/* One that is being made and breaks at once shows it in the next step that it is led. */
+		for (k = 0; c && c->built && k < c->n; k++)
+			if (c->qpn[k] == qpn)
+				return c->path;
+	}
 	return NULL;
 }
 
