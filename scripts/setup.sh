@@ -43,6 +43,7 @@ table() {
 		bench strace cmd:strace
 		bench linux-perf cmd:perf ?
 		bench stress-ng cmd:stress-ng
+		bench valgrind cmd:valgrind
 		lab qemu-system-x86 cmd:qemu-system-x86_64
 		lab busybox-static static:busybox
 		lab cpio cmd:cpio
