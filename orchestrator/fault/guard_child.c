@@ -32,14 +32,33 @@ struct guard {
 	struct dr_act acts[ACTS_MAX]; /* id 0: free */
 };
 
-/* Keep standard error and the socket, which moves to SOCK_FD; nothing else of the parent's. */
+/* Nothing of the parent's stays but standard error and the socket, which moves to SOCK_FD: a GPU or
+ * a NIC that a dead program's guard still held open would not be free. closefrom() goes through
+ * /proc/self/fd where the kernel has no close_range (before Linux 5.9). */
+static void drop_descriptors(int fd)
+{
+	int null;
+
+	if (fd != SOCK_FD)
+		dup2(fd, SOCK_FD);
+	closefrom(SOCK_FD + 1);
+	if (fd < SOCK_FD)
+		close(fd);
+	null = open("/dev/null", O_RDWR);
+	dup2(null, STDIN_FILENO);
+	dup2(null, STDOUT_FILENO);
+	if (null > SOCK_FD)
+		close(null);
+	fcntl(SOCK_FD, F_SETFD, FD_CLOEXEC);
+}
+
 static void settle(int fd)
 {
 	static const int ignored[] = { SIGINT, SIGHUP, SIGTERM, SIGQUIT, SIGPIPE, SIGTSTP, SIGTTIN,
 		SIGTTOU, SIGUSR1, SIGUSR2, SIGALRM };
-	int null = open("/dev/null", O_RDWR);
 	sigset_t none;
 
+	drop_descriptors(fd);
 	setsid();
 	prctl(PR_SET_NAME, "dualrail-guard");
 	for (size_t i = 0; i < DR_ARRAY_LEN(ignored); i++)
@@ -47,14 +66,6 @@ static void settle(int fd)
 	signal(SIGCHLD, SIG_DFL);
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
-	dup2(null, STDIN_FILENO);
-	dup2(null, STDOUT_FILENO);
-	if (fd != SOCK_FD) {
-		dup2(fd, SOCK_FD);
-		close(fd);
-	}
-	fcntl(SOCK_FD, F_SETFD, FD_CLOEXEC);
-	syscall(SYS_close_range, SOCK_FD + 1, ~0U, 0);
 }
 
 static void reply(const struct guard *g, const struct dr_fault_report *r)
