@@ -97,12 +97,12 @@ struct dr_boot_handle {
 struct dr_boot_timing {
 	int64_t stage_ns;     /* a peer in mid-hello or mid-message without progress: 5 s */
 	int64_t ping_ns;      /* PING every: 250 ms */
-	int64_t silent_ns;    /* nothing heard for: 2 s */
+	int64_t silent_ns;    /* READY, and nothing heard for: 2 s */
 	int64_t resume_ns;    /* after a loss the session is kept for: 30 s */
 	int64_t retry_min_ns; /* client's back-off: 50 ms .. 500 ms */
 	int64_t retry_max_ns;
 	int64_t fallback_ns; /* first port refused for this long -> port_base too: 2 s */
-	int64_t exchange_ns; /* from ACCEPT until all handles are exchanged: 60 s */
+	int64_t exchange_ns; /* from OFFER until ACCEPT, and until all handles are exchanged: 60 s */
 };
 
 /* ---- control conversation, the same for both roles ---------------------------------------- */
@@ -160,7 +160,9 @@ struct dr_boot_server_ops {
 	 * _refuse, here or later. n_gpus: the client's ids. Next callback: on_closed or on_handles. */
 	void (*on_offer)(void *arg, const json_t *params, const unsigned *gpus, unsigned n_gpus);
 	/* The client's handles of pair k, in the order it gave them. Answer with
-	 * dr_boot_server_handles(s, k, ...), here, earlier or later. */
+	 * dr_boot_server_handles(s, k, ...), here, earlier or later; those given before leave when this
+	 * returns, so what it refuses the client learns before it is READY. May take its time: the
+	 * client waits exchange_ns. */
 	void (*on_handles)(void *arg, unsigned k, const struct dr_boot_handle *handles, unsigned n);
 	/* All pairs exchanged in both directions and confirmed by the client. */
 	void (*on_ready)(void *arg);

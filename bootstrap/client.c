@@ -259,6 +259,7 @@ static void welcomed_new(struct dr_boot_client *c, struct dr_link *l, int64_t no
 	int rc = dr_control_attach(&c->control, &l->conv, 0, now_ns);
 	dr_assert(rc == 0);
 	c->control.state = DR_BOOT_OFFERED;
+	c->exchange_until_ns = now_ns + c->timing.exchange_ns;
 	if (dr_conv_send_json(&l->conv, DR_FRAME_OFFER, 0, c->offer))
 		finish(c, DR_BOOT_LOCAL, 3, "cannot send the parameters: out of memory", now_ns);
 }
@@ -496,8 +497,12 @@ static void session_tick(struct dr_boot_client *c, int64_t now_ns)
 	if (dr_client_dial_tick(c, now_ns, &cause, &e))
 		finish(c, cause, 3, e.text, now_ns);
 	dr_client_pairs_tick(c, now_ns);
-	if (c->control.state == DR_BOOT_EXCHANGING && now_ns >= c->exchange_until_ns)
-		finish(c, DR_BOOT_TIMEOUT, 3, "the exchange of handles took too long", now_ns);
+	if (now_ns >= c->exchange_until_ns)
+		finish(c, DR_BOOT_TIMEOUT, 3,
+			c->control.state == DR_BOOT_OFFERED
+				? "the server does not answer the parameters"
+				: "the exchange of handles took too long",
+			now_ns);
 	if (dr_control_tick(&c->control, now_ns)) {
 		snprintf(text, sizeof(text), "nothing heard for %.3g s",
 			(double)c->timing.silent_ns / 1e9);
@@ -526,6 +531,7 @@ int64_t dr_boot_client_deadline(const struct dr_boot_client *c)
 		return at;
 	if (c->drop_asked)
 		return 0;
+	at = DR_MIN(at, c->exchange_until_ns);
 	at = DR_MIN(at, dr_client_dial_deadline(c));
 	at = DR_MIN(at, dr_client_pairs_deadline(c));
 	return DR_MIN(at, dr_control_deadline(&c->control));

@@ -235,5 +235,5 @@ int64_t dr_client_pairs_deadline(const struct dr_boot_client *c)
 	for (unsigned k = 1; k < c->pairs; k++)
 		if (wants_dial(c, k))
 			at = DR_MIN(at, c->pair[k].next_dial_ns);
-	return DR_MIN(at, c->exchange_until_ns);
+	return at;
 }

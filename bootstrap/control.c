@@ -275,8 +275,13 @@ bool dr_control_tick(struct dr_control *c, int64_t now_ns)
 		c->goodbye_until_ns = now_ns + c->timing.stage_ns;
 	if (!open_now(c))
 		return false;
-	/* This end slept (stopped, starved): the peer may have spoken, so silence counts from now. */
-	if (now_ns - c->ticked_ns > c->timing.ping_ns + c->timing.silent_ns / 2)
+	/*
+	 * Silence says something of a READY peer only: before, it opens GPUs and pins memory on the
+	 * thread that would answer, which takes seconds; that has the deadline of the exchange. And
+	 * where this end slept (stopped, starved) the peer may have spoken.
+	 */
+	if (c->state != DR_BOOT_READY ||
+		now_ns - c->ticked_ns > c->timing.ping_ns + c->timing.silent_ns / 2)
 		c->silent_from_ns = now_ns;
 	c->ticked_ns = now_ns;
 	pump(c);

@@ -31,6 +31,8 @@ enum { HANDLES_C = 16, HANDLES_S = 8, CLIENTS = 2, RELAYS = 64, LOG_MAX = 64 << 
 struct srv {
 	struct dr_boot_server *s;
 	bool decline, mute, late_handles;
+	bool no_handles;    /* the test gives them */
+	unsigned refuse_at; /* with the client's handles of pair refuse_at - 1; 0: not */
 	unsigned offers, handles, readies, messages, losts, resumes, closes;
 	unsigned said; /* messages sent so far */
 	enum dr_boot_cause lost_cause, closed_cause;
@@ -110,7 +112,7 @@ static void s_offer(void *arg, const json_t *params, const unsigned *gpus, unsig
 	json_t *reply = json_pack("{s:s}", "agreed", "yes");
 	assert_int_equal(dr_boot_server_accept(v->s, reply, HANDLES_C, HANDLES_S), 0);
 	json_decref(reply);
-	if (!v->late_handles)
+	if (!v->late_handles && !v->no_handles)
 		for (unsigned k = 0; k < dr_boot_server_pairs(v->s); k++)
 			give_server_handles(k);
 }
@@ -121,7 +123,9 @@ static void s_handles(void *arg, unsigned k, const struct dr_boot_handle *h, uns
 	assert_int_equal(n, HANDLES_C);
 	check_handles(h, n, k, 'C');
 	v->handles++;
-	if (v->late_handles)
+	if (v->refuse_at == k + 1)
+		dr_boot_server_refuse(v->s, 2, "out of memory for this GPU");
+	else if (v->late_handles)
 		give_server_handles(k);
 }
 
@@ -350,7 +354,8 @@ static void start_client_opts(unsigned i, struct dr_boot_client_opts o, unsigned
 	o.gpus = gpus;
 	o.n_gpus = n;
 	o.version = "1.0-client";
-	o.timing = quick;
+	if (!o.timing.stage_ns)
+		o.timing = quick;
 	json_t *params = json_pack("{s:s}", "test", "bw");
 	int rc = dr_boot_client_create(
 		&w.cli[i].c, &o, params, &client_ops, &w.cli[i], w.poller, &e);
@@ -490,6 +495,17 @@ static void relay_freeze_all(void)
 		w.relay[i].frozen = true;
 		dr_poller_mod(w.poller, &w.relay[i].a, 0);
 		dr_poller_mod(w.poller, &w.relay[i].b, 0);
+	}
+}
+
+static void relay_thaw_all(void)
+{
+	for (int i = 0; i < RELAYS; i++) {
+		if (!w.relay[i].frozen)
+			continue;
+		w.relay[i].frozen = false;
+		dr_poller_mod(w.poller, &w.relay[i].a, EPOLLIN);
+		dr_poller_mod(w.poller, &w.relay[i].b, EPOLLIN);
 	}
 }
 

@@ -95,6 +95,65 @@ static void decline_and_counts(void **state)
 	assert_int_equal(dr_boot_server_pairs(w.srv.s), 2);
 }
 
+/* A server that finds with any of the handles that it cannot run: its client is not READY then, and has
+ * its words and its status. */
+static void declined_with_handles(void **state)
+{
+	(void)state;
+	start_server(3, 0, NULL);
+	for (unsigned k = 1; k <= 3; k++) {
+		w.srv.refuse_at = k;
+		start_client(0, "127.0.0.1", dr_boot_server_port(w.srv.s, 0), 3, NULL);
+		until(w.cli[0].fails == 1 && w.srv.closes == k);
+		assert_int_equal(w.cli[0].failed_cause, DR_BOOT_DECLINED);
+		assert_int_equal(w.cli[0].code, 2);
+		assert_non_null(strstr(w.cli[0].text, "out of memory for this GPU"));
+		assert_int_equal(w.cli[0].readies, 0);
+		assert_int_equal(w.srv.closed_cause, DR_BOOT_LOCAL);
+		dr_boot_client_destroy(w.cli[0].c);
+		memset(&w.cli[0], 0, sizeof(w.cli[0]));
+	}
+}
+
+/* Until it is READY an end may say nothing for long: it makes its buffers. */
+static void slow_preparation(void **state)
+{
+	(void)state;
+	int64_t end;
+	w.srv.no_handles = true;
+	start_server(2, 0, NULL);
+	relay_start(dr_boot_server_port(w.srv.s, 0));
+	start_client(0, "127.0.0.1", w.relay_port, 2, NULL);
+	until(w.cli[0].accepts == 1 && w.srv.handles == 2);
+	relay_freeze_all();
+	end = dr_now_ns() + 3 * quick.silent_ns;
+	until(dr_now_ns() >= end);
+	relay_thaw_all();
+	give_server_handles(0);
+	give_server_handles(1);
+	until(w.srv.readies == 1 && w.cli[0].readies == 1);
+	assert_int_equal(w.cli[0].losts + w.srv.losts + w.cli[0].fails + w.srv.closes, 0);
+	check_alive();
+}
+
+/* ... and no longer than exchange_ns. */
+static void preparation_without_end(void **state)
+{
+	(void)state;
+	struct dr_boot_timing t = quick;
+	w.srv.mute = true;
+	start_server(1, 0, NULL);
+	t.exchange_ns = 200 * MS;
+	start_client_opts(0,
+		(struct dr_boot_client_opts){
+			.host = "127.0.0.1", .port = dr_boot_server_port(w.srv.s, 0), .timing = t },
+		1);
+	until(w.cli[0].fails == 1);
+	assert_int_equal(w.cli[0].failed_cause, DR_BOOT_TIMEOUT);
+	assert_non_null(strstr(w.cli[0].text, "does not answer the parameters"));
+	until(w.srv.closes == 1);
+}
+
 static void keys_that_differ(void **state)
 {
 	(void)state;
@@ -578,6 +637,9 @@ int main(void)
 		TEST(exchange_of_eight_gpus),
 		TEST(one_session_after_another),
 		TEST(decline_and_counts),
+		TEST(declined_with_handles),
+		TEST(slow_preparation),
+		TEST(preparation_without_end),
 		TEST(keys_that_differ),
 		TEST(busy),
 		TEST(nobody_listens),

@@ -30,6 +30,8 @@
  * 3. A link is freed in dr_boot_server_tick and destroy only, so pointers hold inside callbacks.
  * 4. A pair's handles are sent after the client's were received: what the client gets proves that
  *    its own arrived, and its READY proves the rest.
+ * 5. They are sent after on_handles returned: an application that finds there that it cannot go on
+ *    refuses a client that is not READY yet, and so learns the reason and the status.
  */
 
 static void wake_control(void *arg)
@@ -47,6 +49,17 @@ static void retire(struct dr_link *l, int64_t now_ns)
 	dr_link_close(l, now_ns);
 }
 
+/* The end of a pair's connection must not overtake the words of a refusal: the client closes it. */
+static void retire_pair(struct dr_boot_server *s, struct dr_link *l, bool refused, int64_t now_ns)
+{
+	if (!refused) {
+		retire(l, now_ns);
+		return;
+	}
+	l->role = DR_SERVER_DONE;
+	l->due_ns = now_ns + s->timing.stage_ns;
+}
+
 static void session_end(
 	struct dr_boot_server *s, enum dr_boot_cause cause, const char *text, int64_t now_ns)
 {
@@ -59,7 +72,7 @@ static void session_end(
 		retire(ss->control, now_ns);
 	for (unsigned k = 0; k < DR_BOOT_GPUS_MAX; k++) {
 		if (ss->pair[k].link)
-			retire(ss->pair[k].link, now_ns);
+			retire_pair(s, ss->pair[k].link, ss->end_asked, now_ns);
 		dr_free(ss->pair[k].out);
 	}
 	memset(ss, 0, sizeof(*ss));
@@ -169,11 +182,9 @@ static void handles_came(
 		return;
 	}
 	ss->pair[k].in_done = true;
-	rc = try_send_handles(s, k, now_ns);
-	if (rc == 0)
-		s->ops.on_handles(s->arg, k, h, ss->handles_in);
+	s->ops.on_handles(s->arg, k, h, ss->handles_in);
 	dr_free(h);
-	if (rc)
+	if (!ss->end_asked && try_send_handles(s, k, now_ns))
 		session_end(s, DR_BOOT_LOCAL, "cannot send handles: out of memory", now_ns);
 }
 

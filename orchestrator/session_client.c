@@ -444,7 +444,7 @@ static void on_closed(void *arg, enum dr_boot_cause cause, const char *text)
 	c->lost_cause = cause;
 	if (cause != DR_BOOT_LOCAL && !c->ending)
 		dr_record_eventf(c->rec, "control", "closed: %s", text);
-	/* It had our last handles, and we its; then it found that it cannot run. */
+	/* A server of 0.1.0 gives its last handles away before it finds that it cannot run. */
 	if (cause == DR_BOOT_DECLINED && !c->ending)
 		dr_client_end(c, DR_EXIT_ENV, "%s", text);
 	if (peer_is_dead(cause))

@@ -181,6 +181,18 @@ refused() {
 	ends "$server" 143
 }
 
+@test "a server that finds late that it cannot run: both ends say why, and end with its status" {
+	# 1: it opens its GPUs; 9: with the handles of both, it makes their buffers
+	for fail in memory_mib=8 fail=cuMemHostAlloc:1 fail=cuMemHostAlloc:9; do
+		DR_FAKE_CUDA=devices=2,$fail gpus_server -1 -g 0-1 --json=s.json
+		gpus_client -g 0-1 -q --json=c.json
+		[ "$status" -eq 2 ]
+		ends "$server" 2
+		holds s.json '.exit_code == 2 and (.errors[0].text | test("memory: [0-9]+ bytes asked for"))'
+		holds c.json ".exit_code == 2 and (.errors[0].text | endswith($(jq '.errors[0].text' s.json)))"
+	done
+}
+
 @test "a GPU that fails in the middle: status 4 and its error, from either end, nothing left behind" {
 	for call in cuMemcpyDtoHAsync_v2:9 cuLaunchKernel:9; do
 		gpus_server -1 -g 0
