@@ -83,9 +83,9 @@ int dr_client_snapshot(struct dr_client *c) DR_MUST_CHECK;
 /* The same, when the run is over: waits a moment at most. */
 void dr_client_last_snapshot(struct dr_client *c);
 
-/* What a client with these options offers, over this route; p is zeroed. topo: this machine, kept in the
- * plan; NULL: nothing is known of its places. Errors of dr_kind_rails, and -EINVAL for --map and
- * --spread. doctor asks with it. */
+/* session_offer.c. What a client with these options offers over this route; p is zeroed. topo: this
+ * machine, kept in the plan; NULL: nothing is known of its places. Errors of dr_kind_rails, and -EINVAL
+ * for --map and --spread. doctor asks with it. */
 int dr_client_plan(const struct dr_options *o, const struct dr_route *route,
 	const struct dr_topo *topo, struct dr_plan *p, struct dr_err *e) DR_MUST_CHECK;
 

@@ -3,8 +3,8 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "bootstrap/bootstrap.h"
 #include "orchestrator/session_client.h"
+#include "orchestrator/session_dial.h"
 
 #include <errno.h>
 #include <string.h>
@@ -112,29 +112,19 @@ static const struct dr_boot_client_ops ops = { on_accept, on_handles, on_ready, 
 
 static int dial(struct ask *a, const struct dr_options *o, struct dr_err *e)
 {
-	struct dr_boot_client_opts bo = { .host = o->host,
-		.gpus = o->gpus.v,
-		.n_gpus = (unsigned)o->gpus.n,
-		.port_base = (uint16_t)o->port,
+	struct dr_dial d = { .opt = o,
 		.pair = true, /* unequal counts are a finding here, not a refusal */
-		.bind = o->control,
-		.version = DR_VERSION,
-		.connect_timeout_ns = a->patience_ns };
-	struct dr_boot_key key = { { 0 } };
-	json_t *offer;
-	int rc = 0;
+		.patience_ns = a->patience_ns,
+		.ops = &ops,
+		.arg = a,
+		.poller = a->loop.poller };
+	json_t *offer = dr_plan_offer(&a->plan);
 
-	if (o->key_file)
-		rc = dr_boot_key_read(o->key_file, &key, e);
-	if (rc)
-		return rc;
-	bo.key = o->key_file ? &key : NULL;
-	offer = dr_plan_offer(&a->plan);
-	rc = !offer || dr_look_mark(offer) ? dr_err_set(e, -ENOMEM, "out of memory") : 0;
-	if (rc == 0)
-		rc = dr_boot_client_create(&a->boot, &bo, offer, &ops, a, a->loop.poller, e);
-	json_decref(offer);
-	return rc;
+	if (offer && dr_look_mark(offer)) {
+		json_decref(offer);
+		offer = NULL;
+	}
+	return dr_dial(&d, offer, &a->boot, e);
 }
 
 static void converse(struct ask *a, const struct dr_options *o, struct dr_err *e)
