@@ -1,16 +1,122 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "orchestrator/session_node.h"
+#include "orchestrator/session_node_priv.h"
 
 #include "base/clock.h"
+#include "topology/numa.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* The rows that an end measures: bandwidth, latency, intervals, NICs. */
+/* The rows of an end: what was planned, and what it measured: bandwidth, latency, intervals, NICs. */
 
 /* Data in a socket's buffers when its link was cut was handed over and never seen by the NIC, or
  * counted by the NIC and never by us: at most one send and one receive buffer a switch. */
 enum { SLACK_PER_SWITCH = 8 << 20 };
+
+/* ---- the plan ---- */
+
+static void name_gpu(const struct dr_node *node, unsigned position, struct dr_gpu_row *r)
+{
+	struct dr_bank_info info = { .name = "host memory" };
+
+	if (node->bank[position])
+		dr_bank_info(node->bank[position], &info);
+	snprintf(r->name, sizeof(r->name), "%.63s", info.name);
+	snprintf(r->bus_id, sizeof(r->bus_id), "%s", info.bus_id);
+}
+
+static void rail_row(struct dr_node *node, unsigned i)
+{
+	const struct dr_plan_rail *a = &node->plan->rail[i][node->side],
+				  *b = &node->plan->rail[i][!node->side];
+	int64_t speed = a->speed_mbps < 0   ? b->speed_mbps
+			: b->speed_mbps < 0 ? a->speed_mbps
+					    : DR_MIN(a->speed_mbps, b->speed_mbps);
+	struct dr_rail_row r;
+
+	dr_rail_row_init(&r);
+	r.rail = i;
+	snprintf(r.ifname, sizeof(r.ifname), "%s", a->name);
+	snprintf(r.address, sizeof(r.address), "%s", a->address);
+	snprintf(r.peer_ifname, sizeof(r.peer_ifname), "%s", b->name);
+	snprintf(r.peer_address, sizeof(r.peer_address), "%s", b->address);
+	r.routed = a->routed;
+	if (speed > 0)
+		r.speed_gbps = (double)speed / 1000;
+	dr_affinity_rail_row(node->plan, node->side, i, &r);
+	dr_record_rail(node->rec, &r);
+}
+
+/* How many channels of the GPU have the same two rails as channel c; 0: c is not the first of them. */
+static unsigned channels_like(const struct dr_plan *p, unsigned k, unsigned c)
+{
+	struct dr_plan_map m = dr_plan_paths(p, k, c);
+	unsigned same = 0;
+
+	for (unsigned d = 0; d < dr_plan_n_bulk(p); d++) {
+		struct dr_plan_map o = dr_plan_paths(p, k, d);
+
+		if (o.primary != m.primary || o.shadow != m.shadow)
+			continue;
+		if (d < c)
+			return 0;
+		same++;
+	}
+	return same;
+}
+
+/* The channels of GPU k that go the way of channel c. */
+static void gpu_row(struct dr_node *node, unsigned k, unsigned c, unsigned channels)
+{
+	struct dr_plan_map m = dr_plan_paths(node->plan, k, c);
+	int cpu = dr_node_place(node, node->worker_of[k]).cpu;
+	struct dr_gpu_row r;
+
+	dr_gpu_row_init(&r);
+	r.gpu = dr_node_gpu(node, k);
+	name_gpu(node, k, &r);
+	r.primary = m.primary;
+	r.shadow = m.primary == m.shadow ? DR_UNSET : (int64_t)m.shadow;
+	r.channels = channels;
+	dr_affinity_gpu_row(node->plan, node->side, k, &r);
+	if (cpu >= 0)
+		r.cpu = cpu;
+	dr_record_gpu(node->rec, &r);
+}
+
+void dr_node_record_plan(struct dr_node *node)
+{
+	const struct dr_plan *p = node->plan;
+
+	node->rec->numa_nodes = dr_numa_nodes();
+	dr_affinity_describe(node->opt, p, node->side, dr_numa_nodes(), node->rec->numa_binding,
+		sizeof(node->rec->numa_binding));
+	for (unsigned i = 0; i < p->n_rails; i++)
+		rail_row(node, i);
+	for (unsigned k = 0; k < p->n_gpus; k++) {
+		for (unsigned c = 0; c < dr_plan_n_bulk(p); c++) {
+			unsigned n = channels_like(p, k, c);
+
+			if (n)
+				gpu_row(node, k, c, n);
+		}
+	}
+}
+
+void dr_node_count_nics(struct dr_node *node)
+{
+	for (unsigned i = 0; i < node->plan->n_rails; i++) {
+		const struct dr_plan_rail *r = &node->plan->rail[i][node->side];
+		struct dr_netdev d;
+
+		node->nic_counted[i] =
+			r->ifindex > 0 && dr_netdev_by_name(r->name, &d, NULL) == 0 &&
+			!d.loopback &&
+			dr_netdev_counters(r->ifindex, &node->nic_before[i], NULL) == 0;
+	}
+}
+
+/* ---- a phase ---- */
 
 static void bandwidth_row(struct dr_node *node, unsigned k, bool sending)
 {
