@@ -4,7 +4,8 @@
 
 #include "base/opts.h"
 
-/* Shared by opts.c (reads values) and opts_print.c (shows them); nobody else includes this. */
+/* Shared by opts.c (the values), opts_argv.c and opts_json.c (where they come from) and opts_print.c
+ * (shows them); nobody else includes this. */
 
 enum dr_opt_source { DR_SRC_UNSET, DR_SRC_DEFAULT, DR_SRC_CONFIG, DR_SRC_ENV, DR_SRC_ARGV };
 
@@ -30,5 +31,14 @@ struct dr_opts {
 #define DR_OPT_ENV_MAX 64
 /* "DUALRAIL_HOLD_DOWN" */
 void dr_opt_env_name(const struct dr_opts *o, const struct dr_opt *row, char *buf, size_t len);
+
+/* The row of that name (len bytes of it); -1. */
+long dr_opts_find(const struct dr_opts *o, const char *name, size_t len);
+/* For "did you mean": the name of the command's that is nearest, if it is near; NULL. */
+const char *dr_opts_nearest(const struct dr_opts *o, unsigned command, const char *name);
+/* Row i takes text, unless a stronger source holds it. label: how the user wrote it, e.g. "--size", for
+ * the error text. */
+int dr_opts_set(struct dr_opts *o, size_t i, enum dr_opt_source source, const char *label,
+	const char *text, struct dr_err *e) DR_MUST_CHECK;
 
 #endif

@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <ctype.h>
+#include <errno.h>
+#include <getopt.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/opts_impl.h"
+
+/* The command line. getopt_long finds options; everything it would say is said here (opterr is 0). */
+
+/* Values that getopt_long returns for row i; above any character. */
+#define ROW_BASE 1000
+
+struct getopt_tables {
+	char shorts[256];
+	struct option *longs;
+};
+
+static int make_tables(const struct dr_opts *o, unsigned command, struct getopt_tables *t)
+{
+	struct option *l = dr_calloc(o->spec.n + 1, sizeof(*l));
+	char *s = t->shorts;
+
+	if (!l)
+		return -ENOMEM;
+	t->longs = l;
+	*s++ = ':';
+	for (size_t i = 0; i < o->spec.n; i++) {
+		const struct dr_opt *row = &o->spec.rows[i];
+		int flag = row->kind == DR_OPT_FLAG, optional = flag || row->implied;
+
+		if (!(row->commands & command))
+			continue;
+		*l++ = (struct option){ .name = row->name,
+			.has_arg = optional ? optional_argument : required_argument,
+			.val = ROW_BASE + (int)i };
+		if (!row->short_name)
+			continue;
+		*s++ = row->short_name;
+		/* "-1q" is two flags: a short flag takes no argument. */
+		for (int k = flag ? 0 : row->implied ? 2 : 1; k; k--)
+			*s++ = ':';
+	}
+	*s = '\0';
+	dr_assert(s < t->shorts + sizeof(t->shorts));
+	return 0;
+}
+
+static const char *command_name(const struct dr_opts *o, unsigned command)
+{
+	for (const struct dr_opt_command *c = o->spec.commands; c && c->name; c++)
+		if (c->bit & command)
+			return c->name;
+	return o->spec.program;
+}
+
+/* word: the argument as typed, "--foo=bar" or "-abc". */
+static int unknown_long(
+	const struct dr_opts *o, unsigned command, const char *word, struct dr_err *e)
+{
+	size_t len = strcspn(word + 2, "=");
+	const char *hint;
+	char name[64], several[128] = "";
+	long i;
+
+	snprintf(name, sizeof(name), "%.*s", (int)DR_MIN(len, sizeof(name) - 1), word + 2);
+	for (size_t k = 0; k < o->spec.n && len; k++) {
+		const struct dr_opt *row = &o->spec.rows[k];
+		size_t used = strlen(several);
+
+		if ((row->commands & command) && strncmp(row->name, name, len) == 0)
+			snprintf(several + used, sizeof(several) - used, "%s--%s", used ? ", " : "",
+				row->name);
+	}
+	if (several[0])
+		return dr_err_set(e, -EINVAL, "option \"--%s\" is ambiguous: %s", name, several);
+	i = dr_opts_find(o, name, strlen(name));
+	if (i >= 0)
+		return dr_err_set(e, -EINVAL, "option \"--%s\" is not for \"%s\"; see %s %s --help",
+			name, command_name(o, command), o->spec.program, command_name(o, command));
+	hint = dr_opts_nearest(o, command, name);
+	return dr_err_set(e, -EINVAL, "unknown option \"--%s\"%s%s%s see %s --help", name,
+		hint ? "; did you mean \"--" : ";", hint ? hint : "", hint ? "\"?" : "",
+		o->spec.program);
+}
+
+static int refused(
+	const struct dr_opts *o, unsigned command, int c, const char *word, struct dr_err *e)
+{
+	if (c == ':' && optopt >= ROW_BASE)
+		return dr_err_set(e, -EINVAL, "--%s: needs %s %s; see %s --help",
+			o->spec.rows[optopt - ROW_BASE].name,
+			strchr("AEIOU", o->spec.rows[optopt - ROW_BASE].arg[0]) ? "an" : "a",
+			o->spec.rows[optopt - ROW_BASE].arg, o->spec.program);
+	if (c == ':')
+		return dr_err_set(e, -EINVAL, "-%c: needs an argument; see %s --help", optopt,
+			o->spec.program);
+	if (optopt == 0 || optopt >= ROW_BASE)
+		return unknown_long(o, command, word, e);
+	return dr_err_set(e, -EINVAL, "unknown option \"-%c\"; see %s --help",
+		isprint(optopt) ? optopt : '?', o->spec.program);
+}
+
+static long row_of(const struct dr_opts *o, unsigned command, int c)
+{
+	if (c >= ROW_BASE)
+		return c - ROW_BASE;
+	for (size_t i = 0; i < o->spec.n; i++)
+		if (o->spec.rows[i].short_name == c && (o->spec.rows[i].commands & command))
+			return (long)i;
+	dr_assert(!"getopt returns what is in its tables");
+	return -1;
+}
+
+static int parse_options(struct dr_opts *o, unsigned command, int argc,
+	const struct getopt_tables *t, struct dr_err *e)
+{
+	const struct dr_opt *row;
+	char label[96];
+	int c, rc = 0;
+	long i;
+
+	opterr = 0;
+	optind = 0; /* glibc: start over */
+	while (rc == 0) {
+		c = getopt_long(argc, o->argv, t->shorts, t->longs, NULL);
+		if (c == -1)
+			break;
+		if (c == '?' || c == ':')
+			return refused(o, command, c, o->argv[optind - 1], e);
+		i = row_of(o, command, c);
+		row = &o->spec.rows[i];
+		if (c >= ROW_BASE)
+			snprintf(label, sizeof(label), "--%s", row->name);
+		else
+			snprintf(label, sizeof(label), "-%c", c);
+		rc = dr_opts_set(o, (size_t)i, DR_SRC_ARGV, label,
+			optarg			   ? optarg
+			: row->kind == DR_OPT_FLAG ? "on"
+						   : row->implied,
+			e);
+	}
+	return rc;
+}
+
+int dr_opts_parse(struct dr_opts *o, unsigned command, int argc, char *const argv[],
+	char ***positional, int *n, struct dr_err *e)
+{
+	struct getopt_tables t;
+	char **copy;
+	int rc;
+
+	copy = dr_calloc((size_t)argc + 1, sizeof(*copy));
+	if (!copy || make_tables(o, command, &t)) {
+		dr_free(copy);
+		return dr_err_set(e, -ENOMEM, "options: out of memory");
+	}
+	memcpy(copy, argv, (size_t)argc * sizeof(*copy));
+	dr_free(o->argv);
+	o->argv = copy;
+	rc = parse_options(o, command, argc, &t, e);
+	dr_free(t.longs);
+	if (rc)
+		return rc;
+	*positional = copy + optind;
+	*n = argc - optind;
+	return 0;
+}

@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <jansson.h>
+#include <math.h>
+#include <string.h>
+
+#include "base/opts_impl.h"
+
+/* Options from a configuration file: every value becomes the text that a command line would have. */
+
+static int set_json(struct dr_opts *o, size_t i, const json_t *v, struct dr_err *e);
+
+/* Numbers, and what else a list of its own syntax may hold. */
+static int add_item(const struct dr_opt *row, const json_t *v, bool first, char *text, size_t size,
+	size_t *len, struct dr_err *e)
+{
+	const char *s = json_string_value(v), *comma = first ? "" : ",";
+	size_t room = size - *len;
+	int n = 0;
+
+	if (json_is_integer(v))
+		n = snprintf(
+			text + *len, room, "%s%" JSON_INTEGER_FORMAT, comma, json_integer_value(v));
+	else if (row->list && s)
+		n = snprintf(text + *len, room, "%s%s", comma, s);
+	if (n <= 0 || (size_t)n >= room)
+		return dr_err_set(e, -EINVAL, "config \"%s\": not a list of numbers%s", row->name,
+			row->list ? " and names" : "");
+	*len += (size_t)n;
+	return 0;
+}
+
+static int set_json_array(struct dr_opts *o, size_t i, const json_t *array, struct dr_err *e)
+{
+	const struct dr_opt *row = &o->spec.rows[i];
+	char text[4096] = "";
+	size_t len = 0, k;
+	json_t *v;
+	int rc = 0;
+
+	if (row->repeat) {
+		json_array_foreach(array, k, v)
+		{
+			if (json_is_array(v))
+				return dr_err_set(
+					e, -EINVAL, "config \"%s\": a list in a list", row->name);
+			rc = set_json(o, i, v, e);
+			if (rc)
+				break;
+		}
+		return rc;
+	}
+	if (row->kind != DR_OPT_LIST && !row->list)
+		return dr_err_set(
+			e, -EINVAL, "config \"%s\": one value is expected, not a list", row->name);
+	json_array_foreach(array, k, v)
+	{
+		rc = add_item(row, v, k == 0, text, sizeof(text), &len, e);
+		if (rc)
+			return rc;
+	}
+	v = json_string(text);
+	rc = v ? set_json(o, i, v, e) : dr_err_set(e, -ENOMEM, "config: out of memory");
+	json_decref(v);
+	return rc;
+}
+
+/* The parsers of sizes, durations and rates know no exponents. */
+static void real_text(const struct dr_opt *row, double v, char *buf, size_t len)
+{
+	char *end;
+
+	if (row->kind == DR_OPT_DOUBLE || fabs(v) >= 1e18) {
+		snprintf(buf, len, "%.17g", v);
+		return;
+	}
+	snprintf(buf, len, "%.9f", v);
+	for (end = buf + strlen(buf) - 1; *end == '0'; end--)
+		*end = '\0';
+	if (*end == '.')
+		*end = '\0';
+}
+
+static int set_json(struct dr_opts *o, size_t i, const json_t *v, struct dr_err *e)
+{
+	const char *text, *name = o->spec.rows[i].name;
+	char buf[64], label[96];
+
+	if (json_is_null(v))
+		return 0;
+	if (json_is_array(v))
+		return set_json_array(o, i, v, e);
+	if (json_is_object(v))
+		return dr_err_set(
+			e, -EINVAL, "config \"%s\": a value is expected, not an object", name);
+	text = buf;
+	if (json_is_string(v))
+		text = json_string_value(v);
+	else if (json_is_integer(v))
+		snprintf(buf, sizeof(buf), "%" JSON_INTEGER_FORMAT, json_integer_value(v));
+	else if (json_is_real(v))
+		real_text(&o->spec.rows[i], json_real_value(v), buf, sizeof(buf));
+	else
+		snprintf(buf, sizeof(buf), "%s", json_is_true(v) ? "on" : "off");
+	snprintf(label, sizeof(label), "config \"%s\"", name);
+	return dr_opts_set(o, i, DR_SRC_CONFIG, label, text, e);
+}
+
+int dr_opts_from_json(struct dr_opts *o, unsigned command, const json_t *config, struct dr_err *e)
+{
+	const char *key, *hint;
+	json_t *v;
+	int rc = 0;
+	long i;
+
+	if (!json_is_object(config))
+		return dr_err_set(e, -EINVAL, "config: an object {\"option\": value} is expected");
+	/* The macro wants a json_t that it may change; iteration does not. */
+	json_object_foreach((json_t *)config, key, v)
+	{
+		i = dr_opts_find(o, key, strlen(key));
+		if (i < 0) {
+			hint = dr_opts_nearest(o, ~0u, key);
+			return dr_err_set(e, -EINVAL, "config: unknown option \"%.60s\"%s%s%s", key,
+				hint ? "; did you mean \"" : "", hint ? hint : "",
+				hint ? "\"" : "");
+		}
+		if (o->spec.rows[i].no_config)
+			return dr_err_set(
+				e, -EINVAL, "config: \"%s\" belongs on the command line", key);
+		if (o->spec.rows[i].commands & command)
+			rc = set_json(o, (size_t)i, v, e);
+		if (rc)
+			break;
+	}
+	return rc;
+}
