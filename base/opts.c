@@ -27,42 +27,59 @@ static void free_texts(struct dr_opt_text *t)
 }
 
 /* Mistakes in the table are bugs of ours. */
-static void check_table(const struct dr_opts_spec *spec)
+static void check_row(const struct dr_opts *o, size_t i)
 {
-	for (size_t i = 0; i < spec->n; i++) {
-		const struct dr_opt *a = &spec->rows[i];
+	const struct dr_opt *a = o->value[i].row;
 
-		dr_assert(a->name && a->help && a->group);
-		dr_assert(a->kind == DR_OPT_FLAG || a->arg);
-		dr_assert((a->kind == DR_OPT_CHOICE) == (a->choices != NULL));
-		dr_assert((a->kind == DR_OPT_CUSTOM) == (a->parse != NULL));
-		dr_assert((!a->repeat && !a->list) ||
-			  (a->kind == DR_OPT_CUSTOM && a->repeat != a->list));
-		for (size_t k = 0; k < i; k++) {
-			const struct dr_opt *b = &spec->rows[k];
+	dr_assert(a->name && a->help);
+	dr_assert(a->kind == DR_OPT_FLAG || a->arg);
+	dr_assert((a->kind == DR_OPT_CHOICE) == (a->choices != NULL));
+	dr_assert((a->kind == DR_OPT_CUSTOM) == (a->parse != NULL));
+	dr_assert((!a->repeat && !a->list) || (a->kind == DR_OPT_CUSTOM && a->repeat != a->list));
+	for (size_t k = 0; k < i; k++) {
+		const struct dr_opt *b = o->value[k].row;
 
-			dr_assert(strcmp(a->name, b->name) != 0);
-			dr_assert(!a->short_name || a->short_name != b->short_name ||
-				  !(a->commands & b->commands));
+		dr_assert(strcmp(a->name, b->name) != 0);
+		dr_assert(!a->short_name || a->short_name != b->short_name ||
+			  !(a->commands & b->commands));
+	}
+}
+
+static size_t count_rows(const struct dr_opts_spec *spec)
+{
+	size_t n = 0;
+
+	for (const struct dr_opt_group *const *g = spec->groups; *g; g++)
+		n += (*g)->n;
+	return n;
+}
+
+static void take_groups(struct dr_opts *o)
+{
+	for (const struct dr_opt_group *const *g = o->spec.groups; *g; g++) {
+		dr_assert((*g)->title);
+		for (size_t i = 0; i < (*g)->n; i++) {
+			o->value[o->n].row = &(*g)->rows[i];
+			o->value[o->n].group = (*g)->title;
+			check_row(o, o->n++);
 		}
 	}
 }
 
 int dr_opts_create(struct dr_opts **out, const struct dr_opts_spec *spec, void *target)
 {
-	struct dr_opts *o;
+	struct dr_opts *o = dr_calloc(1, sizeof(*o));
 
-	check_table(spec);
-	o = dr_calloc(1, sizeof(*o));
 	if (!o)
 		return -ENOMEM;
 	o->spec = *spec;
 	o->target = target;
-	o->value = dr_calloc(spec->n, sizeof(*o->value));
+	o->value = dr_calloc(count_rows(spec) + 1, sizeof(*o->value));
 	if (!o->value) {
 		dr_free(o);
 		return -ENOMEM;
 	}
+	take_groups(o);
 	*out = o;
 	return 0;
 }
@@ -71,7 +88,7 @@ void dr_opts_destroy(struct dr_opts *o)
 {
 	if (!o)
 		return;
-	for (size_t i = 0; i < o->spec.n; i++)
+	for (size_t i = 0; i < o->n; i++)
 		free_texts(o->value[i].texts);
 	free_texts(o->old);
 	dr_free(o->argv);
@@ -116,13 +133,13 @@ const char *dr_opts_nearest(const struct dr_opts *o, unsigned command, const cha
 	unsigned best = (unsigned)DR_MIN(strlen(name) / 3 + 1, (size_t)3), d;
 	const char *found = NULL;
 
-	for (size_t i = 0; i < o->spec.n; i++) {
-		if (!(o->spec.rows[i].commands & command))
+	for (size_t i = 0; i < o->n; i++) {
+		if (!(o->value[i].row->commands & command))
 			continue;
-		d = distance(name, o->spec.rows[i].name);
+		d = distance(name, o->value[i].row->name);
 		if (d < best || (d == best && !found)) {
 			best = d;
-			found = o->spec.rows[i].name;
+			found = o->value[i].row->name;
 		}
 	}
 	return found;
@@ -130,8 +147,8 @@ const char *dr_opts_nearest(const struct dr_opts *o, unsigned command, const cha
 
 long dr_opts_find(const struct dr_opts *o, const char *name, size_t len)
 {
-	for (size_t i = 0; i < o->spec.n; i++)
-		if (strncmp(o->spec.rows[i].name, name, len) == 0 && !o->spec.rows[i].name[len])
+	for (size_t i = 0; i < o->n; i++)
+		if (strncmp(o->value[i].row->name, name, len) == 0 && !o->value[i].row->name[len])
 			return (long)i;
 	return -1;
 }
@@ -266,7 +283,7 @@ static int parse_value(const struct dr_opt *row, const char *text, void *dst, st
 /* Forget what the row holds; its texts stay alive (2). */
 static int forget(struct dr_opts *o, size_t i, void *dst, struct dr_err *e)
 {
-	const struct dr_opt *row = &o->spec.rows[i];
+	const struct dr_opt *row = o->value[i].row;
 	struct dr_opt_value *v = &o->value[i];
 	struct dr_opt_text **end = &o->old;
 
@@ -280,7 +297,7 @@ static int forget(struct dr_opts *o, size_t i, void *dst, struct dr_err *e)
 int dr_opts_set(struct dr_opts *o, size_t i, enum dr_opt_source source, const char *label,
 	const char *text, struct dr_err *e)
 {
-	const struct dr_opt *row = &o->spec.rows[i];
+	const struct dr_opt *row = o->value[i].row;
 	struct dr_opt_value *v = &o->value[i];
 	void *dst = (char *)o->target + row->offset;
 	size_t len = strlen(text) + 1;
@@ -313,10 +330,10 @@ int dr_opts_defaults(struct dr_opts *o, struct dr_err *e)
 	char label[96];
 	int rc = 0;
 
-	for (size_t i = 0; i < o->spec.n && rc == 0; i++) {
-		snprintf(label, sizeof(label), "default of --%s", o->spec.rows[i].name);
-		if (o->spec.rows[i].def)
-			rc = dr_opts_set(o, i, DR_SRC_DEFAULT, label, o->spec.rows[i].def, e);
+	for (size_t i = 0; i < o->n && rc == 0; i++) {
+		snprintf(label, sizeof(label), "default of --%s", o->value[i].row->name);
+		if (o->value[i].row->def)
+			rc = dr_opts_set(o, i, DR_SRC_DEFAULT, label, o->value[i].row->def, e);
 	}
 	return rc;
 }
@@ -334,8 +351,8 @@ int dr_opts_from_env(struct dr_opts *o, unsigned command, struct dr_err *e)
 	const char *name, *text;
 	int rc = 0;
 
-	for (size_t i = 0; i < o->spec.n && rc == 0; i++) {
-		const struct dr_opt *row = &o->spec.rows[i];
+	for (size_t i = 0; i < o->n && rc == 0; i++) {
+		const struct dr_opt *row = o->value[i].row;
 
 		if (!(row->commands & command) || row->no_config)
 			continue;

@@ -63,7 +63,6 @@ struct dr_opt {
 		implied; /* not NULL: the argument may be left out ("--json"), this stands for it */
 	const char *unit;    /* of a bare number, for help: "seconds"; NULL: none */
 	const char *help;    /* one or more sentences; required */
-	const char *group;   /* heading; rows of a group stand together */
 	const char *choices; /* CHOICE: "a|b|c" */
 	const char *env[3];  /* aliases beside <PROGRAM>_<NAME>, which every option has */
 	unsigned commands;   /* mask, see struct dr_opt_command */
@@ -83,10 +82,16 @@ struct dr_opt_command {
 	const char *help;
 };
 
-struct dr_opts_spec {
-	const char *program; /* "dualrail"; upper case of it starts the environment names */
+/* Rows under one heading of help and man page. */
+struct dr_opt_group {
+	const char *title;
 	const struct dr_opt *rows;
 	size_t n;
+};
+
+struct dr_opts_spec {
+	const char *program; /* "dualrail"; upper case of it starts the environment names */
+	const struct dr_opt_group *const *groups; /* in the order of help; NULL ends them */
 	const struct dr_opt_command *commands;
 };
 

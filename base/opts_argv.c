@@ -19,15 +19,15 @@ struct getopt_tables {
 
 static int make_tables(const struct dr_opts *o, unsigned command, struct getopt_tables *t)
 {
-	struct option *l = dr_calloc(o->spec.n + 1, sizeof(*l));
+	struct option *l = dr_calloc(o->n + 1, sizeof(*l));
 	char *s = t->shorts;
 
 	if (!l)
 		return -ENOMEM;
 	t->longs = l;
 	*s++ = ':';
-	for (size_t i = 0; i < o->spec.n; i++) {
-		const struct dr_opt *row = &o->spec.rows[i];
+	for (size_t i = 0; i < o->n; i++) {
+		const struct dr_opt *row = o->value[i].row;
 		int flag = row->kind == DR_OPT_FLAG, optional = flag || row->implied;
 
 		if (!(row->commands & command))
@@ -65,8 +65,8 @@ static int unknown_long(
 	long i;
 
 	snprintf(name, sizeof(name), "%.*s", (int)DR_MIN(len, sizeof(name) - 1), word + 2);
-	for (size_t k = 0; k < o->spec.n && len; k++) {
-		const struct dr_opt *row = &o->spec.rows[k];
+	for (size_t k = 0; k < o->n && len; k++) {
+		const struct dr_opt *row = o->value[k].row;
 		size_t used = strlen(several);
 
 		if ((row->commands & command) && strncmp(row->name, name, len) == 0)
@@ -90,9 +90,9 @@ static int refused(
 {
 	if (c == ':' && optopt >= ROW_BASE)
 		return dr_err_set(e, -EINVAL, "--%s: needs %s %s; see %s --help",
-			o->spec.rows[optopt - ROW_BASE].name,
-			strchr("AEIOU", o->spec.rows[optopt - ROW_BASE].arg[0]) ? "an" : "a",
-			o->spec.rows[optopt - ROW_BASE].arg, o->spec.program);
+			o->value[optopt - ROW_BASE].row->name,
+			strchr("AEIOU", o->value[optopt - ROW_BASE].row->arg[0]) ? "an" : "a",
+			o->value[optopt - ROW_BASE].row->arg, o->spec.program);
 	if (c == ':')
 		return dr_err_set(e, -EINVAL, "-%c: needs an argument; see %s --help", optopt,
 			o->spec.program);
@@ -106,8 +106,8 @@ static long row_of(const struct dr_opts *o, unsigned command, int c)
 {
 	if (c >= ROW_BASE)
 		return c - ROW_BASE;
-	for (size_t i = 0; i < o->spec.n; i++)
-		if (o->spec.rows[i].short_name == c && (o->spec.rows[i].commands & command))
+	for (size_t i = 0; i < o->n; i++)
+		if (o->value[i].row->short_name == c && (o->value[i].row->commands & command))
 			return (long)i;
 	dr_assert(!"getopt returns what is in its tables");
 	return -1;
@@ -130,7 +130,7 @@ static int parse_options(struct dr_opts *o, unsigned command, int argc,
 		if (c == '?' || c == ':')
 			return refused(o, command, c, o->argv[optind - 1], e);
 		i = row_of(o, command, c);
-		row = &o->spec.rows[i];
+		row = o->value[i].row;
 		if (c >= ROW_BASE)
 			snprintf(label, sizeof(label), "--%s", row->name);
 		else

@@ -15,7 +15,10 @@ struct dr_opt_text {
 	char text[];
 };
 
+/* A row of the table, in the order of help, and what it has. */
 struct dr_opt_value {
+	const struct dr_opt *row;
+	const char *group;
 	enum dr_opt_source source;
 	struct dr_opt_text *texts;
 };
@@ -24,8 +27,9 @@ struct dr_opts {
 	struct dr_opts_spec spec;
 	void *target;
 	struct dr_opt_value *value; /* one per row */
-	struct dr_opt_text *old;    /* replaced, but the target may still point to them */
-	char **argv;		    /* getopt_long permutes it */
+	size_t n;
+	struct dr_opt_text *old; /* replaced, but the target may still point to them */
+	char **argv;		 /* getopt_long permutes it */
 };
 
 #define DR_OPT_ENV_MAX 64

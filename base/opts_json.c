@@ -32,7 +32,7 @@ static int add_item(const struct dr_opt *row, const json_t *v, bool first, char 
 
 static int set_json_array(struct dr_opts *o, size_t i, const json_t *array, struct dr_err *e)
 {
-	const struct dr_opt *row = &o->spec.rows[i];
+	const struct dr_opt *row = o->value[i].row;
 	char text[4096] = "";
 	size_t len = 0, k;
 	json_t *v;
@@ -83,7 +83,7 @@ static void real_text(const struct dr_opt *row, double v, char *buf, size_t len)
 
 static int set_json(struct dr_opts *o, size_t i, const json_t *v, struct dr_err *e)
 {
-	const char *text, *name = o->spec.rows[i].name;
+	const char *text, *name = o->value[i].row->name;
 	char buf[64], label[96];
 
 	if (json_is_null(v))
@@ -99,7 +99,7 @@ static int set_json(struct dr_opts *o, size_t i, const json_t *v, struct dr_err 
 	else if (json_is_integer(v))
 		snprintf(buf, sizeof(buf), "%" JSON_INTEGER_FORMAT, json_integer_value(v));
 	else if (json_is_real(v))
-		real_text(&o->spec.rows[i], json_real_value(v), buf, sizeof(buf));
+		real_text(o->value[i].row, json_real_value(v), buf, sizeof(buf));
 	else
 		snprintf(buf, sizeof(buf), "%s", json_is_true(v) ? "on" : "off");
 	snprintf(label, sizeof(label), "config \"%s\"", name);
@@ -125,10 +125,10 @@ int dr_opts_from_json(struct dr_opts *o, unsigned command, const json_t *config,
 				hint ? "; did you mean \"" : "", hint ? hint : "",
 				hint ? "\"" : "");
 		}
-		if (o->spec.rows[i].no_config)
+		if (o->value[i].row->no_config)
 			return dr_err_set(
 				e, -EINVAL, "config: \"%s\" belongs on the command line", key);
-		if (o->spec.rows[i].commands & command)
+		if (o->value[i].row->commands & command)
 			rc = set_json(o, (size_t)i, v, e);
 		if (rc)
 			break;

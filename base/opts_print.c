@@ -17,7 +17,7 @@
 
 static const void *at(const struct dr_opts *o, size_t i)
 {
-	return (const char *)o->target + o->spec.rows[i].offset;
+	return (const char *)o->target + o->value[i].row->offset;
 }
 
 static bool echoed(const struct dr_opt *row, unsigned command)
@@ -101,25 +101,25 @@ static void print_usage(const struct dr_opts *o, unsigned command, FILE *f)
 
 void dr_opts_help(const struct dr_opts *o, unsigned command, FILE *f)
 {
-	const char *group = "";
+	const char *group = NULL;
 	char name[DR_OPT_ENV_MAX];
 
 	print_usage(o, command, f);
-	for (size_t i = 0; i < o->spec.n; i++) {
-		const struct dr_opt *row = &o->spec.rows[i];
+	for (size_t i = 0; i < o->n; i++) {
+		const struct dr_opt *row = o->value[i].row;
 
 		if (command && !(row->commands & command))
 			continue;
-		if (strcmp(group, row->group) != 0)
-			fprintf(f, "\n%s:\n", row->group);
-		group = row->group;
+		if (group != o->value[i].group)
+			fprintf(f, "\n%s:\n", o->value[i].group);
+		group = o->value[i].group;
 		print_help_row(f, row);
 	}
-	if (!o->spec.n)
+	if (!o->n)
 		return;
-	dr_opt_env_name(o, &o->spec.rows[0], name, sizeof(name));
+	dr_opt_env_name(o, o->value[0].row, name, sizeof(name));
 	fprintf(f, "\nEvery option can also be set in the environment, as %s for --%s.\n", name,
-		o->spec.rows[0].name);
+		o->value[0].row->name);
 }
 
 /* Text of a man page: no request at the start of a line, hyphens that can be copied. */
@@ -176,15 +176,15 @@ static void print_man_environment(const struct dr_opts *o, FILE *f)
 {
 	char name[DR_OPT_ENV_MAX];
 
-	dr_opt_env_name(o, &o->spec.rows[0], name, sizeof(name));
+	dr_opt_env_name(o, o->value[0].row, name, sizeof(name));
 	fprintf(f, ".SH ENVIRONMENT\nEvery option has a variable, as \\fB%s\\fR for \\fB\\-\\-",
 		name);
-	print_roff(f, o->spec.rows[0].name);
+	print_roff(f, o->value[0].row->name);
 	fputs("\\fR; flags take on or off. The command line is stronger than the environment, the\n"
 	      "environment stronger than the configuration file. These names are read as well:\n",
 		f);
-	for (size_t i = 0; i < o->spec.n; i++) {
-		const struct dr_opt *row = &o->spec.rows[i];
+	for (size_t i = 0; i < o->n; i++) {
+		const struct dr_opt *row = o->value[i].row;
 
 		for (size_t k = 0; k < DR_ARRAY_LEN(row->env) && row->env[k]; k++) {
 			fprintf(f, ".TP\n\\fB%s\\fR\nAs \\fB\\-\\-", row->env[k]);
@@ -196,21 +196,21 @@ static void print_man_environment(const struct dr_opts *o, FILE *f)
 
 void dr_opts_man(const struct dr_opts *o, FILE *f)
 {
-	const char *group = "";
+	const char *group = NULL;
 
 	fputs(".SH OPTIONS\n", f);
-	for (size_t i = 0; i < o->spec.n; i++) {
-		const struct dr_opt *row = &o->spec.rows[i];
+	for (size_t i = 0; i < o->n; i++) {
+		const struct dr_opt *row = o->value[i].row;
 
-		if (strcmp(group, row->group) != 0) {
+		if (group != o->value[i].group) {
 			fputs(".SS ", f);
-			print_roff(f, row->group);
+			print_roff(f, o->value[i].group);
 			fputc('\n', f);
 		}
-		group = row->group;
+		group = o->value[i].group;
 		print_man_row(o, row, f);
 	}
-	if (o->spec.n)
+	if (o->n)
 		print_man_environment(o, f);
 }
 
@@ -280,7 +280,7 @@ static json_t *texts_json(const struct dr_opt *row, const struct dr_opt_text *t)
 
 static json_t *value_json(const struct dr_opts *o, size_t i)
 {
-	const struct dr_opt *row = &o->spec.rows[i];
+	const struct dr_opt *row = o->value[i].row;
 	const void *v = at(o, i);
 	char buf[128];
 
@@ -320,10 +320,10 @@ json_t *dr_opts_to_json(const struct dr_opts *o, unsigned command)
 {
 	json_t *all = json_object();
 
-	for (size_t i = 0; all && i < o->spec.n; i++) {
-		if (!echoed(&o->spec.rows[i], command))
+	for (size_t i = 0; all && i < o->n; i++) {
+		if (!echoed(o->value[i].row, command))
 			continue;
-		if (json_object_set_new(all, o->spec.rows[i].name, value_json(o, i))) {
+		if (json_object_set_new(all, o->value[i].row->name, value_json(o, i))) {
 			json_decref(all);
 			return NULL;
 		}
@@ -358,7 +358,7 @@ static void print_list(FILE *f, const struct dr_opt_list *list)
 
 static void print_value(FILE *f, const struct dr_opts *o, size_t i)
 {
-	const struct dr_opt *row = &o->spec.rows[i];
+	const struct dr_opt *row = o->value[i].row;
 	const void *v = at(o, i);
 	char buf[128] = "";
 
@@ -399,8 +399,8 @@ static void print_value(FILE *f, const struct dr_opts *o, size_t i)
 
 void dr_opts_print_kv(const struct dr_opts *o, unsigned command, FILE *f)
 {
-	for (size_t i = 0; i < o->spec.n; i++) {
-		const struct dr_opt *row = &o->spec.rows[i];
+	for (size_t i = 0; i < o->n; i++) {
+		const struct dr_opt *row = o->value[i].row;
 		const struct dr_opt_text *t = o->value[i].texts;
 
 		if (!echoed(row, command))

@@ -46,14 +46,13 @@ static int parse_fault(const struct dr_opt *row, const char *text, void *dst, st
 }
 
 #define AT(field) .offset = offsetof(struct options, field)
-static const struct dr_opt rows[] = {
+static const struct dr_opt traffic_rows[] = {
 	{ .name = "size",
 		.short_name = 's',
 		.kind = DR_OPT_SIZE,
 		.arg = "SIZE",
 		.def = "64M",
 		.help = "Bytes of a message.",
-		.group = "Traffic",
 		.commands = CLIENT,
 		AT(size),
 		.min = 1,
@@ -65,21 +64,18 @@ static const struct dr_opt rows[] = {
 		.min = 1,
 		.max = 65536,
 		.help = "Requests in flight per channel.",
-		.group = "Traffic",
 		.commands = ALL,
 		.env = { "OTHER_WINDOW", "ANCIENT_WINDOW" },
 		AT(window) },
 	{ .name = "verify",
 		.kind = DR_OPT_FLAG,
 		.help = "Check every byte.",
-		.group = "Traffic",
 		.commands = CLIENT,
 		AT(verify) },
 	{ .name = "rate",
 		.kind = DR_OPT_RATE,
 		.arg = "RATE",
 		.help = "Limit per channel.",
-		.group = "Traffic",
 		.commands = CLIENT,
 		AT(rate) },
 	{ .name = "ratio",
@@ -88,16 +84,16 @@ static const struct dr_opt rows[] = {
 		.def = "0.1",
 		.max = 1,
 		.help = "A ratio.",
-		.group = "Traffic",
 		.commands = CLIENT,
 		AT(ratio) },
+};
+static const struct dr_opt devices_rows[] = {
 	{ .name = "memory",
 		.kind = DR_OPT_CHOICE,
 		.arg = "cuda|host",
 		.def = "host",
 		.choices = "cuda|host",
 		.help = "Where buffers are.",
-		.group = "Devices",
 		.commands = ALL,
 		AT(memory) },
 	{ .name = "gpus",
@@ -106,16 +102,16 @@ static const struct dr_opt rows[] = {
 		.arg = "LIST",
 		.max = 63,
 		.help = "Logical GPUs.",
-		.group = "Devices",
 		.commands = ALL,
 		AT(gpus) },
 	{ .name = "map",
 		.kind = DR_OPT_STRING,
 		.arg = "MAP",
 		.help = "Primary and shadow.",
-		.group = "Devices",
 		.commands = ALL,
 		AT(map) },
+};
+static const struct dr_opt failover_rows[] = {
 	{ .name = "heartbeat",
 		.kind = DR_OPT_DURATION,
 		.arg = "TIME",
@@ -124,7 +120,6 @@ static const struct dr_opt rows[] = {
 		.min = 1e5,
 		.max = 1e10,
 		.help = "Between two heartbeats of a rail.",
-		.group = "Failover",
 		.commands = ALL,
 		AT(heartbeat) },
 	{ .name = "fault",
@@ -133,29 +128,27 @@ static const struct dr_opt rows[] = {
 		.repeat = true,
 		.parse = parse_fault,
 		.help = "What to break.",
-		.group = "Failover",
 		.commands = CLIENT,
 		AT(faults) },
 	{ .name = "at",
 		.kind = DR_OPT_DURATION,
 		.arg = "TIME",
 		.help = "When.",
-		.group = "Failover",
 		.commands = SERVER,
 		AT(at) },
+};
+static const struct dr_opt output_rows[] = {
 	{ .name = "json",
 		.kind = DR_OPT_STRING,
 		.arg = "FILE",
 		.implied = "-",
 		.help = ".json\\ is a start that roff would misread.",
-		.group = "Output",
 		.commands = CLIENT,
 		AT(json) },
 	{ .name = "quiet",
 		.short_name = 'q',
 		.kind = DR_OPT_FLAG,
 		.help = "Say less.",
-		.group = "Output",
 		.commands = ALL,
 		AT(quiet) },
 	{ .name = "config",
@@ -163,10 +156,15 @@ static const struct dr_opt rows[] = {
 		.arg = "FILE",
 		.no_config = true,
 		.help = "Options from a file.",
-		.group = "Output",
 		.commands = ALL,
 		AT(config) },
 };
+static const struct dr_opt_group traffic = { "Traffic", traffic_rows, DR_ARRAY_LEN(traffic_rows) };
+static const struct dr_opt_group devices = { "Devices", devices_rows, DR_ARRAY_LEN(devices_rows) };
+static const struct dr_opt_group failover = { "Failover", failover_rows,
+	DR_ARRAY_LEN(failover_rows) };
+static const struct dr_opt_group output = { "Output", output_rows, DR_ARRAY_LEN(output_rows) };
+static const struct dr_opt_group *const groups[] = { &traffic, &devices, &failover, &output, NULL };
 
 static const struct dr_opt_command commands[] = {
 	{ "server", SERVER, "[options]", "Serve clients." },
@@ -174,7 +172,7 @@ static const struct dr_opt_command commands[] = {
 	{ 0 },
 };
 
-static const struct dr_opts_spec spec = { "drtest", rows, DR_ARRAY_LEN(rows), commands };
+static const struct dr_opts_spec spec = { "drtest", groups, commands };
 
 struct fixture {
 	struct options v;
@@ -460,10 +458,11 @@ static void help_and_man_show_every_option(void **state)
 	out = open_memstream(&man, &len);
 	dr_opts_man(f->o, out);
 	fclose(out);
-	for (size_t i = 0; i < DR_ARRAY_LEN(rows); i++) {
-		snprintf(name, sizeof(name), "\\fB\\-\\-%s\\fR", rows[i].name);
-		assert_non_null(strstr(man, name));
-	}
+	for (const struct dr_opt_group *const *g = groups; *g; g++)
+		for (size_t i = 0; i < (*g)->n; i++) {
+			snprintf(name, sizeof(name), "\\fB\\-\\-%s\\fR", (*g)->rows[i].name);
+			assert_non_null(strstr(man, name));
+		}
 	assert_non_null(strstr(man, "\n\\&.json\\e is"));
 	assert_non_null(strstr(man, "ANCIENT_WINDOW"));
 	free(help);

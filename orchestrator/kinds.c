@@ -17,7 +17,7 @@ struct dr_kind {
 	struct dr_verbs_params ib;
 };
 
-_Static_assert(DR_VERBS_QPS_MAX == 4, "the range of --qps in options_table.c and plan_json.c");
+_Static_assert(DR_VERBS_QPS_MAX == 4, "the range of --qps in options_paths.c and plan_json.c");
 
 static bool is_verbs(const char *transport)
 {
