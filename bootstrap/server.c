@@ -3,14 +3,11 @@
 #include "bootstrap/server_impl.h"
 
 #include "base/clock.h"
-#include "base/log.h"
 #include "base/mem.h"
-#include "base/rng.h"
 
 #include <errno.h>
 #include <sodium.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 /*
@@ -60,7 +57,7 @@ static void retire_pair(struct dr_boot_server *s, struct dr_link *l, bool refuse
 	l->due_ns = now_ns + s->timing.stage_ns;
 }
 
-static void session_end(
+void dr_server_session_end(
 	struct dr_boot_server *s, enum dr_boot_cause cause, const char *text, int64_t now_ns)
 {
 	struct dr_server_session *ss = &s->session;
@@ -82,7 +79,7 @@ static void session_end(
 }
 
 /* All handles are through in both directions: the client may be READY already. */
-static bool exchanged(const struct dr_server_session *ss)
+bool dr_server_exchanged(const struct dr_server_session *ss)
 {
 	for (unsigned k = 0; k < ss->pairs; k++)
 		if (!ss->pair[k].in_done || !ss->pair[k].sent)
@@ -96,16 +93,16 @@ static bool resumable(enum dr_boot_cause cause)
 	       cause == DR_BOOT_TIMEOUT;
 }
 
-static void control_lost(
+void dr_server_control_lost(
 	struct dr_boot_server *s, enum dr_boot_cause cause, const char *text, int64_t now_ns)
 {
 	struct dr_server_session *ss = &s->session;
 	if (dr_control_only_goodbye_left(&s->control)) {
-		session_end(s, DR_BOOT_LOCAL, "goodbye was on its way", now_ns);
+		dr_server_session_end(s, DR_BOOT_LOCAL, "goodbye was on its way", now_ns);
 		return;
 	}
-	if (!exchanged(ss) || !resumable(cause)) {
-		session_end(s, cause, text, now_ns);
+	if (!dr_server_exchanged(ss) || !resumable(cause)) {
+		dr_server_session_end(s, cause, text, now_ns);
 		return;
 	}
 	ss->lost_cause = cause;
@@ -173,19 +170,22 @@ static void handles_came(
 	struct dr_boot_handle *h;
 	struct dr_err e;
 	if (s->control.state != DR_BOOT_EXCHANGING || ss->pair[k].in_done) {
-		session_end(s, DR_BOOT_PROTOCOL, "handles came twice or before their time", now_ns);
+		dr_server_session_end(
+			s, DR_BOOT_PROTOCOL, "handles came twice or before their time", now_ns);
 		return;
 	}
 	int rc = dr_handles_decode(ev->data, ev->len, k, ss->handles_in, &h, &e);
 	if (rc) {
-		session_end(s, rc == -ENOMEM ? DR_BOOT_LOCAL : DR_BOOT_PROTOCOL, e.text, now_ns);
+		dr_server_session_end(
+			s, rc == -ENOMEM ? DR_BOOT_LOCAL : DR_BOOT_PROTOCOL, e.text, now_ns);
 		return;
 	}
 	ss->pair[k].in_done = true;
 	s->ops.on_handles(s->arg, k, h, ss->handles_in);
 	dr_free(h);
 	if (!ss->end_asked && try_send_handles(s, k, now_ns))
-		session_end(s, DR_BOOT_LOCAL, "cannot send handles: out of memory", now_ns);
+		dr_server_session_end(
+			s, DR_BOOT_LOCAL, "cannot send handles: out of memory", now_ns);
 }
 
 int dr_boot_server_handles(
@@ -206,262 +206,7 @@ int dr_boot_server_handles(
 	return try_send_handles(s, k, dr_now_ns());
 }
 
-/* ---- a connection identified itself ------------------------------------------------------- */
-
-static void refuse(struct dr_boot_server *s, struct dr_link *l, enum dr_boot_cause cause, int code,
-	const char *text, int64_t now_ns)
-{
-	dr_server_warn(s, l, now_ns, text);
-	l->role = DR_SERVER_DONE;
-	dr_conv_refuse(&l->conv, cause, code, text);
-	dr_link_close(l, now_ns);
-}
-
-static void refuse_busy(struct dr_boot_server *s, struct dr_link *l, int64_t now_ns)
-{
-	char text[200];
-	bool lost = s->control.state == DR_BOOT_LOST;
-	int64_t since = lost ? s->session.lost_ns : s->session.opened_ns;
-	snprintf(text, sizeof(text),
-		lost ? "busy: waits for client %s to come back, lost %lld s ago; try again later"
-		     : "busy: serves client %s since %lld s; try again later",
-		s->control.peer, (long long)((now_ns - since) / DR_NS_PER_S));
-	refuse(s, l, DR_BOOT_BUSY, 3, text, now_ns);
-}
-
-static bool knows_session(const struct dr_boot_server *s, const struct dr_link *l)
-{
-	const uint8_t *id = dr_control_session_id(&s->control);
-	return id && sodium_memcmp(id, l->conv.peer.session, DR_CONV_SESSION_BYTES) == 0;
-}
-
-static void welcome(struct dr_link *l, int64_t now_ns)
-{
-	if (dr_conv_welcome(&l->conv, 0, now_ns))
-		dr_link_abort(l);
-}
-
-static void pair_identified(struct dr_boot_server *s, struct dr_link *l, int64_t now_ns)
-{
-	struct dr_server_session *ss = &s->session;
-	unsigned k = l->conv.peer.k;
-	if (!knows_session(s, l) || s->control.state != DR_BOOT_EXCHANGING) {
-		refuse(s, l, DR_BOOT_GONE, 3, "handles for a session that is not here", now_ns);
-		return;
-	}
-	if (k == 0 || k >= ss->pairs || ss->pair[k].in_done) {
-		refuse(s, l, DR_BOOT_PROTOCOL, 3, "handles for a pair that does not wait for any",
-			now_ns);
-		return;
-	}
-	if (ss->pair[k].link) { /* the client tries again; it gave the earlier one up */
-		ss->pair[k].link->role = DR_SERVER_DONE;
-		dr_link_abort(ss->pair[k].link);
-	}
-	l->role = DR_SERVER_PAIR;
-	l->k = k;
-	ss->pair[k].link = l;
-	welcome(l, now_ns);
-	if (l->state == DR_LINK_DEAD)
-		session_end(s, DR_BOOT_LOCAL, "out of memory", now_ns);
-}
-
-static void resume_identified(struct dr_boot_server *s, struct dr_link *l, int64_t now_ns)
-{
-	struct dr_server_session *ss = &s->session;
-	if (!knows_session(s, l) || !exchanged(ss)) {
-		refuse(s, l, DR_BOOT_GONE, 3, "wants to resume a session that is not here", now_ns);
-		return;
-	}
-	struct dr_link *old = ss->control;
-	if (dr_control_attach(&s->control, &l->conv, l->conv.peer.last_seq, now_ns)) {
-		refuse(s, l, DR_BOOT_PROTOCOL, 3,
-			"resume with a message number that was never sent", now_ns);
-		return;
-	}
-	bool was_lost = s->control.state == DR_BOOT_LOST;
-	if (old) {
-		old->role = DR_SERVER_DONE;
-		dr_link_abort(old);
-	}
-	l->role = DR_SERVER_CONTROL;
-	ss->control = l;
-	ss->resume_until_ns = DR_NEVER;
-	snprintf(s->control.peer, sizeof(s->control.peer), "%s", l->peer);
-	if (dr_conv_welcome(&l->conv, s->control.mail.received, now_ns)) {
-		control_lost(s, DR_BOOT_RESET, "out of memory", now_ns);
-		return;
-	}
-	s->control.state = ss->ready ? DR_BOOT_READY : DR_BOOT_EXCHANGING;
-	dr_control_flush(&s->control);
-	if (!was_lost)
-		s->ops.on_lost(s->arg, DR_BOOT_RESET, "the client came back on a new connection");
-	s->ops.on_resumed(s->arg);
-	if (dr_control_goodbye_done(&s->control))
-		session_end(s, DR_BOOT_LOCAL, "goodbye arrived", now_ns);
-}
-
-static void identified(struct dr_boot_server *s, struct dr_link *l, int64_t now_ns)
-{
-	switch (l->conv.peer.purpose) {
-	case DR_CONV_GPU:
-		pair_identified(s, l, now_ns);
-		return;
-	case DR_CONV_RESUME:
-		resume_identified(s, l, now_ns);
-		return;
-	default:
-		if (s->session.open) {
-			refuse_busy(s, l, now_ns);
-			return;
-		}
-		l->role = DR_SERVER_GUEST;
-		/* For the whole offer; one that stops half-way ends earlier. */
-		l->due_ns = now_ns + 2 * s->timing.stage_ns;
-		l->due_text = "offered nothing after its hello";
-		welcome(l, now_ns);
-	}
-}
-
-/* ---- offer and answer --------------------------------------------------------------------- */
-
-static bool parse_offer(const json_t *offer, unsigned *gpus, unsigned *n)
-{
-	const json_t *list = json_object_get(offer, "gpus"), *v;
-	size_t i;
-	if (!json_is_array(list) || json_array_size(list) == 0 ||
-		json_array_size(list) > DR_BOOT_GPUS_MAX ||
-		!json_is_object(json_object_get(offer, "params")))
-		return false;
-	json_array_foreach((json_t *)list, i, v)
-	{
-		json_int_t id = json_integer_value(v);
-		if (!json_is_integer(v) || id < 0 || id > UINT16_MAX)
-			return false;
-		gpus[i] = (unsigned)id;
-	}
-	*n = (unsigned)json_array_size(list);
-	return true;
-}
-
-/* "0,1,2": at most what fits, then "...". */
-static void list_text(const unsigned *v, unsigned n, char *buf, size_t cap)
-{
-	size_t at = 0;
-	buf[0] = 0;
-	for (unsigned i = 0; i < n; i++) {
-		if (at + 16 > cap) {
-			snprintf(buf + at, cap - at, "...");
-			return;
-		}
-		at += (size_t)snprintf(buf + at, cap - at, i ? ",%u" : "%u", v[i]);
-	}
-}
-
-static bool counts_fit(struct dr_boot_server *s, struct dr_link *l, const json_t *offer,
-	const unsigned *gpus, unsigned n, int64_t now_ns)
-{
-	if (n == s->n_gpus || s->pair || json_is_true(json_object_get(offer, "pair")))
-		return true;
-	char client[64], server[64], text[256];
-	list_text(gpus, n, client, sizeof(client));
-	list_text(s->gpus, s->n_gpus, server, sizeof(server));
-	snprintf(text, sizeof(text),
-		"GPU counts differ: client has %u (%s), server %u (%s); choose equal lists with -g or "
-		"use min(n) of them with --pair",
-		n, client, s->n_gpus, server);
-	refuse(s, l, DR_BOOT_DECLINED, 3, text, now_ns);
-	return false;
-}
-
-static void offer_came(
-	struct dr_boot_server *s, struct dr_link *l, const struct dr_conv_event *ev, int64_t now_ns)
-{
-	struct dr_server_session *ss = &s->session;
-	unsigned gpus[DR_BOOT_GPUS_MAX], n = 0;
-	if (ev->type != DR_FRAME_OFFER || !parse_offer(ev->json, gpus, &n)) {
-		refuse(s, l, DR_BOOT_PROTOCOL, 3, "its first message is no valid offer", now_ns);
-		return;
-	}
-	if (ss->open) {
-		refuse_busy(s, l, now_ns);
-		return;
-	}
-	if (!counts_fit(s, l, ev->json, gpus, n, now_ns))
-		return;
-	memset(ss, 0, sizeof(*ss));
-	ss->open = true;
-	ss->control = l;
-	ss->opened_ns = now_ns;
-	ss->exchange_until_ns = ss->resume_until_ns = DR_NEVER;
-	memcpy(ss->gpus, gpus, sizeof(ss->gpus));
-	ss->n_gpus = n;
-	l->role = DR_SERVER_CONTROL;
-	l->due_ns = DR_NEVER;
-	dr_control_reset(&s->control);
-	int rc = dr_control_attach(&s->control, &l->conv, 0, now_ns);
-	dr_assert(rc == 0);
-	s->control.state = DR_BOOT_OFFERED;
-	snprintf(s->control.peer, sizeof(s->control.peer), "%s", l->peer);
-	s->ops.on_offer(s->arg, json_object_get(ev->json, "params"), ss->gpus, n);
-}
-
-static json_t *number_list(const unsigned *v, unsigned n)
-{
-	json_t *list = json_array();
-	for (unsigned i = 0; list && i < n; i++)
-		json_array_append_new(list, json_integer(v[i]));
-	return list;
-}
-
-static json_t *acceptance(const struct dr_boot_server *s, const json_t *reply, unsigned pairs,
-	unsigned handles_in, unsigned handles_out)
-{
-	char session[2 * DR_CONV_SESSION_BYTES + 1], token[2 * DR_BOOT_TOKEN_BYTES + 1];
-	unsigned ports[DR_BOOT_GPUS_MAX];
-	sodium_bin2hex(session, sizeof(session), s->control.session_id, DR_CONV_SESSION_BYTES);
-	sodium_bin2hex(token, sizeof(token), s->control.token, DR_BOOT_TOKEN_BYTES);
-	for (unsigned k = 0; k < s->n_gpus; k++)
-		ports[k] = s->ports[k];
-	return json_pack("{s:s,s:s,s:o,s:o,s:i,s:i,s:i,s:O}", "session", session, "token", token,
-		"gpus", number_list(s->gpus, s->n_gpus), "ports", number_list(ports, s->n_gpus),
-		"pairs", (int)pairs, "handles_in", (int)handles_in, "handles_out", (int)handles_out,
-		"reply", (json_t *)reply);
-}
-
-int dr_boot_server_accept(
-	struct dr_boot_server *s, const json_t *reply, unsigned handles_in, unsigned handles_out)
-{
-	struct dr_server_session *ss = &s->session;
-	if (s->control.state != DR_BOOT_OFFERED || !json_is_object(reply) || ss->end_asked)
-		return -EINVAL;
-	if (handles_in == 0 || handles_in > DR_BOOT_HANDLES_MAX || handles_out == 0 ||
-		handles_out > DR_BOOT_HANDLES_MAX)
-		return -EINVAL;
-	int rc = dr_random_bytes(s->control.session_id, DR_CONV_SESSION_BYTES);
-	if (rc == 0)
-		rc = dr_random_bytes(s->control.token, DR_BOOT_TOKEN_BYTES);
-	if (rc)
-		return rc;
-	unsigned pairs = DR_MIN(ss->n_gpus, s->n_gpus);
-	json_t *j = acceptance(s, reply, pairs, handles_in, handles_out);
-	if (!j)
-		return -ENOMEM;
-	rc = ss->control->conv.state == DR_CONV_OPEN
-		     ? dr_conv_send_json(&ss->control->conv, DR_FRAME_ACCEPT, 0, j)
-		     : -ENOTCONN;
-	json_decref(j);
-	if (rc)
-		return rc;
-	ss->pairs = pairs;
-	ss->handles_in = handles_in;
-	ss->handles_out = handles_out;
-	s->control.has_ids = true;
-	s->control.state = DR_BOOT_EXCHANGING;
-	ss->exchange_until_ns = dr_now_ns() + s->timing.exchange_ns;
-	dr_link_wake(ss->control);
-	return 0;
-}
+/* ---- the application ends it ------------------------------------------------------------- */
 
 void dr_boot_server_refuse(struct dr_boot_server *s, int code, const char *text)
 {
@@ -500,12 +245,12 @@ static void control_frame(
 		if (s->control.has_ids)
 			s->ops.on_message(s->arg, ev->json);
 		else
-			session_end(s, DR_BOOT_PROTOCOL, "message before its offer was accepted",
-				now_ns);
+			dr_server_session_end(s, DR_BOOT_PROTOCOL,
+				"message before its offer was accepted", now_ns);
 		return;
 	case DR_CONTROL_READY:
-		if (!exchanged(ss) || ss->ready) {
-			session_end(s, DR_BOOT_PROTOCOL, "READY out of turn", now_ns);
+		if (!dr_server_exchanged(ss) || ss->ready) {
+			dr_server_session_end(s, DR_BOOT_PROTOCOL, "READY out of turn", now_ns);
 			return;
 		}
 		ss->ready = true;
@@ -515,13 +260,13 @@ static void control_frame(
 		return;
 	case DR_CONTROL_GOODBYE:
 		dr_control_flush(&s->control);
-		session_end(s, DR_BOOT_GOODBYE, "the client said goodbye", now_ns);
+		dr_server_session_end(s, DR_BOOT_GOODBYE, "the client said goodbye", now_ns);
 		return;
 	case DR_CONTROL_GOODBYE_ACKED:
-		session_end(s, DR_BOOT_LOCAL, "goodbye arrived", now_ns);
+		dr_server_session_end(s, DR_BOOT_LOCAL, "goodbye arrived", now_ns);
 		return;
 	case DR_CONTROL_BROKEN:
-		control_lost(s, l->conv.cause, l->conv.err.text, now_ns);
+		dr_server_control_lost(s, l->conv.cause, l->conv.err.text, now_ns);
 		return;
 	case DR_CONTROL_OTHER:
 		break;
@@ -529,7 +274,7 @@ static void control_frame(
 	if (ev->type == DR_FRAME_HANDLES && dr_handles_pair(ev->data, ev->len, &k) == 0 && k == 0)
 		handles_came(s, 0, ev, now_ns);
 	else
-		session_end(s, DR_BOOT_PROTOCOL, "message out of turn", now_ns);
+		dr_server_session_end(s, DR_BOOT_PROTOCOL, "message out of turn", now_ns);
 }
 
 static void failed(
@@ -546,10 +291,10 @@ static void failed(
 	case DR_SERVER_PAIR:
 		snprintf(text, sizeof(text), "connection of pair %u: %.200s", l->k,
 			l->conv.err.text);
-		session_end(s, ev->cause, text, now_ns);
+		dr_server_session_end(s, ev->cause, text, now_ns);
 		return;
 	case DR_SERVER_CONTROL:
-		control_lost(s, ev->cause, l->conv.err.text, now_ns);
+		dr_server_control_lost(s, ev->cause, l->conv.err.text, now_ns);
 		return;
 	}
 }
@@ -558,7 +303,7 @@ void dr_server_event(struct dr_link *l, const struct dr_conv_event *ev, int64_t 
 {
 	struct dr_boot_server *s = l->owner;
 	if (ev->kind == DR_CONV_IDENTIFIED)
-		identified(s, l, now_ns);
+		dr_server_identified(s, l, now_ns);
 	else if (ev->kind == DR_CONV_FAILED)
 		failed(s, l, ev, now_ns);
 	else if (ev->kind != DR_CONV_FRAME)
@@ -568,7 +313,7 @@ void dr_server_event(struct dr_link *l, const struct dr_conv_event *ev, int64_t 
 	else if (l->role == DR_SERVER_PAIR)
 		handles_came(s, l->k, ev, now_ns);
 	else if (l->role == DR_SERVER_GUEST)
-		offer_came(s, l, ev, now_ns);
+		dr_server_offer_came(s, l, ev, now_ns);
 	else
 		dr_link_abort(l);
 }
@@ -641,19 +386,20 @@ static void session_tick(struct dr_boot_server *s, int64_t now_ns)
 {
 	struct dr_server_session *ss = &s->session;
 	if (ss->open && ss->end_asked)
-		session_end(s, DR_BOOT_LOCAL, ss->end_text, now_ns);
+		dr_server_session_end(s, DR_BOOT_LOCAL, ss->end_text, now_ns);
 	if (ss->open && dr_control_tick(&s->control, now_ns)) {
 		char text[96];
 		snprintf(text, sizeof(text), "nothing heard for %.3g s",
 			(double)s->timing.silent_ns / 1e9);
-		control_lost(s, DR_BOOT_SILENT, text, now_ns);
+		dr_server_control_lost(s, DR_BOOT_SILENT, text, now_ns);
 	}
 	if (ss->open && now_ns >= ss->exchange_until_ns)
-		session_end(s, DR_BOOT_TIMEOUT, "the exchange of handles took too long", now_ns);
+		dr_server_session_end(
+			s, DR_BOOT_TIMEOUT, "the exchange of handles took too long", now_ns);
 	if (ss->open && now_ns >= ss->resume_until_ns)
-		session_end(s, ss->lost_cause, ss->lost_text, now_ns);
+		dr_server_session_end(s, ss->lost_cause, ss->lost_text, now_ns);
 	if (ss->open && s->control.goodbye && now_ns >= s->control.goodbye_until_ns)
-		session_end(s, DR_BOOT_LOCAL, "goodbye was not answered", now_ns);
+		dr_server_session_end(s, DR_BOOT_LOCAL, "goodbye was not answered", now_ns);
 }
 
 void dr_boot_server_tick(struct dr_boot_server *s, int64_t now_ns)

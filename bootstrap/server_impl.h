@@ -5,7 +5,8 @@
 #include "bootstrap/control.h"
 #include "bootstrap/link.h"
 
-/* Shared by server.c (the session) and server_door.c (listeners, strangers). */
+/* Shared by server.c (the session), server_guest.c (how links come into it) and server_door.c (listeners,
+ * strangers). */
 
 /* What a link is to the server (dr_link.role). */
 enum dr_server_role {
@@ -80,7 +81,19 @@ void dr_server_tick_doors(struct dr_boot_server *s, int64_t now_ns);
 void dr_server_warn(
 	struct dr_boot_server *s, const struct dr_link *l, int64_t now_ns, const char *text);
 
-/* server.c: events of every link. */
+/* server_guest.c: a link proved the key, or sent its first message after that. */
+void dr_server_identified(struct dr_boot_server *s, struct dr_link *l, int64_t now_ns);
+void dr_server_offer_came(struct dr_boot_server *s, struct dr_link *l,
+	const struct dr_conv_event *ev, int64_t now_ns);
+
+/* server.c: all handles are through in both directions, the client may be READY already. */
+bool dr_server_exchanged(const struct dr_server_session *ss);
+/* Control broke: the session waits for RESUME, or ends. */
+void dr_server_control_lost(
+	struct dr_boot_server *s, enum dr_boot_cause cause, const char *text, int64_t now_ns);
+void dr_server_session_end(
+	struct dr_boot_server *s, enum dr_boot_cause cause, const char *text, int64_t now_ns);
+/* Events of every link. */
 void dr_server_event(struct dr_link *l, const struct dr_conv_event *ev, int64_t now_ns);
 void dr_server_batch(struct dr_link *l, int64_t now_ns);
 
