@@ -11,8 +11,8 @@
 
 /*
  * The client's run in a straight line: look at this machine, dial, wait for data paths, measure, wind up.
- *  1. Whatever happens after the first step, wind_up undoes the faults, keeps what was measured and tells
- *     the server; then the record is written. There is no other way out.
+ *  1. Once dialled, every way out leads through wind_up: faults undone, what was measured kept, the
+ *     server told. Then the record is written.
  *  2. Errors are said once, at the end, from the record.
  */
 

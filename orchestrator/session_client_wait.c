@@ -12,7 +12,7 @@
  * The one place where the client's main thread stops: it turns the loop until something is so.
  *  1. What ended the run first keeps its status; whoever waits then gets -ECANCELED.
  *  2. While the run winds up (ending) nothing but the condition and the deadline counts.
- *  3. A channel that ended tells late why: a dead peer is a status of its own, so it is waited for, WHY_NS.
+ *  3. It shows late why a channel ended, and a dead peer is a status of its own: WHY_NS are waited.
  */
 
 /* From the first channel that ended until it is clear why: a dead peer's FIN on the control

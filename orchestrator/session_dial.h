@@ -6,8 +6,8 @@
 #include "orchestrator/options.h"
 
 /*
- * How whoever talks to a server dials it: the client for a run, doctor for its question. Host, GPUs, port,
- * local address, key and timeout of the control conversation are those of the options.
+ * How whoever talks to a server dials it: the client for a run, doctor for its question. Host, GPUs,
+ * port, local address, key and timeout of the control conversation are those of the options.
  */
 struct dr_dial {
 	const struct dr_options *opt;

@@ -6,8 +6,9 @@
 #include "orchestrator/session_node.h"
 
 /*
- * The node's files among themselves. session_node.c makes it and owns its workers, session_node_reports.c
- * is the way from them, session_node_phase.c the way to them, session_rows.c the record.
+ * The node's files among themselves. session_node.c makes it and owns its workers,
+ * session_node_reports.c is the way from them, session_node_phase.c the way to them, session_rows.c
+ * the record.
  */
 struct dr_node_worker {
 	struct dr_pollable po;

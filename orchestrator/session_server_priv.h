@@ -5,8 +5,8 @@
 #include "orchestrator/session_client.h"
 
 /*
- * The server's files among themselves. session_server.c owns the struct dr_server, listens, and ends each
- * session; session_server_offer.c begins one; session_server_msgs.c is what is said during it.
+ * The server's files among themselves. session_server.c owns the struct dr_server, listens, and ends
+ * each session; session_server_offer.c begins one; session_server_msgs.c is what is said during it.
  */
 enum dr_after_snapshot { DR_AFTER_NOTHING, DR_AFTER_DONE, DR_AFTER_FINISH };
 

@@ -14,10 +14,10 @@
 
 /*
  * A worker's life and the main thread's side of it.
- *  1. Between create and start, and after the join in destroy, everything is the main thread's; in between
- *     only what worker_priv.h calls shared.
- *  2. The buffers are made on the worker's thread, when it is on its CPU and node: pages come from the node of
- *     whoever touches them first.
+ *  1. Before start, and after the join in destroy, everything is the main thread's; in between only
+ *     what worker_priv.h calls shared.
+ *  2. The buffers are made on the worker's thread, when it is on its CPU and node: pages come from the
+ *     node of whoever touches them first.
  */
 
 static const int64_t SPIN_DEFAULT_NS = 50 * DR_NS_PER_US;

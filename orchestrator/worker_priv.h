@@ -9,8 +9,8 @@
 #include "orchestrator/queue.h"
 
 /*
- * The worker's files among themselves. worker.c owns the struct dr_worker and is the main thread's side of
- * it; worker_loop.c and worker_links.c run on its thread.
+ * The worker's files among themselves. worker.c owns the struct dr_worker and is the main thread's
+ * side of it; worker_loop.c and worker_links.c run on its thread.
  *
  * Shared by both threads: the two queues, the live cells (relaxed atomics), `snap` under its
  * lock, `quit`; and each engine's published result, which the report queue hands over.

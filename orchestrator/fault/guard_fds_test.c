@@ -54,7 +54,8 @@ static size_t look(pid_t pid, struct seen *out)
 	return n;
 }
 
-/* Standard input and output lead nowhere, error is the program's; the socket, and the process it watches. */
+/* Standard input and output lead nowhere, error is the program's; the socket, and the process that it
+ * watches. */
 static bool allowed(const struct seen *s)
 {
 	if (s->fd == STDIN_FILENO || s->fd == STDOUT_FILENO)
