@@ -35,11 +35,11 @@ static bool life_with(const char *call, unsigned k, bool poller)
 static void each_call(bool poller)
 {
 	static const char *const calls[] = { "get_device_list", "open_device", "query_device",
-		"query_port", "query_gid_ex", "get_async_event", "alloc_pd", "dealloc_pd", "reg_mr",
-		"dereg_mr", "create_comp_channel", "destroy_comp_channel", "create_cq",
-		"destroy_cq", "get_cq_event", "create_qp", "modify_qp", "query_qp", "destroy_qp",
-		"create_ah", "destroy_ah", "close_device", "post_send", "post_recv", "poll_cq",
-		"req_notify_cq" };
+		"query_port", "query_gid_ex", "query_gid_table", "get_async_event", "alloc_pd",
+		"dealloc_pd", "reg_mr", "dereg_mr", "create_comp_channel", "destroy_comp_channel",
+		"create_cq", "destroy_cq", "get_cq_event", "create_qp", "modify_qp", "query_qp",
+		"destroy_qp", "create_ah", "destroy_ah", "close_device", "post_send", "post_recv",
+		"poll_cq", "req_notify_cq" };
 	unsigned runs = 0, i, k;
 
 	for (i = 0; i < DR_ARRAY_LEN(calls); i++) {

@@ -173,12 +173,10 @@ int dr_verbs_netdev_of(const char *rdma, char *ifname, size_t len, struct dr_err
 
 /* ---- later looks ---- */
 
-static bool is_ours(const struct dr_verbs_dev *d, uint32_t index)
+static bool is_ours(const struct dr_verbs_dev *d, const struct ibv_gid_entry *g)
 {
-	struct ibv_gid_entry g;
-
-	return dr_verbs_gid_at(d->ibv, d->ctx, d->port, index, &g) == 0 &&
-	       g.gid_type == (uint32_t)d->gid_type && memcmp(&g.gid, &d->gid, sizeof(g.gid)) == 0;
+	return g->gid_type == (uint32_t)d->gid_type &&
+	       memcmp(&g->gid, &d->gid, sizeof(g->gid)) == 0;
 }
 
 static int look_up_lid(struct dr_verbs_dev *d)
@@ -196,20 +194,25 @@ static int look_up_lid(struct dr_verbs_dev *d)
 int dr_verbs_dev_gid(struct dr_verbs_dev *d)
 {
 	struct ibv_port_attr a = { 0 };
+	uint32_t was = d->gid_index;
+	struct dr_verbs_gids gids;
+	struct ibv_gid_entry g;
+	bool found = false;
 
 	if (!d->roce)
 		return look_up_lid(d);
-	if (is_ours(d, d->gid_index))
+	if (dr_verbs_gid_at(d->ibv, d->ctx, d->port, was, &g) == 0 && is_ours(d, &g))
 		return 0;
 	if (d->ibv->query_port(d->ctx, d->port, &a))
 		return -ENOENT;
-	for (int i = 0; i < a.gid_tbl_len; i++) {
-		if (!is_ours(d, (uint32_t)i))
-			continue;
-		d->gid_index = (uint32_t)i;
-		return 1;
-	}
-	return -ENOENT;
+	dr_verbs_gids_begin(&gids, d->ibv, d->ctx, d->port, a.gid_tbl_len);
+	while (!found && dr_verbs_gids_next(&gids, &g))
+		found = is_ours(d, &g);
+	dr_verbs_gids_end(&gids);
+	if (!found)
+		return -ENOENT;
+	d->gid_index = g.gid_index;
+	return d->gid_index != was;
 }
 
 int dr_verbs_dev_active(struct dr_verbs_dev *d)

@@ -28,19 +28,6 @@ int dr_verbs_neg(int rc)
 	return errno ? -errno : -EIO;
 }
 
-int dr_verbs_gid_at(const struct dr_ibv *ibv, struct ibv_context *ctx, uint8_t port, uint32_t index,
-	struct ibv_gid_entry *out)
-{
-	static const union ibv_gid none;
-	int rc;
-
-	memset(out, 0, sizeof(*out));
-	rc = dr_verbs_neg(ibv->query_gid_ex(ctx, port, index, out, 0, sizeof(*out)));
-	if (rc == 0 && memcmp(&out->gid, &none, sizeof(none)) == 0)
-		rc = -ENODATA;
-	return rc;
-}
-
 /* ---- sysfs ---- */
 
 /* First line of a file, without its end; 0 bytes when there is none. */
@@ -78,16 +65,19 @@ static bool netdev_of_port(
 	const struct dr_ibv *ibv, struct ibv_context *ctx, uint8_t port, char *ifname)
 {
 	struct ibv_port_attr pa = { 0 };
+	struct dr_verbs_gids gids;
 	struct ibv_gid_entry g;
 	struct if_nameindex *all;
 	bool found = false;
 
 	if (ibv->query_port(ctx, port, &pa))
 		return false;
-	for (int i = 0; i < pa.gid_tbl_len; i++)
-		if (dr_verbs_gid_at(ibv, ctx, port, (uint32_t)i, &g) == 0 && g.ndev_ifindex &&
-			if_indextoname(g.ndev_ifindex, ifname))
-			return true;
+	dr_verbs_gids_begin(&gids, ibv, ctx, port, pa.gid_tbl_len);
+	while (!found && dr_verbs_gids_next(&gids, &g))
+		found = g.ndev_ifindex && if_indextoname(g.ndev_ifindex, ifname);
+	dr_verbs_gids_end(&gids);
+	if (found)
+		return true;
 	all = if_nameindex();
 	for (struct if_nameindex *n = all; n && n->if_index && !found; n++) {
 		found = sysfs_has(ctx->device, port, n->if_name);
@@ -185,13 +175,13 @@ enum { RANK_NONE, RANK_NETDEV, RANK_V1, RANK_V2 };
 static int rank_roce(const struct dr_ibv *ibv, const struct wanted *w, struct dr_verbs_port *p)
 {
 	int best = RANK_NONE;
+	struct dr_verbs_gids gids;
 	struct ibv_gid_entry g;
 
-	for (int i = 0; i < p->pattr.gid_tbl_len && best < RANK_V2; i++) {
+	dr_verbs_gids_begin(&gids, ibv, p->ctx, p->port, p->pattr.gid_tbl_len);
+	while (best < RANK_V2 && dr_verbs_gids_next(&gids, &g)) {
 		int rank = RANK_NETDEV;
 
-		if (dr_verbs_gid_at(ibv, p->ctx, p->port, (uint32_t)i, &g))
-			continue;
 		if (w->ifname && g.ndev_ifindex != w->ifindex)
 			continue;
 		if (w->has_gid && memcmp(&g.gid, &w->gid, sizeof(g.gid)) == 0)
@@ -203,8 +193,8 @@ static int rank_roce(const struct dr_ibv *ibv, const struct wanted *w, struct dr
 		best = rank;
 		p->has_gid = rank >= RANK_V1;
 		p->gid = g;
-		p->gid.gid_index = (uint32_t)i;
 	}
+	dr_verbs_gids_end(&gids);
 	if (best == RANK_NONE && w->ifname && sysfs_has(p->ctx->device, p->port, w->ifname))
 		best = RANK_NETDEV;
 	return best;

@@ -4,7 +4,7 @@
 
 #include "transport/verbs/dev.h"
 
-/* Between dev.c and dev_find.c; the _on forms are for tests that bring their own table. */
+/* Between dev.c, dev_find.c and dev_gid.c; the _on forms are for tests that bring their own table. */
 
 /* One port that could serve a rail; ctx is open and its owner closes it. */
 struct dr_verbs_port {
@@ -26,6 +26,20 @@ int dr_verbs_neg(int rc);
 /* Entry `index` of a port's GID table: 0, -ENODATA when it is empty, or -errno. */
 int dr_verbs_gid_at(const struct dr_ibv *ibv, struct ibv_context *ctx, uint8_t port, uint32_t index,
 	struct ibv_gid_entry *out);
+
+/* A walk over the valid entries of a port's GID table, by rising index. table_len: places in it
+ * (ibv_port_attr.gid_tbl_len). A port that does not answer has no entries; begin..end own the memory. */
+struct dr_verbs_gids {
+	const struct dr_ibv *ibv;
+	struct ibv_context *ctx;
+	uint8_t port;
+	struct ibv_gid_entry *all; /* of all ports; NULL: asked for one by one */
+	size_t at, end;		   /* in `all`, or indices */
+};
+void dr_verbs_gids_begin(struct dr_verbs_gids *g, const struct dr_ibv *ibv, struct ibv_context *ctx,
+	uint8_t port, int table_len);
+bool dr_verbs_gids_next(struct dr_verbs_gids *g, struct ibv_gid_entry *out);
+void dr_verbs_gids_end(struct dr_verbs_gids *g);
 
 int dr_verbs_dev_open_on(const struct dr_ibv *ibv, const struct dr_rail_params *rail,
 	const struct dr_verbs_params *p, struct dr_verbs_dev *out, struct dr_err *e) DR_MUST_CHECK;

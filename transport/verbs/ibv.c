@@ -12,10 +12,10 @@
  * Symbols are asked for without a version, which gives the default one of the library that is there:
  * so a table that filled is whole, and what an older library lacks is named.
  *
- * Three calls of verbs.h are macros or inlines over symbols of other shape. ibv_reg_mr: the macro
+ * Four calls of verbs.h are macros or inlines over symbols of other shape. ibv_reg_mr: the macro
  * only chooses ibv_reg_mr_iova2 for flags that are not used here. ibv_query_port: the symbol writes
- * no more than the fields up to link_layer, hence "what the caller zeroed". ibv_query_gid_ex is
- * _ibv_query_gid_ex, the entry's size passed by hand.
+ * no more than the fields up to link_layer, hence "what the caller zeroed". ibv_query_gid_ex
+ * and ibv_query_gid_table are _ibv_query_gid_ex and _ibv_query_gid_table, the entry's size passed by hand.
  */
 struct symbol {
 	const char *name;
@@ -37,6 +37,7 @@ static const struct symbol symbols[] = {
 	SYM(query_device),
 	SYM(query_port),
 	{ "_ibv_query_gid_ex", offsetof(struct dr_ibv, query_gid_ex), false },
+	{ "_ibv_query_gid_table", offsetof(struct dr_ibv, query_gid_table), true },
 	SYM(get_async_event),
 	SYM(ack_async_event),
 	SYM(alloc_pd),

@@ -27,6 +27,9 @@ struct dr_ibv {
 										the caller zeroed are valid or 0 */
 	int (*query_gid_ex)(struct ibv_context *c, uint32_t port, uint32_t index,
 		struct ibv_gid_entry *e, uint32_t flags, size_t entry_size);
+	/* All ports at once: how many entries, -errno; NULL where the library is older than 32. */
+	ssize_t (*query_gid_table)(struct ibv_context *c, struct ibv_gid_entry *e, size_t max,
+		uint32_t flags, size_t entry_size);
 	int (*get_async_event)(struct ibv_context *c, struct ibv_async_event *ev);
 	void (*ack_async_event)(struct ibv_async_event *ev);
 	struct ibv_pd *(*alloc_pd)(struct ibv_context *c);

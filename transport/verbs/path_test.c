@@ -470,7 +470,8 @@ static void every_allocation_may_fail(void **state)
 	a->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
 	x->mem = dr_pages_alloc(MEM);
 	x->sink.event = on_event;
-	for (k = 1; k < 60 && !ok; k++) {
+	/* GID tables can be read without memory, one of each device: a few in a row are the end. */
+	for (k = 1; k < 60 && ok < 4; k++) {
 		memset(x->count, 0, sizeof(x->count));
 		dr_mem_fail_after((long)k);
 		if (dr_verbs_ops.listen(&rp, &x->rail, &e) == 0) {
@@ -483,7 +484,7 @@ static void every_allocation_may_fail(void **state)
 						0);
 					until(b, x->count[DR_EV_FAILED] ||
 							 vb_path(x->path)->state == VB_WAITING);
-					ok = x->count[DR_EV_FAILED] == 0;
+					ok = x->count[DR_EV_FAILED] ? 0 : ok + 1;
 					dr_verbs_ops.close(x->path);
 					dr_verbs_ops.stop(x->path);
 					dr_verbs_ops.fini(x->path);
@@ -498,7 +499,7 @@ static void every_allocation_may_fail(void **state)
 		dr_mem_fail_after(-1);
 		assert_int_equal(b->fake->alive_total(), 0);
 	}
-	assert_true(ok && k > 8);
+	assert_true(ok == 4 && k > 12);
 }
 
 int main(void)

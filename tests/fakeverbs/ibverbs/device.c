@@ -261,3 +261,30 @@ int _ibv_query_gid_ex(struct ibv_context *c, uint32_t port, uint32_t index, stru
 		*e = out;
 	return err;
 }
+
+/* As the kernel does it: with less room than there are entries nothing comes. */
+ssize_t _ibv_query_gid_table(
+	struct ibv_context *c, struct ibv_gid_entry *e, size_t max, uint32_t flags, size_t size)
+{
+	const struct dr_fake_dev *d = dr_fake_dev_of(c);
+	int err = dr_fake_enter(DR_FAKE_CALL_query_gid_table);
+	size_t n = 0;
+
+	if (err || flags || size != sizeof(*e))
+		return err ? -err : -EINVAL;
+	dr_fake_lock();
+	err = d->fatal ? EIO : 0;
+	for (unsigned i = 0; i < DR_FAKE_GIDS && !err; i++) {
+		if (!d->gid[i].used)
+			continue;
+		err = n == max ? EINVAL : 0;
+		if (!err)
+			e[n++] = (struct ibv_gid_entry){ .gid = d->gid[i].gid,
+				.gid_index = i,
+				.port_num = 1,
+				.gid_type = d->gid[i].type,
+				.ndev_ifindex = d->ib ? 0 : if_nametoindex(d->ifname) };
+	}
+	dr_fake_unlock();
+	return err ? -err : (ssize_t)n;
+}

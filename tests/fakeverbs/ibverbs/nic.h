@@ -37,6 +37,7 @@ enum {
 	X(query_device, EIO)                                                                       \
 	X(query_port, EIO)                                                                         \
 	X(query_gid_ex, EIO)                                                                       \
+	X(query_gid_table, EIO)                                                                    \
 	X(get_async_event, EIO)                                                                    \
 	X(ack_async_event, 0)                                                                      \
 	X(alloc_pd, ENOMEM)                                                                        \
