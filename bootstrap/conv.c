@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "bootstrap/conv.h"
+#include "bootstrap/conv_impl.h"
 
 #include "base/mem.h"
 #include "base/wire.h"
 
 #include <errno.h>
-#include <sodium.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,9 +18,6 @@
  * 2. Where keys are used, nothing but hello, PROOF and DENY goes out before the peer's proof held.
  * 3. After ENDED no input is looked at and no event but the first comes out.
  */
-
-static const uint8_t magic[8] = { 'D', 'U', 'A', 'L', 'R', 'A', 'I', 'L' };
-enum { PREFIX_BYTES = 12, HELLO_REST_MIN = 1 + 60, FOREIGN_REST_MAX = 512 };
 
 enum { C = 1, S = 2 };			     /* who may send it */
 enum { P_NEW = 1, P_GPU = 2, P_RESUME = 4 }; /* on which connections, once OPEN */
@@ -89,7 +85,7 @@ void dr_conv_fail(struct dr_conv *c, enum dr_boot_cause cause, const char *fmt, 
 
 /* ---- output ------------------------------------------------------------------------------- */
 
-static int out_reserve(struct dr_conv *c, size_t n)
+int dr_conv_out_reserve(struct dr_conv *c, size_t n)
 {
 	if (c->out_head > 0 && c->out_head == c->out_len)
 		c->out_head = c->out_len = 0;
@@ -115,14 +111,14 @@ static int out_reserve(struct dr_conv *c, size_t n)
 	return 0;
 }
 
-static int out_frame(
+int dr_conv_out_frame(
 	struct dr_conv *c, enum dr_frame_type type, uint64_t seq, const void *data, size_t len)
 {
 	dr_assert(frames[type].from & own_side(c));
 	dr_assert(frames[type].numbered == (seq != 0));
 	if (len > frames[type].max)
 		return -EMSGSIZE;
-	int rc = out_reserve(c, DR_CONV_HEADER_BYTES + len);
+	int rc = dr_conv_out_reserve(c, DR_CONV_HEADER_BYTES + len);
 	if (rc)
 		return rc;
 	struct dr_wbuf w;
@@ -133,33 +129,6 @@ static int out_frame(
 	if (len)
 		dr_wbuf_bytes(&w, data, len);
 	dr_assert(!w.failed);
-	c->out_len += w.len;
-	return 0;
-}
-
-static int out_hello(struct dr_conv *c)
-{
-	const struct dr_conv_hello *h = &c->o.hello;
-	size_t build = strnlen(h->build, DR_CONV_BUILD_MAX - 1);
-	struct dr_wbuf w;
-	dr_wbuf_init(&w, c->own_hello, sizeof(c->own_hello));
-	dr_wbuf_bytes(&w, magic, sizeof(magic));
-	dr_wbuf_u16(&w, h->version);
-	dr_wbuf_u16(&w, (uint16_t)(HELLO_REST_MIN + build));
-	dr_wbuf_u8(&w, (uint8_t)build);
-	dr_wbuf_bytes(&w, h->build, build);
-	dr_wbuf_bytes(&w, h->nonce, sizeof(h->nonce));
-	dr_wbuf_bytes(&w, h->session, sizeof(h->session));
-	dr_wbuf_u8(&w, h->purpose);
-	dr_wbuf_u16(&w, h->k);
-	dr_wbuf_u64(&w, h->last_seq);
-	dr_wbuf_u8(&w, h->has_key);
-	dr_assert(!w.failed);
-	c->own_hello_len = w.len;
-	int rc = out_reserve(c, w.len);
-	if (rc)
-		return rc;
-	memcpy(c->out + c->out_len, c->own_hello, w.len);
 	c->out_len += w.len;
 	return 0;
 }
@@ -178,171 +147,6 @@ void dr_conv_sent(struct dr_conv *c, size_t n, int64_t now_ns)
 		c->out_since_ns = DR_NEVER;
 	else if (n > 0 || c->out_since_ns == DR_NEVER)
 		c->out_since_ns = now_ns;
-}
-
-/* ---- hello and proof ---------------------------------------------------------------------- */
-
-static int proof_make(const struct dr_conv *c, enum dr_conv_role who, uint8_t *mac)
-{
-	const uint8_t *client = c->own_hello, *server = c->peer_hello;
-	size_t client_len = c->own_hello_len, server_len = c->peer_hello_len;
-	if (c->o.role == DR_CONV_SERVER) {
-		client = c->peer_hello, client_len = c->peer_hello_len;
-		server = c->own_hello, server_len = c->own_hello_len;
-	}
-	uint8_t buf[32 + 2 * DR_CONV_HELLO_MAX];
-	struct dr_wbuf w;
-	dr_wbuf_init(&w, buf, sizeof(buf));
-	const char *label =
-		who == DR_CONV_CLIENT ? "dualrail proof client" : "dualrail proof server";
-	dr_wbuf_bytes(&w, label, strlen(label));
-	dr_wbuf_bytes(&w, client, client_len);
-	dr_wbuf_bytes(&w, server, server_len);
-	dr_assert(!w.failed);
-	return crypto_auth(mac, buf, w.len, c->o.key->bytes);
-}
-
-static int send_proof(struct dr_conv *c)
-{
-	uint8_t mac[DR_CONV_PROOF_BYTES];
-	proof_make(c, c->o.role, mac);
-	return out_frame(c, DR_FRAME_PROOF, 0, mac, sizeof(mac));
-}
-
-static void foreign_text(const uint8_t *b, size_t n, char *text, size_t cap)
-{
-	static const struct {
-		const char *start, *name;
-	} known[] = {
-		{ "GET ", "HTTP" },
-		{ "POST", "HTTP" },
-		{ "HEAD", "HTTP" },
-		{ "OPTI", "HTTP" },
-		{ "PRI ", "HTTP/2" },
-		{ "HTTP", "HTTP" },
-		{ "SSH-", "SSH" },
-		{ "\x16\x03", "TLS" },
-		{ "\x03", "RDP or TPKT" },
-	};
-	for (size_t i = 0; i < DR_ARRAY_LEN(known); i++) {
-		size_t len = strlen(known[i].start);
-		if (n >= len && memcmp(b, known[i].start, len) == 0) {
-			snprintf(text, cap, "speaks %s", known[i].name);
-			return;
-		}
-	}
-	size_t at = (size_t)snprintf(text, cap, "speaks another protocol (first bytes:");
-	for (size_t i = 0; i < n && i < 8 && at < cap; i++)
-		at += (size_t)snprintf(text + at, cap - at, " %02x", b[i]);
-	if (at < cap)
-		snprintf(text + at, cap - at, ")");
-}
-
-static void hello_prefix(struct dr_conv *c)
-{
-	struct dr_rbuf r;
-	uint16_t rest = 0;
-	dr_rbuf_init(&r, c->in + sizeof(magic), PREFIX_BYTES - sizeof(magic));
-	dr_rbuf_u16(&r, &c->peer.version);
-	dr_rbuf_u16(&r, &rest);
-	size_t max = c->peer.version == c->o.hello.version ? DR_CONV_HELLO_MAX - PREFIX_BYTES
-							   : FOREIGN_REST_MAX;
-	size_t min = c->peer.version == c->o.hello.version ? HELLO_REST_MIN : 1;
-	if (rest < min || rest > max) {
-		dr_conv_fail(c, DR_BOOT_PROTOCOL, "hello of protocol version %u has %u bytes",
-			c->peer.version, rest);
-		return;
-	}
-	c->in_need = PREFIX_BYTES + rest;
-}
-
-static void hello_parse(struct dr_conv *c, struct dr_rbuf *r)
-{
-	struct dr_conv_hello *h = &c->peer;
-	uint8_t build = 0, key = 0;
-	const void *text = "";
-	dr_rbuf_u8(r, &build);
-	if (dr_rbuf_view(r, &text, build) == 0)
-		dr_conv_clean(h->build, sizeof(h->build), text, build);
-	if (h->version != c->o.hello.version) {
-		dr_conv_fail(c, DR_BOOT_VERSION,
-			"protocol version differs: this end %u (dualrail %s), peer %u (dualrail %s); "
-			"install the same release on both",
-			c->o.hello.version, c->o.hello.build, h->version, h->build);
-		return;
-	}
-	dr_rbuf_bytes(r, h->nonce, sizeof(h->nonce));
-	dr_rbuf_bytes(r, h->session, sizeof(h->session));
-	dr_rbuf_u8(r, &h->purpose);
-	dr_rbuf_u16(r, &h->k);
-	dr_rbuf_u64(r, &h->last_seq);
-	dr_rbuf_u8(r, &key);
-	h->has_key = key == 1;
-	uint8_t lo = c->o.role == DR_CONV_SERVER ? DR_CONV_NEW : 0;
-	uint8_t hi = c->o.role == DR_CONV_SERVER ? DR_CONV_RESUME : 0;
-	if (dr_rbuf_done(r) || key > 1 || h->purpose < lo || h->purpose > hi ||
-		build >= DR_CONV_BUILD_MAX)
-		dr_conv_fail(c, DR_BOOT_PROTOCOL, "%s",
-			c->o.role == DR_CONV_CLIENT && h->purpose
-				? "the peer is a client, not a server"
-				: "malformed hello");
-	else if (h->has_key != c->o.hello.has_key)
-		dr_conv_fail(c, DR_BOOT_KEY,
-			h->has_key
-				? "the peer asks for a key and this end has none; start it with "
-				  "the same --key-file"
-				: "this end has a key and the peer has none; start the peer with "
-				  "the same --key-file");
-}
-
-static void hello_done(struct dr_conv *c, int64_t now_ns, struct dr_conv_event *ev)
-{
-	struct dr_rbuf r;
-	dr_rbuf_init(&r, c->in + PREFIX_BYTES, c->in_len - PREFIX_BYTES);
-	hello_parse(c, &r);
-	/* A peer of our own kind gets our hello even when it is turned away: it prints the reason. */
-	int rc = 0;
-	if (c->o.role == DR_CONV_SERVER &&
-		(c->state != DR_CONV_ENDED || c->cause != DR_BOOT_PROTOCOL))
-		rc = out_hello(c);
-	if (c->state == DR_CONV_ENDED)
-		return;
-	memcpy(c->peer_hello, c->in, c->in_len);
-	c->peer_hello_len = c->in_len;
-	c->in_len = 0;
-	c->in_need = DR_CONV_HEADER_BYTES;
-	c->state = c->o.key ? DR_CONV_PROOF : DR_CONV_WELCOME;
-	if (c->o.role == DR_CONV_CLIENT) {
-		c->stage_at_ns = now_ns;
-		if (c->o.key && rc == 0)
-			rc = send_proof(c);
-	} else if (!c->o.key) {
-		ev->kind = DR_CONV_IDENTIFIED;
-	}
-	if (rc)
-		dr_conv_fail(c, DR_BOOT_LOCAL, "out of memory");
-}
-
-static void proof_frame(
-	struct dr_conv *c, int64_t now_ns, const uint8_t *data, struct dr_conv_event *ev)
-{
-	bool server = c->o.role == DR_CONV_SERVER;
-	uint8_t want[DR_CONV_PROOF_BYTES];
-	proof_make(c, server ? DR_CONV_CLIENT : DR_CONV_SERVER, want);
-	if (sodium_memcmp(want, data, sizeof(want)) != 0) {
-		int rc = server ? out_frame(c, DR_FRAME_DENY, 0, NULL, 0) : 0;
-		dr_conv_fail(c, rc ? DR_BOOT_LOCAL : DR_BOOT_KEY,
-			"the peer's proof is wrong: the key files differ");
-		return;
-	}
-	c->state = DR_CONV_WELCOME;
-	c->stage_at_ns = now_ns;
-	if (!server)
-		return;
-	if (send_proof(c))
-		dr_conv_fail(c, DR_BOOT_LOCAL, "out of memory");
-	else
-		ev->kind = DR_CONV_IDENTIFIED;
 }
 
 /* ---- frames ------------------------------------------------------------------------------- */
@@ -456,7 +260,7 @@ static void frame_done(struct dr_conv *c, int64_t now_ns, struct dr_conv_event *
 	}
 	switch (type) {
 	case DR_FRAME_PROOF:
-		proof_frame(c, now_ns, data, ev);
+		dr_conv_proof_frame(c, now_ns, data, ev);
 		break;
 	case DR_FRAME_DENY:
 		dr_conv_fail(c, DR_BOOT_KEY, "the peer says that the key files differ");
@@ -483,10 +287,10 @@ static void frame_done(struct dr_conv *c, int64_t now_ns, struct dr_conv_event *
 static void step(struct dr_conv *c, int64_t now_ns, struct dr_conv_event *ev)
 {
 	if (c->state == DR_CONV_HELLO) {
-		if (c->in_need == PREFIX_BYTES)
-			hello_prefix(c);
+		if (c->in_need == DR_CONV_PREFIX_BYTES)
+			dr_conv_hello_prefix(c);
 		else
-			hello_done(c, now_ns, ev);
+			dr_conv_hello_done(c, now_ns, ev);
 		return;
 	}
 	if (c->in_len == DR_CONV_HEADER_BYTES) {
@@ -545,9 +349,10 @@ size_t dr_conv_feed(
 		if (c->state == DR_CONV_OPEN)
 			c->stage_at_ns = now_ns;
 		if (c->state == DR_CONV_HELLO &&
-			memcmp(c->in, magic, DR_MIN(c->in_len, sizeof(magic))) != 0) {
+			memcmp(c->in, dr_conv_magic, DR_MIN(c->in_len, sizeof(dr_conv_magic))) !=
+				0) {
 			char what[80];
-			foreign_text(c->in, c->in_len, what, sizeof(what));
+			dr_conv_foreign_text(c->in, c->in_len, what, sizeof(what));
 			dr_conv_fail(c, DR_BOOT_PROTOCOL, "%s", what);
 			break;
 		}
@@ -605,7 +410,7 @@ int dr_conv_init(struct dr_conv *c, const struct dr_conv_opts *opts, int64_t now
 	if (c->o.hello.version == 0)
 		c->o.hello.version = DR_BOOT_PROTOCOL_VERSION;
 	c->o.hello.has_key = opts->key != NULL;
-	c->in_need = PREFIX_BYTES;
+	c->in_need = DR_CONV_PREFIX_BYTES;
 	c->stage_at_ns = now_ns;
 	c->out_since_ns = DR_NEVER;
 	if (c->o.role == DR_CONV_SERVER) {
@@ -613,7 +418,7 @@ int dr_conv_init(struct dr_conv *c, const struct dr_conv_opts *opts, int64_t now
 		return 0;
 	}
 	dr_assert(c->o.hello.purpose >= DR_CONV_NEW && c->o.hello.purpose <= DR_CONV_RESUME);
-	return out_hello(c);
+	return dr_conv_out_hello(c);
 }
 
 void dr_conv_fini(struct dr_conv *c)
@@ -630,7 +435,8 @@ void dr_conv_validate(const struct dr_conv *c)
 	dr_assert(c->in_len <= c->in_cap && c->out_head <= c->out_len && c->out_len <= c->out_cap);
 	dr_assert(c->state == DR_CONV_ENDED || c->in_len < c->in_need);
 	dr_assert(c->in_need <= DR_CONV_HEADER_BYTES + DR_BOOT_MESSAGE_BYTES_MAX);
-	dr_assert(c->state >= DR_CONV_WELCOME || c->in_need <= PREFIX_BYTES + FOREIGN_REST_MAX);
+	dr_assert(c->state >= DR_CONV_WELCOME ||
+		  c->in_need <= DR_CONV_PREFIX_BYTES + DR_CONV_FOREIGN_REST_MAX);
 	dr_assert((c->state == DR_CONV_ENDED) == (c->cause != DR_BOOT_OK));
 }
 
@@ -641,7 +447,7 @@ int dr_conv_welcome(struct dr_conv *c, uint64_t last_seq, int64_t now_ns)
 	struct dr_wbuf w;
 	dr_wbuf_init(&w, buf, sizeof(buf));
 	dr_wbuf_u64(&w, last_seq);
-	int rc = out_frame(c, DR_FRAME_WELCOME, 0, buf, sizeof(buf));
+	int rc = dr_conv_out_frame(c, DR_FRAME_WELCOME, 0, buf, sizeof(buf));
 	if (rc)
 		return rc;
 	c->state = DR_CONV_OPEN;
@@ -661,7 +467,7 @@ int dr_conv_refuse(struct dr_conv *c, enum dr_boot_cause cause, int code, const 
 	int rc = -ENOMEM;
 	char *dump = j ? json_dumps(j, JSON_COMPACT) : NULL;
 	if (dump)
-		rc = out_frame(c, DR_FRAME_REFUSE, 0, dump, strlen(dump));
+		rc = dr_conv_out_frame(c, DR_FRAME_REFUSE, 0, dump, strlen(dump));
 	free(dump); /* lint-ok: of jansson */
 	json_decref(j);
 	dr_conv_fail(c, cause, "%s", clean);
@@ -673,7 +479,7 @@ int dr_conv_send(
 {
 	dr_assert(c->state == DR_CONV_OPEN);
 	dr_assert(frames[type].purposes & purpose_bit(c));
-	return out_frame(c, type, seq, data, len);
+	return dr_conv_out_frame(c, type, seq, data, len);
 }
 
 int dr_conv_send_json(struct dr_conv *c, enum dr_frame_type type, uint64_t seq, const json_t *json)
