@@ -61,6 +61,8 @@ static __attribute__((destructor)) void at_end(void)
 	const char *first;
 
 	get_alive(&a);
+	if (dr_fgpu_config.tell_counts)
+		dr_fgpu_tell_counts();
 	if (alive_total() > 0)
 		(void)fprintf(stderr,
 			"fake cuda: left behind: %u contexts, %u memories, %u pinned, %u streams, %u events, %u modules\n",

@@ -24,6 +24,7 @@
  *   dmabuf=1         memory can be exported (as a memfd)
  *   ordered=0        remote writes need no flush
  *   delay_us=50      what each piece of work on a stream takes
+ *   counts=1         how often each call was made is told at the end
  *   init=0           cuInit fails with this result
  *   fail=CALL:K      the K-th call of that name fails
  * CUDA_VISIBLE_DEVICES hides and reorders them, by number.

@@ -177,6 +177,13 @@ unsigned dr_fgpu_count(const char *call)
 	return c >= 0 ? counts[c] : 0;
 }
 
+void dr_fgpu_tell_counts(void)
+{
+	for (int i = 0; i < DR_FGPU_N_CALLS; i++)
+		if (counts[i] > 0)
+			(void)fprintf(stderr, "fake cuda: %u %s\n", counts[i], names[i]);
+}
+
 void dr_fgpu_calls_reset(void)
 {
 	memset(counts, 0, sizeof(counts));

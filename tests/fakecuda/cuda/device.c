@@ -34,6 +34,8 @@ static void set(const char *key, char *value)
 		dr_fgpu_config.ordered = n > 0;
 	else if (strcmp(key, "delay_us") == 0)
 		dr_fgpu_delay((int64_t)n * DR_NS_PER_US);
+	else if (strcmp(key, "counts") == 0)
+		dr_fgpu_config.tell_counts = n > 0;
 	else if (strcmp(key, "init") == 0)
 		dr_fgpu_config.init = (unsigned)n;
 	else if (strcmp(key, "fail") == 0)

@@ -41,7 +41,7 @@ struct dr_fgpu_config {
 	unsigned slot[DR_FGPU_DEVICES_MAX]; /* which GPU of the machine the process's n-th is */
 	uint64_t memory_bytes;
 	int version;
-	bool dmabuf, ordered;
+	bool dmabuf, ordered, tell_counts;
 	unsigned init;
 };
 extern struct dr_fgpu_config dr_fgpu_config; /* read at the first call and at reset */
@@ -72,6 +72,7 @@ void dr_fgpu_fail_call(const char *call, unsigned k, unsigned result);
 const char *dr_fgpu_failed(void);
 void dr_fgpu_fail_always(const char *call, unsigned result);
 unsigned dr_fgpu_count(const char *call);
+void dr_fgpu_tell_counts(void); /* to standard error */
 unsigned dr_fgpu_violations(const char **first);
 extern _Thread_local struct CUctx_st *dr_fgpu_current;
 

@@ -9,11 +9,12 @@
  * multiple on its bytes are a memfd's from 0, which is what an export gives.
  */
 enum { SKEW = 512, GRANULE = 65536, JUNK = 0xa5, JUNK_MAX = 1 << 20 };
-#define SPACE_BYTES ((size_t)64 << 30)
+#define SPACE_MAX ((size_t)64 << 30)
+#define SPACE_MIN ((size_t)1 << 30) /* valgrind has less to give */
 
 struct dr_fgpu_node *dr_fgpu_memories, *dr_fgpu_pinneds;
 static unsigned char *space;
-static size_t space_used;
+static size_t space_bytes, space_used;
 
 /* ---- lists ---- */
 
@@ -76,18 +77,24 @@ static size_t whole(size_t len, size_t unit)
 	return (len + unit - 1) / unit * unit;
 }
 
-static bool take_space(size_t len, unsigned long long *dev)
+static bool have_space(void)
 {
-	if (!space) {
-		void *p = mmap(NULL, SPACE_BYTES, PROT_NONE,
-			MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	for (size_t len = SPACE_MAX; !space && len >= SPACE_MIN; len /= 2) {
+		void *p = mmap(
+			NULL, len, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
 		if (p == MAP_FAILED)
-			return false;
+			continue;
 		space = p;
+		space_bytes = len;
 		space_used = GRANULE - (uintptr_t)p % GRANULE;
 	}
-	if (len > SPACE_BYTES - space_used - 2 * (size_t)GRANULE)
+	return space != NULL;
+}
+
+static bool take_space(size_t len, unsigned long long *dev)
+{
+	if (!have_space() || len > space_bytes - space_used - 2 * (size_t)GRANULE)
 		return false;
 	*dev = (uintptr_t)space + space_used + SKEW;
 	space_used += whole(SKEW + len, GRANULE) + GRANULE;
