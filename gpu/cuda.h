@@ -51,6 +51,7 @@ enum {
 
 	DR_CUDA_ORDERED = 100, /* of WRITES_ORDERING, or more: remote writes need no flush */
 	DR_CUDA_STREAM_NON_BLOCKING = 1, /* does not order itself with the default stream */
+	DR_CUDA_EVENT_DISABLE_TIMING = 2,
 	DR_CUDA_HOST_PORTABLE = 1,
 	DR_CUDA_RANGE_DMA_BUF_FD = 1,
 	DR_CUDA_JIT_ERROR_LOG = 5,
@@ -106,6 +107,11 @@ enum {
 		(struct CUfunc_st *fn, unsigned grid_x, unsigned grid_y, unsigned grid_z,          \
 			unsigned block_x, unsigned block_y, unsigned block_z,                      \
 			unsigned shared_bytes, struct CUstream_st *s, void **args, void **extra))  \
+	X(mem_host_get_device_pointer, cuMemHostGetDevicePointer_v2,                               \
+		(unsigned long long *dev, void *host, unsigned flags))                             \
+	X(stream_query, cuStreamQuery, (struct CUstream_st *s))                                    \
+	OPT(stream_write_value32, cuStreamWriteValue32_v2,                                         \
+		(struct CUstream_st *s, unsigned long long dev, uint32_t value, unsigned flags))   \
 	OPT(mem_get_handle_for_address_range, cuMemGetHandleForAddressRange,                       \
 		(void *handle, unsigned long long dev, size_t len, unsigned type,                  \
 			unsigned long long flags))

@@ -109,7 +109,12 @@ int dr_gpu_dmabuf(struct dr_gpu *g, const struct dr_gpu_memory *m, int *fd, stru
 struct dr_gpu_stream;
 struct dr_gpu_stream_stats {
 	uint64_t copies, bytes; /* done */
-	int64_t busy_ns; /* time in which the GPU ran them, by its own clock: without their wait in the queue */
+	uint64_t timed;		/* of these copies: the first of every 16 */
+	uint64_t
+		calls; /* of the driver, for copies and for learning that they are done; contexts left out */
+	/* Time in which the GPU ran them, without their wait in the queue: what the timed ones took by the
+	 * GPU's clock, times all bytes / theirs. */
+	int64_t busy_ns;
 };
 
 int dr_gpu_stream_create(struct dr_gpu *g, struct dr_gpu_stream **out, struct dr_err *e)
@@ -122,7 +127,7 @@ int dr_gpu_copy_out(struct dr_gpu_stream *s, void *host, uint64_t dev, size_t le
 int dr_gpu_copy_in(struct dr_gpu_stream *s, uint64_t dev, const void *host, size_t len,
 	uint64_t *ticket, struct dr_err *e) DR_MUST_CHECK;
 /* The ticket up to which all copies are done; *done grows only. Does not wait; where nothing is outstanding
- * it costs no call of the driver. An error is that of a copy, and sticks. */
+ * it costs no call of the driver, and hardly any where the stream writes tickets to host memory (CUDA 11.7). An error is that of a copy, and sticks. */
 int dr_gpu_stream_done(struct dr_gpu_stream *s, uint64_t *done, struct dr_err *e) DR_MUST_CHECK;
 /* Wait until that ticket is done. */
 int dr_gpu_stream_wait(struct dr_gpu_stream *s, uint64_t ticket, struct dr_err *e) DR_MUST_CHECK;

@@ -5,6 +5,8 @@
 #include "gpu/cuda.h"
 #include "gpu/gpu.h"
 
+#include <stdatomic.h>
+
 /* What the files of gpu/ share. */
 
 struct dr_gpu {
@@ -17,10 +19,22 @@ struct dr_gpu {
 	struct CUfunc_st *fill, *check;
 };
 
-/* One copy that is under way: the GPU's clock before and after it. */
+/*
+ * One copy that is under way. Every DR_GPU_TIME_EVERY-th is timed, by the GPU's clock before and after it;
+ * of the others `end` alone is needed, and not even that where words tell what is done (word.c).
+ */
+enum { DR_GPU_TIME_EVERY = 16 };
+_Static_assert(DR_GPU_COPIES_MAX % DR_GPU_TIME_EVERY == 0, "a slot is always timed or never");
 struct dr_gpu_copy {
 	struct CUevent_st *begin, *end; /* made at the slot's first use */
 	size_t len;
+};
+
+/* Done up to which ticket: its last 32 bits, which the stream writes behind a copy. NULL: by events. */
+struct dr_gpu_word {
+	_Atomic uint32_t *host;
+	uint64_t dev;
+	unsigned idle; /* looks in a row that found nothing new */
 };
 
 /*
@@ -33,6 +47,9 @@ struct dr_gpu_stream {
 	uint64_t issued, done;
 	unsigned failed;
 	struct dr_gpu_stream_stats stats;
+	uint64_t timed_bytes;
+	int64_t timed_ns;
+	struct dr_gpu_word word;
 	struct dr_gpu_copy copy[DR_GPU_COPIES_MAX];
 	/* pattern.c: what a check found. The flag is in pinned memory and 0 unless a check is running;
 	 * worst is in the GPU's, and UINT64_MAX then. */
@@ -47,6 +64,16 @@ int dr_gpu_enter(const struct dr_gpu *g, struct dr_err *e);
 void dr_gpu_note(const struct dr_gpu *g, const char *what, unsigned result);
 /* Wait for all that the stream was told so far. */
 int dr_gpu_stream_drain(struct dr_gpu_stream *s, const char *what, struct dr_err *e) DR_MUST_CHECK;
+
+/* word.c. Where the driver has no such thing, or DR_GPU_COMPLETION=events is in the environment, the stream
+ * goes without. */
+int dr_gpu_word_init(struct dr_gpu_stream *s, struct dr_err *e) DR_MUST_CHECK;
+void dr_gpu_word_fini(struct dr_gpu_stream *s);
+/* Have ticket written when all is done that the stream was told before; a result of the driver. */
+unsigned dr_gpu_word_mark(struct dr_gpu_stream *s, uint64_t ticket);
+/* The ticket that it has come to, between s->done and s->issued; no call of the driver, but for one in many
+ * looks in vain, whose error goes to *result. */
+uint64_t dr_gpu_word_look(struct dr_gpu_stream *s, unsigned *result);
 
 /* list.c: one GPU's description. */
 int dr_gpu_describe(const struct dr_cuda *c, unsigned ordinal, struct dr_gpu_info *out,

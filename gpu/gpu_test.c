@@ -367,13 +367,13 @@ static int is_harmless(const char *call)
 	return 0;
 }
 
-static void every_call_fails_once(void **state)
+static void every_call_fails_once_of(void)
 {
 	unsigned k, misuse;
 	const char *call;
 	int rc;
 
-	(void)state;
+	fresh("delay_us=0");
 	assert_int_equal(all_of_it(), 0);
 	for (k = 1;; k++) {
 		fresh("delay_us=0");
@@ -400,6 +400,15 @@ static void every_call_fails_once(void **state)
 		assert_int_equal(fake->alive_total(), 0);
 	}
 	dr_mem_fail_after(-1);
+}
+
+static void every_call_fails_once(void **state)
+{
+	(void)state;
+	every_call_fails_once_of();
+	assert_int_equal(setenv("DR_GPU_COMPLETION", "events", 1), 0);
+	every_call_fails_once_of();
+	assert_int_equal(unsetenv("DR_GPU_COMPLETION"), 0);
 }
 
 int main(void)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/rng.h"
-#include "gpu/cuda.h"
+#include "gpu/gpu_priv.h"
 #include "tests/fakecuda/testkit.h"
 #include "orchestrator/integrity.h"
 #include "orchestrator/worker.h"
@@ -124,6 +124,96 @@ static void idle_costs_no_call(void **state)
 	bed_drop(&b);
 }
 
+/* What 64 copies of 1 us cost: by words, and by events where the driver has no words or they are not wanted. */
+static void calls_for(const char *gpus, unsigned words, unsigned records)
+{
+	struct dr_gpu_stream_stats stats;
+	uint64_t ticket = 0;
+	struct bed b;
+	unsigned before[2];
+
+	bed_make(&b, gpus);
+	before[0] = fake->count("cuStreamWriteValue32_v2");
+	before[1] = fake->count("cuEventRecord");
+	for (int i = 0; i < 64; i++)
+		assert_int_equal(dr_gpu_copy_out(b.s, b.host, b.m.dev, 1000, &ticket, NULL), 0);
+	while (done_of(&b) < 64)
+		;
+	dr_gpu_stream_stats(b.s, &stats);
+	assert_int_equal(fake->count("cuStreamWriteValue32_v2") - before[0], words);
+	assert_int_equal(fake->count("cuEventRecord") - before[1], records);
+	if (words)
+		assert_int_equal(fake->count("cuEventQuery"), 0);
+	assert_int_equal(stats.copies, 64);
+	assert_int_equal(stats.timed, 4);
+	assert_int_equal(stats.calls, 64 + words + records + 4 + fake->count("cuEventQuery") +
+					      fake->count("cuStreamQuery"));
+	assert_true(stats.busy_ns >= 64 * 100000LL);
+	bed_drop(&b);
+}
+
+static void words_spare_calls(void **state)
+{
+	(void)state;
+	calls_for("delay_us=100", 64, 8);
+}
+
+static void without_words_events_do(void **state)
+{
+	(void)state;
+	calls_for("delay_us=100,version=11000", 0, 68);
+	assert_int_equal(setenv("DR_GPU_COMPLETION", "events", 1), 0);
+	calls_for("delay_us=100", 0, 68);
+	assert_int_equal(unsetenv("DR_GPU_COMPLETION"), 0);
+}
+
+/* The word has 32 bits, tickets have 64. */
+static void words_wrap(void **state)
+{
+	uint64_t ticket = 0;
+	struct bed b;
+
+	(void)state;
+	bed_make(&b, "delay_us=10");
+	b.s->issued = b.s->done = UINT32_MAX - 100ULL;
+	atomic_store(b.s->word.host, UINT32_MAX - 100U);
+	for (int i = 0; i < 200; i++)
+		assert_int_equal(dr_gpu_copy_in(b.s, b.m.dev, b.host, 8, &ticket, NULL), 0);
+	assert_int_equal(ticket, UINT32_MAX + 100ULL);
+	while (done_of(&b) < ticket)
+		;
+	bed_drop(&b);
+}
+
+/* One thread drives two GPUs: each call about a stream finds the right context. */
+static void two_gpus_on_a_thread(void **state)
+{
+	struct dr_gpu_memory m;
+	struct dr_gpu_stream *s;
+	struct dr_gpu *g;
+	uint64_t t[2], done = 0;
+	struct bed b;
+
+	(void)state;
+	bed_make(&b, "delay_us=300");
+	assert_int_equal(dr_gpu_open(1, &g, NULL), 0);
+	assert_int_equal(dr_gpu_alloc(g, BYTES, &m, NULL), 0);
+	assert_int_equal(dr_gpu_stream_create(g, &s, NULL), 0);
+	for (int i = 0; i < 20; i++) {
+		assert_int_equal(dr_gpu_copy_out(b.s, b.host, b.m.dev, 8, &t[0], NULL), 0);
+		assert_int_equal(dr_gpu_copy_out(s, b.host + 100, m.dev, 8, &t[1], NULL), 0);
+	}
+	while (done_of(&b) < t[0])
+		;
+	do
+		assert_int_equal(dr_gpu_stream_done(s, &done, NULL), 0);
+	while (done < t[1]);
+	dr_gpu_stream_destroy(s);
+	dr_gpu_free(g, &m);
+	dr_gpu_close(g);
+	bed_drop(&b);
+}
+
 /* Streams do not wait for each other: one is full of slow work, the other is done. */
 static void streams_are_apart(void **state)
 {
@@ -165,15 +255,14 @@ static void reads_and_writes_wait(void **state)
 	bed_drop(&b);
 }
 
-static void failures_stick(void **state)
+static void failures_stick_of(const char *gpus)
 {
 	uint64_t t, done, bad;
 	struct dr_err e;
 	struct bed b;
 	int rc;
 
-	(void)state;
-	bed_make(&b, "");
+	bed_make(&b, gpus);
 	fake->fail_work(DR_CUDA_LAUNCH_FAILED);
 	assert_int_equal(dr_gpu_copy_out(b.s, b.host, b.m.dev, 10, &t, NULL), 0);
 	do
@@ -188,6 +277,13 @@ static void failures_stick(void **state)
 	assert_int_equal(dr_gpu_pattern_fill(b.s, b.m.dev, 10, 0, NULL), -EIO);
 	assert_int_equal(dr_gpu_pattern_check(b.s, b.m.dev, 10, 0, &bad, NULL), -EIO);
 	bed_drop(&b);
+}
+
+static void failures_stick(void **state)
+{
+	(void)state;
+	failures_stick_of("");
+	failures_stick_of("version=11000");
 }
 
 /* ---- the pattern ---- */
@@ -288,6 +384,10 @@ int main(void)
 		cmocka_unit_test_setup_teardown(copies_are_asynchronous, setup, teardown),
 		cmocka_unit_test_setup_teardown(tickets_are_counted, setup, teardown),
 		cmocka_unit_test_setup_teardown(idle_costs_no_call, setup, teardown),
+		cmocka_unit_test_setup_teardown(words_spare_calls, setup, teardown),
+		cmocka_unit_test_setup_teardown(without_words_events_do, setup, teardown),
+		cmocka_unit_test_setup_teardown(words_wrap, setup, teardown),
+		cmocka_unit_test_setup_teardown(two_gpus_on_a_thread, setup, teardown),
 		cmocka_unit_test_setup_teardown(streams_are_apart, setup, teardown),
 		cmocka_unit_test_setup_teardown(reads_and_writes_wait, setup, teardown),
 		cmocka_unit_test_setup_teardown(failures_stick, setup, teardown),

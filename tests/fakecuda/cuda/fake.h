@@ -103,7 +103,7 @@ void *dr_fgpu_bytes(unsigned long long dev);
 
 /* ---- stream.c ---- */
 
-enum dr_fgpu_work_kind { DR_FGPU_COPY, DR_FGPU_SET, DR_FGPU_EVENT, DR_FGPU_KERNEL };
+enum dr_fgpu_work_kind { DR_FGPU_COPY, DR_FGPU_SET, DR_FGPU_EVENT, DR_FGPU_WORD, DR_FGPU_KERNEL };
 struct dr_fgpu_work {
 	struct dr_fgpu_work *next;
 	enum dr_fgpu_work_kind kind;
@@ -112,6 +112,7 @@ struct dr_fgpu_work {
 	const unsigned char *from;
 	size_t len;
 	unsigned char byte;
+	uint32_t value;		       /* word */
 	struct dr_fgpu_memory *memory; /* in use until done; may be NULL */
 	struct dr_fgpu_pinned *pinned;
 	struct CUevent_st *event;
@@ -128,6 +129,7 @@ struct CUstream_st {
 struct CUevent_st {
 	struct dr_fgpu_node node;
 	unsigned recorded, reached;
+	bool timed;
 	int64_t at_ns;
 };
 extern struct dr_fgpu_node *dr_fgpu_streams, *dr_fgpu_events;

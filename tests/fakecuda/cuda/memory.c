@@ -256,6 +256,18 @@ unsigned cuMemHostAlloc(void **p, size_t len, unsigned flags)
 	return dr_fgpu_leave(0);
 }
 
+unsigned cuMemHostGetDevicePointer_v2(unsigned long long *dev, void *host, unsigned flags)
+{
+	struct CUctx_st *ctx;
+	unsigned result = dr_fgpu_enter_ctx(DR_FGPU_CALL_cuMemHostGetDevicePointer_v2, &ctx);
+
+	if (result == 0 && (flags || !dr_fgpu_pinned_at(host, 1)))
+		result = DR_CUDA_INVALID_VALUE;
+	if (result == 0)
+		*dev = (uintptr_t)host;
+	return dr_fgpu_leave(result);
+}
+
 void dr_fgpu_pinned_free(struct dr_fgpu_pinned *h)
 {
 	dr_fgpu_del(&dr_fgpu_pinneds, &h->node);

@@ -22,8 +22,16 @@ static void run(const struct dr_fgpu_work *w)
 		memcpy(w->to, w->from, w->len);
 	else if (w->kind == DR_FGPU_SET)
 		memset(w->to, w->byte, w->len);
+	else if (w->kind == DR_FGPU_WORD)
+		__atomic_store_n((uint32_t *)(void *)w->to, w->value, __ATOMIC_RELEASE);
 	else if (w->kind == DR_FGPU_KERNEL)
 		w->fn->run(w);
+}
+
+/* Of the kinds that take time, and may fail. */
+static bool is_labour(const struct dr_fgpu_work *w)
+{
+	return w->kind != DR_FGPU_EVENT && w->kind != DR_FGPU_WORD;
 }
 
 static bool due(const struct CUstream_st *s, int64_t since_ns, int64_t *at_ns)
@@ -32,7 +40,7 @@ static bool due(const struct CUstream_st *s, int64_t since_ns, int64_t *at_ns)
 	if (!s->head || held)
 		return false;
 	*at_ns = DR_MAX(since_ns, s->head->issued_ns);
-	if (s->head->kind != DR_FGPU_EVENT)
+	if (is_labour(s->head))
 		*at_ns += delay_ns;
 	return dr_now_ns() >= *at_ns;
 }
@@ -59,7 +67,7 @@ static void do_head(struct CUstream_st *s)
 	struct CUctx_st *ctx = s->node.ctx;
 	struct dr_fgpu_work *w = s->head;
 
-	if (w->kind != DR_FGPU_EVENT && next_failure) {
+	if (is_labour(w) && next_failure) {
 		ctx->failed = next_failure;
 		next_failure = 0;
 	}
@@ -258,6 +266,36 @@ unsigned cuStreamSynchronize(struct CUstream_st *s)
 	return dr_fgpu_leave(s->node.ctx->failed);
 }
 
+unsigned cuStreamQuery(struct CUstream_st *s)
+{
+	unsigned result = enter_stream(DR_FGPU_CALL_cuStreamQuery, "cuStreamQuery", s);
+
+	if (result == 0 && s->head)
+		result = DR_CUDA_NOT_READY;
+	return dr_fgpu_leave(result);
+}
+
+/* To pinned memory alone; whose address is the same for the GPU. */
+unsigned cuStreamWriteValue32_v2(
+	struct CUstream_st *s, unsigned long long dev, uint32_t value, unsigned flags)
+{
+	struct dr_fgpu_work w = { .kind = DR_FGPU_WORD, .value = value };
+	unsigned result =
+		enter_stream(DR_FGPU_CALL_cuStreamWriteValue32_v2, "cuStreamWriteValue32_v2", s);
+
+	if (result == 0 && dr_fgpu_config.version < 11070)
+		result = DR_CUDA_NOT_SUPPORTED;
+	if (result)
+		return dr_fgpu_leave(result);
+	w.to = (unsigned char *)(uintptr_t)dev;
+	w.pinned = dr_fgpu_pinned_at(w.to, sizeof(value));
+	if (flags || !w.pinned || dev % sizeof(value)) {
+		dr_fgpu_violation("cuStreamWriteValue32_v2 to %#llx", dev);
+		return dr_fgpu_leave(DR_CUDA_INVALID_VALUE);
+	}
+	return dr_fgpu_leave(dr_fgpu_submit(s, &w));
+}
+
 /* ---- events ---- */
 
 static unsigned enter_event(enum dr_fgpu_call c, const char *name, const struct CUevent_st *ev)
@@ -274,12 +312,13 @@ unsigned cuEventCreate(struct CUevent_st **out, unsigned flags)
 	struct CUctx_st *ctx;
 	unsigned result = dr_fgpu_enter_ctx(DR_FGPU_CALL_cuEventCreate, &ctx);
 
-	if (result == 0 && flags)
+	if (result == 0 && flags & ~(unsigned)DR_CUDA_EVENT_DISABLE_TIMING)
 		result = DR_CUDA_INVALID_VALUE;
 	if (result)
 		return dr_fgpu_leave(result);
 	ev = calloc(1, sizeof(*ev));
 	dr_assert(ev != NULL);
+	ev->timed = !flags;
 	dr_fgpu_add(&dr_fgpu_events, &ev->node, ctx);
 	*out = ev;
 	return dr_fgpu_leave(0);
@@ -339,7 +378,7 @@ unsigned cuEventElapsedTime(float *ms, struct CUevent_st *from, struct CUevent_s
 
 	if (result == 0)
 		result = usable("cuEventElapsedTime", dr_fgpu_events, to, from->node.ctx);
-	if (result == 0 && (from->recorded == 0 || to->recorded == 0))
+	if (result == 0 && (from->recorded == 0 || to->recorded == 0 || !from->timed || !to->timed))
 		result = DR_CUDA_INVALID_HANDLE;
 	if (result == 0 && (from->reached != from->recorded || to->reached != to->recorded))
 		result = DR_CUDA_NOT_READY;
