@@ -12,7 +12,7 @@
  *
  * A stream that failed writes no more: after ERROR_LOOKS looks in vain the driver is asked.
  */
-enum { WORD_BYTES = 64, ERROR_LOOKS = 256 };
+enum { WORD_BYTES = 64, ERROR_LOOKS = 2048 };
 
 static bool wanted(const struct dr_cuda *c)
 {

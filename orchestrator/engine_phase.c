@@ -52,10 +52,7 @@ static void add_counted(struct dr_stream *s, struct dr_phase_result *r, struct s
 static void add_copies(struct dr_engine *g, struct dr_phase_result *r)
 {
 	dr_bank_copies(g->prm.bank, &r->copies);
-	for (int way = 0; way < 2; way++) {
-		r->copies.bytes[way] -= g->copies_before.bytes[way];
-		r->copies.busy_ns[way] -= g->copies_before.busy_ns[way];
-	}
+	dr_bank_copies_since(&r->copies, &g->copies_before);
 	r->copies_ns = DR_MAX(dr_now_ns() - g->phase_ns, (int64_t)1);
 }
 

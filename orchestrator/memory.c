@@ -296,6 +296,31 @@ void dr_bank_copies(const struct dr_bank *b, struct dr_bank_copies *out)
 			dr_gpu_stream_stats(b->copy[way], &st);
 		out->bytes[way] = st.bytes;
 		out->busy_ns[way] = st.busy_ns;
+		out->copies[way] = st.copies;
+		out->timed[way] = st.timed;
+		out->calls[way] = st.calls;
+	}
+}
+
+void dr_bank_copies_since(struct dr_bank_copies *c, const struct dr_bank_copies *before)
+{
+	for (int way = 0; way < 2; way++) {
+		c->bytes[way] -= before->bytes[way];
+		c->busy_ns[way] -= before->busy_ns[way];
+		c->copies[way] -= before->copies[way];
+		c->timed[way] -= before->timed[way];
+		c->calls[way] -= before->calls[way];
+	}
+}
+
+void dr_bank_copies_add(struct dr_bank_copies *c, const struct dr_bank_copies *more)
+{
+	for (int way = 0; way < 2; way++) {
+		c->bytes[way] += more->bytes[way];
+		c->busy_ns[way] += more->busy_ns[way];
+		c->copies[way] += more->copies[way];
+		c->timed[way] += more->timed[way];
+		c->calls[way] += more->calls[way];
 	}
 }
 

@@ -53,7 +53,13 @@ int dr_bank_check(struct dr_bank *b, struct dr_integrity *v, const uint8_t *at, 
 struct dr_bank_copies {
 	uint64_t bytes[2];
 	int64_t busy_ns[2];
+	uint64_t copies[2],
+		timed[2];  /* how many; of these busy_ns knows the time, and takes it for all */
+	uint64_t calls[2]; /* of the driver, for all that */
 };
+/* *c without what `before` has. */
+void dr_bank_copies_since(struct dr_bank_copies *c, const struct dr_bank_copies *before);
+void dr_bank_copies_add(struct dr_bank_copies *c, const struct dr_bank_copies *more);
 void dr_bank_copies(const struct dr_bank *b, struct dr_bank_copies *out);
 
 /* The GPU failed for good; NULL: it did not. No path will do better. */

@@ -216,9 +216,10 @@ struct dr_memory_row {
 	int staged; /* 1: copied through pinned host memory; 0: the NIC reaches it; -1: host, unknown */
 	char why[256]; /* staged: because */
 	/* Copies out of the GPU and into it during the bandwidth phases, and the share of these phases in
-	 * which they ran, by the GPU's clock. */
+	 * which they ran, by the GPU's clock: those that were timed stand for all. */
 	int64_t out_bytes, in_bytes;
 	double out_busy_percent, in_busy_percent;
+	int64_t copies, timed, calls; /* calls of the driver for them */
 };
 
 /* How many of a GPU's channels have their primary (0) or shadow (1) path up. Key: gpu, path. */

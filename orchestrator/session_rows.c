@@ -164,10 +164,7 @@ static void add_copies(struct dr_node *node, unsigned k, const struct dr_phase_r
 {
 	if (node->phase.kind != DR_PHASE_BW || !r->copies_ns)
 		return;
-	for (int way = 0; way < 2; way++) {
-		node->copies[k].bytes[way] += r->copies.bytes[way];
-		node->copies[k].busy_ns[way] += r->copies.busy_ns[way];
-	}
+	dr_bank_copies_add(&node->copies[k], &r->copies);
 	node->copies_ns[k] += r->copies_ns;
 }
 
@@ -336,6 +333,9 @@ static void copy_figures(const struct dr_node *node, unsigned k, struct dr_memor
 	r->in_bytes = (int64_t)c->bytes[1];
 	r->out_busy_percent = 100 * (double)c->busy_ns[0] / ns;
 	r->in_busy_percent = 100 * (double)c->busy_ns[1] / ns;
+	r->copies = (int64_t)(c->copies[0] + c->copies[1]);
+	r->timed = (int64_t)(c->timed[0] + c->timed[1]);
+	r->calls = (int64_t)(c->calls[0] + c->calls[1]);
 }
 
 void dr_node_memory(struct dr_node *node)

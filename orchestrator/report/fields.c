@@ -270,6 +270,9 @@ static const struct dr_field memory[] = {
 	F("copied_in_bytes", DR_F_INT, T, in_bytes),
 	F("copy_out_busy_percent", DR_F_NUM, T, out_busy_percent),
 	F("copy_in_busy_percent", DR_F_NUM, T, in_busy_percent),
+	F("copies", DR_F_INT, T, copies),
+	F("copies_timed", DR_F_INT, T, timed),
+	F("copy_driver_calls", DR_F_INT, T, calls),
 };
 TABLE(dr_memory_fields, "memory", memory, T);
 #undef T

@@ -175,7 +175,7 @@ static void print_memory(const struct dr_record *rec, FILE *f)
 	if (!any_gpu_memory(rec))
 		return;
 	fputs("\nGPU memory: copies to (out) and from (in) host memory in the bandwidth phases, and the share\n"
-	      "of that time in which the GPU ran them\n",
+	      "of that time in which the GPU ran them (one copy in 16 timed by its clock)\n",
 		f);
 	fprintf(f, "  %-6s %4s  %-24s %-14s %-7s %10s %7s %10s %7s\n", "end", "GPU", "name",
 		"bus id", "way", "out MB", "busy %", "in MB", "busy %");
