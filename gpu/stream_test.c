@@ -264,7 +264,9 @@ static void failures_stick_of(const char *gpus)
 
 	bed_make(&b, gpus);
 	fake->fail_work(DR_CUDA_LAUNCH_FAILED);
+	fake->hold(true); /* it fails after the copy was asked for, not meanwhile */
 	assert_int_equal(dr_gpu_copy_out(b.s, b.host, b.m.dev, 10, &t, NULL), 0);
+	fake->hold(false);
 	do
 		rc = dr_gpu_stream_done(b.s, &done, &e);
 	while (rc == 0 && done < t);

@@ -32,6 +32,21 @@ cuda() {
 	from cuda
 }
 
+# shares DOCUMENT: processors, copy engines, calls of the driver, in words.
+shares() {
+	python3 - "$1" <<-'PY'
+		import json, sys
+		d = json.load(open(sys.argv[1]))
+		t = d["total"]
+		print("processors of the last run: client %.0f %%, server %.0f %%" % (t["cpu_percent_local"], t["cpu_percent_peer"]))
+		for m in d["topology"]["memory"]:
+		    if m["memory"] == "cuda" and m["copies"]:
+		        print("  %s: copy engine busy out %.1f %%, in %.1f %% (%d of %d copies timed), %.2f calls of the driver a copy" %
+		              (m["side"], m["copy_out_busy_percent"], m["copy_in_busy_percent"], m["copies_timed"], m["copies"],
+		               m["copy_driver_calls"] / m["copies"]))
+	PY
+}
+
 bench_begin gpu "" 2
 client_under=(env CUDA_VISIBLE_DEVICES=0)
 server_under=(env "CUDA_VISIBLE_DEVICES=$((${GPUS:-1} > 1))")
@@ -44,6 +59,6 @@ for size in 1M 64M; do
 	compare "gpu-$size" "4 channels, $size messages, GPU memory / host memory" Gb/s ">=0.95" host cuda
 	note "last runs, host: $(get "$work/host.json" total)"
 	note "last runs, GPU: $(get "$work/cuda.json" total)"
-	note "copies: $(get "$work/cuda.json" topology.memory)"
+	note "$(shares "$work/cuda.json")"
 done
 bench_end

@@ -4,13 +4,15 @@
 #
 #   scripts/gpu/check.sh BUILD     (make check-gpu)
 #
-# PARTS="code device sanitizer e2e campaign ratio left": only these parts.
+# PARTS="code device sanitizer e2e matrix campaign ratio left": only these parts.
 #   code       our declarations against cuda.h, the kernels through ptxas
-#   device     gpu/ on the driver (tests/gpu/device_test)
-#   sanitizer  the same, and a small run of the program, under compute-sanitizer
+#   device     gpu/ on the driver (tests/gpu/device_test), with words that tell of copies and with events
+#   sanitizer  the same, and server and client with a few small messages, under compute-sanitizer
 #   e2e        the program with --memory cuda between two namespaces, as root
+#   matrix     --matrix from GPU and from host memory, over two links; its tables are shown
 #   campaign   at least 50 faults under load from GPU memory
-#   ratio      bandwidth from GPU memory / from host memory, alternating (scripts/bench/gpu.sh)
+#   ratio      bandwidth from GPU memory / from host memory, alternating (scripts/bench/gpu.sh), with the
+#              processors' and copy engines' shares of time and the driver's calls per copy
 #   left       no process and no memory stays on the GPUs
 # Environment: GPU_OUT (build/gpu), logs and result documents; GPU_TRIALS (60); BENCH_PAIRS (15),
 # BENCH_SECS (2). BUILD may be what scripts/gpu/pack.sh made. The last line is `N passed, N failed, N
@@ -104,19 +106,32 @@ part_code() {
 
 part_device() {
 	run_tests "gpu/" "$build/tests/gpu/device_test"
+	DR_GPU_COMPLETION=events run_tests "gpu/ by events" "$build/tests/gpu/device_test"
+}
+
+# follow NAME: what its log ends with, every 10 s.
+follow() {
+	local log start=$SECONDS
+	log=$(file "$1").log
+	while sleep 10; do
+		echo "      | $1: $((SECONDS - start)) s: $(tail -n 1 "$log")"
+	done
 }
 
 sanitize=(compute-sanitizer --tool memcheck --leak-check full --report-api-errors no
 	--error-exitcode 86)
 
 part_sanitizer() {
-	local why=$no_gpu
+	local why=$no_gpu follower
 	command -v compute-sanitizer >/dev/null || why=${why:-compute-sanitizer is not installed (CUDA toolkit)}
 	[[ $why ]] && skip_all "$why" "sanitizer: gpu/" "sanitizer: program" && return
 	run 250 "sanitizer: gpu/" env DR_GPU_SMALL=1 "${sanitize[@]}" "$build/tests/gpu/device_test"
 	[[ $no_cuda ]] && skip_all "$no_cuda" "sanitizer: program" && return
-	run 250 "sanitizer: program" "${sanitize[@]}" --target-processes all "$dualrail" demo \
-		--memory cuda --test bw -g 0 -N 2 -s 64K --chunk 16K --window 4 -D 300ms -w 50ms --verify
+	follow "sanitizer: program" &
+	follower=$!
+	run 100 "sanitizer: program" "$root/scripts/gpu/sanitize.sh" "$dualrail" "${sanitize[@]}"
+	kill "$follower"
+	wait "$follower" 2>/dev/null
 }
 
 # demo NAME OPTION...: both ends in namespaces; passes when nothing was lost and data flowed.
@@ -159,6 +174,18 @@ part_e2e() {
 	refused "${names[5]}" 2 "no such GPU" -g ffff:ff:1f.7
 	refused "${names[6]}" 2 "out of memory" -g 0 -N 32 --window 256 --chunk 64M -s 64M
 	CUDA_VISIBLE_DEVICES='' refused "${names[7]}" 2 "CUDA_ERROR_NO_DEVICE" -g 0
+}
+
+# From GPU memory and from host memory; the tables are the answer.
+part_matrix() {
+	local kind name all="0-$((gpus - 1))"
+	[[ $no_cuda ]] && skip_all "$no_cuda" "matrix: cuda" "matrix: host" && return
+	for kind in cuda host; do
+		name="matrix: $kind"
+		run 150 "$name" "$dualrail" demo --memory "$kind" -g "$all" -N 2 --test bw -s 1M -D 1 --matrix \
+			--json="$(file "$name").json" || continue
+		show "$(file "$name").log" 60
+	done
 }
 
 part_campaign() {
@@ -251,7 +278,7 @@ part_left() {
 main() {
 	local part
 	(($#)) || {
-		sed -n '3,18s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
+		sed -n '3,20s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
 		exit 1
 	}
 	build=$(cd "$1" 2>/dev/null && pwd) || {
@@ -266,7 +293,7 @@ main() {
 	else
 		no_gpu=$(tail -n 1 <<<"$free_before") no_cuda=$no_gpu
 	fi
-	for part in ${PARTS:-code device sanitizer e2e campaign ratio left}; do
+	for part in ${PARTS:-code device sanitizer e2e matrix campaign ratio left}; do
 		"part_$part"
 	done
 	echo "$passed passed, $failed failed, $skipped skipped"

@@ -2,16 +2,17 @@
 # SPDX-License-Identifier: Apache-2.0
 # Pack what `make check-gpu` runs, for a GPU machine that cannot build it.
 #
-#   scripts/gpu/pack.sh BUILD DIR
+#   scripts/gpu/pack.sh BUILD DIR [BUNDLE]
 #
-# DIR then has the shape of a build tree, with the shared libraries beside the programs, and ip, ss and nft in
-# bin/; carry it together with this repository, and there run
+# The program is that of the tarball which users get (dist/dualrail-VERSION-ARCH.tar.gz of `make bundle`, or BUNDLE), unpacked
+# into DIR/bundle with the libraries that it brings. DIR then has the shape of a build tree, with the tests, their
+# libraries in lib/, and ip, ss and nft in bin/; carry it together with this repository, and there run
 #   . DIR/env.sh && scripts/gpu/check.sh DIR
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
-build=$1 dir=$2
-programs=(dualrail tests/gpu/device_test tests/gpu/gpu_main tests/gpu/cuda_abi_test)
+build=$1 dir=$2 bundle=${3-}
+programs=(tests/gpu/device_test tests/gpu/gpu_main tests/gpu/cuda_abi_test)
 tools=(ip ss nft)
 
 # glibc's own parts come from the host.
@@ -44,10 +45,23 @@ add_tool() {
 	chmod 755 "$dir/bin/$tool"
 }
 
+# The tarball's program runs from where it was unpacked, with its own libraries, whatever LD_LIBRARY_PATH is.
+add_bundle() {
+	[[ $bundle ]] || bundle=dist/dualrail-$(cat VERSION)-$(uname -m).tar.gz
+	[[ -e $bundle ]] || {
+		echo "$bundle is not there: run make bundle" >&2
+		exit 1
+	}
+	mkdir -p "$dir/bundle"
+	tar -C "$dir/bundle" --strip-components=1 -xzf "$bundle"
+	ln -s bundle/bin/dualrail "$dir/dualrail"
+}
+
 main() {
 	local p
 	rm -rf "$dir"
 	mkdir -p "$dir/bin" "$dir/tools" "$dir/tests/gpu"
+	add_bundle
 	for p in "${programs[@]}"; do
 		install -m 755 -s "$build/$p" "$dir/$p"
 		into "$dir/lib" "$build/$p"
