@@ -164,7 +164,8 @@ static const struct dr_opt general[] = {
 		.choices = "adaptive|busy",
 		.commands = ALL,
 		.offset = AT(poll),
-		.help = "busy: workers never sleep; adaptive: they spin briefly first." },
+		.help = "busy: workers never sleep; adaptive: they spin briefly first. Each end has "
+			"its own: a round trip is busy when both are." },
 	{ .name = "pin",
 		.kind = DR_OPT_LIST,
 		.arg = "CPUS",

@@ -8,7 +8,7 @@
 #
 #   bw       one channel against ib_write_bw, messages of 64 KiB and 1 MiB, with as many bytes in flight: for
 #            the same time, the first second left out, by the sender's clock, what the peer has acknowledged
-#   lat      median round trip of 64 bytes, busy polling, against ib_send_lat and ib_write_lat
+#   lat      median round trip of 64 bytes, busy polling at both ends, against ib_send_lat and ib_write_lat
 #   counts   packets, work requests, completions and system calls per message, both guests together, of one
 #            rail, of two rails (a shadow path), and of two with heartbeats every 10 ms; without is every 10 s
 #   cut      what a cut does to ib_write_bw over Linux bonding (active-backup): the queue pair's fate is
@@ -62,7 +62,9 @@ ours_bw() {
 	get "$share/doc.json" bandwidth.0.sender_gbps
 }
 
+# perftest polls without a pause at both ends.
 ours_lat() {
+	local server_with=(--poll busy)
 	measure --rails rxe0,rxe1 -g 0 -N 1 --test lat -s 64 -n "$BENCH_ITERS" --poll busy || return 1
 	get "$share/doc.json" latency.0.rtt_us.p50
 }
