@@ -114,11 +114,8 @@ int dr_ping_poll(struct dr_engine *g)
 bool dr_ping_step(struct dr_engine *g)
 {
 	unsigned taken = 0, again;
-	bool did = dr_stream_drain(tx(g)) > 0;
+	bool did = false;
 
-	did |= post_due(g);
-	if (g->ping.client)
-		did |= start_round(g);
 	while (taken < g->message_chunks && dr_stream_take(rx(g))) {
 		taken++;
 		if (rx(g)->take_chunk == 0) {
@@ -126,6 +123,11 @@ bool dr_ping_step(struct dr_engine *g)
 			break;
 		}
 	}
+	/* After the answer: it needs what is released here only when the window is full. */
+	did |= dr_stream_drain(tx(g)) > 0;
+	did |= post_due(g);
+	if (g->ping.client)
+		did |= start_round(g);
 	if (rx(g)->failed || tx(g)->failed)
 		return false;
 	again = dr_stream_post_recv(rx(g));

@@ -120,14 +120,14 @@ static bool step_all(struct dr_worker *w, int64_t now)
 
 	for (unsigned k = 0; k < n; k++) {
 		unsigned i = (w->first + k) % n;
-		int64_t left = now + STEP_BUDGET_NS - dr_now_ns();
+		int64_t at = k > 0 ? dr_now_ns() : now, left = now + STEP_BUDGET_NS - at;
 
 		/* Out of time: the one that waits is the first of the next round. */
 		if (left <= 0) {
 			w->first = i;
 			return true;
 		}
-		did |= dr_engine_step(w->gpu[i], dr_now_ns(), left);
+		did |= dr_engine_step(w->gpu[i], at, left);
 	}
 	return did;
 }
