@@ -45,6 +45,17 @@ void dr_hb_life(struct dr_hb *h, unsigned rail)
 	h->rail[rail].heard = true;
 }
 
+void dr_hb_vouch(struct dr_hb *h, unsigned rail)
+{
+	dr_dassert(rail < h->n_rails);
+	h->rail[rail].vouched = true;
+}
+
+static bool alive(const struct dr_hb_rail *r)
+{
+	return r->heard || r->vouched;
+}
+
 static void mac(const struct dr_hb *h, const uint8_t *data, size_t len, uint8_t out[HB_MAC])
 {
 	int rc = crypto_shorthash_siphashx24(out, data, len, h->key);
@@ -79,10 +90,13 @@ int dr_hb_receive(struct dr_hb *h, unsigned rail, const void *data, size_t len)
 	if (number <= h->rail[rail].rx_tick)
 		goto refuse;
 	h->rail[rail].rx_tick = number;
-	h->rail[rail].heard = true;
+	h->rail[rail].heard = h->rail[rail].beat = true;
+	h->received++;
+	if (number <= h->told) /* read after a newer one, of another rail */
+		return 0;
+	h->told = number;
 	for (unsigned i = 0; i < n; i++)
 		h->rail[i].peer_miss = ((const uint8_t *)miss)[i];
-	h->received++;
 	return 0;
 refuse:
 	h->refused++;
@@ -111,21 +125,29 @@ size_t dr_hb_make(struct dr_hb *h, unsigned rail, uint8_t buf[DR_DGRAM_MAX])
 	return w.len;
 }
 
+/* What speaks against rail i, that was not heard: how far its misses may grow. */
+static uint8_t evidence(uint32_t heard, uint32_t beats, unsigned i)
+{
+	if ((beats & ~(1u << i)) != 0)
+		return UINT8_MAX;
+	return (heard & ~(1u << i)) != 0;
+}
+
 /* One rail at a full tick: count what was heard, and pass the verdict. */
-static void judge(struct dr_hb *h, unsigned i, bool others_heard, struct dr_hb_out *out)
+static void judge(struct dr_hb *h, unsigned i, uint8_t miss_max, struct dr_hb_out *out)
 {
 	struct dr_hb_rail *r = &h->rail[i];
 
-	if (r->heard) {
+	if (alive(r)) {
 		r->miss = 0;
 		if (r->good < UINT8_MAX)
 			r->good++;
 	} else {
 		r->good = 0;
-		if (others_heard && r->miss < UINT8_MAX)
+		if (r->miss < miss_max)
 			r->miss++;
 	}
-	r->heard = false;
+	r->heard = r->beat = r->vouched = false;
 	if (!r->down && (r->miss >= DR_HB_MISSES || r->peer_miss >= DR_HB_MISSES)) {
 		r->down = true;
 		r->good = 0;
@@ -146,7 +168,8 @@ static bool suspicious(const struct dr_hb *h)
 
 void dr_hb_tick(struct dr_hb *h, uint32_t busy, int64_t now, struct dr_hb_out *out)
 {
-	uint32_t all = (uint32_t)((1ull << h->n_rails) - 1), heard = 0;
+	uint32_t all = (uint32_t)((1ull << h->n_rails) - 1), heard = 0, beats = 0;
+	bool silent = true;
 
 	*out = (struct dr_hb_out){ 0 };
 	if (!h->started || now < h->next_ns)
@@ -157,11 +180,14 @@ void dr_hb_tick(struct dr_hb *h, uint32_t busy, int64_t now, struct dr_hb_out *o
 		return;
 	}
 	out->full = true;
-	for (unsigned i = 0; i < h->n_rails; i++)
+	for (unsigned i = 0; i < h->n_rails; i++) {
 		heard |= (uint32_t)h->rail[i].heard << i;
-	h->silent = heard != 0 ? 0 : h->silent + 1;
+		beats |= (uint32_t)h->rail[i].beat << i;
+		silent = silent && !alive(&h->rail[i]);
+	}
+	h->silent = silent ? h->silent + 1 : 0;
 	for (unsigned i = 0; i < h->n_rails; i++)
-		judge(h, i, (heard & ~(1u << i)) != 0, out);
+		judge(h, i, evidence(heard, beats, i), out);
 	out->send = all & ~busy;
 	h->last_tick_ns = now;
 	h->next_ns = now + h->interval_ns;
@@ -171,13 +197,26 @@ void dr_hb_tick(struct dr_hb *h, uint32_t busy, int64_t now, struct dr_hb_out *o
 	}
 }
 
+uint32_t dr_hb_accused(const struct dr_hb *h)
+{
+	uint32_t accused = 0;
+
+	for (unsigned i = 0; i < h->n_rails; i++) {
+		const struct dr_hb_rail *r = &h->rail[i];
+
+		if (!r->down && !alive(r) && r->miss + 1 >= DR_HB_MISSES)
+			accused |= 1u << i;
+	}
+	return accused;
+}
+
 void dr_hb_force_down(struct dr_hb *h, unsigned rail)
 {
 	struct dr_hb_rail *r = &h->rail[rail];
 
 	dr_assert(rail < h->n_rails);
 	r->down = true;
-	r->heard = false;
+	r->heard = r->beat = r->vouched = false;
 	r->good = 0;
 	r->miss = DR_HB_MISSES;
 }

@@ -331,7 +331,7 @@ int dr_manager_tick(struct dr_manager *m, int64_t now)
 	}
 	tick_channels(m);
 	if (m->started)
-		dr_manager_beat(m);
+		n += dr_manager_beat(m);
 	return n;
 }
 

@@ -34,7 +34,8 @@ struct dr_manager {
 /* Rail r is dead, or alive again: its state, and what the channels hear of their paths over it. */
 void dr_manager_rail_down(struct dr_manager *m, unsigned r, int err, const char *why);
 void dr_manager_rail_up(struct dr_manager *m, unsigned r, const char *why);
-/* When one is due: heartbeats out, verdicts from what came in, silence on everything. */
-void dr_manager_beat(struct dr_manager *m);
+/* When one is due: heartbeats out, verdicts from what came in, silence on everything. Returns the number
+ * of events of what it read before a verdict. */
+int dr_manager_beat(struct dr_manager *m);
 
 #endif

@@ -72,6 +72,26 @@ static uint32_t look_at_paths(struct dr_manager *m)
 	return busy;
 }
 
+/* Before a rail falls: what of it has arrived and was not read yet, for our loop stood still or is long,
+ * is read now. Returns the number of events. */
+static int look_once_more(struct dr_manager *m)
+{
+	uint32_t accused = dr_hb_accused(&m->hb);
+	int n = 0;
+
+	for (unsigned r = 0; accused != 0 && r < m->prm.n_rails; r++) {
+		struct mgr_rail *mr = &m->rail[r];
+
+		if (!(accused & (1u << r)))
+			continue;
+		n += mr->rail->ops->rail_progress(mr->rail, m->now, &mr->sink);
+		for (unsigned c = 0; c < m->prm.n_channels; c++)
+			if (uses(m, c, 0, r) || uses(m, c, 1, r))
+				n += dr_channel_progress(m->channel[c], m->now);
+	}
+	return n;
+}
+
 /* Tell the other workers what this one heard, and take what they did. */
 static void share_life(struct dr_manager *m)
 {
@@ -82,7 +102,7 @@ static void share_life(struct dr_manager *m)
 			atomic_store_explicit(&l->heard_ns[r], m->now, memory_order_relaxed);
 		else if (atomic_load_explicit(&l->heard_ns[r], memory_order_relaxed) >
 			 m->hb.last_tick_ns)
-			dr_hb_life(&m->hb, r);
+			dr_hb_vouch(&m->hb, r);
 	}
 }
 
@@ -191,13 +211,15 @@ static void send_heartbeat(struct dr_manager *m, unsigned r)
 		(void)dr_channel_send_foreign(m->channel[c], path, buf, len, m->now);
 }
 
-void dr_manager_beat(struct dr_manager *m)
+int dr_manager_beat(struct dr_manager *m)
 {
 	struct dr_hb_out out;
 	uint32_t busy;
+	int n;
 
 	if (m->now < m->hb.next_ns)
-		return;
+		return 0;
+	n = look_once_more(m);
 	busy = look_at_paths(m);
 	share_life(m);
 	dr_hb_tick(&m->hb, busy, m->now, &out);
@@ -205,7 +227,7 @@ void dr_manager_beat(struct dr_manager *m)
 		if (out.send & (1u << r))
 			send_heartbeat(m, r);
 	if (!out.full)
-		return;
+		return n;
 	share_falls(m, &out);
 	for (unsigned r = 0; r < m->prm.n_rails; r++) {
 		if ((out.fell & (1u << r)) && m->prm.detect == DR_DETECT_FAST)
@@ -215,4 +237,5 @@ void dr_manager_beat(struct dr_manager *m)
 			dr_manager_rail_up(m, r, "heard again both ways");
 	}
 	watch_silence(m);
+	return n;
 }

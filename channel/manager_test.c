@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "channel/manager.h"
+#include "channel/manager_priv.h"
 #include "transport/sim/sim.h"
 
 #include <errno.h>
@@ -236,6 +236,63 @@ static void test_a_fall_is_told_to_the_others(void **state)
 	pair_close(&a);
 }
 
+/* Our own peer stands still, another worker's runs and is heard on one rail: no evidence for us. */
+static void test_another_workers_peer_is_no_evidence(void **state)
+{
+	struct dr_rail_life life = { 0 };
+	struct pair a;
+
+	(void)state;
+	pair_open(&a, DR_SIM_STREAM, DR_DETECT_FAST, &life, 0);
+	both_paths_up(&a);
+	for (int i = 0; i < 100; i++) {
+		dr_sim_world_step(a.w, dr_sim_world_now(a.w) + BEAT_NS / 2);
+		life.heard_ns[1] = dr_sim_world_clock(a.w, 0);
+		dr_manager_tick(a.m[0], dr_sim_world_clock(a.w, 0));
+	}
+	assert_int_equal(a.downs[0][0] + a.downs[0][1], 0);
+	pair_close(&a);
+}
+
+/* A rail is not judged by what was not read: its datagrams and its paths are, before it falls. */
+static void unread(bool dgrams)
+{
+	struct pair p;
+
+	pair_open(&p, DR_SIM_STREAM, DR_DETECT_FAST, NULL, 0);
+	both_paths_up(&p);
+	if (!dgrams) /* control frames alone tell of rail 0 then */
+		dr_sim_mute_dgrams(p.w, 0, DR_SIM_NODE1, true);
+	p.m[0]->prm.poller = (struct dr_poller *)&p; /* end 0 reads what it is called for, */
+	for (int i = 0; i < 100; i++) {
+		int64_t now;
+
+		dr_sim_world_step(p.w, dr_sim_world_now(p.w) + BEAT_NS / 2);
+		now = dr_sim_world_clock(p.w, 1);
+		dr_manager_tick(p.m[1], now);
+		for (unsigned c = 0; c < CHANNELS && !dgrams; c++)
+			dr_channel_probe(dr_manager_channel_at(p.m[1], c), now);
+		now = dr_sim_world_clock(p.w, 0);
+		p.m[0]->now = now; /* which is rail 1 */
+		p.m[0]->rail[1].rail->ops->rail_progress(
+			p.m[0]->rail[1].rail, now, &p.m[0]->rail[1].sink);
+		dr_manager_tick(p.m[0], now);
+	}
+	assert_int_equal(p.downs[0][0] + p.downs[0][1], 0);
+	dr_sim_cut(p.w, 0, DR_SIM_BOTH, true);
+	p.m[0]->prm.poller = NULL;
+	run_for(&p, 10 * BEAT_NS);
+	assert_int_equal(p.downs[0][0], 1);
+	pair_close(&p);
+}
+
+static void test_what_waits_to_be_read_acquits(void **state)
+{
+	(void)state;
+	unread(true);
+	unread(false);
+}
+
 /* netlink's word: down counts at once and in every mode, up only where no heartbeat judges. */
 static void link_events(enum dr_detect detect)
 {
@@ -280,6 +337,8 @@ int main(void)
 		cmocka_unit_test(test_workers_share_what_they_hear),
 		cmocka_unit_test(test_workers_share_what_fell),
 		cmocka_unit_test(test_a_fall_is_told_to_the_others),
+		cmocka_unit_test(test_another_workers_peer_is_no_evidence),
+		cmocka_unit_test(test_what_waits_to_be_read_acquits),
 		cmocka_unit_test(test_link_events),
 	};
 

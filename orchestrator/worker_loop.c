@@ -11,8 +11,8 @@
  * The loop is one fixed sequence: poll (paths move data here), timers, a bounded step of each GPU,
  * commands. It sleeps only after a whole round in which nothing was done, and then at most until the
  * next deadline of a manager or a rate limit, so a wake-up can be lost in none of these ways:
- *  - a completion that came during the step: it comes out of dr_poller_wait alone (ticks complete
- *    nothing), before the step of the same round;
+ *  - a completion: it comes out of dr_poller_wait, before the step of the same round, or, rarely, out of
+ *    a tick that read on, which then did something, so there is another round;
  *  - something a step made possible (a slot freed, a receive posted): that step did something, so
  *    there is another round;
  *  - a command: its eventfd is level-triggered in the poller.
