@@ -166,6 +166,14 @@ static bool suspicious(const struct dr_hb *h)
 	return false;
 }
 
+static bool any_down(const struct dr_hb *h)
+{
+	for (unsigned i = 0; i < h->n_rails; i++)
+		if (h->rail[i].down)
+			return true;
+	return false;
+}
+
 void dr_hb_tick(struct dr_hb *h, uint32_t busy, int64_t now, struct dr_hb_out *out)
 {
 	uint32_t all = (uint32_t)((1ull << h->n_rails) - 1), heard = 0, beats = 0;
@@ -194,6 +202,9 @@ void dr_hb_tick(struct dr_hb *h, uint32_t busy, int64_t now, struct dr_hb_out *o
 	if (suspicious(h)) {
 		out->send = all;
 		h->next_ns = now + h->interval_ns / 2;
+	} else if (any_down(h)) {
+		out->send =
+			all; /* bytes do not tell the peer that it is, nor do they convict there */
 	}
 }
 

@@ -407,6 +407,31 @@ static void starved_ends_find_a_cut(void **state)
 	}
 }
 
+/* Whatever the rails carry and however the ends' ticks lie, ends that run find a cut within the bound that
+ * is printed with every result (dr_manager_detect_bound), both of them. */
+static void ends_that_run_keep_the_bound(void **state)
+{
+	static const int64_t bound_ns = (DR_HB_MISSES + 2) * 10 * DR_NS_PER_MS;
+	static struct starved s;
+
+	(void)state;
+	for (uint64_t seed = 1; seed <= 2000; seed++) {
+		uint32_t cut = 1u << (seed & 1);
+		int64_t from_ns;
+
+		starve(&s, seed);
+		s.odds[0] = s.odds[1] = 0;
+		run_starved(&s, 2000 + (unsigned)dr_rng_below(&s.rng, 500));
+		s.cut = cut;
+		from_ns = s.end[0].wake_ns;
+		while (s.end[0].wake_ns < from_ns + bound_ns)
+			run_starved(&s, 1);
+		if (!s.h[0].rail[seed & 1].down || !s.h[1].rail[seed & 1].down || s.fell != cut)
+			fail_msg("seed %llu: rails %x fell, %x was cut", (unsigned long long)seed,
+				s.fell, cut);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -423,6 +448,7 @@ int main(void)
 		cmocka_unit_test_setup(an_older_report_changes_nothing, setup),
 		cmocka_unit_test(starved_ends_fell_nothing),
 		cmocka_unit_test(starved_ends_find_a_cut),
+		cmocka_unit_test(ends_that_run_keep_the_bound),
 	};
 
 	return cmocka_run_group_tests_name("heartbeat", tests, NULL, NULL);

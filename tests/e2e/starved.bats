@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Both ends starved of processors: busy loops on each of them at nice 0, dualrail at nice 19. No rail may be
 # left for it, and one that is really silent has to be. Two namespaces with two rails and a control link.
-# shellcheck disable=SC2154 # set by lib.bash
+# shellcheck disable=SC2016,SC2154 # jq's variables; set by lib.bash
 
 HOGS_S=8
 
