@@ -26,6 +26,7 @@
 
 static const int64_t BACKOFF_MIN_NS = 10 * DR_NS_PER_MS;
 static const int64_t BACKOFF_MAX_NS = 500 * DR_NS_PER_MS;
+static const int64_t REST_NS = 20 * DR_NS_PER_MS; /* see dial_ns() */
 static const int64_t DIAL_NS = DR_NS_PER_S; /* a dial that takes longer is given up and repeated */
 static const int64_t TICK_MAX_NS = 100 * DR_NS_PER_MS;
 static const int64_t GONE_AGAIN_NS = 100 * DR_NS_PER_MS;
@@ -228,6 +229,7 @@ void dr_fo_fenced(struct dr_fo *f, unsigned p, uint32_t gen, int64_t now)
 
 	if (!current(f, p, gen) || pa->state != DR_FOP_FENCING)
 		return;
+	pa->rest_ns = now + REST_NS;
 	if (pa->soft) {
 		pa->state = DR_FOP_READY;
 	} else {
@@ -302,13 +304,23 @@ void dr_fo_frame(struct dr_fo *f, unsigned p, const struct dr_frame *fr, int64_t
 	}
 }
 
+/* When a path that is DOWN is dialled. While another one can carry the data, a switch to it is under way or
+ * just over: making connections (milliseconds of a processor for the queue pairs of software RoCE) would
+ * take that time from it. */
+static int64_t dial_ns(const struct dr_fo *f, unsigned p)
+{
+	const struct dr_fo_path *pa = &f->path[p];
+
+	return dr_fo_pick(f, p) == DR_FO_NONE ? pa->retry_ns : DR_MAX(pa->retry_ns, pa->rest_ns);
+}
+
 static void path_tick(struct dr_fo *f, unsigned p, int64_t now)
 {
 	struct dr_fo_path *pa = &f->path[p];
 
 	if (pa->state == DR_FOP_CONNECTING && now >= pa->deadline_ns)
 		dr_fo_path_failed(f, p, pa->gen, DR_SCOPE_PATH, -ETIMEDOUT, "dial timed out", now);
-	else if (pa->state == DR_FOP_DOWN && now >= pa->retry_ns)
+	else if (pa->state == DR_FOP_DOWN && now >= dial_ns(f, p))
 		connect_path(f, p, pa->gen + 1, now);
 	else if (pa->state == DR_FOP_DOWN && !f->prm.connector && now >= pa->deadline_ns)
 		say_gone(f, p, now);
@@ -368,7 +380,7 @@ int64_t dr_fo_deadline(const struct dr_fo *f)
 		const struct dr_fo_path *pa = &f->path[i];
 
 		if (pa->state == DR_FOP_DOWN)
-			d = DR_MIN(d, DR_MIN(pa->retry_ns, pa->deadline_ns));
+			d = DR_MIN(d, DR_MIN(dial_ns(f, i), pa->deadline_ns));
 		else if (pa->state != DR_FOP_READY)
 			d = DR_MIN(d, pa->deadline_ns);
 	}

@@ -61,7 +61,8 @@ struct dr_fo_path {
 	bool soft;	     /* FENCING: softly */
 	bool rail_ok;	     /* the rail's owner believes that it carries */
 	int64_t ready_ns;    /* READY since */
-	int64_t retry_ns;    /* DOWN: dial then */
+	int64_t retry_ns;    /* DOWN: dial then, */
+	int64_t rest_ns;     /* but not before this while another path is READY */
 	int64_t deadline_ns; /* CONNECTING: give up then */
 	int64_t backoff_ns;
 };

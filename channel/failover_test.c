@@ -240,7 +240,6 @@ static void sender_repeats_its_switch(void **state)
 	sender_running(1);
 	dr_fo_path_failed(&f, 0, 1, DR_SCOPE_PATH, -ECONNRESET, "test", 10 * MS);
 	dr_fo_fenced(&f, 0, 1, 10 * MS);
-	dr_fo_tick(&f, 11 * MS); /* dials */
 	done();
 	assert_true(dr_fo_deadline(&f) <= 20 * MS);
 	dr_fo_tick(&f, 19 * MS);
@@ -249,6 +248,36 @@ static void sender_repeats_its_switch(void **state)
 	assert_non_null(sent(DR_FRAME_SWITCH, 1));
 	done();
 	assert_true(dr_fo_deadline(&f) <= 30 * MS);
+}
+
+/* The processor is the switch's first, unless there is nothing to switch to. */
+static void broken_path_rests_while_another_carries(void **state)
+{
+	(void)state;
+	sender_running(1);
+	dr_fo_path_failed(&f, 0, 1, DR_SCOPE_PATH, -ECONNRESET, "test", 10 * MS);
+	dr_fo_fenced(&f, 0, 1, 11 * MS);
+	dr_fo_tick(&f, 30 * MS);
+	assert_null(find(DR_FOA_CONNECT, 0));
+	done();
+	frame(DR_FRAME_ANSWER, 2, 1, 1, 0, 0, 30 * MS);
+	assert_int_equal(f.state, DR_FO_RUN);
+	assert_int_equal(dr_fo_deadline(&f), 31 * MS);
+	dr_fo_tick(&f, 31 * MS);
+	assert_int_equal(find(DR_FOA_CONNECT, 0)->gen, 2);
+	done();
+	/* The other one goes while it rests: dialled at once. */
+	dr_fo_path_failed(&f, 0, 2, DR_SCOPE_PATH, -ECONNRESET, "test", 2000 * MS);
+	dr_fo_fenced(&f, 0, 2, 2000 * MS);
+	f.path[0].retry_ns = 2001 * MS;
+	dr_fo_tick(&f, 2001 * MS);
+	assert_null(find(DR_FOA_CONNECT, 0));
+	done();
+	dr_fo_path_failed(&f, 1, 1, DR_SCOPE_PATH, -ECONNRESET, "test", 2002 * MS);
+	assert_true(dr_fo_deadline(&f) <= 2002 * MS);
+	dr_fo_tick(&f, 2002 * MS);
+	assert_int_equal(find(DR_FOA_CONNECT, 0)->gen, 3);
+	done();
 }
 
 /* Invariant 6. */
@@ -262,10 +291,10 @@ static void shadow_death_disturbs_nothing(void **state)
 	assert_false(find(DR_FOA_PROTECTION, 1)->soft);
 	done();
 	dr_fo_fenced(&f, 1, 1, 11);
-	dr_fo_tick(&f, 12);
+	dr_fo_tick(&f, 11 + 20 * MS);
 	assert_int_equal(find(DR_FOA_CONNECT, 1)->gen, 2);
 	done();
-	dr_fo_path_ready(&f, 1, 2, 13);
+	dr_fo_path_ready(&f, 1, 2, 12 + 20 * MS);
 	assert_true(find(DR_FOA_PROTECTION, 1)->soft);
 	done();
 }
@@ -372,24 +401,24 @@ static void failback_drains_first(void **state)
 	dr_fo_fenced(&f, 0, 1, 10);
 	frame(DR_FRAME_ANSWER, 2, 1, 1, 0, 0, 11);
 	done();
-	dr_fo_tick(&f, 12);
-	dr_fo_path_ready(&f, 0, 2, 1 * MS);
+	dr_fo_tick(&f, 10 + 20 * MS);
+	dr_fo_path_ready(&f, 0, 2, 21 * MS);
 	assert_true(dr_fo_next(&f, &seq, &part, &skip));
-	dr_fo_posted(&f, 1 * MS); /* in the middle of message 0 */
+	dr_fo_posted(&f, 21 * MS); /* in the middle of message 0 */
 	done();
-	dr_fo_tick(&f, 60 * MS);
+	dr_fo_tick(&f, 80 * MS);
 	assert_int_equal(f.state, DR_FO_RUN); /* hold-down */
-	dr_fo_tick(&f, 102 * MS);
+	dr_fo_tick(&f, 122 * MS);
 	assert_int_equal(f.state, DR_FO_DRAIN);
 	assert_true(dr_fo_next(&f, &seq, &part, &skip)); /* the message that is begun is finished */
 	assert_int_equal(seq, 0);
-	dr_fo_posted(&f, 102 * MS);
+	dr_fo_posted(&f, 122 * MS);
 	assert_false(dr_fo_next(&f, &seq, &part, &skip));
 	dr_fo_sent(&f, 1, 1, 2, 0, 0);
 	dr_fo_sent(&f, 1, 1, 2, 0, 1);
-	frame(DR_FRAME_ACK, 2, 1, 1, 1, 0, 103 * MS);
+	frame(DR_FRAME_ACK, 2, 1, 1, 1, 0, 123 * MS);
 	done();
-	dr_fo_tick(&f, 104 * MS);
+	dr_fo_tick(&f, 124 * MS);
 	assert_int_equal(f.state, DR_FO_SWITCH);
 	assert_int_equal(sent(DR_FRAME_SWITCH, 0)->flags, DR_FRAME_PLANNED);
 	assert_null(find(DR_FOA_FENCE, 1));
@@ -546,6 +575,7 @@ int main(void)
 		cmocka_unit_test(lies_end_the_channel),
 		cmocka_unit_test(second_fault_takes_the_next_epoch),
 		cmocka_unit_test(sender_repeats_its_switch),
+		cmocka_unit_test(broken_path_rests_while_another_carries),
 		cmocka_unit_test(shadow_death_disturbs_nothing),
 		cmocka_unit_test(no_path_for_long_is_the_end),
 		cmocka_unit_test(endless_switching_is_the_end),

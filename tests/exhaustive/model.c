@@ -45,7 +45,7 @@ void ex_times(struct dr_fo *f)
 		struct dr_fo_path *pa = &f->path[i];
 
 		pa->ready_ns = EX_NOW;
-		pa->backoff_ns = 0;
+		pa->backoff_ns = pa->rest_ns = 0;
 		if (pa->retry_ns != DR_NEVER)
 			pa->retry_ns = EX_NOW + FAR;
 		if (pa->deadline_ns != DR_NEVER)

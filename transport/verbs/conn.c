@@ -4,7 +4,8 @@
  *  1. While a job of a connection is under way (BUILD or JOIN: path state BUILDING or JOINING) its queue
  *     pairs are the helper's. After it, and until DESTROY, they are the owner's.
  *  2. release() takes the connection out of the rail's table, so that no completion finds the path, and
- *     submits DESTROY, which comes after every other job of it; memory is freed when that is done.
+ *     submits DESTROY, which comes after every other job of it (the helper does what is for later when
+ *     nothing else waits); memory is freed when that is done.
  *  3. A user's buffer is posted only between JOIN and the fence. Who releases a connection has fenced
  *     it, or killed its data queue pairs.
  */
@@ -273,13 +274,16 @@ int dr_verbs_conn_kill(struct vb_conn *c)
 	return rc;
 }
 
-void dr_verbs_conn_release(struct vb_conn *c)
+void dr_verbs_conn_release(struct vb_conn *c, int64_t due_ns)
 {
 	c->path = NULL;
 	c->rail->slots[c->serial & 0xffff] = NULL;
 	c->end.run = destroy_run;
 	c->end.done = destroy_done;
-	dr_verbs_helper_submit(&c->rail->helper, &c->end);
+	if (due_ns > 0)
+		dr_verbs_helper_submit_later(&c->rail->helper, &c->end, due_ns);
+	else
+		dr_verbs_helper_submit(&c->rail->helper, &c->end);
 }
 
 /* ---- receives ---- */

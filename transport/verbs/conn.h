@@ -99,8 +99,9 @@ void dr_verbs_conn_join(struct vb_conn *c, const struct dr_verbs_hello *peer);
 int dr_verbs_conn_error(struct vb_conn *c);
 /* Destroy the data queue pairs here and now: after that nothing can touch a buffer. */
 int dr_verbs_conn_kill(struct vb_conn *c);
-/* The path has no more to do with it; what is left is freed in the background. */
-void dr_verbs_conn_release(struct vb_conn *c);
+/* The path has no more to do with it; what is left is freed in the background, not before due_ns (0: at
+ * once), since destroying takes a processor for milliseconds (rxe) that a switch needs more. */
+void dr_verbs_conn_release(struct vb_conn *c, int64_t due_ns);
 /* qp.c: queue pair i of a connection; on the helper's thread, the reason in c->err. */
 struct vb_target { /* what it is led to */
 	uint32_t qpn, rq_psn, sq_psn;

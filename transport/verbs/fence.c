@@ -26,7 +26,7 @@ void dr_verbs_fence(struct dr_path *bp, bool soft, int64_t deadline_ns)
 	if (p->state < VB_UP || (p->conn && p->conn->busy) || !p->conn) {
 		/* No user's buffer was ever posted. */
 		if (p->conn)
-			dr_verbs_conn_release(p->conn);
+			dr_verbs_conn_release(p->conn, 0);
 		p->conn = NULL;
 		p->fenced_due = true;
 		dr_verbs_set_state(p, VB_FENCED);
@@ -79,7 +79,7 @@ void dr_verbs_fence_settle(struct vb_path *p)
 			return;
 		}
 	}
-	dr_verbs_conn_release(p->conn);
+	dr_verbs_conn_release(p->conn, p->now_ns + VB_REST_NS);
 	p->conn = NULL;
 	p->fenced_due = true;
 	dr_verbs_set_state(p, VB_FENCED);

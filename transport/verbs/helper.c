@@ -2,8 +2,9 @@
 /*
  * The thread of a rail that does what may block: resolving a neighbour, making and destroying queue
  * pairs. Invariants:
- *  1. Jobs run one at a time, in the order submitted, and finish in that order.
- *  2. A submitted job always runs and is always taken, also when the rail goes.
+ *  1. Jobs run one at a time, in the order submitted, and finish in that order; those submitted for later
+ *     among themselves, once they are due and nothing else waits.
+ *  2. A submitted job always runs and is always taken, also when the rail goes: then at once.
  */
 #include "transport/verbs/internal.h"
 
@@ -11,20 +12,60 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <time.h>
 #include <unistd.h>
+
+static struct vb_job *pop(struct vb_jobs *q)
+{
+	struct vb_job *job = q->first;
+
+	q->first = job->next;
+	if (!q->first)
+		q->end = &q->first;
+	return job;
+}
+
+static void push(struct vb_jobs *q, struct vb_job *job)
+{
+	job->next = NULL;
+	*q->end = job;
+	q->end = &job->next;
+}
 
 static void finish(struct vb_helper *h, struct vb_job *job)
 {
 	uint64_t one = 1;
 
-	job->next = NULL;
 	pthread_mutex_lock(&h->lock);
-	*h->finished_end = job;
-	h->finished_end = &job->next;
+	push(&h->finished, job);
 	atomic_fetch_add_explicit(&h->n_finished, 1, memory_order_release);
 	pthread_mutex_unlock(&h->lock);
 	if (h->efd >= 0 && write(h->efd, &one, sizeof(one)) < 0)
 		return; /* full: a wake-up is pending already */
+}
+
+/* Waits for the next job with the lock held; NULL: none is left and the rail goes. */
+static struct vb_job *next_job(struct vb_helper *h)
+{
+	bool due = false; /* the first of `later` is; nobody else takes it away */
+
+	for (;;) {
+		if (h->todo.first)
+			return pop(&h->todo);
+		if (h->later.first && (due || h->quit))
+			return pop(&h->later);
+		if (h->quit)
+			return NULL;
+		if (h->later.first) {
+			int64_t ns = h->later.first->due_ns;
+			struct timespec at = { .tv_sec = ns / DR_NS_PER_S,
+				.tv_nsec = ns % DR_NS_PER_S };
+
+			due = pthread_cond_timedwait(&h->wake, &h->lock, &at) == ETIMEDOUT;
+		} else {
+			pthread_cond_wait(&h->wake, &h->lock);
+		}
+	}
 }
 
 static void *helper_main(void *arg)
@@ -34,14 +75,7 @@ static void *helper_main(void *arg)
 
 	for (;;) {
 		pthread_mutex_lock(&h->lock);
-		while (!h->todo && !h->quit)
-			pthread_cond_wait(&h->wake, &h->lock);
-		job = h->todo;
-		if (job) {
-			h->todo = job->next;
-			if (!h->todo)
-				h->todo_end = &h->todo;
-		}
+		job = next_job(h);
 		pthread_mutex_unlock(&h->lock);
 		if (!job)
 			return NULL;
@@ -64,13 +98,25 @@ static int start_thread(struct vb_helper *h)
 	return -rc;
 }
 
+/* due_ns is of the clock that all times here are of. */
+static void init_wake(pthread_cond_t *wake)
+{
+	pthread_condattr_t attr;
+
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_cond_init(wake, &attr);
+	pthread_condattr_destroy(&attr);
+}
+
 int dr_verbs_helper_start(struct vb_helper *h, bool with_fd, struct dr_err *e)
 {
 	int rc;
 
 	memset(h, 0, sizeof(*h));
-	h->todo_end = &h->todo;
-	h->finished_end = &h->finished;
+	h->todo.end = &h->todo.first;
+	h->later.end = &h->later.first;
+	h->finished.end = &h->finished.first;
 	h->efd = -1;
 	if (with_fd) {
 		h->efd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -78,7 +124,7 @@ int dr_verbs_helper_start(struct vb_helper *h, bool with_fd, struct dr_err *e)
 			return dr_err_set(e, -errno, "eventfd: %s; see ulimit -n", strerror(errno));
 	}
 	pthread_mutex_init(&h->lock, NULL);
-	pthread_cond_init(&h->wake, NULL);
+	init_wake(&h->wake);
 	rc = start_thread(h);
 	if (rc == 0)
 		return 0;
@@ -86,15 +132,24 @@ int dr_verbs_helper_start(struct vb_helper *h, bool with_fd, struct dr_err *e)
 	return dr_err_set(e, rc, "start a thread: %s", strerror(-rc));
 }
 
-void dr_verbs_helper_submit(struct vb_helper *h, struct vb_job *job)
+static void submit(struct vb_helper *h, struct vb_jobs *to, struct vb_job *job)
 {
 	dr_assert(h->running && !h->quit);
-	job->next = NULL;
 	pthread_mutex_lock(&h->lock);
-	*h->todo_end = job;
-	h->todo_end = &job->next;
+	push(to, job);
 	pthread_cond_signal(&h->wake);
 	pthread_mutex_unlock(&h->lock);
+}
+
+void dr_verbs_helper_submit(struct vb_helper *h, struct vb_job *job)
+{
+	submit(h, &h->todo, job);
+}
+
+void dr_verbs_helper_submit_later(struct vb_helper *h, struct vb_job *job, int64_t due_ns)
+{
+	job->due_ns = due_ns;
+	submit(h, &h->later, job);
 }
 
 struct vb_job *dr_verbs_helper_take(struct vb_helper *h)
@@ -104,9 +159,9 @@ struct vb_job *dr_verbs_helper_take(struct vb_helper *h)
 	if (atomic_load_explicit(&h->n_finished, memory_order_acquire) == 0)
 		return NULL;
 	pthread_mutex_lock(&h->lock);
-	jobs = h->finished;
-	h->finished = NULL;
-	h->finished_end = &h->finished;
+	jobs = h->finished.first;
+	h->finished.first = NULL;
+	h->finished.end = &h->finished.first;
 	atomic_store_explicit(&h->n_finished, 0, memory_order_relaxed);
 	pthread_mutex_unlock(&h->lock);
 	return jobs;
@@ -126,7 +181,7 @@ void dr_verbs_helper_stop(struct vb_helper *h)
 
 void dr_verbs_helper_fini(struct vb_helper *h)
 {
-	dr_assert(!h->running && !h->todo && !h->finished);
+	dr_assert(!h->running && !h->todo.first && !h->later.first && !h->finished.first);
 	if (h->efd >= 0)
 		close(h->efd);
 	h->efd = -1;

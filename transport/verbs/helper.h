@@ -13,6 +13,11 @@ struct vb_job {
 	struct vb_job *next;
 	void (*run)(struct vb_job *job);  /* on the helper's thread */
 	void (*done)(struct vb_job *job); /* on the owner's, in rail_progress; may free the job */
+	int64_t due_ns;			  /* submitted for later */
+};
+
+struct vb_jobs {
+	struct vb_job *first, **end;
 };
 
 struct vb_helper {
@@ -20,8 +25,7 @@ struct vb_helper {
 	bool running;
 	pthread_mutex_t lock;
 	pthread_cond_t wake;
-	struct vb_job *todo, **todo_end;
-	struct vb_job *finished, **finished_end;
+	struct vb_jobs todo, later, finished;
 	atomic_uint n_finished;
 	bool quit;
 	int efd; /* readable when something finished; -1: nobody sleeps on it */
@@ -29,6 +33,8 @@ struct vb_helper {
 
 int dr_verbs_helper_start(struct vb_helper *h, bool with_fd, struct dr_err *e) DR_MUST_CHECK;
 void dr_verbs_helper_submit(struct vb_helper *h, struct vb_job *job);
+/* When the clock of dr_now_ns() is at due_ns and nothing else is to be done. Due times do not fall. */
+void dr_verbs_helper_submit_later(struct vb_helper *h, struct vb_job *job, int64_t due_ns);
 /* The jobs that finished, oldest first; NULL: none. */
 struct vb_job *dr_verbs_helper_take(struct vb_helper *h);
 /* Ends the thread after every submitted job has run; then take once more. */

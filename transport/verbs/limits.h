@@ -32,6 +32,7 @@ enum {
 #define VB_SLOW_TICK_NS                                                                            \
 	(50 * DR_NS_PER_MS)	       /* of the same timer while the device or the port is gone */
 #define VB_NEWS_NS (20 * DR_NS_PER_MS) /* between two tellings of a new address */
+#define VB_REST_NS (20 * DR_NS_PER_MS) /* from a fence to the destruction of its queue pairs */
 #define VB_MEND_NS (20 * DR_NS_PER_MS)
 #define VB_AH_AGAIN_NS (50 * DR_NS_PER_MS)
 #define VB_PARK_NS (5 * DR_NS_PER_S) /* a greeting is kept so long after its last repetition */

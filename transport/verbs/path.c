@@ -351,7 +351,7 @@ static void path_close(struct dr_path *bp)
 	p->fenced_due = false;
 	if (posted || !p->conn)
 		return; /* stop sees to it that no buffer is touched */
-	dr_verbs_conn_release(p->conn);
+	dr_verbs_conn_release(p->conn, 0);
 	p->conn = NULL;
 }
 
@@ -363,7 +363,7 @@ static void stop(struct dr_path *bp)
 	if (!p->conn)
 		return;
 	(void)dr_verbs_fence_now(p); /* when that fails it is logged, and nothing is freed */
-	dr_verbs_conn_release(p->conn);
+	dr_verbs_conn_release(p->conn, 0);
 	p->conn = NULL;
 }
 

@@ -412,6 +412,33 @@ static void an_injected_error_fails_the_path_once(void **state)
 	assert_int_equal(b->side[S].count[DR_EV_FAILED], 1);
 }
 
+/* Seen from an hour ahead, so that the time for it does not come while this looks. */
+static void fenced_queue_pairs_are_destroyed_later(void **state)
+{
+	struct bench *b = *state;
+	struct side *x = &b->side[S];
+	int64_t ahead = dr_now_ns() + 3600 * DR_NS_PER_S;
+	const struct dr_path_params again = {
+		.channel = 3, .gen = 2, .sender = true, .connector = true
+	};
+	unsigned made, gone;
+	struct dr_err e;
+
+	up(b);
+	made = b->fake->count("create_qp");
+	gone = b->fake->count("destroy_qp");
+	dr_verbs_ops.fence(x->path, false, ahead + DR_NS_PER_S);
+	while (!x->count[DR_EV_FENCED] && dr_now_ns() < ahead)
+		dr_verbs_ops.progress(x->path, ahead, &x->sink);
+	dr_verbs_ops.close(x->path);
+	dr_verbs_ops.stop(x->path);
+	dr_verbs_ops.fini(x->path);
+	assert_int_equal(dr_verbs_ops.create(x->rail, &again, &x->path, &e), 0);
+	assert_int_equal(dr_verbs_ops.connect(x->path, NULL, 0, dr_now_ns(), &e), 0);
+	until(b, b->fake->count("create_qp") > made + 1); /* what came after it need not wait */
+	assert_int_equal(b->fake->count("destroy_qp"), gone);
+}
+
 static void memory_is_registered_once_and_late_when_asked(void **state)
 {
 	struct bench *b = *state;
@@ -519,6 +546,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(a_silent_end_returns_receives, setup, teardown),
 		cmocka_unit_test_setup_teardown(
 			an_injected_error_fails_the_path_once, setup, teardown),
+		cmocka_unit_test_setup_teardown(
+			fenced_queue_pairs_are_destroyed_later, setup, teardown),
 		cmocka_unit_test_setup_teardown(
 			memory_is_registered_once_and_late_when_asked, setup, teardown),
 		cmocka_unit_test_setup_teardown(the_nics_acknowledgments_are_seen, setup, teardown),
