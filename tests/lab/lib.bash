@@ -17,7 +17,7 @@ lab() {
 	"$DR_ROOT/scripts/lab/lab.sh" "$@" 3>&-
 }
 
-# Every NIC forwards, also after a test that failed in the middle of a cut.
+# Every NIC forwards, at once, also after a test that failed in the middle of a cut.
 mend() {
 	local g n
 	for g in 0 1; do
@@ -28,6 +28,8 @@ mend() {
 	lab switch
 	# shellcheck disable=SC2016 # for the guests
 	lab run both sh -c 'for n in 0 1 2 3; do
+		ip link set nic$n up
+		for q in root clsact; do tc qdisc del dev nic$n $q 2>/dev/null; done
 		[ -d /sys/class/infiniband/rxe$n ] || rdma link add rxe$n type rxe netdev nic$n; done'
 }
 
