@@ -141,7 +141,8 @@ up() {
 counter_khz() {
 	local work rc
 	work=$(mktemp -d)
-	"${CC:-cc}" -O2 -o "$work/tsc" "$here/tsc.c" && "$work/tsc"
+	# shellcheck disable=SC2086 # "ccache gcc"
+	${CC:-cc} -O2 -o "$work/tsc" "$here/tsc.c" && "$work/tsc"
 	rc=$?
 	rm -rf "$work"
 	((rc == 0)) || skip "needs a C compiler (scripts/setup.sh build lab)"
