@@ -162,6 +162,9 @@ static void without_words_events_do(void **state)
 {
 	(void)state;
 	calls_for("delay_us=100,version=11000", 0, 68);
+	calls_for("delay_us=100,words=0", 0, 68);
+	calls_for("delay_us=100,fail=cuMemHostGetDevicePointer_v2:1", 0, 68);
+	calls_for("delay_us=100,fail=cuStreamWriteValue32_v2:1", 0, 68);
 	assert_int_equal(setenv("DR_GPU_COMPLETION", "events", 1), 0);
 	calls_for("delay_us=100", 0, 68);
 	assert_int_equal(unsetenv("DR_GPU_COMPLETION"), 0);

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "gpu/gpu_priv.h"
 
+#include "base/log.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,9 +12,11 @@
  * the ticket sees the copy. (CUDA driver API, "Stream Memory Operations": the second version of these calls, since
  * CUDA 11.7, works on every platform; the first had to be allowed by an option of the kernel module.)
  *
+ * Each stream tries it out when it is made, and has events where nothing is to be seen.
+ *
  * A stream that failed writes no more: after ERROR_LOOKS looks in vain the driver is asked.
  */
-enum { WORD_BYTES = 64, ERROR_LOOKS = 2048 };
+enum { WORD_BYTES = 64, ERROR_LOOKS = 2048, PROBE = 0x6472 };
 
 static bool wanted(const struct dr_cuda *c)
 {
@@ -21,7 +25,8 @@ static bool wanted(const struct dr_cuda *c)
 	return c->stream_write_value32 && !(how && strcmp(how, "events") == 0);
 }
 
-/* The word's address on the GPU, and whether the stream can write there: *result says what it cannot. */
+/* Has the stream write PROBE. What it fails with, if it is more than a call that this driver does not have, every
+ * later call gives too. */
 static const char *try_out(struct dr_gpu_stream *s, void *host, unsigned *result)
 {
 	const struct dr_cuda *c = s->gpu->cuda;
@@ -29,15 +34,15 @@ static const char *try_out(struct dr_gpu_stream *s, void *host, unsigned *result
 
 	*result = c->mem_host_get_device_pointer(&dev, host, 0);
 	if (*result)
-		return "the GPU's address of pinned memory";
+		return "no address of pinned memory on the GPU";
 	s->word.dev = dev;
-	*result = c->stream_write_value32(s->stream, dev, 0, 0);
-	return "writing to pinned memory";
+	*result = c->stream_write_value32(s->stream, dev, PROBE, 0);
+	return *result ? "streams write no words" : NULL;
 }
 
 int dr_gpu_word_init(struct dr_gpu_stream *s, struct dr_err *e)
 {
-	const char *what;
+	const char *why;
 	void *host = NULL;
 	unsigned result;
 	int rc;
@@ -47,16 +52,19 @@ int dr_gpu_word_init(struct dr_gpu_stream *s, struct dr_err *e)
 	rc = dr_gpu_host_alloc(s->gpu, WORD_BYTES, &host, e);
 	if (rc)
 		return rc;
-	what = try_out(s, host, &result);
-	if (result)
-		dr_gpu_host_free(s->gpu, host);
-	if (result == DR_CUDA_NOT_SUPPORTED)
-		return 0;
-	if (result)
-		return dr_cuda_fail(
-			s->gpu->cuda, result, e, "%s, GPU %u", what, s->gpu->info.ordinal);
 	s->word.host = host;
-	return dr_gpu_stream_drain(s, what, e);
+	why = try_out(s, host, &result);
+	rc = dr_gpu_stream_drain(s, "trying out a word in pinned memory", e);
+	if (rc == 0 && !why && atomic_load_explicit(s->word.host, memory_order_acquire) != PROBE)
+		why = "a word that the stream wrote is not to be seen";
+	if (rc || why)
+		dr_gpu_word_fini(s);
+	else
+		atomic_store_explicit(s->word.host, 0, memory_order_relaxed);
+	if (why)
+		dr_info("gpu", "GPU %u: %s (%u): events tell what is copied", s->gpu->info.ordinal,
+			why, result);
+	return rc;
 }
 
 /* The stream is idle. */

@@ -23,6 +23,7 @@
  *   version=13000    of the driver, as cuDriverGetVersion counts
  *   dmabuf=1         memory can be exported (as a memfd)
  *   ordered=0        remote writes need no flush
+ *   words=1          what a stream writes (cuStreamWriteValue32) is to be seen
  *   delay_us=50      what each piece of work on a stream takes
  *   counts=1         how often each call was made is told at the end
  *   init=0           cuInit fails with this result

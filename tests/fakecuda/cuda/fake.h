@@ -41,7 +41,7 @@ struct dr_fgpu_config {
 	unsigned slot[DR_FGPU_DEVICES_MAX]; /* which GPU of the machine the process's n-th is */
 	uint64_t memory_bytes;
 	int version;
-	bool dmabuf, ordered, tell_counts;
+	bool dmabuf, ordered, tell_counts, words;
 	unsigned init;
 };
 extern struct dr_fgpu_config dr_fgpu_config; /* read at the first call and at reset */

@@ -22,7 +22,7 @@ static void run(const struct dr_fgpu_work *w)
 		memcpy(w->to, w->from, w->len);
 	else if (w->kind == DR_FGPU_SET)
 		memset(w->to, w->byte, w->len);
-	else if (w->kind == DR_FGPU_WORD)
+	else if (w->kind == DR_FGPU_WORD && dr_fgpu_config.words)
 		__atomic_store_n((uint32_t *)(void *)w->to, w->value, __ATOMIC_RELEASE);
 	else if (w->kind == DR_FGPU_KERNEL)
 		w->fn->run(w);
