@@ -189,9 +189,11 @@ void dr_hb_tick(struct dr_hb *h, uint32_t busy, int64_t now, struct dr_hb_out *o
 	}
 	out->full = true;
 	for (unsigned i = 0; i < h->n_rails; i++) {
-		heard |= (uint32_t)h->rail[i].heard << i;
-		beats |= (uint32_t)h->rail[i].beat << i;
-		silent = silent && !alive(&h->rail[i]);
+		const struct dr_hb_rail *r = &h->rail[i];
+
+		heard |= r->heard ? 1u << i : 0;
+		beats |= r->beat ? 1u << i : 0;
+		silent = silent && !alive(r);
 	}
 	h->silent = silent ? h->silent + 1 : 0;
 	for (unsigned i = 0; i < h->n_rails; i++)
@@ -199,12 +201,12 @@ void dr_hb_tick(struct dr_hb *h, uint32_t busy, int64_t now, struct dr_hb_out *o
 	out->send = all & ~busy;
 	h->last_tick_ns = now;
 	h->next_ns = now + h->interval_ns;
+	/* That a rail is down bytes do not tell the peer, nor do they convict there. */
+	if (any_down(h))
+		out->send = all;
 	if (suspicious(h)) {
 		out->send = all;
 		h->next_ns = now + h->interval_ns / 2;
-	} else if (any_down(h)) {
-		out->send =
-			all; /* bytes do not tell the peer that it is, nor do they convict there */
 	}
 }
 
