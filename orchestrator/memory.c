@@ -327,12 +327,17 @@ void dr_bank_copies_add(struct dr_bank_copies *c, const struct dr_bank_copies *m
 void dr_bank_info(const struct dr_bank *b, struct dr_bank_info *out)
 {
 	const struct dr_gpu_info *g = dr_gpu_info(b->gpu);
-	struct dr_staged_choice c;
 
-	dr_staged_choice(b->staged, &c);
 	memset(out, 0, sizeof(*out));
 	snprintf(out->name, sizeof(out->name), "%s", g->name);
 	snprintf(out->bus_id, sizeof(out->bus_id), "%s", g->bus_id);
-	out->way = c.staged ? DR_BANK_STAGED : DR_BANK_DIRECT;
+}
+
+void dr_bank_way(const struct dr_bank *b, struct dr_bank_way *out)
+{
+	struct dr_staged_choice c;
+
+	dr_staged_choice(b->staged, &c);
+	out->staged = c.staged > 0;
 	snprintf(out->why, sizeof(out->why), "%s", c.why);
 }

@@ -65,13 +65,17 @@ void dr_bank_copies(const struct dr_bank *b, struct dr_bank_copies *out);
 /* The GPU failed for good; NULL: it did not. No path will do better. */
 const struct dr_err *dr_bank_error(const struct dr_bank *b);
 
-/* For people and the result document; constant once the buffers are registered. */
-enum dr_bank_way { DR_BANK_DIRECT, DR_BANK_STAGED };
+/* For people and the result document. */
 struct dr_bank_info {
 	char name[96], bus_id[16];
-	enum dr_bank_way way;
-	char why[256]; /* STAGED: why not DIRECT */
 };
 void dr_bank_info(const struct dr_bank *b, struct dr_bank_info *out);
+/* Is the memory staged, and why not (or how) reached by the NICs? Not before the worker has registered the
+ * buffers; constant then. */
+struct dr_bank_way {
+	bool staged;
+	char why[256];
+};
+void dr_bank_way(const struct dr_bank *b, struct dr_bank_way *out);
 
 #endif

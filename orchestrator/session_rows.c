@@ -342,6 +342,7 @@ void dr_node_memory(struct dr_node *node)
 {
 	for (unsigned k = 0; k < node->plan->n_gpus; k++) {
 		struct dr_bank_info info = { .name = "" };
+		struct dr_bank_way way = { .why = "" };
 		struct dr_memory_row r;
 
 		dr_memory_row_init(&r);
@@ -352,9 +353,11 @@ void dr_node_memory(struct dr_node *node)
 			dr_bank_info(node->bank[k], &info);
 		snprintf(r.name, sizeof(r.name), "%s", info.name);
 		snprintf(r.bus_id, sizeof(r.bus_id), "%s", info.bus_id);
-		if (node->bank[k] && node->n_ready == node->plan->n_gpus)
-			r.staged = info.way == DR_BANK_STAGED;
-		snprintf(r.why, sizeof(r.why), "%s", info.why);
+		if (node->bank[k] && node->ready[k]) {
+			dr_bank_way(node->bank[k], &way);
+			r.staged = way.staged;
+		}
+		snprintf(r.why, sizeof(r.why), "%s", way.why);
 		copy_figures(node, k, &r);
 		dr_record_memory(node->rec, &r);
 	}
@@ -362,15 +365,15 @@ void dr_node_memory(struct dr_node *node)
 
 bool dr_node_describe_memory(const struct dr_node *node, char *buf, size_t len)
 {
-	struct dr_bank_info info;
+	struct dr_bank_way way;
 
 	for (unsigned k = 0; k < node->plan->n_gpus; k++) {
-		if (!node->bank[k])
+		if (!node->bank[k] || !node->ready[k])
 			continue;
-		dr_bank_info(node->bank[k], &info);
-		if (info.way == DR_BANK_STAGED)
+		dr_bank_way(node->bank[k], &way);
+		if (way.staged)
 			snprintf(buf, len, "GPU memory: staged through pinned host memory: %s",
-				info.why);
+				way.why);
 		else
 			snprintf(buf, len, "GPU memory: reached by the NICs themselves");
 		return true;
