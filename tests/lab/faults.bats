@@ -219,39 +219,6 @@ lose_both() {
 	repeated 1
 }
 
-# The server's answers get lost, and when it has given both its end of rail 1 goes down and comes back: what
-# it made of the first switch is void, and the client asks for a second one, on a new connection.
-@test "a second fault during the switch, after the receiver's answer: another switch, everything once" {
-	GPUS=(-g 0 --pair)
-	start server 1 sh -c "exec $RUN server -g 0-7 ${TWO[*]} -v -v 2>$inside/s.log"
-	long_primary
-	start client 0 sh -c "exec $RUN client 10.77.0.2 ${OPTS[*]} ${TWO[*]} ${GPUS[*]} ${DEEP[*]} -D 8s --verify \
-		-i 200ms --json=$inside/c.json 2>$inside/c.log"
-	client=$pid
-	wait_for flowing
-	# In one go, with programs that are loaded already: no end may be without a path for 1.5 s. And beneath
-	# the client, which is to keep the wire full.
-	# shellcheck disable=SC2016 # for the guest
-	lab run -t 60 0 nice -n 19 bash -c 'set -e
-		said() { until [[ $(<"$1") == *$2* ]]; do read -rt 0.01 -u $out || :; done; }
-		sysctl -qw net.ipv6.conf.nic0.keep_addr_on_down=1 net.ipv6.conf.nic1.keep_addr_on_down=1
-		coproc IP { exec ip -batch -; }
-		in=${IP[1]} out=${IP[0]} pid=$IP_PID
-		tc qdisc add dev nic1 clsact
-		tc filter add dev nic1 ingress matchall action drop
-		echo link set nic0 down >&$in
-		for channel in 0 1; do said "$1/s.log" "channel $channel receiver: ANSWER epoch [2-9] path 1"; done
-		echo link set nic1 down >&$in
-		said "$1/c.log" "nic1? went down"
-		tc qdisc del dev nic1 clsact
-		echo link set nic1 up >&$in
-		exec {in}>&-
-		wait $pid' - "$inside"
-	ends "$client" 0
-	document
-	repeated 2
-}
-
 @test "a second fault during the switch, the shadow's, which stays: status 4 at both ends, nothing wrong till then" {
 	GPUS=(-g 0 --pair)
 	start_server "${TWO[@]}" --json="$inside/s.json"
