@@ -55,16 +55,18 @@ int dr_gpu_word_init(struct dr_gpu_stream *s, struct dr_err *e)
 	s->word.host = host;
 	why = try_out(s, host, &result);
 	rc = dr_gpu_stream_drain(s, "trying out a word in pinned memory", e);
-	if (rc == 0 && !why && atomic_load_explicit(s->word.host, memory_order_acquire) != PROBE)
+	if (rc) /* the stream, which may write yet, is destroyed before the word is freed */
+		return rc;
+	if (!why && atomic_load_explicit(s->word.host, memory_order_acquire) != PROBE)
 		why = "a word that the stream wrote is not to be seen";
-	if (rc || why)
-		dr_gpu_word_fini(s);
-	else
+	if (!why) {
 		atomic_store_explicit(s->word.host, 0, memory_order_relaxed);
-	if (why)
-		dr_info("gpu", "GPU %u: %s (%u): events tell what is copied", s->gpu->info.ordinal,
-			why, result);
-	return rc;
+		return 0;
+	}
+	dr_gpu_word_fini(s);
+	dr_info("gpu", "GPU %u: %s (%u): events tell what is copied", s->gpu->info.ordinal, why,
+		result);
+	return 0;
 }
 
 /* The stream is idle. */
