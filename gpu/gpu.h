@@ -127,7 +127,8 @@ int dr_gpu_copy_out(struct dr_gpu_stream *s, void *host, uint64_t dev, size_t le
 int dr_gpu_copy_in(struct dr_gpu_stream *s, uint64_t dev, const void *host, size_t len,
 	uint64_t *ticket, struct dr_err *e) DR_MUST_CHECK;
 /* The ticket up to which all copies are done; *done grows only. Does not wait; where nothing is outstanding
- * it costs no call of the driver, and hardly any where the stream writes tickets to host memory (CUDA 11.7). An error is that of a copy, and sticks. */
+ * it costs no call of the driver, and hardly any where the stream writes tickets to host memory (CUDA 11.7).
+ * An error is that of a copy, and sticks. */
 int dr_gpu_stream_done(struct dr_gpu_stream *s, uint64_t *done, struct dr_err *e) DR_MUST_CHECK;
 /* Wait until that ticket is done. */
 int dr_gpu_stream_wait(struct dr_gpu_stream *s, uint64_t ticket, struct dr_err *e) DR_MUST_CHECK;

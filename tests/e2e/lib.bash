@@ -68,3 +68,12 @@ whole() {
 		"versions", "host", "topology", "detection", "bandwidth", "nics", "total", "latency",
 		"failover", "integrity", "intervals", "events", "errors"] - keys == [])'
 }
+
+# link NAME NET: a cable between namespaces A and B, its NICs NAME with NET.1 and NET.2.
+link() {
+	ip link add "$1" netns "$A" type veth peer name "$1" netns "$B"
+	ip -n "$A" addr add "$2.1/24" dev "$1"
+	ip -n "$B" addr add "$2.2/24" dev "$1"
+	ip -n "$A" link set "$1" up
+	ip -n "$B" link set "$1" up
+}

@@ -99,14 +99,6 @@ links() {
 	done
 }
 
-link() {
-	ip link add "$1" netns "$A" type veth peer name "$1" netns "$B"
-	ip -n "$A" addr add "$2.1/24" dev "$1"
-	ip -n "$B" addr add "$2.2/24" dev "$1"
-	ip -n "$A" link set "$1" up
-	ip -n "$B" link set "$1" up
-}
-
 start_in_namespaces() {
 	start server ip netns exec "$B" "$DUALRAIL" server -1 -g 0-1 --json=s.json
 	server=$pid

@@ -26,14 +26,6 @@ teardown() {
 	return 0
 }
 
-link() {
-	ip link add "$1" netns "$A" type veth peer name "$1" netns "$B"
-	ip -n "$A" addr add "$2.1/24" dev "$1"
-	ip -n "$B" addr add "$2.2/24" dev "$1"
-	ip -n "$A" link set "$1" up
-	ip -n "$B" link set "$1" up
-}
-
 # Data flow over four GPUs' channels, both rails the primary of some.
 flow() {
 	start server nice -n 19 ip netns exec "$B" "$DUALRAIL" server -g 0-3 -1

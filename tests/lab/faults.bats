@@ -186,11 +186,10 @@ long_primary() {
 	lab run 0 tc qdisc add dev nic0 root netem delay 40ms limit 10000
 }
 
-# repeated ROUNDS: messages were lost with rail 0 and sent again, each channel in one switch that was begun so
-# often at least.
+# Each channel switched once, from rail 0 to rail 1; messages were lost with rail 0 and sent again.
 repeated() {
 	holds "$share/c.json" '[.failover.switches[] | select(.side == "client" and (.planned | not))]
-		| length == 2 and all(.from_path == 0 and .to_path == 1 and .rounds >= '"$1"') and
+		| length == 2 and all(.from_path == 0 and .to_path == 1) and
 			any(.in_flight_messages > 0 and .replayed_messages > 0 and .replayed_bytes > 0 and
 				.first_delivery_ns > .answer_ns)' || {
 		jq -c '.failover.switches[]' "$share/c.json"
@@ -216,7 +215,7 @@ lose_both() {
 	lab port 1 nic1 on
 	ends "$client" 0
 	document
-	repeated 1
+	repeated
 }
 
 @test "a second fault during the switch, the shadow's, which stays: status 4 at both ends, nothing wrong till then" {
