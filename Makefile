@@ -16,7 +16,8 @@ LIBDIR  ?= $(PREFIX)/lib
 INCDIR  ?= $(PREFIX)/include
 MANDIR  ?= $(PREFIX)/share/man
 B       ?= build/$(or $(SAN),release)
-CFLAGS  ?= -O2 -g
+# Sanitizers need little optimisation and line numbers alone; both halve the time of their builds.
+CFLAGS  ?= $(if $(SAN),-O1 -g1,-O2 -g)
 LAYERS  := base window bootstrap transport topology gpu channel orchestrator
 DIRS    ?= $(sort $(patsubst %/,%,$(dir $(wildcard $(LAYERS:%=%/*.c) $(LAYERS:%=%/*/*.c)))))
 PKGS    := jansson libsodium libmnl libnftnl libmicrohttpd hwloc numa
@@ -49,8 +50,9 @@ FUZZERS   := $(patsubst %.c,$(B)/%,$(if $(filter tests/fuzz,$(TEST_DIRS)),$(wild
 AIDS      += $(FUZZERS)
 PLUGIN    := $(if $(PLUG_SRCS),$(B)/libnccl-net-ha.so)
 ARCHIVES  := $(B)/orchestrator.a $(B)/libdualrail.a
-HEADERS   := $(filter-out %_priv.h %_impl.h %/internal.h,$(wildcard base/*.h window/window.h \
-	transport/path.h transport/verbs/verbs.h channel/*.h))
+# What a user of channels needs; libdualrail.so exports what these headers declare.
+HEADERS   := base/defs.h base/err.h base/log.h base/clock.h base/poller.h window/window.h \
+	transport/path.h transport/verbs/verbs.h channel/channel.h channel/manager.h
 ALL_SRCS  := $(SRCS) $(wildcard orchestrator/main.c) $(PLUG_SRCS) $(TEST_SRCS) $(AID_SRCS)
 comma     := ,
 SONAME    := libdualrail.so.$(SOMAJOR)
@@ -76,9 +78,11 @@ $(ARCHIVES):
 $(B)/dualrail: $(B)/orchestrator/main.o $(ARCHIVES)
 	$(call SAY,LD,$@)
 	$(Q)$(CC) $(LDX) $(LDFLAGS) -o $@ $^ $(LIBS)
-$(B)/$(SONAME): $(LIB_OBJS) libdualrail.map
+$(B)/libdualrail.map: $(HEADERS) scripts/exports.sh
+	$(Q)mkdir -p $(@D) && CC='$(CC)' scripts/exports.sh map $(HEADERS) >$@
+$(B)/$(SONAME): $(LIB_OBJS) $(B)/libdualrail.map
 	$(call SAY,LD,$@)
-	$(Q)$(CC) $(SOLDX) -Wl,-soname,$(SONAME) -Wl,--version-script=libdualrail.map $(LDFLAGS) -o $@ \
+	$(Q)$(CC) $(SOLDX) -Wl,-soname,$(SONAME) -Xlinker --version-script=$(B)/libdualrail.map $(LDFLAGS) -o $@ \
 	  $(LIB_OBJS) $(LIBS)
 $(B)/libdualrail.so: $(B)/$(SONAME)
 	$(Q)ln -sf $(SONAME) $@
@@ -133,7 +137,7 @@ unit: $(TESTS) $(AIDS) ## run the unit tests only
 # Two makes, so that the tools are there before the first file is compiled.
 check: ## build, then run all tests; as root missing packages are installed
 	$(Q)scripts/setup.sh build test
-	$(Q)$(MAKE) --no-print-directory all tests
+	$(Q)$(MAKE) --no-print-directory all tests exports check-schemas
 	$(Q)scripts/check.sh $(B) $(TESTS)
 lint: ## rules that are programs: layers, format, analysers, banned calls, sizes, links
 	$(Q)scripts/setup.sh build lint
@@ -142,6 +146,9 @@ sim: $(B)/tests/sim/sim_test ## seeded failover schedules: SEEDS=n of them, or S
 	$(Q)SEEDS='$(SEEDS)' SEED='$(SEED)' WITHOUT='$(WITHOUT)' $< $(if $(SEED),-v)
 exhaustive: $(B)/tests/exhaustive/exhaustive_main ## every interleaving of a small scope of the failover core; OPTS="kind=stream faults=2" one run
 	$(Q)$< $(OPTS)
+exhaustive-full: $(B)/tests/exhaustive/exhaustive_main ## the same and larger scopes: eight minutes of one core, 2.5 GB
+	$(Q)$< full
+.PHONY: exhaustive-full
 fuzz: ## libFuzzer on every parser of foreign bytes: SECS=60 each, TARGETS="conv plan" only these
 	$(Q)scripts/setup.sh build fuzz
 	$(Q)$(MAKE) --no-print-directory fuzzers B=$(FUZZ_B) CC=clang SAN=fuzzer-no-link,address,undefined
@@ -157,6 +164,11 @@ chaos: $(B)/dualrail ## drawn faults on real sockets, as root: TRIALS=n JOBS=n S
 soak: $(B)/dualrail ## HOURS=h of verified data while links flap, as root; the same command goes on where it was stopped
 	$(Q)tests/chaos/soak.py --dualrail $< --out $(B)/soak-out --hours $(or $(HOURS),1) $(OPTS) || [ $$? = 77 ]
 .PHONY: chaos soak
+check-outside: ## faults made by ip, tc, nft and ss between two namespaces, each with its verdict and longest stall, as root: STALLS=FILE collects them
+	$(Q)scripts/setup.sh build test
+	$(Q)$(MAKE) --no-print-directory all tests
+	$(Q)STALLS='$(abspath $(STALLS))' scripts/check.sh --unit $(B) $(wildcard tests/outside/*.bats)
+.PHONY: check-outside
 mutants: ## plant the bugs of tests/mutants one by one, a test has to find each: NAMES="01 48" only these, OPTS=--all names all that find it
 	$(Q)scripts/setup.sh build test cover
 	$(Q)scripts/mutants.sh $(OPTS) $(NAMES)
@@ -185,10 +197,28 @@ setup: ## install (root) or name what build, tests, lint and benchmarks need
 headers: ## every header compiles alone
 	$(Q)f=0; for h in $$(find $(wildcard $(LAYERS) plugin) -name '*.h'); do \
 	  $(CC) $(XFLAGS) -Wno-unused-function -fsyntax-only -x c $$h || f=1; done; exit $$f
-exports: $(B)/libdualrail.so $(PLUGIN) ## only dr_ symbols leave the library, only NCCL's the plugin
-	$(Q)! nm -D --defined-only $(B)/$(SONAME) | awk '$$2 ~ /[TDBRVW]/ {print $$3}' | grep -v '^dr_'
+exports: $(B)/libdualrail.so $(PLUGIN) ## the library exports what the installed headers declare, the plugin NCCL's tables
+	$(Q)CC='$(CC)' scripts/exports.sh check $(B)/$(SONAME) $(HEADERS)
 	$(Q)$(if $(PLUGIN),! nm -D --defined-only $(PLUGIN) | awk '$$2 ~ /[TDBRVW]/ {print $$3}' | \
 	  grep -v -e '^ncclNetPlugin_v' -e '^ncclCollNetPlugin_v')
+
+# Compiled without inlining, one section per function, the linker names the functions that neither the
+# program nor a user of the library reaches. The simulator and the fault-injecting wrapper are for tests.
+UNUSED_OBJS = $(B)/orchestrator/main.o $(filter-out $(B)/transport/sim/% $(B)/transport/faulty/%,$(OBJS))
+unused: ## functions that only tests call; scripts/lint.sh unused compares them with scripts/lint-unused.txt
+	$(Q)$(MAKE) --no-print-directory -s B=$(B)/unused CFLAGS='-O0 -w -ffunction-sections' unused-list
+unused-list: $(UNUSED_OBJS)
+	$(Q)$(CC) $(LDX) -Wl,--gc-sections,--print-gc-sections -o $(B)/dualrail \
+	  $(addprefix -Wl$(comma)-u$(comma),$(shell CC='$(CC)' scripts/exports.sh names $(HEADERS))) $^ $(LIBS) 2>&1 | \
+	  sed -nE "s#.*section '\.text\.([A-Za-z_0-9]+)' in file '$(B)/([^']*)\.o'.*#\1 \2.c#p" | sort
+.PHONY: unused unused-list
+
+schemas: $(B)/dualrail ## write docs/schema from the program's tables
+	$(Q)for n in $$($< schema); do $< schema $$n >docs/schema/$$n.json || exit 1; done
+check-schemas: $(B)/dualrail ## docs/schema is what the program generates
+	$(Q)for n in $$($< schema); do $< schema $$n | diff -u docs/schema/$$n.json - || \
+	  { echo "docs/schema/$$n.json is not what the program writes; run 'make schemas'"; exit 1; }; done
+.PHONY: schemas check-schemas
 
 man: $(B)/dualrail.1 ## the man page
 $(B)/dualrail.1: $(B)/dualrail
@@ -196,7 +226,7 @@ $(B)/dualrail.1: $(B)/dualrail
 	$(Q)$< --man > $@.tmp && mv $@.tmp $@
 $(B)/dualrail.pc: VERSION Makefile
 	$(Q)mkdir -p $(@D); printf '%s\n' 'Name: dualrail' 'Version: $(VERSION)' \
-	  'Description: Dual-path channels over two rails, with failover and failback' \
+	  'Description: Dual-path channels over two rails, with failover and failback (API not stable yet)' \
 	  'Requires.private: $(PKGS)' 'Libs: -L$(LIBDIR) -ldualrail' 'Libs.private: -lm -ldl -pthread' \
 	  'Cflags: -I$(INCDIR)/dualrail' > $@
 
@@ -209,12 +239,13 @@ install: all man $(B)/dualrail.pc ## install under DESTDIR/PREFIX
 	$(if $(PLUGIN),install -D -m 755 $(PLUGIN) $(DESTDIR)$(LIBDIR)/libnccl-net-ha.so)
 	install -D -m 644 $(B)/dualrail.pc $(DESTDIR)$(LIBDIR)/pkgconfig/dualrail.pc
 	install -D -m 644 $(B)/dualrail.1 $(DESTDIR)$(MANDIR)/man1/dualrail.1
+	for f in docs/schema/*.json; do install -D -m 644 $$f $(DESTDIR)$(PREFIX)/share/dualrail/schema/$${f##*/} || exit 1; done
 	for h in $(HEADERS); do install -D -m 644 $$h $(DESTDIR)$(INCDIR)/dualrail/$$h || exit 1; done
 uninstall: ## undo install
 	rm -f $(DESTDIR)$(BINDIR)/dualrail $(DESTDIR)$(LIBDIR)/libdualrail.so* \
 	  $(DESTDIR)$(LIBDIR)/libdualrail.a $(DESTDIR)$(LIBDIR)/libnccl-net-ha.so \
 	  $(DESTDIR)$(LIBDIR)/pkgconfig/dualrail.pc $(DESTDIR)$(MANDIR)/man1/dualrail.1
-	rm -rf $(DESTDIR)$(INCDIR)/dualrail
+	rm -rf $(DESTDIR)$(INCDIR)/dualrail $(DESTDIR)$(PREFIX)/share/dualrail/schema
 
 # Linked again, with RPATH (not RUNPATH, which does not reach the libraries' own dependencies).
 $(B)/bundle/dualrail: $(B)/orchestrator/main.o $(ARCHIVES)

@@ -9,7 +9,6 @@
 _Noreturn void dr_assert_fail(const char *expr, const char *file, int line)
 {
 	char text[512];
-	ssize_t done;
 	int n = snprintf(text, sizeof(text), "dualrail: bug at %s:%d: assertion failed: %s\n", file,
 		line, expr);
 
@@ -17,7 +16,7 @@ _Noreturn void dr_assert_fail(const char *expr, const char *file, int line)
 		n = sizeof(text) - 1;
 		text[n - 1] = '\n';
 	}
-	done = n > 0 ? write(STDERR_FILENO, text, (size_t)n) : 0;
+	ssize_t done = n > 0 ? write(STDERR_FILENO, text, (size_t)n) : 0;
 	(void)done;
 	abort();
 }

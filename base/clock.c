@@ -33,14 +33,13 @@ void dr_wall_format(int64_t wall_ns, char *buf, size_t len)
 	int64_t sec = wall_ns / DR_NS_PER_S;
 	int64_t rest = wall_ns % DR_NS_PER_S;
 	struct tm tm;
-	time_t t;
 
 	dr_assert(len >= 32);
 	if (rest < 0) {
 		rest += DR_NS_PER_S;
 		sec--;
 	}
-	t = (time_t)sec;
+	time_t t = (time_t)sec;
 	gmtime_r(&t, &tm);
 	snprintf(buf, len, "%04d-%02d-%02dT%02d:%02d:%02d.%06dZ", tm.tm_year + 1900, tm.tm_mon + 1,
 		tm.tm_mday, tm.tm_hour, tm.tm_min, tm.tm_sec, (int)(rest / DR_NS_PER_US));

@@ -6,7 +6,7 @@
 
 /* CLOCK_MONOTONIC in ns: the one clock of intervals, deadlines and gaps. */
 int64_t dr_now_ns(void);
-/* CLOCK_REALTIME in ns since the epoch: for people and log lines only. */
+/* CLOCK_REALTIME in ns since the epoch: for output only. */
 int64_t dr_wall_ns(void);
 /* CPU time (user + system) of this process in ns, all threads. */
 int64_t dr_cpu_ns(void);

@@ -28,7 +28,6 @@ int dr_err_set(struct dr_err *e, int code, const char *fmt, ...)
 int dr_err_prefix(struct dr_err *e, const char *fmt, ...)
 {
 	char text[sizeof(e->text)];
-	size_t len, rest;
 	int saved = errno;
 	va_list ap;
 
@@ -38,8 +37,8 @@ int dr_err_prefix(struct dr_err *e, const char *fmt, ...)
 	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
 	strncat(text, ": ", sizeof(text) - 1 - strlen(text));
-	len = strlen(text);
-	rest = DR_MIN(strlen(e->text), sizeof(text) - 1 - len);
+	size_t len = strlen(text);
+	size_t rest = DR_MIN(strlen(e->text), sizeof(text) - 1 - len);
 	memmove(e->text + len, e->text, rest);
 	memcpy(e->text, text, len);
 	e->text[len + rest] = '\0';
@@ -49,10 +48,8 @@ int dr_err_prefix(struct dr_err *e, const char *fmt, ...)
 
 const char *dr_errno_name(int err)
 {
-	const char *name;
-
 	if (err < 0)
 		err = err == INT32_MIN ? 0 : -err;
-	name = err ? strerrorname_np(err) : NULL;
+	const char *name = err ? strerrorname_np(err) : NULL;
 	return name ? name : "E?";
 }

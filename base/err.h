@@ -4,7 +4,7 @@
 
 #include "base/defs.h"
 
-/* One error, complete: code is -errno, text reads "what was tried: why; what to do". */
+/* One complete error: code is -errno, text reads "what failed, with which value: why; what to do". */
 struct dr_err {
 	int code;
 	char text[256];
@@ -12,7 +12,7 @@ struct dr_err {
 
 /* Fill e (may be NULL) and return code, so that `return dr_err_set(e, -EINVAL, ...)` reads well. */
 int dr_err_set(struct dr_err *e, int code, const char *fmt, ...) DR_PRINTF(3, 4);
-/* Put "prefix: " in front of the text that is there; keeps and returns the code. */
+/* Prepend "prefix: " to the text; keeps and returns the code. */
 int dr_err_prefix(struct dr_err *e, const char *fmt, ...) DR_PRINTF(2, 3);
 /* "ECONNREFUSED" for 111 or -111; "E?" when unknown. Never NULL. */
 const char *dr_errno_name(int err);

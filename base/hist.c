@@ -12,12 +12,14 @@
  * the SUB_BITS bits below that one: buckets of row k are 2^k wide and start at 2^(k + SUB_BITS), so
  * that the middle is off by at most 2^(k-1) / 2^(k+7) = 1/256.
  */
-#define SUB_BITS 7
-#define SUB (1u << SUB_BITS)
-#define VALUE_BITS 42
-#define VALUE_LIMIT ((int64_t)1 << VALUE_BITS)
-#define ROWS (VALUE_BITS - SUB_BITS + 2)
-#define BUCKETS (ROWS * SUB)
+enum {
+	SUB_BITS = 7,
+	SUB = 1 << SUB_BITS,
+	VALUE_BITS = 42,
+	ROWS = VALUE_BITS - SUB_BITS + 2,
+	BUCKETS = ROWS * SUB,
+};
+static const int64_t VALUE_LIMIT = (int64_t)1 << VALUE_BITS;
 
 struct dr_hist {
 	uint64_t count;
@@ -48,22 +50,20 @@ void dr_hist_reset(struct dr_hist *h)
 static unsigned bucket_of(int64_t value)
 {
 	uint64_t v = (uint64_t)value;
-	unsigned shift;
 
 	if (v < SUB)
 		return (unsigned)v;
-	shift = (unsigned)(63 - __builtin_clzll(v)) - SUB_BITS;
+	unsigned shift = (unsigned)(63 - __builtin_clzll(v)) - SUB_BITS;
 	return (shift + 1) * SUB + (unsigned)((v >> shift) - SUB);
 }
 
 static int64_t bucket_middle(unsigned i)
 {
 	unsigned row = i / SUB;
-	unsigned shift;
 
 	if (row == 0)
 		return i;
-	shift = row - 1;
+	unsigned shift = row - 1;
 	return ((int64_t)(SUB + i % SUB) << shift) + (((int64_t)1 << shift) >> 1);
 }
 
@@ -75,17 +75,6 @@ void dr_hist_record(struct dr_hist *h, int64_t value)
 	h->min = h->count ? DR_MIN(h->min, value) : value;
 	h->max = h->count ? DR_MAX(h->max, value) : value;
 	h->count++;
-}
-
-void dr_hist_merge(struct dr_hist *into, const struct dr_hist *from)
-{
-	if (!from->count)
-		return;
-	for (unsigned i = 0; i < BUCKETS; i++)
-		into->bucket[i] += from->bucket[i];
-	into->min = into->count ? DR_MIN(into->min, from->min) : from->min;
-	into->max = into->count ? DR_MAX(into->max, from->max) : from->max;
-	into->count += from->count;
 }
 
 uint64_t dr_hist_count(const struct dr_hist *h)
@@ -105,12 +94,11 @@ static uint64_t rank_of(double p, uint64_t n)
 
 int64_t dr_hist_percentile(const struct dr_hist *h, double p)
 {
-	uint64_t rank, seen = 0;
-	int64_t v;
+	uint64_t seen = 0;
 
 	if (!h->count)
 		return -1;
-	rank = rank_of(p, h->count);
+	uint64_t rank = rank_of(p, h->count);
 	if (rank == 1)
 		return h->min;
 	if (rank == h->count)
@@ -118,7 +106,7 @@ int64_t dr_hist_percentile(const struct dr_hist *h, double p)
 	for (unsigned i = 0; i < BUCKETS; i++) {
 		seen += h->bucket[i];
 		if (seen >= rank) {
-			v = bucket_middle(i);
+			int64_t v = bucket_middle(i);
 			return DR_MIN(DR_MAX(v, h->min), h->max);
 		}
 	}
@@ -126,27 +114,17 @@ int64_t dr_hist_percentile(const struct dr_hist *h, double p)
 	return -1;
 }
 
-int64_t dr_hist_min(const struct dr_hist *h)
-{
-	return h->count ? h->min : -1;
-}
-
-int64_t dr_hist_max(const struct dr_hist *h)
-{
-	return h->count ? h->max : -1;
-}
-
 static int compare(const void *a, const void *b)
 {
-	int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+	double x = *(const double *)a, y = *(const double *)b;
 
 	return (x > y) - (x < y);
 }
 
-int64_t dr_percentile_exact(int64_t *samples, size_t n, double p)
+double dr_percentile_exact(double *samples, size_t n, double p)
 {
 	if (!n)
-		return -1;
+		return NAN;
 	qsort(samples, n, sizeof(*samples), compare);
 	return samples[rank_of(p, n) - 1];
 }

@@ -14,10 +14,12 @@
  * Settings are atomics and a line is built on the stack, so that logging takes no lock (a child may
  * log right after a fork). Only a test's sink is called under one, to keep its calls apart.
  */
-#define TEXT_MAX 1000
-#define PREFIX_MAX 32
-/* A byte of text takes at most 6 in JSON ("\u00ff"); the rest is time, level and component. */
-#define LINE_MAX_BYTES (TEXT_MAX * 6 + 1024)
+enum {
+	TEXT_MAX = 1000,
+	PREFIX_MAX = 32,
+	/* A byte of text takes at most 6 in JSON ("\u00ff"); the rest is time, level and component. */
+	LINE_MAX_BYTES = TEXT_MAX * 6 + 1024,
+};
 
 static _Atomic int min_level = DR_LOG_INFO;
 static _Atomic int as_json;
@@ -67,7 +69,7 @@ void dr_log_set_sink(dr_log_sink_fn fn, void *arg)
 	pthread_mutex_lock(&sink_lock);
 	sink = fn;
 	sink_arg = arg;
-	atomic_store(&sink_set, fn != NULL);
+	atomic_store(&sink_set, !!fn);
 	pthread_mutex_unlock(&sink_lock);
 }
 
@@ -94,13 +96,12 @@ static void put_str(struct line *l, const char *s)
 static size_t utf8_len(const unsigned char *s, size_t n)
 {
 	size_t len = s[0] < 0x80 ? 1 : (s[0] & 0xe0) == 0xc0 ? 2 : (s[0] & 0xf0) == 0xe0 ? 3 : 4;
-	uint32_t c;
 
 	if (len == 1)
 		return 1;
 	if (len > n || s[0] < 0xc2 || s[0] > 0xf4)
 		return 0;
-	c = s[0] & (0x7fu >> len);
+	uint32_t c = s[0] & (0x7fu >> len);
 	for (size_t i = 1; i < len; i++) {
 		if ((s[i] & 0xc0) != 0x80)
 			return 0;
@@ -123,9 +124,10 @@ static void put_json_char(struct line *l, const unsigned char *s, size_t n)
 		put_str(l, "\\n");
 	else if (*s == '\t')
 		put_str(l, "\\t");
-	else if (*s < 0x20 || *s == 0x7f)
-		put(l, esc, (size_t)snprintf(esc, sizeof(esc), "\\u%04x", *s));
-	else
+	else if (*s < 0x20 || *s == 0x7f) {
+		snprintf(esc, sizeof(esc), "\\u%04x", *s);
+		put_str(l, esc);
+	} else
 		put(l, (const char *)s, n);
 }
 
@@ -159,32 +161,23 @@ static void put_component(struct line *l, const char *component, int json)
 	put_text(l, component, json);
 }
 
-size_t dr_log_format(char *buf, size_t len, int json, int64_t wall_ns, enum dr_log_level level,
-	const char *component, const char *text)
+size_t dr_log_format(char *buf, size_t len, int json, const struct dr_log_line *line)
 {
 	const char *end = json ? "\"}\n" : "\n";
 	struct line l = { .buf = buf, .cap = len, .keep = strlen(end) };
-	char time[32];
+	char time[32], head[96];
 
-	dr_assert(len > l.keep && (size_t)level < DR_ARRAY_LEN(level_name));
-	dr_wall_format(wall_ns, time, sizeof(time));
-	if (json) {
-		put_str(&l, "{\"time\":\"");
-		put_str(&l, time);
-		put_str(&l, "\",\"level\":\"");
-		put_str(&l, level_name[level]);
-		put_str(&l, "\",\"component\":\"");
-		put_component(&l, component, json);
-		put_str(&l, "\",\"text\":\"");
-	} else {
-		put(&l, time + 11, 15);
-		put_str(&l, " ");
-		put_str(&l, level_name[level]);
-		put_str(&l, " ");
-		put_component(&l, component, json);
-		put_str(&l, ": ");
-	}
-	put_text(&l, text, json);
+	dr_assert(len > l.keep && (size_t)line->level < DR_ARRAY_LEN(level_name));
+	dr_wall_format(line->wall_ns, time, sizeof(time));
+	if (json)
+		snprintf(head, sizeof(head), "{\"time\":\"%s\",\"level\":\"%s\",\"component\":\"",
+			time, level_name[line->level]);
+	else
+		snprintf(head, sizeof(head), "%.15s %s ", time + 11, level_name[line->level]);
+	put_str(&l, head);
+	put_component(&l, line->component, json);
+	put_str(&l, json ? "\",\"text\":\"" : ": ");
+	put_text(&l, line->text, json);
 	l.keep = 0;
 	put_str(&l, end);
 	buf[l.len] = '\0';
@@ -193,10 +186,10 @@ size_t dr_log_format(char *buf, size_t len, int json, int64_t wall_ns, enum dr_l
 
 static void emit(enum dr_log_level level, const char *component, const char *text)
 {
+	const struct dr_log_line parts = { dr_wall_ns(), level, component, text };
 	char line[LINE_MAX_BYTES];
-	size_t len = dr_log_format(line, sizeof(line),
-		atomic_load_explicit(&as_json, memory_order_relaxed), dr_wall_ns(), level,
-		component, text);
+	size_t len = dr_log_format(
+		line, sizeof(line), atomic_load_explicit(&as_json, memory_order_relaxed), &parts);
 	ssize_t done;
 
 	do
@@ -209,12 +202,11 @@ void dr_log(enum dr_log_level level, const char *component, const char *fmt, ...
 	char text[TEXT_MAX];
 	int saved = errno;
 	va_list ap;
-	int n;
 
 	if ((int)level > atomic_load_explicit(&min_level, memory_order_relaxed))
 		return;
 	va_start(ap, fmt);
-	n = vsnprintf(text, sizeof(text), fmt, ap);
+	int n = vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
 	if (n < 0)
 		text[0] = '\0';

@@ -5,11 +5,10 @@
 #include "base/defs.h"
 
 /*
- * Log lines go to standard error, one write(2) a line, so that lines of threads and processes do
- * not mix. Thread safe. errno is kept. A line is "HH:MM:SS.uuuuuu LEVEL component: text" (UTC), or
- * a JSON object {"time","level","component","text"} a line after dr_log_set_json(true). Control
- * bytes in the text do not reach the terminal; a text above 1000 bytes is cut and ends in "...".
- * Logged once, where the event is detected; callers propagate.
+ * Log lines go to standard error, one write(2) per line, so that lines of threads and processes do not mix. Thread
+ * safe; keeps errno. A line is "HH:MM:SS.uuuuuu LEVEL component: text" (UTC), or after dr_log_set_json(true) a JSON
+ * object {"time","level","component","text"}. Control bytes of the text are replaced. A text above 1000 bytes is
+ * truncated and ends in "...". Log where an event is detected, once; callers pass the error on.
  */
 enum dr_log_level { DR_LOG_ERROR, DR_LOG_WARN, DR_LOG_INFO, DR_LOG_DEBUG };
 
@@ -19,17 +18,21 @@ void dr_log_set_json(int on);
 /* Word put before every component ("server/tcp"), for processes that share a terminal. It is
  * copied, up to 31 bytes. NULL: none. */
 void dr_log_set_prefix(const char *prefix);
-/* Tests see every line that passes the level here instead of on standard error, one at a time; the
- * sink must not log. NULL: back. */
+/* For tests: pass every line of the level to fn instead of writing it, one at a time. fn must not log. NULL: write
+ * again. */
 typedef void (*dr_log_sink_fn)(
 	enum dr_log_level level, const char *component, const char *text, void *arg);
 void dr_log_set_sink(dr_log_sink_fn fn, void *arg);
 
 void dr_log(enum dr_log_level level, const char *component, const char *fmt, ...) DR_PRINTF(3, 4);
 
-/* What dr_log writes, newline included, for a given time; returns its length, at most len - 1. */
-size_t dr_log_format(char *buf, size_t len, int json, int64_t wall_ns, enum dr_log_level level,
-	const char *component, const char *text);
+struct dr_log_line {
+	int64_t wall_ns;
+	enum dr_log_level level;
+	const char *component, *text;
+};
+/* The line that dr_log writes, newline included. Returns its length, at most len - 1. */
+size_t dr_log_format(char *buf, size_t len, int json, const struct dr_log_line *line);
 
 #define dr_error(component, ...) dr_log(DR_LOG_ERROR, component, __VA_ARGS__)
 #define dr_warn(component, ...) dr_log(DR_LOG_WARN, component, __VA_ARGS__)

@@ -64,24 +64,32 @@ static void the_sink_sees_what_passes_the_level(void **state)
 	assert_string_equal(s.text + 996, "...");
 }
 
+static char line[8192];
+
+static size_t format(size_t len, int json, int64_t wall_ns, enum dr_log_level level,
+	const char *component, const char *text)
+{
+	const struct dr_log_line parts = { wall_ns, level, component, text };
+
+	return dr_log_format(line, len, json, &parts);
+}
+
 static void text_lines(void **state)
 {
 	const int64_t t = 1769854830123456789;
-	char line[256];
 	size_t n;
 
 	(void)state;
-	n = dr_log_format(
-		line, sizeof(line), 0, t, DR_LOG_INFO, "tcp", "up\n\x1b[31m \xc3\xa9 \xff");
+	n = format(sizeof(line), 0, t, DR_LOG_INFO, "tcp", "up\n\x1b[31m \xc3\xa9 \xff");
 	assert_string_equal(line, "10:20:30.123456 info tcp: up  [31m \xc3\xa9 ?\n");
 	assert_int_equal(n, strlen(line));
 	dr_log_set_prefix("server");
-	dr_log_format(line, sizeof(line), 0, t, DR_LOG_ERROR, "tcp", "x");
+	format(sizeof(line), 0, t, DR_LOG_ERROR, "tcp", "x");
 	assert_string_equal(line, "10:20:30.123456 error server/tcp: x\n");
 	dr_log_set_prefix("client");
-	dr_log_format(line, sizeof(line), 0, t, DR_LOG_ERROR, "tcp", "x");
+	format(sizeof(line), 0, t, DR_LOG_ERROR, "tcp", "x");
 	assert_string_equal(line, "10:20:30.123456 error client/tcp: x\n");
-	n = dr_log_format(line, 40, 0, t, DR_LOG_ERROR, "tcp", "longer than what is left");
+	n = format(40, 0, t, DR_LOG_ERROR, "tcp", "longer than what is left");
 	assert_true(n < 40);
 	assert_int_equal(line[n - 1], '\n');
 }
@@ -93,12 +101,11 @@ static void json_lines_parse_whatever_the_text(void **state)
 	/* A lone continuation, a cut sequence, an overlong slash, a surrogate, above U+10FFFF. */
 	static const char *const broken[] = { "\x80", "\xe2\x82", "\xc0\xaf", "\xed\xa0\x80",
 		"\xf4\x90\x80\x80", "\xff\xfe" };
-	char line[8192];
 	json_t *o;
 
 	(void)state;
 	for (size_t i = 0; i < DR_ARRAY_LEN(text); i++) {
-		dr_log_format(line, sizeof(line), 1, 0, DR_LOG_WARN, "t\"cp", text[i]);
+		format(sizeof(line), 1, 0, DR_LOG_WARN, "t\"cp", text[i]);
 		assert_ptr_equal(strchr(line, '\n'), line + strlen(line) - 1);
 		o = json_loads(line, 0, NULL);
 		assert_non_null(o);
@@ -110,7 +117,7 @@ static void json_lines_parse_whatever_the_text(void **state)
 		json_decref(o);
 	}
 	for (size_t i = 0; i < DR_ARRAY_LEN(broken); i++) {
-		dr_log_format(line, sizeof(line), 1, 0, DR_LOG_WARN, "tcp", broken[i]);
+		format(sizeof(line), 1, 0, DR_LOG_WARN, "tcp", broken[i]);
 		o = json_loads(line, 0, NULL);
 		assert_non_null(o);
 		assert_memory_equal(
@@ -121,7 +128,6 @@ static void json_lines_parse_whatever_the_text(void **state)
 
 static void a_line_is_one_write_to_standard_error(void **state)
 {
-	char line[4096] = { 0 };
 	int fd[2], saved;
 	ssize_t n;
 
@@ -137,6 +143,7 @@ static void a_line_is_one_write_to_standard_error(void **state)
 	assert_int_equal(n, ENOENT);
 	n = read(fd[0], line, sizeof(line) - 1);
 	assert_true(n > 16);
+	line[n] = 0;
 	assert_string_equal(line + 15, " info main: hello\n");
 	close(fd[0]);
 	close(fd[1]);

@@ -44,6 +44,16 @@ char *dr_strdup(const char *s)
 	return must_fail() ? NULL : strdup(s);
 }
 
+void *dr_grow(void *list, size_t *cap, size_t n, size_t size)
+{
+	size_t want = DR_MAX(DR_MAX(2 * *cap, n), (size_t)8);
+	void *p = n <= *cap ? list : dr_realloc(list, want * size);
+
+	if (p && n > *cap)
+		*cap = want;
+	return p;
+}
+
 void dr_free(void *p)
 {
 	free(p);
@@ -61,11 +71,10 @@ static size_t whole_pages(size_t size)
 void *dr_pages_alloc(size_t size)
 {
 	size_t len = whole_pages(size);
-	void *p;
 
 	if (!len || must_fail())
 		return NULL;
-	p = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	void *p = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	return p == MAP_FAILED ? NULL : p;
 }
 

@@ -6,35 +6,33 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "base/opts_impl.h"
+#include "base/opts_priv.h"
 #include "base/units.h"
 
 /*
- * The table, the values, and what comes from defaults and the environment.
- * 1. The target changes through dr_opts_set() only, which knows the source of what is there.
- * 2. A text handed to the target (STRING, CUSTOM) is kept until dr_opts_destroy, also after it was
- *    replaced: the caller may have taken the pointer.
+ * The table, its values, defaults and the environment.
+ * 1. Only dr_opts_set() changes the target. It knows the source of the present value.
+ * 2. A text that the target points to (STRING, CUSTOM) is kept until dr_opts_destroy, also after it was
+ *    replaced, because the caller may have copied the pointer.
  */
 
-static void free_texts(struct dr_opt_text *t)
+static void free_texts(struct dr_opt_texts *l)
 {
-	struct dr_opt_text *next;
-
-	for (; t; t = next) {
-		next = t->next;
+	for (struct dr_opt_text *t; (t = STAILQ_FIRST(l));) {
+		STAILQ_REMOVE_HEAD(l, next);
 		dr_free(t);
 	}
 }
 
-/* Mistakes in the table are bugs of ours. */
+/* Errors in the table are bugs of ours. */
 static void check_row(const struct dr_opts *o, size_t i)
 {
 	const struct dr_opt *a = o->value[i].row;
 
 	dr_assert(a->name && a->help);
 	dr_assert(a->kind == DR_OPT_FLAG || a->arg);
-	dr_assert((a->kind == DR_OPT_CHOICE) == (a->choices != NULL));
-	dr_assert((a->kind == DR_OPT_CUSTOM) == (a->parse != NULL));
+	dr_assert((a->kind == DR_OPT_CHOICE) == !!a->choices);
+	dr_assert((a->kind == DR_OPT_CUSTOM) == !!a->parse);
 	dr_assert((!a->repeat && !a->list) || (a->kind == DR_OPT_CUSTOM && a->repeat != a->list));
 	for (size_t k = 0; k < i; k++) {
 		const struct dr_opt *b = o->value[k].row;
@@ -54,13 +52,18 @@ static size_t count_rows(const struct dr_opts_spec *spec)
 	return n;
 }
 
-static void take_groups(struct dr_opts *o)
+static void take_groups(struct dr_opts *o, void *target)
 {
-	for (const struct dr_opt_group *const *g = o->spec.groups; *g; g++) {
-		dr_assert((*g)->title);
-		for (size_t i = 0; i < (*g)->n; i++) {
-			o->value[o->n].row = &(*g)->rows[i];
-			o->value[o->n].group = (*g)->title;
+	for (size_t k = 0; o->spec.groups[k]; k++) {
+		const struct dr_opt_group *g = o->spec.groups[k];
+		void *own = o->spec.targets ? o->spec.targets[k] : NULL;
+
+		dr_assert(g->title);
+		for (size_t i = 0; i < g->n; i++) {
+			STAILQ_INIT(&o->value[o->n].texts);
+			o->value[o->n].row = &g->rows[i];
+			o->value[o->n].group = g->title;
+			o->value[o->n].target = own ? own : target;
 			check_row(o, o->n++);
 		}
 	}
@@ -73,13 +76,15 @@ int dr_opts_create(struct dr_opts **out, const struct dr_opts_spec *spec, void *
 	if (!o)
 		return -ENOMEM;
 	o->spec = *spec;
-	o->target = target;
 	o->value = dr_calloc(count_rows(spec) + 1, sizeof(*o->value));
 	if (!o->value) {
 		dr_free(o);
 		return -ENOMEM;
 	}
-	take_groups(o);
+	STAILQ_INIT(&o->old);
+	take_groups(o, target);
+	o->spec.groups = NULL; /* the arrays are the caller's */
+	o->spec.targets = NULL;
 	*out = o;
 	return 0;
 }
@@ -89,8 +94,8 @@ void dr_opts_destroy(struct dr_opts *o)
 	if (!o)
 		return;
 	for (size_t i = 0; i < o->n; i++)
-		free_texts(o->value[i].texts);
-	free_texts(o->old);
+		free_texts(&o->value[i].texts);
+	free_texts(&o->old);
 	dr_free(o->argv);
 	dr_free(o->value);
 	dr_free(o);
@@ -111,16 +116,15 @@ static unsigned distance(const char *a, const char *b)
 {
 	unsigned row[DR_OPT_ENV_MAX + 1];
 	size_t n = strlen(b);
-	unsigned diag, up;
 
 	if (n > DR_OPT_ENV_MAX)
 		return UINT32_MAX;
 	for (size_t k = 0; k <= n; k++)
 		row[k] = (unsigned)k;
 	for (; *a; a++) {
-		diag = row[0]++;
+		unsigned diag = row[0]++;
 		for (size_t k = 1; k <= n; k++) {
-			up = row[k];
+			unsigned up = row[k];
 			row[k] = DR_MIN(DR_MIN(row[k], row[k - 1]) + 1, diag + (*a != b[k - 1]));
 			diag = up;
 		}
@@ -130,13 +134,13 @@ static unsigned distance(const char *a, const char *b)
 
 const char *dr_opts_nearest(const struct dr_opts *o, unsigned command, const char *name)
 {
-	unsigned best = (unsigned)DR_MIN(strlen(name) / 3 + 1, (size_t)3), d;
+	unsigned best = (unsigned)DR_MIN(strlen(name) / 3 + 1, (size_t)3);
 	const char *found = NULL;
 
 	for (size_t i = 0; i < o->n; i++) {
 		if (!(o->value[i].row->commands & command))
 			continue;
-		d = distance(name, o->value[i].row->name);
+		unsigned d = distance(name, o->value[i].row->name);
 		if (d < best || (d == best && !found)) {
 			best = d;
 			found = o->value[i].row->name;
@@ -166,21 +170,6 @@ static int parse_flag(const char *text, bool *out, struct dr_err *e)
 		}
 	}
 	return dr_err_set(e, -EINVAL, "\"%.60s\" is neither on nor off", text);
-}
-
-static int parse_choice(const char *choices, const char *text, int *out, struct dr_err *e)
-{
-	size_t len = strlen(text), n;
-	int i = 0;
-
-	for (const char *p = choices; p; p = p[n] ? p + n + 1 : NULL, i++) {
-		n = strcspn(p, "|");
-		if (n == len && strncmp(p, text, n) == 0) {
-			*out = i;
-			return 0;
-		}
-	}
-	return dr_err_set(e, -EINVAL, "\"%.60s\" is not one of %s", text, choices);
 }
 
 static int out_of_range(const struct dr_opt *row, const char *text, struct dr_err *e)
@@ -252,10 +241,9 @@ static int parse_list(const struct dr_opt *row, const char *text, void *dst, str
 {
 	unsigned max = row->max > 0 ? (unsigned)row->max : UINT32_MAX;
 	struct dr_opt_list list;
-	int rc;
 
 	memset(&list, 0, sizeof(list));
-	rc = dr_parse_list(text, max, list.v, DR_OPT_LIST_MAX, &list.n, e);
+	int rc = dr_parse_list(text, max, list.v, DR_OPT_LIST_MAX, &list.n, e);
 	if (rc == 0)
 		*(struct dr_opt_list *)dst = list;
 	return rc;
@@ -270,7 +258,7 @@ static int parse_value(const struct dr_opt *row, const char *text, void *dst, st
 		*(const char **)dst = text;
 		return 0;
 	case DR_OPT_CHOICE:
-		return parse_choice(row->choices, text, dst, e);
+		return dr_parse_choice(row->choices, text, dst, e);
 	case DR_OPT_LIST:
 		return parse_list(row, text, dst, e);
 	case DR_OPT_CUSTOM:
@@ -280,17 +268,13 @@ static int parse_value(const struct dr_opt *row, const char *text, void *dst, st
 	}
 }
 
-/* Forget what the row holds; its texts stay alive (2). */
+/* Discard the row's value; its texts stay allocated (2). */
 static int forget(struct dr_opts *o, size_t i, void *dst, struct dr_err *e)
 {
 	const struct dr_opt *row = o->value[i].row;
 	struct dr_opt_value *v = &o->value[i];
-	struct dr_opt_text **end = &o->old;
 
-	while (*end)
-		end = &(*end)->next;
-	*end = v->texts;
-	v->texts = NULL;
+	STAILQ_CONCAT(&o->old, &v->texts);
 	return row->kind == DR_OPT_CUSTOM ? row->parse(row, NULL, dst, e) : 0;
 }
 
@@ -299,22 +283,19 @@ int dr_opts_set(struct dr_opts *o, size_t i, enum dr_opt_source source, const ch
 {
 	const struct dr_opt *row = o->value[i].row;
 	struct dr_opt_value *v = &o->value[i];
-	void *dst = (char *)o->target + row->offset;
+	void *dst = (char *)o->value[i].target + row->offset;
 	size_t len = strlen(text) + 1;
-	struct dr_opt_text *t, **end;
 	int rc = 0;
 
 	if (source < v->source)
 		return 0;
-	t = dr_calloc(1, sizeof(*t) + len);
+	struct dr_opt_text *t = dr_calloc(1, sizeof(*t) + len);
 	if (!t)
 		return dr_err_set(e, -ENOMEM, "%s: out of memory", label);
 	memcpy(t->text, text, len);
-	if (v->texts && (source > v->source || !row->repeat))
+	if (!STAILQ_EMPTY(&v->texts) && (source > v->source || !row->repeat))
 		rc = forget(o, i, dst, e);
-	for (end = &v->texts; *end; end = &(*end)->next)
-		;
-	*end = t;
+	STAILQ_INSERT_TAIL(&v->texts, t, next);
 	v->source = source;
 	if (rc == 0)
 		rc = parse_value(row, t->text, dst, e);
@@ -323,7 +304,7 @@ int dr_opts_set(struct dr_opts *o, size_t i, enum dr_opt_source source, const ch
 	return rc;
 }
 
-/* ---- defaults, environment, and where a value is from ---- */
+/* ---- defaults, environment, source of a value ---- */
 
 int dr_opts_defaults(struct dr_opts *o, struct dr_err *e)
 {
@@ -348,7 +329,6 @@ static const char *env_value(const char *name)
 int dr_opts_from_env(struct dr_opts *o, unsigned command, struct dr_err *e)
 {
 	char own[DR_OPT_ENV_MAX], label[160];
-	const char *name, *text;
 	int rc = 0;
 
 	for (size_t i = 0; i < o->n && rc == 0; i++) {
@@ -357,8 +337,8 @@ int dr_opts_from_env(struct dr_opts *o, unsigned command, struct dr_err *e)
 		if (!(row->commands & command) || row->no_config)
 			continue;
 		dr_opt_env_name(o, row, own, sizeof(own));
-		name = own;
-		text = env_value(name);
+		const char *name = own;
+		const char *text = env_value(name);
 		for (size_t k = 0; k < DR_ARRAY_LEN(row->env) && !text; k++) {
 			name = row->env[k];
 			text = env_value(name);

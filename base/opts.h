@@ -9,25 +9,24 @@
 #include <stdio.h>
 
 /*
- * One table of options from which everything about them is made: the parser (getopt_long), the
- * environment names, the configuration file's keys, --help, the man page and the JSON echo.
+ * One table of options. It defines the parser (getopt_long), the names in the environment and in the configuration
+ * file, --help, the man page and the JSON echo.
  *
- * A value comes from the strongest source that names it: command line, then environment, then
- * configuration file, then default; the functions below may be called in any order (so that --config
- * is known before the file is read). A value from a weaker source than the present one is dropped
- * unread. Every value passes the same parser, whatever it came from.
+ * The command line has precedence over the environment, the environment over the configuration file, the file over
+ * the default. The functions below may be called in any order (--config must be known before the file is read). A
+ * value from a source of lower precedence than the present one is ignored. All sources use the same parser.
  *
- * One thread; the table and everything it points to must outlive the dr_opts.
+ * One thread. The table and everything it points to must outlive the dr_opts.
  */
 struct json_t;
 struct dr_opts;
 struct dr_opt;
 
-#define DR_OPT_LIST_MAX 256
+enum { DR_OPT_LIST_MAX = 256 };
 
-/* What stands at the row's offset in the target struct. */
+/* Type at the row's offset in the target struct. */
 enum dr_opt_kind {
-	DR_OPT_FLAG,	 /* bool; alone it means on; "--name=off" turns it off again */
+	DR_OPT_FLAG,	 /* bool; without a value: on; "--name=off" switches it off */
 	DR_OPT_STRING,	 /* const char *, owned by the dr_opts; NULL without default */
 	DR_OPT_SIZE,	 /* uint64_t, bytes */
 	DR_OPT_DURATION, /* int64_t, ns */
@@ -36,7 +35,7 @@ enum dr_opt_kind {
 	DR_OPT_DOUBLE,	 /* double */
 	DR_OPT_CHOICE,	 /* int, index into `choices` */
 	DR_OPT_LIST,	 /* struct dr_opt_list; `max` is the largest value */
-	DR_OPT_CUSTOM,	 /* whatever parse() makes of it */
+	DR_OPT_CUSTOM,	 /* defined by parse() */
 };
 
 struct dr_opt_list {
@@ -45,10 +44,10 @@ struct dr_opt_list {
 };
 
 /*
- * CUSTOM: read one occurrence into dst (target + offset). text is NULL when what earlier calls stored
- * has to be forgotten, because a stronger source follows, or a later occurrence of an option that is
- * not `repeat`. On failure the text in e reads `"VALUE" is not ...; use e.g. ...`: the option's name
- * is put in front. text lives as long as the dr_opts.
+ * CUSTOM: parse one occurrence into dst (target + offset). text is NULL when the stored value must be discarded,
+ * because a source of higher precedence follows, or a later occurrence of an option that is not `repeat`. On failure
+ * the text in e reads `"VALUE" is not ...; use e.g. ...`; the caller prefixes the option's name. text lives as long
+ * as the dr_opts.
  */
 typedef int (*dr_opt_parse_fn)(
 	const struct dr_opt *row, const char *text, void *dst, struct dr_err *e);
@@ -59,10 +58,12 @@ struct dr_opt {
 	enum dr_opt_kind kind;
 	const char *arg; /* placeholder in help, "SIZE"; not used by FLAG */
 	const char *def; /* default as text; NULL: zeroed, or nothing for CUSTOM */
-	const char *
-		implied; /* not NULL: the argument may be left out ("--json"), this stands for it */
-	const char *unit;    /* of a bare number, for help: "seconds"; NULL: none */
-	const char *help;    /* one or more sentences; required */
+	const char
+		*implied; /* not NULL: the argument is optional ("--json"); this is its default */
+	const char *unit; /* of a bare number, for help: "seconds"; NULL: none */
+	const char *help; /* one or more sentences; required */
+	/* Appends text to help that is known at run time only; NULL: none. buf is an empty string at first. */
+	void (*help_more)(char *buf, size_t len);
 	const char *choices; /* CHOICE: "a|b|c" */
 	const char *env[3];  /* aliases beside <PROGRAM>_<NAME>, which every option has */
 	unsigned commands;   /* mask, see struct dr_opt_command */
@@ -93,6 +94,9 @@ struct dr_opts_spec {
 	const char *program; /* "dualrail"; upper case of it starts the environment names */
 	const struct dr_opt_group *const *groups; /* in the order of help; NULL ends them */
 	const struct dr_opt_command *commands;
+	/* The struct that each group's offsets refer to, in the order of groups. NULL, or a NULL entry: the
+	 * target passed to dr_opts_create. The structs must outlive the dr_opts, the arrays need not. */
+	void *const *targets;
 };
 
 /* target: the caller's struct, zeroed; strings in it live as long as the dr_opts. -ENOMEM. */
@@ -102,16 +106,18 @@ void dr_opts_destroy(struct dr_opts *o);
 
 /* command: one bit. All return 0, -EINVAL or -ERANGE (bad value, unknown option) or -ENOMEM. */
 int dr_opts_defaults(struct dr_opts *o, struct dr_err *e) DR_MUST_CHECK;
-/* Variables of options that the command does not take are not looked at; empty ones are not set. */
+/* Variables of options that the command does not take are ignored; an empty variable counts as not set. */
 int dr_opts_from_env(struct dr_opts *o, unsigned command, struct dr_err *e) DR_MUST_CHECK;
-/* An object {"long-name": text | number | bool | [...]}. Keys of other commands are passed over, so
- * that both ends can share a file; null is "not set"; unknown keys are errors. */
+/* An object {"long-name": text | number | bool | [...]}. Keys of other commands are ignored, so that both ends can
+ * share a file; null means not set; unknown keys are errors. */
 int dr_opts_from_json(struct dr_opts *o, unsigned command, const struct json_t *config,
 	struct dr_err *e) DR_MUST_CHECK;
-/* argv[0] is skipped and argv is left as it is; *positional (argument strings of argv, *n of them) is
- * owned by the dr_opts. Options may be abbreviated as long as that is unambiguous. */
+/* argv[0] is skipped and argv is not changed. Options may be abbreviated as long as that is unambiguous. */
 int dr_opts_parse(struct dr_opts *o, unsigned command, int argc, char *const argv[],
-	char ***positional, int *n, struct dr_err *e) DR_MUST_CHECK;
+	struct dr_err *e) DR_MUST_CHECK;
+/* The arguments that were no options, after a successful dr_opts_parse: strings of its argv, *n of them. The array is
+ * the dr_opts' own. */
+char **dr_opts_positional(const struct dr_opts *o, int *n);
 
 /* True when the option came from the command line, the environment or the configuration file. The
  * name must be in the table. */

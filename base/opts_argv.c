@@ -5,12 +5,12 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "base/opts_impl.h"
+#include "base/opts_priv.h"
 
-/* The command line. getopt_long finds options; everything it would say is said here (opterr is 0). */
+/* The command line. getopt_long finds the options; error messages are made here (opterr is 0). */
 
-/* Values that getopt_long returns for row i; above any character. */
-#define ROW_BASE 1000
+/* getopt_long returns ROW_BASE + i for row i; above any character. */
+enum { ROW_BASE = 1000 };
 
 struct getopt_tables {
 	char shorts[256];
@@ -60,9 +60,7 @@ static int unknown_long(
 	const struct dr_opts *o, unsigned command, const char *word, struct dr_err *e)
 {
 	size_t len = strcspn(word + 2, "=");
-	const char *hint;
 	char name[64], several[128] = "";
-	long i;
 
 	snprintf(name, sizeof(name), "%.*s", (int)DR_MIN(len, sizeof(name) - 1), word + 2);
 	for (size_t k = 0; k < o->n && len; k++) {
@@ -75,11 +73,11 @@ static int unknown_long(
 	}
 	if (several[0])
 		return dr_err_set(e, -EINVAL, "option \"--%s\" is ambiguous: %s", name, several);
-	i = dr_opts_find(o, name, strlen(name));
+	long i = dr_opts_find(o, name, strlen(name));
 	if (i >= 0)
 		return dr_err_set(e, -EINVAL, "option \"--%s\" is not for \"%s\"; see %s %s --help",
 			name, command_name(o, command), o->spec.program, command_name(o, command));
-	hint = dr_opts_nearest(o, command, name);
+	const char *hint = dr_opts_nearest(o, command, name);
 	return dr_err_set(e, -EINVAL, "unknown option \"--%s\"%s%s%s see %s --help", name,
 		hint ? "; did you mean \"--" : ";", hint ? hint : "", hint ? "\"?" : "",
 		o->spec.program);
@@ -89,12 +87,12 @@ static int refused(
 	const struct dr_opts *o, unsigned command, int c, const char *word, struct dr_err *e)
 {
 	if (c == ':' && optopt >= ROW_BASE)
-		return dr_err_set(e, -EINVAL, "--%s: needs %s %s; see %s --help",
+		return dr_err_set(e, -EINVAL, "--%s needs %s %s; see %s --help",
 			o->value[optopt - ROW_BASE].row->name,
 			strchr("AEIOU", o->value[optopt - ROW_BASE].row->arg[0]) ? "an" : "a",
 			o->value[optopt - ROW_BASE].row->arg, o->spec.program);
 	if (c == ':')
-		return dr_err_set(e, -EINVAL, "-%c: needs an argument; see %s --help", optopt,
+		return dr_err_set(e, -EINVAL, "-%c needs an argument; see %s --help", optopt,
 			o->spec.program);
 	if (optopt == 0 || optopt >= ROW_BASE)
 		return unknown_long(o, command, word, e);
@@ -116,21 +114,19 @@ static long row_of(const struct dr_opts *o, unsigned command, int c)
 static int parse_options(struct dr_opts *o, unsigned command, int argc,
 	const struct getopt_tables *t, struct dr_err *e)
 {
-	const struct dr_opt *row;
 	char label[96];
-	int c, rc = 0;
-	long i;
+	int rc = 0;
 
 	opterr = 0;
 	optind = 0; /* glibc: start over */
 	while (rc == 0) {
-		c = getopt_long(argc, o->argv, t->shorts, t->longs, NULL);
+		int c = getopt_long(argc, o->argv, t->shorts, t->longs, NULL);
 		if (c == -1)
 			break;
 		if (c == '?' || c == ':')
 			return refused(o, command, c, o->argv[optind - 1], e);
-		i = row_of(o, command, c);
-		row = o->value[i].row;
+		long i = row_of(o, command, c);
+		const struct dr_opt *row = o->value[i].row;
 		if (c >= ROW_BASE)
 			snprintf(label, sizeof(label), "--%s", row->name);
 		else
@@ -144,14 +140,12 @@ static int parse_options(struct dr_opts *o, unsigned command, int argc,
 	return rc;
 }
 
-int dr_opts_parse(struct dr_opts *o, unsigned command, int argc, char *const argv[],
-	char ***positional, int *n, struct dr_err *e)
+int dr_opts_parse(
+	struct dr_opts *o, unsigned command, int argc, char *const argv[], struct dr_err *e)
 {
 	struct getopt_tables t;
-	char **copy;
-	int rc;
+	char **copy = dr_calloc((size_t)argc + 1, sizeof(*copy));
 
-	copy = dr_calloc((size_t)argc + 1, sizeof(*copy));
 	if (!copy || make_tables(o, command, &t)) {
 		dr_free(copy);
 		return dr_err_set(e, -ENOMEM, "options: out of memory");
@@ -159,11 +153,15 @@ int dr_opts_parse(struct dr_opts *o, unsigned command, int argc, char *const arg
 	memcpy(copy, argv, (size_t)argc * sizeof(*copy));
 	dr_free(o->argv);
 	o->argv = copy;
-	rc = parse_options(o, command, argc, &t, e);
+	int rc = parse_options(o, command, argc, &t, e);
 	dr_free(t.longs);
-	if (rc)
-		return rc;
-	*positional = copy + optind;
-	*n = argc - optind;
-	return 0;
+	o->argc = argc;
+	o->positional = optind;
+	return rc;
+}
+
+char **dr_opts_positional(const struct dr_opts *o, int *n)
+{
+	*n = o->argc - o->positional;
+	return o->argv + o->positional;
 }

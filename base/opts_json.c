@@ -4,37 +4,43 @@
 #include <math.h>
 #include <string.h>
 
-#include "base/opts_impl.h"
+#include "base/opts_priv.h"
 
-/* Options from a configuration file: every value becomes the text that a command line would have. */
+/* The configuration file. Each value is converted to the text that the command line would have. */
 
 static int set_json(struct dr_opts *o, size_t i, const json_t *v, struct dr_err *e);
 
-/* Numbers, and what else a list of its own syntax may hold. */
-static int add_item(const struct dr_opt *row, const json_t *v, bool first, char *text, size_t size,
-	size_t *len, struct dr_err *e)
+/* The text "1,2,3" of an array. */
+struct list_text {
+	size_t len;
+	char text[4096];
+};
+
+/* Numbers; names where the option's own list syntax has them. */
+static int add_item(
+	struct list_text *l, const struct dr_opt *row, const json_t *v, struct dr_err *e)
 {
-	const char *s = json_string_value(v), *comma = first ? "" : ",";
-	size_t room = size - *len;
+	const char *s = json_string_value(v), *comma = l->len ? "," : "";
+	size_t room = sizeof(l->text) - l->len;
 	int n = 0;
 
 	if (json_is_integer(v))
-		n = snprintf(
-			text + *len, room, "%s%" JSON_INTEGER_FORMAT, comma, json_integer_value(v));
+		n = snprintf(l->text + l->len, room, "%s%" JSON_INTEGER_FORMAT, comma,
+			json_integer_value(v));
 	else if (row->list && s)
-		n = snprintf(text + *len, room, "%s%s", comma, s);
+		n = snprintf(l->text + l->len, room, "%s%s", comma, s);
 	if (n <= 0 || (size_t)n >= room)
 		return dr_err_set(e, -EINVAL, "config \"%s\": not a list of numbers%s", row->name,
 			row->list ? " and names" : "");
-	*len += (size_t)n;
+	l->len += (size_t)n;
 	return 0;
 }
 
 static int set_json_array(struct dr_opts *o, size_t i, const json_t *array, struct dr_err *e)
 {
 	const struct dr_opt *row = o->value[i].row;
-	char text[4096] = "";
-	size_t len = 0, k;
+	struct list_text list = { 0 };
+	size_t k;
 	json_t *v;
 	int rc = 0;
 
@@ -55,17 +61,17 @@ static int set_json_array(struct dr_opts *o, size_t i, const json_t *array, stru
 			e, -EINVAL, "config \"%s\": one value is expected, not a list", row->name);
 	json_array_foreach(array, k, v)
 	{
-		rc = add_item(row, v, k == 0, text, sizeof(text), &len, e);
+		rc = add_item(&list, row, v, e);
 		if (rc)
 			return rc;
 	}
-	v = json_string(text);
+	v = json_string(list.text);
 	rc = v ? set_json(o, i, v, e) : dr_err_set(e, -ENOMEM, "config: out of memory");
 	json_decref(v);
 	return rc;
 }
 
-/* The parsers of sizes, durations and rates know no exponents. */
+/* The parsers of sizes, durations and rates accept no exponents. */
 static void real_text(const struct dr_opt *row, double v, char *buf, size_t len)
 {
 	char *end;
@@ -83,7 +89,7 @@ static void real_text(const struct dr_opt *row, double v, char *buf, size_t len)
 
 static int set_json(struct dr_opts *o, size_t i, const json_t *v, struct dr_err *e)
 {
-	const char *text, *name = o->value[i].row->name;
+	const char *name = o->value[i].row->name;
 	char buf[64], label[96];
 
 	if (json_is_null(v))
@@ -93,7 +99,7 @@ static int set_json(struct dr_opts *o, size_t i, const json_t *v, struct dr_err 
 	if (json_is_object(v))
 		return dr_err_set(
 			e, -EINVAL, "config \"%s\": a value is expected, not an object", name);
-	text = buf;
+	const char *text = buf;
 	if (json_is_string(v))
 		text = json_string_value(v);
 	else if (json_is_integer(v))
@@ -108,19 +114,18 @@ static int set_json(struct dr_opts *o, size_t i, const json_t *v, struct dr_err 
 
 int dr_opts_from_json(struct dr_opts *o, unsigned command, const json_t *config, struct dr_err *e)
 {
-	const char *key, *hint;
+	const char *key;
 	json_t *v;
 	int rc = 0;
-	long i;
 
 	if (!json_is_object(config))
 		return dr_err_set(e, -EINVAL, "config: an object {\"option\": value} is expected");
 	/* The macro wants a json_t that it may change; iteration does not. */
 	json_object_foreach((json_t *)config, key, v)
 	{
-		i = dr_opts_find(o, key, strlen(key));
+		long i = dr_opts_find(o, key, strlen(key));
 		if (i < 0) {
-			hint = dr_opts_nearest(o, ~0u, key);
+			const char *hint = dr_opts_nearest(o, ~0u, key);
 			return dr_err_set(e, -EINVAL, "config: unknown option \"%.60s\"%s%s%s", key,
 				hint ? "; did you mean \"" : "", hint ? hint : "",
 				hint ? "\"" : "");

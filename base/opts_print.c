@@ -1,23 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <inttypes.h>
 #include <jansson.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
-#include "base/opts_impl.h"
+#include "base/opts_priv.h"
 #include "base/units.h"
 
-/* What --help, the man page and the echoes of a run's options show, all of it from the table. */
+/* --help, the man page and the echoes of the effective options, made from the table. */
 
-#define HELP_COLUMN 30
-#define HELP_WIDTH 80
-/* Longest help of a row with everything that is said behind it. */
-#define HELP_MAX 1500
+/* HELP_MAX: longest help of a row with its default and its help_more. */
+enum { HELP_COLUMN = 30, HELP_WIDTH = 80, HELP_MAX = 1500 };
 
 static const void *at(const struct dr_opts *o, size_t i)
 {
-	return (const char *)o->target + o->value[i].row->offset;
+	return (const char *)o->value[i].target + o->value[i].row->offset;
 }
 
 static bool echoed(const struct dr_opt *row, unsigned command)
@@ -37,13 +34,24 @@ static void put_default(const struct dr_opt *row, char *buf, size_t len)
 		snprintf(buf, len, " (default: %s)", row->def);
 }
 
+/* The complete help of a row, with its default. */
+static void help_text(const struct dr_opt *row, char *buf, size_t len)
+{
+	char more[HELP_MAX] = "", extra[256];
+
+	if (row->help_more)
+		row->help_more(more, sizeof(more));
+	put_default(row, extra, sizeof(extra));
+	snprintf(buf, len, "%s%s%s%s", row->help, *more ? " " : "", more, extra);
+}
+
 static void print_wrapped(FILE *f, const char *text, size_t column)
 {
-	size_t len, at_column = column;
+	size_t at_column = column;
 
 	while (*text) {
 		text += strspn(text, " ");
-		len = strcspn(text, " ");
+		size_t len = strcspn(text, " ");
 		if (!len)
 			break;
 		if (at_column > column && at_column + 1 + len > HELP_WIDTH) {
@@ -59,7 +67,7 @@ static void print_wrapped(FILE *f, const char *text, size_t column)
 
 static void print_help_row(FILE *f, const struct dr_opt *row)
 {
-	char left[160], extra[256], text[HELP_MAX];
+	char left[160], text[HELP_MAX];
 	const char *arg = row->kind == DR_OPT_FLAG ? "" : row->arg;
 	const char *open = !*arg ? "" : row->implied ? "[=" : " ";
 	const char *close = *arg && row->implied ? "]" : "";
@@ -68,8 +76,7 @@ static void print_help_row(FILE *f, const struct dr_opt *row)
 	if (row->short_name)
 		snprintf(dash, sizeof(dash), "-%c, ", row->short_name);
 	snprintf(left, sizeof(left), "  %s--%s%s%s%s", dash, row->name, open, arg, close);
-	put_default(row, extra, sizeof(extra));
-	snprintf(text, sizeof(text), "%s%s", row->help, extra);
+	help_text(row, text, sizeof(text));
 	if (strlen(left) + 2 > HELP_COLUMN)
 		fprintf(f, "%s\n%*s", left, HELP_COLUMN, "");
 	else
@@ -79,10 +86,9 @@ static void print_help_row(FILE *f, const struct dr_opt *row)
 
 static void print_usage(const struct dr_opts *o, unsigned command, FILE *f)
 {
-	const struct dr_opt_command *c;
 	char left[160];
 
-	for (c = o->spec.commands; command && c && c->name; c++) {
+	for (const struct dr_opt_command *c = o->spec.commands; command && c && c->name; c++) {
 		if (!(c->bit & command))
 			continue;
 		fprintf(f, "Usage: %s %s %s\n\n", o->spec.program, c->name, c->args);
@@ -90,7 +96,7 @@ static void print_usage(const struct dr_opts *o, unsigned command, FILE *f)
 		return;
 	}
 	fprintf(f, "Usage: %s COMMAND [options]\n\nCommands:\n", o->spec.program);
-	for (c = o->spec.commands; c && c->name; c++) {
+	for (const struct dr_opt_command *c = o->spec.commands; c && c->name; c++) {
 		snprintf(left, sizeof(left), "  %s %s", c->name, c->args);
 		fprintf(f, "%-*s  ", HELP_COLUMN - 2, left);
 		if (strlen(left) > HELP_COLUMN - 2)
@@ -139,8 +145,8 @@ static void print_roff(FILE *f, const char *text)
 
 static void print_man_row(const struct dr_opts *o, const struct dr_opt *row, FILE *f)
 {
-	const char *between = " for ";
-	char extra[256];
+	const char *between = " ";
+	char text[HELP_MAX];
 
 	fputs(".TP\n", f);
 	if (row->short_name)
@@ -154,14 +160,12 @@ static void print_man_row(const struct dr_opts *o, const struct dr_opt *row, FIL
 		fputs(row->implied ? "\\fR]" : "\\fR", f);
 	}
 	fputc('\n', f);
-	print_roff(f, row->help);
-	put_default(row, extra, sizeof(extra));
-	print_roff(f, extra);
+	help_text(row, text, sizeof(text));
+	print_roff(f, text);
 	if (row->repeat)
 		fputs(" May be given several times.", f);
 	fputc('\n', f);
 	fputs(".br\nCommands:", f);
-	between = " ";
 	for (const struct dr_opt_command *c = o->spec.commands; c && c->name; c++) {
 		if (!(c->bit & row->commands))
 			continue;
@@ -180,8 +184,8 @@ static void print_man_environment(const struct dr_opts *o, FILE *f)
 	fprintf(f, ".SH ENVIRONMENT\nEvery option has a variable, as \\fB%s\\fR for \\fB\\-\\-",
 		name);
 	print_roff(f, o->value[0].row->name);
-	fputs("\\fR; flags take on or off. The command line is stronger than the environment, the\n"
-	      "environment stronger than the configuration file. These names are read as well:\n",
+	fputs("\\fR; flags take on or off. The command line has precedence over the environment,\n"
+	      "the environment over the configuration file. These names are read as well:\n",
 		f);
 	for (size_t i = 0; i < o->n; i++) {
 		const struct dr_opt *row = o->value[i].row;
@@ -214,30 +218,6 @@ void dr_opts_man(const struct dr_opts *o, FILE *f)
 		print_man_environment(o, f);
 }
 
-/* The largest unit that divides evenly, so that reading it back is exact. */
-static void duration_text(int64_t ns, char *buf, size_t len)
-{
-	static const struct {
-		const char *name;
-		int64_t ns;
-	} unit[] = { { "s", DR_NS_PER_S }, { "ms", DR_NS_PER_MS }, { "us", DR_NS_PER_US },
-		{ "ns", 1 } };
-	size_t i = 0;
-
-	while (ns % unit[i].ns)
-		i++;
-	snprintf(buf, len, "%" PRId64 "%s", ns / unit[i].ns, unit[i].name);
-}
-
-static void choice_text(const struct dr_opt *row, int index, char *buf, size_t len)
-{
-	const char *p = row->choices;
-
-	for (; index > 0; index--)
-		p += strcspn(p, "|") + 1;
-	snprintf(buf, len, "%.*s", (int)strcspn(p, "|"), p);
-}
-
 static json_t *list_json(const struct dr_opt_list *list)
 {
 	json_t *array = json_array();
@@ -247,15 +227,14 @@ static json_t *list_json(const struct dr_opt_list *list)
 	return array;
 }
 
-/* Not every argument is UTF-8 (a file name need not be): '?' stands for bytes above ASCII then. */
+/* An argument need not be UTF-8 (a file name, for example): bytes above ASCII then become '?'. */
 static json_t *text_json(const char *s)
 {
 	json_t *v = json_string(s);
-	char *copy;
 
 	if (v)
 		return v;
-	copy = dr_strdup(s);
+	char *copy = dr_strdup(s);
 	if (!copy)
 		return NULL;
 	for (char *p = copy; *p; p++)
@@ -268,12 +247,10 @@ static json_t *text_json(const char *s)
 
 static json_t *texts_json(const struct dr_opt *row, const struct dr_opt_text *t)
 {
-	json_t *array;
-
 	if (!row->repeat)
 		return t ? text_json(t->text) : json_null();
-	array = json_array();
-	for (; array && t; t = t->next)
+	json_t *array = json_array();
+	for (; array && t; t = STAILQ_NEXT(t, next))
 		json_array_append_new(array, text_json(t->text));
 	return array;
 }
@@ -302,15 +279,15 @@ static json_t *value_json(const struct dr_opts *o, size_t i)
 	case DR_OPT_DURATION:
 		if (o->value[i].source == DR_SRC_UNSET)
 			return json_null();
-		duration_text(*(const int64_t *)v, buf, sizeof(buf));
+		dr_format_duration_exact(*(const int64_t *)v, buf, sizeof(buf));
 		return json_string(buf);
 	case DR_OPT_CHOICE:
-		choice_text(row, *(const int *)v, buf, sizeof(buf));
+		dr_format_choice(row->choices, *(const int *)v, buf, sizeof(buf));
 		return json_string(buf);
 	case DR_OPT_LIST:
 		return o->value[i].source == DR_SRC_UNSET ? json_null() : list_json(v);
 	case DR_OPT_CUSTOM:
-		return texts_json(row, o->value[i].texts);
+		return texts_json(row, STAILQ_FIRST(&o->value[i].texts));
 	}
 	dr_assert(!"every kind is above");
 	return NULL;
@@ -376,7 +353,7 @@ static void print_value(FILE *f, const struct dr_opts *o, size_t i)
 		dr_assert(!"printed by its texts");
 		return;
 	case DR_OPT_CHOICE:
-		choice_text(row, *(const int *)v, buf, sizeof(buf));
+		dr_format_choice(row->choices, *(const int *)v, buf, sizeof(buf));
 		break;
 	case DR_OPT_SIZE:
 		dr_format_size(*(const uint64_t *)v, buf, sizeof(buf));
@@ -386,7 +363,7 @@ static void print_value(FILE *f, const struct dr_opts *o, size_t i)
 		snprintf(buf, sizeof(buf), "%" PRIu64, *(const uint64_t *)v);
 		break;
 	case DR_OPT_DURATION:
-		duration_text(*(const int64_t *)v, buf, sizeof(buf));
+		dr_format_duration_exact(*(const int64_t *)v, buf, sizeof(buf));
 		break;
 	case DR_OPT_RATE:
 	case DR_OPT_DOUBLE:
@@ -401,7 +378,7 @@ void dr_opts_print_kv(const struct dr_opts *o, unsigned command, FILE *f)
 {
 	for (size_t i = 0; i < o->n; i++) {
 		const struct dr_opt *row = o->value[i].row;
-		const struct dr_opt_text *t = o->value[i].texts;
+		const struct dr_opt_text *t = STAILQ_FIRST(&o->value[i].texts);
 
 		if (!echoed(row, command))
 			continue;
@@ -416,7 +393,7 @@ void dr_opts_print_kv(const struct dr_opts *o, unsigned command, FILE *f)
 			fprintf(f, "%s=", row->name);
 			print_escaped(f, t ? t->text : "");
 			fputc('\n', f);
-			t = t ? t->next : NULL;
+			t = t ? STAILQ_NEXT(t, next) : NULL;
 		} while (t);
 	}
 }

@@ -172,7 +172,9 @@ static const struct dr_opt_command commands[] = {
 	{ 0 },
 };
 
-static const struct dr_opts_spec spec = { "drtest", groups, commands };
+static const struct dr_opts_spec spec = {
+	.program = "drtest", .groups = groups, .commands = commands
+};
 
 struct fixture {
 	struct options v;
@@ -221,7 +223,10 @@ static int parse(struct fixture *f, unsigned command, const char *line)
 	for (char *p = words, *w; (w = strsep(&p, " "));)
 		if (*w)
 			argv[argc++] = w;
-	return dr_opts_parse(f->o, command, argc, argv, &f->pos, &f->n, &f->e);
+	int rc = dr_opts_parse(f->o, command, argc, argv, &f->e);
+
+	f->pos = dr_opts_positional(f->o, &f->n);
+	return rc;
 }
 
 static void defaults_pass_the_parser(void **state)
@@ -297,8 +302,8 @@ static void errors_name_the_option_the_value_and_the_way_out(void **state)
 	wrong(f, CLIENT, "--completely-different=3", -EINVAL,
 		"unknown option \"--completely-different\"; see drtest --help");
 	wrong(f, CLIENT, "-qz", -EINVAL, "unknown option \"-z\"; see drtest --help");
-	wrong(f, CLIENT, "--size", -EINVAL, "--size: needs a SIZE; see drtest --help");
-	wrong(f, CLIENT, "-s", -EINVAL, "-s: needs an argument; see drtest --help");
+	wrong(f, CLIENT, "--size", -EINVAL, "--size needs a SIZE; see drtest --help");
+	wrong(f, CLIENT, "-s", -EINVAL, "-s needs an argument; see drtest --help");
 	wrong(f, CLIENT, "--at 1s", -EINVAL,
 		"option \"--at\" is not for \"client\"; see drtest client --help");
 }
@@ -497,9 +502,32 @@ static void memory_that_is_not_there(void **state)
 	assert_true(n > 5);
 }
 
+/* Two groups, of which the second has a struct of its own. */
+static void a_group_has_its_own_target(void **state)
+{
+	static const struct dr_opt_group *const two[] = { &traffic, &failover, NULL };
+	struct options common = { 0 }, own = { 0 };
+	void *const targets[] = { NULL, &own };
+	const struct dr_opts_spec s = {
+		.program = "drtest", .groups = two, .commands = commands, .targets = targets
+	};
+	struct fixture f = { 0 };
+
+	(void)state;
+	assert_int_equal(dr_opts_create(&f.o, &s, &common), 0);
+	assert_int_equal(dr_opts_defaults(f.o, &f.e), 0);
+	assert_int_equal(parse(&f, CLIENT, "--fault close:1 -s 1M"), 0);
+	assert_int_equal(common.size, 1 << 20);
+	assert_int_equal(common.faults.n, 0);
+	assert_int_equal(own.size, 0);
+	assert_int_equal(own.faults.n, 1);
+	dr_opts_destroy(f.o);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_group_has_its_own_target),
 		cmocka_unit_test_setup_teardown(defaults_pass_the_parser, setup, teardown),
 		cmocka_unit_test_setup_teardown(every_kind_is_read, setup, teardown),
 		cmocka_unit_test_setup_teardown(

@@ -11,38 +11,35 @@
 #include "base/poller.h"
 
 /*
- * 1. A callback may del any pollable: entries of the current batch and of the list of kicks being
- *    run are searched for it, so that no pointer is followed after its del.
- * 2. Kicks made inside a callback land on `kicks`, while `running` is worked off: they run in the
- *    next wait, and a pollable that kicks itself for ever cannot keep a wait from returning.
- * 3. The wake eventfd is level-triggered and read only by the owner: a wake between two waits makes
- *    the next one return at once.
- * 4. A look may unwatch any watch: next_watch is what the walk goes on with, and unwatch moves it.
- * 5. A wait sleeps only after every watch was looked at in vain, armed, and had nothing come meanwhile.
- *    One that found something asks the file descriptors too, but after FD_TURN such waits only, unless
- *    only watches beside them found it.
+ * 1. A callback may delete any pollable. Delete searches the current batch and the list of kicks being run, so
+ *    that no pointer is used after its delete.
+ * 2. Kicks made inside a callback go to `kicks` while `running` is processed. They run in the next wait, so a
+ *    pollable that always kicks itself cannot keep a wait from returning.
+ * 3. The wake eventfd is level-triggered and read only by the owner: a wake between two waits makes the next one
+ *    return at once.
+ * 4. A poll callback may unwatch any watch: the loop continues with next_watch, and unwatch advances it.
+ * 5. A wait sleeps only after every watch was polled without result, armed, and had no event meanwhile. While
+ *    watches find work, file descriptors are polled in every FD_TURN-th wait only, unless all that work came from
+ *    watches with `with_fds`.
  */
-#define BATCH 64
-enum { FD_TURN = 16 };
+enum { BATCH = 64, FD_TURN = 16 };
 
 struct dr_poller {
 	int epfd, wakefd;
 	int no_pwait2; /* kernel before 5.11: epoll_wait's milliseconds */
-	uint64_t syscalls;
 	struct epoll_event batch[BATCH];
 	int batch_n;
 	struct dr_pollable *kicks, **kicks_end;
 	struct dr_pollable *running;
 	struct dr_watch *watches, *next_watch;
-	unsigned fd_skipped; /* waits in a row that did not ask the file descriptors */
-	bool apart;	     /* this wait: watches that are not beside them did something */
+	unsigned fd_skipped; /* waits in a row without polling file descriptors */
+	bool no_fds;	     /* in this wait, watches without `with_fds` found work */
 };
 
 int dr_poller_create(struct dr_poller **out, struct dr_err *e)
 {
 	struct epoll_event ev = { .events = EPOLLIN, .data.ptr = NULL };
 	struct dr_poller *p = dr_calloc(1, sizeof(*p));
-	int rc;
 
 	if (!p)
 		return dr_err_set(e, -ENOMEM, "poller: out of memory");
@@ -52,12 +49,11 @@ int dr_poller_create(struct dr_poller **out, struct dr_err *e)
 	if (p->epfd >= 0)
 		p->wakefd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (p->wakefd < 0 || epoll_ctl(p->epfd, EPOLL_CTL_ADD, p->wakefd, &ev)) {
-		rc = dr_err_set(
+		int rc = dr_err_set(
 			e, -errno, "poller: epoll or eventfd: %s; see ulimit -n", strerror(errno));
 		dr_poller_destroy(p);
 		return rc;
 	}
-	p->syscalls = 3;
 	*out = p;
 	return 0;
 }
@@ -77,7 +73,6 @@ static int control(struct dr_poller *p, int op, struct dr_pollable *po, uint32_t
 {
 	struct epoll_event ev = { .events = events, .data.ptr = po };
 
-	p->syscalls++;
 	return epoll_ctl(p->epfd, op, po->fd, &ev) ? -errno : 0;
 }
 
@@ -93,11 +88,9 @@ int dr_poller_add(struct dr_poller *p, struct dr_pollable *po, uint32_t events)
 
 int dr_poller_mod(struct dr_poller *p, struct dr_pollable *po, uint32_t events)
 {
-	int rc;
-
 	if (po->events == events)
 		return 0;
-	rc = control(p, EPOLL_CTL_MOD, po, events);
+	int rc = control(p, EPOLL_CTL_MOD, po, events);
 	if (rc == 0)
 		po->events = events;
 	return rc;
@@ -146,11 +139,9 @@ void dr_poller_kick(struct dr_poller *p, struct dr_pollable *po)
 
 static int sleep_ms(int64_t timeout_ns)
 {
-	int64_t ms;
-
 	if (timeout_ns == DR_NEVER)
 		return -1;
-	ms = timeout_ns / DR_NS_PER_MS + (timeout_ns % DR_NS_PER_MS != 0);
+	int64_t ms = timeout_ns / DR_NS_PER_MS + (timeout_ns % DR_NS_PER_MS != 0);
 	return (int)DR_MIN(ms, (int64_t)INT_MAX);
 }
 
@@ -159,7 +150,6 @@ static int wait_fds(struct dr_poller *p, int64_t timeout_ns)
 	struct timespec ts;
 	int n;
 
-	p->syscalls++;
 	if (timeout_ns > 0 && timeout_ns != DR_NEVER && !p->no_pwait2) {
 		ts.tv_sec = (time_t)(timeout_ns / DR_NS_PER_S);
 		ts.tv_nsec = (long)(timeout_ns % DR_NS_PER_S);
@@ -167,7 +157,6 @@ static int wait_fds(struct dr_poller *p, int64_t timeout_ns)
 		if (n >= 0 || (errno != ENOSYS && errno != EPERM)) /* EPERM: old seccomp filters */
 			return n < 0 ? -errno : n;
 		p->no_pwait2 = 1;
-		p->syscalls++;
 	}
 	n = epoll_wait(p->epfd, p->batch, BATCH, sleep_ms(timeout_ns));
 	return n < 0 ? -errno : n;
@@ -179,16 +168,14 @@ static void take_wake(struct dr_poller *p)
 	ssize_t n = read(p->wakefd, &v, sizeof(v));
 
 	(void)n; /* nothing to read: another wait took it */
-	p->syscalls++;
 }
 
 static int run_ready(struct dr_poller *p, int64_t now_ns)
 {
-	struct dr_pollable *po;
 	int calls = 0;
 
 	for (int i = 0; i < p->batch_n; i++) {
-		po = p->batch[i].data.ptr;
+		struct dr_pollable *po = p->batch[i].data.ptr;
 		if (!po)
 			continue;
 		po->ready(po, p->batch[i].events, now_ns);
@@ -215,7 +202,7 @@ static int run_kicks(struct dr_poller *p, int64_t now_ns)
 
 void dr_poller_watch(struct dr_poller *p, struct dr_watch *w)
 {
-	dr_assert(w->look && w->arm);
+	dr_assert(w->poll && w->arm);
 	w->next = p->watches;
 	p->watches = w;
 }
@@ -234,56 +221,53 @@ void dr_poller_unwatch(struct dr_poller *p, struct dr_watch *w)
 	w->next = NULL;
 }
 
-static int look(struct dr_poller *p)
+static int poll_watches(struct dr_poller *p)
 {
 	int64_t now_ns = dr_now_ns();
-	struct dr_watch *w;
 	int done = 0;
 
-	for (w = p->watches; w; w = p->next_watch) {
-		bool beside = w->beside;
-		int n;
+	for (struct dr_watch *w = p->watches; w; w = p->next_watch) {
+		bool with_fds = w->with_fds;
 
 		p->next_watch = w->next;
-		n = w->look(w, now_ns);
-		p->apart |= n > 0 && !beside;
+		int n = w->poll(w, now_ns);
+		p->no_fds |= n > 0 && !with_fds;
 		done += n;
 	}
 	return done;
 }
 
-/* True: something came, do not sleep. */
+/* True: there is an event, do not sleep. */
 static bool arm(struct dr_poller *p)
 {
 	int64_t now_ns = dr_now_ns();
-	struct dr_watch *w;
 	bool came = false;
 
-	for (w = p->watches; w; w = p->next_watch) {
+	for (struct dr_watch *w = p->watches; w; w = p->next_watch) {
 		p->next_watch = w->next;
 		came |= w->arm(w, now_ns);
 	}
 	return came;
 }
 
-/* Returns what the watches did. *timeout_ns becomes 0 when the wait is not to sleep. */
+/* Returns the amount of work that watches did. *timeout_ns becomes 0 when the wait must not sleep. */
 static int run_watches(struct dr_poller *p, int64_t *timeout_ns)
 {
-	int done = look(p);
+	int done = poll_watches(p);
 
 	if (done == 0 && *timeout_ns != 0 && !p->kicks && arm(p)) {
 		*timeout_ns = 0;
-		done = look(p);
+		done = poll_watches(p);
 	}
 	if (done > 0)
 		*timeout_ns = 0;
 	return done;
 }
 
-/* File descriptors may wait a little while there is work without them; kicks go on anyway. */
+/* File descriptors are delayed while watches have work; kicks are not. */
 static bool skip_fds(struct dr_poller *p)
 {
-	if (p->apart && ++p->fd_skipped < FD_TURN)
+	if (p->no_fds && ++p->fd_skipped < FD_TURN)
 		return true;
 	p->fd_skipped = 0;
 	return false;
@@ -291,11 +275,10 @@ static bool skip_fds(struct dr_poller *p)
 
 int dr_poller_wait(struct dr_poller *p, int64_t timeout_ns)
 {
-	int64_t now_ns;
-	int n = 0, calls, done = 0;
+	int n = 0, done = 0;
 
 	dr_assert(!p->batch_n && !p->running);
-	p->apart = false;
+	p->no_fds = false;
 	if (p->watches)
 		done = run_watches(p, &timeout_ns);
 	if (!skip_fds(p))
@@ -310,8 +293,8 @@ int dr_poller_wait(struct dr_poller *p, int64_t timeout_ns)
 	for (int i = 0; i < p->batch_n; i++)
 		if (!p->batch[i].data.ptr)
 			take_wake(p);
-	now_ns = dr_now_ns();
-	calls = run_ready(p, now_ns);
+	int64_t now_ns = dr_now_ns();
+	int calls = run_ready(p, now_ns);
 	return done + calls + run_kicks(p, now_ns);
 }
 
@@ -321,11 +304,6 @@ void dr_poller_wake(struct dr_poller *p)
 	int saved = errno;
 	ssize_t n = write(p->wakefd, &one, sizeof(one));
 
-	(void)n; /* full means that a wake is pending already */
+	(void)n; /* full: a wake is pending already */
 	errno = saved;
-}
-
-uint64_t dr_poller_syscalls(const struct dr_poller *p)
-{
-	return p->syscalls;
 }

@@ -9,12 +9,12 @@
 #include <sys/epoll.h>
 
 /*
- * What one worker thread sleeps on: level-triggered epoll over pollables that their owners embed,
- * plus a list of pollables that asked to run again without a file descriptor being ready ("kick").
- * One thread owns a poller; only dr_poller_wake may be called from another thread.
+ * Event loop of one worker thread: level-triggered epoll over pollables that their owners embed, plus a list of
+ * pollables to run again without a ready file descriptor ("kick"). One thread owns a poller; only dr_poller_wake may
+ * be called from another thread.
  *
- * A "watch" is something that can be looked at without a system call (a completion queue in memory).
- * It is looked at at the start of every wait, and armed before one sleeps; see struct dr_watch.
+ * A "watch" is an event source that is polled without a system call (a completion queue in memory). It is polled at
+ * the start of every wait, and armed before the wait sleeps; see struct dr_watch.
  */
 struct dr_poller;
 struct dr_pollable {
@@ -30,14 +30,13 @@ struct dr_pollable {
 /* Both run inside dr_poller_wait and may call anything that a pollable's ready may, and watch or unwatch
  * any watch. */
 struct dr_watch {
-	/* Do what there is to do, bounded; returns how much that was. */
-	int (*look)(struct dr_watch *self, int64_t now_ns);
-	/* Have a registered file descriptor become ready at the next occasion, then see whether one came in
-	 * between: true, and the wait looks again instead of sleeping. */
+	/* Process pending work, bounded; returns its amount. */
+	int (*poll)(struct dr_watch *self, int64_t now_ns);
+	/* Make a registered file descriptor ready at the next event, then test for events that came before. True:
+	 * there is one, and the wait polls again instead of sleeping. */
 	bool (*arm)(struct dr_watch *self, int64_t now_ns);
-	/* What it finds goes with work that comes by file descriptors: they are asked in every wait all the
-	 * same. */
-	bool beside;
+	/* Its work needs file descriptors as well: they are polled in every wait even while it finds work. */
+	bool with_fds;
 	/* private */
 	struct dr_watch *next;
 };
@@ -48,20 +47,18 @@ void dr_poller_destroy(struct dr_poller *p);
 int dr_poller_add(struct dr_poller *p, struct dr_pollable *po, uint32_t events) DR_MUST_CHECK;
 /* Change the events; no system call when they are the same. */
 int dr_poller_mod(struct dr_poller *p, struct dr_pollable *po, uint32_t events);
-/* Forget the pollable, kicks included, before its fd is closed. Safe when it was never added. */
+/* Remove the pollable and its kick, before its fd is closed. Allowed when it was never added. */
 void dr_poller_del(struct dr_poller *p, struct dr_pollable *po);
-/* Have ready(po, 0, now) called in the next dr_poller_wait, which then does not sleep. */
+/* Call ready(po, 0, now) in the next dr_poller_wait, which then does not sleep. */
 void dr_poller_kick(struct dr_poller *p, struct dr_pollable *po);
-/* A watch may be registered once; unwatch of one that is not is safe. */
+/* A watch may be registered once. Unwatch is allowed when it is not registered. */
 void dr_poller_watch(struct dr_poller *p, struct dr_watch *w);
 void dr_poller_unwatch(struct dr_poller *p, struct dr_watch *w);
-/* Dispatch what is ready; sleeps at most timeout_ns (0: do not sleep; DR_NEVER: until woken).
- * Returns the number of callbacks made plus what watches did, or -errno. EINTR is no error. While
- * watches have something to do (but those "beside"), file descriptors are asked only every few waits. */
+/* Dispatch ready events; sleeps at most timeout_ns (0: do not sleep; DR_NEVER: until woken). Returns the number of
+ * callbacks plus the work of watches, or -errno. EINTR is no error. While watches without `with_fds` find work, file
+ * descriptors are polled only every few waits. */
 int dr_poller_wait(struct dr_poller *p, int64_t timeout_ns);
 /* Thread- and signal-safe: make a sleeping dr_poller_wait return. */
 void dr_poller_wake(struct dr_poller *p);
-/* System calls made by this poller so far, for the cost-by-counts benchmarks. */
-uint64_t dr_poller_syscalls(const struct dr_poller *p);
 
 #endif

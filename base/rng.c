@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
-#include <sys/random.h>
+#include <unistd.h>
 
 #include "base/rng.h"
 
-#define GOLDEN 0x9e3779b97f4a7c15ULL
+static const uint64_t GOLDEN = 0x9e3779b97f4a7c15ULL;
 
 static uint64_t rotl(uint64_t x, int k)
 {
@@ -42,11 +42,11 @@ uint64_t dr_rng_u64(struct dr_rng *r)
 
 uint64_t dr_rng_below(struct dr_rng *r, uint64_t n)
 {
-	uint64_t skip, v;
+	uint64_t v;
 
 	dr_assert(n > 0);
 	/* 2^64 mod n: values below are dropped, so that what is left divides evenly. */
-	skip = -n % n;
+	uint64_t skip = -n % n;
 	do
 		v = dr_rng_u64(r);
 	while (v < skip);
@@ -60,17 +60,5 @@ int dr_rng_chance(struct dr_rng *r, uint32_t num, uint32_t den)
 
 int dr_random_bytes(void *buf, size_t len)
 {
-	char *p = buf;
-	ssize_t n;
-
-	while (len) {
-		n = getrandom(p, len, 0);
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0)
-			return -errno;
-		p += n;
-		len -= (size_t)n;
-	}
-	return 0;
+	return getentropy(buf, len) ? -errno : 0;
 }

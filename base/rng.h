@@ -16,7 +16,7 @@ uint64_t dr_rng_below(struct dr_rng *r, uint64_t n);
 int dr_rng_chance(struct dr_rng *r, uint32_t num, uint32_t den);
 /* One step of splitmix64 as a hash. */
 uint64_t dr_mix64(uint64_t x);
-/* Random bytes from the kernel, for tokens and nonces. 0 or -errno. */
+/* Up to 256 random bytes from the kernel, for tokens and nonces. 0 or -errno. */
 int dr_random_bytes(void *buf, size_t len) DR_MUST_CHECK;
 
 #endif

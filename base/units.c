@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <locale.h>
 #include <pthread.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,7 +23,7 @@ struct suffix {
 	uint64_t factor;
 };
 
-/* Returns the text behind the number; NULL: there is none (*too_big 0) or it is too long. */
+/* Returns the text behind the number; NULL: there is no number (*too_big 0) or it is too large. */
 static const char *read_decimal(const char *s, struct decimal *d, int *too_big)
 {
 	int point = 0;
@@ -71,27 +72,32 @@ static const struct suffix *find_suffix(const struct suffix *table, size_t n, co
 	return NULL;
 }
 
-/* What sizes and durations have in common. `what` and `forms` complete the error text. */
-static int parse_scaled(const char *s, const struct suffix *table, size_t n, uint64_t max,
-	uint64_t *out, const char *what, const char *forms, struct dr_err *e)
-{
-	const struct suffix *suffix;
-	struct decimal d;
-	const char *rest;
-	int too_big, rc;
+/* A number with a suffix: a size or a duration. The texts complete error messages. */
+struct scaled {
+	const struct suffix *table;
+	size_t n;
+	uint64_t max;
+	const char *what, *base_unit, *forms;
+};
 
-	rest = read_decimal(s, &d, &too_big);
+static int parse_scaled(const struct scaled *kind, const char *s, uint64_t *out, struct dr_err *e)
+{
+	struct decimal d;
+	int too_big;
+	const char *rest = read_decimal(s, &d, &too_big);
+
 	if (too_big)
-		return dr_err_set(e, -ERANGE, "\"%.60s\" is too large for %s", s, what);
-	suffix = rest ? find_suffix(table, n, rest) : NULL;
+		return dr_err_set(e, -ERANGE, "\"%.60s\" is too large for %s", s, kind->what);
+	const struct suffix *suffix = rest ? find_suffix(kind->table, kind->n, rest) : NULL;
 	if (!suffix)
-		return dr_err_set(e, -EINVAL, "\"%.60s\" is not %s; use e.g. %s", s, what, forms);
-	rc = scale(d, suffix->factor, max, out);
+		return dr_err_set(
+			e, -EINVAL, "\"%.60s\" is not %s; use e.g. %s", s, kind->what, kind->forms);
+	int rc = scale(d, suffix->factor, kind->max, out);
 	if (rc == -EINVAL)
-		return dr_err_set(e, rc, "\"%.60s\" is not a whole number of %s", s,
-			max == INT64_MAX ? "nanoseconds" : "bytes");
+		return dr_err_set(
+			e, rc, "\"%.60s\" is not a whole number of %s", s, kind->base_unit);
 	if (rc)
-		return dr_err_set(e, rc, "\"%.60s\" is too large for %s", s, what);
+		return dr_err_set(e, rc, "\"%.60s\" is too large for %s", s, kind->what);
 	return 0;
 }
 
@@ -117,9 +123,10 @@ int dr_parse_size(const char *s, uint64_t *out_bytes, struct dr_err *e)
 		{ "TiB", 1ULL << 40 },
 		{ "TB", 1000000000000ULL },
 	};
+	static const struct scaled size = { table, DR_ARRAY_LEN(table), UINT64_MAX, "a size",
+		"bytes", "64M, 1GiB, 4kB" };
 
-	return parse_scaled(s, table, DR_ARRAY_LEN(table), UINT64_MAX, out_bytes, "a size",
-		"64M, 1GiB, 4kB", e);
+	return parse_scaled(&size, s, out_bytes, e);
 }
 
 int dr_parse_duration(const char *s, int64_t *out_ns, struct dr_err *e)
@@ -133,16 +140,17 @@ int dr_parse_duration(const char *s, int64_t *out_ns, struct dr_err *e)
 		{ "m", 60 * DR_NS_PER_S },
 		{ "h", 3600 * DR_NS_PER_S },
 	};
+	static const struct scaled duration = { table, DR_ARRAY_LEN(table), INT64_MAX, "a duration",
+		"nanoseconds", "10ms, 1.5s, 250us, 2m" };
 	uint64_t ns;
-	int rc = parse_scaled(s, table, DR_ARRAY_LEN(table), INT64_MAX, &ns, "a duration",
-		"10ms, 1.5s, 250us, 2m", e);
+	int rc = parse_scaled(&duration, s, &ns, e);
 
 	if (rc == 0)
 		*out_ns = (int64_t)ns;
 	return rc;
 }
 
-/* strtod as in the C locale, whatever the process has set. */
+/* strtod in the C locale, whatever locale the process has set. */
 static locale_t c_locale;
 static pthread_once_t c_locale_once = PTHREAD_ONCE_INIT;
 
@@ -192,10 +200,9 @@ bad:
 int dr_parse_u64(const char *s, uint64_t min, uint64_t max, uint64_t *out, struct dr_err *e)
 {
 	struct decimal d;
-	const char *rest;
 	int too_big;
+	const char *rest = read_decimal(s, &d, &too_big);
 
-	rest = read_decimal(s, &d, &too_big);
 	if (!too_big && (!rest || *rest || d.frac))
 		return dr_err_set(e, -EINVAL, "\"%.60s\" is not a whole number; use e.g. 8", s);
 	if (too_big || d.digits < min || d.digits > max)
@@ -210,7 +217,7 @@ int dr_parse_double(const char *s, double min, double max, double *out, struct d
 	char *end = NULL;
 	double v = 0;
 
-	/* strtod also takes spaces, hexadecimal, "inf" and "nan"; none of them is wanted here. */
+	/* strtod also accepts spaces, hexadecimal, "inf" and "nan", which are errors here. */
 	if (*s && strspn(s, "0123456789.eE+-") == strlen(s))
 		v = to_double(s, &end);
 	if (!end || end == s || *end)
@@ -275,6 +282,21 @@ int dr_parse_list(const char *s, unsigned max_value, unsigned *out, size_t cap, 
 	return 0;
 }
 
+int dr_parse_choice(const char *choices, const char *text, int *out, struct dr_err *e)
+{
+	size_t len = strlen(text), n;
+	int i = 0;
+
+	for (const char *p = choices; p; p = p[n] ? p + n + 1 : NULL, i++) {
+		n = strcspn(p, "|");
+		if (n == len && strncmp(p, text, n) == 0) {
+			*out = i;
+			return 0;
+		}
+	}
+	return dr_err_set(e, -EINVAL, "\"%.60s\" is not one of %s", text, choices);
+}
+
 void dr_format_size(uint64_t bytes, char *buf, size_t len)
 {
 	static const char *const unit[] = { "B", "KiB", "MiB", "GiB", "TiB" };
@@ -305,9 +327,43 @@ void dr_format_duration(int64_t ns, char *buf, size_t len)
 		snprintf(buf, len, "%" PRId64 " ns", ns);
 		return;
 	}
-	/* Three digits; 999.5 us and more would read "1000 us", so that the next unit takes it. */
+	/* Three digits. From 999.5 the next unit is used, because "%.0f" would print 1000. */
 	while (i + 1 < DR_ARRAY_LEN(unit) && v / unit[i].ns >= 999.5)
 		i++;
 	v /= unit[i].ns;
 	snprintf(buf, len, "%s%.*f %s", sign, v < 9.995 ? 2 : v < 99.95 ? 1 : 0, v, unit[i].name);
+}
+
+/* The largest unit that divides evenly, so that reading it back is exact. */
+void dr_format_duration_exact(int64_t ns, char *buf, size_t len)
+{
+	static const struct {
+		const char *name;
+		int64_t ns;
+	} unit[] = { { "s", DR_NS_PER_S }, { "ms", DR_NS_PER_MS }, { "us", DR_NS_PER_US },
+		{ "ns", 1 } };
+	size_t i = 0;
+
+	while (ns % unit[i].ns)
+		i++;
+	snprintf(buf, len, "%" PRId64 "%s", ns / unit[i].ns, unit[i].name);
+}
+
+void dr_format_choice(const char *choices, int index, char *buf, size_t len)
+{
+	const char *p = choices;
+
+	for (; index > 0; index--)
+		p += strcspn(p, "|") + 1;
+	snprintf(buf, len, "%.*s", (int)strcspn(p, "|"), p);
+}
+
+void dr_append(char *buf, size_t len, const char *fmt, ...)
+{
+	size_t at = strlen(buf);
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(buf + at, len - at, fmt, ap);
+	va_end(ap);
 }

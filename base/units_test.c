@@ -246,6 +246,26 @@ static void errors_are_composed(void **state)
 	assert_string_equal(dr_errno_name(INT32_MIN), "E?");
 }
 
+static void texts(void **state)
+{
+	char buf[8] = "";
+	int n = -1;
+
+	(void)state;
+	dr_append(buf, sizeof(buf), "%d", 12);
+	dr_append(buf, sizeof(buf), "%s", "345678");
+	assert_string_equal(buf, "1234567");
+	dr_append(buf, sizeof(buf), "9");
+	assert_string_equal(buf, "1234567");
+	assert_int_equal(dr_parse_choice("on|off", "off", &n, NULL), 0);
+	assert_int_equal(n, 1);
+	assert_int_equal(dr_parse_choice("on|off", "o", &n, NULL), -EINVAL);
+	dr_format_choice("on|off", 1, buf, sizeof(buf));
+	assert_string_equal(buf, "off");
+	dr_format_duration_exact(1500000, buf, sizeof(buf));
+	assert_string_equal(buf, "1500us");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -257,6 +277,7 @@ int main(void)
 		cmocka_unit_test(lists),
 		cmocka_unit_test(formats),
 		cmocka_unit_test(errors_are_composed),
+		cmocka_unit_test(texts),
 	};
 
 	return cmocka_run_group_tests_name("units", tests, NULL, NULL);

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <endian.h>
 #include <errno.h>
 #include <string.h>
 
@@ -14,65 +15,31 @@ void dr_rbuf_init(struct dr_rbuf *r, const void *data, size_t len)
 static const uint8_t *take(struct dr_rbuf *r, size_t len)
 {
 	static const uint8_t none;
-	const uint8_t *p;
 
 	dr_dassert(r->pos <= r->len);
 	if (r->failed || len > r->len - r->pos) {
 		r->failed = 1;
 		return NULL;
 	}
-	p = r->data ? r->data + r->pos : &none;
+	const uint8_t *p = r->data ? r->data + r->pos : &none;
 	r->pos += len;
 	return p;
 }
 
-static int read_be(struct dr_rbuf *r, size_t len, uint64_t *out)
-{
-	const uint8_t *p = take(r, len);
-	uint64_t v = 0;
-
-	if (!p)
-		return -EMSGSIZE;
-	for (size_t i = 0; i < len; i++)
-		v = v << 8 | p[i];
-	*out = v;
-	return 0;
-}
-
-int dr_rbuf_u8(struct dr_rbuf *r, uint8_t *out)
-{
-	uint64_t v;
-	int rc = read_be(r, 1, &v);
-
-	if (rc == 0)
-		*out = (uint8_t)v;
-	return rc;
-}
-
-int dr_rbuf_u16(struct dr_rbuf *r, uint16_t *out)
-{
-	uint64_t v;
-	int rc = read_be(r, 2, &v);
-
-	if (rc == 0)
-		*out = (uint16_t)v;
-	return rc;
-}
-
-int dr_rbuf_u32(struct dr_rbuf *r, uint32_t *out)
-{
-	uint64_t v;
-	int rc = read_be(r, 4, &v);
-
-	if (rc == 0)
-		*out = (uint32_t)v;
-	return rc;
-}
-
-int dr_rbuf_u64(struct dr_rbuf *r, uint64_t *out)
-{
-	return read_be(r, 8, out);
-}
+#define READ(bits, from_wire)                                                                      \
+	int dr_rbuf_u##bits(struct dr_rbuf *r, uint##bits##_t *out)                                \
+	{                                                                                          \
+		uint##bits##_t v;                                                                  \
+		int rc = dr_rbuf_bytes(r, &v, sizeof(v));                                          \
+                                                                                                   \
+		if (rc == 0)                                                                       \
+			*out = from_wire(v);                                                       \
+		return rc;                                                                         \
+	}
+READ(8, (uint8_t))
+READ(16, be16toh)
+READ(32, be32toh)
+READ(64, be64toh)
 
 int dr_rbuf_bytes(struct dr_rbuf *r, void *out, size_t len)
 {
@@ -111,34 +78,16 @@ void dr_wbuf_init(struct dr_wbuf *w, void *data, size_t cap)
 	*w = (struct dr_wbuf){ .data = data, .cap = cap };
 }
 
-static int write_be(struct dr_wbuf *w, size_t len, uint64_t v)
-{
-	uint8_t bytes[8];
-
-	for (size_t i = 0; i < len; i++)
-		bytes[i] = (uint8_t)(v >> (8 * (len - 1 - i)));
-	return dr_wbuf_bytes(w, bytes, len);
-}
-
-int dr_wbuf_u8(struct dr_wbuf *w, uint8_t v)
-{
-	return write_be(w, 1, v);
-}
-
-int dr_wbuf_u16(struct dr_wbuf *w, uint16_t v)
-{
-	return write_be(w, 2, v);
-}
-
-int dr_wbuf_u32(struct dr_wbuf *w, uint32_t v)
-{
-	return write_be(w, 4, v);
-}
-
-int dr_wbuf_u64(struct dr_wbuf *w, uint64_t v)
-{
-	return write_be(w, 8, v);
-}
+#define WRITE(bits, to_wire)                                                                       \
+	int dr_wbuf_u##bits(struct dr_wbuf *w, uint##bits##_t v)                                   \
+	{                                                                                          \
+		v = to_wire(v);                                                                    \
+		return dr_wbuf_bytes(w, &v, sizeof(v));                                            \
+	}
+WRITE(8, (uint8_t))
+WRITE(16, htobe16)
+WRITE(32, htobe32)
+WRITE(64, htobe64)
 
 int dr_wbuf_bytes(struct dr_wbuf *w, const void *data, size_t len)
 {

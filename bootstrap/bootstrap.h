@@ -35,14 +35,16 @@
  * Times are dr_now_ns(). JSON values handed to a callback are borrowed until it returns; JSON
  * values handed in are read, not kept.
  */
-#define DR_BOOT_PORT_BASE 20000
-#define DR_BOOT_GPUS_MAX 64
-#define DR_BOOT_HANDLE_MAX 128
-#define DR_BOOT_HANDLES_MAX 4096 /* per GPU and direction */
-#define DR_BOOT_MESSAGE_BYTES_MAX (1 << 20)
-#define DR_BOOT_KEY_BYTES 32
-#define DR_BOOT_TOKEN_BYTES 16
-#define DR_BOOT_PROTOCOL_VERSION 1
+enum {
+	DR_BOOT_PORT_BASE = 20000,
+	DR_BOOT_GPUS_MAX = 64,
+	DR_BOOT_HANDLE_MAX = 128,
+	DR_BOOT_HANDLES_MAX = 4096, /* per GPU and direction */
+	DR_BOOT_MESSAGE_BYTES_MAX = 1 << 20,
+	DR_BOOT_KEY_BYTES = 32,
+	DR_BOOT_TOKEN_BYTES = 16,
+	DR_BOOT_PROTOCOL_VERSION = 2,
+};
 
 /* Why something ended or was lost. The first four are evidence about the peer's process: EOF, RESET
  * and REFUSED mean that its kernel answers and nobody is there; SILENT means nothing answers. */
@@ -75,7 +77,6 @@ enum dr_boot_state {
 	DR_BOOT_LOST, /* control connection broke; messages are kept, RESUME is awaited or tried */
 	DR_BOOT_CLOSED, /* client only: over, with or without success */
 };
-const char *dr_boot_state_name(enum dr_boot_state state);
 
 struct dr_boot_key {
 	uint8_t bytes[DR_BOOT_KEY_BYTES];
@@ -117,9 +118,6 @@ int dr_control_send(struct dr_control *c, const json_t *msg) DR_MUST_CHECK;
 /* Queue goodbye behind what was queued. The session is over when it is acknowledged, or after
  * stage_ns; then on_closed(DR_BOOT_LOCAL). The peer sees on_closed(DR_BOOT_GOODBYE). */
 void dr_control_goodbye(struct dr_control *c);
-enum dr_boot_state dr_control_state(const struct dr_control *c);
-/* ns since the last byte of the peer on the control connection; DR_NEVER before the first. */
-int64_t dr_control_last_heard_ns(const struct dr_control *c, int64_t now_ns);
 /* Messages sent and not acknowledged yet: 0 means that the peer has everything. */
 unsigned dr_control_unacked(const struct dr_control *c);
 /*
@@ -138,28 +136,41 @@ const uint8_t *dr_control_token(const struct dr_control *c);
 /* 16 bytes that name the session, valid from ACCEPT on; NULL before. */
 const uint8_t *dr_control_session_id(const struct dr_control *c);
 
-/* ---- server ------------------------------------------------------------------------------- */
+/* ---- options and callbacks of both roles -------------------------------------------------- */
 
-struct dr_boot_server;
-
-struct dr_boot_server_opts {
+struct dr_boot_opts {
 	const unsigned *gpus; /* ids, in pairing order; copied */
 	unsigned n_gpus;      /* 1 .. DR_BOOT_GPUS_MAX */
-	uint16_t port_base;   /* DR_BOOT_PORT_BASE; 0: kernel's choice for each (tests) */
-	bool listen_base; /* also on port_base when GPU 0 is not in the list; taken is no error */
-	bool pair;	  /* --pair: unequal GPU counts are allowed, min(n) pairs are used */
-	const char *bind; /* --control: numeric address or interface; NULL: all, IPv4 and IPv6 */
+	/* Server: 0 is the kernel's choice for each (tests). Client: 0 is DR_BOOT_PORT_BASE. */
+	uint16_t port_base;
+	bool pair; /* --pair: unequal GPU counts are allowed, min(n) pairs are used; enough when one
+		      end says so */
+	const char
+		*bind; /* --control: numeric address or interface; NULL: server all, IPv4 and IPv6;
+			     client the kernel's choice */
 	const struct dr_boot_key *key; /* NULL: none; copied */
 	const char *version;	       /* build version string, <= 63 bytes */
 	struct dr_boot_timing timing;
+	/* server */
+	bool listen_base; /* also on port_base when GPU 0 is not in the list; taken is no error */
+	/* client */
+	const char *host;     /* name or numeric address, IPv4 or IPv6; every address is tried */
+	uint16_t port;	      /* not 0: dial exactly this port first (tests, forwarded ports) */
+	const json_t *params; /* the offer, an object; read during create */
+	int64_t connect_timeout_ns; /* until the server's hello: 30 s when 0 */
 };
 
-/* One session: on_offer, then (accepted) on_handles × n, on_ready, messages, on_closed once. */
-struct dr_boot_server_ops {
-	/* A client with proven key and right version offers. Answer with dr_boot_server_accept or
-	 * _refuse, here or later. n_gpus: the client's ids. Next callback: on_closed or on_handles. */
+/* One session: on_offer or on_accept, then on_handles × n, on_ready, messages, on_closed once. NULL: ignored; the
+ * server needs on_offer and on_closed, the client on_accept, on_failed and on_closed. */
+struct dr_boot_ops {
+	/* Server: a client with proven key and right version offers. Answer with dr_boot_server_accept
+	 * or _refuse, here or later. n_gpus: the client's ids. Next callback: on_closed or on_handles. */
 	void (*on_offer)(void *arg, const json_t *params, const unsigned *gpus, unsigned n_gpus);
-	/* The client's handles of pair k, in the order it gave them. Answer with
+	/* Client: the server accepted. Answer with dr_boot_client_handles(c, k, ...) for every
+	 * k < pairs, here or later. gpus: the server's ids. handles_out: how many to give for each k. */
+	void (*on_accept)(void *arg, const json_t *reply, const unsigned *gpus, unsigned pairs,
+		unsigned handles_out, unsigned handles_in);
+	/* The peer's handles of pair k, in the order it gave them. The server answers with
 	 * dr_boot_server_handles(s, k, ...), here, earlier or later; those given before leave when this
 	 * returns, so what it refuses the client learns before it is READY. May take its time: the
 	 * client waits exchange_ns. */
@@ -167,24 +178,33 @@ struct dr_boot_server_ops {
 	/* All pairs exchanged in both directions and confirmed by the client. */
 	void (*on_ready)(void *arg);
 	void (*on_message)(void *arg, const json_t *msg);
-	/* Control connection broke; a resume is possible for timing.resume_ns. May come between the
-	 * last on_handles and on_ready. Each on_lost is followed by on_resumed or on_closed. */
+	/* Control connection broke. For timing.resume_ns the client reconnects by itself. At the server
+	 * it may come between the last on_handles and on_ready. on_resumed or the end follows. */
 	void (*on_lost)(void *arg, enum dr_boot_cause cause, const char *text);
 	void (*on_resumed)(void *arg);
-	/* The session is over (every session that had on_offer); the server is free for the next.
-	 * GOODBYE and LOCAL are orderly. After on_lost: the cause of that loss. */
+	/* Client: never got READY. code: the exit status the server asked for with DECLINED, else 3. err
+	 * says what was tried, how often, the last cause and what to check. Final. */
+	void (*on_failed)(void *arg, enum dr_boot_cause cause, int code, const struct dr_err *err);
+	/* The session is over; server: every one that had on_offer, and it is free for the next; client:
+	 * a READY one, final. GOODBYE and LOCAL are orderly. After on_lost: server, the cause of that
+	 * loss; client, REFUSED (three times in a row where control was: its process is gone), GONE, or
+	 * the cause of the last attempt. */
 	void (*on_closed)(void *arg, enum dr_boot_cause cause, const char *text);
 };
 
+/* ---- server ------------------------------------------------------------------------------- */
+
+struct dr_boot_server;
+
 /*
  * Listen. -EADDRINUSE names the port and what to do; -EINVAL, -ENODEV (no such interface or
- * address), -ENOMEM. ops and poller are borrowed; every op must be set.
+ * address), -ENOMEM. The poller is borrowed.
  * Strangers of every kind (scanner, browser, wrong version or key) are answered where that makes
  * sense, logged with one WARN line each (rate-limited) and never disturb a session; at most 64
  * connections wait unidentified, the oldest gives way. A second client is answered BUSY.
  */
-int dr_boot_server_create(struct dr_boot_server **out, const struct dr_boot_server_opts *opts,
-	const struct dr_boot_server_ops *ops, void *arg, struct dr_poller *poller, struct dr_err *e)
+int dr_boot_server_create(struct dr_boot_server **out, const struct dr_boot_opts *opts,
+	const struct dr_boot_ops *ops, void *arg, struct dr_poller *poller, struct dr_err *e)
 	DR_MUST_CHECK;
 /* Closes everything at once, no callbacks; say goodbye before for an orderly end. */
 void dr_boot_server_destroy(struct dr_boot_server *s);
@@ -212,8 +232,6 @@ int dr_boot_server_handles(struct dr_boot_server *s, unsigned k,
 /* End the session at once, without waiting for anything; on_closed(DR_BOOT_LOCAL) at the next
  * tick. For a peer that is known to be dead. */
 void dr_boot_server_drop(struct dr_boot_server *s);
-/* Number of pairs in this session (0 before accept). */
-unsigned dr_boot_server_pairs(const struct dr_boot_server *s);
 /* The same object for the whole life of s; functions return "nothing yet" while no session is. */
 struct dr_control *dr_boot_server_control(struct dr_boot_server *s);
 
@@ -221,48 +239,15 @@ struct dr_control *dr_boot_server_control(struct dr_boot_server *s);
 
 struct dr_boot_client;
 
-struct dr_boot_client_opts {
-	const char *host;     /* name or numeric address, IPv4 or IPv6; every address is tried */
-	const unsigned *gpus; /* ids, in pairing order; copied */
-	unsigned n_gpus;
-	uint16_t port_base; /* DR_BOOT_PORT_BASE when 0 */
-	uint16_t port;	    /* not 0: dial exactly this port first (tests, forwarded ports) */
-	bool pair;	  /* --pair: unequal GPU counts are allowed; enough when one end says so */
-	const char *bind; /* --control: local numeric address or interface; NULL: kernel's choice */
-	const struct dr_boot_key *key;
-	const char *version;
-	int64_t connect_timeout_ns; /* until the server's hello: 30 s when 0 */
-	struct dr_boot_timing timing;
-};
-
-struct dr_boot_client_ops {
-	/* The server accepted. Answer with dr_boot_client_handles(c, k, ...) for every k < pairs,
-	 * here or later. gpus: the server's ids. handles_out: how many to give for each k. */
-	void (*on_accept)(void *arg, const json_t *reply, const unsigned *gpus, unsigned pairs,
-		unsigned handles_out, unsigned handles_in);
-	void (*on_handles)(void *arg, unsigned k, const struct dr_boot_handle *handles, unsigned n);
-	void (*on_ready)(void *arg);
-	void (*on_message)(void *arg, const json_t *msg);
-	/* Control broke; the client reconnects by itself for timing.resume_ns. */
-	void (*on_lost)(void *arg, enum dr_boot_cause cause, const char *text);
-	void (*on_resumed)(void *arg);
-	/* Never got READY. code: the exit status the server asked for with DECLINED, else 3. err
-	 * says what was tried, how often, the last cause and what to check. Final. */
-	void (*on_failed)(void *arg, enum dr_boot_cause cause, int code, const struct dr_err *err);
-	/* A READY session is over. After on_lost: REFUSED (three times in a row where control was:
-	 * its process is gone), GONE, or the cause of the last attempt. Final. */
-	void (*on_closed)(void *arg, enum dr_boot_cause cause, const char *text);
-};
-
 /*
- * Prepare to connect to opts->host with params as the offer; the first tick resolves the name and
+ * Prepare to connect to opts->host; the first tick resolves the name and
  * dials. A name that does not resolve is tried again until connect_timeout_ns, then
  * on_failed(DR_BOOT_UNREACHABLE). -ENODEV (no such interface or address in bind), -EINVAL,
- * -EMSGSIZE, -ENOMEM. ops and poller are borrowed; every op must be set.
+ * -EMSGSIZE, -ENOMEM. The poller is borrowed.
  */
-int dr_boot_client_create(struct dr_boot_client **out, const struct dr_boot_client_opts *opts,
-	const json_t *params, const struct dr_boot_client_ops *ops, void *arg,
-	struct dr_poller *poller, struct dr_err *e) DR_MUST_CHECK;
+int dr_boot_client_create(struct dr_boot_client **out, const struct dr_boot_opts *opts,
+	const struct dr_boot_ops *ops, void *arg, struct dr_poller *poller, struct dr_err *e)
+	DR_MUST_CHECK;
 void dr_boot_client_destroy(struct dr_boot_client *c);
 void dr_boot_client_tick(struct dr_boot_client *c, int64_t now_ns);
 int64_t dr_boot_client_deadline(const struct dr_boot_client *c);
@@ -274,7 +259,6 @@ int dr_boot_client_alternatives(
 	struct dr_boot_client *c, const char *const *addresses, unsigned n, struct dr_err *e);
 /* End at once; on_failed or on_closed with DR_BOOT_LOCAL at the next tick. */
 void dr_boot_client_drop(struct dr_boot_client *c);
-unsigned dr_boot_client_pairs(const struct dr_boot_client *c);
 struct dr_control *dr_boot_client_control(struct dr_boot_client *c);
 
 #endif

@@ -1,37 +1,32 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "bootstrap/client_impl.h"
-
-#include "base/clock.h"
-#include "base/rng.h"
+#include "bootstrap/client_priv.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
 /*
- * Whom the client dials for connection 0, one candidate at a time:
- *   first connection   every address of the host at the first port; port_base too once
- *                      fallback_ns passed (a server whose GPU ids differ from the client's)
- *   RESUME             where control was, then the alternatives (rails) at the server's first port
- * After each round there is a pause that doubles from retry_min to retry_max. RESUME ends when the
- * first candidate, the address and port that served control until now, refused three times in a
- * row: its host is alive and the process is not there.
+ * Addresses that the client dials for connection 0, one at a time:
+ *   first connection   every address of the host at the first port; after fallback_ns at port_base too (for a
+ *                      server whose GPU ids differ from the client's)
+ *   RESUME             the last control address, then the alternatives (rails) at the server's first port
+ * The delay after each round doubles from retry_min to retry_max. RESUME ends when the last control address and
+ * port refused three times in a row: the host is up and the process has ended.
  */
 enum { REFUSED_MEANS_GONE = 3 };
-#define DIAL_NS DR_NS_PER_S
-#define RESOLVE_NS (2 * DR_NS_PER_S)
+static const int64_t DIAL_NS = DR_NS_PER_S, RESOLVE_NS = 2 * DR_NS_PER_S;
 
 static bool resuming(const struct dr_boot_client *c)
 {
-	return c->control.state == DR_BOOT_LOST;
+	return c->e.control.state == DR_BOOT_LOST;
 }
 
 static unsigned candidates(const struct dr_boot_client *c, int64_t now_ns)
 {
 	if (resuming(c))
 		return 1 + c->n_alternatives;
-	bool fallback =
-		c->port_first != c->port_base && now_ns - c->dial.began_ns >= c->timing.fallback_ns;
+	bool fallback = c->port_first != c->port_base &&
+			now_ns - c->dial.began_ns >= c->e.timing.fallback_ns;
 	return fallback ? 2 * c->n_addrs : c->n_addrs;
 }
 
@@ -42,7 +37,7 @@ static struct dr_addr candidate(const struct dr_boot_client *c, unsigned i)
 		if (i == 0)
 			return c->server;
 		a = c->alternatives[i - 1];
-		dr_addr_set_port(&a, c->ports[0]);
+		dr_addr_set_port(&a, c->e.ports[0]);
 		return a;
 	}
 	a = c->addrs[i % c->n_addrs];
@@ -50,41 +45,26 @@ static struct dr_addr candidate(const struct dr_boot_client *c, unsigned i)
 	return a;
 }
 
-static int conv_opts(const struct dr_boot_client *c, enum dr_conv_purpose purpose, unsigned k,
-	struct dr_conv_opts *o)
-{
-	memset(o, 0, sizeof(*o));
-	o->role = DR_CONV_CLIENT;
-	o->stage_ns = c->timing.stage_ns;
-	o->key = c->has_key ? &c->key : NULL;
-	memcpy(o->hello.build, c->version, sizeof(o->hello.build));
-	o->hello.purpose = (uint8_t)purpose;
-	o->hello.k = (uint16_t)k;
-	if (purpose != DR_CONV_NEW)
-		memcpy(o->hello.session, c->control.session_id, DR_CONV_SESSION_BYTES);
-	if (purpose == DR_CONV_RESUME)
-		o->hello.last_seq = c->control.mail.received;
-	return dr_random_bytes(o->hello.nonce, sizeof(o->hello.nonce));
-}
-
 /* 0 with *out, or -errno when it failed at once. */
 static int dial(struct dr_boot_client *c, const struct dr_addr *to, enum dr_conv_purpose purpose,
 	unsigned k, int64_t now_ns, struct dr_link **out)
 {
-	struct dr_conv_opts o;
-	int rc = conv_opts(c, purpose, k, &o);
-	/* The alternatives lie on other networks than --control's; the kernel picks the source. */
+	struct dr_link_opts o;
+	int rc = dr_boot_link_opts(&c->e, &o);
+	o.conv.hello.purpose = (uint8_t)purpose;
+	o.conv.hello.k = (uint16_t)k;
+	if (purpose != DR_CONV_NEW)
+		memcpy(o.conv.hello.session, c->e.control.session_id, DR_CONV_SESSION_BYTES);
+	if (purpose == DR_CONV_RESUME)
+		o.conv.hello.last_seq = c->e.control.mail.received;
+	/* The alternatives are on other networks than --control; the kernel picks the source. */
 	bool bound = !(resuming(c) && c->dial.index > 0);
 	if (rc == 0)
-		rc = dr_link_dial(&c->links, c->poller, to, c->local, bound ? c->n_local : 0, &o,
-			now_ns, out);
+		rc = dr_link_dial(&o, to, c->local, bound ? c->n_local : 0, now_ns, out);
 	if (rc)
 		return rc;
-	(*out)->owner = c;
 	(*out)->role = (int)purpose;
 	(*out)->k = k;
-	(*out)->event = dr_client_event;
-	(*out)->batch = dr_client_batch;
 	(*out)->due_ns = now_ns + DIAL_NS;
 	return 0;
 }
@@ -95,7 +75,7 @@ void dr_client_dial_start(struct dr_boot_client *c, int64_t now_ns, int64_t unti
 	c->dial.active = true;
 	c->dial.began_ns = c->dial.next_ns = now_ns;
 	c->dial.until_ns = until_ns;
-	c->dial.backoff_ns = c->timing.retry_min_ns;
+	c->dial.backoff_ns = c->e.timing.retry_min_ns;
 }
 
 void dr_client_dial_failed(
@@ -112,7 +92,7 @@ void dr_client_dial_failed(
 		return;
 	d->index = 0;
 	d->next_ns = now_ns + d->backoff_ns;
-	d->backoff_ns = DR_MIN(2 * d->backoff_ns, c->timing.retry_max_ns);
+	d->backoff_ns = DR_MIN(2 * d->backoff_ns, c->e.timing.retry_max_ns);
 }
 
 static void resolve(struct dr_boot_client *c, int64_t now_ns)
@@ -137,7 +117,7 @@ static void dial_next(struct dr_boot_client *c, int64_t now_ns)
 	if (!resuming(c) && c->n_addrs == 0) {
 		d->index = 0;
 		dr_client_dial_failed(c, DR_BOOT_UNREACHABLE, c->resolve_err.text, now_ns);
-		d->next_ns = DR_MAX(d->next_ns, now_ns + c->timing.retry_max_ns);
+		d->next_ns = DR_MAX(d->next_ns, now_ns + c->e.timing.retry_max_ns);
 		return;
 	}
 	if (d->index >= candidates(c, now_ns)) /* the name has fewer addresses than last time */
@@ -156,11 +136,11 @@ static const char *advice(enum dr_boot_cause cause)
 {
 	switch (cause) {
 	case DR_BOOT_REFUSED:
-		return "is 'dualrail server' running there, with the same --port?";
+		return "check that 'dualrail server' runs there with the same --port";
 	case DR_BOOT_UNREACHABLE:
 		return "check the name, the route and the firewall";
 	default:
-		return "check what listens there";
+		return "check which program listens on that port";
 	}
 }
 
@@ -175,15 +155,16 @@ bool dr_client_dial_tick(
 		bool mute = d->link->state == DR_LINK_UP;
 		dr_link_abort(d->link);
 		dr_client_dial_failed(c, mute ? DR_BOOT_TIMEOUT : DR_BOOT_UNREACHABLE,
-			mute ? "connected, but nothing answers" : "no answer", now_ns);
+			mute ? "connected, but no hello received" : "no answer", now_ns);
 	}
 	if (now_ns >= d->until_ns || gone) {
 		*cause = d->cause ? d->cause : DR_BOOT_UNREACHABLE;
 		d->active = false;
-		dr_err_set(e, -ETIMEDOUT, "%s %s: %u attempts in %.1f s, the last at %s: %.90s; %s",
+		dr_err_set(e, -ETIMEDOUT,
+			"cannot %s %s: %u attempts in %.1f s, the last one to %s: %.90s; %s",
 			resuming(c) ? "reconnect to" : "connect to", c->host, d->attempts,
 			(double)(now_ns - d->began_ns) / 1e9, d->last[0] ? d->last : "no address",
-			d->text, gone ? "its process is gone" : advice(*cause));
+			d->text, gone ? "the server process has ended" : advice(*cause));
 		return true;
 	}
 	if (!d->link && now_ns >= d->next_ns)
@@ -203,24 +184,24 @@ int64_t dr_client_dial_deadline(const struct dr_boot_client *c)
 
 static bool wants_dial(const struct dr_boot_client *c, unsigned k)
 {
-	const struct dr_client_pair *p = &c->pair[k];
+	const struct dr_boot_pair *p = &c->e.pair[k];
 	return !p->in_done && !p->link;
 }
 
 void dr_client_pairs_tick(struct dr_boot_client *c, int64_t now_ns)
 {
-	if (c->control.state != DR_BOOT_EXCHANGING)
+	if (c->e.control.state != DR_BOOT_EXCHANGING)
 		return;
-	for (unsigned k = 1; k < c->pairs; k++) {
-		struct dr_client_pair *p = &c->pair[k];
+	for (unsigned k = 1; k < c->e.pairs; k++) {
+		struct dr_boot_pair *p = &c->e.pair[k];
 		if (!wants_dial(c, k) || now_ns < p->next_dial_ns)
 			continue;
 		if (p->backoff_ns == 0)
-			p->backoff_ns = c->timing.retry_min_ns;
+			p->backoff_ns = c->e.timing.retry_min_ns;
 		p->next_dial_ns = now_ns + p->backoff_ns;
-		p->backoff_ns = DR_MIN(2 * p->backoff_ns, c->timing.retry_max_ns);
+		p->backoff_ns = DR_MIN(2 * p->backoff_ns, c->e.timing.retry_max_ns);
 		struct dr_addr to = c->server;
-		dr_addr_set_port(&to, c->ports[k]);
+		dr_addr_set_port(&to, c->e.ports[k]);
 		struct dr_link *l;
 		if (dial(c, &to, DR_CONV_GPU, k, now_ns, &l) == 0)
 			p->link = l;
@@ -230,10 +211,10 @@ void dr_client_pairs_tick(struct dr_boot_client *c, int64_t now_ns)
 int64_t dr_client_pairs_deadline(const struct dr_boot_client *c)
 {
 	int64_t at = DR_NEVER;
-	if (c->control.state != DR_BOOT_EXCHANGING)
+	if (c->e.control.state != DR_BOOT_EXCHANGING)
 		return at;
-	for (unsigned k = 1; k < c->pairs; k++)
+	for (unsigned k = 1; k < c->e.pairs; k++)
 		if (wants_dial(c, k))
-			at = DR_MIN(at, c->pair[k].next_dial_ns);
+			at = DR_MIN(at, c->e.pair[k].next_dial_ns);
 	return at;
 }

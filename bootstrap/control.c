@@ -13,36 +13,46 @@ const char *dr_boot_cause_text(enum dr_boot_cause cause)
 {
 	static const char *const text[] = {
 		[DR_BOOT_OK] = "no error",
-		[DR_BOOT_EOF] = "connection closed without goodbye",
+		[DR_BOOT_EOF] = "connection closed",
 		[DR_BOOT_RESET] = "connection reset",
 		[DR_BOOT_SILENT] = "no answer",
 		[DR_BOOT_REFUSED] = "connection refused",
 		[DR_BOOT_UNREACHABLE] = "unreachable",
-		[DR_BOOT_TIMEOUT] = "too slow",
+		[DR_BOOT_TIMEOUT] = "timed out",
 		[DR_BOOT_PROTOCOL] = "protocol error",
-		[DR_BOOT_VERSION] = "version differs",
-		[DR_BOOT_KEY] = "key differs",
+		[DR_BOOT_VERSION] = "protocol versions differ",
+		[DR_BOOT_KEY] = "keys differ",
 		[DR_BOOT_BUSY] = "server busy",
 		[DR_BOOT_DECLINED] = "declined by the server",
 		[DR_BOOT_GONE] = "session unknown to the server",
-		[DR_BOOT_GOODBYE] = "goodbye from the peer",
+		[DR_BOOT_GOODBYE] = "ended by the peer",
 		[DR_BOOT_LOCAL] = "ended by this end",
 	};
 	return (size_t)cause < DR_ARRAY_LEN(text) ? text[cause] : "unknown cause";
 }
 
-const char *dr_boot_state_name(enum dr_boot_state state)
+json_t *dr_boot_list(const unsigned *v, unsigned n)
 {
-	static const char *const name[] = {
-		[DR_BOOT_IDLE] = "idle",
-		[DR_BOOT_CONNECTING] = "connecting",
-		[DR_BOOT_OFFERED] = "offered",
-		[DR_BOOT_EXCHANGING] = "exchanging",
-		[DR_BOOT_READY] = "ready",
-		[DR_BOOT_LOST] = "lost",
-		[DR_BOOT_CLOSED] = "closed",
-	};
-	return (size_t)state < DR_ARRAY_LEN(name) ? name[state] : "?";
+	json_t *list = json_array();
+	for (unsigned i = 0; list && i < n; i++)
+		json_array_append_new(list, json_integer(v[i]));
+	return list;
+}
+
+bool dr_boot_list_read(const json_t *list, unsigned min, unsigned *out, unsigned *n)
+{
+	size_t len = json_array_size(list);
+	if (len == 0 || len > DR_BOOT_GPUS_MAX)
+		return false;
+	for (size_t i = 0; i < len; i++) {
+		const json_t *v = json_array_get(list, i);
+		json_int_t id = json_integer_value(v);
+		if (!json_is_integer(v) || id < min || id > UINT16_MAX)
+			return false;
+		out[i] = (unsigned)id;
+	}
+	*n = (unsigned)len;
+	return true;
 }
 
 static void or_default(int64_t *v, int64_t ns)
@@ -70,7 +80,6 @@ void dr_control_init(struct dr_control *c, const struct dr_boot_timing *timing,
 	c->wake = wake;
 	c->arg = arg;
 	c->timing = *timing;
-	c->heard_ns = DR_NEVER;
 	dr_mailbox_init(&c->mail);
 }
 
@@ -91,7 +100,7 @@ static void send_u64(struct dr_control *c, enum dr_frame_type type, const uint64
 	for (size_t i = 0; i < n; i++)
 		dr_wbuf_u64(&w, v[i]);
 	dr_assert(!w.failed);
-	/* Lost for want of memory: a PING is repeated, an ACK follows the next message or resume. */
+	/* A failure (-ENOMEM) is harmless: PING is repeated, ACK follows the next message or resume. */
 	if (dr_conv_send(c->conv, type, 0, buf, w.len) == 0)
 		c->wake(c->arg);
 }
@@ -107,7 +116,7 @@ static size_t backlog(const struct dr_control *c)
 	return dr_conv_output(c->conv, &p);
 }
 
-/* Move what the conv has not seen into its output; what does not fit now goes at the next tick. */
+/* Queue unsent messages on the connection. What does not fit is sent at the next tick. */
 static void pump(struct dr_control *c)
 {
 	const struct dr_mail *m;
@@ -160,7 +169,7 @@ void dr_control_goodbye(struct dr_control *c)
 	if (!in_session(c))
 		return;
 	c->goodbye = true;
-	/* Without memory for it the peer sees a plain end; the deadline below ends this side. */
+	/* Without memory the peer sees EOF; the deadline below ends this end. */
 	c->goodbye_seq = dr_control_post(c, DR_FRAME_GOODBYE) ? UINT64_MAX : c->mail.last;
 	c->goodbye_until_ns = 0; /* set by the next tick, which knows the time */
 	c->wake(c->arg);
@@ -185,7 +194,7 @@ int dr_control_attach(
 	if (rc)
 		return rc;
 	c->conv = conv;
-	c->heard_ns = c->silent_from_ns = c->ticked_ns = c->ping_due_ns = now_ns;
+	c->silent_from_ns = c->ticked_ns = c->ping_due_ns = now_ns;
 	memcpy(c->peer_version, conv->peer.build, sizeof(c->peer_version));
 	pump(c);
 	return 0;
@@ -199,7 +208,7 @@ void dr_control_detach(struct dr_control *c)
 static enum dr_control_news numbered(struct dr_control *c, const struct dr_conv_event *ev)
 {
 	if (dr_mailbox_receive(&c->mail, ev->seq)) {
-		dr_conv_fail(c->conv, DR_BOOT_PROTOCOL, "%s number %llu came where %llu is next",
+		dr_conv_fail(c->conv, DR_BOOT_PROTOCOL, "%s message has number %llu, expected %llu",
 			dr_frame_name(ev->type), (unsigned long long)ev->seq,
 			(unsigned long long)c->mail.received + 1);
 		return DR_CONTROL_BROKEN;
@@ -215,7 +224,8 @@ static enum dr_control_news numbered(struct dr_control *c, const struct dr_conv_
 static enum dr_control_news acked(struct dr_control *c, uint64_t seq)
 {
 	if (dr_mailbox_ack(&c->mail, seq)) {
-		dr_conv_fail(c->conv, DR_BOOT_PROTOCOL, "ACK of %llu, sent were %llu to %llu",
+		dr_conv_fail(c->conv, DR_BOOT_PROTOCOL,
+			"ACK of message %llu, unacknowledged are %llu to %llu",
 			(unsigned long long)seq, (unsigned long long)c->mail.acked + 1,
 			(unsigned long long)c->mail.last);
 		return DR_CONTROL_BROKEN;
@@ -241,7 +251,7 @@ enum dr_control_news dr_control_frame(
 	case DR_FRAME_PING:
 		dr_rbuf_u64(&r, &v[0]);
 		v[1] = v[2] = (uint64_t)now_ns;
-		/* A peer that sends PINGs and reads nothing shall not fill our memory. */
+		/* A peer that sends PINGs without reading must not fill our memory. */
 		if (backlog(c) < PING_BACKLOG_MAX)
 			send_u64(c, DR_FRAME_PONG, v, 3);
 		return DR_CONTROL_NOTHING;
@@ -257,7 +267,7 @@ enum dr_control_news dr_control_frame(
 
 void dr_control_heard(struct dr_control *c, int64_t now_ns)
 {
-	c->heard_ns = c->silent_from_ns = now_ns;
+	c->silent_from_ns = now_ns;
 }
 
 void dr_control_flush(struct dr_control *c)
@@ -276,9 +286,9 @@ bool dr_control_tick(struct dr_control *c, int64_t now_ns)
 	if (!open_now(c))
 		return false;
 	/*
-	 * Silence says something of a READY peer only: before, it opens GPUs and pins memory on the
-	 * thread that would answer, which takes seconds; that has the deadline of the exchange. And
-	 * where this end slept (stopped, starved) the peer may have spoken.
+	 * Silence counts for a READY peer only. Before READY the peer opens GPUs and pins memory on the thread
+	 * that would answer, which takes seconds; the deadline of the exchange covers that. Silence does not
+	 * count either when this end was stopped or starved.
 	 */
 	if (c->state != DR_BOOT_READY ||
 		now_ns - c->ticked_ns > c->timing.ping_ns + c->timing.silent_ns / 2)
@@ -304,17 +314,49 @@ int64_t dr_control_deadline(const struct dr_control *c)
 	return at;
 }
 
-/* ---- what an application asks ------------------------------------------------------------- */
+/* ---- clock of the peer ---------------------------------------------------- */
 
-enum dr_boot_state dr_control_state(const struct dr_control *c)
+/* CLOCK_MONOTONIC stays far below this; larger values are nonsense and could overflow. */
+static const int64_t TIME_MAX = INT64_MAX / 8;
+
+static int64_t drift_ns(const struct dr_clocksync *cs, int64_t now_ns)
 {
-	return c->state;
+	int64_t age = DR_MAX(now_ns - cs->at_ns, 0);
+	return age / (1000000 / DR_CLOCK_DRIFT_PPM) + 1;
 }
 
-int64_t dr_control_last_heard_ns(const struct dr_control *c, int64_t now_ns)
+void dr_clocksync_sample(struct dr_clocksync *cs, int64_t t1, int64_t t2, int64_t t3, int64_t t4)
 {
-	return c->heard_ns == DR_NEVER ? DR_NEVER : DR_MAX(now_ns - c->heard_ns, 0);
+	if (t1 < 0 || t2 < 0 || t3 < t2 || t4 < t1 || t3 > TIME_MAX || t4 > TIME_MAX)
+		return;
+	int64_t low = t3 - t4, high = t2 - t1;
+	if (low > high)
+		return;
+	if (cs->valid) {
+		int64_t drift = drift_ns(cs, t4);
+		int64_t old_low = cs->low_ns - drift, old_high = cs->high_ns + drift;
+		if (old_low <= high && low <= old_high) {
+			low = DR_MAX(low, old_low);
+			high = DR_MIN(high, old_high);
+		}
+	}
+	cs->low_ns = low;
+	cs->high_ns = high;
+	cs->at_ns = t4;
+	cs->valid = true;
 }
+
+bool dr_clocksync_get(
+	const struct dr_clocksync *cs, int64_t now_ns, int64_t *offset_ns, int64_t *error_ns)
+{
+	if (!cs->valid)
+		return false;
+	*offset_ns = cs->low_ns + (cs->high_ns - cs->low_ns) / 2;
+	*error_ns = (cs->high_ns - cs->low_ns + 1) / 2 + drift_ns(cs, now_ns);
+	return true;
+}
+
+/* ---- queries ------------------------------------------------------------- */
 
 unsigned dr_control_unacked(const struct dr_control *c)
 {

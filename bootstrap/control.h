@@ -2,14 +2,36 @@
 #ifndef DR_BOOTSTRAP_CONTROL_H
 #define DR_BOOTSTRAP_CONTROL_H
 
-#include "bootstrap/clocksync.h"
 #include "bootstrap/conv.h"
 #include "bootstrap/mailbox.h"
 
 /*
- * The part of a session that both roles share and that outlives a connection: numbered messages,
- * liveness, clock offset. Sans-IO: works on a dr_conv that the owner attaches and detaches; `wake`
- * tells the owner that the conv has output.
+ * Offset of the peer's clock from PING/PONG exchanges, with a bound that holds for any asymmetry of
+ * the two ways: a PING sent at t1 (own) arrived at t2 (peer), the PONG left at t3 (peer) and was
+ * here at t4 (own), so offset = peer - own lies in [t3 - t4, t2 - t1]; the middle is off by at most
+ * half the round trip. Each exchange's interval is intersected with what earlier ones left, widened
+ * by the drift that the clocks may have had since (DR_CLOCK_DRIFT_PPM, both together); it is never
+ * wider than the interval of the shortest round trip plus its drift. An empty intersection
+ * means that a clock stepped or a host slept: the newest exchange alone counts.
+ */
+enum { DR_CLOCK_DRIFT_PPM = 100 };
+
+/* All zero: no exchange yet. */
+struct dr_clocksync {
+	bool valid;
+	int64_t low_ns, high_ns; /* the offset lies between, as of at_ns (own clock) */
+	int64_t at_ns;
+};
+
+/* One exchange; impossible values (a lying peer) are ignored. */
+void dr_clocksync_sample(struct dr_clocksync *cs, int64_t t1, int64_t t2, int64_t t3, int64_t t4);
+bool dr_clocksync_get(
+	const struct dr_clocksync *cs, int64_t now_ns, int64_t *offset_ns, int64_t *error_ns);
+
+/*
+ * State of a session that both roles have and that survives a lost connection: numbered messages, liveness, clock
+ * offset. Sans-IO: works on a dr_conv that the owner attaches and detaches; `wake` tells the owner that the
+ * conversation has output.
  */
 struct dr_control {
 	enum dr_boot_state state; /* the owner's to set */
@@ -19,11 +41,10 @@ struct dr_control {
 	void (*wake)(void *arg);
 	void *arg;
 	struct dr_boot_timing timing; /* complete */
-	int64_t heard_ns;	      /* last byte, DR_NEVER before the first */
 	int64_t silent_from_ns;	      /* silence counts from here */
 	int64_t ticked_ns, ping_due_ns;
-	bool goodbye;	    /* said by this end */
-	bool goodbye_heard; /* by the peer */
+	bool goodbye;	    /* GOODBYE queued by this end */
+	bool goodbye_heard; /* GOODBYE received */
 	uint64_t goodbye_seq;
 	int64_t goodbye_until_ns;
 	char peer[80];
@@ -33,43 +54,47 @@ struct dr_control {
 	uint8_t token[DR_BOOT_TOKEN_BYTES];
 };
 
-/* What a frame meant for the owner. */
+/* What the owner has to do about a frame. */
 enum dr_control_news {
 	DR_CONTROL_NOTHING,
 	DR_CONTROL_MESSAGE, /* ev->json is the peer's message */
 	DR_CONTROL_READY,
 	DR_CONTROL_GOODBYE,	  /* the peer's */
-	DR_CONTROL_GOODBYE_ACKED, /* ours arrived */
-	DR_CONTROL_OTHER,	  /* OFFER, ACCEPT, HANDLES: the owner's */
-	DR_CONTROL_BROKEN,	  /* the conv has failed: numbers do not fit */
+	DR_CONTROL_GOODBYE_ACKED, /* the peer acknowledged ours */
+	DR_CONTROL_OTHER,	  /* OFFER, ACCEPT, HANDLES: the owner handles them */
+	DR_CONTROL_BROKEN,	  /* wrong number: the conversation has failed */
 };
 
+/* A list of GPU ids or ports as JSON; NULL: out of memory. */
+json_t *dr_boot_list(const unsigned *v, unsigned n);
+/* 1 .. DR_BOOT_GPUS_MAX integers of min .. 65535; false when it is anything else. */
+bool dr_boot_list_read(const json_t *list, unsigned min, unsigned *out, unsigned *n);
 /* Fill in the defaults of timing. */
 void dr_boot_timing_complete(struct dr_boot_timing *t);
 
 void dr_control_init(struct dr_control *c, const struct dr_boot_timing *timing,
 	void (*wake)(void *arg), void *arg);
-/* Forget the session: ready for the next one, or to be freed. */
+/* Discard the session. Needed before the next one and before freeing. */
 void dr_control_reset(struct dr_control *c);
-/* A connection comes in place of what was there; messages go once it is OPEN. peer_last: what the
- * peer says it received (0 for a new session). -EPROTO: that is impossible; nothing is attached. */
+/* Use this connection from now on; messages are sent once it is OPEN. peer_last: last message number that the peer
+ * received (0 for a new session). -EPROTO: it was never sent; nothing is attached. */
 int dr_control_attach(
 	struct dr_control *c, struct dr_conv *conv, uint64_t peer_last, int64_t now_ns);
 void dr_control_detach(struct dr_control *c);
 enum dr_control_news dr_control_frame(
 	struct dr_control *c, const struct dr_conv_event *ev, int64_t now_ns);
-/* Bytes of the peer came. */
+/* Bytes of the peer were received. */
 void dr_control_heard(struct dr_control *c, int64_t now_ns);
-/* After a batch of input, or once the conv is OPEN: acknowledge what came, send what waits. */
+/* After a batch of input, or once the conversation is OPEN: acknowledge received messages, send queued ones. */
 void dr_control_flush(struct dr_control *c);
 /* PING when due. Returns true when the peer has been silent for too long. */
 bool dr_control_tick(struct dr_control *c, int64_t now_ns);
 int64_t dr_control_deadline(const struct dr_control *c);
-/* Queue a message of the session's own (READY). */
+/* Queue a message without payload (READY, GOODBYE). */
 int dr_control_post(struct dr_control *c, enum dr_frame_type type);
 /* This end's goodbye is acknowledged. */
 bool dr_control_goodbye_done(const struct dr_control *c);
-/* This end said goodbye and nothing that matters is left to deliver. */
+/* GOODBYE was sent and every other message is acknowledged. */
 bool dr_control_only_goodbye_left(const struct dr_control *c);
 
 #endif

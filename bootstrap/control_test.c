@@ -287,7 +287,6 @@ static void silence(void **state)
 	pump_both(&c, &s);
 	dr_control_heard(&c.control, c.now);
 	int64_t heard = c.now;
-	assert_int_equal(dr_control_last_heard_ns(&c.control, heard + 5), 5);
 	unsigned pings = 0;
 	for (; c.now < heard + 2000 * MS; c.now += 10 * MS) {
 		unsigned before = c.wakes;
@@ -335,10 +334,9 @@ static void clock_bound_holds(void **state)
 {
 	(void)state;
 	for (uint64_t seed = 0; seed < 50; seed++) {
-		struct dr_clocksync cs;
+		struct dr_clocksync cs = { 0 };
 		struct dr_rng r;
 		dr_rng_seed(&r, seed);
-		dr_clocksync_init(&cs);
 		int64_t base = (int64_t)dr_rng_below(&r, 2000000000000) - 1000000000000;
 		double drift = ((double)dr_rng_below(&r, 180) - 90) * 1e-6;
 		int64_t own = 5000 * DR_NS_PER_S, start = own, off, err, best = INT64_MAX;
@@ -362,7 +360,6 @@ static void clock_bound_holds(void **state)
 					(long long)now_true);
 			best = DR_MIN(best, err);
 		}
-		assert_int_equal(cs.restarts, 0);
 		assert_true(
 			best < 100000); /* min RTT/2 is 20 us, plus drift of 100 ms and the steps */
 	}
@@ -371,9 +368,8 @@ static void clock_bound_holds(void **state)
 static void clock_steps_and_lies(void **state)
 {
 	(void)state;
-	struct dr_clocksync cs;
+	struct dr_clocksync cs = { 0 }, before;
 	int64_t off, err;
-	dr_clocksync_init(&cs);
 	dr_clocksync_sample(&cs, 1000, 5050, 5050, 1100);
 	assert_true(dr_clocksync_get(&cs, 1100, &off, &err));
 	assert_int_equal(off, 4000);
@@ -382,14 +378,15 @@ static void clock_steps_and_lies(void **state)
 	dr_clocksync_sample(&cs, 2000, 905050, 905050, 2100);
 	assert_true(dr_clocksync_get(&cs, 2100, &off, &err));
 	assert_int_equal(off, 903000);
-	assert_int_equal(cs.restarts, 1);
+	assert_int_equal(err, 51);
 	/* Impossible values change nothing. */
+	before = cs;
 	dr_clocksync_sample(&cs, 3000, INT64_MAX, INT64_MAX, 3100);
 	dr_clocksync_sample(&cs, 3000, 5000, 4000, 3100);
 	dr_clocksync_sample(&cs, 3000, -1, 5, 3100);
 	dr_clocksync_sample(&cs, 3000, 1000, 900000, 3100); /* kept longer than the round trip */
 	dr_clocksync_sample(&cs, 3100, 5000, 5000, 3000);
-	assert_int_equal(cs.samples, 2);
+	assert_memory_equal(&cs, &before, sizeof(cs));
 }
 
 /* ---- handles ------------------------------------------------------------------------------ */
@@ -420,7 +417,7 @@ static void handles_round_trip(void **state)
 	assert_int_equal(dr_handles_decode(buf, len + 1, 3, N, &out, &e), -EPROTO);
 	assert_int_equal(dr_handles_decode(buf, len, 2, N, &out, &e), -EPROTO);
 	assert_int_equal(dr_handles_decode(buf, len, 3, N + 1, &out, &e), -EPROTO);
-	assert_non_null(strstr(e.text, "got 5 of pair 3, agreed were 6 of pair 3"));
+	assert_non_null(strstr(e.text, "received 5 handles of pair 3, expected 6 of pair 3"));
 	buf[4] = 129;
 	assert_int_equal(dr_handles_decode(buf, len, 3, N, &out, &e), -EPROTO);
 	in[0].len = 129;

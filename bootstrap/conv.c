@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "bootstrap/conv_impl.h"
+#include "bootstrap/conv_priv.h"
 
 #include "base/mem.h"
 #include "base/wire.h"
@@ -12,11 +12,11 @@
 
 /*
  * Invariants
- * 1. Input is taken in steps of `in_need` bytes: hello prefix, hello rest, frame header, payload.
- *    in_need is always > 0 and bounded by what the state and the frame's type allow, so that nobody
- *    makes this end keep more than it asked for. The buffer grows with the bytes that did arrive.
- * 2. Where keys are used, nothing but hello, PROOF and DENY goes out before the peer's proof held.
- * 3. After ENDED no input is looked at and no event but the first comes out.
+ * 1. Input is read in steps of `in_need` bytes: hello prefix, hello rest, frame header, payload. in_need is > 0 and
+ *    limited by the state and the frame's type, so a peer cannot make this end buffer more. The buffer grows with
+ *    the bytes received.
+ * 2. With a key only hello, PROOF and DENY are sent before the peer's proof was verified.
+ * 3. After ENDED input is ignored and no further event is reported.
  */
 
 enum { C = 1, S = 2 };			     /* who may send it */
@@ -63,7 +63,7 @@ static uint8_t own_side(const struct dr_conv *c)
 	return c->o.role == DR_CONV_CLIENT ? C : S;
 }
 
-/* What this connection is for: the client's word, on both ends. */
+/* Purpose of the connection, chosen by the client. */
 static uint8_t purpose_bit(const struct dr_conv *c)
 {
 	uint8_t p = c->o.role == DR_CONV_CLIENT ? c->o.hello.purpose : c->peer.purpose;
@@ -166,7 +166,7 @@ json_t *dr_conv_json_parse(const void *data, size_t len, struct dr_err *e)
 			quoted = true;
 		} else if (s[i] == '{' || s[i] == '[') {
 			if (++depth > DR_CONV_JSON_DEPTH_MAX) {
-				dr_err_set(e, -EPROTO, "JSON nested deeper than %d",
+				dr_err_set(e, -EPROTO, "JSON is nested deeper than %d levels",
 					DR_CONV_JSON_DEPTH_MAX);
 				return NULL;
 			}
@@ -177,7 +177,7 @@ json_t *dr_conv_json_parse(const void *data, size_t len, struct dr_err *e)
 	json_error_t je;
 	json_t *j = json_loadb(s, len, JSON_REJECT_DUPLICATES, &je);
 	if (!j)
-		dr_err_set(e, -EPROTO, "bad JSON at byte %d", je.position);
+		dr_err_set(e, -EPROTO, "invalid JSON at byte %d", je.position);
 	else if (!json_is_object(j)) {
 		dr_err_set(e, -EPROTO, "JSON is not an object");
 		json_decref(j);
@@ -209,14 +209,13 @@ static void frame_header(struct dr_conv *c)
 	else
 		allowed = allowed && (frames[type].purposes & purpose_bit(c));
 	if (!allowed)
-		dr_conv_fail(c, DR_BOOT_PROTOCOL, "%s is not allowed at this point",
-			dr_frame_name(type));
+		dr_conv_fail(c, DR_BOOT_PROTOCOL, "unexpected %s message", dr_frame_name(type));
 	else if (len < frames[type].min || len > frames[type].max)
-		dr_conv_fail(c, DR_BOOT_PROTOCOL, "%s has %u bytes, allowed are %zu to %zu",
+		dr_conv_fail(c, DR_BOOT_PROTOCOL, "%s message has %u bytes, allowed are %zu to %zu",
 			dr_frame_name(type), len, frames[type].min, frames[type].max);
 	else if ((seq != 0) != frames[type].numbered)
-		dr_conv_fail(c, DR_BOOT_PROTOCOL, "%s with seq %llu", dr_frame_name(type),
-			(unsigned long long)seq);
+		dr_conv_fail(c, DR_BOOT_PROTOCOL, "%s message with sequence number %llu",
+			dr_frame_name(type), (unsigned long long)seq);
 	else
 		c->in_need = DR_CONV_HEADER_BYTES + len;
 }
@@ -254,7 +253,8 @@ static void frame_done(struct dr_conv *c, int64_t now_ns, struct dr_conv_event *
 		if (!c->json) {
 			char why[sizeof(c->err.text)];
 			memcpy(why, c->err.text, sizeof(why));
-			dr_conv_fail(c, DR_BOOT_PROTOCOL, "%s: %.200s", dr_frame_name(type), why);
+			dr_conv_fail(c, DR_BOOT_PROTOCOL, "%s message: %.200s", dr_frame_name(type),
+				why);
 			return;
 		}
 	}
@@ -263,7 +263,8 @@ static void frame_done(struct dr_conv *c, int64_t now_ns, struct dr_conv_event *
 		dr_conv_proof_frame(c, now_ns, data, ev);
 		break;
 	case DR_FRAME_DENY:
-		dr_conv_fail(c, DR_BOOT_KEY, "the peer says that the key files differ");
+		dr_conv_fail(c, DR_BOOT_KEY,
+			"the peer rejected the key: the key files differ; use the same --key-file on both ends");
 		break;
 	case DR_FRAME_WELCOME:
 		c->state = DR_CONV_OPEN;
@@ -283,7 +284,7 @@ static void frame_done(struct dr_conv *c, int64_t now_ns, struct dr_conv_event *
 	}
 }
 
-/* in_need bytes are there. */
+/* in_need bytes were received. */
 static void step(struct dr_conv *c, int64_t now_ns, struct dr_conv_event *ev)
 {
 	if (c->state == DR_CONV_HELLO) {
@@ -335,9 +336,9 @@ size_t dr_conv_feed(
 	json_decref(c->json);
 	c->json = NULL;
 	while (taken < len && c->state != DR_CONV_ENDED && ev->kind == DR_CONV_NOTHING) {
-		/* The server's owner has not decided yet: whatever comes now is out of turn. */
+		/* The server's owner has not decided yet: no data is allowed. */
 		if (c->o.role == DR_CONV_SERVER && c->state == DR_CONV_WELCOME) {
-			dr_conv_fail(c, DR_BOOT_PROTOCOL, "the peer did not wait for its welcome");
+			dr_conv_fail(c, DR_BOOT_PROTOCOL, "the peer sent data before WELCOME");
 			break;
 		}
 		size_t n = DR_MIN(len - taken, c->in_need - c->in_len);
@@ -351,8 +352,8 @@ size_t dr_conv_feed(
 		if (c->state == DR_CONV_HELLO &&
 			memcmp(c->in, dr_conv_magic, DR_MIN(c->in_len, sizeof(dr_conv_magic))) !=
 				0) {
-			char what[80];
-			dr_conv_foreign_text(c->in, c->in_len, what, sizeof(what));
+			char what[96];
+			dr_conv_describe_bytes(c->in, c->in_len, what, sizeof(what));
 			dr_conv_fail(c, DR_BOOT_PROTOCOL, "%s", what);
 			break;
 		}
@@ -386,18 +387,19 @@ void dr_conv_tick(struct dr_conv *c, int64_t now_ns, struct dr_conv_event *ev)
 		return;
 	double s = (double)c->o.stage_ns / 1e9;
 	if (c->out_since_ns != DR_NEVER && now_ns >= c->out_since_ns + c->o.stage_ns)
-		dr_conv_fail(c, DR_BOOT_TIMEOUT, "takes no bytes for %.3g s, %zu are waiting", s,
+		dr_conv_fail(c, DR_BOOT_TIMEOUT,
+			"the peer read nothing for %.3g s, %zu bytes are unsent", s,
 			c->out_len - c->out_head);
 	else if (c->state == DR_CONV_OPEN || c->in_len > 0)
 		dr_conv_fail(c, DR_BOOT_TIMEOUT,
-			"stopped in the middle of a message for %.3g s "
-			"(%zu of %zu bytes)",
-			s, c->in_len, c->in_need);
+			"message incomplete after %.3g s: %zu of %zu bytes received", s, c->in_len,
+			c->in_need);
 	else
-		dr_conv_fail(c, DR_BOOT_TIMEOUT, "says nothing for %.3g s where %s is due", s,
-			c->state == DR_CONV_HELLO   ? "a hello"
-			: c->state == DR_CONV_PROOF ? "the proof of the key"
-						    : "a welcome");
+		dr_conv_fail(c, DR_BOOT_TIMEOUT, "no %s received within %.3g s",
+			c->state == DR_CONV_HELLO   ? "hello"
+			: c->state == DR_CONV_PROOF ? "key proof"
+						    : "WELCOME",
+			s);
 	finish_event(c, before, ev);
 }
 
@@ -436,7 +438,7 @@ void dr_conv_validate(const struct dr_conv *c)
 	dr_assert(c->state == DR_CONV_ENDED || c->in_len < c->in_need);
 	dr_assert(c->in_need <= DR_CONV_HEADER_BYTES + DR_BOOT_MESSAGE_BYTES_MAX);
 	dr_assert(c->state >= DR_CONV_WELCOME ||
-		  c->in_need <= DR_CONV_PREFIX_BYTES + DR_CONV_FOREIGN_REST_MAX);
+		  c->in_need <= DR_CONV_PREFIX_BYTES + DR_CONV_OTHER_REST_MAX);
 	dr_assert((c->state == DR_CONV_ENDED) == (c->cause != DR_BOOT_OK));
 }
 

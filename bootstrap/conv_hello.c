@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "bootstrap/conv_impl.h"
+#include "bootstrap/conv_priv.h"
 
 #include "base/wire.h"
 
@@ -8,13 +8,13 @@
 #include <string.h>
 
 /*
- * How two ends meet: a hello each way, and where there is a key a proof of it over both hellos, each end with
- * a label of its own, so that none can be sent back. Whoever speaks something else is told by name.
+ * A hello in each direction and, with a key, a proof over both hellos. Each end's proof has its own label, so a proof
+ * cannot be reflected. Other common protocols are recognised and named in the error.
  */
 
 const uint8_t dr_conv_magic[8] = { 'D', 'U', 'A', 'L', 'R', 'A', 'I', 'L' };
 
-void dr_conv_foreign_text(const uint8_t *b, size_t n, char *text, size_t cap)
+void dr_conv_describe_bytes(const uint8_t *b, size_t n, char *text, size_t cap)
 {
 	static const struct {
 		const char *start, *name;
@@ -32,11 +32,12 @@ void dr_conv_foreign_text(const uint8_t *b, size_t n, char *text, size_t cap)
 	for (size_t i = 0; i < DR_ARRAY_LEN(known); i++) {
 		size_t len = strlen(known[i].start);
 		if (n >= len && memcmp(b, known[i].start, len) == 0) {
-			snprintf(text, cap, "speaks %s", known[i].name);
+			snprintf(text, cap, "the peer speaks %s, not the dualrail protocol",
+				known[i].name);
 			return;
 		}
 	}
-	size_t at = (size_t)snprintf(text, cap, "speaks another protocol (first bytes:");
+	size_t at = (size_t)snprintf(text, cap, "the peer speaks another protocol (first bytes:");
 	for (size_t i = 0; i < n && i < 8 && at < cap; i++)
 		at += (size_t)snprintf(text + at, cap - at, " %02x", b[i]);
 	if (at < cap)
@@ -107,11 +108,12 @@ void dr_conv_hello_prefix(struct dr_conv *c)
 	dr_rbuf_u16(&r, &rest);
 	size_t max = c->peer.version == c->o.hello.version
 			     ? DR_CONV_HELLO_MAX - DR_CONV_PREFIX_BYTES
-			     : DR_CONV_FOREIGN_REST_MAX;
+			     : DR_CONV_OTHER_REST_MAX;
 	size_t min = c->peer.version == c->o.hello.version ? DR_CONV_HELLO_REST_MIN : 1;
 	if (rest < min || rest > max) {
-		dr_conv_fail(c, DR_BOOT_PROTOCOL, "hello of protocol version %u has %u bytes",
-			c->peer.version, rest);
+		dr_conv_fail(c, DR_BOOT_PROTOCOL,
+			"hello of protocol version %u has %u bytes, allowed are %zu to %zu",
+			c->peer.version, rest, min, max);
 		return;
 	}
 	c->in_need = DR_CONV_PREFIX_BYTES + rest;
@@ -127,8 +129,8 @@ static void hello_parse(struct dr_conv *c, struct dr_rbuf *r)
 		dr_conv_clean(h->build, sizeof(h->build), text, build);
 	if (h->version != c->o.hello.version) {
 		dr_conv_fail(c, DR_BOOT_VERSION,
-			"protocol version differs: this end %u (dualrail %s), peer %u (dualrail %s); "
-			"install the same release on both",
+			"protocol versions differ: this end %u (dualrail %s), peer %u (dualrail %s); "
+			"install the same release on both ends",
 			c->o.hello.version, c->o.hello.build, h->version, h->build);
 		return;
 	}
@@ -150,10 +152,10 @@ static void hello_parse(struct dr_conv *c, struct dr_rbuf *r)
 	else if (h->has_key != c->o.hello.has_key)
 		dr_conv_fail(c, DR_BOOT_KEY,
 			h->has_key
-				? "the peer asks for a key and this end has none; start it with "
-				  "the same --key-file"
-				: "this end has a key and the peer has none; start the peer with "
-				  "the same --key-file");
+				? "the peer requires a key and this end has none; start this end "
+				  "with the same --key-file"
+				: "this end requires a key and the peer has none; start the peer "
+				  "with the same --key-file");
 }
 
 void dr_conv_hello_done(struct dr_conv *c, int64_t now_ns, struct dr_conv_event *ev)
@@ -161,7 +163,7 @@ void dr_conv_hello_done(struct dr_conv *c, int64_t now_ns, struct dr_conv_event 
 	struct dr_rbuf r;
 	dr_rbuf_init(&r, c->in + DR_CONV_PREFIX_BYTES, c->in_len - DR_CONV_PREFIX_BYTES);
 	hello_parse(c, &r);
-	/* A peer of our own kind gets our hello even when it is turned away: it prints the reason. */
+	/* A rejected dualrail peer still gets our hello, so that it can print the reason. */
 	int rc = 0;
 	if (c->o.role == DR_CONV_SERVER &&
 		(c->state != DR_CONV_ENDED || c->cause != DR_BOOT_PROTOCOL))
@@ -193,7 +195,7 @@ void dr_conv_proof_frame(
 	if (sodium_memcmp(want, data, sizeof(want)) != 0) {
 		int rc = server ? dr_conv_out_frame(c, DR_FRAME_DENY, 0, NULL, 0) : 0;
 		dr_conv_fail(c, rc ? DR_BOOT_LOCAL : DR_BOOT_KEY,
-			"the peer's proof is wrong: the key files differ");
+			"key verification failed: the key files differ; use the same --key-file on both ends");
 		return;
 	}
 	c->state = DR_CONV_WELCOME;

@@ -202,13 +202,13 @@ static void wrong_version(void **state)
 	struct dr_conv_opts o = { .role = DR_CONV_CLIENT, .stage_ns = STAGE };
 	memset(&c, 0, sizeof(c));
 	snprintf(o.hello.build, sizeof(o.hello.build), "9.9");
-	o.hello.version = 2;
+	o.hello.version = 3;
 	o.hello.purpose = DR_CONV_NEW;
 	assert_int_equal(dr_conv_init(&c.conv, &o, T0), 0);
 	end_init(&s, DR_CONV_SERVER, &key_a, 0, 22);
 	check_refused(&c, &s, DR_BOOT_VERSION,
-		"this end 2 (dualrail 9.9), peer 1 (dualrail 1.0-server)",
-		"this end 1 (dualrail 1.0-server), peer 2 (dualrail 9.9)");
+		"this end 3 (dualrail 9.9), peer 2 (dualrail 1.0-server)",
+		"this end 2 (dualrail 1.0-server), peer 3 (dualrail 9.9)");
 	/* A later version may say whatever it wants after its build string. */
 	uint8_t later[12 + 200] = "DUALRAIL";
 	later[9] = 77;
@@ -222,7 +222,7 @@ static void wrong_version(void **state)
 	fini(&s, NULL);
 }
 
-static void strangers(void **state)
+static void other_protocols(void **state)
 {
 	(void)state;
 	static const struct {
@@ -664,7 +664,7 @@ int main(void)
 		cmocka_unit_test(nothing_before_the_proof),
 		cmocka_unit_test(wrong_keys),
 		cmocka_unit_test(wrong_version),
-		cmocka_unit_test(strangers),
+		cmocka_unit_test(other_protocols),
 		cmocka_unit_test(every_truncation_point),
 		cmocka_unit_test(byte_by_byte),
 		cmocka_unit_test(flipped_bits),

@@ -5,6 +5,7 @@
 #include "base/wire.h"
 
 #include <errno.h>
+#include <string.h>
 
 size_t dr_handles_encoded_len(const struct dr_boot_handle *h, unsigned n)
 {
@@ -30,6 +31,32 @@ int dr_handles_encode(void *buf, size_t cap, unsigned k, const struct dr_boot_ha
 	return w.failed ? -EMSGSIZE : 0;
 }
 
+int dr_handles_copy(const struct dr_boot_handle *h, unsigned n, struct dr_boot_handle **out)
+{
+	for (unsigned i = 0; i < n; i++)
+		if (h[i].len > DR_BOOT_HANDLE_MAX)
+			return -EINVAL;
+	struct dr_boot_handle *copy = dr_calloc(n, sizeof(*copy));
+	if (!copy)
+		return -ENOMEM;
+	memcpy(copy, h, n * sizeof(*copy));
+	*out = copy;
+	return 0;
+}
+
+int dr_handles_send(struct dr_conv *c, unsigned k, const struct dr_boot_handle *h, unsigned n)
+{
+	size_t len = dr_handles_encoded_len(h, n);
+	uint8_t *buf = dr_calloc(1, len);
+	if (!buf)
+		return -ENOMEM;
+	int rc = dr_handles_encode(buf, len, k, h, n);
+	if (rc == 0)
+		rc = dr_conv_send(c, DR_FRAME_HANDLES, 0, buf, len);
+	dr_free(buf);
+	return rc;
+}
+
 int dr_handles_pair(const void *data, size_t len, unsigned *k)
 {
 	struct dr_rbuf r;
@@ -51,7 +78,7 @@ int dr_handles_decode(const void *data, size_t len, unsigned k, unsigned n,
 	dr_rbuf_u16(&r, &got_n);
 	if (r.failed || got_k != k || got_n != n)
 		return dr_err_set(e, -EPROTO,
-			"handles: got %u of pair %u, agreed were %u of pair %u", got_n, got_k, n,
+			"received %u handles of pair %u, expected %u of pair %u", got_n, got_k, n,
 			k);
 	struct dr_boot_handle *h = dr_calloc(n, sizeof(*h));
 	if (!h)
@@ -62,9 +89,8 @@ int dr_handles_decode(const void *data, size_t len, unsigned k, unsigned n,
 		if (hl > DR_BOOT_HANDLE_MAX) {
 			dr_free(h);
 			return dr_err_set(e, -EPROTO,
-				"handle %u of pair %u has %u bytes, at most %d are "
-				"allowed",
-				i, k, hl, DR_BOOT_HANDLE_MAX);
+				"handle %u of pair %u has %u bytes, at most %d are allowed", i, k,
+				hl, DR_BOOT_HANDLE_MAX);
 		}
 		h[i].len = hl;
 		if (hl)

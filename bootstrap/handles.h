@@ -2,9 +2,17 @@
 #ifndef DR_BOOTSTRAP_HANDLES_H
 #define DR_BOOTSTRAP_HANDLES_H
 
-#include "bootstrap/bootstrap.h"
+#include "bootstrap/conv.h"
 
 /* Payload of HANDLES: u16 pair, u16 n, n × (u8 len, len bytes). */
+
+/* Copy an application's handles, to be sent later; dr_free the copy. -EINVAL: a len above DR_BOOT_HANDLE_MAX. */
+int dr_handles_copy(const struct dr_boot_handle *h, unsigned n, struct dr_boot_handle **out)
+	DR_MUST_CHECK;
+/* Queue HANDLES on an OPEN conversation. -ENOMEM, -ENOBUFS, -EMSGSIZE. */
+int dr_handles_send(struct dr_conv *c, unsigned k, const struct dr_boot_handle *h, unsigned n)
+	DR_MUST_CHECK;
+
 size_t dr_handles_encoded_len(const struct dr_boot_handle *h, unsigned n);
 /* buf holds dr_handles_encoded_len bytes. -EINVAL: a len above DR_BOOT_HANDLE_MAX. */
 int dr_handles_encode(

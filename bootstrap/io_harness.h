@@ -16,7 +16,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/rng.h"
-#include "bootstrap/conv.h"
+#include "bootstrap/control.h"
 #include "bootstrap/net.h"
 
 #include <errno.h>
@@ -34,6 +34,7 @@ struct srv {
 	bool no_handles;    /* the test gives them */
 	unsigned refuse_at; /* with the client's handles of pair refuse_at - 1; 0: not */
 	unsigned offers, handles, readies, messages, losts, resumes, closes;
+	unsigned n_gpus, pairs;
 	unsigned said; /* messages sent so far */
 	enum dr_boot_cause lost_cause, closed_cause;
 	char text[256];
@@ -55,7 +56,7 @@ static struct world {
 	struct dr_poller *poller;
 	struct srv srv;
 	struct cli cli[CLIENTS];
-	struct dr_pollable door; /* the relay's listener */
+	struct dr_pollable listener; /* the relay's listener */
 	uint16_t relay_port, target_port;
 	struct relay relay[RELAYS];
 	char log[LOG_MAX];
@@ -102,6 +103,7 @@ static void s_offer(void *arg, const json_t *params, const unsigned *gpus, unsig
 	struct srv *v = arg;
 	assert_true(n > 0 && gpus[0] < DR_BOOT_GPUS_MAX);
 	v->offers++;
+	v->pairs = DR_MIN(n, v->n_gpus);
 	if (v->mute)
 		return;
 	if (v->decline) {
@@ -113,7 +115,7 @@ static void s_offer(void *arg, const json_t *params, const unsigned *gpus, unsig
 	assert_int_equal(dr_boot_server_accept(v->s, reply, HANDLES_C, HANDLES_S), 0);
 	json_decref(reply);
 	if (!v->late_handles && !v->no_handles)
-		for (unsigned k = 0; k < dr_boot_server_pairs(v->s); k++)
+		for (unsigned k = 0; k < v->pairs; k++)
 			give_server_handles(k);
 }
 
@@ -162,8 +164,13 @@ static void s_closed(void *arg, enum dr_boot_cause cause, const char *text)
 	v->messages = v->said = 0;
 }
 
-static const struct dr_boot_server_ops server_ops = { s_offer, s_handles, s_ready, s_message,
-	s_lost, s_resumed, s_closed };
+static const struct dr_boot_ops server_ops = { .on_offer = s_offer,
+	.on_handles = s_handles,
+	.on_ready = s_ready,
+	.on_message = s_message,
+	.on_lost = s_lost,
+	.on_resumed = s_resumed,
+	.on_closed = s_closed };
 
 static void c_accept(void *arg, const json_t *reply, const unsigned *gpus, unsigned pairs,
 	unsigned out, unsigned in)
@@ -230,8 +237,14 @@ static void c_closed(void *arg, enum dr_boot_cause cause, const char *text)
 	snprintf(v->text, sizeof(v->text), "%s", text);
 }
 
-static const struct dr_boot_client_ops client_ops = { c_accept, c_handles, c_ready, c_message,
-	c_lost, c_resumed, c_failed, c_closed };
+static const struct dr_boot_ops client_ops = { .on_accept = c_accept,
+	.on_handles = c_handles,
+	.on_ready = c_ready,
+	.on_message = c_message,
+	.on_lost = c_lost,
+	.on_resumed = c_resumed,
+	.on_failed = c_failed,
+	.on_closed = c_closed };
 
 /* ---- world -------------------------------------------------------------------------------- */
 
@@ -258,7 +271,7 @@ static int setup(void **state)
 {
 	(void)state;
 	memset(&w, 0, sizeof(w));
-	w.door.fd = -1;
+	w.listener.fd = -1;
 	dr_log_set_sink(log_sink, NULL);
 	return dr_poller_create(&w.poller, NULL);
 }
@@ -274,13 +287,13 @@ static void relay_drop(struct relay *r)
 	r->used = false;
 }
 
-static void relay_close_door(void)
+static void relay_close_listener(void)
 {
-	if (w.door.fd < 0)
+	if (w.listener.fd < 0)
 		return;
-	dr_poller_del(w.poller, &w.door);
-	close(w.door.fd);
-	w.door.fd = -1;
+	dr_poller_del(w.poller, &w.listener);
+	close(w.listener.fd);
+	w.listener.fd = -1;
 }
 
 static int teardown(void **state)
@@ -291,7 +304,7 @@ static int teardown(void **state)
 	dr_boot_server_destroy(w.srv.s);
 	for (int i = 0; i < RELAYS; i++)
 		relay_drop(&w.relay[i]);
-	relay_close_door();
+	relay_close_listener();
 	dr_poller_destroy(w.poller);
 	dr_log_set_sink(NULL, NULL);
 	return 0;
@@ -325,14 +338,14 @@ static void turn(void)
 		}                                                                                  \
 	} while (0)
 
-static void start_server_opts(struct dr_boot_server_opts o, unsigned n, unsigned first_id)
+static void start_server_opts(struct dr_boot_opts o, unsigned n, unsigned first_id)
 {
 	unsigned gpus[DR_BOOT_GPUS_MAX];
 	struct dr_err e = { 0 };
 	for (unsigned i = 0; i < n; i++)
 		gpus[i] = first_id + i;
 	o.gpus = gpus;
-	o.n_gpus = n;
+	o.n_gpus = w.srv.n_gpus = n;
 	o.version = "1.0-server";
 	o.timing = quick;
 	int rc = dr_boot_server_create(&w.srv.s, &o, &server_ops, &w.srv, w.poller, &e);
@@ -342,10 +355,10 @@ static void start_server_opts(struct dr_boot_server_opts o, unsigned n, unsigned
 
 static void start_server(unsigned n, unsigned first_id, const struct dr_boot_key *key)
 {
-	start_server_opts((struct dr_boot_server_opts){ .key = key }, n, first_id);
+	start_server_opts((struct dr_boot_opts){ .key = key }, n, first_id);
 }
 
-static void start_client_opts(unsigned i, struct dr_boot_client_opts o, unsigned n)
+static void start_client_opts(unsigned i, struct dr_boot_opts o, unsigned n)
 {
 	unsigned gpus[DR_BOOT_GPUS_MAX];
 	struct dr_err e = { 0 };
@@ -357,8 +370,8 @@ static void start_client_opts(unsigned i, struct dr_boot_client_opts o, unsigned
 	if (!o.timing.stage_ns)
 		o.timing = quick;
 	json_t *params = json_pack("{s:s}", "test", "bw");
-	int rc = dr_boot_client_create(
-		&w.cli[i].c, &o, params, &client_ops, &w.cli[i], w.poller, &e);
+	o.params = params;
+	int rc = dr_boot_client_create(&w.cli[i].c, &o, &client_ops, &w.cli[i], w.poller, &e);
 	json_decref(params);
 	if (rc)
 		fail_msg("client: %s", e.text);
@@ -367,8 +380,7 @@ static void start_client_opts(unsigned i, struct dr_boot_client_opts o, unsigned
 static void start_client(
 	unsigned i, const char *host, uint16_t port, unsigned n, const struct dr_boot_key *key)
 {
-	start_client_opts(
-		i, (struct dr_boot_client_opts){ .host = host, .port = port, .key = key }, n);
+	start_client_opts(i, (struct dr_boot_opts){ .host = host, .port = port, .key = key }, n);
 }
 
 static struct dr_control *server_control(void)
@@ -440,7 +452,7 @@ static int raw_connect(uint16_t port)
 	return fd;
 }
 
-static void relay_door(struct dr_pollable *po, uint32_t revents, int64_t now)
+static void relay_accept(struct dr_pollable *po, uint32_t revents, int64_t now)
 {
 	(void)revents, (void)now;
 	for (int i = 0; i < RELAYS; i++) {
@@ -466,11 +478,11 @@ static void relay_start(uint16_t target_port)
 	struct dr_addr a = { .len = sizeof(struct sockaddr_in) };
 	a.ss.ss_family = AF_INET;
 	((struct sockaddr_in *)&a.ss)->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-	assert_int_equal(dr_net_listen(&a, &w.door.fd, NULL), 0);
-	w.door.ready = relay_door;
+	assert_int_equal(dr_net_listen(&a, &w.listener.fd, NULL), 0);
+	w.listener.ready = relay_accept;
 	w.relay_port = dr_addr_port(&a);
 	w.target_port = target_port;
-	assert_int_equal(dr_poller_add(w.poller, &w.door, EPOLLIN), 0);
+	assert_int_equal(dr_poller_add(w.poller, &w.listener, EPOLLIN), 0);
 }
 
 /* What is in the relay's sockets is lost, and both ends see a reset. */

@@ -5,11 +5,10 @@
 
 #include <ctype.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <sodium.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 enum { FILE_MAX = 4096, BYTES_MIN = 16 };
 
@@ -19,22 +18,6 @@ static bool all_hex(const uint8_t *b, size_t n)
 		if (!isxdigit(b[i]))
 			return false;
 	return n >= 2 * BYTES_MIN && n % 2 == 0;
-}
-
-static int read_all(int fd, uint8_t *buf, size_t cap, size_t *len)
-{
-	*len = 0;
-	while (*len < cap) {
-		ssize_t n = read(fd, buf + *len, cap - *len);
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0)
-			return -errno;
-		if (n == 0)
-			break;
-		*len += (size_t)n;
-	}
-	return 0;
 }
 
 static int key_from_bytes(
@@ -52,7 +35,7 @@ static int key_from_bytes(
 	}
 	if (len < BYTES_MIN)
 		return dr_err_set(e, -EINVAL,
-			"key file %s: %zu bytes, at least %d are needed; make one with 'head -c 32 "
+			"key file %s: %zu bytes, at least %d are needed; create one with 'head -c 32 "
 			"/dev/urandom | xxd -p -c 64'",
 			path, len, BYTES_MIN);
 	crypto_generichash(out->bytes, sizeof(out->bytes), buf, len, NULL, 0);
@@ -62,26 +45,27 @@ static int key_from_bytes(
 int dr_boot_key_read(const char *path, struct dr_boot_key *out, struct dr_err *e)
 {
 	if (sodium_init() < 0)
-		return dr_err_set(e, -EIO, "libsodium does not start");
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (fd < 0)
+		return dr_err_set(e, -EIO, "bootstrap: cannot initialise libsodium");
+	FILE *f = fopen(path, "re");
+	if (!f)
 		return dr_err_set(e, -errno, "key file %s: %s", path, strerror(errno));
 	struct stat st;
 	uint8_t buf[FILE_MAX + 1];
-	size_t len = 0;
-	int rc = fstat(fd, &st) ? -errno : read_all(fd, buf, sizeof(buf), &len);
-	close(fd);
+	setvbuf(f, NULL, _IONBF, 0); /* no copy of the key that stays in memory */
+	size_t len = fread(buf, 1, sizeof(buf), f);
+	int rc = ferror(f) || fstat(fileno(f), &st) ? -errno : 0;
+	fclose(f);
 	if (rc) {
 		dr_err_set(e, rc, "key file %s: %s", path, strerror(-rc));
 	} else if (len > FILE_MAX) {
-		rc = dr_err_set(e, -EINVAL, "key file %s: more than %d bytes; is it a key?", path,
+		rc = dr_err_set(e, -EINVAL,
+			"key file %s: larger than %d bytes; give a file made for --key-file", path,
 			FILE_MAX);
 	} else {
 		rc = key_from_bytes(path, buf, len, out, e);
 		if (rc == 0 && S_ISREG(st.st_mode) && (st.st_mode & S_IROTH))
 			dr_warn("bootstrap",
-				"key file %s: everybody on this host may read it; "
-				"chmod 600 %s",
+				"key file %s is readable by all users of this host; run chmod 600 %s",
 				path, path);
 	}
 	sodium_memzero(buf, sizeof(buf));

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 enum { READ_BYTES = 64 << 10, READS_MAX = 8 };
-#define CLOSING_NS DR_NS_PER_S
+static const int64_t CLOSING_NS = DR_NS_PER_S;
 
 static void link_ready(struct dr_pollable *po, uint32_t revents, int64_t now_ns);
 
@@ -25,39 +25,39 @@ void dr_link_abort(struct dr_link *l)
 	l->state = DR_LINK_DEAD;
 }
 
-static int link_create(struct dr_link **list, struct dr_poller *poller, int fd, uint32_t events,
-	const struct dr_conv_opts *opts, int64_t now_ns, struct dr_link **out)
+static int link_create(
+	const struct dr_link_opts *o, int fd, uint32_t events, int64_t now_ns, struct dr_link **out)
 {
-	struct dr_link *l = dr_calloc(1, sizeof(*l));
+	struct dr_link *l = dr_calloc(1, sizeof(*l)), **end = o->list;
 	if (!l)
 		return -ENOMEM;
 	l->po.fd = fd;
 	l->po.ready = link_ready;
-	l->poller = poller;
+	l->poller = o->poller;
+	l->ops = o->ops;
+	l->owner = o->owner;
 	l->due_ns = DR_NEVER;
-	int rc = dr_conv_init(&l->conv, opts, now_ns);
+	int rc = dr_conv_init(&l->conv, &o->conv, now_ns);
 	if (rc == 0)
-		rc = dr_poller_add(poller, &l->po, events);
+		rc = dr_poller_add(o->poller, &l->po, events);
 	if (rc) {
 		dr_conv_fini(&l->conv);
 		dr_free(l);
 		return rc;
 	}
-	/* At the end: the list is in order of age. */
-	while (*list)
-		list = &(*list)->next;
-	*list = l;
+	while (*end)
+		end = &(*end)->next;
+	*end = l;
 	*out = l;
 	return 0;
 }
 
-int dr_link_accept(struct dr_link **list, struct dr_poller *poller, int fd,
-	const struct dr_addr *from, const struct dr_conv_opts *opts, int64_t now_ns,
+int dr_link_accept(const struct dr_link_opts *o, int fd, const struct dr_addr *from, int64_t now_ns,
 	struct dr_link **out)
 {
 	int one = 1;
 	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
-	int rc = link_create(list, poller, fd, EPOLLIN, opts, now_ns, out);
+	int rc = link_create(o, fd, EPOLLIN, now_ns, out);
 	if (rc)
 		return rc;
 	struct dr_link *l = *out;
@@ -70,15 +70,14 @@ int dr_link_accept(struct dr_link **list, struct dr_poller *poller, int fd,
 	return 0;
 }
 
-int dr_link_dial(struct dr_link **list, struct dr_poller *poller, const struct dr_addr *to,
-	const struct dr_addr *from, unsigned n_from, const struct dr_conv_opts *opts,
-	int64_t now_ns, struct dr_link **out)
+int dr_link_dial(const struct dr_link_opts *o, const struct dr_addr *to, const struct dr_addr *from,
+	unsigned n_from, int64_t now_ns, struct dr_link **out)
 {
 	int fd;
 	int rc = dr_net_connect(to, from, n_from, &fd);
 	if (rc)
 		return rc;
-	rc = link_create(list, poller, fd, EPOLLOUT, opts, now_ns, out);
+	rc = link_create(o, fd, EPOLLOUT, now_ns, out);
 	if (rc) {
 		close(fd);
 		return rc;
@@ -99,7 +98,7 @@ void dr_link_wake(struct dr_link *l)
 
 static void deliver(struct dr_link *l, const struct dr_conv_event *ev, int64_t now_ns)
 {
-	l->event(l, ev, now_ns);
+	l->ops->event(l, ev, now_ns);
 	bool last = ev->kind == DR_CONV_FAILED || ev->kind == DR_CONV_REFUSED;
 	if (last && (l->state == DR_LINK_UP || l->state == DR_LINK_DIALLING))
 		dr_link_close(l, now_ns);
@@ -107,13 +106,13 @@ static void deliver(struct dr_link *l, const struct dr_conv_event *ev, int64_t n
 
 static void link_fail(struct dr_link *l, enum dr_boot_cause cause, const char *text, int64_t now_ns)
 {
-	if (l->conv.state == DR_CONV_ENDED) { /* the owner was told, or ended it itself */
+	if (l->conv.state == DR_CONV_ENDED) { /* the owner knows already */
 		dr_link_abort(l);
 		return;
 	}
 	dr_conv_fail(&l->conv, cause, "%s", text);
 	struct dr_conv_event ev = { .kind = DR_CONV_FAILED, .cause = cause };
-	l->event(l, &ev, now_ns);
+	l->ops->event(l, &ev, now_ns);
 	dr_link_abort(l);
 }
 
@@ -129,14 +128,14 @@ static void feed(struct dr_link *l, const uint8_t *data, size_t len, int64_t now
 	} while (l->state == DR_LINK_UP && (len > 0 || ev.kind != DR_CONV_NOTHING));
 }
 
-/* Bounded, so that one peer cannot keep the thread; level-triggered epoll brings us back. */
+/* Bounded, so that one peer cannot occupy the thread; epoll is level-triggered. */
 static void link_read(struct dr_link *l)
 {
 	static _Thread_local uint8_t buf[READ_BYTES];
 	for (int i = 0; i < READS_MAX; i++) {
 		ssize_t n = recv(l->po.fd, buf, sizeof(buf), 0);
 		int err = errno;
-		/* Read the clock after the bytes: the offset's bound rests on it. */
+		/* The bound of the clock offset requires a time after the read. */
 		int64_t now = dr_now_ns();
 		if (n < 0 && (err == EAGAIN || err == EINTR))
 			return;
@@ -144,13 +143,13 @@ static void link_read(struct dr_link *l)
 			if (n <= 0)
 				dr_link_abort(l);
 		} else if (n == 0) {
-			link_fail(l, DR_BOOT_EOF, "closed the connection", now);
+			link_fail(l, DR_BOOT_EOF, "connection closed by the peer", now);
 		} else if (n < 0) {
 			link_fail(l, dr_net_cause(err, false), strerror(err), now);
 		} else {
 			feed(l, buf, (size_t)n, now);
-			if (l->state == DR_LINK_UP && l->batch)
-				l->batch(l, now);
+			if (l->state == DR_LINK_UP)
+				l->ops->batch(l, now);
 		}
 		if (l->state == DR_LINK_DEAD || (size_t)DR_MAX(n, 0) < sizeof(buf))
 			return;
@@ -163,7 +162,7 @@ static void watch(struct dr_link *l, bool output)
 		dr_poller_mod(l->poller, &l->po, EPOLLIN | (output ? (uint32_t)EPOLLOUT : 0u));
 }
 
-/* Write what there is. May end in a FAILED event when `may_tell`, else the next read tells. */
+/* Write pending output. Reports FAILED if `may_tell`, else the next read reports it. */
 static void link_write(struct dr_link *l, int64_t now_ns, bool may_tell)
 {
 	const uint8_t *data;
@@ -235,7 +234,7 @@ void dr_link_close(struct dr_link *l, int64_t now_ns)
 	link_write(l, now_ns, false);
 }
 
-void dr_link_tick(struct dr_link *l, int64_t now_ns)
+static void link_tick(struct dr_link *l, int64_t now_ns)
 {
 	if (l->state == DR_LINK_CLOSING) {
 		if (now_ns >= l->closing_until_ns)
@@ -247,7 +246,7 @@ void dr_link_tick(struct dr_link *l, int64_t now_ns)
 		link_fail(l, dialling ? DR_BOOT_UNREACHABLE : DR_BOOT_TIMEOUT,
 			dialling      ? "no answer to the connection request"
 			: l->due_text ? l->due_text
-				      : "too slow",
+				      : "timed out",
 			now_ns);
 		return;
 	}
@@ -259,7 +258,7 @@ void dr_link_tick(struct dr_link *l, int64_t now_ns)
 	}
 }
 
-int64_t dr_link_deadline(const struct dr_link *l)
+static int64_t link_deadline(const struct dr_link *l)
 {
 	switch (l->state) {
 	case DR_LINK_CLOSING:
@@ -285,6 +284,21 @@ void dr_links_reap(struct dr_link **list)
 		dr_conv_fini(&l->conv);
 		dr_free(l);
 	}
+}
+
+void dr_links_tick(struct dr_link **list, int64_t now_ns)
+{
+	dr_links_reap(list);
+	for (struct dr_link *l = *list; l; l = l->next)
+		link_tick(l, now_ns);
+}
+
+int64_t dr_links_deadline(const struct dr_link *l)
+{
+	int64_t at = DR_NEVER;
+	for (; l; l = l->next)
+		at = DR_MIN(at, link_deadline(l));
+	return at;
 }
 
 void dr_links_free(struct dr_link **list)

@@ -19,6 +19,24 @@
  */
 enum dr_link_state { DR_LINK_DIALLING, DR_LINK_UP, DR_LINK_CLOSING, DR_LINK_DEAD };
 
+struct dr_link;
+/* Callbacks run inside dr_poller_wait or dr_links_tick. */
+struct dr_link_ops {
+	/* now_ns was read after the bytes of the event. */
+	void (*event)(struct dr_link *l, const struct dr_conv_event *ev, int64_t now_ns);
+	/* After the events of one read. */
+	void (*batch)(struct dr_link *l, int64_t now_ns);
+};
+
+/* What a new link belongs to. */
+struct dr_link_opts {
+	struct dr_link **list; /* the link is appended, so the list is in order of age */
+	struct dr_poller *poller;
+	const struct dr_link_ops *ops;
+	void *owner;
+	struct dr_conv_opts conv;
+};
+
 struct dr_link {
 	struct dr_pollable po;
 	struct dr_poller *poller;
@@ -27,10 +45,7 @@ struct dr_link {
 	struct dr_addr addr;
 	char peer[DR_ADDR_TEXT];
 	uint16_t local_port;
-	/* Runs inside dr_poller_wait or dr_link_tick. now is after the bytes were read. */
-	void (*event)(struct dr_link *l, const struct dr_conv_event *ev, int64_t now_ns);
-	/* After the events of a batch of bytes. */
-	void (*batch)(struct dr_link *l, int64_t now_ns);
+	const struct dr_link_ops *ops;
 	void *owner;
 	int role;	/* owner's */
 	unsigned k;	/* owner's: pair */
@@ -41,20 +56,20 @@ struct dr_link {
 	struct dr_link *next;
 };
 
-/* An accepted socket (taken over on success). */
-int dr_link_accept(struct dr_link **list, struct dr_poller *poller, int fd,
-	const struct dr_addr *from, const struct dr_conv_opts *opts, int64_t now_ns,
+/* Take over an accepted socket. On failure fd remains the caller's. */
+int dr_link_accept(const struct dr_link_opts *o, int fd, const struct dr_addr *from, int64_t now_ns,
 	struct dr_link **out) DR_MUST_CHECK;
-/* Start to dial. -errno when that fails at once (no event then). */
-int dr_link_dial(struct dr_link **list, struct dr_poller *poller, const struct dr_addr *to,
-	const struct dr_addr *from, unsigned n_from, const struct dr_conv_opts *opts,
-	int64_t now_ns, struct dr_link **out) DR_MUST_CHECK;
+/* Start to connect, from an address of `from` (none: the kernel's choice). -errno when that fails at once (no event
+ * then). */
+int dr_link_dial(const struct dr_link_opts *o, const struct dr_addr *to, const struct dr_addr *from,
+	unsigned n_from, int64_t now_ns, struct dr_link **out) DR_MUST_CHECK;
 /* There is output: write it in the next dr_poller_wait. */
 void dr_link_wake(struct dr_link *l);
 void dr_link_close(struct dr_link *l, int64_t now_ns);
 void dr_link_abort(struct dr_link *l);
-void dr_link_tick(struct dr_link *l, int64_t now_ns);
-int64_t dr_link_deadline(const struct dr_link *l);
+/* Of all links of a list. tick frees the dead ones first. */
+void dr_links_tick(struct dr_link **list, int64_t now_ns);
+int64_t dr_links_deadline(const struct dr_link *first);
 /* Free the dead ones of a list. */
 void dr_links_reap(struct dr_link **list);
 /* Abort and free all. */

@@ -9,14 +9,13 @@
 void dr_mailbox_init(struct dr_mailbox *m)
 {
 	memset(m, 0, sizeof(*m));
+	STAILQ_INIT(&m->mails);
 }
 
 static void drop_head(struct dr_mailbox *m)
 {
-	struct dr_mail *mail = m->head;
-	m->head = mail->next;
-	if (!m->head)
-		m->tail = NULL;
+	struct dr_mail *mail = STAILQ_FIRST(&m->mails);
+	STAILQ_REMOVE_HEAD(&m->mails, next);
 	m->count--;
 	m->bytes -= mail->len;
 	dr_free(mail);
@@ -24,7 +23,7 @@ static void drop_head(struct dr_mailbox *m)
 
 void dr_mailbox_fini(struct dr_mailbox *m)
 {
-	while (m->head)
+	while (!STAILQ_EMPTY(&m->mails))
 		drop_head(m);
 	dr_mailbox_init(m);
 }
@@ -42,11 +41,7 @@ int dr_mailbox_post(struct dr_mailbox *m, uint8_t type, const void *data, size_t
 	mail->len = len;
 	if (len)
 		memcpy(mail->data, data, len);
-	if (m->tail)
-		m->tail->next = mail;
-	else
-		m->head = mail;
-	m->tail = mail;
+	STAILQ_INSERT_TAIL(&m->mails, mail, next);
 	if (!m->unsent)
 		m->unsent = mail;
 	m->count++;
@@ -62,7 +57,7 @@ const struct dr_mail *dr_mailbox_unsent(const struct dr_mailbox *m)
 void dr_mailbox_sent(struct dr_mailbox *m)
 {
 	dr_assert(m->unsent);
-	m->unsent = m->unsent->next;
+	m->unsent = STAILQ_NEXT(m->unsent, next);
 }
 
 int dr_mailbox_ack(struct dr_mailbox *m, uint64_t seq)
@@ -70,7 +65,7 @@ int dr_mailbox_ack(struct dr_mailbox *m, uint64_t seq)
 	uint64_t sent = m->unsent ? m->unsent->seq - 1 : m->last;
 	if (seq < m->acked || seq > sent)
 		return -EPROTO;
-	while (m->head && m->head->seq <= seq)
+	while (!STAILQ_EMPTY(&m->mails) && STAILQ_FIRST(&m->mails)->seq <= seq)
 		drop_head(m);
 	m->acked = seq;
 	return 0;
@@ -89,7 +84,7 @@ int dr_mailbox_resume(struct dr_mailbox *m, uint64_t seq)
 	int rc = dr_mailbox_ack(m, seq);
 	if (rc)
 		return rc;
-	m->unsent = m->head;
+	m->unsent = STAILQ_FIRST(&m->mails);
 	m->told = m->received;
 	return 0;
 }
@@ -100,7 +95,8 @@ void dr_mailbox_validate(const struct dr_mailbox *m)
 	size_t bytes = 0;
 	uint64_t seq = m->acked;
 	bool unsent_found = m->unsent == NULL;
-	for (const struct dr_mail *mail = m->head; mail; mail = mail->next) {
+	for (const struct dr_mail *mail = STAILQ_FIRST(&m->mails); mail;
+		mail = STAILQ_NEXT(mail, next)) {
 		dr_assert(mail->seq == ++seq);
 		unsent_found = unsent_found || mail == m->unsent;
 		count++;

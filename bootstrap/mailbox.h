@@ -5,6 +5,7 @@
 #include "base/defs.h"
 
 #include <stdbool.h>
+#include <sys/queue.h>
 
 /*
  * Numbered messages of one session that outlive its connections: kept until the peer acknowledged
@@ -15,19 +16,19 @@
 enum { DR_MAILBOX_MESSAGES_MAX = 4096, DR_MAILBOX_BYTES_MAX = 16 << 20 };
 
 struct dr_mail {
-	struct dr_mail *next;
+	STAILQ_ENTRY(dr_mail) next;
 	uint64_t seq;
 	uint8_t type;
 	size_t len;
 	uint8_t data[];
 };
 struct dr_mailbox {
-	struct dr_mail *head, *tail; /* unacknowledged, ascending */
-	struct dr_mail *unsent;	     /* first one that this connection has not seen; NULL: none */
-	uint64_t last;		     /* number of the newest message */
-	uint64_t acked;		     /* peer has everything up to here */
-	uint64_t received;	     /* this end has everything up to here */
-	uint64_t told;		     /* last `received` that the peer was told on this connection */
+	STAILQ_HEAD(, dr_mail) mails; /* unacknowledged, ascending */
+	struct dr_mail *unsent;	      /* first one that this connection has not seen; NULL: none */
+	uint64_t last;		      /* number of the newest message */
+	uint64_t acked;		      /* peer has everything up to here */
+	uint64_t received;	      /* this end has everything up to here */
+	uint64_t told; /* last `received` that the peer was told on this connection */
 	unsigned count;
 	size_t bytes;
 };

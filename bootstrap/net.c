@@ -61,7 +61,7 @@ static unsigned from_addrinfo(const struct addrinfo *list, struct dr_addr *out, 
 int dr_addr_parse(const char *text, struct dr_addr *out)
 {
 	struct addrinfo hints = { .ai_flags = AI_NUMERICHOST, .ai_socktype = SOCK_STREAM }, *list;
-	/* "7" and "0x7f.1" count as IPv4 for getaddrinfo; people mean something else. */
+	/* getaddrinfo accepts "7" and "0x7f.1" as IPv4; users mean something else. */
 	struct in_addr four;
 	if (!strchr(text, ':') && inet_pton(AF_INET, text, &four) != 1)
 		return -EINVAL;
@@ -78,7 +78,7 @@ int dr_addr_resolve(
 	struct addrinfo hints = { .ai_socktype = SOCK_STREAM }, *list;
 	int rc = getaddrinfo(host, NULL, &hints, &list);
 	if (rc)
-		return dr_err_set(e, -ENXIO, "the name %s does not resolve: %s", host,
+		return dr_err_set(e, -ENXIO, "cannot resolve the name %s: %s", host,
 			rc == EAI_SYSTEM ? strerror(errno) : gai_strerror(rc));
 	*n = from_addrinfo(list, out, cap);
 	freeaddrinfo(list);
@@ -119,8 +119,8 @@ int dr_addr_local(
 		return 0;
 	return dr_err_set(e, -ENODEV,
 		"--control %s: %s; give an address or an interface of this host", spec,
-		if_nametoindex(spec) ? "that interface has no IP address"
-				     : "neither an IP address nor an interface here");
+		if_nametoindex(spec) ? "the interface has no IP address"
+				     : "neither an IP address nor an interface of this host");
 }
 
 static int listen_errno(const struct dr_addr *a, int err, struct dr_err *e)
@@ -132,18 +132,18 @@ static int listen_errno(const struct dr_addr *a, int err, struct dr_err *e)
 		snprintf(text, sizeof(text), "%u", dr_addr_port(a));
 	if (err == EADDRINUSE)
 		return dr_err_set(e, -err,
-			"listen on TCP port %s: in use; is another dualrail server running here? Stop it "
+			"cannot listen on TCP port %s: in use; stop another dualrail server on this host, "
 			"or choose other ports with --port",
 			text);
 	if (err == EADDRNOTAVAIL)
 		return dr_err_set(
-			e, -ENODEV, "listen on %s: this host does not have that address", text);
+			e, -ENODEV, "cannot listen on %s: not an address of this host", text);
 	if (err == EACCES)
 		return dr_err_set(e, -err,
-			"listen on TCP port %s: not permitted below 1024 without "
-			"CAP_NET_BIND_SERVICE; choose other ports with --port",
+			"cannot listen on TCP port %s: ports below 1024 need CAP_NET_BIND_SERVICE; "
+			"choose other ports with --port",
 			text);
-	return dr_err_set(e, -err, "listen on TCP port %s: %s", text, strerror(err));
+	return dr_err_set(e, -err, "cannot listen on TCP port %s: %s", text, strerror(err));
 }
 
 /* 0 with *out_fd, or errno. */
@@ -224,7 +224,6 @@ enum dr_boot_cause dr_net_cause(int err, bool dialling)
 {
 	switch (err) {
 	case ECONNREFUSED:
-		return dialling ? DR_BOOT_REFUSED : DR_BOOT_RESET;
 	case ECONNRESET:
 	case EPIPE:
 	case ECONNABORTED:

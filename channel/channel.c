@@ -12,27 +12,28 @@
 /*
  * One end of a channel: the failover core (failover.c) with real paths and the user's buffers.
  *
- * 1. The core decides, this file does: every event of a path goes into the core as one call; what the
- *    core wants done stands in its action list, which settle() carries out when no path is reporting
- *    (a sink must not free the path that calls it).
- * 2. A path object belongs to one generation. It is freed when the core has it DOWN or the channel is
- *    dead, and only after stop(), which waits until nothing can touch a buffer.
- * 3. pump() posts what the core allows, in order, and flushes once. Credits and acknowledgements are
- *    held back until they are worth a system call: see enum urge, credits_due and ack_due.
- * 4. Whoever changes what dr_channel_deadline returns ends in due(), which tells the owner.
+ * 1. The core decides and this file acts. Every event of a path is one call of the core. The core
+ *    writes actions into a list, which dr_channel_settle carries out when no path is reporting (a sink
+ *    must not free the path that calls it).
+ * 2. A path object belongs to one generation. It is freed when the core has it DOWN or the channel has
+ *    ended, and only after stop(), which waits until nothing can access a buffer.
+ * 3. pump_sender and pump_receiver post what the core allows, in order, and flush once. Credits and
+ *    acknowledgements are batched to save system calls: see enum ack_policy, credits_due and ack_due.
+ * 4. Every function that changes the result of dr_channel_deadline ends in due(), which lowers the
+ *    owner's deadline.
  */
 
 enum {
-	ACK_DELAY_NS = 50 * 1000,      /* acknowledge at the latest so long after a delivery ... */
-	PATIENT_NS = 20 * 1000 * 1000, /* ... or so, where nobody waits for it */
-	FENCE_NS = 100 * 1000 * 1000,  /* a fence that takes longer destroys the connection */
+	ACK_DELAY_NS = 50 * 1000,	 /* latest acknowledgement after a delivery */
+	ACK_BATCH_NS = 20 * 1000 * 1000, /* the same with batched acknowledgements */
+	FENCE_NS = 100 * 1000 * 1000,	 /* after this time a fence destroys the connection */
 };
 
-/* How much an acknowledgement has to be worth to be sent now. */
-enum urge {
-	URGE_EVENT, /* a path reported: the user takes, replies and posts again first */
-	URGE_FLUSH, /* the user has: a quarter of the window is worth a frame */
-	URGE_IDLE,  /* nobody has anything better to do */
+/* How much unacknowledged data justifies an acknowledgement now, by what the caller is doing. */
+enum ack_policy {
+	ACK_POLICY_EVENT, /* a path reported an event: the user consumes, replies and posts first */
+	ACK_POLICY_FLUSH, /* the user has had its turn: a quarter of the window justifies a frame */
+	ACK_POLICY_IDLE,  /* the worker is idle: any delivery does */
 };
 
 static void on_event(struct dr_sink *sink, const struct dr_event *ev)
@@ -44,7 +45,7 @@ static void on_event(struct dr_sink *sink, const struct dr_event *ev)
 	char why[64];
 	int rc;
 
-	dr_dassert(cp->path != NULL && ev->path == cp->path);
+	dr_dassert(cp->path && ev->path == cp->path);
 	switch (ev->kind) {
 	case DR_EV_READY:
 		dr_debug("channel", "channel %u path %u gen %u: ready", ch->prm.id, i, cp->gen);
@@ -61,9 +62,9 @@ static void on_event(struct dr_sink *sink, const struct dr_event *ev)
 		dr_channel_on_delivered(ch, cp, ev);
 		break;
 	case DR_EV_CTRL:
-		if (ev->len > 0 && *(const uint8_t *)ev->data >= DR_CHANNEL_FOREIGN) {
-			if (ch->prm.ops != NULL && ch->prm.ops->foreign != NULL)
-				ch->prm.ops->foreign(
+		if (ev->len > 0 && *(const uint8_t *)ev->data >= DR_CHANNEL_USER_CONTROL) {
+			if (ch->prm.ops && ch->prm.ops->user_control)
+				ch->prm.ops->user_control(
 					ch->prm.arg, ch, i, ev->data, ev->len, ch->now);
 			break;
 		}
@@ -72,8 +73,8 @@ static void on_event(struct dr_sink *sink, const struct dr_event *ev)
 			dr_fo_frame(&ch->fo, i, &fr, ch->now);
 			break;
 		}
-		snprintf(why, sizeof(why), "control frame of %u bytes makes no sense", ev->len);
-		dr_fo_path_failed(&ch->fo, i, cp->gen, DR_SCOPE_PATH, rc, why, ch->now);
+		snprintf(why, sizeof(why), "control frame of %u bytes is malformed", ev->len);
+		dr_fo_path_failed(&ch->fo, dr_fo_conn(i, cp->gen), DR_SCOPE_PATH, rc, why, ch->now);
 		break;
 	case DR_EV_FENCED:
 		dr_debug("channel", "channel %u path %u gen %u: fenced", ch->prm.id, i, cp->gen);
@@ -82,7 +83,8 @@ static void on_event(struct dr_sink *sink, const struct dr_event *ev)
 	case DR_EV_FAILED:
 		dr_debug("channel", "channel %u path %u gen %u: failed (%s): %s", ch->prm.id, i,
 			cp->gen, dr_scope_name(ev->scope), ev->text);
-		dr_fo_path_failed(&ch->fo, i, cp->gen, ev->scope, ev->err, ev->text, ch->now);
+		dr_fo_path_failed(
+			&ch->fo, dr_fo_conn(i, cp->gen), ev->scope, ev->err, ev->text, ch->now);
 		break;
 	case DR_EV_CREDIT:
 	case DR_EV_DGRAM:
@@ -96,8 +98,8 @@ void dr_channel_on_delivered(
 	struct dr_channel *ch, struct dr_channel_path *cp, const struct dr_event *ev)
 {
 	struct dr_message *m = &ch->msg[ev->seq % ch->prm.window];
-	int rc =
-		dr_fo_delivered(&ch->fo, cp->index, cp->gen, ev->epoch, ev->seq, ev->part, ch->now);
+	int rc = dr_fo_delivered(
+		&ch->fo, dr_fo_conn(cp->index, cp->gen), ev->epoch, ev->seq, ev->part, ch->now);
 
 	if (rc < 0)
 		return;
@@ -116,7 +118,7 @@ void dr_channel_report_done(struct dr_channel *ch)
 			bytes += ch->prm.sender ? m->span[i].len : m->got[i];
 		ch->bytes_done += bytes;
 		ch->reported++;
-		if (ch->prm.ops != NULL && ch->prm.ops->completed != NULL)
+		if (ch->prm.ops && ch->prm.ops->completed)
 			ch->prm.ops->completed(
 				ch->prm.arg, ch, ch->reported - 1, (uint32_t)bytes, ch->now);
 	}
@@ -124,31 +126,43 @@ void dr_channel_report_done(struct dr_channel *ch)
 
 static int64_t ack_delay(const struct dr_channel *ch)
 {
-	return ch->patient ? PATIENT_NS : ACK_DELAY_NS;
+	return ch->ack_batch ? ACK_BATCH_NS : ACK_DELAY_NS;
 }
 
-static bool ack_due(const struct dr_channel *ch, enum urge urge)
+static bool ack_due(const struct dr_channel *ch, enum ack_policy policy)
 {
 	unsigned quarter = ch->prm.window / 4;
 	uint64_t n = ch->fo.head - ch->fo.acked;
-	unsigned enough = ch->patient ? ch->prm.window - quarter : DR_MAX(quarter, 1u);
+	unsigned enough = ch->ack_batch ? ch->prm.window - quarter : DR_MAX(quarter, 1u);
 
 	if (ch->fo.state != DR_FO_RUN || n == 0)
 		return false;
-	return urge == URGE_IDLE || (urge == URGE_FLUSH && n >= enough) ||
+	return policy == ACK_POLICY_IDLE || (policy == ACK_POLICY_FLUSH && n >= enough) ||
 	       ch->now - ch->ack_since_ns >= ack_delay(ch);
 }
 
-/* Credits wait for an acknowledgement to ride with, unless the sender may run out of them. */
+/* Credits wait for an acknowledgement to share its frame, unless the sender may run out of them. */
 static bool credits_due(const struct dr_channel *ch)
 {
-	unsigned w = ch->prm.window, few = ch->patient ? (w - 1) / 4 : w / 2;
+	unsigned w = ch->prm.window, few = ch->ack_batch ? (w - 1) / 4 : w / 2;
 
 	return ch->credited > ch->credit_flushed &&
 	       ch->credit_flushed - DR_MIN(ch->credit_flushed, ch->fo.head) <= few;
 }
 
-static void pump_receiver(struct dr_channel *ch, enum urge urge)
+/* After back-pressure, or when the path has failed and the core is about to learn of it, the post is
+ * repeated. Any other error is for good: the message would never be announced, or never leave. */
+static void post_failed(struct dr_channel *ch, int rc, const char *what)
+{
+	char why[64];
+
+	if (rc == -EAGAIN || rc == -ENOTCONN)
+		return;
+	snprintf(why, sizeof(why), "%s (%s)", what, dr_errno_name(rc));
+	dr_fo_die(&ch->fo, rc, why, ch->now);
+}
+
+static void pump_receiver(struct dr_channel *ch, enum ack_policy policy)
 {
 	struct dr_fo *f = &ch->fo;
 	struct dr_part parts[DR_PARTS_MAX];
@@ -169,12 +183,17 @@ static void pump_receiver(struct dr_channel *ch, enum urge urge)
 		for (unsigned i = 0; i < m->n; i++)
 			parts[i] = (struct dr_part){ m->span[i].mem->mr[f->active], m->span[i].off,
 				m->span[i].len, m->span[i].tag };
-		if (dr_path_post_recv(p, f->epoch, seq, parts, m->n, skip) != 0)
+		int rc = dr_path_post_recv(p, f->epoch, seq, parts, m->n, skip);
+		if (rc != 0) {
+			post_failed(ch, rc, "the path refused a receive");
 			break;
+		}
 		dr_fo_posted(f, ch->now);
 		ch->credited = f->cursor;
 	}
-	if (ack_due(ch, urge)) {
+	if (f->state == DR_FO_DEAD)
+		return;
+	if (ack_due(ch, policy)) {
 		uint64_t told = f->acked;
 		uint8_t buf[DR_FRAME_LEN];
 		struct dr_frame fr;
@@ -182,8 +201,8 @@ static void pump_receiver(struct dr_channel *ch, enum urge urge)
 		dr_fo_make_ack(f, &fr);
 		dr_frame_encode(&fr, buf);
 		if (dr_path_post_ctrl(p, buf, sizeof(buf)) != 0) {
-			f->acked = told; /* back-pressure: told with the next one, */
-			ch->ack_since_ns = ch->now + DR_NS_PER_MS; /* which is not due at once */
+			f->acked = told; /* back-pressure: acknowledged with the next frame, */
+			ch->ack_since_ns = ch->now + DR_NS_PER_MS; /* in 1 ms */
 			return;
 		}
 		ch->ack_since_ns = 0;
@@ -206,11 +225,11 @@ static void pump_sender(struct dr_channel *ch)
 		struct dr_part what = { s->mem->mr[f->active], s->off, s->len, s->tag };
 		int rc = dr_path_post_send(ch->path[f->active].path, f->epoch, seq, part, &what);
 
-		if (rc == -EAGAIN)
-			break;
 		if (rc != 0) {
-			dr_fo_die(f, rc, "the receiver's buffer is smaller than the message",
-				ch->now);
+			post_failed(ch, rc,
+				rc == -EMSGSIZE
+					? "the receiver's buffer is smaller than the message"
+					: "the path refused a send");
 			break;
 		}
 		if (seq < ch->sent_high)
@@ -225,19 +244,19 @@ static void pump_sender(struct dr_channel *ch)
 
 static void due(struct dr_channel *ch)
 {
-	if (ch->prm.due_ns != NULL)
+	if (ch->prm.due_ns)
 		*ch->prm.due_ns = DR_MIN(*ch->prm.due_ns, dr_channel_deadline(ch));
 }
 
-/* Carry out what the core wants, post and flush what it allows. */
-static void turn(struct dr_channel *ch, enum urge urge, int64_t now)
+/* Carries out the core's actions, posts and flushes what it allows. */
+static void turn(struct dr_channel *ch, enum ack_policy policy, int64_t now)
 {
 	ch->now = now;
 	dr_channel_settle(ch);
 	if (ch->prm.sender)
 		pump_sender(ch);
 	else
-		pump_receiver(ch, urge);
+		pump_receiver(ch, policy);
 	if (ch->fo.n_act > 0)
 		dr_channel_settle(ch);
 	due(ch);
@@ -248,7 +267,7 @@ static void turn(struct dr_channel *ch, enum urge urge, int64_t now)
 
 void dr_channel_turn(struct dr_channel *ch, int64_t now)
 {
-	turn(ch, URGE_EVENT, now);
+	turn(ch, ACK_POLICY_EVENT, now);
 }
 
 int dr_channel_path_progress(struct dr_channel *ch, unsigned i, int64_t now)
@@ -256,7 +275,7 @@ int dr_channel_path_progress(struct dr_channel *ch, unsigned i, int64_t now)
 	struct dr_channel_path *cp = &ch->path[i];
 
 	ch->now = now;
-	return cp->path != NULL ? dr_path_progress(cp->path, now, &cp->sink) : 0;
+	return cp->path ? dr_path_progress(cp->path, now, &cp->sink) : 0;
 }
 
 int dr_channel_progress(struct dr_channel *ch, int64_t now)
@@ -336,21 +355,21 @@ uint32_t dr_channel_received_len(const struct dr_channel *ch, uint64_t seq, unsi
 
 void dr_channel_flush(struct dr_channel *ch, int64_t now)
 {
-	turn(ch, URGE_FLUSH, now);
+	turn(ch, ACK_POLICY_FLUSH, now);
 }
 
-void dr_channel_set_patient(struct dr_channel *ch, bool on)
+void dr_channel_set_ack_batch(struct dr_channel *ch, bool on)
 {
 	dr_assert(!ch->prm.sender);
-	ch->patient = on;
+	ch->ack_batch = on;
 	due(ch);
 }
 
 bool dr_channel_idle(struct dr_channel *ch, int64_t now)
 {
-	if (ch->ack_since_ns == 0 || ch->patient)
+	if (ch->ack_since_ns == 0 || ch->ack_batch)
 		return false;
-	turn(ch, URGE_IDLE, now);
+	turn(ch, ACK_POLICY_IDLE, now);
 	return ch->ack_since_ns == 0;
 }
 
@@ -359,8 +378,9 @@ int dr_channel_poll(struct dr_channel *ch, int64_t now)
 	unsigned i = ch->fo.active;
 	int n = i < DR_PATHS ? dr_channel_path_progress(ch, i, now) : 0;
 
-	/* The answer to what came is posted first; the patient have nothing else to say. */
-	if (n > 0 && (!ch->patient || ch->fo.n_act > 0))
+	/* The user's reply is posted first; a channel that batches acknowledgements sends nothing else
+	 * now. */
+	if (n > 0 && (!ch->ack_batch || ch->fo.n_act > 0))
 		dr_channel_turn(ch, now);
 	else if (n > 0)
 		due(ch);
@@ -374,7 +394,7 @@ int dr_channel_try_drive(struct dr_channel *ch)
 
 void dr_channel_unlock(struct dr_channel *ch)
 {
-	/* Releases what the driver did to the next one's acquire in dr_channel_try_drive. */
+	/* Release: the next driver's acquire in dr_channel_try_drive sees what this driver wrote. */
 	atomic_flag_clear_explicit(&ch->driven, memory_order_release);
 }
 

@@ -8,22 +8,33 @@
  * One end of a dual-path channel: one-way, ordered messages, each of 1..DR_PARTS_MAX parts, that
  * survive the loss of either path. docs/PROTOCOL.md states frames, states and invariants.
  *
- * Time comes in as an argument and nothing here blocks or makes a system call of its own, so the
- * simulator runs this very code over simulated paths.
+ * This header and the others that `make install` installs are the public interface of libdualrail. It
+ * may change with every version: no stable API or ABI is promised yet. tests/install/use.c is an
+ * example.
  *
- * Driving. A channel has one driver at a time. dr_channel_try_drive takes the right to call the
- * functions below it; whoever gets -EBUSY goes on with something else.
+ * Time is an argument (monotonic ns). Nothing here blocks, unless a comment says so, or makes a system
+ * call of its own, so the simulator runs the same code over simulated paths.
+ *
+ * Threads: a channel has one driver at a time, a thread that calls its functions. Where several
+ * threads may drive, dr_channel_try_drive takes that right; the others get -EBUSY and do not wait.
+ *
+ * Errors are -errno. A channel has at most one final error, which every later call returns. After it, a
+ * buffer of a message that is not done may still be read or written, until dr_channel_mem_dereg or
+ * dr_channel_stop has returned: the paths stay open to tell the peer, and a fence may still be going on.
+ * Exception: a queue pair that the driver fails to destroy may access them until the process ends. verbs logs
+ * that error; these calls do not report it yet.
  */
 struct dr_channel;
+struct dr_frame;
 
-/* Memory registered on the rails of both paths. Made by dr_channel_mem_reg, one per channel. */
+/* Memory registered on the rails of both paths, made by dr_channel_mem_reg for one channel. */
 struct dr_mem {
 	void *base;
 	size_t len;
 	struct dr_mr *mr[DR_PATHS];
 };
 
-/* A message part as the user names it. */
+/* A message part: len bytes at offset off of mem. tag travels with the credit. */
 struct dr_span {
 	const struct dr_mem *mem;
 	uint64_t off;
@@ -31,62 +42,70 @@ struct dr_span {
 	uint32_t tag;
 };
 
-/* What one end saw of one switch of paths. All times: this end's monotonic clock, ns; 0 = not
- * reached. Receiver: gap = first_delivery - last_delivery, and its parts add up to it. */
+/* One switch of paths as one end observed it. Times: this end's monotonic clock, ns; 0: not reached.
+ * Receiver: gap = first_delivery - last_delivery, and the steps between add up to it. */
 struct dr_switch_record {
 	uint32_t epoch;	     /* the epoch that the switch began */
 	unsigned from, to;   /* path indices */
 	bool planned;	     /* failback */
-	bool self_detected;  /* false: the other end asked */
+	bool self_detected;  /* false: requested by the other end */
 	enum dr_scope scope; /* of the cause, when self-detected */
 	int err;	     /* of the cause, -errno */
 	char cause[96];	     /* of the cause, for people */
-	int64_t last_delivery_ns; /* receiver: last in-order delivery of the old epoch (sender: last ack) */
-	int64_t detect_ns;	/* own detection, or the other end's NOTIFY or SWITCH */
-	int64_t fenced_ns;	/* own end of the old path fenced */
-	int64_t answer_ns;	/* receiver: ANSWER posted; sender: ANSWER taken */
+	int64_t last_delivery_ns; /* receiver: last in-order delivery of the old epoch; sender: last ack */
+	int64_t detect_ns;	  /* own detection, or the other end's NOTIFY or SWITCH */
+	int64_t fenced_ns;	  /* own end of the old path fenced */
+	int64_t answer_ns;	  /* receiver: ANSWER posted; sender: ANSWER accepted */
 	int64_t first_frame_ns; /* receiver: first data frame of the epoch; sender: first data posted */
 	int64_t first_delivery_ns; /* receiver: first in-order delivery; sender: first acknowledgement */
-	uint32_t in_flight_messages; /* sender: posted and not acknowledged when it detected */
+	uint32_t in_flight_messages; /* sender: posted and unacknowledged at detection */
 	uint32_t replayed_messages;  /* sender: posted again */
 	uint64_t replayed_bytes;     /* sender */
-	uint32_t rounds;	     /* epochs this switch took */
+	uint32_t rounds;	     /* epochs that this switch took */
 };
 
 struct dr_channel_stats {
 	uint64_t messages, bytes; /* sender: acknowledged; receiver: delivered */
-	uint64_t posted_messages; /* by the user */
+	uint64_t posted_messages; /* by the user, in flight ones included */
 	uint64_t path_bytes
-		[DR_PATHS]; /* user bytes over each path, replays and partial parts included */
-	uint64_t path_wire[DR_PATHS]; /* with frames, both ways */
+		[DR_PATHS]; /* user bytes over each path, including replays and partial parts */
+	uint64_t path_wire[DR_PATHS]; /* bytes with frame headers, both directions */
 	uint64_t replayed_messages, replayed_bytes;
-	uint64_t duplicates_dropped; /* receiver: parts refused because they were there already */
-	uint64_t stale_dropped;	     /* completions of an old epoch or generation */
+	uint64_t duplicates_dropped; /* receiver: parts that had been received before */
+	uint64_t stale_dropped;	     /* completions of an old epoch or generation, ignored */
 	uint32_t switches, failbacks, heals;
 	uint32_t epoch;
-	unsigned active; /* path index; DR_PATHS: none now */
+	unsigned active; /* path index; DR_PATHS: none */
 	bool path_up[DR_PATHS];
-	uint32_t path_connections[DR_PATHS]; /* how often each came up, rebuilds included */
+	uint32_t path_connections[DR_PATHS]; /* connections made, including rebuilt ones */
 	int64_t last_progress_ns;	     /* last delivery or acknowledgement */
-	uint64_t acked_seq, next_seq;	     /* sender: oldest not acknowledged, next to be taken;
+	uint64_t acked_seq, next_seq;	     /* sender: oldest unacknowledged, next to be posted;
 					   receiver: next to be delivered, next to be posted */
 	uint64_t syscalls, retransmits;
 };
 
-/* What the owner wants to hear; every function may be NULL. Called from inside the functions below. */
+/* Callbacks to the owner; each may be NULL. They run on the driver's thread, inside a function below,
+ * and must not close or free the channel. Pointers are valid during the call only. */
 struct dr_channel_ops {
 	void (*switched)(void *arg, struct dr_channel *ch, const struct dr_switch_record *rec);
-	/* prot: both paths up. Tells also when one was lost or healed. */
+	/* The channel became protected (prot: both paths up) or unprotected, because of path `path`. */
 	void (*protection)(
 		void *arg, struct dr_channel *ch, bool prot, unsigned path, int64_t now_ns);
-	/* The channel ended for good: err is final (-ENETDOWN both paths lost, -ECANCELED memory taken
-	 * away or closed by the peer, -EPROTO, -ENOMEM). Once. */
+	/* The channel ended with a final error: -ENETDOWN both paths lost, -ECANCELED memory
+	 * deregistered or ended by the peer, -ETIMEDOUT no progress, -EMSGSIZE a message larger than
+	 * the receive, or a receive larger than the kind can take, -EPROTO, -EIO, -ENOMEM. Called
+	 * once. */
 	void (*failed)(void *arg, struct dr_channel *ch, int err, const char *text, int64_t now_ns);
-	/* A control frame that is not the channel's own: its first byte is DR_CHANNEL_FOREIGN or more. The
-	 * rail's owner sends its heartbeats so where the kind has no datagrams. */
-	void (*foreign)(void *arg, struct dr_channel *ch, unsigned path, const void *data,
+	/* A user control frame arrived: its first byte is DR_CHANNEL_USER_CONTROL or greater. The
+	 * rail's owner carries heartbeats in them if the kind has no datagrams. */
+	void (*user_control)(void *arg, struct dr_channel *ch, unsigned path, const void *data,
 		size_t len, int64_t now_ns);
-	/* A message became testable as done (sender: acknowledged; receiver: delivered). */
+	/* A control frame for the peer's end of this channel that paths may not carry: to be sent as a
+	 * datagram on the rails of both paths, if the kind has datagrams, and given to dr_channel_datagram
+	 * there. */
+	void (*datagram)(
+		void *arg, struct dr_channel *ch, const struct dr_frame *frame, int64_t now_ns);
+	/* A message is done (sender: acknowledged; receiver: delivered): dr_channel_test returns 1. */
 	void (*completed)(
 		void *arg, struct dr_channel *ch, uint64_t seq, uint32_t bytes, int64_t now_ns);
 };
@@ -97,31 +116,34 @@ struct dr_channel_params {
 	unsigned window;		/* messages in flight, 1..DR_CHANNEL_WINDOW_MAX */
 	struct dr_rail *rail[DR_PATHS]; /* rail[1] NULL: no shadow */
 	bool failback;
-	int64_t hold_down_ns;
-	int64_t lost_after_ns;	  /* no path for so long: both are lost */
-	int64_t stuck_after_ns;	  /* no acknowledgement of credited data while the rail lives */
+	int64_t hold_down_ns;	  /* time the primary must be healthy before failback */
+	int64_t lost_after_ns;	  /* the channel ends after this time without any path */
+	int64_t stuck_after_ns;	  /* longest time without an acknowledgement while the rail works */
 	struct dr_poller *poller; /* NULL: the owner calls dr_channel_progress */
-	int64_t *due_ns; /* lowered to dr_channel_deadline whenever that changes; may be NULL */
+	int64_t *due_ns; /* lowered to dr_channel_deadline() whenever that changes; may be NULL */
 	const struct dr_channel_ops *ops;
 	void *arg;
 };
-enum { DR_CHANNEL_WINDOW_MAX = 256, DR_CHANNEL_FOREIGN = 0x40 };
+enum { DR_CHANNEL_WINDOW_MAX = 256, DR_CHANNEL_USER_CONTROL = 0x40 };
 
 int dr_channel_create(const struct dr_channel_params *p, struct dr_channel **out, struct dr_err *e)
 	DR_MUST_CHECK;
-/* Both paths' handles in one, <= DR_HANDLE_MAX bytes; returns the length or -errno. */
+/* Writes both paths' handles for the peer, at most DR_HANDLE_MAX bytes. Returns the length, -EMSGSIZE
+ * or another -errno. */
 int dr_channel_handle(struct dr_channel *ch, void *buf, size_t cap);
-/* The peer's handle; starts both paths. The channel runs as soon as either path is up. */
+/* Takes the peer's handle and starts both paths. The channel carries data as soon as either path is up.
+ * -EPROTO: the handle is malformed or belongs to another channel. */
 int dr_channel_start(struct dr_channel *ch, const void *handle, size_t len, int64_t now_ns,
 	struct dr_err *e) DR_MUST_CHECK;
-/* True once the first path carries data; a channel that failed returns its error. */
+/* 1 the channel carries data; 0 not yet, or a switch is under way; -errno it has ended. */
 int dr_channel_ready(const struct dr_channel *ch);
 
-/* Errors: those of mr_reg of both rails' kind. */
+/* Registers memory with both rails; out is the caller's and must outlive its messages. Errors: those of
+ * the kind's mr_reg; nothing stays registered then. */
 int dr_channel_mem_reg(struct dr_channel *ch, const struct dr_memory *m, struct dr_mem *out,
 	struct dr_err *e) DR_MUST_CHECK;
-/* Nothing touches the memory afterwards. With messages outstanding in it the channel is fenced now
- * and ends with -ECANCELED at both ends. */
+/* Nothing accesses the memory afterwards. If messages are outstanding in it, the channel is fenced
+ * here, which may block until the fence's deadline, and ends with -ECANCELED at both ends. */
 void dr_channel_mem_dereg(struct dr_channel *ch, struct dr_mem *mem, int64_t now_ns);
 
 /* 0 or -EBUSY. Pairs with dr_channel_unlock. */
@@ -129,75 +151,105 @@ int dr_channel_try_drive(struct dr_channel *ch) DR_MUST_CHECK;
 void dr_channel_unlock(struct dr_channel *ch);
 
 /*
- * Post one message; *seq counts from 0 in each channel. -EAGAIN: `window` messages are in flight.
- * A channel that failed returns its error. The spans' memory is the channel's until the message is
- * done. Nothing need be posted at the other end: data waits for the receiver's credit here.
+ * Posts one message of n parts (1..DR_PARTS_MAX, else -EINVAL); *seq counts from 0 in each channel.
+ * -EAGAIN: `window` messages are in flight. A channel that ended returns its error. The spans are
+ * copied; their memory belongs to the channel until the message is done. The other end need not have
+ * posted: data waits here for the receiver's credit.
  */
 int dr_channel_send(struct dr_channel *ch, const struct dr_span *parts, unsigned n, uint64_t *seq,
 	int64_t now_ns) DR_MUST_CHECK;
 int dr_channel_recv(struct dr_channel *ch, const struct dr_span *parts, unsigned n, uint64_t *seq,
 	int64_t now_ns) DR_MUST_CHECK;
-/* 1 done: its buffers are the user's again (delivered: in order, once); 0 not yet; -errno final. */
+/* 1 done: the buffers belong to the user again (receiver: delivered once, in order); 0 not yet; -errno
+ * the channel ended before. */
 int dr_channel_test(const struct dr_channel *ch, uint64_t seq);
-/* Receiver: length of part i of a done message among the last `window`. */
+/* Receiver: bytes received in part `part` of a done message; seq is among the last `window`. */
 uint32_t dr_channel_received_len(const struct dr_channel *ch, uint64_t seq, unsigned part);
-/* Put posted work on the wire now (posting alone may wait for the next progress). Acknowledgements that
- * are not worth a frame yet are held back, up to 50 us: */
+/* Sends posted work now; without it, it is sent with the next progress. Fewer acknowledgements than a
+ * quarter of the window are held back for at most 50 us. */
 void dr_channel_flush(struct dr_channel *ch, int64_t now_ns);
-/* The owner has nothing else to do: what was held back goes now. False: nothing was. */
+/* The owner is idle: sends what was held back. False: nothing was held back, or it could not be
+ * sent. */
 bool dr_channel_idle(struct dr_channel *ch, int64_t now_ns);
-/* Receiver: nobody waits for single acknowledgements (what comes back says it all). They leave with the
- * credits when the sender has a quarter of its window left, or after 20 ms. */
-void dr_channel_set_patient(struct dr_channel *ch, bool on);
-/* For an owner who spins on one channel: look at its active path alone, at once, whether the poller
- * has something to say or not. Returns the number of events. */
+/* Receiver: batch acknowledgements, for a sender that does not wait for single ones (ping-pong: the
+ * reply acknowledges). They are sent with the credits when the sender has a quarter of its window left,
+ * or after 20 ms. */
+void dr_channel_set_ack_batch(struct dr_channel *ch, bool on);
+/* For an owner that spins on one channel: drives only its active path, without the poller. Returns the
+ * number of events. */
 int dr_channel_poll(struct dr_channel *ch, int64_t now_ns);
 
-/* Drive both paths and the timers; bounded. Returns the number of events. */
+/* Drives both paths and the timers; bounded work. Returns the number of events. */
 int dr_channel_progress(struct dr_channel *ch, int64_t now_ns);
-/* Timers alone (with a poller the paths drive themselves). */
+/* Drives the timers only (with a poller the paths drive themselves). */
 void dr_channel_tick(struct dr_channel *ch, int64_t now_ns);
-/* When dr_channel_tick wants to be called at the latest; DR_NEVER. */
+/* Latest time for the next dr_channel_tick, monotonic ns; DR_NEVER. */
 int64_t dr_channel_deadline(const struct dr_channel *ch);
 
-/* Verdicts of the rail's owner about path `index`. */
+/* The rail's owner declares the rail of path `index` down (err: -errno, why: text for people) or up. */
 void dr_channel_rail_down(
 	struct dr_channel *ch, unsigned index, int err, const char *why, int64_t now_ns);
 void dr_channel_rail_up(struct dr_channel *ch, unsigned index, int64_t now_ns);
-/* Peer dials again (rail event INCOMING). */
+/* The peer dialled path `index` with generation `gen` (rail event INCOMING). */
 void dr_channel_incoming(struct dr_channel *ch, unsigned index, uint32_t gen, int64_t now_ns);
+/* A control frame of the peer's end arrived as a datagram (see dr_channel_ops.datagram). */
+void dr_channel_datagram(struct dr_channel *ch, const struct dr_frame *frame, int64_t now_ns);
 /* Fault injection at this end: abort the connection of path `index` ("close"). */
 void dr_channel_break_path(struct dr_channel *ch, unsigned index, int64_t now_ns);
-/* Send such a frame on path `index` if it is up; -EAGAIN otherwise. */
-int dr_channel_send_foreign(
+/* Sends a user control frame (first byte >= DR_CHANNEL_USER_CONTROL) on path `index`. -EAGAIN: the path
+ * is not up, or back-pressure. */
+int dr_channel_send_user_control(
 	struct dr_channel *ch, unsigned index, const void *data, size_t len, int64_t now_ns);
-/* Have the peer's kernel acknowledge something on every live path, so that stats tell whether it
- * still does. */
+/* Sends a PROBE on every path that is up, so that statistics show whether the peer's kernel
+ * acknowledges. */
 void dr_channel_probe(struct dr_channel *ch, int64_t now_ns);
-/* Newest sign of a living peer kernel on any path: its acknowledgements' age in ns; -1 unknown. */
-int64_t dr_channel_peer_kernel_age(struct dr_channel *ch);
-/* This process stood still for so long: timers that judge the peer start again. */
+/* What the peer's kernel (or NIC), not its process, does on the paths that are up: the best of them. */
+enum dr_peer_answers {
+	DR_PEER_UNKNOWN, /* no path is up */
+	DR_PEER_SILENT,	 /* several transmissions on each path have no answer */
+	DR_PEER_PENDING, /* too early to tell */
+	DR_PEER_ANSWERS, /* recently, or it keeps a window shut and answers every probe of it */
+};
+/* An answer is recent before recent_ns; a path is silent not before silent_ns without an answer. */
+enum dr_peer_answers dr_channel_peer_answers(
+	struct dr_channel *ch, int64_t recent_ns, int64_t silent_ns);
+/* This process was stalled for for_ns: timers that judge the peer are extended by it. */
 void dr_channel_own_stall(struct dr_channel *ch, int64_t for_ns);
-/* The peer's process stands still although its kernel answers: deadlines wait. */
+/* The peer's process is stalled although its kernel answers: the deadline of a switch is suspended. */
 void dr_channel_stalled(struct dr_channel *ch, bool stalled, int64_t now_ns);
-/* Path `index` carries frames, as far as this end knows. */
+/* Path `index` is READY at this end. */
 bool dr_channel_path_up(const struct dr_channel *ch, unsigned index);
-/* The connection of path `index` now, NULL when there is none; for reading its counters. */
+/* The current connection of path `index`, NULL if there is none; only for reading its counters. It is
+ * valid until the next call that drives the channel. */
 struct dr_path *dr_channel_path(struct dr_channel *ch, unsigned index);
-/* Sender: switch to the other path now at a message boundary (planned). -EAGAIN: not possible now. */
+/* Sender: starts a planned switch to the other path, at a message boundary. -EAGAIN: no other path is
+ * ready, or a switch is under way. */
 int dr_channel_switch_now(struct dr_channel *ch, int64_t now_ns);
-/* End with err at both ends. */
+/* Ends the channel with err (-errno) at both ends. */
 void dr_channel_fail(struct dr_channel *ch, int err, const char *why, int64_t now_ns);
 
 void dr_channel_stats(struct dr_channel *ch, struct dr_channel_stats *out);
 uint32_t dr_channel_id(const struct dr_channel *ch);
 bool dr_channel_is_sender(const struct dr_channel *ch);
-/* One line for a stall report: state, epoch, head request, credits, per path. */
+/* Writes one line for a stall report: state, epoch, head message, counters, state of each path. */
 void dr_channel_describe(struct dr_channel *ch, int64_t now_ns, char *buf, size_t len);
 
-/* Non-blocking close, wait, free: in this order. */
-void dr_channel_close(struct dr_channel *ch);
+/*
+ * To give up a channel: close, drive it until dr_channel_closed, stop, fini. Without the second step the
+ * peer may learn nothing, and a sender whose last acknowledgement was held back may end with an error.
+ *
+ * close does not block. What is held back is sent, and the peer is told until it confirms, for 500 ms at
+ * most. Nothing can be posted any more (-ESHUTDOWN). A sender's close waits for outstanding messages within
+ * that time; a receiver's makes a sender that has messages outstanding fail with -ECANCELED. Then both ends
+ * have ended with -ESHUTDOWN, without ops->failed. A channel that has ended with an error tells its peer in
+ * the same way, from that moment on.
+ */
+void dr_channel_close(struct dr_channel *ch, int64_t now_ns);
+/* The channel has ended and the peer knows, or could not be told in time. */
+bool dr_channel_closed(const struct dr_channel *ch);
+/* Waits until nothing can access a buffer; the peer is told nothing any more. */
 void dr_channel_stop(struct dr_channel *ch);
+/* Frees. NULL is allowed. */
 void dr_channel_fini(struct dr_channel *ch);
 
 #endif

@@ -9,7 +9,9 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Lifecycle of a channel, the core's actions, verdicts from outside, statistics. */
+/* Lifecycle of a channel, execution of the core's actions, rail verdicts, statistics. */
+
+enum { UNANSWERED_MAX = 2 }; /* transmissions in a row without an answer: a silent path */
 
 static void path_ready(void *arg, int64_t now)
 {
@@ -33,7 +35,7 @@ static int path_create(struct dr_channel *ch, unsigned i, uint32_t gen, struct d
 	};
 	int rc;
 
-	dr_assert(cp->path == NULL);
+	dr_assert(!cp->path);
 	rc = ch->prm.rail[i]->ops->create(ch->prm.rail[i], &p, &cp->path, e);
 	if (rc != 0)
 		return rc;
@@ -57,7 +59,7 @@ static void path_free(struct dr_channel *ch, unsigned i)
 	struct dr_channel_path *cp = &ch->path[i];
 	struct dr_path_stats s = { 0 };
 
-	if (cp->path == NULL)
+	if (!cp->path)
 		return;
 	cp->path->ops->stats(cp->path, &s);
 	add_stats(&cp->past, &s);
@@ -73,7 +75,7 @@ int dr_channel_create(const struct dr_channel_params *p, struct dr_channel **out
 	struct dr_fo_params fp = {
 		.sender = p->sender,
 		.connector = p->connector,
-		.shadow = p->rail[1] != NULL,
+		.shadow = !!p->rail[1],
 		.failback = p->failback,
 		.window = p->window,
 		.hold_down_ns = p->hold_down_ns,
@@ -86,7 +88,7 @@ int dr_channel_create(const struct dr_channel_params *p, struct dr_channel **out
 		return dr_err_set(e, -EINVAL, "window %u: 1 to %d messages", p->window,
 			DR_CHANNEL_WINDOW_MAX);
 	ch = dr_calloc(1, sizeof(*ch));
-	if (ch == NULL)
+	if (!ch)
 		return dr_err_set(e, -ENOMEM, "channel %u: out of memory", p->id);
 	ch->prm = *p;
 	atomic_flag_clear(&ch->driven);
@@ -95,7 +97,7 @@ int dr_channel_create(const struct dr_channel_params *p, struct dr_channel **out
 	fp.soft_fence = p->rail[0]->ops->caps & DR_CAP_SOFT_FENCE;
 	dr_fo_init(&ch->fo, &fp);
 	for (unsigned i = 0; i < DR_PATHS; i++) {
-		rc = p->rail[i] != NULL ? path_create(ch, i, 1, e) : 0;
+		rc = p->rail[i] ? path_create(ch, i, 1, e) : 0;
 		if (rc != 0)
 			goto err_paths;
 	}
@@ -118,7 +120,7 @@ int dr_channel_handle(struct dr_channel *ch, void *buf, size_t cap)
 	for (unsigned i = 0; i < DR_PATHS; i++) {
 		int n = 0;
 
-		if (ch->path[i].path != NULL)
+		if (ch->path[i].path)
 			n = ch->path[i].path->ops->handle(ch->path[i].path, one, sizeof(one));
 		if (n < 0)
 			return n;
@@ -146,7 +148,7 @@ int dr_channel_start(
 	}
 	if (dr_rbuf_done(&r) != 0 || id != ch->prm.id || sender != !ch->prm.sender)
 		return dr_err_set(
-			e, -EPROTO, "channel %u: the peer's handle makes no sense", ch->prm.id);
+			e, -EPROTO, "channel %u: the peer's handle is malformed", ch->prm.id);
 	dr_fo_start(&ch->fo, now);
 	dr_channel_turn(ch, now);
 	return 0;
@@ -166,7 +168,7 @@ int dr_channel_mem_reg(
 
 	for (unsigned i = 0; i < DR_PATHS; i++) {
 		struct dr_rail *r = ch->prm.rail[i];
-		int rc = r != NULL ? r->ops->mr_reg(r, mem, &m.mr[i], e) : 0;
+		int rc = r ? r->ops->mr_reg(r, mem, &m.mr[i], e) : 0;
 
 		if (rc != 0) {
 			if (i > 0)
@@ -193,12 +195,13 @@ static bool outstanding_in(const struct dr_channel *ch, const struct dr_mem *mem
 void dr_channel_mem_dereg(struct dr_channel *ch, struct dr_mem *mem, int64_t now)
 {
 	if (outstanding_in(ch, mem)) {
-		dr_channel_fail(ch, -ECANCELED, "memory was taken away with messages in it", now);
+		dr_channel_fail(
+			ch, -ECANCELED, "memory was deregistered with messages outstanding", now);
 		for (unsigned i = 0; i < DR_PATHS; i++)
-			path_free(ch, i); /* stop() waits until nothing touches it */
+			path_free(ch, i); /* stop() waits until nothing accesses the memory */
 	}
 	for (unsigned i = 0; i < DR_PATHS; i++)
-		if (ch->prm.rail[i] != NULL && mem->mr[i] != NULL)
+		if (ch->prm.rail[i] && mem->mr[i])
 			ch->prm.rail[i]->ops->mr_dereg(ch->prm.rail[i], mem->mr[i]);
 	memset(mem, 0, sizeof(*mem));
 }
@@ -209,9 +212,9 @@ static void act_connect(struct dr_channel *ch, unsigned i, uint32_t gen)
 	struct dr_err e = { 0 };
 	int rc = 0;
 
-	if (cp->path != NULL && cp->gen != gen)
+	if (cp->path && cp->gen != gen)
 		path_free(ch, i);
-	if (cp->path == NULL)
+	if (!cp->path)
 		rc = path_create(ch, i, gen, &e);
 	if (rc == 0)
 		rc = cp->path->ops->connect(
@@ -220,15 +223,15 @@ static void act_connect(struct dr_channel *ch, unsigned i, uint32_t gen)
 		rc == 0 ? "connecting" : e.text);
 	if (rc == 0)
 		return;
-	dr_fo_path_failed(&ch->fo, i, gen, DR_SCOPE_PATH, rc, e.text, ch->now);
+	dr_fo_path_failed(&ch->fo, dr_fo_conn(i, gen), DR_SCOPE_PATH, rc, e.text, ch->now);
 }
 
 static void act_fence(struct dr_channel *ch, const struct dr_fo_act *a)
 {
 	struct dr_channel_path *cp = &ch->path[a->path];
 
-	if (cp->path == NULL || cp->gen != a->gen) {
-		/* There never was a connection: nothing can touch a buffer. */
+	if (!cp->path || cp->gen != a->gen) {
+		/* There never was a connection, so nothing can access a buffer. */
 		dr_fo_fenced(&ch->fo, a->path, a->gen, ch->now);
 		return;
 	}
@@ -240,7 +243,7 @@ static void act_ctrl(struct dr_channel *ch, const struct dr_fo_act *a)
 	struct dr_channel_path *cp = &ch->path[a->path];
 	uint8_t buf[DR_FRAME_LEN];
 
-	if (cp->path == NULL || cp->gen != a->gen)
+	if (!cp->path || cp->gen != a->gen)
 		return;
 	dr_debug("channel", "channel %u %s: %s epoch %u path %u gen %u seq %llu mask %x on path %u",
 		ch->prm.id, ch->prm.sender ? "sender" : "receiver",
@@ -258,19 +261,27 @@ static void act_switched(struct dr_channel *ch)
 	ch->replayed_messages += r->replayed_messages;
 	r->replayed_bytes = ch->replayed_bytes - ch->replayed_before;
 	ch->replayed_before = ch->replayed_bytes;
-	if (ch->prm.ops != NULL && ch->prm.ops->switched != NULL)
+	if (ch->prm.ops && ch->prm.ops->switched)
 		ch->prm.ops->switched(ch->prm.arg, ch, r);
 }
 
+static void close_paths(struct dr_channel *ch)
+{
+	for (unsigned i = 0; i < DR_PATHS; i++)
+		if (ch->path[i].path)
+			ch->path[i].path->ops->close(ch->path[i].path);
+}
+
+/* The peer is told on the paths that are up. */
 static void act_dead(struct dr_channel *ch)
 {
 	for (unsigned i = 0; i < DR_PATHS; i++)
-		if (ch->path[i].path != NULL)
+		if (ch->path[i].path && ch->fo.path[i].state != DR_FOP_READY)
 			ch->path[i].path->ops->close(ch->path[i].path);
 	if (ch->dead_told)
 		return;
 	ch->dead_told = true;
-	if (ch->prm.ops != NULL && ch->prm.ops->failed != NULL)
+	if (ch->prm.ops && ch->prm.ops->failed)
 		ch->prm.ops->failed(ch->prm.arg, ch, ch->fo.err, ch->fo.why, ch->now);
 }
 
@@ -286,15 +297,22 @@ static void act(struct dr_channel *ch, const struct dr_fo_act *a)
 	case DR_FOA_CTRL:
 		act_ctrl(ch, a);
 		break;
+	case DR_FOA_DGRAM:
+		if (ch->prm.ops && ch->prm.ops->datagram)
+			ch->prm.ops->datagram(ch->prm.arg, ch, &a->frame, ch->now);
+		break;
 	case DR_FOA_SWITCHED:
 		act_switched(ch);
 		break;
 	case DR_FOA_PROTECTION:
-		if (ch->prm.ops != NULL && ch->prm.ops->protection != NULL)
+		if (ch->prm.ops && ch->prm.ops->protection)
 			ch->prm.ops->protection(ch->prm.arg, ch, a->soft, a->path, ch->now);
 		break;
 	case DR_FOA_DEAD:
 		act_dead(ch);
+		break;
+	case DR_FOA_LEAVE:
+		close_paths(ch);
 		break;
 	}
 }
@@ -304,7 +322,8 @@ void dr_channel_settle(struct dr_channel *ch)
 	struct dr_fo_act todo[DR_FO_ACTS_MAX];
 	unsigned n;
 
-	/* Actions may cause events that want more; each round is one step of a path, so this ends. */
+	/* Actions may cause events with further actions. Each round advances a path by one step, so
+	 * this ends. */
 	while ((n = ch->fo.n_act) > 0) {
 		memcpy(todo, ch->fo.act, n * sizeof(todo[0]));
 		ch->fo.n_act = 0;
@@ -312,7 +331,7 @@ void dr_channel_settle(struct dr_channel *ch)
 			act(ch, &todo[i]);
 	}
 	for (unsigned i = 0; i < DR_PATHS; i++)
-		if (ch->path[i].path != NULL && ch->fo.path[i].state == DR_FOP_DOWN &&
+		if (ch->path[i].path && ch->fo.path[i].state == DR_FOP_DOWN &&
 			ch->fo.path[i].gen == ch->path[i].gen)
 			path_free(ch, i);
 }
@@ -321,7 +340,7 @@ void dr_channel_rail_down(struct dr_channel *ch, unsigned i, int err, const char
 {
 	ch->now = now;
 	dr_fo_rail(&ch->fo, i, false, now);
-	dr_fo_path_failed(&ch->fo, i, ch->fo.path[i].gen, DR_SCOPE_RAIL, err, why, now);
+	dr_fo_path_failed(&ch->fo, dr_fo_conn(i, ch->fo.path[i].gen), DR_SCOPE_RAIL, err, why, now);
 	dr_channel_turn(ch, now);
 }
 
@@ -341,26 +360,36 @@ void dr_channel_incoming(struct dr_channel *ch, unsigned i, uint32_t gen, int64_
 	dr_channel_turn(ch, now);
 }
 
+void dr_channel_datagram(struct dr_channel *ch, const struct dr_frame *fr, int64_t now)
+{
+	if (fr->type != DR_FRAME_GONE && fr->type != DR_FRAME_ABORT && fr->type != DR_FRAME_CLOSE)
+		return; /* of the others, only those that came on a path count */
+	ch->now = now;
+	dr_fo_frame(&ch->fo, fr->path, fr, now);
+	dr_channel_turn(ch, now);
+}
+
 void dr_channel_break_path(struct dr_channel *ch, unsigned i, int64_t now)
 {
 	dr_assert(i < DR_PATHS);
 	ch->now = now;
-	dr_fo_path_failed(&ch->fo, i, ch->fo.path[i].gen, DR_SCOPE_PATH, -ECONNABORTED,
-		"connection closed on purpose", now);
+	dr_fo_path_failed(&ch->fo, dr_fo_conn(i, ch->fo.path[i].gen), DR_SCOPE_PATH, -ECONNABORTED,
+		"connection closed by fault injection", now);
 	dr_channel_turn(ch, now);
 }
 
 bool dr_channel_path_up(const struct dr_channel *ch, unsigned i)
 {
-	return ch->path[i].path != NULL && ch->fo.path[i].state == DR_FOP_READY;
+	return ch->path[i].path && ch->fo.state != DR_FO_DEAD &&
+	       ch->fo.path[i].state == DR_FOP_READY;
 }
 
-int dr_channel_send_foreign(
+int dr_channel_send_user_control(
 	struct dr_channel *ch, unsigned i, const void *data, size_t len, int64_t now)
 {
 	int rc;
 
-	dr_assert(*(const uint8_t *)data >= DR_CHANNEL_FOREIGN);
+	dr_assert(*(const uint8_t *)data >= DR_CHANNEL_USER_CONTROL);
 	if (!dr_channel_path_up(ch, i))
 		return -EAGAIN;
 	rc = dr_path_post_ctrl(ch->path[i].path, data, len);
@@ -372,23 +401,29 @@ int dr_channel_send_foreign(
 static void probe_path(struct dr_channel *ch, unsigned i, int64_t now)
 {
 	struct dr_frame fr = { .type = DR_FRAME_PROBE, .epoch = ch->fo.epoch };
+	struct dr_path *p = ch->path[i].path;
 	uint8_t buf[DR_FRAME_LEN];
 
+	if (!dr_channel_path_up(ch, i))
+		return;
+	if (p->ops->probe) {
+		p->ops->probe(p, now);
+		return;
+	}
 	dr_frame_encode(&fr, buf);
-	if (dr_channel_path_up(ch, i) && dr_path_post_ctrl(ch->path[i].path, buf, sizeof(buf)) == 0)
-		dr_path_flush(ch->path[i].path, now);
+	if (dr_path_post_ctrl(p, buf, sizeof(buf)) == 0)
+		dr_path_flush(p, now);
 }
 
-/* Where the peer's fence is not seen, an idle path that looks ready may have no other end: send
- * something now and then, and the hardware finds out. */
+/* If the kind does not show the peer's fence, an idle path that looks ready may have no other end. A
+ * PROBE from time to time makes the hardware detect it. */
 void dr_channel_keepalive(struct dr_channel *ch, int64_t now)
 {
 	if (now < ch->probe_ns)
 		return;
 	ch->probe_ns = now + DR_CHANNEL_PROBE_NS;
 	for (unsigned i = 0; i < DR_PATHS; i++)
-		if (ch->path[i].path != NULL &&
-			now - ch->path[i].path->tx_last_ns >= DR_CHANNEL_PROBE_NS)
+		if (ch->path[i].path && now - ch->path[i].path->tx_last_ns >= DR_CHANNEL_PROBE_NS)
 			probe_path(ch, i, now);
 }
 
@@ -400,18 +435,31 @@ void dr_channel_probe(struct dr_channel *ch, int64_t now)
 	dr_channel_turn(ch, now);
 }
 
-int64_t dr_channel_peer_kernel_age(struct dr_channel *ch)
+/* One transmission without an answer may be lost, or its answer under way. The age of the last answer
+ * alone proves nothing: while a window is shut, the kernel sends a probe now and then only. */
+static enum dr_peer_answers peer_answers(
+	const struct dr_path_stats *s, int64_t recent_ns, int64_t silent_ns)
 {
-	int64_t best = -1;
+	if (s->peer_ack_age_ns < 0)
+		return DR_PEER_UNKNOWN;
+	if (s->unanswered == 0 && (s->window_shut || s->peer_ack_age_ns < recent_ns))
+		return DR_PEER_ANSWERS;
+	return s->unanswered >= UNANSWERED_MAX && s->peer_ack_age_ns >= silent_ns ? DR_PEER_SILENT
+										  : DR_PEER_PENDING;
+}
+
+enum dr_peer_answers dr_channel_peer_answers(
+	struct dr_channel *ch, int64_t recent_ns, int64_t silent_ns)
+{
+	enum dr_peer_answers best = DR_PEER_UNKNOWN;
 
 	for (unsigned i = 0; i < DR_PATHS; i++) {
 		struct dr_path_stats s = { .peer_ack_age_ns = -1 };
 
-		if (ch->path[i].path == NULL || ch->fo.path[i].state != DR_FOP_READY)
+		if (!dr_channel_path_up(ch, i))
 			continue;
 		ch->path[i].path->ops->stats(ch->path[i].path, &s);
-		if (s.peer_ack_age_ns >= 0 && (best < 0 || s.peer_ack_age_ns < best))
-			best = s.peer_ack_age_ns;
+		best = DR_MAX(best, peer_answers(&s, recent_ns, silent_ns));
 	}
 	return best;
 }
@@ -466,7 +514,7 @@ void dr_channel_stats(struct dr_channel *ch, struct dr_channel_stats *out)
 	for (unsigned i = 0; i < DR_PATHS; i++) {
 		struct dr_path_stats s = { 0 }, sum = ch->path[i].past;
 
-		if (ch->path[i].path != NULL)
+		if (ch->path[i].path)
 			ch->path[i].path->ops->stats(ch->path[i].path, &s);
 		add_stats(&sum, &s);
 		out->path_bytes[i] = ch->prm.sender ? sum.tx_bytes : sum.rx_bytes;
@@ -493,7 +541,7 @@ void dr_channel_describe(struct dr_channel *ch, int64_t now, char *buf, size_t l
 	const struct dr_fo *f = &ch->fo;
 	int n = snprintf(buf, len,
 		"channel %u %s: %s epoch %u active %d, head %llu acked %llu "
-		"posted %llu taken %llu, last progress %lld ms ago",
+		"posted %llu on the path, %llu by the user, last progress %lld ms ago",
 		ch->prm.id, ch->prm.sender ? "sender" : "receiver", dr_fo_state_name(f->state),
 		f->epoch, f->active == DR_FO_NONE ? -1 : (int)f->active,
 		(unsigned long long)f->head, (unsigned long long)f->acked,
@@ -504,14 +552,13 @@ void dr_channel_describe(struct dr_channel *ch, int64_t now, char *buf, size_t l
 		struct dr_path_stats s = { .peer_ack_age_ns = -1 };
 		const struct dr_path *p = ch->path[i].path;
 
-		if (p != NULL)
+		if (p)
 			p->ops->stats(ch->path[i].path, &s);
 		n += snprintf(buf + n, len - (size_t)n,
 			"; path %u %s gen %u, heard %lld ms ago, %llu B unacknowledged", i,
 			dr_fo_pstate_name(f->path[i].state), f->path[i].gen,
-			p != NULL && p->rx_last_ns != 0
-				? (long long)((now - p->rx_last_ns) / DR_NS_PER_MS)
-				: -1LL,
+			p && p->rx_last_ns != 0 ? (long long)((now - p->rx_last_ns) / DR_NS_PER_MS)
+						: -1LL,
 			(unsigned long long)s.unacked_bytes);
 	}
 }
@@ -521,23 +568,28 @@ struct dr_path *dr_channel_path(struct dr_channel *ch, unsigned i)
 	return ch->path[i].path;
 }
 
-void dr_channel_close(struct dr_channel *ch)
+void dr_channel_close(struct dr_channel *ch, int64_t now)
 {
-	for (unsigned i = 0; i < DR_PATHS; i++)
-		if (ch->path[i].path != NULL)
-			ch->path[i].path->ops->close(ch->path[i].path);
+	dr_fo_close(&ch->fo, now);
+	dr_channel_turn(ch, now);
+}
+
+bool dr_channel_closed(const struct dr_channel *ch)
+{
+	return ch->fo.left;
 }
 
 void dr_channel_stop(struct dr_channel *ch)
 {
+	close_paths(ch);
 	for (unsigned i = 0; i < DR_PATHS; i++)
-		if (ch->path[i].path != NULL)
+		if (ch->path[i].path)
 			ch->path[i].path->ops->stop(ch->path[i].path);
 }
 
 void dr_channel_fini(struct dr_channel *ch)
 {
-	if (ch == NULL)
+	if (!ch)
 		return;
 	for (unsigned i = 0; i < DR_PATHS; i++)
 		path_free(ch, i);

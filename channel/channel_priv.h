@@ -6,7 +6,7 @@
 
 #include <stdatomic.h>
 
-/* Shared by channel.c (data path) and channel_ctl.c (lifecycle, actions, verdicts, statistics). */
+/* Shared by channel.c (data path) and channel_ctl.c (lifecycle, actions, rail verdicts, statistics). */
 struct dr_channel_path {
 	struct dr_channel *ch;
 	unsigned index;
@@ -15,14 +15,14 @@ struct dr_channel_path {
 	struct dr_sink sink;
 	uint8_t peer[DR_HANDLE_MAX];
 	uint16_t peer_len;
-	struct dr_path_stats past; /* sums of the generations that are gone */
-	uint32_t connections;	   /* generations that came up */
+	struct dr_path_stats past; /* totals of earlier generations */
+	uint32_t connections;	   /* generations that became READY */
 };
 
 struct dr_message {
 	unsigned n;
 	struct dr_span span[DR_PARTS_MAX];
-	uint32_t got[DR_PARTS_MAX]; /* receiver: bytes that came */
+	uint32_t got[DR_PARTS_MAX]; /* receiver: bytes received */
 };
 
 struct dr_channel {
@@ -30,19 +30,20 @@ struct dr_channel {
 	struct dr_fo fo;
 	struct dr_channel_path path[DR_PATHS];
 	struct dr_message msg[DR_CHANNEL_WINDOW_MAX];
-	int64_t now;	   /* of the call under way */
-	uint64_t reported; /* messages told to ops->completed */
+	int64_t now;	   /* of the current call */
+	uint64_t reported; /* messages reported to ops->completed */
 	uint64_t bytes_done;
 	bool dead_told;
-	int64_t probe_ns; /* next look at idle paths whose peer may have gone unseen; DR_NEVER */
+	int64_t probe_ns; /* next PROBE on idle paths whose peer may be gone unnoticed; DR_NEVER */
 	/* sender */
-	uint64_t sent_high; /* messages below were posted before: a replay when posted again */
+	uint64_t
+		sent_high; /* messages below it were posted before: posting one again is a replay */
 	uint64_t replayed_messages, replayed_bytes, replayed_before;
 	/* receiver */
 	uint32_t credit_epoch;
-	uint64_t credited, credit_flushed; /* receives posted, and of them announced */
-	bool patient;			   /* see dr_channel_set_patient */
-	int64_t ack_since_ns;		   /* oldest delivery not acknowledged; 0 none */
+	uint64_t credited, credit_flushed; /* receives posted; of these, announced as credits */
+	bool ack_batch;			   /* see dr_channel_set_ack_batch */
+	int64_t ack_since_ns;		   /* time of the oldest unacknowledged delivery; 0: none */
 	atomic_flag driven;
 };
 
@@ -53,9 +54,9 @@ void dr_channel_sink_init(struct dr_channel *ch);
 void dr_channel_on_delivered(
 	struct dr_channel *ch, struct dr_channel_path *cp, const struct dr_event *ev);
 void dr_channel_report_done(struct dr_channel *ch);
-/* Carry out what the core wants; never inside a sink. */
+/* Carries out the core's actions; never inside a sink, since that would free the path that calls it. */
 void dr_channel_settle(struct dr_channel *ch);
-/* After an event: settle, post what the core allows, settle. */
+/* After an event: carries out actions, posts what the core allows, carries out actions. */
 void dr_channel_turn(struct dr_channel *ch, int64_t now);
 int dr_channel_path_progress(struct dr_channel *ch, unsigned i, int64_t now);
 void dr_channel_fence_deadline(struct dr_channel *ch, unsigned i, bool soft);

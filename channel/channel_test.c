@@ -27,6 +27,8 @@ struct fake {
 	uint8_t frame[DR_FRAME_LEN];
 	unsigned n_events, looks;
 	bool full;		/* takes no control frame */
+	int refuses;		/* what post_recv returns */
+	unsigned aborts;	/* posted */
 	unsigned acks, credits; /* posted since the last flush */
 	unsigned flushes, acks_out, credits_out;
 	uint64_t acked; /* what the last ACK said */
@@ -75,9 +77,11 @@ static int fake_connect(
 static int fake_post_recv(struct dr_path *p, uint32_t epoch, uint64_t seq,
 	const struct dr_part *parts, unsigned n, uint32_t skip)
 {
+	struct fake *f = (struct fake *)p;
+
 	(void)epoch, (void)seq, (void)parts, (void)n, (void)skip;
-	((struct fake *)p)->credits++;
-	return 0;
+	f->credits += f->refuses == 0;
+	return f->refuses;
 }
 
 static int fake_post_ctrl(struct dr_path *p, const void *frame, size_t len)
@@ -88,6 +92,7 @@ static int fake_post_ctrl(struct dr_path *p, const void *frame, size_t len)
 	if (f->full)
 		return -EAGAIN;
 	assert_int_equal(dr_frame_decode(frame, len, &fr), 0);
+	f->aborts += fr.type == DR_FRAME_ABORT;
 	if (fr.type != DR_FRAME_ACK)
 		return 0;
 	f->acks++;
@@ -213,7 +218,7 @@ static void setup(struct kit *k, unsigned window)
 
 static void teardown(struct kit *k)
 {
-	dr_channel_close(k->ch);
+	dr_channel_close(k->ch, k->now);
 	dr_channel_stop(k->ch);
 	dr_channel_fini(k->ch);
 }
@@ -308,13 +313,13 @@ static void test_held_back_has_a_deadline(void **state)
 }
 
 /* Nobody waits for it: with the credits, when a quarter of the window is left, or after 20 ms. */
-static void test_patient(void **state)
+static void test_ack_batch(void **state)
 {
 	struct kit k;
 
 	(void)state;
 	setup(&k, 16);
-	dr_channel_set_patient(k.ch, true);
+	dr_channel_set_ack_batch(k.ch, true);
 	for (unsigned i = 0; i < 11; i++) {
 		arrive(&k, i, 1);
 		repost(&k, 1);
@@ -338,7 +343,7 @@ static void test_patient(void **state)
 	assert_int_equal(k.path->acked, 23);
 	assert_int_equal(k.path->credits_out, 23);
 	arrive(&k, 23, 1);
-	dr_channel_set_patient(k.ch, false);
+	dr_channel_set_ack_batch(k.ch, false);
 	assert_true(dr_channel_idle(k.ch, k.now));
 	teardown(&k);
 }
@@ -375,6 +380,39 @@ static void test_poll_looks_at_active_only(void **state)
 	teardown(&k);
 }
 
+/* A receive that a path refuses for good is never announced, so nothing would ever arrive in it. Of an
+ * error that passes nothing is seen. */
+static void test_refused_receive_ends_the_channel(void **state)
+{
+	static const int passes[] = { -EAGAIN, -ENOTCONN },
+			 stays[] = { -EMSGSIZE, -EINVAL, -ENOMEM };
+	struct kit k;
+
+	(void)state;
+	for (size_t i = 0; i < DR_ARRAY_LEN(passes); i++) {
+		setup(&k, 4);
+		arrive(&k, 0, 1);
+		k.path->refuses = passes[i];
+		repost(&k, 1);
+		assert_int_equal(dr_channel_ready(k.ch), 1);
+		k.path->refuses = 0;
+		dr_channel_tick(k.ch, k.now);
+		dr_channel_flush(k.ch, k.now);
+		assert_int_equal(k.path->credits + k.path->credits_out, 1);
+		teardown(&k);
+	}
+	for (size_t i = 0; i < DR_ARRAY_LEN(stays); i++) {
+		setup(&k, 4);
+		arrive(&k, 0, 1);
+		k.path->refuses = stays[i];
+		repost(&k, 1);
+		assert_int_equal(dr_channel_ready(k.ch), stays[i]);
+		assert_int_equal(dr_channel_test(k.ch, 4), stays[i]);
+		assert_int_equal(k.path->aborts, 1); /* the peer learns of it */
+		teardown(&k);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -382,9 +420,10 @@ int main(void)
 		cmocka_unit_test(test_quarter_of_window),
 		cmocka_unit_test(test_window_of_one),
 		cmocka_unit_test(test_held_back_has_a_deadline),
-		cmocka_unit_test(test_patient),
+		cmocka_unit_test(test_ack_batch),
 		cmocka_unit_test(test_back_pressure_is_no_spin),
 		cmocka_unit_test(test_poll_looks_at_active_only),
+		cmocka_unit_test(test_refused_receive_ends_the_channel),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -6,32 +6,40 @@
 #include <string.h>
 
 /*
- * Failover core: paths, timers, and what both roles share. Invariants, numbered as in
- * docs/PROTOCOL.md, and where each is kept:
+ * Failover core: paths, timers, and the code that both roles share. The invariants are numbered as in
+ * docs/PROTOCOL.md; each states where it is maintained:
  *
  * 1. A part is consumed once, messages in order: the receiver accepts a part only on data_path, in
  *    data_epoch, of the head message, and not seen (dr_fo_delivered).
- * 2. A buffer goes back to its user only when no path can touch it: a message of the sender is done
- *    when acknowledged and every part posted in this epoch is retired; after a cut the sender resumes
- *    only with its own fence done (tx_try_resume), the receiver answers only with its own (rx_try_answer).
- * 3. Completion comes from the receiver's cumulative acknowledgement alone: `retired` by itself
- *    completes nothing.
+ * 2. A buffer is returned to its user only when no path can access it. A sender's message is done when
+ *    it is acknowledged and every part posted in this epoch is retired. After a cut the sender resumes
+ *    only when its own fence is done (try_resume), and the receiver answers only when its own is
+ *    (try_answer).
+ * 3. A message is completed only by the receiver's cumulative acknowledgement; `retired` alone is not
+ *    enough.
  * 4. The receiver decides the cut: ANSWER carries head and got; the sender replays from there.
- * 5. The sender leads: only it makes epochs. Frames of a smaller epoch are dropped, SWITCH and ANSWER
- *    of the same epoch are idempotent, rounds without progress are bounded.
- * 6. Loss of the idle path changes nothing but protection. No READY path for lost_after_ns: dead.
- * 7. Failback is a planned switch from DRAIN; damping delays it alone, never healing or a switch.
- * 8. Nothing transient surfaces: the owner hears SWITCHED and PROTECTION for its records, and DEAD.
+ * 5. The sender leads: only it begins epochs. Frames of a smaller epoch are dropped, SWITCH and ANSWER
+ *    of the same epoch are idempotent, rounds without progress or a completed switch are bounded.
+ * 6. Loss of the idle path changes only the protection, even if it cannot be fenced. Without a READY path for lost_after_ns the
+ *    channel ends.
+ * 7. Failback is a planned switch from DRAIN. Flap damping delays only failback, not reconnecting or a
+ *    switch.
+ * 8. No transient error reaches the user: the owner gets SWITCHED and PROTECTION for its records, and
+ *    DEAD.
  */
 
 static const int64_t BACKOFF_MIN_NS = 10 * DR_NS_PER_MS;
 static const int64_t BACKOFF_MAX_NS = 500 * DR_NS_PER_MS;
-static const int64_t REST_NS = 20 * DR_NS_PER_MS; /* see dial_ns() */
-static const int64_t DIAL_NS = DR_NS_PER_S; /* a dial that takes longer is given up and repeated */
+static const int64_t REDIAL_DELAY_NS = 20 * DR_NS_PER_MS; /* see dial_ns */
+static const int64_t DIAL_NS = DR_NS_PER_S; /* a dial that takes longer is cancelled and repeated */
 static const int64_t TICK_MAX_NS = 100 * DR_NS_PER_MS;
 static const int64_t GONE_AGAIN_NS = 100 * DR_NS_PER_MS;
-static const int64_t FENCE_MAX_NS = DR_NS_PER_S;    /* kinds destroy the connection long before */
-static const int64_t GIVE_UP_NS = 30 * DR_NS_PER_S; /* a switch over live paths takes no longer */
+static const int64_t FENCE_MAX_NS = DR_NS_PER_S; /* the kinds destroy the connection long before */
+/* Longest time in which a CLOSE is repeated, or confirmed again. */
+static const int64_t CLOSE_NS = 500 * DR_NS_PER_MS;
+static const int64_t SAY_AGAIN_MAX_NS = 100 * DR_NS_PER_MS;
+static const int64_t GIVE_UP_NS =
+	30 * DR_NS_PER_S; /* longest time of a switch while a path works */
 
 const char *dr_fo_state_name(enum dr_fo_state s)
 {
@@ -53,7 +61,7 @@ void dr_fo_init(struct dr_fo *f, const struct dr_fo_params *p)
 	dr_assert(p->window >= 1 && p->window <= DR_CHANNEL_WINDOW_MAX);
 	memset(f, 0, sizeof(*f));
 	f->prm = *p;
-	f->active = f->target = f->data_path = f->answer_path = DR_FO_NONE;
+	f->active = f->target = f->data_path = f->sent_path = f->answer_path = DR_FO_NONE;
 	f->resend_ns = DR_NEVER;
 	f->path[0].state = DR_FOP_DOWN;
 	f->path[1].state = p->shadow ? DR_FOP_DOWN : DR_FOP_ABSENT;
@@ -75,8 +83,8 @@ struct dr_fo_act *dr_fo_add(struct dr_fo *f, enum dr_fo_act_kind kind, unsigned 
 	return a;
 }
 
-/* A frame of a type supersedes the one of that type that still waits: a peer that repeated itself a
- * hundred times while we stood still gets one answer, and `act` stays bounded. */
+/* A new frame replaces a waiting one of the same type. So a peer that repeated a frame many times while
+ * we were stalled gets one answer, and `act` stays bounded. */
 static void send_on(struct dr_fo *f, unsigned p, const struct dr_frame *fr)
 {
 	for (unsigned i = 0; i < f->n_act; i++) {
@@ -96,6 +104,32 @@ void dr_fo_broadcast(struct dr_fo *f, const struct dr_frame *fr)
 	for (unsigned i = 0; i < DR_PATHS; i++)
 		if (f->path[i].state == DR_FOP_READY)
 			send_on(f, i, fr);
+}
+
+/* A new one replaces a waiting one, as in send_on. */
+static void send_dgram(struct dr_fo *f, unsigned p, const struct dr_frame *fr)
+{
+	for (unsigned i = 0; i < f->n_act; i++) {
+		struct dr_fo_act *a = &f->act[i];
+
+		if (a->kind == DR_FOA_DGRAM && a->path == p && a->frame.type == fr->type) {
+			a->frame = *fr;
+			return;
+		}
+	}
+	dr_fo_add(f, DR_FOA_DGRAM, p)->frame = *fr;
+}
+
+void dr_fo_say(struct dr_fo *f, enum dr_frame_type type, unsigned flags)
+{
+	struct dr_frame fr = { .type = type,
+		.flags = flags,
+		.epoch = f->epoch,
+		.err = type == DR_FRAME_ABORT ? f->err : 0,
+		.seq = f->prm.sender ? f->tail : f->head };
+
+	dr_fo_broadcast(f, &fr);
+	send_dgram(f, 0, &fr);
 }
 
 void dr_fo_set_state(struct dr_fo *f, enum dr_fo_state s, int64_t now)
@@ -166,7 +200,7 @@ void dr_fo_path_ready(struct dr_fo *f, unsigned p, uint32_t gen, int64_t now)
 	pa->state = DR_FOP_READY;
 	pa->ready_ns = now;
 	pa->deadline_ns = DR_NEVER;
-	pa->rail_ok = true; /* it carried a handshake both ways */
+	pa->rail_ok = true; /* it carried a handshake in both directions */
 	if (f->ever_up)
 		f->heals++;
 	f->ever_up = true;
@@ -184,18 +218,20 @@ void dr_fo_fence(struct dr_fo *f, unsigned p, bool soft, int64_t now)
 	dr_assert(pa->state == DR_FOP_READY || pa->state == DR_FOP_CONNECTING ||
 		  (pa->state == DR_FOP_FENCING && pa->soft && !soft));
 	pa->state = DR_FOP_FENCING;
+	pa->stuck = false;
 	pa->soft = soft;
 	pa->deadline_ns = now + FENCE_MAX_NS;
 	dr_fo_add(f, DR_FOA_FENCE, p)->soft = soft;
 	count_ready(f, p, now);
 }
 
-void dr_fo_path_failed(struct dr_fo *f, unsigned p, uint32_t gen, enum dr_scope scope, int err,
+void dr_fo_path_failed(struct dr_fo *f, struct dr_fo_conn conn, enum dr_scope scope, int err,
 	const char *why, int64_t now)
 {
+	unsigned p = conn.path;
 	struct dr_fo_path *pa = &f->path[p];
 
-	if (!current(f, p, gen) || pa->state == DR_FOP_ABSENT || pa->state == DR_FOP_DOWN ||
+	if (!current(f, p, conn.gen) || pa->state == DR_FOP_ABSENT || pa->state == DR_FOP_DOWN ||
 		(pa->state == DR_FOP_FENCING && !pa->soft))
 		return;
 	if (pa->state == DR_FOP_READY && now - pa->ready_ns > DR_NS_PER_S)
@@ -211,7 +247,9 @@ void dr_fo_path_failed(struct dr_fo *f, unsigned p, uint32_t gen, enum dr_scope 
 		dr_fo_rx_path_lost(f, p, now);
 }
 
-/* Not every kind's fence is seen by the peer. Who dials says so by dialling; who admits says it here. */
+/* Not every kind shows a fence to the peer, and a reset may be lost. The dialling end shows it by
+ * dialling, the accepting end by GONE; without a READY path as a datagram, since the peer of an idle
+ * channel would have no reason to dial. */
 static void say_gone(struct dr_fo *f, unsigned p, int64_t now)
 {
 	struct dr_fo_path *pa = &f->path[p];
@@ -220,7 +258,10 @@ static void say_gone(struct dr_fo *f, unsigned p, int64_t now)
 	};
 
 	pa->deadline_ns = now + GONE_AGAIN_NS;
-	dr_fo_broadcast(f, &fr);
+	if (dr_fo_pick(f, DR_FO_NONE) == DR_FO_NONE)
+		send_dgram(f, p, &fr);
+	else
+		dr_fo_broadcast(f, &fr);
 }
 
 void dr_fo_fenced(struct dr_fo *f, unsigned p, uint32_t gen, int64_t now)
@@ -229,7 +270,7 @@ void dr_fo_fenced(struct dr_fo *f, unsigned p, uint32_t gen, int64_t now)
 
 	if (!current(f, p, gen) || pa->state != DR_FOP_FENCING)
 		return;
-	pa->rest_ns = now + REST_NS;
+	pa->dial_after_ns = now + REDIAL_DELAY_NS;
 	if (pa->soft) {
 		pa->state = DR_FOP_READY;
 	} else {
@@ -254,15 +295,17 @@ void dr_fo_incoming(struct dr_fo *f, unsigned p, uint32_t gen, int64_t now)
 {
 	struct dr_fo_path *pa = &f->path[p];
 
+	if (f->state == DR_FO_DEAD) /* refused, with the reason */
+		dr_fo_say(f, DR_FRAME_ABORT, 0);
 	if (f->state == DR_FO_DEAD || f->prm.connector || pa->state == DR_FOP_ABSENT ||
 		gen <= pa->gen)
 		return;
 	pa->incoming = DR_MAX(pa->incoming, gen);
 	if (pa->state == DR_FOP_DOWN)
 		connect_path(f, p, pa->incoming, now);
-	else /* the peer has given the old connection up */
-		dr_fo_path_failed(f, p, pa->gen, DR_SCOPE_PATH, -ECONNRESET,
-			"peer dialled this path again", now);
+	else /* the peer has abandoned the old connection */
+		dr_fo_path_failed(f, dr_fo_conn(p, pa->gen), DR_SCOPE_PATH, -ECONNRESET,
+			"the peer reconnected this path", now);
 }
 
 void dr_fo_rail(struct dr_fo *f, unsigned p, bool ok, int64_t now)
@@ -271,31 +314,62 @@ void dr_fo_rail(struct dr_fo *f, unsigned p, bool ok, int64_t now)
 
 	if (f->state == DR_FO_DEAD || pa->state == DR_FOP_ABSENT)
 		return;
-	if (ok && !pa->rail_ok && f->prm.connector) { /* healing is never postponed */
+	if (ok && !pa->rail_ok && f->prm.connector) { /* reconnecting is never postponed */
 		pa->backoff_ns = 0;
 		if (pa->state == DR_FOP_DOWN)
 			pa->retry_ns = now;
 		else if (pa->state == DR_FOP_CONNECTING)
-			dr_fo_path_failed(f, p, pa->gen, DR_SCOPE_PATH, -ETIMEDOUT,
-				"the rail is back: dialled afresh", now);
+			dr_fo_path_failed(f, dr_fo_conn(p, pa->gen), DR_SCOPE_PATH, -ETIMEDOUT,
+				"the rail is back: reconnecting", now);
 	}
 	pa->rail_ok = ok;
+}
+
+static void leave(struct dr_fo *f)
+{
+	if (f->left)
+		return;
+	f->left = true;
+	dr_fo_add(f, DR_FOA_LEAVE, DR_FO_NONE);
+}
+
+/* A frame for a channel that has ended. A farewell tells that the peer has ended too; it may have missed
+ * ours. Any other frame shows that the peer does not know. */
+static void frame_when_dead(struct dr_fo *f, const struct dr_frame *fr)
+{
+	if (fr->type == DR_FRAME_ABORT || fr->type == DR_FRAME_CLOSE) {
+		f->peer_knows = true;
+		if (fr->flags & DR_FRAME_CONFIRM)
+			leave(f);
+		else
+			dr_fo_say(f, fr->type, DR_FRAME_CONFIRM);
+	} else if (!f->peer_knows && fr->type != DR_FRAME_PROBE) {
+		dr_fo_say(f, DR_FRAME_ABORT, 0);
+	}
 }
 
 void dr_fo_frame(struct dr_fo *f, unsigned p, const struct dr_frame *fr, int64_t now)
 {
 	char why[64];
 
-	if (f->state == DR_FO_DEAD || f->path[p].state == DR_FOP_ABSENT)
+	if (f->path[p].state == DR_FOP_ABSENT)
 		return;
-	if (fr->type == DR_FRAME_ABORT) {
+	if (f->state == DR_FO_DEAD) {
+		frame_when_dead(f, fr);
+	} else if (fr->type == DR_FRAME_ABORT) {
 		snprintf(why, sizeof(why), "the peer ended the channel (%s)",
 			dr_errno_name(fr->err));
 		dr_fo_die(f, fr->err != 0 ? fr->err : -ECANCELED, why, now);
+		frame_when_dead(f, fr);
+	} else if (fr->type == DR_FRAME_CLOSE) {
+		if (fr->epoch == f->epoch && f->prm.sender)
+			dr_fo_tx_close(f, fr, now);
+		else if (fr->epoch == f->epoch)
+			dr_fo_rx_close(f, fr, now);
 	} else if (fr->type == DR_FRAME_GONE) {
 		if (f->prm.connector && f->path[fr->path].gen == fr->gen)
-			dr_fo_path_failed(f, fr->path, fr->gen, DR_SCOPE_PATH, -ECONNRESET,
-				"the peer's end of the path is gone", now);
+			dr_fo_path_failed(f, dr_fo_conn(fr->path, fr->gen), DR_SCOPE_PATH,
+				-ECONNRESET, "the peer's end of the path is gone", now);
 	} else if (fr->type != DR_FRAME_PROBE) {
 		if (f->prm.sender)
 			dr_fo_tx_frame(f, fr, now);
@@ -304,14 +378,53 @@ void dr_fo_frame(struct dr_fo *f, unsigned p, const struct dr_frame *fr, int64_t
 	}
 }
 
-/* When a path that is DOWN is dialled. While another one can carry the data, a switch to it is under way or
- * just over: making connections (milliseconds of a processor for the queue pairs of software RoCE) would
- * take that time from it. */
+/* Time at which a DOWN path is dialled. While another path is READY, a switch to it is in progress or
+ * just done. Creating connections (milliseconds of a processor for queue pairs of software RoCE) would
+ * delay that switch. */
 static int64_t dial_ns(const struct dr_fo *f, unsigned p)
 {
 	const struct dr_fo_path *pa = &f->path[p];
 
-	return dr_fo_pick(f, p) == DR_FO_NONE ? pa->retry_ns : DR_MAX(pa->retry_ns, pa->rest_ns);
+	return dr_fo_pick(f, p) == DR_FO_NONE ? pa->retry_ns
+					      : DR_MAX(pa->retry_ns, pa->dial_after_ns);
+}
+
+/* The path has buffers of the user that it may still access: parts posted and not retired, or receives
+ * posted and not delivered. */
+static bool holds_buffers(const struct dr_fo *f, unsigned p)
+{
+	uint32_t gen = f->path[p].gen;
+
+	if (!f->prm.sender)
+		return p == f->data_path && gen == f->data_gen && f->cursor > f->head;
+	for (uint64_t s = f->head; p == f->sent_path && gen == f->sent_gen && s < f->tail; s++)
+		if (f->posted[dr_fo_slot(f, s)] & ~f->retired[dr_fo_slot(f, s)])
+			return true;
+	return false;
+}
+
+/* Invariants 2 and 6. An empty path is left as it is, since its connection may live on: it is not used
+ * again unless FENCED arrives. */
+static void fence_overdue(struct dr_fo *f, unsigned p, int64_t now)
+{
+	struct dr_fo_path *pa = &f->path[p];
+
+	if (pa->soft) {
+		dr_fo_path_failed(f, dr_fo_conn(p, pa->gen), DR_SCOPE_PATH, -ETIMEDOUT,
+			"the path could not be drained within 1 s", now);
+		return;
+	}
+	if (holds_buffers(f, p)) {
+		dr_fo_die(f, -EIO,
+			"a path could not be fenced within 1 s; its buffers cannot be reused", now);
+		return;
+	}
+	pa->stuck = true;
+	pa->deadline_ns = DR_NEVER;
+	if (f->prm.sender)
+		dr_fo_tx_fenced(f, now);
+	else
+		dr_fo_rx_fenced(f, p, now);
 }
 
 static void path_tick(struct dr_fo *f, unsigned p, int64_t now)
@@ -319,34 +432,56 @@ static void path_tick(struct dr_fo *f, unsigned p, int64_t now)
 	struct dr_fo_path *pa = &f->path[p];
 
 	if (pa->state == DR_FOP_CONNECTING && now >= pa->deadline_ns)
-		dr_fo_path_failed(f, p, pa->gen, DR_SCOPE_PATH, -ETIMEDOUT, "dial timed out", now);
+		dr_fo_path_failed(f, dr_fo_conn(p, pa->gen), DR_SCOPE_PATH, -ETIMEDOUT,
+			"dial timed out", now);
 	else if (pa->state == DR_FOP_DOWN && now >= dial_ns(f, p))
 		connect_path(f, p, pa->gen + 1, now);
 	else if (pa->state == DR_FOP_DOWN && !f->prm.connector && now >= pa->deadline_ns)
 		say_gone(f, p, now);
-	else if (pa->state == DR_FOP_FENCING && now >= pa->deadline_ns) /* invariant 2 */
-		dr_fo_die(f, -EIO, "a path could not be fenced; its buffers are lost", now);
+	else if (pa->state == DR_FOP_FENCING && now >= pa->deadline_ns)
+		fence_overdue(f, p, now);
 }
 
 void dr_fo_own_stall(struct dr_fo *f, int64_t for_ns)
 {
 	f->tick_ns += for_ns;
 	f->since_ns += for_ns;
-	f->asked_ns += for_ns;
+	f->proposed_ns += for_ns;
 	if (f->nopath_ns != 0)
 		f->nopath_ns += for_ns;
 	for (unsigned i = 0; i < DR_PATHS; i++)
-		if (f->path[i].state == DR_FOP_FENCING ||
-			(f->path[i].state == DR_FOP_CONNECTING &&
-				f->path[i].deadline_ns != DR_NEVER))
+		if ((f->path[i].state == DR_FOP_FENCING || f->path[i].state == DR_FOP_CONNECTING) &&
+			f->path[i].deadline_ns != DR_NEVER)
 			f->path[i].deadline_ns += for_ns;
+}
+
+/* Repeats what the peer has not confirmed, until the time for it is over. */
+static void farewell_tick(struct dr_fo *f, int64_t now)
+{
+	bool dead = f->state == DR_FO_DEAD;
+
+	if (f->left || (!dead && !f->closing))
+		return;
+	if (now >= f->leave_ns && dead) {
+		leave(f);
+	} else if (now >= f->leave_ns) {
+		dr_fo_finish(f, now);
+	} else if (now >= f->say_ns && !f->peer_knows) {
+		if (dead)
+			dr_fo_say(f, DR_FRAME_ABORT, 0);
+		else if (f->state == DR_FO_RUN || f->state == DR_FO_DRAIN)
+			dr_fo_say(f, DR_FRAME_CLOSE, 0);
+		f->say_ns = now + f->say_gap_ns;
+		f->say_gap_ns = DR_MIN(2 * f->say_gap_ns, SAY_AGAIN_MAX_NS);
+	}
 }
 
 void dr_fo_tick(struct dr_fo *f, int64_t now)
 {
-	/* Ticks come when due; a longer pause says nothing about the peer. */
+	/* Ticks are called when due; a longer pause is our own and no evidence about the peer. */
 	int64_t dt = DR_MIN(now - f->tick_ns, TICK_MAX_NS);
 
+	farewell_tick(f, now);
 	if (f->state == DR_FO_DEAD)
 		return;
 	f->tick_ns = now;
@@ -359,7 +494,7 @@ void dr_fo_tick(struct dr_fo *f, int64_t now)
 		return;
 	}
 	if (f->state >= DR_FO_SWITCH && !f->stalled && now - f->since_ns >= GIVE_UP_NS) {
-		dr_fo_die(f, -ETIMEDOUT, "a switch of paths did not end", now);
+		dr_fo_die(f, -ETIMEDOUT, "switching paths did not finish within 30 s", now);
 		return;
 	}
 	if (f->prm.sender)
@@ -372,8 +507,10 @@ int64_t dr_fo_deadline(const struct dr_fo *f)
 {
 	int64_t d = DR_NEVER;
 
+	if ((f->state == DR_FO_DEAD || f->closing) && !f->left)
+		d = f->peer_knows ? f->leave_ns : DR_MIN(f->leave_ns, f->say_ns);
 	if (f->state == DR_FO_DEAD)
-		return DR_NEVER;
+		return d;
 	if (f->prm.sender && dr_fo_tx_drained(f))
 		return f->tick_ns;
 	for (unsigned i = 0; i < DR_PATHS; i++) {
@@ -402,6 +539,8 @@ int dr_fo_push(struct dr_fo *f, unsigned n_parts, uint64_t *seq)
 	dr_assert(n_parts >= 1 && n_parts <= DR_PARTS_MAX);
 	if (f->state == DR_FO_DEAD)
 		return f->err;
+	if (f->closing)
+		return -ESHUTDOWN;
 	if (f->tail - f->head >= f->prm.window)
 		return -EAGAIN;
 	s = dr_fo_slot(f, f->tail);
@@ -435,6 +574,8 @@ void dr_fo_posted(struct dr_fo *f, int64_t now)
 	dr_assert(!(f->posted[i] & (1u << f->cursor_part)));
 	if (f->rec_open && f->rec.first_frame_ns == 0)
 		f->rec.first_frame_ns = now;
+	f->sent_path = f->active;
+	f->sent_gen = f->path[f->active].gen;
 	f->posted[i] |= (uint8_t)(1u << f->cursor_part);
 	f->high = DR_MAX(f->high, f->cursor + 1);
 	while (f->cursor_part < f->n_parts[i] && (f->posted[i] & (1u << f->cursor_part)))
@@ -455,7 +596,7 @@ void dr_fo_record_open(
 {
 	struct dr_switch_record *r = &f->rec;
 
-	if (f->rec_open) /* a fault during the switch: one record, from the first to the last */
+	if (f->rec_open) /* a further fault during the switch belongs to the same record */
 		return;
 	*r = (struct dr_switch_record){ .from = f->active,
 		.self_detected = self,
@@ -476,7 +617,7 @@ void dr_fo_record_close(struct dr_fo *f, int64_t now)
 	if (!f->rec_open)
 		return;
 	r->first_delivery_ns = now;
-	/* A step that was over before it was asked for took no time. */
+	/* A step that ended before it was requested counts as zero. */
 	for (size_t i = 1; i < DR_ARRAY_LEN(t); i++)
 		*t[i] = DR_MAX(*t[i], *t[i - 1]);
 	r->epoch = f->epoch;
@@ -504,20 +645,50 @@ void dr_fo_stalled(struct dr_fo *f, bool stalled, int64_t now)
 	f->stalled = stalled;
 }
 
-void dr_fo_die(struct dr_fo *f, int err, const char *why, int64_t now)
+static void end(struct dr_fo *f, int err, const char *why, int64_t now)
 {
-	struct dr_frame fr = { .type = DR_FRAME_ABORT, .epoch = f->epoch, .err = err };
-
-	if (f->state == DR_FO_DEAD)
-		return;
-	dr_assert(err < 0);
-	dr_fo_broadcast(f, &fr);
 	dr_fo_set_state(f, DR_FO_DEAD, now);
 	f->err = err;
 	snprintf(f->why, sizeof(f->why), "%s", why);
 	f->active = f->target = f->data_path = DR_FO_NONE;
 	f->rec_open = false;
+}
+
+/* After lost_after_ns a peer that could not be told has no path either and ends by its own clock. */
+void dr_fo_die(struct dr_fo *f, int err, const char *why, int64_t now)
+{
+	if (f->state == DR_FO_DEAD)
+		return;
+	dr_assert(err < 0);
+	end(f, err, why, now);
+	f->leave_ns = now + f->prm.lost_after_ns;
+	f->say_gap_ns = DR_FO_RESEND_NS;
+	f->say_ns = now + f->say_gap_ns;
+	dr_fo_say(f, DR_FRAME_ABORT, 0);
 	dr_fo_add(f, DR_FOA_DEAD, DR_FO_NONE);
+}
+
+void dr_fo_finish(struct dr_fo *f, int64_t now)
+{
+	end(f, -ESHUTDOWN, "the channel was closed", now);
+	f->leave_ns = now + CLOSE_NS;
+	f->peer_knows = true;
+	if (f->closing)
+		leave(f);
+}
+
+void dr_fo_close(struct dr_fo *f, int64_t now)
+{
+	if (f->state == DR_FO_DEAD || f->closing)
+		return;
+	f->closing = true;
+	f->leave_ns = now + CLOSE_NS;
+	f->say_ns = now;
+	f->say_gap_ns = DR_FO_RESEND_NS;
+	if (f->state == DR_FO_START)
+		dr_fo_finish(f, now);
+	else
+		farewell_tick(f, now);
 }
 
 void dr_fo_validate(const struct dr_fo *f)

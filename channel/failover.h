@@ -6,11 +6,12 @@
 #include "channel/frame.h"
 
 /*
- * The failover core of one channel end: epochs, paths, the cut, replay, failback. Sans-IO: events
- * and time come in through the functions below, actions go out through `act` (drained by the caller
- * after every call), and the struct holds no pointer, so a search may copy and compare it.
+ * The failover core of one channel end: epochs, paths, the cut, replay, failback. Sans-IO: events and
+ * time (monotonic ns) are arguments of the functions below. Actions are appended to `act`, which the
+ * caller carries out and empties after every call. The struct holds no pointer, so a search may copy
+ * and compare it. Not thread-safe: one driver. No function fails, except where it says so.
  *
- * The design note with the numbered invariants stands on top of failover.c.
+ * The design note with the numbered invariants is at the top of failover.c.
  */
 enum {
 	DR_FO_NONE = DR_PATHS, /* "no path" where a path index is expected */
@@ -20,30 +21,32 @@ enum {
 
 enum dr_fo_pstate {
 	DR_FOP_ABSENT,	   /* the channel has no such path */
-	DR_FOP_DOWN,	   /* no connection; retry_ns says when the connector dials again */
-	DR_FOP_CONNECTING, /* dialled, or waiting for the peer's dial */
+	DR_FOP_DOWN,	   /* no connection; the connector dials again at retry_ns */
+	DR_FOP_CONNECTING, /* dialling, or waiting for the peer's dial */
 	DR_FOP_READY,
-	DR_FOP_FENCING, /* waits for FENCED; hard: DOWN follows; soft: READY follows */
+	DR_FOP_FENCING, /* waiting for FENCED; DOWN follows, after a soft fence READY; see `stuck` */
 };
 
 enum dr_fo_state {
 	DR_FO_START, /* no path carried data yet */
 	DR_FO_RUN,   /* data flows on `active` in `epoch` */
-	DR_FO_DRAIN, /* sender: failback wanted, no new message is posted until all is acknowledged */
-	DR_FO_SWITCH, /* sender: SWITCH is out, waits for ANSWER and for its own fence */
+	DR_FO_DRAIN, /* sender: before a failback, posts no new message until all are acknowledged */
+	DR_FO_SWITCH, /* sender: SWITCH sent, waits for ANSWER and for its own fence */
 	DR_FO_NOTIFY, /* receiver: its end failed, NOTIFY is repeated until SWITCH comes */
-	DR_FO_FENCE,  /* receiver: SWITCH came, waits for its own fence and for a ready path */
+	DR_FO_FENCE,  /* receiver: SWITCH received, waits for its own fence and for a ready path */
 	DR_FO_DEAD,   /* ended with `err` */
 	DR_FO_STATES
 };
 
 enum dr_fo_act_kind {
-	DR_FOA_CONNECT,	   /* make path `path` of generation `gen` and connect it */
-	DR_FOA_FENCE,	   /* fence path `path` (soft or not) */
-	DR_FOA_CTRL,	   /* send frame on path `path`; a lost one is repeated by timer */
-	DR_FOA_SWITCHED,   /* `done` is complete: tell the owner */
-	DR_FOA_PROTECTION, /* soft: both paths up; path: the one that changed */
-	DR_FOA_DEAD,	   /* the channel ended: release everything, tell the owner */
+	DR_FOA_CONNECT,	   /* create path `path` of generation `gen` and connect it */
+	DR_FOA_FENCE,	   /* fence path `path`, softly if `soft` */
+	DR_FOA_CTRL,	   /* send frame on path `path`; timers repeat lost ones */
+	DR_FOA_DGRAM,	   /* send frame as a datagram on every rail, if the kind can */
+	DR_FOA_SWITCHED,   /* a switch is complete, `done` describes it: tell the owner */
+	DR_FOA_PROTECTION, /* soft: both paths are up; path: the one that changed */
+	DR_FOA_DEAD, /* the channel ended with `err`: tell the owner; paths stay to tell the peer */
+	DR_FOA_LEAVE, /* the peer knows, or the time to tell it is over: close the paths */
 };
 
 struct dr_fo_act {
@@ -56,17 +59,20 @@ struct dr_fo_act {
 
 struct dr_fo_path {
 	enum dr_fo_pstate state;
-	uint32_t gen;	     /* of the connection that exists or is being made; 0: none yet */
-	uint32_t incoming;   /* acceptor: newest generation the peer dialled */
-	bool soft;	     /* FENCING: softly */
-	bool rail_ok;	     /* the rail's owner believes that it carries */
-	int64_t ready_ns;    /* READY since */
-	int64_t retry_ns;    /* DOWN: dial then, */
-	int64_t rest_ns;     /* but not before this while another path is READY */
-	int64_t deadline_ns; /* CONNECTING: give up then */
-	int64_t backoff_ns;
+	uint32_t gen;	   /* generation of the connection; 0: none yet */
+	uint32_t incoming; /* acceptor: newest generation the peer dialled */
+	bool soft;	   /* FENCING: a soft fence */
+	bool stuck;	   /* FENCING: given up, nothing of the user's is in it; it stays unused */
+	bool rail_ok;	   /* the rail's owner has not declared it down */
+	int64_t ready_ns;  /* READY since */
+	int64_t retry_ns;  /* DOWN: time of the next dial, */
+	int64_t dial_after_ns; /* delayed until this while another path is READY */
+	int64_t deadline_ns;   /* CONNECTING, FENCING: timeout; DOWN, accepting end: repeat GONE */
+	int64_t backoff_ns;    /* delay of the dial after the next failure */
 };
 
+/* connector: this end dials; soft_fence: the kind has DR_CAP_SOFT_FENCE; shadow: path 1 exists; window:
+ * messages, 1..DR_CHANNEL_WINDOW_MAX; times as in dr_channel_params. */
 struct dr_fo_params {
 	bool sender, connector, soft_fence, shadow, failback;
 	unsigned window;
@@ -81,25 +87,29 @@ struct dr_fo {
 
 	uint32_t epoch;
 	unsigned active; /* path that carries data, DR_FO_NONE */
-	unsigned target; /* SWITCH, DRAIN: proposed path; FENCE: the sender's proposal */
+	unsigned
+		target; /* SWITCH, DRAIN: proposed path; NOTIFY: failed one; FENCE: the sender's proposal */
 	uint32_t target_gen;
 	bool planned;
 	struct dr_fo_path path[DR_PATHS];
 
-	/* Messages: slot = seq % window. Sender: posted, retired: bit per part, in this epoch.
-	 * Receiver: posted: this epoch; got: bit per part that is there (head only). */
-	uint64_t head;	      /* oldest message not done */
-	uint64_t acked;	      /* sender: everything below is delivered there; receiver: last told */
-	uint64_t tail;	      /* next message the user posts */
+	/* Messages: slot = seq % window. Sender: posted and retired have a bit per part, for this
+	 * epoch. Receiver: got has a bit per received part of the head message. */
+	uint64_t head;	      /* oldest message that is not done */
+	uint64_t acked;	      /* sender: all below are delivered; receiver: last acknowledged */
+	uint64_t tail;	      /* next message that the user posts */
 	uint64_t cursor;      /* next message to post on the active path */
-	unsigned cursor_part; /* sender: next part of it */
-	uint64_t high; /* sender: highest message any part of which was ever posted, plus one */
+	unsigned cursor_part; /* sender: its next part */
+	uint64_t high; /* sender: highest message of which a part was ever posted, plus one */
 	uint8_t n_parts[DR_CHANNEL_WINDOW_MAX];
 	uint8_t posted[DR_CHANNEL_WINDOW_MAX];
 	uint8_t retired[DR_CHANNEL_WINDOW_MAX];
-	uint8_t got; /* receiver: parts of the head message */
+	uint8_t got; /* receiver: received parts of the head message */
 
-	/* Receiver: where receives are posted, hence from where parts are accepted. */
+	unsigned sent_path; /* sender: connection of the parts posted last */
+	uint32_t sent_gen;
+	/* Receiver: path, generation and epoch of the posted receives; parts are accepted only from
+	 * there. */
 	unsigned data_path;
 	uint32_t data_gen, data_epoch;
 
@@ -109,75 +119,101 @@ struct dr_fo {
 	uint64_t answer_seq;
 	unsigned answer_mask;
 
-	unsigned rounds;     /* epochs since the last progress */
-	int64_t asked_ns;    /* SWITCH: the target was first proposed then */
-	int64_t resend_ns;   /* SWITCH, NOTIFY: repeat then */
-	int64_t since_ns;    /* in this state since */
-	int64_t nopath_ns;   /* no path is READY since; 0: some is */
-	int64_t last_ns;     /* last delivery or acknowledgement */
-	int64_t stuck_ns;    /* credited time without an acknowledgement, while the rail lived */
-	int64_t tick_ns;     /* last tick, to see stalls of our own */
-	int64_t failback_ns; /* last failback done */
-	int64_t calm_ns;     /* penalty decays then */
-	unsigned penalty;    /* flap damping: the hold-down is doubled so often */
+	unsigned
+		rounds; /* epochs since the last progress, or completed switch with nothing on the wire */
+	int64_t proposed_ns; /* SWITCH: time of the first proposal of the target */
+	int64_t resend_ns;   /* SWITCH, NOTIFY: time of the next repetition */
+	int64_t since_ns;    /* time of the last change of state */
+	int64_t nopath_ns;   /* no path is READY since then; 0: one is */
+	int64_t last_ns;     /* time of the last delivery or acknowledgement */
+	int64_t stuck_ns; /* time without an acknowledgement while data was owed and the rail worked */
+	int64_t tick_ns;     /* time of the last tick, to detect our own stalls */
+	int64_t failback_ns; /* time of the last failback */
+	int64_t calm_ns;     /* time at which the penalty decays */
+	unsigned penalty;    /* flap damping: how often the hold-down is doubled */
+	bool closing;	     /* this end closes: CLOSE is repeated */
+	bool peer_knows;     /* DEAD: the peer has ended too */
+	bool left;	     /* DEAD: LEAVE was requested */
+	int64_t leave_ns;    /* closing, DEAD: latest time of LEAVE, */
+	int64_t say_ns,
+		say_gap_ns; /* of the next CLOSE or ABORT, and the time to the one after it */
 	bool ever_up, protected_told, stalled;
 	uint64_t dup_dropped, stale_dropped;
 	uint32_t switches, failbacks, heals;
 
-	struct dr_switch_record rec;  /* of the switch under way, when rec_open */
-	struct dr_switch_record done; /* of the last one: what SWITCHED tells */
+	struct dr_switch_record rec;  /* of the switch in progress, if rec_open */
+	struct dr_switch_record done; /* of the last switch, for DR_FOA_SWITCHED */
 	bool rec_open;
 
 	struct dr_fo_act act[DR_FO_ACTS_MAX];
 	unsigned n_act;
 };
 
+/* A connection: a path and the generation of its path object. */
+struct dr_fo_conn {
+	unsigned path;
+	uint32_t gen;
+};
+static inline struct dr_fo_conn dr_fo_conn(unsigned path, uint32_t gen)
+{
+	return (struct dr_fo_conn){ .path = path, .gen = gen };
+}
+
 void dr_fo_init(struct dr_fo *f, const struct dr_fo_params *p);
 void dr_fo_start(struct dr_fo *f, int64_t now);
 
-/* Events of the paths. gen: of the path object that reports; events of another one are stale. */
+/* Events of the paths. gen: generation of the reporting path object; events of another generation are
+ * ignored. */
 void dr_fo_path_ready(struct dr_fo *f, unsigned p, uint32_t gen, int64_t now);
-void dr_fo_path_failed(struct dr_fo *f, unsigned p, uint32_t gen, enum dr_scope scope, int err,
+void dr_fo_path_failed(struct dr_fo *f, struct dr_fo_conn conn, enum dr_scope scope, int err,
 	const char *why, int64_t now);
 void dr_fo_fenced(struct dr_fo *f, unsigned p, uint32_t gen, int64_t now);
 void dr_fo_incoming(struct dr_fo *f, unsigned p, uint32_t gen, int64_t now);
 void dr_fo_rail(struct dr_fo *f, unsigned p, bool ok, int64_t now);
 void dr_fo_frame(struct dr_fo *f, unsigned p, const struct dr_frame *fr, int64_t now);
 void dr_fo_tick(struct dr_fo *f, int64_t now);
-/* Nobody called us for so long although it was due: what the peer sent meanwhile is still to be read,
- * so the timers that judge it start again. */
+/* The owner called for_ns later than it should have. What the peer sent meanwhile is still unread, so
+ * the timers that judge the peer are extended. */
 void dr_fo_own_stall(struct dr_fo *f, int64_t for_ns);
+/* Latest time for the next dr_fo_tick; DR_NEVER. */
 int64_t dr_fo_deadline(const struct dr_fo *f);
 
-/* The user posts a message of n parts; -EAGAIN: window full. */
+/* The user posts a message of n parts (1..DR_PARTS_MAX). -EAGAIN: window full; the channel's error if
+ * it ended. */
 int dr_fo_push(struct dr_fo *f, unsigned n_parts, uint64_t *seq);
-/* What may be posted on the active path now; false: nothing. Receiver: whole message, part unused,
- * *skip: parts already there. */
+/* The next item to post on the active path; false: none now. Sender: one part. Receiver: the whole
+ * message; *skip has a bit per part that was received before. */
 bool dr_fo_next(const struct dr_fo *f, uint64_t *seq, unsigned *part, unsigned *skip);
-/* It was posted. */
+/* The item of dr_fo_next was posted. */
 void dr_fo_posted(struct dr_fo *f, int64_t now);
-/* Sender: the path reads that part's buffer no more. */
+/* Sender: the path no longer reads that part's buffer. */
 void dr_fo_sent(
 	struct dr_fo *f, unsigned p, uint32_t gen, uint32_t epoch, uint64_t seq, unsigned part);
-/* Receiver: data of this epoch begin to come. */
+/* Receiver: the first bytes of a data frame of this epoch arrived. */
 void dr_fo_arriving(struct dr_fo *f, unsigned p, uint32_t gen, uint32_t epoch, int64_t now);
-/* Receiver: 1 the message is complete, 0 accepted, -EALREADY duplicate, -ESTALE old epoch or path. */
-int dr_fo_delivered(struct dr_fo *f, unsigned p, uint32_t gen, uint32_t epoch, uint64_t seq,
+/* Receiver, a part arrived: 1 it completes the message, 0 accepted, -EALREADY duplicate, -ESTALE old
+ * epoch or path. */
+int dr_fo_delivered(struct dr_fo *f, struct dr_fo_conn conn, uint32_t epoch, uint64_t seq,
 	unsigned part, int64_t now);
-/* Receiver: the frame that tells the sender all that is delivered; marks it as told. */
+/* Receiver in RUN: makes the ACK for everything delivered, and records it as acknowledged. */
 void dr_fo_make_ack(struct dr_fo *f, struct dr_frame *out);
-/* True when the message is done: its buffers are the user's. */
+/* True when the message is done: its buffers belong to the user. */
 bool dr_fo_done(const struct dr_fo *f, uint64_t seq);
-/* Sender: planned switch now. -EAGAIN: no other ready path, or a switch is under way. */
+/* Sender: starts a planned switch. -EAGAIN: no other ready path, or a switch is in progress; or the
+ * final error. */
 int dr_fo_switch_now(struct dr_fo *f, int64_t now);
-/* The channel ends with err here; the peer is told on every ready path. */
+/* Ends the channel with err (-errno); the peer is told on every ready path. */
 void dr_fo_die(struct dr_fo *f, int err, const char *why, int64_t now);
-/* Peer's process stands still (its kernel answers): deadlines wait. */
+/* Starts to close: CLOSE is repeated until the peer confirms it, for 500 ms at most. The receiver confirms
+ * when everything is delivered; a sender with messages outstanding ends with -ECANCELED instead. Then the
+ * channel has ended with -ESHUTDOWN, at both ends, without DR_FOA_DEAD. */
+void dr_fo_close(struct dr_fo *f, int64_t now);
+/* The peer's process is stalled (its kernel answers): the deadline of a switch is suspended. */
 void dr_fo_stalled(struct dr_fo *f, bool stalled, int64_t now);
 
 const char *dr_fo_state_name(enum dr_fo_state s);
 const char *dr_fo_pstate_name(enum dr_fo_pstate s);
-/* Asserts what must hold between two calls. */
+/* Asserts the invariants that hold between two calls. */
 void dr_fo_validate(const struct dr_fo *f);
 
 #endif

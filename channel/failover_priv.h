@@ -6,7 +6,7 @@
 
 /* Shared by failover.c (paths, timers), failover_tx.c (sender) and failover_rx.c (receiver). */
 enum {
-	DR_FO_RESEND_NS = 10 * 1000 * 1000, /* SWITCH and NOTIFY are repeated so often */
+	DR_FO_RESEND_NS = 10 * 1000 * 1000, /* interval of repeated SWITCH and NOTIFY */
 };
 
 static inline unsigned dr_fo_slot(const struct dr_fo *f, uint64_t seq)
@@ -19,13 +19,23 @@ static inline unsigned dr_fo_full_mask(const struct dr_fo *f, uint64_t seq)
 	return (1u << f->n_parts[dr_fo_slot(f, seq)]) - 1;
 }
 
+/* Waiting for a fence that may still end. */
+static inline bool dr_fo_fencing(const struct dr_fo *f, unsigned p)
+{
+	return f->path[p].state == DR_FOP_FENCING && !f->path[p].stuck;
+}
+
 struct dr_fo_act *dr_fo_add(struct dr_fo *f, enum dr_fo_act_kind kind, unsigned path);
-/* The frame goes out on every READY path. */
+/* Sends the frame on every READY path. */
 void dr_fo_broadcast(struct dr_fo *f, const struct dr_frame *fr);
+/* A farewell (ABORT, CLOSE): on every READY path, and as a datagram. */
+void dr_fo_say(struct dr_fo *f, enum dr_frame_type type, unsigned flags);
+/* Both ends agree that the channel is closed. */
+void dr_fo_finish(struct dr_fo *f, int64_t now);
 void dr_fo_set_state(struct dr_fo *f, enum dr_fo_state s, int64_t now);
-/* Start to fence path p; it is READY or CONNECTING, or FENCING softly. */
+/* Starts to fence path p, which is READY, CONNECTING, or in a soft fence. */
 void dr_fo_fence(struct dr_fo *f, unsigned p, bool soft, int64_t now);
-/* A READY path other than `not`, the primary first; DR_FO_NONE. */
+/* A READY path other than `not`, the primary if possible; DR_FO_NONE: none. */
 unsigned dr_fo_pick(const struct dr_fo *f, unsigned not );
 void dr_fo_record_open(
 	struct dr_fo *f, bool self, enum dr_scope scope, int err, const char *why, int64_t now);
@@ -36,8 +46,9 @@ void dr_fo_tx_path_ready(struct dr_fo *f, unsigned p, int64_t now);
 void dr_fo_tx_path_lost(struct dr_fo *f, unsigned p, int64_t now);
 void dr_fo_tx_fenced(struct dr_fo *f, int64_t now);
 void dr_fo_tx_frame(struct dr_fo *f, const struct dr_frame *fr, int64_t now);
+void dr_fo_tx_close(struct dr_fo *f, const struct dr_frame *fr, int64_t now);
 void dr_fo_tx_tick(struct dr_fo *f, int64_t dt, int64_t now);
-/* DRAIN has nothing outstanding any more: the planned switch may begin. */
+/* In DRAIN with nothing outstanding: the planned switch may begin. */
 bool dr_fo_tx_drained(const struct dr_fo *f);
 void dr_fo_tx_validate(const struct dr_fo *f);
 
@@ -45,6 +56,7 @@ void dr_fo_rx_path_ready(struct dr_fo *f, unsigned p, int64_t now);
 void dr_fo_rx_path_lost(struct dr_fo *f, unsigned p, int64_t now);
 void dr_fo_rx_fenced(struct dr_fo *f, unsigned p, int64_t now);
 void dr_fo_rx_frame(struct dr_fo *f, const struct dr_frame *fr, int64_t now);
+void dr_fo_rx_close(struct dr_fo *f, const struct dr_frame *fr, int64_t now);
 void dr_fo_rx_tick(struct dr_fo *f, int64_t now);
 void dr_fo_rx_validate(const struct dr_fo *f);
 

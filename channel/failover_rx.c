@@ -4,9 +4,9 @@
 #include <errno.h>
 
 /*
- * The receiver's part of the failover core: it decides the cut.
+ * The receiver's part of the failover core. The receiver decides the cut.
  *
- *	START --SWITCH--> FENCE --own fence done, a path is READY--> RUN (ANSWER goes out)
+ *	START --SWITCH--> FENCE --own fence done, a path is READY--> RUN (ANSWER is sent)
  *	RUN --own end of the active path failed--> NOTIFY --SWITCH--> FENCE
  *	RUN, NOTIFY, FENCE --SWITCH of a newer epoch--> FENCE
  */
@@ -34,7 +34,7 @@ static void send_notify(struct dr_fo *f, int64_t now)
 	dr_fo_broadcast(f, &fr);
 }
 
-/* Invariant 2: nothing of the old epoch can reach a buffer any more before the cut is told. */
+/* Invariant 2: the cut is sent only when nothing of the old epoch can access a buffer any more. */
 static void try_answer(struct dr_fo *f, int64_t now)
 {
 	unsigned q;
@@ -42,8 +42,8 @@ static void try_answer(struct dr_fo *f, int64_t now)
 	if (f->state != DR_FO_FENCE)
 		return;
 	f->resend_ns =
-		DR_NEVER; /* a NOTIFY's time, if it was one: nothing is repeated while we fence */
-	if (f->data_path != DR_FO_NONE && f->path[f->data_path].state == DR_FOP_FENCING &&
+		DR_NEVER; /* it may hold a NOTIFY's time; nothing is repeated during the fence */
+	if (f->data_path != DR_FO_NONE && dr_fo_fencing(f, f->data_path) &&
 		f->path[f->data_path].gen == f->data_gen)
 		return;
 	f->data_path = DR_FO_NONE;
@@ -52,15 +52,17 @@ static void try_answer(struct dr_fo *f, int64_t now)
 	q = f->target;
 	if (f->path[q].state == DR_FOP_CONNECTING && f->path[q].gen == f->target_gen &&
 		now - f->since_ns < DR_FO_RESEND_NS) {
-		f->resend_ns = f->since_ns + DR_FO_RESEND_NS; /* just coming up here too */
+		f->resend_ns =
+			f->since_ns + DR_FO_RESEND_NS; /* it is about to become READY here too */
 		return;
 	}
 	if (f->path[q].state != DR_FOP_READY || f->path[q].gen != f->target_gen)
 		q = dr_fo_pick(f, f->target);
 	if (q == DR_FO_NONE)
-		return; /* when a path comes up, or SWITCH names another */
-	/* The sender may be about to propose it in the next epoch. Adopted now, it would have to be fenced
-	 * for that, which only a soft fence survives; and so on with the other path, for ever. */
+		return; /* called again when a path is READY, or SWITCH names another */
+	/* The sender may be about to propose this path in the next epoch. If it were adopted now, it
+	 * would have to be fenced for that, which only a soft fence survives; then the same with the
+	 * other path, indefinitely. */
 	if (q != f->target && !f->prm.soft_fence && now - f->path[q].ready_ns < DR_FO_RESEND_NS) {
 		f->resend_ns = f->path[q].ready_ns + DR_FO_RESEND_NS;
 		return;
@@ -99,7 +101,8 @@ static void on_switch(struct dr_fo *f, const struct dr_frame *fr, int64_t now)
 	}
 	if (f->state != DR_FO_START)
 		dr_fo_record_open(f, false, DR_SCOPE_PATH, 0,
-			planned ? "failback, asked by the sender" : "switch, asked by the sender",
+			planned ? "failback, requested by the sender"
+				: "switch, requested by the sender",
 			now);
 	if (f->rec_open) {
 		f->rec.rounds++;
@@ -137,7 +140,7 @@ void dr_fo_rx_path_lost(struct dr_fo *f, unsigned p, int64_t now)
 		dr_fo_set_state(f, DR_FO_NOTIFY, now);
 		send_notify(f, now);
 	}
-	/* In FENCE the sender hears of it by its own end, or when its SWITCH is answered on another. */
+	/* In FENCE the sender learns of it at its own end, or from an ANSWER on another path. */
 }
 
 void dr_fo_rx_fenced(struct dr_fo *f, unsigned p, int64_t now)
@@ -159,6 +162,23 @@ void dr_fo_rx_frame(struct dr_fo *f, const struct dr_frame *fr, int64_t now)
 		dr_fo_die(f, -EPROTO, "the peer sent a frame that only a receiver sends", now);
 }
 
+void dr_fo_rx_close(struct dr_fo *f, const struct dr_frame *fr, int64_t now)
+{
+	bool confirm = fr->flags & DR_FRAME_CONFIRM;
+
+	if (f->state != DR_FO_RUN || (confirm && !f->closing))
+		return; /* CLOSE is repeated */
+	if (fr->seq < f->head) {
+		dr_fo_die(f, -EPROTO, "the peer closed the channel below what it sent", now);
+		return;
+	}
+	if (fr->seq > f->head && !confirm && !f->closing)
+		return; /* the rest will arrive */
+	if (!confirm)
+		dr_fo_say(f, DR_FRAME_CLOSE, DR_FRAME_CONFIRM);
+	dr_fo_finish(f, now);
+}
+
 void dr_fo_rx_tick(struct dr_fo *f, int64_t now)
 {
 	if (f->state == DR_FO_NOTIFY && now >= f->resend_ns)
@@ -175,10 +195,10 @@ void dr_fo_arriving(struct dr_fo *f, unsigned p, uint32_t gen, uint32_t epoch, i
 }
 
 /* Invariant 1. */
-int dr_fo_delivered(struct dr_fo *f, unsigned p, uint32_t gen, uint32_t epoch, uint64_t seq,
+int dr_fo_delivered(struct dr_fo *f, struct dr_fo_conn conn, uint32_t epoch, uint64_t seq,
 	unsigned part, int64_t now)
 {
-	if (f->state == DR_FO_DEAD || p != f->data_path || gen != f->data_gen ||
+	if (f->state == DR_FO_DEAD || conn.path != f->data_path || conn.gen != f->data_gen ||
 		epoch != f->data_epoch) {
 		f->stale_dropped++;
 		return -ESTALE;
@@ -188,8 +208,8 @@ int dr_fo_delivered(struct dr_fo *f, unsigned p, uint32_t gen, uint32_t epoch, u
 		return -EALREADY;
 	}
 	if (seq != f->head || seq >= f->tail || part >= f->n_parts[dr_fo_slot(f, seq)]) {
-		dr_fo_path_failed(f, p, gen, DR_SCOPE_PATH, -EPROTO,
-			"a part came that was not the head message's", now);
+		dr_fo_path_failed(f, conn, DR_SCOPE_PATH, -EPROTO,
+			"received a part that does not belong to the head message", now);
 		return -ESTALE;
 	}
 	f->got |= (uint8_t)(1u << part);

@@ -1,110 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "channel/failover.h"
-
-#include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "channel/testkit.h"
 
 /*
  * The core by hand: each test plays the paths and the peer, and looks at what the core wants done.
  * The simulation in tests/sim runs both ends against each other; here stand the single rules.
+ * failover_end_test.c has the rules about what ends a channel.
  */
-static const int64_t MS = DR_NS_PER_MS;
-static struct dr_fo f;
-
-static void start(bool sender, bool soft)
-{
-	struct dr_fo_params p = { .sender = sender,
-		.connector = true,
-		.soft_fence = soft,
-		.shadow = true,
-		.failback = true,
-		.window = 4,
-		.hold_down_ns = 100 * MS,
-		.lost_after_ns = 1500 * MS,
-		.stuck_after_ns = 2000 * MS };
-
-	dr_fo_init(&f, &p);
-	dr_fo_start(&f, 1);
-}
-
-static const struct dr_fo_act *find(enum dr_fo_act_kind kind, unsigned path)
-{
-	for (unsigned i = 0; i < f.n_act; i++)
-		if (f.act[i].kind == kind && f.act[i].path == path)
-			return &f.act[i];
-	return NULL;
-}
-
-static const struct dr_frame *sent(enum dr_frame_type type, unsigned path)
-{
-	for (unsigned i = 0; i < f.n_act; i++)
-		if (f.act[i].kind == DR_FOA_CTRL && f.act[i].path == path &&
-			f.act[i].frame.type == type)
-			return &f.act[i].frame;
-	return NULL;
-}
-
-static void done(void)
-{
-	dr_fo_validate(&f);
-	f.n_act = 0;
-}
-
-static void frame(enum dr_frame_type type, uint32_t epoch, unsigned path, uint32_t gen,
-	uint64_t seq, unsigned mask, int64_t now)
-{
-	struct dr_frame fr = {
-		.type = type, .epoch = epoch, .path = path, .gen = gen, .seq = seq, .mask = mask
-	};
-
-	dr_fo_frame(&f, path, &fr, now);
-}
-
-/* A sender in RUN, epoch 1, path 0, with n messages of two parts posted. */
-static void sender_running(unsigned n)
-{
-	unsigned part, skip;
-	uint64_t seq;
-
-	start(true, true);
-	assert_non_null(find(DR_FOA_CONNECT, 0));
-	assert_non_null(find(DR_FOA_CONNECT, 1));
-	done();
-	dr_fo_path_ready(&f, 0, 1, 2);
-	dr_fo_path_ready(&f, 1, 1, 2);
-	assert_int_equal(sent(DR_FRAME_SWITCH, 0)->epoch, 1);
-	done();
-	frame(DR_FRAME_ANSWER, 1, 0, 1, 0, 0, 3);
-	assert_int_equal(f.state, DR_FO_RUN);
-	for (unsigned i = 0; i < n; i++)
-		assert_int_equal(dr_fo_push(&f, 2, &seq), 0);
-	while (dr_fo_next(&f, &seq, &part, &skip))
-		dr_fo_posted(&f, 4);
-	done();
-}
-
-static void receiver_running(unsigned n)
-{
-	unsigned part, skip;
-	uint64_t seq;
-
-	start(false, true);
-	done();
-	dr_fo_path_ready(&f, 0, 1, 2);
-	dr_fo_path_ready(&f, 1, 1, 2);
-	done();
-	frame(DR_FRAME_SWITCH, 1, 0, 1, 0, 0, 3);
-	assert_non_null(sent(DR_FRAME_ANSWER, 0));
-	for (unsigned i = 0; i < n; i++)
-		assert_int_equal(dr_fo_push(&f, 2, &seq), 0);
-	while (dr_fo_next(&f, &seq, &part, &skip))
-		dr_fo_posted(&f, 4);
-	done();
-}
 
 /* Invariant 3: the NIC's word completes nothing; invariant 2: nor does an acknowledgement before the
  * NIC has let go of the buffer. */
@@ -150,7 +51,7 @@ static void answer_waits_for_own_fence(void **state)
 
 	(void)state;
 	sender_running(3);
-	dr_fo_path_failed(&f, 0, 1, DR_SCOPE_PATH, -ECONNRESET, "test", 10);
+	dr_fo_path_failed(&f, dr_fo_conn(0, 1), DR_SCOPE_PATH, -ECONNRESET, "test", 10);
 	assert_non_null(find(DR_FOA_FENCE, 0));
 	assert_int_equal(sent(DR_FRAME_SWITCH, 1)->epoch, 2);
 	assert_null(sent(DR_FRAME_SWITCH, 0));
@@ -179,7 +80,7 @@ static void stale_frames_change_nothing(void **state)
 
 	(void)state;
 	sender_running(3);
-	dr_fo_path_failed(&f, 0, 1, DR_SCOPE_PATH, -ECONNRESET, "test", 10);
+	dr_fo_path_failed(&f, dr_fo_conn(0, 1), DR_SCOPE_PATH, -ECONNRESET, "test", 10);
 	dr_fo_fenced(&f, 0, 1, 11);
 	done();
 	before = f;
@@ -202,7 +103,7 @@ static void lies_end_the_channel(void **state)
 	frame(DR_FRAME_ACK, 1, 0, 1, 3, 0, 5);
 	assert_int_equal(f.err, -EPROTO);
 	sender_running(2);
-	dr_fo_path_failed(&f, 0, 1, DR_SCOPE_PATH, -ECONNRESET, "test", 10);
+	dr_fo_path_failed(&f, dr_fo_conn(0, 1), DR_SCOPE_PATH, -ECONNRESET, "test", 10);
 	f.n_act = 0;
 	frame(DR_FRAME_ANSWER, 2, 1, 1, 3, 0, 11);
 	assert_int_equal(f.err, -EPROTO);
@@ -214,10 +115,10 @@ static void second_fault_takes_the_next_epoch(void **state)
 {
 	(void)state;
 	sender_running(2);
-	dr_fo_path_failed(&f, 0, 1, DR_SCOPE_PATH, -ECONNRESET, "test", 10);
+	dr_fo_path_failed(&f, dr_fo_conn(0, 1), DR_SCOPE_PATH, -ECONNRESET, "test", 10);
 	dr_fo_fenced(&f, 0, 1, 10);
 	done();
-	dr_fo_path_failed(&f, 1, 1, DR_SCOPE_PATH, -ECONNRESET, "test", 11);
+	dr_fo_path_failed(&f, dr_fo_conn(1, 1), DR_SCOPE_PATH, -ECONNRESET, "test", 11);
 	assert_int_equal(f.epoch, 3);
 	assert_null(sent(DR_FRAME_SWITCH, 0));
 	dr_fo_fenced(&f, 1, 1, 12);
@@ -238,7 +139,7 @@ static void sender_repeats_its_switch(void **state)
 {
 	(void)state;
 	sender_running(1);
-	dr_fo_path_failed(&f, 0, 1, DR_SCOPE_PATH, -ECONNRESET, "test", 10 * MS);
+	dr_fo_path_failed(&f, dr_fo_conn(0, 1), DR_SCOPE_PATH, -ECONNRESET, "test", 10 * MS);
 	dr_fo_fenced(&f, 0, 1, 10 * MS);
 	done();
 	assert_true(dr_fo_deadline(&f) <= 20 * MS);
@@ -255,7 +156,7 @@ static void broken_path_rests_while_another_carries(void **state)
 {
 	(void)state;
 	sender_running(1);
-	dr_fo_path_failed(&f, 0, 1, DR_SCOPE_PATH, -ECONNRESET, "test", 10 * MS);
+	dr_fo_path_failed(&f, dr_fo_conn(0, 1), DR_SCOPE_PATH, -ECONNRESET, "test", 10 * MS);
 	dr_fo_fenced(&f, 0, 1, 11 * MS);
 	dr_fo_tick(&f, 30 * MS);
 	assert_null(find(DR_FOA_CONNECT, 0));
@@ -267,13 +168,13 @@ static void broken_path_rests_while_another_carries(void **state)
 	assert_int_equal(find(DR_FOA_CONNECT, 0)->gen, 2);
 	done();
 	/* The other one goes while it rests: dialled at once. */
-	dr_fo_path_failed(&f, 0, 2, DR_SCOPE_PATH, -ECONNRESET, "test", 2000 * MS);
+	dr_fo_path_failed(&f, dr_fo_conn(0, 2), DR_SCOPE_PATH, -ECONNRESET, "test", 2000 * MS);
 	dr_fo_fenced(&f, 0, 2, 2000 * MS);
 	f.path[0].retry_ns = 2001 * MS;
 	dr_fo_tick(&f, 2001 * MS);
 	assert_null(find(DR_FOA_CONNECT, 0));
 	done();
-	dr_fo_path_failed(&f, 1, 1, DR_SCOPE_PATH, -ECONNRESET, "test", 2002 * MS);
+	dr_fo_path_failed(&f, dr_fo_conn(1, 1), DR_SCOPE_PATH, -ECONNRESET, "test", 2002 * MS);
 	assert_true(dr_fo_deadline(&f) <= 2002 * MS);
 	dr_fo_tick(&f, 2002 * MS);
 	assert_int_equal(find(DR_FOA_CONNECT, 0)->gen, 3);
@@ -285,7 +186,7 @@ static void shadow_death_disturbs_nothing(void **state)
 {
 	(void)state;
 	sender_running(2);
-	dr_fo_path_failed(&f, 1, 1, DR_SCOPE_RAIL, -ENETDOWN, "test", 10);
+	dr_fo_path_failed(&f, dr_fo_conn(1, 1), DR_SCOPE_RAIL, -ENETDOWN, "test", 10);
 	assert_int_equal(f.state, DR_FO_RUN);
 	assert_int_equal(f.epoch, 1);
 	assert_false(find(DR_FOA_PROTECTION, 1)->soft);
@@ -297,62 +198,6 @@ static void shadow_death_disturbs_nothing(void **state)
 	dr_fo_path_ready(&f, 1, 2, 12 + 20 * MS);
 	assert_true(find(DR_FOA_PROTECTION, 1)->soft);
 	done();
-}
-
-static void no_path_for_long_is_the_end(void **state)
-{
-	(void)state;
-	sender_running(2);
-	dr_fo_path_failed(&f, 0, 1, DR_SCOPE_RAIL, -ENETDOWN, "test", 10 * MS);
-	dr_fo_path_failed(&f, 1, 1, DR_SCOPE_RAIL, -ENETDOWN, "test", 11 * MS);
-	dr_fo_fenced(&f, 0, 1, 12 * MS);
-	dr_fo_fenced(&f, 1, 1, 12 * MS);
-	for (int64_t t = 20 * MS; t < 1505 * MS; t += 20 * MS) {
-		f.n_act = 0;
-		dr_fo_tick(&f, t);
-		assert_int_not_equal(f.state, DR_FO_DEAD);
-	}
-	dr_fo_tick(&f, 1520 * MS);
-	assert_int_equal(f.err, -ENETDOWN);
-	assert_non_null(find(DR_FOA_DEAD, DR_FO_NONE));
-}
-
-/* Invariant 5: rounds without progress are bounded. */
-static void endless_switching_is_the_end(void **state)
-{
-	int64_t t = 10 * MS;
-
-	(void)state;
-	sender_running(1);
-	for (unsigned i = 0; f.state != DR_FO_DEAD; i++, t += 10 * MS) {
-		unsigned p = f.state == DR_FO_RUN ? f.active : f.target;
-
-		assert_true(i <= DR_FO_ROUNDS_MAX);
-		f.n_act = 0;
-		dr_fo_path_failed(&f, p, f.path[p].gen, DR_SCOPE_RAIL, -ENETDOWN, "test", t);
-		dr_fo_fenced(&f, p, f.path[p].gen, t);
-		dr_fo_rail(&f, p, true, t);
-		dr_fo_tick(&f, t + 1); /* dials */
-		dr_fo_path_ready(&f, p, f.path[p].gen, t + 2);
-	}
-	assert_int_equal(f.err, -ETIMEDOUT);
-}
-
-/* The sender never answers the receiver's NOTIFY, although a path is up. */
-static void switch_without_an_end_is_given_up(void **state)
-{
-	(void)state;
-	receiver_running(1);
-	dr_fo_path_failed(&f, 0, 1, DR_SCOPE_PATH, -ECONNRESET, "test", 1);
-	for (int64_t t = 100 * MS; t < 30000 * MS; t += 100 * MS) {
-		if (f.path[0].state == DR_FOP_FENCING)
-			dr_fo_fenced(&f, 0, f.path[0].gen, t);
-		dr_fo_tick(&f, t);
-		assert_int_equal(f.state, DR_FO_NOTIFY);
-		done();
-	}
-	dr_fo_tick(&f, 30001 * MS);
-	assert_int_equal(f.err, -ETIMEDOUT);
 }
 
 /* Own stall: a jump of the clock between two ticks is not the peer's silence. */
@@ -397,7 +242,7 @@ static void failback_drains_first(void **state)
 
 	(void)state;
 	sender_running(2);
-	dr_fo_path_failed(&f, 0, 1, DR_SCOPE_PATH, -ECONNRESET, "test", 10);
+	dr_fo_path_failed(&f, dr_fo_conn(0, 1), DR_SCOPE_PATH, -ECONNRESET, "test", 10);
 	dr_fo_fenced(&f, 0, 1, 10);
 	frame(DR_FRAME_ANSWER, 2, 1, 1, 0, 0, 11);
 	done();
@@ -430,9 +275,9 @@ static void receiver_fences_before_it_answers(void **state)
 {
 	(void)state;
 	receiver_running(3);
-	assert_int_equal(dr_fo_delivered(&f, 0, 1, 1, 0, 0, 5), 0);
-	assert_int_equal(dr_fo_delivered(&f, 0, 1, 1, 0, 1, 5), 1);
-	assert_int_equal(dr_fo_delivered(&f, 0, 1, 1, 1, 1, 6), 0);
+	assert_int_equal(dr_fo_delivered(&f, dr_fo_conn(0, 1), 1, 0, 0, 5), 0);
+	assert_int_equal(dr_fo_delivered(&f, dr_fo_conn(0, 1), 1, 0, 1, 5), 1);
+	assert_int_equal(dr_fo_delivered(&f, dr_fo_conn(0, 1), 1, 1, 1, 6), 0);
 	frame(DR_FRAME_SWITCH, 2, 1, 1, 0, 0, 7);
 	assert_false(find(DR_FOA_FENCE, 0)->soft);
 	assert_null(sent(DR_FRAME_ANSWER, 1));
@@ -453,13 +298,16 @@ static void only_the_head_of_this_epoch_is_accepted(void **state)
 {
 	(void)state;
 	receiver_running(3);
-	assert_int_equal(dr_fo_delivered(&f, 1, 1, 1, 0, 0, 5), -ESTALE); /* idle path */
-	assert_int_equal(dr_fo_delivered(&f, 0, 1, 0, 0, 0, 5), -ESTALE); /* old epoch */
-	assert_int_equal(dr_fo_delivered(&f, 0, 2, 1, 0, 0, 5), -ESTALE); /* other connection */
-	assert_int_equal(dr_fo_delivered(&f, 0, 1, 1, 0, 0, 5), 0);
-	assert_int_equal(dr_fo_delivered(&f, 0, 1, 1, 0, 0, 5), -EALREADY);
-	assert_int_equal(dr_fo_delivered(&f, 0, 1, 1, 0, 1, 5), 1);
-	assert_int_equal(dr_fo_delivered(&f, 0, 1, 1, 0, 1, 5), -EALREADY);
+	assert_int_equal(
+		dr_fo_delivered(&f, dr_fo_conn(1, 1), 1, 0, 0, 5), -ESTALE); /* idle path */
+	assert_int_equal(
+		dr_fo_delivered(&f, dr_fo_conn(0, 1), 0, 0, 0, 5), -ESTALE); /* old epoch */
+	assert_int_equal(
+		dr_fo_delivered(&f, dr_fo_conn(0, 2), 1, 0, 0, 5), -ESTALE); /* other connection */
+	assert_int_equal(dr_fo_delivered(&f, dr_fo_conn(0, 1), 1, 0, 0, 5), 0);
+	assert_int_equal(dr_fo_delivered(&f, dr_fo_conn(0, 1), 1, 0, 0, 5), -EALREADY);
+	assert_int_equal(dr_fo_delivered(&f, dr_fo_conn(0, 1), 1, 0, 1, 5), 1);
+	assert_int_equal(dr_fo_delivered(&f, dr_fo_conn(0, 1), 1, 0, 1, 5), -EALREADY);
 	assert_int_equal(f.head, 1);
 	done();
 }
@@ -468,7 +316,7 @@ static void receiver_notifies_until_switched(void **state)
 {
 	(void)state;
 	receiver_running(3);
-	dr_fo_path_failed(&f, 0, 1, DR_SCOPE_PATH, -ECONNRESET, "test", 5 * MS);
+	dr_fo_path_failed(&f, dr_fo_conn(0, 1), DR_SCOPE_PATH, -ECONNRESET, "test", 5 * MS);
 	assert_int_equal(sent(DR_FRAME_NOTIFY, 1)->epoch, 1);
 	done();
 	dr_fo_fenced(&f, 0, 1, 6 * MS);
@@ -488,7 +336,7 @@ static void fence_after_notify_is_no_spin(void **state)
 {
 	(void)state;
 	receiver_running(3);
-	dr_fo_path_failed(&f, 0, 1, DR_SCOPE_PATH, -ECONNRESET, "test", 5 * MS);
+	dr_fo_path_failed(&f, dr_fo_conn(0, 1), DR_SCOPE_PATH, -ECONNRESET, "test", 5 * MS);
 	done();
 	frame(DR_FRAME_SWITCH, 2, 1, 1, 0, 0, 6 * MS);
 	assert_int_equal(f.state, DR_FO_FENCE);
@@ -510,7 +358,8 @@ static void fresh_path_waits_for_its_proposal(void **state)
 		frame(DR_FRAME_SWITCH, 1, 0, 1, 0, 0, 3);
 		assert_non_null(sent(DR_FRAME_ANSWER, 0));
 		for (unsigned i = 0; i < 2; i++) {
-			dr_fo_path_failed(&f, i, 1, DR_SCOPE_PATH, -ECONNRESET, "test", 5 * MS);
+			dr_fo_path_failed(
+				&f, dr_fo_conn(i, 1), DR_SCOPE_PATH, -ECONNRESET, "test", 5 * MS);
 			dr_fo_fenced(&f, i, 1, 5 * MS);
 		}
 		frame(DR_FRAME_SWITCH, 2, 1, 2, 0, 0, 6 * MS);
@@ -553,7 +402,7 @@ static void lost_answer_is_notified(void **state)
 	dr_fo_path_ready(&f, 0, 1, 3);
 	assert_int_equal(sent(DR_FRAME_SWITCH, 0)->path, 0);
 	done();
-	dr_fo_path_failed(&f, 1, 1, DR_SCOPE_PATH, -ECONNRESET, "cut", 4);
+	dr_fo_path_failed(&f, dr_fo_conn(1, 1), DR_SCOPE_PATH, -ECONNRESET, "cut", 4);
 	assert_int_equal(f.epoch, 1);
 	done();
 	frame(DR_FRAME_NOTIFY, 1, 1, 1, 0, 0, 5);
@@ -577,9 +426,6 @@ int main(void)
 		cmocka_unit_test(sender_repeats_its_switch),
 		cmocka_unit_test(broken_path_rests_while_another_carries),
 		cmocka_unit_test(shadow_death_disturbs_nothing),
-		cmocka_unit_test(no_path_for_long_is_the_end),
-		cmocka_unit_test(endless_switching_is_the_end),
-		cmocka_unit_test(switch_without_an_end_is_given_up),
 		cmocka_unit_test(own_stall_restarts_the_timers),
 		cmocka_unit_test(stuck_counts_credited_data_on_a_living_rail_only),
 		cmocka_unit_test(failback_drains_first),

@@ -4,7 +4,7 @@
 #include <errno.h>
 
 /*
- * The sender's part of the failover core: it leads every switch.
+ * The sender's part of the failover core. The sender leads every switch.
  *
  *	START --a path is READY--> SWITCH --ANSWER and own fence--> RUN
  *	RUN --active path failed, NOTIFY, stuck--> SWITCH      (epoch + 1)
@@ -12,10 +12,11 @@
  *	SWITCH --proposed path failed--> SWITCH                (epoch + 1)
  */
 
-static const int64_t DRAIN_MAX_NS = DR_NS_PER_S; /* a drain that takes longer is called off */
+static const int64_t DRAIN_MAX_NS = DR_NS_PER_S; /* a drain that takes longer is cancelled */
 static const int64_t ANSWER_NS =
-	500 * DR_NS_PER_MS; /* SWITCH without an answer, repeated 50 times */
-static const int64_t PRIMARY_WAIT_NS = 500 * DR_NS_PER_MS; /* at start, before the shadow leads */
+	500 * DR_NS_PER_MS; /* longest wait for an answer; SWITCH is repeated 50 times */
+static const int64_t PRIMARY_WAIT_NS =
+	500 * DR_NS_PER_MS; /* at the start, before the shadow is used */
 
 static void send_switch(struct dr_fo *f, int64_t now)
 {
@@ -47,7 +48,7 @@ static void begin_switch(struct dr_fo *f, unsigned target, bool planned, int64_t
 	}
 	f->active = DR_FO_NONE;
 	f->target = target;
-	f->asked_ns = now;
+	f->proposed_ns = now;
 	f->planned = planned;
 	f->answered = false;
 	dr_fo_set_state(f, DR_FO_SWITCH, now);
@@ -60,7 +61,7 @@ void dr_fo_tx_path_ready(struct dr_fo *f, unsigned p, int64_t now)
 		begin_switch(f, p, false, now);
 	} else if (f->state == DR_FO_SWITCH && f->target == DR_FO_NONE) {
 		f->target = p;
-		f->asked_ns = now;
+		f->proposed_ns = now;
 		send_switch(f, now);
 	}
 }
@@ -98,16 +99,20 @@ void dr_fo_tx_path_lost(struct dr_fo *f, unsigned p, int64_t now)
 	}
 }
 
-/* Invariant 2 and 4: with the receiver's cut known and nothing of ours on an old path any more, what
- * is below the cut completes and the rest is replayed in order. */
+/* Invariants 2 and 4: once the receiver's cut is known and all own fences are done, messages below the
+ * cut complete and the rest is replayed in order. */
 static void try_resume(struct dr_fo *f, int64_t now)
 {
 	if (f->state != DR_FO_SWITCH || !f->answered)
 		return;
 	for (unsigned i = 0; i < DR_PATHS; i++)
-		if (f->path[i].state == DR_FOP_FENCING)
+		if (dr_fo_fencing(f, i))
 			return;
 	dr_assert(f->path[f->answer_path].state == DR_FOP_READY);
+	/* Progress, or nothing is on the wire that could make any: an idle channel may switch any number of
+	 * times. A planned switch ends a drain. */
+	if (f->answer_seq > f->acked || f->high <= f->answer_seq || f->planned)
+		f->rounds = 0;
 	for (uint64_t s = f->answer_seq; s < f->tail; s++) {
 		unsigned i = dr_fo_slot(f, s);
 
@@ -128,13 +133,10 @@ static void try_resume(struct dr_fo *f, int64_t now)
 	f->target = DR_FO_NONE;
 	f->answered = false;
 	f->stuck_ns = 0;
-	if (f->planned) {
-		f->rounds = 0;
-		if (f->active == 0)
-			f->failback_ns = now;
-		else /* not ready at the other end: another hold-down before the next try */
-			f->path[0].ready_ns = now;
-	}
+	if (f->planned && f->active == 0)
+		f->failback_ns = now;
+	else if (f->planned) /* not ready at the other end: wait another hold-down */
+		f->path[0].ready_ns = now;
 	if (f->rec_open) {
 		f->rec.answer_ns = now;
 		if (f->rec.fenced_ns == 0)
@@ -167,14 +169,13 @@ static void on_answer(struct dr_fo *f, const struct dr_frame *fr, int64_t now)
 	const struct dr_fo_path *pa = &f->path[fr->path];
 
 	if (f->state != DR_FO_SWITCH || fr->epoch != f->epoch || f->answered)
-		return; /* stale, or said before */
+		return; /* stale, or a repetition */
 	if (!answer_makes_sense(f, fr)) {
 		dr_fo_die(f, -EPROTO, "the peer's answer names messages that were never sent", now);
 		return;
 	}
 	if (pa->state == DR_FOP_CONNECTING && pa->gen == fr->gen) {
-		f->target =
-			fr->path; /* it comes up here too, or fails; SWITCH is repeated meanwhile */
+		f->target = fr->path; /* it becomes READY here too, or fails; SWITCH is repeated */
 		return;
 	}
 	if (pa->state != DR_FOP_READY || pa->gen != fr->gen) {
@@ -210,14 +211,36 @@ static void on_ack(struct dr_fo *f, const struct dr_frame *fr, int64_t now)
 	complete(f);
 }
 
+/* CLOSE, and its confirmation, acknowledge everything that was delivered. */
+void dr_fo_tx_close(struct dr_fo *f, const struct dr_frame *fr, int64_t now)
+{
+	bool confirm = fr->flags & DR_FRAME_CONFIRM;
+
+	if ((f->state != DR_FO_RUN && f->state != DR_FO_DRAIN) || (confirm && !f->closing))
+		return; /* CLOSE is repeated */
+	on_ack(f, fr, now);
+	if (f->state == DR_FO_DEAD || f->head < f->acked)
+		return; /* the path still reads what was delivered */
+	if (f->head < f->tail && !f->closing) {
+		dr_fo_die(f, -ECANCELED,
+			"the peer closed the channel before everything was delivered", now);
+		return;
+	}
+	if (!confirm)
+		dr_fo_say(f, DR_FRAME_CLOSE, DR_FRAME_CONFIRM);
+	else if (f->head < f->tail)
+		return;
+	dr_fo_finish(f, now);
+}
+
 static void on_notify(struct dr_fo *f, const struct dr_frame *fr, int64_t now)
 {
 	if (fr->epoch != f->epoch)
 		return;
-	dr_fo_path_failed(f, fr->path, fr->gen, DR_SCOPE_PATH, -EREMOTEIO,
+	dr_fo_path_failed(f, dr_fo_conn(fr->path, fr->gen), DR_SCOPE_PATH, -EREMOTEIO,
 		"the receiver's end of the path failed", now);
-	/* It had answered on a path that is neither the proposed one nor ours any more: its ANSWER is
-	 * lost, and it waits for the next epoch. */
+	/* The receiver had answered on a path that failed since. Its ANSWER is lost, and it waits for
+	 * the next epoch. */
 	if (f->state == DR_FO_SWITCH && fr->epoch == f->epoch)
 		begin_switch(f, dr_fo_pick(f, fr->path), false, now);
 }
@@ -260,29 +283,30 @@ static void want_failback(struct dr_fo *f, int64_t now)
 
 static void watch_progress(struct dr_fo *f, int64_t dt, int64_t now)
 {
-	/* Acknowledged but not retired is owed too: the completion may have been lost. */
+	/* A message that is acknowledged but not retired counts as owed: its completion may be lost. */
 	bool owed = f->cursor + (f->cursor_part > 0) > f->head;
 
-	/* Only time in which the rail lived counts: a silent rail is the heartbeats' business. */
+	/* Only time in which the rail worked counts; heartbeats detect a silent rail. */
 	if (!owed)
 		f->stuck_ns = 0;
 	else if (f->path[f->active].rail_ok && !f->stalled)
 		f->stuck_ns += dt;
 	if (f->stuck_ns >= f->prm.stuck_after_ns) {
 		f->stuck_ns = 0;
-		dr_fo_path_failed(f, f->active, f->path[f->active].gen, DR_SCOPE_PATH, -ETIMEDOUT,
-			"credited data is not acknowledged although the rail lives", now);
+		dr_fo_path_failed(f, dr_fo_conn(f->active, f->path[f->active].gen), DR_SCOPE_PATH,
+			-ETIMEDOUT, "credited data is not acknowledged although the rail works",
+			now);
 	}
 }
 
-/* A path that looks ready here may be dead at the other end: try another, or this one afresh. */
+/* A path that is READY here may be dead at the other end: use another one, or reconnect this one. */
 static void watch_answer(struct dr_fo *f, int64_t now)
 {
 	unsigned t = f->target;
 
-	if (f->answered || f->stalled || t == DR_FO_NONE || now - f->asked_ns < ANSWER_NS)
+	if (f->answered || f->stalled || t == DR_FO_NONE || now - f->proposed_ns < ANSWER_NS)
 		return;
-	dr_fo_path_failed(f, t, f->path[t].gen, DR_SCOPE_PATH, -ETIMEDOUT,
+	dr_fo_path_failed(f, dr_fo_conn(t, f->path[t].gen), DR_SCOPE_PATH, -ETIMEDOUT,
 		"the switch to this path was not answered", now);
 }
 
@@ -306,7 +330,7 @@ void dr_fo_tx_tick(struct dr_fo *f, int64_t dt, int64_t now)
 		watch_progress(f, dt, now);
 		if (f->state == DR_FO_DRAIN && now - f->since_ns >= DRAIN_MAX_NS) {
 			f->target = DR_FO_NONE;
-			f->path[0].ready_ns = now; /* another hold-down before the next try */
+			f->path[0].ready_ns = now; /* wait another hold-down */
 			dr_fo_set_state(f, DR_FO_RUN, now);
 		}
 		break;

@@ -13,6 +13,7 @@ static const char *const names[DR_FRAME_TYPES] = {
 	[DR_FRAME_NOTIFY] = "NOTIFY",
 	[DR_FRAME_GONE] = "GONE",
 	[DR_FRAME_ABORT] = "ABORT",
+	[DR_FRAME_CLOSE] = "CLOSE",
 	[DR_FRAME_PROBE] = "PROBE",
 };
 
@@ -56,7 +57,7 @@ int dr_frame_decode(const void *data, size_t len, struct dr_frame *f)
 	dr_rbuf_u64(&r, &seq);
 	if (dr_rbuf_done(&r) != 0)
 		return -EPROTO;
-	if (type == 0 || type >= DR_FRAME_TYPES || path >= DR_PATHS || (flags & ~DR_FRAME_PLANNED))
+	if (type == 0 || type >= DR_FRAME_TYPES || path >= DR_PATHS || (flags & ~DR_FRAME_FLAGS))
 		return -EPROTO;
 	*f = (struct dr_frame){
 		.type = type,

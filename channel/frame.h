@@ -8,25 +8,28 @@
 
 /*
  * Control frames of a channel: one layout of DR_FRAME_LEN bytes for all types, unused fields zero.
- * docs/PROTOCOL.md says who sends which, when, and what the fields mean there.
+ * docs/PROTOCOL.md states which end sends which frame, when, and the meaning of the fields.
  *
  *	u8 type | u8 path | u8 flags | u8 mask | u32 epoch | u32 gen | i32 err | u64 seq
  */
 enum { DR_FRAME_LEN = 24 };
 
 enum dr_frame_type {
-	DR_FRAME_ACK = 1, /* receiver: everything below seq is delivered in this epoch */
-	DR_FRAME_SWITCH,  /* sender: move to epoch; path, gen: the path it proposes */
+	DR_FRAME_ACK = 1, /* receiver: everything below seq is delivered, in this epoch */
+	DR_FRAME_SWITCH,  /* sender: move to epoch; path, gen: the proposed path */
 	DR_FRAME_ANSWER, /* receiver: epoch adopted, old path fenced; path, gen: the one that is ready;
-			     seq, mask: the cut (next message, its parts that are there) */
+			     seq, mask: the cut (next message, its received parts) */
 	DR_FRAME_NOTIFY, /* receiver: its end of path (gen) of this epoch failed */
-	DR_FRAME_GONE,	 /* who admits: its end of path (gen) is gone, dial again */
+	DR_FRAME_GONE,	 /* accepting end: its end of path (gen) is gone, dial again */
 	DR_FRAME_ABORT,	 /* either: the channel has ended with err */
-	DR_FRAME_PROBE,	 /* either: nothing but bytes for the peer's kernel to acknowledge */
+	DR_FRAME_CLOSE, /* either: closes the channel; seq: receiver, everything below is delivered; sender,
+			     the messages end there */
+	DR_FRAME_PROBE, /* either: no content; the peer's kernel acknowledges its bytes */
 	DR_FRAME_TYPES
 };
 
-enum { DR_FRAME_PLANNED = 1 }; /* flags of SWITCH: failback, the sender has drained */
+/* flags. SWITCH: failback, the sender has drained. ABORT, CLOSE: the peer's was received. */
+enum { DR_FRAME_PLANNED = 1, DR_FRAME_CONFIRM = 2, DR_FRAME_FLAGS = 3 };
 
 struct dr_frame {
 	enum dr_frame_type type;
@@ -39,7 +42,7 @@ struct dr_frame {
 const char *dr_frame_type_name(enum dr_frame_type t);
 /* out holds DR_FRAME_LEN bytes. */
 void dr_frame_encode(const struct dr_frame *f, void *out);
-/* -EPROTO for anything that no version of ours would send. */
+/* -EPROTO: wrong length, or a field out of range; *f is undefined then. */
 int dr_frame_decode(const void *data, size_t len, struct dr_frame *f) DR_MUST_CHECK;
 
 #endif

@@ -17,7 +17,7 @@ static void every_type_survives_the_wire(void **state)
 	for (int t = 1; t < DR_FRAME_TYPES; t++) {
 		struct dr_frame in = { .type = (enum dr_frame_type)t,
 			.path = 1,
-			.flags = DR_FRAME_PLANNED,
+			.flags = DR_FRAME_FLAGS,
 			.mask = 0xa5,
 			.epoch = 0x01020304,
 			.gen = 0xfffffffe,
@@ -45,7 +45,7 @@ static void nonsense_is_refused(void **state)
 		{ 0, 0, "type 0" },
 		{ 0, DR_FRAME_TYPES, "unknown type" },
 		{ 1, 2, "path 2" },
-		{ 2, 2, "unknown flag" },
+		{ 2, 4, "unknown flag" },
 		{ 12, 0x7f, "positive error" },
 		{ 12, 0x80, "error below -4095" },
 	};

@@ -11,8 +11,8 @@
  * Datagram, big endian:
  *	u32 magic | u8 version | u8 role (1 connector) | u16 gpu | u8 rail | u8 n | u64 number |
  *	n x u8 miss | 16 B MAC
- * MAC: SipHash-2-4 of 128 bits (libsodium crypto_shorthash_siphashx24), made for short messages, keyed
- * with the session's token over all before it.
+ * MAC: SipHash-2-4 of 128 bits (libsodium crypto_shorthash_siphashx24), designed for short messages,
+ * over all bytes before it, keyed with the session's token.
  */
 enum { HB_MAGIC = 0x64724842, HB_VERSION = 2, HB_MAC = 16, HB_FIXED = 18 };
 
@@ -45,15 +45,15 @@ void dr_hb_life(struct dr_hb *h, unsigned rail)
 	h->rail[rail].heard = true;
 }
 
-void dr_hb_vouch(struct dr_hb *h, unsigned rail)
+void dr_hb_heard_elsewhere(struct dr_hb *h, unsigned rail)
 {
 	dr_dassert(rail < h->n_rails);
-	h->rail[rail].vouched = true;
+	h->rail[rail].heard_elsewhere = true;
 }
 
 static bool alive(const struct dr_hb_rail *r)
 {
-	return r->heard || r->vouched;
+	return r->heard || r->heard_elsewhere;
 }
 
 static void mac(const struct dr_hb *h, const uint8_t *data, size_t len, uint8_t out[HB_MAC])
@@ -92,7 +92,7 @@ int dr_hb_receive(struct dr_hb *h, unsigned rail, const void *data, size_t len)
 	h->rail[rail].rx_tick = number;
 	h->rail[rail].heard = h->rail[rail].beat = true;
 	h->received++;
-	if (number <= h->told) /* read after a newer one, of another rail */
+	if (number <= h->told) /* read after a newer one of another rail */
 		return 0;
 	h->told = number;
 	for (unsigned i = 0; i < n; i++)
@@ -125,7 +125,7 @@ size_t dr_hb_make(struct dr_hb *h, unsigned rail, uint8_t buf[DR_DGRAM_MAX])
 	return w.len;
 }
 
-/* What speaks against rail i, that was not heard: how far its misses may grow. */
+/* Evidence against rail i, if it was not heard: the limit up to which its misses may grow. */
 static uint8_t evidence(uint32_t heard, uint32_t beats, unsigned i)
 {
 	if ((beats & ~(1u << i)) != 0)
@@ -133,7 +133,7 @@ static uint8_t evidence(uint32_t heard, uint32_t beats, unsigned i)
 	return (heard & ~(1u << i)) != 0;
 }
 
-/* One rail at a full tick: count what was heard, and pass the verdict. */
+/* One rail at a full tick: counts what was heard and decides whether the rail is up. */
 static void judge(struct dr_hb *h, unsigned i, uint8_t miss_max, struct dr_hb_out *out)
 {
 	struct dr_hb_rail *r = &h->rail[i];
@@ -147,7 +147,7 @@ static void judge(struct dr_hb *h, unsigned i, uint8_t miss_max, struct dr_hb_ou
 		if (r->miss < miss_max)
 			r->miss++;
 	}
-	r->heard = r->beat = r->vouched = false;
+	r->heard = r->beat = r->heard_elsewhere = false;
 	if (!r->down && (r->miss >= DR_HB_MISSES || r->peer_miss >= DR_HB_MISSES)) {
 		r->down = true;
 		r->good = 0;
@@ -201,7 +201,7 @@ void dr_hb_tick(struct dr_hb *h, uint32_t busy, int64_t now, struct dr_hb_out *o
 	out->send = all & ~busy;
 	h->last_tick_ns = now;
 	h->next_ns = now + h->interval_ns;
-	/* That a rail is down bytes do not tell the peer, nor do they convict there. */
+	/* Bytes do not tell the peer that a rail is down, and are no evidence there; datagrams are. */
 	if (any_down(h))
 		out->send = all;
 	if (suspicious(h)) {
@@ -210,17 +210,17 @@ void dr_hb_tick(struct dr_hb *h, uint32_t busy, int64_t now, struct dr_hb_out *o
 	}
 }
 
-uint32_t dr_hb_accused(const struct dr_hb *h)
+uint32_t dr_hb_suspects(const struct dr_hb *h)
 {
-	uint32_t accused = 0;
+	uint32_t suspects = 0;
 
 	for (unsigned i = 0; i < h->n_rails; i++) {
 		const struct dr_hb_rail *r = &h->rail[i];
 
 		if (!r->down && !alive(r) && r->miss + 1 >= DR_HB_MISSES)
-			accused |= 1u << i;
+			suspects |= 1u << i;
 	}
-	return accused;
+	return suspects;
 }
 
 void dr_hb_force_down(struct dr_hb *h, unsigned rail)
@@ -229,7 +229,7 @@ void dr_hb_force_down(struct dr_hb *h, unsigned rail)
 
 	dr_assert(rail < h->n_rails);
 	r->down = true;
-	r->heard = r->beat = r->vouched = false;
+	r->heard = r->beat = r->heard_elsewhere = false;
 	r->good = 0;
 	r->miss = DR_HB_MISSES;
 }

@@ -182,7 +182,7 @@ static void forged_stale_and_reflected_are_refused(void **state)
 }
 
 /* The peer came to no tick of its own: bytes that pass on one rail say nothing of the other. */
-static void bytes_alone_convict_nobody(void **state)
+static void bytes_alone_declare_no_rail_down(void **state)
 {
 	struct pair *p = *state;
 	struct dr_hb *h = &p->h[0];
@@ -198,23 +198,23 @@ static void bytes_alone_convict_nobody(void **state)
 }
 
 /* Its peer is another thread, and may be the only one that runs. */
-static void what_other_workers_hear_acquits_only(void **state)
+static void other_workers_clear_a_rail_but_never_declare_it_down(void **state)
 {
 	struct pair *p = *state;
 	struct dr_hb *h = &p->h[0];
 	struct dr_hb_out out;
 
 	for (int i = 1; i <= 50; i++) {
-		dr_hb_vouch(h, 1);
+		dr_hb_heard_elsewhere(h, 1);
 		dr_hb_tick(h, 0, i * T, &out);
 		assert_int_equal(out.fell, 0);
 		assert_int_equal(h->rail[0].miss, 0);
 	}
 	assert_int_equal(dr_hb_silent_ns(h), 0);
 	h->rail[0].miss = DR_HB_MISSES - 1;
-	assert_int_equal(dr_hb_accused(h), 1u << 0);
-	dr_hb_vouch(h, 0);
-	assert_int_equal(dr_hb_accused(h), 0);
+	assert_int_equal(dr_hb_suspects(h), 1u << 0);
+	dr_hb_heard_elsewhere(h, 0);
+	assert_int_equal(dr_hb_suspects(h), 0);
 	dr_hb_tick(h, 0, 51 * T, &out);
 	assert_int_equal(h->rail[0].miss, 0);
 }
@@ -443,8 +443,8 @@ int main(void)
 		cmocka_unit_test_setup(other_signs_of_life_count, setup),
 		cmocka_unit_test_setup(busy_rail_is_spared_unless_suspect, setup),
 		cmocka_unit_test_setup(forged_stale_and_reflected_are_refused, setup),
-		cmocka_unit_test_setup(bytes_alone_convict_nobody, setup),
-		cmocka_unit_test_setup(what_other_workers_hear_acquits_only, setup),
+		cmocka_unit_test_setup(bytes_alone_declare_no_rail_down, setup),
+		cmocka_unit_test_setup(other_workers_clear_a_rail_but_never_declare_it_down, setup),
 		cmocka_unit_test_setup(an_older_report_changes_nothing, setup),
 		cmocka_unit_test(starved_ends_fell_nothing),
 		cmocka_unit_test(starved_ends_find_a_cut),

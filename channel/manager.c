@@ -3,6 +3,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "channel/dgram.h"
 
 #include <errno.h>
 #include <stdatomic.h>
@@ -10,13 +11,13 @@
 #include <string.h>
 
 /*
- * ChannelManager: life of its rails and channels, time. The verdicts about rails are in manager_rails.c.
+ * ChannelManager: lifecycle of its rails and channels, and timers. manager_rails.c judges the rails.
  */
 static const int64_t OWN_STALL_NS = 100 * DR_NS_PER_MS;
 static const int64_t LOST_NS = 1500 * DR_NS_PER_MS;
 static const int64_t STUCK_FAST_NS = 2 * DR_NS_PER_S; /* above several RTOs of 200 ms and more */
-/* Conservative: the kernel gives up after its first RTO and the user timeout, a NIC after its retries
- * (hw_window_ns); we wait twice that. */
+/* Conservative detection waits twice the time after which the kernel gives up (first RTO and
+ * TCP_USER_TIMEOUT) or the NIC does (hw_window_ns). */
 static const int64_t TCP_RTO_FIRST_NS = 200 * DR_NS_PER_MS;
 static const int64_t GIVE_UP_NS = DR_NS_PER_S;
 
@@ -27,12 +28,31 @@ static int64_t conservative_ns(const struct dr_manager_params *p)
 	return window > DR_NEVER / 2 ? DR_NEVER : 2 * window;
 }
 
-/* With heartbeats passing, a tail that is lost once or twice is the NIC's to repair. */
+/* While heartbeats arrive, the NIC gets the time of three retries to repair a lost last packet. */
 static int64_t stuck_ns(const struct dr_manager_params *p)
 {
 	if (p->detect == DR_DETECT_CONSERVATIVE)
 		return conservative_ns(p);
 	return p->hw_retry_ns > DR_NEVER / 3 ? DR_NEVER : DR_MAX(STUCK_FAST_NS, 3 * p->hw_retry_ns);
+}
+
+static struct dr_dgram_end own_end(const struct dr_manager *m)
+{
+	return (struct dr_dgram_end){
+		.key = m->prm.token, .gpu = (uint16_t)m->prm.gpu, .connector = m->prm.connector
+	};
+}
+
+static void on_dgram(struct dr_manager *m, unsigned rail, const void *data, size_t len)
+{
+	struct dr_dgram_end self = own_end(m);
+	struct dr_frame fr;
+	uint32_t c;
+
+	if (dr_dgram_decode(&self, data, len, &c, &fr) != 0)
+		(void)dr_hb_receive(&m->hb, rail, data, len);
+	else if (c < m->prm.n_channels)
+		dr_channel_datagram(m->channel[c], &fr, m->now);
 }
 
 static void on_rail_event(struct dr_sink *sink, const struct dr_event *ev)
@@ -43,7 +63,7 @@ static void on_rail_event(struct dr_sink *sink, const struct dr_event *ev)
 	switch (ev->kind) {
 	case DR_EV_DGRAM:
 		if (m->started)
-			dr_hb_receive(&m->hb, mr->index, ev->data, ev->len);
+			on_dgram(m, mr->index, ev->data, ev->len);
 		break;
 	case DR_EV_INCOMING:
 		if (ev->channel < m->prm.n_channels)
@@ -98,12 +118,12 @@ static int open_rail(struct dr_manager *m, unsigned r, struct dr_err *e)
 	return rc;
 }
 
-/* The channels report to the manager, which passes on what is not its own. */
+/* Callbacks of the channels. The manager forwards them to its owner. */
 static void on_switched(void *arg, struct dr_channel *ch, const struct dr_switch_record *rec)
 {
 	struct dr_manager *m = arg;
 
-	if (m->prm.ops != NULL && m->prm.ops->channel.switched != NULL)
+	if (m->prm.ops && m->prm.ops->channel.switched)
 		m->prm.ops->channel.switched(m->prm.arg, ch, rec);
 }
 
@@ -111,7 +131,7 @@ static void on_protection(void *arg, struct dr_channel *ch, bool prot, unsigned 
 {
 	struct dr_manager *m = arg;
 
-	if (m->prm.ops != NULL && m->prm.ops->channel.protection != NULL)
+	if (m->prm.ops && m->prm.ops->channel.protection)
 		m->prm.ops->channel.protection(m->prm.arg, ch, prot, path, now);
 }
 
@@ -119,7 +139,7 @@ static void on_failed(void *arg, struct dr_channel *ch, int err, const char *tex
 {
 	struct dr_manager *m = arg;
 
-	if (m->prm.ops != NULL && m->prm.ops->channel.failed != NULL)
+	if (m->prm.ops && m->prm.ops->channel.failed)
 		m->prm.ops->channel.failed(m->prm.arg, ch, err, text, now);
 }
 
@@ -128,26 +148,43 @@ static void on_completed(
 {
 	struct dr_manager *m = arg;
 
-	if (m->prm.ops != NULL && m->prm.ops->channel.completed != NULL)
+	if (m->prm.ops && m->prm.ops->channel.completed)
 		m->prm.ops->channel.completed(m->prm.arg, ch, seq, bytes, now);
 }
 
-static void on_foreign(
+static void on_user_control(
 	void *arg, struct dr_channel *ch, unsigned path, const void *data, size_t len, int64_t now)
 {
 	const struct dr_path *p = dr_channel_path(ch, path);
 	struct dr_manager *m = arg;
 
 	(void)now;
-	if (m->started && p != NULL)
+	if (m->started && p)
 		dr_hb_receive(&m->hb, p->rail->index, data, len);
+}
+
+static void on_datagram(void *arg, struct dr_channel *ch, const struct dr_frame *frame, int64_t now)
+{
+	struct dr_manager *m = arg;
+	const struct dr_manager_channel *mc = &m->prm.channel[dr_channel_id(ch)];
+	struct dr_dgram_end self = own_end(m);
+	uint8_t buf[DR_DGRAM_CTRL_LEN];
+
+	(void)now;
+	if (!(m->prm.transport->caps & DR_CAP_DGRAM))
+		return;
+	dr_dgram_encode(&self, dr_channel_id(ch), frame, buf);
+	m->prm.transport->rail_dgram(m->rail[mc->primary].rail, buf, sizeof(buf));
+	if (mc->shadow != mc->primary)
+		m->prm.transport->rail_dgram(m->rail[mc->shadow].rail, buf, sizeof(buf));
 }
 
 static const struct dr_channel_ops own_ops = {
 	.switched = on_switched,
 	.protection = on_protection,
 	.failed = on_failed,
-	.foreign = on_foreign,
+	.user_control = on_user_control,
+	.datagram = on_datagram,
 	.completed = on_completed,
 };
 
@@ -181,9 +218,8 @@ static int make_channel(struct dr_manager *m, unsigned c, struct dr_err *e)
 static void free_all(struct dr_manager *m)
 {
 	for (unsigned c = 0; c < m->prm.n_channels; c++) {
-		if (m->channel[c] == NULL)
+		if (!m->channel[c])
 			continue;
-		dr_channel_close(m->channel[c]);
 		dr_channel_stop(m->channel[c]);
 		dr_channel_fini(m->channel[c]);
 	}
@@ -204,12 +240,12 @@ int dr_manager_create(const struct dr_manager_params *p, struct dr_manager **out
 		return dr_err_set(e, -EINVAL, "gpu %u: %u rails (1..%d), %u channels (1..%d)",
 			p->gpu, p->n_rails, DR_RAILS_MAX, p->n_channels, DR_CHANNELS_MAX);
 	m = dr_calloc(1, sizeof(*m));
-	if (m == NULL)
+	if (!m)
 		return dr_err_set(e, -ENOMEM, "gpu %u: out of memory", p->gpu);
 	m->prm = *p;
 	m->ops = own_ops;
-	if (p->ops == NULL || p->ops->channel.completed == NULL)
-		m->ops.completed = NULL; /* spares a call a message */
+	if (!p->ops || !p->ops->channel.completed)
+		m->ops.completed = NULL; /* saves a call per message */
 	if (m->prm.lost_after_ns == 0)
 		m->prm.lost_after_ns = LOST_NS;
 	dr_hb_init(&m->hb, p->n_rails, p->heartbeat_ns, (uint16_t)p->gpu, p->connector, p->token);
@@ -261,7 +297,7 @@ int dr_manager_start(struct dr_manager *m, const uint8_t (*handles)[DR_HANDLE_MA
 		if (rc != 0)
 			return rc;
 	}
-	for (unsigned i = 0; m->prm.life != NULL && i < r; i++)
+	for (unsigned i = 0; m->prm.life && i < r; i++)
 		m->falls_seen[i] =
 			atomic_load_explicit(&m->prm.life->falls[i], memory_order_relaxed);
 	dr_hb_start(&m->hb, now);
@@ -294,7 +330,7 @@ unsigned dr_manager_n_channels(const struct dr_manager *m)
 	return m->prm.n_channels;
 }
 
-/* The heartbeat is a call that was due: how late it comes tells how long we stood still. */
+/* How late the heartbeat tick is called shows how long this process was stalled. */
 static void watch_self(struct dr_manager *m)
 {
 	int64_t late = m->started ? m->now - m->hb.next_ns : 0;
@@ -303,7 +339,7 @@ static void watch_self(struct dr_manager *m)
 		dr_channel_own_stall(m->channel[c], late);
 }
 
-/* Ticks of the channels that want one by now; m->due_ns is then when the next one does. */
+/* Ticks the channels that are due; sets m->due_ns to the next time that one is. */
 static void tick_channels(struct dr_manager *m)
 {
 	if (m->now < m->due_ns)
@@ -322,7 +358,7 @@ int dr_manager_tick(struct dr_manager *m, int64_t now)
 
 	m->now = now;
 	watch_self(m);
-	if (m->prm.poller == NULL) {
+	if (!m->prm.poller) {
 		for (unsigned r = 0; r < m->prm.n_rails; r++)
 			n += m->rail[r].rail->ops->rail_progress(
 				m->rail[r].rail, now, &m->rail[r].sink);
@@ -368,7 +404,7 @@ void dr_manager_link(struct dr_manager *m, int ifindex, bool up, int64_t now)
 int64_t dr_manager_detect_bound(const struct dr_manager_params *p)
 {
 	if (p->detect ==
-		DR_DETECT_FAST) /* a tick under way, the misses, one for the peer's report */
+		DR_DETECT_FAST) /* a tick in progress, the misses, one for the peer's report */
 		return (DR_HB_MISSES + 2) * p->heartbeat_ns;
 	return conservative_ns(p);
 }
@@ -385,14 +421,23 @@ enum dr_rail_state dr_manager_rail_state(const struct dr_manager *m, unsigned ra
 	return m->rail[rail].state;
 }
 
-void dr_manager_close(struct dr_manager *m)
+void dr_manager_close(struct dr_manager *m, int64_t now)
+{
+	m->now = now;
+	for (unsigned c = 0; c < m->prm.n_channels; c++)
+		dr_channel_close(m->channel[c], now);
+}
+
+bool dr_manager_closed(const struct dr_manager *m)
 {
 	for (unsigned c = 0; c < m->prm.n_channels; c++)
-		dr_channel_close(m->channel[c]);
+		if (!dr_channel_closed(m->channel[c]))
+			return false;
+	return true;
 }
 
 void dr_manager_destroy(struct dr_manager *m)
 {
-	if (m != NULL)
+	if (m)
 		free_all(m);
 }

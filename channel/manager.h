@@ -5,8 +5,8 @@
 #include "channel/channel.h"
 
 /*
- * ChannelManager: everything one GPU's worker has: its ends of the rails, their heartbeats, its
- * channels. One thread; no locks. The owner's loop is
+ * ChannelManager: what a worker has for one GPU: its ends of the rails, their heartbeats, its channels. One
+ * thread; no locks. Times are monotonic ns. The owner's loop is
  *
  *	for (;;) {
  *		dr_poller_wait(poller, min(dr_manager_deadline(m) - now, own timers));
@@ -15,7 +15,7 @@
  *		if nothing was done: dr_manager_idle(m, dr_now_ns());
  *	}
  *
- * Replies come before the tick, so that acknowledgements never stand in their way.
+ * The user's replies come before the tick, so that acknowledgements never delay them.
  */
 enum { DR_RAILS_MAX = 16, DR_CHANNELS_MAX = 64 };
 
@@ -34,24 +34,25 @@ struct dr_manager_channel {
 
 struct dr_manager;
 
-/* Rail verdict, for logs and the result document. */
+/* State of a rail, for logs and the result document. */
 enum dr_rail_state { DR_RAIL_ALIVE, DR_RAIL_SUSPECT, DR_RAIL_DOWN };
 
 struct dr_manager_ops {
 	struct dr_channel_ops channel; /* arg is dr_manager_params.arg */
 	void (*rail)(
 		void *arg, unsigned rail, enum dr_rail_state st, const char *why, int64_t now_ns);
-	/* Every rail is silent. stalled: the peer's kernel still acknowledges, so only its process
-	 * stands still and the run waits; false: nothing acknowledges, the channels fail now. */
+	/* Every rail is silent for silent_ns. stalled: the peer's kernel still acknowledges, so only
+	 * its process is stalled and the channels wait. false: nothing is acknowledged and the channels
+	 * fail now, or (silent_ns 0) the peer is heard again. */
 	void (*silence)(void *arg, bool stalled, int64_t silent_ns, int64_t now_ns);
 };
 
-/* What the ChannelManagers of a session tell each other about the rails. A rail is a pair of NICs:
- * what one worker hears, all know, so that one whose own few datagrams were lost is not misled; and
- * what one has found dead, all leave at once. Relaxed: only freshness counts. */
+/* What the ChannelManagers of a session share about the rails, since a rail is a pair of NICs: a rail
+ * that one worker hears is alive for all, even if the datagrams of another were lost; a rail that one
+ * declares down is left by all. Relaxed atomics: only recent values matter, no order between them. */
 struct dr_rail_life {
 	_Atomic int64_t heard_ns[DR_RAILS_MAX]; /* last sign of life, monotonic */
-	_Atomic uint32_t falls[DR_RAILS_MAX];	/* grows whenever a worker finds the rail silent */
+	_Atomic uint32_t falls[DR_RAILS_MAX]; /* incremented when a worker declares the rail down */
 };
 
 struct dr_manager_params {
@@ -61,55 +62,63 @@ struct dr_manager_params {
 	struct dr_manager_rail rail[DR_RAILS_MAX];
 	struct dr_manager_channel channel[DR_CHANNELS_MAX];
 	bool connector; /* the client dials */
-	uint8_t token[DR_TOKEN_LEN];
+	uint8_t token
+		[DR_TOKEN_LEN]; /* random, new for each pair of managers: an old datagram could end a channel */
 	unsigned window;
 	int64_t heartbeat_ns;
 	enum dr_detect detect;
 	bool failback;
 	int64_t hold_down_ns;
-	int64_t lost_after_ns; /* nothing acknowledged on any rail: both are lost; 0: 1.5 s */
-	/* When the NIC gives up on its own, DR_NEVER: it does not; 0: a kind whose retransmission is
-	 * the kernel's. Conservative detection waits twice that. */
+	int64_t lost_after_ns; /* the channels end after this time without any acknowledgement; 0: 1.5 s */
+	/* Time after which the NIC reports an error by itself; DR_NEVER: never; 0: the kernel
+	 * retransmits. Conservative detection waits twice that. */
 	int64_t hw_window_ns;
-	int64_t hw_retry_ns; /* between two of them: a lost last packet takes so long; 0: the kernel's */
+	int64_t hw_retry_ns; /* interval of the NIC's retries: how long the loss of a last packet takes; 0: the kernel's */
 	uint16_t port_min, port_max;
 	int sockbuf, dscp;
 	struct dr_poller *poller;  /* NULL in the simulator: dr_manager_tick then drives all I/O */
-	struct dr_rail_life *life; /* shared by the managers of a session; NULL: on its own */
+	struct dr_rail_life *life; /* shared by the managers of a session; NULL: not shared */
 	const struct dr_manager_ops *ops;
 	void *arg;
-	void *kind_params; /* of the rails' kind, see dr_rail_params */
+	const void *kind_params; /* of the rails' kind, see dr_rail_params */
 };
 
-/* Opens the rails (listening) and makes the channels. */
+/* Opens the rails (listening) and creates the channels. Copies p; what p points to stays the caller's
+ * and must outlive the manager. -EINVAL, -ENOMEM, and the errors of the kind's listen; nothing stays
+ * open then. */
 int dr_manager_create(const struct dr_manager_params *p, struct dr_manager **out, struct dr_err *e)
 	DR_MUST_CHECK;
-/* Handles for the bootstrap: one a rail, then one a channel. */
+/* Handles for the bootstrap: one per rail, then one per channel. */
 unsigned dr_manager_handle_count(const struct dr_manager *m);
+/* Writes handle i; returns its length or -errno. */
 int dr_manager_handle(struct dr_manager *m, unsigned i, void *buf, size_t cap);
-/* All of the peer's handles, same count; starts the heartbeats and every channel. -EPROTO for bytes
- * that make no sense. */
+/* Takes all of the peer's handles, as many as here; starts the heartbeats and every channel. -EPROTO: a
+ * handle is malformed, or their number differs. */
 int dr_manager_start(struct dr_manager *m, const uint8_t (*handles)[DR_HANDLE_MAX],
 	const uint16_t *lens, unsigned n, int64_t now_ns, struct dr_err *e) DR_MUST_CHECK;
 /* 1 all channels carry data, 0 not yet, -errno. */
 int dr_manager_ready(const struct dr_manager *m);
 struct dr_channel *dr_manager_channel_at(struct dr_manager *m, unsigned i);
 unsigned dr_manager_n_channels(const struct dr_manager *m);
-/* Timers, heartbeats, verdicts; without a poller all I/O too. Returns the number of events. */
+/* Timers, heartbeats, rail states; without a poller all I/O too. Returns the number of events. */
 int dr_manager_tick(struct dr_manager *m, int64_t now_ns);
+/* Latest time for the next dr_manager_tick. */
 int64_t dr_manager_deadline(const struct dr_manager *m);
-/* The owner has nothing to do: what the channels held back goes out. False: there was nothing. */
+/* The owner is idle: sends what the channels held back. False: nothing was held back. */
 bool dr_manager_idle(struct dr_manager *m, int64_t now_ns);
-/* The kernel says that device's link went down or up (netlink). */
+/* The link of device ifindex went down or up (netlink). */
 void dr_manager_link(struct dr_manager *m, int ifindex, bool up, int64_t now_ns);
-/* The bound of detection in ns that these parameters give, printed with every failover result. */
+/* The detection bound in ns for these parameters, printed with every failover result. */
 int64_t dr_manager_detect_bound(const struct dr_manager_params *p);
-/* Heartbeats sent and received, for the cost-by-counts benchmark. */
+/* Heartbeats sent and received, for benchmarks that count them. */
 void dr_manager_heartbeats(const struct dr_manager *m, uint64_t *sent, uint64_t *received);
 enum dr_rail_state dr_manager_rail_state(const struct dr_manager *m, unsigned rail);
 
-void dr_manager_close(struct dr_manager *m);
-/* Waits until nothing can touch a buffer any more, then frees all. */
+/* Starts to close all channels; does not block. To be driven until dr_manager_closed, see
+ * dr_channel_close. */
+void dr_manager_close(struct dr_manager *m, int64_t now_ns);
+bool dr_manager_closed(const struct dr_manager *m);
+/* Waits until nothing can access a buffer any more, then frees everything. NULL is allowed. */
 void dr_manager_destroy(struct dr_manager *m);
 
 #endif

@@ -5,7 +5,7 @@
 #include "channel/heartbeat.h"
 #include "channel/manager.h"
 
-/* Between manager.c and manager_rails.c. */
+/* Shared by manager.c and manager_rails.c. */
 struct mgr_rail {
 	struct dr_manager *m;
 	unsigned index;
@@ -21,21 +21,22 @@ struct dr_manager {
 	struct mgr_rail rail[DR_RAILS_MAX];
 	unsigned n_open;
 	struct dr_channel *channel[DR_CHANNELS_MAX];
-	struct dr_channel_ops ops; /* the owner's, with our own `foreign`; arg is the manager */
+	struct dr_channel_ops
+		ops; /* own callbacks, which forward to the owner's; arg is the manager */
 	bool started, stalled, lost;
 	int64_t probe_ns; /* next probe while silent */
-	int64_t silence_told_ns;
-	uint32_t falls_seen[DR_RAILS_MAX]; /* of the shared counters */
-	int64_t life_ns;		   /* paths were looked at for signs of life then */
-	int64_t due_ns; /* no channel wants its tick before; lowered by the channels */
+	int64_t silence_reported_ns;
+	uint32_t falls_seen[DR_RAILS_MAX]; /* last values of the shared counters */
+	int64_t life_ns;		   /* when the paths were last checked for signs of life */
+	int64_t due_ns; /* earliest tick that a channel needs; lowered by the channels */
 	int64_t now;
 };
 
-/* Rail r is dead, or alive again: its state, and what the channels hear of their paths over it. */
+/* Rail r is down, or up again: sets its state and informs the channels that use it. */
 void dr_manager_rail_down(struct dr_manager *m, unsigned r, int err, const char *why);
 void dr_manager_rail_up(struct dr_manager *m, unsigned r, const char *why);
-/* When one is due: heartbeats out, verdicts from what came in, silence on everything. Returns the number
- * of events of what it read before a verdict. */
+/* If a heartbeat tick is due: sends heartbeats, judges the rails, handles silence on all rails. Returns
+ * the number of events of what it read before it judged. */
 int dr_manager_beat(struct dr_manager *m);
 
 #endif

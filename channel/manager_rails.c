@@ -5,12 +5,13 @@
 #include <stdatomic.h>
 
 /*
- * The ChannelManager's verdicts about its rails; channels only hear of their paths.
+ * The ChannelManager judges its rails; channels are only told about their paths.
  *
- * Silence on everything (no rail heard for SILENT_NS of executed ticks) is split by what the peer's
- * kernel still does: each PROBE_NS every channel sends a few bytes on each live path, and while the
- * peer's kernel acknowledges them its process merely stands still and the channels wait. Where
- * nothing is acknowledged for lost_after_ns, both rails are lost and the channels end.
+ * Silence on all rails (none heard for SILENT_NS of executed ticks): every PROBE_NS each channel sends
+ * a PROBE on each path that is up. While the peer's kernel acknowledges them, or answers the probes of a
+ * window that it keeps shut, only its process is stalled, and the channels wait. If nothing is
+ * acknowledged for lost_after_ns and transmissions on every path have no answer, both rails are lost and
+ * the channels end.
  */
 static const int64_t SILENT_NS = 100 * DR_NS_PER_MS;
 static const int64_t PROBE_NS = 100 * DR_NS_PER_MS;
@@ -29,7 +30,7 @@ static void set_rail(struct dr_manager *m, unsigned r, enum dr_rail_state st, co
 	if (m->rail[r].state == st)
 		return;
 	m->rail[r].state = st;
-	if (m->prm.ops != NULL && m->prm.ops->rail != NULL)
+	if (m->prm.ops && m->prm.ops->rail)
 		m->prm.ops->rail(m->prm.arg, r, st, why, m->now);
 }
 
@@ -51,8 +52,9 @@ void dr_manager_rail_up(struct dr_manager *m, unsigned r, const char *why)
 				dr_channel_rail_up(m->channel[c], i, m->now);
 }
 
-/* Any byte on a path is a sign of life of its rail, and what we sent spares a heartbeat. */
-static uint32_t look_at_paths(struct dr_manager *m)
+/* Any byte received on a path is a sign of life of its rail; a rail on which we sent bytes needs no
+ * heartbeat. */
+static uint32_t collect_life(struct dr_manager *m)
 {
 	uint32_t busy = 0;
 
@@ -60,7 +62,7 @@ static uint32_t look_at_paths(struct dr_manager *m)
 		for (unsigned i = 0; i < DR_PATHS; i++) {
 			const struct dr_path *p = dr_channel_path(m->channel[c], i);
 
-			if (p == NULL)
+			if (!p)
 				continue;
 			if (p->rx_last_ns > m->life_ns)
 				dr_hb_life(&m->hb, p->rail->index);
@@ -72,17 +74,17 @@ static uint32_t look_at_paths(struct dr_manager *m)
 	return busy;
 }
 
-/* Before a rail falls: what of it has arrived and was not read yet, for our loop stood still or is long,
- * is read now. Returns the number of events. */
-static int look_once_more(struct dr_manager *m)
+/* Before a rail is declared down: reads what has arrived on it and is still unread because our loop was
+ * stalled or is long. Returns the number of events. */
+static int read_suspects(struct dr_manager *m)
 {
-	uint32_t accused = dr_hb_accused(&m->hb);
+	uint32_t suspects = dr_hb_suspects(&m->hb);
 	int n = 0;
 
-	for (unsigned r = 0; accused != 0 && r < m->prm.n_rails; r++) {
+	for (unsigned r = 0; suspects != 0 && r < m->prm.n_rails; r++) {
 		struct mgr_rail *mr = &m->rail[r];
 
-		if (!(accused & (1u << r)))
+		if (!(suspects & (1u << r)))
 			continue;
 		n += mr->rail->ops->rail_progress(mr->rail, m->now, &mr->sink);
 		for (unsigned c = 0; c < m->prm.n_channels; c++)
@@ -92,26 +94,27 @@ static int look_once_more(struct dr_manager *m)
 	return n;
 }
 
-/* Tell the other workers what this one heard, and take what they did. */
+/* Shares with the other workers which rails are heard. */
 static void share_life(struct dr_manager *m)
 {
 	struct dr_rail_life *l = m->prm.life;
 
-	for (unsigned r = 0; l != NULL && r < m->prm.n_rails; r++) {
+	for (unsigned r = 0; l && r < m->prm.n_rails; r++) {
 		if (m->hb.rail[r].heard)
 			atomic_store_explicit(&l->heard_ns[r], m->now, memory_order_relaxed);
 		else if (atomic_load_explicit(&l->heard_ns[r], memory_order_relaxed) >
 			 m->hb.last_tick_ns)
-			dr_hb_vouch(&m->hb, r);
+			dr_hb_heard_elsewhere(&m->hb, r);
 	}
 }
 
-/* Adds to out->fell what another worker found since the last tick. */
+/* Adds to out->fell the rails that another worker declared down since the last tick, and shares our
+ * own. */
 static void share_falls(struct dr_manager *m, struct dr_hb_out *out)
 {
 	struct dr_rail_life *l = m->prm.life;
 
-	for (unsigned r = 0; l != NULL && r < m->prm.n_rails; r++) {
+	for (unsigned r = 0; l && r < m->prm.n_rails; r++) {
 		uint32_t falls = atomic_load_explicit(&l->falls[r], memory_order_relaxed);
 
 		if (falls != m->falls_seen[r] && !m->hb.rail[r].down) {
@@ -125,26 +128,27 @@ static void share_falls(struct dr_manager *m, struct dr_hb_out *out)
 	}
 }
 
-static void tell_silence(struct dr_manager *m, bool stalled, int64_t silent_ns)
+static void report_silence(struct dr_manager *m, bool stalled, int64_t silent_ns)
 {
 	if (m->stalled != stalled)
 		for (unsigned c = 0; c < m->prm.n_channels; c++)
 			dr_channel_stalled(m->channel[c], stalled, m->now);
-	if (m->stalled == stalled && m->now - m->silence_told_ns < DR_NS_PER_S)
+	if (m->stalled == stalled && m->now - m->silence_reported_ns < DR_NS_PER_S)
 		return;
 	m->stalled = stalled;
-	m->silence_told_ns = m->now;
-	if (m->prm.ops != NULL && m->prm.ops->silence != NULL)
+	m->silence_reported_ns = m->now;
+	if (m->prm.ops && m->prm.ops->silence)
 		m->prm.ops->silence(m->prm.arg, stalled, silent_ns, m->now);
 }
 
 static void watch_silence(struct dr_manager *m)
 {
-	int64_t silent = dr_hb_silent_ns(&m->hb), age = -1;
+	enum dr_peer_answers best = DR_PEER_UNKNOWN;
+	int64_t silent = dr_hb_silent_ns(&m->hb);
 
 	if (silent < SILENT_NS) {
 		if (m->stalled)
-			tell_silence(m, false, 0);
+			report_silence(m, false, 0);
 		m->probe_ns = 0;
 		return;
 	}
@@ -152,18 +156,17 @@ static void watch_silence(struct dr_manager *m)
 		return;
 	m->probe_ns = m->now + PROBE_NS;
 	for (unsigned c = 0; c < m->prm.n_channels; c++) {
-		int64_t a = dr_channel_peer_kernel_age(m->channel[c]);
+		enum dr_peer_answers one = dr_channel_peer_answers(
+			m->channel[c], 3 * PROBE_NS, m->prm.lost_after_ns - PROBE_NS);
 
-		if (a >= 0 && (age < 0 || a < age))
-			age = a;
+		best = DR_MAX(best, one);
 		dr_channel_probe(m->channel[c], m->now);
 	}
-	if (age >= 0 && age < 3 * PROBE_NS) {
-		tell_silence(m, true, silent);
-	} else if (silent >= m->prm.lost_after_ns &&
-		   (age < 0 || age >= m->prm.lost_after_ns - PROBE_NS)) {
+	if (best == DR_PEER_ANSWERS) {
+		report_silence(m, true, silent);
+	} else if (silent >= m->prm.lost_after_ns && best != DR_PEER_PENDING) {
 		m->lost = true;
-		if (m->prm.ops != NULL && m->prm.ops->silence != NULL)
+		if (m->prm.ops && m->prm.ops->silence)
 			m->prm.ops->silence(m->prm.arg, false, silent, m->now);
 		for (unsigned c = 0; c < m->prm.n_channels; c++)
 			dr_channel_fail(m->channel[c], -ENETDOWN,
@@ -171,8 +174,8 @@ static void watch_silence(struct dr_manager *m)
 	}
 }
 
-/* The channel to send rail r's heartbeat on, by its path: the one that was heard last, for a path that
- * the peer has fenced already looks up here until it fails. -1: none is up. */
+/* The channel and path that carry rail r's heartbeat: the path that was heard last, since a path that
+ * the peer has fenced looks ready here until it fails. -1: none is up. */
 static int heartbeat_path(struct dr_manager *m, unsigned r, unsigned *path)
 {
 	int64_t heard = -1;
@@ -194,7 +197,7 @@ static int heartbeat_path(struct dr_manager *m, unsigned r, unsigned *path)
 	return best;
 }
 
-/* As a datagram beside the bulk queues, or, where the kind has none, as a control frame. */
+/* As a datagram outside the bulk queues or, if the kind has none, as a user control frame. */
 static void send_heartbeat(struct dr_manager *m, unsigned r)
 {
 	uint8_t buf[DR_DGRAM_MAX];
@@ -208,7 +211,7 @@ static void send_heartbeat(struct dr_manager *m, unsigned r)
 	}
 	c = heartbeat_path(m, r, &path);
 	if (c >= 0)
-		(void)dr_channel_send_foreign(m->channel[c], path, buf, len, m->now);
+		(void)dr_channel_send_user_control(m->channel[c], path, buf, len, m->now);
 }
 
 int dr_manager_beat(struct dr_manager *m)
@@ -219,8 +222,8 @@ int dr_manager_beat(struct dr_manager *m)
 
 	if (m->now < m->hb.next_ns)
 		return 0;
-	n = look_once_more(m);
-	busy = look_at_paths(m);
+	n = read_suspects(m);
+	busy = collect_life(m);
 	share_life(m);
 	dr_hb_tick(&m->hb, busy, m->now, &out);
 	for (unsigned r = 0; r < m->prm.n_rails; r++)
@@ -232,9 +235,9 @@ int dr_manager_beat(struct dr_manager *m)
 	for (unsigned r = 0; r < m->prm.n_rails; r++) {
 		if ((out.fell & (1u << r)) && m->prm.detect == DR_DETECT_FAST)
 			dr_manager_rail_down(m, r, -ETIMEDOUT,
-				"silent while another rail is heard (heartbeats)");
+				"no heartbeat received while another rail is heard");
 		if (out.rose & (1u << r))
-			dr_manager_rail_up(m, r, "heard again both ways");
+			dr_manager_rail_up(m, r, "heard again in both directions");
 	}
 	watch_silence(m);
 	return n;

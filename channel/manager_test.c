@@ -23,6 +23,8 @@ struct pair {
 	struct dr_sim_world *w;
 	struct dr_manager *m[2];
 	unsigned downs[2][RAILS], ups[2][RAILS]; /* verdicts reported */
+	unsigned stalls[2], losses[2]; /* silence reported: the peer is stopped, or gone */
+	int failed[2][CHANNELS];       /* errors reported */
 	struct told {
 		struct pair *p;
 		unsigned end;
@@ -41,7 +43,27 @@ static void on_rail(
 		t->p->ups[t->end][rail]++;
 }
 
-static const struct dr_manager_ops ops = { .rail = on_rail };
+static void on_silence(void *arg, bool stalled, int64_t silent_ns, int64_t now_ns)
+{
+	struct told *t = arg;
+
+	(void)now_ns;
+	t->p->stalls[t->end] += stalled;
+	t->p->losses[t->end] += !stalled && silent_ns > 0;
+}
+
+static void on_failed(void *arg, struct dr_channel *ch, int err, const char *text, int64_t now_ns)
+{
+	struct told *t = arg;
+
+	(void)text, (void)now_ns;
+	assert_int_equal(t->p->failed[t->end][dr_channel_id(ch)], 0);
+	t->p->failed[t->end][dr_channel_id(ch)] = err;
+}
+
+static const struct dr_manager_ops ops = {
+	.rail = on_rail, .silence = on_silence, .channel.failed = on_failed
+};
 
 static void introduce(struct pair *p)
 {
@@ -60,16 +82,13 @@ static void introduce(struct pair *p)
 }
 
 /* life: of the workers at end 0; NULL: they share nothing. The world's clock begins at at_ns. */
-static void pair_open(struct pair *p, enum dr_sim_personality kind, enum dr_detect detect,
+static void pair_open_with(struct pair *p, const struct dr_sim_opts *o, enum dr_detect detect,
 	struct dr_rail_life *life, int64_t at_ns)
 {
-	struct dr_sim_opts o;
+	enum dr_sim_personality kind = o->personality;
 
 	memset(p, 0, sizeof(*p));
-	dr_sim_opts_init(&o);
-	o.personality = kind;
-	o.retry_count = 1000; /* a NIC that gives up is not what is looked at */
-	assert_int_equal(dr_sim_world_create(1, &o, &p->w), 0);
+	assert_int_equal(dr_sim_world_create(1, o, &p->w), 0);
 	dr_sim_world_step(p->w, at_ns);
 	for (unsigned end = 0; end < 2; end++) {
 		struct dr_sim_rail_params rp = { p->w, end };
@@ -99,10 +118,28 @@ static void pair_open(struct pair *p, enum dr_sim_personality kind, enum dr_dete
 	introduce(p);
 }
 
+static struct dr_sim_opts world_of(enum dr_sim_personality kind)
+{
+	struct dr_sim_opts o;
+
+	dr_sim_opts_init(&o);
+	o.personality = kind;
+	o.retry_count = 1000; /* a NIC that gives up is not what is looked at */
+	return o;
+}
+
+static void pair_open(struct pair *p, enum dr_sim_personality kind, enum dr_detect detect,
+	struct dr_rail_life *life, int64_t at_ns)
+{
+	struct dr_sim_opts o = world_of(kind);
+
+	pair_open_with(p, &o, detect, life, at_ns);
+}
+
 static void pair_close(struct pair *p)
 {
 	for (unsigned end = 0; end < 2; end++)
-		dr_manager_close(p->m[end]);
+		dr_manager_close(p->m[end], dr_sim_world_clock(p->w, end));
 	for (unsigned end = 0; end < 2; end++)
 		dr_manager_destroy(p->m[end]);
 	assert_int_equal(dr_sim_world_violations(p->w), 0);
@@ -171,6 +208,43 @@ static void test_beats_go_where_the_peer_listens(void **state)
 	pair_close(&p);
 }
 
+/* Both rails fail for a moment in which the accepting end loses both paths of a channel, and the resets are
+ * lost too. The other end has no reason to dial, and no path is left to say so. */
+static void lost_resets(enum dr_sim_personality kind)
+{
+	struct dr_channel_stats st;
+	struct pair p;
+
+	pair_open(&p, kind, DR_DETECT_FAST, NULL, 0);
+	both_paths_up(&p);
+	for (unsigned r = 0; r < RAILS; r++)
+		dr_sim_cut(p.w, r, DR_SIM_BOTH, true);
+	for (unsigned i = 0; i < DR_PATHS; i++)
+		dr_channel_break_path(
+			dr_manager_channel_at(p.m[1], 0), i, dr_sim_world_clock(p.w, 1));
+	run_for(&p, 2 * BEAT_NS);
+	for (unsigned r = 0; r < RAILS; r++)
+		dr_sim_cut(p.w, r, DR_SIM_BOTH, false);
+	run_for(&p, 300 * DR_NS_PER_MS);
+	for (unsigned end = 0; end < 2; end++) {
+		assert_int_equal(dr_channel_ready(dr_manager_channel_at(p.m[end], 0)), 1);
+		dr_channel_stats(dr_manager_channel_at(p.m[end], 0), &st);
+		assert_int_equal(st.path_connections[0], 2);
+		assert_int_equal(st.path_connections[1], 2);
+	}
+	run_for(&p, 3 * DR_NS_PER_S);
+	assert_int_equal(dr_manager_ready(p.m[0]), 1);
+	assert_int_equal(dr_manager_ready(p.m[1]), 1);
+	pair_close(&p);
+}
+
+static void test_lost_resets_of_both_paths(void **state)
+{
+	(void)state;
+	lost_resets(DR_SIM_STREAM);
+	lost_resets(DR_SIM_REMOTE_WRITE);
+}
+
 /* Datagrams of one worker alone are lost: another worker hears the rail, so it lives. */
 static void heard_by_another(bool shared)
 {
@@ -212,7 +286,7 @@ static void test_workers_share_what_fell(void **state)
 	assert_int_equal(a.downs[0][0], 1);
 	assert_int_equal(b.downs[0][0], 1);
 	assert_int_equal(a.downs[0][1] + b.downs[0][1], 0);
-	assert_int_equal(life.falls[0], 1); /* said once, not passed round for ever */
+	assert_int_equal(life.falls[0], 1); /* reported once, not again and again */
 	run_both(&a, &b, 20 * BEAT_NS);
 	assert_int_equal(dr_manager_rail_state(a.m[0], 0), DR_RAIL_ALIVE);
 	assert_int_equal(a.downs[0][0], 1);
@@ -286,7 +360,7 @@ static void unread(bool dgrams)
 	pair_close(&p);
 }
 
-static void test_what_waits_to_be_read_acquits(void **state)
+static void test_unread_data_clears_a_rail(void **state)
 {
 	(void)state;
 	unread(true);
@@ -330,16 +404,225 @@ static void test_link_events(void **state)
 	link_events(DR_DETECT_CONSERVATIVE);
 }
 
+/* End 1 executes nothing; its kernel and NIC do. */
+static void stop_peer_for(struct pair *p, int64_t ns)
+{
+	int64_t until = dr_sim_world_now(p->w) + ns;
+
+	while (dr_sim_world_now(p->w) < until) {
+		int64_t next = DR_MIN(dr_sim_world_next(p->w), dr_manager_deadline(p->m[0]));
+
+		next = DR_MAX(DR_MIN(next, until), dr_sim_world_now(p->w));
+		dr_sim_world_step(p->w, next);
+		do
+			dr_manager_tick(p->m[0], dr_sim_world_clock(p->w, 0));
+		while (dr_sim_world_busy(p->w, 0));
+	}
+}
+
+/* The peer's kernel takes a few control frames only, then its window is shut. Its process is waited for
+ * as long as the kernel answers probes, over one rail too; then both rails are cut. */
+static void stopped_peer(enum dr_sim_personality kind, bool one_rail, bool cut)
+{
+	struct dr_sim_opts o = world_of(kind);
+	struct pair p;
+
+	o.segment_bytes = 256;
+	o.rcvbuf_bytes = 512;
+	o.ctrl_depth = 4;
+	pair_open_with(&p, &o, DR_DETECT_FAST, NULL, 0);
+	both_paths_up(&p);
+	if (one_rail) {
+		dr_sim_cut(p.w, 1, DR_SIM_BOTH, true);
+		run_for(&p, 10 * BEAT_NS);
+	}
+	stop_peer_for(&p, 15 * DR_NS_PER_S);
+	assert_int_equal(p.losses[0], 0);
+	assert_true(p.stalls[0] >= 14); /* once per second */
+	assert_int_equal(dr_manager_ready(p.m[0]), 1);
+	dr_sim_cut(p.w, 0, DR_SIM_BOTH, cut);
+	dr_sim_cut(p.w, 1, DR_SIM_BOTH, cut || one_rail);
+	if (cut) {
+		stop_peer_for(&p, 3 * DR_NS_PER_S);
+		assert_int_equal(p.losses[0], 1);
+		assert_int_equal(dr_manager_ready(p.m[0]), -ENETDOWN);
+	} else {
+		run_for(&p, DR_NS_PER_S);
+		assert_int_equal(dr_manager_ready(p.m[0]), 1);
+		assert_int_equal(dr_manager_ready(p.m[1]), 1);
+	}
+	pair_close(&p);
+}
+
+static void test_a_stopped_peer_is_waited_for(void **state)
+{
+	(void)state;
+	for (enum dr_sim_personality kind = DR_SIM_STREAM; kind <= DR_SIM_PLUGIN; kind++)
+		for (unsigned i = 0; i < 4; i++)
+			stopped_peer(kind, i & 1, i & 2);
+}
+
+/* Nothing is stopped, both rails die: found as fast as ever. */
+static void test_both_rails_lost(void **state)
+{
+	(void)state;
+	for (enum dr_sim_personality kind = DR_SIM_STREAM; kind <= DR_SIM_PLUGIN; kind++) {
+		struct pair p;
+
+		pair_open(&p, kind, DR_DETECT_FAST, NULL, 0);
+		both_paths_up(&p);
+		dr_sim_cut(p.w, 0, DR_SIM_BOTH, true);
+		dr_sim_cut(p.w, 1, DR_SIM_BOTH, true);
+		run_for(&p, 1450 * DR_NS_PER_MS);
+		assert_int_equal(p.losses[0] + p.losses[1], 0);
+		run_for(&p, 200 * DR_NS_PER_MS);
+		assert_int_equal(p.losses[0], 1);
+		assert_int_equal(p.losses[1], 1);
+		pair_close(&p);
+	}
+}
+
+/* One message over channel 0, from end 0 to end 1. */
+struct message {
+	uint8_t data[2][64];
+	struct dr_mem mem[2];
+	uint64_t seq[2];
+};
+
+static void message_post(struct pair *p, struct message *x)
+{
+	for (unsigned end = 0; end < 2; end++) {
+		struct dr_channel *ch = dr_manager_channel_at(p->m[end], 0);
+		struct dr_memory m = { .base = x->data[end], .len = sizeof(x->data[end]) };
+		struct dr_span s = { .mem = &x->mem[end], .len = sizeof(x->data[end]) };
+		int64_t now = dr_sim_world_clock(p->w, end);
+		struct dr_err e;
+
+		assert_int_equal(dr_channel_mem_reg(ch, &m, &x->mem[end], &e), 0);
+		assert_int_equal(end == 0 ? dr_channel_send(ch, &s, 1, &x->seq[end], now)
+					  : dr_channel_recv(ch, &s, 1, &x->seq[end], now),
+			0);
+		dr_channel_flush(ch, now);
+	}
+}
+
+/* The receiver closes at once when it has the message, before it has acknowledged it, and is gone as soon as
+ * it may be. */
+static void receiver_closes_first(enum dr_sim_personality kind)
+{
+	struct dr_channel *rx, *tx;
+	struct message x = { 0 };
+	struct pair p;
+
+	pair_open(&p, kind, DR_DETECT_FAST, NULL, 0);
+	both_paths_up(&p);
+	tx = dr_manager_channel_at(p.m[0], 0);
+	rx = dr_manager_channel_at(p.m[1], 0);
+	dr_channel_set_ack_batch(rx, true);
+	message_post(&p, &x);
+	while (dr_channel_test(rx, x.seq[1]) == 0)
+		turn(&p, dr_sim_world_now(p.w) + DR_NS_PER_MS);
+	assert_int_equal(dr_channel_test(tx, x.seq[0]), 0);
+	dr_manager_close(p.m[1], dr_sim_world_clock(p.w, 1));
+	for (unsigned i = 0; !dr_manager_closed(p.m[1]); i++) {
+		assert_true(i < 10000);
+		turn(&p, dr_sim_world_now(p.w) + DR_NS_PER_MS);
+	}
+	for (unsigned i = 0; i < RAILS; i++)
+		dr_sim_cut(p.w, i, DR_SIM_BOTH, true); /* nothing else arrives */
+	run_for(&p, 5 * DR_NS_PER_S);
+	assert_int_equal(dr_channel_test(tx, x.seq[0]), 1);
+	assert_int_equal(dr_channel_ready(tx), -ESHUTDOWN);
+	assert_int_equal(dr_channel_ready(rx), -ESHUTDOWN);
+	assert_int_equal(p.failed[0][0], 0);
+	assert_int_equal(p.failed[1][0], 0);
+	assert_true(dr_channel_closed(tx));
+	/* Paths of an ended channel take no part in verdicts about rails. */
+	for (unsigned i = 0; i < DR_PATHS; i++)
+		assert_false(dr_channel_path_up(rx, i) || dr_channel_path_up(tx, i));
+	pair_close(&p);
+}
+
+static void test_close_delivers_the_held_acknowledgement(void **state)
+{
+	(void)state;
+	receiver_closes_first(DR_SIM_STREAM);
+	receiver_closes_first(DR_SIM_REMOTE_WRITE);
+	receiver_closes_first(DR_SIM_PLUGIN);
+}
+
+/* Memory is deregistered while both rails are cut, so that the one ABORT and the resets of its paths are
+ * lost. The peer learns the reason when the rails are back. */
+static void lost_abort(enum dr_sim_personality kind, int64_t cut_ns)
+{
+	struct message x = { 0 };
+	struct pair p;
+
+	pair_open(&p, kind, DR_DETECT_FAST, NULL, 0);
+	both_paths_up(&p);
+	for (unsigned i = 0; i < RAILS; i++)
+		dr_sim_cut(p.w, i, DR_SIM_BOTH, true);
+	message_post(&p, &x);
+	dr_channel_mem_dereg(
+		dr_manager_channel_at(p.m[1], 0), &x.mem[1], dr_sim_world_clock(p.w, 1));
+	assert_int_equal(p.failed[1][0], -ECANCELED);
+	run_for(&p, cut_ns);
+	assert_int_equal(p.failed[0][0], 0);
+	for (unsigned i = 0; i < RAILS; i++)
+		dr_sim_cut(p.w, i, DR_SIM_BOTH, false);
+	run_for(&p, 150 * DR_NS_PER_MS);
+	assert_int_equal(p.failed[0][0], -ECANCELED);
+	assert_true(dr_channel_closed(dr_manager_channel_at(p.m[1], 0)));
+	pair_close(&p);
+}
+
+static void test_lost_abort_is_repeated(void **state)
+{
+	(void)state;
+	lost_abort(DR_SIM_STREAM, 20 * DR_NS_PER_MS);
+	lost_abort(DR_SIM_STREAM, 300 * DR_NS_PER_MS);
+	lost_abort(DR_SIM_REMOTE_WRITE, 20 * DR_NS_PER_MS);
+}
+
+/* The end that has given up telling refuses the peer's dial with its error. */
+static void test_dial_to_a_dead_channel_is_refused(void **state)
+{
+	struct message x = { 0 };
+	struct pair p;
+
+	(void)state;
+	pair_open(&p, DR_SIM_STREAM, DR_DETECT_FAST, NULL, 0);
+	both_paths_up(&p);
+	message_post(&p, &x);
+	dr_sim_world_step(p.w, dr_sim_world_now(p.w) + DR_NS_PER_US);
+	dr_channel_mem_dereg(
+		dr_manager_channel_at(p.m[1], 0), &x.mem[1], dr_sim_world_clock(p.w, 1));
+	for (int64_t t = 0; t < 2 * DR_NS_PER_S; t += BEAT_NS) { /* end 0 stands still */
+		dr_sim_world_step(p.w, dr_sim_world_now(p.w) + BEAT_NS);
+		dr_manager_tick(p.m[1], dr_sim_world_clock(p.w, 1));
+	}
+	assert_true(dr_channel_closed(dr_manager_channel_at(p.m[1], 0)));
+	run_for(&p, 100 * DR_NS_PER_MS);
+	assert_int_equal(p.failed[0][0], -ECANCELED);
+	pair_close(&p);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_beats_go_where_the_peer_listens),
+		cmocka_unit_test(test_lost_resets_of_both_paths),
 		cmocka_unit_test(test_workers_share_what_they_hear),
 		cmocka_unit_test(test_workers_share_what_fell),
 		cmocka_unit_test(test_a_fall_is_told_to_the_others),
 		cmocka_unit_test(test_another_workers_peer_is_no_evidence),
-		cmocka_unit_test(test_what_waits_to_be_read_acquits),
+		cmocka_unit_test(test_unread_data_clears_a_rail),
 		cmocka_unit_test(test_link_events),
+		cmocka_unit_test(test_a_stopped_peer_is_waited_for),
+		cmocka_unit_test(test_both_rails_lost),
+		cmocka_unit_test(test_close_delivers_the_held_acknowledgement),
+		cmocka_unit_test(test_lost_abort_is_repeated),
+		cmocka_unit_test(test_dial_to_a_dead_channel_is_refused),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -6,13 +6,13 @@
 #include "base/err.h"
 
 /*
- * The CUDA driver API as far as gpu/ uses it: own declarations, since cuda.h is on few machines that
- * build, and a table that libcuda.so.1 fills at run time. For gpu/ alone.
+ * The part of the CUDA driver API that gpu/ uses: own declarations, since few build machines have cuda.h, and a
+ * table that is filled from libcuda.so.1 at run time. Private to gpu/.
  *
- * Struct tags are cuda.h's; its types stand here as what they are: CUresult, CUdevice_attribute,
- * CUjit_option and CUmemRangeHandleType are unsigned, CUdevice is int, CUdeviceptr unsigned long long.
- * Symbols are asked for with the version that has this shape (_v2 where cuda.h renames by macro).
- * tests/gpu/cuda_abi_test.c compares each line with cuda.h where that is installed.
+ * Struct tags are those of cuda.h. Its types appear as their base types: CUresult, CUdevice_attribute, CUjit_option
+ * and CUmemRangeHandleType are unsigned, CUdevice is int, CUdeviceptr unsigned long long. Symbols are looked up
+ * with the version that has this signature (_v2 where cuda.h renames by macro). tests/gpu/cuda_abi_test.c compares
+ * each line with cuda.h where that is installed.
  */
 struct CUctx_st;
 struct CUstream_st;
@@ -49,8 +49,8 @@ enum {
 	DR_CUDA_ATTR_WRITES_ORDERING = 118,
 	DR_CUDA_ATTR_DMA_BUF = 124,
 
-	DR_CUDA_ORDERED = 100, /* of WRITES_ORDERING, or more: remote writes need no flush */
-	DR_CUDA_STREAM_NON_BLOCKING = 1, /* does not order itself with the default stream */
+	DR_CUDA_ORDERED = 100, /* WRITES_ORDERING at or above: remote writes need no flush */
+	DR_CUDA_STREAM_NON_BLOCKING = 1, /* not ordered with the default stream */
 	DR_CUDA_EVENT_DISABLE_TIMING = 2,
 	DR_CUDA_HOST_PORTABLE = 1,
 	DR_CUDA_RANGE_DMA_BUF_FD = 1,
@@ -61,7 +61,7 @@ enum {
 };
 
 /* clang-format off */
-/* X(field, symbol, arguments): every call returns CUresult. OPT: NULL where the library is older. */
+/* X(field, symbol, arguments): every call returns CUresult. OPT: NULL in older libraries. */
 #define DR_CUDA_CALLS(X, OPT)                                                                      \
 	X(init, cuInit, (unsigned flags))                                                          \
 	X(get_error_name, cuGetErrorName, (unsigned result, const char **out))                     \
@@ -122,13 +122,13 @@ struct dr_cuda {
 	DR_CUDA_CALLS(DR_CUDA_FIELD, DR_CUDA_FIELD)
 };
 
-/* The table, opened and initialised once for the process (DR_LIBCUDA names another library than
- * libcuda.so.1); thread-safe; what failed is tried again. Errors as in gpu/gpu.h, with what to do. */
+/* The table, opened and initialised once per process (DR_LIBCUDA names another library than libcuda.so.1).
+ * Thread-safe. A failed call may be repeated. Errors as in gpu/gpu.h. */
 int dr_cuda_load(const struct dr_cuda **out, struct dr_err *e) DR_MUST_CHECK;
 
 /* The code of gpu/gpu.h for a result that is not success. */
 int dr_cuda_errno(unsigned result);
-/* That code, and the text "WHAT: CUDA_ERROR_X (words)" with what to do where that is known. */
+/* That code, and the text "WHAT: CUDA_ERROR_X (number, description); remedy". */
 int dr_cuda_fail(const struct dr_cuda *c, unsigned result, struct dr_err *e, const char *what, ...)
 	DR_PRINTF(4, 5);
 

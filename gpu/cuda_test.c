@@ -41,7 +41,7 @@ static void another_library(void **state)
 {
 	(void)state;
 	setenv("DR_LIBCUDA", "libm.so.6", 1);
-	fails(-ENOSYS, "libm.so.6 has no cuDriverGetVersion", "install the NVIDIA driver");
+	fails(-ENOSYS, "libm.so.6 lacks cuDriverGetVersion", "install the NVIDIA driver");
 }
 
 static void too_old(void **state)
@@ -49,7 +49,7 @@ static void too_old(void **state)
 	(void)state;
 	setenv("DR_LIBCUDA", fake_path, 1);
 	fresh("version=10020");
-	fails(-ENOSYS, "it has CUDA 10.2, 11.0 or newer is needed", "upgrade it");
+	fails(-ENOSYS, "it supports CUDA 10.2, at least 11.0 is needed", "upgrade it");
 }
 
 static void no_version(void **state)
@@ -57,11 +57,10 @@ static void no_version(void **state)
 	(void)state;
 	fresh("");
 	fake->fail_always("cuDriverGetVersion", DR_CUDA_UNKNOWN);
-	fails(-ENOSYS, "does not tell its version (CUDA error 999)",
-		"install the NVIDIA driver again");
+	fails(-ENOSYS, " (CUDA error 999)", "reinstall the NVIDIA driver");
 	/* As the toolkit's stub does it. */
 	fake->fail_always("cuDriverGetVersion", DR_CUDA_STUB_LIBRARY);
-	fails(-ENOSYS, "(CUDA error 34)", "take its stubs folder out of LD_LIBRARY_PATH");
+	fails(-ENOSYS, "(CUDA error 34)", "remove its stubs folder from LD_LIBRARY_PATH");
 }
 
 static void no_gpu(void **state)
@@ -82,8 +81,7 @@ static void does_not_start(void **state)
 		{ "init=34", -ENOSYS, "CUDA_ERROR_STUB_LIBRARY", "LD_LIBRARY_PATH" },
 		{ "init=803", -ENOSYS, "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH", "reboot" },
 		{ "init=999", -EIO, "CUDA_ERROR_UNKNOWN", "modprobe nvidia-uvm" },
-		{ "init=12345", -EIO, "an error without a name (12345, no words for it)",
-			"CUDA does not start" },
+		{ "init=12345", -EIO, "unknown error (12345, no description)", "initialize CUDA" },
 	};
 
 	(void)state;

@@ -10,13 +10,11 @@
 /*
  * One opened GPU and its memory.
  *
- * 1. The primary context is retained once, by open, and released once, by close or by an open that
- *    fails later. The driver counts: another user of it in this process is not disturbed.
- * 2. What needs a current context makes it current itself (dr_gpu_enter), on whatever thread it
- *    runs; so there is no thread that was forgotten.
- * 3. Nothing here keeps lists: memory is freed by who asked for it, before close.
- * 4. What frees goes on whatever failed before it: the driver frees also where it returns an error of
- *    work that failed earlier.
+ * 1. Open retains the primary context once; close, or an open that fails later, releases it once. The driver
+ *    counts references, so another user of the context in this process is not disturbed.
+ * 2. Each function that needs a current context makes it current (dr_gpu_enter) on the calling thread.
+ * 3. No lists are kept: the owner of memory frees it before close.
+ * 4. Freeing continues after an error, because the driver frees even where it returns the error of earlier work.
  */
 
 /* ---- open and close ---- */
@@ -25,7 +23,9 @@ int dr_gpu_enter(const struct dr_gpu *g, struct dr_err *e)
 {
 	unsigned result = g->cuda->ctx_set_current(g->ctx);
 
-	return result ? dr_cuda_fail(g->cuda, result, e, "context of GPU %u", g->info.ordinal) : 0;
+	return result ? dr_cuda_fail(
+				g->cuda, result, e, "use the context of GPU %u", g->info.ordinal)
+		      : 0;
 }
 
 void dr_gpu_note(const struct dr_gpu *g, const char *what, unsigned result)
@@ -34,14 +34,14 @@ void dr_gpu_note(const struct dr_gpu *g, const char *what, unsigned result)
 		dr_debug("gpu", "GPU %u: %s: CUDA error %u", g->info.ordinal, what, result);
 }
 
-/* No thread keeps a context that is gone; other threads' calls fail by themselves. */
+/* The calling thread must not keep a released context. Calls of other threads fail in the driver. */
 static void release(struct dr_gpu *g)
 {
 	struct CUctx_st *now = NULL;
 
 	if (g->cuda->ctx_get_current(&now) == 0 && now == g->ctx)
 		(void)g->cuda->ctx_set_current(NULL);
-	dr_gpu_note(g, "releasing its context", g->cuda->primary_ctx_release(g->dev));
+	dr_gpu_note(g, "release the context", g->cuda->primary_ctx_release(g->dev));
 }
 
 static int retain(struct dr_gpu *g, struct dr_err *e)
@@ -57,7 +57,7 @@ static int retain(struct dr_gpu *g, struct dr_err *e)
 		result = c->primary_ctx_retain(&g->ctx, g->dev);
 	if (result)
 		return dr_cuda_fail(
-			c, result, e, "opening GPU %u (%s)", g->info.ordinal, g->info.bus_id);
+			c, result, e, "open GPU %u (%s)", g->info.ordinal, g->info.bus_id);
 	g->multiprocessors = (unsigned)DR_MAX(multiprocessors, 1);
 	return 0;
 }
@@ -72,14 +72,13 @@ static int enter_and_load(struct dr_gpu *g, struct dr_err *e)
 int dr_gpu_open(unsigned ordinal, struct dr_gpu **out, struct dr_err *e)
 {
 	const struct dr_cuda *c;
-	struct dr_gpu *g;
 	int rc = dr_cuda_load(&c, e);
 
 	if (rc)
 		return rc;
-	g = dr_calloc(1, sizeof(*g));
+	struct dr_gpu *g = dr_calloc(1, sizeof(*g));
 	if (!g)
-		return dr_err_set(e, -ENOMEM, "no memory for GPU %u", ordinal);
+		return dr_err_set(e, -ENOMEM, "open GPU %u: out of memory", ordinal);
 	g->cuda = c;
 	rc = dr_gpu_describe(c, ordinal, &g->info, e);
 	if (rc == 0)
@@ -117,15 +116,14 @@ const struct dr_gpu_info *dr_gpu_info(const struct dr_gpu *g)
 int dr_gpu_memory(struct dr_gpu *g, uint64_t *free_bytes, uint64_t *total_bytes, struct dr_err *e)
 {
 	size_t unused = 0, total = 0;
-	unsigned result;
 	int rc = dr_gpu_enter(g, e);
 
 	if (rc)
 		return rc;
-	result = g->cuda->mem_get_info(&unused, &total);
+	unsigned result = g->cuda->mem_get_info(&unused, &total);
 	if (result)
 		return dr_cuda_fail(
-			g->cuda, result, e, "asking for the memory of GPU %u", g->info.ordinal);
+			g->cuda, result, e, "query the memory of GPU %u", g->info.ordinal);
 	if (free_bytes)
 		*free_bytes = unused;
 	if (total_bytes)
@@ -140,32 +138,29 @@ static int out_of_memory(struct dr_gpu *g, uint64_t bytes, struct dr_err *e)
 	if (dr_gpu_memory(g, &unused, &total, NULL))
 		total = g->info.memory_bytes;
 	return dr_err_set(e, -ENOMEM,
-		"GPU %u (%s) is out of memory: %llu bytes asked for, %llu free of %llu; use less (--window, --chunk, --channels), or end who holds it (nvidia-smi)",
+		"GPU %u (%s) is out of memory: %llu bytes requested, %llu of %llu free; reduce --window, --chunk or --channels, or stop the process that holds the memory (nvidia-smi lists it)",
 		g->info.ordinal, g->info.bus_id, (unsigned long long)bytes,
 		(unsigned long long)unused, (unsigned long long)total);
 }
 
-/* The driver promises less than our alignment: so much more is asked for, and the start moved. */
+/* The driver guarantees a smaller alignment, so more is allocated and the start is rounded up. */
 int dr_gpu_alloc(struct dr_gpu *g, uint64_t len, struct dr_gpu_memory *out, struct dr_err *e)
 {
 	const uint64_t mask = DR_GPU_ALIGN - 1;
 	unsigned long long raw = 0;
-	unsigned result;
-	uint64_t whole;
-	int rc;
 
 	dr_assert(len > 0);
-	rc = dr_gpu_enter(g, e);
+	int rc = dr_gpu_enter(g, e);
 	if (rc)
 		return rc;
 	if (len > UINT64_MAX - 2 * mask)
 		return out_of_memory(g, len, e);
-	whole = (len + mask) & ~mask;
-	result = g->cuda->mem_alloc(&raw, whole + mask);
+	uint64_t whole = (len + mask) & ~mask;
+	unsigned result = g->cuda->mem_alloc(&raw, whole + mask);
 	if (result == DR_CUDA_OUT_OF_MEMORY)
 		return out_of_memory(g, whole + mask, e);
 	if (result)
-		return dr_cuda_fail(g->cuda, result, e, "%llu bytes of GPU %u's memory",
+		return dr_cuda_fail(g->cuda, result, e, "allocate %llu bytes of memory on GPU %u",
 			(unsigned long long)whole, g->info.ordinal);
 	*out = (struct dr_gpu_memory){ .dev = (raw + mask) & ~mask, .len = whole, .raw = raw };
 	return 0;
@@ -176,25 +171,25 @@ void dr_gpu_free(struct dr_gpu *g, struct dr_gpu_memory *m)
 	if (!m->dev)
 		return;
 	(void)dr_gpu_enter(g, NULL);
-	dr_gpu_note(g, "freeing memory", g->cuda->mem_free(m->raw));
+	dr_gpu_note(g, "free memory", g->cuda->mem_free(m->raw));
 	*m = (struct dr_gpu_memory){ 0 };
 }
 
 int dr_gpu_host_alloc(struct dr_gpu *g, size_t len, void **out, struct dr_err *e)
 {
 	void *p = NULL;
-	unsigned result;
 	int rc = dr_gpu_enter(g, e);
 
 	if (rc)
 		return rc;
-	result = g->cuda->mem_host_alloc(&p, len, DR_CUDA_HOST_PORTABLE);
+	unsigned result = g->cuda->mem_host_alloc(&p, len, DR_CUDA_HOST_PORTABLE);
 	if (result == DR_CUDA_OUT_OF_MEMORY)
 		return dr_err_set(e, -ENOMEM,
-			"no pinned host memory: %zu bytes asked for; use less (--window, --chunk, --channels), or give this machine or container more",
+			"cannot allocate %zu bytes of pinned host memory; reduce --window, --chunk or --channels, or raise the memory limit of this machine or container",
 			len);
 	if (result)
-		return dr_cuda_fail(g->cuda, result, e, "%zu bytes of pinned host memory", len);
+		return dr_cuda_fail(
+			g->cuda, result, e, "allocate %zu bytes of pinned host memory", len);
 	*out = p;
 	return 0;
 }
@@ -204,25 +199,24 @@ void dr_gpu_host_free(struct dr_gpu *g, void *p)
 	if (!p)
 		return;
 	(void)dr_gpu_enter(g, NULL);
-	dr_gpu_note(g, "freeing pinned memory", g->cuda->mem_free_host(p));
+	dr_gpu_note(g, "free pinned memory", g->cuda->mem_free_host(p));
 }
 
 int dr_gpu_dmabuf(struct dr_gpu *g, const struct dr_gpu_memory *m, int *fd, struct dr_err *e)
 {
-	unsigned result;
-	int rc, got = -1;
+	int got = -1;
 
 	if (!g->info.dmabuf)
 		return dr_err_set(e, -ENOTSUP,
-			"GPU %u (%s) does not export its memory as a dma-buf; that takes CUDA 11.7, NVIDIA's open kernel modules and a data-centre GPU",
+			"GPU %u (%s) cannot export its memory as a dma-buf; this needs CUDA 11.7, NVIDIA's open kernel modules and a data-centre GPU",
 			g->info.ordinal, g->info.name);
-	rc = dr_gpu_enter(g, e);
+	int rc = dr_gpu_enter(g, e);
 	if (rc)
 		return rc;
-	result = g->cuda->mem_get_handle_for_address_range(
+	unsigned result = g->cuda->mem_get_handle_for_address_range(
 		&got, m->dev, m->len, DR_CUDA_RANGE_DMA_BUF_FD, 0);
 	if (result)
-		return dr_cuda_fail(g->cuda, result, e, "dma-buf of %llu bytes of GPU %u",
+		return dr_cuda_fail(g->cuda, result, e, "export %llu bytes of GPU %u as a dma-buf",
 			(unsigned long long)m->len, g->info.ordinal);
 	*fd = got;
 	return 0;

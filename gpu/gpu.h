@@ -8,147 +8,137 @@
 #include <stdbool.h>
 
 /*
- * NVIDIA GPUs: what there is, memory of theirs, copies to and from it, and the pattern written and
- * checked by the GPU itself. Underneath is the CUDA driver API, opened at run time at the first use,
- * so that one binary runs with and without it.
+ * NVIDIA GPUs: list, memory, copies, and the test pattern written and checked by the GPU itself. The CUDA driver
+ * library is opened at run time at the first use, so one binary runs with and without it.
  *
- * A device address is a uint64_t, so that no code here can follow it by mistake; 0 is none.
+ * A device address is a uint64_t, so that host code cannot dereference it by mistake; 0 is none.
  *
- * Threads: a struct dr_gpu may be used by any number of threads at a time, a struct dr_gpu_stream by
- * one at a time. Every call makes the GPU's context current on its thread by itself (tens of
- * nanoseconds) and leaves it so: nobody has to enter anything. Nothing here waits for the whole
- * device; what waits says so, and waits for its stream alone.
+ * Threads: any number of threads may use a struct dr_gpu at the same time, one thread at a time a struct
+ * dr_gpu_stream. Every call makes the GPU's context current on its thread (tens of nanoseconds) and leaves it
+ * current. No call waits for the whole device. Calls that wait say so, and wait for their stream alone.
  *
- * Errors: what the driver says, by name and words, is in the text. Their code:
+ * Errors: the text has the driver's name and description. The code:
  *   -ENOENT    no CUDA driver library on this machine
- *   -ENOSYS    it is too old, a stub, or lacks a call
+ *   -ENOSYS    the library is too old, a stub, or lacks a call
  *   -ENODEV    the driver runs, but there is no GPU, or not this one
- *   -ENOMEM    out of memory, of the GPU's, of pinned host memory or of our own
+ *   -ENOMEM    out of GPU memory, pinned host memory or ordinary memory
  *   -ENOTSUP   this GPU or driver cannot do that
- *   -EINVAL    the driver took an argument for wrong (a bug of ours)
- *   -EPERM     the driver refuses
- *   -EIO       anything else: the driver failed, or the GPU did. An error of work done on the GPU sticks
- *              to its context: after one every call fails, also frees. Close everything and give up.
+ *   -EINVAL    the driver rejected an argument (a bug of ours)
+ *   -EPERM     the driver denied permission
+ *   -EIO       anything else: the driver or the GPU failed. An error of work on the GPU is permanent in its
+ *              context: every later call fails, frees included. Close everything and give up.
  * -EAGAIN, as everywhere, is back-pressure alone.
  */
 
 enum {
 	DR_GPU_BUS_ID_MAX = 16, /* "0000:3b:00.0" with its zero, room for a long domain */
 	DR_GPU_NAME_MAX = 96,
-	DR_GPU_ALIGN =
-		65536, /* device memory starts at and fills multiples of this: pages of 4 KiB,
-				   and the granule in which RDMA pins GPU memory */
+	/* Device memory starts at and fills multiples of this: whole pages of 4 KiB, and the granule in which
+	 * RDMA pins GPU memory. */
+	DR_GPU_ALIGN = 65536,
 	DR_GPU_PATTERN_ALIGN = 16, /* see dr_gpu_pattern_fill */
 	DR_GPU_COPIES_MAX = 256,   /* copies of one stream that may be outstanding */
 };
 
 struct dr_gpu_info {
 	unsigned ordinal; /* CUDA's number: after CUDA_VISIBLE_DEVICES, which may hide or reorder */
-	char bus_id
-		[DR_GPU_BUS_ID_MAX]; /* PCI, "0000:3b:00.0", lower case, as in /sys/bus/pci/devices */
-	char name[DR_GPU_NAME_MAX];  /* "NVIDIA H200" */
-	uint64_t memory_bytes;	     /* all of it, used or not */
-	unsigned cc_major, cc_minor; /* compute capability */
-	bool dmabuf;		     /* its memory can be exported as a dma-buf */
-	bool ordered; /* it sees what a NIC wrote in the order in which the NIC told of it */
+	char bus_id[DR_GPU_BUS_ID_MAX]; /* PCI, "0000:3b:00.0", as in /sys/bus/pci/devices */
+	char name[DR_GPU_NAME_MAX];	/* "NVIDIA H200" */
+	uint64_t memory_bytes;		/* total, used or not */
+	unsigned cc_major, cc_minor;	/* compute capability */
+	bool dmabuf;			/* its memory can be exported as a dma-buf */
+	bool ordered; /* a NIC's writes become visible in the order of its completions */
 };
 
-/* The GPUs that CUDA shows to this process, in its order. Writes the first cap of them and returns how
- * many there are, at least 1. Opens no context. Errors: -ENOENT, -ENOSYS, -ENODEV, -EIO, each with
- * what to do. */
+/* The GPUs that CUDA shows to this process, in its order. Writes the first cap of them and returns their
+ * number, at least 1. Opens no context. Errors: -ENOENT, -ENOSYS, -ENODEV, -EIO. */
 int dr_gpu_list(struct dr_gpu_info *out, unsigned cap, struct dr_err *e) DR_MUST_CHECK;
-/* The GPU of a list that a person named: "1" is its place in the list, "0000:3b:00.0" and "3B:00.0" (a
- * domain of any length; none: 0) its address. Returns its place. -EINVAL: neither an index nor
- * an address. -ENODEV: no such GPU; the text names those that there are. */
+/* Find the GPU that a user named: by its index in the list ("1") or its address ("0000:3b:00.0", "3B:00.0"; the
+ * domain has any length and is 0 by default). Returns the index. -EINVAL: neither an index nor an address.
+ * -ENODEV: no such GPU; the text lists the available ones. */
 int dr_gpu_find(const struct dr_gpu_info *list, unsigned n, const char *what, struct dr_err *e)
 	DR_MUST_CHECK;
 
-/* One opened GPU: holds its primary context, which it shares with whatever else in this process uses
- * that GPU, until close. The pattern's code is loaded. -ENODEV: no such ordinal. */
+/* One opened GPU. Holds the primary context, which other users of the GPU in this process share, until close.
+ * Loads the pattern's code. -ENODEV: no such ordinal. */
 struct dr_gpu;
 int dr_gpu_open(unsigned ordinal, struct dr_gpu **out, struct dr_err *e) DR_MUST_CHECK;
-/* Its memory and streams were given back before. NULL is allowed. */
+/* Free its memory and streams first. NULL is allowed. */
 void dr_gpu_close(struct dr_gpu *g);
 /* Valid until close. */
 const struct dr_gpu_info *dr_gpu_info(const struct dr_gpu *g);
-/* Bytes of GPU memory that are free, and all of them; either pointer may be NULL. */
+/* Free and total bytes of GPU memory; either pointer may be NULL. */
 int dr_gpu_memory(struct dr_gpu *g, uint64_t *free_bytes, uint64_t *total_bytes, struct dr_err *e);
 
-/* Device memory of at least len > 0 bytes, aligned to DR_GPU_ALIGN and rounded up to it, with unknown
- * contents. raw is what the driver gave. -ENOMEM names bytes asked for, free and in total. */
+/* Device memory of at least len > 0 bytes, aligned to DR_GPU_ALIGN and rounded up to it, with undefined
+ * contents. -ENOMEM states the bytes requested, free and in total. */
 struct dr_gpu_memory {
 	uint64_t dev;
 	uint64_t len; /* rounded up */
-	uint64_t raw;
+	uint64_t raw; /* the driver's allocation */
 };
 int dr_gpu_alloc(struct dr_gpu *g, uint64_t len, struct dr_gpu_memory *out, struct dr_err *e)
 	DR_MUST_CHECK;
-/* No copy may be running on it. Of memory that is not there (dev 0): nothing. Clears *m. */
+/* No copy may be running on it. No-op when dev is 0. Clears *m. */
 void dr_gpu_free(struct dr_gpu *g, struct dr_gpu_memory *m);
 
-/* Pinned host memory, aligned to 256 bytes, which every GPU of this process copies at full speed, on the NUMA
- * node where the calling thread's memory policy puts it. NULL may be freed. */
+/* Pinned host memory, aligned to 256 bytes, which every GPU of this process copies at full speed. The calling
+ * thread's memory policy chooses the NUMA node. NULL may be freed. */
 int dr_gpu_host_alloc(struct dr_gpu *g, size_t len, void **out, struct dr_err *e) DR_MUST_CHECK;
 void dr_gpu_host_free(struct dr_gpu *g, void *p);
 
-/* A file descriptor of the dma-buf with the memory's bytes, [dev, dev + len) of m, which begins with
- * its first byte: offset 0. The caller closes it; that leaves memory registered through it as it
- * is. -ENOTSUP: not with this GPU or driver, the text says which. */
+/* File descriptor of a dma-buf with the bytes [dev, dev + len) of m; offset 0 is the first. The caller closes
+ * it; memory registered through it stays registered. -ENOTSUP: the GPU or the driver cannot export. */
 int dr_gpu_dmabuf(struct dr_gpu *g, const struct dr_gpu_memory *m, int *fd, struct dr_err *e)
 	DR_MUST_CHECK;
 
 /*
- * A stream does what it is told in order, beside all others. Copies are asynchronous and counted: the
- * n-th of a stream has ticket n, from 1; it is done when dr_gpu_stream_done() has reached n. Until then
- * both its ends must stay. Host memory is pinned (dr_gpu_host_alloc); other memory works, but the call
- * may then wait. A length of 0 is a copy too.
+ * A stream executes its work in order, independently of other streams. Copies are asynchronous: the n-th copy of a
+ * stream has ticket n, from 1, and is finished when dr_gpu_stream_done() has reached n. Both its buffers must stay
+ * until then. Host memory should be pinned (dr_gpu_host_alloc); with other memory the call may wait. A copy may
+ * have length 0.
  *
- * A stream that reported an error is good for destroying alone; its copies touch nothing any more when
- * that returns.
+ * A stream that reported an error can only be destroyed. No copy accesses memory after destroy returns.
  */
 struct dr_gpu_stream;
 struct dr_gpu_stream_stats {
-	uint64_t copies, bytes; /* done */
-	uint64_t timed;		/* of these copies: the first of every 16 */
-	uint64_t
-		calls; /* of the driver, for copies and for learning that they are done; contexts left out */
-	/* Time in which the GPU ran them, without their wait in the queue: what the timed ones took by the
-	 * GPU's clock, times all bytes / theirs. */
+	uint64_t copies, bytes; /* finished */
+	uint64_t timed;		/* copies that were timed: the first of every 16 */
+	uint64_t calls; /* driver calls for copies and for their completion, without contexts */
+	/* Time in which the GPU executed the copies, without queueing: the time of the timed copies by the GPU's
+	 * clock, scaled by total bytes / timed bytes. */
 	int64_t busy_ns;
 };
 
 int dr_gpu_stream_create(struct dr_gpu *g, struct dr_gpu_stream **out, struct dr_err *e)
 	DR_MUST_CHECK;
-/* Waits for what it still does. NULL is allowed. */
+/* Waits for outstanding work. NULL is allowed. */
 void dr_gpu_stream_destroy(struct dr_gpu_stream *s);
-/* Start a copy out of the GPU or into it. -EAGAIN: DR_GPU_COPIES_MAX are outstanding. */
+/* Start a copy from the GPU or to it. -EAGAIN: DR_GPU_COPIES_MAX are outstanding. */
 int dr_gpu_copy_out(struct dr_gpu_stream *s, void *host, uint64_t dev, size_t len, uint64_t *ticket,
 	struct dr_err *e) DR_MUST_CHECK;
 int dr_gpu_copy_in(struct dr_gpu_stream *s, uint64_t dev, const void *host, size_t len,
 	uint64_t *ticket, struct dr_err *e) DR_MUST_CHECK;
-/* The ticket up to which all copies are done; *done grows only. Does not wait; where nothing is outstanding
- * it costs no call of the driver, and hardly any where the stream writes tickets to host memory (CUDA 11.7).
- * An error is that of a copy, and sticks. */
+/* The ticket up to which all copies are finished; *done never decreases. Does not wait. Needs no driver call when
+ * nothing is outstanding, and almost none with completion flags (CUDA 11.7). The error is a copy's, and permanent. */
 int dr_gpu_stream_done(struct dr_gpu_stream *s, uint64_t *done, struct dr_err *e) DR_MUST_CHECK;
-/* Wait until that ticket is done. */
+/* Wait until that ticket is finished. */
 int dr_gpu_stream_wait(struct dr_gpu_stream *s, uint64_t ticket, struct dr_err *e) DR_MUST_CHECK;
 void dr_gpu_stream_stats(const struct dr_gpu_stream *s, struct dr_gpu_stream_stats *out);
 
-/* The rest waits until it is done (and so is everything that this stream was told before). */
+/* Synchronous: these wait until they, and everything queued before, are finished. */
 int dr_gpu_read(struct dr_gpu_stream *s, void *host, uint64_t dev, size_t len, struct dr_err *e)
 	DR_MUST_CHECK;
-int dr_gpu_write(struct dr_gpu_stream *s, uint64_t dev, const void *host, size_t len,
-	struct dr_err *e) DR_MUST_CHECK;
 int dr_gpu_set(struct dr_gpu_stream *s, uint64_t dev, uint8_t byte, size_t len, struct dr_err *e)
 	DR_MUST_CHECK;
 
 /*
- * The pattern, made and checked where the bytes are: 64-bit little-endian words, word i is base + i *
- * 0x9e3779b97f4a7c15, and a tail shorter than a word takes its first bytes. The same that
- * dr_pattern_fill and dr_pattern_check (orchestrator/worker.h) do in host memory with base
- * dr_pattern_base(). dev is a multiple of DR_GPU_PATTERN_ALIGN (asserted), len is anything.
+ * The test pattern, written and checked by the GPU: 64-bit little-endian words, word i is base + i *
+ * 0x9e3779b97f4a7c15; a tail shorter than a word takes its first bytes. dr_pattern_fill and dr_pattern_check
+ * (orchestrator/engine/integrity.h) do the same in host memory with base dr_pattern_base(). dev is a multiple of
+ * DR_GPU_PATTERN_ALIGN (asserted); len is any.
  *
- * check: 0 equal; 1 and the offset of the first wrong byte; or an error.
+ * check returns 0: equal; 1 and the offset of the first wrong byte; or an error.
  */
 int dr_gpu_pattern_fill(struct dr_gpu_stream *s, uint64_t dev, size_t len, uint64_t base,
 	struct dr_err *e) DR_MUST_CHECK;

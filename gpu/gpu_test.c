@@ -86,12 +86,12 @@ static void finds_what_is_meant(void **state)
 		if (place == -ENODEV)
 			assert_says(e, "no such GPU: ");
 	}
-	assert_says(e, "' 1' names no GPU: give its index (0) or its PCI address (0000:3b:00.0)");
+	assert_says(e, "' 1' is not a GPU: give an index (0) or a PCI address (0000:3b:00.0)");
 	assert_int_equal(dr_gpu_find(g, 2, "3b:00.0", &e), -ENODEV);
 	assert_string_equal(
-		e.text, "no such GPU: 3b:00.0; there are 0 (0000:1b:00.0), 1 (0000:2b:00.0)");
+		e.text, "no such GPU: 3b:00.0; available: 0 (0000:1b:00.0), 1 (0000:2b:00.0)");
 	assert_int_equal(dr_gpu_find(g, 1, "1", &e), -ENODEV);
-	assert_string_equal(e.text, "no such GPU: 1; there is 0 (0000:1b:00.0)");
+	assert_string_equal(e.text, "no such GPU: 1; available: 0 (0000:1b:00.0)");
 }
 
 /* ---- contexts ---- */
@@ -132,7 +132,7 @@ static void *use_elsewhere(void *arg)
 	if (rc == 0)
 		rc = dr_gpu_stream_create(g, &s, NULL);
 	if (rc == 0)
-		rc = dr_gpu_write(s, m.dev, "abcdefg", 8, NULL);
+		rc = put(s, m.dev, "abcdefg", 8);
 	if (rc == 0)
 		rc = dr_gpu_read(s, there, m.dev, 8, NULL);
 	if (rc == 0) {
@@ -218,12 +218,12 @@ static void out_of_memory(void **state)
 	assert_int_equal(dr_gpu_open(1, &g, NULL), 0);
 	assert_int_equal(dr_gpu_alloc(g, 1 << 20, &m, &e), -ENOMEM);
 	assert_string_equal(e.text,
-		"GPU 1 (0000:2b:00.0) is out of memory: 1114111 bytes asked for, 1048576 free of 1048576; "
-		"use less (--window, --chunk, --channels), or end who holds it (nvidia-smi)");
+		"GPU 1 (0000:2b:00.0) is out of memory: 1114111 bytes requested, 1048576 of 1048576 free; "
+		"reduce --window, --chunk or --channels, or stop the process that holds the memory (nvidia-smi lists it)");
 	assert_int_equal(dr_gpu_alloc(g, UINT64_MAX, &m, &e), -ENOMEM);
 	fake->fail_call("cuMemHostAlloc", 1, 0);
 	assert_int_equal(dr_gpu_host_alloc(g, 4096, &(void *){ NULL }, &e), -ENOMEM);
-	assert_says(e, "no pinned host memory: 4096 bytes asked for; use less");
+	assert_says(e, "cannot allocate 4096 bytes of pinned host memory; reduce --window");
 	dr_gpu_close(g);
 }
 
@@ -252,7 +252,7 @@ static void exports_a_dmabuf(void **state)
 	assert_int_equal(dr_gpu_open(0, &g, NULL), 0);
 	assert_int_equal(dr_gpu_alloc(g, 100000, &m, NULL), 0);
 	assert_int_equal(dr_gpu_stream_create(g, &s, NULL), 0);
-	assert_int_equal(dr_gpu_write(s, m.dev, "first", 6, NULL), 0);
+	assert_int_equal(put(s, m.dev, "first", 6), 0);
 	assert_int_equal(dr_gpu_dmabuf(g, &m, &fd, NULL), 0);
 	p = mmap(NULL, m.len, PROT_READ, MAP_SHARED, fd, 0);
 	assert_true(p != MAP_FAILED);
@@ -261,7 +261,7 @@ static void exports_a_dmabuf(void **state)
 	assert_int_equal(close(fd), 0);
 	fake->fail_call("cuMemGetHandleForAddressRange", 1, DR_CUDA_NOT_SUPPORTED);
 	assert_int_equal(dr_gpu_dmabuf(g, &m, &fd, &e), -ENOTSUP);
-	assert_says(e, "dma-buf of 131072 bytes of GPU 0: CUDA_ERROR_NOT_SUPPORTED");
+	assert_says(e, "export 131072 bytes of GPU 0 as a dma-buf: CUDA_ERROR_NOT_SUPPORTED");
 	dr_gpu_stream_destroy(s);
 	dr_gpu_free(g, &m);
 	dr_gpu_close(g);

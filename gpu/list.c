@@ -6,14 +6,14 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- what there is ---- */
+/* ---- list ---- */
 
 static int bus_id(const struct dr_cuda *c, int dev, char *buf, int len, struct dr_err *e)
 {
 	unsigned result = c->device_get_bus_id(buf, len, dev);
 
 	if (result)
-		return dr_cuda_fail(c, result, e, "PCI address of GPU %d", dev);
+		return dr_cuda_fail(c, result, e, "read the PCI address of GPU %d", dev);
 	for (; *buf; buf++)
 		*buf = (char)tolower((unsigned char)*buf);
 	return 0;
@@ -26,12 +26,12 @@ static int attribute(
 	unsigned result = c->device_get_attribute(&value, attr, dev);
 
 	if (result)
-		return dr_cuda_fail(c, result, e, "attribute %u of GPU %d", attr, dev);
+		return dr_cuda_fail(c, result, e, "read attribute %u of GPU %d", attr, dev);
 	*out = (unsigned)value;
 	return 0;
 }
 
-/* A driver that is older than the attribute calls it an invalid value: not supported, then. */
+/* A driver that does not know the attribute returns an error: not supported. */
 static bool can_dmabuf(const struct dr_cuda *c, int dev)
 {
 	unsigned yes = 0;
@@ -53,7 +53,7 @@ int dr_gpu_describe(
 {
 	struct dr_gpu_info g = { .ordinal = ordinal };
 	size_t bytes = 0;
-	int dev, rc;
+	int dev;
 	unsigned result = c->device_get(&dev, (int)ordinal);
 
 	if (result == 0)
@@ -61,8 +61,8 @@ int dr_gpu_describe(
 	if (result == 0)
 		result = c->device_total_mem(&bytes, dev);
 	if (result)
-		return dr_cuda_fail(c, result, e, "GPU %u", ordinal);
-	rc = bus_id(c, dev, g.bus_id, sizeof(g.bus_id), e);
+		return dr_cuda_fail(c, result, e, "describe GPU %u", ordinal);
+	int rc = bus_id(c, dev, g.bus_id, sizeof(g.bus_id), e);
 	if (rc == 0)
 		rc = attribute(c, dev, DR_CUDA_ATTR_CC_MAJOR, &g.cc_major, e);
 	if (rc == 0)
@@ -79,16 +79,15 @@ int dr_gpu_describe(
 int dr_gpu_list(struct dr_gpu_info *out, unsigned cap, struct dr_err *e)
 {
 	const struct dr_cuda *c;
-	unsigned result;
 	int n = 0, rc = dr_cuda_load(&c, e);
 
 	if (rc)
 		return rc;
-	result = c->device_get_count(&n);
+	unsigned result = c->device_get_count(&n);
 	if (result == 0 && n == 0)
 		result = DR_CUDA_NO_DEVICE;
 	if (result)
-		return dr_cuda_fail(c, result, e, "looking for GPUs");
+		return dr_cuda_fail(c, result, e, "list the GPUs");
 	for (unsigned i = 0; i < DR_MIN((unsigned)n, cap); i++) {
 		rc = dr_gpu_describe(c, i, &out[i], e);
 		if (rc)
@@ -97,7 +96,7 @@ int dr_gpu_list(struct dr_gpu_info *out, unsigned cap, struct dr_err *e)
 	return n;
 }
 
-/* ---- which one is meant ---- */
+/* ---- find ---- */
 
 struct address {
 	unsigned domain, bus, slot, function;
@@ -130,8 +129,7 @@ static int no_such(const struct dr_gpu_info *list, unsigned n, const char *what,
 	for (unsigned i = 0; i < n && at < sizeof(there); i++)
 		at += (size_t)snprintf(there + at, sizeof(there) - at, "%s%u (%s)", i ? ", " : "",
 			i, list[i].bus_id);
-	return dr_err_set(e, -ENODEV, "no such GPU: %s; there %s %s", what, n == 1 ? "is" : "are",
-		n ? there : "none");
+	return dr_err_set(e, -ENODEV, "no such GPU: %s; available: %s", what, n ? there : "none");
 }
 
 static int find_index(
@@ -155,7 +153,7 @@ int dr_gpu_find(const struct dr_gpu_info *list, unsigned n, const char *what, st
 		return find_index(list, n, what, e);
 	if (!parse_address(what, &wanted))
 		return dr_err_set(e, -EINVAL,
-			"'%s' names no GPU: give its index (0) or its PCI address (0000:3b:00.0)",
+			"'%s' is not a GPU: give an index (0) or a PCI address (0000:3b:00.0)",
 			what);
 	for (unsigned i = 0; i < n; i++)
 		if (parse_address(list[i].bus_id, &there) && same_address(&wanted, &there))

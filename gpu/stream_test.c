@@ -2,8 +2,8 @@
 #include "base/rng.h"
 #include "gpu/gpu_priv.h"
 #include "tests/fakecuda/testkit.h"
-#include "orchestrator/integrity.h"
-#include "orchestrator/worker.h"
+#include "orchestrator/engine/integrity.h"
+#include "orchestrator/engine/worker.h"
 
 enum { BYTES = 1 << 20 };
 
@@ -124,8 +124,8 @@ static void idle_costs_no_call(void **state)
 	bed_drop(&b);
 }
 
-/* What 64 copies of 1 us cost: by words, and by events where the driver has no words or they are not wanted. */
-static void calls_for(const char *gpus, unsigned words, unsigned records)
+/* Driver calls of 64 copies: with completion flags, and with events where flags are missing or not wanted. */
+static void calls_for(const char *gpus, unsigned flags, unsigned records)
 {
 	struct dr_gpu_stream_stats stats;
 	uint64_t ticket = 0;
@@ -140,29 +140,29 @@ static void calls_for(const char *gpus, unsigned words, unsigned records)
 	while (done_of(&b) < 64)
 		;
 	dr_gpu_stream_stats(b.s, &stats);
-	assert_int_equal(fake->count("cuStreamWriteValue32_v2") - before[0], words);
+	assert_int_equal(fake->count("cuStreamWriteValue32_v2") - before[0], flags);
 	assert_int_equal(fake->count("cuEventRecord") - before[1], records);
-	if (words)
+	if (flags)
 		assert_int_equal(fake->count("cuEventQuery"), 0);
 	assert_int_equal(stats.copies, 64);
 	assert_int_equal(stats.timed, 4);
-	assert_int_equal(stats.calls, 64 + words + records + 4 + fake->count("cuEventQuery") +
+	assert_int_equal(stats.calls, 64 + flags + records + 4 + fake->count("cuEventQuery") +
 					      fake->count("cuStreamQuery"));
 	assert_true(stats.busy_ns >= 64 * 100000LL);
 	bed_drop(&b);
 }
 
-static void words_spare_calls(void **state)
+static void flags_save_calls(void **state)
 {
 	(void)state;
 	calls_for("delay_us=100", 64, 8);
 }
 
-static void without_words_events_do(void **state)
+static void events_replace_flags(void **state)
 {
 	(void)state;
 	calls_for("delay_us=100,version=11000", 0, 68);
-	calls_for("delay_us=100,words=0", 0, 68);
+	calls_for("delay_us=100,flags=0", 0, 68);
 	calls_for("delay_us=100,fail=cuMemHostGetDevicePointer_v2:1", 0, 68);
 	calls_for("delay_us=100,fail=cuStreamWriteValue32_v2:1", 0, 68);
 	assert_int_equal(setenv("DR_GPU_COMPLETION", "events", 1), 0);
@@ -170,8 +170,8 @@ static void without_words_events_do(void **state)
 	assert_int_equal(unsetenv("DR_GPU_COMPLETION"), 0);
 }
 
-/* The word has 32 bits, tickets have 64. */
-static void words_wrap(void **state)
+/* The flag has 32 bits, tickets have 64. */
+static void flags_wrap(void **state)
 {
 	uint64_t ticket = 0;
 	struct bed b;
@@ -179,7 +179,7 @@ static void words_wrap(void **state)
 	(void)state;
 	bed_make(&b, "delay_us=10");
 	b.s->issued = b.s->done = UINT32_MAX - 100ULL;
-	atomic_store(b.s->word.host, UINT32_MAX - 100U);
+	atomic_store(b.s->flag.host, UINT32_MAX - 100U);
 	for (int i = 0; i < 200; i++)
 		assert_int_equal(dr_gpu_copy_in(b.s, b.m.dev, b.host, 8, &ticket, NULL), 0);
 	assert_int_equal(ticket, UINT32_MAX + 100ULL);
@@ -247,12 +247,11 @@ static void reads_and_writes_wait(void **state)
 	bed_make(&b, "");
 	for (unsigned i = 0; i < sizeof(mine); i++)
 		mine[i] = (unsigned char)(i * 7);
-	assert_int_equal(dr_gpu_write(b.s, b.m.dev + 5, mine, sizeof(mine), NULL), 0);
+	assert_int_equal(put(b.s, b.m.dev + 5, mine, sizeof(mine)), 0);
 	assert_int_equal(dr_gpu_set(b.s, b.m.dev + 10, 0x77, 3, NULL), 0);
 	memset(mine + 5, 0x77, 3);
 	assert_int_equal(dr_gpu_read(b.s, back, b.m.dev + 5, sizeof(back), NULL), 0);
 	assert_memory_equal(mine, back, sizeof(mine));
-	assert_int_equal(dr_gpu_write(b.s, b.m.dev, mine, 0, NULL), 0);
 	assert_int_equal(dr_gpu_read(b.s, back, b.m.dev, 0, NULL), 0);
 	assert_int_equal(dr_gpu_set(b.s, b.m.dev, 1, 0, NULL), 0);
 	bed_drop(&b);
@@ -374,8 +373,8 @@ static void agrees_with_the_host(void **state)
 	bed_make(&b, "");
 	assert_int_equal(dr_gpu_pattern_fill(b.s, b.m.dev, 99999, base, NULL), 0);
 	assert_int_equal(dr_gpu_read(b.s, b.host, b.m.dev, 99999, NULL), 0);
-	assert_int_equal(dr_pattern_check(b.host, 99999, 9, 1, 2, 77, &at), 0);
-	dr_pattern_fill(b.host, 12345, 9, 1, 2, 78);
+	assert_int_equal(dr_pattern_check(b.host, 99999, dr_pattern_base(9, 1, 2, 77), &at), 0);
+	dr_pattern_fill(b.host, 12345, dr_pattern_base(9, 1, 2, 78));
 	assert_int_equal(dr_gpu_copy_in(b.s, b.m.dev, b.host, 12345, &t, NULL), 0);
 	assert_int_equal(
 		dr_gpu_pattern_check(b.s, b.m.dev, 12345, dr_pattern_base(9, 1, 2, 78), &bad, NULL),
@@ -389,9 +388,9 @@ int main(void)
 		cmocka_unit_test_setup_teardown(copies_are_asynchronous, setup, teardown),
 		cmocka_unit_test_setup_teardown(tickets_are_counted, setup, teardown),
 		cmocka_unit_test_setup_teardown(idle_costs_no_call, setup, teardown),
-		cmocka_unit_test_setup_teardown(words_spare_calls, setup, teardown),
-		cmocka_unit_test_setup_teardown(without_words_events_do, setup, teardown),
-		cmocka_unit_test_setup_teardown(words_wrap, setup, teardown),
+		cmocka_unit_test_setup_teardown(flags_save_calls, setup, teardown),
+		cmocka_unit_test_setup_teardown(events_replace_flags, setup, teardown),
+		cmocka_unit_test_setup_teardown(flags_wrap, setup, teardown),
 		cmocka_unit_test_setup_teardown(two_gpus_on_a_thread, setup, teardown),
 		cmocka_unit_test_setup_teardown(streams_are_apart, setup, teardown),
 		cmocka_unit_test_setup_teardown(reads_and_writes_wait, setup, teardown),

@@ -4,8 +4,8 @@
 #
 #   scripts/bundle.sh BUILD VERSION      (make bundle)
 #
-# bin/dualrail finds lib/ beside itself (RPATH $ORIGIN/../lib), where every shared library is that it
-# needs, glibc's own excepted; scripts/ find bin/ relative to themselves.
+# bin/dualrail finds lib/ relative to itself (RPATH $ORIGIN/../lib); lib/ holds every shared library that it
+# needs, except glibc's. The scripts find bin/ relative to themselves.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -13,13 +13,13 @@ build=$1 version=$2
 name=dualrail-$version-$(uname -m)
 stage=$build/bundle/$name
 
-# glibc's parts come from the host: they belong to its kernel and its dynamic linker.
+# glibc comes from the host, because it must match the host's dynamic linker.
 libraries() {
 	ldd "$@" | awk '$2 == "=>" && $3 ~ /^\// { print $3 }' | sort -u |
 		grep -vE '/(ld-linux[^/]*|lib(c|m|dl|rt|pthread|resolv|util|anl|nsl|BrokenLocale))\.so\.[0-9]+$'
 }
 
-# The newest GLIBC_x.y that the files ask for.
+# The newest GLIBC_x.y version that the files require.
 glibc_needed() {
 	local f
 	for f in "$@"; do objdump -T "$f"; done | grep -oE 'GLIBC_[0-9]+\.[0-9]+' | sort -Vu | tail -n 1
@@ -38,8 +38,8 @@ main() {
 	done
 	install -m 644 "$build/dualrail.1" "$stage/share/man/man1/"
 	cp -R scripts "$stage/"
-	# What only makes sense in the source tree.
-	rm -rf "$stage/scripts/"{lint.sh,lint.awk,check.sh,bundle.sh,setup.sh}
+	# These are useful in the source tree only.
+	rm -rf "$stage/scripts/"{lint*,check.sh,exports.sh,bundle.sh,setup.sh}
 	install -m 644 LICENSE VERSION "$stage/"
 	[[ -e README.md ]] && install -m 644 README.md "$stage/"
 	needed=$(glibc_needed "$stage/bin/dualrail" "$stage"/lib/*.so*)

@@ -4,17 +4,27 @@
 #
 #   scripts/check.sh [--unit] BUILD [TEST...]      (make check, make unit)
 #
-# TEST is a binary BUILD/PATH_test; without any, all whose source PATH_test.c is still there. Then
-# the bats files in tests/e2e, unless --unit. The last line is `N passed, N failed, N skipped`; the
-# exit status is 1 when something failed. A failed test's output and the line that runs it again
-# are printed.
+# TEST is a binary BUILD/PATH_test or a bats file; without any, all binaries whose source PATH_test.c exists. Then
+# the bats files in tests/e2e, unless --unit. The last line is `N passed, N failed, N skipped`; the exit status
+# is 1 when something failed. A failed test's output and the line that runs it again are printed.
 #
-# A binary is read as TAP when it speaks it (cmocka does), else by its status: 0, 77 (skipped; its
-# last line is the reason), anything else. In front of cmocka's skip(), a test prints
-# "SKIP: reason".
+# Several files run at a time, since most of them wait for timers; the results of a file are printed when it
+# ends. A file with the line "check.sh: alone" in its source runs after the others, by itself.
 #
-# Environment: DR_TEST_TIMEOUT, seconds a binary may take (120; three times that with sanitizers).
-# Bats tests get DUALRAIL (the program), DR_BUILD (the build tree) and DR_ROOT (this repository).
+# A binary's output is read as TAP if it has that form (cmocka's has); otherwise the exit status decides:
+# 0 passed, 77 skipped (the last line is the reason), anything else failed. Before cmocka's skip(), a test
+# prints "SKIP: reason".
+#
+# With sanitizers, bats tests with the tag "release" are left out: they test time alone, on paths that other
+# tests take too. Under ThreadSanitizer, so are the tag "one-thread" and binaries that create no thread and
+# load no library: they cannot show a race, and the other builds run them.
+#
+# Environment: JOBS, files at a time (processors + 1, with ThreadSanitizer processors; at most 8);
+# DR_TEST_TIMEOUT, seconds a binary may take (120; three times that with sanitizers); DR_TEST_TIMES, a file that
+# gets the seconds that each file took; DR_E2E_WAIT, the longest wait of a bats test for one condition, in
+# seconds (60; 120 with sanitizers).
+# Bats tests get DUALRAIL (the program), DR_BUILD (the build tree), DR_ROOT (this repository) and DR_LANE
+# (0 to JOBS - 1: files that run at the same time have different ones).
 set -uo pipefail
 
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -24,6 +34,8 @@ cd "$root" || exit 1
 passed=0 failed=0 skipped=0
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
 
 # result PASS|FAIL|SKIP NAME [REASON]
 result() {
@@ -66,7 +78,7 @@ read_tap() {
 }
 
 run_binary() {
-	local binary=$1 name=${1#"$build"/} log=$work/log rc
+	local binary=$1 name=${1#"$build"/} log=$work/log.$lane rc
 	timeout -k 10 "$limit" env CMOCKA_MESSAGE_OUTPUT=TAP "$binary" >"$log" 2>&1 </dev/null
 	rc=$?
 	read_tap "$log" "$name"
@@ -87,9 +99,10 @@ run_binary() {
 }
 
 run_bats() {
-	local file=$1 name=${1%.bats} log=$work/log rc
+	local file=$1 name=${1%.bats} log=$work/log.$lane rc
 	timeout -k 10 1200 env BATS_TEST_TIMEOUT="$bats_limit" DUALRAIL="$root_build/dualrail" \
-		DR_BUILD="$root_build" DR_ROOT="$root" bats --tap "$file" >"$log" 2>&1 </dev/null
+		DR_BUILD="$root_build" DR_ROOT="$root" DR_LANE="$lane" \
+		bats --tap "${bats_args[@]}" "$file" >"$log" 2>&1 </dev/null
 	rc=$?
 	read_tap "$log" "$name"
 	((rc == 0)) && return
@@ -98,18 +111,86 @@ run_bats() {
 	echo "      again: DUALRAIL=$build/dualrail DR_BUILD=$build DR_ROOT=. bats $file"
 }
 
+# Runs one file; its results go to the standard output, its counts to $work/counts.
+run_file() {
+	local start=$EPOCHREALTIME
+	passed=0 failed=0 skipped=0
+	if [[ $1 == *.bats ]]; then run_bats "$1"; else run_binary "$1"; fi
+	echo "$passed $failed $skipped" >>"$work/counts"
+	[[ ! ${DR_TEST_TIMES-} ]] ||
+		echo "$(((${EPOCHREALTIME/./} - ${start/./}) / 1000000)) $1" >>"$DR_TEST_TIMES"
+}
+
+# worker LANE FILE...: runs the files that no other worker has taken.
+worker() {
+	local lane=$1 file
+	shift
+	for file in "$@"; do
+		mkdir "$work/taken.${file//\//:}" 2>/dev/null || continue
+		run_file "$file" >"$work/out.$lane"
+		flock "$work" cat "$work/out.$lane"
+	done
+}
+
+source_of() {
+	if [[ $1 == *.bats ]]; then echo "$1"; else echo "${1#"$build"/}.c"; fi
+}
+
+runs_alone() {
+	grep -qs 'check.sh: alone' "$(source_of "$1")"
+}
+
+# Whether the test may have more than one thread: it, a library that it loads or a program that it runs.
+has_threads() {
+	[[ $1 == */tests/torture/* ]] || nm "$1" | grep -qE ' (pthread_create|dlopen)(@|$)'
+}
+
+# Files in the order in which they start: the longest first, so that no worker is left with one at the end.
+# End-to-end tests take longest, the larger the longer; then the tests of tests/.
+in_order() {
+	local file
+	for file in "$@"; do
+		case $file in
+		*.bats) echo "2 $(stat -c %s "$file") $file" ;;
+		*/tests/*) echo "1 $(stat -c %s "$(source_of "$file")") $file" ;;
+		*) echo "0 $(stat -c %s "$(source_of "$file")") $file" ;;
+		esac
+	done | sort -k1,1nr -k2,2nr | cut -d ' ' -f 3-
+}
+
+# run_all FILE...
+run_all() {
+	local file together=() alone=() lane=0 ended=0 i one
+	: >"$work/counts"
+	while IFS= read -r file; do
+		if runs_alone "$file"; then alone+=("$file"); else together+=("$file"); fi
+	done < <(in_order "$@")
+	for ((i = 0; i < jobs; i++)); do worker "$i" "${together[@]}" & done
+	wait
+	for file in "${alone[@]}"; do
+		run_file "$file"
+	done
+	passed=0 failed=0 skipped=0
+	while read -r -a one; do
+		((passed += one[0], failed += one[1], skipped += one[2], ended++))
+	done <"$work/counts"
+	((ended == $#)) || result FAIL "scripts/check.sh" "$ended of $# files came to an end"
+}
+
 main() {
-	local only_unit='' source file args=("$@")
+	local only_unit='' source file spare files=() args=("$@")
 	[[ ${1-} == --unit ]] && only_unit=1 && shift
 	(($#)) || {
-		sed -n '3,8s/^# \{0,1\}//p' "$self" >&2
+		sed -n '3,7s/^# \{0,1\}//p' "$self" >&2
 		exit 1
 	}
 	build=$1
 	shift
-	limit=${DR_TEST_TIMEOUT:-120} bats_limit=180
+	limit=${DR_TEST_TIMEOUT:-120} bats_limit=180 bats_args=() only_threads=
+	jobs=$(nproc 2>/dev/null || echo 1) spare=1
 	if grep -qs -e -fsanitize= "$build/.flags"; then
 		limit=$((limit * 3)) bats_limit=$((bats_limit * 2))
+		export DR_E2E_WAIT=${DR_E2E_WAIT:-120}
 		# The first report ends the program, so that it cannot be overlooked.
 		export ASAN_OPTIONS=${ASAN_OPTIONS:-abort_on_error=0:detect_leaks=1}
 		export UBSAN_OPTIONS=${UBSAN_OPTIONS:-halt_on_error=1:print_stacktrace=1}
@@ -119,7 +200,13 @@ main() {
 			exec env DR_SETARCH=1 setarch -R "$self" "${args[@]}"
 		fi
 		export TSAN_OPTIONS=${TSAN_OPTIONS:-halt_on_error=1:second_deadlock_stack=1}
+		bats_args=(--filter-tags '!release')
+		if grep -q -e -fsanitize=thread "$build/.flags"; then
+			only_threads=1 bats_args=(--filter-tags '!release,!one-thread') spare=0
+		fi
 	fi
+	jobs=${JOBS:-$((jobs + spare))}
+	((jobs <= 8)) || jobs=8
 	[[ $build == /* ]] && root_build=$build || root_build=$root/$build
 	if (($# == 0)); then
 		while IFS= read -r file; do
@@ -128,13 +215,14 @@ main() {
 		done < <(find "$build" -name '*_test' -type f -perm -u+x | sort)
 	fi
 	for file in "$@"; do
-		run_binary "$file"
+		if [[ ! $only_threads ]] || has_threads "$file"; then files+=("$file"); fi
 	done
 	if [[ ! $only_unit ]]; then
 		for file in tests/e2e/*.bats; do
-			[[ -e $file ]] && run_bats "$file"
+			[[ -e $file ]] && files+=("$file")
 		done
 	fi
+	run_all "${files[@]}"
 	echo "$passed passed, $failed failed, $skipped skipped"
 	((failed == 0))
 }

@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Line coverage of the core by the tests that need neither root nor the command line (make coverage).
+# Line coverage of the core by unit tests and the simulator (make coverage).
 #
 #   scripts/coverage.sh [FOLDER...]           window channel bootstrap
 #
-# Builds the tests with gcov's counters, runs them and prints, for each folder, the share of its lines
-# that ran, file by file, and the lines that did not. The exit status is 1 when a folder is below GOAL
-# or a test failed.
+# Builds the tests with gcov's counters, runs them and prints, for each folder and file, the percentage of
+# lines that ran and the lines that did not run. The exit status is 1 when a folder is below GOAL or a test
+# failed.
 #
-# Environment: B, the build tree (build/coverage); GOAL, per cent (90); SCHEDULES, of the simulation
-# (400); JOBS, compilers at work (one a CPU).
+# Environment: B, the build tree (build/coverage); GOAL, per cent (90); SCHEDULES, number of simulated
+# schedules (400); JOBS, compilers at a time (one per CPU).
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 
@@ -17,7 +17,7 @@ build=${B:-build/coverage}
 goal=${GOAL:-90}
 schedules=${SCHEDULES:-400}
 
-# Not the programs that the tests run, whose calls are made to fail or that are killed.
+# Without the folders whose tests kill the program or make its calls fail.
 build_tests() {
 	local dirs
 	dirs=$(find base window bootstrap transport topology gpu channel orchestrator tests/conformance \
@@ -26,7 +26,7 @@ build_tests() {
 		CFLAGS='-O0 -g' DIRS="$dirs"
 }
 
-# The simulation's children leave without writing their counters: here each schedule is a process.
+# The simulator's child processes exit without writing their counters, so each schedule is a process here.
 simulate() {
 	local seed
 	for ((seed = 1; seed <= schedules; seed++)); do

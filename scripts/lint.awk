@@ -1,7 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-# Rules on C text: banned calls (each message names what to use), function length, includes.
+# Rules on C text; `rule` (awk -v) is one of
+#   calls        banned calls (each message names what to use), function length, layers
+#   folders      the order of the folders inside orchestrator/, private headers
+#   parameters   at most six parameters per function
 # Input: C files. Comments and strings are blanked before the rules look, so that prose may name a
-# call. A line whose comment holds "lint-ok: REASON" is excused from the banned calls.
+# call. A line whose comment holds "lint-ok: REASON" is excused from the banned calls, and a function with
+# such a comment between its name and its body from the number of parameters.
 # Prints "FILE:LINE: text".
 
 function say(text) {
@@ -50,6 +54,45 @@ function rank(module) {
 	return module ~ /^(orchestrator|plugin)$/ ? 3 : -1
 }
 
+# Inside orchestrator/: a folder, or main.c itself.
+function folder(path) {
+	sub(/^orchestrator\//, "", path)
+	sub(/\/.*/, "", path)
+	return path
+}
+
+function folder_rank(f) {
+	if (f ~ /^(options|record)$/)
+		return 0
+	if (f ~ /^(plan|fault|engine)$/)
+		return 1
+	if (f == "session")
+		return 2
+	if (f ~ /^(sweep|doctor|topo|demo|tools)$/)
+		return 3
+	return f == "main.c" ? 4 : -1
+}
+
+function check_folders(name,    from, to) {
+	from = folder(FILENAME)
+	to = folder(name)
+	if (folder_rank(from) < 0)
+		say("orchestrator/" from " is no folder of the order in scripts/lint.awk: add it there and to docs/ARCHITECTURE.md")
+	else if (folder_rank(to) > folder_rank(from))
+		say("orchestrator/" from "/ is below orchestrator/" to "/: move what both need down, or pass it in")
+	else if (folder_rank(to) == folder_rank(from) && to != from)
+		say("orchestrator/" from "/ and orchestrator/" to "/ are siblings: move what both need down, or pass it in")
+}
+
+function check_private(name,    dir) {
+	if (name ~ /(_impl|\/internal)\.h$/)
+		say("\"" name "\": a private header ends in _priv.h")
+	dir = name
+	sub(/[^\/]*$/, "", dir)
+	if (name ~ /_priv\.h$/ && FILENAME !~ ("^" dir "[^/]*$"))
+		say("\"" name "\" is private to " dir ": declare what others need in a public header of that folder")
+}
+
 function check_include(name,    from, to, kind) {
 	from = FILENAME
 	sub(/\/.*/, "", from)
@@ -65,12 +108,11 @@ function check_include(name,    from, to, kind) {
 		say(from "/ is below " to "/: move what both need down, or pass it in")
 	else if (rank(to) == rank(from) && to != from)
 		say(from "/ and " to "/ are siblings: what both need belongs in base/, or is passed in")
-	if (name ~ /^transport\/[^\/]+\// && FILENAME != "transport/registry.c" &&
-		FILENAME != "orchestrator/kinds.c" && FILENAME != "orchestrator/memory.c") {
+	if (name ~ /^transport\/[^\/]+\// && FILENAME != "transport/registry.c") {
 		kind = name
 		sub(/\/[^\/]*$/, "/", kind)
 		if (index(FILENAME, kind) != 1)
-			say("only " kind ", transport/registry.c, orchestrator/kinds.c and orchestrator/memory.c know \"" name "\"; use transport/path.h")
+			say("only " kind " and transport/registry.c know \"" name "\"; use transport/path.h and transport/kind.h")
 	}
 }
 
@@ -93,10 +135,25 @@ function check_calls() {
 		say("volatile orders nothing: use C11 atomics (also in signal handlers)")
 }
 
+# Parameters of the function whose head, up to the line before its body, is given.
+function parameters(head,    i, c, depth, n) {
+	for (i = index(head, "("); i <= length(head); i++) {
+		c = substr(head, i, 1)
+		if (c == "(")
+			depth++
+		else if (c == ")" && --depth == 0)
+			break
+		else if (c == "," && depth == 1)
+			n++
+	}
+	return n + 1
+}
+
 FNR == 1 {
 	in_comment = 0
 	body = 0
-	is_test = FILENAME ~ /^tests\/|_test\.[ch]$|_main\.c$/
+	head = ""
+	is_test = FILENAME ~ /^tests\/|_(test|harness|testkit)\.[ch]$|\/testkit\.h$|_main\.c$/
 }
 
 {
@@ -104,15 +161,26 @@ FNR == 1 {
 	if (!in_comment && match($0, /^#[ ]*include[ ]+"[^"]+"/)) {
 		name = substr($0, RSTART, RLENGTH)
 		gsub(/^[^"]*"|"$/, "", name)
-		check_include(name)
+		if (rule == "calls")
+			check_include(name)
+		else if (rule == "folders" && !is_test) {
+			check_private(name)
+			if (FILENAME ~ /^orchestrator\// && name ~ /^orchestrator\//)
+				check_folders(name)
+		}
 	}
 	code = strip($0)
-	if (!excused)
+	if (rule == "calls" && !excused)
 		check_calls()
-	if (length($0) && code ~ /^\{/)
+	if (length($0) && code ~ /^\{/) {
 		body = FNR
+		if (rule == "parameters" && !is_test && !head_excused && parameters(head) > 6)
+			say("this function has " parameters(head) " parameters, 6 is the limit: pass a struct")
+	}
+	head = code ~ /^#|[;}]$/ ? "" : head code
+	head_excused = head != "" && (head_excused || excused)
 	if (code ~ /^\}/ && body) {
-		if (FNR - body - 1 > 80)
+		if (rule == "calls" && FNR - body - 1 > 80)
 			say("this function has " (FNR - body - 1) " lines, 80 is the limit: split it")
 		body = 0
 	}

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# The tree's rules as a program; each message says what to do instead. `make lint`
+# Checks the rules of this tree; each message says what to do instead. `make lint`
 #
 #   scripts/lint.sh [RULE...]     all rules, or only these
 #
-# Exit status 1 when a rule is broken. The last line sums up.
+# Exit status 1 when a rule is broken. The last line is `N passed, N failed, N skipped`.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 
@@ -13,7 +13,7 @@ bytes_max=$((256 * 1024))
 jobs=$(nproc 2>/dev/null || echo 2)
 cflags=(-std=c11 -D_GNU_SOURCE '-DDR_VERSION="0"' -I. -Wall -Wextra)
 
-# Files of the tree, ignored ones left out; with arguments only those that match a pattern.
+# Files of the tree that git does not ignore; with arguments, those that match a pattern.
 files() {
 	if [[ -e .git ]]; then
 		git ls-files -co --exclude-standard -- "$@"
@@ -28,13 +28,59 @@ c_files() { files '*.c' '*.h'; }
 shell_files() { files '*.sh' '*.bash' '*.bats' '.ci/run'; }
 
 rule_calls() {
-	c_files | xargs awk -f scripts/lint.awk
+	c_files | xargs awk -v rule=calls -f scripts/lint.awk
+}
+
+rule_folders() {
+	c_files | xargs awk -v rule=folders -f scripts/lint.awk
+}
+
+rule_parameters() {
+	c_files | xargs awk -v rule=parameters -f scripts/lint.awk
 }
 
 rule_words() {
 	# Spelled so that this line does not find itself.
 	files '*.c' '*.h' '*.sh' '*.bats' '*.awk' '*.md' '*.y*ml' Makefile .ci/run |
 		xargs grep -nwE 'TO''DO|FIX''ME|XX''X' /dev/null | sed 's/$/  <- do it, or say it in prose/'
+}
+
+# Replaced terms, see scripts/lint-words.txt.
+rule_terms() {
+	files '*.c' '*.h' '*.sh' '*.bash' '*.bats' '*.awk' '*.py' '*.md' '*.patch' '*.json' '*.y*ml' Makefile .ci/run |
+		xargs awk -f scripts/lint-words.awk scripts/lint-words.txt
+}
+
+# Files that include each other's headers, X.c and X.h being one. Headers that the files of a concept share do
+# not count: private ones, and a folder's main header (record/record.h).
+rule_circles() {
+	c_files | grep -v -e _test.c -e '^tests/' | xargs grep -H '^#include "' |
+		awk -F '[:"]' '{
+			sub(/\.[ch]$/, "", $1)
+			sub(/\.h$/, "", $3)
+			n = split($3, part, "/")
+			if ($1 != $3 && part[n] != part[n - 1] && (getline line < ($3 ".c")) > 0)
+				print $1, $3
+			close($3 ".c")
+		}' | tsort 2>&1 >/dev/null | sed 's/^tsort: //' | awk '
+			/contains a loop/ { if (circle) print circle; circle = "include each other, move what both need into a third file:"; next }
+			{ circle = circle " " $0 }
+			END { if (circle) print circle }'
+}
+
+# Functions without a production caller, those of scripts/lint-unused.txt excepted. Static functions are
+# left out: without a caller the compiler reports them, otherwise their caller is in the list.
+rule_unused() {
+	local name file
+	env -u MAKEFLAGS -u MAKELEVEL make -s --no-print-directory -j"$jobs" unused | grep '^dr_' |
+		while read -r name file; do
+			grep -q "^$name	" scripts/lint-unused.txt ||
+				echo "$file: $name has no caller but tests: remove it, or give the reason in scripts/lint-unused.txt"
+		done
+	# A reason for something that is gone, or used by now.
+	while IFS=$'\t' read -r name _; do
+		c_files | xargs grep -qw "$name" || echo "scripts/lint-unused.txt: there is no $name: remove the line"
+	done < <(grep -v '^#' scripts/lint-unused.txt)
 }
 
 rule_lines() {
@@ -83,11 +129,13 @@ rule_headers() {
 }
 
 rule_cppcheck() {
+	local lists # it reads no system header, but needs the macros of this one
+	lists=$(echo '#include <sys/queue.h>' | cc -E -x c - | grep -m 1 -o '/[^"]*/sys/queue.h')
 	# Tests are left out: cmocka's long jumps look like leaks.
 	c_files | grep -v -e _test.c -e '^tests/' | grep '\.c$' | xargs cppcheck --quiet -j "$jobs" \
 		--std=c11 --enable=warning,performance,portability --inline-suppr --error-exitcode=0 \
 		--library=posix --library=gnu -D_GNU_SOURCE '-DDR_VERSION="0"' -I. \
-		'-Ddr_assert(e)=((e)?(void)0:abort())' \
+		'-Ddr_assert(e)=((e)?(void)0:abort())' ${lists:+"--include=$lists"} \
 		--suppress=memleak:base/mem.c --suppress=missingIncludeSystem --suppress=missingInclude --suppress=unknownMacro --suppress=readdirCalled \
 		--suppress=normalCheckLevelMaxBranches --suppress=checkersReport \
 		--template='{file}:{line}: {id}: {message}' 2>&1
@@ -104,7 +152,7 @@ rule_shellcheck() {
 	shell_files | grep '\.bats$' | xargs -r shellcheck -x -s bats
 }
 
-# Text with its code left out: fenced blocks and `spans` are no prose.
+# A Markdown file without its code: fenced blocks and `spans`.
 prose() {
 	# shellcheck disable=SC2016
 	awk '/^ *```/ { code = !code; next } !code' "$1" | sed 's/`[^`]*`//g'
@@ -118,13 +166,46 @@ rule_links() {
 			[[ $link =~ ^([a-z]+:|/) ]] && continue
 			file=${link%%#*}
 			if [[ $file && ! -e $(dirname "$md")/$file ]]; then
-				echo "$md: the link to $link leads nowhere"
+				echo "$md: the link to $link has no target"
 			elif [[ $link == *#* ]]; then
 				file=${file:+$(dirname "$md")/$file}
 				has_heading "${file:-$md}" "${link#*#}" || echo "$md: $link: no such heading"
 			fi
 		done < <(prose "$md" | grep -oE '\]\([^) ]+\)' | sed 's/^](//; s/)$//')
 	done < <(files '*.md')
+}
+
+# Names in the code spans of the documents: files, functions and options exist. A name with a capital, `*` or `…` in it
+# is a placeholder. Options of other programs stand behind their program's name.
+rule_docs() {
+	local md name opts all
+	all=$(files '*')
+	opts=$(c_files | xargs grep -hoE '(\.name = |OPT\(|^	\{ )"(--)?[a-z][a-z-]+"' | grep -oE '[a-z][a-z-]+"$' | tr -d '"' | sort -u)
+	while IFS= read -r md; do
+		while IFS= read -r name; do
+			case $name in
+			*[A-Z*…\<'{']* | _* | build/* | dist/*) ;;
+			*.[ch] | *.sh | *.bats | *.py | *.md | *.awk | *.txt | */)
+				[[ -e $name || -e $(dirname "$md")/$name || $'\n'$all == *"/$name"* ]] ||
+					echo "$md: there is no file $name"
+				;;
+			dr_*)
+				c_files | xargs grep -qwF -e "$name" || echo "$md: there is no $name in the code"
+				;;
+			--*)
+				grep -qxF -e "${name#--}" <<<"$opts"$'\nhelp\nversion' || echo "$md: there is no option $name"
+				;;
+			esac
+		done < <(spans "$md" | sort -u)
+	done < <(files '*.md' | grep -v CHANGELOG.md)
+}
+
+# Words of the code spans and fenced blocks: files, functions and, where no other program is called, options.
+spans() {
+	# shellcheck disable=SC2016
+	grep -oE '`[^`]+`' "$1" | tr -d '`' | grep -vE '^(make|lstopo|ip|rdma|perf|strace|stress-ng|iperf3|qperf|ucx_perftest|sysctl|modprobe)( |$)' |
+		grep -oE '(^| |\()(--[a-z][a-z-]+|dr_[a-z_0-9]+|[a-zA-Z_.*…{}<>0-9-]*(/[a-zA-Z_.*…{}<>0-9-]*)+|[a-z_0-9]+\.(c|h|sh|bats|py|awk|md))' |
+		sed 's/^[ =(]//; s/[.,]$//'
 }
 
 # Headings as they are turned into anchors: lower case, punctuation dropped, blanks to hyphens.
@@ -136,7 +217,8 @@ has_heading() {
 
 main() {
 	local rules=("$@") rule out passed=0 failed=0 skipped=0 tool line
-	((${#rules[@]})) || rules=(calls words lines bytes spdx modes format headers cppcheck tidy shellcheck links)
+	((${#rules[@]})) || rules=(calls words lines bytes spdx modes format headers cppcheck tidy shellcheck links docs
+		folders circles parameters unused terms)
 	for rule in "${rules[@]}"; do
 		case $rule in
 		format) tool=clang-format ;;

@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Measure between two nodes, or between two ends on this one.
+# Measures between two nodes, or between two processes on this node.
 #
 #   scripts/run_p2p.sh server [options]          on one node
-#   scripts/run_p2p.sh client HOST [options]     on the other
-#   scripts/run_p2p.sh demo [options]            both ends here: namespaces as root, else loopback
+#   scripts/run_p2p.sh client HOST [options]     on the other node
+#   scripts/run_p2p.sh demo [options]            both ends on this node: network namespaces as root, otherwise loopback
 #
-# HOST may be a file with one address per line (scripts/node_ips/*.txt; # starts a comment): the
-# first address that is not this node's own is taken. The options are those of dualrail (--help).
-# Builds first when needed; in an unpacked bundle the program is beside this folder.
-# Exit status: dualrail's; 2 when there is nothing to run.
+# HOST may be a file with one address per line (scripts/node_ips/*.txt; # starts a comment): the first
+# address that does not belong to this node is used. The options are those of dualrail (--help).
+# Builds the program first if needed; in an unpacked bundle it is in bin/.
+# Exit status: that of dualrail; 2 if no program was found or it could not be built.
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)

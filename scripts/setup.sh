@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# What the build, the tests, lint, fuzzing, coverage, the benchmarks and the lab need.
+# Installs or names the packages that the build, tests, lint, fuzzing, coverage, benchmarks and the lab need.
 #
 #   scripts/setup.sh [--check] [GROUP...]     groups: build (default) test lint fuzz cover bench lab all
 #
-# Looks for each thing itself (a command, a library), not for its package. What is missing is
-# installed when this runs as root on Debian or Ubuntu; otherwise, and always with --check, it is
-# named together with the one command that installs it. Exit status: 0 all there, 2 something missing.
+# Checks for each command or library itself, not for its package. Missing packages are installed when this
+# runs as root on Debian or Ubuntu. Otherwise, and always with --check, they are printed with the command
+# that installs them. Exit status: 0 nothing is missing, 2 something is missing.
 set -euo pipefail
 
-# group, package in Debian and Ubuntu, how to tell that it is there. "?": nice to have.
+# Group, package in Debian and Ubuntu, how to check for it. "?": optional.
 table() {
 	cat <<-'EOF'
 		build gcc cmd:cc
@@ -29,6 +29,7 @@ table() {
 		test iproute2 cmd:ip
 		test nftables cmd:nft
 		test jq cmd:jq
+		test python3-jsonschema python:jsonschema
 		test procps cmd:ps
 		lint clang-format cmd:clang-format
 		lint clang-tidy cmd:clang-tidy
@@ -65,7 +66,7 @@ table() {
 	EOF
 }
 
-# Administrators' tools are often not on the PATH of others.
+# The PATH of other users than root often lacks the administration tools.
 PATH=$PATH:/usr/sbin:/sbin
 
 present() {
@@ -74,11 +75,12 @@ present() {
 	pkg:*) pkg-config --exists "${1#pkg:}" 2>/dev/null ;;
 	static:*) command -v "${1#static:}" >/dev/null && ! ldd "$(command -v "${1#static:}")" 2>&1 | grep -q '=>' ;;
 	file:*) [[ -e ${1#file:} ]] ;;
+	python:*) /usr/bin/python3 -c "import ${1#python:}" 2>/dev/null ;;
 	header:*) echo "#include <${1#header:}>" | cc -E -x c - >/dev/null 2>&1 ;;
 	esac
 }
 
-# Fills missing (needed) and wished (nice to have) for the groups given.
+# Fills `missing` (required) and `wished` (optional) for the given groups.
 look() {
 	local group package probe optional
 	missing=() wished=()
@@ -100,7 +102,7 @@ name_missing() {
 	if is_debian; then
 		echo "install with: ${sudo}apt-get update && ${sudo}apt-get install -y ${missing[*]}" >&2
 	else
-		echo "install what your system calls these Debian packages" >&2
+		echo "install the packages that correspond to these Debian packages" >&2
 	fi
 }
 
@@ -108,13 +110,13 @@ install_missing() {
 	local apt=(apt-get -qq -o "DPkg::Lock::Timeout=600" -o "Acquire::Retries=3") package
 	export DEBIAN_FRONTEND=noninteractive
 	echo "installing: ${missing[*]} ${wished[*]}" >&2
-	"${apt[@]}" update >&2 || echo "apt-get update failed; trying with the lists there are" >&2
+	"${apt[@]}" update >&2 || echo "apt-get update failed; the present package lists are used" >&2
 	if ((${#missing[@]})); then
 		"${apt[@]}" install -y --no-install-recommends "${missing[@]}" >/dev/null || return 1
 	fi
 	for package in "${wished[@]}"; do
 		"${apt[@]}" install -y --no-install-recommends "$package" >/dev/null ||
-			echo "$package could not be installed; what needs it is skipped" >&2
+			echo "$package could not be installed; tests that need it are skipped" >&2
 	done
 }
 

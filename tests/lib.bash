@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-# What the bats tests here share; tests/e2e/lib.bash and tests/lab/lib.bash source it. Nothing is slept for: what
-# has to happen first is waited for, WAIT_S at most.
+# Functions shared by tests/e2e/lib.bash and tests/lab/lib.bash. Tests do not sleep: they wait for a condition,
+# at most WAIT_S seconds.
 # shellcheck shell=bash disable=SC2034 # variables that tests read
 pids=()
 
-# wait_for COMMAND...: until it succeeds.
+# wait_for COMMAND...: repeats it until it succeeds.
 wait_for() {
 	local end=$((SECONDS + WAIT_S))
 	until "$@" >/dev/null 2>&1; do
 		if ((SECONDS > end)); then
-			echo "waited in vain for: $*"
+			echo "did not succeed within $WAIT_S s: $*"
 			return 1
 		fi
 		read -rt 0.05 <> <(:) || :
@@ -27,7 +27,7 @@ background() {
 	pids+=("$pid")
 }
 
-# end_background SIGNAL: to all of it that is left.
+# end_background SIGNAL: sends it to all background processes that still run.
 end_background() {
 	local one
 	for one in "${pids[@]}"; do
@@ -38,7 +38,7 @@ end_background() {
 	return 0
 }
 
-# ends PID STATUS: it does, with that status.
+# ends PID STATUS: waits for the process and checks its exit status.
 ends() {
 	local rc=0
 	wait "$1" 2>/dev/null || rc=$?
@@ -49,15 +49,22 @@ ends() {
 	}
 }
 
-# Data flow: the client has printed an interval.
+# validated [DIRECTORY]: every document here and there, and the last command's output, fits its schema. Last in
+# every teardown, for only the last command's status counts there.
+validated() {
+	printf '%s' "${output-}" >last-output
+	"${BASH_SOURCE[0]%/*}/validate.py" . "$@"
+}
+
+# True once the client has printed an interval: data flow.
 flowing() {
 	grep -q 'Gb/s' client.out
 }
 
-# holds FILE FILTER: jq finds the filter true.
+# holds FILE FILTER: the jq filter is true for the file.
 holds() {
 	jq -e "$2" "$1" >/dev/null || {
-		echo "not so: $2"
+		echo "false: $2"
 		jq -c '{status, exit_code, errors, integrity, summary: .failover.summary?,
 			faults: [.failover.faults[]? | {kind, side, verdict, gap_us, in_flight_messages, failback_us, failback_gap_us, channels_affected}],
 			unplanned: [.failover.switches[]? | select(.planned | not) | {gpu, channel, trial, from_path, cause}] | .[:8]}' "$1"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "topology/netdev.h"
+#include "topology/addr.h"
 
 #include "base/units.h"
 
@@ -52,43 +52,55 @@ void dr_netdev_addr_format(const struct sockaddr *sa, char *buf, size_t len)
 		snprintf(buf, len, "%s", host);
 }
 
-/* An IPv4 address that a dual-stack socket shows as ::ffff:a.b.c.d is that IPv4 address. */
-static const void *bytes_of(const struct sockaddr *sa, size_t *len)
-{
-	if (sa->sa_family == AF_INET) {
-		*len = 4;
-		return &((const struct sockaddr_in *)sa)->sin_addr;
-	}
-	if (sa->sa_family == AF_INET6) {
-		const struct in6_addr *a = &((const struct sockaddr_in6 *)sa)->sin6_addr;
-
-		*len = IN6_IS_ADDR_V4MAPPED(a) ? 4 : 16;
-		return a->s6_addr + (16 - *len);
-	}
-	*len = 0;
-	return NULL;
-}
-
 bool dr_netdev_addr_equal(const struct sockaddr *a, const struct sockaddr *b)
 {
-	size_t na, nb;
-	const void *pa = bytes_of(a, &na), *pb = bytes_of(b, &nb);
+	struct dr_prefix x, y;
 
-	return na && na == nb && memcmp(pa, pb, na) == 0;
+	return dr_prefix_of(a, 0, &x) == 0 && dr_prefix_of(b, 0, &y) == 0 &&
+	       memcmp(&x, &y, sizeof(x)) == 0;
 }
 
 int dr_prefix_of(const struct sockaddr *sa, unsigned bits, struct dr_prefix *out)
 {
-	size_t len;
-	const void *bytes = bytes_of(sa, &len);
+	const struct in6_addr *a = &((const struct sockaddr_in6 *)sa)->sin6_addr;
 
-	if (!bytes || bits > 8 * len)
-		return -EINVAL;
 	memset(out, 0, sizeof(*out));
-	out->family = len == 4 ? AF_INET : AF_INET6;
+	out->family = (uint8_t)sa->sa_family;
 	out->bits = (uint8_t)bits;
-	memcpy(out->addr, bytes, len);
-	return 0;
+	if (sa->sa_family == AF_INET)
+		memcpy(out->addr, &((const struct sockaddr_in *)sa)->sin_addr, 4);
+	else if (sa->sa_family == AF_INET6)
+		memcpy(out->addr, a, 16);
+	else
+		return -EINVAL;
+	/* An IPv4 address that a dual-stack socket shows as ::ffff:a.b.c.d is that IPv4 address. */
+	if (sa->sa_family == AF_INET6 && IN6_IS_ADDR_V4MAPPED(a)) {
+		out->family = AF_INET;
+		memset(out->addr, 0, sizeof(out->addr));
+		memcpy(out->addr, a->s6_addr + 12, 4);
+	}
+	return bits > 8 * dr_prefix_len(out) ? -EINVAL : 0;
+}
+
+size_t dr_prefix_len(const struct dr_prefix *p)
+{
+	return p->family == AF_INET ? 4 : 16;
+}
+
+void dr_prefix_sockaddr(const struct dr_prefix *p, struct sockaddr_storage *out)
+{
+	memset(out, 0, sizeof(*out));
+	out->ss_family = p->family;
+	if (p->family == AF_INET)
+		memcpy(&((struct sockaddr_in *)out)->sin_addr, p->addr, 4);
+	else
+		memcpy(&((struct sockaddr_in6 *)out)->sin6_addr, p->addr, 16);
+}
+
+void dr_prefix_mask(struct dr_prefix *p)
+{
+	for (unsigned i = p->bits; i < 8 * sizeof(p->addr); i++)
+		p->addr[i / 8] &= (uint8_t) ~(0x80u >> (i % 8));
 }
 
 int dr_prefix_parse(const char *s, struct dr_prefix *out)

@@ -5,29 +5,23 @@
 #include "base/defs.h"
 #include "base/err.h"
 
-#include <stdbool.h>
-#include <sys/socket.h>
-
 /*
- * Reports changes of link state and lost addresses in this network namespace, from rtnetlink's
- * multicast groups. Needs no privilege. The state at open is the base line and is not reported.
- * When the kernel dropped notifications (ENOBUFS) the monitor dumps everything and reports the
- * differences; a link that went down and came back meanwhile is told by its carrier-down counter.
+ * Reports changes of link state in this network namespace, from rtnetlink's multicast group.
+ * Needs no privilege. The state at open is the base line and is not reported. When the kernel dropped notifications
+ * (ENOBUFS), the monitor reads the full state and reports the differences; the carrier-down counter reveals a link
+ * that went down and came up meanwhile.
  */
 struct dr_linkmon;
 
 enum dr_link_change {
-	DR_LINK_UP,	      /* IFF_UP && IFF_LOWER_UP now; also a new device that is up */
-	DR_LINK_DOWN,	      /* not any more; the device is still there */
-	DR_LINK_GONE,	      /* device removed, renamed away or moved to another namespace */
-	DR_LINK_ADDR_REMOVED, /* addr is not an address of the device any more; may come twice */
+	DR_LINK_UP,   /* IFF_UP && IFF_LOWER_UP now; also a new device that is up */
+	DR_LINK_DOWN, /* not any more; the device is still there */
+	DR_LINK_GONE, /* device removed, renamed away or moved to another namespace */
 };
 struct dr_link_event {
 	enum dr_link_change change;
 	int ifindex;
-	const char *name;	     /* valid during the call */
-	bool up;		     /* the device's state after this event */
-	const struct sockaddr *addr; /* ADDR_REMOVED, else NULL; valid during the call */
+	const char *name; /* valid during the call */
 };
 typedef void (*dr_link_event_fn)(const struct dr_link_event *ev, void *arg);
 
@@ -39,8 +33,6 @@ int dr_linkmon_fd(const struct dr_linkmon *m);
 int dr_linkmon_progress(struct dr_linkmon *m, dr_link_event_fn fn, void *arg);
 /* State as of the last progress: 1 up, 0 down, -ENODEV unknown. */
 int dr_linkmon_state(const struct dr_linkmon *m, int ifindex);
-/* How often notifications were lost and a full dump was made. */
-unsigned dr_linkmon_resyncs(const struct dr_linkmon *m);
 void dr_linkmon_close(struct dr_linkmon *m);
 
 #endif

@@ -15,6 +15,8 @@
 
 #include <cmocka.h>
 
+#include "topology/netdev_testkit.h"
+
 static int why_not, ma, mb;
 static struct dr_linkmon *mon;
 
@@ -23,17 +25,11 @@ static char seen[4096];
 
 static void note(const struct dr_link_event *ev, void *arg)
 {
-	static const char *const names[] = { "up", "down", "gone", "lost" };
+	static const char *const names[] = { "up", "down", "gone" };
 	size_t at = strlen(seen);
-	char text[64] = "";
 
 	(void)arg;
-	assert_true((ev->change == DR_LINK_ADDR_REMOVED) == (ev->addr != NULL));
-	if (ev->addr) {
-		text[0] = ':';
-		dr_netdev_addr_format(ev->addr, text + 1, sizeof(text) - 1);
-	}
-	snprintf(seen + at, sizeof(seen) - at, "%s-%s%s ", ev->name, names[ev->change], text);
+	snprintf(seen + at, sizeof(seen) - at, "%s-%s ", ev->name, names[ev->change]);
 }
 
 /* Progress until want is among what was seen, or the deadline. */
@@ -123,26 +119,9 @@ static void own_link_and_the_peers_carrier(void **state)
 	assert_int_equal(dr_linkmon_state(mon, ma), 1);
 	/* Each once: a change of something else is no event. */
 	seen[0] = '\0';
-	assert_int_equal(dr_netdev_set_mtu(ma, 1400, NULL), 0);
+	set_mtu(ma, 1400);
 	assert_int_equal(dr_linkmon_progress(mon, note, NULL), 0);
 	assert_string_equal(seen, "");
-}
-
-static void addresses_lost(void **state)
-{
-	struct sockaddr_storage v4, v6;
-
-	(void)state;
-	begin();
-	assert_int_equal(dr_netdev_addr_parse("10.3.0.1", &v4), 0);
-	assert_int_equal(dr_netdev_addr_parse("fd03::1", &v6), 0);
-	assert_int_equal(dr_netdev_add_addr(ma, (struct sockaddr *)&v4, 24, NULL), 0);
-	assert_int_equal(dr_netdev_add_addr(ma, (struct sockaddr *)&v6, 64, NULL), 0);
-	assert_int_equal(dr_linkmon_progress(mon, note, NULL), 0);
-	assert_int_equal(dr_netdev_del_addr(ma, (struct sockaddr *)&v4, 24, NULL), 0);
-	expect("ma-lost:10.3.0.1 ");
-	assert_int_equal(dr_netdev_set_up(ma, false, NULL), 0);
-	expect("ma-lost:fd03::1 ");
 }
 
 /* More notifications than the socket holds: the state comes from a dump, and a link that is up before
@@ -161,7 +140,8 @@ static void lost_notifications(void **state)
 	}
 	expect("ma-down ");
 	expect("ma-up ");
-	assert_true(dr_linkmon_resyncs(mon) > 0);
+	/* far fewer than one each: notifications were lost */
+	assert_true(strlen(seen) < 100 * strlen("ma-down "));
 	assert_int_equal(dr_linkmon_state(mon, ma), 1);
 	seen[0] = '\0';
 	for (int i = 0; i < 100; i++) {
@@ -184,7 +164,7 @@ static void devices_come_and_go(void **state)
 	assert_int_equal(dr_netdev_by_name("md", &d, NULL), 0);
 	assert_int_equal(dr_netdev_set_up(d.ifindex, true, NULL), 0);
 	expect("mc-up ");
-	assert_int_equal(dr_netdev_delete(d.ifindex, NULL), 0);
+	delete_link(d.ifindex);
 	expect("mc-gone ");
 	expect("md-gone ");
 	assert_int_equal(dr_linkmon_state(mon, d.ifindex), -ENODEV);
@@ -196,7 +176,6 @@ int main(void)
 		cmocka_unit_test_teardown(opens_without_root, end),
 		cmocka_unit_test_teardown(nothing_at_first, end),
 		cmocka_unit_test_teardown(own_link_and_the_peers_carrier, end),
-		cmocka_unit_test_teardown(addresses_lost, end),
 		cmocka_unit_test_teardown(lost_notifications, end),
 		cmocka_unit_test_teardown(devices_come_and_go, end),
 	};

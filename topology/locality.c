@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "topology/locality.h"
 
+#include "base/fields.h"
+
+#include <errno.h>
+#include <jansson.h>
 #include <string.h>
 
 /*
@@ -8,8 +12,8 @@
  *  1. a primary is at its GPU's minimum distance;
  *  2. GPUs with the same nearest NICs load each of them alike, to within one GPU (or NIC);
  *  3. primary and shadow share no port, at either end;
- *  4. the map does not depend on the order in which GPUs and NICs were found: everything is done in
- *     ascending `order`, and what is compared is never an index of the input.
+ *  4. the map does not depend on the order of the input: GPUs and NICs are processed in ascending `order`, and no
+ *     input index is compared.
  */
 
 struct map {
@@ -26,33 +30,23 @@ struct map {
 	uint32_t shadow_of[DR_LOCALITY_NICS_MAX];
 };
 
-static bool same(uint16_t a, uint16_t b)
+/* Do two NICs have the same number there, at either end? field: offset in struct dr_locality_nic. */
+static bool share(const struct map *m, unsigned a, unsigned b, size_t field)
 {
-	return a != 0 && a == b;
+	for (unsigned i = 0; i < m->n_ends; i++) {
+		const struct dr_locality_nic *nic = m->end[i]->nic;
+		uint16_t x = *(const uint16_t *)((const char *)&nic[a] + field);
+		uint16_t y = *(const uint16_t *)((const char *)&nic[b] + field);
+
+		if (x != 0 && x == y)
+			return true;
+	}
+	return false;
 }
 
 static bool share_port(const struct map *m, unsigned a, unsigned b)
 {
-	for (unsigned i = 0; i < m->n_ends; i++)
-		if (same(m->end[i]->nic[a].port, m->end[i]->nic[b].port))
-			return true;
-	return false;
-}
-
-static bool share_card(const struct map *m, unsigned a, unsigned b)
-{
-	for (unsigned i = 0; i < m->n_ends; i++)
-		if (same(m->end[i]->nic[a].card, m->end[i]->nic[b].card))
-			return true;
-	return false;
-}
-
-static bool share_switch(const struct map *m, unsigned a, unsigned b)
-{
-	for (unsigned i = 0; i < m->n_ends; i++)
-		if (same(m->end[i]->nic[a].branch, m->end[i]->nic[b].branch))
-			return true;
-	return false;
+	return share(m, a, b, offsetof(struct dr_locality_nic, port));
 }
 
 static uint8_t distance(const struct map *m, unsigned gpu, unsigned nic)
@@ -80,28 +74,27 @@ static void open_ends(struct map *m, const struct dr_locality *a, const struct d
 		m->end[m->n_ends++] = b;
 }
 
-/* Stable insertion: equal orders keep the input's. */
-static void sort_gpus(struct map *m)
+/* Insert i into list[0..i), in ascending order; equal ones keep the order of the input. */
+static void insert(unsigned *list, unsigned i, const uint16_t *order)
 {
-	for (unsigned i = 0; i < m->n_gpus; i++) {
-		unsigned at = i;
+	unsigned at = i;
 
-		for (; at > 0 && m->end[0]->gpu[m->gpus[at - 1]].order > m->end[0]->gpu[i].order;
-			at--)
-			m->gpus[at] = m->gpus[at - 1];
-		m->gpus[at] = i;
-	}
+	for (; at > 0 && order[list[at - 1]] > order[i]; at--)
+		list[at] = list[at - 1];
+	list[at] = i;
 }
 
-static void sort_nics(struct map *m)
+static void sort(struct map *m)
 {
-	for (unsigned i = 0; i < m->n_nics; i++) {
-		unsigned at = i;
+	uint16_t order[DR_LOCALITY_GPUS_MAX];
 
-		for (; at > 0 && m->end[0]->nic[m->nics[at - 1]].order > m->end[0]->nic[i].order;
-			at--)
-			m->nics[at] = m->nics[at - 1];
-		m->nics[at] = i;
+	for (unsigned i = 0; i < m->n_gpus; i++) {
+		order[i] = m->end[0]->gpu[i].order;
+		insert(m->gpus, i, order);
+	}
+	for (unsigned i = 0; i < m->n_nics; i++) {
+		order[i] = m->end[0]->nic[i].order;
+		insert(m->nics, i, order);
 	}
 	for (unsigned i = 0; i < m->n_nics; i++)
 		m->rank[m->nics[i]] = i;
@@ -115,7 +108,7 @@ static bool is_spare(const struct map *m, unsigned nic)
 	return false;
 }
 
-/* Those that may be a primary. */
+/* NICs that may be a primary, as bits. */
 static uint32_t candidates(const struct map *m)
 {
 	uint32_t set = 0;
@@ -147,15 +140,15 @@ static bool measure(struct map *m)
 	return known;
 }
 
-/* How much worse `r` is as the shadow of `primary`; smaller is better, no two NICs are equal. */
+/* Cost of `r` as the shadow of `primary`; the lowest wins, no two NICs have the same. */
 static uint64_t cost(const struct map *m, unsigned gpu, unsigned primary, unsigned r, bool balance)
 {
 	unsigned a = m->rank[primary], b = m->rank[r];
 	uint64_t c = is_spare(m, r);
 
-	c = c << 1 | share_switch(m, primary, r);
+	c = c << 1 | share(m, primary, r, offsetof(struct dr_locality_nic, branch));
 	c = c << 8 | m->distance[gpu][r];
-	c = c << 1 | share_card(m, primary, r);
+	c = c << 1 | share(m, primary, r, offsetof(struct dr_locality_nic, card));
 	c = c << 16 | (balance ? m->load[r] : 0);
 	c = c << 1 | !(balance && m->shadow_of[primary] >> r & 1);
 	c = c << 8 | (a < b ? b - a : a - b);
@@ -168,11 +161,9 @@ static unsigned pick_shadow(const struct map *m, unsigned gpu, unsigned primary,
 	unsigned shadow = primary;
 
 	for (unsigned r = 0; r < m->n_nics; r++) {
-		uint64_t c;
-
 		if (r == primary || share_port(m, primary, r))
 			continue;
-		c = cost(m, gpu, primary, r, balance);
+		uint64_t c = cost(m, gpu, primary, r, balance);
 		if (c < best) {
 			best = c;
 			shadow = r;
@@ -181,10 +172,10 @@ static unsigned pick_shadow(const struct map *m, unsigned gpu, unsigned primary,
 	return shadow;
 }
 
-/* The primaries of one GPU: its part of the NICs that its group shares. */
+/* The primaries of one GPU: its part of the NICs that GPUs with the same nearest NICs share. */
 static void place(struct map *m, unsigned gpu, struct dr_locality_choice *out)
 {
-	unsigned nics[DR_LOCALITY_NICS_MAX] = { 0 }, n_nics = 0, mine = 0, others = 0, from, to;
+	unsigned nics[DR_LOCALITY_NICS_MAX] = { 0 }, n_nics = 0, mine = 0, others = 0;
 
 	for (unsigned i = 0; i < m->n_nics; i++)
 		if (m->set[gpu] >> m->nics[i] & 1)
@@ -195,11 +186,11 @@ static void place(struct map *m, unsigned gpu, struct dr_locality_choice *out)
 		else
 			others += m->set[m->gpus[i]] == m->set[gpu];
 	}
-	from = mine * n_nics / (others + 1);
-	to = DR_MAX((mine + 1) * n_nics / (others + 1), from + 1);
+	unsigned from = mine * n_nics / (others + 1);
+	unsigned to = DR_MAX((mine + 1) * n_nics / (others + 1), from + 1);
 	memset(out, 0, sizeof(*out));
 	out->distance = m->nearest[gpu];
-	out->n_near = (uint8_t)n_nics;
+	out->n_nearest = (uint8_t)n_nics;
 	for (unsigned i = from; i < to; i++)
 		out->pair[out->n++].primary = (uint8_t)nics[i];
 }
@@ -231,33 +222,11 @@ bool dr_locality_choose(const struct dr_locality *a, const struct dr_locality *b
 		dr_assert(m.end[i]->n_nics == n_nics && n_gpus <= m.end[i]->n_gpus);
 	if (!m.n_ends || !measure(&m))
 		return false;
-	sort_gpus(&m);
-	sort_nics(&m);
+	sort(&m);
 	for (unsigned i = 0; i < n_gpus; i++)
 		place(&m, m.gpus[i], &out[m.gpus[i]]);
 	for (unsigned i = 0; i < n_gpus; i++)
 		place_shadows(&m, m.gpus[i], &out[m.gpus[i]]);
-	return true;
-}
-
-uint8_t dr_locality_distance(
-	const struct dr_locality *a, const struct dr_locality *b, unsigned gpu, unsigned nic)
-{
-	struct map m;
-
-	open_ends(&m, a, b);
-	return distance(&m, gpu, nic);
-}
-
-bool dr_locality_one_port(
-	const struct dr_locality *a, const struct dr_locality *b, unsigned nic, unsigned n_nics)
-{
-	struct map m;
-
-	open_ends(&m, a, b);
-	for (unsigned r = 0; r < n_nics; r++)
-		if (r != nic && !share_port(&m, nic, r))
-			return false;
 	return true;
 }
 
@@ -278,21 +247,76 @@ void dr_locality_select(
 	}
 }
 
-bool dr_locality_valid(const struct dr_locality *l)
-{
-	if (l->n_gpus > DR_LOCALITY_GPUS_MAX || l->n_nics > DR_LOCALITY_NICS_MAX)
-		return false;
-	for (unsigned g = 0; g < l->n_gpus; g++)
-		for (unsigned r = 0; r < l->n_nics; r++)
-			if (l->gpu[g].distance[r] > DR_DISTANCE_UNKNOWN)
-				return false;
-	return true;
-}
-
-const char *dr_near_text(uint8_t distance_)
+const char *dr_locality_text(uint8_t value)
 {
 	static const char *const text[] = { "same PCI switch", "same root", "same NUMA node",
 		"other NUMA node", "unknown" };
 
-	return text[DR_MIN((unsigned)distance_ >> 4, (unsigned)DR_NEAR_UNKNOWN)];
+	return text[DR_MIN((unsigned)value >> 4, (unsigned)DR_LOCALITY_UNKNOWN)];
+}
+
+/* ---- JSON ---- */
+
+#define NIC(member)                                                                                \
+	DR_FIELD(#member, DR_F_UINT, struct dr_locality_nic, member, .flags = DR_F_REQUIRED)
+static const struct dr_field nic_fields[] = { NIC(order), NIC(port), NIC(card), NIC(branch) };
+static DR_FIELDS(nic_table, "nics", nic_fields, struct dr_locality_nic, .tuple = true);
+static const struct dr_field end_fields[] = { DR_FIELD_ROWS(
+	"nics", struct dr_locality, nic, n_nics, nic_table, .flags = DR_F_REQUIRED) };
+static DR_FIELDS(end_table, "near", end_fields, struct dr_locality);
+
+json_t *dr_locality_to_json(const struct dr_locality *l)
+{
+	json_t *o = dr_fields_to_json(&end_table, l), *gpus = json_array();
+	int failed = 0;
+
+	for (unsigned g = 0; g < l->n_gpus; g++) {
+		json_t *row = json_pack("[i]", l->gpu[g].order);
+
+		for (unsigned i = 0; i < l->n_nics; i++)
+			failed |= json_array_append_new(row, json_integer(l->gpu[g].distance[i]));
+		failed |= json_array_append_new(gpus, row);
+	}
+	failed |= json_object_set_new(o, "gpus", gpus);
+	if (failed) {
+		json_decref(o);
+		return NULL;
+	}
+	return o;
+}
+
+static bool read_gpu(struct dr_locality_gpu *g, const json_t *row, unsigned n_nics)
+{
+	if (json_array_size(row) != n_nics + 1)
+		return false;
+	for (unsigned i = 0; i <= n_nics; i++) {
+		const json_t *j = json_array_get(row, i);
+		json_int_t v = json_integer_value(j);
+
+		if (!json_is_integer(j) || v < 0 || v > (i ? DR_DISTANCE_UNKNOWN : UINT16_MAX))
+			return false;
+		if (i)
+			g->distance[i - 1] = (uint8_t)v;
+		else
+			g->order = (uint16_t)v;
+	}
+	return true;
+}
+
+int dr_locality_from_json(struct dr_locality *l, const json_t *j, struct dr_err *e)
+{
+	const json_t *gpus = json_object_get(j, "gpus");
+	int rc = dr_fields_from_json(&end_table, l, j, e);
+
+	if (rc)
+		return rc;
+	if (!json_is_array(gpus) || json_array_size(gpus) > DR_LOCALITY_GPUS_MAX)
+		return dr_err_set(e, -EPROTO, "near.gpus: not an array of at most %d GPUs",
+			DR_LOCALITY_GPUS_MAX);
+	for (; l->n_gpus < json_array_size(gpus); l->n_gpus++)
+		if (!read_gpu(&l->gpu[l->n_gpus], json_array_get(gpus, l->n_gpus), l->n_nics))
+			return dr_err_set(e, -EPROTO,
+				"near.gpus: row %u is not an order and %u distances of 0 to %d",
+				l->n_gpus, l->n_nics, DR_DISTANCE_UNKNOWN);
+	return 0;
 }

@@ -3,29 +3,30 @@
 #define DR_TOPOLOGY_LOCALITY_H
 
 #include "base/defs.h"
+#include "base/err.h"
 
 #include <stdbool.h>
 
 /*
- * Which NIC serves which GPU: a pure function of distances. No I/O, no pointers inside, so that one
- * end's numbers can travel to the other and both compute the same map.
+ * Assignment of NICs to GPUs: a pure function of distances. No I/O and no pointers, so that one end can send its
+ * numbers to the other and both compute the same map.
  */
 enum { DR_LOCALITY_GPUS_MAX = 64, DR_LOCALITY_NICS_MAX = 16 };
 
-/* Where the ways of a GPU and a NIC meet, nearest first. */
-enum dr_near {
-	DR_NEAR_SWITCH,	 /* at a PCI switch: a bridge below a root port */
-	DR_NEAR_ROOT,	 /* at a root port or a host bridge */
-	DR_NEAR_NODE,	 /* in one NUMA node */
-	DR_NEAR_SYSTEM,	 /* in different NUMA nodes */
-	DR_NEAR_UNKNOWN, /* one of them has no known place */
+/* Lowest common level of a GPU and a NIC, nearest first. */
+enum dr_locality_level {
+	DR_LOCALITY_SWITCH,  /* at a PCI switch: a bridge below a root port */
+	DR_LOCALITY_ROOT,    /* at a root port or a host bridge */
+	DR_LOCALITY_NODE,    /* in one NUMA node */
+	DR_LOCALITY_SYSTEM,  /* in different NUMA nodes */
+	DR_LOCALITY_UNKNOWN, /* the place of one of them is unknown */
 };
-/* A distance: level, then for switches how many bridges lie between (0..15). Smaller is nearer. */
-#define DR_DISTANCE(near, bridges) ((uint8_t)((near) << 4 | DR_MIN((bridges), 15u)))
-enum { DR_DISTANCE_UNKNOWN = DR_NEAR_UNKNOWN << 4 };
+/* A distance: the level, then for switches the number of bridges between (0..15). Smaller is nearer. */
+#define DR_DISTANCE(level, bridges) ((uint8_t)((level) << 4 | DR_MIN((bridges), 15u)))
+enum { DR_DISTANCE_UNKNOWN = DR_LOCALITY_UNKNOWN << 4 };
 
-/* One end. Numbers that say "the same" are equal within this struct, 0 is "unknown, like no other".
- * `order` sorts alike whatever the order of the input was: bus id, then name. */
+/* One end. Two NICs share a port, card or switch when their numbers are equal; 0: unknown, shared with none.
+ * `order` does not depend on the order of the input: rank by bus id, then name. */
 struct dr_locality {
 	unsigned n_gpus, n_nics;
 	struct dr_locality_gpu {
@@ -49,7 +50,7 @@ struct dr_locality_choice {
 	struct dr_locality_pair pair[DR_LOCALITY_NICS_MAX];
 	uint8_t shadow[DR_LOCALITY_NICS_MAX]; /* of each NIC, were it the primary */
 	uint8_t distance;		      /* to the primaries */
-	uint8_t n_near;			      /* NICs at that distance */
+	uint8_t n_nearest;		      /* NICs at that distance */
 };
 
 /*
@@ -67,20 +68,17 @@ struct dr_locality_choice {
 bool dr_locality_choose(const struct dr_locality *a, const struct dr_locality *b, unsigned n_gpus,
 	unsigned n_nics, struct dr_locality_choice *out);
 
-/* Of a rail, both ends taken together as above. */
-uint8_t dr_locality_distance(
-	const struct dr_locality *a, const struct dr_locality *b, unsigned gpu, unsigned nic);
-/* Every NIC but itself is on the same physical port as `nic`. */
-bool dr_locality_one_port(
-	const struct dr_locality *a, const struct dr_locality *b, unsigned nic, unsigned n_nics);
-
 /* out is l with the NICs nic[0..n), in that order; one may be there twice. out is not l. */
 void dr_locality_select(
 	const struct dr_locality *l, const uint8_t *nic, unsigned n, struct dr_locality *out);
-/* Bytes of a peer: counts, distances and numbers in range? */
-bool dr_locality_valid(const struct dr_locality *l);
+
+/* {"gpus": [[order, distance...]...], "nics": [[order, port, card, branch]...]} and back. NULL: no memory.
+ * Any JSON is safe: -EPROTO. */
+struct json_t *dr_locality_to_json(const struct dr_locality *l);
+int dr_locality_from_json(struct dr_locality *l, const struct json_t *j, struct dr_err *e)
+	DR_MUST_CHECK;
 
 /* "same PCI switch", "same root", "same NUMA node", "other NUMA node", "unknown". */
-const char *dr_near_text(uint8_t distance);
+const char *dr_locality_text(uint8_t distance);
 
 #endif

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "topology/locality.h"
 
+#include <errno.h>
+#include <jansson.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -13,15 +15,15 @@ static uint8_t distance(char c)
 {
 	switch (c) {
 	case 's':
-		return DR_DISTANCE(DR_NEAR_SWITCH, 2u);
+		return DR_DISTANCE(DR_LOCALITY_SWITCH, 2u);
 	case 'S':
-		return DR_DISTANCE(DR_NEAR_SWITCH, 4u);
+		return DR_DISTANCE(DR_LOCALITY_SWITCH, 4u);
 	case 'r':
-		return DR_DISTANCE(DR_NEAR_ROOT, 0u);
+		return DR_DISTANCE(DR_LOCALITY_ROOT, 0u);
 	case 'n':
-		return DR_DISTANCE(DR_NEAR_NODE, 0u);
+		return DR_DISTANCE(DR_LOCALITY_NODE, 0u);
 	case 'x':
-		return DR_DISTANCE(DR_NEAR_SYSTEM, 0u);
+		return DR_DISTANCE(DR_LOCALITY_SYSTEM, 0u);
 	default:
 		return DR_DISTANCE_UNKNOWN;
 	}
@@ -109,7 +111,6 @@ static void a_port_is_never_its_own_shadow(void **state)
 	expect(&l, NULL, "02 12 ");
 	make(&l, rows, "111", "111", "000");
 	expect(&l, NULL, "00 11 ");
-	assert_true(dr_locality_one_port(&l, NULL, 0, 3));
 	/* Another card before the other port of this one, but not at any distance. */
 	make(&l, (const char *const[]){ "nnn", NULL }, "123", "112", "000");
 	expect(&l, NULL, "021221 ");
@@ -201,6 +202,42 @@ static void a_spare_is_a_shadow_only(void **state)
 	expect(&l, NULL, "01 02 ");
 }
 
+static void json_and_back(void **state)
+{
+	static const char *const rows[] = { "sn?", "xsr", NULL };
+	struct dr_locality l, back;
+	json_t *j;
+
+	(void)state;
+	make(&l, rows, "123", "112", "010");
+	l.gpu[0].order = 7;
+	j = dr_locality_to_json(&l);
+	memset(&back, 0xee, sizeof(back));
+	assert_int_equal(dr_locality_from_json(&back, j, NULL), 0);
+	assert_memory_equal(&back, &l, sizeof(l));
+	json_decref(j);
+}
+
+static void distances_that_make_no_sense_are_refused(void **state)
+{
+	static const char *const bad[] = { "{\"gpus\":[[0,1,2]],\"nics\":[[0,0,0,0]]}",
+		"{\"gpus\":[[0,65]],\"nics\":[[0,0,0,0]]}",
+		"{\"gpus\":[[-1,1]],\"nics\":[[0,0,0,0]]}",
+		"{\"gpus\":[[0,1]],\"nics\":[[0,0,65536,0]]}",
+		"{\"gpus\":[7],\"nics\":[[0,0,0,0]]}", "{\"gpus\":[[0,1]],\"nics\":[7]}" };
+	struct dr_locality l;
+	struct dr_err e;
+
+	(void)state;
+	for (size_t i = 0; i < DR_ARRAY_LEN(bad); i++) {
+		json_t *j = json_loads(bad[i], 0, NULL);
+
+		assert_non_null(j);
+		assert_int_equal(dr_locality_from_json(&l, j, &e), -EPROTO);
+		json_decref(j);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -214,6 +251,8 @@ int main(void)
 		cmocka_unit_test(rails_left_out_are_renumbered),
 		cmocka_unit_test(numbers_of_the_input_mean_nothing),
 		cmocka_unit_test(a_spare_is_a_shadow_only),
+		cmocka_unit_test(json_and_back),
+		cmocka_unit_test(distances_that_make_no_sense_are_refused),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -39,12 +39,11 @@ static void parse_linkinfo(const struct nlattr *info, struct dr_netdev *d)
 	mnl_attr_for_each_nested(a, info)
 	{
 		if (mnl_attr_get_type(a) == IFLA_INFO_KIND)
-			snprintf(d->kind, sizeof(d->kind), "%.*s", (int)mnl_attr_get_payload_len(a),
-				mnl_attr_get_str(a));
+			dr_nl_text(a, d->kind, sizeof(d->kind));
 	}
 }
 
-/* As hexadecimal text; what is too long for that is no id. */
+/* As hexadecimal text; empty when too long. */
 static void parse_port_id(const struct nlattr *a, struct dr_netdev *d)
 {
 	const uint8_t *id = mnl_attr_get_payload(a);
@@ -54,131 +53,70 @@ static void parse_port_id(const struct nlattr *a, struct dr_netdev *d)
 		snprintf(d->port_id + 2 * i, 3, "%02x", id[i]);
 }
 
-static void parse_link(const struct nlmsghdr *nlh, struct dr_netdev *d)
+static void parse_link(
+	const struct ifinfomsg *ifi, const struct dr_nl_attrs *t, struct dr_netdev *d)
 {
-	const struct ifinfomsg *ifi = mnl_nlmsg_get_payload(nlh);
-	bool other_netns = false, on_pci = false;
-	const struct nlattr *a;
+	const struct nlattr *mac = t->at[IFLA_ADDRESS];
+	char bus[8];
 
-	memset(d, 0, sizeof(*d));
-	d->ifindex = ifi->ifi_index;
-	d->up = ifi->ifi_flags & IFF_UP;
-	d->running = d->up && (ifi->ifi_flags & IFF_LOWER_UP);
-	d->loopback = ifi->ifi_flags & IFF_LOOPBACK;
-	d->speed_mbps = -1;
+	*d = (struct dr_netdev){ .ifindex = ifi->ifi_index,
+		.up = ifi->ifi_flags & IFF_UP,
+		.running = (ifi->ifi_flags & IFF_UP) && (ifi->ifi_flags & IFF_LOWER_UP),
+		.loopback = ifi->ifi_flags & IFF_LOOPBACK,
+		.mtu = dr_nl_u32(t->at[IFLA_MTU]),
+		.speed_mbps = -1,
+		.master = (int)dr_nl_u32(t->at[IFLA_MASTER]),
+		.link = (int)dr_nl_u32(t->at[IFLA_LINK]) };
+	dr_nl_text(t->at[IFLA_IFNAME], d->name, sizeof(d->name));
+	if (t->at[IFLA_LINK_NETNSID] || d->link == d->ifindex)
+		d->link = 0;
+	if (mac && mnl_attr_get_payload_len(mac) == sizeof(d->mac))
+		memcpy(d->mac, mnl_attr_get_payload(mac), sizeof(d->mac));
 	if (d->loopback)
 		snprintf(d->kind, sizeof(d->kind), "lo");
-	mnl_attr_for_each(a, nlh, sizeof(*ifi))
-	{
-		uint16_t len = mnl_attr_get_payload_len(a);
-
-		switch (mnl_attr_get_type(a)) {
-		case IFLA_IFNAME:
-			snprintf(d->name, sizeof(d->name), "%.*s", (int)len, mnl_attr_get_str(a));
-			break;
-		case IFLA_MTU:
-			d->mtu = dr_nl_u32(a);
-			break;
-		case IFLA_MASTER:
-			d->master = (int)dr_nl_u32(a);
-			break;
-		case IFLA_LINK:
-			d->link = (int)dr_nl_u32(a);
-			break;
-		case IFLA_LINK_NETNSID:
-			other_netns = true;
-			break;
-		case IFLA_ADDRESS:
-			if (len == sizeof(d->mac))
-				memcpy(d->mac, mnl_attr_get_payload(a), len);
-			break;
-		case IFLA_LINKINFO:
-			parse_linkinfo(a, d);
-			break;
-		case IFLA_PHYS_PORT_ID:
-			parse_port_id(a, d);
-			break;
-		case IFLA_PARENT_DEV_NAME:
-			snprintf(d->pci, sizeof(d->pci), "%.*s", (int)len, mnl_attr_get_str(a));
-			break;
-		case IFLA_PARENT_DEV_BUS_NAME:
-			on_pci = len == 4 && memcmp(mnl_attr_get_payload(a), "pci", 4) == 0;
-			break;
-		default:
-			break;
-		}
-	}
-	if (other_netns || d->link == d->ifindex)
-		d->link = 0;
-	if (!on_pci)
-		d->pci[0] = '\0';
+	if (t->at[IFLA_LINKINFO])
+		parse_linkinfo(t->at[IFLA_LINKINFO], d);
+	if (t->at[IFLA_PHYS_PORT_ID])
+		parse_port_id(t->at[IFLA_PHYS_PORT_ID], d);
+	dr_nl_text(t->at[IFLA_PARENT_DEV_BUS_NAME], bus, sizeof(bus));
+	if (!strcmp(bus, "pci"))
+		dr_nl_text(t->at[IFLA_PARENT_DEV_NAME], d->pci, sizeof(d->pci));
 }
 
 static int on_link(const struct nlmsghdr *nlh, void *arg)
 {
 	struct listing *l = arg;
+	struct dr_nl_attrs t;
+	const struct ifinfomsg *ifi = dr_nl_body(nlh, RTM_NEWLINK, sizeof(*ifi), &t);
 
-	if (nlh->nlmsg_type != RTM_NEWLINK ||
-		mnl_nlmsg_get_payload_len(nlh) < sizeof(struct ifinfomsg))
+	if (!ifi)
 		return MNL_CB_OK;
-	if (l->n == l->cap) {
-		size_t cap = l->cap ? 2 * l->cap : 8;
-		struct dr_netdev *p = dr_realloc(l->devs, cap * sizeof(*p));
-
-		if (!p) {
-			l->no_memory = true;
-			return MNL_CB_OK;
-		}
-		l->devs = p;
-		l->cap = cap;
+	struct dr_netdev *p = dr_grow(l->devs, &l->cap, l->n + 1, sizeof(*p));
+	if (!p) {
+		l->no_memory = true;
+		return MNL_CB_OK;
 	}
-	parse_link(nlh, &l->devs[l->n++]);
+	l->devs = p;
+	parse_link(ifi, &t, &p[l->n++]);
 	return MNL_CB_OK;
-}
-
-/* The kernel's attribute as a socket address; false when its length is not the family's. */
-static bool addr_from_attr(
-	int family, const struct nlattr *a, int ifindex, struct sockaddr_storage *out)
-{
-	memset(out, 0, sizeof(*out));
-	if (family == AF_INET && mnl_attr_get_payload_len(a) == 4) {
-		struct sockaddr_in *in = (struct sockaddr_in *)out;
-
-		in->sin_family = AF_INET;
-		memcpy(&in->sin_addr, mnl_attr_get_payload(a), 4);
-		return true;
-	}
-	if (family == AF_INET6 && mnl_attr_get_payload_len(a) == 16) {
-		struct sockaddr_in6 *in6 = (struct sockaddr_in6 *)out;
-
-		in6->sin6_family = AF_INET6;
-		memcpy(&in6->sin6_addr, mnl_attr_get_payload(a), 16);
-		if (IN6_IS_ADDR_LINKLOCAL(&in6->sin6_addr))
-			in6->sin6_scope_id = (uint32_t)ifindex;
-		return true;
-	}
-	return false;
 }
 
 static int on_addr(const struct nlmsghdr *nlh, void *arg)
 {
-	const struct ifaddrmsg *ifa = mnl_nlmsg_get_payload(nlh);
-	const struct nlattr *a, *local = NULL;
-	struct dr_netdev_addr addr = { 0 };
+	struct dr_nl_attrs t;
+	const struct ifaddrmsg *ifa = dr_nl_body(nlh, RTM_NEWADDR, sizeof(*ifa), &t);
+	struct dr_netdev_addr addr;
 	struct listing *l = arg;
+	struct dr_prefix p;
 
-	if (nlh->nlmsg_type != RTM_NEWADDR || mnl_nlmsg_get_payload_len(nlh) < sizeof(*ifa))
+	/* On a point-to-point device IFA_ADDRESS is the peer's. */
+	if (!ifa ||
+		!dr_nl_addr(t.at[t.at[IFA_LOCAL] ? IFA_LOCAL : IFA_ADDRESS], ifa->ifa_family, &p))
 		return MNL_CB_OK;
-	mnl_attr_for_each(a, nlh, sizeof(*ifa))
-	{
-		int type = mnl_attr_get_type(a);
-
-		/* On a point-to-point device IFA_ADDRESS is the peer's. */
-		if (type == IFA_LOCAL || (type == IFA_ADDRESS && !local))
-			local = a;
-	}
-	if (!local || !addr_from_attr(ifa->ifa_family, local, (int)ifa->ifa_index, &addr.addr))
-		return MNL_CB_OK;
+	dr_prefix_sockaddr(&p, &addr.addr);
+	struct sockaddr_in6 *in6 = (struct sockaddr_in6 *)&addr.addr;
+	if (p.family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&in6->sin6_addr))
+		in6->sin6_scope_id = ifa->ifa_index;
 	addr.prefix = ifa->ifa_prefixlen;
 	addr.global = ifa->ifa_scope == RT_SCOPE_UNIVERSE || ifa->ifa_scope == RT_SCOPE_SITE;
 	for (size_t i = 0; i < l->n; i++) {
@@ -247,25 +185,21 @@ static int by_ifindex(const void *a, const void *b)
 
 int dr_netdev_list(struct dr_netdev **out, size_t *out_n, struct dr_err *e)
 {
-	char buf[256];
 	struct listing l = { 0 };
-	struct nlmsghdr *nlh;
-	struct dr_nl nl;
-	void *body;
-	int rc = dr_nl_open(&nl, NETLINK_ROUTE, 0, e);
+	const struct dr_nl_dump links = { .type = RTM_GETLINK,
+		.body = sizeof(struct ifinfomsg),
+		.cb = on_link,
+		.restart = listing_restart,
+		.arg = &l };
+	const struct dr_nl_dump addrs = { .type = RTM_GETADDR,
+		.body = sizeof(struct ifaddrmsg),
+		.cb = on_addr,
+		.restart = addrs_restart,
+		.arg = &l };
+	int rc = dr_nl_dump(&links);
 
-	if (rc < 0)
-		return rc;
-	nlh = dr_nl_msg(buf, RTM_GETLINK, 0, sizeof(struct ifinfomsg), &body);
-	mnl_attr_put_u32(nlh, IFLA_EXT_MASK, RTEXT_FILTER_SKIP_STATS);
-	rc = dr_nl_dump(&nl, nlh, on_link, listing_restart, &l);
-	if (rc == 0 && l.no_memory)
-		rc = -ENOMEM;
-	if (rc == 0) {
-		nlh = dr_nl_msg(buf, RTM_GETADDR, 0, sizeof(struct ifaddrmsg), &body);
-		rc = dr_nl_dump(&nl, nlh, on_addr, addrs_restart, &l);
-	}
-	dr_nl_close(&nl);
+	if (rc == 0)
+		rc = l.no_memory ? -ENOMEM : dr_nl_dump(&addrs);
 	if (rc < 0) {
 		dr_free(l.devs);
 		return dr_nl_err(e, rc, "list the network devices");
@@ -293,32 +227,57 @@ static void names_of(const struct dr_netdev *devs, size_t n, char *buf, size_t l
 		at += (size_t)snprintf(buf + at, len - at, "%s%s", i ? ", " : "", devs[i].name);
 }
 
-int dr_netdev_by_name(const char *name, struct dr_netdev *out, struct dr_err *e)
+/* The device that `is` accepts: 0, or 1 with the names of those that are there. */
+static int find(bool (*is)(const struct dr_netdev *d, const void *key), const void *key,
+	struct dr_netdev *out, char names[160], struct dr_err *e)
 {
 	struct dr_netdev *devs;
-	char names[160];
-	size_t n;
+	size_t n, i = 0;
 	int rc = dr_netdev_list(&devs, &n, e);
 
 	if (rc < 0)
 		return rc;
-	rc = -ENODEV;
-	for (size_t i = 0; i < n && rc < 0; i++) {
-		if (!strcmp(devs[i].name, name)) {
-			*out = devs[i];
-			rc = 0;
-		}
-	}
-	if (rc < 0) {
-		names_of(devs, n, names, sizeof(names));
-		dr_err_set(e, rc, "no network device '%s' here; there are: %s", name, names);
-	}
+	while (i < n && !is(&devs[i], key))
+		i++;
+	if (i < n)
+		*out = devs[i];
+	names_of(devs, n, names, 160);
 	dr_netdev_list_free(devs);
-	return rc;
+	return i == n;
 }
 
-static bool holds(const struct dr_netdev *d, const struct sockaddr *sa)
+static bool has_name(const struct dr_netdev *d, const void *name)
 {
+	return strcmp(d->name, name) == 0;
+}
+
+int dr_netdev_by_name(const char *name, struct dr_netdev *out, struct dr_err *e)
+{
+	char names[160];
+	int rc = find(has_name, name, out, names, e);
+
+	return rc > 0 ? dr_err_set(e, -ENODEV, "no network device '%s' on this host; available: %s",
+				name, names)
+		      : rc;
+}
+
+static bool has_index(const struct dr_netdev *d, const void *ifindex)
+{
+	return d->ifindex == *(const int *)ifindex;
+}
+
+int dr_netdev_by_index(int ifindex, struct dr_netdev *out, struct dr_err *e)
+{
+	char names[160];
+	int rc = find(has_index, &ifindex, out, names, e);
+
+	return rc > 0 ? dr_err_set(e, -ENODEV, "device %d was removed", ifindex) : rc;
+}
+
+static bool holds(const struct dr_netdev *d, const void *key)
+{
+	const struct sockaddr *sa = key;
+
 	for (unsigned i = 0; i < d->n_addrs; i++) {
 		if (dr_netdev_addr_equal((const struct sockaddr *)&d->addrs[i].addr, sa))
 			return true;
@@ -333,43 +292,28 @@ static bool holds(const struct dr_netdev *d, const struct sockaddr *sa)
 
 int dr_netdev_by_addr(const struct sockaddr *sa, struct dr_netdev *out, struct dr_err *e)
 {
-	struct dr_netdev *devs;
-	size_t n;
-	int rc = dr_netdev_list(&devs, &n, e);
+	char names[160], text[64];
+	int rc = find(holds, sa, out, names, e);
 
-	if (rc < 0)
+	if (rc <= 0)
 		return rc;
-	rc = -EADDRNOTAVAIL;
-	for (size_t i = 0; i < n && rc < 0; i++) {
-		if (holds(&devs[i], sa)) {
-			*out = devs[i];
-			rc = 0;
-		}
-	}
-	dr_netdev_list_free(devs);
-	if (rc < 0) {
-		char text[64];
-
-		dr_netdev_addr_format(sa, text, sizeof(text));
-		dr_err_set(e, rc, "%s is no address of this host; see `ip address`", text);
-	}
-	return rc;
+	dr_netdev_addr_format(sa, text, sizeof(text));
+	return dr_err_set(
+		e, -EADDRNOTAVAIL, "%s is not an address of this host; see `ip address`", text);
 }
 
 static int on_stats(const struct nlmsghdr *nlh, void *arg)
 {
 	struct dr_netdev_counters *c = arg;
 	struct rtnl_link_stats64 s = { 0 };
-	const struct nlattr *a;
+	struct dr_nl_attrs t;
 
-	if (nlh->nlmsg_type != RTM_NEWLINK)
+	if (!dr_nl_body(nlh, RTM_NEWLINK, sizeof(struct ifinfomsg), &t))
 		return MNL_CB_OK;
-	mnl_attr_for_each(a, nlh, sizeof(struct ifinfomsg))
-	{
-		if (mnl_attr_get_type(a) == IFLA_STATS64)
-			memcpy(&s, mnl_attr_get_payload(a),
-				DR_MIN(sizeof(s), (size_t)mnl_attr_get_payload_len(a)));
-	}
+	const struct nlattr *a = t.at[IFLA_STATS64];
+	if (a)
+		memcpy(&s, mnl_attr_get_payload(a),
+			DR_MIN(sizeof(s), (size_t)mnl_attr_get_payload_len(a)));
 	*c = (struct dr_netdev_counters){ .rx_bytes = s.rx_bytes,
 		.tx_bytes = s.tx_bytes,
 		.rx_packets = s.rx_packets,
@@ -388,11 +332,10 @@ int dr_netdev_counters(int ifindex, struct dr_netdev_counters *out, struct dr_er
 	char buf[256];
 	void *body;
 	struct nlmsghdr *nlh = dr_nl_msg(buf, RTM_GETLINK, 0, sizeof(*ifi), &body);
-	int rc;
 
 	ifi = body;
 	ifi->ifi_index = ifindex;
-	rc = dr_nl_once(nlh, on_stats, &c);
+	int rc = dr_nl_once(nlh, on_stats, &c);
 	if (rc < 0)
 		return dr_nl_err(e, rc, "read the counters of device %d", ifindex);
 	*out = c;

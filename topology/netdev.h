@@ -2,12 +2,10 @@
 #ifndef DR_TOPOLOGY_NETDEV_H
 #define DR_TOPOLOGY_NETDEV_H
 
-#include "base/defs.h"
 #include "base/err.h"
+#include "topology/addr.h"
 
 #include <net/if.h>
-#include <stdbool.h>
-#include <sys/socket.h>
 
 /*
  * Network devices of the calling thread's network namespace, through rtnetlink. Every call opens its
@@ -53,6 +51,8 @@ void dr_netdev_list_free(struct dr_netdev *list);
 
 /* -ENODEV with the devices that are there. */
 int dr_netdev_by_name(const char *name, struct dr_netdev *out, struct dr_err *e) DR_MUST_CHECK;
+/* -ENODEV: it was removed. */
+int dr_netdev_by_index(int ifindex, struct dr_netdev *out, struct dr_err *e) DR_MUST_CHECK;
 /* The device that holds this local address (127.0.0.0/8 is all lo's). -EADDRNOTAVAIL. */
 int dr_netdev_by_addr(const struct sockaddr *sa, struct dr_netdev *out, struct dr_err *e)
 	DR_MUST_CHECK;
@@ -66,7 +66,6 @@ int dr_netdev_counters(int ifindex, struct dr_netdev_counters *out, struct dr_er
 /* May this process change the device? Sends a change of nothing: 0, -EPERM or -ENODEV. */
 int dr_netdev_may_change(int ifindex, struct dr_err *e) DR_MUST_CHECK;
 int dr_netdev_set_up(int ifindex, bool up, struct dr_err *e) DR_MUST_CHECK;
-int dr_netdev_set_mtu(int ifindex, unsigned mtu, struct dr_err *e) DR_MUST_CHECK;
 /* IPv6 addresses are added without duplicate address detection. -EEXIST when it is there. */
 int dr_netdev_add_addr(int ifindex, const struct sockaddr *sa, unsigned prefix, struct dr_err *e)
 	DR_MUST_CHECK;
@@ -75,7 +74,6 @@ int dr_netdev_del_addr(int ifindex, const struct sockaddr *sa, unsigned prefix, 
 /* name here, peer in the namespace of peer_netns_fd (-1: here); mtu 0: the kernel's 1500. */
 int dr_netdev_create_veth(const char *name, const char *peer, int peer_netns_fd, unsigned mtu,
 	struct dr_err *e) DR_MUST_CHECK;
-int dr_netdev_delete(int ifindex, struct dr_err *e) DR_MUST_CHECK;
 
 /*
  * What setting a device down flushes and setting it up does not bring back: its IPv6 addresses, its
@@ -95,12 +93,6 @@ int dr_netdev_restore(int ifindex, const struct dr_netdev_snapshot *s, struct dr
 	DR_MUST_CHECK;
 void dr_netdev_snapshot_fini(struct dr_netdev_snapshot *s);
 
-/* A block of addresses, or one address with the length of its subnet's prefix. */
-struct dr_prefix {
-	uint8_t family;	  /* AF_INET, AF_INET6 */
-	uint8_t bits;	  /* 0..32, 0..128 */
-	uint8_t addr[16]; /* network order; 4 bytes of an IPv4 one, the rest 0 */
-};
 /* Where the kernel's routes lead by one NIC, over all tables; blocks of link-local addresses apart. */
 enum { DR_ROUTES_MAX = 32 };
 struct dr_routes {
@@ -121,46 +113,30 @@ struct dr_netdev_rail {
 	struct dr_routes routes; /* see dr_netdev_rail_routes */
 };
 /*
- * The NICs to use, at most cap, in the order given. list is --rails: device names, addresses and
- * NAME@ADDRESS, separated by commas ("eth1,eth2", "127.0.0.2,127.0.0.3", "lo@127.0.0.2"); a device
- * that is down is accepted when it has an address. NULL or "auto": every running non-loopback
- * device with a global address except the one that holds the control address (NULL: none), which is
- * taken only when there is no other, and except those that are too slow beside the fastest. A name stands for its first global address of the control
- * address's family, else of any. Returns the count (> 0). Errors: -EINVAL for a malformed or repeated
- * item, -ENODEV, -EADDRNOTAVAIL, -E2BIG when more than cap.
+ * The NICs to use, at most cap, in the given order. list is --rails: device names, addresses and NAME@ADDRESS,
+ * separated by commas ("eth1,eth2", "127.0.0.2,127.0.0.3", "lo@127.0.0.2"). A device that is down is accepted when
+ * it has an address. NULL or "auto": every running non-loopback device with a global address, except devices that
+ * are too slow beside the fastest one, and except the device of the control address (NULL: none), which is used
+ * only when there is no other. A name stands for its first global address of the control address's family, else of
+ * any family. Returns the count (> 0). Errors: -EINVAL for a malformed or repeated item, -ENODEV, -EADDRNOTAVAIL,
+ * -E2BIG when more than cap.
  */
 int dr_netdev_rails(const char *list, const struct sockaddr *control, struct dr_netdev_rail *out,
 	size_t cap, struct dr_err *e) DR_MUST_CHECK;
-/* The same among the devices given. An address in the list is looked up on this machine. */
-int dr_netdev_choose(const struct dr_netdev *devs, size_t n_devs, const char *list,
-	const struct sockaddr *control, struct dr_netdev_rail *out, size_t cap, struct dr_err *e)
-	DR_MUST_CHECK;
-
-/* Speeds in Mb/s, -1 unknown: is the first less than half of the other? A management port at the side of
- * fast NICs looks like one of them but for that. */
-bool dr_netdev_too_slow(int64_t mbps, int64_t fastest_mbps);
+/* The same from the given devices. An address in the list is looked up on this machine. */
+struct dr_netdev_choice {
+	const struct dr_netdev *devs;
+	size_t n_devs;
+	const char *list;
+	const struct sockaddr *control;
+};
+int dr_netdev_choose(const struct dr_netdev_choice *from, struct dr_netdev_rail *out, size_t cap,
+	struct dr_err *e) DR_MUST_CHECK;
 
 /* Fill in `routes` of these rails from one dump of the kernel's. A failure leaves them unknown. */
 void dr_netdev_rail_routes(struct dr_netdev_rail *rails, unsigned n);
-/* Speeds in Mb/s, -1 unknown: is the first less than half of the other? A management port at the side of
- * fast NICs looks like one of them but for that. */
+/* Speeds in Mb/s, -1 unknown: is the first less than half of the other? Only this tells a management port from the
+ * fast NICs beside it. */
 bool dr_netdev_too_slow(int64_t mbps, int64_t fastest_mbps);
-
-/* "10.0.0.1", "fe80::1%eth0" into sa (port 0); -EINVAL. */
-int dr_netdev_addr_parse(const char *s, struct sockaddr_storage *out) DR_MUST_CHECK;
-/* The other way, without port; buf holds at least 64 bytes. */
-void dr_netdev_addr_format(const struct sockaddr *sa, char *buf, size_t len);
-/* Same family and address (port and scope apart). */
-bool dr_netdev_addr_equal(const struct sockaddr *a, const struct sockaddr *b);
-
-/* sa with a prefix of so many bits; an IPv4 address in IPv6 clothes is IPv4. -EINVAL: no IP address,
- * or more bits than it has. */
-int dr_prefix_of(const struct sockaddr *sa, unsigned bits, struct dr_prefix *out) DR_MUST_CHECK;
-/* "10.3.0.0/24", "fd00::/8"; -EINVAL. */
-int dr_prefix_parse(const char *s, struct dr_prefix *out) DR_MUST_CHECK;
-/* buf holds at least 64 bytes. */
-void dr_prefix_format(const struct dr_prefix *p, char *buf, size_t len);
-/* Does the block hold the address (whose own bits do not matter)? */
-bool dr_prefix_holds(const struct dr_prefix *block, const struct dr_prefix *addr);
 
 #endif

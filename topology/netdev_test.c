@@ -19,6 +19,8 @@
 
 #include <cmocka.h>
 
+#include "topology/netdev_testkit.h"
+
 /* The test's own namespace: lo up, veth pair ta (10.9.0.1/24, fd09::1/64) and tb (10.9.1.1/24). */
 static int why_not;
 static int ta, tb;
@@ -105,7 +107,7 @@ static void veth_is_described(void **state)
 	assert_int_equal(d.addrs[0].addr.ss_family, AF_INET);
 	assert_int_equal(d.addrs[0].prefix, 24);
 	assert_true(d.addrs[0].global);
-	assert_int_equal(dr_netdev_set_mtu(tb, 1400, NULL), 0);
+	set_mtu(tb, 1400);
 	assert_int_equal(dr_netdev_by_name("tb", &peer, NULL), 0);
 	assert_int_equal(peer.mtu, 1400);
 	assert_int_equal(dr_netdev_set_up(ta, false, NULL), 0);
@@ -376,7 +378,7 @@ static void rails_know_their_routes(void **state)
 	assert_true(r[0].routes.known);
 	assert_false(r[1].routes.known); /* more than fit */
 	assert_int_equal(r[1].routes.n, 0);
-	assert_int_equal(dr_netdev_delete(tc, NULL), 0);
+	delete_link(tc);
 }
 
 static int add_neighbour(const char *dst, int oif)

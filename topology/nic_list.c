@@ -7,7 +7,7 @@
 #include <errno.h>
 #include <string.h>
 
-/* ---- what goes with what ---- */
+/* ---- pairs ---- */
 
 bool dr_nic_same_subnet(const struct dr_nic *a, const struct dr_nic *b)
 {
@@ -61,7 +61,7 @@ static bool augment(struct matching *m, unsigned i)
 	return false;
 }
 
-/* What is under way: the pairs found so far and the NICs in them. */
+/* State of the search: the pairs found so far and their NICs. */
 struct pairing {
 	const struct dr_nic *a, *b;
 	unsigned n_a, n_b;
@@ -97,7 +97,7 @@ static bool fits(const struct pairing *p, unsigned i, unsigned j, unsigned sorts
 	return (sorts & ROUTED) && reach_each_other(&p->a[i], &p->b[j]);
 }
 
-/* As many further pairs of these sorts as there can be. */
+/* Add the largest number of further pairs of these kinds. */
 static void match(struct pairing *p, unsigned sorts, bool spares)
 {
 	struct matching m = { .n_b = p->n_b };
@@ -128,11 +128,9 @@ static void add_one_routed(struct pairing *p)
 
 	for (unsigned i = 0; i < p->n_a; i++)
 		for (unsigned j = 0; j < p->n_b; j++) {
-			int c;
-
 			if (!fits(p, i, j, ROUTED, false))
 				continue;
-			c = best_a < 0 ? -1 : compare(&p->a[i], &p->a[best_a]);
+			int c = best_a < 0 ? -1 : compare(&p->a[i], &p->a[best_a]);
 			if (c < 0 || (c == 0 && compare(&p->b[j], &p->b[best_b]) < 0)) {
 				best_a = (int)i;
 				best_b = (int)j;
@@ -142,7 +140,7 @@ static void add_one_routed(struct pairing *p)
 		take(p, (unsigned)best_a, (unsigned)best_b);
 }
 
-/* A partner for each of a's: the better sorts first, and when that leaves one without, any sort. */
+/* A partner for each NIC of a: better kinds first; if one remains without a partner, of any kind. */
 static void match_all(struct pairing *p)
 {
 	for (unsigned step = 0; step < 4; step++)
@@ -153,7 +151,7 @@ static void match_all(struct pairing *p)
 	match(p, DIRECT | ROUTED, true);
 }
 
-/* The best sort that there is; a single rail gets a way round for a shadow. */
+/* The best kind available; a single direct rail gets a routed one as its shadow. */
 static void match_best(struct pairing *p)
 {
 	for (unsigned step = 0; step < 4 && p->n == 0; step++)
@@ -183,7 +181,7 @@ unsigned dr_nic_pair_up(const struct dr_nic *a, unsigned n_a, const struct dr_ni
 	return n;
 }
 
-/* ---- as bytes ---- */
+/* ---- encoding ---- */
 
 enum { LIST_VERSION = 1, HEADER_BYTES = 2 };
 
@@ -231,7 +229,7 @@ static bool plausible(const struct dr_prefix *p)
 	return memcmp(p->addr, zeros, 16) != 0 && p->addr[0] != 0xff;
 }
 
-/* NULL, or what is wrong. */
+/* NULL, or the reason why it is invalid. */
 static const char *decode_one(struct dr_rbuf *r, struct dr_nic *out)
 {
 	uint8_t family = 0, bits = 0;
@@ -273,8 +271,8 @@ int dr_nic_list_decode(const void *data, size_t len, struct dr_nic *out, struct 
 	dr_rbuf_u8(&r, &n);
 	if (r.failed || version != LIST_VERSION || n < 1 || n > DR_NIC_HANDLE_MAX)
 		return dr_err_set(e, -EPROTO,
-			"NIC list of %zu bytes, version %u, %u NICs: wanted version %d, 1 to %d "
-			"NICs; check that both ends run the same build",
+			"NIC list of %zu bytes: version %u with %u NICs, expected version %d with 1 to %d; "
+			"install the same release on both ends",
 			len, version, n, LIST_VERSION, DR_NIC_HANDLE_MAX);
 	for (unsigned i = 0; i < n && !why; i++) {
 		why = decode_one(&r, &out[i]);
@@ -285,8 +283,7 @@ int dr_nic_list_decode(const void *data, size_t len, struct dr_nic *out, struct 
 		why = "bytes are left over";
 	if (why)
 		return dr_err_set(e, -EPROTO,
-			"NIC list of %zu bytes makes no sense: %s; check that both ends run the "
-			"same build",
+			"invalid NIC list of %zu bytes: %s; install the same release on both ends",
 			len, why);
 	return n;
 }

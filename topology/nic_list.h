@@ -5,12 +5,11 @@
 #include "topology/netdev.h"
 
 /*
- * The NICs of two nodes: which ones belong together, and how a list of NICs travels. Pure functions:
- * no I/O, no clock, no state; any thread.
+ * Pairs of NICs of two nodes, and the encoding of a NIC list. Pure functions: no I/O, no clock, no state; any thread.
  *
- * Two NICs make a DIRECT pair when they share a subnet (the longer of both prefixes decides). They make
- * a ROUTED pair when they do not, and each end has a route to the other's address that leaves by this
- * very NIC: sockets and queue pairs are bound to theirs. Routes that are not known are believed in.
+ * Two NICs form a DIRECT pair when they share a subnet (by the longer of both prefixes). Otherwise they form a ROUTED
+ * pair when each end has a route to the other's address through this NIC, because sockets and queue pairs are bound
+ * to their NIC. Unknown routes are assumed to exist.
  */
 enum {
 	DR_NICS_MAX = 16,	   /* of one end in dr_nic_pair_up */
@@ -20,8 +19,8 @@ enum {
 
 struct dr_nic {
 	struct dr_prefix addr; /* its address, with the bits of its subnet */
-	uint16_t number;       /* the owner's name for it; travels */
-	bool spare;	       /* only where nothing else makes a pair, e.g. it carries control */
+	uint16_t number;       /* the owner's number of it; encoded */
+	bool spare;	       /* used only where no other pair exists, e.g. the control NIC */
 	const struct dr_routes *routes; /* of its end; NULL: not known */
 };
 
@@ -39,10 +38,9 @@ enum dr_nic_want {
 };
 
 /*
- * Pair up list a with list b, each NIC at most once, and as many direct pairs as possible. out has
- * room for the smaller count. Returns how many pairs, in a's order, 0: none. Where a NIC has a choice of
- * partners (several NICs of both ends in one subnet) the earlier in the lists are paired first; else the
- * order of the lists does not matter.
+ * Pair list a with list b, each NIC at most once, with as many direct pairs as possible. out has room for the smaller
+ * count. Returns the number of pairs, in a's order. Where a NIC has several possible partners (several NICs of both
+ * ends in one subnet), earlier list entries are paired first; otherwise the order of the lists does not matter.
  */
 unsigned dr_nic_pair_up(const struct dr_nic *a, unsigned n_a, const struct dr_nic *b, unsigned n_b,
 	enum dr_nic_want want, struct dr_nic_pair *out);

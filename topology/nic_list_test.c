@@ -305,7 +305,7 @@ static void nonsense_is_refused(void **state)
 		len = dr_nic_list_encode(a.nic, a.n, buf, sizeof(buf), &taken);
 		buf[wrong[i].at] = wrong[i].value;
 		assert_int_equal(dr_nic_list_decode(buf, (size_t)len, got, &e), -EPROTO);
-		assert_non_null(strstr(e.text, "same build"));
+		assert_non_null(strstr(e.text, "same release"));
 	}
 	parse(&a, "10.0.0.1/24;10.0.0.1/16");
 	len = dr_nic_list_encode(a.nic, a.n, buf, sizeof(buf), &taken);

@@ -23,7 +23,7 @@ int dr_nl_open(struct dr_nl *nl, int bus, unsigned groups, struct dr_err *e)
 		dr_nl_close(nl);
 		return dr_nl_err(e, rc, "open a netlink socket (bus %d)", bus);
 	}
-	/* Neither changes what works, only what an answer says or how long a lost one is awaited. */
+	/* Optional: shorter acknowledgements, and a timeout for lost answers. */
 	mnl_socket_setsockopt(nl->sock, NETLINK_CAP_ACK, &on, sizeof(on));
 	setsockopt(mnl_socket_get_fd(nl->sock), SOL_SOCKET, SO_RCVTIMEO, &tv, sizeof(tv));
 	return 0;
@@ -54,14 +54,13 @@ static int receive(struct dr_nl *nl, mnl_cb_t cb, void *arg)
 
 	for (;;) {
 		ssize_t n = mnl_socket_recvfrom(nl->sock, buf, sizeof(buf));
-		int rc;
 
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0)
 			return errno == EAGAIN ? -ETIMEDOUT : -errno;
-		rc = mnl_cb_run(buf, (size_t)n, nl->seq, portid, cb, arg);
-		/* The late end of a request that was given up has another sequence number. */
+		int rc = mnl_cb_run(buf, (size_t)n, nl->seq, portid, cb, arg);
+		/* The late answer of an abandoned request has another sequence number. */
 		if (rc < 0 && errno == EPROTO)
 			continue;
 		if (rc < 0)
@@ -80,24 +79,30 @@ int dr_nl_request(struct dr_nl *nl, struct nlmsghdr *nlh, mnl_cb_t cb, void *arg
 	return receive(nl, cb, arg);
 }
 
-int dr_nl_dump(
-	struct dr_nl *nl, struct nlmsghdr *nlh, mnl_cb_t cb, void (*restart)(void *arg), void *arg)
+int dr_nl_dump(const struct dr_nl_dump *d)
 {
 	int rc = -EINTR;
 
-	nlh->nlmsg_flags |= NLM_F_DUMP;
 	for (int tries = 0; tries < 16 && rc == -EINTR; tries++) {
-		if (restart)
-			restart(arg);
-		nlh->nlmsg_seq = ++nl->seq;
-		if (mnl_socket_sendto(nl->sock, nlh, nlh->nlmsg_len) < 0)
-			return -errno;
-		rc = receive(nl, cb, arg);
-		if (rc == -EINTR) { /* a new socket: the rest of the old dump still sits in this */
-			dr_nl_close(nl);
-			if (dr_nl_open(nl, NETLINK_ROUTE, 0, NULL) < 0)
-				return -ENOBUFS;
-		}
+		struct dr_nl nl;
+		char buf[256];
+		void *body;
+
+		/* A new socket: the rest of an interrupted dump is still in the old one. */
+		rc = dr_nl_open(&nl, NETLINK_ROUTE, 0, NULL);
+		if (rc < 0)
+			return rc;
+		if (d->restart)
+			d->restart(d->arg);
+		struct nlmsghdr *nlh = dr_nl_msg(buf, d->type, NLM_F_DUMP, d->body, &body);
+		*(uint8_t *)body = d->family;
+		if (d->type == RTM_GETLINK)
+			mnl_attr_put_u32(nlh, IFLA_EXT_MASK, RTEXT_FILTER_SKIP_STATS);
+		nlh->nlmsg_seq = ++nl.seq;
+		rc = mnl_socket_sendto(nl.sock, nlh, nlh->nlmsg_len) < 0
+			     ? -errno
+			     : receive(&nl, d->cb, d->arg);
+		dr_nl_close(&nl);
 	}
 	return rc;
 }
@@ -119,6 +124,8 @@ int dr_nl_err(struct dr_err *e, int rc, const char *fmt, ...)
 	char what[160];
 	va_list ap;
 
+	if (rc == 0)
+		return 0;
 	va_start(ap, fmt);
 	vsnprintf(what, sizeof(what), fmt, ap);
 	va_end(ap);

@@ -6,7 +6,7 @@
 #include <sched.h>
 #include <string.h>
 
-/* libnuma's calls end the process or return garbage before numa_available() said yes. */
+/* Without this test libnuma's calls end the process or return garbage. */
 static bool available(void)
 {
 	return numa_available() >= 0;
@@ -40,8 +40,8 @@ int dr_numa_node_of_cpu(int cpu)
 
 static int no_node(int node, struct dr_err *e)
 {
-	return dr_err_set(
-		e, -ENODEV, "NUMA node %d: this machine has %u with CPUs", node, dr_numa_nodes());
+	return dr_err_set(e, -ENODEV, "no NUMA node %d: this machine has %u nodes with CPUs", node,
+		dr_numa_nodes());
 }
 
 int dr_numa_prefer(int node, struct dr_err *e)
@@ -52,7 +52,7 @@ int dr_numa_prefer(int node, struct dr_err *e)
 	return 0;
 }
 
-/* wanted becomes what of it the thread may use now. */
+/* Reduces wanted to the CPUs that the thread may use now. */
 static int allowed_of(struct bitmask *wanted)
 {
 	struct bitmask *now = numa_allocate_cpumask();
@@ -71,15 +71,12 @@ static int allowed_of(struct bitmask *wanted)
 
 int dr_numa_bind_thread(int node, struct dr_err *e)
 {
-	struct bitmask *cpus;
-	int rc;
-
 	if (!available() || node < 0 || node > numa_max_node() || !has_cpus(node))
 		return no_node(node, e);
-	cpus = numa_allocate_cpumask();
+	struct bitmask *cpus = numa_allocate_cpumask();
 	if (!cpus)
-		return dr_err_set(e, -ENOMEM, "NUMA node %d: out of memory", node);
-	rc = numa_node_to_cpus(node, cpus) ? -errno : allowed_of(cpus);
+		return dr_err_set(e, -ENOMEM, "bind to NUMA node %d: out of memory", node);
+	int rc = numa_node_to_cpus(node, cpus) ? -errno : allowed_of(cpus);
 	if (rc == 0 && numa_bitmask_weight(cpus) == 0)
 		rc = -EPERM;
 	else if (rc == 0 && numa_sched_setaffinity(0, cpus) < 0)
@@ -87,10 +84,10 @@ int dr_numa_bind_thread(int node, struct dr_err *e)
 	numa_free_cpumask(cpus);
 	if (rc == -EPERM)
 		return dr_err_set(e, rc,
-			"NUMA node %d: none of its CPUs is allowed here; widen the cpuset or taskset",
+			"bind to NUMA node %d: none of its CPUs is allowed; extend the cpuset or the taskset mask",
 			node);
 	if (rc)
-		return dr_err_set(e, rc, "NUMA node %d: %s", node, strerror(-rc));
+		return dr_err_set(e, rc, "bind to NUMA node %d: %s", node, strerror(-rc));
 	numa_set_preferred(node);
 	return 0;
 }

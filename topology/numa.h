@@ -18,13 +18,12 @@ unsigned dr_numa_nodes(void);
 int dr_numa_node_of_cpu(int cpu);
 
 /*
- * From now on the calling thread runs on the CPUs of the node only, as far as it was allowed to use
- * them before, and pages that it touches first come from there as long as there are any. To be called
- * before its buffers are touched. Errors, nothing changed: -ENODEV no such node, -EPERM none of its
- * CPUs is allowed (taskset, cpuset), or the system call's.
+ * Bind the calling thread to those CPUs of the node that it may use, and prefer the node for pages that it touches
+ * first. Call it before the buffers are touched. On error nothing changes: -ENODEV no such node, -EPERM none of its
+ * CPUs is allowed (taskset, cpuset), or the system call's error.
  */
 int dr_numa_bind_thread(int node, struct dr_err *e) DR_MUST_CHECK;
-/* Pages only, for a thread that is pinned to a CPU already. -ENODEV. */
+/* Pages only, for a thread that is already pinned to a CPU. -ENODEV. */
 int dr_numa_prefer(int node, struct dr_err *e) DR_MUST_CHECK;
 
 #endif

@@ -43,10 +43,8 @@ static const struct dr_netdev_addr *pick_addr(
 static int add(struct choice *c, const struct dr_netdev *d, const struct sockaddr_storage *addr,
 	unsigned prefix)
 {
-	struct dr_netdev_rail *r;
-
 	if (c->n == c->cap)
-		return dr_err_set(c->e, -E2BIG, "--rails: more than %zu NICs; name fewer", c->cap);
+		return dr_err_set(c->e, -E2BIG, "--rails: more than %zu NICs; list fewer", c->cap);
 	for (size_t i = 0; i < c->n; i++) {
 		if (dr_netdev_addr_equal((const struct sockaddr *)&c->out[i].addr,
 			    (const struct sockaddr *)addr)) {
@@ -54,13 +52,13 @@ static int add(struct choice *c, const struct dr_netdev *d, const struct sockadd
 
 			dr_netdev_addr_format((const struct sockaddr *)addr, text, sizeof(text));
 			return dr_err_set(
-				c->e, -EINVAL, "--rails: %s (%s) is there twice", text, d->name);
+				c->e, -EINVAL, "--rails: %s (%s) is listed twice", text, d->name);
 		}
 		if (!d->loopback && c->out[i].ifindex == d->ifindex)
-			dr_warn("rails", "two rails over one device, %s: it fails them both",
+			dr_warn("rails", "two rails use the device %s: its failure takes both down",
 				d->name);
 	}
-	r = &c->out[c->n++];
+	struct dr_netdev_rail *r = &c->out[c->n++];
 	memset(r, 0, sizeof(*r));
 	snprintf(r->ifname, sizeof(r->ifname), "%s", d->name);
 	r->ifindex = d->ifindex;
@@ -89,20 +87,20 @@ static int no_device(const struct choice *c, const char *name)
 	for (size_t i = 0; i < c->n_devs && at < sizeof(names); i++)
 		at += (size_t)snprintf(names + at, sizeof(names) - at, " %s", c->devs[i].name);
 	return dr_err_set(c->e, -ENODEV,
-		"--rails: '%s' is no device and no address here; devices:%s", name, names);
+		"--rails: '%s' is neither a device nor an address of this host; devices:%s", name,
+		names);
 }
 
 static int add_name(struct choice *c, const char *name)
 {
 	const struct dr_netdev *d = dev_named(c, name);
-	const struct dr_netdev_addr *a;
 
 	if (!d)
 		return no_device(c, name);
-	a = pick_addr(d, c->control);
+	const struct dr_netdev_addr *a = pick_addr(d, c->control);
 	if (!a)
 		return dr_err_set(c->e, -EADDRNOTAVAIL,
-			"--rails: device %s has no global address%s; give it one, or write %s@ADDRESS",
+			"--rails: device %s has no global address%s; assign one, or write %s@ADDRESS",
 			name, d->up ? "" : " (it is down)", name);
 	return add(c, d, &a->addr, a->prefix);
 }
@@ -116,7 +114,7 @@ static int add_addr(struct choice *c, const struct dr_netdev *d, const char *tex
 	int rc = dr_netdev_addr_parse(text, &ss);
 
 	if (rc < 0)
-		return dr_err_set(c->e, rc, "--rails: '%s' is no IPv4 or IPv6 address", text);
+		return dr_err_set(c->e, rc, "--rails: '%s' is not an IPv4 or IPv6 address", text);
 	rc = dr_netdev_by_addr((const struct sockaddr *)&ss, &found, c->e);
 	if (rc < 0)
 		return dr_err_prefix(c->e, "--rails");
@@ -142,10 +140,8 @@ static int add_item(struct choice *c, char *item)
 			"--rails: empty item; write DEVICE, ADDRESS or DEVICE@ADDRESS, "
 			"separated by commas");
 	if (at) {
-		const struct dr_netdev *d;
-
 		*at = '\0';
-		d = dev_named(c, item);
+		const struct dr_netdev *d = dev_named(c, item);
 		return d ? add_addr(c, d, at + 1) : no_device(c, item);
 	}
 	if (dr_netdev_addr_parse(item, &ss) == 0)
@@ -160,13 +156,12 @@ static int choose_listed(struct choice *c, const char *list)
 	for (;;) {
 		size_t len = strcspn(s, ",");
 		char item[128];
-		int rc;
 
 		if (len >= sizeof(item))
 			return dr_err_set(c->e, -EINVAL, "--rails: item too long: %.40s...", s);
 		memcpy(item, s, len);
 		item[len] = '\0';
-		rc = add_item(c, item);
+		int rc = add_item(c, item);
 		if (rc < 0)
 			return rc;
 		if (s[len] == '\0')
@@ -212,7 +207,6 @@ static int choose_automatic(struct choice *c)
 	for (size_t i = 0; i < c->n_devs; i++) {
 		const struct dr_netdev *d = &c->devs[i];
 		const struct dr_netdev_addr *a = pick_addr(d, c->control);
-		int rc;
 
 		if (!is_candidate(c, d))
 			continue;
@@ -222,11 +216,11 @@ static int choose_automatic(struct choice *c)
 		}
 		if (dr_netdev_too_slow(d->speed_mbps, fastest_mbps)) {
 			dr_info("rails",
-				"%s left out: %lld Mb/s beside %lld Mb/s; name it with --rails",
+				"%s is not used: %lld Mb/s, the fastest has %lld Mb/s; list it in --rails to use it",
 				d->name, (long long)d->speed_mbps, (long long)fastest_mbps);
 			continue;
 		}
-		rc = add(c, d, &a->addr, a->prefix);
+		int rc = add(c, d, &a->addr, a->prefix);
 		if (rc < 0)
 			return rc;
 	}
@@ -234,18 +228,22 @@ static int choose_automatic(struct choice *c)
 		return add_name(c, spare->name);
 	if (c->n == 0)
 		return dr_err_set(c->e, -ENODEV,
-			"--rails auto: no device that is up, has a carrier and a global address; name "
-			"the NICs, or try --rails lo@127.0.0.2,lo@127.0.0.3 on one machine");
+			"--rails auto: no device is up with a carrier and a global address; list the "
+			"NICs, or use --rails lo@127.0.0.2,lo@127.0.0.3 for a run on one machine");
 	return 0;
 }
 
-int dr_netdev_choose(const struct dr_netdev *devs, size_t n_devs, const char *list,
-	const struct sockaddr *control, struct dr_netdev_rail *out, size_t cap, struct dr_err *e)
+int dr_netdev_choose(const struct dr_netdev_choice *from, struct dr_netdev_rail *out, size_t cap,
+	struct dr_err *e)
 {
-	struct choice c = {
-		.devs = devs, .n_devs = n_devs, .control = control, .out = out, .cap = cap, .e = e
-	};
-	int rc = list && strcmp(list, "auto") != 0 ? choose_listed(&c, list) : choose_automatic(&c);
+	struct choice c = { .devs = from->devs,
+		.n_devs = from->n_devs,
+		.control = from->control,
+		.out = out,
+		.cap = cap,
+		.e = e };
+	bool listed = from->list && strcmp(from->list, "auto") != 0;
+	int rc = listed ? choose_listed(&c, from->list) : choose_automatic(&c);
 
 	return rc < 0 ? rc : (int)c.n;
 }
@@ -253,13 +251,14 @@ int dr_netdev_choose(const struct dr_netdev *devs, size_t n_devs, const char *li
 int dr_netdev_rails(const char *list, const struct sockaddr *control, struct dr_netdev_rail *out,
 	size_t cap, struct dr_err *e)
 {
+	struct dr_netdev_choice from = { .list = list, .control = control };
 	struct dr_netdev *devs;
-	size_t n;
-	int rc = dr_netdev_list(&devs, &n, e);
+	int rc = dr_netdev_list(&devs, &from.n_devs, e);
 
 	if (rc < 0)
 		return rc;
-	rc = dr_netdev_choose(devs, n, list, control, out, cap, e);
+	from.devs = devs;
+	rc = dr_netdev_choose(&from, out, cap, e);
 	dr_netdev_list_free(devs);
 	return rc;
 }

@@ -40,12 +40,14 @@ static void choose(
 	char got[128] = "";
 	size_t at = 0;
 	struct dr_err e;
+	struct dr_netdev_choice from = { .devs = devs, .n_devs = DEVS, .list = list };
 	int n;
 
-	if (control)
+	if (control) {
 		assert_int_equal(dr_netdev_addr_parse(control, &sa), 0);
-	n = dr_netdev_choose(
-		devs, DEVS, list, control ? (const struct sockaddr *)&sa : NULL, r, DEVS, &e);
+		from.control = (const struct sockaddr *)&sa;
+	}
+	n = dr_netdev_choose(&from, r, DEVS, &e);
 	for (int i = 0; i < n; i++)
 		at += (size_t)snprintf(got + at, sizeof(got) - at, "%s ", r[i].ifname);
 	assert_string_equal(got, want);

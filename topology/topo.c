@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "topology/topo_impl.h"
+#include "topology/topo_priv.h"
 
 #include "base/mem.h"
 
@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- NICs, as the other files fill them in ---- */
+/* ---- NICs ---- */
 
 struct dr_topo_nic *dr_topo_add_nic(struct dr_topo *t)
 {
@@ -30,8 +30,6 @@ struct dr_topo_nic *dr_topo_add_nic(struct dr_topo *t)
 void dr_topo_nic_at(struct dr_topo_nic *n, hwloc_topology_t hw, hwloc_obj_t pci, const char *pf,
 	const char *port)
 {
-	char *dot;
-
 	dr_topo_hw_bus_id(pci, n->bus_id);
 	dr_topo_hw_place(hw, pci, &n->place[0]);
 	n->n_places = 1;
@@ -39,7 +37,7 @@ void dr_topo_nic_at(struct dr_topo_nic *n, hwloc_topology_t hw, hwloc_obj_t pci,
 	snprintf(n->card, sizeof(n->card), "%s", n->vf ? pf : n->bus_id);
 	if (!n->port[0])
 		snprintf(n->port, sizeof(n->port), "%.15s/%.40s", n->card, port);
-	dot = strrchr(n->card, '.');
+	char *dot = strrchr(n->card, '.');
 	if (dot)
 		*dot = '\0';
 }
@@ -57,17 +55,16 @@ bool dr_topo_gid_of(const char *gid, const struct sockaddr_storage *addr)
 	return memcmp(want, got, sizeof(want)) == 0;
 }
 
-/* ---- making it ---- */
+/* ---- create ---- */
 
 /* "eth2" before "eth10"; without a bus id at the end. */
 static int by_bus_id_and_name(const void *a, const void *b)
 {
 	const struct dr_topo_nic *x = a, *y = b;
-	int c;
 
 	if (!x->bus_id[0] != !y->bus_id[0])
 		return x->bus_id[0] ? -1 : 1;
-	c = strcmp(x->bus_id, y->bus_id);
+	int c = strcmp(x->bus_id, y->bus_id);
 	return c ? c : strverscmp(x->name, y->name);
 }
 
@@ -106,13 +103,12 @@ static int fill(struct dr_topo *t, const struct dr_topo_params *p, struct dr_err
 int dr_topo_create(const struct dr_topo_params *p, struct dr_topo **out, struct dr_err *e)
 {
 	struct dr_topo *t = dr_calloc(1, sizeof(*t));
-	int rc;
 
 	if (!t)
 		return dr_err_set(e, -ENOMEM, "topology: out of memory");
 	t->live = !p->xml;
 	snprintf(t->source, sizeof(t->source), "%s", p->xml ? p->xml : "this machine");
-	rc = fill(t, p, e);
+	int rc = fill(t, p, e);
 	if (rc) {
 		dr_topo_destroy(t);
 		return rc;
@@ -151,12 +147,12 @@ uint8_t dr_topo_place_distance(const struct dr_topo_place *a, const struct dr_to
 		same++;
 	/* up[0] is the host bridge, up[1] the root port; all below belong to switches. */
 	if (same > 2)
-		return DR_DISTANCE(DR_NEAR_SWITCH, a->n_up - same + b->n_up - same);
+		return DR_DISTANCE(DR_LOCALITY_SWITCH, a->n_up - same + b->n_up - same);
 	if (same > 0)
-		return DR_DISTANCE(DR_NEAR_ROOT, 0u);
+		return DR_DISTANCE(DR_LOCALITY_ROOT, 0u);
 	if (a->numa < 0 || b->numa < 0)
 		return DR_DISTANCE_UNKNOWN;
-	return DR_DISTANCE(a->numa == b->numa ? DR_NEAR_NODE : DR_NEAR_SYSTEM, 0u);
+	return DR_DISTANCE(a->numa == b->numa ? DR_LOCALITY_NODE : DR_LOCALITY_SYSTEM, 0u);
 }
 
 uint8_t dr_topo_distance(const struct dr_topo_gpu *gpu, const struct dr_topo_nic *nic)
@@ -187,21 +183,31 @@ const char *dr_topo_not_a_rail(const struct dr_topo_nic *nic, int64_t fastest_mb
 	return NULL;
 }
 
-/* ---- numbers for the map ---- */
+int64_t dr_topo_fastest(const struct dr_topo *t)
+{
+	int64_t mbps = -1;
+
+	for (unsigned i = 0; i < t->n_nics; i++)
+		if (!dr_topo_not_a_rail(&t->nic[i], -1))
+			mbps = DR_MAX(mbps, t->nic[i].speed_mbps);
+	return mbps;
+}
+
+/* ---- input of dr_locality_choose ---- */
 
 static const struct dr_topo_gpu *gpu_at(const struct dr_topo *t, unsigned i)
 {
 	return i < t->n_gpus ? &t->gpu[i] : NULL;
 }
 
-/* GPUs without a place come last, as they are numbered. */
+/* GPUs without a place come last, by number. */
 static bool gpu_before(const struct dr_topo *t, unsigned a, unsigned b)
 {
 	const struct dr_topo_gpu *x = gpu_at(t, a), *y = gpu_at(t, b);
 
 	if (x && y)
 		return strcmp(x->bus_id, y->bus_id) < 0;
-	return !x != !y ? x != NULL : a < b;
+	return !x != !y ? !!x : a < b;
 }
 
 static void number_gpus(const struct dr_topo *t, const unsigned *gpu, unsigned n,
@@ -219,7 +225,7 @@ static void number_gpus(const struct dr_topo *t, const unsigned *gpu, unsigned n
 	}
 }
 
-/* The first of the NICs that is like the r-th, from 1; 0 when the text says nothing. */
+/* 1 + index of the first NIC with the same text as the r-th; 0 when the text is empty. */
 static uint16_t first_like(const struct dr_topo_nic *const *nic, unsigned r, size_t field)
 {
 	const char *text = (const char *)nic[r] + field;
@@ -251,7 +257,7 @@ void dr_topo_locality(const struct dr_topo *t, const unsigned *gpu, unsigned n_g
 	for (unsigned r = 0; r < n_nics; r++) {
 		struct dr_locality_nic *l = &out->nic[r];
 
-		/* t->nic is sorted; what is not in it comes last, as it is numbered. */
+		/* t->nic is sorted; NICs that are not in it come last, by number. */
 		l->order = (uint16_t)(nic[r] ? (unsigned)(nic[r] - t->nic) : t->n_nics + r);
 		if (!nic[r])
 			continue;

@@ -6,18 +6,18 @@
 #include "topology/netdev.h"
 
 /*
- * GPUs and NICs of a machine and where they sit: the live one (hwloc for PCI and NUMA, rtnetlink for
- * the network devices of the caller's namespace, sysfs for RDMA), or one that was exported as hwloc
- * XML (`lstopo --of xml --whole-io FILE.xml`). Reads everything once; constant afterwards.
+ * GPUs and NICs of a machine and their places: the live machine (hwloc for PCI and NUMA, rtnetlink for the network
+ * devices of the caller's namespace, sysfs for RDMA), or one exported as hwloc XML (`lstopo --of xml --whole-io
+ * FILE.xml`). Read once; constant afterwards.
  */
 enum {
-	DR_TOPO_DEPTH_MAX = 12, /* bridges above a device that are told apart */
+	DR_TOPO_DEPTH_MAX = 12, /* bridges above a device */
 	DR_TOPO_PLACES_MAX = 8, /* ports of a bond */
 	DR_TOPO_ADDRS_MAX = 4,
 	DR_TOPO_NAME_MAX = 64,
 };
 
-/* A place in the PCI tree and in memory. */
+/* A place in the PCI tree, with its NUMA node. */
 struct dr_topo_place {
 	int numa;			/* node (os index); -1: unknown, or not one alone */
 	unsigned n_up;			/* 0: not on PCI */
@@ -79,22 +79,24 @@ void dr_topo_destroy(struct dr_topo *t);
 
 /* NIC of that network or RDMA device; NULL. */
 const struct dr_topo_nic *dr_topo_find_nic(const struct dr_topo *t, const char *name);
-/* Distance of two places, and of a GPU and a NIC (a bond is as far as its farthest port). */
+/* Distance of two places, and of a GPU and a NIC (for a bond, of its farthest port). */
 uint8_t dr_topo_place_distance(const struct dr_topo_place *a, const struct dr_topo_place *b);
 uint8_t dr_topo_distance(const struct dr_topo_gpu *gpu, const struct dr_topo_nic *nic);
 /* -1: unknown, or a bond's ports differ. */
 int dr_topo_nic_numa(const struct dr_topo_nic *nic);
 
 /*
- * The numbers for dr_locality_choose: of the GPUs gpu[0..n_gpus) (indexes into t->gpu; those that it
- * does not have are of unknown place) and the NICs (entries of t->nic; NULL: unknown place).
+ * Input of dr_locality_choose for the GPUs gpu[0..n_gpus) (indexes into t->gpu; others have an unknown place) and
+ * the NICs (entries of t->nic; NULL: unknown place).
  */
 void dr_topo_locality(const struct dr_topo *t, const unsigned *gpu, unsigned n_gpus,
 	const struct dr_topo_nic *const *nic, unsigned n_nics, struct dr_locality *out);
 
 /*
- * Why a NIC is no rail unless it is named; NULL: it may be one. fastest_mbps is that of the fastest
- * NIC; one of less than half of it is a look-alike, e.g. a management port.
+ * Why a NIC is not chosen as a rail automatically; NULL: it may be one. A NIC with less than half of fastest_mbps,
+ * the speed of the fastest NIC, is assumed to be a management port.
  */
 const char *dr_topo_not_a_rail(const struct dr_topo_nic *nic, int64_t fastest_mbps);
+/* Speed of the fastest NIC that may be a rail; -1: unknown. */
+int64_t dr_topo_fastest(const struct dr_topo *t);
 #endif

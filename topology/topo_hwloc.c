@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "topology/topo_impl.h"
+#include "topology/topo_priv.h"
 
 #include "base/mem.h"
 
@@ -11,9 +11,9 @@
 
 enum { VENDOR_NVIDIA = 0x10de, CLASS_VGA = 0x0300, CLASS_3D = 0x0302 };
 
-/* Backends that would start GPU runtimes, bind this thread to one CPU after the other, or read the PCI
- * tree by libpciaccess, which keeps its memory; that by sysfs is enough. */
-static void leave_out(hwloc_topology_t hw)
+/* Backends that would start GPU runtimes, bind this thread to each CPU in turn, or read the PCI tree through
+ * libpciaccess, which leaks memory; the sysfs backend is sufficient. */
+static void exclude_backends(hwloc_topology_t hw)
 {
 	static const char *const names[] = { "pci", "x86", "cuda", "nvml", "opencl", "gl", "rsmi",
 		"levelzero" };
@@ -29,10 +29,10 @@ static int prepare(hwloc_topology_t hw, const char *xml, struct dr_err *e)
 		return dr_err_set(e, -errno, "--topology %s: %s", xml, strerror(errno));
 	if (xml && hwloc_topology_set_xml(hw, xml))
 		return dr_err_set(e, -EBADMSG,
-			"--topology %s: no hwloc XML; make it with `lstopo --of xml --whole-io FILE.xml`",
+			"--topology %s: not an hwloc XML file; create it with `lstopo --of xml --whole-io FILE.xml`",
 			xml);
 	if (!xml)
-		leave_out(hw);
+		exclude_backends(hw);
 	hwloc_topology_set_all_types_filter(hw, HWLOC_TYPE_FILTER_KEEP_STRUCTURE);
 	hwloc_topology_set_cache_types_filter(hw, HWLOC_TYPE_FILTER_KEEP_NONE);
 	hwloc_topology_set_io_types_filter(hw, HWLOC_TYPE_FILTER_KEEP_ALL);
@@ -42,18 +42,17 @@ static int prepare(hwloc_topology_t hw, const char *xml, struct dr_err *e)
 int dr_topo_hw_open(const char *xml, hwloc_topology_t *out, struct dr_err *e)
 {
 	hwloc_topology_t hw;
-	int rc;
 
 	if (hwloc_topology_init(&hw))
 		return dr_err_set(e, -ENOMEM, "topology: out of memory");
-	rc = prepare(hw, xml, e);
+	int rc = prepare(hw, xml, e);
 	if (rc == 0 && hwloc_topology_load(hw))
 		rc = xml ? dr_err_set(e, -EBADMSG,
-				   "--topology %s: hwloc 2 cannot read it; make it with `lstopo --of "
+				   "--topology %s: hwloc 2 cannot read it; create it with `lstopo --of "
 				   "xml --whole-io FILE.xml`",
 				   xml)
 			 : dr_err_set(e, -EIO,
-				   "topology: hwloc cannot look at this machine; name the rails of "
+				   "topology: hwloc cannot read this machine; assign the rails of "
 				   "each GPU with --map");
 	if (rc) {
 		hwloc_topology_destroy(hw);
@@ -70,15 +69,15 @@ hwloc_obj_t dr_topo_hw_pci(hwloc_obj_t obj)
 	return obj;
 }
 
-/* The one node with CPUs that is near; a node of memory alone (a GPU's, CXL) is nobody's place. */
+/* The one local node with CPUs; nodes without CPUs (a GPU's memory, CXL) are ignored. */
 static int node_of(hwloc_topology_t hw, hwloc_obj_t io)
 {
-	hwloc_obj_t near = hwloc_get_non_io_ancestor_obj(hw, io), node = NULL;
+	hwloc_obj_t local = hwloc_get_non_io_ancestor_obj(hw, io), node = NULL;
 	int found = -1;
 
 	while ((node = hwloc_get_next_obj_by_type(hw, HWLOC_OBJ_NUMANODE, node))) {
-		if (!near || !near->nodeset || hwloc_bitmap_iszero(node->cpuset) ||
-			!hwloc_bitmap_isset(near->nodeset, node->os_index))
+		if (!local || !local->nodeset || hwloc_bitmap_iszero(node->cpuset) ||
+			!hwloc_bitmap_isset(local->nodeset, node->os_index))
 			continue;
 		if (found >= 0)
 			return -1;
@@ -108,26 +107,6 @@ void dr_topo_hw_bus_id(hwloc_obj_t pci, char buf[16])
 
 	snprintf(buf, 16, "%04x:%02x:%02x.%01x", (unsigned)a->domain & 0xffff, a->bus, a->dev,
 		a->func & 0xfu);
-}
-
-hwloc_obj_t dr_topo_hw_find(hwloc_topology_t hw, const char *bus_id)
-{
-	unsigned domain = 0, bus, dev, func = 0;
-	char *end;
-
-	/* [DOMAIN:]BUS:DEVICE[.FUNCTION], as the drivers print it. */
-	bus = (unsigned)strtoul(bus_id, &end, 16);
-	if (*end != ':')
-		return NULL;
-	dev = (unsigned)strtoul(end + 1, &end, 16);
-	if (*end == ':') {
-		domain = bus;
-		bus = dev;
-		dev = (unsigned)strtoul(end + 1, &end, 16);
-	}
-	if (*end == '.')
-		func = (unsigned)strtoul(end + 1, &end, 16);
-	return *end ? NULL : hwloc_get_pcidev_by_busid(hw, domain, bus, dev, func);
 }
 
 hwloc_obj_t dr_topo_hw_netdev(hwloc_topology_t hw, const char *name, const uint8_t mac[6])
@@ -205,7 +184,7 @@ static int no_such_gpu(hwloc_topology_t hw, const char *bus_id, struct dr_err *e
 		if (is_gpu(o) && at < sizeof(list))
 			at += (size_t)snprintf(list + at, sizeof(list) - at, " %s", id);
 	}
-	return dr_err_set(e, -ENODEV, "topology: no PCI device %s; GPUs there:%s", bus_id,
+	return dr_err_set(e, -ENODEV, "topology: no PCI device %s; available GPUs:%s", bus_id,
 		at ? list : " none");
 }
 
@@ -227,7 +206,7 @@ int dr_topo_hw_gpus(
 	if (!p->bus_ids)
 		rc = find_gpus(t, hw);
 	for (unsigned i = 0; p->bus_ids && rc == 0 && i < p->n_bus_ids; i++) {
-		hwloc_obj_t pci = dr_topo_hw_find(hw, p->bus_ids[i]);
+		hwloc_obj_t pci = hwloc_get_pcidev_by_busidstring(hw, p->bus_ids[i]);
 
 		if (!pci)
 			return no_such_gpu(hw, p->bus_ids[i], e);

@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "topology/topo_impl.h"
+#include "topology/topo_priv.h"
+
+#include "base/sysfile.h"
 
 #include <errno.h>
-#include <limits.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 /*
- * NICs of this machine: rtnetlink says which devices there are in this network namespace, and of most
- * which PCI device they belong to; hwloc where that one sits. hwloc's own network devices come from
- * /sys/class/net, which may be another namespace's: one counts only when its hardware address is the
- * same too.
+ * NICs of this machine. rtnetlink lists the devices of this network namespace and the PCI devices of most of them;
+ * hwloc has the place of a PCI device. hwloc's own network devices come from /sys/class/net, which may show another
+ * namespace, so one is used only when its hardware address matches too.
  */
 
 struct live {
@@ -22,46 +21,18 @@ struct live {
 	size_t n;
 };
 
-/* The physical function of a VF; "" for what is none. */
-static void physical_function(const struct live *l, const char *bus_id, char out[16])
-{
-	char path[PATH_MAX], to[PATH_MAX];
-	ssize_t len;
-
-	out[0] = '\0';
-	snprintf(path, sizeof(path), "%s/bus/pci/devices/%s/physfn", l->sysfs, bus_id);
-	len = readlink(path, to, sizeof(to) - 1);
-	if (len <= 0)
-		return;
-	to[len] = '\0';
-	snprintf(out, 16, "%.15s", strrchr(to, '/') ? strrchr(to, '/') + 1 : to);
-}
-
-/* Which port of its device: one function may have several. */
-static void device_port(const struct live *l, const char *bus_id, const char *name, char out[16])
-{
-	char path[PATH_MAX];
-	FILE *f;
-
-	snprintf(out, 16, "0");
-	snprintf(path, sizeof(path), "%s/bus/pci/devices/%s/net/%s/dev_port", l->sysfs, bus_id,
-		name);
-	f = fopen(path, "re");
-	if (!f)
-		return;
-	if (fgets(out, 16, f))
-		out[strcspn(out, "\n")] = '\0';
-	fclose(f);
-}
-
 static void place_on_pci(
 	const struct live *l, const struct dr_netdev *d, hwloc_obj_t pci, struct dr_topo_nic *n)
 {
 	char id[16], pf[16], port[16];
 
 	dr_topo_hw_bus_id(pci, id);
-	physical_function(l, id, pf);
-	device_port(l, id, d->name, port);
+	/* Of a VF: the bus id of its physical function. */
+	(void)dr_sysfile_link(pf, sizeof(pf), l->sysfs, "/bus/pci/devices/%s/physfn", id);
+	/* One function may have several ports. */
+	if (dr_sysfile_text(port, sizeof(port), l->sysfs, "/bus/pci/devices/%s/net/%s/dev_port", id,
+		    d->name) <= 0)
+		snprintf(port, sizeof(port), "0");
 	if (d->port_id[0])
 		snprintf(n->port, sizeof(n->port), "id:%.70s", d->port_id);
 	dr_topo_nic_at(n, l->hw, pci, pf, port);
@@ -69,7 +40,7 @@ static void place_on_pci(
 
 static hwloc_obj_t pci_of(const struct live *l, const struct dr_netdev *d)
 {
-	hwloc_obj_t o = d->pci[0] ? dr_topo_hw_find(l->hw, d->pci) : NULL;
+	hwloc_obj_t o = d->pci[0] ? hwloc_get_pcidev_by_busidstring(l->hw, d->pci) : NULL;
 
 	if (!o && !d->kind[0])
 		o = dr_topo_hw_pci(dr_topo_hw_netdev(l->hw, d->name, d->mac));
@@ -100,7 +71,7 @@ static void take_addrs(const struct dr_netdev *d, struct dr_topo_nic *n)
 			n->addr[n->n_addrs++] = d->addrs[i];
 }
 
-/* Ends of containers' links and the like are no NICs: virtual, and without an address here. */
+/* Virtual devices without an address (for example the host's ends of container links) are not NICs. */
 static bool is_nic(const struct live *l, const struct dr_netdev *d, hwloc_obj_t pci)
 {
 	if (d->loopback)
@@ -114,11 +85,10 @@ static bool is_nic(const struct live *l, const struct dr_netdev *d, hwloc_obj_t 
 static int add(const struct live *l, const struct dr_netdev *d)
 {
 	hwloc_obj_t pci = pci_of(l, d);
-	struct dr_topo_nic *n;
 
 	if (!is_nic(l, d, pci))
 		return 0;
-	n = dr_topo_add_nic(l->t);
+	struct dr_topo_nic *n = dr_topo_add_nic(l->t);
 	if (!n)
 		return -ENOMEM;
 	snprintf(n->name, sizeof(n->name), "%s", d->name);
@@ -145,7 +115,7 @@ static struct dr_topo_nic *nic_of(const struct live *l, int ifindex)
 	return NULL;
 }
 
-/* A bond or bridge is where its ports are. */
+/* A bond or bridge has the places of its ports. */
 static void place_master(const struct live *l, const struct dr_netdev *d, struct dr_topo_nic *n)
 {
 	for (size_t i = 0; i < l->n; i++) {
@@ -157,7 +127,7 @@ static void place_master(const struct live *l, const struct dr_netdev *d, struct
 	}
 }
 
-/* A VLAN and its like is where the device below is, on the same port. */
+/* A VLAN or similar device has the place and the port of the device below. */
 static void place_above(const struct dr_topo_nic *below, struct dr_topo_nic *n)
 {
 	memcpy(n->place, below->place, sizeof(n->place));

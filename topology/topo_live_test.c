@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "topology/topo_impl.h"
+#include "topology/topo_priv.h"
 
 #include "base/mem.h"
 

@@ -1,44 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "topology/topo_impl.h"
+#include "topology/topo_priv.h"
 
-#include <dirent.h>
+#include "base/sysfile.h"
+
 #include <errno.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 /*
- * RDMA devices as sysfs shows them: each port's state, speed and GID table, whose entries name their
- * network device. No library and no open device is needed for that.
+ * RDMA devices from sysfs: state, speed and GID table of each port. GID entries name their network device. No
+ * library and no open device is needed.
  */
 
 struct port {
-	const char *dir; /* .../infiniband/DEVICE/ports/N */
+	struct dr_topo *t;
+	hwloc_topology_t hw;
+	char class[128]; /* .../infiniband */
+	char ports[256]; /* .../infiniband/DEVICE/ports */
+	char dir[288];	 /* .../infiniband/DEVICE/ports/N */
 	const char *device;
 	char bus_id[16];
 	int up;
 	int64_t speed_mbps;
 	bool taken; /* a network device stands for it */
 };
-
-static bool read_line(const char *dir, const char *name, char *buf, size_t len)
-{
-	char path[PATH_MAX];
-	FILE *f;
-	bool ok;
-
-	snprintf(path, sizeof(path), "%s/%s", dir, name);
-	f = fopen(path, "re");
-	if (!f)
-		return false;
-	ok = fgets(buf, (int)len, f) != NULL;
-	fclose(f);
-	if (ok)
-		buf[strcspn(buf, "\n")] = '\0';
-	return ok;
-}
 
 static struct dr_topo_nic *nic_named(struct dr_topo *t, const char *name)
 {
@@ -48,7 +34,7 @@ static struct dr_topo_nic *nic_named(struct dr_topo *t, const char *name)
 	return NULL;
 }
 
-/* IPoIB: no GID names it, but it is on the same PCI device. */
+/* IPoIB: no GID entry refers to it, but it is on the same PCI device. */
 static struct dr_topo_nic *nic_at(struct dr_topo *t, const char *bus_id)
 {
 	for (unsigned i = 0; i < t->n_nics; i++)
@@ -57,22 +43,18 @@ static struct dr_topo_nic *nic_at(struct dr_topo *t, const char *bus_id)
 	return NULL;
 }
 
-/* One entry of the table. The GID of the NIC's address is the one that counts, version 2 before 1. */
-static void take_gid(struct dr_topo *t, struct port *p, unsigned index, const char *gid)
+/* One entry of the table. The GID of the NIC's address is used, version 2 before 1. */
+static void take_gid(struct port *p, unsigned index, const char *gid)
 {
-	char name[64], ifname[64] = "", type[32] = "";
-	struct dr_topo_nic *n;
-	bool fits;
+	char ifname[64], type[32];
 
-	snprintf(name, sizeof(name), "gid_attrs/ndevs/%u", index);
-	if (!read_line(p->dir, name, ifname, sizeof(ifname)))
+	if (dr_sysfile_text(ifname, sizeof(ifname), p->dir, "/gid_attrs/ndevs/%u", index) < 0)
 		return;
-	n = nic_named(t, ifname);
+	struct dr_topo_nic *n = nic_named(p->t, ifname);
 	if (!n || (n->rdma[0] && strcmp(n->rdma, p->device) != 0))
 		return;
-	snprintf(name, sizeof(name), "gid_attrs/types/%u", index);
-	read_line(p->dir, name, type, sizeof(type));
-	fits = n->n_addrs && dr_topo_gid_of(gid, &n->addr[0].addr);
+	(void)dr_sysfile_text(type, sizeof(type), p->dir, "/gid_attrs/types/%u", index);
+	bool fits = n->n_addrs && dr_topo_gid_of(gid, &n->addr[0].addr);
 	if (!n->gid[0] ||
 		(fits && (strstr(type, "v2") || !dr_topo_gid_of(n->gid, &n->addr[0].addr)))) {
 		snprintf(n->gid, sizeof(n->gid), "%.47s", gid);
@@ -82,17 +64,16 @@ static void take_gid(struct dr_topo *t, struct port *p, unsigned index, const ch
 	p->taken = true;
 }
 
-static void read_gids(struct dr_topo *t, struct port *p)
+static void read_gids(struct port *p)
 {
 	static const char none[] = "0000:0000:0000:0000:0000:0000:0000:0000";
-	char name[32], gid[64];
+	char gid[64];
 
 	for (unsigned i = 0; i < 65536; i++) {
-		snprintf(name, sizeof(name), "gids/%u", i);
-		if (!read_line(p->dir, name, gid, sizeof(gid)))
+		if (dr_sysfile_text(gid, sizeof(gid), p->dir, "/gids/%u", i) <= 0)
 			return;
 		if (strcmp(gid, none) != 0)
-			take_gid(t, p, i, gid);
+			take_gid(p, i, gid);
 	}
 }
 
@@ -100,17 +81,17 @@ static void first_gid(const struct port *p, struct dr_topo_nic *n)
 {
 	char gid[64];
 
-	if (read_line(p->dir, "gids/0", gid, sizeof(gid))) {
+	if (dr_sysfile_text(gid, sizeof(gid), p->dir, "/gids/0") > 0) {
 		snprintf(n->gid, sizeof(n->gid), "%.47s", gid);
 		n->gid_index = 0;
 	}
 }
 
-/* A port that no network device stands for: shown, but it cannot be a rail without an address. */
-static int add_port(struct dr_topo *t, hwloc_topology_t hw, const struct port *p)
+/* A port without a network device: shown, but without an address it cannot be a rail. */
+static int add_port(const struct port *p)
 {
-	hwloc_obj_t pci = p->bus_id[0] ? dr_topo_hw_find(hw, p->bus_id) : NULL;
-	struct dr_topo_nic *n = dr_topo_add_nic(t);
+	hwloc_obj_t pci = p->bus_id[0] ? hwloc_get_pcidev_by_busidstring(p->hw, p->bus_id) : NULL;
+	struct dr_topo_nic *n = dr_topo_add_nic(p->t);
 
 	if (!n)
 		return -ENOMEM;
@@ -120,30 +101,29 @@ static int add_port(struct dr_topo *t, hwloc_topology_t hw, const struct port *p
 	n->speed_mbps = p->speed_mbps;
 	first_gid(p, n);
 	if (pci)
-		dr_topo_nic_at(n, hw, pci, "", strrchr(p->dir, '/') + 1);
+		dr_topo_nic_at(n, p->hw, pci, "", strrchr(p->dir, '/') + 1);
 	else
 		snprintf(n->port, sizeof(n->port), "%.60s/%.8s", p->device,
 			strrchr(p->dir, '/') + 1);
 	return 0;
 }
 
-static int take_port(struct dr_topo *t, hwloc_topology_t hw, struct port *p)
+static int take_port(struct port *p)
 {
-	struct dr_topo_nic *n;
 	char text[64];
 
 	p->up = -1;
 	p->speed_mbps = -1;
-	if (read_line(p->dir, "state", text, sizeof(text)))
+	if (dr_sysfile_text(text, sizeof(text), p->dir, "/state") > 0)
 		p->up = strncmp(text, "4:", 2) == 0;
-	if (read_line(p->dir, "rate", text, sizeof(text)))
+	if (dr_sysfile_text(text, sizeof(text), p->dir, "/rate") > 0)
 		p->speed_mbps = (int64_t)(strtod(text, NULL) * 1000);
-	read_gids(t, p);
+	read_gids(p);
 	if (p->taken)
 		return 0;
-	n = nic_at(t, p->bus_id);
+	struct dr_topo_nic *n = nic_at(p->t, p->bus_id);
 	if (!n)
-		return add_port(t, hw, p);
+		return add_port(p);
 	snprintf(n->rdma, sizeof(n->rdma), "%s", p->device);
 	if (n->speed_mbps < 0)
 		n->speed_mbps = p->speed_mbps;
@@ -151,62 +131,32 @@ static int take_port(struct dr_topo *t, hwloc_topology_t hw, struct port *p)
 	return 0;
 }
 
-static void bus_id_of(const char *device_dir, char out[16])
+static int port_entry(const char *number, void *arg)
 {
-	char path[PATH_MAX], to[PATH_MAX], *last;
-	ssize_t len;
+	struct port *p = arg;
 
-	out[0] = '\0';
-	snprintf(path, sizeof(path), "%s/device", device_dir);
-	len = readlink(path, to, sizeof(to) - 1);
-	if (len <= 0)
-		return;
-	to[len] = '\0';
-	last = strrchr(to, '/');
-	last = last ? last + 1 : to;
-	if (strlen(last) < 16 && strchr(last, ':'))
-		snprintf(out, 16, "%s", last);
+	snprintf(p->dir, sizeof(p->dir), "%s/%.16s", p->ports, number);
+	p->taken = false;
+	return take_port(p);
 }
 
-static int take_device(
-	struct dr_topo *t, hwloc_topology_t hw, const char *class, const char *device)
+static int device_entry(const char *device, void *arg)
 {
-	char dir[PATH_MAX / 2], ports[PATH_MAX / 2 + 16], port_dir[PATH_MAX];
-	struct port p = { .dir = port_dir, .device = device };
-	struct dirent *d;
-	int rc = 0;
-	DIR *list;
+	struct port *p = arg;
 
-	snprintf(dir, sizeof(dir), "%s/%s", class, device);
-	snprintf(ports, sizeof(ports), "%s/ports", dir);
-	bus_id_of(dir, p.bus_id);
-	list = opendir(ports);
-	while (list && rc == 0 && (d = readdir(list))) {
-		if (d->d_name[0] == '.')
-			continue;
-		snprintf(port_dir, sizeof(port_dir), "%s/%.16s", ports, d->d_name);
-		p.taken = false;
-		rc = take_port(t, hw, &p);
-	}
-	if (list)
-		closedir(list);
-	return rc;
+	p->device = device;
+	if (dr_sysfile_link(p->bus_id, sizeof(p->bus_id), p->class, "/%s/device", device) < 0 ||
+		!strchr(p->bus_id, ':'))
+		p->bus_id[0] = '\0';
+	snprintf(p->ports, sizeof(p->ports), "%s/%.64s/ports", p->class, device);
+	return dr_sysfile_each("", p->ports, port_entry, p);
 }
 
 int dr_topo_rdma(struct dr_topo *t, hwloc_topology_t hw, const char *sysfs, struct dr_err *e)
 {
-	char class[PATH_MAX / 4];
-	struct dirent **names;
-	int n, rc = 0;
+	struct port p = { .t = t, .hw = hw };
 
-	snprintf(class, sizeof(class), "%s/class/infiniband", sysfs);
-	n = scandir(class, &names, NULL, versionsort);
-	for (int i = 0; i < n; i++) {
-		if (names[i]->d_name[0] != '.' && rc == 0)
-			rc = take_device(t, hw, class, names[i]->d_name);
-		free(names[i]); /* lint-ok: scandir's */
-	}
-	if (n >= 0)
-		free(names); /* lint-ok: scandir's */
+	snprintf(p.class, sizeof(p.class), "%s/class/infiniband", sysfs);
+	int rc = dr_sysfile_each("", p.class, device_entry, &p);
 	return rc ? dr_err_set(e, rc, "topology: out of memory") : 0;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "topology/topo_impl.h"
+#include "topology/topo_priv.h"
 
 #include "base/units.h"
 
@@ -126,11 +126,9 @@ static int add_rdma(struct dr_topo *t, hwloc_topology_t hw, hwloc_obj_t o)
 
 static int add_netdev(struct dr_topo *t, hwloc_topology_t hw, hwloc_obj_t o)
 {
-	struct dr_topo_nic *n;
-
 	if (!o->name || !strcmp(o->name, "lo"))
 		return 0;
-	n = dr_topo_add_nic(t);
+	struct dr_topo_nic *n = dr_topo_add_nic(t);
 	if (!n)
 		return -ENOMEM;
 	take_common(o, hw, n);

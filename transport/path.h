@@ -40,9 +40,9 @@ enum {
 	DR_TOKEN_LEN = 16,   /* bytes of the secret that admits a connection */
 };
 
-/* What is broken, largest thing first decided by who detects it; failover looks at this alone. */
+/* What is broken. Set by the code that detects the failure; failover decides on this value only. */
 enum dr_scope {
-	DR_SCOPE_OP,	/* one operation; the path works on */
+	DR_SCOPE_OP,	/* one operation; the path still works */
 	DR_SCOPE_PATH,	/* this connection; the rail may work */
 	DR_SCOPE_RAIL,	/* everything over this pair of NICs */
 	DR_SCOPE_PEER,	/* the peer process */
@@ -57,30 +57,30 @@ struct dr_mr; /* memory registered on one rail */
 enum dr_memory_kind { DR_MEMORY_HOST, DR_MEMORY_CUDA };
 /* Memory that is to be registered. */
 struct dr_memory {
-	void *base; /* CUDA: a device pointer, which no processor may follow */
+	void *base; /* CUDA: a device pointer, never dereferenced by the CPU */
 	size_t len;
 	enum dr_memory_kind kind;
-	/* CUDA: the range exported as a dma-buf, base being at dmabuf_off in it. Not used without
-	 * dmabuf. The descriptor stays the caller's, who may close it after mr_reg. */
+	/* CUDA, if dmabuf is set: the range exported as a dma-buf; base is at dmabuf_off in it. The caller
+	 * owns the descriptor and may close it after mr_reg. */
 	bool dmabuf;
 	int dmabuf_fd;
 	uint64_t dmabuf_off;
-	/* CUDA: the GPU sees what a NIC wrote in the order in which the NIC told of it, so that the
-	 * receiver of remote writes has nothing to flush. */
+	/* CUDA: the GPU sees a NIC's writes in the order of the NIC's completions, so the receiver of
+	 * remote writes needs no flush. */
 	bool ordered;
 };
 
 enum dr_event_kind {
 	DR_EV_READY,  /* path: both ends may post */
 	DR_EV_CREDIT, /* path, sender: a new clear-to-send came; post_send may work now */
-	DR_EV_SENT, /* path, sender: this part's buffer is read no more. Says nothing of delivery */
+	DR_EV_SENT, /* path, sender: this part's buffer is no longer read; says nothing about delivery */
 	DR_EV_ARRIVING,	 /* path, receiver: first data frame of this epoch began to arrive */
 	DR_EV_DELIVERED, /* path, receiver: the part is whole in the posted buffer */
 	DR_EV_CTRL,	 /* path: a control frame; bytes valid during the call */
 	DR_EV_FENCED,	 /* path: see fence() */
 	DR_EV_FAILED,	 /* path or rail: scope, err, text */
 	DR_EV_DGRAM,	 /* rail: a datagram from the peer; bytes valid during the call */
-	DR_EV_INCOMING, /* rail: the peer connects (channel, index, gen) and no path waits for it */
+	DR_EV_INCOMING, /* rail: the peer connects (channel, index, gen) and no path waits for that connection */
 };
 
 struct dr_event {
@@ -108,11 +108,11 @@ struct dr_sink {
 enum {
 	DR_CAP_ORDERED = 1u << 0, /* parts of a path are delivered in the order posted (stream) */
 	DR_CAP_REMOTE_WRITE =
-		1u << 1,	     /* data may land in a posted buffer without this end's doing */
+		1u << 1, /* data may land in a posted buffer without an action of this end */
 	DR_CAP_SOFT_FENCE = 1u << 2, /* fence(soft) works: drained path stays usable */
 	DR_CAP_DGRAM = 1u << 3,	     /* the rail carries heartbeats */
 	DR_CAP_RESET =
-		1u << 4, /* the peer sees a hard fence (FAILED); else only by what it sends */
+		1u << 4, /* the peer sees a hard fence (FAILED); otherwise only when it sends */
 };
 
 struct dr_rail_params {
@@ -128,7 +128,7 @@ struct dr_rail_params {
 	struct dr_poller *poller;    /* may be NULL: then the owner calls progress by itself */
 	void (*ready)(void *arg, int64_t now_ns); /* called by the poller: call rail_progress */
 	void *arg;
-	void *kind_params; /* of the kind alone, e.g. the simulated world */
+	const void *kind_params; /* of the kind alone, e.g. the simulated world */
 };
 
 struct dr_path_params {
@@ -161,10 +161,12 @@ struct dr_path_stats {
 	uint64_t tx_bytes, rx_bytes; /* user's data, without frames; partial parts included */
 	uint64_t tx_wire, rx_wire;   /* bytes handed to or taken from the wire, frames included */
 	uint64_t syscalls;
-	/* What the peer's kernel or NIC (not its process) still does; 0 where unknown. */
+	/* Activity of the peer's kernel or NIC (not its process); 0 if unknown. */
 	uint64_t acked_bytes;	 /* grows while the peer's kernel acknowledges */
 	uint64_t unacked_bytes;	 /* handed over and not acknowledged by the peer's kernel */
 	int64_t peer_ack_age_ns; /* since the peer's kernel acknowledged anything; -1 unknown */
+	unsigned unanswered;	 /* transmissions and probes since then whose answer is overdue */
+	bool window_shut;	 /* data waits for room at the peer; only probes are sent */
 	int64_t rtt_ns, rto_ns;
 	uint64_t retransmits;
 };
@@ -179,17 +181,17 @@ struct dr_transport_ops {
 	int (*listen)(const struct dr_rail_params *p, struct dr_rail **out, struct dr_err *e);
 	/* Write what the peer needs to reach this rail; returns the length <= DR_HANDLE_MAX. */
 	int (*rail_handle)(struct dr_rail *r, void *buf, size_t cap);
-	/* Tell the rail its peer. Bytes from the peer: -EPROTO when they make no sense. */
+	/* Set the rail's peer from its handle. -EPROTO: the handle is invalid. */
 	int (*rail_peer)(struct dr_rail *r, const void *handle, size_t len, struct dr_err *e);
-	/* Send one datagram, unreliable, outside the bulk queues. Never an error of consequence. */
+	/* Send one datagram, unreliable, outside the bulk queues. Errors are ignored. */
 	void (*rail_dgram)(struct dr_rail *r, const void *data, size_t len);
-	/* Admissions and datagrams. Returns the number of events. */
+	/* Accept connections, receive datagrams. Returns the number of events. */
 	int (*rail_progress)(struct dr_rail *r, int64_t now_ns, struct dr_sink *sink);
 	void (*rail_close)(struct dr_rail *r);
 	void (*rail_fini)(struct dr_rail *r); /* all its paths are gone */
 
-	/* Make memory reachable by paths of this rail; m is read during the call alone. The memory stays
-	 * the caller's and must outlive the region. After mr_dereg nothing touches it; the caller fenced
+	/* Make memory reachable by paths of this rail; m is read during the call only. The caller owns
+	 * the memory, which must outlive the region. After mr_dereg nothing touches it; the caller fenced
 	 * before. -ENOTSUP: this kind, or this NIC, cannot reach memory of that kind. */
 	int (*mr_reg)(
 		struct dr_rail *r, const struct dr_memory *m, struct dr_mr **out, struct dr_err *e);
@@ -200,16 +202,17 @@ struct dr_transport_ops {
 		struct dr_err *e);
 	/* This end's handle of the path (what the peer's connect needs); length <= DR_HANDLE_MAX. */
 	int (*handle)(struct dr_path *p, void *buf, size_t cap);
-	/* Start to come up; READY or FAILED follows. Both ends call it with the other's handle; a rebuild
-	 * (gen > 1) has len 0: rails that know each other exchange by themselves what has changed. No
-	 * deadline of its own: the caller closes a path that takes too long. */
+	/* Start connecting; READY or FAILED follows. Both ends call it with the other's handle. A rebuild
+	 * (gen > 1) has len 0: connected rails exchange what has changed. There is no deadline: the caller
+	 * closes a path that takes too long. */
 	int (*connect)(struct dr_path *p, const void *handle, size_t len, int64_t now_ns,
 		struct dr_err *e);
 
 	/* Receiver. Post n parts for message seq of this epoch, and announce them to the sender as a
-	 * credit, which leaves at the next flush. Bit i of skip: part i is there already (replay).
+	 * credit, which leaves at the next flush. Bit i of skip: part i was received before (replay).
 	 * The path owns the buffers until DELIVERED of the part or FENCED. seq of one epoch are posted in
-	 * ascending order. -EAGAIN: too many posted. */
+	 * ascending order. -EAGAIN: too many posted. -EMSGSIZE: more than the kind can ever take. Any
+	 * other error but -ENOTCONN is for good too, and ends the channel. */
 	int (*post_recv)(struct dr_path *p, uint32_t epoch, uint64_t seq,
 		const struct dr_part *parts, unsigned n, uint32_t skip);
 	/* Sender. Queue one part; leaves at the next flush. Only against a credit of this epoch and seq:
@@ -220,7 +223,7 @@ struct dr_transport_ops {
 	/* Queue a control frame, 1..DR_CTRL_MAX bytes, copied; leaves at the next flush, in order among
 	 * control frames, before data that is not on the wire yet. -EAGAIN: queue full. */
 	int (*post_ctrl)(struct dr_path *p, const void *frame, size_t len);
-	/* Put what is queued on the wire as far as it takes it; the rest goes in progress. */
+	/* Send what is queued as far as the wire accepts it; progress sends the rest. */
 	void (*flush)(struct dr_path *p, int64_t now_ns);
 	/* Sender: the credit for seq in this epoch. 0, or -EAGAIN: none yet, *out as it was. */
 	int (*credit)(struct dr_path *p, uint32_t epoch, uint64_t seq, struct dr_credit *out);
@@ -231,10 +234,13 @@ struct dr_transport_ops {
 	 * read a local buffer any more. Events SENT and DELIVERED of work that was done come before it.
 	 * soft (needs DR_CAP_SOFT_FENCE; sender: nothing of its own outstanding): the path stays
 	 * usable, receives that were posted are withdrawn. Not soft: the path is dead afterwards.
-	 * Idempotent: a fence that was done reports nothing again. Past deadline_ns the kind destroys
-	 * its connection; if that fails too: FAILED{RAIL} and the buffers are quarantined. */
+	 * Idempotent: a completed fence is not reported again. After deadline_ns the kind destroys its
+	 * connection; if that fails: FAILED{RAIL}, and the buffers are quarantined. */
 	void (*fence)(struct dr_path *p, bool soft, int64_t deadline_ns);
 	void (*stats)(struct dr_path *p, struct dr_path_stats *out);
+	/* Have the peer's NIC answer something that its process need not take, so that stats shows whether
+	 * it does; at most one such probe is in flight. Nothing outside UP. NULL: any control frame does. */
+	void (*probe)(struct dr_path *p, int64_t now_ns);
 
 	void (*close)(struct dr_path *p);
 	void (*stop)(struct dr_path *p);
@@ -252,18 +258,16 @@ struct dr_path {
 	void *user; /* the channel's, set after create */
 	/* Kept by the kind from the times passed in, so that reading them costs nothing. */
 	int64_t rx_last_ns; /* when the last byte of any sort came; 0: never */
-	/* When something last left that the peer hears at once, so that it spares a heartbeat; 0: never.
-	 * Of a remote write its process sees nothing before the whole part is there. */
+	/* Last send that the peer's process notices at once, which replaces a heartbeat; 0: never. A
+	 * remote write is noticed when the whole part has arrived. */
 	int64_t tx_last_ns;
 };
 
-/* -ENOTSUP unless m is host memory, for kinds that reach no other. */
+/* -ENOTSUP unless m is host memory; for kinds that support no other. */
 int dr_memory_host_only(const struct dr_rail *r, const struct dr_memory *m, struct dr_err *e);
 
 /* Kind by name ("tcp"; "sim" is linked into tests only): NULL when it is not in this build. */
 const struct dr_transport_ops *dr_transport_find(const char *name);
-/* "tcp" or "tcp, verbs": what this build has, for messages. */
-const char *dr_transport_names(void);
 
 static inline int dr_path_post_recv(struct dr_path *p, uint32_t epoch, uint64_t seq,
 	const struct dr_part *parts, unsigned n, uint32_t skip)

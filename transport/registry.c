@@ -1,32 +1,69 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "transport/path.h"
+#include "transport/kind.h"
 
 #include "transport/tcp/tcp.h"
-#include "transport/verbs/verbs.h"
+#include "transport/verbs/kind.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
-/* Every kind that a user can name in this build. The simulated one is not: tests name it directly. */
-static const struct dr_transport_ops *const kinds[] = {
-	&dr_tcp_ops,
-	&dr_verbs_ops,
+/* Every kind that a user can name. The simulated one is missing: tests name it directly. */
+static const struct dr_transport_kind *const kinds[] = {
+	&dr_tcp_kind,
+	&dr_verbs_kind,
 };
+_Static_assert(DR_ARRAY_LEN(kinds) <= DR_KINDS_MAX, "raise DR_KINDS_MAX");
 
-const struct dr_transport_ops *dr_transport_find(const char *name)
+const struct dr_transport_kind *dr_transport_kind_at(size_t i)
 {
-	size_t i;
+	return i < DR_ARRAY_LEN(kinds) ? kinds[i] : NULL;
+}
 
-	for (i = 0; i < DR_ARRAY_LEN(kinds); i++)
+const struct dr_transport_kind *dr_transport_kind(const char *name)
+{
+	for (size_t i = 0; i < DR_ARRAY_LEN(kinds); i++)
 		if (strcmp(kinds[i]->name, name) == 0)
 			return kinds[i];
 	return NULL;
 }
 
-/* In the order of `kinds`. */
-const char *dr_transport_names(void)
+const struct dr_transport_ops *dr_transport_find(const char *name)
 {
-	return "tcp, verbs";
+	const struct dr_transport_kind *k = dr_transport_kind(name);
+
+	return k ? k->ops : NULL;
+}
+
+const char *dr_transport_names(char *buf, size_t len)
+{
+	size_t at = 0;
+
+	for (size_t i = 0; i < DR_ARRAY_LEN(kinds) && at < len; i++)
+		at += (size_t)snprintf(buf + at, len - at, "%s%s", i ? ", " : "", kinds[i]->name);
+	return buf;
+}
+
+const struct dr_kind_fault *dr_kind_fault(const struct dr_transport_kind *k, const char *name)
+{
+	for (const struct dr_kind_fault *f = k->faults; f && f->name; f++)
+		if (strcmp(f->name, name) == 0)
+			return f;
+	return NULL;
+}
+
+int dr_kind_fault_check(const struct dr_transport_kind *k, const char *fault, struct dr_err *e)
+{
+	const struct dr_transport_kind *owner = NULL;
+
+	for (size_t i = 0; i < DR_ARRAY_LEN(kinds) && !owner; i++)
+		if (dr_kind_fault(kinds[i], fault))
+			owner = kinds[i];
+	if (!owner || dr_kind_fault(k, fault))
+		return 0;
+	return dr_err_set(e, -EINVAL,
+		"--fault %s needs --transport %s; with %s use close, link-down or blackhole", fault,
+		owner->name, k->name);
 }
 
 const char *dr_scope_name(enum dr_scope s)
@@ -46,5 +83,5 @@ int dr_memory_host_only(const struct dr_rail *r, const struct dr_memory *m, stru
 {
 	if (m->kind == DR_MEMORY_HOST)
 		return 0;
-	return dr_err_set(e, -ENOTSUP, "%s reaches host memory alone", r->ops->name);
+	return dr_err_set(e, -ENOTSUP, "%s supports host memory only", r->ops->name);
 }

@@ -7,8 +7,8 @@
  * Invariants, asserted by dr_window_validate:
  *  1. 0 <= tail - head <= cap: never more than cap requests in flight.
  *  2. head moves in one place, after test said done and consume succeeded for that very entry.
- *  3. Once err is set, head and tail stand still for good.
- * head and tail only grow; 64 bits of counter outlast every run, so the ring needs no wrap logic.
+ *  3. Once err is set, head and tail never change.
+ * head and tail only grow. 64-bit counters never wrap in practice, so the ring needs no wrap logic.
  */
 
 int dr_window_init(struct dr_window *w, unsigned cap, const struct dr_window_ops *ops, void *ctx)
@@ -78,7 +78,7 @@ int dr_window_try_release_oldest(struct dr_window *w)
 	if (rc == 0)
 		return 1;
 	rc = w->ops->consume(w->ctx, request);
-	/* consume may push, but not release: this entry would be consumed twice. */
+	/* consume may push but not release: this entry would be consumed twice. */
 	dr_assert(w->head == head);
 	if (rc < 0)
 		return die(w, rc);

@@ -2,103 +2,136 @@
 #ifndef DR_ORCHESTRATOR_DOCTOR_CHECKS_H
 #define DR_ORCHESTRATOR_DOCTOR_CHECKS_H
 
+#include "channel/manager.h"
 #include "orchestrator/doctor/finding.h"
 #include "topology/netdev.h"
+#include "transport/kind.h"
 
 /*
- * The checks. Each looks at one thing and adds its findings: at least one row, also when all is well,
- * so that a reader sees what was looked at. `root` is where /proc, /sys and /boot are found (machine.h).
- * What cannot be read on this machine is a note, never a failure.
+ * The checks. Each examines one subject and adds at least one finding, even if there is no problem, so that the
+ * user sees what was checked. A value that cannot be read on this machine is a note, never a failure.
  */
 
-/* What the run to come will ask for. */
+/* Parameters of the run that doctor is asked about. */
 struct dr_doctor_run {
-	bool verbs; /* --transport verbs: what only verbs needs stops this run; else it is a note */
-	bool server; /* this end may become the server: its ports matter */
+	const struct dr_transport_kind *kind; /* of --transport */
+	bool server;			      /* this end may become the server: check its ports */
+	bool pair;			      /* --pair */
 	unsigned gpus, channels, window;
 	uint64_t chunk_bytes;
 	uint64_t sockbuf; /* --sockbuf, 0: not given */
 	unsigned port, gpu_top;
 };
 
-/* A NIC that takes part, or that could. */
+/* A NIC that is or could be a rail. */
 struct dr_doctor_nic {
 	struct dr_netdev_rail rail;
-	bool hardware; /* no veth, bond, tunnel...: PCI and duplex mean something */
+	bool hardware; /* not veth, bond, tunnel...: PCI and duplex are valid */
 	bool counted;
 	struct dr_netdev_counters count;
 };
 
+/* What is checked, and what was found. */
+struct dr_doctor {
+	const char *root; /* directory that contains /proc, /sys and /boot; "": this machine */
+	struct dr_doctor_run run;
+	bool named;	       /* the user named the rails */
+	bool dry_run;	       /* do not undo faults of killed runs */
+	const char *fault_dir; /* where they are recorded; NULL: the default directories */
+	/* dr_netdev_toward */
+	int (*toward)(const struct sockaddr *dst, const struct sockaddr *src, struct dr_netdev *out,
+		struct dr_err *e);
+	unsigned n;
+	struct dr_doctor_nic nic[DR_RAILS_MAX];
+	unsigned pci_gpus; /* found by dr_check_pci_gpus */
+	bool bypass;	   /* a transport that bypasses the kernel has a device here */
+	struct dr_findings f;
+};
+
+#define dr_find_ok(d, ...) dr_findings_add(&(d)->f, DR_SEVERITY_OK, __VA_ARGS__)
+#define dr_find_note(d, ...) dr_findings_add(&(d)->f, DR_SEVERITY_NOTE, __VA_ARGS__)
+#define dr_find_warn(d, ...) dr_findings_add(&(d)->f, DR_SEVERITY_WARN, __VA_ARGS__)
+#define dr_find_fail(d, ...) dr_findings_add(&(d)->f, DR_SEVERITY_FAIL, __VA_ARGS__)
+
 /* ---- limits.c: of this process ---- */
 
-/* Locked memory against what verbs registers: buffers of every channel with both rails. */
-void dr_check_memlock(const char *root, const struct dr_doctor_run *run, struct dr_findings *f);
-void dr_check_open_files(
-	const char *root, const struct dr_doctor_run *run, unsigned rails, struct dr_findings *f);
-void dr_check_processes(const char *root, const struct dr_doctor_run *run, struct dr_findings *f);
-/* NET_ADMIN (faults) and, on kernels before 5.7, NET_RAW (binding to a device). */
-void dr_check_capabilities(const char *root, struct dr_findings *f);
+/* Locked memory against what a transport that bypasses the kernel registers: the buffers of every
+ * channel with both rails. */
+void dr_check_memlock(struct dr_doctor *d);
+void dr_check_open_files(struct dr_doctor *d);
+void dr_check_processes(struct dr_doctor *d);
+/* NET_ADMIN (faults); before Linux 5.7 also NET_RAW (binding to a device). */
+void dr_check_capabilities(struct dr_doctor *d);
 
-/* ---- nics.c: the rails of this node ---- */
+/* ---- nics.c: the rails of this machine ---- */
 
-void dr_check_rail_count(const struct dr_doctor_nic *nic, unsigned n, struct dr_findings *f);
-void dr_check_link(const struct dr_doctor_nic *nic, struct dr_findings *f);
-/* NICs that a run leaves out because they are down; all devices of the node. */
-void dr_check_unused(const struct dr_netdev *devs, size_t n, struct dr_findings *f);
-void dr_check_speed(const struct dr_doctor_nic *nic, unsigned n, struct dr_findings *f);
-void dr_check_duplex(const char *root, const struct dr_doctor_nic *nic, struct dr_findings *f);
-void dr_check_mtu(const struct dr_doctor_nic *nic, unsigned n, struct dr_findings *f);
-/* Errors above one in a million packets, drops above one in ten thousand, since the device is there. */
-void dr_check_counters(const struct dr_doctor_nic *nic, struct dr_findings *f);
+/* Does /sys/class/net/NAME belong to this NIC? It may show another network namespace. */
+bool dr_doctor_sysfs(const struct dr_doctor *d, const struct dr_doctor_nic *nic);
+void dr_check_rail_count(struct dr_doctor *d);
+void dr_check_link(struct dr_doctor *d, const struct dr_doctor_nic *nic);
+/* NICs that a run does not use because they are down. devs: all devices of the machine. */
+void dr_check_unused(struct dr_doctor *d, const struct dr_netdev *devs, size_t n);
+void dr_check_speed(struct dr_doctor *d);
+void dr_check_duplex(struct dr_doctor *d, const struct dr_doctor_nic *nic);
+void dr_check_mtu(struct dr_doctor *d);
+/* Errors above one in a million packets, drops above one in ten thousand, since the device exists. */
+void dr_check_counters(struct dr_doctor *d, const struct dr_doctor_nic *nic);
 
-/* ---- pci.c: where NICs and GPUs are plugged in ---- */
+/* ---- pci.c: PCI links of NICs and GPUs ---- */
 
-/* Link width and speed below what card and slot can do; NUMA node -1 where there are several;
- * translation by an IOMMU in the way of direct transfers between GPU and RDMA NIC. */
-void dr_check_pci_nic(const char *root, const struct dr_doctor_nic *nic, struct dr_findings *f);
-/* Every NVIDIA GPU on the PCI bus; returns their number. */
-unsigned dr_check_pci_gpus(const char *root, struct dr_findings *f);
+/* Link width and speed below the maximum of the card; NUMA node -1 on a machine with several nodes; address
+ * translation by an IOMMU, which slows down transfers between GPU and RDMA NIC. */
+void dr_check_pci_nic(struct dr_doctor *d, const struct dr_doctor_nic *nic);
+/* Every NVIDIA GPU on the PCI bus; sets pci_gpus. */
+void dr_check_pci_gpus(struct dr_doctor *d);
 
-/* ---- gpu.c ---- */
+/* ---- gpu.c; after dr_check_pci_gpus and dr_check_transport ---- */
 
-/* Driver there, its version. gpus: as dr_check_pci_gpus returned. */
-void dr_check_gpu_driver(const char *root, unsigned gpus, struct dr_findings *f);
-/* Ways for an RDMA NIC into GPU memory: dma-buf (Linux 5.12, open kernel modules, driver 515) or
+/* Presence and version of the driver. */
+void dr_check_gpu_driver(struct dr_doctor *d);
+/* Access of an RDMA NIC to GPU memory: dma-buf (Linux 5.12, open kernel modules, driver 515) or
  * nvidia_peermem. */
-void dr_check_gpu_rdma(
-	const char *root, const struct dr_doctor_run *run, bool rdma, struct dr_findings *f);
+void dr_check_gpu_rdma(struct dr_doctor *d);
 
-/* ---- routes.c: does a rail's traffic stay on its NIC? ---- */
+/* ---- routes.c: does the traffic of a rail stay on its NIC? ---- */
 
-/* As dr_netdev_toward. */
-typedef int (*dr_doctor_route_fn)(const struct sockaddr *dst, const struct sockaddr *src,
-	struct dr_netdev *out, struct dr_err *e);
-/* An address that the rail's peer may have: in its subnet, of no rail here. false: none there. */
-bool dr_doctor_neighbour(
-	const struct dr_doctor_nic *nic, unsigned n, unsigned which, struct sockaddr_storage *out);
+/* A possible address of the rail's peer: in its subnet and not of a rail here. false: there is none. */
+bool dr_doctor_neighbour(const struct dr_doctor *d, unsigned which, struct sockaddr_storage *out);
 /*
- * peers: an address per rail to send to; NULL: neighbours. A packet that comes in on a NIC which the
- * kernel would not use to answer is dropped by a strict rp_filter.
+ * peers: the destination of each rail; NULL: neighbours. A strict rp_filter drops a packet that arrives at a NIC
+ * which the kernel would not use for the answer.
  */
-void dr_check_routes(const char *root, const struct dr_doctor_nic *nic, unsigned n,
-	const struct sockaddr_storage *peers, dr_doctor_route_fn route, struct dr_findings *f);
-/* Several rails in one subnet: each NIC answers ARP requests for all addresses of the host. */
-void dr_check_arp(
-	const char *root, const struct dr_doctor_nic *nic, unsigned n, struct dr_findings *f);
+void dr_check_routes(struct dr_doctor *d, const struct sockaddr_storage *peers);
+/* Several rails in one subnet: by default each NIC answers ARP requests for all addresses of the machine. */
+void dr_check_arp(struct dr_doctor *d);
 
 /* ---- kernel.c ---- */
 
-/* The largest socket buffer against what one GPU's channels need to fill the fastest rail in 1 ms. */
-void dr_check_buffers(const char *root, const struct dr_doctor_run *run,
-	const struct dr_doctor_nic *nic, unsigned n, struct dr_findings *f);
-void dr_check_clock(const char *root, struct dr_findings *f);
-void dr_check_governor(const char *root, struct dr_findings *f);
-/* Who listens on the ports that a server here would need. */
-void dr_check_ports(const char *root, const struct dr_doctor_run *run, struct dr_findings *f);
+#define DR_KERNEL(major, minor) ((major)*1000u + (minor))
+/* The running kernel as DR_KERNEL; 0: unknown. */
+unsigned dr_doctor_kernel(const struct dr_doctor *d);
+/* Compares the largest socket buffer with what the channels of one GPU need to fill the fastest rail at a round
+ * trip of 1 ms. */
+void dr_check_buffers(struct dr_doctor *d);
+void dr_check_clock(struct dr_doctor *d);
+void dr_check_governor(struct dr_doctor *d);
 
-/* ---- leftover.c ---- */
+/* ---- runs.c: other runs ---- */
 
-/* Faults of runs that were killed: repaired, or with dry_run named. dir NULL: the standard places. */
-void dr_check_leftovers(const char *dir, bool dry_run, struct dr_findings *f);
+/* Processes that listen on the ports that a server would need here. */
+void dr_check_ports(struct dr_doctor *d);
+/* Faults of killed runs: undone, or with dry_run only listed. */
+void dr_check_leftovers(struct dr_doctor *d);
+
+/* ---- transport.c ---- */
+
+/*
+ * Can a transport kind use the rails? Calls the kind's probe for each and adds what it found. What is missing stops
+ * a run over --transport and is a note for others. If the rails are named, each must work; else NICs without a
+ * device of the kind are left out. Returns true when the kind has a device on any of them. A kind without a probe
+ * has nothing to check: false.
+ */
+bool dr_check_transport(
+	struct dr_doctor *d, const struct dr_transport_kind *k, const union dr_kind_params *params);
 
 #endif

@@ -2,76 +2,53 @@
 #include "orchestrator/doctor/doctor.h"
 
 #include "base/log.h"
-#include "base/mem.h"
-#include "orchestrator/doctor/ask.h"
-#include "orchestrator/doctor/checks.h"
 #include "orchestrator/doctor/peer.h"
-#include "orchestrator/doctor/rdma.h"
-#include "orchestrator/report/report.h"
+#include "orchestrator/record/report.h"
+#include "orchestrator/session/offer.h"
 
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
-/* The order of a visit: this process, this node, its NICs, then the other end. */
+/* One run of doctor: this process, this machine, its NICs, then the other end. */
 struct visit {
+	struct dr_doctor d;
 	const struct dr_options *opt;
-	const char *root;
-	struct dr_doctor_run run;
-	struct dr_route route; /* to HOST; without one only `local` means something */
-	bool named;	       /* --rails names them */
-	unsigned n;
-	struct dr_doctor_nic nic[DR_RAILS_MAX];
-	struct dr_findings f;
-	int status; /* what ended the visit early; 0 */
+	struct dr_route route; /* to HOST; without HOST only `local` is valid */
+	int status;	       /* exit status if it ended early; 0: it did not */
 };
-
-static void describe_run(const struct dr_options *o, struct dr_doctor_run *run)
-{
-	*run = (struct dr_doctor_run){ .verbs = strcmp(o->transport, "verbs") == 0,
-		.server = !o->host,
-		.gpus = DR_MAX((unsigned)o->gpus.n, 1u),
-		.channels = (unsigned)o->channels,
-		.window = (unsigned)o->window,
-		.chunk_bytes = o->chunk,
-		.sockbuf = o->sockbuf,
-		.port = (unsigned)o->port,
-		.gpu_top = dr_options_gpu_top(o) };
-}
 
 /* ---- rails ---- */
 
-/* Returns false. An error that names no remedy gets this one. */
+/* Returns false. remedy: for errors that name none. */
 static bool stop(
 	struct visit *v, int status, const char *check, const struct dr_err *e, const char *remedy)
 {
-	struct dr_finding *x = dr_findings_error(&v->f, DR_SEVERITY_FAIL, check, NULL, e);
+	struct dr_finding *x = dr_findings_error(&v->d.f, DR_SEVERITY_FAIL, check, NULL, e);
 
 	if (!x->remedy[0])
-		dr_finding_remedy(x, "%s", remedy);
+		dr_finding_remedy(x, remedy);
 	v->status = status;
 	return false;
 }
 
-/* --control ADDR or IF as the address that it stands for. */
+/* The address of --control ADDR|IF. */
 static int control_address(const char *text, struct sockaddr_storage *out, struct dr_err *e)
 {
 	struct dr_netdev_rail one;
-	int rc;
 
 	if (dr_netdev_addr_parse(text, out) == 0)
 		return 0;
-	rc = dr_netdev_rails(text, NULL, &one, 1, e);
+	int rc = dr_netdev_rails(text, NULL, &one, 1, e);
 	if (rc < 0)
 		return dr_err_set(e, rc,
-			"--control: no device and no address \"%.60s\" here; see "
-			"`ip address`",
+			"--control: \"%.60s\" is neither an interface nor an address of this "
+			"machine; see ip address",
 			text);
 	*out = one.addr;
 	return 0;
 }
 
-/* Without HOST: the control connection is assumed where the default route leads. */
+/* Without HOST, the NIC of the default route is assumed to be the control NIC. */
 static void assume_control(struct visit *v)
 {
 	struct sockaddr_storage far;
@@ -84,9 +61,9 @@ static void assume_control(struct visit *v)
 	for (unsigned i = 0; i < d.n_addrs; i++)
 		if (d.addrs[i].addr.ss_family == AF_INET && d.addrs[i].global) {
 			v->route.local = d.addrs[i].addr;
-			dr_findings_add(&v->f, DR_SEVERITY_NOTE, "control", d.name,
-				"taken for the control NIC, since the default route leaves there; HOST "
-				"or --control says better");
+			dr_find_note(&v->d, "control", d.name,
+				"assumed to be the control NIC because it has the default route\n\n\n"
+				"if it is another NIC: give HOST or --control");
 			return;
 		}
 }
@@ -104,10 +81,10 @@ static bool find_route(struct visit *v)
 			rc == -ENXIO || rc == -ENETUNREACH || rc == -EHOSTUNREACH ? DR_EXIT_PEER
 										  : DR_EXIT_ENV,
 			"peer", &e, "check the name, or use an address; ip route get ADDRESS");
-	/* With HOST the control NIC is the one toward it, as for a client. */
+	/* With HOST, the control NIC is the one on the route to it, as for a client. */
 	if (!o->host && o->control && control_address(o->control, &v->route.local, &e))
 		return stop(v, DR_EXIT_ENV, "control", &e, "ip address");
-	if (!o->host && !o->control && !v->named)
+	if (!o->host && !o->control && !v->d.named)
 		assume_control(v);
 	return true;
 }
@@ -116,26 +93,20 @@ static bool find_rails(struct visit *v)
 {
 	const struct dr_options *o = v->opt;
 	struct dr_netdev_rail rails[DR_RAILS_MAX];
-	struct dr_plan names = { .n_gpus = 0 };
 	struct dr_netdev d;
 	struct dr_err e = { 0 };
 	char list[1024];
-	int n;
 
-	snprintf(names.transport, sizeof(names.transport), "%s", o->transport);
-	if (o->rails && !dr_kind_rename(&names, o->rails, list, sizeof(list)))
+	if (o->rails && !dr_rails_rename(v->d.run.kind, o->rails, list, sizeof(list), NULL))
 		return dr_err_set(&e, -EINVAL, "--rails: too long"),
-		       stop(v, DR_EXIT_USAGE, "rails", &e, "name fewer");
-	if (v->route.local.ss_family == AF_UNSPEC)
-		n = dr_netdev_rails(o->rails ? list : NULL, NULL, rails, DR_RAILS_MAX, &e);
-	else
-		n = dr_route_rails(o->rails ? list : NULL, &v->route, rails, DR_RAILS_MAX, &e);
+		       stop(v, DR_EXIT_USAGE, "rails", &e, "name fewer NICs");
+	int n = dr_route_rails(o->rails ? list : NULL, &v->route, rails, DR_RAILS_MAX, &e);
 	if (n < 0)
 		return stop(
 			v, n == -EINVAL ? DR_EXIT_USAGE : DR_EXIT_ENV, "rails", &e, "ip address");
-	v->n = (unsigned)n;
-	for (unsigned i = 0; i < v->n; i++) {
-		struct dr_doctor_nic *nic = &v->nic[i];
+	v->d.n = (unsigned)n;
+	for (unsigned i = 0; i < v->d.n; i++) {
+		struct dr_doctor_nic *nic = &v->d.nic[i];
 
 		nic->rail = rails[i];
 		nic->hardware = dr_netdev_by_name(rails[i].ifname, &d, NULL) == 0 && !d.kind[0];
@@ -153,98 +124,106 @@ static void find_gpus(struct visit *v, struct dr_options *o)
 	int rc = dr_options_resolve(o, &e);
 
 	if (rc)
-		stop(v, dr_options_exit(rc), "gpus", &e, "nvidia-smi -L shows what is there");
+		stop(v, dr_options_exit(rc), "gpus", &e, "nvidia-smi -L lists the GPUs");
 	else
-		dr_findings_add(&v->f, DR_SEVERITY_OK, "gpus", NULL, "%zu GPU%s in %s memory",
-			o->gpus.n, o->gpus.n == 1 ? "" : "s", o->cuda ? "CUDA" : "host");
-	describe_run(o, &v->run);
+		dr_find_ok(&v->d, "gpus", NULL, "%zu GPU%s with %s memory", o->gpus.n,
+			o->gpus.n == 1 ? "" : "s", o->cuda ? "GPU" : "host");
+	v->d.run = (struct dr_doctor_run){ .kind = dr_transport_kind(o->transport),
+		.server = !o->host,
+		.pair = o->pair,
+		.gpus = DR_MAX((unsigned)o->gpus.n, 1u),
+		.channels = (unsigned)o->channels,
+		.window = (unsigned)o->window,
+		.chunk_bytes = o->chunk,
+		.sockbuf = o->sockbuf,
+		.port = (unsigned)o->port,
+		.gpu_top = dr_options_gpu_top(o) };
 }
 
-/* ---- the checks, by subject ---- */
+/* ---- checks by subject ---- */
 
-static void check_process(struct visit *v)
-{
-	dr_check_leftovers(NULL, v->opt->dry_run, &v->f);
-	dr_check_memlock(v->root, &v->run, &v->f);
-	dr_check_open_files(v->root, &v->run, v->n, &v->f);
-	dr_check_processes(v->root, &v->run, &v->f);
-	dr_check_capabilities(v->root, &v->f);
-	dr_check_ports(v->root, &v->run, &v->f);
-}
-
-static void check_nics(struct visit *v)
+static void check_nics(struct dr_doctor *d)
 {
 	struct dr_netdev *devs;
 	size_t n;
 
-	dr_check_rail_count(v->nic, v->n, &v->f);
-	for (unsigned i = 0; i < v->n; i++) {
-		dr_check_link(&v->nic[i], &v->f);
-		dr_check_duplex(v->root, &v->nic[i], &v->f);
-		dr_check_counters(&v->nic[i], &v->f);
-		dr_check_pci_nic(v->root, &v->nic[i], &v->f);
+	dr_check_rail_count(d);
+	for (unsigned i = 0; i < d->n; i++) {
+		dr_check_link(d, &d->nic[i]);
+		dr_check_duplex(d, &d->nic[i]);
+		dr_check_counters(d, &d->nic[i]);
+		dr_check_pci_nic(d, &d->nic[i]);
 	}
-	dr_check_speed(v->nic, v->n, &v->f);
-	dr_check_mtu(v->nic, v->n, &v->f);
-	dr_check_arp(v->root, v->nic, v->n, &v->f);
-	if (!v->named && dr_netdev_list(&devs, &n, NULL) == 0) {
-		dr_check_unused(devs, n, &v->f);
+	dr_check_speed(d);
+	dr_check_mtu(d);
+	dr_check_arp(d);
+	if (!d->named && dr_netdev_list(&devs, &n, NULL) == 0) {
+		dr_check_unused(d, devs, n);
 		dr_netdev_list_free(devs);
 	}
 }
 
-static void check_node(struct visit *v)
+static void check_transports(struct visit *v)
 {
-	unsigned gpus = dr_check_pci_gpus(v->root, &v->f);
-	bool rdma =
-		dr_check_rdma(v->opt, v->run.verbs, v->named, v->nic, v->n, dr_kind_rdma, &v->f);
+	const struct dr_transport_kind *k;
 
-	dr_check_gpu_driver(v->root, gpus, &v->f);
-	dr_check_gpu_rdma(v->root, &v->run, rdma, &v->f);
-	dr_check_buffers(v->root, &v->run, v->nic, v->n, &v->f);
-	dr_check_clock(v->root, &v->f);
-	dr_check_governor(v->root, &v->f);
+	for (size_t i = 0; (k = dr_transport_kind_at(i)) != NULL; i++) {
+		union dr_kind_params params;
+
+		dr_options_params(v->opt, k, &params);
+		v->d.bypass |= dr_check_transport(&v->d, k, &params) && k->bypass;
+	}
 }
 
-static void check_paths(struct visit *v, const struct dr_look *look)
+static void check_machine(struct visit *v)
+{
+	static void (*const before[])(struct dr_doctor * d) = { dr_check_leftovers,
+		dr_check_memlock, dr_check_open_files, dr_check_processes, dr_check_capabilities,
+		dr_check_ports, dr_check_pci_gpus };
+	static void (*const after[])(struct dr_doctor * d) = { dr_check_gpu_driver,
+		dr_check_gpu_rdma, dr_check_buffers, dr_check_clock, dr_check_governor };
+
+	for (size_t i = 0; i < DR_ARRAY_LEN(before); i++)
+		before[i](&v->d);
+	check_transports(v);
+	for (size_t i = 0; i < DR_ARRAY_LEN(after); i++)
+		after[i](&v->d);
+}
+
+static void check_paths(struct dr_doctor *d, const struct dr_plan_probe *probe)
 {
 	struct sockaddr_storage to[DR_RAILS_MAX];
 	struct dr_doctor_end end[DR_RAILS_MAX];
 	struct dr_pmtu got;
 
-	dr_look_ends(look, v->nic, v->n, end);
-	for (unsigned i = 0; i < v->n; i++)
+	dr_doctor_ends(d, probe, end);
+	for (unsigned i = 0; i < d->n; i++)
 		to[i] = end[i].addr;
-	dr_check_routes(v->root, v->nic, v->n, to, dr_netdev_toward, &v->f);
-	for (unsigned i = 0; i < v->n; i++) {
-		if (to[i].ss_family == AF_UNSPEC || !v->nic[i].rail.running)
+	dr_check_routes(d, to);
+	for (unsigned i = 0; i < d->n; i++) {
+		if (to[i].ss_family == AF_UNSPEC || !d->nic[i].rail.running)
 			continue;
-		dr_pmtu_probe(&v->nic[i].rail, &end[i], &got);
-		dr_check_pmtu(&v->nic[i], &end[i], &got, &v->f);
+		dr_pmtu_probe(&d->nic[i].rail, (struct sockaddr *)&to[i], end[i].mtu, &got);
+		dr_check_pmtu(d, &d->nic[i], &end[i], &got);
 	}
 }
 
 static void check_other_end(struct visit *v)
 {
-	struct dr_look *look = dr_calloc(1, sizeof(*look));
+	struct dr_plan_probe probe;
 	struct dr_err e = { 0 };
 	char version[64] = "";
 	int status;
 
-	if (!look) {
-		v->f.no_memory = true;
+	if (dr_doctor_probe(v->opt, &v->route, &probe, version, &status, &e)) {
+		stop(v, status, "peer", &e,
+			"start dualrail server at the other end; -v prints its log");
 		return;
 	}
-	if (dr_doctor_ask(v->opt, &v->route, look, version, &status, &e)) {
-		stop(v, status, "peer", &e, "dualrail server at the other end, -v for its log");
-	} else {
-		dr_findings_add(&v->f, DR_SEVERITY_OK, "peer", NULL,
-			"server %s answers, version %s", v->opt->host, version);
-		dr_check_peer(&v->run, v->opt->pair, v->nic, v->n, look, &v->f);
-		if (!v->route.same_host)
-			check_paths(v, look);
-	}
-	dr_free(look);
+	dr_find_ok(&v->d, "peer", NULL, "server %s answers, version %s", v->opt->host, version);
+	dr_check_peer(&v->d, &probe);
+	if (!v->route.same_host)
+		check_paths(&v->d, &probe);
 }
 
 /* ---- result ---- */
@@ -253,90 +232,42 @@ static int status_of(const struct visit *v)
 {
 	if (v->status)
 		return v->status;
-	return v->f.no_memory || dr_findings_count(&v->f, DR_SEVERITY_FAIL) ? DR_EXIT_ENV : 0;
+	return v->d.f.no_memory || dr_findings_count(&v->d.f, DR_SEVERITY_FAIL) ? DR_EXIT_ENV : 0;
 }
 
-/* The document as text of open_memstream. */
-static int render(const struct visit *v, int status, char **text, size_t *len)
-{
-	FILE *f = open_memstream(text, len);
-	json_t *doc = dr_findings_json(&v->f, v->opt->host, status);
-	int rc = f ? dr_json_write(doc, f, 2) : -ENOMEM;
-
-	json_decref(doc);
-	if (f && fclose(f) && rc == 0)
-		rc = -ENOMEM;
-	if (f && rc)
-		free(*text); /* lint-ok: of open_memstream */
-	return rc;
-}
-
-static int write_document(const struct visit *v, int status, struct dr_err *e)
-{
-	const char *path = v->opt->json_path;
-	struct dr_file file;
-	size_t len = 0;
-	char *text;
-	int rc = render(v, status, &text, &len);
-
-	if (rc)
-		return dr_err_set(e, rc, "cannot write --json: out of memory");
-	if (strcmp(path, "-") == 0) {
-		rc = dr_stream_put(stdout, text, len, "standard output", e);
-	} else {
-		rc = dr_file_begin(&file, "--json", path, e);
-		if (rc == 0)
-			rc = dr_file_commit(&file, text, len, e);
-	}
-	free(text); /* lint-ok: of open_memstream */
-	return rc;
-}
-
-static int report(struct visit *v)
+static int report(const struct visit *v)
 {
 	const char *path = v->opt->json_path;
 	int status = status_of(v);
-	struct dr_err e = { 0 };
-	FILE *people = path && strcmp(path, "-") == 0 ? stderr : stdout;
 
-	dr_findings_print(&v->f, status, v->opt->quiet, people);
-	if (path && write_document(v, status, &e)) {
-		fprintf(stderr, "dualrail: %s\n", e.text);
-		return status ? status : DR_EXIT_ENV;
-	}
-	return status;
+	dr_findings_print(
+		&v->d.f, status, v->opt->quiet, path && strcmp(path, "-") == 0 ? stderr : stdout);
+	return dr_json_output(path, dr_findings_json(&v->d.f, v->opt->host, status), status);
 }
 
 int dr_doctor_main(struct dr_options *o)
 {
-	struct visit *v;
-	struct dr_err e = { 0 };
-	int rc;
+	struct visit v = { .opt = o,
+		.d = { .root = "",
+			.toward = dr_netdev_toward,
+			.dry_run = o->dry_run,
+			.named = o->rails && strcmp(o->rails, "auto") != 0 } };
+	struct dr_err e;
 
 	if (o->json_path && strcmp(o->json_path, "-") != 0 &&
 		dr_file_probe("--json", o->json_path, &e)) {
 		fprintf(stderr, "dualrail: %s\n", e.text);
 		return DR_EXIT_ENV;
 	}
-	v = dr_calloc(1, sizeof(*v));
-	if (!v) {
-		fprintf(stderr, "dualrail: doctor: out of memory\n");
-		return DR_EXIT_ENV;
-	}
-	v->opt = o;
-	v->root = "";
-	v->named = o->rails && strcmp(o->rails, "auto") != 0;
-	find_gpus(v, o);
-	if (find_route(v) && find_rails(v))
-		check_nics(v);
-	check_process(v);
-	check_node(v);
+	find_gpus(&v, o);
+	if (find_route(&v) && find_rails(&v))
+		check_nics(&v.d);
+	check_machine(&v);
 	if (!o->host)
-		dr_check_routes(v->root, v->nic, v->n, NULL, dr_netdev_toward, &v->f);
-	else if (!v->status)
-		check_other_end(v);
-	rc = report(v);
-	dr_findings_fini(&v->f);
-	dr_free(v);
+		dr_check_routes(&v.d, NULL);
+	else if (!v.status)
+		check_other_end(&v);
+	int rc = report(&v);
+	dr_findings_fini(&v.d.f);
 	return rc;
 }

@@ -19,7 +19,15 @@
 /* For tests of doctor's checks: a tree that stands for /proc, /sys and /boot, NICs, and what came out. */
 
 static char root[64];
-static struct dr_findings found;
+static struct dr_doctor doctor = { .root = root };
+
+/* The doctor of a machine with these rails. */
+static inline struct dr_doctor *with(const struct dr_doctor_nic *nic, unsigned n)
+{
+	for (doctor.n = 0; doctor.n < n; doctor.n++)
+		doctor.nic[doctor.n] = nic[doctor.n];
+	return &doctor;
+}
 
 static inline int tree_make(void **state)
 {
@@ -33,7 +41,7 @@ static inline int tree_remove(void **state)
 	char command[128];
 
 	(void)state;
-	dr_findings_fini(&found);
+	dr_findings_fini(&doctor.f);
 	snprintf(command, sizeof(command), "rm -rf %s", root);
 	return system(command);
 }
@@ -100,7 +108,7 @@ static inline struct dr_doctor_nic nic(
 
 static inline void forget(void)
 {
-	dr_findings_fini(&found);
+	dr_findings_fini(&doctor.f);
 }
 
 /* The only row of this check, with this severity and this word in one of its texts; forgets all. */
@@ -109,8 +117,8 @@ static inline void expect(
 {
 	const struct dr_finding *hit = NULL;
 
-	for (size_t i = 0; i < found.n; i++) {
-		struct dr_finding *x = &found.v[i];
+	for (size_t i = 0; i < doctor.f.n; i++) {
+		struct dr_finding *x = &doctor.f.v[i];
 
 		if (strcmp(x->check, check) == 0 && (!where || strcmp(x->where, where) == 0)) {
 			if (hit)
@@ -119,7 +127,7 @@ static inline void expect(
 		}
 	}
 	if (!hit)
-		fail_msg("%s: no such finding among %zu", check, found.n);
+		fail_msg("%s: no such finding among %zu", check, doctor.f.n);
 	if (hit->severity != s)
 		fail_msg("%s: %s: %s", check, dr_severity_name(hit->severity), hit->text);
 	if (!strstr(hit->text, says) && !strstr(hit->found, says) && !strstr(hit->needed, says) &&
@@ -134,9 +142,9 @@ static inline void expect(
 /* No row of this check. */
 static inline void expect_none(const char *check)
 {
-	for (size_t i = 0; i < found.n; i++)
-		if (strcmp(found.v[i].check, check) == 0)
-			fail_msg("%s: %s", check, found.v[i].text);
+	for (size_t i = 0; i < doctor.f.n; i++)
+		if (strcmp(doctor.f.v[i].check, check) == 0)
+			fail_msg("%s: %s", check, doctor.f.v[i].text);
 	forget();
 }
 

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static const char *const names[DR_SEVERITIES] = { "ok", "note", "warn", "fail" };
+static const char *const names[] = { "ok", "note", "warn", "fail", NULL };
 
 const char *dr_severity_name(enum dr_severity s)
 {
@@ -22,25 +22,21 @@ void dr_findings_fini(struct dr_findings *f)
 
 static struct dr_finding *new_row(struct dr_findings *f)
 {
-	if (f->n == f->cap) {
-		size_t cap = f->cap ? 2 * f->cap : 32;
-		struct dr_finding *v = dr_realloc(f->v, cap * sizeof(*v));
+	struct dr_finding *v = dr_grow(f->v, &f->cap, f->n + 1, sizeof(*v));
 
-		if (!v) {
-			f->no_memory = true;
-			return &f->spare;
-		}
-		f->v = v;
-		f->cap = cap;
+	if (!v) {
+		f->no_memory = true;
+		return &f->spare;
 	}
-	return &f->v[f->n++];
+	f->v = v;
+	return &v[f->n++];
 }
 
-/* Bytes of a sysfs file or of a peer may be anything; a terminal gets none that it would obey. */
-static void DR_PRINTF(3, 0) fill(char *buf, size_t len, const char *fmt, va_list ap)
+/* Copies a text, with '?' for control bytes: device files and peers may contain escape sequences. */
+static void put_text(char *to, size_t size, const char *from)
 {
-	vsnprintf(buf, len, fmt, ap);
-	for (char *c = buf; *c; c++)
+	snprintf(to, size, "%s", from);
+	for (char *c = to; *c; c++)
 		if ((unsigned char)*c < ' ' || *c == 0x7f)
 			*c = '?';
 }
@@ -49,6 +45,13 @@ struct dr_finding *dr_findings_add(struct dr_findings *f, enum dr_severity s, co
 	const char *where, const char *fmt, ...)
 {
 	struct dr_finding *x = new_row(f);
+	const struct {
+		char *to;
+		size_t size;
+	} part[] = { { x->text, sizeof(x->text) }, { x->found, sizeof(x->found) },
+		{ x->needed, sizeof(x->needed) }, { x->remedy, sizeof(x->remedy) } };
+	char buf[sizeof(x->text) + sizeof(x->found) + sizeof(x->needed) + sizeof(x->remedy)];
+	char *rest = buf;
 	va_list ap;
 
 	memset(x, 0, sizeof(*x));
@@ -56,48 +59,35 @@ struct dr_finding *dr_findings_add(struct dr_findings *f, enum dr_severity s, co
 	x->check = check;
 	snprintf(x->where, sizeof(x->where), "%s", where ? where : "");
 	va_start(ap, fmt);
-	fill(x->text, sizeof(x->text), fmt, ap);
+	vsnprintf(buf, sizeof(buf), fmt, ap);
 	va_end(ap);
+	for (size_t i = 0; i < DR_ARRAY_LEN(part) && rest; i++)
+		put_text(part[i].to, part[i].size, strsep(&rest, "\n"));
 	return x;
+}
+
+void dr_findings_unreadable(struct dr_findings *f, const char *check, const char *path)
+{
+	dr_findings_add(f, DR_SEVERITY_NOTE, check, NULL, "not checked: cannot read %s\n\n\n%s",
+		path, strncmp(path, "/proc", 5) == 0 ? "mount -t proc proc /proc" : "");
 }
 
 struct dr_finding *dr_findings_error(struct dr_findings *f, enum dr_severity s, const char *check,
 	const char *where, const struct dr_err *e)
 {
 	const char *semicolon = strstr(e->text, "; ");
-	int len = semicolon ? (int)(semicolon - e->text) : (int)strlen(e->text);
-	struct dr_finding *x = dr_findings_add(f, s, check, where, "%.*s", len, e->text);
+	size_t len = semicolon ? (size_t)(semicolon - e->text) : strlen(e->text);
+	struct dr_finding *x = dr_findings_add(f, s, check, where, "%s", "");
 
+	put_text(x->text, DR_MIN(sizeof(x->text), len + 1), e->text);
 	if (semicolon)
-		dr_finding_remedy(x, "%s", semicolon + 2);
+		put_text(x->remedy, sizeof(x->remedy), semicolon + 2);
 	return x;
 }
 
-void dr_finding_found(struct dr_finding *x, const char *fmt, ...)
+void dr_finding_remedy(struct dr_finding *x, const char *text)
 {
-	va_list ap;
-
-	va_start(ap, fmt);
-	fill(x->found, sizeof(x->found), fmt, ap);
-	va_end(ap);
-}
-
-void dr_finding_needed(struct dr_finding *x, const char *fmt, ...)
-{
-	va_list ap;
-
-	va_start(ap, fmt);
-	fill(x->needed, sizeof(x->needed), fmt, ap);
-	va_end(ap);
-}
-
-void dr_finding_remedy(struct dr_finding *x, const char *fmt, ...)
-{
-	va_list ap;
-
-	va_start(ap, fmt);
-	fill(x->remedy, sizeof(x->remedy), fmt, ap);
-	va_end(ap);
+	put_text(x->remedy, sizeof(x->remedy), text);
 }
 
 size_t dr_findings_count(const struct dr_findings *f, enum dr_severity s)
@@ -109,7 +99,7 @@ size_t dr_findings_count(const struct dr_findings *f, enum dr_severity s)
 	return n;
 }
 
-/* ---- for people ---- */
+/* ---- table ---- */
 
 enum { CHECK_WIDTH = 12, WHERE_WIDTH = 13 };
 
@@ -132,48 +122,69 @@ void dr_findings_print(const struct dr_findings *f, int status, bool quiet, FILE
 		if (!quiet || f->v[i].severity >= DR_SEVERITY_WARN)
 			print_row(&f->v[i], out);
 	if (f->no_memory)
-		fprintf(out, "  fail  out of memory: there are findings that are not shown\n");
+		fprintf(out, "  fail  out of memory: some findings are not shown\n");
 	fprintf(out, "%zu fail, %zu warn, %zu note, %zu ok (exit status %d)\n",
 		dr_findings_count(f, DR_SEVERITY_FAIL), dr_findings_count(f, DR_SEVERITY_WARN),
 		dr_findings_count(f, DR_SEVERITY_NOTE), dr_findings_count(f, DR_SEVERITY_OK),
 		status);
 }
 
-/* ---- for machines ---- */
+/* ---- JSON ---- */
 
-/* Bytes that are no UTF-8 (a device's name) become null. */
-static json_t *text_or_null(const char *s)
-{
-	json_t *j = s && s[0] ? json_string(s) : NULL;
+#define F(kind_, name_, member, text_, ...)                                                        \
+	DR_FIELD(name_, DR_F_##kind_, T, member, .text = (text_), __VA_ARGS__)
+#define T struct dr_finding
+static const struct dr_field finding[] = {
+	DR_FIELD_ENUM("severity", T, severity, names, .text = "ok, note, warn or fail"),
+	F(TEXT, "check", check, "what was checked, a word"),
+	F(STR, "where", where, "NIC or GPU; null: the host"),
+	F(STR, "text", text, "the finding"),
+	F(STR, "found", found, "value found"),
+	F(STR, "needed", needed, "value needed"),
+	F(STR, "remedy", remedy, "what to do, a command where there is one"),
+};
+static DR_FIELDS(finding_fields, "findings", finding, T, .text = "result of one check");
+#undef T
 
-	return j ? j : json_null();
-}
-
-static json_t *row_json(const struct dr_finding *x)
-{
-	return json_pack("{s:s, s:s, s:o, s:o, s:o, s:o, s:o}", "severity",
-		dr_severity_name(x->severity), "check", x->check, "where", text_or_null(x->where),
-		"text", text_or_null(x->text), "found", text_or_null(x->found), "needed",
-		text_or_null(x->needed), "remedy", text_or_null(x->remedy));
-}
+struct document {
+	const char *version, *target;
+	int failed, exit_code;
+	char host[256];
+	unsigned count[DR_SEVERITIES];
+	json_t *findings;
+};
+static const char *const status_names[] = { "pass", "fail", NULL };
+#define T struct document
+static const struct dr_field document[] = {
+	DR_FIELD_CONST("schema", "dualrail-doctor/1", .text = "format of this document"),
+	F(TEXT, "version", version, "version of this program"),
+	DR_FIELD_ENUM("status", T, failed, status_names, .text = "outcome", .flags = DR_F_REQUIRED),
+	F(SINT, "exit_code", exit_code, "exit status of the program"),
+	F(STR, "host", host, "this host"),
+	F(TEXT, "target", target, "server that was checked too"),
+	F(UINT, "counts.ok", count[DR_SEVERITY_OK], "checks without a finding"),
+	F(UINT, "counts.note", count[DR_SEVERITY_NOTE], "notes"),
+	F(UINT, "counts.warn", count[DR_SEVERITY_WARN], "warnings"),
+	F(UINT, "counts.fail", count[DR_SEVERITY_FAIL], "failures"),
+	F(JSON, "findings", findings, "one for each check", .row = &finding_fields),
+};
+DR_FIELDS(dr_doctor_fields, "doctor", document, T, .text = "what `dualrail doctor` found");
+#undef T
 
 json_t *dr_findings_json(const struct dr_findings *f, const char *target, int status)
 {
-	char host[256] = "";
-	json_t *rows = json_array(), *counts;
+	struct document d = { .version = DR_VERSION,
+		.target = target,
+		.failed = status != 0,
+		.exit_code = status,
+		.findings = dr_rows_to_json(&finding_fields, f->v, f->n) };
+	json_t *o = NULL;
 
-	(void)!gethostname(host, sizeof(host) - 1);
-	for (size_t i = 0; i < f->n; i++)
-		if (json_array_append_new(rows, row_json(&f->v[i]))) {
-			json_decref(rows);
-			rows = NULL;
-		}
-	counts = json_pack("{s:i, s:i, s:i, s:i}", names[0], (int)dr_findings_count(f, 0), names[1],
-		(int)dr_findings_count(f, 1), names[2], (int)dr_findings_count(f, 2), names[3],
-		(int)dr_findings_count(f, 3));
-	/* A NULL among the objects makes this NULL, and the others are given back. */
-	return json_pack("{s:s, s:s, s:s, s:i, s:o, s:o, s:o, s:o}", "schema", "dualrail-doctor/1",
-		"version", DR_VERSION, "status", status == 0 ? "pass" : "fail", "exit_code", status,
-		"host", text_or_null(host), "target", text_or_null(target), "counts", counts,
-		"findings", rows);
+	(void)!gethostname(d.host, sizeof(d.host) - 1);
+	for (unsigned i = 0; i < DR_SEVERITIES; i++)
+		d.count[i] = (unsigned)dr_findings_count(f, i);
+	if (d.findings)
+		o = dr_fields_to_json(&dr_doctor_fields, &d);
+	json_decref(d.findings);
+	return o;
 }

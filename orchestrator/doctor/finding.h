@@ -4,20 +4,21 @@
 
 #include "base/defs.h"
 #include "base/err.h"
+#include "base/fields.h"
 
 #include <jansson.h>
 #include <stdbool.h>
 #include <stdio.h>
 
 /*
- * What `dualrail doctor` found, one row each. A check adds rows and cannot fail: without memory the
- * rows are dropped and no_memory says so.
+ * The findings of `dualrail doctor`, one row each. A check adds rows and cannot fail: if memory runs out,
+ * the rows are dropped and no_memory is set.
  */
 enum dr_severity {
-	DR_SEVERITY_OK,	  /* looked at, nothing to say */
-	DR_SEVERITY_NOTE, /* worth knowing; or could not be looked at */
-	DR_SEVERITY_WARN, /* the run works, its figures may be worse than the hardware's */
-	DR_SEVERITY_FAIL, /* stops a run, or makes it measure something else than it says */
+	DR_SEVERITY_OK,	  /* checked, no problem */
+	DR_SEVERITY_NOTE, /* information; or the check was not possible */
+	DR_SEVERITY_WARN, /* a run works, but its results may be below what the hardware can do */
+	DR_SEVERITY_FAIL, /* stops a run, or makes its results wrong */
 };
 enum { DR_SEVERITIES = 4 };
 /* "ok", "note", "warn", "fail". */
@@ -25,38 +26,42 @@ const char *dr_severity_name(enum dr_severity s);
 
 struct dr_finding {
 	enum dr_severity severity;
-	const char *check; /* "mtu": a word for machines; static */
-	char where[48];	   /* NIC, GPU or "" for the node */
-	char text[256];	   /* what it is */
-	char found[96];	   /* value found and value needed; "" where there is none */
+	const char *check; /* "mtu": name of the check for programs; static */
+	char where[48];	   /* NIC or GPU; "": the machine */
+	char text[256];	   /* the finding */
+	char found[96];	   /* the value found and the value needed; "": none */
 	char needed[96];
-	char remedy[256]; /* what to do, a command where there is one; "" for ok */
+	char remedy[256]; /* the fix, a command if there is one; "" if ok */
 };
 
 struct dr_findings {
 	struct dr_finding *v;
 	size_t n, cap;
 	bool no_memory;
-	struct dr_finding spare; /* what is written to when there is no memory */
+	struct dr_finding spare; /* the row to write to if there is no memory */
 };
 void dr_findings_fini(struct dr_findings *f);
 
-/* A new row, valid until the next one; never NULL. where may be NULL. */
+/*
+ * A new row, valid until the next one; never NULL. fmt has up to four lines: text, found, needed, remedy. Lines
+ * may be empty, and trailing ones omitted. where may be NULL.
+ */
 struct dr_finding *dr_findings_add(struct dr_findings *f, enum dr_severity s, const char *check,
 	const char *where, const char *fmt, ...) DR_PRINTF(5, 6);
-/* A row of an error, whose text reads "what was tried: why; what to do". */
+/* Note: the check was not possible, because `path` cannot be read. */
+void dr_findings_unreadable(struct dr_findings *f, const char *check, const char *path);
+/* A row for an error, whose text has the form "what failed: why; what to do". */
 struct dr_finding *dr_findings_error(struct dr_findings *f, enum dr_severity s, const char *check,
 	const char *where, const struct dr_err *e);
-/* The rest of a row. */
-void dr_finding_found(struct dr_finding *x, const char *fmt, ...) DR_PRINTF(2, 3);
-void dr_finding_needed(struct dr_finding *x, const char *fmt, ...) DR_PRINTF(2, 3);
-void dr_finding_remedy(struct dr_finding *x, const char *fmt, ...) DR_PRINTF(2, 3);
+void dr_finding_remedy(struct dr_finding *x, const char *text);
 
 size_t dr_findings_count(const struct dr_findings *f, enum dr_severity s);
 
-/* For people; quiet: only what is wrong (warn, fail). `status` is the exit status. */
+/* As a table. quiet: only warn and fail. status: the exit status. */
 void dr_findings_print(const struct dr_findings *f, int status, bool quiet, FILE *out);
-/* Schema "dualrail-doctor/1"; target NULL: none. A new object; NULL: no memory. */
+/* The document "dualrail-doctor/1"; its schema is made from this table. */
+extern const struct dr_fields dr_doctor_fields;
+/* target: HOST or NULL. A new object; NULL: no memory. */
 json_t *dr_findings_json(const struct dr_findings *f, const char *target, int status);
 
 #endif

@@ -2,17 +2,12 @@
 #include "orchestrator/doctor/doctor_testkit.h"
 
 #include "base/mem.h"
-#include "orchestrator/doctor/machine.h"
 
 static void rows(void)
 {
-	struct dr_finding *x;
-
-	dr_findings_add(&found, DR_SEVERITY_OK, "clock", NULL, "clock source %s", "tsc");
-	x = dr_findings_add(&found, DR_SEVERITY_FAIL, "mtu", "eth1", "too small\033[2J");
-	dr_finding_found(x, "%d", 1500);
-	dr_finding_needed(x, "%d", 9000);
-	dr_finding_remedy(x, "ip link set eth1 mtu 9000");
+	dr_findings_add(&doctor.f, DR_SEVERITY_OK, "clock", NULL, "clock source %s", "tsc");
+	dr_findings_add(&doctor.f, DR_SEVERITY_FAIL, "mtu", "eth1",
+		"too small\033[2J\n%d\n%d\nip link set eth1 mtu 9000", 1500, 9000);
 }
 
 static void for_people(void **state)
@@ -23,7 +18,7 @@ static void for_people(void **state)
 
 	(void)state;
 	rows();
-	dr_findings_print(&found, 2, false, f);
+	dr_findings_print(&doctor.f, 2, false, f);
 	fflush(f);
 	assert_non_null(strstr(text, "ok    clock"));
 	assert_non_null(strstr(text, "fail  mtu"));
@@ -32,7 +27,7 @@ static void for_people(void **state)
 	assert_non_null(strstr(text, "1 fail, 0 warn, 0 note, 1 ok (exit status 2)"));
 	assert_null(strchr(text, '\033'));
 	rewind(f);
-	dr_findings_print(&found, 2, true, f); /* quiet: nothing that is well */
+	dr_findings_print(&doctor.f, 2, true, f); /* quiet: nothing that is well */
 	fflush(f);
 	assert_int_equal(strncmp(text, "  fail", 6), 0);
 	fclose(f);
@@ -46,7 +41,7 @@ static void for_machines(void **state)
 
 	(void)state;
 	rows();
-	doc = dr_findings_json(&found, "node2", 2);
+	doc = dr_findings_json(&doctor.f, "node2", 2);
 	assert_string_equal(json_string_value(json_object_get(doc, "schema")), "dualrail-doctor/1");
 	assert_string_equal(json_string_value(json_object_get(doc, "status")), "fail");
 	assert_string_equal(json_string_value(json_object_get(doc, "target")), "node2");
@@ -69,9 +64,9 @@ static void an_error(void **state)
 
 	(void)state;
 	dr_err_set(&e, -ENODEV, "open eth9: no such device; use one of eth1, eth2");
-	dr_findings_error(&found, DR_SEVERITY_FAIL, "rails", NULL, &e);
-	assert_string_equal(found.v[0].text, "open eth9: no such device");
-	assert_string_equal(found.v[0].remedy, "use one of eth1, eth2");
+	dr_findings_error(&doctor.f, DR_SEVERITY_FAIL, "rails", NULL, &e);
+	assert_string_equal(doctor.f.v[0].text, "open eth9: no such device");
+	assert_string_equal(doctor.f.v[0].remedy, "use one of eth1, eth2");
 	forget();
 }
 
@@ -82,40 +77,13 @@ static void no_memory(void **state)
 	dr_mem_fail_after(1);
 	rows();
 	dr_mem_fail_after(-1);
-	assert_true(found.no_memory);
-	assert_int_equal(found.n, 1); /* the second attempt got memory */
+	assert_true(doctor.f.no_memory);
+	assert_int_equal(doctor.f.n, 1); /* the second attempt got memory */
 	forget();
 	for (int i = 0; i < 100; i++)
 		rows();
-	assert_int_equal(found.n, 200);
+	assert_int_equal(doctor.f.n, 200);
 	forget();
-}
-
-static void files(void **state)
-{
-	char text[8];
-	int64_t n;
-
-	(void)state;
-	put("/x/number", "0x10de\n");
-	put("/x/minus", "-1\n");
-	put("/x/word", "Unknown\n");
-	put("/x/empty", "");
-	put("/x/long", "0123456789\n");
-	assert_true(dr_machine_number(&n, root, "/x/%s", "number"));
-	assert_int_equal(n, 0x10de);
-	assert_true(dr_machine_number(&n, root, "/x/minus"));
-	assert_int_equal(n, -1);
-	assert_false(dr_machine_number(&n, root, "/x/word"));
-	assert_false(dr_machine_number(&n, root, "/x/empty"));
-	assert_false(dr_machine_number(&n, root, "/x/none"));
-	assert_int_equal(dr_machine_text(text, sizeof(text), root, "/x/long"), 7);
-	assert_string_equal(text, "0123456");
-	assert_int_equal(dr_machine_text(text, sizeof(text), root, "/x"), -EISDIR);
-	assert_string_equal(text, "");
-	assert_int_equal(dr_machine_text(text, sizeof(text), root, "/%0600d", 1), -ENAMETOOLONG);
-	assert_true(dr_machine_has(root, "/x"));
-	assert_false(dr_machine_has(root, "/y"));
 }
 
 int main(void)
@@ -125,7 +93,6 @@ int main(void)
 		cmocka_unit_test(for_machines),
 		cmocka_unit_test(an_error),
 		cmocka_unit_test(no_memory),
-		cmocka_unit_test(files),
 	};
 
 	return cmocka_run_group_tests_name("doctor findings", tests, tree_make, tree_remove);

@@ -1,49 +1,52 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "orchestrator/doctor/checks.h"
-#include "orchestrator/doctor/machine.h"
+#include "base/sysfile.h"
 
 #include "base/units.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Bits of linux/capability.h, which has no names for people. */
+/* Bit numbers, as in linux/capability.h. */
 enum { CAP_NET_ADMIN_BIT = 12, CAP_NET_RAW_BIT = 13, CAP_IPC_LOCK_BIT = 14 };
-/* Beside the data sockets: epolls and eventfds of the workers, control, log, the guard. A server of 8 GPUs x 8
- * channels with 8 workers had 218 files open, 50 of them such; a path that is rebuilt has two for a moment. */
+/* Files other than data sockets: epoll and eventfd descriptors of the workers, control, log, the guard. A server
+ * with 8 GPUs, 8 channels and 8 workers had 218 files open, of which 50 were of this kind; a path has two sockets
+ * while it is rebuilt. */
 enum { OTHER_FILES = 64, OTHER_PROCESSES = 16 };
 
 /* ---- /proc/self ---- */
 
-/* Soft limit of a row of /proc/self/limits; UINT64_MAX: unlimited. */
-static bool soft_limit(const char *root, const char *row, uint64_t *out)
+/* The number behind `row` in a file of /proc/self; UINT64_MAX: unlimited. */
+static bool number_at(
+	const struct dr_doctor *d, const char *file, const char *row, int radix, uint64_t *out)
 {
-	char text[4096];
-	const char *at;
+	char text[8192];
+	const char *at = NULL;
 
-	if (dr_machine_text(text, sizeof(text), root, "/proc/self/limits") <= 0)
-		return false;
-	at = strstr(text, row);
+	if (dr_sysfile_text(text, sizeof(text), d->root, "/proc/self/%s", file) > 0)
+		at = strstr(text, row);
 	if (!at)
 		return false;
 	at += strlen(row);
-	at += strspn(at, " ");
-	if (strncmp(at, "unlimited", 9) == 0)
-		*out = UINT64_MAX;
-	else
-		*out = strtoull(at, NULL, 10);
+	at += strspn(at, " \t");
+	*out = strncmp(at, "unlimited", 9) == 0 ? UINT64_MAX : strtoull(at, NULL, radix);
 	return true;
 }
 
-static bool capabilities(const char *root, uint64_t *out)
+/* The soft limit; without it a note. */
+static bool soft_limit(struct dr_doctor *d, const char *check, const char *row, uint64_t *out)
 {
-	char text[8192], hex[32];
+	bool known = number_at(d, "limits", row, 10, out);
 
-	if (dr_machine_text(text, sizeof(text), root, "/proc/self/status") <= 0 ||
-		!dr_machine_line(text, "CapEff", hex, sizeof(hex)))
-		return false;
-	*out = strtoull(hex, NULL, 16);
-	return true;
+	if (!known)
+		dr_findings_unreadable(&d->f, check, "/proc/self/limits");
+	return known;
+}
+
+static bool capabilities(const struct dr_doctor *d, uint64_t *out)
+{
+	return number_at(d, "status", "\nCapEff:", 16, out);
 }
 
 static bool may(uint64_t caps, int bit)
@@ -51,148 +54,107 @@ static bool may(uint64_t caps, int bit)
 	return caps >> bit & 1;
 }
 
-static void unreadable(struct dr_findings *f, const char *check, const char *path)
-{
-	struct dr_finding *x = dr_findings_add(
-		f, DR_SEVERITY_NOTE, check, NULL, "not looked at: %s cannot be read here", path);
-
-	dr_finding_remedy(x, "mount -t proc proc /proc");
-}
-
-static void limit_text(uint64_t limit, char *buf, size_t len)
+/* In units of bytes exact, never rounded: users compare the value with `ulimit -l`. */
+static void limit_text(uint64_t limit, bool bytes, char *buf, size_t len)
 {
 	if (limit == UINT64_MAX)
 		snprintf(buf, len, "unlimited");
+	else if (bytes)
+		dr_format_size(limit, buf, len);
 	else
-		snprintf(buf, len, "%llu", (unsigned long long)limit);
-}
-
-/* "1.5 GiB" would be a lie of rounding; people compare these with what `ulimit -l` says in KiB. */
-static void bytes_text(uint64_t bytes, char *buf, size_t len)
-{
-	if (bytes == UINT64_MAX)
-		limit_text(bytes, buf, len);
-	else
-		dr_format_size(bytes, buf, len);
+		snprintf(buf, len, "%" PRIu64, limit);
 }
 
 /* ---- checks ---- */
 
-void dr_check_memlock(const char *root, const struct dr_doctor_run *run, struct dr_findings *f)
+void dr_check_memlock(struct dr_doctor *d)
 {
+	const struct dr_doctor_run *run = &d->run;
 	uint64_t buffers = (uint64_t)run->gpus * run->channels * run->window * run->chunk_bytes;
-	/* Pinned pages are counted once per registration, and every buffer has one on each rail. */
+	/* The kernel counts pinned pages once per registration; every buffer is registered on two rails. */
 	uint64_t need = 2 * buffers, limit, caps = 0;
+	bool bypass = run->kind->bypass;
 	char have[32], want[32];
-	struct dr_finding *x;
 
-	if (!soft_limit(root, "Max locked memory", &limit)) {
-		unreadable(f, "memlock", "/proc/self/limits");
+	if (!soft_limit(d, "memlock", "Max locked memory", &limit))
+		return;
+	limit_text(limit, true, have, sizeof(have));
+	limit_text(need, true, want, sizeof(want));
+	if (limit >= need || (capabilities(d, &caps) && may(caps, CAP_IPC_LOCK_BIT))) {
+		dr_find_ok(d, "memlock", NULL, "locked memory: %s%s", have,
+			limit >= need ? "" : ", not enforced: IPC_LOCK");
 		return;
 	}
-	bytes_text(limit, have, sizeof(have));
-	bytes_text(need, want, sizeof(want));
-	if (limit >= need || (capabilities(root, &caps) && may(caps, CAP_IPC_LOCK_BIT))) {
-		dr_findings_add(f, DR_SEVERITY_OK, "memlock", NULL, "locked memory: %s%s", have,
-			limit >= need ? "" : ", lifted by IPC_LOCK");
-		return;
-	}
-	x = dr_findings_add(f, run->verbs ? DR_SEVERITY_FAIL : DR_SEVERITY_NOTE, "memlock", NULL,
-		"locked memory is limited, and this process lacks IPC_LOCK; verbs registers %u GPUs x "
-		"%u channels x %u chunks with two rails%s",
-		run->gpus, run->channels, run->window, run->verbs ? "" : " (tcp needs none)");
-	dr_finding_found(x, "%s", have);
-	dr_finding_needed(x, "%s", want);
-	dr_finding_remedy(x, "ulimit -l unlimited; systemd: LimitMEMLOCK=infinity; container: "
-			     "--cap-add IPC_LOCK");
+	dr_findings_add(&d->f, bypass ? DR_SEVERITY_FAIL : DR_SEVERITY_NOTE, "memlock", NULL,
+		"locked memory is limited and this process lacks IPC_LOCK; %s registers %u GPUs x "
+		"%u channels x %u chunks on two rails\n"
+		"%s\n"
+		"%s\n"
+		"ulimit -l unlimited; systemd: LimitMEMLOCK=infinity; container: --cap-add IPC_LOCK",
+		bypass ? run->kind->name : "a transport that bypasses the kernel", run->gpus,
+		run->channels, run->window, have, want);
 }
 
-void dr_check_open_files(
-	const char *root, const struct dr_doctor_run *run, unsigned rails, struct dr_findings *f)
+void dr_check_open_files(struct dr_doctor *d)
 {
-	/* A socket per path; per GPU a listener and a datagram socket on each rail, a bootstrap one. */
-	uint64_t need = (uint64_t)run->gpus * (run->channels * 2 + 2ull * DR_MAX(rails, 2u) + 1) +
-			OTHER_FILES;
-	struct dr_finding *x;
-	uint64_t limit;
+	/* One socket per path; per GPU a listener and a datagram socket on each rail, and one for bootstrap. */
+	unsigned each = d->run.channels * 2 + 2 * DR_MAX(d->n, 2u) + 1;
+	uint64_t need = (uint64_t)d->run.gpus * each + OTHER_FILES, limit;
+	char have[32];
 
-	if (!soft_limit(root, "Max open files", &limit)) {
-		unreadable(f, "open-files", "/proc/self/limits");
+	if (!soft_limit(d, "open-files", "Max open files", &limit))
 		return;
-	}
-	if (limit >= need) {
-		char have[32];
-
-		limit_text(limit, have, sizeof(have));
-		dr_findings_add(f, DR_SEVERITY_OK, "open-files", NULL,
-			"open files: %s; about %llu are needed", have, (unsigned long long)need);
-		return;
-	}
-	x = dr_findings_add(f, DR_SEVERITY_FAIL, "open-files", NULL,
-		"too few open files for %u GPUs x %u channels x 2 paths", run->gpus, run->channels);
-	dr_finding_found(x, "%llu", (unsigned long long)limit);
-	dr_finding_needed(x, "%llu", (unsigned long long)need);
-	dr_finding_remedy(x, "ulimit -n %llu; systemd: LimitNOFILE=%llu", (unsigned long long)need,
-		(unsigned long long)need);
+	limit_text(limit, false, have, sizeof(have));
+	if (limit >= need)
+		dr_find_ok(d, "open-files", NULL, "open files: %s; a run needs about %" PRIu64,
+			have, need);
+	else
+		dr_find_fail(d, "open-files", NULL,
+			"the limit of open files is too low for %u GPUs x %u channels x 2 paths\n"
+			"%s\n"
+			"%" PRIu64 "\n"
+			"ulimit -n %" PRIu64 "; systemd: LimitNOFILE=%" PRIu64,
+			d->run.gpus, d->run.channels, have, need, need, need);
 }
 
-void dr_check_processes(const char *root, const struct dr_doctor_run *run, struct dr_findings *f)
+void dr_check_processes(struct dr_doctor *d)
 {
-	uint64_t need = run->gpus + OTHER_PROCESSES, limit;
-	struct dr_finding *x;
+	uint64_t need = d->run.gpus + OTHER_PROCESSES, limit;
 
-	if (!soft_limit(root, "Max processes", &limit)) {
-		unreadable(f, "processes", "/proc/self/limits");
+	if (!soft_limit(d, "processes", "Max processes", &limit))
 		return;
-	}
-	if (limit >= need) {
-		dr_findings_add(f, DR_SEVERITY_OK, "processes", NULL,
-			"threads and processes of this user: %s",
+	if (limit >= need)
+		dr_find_ok(d, "processes", NULL, "threads and processes of this user: %s",
 			limit == UINT64_MAX ? "unlimited" : "enough");
-		return;
-	}
-	x = dr_findings_add(f, DR_SEVERITY_FAIL, "processes", NULL,
-		"a worker thread per GPU is more than this user may have");
-	dr_finding_found(x, "%llu", (unsigned long long)limit);
-	dr_finding_needed(x, "%llu beside what runs already", (unsigned long long)need);
-	dr_finding_remedy(x, "ulimit -u %llu", (unsigned long long)need + 1024);
+	else
+		dr_find_fail(d, "processes", NULL,
+			"the limit of processes is too low for one worker thread per GPU\n"
+			"%" PRIu64 "\n"
+			"%" PRIu64 " in addition to what is running\n"
+			"ulimit -u %" PRIu64,
+			limit, need, need + 1024);
 }
 
-/* Linux 5.7 lets everybody bind a socket that is not bound yet. */
-static bool old_kernel(const char *root)
+void dr_check_capabilities(struct dr_doctor *d)
 {
-	char release[64];
-	unsigned major = 0, minor = 0;
-
-	if (dr_machine_text(release, sizeof(release), root, "/proc/sys/kernel/osrelease") <= 0 ||
-		sscanf(release, "%u.%u", &major, &minor) != 2)
-		return false;
-	return major < 5 || (major == 5 && minor < 7);
-}
-
-void dr_check_capabilities(const char *root, struct dr_findings *f)
-{
-	struct dr_finding *x;
+	unsigned kernel = dr_doctor_kernel(d);
 	uint64_t caps;
 
-	if (!capabilities(root, &caps)) {
-		unreadable(f, "capabilities", "/proc/self/status");
+	if (!capabilities(d, &caps)) {
+		dr_findings_unreadable(&d->f, "capabilities", "/proc/self/status");
 		return;
 	}
-	if (!may(caps, CAP_NET_RAW_BIT) && old_kernel(root)) {
-		x = dr_findings_add(f, DR_SEVERITY_FAIL, "capabilities", NULL,
-			"NET_RAW is missing: a kernel before 5.7 binds no socket to a rail's device "
-			"without it");
-		dr_finding_remedy(
-			x, "run as root, or: setcap cap_net_raw+ep $(command -v dualrail)");
-	}
-	if (may(caps, CAP_NET_ADMIN_BIT)) {
-		dr_findings_add(f, DR_SEVERITY_OK, "capabilities", NULL,
-			"NET_ADMIN is there: faults may be injected at this end");
-		return;
-	}
-	x = dr_findings_add(f, DR_SEVERITY_NOTE, "capabilities", NULL,
-		"NET_ADMIN is missing: link-down, blackhole, loss and addr-del cannot be injected at "
-		"this end");
-	dr_finding_remedy(x, "run as root, or use --fault close or manual");
+	/* Since Linux 5.7 an unbound socket can be bound to a device without NET_RAW. */
+	if (!may(caps, CAP_NET_RAW_BIT) && kernel && kernel < DR_KERNEL(5, 7))
+		dr_find_fail(d, "capabilities", NULL,
+			"NET_RAW is missing: kernels before 5.7 need it to bind a socket to a device\n\n\n"
+			"run as root, or: setcap cap_net_raw+ep $(command -v dualrail)");
+	if (may(caps, CAP_NET_ADMIN_BIT))
+		dr_find_ok(d, "capabilities", NULL,
+			"NET_ADMIN is present: faults can be injected at this end");
+	else
+		dr_find_note(d, "capabilities", NULL,
+			"NET_ADMIN is missing: link-down, blackhole, loss and addr-del cannot be injected at "
+			"this end\n\n\n"
+			"run as root, or use --fault close or manual");
 }

@@ -1,68 +1,62 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "orchestrator/doctor/checks.h"
-#include "orchestrator/doctor/machine.h"
+#include "base/sysfile.h"
 
+#include <inttypes.h>
 #include <string.h>
 
-/* One in so many packets. A sound link has none; a few come from the moment it was plugged in. */
+/* Limits: one in this many packets. A healthy link has none, except a few from when it was plugged in. */
 enum { ERRORS_IN = 1000000, DROPS_IN = 10000 };
 
-void dr_check_rail_count(const struct dr_doctor_nic *nic, unsigned n, struct dr_findings *f)
+void dr_check_rail_count(struct dr_doctor *d)
 {
 	char names[96] = "";
 	size_t at = 0;
-	struct dr_finding *x;
 
-	for (unsigned i = 0; i < n && at < sizeof(names); i++)
-		at += (size_t)snprintf(
-			names + at, sizeof(names) - at, "%s%s", i ? ", " : "", nic[i].rail.ifname);
-	if (n >= 2) {
-		dr_findings_add(f, DR_SEVERITY_OK, "rails", NULL, "%u rails: %s", n, names);
-		return;
-	}
-	x = dr_findings_add(f, DR_SEVERITY_WARN, "rails", NULL,
-		"one rail only, %s: every channel is unprotected, and a lost link ends the run",
-		names);
-	dr_finding_found(x, "1");
-	dr_finding_needed(x, "2 or more NICs with an address");
-	dr_finding_remedy(x, "give another NIC an address, or name the rails: --rails eth1,eth2");
+	for (unsigned i = 0; i < d->n && at < sizeof(names); i++)
+		at += (size_t)snprintf(names + at, sizeof(names) - at, "%s%s", i ? ", " : "",
+			d->nic[i].rail.ifname);
+	if (d->n >= 2)
+		dr_find_ok(d, "rails", NULL, "%u rails: %s", d->n, names);
+	else
+		dr_find_warn(d, "rails", NULL,
+			"only one rail, %s: every channel is unprotected, and a lost link ends the run\n"
+			"1\n"
+			"2 or more NICs with an address\n"
+			"assign an address to another NIC, or name the rails: --rails eth1,eth2",
+			names);
 }
 
-void dr_check_link(const struct dr_doctor_nic *nic, struct dr_findings *f)
+void dr_check_link(struct dr_doctor *d, const struct dr_doctor_nic *nic)
 {
-	struct dr_finding *x;
-
-	if (nic->rail.running) {
-		dr_findings_add(f, DR_SEVERITY_OK, "link", nic->rail.ifname, "up, with a carrier");
-		return;
-	}
-	x = dr_findings_add(f, DR_SEVERITY_FAIL, "link", nic->rail.ifname,
-		"the rail is down or has no carrier");
-	dr_finding_found(x, "down");
-	dr_finding_needed(x, "up, with a carrier");
-	dr_finding_remedy(x, "ip link set %s up; then cable, transceiver and the switch's port",
-		nic->rail.ifname);
+	if (nic->rail.running)
+		dr_find_ok(d, "link", nic->rail.ifname, "up, with carrier");
+	else
+		dr_find_fail(d, "link", nic->rail.ifname,
+			"the rail is down or has no carrier\n"
+			"down\n"
+			"up, with carrier\n"
+			"ip link set %s up; then check cable, transceiver and switch port",
+			nic->rail.ifname);
 }
 
-void dr_check_unused(const struct dr_netdev *devs, size_t n, struct dr_findings *f)
+void dr_check_unused(struct dr_doctor *d, const struct dr_netdev *devs, size_t n)
 {
 	for (size_t i = 0; i < n; i++) {
-		const struct dr_netdev *d = &devs[i];
-		struct dr_finding *x;
+		const struct dr_netdev *dev = &devs[i];
 
-		/* What is software comes and goes by design; what has a master speaks through it. */
-		if (d->running || d->loopback || d->kind[0] || d->master)
+		/* Virtual devices come and go by design; a device with a master sends through it. */
+		if (dev->running || dev->loopback || dev->kind[0] || dev->master)
 			continue;
-		x = dr_findings_add(f, d->up ? DR_SEVERITY_WARN : DR_SEVERITY_NOTE, "link", d->name,
-			d->up ? "set up, but without a carrier: runs leave it out"
-			      : "set down: runs leave it out");
-		if (d->up)
-			dr_finding_remedy(x,
-				"check cable, transceiver and the switch's port: "
-				"ethtool %s",
-				d->name);
+		if (dev->up)
+			dr_find_warn(d, "link", dev->name,
+				"up, but without carrier: runs do not use it\n\n\n"
+				"check cable, transceiver and switch port: ethtool %s",
+				dev->name);
 		else
-			dr_finding_remedy(x, "if it is to be a rail: ip link set %s up", d->name);
+			dr_find_note(d, "link", dev->name,
+				"down: runs do not use it\n\n\nto use it as a rail: ip link set %s up",
+				dev->name);
 	}
 }
 
@@ -74,105 +68,110 @@ static void speed_text(int64_t mbps, char *buf, size_t len)
 		snprintf(buf, len, "%lld Mb/s", (long long)mbps);
 }
 
-void dr_check_speed(const struct dr_doctor_nic *nic, unsigned n, struct dr_findings *f)
+void dr_check_speed(struct dr_doctor *d)
 {
 	int64_t best = -1;
 	unsigned slow = 0;
 	char most[32], here[32];
 
-	for (unsigned i = 0; i < n; i++)
-		best = DR_MAX(best, nic[i].rail.speed_mbps);
+	for (unsigned i = 0; i < d->n; i++)
+		best = DR_MAX(best, d->nic[i].rail.speed_mbps);
 	speed_text(best, most, sizeof(most));
-	for (unsigned i = 0; i < n; i++) {
-		int64_t s = nic[i].rail.speed_mbps;
-		struct dr_finding *x;
+	for (unsigned i = 0; i < d->n; i++) {
+		int64_t s = d->nic[i].rail.speed_mbps;
 
 		if (s <= 0 || s == best)
 			continue;
 		slow++;
 		speed_text(s, here, sizeof(here));
-		x = dr_findings_add(f, DR_SEVERITY_WARN, "speed", nic[i].rail.ifname,
-			"slower than another rail: GPUs on it fall behind, and after a failover all do");
-		dr_finding_found(x, "%s", here);
-		dr_finding_needed(x, "%s", most);
-		dr_finding_remedy(x,
-			"ethtool %s shows what both ends offer; or leave it out: --rails",
-			nic[i].rail.ifname);
+		dr_find_warn(d, "speed", d->nic[i].rail.ifname,
+			"slower than another rail: it limits the GPUs on it, and after a failover all GPUs\n"
+			"%s\n"
+			"%s\n"
+			"ethtool %s shows the speeds that both ends offer; or exclude the NIC with --rails",
+			here, most, d->nic[i].rail.ifname);
 	}
 	if (best <= 0)
-		dr_findings_add(f, DR_SEVERITY_NOTE, "speed", NULL,
-			"no rail tells its speed (virtual devices do not): no line rate in reports");
+		dr_find_note(d, "speed", NULL,
+			"no rail reports its speed (virtual devices do not): reports have no line rate");
 	else if (!slow)
-		dr_findings_add(f, DR_SEVERITY_OK, "speed", NULL, "all rails that tell: %s", most);
+		dr_find_ok(d, "speed", NULL, "all rails that report a speed: %s", most);
 }
 
-void dr_check_duplex(const char *root, const struct dr_doctor_nic *nic, struct dr_findings *f)
+bool dr_doctor_sysfs(const struct dr_doctor *d, const struct dr_doctor_nic *nic)
+{
+	int64_t index;
+
+	return nic->hardware &&
+	       dr_sysfile_number(&index, d->root, "/sys/class/net/%s/ifindex", nic->rail.ifname) &&
+	       index == nic->rail.ifindex;
+}
+
+void dr_check_duplex(struct dr_doctor *d, const struct dr_doctor_nic *nic)
 {
 	const char *name = nic->rail.ifname;
-	struct dr_finding *x;
-	int64_t index;
 	char text[32];
 
-	/* The tree may be of another network namespace. Down, the file cannot be read. */
-	if (!nic->hardware || !dr_machine_number(&index, root, "/sys/class/net/%s/ifindex", name) ||
-		index != nic->rail.ifindex ||
-		dr_machine_text(text, sizeof(text), root, "/sys/class/net/%s/duplex", name) <= 0)
+	/* If the device is down, duplex cannot be read. */
+	if (!dr_doctor_sysfs(d, nic) ||
+		dr_sysfile_text(text, sizeof(text), d->root, "/sys/class/net/%s/duplex", name) <= 0)
 		return;
 	if (strcmp(text, "full") == 0)
-		dr_findings_add(f, DR_SEVERITY_OK, "duplex", name, "full");
-	if (strcmp(text, "half") != 0)
-		return; /* "unknown": a virtual one */
-	x = dr_findings_add(f, DR_SEVERITY_FAIL, "duplex", name,
-		"half duplex: the two directions share the link and collide");
-	dr_finding_found(x, "half");
-	dr_finding_needed(x, "full");
-	dr_finding_remedy(x, "ethtool -s %s autoneg on, and the same at the switch", name);
+		dr_find_ok(d, "duplex", name, "full");
+	if (strcmp(text, "half") == 0) /* not "unknown": a virtual device */
+		dr_find_fail(d, "duplex", name,
+			"half duplex: the two directions share the link and collide\n"
+			"half\n"
+			"full\n"
+			"ethtool -s %s autoneg on, and the same at the switch",
+			name);
 }
 
-void dr_check_mtu(const struct dr_doctor_nic *nic, unsigned n, struct dr_findings *f)
+void dr_check_mtu(struct dr_doctor *d)
 {
 	unsigned most = 0, small = 0;
 
-	for (unsigned i = 0; i < n; i++)
-		most = DR_MAX(most, nic[i].rail.mtu);
-	for (unsigned i = 0; i < n; i++) {
-		const struct dr_netdev_rail *r = &nic[i].rail;
-		struct dr_finding *x;
+	for (unsigned i = 0; i < d->n; i++)
+		most = DR_MAX(most, d->nic[i].rail.mtu);
+	for (unsigned i = 0; i < d->n; i++) {
+		const struct dr_netdev_rail *r = &d->nic[i].rail;
 
 		if (r->mtu == most)
 			continue;
 		small++;
-		x = dr_findings_add(f, DR_SEVERITY_WARN, "mtu", r->ifname,
-			"MTU below that of another rail: primary and shadow path are not alike");
-		dr_finding_found(x, "%u", r->mtu);
-		dr_finding_needed(x, "%u", most);
-		dr_finding_remedy(
-			x, "ip link set %s mtu %u (switch and peer too)", r->ifname, most);
+		dr_find_warn(d, "mtu", r->ifname,
+			"the MTU is lower than that of another rail: primary and shadow path differ\n"
+			"%u\n"
+			"%u\n"
+			"ip link set %s mtu %u (also at the switch and the peer)",
+			r->mtu, most, r->ifname, most);
 	}
-	if (!small && n)
-		dr_findings_add(f, DR_SEVERITY_OK, "mtu", NULL, "%u on %s", most,
-			n == 1 ? "the rail" : "all rails");
+	if (!small && d->n)
+		dr_find_ok(d, "mtu", NULL, "%u on %s", most, d->n == 1 ? "the rail" : "all rails");
 }
 
-void dr_check_counters(const struct dr_doctor_nic *nic, struct dr_findings *f)
+void dr_check_counters(struct dr_doctor *d, const struct dr_doctor_nic *nic)
 {
 	const struct dr_netdev_counters *c = &nic->count;
 	uint64_t packets = c->rx_packets + c->tx_packets, errors = c->rx_errors + c->tx_errors,
 		 drops = c->rx_dropped + c->tx_dropped;
 	bool bad = errors > packets / ERRORS_IN, lossy = drops > packets / DROPS_IN;
-	struct dr_finding *x;
+	const char *name = nic->rail.ifname;
+	char remedy[128] = "";
 
 	if (!nic->counted)
 		return;
-	/* Totals since the device is there: what they say of now is a matter of looking twice. */
-	x = dr_findings_add(f,
+	/* The counters start with the device: only repeated readings show whether errors occur now. */
+	if (bad || lossy)
+		snprintf(remedy, sizeof(remedy),
+			"check whether they grow: ip -s -s link show %s; ethtool -S %s; then %s",
+			name, name,
+			bad ? "cable and transceiver" : "the ring sizes: ethtool -g, -G");
+	dr_findings_add(&d->f,
 		bad	? DR_SEVERITY_WARN
 		: lossy ? DR_SEVERITY_NOTE
 			: DR_SEVERITY_OK,
-		"counters", nic->rail.ifname, "%llu errors and %llu drops in %llu packets so far",
-		(unsigned long long)errors, (unsigned long long)drops, (unsigned long long)packets);
-	if (bad || lossy)
-		dr_finding_remedy(x, "do they grow? ip -s -s link show %s; ethtool -S %s; %s",
-			nic->rail.ifname, nic->rail.ifname,
-			bad ? "cable and transceiver" : "rings: ethtool -g, -G");
+		"counters", name,
+		"%" PRIu64 " errors and %" PRIu64 " drops in %" PRIu64 " packets so far\n\n\n%s",
+		errors, drops, packets, remedy);
 }

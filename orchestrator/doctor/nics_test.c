@@ -13,9 +13,9 @@ static void rails(void **state)
 {
 	(void)state;
 	fresh();
-	dr_check_rail_count(two, 2, &found);
+	dr_check_rail_count(with(two, 2));
 	expect(DR_SEVERITY_OK, "rails", NULL, "eth1, eth2");
-	dr_check_rail_count(two, 1, &found);
+	dr_check_rail_count(with(two, 1));
 	expect(DR_SEVERITY_WARN, "rails", NULL, "unprotected");
 }
 
@@ -32,33 +32,33 @@ static void link_state(void **state)
 
 	(void)state;
 	fresh();
-	dr_check_link(&two[0], &found);
+	dr_check_link(&doctor, &two[0]);
 	expect(DR_SEVERITY_OK, "link", "eth1", "carrier");
 	two[0].rail.running = false;
-	dr_check_link(&two[0], &found);
+	dr_check_link(&doctor, &two[0]);
 	expect(DR_SEVERITY_FAIL, "link", "eth1", "ip link set eth1 up");
-	dr_check_unused(devs, DR_ARRAY_LEN(devs), &found);
-	assert_int_equal(found.n, 2);
-	assert_int_equal(dr_findings_count(&found, DR_SEVERITY_NOTE), 1); /* eth4 */
-	expect(DR_SEVERITY_WARN, "link", "eth3", "without a carrier");
+	dr_check_unused(&doctor, devs, DR_ARRAY_LEN(devs));
+	assert_int_equal(doctor.f.n, 2);
+	assert_int_equal(dr_findings_count(&doctor.f, DR_SEVERITY_NOTE), 1); /* eth4 */
+	expect(DR_SEVERITY_WARN, "link", "eth3", "without carrier");
 }
 
 static void speed(void **state)
 {
 	(void)state;
 	fresh();
-	dr_check_speed(two, 2, &found);
+	dr_check_speed(with(two, 2));
 	expect(DR_SEVERITY_NOTE, "speed", NULL, "virtual");
 	two[0].rail.speed_mbps = two[1].rail.speed_mbps = 400000;
-	dr_check_speed(two, 2, &found);
+	dr_check_speed(with(two, 2));
 	expect(DR_SEVERITY_OK, "speed", NULL, "400 Gb/s");
 	two[1].rail.speed_mbps = 2500;
-	dr_check_speed(two, 2, &found);
-	assert_int_equal(found.n, 1);
+	dr_check_speed(with(two, 2));
+	assert_int_equal(doctor.f.n, 1);
 	expect(DR_SEVERITY_WARN, "speed", "eth2", "2500 Mb/s");
 	/* One that does not tell is no slow one. */
 	two[1].rail.speed_mbps = -1;
-	dr_check_speed(two, 2, &found);
+	dr_check_speed(with(two, 2));
 	expect(DR_SEVERITY_OK, "speed", NULL, "400 Gb/s");
 }
 
@@ -68,22 +68,22 @@ static void duplex(void **state)
 	fresh();
 	put("/sys/class/net/eth1/ifindex", "3\n");
 	put("/sys/class/net/eth1/duplex", "half\n");
-	dr_check_duplex(root, &two[0], &found);
+	dr_check_duplex(&doctor, &two[0]);
 	expect(DR_SEVERITY_FAIL, "duplex", "eth1", "autoneg");
 	put("/sys/class/net/eth1/duplex", "full\n");
-	dr_check_duplex(root, &two[0], &found);
+	dr_check_duplex(&doctor, &two[0]);
 	expect(DR_SEVERITY_OK, "duplex", "eth1", "full");
 	put("/sys/class/net/eth1/duplex", "unknown\n");
-	dr_check_duplex(root, &two[0], &found);
+	dr_check_duplex(&doctor, &two[0]);
 	expect_none("duplex");
 	/* The tree shows another namespace's eth1. */
 	put("/sys/class/net/eth1/ifindex", "17\n");
 	put("/sys/class/net/eth1/duplex", "half\n");
-	dr_check_duplex(root, &two[0], &found);
+	dr_check_duplex(&doctor, &two[0]);
 	expect_none("duplex");
 	put("/sys/class/net/eth1/ifindex", "3\n");
 	two[0].hardware = false;
-	dr_check_duplex(root, &two[0], &found);
+	dr_check_duplex(&doctor, &two[0]);
 	expect_none("duplex");
 }
 
@@ -91,11 +91,11 @@ static void mtu(void **state)
 {
 	(void)state;
 	fresh();
-	dr_check_mtu(two, 2, &found);
+	dr_check_mtu(with(two, 2));
 	expect(DR_SEVERITY_OK, "mtu", NULL, "9000 on all rails");
 	two[0].rail.mtu = 1500;
-	dr_check_mtu(two, 2, &found);
-	assert_int_equal(found.n, 1);
+	dr_check_mtu(with(two, 2));
+	assert_int_equal(doctor.f.n, 1);
 	expect(DR_SEVERITY_WARN, "mtu", "eth1", "ip link set eth1 mtu 9000");
 }
 
@@ -103,22 +103,22 @@ static void counters(void **state)
 {
 	(void)state;
 	fresh();
-	dr_check_counters(&two[0], &found);
+	dr_check_counters(&doctor, &two[0]);
 	expect_none("counters");
 	two[0].counted = true;
 	two[0].count = (struct dr_netdev_counters){ .rx_packets = 1500000, .tx_packets = 500000 };
 	two[0].count.rx_errors = 2;
-	dr_check_counters(&two[0], &found);
+	dr_check_counters(&doctor, &two[0]);
 	expect(DR_SEVERITY_OK, "counters", "eth1", "2 errors");
 	two[0].count.tx_errors = 1;
-	dr_check_counters(&two[0], &found);
+	dr_check_counters(&doctor, &two[0]);
 	expect(DR_SEVERITY_WARN, "counters", "eth1", "ethtool -S eth1");
 	two[0].count.tx_errors = 0;
 	two[0].count.rx_dropped = 200;
-	dr_check_counters(&two[0], &found);
+	dr_check_counters(&doctor, &two[0]);
 	expect(DR_SEVERITY_OK, "counters", "eth1", "200 drops");
 	two[0].count.tx_dropped = 1;
-	dr_check_counters(&two[0], &found);
+	dr_check_counters(&doctor, &two[0]);
 	expect(DR_SEVERITY_NOTE, "counters", "eth1", "201 drops");
 }
 

@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "orchestrator/doctor/checks.h"
-#include "orchestrator/doctor/machine.h"
+#include "base/sysfile.h"
 
-#include <dirent.h>
-#include <errno.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 /* linux/pci_ids.h */
 enum { VENDOR_NVIDIA = 0x10de, CLASS_DISPLAY = 0x03 };
@@ -18,180 +16,154 @@ struct link {
 };
 
 /* "32.0 GT/s PCIe"; 0 when it says "Unknown". */
-static double speed_of(const char *root, const char *dir, const char *file)
+static double speed_of(const struct dr_doctor *d, const char *dir, const char *file)
 {
 	char text[64];
 
-	if (dr_machine_text(text, sizeof(text), root, "%s/%s", dir, file) <= 0)
+	if (dr_sysfile_text(text, sizeof(text), d->root, "%s/%s", dir, file) <= 0)
 		return 0;
 	return strtod(text, NULL);
 }
 
-/* false: no PCI Express link (virtio, an old bus), or one that does not say. */
-static bool read_link(const char *root, const char *dir, struct link *l)
+/* false: not a PCI Express link (virtio, an old bus), or its attributes are not valid. */
+static bool read_link(const struct dr_doctor *d, const char *dir, struct link *l)
 {
-	if (!dr_machine_number(&l->width, root, "%s/current_link_width", dir) ||
-		!dr_machine_number(&l->width_max, root, "%s/max_link_width", dir))
+	if (!dr_sysfile_number(&l->width, d->root, "%s/current_link_width", dir) ||
+		!dr_sysfile_number(&l->width_max, d->root, "%s/max_link_width", dir))
 		return false;
-	l->speed = speed_of(root, dir, "current_link_speed");
-	l->speed_max = speed_of(root, dir, "max_link_speed");
-	/* 63 and 255 are what virtual functions and hosts without access report. */
+	l->speed = speed_of(d, dir, "current_link_speed");
+	l->speed_max = speed_of(d, dir, "max_link_speed");
+	/* Virtual functions and hosts without access report widths of 63 and 255. */
 	return l->width > 0 && l->width_max > 0 && l->width_max <= 32 && l->speed > 0 &&
 	       l->speed_max > 0;
 }
 
-static void check_width(const struct link *l, const char *where, struct dr_findings *f)
+static void check_width(struct dr_doctor *d, const struct link *l, const char *where)
 {
-	struct dr_finding *x = dr_findings_add(f, DR_SEVERITY_WARN, "pcie-width", where,
-		"fewer PCIe lanes than the card has: the link is that much slower");
-
-	dr_finding_found(x, "x%lld", (long long)l->width);
-	dr_finding_needed(x, "x%lld", (long long)l->width_max);
-	dr_finding_remedy(x,
-		"seat the card again, take a slot with x%lld, look at bifurcation in the "
-		"firmware setup",
-		(long long)l->width_max);
+	dr_find_warn(d, "pcie-width", where,
+		"the PCIe link has fewer lanes than the card: it is slower by that factor\n"
+		"x%" PRId64 "\n"
+		"x%" PRId64 "\n"
+		"reseat the card, use an x%" PRId64
+		" slot, check bifurcation in the firmware setup",
+		l->width, l->width_max, l->width_max);
 }
 
-/* A GPU lowers its link's speed while it is idle; a NIC does not. */
-static void check_speed(const struct link *l, const char *where, bool gpu, struct dr_findings *f)
+/* A GPU reduces the link speed while it is idle; a NIC does not. */
+static void check_speed(struct dr_doctor *d, const struct link *l, const char *where, bool gpu)
 {
-	struct dr_finding *x = dr_findings_add(f, gpu ? DR_SEVERITY_NOTE : DR_SEVERITY_WARN,
-		"pcie-speed", where, "the PCIe link is slower than the card%s",
-		gpu ? "; an idle GPU does that: look again under load" : "");
-
-	dr_finding_found(x, "%g GT/s", l->speed);
-	dr_finding_needed(x, "%g GT/s", l->speed_max);
 	if (gpu)
-		dr_finding_remedy(x, "nvidia-smi -q -d PERFORMANCE,CLOCK -i %s", where);
+		dr_find_note(d, "pcie-speed", where,
+			"the PCIe link is slower than the GPU supports; this is normal for an idle GPU: "
+			"check again under load\n"
+			"%g GT/s\n"
+			"%g GT/s\n"
+			"nvidia-smi -q -d PERFORMANCE,CLOCK -i %s",
+			l->speed, l->speed_max, where);
 	else
-		dr_finding_remedy(x, "look at the slot's generation and at risers; lspci -vv "
-				     "says what the slot can do");
+		dr_find_warn(d, "pcie-speed", where,
+			"the PCIe link is slower than the card supports\n"
+			"%g GT/s\n"
+			"%g GT/s\n"
+			"check the PCIe generation of the slot and the risers; lspci -vv shows what the "
+			"slot supports",
+			l->speed, l->speed_max);
 }
 
-static void check_link(
-	const char *root, const char *dir, const char *where, bool gpu, struct dr_findings *f)
+static void check_link(struct dr_doctor *d, const char *dir, const char *where, bool gpu)
 {
 	struct link l;
 
-	if (!read_link(root, dir, &l))
+	if (!read_link(d, dir, &l))
 		return;
 	if (l.width < l.width_max)
-		check_width(&l, where, f);
+		check_width(d, &l, where);
 	if (l.speed < l.speed_max)
-		check_speed(&l, where, gpu, f);
+		check_speed(d, &l, where, gpu);
 	if (l.width >= l.width_max && l.speed >= l.speed_max)
-		dr_findings_add(f, DR_SEVERITY_OK, "pcie", where, "x%lld at %g GT/s, all it has",
-			(long long)l.width, l.speed);
+		dr_find_ok(d, "pcie", where, "x%" PRId64 " at %g GT/s, the maximum of the card",
+			l.width, l.speed);
 }
 
 /* ---- NUMA ---- */
 
-static unsigned numa_nodes(const char *root)
+static void check_numa(struct dr_doctor *d, const char *dir, const char *where)
 {
-	unsigned n = 0;
-
-	while (n < 1024 && dr_machine_has(root, "/sys/devices/system/node/node%u", n))
-		n++;
-	return n;
-}
-
-static void check_numa(const char *root, const char *dir, const char *where, struct dr_findings *f)
-{
-	unsigned nodes = numa_nodes(root);
-	struct dr_finding *x;
+	unsigned nodes = 0;
 	int64_t node;
 
-	if (nodes < 2 || !dr_machine_number(&node, root, "%s/numa_node", dir))
+	while (nodes < 1024 && dr_sysfile_has(d->root, "/sys/devices/system/node/node%u", nodes))
+		nodes++;
+	if (nodes < 2 || !dr_sysfile_number(&node, d->root, "%s/numa_node", dir))
 		return;
-	if (node >= 0) {
-		dr_findings_add(
-			f, DR_SEVERITY_OK, "numa", where, "on NUMA node %lld", (long long)node);
-		return;
-	}
-	x = dr_findings_add(f, DR_SEVERITY_WARN, "numa", where,
-		"the firmware does not say which NUMA node it is on: workers and buffers cannot be put "
-		"near it");
-	dr_finding_found(x, "-1");
-	dr_finding_needed(x, "0 to %u", nodes - 1);
-	dr_finding_remedy(x,
-		"update the firmware, in a virtual machine pass the topology on; or by "
-		"hand: --pin CPUS");
+	if (node >= 0)
+		dr_find_ok(d, "numa", where, "on NUMA node %" PRId64, node);
+	else
+		dr_find_warn(d, "numa", where,
+			"the firmware does not report the NUMA node: workers and buffers cannot be placed near "
+			"the device\n"
+			"-1\n"
+			"0 to %u\n"
+			"update the firmware; in a virtual machine, pass the topology through; or use --pin CPUS",
+			nodes - 1);
 }
 
 /* ---- IOMMU ---- */
 
 /* Kernel documentation, sysfs-kernel-iommu_groups: "identity" is pass-through, "DMA" and "DMA-FQ"
  * translate. */
-static void check_iommu(const char *root, const char *dir, const char *where, struct dr_findings *f)
+static void check_iommu(struct dr_doctor *d, const char *dir, const char *where)
 {
-	struct dr_finding *x;
 	char type[32];
 
-	if (dr_machine_text(type, sizeof(type), root, "%s/iommu_group/type", dir) <= 0 ||
+	if (dr_sysfile_text(type, sizeof(type), d->root, "%s/iommu_group/type", dir) <= 0 ||
 		strncmp(type, "DMA", 3) != 0)
 		return;
-	x = dr_findings_add(f, DR_SEVERITY_NOTE, "iommu", where,
-		"the IOMMU translates its transfers: those between GPU and NIC go up to the root "
-		"complex and are slower");
-	dr_finding_found(x, "%s", type);
-	dr_finding_needed(x, "identity");
-	dr_finding_remedy(x, "kernel command line: iommu=pt, or IOMMU and ACS off in the firmware");
+	dr_find_note(d, "iommu", where,
+		"the IOMMU translates addresses: transfers between GPU and NIC pass the root complex "
+		"and are slower\n"
+		"%s\n"
+		"identity\n"
+		"kernel command line: iommu=pt, or disable IOMMU and ACS in the firmware",
+		type);
 }
 
 /* ---- entry points ---- */
 
-void dr_check_pci_nic(const char *root, const struct dr_doctor_nic *nic, struct dr_findings *f)
+static void check_device(struct dr_doctor *d, const char *dir, const char *where, bool gpu)
 {
-	const char *name = nic->rail.ifname;
+	check_link(d, dir, where, gpu);
+	check_numa(d, dir, where);
+	check_iommu(d, dir, where);
+}
+
+void dr_check_pci_nic(struct dr_doctor *d, const struct dr_doctor_nic *nic)
+{
 	char dir[96];
-	int64_t index;
 
-	/* /sys may be that of another network namespace: then the name means another device. */
-	if (!nic->hardware || !dr_machine_number(&index, root, "/sys/class/net/%s/ifindex", name) ||
-		index != nic->rail.ifindex)
-		return;
-	snprintf(dir, sizeof(dir), "/sys/class/net/%s/device", name);
-	check_link(root, dir, name, false, f);
-	check_numa(root, dir, name, f);
-	check_iommu(root, dir, name, f);
+	snprintf(dir, sizeof(dir), "/sys/class/net/%s/device", nic->rail.ifname);
+	if (dr_doctor_sysfs(d, nic))
+		check_device(d, dir, nic->rail.ifname, false);
 }
 
-static bool is_gpu(const char *root, const char *dir)
+static int visit_gpu(const char *id, void *arg)
 {
+	struct dr_doctor *d = arg;
 	int64_t vendor, class;
+	char dir[320];
 
-	return dr_machine_number(&vendor, root, "%s/vendor", dir) && vendor == VENDOR_NVIDIA &&
-	       dr_machine_number(&class, root, "%s/class", dir) && class >> 16 == CLASS_DISPLAY;
+	snprintf(dir, sizeof(dir), "/sys/bus/pci/devices/%s", id);
+	if (!dr_sysfile_number(&vendor, d->root, "%s/vendor", dir) || vendor != VENDOR_NVIDIA ||
+		!dr_sysfile_number(&class, d->root, "%s/class", dir) ||
+		class >> 16 != CLASS_DISPLAY)
+		return 0;
+	d->pci_gpus++;
+	check_device(d, dir, id, true);
+	return 0;
 }
 
-static int visible(const struct dirent *d)
+void dr_check_pci_gpus(struct dr_doctor *d)
 {
-	return d->d_name[0] != '.';
-}
-
-unsigned dr_check_pci_gpus(const char *root, struct dr_findings *f)
-{
-	char path[DR_MACHINE_PATH_MAX], dir[320];
-	struct dirent **list;
-	unsigned gpus = 0;
-	int n = dr_machine_path(path, sizeof(path), root, "/sys/bus/pci/devices")
-			? scandir(path, &list, visible, alphasort)
-			: -1;
-
-	for (int i = 0; i < n; i++) {
-		const char *id = list[i]->d_name;
-
-		snprintf(dir, sizeof(dir), "/sys/bus/pci/devices/%s", id);
-		if (is_gpu(root, dir)) {
-			gpus++;
-			check_link(root, dir, id, true, f);
-			check_numa(root, dir, id, f);
-			check_iommu(root, dir, id, f);
-		}
-		free(list[i]); /* lint-ok: scandir's memory */
-	}
-	if (n >= 0)
-		free(list); /* lint-ok: scandir's memory */
-	return gpus;
+	d->pci_gpus = 0;
+	dr_sysfile_each(d->root, "/sys/bus/pci/devices", visit_gpu, d);
 }

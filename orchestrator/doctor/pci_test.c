@@ -28,7 +28,7 @@ static void look_nic(void)
 {
 	struct dr_doctor_nic n = nic("eth1", 3, "10.1.0.1", 24, 9000);
 
-	dr_check_pci_nic(root, &n, &found);
+	dr_check_pci_nic(&doctor, &n);
 }
 
 static void link_of_a_nic(void **state)
@@ -40,23 +40,23 @@ static void link_of_a_nic(void **state)
 	expect(DR_SEVERITY_OK, "pcie", "eth1", "x16 at 32 GT/s");
 	device(NIC, "8\n", "32.0 GT/s PCIe\n", "0\n");
 	look_nic();
-	assert_int_equal(found.n, 1);
+	assert_int_equal(doctor.f.n, 1);
 	expect(DR_SEVERITY_WARN, "pcie-width", "eth1", "x8");
 	device(NIC, "16\n", "16.0 GT/s PCIe\n", "0\n");
 	look_nic();
-	assert_int_equal(found.n, 1);
+	assert_int_equal(doctor.f.n, 1);
 	expect(DR_SEVERITY_WARN, "pcie-speed", "eth1", "16 GT/s");
 	/* What says nothing is not judged: virtio has no link, a virtual function an unknown one. */
 	device(NIC, "0\n", "Unknown\n", "0\n");
 	look_nic();
-	assert_int_equal(found.n, 0);
+	assert_int_equal(doctor.f.n, 0);
 	drop(NIC "/current_link_width");
 	look_nic();
-	assert_int_equal(found.n, 0);
+	assert_int_equal(doctor.f.n, 0);
 	put("/sys/class/net/eth1/ifindex", "4\n"); /* another namespace's */
 	device(NIC, "8\n", "32.0 GT/s PCIe\n", "-1\n");
 	look_nic();
-	assert_int_equal(found.n, 0);
+	assert_int_equal(doctor.f.n, 0);
 	put("/sys/class/net/eth1/ifindex", "3\n");
 }
 
@@ -89,21 +89,24 @@ static void iommu(void **state)
 static void gpus(void **state)
 {
 	(void)state;
-	assert_int_equal(dr_check_pci_gpus(root, &found), 0);
-	assert_int_equal(found.n, 0);
+	dr_check_pci_gpus(&doctor);
+	assert_int_equal(doctor.pci_gpus, 0);
+	assert_int_equal(doctor.f.n, 0);
 	put(OTHER "/vendor", "0x10de\n"); /* its audio function is no GPU */
 	put(OTHER "/class", "0x040300\n");
 	put(GPU "/vendor", "0x10de\n");
 	put(GPU "/class", "0x030200\n");
 	device(GPU, "16\n", "32.0 GT/s PCIe\n", "0\n");
-	assert_int_equal(dr_check_pci_gpus(root, &found), 1);
+	dr_check_pci_gpus(&doctor);
+	assert_int_equal(doctor.pci_gpus, 1);
 	expect(DR_SEVERITY_OK, "pcie", "0000:17:00.0", "x16");
 	device(GPU, "4\n", "2.5 GT/s PCIe\n", "-1\n");
-	assert_int_equal(dr_check_pci_gpus(root, &found), 1);
+	dr_check_pci_gpus(&doctor);
+	assert_int_equal(doctor.pci_gpus, 1);
 	expect(DR_SEVERITY_WARN, "pcie-width", "0000:17:00.0", "x4");
-	dr_check_pci_gpus(root, &found);
+	dr_check_pci_gpus(&doctor);
 	expect(DR_SEVERITY_NOTE, "pcie-speed", "0000:17:00.0", "idle");
-	dr_check_pci_gpus(root, &found);
+	dr_check_pci_gpus(&doctor);
 	expect(DR_SEVERITY_WARN, "numa", "0000:17:00.0", "-1");
 }
 
@@ -118,36 +121,41 @@ static void gpus(void **state)
 static void driver(void **state)
 {
 	(void)state;
-	dr_check_gpu_driver(root, 0, &found);
-	expect(DR_SEVERITY_NOTE, "gpu-driver", NULL, "host memory only");
-	dr_check_gpu_driver(root, 8, &found);
+	doctor.pci_gpus = 0;
+	dr_check_gpu_driver(&doctor);
+	expect(DR_SEVERITY_NOTE, "gpu-driver", NULL, "only host memory");
+	doctor.pci_gpus = 8;
+	dr_check_gpu_driver(&doctor);
 	expect(DR_SEVERITY_WARN, "gpu-driver", NULL, "modprobe nvidia");
 	put("/proc/driver/nvidia/version", OPEN);
-	dr_check_gpu_driver(root, 8, &found);
+	doctor.pci_gpus = 8;
+	dr_check_gpu_driver(&doctor);
 	expect(DR_SEVERITY_OK, "gpu-driver", NULL, "535.129.03 (open");
 	put("/proc/driver/nvidia/version", CLOSED);
-	dr_check_gpu_driver(root, 8, &found);
+	doctor.pci_gpus = 8;
+	dr_check_gpu_driver(&doctor);
 	expect(DR_SEVERITY_OK, "gpu-driver", NULL, "535.129.03, 8 GPUs");
 	put("/proc/driver/nvidia/version", "rubbish\n");
-	dr_check_gpu_driver(root, 1, &found);
+	doctor.pci_gpus = 1;
+	dr_check_gpu_driver(&doctor);
 	expect(DR_SEVERITY_WARN, "gpu-driver", NULL, "no driver");
 }
 
 static void rdma_says(enum dr_severity s, bool rdma, const char *says)
 {
-	struct dr_doctor_run run = { .gpus = 8 };
-
-	dr_check_gpu_rdma(root, &run, rdma, &found);
+	doctor.run = (struct dr_doctor_run){ .kind = dr_transport_kind("tcp"), .gpus = 8 };
+	doctor.bypass = rdma;
+	dr_check_gpu_rdma(&doctor);
 	expect(s, "gpu-rdma", NULL, says);
 }
 
 static void gpu_rdma(void **state)
 {
-	struct dr_doctor_run run = { .verbs = true };
-
 	(void)state;
+	doctor.run = (struct dr_doctor_run){ .kind = dr_transport_kind("verbs") };
 	drop("/proc/driver/nvidia/version");
-	dr_check_gpu_rdma(root, &run, true, &found);
+	doctor.bypass = true;
+	dr_check_gpu_rdma(&doctor);
 	expect_none("gpu-rdma");
 	put("/proc/driver/nvidia/version", OPEN);
 	put("/proc/sys/kernel/osrelease", "6.1.0-18-amd64\n");

@@ -3,43 +3,38 @@
 #define DR_ORCHESTRATOR_DOCTOR_PEER_H
 
 #include "orchestrator/doctor/checks.h"
-#include "orchestrator/doctor/look.h"
+#include "orchestrator/options/options.h"
+#include "orchestrator/plan/probe.h"
+#include "topology/pmtu.h"
+#include "topology/route.h"
 
-/* Both ends beside each other: GPU counts, rails without partner, link, speed and MTU of each pair. */
-void dr_check_peer(const struct dr_doctor_run *run, bool pair, const struct dr_doctor_nic *nic,
-	unsigned n, const struct dr_look *look, struct dr_findings *f);
+/* The other end: what it reports, and checks of both. */
+
+/* ---- probe.c ---- */
+
+/*
+ * Request the NICs and GPUs of the server on o->host (--port, --control, --key-file). Blocks for at most
+ * --connect-timeout; SIGINT and SIGTERM end it. peer_version: the server's build version, at least 64 bytes.
+ * *status on failure: the exit status, 3 if the cause is the peer, 1 or 2 if it is this end.
+ */
+int dr_doctor_probe(const struct dr_options *o, const struct dr_route *route,
+	struct dr_plan_probe *out, char *peer_version, int *status, struct dr_err *e) DR_MUST_CHECK;
+
+/* ---- peer.c ---- */
+
+/* Compares the two ends: GPU counts, rails without partner; link, speed and MTU of each pair. */
+void dr_check_peer(struct dr_doctor *d, const struct dr_plan_probe *probe);
 
 /* The server's end of a rail. */
 struct dr_doctor_end {
 	struct sockaddr_storage addr; /* AF_UNSPEC: the rail has no partner */
-	unsigned mtu;		      /* 0: not known */
+	unsigned mtu;		      /* 0: unknown */
 };
-/* For each of nic, in their order. */
-void dr_look_ends(const struct dr_look *look, const struct dr_doctor_nic *nic, unsigned n,
-	struct dr_doctor_end *out);
+/* Of each rail, in their order. */
+void dr_doctor_ends(const struct dr_doctor *d, const struct dr_plan_probe *probe,
+	struct dr_doctor_end out[DR_RAILS_MAX]);
 
-/* ---- pmtu.c: do packets of the rail's MTU arrive at the other end? ---- */
-
-enum dr_pmtu_what {
-	DR_PMTU_ARRIVES, /* a packet as large as the MTU was answered */
-	DR_PMTU_SMALLER, /* a router, or this kernel, says that it is too large; bytes: what fits */
-	DR_PMTU_VANISHES, /* a small one was answered, a large one never */
-	DR_PMTU_SILENT,	  /* neither was: a firewall, or nothing is known */
-	DR_PMTU_ERROR,	  /* could not be sent; err */
-};
-struct dr_pmtu {
-	enum dr_pmtu_what what;
-	unsigned bytes;
-	int err;
-};
-/*
- * Sends datagrams that must not be fragmented, from the rail's NIC to a port that nobody listens on
- * (33434, where traceroute begins): the peer's kernel answers with "port unreachable". The large one fits
- * into both ends' MTU, as TCP's segments do; what stops it lies between. At most 3 s.
- */
-void dr_pmtu_probe(
-	const struct dr_netdev_rail *rail, const struct dr_doctor_end *peer, struct dr_pmtu *out);
-void dr_check_pmtu(const struct dr_doctor_nic *nic, const struct dr_doctor_end *peer,
-	const struct dr_pmtu *got, struct dr_findings *f);
+void dr_check_pmtu(struct dr_doctor *d, const struct dr_doctor_nic *nic,
+	const struct dr_doctor_end *peer, const struct dr_pmtu *got);
 
 #endif

@@ -61,13 +61,15 @@ static void strict_filter(void **state)
 	(void)state;
 	for (size_t i = 0; i < DR_ARRAY_LEN(cases); i++) {
 		filter(cases[i].all, cases[i].own);
-		dr_check_routes(root, same, 2, NULL, by_eth1, &found);
+		doctor.toward = by_eth1;
+		dr_check_routes(with(same, 2), NULL);
 		if (cases[i].drops)
 			expect(DR_SEVERITY_FAIL, "rp-filter", "eth2", "eth2/rp_filter=2");
 		else
 			expect_none("rp-filter");
 	}
-	dr_check_routes(root, same, 2, NULL, by_own, &found);
+	doctor.toward = by_own;
+	dr_check_routes(with(same, 2), NULL);
 	expect_none("rp-filter");
 }
 
@@ -77,21 +79,26 @@ static void routes(void **state)
 
 	(void)state;
 	filter("0\n", "0\n");
-	dr_check_routes(root, same, 2, NULL, by_eth1, &found);
-	assert_int_equal(found.n, 1);
+	doctor.toward = by_eth1;
+	dr_check_routes(with(same, 2), NULL);
+	assert_int_equal(doctor.f.n, 1);
 	expect(DR_SEVERITY_WARN, "route", "eth2",
 		"ip route add 10.1.0.0/24 dev eth2 table 1004; ip rule add from 10.1.0.2 table 1004");
-	dr_check_routes(root, same, 2, NULL, by_own, &found);
+	doctor.toward = by_own;
+	dr_check_routes(with(same, 2), NULL);
 	expect(DR_SEVERITY_OK, "route", NULL, "own NIC");
-	dr_check_routes(root, apart, 2, peers, nowhere, &found);
-	assert_int_equal(dr_findings_count(&found, DR_SEVERITY_FAIL), 2);
+	doctor.toward = nowhere;
+	dr_check_routes(with(apart, 2), peers);
+	assert_int_equal(dr_findings_count(&doctor.f, DR_SEVERITY_FAIL), 2);
 	expect(DR_SEVERITY_FAIL, "route", "eth1", "no route");
 	peers[0].ss_family = peers[1].ss_family = AF_UNSPEC; /* no partners */
-	dr_check_routes(root, apart, 2, peers, nowhere, &found);
-	assert_int_equal(found.n, 0);
+	doctor.toward = nowhere;
+	dr_check_routes(with(apart, 2), peers);
+	assert_int_equal(doctor.f.n, 0);
 	/* A rail that is down is another finding. */
 	same[1].rail.running = false;
-	dr_check_routes(root, same, 2, NULL, by_eth1, &found);
+	doctor.toward = by_eth1;
+	dr_check_routes(with(same, 2), NULL);
 	expect(DR_SEVERITY_OK, "route", NULL, "own NIC");
 	same[1].rail.running = true;
 }
@@ -112,7 +119,7 @@ static void neighbours(void **state)
 	(void)state;
 	for (size_t i = 0; i < DR_ARRAY_LEN(cases); i++) {
 		struct dr_doctor_nic n = nic("x", 1, cases[i].address, cases[i].prefix, 1500);
-		bool there = dr_doctor_neighbour(&n, 1, 0, &got);
+		bool there = dr_doctor_neighbour(with(&n, 1), 0, &got);
 
 		assert_int_equal(there, cases[i].want != NULL);
 		if (!there)
@@ -121,7 +128,7 @@ static void neighbours(void **state)
 		assert_string_equal(text, cases[i].want);
 	}
 	/* Not an address of another rail here. */
-	assert_true(dr_doctor_neighbour(same, 2, 0, &got));
+	assert_true(dr_doctor_neighbour(with(same, 2), 0, &got));
 	dr_netdev_addr_format((struct sockaddr *)&got, text, sizeof(text));
 	assert_string_equal(text, "10.1.0.3");
 }
@@ -147,26 +154,26 @@ static void arp(void **state)
 
 	(void)state;
 	arp_conf("0\n", "0\n");
-	dr_check_arp(root, same, 2, &found);
-	assert_int_equal(found.n, 2);
+	dr_check_arp(with(same, 2));
+	assert_int_equal(doctor.f.n, 2);
 	expect(DR_SEVERITY_FAIL, "arp", "eth1", "eth1/arp_ignore=1");
-	dr_check_arp(root, apart, 2, &found);
+	dr_check_arp(with(apart, 2));
 	expect(DR_SEVERITY_OK, "arp", NULL, "no two rails");
-	dr_check_arp(root, v6, 2, &found);
+	dr_check_arp(with(v6, 2));
 	expect(DR_SEVERITY_OK, "arp", NULL, "no two rails");
 	arp_conf("1\n", "2\n");
-	dr_check_arp(root, same, 2, &found);
+	dr_check_arp(with(same, 2));
 	expect(DR_SEVERITY_OK, "arp", NULL, "own address only");
 	arp_conf("1\n", "1\n");
-	dr_check_arp(root, same, 2, &found);
+	dr_check_arp(with(same, 2));
 	expect(DR_SEVERITY_FAIL, "arp", "eth2", "arp_announce=1");
 	put("/proc/sys/net/ipv4/conf/all/arp_announce", "2\n");
-	dr_check_arp(root, same, 2, &found);
+	dr_check_arp(with(same, 2));
 	expect(DR_SEVERITY_OK, "arp", NULL, "own address only");
 	/* The mask of the longer prefix counts: 10.1.0.1/32 shares nothing. */
 	arp_conf("0\n", "0\n");
 	same[0].rail.prefix = 32;
-	dr_check_arp(root, same, 2, &found);
+	dr_check_arp(with(same, 2));
 	expect(DR_SEVERITY_OK, "arp", NULL, "no two rails");
 	same[0].rail.prefix = 24;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "orchestrator/fault/fault.h"
+#include "orchestrator/fault/guard_priv.h"
 
 #include "base/log.h"
 
@@ -86,7 +86,7 @@ static void start_and_look(void)
 	open_devices(fds);
 	if (dr_guard_start(NULL, &g, &e))
 		fail_msg("%s", e.text);
-	n = look(dr_guard_pid(g), seen);
+	n = look(g->pid, seen);
 	for (size_t i = 0; i < n; i++) {
 		if (!allowed(&seen[i]))
 			fail_msg("the guard holds %d: %s", seen[i].fd, seen[i].what);
@@ -143,7 +143,7 @@ static void holds_no_device_on_an_old_kernel(void **state)
 		open_devices(fds);
 		if (dr_guard_start(NULL, &g, NULL))
 			_exit(BAD);
-		for (size_t n = look(dr_guard_pid(g), seen); n > 0; n--)
+		for (size_t n = look(g->pid, seen); n > 0; n--)
 			if (!allowed(&seen[n - 1]))
 				_exit(BAD);
 		dr_guard_stop(g);

@@ -6,12 +6,10 @@
 
 #include <sys/types.h>
 
-#define DR_GUARD_EXEC_TIMEOUT_NS (10 * DR_NS_PER_S)
-
 /*
- * Between the program and its guard: a SOCK_SEQPACKET pair. Both are one program's two halves of a
- * fork, so structs go over as they are. Requests one way; struct dr_fault_report the other, the first
- * with id 0 when the guard is ready.
+ * Between the program and its guard: a SOCK_SEQPACKET pair. Both sides are
+ * one program after a fork, so structs and pointers to constants are sent unchanged. Requests go one
+ * way, struct dr_fault_report the other, the first with id 0 when the guard is ready.
  */
 enum dr_guard_op { DR_GUARD_INJECT, DR_GUARD_UNDO, DR_GUARD_STOP };
 struct dr_guard_request {
@@ -20,10 +18,17 @@ struct dr_guard_request {
 	struct dr_fault_spec spec;
 	char nic[DR_FAULT_NIC_MAX];
 	int64_t hold_max_ns; /* 0: no bound */
-	int64_t deadline_ns; /* not begun after that; DR_NEVER */
 };
 
-/* The child's life: serve fd until STOP or until the parent is gone, undo everything, end. */
+struct dr_guard {
+	int fd;
+	pid_t pid;
+	bool dead;
+	uint32_t last_id;
+	char *state_dir;
+};
+
+/* The child: serve fd until STOP or until the parent is gone, undo everything, end. */
 _Noreturn void dr_guard_main(int fd, pid_t parent, const struct dr_guard_options *opt);
 
 #endif

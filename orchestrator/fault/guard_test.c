@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "orchestrator/fault/fault.h"
+#include "orchestrator/fault/guard_priv.h"
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "orchestrator/lab/lab.h"
+#include "orchestrator/demo/lab.h"
+#include "orchestrator/fault/kind_priv.h"
 #include "topology/netdev.h"
 
 #include <errno.h>
@@ -193,17 +194,46 @@ static int end(void **state)
 	return 0;
 }
 
-static uint32_t inject(const char *text)
+/* Wait for the one report; -EPIPE: the guard is dead. */
+static int wait_report(struct dr_guard *g, struct dr_fault_report *r)
+{
+	struct pollfd p = { .fd = dr_guard_fd(g), .events = POLLIN };
+	int64_t deadline = soon();
+	int rc;
+
+	while ((rc = dr_guard_poll(g, r)) == 0) {
+		assert_true(dr_now_ns() < deadline);
+		poll(&p, 1, 100);
+	}
+	return rc < 0 ? rc : 0;
+}
+
+/* The error of starting it, or of its report. */
+static int try_inject(
+	struct dr_guard *g, const char *text, const char *nic, struct dr_fault_report *r)
 {
 	struct dr_fault_spec s = spec(text);
+	struct dr_err e;
+	uint32_t id;
+	int rc = dr_guard_inject(g, &s, nic, 0, &id, &e);
+
+	memset(r, 0, sizeof(*r));
+	if (rc == 0)
+		rc = wait_report(g, r);
+	else
+		snprintf(r->text, sizeof(r->text), "%s", e.text);
+	assert_true(rc || (r->id == id && !r->undo));
+	return rc ? rc : r->err;
+}
+
+static uint32_t inject(const char *text)
+{
 	struct dr_fault_report r;
 	int64_t t0 = dr_now_ns();
-	struct dr_err e;
 
-	if (dr_fault_inject(guard, &s, "rail0", 0, soon(), &r, &e) < 0)
-		fail_msg("%s: %s", text, e.text);
+	if (try_inject(guard, text, "rail0", &r) < 0)
+		fail_msg("%s: %s", text, r.text);
 	assert_true(t0 <= r.before_ns && r.before_ns <= r.after_ns && r.after_ns <= dr_now_ns());
-	assert_false(r.undo);
 	return r.id;
 }
 
@@ -212,8 +242,11 @@ static void undo(uint32_t id)
 	struct dr_fault_report r;
 	struct dr_err e;
 
-	if (dr_fault_undo(guard, id, soon(), &r, &e) < 0)
+	if (dr_guard_undo(guard, id, &e) < 0)
 		fail_msg("%s", e.text);
+	assert_int_equal(wait_report(guard, &r), 0);
+	if (r.err < 0)
+		fail_msg("%s", r.text);
 	assert_true(r.undo && r.id == id);
 }
 
@@ -293,12 +326,10 @@ static void link_down_and_all_is_back(void **state)
 
 static uint32_t inject_on(const char *text, const char *nic)
 {
-	struct dr_fault_spec s = spec(text);
 	struct dr_fault_report r;
-	struct dr_err e;
 
-	if (dr_fault_inject(guard, &s, nic, 0, soon(), &r, &e) < 0)
-		fail_msg("%s on %s: %s", text, nic, e.text);
+	if (try_inject(guard, text, nic, &r) < 0)
+		fail_msg("%s on %s: %s", text, nic, r.text);
 	return r.id;
 }
 
@@ -306,10 +337,8 @@ static uint32_t inject_on(const char *text, const char *nic)
 static void address_taken_and_all_is_back(void **state)
 {
 	struct dr_netdev_snapshot before, after;
-	struct dr_fault_spec s = spec("addr-del");
 	struct dr_fault_report r;
 	struct sockaddr_storage extra;
-	struct dr_err e;
 	uint32_t id;
 
 	(void)state;
@@ -338,12 +367,11 @@ static void address_taken_and_all_is_back(void **state)
 	undo(id);
 	expect_working();
 	/* Refused: not there; and one that would take another one with it. */
-	assert_int_equal(
-		dr_fault_inject(guard, &s, "rail0@10.77.9.9", 0, soon(), &r, &e), -EADDRNOTAVAIL);
+	assert_int_equal(try_inject(guard, "addr-del", "rail0@10.77.9.9", &r), -EADDRNOTAVAIL);
 	assert_int_equal(dr_netdev_addr_parse("10.77.0.99", &extra), 0);
 	assert_int_equal(
 		dr_netdev_add_addr(rail().ifindex, (struct sockaddr *)&extra, 24, NULL), 0);
-	assert_int_equal(dr_fault_inject(guard, &s, "rail0@10.77.0.1", 0, soon(), &r, &e), -EBUSY);
+	assert_int_equal(try_inject(guard, "addr-del", "rail0@10.77.0.1", &r), -EBUSY);
 	assert_int_equal(
 		dr_netdev_del_addr(rail().ifindex, (struct sockaddr *)&extra, 24, NULL), 0);
 	assert_true(has_addr("10.77.0.1"));
@@ -359,7 +387,7 @@ static void address_repaired(void **state)
 	(void)state;
 	begin();
 	inject_on("addr-del", "rail0@10.77.0.1");
-	assert_int_equal(kill(dr_guard_pid(guard), SIGKILL), 0);
+	assert_int_equal(kill(guard->pid, SIGKILL), 0);
 	deadline = soon();
 	while (dr_guard_poll(guard, &r) != -EPIPE)
 		assert_true(dr_now_ns() < deadline);
@@ -371,9 +399,35 @@ static void address_repaired(void **state)
 	expect_working();
 }
 
+static int prove(const char *text, char *undo_text)
+{
+	struct dr_fault_spec s = spec(text);
+	struct dr_fault_action a = { .spec = &s, .state = { .nic = "rail0", .undo = undo_text } };
+
+	return s.kind->prove(&a, NULL);
+}
+
+/* An injection that another program undoes at once is not reported as done. */
+static void effects_are_proved(void **state)
+{
+	char address[] = "10.77.0.1/24";
+	uint32_t id;
+
+	(void)state;
+	begin();
+	assert_int_equal(prove("link-down", NULL), -EIO);
+	assert_int_equal(prove("addr-del", address), -EIO);
+	id = inject("link-down");
+	assert_int_equal(prove("link-down", NULL), 0);
+	undo(id);
+	id = inject_on("addr-del", "rail0@10.77.0.1");
+	assert_int_equal(prove("addr-del", address), 0);
+	undo(id);
+	expect_working();
+}
+
 static void several_and_busy(void **state)
 {
-	struct dr_fault_spec s;
 	struct dr_fault_report r;
 	struct dr_guard *other;
 	struct dr_err e;
@@ -383,13 +437,12 @@ static void several_and_busy(void **state)
 	(void)state;
 	begin();
 	id = inject("blackhole");
-	s = spec("link-down");
-	assert_int_equal(dr_fault_inject(guard, &s, "rail0", 0, soon(), &r, &e), -EBUSY);
+	assert_int_equal(try_inject(guard, "link-down", "rail0", &r), -EBUSY);
 	assert_int_equal(
 		dr_guard_start(&(struct dr_guard_options){ .state_dir = dir }, &other, &e), 0);
-	assert_int_equal(dr_fault_inject(other, &s, "rail0", 0, soon(), &r, &e), -EBUSY);
-	assert_int_equal(dr_fault_inject(other, &s, "rail1", 0, soon(), &r, &e), 0);
-	assert_int_equal(dr_fault_inject(guard, &s, "rail0x", 0, soon(), &r, &e), -ENODEV);
+	assert_int_equal(try_inject(other, "link-down", "rail0", &r), -EBUSY);
+	assert_int_equal(try_inject(other, "link-down", "rail1", &r), 0);
+	assert_int_equal(try_inject(guard, "link-down", "rail0x", &r), -ENODEV);
 	assert_int_equal(r.before_ns, 0);
 	assert_int_equal(dr_fault_repair(dir, &e), 0); /* the living are left alone */
 	assert_int_equal(e.code, 0);
@@ -404,31 +457,16 @@ static void several_and_busy(void **state)
 	undo(id);
 	assert_int_equal(dr_netdev_save(rail().ifindex, &snap, NULL), 0);
 	assert_int_equal(dr_netdev_set_up(rail().ifindex, false, NULL), 0);
-	assert_int_equal(dr_fault_inject(guard, &s, "rail0", 0, soon(), &r, &e), -ENETDOWN);
+	assert_int_equal(try_inject(guard, "link-down", "rail0", &r), -ENETDOWN);
 	assert_int_equal(dr_netdev_set_up(rail().ifindex, true, NULL), 0);
 	assert_int_equal(dr_netdev_restore(rail().ifindex, &snap, NULL), 0);
 	dr_netdev_snapshot_fini(&snap);
-	s = spec("close");
-	assert_int_equal(dr_fault_inject(guard, &s, "rail0", 0, soon(), &r, &e), -EOPNOTSUPP);
-	assert_non_null(strstr(e.text, "channel"));
-	s = spec("link-down");
-	assert_int_equal(dr_fault_inject(guard, &s, "lo", 0, soon(), &r, &e), -EPERM);
+	assert_int_equal(try_inject(guard, "close", "rail0", &r), -EOPNOTSUPP);
+	assert_non_null(strstr(r.text, "channel"));
+	assert_int_equal(try_inject(guard, "link-down", "lo", &r), -EPERM);
 }
 
-static struct dr_fault_report next_report(void)
-{
-	struct pollfd p = { .fd = dr_guard_fd(guard), .events = POLLIN };
-	struct dr_fault_report r;
-	int64_t deadline = soon();
-
-	while (dr_guard_poll(guard, &r) != 1) {
-		assert_true(dr_now_ns() < deadline);
-		poll(&p, 1, 100);
-	}
-	return r;
-}
-
-static void without_waiting_and_bounded(void **state)
+static void bounded(void **state)
 {
 	struct dr_fault_spec s = spec("blackhole");
 	struct dr_fault_report r;
@@ -437,21 +475,16 @@ static void without_waiting_and_bounded(void **state)
 
 	(void)state;
 	begin();
-	assert_int_equal(dr_fault_inject_start(guard, &s, "rail0", 200 * DR_NS_PER_MS, &id, &e), 0);
-	r = next_report();
+	assert_int_equal(dr_guard_inject(guard, &s, "rail0", 200 * DR_NS_PER_MS, &id, &e), 0);
+	assert_int_equal(wait_report(guard, &r), 0);
 	assert_true(r.id == id && !r.undo && r.err == 0);
-	r = next_report(); /* the bound is over: undone by itself */
+	assert_int_equal(wait_report(guard, &r), 0); /* the bound is over: undone by itself */
 	assert_true(r.id == id && r.undo && r.err == 0);
 	assert_int_equal(deliver(0, 20, 2000), 20);
-	assert_int_equal(dr_fault_undo_start(guard, id, &e), 0);
-	r = next_report();
+	assert_int_equal(dr_guard_undo(guard, id, &e), 0);
+	assert_int_equal(wait_report(guard, &r), 0);
 	assert_true(r.id == id && r.undo && r.err == 0);
 	assert_string_equal(r.text, "undone already");
-	/* A deadline in the past: not begun. */
-	assert_int_equal(
-		dr_fault_inject(guard, &s, "rail0", 0, dr_now_ns() - 1, &r, &e), -ETIMEDOUT);
-	undo(r.id);
-	assert_int_equal(deliver(0, 20, 2000), 20);
 }
 
 /* Run a child that injects and says so, then kill it. A grandchild that holds every descriptor of
@@ -466,13 +499,13 @@ static void inject_and_die(const char *text)
 	assert_int_equal(pipe2(hold, O_CLOEXEC), 0);
 	pid = fork();
 	if (pid == 0) {
-		struct dr_fault_spec s = spec(text);
+		struct dr_fault_report r;
 		struct dr_guard *g;
 
 		prctl(PR_SET_PDEATHSIG, SIGKILL); /* nothing is left of a test that fails */
 		close(hold[1]);
 		if (dr_guard_start(&(struct dr_guard_options){ .state_dir = dir }, &g, NULL) < 0 ||
-			dr_fault_inject(g, &s, "rail0", 0, soon(), NULL, NULL) < 0)
+			try_inject(g, text, "rail0", &r) < 0)
 			_exit(1);
 		if (fork() == 0) {
 			close(told[1]);
@@ -533,9 +566,9 @@ static void guard_ignores_the_terminal(void **state)
 	(void)state;
 	begin();
 	id = inject("blackhole");
-	assert_int_equal(getsid(dr_guard_pid(guard)), dr_guard_pid(guard));
+	assert_int_equal(getsid(guard->pid), guard->pid);
 	for (size_t i = 0; i < DR_ARRAY_LEN(signals); i++)
-		assert_int_equal(kill(dr_guard_pid(guard), signals[i]), 0);
+		assert_int_equal(kill(guard->pid, signals[i]), 0);
 	undo(id);
 	assert_int_equal(deliver(0, 20, 2000), 20);
 }
@@ -550,17 +583,17 @@ static void repaired_when_the_guard_is_killed(void **state)
 	(void)state;
 	begin();
 	inject("blackhole");
-	assert_int_equal(kill(dr_guard_pid(guard), SIGKILL), 0);
+	assert_int_equal(kill(guard->pid, SIGKILL), 0);
 	expect_working();
 	end(NULL);
 	begin(); /* the record of the blackhole is in the way until it is repaired */
 	assert_int_equal(dr_fault_repair(dir, &e), 1);
 	inject("link-down");
-	assert_int_equal(kill(dr_guard_pid(guard), SIGKILL), 0);
+	assert_int_equal(kill(guard->pid, SIGKILL), 0);
 	deadline = soon();
 	while (dr_guard_poll(guard, &r) != -EPIPE)
 		assert_true(dr_now_ns() < deadline);
-	assert_int_equal(dr_fault_undo(guard, 1, soon(), &r, &e), -EPIPE);
+	assert_int_equal(dr_guard_undo(guard, 1, &e), -EPIPE);
 	assert_non_null(strstr(e.text, "doctor"));
 	end(NULL);
 	assert_false(rail().up);
@@ -583,10 +616,8 @@ static void commands(void **state)
 {
 	struct dr_fault_execs t = { 0 };
 	struct dr_guard_options opt = { .execs = &t, .exec_timeout_ns = DR_NS_PER_S };
-	struct dr_fault_spec s;
 	struct dr_fault_report r;
 	char text[256];
-	struct dr_err e;
 	uint32_t id;
 
 	(void)state;
@@ -601,14 +632,11 @@ static void commands(void **state)
 	undo(id);
 	assert_false(exists("rail0"));
 	inject("exec=mark"); /* left to dr_guard_stop */
-	s = spec("exec=fails");
-	assert_int_equal(dr_fault_inject(guard, &s, "", 0, soon(), &r, &e), -EIO);
-	assert_non_null(strstr(e.text, "status 3"));
+	assert_int_equal(try_inject(guard, "exec=fails", "", &r), -EIO);
+	assert_non_null(strstr(r.text, "status 3"));
 	assert_false(exists("half"));
-	s = spec("exec=hangs");
-	assert_int_equal(dr_fault_inject(guard, &s, "", 0, soon(), &r, &e), -ETIMEDOUT);
-	s = spec("exec=unknown");
-	assert_int_equal(dr_fault_inject(guard, &s, "", 0, soon(), &r, &e), -ENOENT);
+	assert_int_equal(try_inject(guard, "exec=hangs", "", &r), -ETIMEDOUT);
+	assert_int_equal(try_inject(guard, "exec=unknown", "", &r), -ENOENT);
 	end(NULL);
 	assert_false(exists("rail0"));
 	dr_fault_execs_fini(&t);
@@ -684,8 +712,9 @@ int main(void)
 		cmocka_unit_test_teardown(link_down_and_all_is_back, end),
 		cmocka_unit_test_teardown(address_taken_and_all_is_back, end),
 		cmocka_unit_test_teardown(address_repaired, end),
+		cmocka_unit_test_teardown(effects_are_proved, end),
 		cmocka_unit_test_teardown(several_and_busy, end),
-		cmocka_unit_test_teardown(without_waiting_and_bounded, end),
+		cmocka_unit_test_teardown(bounded, end),
 		cmocka_unit_test_teardown(undone_when_the_program_is_killed, end),
 		cmocka_unit_test_teardown(guard_ignores_the_terminal, end),
 		cmocka_unit_test_teardown(repaired_when_the_guard_is_killed, end),

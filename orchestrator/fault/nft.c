@@ -3,9 +3,9 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "topology/nl.h"
 
 #include <errno.h>
-#include <libmnl/libmnl.h>
 #include <libnftnl/chain.h>
 #include <libnftnl/common.h>
 #include <libnftnl/expr.h>
@@ -17,73 +17,69 @@
 #include <net/if.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <sys/time.h>
 #include <unistd.h>
 
 enum { BATCH_MAX = 8192, MODULUS = 1000000, NO_SUCH_IFINDEX = 0x7ffffffe };
 
-/* How to drop, best first; the next is tried when the kernel does not know one. */
-enum way { NETDEV_FORWARD, NETDEV_DROP, INET_OUTPUT, N_WAYS };
-static const char *const way_names[N_WAYS] = { "netdev hooks", "netdev hooks, plain drop",
+/* How to drop, best first; the next one is used if the kernel does not support it. */
+enum method { NETDEV_FORWARD, NETDEV_DROP, INET_OUTPUT, N_METHODS };
+static const char *const method_names[N_METHODS] = { "netdev hooks", "netdev hooks, plain drop",
 	"netdev ingress and inet output hooks (ARP still leaves)" };
 
 struct dr_nft {
-	struct mnl_socket *sock;
-	uint32_t seq;
+	struct dr_nl nl;
 	char table[64], ifname[IFNAMSIZ];
 	unsigned ifindex;
-	enum way way;
+	enum method method;
 	bool in, out;
 	uint32_t threshold; /* drops when a draw below MODULUS is below this; MODULUS: always */
 };
 
+/* A transaction: messages between a begin and an end. */
 struct batch {
-	struct mnl_nlmsg_batch *b;
-	uint32_t *seq, first;
-	bool failed;
-	/* libmnl wants room for one message past the limit. */
-	char buf[2 * BATCH_MAX];
+	struct dr_nl *nl;
+	uint32_t first;	      /* sequence number of the begin */
+	struct nlmsghdr *msg; /* the last one, still growing */
+	bool failed;	      /* no memory for a part of it */
+	_Alignas(struct nlmsghdr) char buf[BATCH_MAX];
 };
 
-static void batch_begin(struct batch *b, uint32_t *seq)
+/* Where the next message begins. */
+static char *batch_end(const struct batch *b)
 {
-	b->b = mnl_nlmsg_batch_start(b->buf, BATCH_MAX);
-	b->seq = seq;
-	b->first = *seq + 1;
-	b->failed = !b->b;
-	if (b->failed)
-		return;
-	nftnl_batch_begin(mnl_nlmsg_batch_current(b->b), ++*seq);
-	mnl_nlmsg_batch_next(b->b);
+	return mnl_nlmsg_get_payload_tail(b->msg);
+}
+
+static void batch_begin(struct batch *b, struct dr_nl *nl)
+{
+	b->nl = nl;
+	b->first = ++nl->seq;
+	b->msg = nftnl_batch_begin(b->buf, b->first);
+	b->failed = false;
 }
 
 static struct nlmsghdr *batch_msg(struct batch *b, uint16_t type, uint16_t family, uint16_t flags)
 {
-	return nftnl_nlmsg_build_hdr(mnl_nlmsg_batch_current(b->b), type, family,
-		(uint16_t)(flags | NLM_F_ACK), ++*b->seq);
+	dr_assert(batch_end(b) < b->buf + BATCH_MAX / 2);
+	b->msg = nftnl_nlmsg_build_hdr(
+		batch_end(b), type, family, (uint16_t)(flags | NLM_F_ACK), ++b->nl->seq);
+	return b->msg;
 }
 
-/* Send, and read one answer per message between begin and end; the first error decides. */
-static int batch_commit(struct batch *b, struct mnl_socket *sock)
+/* Send, and read one acknowledgement per message between begin and end; the first error decides. */
+static int batch_commit(struct batch *b)
 {
-	uint32_t want;
+	uint32_t want = b->nl->seq - b->first;
 	char buf[16384];
 	int rc = 0;
 
-	if (b->failed) {
-		if (b->b)
-			mnl_nlmsg_batch_stop(b->b);
+	if (b->failed)
 		return -ENOMEM;
-	}
-	want = *b->seq - b->first;
-	nftnl_batch_end(mnl_nlmsg_batch_current(b->b), ++*b->seq);
-	mnl_nlmsg_batch_next(b->b);
-	if (mnl_socket_sendto(sock, mnl_nlmsg_batch_head(b->b), mnl_nlmsg_batch_size(b->b)) < 0)
+	b->msg = nftnl_batch_end(batch_end(b), ++b->nl->seq);
+	if (mnl_socket_sendto(b->nl->sock, b->buf, (size_t)(batch_end(b) - b->buf)) < 0)
 		rc = -errno;
-	mnl_nlmsg_batch_stop(b->b);
 	while (rc == 0 && want > 0) {
-		ssize_t n = mnl_socket_recvfrom(sock, buf, sizeof(buf));
+		ssize_t n = mnl_socket_recvfrom(b->nl->sock, buf, sizeof(buf));
 		const struct nlmsghdr *nlh = (const struct nlmsghdr *)buf;
 		int left = (int)n;
 
@@ -104,188 +100,167 @@ static int batch_commit(struct batch *b, struct mnl_socket *sock)
 	return rc;
 }
 
+static void *need(struct batch *b, void *p)
+{
+	b->failed |= !p;
+	return p;
+}
+
 static void add_table(struct batch *b, const char *name, uint16_t family, bool remove)
 {
-	struct nftnl_table *t = nftnl_table_alloc();
+	struct nftnl_table *t = need(b, nftnl_table_alloc());
 
-	if (!t) {
-		b->failed = true;
+	if (!t)
 		return;
-	}
 	nftnl_table_set_str(t, NFTNL_TABLE_NAME, name);
 	if (!remove)
 		nftnl_table_set_u32(t, NFTNL_TABLE_FLAGS, NFT_TABLE_F_OWNER);
 	nftnl_table_nlmsg_build_payload(batch_msg(b, remove ? NFT_MSG_DELTABLE : NFT_MSG_NEWTABLE,
 						family, remove ? 0 : NLM_F_CREATE | NLM_F_EXCL),
 		t);
-	mnl_nlmsg_batch_next(b->b);
 	nftnl_table_free(t);
 }
 
 static void add_chain(
 	struct batch *b, const struct dr_nft *n, uint16_t family, const char *name, uint32_t hook)
 {
-	struct nftnl_chain *c = nftnl_chain_alloc();
+	struct nftnl_chain *c = need(b, nftnl_chain_alloc());
 
-	if (!c) {
-		b->failed = true;
+	if (!c)
 		return;
-	}
 	nftnl_chain_set_str(c, NFTNL_CHAIN_TABLE, n->table);
 	nftnl_chain_set_str(c, NFTNL_CHAIN_NAME, name);
 	nftnl_chain_set_str(c, NFTNL_CHAIN_TYPE, "filter");
 	nftnl_chain_set_u32(c, NFTNL_CHAIN_HOOKNUM, hook);
-	nftnl_chain_set_s32(c, NFTNL_CHAIN_PRIO, -500); /* before anybody else's */
+	nftnl_chain_set_s32(c, NFTNL_CHAIN_PRIO, -500); /* before all others */
 	nftnl_chain_set_u32(c, NFTNL_CHAIN_POLICY, NF_ACCEPT);
 	if (family == NFPROTO_NETDEV)
 		nftnl_chain_set_str(c, NFTNL_CHAIN_DEV, n->ifname);
 	nftnl_chain_nlmsg_build_payload(
 		batch_msg(b, NFT_MSG_NEWCHAIN, family, NLM_F_CREATE | NLM_F_EXCL), c);
-	mnl_nlmsg_batch_next(b->b);
 	nftnl_chain_free(c);
 }
 
-static struct nftnl_expr *add_expr(struct batch *b, struct nftnl_rule *r, const char *name)
-{
-	struct nftnl_expr *x = nftnl_expr_alloc(name);
+struct attr {
+	uint16_t type;
+	uint32_t value;
+};
 
-	if (x)
-		nftnl_rule_add_expr(r, x);
-	else
-		b->failed = true;
-	return x;
+static void add_expr(
+	struct batch *b, struct nftnl_rule *r, const char *name, const struct attr *attrs, size_t n)
+{
+	struct nftnl_expr *x = need(b, nftnl_expr_alloc(name));
+
+	if (!x)
+		return;
+	for (size_t i = 0; i < n; i++)
+		nftnl_expr_set_u32(x, attrs[i].type, attrs[i].value);
+	nftnl_rule_add_expr(r, x);
 }
+#define ADD(b, r, name, ...)                                                                       \
+	add_expr(b, r, name, (const struct attr[]){ __VA_ARGS__ },                                 \
+		sizeof((const struct attr[]){ __VA_ARGS__ }) / sizeof(struct attr))
 
 /* The packet goes on to the next expression only when register 1 compares as op with value. */
 static void add_compare(struct batch *b, struct nftnl_rule *r, uint32_t op, uint32_t value)
 {
-	struct nftnl_expr *x = add_expr(b, r, "cmp");
-
-	if (!x)
-		return;
-	nftnl_expr_set_u32(x, NFTNL_EXPR_CMP_SREG, NFT_REG_1);
-	nftnl_expr_set_u32(x, NFTNL_EXPR_CMP_OP, op);
-	nftnl_expr_set_u32(x, NFTNL_EXPR_CMP_DATA, value);
+	ADD(b, r, "cmp", { NFTNL_EXPR_CMP_SREG, NFT_REG_1 }, { NFTNL_EXPR_CMP_OP, op },
+		{ NFTNL_EXPR_CMP_DATA, value });
 }
 
 static void add_draw(struct batch *b, struct nftnl_rule *r, uint32_t threshold)
 {
-	struct nftnl_expr *x;
-
 	if (threshold >= MODULUS)
 		return;
-	x = add_expr(b, r, "numgen");
-	if (x) {
-		nftnl_expr_set_u32(x, NFTNL_EXPR_NG_DREG, NFT_REG_1);
-		nftnl_expr_set_u32(x, NFTNL_EXPR_NG_MODULUS, MODULUS);
-		nftnl_expr_set_u32(x, NFTNL_EXPR_NG_TYPE, NFT_NG_RANDOM);
-	}
+	ADD(b, r, "numgen", { NFTNL_EXPR_NG_DREG, NFT_REG_1 }, { NFTNL_EXPR_NG_MODULUS, MODULUS },
+		{ NFTNL_EXPR_NG_TYPE, NFT_NG_RANDOM });
 	/* "Less than" compares bytes, so the number is needed in network order. */
-	x = add_expr(b, r, "byteorder");
-	if (x) {
-		nftnl_expr_set_u32(x, NFTNL_EXPR_BYTEORDER_DREG, NFT_REG_1);
-		nftnl_expr_set_u32(x, NFTNL_EXPR_BYTEORDER_SREG, NFT_REG_1);
-		nftnl_expr_set_u32(x, NFTNL_EXPR_BYTEORDER_OP, NFT_BYTEORDER_HTON);
-		nftnl_expr_set_u32(x, NFTNL_EXPR_BYTEORDER_LEN, 4);
-		nftnl_expr_set_u32(x, NFTNL_EXPR_BYTEORDER_SIZE, 4);
-	}
+	ADD(b, r, "byteorder", { NFTNL_EXPR_BYTEORDER_DREG, NFT_REG_1 },
+		{ NFTNL_EXPR_BYTEORDER_SREG, NFT_REG_1 },
+		{ NFTNL_EXPR_BYTEORDER_OP, NFT_BYTEORDER_HTON }, { NFTNL_EXPR_BYTEORDER_LEN, 4 },
+		{ NFTNL_EXPR_BYTEORDER_SIZE, 4 });
 	add_compare(b, r, NFT_CMP_LT, htobe32(threshold));
 }
 
-static void add_end(struct batch *b, struct nftnl_rule *r, bool forward)
+/* A chain with one rule at a hook of the family. */
+static void add_filter(struct batch *b, const struct dr_nft *n, uint16_t family, const char *chain,
+	uint32_t hook, bool forward)
 {
-	struct nftnl_expr *x = add_expr(b, r, "immediate");
+	struct nftnl_rule *r = need(b, nftnl_rule_alloc());
 
-	if (!x)
+	if (!r)
 		return;
-	nftnl_expr_set_u32(x, NFTNL_EXPR_IMM_DREG, forward ? NFT_REG_1 : NFT_REG_VERDICT);
-	if (!forward) {
-		nftnl_expr_set_u32(x, NFTNL_EXPR_IMM_VERDICT, NF_DROP);
-		return;
-	}
-	nftnl_expr_set_u32(x, NFTNL_EXPR_IMM_DATA, NO_SUCH_IFINDEX);
-	x = add_expr(b, r, "fwd");
-	if (x)
-		nftnl_expr_set_u32(x, NFTNL_EXPR_FWD_SREG_DEV, NFT_REG_1);
-}
-
-static void add_rule(
-	struct batch *b, const struct dr_nft *n, uint16_t family, const char *chain, bool forward)
-{
-	struct nftnl_rule *r = nftnl_rule_alloc();
-	struct nftnl_expr *x;
-
-	if (!r) {
-		b->failed = true;
-		return;
-	}
+	add_chain(b, n, family, chain, hook);
 	nftnl_rule_set_str(r, NFTNL_RULE_TABLE, n->table);
 	nftnl_rule_set_str(r, NFTNL_RULE_CHAIN, chain);
 	nftnl_rule_set_u32(r, NFTNL_RULE_FAMILY, family);
-	if (family != NFPROTO_NETDEV && (x = add_expr(b, r, "meta"))) {
-		nftnl_expr_set_u32(x, NFTNL_EXPR_META_KEY, NFT_META_OIF);
-		nftnl_expr_set_u32(x, NFTNL_EXPR_META_DREG, NFT_REG_1);
+	if (family != NFPROTO_NETDEV) {
+		ADD(b, r, "meta", { NFTNL_EXPR_META_KEY, NFT_META_OIF },
+			{ NFTNL_EXPR_META_DREG, NFT_REG_1 });
 		add_compare(b, r, NFT_CMP_EQ, n->ifindex);
 	}
 	add_draw(b, r, n->threshold);
-	add_end(b, r, forward);
+	if (forward) {
+		ADD(b, r, "immediate", { NFTNL_EXPR_IMM_DREG, NFT_REG_1 },
+			{ NFTNL_EXPR_IMM_DATA, NO_SUCH_IFINDEX });
+		ADD(b, r, "fwd", { NFTNL_EXPR_FWD_SREG_DEV, NFT_REG_1 });
+	} else {
+		ADD(b, r, "immediate", { NFTNL_EXPR_IMM_DREG, NFT_REG_VERDICT },
+			{ NFTNL_EXPR_IMM_VERDICT, NF_DROP });
+	}
 	nftnl_rule_nlmsg_build_payload(
 		batch_msg(b, NFT_MSG_NEWRULE, family, NLM_F_CREATE | NLM_F_APPEND), r);
-	mnl_nlmsg_batch_next(b->b);
 	nftnl_rule_free(r);
 }
 
-static bool uses_netdev(const struct dr_nft *n)
+static bool uses_inet(const struct dr_nft *n)
 {
-	return n->in || n->way != INET_OUTPUT;
+	return n->out && n->method == INET_OUTPUT;
 }
 
-static int install(struct dr_nft *n, int64_t *before_ns, int64_t *after_ns)
+/* The tables that the method needs. */
+static void add_tables(struct batch *b, const struct dr_nft *n, bool remove)
 {
-	bool inet_out = n->out && n->way == INET_OUTPUT;
-	struct batch b;
-	int rc;
+	if (n->in || n->method != INET_OUTPUT)
+		add_table(b, n->table, NFPROTO_NETDEV, remove);
+	if (uses_inet(n))
+		add_table(b, n->table, NFPROTO_INET, remove);
+}
 
-	batch_begin(&b, &n->seq);
-	if (!b.failed && uses_netdev(n))
-		add_table(&b, n->table, NFPROTO_NETDEV, false);
-	if (!b.failed && n->in) {
-		add_chain(&b, n, NFPROTO_NETDEV, "in", NF_NETDEV_INGRESS);
-		add_rule(&b, n, NFPROTO_NETDEV, "in", false);
-	}
-	if (!b.failed && n->out && !inet_out) {
-		add_chain(&b, n, NFPROTO_NETDEV, "out", NF_NETDEV_EGRESS);
-		add_rule(&b, n, NFPROTO_NETDEV, "out", n->way == NETDEV_FORWARD);
-	}
-	if (!b.failed && inet_out) {
-		add_table(&b, n->table, NFPROTO_INET, false);
-		add_chain(&b, n, NFPROTO_INET, "out", NF_INET_LOCAL_OUT);
-		add_rule(&b, n, NFPROTO_INET, "out", false);
-	}
-	*before_ns = dr_now_ns();
-	rc = batch_commit(&b, n->sock);
-	*after_ns = dr_now_ns();
+static int commit(struct batch *b, struct dr_fault_report *r)
+{
+	r->before_ns = dr_now_ns();
+	int rc = batch_commit(b);
+	r->after_ns = dr_now_ns();
 	return rc;
 }
 
-static int open_socket(struct mnl_socket **out, struct dr_err *e)
+static int install(struct dr_nft *n, struct dr_fault_report *r)
 {
-	struct timeval tv = { .tv_sec = 5 };
-	int rc = 0;
+	struct batch b;
 
-	*out = mnl_socket_open2(NETLINK_NETFILTER, SOCK_CLOEXEC);
-	if (!*out || mnl_socket_bind(*out, 0, MNL_SOCKET_AUTOPID) < 0)
-		rc = -errno;
-	if (rc < 0 && *out)
-		mnl_socket_close(*out);
+	batch_begin(&b, &n->nl);
+	add_tables(&b, n, false);
+	if (n->in)
+		add_filter(&b, n, NFPROTO_NETDEV, "in", NF_NETDEV_INGRESS, false);
+	if (uses_inet(n))
+		add_filter(&b, n, NFPROTO_INET, "out", NF_INET_LOCAL_OUT, false);
+	else if (n->out)
+		add_filter(&b, n, NFPROTO_NETDEV, "out", NF_NETDEV_EGRESS,
+			n->method == NETDEV_FORWARD);
+	return commit(&b, r);
+}
+
+static int open_socket(struct dr_nl *nl, struct dr_err *e)
+{
+	int rc = dr_nl_open(nl, NETLINK_NETFILTER, 0, NULL);
+
 	if (rc == -EPROTONOSUPPORT)
 		rc = -EOPNOTSUPP;
-	if (rc < 0)
-		return dr_err_set(e, rc,
-			"open nf_tables: %s; blackhole and loss need a kernel with nf_tables",
-			strerror(-rc));
-	setsockopt(mnl_socket_get_fd(*out), SOL_SOCKET, SO_RCVTIMEO, &tv, sizeof(tv));
-	return 0;
+	return rc < 0 ? dr_err_set(e, rc,
+				"open nf_tables: %s; blackhole and loss need a kernel with nf_tables",
+				strerror(-rc))
+		      : 0;
 }
 
 static int explain(struct dr_err *e, int rc, const char *ifname)
@@ -304,11 +279,10 @@ static int explain(struct dr_err *e, int rc, const char *ifname)
 }
 
 int dr_nft_open(const char *ifname, enum dr_fault_dir dir, double percent, struct dr_nft **out,
-	int64_t *before_ns, int64_t *after_ns, struct dr_err *e)
+	struct dr_fault_report *r, struct dr_err *e)
 {
 	static unsigned serial;
 	struct dr_nft *n = dr_calloc(1, sizeof(*n));
-	int rc;
 
 	if (!n)
 		return dr_err_set(e, -ENOMEM, "packet filter on %s: out of memory", ifname);
@@ -318,19 +292,19 @@ int dr_nft_open(const char *ifname, enum dr_fault_dir dir, double percent, struc
 	n->in = dir != DR_FAULT_OUT;
 	n->out = dir != DR_FAULT_IN;
 	n->threshold = (uint32_t)(percent / 100 * MODULUS + 0.5);
-	rc = n->ifindex ? open_socket(&n->sock, e) : dr_err_set(e, -ENODEV, "no device %s", ifname);
+	int rc = n->ifindex ? open_socket(&n->nl, e)
+			    : dr_err_set(e, -ENODEV, "no device %s", ifname);
 	if (rc < 0) {
 		dr_free(n);
 		return rc;
 	}
-	for (int way = 0; way < N_WAYS; way++) {
-		n->way = (enum way)way;
-		rc = install(n, before_ns, after_ns);
+	for (n->method = 0; n->method < N_METHODS; n->method++) {
+		rc = install(n, r);
 		if (rc == 0 || rc == -EPERM || rc == -ENODEV || rc == -ETIMEDOUT || !n->out)
 			break;
 	}
 	if (rc < 0) {
-		mnl_socket_close(n->sock);
+		dr_nl_close(&n->nl);
 		dr_free(n);
 		return explain(e, rc, ifname);
 	}
@@ -338,52 +312,36 @@ int dr_nft_open(const char *ifname, enum dr_fault_dir dir, double percent, struc
 	return 0;
 }
 
-int dr_nft_close(struct dr_nft *n, int64_t *before_ns, int64_t *after_ns, struct dr_err *e)
+void dr_nft_close(struct dr_nft *n, struct dr_fault_report *r)
 {
-	int64_t t0, t1;
 	struct batch b;
-	int rc;
 
-	if (!n)
-		return 0;
-	batch_begin(&b, &n->seq);
-	if (!b.failed && uses_netdev(n))
-		add_table(&b, n->table, NFPROTO_NETDEV, true);
-	if (!b.failed && n->out && n->way == INET_OUTPUT)
-		add_table(&b, n->table, NFPROTO_INET, true);
-	t0 = dr_now_ns();
-	rc = batch_commit(&b, n->sock);
-	t1 = dr_now_ns();
-	/* Whatever the answer was: closing the socket ends every table that it owns. */
-	mnl_socket_close(n->sock);
-	if (before_ns)
-		*before_ns = t0;
-	if (after_ns)
-		*after_ns = t1;
-	if (rc < 0 && rc != -ENOENT)
-		dr_err_set(e, rc, "remove the packet filter from %s: %s", n->ifname, strerror(-rc));
+	batch_begin(&b, &n->nl);
+	add_tables(&b, n, true);
+	(void)commit(&b, r);
+	/* Whatever the answer was: closing the socket removes every table that it owns. */
+	dr_nl_close(&n->nl);
 	dr_free(n);
-	return rc == -ENOENT ? 0 : rc;
 }
 
 const char *dr_nft_how(const struct dr_nft *n)
 {
-	return way_names[n->way];
+	return method_names[n->method];
 }
 
 int dr_nft_probe(struct dr_err *e)
 {
-	struct dr_nft n = { 0 };
+	struct dr_nl nl;
+	char table[64];
 	struct batch b;
-	int rc = open_socket(&n.sock, e);
+	int rc = open_socket(&nl, e);
 
 	if (rc < 0)
 		return rc;
-	snprintf(n.table, sizeof(n.table), "dualrail-probe-%ld", (long)getpid());
-	batch_begin(&b, &n.seq);
-	if (!b.failed)
-		add_table(&b, n.table, NFPROTO_NETDEV, false);
-	rc = batch_commit(&b, n.sock);
-	mnl_socket_close(n.sock);
+	snprintf(table, sizeof(table), "dualrail-probe-%ld", (long)getpid());
+	batch_begin(&b, &nl);
+	add_table(&b, table, NFPROTO_NETDEV, false);
+	rc = batch_commit(&b);
+	dr_nl_close(&nl);
 	return rc < 0 ? explain(e, rc, "any device") : 0;
 }

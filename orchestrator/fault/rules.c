@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "orchestrator/fault/fault.h"
+#include "orchestrator/fault/kind_priv.h"
 
+#include "base/mem.h"
 #include "base/units.h"
-#include "orchestrator/fault/act_nic.h"
-#include "orchestrator/fault/nft.h"
-#include "topology/netdev.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -14,59 +12,46 @@
 struct needed {
 	struct dr_netdev *devs;
 	size_t n;
-	bool marks[256];
+	bool *marks;
 };
 
 static void mark(struct needed *s, int ifindex)
 {
-	for (size_t i = 0; i < DR_MIN(s->n, DR_ARRAY_LEN(s->marks)); i++) {
-		if (s->devs[i].ifindex == ifindex)
-			s->marks[i] = true;
-	}
+	for (size_t i = 0; i < s->n; i++)
+		s->marks[i] |= s->devs[i].ifindex == ifindex;
 }
 
-/* What a needed device stands on: the device below it and the members of a bond or bridge. */
+/* Mark also the device below a needed device, and the members of a bond or bridge. */
 static void mark_below(struct needed *s)
 {
-	size_t n = DR_MIN(s->n, DR_ARRAY_LEN(s->marks));
+	bool more = true;
 
-	for (size_t round = 0; round < n; round++) {
-		for (size_t i = 0; i < n; i++) {
-			if (!s->marks[i])
-				continue;
-			if (s->devs[i].link)
-				mark(s, s->devs[i].link);
-			for (size_t k = 0; k < n; k++)
-				s->marks[k] |= s->devs[k].master == s->devs[i].ifindex;
-		}
+	while (more) {
+		more = false;
+		for (size_t i = 0; i < s->n; i++)
+			for (size_t k = 0; s->marks[i] && k < s->n; k++) {
+				bool below = s->devs[k].ifindex == s->devs[i].link ||
+					     s->devs[k].master == s->devs[i].ifindex;
+
+				more |= below && !s->marks[k];
+				s->marks[k] |= below;
+			}
 	}
 }
 
 static int mark_control(struct needed *s, const struct dr_fault_control *c, struct dr_err *e)
 {
 	struct dr_netdev d;
-	int rc;
+	int rc = 0;
 
-	if (c->ifname && c->ifname[0]) {
-		rc = dr_netdev_by_name(c->ifname, &d, e);
-		if (rc < 0)
-			return dr_err_prefix(e, "control NIC");
+	if (c->ifname && c->ifname[0] && (rc = dr_netdev_by_name(c->ifname, &d, e)) == 0)
 		mark(s, d.ifindex);
-	}
-	if (c->local) {
-		rc = dr_netdev_by_addr(c->local, &d, e);
-		if (rc < 0)
-			return dr_err_prefix(e, "control address");
+	if (rc == 0 && c->local && (rc = dr_netdev_by_addr(c->local, &d, e)) == 0)
 		mark(s, d.ifindex);
-	}
-	if (c->peer) {
-		rc = dr_netdev_toward(c->peer, c->local, &d, e);
-		if (rc < 0)
-			return dr_err_prefix(e, "control peer");
+	if (rc == 0 && c->peer && (rc = dr_netdev_toward(c->peer, c->local, &d, e)) == 0)
 		mark(s, d.ifindex);
-	}
 	mark_below(s);
-	return 0;
+	return rc < 0 ? dr_err_prefix(e, "device of the control connection") : 0;
 }
 
 static int check_control(
@@ -78,159 +63,70 @@ static int check_control(
 
 	if (rc < 0)
 		return rc;
-	rc = mark_control(&s, c, e);
-	for (size_t i = 0; i < DR_MIN(s.n, DR_ARRAY_LEN(s.marks)); i++)
+	s.marks = dr_calloc(s.n + 1, sizeof(*s.marks));
+	rc = s.marks ? mark_control(&s, c, e) : dr_err_set(e, -ENOMEM, "out of memory");
+	for (size_t i = 0; rc == 0 && i < s.n; i++)
 		refuse |= s.marks[i] &&
 			  (s.devs[i].ifindex == nic->ifindex || s.devs[i].master == nic->ifindex);
 	dr_netdev_list_free(s.devs);
-	if (rc == 0 && s.n > DR_ARRAY_LEN(s.marks))
-		return dr_err_set(e, -EPERM,
-			"more than %zu devices: cannot tell what control needs",
-			DR_ARRAY_LEN(s.marks));
+	dr_free(s.marks);
 	if (rc == 0 && refuse)
 		return dr_err_set(e, -EPERM,
-			"fault on %s refused: the control connection needs that device; run control over "
-			"another NIC (--control) or choose another nic=",
+			"%s refused: the control connection needs that device; run control over another NIC "
+			"(--control) or choose another nic=",
 			nic->name);
 	return rc;
 }
 
-/* What of the deed itself can be told before. */
-static int check_deed(const struct dr_fault_spec *s, const struct dr_netdev *nic,
-	const char *address, struct dr_err *e)
-{
-	struct dr_state what = { .kind = s->kind };
-	int rc = 0;
-
-	if (s->kind == DR_FAULT_BLACKHOLE || s->kind == DR_FAULT_LOSS)
-		return dr_nft_probe(e);
-	if (s->kind == DR_FAULT_ADDR_DEL)
-		rc = dr_act_addr_look(&what, nic, address, e);
-	dr_state_fini(&what);
-	return rc;
-}
-
 static int check_nic(const struct dr_fault_spec *s, const char *name,
-	const struct dr_fault_control *c, struct dr_err *e)
+	const struct dr_fault_control *c, struct dr_fault_nic *nic, struct dr_state *state,
+	struct dr_err *e)
 {
-	char device[DR_FAULT_NIC_MAX];
-	const char *address = dr_act_nic_split(name ? name : "", device, sizeof(device));
-	struct dr_netdev nic;
-	int rc;
-
-	name = device;
-	if (!name[0])
-		return dr_err_set(e, -EINVAL, "fault %s: no NIC known for path %u; give nic=NAME",
-			dr_fault_kind_name(s->kind), s->path);
-	rc = dr_netdev_by_name(name, &nic, e);
-	if (rc < 0)
-		return rc;
-	if (nic.loopback)
-		return dr_err_set(e, -EPERM,
-			"fault on %s refused: it would cut everything on this machine off; use close, or "
-			"a demo as root",
-			name);
-	rc = c ? check_control(&nic, c, e) : 0;
-	if (rc < 0)
-		return rc;
-	rc = dr_netdev_may_change(nic.ifindex, e);
-	if (rc < 0)
-		return dr_err_prefix(e, "fault %s on %s", dr_fault_kind_name(s->kind), name);
-	return check_deed(s, &nic, address, e);
+	if (!name || !name[0])
+		return dr_err_set(e, -EINVAL, "no NIC known for path %u; give nic=NAME", s->path);
+	int rc = dr_fault_nic_find(name, nic, state, e);
+	if (rc == 0 && c)
+		rc = check_control(&nic->dev, c, e);
+	if (rc == 0)
+		rc = dr_netdev_may_change(nic->dev.ifindex, e);
+	return rc;
 }
 
 int dr_fault_check(const struct dr_fault_spec *s, const char *nic,
 	const struct dr_fault_control *control, const struct dr_fault_execs *execs, bool allow,
 	struct dr_err *e)
 {
+	const struct dr_fault_kind *k = s->kind;
+	struct dr_guard_options opt = { .execs = execs };
+	struct dr_fault_action a = { .spec = s, .opt = &opt };
+	struct dr_fault_nic found = { .address = "" };
+	int rc = 0;
+
 	if (!allow)
 		return dr_err_set(e, -EACCES,
 			"fault %s refused: start this end with --allow-faults if it may break its network",
-			dr_fault_kind_name(s->kind));
-	if (s->kind == DR_FAULT_EXEC && !dr_fault_execs_find(execs, s->exec_name))
-		return dr_err_set(e, -ENOENT,
-			"fault exec=%s: not defined on this end; add --fault-exec %s=CMD,UNDO",
-			s->exec_name, s->exec_name);
-	if (s->kind == DR_FAULT_EXEC || !dr_fault_by_guard(s->kind))
-		return 0;
-	return check_nic(s, nic, control, e);
-}
-
-static void describe_link_down(const char *nic, const char *how_long, char *buf, size_t len)
-{
-	struct dr_netdev_snapshot snap = { 0 };
-	struct dr_netdev d;
-
-	if (dr_netdev_by_name(nic, &d, NULL) < 0 || dr_netdev_save(d.ifindex, &snap, NULL) < 0) {
-		snprintf(buf, len, "link-down: no device %s here", nic);
-		return;
-	}
-	snprintf(buf, len,
-		"link-down: set %s down%s; then up again, restoring %u addresses, %u routes, %u "
-		"neighbours",
-		nic, how_long, snap.addresses, snap.routes, snap.neighbours);
-	dr_netdev_snapshot_fini(&snap);
-}
-
-static const char *direction(enum dr_fault_dir d)
-{
-	static const char *const names[] = { "in both directions", "coming in", "going out" };
-
-	return names[d];
+			dr_fault_name(s));
+	if (k->nic)
+		rc = check_nic(s, nic, control, &found, &a.state, e);
+	if (rc == 0 && k->prepare)
+		rc = k->prepare(&a, k->nic ? &found : NULL, e);
+	dr_state_fini(&a.state);
+	return rc ? dr_err_prefix(e, "fault %s", dr_fault_name(s)) : 0;
 }
 
 void dr_fault_describe(const struct dr_fault_spec *s, const char *nic,
 	const struct dr_fault_execs *execs, char *buf, size_t len)
 {
-	const struct dr_fault_exec *x = dr_fault_execs_find(execs, s->exec_name);
-	char t[32], how_long[64] = " until the end of the run";
+	struct dr_guard_options opt = { .execs = execs };
+	struct dr_fault_action a = { .spec = s, .opt = &opt };
+	char t[32], duration[64] = " until the end of the run";
 
 	if (s->for_ns) {
 		dr_format_duration(s->for_ns, t, sizeof(t));
-		snprintf(how_long, sizeof(how_long), " for %s", t);
+		snprintf(duration, sizeof(duration), " for %s", t);
 	}
-	nic = nic ? nic : "(no NIC)";
-	switch (s->kind) {
-	case DR_FAULT_LINK_DOWN:
-		describe_link_down(nic, how_long, buf, len);
-		break;
-	case DR_FAULT_BLACKHOLE:
-		snprintf(buf, len, "blackhole: drop every packet %s on %s%s (nf_tables)",
-			direction(s->dir), nic, how_long);
-		break;
-	case DR_FAULT_LOSS:
-		snprintf(buf, len, "loss: drop %.9g %% of the packets %s on %s%s (nf_tables)",
-			s->loss_percent, direction(s->dir), nic, how_long);
-		break;
-	case DR_FAULT_ADDR_DEL:
-		snprintf(buf, len,
-			"addr-del: take the IP address of %s away%s; then put it and its routes back",
-			nic, how_long);
-		break;
-	case DR_FAULT_QP_ERROR:
-		snprintf(buf, len, "qp-error: put the queue pairs of path %u into the error state",
-			s->path);
-		break;
-	case DR_FAULT_CLOSE:
-		snprintf(buf, len, "close: close the connection of path %u", s->path);
-		break;
-	case DR_FAULT_KINDS:
-		break;
-	case DR_FAULT_MANUAL:
-		dr_fault_prompt(s, nic, buf, len);
-		break;
-	case DR_FAULT_EXEC:
-		snprintf(buf, len, "exec=%s: run '%s'%s, then '%s'", s->exec_name,
-			x ? x->cmd : "(not defined)", how_long, x ? x->undo : "(not defined)");
-		break;
-	}
-}
-
-void dr_fault_prompt(const struct dr_fault_spec *s, const char *nic, char *buf, size_t len)
-{
-	snprintf(buf, len,
-		"manual: break path %u%s%s on the %s now (pull the cable, disable the switch port); "
-		"waiting until it is detected",
-		s->path, nic && nic[0] ? ", NIC " : "", nic ? nic : "",
-		s->side == DR_FAULT_SERVER ? "server" : "client");
+	snprintf(a.state.nic, sizeof(a.state.nic), "%s", nic ? nic : "");
+	snprintf(buf, len, "%s%s%s: ", dr_fault_name(s), s->value[0] ? "=" : "", s->value);
+	size_t at = strlen(buf);
+	s->kind->describe(&a, duration, buf + at, len - at);
 }

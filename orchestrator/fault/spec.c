@@ -1,209 +1,148 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "orchestrator/fault/fault.h"
+#include "orchestrator/fault/kind_priv.h"
 
-#include "base/mem.h"
 #include "base/units.h"
 
 #include <errno.h>
-#include <stdarg.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 static const int64_t TIME_MAX_NS = 1000000 * DR_NS_PER_S;
 
-enum takes { KIND_ONLY, KIND_PERCENT, KIND_NAME };
-
-static const struct {
-	const char *name;
-	enum takes takes;
-	bool guard, dir;
-} kinds[] = {
-	[DR_FAULT_LINK_DOWN] = { "link-down", KIND_ONLY, true, false },
-	[DR_FAULT_BLACKHOLE] = { "blackhole", KIND_ONLY, true, true },
-	[DR_FAULT_LOSS] = { "loss", KIND_PERCENT, true, true },
-	[DR_FAULT_CLOSE] = { "close", KIND_ONLY, false, false },
-	[DR_FAULT_MANUAL] = { "manual", KIND_ONLY, false, false },
-	[DR_FAULT_EXEC] = { "exec", KIND_NAME, true, false },
-	[DR_FAULT_QP_ERROR] = { "qp-error", KIND_ONLY, false, false },
-	[DR_FAULT_ADDR_DEL] = { "addr-del", KIND_ONLY, true, false },
+/* The keys of a specification, in the order of the canonical form. */
+enum key_type { NUMBER, WORD, TIME, NAME };
+struct key {
+	const char *name, *form; /* form: of a WORD its choices */
+	enum key_type type;
+	size_t offset;
+	int min, max;
+	int absent; /* the value that the canonical form leaves out; NUMBER, WORD, TIME; ALWAYS: none */
 };
-static const char kinds_text[] =
-	"link-down, blackhole, loss=PERCENT, addr-del, qp-error, close, manual or exec=NAME";
-static const char keys_text[] =
-	"path=0|1, nic=NAME, side=client|server, at=TIME, for=TIME, repeat=N, every=TIME, "
-	"dir=in|out|both, gpu=N, channel=N";
+#define AT(field) offsetof(struct dr_fault_spec, field)
+enum { ALWAYS = -2 };
+static const struct key keys[] = {
+	{ "path", "0|1", NUMBER, AT(path), 0, 1, ALWAYS },
+	{ "nic", "NAME", NAME, AT(nic), 0, 0, 0 },
+	{ "side", "client|server", WORD, AT(side), 0, 0, ALWAYS },
+	{ "at", "TIME", TIME, AT(at_ns), 0, 0, ALWAYS },
+	{ "for", "TIME", TIME, AT(for_ns), 0, 0, ALWAYS },
+	{ "repeat", "N", NUMBER, AT(repeat), 1, 1000000, 1 },
+	{ "every", "TIME", TIME, AT(every_ns), 0, 0, 0 },
+	{ "dir", "both|in|out", WORD, AT(dir), 0, 0, DR_FAULT_BOTH },
+	{ "gpu", "N", NUMBER, AT(gpu), 0, 1023, -1 },
+	{ "channel", "N", NUMBER, AT(channel), 0, 65535, -1 },
+};
 
-const char *dr_fault_kind_name(enum dr_fault_kind k)
+static void keys_text(char *buf, size_t len)
 {
-	return kinds[k].name;
+	buf[0] = '\0';
+	for (size_t i = 0; i < DR_ARRAY_LEN(keys); i++)
+		dr_append(buf, len, "%s%s=%s", i ? ", " : "", keys[i].name, keys[i].form);
 }
 
-bool dr_fault_by_guard(enum dr_fault_kind k)
-{
-	return kinds[k].guard;
-}
-
-bool dr_fault_by_channel(enum dr_fault_kind k)
-{
-	return k == DR_FAULT_CLOSE || k == DR_FAULT_QP_ERROR;
-}
-
-/* Letters, digits, '_', '-', '.': 1..size-1 of them. */
-static int copy_name(char *out, size_t size, const char *s)
+bool dr_fault_name_valid(const char *s, size_t size)
 {
 	static const char ok[] =
 		"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.";
 	size_t len = strlen(s);
 
-	if (len == 0 || len >= size || strspn(s, ok) != len)
-		return -EINVAL;
-	memcpy(out, s, len + 1);
-	return 0;
+	return len > 0 && len < size && strspn(s, ok) == len;
 }
 
 static int parse_kind(char *s, struct dr_fault_spec *out, struct dr_err *e)
 {
-	char *value = strchr(s, '=');
-	size_t k;
-	int rc;
+	char *value = strchr(s, '='), names[256];
 
 	if (value)
 		*value++ = '\0';
-	for (k = 0; k < DR_ARRAY_LEN(kinds) && strcmp(kinds[k].name, s) != 0; k++)
-		;
-	if (k == DR_ARRAY_LEN(kinds))
-		return dr_err_set(
-			e, -EINVAL, "--fault: no kind '%.40s'; kinds are %s", s, kinds_text);
-	out->kind = (enum dr_fault_kind)k;
-	if (kinds[k].takes == KIND_ONLY)
-		return !value ? 0
-			      : dr_err_set(e, -EINVAL, "--fault %s takes no value ('=%.40s')", s,
-					value);
-	if (kinds[k].takes == KIND_NAME) {
-		if (value && copy_name(out->exec_name, sizeof(out->exec_name), value) == 0)
-			return 0;
-		return dr_err_set(e, -EINVAL,
-			"--fault exec=NAME: '%.40s' is no name given with --fault-exec",
-			value ? value : "");
+	out->kind = dr_fault_kind_find(s, &out->on_path);
+	if (!out->kind) {
+		dr_fault_kinds_names(false, names, sizeof(names));
+		return dr_err_set(e, -EINVAL, "no kind '%.40s'; kinds are %s", s, names);
 	}
-	if (!value)
-		return dr_err_set(e, -EINVAL, "--fault loss: write loss=PERCENT, e.g. loss=2.5");
-	if (strlen(value) > 1 && value[strlen(value) - 1] == '%')
-		value[strlen(value) - 1] = '\0';
-	rc = dr_parse_double(value, 0, 100, &out->loss_percent, e);
-	if (rc < 0)
-		return dr_err_prefix(e, "--fault loss");
-	/* The kernel draws from a million. */
-	if (out->loss_percent < 0.0001)
-		return dr_err_set(e, -EINVAL, "--fault loss=%s: at least 0.0001 percent", value);
-	return 0;
+	if (!value != !out->kind->value)
+		return value ? dr_err_set(e, -EINVAL, "%s takes no value ('=%.40s')", s, value)
+			     : dr_err_set(e, -EINVAL, "write %s=%s", s, out->kind->value);
+	if (value && strlen(value) >= sizeof(out->value))
+		return dr_err_set(e, -EINVAL, "%s=%.40s: the value is too long", s, value);
+	snprintf(out->value, sizeof(out->value), "%s", value ? value : "");
+	if (!out->kind->parse || out->kind->parse(out, e) == 0)
+		return 0;
+	return dr_err_prefix(e, "%s=%s", s, out->kind->value);
 }
 
-static int parse_word(const char *key, const char *value, const char *const *words, size_t n,
-	int *out, struct dr_err *e)
+static int parse_value(const struct key *k, const char *value, char *dst, struct dr_err *e)
 {
-	char accepted[80] = "";
-	size_t at = 0;
+	uint64_t v = 0;
+	int64_t ns = 0;
+	int n = 0, rc;
 
-	for (size_t i = 0; i < n; i++) {
-		if (!strcmp(words[i], value)) {
-			*out = (int)i;
-			return 0;
-		}
-		at += (size_t)snprintf(
-			accepted + at, sizeof(accepted) - at, "%s%s", i ? " or " : "", words[i]);
+	switch (k->type) {
+	case NAME:
+		if (!dr_fault_name_valid(value, DR_FAULT_NIC_MAX))
+			return dr_err_set(e, -EINVAL, "not a device name");
+		memcpy(dst, value, strlen(value) + 1);
+		return 0;
+	case TIME:
+		rc = dr_parse_duration(value, &ns, e);
+		/* As for the durations among the options; sums with the clock fit in 64 bits then. */
+		if (rc == 0 && ns > TIME_MAX_NS)
+			rc = dr_err_set(e, -EINVAL, "too long; use at most 1000000s");
+		memcpy(dst, &ns, sizeof(ns));
+		return rc;
+	case WORD:
+		rc = dr_parse_choice(k->form, value, &n, e);
+		break;
+	default:
+		rc = dr_parse_u64(value, (uint64_t)k->min, (uint64_t)k->max, &v, e);
+		n = (int)v;
 	}
-	return dr_err_set(e, -EINVAL, "--fault %s=%.40s: must be %s", key, value, accepted);
-}
-
-static int parse_time(const char *value, int64_t *out, struct dr_err *e)
-{
-	int rc = dr_parse_duration(value, out, e);
-
-	/* As for the durations among the options; sums with the clock fit in 64 bits then. */
-	return rc == 0 && *out > TIME_MAX_NS
-		       ? dr_err_set(e, -ERANGE, "'%.40s' is too long; use at most 1000000s", value)
-		       : rc;
-}
-
-static int parse_number(const char *value, uint64_t min, uint64_t max, int *out, struct dr_err *e)
-{
-	uint64_t v;
-	int rc = dr_parse_u64(value, min, max, &v, e);
-
-	if (rc == 0)
-		*out = (int)v;
+	memcpy(dst, &n, sizeof(n));
 	return rc;
 }
 
 /* One KEY=VALUE; *seen has a bit per key, so that a repeated one is noticed. */
-static int parse_key(const char *key, const char *value, struct dr_fault_spec *out, unsigned *seen,
-	struct dr_err *e)
+static int parse_key(char *text, struct dr_fault_spec *out, unsigned *seen, struct dr_err *e)
 {
-	static const char *const names[] = { "path", "nic", "side", "at", "for", "repeat", "every",
-		"dir", "gpu", "channel" };
-	static const char *const sides[] = { "client", "server" };
-	static const char *const dirs[] = { "both", "in", "out" };
-	int rc = 0, n = 0;
-	size_t k;
+	char *value = strchr(text, '='), names[256];
+	size_t k = 0;
 
-	for (k = 0; k < DR_ARRAY_LEN(names) && strcmp(names[k], key) != 0; k++)
-		;
-	if (k == DR_ARRAY_LEN(names))
-		return dr_err_set(e, -EINVAL, "--fault %s: no key '%.30s'; keys are %s",
-			dr_fault_kind_name(out->kind), key, keys_text);
-	if (*seen & (1u << k))
-		return dr_err_set(e, -EINVAL, "--fault: key '%s' is given twice", key);
-	*seen |= 1u << k;
-	if (!strcmp(key, "path")) {
-		rc = parse_number(value, 0, 1, &n, e);
-		out->path = (unsigned)n;
-	} else if (!strcmp(key, "nic")) {
-		if (copy_name(out->nic, sizeof(out->nic), value) < 0)
-			return dr_err_set(e, -EINVAL, "--fault nic=%.40s: no device name", value);
-	} else if (!strcmp(key, "side")) {
-		rc = parse_word(key, value, sides, DR_ARRAY_LEN(sides), &n, e);
-		out->side = (enum dr_fault_side)n;
-		return rc;
-	} else if (!strcmp(key, "dir")) {
-		if (!kinds[out->kind].dir)
-			return dr_err_set(e, -EINVAL,
-				"--fault %s has no direction: dir= is for "
-				"blackhole and loss",
-				dr_fault_kind_name(out->kind));
-		rc = parse_word(key, value, dirs, DR_ARRAY_LEN(dirs), &n, e);
-		out->dir = (enum dr_fault_dir)n;
-		return rc;
-	} else if (!strcmp(key, "at")) {
-		rc = parse_time(value, &out->at_ns, e);
-	} else if (!strcmp(key, "for")) {
-		rc = parse_time(value, &out->for_ns, e);
-	} else if (!strcmp(key, "every")) {
-		rc = parse_time(value, &out->every_ns, e);
-	} else if (!strcmp(key, "repeat")) {
-		rc = parse_number(value, 1, 1000000, &n, e);
-		out->repeat = (unsigned)n;
-	} else if (!strcmp(key, "gpu")) {
-		rc = parse_number(value, 0, 1023, &out->gpu, e);
-	} else {
-		rc = parse_number(value, 0, 65535, &out->channel, e);
+	if (value)
+		*value++ = '\0';
+	while (k < DR_ARRAY_LEN(keys) && strcmp(keys[k].name, text) != 0)
+		k++;
+	if (!value || k == DR_ARRAY_LEN(keys)) {
+		keys_text(names, sizeof(names));
+		return dr_err_set(e, -EINVAL, "'%.40s' is not %s; keys are %s", text,
+			value ? "a key" : "KEY=VALUE", names);
 	}
-	return rc < 0 ? dr_err_prefix(e, "--fault %s=%.40s", key, value) : 0;
+	if (*seen & (1u << k))
+		return dr_err_set(e, -EINVAL, "key '%s' is given twice", text);
+	*seen |= 1u << k;
+	if (keys[k].offset == AT(dir) && !out->kind->dir) {
+		dr_fault_kinds_names(true, names, sizeof(names));
+		return dr_err_set(e, -EINVAL, "%s has no direction; dir= is for %s",
+			dr_fault_name(out), names);
+	}
+	if (parse_value(&keys[k], value, (char *)out + keys[k].offset, e))
+		return dr_err_prefix(e, "%s=%.40s", text, value);
+	return 0;
 }
 
 static int finish(struct dr_fault_spec *s, struct dr_err *e)
 {
 	if (s->repeat > 1 && s->for_ns == 0)
-		return dr_err_set(e, -EINVAL,
-			"--fault: for=0 lasts until the end of the run and cannot be repeated");
+		return dr_err_set(
+			e, -EINVAL, "for=0 lasts until the end of the run and cannot be repeated");
 	if (s->repeat > 1 && s->every_ns == 0)
 		s->every_ns = s->for_ns + 3 * DR_NS_PER_S;
 	if (s->repeat == 1 && s->every_ns != 0)
-		return dr_err_set(e, -EINVAL, "--fault: every= needs repeat=N with N > 1");
+		return dr_err_set(e, -EINVAL, "every= needs repeat=N with N > 1");
 	if (s->repeat > 1 && s->every_ns <= s->for_ns)
-		return dr_err_set(e, -EINVAL,
-			"--fault: every= must be longer than for=, else the faults overlap");
+		return dr_err_set(
+			e, -EINVAL, "every= must be longer than for=, else the faults overlap");
 	return 0;
 }
 
@@ -214,166 +153,54 @@ int dr_fault_spec_parse(const char *s, struct dr_fault_spec *out, struct dr_err 
 		.repeat = 1,
 		.gpu = -1,
 		.channel = -1 };
-	char copy[DR_FAULT_SPEC_MAX], *rest;
+	char copy[DR_FAULT_SPEC_MAX], *rest = copy;
 	unsigned seen = 0;
-	int rc;
 
 	if (strlen(s) >= sizeof(copy))
-		return dr_err_set(e, -EINVAL, "--fault: longer than %zu bytes", sizeof(copy) - 1);
+		return dr_err_set(e, -EINVAL, "longer than %zu bytes", sizeof(copy) - 1);
 	memcpy(copy, s, strlen(s) + 1);
-	rest = strchr(copy, ':');
-	if (rest)
-		*rest++ = '\0';
-	rc = parse_kind(copy, &spec, e);
-	while (rc == 0 && rest) {
-		char *key = rest, *value;
-
-		rest = strchr(rest, ',');
-		if (rest)
-			*rest++ = '\0';
-		value = strchr(key, '=');
-		if (!value)
-			return dr_err_set(e, -EINVAL,
-				"--fault: '%.40s' is no KEY=VALUE; keys are %s", key, keys_text);
-		*value++ = '\0';
-		rc = parse_key(key, value, &spec, &seen, e);
-	}
+	int rc = parse_kind(strsep(&rest, ":"), &spec, e);
+	while (rc == 0 && rest)
+		rc = parse_key(strsep(&rest, ","), &spec, &seen, e);
 	if (rc == 0)
 		rc = finish(&spec, e);
 	if (rc == 0)
 		*out = spec;
-	if (rc < 0) { /* out of range is no other class here */
-		rc = -EINVAL;
-		if (e)
-			e->code = rc;
-	}
-	return rc;
+	else if (e)
+		e->code = -EINVAL; /* out of range is not a separate class here */
+	return rc ? -EINVAL : 0;
 }
 
-static size_t put(char *buf, size_t len, size_t at, const char *fmt, ...) DR_PRINTF(4, 5);
-static size_t put(char *buf, size_t len, size_t at, const char *fmt, ...)
+static void put_key(const struct key *k, const struct dr_fault_spec *s, char *buf, size_t len)
 {
-	va_list ap;
+	const char *src = (const char *)s + k->offset;
+	char text[DR_FAULT_NIC_MAX];
+	int64_t v = 0;
 	int n;
 
-	va_start(ap, fmt);
-	n = vsnprintf(at < len ? buf + at : NULL, at < len ? len - at : 0, fmt, ap);
-	va_end(ap);
-	return at + (n > 0 ? (size_t)n : 0);
-}
-
-/* Exact, so that it parses back to the same: whole seconds, else ns. */
-static size_t put_time(char *buf, size_t len, size_t at, const char *key, int64_t ns)
-{
-	if (ns % DR_NS_PER_S == 0)
-		return put(buf, len, at, ",%s=%llds", key, (long long)(ns / DR_NS_PER_S));
-	if (ns % DR_NS_PER_MS == 0)
-		return put(buf, len, at, ",%s=%lldms", key, (long long)(ns / DR_NS_PER_MS));
-	return put(buf, len, at, ",%s=%lldns", key, (long long)ns);
-}
-
-/* The shortest text that reads back as the same number. */
-static size_t put_percent(char *buf, size_t len, size_t at, double v)
-{
-	char text[32];
-
-	for (int digits = 6; digits <= 17; digits++) {
-		snprintf(text, sizeof(text), "%.*g", digits, v);
-		if (strtod(text, NULL) == v)
-			break;
+	if (k->type == NAME) {
+		snprintf(text, sizeof(text), "%s", src);
+		v = text[0];
+	} else if (k->type == TIME) {
+		memcpy(&v, src, sizeof(v));
+		dr_format_duration_exact(v, text, sizeof(text));
+	} else {
+		memcpy(&n, src, sizeof(n));
+		v = n;
+		snprintf(text, sizeof(text), "%d", n);
+		if (k->type == WORD)
+			dr_format_choice(k->form, n, text, sizeof(text));
 	}
-	return put(buf, len, at, "=%s", text);
+	if (v != k->absent)
+		dr_append(buf, len, ",%s=%s", k->name, text);
 }
 
 void dr_fault_spec_format(const struct dr_fault_spec *s, char *buf, size_t len)
 {
-	size_t at = put(buf, len, 0, "%s", dr_fault_kind_name(s->kind));
-
-	if (s->kind == DR_FAULT_LOSS)
-		at = put_percent(buf, len, at, s->loss_percent);
-	if (s->kind == DR_FAULT_EXEC)
-		at = put(buf, len, at, "=%s", s->exec_name);
-	at = put(buf, len, at, ":path=%u", s->path);
-	if (s->nic[0])
-		at = put(buf, len, at, ",nic=%s", s->nic);
-	at = put(buf, len, at, ",side=%s", s->side == DR_FAULT_SERVER ? "server" : "client");
-	at = put_time(buf, len, at, "at", s->at_ns);
-	at = put_time(buf, len, at, "for", s->for_ns);
-	if (s->repeat > 1) {
-		at = put(buf, len, at, ",repeat=%u", s->repeat);
-		at = put_time(buf, len, at, "every", s->every_ns);
-	}
-	if (s->dir != DR_FAULT_BOTH)
-		at = put(buf, len, at, ",dir=%s", s->dir == DR_FAULT_IN ? "in" : "out");
-	if (s->gpu >= 0)
-		at = put(buf, len, at, ",gpu=%d", s->gpu);
-	if (s->channel >= 0)
-		put(buf, len, at, ",channel=%d", s->channel);
-}
-
-/* Copy of s up to an unescaped comma, "\," made ","; *end is that comma or the end. */
-static char *unescape(const char *s, const char **end)
-{
-	char *out = dr_calloc(1, strlen(s) + 1);
-	size_t n = 0;
-
-	for (; *s && *s != ','; s++) {
-		if (s[0] == '\\' && s[1] == ',')
-			s++;
-		if (out)
-			out[n++] = *s;
-	}
-	*end = s;
-	return out;
-}
-
-int dr_fault_execs_add(struct dr_fault_execs *t, const char *s, struct dr_err *e)
-{
-	static const char form[] = "write NAME=CMD,UNDO with a comma inside a command as '\\,'";
-	struct dr_fault_exec x = { 0 }, *v;
-	const char *eq = strchr(s, '='), *end, *last;
-	char name[DR_FAULT_NAME_MAX];
-
-	if (!eq || (size_t)(eq - s) >= sizeof(name))
-		return dr_err_set(e, -EINVAL, "--fault-exec %.60s: %s", s, form);
-	memcpy(name, s, (size_t)(eq - s));
-	name[eq - s] = '\0';
-	if (copy_name(x.name, sizeof(x.name), name) < 0)
-		return dr_err_set(
-			e, -EINVAL, "--fault-exec: '%s' is no name (letters, digits, _ - .)", name);
-	if (dr_fault_execs_find(t, name))
-		return dr_err_set(e, -EEXIST, "--fault-exec: '%s' is defined twice", name);
-	x.cmd = unescape(eq + 1, &end);
-	x.undo = unescape(*end ? end + 1 : end, &last);
-	v = x.cmd && x.undo ? dr_realloc(t->v, (t->n + 1) * sizeof(*v)) : NULL;
-	if (v)
-		t->v = v;
-	if (v && *end && !*last && x.cmd[0] && x.undo[0]) {
-		t->v[t->n++] = x;
-		return 0;
-	}
-	dr_free(x.cmd);
-	dr_free(x.undo);
-	if (!v)
-		return dr_err_set(e, -ENOMEM, "--fault-exec: out of memory");
-	return dr_err_set(e, -EINVAL, "--fault-exec %s: %s; UNDO may be 'true'", name, form);
-}
-
-const struct dr_fault_exec *dr_fault_execs_find(const struct dr_fault_execs *t, const char *name)
-{
-	for (size_t i = 0; t && i < t->n; i++) {
-		if (!strcmp(t->v[i].name, name))
-			return &t->v[i];
-	}
-	return NULL;
-}
-
-void dr_fault_execs_fini(struct dr_fault_execs *t)
-{
-	for (size_t i = 0; i < t->n; i++) {
-		dr_free(t->v[i].cmd);
-		dr_free(t->v[i].undo);
-	}
-	dr_free(t->v);
-	memset(t, 0, sizeof(*t));
+	snprintf(buf, len, "%s%s%s", dr_fault_name(s), s->value[0] ? "=" : "", s->value);
+	size_t colon = strlen(buf);
+	for (size_t i = 0; i < DR_ARRAY_LEN(keys); i++)
+		put_key(&keys[i], s, buf, len);
+	if (buf[colon])
+		buf[colon] = ':';
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "orchestrator/fault/fault.h"
+#include "orchestrator/fault/kind_priv.h"
 
 #include <errno.h>
 #include <setjmp.h>
@@ -19,7 +19,7 @@ static const struct {
 	{ "blackhole:dir=both", "blackhole:path=0,side=client,at=2s,for=1s" },
 	{ "blackhole:dir=out,side=server", "blackhole:path=0,side=server,at=2s,for=1s,dir=out" },
 	{ "loss=2.5:at=1500ms", "loss=2.5:path=0,side=client,at=1500ms,for=1s" },
-	{ "loss=30%:for=250us", "loss=30:path=0,side=client,at=2s,for=250000ns" },
+	{ "loss=30%:for=250us", "loss=30:path=0,side=client,at=2s,for=250us" },
 	{ "loss=0.0001", "loss=0.0001:path=0,side=client,at=2s,for=1s" },
 	{ "close:gpu=3,channel=7", "close:path=0,side=client,at=2s,for=1s,gpu=3,channel=7" },
 	{ "manual:path=1,at=0", "manual:path=1,side=client,at=0s,for=1s" },
@@ -38,7 +38,7 @@ static const struct {
 } bad[] = {
 	{ "", "link-down" },
 	{ "linkdown", "link-down, blackhole" },
-	{ "qp-error:dir=in", "blackhole and loss" },
+	{ "qp-error:dir=in", "blackhole, loss=PERCENT" },
 	{ "addr-del=10.0.0.1", "takes no value" },
 	{ "link-down=3", "takes no value" },
 	{ "loss", "loss=PERCENT" },
@@ -46,17 +46,18 @@ static const struct {
 	{ "loss=0", "0.0001" },
 	{ "loss=101", "100" },
 	{ "loss=nan", "loss" },
-	{ "exec", "--fault-exec" },
+	{ "exec", "exec=NAME" },
 	{ "exec=a b", "--fault-exec" },
+	{ "exec=a123456789a123456789a123456789ab", "too long" },
 	{ "link-down:", "KEY=VALUE" },
 	{ "link-down:path", "KEY=VALUE" },
 	{ "link-down:path=2", "path=2" },
 	{ "link-down:path=0,", "KEY=VALUE" },
 	{ "link-down:pth=0", "path=0|1" },
 	{ "link-down:path=0,path=1", "twice" },
-	{ "link-down:side=left", "client or server" },
-	{ "link-down:dir=in", "blackhole and loss" },
-	{ "blackhole:dir=up", "both or in or out" },
+	{ "link-down:side=left", "client|server" },
+	{ "link-down:dir=in", "dir= is for blackhole, loss=PERCENT" },
+	{ "blackhole:dir=up", "both|in|out" },
 	{ "link-down:at=soon", "at=soon" },
 	{ "link-down:at=-1s", "at=-1s" },
 	{ "link-down:for=", "for=" },
@@ -111,21 +112,17 @@ static void refuses(void **state)
 /* The longest spec there is fits DR_FAULT_SPEC_MAX, and a short buffer is cut, not overrun. */
 static void formats_within_bounds(void **state)
 {
-	struct dr_fault_spec s = { .kind = DR_FAULT_EXEC,
-		.path = 1,
-		.side = DR_FAULT_SERVER,
-		.at_ns = INT64_MAX,
-		.for_ns = INT64_MAX,
-		.every_ns = INT64_MAX,
-		.repeat = 1000000,
-		.dir = DR_FAULT_OUT,
-		.gpu = 1023,
-		.channel = 65535 };
+	struct dr_fault_spec s;
 	char text[DR_FAULT_SPEC_MAX], small[16];
 
 	(void)state;
+	assert_int_equal(
+		dr_fault_spec_parse("exec=e:side=server,gpu=1023,channel=65535", &s, NULL), 0);
+	s.at_ns = s.for_ns = s.every_ns = INT64_MAX;
+	s.repeat = 1000000;
+	s.dir = DR_FAULT_OUT;
 	memset(s.nic, 'n', sizeof(s.nic) - 1);
-	memset(s.exec_name, 'e', sizeof(s.exec_name) - 1);
+	memset(s.value, 'e', sizeof(s.value) - 1);
 	dr_fault_spec_format(&s, text, sizeof(text));
 	assert_non_null(strstr(text, "channel=65535"));
 	dr_fault_spec_format(&s, small, sizeof(small));
@@ -185,9 +182,36 @@ static void rules(void **state)
 	assert_int_equal(dr_fault_check(&s, "nosuch0", NULL, NULL, true, &e), -ENODEV);
 	assert_int_equal(dr_fault_check(&s, NULL, NULL, NULL, true, &e), -EINVAL);
 	assert_int_equal(dr_fault_spec_parse("manual:path=1,side=server", &s, &e), 0);
-	dr_fault_prompt(&s, "rail1", text, sizeof(text));
+	dr_fault_describe(&s, "rail1", NULL, text, sizeof(text));
 	assert_non_null(strstr(text, "path 1, NIC rail1 on the server"));
 	dr_fault_execs_fini(&t);
+}
+
+/* What every descriptor has to provide; the help names them all. */
+static void descriptors(void **state)
+{
+	char names[256], help[1024], *rest = names, *name;
+	const struct dr_kind_fault *on_path;
+	unsigned n = 0;
+
+	(void)state;
+	dr_fault_kinds_names(false, names, sizeof(names));
+	dr_fault_kinds_help(help, sizeof(help));
+	assert_true(strlen(names) < sizeof(names) - 1 && strlen(help) < sizeof(help) - 1);
+	while ((name = strsep(&rest, ",")) != NULL) {
+		const struct dr_fault_kind *k;
+
+		name += strspn(name, " ");
+		assert_non_null(strstr(help, name));
+		name[strcspn(name, "=")] = '\0';
+		k = dr_fault_kind_find(name, &on_path);
+		assert_non_null(k);
+		assert_true(strlen(name) < DR_FAULT_NAME_MAX && k->help && k->describe);
+		assert_true(!k->value || k->parse);
+		assert_int_equal(k->by == DR_FAULT_BY_GUARD, k->inject && k->undo);
+		n++;
+	}
+	assert_true(n >= 8);
 }
 
 int main(void)
@@ -198,6 +222,7 @@ int main(void)
 		cmocka_unit_test(formats_within_bounds),
 		cmocka_unit_test(exec_table),
 		cmocka_unit_test(rules),
+		cmocka_unit_test(descriptors),
 	};
 
 	return cmocka_run_group_tests_name("fault spec", tests, NULL, NULL);

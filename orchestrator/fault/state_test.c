@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "orchestrator/fault/state_io.h"
+#include "orchestrator/fault/state.h"
 
 #include "base/mem.h"
 
@@ -16,10 +16,17 @@
 #include <cmocka.h>
 
 static char dir[64];
+static struct dr_state sample = {
+	.nic = "rail0", .ifindex = 7, .mac = { 1, 2, 3, 4, 5, 6 }, .undo = (char *)"echo undo"
+};
 
 static int make_dir(void **state)
 {
+	struct dr_fault_spec s;
+
 	(void)state;
+	assert_int_equal(dr_fault_spec_parse("exec=cut", &s, NULL), 0);
+	sample.kind = s.kind;
 	snprintf(dir, sizeof(dir), "/tmp/dr-state-test-XXXXXX");
 	return mkdtemp(dir) ? 0 : -1;
 }
@@ -29,12 +36,6 @@ static int remove_dir(void **state)
 	(void)state;
 	return rmdir(dir); /* fails when a test left a file */
 }
-
-static const struct dr_state sample = { .kind = DR_FAULT_EXEC,
-	.nic = "rail0",
-	.ifindex = 7,
-	.mac = { 1, 2, 3, 4, 5, 6 },
-	.undo = (char *)"echo undo" };
 
 static int count(const struct dr_state *s, const char *path, void *arg)
 {
@@ -66,6 +67,7 @@ static void round_trip_and_torn(void **state)
 	assert_int_equal(dr_state_where(&here, NULL), 0);
 	assert_int_equal(dr_state_encode(&s, &here, &p, &len), 0);
 	assert_int_equal(dr_state_decode(p, len, &back, &w, &pid), 0);
+	assert_ptr_equal(back.kind, s.kind);
 	assert_string_equal(back.undo, s.undo);
 	assert_int_equal(back.ifindex, 7);
 	assert_int_equal(back.snap.len, 16);

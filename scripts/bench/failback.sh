@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck disable=SC2317 # functions are called by name
 #
-# The way back: bandwidth afterwards, the gap of the planned switch, and what 50 flaps leave behind.
+# Failback: bandwidth afterwards, the gap of the planned switch, and what 50 flaps leave behind.
 #
 #   scripts/bench/failback.sh [BUILD]
 #

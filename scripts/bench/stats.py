@@ -182,7 +182,7 @@ def cmd_gap_list(rows, key, title, bar):
 
 
 def cmd_failback(rows, doc_path):
-    """Bandwidth after against before, and the gap of the way back, over the faults of a campaign."""
+    """Bandwidth after against before, and the gap of the failback, over the faults of a campaign."""
     faults = load(doc_path)["failover"]["faults"]
     pairs = [(f["bandwidth_before_gbps"], f["bandwidth_after_gbps"]) for f in faults
              if f["bandwidth_before_gbps"] and f["bandwidth_after_gbps"]]

@@ -6,7 +6,7 @@
 #
 # PARTS="code device sanitizer e2e matrix campaign ratio left": only these parts.
 #   code       our declarations against cuda.h, the kernels through ptxas
-#   device     gpu/ on the driver (tests/gpu/device_test), with words that tell of copies and with events
+#   device     gpu/ on the driver (tests/gpu/device_test), with completion flags and with events
 #   sanitizer  the same, and server and client with a few small messages, under compute-sanitizer
 #   e2e        the program with --memory cuda between two namespaces, as root
 #   matrix     --matrix from GPU and from host memory, over two links; its tables are shown
@@ -140,6 +140,9 @@ demo() {
 	doc=$(file "$name").json
 	shift
 	run 150 "$name" "$dualrail" demo --memory cuda --json="$doc" -q "$@" || return
+	if /usr/bin/python3 -c 'import jsonschema' 2>/dev/null; then
+		run 60 "$name: document" "$root/tests/validate.py" "$doc"
+	fi
 	wrong=$(get "$doc" integrity | tr -d "{}' ")
 	[[ $wrong == *lost:0,duplicated:0,reordered:0,corrupted:0* ]] || {
 		passed=$((passed - 1))

@@ -34,7 +34,7 @@ def key(doc, fault):
 
 
 def window_us(doc):
-    """How long the NIC tries, and the least of software RoCE's; (None, None): for ever."""
+    """How long the NIC tries, and the least of software RoCE's; (None, None): infinite."""
     timeout, retry = int(option(doc, "ib-timeout")), int(option(doc, "ib-retry"))
     if timeout == 0 or retry == 7:
         return None, None

@@ -4,7 +4,7 @@
 #
 #   scripts/lab/check.sh BUILD [FILE.bats...]     (make check-lab)
 #
-# A lab that is up in LAB_DIR already is used and left. Environment: FILTER, a regular expression of test
+# A lab that runs in LAB_DIR already is used and not stopped. Environment: FILTER, a regular expression of test
 # names. The last line is `N passed, N failed, N skipped`; exit status 1 when something failed. On a
 # machine that cannot run the lab every test is skipped, with the reason.
 set -uo pipefail

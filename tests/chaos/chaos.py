@@ -313,7 +313,7 @@ class External:
             for f in self.undo:
                 f()
             r.stop()
-            self.lab.mend()
+            self.lab.restore()
         if not rows:
             rows = [dict(base(self.run, trials[0], 0), why="no data flowed before the fault")]
         return self.judge(rows)
@@ -570,9 +570,9 @@ def worker(args, n, runs, todo, done):
                 rows = cls(args, lab, folder, run).go()
             except (OSError, RuntimeError) as e:
                 rows = [dict(base(run, run["trials"][0], 0), verdict="UNCLEAN", why="could not be run: %s" % e)]
-                lab.mend()
+                lab.restore()
             if any(x["verdict"] not in x["expected"] for x in rows):
-                lab.mend()
+                lab.restore()
             for row in rows:
                 row["seconds"] = round((time.monotonic() - began) / len(rows), 3)
             if not args.keep and all(x["verdict"] in x["expected"] for x in rows):

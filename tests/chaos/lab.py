@@ -17,6 +17,7 @@ CONTROL = "10.90.255.2"
 CLONE_NEWNET = 0x40000000
 TCP_LISTEN = "0A"
 PORT = 20000
+VALIDATE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "validate.py")
 
 
 class Skip(Exception):
@@ -148,7 +149,7 @@ class Lab:
         self.nft(side, "delete table netdev %s\n" % name)
         return sum(int(out[i + 1]) for i, w in enumerate(out) if w == "packets")
 
-    def mend(self):
+    def restore(self):
         """As new, whatever a run left behind."""
         for side in self.ns:
             self.nft(side, "flush ruleset\n")
@@ -250,9 +251,13 @@ class Run:
     def document(self, side):
         try:
             with open(self.files[side]) as f:
-                return json.load(f)
+                document = json.load(f)
         except (OSError, ValueError):
             return None
+        found = subprocess.run([VALIDATE, self.files[side]], capture_output=True, text=True)
+        if found.returncode:
+            raise SystemExit(found.stdout + found.stderr)
+        return document
 
     def stop(self):
         for p in self.proc.values():

@@ -2,6 +2,7 @@
 #include "tests/conformance/harness.h"
 
 #include "base/log.h"
+#include "transport/kind.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -61,7 +62,7 @@ struct job {
 	char name[80];
 };
 
-enum { JOBS_MAX = 600 };
+enum { JOBS_MAX = 1600 };
 static struct job *jobs;
 static struct CMUnitTest tests[JOBS_MAX];
 static size_t n_jobs;
@@ -112,6 +113,39 @@ static unsigned add(const struct cf_kind *k, const struct cf_case *c, size_t n)
 	return skipped;
 }
 
+static bool listed(const char *transport)
+{
+	for (size_t i = 0; i < DR_ARRAY_LEN(kinds); i++)
+		if (kinds[i].transport && strcmp(kinds[i].transport, transport) == 0)
+			return true;
+	return false;
+}
+
+static unsigned add_cases(const struct cf_kind *k)
+{
+	return add(k, cf_cases_life, cf_n_cases_life) + add(k, cf_cases_data, cf_n_cases_data);
+}
+
+/* A registered kind that is not in the list above runs too, alone and with a poller. */
+static unsigned add_registered(void)
+{
+	static struct cf_kind more[DR_KINDS_MAX][2];
+	static char names[DR_KINDS_MAX][DR_KIND_NAME_MAX + 8];
+	const struct dr_transport_kind *t;
+	unsigned skipped = 0;
+
+	for (size_t i = 0; (t = dr_transport_kind_at(i)) != NULL; i++) {
+		if (listed(t->name))
+			continue;
+		(void)snprintf(names[i], sizeof(names[i]), "%s+poller", t->name);
+		more[i][0] = (struct cf_kind){ .name = t->name, .transport = t->name };
+		more[i][1] =
+			(struct cf_kind){ .name = names[i], .transport = t->name, .poller = true };
+		skipped += add_cases(&more[i][0]) + add_cases(&more[i][1]);
+	}
+	return skipped;
+}
+
 int main(int argc, char **argv)
 {
 	unsigned skipped = 0;
@@ -121,10 +155,9 @@ int main(int argc, char **argv)
 	jobs = calloc(JOBS_MAX, sizeof(*jobs));
 	dr_assert(jobs != NULL);
 	dr_log_set_level(DR_LOG_ERROR);
-	for (i = 0; i < DR_ARRAY_LEN(kinds); i++) {
-		skipped += add(&kinds[i], cf_cases_life, cf_n_cases_life);
-		skipped += add(&kinds[i], cf_cases_data, cf_n_cases_data);
-	}
+	for (i = 0; i < DR_ARRAY_LEN(kinds); i++)
+		skipped += add_cases(&kinds[i]);
+	skipped += add_registered();
 	if (argc > 1)
 		cmocka_set_test_filter(argv[1]);
 	failed = _cmocka_run_group_tests("conformance", tests, n_jobs, NULL, NULL);

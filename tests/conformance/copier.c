@@ -85,21 +85,21 @@ static void release(void *arg, void *mem, size_t len)
 	dr_pages_free(mem, len);
 }
 
-static int start(void *arg, enum dr_stage_way way, void *dev, void *host, size_t len,
-	uint64_t *ticket, struct dr_err *e)
+static int start(void *arg, const struct dr_stage_span *what, uint64_t *ticket, struct dr_err *e)
 {
+	enum dr_stage_way way = what->way;
 	struct copier *c = arg;
 	struct copy *k;
 
-	dr_assert(len > 0);
+	dr_assert(what->len > 0);
 	if (c->started[way] - c->done[way] == c->o.outstanding)
 		return -EAGAIN;
 	if (c->broken || fails(c, COPIER_START))
 		return dr_err_set(e, -EIO, "copier: cannot start a copy");
 	k = &c->copy[way][++c->started[way] % COPIES_MAX];
-	*k = (struct copy){ .to = way == DR_STAGE_OUT ? host : dev,
-		.from = way == DR_STAGE_OUT ? dev : host,
-		.len = len,
+	*k = (struct copy){ .to = way == DR_STAGE_OUT ? what->host : what->dev,
+		.from = way == DR_STAGE_OUT ? what->dev : what->host,
+		.len = what->len,
 		.looks = (unsigned)dr_rng_below(&c->rng, c->o.looks_max + 1) };
 	*ticket = c->started[way];
 	return 0;

@@ -2,7 +2,7 @@
 #ifndef DR_TESTS_CONFORMANCE_COPIER_H
 #define DR_TESTS_CONFORMANCE_COPIER_H
 
-#include "transport/staged/staged.h"
+#include "transport/staged.h"
 
 /*
  * Who copies for staged paths in tests: "GPU memory" is any memory that only the copier and the test

@@ -505,13 +505,13 @@ static void test_wrapper_storm(void **state)
 		if (lacks(&wrapped[i]))
 			continue;
 		cf_open(&f, &wrapped[i]);
-		dr_faulty_opts(f.faulty)->eagain_ppm = 500000;
-		dr_faulty_opts(f.faulty)->hold_ppm = 300000;
-		dr_faulty_opts(f.faulty)->hold_calls = 3;
+		f.faulty->o.eagain_ppm = 500000;
+		f.faulty->o.hold_ppm = 300000;
+		f.faulty->o.hold_calls = 3;
 		start(&f);
 		send_all(&f);
 		all_there(&f);
-		assert_true(dr_faulty_injected(f.faulty) > 0);
+		assert_true(f.faulty->injected > 0);
 		cf_shut(&f);
 	}
 }
@@ -530,21 +530,21 @@ static void test_wrapper_fails(void **state)
 			continue;
 		cf_open(&f, &wrapped[i]);
 		start(&f);
-		dr_faulty_opts(f.faulty)->fail_at_event = dr_faulty_events(f.faulty) + 1;
-		dr_faulty_opts(f.faulty)->fail_err = -ENODEV;
-		dr_faulty_opts(f.faulty)->fail_scope = DR_SCOPE_RAIL;
+		f.faulty->o.fail_at_event = f.faulty->events + 1;
+		f.faulty->o.fail_err = -ENODEV;
+		f.faulty->o.fail_scope = DR_SCOPE_RAIL;
 		cf_send(&f, 1, 0, 0, 0, LEN);
 		cf_until(&f, f.end[S].count[DR_EV_FAILED] + f.end[R].count[DR_EV_FAILED] == 1);
 		ev = failed(&f, f.end[S].count[DR_EV_FAILED] ? S : R);
 		assert_int_equal(ev->err, -ENODEV);
 		assert_int_equal(ev->scope, DR_SCOPE_RAIL);
-		assert_int_equal(dr_faulty_injected(f.faulty), 1);
+		assert_int_equal(f.faulty->injected, 1);
 		cf_shut(&f);
 
 		cf_open(&f, &wrapped[i]);
 		start(&f);
-		posts = dr_faulty_posts(f.faulty);
-		dr_faulty_opts(f.faulty)->fail_at_post = posts + 2;
+		posts = f.faulty->posts;
+		f.faulty->o.fail_at_post = posts + 2;
 		cf_ctrl(&f, S, "1", 1);
 		cf_ctrl(&f, S, "2", 1);
 		assert_int_equal(failed(&f, S)->err, -EIO);
@@ -567,15 +567,15 @@ static void test_wrapper_fence(void **state)
 			continue;
 		cf_open(&f, &wrapped[i]);
 		start(&f);
-		dr_faulty_opts(f.faulty)->withhold_fenced = true;
-		dr_faulty_opts(f.faulty)->dgram_loss_ppm = 1000000;
+		f.faulty->o.withhold_fenced = true;
+		f.faulty->o.dgram_loss_ppm = 1000000;
 		f.ops->rail_dgram(f.end[S].rail, "x", 1);
 		deadline = cf_now(&f) + 20 * DR_NS_PER_MS;
 		f.ops->fence(f.end[S].path, false, deadline);
 		cf_until(&f, f.end[S].count[DR_EV_FENCED] == 1);
 		assert_true(cf_now(&f) >= deadline);
 		assert_int_equal(f.end[R].rail_count[DR_EV_DGRAM], 0);
-		assert_int_equal(dr_faulty_injected(f.faulty), 2);
+		assert_int_equal(f.faulty->injected, 2);
 		cf_shut(&f);
 	}
 }

@@ -347,7 +347,7 @@ void cf_open(struct cf *f, const struct cf_kind *k)
 		struct dr_faulty_opts o = { .seed = 1 };
 
 		assert_int_equal(dr_faulty_create(f->ops, &o, &f->faulty), 0);
-		f->ops = dr_faulty_ops(f->faulty);
+		f->ops = &f->faulty->ops;
 	}
 	if (k->staged) {
 		struct dr_staged_params sp = { f->ops, &copier_ops, NULL, NULL,

@@ -618,7 +618,7 @@ static void the_choice_is_told(void **state)
 	dr_staged_choice(f->staged, &c);
 	assert_int_equal(c.direct, 0);
 	assert_int_equal(c.staged, 2);
-	assert_non_null(strstr(c.why, "reaches host memory alone"));
+	assert_non_null(strstr(c.why, "supports host memory only"));
 	shut(f);
 }
 

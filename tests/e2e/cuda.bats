@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# GPU memory, on GPUs in software (tests/fakecuda). A process that leaves memory, a stream or a context
+# GPU memory, on emulated GPUs (tests/fakecuda). A process that leaves memory, a stream or a context
 # behind, or misuses one, ends with status 99 there, so every status below says that too.
 # shellcheck disable=SC2030,SC2031,SC2154 # set by lib.bash and by run
 
@@ -14,6 +14,7 @@ setup() {
 
 teardown() {
 	common_teardown
+	validated
 }
 
 fake() {
@@ -36,14 +37,14 @@ gpus_client() {
 # Of what both ends have, in the document.
 staged_at_both_ends() {
 	holds "$1" '.topology.memory | length == 4 and ([.[].side] | unique == ["client", "server"]) and
-		all(.[]; .memory == "cuda" and .staged and .staged_because == "tcp reaches host memory alone")'
+		all(.[]; .memory == "cuda" and .staged and .staged_because == "tcp supports host memory only")'
 }
 
 @test "all GPUs that CUDA shows are used, from their own memory; every byte is checked" {
 	gpus_server -1
 	gpus_client -D 300ms -w 50ms --verify --json=c.json
 	[ "$status" -eq 0 ]
-	[[ $output == *"GPU memory: staged through pinned host memory: tcp reaches host memory alone"* ]]
+	[[ $output == *"GPU memory: staged through pinned host memory: tcp supports host memory only"* ]]
 	ends "$server" 0
 	whole c.json
 	clean c.json
@@ -139,12 +140,12 @@ refused() {
 
 @test "GPUs that are not there, names that are none: status 2 and 1, with those there are" {
 	export DR_FAKE_CUDA=devices=1
-	refused 2 "no such GPU: 1; there is 0 (0000:1b:00.0)" -g 0-1
+	refused 2 "no such GPU: 1; available: 0 (0000:1b:00.0)" -g 0-1
 	refused 2 "no such GPU: 0000:99:00.0" -g 0000:99:00.0
-	refused 1 "neither a number nor a PCI bus id" -g 0-x
+	refused 1 "not a number, a range or a PCI bus id" -g 0-x
 	refused 1 "named twice" -g 0,0
 	refused 1 "which is named twice" -g 0,1b:00.0
-	refused 1 "host memory has no PCI bus ids" -g 1b:00.0 --memory host
+	refused 1 "PCI bus ids need GPU memory" -g 1b:00.0 --memory host
 }
 
 @test "no GPU, a driver that does not start or is too old: status 2 and what to do" {
@@ -162,18 +163,18 @@ refused() {
 	[[ $output == *"GPU 7 <-> 7"* && $output != *warn* ]]
 	DR_FAKE_CUDA=version=10000 run fake "$DUALRAIL" client 127.0.0.1 --dry-run
 	[ "$status" -eq 0 ]
-	[[ $output == *"host memory is used: the NVIDIA driver is too old"* ]]
+	[[ $output == *"using host memory: the NVIDIA driver is too old"* ]]
 }
 
 @test "out of GPU memory, of pinned memory: status 2, with what was asked for, at either end" {
 	gpus_server -g 0
 	DR_FAKE_CUDA=devices=1,memory_mib=8 gpus_client -g 0 -q --json=c.json
 	[ "$status" -eq 2 ]
-	[[ $output == *"is out of memory: "*" bytes asked for"*"--window"* ]]
+	[[ $output == *"is out of memory: "*" bytes requested"*"--window"* ]]
 	whole c.json
 	DR_FAKE_CUDA=devices=1,fail=cuMemHostAlloc:4 gpus_client -g 0 -q
 	[ "$status" -eq 2 ]
-	[[ $output == *"no pinned host memory"* ]]
+	[[ $output == *"bytes of pinned host memory"* ]]
 	kill "$server"
 	ends "$server" 143
 	DR_FAKE_CUDA=devices=1,memory_mib=8 gpus_server -g 0
@@ -191,7 +192,7 @@ refused() {
 		gpus_client -g 0-1 -q --json=c.json
 		[ "$status" -eq 2 ]
 		ends "$server" 2
-		holds s.json '.exit_code == 2 and (.errors[0].text | test("memory: [0-9]+ bytes asked for"))'
+		holds s.json '.exit_code == 2 and (.errors[0].text | test("memory: [0-9]+ bytes requested|bytes of pinned host memory"))'
 		holds c.json ".exit_code == 2 and (.errors[0].text | endswith($(jq '.errors[0].text' s.json)))"
 	done
 }

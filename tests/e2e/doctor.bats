@@ -1,8 +1,9 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# doctor: what it finds is really so, and what it says to do mends it.
+# doctor: each finding is true, and the command that it gives fixes it.
 # shellcheck disable=SC2154,SC2030,SC2031 # set by lib.bash and by run
 
+# bats file_tags=one-thread
 setup() {
 	load lib
 	common_setup
@@ -15,7 +16,7 @@ teardown() {
 	for net in "${nets[@]}"; do
 		ip netns del "$net" 2>/dev/null
 	done
-	return 0
+	validated
 }
 
 LO=(--rails "lo@127.0.0.1,lo@127.0.0.2")
@@ -80,7 +81,7 @@ no_finding() {
 	finding control fail
 }
 
-@test "too few open files: status 2, and the command that mends it does" {
+@test "too few open files: status 2, and the command of the finding fixes it" {
 	ulimit -S -n 100
 	doctor "${LO[@]}" -N 32
 	[ "$status" -eq 2 ]
@@ -253,8 +254,8 @@ doctor_in_a() {
 	tail -n 20 <<<"$output"
 }
 
-# mend NET CHECK: the commands that doctor gave for it, in NET; what stands in brackets is no command.
-mend() {
+# apply_fix NET CHECK: runs in NET the commands that doctor gave for CHECK, without the remarks in brackets.
+apply_fix() {
 	local commands
 	commands=$(jq -r ".findings[] | select(.check == \"$2\" and .severity != \"ok\") | .remedy" d.json |
 		sed 's/ (.*//; s/^at the server: //')
@@ -290,13 +291,13 @@ mend() {
 	doctor_in_a 10.99.255.2
 	finding mtu warn rail1
 	finding peer-mtu warn rail1
-	mend "$A" mtu
+	apply_fix "$A" mtu
 	doctor_in_a 10.99.255.2
 	[ "$status" -eq 0 ]
 	finding mtu ok
 }
 
-@test "a smaller MTU at the server: a warning, and the remedy mends it" {
+@test "a smaller MTU at the server: a warning, and the remedy fixes it" {
 	two_subnets
 	ip -n "$B" link set rail1 mtu 1400
 	server_in_b
@@ -304,7 +305,7 @@ mend() {
 	[ "$status" -eq 0 ]
 	finding peer-mtu warn rail1
 	finding path-mtu ok rail1
-	mend "$B" peer-mtu
+	apply_fix "$B" peer-mtu
 	doctor_in_a 10.99.255.2
 	no_finding peer-mtu
 	holds d.json '.counts.warn == 0'
@@ -335,20 +336,20 @@ mend() {
 	finding arp fail rail0
 	finding arp fail rail1
 	finding route warn rail1
-	mend "$A" arp
-	mend "$B" arp
+	apply_fix "$A" arp
+	apply_fix "$B" arp
 	doctor_in_a 10.99.255.2
 	finding arp ok
 	ip netns exec "$A" sysctl -qw net.ipv4.conf.all.rp_filter=1
 	doctor_in_a 10.99.255.2
 	[ "$status" -eq 2 ]
 	finding rp-filter fail rail1
-	mend "$A" rp-filter
+	apply_fix "$A" rp-filter
 	doctor_in_a 10.99.255.2
 	[ "$status" -eq 0 ]
 	no_finding rp-filter
 	finding route warn rail1
-	mend "$A" route
+	apply_fix "$A" route
 	ip netns exec "$A" sysctl -qw net.ipv4.conf.rail1.rp_filter=1
 	doctor_in_a 10.99.255.2
 	[ "$status" -eq 0 ]

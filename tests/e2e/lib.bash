@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-# Helpers of the end-to-end tests. No fixed ports and no fixed sleeps: ports are free ones, and what
-# has to happen first is waited for.
-# Variables that the tests read, and those that bats sets.
+# Helpers of the end-to-end tests. No fixed ports and no fixed sleeps: ports are free ones, and tests wait for
+# conditions. The disabled warnings are about variables that tests read or that bats sets.
 # shellcheck shell=bash disable=SC2034,SC2154
 
-# What a test may take for any one wait; builds with sanitizers on busy machines are slow.
+# The longest wait for one condition, in seconds; builds with sanitizers on busy machines are slow.
 WAIT_S=${DR_E2E_WAIT:-60}
 
 # shellcheck source=tests/lib.bash
@@ -22,12 +21,13 @@ common_teardown() {
 	end_background KILL
 }
 
-# A port with 16 free ones behind it, in $port.
+# A port with 16 free ones behind it, in $port; files that run at the same time (DR_LANE) draw from different
+# ranges.
 free_port() {
 	local used base i
 	used=$(ss -Htan | awk '{ sub(".*:", "", $4); print $4 }' | sort -un)
 	while :; do
-		base=$((10000 + RANDOM % 20000))
+		base=$((10000 + ${DR_LANE:-0} * 2400 + RANDOM % 2380))
 		for ((i = 0; i < 16; i++)); do
 			grep -qx $((base + i)) <<<"$used" && continue 2
 		done
@@ -46,7 +46,7 @@ start_server() {
 	server=$pid
 }
 
-# client OPTIONS...: against that server, to its end.
+# client OPTIONS...: runs a client against that server and waits for its end.
 client() {
 	run timeout "$WAIT_S" "$DUALRAIL" client 127.0.0.1 --port "$port" "${SMALL[@]}" "$@"
 	tail -n 12 <<<"$output"
@@ -57,12 +57,12 @@ start_client() {
 	client=$pid
 }
 
-# one_line: the error is one line that names what matters.
+# one_line: the output is one line.
 one_line() {
 	[[ $(wc -l <<<"$output") == 1 ]]
 }
 
-# The result document is whole: every top-level key of the schema is there.
+# whole FILE: the result document has every top-level key of the schema.
 whole() {
 	holds "$1" '.schema == "dualrail/1" and (["run_id", "status", "exit_code", "argv", "options",
 		"versions", "host", "topology", "detection", "bandwidth", "nics", "total", "latency",

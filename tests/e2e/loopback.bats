@@ -10,6 +10,7 @@ setup() {
 
 teardown() {
 	common_teardown
+	validated
 }
 
 @test "bandwidth and latency: a whole document, both ends' figures agree" {
@@ -235,7 +236,7 @@ listeners() {
 	[ "$status" -eq 7 ]
 }
 
-@test "demo without privileges: closed connections, passes, says what it left out" {
+@test "demo without privileges: closed connections, passes, says what it does not show" {
 	local as=() program=$DUALRAIL
 	if [[ $(id -u) == 0 ]]; then
 		command -v setpriv >/dev/null || skip "needs setpriv to give up root"
@@ -248,5 +249,5 @@ listeners() {
 	run "${as[@]}" timeout "$WAIT_S" "$program" demo -D 300ms -q
 	echo "$output"
 	[ "$status" -eq 0 ]
-	[[ $output == *"left out"* ]]
+	[[ $output == *"not shown"* ]]
 }

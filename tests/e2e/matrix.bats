@@ -17,19 +17,19 @@ teardown() {
 	common_teardown
 	[[ ${A-} ]] && ip netns del "$A" 2>/dev/null
 	[[ ${B-} ]] && ip netns del "$B" 2>/dev/null
-	return 0
+	validated
 }
 
 matrix() {
 	client --rails "$RAILS" --matrix "${TINY[@]}" "$@"
 }
 
-@test "every GPU over every NIC, all GPUs over each, all together: from one run" {
+@test "every GPU over every NIC, all GPUs over each, all over all: from one run" {
 	start_server -1 --rails "$RAILS" --json=s.json
 	matrix --verify --json=c.json --csv c.csv
 	[ "$status" -eq 0 ]
 	ends "$server" 0
-	[[ $output == *"matrix: 2 GPUs x 3 NICs = 6 cells, each NIC with all GPUs, then all together: 10 measurements"* ]]
+	[[ $output == *"matrix: 2 GPUs x 3 NICs = 6 cells, each NIC with all GPUs, then all GPUs over all NICs: 10 measurements"* ]]
 	whole c.json
 	clean c.json
 	holds c.json '[.matrix.cells[] | [.rail, .gpu]] == [[0,0],[0,1],[0,null],[1,0],[1,1],[1,null],[2,0],[2,1],[2,null]]'
@@ -37,11 +37,11 @@ matrix() {
 	holds c.json '.matrix.cells | all(.channels == (if .gpu == null then 2 else 1 end) and .messages == 40 * .channels)'
 	# The receiver's clock and bytes: both ends tell the same.
 	holds s.json "[.matrix.cells[] | .bytes, .seconds] == $(jq -c '[.matrix.cells[] | .bytes, .seconds]' c.json)"
-	# The bandwidth of the run is that of all together, not of a cell.
-	holds c.json '(.bandwidth | length) == 2 and .matrix.together.gbps == .total.gbps and .total.phase == 9'
+	# The bandwidth of the run is that of all GPUs over all NICs, not of a cell.
+	holds c.json '(.bandwidth | length) == 2 and .matrix.total.gbps == .total.gbps and .total.phase == 9'
 	# The loopback has no counters to tell idle NICs by.
-	holds c.json '.matrix.nics | length == 3 and all(.together_gbps == null and .finding != "idle" and .finding != "left")'
-	[ "$(grep -c ^cell, c.csv)" -eq 9 ]
+	holds c.json '.matrix.nics | length == 3 and all(.total_gbps == null and .finding != "idle" and .finding != "left")'
+	[ "$(grep -c ^matrix-cell, c.csv)" -eq 9 ]
 	[ "$(grep -c ^matrix-nic, c.csv)" -eq 3 ]
 }
 
@@ -54,12 +54,12 @@ matrix() {
 	client --rails "$RAILS" --matrix -N 2 -s 64K -n 7 -w 2 -R --json-stream 2>/dev/null
 	[ "$status" -eq 0 ]
 	sed -n '/^{/p' <<<"$output" >r.jsonl
-	jq -es '[.[] | select(.event == "cell").data] | length == 9 and all(.direction == "to-client" and
+	jq -es '[.[] | select(.event == "matrix-cell").data] | length == 9 and all(.direction == "to-client" and
 		.messages == (if .gpu == null then 28 else 14 end))' r.jsonl
 	jq -es '[.[] | select(.event == "end").data.matrix.cells[] | .gbps > 0] | length == 9 and all' r.jsonl
 }
 
-@test "--min-bw judges the run of all together" {
+@test "--min-bw judges the phase of all GPUs over all NICs" {
 	start_server --rails "$RAILS"
 	matrix --min-bw 0.000001 -q
 	[ "$status" -eq 0 ]
@@ -118,7 +118,7 @@ start_in_namespaces() {
 	# The NICs' own counters: not below the payload, not far above it.
 	holds c.json '.matrix.cells | all(.client_counter_bytes / .sender_bytes > 0.5 and .client_counter_bytes / .sender_bytes < 2)'
 	holds c.json '[.matrix.nics[].share_percent] | add > 99.9 and add < 100.1 and .[1] < 20'
-	holds c.json '.matrix.together.counters | length == 6 and all(.counter_tx_bytes + .counter_rx_bytes > 0)'
+	holds c.json '.matrix.total.counters | length == 6 and all(.counter_tx_bytes + .counter_rx_bytes > 0)'
 	holds s.json '[.matrix.nics[] | .finding] == ["ok", "slow", "ok"]'
 }
 

@@ -23,7 +23,7 @@ teardown() {
 	for net in "${A-}" "${B-}" "${C-}" "${D-}"; do
 		[[ $net ]] && ip netns del "$net" 2>/dev/null
 	done
-	return 0
+	validated
 }
 
 # Routes over a cable without carrier are not used, so that what is not bound to a NIC, control, goes

@@ -19,7 +19,7 @@ teardown() {
 	common_teardown
 	[[ ${A-} ]] && ip netns del "$A" 2>/dev/null
 	[[ ${B-} ]] && ip netns del "$B" 2>/dev/null
-	return 0
+	validated
 }
 
 server_in_b() {

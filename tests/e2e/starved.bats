@@ -6,6 +6,8 @@
 
 HOGS_S=8
 
+# check.sh: alone
+# bats file_tags=release
 setup() {
 	load lib
 	common_setup
@@ -23,7 +25,7 @@ teardown() {
 	common_teardown
 	[[ ${A-} ]] && ip netns del "$A" 2>/dev/null
 	[[ ${B-} ]] && ip netns del "$B" 2>/dev/null
-	return 0
+	validated
 }
 
 # Data flow over four GPUs' channels, both rails the primary of some.

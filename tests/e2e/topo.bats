@@ -3,6 +3,7 @@
 # Where GPUs and NICs sit, shown by `topo` and used by a run.
 # shellcheck disable=SC2154 # set by lib.bash
 
+# bats file_tags=one-thread
 setup() {
 	load lib
 	common_setup
@@ -12,7 +13,7 @@ setup() {
 teardown() {
 	common_teardown
 	[[ ${NS-} ]] && ip netns del "$NS" 2>/dev/null
-	return 0
+	validated
 }
 
 # primary_of GPU, shadow_of GPU: in the document on standard input.
@@ -77,6 +78,23 @@ shadow_of() {
 	document=$("$DUALRAIL" topo "${machine[@]}" -g 0 -N 8 --spread all)
 	# A shadow is never on its primary's switch here.
 	jq -e 'all(.map[]; (.primary[4:] | tonumber / 2 | floor) != (.shadow[4:] | tonumber / 2 | floor))' <<<"$document"
+}
+
+@test "each transport with the rails that it can use, and why not the others" {
+	plugin=${DR_BUILD:-${DUALRAIL%/*}}/tests/fakeverbs/ibverbs_plugin.so
+	[[ -e $plugin ]] || skip "the fake libibverbs is not built"
+	export DR_IBVERBS=$plugin DR_FAKE_IBV=fake0:lo:127.0.0.1
+	run "$DUALRAIL" topo --rails lo@127.0.0.1,lo@127.0.0.2
+	[ "$status" -eq 0 ]
+	grep -Eq '^transport tcp +lo lo$' <<<"$output"
+	grep -Eq '^transport verbs +lo; not all rails: .*127.0.0.2' <<<"$output"
+	"$DUALRAIL" topo -q --json=topo.json --rails lo@127.0.0.1,lo@127.0.0.2
+	jq -e '[.transports[].name][:2] == ["tcp", "verbs"]' topo.json
+	jq -e '.transports[0] == {name: "tcp", rails: ["lo", "lo"], error: null}' topo.json
+	jq -e '.transports[1] | .rails == ["lo"] and (.error | contains("127.0.0.2"))' topo.json
+	# The file's machine is elsewhere: nothing is probed.
+	"$DUALRAIL" topo -q --json=topo.json --topology "$machines/dgx.xml"
+	jq -e '.transports | length >= 2 and all(.rails == null and .error == null)' topo.json
 }
 
 @test "one NIC: no shadow, and it says so" {

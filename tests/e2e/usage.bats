@@ -3,6 +3,7 @@
 # Bad input: a status that says whose mistake it is, and one line that says what to do.
 # shellcheck disable=SC2154 # set by lib.bash
 
+# bats file_tags=one-thread
 setup() {
 	load lib
 	common_setup
@@ -10,6 +11,7 @@ setup() {
 
 teardown() {
 	common_teardown
+	validated
 }
 
 @test "no command, unknown command: status 1" {
@@ -19,7 +21,7 @@ teardown() {
 	run "$DUALRAIL" serve
 	[ "$status" -eq 1 ]
 	one_line
-	[[ $output == *'"serve" is no command'* ]]
+	[[ $output == *'"serve" is not a command'* ]]
 }
 
 @test "unknown option, missing host: status 1" {

@@ -10,6 +10,7 @@ setup() {
 
 teardown() {
 	common_teardown
+	validated
 }
 
 no_library() {
@@ -65,7 +66,7 @@ no_library() {
 	[[ $output == *"client tcp, server verbs"* ]]
 }
 
-# RDMA devices fake0 and fake1 on lo, in software; each process has its own.
+# Emulated RDMA devices fake0 and fake1 on lo; each process has its own.
 fake() {
 	local library=${DUALRAIL%/*}/tests/fakeverbs/ibverbs_plugin.so
 	[[ -e $library ]] || skip "the fake libibverbs is not built"
@@ -120,9 +121,9 @@ fake() {
 
 @test "GPU memory on an RDMA device: reached by the NIC, flushed, every byte right" {
 	compgen -G "/sys/class/infiniband/*" >/dev/null ||
-		skip "no RDMA device: a NIC that reaches GPU memory ran in software only (tests/fakeverbs/gpu_test.c)"
+		skip "no RDMA device: a NIC that reaches GPU memory was emulated only (tests/fakeverbs/gpu_test.c)"
 	compgen -G "/dev/nvidia[0-9]*" >/dev/null ||
-		skip "an RDMA device, but no NVIDIA GPU: a NIC that reaches GPU memory ran in software only"
+		skip "an RDMA device, but no NVIDIA GPU: a NIC that reaches GPU memory was emulated only"
 	run "$DUALRAIL" demo --transport verbs --memory cuda -g 0 -N 2 -D 1 --verify --json=r.json
 	[ "$status" -eq 0 ]
 	holds r.json '.integrity.corrupted == 0 and .integrity.lost == 0'

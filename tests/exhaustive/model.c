@@ -34,7 +34,7 @@ unsigned ex_parts_of(const struct ex_scope *sc, unsigned seq)
 
 void ex_times(struct dr_fo *f)
 {
-	f->tick_ns = f->last_ns = f->since_ns = f->asked_ns = EX_NOW;
+	f->tick_ns = f->last_ns = f->since_ns = f->proposed_ns = EX_NOW;
 	f->stuck_ns = f->failback_ns = f->calm_ns = 0;
 	f->penalty = f->rounds = 0;
 	if (f->resend_ns != DR_NEVER)
@@ -45,7 +45,7 @@ void ex_times(struct dr_fo *f)
 		struct dr_fo_path *pa = &f->path[i];
 
 		pa->ready_ns = EX_NOW;
-		pa->backoff_ns = pa->rest_ns = 0;
+		pa->backoff_ns = pa->dial_after_ns = 0;
 		if (pa->retry_ns != DR_NEVER)
 			pa->retry_ns = EX_NOW + FAR;
 		if (pa->deadline_ns != DR_NEVER)
@@ -154,8 +154,8 @@ static void fail(struct ex_state *s, unsigned p, unsigned e)
 
 	en->failed = true;
 	ex_lane_purge(&s->path[p], e, false);
-	dr_fo_path_failed(
-		&s->fo[e], p, en->gen, DR_SCOPE_PATH, -ECONNRESET, "modelled failure", EX_NOW);
+	dr_fo_path_failed(&s->fo[e], dr_fo_conn(p, en->gen), DR_SCOPE_PATH, -ECONNRESET,
+		"modelled failure", EX_NOW);
 }
 
 static void deliver(
@@ -170,7 +170,8 @@ static void deliver(
 	if (it->epoch != pa->rx_epoch || !(pa->rx & bit))
 		return; /* withdrawn or there already: read and thrown away, or refused by the NIC */
 	pa->rx &= (uint8_t)~bit;
-	rc = dr_fo_delivered(f, p, pa->end[EX_RX].gen, it->epoch, it->seq, it->mask, EX_NOW);
+	rc = dr_fo_delivered(
+		f, dr_fo_conn(p, pa->end[EX_RX].gen), it->epoch, it->seq, it->mask, EX_NOW);
 	if (rc < 0)
 		return;
 	if (it->seq != head)
@@ -283,9 +284,11 @@ static void timer(struct dr_fo *f, const struct ex_tr *t)
 	case EX_HOLD:
 		pa->ready_ns = past;
 		break;
-	case EX_WAITED:
+	case EX_WAITED: /* also long enough that a path that was not proposed may be used */
 		f->since_ns = past;
 		f->resend_ns = EX_NOW;
+		for (unsigned i = 0; i < DR_PATHS; i++)
+			f->path[i].ready_ns = past;
 		break;
 	case EX_LOST:
 		f->nopath_ns = past;
@@ -298,7 +301,7 @@ static void timer(struct dr_fo *f, const struct ex_tr *t)
 		pa->deadline_ns = EX_NOW;
 		break;
 	case EX_NO_ANSWER:
-		f->asked_ns = past;
+		f->proposed_ns = past;
 		break;
 	case EX_PRIMARY_OUT:
 	case EX_DRAIN_OUT:
@@ -352,8 +355,8 @@ static void event(const struct ex_scope *sc, struct ex_state *s, const struct ex
 	case EX_RAIL_DOWN:
 		pa->end[*e].told_down = true;
 		dr_fo_rail(&s->fo[*e], t->p, false, EX_NOW);
-		dr_fo_path_failed(&s->fo[*e], t->p, s->fo[*e].path[t->p].gen, DR_SCOPE_RAIL,
-			-ENETDOWN, "rail down", EX_NOW);
+		dr_fo_path_failed(&s->fo[*e], dr_fo_conn(t->p, s->fo[*e].path[t->p].gen),
+			DR_SCOPE_RAIL, -ENETDOWN, "rail down", EX_NOW);
 		break;
 	case EX_RAIL_UP:
 		pa->end[*e].told_down = false;

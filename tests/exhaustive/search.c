@@ -261,6 +261,14 @@ static bool helps(const struct ex_scope *sc, const struct ex_tr *t)
 	return t->fault || t->kind == EX_HEAL || (sc->prompt && slow);
 }
 
+static bool answers_elsewhere(const struct dr_fo *before, const struct dr_fo *after)
+{
+	bool answers = after->state == DR_FO_RUN &&
+		       (before->state != DR_FO_RUN || before->epoch != after->epoch);
+
+	return answers && after->active != after->target;
+}
+
 static bool expand(struct search *x, uint32_t i, const uint8_t *key)
 {
 	static struct ex_state base, s;
@@ -284,6 +292,7 @@ static bool expand(struct search *x, uint32_t i, const uint8_t *key)
 			broken(x, i, &t[k], what);
 			return false;
 		}
+		x->res->elsewhere += answers_elsewhere(&base.fo[EX_RX], &s.fo[EX_RX]);
 		hash[k] = fingerprint(out[k], len[k]);
 		__builtin_prefetch(&x->table[hash[k] & (x->slots - 1)]);
 	}
@@ -399,6 +408,7 @@ bool ex_search(
 	memset(res, 0, sizeof(*res));
 	run(&x);
 	res->states = x.n;
+	res->misses = (double)x.n * (double)x.n / 0x1p65;
 	res->seconds = (double)(dr_now_ns() - began) / 1e9;
 	free(x.table);
 	free(x.parent);

@@ -8,9 +8,9 @@
 
 /*
  * Breadth-first search over the model, hence shortest counterexamples. A state is kept as 64 bits of
- * hash with the way to it; only the states of the level in hand are kept whole. Two states with one
- * hash would be taken for one: with n states that happens with a probability below n^2 / 2^65, 1e-4
- * for 60 million.
+ * hash with the transition that led to it; only the states of the current level are kept whole. Two
+ * states with one hash are taken for one, and what follows from the second is missed: among n states
+ * n^2 / 2^65 such pairs are expected (struct ex_result: misses).
  *
  * Looked for, beside broken rules (check.c, the core's own assertions):
  *  - a state that is not final and where nothing can happen;
@@ -32,6 +32,8 @@ struct ex_result {
 	uint64_t bytes;
 	double seconds;
 	uint64_t seen[EX_TR_KINDS]; /* transitions by kind */
+	uint64_t elsewhere;	    /* answers on a path that the sender did not propose */
+	double misses; /* expected number of states taken for others: states^2 / 2^65 */
 };
 
 /* Returns false, with the trace written to out, when something is broken. */

@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 /*
- * libcuda and its GPUs in software, inside one process: DR_LIBCUDA=.../cuda_plugin.so makes dualrail's
+ * libcuda and emulated GPUs, inside one process: DR_LIBCUDA=.../cuda_plugin.so makes dualrail's
  * loader take it. This table, the data symbol dr_fakecuda_ctl of that library, is how a test makes
  * faults and sees what happened. Everything is thread-safe.
  *
@@ -23,7 +23,7 @@
  *   version=13000    of the driver, as cuDriverGetVersion counts
  *   dmabuf=1         memory can be exported (as a memfd)
  *   ordered=0        remote writes need no flush
- *   words=1          what a stream writes (cuStreamWriteValue32) is to be seen
+ *   flags=1          what a stream writes (cuStreamWriteValue32) becomes visible
  *   delay_us=50      what each piece of work on a stream takes
  *   counts=1         how often each call was made is told at the end
  *   init=0           cuInit fails with this result

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/rng.h"
 #include "gpu/gpu_priv.h"
-#include "orchestrator/integrity.h"
-#include "orchestrator/worker.h"
+#include "orchestrator/engine/integrity.h"
+#include "orchestrator/engine/worker.h"
 #include "tests/fakecuda/ptx.h"
 
 #include <setjmp.h>
@@ -63,7 +63,7 @@ static void fills_every_length(void **state)
 	for (unsigned shape = 0; shape < DR_ARRAY_LEN(shapes); shape++)
 		for (size_t len = 0; len < ROOM; len += len < 300 ? 1 : 211) {
 			fill(shape, len, len);
-			if (dr_pattern_check(data, len, 3, 2, 1, len, &wrong))
+			if (dr_pattern_check(data, len, dr_pattern_base(3, 2, 1, len), &wrong))
 				fail_msg("%zu bytes: byte %zu is wrong", len, wrong);
 			for (unsigned i = 0; i < GUARD; i++) {
 				assert_int_equal(memory[i], FILLER);

@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-/* For the unit tests of gpu/: the GPUs in software, each test with fresh ones and leaving none behind. */
+/* For the unit tests of gpu/: the emulated GPUs, each test with fresh ones and leaving none behind. */
 
 static const struct dr_fakecuda_ctl *fake;
 
@@ -51,6 +51,15 @@ static inline int teardown(void **state)
 		print_error("%u objects left behind\n", left);
 	fake->reset();
 	return misuse || left ? -1 : 0;
+}
+
+/* Into the GPU, done on return. */
+static inline int put(struct dr_gpu_stream *s, uint64_t dev, const void *host, size_t len)
+{
+	uint64_t ticket = 0;
+	int rc = dr_gpu_copy_in(s, dev, host, len, &ticket, NULL);
+
+	return rc ? rc : dr_gpu_stream_wait(s, ticket, NULL);
 }
 
 static inline void assert_says(struct dr_err e, const char *words)

@@ -175,7 +175,7 @@ static void run_close(struct run *r)
 	for (unsigned end = 0; end < 2; end++)
 		dr_channel_mem_dereg(r->ch[end], &r->mem[end], dr_now_ns());
 	for (unsigned end = 0; end < 2; end++)
-		dr_manager_close(r->m[end]);
+		dr_manager_close(r->m[end], dr_now_ns());
 	for (unsigned end = 0; end < 2; end++)
 		dr_manager_destroy(r->m[end]);
 	assert_int_equal(r->fake->alive_total(), 0);

@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 /*
- * libibverbs and its NICs in software, inside one process: DR_IBVERBS=.../ibverbs_plugin.so makes
+ * libibverbs and emulated NICs, inside one process: DR_IBVERBS=.../ibverbs_plugin.so makes
  * dualrail's loader take it. This table, the data symbol dr_fake_ctl of that library, is how a test
  * makes faults and sees what happened. Everything is thread-safe.
  *
@@ -99,7 +99,7 @@ struct dr_fake_ctl {
 	void (*latency)(const char *dev, int64_t ns);
 	/* The next n datagrams that leave this device get lost. */
 	void (*drop)(const char *dev, unsigned n);
-	/* retry_cnt 7 is for ever, as rxe has it. Default: 7 retries. */
+	/* retry_cnt 7 means infinite, as in rxe. Default: 7 retries. */
 	void (*retry7_for_ever)(const char *dev, bool on);
 	/* Queue pairs in ERR do not flush (a fence that hangs); off: they do so now. */
 	void (*no_flush)(const char *dev, bool on);

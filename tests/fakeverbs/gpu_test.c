@@ -2,7 +2,8 @@
 #include "tests/fakeverbs/pair.h"
 
 #include "base/log.h"
-#include "transport/staged/staged.h"
+#include "transport/staged.h"
+#include "transport/verbs/mem.h"
 
 #include <arpa/inet.h>
 #include <fcntl.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Baselines: a file with anything in it is refused with a reason, or judged against without a number
  * that is none. The first byte is the percentage asked for. */
-#include "orchestrator/report/report.h"
+#include "orchestrator/record/report.h"
 #include "tests/fuzz/lib/fuzz.h"
 
 #include <errno.h>
@@ -19,13 +19,13 @@ static void judge(const json_t *baseline, double percent)
 	for (int i = 0; i < 2; i++) {
 		struct dr_bandwidth_row b;
 
-		dr_bandwidth_row_init(&b);
+		dr_fields_init(&dr_bandwidth_fields, &b);
 		b.phase = 0;
 		b.gpu = i;
 		b.direction = DR_TO_SERVER;
 		b.message_bytes = 1 << 20;
 		b.gbps = 10;
-		dr_record_bandwidth(rec, &b);
+		dr_record_add(rec, bandwidth, &b);
 	}
 	dr_thresholds_init(&t);
 	t.baseline = baseline;

@@ -91,8 +91,8 @@ static void feed(struct end *x, const uint8_t *p, size_t n, bool refuses)
 static void compare(const struct end *a, const struct end *b)
 {
 	dr_assert(a->c.state == b->c.state && a->c.cause == b->c.cause);
-	/* A stranger's first bytes are named as far as they came. */
-	dr_assert(strncmp(a->c.err.text, "speaks ", 7) == 0 ||
+	/* The first bytes of another protocol are quoted as far as they were received. */
+	dr_assert(strncmp(a->c.err.text, "the peer speaks ", 16) == 0 ||
 		  strcmp(a->c.err.text, b->c.err.text) == 0);
 	dr_assert(a->n == b->n && a->said_len == b->said_len);
 	dr_assert(memcmp(a->said, b->said, a->said_len) == 0);

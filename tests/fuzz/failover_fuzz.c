@@ -59,6 +59,13 @@ static void act(struct world *w, const struct dr_fo_act *a)
 	case DR_FOA_CTRL:
 		dr_assert(a->frame.type > 0 && a->frame.type < DR_FRAME_TYPES);
 		break;
+	case DR_FOA_DGRAM:
+		dr_assert(a->frame.type == DR_FRAME_GONE || a->frame.type == DR_FRAME_ABORT ||
+			  a->frame.type == DR_FRAME_CLOSE);
+		break;
+	case DR_FOA_LEAVE:
+		dr_assert(w->f.state == DR_FO_DEAD && w->f.left);
+		break;
 	case DR_FOA_DEAD:
 		dr_assert(w->f.state == DR_FO_DEAD && w->f.err < 0);
 		w->dead++;
@@ -78,7 +85,7 @@ static void drain(struct world *w)
 	for (unsigned i = 0; i < n; i++)
 		act(w, &todo[i]);
 	dr_assert(w->f.head >= w->head && w->dead <= 1);
-	dr_assert(w->dead == (w->f.state == DR_FO_DEAD));
+	dr_assert(w->dead == (w->f.state == DR_FO_DEAD && w->f.err != -ESHUTDOWN));
 	w->head = w->f.head;
 	dr_fo_validate(&w->f);
 }
@@ -95,7 +102,7 @@ static void frame(struct world *w)
 		.seq = w->f.head + fz_u8(w->z) % 10 };
 
 	if (how & 16) {
-		f.flags = fz_u8(w->z) & DR_FRAME_PLANNED;
+		f.flags = fz_u8(w->z) & DR_FRAME_FLAGS;
 		f.mask = fz_u8(w->z);
 	}
 	if (how & 32) {
@@ -123,7 +130,8 @@ static void path_event(struct world *w, unsigned p, uint8_t what)
 		w->path[p].up = true;
 		dr_fo_path_ready(&w->f, p, gen, w->now);
 	} else if (what == 3) {
-		dr_fo_path_failed(&w->f, p, gen, DR_SCOPE_PATH, -ECONNRESET, "fuzz", w->now);
+		dr_fo_path_failed(
+			&w->f, dr_fo_conn(p, gen), DR_SCOPE_PATH, -ECONNRESET, "fuzz", w->now);
 	}
 }
 
@@ -137,7 +145,7 @@ static void data(struct world *w, uint8_t how)
 	else if (how & 4 && dr_fo_next(&w->f, &seq, &part, &skip))
 		dr_fo_posted(&w->f, w->now);
 	else if (!w->f.prm.sender && w->path[p].up)
-		dr_fo_delivered(&w->f, p, w->path[p].gen, w->f.data_epoch - (how >> 7),
+		dr_fo_delivered(&w->f, dr_fo_conn(p, w->path[p].gen), w->f.data_epoch - (how >> 7),
 			w->f.head + (how >> 6 & 1), how >> 3 & 7, w->now);
 	else if (w->f.prm.sender && w->f.head < w->f.tail) { /* the NIC let go of a part */
 		unsigned slot = (unsigned)(w->f.head % w->f.prm.window), k = how >> 3 & 7;
@@ -176,6 +184,8 @@ static void step(struct world *w, uint8_t op)
 	case 6:
 		if (op & 8)
 			dr_fo_stalled(&w->f, op & 16, w->now);
+		else if (op & 32)
+			dr_fo_close(&w->f, w->now);
 		else
 			dr_fo_switch_now(&w->f, w->now);
 		break;

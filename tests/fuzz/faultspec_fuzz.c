@@ -15,16 +15,18 @@ static void in_range(const struct dr_fault_spec *s)
 	dr_assert(s->repeat >= 1 && s->repeat <= 1000000);
 	dr_assert((s->repeat > 1) == (s->every_ns > 0));
 	dr_assert(s->repeat == 1 || s->every_ns > s->for_ns);
-	dr_assert(s->kind != DR_FAULT_LOSS || (s->loss_percent > 0 && s->loss_percent <= 100));
-	dr_assert(s->kind != DR_FAULT_EXEC || s->exec_name[0]);
+	if (strcmp(dr_fault_name(s), "loss") == 0)
+		dr_assert(s->number > 0 && s->number <= 100 && s->value[0]);
+	if (strcmp(dr_fault_name(s), "exec") == 0)
+		dr_assert(s->value[0]);
 }
 
 static bool same(const struct dr_fault_spec *a, const struct dr_fault_spec *b)
 {
-	return a->kind == b->kind && a->path == b->path && strcmp(a->nic, b->nic) == 0 &&
-	       a->side == b->side && a->at_ns == b->at_ns && a->for_ns == b->for_ns &&
-	       a->repeat == b->repeat && a->every_ns == b->every_ns && a->dir == b->dir &&
-	       a->loss_percent == b->loss_percent && strcmp(a->exec_name, b->exec_name) == 0 &&
+	return a->kind == b->kind && a->on_path == b->on_path && a->path == b->path &&
+	       strcmp(a->nic, b->nic) == 0 && a->side == b->side && a->at_ns == b->at_ns &&
+	       a->for_ns == b->for_ns && a->repeat == b->repeat && a->every_ns == b->every_ns &&
+	       a->dir == b->dir && a->number == b->number && strcmp(a->value, b->value) == 0 &&
 	       a->gpu == b->gpu && a->channel == b->channel;
 }
 
@@ -46,7 +48,6 @@ static void spec(const char *text)
 	dr_assert(dr_fault_spec_parse(canonical, &again, &e) == 0);
 	dr_assert(same(&s, &again));
 	dr_fault_describe(&s, "eth1", NULL, line, sizeof(line));
-	dr_fault_prompt(&s, "eth1", line, sizeof(line));
 }
 
 static void execs(char *text)

@@ -18,7 +18,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	dr_assert(rc == 0 || rc == -EPROTO);
 	if (rc == 0) {
 		dr_assert(len == DR_FRAME_LEN && f.path < DR_PATHS && f.mask <= 0xff);
-		dr_assert((f.flags & ~(unsigned)DR_FRAME_PLANNED) == 0);
+		dr_assert((f.flags & ~(unsigned)DR_FRAME_FLAGS) == 0);
 		dr_assert(f.err <= 0 && f.err >= -4095 && *dr_frame_type_name(f.type) != '?');
 		dr_frame_encode(&f, again);
 		dr_assert(memcmp(b, again, DR_FRAME_LEN) == 0);

@@ -65,9 +65,8 @@ static void set(struct told *t, int ifindex, int up)
 
 static void on_event(const struct dr_link_event *ev, void *arg)
 {
-	dr_assert(ev->name && (ev->addr != NULL) == (ev->change == DR_LINK_ADDR_REMOVED));
-	if (ev->change != DR_LINK_ADDR_REMOVED)
-		set(arg, ev->ifindex, ev->change == DR_LINK_GONE ? -1 : ev->change == DR_LINK_UP);
+	dr_assert(ev->name);
+	set(arg, ev->ifindex, ev->change == DR_LINK_GONE ? -1 : ev->change == DR_LINK_UP);
 }
 
 /* A device that is gone may be back under another name, which is told when it is up. */

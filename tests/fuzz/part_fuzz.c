@@ -1,26 +1,43 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The peer's part of the results, and its phases: whatever it says, every document that is made of it
+/* The peer's part of the results, its phases and its messages: whatever it says, every document that is made of it
  * is whole, and reads back. */
 #include "bootstrap/conv.h"
-#include "orchestrator/report/report.h"
-#include "orchestrator/session_client.h"
+#include "orchestrator/record/report.h"
+#include "orchestrator/plan/plan.h"
+#include "orchestrator/session/message.h"
 #include "tests/fuzz/lib/fuzz.h"
 
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
 
-static void phase(const json_t *j)
+static void check_phase(const struct dr_phase *p)
 {
-	struct dr_phase p;
+	dr_assert(p->message_bytes >= 1 && p->message_bytes <= 1ull << 40);
+	dr_assert(p->chunk_bytes >= 1 && p->chunk_bytes <= p->message_bytes);
+	dr_assert(p->chunk_bytes <= DR_PLAN_CHUNK_MAX);
+	dr_assert(isfinite(p->rate_bits) && p->rate_bits >= 0);
+	dr_assert(p->kind >= DR_PHASE_BW && p->kind <= DR_PHASE_FAILOVER);
+}
 
-	if (dr_phase_from_json(j, &p))
+static void message(const json_t *j)
+{
+	struct dr_message m, again;
+	struct dr_err e = { 0 };
+	json_t *echo;
+	int rc = dr_message_read(j, &m, &e);
+
+	if (rc) {
+		dr_assert(rc == -EPROTO || rc == -ENOENT);
+		dr_assert(e.text[0]);
 		return;
-	dr_assert(p.message_bytes >= 1 && p.message_bytes <= 1ull << 40);
-	dr_assert(p.chunk_bytes >= 1 && p.chunk_bytes <= p.message_bytes);
-	dr_assert(p.chunk_bytes <= DR_PLAN_CHUNK_MAX);
-	dr_assert(isfinite(p.rate_bits) && p.rate_bits >= 0);
-	dr_assert(p.kind >= DR_PHASE_BW && p.kind <= DR_PHASE_FAILOVER);
+	}
+	dr_assert(m.which <= 1 && m.err <= 0 && m.n_totals <= DR_CHANNELS_MAX);
+	if (m.kind == DR_MSG_PHASE)
+		check_phase(&m.phase);
+	echo = dr_message_to_json(&m);
+	dr_assert(echo && dr_message_read(echo, &again, &e) == 0 && again.kind == m.kind);
+	json_decref(echo);
 }
 
 static char *written(const json_t *doc)
@@ -33,7 +50,7 @@ static char *written(const json_t *doc)
 	return text;
 }
 
-static void whole(const struct dr_record *rec)
+static void whole(struct dr_record *rec)
 {
 	json_t *doc = dr_record_to_json(rec), *again;
 	char *text, *text_again;
@@ -99,12 +116,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	struct dr_record *rec;
 	size_t len;
 	uint8_t *p = fz_bytes(&z, 1 << 16, &len);
-	json_t *j = dr_conv_json_parse(p, len, &e);
+	json_t *j = dr_conv_json_parse(p, len, &e), *wrapped;
 	int rc;
 
 	if (j) {
 		dr_assert(depth(j) <= DR_CONV_JSON_DEPTH_MAX);
-		phase(j);
+		message(j);
+		wrapped = json_pack("{s:s, s:O}", "t", "phase", "phase", j);
+		dr_assert(wrapped);
+		message(wrapped);
+		json_decref(wrapped);
 		dr_assert(dr_record_create(&rec) == 0);
 		rc = dr_record_merge(rec, j, &e);
 		if (rc)

@@ -4,7 +4,7 @@
  * The first byte says which. What is accepted makes a plan whose every number is in its range.
  */
 #include "bootstrap/conv.h"
-#include "orchestrator/plan.h"
+#include "orchestrator/plan/plan.h"
 #include "tests/fuzz/lib/fuzz.h"
 
 #include <arpa/inet.h>

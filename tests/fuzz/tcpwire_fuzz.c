@@ -59,7 +59,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	unsigned what = fz_u8(&z) % 5;
 	uint8_t again[DR_HANDLE_MAX];
 	struct tcp_rail_handle rail;
-	struct tcp_path_handle path;
+	struct dr_path_ident path;
 	struct tcp_hello hello;
 	uint32_t gen;
 	size_t len;

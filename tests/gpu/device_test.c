@@ -2,8 +2,8 @@
 #include "base/clock.h"
 #include "base/rng.h"
 #include "gpu/gpu.h"
-#include "orchestrator/integrity.h"
-#include "orchestrator/worker.h"
+#include "orchestrator/engine/integrity.h"
+#include "orchestrator/engine/worker.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -22,7 +22,7 @@
  * measures is printed, never asserted. DR_GPU_SMALL=1 leaves out what is large (for compute-sanitizer).
  */
 enum { MIB = 1 << 20 };
-#define GIB ((uint64_t)1 << 30)
+static const uint64_t GIB = (uint64_t)1 << 30;
 
 static struct dr_gpu *gpu;
 static struct dr_gpu_stream *stream;
@@ -125,7 +125,7 @@ static void out_of_memory_is_said(void **state)
 	(void)state;
 	assert_int_equal(dr_gpu_alloc(gpu, 2 * dr_gpu_info(gpu)->memory_bytes, &m, &e), -ENOMEM);
 	print_message("%s\n", e.text);
-	assert_non_null(strstr(e.text, "bytes asked for"));
+	assert_non_null(strstr(e.text, "bytes requested"));
 	m = take(MIB);
 	assert_int_equal(dr_gpu_set(stream, m.dev, 1, MIB, NULL), 0);
 	dr_gpu_free(gpu, &m);
@@ -156,7 +156,7 @@ static void copies_round_trip(void **state)
 
 	(void)state;
 	for (size_t i = 0; i < DR_ARRAY_LEN(lens); i++) {
-		dr_pattern_fill(a, lens[i], 1, 2, 3, i);
+		dr_pattern_fill(a, lens[i], dr_pattern_base(1, 2, 3, i));
 		memset(b, 0, MIB);
 		assert_int_equal(dr_gpu_copy_in(stream, m.dev, a, lens[i], &in, NULL), 0);
 		assert_int_equal(dr_gpu_copy_out(stream, b, m.dev, lens[i], &out, NULL), 0);
@@ -315,9 +315,9 @@ static void expect_filled(uint64_t dev, size_t len, uint64_t seq, unsigned char 
 	assert_int_equal(dr_gpu_set(stream, dev, 0x5c, len + 16, NULL), 0);
 	assert_int_equal(dr_gpu_pattern_fill(stream, dev, len, base, NULL), 0);
 	assert_int_equal(dr_gpu_read(stream, host, dev, len + 16, NULL), 0);
-	if (dr_pattern_check(host, len, 4, 5, 6, seq, &at))
+	if (dr_pattern_check(host, len, dr_pattern_base(4, 5, 6, seq), &at))
 		print_error("%zu bytes: byte %zu is wrong\n", len, at);
-	assert_int_equal(dr_pattern_check(host, len, 4, 5, 6, seq, &at), 0);
+	assert_int_equal(dr_pattern_check(host, len, dr_pattern_base(4, 5, 6, seq), &at), 0);
 	for (size_t i = 0; i < 16; i++)
 		assert_int_equal(host[len + i], 0x5c);
 	assert_int_equal(dr_gpu_pattern_check(stream, dev, len, base, &bad, NULL), 0);
@@ -343,10 +343,12 @@ static void pattern_of_every_length(void **state)
 static void plant(uint64_t dev, uint64_t at, unsigned bit)
 {
 	unsigned char byte;
+	uint64_t ticket;
 
 	assert_int_equal(dr_gpu_read(stream, &byte, dev + at, 1, NULL), 0);
 	byte ^= (unsigned char)(1u << bit);
-	assert_int_equal(dr_gpu_write(stream, dev + at, &byte, 1, NULL), 0);
+	assert_int_equal(dr_gpu_copy_in(stream, dev + at, &byte, 1, &ticket, NULL), 0);
+	assert_int_equal(dr_gpu_stream_wait(stream, ticket, NULL), 0);
 }
 
 /* Up to three wrong bytes: the first is found. */

@@ -64,7 +64,7 @@ campaign() {
 	[ "$status" -eq 0 ]
 }
 
-@test "the NIC set to try for ever: heartbeats find the cut" {
+@test "a NIC with infinite retries: heartbeats detect the cut" {
 	campaign 1 --ib-retry 7 --fault blackhole:path=0,side=server,dir=in,for=1s
 }
 
@@ -133,7 +133,7 @@ campaign() {
 	ends "$client" 0
 	document
 	holds "$share/c.json" '[.failover.switches[] | select(.side == "client" and (.planned | not))]
-		| length == 2 and all(.from_path == 0 and .in_flight_messages == 0 and (.cause | test("heartbeats")))'
+		| length == 2 and all(.from_path == 0 and .in_flight_messages == 0 and (.cause | test("heartbeat")))'
 }
 
 # gid_index GUEST RAIL: where the GID of its IPv4 address stands in the table.

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # Helpers of the lab's tests (scripts/lab/lab.sh says what the lab is). The server runs in guest 1, the
-# client in guest 0. No fixed sleeps: guests are emulated and slow by turns, so what has to happen first
-# is waited for, and no absolute time is asserted.
+# client in guest 0. No fixed sleeps: guests are emulated and at times slow, so tests wait
+# for conditions and assert no absolute time.
 # shellcheck shell=bash disable=SC2034,SC2154
 
-# What a test may take for any one wait.
+# The longest wait for one condition, in seconds.
 WAIT_S=${DR_LAB_WAIT:-120}
 DR_ROOT=${DR_ROOT:-$(cd "$BATS_TEST_DIRNAME/../.." && pwd)}
 DR_BUILD=${DR_BUILD:-$DR_ROOT/build/release}
@@ -17,8 +17,8 @@ lab() {
 	"$DR_ROOT/scripts/lab/lab.sh" "$@" 3>&-
 }
 
-# Every NIC forwards, at once, also after a test that failed in the middle of a cut.
-mend() {
+# Brings every NIC up again, also after a test that failed in the middle of a fault.
+restore_links() {
 	local g n
 	for g in 0 1; do
 		for n in nic0 nic1 nic2 nic3 ctl0; do
@@ -43,10 +43,12 @@ common_setup() {
 }
 
 common_teardown() {
+	local rc=0
 	end_background TERM
+	validated ${share:+"$share"} || rc=$?
 	[[ ! ${share-} ]] || rm -rf "$share"
-	lab status >/dev/null 2>&1 && mend
-	return 0
+	lab status >/dev/null 2>&1 && restore_links
+	return "$rc"
 }
 
 # start NAME GUEST COMMAND...: in the background, output in NAME.out and NAME.err, its process in $pid.
@@ -72,7 +74,7 @@ port_state() {
 DR=/opt/dualrail # where install_dualrail puts it
 RUN=$DR/scripts/run_p2p.sh
 
-# Once a file of tests: the program under test and its script, in memory of both guests.
+# Called once per file of tests: copies the program under test and its script into the memory of both guests.
 install_dualrail() {
 	local stage
 	lab status >/dev/null 2>&1 || return 0
@@ -87,15 +89,15 @@ install_dualrail() {
 	rm -rf "$stage"
 }
 
-# In setup(): a lab was found, and has the program also after it had to be booted again.
+# For setup(): skips without a lab; installs the program again after a reboot.
 verbs_setup() {
 	"$DUALRAIL" --version | grep -q verbs || skip "this build has no verbs"
 	common_setup
 	lab run both test -x "$DR/bin/dualrail" || install_dualrail
 }
 
-# What the client asks for in most tests: eight logical GPUs with two channels each. A guest moves some
-# tens of MB/s: the 1 MiB that may be in flight takes a tenth of what heartbeats may be silent.
+# Options of the client in most tests: eight logical GPUs with two channels each. A guest moves some
+# tens of MB/s: the 1 MiB in flight takes a tenth of the time that heartbeats may be missing.
 GPUS=(-g 0-7)
 OPTS=(--transport verbs -N 2 -s 256K --chunk 32K --window 2 --heartbeat 100ms --ib-retry 6)
 TWO=(--rails "rxe0,rxe1")
@@ -112,13 +114,13 @@ start_client() {
 	client=$pid
 }
 
-# client [OPTION...]: the same, to its end; sets status and output.
+# client [OPTION...]: the same, and waits for its end; sets status and output.
 client() {
 	run lab run -t "$WAIT_S" 0 "$RUN" client 10.77.0.2 "${OPTS[@]}" "${GPUS[@]}" --json="$inside/c.json" "$@"
 	tail -n 25 <<<"$output"
 }
 
-# flow_on N: N intervals more have been printed.
+# flow_on N: waits until the client has printed N more intervals.
 flow_on() {
 	local lines
 	lines=$(grep -c 'Gb/s' client.out)
@@ -129,17 +131,17 @@ intervals() {
 	(($(grep -c 'Gb/s' client.out) >= $1))
 }
 
-# How many queue pairs and memory regions guest $1 has.
+# The numbers of queue pairs and memory regions of guest $1.
 resources() {
 	lab run "$1" rdma resource show | grep -oE 'qp [0-9]+|mr [0-9]+' | sort | uniq -c
 }
 
-# as_before GUEST: its resources are those in the file resources.GUEST.
+# as_before GUEST: its resources equal those in the file resources.GUEST.
 as_before() {
 	[[ $(resources "$1") == "$(cat "resources.$1")" ]]
 }
 
-# document: the client's, with data right and the counters of the NICs agreeing.
+# document: the client's document reports success and correct data.
 document() {
 	holds "$share/c.json" '.schema == "dualrail/1" and .status == "pass" and .exit_code == 0'
 	clean "$share/c.json"
@@ -149,7 +151,7 @@ no_switch() {
 	holds "$share/c.json" '[.failover.switches[]? | select(.planned | not)] == []'
 }
 
-# passed N: that many faults, each hit data in flight and was survived.
+# passed N: N faults were injected, each hit data in flight, and all trials passed.
 passed() {
 	holds "$share/c.json" ".failover.faults | length == $1 and all(.verdict == \"PASS\" and .gap_us > 0 and .in_flight_messages > 0)"
 }

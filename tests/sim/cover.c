@@ -35,7 +35,7 @@ int sim_covered(void)
 		{ "worst gap, us", v->worst_gap_ns / 1000 },
 		{ "ends that nobody told of the end", v->untold },
 		{ "ends with another error than the peer", v->unlike },
-		{ "turns with a deadline due for ever", v->spins },
+		{ "turns with a deadline that stays due", v->spins },
 		{ "virtual seconds", v->virtual_ms / 1000 } };
 	int missing = 0;
 

@@ -286,7 +286,7 @@ static int64_t wait_ns(const struct sim_run *r, const struct sim_fault *f)
 	if (f->step == AT_TIME)
 		return f->after_ns;
 	if ((f->step == AT_TX_DRAIN || f->step == AT_TX_PLANNED) && r->s->failback)
-		return STEP_WAIT_NS + 2 * r->s->hold_down_ns; /* the way back */
+		return STEP_WAIT_NS + 2 * r->s->hold_down_ns; /* the failback */
 	return STEP_WAIT_NS;
 }
 

@@ -19,7 +19,7 @@ static const int64_t DONE_NS = 6 * DR_NS_PER_S;
 static const int64_t HEAL_NS = 4 * DR_NS_PER_S;
 enum {
 	ROUNDS_MAX = 2000, /* of both ends, at one time */
-	CREEPS = 100,	   /* steps of a microsecond or less in a row: something is due for ever */
+	CREEPS = 100,	   /* steps of a microsecond or less in a row: a deadline stays due */
 	SPINS_MAX = 20000, /* of these, each as long as a turn of a real loop */
 };
 
@@ -142,7 +142,7 @@ static void step_ends(struct sim_run *r, bool app)
 		if (!again)
 			return;
 	}
-	sim_fail(r, "progress: an end is busy for ever");
+	sim_fail(r, "progress: an end stays busy");
 }
 
 static bool kept_busy(const struct sim_run *r, int64_t now)
@@ -232,7 +232,7 @@ static void simulate(struct sim_run *r)
 			sim_cover.spins++;
 		}
 		if (creeps > SPINS_MAX) {
-			no_end(r, "something is due for ever");
+			no_end(r, "a deadline stays due");
 			return;
 		}
 		if (next == DR_NEVER && kept_busy(r, now)) {
@@ -282,7 +282,7 @@ int sim_schedule_run(uint64_t seed, uint32_t without, char *why, size_t len)
 	}
 	for (unsigned end = 0; end < 2; end++)
 		if (r->m[end] != NULL)
-			dr_manager_close(r->m[end]);
+			dr_manager_close(r->m[end], dr_sim_world_clock(r->w, end));
 	for (unsigned end = 0; end < 2; end++)
 		dr_manager_destroy(r->m[end]);
 	sim_boot_destroy(r);

@@ -121,7 +121,8 @@ struct sim_user { /* one end of a channel */
 	uint64_t posted, done;
 	uint8_t *mem;
 	struct dr_mem reg;
-	bool gone; /* memory taken away */
+	unsigned active; /* path that carried data last */
+	bool gone;	 /* memory taken away */
 	int err;
 	int64_t died_ns; /* world's clock */
 };

@@ -149,7 +149,7 @@ static void draw_fault(struct sim_fault *f, struct dr_rng *g, bool first)
 	f->seed = dr_rng_u64(g);
 }
 
-/* One rail fails again and again, the other one never: each switch and each way back is bounded. */
+/* One rail fails again and again, the other one never: each switch and each failback is bounded. */
 static void draw_one_rail(struct sim_schedule *s, struct dr_rng *g)
 {
 	unsigned rail = (unsigned)dr_rng_below(g, 2);
@@ -178,8 +178,8 @@ static void follows(struct sim_schedule *s)
 
 		if (s->without & (1u << i))
 			continue;
-		s->may_die |=
-			k >= F_DEREG || (k == F_STOP && s->n_faults > 1); /* a dial finds nobody */
+		s->may_die |= (k >= F_DEREG && k != F_STUCK) ||
+			      (k == F_STOP && s->n_faults > 1); /* a dial finds nobody */
 		if (k <= F_LINK_DOWN)
 			outages++;
 		else if (k == F_STALL || k == F_CLOCK || k == F_CONTROL || k == F_STOP ||

@@ -2,12 +2,13 @@
 #include "transport/faulty/faulty.h"
 
 #include "base/mem.h"
-#include "base/rng.h"
+#include "transport/path_base.h"
 
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/queue.h>
 
 /*
  * Each op calls the inner one; events of the inner path pass through a queue (held), which is empty
@@ -17,21 +18,12 @@
  */
 
 struct held {
-	struct held *next;
+	STAILQ_ENTRY(held) next;
 	struct dr_event ev;
 	uint64_t due_call;
 	int64_t due_ns; /* FENCED that is withheld: not before */
 	uint8_t data[DR_DGRAM_MAX];
 	char text[256];
-};
-
-struct dr_faulty {
-	struct dr_transport_ops ops;
-	const struct dr_transport_ops *inner;
-	struct dr_faulty_opts o;
-	struct dr_rng rng;
-	char name[48];
-	uint64_t posts, events, injected;
 };
 
 struct faulty_rail {
@@ -43,26 +35,20 @@ struct faulty_rail {
 };
 
 struct faulty_path {
-	struct dr_path base;
+	struct dr_path_base base; /* kicked while something is held */
 	struct dr_faulty *f;
 	struct dr_path *inner;
-	struct dr_pollable po; /* kicked while something is held */
-	void (*ready)(void *arg, int64_t now_ns);
-	void *arg;
-	struct dr_sink sink, *out; /* out: during progress */
-	struct held *held, **held_tail;
+	struct dr_sink sink;
+	STAILQ_HEAD(, held) held;
 	uint64_t calls;
-	int64_t now_ns, fence_deadline_ns;
-	int n_events;
+	int64_t fence_deadline_ns;
 	bool failed, closed; /* failed: FAILED was reported */
 	bool fail_due;
-	int fail_err;
-	enum dr_scope fail_scope;
 };
 
 static struct faulty_path *path_of(struct dr_path *p)
 {
-	return dr_container_of(p, struct faulty_path, base);
+	return dr_container_of(p, struct faulty_path, base.path);
 }
 
 static struct faulty_rail *rail_of(struct dr_rail *r)
@@ -110,18 +96,16 @@ static int f_listen(const struct dr_rail_params *p, struct dr_rail **out, struct
 	const struct dr_faulty_rail_params *k = p->kind_params;
 	struct dr_rail_params inner = *p;
 	struct faulty_rail *r = dr_calloc(1, sizeof(*r));
-	int rc;
 
 	if (!r)
 		return dr_err_set(e, -ENOMEM, "wrap rail %u: out of memory", p->index);
 	inner.kind_params = k->inner;
-	rc = k->faulty->inner->listen(&inner, &r->inner, e);
+	int rc = k->faulty->inner->listen(&inner, &r->inner, e);
 	if (rc) {
 		dr_free(r);
 		return rc;
 	}
-	r->base.ops = &k->faulty->ops;
-	r->base.index = p->index;
+	r->base = (struct dr_rail){ .ops = &k->faulty->ops, .index = p->index };
 	r->f = k->faulty;
 	r->poller = p->poller;
 	r->sink.event = rail_event;
@@ -183,19 +167,8 @@ static void f_mr_dereg(struct dr_rail *r, struct dr_mr *mr)
 
 static void kick(struct faulty_path *p)
 {
-	struct dr_poller *poller = rail_of(p->base.rail)->poller;
-
-	if (poller && !p->closed)
-		dr_poller_kick(poller, &p->po);
-}
-
-static void kicked(struct dr_pollable *po, uint32_t revents, int64_t now_ns)
-{
-	struct faulty_path *p = dr_container_of(po, struct faulty_path, po);
-
-	(void)revents;
-	if (p->ready)
-		p->ready(p->arg, now_ns);
+	if (!p->closed)
+		dr_path_wake(&p->base);
 }
 
 static void tell(struct faulty_path *p, const struct dr_event *ev)
@@ -204,13 +177,10 @@ static void tell(struct faulty_path *p, const struct dr_event *ev)
 
 	if (p->closed || (p->failed && ev->kind != DR_EV_FENCED))
 		return;
-	out.path = &p->base;
-	out.rail = p->base.rail;
 	p->failed |= ev->kind == DR_EV_FAILED;
-	p->n_events++;
-	trace(p->f, "path %u event %d epoch %u seq %llu part %u err %d", p->base.rail->index,
+	trace(p->f, "path %u event %d epoch %u seq %llu part %u err %d", p->base.path.rail->index,
 		ev->kind, ev->epoch, (unsigned long long)ev->seq, ev->part, ev->err);
-	p->out->event(p->out, &out);
+	dr_path_emit(&p->base, &out);
 }
 
 static void hold(
@@ -230,15 +200,14 @@ static void hold(
 		(void)snprintf(h->text, sizeof(h->text), "%s", ev->text);
 		h->ev.text = h->text;
 	}
-	*p->held_tail = h;
-	p->held_tail = &h->next;
+	STAILQ_INSERT_TAIL(&p->held, h, next);
 }
 
 static void tell_fault(struct faulty_path *p)
 {
 	struct dr_event ev = { .kind = DR_EV_FAILED,
-		.scope = p->fail_scope,
-		.err = p->fail_err,
+		.scope = p->base.scope,
+		.err = p->base.err,
 		.text = "injected by the fault wrapper" };
 
 	p->fail_due = false;
@@ -249,8 +218,8 @@ static void fail_with_opts(struct faulty_path *p)
 {
 	p->f->injected++;
 	p->fail_due = true;
-	p->fail_err = p->f->o.fail_err ? p->f->o.fail_err : -EIO;
-	p->fail_scope = p->f->o.fail_scope;
+	p->base.err = p->f->o.fail_err ? p->f->o.fail_err : -EIO;
+	p->base.scope = p->f->o.fail_scope;
 }
 
 static void path_event(struct dr_sink *sink, const struct dr_event *ev)
@@ -271,7 +240,7 @@ static void path_event(struct dr_sink *sink, const struct dr_event *ev)
 	}
 	if (drawn(f, f->o.hold_ppm))
 		due_call = p->calls + f->o.hold_calls;
-	if (p->held || due_call > p->calls || due_ns > p->now_ns)
+	if (!STAILQ_EMPTY(&p->held) || due_call > p->calls || due_ns > p->base.now_ns)
 		hold(p, ev, due_call, due_ns);
 	else
 		tell(p, ev);
@@ -279,12 +248,11 @@ static void path_event(struct dr_sink *sink, const struct dr_event *ev)
 
 static void release(struct faulty_path *p)
 {
-	while (p->held && p->held->due_call <= p->calls && p->held->due_ns <= p->now_ns) {
-		struct held *h = p->held;
+	struct held *h;
 
-		p->held = h->next;
-		if (!p->held)
-			p->held_tail = &p->held;
+	while ((h = STAILQ_FIRST(&p->held)) && h->due_call <= p->calls &&
+		h->due_ns <= p->base.now_ns) {
+		STAILQ_REMOVE_HEAD(&p->held, next);
 		tell(p, &h->ev);
 		dr_free(h);
 	}
@@ -296,19 +264,18 @@ static int f_progress(struct dr_path *dp, int64_t now_ns, struct dr_sink *sink)
 
 	if (p->closed)
 		return 0;
-	p->out = sink;
-	p->now_ns = now_ns;
-	p->n_events = 0;
+	dr_path_begin(&p->base, now_ns, sink);
 	p->calls++;
 	release(p);
 	p->f->inner->progress(p->inner, now_ns, &p->sink);
 	dp->rx_last_ns = p->inner->rx_last_ns;
 	dp->tx_last_ns = p->inner->tx_last_ns;
-	if (p->fail_due && !p->held)
+	if (p->fail_due && STAILQ_EMPTY(&p->held))
 		tell_fault(p);
-	if (p->held || p->fail_due)
+	int n = dr_path_end(&p->base);
+	if (!STAILQ_EMPTY(&p->held) || p->fail_due)
 		kick(p);
-	return p->n_events;
+	return n;
 }
 
 /* ---- paths ------------------------------------------------------------------------------------- */
@@ -318,25 +285,20 @@ static int f_create(
 {
 	struct dr_faulty *f = rail_of(r)->f;
 	struct faulty_path *p = dr_calloc(1, sizeof(*p));
-	int rc;
 
 	if (!p)
-		return dr_err_set(e, -ENOMEM, "wrap a path: out of memory");
-	rc = f->inner->create(rail_of(r)->inner, par, &p->inner, e);
+		return dr_path_no_memory(par, e);
+	int rc = f->inner->create(rail_of(r)->inner, par, &p->inner, e);
 	if (rc) {
 		dr_free(p);
 		return rc;
 	}
-	p->base.ops = &f->ops;
-	p->base.rail = r;
+	dr_path_init(&p->base, r, par, rail_of(r)->poller, NULL);
 	p->f = f;
-	p->po = (struct dr_pollable){ .fd = -1, .ready = kicked };
-	p->ready = par->ready;
-	p->arg = par->arg;
 	p->sink.event = path_event;
-	p->held_tail = &p->held;
+	STAILQ_INIT(&p->held);
 	p->fence_deadline_ns = DR_NEVER;
-	*out = &p->base;
+	*out = &p->base.path;
 	return 0;
 }
 
@@ -364,7 +326,7 @@ static int before_post(struct faulty_path *p, const char *what)
 		fail_with_opts(p);
 		kick(p);
 	}
-	trace(f, "path %u %s", p->base.rail->index, what);
+	trace(f, "path %u %s", p->base.path.rail->index, what);
 	return 0;
 }
 
@@ -416,6 +378,11 @@ static void f_fence(struct dr_path *dp, bool soft, int64_t deadline_ns)
 	p->f->inner->fence(p->inner, soft && !p->failed && !p->fail_due, deadline_ns);
 }
 
+static void f_probe(struct dr_path *dp, int64_t now_ns)
+{
+	path_of(dp)->f->inner->probe(path_of(dp)->inner, now_ns);
+}
+
 static void f_stats(struct dr_path *dp, struct dr_path_stats *out)
 {
 	path_of(dp)->f->inner->stats(path_of(dp)->inner, out);
@@ -424,11 +391,10 @@ static void f_stats(struct dr_path *dp, struct dr_path_stats *out)
 static void f_close(struct dr_path *dp)
 {
 	struct faulty_path *p = path_of(dp);
-	struct dr_poller *poller = rail_of(dp->rail)->poller;
 
 	p->closed = true;
-	if (poller)
-		dr_poller_del(poller, &p->po);
+	if (p->base.poller)
+		dr_poller_del(p->base.poller, &p->base.po);
 	p->f->inner->close(p->inner);
 }
 
@@ -442,10 +408,8 @@ static void f_fini(struct dr_path *dp)
 	struct faulty_path *p = path_of(dp);
 
 	p->f->inner->fini(p->inner);
-	while (p->held) {
-		struct held *h = p->held;
-
-		p->held = h->next;
+	for (struct held *h; (h = STAILQ_FIRST(&p->held));) {
+		STAILQ_REMOVE_HEAD(&p->held, next);
 		dr_free(h);
 	}
 	dr_free(p);
@@ -467,8 +431,8 @@ int dr_faulty_create(const struct dr_transport_ops *inner, const struct dr_fault
 	f->ops = (struct dr_transport_ops){ sizeof(struct dr_transport_ops), f->name, inner->caps,
 		f_listen, f_rail_handle, f_rail_peer, f_rail_dgram, f_rail_progress, f_rail_close,
 		f_rail_fini, f_mr_reg, f_mr_dereg, f_create, f_handle, f_connect, f_post_recv,
-		f_post_send, f_post_ctrl, f_flush, f_credit, f_progress, f_fence, f_stats, f_close,
-		f_stop, f_fini };
+		f_post_send, f_post_ctrl, f_flush, f_credit, f_progress, f_fence, f_stats,
+		inner->probe ? f_probe : NULL, f_close, f_stop, f_fini };
 	*out = f;
 	return 0;
 }
@@ -478,45 +442,7 @@ void dr_faulty_destroy(struct dr_faulty *f)
 	dr_free(f);
 }
 
-const struct dr_transport_ops *dr_faulty_ops(struct dr_faulty *f)
-{
-	return &f->ops;
-}
-
-struct dr_faulty_opts *dr_faulty_opts(struct dr_faulty *f)
-{
-	return &f->o;
-}
-
-uint64_t dr_faulty_posts(const struct dr_faulty *f)
-{
-	return f->posts;
-}
-
-uint64_t dr_faulty_events(const struct dr_faulty *f)
-{
-	return f->events;
-}
-
-uint64_t dr_faulty_injected(const struct dr_faulty *f)
-{
-	return f->injected;
-}
-
 struct dr_path *dr_faulty_inner(struct dr_path *p)
 {
 	return path_of(p)->inner;
-}
-
-void dr_faulty_fail(struct dr_path *dp, enum dr_scope scope, int err)
-{
-	struct faulty_path *p = path_of(dp);
-
-	if (p->failed || p->closed)
-		return;
-	p->f->injected++;
-	p->fail_due = true;
-	p->fail_err = err;
-	p->fail_scope = scope;
-	kick(p);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "transport/sim/internal.h"
+#include "transport/sim/sim_priv.h"
 
 #include "base/mem.h"
 
@@ -17,11 +17,10 @@
 void sim_violation(struct dr_sim_world *w, const char *fmt, ...)
 {
 	va_list ap;
-	int n;
 
 	if (w->violations++)
 		return;
-	n = snprintf(w->violation, sizeof(w->violation), "at %lld ns: ", (long long)w->now);
+	int n = snprintf(w->violation, sizeof(w->violation), "at %lld ns: ", (long long)w->now);
 	va_start(ap, fmt);
 	(void)vsnprintf(w->violation + n, sizeof(w->violation) - (size_t)n, fmt, ap);
 	va_end(ap);
@@ -49,11 +48,9 @@ static void push(struct sim_ranges *l, uintptr_t a, uintptr_t b)
 
 void sim_ranges_add(struct sim_ranges *l, uintptr_t a, uintptr_t b)
 {
-	size_t i;
-
 	if (a == b)
 		return;
-	for (i = 0; i < l->n;) {
+	for (size_t i = 0; i < l->n;) {
 		struct sim_range *r = &l->r[i];
 
 		if (r->b < a || r->a > b) {
@@ -69,9 +66,7 @@ void sim_ranges_add(struct sim_ranges *l, uintptr_t a, uintptr_t b)
 
 void sim_ranges_del(struct sim_ranges *l, uintptr_t a, uintptr_t b)
 {
-	size_t i;
-
-	for (i = 0; i < l->n;) {
+	for (size_t i = 0; i < l->n;) {
 		struct sim_range r = l->r[i];
 
 		if (r.b <= a || r.a >= b) {
@@ -88,9 +83,7 @@ void sim_ranges_del(struct sim_ranges *l, uintptr_t a, uintptr_t b)
 
 bool sim_ranges_hit(const struct sim_ranges *l, uintptr_t a, uintptr_t b)
 {
-	size_t i;
-
-	for (i = 0; i < l->n; i++)
+	for (size_t i = 0; i < l->n; i++)
 		if (l->r[i].a < b && a < l->r[i].b)
 			return true;
 	return false;
@@ -131,8 +124,6 @@ void sim_check_write(struct sim_path *p, const void *to, size_t len, uint64_t se
 {
 	uintptr_t a = (uintptr_t)to;
 
-	if (p->quarantined)
-		return;
 	if (sim_ranges_hit(&p->w->returned, a, a + len) || sim_ranges_hit(&p->w->users, a, a + len))
 		sim_violation(p->w,
 			"rail %u channel %u path %u gen %u: seq %llu part %u is written into memory that "
@@ -160,9 +151,7 @@ void sim_check_again(struct dr_sim_world *w, const struct sim_seg *s)
 
 static bool posting_has(const struct sim_posting *x, uintptr_t a, uintptr_t b)
 {
-	unsigned m;
-
-	for (m = 0; m < x->n; m++)
+	for (unsigned m = 0; m < x->n; m++)
 		if (!(x->reported & (1u << m)) && part_at(&x->part[m]) < b &&
 			a < part_at(&x->part[m]) + x->part[m].len)
 			return true;
@@ -171,15 +160,12 @@ static bool posting_has(const struct sim_posting *x, uintptr_t a, uintptr_t b)
 
 static bool path_has(const struct sim_path *p, uintptr_t a, uintptr_t b)
 {
-	const struct sim_wr *wr;
-	unsigned k;
-
-	if (p->fence == SIM_FENCE_DONE || p->stopped || p->quarantined)
+	if (p->fence == SIM_FENCE_DONE || p->stopped)
 		return false;
-	for (wr = p->wrs; wr; wr = wr->next)
+	for (const struct sim_wr *wr = TAILQ_FIRST(&p->wrs); wr; wr = TAILQ_NEXT(wr, next))
 		if ((uintptr_t)wr->src < b && a < (uintptr_t)wr->src + wr->len)
 			return true;
-	for (k = 0; k < p->post_n; k++)
+	for (unsigned k = 0; k < p->post_n; k++)
 		if (posting_has(&p->posted[(p->post_head + k) % p->w->o.recv_depth], a, b))
 			return true;
 	return false;
@@ -187,11 +173,9 @@ static bool path_has(const struct sim_path *p, uintptr_t a, uintptr_t b)
 
 void dr_sim_world_check_idle(struct dr_sim_world *w, unsigned node, const void *base, size_t len)
 {
-	const struct sim_path *p;
-	unsigned i;
-
-	for (i = 0; i < DR_SIM_RAILS_MAX; i++)
-		for (p = w->rail[node][i] ? w->rail[node][i]->paths : NULL; p; p = p->next)
+	for (unsigned i = 0; i < DR_SIM_RAILS_MAX; i++)
+		for (const struct sim_path *p = w->rail[node][i] ? w->rail[node][i]->paths : NULL;
+			p; p = p->next)
 			if (path_has(p, (uintptr_t)base, (uintptr_t)base + len))
 				sim_violation(w,
 					"node %u: a buffer goes back to its user while channel %u path %u "
@@ -201,13 +185,11 @@ void dr_sim_world_check_idle(struct dr_sim_world *w, unsigned node, const void *
 
 static bool posted_elsewhere(const struct sim_path *p, uintptr_t a, uintptr_t b)
 {
-	const struct sim_path *q;
-	unsigned i, k;
-
-	for (i = 0; i < DR_SIM_RAILS_MAX; i++)
-		for (q = p->w->rail[p->node][i] ? p->w->rail[p->node][i]->paths : NULL; q;
-			q = q->next)
-			for (k = 0; q != p && !q->down && k < q->post_n; k++)
+	for (unsigned i = 0; i < DR_SIM_RAILS_MAX; i++)
+		for (const struct sim_path *q =
+				p->w->rail[p->node][i] ? p->w->rail[p->node][i]->paths : NULL;
+			q; q = q->next)
+			for (unsigned k = 0; q != p && !q->down && k < q->post_n; k++)
 				if (posting_has(&q->posted[(q->post_head + k) % p->w->o.recv_depth],
 					    a, b))
 					return true;
@@ -224,16 +206,16 @@ void sim_return_part(struct sim_path *p, const struct dr_part *part, bool delive
 
 void sim_return_postings(struct sim_path *p, bool withdrawn_only)
 {
-	unsigned k, m, kept = 0, depth = p->w->o.recv_depth;
+	unsigned kept = 0, depth = p->w->o.recv_depth;
 
-	for (k = 0; k < p->post_n; k++) {
+	for (unsigned k = 0; k < p->post_n; k++) {
 		struct sim_posting *x = &p->posted[(p->post_head + k) % depth];
 
 		if (withdrawn_only && !x->withdrawn) {
 			p->posted[(p->post_head + kept++) % depth] = *x;
 			continue;
 		}
-		for (m = 0; m < x->n; m++)
+		for (unsigned m = 0; m < x->n; m++)
 			if (!(x->reported & (1u << m)))
 				sim_return_part(p, &x->part[m], false);
 	}

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "transport/sim/internal.h"
+#include "transport/sim/sim_priv.h"
 
 #include <string.h>
 
@@ -19,8 +19,7 @@ static void hs_arrive(struct dr_sim_world *w, const struct sim_event *ev);
 
 static void hs_send(struct sim_conn *c, unsigned from, enum hs step)
 {
-	sim_at(c->w, c->w->now + sim_link_delay(c->w, c->rail, from),
-		(struct sim_event){ .fn = hs_arrive, .obj = c, .from = from, .a = step });
+	sim_conn_at(c, sim_link_delay(c->w, c->rail, from), hs_arrive, from, 0, step);
 }
 
 static const char *text_of(int err)
@@ -35,7 +34,7 @@ static const char *text_of(int err)
 	case -EIO:
 		return "completion with error";
 	case -ECONNREFUSED:
-		return "nobody accepts this connection";
+		return "no path accepts this connection";
 	case -ENETDOWN:
 		return "link down";
 	default:
@@ -45,13 +44,11 @@ static const char *text_of(int err)
 
 void sim_path_broke(struct sim_path *p, enum dr_scope scope, int err)
 {
-	struct sim_item *it;
-
 	if (!p || p->broken || p->closed || p->fence >= SIM_FENCE_HARD || p->w->dead[p->node])
 		return;
 	p->broken = true;
 	p->waiting = false;
-	it = sim_item_add(p->w, &p->items, SIM_IT_FAILED);
+	struct sim_item *it = sim_item_add(p->w, &p->items, SIM_IT_FAILED);
 	it->scope = scope;
 	it->err = err;
 	it->text = text_of(err);
@@ -69,8 +66,7 @@ static void broke_now(struct dr_sim_world *w, const struct sim_event *ev)
 
 void sim_path_broke_later(struct sim_conn *c, unsigned node, int64_t delay_ns, int err)
 {
-	sim_at(c->w, c->w->now + delay_ns,
-		(struct sim_event){ .fn = broke_now, .obj = c, .from = node, .a = (uint64_t)-err });
+	sim_conn_at(c, delay_ns, broke_now, node, 0, (uint64_t)-err);
 }
 
 /* A reset that travels by itself, outside the lanes: lost when the link is. */
@@ -85,14 +81,12 @@ static void reset_arrive(struct dr_sim_world *w, const struct sim_event *ev)
 void sim_conn_reset_peer(struct sim_conn *c, unsigned from)
 {
 	if (sim_is_stream(c->w) && c->state == SIM_OPEN && !c->mute[from]) {
-		struct sim_seg *s = sim_seg_new(c->w);
+		struct sim_seg *s = sim_seg_new(c->w, SIM_SEG_RESET);
 
-		s->kind = SIM_SEG_RESET;
 		s->bytes = 1;
 		sim_lane_send(c, from, 0, s);
 	} else {
-		sim_at(c->w, c->w->now + sim_link_delay(c->w, c->rail, from),
-			(struct sim_event){ .fn = reset_arrive, .obj = c, .from = from });
+		sim_conn_at(c, sim_link_delay(c->w, c->rail, from), reset_arrive, from, 0, 0);
 	}
 }
 
@@ -126,7 +120,6 @@ void sim_conn_ready(struct sim_path *p)
 void sim_conn_dial(struct sim_path *p)
 {
 	struct sim_conn *c = sim_alloc(sizeof(*c));
-	unsigned from, n;
 
 	c->w = p->w;
 	c->rail = p->base.rail->index;
@@ -135,8 +128,8 @@ void sim_conn_dial(struct sim_path *p)
 	c->index = p->par.index;
 	c->gen = p->par.gen;
 	c->end[p->node] = p;
-	for (from = 0; from < 2; from++)
-		for (n = 0; n < SIM_LANES; n++)
+	for (unsigned from = 0; from < 2; from++)
+		for (unsigned n = 0; n < SIM_LANES; n++)
 			sim_lane_init(p->w, &c->lane[from][n]);
 	c->next = p->w->conns;
 	p->w->conns = c;
@@ -160,10 +153,8 @@ static bool same(const struct sim_conn *c, unsigned rail, uint32_t channel, unsi
 
 void sim_conn_adopt(struct sim_path *p)
 {
-	struct sim_conn *c;
-
 	p->waiting = true;
-	for (c = p->w->conns; c; c = c->next)
+	for (struct sim_conn *c = p->w->conns; c; c = c->next)
 		if (c->state == SIM_PARKED && c->dialer != p->node && c->gen == p->par.gen &&
 			same(c, p->base.rail->index, p->par.channel, p->par.index)) {
 			accepted(c, p);
@@ -192,9 +183,6 @@ static void request(struct dr_sim_world *w, struct sim_conn *c)
 	struct sim_rail *r = w->rail[to][c->rail];
 	const struct sim_rail *dr = w->rail[c->dialer][c->rail];
 	int64_t back = sim_link_delay(w, c->rail, to);
-	struct sim_item *it;
-	struct sim_path *p;
-	struct sim_conn *o;
 
 	if (!r || r->closed || w->dead[to]) {
 		sim_path_broke_later(c, c->dialer, back, -ECONNREFUSED);
@@ -204,21 +192,21 @@ static void request(struct dr_sim_world *w, struct sim_conn *c)
 		sim_path_broke_later(c, c->dialer, back, -EACCES);
 		return;
 	}
-	for (p = r->paths; p; p = p->next)
+	for (struct sim_path *p = r->paths; p; p = p->next)
 		if (p->waiting && p->par.gen == c->gen &&
 			same(c, c->rail, p->par.channel, p->par.index)) {
 			accepted(c, p);
 			return;
 		}
-	for (o = w->conns; o; o = o->next)
+	for (struct sim_conn *o = w->conns; o; o = o->next)
 		if (o->dialer == c->dialer && same(o, c->rail, c->channel, c->index))
 			unpark(o);
 	c->state = SIM_PARKED;
-	it = sim_item_add(w, &r->items, SIM_IT_INCOMING);
+	struct sim_item *it = sim_item_add(w, &r->items, SIM_IT_INCOMING);
 	it->channel = c->channel;
 	it->index = c->index;
 	it->gen = c->gen;
-	sim_at(w, w->now + w->o.park_ns, (struct sim_event){ .fn = park_over, .obj = c });
+	sim_conn_at(c, w->o.park_ns, park_over, 0, 0, 0);
 }
 
 static void hs_arrive(struct dr_sim_world *w, const struct sim_event *ev)

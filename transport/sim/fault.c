@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "transport/sim/internal.h"
+#include "transport/sim/sim_priv.h"
 
 /* What a test does to the world. */
 
@@ -12,36 +12,28 @@ void dr_sim_link_get(
 void dr_sim_link_set(
 	struct dr_sim_world *w, unsigned rail, unsigned from_mask, const struct dr_sim_link *l)
 {
-	unsigned n;
-
-	for (n = 0; n < 2; n++)
+	for (unsigned n = 0; n < 2; n++)
 		if (from_mask & (1u << n))
 			w->link[rail][n].o = *l;
 }
 
 void dr_sim_cut(struct dr_sim_world *w, unsigned rail, unsigned from_mask, bool on)
 {
-	unsigned n;
-
-	for (n = 0; n < 2; n++)
+	for (unsigned n = 0; n < 2; n++)
 		if (from_mask & (1u << n))
 			w->link[rail][n].cut = on;
 }
 
 void dr_sim_mute_dgrams(struct dr_sim_world *w, unsigned rail, unsigned from_mask, bool on)
 {
-	unsigned n;
-
-	for (n = 0; n < 2; n++)
+	for (unsigned n = 0; n < 2; n++)
 		if (from_mask & (1u << n))
 			w->link[rail][n].mute = on;
 }
 
 void dr_sim_clog(struct dr_sim_world *w, unsigned rail, unsigned from_mask, int64_t for_ns)
 {
-	unsigned n;
-
-	for (n = 0; n < 2; n++)
+	for (unsigned n = 0; n < 2; n++)
 		if (from_mask & (1u << n))
 			w->link[rail][n].clog_until = w->now + for_ns;
 }
@@ -55,30 +47,26 @@ bool dr_sim_link_is_cut(const struct dr_sim_world *w, unsigned rail, unsigned fr
 static void tell_down(struct dr_sim_world *w, const struct sim_event *ev)
 {
 	struct sim_rail *r = w->rail[ev->from][ev->lane];
-	struct sim_item *it;
-	struct sim_path *p;
 
 	if (!w->down[ev->lane] || ev->a >> 1 != w->down_no[ev->lane])
 		return;
 	w->told[ev->lane][ev->from] = true;
 	if (!r || r->closed || w->dead[ev->from])
 		return;
-	it = sim_item_add(w, &r->items, SIM_IT_FAILED);
+	struct sim_item *it = sim_item_add(w, &r->items, SIM_IT_FAILED);
 	it->scope = DR_SCOPE_RAIL;
 	it->err = -ENETDOWN;
 	it->text = "link down";
-	for (p = ev->a & 1 ? r->paths : NULL; p; p = p->next)
+	for (struct sim_path *p = ev->a & 1 ? r->paths : NULL; p; p = p->next)
 		sim_path_broke(p, DR_SCOPE_RAIL, -ENETDOWN);
 }
 
 void dr_sim_link_down(
 	struct dr_sim_world *w, unsigned rail, unsigned told_mask, int64_t delay_ns, bool paths_too)
 {
-	unsigned n;
-
 	w->down[rail] = true;
 	w->down_no[rail]++;
-	for (n = 0; n < 2; n++)
+	for (unsigned n = 0; n < 2; n++)
 		if (told_mask & (1u << n))
 			sim_at(w, w->now + delay_ns,
 				(struct sim_event){ .fn = tell_down,
@@ -102,6 +90,17 @@ struct dr_path *dr_sim_path_find(
 		if (!p->closed && p->par.channel == channel && p->par.index == index)
 			return &p->base;
 	return NULL;
+}
+
+bool dr_sim_path_quarantined(const struct dr_sim_world *w, unsigned node, unsigned rail,
+	uint32_t channel, unsigned index)
+{
+	const struct sim_path *p = w->rail[node][rail] ? w->rail[node][rail]->paths : NULL;
+
+	for (; p; p = p->next)
+		if (p->quarantined && p->par.channel == channel && p->par.index == index)
+			return true;
+	return false;
 }
 
 void dr_sim_path_break(struct dr_path *dp, unsigned at_mask, int err)
@@ -164,11 +163,9 @@ void dr_sim_fence_time(struct dr_sim_world *w, unsigned rail, unsigned node, int
 
 void dr_sim_kill(struct dr_sim_world *w, unsigned node)
 {
-	struct sim_conn *c;
-
 	if (w->dead[node])
 		return;
-	for (c = w->conns; c; c = c->next) {
+	for (struct sim_conn *c = w->conns; c; c = c->next) {
 		if (c->state == SIM_PARKED && c->dialer != node) {
 			c->state = SIM_GONE;
 			sim_path_broke_later(

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "transport/sim/internal.h"
+#include "transport/sim/sim_priv.h"
 
 #include "base/mem.h"
 #include "base/wire.h"
@@ -51,9 +51,9 @@ int sim_create(
 	p->w = rail->w;
 	p->node = rail->node;
 	p->par = *par;
-	p->wrs_tail = &p->wrs;
-	p->ctrl_tail = &p->ctrl;
-	sim_items_init(&p->items);
+	TAILQ_INIT(&p->wrs);
+	STAILQ_INIT(&p->ctrl);
+	STAILQ_INIT(&p->items);
 	p->next = rail->paths;
 	rail->paths = p;
 	*out = &p->base;
@@ -114,17 +114,9 @@ int sim_connect(
 	return 0;
 }
 
-static void queue_ctrl(struct sim_path *p, struct sim_seg *s)
-{
-	*p->ctrl_tail = s;
-	p->ctrl_tail = &s->next;
-}
-
 struct sim_posting *sim_posting_by_key(struct sim_path *p, uint64_t key)
 {
-	unsigned k;
-
-	for (k = 0; k < p->post_n; k++) {
+	for (unsigned k = 0; k < p->post_n; k++) {
 		struct sim_posting *m = &p->posted[(p->post_head + k) % p->w->o.recv_depth];
 
 		if (m->key == key && !m->withdrawn)
@@ -161,27 +153,23 @@ int sim_post_recv(struct dr_path *dp, uint32_t epoch, uint64_t seq, const struct
 	unsigned n, uint32_t skip)
 {
 	struct sim_path *p = sim_path_of(dp);
-	struct sim_posting *m;
-	struct sim_seg *s;
 	int err = may_post(p, false);
-	unsigned i;
 
 	if (p->par.sender || n < 1 || n > DR_PARTS_MAX || skip >> n)
 		return -EINVAL;
 	if (err || p->post_n == p->w->o.recv_depth)
 		return err ? err : -EAGAIN;
 	check_order(p, epoch, seq);
-	m = &p->posted[(p->post_head + p->post_n) % p->w->o.recv_depth];
+	struct sim_posting *m = &p->posted[(p->post_head + p->post_n) % p->w->o.recv_depth];
 	*m = (struct sim_posting){
 		.key = ++p->w->keys, .epoch = epoch, .seq = seq, .n = n, .reported = skip
 	};
-	s = sim_seg_new(p->w);
-	s->kind = SIM_SEG_CREDIT;
+	struct sim_seg *s = sim_seg_new(p->w, SIM_SEG_CREDIT);
 	s->bytes = 32 + 8 * n;
 	s->credit = (struct sim_credit){
 		.key = m->key, .epoch = epoch, .seq = seq, .n = n, .skip = skip
 	};
-	for (i = 0; i < n; i++) {
+	for (unsigned i = 0; i < n; i++) {
 		m->part[i] = parts[i];
 		s->credit.cap[i] = parts[i].len;
 		s->credit.tag[i] = parts[i].tag;
@@ -189,17 +177,17 @@ int sim_post_recv(struct dr_path *dp, uint32_t epoch, uint64_t seq, const struct
 			sim_check_post(p, &parts[i], "receive");
 	}
 	p->post_n += skip != (1u << n) - 1;
-	queue_ctrl(p, s);
+	STAILQ_INSERT_TAIL(&p->ctrl, s, next);
 	return 0;
 }
 
 static struct sim_credit *find_credit(struct sim_path *p, uint32_t epoch, uint64_t seq)
 {
-	unsigned i, n = 2 * p->w->o.recv_depth, at = (unsigned)(seq % n);
+	unsigned n = 2 * p->w->o.recv_depth, at = (unsigned)(seq % n);
 
 	if (epoch != p->credit_epoch || seq > p->credit_seq)
 		return NULL;
-	for (i = 0; i < n; i++, at = (at + 1) % n) {
+	for (unsigned i = 0; i < n; i++, at = (at + 1) % n) {
 		struct sim_credit *c = &p->credits[at];
 
 		if (c->key && c->epoch == epoch && c->seq == seq)
@@ -224,13 +212,11 @@ int sim_post_send(
 	struct dr_path *dp, uint32_t epoch, uint64_t seq, unsigned part, const struct dr_part *what)
 {
 	struct sim_path *p = sim_path_of(dp);
-	struct sim_credit *c;
 	int err = may_post(p, false);
-	struct sim_wr *wr;
 
 	if (!p->par.sender)
 		return -EINVAL;
-	c = find_credit(p, epoch, seq);
+	struct sim_credit *c = find_credit(p, epoch, seq);
 	if (err || !c)
 		return err ? err : -EAGAIN;
 	if (part >= c->n || ((c->skip | c->sent) & (1u << part)))
@@ -241,7 +227,7 @@ int sim_post_send(
 		return -EAGAIN;
 	sim_check_post(p, what, "send");
 	c->sent |= 1u << part;
-	wr = sim_alloc(sizeof(*wr));
+	struct sim_wr *wr = sim_alloc(sizeof(*wr));
 	wr->id = ++p->w->keys;
 	wr->to = *c;
 	wr->part = part;
@@ -252,8 +238,7 @@ int sim_post_send(
 		wr->lane = 1 + (unsigned)dr_rng_below(&p->w->rng, p->w->o.qps);
 	else
 		wr->lane = sim_is_stream(p->w) ? 0 : 1;
-	*p->wrs_tail = wr;
-	p->wrs_tail = &wr->next;
+	TAILQ_INSERT_TAIL(&p->wrs, wr, next);
 	p->n_wrs++;
 	return 0;
 }
@@ -262,65 +247,58 @@ int sim_post_ctrl(struct dr_path *dp, const void *frame, size_t len)
 {
 	struct sim_path *p = sim_path_of(dp);
 	int err = may_post(p, true);
-	struct sim_seg *s;
 
 	if (len < 1 || len > DR_CTRL_MAX)
 		return -EINVAL;
 	if (err || p->n_ctrl == p->w->o.ctrl_depth)
 		return err ? err : -EAGAIN;
-	s = sim_seg_new(p->w);
-	s->kind = SIM_SEG_CTRL;
+	struct sim_seg *s = sim_seg_new(p->w, SIM_SEG_CTRL);
 	s->bytes = 8 + (uint32_t)len;
 	s->len = (uint32_t)len;
 	memcpy(s->frame, frame, len);
 	p->n_ctrl++;
-	queue_ctrl(p, s);
+	STAILQ_INSERT_TAIL(&p->ctrl, s, next);
 	return 0;
 }
 
-static void unlink_wr(struct sim_path *p, struct sim_wr **at)
+static void unlink_wr(struct sim_path *p, struct sim_wr *wr)
 {
-	struct sim_wr *wr = *at;
-
-	*at = wr->next;
-	if (!*at)
-		p->wrs_tail = at;
+	TAILQ_REMOVE(&p->wrs, wr, next);
 	p->n_wrs--;
 	dr_free(wr);
 }
 
-static void wr_sent(struct sim_path *p, struct sim_wr **at)
+static void wr_sent(struct sim_path *p, struct sim_wr *wr)
 {
 	struct sim_item *it = sim_item_add(p->w, &p->items, SIM_IT_SENT);
 
-	it->epoch = (*at)->to.epoch;
-	it->seq = (*at)->to.seq;
-	it->part = (*at)->part;
-	unlink_wr(p, at);
+	it->epoch = wr->to.epoch;
+	it->seq = wr->to.seq;
+	it->part = wr->part;
+	unlink_wr(p, wr);
 }
 
 void sim_wr_acked(struct sim_path *p, uint64_t id)
 {
-	struct sim_wr **at;
+	struct sim_wr *wr = TAILQ_FIRST(&p->wrs);
 
-	for (at = &p->wrs; *at && (*at)->id != id; at = &(*at)->next)
-		;
-	if (!*at)
+	while (wr && wr->id != id)
+		wr = TAILQ_NEXT(wr, next);
+	if (!wr)
 		return;
 	if (p->w->o.personality != DR_SIM_PLUGIN) {
-		wr_sent(p, at);
+		wr_sent(p, wr);
 		return;
 	}
-	(*at)->done = true;
-	while (p->wrs && p->wrs->done)
-		wr_sent(p, &p->wrs);
+	wr->done = true;
+	while ((wr = TAILQ_FIRST(&p->wrs)) && wr->done)
+		wr_sent(p, wr);
 }
 
 static void emit_piece(struct sim_path *p, struct sim_wr *wr)
 {
-	struct sim_seg *s = sim_seg_new(p->w);
+	struct sim_seg *s = sim_seg_new(p->w, SIM_SEG_DATA);
 
-	s->kind = SIM_SEG_DATA;
 	s->credit = wr->to;
 	s->part = wr->part;
 	s->off = wr->pos;
@@ -341,50 +319,47 @@ static void emit_piece(struct sim_path *p, struct sim_wr *wr)
 	sim_lane_send(p->conn, p->node, wr->lane, s);
 }
 
+bool sim_ctrl_due(const struct sim_path *p)
+{
+	const struct sim_seg *s = STAILQ_FIRST(&p->ctrl);
+
+	return s && s->flushed && sim_lane_room(p->conn, p->node, 0, p->w->o.ctrl_room_bytes);
+}
+
 /* Hand over what was flushed, as far as the lanes take it; control before data. */
 void sim_pump(struct sim_path *p)
 {
-	struct sim_wr **at = &p->wrs;
 	unsigned blocked = 0;
 
 	if (!p->conn || !p->ready || p->broken || p->closed || p->down ||
 		p->fence >= SIM_FENCE_HARD || p->w->dead[p->node])
 		return;
-	while (p->ctrl && p->ctrl->flushed &&
-		sim_lane_room(p->conn, p->node, 0, p->w->o.ctrl_room_bytes)) {
-		struct sim_seg *s = p->ctrl;
+	while (sim_ctrl_due(p)) {
+		struct sim_seg *s = sim_seg_pop(&p->ctrl);
 
-		p->ctrl = s->next;
-		if (!p->ctrl)
-			p->ctrl_tail = &p->ctrl;
 		p->n_ctrl -= s->kind == SIM_SEG_CTRL;
 		sim_lane_send(p->conn, p->node, 0, s);
 	}
-	while (*at && (*at)->flushed) {
-		struct sim_wr *wr = *at;
-
+	for (struct sim_wr *next, *wr = TAILQ_FIRST(&p->wrs); wr && wr->flushed; wr = next) {
+		next = TAILQ_NEXT(wr, next);
 		while (!(blocked & (1u << wr->lane)) && !wr->emitted &&
 			sim_lane_room(p->conn, p->node, wr->lane, 0))
 			emit_piece(p, wr);
 		if (!wr->emitted)
 			blocked |= 1u << wr->lane;
-		if (wr->emitted && sim_is_stream(p->w))
-			wr_sent(p, at);
-		else
-			at = &wr->next;
+		else if (sim_is_stream(p->w))
+			wr_sent(p, wr);
 	}
 }
 
 void sim_flush(struct dr_path *dp, int64_t now_ns)
 {
 	struct sim_path *p = sim_path_of(dp);
-	struct sim_seg *s;
-	struct sim_wr *wr;
 
 	(void)now_ns;
-	for (s = p->ctrl; s; s = s->next)
+	for (struct sim_seg *s = STAILQ_FIRST(&p->ctrl); s; s = STAILQ_NEXT(s, next))
 		s->flushed = true;
-	for (wr = p->wrs; wr; wr = wr->next)
+	for (struct sim_wr *wr = TAILQ_FIRST(&p->wrs); wr; wr = TAILQ_NEXT(wr, next))
 		wr->flushed = true;
 	sim_pump(p);
 }
@@ -399,26 +374,19 @@ void sim_path_tear_down(struct sim_path *p)
 		sim_lanes_mute(p->conn, p->node, false);
 		sim_lanes_snapshot(p->conn, p->node);
 	}
-	while (p->wrs)
-		unlink_wr(p, &p->wrs);
-	while (p->ctrl) {
-		struct sim_seg *s = p->ctrl;
-
-		p->ctrl = s->next;
+	while (!TAILQ_EMPTY(&p->wrs))
+		unlink_wr(p, TAILQ_FIRST(&p->wrs));
+	for (struct sim_seg *s; (s = sim_seg_pop(&p->ctrl));)
 		sim_seg_free(p->w, s);
-	}
-	p->ctrl_tail = &p->ctrl;
 	p->n_ctrl = 0;
 }
 
 static void fence_over(struct sim_path *p, bool stuck)
 {
-	struct sim_item *it;
-
 	if (stuck) {
 		p->quarantined = true;
 		p->w->counts.stuck++;
-		it = sim_item_add(p->w, &p->items, SIM_IT_FAILED);
+		struct sim_item *it = sim_item_add(p->w, &p->items, SIM_IT_FAILED);
 		it->scope = DR_SCOPE_RAIL;
 		it->err = -EIO;
 		it->text = "the fence failed and its connection could not be destroyed";
@@ -462,9 +430,7 @@ static void fence_hard(struct sim_path *p, int64_t deadline_ns)
 	if (takes <= 0 && !stuck)
 		fence_over(p, false);
 	else
-		sim_at(w, w->now + takes,
-			(struct sim_event){
-				.fn = fence_fire, .obj = p->conn, .from = p->node, .a = stuck });
+		sim_conn_at(p->conn, takes, fence_fire, p->node, 0, stuck);
 }
 
 static void nothing(struct dr_sim_world *w, const struct sim_event *ev)
@@ -477,7 +443,6 @@ void sim_fence(struct dr_path *dp, bool soft, int64_t deadline_ns)
 {
 	struct sim_path *p = sim_path_of(dp);
 	struct dr_sim_world *w = p->w;
-	unsigned k;
 
 	if (p->closed || p->fence >= SIM_FENCE_HARD || w->dead[p->node])
 		return;
@@ -502,34 +467,54 @@ void sim_fence(struct dr_path *dp, bool soft, int64_t deadline_ns)
 				(struct sim_event){ .fn = nothing });
 		return;
 	}
-	for (k = 0; k < p->post_n; k++)
+	for (unsigned k = 0; k < p->post_n; k++)
 		p->posted[(p->post_head + k) % w->o.recv_depth].withdrawn = true;
 	sim_item_add(w, &p->items, SIM_IT_FENCED)->soft = true;
+}
+
+static const int64_t ANSWER_NS = 500 * DR_NS_PER_MS; /* as verbs counts a probe without an answer */
+
+/* A window that is shut is probed once per rto_max_ns. Nobody looks at it in between, so that the probes
+ * are counted here, from the first look on that finds the link dead. */
+static void shut(const struct dr_sim_world *w, const struct sim_conn *c, struct sim_lane *l,
+	struct dr_path_stats *out)
+{
+	bool dead = sim_link_dead(w, c->rail, 0) || sim_link_dead(w, c->rail, 1);
+
+	if (!dead)
+		l->mute_ns = 0;
+	else if (l->mute_ns == 0)
+		l->mute_ns = w->now;
+	out->window_shut = true;
+	if (dead)
+		out->unanswered = DR_MAX(
+			out->unanswered, (unsigned)((w->now - l->mute_ns) / w->o.rto_max_ns));
 }
 
 void sim_stats(struct dr_path *dp, struct dr_path_stats *out)
 {
 	const struct sim_path *p = sim_path_of(dp);
 	const struct dr_sim_world *w = p->w;
-	const struct sim_conn *c = p->conn;
+	struct sim_conn *c = p->conn;
 	const struct sim_link *k = w->link[dp->rail->index];
 	int64_t last = -1;
-	unsigned n;
 
 	*out = p->st;
 	out->peer_ack_age_ns = -1;
 	if (!c)
 		return;
-	for (n = 0; n < SIM_LANES; n++) {
-		const struct sim_lane *l = &c->lane[p->node][n];
+	for (unsigned n = 0; n < SIM_LANES; n++) {
+		struct sim_lane *l = &c->lane[p->node][n];
 
 		out->acked_bytes += l->acked;
 		out->unacked_bytes += l->unacked;
 		out->retransmits += l->retransmits;
 		last = DR_MAX(last, l->last_ack);
-		/* a window that is shut is probed, and the probes are answered */
-		if (l->shut && !sim_link_dead(w, c->rail, 0) && !sim_link_dead(w, c->rail, 1))
-			last = w->now;
+		if (l->shut)
+			shut(w, c, l, out);
+		else if (l->unacked > 0) /* a killed NIC retries nothing; its owner's clock runs */
+			out->unanswered = DR_MAX(out->unanswered,
+				DR_MAX(l->retries, (unsigned)((w->now - l->last_ack) / ANSWER_NS)));
 	}
 	out->peer_ack_age_ns = last < 0 ? -1 : w->now - last;
 	out->rtt_ns = k[0].o.delay_min_ns + k[0].o.delay_exp_ns + k[1].o.delay_min_ns +

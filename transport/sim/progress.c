@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "transport/sim/internal.h"
+#include "transport/sim/sim_priv.h"
 
 #include <string.h>
 
@@ -27,13 +27,12 @@ static void emit(struct report *r, struct dr_event ev)
 static int next_whole(const struct sim_path *p)
 {
 	const struct sim_posting *m = &p->posted[p->post_head];
-	unsigned i;
 
 	if (p->post_n == 0 || m->withdrawn)
 		return -1;
 	if (p->w->o.personality != DR_SIM_PLUGIN)
 		return m->n_reported < m->n_whole ? m->order[m->n_reported] : -1;
-	for (i = 0; i < m->n; i++) /* first in, first out */
+	for (unsigned i = 0; i < m->n; i++) /* first in, first out */
 		if (!(m->reported & (1u << i)))
 			return m->whole & (1u << i) ? (int)i : -1;
 	return -1;
@@ -134,7 +133,6 @@ static void on_data(struct report *r, const struct sim_seg *s)
 {
 	struct sim_path *p = r->p;
 	struct sim_posting *m = sim_posting_by_key(p, s->credit.key);
-	uint8_t *to;
 
 	p->st.rx_bytes += s->len;
 	if (p->down || !m || s->part >= m->n || m->reported & (1u << s->part) ||
@@ -142,7 +140,7 @@ static void on_data(struct report *r, const struct sim_seg *s)
 		p->w->counts.discarded++;
 		return; /* withdrawn: read and thrown away */
 	}
-	to = m->part[s->part].mr->base + m->part[s->part].off + s->off;
+	uint8_t *to = m->part[s->part].mr->base + m->part[s->part].off + s->off;
 	if (s->len > 0) {
 		sim_check_write(p, to, s->len, s->credit.seq, s->part);
 		memcpy(to, s->copy, s->len);
@@ -259,7 +257,6 @@ int sim_progress(struct dr_path *dp, int64_t now_ns, struct dr_sink *sink)
 	struct sim_path *p = sim_path_of(dp);
 	struct report r = { .p = p, .sink = sink, .max = p->w->o.progress_max };
 	unsigned items = p->w->o.progress_max;
-	struct sim_item *it;
 
 	dr_assert(now_ns == sim_now(p->w, p->node));
 	if (p->closed || p->w->dead[p->node])
@@ -272,7 +269,7 @@ int sim_progress(struct dr_path *dp, int64_t now_ns, struct dr_sink *sink)
 			report_delivered(&r);
 		if (p->closed || r.n >= r.max || items-- == 0)
 			break;
-		it = sim_item_pop(&p->items);
+		struct sim_item *it = sim_item_pop(&p->items);
 		if (!it)
 			break;
 		on_item(&r, it);
@@ -285,12 +282,11 @@ bool sim_path_busy(const struct sim_path *p)
 {
 	if (p->closed)
 		return false;
-	if (p->items.head || (!p->failed && next_whole(p) >= 0) || soft_due(p))
+	if (!STAILQ_EMPTY(&p->items) || (!p->failed && next_whole(p) >= 0) || soft_due(p))
 		return true;
 	if (!sim_is_stream(p->w) || !p->conn || !p->ready || p->broken || p->down ||
 		p->fence >= SIM_FENCE_HARD)
 		return false;
-	return (p->ctrl && p->ctrl->flushed &&
-		       sim_lane_room(p->conn, p->node, 0, p->w->o.ctrl_room_bytes)) ||
-	       (p->wrs && p->wrs->flushed && sim_lane_room(p->conn, p->node, 0, 0));
+	const struct sim_wr *wr = TAILQ_FIRST(&p->wrs);
+	return sim_ctrl_due(p) || (wr && wr->flushed && sim_lane_room(p->conn, p->node, 0, 0));
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "transport/sim/internal.h"
+#include "transport/sim/sim_priv.h"
 
 #include "base/mem.h"
 #include "base/wire.h"
@@ -10,31 +10,28 @@
 
 enum { RAIL_MAGIC = 0x44525330 };
 
-static int sim_listen(const struct dr_rail_params *p, struct dr_rail **out, struct dr_err *e,
-	const struct dr_transport_ops *ops)
+static int sim_listen(const struct dr_rail_params *p, struct dr_rail **out, struct dr_err *e)
 {
 	const struct dr_sim_rail_params *k = p->kind_params;
 	struct dr_sim_world *w = k->world;
-	struct sim_rail *r;
 
-	dr_assert(ops == dr_sim_ops(w->o.personality) && k->node < 2);
+	dr_assert(k->node < 2);
 	if (p->index >= DR_SIM_RAILS_MAX)
 		return dr_err_set(e, -ENODEV, "listen on simulated rail %u: there are %u", p->index,
 			DR_SIM_RAILS_MAX);
 	if (w->rail[k->node][p->index])
 		return dr_err_set(e, -EADDRINUSE, "listen on simulated rail %u: in use", p->index);
-	r = dr_calloc(1, sizeof(*r));
+	struct sim_rail *r = dr_calloc(1, sizeof(*r));
 	if (!r)
 		return dr_err_set(
 			e, -ENOMEM, "listen on simulated rail %u: out of memory", p->index);
-	r->base.ops = ops;
-	r->base.index = p->index;
+	r->base = (struct dr_rail){ .ops = dr_sim_ops(w->o.personality), .index = p->index };
 	r->w = w;
 	r->node = k->node;
 	memcpy(r->token, p->token, DR_TOKEN_LEN);
 	r->ready = p->ready;
 	r->arg = p->arg;
-	sim_items_init(&r->items);
+	STAILQ_INIT(&r->items);
 	w->rail[k->node][p->index] = r;
 	*out = &r->base;
 	return 0;
@@ -79,7 +76,6 @@ static void dgram_fire(struct dr_sim_world *w, const struct sim_event *ev)
 {
 	struct dgram *d = ev->obj;
 	struct sim_rail *r = w->rail[!ev->from][d->rail];
-	struct sim_item *it;
 
 	if (w->link[d->rail][ev->from].clog_until > w->now) {
 		sim_at(w, w->link[d->rail][ev->from].clog_until, *ev);
@@ -87,7 +83,7 @@ static void dgram_fire(struct dr_sim_world *w, const struct sim_event *ev)
 	}
 	if (r && !r->closed && !w->dead[r->node] && r->n_dgrams < SIM_DGRAMS_MAX &&
 		!sim_link_dead(w, d->rail, ev->from) && !w->link[d->rail][ev->from].mute) {
-		it = sim_item_add(w, &r->items, SIM_IT_DGRAM);
+		struct sim_item *it = sim_item_add(w, &r->items, SIM_IT_DGRAM);
 		it->len = d->len;
 		memcpy(it->data, d->data, d->len);
 		r->n_dgrams++;
@@ -100,12 +96,11 @@ static void sim_rail_dgram(struct dr_rail *dr, const void *data, size_t len)
 	struct sim_rail *r = sim_rail_of(dr);
 	struct dr_sim_world *w = r->w;
 	const struct dr_sim_link *l = &w->link[dr->index][r->node].o;
-	int copies;
 
 	if (!(dr->ops->caps & DR_CAP_DGRAM) || !r->has_peer || r->closed || w->dead[r->node] ||
 		len > DR_DGRAM_MAX)
 		return;
-	copies = 1 - dr_rng_chance(&w->rng, l->dgram_loss_ppm, 1000000);
+	int copies = 1 - dr_rng_chance(&w->rng, l->dgram_loss_ppm, 1000000);
 	if (copies)
 		copies += dr_rng_chance(&w->rng, l->dgram_dup_ppm, 1000000);
 	while (copies-- > 0) {
@@ -186,12 +181,11 @@ static int sim_mr_reg(
 	struct dr_rail *dr, const struct dr_memory *mem, struct dr_mr **out, struct dr_err *e)
 {
 	struct sim_rail *r = sim_rail_of(dr);
-	struct dr_mr *m;
 	int rc = dr_memory_host_only(dr, mem, e);
 
 	if (rc)
 		return rc;
-	m = dr_calloc(1, sizeof(*m));
+	struct dr_mr *m = dr_calloc(1, sizeof(*m));
 	if (!m)
 		return dr_err_set(e, -ENOMEM,
 			"register %zu bytes on simulated rail %u: out of memory", mem->len,
@@ -207,16 +201,13 @@ static int sim_mr_reg(
 
 static bool uses(const struct sim_path *p, const struct dr_mr *m)
 {
-	const struct sim_wr *wr;
-	unsigned k, i;
-
-	for (wr = p->wrs; wr; wr = wr->next)
+	for (const struct sim_wr *wr = TAILQ_FIRST(&p->wrs); wr; wr = TAILQ_NEXT(wr, next))
 		if (wr->mr == m)
 			return true;
-	for (k = 0; k < p->post_n; k++) {
+	for (unsigned k = 0; k < p->post_n; k++) {
 		const struct sim_posting *x = &p->posted[(p->post_head + k) % p->w->o.recv_depth];
 
-		for (i = 0; i < x->n; i++)
+		for (unsigned i = 0; i < x->n; i++)
 			if (x->part[i].mr == m && !(x->reported & (1u << i)))
 				return true;
 	}
@@ -227,11 +218,10 @@ static void sim_mr_dereg(struct dr_rail *dr, struct dr_mr *m)
 {
 	struct sim_rail *r = sim_rail_of(dr);
 	struct dr_mr **at;
-	struct sim_path *p;
 
 	if (!m)
 		return;
-	for (p = r->paths; p; p = p->next) {
+	for (struct sim_path *p = r->paths; p; p = p->next) {
 		if (!uses(p, m))
 			continue;
 		if (!p->quarantined)
@@ -246,50 +236,23 @@ static void sim_mr_dereg(struct dr_rail *dr, struct dr_mr *m)
 	dr_free(m);
 }
 
-#define SIM_OPS(kind, NAME, CAPS)                                                                  \
-	static int kind##_listen(                                                                  \
-		const struct dr_rail_params *p, struct dr_rail **out, struct dr_err *e)            \
-	{                                                                                          \
-		return sim_listen(p, out, e, &kind##_ops);                                         \
-	}                                                                                          \
-	static const struct dr_transport_ops kind##_ops = {                                        \
-		.size = sizeof(struct dr_transport_ops),                                           \
-		.name = (NAME),                                                                    \
-		.caps = (CAPS),                                                                    \
-		.listen = kind##_listen,                                                           \
-		.rail_handle = sim_rail_handle,                                                    \
-		.rail_peer = sim_rail_peer,                                                        \
-		.rail_dgram = sim_rail_dgram,                                                      \
-		.rail_progress = sim_rail_progress,                                                \
-		.rail_close = sim_rail_close,                                                      \
-		.rail_fini = sim_rail_fini,                                                        \
-		.mr_reg = sim_mr_reg,                                                              \
-		.mr_dereg = sim_mr_dereg,                                                          \
-		.create = sim_create,                                                              \
-		.handle = sim_handle,                                                              \
-		.connect = sim_connect,                                                            \
-		.post_recv = sim_post_recv,                                                        \
-		.post_send = sim_post_send,                                                        \
-		.post_ctrl = sim_post_ctrl,                                                        \
-		.flush = sim_flush,                                                                \
-		.credit = sim_credit,                                                              \
-		.progress = sim_progress,                                                          \
-		.fence = sim_fence,                                                                \
-		.stats = sim_stats,                                                                \
-		.close = sim_close,                                                                \
-		.stop = sim_stop,                                                                  \
-		.fini = sim_fini,                                                                  \
-	}
-
-static const struct dr_transport_ops stream_ops, remote_write_ops, plugin_ops;
-SIM_OPS(stream, "sim-stream", DR_CAP_ORDERED | DR_CAP_SOFT_FENCE | DR_CAP_DGRAM | DR_CAP_RESET);
-SIM_OPS(remote_write, "sim-remote-write", DR_CAP_REMOTE_WRITE | DR_CAP_DGRAM);
-SIM_OPS(plugin, "sim-plugin", DR_CAP_ORDERED);
-
 const struct dr_transport_ops *dr_sim_ops(enum dr_sim_personality p)
 {
-	static const struct dr_transport_ops *const of[] = { &stream_ops, &remote_write_ops,
-		&plugin_ops };
+#define SIM_OPS(NAME, CAPS)                                                                        \
+	{                                                                                          \
+		sizeof(struct dr_transport_ops), NAME, CAPS, sim_listen, sim_rail_handle,          \
+			sim_rail_peer, sim_rail_dgram, sim_rail_progress, sim_rail_close,          \
+			sim_rail_fini, sim_mr_reg, sim_mr_dereg, sim_create, sim_handle,           \
+			sim_connect, sim_post_recv, sim_post_send, sim_post_ctrl, sim_flush,       \
+			sim_credit, sim_progress, sim_fence, sim_stats, NULL, sim_close, sim_stop, \
+			sim_fini                                                                   \
+	}
+	static const struct dr_transport_ops of[] = {
+		SIM_OPS("sim-stream",
+			DR_CAP_ORDERED | DR_CAP_SOFT_FENCE | DR_CAP_DGRAM | DR_CAP_RESET),
+		SIM_OPS("sim-remote-write", DR_CAP_REMOTE_WRITE | DR_CAP_DGRAM),
+		SIM_OPS("sim-plugin", DR_CAP_ORDERED),
+	};
 
-	return of[p];
+	return &of[p];
 }

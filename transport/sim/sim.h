@@ -9,8 +9,7 @@
  * rails; rail index i of node 0 is paired with rail index i of node 1. Everything that happens follows
  * from the seed and from the calls made, so a seed replays a run.
  *
- * The owner turns the crank. What NICs and kernels do happens in dr_sim_world_step, what a process
- * does happens in progress():
+ * The owner drives the simulation. NICs and kernels act in dr_sim_world_step, processes in progress():
  *
  *	for (;;) {
  *		while (dr_sim_world_busy(w, 0) || dr_sim_world_busy(w, 1))
@@ -33,7 +32,7 @@ enum dr_sim_personality {
 	DR_SIM_STREAM,
 	/* Like verbs: credits carry addresses and a key; writes are done by the NIC, from the sender's
 	 * memory into the posted buffer, when they arrive, whatever the processes do. Several queue
-	 * pairs: parts overtake each other. A fence says nothing to the peer. Writes that were in
+	 * pairs: parts overtake each other. The peer does not notice a fence. Writes that were in
 	 * flight when the *sender* fenced may still land ("zombies") until the receiver has fenced. */
 	DR_SIM_REMOTE_WRITE,
 	/* Like an NCCL net plugin: one comm for data, others for control; SENT and DELIVERED in the
@@ -73,7 +72,7 @@ struct dr_sim_opts {
 	int64_t fence_min_ns;	    /* remote write, plugin: a hard fence takes min + exp */
 	int64_t fence_exp_ns;
 	int64_t zombie_exp_ns; /* extra delay (mean) of writes in flight when the sender fences */
-	int64_t park_ns;       /* an incoming connection waits so long to be adopted */
+	int64_t park_ns;       /* how long an incoming connection waits for its path */
 };
 /* The defaults: 10 us + 5 us exp, 10 Gb/s, 64 KiB segments; personality stream. */
 void dr_sim_opts_init(struct dr_sim_opts *o);
@@ -145,11 +144,11 @@ void dr_sim_link_get(
 	const struct dr_sim_world *w, unsigned rail, unsigned from_node, struct dr_sim_link *out);
 void dr_sim_link_set(
 	struct dr_sim_world *w, unsigned rail, unsigned from_mask, const struct dr_sim_link *l);
-/* Silent black hole: nothing arrives and nobody is told. Off: retransmissions get through again. */
+/* Silent loss: nothing arrives and no end is notified. Off: retransmissions get through again. */
 void dr_sim_cut(struct dr_sim_world *w, unsigned rail, unsigned from_mask, bool on);
 /* Only datagrams are lost. */
 void dr_sim_mute_dgrams(struct dr_sim_world *w, unsigned rail, unsigned from_mask, bool on);
-/* Nothing arrives for so long, then everything that was sent does. */
+/* Nothing arrives for for_ns, then everything that was sent does. */
 void dr_sim_clog(struct dr_sim_world *w, unsigned rail, unsigned from_mask, int64_t for_ns);
 /* The link goes down: cut both ways, and after delay_ns the rail of each node in told_mask reports
  * FAILED{RAIL, -ENETDOWN} (path NULL), as do its paths when paths_too. Until dr_sim_link_up,
@@ -174,7 +173,7 @@ enum dr_sim_wc {
 	DR_SIM_WC_RECV_LATE,   /* data is there, DELIVERED comes ns later */
 	DR_SIM_WC_RECV_LOST,   /* data is there, DELIVERED never comes */
 	DR_SIM_WC_ERR_LANDED,  /* sender: FAILED{PATH, -EIO}; the data arrived and is DELIVERED */
-	DR_SIM_WC_ERR_UNTOLD,  /* sender: FAILED{PATH, -EIO}; the data arrived, nobody is told */
+	DR_SIM_WC_ERR_UNTOLD,  /* sender: FAILED{PATH, -EIO}; the data arrived, without DELIVERED */
 	DR_SIM_WC_ERR_DROPPED, /* sender: FAILED{PATH, -EIO}; the data did not arrive */
 };
 /* sender_end: the path that sends. Stream knows only the three errors (UNTOLD is LANDED there):
@@ -183,16 +182,20 @@ int dr_sim_next_completion(struct dr_path *sender_end, enum dr_sim_wc wc, int64_
 /* The next credit of this receiver is lost and its end reports FAILED{PATH, -EIO} after retry_ns x
  * (retry_count + 1). -ENOTSUP on a stream, where credits cannot be lost alone. */
 int dr_sim_drop_credit(struct dr_path *receiver_end);
-/* A part that the path delivers is reported again, `later` reports later (0: at once). The kind breaks
- * its promise; a channel must not care. */
+/* A part that the path delivers is reported again, `later` reports later (0: at once). This violates
+ * the path contract; a channel must tolerate it. */
 void dr_sim_dup_delivered(struct dr_path *receiver_end, unsigned later);
-/* The clock of a node stood still for so long (its machine was suspended). */
+/* The clock of a node stood still for for_ns (its machine was suspended). */
 void dr_sim_clock_stand(struct dr_sim_world *w, unsigned node, int64_t for_ns);
-/* Hard fences begun from now on, on this node and rail, take so long (past their deadline: the
- * connection is destroyed at the deadline); stuck: not even that works, FAILED{RAIL, -EIO} at the
- * deadline and the buffers stay in the NIC's hands. ns < 0: back to the options. */
+/* Hard fences begun from now on, on this node and rail, take ns (beyond their deadline: the
+ * connection is destroyed at the deadline); stuck: destroying fails too, FAILED{RAIL, -EIO} at the
+ * deadline and the buffers stay quarantined. ns < 0: back to the options. */
 void dr_sim_fence_time(
 	struct dr_sim_world *w, unsigned rail, unsigned node, int64_t ns, bool stuck);
+
+/* A path of this channel and index, open or closed, is at this node in a fence that failed for good. */
+bool dr_sim_path_quarantined(const struct dr_sim_world *w, unsigned node, unsigned rail,
+	uint32_t channel, unsigned index);
 
 /* The process dies, its rails with it: connections are reset (told over links that work), nothing of
  * it is touched any more. The owner then only closes, stops and fini's its paths and rails. */

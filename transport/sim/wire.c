@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "transport/sim/internal.h"
-
-#include "base/mem.h"
+#include "transport/sim/sim_priv.h"
 
 #include <string.h>
 
@@ -25,8 +23,8 @@ static void ack_again(struct dr_sim_world *w, const struct sim_event *ev);
 void sim_lane_init(struct dr_sim_world *w, struct sim_lane *l)
 {
 	memset(l, 0, sizeof(*l));
-	l->tail = &l->head;
-	l->done_tail = &l->done;
+	STAILQ_INIT(&l->wire);
+	STAILQ_INIT(&l->done);
 	l->rto = sim_is_stream(w) ? w->o.rto_ns : w->o.retry_ns;
 	l->last_ack = -1;
 }
@@ -38,14 +36,15 @@ static void arm(struct sim_conn *c, unsigned from, unsigned lane, int64_t at)
 	if (l->armed)
 		return;
 	l->armed = true;
-	sim_at(c->w, at,
-		(struct sim_event){ .fn = lane_fire, .obj = c, .from = from, .lane = lane });
+	sim_conn_at(c, at - c->w->now, lane_fire, from, lane, 0);
 }
 
 static void arm_head(struct sim_conn *c, unsigned from, unsigned lane)
 {
-	if (c->lane[from][lane].head)
-		arm(c, from, lane, c->lane[from][lane].head->at);
+	const struct sim_seg *head = STAILQ_FIRST(&c->lane[from][lane].wire);
+
+	if (head)
+		arm(c, from, lane, head->at);
 }
 
 void sim_lane_send(struct sim_conn *c, unsigned from, unsigned lane, struct sim_seg *s)
@@ -66,9 +65,7 @@ void sim_lane_send(struct sim_conn *c, unsigned from, unsigned lane, struct sim_
 	s->at = DR_MAX(s->depart + sim_link_delay(w, c->rail, from), l->tail_at);
 	l->tail_at = s->at;
 	s->number = ++l->numbers;
-	s->next = NULL;
-	*l->tail = s;
-	l->tail = &s->next;
+	STAILQ_INSERT_TAIL(&l->wire, s, next);
 	if (l->unacked == 0)
 		l->last_ack = w->now; /* the age of an acknowledgement counts from here */
 	l->unacked += s->bytes;
@@ -84,22 +81,9 @@ bool sim_lane_room(const struct sim_conn *c, unsigned from, unsigned lane, uint3
 	return c->lane[from][lane].unacked < c->w->o.window_bytes + extra;
 }
 
-static struct sim_seg *pop_head(struct sim_lane *l)
-{
-	struct sim_seg *s = l->head;
-
-	l->head = s->next;
-	if (!l->head)
-		l->tail = &l->head;
-	s->next = NULL;
-	return s;
-}
-
 void sim_lanes_reopen(struct sim_conn *c, unsigned to)
 {
-	unsigned n;
-
-	for (n = 0; n < SIM_LANES; n++) {
+	for (unsigned n = 0; n < SIM_LANES; n++) {
 		struct sim_lane *l = &c->lane[!to][n];
 
 		if (!l->shut)
@@ -114,16 +98,15 @@ void sim_lanes_reopen(struct sim_conn *c, unsigned to)
 void sim_lanes_mute(struct sim_conn *c, unsigned from, bool drop_all)
 {
 	struct dr_sim_world *w = c->w;
-	unsigned n;
 
 	c->mute[from] = true;
-	for (n = 0; n < SIM_LANES; n++) {
+	for (unsigned n = 0; n < SIM_LANES; n++) {
 		struct sim_lane *l = &c->lane[from][n];
-		struct sim_seg *s, *keep = NULL, **tail = &keep;
+		struct sim_segs all = STAILQ_HEAD_INITIALIZER(all);
 		int64_t least = 0;
 
-		while (l->head) {
-			s = pop_head(l);
+		STAILQ_CONCAT(&all, &l->wire);
+		for (struct sim_seg *s; (s = sim_seg_pop(&all));) {
 			if (s->kind != SIM_SEG_RESET && (drop_all || s->depart > w->now)) {
 				sim_seg_free(w, s);
 				continue;
@@ -131,21 +114,16 @@ void sim_lanes_mute(struct sim_conn *c, unsigned from, bool drop_all)
 			if (!sim_is_stream(w) && s->kind == SIM_SEG_DATA)
 				s->at += sim_exp(w, w->o.zombie_exp_ns);
 			s->at = least = DR_MAX(s->at, least);
-			*tail = s;
-			tail = &s->next;
+			STAILQ_INSERT_TAIL(&l->wire, s, next);
 		}
-		l->head = keep;
-		l->tail = keep ? tail : &l->head;
 	}
 }
 
 void sim_lanes_snapshot(struct sim_conn *c, unsigned from)
 {
-	struct sim_seg *s;
-	unsigned n;
-
-	for (n = 0; n < SIM_LANES; n++)
-		for (s = c->lane[from][n].head; s; s = s->next) {
+	for (unsigned n = 0; n < SIM_LANES; n++)
+		for (struct sim_seg *s = STAILQ_FIRST(&c->lane[from][n].wire); s;
+			s = STAILQ_NEXT(s, next)) {
 			if (s->kind != SIM_SEG_DATA || s->copy || s->len == 0)
 				continue;
 			sim_check_read(c->w, s->src, s->len, s->credit.seq);
@@ -156,24 +134,18 @@ void sim_lanes_snapshot(struct sim_conn *c, unsigned from)
 		}
 }
 
-static void free_list(struct dr_sim_world *w, struct sim_seg *s)
+static void free_list(struct dr_sim_world *w, struct sim_segs *l)
 {
-	while (s) {
-		struct sim_seg *next = s->next;
-
+	for (struct sim_seg *s; (s = sim_seg_pop(l));)
 		sim_seg_free(w, s);
-		s = next;
-	}
 }
 
 void sim_lanes_free(struct sim_conn *c)
 {
-	unsigned from, n;
-
-	for (from = 0; from < 2; from++)
-		for (n = 0; n < SIM_LANES; n++) {
-			free_list(c->w, c->lane[from][n].head);
-			free_list(c->w, c->lane[from][n].done);
+	for (unsigned from = 0; from < 2; from++)
+		for (unsigned n = 0; n < SIM_LANES; n++) {
+			free_list(c->w, &c->lane[from][n].wire);
+			free_list(c->w, &c->lane[from][n].done);
 		}
 }
 
@@ -181,13 +153,11 @@ void sim_lanes_free(struct sim_conn *c)
  * memory again; the other end throws away what it has. */
 static void read_again(struct sim_conn *c, unsigned from, const struct sim_lane *l)
 {
-	const struct sim_seg *s;
-
 	if (c->mute[from])
 		return;
-	for (s = l->done; s; s = s->next)
+	for (const struct sim_seg *s = STAILQ_FIRST(&l->done); s; s = STAILQ_NEXT(s, next))
 		sim_check_again(c->w, s);
-	for (s = l->head; s; s = s->next)
+	for (const struct sim_seg *s = STAILQ_FIRST(&l->wire); s; s = STAILQ_NEXT(s, next))
 		if (s->depart <= c->w->now)
 			sim_check_again(c->w, s);
 }
@@ -217,8 +187,7 @@ static void lost(struct sim_conn *c, unsigned from, unsigned lane)
 	int64_t again;
 
 	if (c->mute[from]) { /* what came behind it is out of sequence and refused */
-		while (l->head)
-			sim_seg_free(c->w, pop_head(l));
+		free_list(c->w, &l->wire);
 	} else if (!retry(c, from, l, &again)) {
 		arm(c, from, lane, again);
 	} else {
@@ -240,7 +209,6 @@ static void land_write(struct sim_conn *c, unsigned from, struct sim_path *dst, 
 {
 	struct sim_posting *m = sim_posting_by_key(dst, s->credit.key);
 	const struct dr_part *part;
-	uint8_t *to;
 
 	if (!m || s->part >= m->n || s->off + s->len > m->part[s->part].len) {
 		/* the key is no longer good: the NIC refuses, and says so to a sender that listens */
@@ -250,7 +218,7 @@ static void land_write(struct sim_conn *c, unsigned from, struct sim_path *dst, 
 	}
 	c->w->counts.zombies += c->mute[from];
 	part = &m->part[s->part];
-	to = part->mr->base + part->off + s->off;
+	uint8_t *to = part->mr->base + part->off + s->off;
 	if (s->len > 0) {
 		if (!s->copy)
 			sim_check_read(c->w, s->src, s->len, s->credit.seq);
@@ -264,11 +232,10 @@ static void told_late(struct dr_sim_world *w, const struct sim_event *ev)
 {
 	struct sim_conn *c = ev->obj;
 	struct sim_path *dst = c->end[!ev->from];
-	struct sim_item *it;
 
 	if (!dst || dst->down || !sim_posting_by_key(dst, ev->a))
 		return;
-	it = sim_item_add(w, &dst->items, SIM_IT_WHOLE);
+	struct sim_item *it = sim_item_add(w, &dst->items, SIM_IT_WHOLE);
 	it->key = ev->a;
 	it->part = ev->lane;
 }
@@ -303,19 +270,13 @@ static void land(struct sim_conn *c, unsigned from, struct sim_path *dst, struct
 		if (!sim_is_stream(w)) {
 			land_write(c, from, dst, s);
 			if (s->last && tell_after != DR_NEVER)
-				sim_at(w, w->now + tell_after,
-					(struct sim_event){ .fn = told_late,
-						.obj = c,
-						.from = from,
-						.lane = s->part,
-						.a = s->credit.key });
+				sim_conn_at(c, tell_after, told_late, from, s->part, s->credit.key);
 			return;
 		}
 		it = sim_item_add(w, &dst->items, SIM_IT_DATA);
 	}
-	it->seg = sim_seg_new(w);
+	it->seg = sim_seg_new(w, s->kind);
 	*it->seg = *s;
-	it->seg->next = NULL;
 	s->copy = NULL;
 	if (sim_is_stream(w))
 		dst->rx_unread += s->bytes;
@@ -359,7 +320,7 @@ static void arrive(struct sim_conn *c, unsigned from, unsigned lane, struct sim_
 {
 	struct dr_sim_world *w = c->w;
 	struct sim_lane *l = &c->lane[from][lane];
-	struct sim_seg *s = pop_head(l);
+	struct sim_seg *s = sim_seg_pop(&l->wire);
 	int64_t tell_after = 0;
 
 	if (go_wrong(c, from, dst, s, &tell_after)) {
@@ -368,13 +329,9 @@ static void arrive(struct sim_conn *c, unsigned from, unsigned lane, struct sim_
 	}
 	land(c, from, dst, s, tell_after);
 	l->arrived = s->number;
-	*l->done_tail = s;
-	l->done_tail = &s->next;
-	sim_at(w, w->now + sim_link_delay(w, c->rail, !from),
-		(struct sim_event){
-			.fn = ack_fire, .obj = c, .from = from, .lane = lane, .a = s->number });
-	if (l->head)
-		arm(c, from, lane, l->head->at);
+	STAILQ_INSERT_TAIL(&l->done, s, next);
+	sim_conn_at(c, sim_link_delay(w, c->rail, !from), ack_fire, from, lane, s->number);
+	arm_head(c, from, lane);
 }
 
 static bool drop(struct dr_sim_world *w, unsigned rail, unsigned from)
@@ -395,9 +352,10 @@ static void lane_fire(struct dr_sim_world *w, const struct sim_event *ev)
 	bool gone = !dst || dst->down || w->dead[to];
 
 	l->armed = false;
-	if (!l->head || l->shut)
+	const struct sim_seg *head = STAILQ_FIRST(&l->wire);
+	if (!head || l->shut)
 		return;
-	if (l->head->at > w->now) {
+	if (head->at > w->now) {
 		arm_head(c, from, ev->lane);
 		return;
 	}
@@ -410,13 +368,13 @@ static void lane_fire(struct dr_sim_world *w, const struct sim_event *ev)
 	if (sim_link_dead(w, c->rail, from) || drop(w, c->rail, from)) {
 		lost(c, from, ev->lane);
 	} else if (gone && sim_is_stream(w)) { /* the peer's kernel answers with a reset */
-		sim_seg_free(w, pop_head(l));
+		sim_seg_free(w, sim_seg_pop(&l->wire));
 		arm_head(c, from, ev->lane);
 		if (!sim_link_dead(w, c->rail, to))
 			sim_path_broke_later(c, from, sim_link_delay(w, c->rail, to), -ECONNRESET);
 	} else if (gone) {
 		lost(c, from, ev->lane);
-	} else if (!fits(dst, l->head)) {
+	} else if (!fits(dst, head)) {
 		l->shut = true;
 	} else {
 		arrive(c, from, ev->lane, dst);
@@ -446,29 +404,19 @@ static void ack_fire(struct dr_sim_world *w, const struct sim_event *ev)
 	if (sim_link_dead(w, c->rail, !from) || drop(w, c->rail, !from)) {
 		if (!l->ack_armed && !c->mute[from]) {
 			l->ack_armed = true;
-			sim_at(w, w->now + l->rto,
-				(struct sim_event){ .fn = ack_again,
-					.obj = c,
-					.from = from,
-					.lane = ev->lane });
+			sim_conn_at(c, l->rto, ack_again, from, ev->lane, 0);
 		}
 		return;
 	}
 	l->last_ack = w->now;
 	l->retries = 0;
 	l->rto = sim_is_stream(w) ? w->o.rto_ns : w->o.retry_ns;
-	while (l->done && l->done->number <= ev->a) {
-		struct sim_seg *s = l->done;
-
-		l->done = s->next;
-		if (!l->done)
-			l->done_tail = &l->done;
+	for (struct sim_seg *s; (s = STAILQ_FIRST(&l->done)) && s->number <= ev->a;) {
+		STAILQ_REMOVE_HEAD(&l->done, next);
 		l->unacked -= s->bytes;
 		l->acked += s->bytes;
 		if (s->kind == SIM_SEG_DATA && s->last && s->sent_late != DR_NEVER && s->wr)
-			sim_at(w, w->now + s->sent_late,
-				(struct sim_event){
-					.fn = sent_late, .obj = c, .from = from, .a = s->wr });
+			sim_conn_at(c, s->sent_late, sent_late, from, 0, s->wr);
 		sim_seg_free(w, s);
 	}
 	if (p && !sim_is_stream(w))
@@ -484,7 +432,7 @@ static void ack_again(struct dr_sim_world *w, const struct sim_event *ev)
 	int64_t again;
 
 	l->ack_armed = false;
-	if (c->mute[from] || !l->done)
+	if (c->mute[from] || STAILQ_EMPTY(&l->done))
 		return;
 	if (sim_link_dead(w, c->rail, from) || sim_link_dead(w, c->rail, !from)) {
 		if (retry(c, from, l, &again))
@@ -493,10 +441,6 @@ static void ack_again(struct dr_sim_world *w, const struct sim_event *ev)
 		sim_at(w, again, *ev);
 		return;
 	}
-	sim_at(w, w->now + sim_link_delay(w, c->rail, from) + sim_link_delay(w, c->rail, !from),
-		(struct sim_event){ .fn = ack_fire,
-			.obj = c,
-			.from = from,
-			.lane = ev->lane,
-			.a = l->arrived });
+	int64_t there = sim_link_delay(w, c->rail, from), back = sim_link_delay(w, c->rail, !from);
+	sim_conn_at(c, there + back, ack_fire, from, ev->lane, l->arrived);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "transport/sim/internal.h"
+#include "transport/sim/sim_priv.h"
 
 #include "base/mem.h"
 
@@ -38,7 +38,7 @@ void dr_sim_opts_init(struct dr_sim_opts *o)
 		.qps = 2,
 		.progress_max = 32,
 		.rto_ns = 200 * DR_NS_PER_MS,
-		.rto_max_ns = 120 * DR_NS_PER_S,
+		.rto_max_ns = DR_NS_PER_S,
 		.retry_ns = 20 * DR_NS_PER_MS,
 		.retry_count = 7,
 		.fence_min_ns = 50 * DR_NS_PER_US,
@@ -59,7 +59,6 @@ void *sim_alloc(size_t size)
 int dr_sim_world_create(uint64_t seed, const struct dr_sim_opts *opts, struct dr_sim_world **out)
 {
 	struct dr_sim_world *w = dr_calloc(1, sizeof(*w));
-	unsigned i, n;
 
 	if (!w)
 		return -ENOMEM;
@@ -70,9 +69,11 @@ int dr_sim_world_create(uint64_t seed, const struct dr_sim_opts *opts, struct dr
 	dr_assert(w->o.segment_bytes > 0 && w->o.recv_depth > 0 && w->o.send_depth > 0);
 	dr_assert(w->o.qps >= 1 && w->o.qps < SIM_LANES && w->o.progress_max > 0);
 	dr_assert(w->o.rcvbuf_bytes > w->o.segment_bytes + DR_CTRL_MAX);
+	STAILQ_INIT(&w->spare_items);
+	STAILQ_INIT(&w->spare_segs);
 	dr_rng_seed(&w->rng, seed);
-	for (i = 0; i < DR_SIM_RAILS_MAX; i++)
-		for (n = 0; n < 2; n++) {
+	for (unsigned i = 0; i < DR_SIM_RAILS_MAX; i++)
+		for (unsigned n = 0; n < 2; n++) {
 			w->link[i][n].o = w->o.link;
 			w->fence_ns[i][n] = -1;
 		}
@@ -82,13 +83,11 @@ int dr_sim_world_create(uint64_t seed, const struct dr_sim_opts *opts, struct dr
 
 void dr_sim_world_destroy(struct dr_sim_world *w)
 {
-	size_t i;
-
 	if (!w)
 		return;
-	for (i = 0; i < DR_SIM_RAILS_MAX; i++)
+	for (size_t i = 0; i < DR_SIM_RAILS_MAX; i++)
 		dr_assert(!w->rail[0][i] && !w->rail[1][i]);
-	for (i = 0; i < w->n_events; i++)
+	for (size_t i = 0; i < w->n_events; i++)
 		if (w->heap[i].a == UINT64_MAX) /* the event owns its object */
 			dr_free(w->heap[i].obj);
 	while (w->conns) {
@@ -98,18 +97,10 @@ void dr_sim_world_destroy(struct dr_sim_world *w)
 		sim_lanes_free(c);
 		dr_free(c);
 	}
-	while (w->spare_items) {
-		struct sim_item *it = w->spare_items;
-
-		w->spare_items = it->next;
+	for (struct sim_item *it; (it = sim_item_pop(&w->spare_items));)
 		dr_free(it);
-	}
-	while (w->spare_segs) {
-		struct sim_seg *s = w->spare_segs;
-
-		w->spare_segs = s->next;
+	for (struct sim_seg *s; (s = sim_seg_pop(&w->spare_segs));)
 		dr_free(s);
-	}
 	dr_free(w->heap);
 	dr_free(w->returned.r);
 	dr_free(w->users.r);
@@ -143,6 +134,14 @@ void sim_at(struct dr_sim_world *w, int64_t at, struct sim_event ev)
 	w->heap[i] = ev;
 	for (; i > 0 && before(&w->heap[i], &w->heap[(i - 1) / 2]); i = (i - 1) / 2)
 		swap(&w->heap[i], &w->heap[(i - 1) / 2]);
+}
+
+void sim_conn_at(struct sim_conn *c, int64_t ns,
+	void (*fn)(struct dr_sim_world *w, const struct sim_event *ev), unsigned from,
+	unsigned lane, uint64_t a)
+{
+	sim_at(c->w, c->w->now + ns,
+		(struct sim_event){ .fn = fn, .obj = c, .from = from, .lane = lane, .a = a });
 }
 
 static struct sim_event pop_event(struct dr_sim_world *w)
@@ -202,7 +201,7 @@ size_t dr_sim_world_step(struct dr_sim_world *w, int64_t until)
 
 static bool rail_busy(const struct sim_rail *r)
 {
-	return !r->closed && r->items.head;
+	return !r->closed && !STAILQ_EMPTY(&r->items);
 }
 
 unsigned dr_sim_world_drive(struct dr_sim_world *w, unsigned node, uint64_t first)
@@ -211,24 +210,23 @@ unsigned dr_sim_world_drive(struct dr_sim_world *w, unsigned node, uint64_t firs
 		void (*ready)(void *arg, int64_t now_ns);
 		void *arg;
 	} due[SIM_DRIVE_MAX];
-	unsigned i, n = 0;
+	unsigned n = 0;
 
 	/* First who, then call: a call may make and free paths. Whoever is gone by then finds that out. */
-	for (i = 0; i < DR_SIM_RAILS_MAX && !w->dead[node]; i++) {
+	for (unsigned i = 0; i < DR_SIM_RAILS_MAX && !w->dead[node]; i++) {
 		const struct sim_rail *r = w->rail[node][i];
-		const struct sim_path *p;
 
 		if (r && r->ready && rail_busy(r) && n < SIM_DRIVE_MAX) {
 			due[n].ready = r->ready;
 			due[n++].arg = r->arg;
 		}
-		for (p = r ? r->paths : NULL; p; p = p->next)
+		for (const struct sim_path *p = r ? r->paths : NULL; p; p = p->next)
 			if (p->par.ready && sim_path_busy(p) && n < SIM_DRIVE_MAX) {
 				due[n].ready = p->par.ready;
 				due[n++].arg = p->par.arg;
 			}
 	}
-	for (i = 0; i < n; i++) {
+	for (unsigned i = 0; i < n; i++) {
 		unsigned k = (unsigned)((first + i) % n);
 
 		due[k].ready(due[k].arg, sim_now(w, node));
@@ -238,19 +236,16 @@ unsigned dr_sim_world_drive(struct dr_sim_world *w, unsigned node, uint64_t firs
 
 bool dr_sim_world_busy(const struct dr_sim_world *w, unsigned node)
 {
-	unsigned i;
-
 	if (w->dead[node])
 		return false;
-	for (i = 0; i < DR_SIM_RAILS_MAX; i++) {
+	for (unsigned i = 0; i < DR_SIM_RAILS_MAX; i++) {
 		const struct sim_rail *r = w->rail[node][i];
-		const struct sim_path *p;
 
 		if (!r || r->closed)
 			continue;
 		if (rail_busy(r))
 			return true;
-		for (p = r->paths; p; p = p->next)
+		for (const struct sim_path *p = r->paths; p; p = p->next)
 			if (sim_path_busy(p))
 				return true;
 	}
@@ -281,19 +276,11 @@ bool sim_link_dead(const struct dr_sim_world *w, unsigned rail, unsigned from)
 	return w->link[rail][from].cut || w->down[rail];
 }
 
-void sim_items_init(struct sim_items *l)
-{
-	l->head = NULL;
-	l->tail = &l->head;
-	l->n = 0;
-}
-
 struct sim_item *sim_item_add(struct dr_sim_world *w, struct sim_items *l, enum sim_item_kind kind)
 {
-	struct sim_item *it = w->spare_items;
+	struct sim_item *it = sim_item_pop(&w->spare_items);
 
 	if (it) {
-		w->spare_items = it->next;
 		memset(it, 0, offsetof(struct sim_item, data));
 		it->seg = NULL;
 		it->soft = false;
@@ -301,41 +288,44 @@ struct sim_item *sim_item_add(struct dr_sim_world *w, struct sim_items *l, enum 
 		it = sim_alloc(sizeof(*it));
 	}
 	it->kind = kind;
-	*l->tail = it;
-	l->tail = &it->next;
-	l->n++;
+	STAILQ_INSERT_TAIL(l, it, next);
 	w->hash = dr_mix64(w->hash + kind);
 	return it;
 }
 
 struct sim_item *sim_item_pop(struct sim_items *l)
 {
-	struct sim_item *it = l->head;
+	struct sim_item *it = STAILQ_FIRST(l);
 
-	if (!it)
-		return NULL;
-	l->head = it->next;
-	if (!l->head)
-		l->tail = &l->head;
-	l->n--;
+	if (it)
+		STAILQ_REMOVE_HEAD(l, next);
 	return it;
 }
 
 void sim_item_free(struct dr_sim_world *w, struct sim_item *it)
 {
 	sim_seg_free(w, it->seg);
-	it->next = w->spare_items;
-	w->spare_items = it;
+	STAILQ_INSERT_HEAD(&w->spare_items, it, next);
 }
 
-struct sim_seg *sim_seg_new(struct dr_sim_world *w)
+struct sim_seg *sim_seg_new(struct dr_sim_world *w, enum sim_seg_kind kind)
 {
-	struct sim_seg *s = w->spare_segs;
+	struct sim_seg *s = sim_seg_pop(&w->spare_segs);
 
-	if (!s)
-		return sim_alloc(sizeof(*s));
-	w->spare_segs = s->next;
-	memset(s, 0, sizeof(*s));
+	if (s)
+		memset(s, 0, sizeof(*s));
+	else
+		s = sim_alloc(sizeof(*s));
+	s->kind = kind;
+	return s;
+}
+
+struct sim_seg *sim_seg_pop(struct sim_segs *l)
+{
+	struct sim_seg *s = STAILQ_FIRST(l);
+
+	if (s)
+		STAILQ_REMOVE_HEAD(l, next);
 	return s;
 }
 
@@ -344,14 +334,11 @@ void sim_seg_free(struct dr_sim_world *w, struct sim_seg *s)
 	if (!s)
 		return;
 	dr_free(s->copy);
-	s->next = w->spare_segs;
-	w->spare_segs = s;
+	STAILQ_INSERT_HEAD(&w->spare_segs, s, next);
 }
 
 void sim_items_clear(struct dr_sim_world *w, struct sim_items *l)
 {
-	struct sim_item *it;
-
-	while ((it = sim_item_pop(l)))
+	for (struct sim_item *it; (it = sim_item_pop(l));)
 		sim_item_free(w, it);
 }

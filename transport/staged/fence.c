@@ -5,7 +5,7 @@
  *     that nothing reads or writes the user's memory, and when everything that was delivered was
  *     reported (after FAILED: nothing is any more). Then the ring goes back to the store.
  */
-#include "transport/staged/internal.h"
+#include "transport/staged/staged_priv.h"
 
 #include <errno.h>
 
@@ -51,7 +51,7 @@ void dr_stage_fence(struct dr_path *bp, bool soft, int64_t deadline_ns)
 		p->fence = STAGE_FENCE_SOFT;
 		p->fence_asked = false;
 		if (p->tx)
-			dr_stage_flush(bp, p->now_ns); /* what is posted goes out first */
+			dr_stage_flush(bp, p->base.now_ns); /* what is posted goes out first */
 		if (!p->tx || dr_stage_tx_all_handed(p->tx))
 			ask_inner(p, true);
 	}
@@ -77,25 +77,25 @@ static void quarantine(struct staged_path *p)
 	struct dr_event ev = { .kind = DR_EV_FAILED,
 		.scope = DR_SCOPE_RAIL,
 		.err = -ETIMEDOUT,
-		.text = "copies between GPU and host memory do not end; is the GPU hung?" };
+		.text = "copies between GPU and host memory do not finish; is the GPU hung?" };
 
 	p->quarantined = p->failed = true;
-	dr_stage_tell(p, &ev);
+	dr_path_emit(&p->base, &ev);
 }
 
 void dr_stage_fence_settle(struct staged_path *p)
 {
 	struct dr_event ev = { .kind = DR_EV_FENCED };
-	bool late = p->now_ns >= p->fence_deadline_ns;
+	bool late = p->base.now_ns >= p->fence_deadline_ns;
 
 	if (p->fence == STAGE_FENCE_SOFT && !p->fence_asked && dr_stage_tx_all_handed(p->tx))
 		ask_inner(p, true);
 	if (p->fence == STAGE_FENCE_SOFT && (p->failed || (!p->fence_asked && late)))
-		dr_stage_fence(&p->base, false, p->fence_deadline_ns);
+		dr_stage_fence(&p->base.path, false, p->fence_deadline_ns);
 	if (p->quarantined)
 		return;
 	if (dr_stage_copying(p) || (p->rx && !p->failed && !dr_stage_rx_all_told(p->rx))) {
-		if (too_late(p, p->now_ns))
+		if (too_late(p, p->base.now_ns))
 			quarantine(p);
 		return;
 	}
@@ -105,5 +105,5 @@ void dr_stage_fence_settle(struct staged_path *p)
 	p->fence = STAGE_FENCE_NONE;
 	p->inner_fenced = false;
 	dr_stage_forget(p);
-	dr_stage_tell(p, &ev);
+	dr_path_emit(&p->base, &ev);
 }

@@ -8,13 +8,12 @@
  *     copies signal no file descriptor. Else nothing is watched. What the watch finds done needs no look at the inner
  *     path, which has its own descriptors.
  */
-#include "transport/staged/internal.h"
+#include "transport/staged/staged_priv.h"
 
 #include "base/mem.h"
 
 #include <errno.h>
 #include <sched.h>
-#include <stdio.h>
 
 static const struct dr_transport_ops *inner_ops(const struct staged_path *p)
 {
@@ -41,14 +40,6 @@ static bool waiting(const struct staged_path *p)
 
 /* ---- waiting ---- */
 
-static void kicked(struct dr_pollable *po, uint32_t revents, int64_t now_ns)
-{
-	struct staged_path *p = dr_container_of(po, struct staged_path, po);
-
-	(void)revents;
-	p->par.ready(p->par.arg, now_ns);
-}
-
 /* Is there something that progress would do now, of which no descriptor tells? Whoever looks at the
  * copier looks for all paths of the GPU, so a copy may be known to be done before its own path was asked. */
 static bool due(const struct staged_path *p, int64_t now_ns)
@@ -72,7 +63,7 @@ static int look(struct dr_watch *w, int64_t now_ns)
 	if (!due(p, now_ns))
 		return 0;
 	p->by_watch = true;
-	p->par.ready(p->par.arg, now_ns); /* p may be gone afterwards */
+	p->base.par.ready(p->base.par.arg, now_ns); /* p may be gone afterwards */
 	return 1;
 }
 
@@ -87,8 +78,8 @@ static bool arm(struct dr_watch *w, int64_t now_ns)
 
 void dr_stage_attend(struct staged_path *p)
 {
-	struct dr_poller *poller = staged_rail(p->base.rail)->poller;
-	bool want = !p->closed && (dr_stage_copying(p) || waiting(p) || due(p, p->now_ns));
+	struct dr_poller *poller = p->base.poller;
+	bool want = !p->closed && (dr_stage_copying(p) || waiting(p) || due(p, p->base.now_ns));
 
 	if (!poller)
 		return;
@@ -97,44 +88,38 @@ void dr_stage_attend(struct staged_path *p)
 	else if (!want && p->watching)
 		dr_poller_unwatch(poller, &p->watch);
 	p->watching = want;
-	if (p->fail_due && !p->closed && !p->out)
-		dr_poller_kick(poller, &p->po);
+	if (p->fail_due && !p->closed)
+		dr_path_wake(&p->base);
 }
 
 /* ---- events ---- */
 
-void dr_stage_tell(struct staged_path *p, const struct dr_event *ev)
+/* An event of the inner path as one of this path. */
+static void pass_on(struct staged_path *p, const struct dr_event *ev)
 {
 	struct dr_event out = *ev;
 
-	dr_dassert(p->out);
-	out.path = &p->base;
-	out.rail = p->base.rail;
-	p->n_events++;
-	p->out->event(p->out, &out);
+	dr_path_emit(&p->base, &out);
 }
 
-void dr_stage_fail(struct staged_path *p, enum dr_scope scope, int err, const char *text)
+void dr_stage_fail(struct staged_path *p, enum dr_scope scope, int err, const char *fmt, ...)
 {
+	va_list ap;
+
 	if (p->failed || p->fail_due)
 		return;
 	p->fail_due = true;
-	p->scope = scope;
-	p->err = err;
-	snprintf(p->text, sizeof(p->text), "channel %u path %u (rail %u): %s", p->par.channel,
-		p->par.index, p->base.rail->index, text);
+	va_start(ap, fmt);
+	dr_path_keep_failure(&p->base, scope, err, fmt, ap);
+	va_end(ap);
 	dr_stage_attend(p);
 }
 
 static void tell_failure(struct staged_path *p)
 {
-	struct dr_event ev = {
-		.kind = DR_EV_FAILED, .scope = p->scope, .err = p->err, .text = p->text
-	};
-
 	p->fail_due = false;
 	p->failed = true;
-	dr_stage_tell(p, &ev);
+	dr_path_emit_failure(&p->base);
 }
 
 /* After FAILED only the fence is reported, its own failure included. */
@@ -145,7 +130,7 @@ static void inner_failed(struct staged_path *p, const struct dr_event *ev)
 	p->quarantined |= p->failed;
 	p->failed = true;
 	p->fail_due = false;
-	dr_stage_tell(p, ev);
+	pass_on(p, ev);
 }
 
 static void path_event(struct dr_sink *sink, const struct dr_event *ev)
@@ -171,7 +156,7 @@ static void path_event(struct dr_sink *sink, const struct dr_event *ev)
 	if (ev->kind == DR_EV_SENT)
 		dr_stage_tx_sent(p, ev);
 	p->ready |= ev->kind == DR_EV_READY;
-	dr_stage_tell(p, ev);
+	pass_on(p, ev);
 }
 
 /* ---- copies ---- */
@@ -179,13 +164,12 @@ static void path_event(struct dr_sink *sink, const struct dr_event *ev)
 bool dr_stage_need_ring(struct staged_path *p)
 {
 	struct dr_err e = { 0 };
-	int rc;
 
 	if (p->ring)
 		return true;
-	rc = dr_stage_ring_take(p->f, staged_rail(p->base.rail)->slot, &p->ring, &e);
+	int rc = dr_stage_ring_take(p->f, staged_rail(p->base.path.rail)->slot, &p->ring, &e);
 	if (rc)
-		dr_stage_fail(p, DR_SCOPE_LOCAL, rc, e.text);
+		dr_stage_fail(p, DR_SCOPE_LOCAL, rc, "%s", e.text);
 	return rc == 0;
 }
 
@@ -197,7 +181,7 @@ struct dr_part dr_stage_inner_part(
 	in.mr = what->mr->inner;
 	if (in.mr)
 		return in;
-	in.mr = p->ring->mr[staged_rail(p->base.rail)->slot];
+	in.mr = p->ring->mr[staged_rail(p->base.path.rail)->slot];
 	in.off = span == STAGE_NO_SPAN ? 0 : dr_stage_span_off(p->ring, span);
 	return in;
 }
@@ -206,18 +190,20 @@ bool dr_stage_copy(struct staged_path *p, enum dr_stage_way way, const struct dr
 	uint32_t len, uint64_t span, uint64_t *ticket)
 {
 	struct dr_staged *f = p->f;
+	struct dr_stage_span copy = { .way = way,
+		.dev = what->mr->base + what->off,
+		.host = p->ring->mem + dr_stage_span_off(p->ring, span),
+		.len = len };
 	struct dr_err e = { 0 };
-	int rc;
+	int rc = f->prm.copy->start(f->prm.arg, &copy, ticket, &e);
 
-	rc = f->prm.copy->start(f->prm.arg, way, what->mr->base + what->off,
-		p->ring->mem + dr_stage_span_off(p->ring, span), len, ticket, &e);
 	if (rc == 0)
 		p->ticket[way] = f->last[way] = *ticket;
 	else if (rc != -EAGAIN) {
 		if (!dr_staged_error(f))
 			f->err = e;
 		f->refused = true;
-		dr_stage_fail(p, DR_SCOPE_LOCAL, rc, e.text);
+		dr_stage_fail(p, DR_SCOPE_LOCAL, rc, "%s", e.text);
 	}
 	return rc == 0;
 }
@@ -226,8 +212,8 @@ bool dr_stage_copy(struct staged_path *p, enum dr_stage_way way, const struct dr
 
 static void sync_times(struct staged_path *p)
 {
-	p->base.rx_last_ns = p->inner->rx_last_ns;
-	p->base.tx_last_ns = p->inner->tx_last_ns;
+	p->base.path.rx_last_ns = p->inner->rx_last_ns;
+	p->base.path.tx_last_ns = p->inner->tx_last_ns;
 }
 
 static void move_copies(struct staged_path *p)
@@ -238,23 +224,20 @@ static void move_copies(struct staged_path *p)
 		p->seen[way] = p->f->done[way];
 	}
 	if (p->f->broken && p->ring)
-		dr_stage_fail(p, DR_SCOPE_LOCAL, p->f->err.code, p->f->err.text);
+		dr_stage_fail(p, DR_SCOPE_LOCAL, p->f->err.code, "%s", p->f->err.text);
 	if (p->rx)
 		dr_stage_rx_push(p);
 	else if (dr_stage_tx_push(p) > 0)
-		inner_ops(p)->flush(p->inner, p->now_ns);
+		inner_ops(p)->flush(p->inner, p->base.now_ns);
 }
 
 int dr_stage_progress(struct dr_path *bp, int64_t now_ns, struct dr_sink *sink)
 {
 	struct staged_path *p = staged_path(bp);
 
-	dr_assert(!p->out);
 	if (p->closed)
 		return 0;
-	p->out = sink;
-	p->now_ns = now_ns;
-	p->n_events = 0;
+	dr_path_begin(&p->base, now_ns, sink);
 	if (!p->by_watch)
 		inner_ops(p)->progress(p->inner, now_ns, &p->sink);
 	p->by_watch = false;
@@ -264,10 +247,10 @@ int dr_stage_progress(struct dr_path *bp, int64_t now_ns, struct dr_sink *sink)
 		tell_failure(p);
 	if (p->fence != STAGE_FENCE_NONE && !p->closed)
 		dr_stage_fence_settle(p);
-	p->out = NULL;
+	int n = dr_path_end(&p->base);
 	sync_times(p);
 	dr_stage_attend(p);
-	return p->n_events;
+	return n;
 }
 
 void dr_stage_flush(struct dr_path *bp, int64_t now_ns)
@@ -276,7 +259,7 @@ void dr_stage_flush(struct dr_path *bp, int64_t now_ns)
 
 	if (p->closed)
 		return;
-	p->now_ns = now_ns;
+	p->base.now_ns = now_ns;
 	if (p->tx) {
 		p->tx->flushed = p->tx->posted;
 		if (p->tx->handed < p->tx->posted)
@@ -311,7 +294,7 @@ int dr_stage_create(struct dr_rail *br, const struct dr_path_params *par, struct
 	if (p && (p->tx || p->rx))
 		rc = r->f->prm.inner->create(r->inner, par, &p->inner, e);
 	else
-		dr_err_set(e, rc, "channel %u path %u: out of memory", par->channel, par->index);
+		dr_path_no_memory(par, e);
 	if (rc) {
 		if (p) {
 			dr_free(p->tx);
@@ -320,14 +303,12 @@ int dr_stage_create(struct dr_rail *br, const struct dr_path_params *par, struct
 		dr_free(p);
 		return rc;
 	}
-	p->base = (struct dr_path){ .ops = &r->f->ops, .rail = br };
+	dr_path_init(&p->base, br, par, r->poller, NULL);
 	p->f = r->f;
-	p->par = *par;
-	p->po = (struct dr_pollable){ .fd = -1, .ready = kicked };
-	p->watch = (struct dr_watch){ .look = look, .arm = arm, .beside = true };
+	p->watch = (struct dr_watch){ .poll = look, .arm = arm, .with_fds = true };
 	p->sink.event = path_event;
 	p->fence_deadline_ns = DR_NEVER;
-	*out = &p->base;
+	*out = &p->base.path;
 	return 0;
 }
 
@@ -343,7 +324,7 @@ int dr_stage_connect(
 {
 	struct staged_path *p = staged_path(bp);
 
-	p->now_ns = now_ns;
+	p->base.now_ns = now_ns;
 	return inner_ops(p)->connect(p->inner, handle, len, now_ns, e);
 }
 
@@ -362,15 +343,21 @@ void dr_stage_stats(struct dr_path *bp, struct dr_path_stats *out)
 	inner_ops(p)->stats(p->inner, out);
 }
 
+void dr_stage_probe(struct dr_path *bp, int64_t now_ns)
+{
+	struct staged_path *p = staged_path(bp);
+
+	inner_ops(p)->probe(p->inner, now_ns);
+}
+
 void dr_stage_close(struct dr_path *bp)
 {
 	struct staged_path *p = staged_path(bp);
-	struct dr_poller *poller = staged_rail(bp->rail)->poller;
 
 	p->closed = true;
 	dr_stage_attend(p);
-	if (poller)
-		dr_poller_del(poller, &p->po);
+	if (p->base.poller)
+		dr_poller_del(p->base.poller, &p->base.po);
 	inner_ops(p)->close(p->inner);
 }
 
@@ -389,7 +376,7 @@ void dr_stage_fini(struct dr_path *bp)
 {
 	struct staged_path *p = staged_path(bp);
 
-	dr_assert(p->closed && !p->out);
+	dr_assert(p->closed && !p->base.sink);
 	dr_stage_forget(p);
 	inner_ops(p)->fini(p->inner);
 	dr_free(p->tx);

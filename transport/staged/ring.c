@@ -5,7 +5,7 @@
  *     most once. A ring without spans begins at its start again.
  *  2. A ring is in one place: with one path, in the store, or stuck.
  */
-#include "transport/staged/internal.h"
+#include "transport/staged/staged_priv.h"
 
 #include "base/log.h"
 #include "base/mem.h"
@@ -79,12 +79,11 @@ static int make(struct dr_staged *f, struct stage_ring **out, struct dr_err *e)
 {
 	struct stage_ring *r = dr_calloc(1, sizeof(*r));
 	void *mem;
-	int rc;
 
 	if (!r)
 		return dr_err_set(e, -ENOMEM, "staging ring: out of memory");
 	r->size = f->prm.ring_bytes;
-	rc = f->prm.copy->alloc(f->prm.arg, r->size, &mem, e);
+	int rc = f->prm.copy->alloc(f->prm.arg, r->size, &mem, e);
 	if (rc) {
 		dr_free(r);
 		return rc;
@@ -145,7 +144,7 @@ void dr_stage_rings_drop(struct dr_staged *f, unsigned slot, bool last)
 	while (last && (r = f->stuck)) {
 		f->stuck = r->next;
 		dr_error("staged",
-			"%zu bytes of pinned memory stay: a fence failed, so that a NIC "
+			"%zu bytes of pinned memory are not freed: a fence failed, so a NIC "
 			"or a copy may still reach them",
 			r->size);
 		dr_free(r);
@@ -155,12 +154,11 @@ void dr_stage_rings_drop(struct dr_staged *f, unsigned slot, bool last)
 int dr_staged_reserve(struct dr_staged *f, unsigned n, struct dr_err *e)
 {
 	struct stage_ring *r = f->idle;
-	int rc;
 
 	for (; r && n > 0; r = r->next)
 		n--;
 	for (; n > 0; n--) {
-		rc = make(f, &r, e);
+		int rc = make(f, &r, e);
 		if (rc)
 			return rc;
 		dr_stage_ring_put(f, r, false);

@@ -6,7 +6,7 @@
  *     included, each when its copy is done.
  *  2. A span belongs to its part from post_recv until the part was reported, or a fence.
  */
-#include "transport/staged/internal.h"
+#include "transport/staged/staged_priv.h"
 
 #include <errno.h>
 
@@ -60,12 +60,11 @@ int dr_stage_post_recv(struct dr_path *bp, uint32_t epoch, uint64_t seq,
 {
 	struct staged_path *p = staged_path(bp);
 	struct dr_part inner[DR_PARTS_MAX];
-	struct stage_recv *v;
 	int rc = dr_stage_may_post(p);
 
 	if (!p->rx || n < 1 || n > DR_PARTS_MAX || skip >> n || !in_bounds(parts, n, skip))
 		return -EINVAL;
-	v = &p->rx->posted[seq % STAGE_RECVS];
+	struct stage_recv *v = &p->rx->posted[seq % STAGE_RECVS];
 	if (rc || v->todo)
 		return rc ? rc : -EAGAIN;
 	*v = (struct stage_recv){ .epoch = epoch, .seq = seq, .todo = ((1u << n) - 1) & ~skip };
@@ -152,7 +151,7 @@ void dr_stage_rx_push(struct staged_path *p)
 			.len = a.len };
 
 		done_with(p, &a);
-		dr_stage_tell(p, &ev);
+		dr_path_emit(&p->base, &ev);
 	}
 }
 

@@ -3,7 +3,7 @@
  * The wrapper itself: rails, which pass through, and memory. Registering decides once and for all
  * whether a region is reached by the inner kind or staged.
  */
-#include "transport/staged/internal.h"
+#include "transport/staged/staged_priv.h"
 
 #include "base/mem.h"
 
@@ -53,17 +53,16 @@ static int listen_rail(const struct dr_rail_params *p, struct dr_rail **out, str
 {
 	const struct dr_staged_rail_params *k = p->kind_params;
 	struct dr_rail_params inner = *p;
-	struct staged_rail *r;
-	int rc, slot = free_slot(k->staged);
+	int slot = free_slot(k->staged);
 
 	if (slot < 0)
-		return dr_err_set(
-			e, -EINVAL, "rail %u: %d rails at most", p->index, DR_STAGED_RAILS_MAX);
-	r = dr_calloc(1, sizeof(*r));
+		return dr_err_set(e, -EINVAL, "rail %u: the maximum is %d rails", p->index,
+			DR_STAGED_RAILS_MAX);
+	struct staged_rail *r = dr_calloc(1, sizeof(*r));
 	if (!r)
 		return dr_err_set(e, -ENOMEM, "rail %u: out of memory", p->index);
 	inner.kind_params = k->inner;
-	rc = k->staged->prm.inner->listen(&inner, &r->inner, e);
+	int rc = k->staged->prm.inner->listen(&inner, &r->inner, e);
 	if (rc) {
 		dr_free(r);
 		return rc;
@@ -134,13 +133,12 @@ static int mr_reg(
 	struct dr_staged_choice *c = &r->f->choice;
 	struct dr_mr *mr = dr_calloc(1, sizeof(*mr));
 	struct dr_err why = { 0 };
-	int rc;
 
 	if (!mr)
 		return dr_err_set(e, -ENOMEM, "rail %u: out of memory", br->index);
 	mr->base = m->base;
 	mr->len = m->len;
-	rc = r->f->prm.inner->mr_reg(r->inner, m, &mr->inner, &why);
+	int rc = r->f->prm.inner->mr_reg(r->inner, m, &mr->inner, &why);
 	if (rc && !(rc == -ENOTSUP && m->kind != DR_MEMORY_HOST)) {
 		dr_free(mr);
 		return dr_err_set(e, rc, "%s", why.text);
@@ -182,7 +180,8 @@ int dr_staged_create(const struct dr_staged_params *p, struct dr_staged **out, s
 		rail_close, rail_fini, mr_reg, mr_dereg, dr_stage_create, dr_stage_handle,
 		dr_stage_connect, dr_stage_post_recv, dr_stage_post_send, dr_stage_post_ctrl,
 		dr_stage_flush, dr_stage_credit, dr_stage_progress, dr_stage_fence, dr_stage_stats,
-		dr_stage_close, dr_stage_stop, dr_stage_fini };
+		p->inner->probe ? dr_stage_probe : NULL, dr_stage_close, dr_stage_stop,
+		dr_stage_fini };
 	*out = f;
 	return 0;
 }

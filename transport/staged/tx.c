@@ -7,7 +7,7 @@
  *     refused later.
  *  3. A span is freed when its part was SENT, and at a fence.
  */
-#include "transport/staged/internal.h"
+#include "transport/staged/staged_priv.h"
 
 #include <errno.h>
 
@@ -23,10 +23,9 @@ int dr_stage_credit(struct dr_path *bp, uint32_t epoch, uint64_t seq, struct dr_
 {
 	struct staged_path *p = staged_path(bp);
 	struct stage_tx *t = p->tx;
-	int rc;
 
 	dr_dassert(t != NULL);
-	rc = p->f->prm.inner->credit(p->inner, epoch, seq, out);
+	int rc = p->f->prm.inner->credit(p->inner, epoch, seq, out);
 	for (uint64_t i = t->handed; rc == 0 && i < t->posted; i++)
 		if (at(t, i)->epoch == epoch && at(t, i)->seq == seq)
 			out->todo &= ~(1u << at(t, i)->part);
@@ -44,7 +43,7 @@ static int check(struct staged_path *p, uint32_t epoch, uint64_t seq, unsigned p
 		return rc;
 	if (!p->tx || what->off > what->mr->len || what->len > what->mr->len - what->off)
 		return -EINVAL;
-	rc = dr_stage_credit(&p->base, epoch, seq, &c);
+	rc = dr_stage_credit(&p->base.path, epoch, seq, &c);
 	if (rc)
 		return rc;
 	if (part >= c.n || !(c.todo & 1u << part))

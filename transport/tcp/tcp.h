@@ -2,7 +2,7 @@
 #ifndef DR_TRANSPORT_TCP_TCP_H
 #define DR_TRANSPORT_TCP_TCP_H
 
-#include "transport/path.h"
+#include "transport/path_base.h"
 #include "transport/tcp/tcp_wire.h"
 
 #include <net/if.h>
@@ -21,6 +21,9 @@
  *   tcp_wire.c   the bytes (sans-IO)
  */
 extern const struct dr_transport_ops dr_tcp_ops;
+/* tcp_kind.c: the descriptor. */
+struct dr_transport_kind;
+extern const struct dr_transport_kind dr_tcp_kind;
 
 enum {
 	TCP_PENDING_MAX = 64,	 /* connections not admitted yet */
@@ -30,7 +33,7 @@ enum {
 	TCP_STAGE = 16 << 10,	 /* bytes read ahead of the frame at hand */
 };
 #define TCP_ADMIT_NS                                                                               \
-	(5 * DR_NS_PER_S) /* a stranger's time to say HELLO; a parked HELLO's to be wanted */
+	(5 * DR_NS_PER_S) /* deadline of an unidentified connection's HELLO, and of a parked HELLO */
 
 struct dr_mr {
 	uint8_t *base;
@@ -47,7 +50,7 @@ struct tcp_pending {
 	struct tcp_rail *rail;
 	bool fired;	     /* the poller saw something; see tcp_rail.polled */
 	bool parked;	     /* HELLO was right, but no path waits for it */
-	bool of_peer;	     /* it comes from the address of this rail's peer */
+	bool of_peer;	     /* from the address of this rail's peer */
 	unsigned have;	     /* bytes of HELLO that came */
 	int64_t deadline_ns; /* for HELLO; when parked: for a path */
 	uint64_t order;	     /* of arrival, to drop the oldest */
@@ -74,7 +77,7 @@ struct tcp_rail {
 	/* A ready callback ran since the last progress, so that only what fired needs a look. A
 	 * progress without one comes from an owner that spins: look at everything. */
 	bool polled, listener_fired, udp_fired;
-	int64_t warn_window_ns; /* rate limit of the log lines about strangers */
+	int64_t warn_window_ns; /* rate limit of the log lines about rejected connections */
 	unsigned warned, suppressed;
 	struct dr_sink *sink; /* during progress */
 	int n_events;
@@ -102,7 +105,7 @@ void dr_tcp_admit_close(struct tcp_rail *r);
 /* Accept, read HELLOs, hand over to paths, drop what is late. all: look at every connection. */
 void dr_tcp_admit_progress(struct tcp_rail *r, bool all, int64_t now_ns);
 struct tcp_path;
-/* The acceptor p wants its connection: adopt a parked one that fits. */
+/* Acceptor p: adopt the parked connection that matches, if there is one. */
 void dr_tcp_admit_claim(struct tcp_path *p);
 
 /* Sockets. */
@@ -118,8 +121,8 @@ void dr_tcp_sock_tune(const struct tcp_rail *r, int fd);
 /* ---- path ---------------------------------------------------------------------------------- */
 
 /*
- * States. posts work in UP only (before: -ENOTCONN; after a failure that progress has not told yet:
- * -EAGAIN, so that callers hear of it as FAILED; after that -ENOTCONN).
+ * States. posts work in UP only (before: -ENOTCONN; after a failure that progress has not reported:
+ * -EAGAIN, so that callers see FAILED first; after that -ENOTCONN).
  */
 enum tcp_state {
 	TCP_NEW,      /* no socket */
@@ -205,38 +208,28 @@ struct tcp_rx {
 };
 
 struct tcp_path {
-	struct dr_path base;
-	struct dr_path_params par;
-	struct tcp_path *next; /* on the rail */
+	struct dr_path_base base; /* base.po.fd is the socket, -1: none */
+	struct tcp_path *next;	  /* on the rail */
 	enum tcp_state state;
-	struct dr_pollable po; /* po.fd is the socket, -1: none */
-	bool registered;       /* po is known to the poller */
-	uint32_t revents;      /* what the poller said since the last progress */
-	bool polled;	       /* ... it said something; without: the owner spins */
+	bool registered;  /* base.po is known to the poller */
+	uint32_t revents; /* what the poller said since the last progress */
+	bool polled;	  /* ... it said something; without: the owner spins */
 
 	struct tcp_tx tx;
 	struct tcp_rx rx;
 
 	enum tcp_fence fence;
 	int64_t fence_deadline_ns;
-	int err; /* FAILING: what to report */
-	enum dr_scope scope;
-	char text[240];
-
-	struct dr_sink *sink; /* during progress, else NULL */
-	int64_t now_ns;	      /* of the last progress or flush */
-	int n_events;
-	struct dr_path_stats st;
 };
 
 static inline struct tcp_path *tcp_path(struct dr_path *p)
 {
-	return dr_container_of(p, struct tcp_path, base);
+	return dr_container_of(p, struct tcp_path, base.path);
 }
 
 static inline struct tcp_rail *tcp_path_rail(struct tcp_path *p)
 {
-	return tcp_rail(p->base.rail);
+	return tcp_rail(p->base.path.rail);
 }
 
 /* Break p for a reason that the next progress reports. Only the first reason counts. */
@@ -244,9 +237,6 @@ void dr_tcp_fail(struct tcp_path *p, enum dr_scope scope, int err, const char *f
 	DR_PRINTF(4, 5);
 /* Same for an error of the socket: the scope follows from err. */
 void dr_tcp_fail_socket(struct tcp_path *p, int err, const char *doing);
-/* Events only from inside progress. After it returns p may be in any state. */
-void dr_tcp_emit(struct tcp_path *p, struct dr_event *ev);
-void dr_tcp_kick(struct tcp_path *p);
 /* Have the poller, if there is one, look for these events of p's socket. */
 void dr_tcp_watch(struct tcp_path *p, uint32_t events);
 /* Hand an admitted connection to the waiting acceptor p, which owns fd from here on. */

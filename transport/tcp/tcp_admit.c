@@ -3,7 +3,7 @@
  * Who may become a path. Anybody can connect to the listener; a connection becomes a path when its
  * first TCP_HELLO_LEN bytes are a HELLO with this session's token for an acceptor that waits.
  *
- *  1. A stranger costs a slot for at most TCP_ADMIT_NS, one log line (rate-limited), and nothing else.
+ *  1. An unidentified connection costs a slot for at most TCP_ADMIT_NS and one log line (rate-limited).
  *  2. When all slots are taken the oldest connection without a right HELLO goes first.
  *  3. For one (channel, index) one HELLO is parked at most: that of the highest gen.
  *  4. The kernel is asked for HELLO's length only: bytes behind it are the path's.
@@ -35,9 +35,7 @@ static void pending_ready(struct dr_pollable *po, uint32_t revents, int64_t now_
 
 void dr_tcp_admit_init(struct tcp_rail *r)
 {
-	int i;
-
-	for (i = 0; i < TCP_PENDING_MAX; i++)
+	for (int i = 0; i < TCP_PENDING_MAX; i++)
 		r->pending[i] = (struct tcp_pending){ .rail = r,
 			.po = { .fd = -1, .ready = pending_ready } };
 }
@@ -59,12 +57,12 @@ static void drop(struct tcp_rail *r, struct tcp_pending *c)
 	close(release(r, c));
 }
 
-/* At most WARNS_PER_S lines a second about strangers; the others are counted. */
+/* At most WARNS_PER_S lines a second about rejected connections; the others are counted. */
 static bool may_warn(struct tcp_rail *r, int64_t now_ns)
 {
 	if (now_ns - r->warn_window_ns >= DR_NS_PER_S) {
 		if (r->suppressed)
-			dr_warn("tcp", "rail %u: %u more such lines left out", r->base.index,
+			dr_warn("tcp", "rail %u: %u similar messages suppressed", r->base.index,
 				r->suppressed);
 		r->warn_window_ns = now_ns;
 		r->warned = r->suppressed = 0;
@@ -80,16 +78,14 @@ static bool may_warn(struct tcp_rail *r, int64_t now_ns)
 static void turn_away(struct tcp_rail *r, struct tcp_pending *c, int64_t now_ns, const char *why)
 {
 	if (may_warn(r, now_ns))
-		dr_warn("tcp", "rail %u: turned away a connection from %s: %s", r->base.index,
-			c->from, why);
+		dr_warn("tcp", "rail %u: rejected a connection from %s: %s", r->base.index, c->from,
+			why);
 	drop(r, c);
 }
 
 void dr_tcp_admit_close(struct tcp_rail *r)
 {
-	int i;
-
-	for (i = 0; i < TCP_PENDING_MAX; i++)
+	for (int i = 0; i < TCP_PENDING_MAX; i++)
 		if (r->pending[i].rail && r->pending[i].po.fd >= 0)
 			drop(r, &r->pending[i]);
 }
@@ -108,22 +104,20 @@ static bool same_host(const struct sockaddr_storage *a, const struct sockaddr_st
 
 static bool fits(const struct tcp_path *p, const struct tcp_hello *h)
 {
-	return !p->par.connector && p->par.channel == h->channel && p->par.index == h->index &&
-	       p->par.sender != h->sender;
+	return !p->base.par.connector && p->base.par.channel == h->channel &&
+	       p->base.par.index == h->index && p->base.par.sender != h->sender;
 }
 
 /* The acceptor that waits for exactly this HELLO. *stale: one of its gen or newer has been here. */
 static struct tcp_path *find_path(struct tcp_rail *r, const struct tcp_hello *h, bool *stale)
 {
-	struct tcp_path *p;
-
 	*stale = false;
-	for (p = r->paths; p; p = p->next) {
+	for (struct tcp_path *p = r->paths; p; p = p->next) {
 		if (!fits(p, h))
 			continue;
-		if (p->state == TCP_WAITING && p->par.gen == h->gen)
+		if (p->state == TCP_WAITING && p->base.par.gen == h->gen)
 			return p;
-		if (p->state == TCP_NEW ? p->par.gen > h->gen : p->par.gen >= h->gen)
+		if (p->state == TCP_NEW ? p->base.par.gen > h->gen : p->base.par.gen >= h->gen)
 			*stale = true;
 	}
 	return NULL;
@@ -131,9 +125,7 @@ static struct tcp_path *find_path(struct tcp_rail *r, const struct tcp_hello *h,
 
 static struct tcp_pending *find_parked(struct tcp_rail *r, const struct tcp_hello *h)
 {
-	struct tcp_pending *c;
-
-	for (c = r->pending; c < r->pending + TCP_PENDING_MAX; c++)
+	for (struct tcp_pending *c = r->pending; c < r->pending + TCP_PENDING_MAX; c++)
 		if (c->po.fd >= 0 && c->parked && c->hello.channel == h->channel &&
 			c->hello.index == h->index)
 			return c;
@@ -150,7 +142,7 @@ static void park(struct tcp_rail *r, struct tcp_pending *c, int64_t now_ns)
 		.gen = c->hello.gen };
 
 	if (other && other->hello.gen > c->hello.gen) {
-		drop(r, c); /* overtaken by its own successor: nobody's fault */
+		drop(r, c); /* replaced by its own successor: not an error */
 		return;
 	}
 	if (other)
@@ -164,7 +156,6 @@ static void park(struct tcp_rail *r, struct tcp_pending *c, int64_t now_ns)
 static void judge(struct tcp_rail *r, struct tcp_pending *c, int64_t now_ns)
 {
 	const char *why = "?";
-	struct tcp_path *p;
 	bool stale;
 
 	if (dr_tcp_hello_parse(c->buf, sizeof(c->buf), &c->hello, &why)) {
@@ -175,7 +166,7 @@ static void judge(struct tcp_rail *r, struct tcp_pending *c, int64_t now_ns)
 		turn_away(r, c, now_ns, "wrong token (it belongs to another session)");
 		return;
 	}
-	p = find_path(r, &c->hello, &stale);
+	struct tcp_path *p = find_path(r, &c->hello, &stale);
 	if (p) {
 		dr_tcp_adopt(p, release(r, c));
 	} else if (stale) {
@@ -216,9 +207,9 @@ static void read_hello(struct tcp_rail *r, struct tcp_pending *c, int64_t now_ns
 
 static struct tcp_pending *find_slot(struct tcp_rail *r, int64_t now_ns)
 {
-	struct tcp_pending *c, *oldest = NULL;
+	struct tcp_pending *oldest = NULL;
 
-	for (c = r->pending; c < r->pending + TCP_PENDING_MAX; c++) {
+	for (struct tcp_pending *c = r->pending; c < r->pending + TCP_PENDING_MAX; c++) {
 		if (c->po.fd < 0)
 			return c;
 		if (!oldest || (oldest->parked && !c->parked) ||
@@ -253,12 +244,10 @@ static void accept_one(
 static void accept_all(struct tcp_rail *r, int64_t now_ns)
 {
 	struct sockaddr_storage from;
-	socklen_t len;
-	int i, fd;
 
-	for (i = 0; i < ACCEPT_BATCH && !r->closed; i++) {
-		len = sizeof(from);
-		fd = accept4(r->listener.fd, (struct sockaddr *)&from, &len,
+	for (int i = 0; i < ACCEPT_BATCH && !r->closed; i++) {
+		socklen_t len = sizeof(from);
+		int fd = accept4(r->listener.fd, (struct sockaddr *)&from, &len,
 			SOCK_NONBLOCK | SOCK_CLOEXEC);
 		if (fd >= 0) {
 			accept_one(r, fd, &from, now_ns);
@@ -277,9 +266,8 @@ static void accept_all(struct tcp_rail *r, int64_t now_ns)
 
 void dr_tcp_admit_progress(struct tcp_rail *r, bool all, int64_t now_ns)
 {
-	struct tcp_pending *c;
-
-	for (c = r->pending; c < r->pending + TCP_PENDING_MAX && r->n_pending; c++) {
+	for (struct tcp_pending *c = r->pending; c < r->pending + TCP_PENDING_MAX && r->n_pending;
+		c++) {
 		if (c->po.fd >= 0 && (all || c->fired))
 			read_hello(r, c, now_ns);
 		if (c->po.fd < 0 || now_ns < c->deadline_ns)
@@ -296,14 +284,13 @@ void dr_tcp_admit_progress(struct tcp_rail *r, bool all, int64_t now_ns)
 void dr_tcp_admit_claim(struct tcp_path *p)
 {
 	struct tcp_rail *r = tcp_path_rail(p);
-	struct tcp_pending *c;
 
-	for (c = r->pending; c < r->pending + TCP_PENDING_MAX; c++) {
+	for (struct tcp_pending *c = r->pending; c < r->pending + TCP_PENDING_MAX; c++) {
 		if (c->po.fd < 0 || !c->parked || !fits(p, &c->hello))
 			continue;
-		if (c->hello.gen == p->par.gen)
+		if (c->hello.gen == p->base.par.gen)
 			dr_tcp_adopt(p, release(r, c));
-		else if (c->hello.gen < p->par.gen)
+		else if (c->hello.gen < p->base.par.gen)
 			drop(r, c);
 		return;
 	}

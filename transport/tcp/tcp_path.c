@@ -6,7 +6,7 @@
  *     looks at the state again.
  *  3. In FAILING and beyond no user's buffer is read or written, nor in WAITING and before: the
  *     kernel has copies, and no system call of ours is under way between calls of the owner.
- *  4. A remembered failure is told by the next progress; with a poller, a kick brings that about.
+ *  4. A kept failure is reported by the next progress; with a poller, a kick causes it.
  */
 #include "transport/tcp/tcp.h"
 
@@ -16,6 +16,7 @@
 #include <linux/sockios.h>
 #include <linux/tcp.h>
 #include <stdarg.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -23,44 +24,27 @@
 
 static void path_ready(struct dr_pollable *po, uint32_t revents, int64_t now_ns)
 {
-	struct tcp_path *p = dr_container_of(po, struct tcp_path, po);
+	struct tcp_path *p = dr_container_of(po, struct tcp_path, base.po);
 
 	p->polled = true;
 	p->revents |= revents;
-	if (p->par.ready)
-		p->par.ready(p->par.arg, now_ns);
-}
-
-void dr_tcp_kick(struct tcp_path *p)
-{
-	struct dr_poller *poller = tcp_path_rail(p)->par.poller;
-
-	if (poller && !p->sink)
-		dr_poller_kick(poller, &p->po);
-}
-
-void dr_tcp_emit(struct tcp_path *p, struct dr_event *ev)
-{
-	dr_dassert(p->sink);
-	ev->path = &p->base;
-	ev->rail = p->base.rail;
-	p->n_events++;
-	p->sink->event(p->sink, ev);
+	if (p->base.par.ready)
+		p->base.par.ready(p->base.par.arg, now_ns);
 }
 
 /* ---- the socket under the path ---------------------------------------------------------------- */
 
 void dr_tcp_watch(struct tcp_path *p, uint32_t events)
 {
-	struct dr_poller *poller = tcp_path_rail(p)->par.poller;
+	struct dr_poller *poller = p->base.poller;
 	int err;
 
 	if (!poller)
 		return;
 	if (p->registered)
-		err = dr_poller_mod(poller, &p->po, events);
+		err = dr_poller_mod(poller, &p->base.po, events);
 	else
-		err = dr_poller_add(poller, &p->po, events);
+		err = dr_poller_add(poller, &p->base.po, events);
 	p->registered = true;
 	if (err)
 		dr_tcp_fail(p, DR_SCOPE_LOCAL, err, "cannot poll the connection: %s",
@@ -70,28 +54,44 @@ void dr_tcp_watch(struct tcp_path *p, uint32_t events)
 /* Off the poller, kicks included: a broken socket would be ready forever. */
 static void unwatch(struct tcp_path *p)
 {
-	struct dr_poller *poller = tcp_path_rail(p)->par.poller;
+	struct dr_poller *poller = p->base.poller;
 
 	if (poller)
-		dr_poller_del(poller, &p->po);
+		dr_poller_del(poller, &p->base.po);
 	p->registered = false;
+}
+
+/* Transmissions in a row that the peer's kernel did not answer. tcpi_probes and tcpi_retransmits count
+ * them from the last answer on. If the peer has withdrawn its window with data in flight, the kernel
+ * counts neither; then it sends one retransmission per tcpi_rto. */
+static unsigned unanswered(const struct tcp_info *ti, bool withdrawn)
+{
+	if (ti->tcpi_unacked == 0)
+		return ti->tcpi_probes;
+	if (withdrawn && ti->tcpi_retransmits == 0 && ti->tcpi_rto > 0)
+		return (unsigned)((uint64_t)ti->tcpi_last_ack_recv * 1000 / ti->tcpi_rto);
+	return ti->tcpi_retransmits;
 }
 
 static void read_kernel_stats(struct tcp_path *p)
 {
 	struct tcp_info ti = { 0 };
 	socklen_t len = sizeof(ti);
-	struct dr_path_stats *st = &p->st;
+	struct dr_path_stats *st = &p->base.st;
 	int queued = 0;
 
-	if (p->po.fd < 0 || getsockopt(p->po.fd, IPPROTO_TCP, TCP_INFO, &ti, &len) < 0)
+	if (p->base.po.fd < 0 || getsockopt(p->base.po.fd, IPPROTO_TCP, TCP_INFO, &ti, &len) < 0)
 		return;
 	st->acked_bytes = ti.tcpi_bytes_acked;
+	bool withdrawn = len >= offsetof(struct tcp_info, tcpi_snd_wnd) + sizeof(ti.tcpi_snd_wnd) &&
+			 ti.tcpi_snd_wnd == 0;
 	st->peer_ack_age_ns = ti.tcpi_last_ack_recv * DR_NS_PER_MS;
+	st->unanswered = unanswered(&ti, withdrawn);
+	st->window_shut = withdrawn || (ti.tcpi_unacked == 0 && ti.tcpi_notsent_bytes > 0);
 	st->rtt_ns = ti.tcpi_rtt * DR_NS_PER_US;
 	st->rto_ns = ti.tcpi_rto * DR_NS_PER_US;
 	st->retransmits = ti.tcpi_total_retrans;
-	if (ioctl(p->po.fd, SIOCOUTQ, &queued) == 0)
+	if (ioctl(p->base.po.fd, SIOCOUTQ, &queued) == 0)
 		st->unacked_bytes = (uint64_t)queued;
 }
 
@@ -100,14 +100,14 @@ static void close_socket(struct tcp_path *p, bool abort)
 	struct linger reset = { .l_onoff = 1, .l_linger = 0 };
 
 	unwatch(p);
-	if (p->po.fd < 0)
+	if (p->base.po.fd < 0)
 		return;
 	read_kernel_stats(p);
 	/* The peer gets RST, and the kernel forgets what it has not sent. */
 	if (abort)
-		(void)setsockopt(p->po.fd, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
-	close(p->po.fd);
-	p->po.fd = -1;
+		(void)setsockopt(p->base.po.fd, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
+	close(p->base.po.fd);
+	p->base.po.fd = -1;
 }
 
 /* ---- failure ---------------------------------------------------------------------------------- */
@@ -115,20 +115,15 @@ static void close_socket(struct tcp_path *p, bool abort)
 void dr_tcp_fail(struct tcp_path *p, enum dr_scope scope, int err, const char *fmt, ...)
 {
 	va_list ap;
-	int n;
 
 	if (p->state >= TCP_FAILING)
 		return;
-	n = snprintf(p->text, sizeof(p->text), "channel %u path %u (rail %u): ", p->par.channel,
-		p->par.index, p->base.rail->index);
 	va_start(ap, fmt);
-	vsnprintf(p->text + n, sizeof(p->text) - (size_t)n, fmt, ap);
+	dr_path_keep_failure(&p->base, scope, err, fmt, ap);
 	va_end(ap);
-	p->scope = scope;
-	p->err = err;
 	p->state = TCP_FAILING;
 	unwatch(p);
-	dr_tcp_kick(p);
+	dr_path_wake(&p->base);
 }
 
 void dr_tcp_fail_socket(struct tcp_path *p, int err, const char *doing)
@@ -156,14 +151,10 @@ void dr_tcp_fail_socket(struct tcp_path *p, int err, const char *doing)
 
 static void report_failure(struct tcp_path *p)
 {
-	struct dr_event ev = {
-		.kind = DR_EV_FAILED, .scope = p->scope, .err = p->err, .text = p->text
-	};
-
 	p->state = TCP_FAILED;
 	dr_tcp_rx_withdraw(p);
 	dr_tcp_tx_drop(p);
-	dr_tcp_emit(p, &ev);
+	dr_path_emit_failure(&p->base);
 }
 
 /* ---- coming up -------------------------------------------------------------------------------- */
@@ -172,62 +163,41 @@ static int create(struct dr_rail *br, const struct dr_path_params *par, struct d
 	struct dr_err *e)
 {
 	struct tcp_rail *r = tcp_rail(br);
-	struct tcp_path *p;
-	int err;
+	struct tcp_path *p = dr_calloc(1, sizeof(*p));
 
-	p = dr_calloc(1, sizeof(*p));
 	if (!p)
-		return dr_err_set(
-			e, -ENOMEM, "channel %u path %u: out of memory", par->channel, par->index);
-	p->base = (struct dr_path){ .ops = &dr_tcp_ops, .rail = br };
-	p->par = *par;
-	p->po = (struct dr_pollable){ .fd = -1, .ready = path_ready };
-	p->st.peer_ack_age_ns = -1;
-	err = dr_tcp_tx_init(p);
-	if (!err)
-		err = dr_tcp_rx_init(p);
-	if (err) {
+		return dr_path_no_memory(par, e);
+	dr_path_init(&p->base, br, par, r->par.poller, path_ready);
+	p->base.st.peer_ack_age_ns = -1;
+	if (dr_tcp_tx_init(p) || dr_tcp_rx_init(p)) {
 		dr_tcp_tx_fini(p);
 		dr_tcp_rx_fini(p);
 		dr_free(p);
-		return dr_err_set(
-			e, err, "channel %u path %u: out of memory", par->channel, par->index);
+		return dr_path_no_memory(par, e);
 	}
 	p->next = r->paths;
 	r->paths = p;
 	r->n_paths++;
-	*out = &p->base;
+	*out = &p->base.path;
 	return 0;
 }
 
 static int handle(struct dr_path *bp, void *buf, size_t cap)
 {
-	struct tcp_path *p = tcp_path(bp);
-	struct tcp_path_handle h = { .channel = p->par.channel,
-		.gen = p->par.gen,
-		.index = (uint8_t)p->par.index,
-		.sender = p->par.sender,
-		.connector = p->par.connector };
+	struct dr_path_ident id = dr_path_ident(&tcp_path(bp)->base);
 
-	return dr_tcp_path_handle_encode(&h, buf, cap);
+	return dr_tcp_path_handle_encode(&id, buf, cap);
 }
 
 static int check_handle(struct tcp_path *p, const void *buf, size_t len, struct dr_err *e)
 {
-	struct tcp_path_handle h;
-	const char *why = "?";
+	struct dr_path_ident peer;
+	const char *why = NULL;
 
 	if (len == 0)
 		return 0; /* no news: TCP needs the rail's handle only */
-	if (dr_tcp_path_handle_parse(buf, len, &h, &why) == 0) {
-		if (h.channel == p->par.channel && h.index == p->par.index && h.gen == p->par.gen &&
-			h.sender != p->par.sender && h.connector != p->par.connector)
-			return 0;
-		why = "it is of another path, or of an end that thinks it is ours";
-	}
-	return dr_err_set(e, -EPROTO,
-		"channel %u path %u gen %u: the peer's handle makes no sense: %s", p->par.channel,
-		p->par.index, p->par.gen, why);
+	(void)dr_tcp_path_handle_parse(buf, len, &peer, &why);
+	return dr_path_check_peer(&p->base, &peer, why, e);
 }
 
 static void dial(struct tcp_path *p)
@@ -235,18 +205,17 @@ static void dial(struct tcp_path *p)
 	struct tcp_rail *r = tcp_path_rail(p);
 	char doing[160], to[TCP_NAME_LEN];
 	struct dr_err e;
-	int err;
 
 	dr_tcp_addr_format(&r->peer, to);
 	snprintf(doing, sizeof(doing), "cannot connect to %s", to);
 	p->state = TCP_DIALLING;
-	err = dr_tcp_sock_open(r, SOCK_STREAM, 0, false, &p->po.fd, &e);
+	int err = dr_tcp_sock_open(r, SOCK_STREAM, 0, false, &p->base.po.fd, &e);
 	if (err) {
 		dr_tcp_fail_socket(p, err, e.text);
 		return;
 	}
-	dr_tcp_sock_tune(r, p->po.fd);
-	if (connect(p->po.fd, (struct sockaddr *)&r->peer, dr_tcp_addr_len(&r->peer)) < 0 &&
+	dr_tcp_sock_tune(r, p->base.po.fd);
+	if (connect(p->base.po.fd, (struct sockaddr *)&r->peer, dr_tcp_addr_len(&r->peer)) < 0 &&
 		errno != EINPROGRESS) {
 		dr_tcp_fail_socket(p, -errno, doing);
 		return;
@@ -259,19 +228,14 @@ static int path_connect(
 {
 	struct tcp_path *p = tcp_path(bp);
 	struct tcp_rail *r = tcp_path_rail(p);
-	int err;
+	int err = dr_path_check_connect(&p->base, p->state == TCP_NEW, r->has_peer, e);
 
-	if (p->state != TCP_NEW)
-		return dr_err_set(e, -EINVAL, "channel %u path %u: connect was called before",
-			p->par.channel, p->par.index);
-	if (p->par.connector && !r->has_peer)
-		return dr_err_set(e, -ENOTCONN, "channel %u path %u: rail %u has no peer yet",
-			p->par.channel, p->par.index, bp->rail->index);
-	err = check_handle(p, peer, len, e);
+	if (!err)
+		err = check_handle(p, peer, len, e);
 	if (err)
 		return err;
-	p->now_ns = now_ns;
-	if (p->par.connector) {
+	p->base.now_ns = now_ns;
+	if (p->base.par.connector) {
 		dial(p);
 	} else {
 		p->state = TCP_WAITING;
@@ -283,40 +247,38 @@ static int path_connect(
 void dr_tcp_adopt(struct tcp_path *p, int fd)
 {
 	uint8_t ok[TCP_HELLO_OK_LEN];
-	ssize_t n;
 
-	dr_assert(p->state == TCP_WAITING && p->po.fd < 0);
-	p->po.fd = fd;
+	dr_assert(p->state == TCP_WAITING && p->base.po.fd < 0);
+	p->base.po.fd = fd;
 	p->state = TCP_ADMITTED;
 	dr_tcp_sock_tune(tcp_path_rail(p), fd);
-	dr_tcp_hello_ok_encode(p->par.gen, ok);
-	p->st.syscalls++;
-	n = send(fd, ok, sizeof(ok), MSG_NOSIGNAL);
+	dr_tcp_hello_ok_encode(p->base.par.gen, ok);
+	p->base.st.syscalls++;
+	ssize_t n = send(fd, ok, sizeof(ok), MSG_NOSIGNAL);
 	if (n != (ssize_t)sizeof(ok)) { /* the first bytes of a connection always fit */
 		dr_tcp_fail_socket(p, n < 0 ? -errno : -EIO, "cannot admit the peer's connection");
 		return;
 	}
-	p->st.tx_wire += sizeof(ok);
+	p->base.st.tx_wire += sizeof(ok);
 	dr_tcp_watch(p, EPOLLIN);
-	dr_tcp_kick(p);
+	dr_path_wake(&p->base);
 }
 
 static void say_hello(struct tcp_path *p)
 {
 	struct tcp_rail *r = tcp_path_rail(p);
-	struct tcp_hello h = { .channel = p->par.channel,
-		.gen = p->par.gen,
-		.index = (uint8_t)p->par.index,
-		.sender = p->par.sender };
+	struct tcp_hello h = { .channel = p->base.par.channel,
+		.gen = p->base.par.gen,
+		.index = (uint8_t)p->base.par.index,
+		.sender = p->base.par.sender };
 	char doing[160], to[TCP_NAME_LEN];
 	uint8_t hello[TCP_HELLO_LEN];
-	ssize_t n;
 
 	memcpy(h.token, r->par.token, DR_TOKEN_LEN);
 	dr_tcp_hello_encode(&h, hello);
-	p->st.syscalls++;
+	p->base.st.syscalls++;
 	/* While the kernel connects this is EAGAIN; when connecting failed, the reason. */
-	n = send(p->po.fd, hello, sizeof(hello), MSG_NOSIGNAL);
+	ssize_t n = send(p->base.po.fd, hello, sizeof(hello), MSG_NOSIGNAL);
 	if (n < 0 && (errno == EAGAIN || errno == EINTR))
 		return;
 	if (n != (ssize_t)sizeof(hello)) {
@@ -325,8 +287,8 @@ static void say_hello(struct tcp_path *p)
 		dr_tcp_fail_socket(p, n < 0 ? -errno : -EIO, doing);
 		return;
 	}
-	p->st.tx_wire += sizeof(hello);
-	p->base.tx_last_ns = p->now_ns;
+	p->base.st.tx_wire += sizeof(hello);
+	p->base.path.tx_last_ns = p->base.now_ns;
 	p->state = TCP_GREETING;
 	dr_tcp_watch(p, EPOLLIN);
 }
@@ -343,7 +305,7 @@ static void do_admitted(struct tcp_path *p)
 	struct dr_event ev = { .kind = DR_EV_READY };
 
 	p->state = TCP_UP;
-	dr_tcp_emit(p, &ev);
+	dr_path_emit(&p->base, &ev);
 }
 
 static void do_up(struct tcp_path *p)
@@ -386,7 +348,7 @@ static void abort_path(struct tcp_path *p)
 	dr_tcp_rx_withdraw(p);
 	dr_tcp_tx_drop(p);
 	close_socket(p, true);
-	dr_tcp_kick(p);
+	dr_path_wake(&p->base);
 }
 
 static void settle_fence(struct tcp_path *p)
@@ -394,7 +356,7 @@ static void settle_fence(struct tcp_path *p)
 	struct dr_event ev = { .kind = DR_EV_FENCED };
 
 	if (p->fence == TCP_FENCE_SOFT && p->state == TCP_UP && p->tx.done != p->tx.posted) {
-		if (p->now_ns < p->fence_deadline_ns)
+		if (p->base.now_ns < p->fence_deadline_ns)
 			return;
 		p->fence = TCP_FENCE_HARD;
 		abort_path(p);
@@ -402,10 +364,10 @@ static void settle_fence(struct tcp_path *p)
 	if (p->state == TCP_ABORTED)
 		p->state = TCP_FENCED;
 	p->fence = TCP_FENCE_NONE;
-	dr_tcp_emit(p, &ev);
+	dr_path_emit(&p->base, &ev);
 }
 
-/* The sink, called late in a progress, may leave behind what no readiness of the socket announces. */
+/* The sink, called late in a progress, may leave work that no readiness of the socket announces. */
 static bool work_left(const struct tcp_path *p)
 {
 	if (p->state == TCP_FAILING || p->tx.told != p->tx.done)
@@ -419,10 +381,7 @@ static int progress(struct dr_path *bp, int64_t now_ns, struct dr_sink *sink)
 {
 	struct tcp_path *p = tcp_path(bp);
 
-	dr_assert(!p->sink);
-	p->sink = sink;
-	p->now_ns = now_ns;
-	p->n_events = 0;
+	dr_path_begin(&p->base, now_ns, sink);
 	states[p->state].progress(p);
 	p->polled = false;
 	p->revents = 0;
@@ -431,10 +390,10 @@ static int progress(struct dr_path *bp, int64_t now_ns, struct dr_sink *sink)
 		report_failure(p);
 	if (p->fence != TCP_FENCE_NONE && p->state != TCP_CLOSED)
 		settle_fence(p);
-	p->sink = NULL;
+	int n = dr_path_end(&p->base);
 	if (work_left(p))
-		dr_tcp_kick(p);
-	return p->n_events;
+		dr_path_wake(&p->base);
+	return n;
 }
 
 /* ---- fence and end ---------------------------------------------------------------------------- */
@@ -451,8 +410,8 @@ static void fence(struct dr_path *bp, bool soft, int64_t deadline_ns)
 			p->fence = TCP_FENCE_SOFT;
 		dr_tcp_rx_withdraw(p);
 		if (p->state == TCP_UP)
-			dr_tcp_flush(bp, p->now_ns);
-		dr_tcp_kick(p);
+			dr_tcp_flush(bp, p->base.now_ns);
+		dr_path_wake(&p->base);
 		return;
 	}
 	p->fence = TCP_FENCE_HARD;
@@ -465,7 +424,7 @@ static void stats(struct dr_path *bp, struct dr_path_stats *out)
 
 	if (p->state >= TCP_GREETING)
 		read_kernel_stats(p);
-	*out = p->st;
+	*out = p->base.st;
 }
 
 static void path_close(struct dr_path *bp)
@@ -478,7 +437,7 @@ static void path_close(struct dr_path *bp)
 	while (*link != p)
 		link = &(*link)->next;
 	*link = p->next;
-	/* What the kernel has taken goes out still; after a failure there is nobody to send it to. */
+	/* What the kernel has taken goes out still; after a failure it is dropped. */
 	close_socket(p, p->state >= TCP_FAILING);
 	p->state = TCP_CLOSED;
 	p->fence = TCP_FENCE_NONE;
@@ -490,14 +449,14 @@ static void path_close(struct dr_path *bp)
 static void stop(struct dr_path *bp)
 {
 	/* Nothing of ours runs between the owner's calls, so that close was the end of it. */
-	dr_assert(tcp_path(bp)->state == TCP_CLOSED && !tcp_path(bp)->sink);
+	dr_assert(tcp_path(bp)->state == TCP_CLOSED && !tcp_path(bp)->base.sink);
 }
 
 static void fini(struct dr_path *bp)
 {
 	struct tcp_path *p = tcp_path(bp);
 
-	dr_assert(p->state == TCP_CLOSED && !p->sink);
+	dr_assert(p->state == TCP_CLOSED && !p->base.sink);
 	tcp_path_rail(p)->n_paths--;
 	dr_tcp_tx_fini(p);
 	dr_tcp_rx_fini(p);
@@ -528,6 +487,7 @@ const struct dr_transport_ops dr_tcp_ops = {
 	progress,
 	fence,
 	stats,
+	NULL,
 	path_close,
 	stop,
 	fini,

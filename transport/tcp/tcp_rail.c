@@ -2,7 +2,7 @@
 /*
  * A worker's end of a rail. Both sockets are bound to the device, so that routing cannot move them
  * to another NIC. The UDP socket is connected to the peer's, so that the kernel drops datagrams of
- * strangers; whether a datagram is authentic is its reader's question.
+ * strangers; the reader of a datagram checks its authenticity.
  */
 #include "transport/tcp/tcp.h"
 
@@ -44,9 +44,9 @@ static void udp_ready(struct dr_pollable *po, uint32_t revents, int64_t now_ns)
 static int open_at(
 	struct tcp_rail *r, int type, uint16_t port, struct dr_pollable *po, struct dr_err *e)
 {
-	int err, fd;
+	int fd;
+	int err = dr_tcp_sock_open(r, type, port, type == SOCK_STREAM, &fd, e);
 
-	err = dr_tcp_sock_open(r, type, port, type == SOCK_STREAM, &fd, e);
 	if (err)
 		return err;
 	if (type == SOCK_STREAM && listen(fd, LISTEN_BACKLOG) < 0) {
@@ -62,13 +62,10 @@ static int open_at(
 
 static int open_in_range(struct tcp_rail *r, int type, struct dr_pollable *po, struct dr_err *e)
 {
-	unsigned port;
-	int err;
-
 	if (!r->par.port_min)
 		return open_at(r, type, 0, po, e);
-	for (port = r->par.port_min; port <= r->par.port_max; port++) {
-		err = open_at(r, type, (uint16_t)port, po, e);
+	for (unsigned port = r->par.port_min; port <= r->par.port_max; port++) {
+		int err = open_at(r, type, (uint16_t)port, po, e);
 		if (err != -EADDRINUSE)
 			return err;
 	}
@@ -86,14 +83,14 @@ static int check_params(const struct dr_rail_params *p, struct dr_err *e)
 		return dr_err_set(
 			e, -ENODEV, "rail %u: device name %s is too long", p->index, p->ifname);
 	if (p->port_min > p->port_max)
-		return dr_err_set(e, -EINVAL, "rail %u: data ports %u..%u are no range", p->index,
-			p->port_min, p->port_max);
+		return dr_err_set(e, -EINVAL, "rail %u: data ports %u..%u are not a range",
+			p->index, p->port_min, p->port_max);
 	if (p->local.ss_family == AF_INET && s4->sin_addr.s_addr != htonl(INADDR_ANY))
 		return 0;
 	if (p->local.ss_family == AF_INET6 && !IN6_IS_ADDR_UNSPECIFIED(&s6->sin6_addr))
 		return 0;
 	return dr_err_set(e, -EADDRNOTAVAIL,
-		"rail %u: needs one IPv4 or IPv6 address of its device; give the device one with `ip addr add`",
+		"rail %u: no IPv4 or IPv6 address of its device; add one with `ip addr add`",
 		p->index);
 }
 
@@ -108,13 +105,10 @@ static uint32_t find_scope(const struct tcp_rail *r)
 
 int dr_tcp_listen(const struct dr_rail_params *p, struct dr_rail **out, struct dr_err *e)
 {
-	struct tcp_rail *r;
-	int err;
-
-	err = check_params(p, e);
+	int err = check_params(p, e);
 	if (err)
 		return err;
-	r = dr_calloc(1, sizeof(*r));
+	struct tcp_rail *r = dr_calloc(1, sizeof(*r));
 	if (!r)
 		return dr_err_set(e, -ENOMEM, "rail %u: out of memory", p->index);
 	r->base = (struct dr_rail){ .ops = &dr_tcp_ops, .index = p->index };
@@ -199,15 +193,15 @@ static bool no_route(int err)
 static int udp_connect(struct tcp_rail *r)
 {
 	char junk[DR_DGRAM_MAX];
-	int err;
 
 	if (connect(r->udp.fd, (struct sockaddr *)&r->udp_peer, dr_tcp_addr_len(&r->udp_peer)) < 0)
 		return -errno;
-	/* What came before the socket was connected may be a stranger's. */
+	/* Datagrams received before the socket was connected may be from any sender. */
 	while (recv(r->udp.fd, junk, sizeof(junk), 0) >= 0 || errno == EINTR)
 		;
-	err = r->par.poller && !r->udp_connected ? dr_poller_add(r->par.poller, &r->udp, EPOLLIN)
-						 : 0;
+	int err = r->par.poller && !r->udp_connected
+			  ? dr_poller_add(r->par.poller, &r->udp, EPOLLIN)
+			  : 0;
 	r->udp_connected = err == 0;
 	return err;
 }
@@ -217,26 +211,24 @@ int dr_tcp_rail_peer(struct dr_rail *br, const void *handle, size_t len, struct 
 	struct tcp_rail *r = tcp_rail(br);
 	struct tcp_rail_handle h;
 	const char *why = "?";
-	int err;
 
 	if (r->closed)
 		return dr_err_set(e, -EBADF, "rail %u: closed", br->index);
-	err = dr_tcp_rail_handle_parse(handle, len, &h, &why);
+	int err = dr_tcp_rail_handle_parse(handle, len, &h, &why);
 	if (!err && h.family != r->par.local.ss_family) {
-		why = "its address is of the other family (IPv4, IPv6) than ours";
+		why = "its address family (IPv4, IPv6) differs from this end's";
 		err = -EPROTO;
 	}
 	if (err)
-		return dr_err_set(e, err,
-			"rail %u: the peer's handle (%zu bytes) makes no sense: %s", br->index, len,
-			why);
+		return dr_err_set(e, err, "rail %u: the peer's handle (%zu bytes) is invalid: %s",
+			br->index, len, why);
 	r->peer = to_sockaddr(r, &h, h.tcp_port);
 	r->udp_peer = to_sockaddr(r, &h, h.udp_port);
 	r->has_peer = true;
 	err = udp_connect(r);
 	if (no_route(err)) {
 		dr_warn("tcp",
-			"rail %u: no way to its peer now (%s): the rail is down until there is one",
+			"rail %u: no route to its peer (%s): the rail is down until there is one",
 			br->index, dr_errno_name(err));
 		return 0;
 	}
@@ -260,17 +252,14 @@ void dr_tcp_rail_dgram(struct dr_rail *br, const void *data, size_t len)
 static void read_dgrams(struct tcp_rail *r)
 {
 	uint8_t buf[DR_DGRAM_MAX + 1]; /* one more, to tell what is too long */
-	struct dr_event ev;
-	ssize_t n;
-	int i;
 
-	for (i = 0; i < DGRAM_BATCH && !r->closed; i++) {
-		n = recv(r->udp.fd, buf, sizeof(buf), 0);
+	for (int i = 0; i < DGRAM_BATCH && !r->closed; i++) {
+		ssize_t n = recv(r->udp.fd, buf, sizeof(buf), 0);
 		if (n < 0 && errno == EAGAIN)
 			return;
 		if (n <= 0 || n > DR_DGRAM_MAX)
 			continue; /* an ICMP error, or nothing of ours */
-		ev = (struct dr_event){
+		struct dr_event ev = {
 			.kind = DR_EV_DGRAM, .rail = &r->base, .data = buf, .len = (uint32_t)n
 		};
 		r->n_events++;
@@ -328,12 +317,11 @@ void dr_tcp_rail_fini(struct dr_rail *br)
 int dr_tcp_mr_reg(
 	struct dr_rail *r, const struct dr_memory *m, struct dr_mr **out, struct dr_err *e)
 {
-	struct dr_mr *mr;
 	int rc = dr_memory_host_only(r, m, e);
 
 	if (rc)
 		return rc;
-	mr = dr_calloc(1, sizeof(*mr));
+	struct dr_mr *mr = dr_calloc(1, sizeof(*mr));
 	if (!mr)
 		return dr_err_set(e, -ENOMEM, "rail %u: out of memory", r->index);
 	*mr = (struct dr_mr){ .base = m->base, .len = m->len };

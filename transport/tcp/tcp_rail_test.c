@@ -375,7 +375,7 @@ static void both_ends_are_bound_to_the_device(void **state)
 	for (i = 0; i < 2; i++) {
 		len = sizeof(name);
 		memset(name, 0, sizeof(name));
-		assert_int_equal(getsockopt(tcp_path(k->path[i])->po.fd, SOL_SOCKET,
+		assert_int_equal(getsockopt(tcp_path(k->path[i])->base.po.fd, SOL_SOCKET,
 					 SO_BINDTODEVICE, name, &len),
 			0);
 		assert_string_equal(name, "lo");

@@ -28,9 +28,9 @@ enum {
 int dr_tcp_rx_init(struct tcp_path *p)
 {
 	p->rx.stage = dr_calloc(1, TCP_STAGE);
-	if (!p->par.sender)
+	if (!p->base.par.sender)
 		p->rx.ring = dr_calloc(TCP_RING, sizeof(*p->rx.ring));
-	return p->rx.stage && (p->rx.ring || p->par.sender) ? 0 : -ENOMEM;
+	return p->rx.stage && (p->rx.ring || p->base.par.sender) ? 0 : -ENOMEM;
 }
 
 void dr_tcp_rx_fini(struct tcp_path *p)
@@ -46,29 +46,25 @@ int dr_tcp_post_recv(struct dr_path *bp, uint32_t epoch, uint64_t seq, const str
 {
 	struct tcp_path *p = tcp_path(bp);
 	struct tcp_credit_part announced[DR_PARTS_MAX];
-	struct tcp_recv *v;
-	struct tcp_frame f;
-	unsigned i;
-	int err;
 
-	if (p->par.sender || n < 1 || n > DR_PARTS_MAX || skip >> n)
+	if (p->base.par.sender || n < 1 || n > DR_PARTS_MAX || skip >> n)
 		return -EINVAL;
-	for (i = 0; i < n; i++)
+	for (unsigned i = 0; i < n; i++)
 		if (!(skip & 1u << i) && (parts[i].off > parts[i].mr->len ||
 						 parts[i].len > parts[i].mr->len - parts[i].off))
 			return -EINVAL;
-	v = &p->rx.ring[seq % TCP_RING];
+	struct tcp_recv *v = &p->rx.ring[seq % TCP_RING];
 	if (v->used)
 		return -EAGAIN;
-	f = (struct tcp_frame){ .type = TCP_FRAME_CREDIT,
+	struct tcp_frame f = { .type = TCP_FRAME_CREDIT,
 		.n = (uint8_t)n,
 		.skip = (uint8_t)skip,
 		.len = n * TCP_CREDIT_PART_LEN,
 		.epoch = epoch,
 		.seq = seq };
-	for (i = 0; i < n; i++)
+	for (unsigned i = 0; i < n; i++)
 		announced[i] = (struct tcp_credit_part){ .cap = parts[i].len, .tag = parts[i].tag };
-	err = dr_tcp_tx_credit(p, &f, announced);
+	int err = dr_tcp_tx_credit(p, &f, announced);
 	if (err)
 		return err;
 	*v = (struct tcp_recv){ .todo = (uint8_t)(((1u << n) - 1) & ~skip),
@@ -76,7 +72,7 @@ int dr_tcp_post_recv(struct dr_path *bp, uint32_t epoch, uint64_t seq, const str
 		.epoch = epoch,
 		.seq = seq };
 	v->used = v->todo != 0;
-	for (i = 0; i < n; i++) {
+	for (unsigned i = 0; i < n; i++) {
 		if (skip & 1u << i)
 			continue;
 		v->parts[i].data = parts[i].mr->base + parts[i].off;
@@ -90,13 +86,12 @@ int dr_tcp_post_recv(struct dr_path *bp, uint32_t epoch, uint64_t seq, const str
 void dr_tcp_rx_withdraw(struct tcp_path *p)
 {
 	struct tcp_rx *x = &p->rx;
-	int i;
 
 	x->body = NULL; /* the rest of the frame at hand is swallowed */
 	x->cur_recv = NULL;
 	if (!x->ring)
 		return;
-	for (i = 0; i < TCP_RING; i++)
+	for (int i = 0; i < TCP_RING; i++)
 		x->ring[i].used = false;
 	x->stale_below = x->epoch == UINT32_MAX ? UINT32_MAX : x->epoch + 1;
 }
@@ -119,7 +114,7 @@ static void deliver(struct tcp_path *p)
 		return; /* swallowed */
 	v->todo &= (uint8_t) ~(1u << x->cur.part);
 	v->used = v->todo != 0;
-	dr_tcp_emit(p, &ev);
+	dr_path_emit(&p->base, &ev);
 }
 
 static void arriving(struct tcp_path *p, const struct tcp_frame *f)
@@ -130,7 +125,7 @@ static void arriving(struct tcp_path *p, const struct tcp_frame *f)
 		return;
 	p->rx.arrived = true;
 	p->rx.arrived_epoch = f->epoch;
-	dr_tcp_emit(p, &ev);
+	dr_path_emit(&p->base, &ev);
 }
 
 /* The receive that wants this frame; NULL and *why: none may have sent it; NULL alone: swallow. */
@@ -143,7 +138,7 @@ static struct tcp_recv *match(const struct tcp_rx *x, const struct tcp_frame *f,
 		return NULL;
 	if (v->used && v->epoch == f->epoch && v->seq == f->seq) {
 		if (!(v->todo & 1u << f->part))
-			*why = "for a part that is here already or was never asked for";
+			*why = "for a part that was received already or not posted";
 		else if (f->len > v->parts[f->part].cap)
 			*why = "longer than the posted buffer";
 		return *why ? NULL : v;
@@ -180,11 +175,11 @@ static void control(struct tcp_path *p, const struct tcp_frame *f, const uint8_t
 	struct dr_event ev = { .kind = DR_EV_CTRL, .data = payload, .len = f->len };
 
 	if (f->type == TCP_FRAME_CTRL)
-		dr_tcp_emit(p, &ev);
-	else if (p->par.sender)
+		dr_path_emit(&p->base, &ev);
+	else if (p->base.par.sender)
 		dr_tcp_tx_credited(p, f, payload);
 	else
-		dr_tcp_fail(p, DR_SCOPE_PATH, -EPROTO, "the peer, which sends, sent a credit");
+		dr_tcp_fail(p, DR_SCOPE_PATH, -EPROTO, "the sender sent a credit");
 }
 
 /* Account for n bytes of the frame at hand that are in the buffer (or swallowed) now. */
@@ -195,7 +190,7 @@ static void body_came(struct tcp_path *p, size_t n)
 	x->left -= (uint32_t)n;
 	if (x->body) {
 		x->body += n;
-		p->st.rx_bytes += n;
+		p->base.st.rx_bytes += n;
 	}
 	if (x->left == 0)
 		deliver(p);
@@ -217,7 +212,6 @@ static bool next_frame(struct tcp_path *p)
 {
 	struct tcp_rx *x = &p->rx;
 	size_t have = x->end - x->at;
-	const uint8_t *payload;
 	const char *why = "?";
 	struct tcp_frame f;
 
@@ -234,7 +228,7 @@ static bool next_frame(struct tcp_path *p)
 	}
 	if (have < TCP_FRAME_HDR + f.len)
 		return false;
-	payload = x->stage + x->at + TCP_FRAME_HDR;
+	const uint8_t *payload = x->stage + x->at + TCP_FRAME_HDR;
 	x->at += TCP_FRAME_HDR + f.len;
 	control(p, &f, payload);
 	return true;
@@ -251,18 +245,18 @@ static void admission(struct tcp_path *p)
 	if (x->end - x->at < TCP_HELLO_OK_LEN)
 		return;
 	if (dr_tcp_hello_ok_parse(x->stage + x->at, TCP_HELLO_OK_LEN, &gen, &why)) {
-		dr_tcp_fail(
-			p, DR_SCOPE_PATH, -EPROTO, "who answers there is no peer of ours: %s", why);
+		dr_tcp_fail(p, DR_SCOPE_PATH, -EPROTO, "the answer is not from a dualrail peer: %s",
+			why);
 		return;
 	}
-	if (gen != p->par.gen) {
-		dr_tcp_fail(p, DR_SCOPE_PATH, -EPROTO, "the peer admitted generation %u, not %u",
-			gen, p->par.gen);
+	if (gen != p->base.par.gen) {
+		dr_tcp_fail(p, DR_SCOPE_PATH, -EPROTO, "the peer accepted generation %u, not %u",
+			gen, p->base.par.gen);
 		return;
 	}
 	x->at += TCP_HELLO_OK_LEN;
 	p->state = TCP_UP;
-	dr_tcp_emit(p, &ev);
+	dr_path_emit(&p->base, &ev);
 }
 
 static void consume(struct tcp_path *p)
@@ -292,7 +286,7 @@ static void gone(struct tcp_path *p, int err)
 		err = p->tx.err;
 	if (err == 0)
 		dr_tcp_fail(p, DR_SCOPE_PATH, -ECONNRESET, "the peer closed the connection%s",
-			p->state == TCP_GREETING ? " before it admitted us" : "");
+			p->state == TCP_GREETING ? " before it accepted this end" : "");
 	else
 		dr_tcp_fail_socket(p, err, "the connection broke");
 }
@@ -307,15 +301,15 @@ static size_t read_once(struct tcp_path *p, bool *full)
 	size_t ahead = x->bulk && x->body ? (size_t)BULK_AHEAD : TCP_STAGE - x->end;
 	ssize_t n;
 
-	p->st.syscalls++;
+	p->base.st.syscalls++;
 	if (direct) {
 		dr_dassert(x->end == 0);
 		iov[0] = (struct iovec){ .iov_base = x->body, .iov_len = direct };
 		iov[1] = (struct iovec){ .iov_base = x->stage, .iov_len = ahead };
 		msg.msg_iovlen = 2;
-		n = recvmsg(p->po.fd, &msg, 0);
+		n = recvmsg(p->base.po.fd, &msg, 0);
 	} else {
-		n = recv(p->po.fd, x->stage + x->end, ahead, 0);
+		n = recv(p->base.po.fd, x->stage + x->end, ahead, 0);
 	}
 	if (n <= 0) {
 		if (n == 0)
@@ -327,8 +321,8 @@ static size_t read_once(struct tcp_path *p, bool *full)
 		return 0;
 	}
 	*full = (size_t)n == direct + ahead;
-	p->st.rx_wire += (uint64_t)n;
-	p->base.rx_last_ns = p->now_ns;
+	p->base.st.rx_wire += (uint64_t)n;
+	p->base.path.rx_last_ns = p->base.now_ns;
 	x->end += (size_t)n - DR_MIN((size_t)n, direct);
 	if (direct)
 		body_came(p, DR_MIN((size_t)n, direct));
@@ -337,17 +331,16 @@ static size_t read_once(struct tcp_path *p, bool *full)
 
 void dr_tcp_rx_pull(struct tcp_path *p)
 {
-	size_t total = 0, n;
+	size_t total = 0;
 	bool full = true;
-	int calls;
 
-	for (calls = 0; calls < READ_CALLS && total < READ_BYTES; calls++) {
+	for (int calls = 0; calls < READ_CALLS && total < READ_BYTES; calls++) {
 		if (p->state != TCP_UP && p->state != TCP_GREETING)
 			return;
 		/* A refused send: read to the very end, which then says FAILED. */
 		if (!full && !p->tx.err)
 			return;
-		n = read_once(p, &full);
+		size_t n = read_once(p, &full);
 		if (n == 0)
 			return;
 		total += n;

@@ -15,6 +15,13 @@
  * more than these. Half of them must cover a wake-up of the sender: 20 us at 100 Gb/s.
  */
 enum { NOTSENT_BYTES = 512 << 10 };
+/* Longest interval between two retransmissions or window probes. So a peer that stops answering while its
+ * window is shut is noticed after two of them, and data flows at once when an outage ends. Kernels before
+ * 6.15 do not have the option; they double the interval up to two minutes. */
+enum { RTO_MAX_MS = 1000 };
+#ifndef TCP_RTO_MAX_MS
+#define TCP_RTO_MAX_MS 44
+#endif
 
 socklen_t dr_tcp_addr_len(const struct sockaddr_storage *sa)
 {
@@ -62,6 +69,7 @@ void dr_tcp_sock_tune(const struct tcp_rail *r, int fd)
 {
 	try_option(fd, IPPROTO_TCP, TCP_NODELAY, 1, "TCP_NODELAY");
 	try_option(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, NOTSENT_BYTES, "TCP_NOTSENT_LOWAT");
+	try_option(fd, IPPROTO_TCP, TCP_RTO_MAX_MS, RTO_MAX_MS, "TCP_RTO_MAX_MS");
 	set_common(r, fd);
 	if (r->par.give_up_ns > 0)
 		try_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT,
@@ -72,13 +80,11 @@ void dr_tcp_sock_tune(const struct tcp_rail *r, int fd)
 
 static int bind_device(const struct tcp_rail *r, int fd, struct dr_err *e)
 {
-	int err;
-
 	if (!r->ifname[0])
 		return 0;
 	if (setsockopt(fd, SOL_SOCKET, SO_BINDTODEVICE, r->ifname, strlen(r->ifname)) == 0)
 		return 0;
-	err = -errno;
+	int err = -errno;
 	return dr_err_set(e, err, "rail %u: cannot bind to device %s: %s; %s", r->base.index,
 		r->ifname, dr_errno_name(err),
 		err == -ENODEV ? "check its name with `ip link`"
@@ -89,7 +95,6 @@ static int bind_addr(const struct tcp_rail *r, int fd, int type, uint16_t port, 
 {
 	struct sockaddr_storage sa = r->par.local;
 	char name[TCP_NAME_LEN];
-	int err;
 
 	if (sa.ss_family == AF_INET6) {
 		((struct sockaddr_in6 *)&sa)->sin6_port = htons(port);
@@ -102,7 +107,7 @@ static int bind_addr(const struct tcp_rail *r, int fd, int type, uint16_t port, 
 		try_option(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 1, "IP_BIND_ADDRESS_NO_PORT");
 	if (bind(fd, (struct sockaddr *)&sa, dr_tcp_addr_len(&sa)) == 0)
 		return 0;
-	err = -errno;
+	int err = -errno;
 	dr_tcp_addr_format(&sa, name);
 	return dr_err_set(e, err, "rail %u: cannot bind to %s%s%s: %s; %s", r->base.index, name,
 		r->ifname[0] ? " on " : "", r->ifname, dr_errno_name(err),
@@ -113,9 +118,9 @@ static int bind_addr(const struct tcp_rail *r, int fd, int type, uint16_t port, 
 int dr_tcp_sock_open(
 	const struct tcp_rail *r, int type, uint16_t port, bool reuse, int *fd, struct dr_err *e)
 {
-	int family = r->par.local.ss_family, err, s;
+	int family = r->par.local.ss_family, err;
+	int s = socket(family, type | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 
-	s = socket(family, type | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 	if (s < 0) {
 		err = -errno;
 		return dr_err_set(e, err, "rail %u: cannot open a socket: %s; check `ulimit -n`",

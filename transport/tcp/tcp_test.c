@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "transport/tcp/testkit.h"
 
+#include <poll.h>
+
 #include "base/rng.h"
 
 enum { BUF = 4 << 20 };
@@ -315,6 +317,34 @@ static void the_control_queue_is_bounded(void **state)
 	assert_int_equal(dr_path_post_ctrl(kit.path[0], frame, sizeof(frame)), 0);
 }
 
+/* The peer's process takes nothing for some seconds and its kernel shuts the window: the probes of it are
+ * answered, however rare they are. */
+static void a_shut_window_is_no_silence(void **state)
+{
+	uint8_t frame[DR_CTRL_MAX] = { 0 };
+	int64_t end_ns, oldest_ns = 0;
+	struct dr_path_stats st;
+
+	(void)state;
+	while (!tcp_path(kit.path[0])->tx.blocked) {
+		(void)dr_path_post_ctrl(kit.path[0], frame, sizeof(frame));
+		dr_path_flush(kit.path[0], dr_now_ns());
+	}
+	dr_tcp_ops.stats(kit.path[0], &st);
+	assert_true(st.unacked_bytes > 0);
+	for (end_ns = dr_now_ns() + 2 * DR_NS_PER_S; dr_now_ns() < end_ns;) {
+		(void)poll(NULL, 0, 10);
+		dr_tcp_ops.stats(kit.path[0], &st);
+		assert_true(st.unanswered < 2); /* one may be on its way */
+		oldest_ns = DR_MAX(oldest_ns, st.peer_ack_age_ns);
+	}
+	assert_true(st.window_shut);
+	assert_true(oldest_ns > 300 * DR_NS_PER_MS);
+	kit_until(&kit, tcp_path(kit.path[0])->tx.ctrl_at == tcp_path(kit.path[0])->tx.ctrl_end);
+	dr_tcp_ops.stats(kit.path[0], &st);
+	assert_false(st.window_shut);
+}
+
 /* ---- fences ----------------------------------------------------------------------------------- */
 
 static void a_soft_fence_keeps_the_path(void **state)
@@ -504,7 +534,8 @@ static void inject(int from, const struct tcp_frame *f, size_t payload)
 	uint8_t bytes[TCP_FRAME_HDR + 256] = { 0 };
 
 	dr_tcp_frame_encode(f, bytes);
-	assert_int_equal(send(tcp_path(kit.path[from])->po.fd, bytes, TCP_FRAME_HDR + payload, 0),
+	assert_int_equal(
+		send(tcp_path(kit.path[from])->base.po.fd, bytes, TCP_FRAME_HDR + payload, 0),
 		TCP_FRAME_HDR + payload);
 }
 
@@ -578,6 +609,8 @@ int main(void)
 		BOTH(posts_wait_for_flush),
 		BOTH(control_frames_pass_bulk_that_waits),
 		BOTH(the_control_queue_is_bounded),
+		{ "a_shut_window_is_no_silence", a_shut_window_is_no_silence, setup, teardown,
+			&polled },
 		BOTH(a_soft_fence_keeps_the_path),
 		BOTH(a_hard_fence_resets_and_leaves_buffers_alone),
 		BOTH(a_soft_fence_turns_hard_at_its_deadline),

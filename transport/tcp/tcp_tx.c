@@ -22,9 +22,9 @@ enum { IOV_MAX_OURS = 2 * TCP_SENDS + 2 };
 int dr_tcp_tx_init(struct tcp_path *p)
 {
 	p->tx.ctrl = dr_calloc(1, TCP_CTRL_BUF);
-	if (p->par.sender)
+	if (p->base.par.sender)
 		p->tx.credits = dr_calloc(TCP_RING, sizeof(*p->tx.credits));
-	return p->tx.ctrl && (p->tx.credits || !p->par.sender) ? 0 : -ENOMEM;
+	return p->tx.ctrl && (p->tx.credits || !p->base.par.sender) ? 0 : -ENOMEM;
 }
 
 void dr_tcp_tx_fini(struct tcp_path *p)
@@ -54,7 +54,6 @@ void dr_tcp_tx_credited(struct tcp_path *p, const struct tcp_frame *f, const uin
 	struct tcp_credit *c = &p->tx.credits[f->seq % TCP_RING];
 	struct dr_event ev = { .kind = DR_EV_CREDIT, .epoch = f->epoch, .seq = f->seq };
 	struct tcp_credit_part parts[DR_PARTS_MAX];
-	unsigned i;
 
 	if (f->epoch < p->tx.credit_epoch)
 		return; /* of an epoch that is over */
@@ -64,8 +63,8 @@ void dr_tcp_tx_credited(struct tcp_path *p, const struct tcp_frame *f, const uin
 	}
 	if (c->used && c->epoch == f->epoch && (c->todo || c->seq >= f->seq)) {
 		dr_tcp_fail(p, DR_SCOPE_PATH, -EPROTO,
-			"the peer gave credit for epoch %u message %llu in place of message %llu",
-			f->epoch, (unsigned long long)f->seq, (unsigned long long)c->seq);
+			"the peer granted epoch %u message %llu in place of message %llu", f->epoch,
+			(unsigned long long)f->seq, (unsigned long long)c->seq);
 		return;
 	}
 	p->tx.credit_epoch = f->epoch;
@@ -74,20 +73,19 @@ void dr_tcp_tx_credited(struct tcp_path *p, const struct tcp_frame *f, const uin
 		.todo = (uint8_t)(((1u << f->n) - 1) & ~f->skip),
 		.epoch = f->epoch,
 		.seq = f->seq };
-	for (i = 0; i < f->n; i++) {
+	for (unsigned i = 0; i < f->n; i++) {
 		c->cap[i] = parts[i].cap;
 		c->tag[i] = parts[i].tag;
 	}
-	dr_tcp_emit(p, &ev);
+	dr_path_emit(&p->base, &ev);
 }
 
 int dr_tcp_credit(struct dr_path *bp, uint32_t epoch, uint64_t seq, struct dr_credit *out)
 {
 	struct tcp_path *p = tcp_path(bp);
-	const struct tcp_credit *c;
 
-	dr_dassert(p->par.sender);
-	c = find_credit(&p->tx, epoch, seq);
+	dr_dassert(p->base.par.sender);
+	const struct tcp_credit *c = find_credit(&p->tx, epoch, seq);
 	if (!c)
 		return -EAGAIN;
 	*out = (struct dr_credit){ .n = c->n, .todo = c->todo };
@@ -103,16 +101,14 @@ int dr_tcp_post_send(
 {
 	struct tcp_path *p = tcp_path(bp);
 	struct tcp_tx *t = &p->tx;
-	struct tcp_credit *c;
-	struct tcp_frame f;
-	struct tcp_send *s;
 	int err = may_post(p);
 
 	if (err)
 		return err;
-	if (!p->par.sender || what->off > what->mr->len || what->len > what->mr->len - what->off)
+	if (!p->base.par.sender || what->off > what->mr->len ||
+		what->len > what->mr->len - what->off)
 		return -EINVAL;
-	c = find_credit(t, epoch, seq);
+	struct tcp_credit *c = find_credit(t, epoch, seq);
 	if (!c || t->posted - t->told == TCP_SENDS)
 		return -EAGAIN;
 	if (!(c->todo & 1u << part))
@@ -120,13 +116,13 @@ int dr_tcp_post_send(
 	if (what->len > c->cap[part])
 		return -EMSGSIZE;
 	c->todo &= (uint8_t) ~(1u << part);
-	s = &t->queue[t->posted++ % TCP_SENDS];
+	struct tcp_send *s = &t->queue[t->posted++ % TCP_SENDS];
 	*s = (struct tcp_send){ .epoch = epoch,
 		.seq = seq,
 		.part = part,
 		.data = what->mr->base + what->off,
 		.len = what->len };
-	f = (struct tcp_frame){ .type = TCP_FRAME_DATA,
+	struct tcp_frame f = { .type = TCP_FRAME_DATA,
 		.part = (uint8_t)part,
 		.len = what->len,
 		.epoch = epoch,
@@ -151,14 +147,13 @@ int dr_tcp_post_ctrl(struct dr_path *bp, const void *frame, size_t len)
 {
 	struct tcp_path *p = tcp_path(bp);
 	struct tcp_frame f = { .type = TCP_FRAME_CTRL, .len = (uint32_t)len };
-	uint8_t *at;
 	int err = may_post(p);
 
 	if (err)
 		return err;
 	if (len < 1 || len > DR_CTRL_MAX)
 		return -EINVAL;
-	at = ctrl_room(&p->tx, TCP_FRAME_HDR + len);
+	uint8_t *at = ctrl_room(&p->tx, TCP_FRAME_HDR + len);
 	if (!at)
 		return -EAGAIN;
 	dr_tcp_frame_encode(&f, at);
@@ -170,12 +165,11 @@ int dr_tcp_post_ctrl(struct dr_path *bp, const void *frame, size_t len)
 int dr_tcp_tx_credit(
 	struct tcp_path *p, const struct tcp_frame *f, const struct tcp_credit_part *parts)
 {
-	uint8_t *at;
 	int err = may_post(p);
 
 	if (err)
 		return err;
-	at = ctrl_room(&p->tx, TCP_FRAME_HDR + f->len);
+	uint8_t *at = ctrl_room(&p->tx, TCP_FRAME_HDR + f->len);
 	if (!at)
 		return -EAGAIN;
 	dr_tcp_frame_encode(f, at);
@@ -227,8 +221,8 @@ static size_t take_send(struct tcp_path *p, size_t len)
 	size_t taken = DR_MIN(len, (size_t)(total - before));
 
 	t->head_off += (uint32_t)taken;
-	p->st.tx_bytes += DR_MAX(t->head_off, (uint32_t)TCP_FRAME_HDR) -
-			  DR_MAX(before, (uint32_t)TCP_FRAME_HDR);
+	p->base.st.tx_bytes += DR_MAX(t->head_off, (uint32_t)TCP_FRAME_HDR) -
+			       DR_MAX(before, (uint32_t)TCP_FRAME_HDR);
 	if (t->head_off == total) {
 		t->done++;
 		t->head_off = 0;
@@ -240,11 +234,10 @@ static size_t take_send(struct tcp_path *p, size_t len)
 static void advance(struct tcp_path *p, size_t len)
 {
 	struct tcp_tx *t = &p->tx;
-	size_t n;
 
 	if (t->head_off > 0)
 		len -= take_send(p, len);
-	n = DR_MIN(len, t->ctrl_flushed - t->ctrl_at);
+	size_t n = DR_MIN(len, t->ctrl_flushed - t->ctrl_at);
 	t->ctrl_at += n;
 	len -= n;
 	if (t->ctrl_at == t->ctrl_end)
@@ -258,26 +251,24 @@ void dr_tcp_tx_push(struct tcp_path *p)
 	struct iovec iov[IOV_MAX_OURS];
 	struct msghdr msg = { .msg_iov = iov };
 	size_t offered = 0;
-	ssize_t n;
-	int i, n_iov;
 
 	if (!dr_tcp_tx_pending(&p->tx) || p->tx.err)
 		return;
-	n_iov = gather(&p->tx, iov);
-	for (i = 0; i < n_iov; i++)
+	int n_iov = gather(&p->tx, iov);
+	for (int i = 0; i < n_iov; i++)
 		offered += iov[i].iov_len;
 	msg.msg_iovlen = (size_t)n_iov;
-	p->st.syscalls++;
-	n = sendmsg(p->po.fd, &msg, MSG_NOSIGNAL);
+	p->base.st.syscalls++;
+	ssize_t n = sendmsg(p->base.po.fd, &msg, MSG_NOSIGNAL);
 	if (n < 0 && errno != EAGAIN && errno != EINTR) {
 		/* What the peer sent before it went away is read first. */
 		p->tx.err = -errno;
-		dr_tcp_kick(p);
+		dr_path_wake(&p->base);
 		return;
 	}
 	if (n > 0) {
-		p->st.tx_wire += (uint64_t)n;
-		p->base.tx_last_ns = p->now_ns;
+		p->base.st.tx_wire += (uint64_t)n;
+		p->base.path.tx_last_ns = p->base.now_ns;
 		advance(p, (size_t)n);
 	}
 	if (n < 0 || (size_t)n < offered) {
@@ -292,29 +283,26 @@ void dr_tcp_flush(struct dr_path *bp, int64_t now_ns)
 
 	if (p->state != TCP_UP)
 		return;
-	p->now_ns = now_ns;
+	p->base.now_ns = now_ns;
 	p->tx.flushed = p->tx.posted;
 	p->tx.ctrl_flushed = p->tx.ctrl_end;
 	if (!p->tx.blocked)
 		dr_tcp_tx_push(p);
 	if (p->tx.told != p->tx.done)
-		dr_tcp_kick(p);
+		dr_path_wake(&p->base);
 }
 
 void dr_tcp_tx_report(struct tcp_path *p)
 {
-	struct tcp_send *s;
-	struct dr_event ev;
-
 	/* Up to here only, though the sink may post and flush more: bounded work. */
 	uint64_t end = p->tx.done;
 
 	while (p->tx.told < end) {
-		s = &p->tx.queue[p->tx.told++ % TCP_SENDS];
-		ev = (struct dr_event){
+		struct tcp_send *s = &p->tx.queue[p->tx.told++ % TCP_SENDS];
+		struct dr_event ev = {
 			.kind = DR_EV_SENT, .epoch = s->epoch, .seq = s->seq, .part = s->part
 		};
-		dr_tcp_emit(p, &ev);
+		dr_path_emit(&p->base, &ev);
 	}
 }
 

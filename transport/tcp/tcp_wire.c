@@ -65,10 +65,9 @@ int dr_tcp_hello_parse(const void *buf, size_t len, struct tcp_hello *out, const
 	struct tcp_hello h = { 0 };
 	struct dr_rbuf r;
 	uint8_t flags = 0;
-	int err;
 
 	dr_rbuf_init(&r, buf, len);
-	err = parse_start(&r, MAGIC_HELLO, why);
+	int err = parse_start(&r, MAGIC_HELLO, why);
 	if (err)
 		return err;
 	dr_rbuf_u8(&r, &h.index);
@@ -104,10 +103,9 @@ int dr_tcp_hello_ok_parse(const void *buf, size_t len, uint32_t *gen, const char
 	struct dr_rbuf r;
 	uint16_t zero = 0;
 	uint32_t g = 0;
-	int err;
 
 	dr_rbuf_init(&r, buf, len);
-	err = parse_start(&r, MAGIC_HELLO_OK, why);
+	int err = parse_start(&r, MAGIC_HELLO_OK, why);
 	if (err)
 		return err;
 	dr_rbuf_u16(&r, &zero);
@@ -163,7 +161,6 @@ int dr_tcp_frame_parse(const void *buf, size_t len, struct tcp_frame *out, const
 {
 	struct tcp_frame f = { 0 };
 	struct dr_rbuf r;
-	int err;
 
 	dr_rbuf_init(&r, buf, len);
 	dr_rbuf_u8(&r, &f.type);
@@ -175,7 +172,7 @@ int dr_tcp_frame_parse(const void *buf, size_t len, struct tcp_frame *out, const
 	dr_rbuf_u64(&r, &f.seq);
 	if (dr_rbuf_done(&r))
 		return bad(why, "frame header of the wrong length");
-	err = check_frame(&f, why);
+	int err = check_frame(&f, why);
 	if (!err)
 		*out = f;
 	return err;
@@ -184,10 +181,9 @@ int dr_tcp_frame_parse(const void *buf, size_t len, struct tcp_frame *out, const
 void dr_tcp_credit_encode(const struct tcp_credit_part *parts, unsigned n, uint8_t *out)
 {
 	struct dr_wbuf w;
-	unsigned i;
 
 	dr_wbuf_init(&w, out, (size_t)n * TCP_CREDIT_PART_LEN);
-	for (i = 0; i < n; i++) {
+	for (unsigned i = 0; i < n; i++) {
 		dr_wbuf_u32(&w, parts[i].cap);
 		dr_wbuf_u32(&w, parts[i].tag);
 	}
@@ -197,10 +193,9 @@ void dr_tcp_credit_encode(const struct tcp_credit_part *parts, unsigned n, uint8
 int dr_tcp_credit_parse(const void *buf, size_t len, unsigned n, struct tcp_credit_part *parts)
 {
 	struct dr_rbuf r;
-	unsigned i;
 
 	dr_rbuf_init(&r, buf, len);
-	for (i = 0; i < n; i++) {
+	for (unsigned i = 0; i < n; i++) {
 		dr_rbuf_u32(&r, &parts[i].cap);
 		dr_rbuf_u32(&r, &parts[i].tag);
 	}
@@ -241,10 +236,9 @@ int dr_tcp_rail_handle_parse(
 	struct tcp_rail_handle h = { 0 };
 	struct dr_rbuf r;
 	uint8_t family = 0;
-	int err;
 
 	dr_rbuf_init(&r, buf, len);
-	err = parse_start(&r, MAGIC_RAIL_HANDLE, why);
+	int err = parse_start(&r, MAGIC_RAIL_HANDLE, why);
 	if (err)
 		return err;
 	dr_rbuf_u8(&r, &family);
@@ -262,7 +256,7 @@ int dr_tcp_rail_handle_parse(
 	return err;
 }
 
-int dr_tcp_path_handle_encode(const struct tcp_path_handle *h, void *buf, size_t cap)
+int dr_tcp_path_handle_encode(const struct dr_path_ident *h, void *buf, size_t cap)
 {
 	struct dr_wbuf w;
 
@@ -277,15 +271,14 @@ int dr_tcp_path_handle_encode(const struct tcp_path_handle *h, void *buf, size_t
 }
 
 int dr_tcp_path_handle_parse(
-	const void *buf, size_t len, struct tcp_path_handle *out, const char **why)
+	const void *buf, size_t len, struct dr_path_ident *out, const char **why)
 {
-	struct tcp_path_handle h = { 0 };
+	struct dr_path_ident h = { 0 };
 	struct dr_rbuf r;
 	uint8_t flags = 0;
-	int err;
 
 	dr_rbuf_init(&r, buf, len);
-	err = parse_start(&r, MAGIC_PATH_HANDLE, why);
+	int err = parse_start(&r, MAGIC_PATH_HANDLE, why);
 	if (err)
 		return err;
 	dr_rbuf_u8(&r, &h.index);

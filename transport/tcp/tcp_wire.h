@@ -3,7 +3,7 @@
 #define DR_TRANSPORT_TCP_WIRE_H
 
 #include "base/defs.h"
-#include "transport/path.h"
+#include "transport/path_base.h"
 
 /*
  * The bytes of the TCP kind, all big endian; sans-IO. A connection:
@@ -12,7 +12,7 @@
  *   acceptor -> connector   HELLO_OK  magic, version, 0, gen
  *   then both ways          frames    a header of TCP_FRAME_HDR bytes and `len` bytes of payload
  *
- * Parsers take bytes of strangers: 0, or -EPROTO and *why says what does not fit.
+ * Parsers accept any bytes: 0, or -EPROTO and the reason in *why.
  */
 enum {
 	TCP_WIRE_VERSION = 1,
@@ -70,13 +70,8 @@ int dr_tcp_rail_handle_parse(
 	const void *buf, size_t len, struct tcp_rail_handle *out, const char **why);
 
 /* A path needs no address of its own; its handle lets both ends notice that they are mixed up. */
-struct tcp_path_handle {
-	uint32_t channel, gen;
-	uint8_t index;
-	bool sender, connector;
-};
-int dr_tcp_path_handle_encode(const struct tcp_path_handle *h, void *buf, size_t cap);
+int dr_tcp_path_handle_encode(const struct dr_path_ident *h, void *buf, size_t cap);
 int dr_tcp_path_handle_parse(
-	const void *buf, size_t len, struct tcp_path_handle *out, const char **why);
+	const void *buf, size_t len, struct dr_path_ident *out, const char **why);
 
 #endif

@@ -158,7 +158,7 @@ static void random_bytes_do_no_harm(void **state)
 {
 	uint8_t buf[64], again[64];
 	struct tcp_rail_handle rh;
-	struct tcp_path_handle ph;
+	struct dr_path_ident ph;
 	struct tcp_hello hello;
 	struct tcp_frame f;
 	const char *why;

@@ -12,11 +12,10 @@
  * A rail whose device was opened again has another address, and the peer, which may be the one that dials,
  * does not know it: NEWS says so, again and again until they are answered.
  */
-#include "transport/verbs/internal.h"
+#include "transport/verbs/path_priv.h"
 
 #include "base/log.h"
 
-#include <errno.h>
 #include <string.h>
 
 void dr_verbs_greet(struct vb_path *p, uint8_t type)
@@ -24,11 +23,11 @@ void dr_verbs_greet(struct vb_path *p, uint8_t type)
 	struct vb_rail *r = vb_path_rail(p);
 	const struct vb_conn *c = p->conn;
 	struct dr_verbs_hello h = { .type = type,
-		.sender = p->par.sender,
-		.index = (uint8_t)p->par.index,
+		.sender = p->base.par.sender,
+		.index = (uint8_t)p->base.par.index,
 		.n = (uint8_t)vb_shared_qps(p),
-		.channel = p->par.channel,
-		.gen = p->par.gen,
+		.channel = p->base.par.channel,
+		.gen = p->base.par.gen,
 		.mtu = (uint16_t)r->dev.mtu,
 		.lid = r->dev.lid,
 		.ud_qpn = r->ud.qp->qp_num,
@@ -37,15 +36,14 @@ void dr_verbs_greet(struct vb_path *p, uint8_t type)
 		.msg_max = r->dev.msg_max,
 		.ctrl_recvs = VB_CTRL_DEPTH };
 	uint8_t buf[DR_VERBS_HELLO_MAX];
-	size_t len;
 
 	memcpy(h.gid, &r->dev.gid, sizeof(h.gid));
 	memcpy(h.qpn, c->qpn, h.n * sizeof(h.qpn[0]));
-	len = dr_verbs_hello_encode(&h, r->par.token, buf);
-	r->now_ns = DR_MAX(r->now_ns, p->now_ns);
+	size_t len = dr_verbs_hello_encode(&h, r->par.token, buf);
+	r->now_ns = DR_MAX(r->now_ns, p->base.now_ns);
 	dr_verbs_ud_send(r, buf, len, NULL, 0);
-	p->st.tx_wire += len;
-	p->base.tx_last_ns = p->now_ns;
+	p->base.st.tx_wire += len;
+	p->base.path.tx_last_ns = p->base.now_ns;
 }
 
 static void refuse(struct vb_rail *r, const char *why)
@@ -53,7 +51,7 @@ static void refuse(struct vb_rail *r, const char *why)
 	if (r->now_ns - r->warn_ns < DR_NS_PER_S)
 		return;
 	r->warn_ns = r->now_ns;
-	dr_warn("verbs", "rail %u: dropped a greeting: %s", r->base.index, why);
+	dr_warn("verbs", "rail %u: dropped a HELLO: %s", r->base.index, why);
 }
 
 /* ---- where the peer is ---- */
@@ -72,7 +70,6 @@ static void on_news(struct vb_rail *r, const void *data, size_t len)
 {
 	struct dr_verbs_news n;
 	const char *why = "?";
-	bool moved;
 
 	if (dr_verbs_news_parse(data, len, r->par.token, &n, &why)) {
 		refuse(r, why);
@@ -82,7 +79,7 @@ static void on_news(struct vb_rail *r, const void *data, size_t len)
 		r->nic.news = false;
 	if (!r->has_peer || n.addr.roce != r->dev.roce || n.life < r->peer_life)
 		return;
-	moved = n.addr.lid != r->peer.lid || memcmp(n.addr.gid, r->peer.gid, 16) != 0;
+	bool moved = n.addr.lid != r->peer.lid || memcmp(n.addr.gid, r->peer.gid, 16) != 0;
 	r->peer_life = n.life;
 	r->peer = n.addr;
 	if (moved)
@@ -105,9 +102,7 @@ static void learn(struct vb_rail *r, const struct dr_verbs_hello *h)
 
 static struct vb_parked *find_parked(struct vb_rail *r, uint32_t channel, uint8_t index)
 {
-	struct vb_parked *k;
-
-	for (k = r->parked; k < r->parked + VB_PARKED; k++)
+	for (struct vb_parked *k = r->parked; k < r->parked + VB_PARKED; k++)
 		if (k->used && k->hello.channel == channel && k->hello.index == index)
 			return k;
 	return NULL;
@@ -116,9 +111,9 @@ static struct vb_parked *find_parked(struct vb_rail *r, uint32_t channel, uint8_
 /* A free place, or that of the greeting which was repeated least lately. */
 static struct vb_parked *park_slot(struct vb_rail *r)
 {
-	struct vb_parked *k, *oldest = r->parked;
+	struct vb_parked *oldest = r->parked;
 
-	for (k = r->parked; k < r->parked + VB_PARKED; k++) {
+	for (struct vb_parked *k = r->parked; k < r->parked + VB_PARKED; k++) {
 		if (!k->used || r->now_ns - k->seen_ns > VB_PARK_NS)
 			return k;
 		if (k->seen_ns < oldest->seen_ns)
@@ -147,12 +142,12 @@ static void park(struct vb_rail *r, const struct dr_verbs_hello *h, bool tell)
 
 static struct vb_path *find_path(struct vb_rail *r, const struct dr_verbs_hello *h, bool connector)
 {
-	struct vb_path *p, *newest = NULL;
+	struct vb_path *newest = NULL;
 
-	for (p = r->paths; p; p = p->next)
-		if (p->par.connector == connector && p->par.channel == h->channel &&
-			p->par.index == h->index && p->par.sender != h->sender &&
-			(!newest || p->par.gen > newest->par.gen))
+	for (struct vb_path *p = r->paths; p; p = p->next)
+		if (p->base.par.connector == connector && p->base.par.channel == h->channel &&
+			p->base.par.index == h->index && p->base.par.sender != h->sender &&
+			(!newest || p->base.par.gen > newest->base.par.gen))
 			newest = p;
 	return newest;
 }
@@ -161,11 +156,11 @@ static void on_hello(struct vb_rail *r, const struct dr_verbs_hello *h)
 {
 	struct vb_path *p = find_path(r, h, false);
 
-	if (!p || p->par.gen < h->gen) {
+	if (!p || p->base.par.gen < h->gen) {
 		park(r, h, true);
 		return;
 	}
-	if (p->par.gen > h->gen)
+	if (p->base.par.gen > h->gen)
 		return; /* outdated */
 	switch (p->state) {
 	case VB_NEW:
@@ -179,7 +174,7 @@ static void on_hello(struct vb_rail *r, const struct dr_verbs_hello *h)
 		break;
 	case VB_ADMITTED:
 	case VB_UP: /* our WELCOME was lost */
-		p->now_ns = r->now_ns;
+		p->base.now_ns = r->now_ns;
 		dr_verbs_greet(p, DR_VERBS_WELCOME);
 		break;
 	default:
@@ -191,7 +186,6 @@ void dr_verbs_admit(struct vb_rail *r, const void *data, size_t len)
 {
 	struct dr_verbs_hello h;
 	const char *why = "?";
-	struct vb_path *p;
 
 	if (len > 0 && *(const uint8_t *)data == DR_VERBS_NEWS) {
 		on_news(r, data, len);
@@ -206,8 +200,8 @@ void dr_verbs_admit(struct vb_rail *r, const void *data, size_t len)
 		on_hello(r, &h);
 		return;
 	}
-	p = find_path(r, &h, true);
-	if (p && p->par.gen == h.gen && p->state == VB_GREETING)
+	struct vb_path *p = find_path(r, &h, true);
+	if (p && p->base.par.gen == h.gen && p->state == VB_GREETING)
 		dr_verbs_greeted(p, &h);
 }
 
@@ -215,9 +209,9 @@ void dr_verbs_admit(struct vb_rail *r, const void *data, size_t len)
 void dr_verbs_admit_claim(struct vb_path *p)
 {
 	struct vb_rail *r = vb_path_rail(p);
-	struct vb_parked *k = find_parked(r, p->par.channel, (uint8_t)p->par.index);
+	struct vb_parked *k = find_parked(r, p->base.par.channel, (uint8_t)p->base.par.index);
 
-	if (!k || k->hello.gen != p->par.gen || k->hello.sender == p->par.sender ||
+	if (!k || k->hello.gen != p->base.par.gen || k->hello.sender == p->base.par.sender ||
 		r->now_ns - k->seen_ns > 2 * VB_HELLO_NS)
 		return;
 	k->used = false;

@@ -9,9 +9,8 @@
  *  3. A user's buffer is posted only between JOIN and the fence. Who releases a connection has fenced
  *     it, or killed its data queue pairs.
  */
-#include "transport/verbs/internal.h"
+#include "transport/verbs/path_priv.h"
 
-#include "base/log.h"
 #include "base/mem.h"
 
 #include <errno.h>
@@ -24,36 +23,19 @@ static struct vb_conn *of_work(struct vb_job *j)
 	return dr_container_of(j, struct vb_conn, work);
 }
 
-static int neg(int rc)
-{
-	return rc > 0 ? -rc : rc < 0 && errno ? -errno : rc;
-}
-
 /* ---- the table of connections that completions are looked up in ---- */
 
 static int grow(struct vb_rail *r)
 {
 	uint32_t n = r->n_slots ? 2 * r->n_slots : 16;
-	struct vb_conn **slots;
-	uint16_t *gen;
 
 	if (n > VB_SLOTS_MAX)
 		return -ENOMEM;
-	slots = dr_calloc(n, sizeof(struct vb_conn *));
-	gen = dr_calloc(n, sizeof(*gen));
-	if (!slots || !gen) {
-		dr_free(slots);
-		dr_free(gen);
+	struct vb_slot *slots = dr_realloc(r->slots, n * sizeof(*slots));
+	if (!slots)
 		return -ENOMEM;
-	}
-	if (r->n_slots) {
-		memcpy(slots, r->slots, r->n_slots * sizeof(struct vb_conn *));
-		memcpy(gen, r->slot_gen, r->n_slots * sizeof(*gen));
-	}
-	dr_free(r->slots);
-	dr_free(r->slot_gen);
+	memset(slots + r->n_slots, 0, (n - r->n_slots) * sizeof(*slots));
 	r->slots = slots;
-	r->slot_gen = gen;
 	r->n_slots = n;
 	return 0;
 }
@@ -63,12 +45,12 @@ static int take_slot(struct vb_conn *c)
 	struct vb_rail *r = c->rail;
 	uint32_t i = 0;
 
-	while (i < r->n_slots && r->slots[i])
+	while (i < r->n_slots && r->slots[i].conn)
 		i++;
 	if (i == r->n_slots && grow(r))
 		return -ENOMEM;
-	r->slots[i] = c;
-	c->serial = (uint32_t)++r->slot_gen[i] << 16 | i;
+	r->slots[i].conn = c;
+	c->serial = (uint32_t)++r->slots[i].gen << 16 | i;
 	return 0;
 }
 
@@ -79,7 +61,7 @@ static int build_qp(struct vb_conn *c, unsigned i)
 	const struct vb_rail *r = c->rail;
 	struct ibv_qp_cap cap = { .max_send_sge = 1, .max_recv_sge = 1 };
 
-	cap.max_send_wr = i == 0 ? VB_CTRL_DEPTH : c->sender ? r->sq : 1;
+	cap.max_send_wr = i == 0 ? VB_CTRL_SENDS : c->sender ? r->sq : 1;
 	cap.max_recv_wr = i == 0 ? VB_CTRL_DEPTH : c->sender ? 1 : r->rq;
 	cap.max_inline_data = i == 0 ? VB_INLINE : c->sender ? VB_INLINE_DATA : 0;
 	return dr_verbs_qp_make(c, i, cap, IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_LOCAL_WRITE);
@@ -89,19 +71,12 @@ static void build_run(struct vb_job *j)
 {
 	struct vb_conn *c = of_work(j);
 	struct vb_rail *r = c->rail;
-	unsigned i;
 
-	c->rc = dr_verbs_cq_make(r, c->cq, &c->err);
-	if (c->rc)
-		return;
-	errno = 0;
-	c->slab_mr = r->ibv->reg_mr(r->pd, c->slab, SLAB_LEN, IBV_ACCESS_LOCAL_WRITE);
-	if (!c->slab_mr) {
-		c->rc = dr_verbs_explain(
-			&r->dev, "register memory", errno ? -errno : -ENOMEM, &c->err);
-		return;
-	}
-	for (i = 0; i < c->n && c->rc == 0; i++)
+	c->rc = dr_verbs_cq_make(r, c->cq, r->conn_cqes * r->cq_conns, &c->err);
+	if (c->rc == 0)
+		c->rc = dr_verbs_reg(
+			r, c->slab, SLAB_LEN, IBV_ACCESS_LOCAL_WRITE, &c->slab_mr, &c->err);
+	for (unsigned i = 0; i < c->n && c->rc == 0; i++)
 		c->rc = build_qp(c, i);
 	if (c->rc == 0)
 		c->rc = dr_verbs_post_ctrl_recvs(c, 0, VB_CTRL_DEPTH);
@@ -138,16 +113,15 @@ static int join_qp(struct vb_conn *c, unsigned i)
 static void join_run(struct vb_job *j)
 {
 	struct vb_conn *c = of_work(j);
-	unsigned i;
 
 	c->rc = c->dev.roce ? dr_verbs_dev_gid(&c->dev) : 0;
 	if (c->rc < 0) {
-		dr_err_set(&c->err, c->rc, "the rail's address is not on %s any more: %s",
-			c->dev.name, dr_errno_name(c->rc));
+		dr_err_set(&c->err, c->rc, "the rail's address is no longer on %s: %s", c->dev.name,
+			dr_errno_name(c->rc));
 		return;
 	}
 	c->rc = 0;
-	for (i = 0; i < c->n && c->rc == 0; i++)
+	for (unsigned i = 0; i < c->n && c->rc == 0; i++)
 		c->rc = join_qp(c, i);
 }
 
@@ -165,9 +139,8 @@ static void join_done(struct vb_job *j)
 static void destroy_run(struct vb_job *j)
 {
 	struct vb_conn *c = dr_container_of(j, struct vb_conn, end);
-	unsigned i;
 
-	for (i = 0; i < VB_CONN_QPS; i++) /* one that its owner did not hear of included */
+	for (unsigned i = 0; i < VB_CONN_QPS; i++) /* one that its owner did not hear of included */
 		(void)dr_verbs_qp_destroy(c, i);
 	if (!c->stuck && c->slab_mr && c->rail->ibv->dereg_mr(c->slab_mr))
 		c->stuck = true;
@@ -211,7 +184,7 @@ int dr_verbs_conn_create(struct vb_path *p, struct vb_conn **out)
 		return -ENOMEM;
 	c->rail = r;
 	c->path = p;
-	c->sender = p->par.sender;
+	c->sender = p->base.par.sender;
 	c->n = 1 + r->vp.qps;
 	c->psn = (uint32_t)dr_rng_u64(&r->rng) & DR_VERBS_PSN_MASK;
 	c->slab = dr_pages_alloc(SLAB_LEN);
@@ -230,33 +203,30 @@ int dr_verbs_conn_create(struct vb_path *p, struct vb_conn **out)
 
 void dr_verbs_conn_build(struct vb_conn *c)
 {
-	c->work.run = build_run;
-	c->work.done = build_done;
+	c->work = (struct vb_job){ .run = build_run, .done = build_done };
 	c->busy = true;
-	dr_verbs_helper_submit(&c->rail->helper, &c->work);
+	dr_verbs_helper_submit(&c->rail->helper, &c->work, 0);
 }
 
 void dr_verbs_conn_join(struct vb_conn *c, const struct dr_verbs_hello *peer)
 {
 	c->peer = *peer;
 	c->dev = c->rail->dev;
-	c->work.run = join_run;
-	c->work.done = join_done;
+	c->work = (struct vb_job){ .run = join_run, .done = join_done };
 	c->busy = true;
-	dr_verbs_helper_submit(&c->rail->helper, &c->work);
+	dr_verbs_helper_submit(&c->rail->helper, &c->work, 0);
 }
 
 int dr_verbs_conn_error(struct vb_conn *c)
 {
 	struct ibv_qp_attr a = { .qp_state = IBV_QPS_ERR };
-	int rc = 0, err;
-	unsigned i;
+	int rc = 0;
 
-	for (i = c->n; i-- > 0;) { /* data first: it is what touches buffers */
+	for (unsigned i = c->n; i-- > 0;) { /* data first: it is what touches buffers */
 		if (!c->qp[i])
 			continue;
 		c->rail->syscalls++;
-		err = neg(c->rail->ibv->modify_qp(c->qp[i], &a, IBV_QP_STATE));
+		int err = dr_verbs_neg(c->rail->ibv->modify_qp(c->qp[i], &a, IBV_QP_STATE));
 		rc = rc ? rc : err;
 	}
 	return rc;
@@ -264,11 +234,10 @@ int dr_verbs_conn_error(struct vb_conn *c)
 
 int dr_verbs_conn_kill(struct vb_conn *c)
 {
-	int rc = 0, err;
-	unsigned i;
+	int rc = 0;
 
-	for (i = 1; i < c->n; i++) {
-		err = dr_verbs_qp_destroy(c, i);
+	for (unsigned i = 1; i < c->n; i++) {
+		int err = dr_verbs_qp_destroy(c, i);
 		rc = rc ? rc : err;
 	}
 	return rc;
@@ -277,13 +246,9 @@ int dr_verbs_conn_kill(struct vb_conn *c)
 void dr_verbs_conn_release(struct vb_conn *c, int64_t due_ns)
 {
 	c->path = NULL;
-	c->rail->slots[c->serial & 0xffff] = NULL;
-	c->end.run = destroy_run;
-	c->end.done = destroy_done;
-	if (due_ns > 0)
-		dr_verbs_helper_submit_later(&c->rail->helper, &c->end, due_ns);
-	else
-		dr_verbs_helper_submit(&c->rail->helper, &c->end);
+	c->rail->slots[c->serial & 0xffff].conn = NULL;
+	c->end = (struct vb_job){ .run = destroy_run, .done = destroy_done };
+	dr_verbs_helper_submit(&c->rail->helper, &c->end, due_ns);
 }
 
 /* ---- receives ---- */
@@ -292,11 +257,10 @@ int dr_verbs_post_ctrl_recvs(struct vb_conn *c, unsigned first, unsigned n)
 {
 	struct ibv_recv_wr wr[VB_CTRL_DEPTH], *bad;
 	struct ibv_sge sge[VB_CTRL_DEPTH];
-	unsigned i, slot;
 
 	dr_assert(n >= 1 && n <= VB_CTRL_DEPTH);
-	for (i = 0; i < n; i++) {
-		slot = (first + i) % VB_CTRL_DEPTH;
+	for (unsigned i = 0; i < n; i++) {
+		unsigned slot = (first + i) % VB_CTRL_DEPTH;
 		sge[i] = (struct ibv_sge){ .addr = (uintptr_t)(c->slab + slot * VB_CTRL_MSG),
 			.length = VB_CTRL_MSG,
 			.lkey = c->slab_mr->lkey };
@@ -306,23 +270,22 @@ int dr_verbs_post_ctrl_recvs(struct vb_conn *c, unsigned first, unsigned n)
 			.sg_list = &sge[i],
 			.num_sge = 1 };
 	}
-	return neg(ibv_post_recv(c->qp[0], wr, &bad));
+	return dr_verbs_neg(ibv_post_recv(c->qp[0], wr, &bad));
 }
 
 /* They take an immediate value and nothing else, so that they are all alike. */
 int dr_verbs_post_data_recvs(struct vb_conn *c, unsigned qp, unsigned n)
 {
 	struct ibv_recv_wr wr[VB_CHAIN] = { { 0 } }, *bad;
-	unsigned i, now;
-	int rc;
+	unsigned now;
 
-	for (i = 0; i < VB_CHAIN; i++)
+	for (unsigned i = 0; i < VB_CHAIN; i++)
 		wr[i].wr_id = (uint64_t)c->serial << 32 | vb_id(true, qp, 0);
 	for (; n > 0; n -= now) {
 		now = DR_MIN(n, (unsigned)VB_CHAIN);
-		for (i = 0; i < now; i++)
+		for (unsigned i = 0; i < now; i++)
 			wr[i].next = i + 1 < now ? &wr[i + 1] : NULL;
-		rc = neg(ibv_post_recv(c->qp[qp], wr, &bad));
+		int rc = dr_verbs_neg(ibv_post_recv(c->qp[qp], wr, &bad));
 		if (rc)
 			return rc;
 	}

@@ -2,11 +2,47 @@
 #ifndef DR_TRANSPORT_VERBS_CONN_H
 #define DR_TRANSPORT_VERBS_CONN_H
 
+#include "base/poller.h"
 #include "transport/verbs/dev.h"
 #include "transport/verbs/hello.h"
 #include "transport/verbs/helper.h"
-#include "transport/verbs/limits.h"
-#include "base/poller.h"
+
+/* Limits of the verbs kind: counts, bytes, times. */
+enum {
+	VB_CTRL_DEPTH = 32,		   /* control messages in flight, each way */
+	VB_CTRL_SENDS = VB_CTRL_DEPTH + 1, /* work requests for them, and for a probe */
+	VB_CTRL_MSG = 1024,		   /* bytes of a control message at most */
+	VB_SLAB_SPARE = 64,		   /* where flushes read to */
+	VB_CTRL_BUF = 65536,		   /* bytes of queued control frames */
+	VB_INLINE = 256,     /* bytes asked for; a device that has less: registered copies */
+	VB_INLINE_DATA = 64, /* of data: more makes every work request larger */
+	VB_RING = 128,	     /* messages posted, credits held */
+	VB_SENDS = 64,	     /* parts queued on one data queue pair */
+	VB_FLUSH = 32,	     /* flushes under way on a path */
+	VB_SQ = 128,	     /* work requests on one data queue pair */
+	VB_RQ = 1024,	     /* receives of a path, over all its data queue pairs */
+	VB_CHAIN = 16,	     /* work requests of one ibv_post_send */
+	VB_POLL = 32,	     /* completions of one ibv_poll_cq, and taken by one progress */
+	VB_CQ_CONNS = 8,     /* connections that share a completion queue */
+	VB_PARKED = 64,	     /* HELLOs that no path waits for */
+	VB_GRH = 40,	     /* bytes in front of each datagram */
+	VB_UD_BUF = 384,
+	VB_UD_RECVS = 64,
+	VB_UD_SENDS = 32,
+	VB_SLOTS_MAX = 1 << 16,
+};
+#define VB_HELLO_NS (12 * DR_NS_PER_MS) /* between two HELLOs of a path */
+#define VB_ANSWER_NS                                                                               \
+	(500 * DR_NS_PER_MS) /* a probe without an answer counts once per such time; see path_stats */
+#define VB_TICK_NS (4 * DR_NS_PER_MS) /* of the rail's timer while a path waits for time */
+#define VB_SLOW_TICK_NS                                                                            \
+	(50 * DR_NS_PER_MS)	       /* of the same timer while the device or the port is gone */
+#define VB_NEWS_NS (20 * DR_NS_PER_MS) /* between two announcements of a new address */
+#define VB_DESTROY_DELAY_NS                                                                        \
+	(20 * DR_NS_PER_MS) /* from a fence to the destruction of its queue pairs */
+#define VB_UD_RESET_NS (20 * DR_NS_PER_MS)
+#define VB_AH_AGAIN_NS (50 * DR_NS_PER_MS)
+#define VB_PARK_NS (5 * DR_NS_PER_S) /* how long a HELLO is kept after its last repetition */
 
 /* Completion queues (cq.c), the connection of a path (conn.c) and its queue pairs (qp.c). */
 struct vb_rail;
@@ -32,8 +68,13 @@ struct vb_wcs {
 	unsigned mask, head, tail;
 };
 
-/* wr_id: serial of the connection (slot 16, generation 16) | receive 1 | queue pair 3 | count 28. */
-enum { VB_ID_RECV = 1u << 31, VB_ID_QP_SHIFT = 28, VB_ID_COUNT = (1u << 28) - 1 };
+/* wr_id: serial of the connection (slot 16, generation 16) | receive 1 | queue pair 3 | probe 1 | count 27. */
+enum {
+	VB_ID_RECV = 1u << 31,
+	VB_ID_QP_SHIFT = 28,
+	VB_ID_PROBE = 1u << 27,
+	VB_ID_COUNT = (1u << 27) - 1
+};
 static inline uint32_t vb_id(bool recv, unsigned qp, uint64_t count)
 {
 	return (recv ? VB_ID_RECV : 0) | (uint32_t)qp << VB_ID_QP_SHIFT |
@@ -43,7 +84,7 @@ static inline unsigned vb_id_qp(uint32_t id)
 {
 	return id >> VB_ID_QP_SHIFT & 7;
 }
-/* The 64-bit count that `id` stands for, given one that is less than 2^27 away. */
+/* The 64-bit count that `id` stands for, given one that is less than 2^26 away. */
 static inline uint64_t vb_id_count(uint32_t id, uint64_t near)
 {
 	uint32_t ahead = ((id & VB_ID_COUNT) - (uint32_t)near) & VB_ID_COUNT;
@@ -52,8 +93,8 @@ static inline uint64_t vb_id_count(uint32_t id, uint64_t near)
 }
 
 struct vb_cq *dr_verbs_cq_take(struct vb_rail *r);
-/* On the helper's thread: make cq->cq if it is not there. */
-int dr_verbs_cq_make(struct vb_rail *r, struct vb_cq *cq, struct dr_err *e);
+/* Make cq->cq for so many completions if it is not there; on the helper's thread once the rail is up. */
+int dr_verbs_cq_make(struct vb_rail *r, struct vb_cq *cq, unsigned cqes, struct dr_err *e);
 void dr_verbs_cq_fini(struct vb_rail *r);
 /* Poll one batch and hand it out. Returns how many came. */
 int dr_verbs_cq_poll(struct vb_rail *r, struct vb_cq *cq);
@@ -68,7 +109,7 @@ enum { VB_CONN_QPS = DR_VERBS_QPS + 1 };
 struct vb_conn {
 	struct vb_conn *next; /* stuck ones, on the rail */
 	struct vb_rail *rail;
-	struct vb_path *path; /* NULL: it has let go */
+	struct vb_path *path; /* NULL: it has released this connection */
 	uint32_t serial;
 	bool sender;
 	unsigned n; /* queue pairs: control, then data, then the flushing one when it is there */
@@ -89,7 +130,8 @@ struct vb_conn {
 	int rc;			 /* of work */
 	struct dr_err err;
 	struct dr_verbs_hello peer; /* JOIN */
-	struct dr_verbs_dev dev;    /* JOIN: a copy, so that looking the GID up disturbs nobody */
+	struct dr_verbs_dev
+		dev; /* JOIN: a copy, so that the GID lookup does not change the original */
 };
 
 int dr_verbs_conn_create(struct vb_path *p, struct vb_conn **out);

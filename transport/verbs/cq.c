@@ -10,7 +10,7 @@
  *  4. armed means that the next completion makes the channel's file descriptor readable. It is cleared
  *     only by taking the event, so that a queue is armed once per event.
  */
-#include "transport/verbs/internal.h"
+#include "transport/verbs/path_priv.h"
 
 #include "base/mem.h"
 
@@ -37,16 +37,13 @@ struct vb_cq *dr_verbs_cq_take(struct vb_rail *r)
 	return cq;
 }
 
-int dr_verbs_cq_make(struct vb_rail *r, struct vb_cq *cq, struct dr_err *e)
+int dr_verbs_cq_make(struct vb_rail *r, struct vb_cq *cq, unsigned cqes, struct dr_err *e)
 {
 	if (cq->cq)
 		return 0;
 	errno = 0;
-	cq->cq =
-		r->ibv->create_cq(r->dev.ctx, (int)(r->conn_cqes * r->cq_conns), cq, r->channel, 0);
-	if (cq->cq)
-		return 0;
-	return dr_verbs_explain(&r->dev, "create a completion queue", errno ? -errno : -ENOMEM, e);
+	cq->cq = r->ibv->create_cq(r->dev.ctx, (int)cqes, cq, r->channel, 0);
+	return dr_verbs_made(&r->dev, cq->cq, "create a completion queue", e);
 }
 
 static void destroy(struct vb_rail *r, struct vb_cq *cq)
@@ -76,11 +73,10 @@ static struct vb_path *owner_of(const struct vb_rail *r, const struct ibv_wc *wc
 {
 	uint32_t serial = (uint32_t)(wc->wr_id >> 32), slot = serial & 0xffff;
 	unsigned qp = vb_id_qp((uint32_t)wc->wr_id);
-	const struct vb_conn *c;
 
-	if (slot >= r->n_slots || !r->slots[slot])
+	if (slot >= r->n_slots || !r->slots[slot].conn)
 		return NULL;
-	c = r->slots[slot];
+	const struct vb_conn *c = r->slots[slot].conn;
 	if (c->serial != serial || qp >= c->n || c->qpn[qp] != wc->qp_num)
 		return NULL;
 	return c->path;
@@ -101,7 +97,7 @@ static void queue(struct vb_wcs *q, const struct ibv_wc *wc)
 /* To be driven by run_ready: only where a poller drives. */
 static void make_ready(struct vb_rail *r, struct vb_path *p)
 {
-	if (p->is_ready || !r->par.poller || p->sink)
+	if (p->is_ready || !r->par.poller || p->base.sink)
 		return;
 	p->is_ready = true;
 	p->ready_next = r->ready;
@@ -111,18 +107,16 @@ static void make_ready(struct vb_rail *r, struct vb_path *p)
 int dr_verbs_cq_poll(struct vb_rail *r, struct vb_cq *cq)
 {
 	struct ibv_wc wc[VB_POLL];
-	struct vb_path *p;
-	int i, n;
 
 	if (!cq->live)
 		return 0;
-	n = ibv_poll_cq(cq->cq, VB_POLL, wc);
+	int n = ibv_poll_cq(cq->cq, VB_POLL, wc);
 	if (n < 0) {
 		dr_verbs_rail_fail(r, -EIO, "polling a completion queue failed");
 		return 0;
 	}
-	for (i = 0; i < n; i++) {
-		p = owner_of(r, &wc[i]);
+	for (int i = 0; i < n; i++) {
+		struct vb_path *p = owner_of(r, &wc[i]);
 		if (!p) {
 			r->strays++;
 			continue;
@@ -145,8 +139,8 @@ int dr_verbs_run_ready(struct vb_rail *r, int64_t now_ns)
 		r->ready = p->ready_next;
 		p->is_ready = false;
 		turns++;
-		if (p->par.ready)
-			p->par.ready(p->par.arg, now_ns);
+		if (p->base.par.ready)
+			p->base.par.ready(p->base.par.arg, now_ns);
 	}
 	return turns;
 }
@@ -154,15 +148,14 @@ int dr_verbs_run_ready(struct vb_rail *r, int64_t now_ns)
 int dr_verbs_look(struct dr_watch *w, int64_t now_ns)
 {
 	struct vb_rail *r = dr_container_of(w, struct vb_rail, watch);
-	int n, found = 0;
-	struct vb_cq *cq;
+	int found = 0;
 
 	if (r->closed || r->dead)
 		return 0;
-	for (cq = r->cqs; cq; cq = cq->next)
+	for (struct vb_cq *cq = r->cqs; cq; cq = cq->next)
 		found += dr_verbs_cq_poll(r, cq);
 	found += dr_verbs_run_ready(r, now_ns);
-	n = r->closed ? 0 : dr_verbs_ud_poll(r);
+	int n = r->closed ? 0 : dr_verbs_ud_poll(r);
 	if ((n > 0 || r->err_due) && r->par.ready)
 		r->par.ready(r->par.arg, now_ns);
 	return found + n;
@@ -184,11 +177,10 @@ bool dr_verbs_arm(struct dr_watch *w, int64_t now_ns)
 {
 	struct vb_rail *r = dr_container_of(w, struct vb_rail, watch);
 	bool armed = false;
-	struct vb_cq *cq;
 
 	if (r->closed || r->dead)
 		return false;
-	for (cq = r->cqs; cq; cq = cq->next)
+	for (struct vb_cq *cq = r->cqs; cq; cq = cq->next)
 		armed |= arm(r, cq);
 	armed |= arm(r, &r->ud.cq);
 	return armed && dr_verbs_look(w, now_ns) > 0;
@@ -197,14 +189,13 @@ bool dr_verbs_arm(struct dr_watch *w, int64_t now_ns)
 void dr_verbs_cq_events(struct vb_rail *r)
 {
 	struct ibv_cq *ibcq;
-	struct vb_cq *cq;
 	void *ctx;
 
 	for (;;) {
 		r->syscalls++;
 		if (r->ibv->get_cq_event(r->channel, &ibcq, &ctx))
 			return; /* non-blocking: that was all */
-		cq = ctx;
+		struct vb_cq *cq = ctx;
 		cq->armed = false;
 		if (++cq->unacked >= ACK_BATCH) {
 			r->ibv->ack_cq_events(cq->cq, cq->unacked);

@@ -6,9 +6,10 @@
  *  2. The last receive granted is kept for a message without frames. So two ends that have both used up
  *     the rest can still return what they have taken; whoever hears that may send again.
  *  3. A send slot is written again only after a completion at or behind its message.
- *  4. Frames leave in the order queued, whole, and only as far as they were flushed.
+ *  4. A probe is a write of no bytes: it needs no receive and no slot. One is in flight at most.
+ *  5. Frames leave in the order queued, whole, and only as far as they were flushed.
  */
-#include "transport/verbs/internal.h"
+#include "transport/verbs/path_priv.h"
 
 #include <errno.h>
 #include <string.h>
@@ -38,13 +39,12 @@ int dr_verbs_post_ctrl(struct dr_path *bp, const void *frame, size_t len)
 {
 	struct vb_path *p = vb_path(bp);
 	int err = dr_verbs_may_post(p);
-	uint8_t *at;
 
 	if (len < 1 || len > DR_CTRL_MAX)
 		return -EINVAL;
 	if (err)
 		return err;
-	at = dr_verbs_ctrl_room(p);
+	uint8_t *at = dr_verbs_ctrl_room(p);
 	if (!at)
 		return -EAGAIN;
 	p->ctrl.end += dr_verbs_ctrl_encode(frame, len, at);
@@ -68,8 +68,8 @@ static void post(struct vb_path *p, struct chain *ch)
 		return;
 	ch->wr[ch->n - 1].send_flags |= IBV_SEND_SIGNALED;
 	ch->wr[ch->n - 1].next = NULL;
-	p->st.syscalls++;
-	p->base.tx_last_ns = p->now_ns;
+	p->base.st.syscalls++;
+	p->base.path.tx_last_ns = p->base.now_ns;
 	if (ibv_post_send(p->conn->qp[0], ch->wr, &bad))
 		dr_verbs_fail(p, DR_SCOPE_PATH, -EIO, "cannot post a control message");
 	ch->n = 0;
@@ -107,7 +107,7 @@ static void add_message(struct vb_path *p, struct chain *ch)
 	c->len[slot] = (uint16_t)w.len;
 	c->sent++;
 	p->posted_bytes += w.len;
-	p->st.tx_wire += w.len;
+	p->base.st.tx_wire += w.len;
 	if (ch->n == CTRL_CHAIN)
 		post(p, ch);
 }
@@ -138,13 +138,35 @@ void dr_verbs_ctrl_nudge(struct vb_path *p)
 	post(p, &ch);
 }
 
+/* Takes none of the peer's receives, which its process would have to post again. */
+void dr_verbs_probe(struct dr_path *bp, int64_t now_ns)
+{
+	struct vb_path *p = vb_path(bp);
+	struct ibv_send_wr *bad,
+		wr = { .opcode = IBV_WR_RDMA_WRITE, .send_flags = IBV_SEND_SIGNALED };
+
+	if (p->state != VB_UP || p->probe_ns != 0)
+		return;
+	wr.wr_id = (uint64_t)p->conn->serial << 32 | VB_ID_PROBE | vb_id(false, 0, 0);
+	p->base.st.syscalls++;
+	p->probe_ns = now_ns;
+	if (ibv_post_send(p->conn->qp[0], &wr, &bad))
+		dr_verbs_fail(p, DR_SCOPE_PATH, -EIO, "cannot post a probe");
+}
+
+static void on_probed(struct vb_path *p)
+{
+	p->probe_ns = 0;
+	p->ack_ns = p->base.now_ns;
+}
+
 static void on_sent(struct vb_path *p, const struct vb_wc *wc)
 {
 	uint64_t done = vb_id_count(wc->id, p->ctrl.done) + 1;
 
 	for (; p->ctrl.done < done; p->ctrl.done++)
 		p->acked_bytes += p->ctrl.len[p->ctrl.done % VB_CTRL_DEPTH];
-	p->ack_ns = p->now_ns;
+	p->ack_ns = p->base.now_ns;
 }
 
 static bool take_grant(struct vb_path *p, uint32_t granted)
@@ -163,11 +185,11 @@ static void on_frame(struct vb_path *p, const struct dr_verbs_frame *f)
 	struct dr_event ev = { .kind = DR_EV_CTRL, .data = f->data, .len = f->len };
 
 	if (f->type == DR_VERBS_FRAME_CTRL)
-		dr_verbs_emit(p, &ev);
-	else if (p->par.sender)
+		dr_path_emit(&p->base, &ev);
+	else if (p->base.par.sender)
 		dr_verbs_credited(p, &f->credit);
 	else
-		dr_verbs_fail(p, DR_SCOPE_PATH, -EPROTO, "the peer, which sends, sent a credit");
+		dr_verbs_fail(p, DR_SCOPE_PATH, -EPROTO, "the sender sent a credit");
 }
 
 static void on_message(struct vb_path *p, const uint8_t *data, uint32_t len)
@@ -185,7 +207,7 @@ static void on_message(struct vb_path *p, const uint8_t *data, uint32_t len)
 		on_frame(p, &f);
 	if (rc < 0 && p->state == VB_UP)
 		dr_verbs_fail(p, DR_SCOPE_PATH, -EPROTO,
-			"a control message of %u bytes from the peer makes no sense", len);
+			"malformed control message of %u bytes from the peer", len);
 }
 
 /* The first message: both ends' queue pairs work. */
@@ -197,7 +219,7 @@ static void come_up(struct vb_path *p)
 	dr_verbs_set_state(p, VB_UP);
 	if (answer)
 		dr_verbs_ctrl_nudge(p);
-	dr_verbs_emit(p, &ev);
+	dr_path_emit(&p->base, &ev);
 }
 
 static void on_received(struct vb_path *p, const struct vb_wc *wc)
@@ -205,8 +227,8 @@ static void on_received(struct vb_path *p, const struct vb_wc *wc)
 	unsigned slot = (wc->id & VB_ID_COUNT) % VB_CTRL_DEPTH;
 	struct vb_conn *c = p->conn;
 
-	p->base.rx_last_ns = p->now_ns;
-	p->st.rx_wire += wc->byte_len;
+	p->base.path.rx_last_ns = p->base.now_ns;
+	p->base.st.rx_wire += wc->byte_len;
 	if (p->state == VB_ADMITTED || p->state == VB_CONFIRMING)
 		come_up(p);
 	if (p->state == VB_UP)
@@ -227,6 +249,8 @@ void dr_verbs_ctrl_wc(struct vb_path *p, const struct vb_wc *wc)
 		dr_verbs_wc_failed(p, wc);
 	else if (wc->id & VB_ID_RECV)
 		on_received(p, wc);
+	else if (wc->id & VB_ID_PROBE)
+		on_probed(p);
 	else
 		on_sent(p, wc);
 }

@@ -26,14 +26,11 @@ static int check_state(const struct dr_ibv *ibv, const struct dr_verbs_dev *d,
 			d->name, d->port, d->ifname);
 	if (a->state == IBV_PORT_ACTIVE)
 		return 0;
-	if (d->roce)
-		return dr_err_set(e, -ENETDOWN,
-			"%s port %u (%s) is %s, not active; bring it up: ip link set %s up",
-			d->name, d->port, d->ifname, ibv->port_state_str(a->state), d->ifname);
 	return dr_err_set(e, -ENETDOWN,
-		"%s port %u (%s) is %s, not active; check the cable and that a subnet manager (opensm) "
-		"runs, and bring it up: ip link set %s up",
-		d->name, d->port, d->ifname, ibv->port_state_str(a->state), d->ifname);
+		"%s port %u (%s) is %s, not active; %sbring it up: ip link set %s up", d->name,
+		d->port, d->ifname, ibv->port_state_str(a->state),
+		d->roce ? "" : "check the cable and that a subnet manager (opensm) runs, and ",
+		d->ifname);
 }
 
 static int choose_mtu(struct dr_verbs_dev *d, const struct dr_verbs_params *p,
@@ -42,14 +39,21 @@ static int choose_mtu(struct dr_verbs_dev *d, const struct dr_verbs_params *p,
 	unsigned active = mtu_bytes(a->active_mtu);
 
 	if (p->mtu && (p->mtu < 256 || p->mtu > 4096 || (p->mtu & (p->mtu - 1))))
-		return dr_err_set(
-			e, -EINVAL, "--mtu %u: 256, 512, 1024, 2048 or 4096 are possible", p->mtu);
+		return dr_err_set(e, -EINVAL, "--mtu %u: use 256, 512, 1024, 2048 or 4096", p->mtu);
 	if (p->mtu > active)
 		return dr_err_set(e, -EINVAL,
 			"--mtu %u is above the active MTU of %s port %u (%s), which is %u; lower it, or "
 			"raise the link's: ip link set %s mtu %u",
 			p->mtu, d->name, d->port, d->ifname, active, d->ifname, p->mtu + 104);
 	d->mtu = p->mtu ? p->mtu : active;
+	return 0;
+}
+
+static int take_gid(struct dr_verbs_dev *d, const struct ibv_gid_entry *g, uint32_t index)
+{
+	d->gid = g->gid;
+	d->gid_type = g->gid_type;
+	d->gid_index = index;
 	return 0;
 }
 
@@ -68,10 +72,7 @@ static int explicit_gid(
 			"--gid %d: that entry of %s port %u is empty (its table has %d); leave --gid out "
 			"to choose by the rail's address",
 			index, d->name, d->port, a->gid_tbl_len);
-	d->gid = g.gid;
-	d->gid_type = g.gid_type;
-	d->gid_index = (uint32_t)index;
-	return 0;
+	return take_gid(d, &g, (uint32_t)index);
 }
 
 static void format_address(const struct sockaddr_storage *sa, char *buf, socklen_t len)
@@ -97,10 +98,7 @@ static int choose_gid(struct dr_verbs_dev *d, const struct dr_verbs_port *found,
 			"%s port %u (%s) has no GID for %s among %d entries; check `ip address show %s`, or "
 			"name one with --gid",
 			d->name, d->port, d->ifname, address, found->pattr.gid_tbl_len, d->ifname);
-	d->gid = found->gid.gid;
-	d->gid_type = found->gid.gid_type;
-	d->gid_index = found->gid.gid_index;
-	return 0;
+	return take_gid(d, &found->gid, found->gid.gid_index);
 }
 
 /* ---- open and close ---- */
@@ -215,14 +213,6 @@ int dr_verbs_dev_gid(struct dr_verbs_dev *d)
 	return d->gid_index != was;
 }
 
-int dr_verbs_dev_active(struct dr_verbs_dev *d)
-{
-	struct ibv_port_attr a = { 0 };
-	int rc = dr_verbs_neg(d->ibv->query_port(d->ctx, d->port, &a));
-
-	return rc ? rc : a.state == IBV_PORT_ACTIVE;
-}
-
 /* ---- errors in words ---- */
 
 static int explain_memory(const struct dr_verbs_dev *d, const char *doing, struct dr_err *e)
@@ -231,7 +221,7 @@ static int explain_memory(const struct dr_verbs_dev *d, const char *doing, struc
 
 	if (getrlimit(RLIMIT_MEMLOCK, &lim) == 0 && lim.rlim_cur != RLIM_INFINITY)
 		return dr_err_set(e, -ENOMEM,
-			"%s on %s: out of memory that may be locked, the limit is %llu KiB; set `ulimit -l "
+			"%s on %s: locked memory is limited to %llu KiB; set `ulimit -l "
 			"unlimited`, LimitMEMLOCK=infinity (systemd) or give the capability IPC_LOCK",
 			doing, d->name, (unsigned long long)lim.rlim_cur / 1024);
 	return dr_err_set(e, -ENOMEM,
@@ -249,7 +239,7 @@ int dr_verbs_explain(const struct dr_verbs_dev *d, const char *doing, int err, s
 	case EAGAIN: /* the RDMA cgroup; not back-pressure, so not this code */
 	case ENOSPC:
 		return dr_err_set(e, -ENOSPC,
-			"%s on %s: its quota is used up; see rdma.max of the cgroup and `rdma resource`",
+			"%s on %s: the quota is exhausted; see rdma.max of the cgroup and `rdma resource`",
 			doing, d->name);
 	case EPERM:
 	case EACCES:
@@ -264,9 +254,24 @@ int dr_verbs_explain(const struct dr_verbs_dev *d, const char *doing, int err, s
 			doing, d->name, d->attr.max_qp_wr, d->attr.max_cqe, d->attr.max_sge);
 	case EOPNOTSUPP:
 		return dr_err_set(
-			e, -EOPNOTSUPP, "%s on %s: this device cannot do it", doing, d->name);
+			e, -EOPNOTSUPP, "%s on %s: not supported by this device", doing, d->name);
 	default:
 		return dr_err_set(e, err ? -err : -EIO, "%s on %s: %s", doing, d->name,
 			strerror(err ? err : EIO));
 	}
+}
+
+int dr_verbs_made(
+	const struct dr_verbs_dev *d, const void *made, const char *doing, struct dr_err *e)
+{
+	return made ? 0 : dr_verbs_explain(d, doing, errno ? errno : ENOMEM, e);
+}
+
+int dr_verbs_neg(int rc)
+{
+	if (rc > 0)
+		return -rc;
+	if (rc == 0)
+		return 0;
+	return errno ? -errno : -EIO;
 }

@@ -38,8 +38,12 @@ void dr_verbs_dev_close(struct dr_verbs_dev *d);
 /* Look the port's address up again: RoCE: the GID by its value, InfiniBand: the LID. 1: its index, or the
  * LID, is another now; 0: as it was; -ENOENT: it is gone. */
 int dr_verbs_dev_gid(struct dr_verbs_dev *d);
-/* The port is up for traffic (PORT_ACTIVE): 1, 0, or -errno when the device is gone. */
-int dr_verbs_dev_active(struct dr_verbs_dev *d);
+/* A verbs return value (0, errno, or -1 and errno) as 0 or -errno. */
+int dr_verbs_neg(int rc);
+/* What a verbs call returned that makes something: 0, or if NULL the code for errno, which was 0 before the call
+ * (then: -ENOMEM), in words as below. */
+int dr_verbs_made(
+	const struct dr_verbs_dev *d, const void *made, const char *doing, struct dr_err *e);
 /* -ENOMEM and the like of reg_mr, create_qp, create_cq in words with the remedy (memlock limit, quota). */
 int dr_verbs_explain(const struct dr_verbs_dev *d, const char *doing, int err, struct dr_err *e);
 

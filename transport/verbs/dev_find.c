@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "transport/verbs/dev_priv.h"
 
+#include "base/sysfile.h"
 #include "base/units.h"
 
 #include <errno.h>
@@ -19,45 +20,17 @@
  * mounted in, which is the right one wherever RDMA devices are not moved between namespaces.
  */
 
-int dr_verbs_neg(int rc)
-{
-	if (rc > 0)
-		return -rc;
-	if (rc == 0)
-		return 0;
-	return errno ? -errno : -EIO;
-}
-
 /* ---- sysfs ---- */
-
-/* First line of a file, without its end; 0 bytes when there is none. */
-static size_t read_line(const char *path, char *buf, size_t len)
-{
-	FILE *f = fopen(path, "re");
-	size_t n = 0;
-
-	buf[0] = '\0';
-	if (!f)
-		return 0;
-	if (fgets(buf, (int)len, f))
-		n = strcspn(buf, "\n");
-	buf[n] = '\0';
-	fclose(f);
-	return n;
-}
 
 static bool sysfs_has(const struct ibv_device *dev, uint8_t port, const char *ifname)
 {
-	char path[IBV_SYSFS_PATH_MAX + IFNAMSIZ + 32], line[32];
-	uint64_t n;
+	char parent[32];
+	int64_t n;
 
-	snprintf(path, sizeof(path), "%s/parent", dev->ibdev_path);
-	if (read_line(path, line, sizeof(line)))
-		return strcmp(line, ifname) == 0;
-	snprintf(path, sizeof(path), "%s/device/net/%s/dev_port", dev->ibdev_path, ifname);
-	if (!read_line(path, line, sizeof(line)) || dr_parse_u64(line, 0, UINT8_MAX, &n, NULL))
-		return false;
-	return n + 1 == port;
+	if (dr_sysfile_text(parent, sizeof(parent), dev->ibdev_path, "/parent") > 0)
+		return strcmp(parent, ifname) == 0;
+	return dr_sysfile_number(&n, dev->ibdev_path, "/device/net/%s/dev_port", ifname) &&
+	       n + 1 == port;
 }
 
 /* The net device of a port, for messages and --rails. */
@@ -67,7 +40,6 @@ static bool netdev_of_port(
 	struct ibv_port_attr pa = { 0 };
 	struct dr_verbs_gids gids;
 	struct ibv_gid_entry g;
-	struct if_nameindex *all;
 	bool found = false;
 
 	if (ibv->query_port(ctx, port, &pa))
@@ -78,7 +50,7 @@ static bool netdev_of_port(
 	dr_verbs_gids_end(&gids);
 	if (found)
 		return true;
-	all = if_nameindex();
+	struct if_nameindex *all = if_nameindex();
 	for (struct if_nameindex *n = all; n && n->if_index && !found; n++) {
 		found = sysfs_has(ctx->device, port, n->if_name);
 		if (found)
@@ -221,7 +193,7 @@ static int rank_device(const struct dr_ibv *ibv, const struct wanted *w, struct 
 {
 	struct dr_verbs_port p = { .ctx = ctx };
 	struct ibv_context *old = best->ctx;
-	int rank, had = best_rank;
+	int had = best_rank;
 
 	if (ibv->query_device(ctx, &p.attr)) {
 		ibv->close_device(ctx);
@@ -230,7 +202,7 @@ static int rank_device(const struct dr_ibv *ibv, const struct wanted *w, struct 
 	snprintf(p.name, sizeof(p.name), "%s", ibv->get_device_name(dev));
 	for (unsigned port = 1; port <= p.attr.phys_port_cnt; port++) {
 		p.port = (uint8_t)port;
-		rank = rank_port(ibv, w, &p);
+		int rank = rank_port(ibv, w, &p);
 		if (rank > best_rank) {
 			best_rank = rank;
 			*best = p;
@@ -248,7 +220,7 @@ static int no_access(const char *name, int err, struct dr_err *e)
 	if (err == ENOMEM)
 		return dr_err_set(e, -ENOMEM, "open %s: out of memory", name);
 	return dr_err_set(e, -EACCES,
-		"open %s: %s; its /dev/infiniband/uverbs* must be there (modprobe ib_uverbs) and "
+		"open %s: %s; its /dev/infiniband/uverbs* must exist (modprobe ib_uverbs) and be "
 		"readable and writable (group rdma, or root; in a container: --device)",
 		name, strerror(err));
 }
@@ -258,22 +230,19 @@ int dr_verbs_find(const struct dr_ibv *ibv, const struct dr_rail_params *rail,
 {
 	char closed[64] = "";
 	int n = 0, rank = RANK_NONE, why = 0;
-	struct ibv_device **list;
 	struct wanted w;
 
 	want(rail, &w);
 	memset(out, 0, sizeof(*out));
 	errno = 0;
-	list = ibv->get_device_list(&n);
+	struct ibv_device **list = ibv->get_device_list(&n);
 	if (!list && errno == ENOMEM)
 		return dr_err_set(e, -ENOMEM, "list the RDMA devices: out of memory");
 	for (int i = 0; list && i < n; i++) {
-		struct ibv_context *ctx;
-
 		if (list[i]->transport_type != IBV_TRANSPORT_IB)
 			continue; /* iWARP connects through rdma_cm only */
 		errno = 0;
-		ctx = ibv->open_device(list[i]);
+		struct ibv_context *ctx = ibv->open_device(list[i]);
 		if (ctx) {
 			rank = rank_device(ibv, &w, list[i], ctx, rank, out);
 			continue;
@@ -298,11 +267,10 @@ static int netdev_of_device(const struct dr_ibv *ibv, struct ibv_device *dev, co
 	uint8_t port, char *ifname, struct dr_err *e)
 {
 	struct ibv_context *ctx = ibv->open_device(dev);
-	bool found;
 
 	if (!ctx)
 		return no_access(rdma, errno, e);
-	found = netdev_of_port(ibv, ctx, port, ifname);
+	bool found = netdev_of_port(ibv, ctx, port, ifname);
 	ibv->close_device(ctx);
 	return found ? 0
 		     : dr_err_set(e, -ENODEV,
@@ -318,11 +286,10 @@ int dr_verbs_netdev_of_on(
 	char all[128], found[IFNAMSIZ];
 	uint64_t port = 1;
 	int n = 0, rc = -ENXIO;
-	struct ibv_device **list;
 
 	if (colon && dr_parse_u64(colon + 1, 1, UINT8_MAX, &port, NULL))
 		return dr_err_set(e, -ENODEV, "RDMA port \"%s\": use DEVICE:PORT", rdma);
-	list = ibv->get_device_list(&n);
+	struct ibv_device **list = ibv->get_device_list(&n);
 	for (int i = 0; list && i < n && rc == -ENXIO; i++) {
 		const char *name = ibv->get_device_name(list[i]);
 

@@ -22,10 +22,8 @@ static bool is_none(const union ibv_gid *gid)
 int dr_verbs_gid_at(const struct dr_ibv *ibv, struct ibv_context *ctx, uint8_t port, uint32_t index,
 	struct ibv_gid_entry *out)
 {
-	int rc;
-
 	memset(out, 0, sizeof(*out));
-	rc = dr_verbs_neg(ibv->query_gid_ex(ctx, port, index, out, 0, sizeof(*out)));
+	int rc = dr_verbs_neg(ibv->query_gid_ex(ctx, port, index, out, 0, sizeof(*out)));
 	if (rc == 0 && is_none(&out->gid))
 		rc = -ENODATA;
 	return rc;
@@ -53,7 +51,6 @@ void dr_verbs_gids_begin(struct dr_verbs_gids *g, const struct dr_ibv *ibv, stru
 	uint8_t port, int table_len)
 {
 	size_t max = ibv->query_gid_table ? places(ibv, ctx) : 0;
-	ssize_t n;
 
 	*g = (struct dr_verbs_gids){
 		.ibv = ibv, .ctx = ctx, .port = port, .end = table_len > 0 ? (size_t)table_len : 0
@@ -62,7 +59,7 @@ void dr_verbs_gids_begin(struct dr_verbs_gids *g, const struct dr_ibv *ibv, stru
 		g->all = dr_calloc(max, sizeof(*g->all));
 	if (!g->all)
 		return;
-	n = ibv->query_gid_table(ctx, g->all, max, 0, sizeof(*g->all));
+	ssize_t n = ibv->query_gid_table(ctx, g->all, max, 0, sizeof(*g->all));
 	if (n >= 0 && (size_t)n <= max) {
 		g->end = (size_t)n;
 		return;

@@ -21,8 +21,6 @@ struct dr_verbs_port {
  * -ENODEV with the devices that are there, -EACCES, -ENOMEM. */
 int dr_verbs_find(const struct dr_ibv *ibv, const struct dr_rail_params *rail,
 	struct dr_verbs_port *out, struct dr_err *e) DR_MUST_CHECK;
-/* A verbs return value (0, errno, or -1 and errno) as 0 or -errno. */
-int dr_verbs_neg(int rc);
 /* Entry `index` of a port's GID table: 0, -ENODATA when it is empty, or -errno. */
 int dr_verbs_gid_at(const struct dr_ibv *ibv, struct ibv_context *ctx, uint8_t port, uint32_t index,
 	struct ibv_gid_entry *out);

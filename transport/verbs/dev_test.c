@@ -402,23 +402,6 @@ static void table_call_fails(void **state)
 	}
 }
 
-static void port_comes_and_goes(void **state)
-{
-	struct dr_verbs_dev d;
-	struct dr_err e;
-
-	(void)state;
-	one_device();
-	assert_int_equal(open_on("lo", "10.0.0.1", NULL, &d, &e), 0);
-	assert_int_equal(dr_verbs_dev_active(&d), 1);
-	host.port[0][1].attr.state = IBV_PORT_DOWN;
-	assert_int_equal(dr_verbs_dev_active(&d), 0);
-	host.fail = "query_port";
-	host.fail_errno = ENODEV;
-	assert_int_equal(dr_verbs_dev_active(&d), -ENODEV);
-	dr_verbs_dev_close(&d);
-}
-
 /* ---- InfiniBand, by sysfs ---- */
 
 static char sys_dir[] = "/tmp/dr-dev-test-XXXXXX";
@@ -706,7 +689,6 @@ int main(void)
 		T2(moved_index),
 		T2(table_in_one_call),
 		T(table_call_fails),
-		T(port_comes_and_goes),
 		T2(infiniband_port_of_ipoib),
 		T2(software_device_by_its_parent),
 		T2(no_device_lists_what_is_there),

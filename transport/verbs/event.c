@@ -4,7 +4,7 @@
  * destruction of a queue pair never waits for one. Only the end whose port it is hears of it; on rxe a port
  * error does not break its queue pairs, the retries do that half a second later.
  */
-#include "transport/verbs/internal.h"
+#include "transport/verbs/path_priv.h"
 
 #include "base/log.h"
 
@@ -15,14 +15,11 @@ enum { EVENTS_MAX = 16 };
 
 static struct vb_path *path_of(const struct vb_rail *r, uint32_t qpn)
 {
-	uint32_t i;
-	unsigned k;
-
-	for (i = 0; i < r->n_slots; i++) {
-		const struct vb_conn *c = r->slots[i];
+	for (uint32_t i = 0; i < r->n_slots; i++) {
+		const struct vb_conn *c = r->slots[i].conn;
 
 		/* One that is being made and breaks at once shows it in the next step that it is led. */
-		for (k = 0; c && c->built && k < c->n; k++)
+		for (unsigned k = 0; c && c->built && k < c->n; k++)
 			if (c->qpn[k] == qpn)
 				return c->path;
 	}
@@ -44,7 +41,6 @@ static void gid_done(struct vb_job *j)
 {
 	struct vb_gid_job *g = dr_container_of(j, struct vb_gid_job, job);
 	struct vb_rail *r = g->rail;
-	struct vb_path *p;
 
 	g->busy = false;
 	if (r->dead)
@@ -54,20 +50,20 @@ static void gid_done(struct vb_job *j)
 		r->dev.lid = g->dev.lid;
 	}
 	/* A queue pair stays with what it was given: on rxe it then hangs without an error. */
-	for (p = g->rc != 0 ? r->paths : NULL; p; p = p->next)
+	for (struct vb_path *p = g->rc != 0 ? r->paths : NULL; p; p = p->next)
 		if (p->state > VB_WAITING && p->state < VB_FAILING)
 			dr_verbs_fail(p, DR_SCOPE_PATH, -EADDRNOTAVAIL,
 				"the rail's address %s on %s",
 				g->rc < 0     ? "is gone"
 				: r->dev.roce ? "moved to another GID index"
-					      : "is another LID now",
+					      : "has another LID now",
 				r->dev.name);
 	if (g->rc > 0 && !r->dev.roce)
 		dr_verbs_nic_moved(r);
 	if (g->rc >= 0)
 		dr_verbs_ah_renew(r);
 	else
-		dr_warn("verbs", "rail %u: its address is not on %s any more", r->base.index,
+		dr_warn("verbs", "rail %u: its address is no longer on %s", r->base.index,
 			r->dev.name);
 	if (g->again)
 		look_up_gid(r);
@@ -83,9 +79,8 @@ static void look_up_gid(struct vb_rail *r)
 	g->busy = true;
 	g->rail = r;
 	g->dev = r->dev;
-	g->job.run = gid_run;
-	g->job.done = gid_done;
-	dr_verbs_helper_submit(&r->helper, &g->job);
+	g->job = (struct vb_job){ .run = gid_run, .done = gid_done };
+	dr_verbs_helper_submit(&r->helper, &g->job, 0);
 }
 
 /* ---- events ---- */
@@ -118,7 +113,7 @@ static void qp_failed(struct vb_rail *r, uint32_t qpn, enum ibv_event_type type)
 			r->ibv->event_type_str(type));
 	else if (r->ud.qp && qpn == r->ud.qp->qp_num)
 		dr_verbs_rail_fail(
-			r, -EIO, "the queue pair of datagrams: %s", r->ibv->event_type_str(type));
+			r, -EIO, "the datagram queue pair: %s", r->ibv->event_type_str(type));
 }
 
 static bool names_qp(enum ibv_event_type t)
@@ -159,18 +154,14 @@ static void on_event(struct vb_rail *r, enum ibv_event_type type, uint32_t qpn, 
 void dr_verbs_event_progress(struct vb_rail *r)
 {
 	struct ibv_async_event ev;
-	enum ibv_event_type type;
-	uint32_t qpn;
-	uint8_t port;
-	int i;
 
-	for (i = 0; i < EVENTS_MAX && !r->closed && !r->dead; i++) {
+	for (int i = 0; i < EVENTS_MAX && !r->closed && !r->dead; i++) {
 		r->syscalls++;
 		if (r->ibv->get_async_event(r->dev.ctx, &ev))
 			return; /* non-blocking: that was all */
-		type = ev.event_type;
-		qpn = names_qp(type) ? ev.element.qp->qp_num : 0;
-		port = (uint8_t)ev.element.port_num;
+		enum ibv_event_type type = ev.event_type;
+		uint32_t qpn = names_qp(type) ? ev.element.qp->qp_num : 0;
+		uint8_t port = (uint8_t)ev.element.port_num;
 		r->ibv->ack_async_event(&ev);
 		on_event(r, type, qpn, port);
 	}

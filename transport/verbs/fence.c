@@ -6,12 +6,11 @@
  *  2. FENCED is told when both counts are zero, or the data queue pairs are destroyed. Control messages
  *     are in memory of our own and are not waited for.
  *  3. What a good completion says that came before is told first, unless FAILED was told.
- *  4. When even destroying fails the buffers are the NIC's for ever: FAILED{RAIL}, no FENCED, and what
+ *  4. When even destroying fails the buffers stay with the NIC: FAILED{RAIL}, no FENCED, and what
  *     belongs to the connection is kept until the rail closes its device.
  */
-#include "transport/verbs/internal.h"
+#include "transport/verbs/path_priv.h"
 
-#include <errno.h>
 #include <stdio.h>
 
 void dr_verbs_fence(struct dr_path *bp, bool soft, int64_t deadline_ns)
@@ -36,7 +35,7 @@ void dr_verbs_fence(struct dr_path *bp, bool soft, int64_t deadline_ns)
 			p->uncounted = true;
 		dr_verbs_set_state(p, VB_FENCING);
 	}
-	dr_verbs_wake(p);
+	dr_path_wake(&p->base);
 }
 
 static bool overdue(struct vb_path *p)
@@ -44,9 +43,9 @@ static bool overdue(struct vb_path *p)
 	int64_t drain = vb_path_rail(p)->vp.drain_ns;
 
 	if (p->fence_from_ns == 0)
-		p->fence_from_ns = p->now_ns;
-	return p->uncounted || p->now_ns >= p->fence_deadline_ns ||
-	       (drain > 0 && p->now_ns - p->fence_from_ns >= drain);
+		p->fence_from_ns = p->base.now_ns;
+	return p->uncounted || p->base.now_ns >= p->fence_deadline_ns ||
+	       (drain > 0 && p->base.now_ns - p->fence_from_ns >= drain);
 }
 
 static void quarantine(struct vb_path *p, int rc)
@@ -55,31 +54,30 @@ static void quarantine(struct vb_path *p, int rc)
 
 	p->fence_bad = true;
 	p->mute = true;
-	snprintf(p->text, sizeof(p->text),
+	snprintf(p->base.text, sizeof(p->base.text),
 		"channel %u path %u (rail %u): a queue pair could be neither drained nor "
 		"destroyed (%s); its buffers are not handed back",
-		p->par.channel, p->par.index, p->base.rail->index, dr_errno_name(rc));
-	ev.text = p->text;
-	dr_verbs_emit(p, &ev);
+		p->base.par.channel, p->base.par.index, p->base.path.rail->index,
+		dr_errno_name(rc));
+	ev.text = p->base.text;
+	dr_path_emit(&p->base, &ev);
 }
 
 /* In FENCING, at the end of each progress. */
 void dr_verbs_fence_settle(struct vb_path *p)
 {
-	int rc;
-
 	if (p->fence_bad || dr_verbs_rx_due(p))
 		return;
 	if (p->uncounted || !dr_verbs_tx_idle(p) || !dr_verbs_rx_idle(p)) {
 		if (!overdue(p))
 			return;
-		rc = dr_verbs_conn_kill(p->conn);
+		int rc = dr_verbs_conn_kill(p->conn);
 		if (rc) {
 			quarantine(p, rc);
 			return;
 		}
 	}
-	dr_verbs_conn_release(p->conn, p->now_ns + VB_REST_NS);
+	dr_verbs_conn_release(p->conn, p->base.now_ns + VB_DESTROY_DELAY_NS);
 	p->conn = NULL;
 	p->fenced_due = true;
 	dr_verbs_set_state(p, VB_FENCED);

@@ -12,7 +12,7 @@
  *     its queue pair is destroyed with those of the data.
  *  4. A part whose flush did not complete well is never told: the sender sends it again.
  */
-#include "transport/verbs/internal.h"
+#include "transport/verbs/path_priv.h"
 
 #include "base/mem.h"
 
@@ -44,8 +44,8 @@ static void more_run(struct vb_job *j)
 	self.gid = c->dev.gid.raw;
 	c->rc = c->dev.roce ? DR_MIN(dr_verbs_dev_gid(&c->dev), 0) : 0;
 	if (c->rc)
-		dr_err_set(&c->err, c->rc, "the rail's address is not on %s any more: %s",
-			c->dev.name, dr_errno_name(c->rc));
+		dr_err_set(&c->err, c->rc, "the rail's address is no longer on %s: %s", c->dev.name,
+			dr_errno_name(c->rc));
 	if (c->rc == 0)
 		c->rc = dr_verbs_qp_make(c, i, cap, IBV_ACCESS_REMOTE_READ);
 	self.qpn = c->qpn[i];
@@ -67,7 +67,7 @@ static void more_done(struct vb_job *j)
 		return;
 	}
 	c->flush = c->n++;
-	dr_verbs_wake(p);
+	dr_path_wake(&p->base);
 }
 
 int dr_verbs_flush_need(struct vb_path *p)
@@ -83,9 +83,8 @@ int dr_verbs_flush_need(struct vb_path *p)
 	if (!c->flush_asked) {
 		c->flush_asked = true;
 		c->dev = c->rail->dev;
-		c->more.run = more_run;
-		c->more.done = more_done;
-		dr_verbs_helper_submit(&c->rail->helper, &c->more);
+		c->more = (struct vb_job){ .run = more_run, .done = more_done };
+		dr_verbs_helper_submit(&c->rail->helper, &c->more, 0);
 	}
 	return -EAGAIN;
 }
@@ -122,7 +121,7 @@ static int post(struct vb_path *p, const struct vb_flush *f)
 			.send_flags = IBV_SEND_SIGNALED,
 			.wr.rdma = { .remote_addr = f->ring[at].addr, .rkey = f->ring[at].rkey } };
 
-	p->st.syscalls++;
+	p->base.st.syscalls++;
 	return ibv_post_send(c->qp[c->flush], &wr, &bad);
 }
 

@@ -18,7 +18,6 @@ size_t dr_verbs_ctrl_encode(const void *data, size_t len, uint8_t *buf)
 size_t dr_verbs_credit_encode(const struct dr_verbs_credit *c, uint8_t *buf)
 {
 	struct dr_wbuf w;
-	unsigned i;
 
 	dr_wbuf_init(&w, buf, DR_VERBS_FRAME_MAX);
 	dr_wbuf_u8(&w, DR_VERBS_FRAME_CREDIT);
@@ -27,7 +26,7 @@ size_t dr_verbs_credit_encode(const struct dr_verbs_credit *c, uint8_t *buf)
 	dr_wbuf_u8(&w, 0);
 	dr_wbuf_u32(&w, c->epoch);
 	dr_wbuf_u64(&w, c->seq);
-	for (i = 0; i < c->n; i++) {
+	for (unsigned i = 0; i < c->n; i++) {
 		dr_wbuf_u64(&w, c->part[i].addr);
 		dr_wbuf_u32(&w, c->part[i].rkey);
 		dr_wbuf_u32(&w, c->part[i].cap);
@@ -53,7 +52,6 @@ static int next_ctrl(struct dr_rbuf *r, struct dr_verbs_frame *f)
 static int next_credit(struct dr_rbuf *r, struct dr_verbs_credit *c)
 {
 	uint8_t zero = 0;
-	unsigned i;
 
 	dr_rbuf_u8(r, &c->n);
 	dr_rbuf_u8(r, &c->skip);
@@ -62,7 +60,7 @@ static int next_credit(struct dr_rbuf *r, struct dr_verbs_credit *c)
 	dr_rbuf_u64(r, &c->seq);
 	if (r->failed || zero != 0 || c->n < 1 || c->n > DR_PARTS_MAX || c->skip >> c->n)
 		return -EPROTO;
-	for (i = 0; i < c->n; i++) {
+	for (unsigned i = 0; i < c->n; i++) {
 		dr_rbuf_u64(r, &c->part[i].addr);
 		dr_rbuf_u32(r, &c->part[i].rkey);
 		dr_rbuf_u32(r, &c->part[i].cap);

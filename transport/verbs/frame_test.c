@@ -8,7 +8,7 @@
 #include <cmocka.h>
 
 #include "base/rng.h"
-#include "transport/verbs/internal.h"
+#include "transport/verbs/path_priv.h"
 
 static struct dr_verbs_credit sample(unsigned n)
 {

@@ -5,7 +5,7 @@
  * ordinary memory unless a peer memory module (nvidia_peermem, or nv_peer_mem before it) knows better.
  * Where neither works the caller copies through host memory, and wants to know why: hence the words.
  */
-#include "transport/verbs/internal.h"
+#include "transport/verbs/path_priv.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -45,9 +45,8 @@ static const char *peer_module(const struct vb_rail *r)
 {
 	static const char *const modules[] = { "nvidia_peermem", "nv_peer_mem" };
 	char path[PATH_MAX];
-	size_t i;
 
-	for (i = 0; i < DR_ARRAY_LEN(modules); i++) {
+	for (size_t i = 0; i < DR_ARRAY_LEN(modules); i++) {
 		snprintf(path, sizeof(path), "%s/sys/module/%s", r->vp.root ? r->vp.root : "",
 			modules[i]);
 		if (access(path, F_OK) == 0)

@@ -67,14 +67,14 @@ int dr_verbs_addr_parse(const void *buf, size_t len, struct dr_verbs_addr *out, 
 		*why = "it is of another version";
 	else if (roce > 1 || !mtu_ok(a.mtu) || (roce == 0 && a.lid == 0) || a.ud_qpn == 0 ||
 		 a.ud_qpn > 0xffffff)
-		*why = "its fields make no sense";
+		*why = "its fields are invalid";
 	if (*why)
 		return -EPROTO;
 	*out = a;
 	return 0;
 }
 
-int dr_verbs_path_handle_encode(const struct dr_verbs_path_handle *h, void *buf, size_t cap)
+int dr_verbs_path_handle_encode(const struct dr_path_ident *h, void *buf, size_t cap)
 {
 	struct dr_wbuf w;
 
@@ -89,9 +89,9 @@ int dr_verbs_path_handle_encode(const struct dr_verbs_path_handle *h, void *buf,
 }
 
 int dr_verbs_path_handle_parse(
-	const void *buf, size_t len, struct dr_verbs_path_handle *out, const char **why)
+	const void *buf, size_t len, struct dr_path_ident *out, const char **why)
 {
-	struct dr_verbs_path_handle h = { 0 };
+	struct dr_path_ident h = { 0 };
 	uint8_t version = 0, flags = 0;
 	struct dr_rbuf r;
 
@@ -126,7 +126,6 @@ size_t dr_verbs_hello_encode(const struct dr_verbs_hello *h, const uint8_t key[D
 {
 	uint8_t tag[MAC_LEN];
 	struct dr_wbuf w;
-	unsigned i;
 
 	dr_assert(h->n >= 2 && h->n <= DR_VERBS_QPS);
 	dr_wbuf_init(&w, buf, DR_VERBS_HELLO_MAX);
@@ -146,7 +145,7 @@ size_t dr_verbs_hello_encode(const struct dr_verbs_hello *h, const uint8_t key[D
 	dr_wbuf_u32(&w, h->msg_max);
 	dr_wbuf_u16(&w, h->ctrl_recvs);
 	dr_wbuf_u8(&w, h->n);
-	for (i = 0; i < h->n; i++)
+	for (unsigned i = 0; i < h->n; i++)
 		dr_wbuf_u32(&w, h->qpn[i]);
 	mac(buf, w.len, key, tag);
 	dr_wbuf_bytes(&w, tag, sizeof(tag));
@@ -154,16 +153,14 @@ size_t dr_verbs_hello_encode(const struct dr_verbs_hello *h, const uint8_t key[D
 	return w.len;
 }
 
-static const char *nonsense(const struct dr_verbs_hello *h)
+static const char *invalid(const struct dr_verbs_hello *h)
 {
-	unsigned i;
-
 	if (!mtu_ok(h->mtu) || h->ud_qpn == 0 || h->ud_qpn > 0xffffff ||
 		h->psn > DR_VERBS_PSN_MASK || h->msg_max < 4096 || h->ctrl_recvs < 4)
-		return "its fields make no sense";
-	for (i = 0; i < h->n; i++)
+		return "its fields are invalid";
+	for (unsigned i = 0; i < h->n; i++)
 		if (h->qpn[i] == 0 || h->qpn[i] > 0xffffff)
-			return "its queue pairs make no sense";
+			return "its queue pairs are invalid";
 	return NULL;
 }
 
@@ -174,7 +171,6 @@ int dr_verbs_hello_parse(const void *buf, size_t len, const uint8_t key[DR_TOKEN
 	struct dr_verbs_hello h = { 0 };
 	uint32_t magic = 0;
 	struct dr_rbuf r;
-	unsigned i;
 
 	dr_rbuf_init(&r, buf, len);
 	dr_rbuf_u8(&r, &h.type);
@@ -193,12 +189,12 @@ int dr_verbs_hello_parse(const void *buf, size_t len, const uint8_t key[DR_TOKEN
 	dr_rbuf_u32(&r, &h.msg_max);
 	dr_rbuf_u16(&r, &h.ctrl_recvs);
 	dr_rbuf_u8(&r, &h.n);
-	*why = "it is no greeting of a verbs path of this version";
+	*why = "it is not a HELLO of a verbs path of this version";
 	if (r.failed || magic != HELLO_MAGIC || version != VERSION || flags > FLAG_SENDER ||
 		(h.type != DR_VERBS_HELLO && h.type != DR_VERBS_WELCOME) || h.n < 2 ||
 		h.n > DR_VERBS_QPS)
 		return -EPROTO;
-	for (i = 0; i < h.n; i++)
+	for (unsigned i = 0; i < h.n; i++)
 		dr_rbuf_u32(&r, &h.qpn[i]);
 	dr_rbuf_bytes(&r, got, sizeof(got));
 	if (dr_rbuf_done(&r)) {
@@ -211,7 +207,7 @@ int dr_verbs_hello_parse(const void *buf, size_t len, const uint8_t key[DR_TOKEN
 		return -EACCES;
 	}
 	h.sender = flags & FLAG_SENDER;
-	*why = nonsense(&h);
+	*why = invalid(&h);
 	if (*why)
 		return -EPROTO;
 	*out = h;
@@ -254,7 +250,7 @@ int dr_verbs_news_parse(const void *buf, size_t len, const uint8_t key[DR_TOKEN_
 	dr_rbuf_u8(&r, &version);
 	dr_rbuf_u8(&r, &flags);
 	dr_rbuf_u64(&r, &n.life);
-	*why = "it is no news of a verbs rail of this version";
+	*why = "it is not a NEWS message of a verbs rail of this version";
 	if (r.failed || len < HEAD + MAC_LEN || type != DR_VERBS_NEWS || magic != NEWS_MAGIC ||
 		version != VERSION || flags > FLAG_ANSWER)
 		return -EPROTO;

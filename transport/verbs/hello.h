@@ -3,11 +3,11 @@
 #define DR_TRANSPORT_VERBS_HELLO_H
 
 #include "base/defs.h"
-#include "transport/path.h"
+#include "transport/path_base.h"
 #include "transport/verbs/verbs.h"
 
 /*
- * The bytes by which rails and paths get to know each other (sans-IO). All big endian.
+ * The bytes with which rails and paths connect (sans-IO). All big endian.
  *
  *	rail handle	u32 magic | u8 version | u8 RoCE | u8 port | u16 mtu | u16 lid | 16 B gid |
  *			u32 UD queue pair | u32 its key
@@ -63,19 +63,13 @@ struct dr_verbs_news {
 	struct dr_verbs_addr addr;
 };
 
-struct dr_verbs_path_handle {
-	bool sender, connector;
-	uint8_t index;
-	uint32_t channel, gen;
-};
-
 /* Length, or -EMSGSIZE. */
 int dr_verbs_addr_encode(const struct dr_verbs_addr *a, void *buf, size_t cap);
 /* 0, or -EPROTO and what is wrong. */
 int dr_verbs_addr_parse(const void *buf, size_t len, struct dr_verbs_addr *out, const char **why);
-int dr_verbs_path_handle_encode(const struct dr_verbs_path_handle *h, void *buf, size_t cap);
+int dr_verbs_path_handle_encode(const struct dr_path_ident *h, void *buf, size_t cap);
 int dr_verbs_path_handle_parse(
-	const void *buf, size_t len, struct dr_verbs_path_handle *out, const char **why);
+	const void *buf, size_t len, struct dr_path_ident *out, const char **why);
 size_t dr_verbs_hello_encode(const struct dr_verbs_hello *h, const uint8_t key[DR_TOKEN_LEN],
 	uint8_t buf[DR_VERBS_HELLO_MAX]);
 /* 0; -EPROTO: malformed; -EACCES: of another session. *why says so in words. */

@@ -85,7 +85,7 @@ static void a_changed_or_cut_greeting_is_refused(void **state)
 }
 
 /* A peer of ours with a right MAC and fields that no queue pair can have. */
-static void nonsense_is_refused(void **state)
+static void invalid_fields_are_refused(void **state)
 {
 	struct dr_verbs_hello h, got;
 	uint8_t buf[DR_VERBS_HELLO_MAX];
@@ -110,7 +110,7 @@ static void nonsense_is_refused(void **state)
 static void random_bytes_are_refused(void **state)
 {
 	uint8_t buf[DR_VERBS_HELLO_MAX];
-	struct dr_verbs_path_handle ph;
+	struct dr_path_ident ph;
 	struct dr_verbs_hello h;
 	struct dr_verbs_addr a;
 	struct dr_rng rng;
@@ -140,7 +140,7 @@ static void handles_are_read_as_written(void **state)
 		.ud_qpn = 17,
 		.ud_qkey = 18 },
 			     b;
-	struct dr_verbs_path_handle h = { true, false, 1, 3, 4 }, g;
+	struct dr_path_ident h = { .sender = true, .index = 1, .channel = 3, .gen = 4 }, g;
 	uint8_t buf[DR_HANDLE_MAX];
 	const char *why;
 	int len, i;
@@ -219,7 +219,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_greeting_is_read_as_written),
 		cmocka_unit_test(a_changed_or_cut_greeting_is_refused),
-		cmocka_unit_test(nonsense_is_refused),
+		cmocka_unit_test(invalid_fields_are_refused),
 		cmocka_unit_test(random_bytes_are_refused),
 		cmocka_unit_test(handles_are_read_as_written),
 		cmocka_unit_test(news_are_read_as_written),

@@ -6,7 +6,7 @@
  *     among themselves, once they are due and nothing else waits.
  *  2. A submitted job always runs and is always taken, also when the rail goes: then at once.
  */
-#include "transport/verbs/internal.h"
+#include "transport/verbs/path_priv.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -17,19 +17,10 @@
 
 static struct vb_job *pop(struct vb_jobs *q)
 {
-	struct vb_job *job = q->first;
+	struct vb_job *job = STAILQ_FIRST(q);
 
-	q->first = job->next;
-	if (!q->first)
-		q->end = &q->first;
+	STAILQ_REMOVE_HEAD(q, next);
 	return job;
-}
-
-static void push(struct vb_jobs *q, struct vb_job *job)
-{
-	job->next = NULL;
-	*q->end = job;
-	q->end = &job->next;
 }
 
 static void finish(struct vb_helper *h, struct vb_job *job)
@@ -37,7 +28,7 @@ static void finish(struct vb_helper *h, struct vb_job *job)
 	uint64_t one = 1;
 
 	pthread_mutex_lock(&h->lock);
-	push(&h->finished, job);
+	STAILQ_INSERT_TAIL(&h->finished, job, next);
 	atomic_fetch_add_explicit(&h->n_finished, 1, memory_order_release);
 	pthread_mutex_unlock(&h->lock);
 	if (h->efd >= 0 && write(h->efd, &one, sizeof(one)) < 0)
@@ -50,14 +41,14 @@ static struct vb_job *next_job(struct vb_helper *h)
 	bool due = false; /* the first of `later` is; nobody else takes it away */
 
 	for (;;) {
-		if (h->todo.first)
+		if (!STAILQ_EMPTY(&h->todo))
 			return pop(&h->todo);
-		if (h->later.first && (due || h->quit))
+		if (!STAILQ_EMPTY(&h->later) && (due || h->quit))
 			return pop(&h->later);
 		if (h->quit)
 			return NULL;
-		if (h->later.first) {
-			int64_t ns = h->later.first->due_ns;
+		if (!STAILQ_EMPTY(&h->later)) {
+			int64_t ns = STAILQ_FIRST(&h->later)->due_ns;
 			struct timespec at = { .tv_sec = ns / DR_NS_PER_S,
 				.tv_nsec = ns % DR_NS_PER_S };
 
@@ -71,11 +62,10 @@ static struct vb_job *next_job(struct vb_helper *h)
 static void *helper_main(void *arg)
 {
 	struct vb_helper *h = arg;
-	struct vb_job *job;
 
 	for (;;) {
 		pthread_mutex_lock(&h->lock);
-		job = next_job(h);
+		struct vb_job *job = next_job(h);
 		pthread_mutex_unlock(&h->lock);
 		if (!job)
 			return NULL;
@@ -87,12 +77,11 @@ static void *helper_main(void *arg)
 static int start_thread(struct vb_helper *h)
 {
 	sigset_t all, old;
-	int rc;
 
 	/* Signals are the main thread's. */
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &old);
-	rc = pthread_create(&h->thread, NULL, helper_main, h);
+	int rc = pthread_create(&h->thread, NULL, helper_main, h);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	h->running = rc == 0;
 	return -rc;
@@ -111,12 +100,10 @@ static void init_wake(pthread_cond_t *wake)
 
 int dr_verbs_helper_start(struct vb_helper *h, bool with_fd, struct dr_err *e)
 {
-	int rc;
-
 	memset(h, 0, sizeof(*h));
-	h->todo.end = &h->todo.first;
-	h->later.end = &h->later.first;
-	h->finished.end = &h->finished.first;
+	STAILQ_INIT(&h->todo);
+	STAILQ_INIT(&h->later);
+	STAILQ_INIT(&h->finished);
 	h->efd = -1;
 	if (with_fd) {
 		h->efd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -125,46 +112,35 @@ int dr_verbs_helper_start(struct vb_helper *h, bool with_fd, struct dr_err *e)
 	}
 	pthread_mutex_init(&h->lock, NULL);
 	init_wake(&h->wake);
-	rc = start_thread(h);
+	int rc = start_thread(h);
 	if (rc == 0)
 		return 0;
 	dr_verbs_helper_fini(h);
 	return dr_err_set(e, rc, "start a thread: %s", strerror(-rc));
 }
 
-static void submit(struct vb_helper *h, struct vb_jobs *to, struct vb_job *job)
+void dr_verbs_helper_submit(struct vb_helper *h, struct vb_job *job, int64_t due_ns)
 {
 	dr_assert(h->running && !h->quit);
+	job->due_ns = due_ns;
 	pthread_mutex_lock(&h->lock);
-	push(to, job);
+	if (due_ns > 0)
+		STAILQ_INSERT_TAIL(&h->later, job, next);
+	else
+		STAILQ_INSERT_TAIL(&h->todo, job, next);
 	pthread_cond_signal(&h->wake);
 	pthread_mutex_unlock(&h->lock);
 }
 
-void dr_verbs_helper_submit(struct vb_helper *h, struct vb_job *job)
+void dr_verbs_helper_take(struct vb_helper *h, struct vb_jobs *out)
 {
-	submit(h, &h->todo, job);
-}
-
-void dr_verbs_helper_submit_later(struct vb_helper *h, struct vb_job *job, int64_t due_ns)
-{
-	job->due_ns = due_ns;
-	submit(h, &h->later, job);
-}
-
-struct vb_job *dr_verbs_helper_take(struct vb_helper *h)
-{
-	struct vb_job *jobs;
-
+	STAILQ_INIT(out);
 	if (atomic_load_explicit(&h->n_finished, memory_order_acquire) == 0)
-		return NULL;
+		return;
 	pthread_mutex_lock(&h->lock);
-	jobs = h->finished.first;
-	h->finished.first = NULL;
-	h->finished.end = &h->finished.first;
+	STAILQ_CONCAT(out, &h->finished);
 	atomic_store_explicit(&h->n_finished, 0, memory_order_relaxed);
 	pthread_mutex_unlock(&h->lock);
-	return jobs;
 }
 
 void dr_verbs_helper_stop(struct vb_helper *h)
@@ -181,7 +157,8 @@ void dr_verbs_helper_stop(struct vb_helper *h)
 
 void dr_verbs_helper_fini(struct vb_helper *h)
 {
-	dr_assert(!h->running && !h->todo.first && !h->later.first && !h->finished.first);
+	dr_assert(!h->running && STAILQ_EMPTY(&h->todo) && STAILQ_EMPTY(&h->later) &&
+		  STAILQ_EMPTY(&h->finished));
 	if (h->efd >= 0)
 		close(h->efd);
 	h->efd = -1;

@@ -7,18 +7,17 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <sys/queue.h>
 
-/* The thread of a rail that does what may block; helper.c states the rules. */
+/* The thread of a rail that makes blocking calls; helper.c states the rules. */
 struct vb_job {
-	struct vb_job *next;
+	STAILQ_ENTRY(vb_job) next;
 	void (*run)(struct vb_job *job);  /* on the helper's thread */
 	void (*done)(struct vb_job *job); /* on the owner's, in rail_progress; may free the job */
 	int64_t due_ns;			  /* submitted for later */
 };
 
-struct vb_jobs {
-	struct vb_job *first, **end;
-};
+STAILQ_HEAD(vb_jobs, vb_job);
 
 struct vb_helper {
 	pthread_t thread;
@@ -28,15 +27,14 @@ struct vb_helper {
 	struct vb_jobs todo, later, finished;
 	atomic_uint n_finished;
 	bool quit;
-	int efd; /* readable when something finished; -1: nobody sleeps on it */
+	int efd; /* readable when something finished; -1: no thread waits for it */
 };
 
 int dr_verbs_helper_start(struct vb_helper *h, bool with_fd, struct dr_err *e) DR_MUST_CHECK;
-void dr_verbs_helper_submit(struct vb_helper *h, struct vb_job *job);
-/* When the clock of dr_now_ns() is at due_ns and nothing else is to be done. Due times do not fall. */
-void dr_verbs_helper_submit_later(struct vb_helper *h, struct vb_job *job, int64_t due_ns);
-/* The jobs that finished, oldest first; NULL: none. */
-struct vb_job *dr_verbs_helper_take(struct vb_helper *h);
+/* Due times do not fall. 0: at once; else when the clock of dr_now_ns() is there and nothing else is to be done. */
+void dr_verbs_helper_submit(struct vb_helper *h, struct vb_job *job, int64_t due_ns);
+/* The jobs that finished, oldest first. */
+void dr_verbs_helper_take(struct vb_helper *h, struct vb_jobs *out);
 /* Ends the thread after every submitted job has run; then take once more. */
 void dr_verbs_helper_stop(struct vb_helper *h);
 void dr_verbs_helper_fini(struct vb_helper *h);

@@ -8,7 +8,7 @@
 #include <cmocka.h>
 
 #include "base/clock.h"
-#include "transport/verbs/internal.h"
+#include "transport/verbs/path_priv.h"
 
 enum { JOBS = 8 };
 
@@ -64,12 +64,13 @@ static void wait_until(struct seen *s, unsigned n)
 /* All that ran comes back, in the order in which it ran. */
 static void end(struct seen *s, const char *order)
 {
-	struct vb_job *j;
+	struct vb_jobs ran;
 	size_t n = 0;
 
 	dr_verbs_helper_stop(&s->h);
 	assert_string_equal(s->order, order);
-	for (j = dr_verbs_helper_take(&s->h); j; j = j->next, n++)
+	dr_verbs_helper_take(&s->h, &ran);
+	for (struct vb_job *j = STAILQ_FIRST(&ran); j; j = STAILQ_NEXT(j, next), n++)
 		assert_int_equal(dr_container_of(j, struct named, job)->name, order[n]);
 	assert_int_equal(n, strlen(order));
 	dr_verbs_helper_fini(&s->h);
@@ -84,14 +85,14 @@ static void what_is_for_later_waits(void **state)
 	(void)state;
 	start(&s);
 	name_all(x, &s);
-	dr_verbs_helper_submit_later(&s.h, &x[0].job, far);
-	dr_verbs_helper_submit_later(&s.h, &x[1].job, far + 1);
-	dr_verbs_helper_submit(&s.h, &x[2].job);
+	dr_verbs_helper_submit(&s.h, &x[0].job, far);
+	dr_verbs_helper_submit(&s.h, &x[1].job, far + 1);
+	dr_verbs_helper_submit(&s.h, &x[2].job, 0);
 	wait_until(&s, 1);
-	dr_verbs_helper_submit(&s.h, &x[3].job);
+	dr_verbs_helper_submit(&s.h, &x[3].job, 0);
 	wait_until(&s, 2);
 	assert_string_equal(s.order, "cd");
-	end(&s, "cdab"); /* but not for ever: the rail goes */
+	end(&s, "cdab"); /* but with a bound: the rail is closed */
 }
 
 static void what_is_due_comes_after_the_rest(void **state)
@@ -103,10 +104,10 @@ static void what_is_due_comes_after_the_rest(void **state)
 	start(&s);
 	name_all(x, &s);
 	x[0].waits = true;
-	dr_verbs_helper_submit(&s.h, &x[0].job);
-	dr_verbs_helper_submit_later(&s.h, &x[1].job, 1);
-	dr_verbs_helper_submit_later(&s.h, &x[2].job, 1);
-	dr_verbs_helper_submit(&s.h, &x[3].job);
+	dr_verbs_helper_submit(&s.h, &x[0].job, 0);
+	dr_verbs_helper_submit(&s.h, &x[1].job, 1);
+	dr_verbs_helper_submit(&s.h, &x[2].job, 1);
+	dr_verbs_helper_submit(&s.h, &x[3].job, 0);
 	atomic_store(&x[0].go, true);
 	wait_until(&s, 4);
 	end(&s, "adbc");
@@ -121,7 +122,7 @@ static void its_time_comes_by_itself(void **state)
 	(void)state;
 	start(&s);
 	name_all(x, &s);
-	dr_verbs_helper_submit_later(&s.h, &x[0].job, due);
+	dr_verbs_helper_submit(&s.h, &x[0].job, due);
 	wait_until(&s, 1);
 	assert_true(dr_now_ns() >= due);
 	end(&s, "a");

@@ -23,46 +23,10 @@ struct symbol {
 	bool optional;
 };
 
-#define SYM(field)                                                                                 \
-	{                                                                                          \
-		"ibv_" #field, offsetof(struct dr_ibv, field), false                               \
-	}
-
-static const struct symbol symbols[] = {
-	SYM(get_device_list),
-	SYM(free_device_list),
-	SYM(get_device_name),
-	SYM(open_device),
-	SYM(close_device),
-	SYM(query_device),
-	SYM(query_port),
-	{ "_ibv_query_gid_ex", offsetof(struct dr_ibv, query_gid_ex), false },
-	{ "_ibv_query_gid_table", offsetof(struct dr_ibv, query_gid_table), true },
-	SYM(get_async_event),
-	SYM(ack_async_event),
-	SYM(alloc_pd),
-	SYM(dealloc_pd),
-	SYM(reg_mr),
-	{ "ibv_reg_dmabuf_mr", offsetof(struct dr_ibv, reg_dmabuf_mr), true },
-	SYM(dereg_mr),
-	SYM(create_comp_channel),
-	SYM(destroy_comp_channel),
-	SYM(create_cq),
-	SYM(destroy_cq),
-	SYM(get_cq_event),
-	SYM(ack_cq_events),
-	SYM(create_qp),
-	SYM(modify_qp),
-	SYM(query_qp),
-	SYM(destroy_qp),
-	SYM(create_ah),
-	SYM(destroy_ah),
-	SYM(wc_status_str),
-	SYM(event_type_str),
-	SYM(port_state_str),
-};
-_Static_assert(DR_ARRAY_LEN(symbols) * sizeof(void (*)(void)) == sizeof(struct dr_ibv),
-	"every pointer of the table has its symbol");
+#define NEEDED(field, result, args) { "ibv_" #field, offsetof(struct dr_ibv, field), false },
+#define NEEDED_AS(field, symbol, result, args) { #symbol, offsetof(struct dr_ibv, field), false },
+#define OPTIONAL(field, symbol, result, args) { #symbol, offsetof(struct dr_ibv, field), true },
+static const struct symbol symbols[] = { DR_IBV_CALLS(NEEDED, NEEDED_AS, OPTIONAL) };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct dr_ibv table;
@@ -86,20 +50,19 @@ static int fill(void *lib, const char *name, struct dr_err *e)
 static int load(struct dr_err *e)
 {
 	const char *name = getenv("DR_IBVERBS");
-	void *lib;
-	int rc;
 
 	if (!name || !*name)
 		name = "libibverbs.so.1";
-	lib = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+	void *lib = dlopen(name, RTLD_NOW | RTLD_LOCAL);
 	if (!lib) {
 		const char *why = dlerror();
 
 		return dr_err_set(e, -ENOENT,
-			"%s; install libibverbs1 (Debian/Ubuntu: apt-get install libibverbs1 ibverbs-providers)",
+			"%s; install libibverbs1 (Debian/Ubuntu: apt-get install " DR_IBV_PACKAGES
+			")",
 			why ? why : name);
 	}
-	rc = fill(lib, name, e);
+	int rc = fill(lib, name, e);
 	if (rc)
 		dlclose(lib);
 	return rc;

@@ -27,6 +27,12 @@ struct dr_mr {
 int dr_verbs_mr_reg(
 	struct dr_rail *br, const struct dr_memory *m, struct dr_mr **out, struct dr_err *e);
 void dr_verbs_mr_dereg(struct dr_rail *br, struct dr_mr *mr);
+/* How the NIC reaches this CUDA memory, and why so, for people: "dma-buf", or "peer memory
+ * (nvidia_peermem), since ..."; "" for host memory. Lives as long as mr. */
+const char *dr_verbs_mr_choice(const struct dr_mr *mr);
+/* Register memory of any use with the rail's protection domain; *out is NULL on failure. */
+int dr_verbs_reg(struct vb_rail *r, void *base, size_t len, int access, struct ibv_mr **out,
+	struct dr_err *e);
 /* Registered now, if it was not: 0 or -errno. */
 int dr_verbs_mr_need(struct dr_mr *mr, struct dr_err *e);
 void dr_verbs_mr_fini(struct vb_rail *r);

@@ -3,7 +3,7 @@
  * Memory of a rail. Registering the same range again returns the same region, counted: channels that
  * share a buffer pay once for pinning it.
  */
-#include "transport/verbs/internal.h"
+#include "transport/verbs/path_priv.h"
 
 #include "base/log.h"
 #include "base/mem.h"
@@ -13,6 +13,14 @@
 #include <string.h>
 #include <unistd.h>
 
+int dr_verbs_reg(struct vb_rail *r, void *base, size_t len, int access, struct ibv_mr **out,
+	struct dr_err *e)
+{
+	errno = 0;
+	*out = r->ibv->reg_mr(r->pd, base, len, access);
+	return dr_verbs_made(&r->dev, *out, "register memory", e);
+}
+
 static int enter(struct dr_mr *mr, struct dr_err *e)
 {
 	struct vb_rail *r = mr->rail;
@@ -21,12 +29,8 @@ static int enter(struct dr_mr *mr, struct dr_err *e)
 		return dr_err_set(e, -EINVAL, "rail %u: no bytes to register", r->base.index);
 	if (mr->kind == DR_MEMORY_CUDA)
 		return dr_verbs_gpu_enter(mr, e);
-	errno = 0;
-	mr->mr = r->ibv->reg_mr(
-		r->pd, mr->base, mr->len, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
-	if (mr->mr)
-		return 0;
-	return dr_verbs_explain(&r->dev, "register memory", errno ? -errno : -ENOMEM, e);
+	return dr_verbs_reg(
+		r, mr->base, mr->len, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE, &mr->mr, e);
 }
 
 int dr_verbs_mr_need(struct dr_mr *mr, struct dr_err *e)
@@ -80,7 +84,6 @@ int dr_verbs_mr_reg(
 {
 	struct vb_rail *r = vb_rail(br);
 	struct dr_mr *mr;
-	int rc;
 
 	for (mr = r->mrs; mr; mr = mr->next)
 		if (mr->base == m->base && mr->len == m->len && mr->kind == m->kind) {
@@ -91,7 +94,7 @@ int dr_verbs_mr_reg(
 	mr = dr_calloc(1, sizeof(*mr));
 	if (!mr)
 		return dr_err_set(e, -ENOMEM, "rail %u: out of memory", br->index);
-	rc = describe(r, m, mr, e);
+	int rc = describe(r, m, mr, e);
 	if (rc == 0)
 		rc = enter_now(mr, e);
 	if (rc) {
@@ -171,7 +174,8 @@ static void enter_run(struct vb_job *j)
 
 	/* Whoever uses it tries again, and then says why not. */
 	if (enter(mr, &e))
-		dr_warn("verbs", "rail %u: not registered again: %s", mr->rail->base.index, e.text);
+		dr_warn("verbs", "rail %u: memory not registered again: %s", mr->rail->base.index,
+			e.text);
 }
 
 static void job_done(struct vb_job *j)
@@ -186,25 +190,20 @@ static void job_done(struct vb_job *j)
 static void submit(struct dr_mr *mr, void (*run)(struct vb_job *))
 {
 	mr->busy = true;
-	mr->job.run = run;
-	mr->job.done = job_done;
-	dr_verbs_helper_submit(&mr->rail->helper, &mr->job);
+	mr->job = (struct vb_job){ .run = run, .done = job_done };
+	dr_verbs_helper_submit(&mr->rail->helper, &mr->job, 0);
 }
 
 void dr_verbs_mr_release(struct vb_rail *r)
 {
-	struct dr_mr *mr;
-
-	for (mr = r->mrs; mr; mr = mr->next)
+	for (struct dr_mr *mr = r->mrs; mr; mr = mr->next)
 		if (mr->mr)
 			submit(mr, leave_run);
 }
 
 void dr_verbs_mr_renew(struct vb_rail *r)
 {
-	struct dr_mr *mr;
-
-	for (mr = r->mrs; mr; mr = mr->next)
+	for (struct dr_mr *mr = r->mrs; mr; mr = mr->next)
 		if (!mr->mr && !mr->busy && (!r->vp.lazy_mr || mr->kind == DR_MEMORY_CUDA))
 			submit(mr, enter_run);
 }

@@ -10,19 +10,17 @@
  *  1. r->dead is true in every state but OPEN. Then the owner uses nothing of the device; no job is
  *     submitted that would, and no path comes up.
  *  2. CLOSING begins when no connection is left and no job is under way. A buffer is free as the fence
- *     of its path says; closing makes nobody wait.
+ *     of its path says; closing does not block.
  *  3. Memory stays registered with the rail: its regions go with the device and are made anew on the
  *     next one, before any path can be built there, since the helper does things in their order.
  *  4. The peer is told the new address until it answers (admit.c).
  */
-#include "transport/verbs/internal.h"
+#include "transport/verbs/path_priv.h"
 
 #include "base/log.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -43,7 +41,8 @@ static int plan_depths(struct vb_rail *r, struct dr_err *e)
 	unsigned rq = DR_MIN(r->rq ? r->rq : VB_RQ / r->vp.qps, max_wr);
 
 	for (;;) {
-		r->conn_cqes = 2 * VB_CTRL_DEPTH + VB_FLUSH + r->vp.qps * DR_MAX(sq, rq);
+		r->conn_cqes =
+			VB_CTRL_DEPTH + VB_CTRL_SENDS + VB_FLUSH + r->vp.qps * DR_MAX(sq, rq);
 		if (r->conn_cqes <= max_cqe)
 			break;
 		sq /= 2;
@@ -52,7 +51,7 @@ static int plan_depths(struct vb_rail *r, struct dr_err *e)
 	r->cq_conns = DR_MIN((unsigned)VB_CQ_CONNS, max_cqe / r->conn_cqes);
 	r->nic.sq = sq;
 	r->nic.rq = rq;
-	if (sq >= 1 && rq >= DR_PARTS_MAX && max_wr >= VB_CTRL_DEPTH)
+	if (sq >= 1 && rq >= DR_PARTS_MAX && max_wr >= VB_CTRL_SENDS)
 		return 0;
 	return dr_err_set(e, -ENODEV,
 		"%s: queues of %u work requests and %u completions are too small", r->dev.name,
@@ -89,14 +88,16 @@ int dr_verbs_nic_open(struct vb_rail *r, struct dr_err *e)
 	rc = plan_depths(r, e);
 	if (rc)
 		return rc;
-	errno = ENOMEM;
+	errno = 0;
 	r->pd = r->ibv->alloc_pd(r->dev.ctx);
-	if (!r->pd)
-		return dr_verbs_explain(&r->dev, "allocate a protection domain", -errno, e);
-	errno = ENOMEM;
+	rc = dr_verbs_made(&r->dev, r->pd, "allocate a protection domain", e);
+	if (rc)
+		return rc;
+	errno = 0;
 	r->channel = r->ibv->create_comp_channel(r->dev.ctx);
-	if (!r->channel)
-		return dr_verbs_explain(&r->dev, "create a completion channel", -errno, e);
+	rc = dr_verbs_made(&r->dev, r->channel, "create a completion channel", e);
+	if (rc)
+		return rc;
 	rc = no_blocking(r->channel->fd);
 	if (rc == 0)
 		rc = no_blocking(r->dev.ctx->async_fd);
@@ -126,13 +127,11 @@ void dr_verbs_nic_close(struct vb_rail *r)
 
 int dr_verbs_nic_watch(struct vb_rail *r)
 {
-	int rc;
-
 	if (!r->par.poller)
 		return 0;
 	r->comp.fd = r->channel->fd;
 	r->async.fd = r->dev.ctx->async_fd;
-	rc = dr_poller_add(r->par.poller, &r->comp, EPOLLIN);
+	int rc = dr_poller_add(r->par.poller, &r->comp, EPOLLIN);
 	return rc ? rc : dr_poller_add(r->par.poller, &r->async, EPOLLIN);
 }
 
@@ -149,8 +148,6 @@ void dr_verbs_nic_unwatch(struct vb_rail *r)
 
 void dr_verbs_nic_lost(struct vb_rail *r, const char *why)
 {
-	struct vb_path *p;
-
 	if (r->dead)
 		return;
 	r->dead = true;
@@ -158,7 +155,7 @@ void dr_verbs_nic_lost(struct vb_rail *r, const char *why)
 	r->nic.news = false;
 	dr_verbs_nic_unwatch(r);
 	dr_verbs_rail_fail(r, -ENODEV, "%s %s", r->dev.name, why);
-	for (p = r->paths; p; p = p->next)
+	for (struct vb_path *p = r->paths; p; p = p->next)
 		if (p->state > VB_NEW)
 			dr_verbs_fail(p, DR_SCOPE_RAIL, -ENODEV, "%s %s", r->dev.name, why);
 	dr_verbs_tick_update(r);
@@ -180,9 +177,8 @@ static void submit(struct vb_rail *r, enum vb_nic_state s, void (*run)(struct vb
 	void (*done)(struct vb_job *))
 {
 	r->nic.state = s;
-	r->nic.job.run = run;
-	r->nic.job.done = done;
-	dr_verbs_helper_submit(&r->helper, &r->nic.job);
+	r->nic.job = (struct vb_job){ .run = run, .done = done };
+	dr_verbs_helper_submit(&r->helper, &r->nic.job, 0);
 }
 
 static struct vb_rail *of_job(struct vb_job *j)
@@ -212,7 +208,7 @@ static void open_run(struct vb_job *j)
 	r->nic.rc = dr_verbs_nic_open(r, &r->nic.err);
 	if (r->nic.rc == 0 && r->dev.roce != roce)
 		r->nic.rc = dr_err_set(&r->nic.err, -EPROTO,
-			"%s came back with another link layer than its peer's", r->dev.name);
+			"%s came back with a link layer that differs from the peer's", r->dev.name);
 	if (r->nic.rc)
 		dr_verbs_nic_close(r);
 	r->dev.roce = roce;
@@ -239,7 +235,8 @@ static void is_back(struct vb_rail *r)
 	dr_verbs_nic_moved(r);
 	r->nic.seen_ns = r->now_ns;
 	r->err = 0;
-	dr_info("verbs", "rail %u: %s (%s) is there again", r->base.index, r->dev.name, r->ifname);
+	dr_info("verbs", "rail %u: %s (%s) is available again", r->base.index, r->dev.name,
+		r->ifname);
 	dr_verbs_mr_renew(r);
 	dr_verbs_ah_renew(r);
 }

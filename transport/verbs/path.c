@@ -7,43 +7,16 @@
  *  3. Buffers are posted in UP only. They are the NIC's until FENCED, also after FAILED.
  *  4. A remembered failure is told by the next progress; with a poller, a kick brings that about.
  */
-#include "transport/verbs/internal.h"
+#include "transport/verbs/path_priv.h"
 
 #include "base/clock.h"
 #include "base/mem.h"
 
 #include <errno.h>
 #include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 
 enum { EVENTS_MAX = 64 }; /* of one progress, roughly: a message is not interrupted */
-
-static void path_kicked(struct dr_pollable *po, uint32_t revents, int64_t now_ns)
-{
-	struct vb_path *p = dr_container_of(po, struct vb_path, po);
-
-	(void)revents;
-	if (p->par.ready)
-		p->par.ready(p->par.arg, now_ns);
-}
-
-void dr_verbs_wake(struct vb_path *p)
-{
-	struct dr_poller *poller = vb_path_rail(p)->par.poller;
-
-	if (poller && !p->sink)
-		dr_poller_kick(poller, &p->po);
-}
-
-void dr_verbs_emit(struct vb_path *p, struct dr_event *ev)
-{
-	dr_dassert(p->sink);
-	ev->path = &p->base;
-	ev->rail = p->base.rail;
-	p->n_events++;
-	p->sink->event(p->sink, ev);
-}
 
 void dr_verbs_set_state(struct vb_path *p, enum vb_state s)
 {
@@ -61,19 +34,14 @@ void dr_verbs_set_state(struct vb_path *p, enum vb_state s)
 void dr_verbs_fail(struct vb_path *p, enum dr_scope scope, int err, const char *fmt, ...)
 {
 	va_list ap;
-	int n;
 
 	if (p->state >= VB_FAILING)
 		return;
-	n = snprintf(p->text, sizeof(p->text), "channel %u path %u (rail %u): ", p->par.channel,
-		p->par.index, p->base.rail->index);
 	va_start(ap, fmt);
-	vsnprintf(p->text + n, sizeof(p->text) - (size_t)n, fmt, ap);
+	dr_path_keep_failure(&p->base, scope, err, fmt, ap);
 	va_end(ap);
-	p->scope = scope;
-	p->err = err;
 	dr_verbs_set_state(p, VB_FAILING);
-	dr_verbs_wake(p);
+	dr_path_wake(&p->base);
 }
 
 int dr_verbs_may_post(const struct vb_path *p)
@@ -109,13 +77,13 @@ static void path_free(struct vb_path *p)
 static int path_alloc(struct vb_path *p)
 {
 	struct vb_rail *r = vb_path_rail(p);
-	int rc = wcs_init(&p->ctrl_wcs, 2 * VB_CTRL_DEPTH);
+	int rc = wcs_init(&p->ctrl_wcs, VB_CTRL_DEPTH + VB_CTRL_SENDS);
 
 	rc = rc ? rc
 		: wcs_init(&p->data_wcs,
-			  p->par.sender ? r->vp.qps * r->sq : r->vp.qps * r->rq + VB_FLUSH);
+			  p->base.par.sender ? r->vp.qps * r->sq : r->vp.qps * r->rq + VB_FLUSH);
 	p->ctrl.buf = dr_calloc(1, VB_CTRL_BUF);
-	if (p->par.sender) {
+	if (p->base.par.sender) {
 		p->lanes = dr_calloc(r->vp.qps, sizeof(*p->lanes));
 		p->credits = dr_calloc(VB_RING, sizeof(*p->credits));
 		return rc || !p->ctrl.buf || !p->lanes || !p->credits ? -ENOMEM : 0;
@@ -130,35 +98,26 @@ static int create(struct dr_rail *br, const struct dr_path_params *par, struct d
 	struct vb_rail *r = vb_rail(br);
 	struct vb_path *p = dr_calloc(1, sizeof(*p));
 
-	if (p) {
-		p->base = (struct dr_path){ .ops = &dr_verbs_ops, .rail = br };
-		p->par = *par;
-		p->po = (struct dr_pollable){ .fd = -1, .ready = path_kicked };
-	}
-	if (!p || path_alloc(p)) {
-		if (p)
-			path_free(p);
-		return dr_err_set(
-			e, -ENOMEM, "channel %u path %u: out of memory", par->channel, par->index);
+	if (!p)
+		return dr_path_no_memory(par, e);
+	dr_path_init(&p->base, br, par, r->par.poller, NULL);
+	if (path_alloc(p)) {
+		path_free(p);
+		return dr_path_no_memory(par, e);
 	}
 	p->ctrl.granted = p->ctrl.told = VB_CTRL_DEPTH;
 	p->next = r->paths;
 	r->paths = p;
 	r->n_paths++;
-	*out = &p->base;
+	*out = &p->base.path;
 	return 0;
 }
 
 static int handle(struct dr_path *bp, void *buf, size_t cap)
 {
-	struct vb_path *p = vb_path(bp);
-	struct dr_verbs_path_handle h = { .sender = p->par.sender,
-		.connector = p->par.connector,
-		.index = (uint8_t)p->par.index,
-		.channel = p->par.channel,
-		.gen = p->par.gen };
+	struct dr_path_ident id = dr_path_ident(&vb_path(bp)->base);
 
-	return dr_verbs_path_handle_encode(&h, buf, cap);
+	return dr_verbs_path_handle_encode(&id, buf, cap);
 }
 
 /* ---- progress --------------------------------------------------------------------------------- */
@@ -184,12 +143,12 @@ static void work_off(struct vb_path *p)
 
 	if (!waiting(p))
 		dr_verbs_cq_poll(vb_path_rail(p), p->conn->cq);
-	while (left-- > 0 && p->conn && p->n_events < EVENTS_MAX) {
+	while (left-- > 0 && p->conn && p->base.n_events < EVENTS_MAX) {
 		if (pop(&p->ctrl_wcs, &wc))
 			dr_verbs_ctrl_wc(p, &wc);
 		else if (!pop(&p->data_wcs, &wc))
 			break;
-		else if (p->par.sender)
+		else if (p->base.par.sender)
 			dr_verbs_tx_wc(p, &wc);
 		else
 			dr_verbs_rx_wc(p, &wc);
@@ -198,13 +157,9 @@ static void work_off(struct vb_path *p)
 
 static void report_failure(struct vb_path *p)
 {
-	struct dr_event ev = {
-		.kind = DR_EV_FAILED, .scope = p->scope, .err = p->err, .text = p->text
-	};
-
 	dr_verbs_set_state(p, VB_FAILED);
 	p->mute = true;
-	dr_verbs_emit(p, &ev);
+	dr_path_emit_failure(&p->base);
 }
 
 /* Flushed work without a reason: when nothing is left that may name one. */
@@ -230,7 +185,7 @@ static void finish(struct vb_path *p)
 	if (!p->fenced_due || p->state == VB_CLOSED)
 		return;
 	p->fenced_due = false;
-	dr_verbs_emit(p, &ev);
+	dr_path_emit(&p->base, &ev);
 }
 
 static void push(struct vb_path *p)
@@ -263,14 +218,10 @@ static int progress(struct dr_path *bp, int64_t now_ns, struct dr_sink *sink)
 	struct vb_path *p = vb_path(bp);
 	enum vb_state before = p->state;
 
-	dr_assert(!p->sink);
-	p->sink = sink; /* before completions are looked for: its own do not make it ready */
-	if (nothing_came(p)) {
-		p->sink = NULL;
-		return 0;
-	}
-	p->now_ns = now_ns;
-	p->n_events = 0;
+	/* Before completions are looked for: this path's own do not make it ready then. */
+	dr_path_begin(&p->base, now_ns, sink);
+	if (nothing_came(p))
+		return dr_path_end(&p->base);
 	if (p->state == VB_GREETING && now_ns >= p->hello_ns) {
 		p->hello_ns = now_ns + VB_HELLO_NS;
 		dr_verbs_greet(p, DR_VERBS_HELLO);
@@ -283,24 +234,23 @@ static int progress(struct dr_path *bp, int64_t now_ns, struct dr_sink *sink)
 		push(p);
 	}
 	finish(p);
-	p->sink = NULL;
+	int n = dr_path_end(&p->base);
 	if (work_left(p) || (p->state == VB_FENCING && before != VB_FENCING))
-		dr_verbs_wake(p);
-	return p->n_events;
+		dr_path_wake(&p->base);
+	return n;
 }
 
 static void flush(struct dr_path *bp, int64_t now_ns)
 {
 	struct vb_path *p = vb_path(bp);
-	unsigned i;
 
 	if (p->state != VB_UP)
 		return;
-	p->now_ns = now_ns;
+	p->base.now_ns = now_ns;
 	p->ctrl.flushed = p->ctrl.end;
-	for (i = 0; p->lanes && i < vb_path_rail(p)->vp.qps; i++)
+	for (unsigned i = 0; p->lanes && i < vb_path_rail(p)->vp.qps; i++)
 		p->lanes[i].flushed = p->lanes[i].queued;
-	if (!p->par.sender)
+	if (!p->base.par.sender)
 		dr_verbs_rx_push(p);
 	push(p);
 }
@@ -310,11 +260,13 @@ static void flush(struct dr_path *bp, int64_t now_ns)
 static void stats(struct dr_path *bp, struct dr_path_stats *out)
 {
 	struct vb_path *p = vb_path(bp);
+	int64_t now = dr_now_ns();
 
-	*out = p->st;
+	*out = p->base.st;
 	out->acked_bytes = p->acked_bytes;
 	out->unacked_bytes = p->posted_bytes - p->acked_bytes;
-	out->peer_ack_age_ns = p->ack_ns ? dr_now_ns() - p->ack_ns : -1;
+	out->peer_ack_age_ns = p->ack_ns ? now - p->ack_ns : -1;
+	out->unanswered = p->probe_ns ? (unsigned)((now - p->probe_ns) / VB_ANSWER_NS) : 0;
 	out->rto_ns = dr_verbs_window_ns(&vb_path_rail(p)->vp);
 }
 
@@ -346,7 +298,7 @@ static void path_close(struct dr_path *bp)
 	*link = p->next;
 	unlink_ready(p);
 	if (r->par.poller)
-		dr_poller_del(r->par.poller, &p->po);
+		dr_poller_del(r->par.poller, &p->base.po);
 	dr_verbs_set_state(p, VB_CLOSED);
 	p->fenced_due = false;
 	if (posted || !p->conn)
@@ -359,7 +311,7 @@ static void stop(struct dr_path *bp)
 {
 	struct vb_path *p = vb_path(bp);
 
-	dr_assert(p->state == VB_CLOSED && !p->sink);
+	dr_assert(p->state == VB_CLOSED && !p->base.sink);
 	if (!p->conn)
 		return;
 	(void)dr_verbs_fence_now(p); /* when that fails it is logged, and nothing is freed */
@@ -371,7 +323,7 @@ static void fini(struct dr_path *bp)
 {
 	struct vb_path *p = vb_path(bp);
 
-	dr_assert(p->state == VB_CLOSED && !p->sink && !p->conn);
+	dr_assert(p->state == VB_CLOSED && !p->base.sink && !p->conn);
 	vb_path_rail(p)->n_paths--;
 	path_free(p);
 }
@@ -408,6 +360,7 @@ const struct dr_transport_ops dr_verbs_ops = {
 	progress,
 	dr_verbs_fence,
 	stats,
+	dr_verbs_probe,
 	path_close,
 	stop,
 	fini,

@@ -5,9 +5,26 @@
 #include "transport/verbs/frame.h"
 #include "transport/verbs/rail_priv.h"
 
-/* A path: path.c, ctrl.c, tx.c, rx.c, flush.c, fence.c, status.c. */
 /*
- * States. Posts work in UP only (before: -ENOTCONN; between a failure and its report: -EAGAIN; after:
+ * How the verbs kind is put together.
+ *
+ *	rail	rail.c: life cycle, peer; nic.c: the device, its removal and return; ud.c: datagrams;
+ *		admit.c: greetings, news; event.c: asynchronous events; mr.c, gpumem.c: memory; helper.c: blocking
+ *		calls						rail_priv.h, mem.h, helper.h
+ *	conn	conn.c: the connection of one path; qp.c: its queue pairs, made and destroyed by the helper;
+ *		cq.c: completion queues, the poller's probes	conn.h
+ *	path	path.c: life, ops; up.c: coming up; ctrl.c: control messages; tx.c: data out; rx.c: data in;
+ *		flush.c: GPU memory; fence.c				path_priv.h
+ *	bytes	hello.c, frame.c; status.c: what a completion status means
+ *
+ * Threads. A rail and its paths belong to their owner's thread. The helper thread of a rail sees
+ * only jobs, and the helper owns what a job holds from submit until its done() runs, which is in
+ * rail_progress, on the owner's thread. A path never waits for the helper: it releases its conn, whose
+ * DESTROY job runs after all its other jobs.
+ */
+
+/*
+ * States of a path. Posts work in UP only (before: -ENOTCONN; between a failure and its report: -EAGAIN; after:
  * -ENOTCONN).
  */
 enum vb_state {
@@ -97,14 +114,12 @@ struct vb_ctrl {
 };
 
 struct vb_path {
-	struct dr_path base;
-	struct dr_path_params par;
+	struct dr_path_base base;
 	struct vb_path *next;	    /* on the rail */
 	struct vb_path *ready_next; /* on the rail's list of paths to drive */
 	bool is_ready;
 	enum vb_state state;
-	bool ticks;	       /* counted in rail.ticking */
-	struct dr_pollable po; /* for kicks */
+	bool ticks; /* counted in rail.ticking */
 	struct vb_conn *conn;
 	struct vb_wcs ctrl_wcs, data_wcs;
 	struct vb_ctrl ctrl;
@@ -122,25 +137,19 @@ struct vb_path {
 	bool flushed_seen; /* a queue pair was found in the error state, its reason is looked for */
 	uint32_t flush_vendor;
 	int64_t fence_deadline_ns, fence_from_ns;
-	int err;
-	enum dr_scope scope;
-	char text[240];
 
-	struct dr_sink *sink; /* during progress, else NULL */
-	int64_t now_ns;
-	int n_events;
-	int64_t ack_ns; /* last good send completion */
+	int64_t ack_ns;	  /* last good send completion */
+	int64_t probe_ns; /* the probe in flight was posted; 0: none is */
 	uint64_t posted_bytes, acked_bytes;
-	struct dr_path_stats st;
 };
 
 static inline struct vb_path *vb_path(struct dr_path *p)
 {
-	return dr_container_of(p, struct vb_path, base);
+	return dr_container_of(p, struct vb_path, base.path);
 }
 static inline struct vb_rail *vb_path_rail(const struct vb_path *p)
 {
-	return vb_rail(p->base.rail);
+	return vb_rail(p->base.path.rail);
 }
 /* Data queue pair, from 1, of part i of message seq: single-part messages use all of them too. */
 static inline unsigned vb_qp_of(const struct vb_path *p, uint64_t seq, unsigned part)
@@ -161,9 +170,6 @@ static inline uint32_t vb_pieces(const struct vb_path *p, uint32_t len)
 /* Break p; the next progress reports it. Only the first reason counts. */
 void dr_verbs_fail(struct vb_path *p, enum dr_scope scope, int err, const char *fmt, ...)
 	DR_PRINTF(4, 5);
-void dr_verbs_emit(struct vb_path *p, struct dr_event *ev);
-/* Have progress called: the poller's next round, if there is one. */
-void dr_verbs_wake(struct vb_path *p);
 void dr_verbs_set_state(struct vb_path *p, enum vb_state s);
 /* up.c */
 int dr_verbs_connect(
@@ -183,6 +189,7 @@ void dr_verbs_ctrl_push(struct vb_path *p);
 void dr_verbs_ctrl_wc(struct vb_path *p, const struct vb_wc *wc);
 /* Send a message without frames. */
 void dr_verbs_ctrl_nudge(struct vb_path *p);
+void dr_verbs_probe(struct dr_path *bp, int64_t now_ns);
 
 /* tx.c */
 int dr_verbs_post_send(struct dr_path *bp, uint32_t epoch, uint64_t seq, unsigned part,
@@ -229,5 +236,8 @@ struct vb_status {
 const struct vb_status *dr_verbs_status(enum ibv_wc_status s);
 /* A completion with an error on this path. */
 void dr_verbs_wc_failed(struct vb_path *p, const struct vb_wc *wc);
+
+/* Fault injection "qp-error": this end's queue pairs go to the error state, as a NIC does it. */
+void dr_verbs_path_error(struct dr_path *p);
 
 #endif

@@ -13,7 +13,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "tests/fakeverbs/fakeverbs.h"
-#include "transport/verbs/internal.h"
+#include "transport/verbs/path_priv.h"
 
 enum { S, R, MEM = 8 << 20 };
 
@@ -308,7 +308,7 @@ static void say_raw(struct bench *b, unsigned from, const uint8_t *frames, size_
 	memcpy(p->ctrl.buf, frames, len);
 	p->ctrl.end = p->ctrl.flushed = len;
 	p->ctrl.granted += (uint32_t)granted;
-	p->now_ns = dr_now_ns();
+	p->base.now_ns = dr_now_ns();
 	dr_verbs_ctrl_nudge(p);
 }
 
@@ -480,6 +480,50 @@ static void the_nics_acknowledgments_are_seen(void **state)
 	assert_int_equal(b->side[R].count[DR_EV_CTRL], 0);
 }
 
+/* The peer's process is stopped and takes no control message: its NIC answers every probe. */
+static void probes_need_no_receive(void **state)
+{
+	struct dr_path_stats st;
+	struct bench *b = *state;
+	unsigned n = 0;
+
+	up(b);
+	while (dr_path_post_ctrl(b->side[S].path, &n, sizeof(n)) == 0 && n < 2 * VB_CTRL_DEPTH)
+		n++;
+	dr_path_flush(b->side[S].path, dr_now_ns());
+	for (n = 0; n < 4 * VB_CTRL_DEPTH; n++) {
+		int64_t posted_ns = dr_now_ns();
+
+		dr_verbs_ops.probe(b->side[S].path, posted_ns);
+		do
+			turn_one(b, S);
+		while (vb_path(b->side[S].path)->probe_ns != 0 &&
+			dr_now_ns() < posted_ns + DR_NS_PER_S);
+		dr_verbs_ops.stats(b->side[S].path, &st);
+		assert_int_equal(st.unanswered, 0);
+		assert_true(st.peer_ack_age_ns <= dr_now_ns() - posted_ns);
+	}
+	assert_int_equal(b->side[S].count[DR_EV_FAILED], 0);
+}
+
+/* Probes of a NIC that is gone are counted, and do not pile up. */
+static void a_probe_without_an_answer_counts(void **state)
+{
+	struct dr_path_stats st;
+	struct bench *b = *state;
+	struct vb_path *p;
+
+	up(b);
+	p = vb_path(b->side[S].path);
+	dr_verbs_ops.probe(&p->base.path, dr_now_ns() - 3 * VB_ANSWER_NS);
+	dr_verbs_ops.probe(&p->base.path, dr_now_ns());
+	dr_verbs_ops.stats(&p->base.path, &st);
+	assert_int_equal(st.unanswered, 3);
+	until(b, p->probe_ns == 0);
+	dr_verbs_ops.stats(&p->base.path, &st);
+	assert_int_equal(st.unanswered, 0);
+}
+
 /* Nothing that fails for want of memory leaves anything behind, or takes the process along. */
 static void every_allocation_may_fail(void **state)
 {
@@ -551,6 +595,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(
 			memory_is_registered_once_and_late_when_asked, setup, teardown),
 		cmocka_unit_test_setup_teardown(the_nics_acknowledgments_are_seen, setup, teardown),
+		cmocka_unit_test_setup_teardown(probes_need_no_receive, setup, teardown),
+		cmocka_unit_test_setup_teardown(a_probe_without_an_answer_counts, setup, teardown),
 		cmocka_unit_test_setup_teardown(every_allocation_may_fail, setup, teardown),
 	};
 

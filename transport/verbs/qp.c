@@ -1,16 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A queue pair of a connection, step by step; what is done to it is the helper's business (conn.c). */
-#include "transport/verbs/internal.h"
+#include "transport/verbs/path_priv.h"
 
 #include "base/log.h"
 
 #include <errno.h>
 #include <string.h>
-
-static int neg(int rc)
-{
-	return rc > 0 ? -rc : rc < 0 && errno ? -errno : rc;
-}
 
 static int create(struct vb_conn *c, unsigned i, const struct ibv_qp_cap *cap)
 {
@@ -26,12 +21,20 @@ static int create(struct vb_conn *c, unsigned i, const struct ibv_qp_cap *cap)
 			0; /* what the device has is not asked for in a better way */
 		c->qp[i] = r->ibv->create_qp(r->pd, &a);
 	}
-	if (!c->qp[i])
-		return dr_verbs_explain(
-			&r->dev, "create a queue pair", errno ? -errno : -ENOMEM, &c->err);
+	int rc = dr_verbs_made(&r->dev, c->qp[i], "create a queue pair", &c->err);
+	if (rc)
+		return rc;
 	c->qpn[i] = c->qp[i]->qp_num;
 	c->inline_max[i] = a.cap.max_inline_data;
 	return 0;
+}
+
+static int to_state(
+	struct vb_conn *c, unsigned i, struct ibv_qp_attr *a, int mask, const char *state)
+{
+	int rc = dr_verbs_neg(c->rail->ibv->modify_qp(c->qp[i], a, IBV_QP_STATE | mask));
+
+	return rc ? dr_err_set(&c->err, rc, "queue pair to %s: %s", state, dr_errno_name(rc)) : 0;
 }
 
 static int to_init(struct vb_conn *c, unsigned i, int access)
@@ -39,10 +42,8 @@ static int to_init(struct vb_conn *c, unsigned i, int access)
 	struct ibv_qp_attr a = { .qp_state = IBV_QPS_INIT,
 		.port_num = c->rail->dev.port,
 		.qp_access_flags = (unsigned)access };
-	int rc = neg(c->rail->ibv->modify_qp(c->qp[i], &a,
-		IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
 
-	return rc ? dr_err_set(&c->err, rc, "queue pair to INIT: %s", dr_errno_name(rc)) : 0;
+	return to_state(c, i, &a, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS, "INIT");
 }
 
 int dr_verbs_qp_make(struct vb_conn *c, unsigned i, struct ibv_qp_cap cap, int access)
@@ -88,13 +89,11 @@ static int to_rtr(struct vb_conn *c, unsigned i, const struct vb_target *to)
 		.max_dest_rd_atomic = 1,
 		.min_rnr_timer = 12,
 		.ah_attr = dr_verbs_route(c->rail, &c->dev, to->lid, to->gid) };
-	int rc = neg(c->rail->ibv->modify_qp(c->qp[i], &a,
-		IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-			IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER));
 
-	return rc ? dr_err_set(&c->err, rc, "lead a queue pair to the peer's (RTR): %s",
-			    dr_errno_name(rc))
-		  : 0;
+	return to_state(c, i, &a,
+		IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+			IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER,
+		"RTR");
 }
 
 static int to_rts(struct vb_conn *c, unsigned i, uint32_t psn)
@@ -103,14 +102,14 @@ static int to_rts(struct vb_conn *c, unsigned i, uint32_t psn)
 	struct ibv_qp_attr a = { .qp_state = IBV_QPS_RTS,
 		.timeout = (uint8_t)vp->timeout,
 		.retry_cnt = (uint8_t)vp->retry,
-		.rnr_retry = 6, /* never needed: receives are granted; 7 would be for ever */
+		.rnr_retry = 6, /* never needed: receives are granted; 7 would be infinite */
 		.sq_psn = psn,
 		.max_rd_atomic = 1 };
-	int rc = neg(c->rail->ibv->modify_qp(c->qp[i], &a,
-		IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-			IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC));
 
-	return rc ? dr_err_set(&c->err, rc, "queue pair to RTS: %s", dr_errno_name(rc)) : 0;
+	return to_state(c, i, &a,
+		IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
+			IBV_QP_MAX_QP_RD_ATOMIC,
+		"RTS");
 }
 
 int dr_verbs_qp_lead(struct vb_conn *c, unsigned i, const struct vb_target *to)
@@ -122,11 +121,9 @@ int dr_verbs_qp_lead(struct vb_conn *c, unsigned i, const struct vb_target *to)
 
 int dr_verbs_qp_destroy(struct vb_conn *c, unsigned i)
 {
-	int rc;
-
 	if (!c->qp[i])
 		return 0;
-	rc = neg(c->rail->ibv->destroy_qp(c->qp[i]));
+	int rc = dr_verbs_neg(c->rail->ibv->destroy_qp(c->qp[i]));
 	if (rc) {
 		dr_error("verbs", "rail %u: cannot destroy queue pair %u: %s; its memory is kept",
 			c->rail->base.index, c->qpn[i], dr_errno_name(rc));

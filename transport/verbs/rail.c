@@ -7,7 +7,7 @@
  *     rail_progress and each progress.
  *  3. The rail goes after all its paths; then the helper ends, having done what was asked of it.
  */
-#include "transport/verbs/internal.h"
+#include "transport/verbs/path_priv.h"
 
 #include "base/log.h"
 #include "base/mem.h"
@@ -101,12 +101,11 @@ static void self_ready(struct dr_pollable *po, uint32_t revents, int64_t now_ns)
 static void tick_ready(struct dr_pollable *po, uint32_t revents, int64_t now_ns)
 {
 	struct vb_rail *r = dr_container_of(po, struct vb_rail, tick);
-	struct vb_path *p;
 
 	(void)revents;
 	r->syscalls++;
 	drain_fd(po->fd);
-	for (p = r->paths; p; p = p->next)
+	for (struct vb_path *p = r->paths; p; p = p->next)
 		if (p->ticks && !p->is_ready) {
 			p->is_ready = true;
 			p->ready_next = r->ready;
@@ -135,7 +134,6 @@ void dr_verbs_tick_update(struct vb_rail *r)
 static int watch_all(struct vb_rail *r, struct dr_err *e)
 {
 	struct dr_poller *poller = r->par.poller;
-	int rc;
 
 	if (!poller)
 		return 0;
@@ -143,7 +141,7 @@ static int watch_all(struct vb_rail *r, struct dr_err *e)
 	r->tick.fd = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
 	if (r->tick.fd < 0)
 		return dr_err_set(e, -errno, "rail %u: timer: %s", r->base.index, strerror(errno));
-	rc = dr_verbs_nic_watch(r);
+	int rc = dr_verbs_nic_watch(r);
 	if (rc == 0)
 		rc = dr_poller_add(poller, &r->helped, EPOLLIN);
 	if (rc == 0)
@@ -184,12 +182,10 @@ static int open_all(struct vb_rail *r, struct dr_err *e)
 static int check_params(const struct dr_rail_params *p, const struct dr_verbs_params *vp,
 	uint64_t *seed, struct dr_err *e)
 {
-	int rc;
-
 	if (vp->qps < 1 || vp->qps > DR_VERBS_QPS_MAX)
-		return dr_err_set(e, -EINVAL, "rail %u: %u data queue pairs; 1 to %d are possible",
-			p->index, vp->qps, DR_VERBS_QPS_MAX);
-	rc = dr_random_bytes(seed, sizeof(*seed));
+		return dr_err_set(e, -EINVAL, "rail %u: %u data queue pairs; use 1 to %d", p->index,
+			vp->qps, DR_VERBS_QPS_MAX);
+	int rc = dr_random_bytes(seed, sizeof(*seed));
 	return rc ? dr_err_set(e, rc, "rail %u: no random bytes: %s", p->index, dr_errno_name(rc))
 		  : 0;
 }
@@ -197,17 +193,15 @@ static int check_params(const struct dr_rail_params *p, const struct dr_verbs_pa
 int dr_verbs_listen(const struct dr_rail_params *p, struct dr_rail **out, struct dr_err *e)
 {
 	struct dr_verbs_params vp;
-	struct vb_rail *r;
 	uint64_t seed;
-	int rc;
 
 	dr_verbs_params_init(&vp);
 	if (p->kind_params)
 		vp = *(const struct dr_verbs_params *)p->kind_params;
-	rc = check_params(p, &vp, &seed, e);
+	int rc = check_params(p, &vp, &seed, e);
 	if (rc)
 		return rc;
-	r = dr_calloc(1, sizeof(*r));
+	struct vb_rail *r = dr_calloc(1, sizeof(*r));
 	if (!r)
 		return dr_err_set(e, -ENOMEM, "rail %u: out of memory", p->index);
 	r->base = (struct dr_rail){ .ops = &dr_verbs_ops, .index = p->index };
@@ -217,7 +211,7 @@ int dr_verbs_listen(const struct dr_rail_params *p, struct dr_rail **out, struct
 	r->par.ifname = r->ifname;
 	r->par.kind_params = NULL;
 	dr_rng_seed(&r->rng, seed);
-	r->watch = (struct dr_watch){ .look = dr_verbs_look, .arm = dr_verbs_arm };
+	r->watch = (struct dr_watch){ .poll = dr_verbs_look, .arm = dr_verbs_arm };
 	r->comp = (struct dr_pollable){ .fd = -1, .ready = comp_ready };
 	r->async = (struct dr_pollable){ .fd = -1, .ready = async_ready };
 	r->helped = (struct dr_pollable){ .fd = -1, .ready = helped_ready };
@@ -265,7 +259,7 @@ static bool reachable(const struct vb_rail *r, const struct dr_verbs_addr *a, co
 		*why = a->roce ? "it is on Ethernet, this end is on InfiniBand"
 			       : "it is on InfiniBand, this end is on Ethernet";
 	else if (!a->roce && memcmp(a->gid, r->dev.gid.raw, PREFIX) != 0)
-		*why = "it is in another InfiniBand subnet, and LIDs do not lead through a router; "
+		*why = "it is in another InfiniBand subnet, and LIDs are not routed; "
 		       "use rails of one subnet";
 	else
 		return true;
@@ -277,17 +271,15 @@ int dr_verbs_rail_peer(struct dr_rail *br, const void *handle, size_t len, struc
 	struct vb_rail *r = vb_rail(br);
 	struct dr_verbs_addr a;
 	const char *why = "?";
-	int rc;
 
 	if (r->closed)
 		return dr_err_set(e, -EBADF, "rail %u: closed", br->index);
-	rc = dr_verbs_addr_parse(handle, len, &a, &why);
+	int rc = dr_verbs_addr_parse(handle, len, &a, &why);
 	if (rc == 0 && !reachable(r, &a, &why))
 		rc = -EPROTO;
 	if (rc)
-		return dr_err_set(e, rc,
-			"rail %u: the peer's handle (%zu bytes) makes no sense: %s", br->index, len,
-			why);
+		return dr_err_set(e, rc, "rail %u: the peer's handle (%zu bytes) is invalid: %s",
+			br->index, len, why);
 	r->peer = a;
 	r->has_peer = true;
 	dr_verbs_ah_renew(r);
@@ -298,10 +290,11 @@ int dr_verbs_rail_peer(struct dr_rail *br, const void *handle, size_t len, struc
 
 static void take_jobs(struct vb_rail *r)
 {
-	struct vb_job *job = dr_verbs_helper_take(&r->helper), *next;
+	struct vb_jobs jobs;
 
-	for (; job; job = next) {
-		next = job->next;
+	dr_verbs_helper_take(&r->helper, &jobs);
+	for (struct vb_job *job; (job = STAILQ_FIRST(&jobs));) {
+		STAILQ_REMOVE_HEAD(&jobs, next);
 		job->done(job);
 	}
 }
@@ -374,12 +367,11 @@ void dr_verbs_rail_fini(struct dr_rail *br)
 		dr_verbs_helper_fini(&r->helper);
 	}
 	if (r->strays || r->quarantined)
-		dr_debug("verbs", "rail %u: %llu completions for nobody, %llu connections stuck",
+		dr_debug("verbs", "rail %u: %llu completions without owner, %llu connections stuck",
 			br->index, (unsigned long long)r->strays,
 			(unsigned long long)r->quarantined);
 	dr_verbs_mr_fini(r);
 	dr_verbs_nic_close(r);
 	dr_free(r->slots);
-	dr_free(r->slot_gen);
 	dr_free(r);
 }

@@ -16,6 +16,12 @@ struct vb_parked {
 	struct dr_verbs_hello hello;
 };
 
+/* Where completions find their connection; gen: of those that had the place. */
+struct vb_slot {
+	struct vb_conn *conn;
+	uint16_t gen;
+};
+
 struct vb_ah_job {
 	struct vb_job job;
 	struct vb_rail *rail;
@@ -36,9 +42,9 @@ struct vb_gid_job {
 /* The rail's datagrams. Sends are counted: done <= posted, buffer = count % VB_UD_SENDS. */
 struct vb_ud {
 	struct ibv_qp *qp;
-	uint32_t life;	 /* of the queue pair, between two resets; high half of its wr_ids */
-	bool broken;	 /* in the error state */
-	int64_t mend_ns; /* when it was last brought up again */
+	uint32_t life;	  /* of the queue pair, between two resets; high half of its wr_ids */
+	bool broken;	  /* in the error state */
+	int64_t reset_ns; /* when it was last brought up again */
 	struct vb_cq cq;
 	uint32_t qkey;
 	uint8_t *slab;
@@ -47,7 +53,7 @@ struct vb_ud {
 	struct ibv_wc wc[VB_POLL]; /* polled by a look, not handled yet: [at, n) */
 	int at, n;
 	struct ibv_ah *ah;
-	bool ah_stale; /* it may lead nowhere: a new one is wanted */
+	bool ah_stale; /* may be invalid: a new one is needed */
 	int64_t ah_tried_ns;
 	struct vb_ah_job job;
 };
@@ -94,10 +100,9 @@ struct vb_rail {
 	struct vb_path *ready; /* paths that their owner should drive, and have a poller */
 	unsigned ticking;      /* paths that wait for time */
 	struct dr_mr *mrs;
-	struct vb_conn **slots;
+	struct vb_slot *slots;
 	uint32_t n_slots;
 	struct vb_conn *stuck; /* could not be destroyed: kept until the device is closed */
-	uint16_t *slot_gen;
 
 	struct dr_watch watch;
 	struct dr_pollable comp, async, helped, tick, self;

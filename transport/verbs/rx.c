@@ -11,7 +11,7 @@
  *  5. What the immediate value claims is believed only as far as a posted part, on the queue pair that
  *     carries it, has room for it.
  */
-#include "transport/verbs/internal.h"
+#include "transport/verbs/path_priv.h"
 
 #include <errno.h>
 #include <string.h>
@@ -20,12 +20,11 @@
 static bool plan(const struct vb_path *p, const struct vb_recv *v, unsigned need[DR_VERBS_QPS])
 {
 	uint64_t sum[DR_VERBS_QPS] = { 0 };
-	unsigned i;
 
-	for (i = 0; i < v->n; i++)
+	for (unsigned i = 0; i < v->n; i++)
 		if (v->todo & 1u << i)
 			sum[vb_qp_of(p, v->seq, i)] += v->part[i].pieces;
-	for (i = 1; i < DR_VERBS_QPS; i++) {
+	for (unsigned i = 1; i < DR_VERBS_QPS; i++) {
 		if (sum[i] + p->rx.promised[i] > vb_path_rail(p)->rq)
 			return false;
 		need[i] = (unsigned)sum[i];
@@ -35,9 +34,7 @@ static bool plan(const struct vb_path *p, const struct vb_recv *v, unsigned need
 
 static int check_parts(const struct dr_part *parts, unsigned n, uint32_t skip)
 {
-	unsigned i;
-
-	for (i = 0; i < n; i++)
+	for (unsigned i = 0; i < n; i++)
 		if (!(skip & 1u << i) && (parts[i].off > parts[i].mr->len ||
 						 parts[i].len > parts[i].mr->len - parts[i].off))
 			return -EINVAL;
@@ -52,10 +49,9 @@ static struct vb_recv describe(const struct vb_path *p, uint32_t epoch, uint64_t
 		.told = (uint8_t)skip,
 		.epoch = epoch,
 		.seq = seq };
-	unsigned i;
 
 	v.used = v.todo != 0;
-	for (i = 0; i < n; i++) {
+	for (unsigned i = 0; i < n; i++) {
 		v.part[i].cap = parts[i].len;
 		if (!(skip & 1u << i) && parts[i].mr->flush) {
 			v.part[i].flush = parts[i].mr;
@@ -68,9 +64,7 @@ static struct vb_recv describe(const struct vb_path *p, uint32_t epoch, uint64_t
 
 static bool wants_flush(const struct vb_recv *v)
 {
-	unsigned i;
-
-	for (i = 0; i < v->n; i++)
+	for (unsigned i = 0; i < v->n; i++)
 		if (v->part[i].flush)
 			return true;
 	return false;
@@ -82,17 +76,15 @@ static int announce(struct vb_path *p, const struct vb_recv *v, const struct dr_
 	struct dr_verbs_credit c = { .n = v->n, .skip = v->told, .epoch = v->epoch, .seq = v->seq };
 	uint8_t *at = dr_verbs_ctrl_room(p);
 	struct dr_err e;
-	unsigned i;
-	int rc;
 
 	if (!at)
 		return -EAGAIN;
-	for (i = 0; i < v->n; i++) {
+	for (unsigned i = 0; i < v->n; i++) {
 		c.part[i].cap = parts[i].len;
 		c.part[i].tag = parts[i].tag;
 		if (!(v->todo & 1u << i))
 			continue;
-		rc = dr_verbs_mr_need(parts[i].mr, &e);
+		int rc = dr_verbs_mr_need(parts[i].mr, &e);
 		if (rc) {
 			dr_verbs_fail(p, DR_SCOPE_LOCAL, rc, "%s", e.text);
 			return 0;
@@ -108,18 +100,18 @@ int dr_verbs_post_recv(struct dr_path *bp, uint32_t epoch, uint64_t seq,
 	const struct dr_part *parts, unsigned n, uint32_t skip)
 {
 	struct vb_path *p = vb_path(bp);
-	unsigned need[DR_VERBS_QPS] = { 0 }, i, slot = (unsigned)(seq % VB_RING);
+	unsigned need[DR_VERBS_QPS] = { 0 }, slot = (unsigned)(seq % VB_RING);
 	struct vb_rx *x = &p->rx;
-	struct vb_recv v;
 	int err = dr_verbs_may_post(p);
 
-	if (p->par.sender || n < 1 || n > DR_PARTS_MAX || skip >> n || check_parts(parts, n, skip))
+	if (p->base.par.sender || n < 1 || n > DR_PARTS_MAX || skip >> n ||
+		check_parts(parts, n, skip))
 		return -EINVAL;
 	if (err)
 		return err;
 	if (x->ring[slot].used || x->n == VB_RING)
 		return -EAGAIN;
-	v = describe(p, epoch, seq, parts, n, skip);
+	struct vb_recv v = describe(p, epoch, seq, parts, n, skip);
 	if (!plan(p, &v, need))
 		return x->n > 0 ? -EAGAIN : -EMSGSIZE;
 	err = wants_flush(&v) ? dr_verbs_flush_need(p) : 0;
@@ -128,7 +120,7 @@ int dr_verbs_post_recv(struct dr_path *bp, uint32_t epoch, uint64_t seq,
 	err = announce(p, &v, parts);
 	if (err)
 		return err;
-	for (i = 1; i < DR_VERBS_QPS; i++)
+	for (unsigned i = 1; i < DR_VERBS_QPS; i++)
 		x->promised[i] += need[i];
 	x->ring[slot] = v;
 	if (v.used)
@@ -139,9 +131,8 @@ int dr_verbs_post_recv(struct dr_path *bp, uint32_t epoch, uint64_t seq,
 void dr_verbs_rx_push(struct vb_path *p)
 {
 	struct vb_rx *x = &p->rx;
-	unsigned i;
 
-	for (i = 1; i < vb_shared_qps(p); i++) {
+	for (unsigned i = 1; i < vb_shared_qps(p); i++) {
 		if (x->posted[i] >= x->promised[i])
 			continue;
 		if (dr_verbs_post_data_recvs(p->conn, i, x->promised[i] - x->posted[i])) {
@@ -178,7 +169,7 @@ static void arriving(struct vb_path *p, const struct vb_recv *v)
 	p->rx.arrived = true;
 	p->rx.arrived_epoch = v->epoch;
 	if (!p->mute)
-		dr_verbs_emit(p, &ev);
+		dr_path_emit(&p->base, &ev);
 }
 
 static void landed(struct vb_path *p, const struct vb_wc *wc)
@@ -187,17 +178,17 @@ static void landed(struct vb_path *p, const struct vb_wc *wc)
 	struct dr_verbs_imm imm;
 	struct vb_recv *v = NULL;
 
-	p->base.rx_last_ns = p->now_ns;
-	p->st.rx_wire += wc->byte_len;
+	p->base.path.rx_last_ns = p->base.now_ns;
+	p->base.st.rx_wire += wc->byte_len;
 	if (dr_verbs_imm_parse(wc->imm, &imm) == 0)
 		v = match(p, &imm, qp, wc->byte_len);
 	if (!v) {
 		dr_verbs_fail(p, DR_SCOPE_PATH, -EPROTO,
-			"the peer wrote %u bytes (value 0x%08x) for which nothing is posted",
+			"the peer wrote %u bytes (immediate 0x%08x) that no posted receive matches",
 			wc->byte_len, wc->imm);
 		return;
 	}
-	p->st.rx_bytes += wc->byte_len;
+	p->base.st.rx_bytes += wc->byte_len;
 	v->part[imm.part].got += wc->byte_len;
 	v->part[imm.part].used++;
 	if (!imm.more) {
@@ -242,11 +233,9 @@ void dr_verbs_rx_wc(struct vb_path *p, const struct vb_wc *wc)
 
 bool dr_verbs_rx_due(const struct vb_path *p)
 {
-	const struct vb_recv *v;
-
 	if (p->rx.n == 0 || p->mute)
 		return false;
-	v = &p->rx.ring[p->rx.fifo[p->rx.head]];
+	const struct vb_recv *v = &p->rx.ring[p->rx.fifo[p->rx.head]];
 	return v->n_told < v->n_clear;
 }
 
@@ -271,15 +260,13 @@ void dr_verbs_rx_report(struct vb_path *p)
 			x->head = (x->head + 1) % VB_RING;
 			x->n--;
 		}
-		dr_verbs_emit(p, &ev);
+		dr_path_emit(&p->base, &ev);
 	}
 }
 
 bool dr_verbs_rx_idle(const struct vb_path *p)
 {
-	unsigned i;
-
-	for (i = 1; i < DR_VERBS_QPS; i++)
+	for (unsigned i = 1; i < DR_VERBS_QPS; i++)
 		if (p->rx.posted[i] > 0)
 			return false;
 	return dr_verbs_flush_idle(p);

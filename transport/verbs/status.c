@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "transport/verbs/internal.h"
+#include "transport/verbs/path_priv.h"
 
 #include <errno.h>
 
@@ -17,7 +17,8 @@ static const struct vb_status statuses[] = {
 	[IBV_WC_WR_FLUSH_ERR] = { DR_SCOPE_PATH, -ECONNRESET,
 		"the queue pair went to the error state" },
 	[IBV_WC_MW_BIND_ERR] = { DR_SCOPE_PATH, -EIO, "memory window error" },
-	[IBV_WC_BAD_RESP_ERR] = { DR_SCOPE_PATH, -EPROTO, "the peer's NIC answered nonsense" },
+	[IBV_WC_BAD_RESP_ERR] = { DR_SCOPE_PATH, -EPROTO,
+		"the peer's NIC sent an invalid response" },
 	[IBV_WC_LOC_ACCESS_ERR] = { DR_SCOPE_PATH, -EFAULT,
 		"the peer's write into local memory was refused" },
 	[IBV_WC_REM_INV_REQ_ERR] = { DR_SCOPE_PATH, -ECONNRESET,
@@ -76,5 +77,5 @@ void dr_verbs_wc_failed(struct vb_path *p, const struct vb_wc *wc)
 		vb_path_rail(p)->ibv->wc_status_str((enum ibv_wc_status)wc->status), wc->status,
 		wc->vendor_err);
 	if (s->scope == DR_SCOPE_RAIL)
-		dr_verbs_rail_fail(vb_path_rail(p), s->err, "%s", p->text);
+		dr_verbs_rail_fail(vb_path_rail(p), s->err, "%s", p->base.text);
 }

@@ -9,7 +9,7 @@
  *  3. SENT is told for work below the first error only.
  *  4. At most rail.sq work requests are out on a queue pair.
  */
-#include "transport/verbs/internal.h"
+#include "transport/verbs/path_priv.h"
 
 #include <endian.h>
 #include <errno.h>
@@ -23,11 +23,9 @@ struct chain {
 
 static struct vb_credit *find_credit(const struct vb_path *p, uint32_t epoch, uint64_t seq)
 {
-	struct vb_credit *c;
-
 	if (!p->credits)
 		return NULL;
-	c = &p->credits[seq % VB_RING];
+	struct vb_credit *c = &p->credits[seq % VB_RING];
 	return c->used && c->c.epoch == epoch && c->c.seq == seq ? c : NULL;
 }
 
@@ -64,7 +62,7 @@ void dr_verbs_credited(struct vb_path *p, const struct dr_verbs_credit *c)
 	*slot = (struct vb_credit){
 		.used = true, .todo = (uint8_t)(((1u << c->n) - 1) & ~c->skip), .c = *c
 	};
-	dr_verbs_emit(p, &ev);
+	dr_path_emit(&p->base, &ev);
 }
 
 int dr_verbs_post_send(
@@ -72,19 +70,18 @@ int dr_verbs_post_send(
 {
 	struct vb_path *p = vb_path(bp);
 	int err = dr_verbs_may_post(p);
-	struct vb_credit *c;
-	struct vb_lane *l;
 
-	if (!p->par.sender || what->off > what->mr->len || what->len > what->mr->len - what->off)
+	if (!p->base.par.sender || what->off > what->mr->len ||
+		what->len > what->mr->len - what->off)
 		return -EINVAL;
-	c = find_credit(p, epoch, seq);
+	struct vb_credit *c = find_credit(p, epoch, seq);
 	if (err || !c)
 		return err ? err : -EAGAIN;
 	if (part >= c->c.n || !(c->todo & 1u << part))
 		return -EINVAL;
 	if (what->len > c->c.part[part].cap)
 		return -EMSGSIZE;
-	l = &p->lanes[vb_qp_of(p, seq, part) - 1];
+	struct vb_lane *l = &p->lanes[vb_qp_of(p, seq, part) - 1];
 	if (l->queued - l->told == VB_SENDS)
 		return -EAGAIN;
 	c->todo &= (uint8_t) ~(1u << part);
@@ -107,7 +104,7 @@ static void post(struct vb_path *p, unsigned qp, struct chain *ch)
 		return;
 	ch->wr[ch->n - 1].send_flags |= IBV_SEND_SIGNALED;
 	ch->wr[ch->n - 1].next = NULL;
-	p->st.syscalls++; /* but not tx_last_ns: see path.h */
+	p->base.st.syscalls++; /* but not tx_last_ns: see path.h */
 	if (ibv_post_send(p->conn->qp[qp], ch->wr, &bad)) {
 		p->uncounted = true;
 		dr_verbs_fail(p, DR_SCOPE_PATH, -EIO, "cannot post data");
@@ -144,8 +141,8 @@ static void add_piece(struct vb_path *p, unsigned qp, struct vb_lane *l, struct 
 	s->off += len;
 	l->wr_posted++;
 	p->posted_bytes += len;
-	p->st.tx_bytes += len;
-	p->st.tx_wire += len;
+	p->base.st.tx_bytes += len;
+	p->base.st.tx_wire += len;
 	if (!more) {
 		s->wr_end = l->wr_posted;
 		l->posted++;
@@ -159,12 +156,11 @@ static void push_lane(struct vb_path *p, unsigned qp)
 	struct vb_lane *l = &p->lanes[qp - 1];
 	struct chain ch;
 	struct dr_err e;
-	int rc;
 
 	ch.n = 0;
 	while (p->state == VB_UP && l->posted < l->flushed &&
 		l->wr_posted - l->wr_retired < vb_path_rail(p)->sq) {
-		rc = dr_verbs_mr_need(l->queue[l->posted % VB_SENDS].mr, &e);
+		int rc = dr_verbs_mr_need(l->queue[l->posted % VB_SENDS].mr, &e);
 		if (rc) {
 			dr_verbs_fail(p, DR_SCOPE_LOCAL, rc, "%s", e.text);
 			break;
@@ -176,9 +172,7 @@ static void push_lane(struct vb_path *p, unsigned qp)
 
 void dr_verbs_tx_push(struct vb_path *p)
 {
-	unsigned qp;
-
-	for (qp = 1; p->lanes && qp < p->conn->n; qp++)
+	for (unsigned qp = 1; p->lanes && qp < p->conn->n; qp++)
 		push_lane(p, qp);
 }
 
@@ -191,7 +185,7 @@ void dr_verbs_tx_wc(struct vb_path *p, const struct vb_wc *wc)
 		l->wr_done = wc->status == IBV_WC_SUCCESS ? at + 1 : at;
 	l->wr_retired = at + 1;
 	if (wc->status == IBV_WC_SUCCESS) {
-		p->ack_ns = p->now_ns;
+		p->ack_ns = p->base.now_ns;
 	} else {
 		l->broken = true;
 		dr_verbs_wc_failed(p, wc);
@@ -200,9 +194,7 @@ void dr_verbs_tx_wc(struct vb_path *p, const struct vb_wc *wc)
 
 void dr_verbs_tx_report(struct vb_path *p)
 {
-	unsigned i;
-
-	for (i = 0; p->lanes && i < vb_path_rail(p)->vp.qps; i++) {
+	for (unsigned i = 0; p->lanes && i < vb_path_rail(p)->vp.qps; i++) {
 		struct vb_lane *l = &p->lanes[i];
 
 		while (!p->mute && p->state != VB_CLOSED && l->told < l->posted) {
@@ -216,16 +208,14 @@ void dr_verbs_tx_report(struct vb_path *p)
 				break;
 			p->acked_bytes += s->len;
 			l->told++;
-			dr_verbs_emit(p, &ev);
+			dr_path_emit(&p->base, &ev);
 		}
 	}
 }
 
 bool dr_verbs_tx_idle(const struct vb_path *p)
 {
-	unsigned i;
-
-	for (i = 0; p->lanes && i < vb_path_rail(p)->vp.qps; i++)
+	for (unsigned i = 0; p->lanes && i < vb_path_rail(p)->vp.qps; i++)
 		if (p->lanes[i].wr_retired != p->lanes[i].wr_posted)
 			return false;
 	return true;

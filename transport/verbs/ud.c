@@ -8,7 +8,7 @@
  *  3. A queue pair in the error state (rxe: a datagram sent while the link is down) is brought up again
  *     under its old number. What it did in an earlier life is told by the wr_id, and dropped.
  */
-#include "transport/verbs/internal.h"
+#include "transport/verbs/path_priv.h"
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -25,21 +25,19 @@ enum {
 
 static int post_recvs(struct vb_rail *r, unsigned first, unsigned n)
 {
-	struct ibv_recv_wr wr, *bad;
-	struct ibv_sge sge;
-	unsigned i;
+	struct ibv_recv_wr *bad;
 	int rc = 0;
 
-	for (i = first; i < first + n && rc == 0; i++) {
-		sge = (struct ibv_sge){ .addr = (uintptr_t)(r->ud.slab + i * VB_UD_BUF),
+	for (unsigned i = first; i < first + n && rc == 0; i++) {
+		struct ibv_sge sge = { .addr = (uintptr_t)(r->ud.slab + i * VB_UD_BUF),
 			.length = VB_UD_BUF,
 			.lkey = r->ud.mr->lkey };
-		wr = (struct ibv_recv_wr){ .wr_id = (uint64_t)r->ud.life << 32 | VB_ID_RECV | i,
+		struct ibv_recv_wr wr = { .wr_id = (uint64_t)r->ud.life << 32 | VB_ID_RECV | i,
 			.sg_list = &sge,
 			.num_sge = 1 };
 		rc = ibv_post_recv(r->ud.qp, &wr, &bad);
 	}
-	return rc > 0 ? -rc : rc;
+	return dr_verbs_neg(rc);
 }
 
 static int bring_up(struct vb_rail *r)
@@ -47,10 +45,9 @@ static int bring_up(struct vb_rail *r)
 	struct ibv_qp_attr a = {
 		.qp_state = IBV_QPS_INIT, .port_num = r->dev.port, .qkey = r->ud.qkey
 	};
-	int rc;
-
-	rc = r->ibv->modify_qp(
+	int rc = r->ibv->modify_qp(
 		r->ud.qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY);
+
 	if (rc == 0)
 		rc = post_recvs(r, 0, VB_UD_RECVS);
 	a.qp_state = IBV_QPS_RTR;
@@ -60,7 +57,7 @@ static int bring_up(struct vb_rail *r)
 	a.sq_psn = (uint32_t)dr_rng_u64(&r->rng) & DR_VERBS_PSN_MASK;
 	if (rc == 0)
 		rc = r->ibv->modify_qp(r->ud.qp, &a, IBV_QP_STATE | IBV_QP_SQ_PSN);
-	return rc > 0 ? -rc : rc;
+	return dr_verbs_neg(rc);
 }
 
 int dr_verbs_ud_open(struct vb_rail *r, struct dr_err *e)
@@ -71,25 +68,22 @@ int dr_verbs_ud_open(struct vb_rail *r, struct dr_err *e)
 			.max_send_sge = 1,
 			.max_recv_sge = 1 } };
 	struct vb_ud *u = &r->ud;
-	int rc;
 
 	u->slab = dr_pages_alloc(SLAB_LEN);
 	if (!u->slab)
 		return dr_err_set(e, -ENOMEM, "rail %u: out of memory", r->base.index);
-	errno = ENOMEM;
-	u->mr = r->ibv->reg_mr(r->pd, u->slab, SLAB_LEN, IBV_ACCESS_LOCAL_WRITE);
-	if (!u->mr)
-		return dr_verbs_explain(&r->dev, "register memory", -errno, e);
-	errno = ENOMEM;
-	u->cq.cq = r->ibv->create_cq(r->dev.ctx, VB_UD_RECVS + VB_UD_SENDS, &u->cq, r->channel, 0);
-	if (!u->cq.cq)
-		return dr_verbs_explain(&r->dev, "create a completion queue", -errno, e);
+	int rc = dr_verbs_reg(r, u->slab, SLAB_LEN, IBV_ACCESS_LOCAL_WRITE, &u->mr, e);
+	if (rc == 0)
+		rc = dr_verbs_cq_make(r, &u->cq, VB_UD_RECVS + VB_UD_SENDS, e);
+	if (rc)
+		return rc;
 	u->cq.live = true;
 	a.send_cq = a.recv_cq = u->cq.cq;
-	errno = ENOMEM;
+	errno = 0;
 	u->qp = r->ibv->create_qp(r->pd, &a);
-	if (!u->qp)
-		return dr_verbs_explain(&r->dev, "create a datagram queue pair", -errno, e);
+	rc = dr_verbs_made(&r->dev, u->qp, "create a datagram queue pair", e);
+	if (rc)
+		return rc;
 	/* A key with the highest bit set would be a privileged one. */
 	u->qkey = (uint32_t)dr_rng_u64(&r->rng) & 0x7fffffff;
 	rc = bring_up(r);
@@ -98,20 +92,19 @@ int dr_verbs_ud_open(struct vb_rail *r, struct dr_err *e)
 		  : 0;
 }
 
-/* None of these steps waits for anybody. */
-static void mend(struct vb_rail *r)
+/* None of these steps blocks. */
+static void reset_qp(struct vb_rail *r)
 {
 	struct ibv_qp_attr a = { .qp_state = IBV_QPS_RESET };
 	struct vb_ud *u = &r->ud;
 	int64_t now_ns = dr_now_ns();
-	int rc;
 
-	if (now_ns - u->mend_ns < VB_MEND_NS)
+	if (now_ns - u->reset_ns < VB_UD_RESET_NS)
 		return;
-	u->mend_ns = now_ns;
+	u->reset_ns = now_ns;
 	u->life++;
 	u->posted = u->done = 0;
-	rc = r->ibv->modify_qp(u->qp, &a, IBV_QP_STATE);
+	int rc = r->ibv->modify_qp(u->qp, &a, IBV_QP_STATE);
 	if (rc == 0)
 		rc = bring_up(r);
 	u->broken = rc != 0;
@@ -179,10 +172,9 @@ void dr_verbs_ah_renew(struct vb_rail *r)
 	a->busy = true;
 	a->rail = r;
 	a->attr = dr_verbs_route(r, &r->dev, r->peer.lid, r->peer.gid);
-	a->job.run = ah_run;
-	a->job.done = ah_done;
+	a->job = (struct vb_job){ .run = ah_run, .done = ah_done };
 	r->ud.ah_tried_ns = dr_now_ns();
-	dr_verbs_helper_submit(&r->helper, &a->job);
+	dr_verbs_helper_submit(&r->helper, &a->job, 0);
 }
 
 /* ---- sending ---- */
@@ -191,14 +183,12 @@ void dr_verbs_ud_send(
 	struct vb_rail *r, const void *head, size_t head_len, const void *data, size_t len)
 {
 	struct vb_ud *u = &r->ud;
-	struct ibv_send_wr wr, *bad;
-	struct ibv_sge sge;
-	unsigned slot;
+	struct ibv_send_wr *bad;
 
 	if (r->closed || r->dead || !r->has_peer || head_len + len > VB_UD_BUF)
 		return;
 	if (u->broken)
-		mend(r);
+		reset_qp(r);
 	if (u->broken)
 		return;
 	if ((!u->ah || u->ah_stale) && dr_now_ns() - u->ah_tried_ns >= VB_AH_AGAIN_NS)
@@ -207,14 +197,14 @@ void dr_verbs_ud_send(
 		return;
 	if (u->posted - u->done == VB_UD_SENDS)
 		return;
-	slot = VB_UD_RECVS + (unsigned)(u->posted % VB_UD_SENDS);
+	unsigned slot = VB_UD_RECVS + (unsigned)(u->posted % VB_UD_SENDS);
 	memcpy(u->slab + slot * VB_UD_BUF, head, head_len);
 	if (len)
 		memcpy(u->slab + slot * VB_UD_BUF + head_len, data, len);
-	sge = (struct ibv_sge){ .addr = (uintptr_t)(u->slab + slot * VB_UD_BUF),
+	struct ibv_sge sge = { .addr = (uintptr_t)(u->slab + slot * VB_UD_BUF),
 		.length = (uint32_t)(head_len + len),
 		.lkey = u->mr->lkey };
-	wr = (struct ibv_send_wr){ .wr_id = (uint64_t)u->life << 32 | vb_id(false, 0, u->posted),
+	struct ibv_send_wr wr = { .wr_id = (uint64_t)u->life << 32 | vb_id(false, 0, u->posted),
 		.sg_list = &sge,
 		.num_sge = 1,
 		.opcode = IBV_WR_SEND,
@@ -240,12 +230,11 @@ void dr_verbs_rail_dgram(struct dr_rail *br, const void *data, size_t len)
 int dr_verbs_ud_poll(struct vb_rail *r)
 {
 	struct vb_ud *u = &r->ud;
-	int n;
 
 	if (u->at < u->n || !u->cq.live)
 		return u->n - u->at;
 	u->at = u->n = 0;
-	n = ibv_poll_cq(u->cq.cq, VB_POLL, u->wc);
+	int n = ibv_poll_cq(u->cq.cq, VB_POLL, u->wc);
 	if (n < 0)
 		dr_verbs_rail_fail(r, -EIO, "polling the completion queue of datagrams failed");
 	else
@@ -292,11 +281,9 @@ static void handle(struct vb_rail *r, const struct ibv_wc *wc)
 
 void dr_verbs_ud_progress(struct vb_rail *r)
 {
-	unsigned batch;
-
 	if (r->ud.broken && !r->dead)
-		mend(r);
-	for (batch = 0; batch < BATCHES && !r->closed && dr_verbs_ud_poll(r) > 0; batch++)
+		reset_qp(r);
+	for (unsigned batch = 0; batch < BATCHES && !r->closed && dr_verbs_ud_poll(r) > 0; batch++)
 		while (!r->closed && r->ud.at < r->ud.n)
 			handle(r, &r->ud.wc[r->ud.at++]);
 }

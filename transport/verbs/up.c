@@ -7,26 +7,19 @@
  *	acceptor	NEW -> BUILDING -> WAITING -> JOINING (HELLO came) -> ADMITTED (WELCOME sent, again
  *			for each HELLO) -> UP (first message came; one is sent)
  */
-#include "transport/verbs/internal.h"
+#include "transport/verbs/path_priv.h"
 
 #include <errno.h>
 
 static int check_handle(struct vb_path *p, const void *buf, size_t len, struct dr_err *e)
 {
-	struct dr_verbs_path_handle h;
-	const char *why = "?";
+	struct dr_path_ident peer;
+	const char *why = NULL;
 
 	if (len == 0)
 		return 0; /* no news: HELLO says all */
-	if (dr_verbs_path_handle_parse(buf, len, &h, &why) == 0) {
-		if (h.channel == p->par.channel && h.index == p->par.index && h.gen == p->par.gen &&
-			h.sender != p->par.sender && h.connector != p->par.connector)
-			return 0;
-		why = "it is of another path, or of an end that thinks it is ours";
-	}
-	return dr_err_set(e, -EPROTO,
-		"channel %u path %u gen %u: the peer's handle makes no sense: %s", p->par.channel,
-		p->par.index, p->par.gen, why);
+	(void)dr_verbs_path_handle_parse(buf, len, &peer, &why);
+	return dr_path_check_peer(&p->base, &peer, why, e);
 }
 
 int dr_verbs_connect(
@@ -34,18 +27,13 @@ int dr_verbs_connect(
 {
 	struct vb_path *p = vb_path(bp);
 	struct vb_rail *r = vb_path_rail(p);
-	int err;
+	int err = dr_path_check_connect(&p->base, p->state == VB_NEW, r->has_peer, e);
 
-	if (p->state != VB_NEW)
-		return dr_err_set(e, -EINVAL, "channel %u path %u: connect was called before",
-			p->par.channel, p->par.index);
-	if (p->par.connector && !r->has_peer)
-		return dr_err_set(e, -ENOTCONN, "channel %u path %u: rail %u has no peer yet",
-			p->par.channel, p->par.index, bp->rail->index);
-	err = check_handle(p, peer, len, e);
+	if (!err)
+		err = check_handle(p, peer, len, e);
 	if (err)
 		return err;
-	p->now_ns = now_ns;
+	p->base.now_ns = now_ns;
 	if (r->dead || r->closed) {
 		dr_verbs_fail(p, DR_SCOPE_RAIL, -ENODEV, "the rail's device is gone");
 		return 0;
@@ -88,10 +76,10 @@ void dr_verbs_built(struct vb_path *p)
 		return;
 	}
 	p->hello_ns = 0;
-	dr_verbs_set_state(p, p->par.connector ? VB_GREETING : VB_WAITING);
-	if (!p->par.connector)
+	dr_verbs_set_state(p, p->base.par.connector ? VB_GREETING : VB_WAITING);
+	if (!p->base.par.connector)
 		dr_verbs_admit_claim(p);
-	dr_verbs_wake(p);
+	dr_path_wake(&p->base);
 }
 
 void dr_verbs_greeted(struct vb_path *p, const struct dr_verbs_hello *h)
@@ -119,14 +107,14 @@ void dr_verbs_joined(struct vb_path *p)
 		dr_verbs_fail(p, scope_of(c->rc), c->rc, "%s", c->err.text);
 		return;
 	}
-	if (!p->par.sender && vb_path_rail(p)->flushing)
+	if (!p->base.par.sender && vb_path_rail(p)->flushing)
 		(void)dr_verbs_flush_need(p); /* asked for before the first part that wants it */
-	if (p->par.connector) {
+	if (p->base.par.connector) {
 		dr_verbs_set_state(p, VB_CONFIRMING);
 		dr_verbs_ctrl_nudge(p);
 	} else {
 		dr_verbs_set_state(p, VB_ADMITTED);
 		dr_verbs_greet(p, DR_VERBS_WELCOME);
 	}
-	dr_verbs_wake(p);
+	dr_path_wake(&p->base);
 }

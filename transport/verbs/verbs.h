@@ -5,8 +5,8 @@
 #include "transport/path.h"
 
 /*
- * The verbs kind: InfiniBand and RoCE through libibverbs, which is opened at run time. What its users
- * (the program, the plugin) set; transport/verbs/internal.h has the rest.
+ * The verbs kind: InfiniBand and RoCE through libibverbs, which is opened at run time. This header has
+ * what its users (the program, the plugin) set; transport/verbs/path_priv.h has the rest.
  */
 extern const struct dr_transport_ops dr_verbs_ops;
 
@@ -19,12 +19,12 @@ struct dr_verbs_params {
 	unsigned sl;   /* service level, 0..15 */
 	unsigned tc;   /* traffic class (DSCP and ECN bits), 0..255 */
 	unsigned
-		timeout; /* 0..31: local ACK timeout 4.096 us * 2^timeout; 0: for ever (IBA 9.7.6.1.3) */
+		timeout; /* 0..31: local ACK timeout 4.096 us * 2^timeout; 0: infinite (IBA 9.7.6.1.3) */
 	unsigned retry;	  /* 0..7: transport retries */
 	unsigned qps;	  /* data queue pairs of a path, 1..DR_VERBS_QPS_MAX */
 	bool lazy_mr;	  /* register with the NIC at first use instead of in mr_reg */
-	const char *root; /* tests: where /sys/module is looked for, outlives the rails; NULL: "" */
-	int64_t drain_ns; /* tests: a fence's own bound before it destroys; 0: the deadline alone */
+	const char *root; /* tests: prefix of /sys/module, outlives the rails; NULL: "" */
+	int64_t drain_ns; /* tests: how long a fence drains before it destroys; 0: until the deadline */
 };
 void dr_verbs_params_init(struct dr_verbs_params *p);
 
@@ -32,12 +32,5 @@ void dr_verbs_params_init(struct dr_verbs_params *p);
 int64_t dr_verbs_window_ns(const struct dr_verbs_params *p);
 /* Between two of its retries: 4.096 us * 2^timeout; DR_NEVER for timeout 0. */
 int64_t dr_verbs_retry_ns(const struct dr_verbs_params *p);
-
-/* How the NIC reaches this CUDA memory, and why so, for people: "dma-buf", or "peer memory
- * (nvidia_peermem), since ..."; "" for host memory. Lives as long as mr. */
-const char *dr_verbs_mr_choice(const struct dr_mr *mr);
-
-/* Fault injection "qp-error": this end's queue pairs go to the error state, as a NIC does it. */
-void dr_verbs_path_error(struct dr_path *p);
 
 #endif

@@ -32,8 +32,8 @@ static void set(const char *key, char *value)
 		dr_fgpu_config.dmabuf = n > 0;
 	else if (strcmp(key, "ordered") == 0)
 		dr_fgpu_config.ordered = n > 0;
-	else if (strcmp(key, "words") == 0)
-		dr_fgpu_config.words = n > 0;
+	else if (strcmp(key, "flags") == 0)
+		dr_fgpu_config.flags = n > 0;
 	else if (strcmp(key, "delay_us") == 0)
 		dr_fgpu_delay((int64_t)n * DR_NS_PER_US);
 	else if (strcmp(key, "counts") == 0)
@@ -77,7 +77,7 @@ void dr_fgpu_configure(void)
 		.memory_bytes = 1 << 30,
 		.version = 13000,
 		.dmabuf = true,
-		.words = true };
+		.flags = true };
 	dr_fgpu_delay(50 * DR_NS_PER_US);
 	dr_assert(copy != NULL);
 	while ((item = strsep(&rest, ",")) != NULL) {

@@ -8,7 +8,7 @@
 #include <pthread.h>
 #include <stdbool.h>
 
-/* What the parts of the library in software share. Everything is under one lock, except the work of
+/* What the parts of the emulated library share. Everything is under one lock, except the work of
  * streams while it runs. */
 
 #define DR_FGPU_DECLARE(field, symbol, args) DR_EXPORT unsigned symbol args;
@@ -41,7 +41,7 @@ struct dr_fgpu_config {
 	unsigned slot[DR_FGPU_DEVICES_MAX]; /* which GPU of the machine the process's n-th is */
 	uint64_t memory_bytes;
 	int version;
-	bool dmabuf, ordered, tell_counts, words;
+	bool dmabuf, ordered, tell_counts, flags;
 	unsigned init;
 };
 extern struct dr_fgpu_config dr_fgpu_config; /* read at the first call and at reset */
@@ -103,7 +103,7 @@ void *dr_fgpu_bytes(unsigned long long dev);
 
 /* ---- stream.c ---- */
 
-enum dr_fgpu_work_kind { DR_FGPU_COPY, DR_FGPU_SET, DR_FGPU_EVENT, DR_FGPU_WORD, DR_FGPU_KERNEL };
+enum dr_fgpu_work_kind { DR_FGPU_COPY, DR_FGPU_SET, DR_FGPU_EVENT, DR_FGPU_FLAG, DR_FGPU_KERNEL };
 struct dr_fgpu_work {
 	struct dr_fgpu_work *next;
 	enum dr_fgpu_work_kind kind;

@@ -22,7 +22,7 @@ static void run(const struct dr_fgpu_work *w)
 		memcpy(w->to, w->from, w->len);
 	else if (w->kind == DR_FGPU_SET)
 		memset(w->to, w->byte, w->len);
-	else if (w->kind == DR_FGPU_WORD && dr_fgpu_config.words)
+	else if (w->kind == DR_FGPU_FLAG && dr_fgpu_config.flags)
 		__atomic_store_n((uint32_t *)(void *)w->to, w->value, __ATOMIC_RELEASE);
 	else if (w->kind == DR_FGPU_KERNEL)
 		w->fn->run(w);
@@ -31,7 +31,7 @@ static void run(const struct dr_fgpu_work *w)
 /* Of the kinds that take time, and may fail. */
 static bool is_labour(const struct dr_fgpu_work *w)
 {
-	return w->kind != DR_FGPU_EVENT && w->kind != DR_FGPU_WORD;
+	return w->kind != DR_FGPU_EVENT && w->kind != DR_FGPU_FLAG;
 }
 
 static bool due(const struct CUstream_st *s, int64_t since_ns, int64_t *at_ns)
@@ -279,7 +279,7 @@ unsigned cuStreamQuery(struct CUstream_st *s)
 unsigned cuStreamWriteValue32_v2(
 	struct CUstream_st *s, unsigned long long dev, uint32_t value, unsigned flags)
 {
-	struct dr_fgpu_work w = { .kind = DR_FGPU_WORD, .value = value };
+	struct dr_fgpu_work w = { .kind = DR_FGPU_FLAG, .value = value };
 	unsigned result =
 		enter_stream(DR_FGPU_CALL_cuStreamWriteValue32_v2, "cuStreamWriteValue32_v2", s);
 

@@ -90,7 +90,7 @@ static bool cq_in_use(const struct ibv_cq *cq)
 	return false;
 }
 
-/* The real one waits for ever where events are not acknowledged. */
+/* The real library blocks until all events are acknowledged. */
 int ibv_destroy_cq(struct ibv_cq *ibv)
 {
 	int err = dr_fake_enter(DR_FAKE_CALL_destroy_cq);

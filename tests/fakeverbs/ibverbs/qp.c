@@ -161,7 +161,7 @@ int ibv_query_qp(struct ibv_qp *ibv, struct ibv_qp_attr *a, int mask, struct ibv
 	return err;
 }
 
-/* The real one waits for ever where events are not acknowledged. */
+/* The real library blocks until all events are acknowledged. */
 int ibv_destroy_qp(struct ibv_qp *ibv)
 {
 	int err = dr_fake_enter(DR_FAKE_CALL_destroy_qp);

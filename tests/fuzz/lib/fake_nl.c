@@ -92,15 +92,21 @@ int dr_nl_request(struct dr_nl *nl, struct nlmsghdr *nlh, mnl_cb_t cb, void *arg
 	return rc;
 }
 
-int dr_nl_dump(
-	struct dr_nl *nl, struct nlmsghdr *nlh, mnl_cb_t cb, void (*restart)(void *arg), void *arg)
+int dr_nl_dump(const struct dr_nl_dump *d)
 {
 	int rc = -EINTR;
 
 	for (int tries = 0; tries < 16 && rc == -EINTR; tries++) {
-		if (restart)
-			restart(arg);
-		rc = dr_nl_request(nl, nlh, cb, arg);
+		struct dr_nl nl = { 0 };
+		struct nlmsghdr *nlh;
+		char buf[256];
+		void *body;
+
+		if (d->restart)
+			d->restart(d->arg);
+		nlh = dr_nl_msg(buf, d->type, NLM_F_DUMP, d->body, &body);
+		*(uint8_t *)body = d->family;
+		rc = dr_nl_request(&nl, nlh, d->cb, d->arg);
 	}
 	return rc;
 }
@@ -114,5 +120,5 @@ int dr_nl_once(struct nlmsghdr *nlh, mnl_cb_t cb, void *arg)
 
 int dr_nl_err(struct dr_err *e, int rc, const char *fmt, ...)
 {
-	return dr_err_set(e, rc, "%s: %s", fmt, strerror(-rc));
+	return rc ? dr_err_set(e, rc, "%s: %s", fmt, strerror(-rc)) : 0;
 }

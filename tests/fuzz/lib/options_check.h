@@ -3,9 +3,10 @@
 #define DR_TESTS_FUZZ_OPTIONS_CHECK_H
 
 #include "channel/manager.h"
-#include "orchestrator/options_priv.h"
-#include "orchestrator/record.h"
-#include "orchestrator/session_client.h"
+#include "orchestrator/fault/options.h"
+#include "orchestrator/options/options_priv.h"
+#include "orchestrator/record/record.h"
+#include "orchestrator/session/message.h"
 #include "tests/fuzz/lib/fuzz.h"
 
 #include <math.h>
@@ -26,7 +27,7 @@ static inline void fz_options_ranges(const struct dr_options *o)
 	dr_assert(o->factor >= 2 && o->begin <= o->end && o->size >= 1);
 	dr_assert(o->data_port_min <= o->data_port_max);
 	dr_assert(isfinite(o->rate_bits) && o->rate_bits >= 0);
-	dr_assert(o->faults.n <= DR_OPTIONS_FAULTS_MAX);
+	dr_assert(o->faults->list.n <= DR_FAULTS_MAX);
 	dr_assert(o->pin.n <= DR_OPT_LIST_MAX);
 }
 
@@ -34,15 +35,18 @@ static inline void fz_options_ranges(const struct dr_options *o)
 static inline void fz_options_phases(const struct dr_options *o)
 {
 	struct dr_phase v[DR_OPTIONS_PHASES_MAX], got;
+	struct dr_message m;
 	unsigned n = dr_options_phases(o, v, DR_OPTIONS_PHASES_MAX);
 
 	dr_assert(n <= DR_OPTIONS_PHASES_MAX && n >= (o->test.bw || o->test.lat));
 	for (unsigned i = 0; i < n; i++) {
-		json_t *j = dr_phase_to_json(&v[i]);
+		json_t *j = dr_message_to_json(
+			&(struct dr_message){ .kind = DR_MSG_PHASE, .phase = v[i] });
 
 		dr_assert(v[i].message_bytes >= 1 && v[i].message_bytes <= 1ull << 40);
 		dr_assert(v[i].chunk_bytes >= 1 && v[i].chunk_bytes <= dr_options_chunk_max(o));
-		dr_assert(dr_phase_from_json(j, &got) == 0);
+		dr_assert(dr_message_read(j, &m, NULL) == 0);
+		got = m.phase;
 		dr_assert(got.message_bytes == v[i].message_bytes && got.kind == v[i].kind &&
 			  got.chunk_bytes == v[i].chunk_bytes && got.iters == v[i].iters &&
 			  got.warmup == v[i].warmup && got.rate_bits == v[i].rate_bits &&
@@ -55,25 +59,32 @@ static inline void fz_options_phases(const struct dr_options *o)
 static inline void fz_options_echo(const struct dr_options *o)
 {
 	json_t *echo = dr_opts_to_json(o->table, o->command), *again;
+	struct dr_fault_options f2 = { .allow = false };
 	struct dr_options o2 = { .command = o->command };
 	struct dr_err e = { 0 };
 
 	dr_assert(echo);
-	dr_assert(dr_opts_create(&o2.table, &dr_options_spec, &o2) == 0);
+	dr_fault_options_attach(&f2, &o2);
+	dr_assert(dr_options_table(&o2, &o2.table) == 0);
 	dr_assert(dr_opts_from_json(o2.table, o->command, echo, &e) == 0);
 	again = dr_opts_to_json(o2.table, o->command);
 	dr_assert(json_equal(echo, again));
 	json_decref(echo);
 	json_decref(again);
 	dr_options_fini(&o2);
+	dr_fault_options_fini(&f2);
 }
 
 static inline void fz_options(unsigned command, int argc, char *const argv[])
 {
+	struct dr_fault_options f = { .allow = false };
 	struct dr_options o = { 0 };
 	struct dr_thresholds t;
 	struct dr_err e = { 0 };
-	int rc = dr_options_parse(&o, command, argc, argv, &e);
+	int rc;
+
+	dr_fault_options_attach(&f, &o);
+	rc = dr_options_parse(&o, command, argc, argv, &e);
 
 	if (rc) {
 		dr_assert(rc < 0 && e.text[0]);
@@ -88,6 +99,7 @@ static inline void fz_options(unsigned command, int argc, char *const argv[])
 			dr_assert(isnan(t.min_bw_gbps) != isnan(t.min_bw_percent));
 	}
 	dr_options_fini(&o);
+	dr_fault_options_fini(&f);
 }
 
 #endif

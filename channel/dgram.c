@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "channel/dgram.h"
+
+#include "base/wire.h"
+
+#include <errno.h>
+#include <sodium.h>
+
+/*
+ * Datagram, big endian:
+ *	u32 magic | u8 version | u8 role (1 connector) | u16 gpu | u32 channel | 24 B frame | 16 B MAC
+ * MAC: as in heartbeats, SipHash-2-4 of 128 bits over all bytes before it, keyed with the session's token.
+ */
+enum { MAGIC = 0x64724354, VERSION = 1, HEAD = 12, BODY = 36, MAC = 16 };
+
+_Static_assert((int)BODY + (int)MAC == (int)DR_DGRAM_CTRL_LEN &&
+		       (int)BODY == (int)HEAD + (int)DR_FRAME_LEN,
+	"the layout above");
+_Static_assert(MAC == crypto_shorthash_siphashx24_BYTES &&
+		       DR_TOKEN_LEN == crypto_shorthash_siphashx24_KEYBYTES,
+	"the token is the key");
+
+static void mac(const struct dr_dgram_end *self, const uint8_t *data, uint8_t out[MAC])
+{
+	int rc = crypto_shorthash_siphashx24(out, data, BODY, self->key);
+
+	dr_assert(rc == 0);
+}
+
+void dr_dgram_encode(const struct dr_dgram_end *self, uint32_t channel, const struct dr_frame *f,
+	uint8_t out[DR_DGRAM_CTRL_LEN])
+{
+	struct dr_wbuf w;
+
+	dr_wbuf_init(&w, out, HEAD);
+	dr_wbuf_u32(&w, MAGIC);
+	dr_wbuf_u8(&w, VERSION);
+	dr_wbuf_u8(&w, self->connector);
+	dr_wbuf_u16(&w, self->gpu);
+	dr_wbuf_u32(&w, channel);
+	dr_assert(!w.failed && w.len == HEAD);
+	dr_frame_encode(f, out + HEAD);
+	mac(self, out, out + BODY);
+}
+
+int dr_dgram_decode(const struct dr_dgram_end *self, const void *data, size_t len,
+	uint32_t *channel, struct dr_frame *f)
+{
+	const uint8_t *b = data;
+	uint8_t version, role, want[MAC];
+	struct dr_rbuf r;
+	uint32_t magic;
+	uint16_t gpu;
+
+	if (len != DR_DGRAM_CTRL_LEN)
+		return -EPROTO;
+	dr_rbuf_init(&r, data, HEAD);
+	dr_rbuf_u32(&r, &magic);
+	dr_rbuf_u8(&r, &version);
+	dr_rbuf_u8(&r, &role);
+	dr_rbuf_u16(&r, &gpu);
+	if (dr_rbuf_u32(&r, channel) != 0 || magic != MAGIC || version != VERSION ||
+		role != !self->connector || gpu != self->gpu)
+		return -EPROTO;
+	mac(self, b, want);
+	if (sodium_memcmp(want, b + BODY, MAC) != 0)
+		return -EPROTO;
+	return dr_frame_decode(b + HEAD, DR_FRAME_LEN, f);
+}

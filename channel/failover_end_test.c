@@ -1,0 +1,491 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "channel/testkit.h"
+
+/* What ends a channel and what does not, fences that do not end, and how the peer is told. */
+
+static void no_path_for_long_is_the_end(void **state)
+{
+	(void)state;
+	sender_running(2);
+	dr_fo_path_failed(&f, dr_fo_conn(0, 1), DR_SCOPE_RAIL, -ENETDOWN, "test", 10 * MS);
+	dr_fo_path_failed(&f, dr_fo_conn(1, 1), DR_SCOPE_RAIL, -ENETDOWN, "test", 11 * MS);
+	dr_fo_fenced(&f, 0, 1, 12 * MS);
+	dr_fo_fenced(&f, 1, 1, 12 * MS);
+	for (int64_t t = 20 * MS; t < 1505 * MS; t += 20 * MS) {
+		f.n_act = 0;
+		dr_fo_tick(&f, t);
+		assert_int_not_equal(f.state, DR_FO_DEAD);
+	}
+	dr_fo_tick(&f, 1520 * MS);
+	assert_int_equal(f.err, -ENETDOWN);
+	assert_non_null(find(DR_FOA_DEAD, DR_FO_NONE));
+}
+
+/* The accepting end cannot dial. While no path carries GONE, datagrams do, until the peer dials. */
+static void end_without_paths_asks_for_a_dial(void **state)
+{
+	unsigned asked = 0;
+
+	(void)state;
+	receiver_running(0);
+	f.prm.connector = false;
+	dr_fo_path_failed(&f, dr_fo_conn(1, 1), DR_SCOPE_PATH, -ECONNRESET, "test", 10 * MS);
+	dr_fo_fenced(&f, 1, 1, 10 * MS);
+	assert_int_equal(sent(DR_FRAME_GONE, 0)->path, 1); /* another path carries it */
+	assert_null(find(DR_FOA_DGRAM, 1));
+	done();
+	dr_fo_path_failed(&f, dr_fo_conn(0, 1), DR_SCOPE_PATH, -ECONNRESET, "test", 20 * MS);
+	dr_fo_fenced(&f, 0, 1, 20 * MS);
+	assert_non_null(find(DR_FOA_DGRAM, 0));
+	assert_int_equal(find(DR_FOA_DGRAM, 0)->frame.type, DR_FRAME_GONE);
+	assert_int_equal(find(DR_FOA_DGRAM, 0)->frame.gen, 1);
+	done();
+	for (int64_t t = dr_fo_deadline(&f); t < 1020 * MS; t = dr_fo_deadline(&f)) {
+		dr_fo_tick(&f, t);
+		asked += !!find(DR_FOA_DGRAM, 0);
+		done();
+	}
+	assert_int_equal(asked, 9);
+	dr_fo_incoming(&f, 0, 2, 1020 * MS);
+	dr_fo_path_ready(&f, 0, 2, 1021 * MS);
+	done();
+	dr_fo_tick(&f, dr_fo_deadline(&f));
+	assert_null(find(DR_FOA_DGRAM, 1));
+	f.prm.connector = true; /* for validate */
+	done();
+}
+
+/* The idle path fails and its fence never ends. */
+static void stuck_idle_path(void (*running)(unsigned))
+{
+	running(2);
+	dr_fo_path_failed(&f, dr_fo_conn(1, 1), DR_SCOPE_PATH, -ECONNRESET, "test", 10 * MS);
+	assert_non_null(find(DR_FOA_FENCE, 1));
+	assert_false(find(DR_FOA_PROTECTION, 1)->soft);
+	done();
+	for (int64_t t = 20 * MS; t < 60 * DR_NS_PER_S;) {
+		if (f.prm.sender && t % DR_NS_PER_S == 0)
+			dr_fo_own_stall(&f, MS);
+		dr_fo_tick(&f, t);
+		f.stuck_ns = 0;
+		assert_int_equal(f.state, DR_FO_RUN);
+		assert_null(find(DR_FOA_CONNECT, 1)); /* what it holds is not given to another */
+		done();
+		assert_true(dr_fo_deadline(&f) > t); /* no spin */
+		t = DR_MIN(dr_fo_deadline(&f), t + 100 * MS);
+	}
+}
+
+/* Invariant 6. The channel remains unprotected, and heals if the fence ends after all. */
+static void idle_path_that_cannot_be_fenced_is_quarantined(void **state)
+{
+	const int64_t t = 61 * DR_NS_PER_S;
+
+	(void)state;
+	stuck_idle_path(sender_running);
+	dr_fo_fenced(&f, 1, 1, t);
+	dr_fo_tick(&f, t + 20 * MS);
+	assert_int_equal(find(DR_FOA_CONNECT, 1)->gen, 2);
+	done();
+	dr_fo_path_ready(&f, 1, 2, t + 21 * MS);
+	assert_true(find(DR_FOA_PROTECTION, 1)->soft);
+	done();
+	/* Without the heal the loss of the other path is the end, by the clock of lost paths. */
+	stuck_idle_path(receiver_running);
+	dr_fo_path_failed(&f, dr_fo_conn(0, 1), DR_SCOPE_PATH, -ECONNRESET, "test", t);
+	dr_fo_fenced(&f, 0, 1, t);
+	dr_fo_tick(&f, t + 1499 * MS);
+	assert_int_not_equal(f.state, DR_FO_DEAD);
+	dr_fo_tick(&f, t + 1501 * MS);
+	assert_int_equal(f.err, -ENETDOWN);
+}
+
+/* Invariant 2. A path that cannot be fenced ends the channel if it holds a buffer of the user. */
+static void path_that_holds_buffers_must_be_fenced(void **state)
+{
+	void (*const role[])(unsigned) = { sender_running, receiver_running };
+
+	(void)state;
+	for (unsigned i = 0; i < 2; i++) {
+		role[i](2);
+		dr_fo_path_failed(
+			&f, dr_fo_conn(0, 1), DR_SCOPE_PATH, -ECONNRESET, "test", 10 * MS);
+		done();
+		frame(role[i] == sender_running ? DR_FRAME_ANSWER : DR_FRAME_SWITCH, 2, 1, 1, 0, 0,
+			11 * MS);
+		dr_fo_tick(&f, 1009 * MS);
+		assert_int_not_equal(f.state, DR_FO_RUN);
+		assert_int_not_equal(f.state, DR_FO_DEAD);
+		dr_fo_tick(&f, 1011 * MS);
+		assert_int_equal(f.err, -EIO);
+	}
+}
+
+/* The path that was active held nothing: the switch goes on without its fence. */
+static void empty_path_that_cannot_be_fenced_is_left(void **state)
+{
+	void (*const role[])(unsigned) = { sender_running, receiver_running };
+
+	(void)state;
+	for (unsigned i = 0; i < 2; i++) {
+		role[i](0);
+		dr_fo_path_failed(
+			&f, dr_fo_conn(0, 1), DR_SCOPE_PATH, -ECONNRESET, "test", 10 * MS);
+		done();
+		frame(role[i] == sender_running ? DR_FRAME_ANSWER : DR_FRAME_SWITCH, 2, 1, 1, 0, 0,
+			11 * MS);
+		dr_fo_tick(&f, 1009 * MS);
+		assert_int_not_equal(f.state, DR_FO_RUN); /* the fence may still end */
+		done();
+		dr_fo_tick(&f, 1011 * MS);
+		assert_int_equal(f.state, DR_FO_RUN);
+		assert_int_equal(f.active, 1);
+		done();
+	}
+}
+
+/* A soft fence that does not end becomes a hard one. */
+static void soft_fence_that_does_not_end_becomes_hard(void **state)
+{
+	struct dr_frame fr = {
+		.type = DR_FRAME_SWITCH, .epoch = 2, .path = 1, .gen = 1, .flags = DR_FRAME_PLANNED
+	};
+
+	(void)state;
+	receiver_running(2);
+	dr_fo_frame(&f, 0, &fr, 10 * MS);
+	assert_true(find(DR_FOA_FENCE, 0)->soft);
+	done();
+	dr_fo_tick(&f, 1011 * MS);
+	assert_non_null(find(DR_FOA_FENCE, 0));
+	assert_false(find(DR_FOA_FENCE, 0)->soft);
+	done();
+	dr_fo_fenced(&f, 0, 1, 1012 * MS);
+	assert_int_equal(f.state, DR_FO_RUN);
+	assert_int_equal(f.active, 1);
+	done();
+}
+
+/* Invariant 5: rounds without progress are bounded. */
+static void endless_switching_is_the_end(void **state)
+{
+	int64_t t = 10 * MS;
+
+	(void)state;
+	sender_running(1);
+	for (unsigned i = 0; f.state != DR_FO_DEAD; i++, t += 10 * MS) {
+		unsigned p = f.state == DR_FO_RUN ? f.active : f.target;
+
+		assert_true(i <= DR_FO_ROUNDS_MAX);
+		f.n_act = 0;
+		dr_fo_path_failed(
+			&f, dr_fo_conn(p, f.path[p].gen), DR_SCOPE_RAIL, -ENETDOWN, "test", t);
+		dr_fo_fenced(&f, p, f.path[p].gen, t);
+		dr_fo_rail(&f, p, true, t);
+		dr_fo_tick(&f, t + 1); /* dials */
+		dr_fo_path_ready(&f, p, f.path[p].gen, t + 2);
+	}
+	assert_int_equal(f.err, -ETIMEDOUT);
+}
+
+/* The active path fails, the switch to the other one is answered, and the first is dialled again. */
+static void flap(uint64_t cut, int64_t t)
+{
+	unsigned p = f.active, q = !p;
+
+	f.n_act = 0;
+	dr_fo_path_failed(&f, dr_fo_conn(p, f.path[p].gen), DR_SCOPE_PATH, -ECONNRESET, "test", t);
+	dr_fo_fenced(&f, p, f.path[p].gen, t);
+	if (f.state == DR_FO_DEAD)
+		return;
+	frame(DR_FRAME_ANSWER, f.epoch, q, f.path[q].gen, cut, 0, t + 1);
+	assert_int_equal(f.state, DR_FO_RUN);
+	done();
+	dr_fo_tick(&f, t + 100 * MS); /* dials */
+	dr_fo_path_ready(&f, p, f.path[p].gen, t + 101 * MS);
+	done();
+}
+
+/* A channel that is idle, or whose receiver posts nothing, survives any number of completed switches. */
+static void idle_channel_survives_thousands_of_flaps(void **state)
+{
+	uint64_t seq;
+
+	(void)state;
+	sender_running(0);
+	f.prm.failback = false;
+	for (int64_t i = 1; i <= 5000; i++) {
+		flap(0, i * 10 * DR_NS_PER_S);
+		assert_int_not_equal(f.state, DR_FO_DEAD);
+		if (i == 2500)
+			assert_int_equal(dr_fo_push(&f, 1, &seq), 0); /* no credit for it */
+	}
+}
+
+/* What the receiver's cut says it has is progress, even if no acknowledgement arrives in between. */
+static void a_cut_that_grows_is_progress(void **state)
+{
+	unsigned part, skip;
+	uint64_t seq;
+
+	(void)state;
+	sender_running(4);
+	f.prm.failback = false;
+	for (unsigned i = 1; i <= 3 * DR_FO_ROUNDS_MAX; i++) {
+		flap(i, i * DR_NS_PER_S);
+		assert_int_not_equal(f.state, DR_FO_DEAD);
+		assert_int_equal(dr_fo_push(&f, 2, &seq), 0);
+		while (dr_fo_next(&f, &seq, &part, &skip))
+			dr_fo_posted(&f, i * DR_NS_PER_S);
+	}
+}
+
+/* Each switch completes, and the data that goes out afterwards never arrives. */
+static void completed_switches_without_progress_are_bounded(void **state)
+{
+	unsigned part, skip, i = 0;
+	uint64_t seq;
+
+	(void)state;
+	sender_running(1);
+	f.prm.failback = false;
+	for (; f.state != DR_FO_DEAD; i++) {
+		assert_true(i <= DR_FO_ROUNDS_MAX);
+		flap(0, i * DR_NS_PER_S);
+		while (dr_fo_next(&f, &seq, &part, &skip))
+			dr_fo_posted(&f, i * DR_NS_PER_S);
+	}
+	assert_int_equal(f.err, -ETIMEDOUT);
+	assert_int_equal(i, DR_FO_ROUNDS_MAX + 1);
+}
+
+/* The sender never answers the receiver's NOTIFY, although a path is up. */
+static void switch_without_an_end_is_given_up(void **state)
+{
+	(void)state;
+	receiver_running(1);
+	dr_fo_path_failed(&f, dr_fo_conn(0, 1), DR_SCOPE_PATH, -ECONNRESET, "test", 1);
+	for (int64_t t = 100 * MS; t < 30000 * MS; t += 100 * MS) {
+		if (f.path[0].state == DR_FOP_FENCING)
+			dr_fo_fenced(&f, 0, f.path[0].gen, t);
+		dr_fo_tick(&f, t);
+		assert_int_equal(f.state, DR_FO_NOTIFY);
+		done();
+	}
+	dr_fo_tick(&f, 30001 * MS);
+	assert_int_equal(f.err, -ETIMEDOUT);
+}
+
+static void farewell(enum dr_frame_type type, unsigned flags, uint64_t seq, int err, int64_t now)
+{
+	struct dr_frame fr = {
+		.type = type, .flags = flags, .epoch = f.epoch, .seq = seq, .err = err
+	};
+
+	dr_fo_frame(&f, 0, &fr, now);
+}
+
+static bool said(enum dr_frame_type type, unsigned flags, int err)
+{
+	const struct dr_fo_act *d = find(DR_FOA_DGRAM, 0);
+
+	return sent(type, 0) && sent(type, 0)->flags == flags && sent(type, 0)->err == err &&
+	       sent(type, 1) && sent(type, 1)->flags == flags && d && d->frame.type == type &&
+	       d->frame.flags == flags;
+}
+
+/* Runs the timers until the core wants to leave; returns when, and how often it said `type`. */
+static int64_t until_left(int64_t t, enum dr_frame_type type, unsigned *times)
+{
+	*times = 0;
+	while (!f.left) {
+		int64_t due = dr_fo_deadline(&f);
+
+		assert_true(due > t); /* no spin, and it ends */
+		t = due;
+		dr_fo_tick(&f, t);
+		*times += !!sent(type, 0);
+		if (f.left)
+			assert_non_null(find(DR_FOA_LEAVE, DR_FO_NONE));
+		done();
+	}
+	assert_int_equal(dr_fo_deadline(&f), DR_NEVER);
+	return t;
+}
+
+static void end_is_told_until_it_is_confirmed(void **state)
+{
+	unsigned times;
+
+	(void)state;
+	sender_running(1);
+	dr_fo_die(&f, -ECANCELED, "test", 10 * MS);
+	assert_non_null(find(DR_FOA_DEAD, DR_FO_NONE));
+	assert_null(find(DR_FOA_LEAVE, DR_FO_NONE));
+	assert_true(said(DR_FRAME_ABORT, 0, -ECANCELED));
+	done();
+	dr_fo_tick(&f, 20 * MS);
+	assert_true(said(DR_FRAME_ABORT, 0, -ECANCELED));
+	done();
+	farewell(DR_FRAME_ABORT, DR_FRAME_CONFIRM, 0, -ECANCELED, 25 * MS);
+	assert_non_null(find(DR_FOA_LEAVE, DR_FO_NONE));
+	assert_null(sent(DR_FRAME_ABORT, 0));
+	done();
+	assert_int_equal(dr_fo_deadline(&f), DR_NEVER);
+	/* Nobody confirms. */
+	sender_running(1);
+	dr_fo_die(&f, -ECANCELED, "test", 10 * MS);
+	done();
+	assert_int_equal(until_left(10 * MS, DR_FRAME_ABORT, &times), 1510 * MS);
+	assert_in_range(times, 15, 30);
+}
+
+static void dead_end_answers_whoever_does_not_know(void **state)
+{
+	unsigned times;
+
+	(void)state;
+	receiver_running(1);
+	farewell(DR_FRAME_ABORT, 0, 0, -EMSGSIZE, 10 * MS);
+	assert_int_equal(f.err, -EMSGSIZE);
+	assert_true(said(DR_FRAME_ABORT, DR_FRAME_CONFIRM, -EMSGSIZE));
+	done();
+	farewell(DR_FRAME_ABORT, 0, 0, -EMSGSIZE, 20 * MS); /* the confirmation was lost */
+	assert_true(said(DR_FRAME_ABORT, DR_FRAME_CONFIRM, -EMSGSIZE));
+	done();
+	assert_int_equal(until_left(20 * MS, DR_FRAME_ABORT, &times), 1510 * MS);
+	assert_int_equal(times, 0);
+	/* This end ended, and the time to tell it is over. The peer still works on it, then dials. */
+	receiver_running(1);
+	f.prm.connector = false;
+	dr_fo_die(&f, -EMSGSIZE, "test", 10 * MS);
+	done();
+	until_left(10 * MS, DR_FRAME_ABORT, &times);
+	frame(DR_FRAME_SWITCH, 2, 1, 1, 0, 0, 2000 * MS);
+	assert_true(said(DR_FRAME_ABORT, 0, -EMSGSIZE));
+	done();
+	dr_fo_incoming(&f, 0, 2, 2010 * MS);
+	assert_true(said(DR_FRAME_ABORT, 0, -EMSGSIZE));
+	assert_null(find(DR_FOA_CONNECT, 0));
+	f.prm.connector = true; /* for validate */
+	done();
+}
+
+/* The held acknowledgement is in CLOSE. */
+static void receivers_close_acknowledges(void **state)
+{
+	(void)state;
+	receiver_running(2);
+	dr_fo_delivered(&f, dr_fo_conn(0, 1), 1, 0, 0, 5);
+	dr_fo_delivered(&f, dr_fo_conn(0, 1), 1, 0, 1, 5);
+	dr_fo_close(&f, 10 * MS);
+	assert_true(said(DR_FRAME_CLOSE, 0, 0));
+	assert_int_equal(sent(DR_FRAME_CLOSE, 0)->seq, 1);
+	done();
+	assert_int_equal(dr_fo_push(&f, 1, &(uint64_t){ 0 }), -ESHUTDOWN);
+	farewell(DR_FRAME_CLOSE, DR_FRAME_CONFIRM, 1, 0, 11 * MS);
+	assert_int_equal(f.err, -ESHUTDOWN);
+	assert_true(f.left);
+	assert_null(find(DR_FOA_DEAD, DR_FO_NONE));
+	assert_null(sent(DR_FRAME_CLOSE, 0));
+	done();
+
+	sender_running(1);
+	dr_fo_sent(&f, 0, 1, 1, 0, 0);
+	farewell(DR_FRAME_CLOSE, 0, 1, 0, 10 * MS);
+	assert_false(dr_fo_done(&f, 0)); /* the NIC still reads it */
+	assert_int_equal(f.state, DR_FO_RUN);
+	dr_fo_sent(&f, 0, 1, 1, 0, 1);
+	assert_true(dr_fo_done(&f, 0));
+	farewell(DR_FRAME_CLOSE, 0, 1, 0, 20 * MS);
+	assert_true(said(DR_FRAME_CLOSE, DR_FRAME_CONFIRM, 0));
+	assert_int_equal(f.err, -ESHUTDOWN);
+	assert_null(find(DR_FOA_DEAD, DR_FO_NONE));
+	assert_false(f.left); /* its confirmation may be lost */
+	done();
+	farewell(DR_FRAME_CLOSE, 0, 1, 0, 30 * MS);
+	assert_true(said(DR_FRAME_CLOSE, DR_FRAME_CONFIRM, 0));
+	done();
+}
+
+static void senders_close_waits_for_its_messages(void **state)
+{
+	unsigned times;
+
+	(void)state;
+	receiver_running(2);
+	farewell(DR_FRAME_CLOSE, 0, 1, 0, 10 * MS);
+	assert_int_equal(f.state, DR_FO_RUN); /* message 0 is still to come */
+	dr_fo_delivered(&f, dr_fo_conn(0, 1), 1, 0, 0, 11 * MS);
+	dr_fo_delivered(&f, dr_fo_conn(0, 1), 1, 0, 1, 11 * MS);
+	farewell(DR_FRAME_CLOSE, 0, 1, 0, 20 * MS);
+	assert_true(said(DR_FRAME_CLOSE, DR_FRAME_CONFIRM, 0));
+	assert_int_equal(sent(DR_FRAME_CLOSE, 0)->seq, 1);
+	assert_int_equal(f.err, -ESHUTDOWN);
+	done();
+
+	sender_running(1);
+	dr_fo_close(&f, 10 * MS);
+	assert_int_equal(sent(DR_FRAME_CLOSE, 0)->seq, 1);
+	done();
+	dr_fo_sent(&f, 0, 1, 1, 0, 0);
+	dr_fo_sent(&f, 0, 1, 1, 0, 1);
+	farewell(DR_FRAME_CLOSE, DR_FRAME_CONFIRM, 1, 0, 11 * MS);
+	assert_true(dr_fo_done(&f, 0));
+	assert_true(f.left);
+	done();
+
+	sender_running(1);
+	dr_fo_close(&f, 10 * MS);
+	done();
+	assert_int_equal(until_left(10 * MS, DR_FRAME_CLOSE, &times), 510 * MS);
+	assert_in_range(times, 4, 20);
+	assert_int_equal(f.err, -ESHUTDOWN);
+}
+
+static void close_with_messages_outstanding_is_an_error(void **state)
+{
+	(void)state;
+	sender_running(2);
+	dr_fo_sent(&f, 0, 1, 1, 0, 0);
+	dr_fo_sent(&f, 0, 1, 1, 0, 1);
+	farewell(DR_FRAME_CLOSE, 0, 1, 0, 10 * MS);
+	assert_true(dr_fo_done(&f, 0));
+	assert_int_equal(f.err, -ECANCELED);
+	assert_non_null(find(DR_FOA_DEAD, DR_FO_NONE));
+	done();
+	/* Lies. */
+	sender_running(1);
+	farewell(DR_FRAME_CLOSE, 0, 2, 0, 10 * MS);
+	assert_int_equal(f.err, -EPROTO);
+	receiver_running(2);
+	dr_fo_delivered(&f, dr_fo_conn(0, 1), 1, 0, 0, 5);
+	dr_fo_delivered(&f, dr_fo_conn(0, 1), 1, 0, 1, 5);
+	farewell(DR_FRAME_CLOSE, 0, 0, 0, 10 * MS);
+	assert_int_equal(f.err, -EPROTO);
+	done();
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(no_path_for_long_is_the_end),
+		cmocka_unit_test(end_without_paths_asks_for_a_dial),
+		cmocka_unit_test(idle_path_that_cannot_be_fenced_is_quarantined),
+		cmocka_unit_test(path_that_holds_buffers_must_be_fenced),
+		cmocka_unit_test(empty_path_that_cannot_be_fenced_is_left),
+		cmocka_unit_test(soft_fence_that_does_not_end_becomes_hard),
+		cmocka_unit_test(endless_switching_is_the_end),
+		cmocka_unit_test(idle_channel_survives_thousands_of_flaps),
+		cmocka_unit_test(a_cut_that_grows_is_progress),
+		cmocka_unit_test(completed_switches_without_progress_are_bounded),
+		cmocka_unit_test(switch_without_an_end_is_given_up),
+		cmocka_unit_test(end_is_told_until_it_is_confirmed),
+		cmocka_unit_test(dead_end_answers_whoever_does_not_know),
+		cmocka_unit_test(receivers_close_acknowledges),
+		cmocka_unit_test(senders_close_waits_for_its_messages),
+		cmocka_unit_test(close_with_messages_outstanding_is_an_error),
+	};
+
+	return cmocka_run_group_tests_name("failover_end", tests, NULL, NULL);
+}

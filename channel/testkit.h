@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef DR_CHANNEL_TESTKIT_H
+#define DR_CHANNEL_TESTKIT_H
+
+/* One end's failover core, played by hand: the test is its paths and its peer. */
+#include "channel/failover.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static const int64_t MS = DR_NS_PER_MS;
+static struct dr_fo f;
+
+static inline void start(bool sender, bool soft)
+{
+	struct dr_fo_params p = { .sender = sender,
+		.connector = true,
+		.soft_fence = soft,
+		.shadow = true,
+		.failback = true,
+		.window = 4,
+		.hold_down_ns = 100 * MS,
+		.lost_after_ns = 1500 * MS,
+		.stuck_after_ns = 2000 * MS };
+
+	dr_fo_init(&f, &p);
+	dr_fo_start(&f, 1);
+}
+
+static inline const struct dr_fo_act *find(enum dr_fo_act_kind kind, unsigned path)
+{
+	for (unsigned i = 0; i < f.n_act; i++)
+		if (f.act[i].kind == kind && f.act[i].path == path)
+			return &f.act[i];
+	return NULL;
+}
+
+static inline const struct dr_frame *sent(enum dr_frame_type type, unsigned path)
+{
+	for (unsigned i = 0; i < f.n_act; i++)
+		if (f.act[i].kind == DR_FOA_CTRL && f.act[i].path == path &&
+			f.act[i].frame.type == type)
+			return &f.act[i].frame;
+	return NULL;
+}
+
+static inline void done(void)
+{
+	dr_fo_validate(&f);
+	f.n_act = 0;
+}
+
+static inline void frame(enum dr_frame_type type, uint32_t epoch, unsigned path, uint32_t gen,
+	uint64_t seq, unsigned mask, int64_t now)
+{
+	struct dr_frame fr = {
+		.type = type, .epoch = epoch, .path = path, .gen = gen, .seq = seq, .mask = mask
+	};
+
+	dr_fo_frame(&f, path, &fr, now);
+}
+
+/* A sender in RUN, epoch 1, path 0, with n messages of two parts posted. */
+static inline void sender_running(unsigned n)
+{
+	unsigned part, skip;
+	uint64_t seq;
+
+	start(true, true);
+	assert_non_null(find(DR_FOA_CONNECT, 0));
+	assert_non_null(find(DR_FOA_CONNECT, 1));
+	done();
+	dr_fo_path_ready(&f, 0, 1, 2);
+	dr_fo_path_ready(&f, 1, 1, 2);
+	assert_int_equal(sent(DR_FRAME_SWITCH, 0)->epoch, 1);
+	done();
+	frame(DR_FRAME_ANSWER, 1, 0, 1, 0, 0, 3);
+	assert_int_equal(f.state, DR_FO_RUN);
+	for (unsigned i = 0; i < n; i++)
+		assert_int_equal(dr_fo_push(&f, 2, &seq), 0);
+	while (dr_fo_next(&f, &seq, &part, &skip))
+		dr_fo_posted(&f, 4);
+	done();
+}
+
+static inline void receiver_running(unsigned n)
+{
+	unsigned part, skip;
+	uint64_t seq;
+
+	start(false, true);
+	done();
+	dr_fo_path_ready(&f, 0, 1, 2);
+	dr_fo_path_ready(&f, 1, 1, 2);
+	done();
+	frame(DR_FRAME_SWITCH, 1, 0, 1, 0, 0, 3);
+	assert_non_null(sent(DR_FRAME_ANSWER, 0));
+	for (unsigned i = 0; i < n; i++)
+		assert_int_equal(dr_fo_push(&f, 2, &seq), 0);
+	while (dr_fo_next(&f, &seq, &part, &skip))
+		dr_fo_posted(&f, 4);
+	done();
+}
+
+#endif

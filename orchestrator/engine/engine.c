@@ -1,0 +1,473 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "orchestrator/engine/engine.h"
+
+/*
+ * The engine of a GPU: its manager, the buffers of its streams, the manager's callbacks, and the step that gives
+ * every stream its turn.
+ */
+enum { SLOT_ALIGN = 4096, SPIN_TURNS = 2 };
+static_assert(DR_CHANNELS_MAX == 64, "dr_engine.due has a bit for each stream");
+/* Ping-pong spins through waits of the usual length. The limits are wide because a turn that includes a sleep is
+ * longer: if it ended the spinning, both ends would sleep in every later turn. */
+static const int64_t SPIN_MAX_NS = 200 * DR_NS_PER_US;
+static const int64_t TURN_LONG_NS = DR_NS_PER_MS;
+
+void dr_engine_report(struct dr_engine *g, struct dr_report *r)
+{
+	if (g->closing) /* events of channels that are being closed are ignored */
+		return;
+	r->position = g->prm.position;
+	r->now_ns = dr_now_ns();
+	g->report(g->arg, r);
+}
+
+/* --- failures --------------------------------------------------------------------------------- */
+
+void dr_engine_fail(struct dr_engine *g, unsigned channel, int err, const char *text)
+{
+	struct dr_report r = { .kind = DR_REP_FAILED, .channel = channel, .err = err };
+
+	snprintf(r.text, sizeof(r.text), "%s", text);
+	if (g->state != DR_ENGINE_FAILED) {
+		g->state = DR_ENGINE_FAILED;
+		g->err = err;
+		g->failed_channel = channel;
+	}
+	g->tx_left = g->rx_left = 0;
+	if (g->running)
+		dr_engine_end_phase(g);
+	dr_engine_report(g, &r);
+}
+
+void dr_stream_fail(struct dr_stream *s, int err, const char *text)
+{
+	if (s->failed)
+		return;
+	s->failed = true;
+	if (s->eng->closing)
+		return;
+	dr_debug("channel", "gpu %u channel %u: %s: %s", s->eng->prm.gpu, s->number, text,
+		dr_errno_name(err));
+	dr_engine_fail(s->eng, s->number, err, text);
+}
+
+/* --- callbacks of the manager ------------------------------------------------------------------- */
+
+static struct dr_stream *find(struct dr_engine *g, const struct dr_channel *ch)
+{
+	unsigned hint = dr_channel_id(ch) % g->n_streams;
+
+	if (g->stream[hint].ch == ch)
+		return &g->stream[hint];
+	for (unsigned i = 0; i < g->n_streams; i++)
+		if (g->stream[i].ch == ch)
+			return &g->stream[i];
+	return NULL;
+}
+
+static void on_completed(
+	void *arg, struct dr_channel *ch, uint64_t seq, uint32_t bytes, int64_t now_ns)
+{
+	struct dr_stream *s = find(arg, ch);
+
+	(void)bytes;
+	if (!s)
+		return;
+	s->eng->due |= UINT64_C(1) << s->number;
+	s->slot[seq % s->win.cap].ns = now_ns;
+	if (s->sender || !s->busy || s->eng->phase.kind == DR_PHASE_LAT)
+		return;
+	/* Recorded one delivery later: the switch that explains the interval may be reported after it. */
+	dr_stream_record_cadence(s);
+	if (s->last_done_ns) {
+		s->cadence_start_ns = s->last_done_ns;
+		s->cadence_end_ns = now_ns;
+	}
+	s->last_done_ns = now_ns;
+}
+
+static void on_switched(void *arg, struct dr_channel *ch, const struct dr_switch_record *rec)
+{
+	struct dr_engine *g = arg;
+	struct dr_stream *s = find(g, ch);
+	struct dr_report r = { .kind = DR_REP_SWITCH, .path = rec->to, .rec = *rec };
+
+	if (!s)
+		return;
+	r.channel = s->number;
+	if (!s->sender && rec->last_delivery_ns && rec->first_delivery_ns) {
+		s->gap_start_ns = rec->last_delivery_ns;
+		s->gap_end_ns = rec->first_delivery_ns;
+	}
+	atomic_store_explicit(&s->live.epoch, rec->epoch, memory_order_relaxed);
+	atomic_store_explicit(&s->live.active, rec->to, memory_order_relaxed);
+	dr_engine_report(g, &r);
+}
+
+static void on_protection(
+	void *arg, struct dr_channel *ch, bool prot, unsigned path, int64_t now_ns)
+{
+	struct dr_stream *s = find(arg, ch);
+	struct dr_report r = { .kind = DR_REP_PROTECTION, .path = path, .flag = prot };
+
+	(void)now_ns;
+	if (!s)
+		return;
+	r.channel = s->number;
+	dr_engine_report(s->eng, &r);
+}
+
+static void on_failed(void *arg, struct dr_channel *ch, int err, const char *text, int64_t now_ns)
+{
+	struct dr_stream *s = find(arg, ch);
+
+	(void)now_ns;
+	if (s)
+		dr_stream_fail(s, err, text);
+}
+
+static void on_rail(
+	void *arg, unsigned rail, enum dr_rail_state st, const char *why, int64_t now_ns)
+{
+	struct dr_report r = { .kind = DR_REP_RAIL, .rail = rail, .rail_state = st };
+
+	(void)now_ns;
+	snprintf(r.text, sizeof(r.text), "%s", why ? why : "");
+	dr_engine_report(arg, &r);
+}
+
+static void on_silence(void *arg, bool stalled, int64_t silent_ns, int64_t now_ns)
+{
+	struct dr_report r = { .kind = DR_REP_SILENCE, .flag = stalled, .value = silent_ns };
+
+	(void)now_ns;
+	dr_engine_report(arg, &r);
+}
+
+static const struct dr_manager_ops manager_ops = {
+	.channel = { .switched = on_switched,
+		.protection = on_protection,
+		.failed = on_failed,
+		.completed = on_completed },
+	.rail = on_rail,
+	.silence = on_silence,
+};
+
+/* --- set-up ----------------------------------------------------------------------------------- */
+
+static int check_params(
+	const struct dr_worker_params *wp, const struct dr_worker_gpu_params *gp, struct dr_err *e)
+{
+	const struct dr_manager_params *m = &gp->manager;
+	int n = (int)m->n_channels;
+
+	if (m->window < 1 || m->window > DR_WINDOW_MAX)
+		return dr_err_set(
+			e, -EINVAL, "window %u: the range is 1 to %d", m->window, DR_WINDOW_MAX);
+	if (wp->chunk_max < 1)
+		return dr_err_set(e, -EINVAL, "a chunk needs at least 1 byte");
+	if (n < 1 || n > DR_CHANNELS_MAX || gp->n_bulk > m->n_channels)
+		return dr_err_set(e, -EINVAL, "%d channels, %u of them bulk: the range is 1 to %d",
+			n, gp->n_bulk, DR_CHANNELS_MAX);
+	if ((gp->lat_tx < 0) != (gp->lat_rx < 0) || gp->lat_tx >= n || gp->lat_rx >= n)
+		return dr_err_set(
+			e, -EINVAL, "latency channels %d and %d of %d", gp->lat_tx, gp->lat_rx, n);
+	if (gp->lat_tx >= 0 &&
+		(!m->channel[gp->lat_tx].sender || m->channel[gp->lat_rx].sender ||
+			(unsigned)gp->lat_tx < gp->n_bulk || (unsigned)gp->lat_rx < gp->n_bulk))
+		return dr_err_set(e, -EINVAL, "latency channels %d and %d: wrong direction or bulk",
+			gp->lat_tx, gp->lat_rx);
+	return 0;
+}
+
+static int make_streams(struct dr_engine *g)
+{
+	unsigned cap = g->prm.manager.window;
+
+	g->n_streams = dr_manager_n_channels(g->mgr);
+	g->stream = dr_calloc(g->n_streams, sizeof(*g->stream));
+	if (!g->stream)
+		return -ENOMEM;
+	for (unsigned i = 0; i < g->n_streams; i++) {
+		struct dr_stream *s = &g->stream[i];
+
+		s->eng = g;
+		s->ch = dr_manager_channel_at(g->mgr, i);
+		s->number = i;
+		s->sender = dr_channel_is_sender(s->ch);
+		s->wake_ns = DR_NEVER;
+		dr_integrity_init(&s->integrity, g->seed, g->prm.position, i, cap);
+		int rc = dr_stream_init(s, cap);
+		if (rc < 0)
+			return rc;
+	}
+	return 0;
+}
+
+int dr_engine_create(const struct dr_engine_params *p, struct dr_engine **out, struct dr_err *e)
+{
+	const struct dr_worker_params *wp = p->worker;
+	const struct dr_worker_gpu_params *gp = p->gpu;
+	int rc = check_params(wp, gp, e);
+
+	if (rc < 0)
+		return rc;
+	struct dr_engine *g = dr_calloc(1, sizeof(*g));
+	if (!g)
+		return dr_err_set(e, -ENOMEM, "gpu %u: out of memory", gp->gpu);
+	g->prm = *gp;
+	g->prm.manager.gpu = gp->gpu;
+	g->prm.manager.poller = p->poller;
+	g->prm.manager.ops = &manager_ops;
+	g->prm.manager.arg = g;
+	g->chunk_max = wp->chunk_max;
+	g->seed = wp->seed;
+	g->client = wp->client;
+	g->trace = wp->trace_requests;
+	g->report = p->report;
+	g->arg = p->arg;
+	rc = dr_manager_create(&g->prm.manager, &g->mgr, e);
+	if (rc < 0) {
+		dr_free(g);
+		return rc;
+	}
+	rc = make_streams(g);
+	if (rc == 0)
+		rc = dr_hist_create(&g->rtt);
+	if (rc == 0)
+		rc = dr_hist_create(&g->cadence);
+	if (rc < 0) {
+		dr_engine_destroy(g);
+		return dr_err_set(e, rc, "gpu %u: out of memory", gp->gpu);
+	}
+	*out = g;
+	return 0;
+}
+
+static int alloc_buffer(struct dr_stream *s, struct dr_err *e)
+{
+	if (s->eng->prm.gpu_buffers) {
+		int rc = dr_gpu_alloc(
+			dr_gpu_buffers_gpu(s->eng->prm.gpu_buffers), s->buf_bytes, &s->on_gpu, e);
+		s->buf = (uint8_t *)(uintptr_t)s->on_gpu.dev;
+		return rc;
+	}
+	s->buf = dr_pages_alloc(s->buf_bytes);
+	if (s->buf)
+		return 0;
+	return dr_err_set(e, -ENOMEM,
+		"no memory for a buffer of %zu bytes; use a smaller --window or --chunk",
+		s->buf_bytes);
+}
+
+static int register_buffer(struct dr_stream *s, struct dr_err *e)
+{
+	struct dr_memory m = { .kind = DR_MEMORY_HOST, .base = s->buf, .len = s->buf_bytes };
+
+	if (s->eng->prm.gpu_buffers)
+		return dr_gpu_buffers_register(
+			s->eng->prm.gpu_buffers, &s->on_gpu, s->ch, &s->mem, e);
+	return dr_channel_mem_reg(s->ch, &m, &s->mem, e);
+}
+
+static void free_buffer(struct dr_stream *s)
+{
+	if (s->eng->prm.gpu_buffers)
+		dr_gpu_free(dr_gpu_buffers_gpu(s->eng->prm.gpu_buffers), &s->on_gpu);
+	else
+		dr_pages_free(s->buf, s->buf_bytes);
+}
+
+size_t dr_engine_stride(uint32_t chunk_max)
+{
+	return ((size_t)chunk_max + SLOT_ALIGN - 1) / SLOT_ALIGN * SLOT_ALIGN;
+}
+
+/* All buffers are allocated first: lack of GPU memory is reported at once, while registering can take long. */
+int dr_engine_alloc(struct dr_engine *g, struct dr_err *e)
+{
+	int rc;
+
+	for (unsigned i = 0; i < g->n_streams; i++) {
+		struct dr_stream *s = &g->stream[i];
+
+		s->stride = dr_engine_stride(g->chunk_max);
+		if (s->stride < g->chunk_max ||
+			__builtin_mul_overflow(s->stride, (size_t)s->win.cap, &s->buf_bytes))
+			return dr_err_set(e, -EOVERFLOW,
+				"gpu %u: a buffer of %u chunks of %u bytes exceeds the address space; "
+				"use a smaller --window or --chunk",
+				g->prm.gpu, s->win.cap, g->chunk_max);
+		rc = alloc_buffer(s, e);
+		if (rc < 0)
+			return dr_err_prefix(e, "gpu %u channel %u", g->prm.gpu, i);
+	}
+	for (unsigned i = 0; i < g->n_streams; i++) {
+		rc = register_buffer(&g->stream[i], e);
+		if (rc < 0)
+			return dr_err_prefix(e, "gpu %u channel %u", g->prm.gpu, i);
+		g->stream[i].registered = true;
+	}
+	return 0;
+}
+
+void dr_engine_close(struct dr_engine *g)
+{
+	g->closing = true;
+	if (g->mgr)
+		dr_manager_close(g->mgr, dr_now_ns());
+}
+
+void dr_engine_destroy(struct dr_engine *g)
+{
+	int64_t now = dr_now_ns();
+
+	if (!g)
+		return;
+	dr_engine_close(g);
+	for (unsigned i = 0; g->stream && i < g->n_streams; i++)
+		if (g->stream[i].registered)
+			dr_channel_mem_dereg(g->stream[i].ch, &g->stream[i].mem, now);
+	if (g->mgr)
+		dr_manager_destroy(g->mgr);
+	for (unsigned i = 0; g->stream && i < g->n_streams; i++)
+		free_buffer(&g->stream[i]);
+	dr_hist_destroy(g->rtt);
+	dr_hist_destroy(g->cadence);
+	dr_free(g->stream);
+	dr_free(g->peer);
+	dr_free(g);
+}
+
+void dr_engine_connect(struct dr_engine *g, int64_t now)
+{
+	struct dr_err e = { .code = 0, .text = "" };
+
+	if (g->state != DR_ENGINE_NEW)
+		return;
+	if (!g->peer) {
+		dr_engine_fail(g, DR_ALL, -EINVAL, "connect: the peer's handles are not set");
+		return;
+	}
+	int rc = dr_manager_start(
+		g->mgr, (const uint8_t(*)[DR_HANDLE_MAX])g->peer, g->peer_len, g->n_peer, now, &e);
+	if (rc < 0) {
+		dr_engine_fail(g, DR_ALL, rc, e.text);
+		return;
+	}
+	if (g->state == DR_ENGINE_NEW)
+		g->state = DR_ENGINE_CONNECTING;
+}
+
+static void connecting(struct dr_engine *g)
+{
+	struct dr_report r = { .kind = DR_REP_READY };
+	int rc = dr_manager_ready(g->mgr);
+
+	if (rc == 0 || g->state != DR_ENGINE_CONNECTING)
+		return;
+	if (rc < 0) {
+		dr_engine_fail(g, DR_ALL, rc, "the channels could not be connected");
+		return;
+	}
+	g->state = DR_ENGINE_UP;
+	dr_engine_all_due(g);
+	for (unsigned i = 0; i < g->n_streams; i++) {
+		struct dr_live_cell *l = &g->stream[i].live;
+		struct dr_channel_stats st;
+
+		dr_channel_stats(g->stream[i].ch, &st);
+		atomic_store_explicit(&l->epoch, st.epoch, memory_order_relaxed);
+		atomic_store_explicit(&l->active, st.active, memory_order_relaxed);
+	}
+	dr_engine_report(g, &r);
+}
+
+/* --- the step --------------------------------------------------------------------------------- */
+
+static bool is_ping_stream(const struct dr_engine *g, unsigned i)
+{
+	return g->ping.on && ((int)i == g->prm.lat_tx || (int)i == g->prm.lat_rx);
+}
+
+void dr_engine_all_due(struct dr_engine *g)
+{
+	g->due = UINT64_MAX >> (DR_CHANNELS_MAX - g->n_streams);
+}
+
+/* Streams whose rate limit allows them to send again. */
+static void wake_rated(struct dr_engine *g)
+{
+	for (unsigned i = 0; g->phase.rate_bits > 0 && i < g->n_streams; i++)
+		if (g->stream[i].wake_ns <= g->now)
+			g->due |= UINT64_C(1) << i;
+}
+
+void dr_engine_gpu_failed(struct dr_engine *g, const struct dr_err *why)
+{
+	dr_engine_fail(g, DR_ALL, why->code, why->text);
+	for (unsigned i = 0; i < g->n_streams; i++)
+		if (!g->stream[i].failed)
+			dr_channel_fail(g->stream[i].ch, why->code, why->text, g->now);
+}
+
+bool dr_engine_step(struct dr_engine *g, int64_t now_ns, int64_t budget_ns)
+{
+	bool did = false;
+
+	if (g->state == DR_ENGINE_NEW || g->state == DR_ENGINE_FAILED)
+		return false;
+	g->now = now_ns;
+	if (g->prm.gpu_buffers && dr_gpu_buffers_error(g->prm.gpu_buffers)) {
+		dr_engine_gpu_failed(g, dr_gpu_buffers_error(g->prm.gpu_buffers));
+		return true;
+	}
+	if (g->state == DR_ENGINE_CONNECTING)
+		connecting(g);
+	if (g->ping.on)
+		did |= dr_ping_step(g);
+	wake_rated(g);
+	for (unsigned k = 0; k < g->n_streams && g->due; k++) {
+		unsigned i = g->turn;
+		uint64_t bit = UINT64_C(1) << i;
+
+		g->turn = i + 1 < g->n_streams ? i + 1 : 0;
+		if (!(g->due & bit))
+			continue;
+		g->due &= ~bit;
+		if (is_ping_stream(g, i) || !dr_stream_turn(&g->stream[i]))
+			continue;
+		g->due |= bit; /* a turn is bounded: there may be more */
+		did = true;
+		g->now = dr_now_ns();
+		if (g->now - now_ns >= budget_ns)
+			break;
+	}
+	return did;
+}
+
+int64_t dr_engine_deadline(const struct dr_engine *g)
+{
+	int64_t d = DR_NEVER;
+
+	for (unsigned i = 0; g->running && g->phase.rate_bits > 0 && i < g->n_streams; i++)
+		d = DR_MIN(d, g->stream[i].wake_ns);
+	return d;
+}
+
+int64_t dr_engine_spin_ns(const struct dr_engine *g)
+{
+	if (!g->ping.on || g->ping.turn_ns > TURN_LONG_NS)
+		return 0;
+	/* With staging, a round trip has four additional copies. */
+	return DR_MIN(
+		SPIN_TURNS * g->ping.turn_ns, g->prm.gpu_buffers ? TURN_LONG_NS : SPIN_MAX_NS);
+}

@@ -1,0 +1,284 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "orchestrator/engine/worker_priv.h"
+
+#include <sched.h>
+#include <stdio.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "topology/linkmon.h"
+
+/*
+ * The loop is one fixed sequence: poll (paths move data here), timers, a bounded step of each GPU, commands. It
+ * sleeps only after a whole round without any work, at most until the next deadline of a manager or a rate limit.
+ * No wake-up is lost:
+ *  - a completion comes from dr_poller_wait, before the step of the same round, or, rarely, from a tick that read
+ *    more data; that tick counts as work, so another round follows;
+ *  - what a step made possible (a slot freed, a receive posted): the step counts as work, so another round follows;
+ *  - a command: its eventfd is level-triggered in the poller.
+ */
+enum {
+	STEP_BUDGET_NS = 500 * 1000,
+	DIRECT_PROBES = 32, /* of a ping-pong channel before the poller is called again */
+	DIRECT_ROUNDS = 8,  /* of ping-pong between two calls of the poller */
+};
+/* A worker that has spun without work for this long yields its CPU: the thread it waits for may be queued behind it
+ * (the scheduler tends to place a woken thread on the CPU of the waker). If the worker is alone on the CPU, a yield
+ * costs a fraction of a microsecond. */
+static const int64_t YIELD_ADAPTIVE_NS = 5 * DR_NS_PER_US, YIELD_BUSY_NS = 10 * DR_NS_PER_US;
+
+/* ---- link events ---- */
+
+/*
+ * Only the state of a link after all pending notifications counts. The kernel reports a lost carrier up to a second
+ * late (linkwatch). By then the link may be up again and its paths rebuilt, so acting on the notification would
+ * break them again. Heartbeats and path errors detect the effects of a short loss.
+ */
+static void on_link(const struct dr_link_event *ev, void *arg)
+{
+	struct dr_worker *w = arg;
+
+	for (unsigned i = 0; i < w->n_changed; i++)
+		if (w->changed[i] == ev->ifindex)
+			return;
+	if (w->n_changed < DR_ARRAY_LEN(w->changed))
+		w->changed[w->n_changed++] = ev->ifindex;
+}
+
+static void apply_links(struct dr_worker *w)
+{
+	int64_t now = dr_now_ns();
+
+	for (unsigned c = 0; c < w->n_changed; c++)
+		for (unsigned i = 0; i < w->prm.n_gpus; i++)
+			dr_manager_link(w->gpu[i]->mgr, w->changed[c],
+				dr_linkmon_state(w->links, w->changed[c]) == 1, now);
+	w->n_changed = 0;
+}
+
+void dr_worker_close_links(struct dr_worker *w)
+{
+	if (!w->links)
+		return;
+	dr_poller_del(w->poller, &w->link_po);
+	dr_linkmon_close(w->links);
+	w->links = NULL;
+}
+
+static void links_ready(struct dr_pollable *po, uint32_t revents, int64_t now_ns)
+{
+	struct dr_worker *w = dr_container_of(po, struct dr_worker, link_po);
+	int rc = dr_linkmon_progress(w->links, on_link, w);
+
+	(void)revents;
+	(void)now_ns;
+	apply_links(w);
+	if (rc >= 0)
+		return;
+	dr_warn("worker", "link monitor failed: %s; reopening it", dr_errno_name(rc));
+	dr_worker_close_links(w);
+	dr_worker_open_links(w);
+}
+
+/* Without link events, heartbeats detect a failure later. So no error here ends the run. */
+void dr_worker_open_links(struct dr_worker *w)
+{
+	struct dr_err e = { .code = 0, .text = "" };
+	bool wanted = false;
+
+	for (unsigned i = 0; i < w->prm.n_gpus; i++)
+		for (unsigned r = 0; r < w->gpu[i]->prm.manager.n_rails; r++)
+			wanted |= w->gpu[i]->prm.manager.rail[r].ifindex > 0;
+	if (!wanted)
+		return;
+	int rc = dr_linkmon_open(&w->links, &e);
+	if (rc == 0) {
+		w->link_po =
+			(struct dr_pollable){ .fd = dr_linkmon_fd(w->links), .ready = links_ready };
+		rc = dr_poller_add(w->poller, &w->link_po, EPOLLIN);
+		if (rc < 0)
+			dr_worker_close_links(w);
+	}
+	if (rc < 0)
+		dr_warn("worker", "no link events (%s); failures are detected by heartbeats only",
+			e.text[0] ? e.text : dr_errno_name(rc));
+}
+
+/* ---- commands ---- */
+
+static void snapshot(struct dr_worker *w, int64_t token, int64_t now)
+{
+	struct dr_report r = { .kind = DR_REP_SNAPSHOT,
+		.position = w->gpu[0]->prm.position,
+		.now_ns = now,
+		.value = token };
+
+	pthread_mutex_lock(&w->snap_lock);
+	for (unsigned i = 0; i < w->prm.n_gpus; i++) {
+		for (unsigned c = 0; c < w->gpu[i]->n_streams; c++) {
+			struct dr_worker_snap *s = &w->snap[i * DR_CHANNELS_MAX + c];
+			struct dr_channel *ch = w->gpu[i]->stream[c].ch;
+
+			dr_channel_stats(ch, &s->stats);
+			dr_channel_describe(ch, now, s->text, sizeof(s->text));
+		}
+	}
+	pthread_mutex_unlock(&w->snap_lock);
+	dr_worker_report(w, &r);
+}
+
+void dr_worker_command_ready(struct dr_pollable *po, uint32_t revents, int64_t now_ns)
+{
+	/* Commands are handled at the end of the round; only the wake-up is needed. */
+	(void)po;
+	(void)revents;
+	(void)now_ns;
+}
+
+static bool run_commands(struct dr_worker *w)
+{
+	struct dr_command cmd;
+	bool any = false;
+
+	while (dr_queue_pending(w->commands) && dr_queue_pop(w->commands, &cmd)) {
+		int64_t now = dr_now_ns();
+
+		any = true;
+		if (cmd.kind == DR_CMD_SNAPSHOT) {
+			snapshot(w, cmd.value, now);
+			continue;
+		}
+		for (unsigned i = 0; i < w->prm.n_gpus; i++)
+			if (cmd.position == DR_ALL || cmd.position == w->gpu[i]->prm.position)
+				dr_engine_command(w->gpu[i], &cmd, now);
+	}
+	return any;
+}
+
+/* ---- rounds ---- */
+
+/* How long this round may sleep, after one that did something (or did not). */
+static int64_t sleep_ns(struct dr_worker *w, bool did)
+{
+	int64_t now = dr_now_ns(), deadline = DR_NEVER, spin = 0;
+
+	if (did)
+		w->active_ns = now;
+	if (did)
+		return 0;
+	if (w->prm.poll == DR_POLL_BUSY) {
+		if (now - w->active_ns > YIELD_BUSY_NS)
+			sched_yield();
+		return 0;
+	}
+	for (unsigned i = 0; i < w->prm.n_gpus; i++) {
+		struct dr_engine *g = w->gpu[i];
+
+		/* Between phases only heartbeats wake it: nothing to spin for. */
+		if (g->running)
+			spin = DR_MAX(spin, DR_MAX(w->prm.spin_ns, dr_engine_spin_ns(g)));
+		if (g->state == DR_ENGINE_NEW)
+			continue;
+		deadline = DR_MIN(deadline, dr_manager_deadline(g->mgr));
+		deadline = DR_MIN(deadline, dr_engine_deadline(g));
+	}
+	if (now - w->active_ns < spin) {
+		if (now - w->active_ns > YIELD_ADAPTIVE_NS)
+			sched_yield();
+		return 0;
+	}
+	return deadline == DR_NEVER ? DR_NEVER : DR_MAX(deadline - now, (int64_t)0);
+}
+
+static bool step_all(struct dr_worker *w, int64_t now)
+{
+	unsigned n = w->prm.n_gpus;
+	bool did = false;
+
+	for (unsigned k = 0; k < n; k++) {
+		unsigned i = (w->first + k) % n;
+		int64_t at = k > 0 ? dr_now_ns() : now, left = now + STEP_BUDGET_NS - at;
+
+		/* Out of time: this GPU is the first of the next round. */
+		if (left <= 0) {
+			w->first = i;
+			return true;
+		}
+		did |= dr_engine_step(w->gpu[i], at, left);
+	}
+	return did;
+}
+
+/* No work: acknowledgements that were held back are sent. */
+static void idle(struct dr_worker *w)
+{
+	int64_t now = dr_now_ns();
+
+	for (unsigned i = 0; i < w->prm.n_gpus; i++)
+		dr_manager_idle(w->gpu[i]->mgr, now);
+}
+
+/* Busy polling of a ping-pong reads its channel without calling the poller: this saves a system call per message.
+ * Everything else is polled every DIRECT_ROUNDS. */
+static int poll_direct(struct dr_worker *w)
+{
+	int n = 0;
+
+	if (w->prm.poll != DR_POLL_BUSY || w->direct >= DIRECT_ROUNDS)
+		return 0;
+	for (unsigned probe = 0; probe < DIRECT_PROBES && n == 0; probe++) {
+		bool any = false;
+
+		for (unsigned i = 0; i < w->prm.n_gpus; i++) {
+			if (!w->gpu[i]->ping.on)
+				continue;
+			n += dr_ping_poll(w->gpu[i]);
+			any = true;
+		}
+		if (!any)
+			return 0;
+		if (n == 0 && probe == 0)
+			idle(w);
+	}
+	return n;
+}
+
+static int poll_all(struct dr_worker *w, bool did)
+{
+	int n = poll_direct(w);
+
+	w->direct++;
+	if (n > 0)
+		return n;
+	w->direct = 0;
+	return dr_poller_wait(w->poller, sleep_ns(w, did));
+}
+
+void dr_worker_loop(struct dr_worker *w)
+{
+	bool did = true;
+
+	while (!atomic_load_explicit(&w->quit, memory_order_acquire)) {
+		int n = poll_all(w, did);
+		if (n < 0) {
+			struct dr_report r = { .kind = DR_REP_FAILED,
+				.position = DR_ALL,
+				.channel = DR_ALL,
+				.err = n };
+
+			snprintf(r.text, sizeof(r.text), "worker %u: polling failed: %s",
+				w->prm.index, dr_errno_name(n));
+			dr_error("worker", "%s", r.text);
+			dr_worker_report(w, &r);
+			return;
+		}
+		did = n > 0;
+		did |= step_all(w, dr_now_ns());
+		int64_t now = dr_now_ns();
+		for (unsigned i = 0; i < w->prm.n_gpus; i++)
+			did |= dr_manager_tick(w->gpu[i]->mgr, now) > 0;
+		did |= run_commands(w);
+		if (!did)
+			idle(w);
+	}
+}

@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "orchestrator/fault/options.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#define AT(field) offsetof(struct dr_fault_options, field)
+
+static int parse_fault(const struct dr_opt *row, const char *text, void *dst, struct dr_err *e)
+{
+	struct dr_fault_list *l = dst;
+
+	(void)row;
+	if (!text) {
+		l->n = 0;
+		return 0;
+	}
+	if (l->n == DR_FAULTS_MAX)
+		return dr_err_set(e, -ERANGE, "more than %d faults; use repeat=", DR_FAULTS_MAX);
+	int rc = dr_fault_spec_parse(text, &l->v[l->n], e);
+	if (rc == 0)
+		l->n++;
+	return rc;
+}
+
+static int parse_exec(const struct dr_opt *row, const char *text, void *dst, struct dr_err *e)
+{
+	(void)row;
+	if (!text) {
+		dr_fault_execs_fini(dst);
+		return 0;
+	}
+	return dr_fault_execs_add(dst, text, e);
+}
+
+/* clang-format off */
+static const struct dr_opt rows[] = {
+	{ .name = "fault", .kind = DR_OPT_CUSTOM, .arg = "SPEC",
+	  .parse = parse_fault, .repeat = true, .commands = DR_CMDBIT_RUN, .offset = AT(list),
+	  .help_more = dr_fault_kinds_help,
+	  .help = ""
+		  "KIND:path=0[,nic=NAME][,side=client|server][,at=2s][,for=1s][,repeat=N][,every=S]; "
+		  "path 0: primary, 1: shadow. Kinds:" },
+	{ .name = "allow-faults", .kind = DR_OPT_FLAG,
+	  .commands = DR_CMDBIT_ALL, .offset = AT(allow),
+	  .help = "Allow faults to be injected at this end (demo: always). A client may request "
+		  "them at a server only if both have --key-file." },
+	{ .name = "fault-exec", .kind = DR_OPT_CUSTOM, .arg = "NAME=CMD,UNDO",
+	  .parse = parse_exec, .repeat = true, .commands = DR_CMDBIT_ALL, .offset = AT(execs),
+	  .help = "Define exec=NAME at this end: a command and the one that undoes it. Write a "
+		  "comma inside a command as \"\\,\"." },
+};
+/* clang-format on */
+
+static int check(const struct dr_options *o, struct dr_err *e)
+{
+	const struct dr_fault_list *l = &o->faults->list;
+	int rc = 0;
+
+	if (l->n && !o->test.failover)
+		return dr_err_set(e, -EINVAL, "--fault needs --test failover");
+	for (unsigned i = 0; i < l->n && rc == 0; i++)
+		rc = dr_kind_fault_check(
+			dr_transport_kind(o->transport), dr_fault_name(&l->v[i]), e);
+	return rc;
+}
+
+void dr_fault_options_attach(struct dr_fault_options *f, struct dr_options *o)
+{
+	static const struct dr_opt_group group = { "Faults", rows, DR_ARRAY_LEN(rows) };
+	static const struct dr_options_part part = { &group, check };
+
+	o->faults = f;
+	o->fault_part = &part;
+}
+
+void dr_fault_options_fini(struct dr_fault_options *f)
+{
+	dr_fault_execs_fini(&f->execs);
+}

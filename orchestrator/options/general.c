@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "orchestrator/options/options_priv.h"
+
+#include "base/units.h"
+#include "bootstrap/bootstrap.h"
+
+#include <errno.h>
+#include <string.h>
+
+/* Options: outputs, the control connection, and settings of the process. */
+
+static int parse_verbose(const struct dr_opt *row, const char *text, void *dst, struct dr_err *e)
+{
+	uint64_t n = 0;
+
+	(void)row;
+	if (!text)
+		*(int *)dst = 0;
+	else if (strcmp(text, "+") == 0)
+		++*(int *)dst;
+	else if (dr_parse_u64(text, 0, 2, &n, e))
+		return -EINVAL;
+	else
+		*(int *)dst = (int)n;
+	return 0;
+}
+
+/* clang-format off */
+static const struct dr_opt results[] = {
+	{ .name = "json", .kind = DR_OPT_STRING, .arg = "FILE", .implied = "-",
+	  .commands = ALL | TOPO | DOCTOR, .offset = AT(json_path),
+	  .help = "Write the result document to FILE (with \"=\"). Without FILE it is written to "
+		  "standard output and the tables to standard error." },
+	{ .name = "json-stream", .kind = DR_OPT_FLAG,
+	  .commands = ALL, .offset = AT(json_stream),
+	  .help = "Write events to standard output, one JSON object per line." },
+	{ .name = "metrics-listen", .kind = DR_OPT_STRING, .arg = "ADDR:PORT",
+	  .commands = ALL, .offset = AT(metrics_listen),
+	  .help = "Serve live metrics over HTTP for Prometheus on this address." },
+	{ .name = "min-bw", .kind = DR_OPT_STRING, .arg = "PCT%|GBPS",
+	  .commands = RUN, .offset = AT(min_bw),
+	  .help = "Exit with status 7 if the total bandwidth is lower: percent of the line rate "
+		  "(with --baseline: of the baseline; status 2 if a NIC reports no speed), or Gb/s." },
+	{ .name = "max-gap", .kind = DR_OPT_DURATION, .arg = "TIME", .unit = "seconds", .min = 1,
+	  .max = 1e15,
+	  .commands = RUN, .offset = AT(max_gap_ns),
+	  .help = "Exit with status 8 if the delivery gap of any fault is longer." },
+	{ .name = "baseline", .kind = DR_OPT_STRING, .arg = "FILE",
+	  .commands = RUN, .offset = AT(baseline),
+	  .help = "Compare the bandwidth with that of an earlier run, written by --save-baseline; "
+		  "exit with status 7 below 90 % (--min-bw PCT%: another share)." },
+};
+/* clang-format on */
+
+const struct dr_opt_group dr_options_results = { "Results", results, DR_ARRAY_LEN(results) };
+
+/* clang-format off */
+static const struct dr_opt connection[] = {
+	{ .name = "control", .kind = DR_OPT_STRING, .arg = "ADDR|IF",
+	  .commands = NODE | DOCTOR, .offset = AT(control),
+	  .help = "Local address or interface of the control connection. Default: chosen by the "
+		  "routing table; a server listens on all addresses." },
+	{ .name = "port", .kind = DR_OPT_UINT, .arg = "PORT", .def = "20000", .min = 1,
+	  .max = 65535,
+	  .commands = NODE | DOCTOR, .offset = AT(port),
+	  .env = { "UCCL_TCPX_BOOTSTRAP_PORT_BASE" },
+	  .help = "First TCP port of the server. GPU k uses PORT + k." },
+	{ .name = "data-ports", .kind = DR_OPT_STRING, .arg = "A-B",
+	  .commands = NODE, .offset = AT(data_ports),
+	  .help = "Range of ports for the data listeners of this end. Default: chosen by the "
+		  "kernel." },
+	{ .name = "key-file", .kind = DR_OPT_STRING, .arg = "FILE",
+	  .commands = NODE | DOCTOR, .offset = AT(key_file),
+	  .help = "File with a shared secret. Both ends prove that they know it before they "
+		  "exchange anything else." },
+	{ .name = "connect-timeout", .kind = DR_OPT_DURATION, .arg = "TIME", .def = "30s",
+	  .unit = "seconds", .min = 1e6, .max = 1e14,
+	  .commands = RUN | DOCTOR, .offset = AT(connect_timeout_ns),
+	  .help = "Maximum time to wait for the server. doctor uses 5s by default." },
+	{ .name = "timeout", .kind = DR_OPT_DURATION, .arg = "TIME", .def = "60s",
+	  .unit = "seconds", .min = 1e8, .max = 1e14,
+	  .commands = ALL, .offset = AT(timeout_ns),
+	  .help = "Maximum time to wait for each step of the peer." },
+	{ .name = "one-off", .short_name = '1', .kind = DR_OPT_FLAG,
+	  .commands = DR_CMDBIT_SERVER, .offset = AT(one_off),
+	  .help = "Serve one client, then exit with the status of that run." },
+};
+/* clang-format on */
+
+const struct dr_opt_group dr_options_connection = { "Connection", connection,
+	DR_ARRAY_LEN(connection) };
+
+/* clang-format off */
+static const struct dr_opt general[] = {
+	{ .name = "workers", .kind = DR_OPT_UINT, .arg = "N", .max = DR_BOOT_GPUS_MAX,
+	  .commands = ALL, .offset = AT(workers),
+	  .help = "Number of worker threads. Default: one per GPU, at most the number of CPUs." },
+	{ .name = "poll", .kind = DR_OPT_CHOICE, .arg = "POLICY", .def = "adaptive",
+	  .choices = "adaptive|busy",
+	  .commands = ALL, .offset = AT(poll),
+	  .help = "Polling of the worker threads of this end. busy: never sleep; adaptive: spin "
+		  "briefly, then sleep." },
+	{ .name = "pin", .kind = DR_OPT_LIST, .arg = "CPUS", .max = 1023,
+	  .commands = ALL, .offset = AT(pin),
+	  .help = "CPUs to pin the worker threads to, in order. Default: with several NUMA "
+		  "nodes, each worker runs on the node of the NICs of its GPUs." },
+	{ .name = "links", .kind = DR_OPT_UINT, .arg = "N", .def = "2", .min = 1, .max = 16,
+	  .commands = DR_CMDBIT_DEMO, .offset = AT(links),
+	  .help = "Number of links between the two nodes of the demo." },
+	{ .name = "dry-run", .kind = DR_OPT_FLAG,
+	  .commands = RUN | DOCTOR, .offset = AT(dry_run), .no_config = true,
+	  .help = "Print the plan and the effect of each fault, then exit; connects to nothing. "
+		  "doctor: report faults of a killed run without undoing them." },
+	{ .name = "config", .kind = DR_OPT_STRING, .arg = "FILE.json",
+	  .commands = ALL | TOPO | DOCTOR, .offset = AT(config), .no_config = true,
+	  .help = "Read options from a JSON file: {\"long-name\": value}. The command line and "
+		  "the environment take precedence." },
+	{ .name = "verbose", .short_name = 'v', .kind = DR_OPT_CUSTOM, .arg = "LEVEL",
+	  .implied = "+",
+	  .parse = parse_verbose, .repeat = true, .commands = ALL | TOPO | DOCTOR,
+	  .offset = AT(verbose), .no_config = true,
+	  .help = "Print the effective options and log more. LEVEL 1 (-v): info; 2 (-vv): debug." },
+	{ .name = "quiet", .short_name = 'q', .kind = DR_OPT_FLAG,
+	  .commands = ALL | TOPO | DOCTOR, .offset = AT(quiet),
+	  .help = "Print only the final tables and errors." },
+	{ .name = "log-json", .kind = DR_OPT_FLAG,
+	  .commands = ALL | TOPO | DOCTOR, .offset = AT(log_json),
+	  .help = "Write log messages as JSON objects." },
+	{ .name = "trace-requests", .kind = DR_OPT_FLAG,
+	  .commands = ALL, .offset = AT(trace_requests),
+	  .help = "Log when each request is posted, tested and completed." },
+	{ .name = "version", .kind = DR_OPT_FLAG,
+	  .commands = ALL | TOPO | DOCTOR, .offset = AT(version), .no_config = true,
+	  .help = "Print the version and exit." },
+	{ .name = "help", .short_name = 'h', .kind = DR_OPT_FLAG,
+	  .commands = ALL | TOPO | DOCTOR, .offset = AT(help), .no_config = true,
+	  .help = "Print this help and exit." },
+};
+/* clang-format on */
+
+const struct dr_opt_group dr_options_general = { "General", general, DR_ARRAY_LEN(general) };

@@ -1,0 +1,396 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "orchestrator/options/options_priv.h"
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/units.h"
+#include "bootstrap/bootstrap.h"
+#include "channel/manager.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- the table: parser, help, man page, environment names and JSON echo are made from it ---- */
+
+static const struct dr_opt_command commands[] = {
+	{ "server", DR_CMDBIT_SERVER, "[options]",
+		"Wait for clients and run the tests that each client asks for." },
+	{ "client", DR_CMDBIT_CLIENT, "HOST [options]", "Run tests against the server on HOST." },
+	{ "demo", DR_CMDBIT_DEMO, "[options]",
+		"Run both ends on this machine: in two network namespaces with root, else over "
+		"loopback. Defaults: --test bw,lat,failover -N 2 -s 4M -D 3 --hold-down 300ms." },
+	{ "topo", DR_CMDBIT_TOPO, "[options]",
+		"Print the GPUs and NICs, their distances, and the rails each GPU would use." },
+	{ "doctor", DR_CMDBIT_DOCTOR, "[HOST] [options]",
+		"Check this machine for problems that stop a run or distort its results, and print the "
+		"fix for each. With HOST, also check the paths to the server." },
+	{ NULL, 0, NULL, NULL },
+};
+
+unsigned dr_options_command(const char *name)
+{
+	for (const struct dr_opt_command *c = commands; c->name; c++)
+		if (strcmp(c->name, name) == 0)
+			return c->bit;
+	return 0;
+}
+
+void dr_options_commands(char *buf, size_t len)
+{
+	buf[0] = '\0';
+	for (const struct dr_opt_command *c = commands; c->name; c++)
+		dr_append(buf, len, "%s%s", *buf ? ", " : "", c->name);
+}
+
+struct groups {
+	const struct dr_opt_group *group[16];
+	void *target[15]; /* as many, without the NULL that ends the groups */
+	size_t n;
+};
+
+static void add_group(struct groups *g, const struct dr_opt_group *group, void *target)
+{
+	if (!group || !group->n)
+		return;
+	dr_assert(g->n < DR_ARRAY_LEN(g->target));
+	g->target[g->n] = target;
+	g->group[g->n++] = group;
+}
+
+int dr_options_table(struct dr_options *o, struct dr_opts **out)
+{
+	const struct dr_options_part *fault = o->fault_part;
+	struct groups g = { .n = 0 };
+	const struct dr_opts_spec spec = {
+		.program = "dualrail", .groups = g.group, .commands = commands, .targets = g.target
+	};
+	const struct dr_transport_kind *k;
+
+	add_group(&g, &dr_options_measure, o);
+	add_group(&g, &dr_options_paths, o);
+	for (size_t i = 0; (k = dr_transport_kind_at(i)) != NULL; i++) {
+		dr_assert(k->settings_size <= DR_KIND_SETTINGS_MAX &&
+			  k->params_size <= DR_KIND_PARAMS_MAX);
+		add_group(&g, &k->options, &o->kinds[i]);
+	}
+	add_group(&g, fault ? fault->group : NULL, o->faults);
+	add_group(&g, &dr_options_results, o);
+	add_group(&g, o->file_group, o->files);
+	add_group(&g, &dr_options_connection, o);
+	add_group(&g, &dr_options_general, o);
+	return dr_opts_create(out, &spec, o);
+}
+
+/* ---- checks across options ---- */
+
+static int check_sizes(struct dr_options *o, struct dr_err *e)
+{
+	bool sweep = dr_opts_given(o->table, "begin") || dr_opts_given(o->table, "end");
+
+	if (sweep && dr_opts_given(o->table, "size"))
+		return dr_err_set(
+			e, -EINVAL, "--size and a sweep (--begin, --end) cannot be combined");
+	if (sweep && (!o->begin || !o->end || o->begin > o->end))
+		return dr_err_set(e, -EINVAL,
+			"a sweep needs both --begin and --end, and --begin must not exceed --end");
+	if (!sweep)
+		o->begin = o->end = 0;
+	uint64_t smallest = sweep ? o->begin : o->size;
+	if (dr_opts_given(o->table, "chunk") && o->chunk > smallest) {
+		char c[32], s[32];
+
+		dr_format_size(o->chunk, c, sizeof(c));
+		dr_format_size(smallest, s, sizeof(s));
+		return dr_err_set(e, -EINVAL,
+			"--chunk %s is larger than the smallest message (%s); use a smaller chunk or omit --chunk",
+			c, s);
+	}
+	return 0;
+}
+
+static int check_warmup(struct dr_options *o, struct dr_err *e)
+{
+	int rc = 0;
+
+	o->warmup_ns = 300 * DR_NS_PER_MS;
+	o->warmup_iters = 5;
+	if (o->warmup && o->iters)
+		rc = dr_parse_u64(o->warmup, 0, 1000000000, &o->warmup_iters, e);
+	else if (o->warmup)
+		rc = dr_parse_duration(o->warmup, &o->warmup_ns, e);
+	if (rc)
+		return dr_err_prefix(e, "--warmup");
+	if (o->iters && dr_opts_given(o->table, "duration"))
+		return dr_err_set(e, -EINVAL, "--iters and --duration cannot be combined");
+	return 0;
+}
+
+static int check_ports(struct dr_options *o, struct dr_err *e)
+{
+	uint64_t a, b;
+	char buf[32];
+
+	if (!o->data_ports)
+		return 0;
+	if (strlen(o->data_ports) < sizeof(buf)) {
+		memcpy(buf, o->data_ports, strlen(o->data_ports) + 1);
+		char *dash = strchr(buf, '-');
+		if (dash)
+			*dash = 0;
+		if (dash && dr_parse_u64(buf, 1, 65535, &a, NULL) == 0 &&
+			dr_parse_u64(dash + 1, a, 65535, &b, NULL) == 0) {
+			o->data_port_min = (uint16_t)a;
+			o->data_port_max = (uint16_t)b;
+			return 0;
+		}
+	}
+	return dr_err_set(e, -EINVAL, "--data-ports \"%.40s\": use FIRST-LAST, e.g. 30000-30100",
+		o->data_ports);
+}
+
+static int check_channels(struct dr_options *o, struct dr_err *e)
+{
+	uint64_t n = o->channels * (o->bidir ? 2 : 1) + (o->test.lat ? 2 : 0);
+
+	if (o->bidir && o->reverse)
+		return dr_err_set(e, -EINVAL, "--bidir and --reverse cannot be combined");
+	if (n > DR_CHANNELS_MAX)
+		return dr_err_set(e, -ERANGE,
+			"--channels %llu: both directions and the latency test need %llu channels per "
+			"GPU; the limit is %d",
+			(unsigned long long)o->channels, (unsigned long long)n, DR_CHANNELS_MAX);
+	return 0;
+}
+
+static int check_matrix(struct dr_options *o, struct dr_err *e)
+{
+	static const char *const no[] = { "map", "spread" };
+
+	if (!o->matrix)
+		return 0;
+	if (!o->test.bw)
+		return dr_err_set(e, -EINVAL, "--matrix measures bandwidth; add bw to --test");
+	if (o->begin)
+		return dr_err_set(e, -EINVAL,
+			"--matrix needs a single message size; use --size instead of --begin and --end");
+	for (size_t i = 0; i < DR_ARRAY_LEN(no); i++)
+		if (dr_opts_given(o->table, no[i]))
+			return dr_err_set(e, -EINVAL,
+				"--matrix uses every NIC from every GPU and cannot be combined with --%s",
+				no[i]);
+	return 0;
+}
+
+unsigned dr_options_gpu_top(const struct dr_options *o)
+{
+	unsigned top = 0;
+
+	for (size_t i = 0; i < o->gpus.n; i++)
+		top = DR_MAX(top, o->gpus.v[i]);
+	return top;
+}
+
+static int check_gpus(const struct dr_options *o, struct dr_err *e)
+{
+	unsigned top = dr_options_gpu_top(o);
+
+	if (o->command != DR_CMDBIT_DEMO && o->port + top > 65535)
+		return dr_err_set(e, -ERANGE,
+			"--port %llu plus GPU number %u exceeds 65535; use a lower port",
+			(unsigned long long)o->port, top);
+	return 0;
+}
+
+int dr_options_resolve(struct dr_options *o, struct dr_err *e)
+{
+	int rc = dr_gpu_select(
+		&o->gpu_names, (enum dr_memory_choice)o->memory, &o->gpus, &o->cuda, e);
+
+	return rc ? rc : check_gpus(o, e);
+}
+
+static int check(struct dr_options *o, struct dr_err *e)
+{
+	static int (*const of_run[])(struct dr_options * o, struct dr_err * e) = { check_sizes,
+		check_warmup, check_channels, check_matrix };
+	int rc = check_ports(o, e);
+
+	for (size_t i = 0; i < DR_ARRAY_LEN(of_run) && rc == 0; i++)
+		if (o->command != DR_CMDBIT_SERVER)
+			rc = of_run[i](o, e);
+	if (rc)
+		return rc;
+	(void)dr_gpu_names_numbers(
+		&o->gpu_names, &o->gpus); /* bus ids: checked when they are resolved */
+	rc = check_gpus(o, e);
+	if (rc)
+		return rc;
+	if (o->interval_ns && o->interval_ns < 10 * DR_NS_PER_MS)
+		return dr_err_set(e, -ERANGE, "--interval: the minimum is 10ms; 0 disables it");
+	if (o->json_path && o->json_stream && strcmp(o->json_path, "-") == 0)
+		return dr_err_set(e, -EINVAL,
+			"--json and --json-stream both write to standard output; use --json=FILE");
+	rc = dr_options_check_transport(o, e);
+	return rc == 0 && o->fault_part ? o->fault_part->check(o, e) : rc;
+}
+
+/* ---- entry points ---- */
+
+static int read_config(struct dr_options *o, struct dr_err *e)
+{
+	json_error_t why;
+
+	if (!o->config)
+		return 0;
+	json_t *j = json_load_file(o->config, JSON_REJECT_DUPLICATES, &why);
+	if (!j && why.line < 0)
+		return dr_err_set(e, -ENOENT, "--config: %s", why.text);
+	if (!j)
+		return dr_err_set(
+			e, -EINVAL, "--config %s: line %d: %s", o->config, why.line, why.text);
+	int rc = dr_opts_from_json(o->table, o->command, j, e);
+	json_decref(j);
+	return rc ? dr_err_prefix(e, "%s", o->config) : 0;
+}
+
+/* Chosen so that the demo takes less than a minute on two cores; the command's help states them. */
+static int demo_defaults(struct dr_options *o, struct dr_err *e)
+{
+	json_t *j = json_pack("{s:s, s:i, s:s, s:s, s:s}", "test", "bw,lat,failover", "channels", 2,
+		"size", "4M", "duration", "3s", "hold-down", "300ms");
+	int rc = j ? dr_opts_from_json(o->table, o->command, j, e) : -ENOMEM;
+
+	json_decref(j);
+	return rc;
+}
+
+static int positionals(struct dr_options *o, struct dr_err *e)
+{
+	int least = o->command == DR_CMDBIT_CLIENT ? 1 : 0;
+	int most = o->command == DR_CMDBIT_DOCTOR ? 1 : least;
+	int n;
+	char **arg = dr_opts_positional(o->table, &n);
+
+	if (n > most)
+		return dr_err_set(
+			e, -EINVAL, "\"%.60s\" is not expected here; see --help", arg[most]);
+	if (n < least)
+		return dr_err_set(e, -EINVAL, "HOST is missing: dualrail client HOST [options]");
+	if (n > 0)
+		o->host = arg[0];
+	return 0;
+}
+
+int dr_options_parse(
+	struct dr_options *o, unsigned command, int argc, char *const argv[], struct dr_err *e)
+{
+	o->command = command;
+	int rc = dr_options_table(o, &o->table);
+	if (rc)
+		return dr_err_set(e, rc, "out of memory");
+	rc = dr_opts_defaults(o->table, e);
+	if (rc == 0 && command == DR_CMDBIT_DEMO)
+		rc = demo_defaults(o, e);
+	if (rc == 0)
+		rc = dr_opts_parse(o->table, command, argc, argv, e);
+	if (rc == 0 && (o->help || o->version))
+		return 0;
+	if (rc == 0)
+		rc = dr_opts_from_env(o->table, command, e);
+	if (rc == 0)
+		rc = read_config(o, e);
+	if (rc == 0)
+		rc = positionals(o, e);
+	return rc ? rc : check(o, e);
+}
+
+void dr_options_fini(struct dr_options *o)
+{
+	dr_opts_destroy(o->table);
+	memset(o, 0, sizeof(*o));
+}
+
+int dr_options_exit(int rc)
+{
+	return rc == 0 ? 0 : rc == -EINVAL || rc == -ERANGE || rc == -EEXIST ? 1 : 2;
+}
+
+void dr_options_help(struct dr_options *o, unsigned command, FILE *f)
+{
+	struct dr_opts *t;
+
+	if (dr_options_table(o, &t))
+		return;
+	dr_opts_help(t, command, f);
+	dr_opts_destroy(t);
+}
+
+void dr_options_man(struct dr_options *o, FILE *f)
+{
+	struct dr_opts *t;
+
+	if (dr_options_table(o, &t))
+		return;
+	dr_opts_man(t, f);
+	dr_opts_destroy(t);
+}
+
+void dr_options_apply_log(const struct dr_options *o)
+{
+	dr_log_set_json(o->log_json);
+	if (o->verbose >= 2 || o->trace_requests)
+		dr_log_set_level(DR_LOG_DEBUG);
+	else if (o->verbose == 1)
+		dr_log_set_level(DR_LOG_INFO);
+	else
+		dr_log_set_level(o->quiet ? DR_LOG_ERROR : DR_LOG_WARN);
+}
+
+/* ---- phases ---- */
+
+static struct dr_phase *add_phase(struct dr_phase *out, unsigned *n, unsigned cap,
+	const struct dr_options *o, enum dr_phase_kind kind, uint64_t bytes)
+{
+	struct dr_phase *p = &out[*n];
+
+	if (*n == cap)
+		return NULL;
+	memset(p, 0, sizeof(*p));
+	p->index = (*n)++;
+	p->kind = kind;
+	p->message_bytes = bytes;
+	p->chunk_bytes = (uint32_t)DR_MIN(o->chunk, bytes);
+	p->iters = kind == DR_PHASE_FAILOVER ? 0 : o->iters;
+	p->warmup = o->iters ? o->warmup_iters : kind == DR_PHASE_LAT ? 20 : 0;
+	p->verify = o->verify || kind == DR_PHASE_FAILOVER;
+	p->rate_bits = kind == DR_PHASE_LAT ? 0 : o->rate_bits / (double)o->channels;
+	return p;
+}
+
+unsigned dr_options_phases(const struct dr_options *o, struct dr_phase *out, unsigned cap)
+{
+	uint64_t first = o->begin ? o->begin : o->size, last = o->begin ? o->end : o->size;
+	bool own_size = o->begin || dr_opts_given(o->table, "size");
+	unsigned n = 0;
+
+	for (uint64_t b = first; o->test.bw && b <= last; b *= o->factor)
+		if (!add_phase(out, &n, cap, o, DR_PHASE_BW, b))
+			return n;
+	if (o->test.lat && (!own_size || o->command == DR_CMDBIT_DEMO))
+		add_phase(out, &n, cap, o, DR_PHASE_LAT, 8);
+	else
+		for (uint64_t b = first; o->test.lat && b <= last; b *= o->factor)
+			if (!add_phase(out, &n, cap, o, DR_PHASE_LAT, b))
+				return n;
+	if (o->test.failover)
+		add_phase(out, &n, cap, o, DR_PHASE_FAILOVER, first);
+	return n;
+}
+
+uint32_t dr_options_chunk_max(const struct dr_options *o)
+{
+	uint64_t largest = o->begin ? o->end : o->size;
+
+	return (uint32_t)DR_MAX(DR_MIN(o->chunk, largest), 8);
+}

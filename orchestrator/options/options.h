@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef DR_ORCHESTRATOR_OPTIONS_H
+#define DR_ORCHESTRATOR_OPTIONS_H
+
+#include "base/opts.h"
+#include "gpu/select.h"
+#include "orchestrator/options/run.h"
+#include "transport/kind.h"
+
+#include <jansson.h>
+
+/*
+ * Folder options/: the option rows, their parsing and their checks, and the plain types that they describe
+ * (run.h). It knows no other folder of orchestrator/.
+ *
+ * struct dr_options has every value from the command line, the environment and the configuration file. It
+ * is const after dr_options_parse, except for what dr_options_resolve sets.
+ */
+enum dr_command_bit {
+	DR_CMDBIT_SERVER = 1,
+	DR_CMDBIT_CLIENT = 2,
+	DR_CMDBIT_DEMO = 4,
+	DR_CMDBIT_TOPO = 8,
+	DR_CMDBIT_DOCTOR = 16,
+	DR_CMDBIT_RUN = DR_CMDBIT_CLIENT | DR_CMDBIT_DEMO, /* those that decide what is measured */
+	DR_CMDBIT_ALL = DR_CMDBIT_SERVER | DR_CMDBIT_RUN,  /* those that move data */
+};
+
+enum {
+	DR_OPTIONS_GPUS_MAX = DR_GPUS_MAX, /* bits of dr_phase.gpu_mask */
+	DR_OPTIONS_PHASES_MAX = 128
+};
+
+struct dr_tests {
+	bool bw, lat, failover;
+};
+
+/* Options that a folder above this one adds to the table. */
+struct dr_options;
+struct dr_options_part {
+	const struct dr_opt_group *group;
+	/* Checks what the table cannot, after parsing; as dr_options_parse. */
+	int (*check)(const struct dr_options *o, struct dr_err *e);
+};
+
+struct dr_options {
+	unsigned command; /* enum dr_command_bit */
+	const char *host; /* client; doctor: may be NULL */
+
+	struct dr_tests test;
+	const char *transport;
+	struct dr_gpu_names gpu_names;
+	int memory; /* enum dr_memory_choice */
+	/* Set by dr_options_resolve; before that, the numbers of --gpus. */
+	struct dr_opt_list gpus;
+	bool cuda;
+	bool pair;
+	uint64_t channels, window, chunk, size, begin, end, factor;
+	int64_t duration_ns, interval_ns;
+	uint64_t iters;
+	const char *warmup; /* a time with --duration, a number with --iters */
+	int64_t warmup_ns;
+	uint64_t warmup_iters;
+	bool bidir, reverse, matrix;
+	double rate_bits; /* of a GPU and direction; 0: none */
+
+	const char *rails, *map, *spread;
+	const char *topology; /* hwloc XML; NULL: this machine */
+	int64_t heartbeat_ns, hold_down_ns;
+	int detect, failback; /* enum dr_detect; 0 off, 1 on */
+
+	/* Set by dr_fault_options_attach before parsing; both NULL: the group "Faults" does not exist. */
+	struct dr_fault_options *faults; /* target of the group; not owned */
+	const struct dr_options_part *fault_part;
+	bool dry_run;
+
+	bool verify;
+	uint64_t seed, workers, links;
+	int poll; /* enum dr_poll_policy */
+	struct dr_opt_list pin;
+
+	const char *json_path, *metrics_listen;
+	bool json_stream;
+	const char *min_bw, *baseline;
+	/* Set by the caller before parsing, both NULL: the group of result files does not exist. */
+	const struct dr_opt_group *file_group;
+	void *files;	    /* its target; not owned */
+	int64_t max_gap_ns; /* 0: none */
+
+	const char *key_file, *control;
+	uint64_t port;
+	const char *data_ports;
+	uint16_t data_port_min, data_port_max;
+	uint64_t sockbuf, dscp;
+
+	int64_t connect_timeout_ns, timeout_ns;
+	bool one_off;
+	const char *config;
+	int verbose;
+	bool quiet, log_json, trace_requests, version, help, man;
+
+	bool trusted; /* demo: the client is our own, its faults need no key */
+
+	union dr_kind_settings kinds[DR_KINDS_MAX]; /* see dr_options_params */
+	struct dr_opts *table;			    /* owns the strings */
+};
+
+/*
+ * argv[0] is the command's name. o is zeroed apart from the added groups. Also reads the environment and
+ * --config, and checks what spans several options. -EINVAL, -ERANGE: exit status 1; -ENOENT, -EACCES, -ENOTSUP
+ * (transport not in this build): 2. The caller calls dr_options_fini on failure too.
+ */
+int dr_options_parse(struct dr_options *o, unsigned command, int argc, char *const argv[],
+	struct dr_err *e) DR_MUST_CHECK;
+/* Resolve the names of GPUs in the process that uses them: sets gpus and cuda for the last time.
+ * Errors: those of dr_gpu_select, -ERANGE as above. */
+int dr_options_resolve(struct dr_options *o, struct dr_err *e) DR_MUST_CHECK;
+void dr_options_fini(struct dr_options *o);
+/* The exit status (enum dr_exit) that an error of dr_options_parse stands for. */
+int dr_options_exit(int rc);
+/* Bit of a command's name; 0: unknown. */
+unsigned dr_options_command(const char *name);
+/* The commands' names: "server, client, demo". */
+void dr_options_commands(char *buf, size_t len);
+/* Help of a command, or of all (0); the man page's option sections. Of o only the added groups are read. */
+void dr_options_help(struct dr_options *o, unsigned command, FILE *f);
+void dr_options_man(struct dr_options *o, FILE *f);
+/* Level and form of the log. */
+void dr_options_apply_log(const struct dr_options *o);
+
+/* The parameters of a transport kind as this end's options say. */
+void dr_options_params(
+	const struct dr_options *o, const struct dr_transport_kind *k, union dr_kind_params *out);
+
+/* The phases in order, for each size; returns their number. */
+unsigned dr_options_phases(const struct dr_options *o, struct dr_phase *out, unsigned cap);
+/* The largest number among --gpus, which are in any order. */
+unsigned dr_options_gpu_top(const struct dr_options *o);
+/* Largest chunk of any phase. */
+uint32_t dr_options_chunk_max(const struct dr_options *o);
+
+#endif

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef DR_ORCHESTRATOR_OPTIONS_PRIV_H
+#define DR_ORCHESTRATOR_OPTIONS_PRIV_H
+
+#include "orchestrator/options/options.h"
+
+/* The table; its targets are o and the targets of the added groups. -ENOMEM. */
+int dr_options_table(struct dr_options *o, struct dr_opts **out) DR_MUST_CHECK;
+
+extern const struct dr_opt_group dr_options_measure, dr_options_paths; /* measure.c, paths.c */
+/* general.c */
+extern const struct dr_opt_group dr_options_results, dr_options_connection, dr_options_general;
+
+/* transports.c */
+/* -ENOTSUP: not in this build; -EINVAL: options of another kind, values that the kind refuses. */
+int dr_options_check_transport(const struct dr_options *o, struct dr_err *e) DR_MUST_CHECK;
+/* dr_opt.help_more of --transport and --rails. */
+void dr_options_help_transports(char *buf, size_t len);
+void dr_options_help_nics(char *buf, size_t len);
+
+/* Abbreviations for the rows: where a value is stored, and which commands have the option. */
+#define AT(field) offsetof(struct dr_options, field)
+#define ALL DR_CMDBIT_ALL
+#define RUN DR_CMDBIT_RUN
+#define NODE (DR_CMDBIT_SERVER | DR_CMDBIT_CLIENT)
+#define TOPO DR_CMDBIT_TOPO
+#define DOCTOR DR_CMDBIT_DOCTOR
+
+#endif

@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "orchestrator/options/options_priv.h"
+
+#include "base/units.h"
+#include "channel/manager.h"
+
+#include <errno.h>
+#include <string.h>
+
+/*
+ * The options of the transport kinds. Each kind has a group of rows in its descriptor and a settings
+ * struct of its own; both come from the registry, so no kind is named here.
+ */
+_Static_assert((int)DR_KIND_OPT_RUN == (int)DR_CMDBIT_RUN &&
+		       (int)DR_KIND_OPT_END == (int)DR_CMDBIT_ALL &&
+		       (int)DR_KIND_OPT_PROBE == (int)DR_CMDBIT_DOCTOR,
+	"the rows of the kinds have the program's command bits");
+
+static size_t kind_index(const struct dr_transport_kind *k)
+{
+	size_t i = 0;
+
+	while (dr_transport_kind_at(i) != k)
+		dr_assert(dr_transport_kind_at(i++));
+	return i;
+}
+
+void dr_options_params(
+	const struct dr_options *o, const struct dr_transport_kind *k, union dr_kind_params *out)
+{
+	memset(out, 0, sizeof(*out));
+	if (k->params)
+		k->params(&o->kinds[kind_index(k)], out);
+}
+
+/* ---- what only the kind can check ---- */
+
+/* Only what was typed for this run: variables of the environment may be meant for other programs. */
+static int check_others(
+	const struct dr_options *o, const struct dr_transport_kind *chosen, struct dr_err *e)
+{
+	const struct dr_transport_kind *k;
+
+	for (size_t i = 0; (k = dr_transport_kind_at(i)) != NULL; i++)
+		for (size_t r = 0; k != chosen && r < k->options.n; r++) {
+			const char *name = k->options.rows[r].name;
+
+			if (strcmp(dr_opts_source(o->table, name), "command line") == 0)
+				return dr_err_set(e, -EINVAL,
+					"--%s means nothing with --transport %s; use --transport %s",
+					name, chosen->name, k->name);
+		}
+	return 0;
+}
+
+int dr_options_check_transport(const struct dr_options *o, struct dr_err *e)
+{
+	const struct dr_transport_kind *k = dr_transport_kind(o->transport);
+	bool follows = o->command == DR_CMDBIT_SERVER && !dr_opts_given(o->table, "transport");
+	union dr_kind_params params;
+	char names[64];
+	int rc = 0;
+
+	if (!k)
+		return dr_err_set(e, -ENOTSUP, "transport %s is not in this build (built: %s)",
+			o->transport, dr_transport_names(names, sizeof(names)));
+	if (!follows)
+		rc = check_others(o, k, e);
+	if (rc || !k->check)
+		return rc;
+	dr_options_params(o, k, &params);
+	return k->check(&params, o->detect == DR_DETECT_CONSERVATIVE, e);
+}
+
+/* ---- help ---- */
+
+void dr_options_help_transports(char *buf, size_t len)
+{
+	const struct dr_transport_kind *k;
+
+	for (size_t i = 0; (k = dr_transport_kind_at(i)) != NULL; i++) {
+		dr_append(buf, len, "%s%s (%s", i ? "; " : "Kinds: ", k->name, k->about);
+		if (k->package)
+			dr_append(buf, len, ", needs %s at run time", k->package);
+		dr_append(buf, len, ")");
+	}
+	dr_append(buf, len, ".");
+}
+
+void dr_options_help_nics(char *buf, size_t len)
+{
+	const struct dr_transport_kind *k;
+
+	for (size_t i = 0; (k = dr_transport_kind_at(i)) != NULL; i++)
+		if (k->nics_help)
+			dr_append(
+				buf, len, "%sWith %s %s.", *buf ? " " : "", k->name, k->nics_help);
+}

@@ -1,0 +1,274 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "orchestrator/plan/plan.h"
+
+#include "base/fields.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+/*
+ * The plan as JSON: one table of fields per message drives writing, reading and range checks. What is
+ * read here comes from a peer: every value is checked, none is asserted.
+ */
+
+/* Longer than any option allows; sums with the clock fit in 64 bits. */
+#define TIME_MAX_NS (1000000 * DR_NS_PER_S)
+
+#define REQUIRED(name, kind, type, member, ...)                                                    \
+	DR_FIELD(name, kind, type, member, .flags = DR_F_REQUIRED, __VA_ARGS__)
+
+/* ---- a rail ---- */
+
+#define WORD(name, type, member)                                                                   \
+	DR_FIELD(name, DR_F_STR, type, member, .flags = DR_F_REQUIRED | DR_F_WORD)
+#define RAIL_FIELDS                                                                                \
+	WORD("name", struct dr_plan_rail, name), WORD("address", struct dr_plan_rail, address),    \
+		REQUIRED("prefix", DR_F_UINT, struct dr_plan_rail, prefix, .max = 128),            \
+		REQUIRED("speed_mbps", DR_F_SINT, struct dr_plan_rail, speed_mbps),                \
+		DR_FIELD("routed", DR_F_BOOL, struct dr_plan_rail, routed, .flags = DR_F_OMIT)
+
+static int put_routes(const void *row, json_t *obj)
+{
+	const struct dr_routes *r = &((const struct dr_plan_rail *)row)->routes;
+	json_t *list = r->known ? json_array() : NULL;
+	char text[64];
+
+	for (unsigned i = 0; list && i < r->n; i++) {
+		dr_prefix_format(&r->to[i], text, sizeof(text));
+		json_array_append_new(list, json_string(text));
+	}
+	return r->known ? json_object_set_new(obj, "routes", list) : 0;
+}
+
+/* Without the key: not known. */
+static bool read_routes(const json_t *list, struct dr_routes *out)
+{
+	if (!list)
+		return true;
+	if (!json_is_array(list) || json_array_size(list) > DR_ROUTES_MAX)
+		return false;
+	for (; out->n < json_array_size(list); out->n++) {
+		const char *s = json_string_value(json_array_get(list, out->n));
+
+		if (!s || dr_prefix_parse(s, &out->to[out->n]))
+			return false;
+	}
+	out->known = true;
+	return true;
+}
+
+static int get_rail(void *row, const json_t *obj, struct dr_err *e)
+{
+	struct dr_plan_rail *r = row;
+	struct dr_prefix subnet;
+
+	if (dr_netdev_addr_parse(r->address, &r->addr) ||
+		dr_prefix_of((struct sockaddr *)&r->addr, r->prefix, &subnet))
+		return dr_err_set(e, -EPROTO, "rail.address: %s/%u is not an address and a prefix",
+			r->address, r->prefix);
+	if (!read_routes(json_object_get(obj, "routes"), &r->routes))
+		return dr_err_set(e, -EPROTO, "rail.routes: not a list of at most %d prefixes",
+			DR_ROUTES_MAX);
+	return 0;
+}
+
+static const struct dr_field rail_fields[] = { RAIL_FIELDS };
+static DR_FIELDS(
+	rail_table, "rail", rail_fields, struct dr_plan_rail, .put = put_routes, .get = get_rail);
+/* The client's end of the pairs in dr_plan.rail. */
+static DR_FIELDS(client_table, "rail", rail_fields, struct dr_plan_rail[2], .put = put_routes,
+	.get = get_rail);
+_Static_assert(DR_PLAN_CLIENT == 0, "the first of a pair");
+
+/* ---- the offer ---- */
+
+/* Both -1: the automatic map. */
+#define MAPPED(member)                                                                             \
+	REQUIRED(#member, DR_F_SINT, struct dr_plan_map, member, .min = -1, .max = DR_RAILS_MAX - 1)
+static const struct dr_field map_fields[] = { MAPPED(primary), MAPPED(shadow) };
+static DR_FIELDS(map_table, "map", map_fields, struct dr_plan_map, .tuple = true);
+
+static const struct dr_field spread_fields[] = { { .kind = DR_F_UINT,
+	.name = "",
+	.len = sizeof(unsigned),
+	.flags = DR_F_REQUIRED,
+	.max = DR_RAILS_MAX - 1 } };
+static DR_FIELDS(spread_table, "spread_list", spread_fields, unsigned);
+
+#define PLAN(name, kind, member, ...) REQUIRED(name, kind, struct dr_plan, member, __VA_ARGS__)
+#define PLAN_TIME(member) PLAN(#member, DR_F_NS, member, .max = TIME_MAX_NS)
+static const struct dr_field offer_fields[] = {
+	PLAN("rails_auto", DR_F_BOOL, rails_auto),
+	DR_FIELD_ROWS("map", struct dr_plan, map, n_map, map_table, .flags = DR_F_REQUIRED),
+	PLAN("spread", DR_F_UINT, spread, .max = DR_SPREAD_EACH),
+	DR_FIELD_ROWS("spread_list", struct dr_plan, spread_list, n_spread, spread_table,
+		.flags = DR_F_REQUIRED),
+	PLAN("channels", DR_F_UINT, n_each, .min = 1, .max = DR_CHANNELS_MAX),
+	PLAN("forward", DR_F_BOOL, forward),
+	PLAN("reverse", DR_F_BOOL, reverse),
+	PLAN("lat", DR_F_BOOL, lat),
+	PLAN("window", DR_F_UINT, window, .min = 1, .max = DR_CHANNEL_WINDOW_MAX),
+	PLAN("chunk_max", DR_F_UINT, chunk_max, .min = 1, .max = DR_PLAN_CHUNK_MAX),
+	PLAN_TIME(heartbeat_ns),
+	PLAN_TIME(interval_ns),
+	PLAN_TIME(hold_down_ns),
+	PLAN_TIME(lost_after_ns),
+	PLAN("detect", DR_F_UINT, detect, .max = DR_DETECT_CONSERVATIVE),
+	PLAN("failback", DR_F_BOOL, failback),
+	PLAN("seed", DR_F_UINT, seed),
+	PLAN("sockbuf", DR_F_SINT, sockbuf, .max = 1 << 30),
+	PLAN("dscp", DR_F_SINT, dscp, .max = 63),
+	PLAN("server_faults", DR_F_BOOL, server_faults),
+	DR_FIELD_ROWS("rails", struct dr_plan, rail, n_rails, client_table, .flags = DR_F_REQUIRED,
+		.min = 1, .max = DR_RAILS_MAX),
+	DR_FIELD_ROW("spare", struct dr_plan, spare, rail_table, .flags = DR_F_OMIT),
+};
+
+static int put_offer(const void *row, json_t *offer)
+{
+	const struct dr_plan *p = row;
+
+	return json_object_set_new(
+		       offer, "near", dr_locality_to_json(&p->locality[DR_PLAN_CLIENT])) ||
+			       dr_plan_put_transport(p, offer)
+		       ? -1
+		       : 0;
+}
+
+/* A client of an earlier version says nothing of its GPUs' places: its map is even by number. */
+static int read_locality(struct dr_plan *p, const json_t *offer, struct dr_err *e)
+{
+	struct dr_locality *l = &p->locality[DR_PLAN_CLIENT];
+	const json_t *j = json_object_get(offer, "near");
+
+	p->locality_known = j != NULL;
+	if (!j)
+		return 0;
+	if (dr_locality_from_json(l, j, e))
+		return -EPROTO;
+	if (l->n_gpus && l->n_nics != p->n_rails)
+		return dr_err_set(
+			e, -EPROTO, "offer.near.nics: %u for %u rails", l->n_nics, p->n_rails);
+	return 0;
+}
+
+/* What no range of one field says. */
+static int check_offer(const struct dr_plan *p, struct dr_err *e)
+{
+	if (p->interval_ns > 0 && p->interval_ns < DR_NS_PER_MS)
+		return dr_err_set(e, -EPROTO,
+			"offer.interval_ns: %lld; 0 or at least one millisecond is possible",
+			(long long)p->interval_ns);
+	for (unsigned i = 0; i < p->n_map; i++)
+		if ((p->map[i].primary == DR_PLAN_AUTO) != (p->map[i].shadow == DR_PLAN_AUTO))
+			return dr_err_set(e, -EPROTO,
+				"offer.map: the entry of GPU %u has one rail; 0 or 2 are possible",
+				i);
+	return 0;
+}
+
+static int get_offer(void *row, const json_t *offer, struct dr_err *e)
+{
+	struct dr_plan *p = row;
+
+	for (unsigned i = 0; i < p->n_rails; i++)
+		p->rail[i][DR_PLAN_CLIENT].column = (uint8_t)i;
+	p->spare.column = DR_PLAN_NO_COLUMN;
+	return check_offer(p, e) || dr_plan_read_transport(p, offer, e) ||
+			       read_locality(p, offer, e)
+		       ? -EPROTO
+		       : 0;
+}
+
+static DR_FIELDS(
+	offer_table, "offer", offer_fields, struct dr_plan, .put = put_offer, .get = get_offer);
+
+json_t *dr_plan_offer(const struct dr_plan *p)
+{
+	return dr_fields_to_json(&offer_table, p);
+}
+
+int dr_plan_read_offer(struct dr_plan *p, const json_t *offer, struct dr_err *e)
+{
+	return dr_fields_from_json(&offer_table, p, offer, e);
+}
+
+/* ---- the reply ---- */
+
+/* The server's end of each rail, and the address of the client's. */
+struct reply {
+	unsigned n_rails;
+	struct reply_rail {
+		struct dr_plan_rail server;
+		char client[64];
+	} rail[DR_RAILS_MAX];
+};
+_Static_assert(offsetof(struct reply_rail, server) == 0, "RAIL_FIELDS fit");
+static const struct dr_field reply_rail_fields[] = { RAIL_FIELDS,
+	WORD("client", struct reply_rail, client) };
+static DR_FIELDS(reply_rail_table, "rail", reply_rail_fields, struct reply_rail, .get = get_rail);
+static const struct dr_field reply_fields[] = { DR_FIELD_ROWS("rails", struct reply, rail, n_rails,
+	reply_rail_table, .flags = DR_F_REQUIRED, .min = 1, .max = DR_RAILS_MAX) };
+static DR_FIELDS(reply_table, "reply", reply_fields, struct reply);
+
+json_t *dr_plan_reply(const struct dr_plan *p)
+{
+	struct reply r = { .n_rails = p->n_rails };
+
+	for (unsigned i = 0; i < p->n_rails; i++) {
+		r.rail[i].server = p->rail[i][DR_PLAN_SERVER];
+		snprintf(r.rail[i].client, sizeof(r.rail[i].client), "%s",
+			p->rail[i][DR_PLAN_CLIENT].address);
+	}
+	json_t *o = dr_fields_to_json(&reply_table, &r);
+	if (p->locality_known &&
+		json_object_set_new(o, "near", dr_locality_to_json(&p->locality[DR_PLAN_SERVER]))) {
+		json_decref(o);
+		return NULL;
+	}
+	return o;
+}
+
+/* The rail of ours that has this address: one of those from *at on, in the order offered, or the spare. */
+static const struct dr_plan_rail *own_rail(
+	const struct dr_plan *p, const char *address, unsigned *at)
+{
+	unsigned i = *at;
+
+	while (i < p->n_rails && strcmp(p->rail[i][DR_PLAN_CLIENT].address, address) != 0)
+		i++;
+	if (i < p->n_rails) {
+		*at = i + 1;
+		return &p->rail[i][DR_PLAN_CLIENT];
+	}
+	*at = p->n_rails; /* the spare is offered last */
+	return p->spare.name[0] && strcmp(p->spare.address, address) == 0 ? &p->spare : NULL;
+}
+
+int dr_plan_read_reply(struct dr_plan *p, const json_t *reply, struct dr_err *e)
+{
+	unsigned at = 0, max = DR_MIN(p->n_rails + (p->spare.name[0] ? 1u : 0u), DR_RAILS_MAX);
+	const json_t *near = json_object_get(reply, "near");
+	struct reply r;
+
+	if (dr_fields_from_json(&reply_table, &r, reply, e))
+		return -EPROTO;
+	if (r.n_rails > max)
+		return dr_err_set(
+			e, -EPROTO, "reply.rails: %u rails; 1 to %u are possible", r.n_rails, max);
+	for (unsigned i = 0; i < r.n_rails; i++) {
+		const struct dr_plan_rail *own = own_rail(p, r.rail[i].client, &at);
+
+		if (!own || (own == &p->spare && i + 1 < r.n_rails))
+			return dr_err_set(e, -EPROTO, "reply.rails.client: not a rail of ours");
+		/* In ascending order, so that nothing needed is overwritten. */
+		p->rail[i][DR_PLAN_CLIENT] = *own;
+		p->rail[i][DR_PLAN_CLIENT].routed = r.rail[i].server.routed;
+		p->rail[i][DR_PLAN_SERVER] = r.rail[i].server;
+	}
+	p->n_rails = r.n_rails;
+	/* A server that does not answer to it does not use it either. */
+	p->locality_known = near != NULL;
+	return near ? dr_locality_from_json(&p->locality[DR_PLAN_SERVER], near, e) : 0;
+}

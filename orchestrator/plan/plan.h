@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef DR_ORCHESTRATOR_PLAN_PLAN_H
+#define DR_ORCHESTRATOR_PLAN_PLAN_H
+
+#include "bootstrap/bootstrap.h"
+#include "channel/manager.h"
+#include "orchestrator/options/run.h"
+#include "topology/topo.h"
+#include "transport/kind.h"
+
+/*
+ * Folder plan/: the plan of a run, its offer and reply, and the placement of GPUs, rails and workers.
+ *
+ * What both ends of a run agree on: GPUs, rails, channels and the paths of each channel. The client
+ * decides and offers; the server matches its rails to the client's and answers; from then on both
+ * ends compute the same plan from the same numbers. No I/O and no clock: JSON in, JSON out.
+ *
+ * Channels of every GPU, numbered alike at both ends: N from client to server (unless -R), then N
+ * from server to client (-R or --bidir), then for the latency test one each way.
+ */
+enum {
+	DR_PLAN_GPUS_MAX = DR_BOOT_GPUS_MAX,
+	DR_PLAN_CHUNK_MAX = 64 << 20,
+	DR_PLAN_HANDLES_MAX = DR_RAILS_MAX + DR_CHANNELS_MAX
+};
+
+struct dr_plan_rail {
+	char name[IFNAMSIZ];
+	char address[64];
+	struct sockaddr_storage addr;
+	unsigned prefix;
+	int64_t speed_mbps; /* -1 unknown */
+	int ifindex;	    /* local rails only */
+	/* Number when its end measured `locality`, since rails may be left out later. DR_PLAN_NO_COLUMN:
+	 * a spare, whose distances are not sent. */
+	uint8_t column;
+	bool routed; /* the pair shares no subnet: gateways are in between; set at both ends */
+	struct dr_routes routes; /* of the client's end, for the server's match */
+};
+
+/* EACH: n_each channels on every rail, channel c's primary is rail c % n_rails (--matrix). */
+enum dr_spread { DR_SPREAD_NEAREST, DR_SPREAD_ALL, DR_SPREAD_LIST, DR_SPREAD_EACH };
+
+enum { DR_PLAN_NO_COLUMN = 0xff };
+/* As a primary in dr_plan.map: the automatic map. */
+#define DR_PLAN_AUTO 0xffffffffu
+struct dr_plan_map {
+	unsigned primary, shadow; /* equal: unprotected */
+};
+
+struct dr_plan {
+	char transport[DR_KIND_NAME_MAX]; /* kind of the data paths, the client's choice */
+	union dr_kind_params
+		kind_params; /* of that kind at this end; the shared part is the client's */
+	/* GPUs by position; gpu[][0] is the client's number, gpu[][1] the server's. */
+	unsigned n_gpus;
+	unsigned gpu[DR_PLAN_GPUS_MAX][2];
+	/* Rails in the session's numbering: [0] the client's end, [1] the server's. */
+	unsigned n_rails;
+	struct dr_plan_rail rail[DR_RAILS_MAX][2];
+	bool rails_auto; /* the client did not name its rails: those without a partner are left out */
+	/* Distances from each end's GPUs to its rails; n_gpus 0: unknown. The client's columns are numbered
+	 * as it offered its rails, the server's as in rail[]. */
+	bool locality_known; /* both ends' versions send distances */
+	struct dr_locality locality[2];
+	unsigned n_auto; /* from dr_plan_settle; 0: GPUs are assigned round-robin */
+	struct dr_locality_choice auto_map[DR_PLAN_GPUS_MAX];
+	const struct dr_topo *topo; /* this end's machine, for `locality`; NULL unknown. Borrowed */
+	/* The client's NIC that carries control, when its rails are automatic: used as a rail only when
+	 * there is no other. name "": none. In the offer only. */
+	struct dr_plan_rail spare;
+	/* Per GPU position; n_map 0: automatic. */
+	unsigned n_map;
+	struct dr_plan_map map[DR_PLAN_GPUS_MAX];
+	enum dr_spread spread;
+	unsigned n_spread, spread_list[DR_RAILS_MAX];
+	/* Channels a direction; with DR_SPREAD_EACH on each rail, however many of those take part. */
+	unsigned n_each;
+	bool forward, reverse, lat;
+	unsigned window;
+	uint32_t chunk_max;
+	/* Failure detection and failover. */
+	int64_t heartbeat_ns, hold_down_ns, lost_after_ns;
+	int64_t interval_ns; /* reporting interval of received data at both ends; 0: disabled */
+	enum dr_detect detect;
+	bool failback;
+	uint64_t seed;
+	int sockbuf, dscp;
+	bool server_faults; /* the client will request faults at the server */
+};
+
+enum dr_plan_end { DR_PLAN_CLIENT, DR_PLAN_SERVER };
+
+/* Channels of a GPU: of bulk data in one direction, of bulk data, all. */
+unsigned dr_plan_per_direction(const struct dr_plan *p);
+unsigned dr_plan_n_bulk(const struct dr_plan *p);
+unsigned dr_plan_n_channels(const struct dr_plan *p);
+/* Handles of a GPU in each direction: one per rail, one per channel. */
+unsigned dr_plan_n_handles(const struct dr_plan *p);
+/* The rails that may be primaries: a routed one is a shadow only, unless all rails are routed. Returns
+ * how many are in `list`. */
+unsigned dr_plan_direct(const struct dr_plan *p, unsigned list[DR_RAILS_MAX]);
+/* Does data of this channel leave the client? */
+bool dr_plan_from_client(const struct dr_plan *p, unsigned channel);
+/* The rails of channel `channel` of the GPU at `position`. */
+struct dr_plan_map dr_plan_paths(const struct dr_plan *p, unsigned position, unsigned channel);
+/* Has each GPU of the phase a channel for it in each direction? Otherwise it would never end. */
+bool dr_plan_fits_phase(const struct dr_plan *p, const struct dr_phase *phase);
+/* -EINVAL: counts out of range, a rail that is not there, too many channels (DR_CHANNELS_MAX). */
+int dr_plan_check(const struct dr_plan *p, struct dr_err *e) DR_MUST_CHECK;
+/* The same, and the automatic map from `locality`; to be called when GPUs or rails have changed. Both ends
+ * come to the same map. */
+int dr_plan_settle(struct dr_plan *p, struct dr_err *e) DR_MUST_CHECK;
+
+/* Local rails as found by dr_netdev_rails: one as the plan has it; all into side `end` of the plan. */
+void dr_plan_set_rail(struct dr_plan_rail *out, const struct dr_netdev_rail *r);
+void dr_plan_set_rails(
+	struct dr_plan *p, enum dr_plan_end end, const struct dr_netdev_rail *r, unsigned n);
+/* The client's NIC that carries control. */
+void dr_plan_set_spare(struct dr_plan *p, const struct dr_netdev_rail *r);
+/*
+ * --map "GPU=RAIL,RAIL;GPU=RAIL": rails by name, address or number; GPUs that are not named keep the
+ * automatic map. Needs the client's rails and GPUs in the plan. -EINVAL.
+ */
+int dr_plan_parse_map(struct dr_plan *p, const char *s, struct dr_err *e) DR_MUST_CHECK;
+/* --spread nearest|all|RAIL,RAIL... -EINVAL. */
+int dr_plan_parse_spread(struct dr_plan *p, const char *s, struct dr_err *e) DR_MUST_CHECK;
+
+/* transport.c. The kind of the data paths; NULL: not in this build. */
+const struct dr_transport_kind *dr_plan_kind(const struct dr_plan *p);
+/* The client's kind and its parameters. */
+struct dr_options;
+void dr_plan_set_transport(struct dr_plan *p, const struct dr_options *o);
+/* The server takes the client's kind, of which it has read the shared parameters, and adds its own.
+ * -EPROTO when its options name another kind, -ENOTSUP when this build does not have the client's. */
+int dr_plan_follow_transport(struct dr_plan *p, const struct dr_options *o, struct dr_err *e)
+	DR_MUST_CHECK;
+/* The kind and the shared parameters in the offer: 0 or -1 for no memory; -EPROTO. p->detect is known. */
+int dr_plan_put_transport(const struct dr_plan *p, json_t *offer);
+int dr_plan_read_transport(struct dr_plan *p, const json_t *offer, struct dr_err *e) DR_MUST_CHECK;
+
+/* The offer of the client: a new JSON object, or NULL: no memory. */
+json_t *dr_plan_offer(const struct dr_plan *p);
+/* The server reads it. -EPROTO for bytes that make no sense. */
+int dr_plan_read_offer(struct dr_plan *p, const json_t *offer, struct dr_err *e) DR_MUST_CHECK;
+/*
+ * The server pairs its own rails with the client's in the plan, as topology/nic_list.h states: those
+ * that share a subnet, else routed ones. spare: the server's NIC that carries control, NULL: none, or
+ * the rails were named. Rails that the client named or mapped must all find a partner.
+ * -EADDRNOTAVAIL with both lists and what to do.
+ */
+int dr_plan_match(struct dr_plan *p, const struct dr_netdev_rail *own, unsigned n_own,
+	const struct dr_netdev_rail *spare, struct dr_err *e) DR_MUST_CHECK;
+/* The answer of the server, and the client reads it: which of its rails take part, with whom. */
+json_t *dr_plan_reply(const struct dr_plan *p);
+int dr_plan_read_reply(struct dr_plan *p, const json_t *reply, struct dr_err *e) DR_MUST_CHECK;
+
+/* The manager's parameters of one GPU at this end (token and ports are the caller's); p outlives the
+ * manager. */
+void dr_plan_manager(const struct dr_plan *p, enum dr_plan_end end, unsigned position,
+	struct dr_manager_params *out);
+/* locality.c. `locality` of the end from p->topo, its rails and GPUs as they are numbered now. */
+void dr_plan_measure(struct dr_plan *p, enum dr_plan_end end);
+/* Why the GPU has its primaries, for people: "same PCI switch", "spread by number: ...". */
+void dr_plan_reason(const struct dr_plan *p, unsigned position, char *buf, size_t len);
+
+/* "GPU 0 <-> 0: primary eth1 10.0.0.1, shadow eth2 10.1.0.1 (routed) (same PCI switch)" for people. */
+void dr_plan_describe(
+	const struct dr_plan *p, enum dr_plan_end end, unsigned position, char *buf, size_t len);
+/* "rail 1 is routed: ..." for people; false: it is not. */
+bool dr_plan_describe_routed(const struct dr_plan *p, unsigned rail, char *buf, size_t len);
+
+#endif

@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "orchestrator/plan/probe.h"
+
+#include "base/fields.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+/* What is read here comes from a peer: every value is checked, none is asserted. */
+
+#define WORD(name, type, member)                                                                   \
+	DR_FIELD(name, DR_F_STR, type, member, .flags = DR_F_REQUIRED | DR_F_WORD)
+#define NIC(kind, member, ...)                                                                     \
+	DR_FIELD(#member, kind, struct dr_plan_probe_nic, member, .flags = DR_F_REQUIRED,          \
+		__VA_ARGS__)
+
+static const struct dr_field nic_fields[] = {
+	WORD("name", struct dr_plan_probe_nic, name),
+	WORD("address", struct dr_plan_probe_nic, address),
+	NIC(DR_F_UINT, prefix),
+	NIC(DR_F_UINT, mtu),
+	NIC(DR_F_SINT, speed_mbps, .min = -1, .max = INT32_MAX),
+	NIC(DR_F_BOOL, running),
+};
+static DR_FIELDS(nic_table, "nics", nic_fields, struct dr_plan_probe_nic);
+
+static const struct dr_field pair_fields[] = {
+	WORD("client", struct dr_plan_probe_pair, client),
+	WORD("address", struct dr_plan_probe_pair, server),
+};
+static int check_pair(void *row, const json_t *obj, struct dr_err *e)
+{
+	const struct dr_plan_probe_pair *p = row;
+	struct sockaddr_storage sa;
+
+	(void)obj;
+	if (dr_netdev_addr_parse(p->server, &sa))
+		return dr_err_set(e, -EPROTO, "rails.address: \"%s\" is not an address", p->server);
+	return 0;
+}
+static DR_FIELDS(pair_table, "rails", pair_fields, struct dr_plan_probe_pair, .get = check_pair);
+
+/* The object "look" of the reply. */
+static const struct dr_field look_fields[] = {
+	DR_FIELD("gpus", DR_F_UINT, struct dr_plan_probe, n_gpus, .flags = DR_F_REQUIRED, .min = 1,
+		.max = UINT16_MAX),
+	DR_FIELD("why", DR_F_STR, struct dr_plan_probe, why),
+	DR_FIELD_ROWS("nics", struct dr_plan_probe, nic, n_nics, nic_table, .flags = DR_F_REQUIRED),
+};
+static DR_FIELDS(look_table, "look", look_fields, struct dr_plan_probe);
+
+/* "look" is read into the same struct, which is initialised for it, so it comes first. */
+static const struct dr_field reply_fields[] = {
+	{ .name = "look", .kind = DR_F_ROW, .row = &look_table },
+	DR_FIELD_ROWS(
+		"rails", struct dr_plan_probe, pair, n_pairs, pair_table, .flags = DR_F_REQUIRED),
+};
+static DR_FIELDS(reply_table, "reply", reply_fields, struct dr_plan_probe);
+
+int dr_plan_probe_mark(json_t *offer)
+{
+	return json_object_set_new(offer, "look", json_true());
+}
+
+bool dr_plan_probe_marked(const json_t *offer)
+{
+	return json_is_true(json_object_get(offer, "look"));
+}
+
+json_t *dr_plan_probe_reply(
+	json_t *pairs, const struct dr_netdev_rail *nic, unsigned n, size_t gpus, const char *why)
+{
+	struct dr_plan_probe p = { .n_gpus = (unsigned)gpus, .n_nics = n };
+
+	snprintf(p.why, sizeof(p.why), "%.*s", (int)sizeof(p.why) - 1, why ? why : "");
+	for (unsigned i = 0; i < n; i++) {
+		struct dr_plan_probe_nic *to = &p.nic[i];
+
+		memcpy(to->name, nic[i].ifname, sizeof(to->name));
+		dr_netdev_addr_format(
+			(const struct sockaddr *)&nic[i].addr, to->address, sizeof(to->address));
+		to->prefix = nic[i].prefix;
+		to->mtu = nic[i].mtu;
+		to->speed_mbps = nic[i].speed_mbps;
+		to->running = nic[i].running;
+	}
+	if (json_object_set_new(pairs, "look", dr_fields_to_json(&look_table, &p))) {
+		json_decref(pairs);
+		return NULL;
+	}
+	return pairs;
+}
+
+int dr_plan_probe_read(const json_t *reply, struct dr_plan_probe *out, struct dr_err *e)
+{
+	struct dr_err why;
+
+	if (dr_fields_from_json(&reply_table, out, reply, &why) == 0) {
+		out->tells = out->n_gpus > 0;
+		return 0;
+	}
+	memset(out, 0, sizeof(*out));
+	return dr_err_set(e, -EPROTO,
+		"invalid answer of the server: %.140s; are both builds of one version? dualrail --version",
+		why.text);
+}

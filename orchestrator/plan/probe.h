@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef DR_ORCHESTRATOR_PLAN_PROBE_H
+#define DR_ORCHESTRATOR_PLAN_PROBE_H
+
+#include "base/err.h"
+#include "topology/netdev.h"
+
+#include <jansson.h>
+
+/*
+ * What a server tells doctor of itself. doctor makes the same offer as a client and marks it; the server
+ * matches rails as for a run, answers with the pairs and with its NICs, and no session follows. A
+ * server that does not know the mark answers as to a client: then its NICs are not known.
+ *
+ *   offer + {"look": true}   ->  {"rails": as dr_plan_reply, "look": {"gpus": n, "why": text|null,
+ *                                 "nics": [{name, address, prefix, mtu, speed_mbps, running}]}}
+ */
+enum { DR_PLAN_PROBE_NICS_MAX = 64 };
+
+struct dr_plan_probe_nic {
+	char name[IFNAMSIZ];
+	char address[64];
+	unsigned prefix, mtu;
+	int64_t speed_mbps; /* -1: unknown */
+	bool running;
+};
+
+struct dr_plan_probe_pair {
+	char client[64], server[64]; /* addresses */
+};
+
+struct dr_plan_probe {
+	bool tells; /* it supports probes: n_gpus, nic and why are valid */
+	unsigned n_gpus;
+	char why[200]; /* why it would refuse a run; "": it would not */
+	unsigned n_nics, n_pairs;
+	struct dr_plan_probe_nic nic[DR_PLAN_PROBE_NICS_MAX];
+	struct dr_plan_probe_pair pair[DR_PLAN_PROBE_NICS_MAX];
+};
+
+/* Marks an offer; 0 or -1 (no memory). */
+int dr_plan_probe_mark(json_t *offer);
+bool dr_plan_probe_marked(const json_t *offer);
+/* The server's answer: pairs is dr_plan_reply's, or has no rails when they do not match; taken
+ * over. why NULL: nothing to say. A new object; NULL: no memory, as when pairs is. */
+json_t *dr_plan_probe_reply(
+	json_t *pairs, const struct dr_netdev_rail *nic, unsigned n, size_t gpus, const char *why);
+/* Any JSON is safe: -EPROTO. */
+int dr_plan_probe_read(const json_t *reply, struct dr_plan_probe *out, struct dr_err *e)
+	DR_MUST_CHECK;
+
+#endif

@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "orchestrator/options/options.h"
+#include "orchestrator/plan/plan.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+/*
+ * The transport kind of a plan. The client decides on the kind and on the shared part of its
+ * parameters (dr_transport_kind.shared), which travel in the offer; the rest is each end's own.
+ */
+
+const struct dr_transport_kind *dr_plan_kind(const struct dr_plan *p)
+{
+	return dr_transport_kind(p->transport);
+}
+
+void dr_plan_set_transport(struct dr_plan *p, const struct dr_options *o)
+{
+	snprintf(p->transport, sizeof(p->transport), "%s", o->transport);
+	dr_options_params(o, dr_plan_kind(p), &p->kind_params);
+}
+
+int dr_plan_follow_transport(struct dr_plan *p, const struct dr_options *o, struct dr_err *e)
+{
+	const struct dr_transport_kind *k = dr_plan_kind(p);
+	union dr_kind_params agreed = p->kind_params;
+	char names[64];
+
+	if (dr_opts_given(o->table, "transport") && strcmp(o->transport, p->transport) != 0)
+		return dr_err_set(e, -EPROTO,
+			"transports differ: client %s, server %s; give both the same --transport, or "
+			"none to the server",
+			p->transport, o->transport);
+	if (!k)
+		return dr_err_set(e, -ENOTSUP,
+			"transport %s of the client is not in the server's build (built: %s)",
+			p->transport, dr_transport_names(names, sizeof(names)));
+	dr_options_params(o, k, &p->kind_params);
+	for (size_t i = 0; k->shared && i < k->shared->n; i++) {
+		const struct dr_field *f = &k->shared->f[i];
+
+		memcpy(p->kind_params.bytes + f->off, agreed.bytes + f->off, f->len);
+	}
+	return 0;
+}
+
+int dr_plan_put_transport(const struct dr_plan *p, json_t *offer)
+{
+	const struct dr_transport_kind *k = dr_plan_kind(p);
+
+	if (json_object_set_new(offer, "transport", json_string(k ? k->name : "tcp")))
+		return -1;
+	return k && k->shared ? json_object_set_new(offer, k->shared->what,
+					dr_fields_to_json(k->shared, &p->kind_params))
+			      : 0;
+}
+
+static int read_params(struct dr_plan *p, const struct dr_transport_kind *k, const json_t *params,
+	struct dr_err *e)
+{
+	if (dr_fields_from_json(k->shared, &p->kind_params, params, e) ||
+		(k->check && k->check(&p->kind_params, p->detect == DR_DETECT_CONSERVATIVE, e))) {
+		e->code = -EPROTO;
+		return dr_err_prefix(e, "peer");
+	}
+	return 0;
+}
+
+/* A client of an earlier version names no transport: it has tcp alone. */
+int dr_plan_read_transport(struct dr_plan *p, const json_t *offer, struct dr_err *e)
+{
+	const char *name = "tcp";
+
+	if (json_unpack((json_t *)offer, "{s?s}", "transport", &name) || !*name ||
+		strlen(name) >= sizeof(p->transport))
+		return dr_err_set(e, -EPROTO, "peer: an invalid transport name");
+	dr_text_copy(p->transport, sizeof(p->transport), name);
+	const struct dr_transport_kind *k = dr_plan_kind(p);
+	return k && k->shared ? read_params(p, k, json_object_get(offer, k->shared->what), e) : 0;
+}

@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "orchestrator/options/options.h"
+#include "orchestrator/plan/plan.h"
+
+#include "transport/verbs/verbs.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static struct dr_options opt;
+static struct dr_err err;
+
+static void parse(unsigned command, const char *line)
+{
+	static char copy[128];
+	char *argv[8], *save = NULL;
+	int argc = 0;
+
+	snprintf(copy, sizeof(copy), "%s", line);
+	for (char *w = strtok_r(copy, " ", &save); w; w = strtok_r(NULL, " ", &save))
+		argv[argc++] = w;
+	memset(&opt, 0, sizeof(opt));
+	if (dr_options_parse(&opt, command, argc, argv, &err))
+		fail_msg("%s", err.text);
+}
+
+static void the_server_follows(void **state)
+{
+	struct dr_plan p = { .transport = "verbs" };
+	struct dr_verbs_params *v = (struct dr_verbs_params *)&p.kind_params;
+
+	(void)state;
+	/* What the client decides stays, what each end has for itself comes from the options. */
+	*v = (struct dr_verbs_params){ .qps = 3, .mtu = 512, .timeout = 18, .retry = 2 };
+	parse(DR_CMDBIT_SERVER, "x --gid 5 --register lazy");
+	assert_int_equal(dr_plan_follow_transport(&p, &opt, &err), 0);
+	assert_int_equal(v->qps, 3);
+	assert_int_equal(v->mtu, 512);
+	assert_int_equal(v->timeout, 18);
+	assert_int_equal(v->retry, 2);
+	assert_int_equal(v->gid_index, 5);
+	assert_true(v->lazy_mr);
+	dr_options_fini(&opt);
+	parse(DR_CMDBIT_SERVER, "x");
+	snprintf(p.transport, sizeof(p.transport), "rdma");
+	assert_int_equal(dr_plan_follow_transport(&p, &opt, &err), -ENOTSUP);
+	assert_non_null(strstr(err.text, "built: tcp, verbs"));
+	dr_options_fini(&opt);
+	parse(DR_CMDBIT_SERVER, "x --transport verbs");
+	snprintf(p.transport, sizeof(p.transport), "tcp");
+	assert_int_equal(dr_plan_follow_transport(&p, &opt, &err), -EPROTO);
+	assert_non_null(strstr(err.text, "client tcp, server verbs"));
+	dr_options_fini(&opt);
+}
+
+static void the_manager_gets_the_nics_window(void **state)
+{
+	struct dr_manager_params m = { .n_rails = 0 };
+	struct dr_plan p = { .detect = DR_DETECT_CONSERVATIVE };
+	const struct dr_transport_kind *k;
+
+	(void)state;
+	parse(DR_CMDBIT_CLIENT, "x h --transport verbs");
+	dr_plan_set_transport(&p, &opt);
+	k = dr_plan_kind(&p);
+	dr_plan_manager(&p, DR_PLAN_CLIENT, 0, &m);
+	assert_string_equal(m.transport->name, "verbs");
+	assert_ptr_equal(m.kind_params, &p.kind_params);
+	assert_int_equal(m.hw_window_ns, 8 * (4096ll << 14));
+	assert_int_equal(m.hw_retry_ns, 4096ll << 14);
+	assert_non_null(strstr(k->warning(&p.kind_params, true), "rxe"));
+	assert_null(k->warning(&p.kind_params, false));
+	((struct dr_verbs_params *)&p.kind_params)->retry = 6;
+	assert_null(k->warning(&p.kind_params, true));
+	snprintf(p.transport, sizeof(p.transport), "tcp");
+	dr_plan_manager(&p, DR_PLAN_CLIENT, 0, &m);
+	assert_string_equal(m.transport->name, "tcp");
+	assert_int_equal(m.hw_window_ns, 0);
+	assert_int_equal(m.hw_retry_ns, 0);
+	assert_null(m.kind_params);
+	dr_options_fini(&opt);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(the_server_follows),
+		cmocka_unit_test(the_manager_gets_the_nics_window),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/units.h"
+#include "orchestrator/record/cell.h"
+#include "orchestrator/record/fields.h"
+#include "orchestrator/record/report.h"
+
+/*
+ * The heat table: a row for each GPU, a column for each NIC, one table for each direction, blocks of
+ * NICS_WIDE columns so that a line stays within 110. Heat is told in marks, and in colours on top of
+ * them where the reader's terminal has some and NO_COLOR (no-color.org) is not set.
+ */
+enum { NICS_WIDE = 8, NAME_WIDE = 10, GPUS_MAX = 64 };
+
+struct table {
+	const struct dr_record *rec;
+	FILE *f;
+	bool colour;
+	const struct dr_matrix_nic_row *nic[DR_MATRIX_NICS_MAX]; /* of one direction */
+	size_t n;
+	int64_t gpu[GPUS_MAX]; /* with a cell in this direction */
+	size_t n_gpus;
+	bool has_all;	  /* cells of all GPUs */
+	bool has_counter; /* in either direction */
+	double best;	  /* of the cells that are compared */
+};
+
+/* ------------------------------- gathering ------------------------------- */
+
+static const struct dr_matrix_cell_row *find(
+	const struct table *t, int64_t gpu, const struct dr_matrix_nic_row *n)
+{
+	for (size_t i = 0; i < t->rec->matrix.cells.n; i++) {
+		const struct dr_matrix_cell_row *r = &t->rec->matrix.cells.v[i];
+
+		if (r->gpu == gpu && r->rail == n->rail && r->direction == n->direction)
+			return r;
+	}
+	return NULL;
+}
+
+static void add_cell(struct table *t, const struct dr_matrix_cell_row *r)
+{
+	size_t i = 0;
+
+	if (r->gpu == DR_UNSET) {
+		t->has_all = true;
+		return;
+	}
+	if (!(r->switched > 0))
+		t->best = fmax(t->best, r->gbps);
+	while (i < t->n_gpus && t->gpu[i] != r->gpu)
+		i++;
+	if (i == t->n_gpus && i < GPUS_MAX)
+		t->gpu[t->n_gpus++] = r->gpu;
+}
+
+static void gather(struct table *t, int direction)
+{
+	const struct dr_matrix *m = &t->rec->matrix;
+
+	t->n = t->n_gpus = 0;
+	t->has_all = false;
+	t->best = NAN;
+	for (size_t i = 0; i < m->nics.n; i++)
+		if (m->nics.v[i].direction == direction)
+			t->nic[t->n++] = &m->nics.v[i];
+	for (size_t i = 0; i < m->cells.n; i++) {
+		const struct dr_matrix_cell_row *r = &m->cells.v[i];
+
+		t->has_counter |=
+			r->client_counter_bytes != DR_UNSET || r->server_counter_bytes != DR_UNSET;
+		if (r->direction == direction)
+			add_cell(t, r);
+	}
+}
+
+/* ------------------------------- printing ------------------------------- */
+
+/* The NIC's name, the end of a long one; with its rail where rails share a NIC. */
+static struct cell label(const struct table *t, size_t self)
+{
+	const char *name = t->nic[self]->nic;
+	struct cell c = { "" };
+	bool shared = false;
+
+	for (size_t i = 0; i < t->n; i++)
+		shared |= i != self && strcmp(t->nic[i]->nic, name) == 0;
+	if (shared)
+		snprintf(c.s, sizeof(c.s), "%.15s:%.4s", name, count(t->nic[self]->rail).s);
+	else
+		snprintf(c.s, sizeof(c.s), "%.70s", name);
+	size_t len = strlen(c.s);
+	if (len > NAME_WIDE)
+		memmove(c.s, c.s + len - NAME_WIDE, NAME_WIDE + 1);
+	return c;
+}
+
+/* By the part of the best cell's bandwidth. */
+static const struct heat {
+	double from;
+	const char *marks, *colour;
+} heats[] = { { 0.9, "###", "\033[32m" }, { 0.5, "##", "\033[33m" }, { 0.1, "#", "\033[31m" },
+	{ 0, ".", "\033[31m" }, { -INFINITY, "", "" } };
+
+static void print_cell(const struct table *t, const struct dr_matrix_cell_row *r, bool compared)
+{
+	bool left = r && r->switched > 0;
+	double part = r && compared && !left ? r->gbps / t->best : NAN;
+	const struct heat *h = heats;
+	bool paint = t->colour && isfinite(part);
+
+	while (!(part >= h->from) && h->from >= 0)
+		h++;
+	fprintf(t->f, " %s%6s %-3s%s", paint ? h->colour : "",
+		left ? "left" : sig(r ? r->gbps : NAN).s, h->marks, paint ? "\033[0m" : "");
+}
+
+/* The GPU's bandwidth in the phase of all GPUs over all NICs. */
+static double total_of(const struct table *t, int64_t gpu)
+{
+	double gbps = NAN;
+
+	for (size_t i = 0; i < t->rec->bandwidth.n; i++) {
+		const struct dr_bandwidth_row *r = &t->rec->bandwidth.v[i];
+
+		if (r->phase == t->rec->total.phase && r->gpu == gpu &&
+			r->direction == t->nic[0]->direction)
+			gbps = r->gbps;
+	}
+	return gbps;
+}
+
+static void print_rows(const struct table *t, size_t from, size_t to)
+{
+	for (size_t k = 0; k < t->n_gpus; k++) {
+		fprintf(t->f, "%9s", count(t->gpu[k]).s);
+		for (size_t i = from; i < to; i++)
+			print_cell(t, find(t, t->gpu[k], t->nic[i]), true);
+		fprintf(t->f, " | %8s\n", sig(total_of(t, t->gpu[k])).s);
+	}
+	if (!t->has_all)
+		return;
+	fprintf(t->f, "%9s", "all GPUs");
+	for (size_t i = from; i < to; i++)
+		print_cell(t, find(t, DR_UNSET, t->nic[i]), false);
+	fputs(" |\n", t->f);
+}
+
+static void print_counters(const struct table *t, size_t from, size_t to)
+{
+	fprintf(t->f, "%9s", "total");
+	for (size_t i = from; i < to; i++)
+		fprintf(t->f, " %6s    ", sig(t->nic[i]->total_gbps).s);
+	fprintf(t->f, " | %8s\n%9s",
+		sig(t->nic[0]->direction == DR_TO_SERVER ? t->rec->matrix.to_server_gbps
+							 : t->rec->matrix.to_client_gbps)
+			.s,
+		"share %");
+	for (size_t i = from; i < to; i++)
+		fprintf(t->f, " %6s    ", num(t->nic[i]->share_percent, 1).s);
+	fputs(" |\n", t->f);
+}
+
+static void print_findings(const struct table *t)
+{
+	int64_t moved = 0;
+	size_t bad = 0;
+
+	for (size_t i = 0; i < t->n; i++) {
+		const struct dr_matrix_nic_row *n = t->nic[i];
+
+		if (n->finding == DR_MATRIX_OK || n->finding == DR_MATRIX_UNKNOWN)
+			continue;
+		bad++;
+		fprintf(t->f, "  %s: rail %s (%s <-> %s): %s\n",
+			dr_matrix_finding_names[n->finding], count(n->rail).s, n->nic, n->peer_nic,
+			n->cause);
+	}
+	if (!t->has_counter)
+		fputs("  these NICs have no counters (loopback): a NIC counts as idle only if it delivered nothing\n",
+			t->f);
+	else if (!bad)
+		fputs("  no NIC is idle (by its own counters) or slow (below 80 % of the median of the "
+		      "others)\n",
+			t->f);
+	for (size_t i = 0; i < t->rec->matrix.totals.n; i++)
+		moved = DR_MAX(moved, t->rec->matrix.totals.v[i].switched);
+	if (moved)
+		fprintf(t->f, "  total: up to %s channels of a NIC were on another one\n",
+			count(moved).s);
+}
+
+static void print_direction(struct table *t, int direction)
+{
+	const struct dr_matrix_cell_row *first = t->rec->matrix.cells.v;
+	char bytes[32] = "-";
+
+	gather(t, direction);
+	if (!t->n)
+		return;
+	if (first->message_bytes != DR_UNSET)
+		dr_format_size((uint64_t)first->message_bytes, bytes, sizeof(bytes));
+	fprintf(t->f,
+		"\nMatrix: Gb/s of each GPU over each NIC alone, %s, messages of %s, on the receiver's "
+		"clock\n",
+		dr_direction_names[direction], bytes);
+	for (size_t from = 0; from < t->n; from += NICS_WIDE) {
+		size_t to = DR_MIN(from + NICS_WIDE, t->n);
+
+		fprintf(t->f, "%9s", "GPU");
+		for (size_t i = from; i < to; i++)
+			fprintf(t->f, " %*s", NAME_WIDE, label(t, i).s);
+		fprintf(t->f, " | %8s\n", "total");
+		print_rows(t, from, to);
+		print_counters(t, from, to);
+	}
+	fputs("  ###: at least 90 % of the best cell, ##: 50 %, #: 10 %; left: channels left that NIC, so the cell\n"
+	      "  has no figure. total: all GPUs over all NICs; below the NICs: their own counters, with headers\n",
+		t->f);
+	print_findings(t);
+}
+
+void dr_matrix_print(const struct dr_record *rec, FILE *f)
+{
+	struct table t = { .rec = rec, .f = f };
+
+	if (!rec->matrix.cells.n)
+		return;
+	t.colour = isatty(fileno(f)) && !getenv("NO_COLOR");
+	print_direction(&t, DR_TO_SERVER);
+	print_direction(&t, DR_TO_CLIENT);
+}
+
+void dr_matrix_print_cell(const void *row, FILE *f)
+{
+	const struct dr_matrix_cell_row *r = row;
+
+	fprintf(f, "cell: %s%s over rail %s (%s), %s: %s Gb/s", r->gpu == DR_UNSET ? "" : "GPU ",
+		r->gpu == DR_UNSET ? "all GPUs" : count(r->gpu).s, count(r->rail).s, r->nic,
+		dr_enum_name(dr_direction_names, r->direction), sig(r->gbps).s);
+	if (r->switched > 0)
+		fprintf(f, ", but %s of %s channels left that NIC", count(r->switched).s,
+			count(r->channels).s);
+	fputc('\n', f);
+}

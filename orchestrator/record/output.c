@@ -1,0 +1,354 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "orchestrator/record/fields.h"
+#include "orchestrator/record/output.h"
+#include "orchestrator/record/report.h"
+
+/*
+ * Invariants
+ *  1. Standard output carries either people's tables, or one JSON document, or JSON lines: never two.
+ *  2. What is written at the end is written in the order of `formats`; each is all there or not at all.
+ *  3. A failure to write becomes an error of the record before the next target is written, and those
+ *     already written are written again, so that every file tells the final exit status.
+ */
+struct dr_output {
+	struct dr_output_options o;
+	FILE *tables;
+	json_t *baseline;
+	struct dr_metrics *metrics;
+	bool terminal, progress_shown;
+	struct dr_err stream_err; /* the first; code 0: none */
+};
+
+#define COMPONENT "report"
+#define STDOUT "standard output"
+
+static int write_json(struct dr_record *rec, FILE *f)
+{
+	json_t *doc = dr_record_to_json(rec);
+	int rc = doc ? dr_json_write(doc, f, 2) : -ENOMEM;
+
+	json_decref(doc);
+	return rc;
+}
+
+/* The files that are written at the end. To add one: a function that writes the record, and a line here. The
+ * option of the first one, which may also go to standard output, stands with the general options. */
+static const struct format {
+	const char *option, *help;
+	int (*write)(struct dr_record *rec, FILE *f);
+	bool pass_only; /* not written when the run did not pass */
+} formats[] = {
+	{ "--json", NULL, write_json, false },
+	{ "--csv", "Write the results as CSV.", dr_csv_write, false },
+	{ "--save-baseline", "Write the results of this run as a baseline.", write_json, true },
+	{ "--prom", "Write the results in the Prometheus text format.", dr_prom_write, false },
+};
+enum { N_FORMATS = DR_ARRAY_LEN(formats) };
+_Static_assert(DR_ARRAY_LEN(formats) <= DR_OUTPUT_FILES_MAX, "each has its path");
+
+const struct dr_opt_group *dr_output_group(unsigned commands, unsigned judging)
+{
+	static struct dr_opt rows[N_FORMATS - 1];
+	static const struct dr_opt_group group = { "Result files", rows, N_FORMATS - 1 };
+
+	for (size_t i = 1; i < N_FORMATS; i++)
+		rows[i - 1] = (struct dr_opt){ .name = formats[i].option + 2,
+			.kind = DR_OPT_STRING,
+			.arg = "FILE",
+			.commands = formats[i].pass_only ? judging : commands,
+			.offset = offsetof(struct dr_output_files, path[i]),
+			.help = formats[i].help };
+	return &group;
+}
+
+const char **dr_output_file(struct dr_output_files *files, const char *option)
+{
+	for (size_t i = 1; i < N_FORMATS; i++)
+		if (!strcmp(formats[i].option + 2, option))
+			return &files->path[i];
+	return NULL;
+}
+
+static const char *path_of(const struct dr_output_options *o, size_t i)
+{
+	return i ? o->files.path[i] : o->json_path;
+}
+
+static int probe_all(const struct dr_output_options *o, struct dr_err *e)
+{
+	int rc = 0;
+
+	for (size_t i = 0; !rc && i < N_FORMATS; i++)
+		if (path_of(o, i))
+			rc = dr_file_probe(formats[i].option, path_of(o, i), e);
+	return rc;
+}
+
+int dr_output_open(const struct dr_output_options *o, struct dr_output **out, struct dr_err *e)
+{
+	if (o->json_stdout && o->json_stream)
+		return dr_err_set(e, -EINVAL,
+			"--json and --json-stream both write to standard output; use --json=FILE");
+	struct dr_output *p = dr_calloc(1, sizeof(*p));
+	if (!p)
+		return dr_err_set(e, -ENOMEM, "output: out of memory");
+	p->o = *o;
+	p->o.out = o->out ? o->out : stdout;
+	p->o.err = o->err ? o->err : stderr;
+	p->tables = o->json_stdout || o->json_stream ? p->o.err : p->o.out;
+	p->terminal = isatty(fileno(p->o.err));
+	int rc = probe_all(o, e);
+	if (!rc && o->baseline_path)
+		rc = dr_baseline_load(o->baseline_path, &p->baseline, e);
+	if (!rc && o->metrics_listen)
+		rc = dr_metrics_start(o->metrics_listen, &p->metrics, e);
+	if (rc) {
+		dr_output_close(p);
+		return rc;
+	}
+	*out = p;
+	return 0;
+}
+
+void dr_output_close(struct dr_output *o)
+{
+	if (!o)
+		return;
+	dr_output_progress(o, NULL);
+	dr_metrics_stop(o->metrics);
+	json_decref(o->baseline);
+	dr_free(o);
+}
+
+const json_t *dr_output_baseline(const struct dr_output *o)
+{
+	return o->baseline;
+}
+
+uint16_t dr_output_metrics_port(const struct dr_output *o)
+{
+	return o->metrics ? dr_metrics_port(o->metrics) : 0;
+}
+
+FILE *dr_output_tables(const struct dr_output *o)
+{
+	return o->tables;
+}
+
+/* -------------------------------- the stream -------------------------------- */
+
+/* One line {"event":...,"time":...,"data":...}; takes data over. */
+static void stream(struct dr_output *o, const char *event, json_t *data)
+{
+	if (!o->o.json_stream || o->stream_err.code) {
+		json_decref(data);
+		return;
+	}
+	json_t *line = json_pack("{s:s, s:o, s:I, s:o}", "event", event, "time",
+		dr_json_wall(dr_wall_ns()), "monotonic_ns", (json_int_t)dr_now_ns(), "data", data);
+	char *text = json_dumps(line, JSON_COMPACT | JSON_REAL_PRECISION(15));
+	json_decref(line);
+	if (!text)
+		dr_err_set(&o->stream_err, -ENOMEM, "--json-stream: out of memory");
+	else if (!dr_stream_put(o->o.out, text, strlen(text), STDOUT, &o->stream_err))
+		dr_stream_put(o->o.out, "\n", 1, STDOUT, &o->stream_err);
+	if (o->stream_err.code)
+		dr_error(COMPONENT, "%s", o->stream_err.text);
+	free(text); /* lint-ok: of jansson */
+}
+
+void dr_output_progress(struct dr_output *o, const char *line)
+{
+	if (!o->terminal || o->o.quiet)
+		return;
+	if (line) {
+		fprintf(o->o.err, "\r%.100s\033[K", line);
+		fflush(o->o.err);
+	} else if (o->progress_shown) {
+		fputs("\r\033[K", o->o.err);
+		fflush(o->o.err);
+	}
+	o->progress_shown = line != NULL;
+}
+
+/* Where lines for people go now; NULL: nowhere. Erases the progress line. */
+static FILE *people(struct dr_output *o)
+{
+	dr_output_progress(o, NULL);
+	return o->o.quiet ? NULL : o->tables;
+}
+
+void dr_output_start(struct dr_output *o, struct dr_record *rec)
+{
+	FILE *f = people(o);
+
+	if (f)
+		dr_table_header(rec, f);
+	if (o->o.json_stream)
+		stream(o, "start", dr_record_to_json(rec));
+	dr_output_publish(o, rec);
+}
+
+void dr_output_row_at(struct dr_output *o, size_t list_off, const void *row)
+{
+	const struct dr_row_type *t = dr_row_type_at(list_off);
+	FILE *f = row && t->line ? people(o) : NULL;
+
+	if (f) {
+		t->line(row, f);
+		fflush(f);
+	}
+	if (row && o->o.json_stream)
+		stream(o, t->event, dr_fields_to_json(t->fields, row));
+}
+
+void dr_output_result(struct dr_output *o, struct dr_record *rec)
+{
+	dr_output_publish(o, rec);
+	if (!o->o.json_stream)
+		return;
+	dr_record_settle(rec);
+	stream(o, "result", dr_fields_to_json(&dr_result_fields, rec));
+}
+
+/* What write makes of the record, in memory of malloc's; on failure *text is NULL and *len 0. */
+static int render(int (*write)(struct dr_record *rec, FILE *f), struct dr_record *rec, char **text,
+	size_t *len)
+{
+	FILE *f = open_memstream(text, len);
+	int rc = f ? write(rec, f) : -ENOMEM;
+
+	if (f && fclose(f) && !rc)
+		rc = -ENOMEM;
+	if (rc) {
+		if (f)
+			free(*text); /* lint-ok: of open_memstream */
+		*text = NULL;
+		*len = 0;
+	}
+	return rc;
+}
+
+void dr_output_publish(struct dr_output *o, struct dr_record *rec)
+{
+	char *text;
+	size_t len;
+
+	if (!o->metrics || render(dr_prom_write, rec, &text, &len))
+		return;
+	dr_metrics_publish(o->metrics, text, len);
+	free(text); /* lint-ok: of open_memstream */
+}
+
+/* -------------------------------- the end -------------------------------- */
+
+static int write_file(
+	const struct format *x, const char *path, struct dr_record *rec, struct dr_err *e)
+{
+	char *text;
+	size_t len;
+	int rc = render(x->write, rec, &text, &len);
+
+	if (rc)
+		return dr_err_set(e, rc, "cannot write %s=%s: out of memory", x->option, path);
+	rc = dr_file_write(x->option, path, text, len, e);
+	free(text); /* lint-ok: of open_memstream */
+	return rc;
+}
+
+static void note_failure(
+	struct dr_record *rec, const struct dr_thresholds *t, const struct dr_err *e)
+{
+	dr_error(COMPONENT, "%s", e->text);
+	dr_record_error(rec, DR_EXIT_ENV, e);
+	dr_record_verdict(rec, t);
+}
+
+/* Writes every file; again from the first when one fails, without those that failed. */
+static void write_files(struct dr_output *o, struct dr_record *rec, const struct dr_thresholds *t)
+{
+	bool passed = rec->exit_code == DR_EXIT_PASS, done[N_FORMATS] = { false };
+	struct dr_err e = { 0 };
+
+	for (size_t i = 0; i < N_FORMATS; i++) {
+		done[i] = !path_of(&o->o, i) || (formats[i].pass_only && !passed);
+		if (done[i] && path_of(&o->o, i))
+			dr_warn(COMPONENT, "%s=%s: not written, the run did not pass",
+				formats[i].option, path_of(&o->o, i));
+	}
+	for (size_t i = 0; i < N_FORMATS;) {
+		if (done[i] || !write_file(&formats[i], path_of(&o->o, i), rec, &e)) {
+			i++;
+			continue;
+		}
+		done[i] = true;
+		note_failure(rec, t, &e);
+		i = 0;
+	}
+}
+
+static void finish_stdout(struct dr_output *o, struct dr_record *rec, const struct dr_thresholds *t)
+{
+	struct dr_err e = { 0 };
+	char *text = NULL;
+	size_t len = 0;
+
+	if (o->o.json_stream)
+		stream(o, "end", dr_record_to_json(rec));
+	if (o->o.json_stdout && render(write_json, rec, &text, &len))
+		dr_err_set(&e, -ENOMEM, "--json: out of memory");
+	if (o->stream_err.code)
+		e = o->stream_err;
+	else if (!e.code)
+		dr_stream_put(o->o.out, text ? text : "", len, STDOUT, &e);
+	free(text); /* lint-ok: of open_memstream */
+	if (e.code)
+		note_failure(rec, t, &e);
+}
+
+int dr_output_finish(struct dr_output *o, struct dr_record *rec, const struct dr_thresholds *t)
+{
+	bool json = o->tables != o->o.out;
+
+	dr_output_progress(o, NULL);
+	dr_record_verdict(rec, t);
+	write_files(o, rec, t);
+	if (json)
+		finish_stdout(o, rec, t);
+	dr_table_print(rec, o->tables);
+	fflush(o->tables);
+	if (!json)
+		finish_stdout(o, rec, t);
+	dr_output_publish(o, rec);
+	return rec->exit_code;
+}
+
+int dr_output_refuse(
+	const struct dr_output_options *o, struct dr_record *rec, int rc, const struct dr_err *e)
+{
+	struct dr_output_options json = { .json_stdout = o->json_stdout,
+		.json_path = o->json_path,
+		.json_stream = o->json_stream && !o->json_stdout,
+		.out = o->out,
+		.err = o->err };
+	struct dr_output *out;
+	int status = rc == -EINVAL ? DR_EXIT_USAGE : DR_EXIT_ENV;
+
+	dr_record_error(rec, status, e);
+	if (json.json_path && dr_file_probe("--json", json.json_path, NULL))
+		json.json_path = NULL;
+	if ((!json.json_path && !json.json_stdout && !json.json_stream) ||
+		dr_output_open(&json, &out, NULL))
+		return dr_record_verdict(rec, NULL);
+	status = dr_output_finish(out, rec, NULL);
+	dr_output_close(out);
+	return status;
+}

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef DR_REPORT_REPORT_H
+#define DR_REPORT_REPORT_H
+
+#include "channel/manager.h"
+#include "orchestrator/record/record.h"
+
+#include <stdio.h>
+
+/* The parts that output.c is made of. */
+
+/* --------------------------------- files --------------------------------- */
+
+/*
+ * A file is written beside its target, flushed to disk and renamed. A target that exists and is no
+ * regular file (/dev/stdout, a pipe), or whose directory takes no new files, is written in place. `option`
+ * ("--json") precedes the path in errors.
+ */
+/* Could it be written? Leaves nothing behind, makes no empty file. -errno. */
+int dr_file_probe(const char *option, const char *path, struct dr_err *e) DR_MUST_CHECK;
+/* The whole text is on disk under its name, or -errno and the target is as it was (in place: cut). */
+int dr_file_write(const char *option, const char *path, const char *text, size_t len,
+	struct dr_err *e) DR_MUST_CHECK;
+/* Write and flush; what: "standard output". Says so too when an earlier write failed. */
+int dr_stream_put(FILE *f, const char *text, size_t len, const char *what, struct dr_err *e);
+/* One document and a newline into memory (open_memstream). indent 0: on one line. 0 or -ENOMEM. */
+int dr_json_write(const json_t *doc, FILE *f, unsigned indent);
+/* The value of --json: the document to standard output ("-") or to a file, all of it or nothing; NULL: nothing. Takes
+ * doc over; doc NULL: out of memory. Prints an error. Returns the exit status: `status`, unless that is 0 and
+ * writing failed. */
+int dr_json_output(const char *path, json_t *doc, int status);
+
+/* A result document written by --json=FILE or --save-baseline. At most 64 MiB. -EBADMSG: not
+ * JSON, another schema, or no bandwidth in it. The caller owns *out. */
+int dr_baseline_load(const char *path, json_t **out, struct dr_err *e) DR_MUST_CHECK;
+
+/* -------------------------------- formats -------------------------------- */
+
+/*
+ * CSV after RFC 4180 but for the line end, which is "\n": one flat table with a header. Column "record" is the
+ * kind of a row, one of those with a name in CSV (fields.c); columns that it does not have are empty, as is what is
+ * unknown. Names are those of the JSON document; rtt_us.p50 is rtt_us_p50. 0 or -ENOMEM.
+ */
+int dr_csv_write(struct dr_record *rec, FILE *f);
+/*
+ * Prometheus text format 0.0.4 for the textfile collector and /metrics: no timestamps, base units
+ * (bytes, seconds), every series with the label peer. What is unknown has no sample; last_run_* only
+ * once there is a verdict. 0 or -ENOMEM.
+ */
+int dr_prom_write(struct dr_record *rec, FILE *f);
+
+/* ---------------------------- tables for people ---------------------------- */
+
+void dr_table_print(struct dr_record *rec, FILE *f);
+/* Effective options, rails and GPU map, before the run. */
+void dr_table_header(const struct dr_record *rec, FILE *f);
+/* One line while the run lasts; row: a struct dr_interval_row, dr_fault_row, dr_matrix_cell_row. */
+void dr_table_interval(const void *row, FILE *f);
+void dr_table_fault(const void *row, FILE *f);
+void dr_matrix_print_cell(const void *row, FILE *f);
+
+enum { DR_MATRIX_NICS_MAX = 2 * DR_RAILS_MAX };
+/* Fills matrix.nics from the cells and totals, in the order of the cells. Part of dr_record_settle. */
+void dr_matrix_judge(struct dr_record *rec);
+/* The heat table and the findings; nothing without a matrix. Colours when f is a terminal. */
+void dr_matrix_print(const struct dr_record *rec, FILE *f);
+
+/* --------------------------------- metrics --------------------------------- */
+
+/* An HTTP server in a thread of its own that answers GET /metrics with the text last published. */
+struct dr_metrics;
+/* "ADDR:PORT", "[V6]:PORT", ":PORT" (all addresses). -EINVAL: not that; -EADDRINUSE and others. */
+int dr_metrics_start(const char *listen, struct dr_metrics **out, struct dr_err *e) DR_MUST_CHECK;
+uint16_t dr_metrics_port(const struct dr_metrics *m);
+/* The text is copied; any thread. Without memory the old text stays. */
+void dr_metrics_publish(struct dr_metrics *m, const char *text, size_t len);
+void dr_metrics_stop(struct dr_metrics *m); /* NULL is allowed */
+
+#endif

@@ -1,0 +1,537 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The rows of a result: each member with its meaning, once. Included by record.h this file declares the structs
+ * and their tables (struct dr_nic_row, dr_nic_fields), included by fields.c it defines the tables, from which come
+ * initialisation, JSON both ways, the merge, CSV, Prometheus and the JSON Schema. There is no guard, therefore.
+ *
+ *   F(kind, member, text, ...)          a field of the member's name; the kinds are those of base/fields.h
+ *   G(kind, "name", member, text, ...)  of another name
+ *   S(bytes, member, text, ...)         a string; E(member, names, text, ...) an enum (int)
+ *   L("name", member, row, table, text)  a list of rows; R(...) one struct
+ *   A(kind, "name", member, text, ...)  a field of a member that another line declares
+ *   C("name", value, text)              a constant; P("name", table, text) fields of this struct as an object
+ *   X(declaration;)                     a member that is no field
+ *
+ * After the text: KEY, LABEL, METRIC, OUT (fields.c), further members of struct dr_field.
+ */
+#include "base/fields.h"
+#include "channel/channel.h"
+
+#include <jansson.h>
+
+#ifndef DR_ROW_TABLES
+#define DR_LIST(type)                                                                              \
+	struct {                                                                                   \
+		type *v;                                                                           \
+		size_t n, cap;                                                                     \
+	}
+struct dr_list {
+	void *v;
+	size_t n, cap;
+};
+
+#define DR_RECORD_SCHEMA "dualrail/1"
+
+enum dr_verdict {
+	DR_VERDICT_PASS,
+	DR_VERDICT_WRONG,	/* data lost, doubled, reordered or corrupted */
+	DR_VERDICT_HANG,	/* no delivery within the trial's deadline */
+	DR_VERDICT_CLEAN_ERROR, /* the channel ended with an error at both ends */
+	DR_VERDICT_MISSED_FAULT /* no message was in flight when the fault hit */
+};
+
+#define BEGIN struct T {
+#define END(table, ...)                                                                            \
+	}                                                                                          \
+	;                                                                                          \
+	extern const struct dr_fields table;
+#define F(kind, member, ...) ROW_##kind member;
+#define G(kind, name, member, ...) ROW_##kind member;
+#define E(member, ...) int member;
+#define S(bytes, member, ...) char member[bytes];
+#define L(name, member, row, ...) DR_LIST(struct row) member;
+#define R(name, member, type, ...) struct type member;
+#define A(...)
+#define C(...)
+#define P(...)
+#define VERDICT(...)
+#define X(...) __VA_ARGS__
+#define ROW_INT int64_t
+#define ROW_US int64_t
+#define ROW_MS int64_t
+#define ROW_NS int64_t
+#define ROW_NUM double
+#define ROW_BOOL bool
+#define ROW_SINT int
+#define ROW_ERRNO int
+#define ROW_JSON json_t *
+#endif
+
+/* clang-format off */
+/* The receiver's end adds bytes, seconds, messages, the sender's end sender_* and retransmits; the merge joins the
+ * two by key. Rates that are unknown are computed. */
+#define T dr_bandwidth_row
+BEGIN
+	F(INT, phase, "number of the measurement, from 0", KEY, LABEL("phase"))
+	F(INT, gpu, "the client's GPU", KEY, LABEL("gpu"))
+	E(direction, dr_direction_names, "direction of the data", KEY, LABEL("direction"))
+	F(INT, message_bytes, "size of a message", LABEL("message_bytes"))
+	F(INT, bytes, "payload received in the measurement")
+	F(NUM, seconds, "time of the measurement on the receiver's clock")
+	F(NUM, gbps, "payload received per second", METRIC("bandwidth_bytes_per_second",
+		.help = "Payload per second received for this GPU, on the receiver's clock."))
+	F(NUM, line_rate_percent, "gbps relative to the GPU's share of the speed of its primary rails")
+	F(INT, messages, "messages received")
+	F(INT, sender_bytes, "payload acknowledged to the sender")
+	F(NUM, sender_seconds, "time of the measurement on the sender's clock")
+	F(NUM, sender_gbps, "payload acknowledged per second")
+	F(INT, retransmits, "retransmissions of the kernel or NIC at the sender", METRIC("retransmits_total",
+		.help = "Retransmissions of the kernel or NIC at the sender."))
+END(dr_bandwidth_fields, "bandwidth", "bandwidth of one GPU, one direction, one measurement")
+#undef T
+
+/* The phase with the largest sum. NAN: no rows. */
+#define T dr_total
+BEGIN
+	F(NUM, gbps, "sum over all GPUs and directions")
+	F(NUM, to_server_gbps, "sum over all GPUs, client to server", METRIC("total_bandwidth_bytes_per_second",
+		.help = "Sum over all GPUs of the payload per second, of the best measurement.",
+		.extra = "direction", .value = "to-server"))
+	F(NUM, to_client_gbps, "sum over all GPUs, server to client",
+		METRIC("total_bandwidth_bytes_per_second", .extra = "direction", .value = "to-client"))
+	F(INT, phase, "the measurement with the largest sum")
+	F(INT, message_bytes, "its size of a message")
+	F(NUM, line_gbps, "speed of all rails in use, one direction")
+	F(NUM, line_rate_percent, "the slower direction relative to line_gbps")
+	F(NUM, cpu_percent_local, "CPU time of this process; 100: one core", METRIC("cpu_cores",
+		.help = "CPU used during the measurement, in cores.", .extra = "end", .value = "local"))
+	F(NUM, cpu_percent_peer, "CPU time of the peer process; 100: one core",
+		METRIC("cpu_cores", .extra = "end", .value = "peer"))
+END(dr_total_fields, "total", "sums over all GPUs, of the measurement with the largest sum")
+#undef T
+
+/* --matrix: one GPU over one rail alone. The ends fill in their halves as with bandwidth. Where channels left their
+ * rail while the cell was measured (switched > 0), gbps is not the bandwidth of that rail. The counters: between the
+ * marks, or in the whole cell with --iters; unknown: there is none (loopback). */
+#define T dr_matrix_cell_row
+BEGIN
+	F(INT, phase, "number of the measurement", KEY)
+	F(INT, gpu, "the client's GPU; null: all GPUs", KEY)
+	F(INT, rail, "the rail in use")
+	S(64, nic, "the rail's NIC at the client")
+	S(64, peer_nic, "the rail's NIC at the server")
+	E(direction, dr_direction_names, "direction of the data", KEY)
+	F(INT, message_bytes, "size of a message")
+	F(INT, channels, "channels of this rail")
+	F(INT, switched, "of these, channels that were on another rail for some time", .flags = DR_F_LARGER)
+	F(INT, bytes, "payload received in the measurement")
+	F(NUM, seconds, "time of the measurement on the receiver's clock")
+	F(NUM, gbps, "payload received per second")
+	F(INT, messages, "messages received")
+	F(INT, sender_bytes, "payload acknowledged to the sender")
+	F(NUM, sender_seconds, "time of the measurement on the sender's clock")
+	F(NUM, sender_gbps, "payload acknowledged per second")
+	F(INT, retransmits, "retransmissions of the kernel or NIC at the sender")
+	F(INT, client_counter_bytes, "increase of the client's interface counter, headers included")
+	F(INT, server_counter_bytes, "increase of the server's interface counter, headers included")
+END(dr_matrix_cell_fields, "matrix_cells", "bandwidth of one GPU over one rail, one direction")
+#undef T
+
+#define T dr_matrix_total_row
+BEGIN
+	E(side, dr_end_names, "the NIC's end", KEY)
+	F(INT, rail, "the rail")
+	S(64, nic, "the rail's NIC at that end", KEY)
+	F(INT, counter_tx_bytes, "increase of the interface's counter of sent bytes")
+	F(INT, counter_rx_bytes, "increase of the interface's counter of received bytes")
+	F(NUM, seconds, "time between the two readings")
+	F(INT, switched, "channels of this rail that were on another one for some time")
+END(dr_matrix_total_fields, "matrix_totals", "a NIC's own counters while all GPUs used all rails")
+#undef T
+
+/* Computed (matrix.c). total_gbps: of the receiving NIC's own counter, else the sending one's,
+ * headers included; finding: enum dr_matrix_finding; cause "": ok. */
+#define T dr_matrix_nic_row
+BEGIN
+	F(INT, rail, "the rail")
+	S(64, nic, "the rail's NIC at the client")
+	S(64, peer_nic, "the rail's NIC at the server")
+	E(direction, dr_direction_names, "direction of the data")
+	F(NUM, alone_gbps, "best cell of this rail that no channel left")
+	F(NUM, total_gbps, "by the NIC's own counter while all GPUs used all rails")
+	F(NUM, share_percent, "total_gbps relative to its sum over all NICs")
+	E(finding, dr_matrix_finding_names, "what the cells and counters say about the rail")
+	S(240, cause, "reason of the finding")
+END(dr_matrix_nic_fields, "matrix_nics", "finding about one rail, one direction")
+#undef T
+
+/* gbps and counter_check (enum dr_nic_check) are computed. Unknown slack_bytes: 0. */
+#define T dr_nic_row
+BEGIN
+	E(side, dr_end_names, "the NIC's end", KEY, LABEL("side"))
+	S(64, name, "network interface or RDMA device", KEY, LABEL("nic"))
+	F(NUM, speed_gbps, "speed that the NIC reports", METRIC("nic_speed_bytes_per_second",
+		.help = "Speed that the NIC reports."))
+	F(INT, tx_bytes, "payload sent over this NIC, replays included", METRIC("nic_tx_bytes_total",
+		.help = "Payload sent over this NIC, replays included."))
+	F(INT, rx_bytes, "payload received over this NIC", METRIC("nic_rx_bytes_total",
+		.help = "Payload received over this NIC."))
+	F(INT, counter_tx_bytes, "increase of the interface's counter of sent bytes", METRIC("nic_counter_tx_bytes_total",
+		.help = "Increase of the interface's own counter of sent bytes."))
+	F(INT, counter_rx_bytes, "increase of the interface's counter of received bytes", METRIC("nic_counter_rx_bytes_total",
+		.help = "Increase of the interface's own counter of received bytes."))
+	F(INT, connections, "paths established over this NIC, rebuilds included", METRIC("nic_connections_total",
+		.help = "Paths established over this NIC, rebuilds included."))
+	F(INT, slack_bytes, "additional tolerance of counter_check, for data in socket buffers at a switch", NO_CSV)
+	F(NUM, seconds, "time between the readings of the counters")
+	F(NUM, gbps, "payload of both directions per second")
+	E(counter_check, check_names, "payload compared with the interface's counters")
+END(dr_nic_fields, "nics", "one NIC of one end over the whole run")
+#undef T
+
+#define LATENCY_HELP .help = "Round trip of one message; quantile 1 is the maximum."
+#define T dr_latency_row
+BEGIN
+	F(INT, gpu, "the client's GPU", KEY, LABEL("gpu"))
+	F(INT, bytes, "size of a message", KEY, OUT(.label = "message_bytes", .csv = "message_bytes"))
+	F(INT, samples, "round trips measured", METRIC("latency_seconds", LATENCY_HELP, .suffix = "_count"))
+	G(US, "rtt_us.p50", p50_ns, "median of the round trip", METRIC("latency_seconds", .extra = "quantile", .value = "0.5"))
+	G(US, "rtt_us.p90", p90_ns, "90th percentile", METRIC("latency_seconds", .extra = "quantile", .value = "0.9"))
+	G(US, "rtt_us.p99", p99_ns, "99th percentile", METRIC("latency_seconds", .extra = "quantile", .value = "0.99"))
+	G(US, "rtt_us.p999", p999_ns, "99.9th percentile", METRIC("latency_seconds", .extra = "quantile", .value = "0.999"))
+	G(US, "rtt_us.max", max_ns, "longest round trip", METRIC("latency_seconds", .extra = "quantile", .value = "1"))
+END(dr_latency_fields, "latency", "round trips of one GPU, one size")
+#undef T
+
+/* detect_ns to first_delivery_ns add up to gap_ns. sender_*: since the receiver's last delivery, shifted to its clock
+ * by clock_offset_ns. dr_fault_row_from_switches fills in what follows from the switches. */
+#define T dr_fault_row
+BEGIN
+	F(INT, trial, "number of the fault, from 0")
+	S(24, kind, "kind, as in --fault")
+	F(INT, path, "the channels' path that it acts on: 0 primary, 1 shadow")
+	E(side, dr_end_names, "end where it acts")
+	S(64, nic, "NIC that it acts on")
+	G(NS, "at_monotonic_ns", at_ns, "time of the fault, on the monotonic clock of that end", NO_CSV)
+	F(INT, channels_affected, "channels that switched")
+	F(INT, gpu, "GPU of the channel with the longest gap")
+	F(INT, channel, "its channel")
+	G(US, "gap_us", gap_ns, "its gap: last delivery before the switch to first delivery after it, receiver's clock")
+	G(US, "gap_us_median_channel", gap_median_channel_ns, "median of the affected channels' gaps")
+	G(US, "cadence_us.p50", cadence_p50_ns, "time between two deliveries of a channel without a fault, median")
+	G(US, "cadence_us.p99", cadence_p99_ns, "the same, 99th percentile")
+	G(US, "detect_us", detect_ns, "part of the gap: last delivery to detection")
+	G(US, "fence_us", fence_ns, "part of the gap: detection to the end of the fence")
+	G(US, "handshake_us", handshake_ns, "part of the gap: fence to answer")
+	G(US, "replay_us", replay_ns, "part of the gap: answer to first frame on the new path")
+	G(US, "first_delivery_us", first_delivery_ns, "part of the gap: first frame to first delivery")
+	G(US, "fault_after_us", fault_after_ns, "time of the fault after the last delivery; negative: before it")
+	G(US, "sender.detect_us", sender_detect_ns, "sender's detection after the receiver's last delivery", NO_CSV)
+	G(US, "sender.fenced_us", sender_fenced_ns, "end of the sender's fence, likewise", NO_CSV)
+	G(US, "sender.answer_us", sender_answer_ns, "answer at the sender, likewise", NO_CSV)
+	G(US, "sender.first_frame_us", sender_first_frame_ns, "sender's first frame on the new path, likewise", NO_CSV)
+	G(US, "sender.first_ack_us", sender_first_ack_ns, "first acknowledgement at the sender, likewise", NO_CSV)
+	G(US, "clock_offset_us", clock_offset_ns, "receiver's clock minus sender's", NO_CSV)
+	G(US, "clock_error_us", clock_error_ns, "bound of the error of clock_offset_us", NO_CSV)
+	F(INT, in_flight_messages, "messages in flight at the switch, sum over the channels")
+	F(INT, replayed_messages, "messages sent again, sum over the channels")
+	F(INT, replayed_bytes, "payload sent again, sum over the channels")
+	F(INT, rounds, "most epochs that one switch took")
+	G(US, "failback_us", failback_ns, "end of the fault to the end of failback")
+	G(US, "failback_gap_us", failback_gap_ns, "gap of the failback")
+	F(NUM, bandwidth_before_gbps, "bandwidth before the fault")
+	F(NUM, bandwidth_during_gbps, "bandwidth during the fault")
+	F(NUM, bandwidth_after_gbps, "bandwidth after failback")
+	E(verdict, dr_verdict_names, "outcome of the trial")
+	S(96, cause, "reason of the switch, as the detecting end states it")
+	S(96, note, "remark about the trial", NO_CSV)
+END(dr_fault_fields, "faults", "one fault; gap and parts are those of the channel with the longest gap")
+#undef T
+
+/* gpu: position of the GPU in this run. */
+#define T dr_switch_row
+BEGIN
+	E(side, dr_end_names, "end whose record and clock this is")
+	F(INT, gpu, "the client's GPU")
+	F(INT, channel, "channel of the GPU")
+	F(INT, trial, "fault that it belongs to; null: none was active")
+	E(receiver, dr_bool_names, "this end receives on the channel")
+	X(struct dr_switch_record rec;)
+	A(UINT, "epoch", rec.epoch, "epoch after the switch")
+	A(UINT, "from_path", rec.from, "path before")
+	A(UINT, "to_path", rec.to, "path after")
+	A(BOOL, "planned", rec.planned, "a failback or a request, not a failure")
+	A(BOOL, "self_detected", rec.self_detected, "this end detected the failure itself")
+	A(ENUM, "scope", rec.scope, "what failed", .names = scope_names)
+	A(ERRNO, "error", rec.err, "error of the failed path")
+	A(STR, "cause", rec.cause, "reason of the switch")
+	A(STAMP, "last_delivery_ns", rec.last_delivery_ns, "last delivery before the switch")
+	A(STAMP, "detect_ns", rec.detect_ns, "detection, or request of the peer")
+	A(STAMP, "fenced_ns", rec.fenced_ns, "end of the fence")
+	A(STAMP, "answer_ns", rec.answer_ns, "answer sent or received")
+	A(STAMP, "first_frame_ns", rec.first_frame_ns, "first frame on the new path")
+	A(STAMP, "first_delivery_ns", rec.first_delivery_ns, "first delivery (sender: acknowledgement) on the new path")
+	A(UINT, "in_flight_messages", rec.in_flight_messages, "messages in flight at the switch")
+	A(UINT, "replayed_messages", rec.replayed_messages, "messages sent again")
+	A(UINT, "replayed_bytes", rec.replayed_bytes, "payload sent again")
+	A(UINT, "rounds", rec.rounds, "epochs that the switch took")
+END(dr_switch_fields, "switches", "one end's record of one switch; times on its monotonic clock")
+#undef T
+
+#define T dr_interval_row
+BEGIN
+	F(INT, phase, "number of the measurement")
+	F(INT, gpu, "the client's GPU; null: sum of all")
+	E(direction, dr_direction_names, "direction of the data")
+	G(US, "start_us", start_ns, "begin, after the begin of the measurement")
+	G(US, "duration_us", duration_ns, "duration")
+	F(INT, bytes, "payload received")
+	F(INT, messages, "messages received")
+	F(INT, retransmits, "retransmissions of the kernel or NIC")
+	F(NUM, gbps, "payload received per second")
+END(dr_interval_fields, "intervals", "intermediate result (--interval)")
+#undef T
+
+#define T dr_event_row
+BEGIN
+	F(NS, monotonic_ns, "monotonic clock of that end")
+	F(NS, wall_ns, "time since 1970")
+	A(WALL, "time", wall_ns, "the same time, ISO 8601")
+	E(side, dr_end_names, "end where it happened")
+	S(24, kind, "fault, undo, switch, failback, protection, rail, silence, phase, peer-error, ...")
+	F(INT, gpu, "the client's GPU")
+	F(INT, channel, "channel of the GPU")
+	F(INT, path, "path of the channel")
+	S(64, nic, "NIC")
+	S(160, text, "what happened")
+END(dr_event_fields, "events", "what happened during the run")
+#undef T
+
+/* exit_status: enum dr_exit or 128 + signal; code: -errno, 0: none; criterion: made by dr_record_verdict, which
+ * replaces it when it judges again. */
+#define T dr_error_row
+BEGIN
+	G(SINT, "exit_code", exit_status, "exit status that this error alone causes", .min = 0, .max = 255)
+	G(ERRNO, "errno", code, "error of the system")
+	X(int64_t wall_ns;)
+	A(WALL, "time", wall_ns, "when it was found, ISO 8601")
+	S(256, text, "what failed, why, what to do", .flags = DR_F_REQUIRED)
+	X(bool criterion;)
+END(dr_error_fields, "errors", "an error, or a criterion that the run missed")
+#undef T
+
+#define T dr_rail_row
+BEGIN
+	F(INT, rail, "number of the rail", KEY)
+	S(64, ifname, "this end's NIC")
+	S(64, address, "its address")
+	S(64, peer_ifname, "the peer's NIC")
+	S(64, peer_address, "its address")
+	F(BOOL, routed, "the two addresses share no subnet")
+	F(NUM, speed_gbps, "speed of the slower NIC")
+	G(INT, "mtu_bytes", mtu, "MTU")
+	F(INT, numa, "NUMA node of this end's NIC")
+END(dr_rail_fields, "rails", "a pair of NICs, one at each end")
+#undef T
+
+/* A GPU has several rows when its channels are spread. */
+#define T dr_gpu_row
+BEGIN
+	F(INT, gpu, "this end's GPU", KEY)
+	S(64, name, "name of the device")
+	S(24, bus_id, "PCI address")
+	G(INT, "primary_rail", primary, "primary rail of these channels", KEY)
+	G(INT, "shadow_rail", shadow, "shadow rail of these channels; null: none", KEY)
+	F(INT, channels, "channels with these two rails")
+	F(INT, numa, "NUMA node of the GPU")
+	F(INT, cpu, "CPU of its worker thread")
+	S(96, reason, "why these rails")
+END(dr_gpu_fields, "gpus", "channels of a GPU that have the same two rails")
+#undef T
+
+/* Copies: in the bandwidth phases; those that were timed stand for all. */
+#define T dr_memory_row
+BEGIN
+	E(side, dr_end_names, "the GPU's end", KEY)
+	F(INT, gpu, "the GPU", KEY)
+	E(memory, memory_names, "where its buffers are")
+	S(96, name, "name of the device")
+	S(16, bus_id, "PCI address")
+	E(staged, dr_bool_names, "true: copied through pinned host memory; false: the NIC accesses GPU memory")
+	X(char why[256];)
+	A(STR, "staged_because", why, "why it is staged")
+	G(INT, "copied_out_bytes", out_bytes, "copied from the GPU in the bandwidth measurements")
+	G(INT, "copied_in_bytes", in_bytes, "copied to the GPU in the bandwidth measurements")
+	G(NUM, "copy_out_busy_percent", out_busy_percent, "time in which copies from the GPU ran, by its clock")
+	G(NUM, "copy_in_busy_percent", in_busy_percent, "time in which copies to the GPU ran, by its clock")
+	F(INT, copies, "copies, both directions")
+	G(INT, "copies_timed", timed, "copies timed by the GPU's clock")
+	G(INT, "copy_driver_calls", calls, "calls of the CUDA driver for the copies")
+END(dr_memory_fields, "memory", "memory of one GPU")
+#undef T
+
+#define T dr_path_row
+BEGIN
+	F(INT, gpu, "this end's GPU", KEY, LABEL("gpu"))
+	F(INT, path, "0 primary, 1 shadow", KEY, LABEL("path"))
+	F(INT, channels, "channels of the GPU")
+	F(INT, up, "of these, channels that have this path up", METRIC("path_channels_up",
+		.help = "Channels of the GPU that have this path up."))
+	F(INT, all_up, "1: all of them", .flags = DR_F_HIDDEN, METRIC("path_up",
+		.help = "1: all channels of the GPU have this path up."))
+END(dr_path_fields, "paths", "state of the paths at the end")
+#undef T
+
+/* Sums over one end's receivers. verified -1: nothing was checked. */
+#define T dr_integrity_row
+BEGIN
+	F(INT, messages, "messages received", METRIC("messages_total", .help = "Messages received."))
+	F(INT, bytes, "payload received")
+	F(INT, lost, "messages lost", METRIC("messages_wrong_total", .help = "Messages that differ from what was sent.",
+		.extra = "reason", .value = "lost"))
+	F(INT, duplicated, "messages delivered twice", METRIC("messages_wrong_total", .extra = "reason", .value = "duplicated"))
+	F(INT, reordered, "messages delivered out of order", METRIC("messages_wrong_total", .extra = "reason", .value = "reordered"))
+	F(INT, corrupted, "messages with other bytes than sent", METRIC("messages_wrong_total", .extra = "reason", .value = "corrupted"))
+	E(verified, dr_bool_names, "true: every byte was compared (--verify); false: sequence numbers only")
+END(dr_integrity_fields, "integrity", "what the receivers found, sums over both ends")
+#undef T
+
+#define T dr_host
+BEGIN
+	S(72, name, "host name")
+	S(72, kernel, "kernel release")
+	F(INT, cpus, "CPUs online")
+	F(INT, memory_bytes, "physical memory")
+END(dr_host_fields, "host", "a host")
+#undef T
+
+#define T dr_detection
+BEGIN
+	S(16, mode, "--detect: fast or conservative", LABEL("mode"))
+	S(64, transport, "transport kind")
+	G(MS, "bound_ms", bound_ns, "bound of the detection time, computed from the options", METRIC("detection_bound_seconds",
+		.help = "Bound of the detection time, computed from the options."))
+	G(US, "heartbeat_us", heartbeat_ns, "heartbeat interval")
+	G(US, "lost_after_us", lost_after_ns, "silence after which both rails count as lost")
+	G(US, "stuck_after_us", stuck_after_ns, "time without transport progress after which a path counts as failed")
+	G(US, "hold_down_us", hold_down_ns, "time the primary path must be healthy before failback")
+	E(failback, dr_bool_names, "channels return to the primary path")
+	S(96, fence, "what the transport's fence promises; null: everything")
+END(dr_detection_fields, "detection", "how failures are detected")
+#undef T
+/* All faults of one kind and side; a row of the failover table. Each median by itself: they need not add up. */
+#define PART_HELP .help = "Median of each part of the gap."
+#define T dr_gap_summary
+BEGIN
+	S(24, kind, "kind, as in --fault", LABEL("kind"))
+	E(side, dr_end_names, "end where they act", LABEL("side"))
+	G(INT, "trials", n, "number of faults")
+	F(INT, hit, "of these, faults that hit data in flight")
+	X(int64_t gaps, p50_ns, p90_ns, p99_ns, max_ns, sum_ns;) /* of the faults in hit that have a gap */
+	P("gap_us", gap_fields, "gaps")
+	G(US, "detect_us_median", detect_ns, "median of detect_us", METRIC("switchover_part_seconds", PART_HELP,
+		.extra = "part", .value = "detect"))
+	G(US, "fence_us_median", fence_ns, "median of fence_us",
+		METRIC("switchover_part_seconds", .extra = "part", .value = "fence"))
+	G(US, "handshake_us_median", handshake_ns, "median of handshake_us",
+		METRIC("switchover_part_seconds", .extra = "part", .value = "handshake"))
+	G(US, "replay_us_median", replay_ns, "median of replay_us",
+		METRIC("switchover_part_seconds", .extra = "part", .value = "replay"))
+	G(US, "first_delivery_us_median", first_delivery_ns, "median of first_delivery_us",
+		METRIC("switchover_part_seconds", .extra = "part", .value = "first_delivery"))
+	G(NUM, "bandwidth_before_gbps", before_gbps, "median of bandwidth_before_gbps")
+	G(NUM, "bandwidth_during_gbps", during_gbps, "median of bandwidth_during_gbps")
+	G(NUM, "bandwidth_after_gbps", after_gbps, "median of bandwidth_after_gbps")
+	F(INT, failbacks, "trials with a failback")
+	G(US, "failback_gap_us_median", failback_gap_ns, "median of failback_gap_us")
+	X(int64_t verdicts[DR_VERDICT_MISSED_FAULT + 1];)
+	VERDICT(PASS, "trials that passed", .help = "Faults injected, by outcome.")
+	VERDICT(WRONG, "trials with wrong data")
+	VERDICT(HANG, "trials without a delivery before the deadline")
+	VERDICT(CLEAN_ERROR, "trials in which the channel ended with an error at both ends")
+	VERDICT(MISSED_FAULT, "trials in which no message was in flight")
+END(dr_gap_summary_fields, "summary", "all faults of one kind and side")
+#undef T
+
+/* No cells: there was no --matrix. total: all GPUs over all rails. */
+#define T dr_matrix
+BEGIN
+	L("cells", cells, dr_matrix_cell_row, dr_matrix_cell_fields, "one for each rail, GPU (null: all GPUs) and direction")
+	G(NUM, "total.gbps", gbps, "sum while all GPUs used all rails")
+	G(NUM, "total.to_server_gbps", to_server_gbps, "the same, client to server")
+	G(NUM, "total.to_client_gbps", to_client_gbps, "the same, server to client")
+	L("total.counters", totals, dr_matrix_total_row, dr_matrix_total_fields, "one for each NIC")
+	L("nics", nics, dr_matrix_nic_row, dr_matrix_nic_fields, "one for each rail and direction")
+END(dr_matrix_fields, "matrix", "--matrix: bandwidth of every GPU over every rail")
+#undef T
+
+/* status is "error" and exit_code -1 until dr_record_verdict; side -1: neither (usage error, topo). argv and options
+ * are never NULL. dr_record_settle computes total, matrix.nics, gap_groups (in order of their first trial), gap_all
+ * (kind "all", side -1), integrity_total (both ends) and line_rate_percent of the bandwidth rows. */
+#define T dr_record
+BEGIN
+	C("schema", DR_RECORD_SCHEMA, "format of this document")
+	S(40, run_id, "name of the run: its begin and a random number")
+	E(status, status_names, "pass; fail: a criterion was missed; error: the run did not complete", .flags = DR_F_REQUIRED)
+	F(SINT, exit_code, "exit status of the program; null: the run is not over", .min = 0, .max = 255)
+	S(16, command, "server, client or demo")
+	E(side, dr_end_names, "end that wrote this document")
+	X(int64_t start_wall_ns;)
+	A(WALL, "start_time", start_wall_ns, "begin of the run, ISO 8601")
+	G(NS, "start_monotonic_ns", start_ns, "the same time on the monotonic clock")
+	F(JSON, argv, "command line", .schema = "{\"type\":\"array\",\"items\":{\"type\":\"string\"}}")
+	F(JSON, options, "effective options by name", .schema = "{\"type\":\"object\"}")
+	X(char version[64], peer_version[64];)
+	A(STR, "versions.local", version, "version of this program")
+	A(STR, "versions.peer", peer_version, "version of the peer's program")
+	R("host", host, dr_host, dr_host_fields, "this host")
+	R("host.peer", peer_host, dr_host, dr_host_fields, "the peer's host", .flags = DR_F_NULLABLE)
+	L("topology.rails", rails, dr_rail_row, dr_rail_fields, "rails of the session")
+	L("topology.gpus", gpus, dr_gpu_row, dr_gpu_fields, "rails of each GPU")
+	L("topology.paths", paths, dr_path_row, dr_path_fields, "state of each GPU's paths at the end")
+	L("topology.memory", memory, dr_memory_row, dr_memory_fields, "where each GPU's buffers are")
+	G(INT, "topology.numa_nodes", numa_nodes, "NUMA nodes of this host")
+	X(char numa_binding[160];)
+	A(STR, "topology.numa_binding", numa_binding, "how threads and buffers are bound to NUMA nodes")
+	R("detection", detection, dr_detection, dr_detection_fields, "how failures are detected")
+	L("bandwidth", bandwidth, dr_bandwidth_row, dr_bandwidth_fields, "one for each GPU, direction and measurement")
+	L("nics", nics, dr_nic_row, dr_nic_fields, "one for each NIC of each end")
+	R("total", total, dr_total, dr_total_fields, "sums over all GPUs")
+	R("matrix", matrix, dr_matrix, dr_matrix_fields, "--matrix", .flags = DR_F_NULLABLE)
+	L("latency", latency, dr_latency_row, dr_latency_fields, "one for each GPU and size")
+	L("failover.faults", faults, dr_fault_row, dr_fault_fields, "one for each fault")
+	L("failover.summary", gap_groups, dr_gap_summary, dr_gap_summary_fields, "faults by kind and side")
+	R("failover.gap_us", gap_all, dr_gap_summary, gap_fields, "gaps of all faults")
+	G(INT, "failover.false_failovers", false_failovers, "switches without a fault; null: failover was not tested",
+		METRIC("false_failovers_total", .help = "Switches while the active path forwarded."))
+	A(NUM, "failover.bandwidth_before_gbps", gap_all.before_gbps, "median over all faults")
+	A(NUM, "failover.bandwidth_during_gbps", gap_all.during_gbps, "median over all faults")
+	A(NUM, "failover.bandwidth_after_gbps", gap_all.after_gbps, "median over all faults")
+	L("failover.switches", switches, dr_switch_row, dr_switch_fields, "one for each switch of each channel and end")
+	R("integrity", integrity_total, dr_integrity_row, dr_integrity_fields, "what the receivers found")
+	L("intervals", intervals, dr_interval_row, dr_interval_fields, "intermediate results")
+	L("events", events, dr_event_row, dr_event_fields, "what happened")
+	L("errors", errors, dr_error_row, dr_error_fields, "why the run did not pass")
+	X(uint64_t rows_lost;)
+	A(UINT, "rows_lost", rows_lost, "rows left out for lack of memory or above the limit")
+	X(double cpu_percent_local, cpu_percent_peer;) /* 100: one core busy */
+	X(struct dr_integrity_row integrity, peer_integrity;) /* unknown: this end received nothing */
+END(dr_record_fields, "result", "result document of a run")
+#undef T
+/* clang-format on */
+
+#ifndef DR_ROW_TABLES
+#undef BEGIN
+#undef END
+#undef F
+#undef G
+#undef E
+#undef S
+#undef L
+#undef R
+#undef A
+#undef C
+#undef P
+#undef VERDICT
+#undef X
+#endif

@@ -1,0 +1,332 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/units.h"
+#include "orchestrator/record/record.h"
+#include "orchestrator/record/fields.h"
+
+/*
+ * The verdict adds an error row for every criterion that the record misses, marks it `criterion`,
+ * and picks the worst of all error rows. Judging again first takes its own rows away.
+ */
+
+#define BASELINE_PERCENT 90.0
+#define HIT_PERCENT 90.0
+
+void dr_thresholds_init(struct dr_thresholds *t)
+{
+	t->min_bw_gbps = t->min_bw_percent = t->min_hit_percent = NAN;
+	t->max_gap_ns = DR_UNSET;
+	t->baseline = NULL;
+}
+
+int dr_thresholds_parse_min_bw(struct dr_thresholds *t, const char *s, struct dr_err *e)
+{
+	size_t n = strlen(s);
+	char num[32];
+	double v;
+	bool percent = n && s[n - 1] == '%';
+
+	if (percent)
+		n--;
+	else if (n > 4 && !strcmp(s + n - 4, "Gb/s"))
+		n -= 4;
+	while (n && s[n - 1] == ' ')
+		n--;
+	if (n >= sizeof(num))
+		return dr_err_set(
+			e, -EINVAL, "--min-bw=%.40s: too long; \"90%%\" or \"37.5\" (Gb/s)", s);
+	memcpy(num, s, n);
+	num[n] = '\0';
+	if (dr_parse_double(num, 0, percent ? 1000 : 1e6, &v, NULL))
+		return dr_err_set(e, -EINVAL,
+			"--min-bw=%.40s: not a percentage (\"90%%\") or a bandwidth in Gb/s (\"37.5\")",
+			s);
+	if (percent)
+		t->min_bw_percent = v;
+	else
+		t->min_bw_gbps = v;
+	return 0;
+}
+
+static void mark(struct dr_error_row *row)
+{
+	if (row)
+		row->criterion = true;
+}
+
+/* miss(rec, exit status, format, ...): adds a criterion's error row. */
+#define miss(...) mark(dr_record_errorf(__VA_ARGS__))
+
+static void forget_criteria(struct dr_record *rec)
+{
+	size_t k = 0;
+
+	for (size_t i = 0; i < rec->errors.n; i++)
+		if (!rec->errors.v[i].criterion)
+			rec->errors.v[k++] = rec->errors.v[i];
+	rec->errors.n = k;
+}
+
+/* ------------------------------- bandwidth ------------------------------- */
+
+/* 0: this GPU does not have the rail as primary rail, 1: it has, 2: and others too. */
+static int uses_rail(const struct dr_record *rec, int64_t gpu, int64_t rail)
+{
+	bool uses = false, others = false;
+
+	for (size_t i = 0; i < rec->gpus.n; i++)
+		if (rec->gpus.v[i].gpu == gpu) {
+			uses |= rec->gpus.v[i].primary == rail;
+			others |= rec->gpus.v[i].primary != rail;
+		}
+	return uses ? 1 + others : 0;
+}
+
+/* A slow rail among many hides in the total, so each is judged by the sum of its GPUs, if their bandwidth
+ * depends on it alone. GPUs that share a rail need not share it fairly, so they are not judged one by one. */
+static void judge_rail(struct dr_record *rec, const struct dr_rail_row *rail, int64_t phase,
+	int direction, double percent)
+{
+	double sum = 0;
+	bool any = false;
+
+	for (size_t i = 0; i < rec->gpus.n; i++)
+		if (uses_rail(rec, rec->gpus.v[i].gpu, rail->rail) == 2)
+			return;
+	for (size_t i = 0; i < rec->bandwidth.n; i++) {
+		const struct dr_bandwidth_row *b = &rec->bandwidth.v[i];
+
+		if (b->phase != phase || b->direction != direction || !isfinite(b->gbps) ||
+			!uses_rail(rec, b->gpu, rail->rail))
+			continue;
+		sum += b->gbps;
+		any = true;
+	}
+	if (any && 100 * sum / rail->speed_gbps < percent)
+		miss(rec, DR_EXIT_THRESHOLD,
+			"rail %" PRId64
+			" (%s) %s: %.2f Gb/s is %.1f %% of its %.4g Gb/s, below %.4g %%",
+			rail->rail, rail->ifname, dr_direction_names[direction], sum,
+			100 * sum / rail->speed_gbps, rail->speed_gbps, percent);
+}
+
+static void judge_line_rate(struct dr_record *rec, const struct dr_total *t, double percent)
+{
+	const struct dr_rail_row *rail = rec->rails.v, *end = rail + rec->rails.n;
+
+	if (!isfinite(t->line_gbps))
+		for (; rail < end; rail++)
+			if (!(rail->speed_gbps > 0)) {
+				miss(rec, DR_EXIT_ENV,
+					"--min-bw=%.4g%%: the speed of rail %" PRId64
+					" (%s) is unknown, so there is no line rate to compare with; use "
+					"Gb/s or --baseline instead",
+					percent, rail->rail, rail->ifname);
+				return;
+			}
+	if (!isfinite(t->line_rate_percent)) {
+		miss(rec, DR_EXIT_ENV,
+			"--min-bw=%.4g%%: the line rate of the rails is unknown; use Gb/s or --baseline "
+			"instead",
+			percent);
+		return;
+	}
+	if (t->line_rate_percent < percent)
+		miss(rec, DR_EXIT_THRESHOLD,
+			"bandwidth: %.2f Gb/s%s is %.1f %% of the line rate of %.4g Gb/s, below %.4g %%",
+			fmin(t->to_server_gbps, t->to_client_gbps), dr_total_slower(t),
+			t->line_rate_percent, t->line_gbps, percent);
+	for (rail = rec->rails.v; rail < end; rail++)
+		for (int direction = DR_TO_SERVER; direction <= DR_TO_CLIENT; direction++)
+			judge_rail(rec, rail, t->phase, direction, percent);
+}
+
+static const struct dr_bandwidth_row *like(
+	const struct dr_record *rec, const struct dr_bandwidth_row *b)
+{
+	for (size_t i = 0; i < rec->bandwidth.n; i++) {
+		const struct dr_bandwidth_row *r = &rec->bandwidth.v[i];
+
+		if (r->gpu == b->gpu && r->direction == b->direction &&
+			r->message_bytes == b->message_bytes && isfinite(r->gbps))
+			return r;
+	}
+	return NULL;
+}
+
+static void judge_baseline(struct dr_record *rec, const json_t *doc, double percent)
+{
+	const json_t *rows = json_object_get(doc, "bandwidth");
+	double was = 0, is = 0;
+	size_t compared = 0;
+
+	for (size_t i = 0; i < json_array_size(rows); i++) {
+		struct dr_bandwidth_row b;
+		const struct dr_bandwidth_row *r = NULL;
+
+		if (!dr_fields_from_json(&dr_bandwidth_fields, &b, json_array_get(rows, i), NULL) &&
+			b.gbps > 0)
+			r = like(rec, &b);
+		if (!r)
+			continue;
+		compared++;
+		was += b.gbps;
+		is += r->gbps;
+		if (100 * r->gbps / b.gbps < percent)
+			miss(rec, DR_EXIT_THRESHOLD,
+				"gpu %" PRId64 " %s, %" PRId64
+				" bytes: %.2f Gb/s is %.1f %% of the baseline's "
+				"%.2f Gb/s, below %.4g %%",
+				r->gpu, dr_direction_names[r->direction], r->message_bytes, r->gbps,
+				100 * r->gbps / b.gbps, b.gbps, percent);
+	}
+	if (!compared)
+		miss(rec, DR_EXIT_ENV,
+			"baseline: it has no GPU, direction and message size in common with this run; "
+			"use the options of the run that wrote it");
+	else if (100 * is / was < percent)
+		miss(rec, DR_EXIT_THRESHOLD,
+			"sum of %zu values: %.2f Gb/s is %.1f %% of the baseline's %.2f Gb/s, "
+			"below %.4g %%",
+			compared, is, 100 * is / was, was, percent);
+}
+
+static void judge_bandwidth(struct dr_record *rec, const struct dr_thresholds *t)
+{
+	const struct dr_total *total = &rec->total;
+
+	if (isnan(t->min_bw_gbps) && isnan(t->min_bw_percent) && !t->baseline)
+		return;
+	if (!isfinite(total->gbps)) {
+		miss(rec, DR_EXIT_THRESHOLD,
+			"--min-bw, --baseline: no bandwidth was measured; add bw to --test");
+		return;
+	}
+	if (total->gbps < t->min_bw_gbps)
+		miss(rec, DR_EXIT_THRESHOLD,
+			"bandwidth: %.2f Gb/s in total, below --min-bw=%.4g Gb/s", total->gbps,
+			t->min_bw_gbps);
+	if (t->baseline)
+		judge_baseline(rec, t->baseline,
+			isfinite(t->min_bw_percent) ? t->min_bw_percent : BASELINE_PERCENT);
+	else if (isfinite(t->min_bw_percent))
+		judge_line_rate(rec, total, t->min_bw_percent);
+}
+
+/* -------------------------- data and failover -------------------------- */
+
+static void judge_integrity(struct dr_record *rec)
+{
+	const struct dr_integrity_row *i = &rec->integrity_total;
+
+	if (i->lost > 0 || i->duplicated > 0 || i->reordered > 0 || i->corrupted > 0)
+		miss(rec, DR_EXIT_DATA,
+			"data wrong: of %" PRId64 " messages %" PRId64 " lost, %" PRId64
+			" duplicated, %" PRId64 " reordered, %" PRId64 " corrupted",
+			DR_MAX(i->messages, 0), DR_MAX(i->lost, 0), DR_MAX(i->duplicated, 0),
+			DR_MAX(i->reordered, 0), DR_MAX(i->corrupted, 0));
+}
+
+/* Trials without the result they should have; a missed fault is judged by the share of hits. */
+static const struct {
+	int verdict, exit_status;
+	const char *text;
+} failures[] = { { DR_VERDICT_WRONG, DR_EXIT_DATA, "data wrong" },
+	{ DR_VERDICT_HANG, DR_EXIT_TIMEOUT, "no delivery within the deadline" },
+	{ DR_VERDICT_CLEAN_ERROR, DR_EXIT_FAILOVER, "the channel ended with an error" } };
+
+static void judge_gaps(struct dr_record *rec, int64_t max_ns, bool broken)
+{
+	int64_t over = 0, worst = 0;
+	char limit[32], gap[32];
+
+	for (size_t i = 0; i < rec->faults.n; i++)
+		if (rec->faults.v[i].gap_ns > max_ns) {
+			over++;
+			worst = DR_MAX(worst, rec->faults.v[i].gap_ns);
+		}
+	dr_format_duration(max_ns, limit, sizeof(limit));
+	dr_format_duration(worst, gap, sizeof(gap));
+	if (over)
+		miss(rec, DR_EXIT_FAILOVER,
+			"failover: the gap is above --max-gap=%s in %" PRId64
+			" of %zu trials, at worst %s",
+			limit, over, rec->faults.n, gap);
+	if (!rec->faults.n && !broken)
+		miss(rec, DR_EXIT_FAILOVER,
+			"--max-gap: no fault was injected, so there is no gap to compare");
+}
+
+static void judge_faults(struct dr_record *rec, const struct dr_thresholds *t, bool broken)
+{
+	size_t count[DR_VERDICT_MISSED_FAULT + 1] = { 0 }, n = rec->faults.n;
+	double min_hit = isfinite(t->min_hit_percent) ? t->min_hit_percent : HIT_PERCENT;
+
+	for (size_t i = 0; i < n; i++)
+		if (rec->faults.v[i].verdict >= 0 &&
+			rec->faults.v[i].verdict <= DR_VERDICT_MISSED_FAULT)
+			count[rec->faults.v[i].verdict]++;
+	for (size_t i = 0; i < DR_ARRAY_LEN(failures); i++)
+		if (count[failures[i].verdict])
+			miss(rec, failures[i].exit_status, "failover: %s in %zu of %zu trials",
+				failures[i].text, count[failures[i].verdict], n);
+	double hit = n ? 100.0 * (double)(n - count[DR_VERDICT_MISSED_FAULT]) / (double)n : 100;
+	if (hit < min_hit)
+		miss(rec, DR_EXIT_FAILOVER,
+			"failover: data was in flight in only %.0f %% of %zu trials, below %.4g %%; "
+			"use larger messages (-s) or more channels",
+			hit, n, min_hit);
+	if (t->max_gap_ns != DR_UNSET)
+		judge_gaps(rec, t->max_gap_ns, broken);
+	if (rec->false_failovers > 0)
+		miss(rec, DR_EXIT_FAILOVER, "failover: %" PRId64 " switches without a fault",
+			rec->false_failovers);
+}
+
+/* ------------------------------- the worst ------------------------------- */
+
+/* Smaller is worse; the order of the exit statuses but for signals, which win. */
+static int rank(int exit_status)
+{
+	return exit_status >= 128 ? 0 : exit_status;
+}
+
+int dr_record_verdict(struct dr_record *rec, const struct dr_thresholds *t)
+{
+	struct dr_thresholds none;
+	int code = DR_EXIT_PASS;
+
+	dr_thresholds_init(&none);
+	if (!t)
+		t = &none;
+	forget_criteria(rec);
+	dr_record_settle(rec);
+	bool broken = rec->errors.n > 0; /* what was not measured is then no criterion missed */
+	judge_integrity(rec);
+	judge_faults(rec, t, broken);
+	if (!broken)
+		judge_bandwidth(rec, t);
+	for (size_t i = 0; i < rec->errors.n; i++) {
+		int s = rec->errors.v[i].exit_status;
+
+		if (s != DR_EXIT_PASS && (code == DR_EXIT_PASS || rank(s) < rank(code)))
+			code = s;
+	}
+	if (rec->rows_lost && (code == DR_EXIT_PASS || rank(code) > rank(DR_EXIT_ENV))) {
+		code = DR_EXIT_ENV;
+		miss(rec, code,
+			"%" PRIu64
+			" rows of the results were dropped (no memory, or limit reached)",
+			rec->rows_lost);
+	}
+	rec->exit_code = code;
+	rec->status = code == DR_EXIT_PASS				 ? DR_STATUS_PASS
+		      : code >= DR_EXIT_DATA && code <= DR_EXIT_FAILOVER ? DR_STATUS_FAIL
+									 : DR_STATUS_ERROR;
+	return code;
+}

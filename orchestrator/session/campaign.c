@@ -1,0 +1,559 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "orchestrator/session/client_priv.h"
+
+#include "base/mem.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/*
+ * A trial: steady -> bandwidth before -> inject -> all affected channels switched -> bandwidth
+ * during -> undo -> all came back -> bandwidth after -> both ends' records -> verdict.
+ *
+ * Steady means: every channel on its primary path, both paths up, and that for long enough that the
+ * channels' flap damping does not take the next fault for a flap of the same link (a loss within
+ * half a hold-down after failback doubles the hold-down).
+ */
+#define STEADY_MIN_NS (200 * DR_NS_PER_MS)
+#define SLACK_NS (5 * DR_NS_PER_S)
+#define SAMPLE_NS (200 * DR_NS_PER_MS)
+#define INJECT_NS (15 * DR_NS_PER_S)
+#define RECORDS_NS (2 * DR_NS_PER_S)
+#define POLL_NS (20 * DR_NS_PER_MS)
+
+/* One trial: one injection of one fault. What it is for each channel is in struct dr_local_channel. */
+struct trial {
+	unsigned number; /* from 0, over all faults of the campaign */
+	const struct dr_fault_spec *spec;
+	struct dr_fault_row row;
+	bool idle; /* the fault hits no path that carries data */
+	bool expects_switch;
+	unsigned n_affected;
+	size_t first_switch, first_event; /* rows of the record that may belong to it */
+	int64_t inject_ns;		  /* own clock: when it was asked for */
+	int64_t fault_ns;		  /* clock of the end where it acted: when it took effect */
+	int64_t undone_ns;		  /* own clock; 0: not undone */
+	uint64_t in_flight; /* of the affected channels that send here, at the injection */
+	bool hang, error;
+	bool nobody; /* manual: nobody broke the path in time */
+};
+
+/* ---- which faults ---- */
+
+static int check_all(const struct dr_client *c, struct dr_err *e)
+{
+	for (unsigned i = 0; i < c->faults.n; i++) {
+		const struct dr_fault_spec *f = &c->faults.v[i];
+
+		if (f->side == DR_FAULT_CLIENT && dr_inject_check(&c->s, f, e))
+			return dr_err_prefix(e, "--fault %s", dr_fault_name(f));
+	}
+	return 0;
+}
+
+static int add(struct dr_fault_list *l, const char *spec, struct dr_err *e)
+{
+	return dr_fault_spec_parse(spec, &l->v[l->n++], e);
+}
+
+int dr_campaign_faults(struct dr_client *c, struct dr_err *e)
+{
+	struct dr_fault_list *l = &c->faults;
+	struct dr_err why = { .text = "one rail only" };
+
+	*l = c->s.opt->faults->list;
+	if (l->n)
+		return check_all(c, e);
+	int rc = add(l, "link-down:path=0,repeat=3", e);
+	if (rc == 0)
+		rc = add(l, "blackhole:path=0,repeat=3", e);
+	if (rc || (c->s.plan.n_rails > 1 && check_all(c, &why) == 0))
+		return rc;
+	l->n = 0;
+	rc = add(l, "close:path=0,repeat=3", e);
+	if (rc == 0)
+		rc = check_all(c, e);
+	if (rc == 0)
+		fprintf(stderr, "faults: closed connections only (%s)\n", why.text);
+	return rc;
+}
+
+/* ---- the figures of a trial, from both ends' records ---- */
+
+/* The channel of the row; NULL: none of ours. */
+static struct dr_local_channel *channel_of(const struct dr_client *c, const struct dr_switch_row *r)
+{
+	const struct dr_local *l = c->s.local;
+
+	for (const struct dr_local_gpu *g = l->gpu; g < l->gpu_end; g++)
+		if (g->number == r->gpu && r->channel >= 0 && r->channel < l->n_channels)
+			return &l->channel[g->position * l->n_channels + r->channel];
+	return NULL;
+}
+
+/* Does the record have the rows of the receivers of all affected channels? */
+static bool records_complete(struct dr_client *c, const struct trial *t)
+{
+	unsigned n = 0;
+
+	for (size_t s = t->first_switch; s < c->s.rec->switches.n; s++) {
+		const struct dr_switch_row *r = &c->s.rec->switches.v[s];
+		struct dr_local_channel *ch = channel_of(c, r);
+
+		if (ch && r->receiver && !r->rec.planned)
+			ch->trial.has_row = true;
+	}
+	for (const struct dr_local_channel *ch = c->s.local->channel; ch < c->s.local->end; ch++)
+		n += ch->trial.affected && ch->trial.has_row;
+	return n == t->n_affected;
+}
+
+/* A loss that this end noticed long after the fault was undone has another reason. */
+static bool too_late(
+	const struct dr_client *c, const struct trial *t, const struct dr_switch_row *r)
+{
+	return !r->rec.planned && t->undone_ns &&
+	       r->rec.detect_ns > t->undone_ns + c->s.rec->detection.bound_ns;
+}
+
+/* The client's row of the same switch, whose times are on the own clock; NULL: not there. */
+static const struct dr_switch_row *own_row(
+	const struct dr_client *c, size_t from, const struct dr_switch_row *r)
+{
+	for (size_t s = from; s < c->s.rec->switches.n; s++) {
+		const struct dr_switch_row *o = &c->s.rec->switches.v[s];
+
+		if (o->side == DR_END_CLIENT && o->gpu == r->gpu && o->channel == r->channel &&
+			o->rec.epoch == r->rec.epoch)
+			return o;
+	}
+	return NULL;
+}
+
+/* The rows of the affected channels belong to this trial. */
+static void claim(struct dr_client *c, const struct trial *t)
+{
+	for (size_t s = t->first_switch; s < c->s.rec->switches.n; s++) {
+		struct dr_switch_row *r = &c->s.rec->switches.v[s];
+		const struct dr_switch_row *own = own_row(c, t->first_switch, r);
+		const struct dr_local_channel *ch = channel_of(c, r);
+
+		if (ch && (ch->trial.hit || !(t->expects_switch || t->idle)) &&
+			!(own && too_late(c, t, own)))
+			r->trial = t->number;
+	}
+}
+
+/* Those of the affected channels that it claimed, in a copy; NULL: none, or no memory. */
+static struct dr_switch_row *claimed(const struct dr_client *c, const struct trial *t, size_t *n)
+{
+	size_t max = c->s.rec->switches.n - t->first_switch;
+	struct dr_switch_row *rows = max ? dr_calloc(max, sizeof(*rows)) : NULL;
+
+	*n = 0;
+	for (size_t i = 0; rows && i < max; i++) {
+		const struct dr_switch_row *r = &c->s.rec->switches.v[t->first_switch + i];
+		const struct dr_local_channel *ch = channel_of(c, r);
+
+		if (ch && r->trial == t->number && ch->trial.affected)
+			rows[(*n)++] = *r;
+	}
+	return rows;
+}
+
+static void figures(struct dr_client *c, struct trial *t)
+{
+	int64_t offset = 0, error = 0, fault = t->fault_ns;
+	bool known = dr_control_clock(c->s.control, dr_now_ns(), &offset, &error);
+	struct dr_fault_row base = t->row;
+	size_t n;
+	struct dr_switch_row *rows = claimed(c, t, &n);
+
+	/* The first pass finds the worst channel, whose direction says which end receives. */
+	dr_fault_row_from_switches(&t->row, rows, n, DR_UNSET, DR_UNSET, DR_UNSET);
+	if (t->row.channel != DR_UNSET) {
+		bool at_server = dr_plan_from_client(&c->s.plan, (unsigned)t->row.channel);
+		bool acted_at_server = t->spec->side == DR_FAULT_SERVER;
+
+		if (at_server != acted_at_server)
+			fault = known ? fault + (at_server ? offset : -offset) : DR_UNSET;
+		t->row = base;
+		dr_fault_row_from_switches(&t->row, rows, n,
+			known ? (at_server ? offset : -offset) : DR_UNSET, known ? error : DR_UNSET,
+			fault);
+	}
+	dr_free(rows);
+}
+
+static bool data_wrong(const struct dr_client *c, const struct trial *t)
+{
+	for (size_t i = t->first_event; i < c->s.rec->events.n; i++)
+		if (strcmp(c->s.rec->events.v[i].kind, "integrity") == 0)
+			return true;
+	return false;
+}
+
+static void failback_time(struct dr_client *c, struct trial *t)
+{
+	int64_t last = 0;
+
+	if (!t->undone_ns || !c->s.opt->failback)
+		return;
+	for (const struct dr_local_channel *ch = c->s.local->channel; ch < c->s.local->end; ch++) {
+		if (!ch->trial.affected)
+			continue;
+		if (ch->planned == ch->trial.planned)
+			return;
+		last = DR_MAX(last, ch->last_switch_ns);
+	}
+	if (last)
+		t->row.failback_ns = last - t->undone_ns;
+}
+
+static void judge(struct dr_client *c, struct trial *t)
+{
+	claim(c, t);
+	if (!t->idle)
+		figures(c, t);
+	failback_time(c, t);
+	t->row.channels_affected = t->n_affected;
+	if (t->row.in_flight_messages == DR_UNSET ||
+		t->row.in_flight_messages < (int64_t)t->in_flight)
+		t->row.in_flight_messages = (int64_t)t->in_flight;
+	if (data_wrong(c, t))
+		t->row.verdict = DR_VERDICT_WRONG;
+	else if (t->error)
+		t->row.verdict = DR_VERDICT_CLEAN_ERROR;
+	else if (t->hang)
+		t->row.verdict = DR_VERDICT_HANG;
+	else if (t->nobody || (t->row.in_flight_messages == 0 && !t->idle))
+		t->row.verdict = DR_VERDICT_MISSED_FAULT;
+	else
+		t->row.verdict = DR_VERDICT_PASS;
+	if (t->idle && !t->row.note[0])
+		snprintf(t->row.note, sizeof(t->row.note), "no path that carried data was hit");
+}
+
+/* Unplanned switches that belong to no trial. */
+static int64_t false_failovers(const struct dr_client *c)
+{
+	int64_t n = 0;
+
+	/* Each switch has a row of either end: count the senders'. */
+	for (size_t s = 0; s < c->s.rec->switches.n; s++) {
+		const struct dr_switch_row *r = &c->s.rec->switches.v[s];
+
+		n += !r->receiver && !r->rec.planned && r->trial == DR_UNSET;
+	}
+	return n;
+}
+
+/* ---- steady state ---- */
+
+/* Channels that are not where they should be when nothing is broken; of the affected ones those that have left the
+ * path since the injection, those that are not on it again, and what they have in flight. */
+struct channels {
+	unsigned unsteady, switched, away;
+	uint64_t in_flight;
+};
+
+static struct channels count(const struct dr_local *l)
+{
+	struct channels n = { 0 };
+
+	for (const struct dr_local_channel *ch = l->channel; ch < l->end; ch++) {
+		struct dr_live live = dr_local_live(ch);
+		bool unprotected = ch->rails.primary != ch->rails.shadow && !ch->both_up;
+		bool left = ch->unplanned != ch->trial.unplanned;
+
+		n.unsteady += ch->bulk && (live.active != 0 || unprotected);
+		if (!ch->trial.affected)
+			continue;
+		n.switched += left;
+		n.away += live.active != 0 || (left && ch->planned == ch->trial.planned);
+		n.in_flight += live.in_flight;
+	}
+	return n;
+}
+
+static int wait_steady(struct dr_client *c)
+{
+	const struct dr_options *o = c->s.opt;
+	int64_t need = DR_MAX(STEADY_MIN_NS, o->hold_down_ns / 2 + 100 * DR_NS_PER_MS);
+	int64_t deadline = dr_now_ns() + 4 * o->hold_down_ns + 2 * SLACK_NS + need;
+	int64_t since = 0, asked = 0;
+
+	for (int rc = 0; rc == 0; rc = dr_client_sleep(c, POLL_NS)) {
+		int64_t now = dr_now_ns();
+		unsigned n = count(c->s.local).unsteady;
+
+		since = n ? 0 : since ? since : now;
+		if (since && now - since >= need)
+			return 0;
+		if (n && now > deadline) {
+			dr_client_stalled(c, "channels are not steady");
+			dr_client_end(c, DR_EXIT_FAILOVER,
+				"%u channels did not return to their primary path with both paths up",
+				n);
+		} else if (n && !o->failback && now - asked > SAMPLE_NS) {
+			asked = now;
+			dr_client_both(c, DR_MSG_SWITCH, 0);
+		}
+	}
+	return -ECANCELED;
+}
+
+/* Payload in both directions, in Gb/s, over a time that passes in here. */
+static int sample(struct dr_client *c, int64_t ns, double *gbps)
+{
+	struct dr_local_flow a = dr_local_flow(c->s.local);
+	int64_t t0 = dr_now_ns();
+	int rc = dr_client_sleep(c, ns);
+	struct dr_local_flow b = dr_local_flow(c->s.local);
+
+	if (rc == 0)
+		*gbps = (double)(b.tx_bytes + b.rx_bytes - a.tx_bytes - a.rx_bytes) * 8 /
+			(double)(dr_now_ns() - t0);
+	return rc;
+}
+
+/* ---- a trial ---- */
+
+/* Does the fault act on the path that carries the channel's data? rail: of a NIC's fault. */
+static bool hits(const struct dr_fault_spec *f, int rail, const struct dr_local_channel *ch)
+{
+	unsigned active = dr_local_live(ch).active;
+
+	if (active >= DR_PATHS)
+		return false;
+	if (dr_fault_by(f) == DR_FAULT_BY_CHANNEL)
+		return active == f->path && (f->gpu < 0 || ch->gpu->number == (unsigned)f->gpu) &&
+		       (f->channel < 0 || ch->number == (unsigned)f->channel);
+	return rail >= 0 && (active == 0 ? ch->rails.primary : ch->rails.shadow) == (unsigned)rail;
+}
+
+static void mark_affected(struct dr_client *c, struct trial *t)
+{
+	int rail = dr_inject_target(t->spec, &c->s.plan).rail;
+
+	t->n_affected = 0;
+	for (struct dr_local_channel *ch = c->s.local->channel; ch < c->s.local->end; ch++) {
+		bool hit = hits(t->spec, rail, ch);
+
+		ch->trial.hit = hit;
+		ch->trial.affected = hit && ch->bulk;
+		ch->trial.has_row = false;
+		ch->trial.unplanned = ch->unplanned;
+		ch->trial.planned = ch->planned;
+		t->n_affected += ch->trial.affected;
+	}
+	t->idle = t->n_affected == 0;
+	t->expects_switch = !t->idle && dr_fault_cuts(t->spec);
+}
+
+/* Inject or undo the fault and wait until it is done. */
+static int act(struct dr_client *c, const struct trial *t, bool undo)
+{
+	struct dr_message m = { .kind = undo ? DR_MSG_UNDO : DR_MSG_INJECT,
+		.fault.id = c->fault_id };
+	const struct dr_fault_report *rep = &c->fault[undo].rep;
+	bool at_server = t->spec->side == DR_FAULT_SERVER;
+
+	dr_fault_spec_format(t->spec, m.text, sizeof(m.text));
+	if (at_server)
+		dr_session_send(&c->s, &m);
+	else if (undo)
+		dr_inject_undo(&c->s, c->fault_id);
+	else
+		dr_inject(&c->s, t->spec, &c->fault_id);
+	int rc = dr_client_wait(c, c->fault[undo].done, INJECT_NS, at_server);
+	if (rc == -ECANCELED || rc == -ENOTCONN)
+		return rc;
+	if (rc || rep->err) {
+		dr_client_end(c, DR_EXIT_ENV, "%sfault %s: %s", undo ? "undoing " : "",
+			dr_fault_name(t->spec), rc ? "not done in time" : rep->text);
+		return -ECANCELED;
+	}
+	dr_record_eventf(c->s.rec, undo ? "undo" : "fault", "trial %u: %s", t->number, rep->text);
+	return 0;
+}
+
+static int inject(struct dr_client *c, struct trial *t)
+{
+	memset(c->fault, 0, sizeof(c->fault));
+	c->fault_id = t->spec->side == DR_FAULT_SERVER ? DR_CLIENT_SERVER_FAULT + t->number : 0;
+	t->in_flight = count(c->s.local).in_flight;
+	t->inject_ns = dr_now_ns();
+	int rc = act(c, t, false);
+	if (rc == 0)
+		t->row.at_ns = t->fault_ns = c->fault[0].rep.before_ns;
+	return rc;
+}
+
+static int undo(struct dr_client *c, struct trial *t)
+{
+	int rc = act(c, t, true);
+
+	t->undone_ns = rc ? 0 : dr_now_ns();
+	return rc;
+}
+
+/* From the injection to the undoing. */
+static int fault_lasts(struct dr_client *c, struct trial *t)
+{
+	bool manual = dr_fault_by(t->spec) == DR_FAULT_BY_USER;
+	int64_t end = t->inject_ns + t->spec->for_ns;
+	int rc = 0;
+
+	if (t->expects_switch)
+		rc = dr_client_wait(c, count(c->s.local).switched == t->n_affected,
+			manual ? c->s.opt->timeout_ns : c->s.rec->detection.bound_ns + SLACK_NS,
+			false);
+	if (rc == -ETIMEDOUT && manual && !count(c->s.local).switched) {
+		t->nobody = true;
+		snprintf(t->row.note, sizeof(t->row.note), "nobody broke the path");
+		return 0;
+	}
+	if (rc == -ETIMEDOUT) {
+		t->hang = true;
+		dr_client_stalled(c, "a switchover did not finish");
+		rc = 0;
+	}
+	int64_t left = end - dr_now_ns();
+	if (rc == 0 && left >= SAMPLE_NS / 4)
+		rc = sample(c, DR_MIN(left, 5 * SAMPLE_NS), &t->row.bandwidth_during_gbps);
+	left = end - dr_now_ns();
+	return rc == 0 && left > 0 ? dr_client_sleep(c, left) : rc;
+}
+
+static int comes_back(struct dr_client *c, struct trial *t)
+{
+	bool manual = dr_fault_by(t->spec) == DR_FAULT_BY_USER;
+
+	if (!c->s.opt->failback || t->idle || t->nobody)
+		return 0;
+	int rc = dr_client_wait(c, !count(c->s.local).away,
+		manual ? c->s.opt->timeout_ns : 4 * c->s.opt->hold_down_ns + SLACK_NS, false);
+	if (rc != -ETIMEDOUT)
+		return rc;
+	snprintf(t->row.note, sizeof(t->row.note), "no failback in time");
+	return 0;
+}
+
+static int gather(struct dr_client *c, const struct trial *t)
+{
+	int64_t deadline = dr_now_ns() + RECORDS_NS;
+	int rc;
+
+	do {
+		rc = dr_client_collect(c, deadline - dr_now_ns());
+		if (rc || t->idle || !t->expects_switch || records_complete(c, t))
+			break;
+		rc = dr_client_sleep(c, POLL_NS);
+	} while (rc == 0 && dr_now_ns() < deadline);
+	return rc == -ETIMEDOUT ? 0 : rc;
+}
+
+static int steps(struct dr_client *c, struct trial *t, int64_t not_before_ns)
+{
+	int rc = wait_steady(c);
+
+	if (rc == 0 && dr_now_ns() < not_before_ns)
+		rc = dr_client_sleep(c, not_before_ns - dr_now_ns());
+	if (rc == 0)
+		rc = sample(c, SAMPLE_NS, &t->row.bandwidth_before_gbps);
+	/* Rows that are in the record now belong to no fault. */
+	if (rc == 0)
+		rc = dr_client_collect(c, c->s.opt->timeout_ns);
+	if (rc)
+		return rc;
+	t->first_switch = c->s.rec->switches.n;
+	t->first_event = c->s.rec->events.n;
+	mark_affected(c, t);
+	rc = inject(c, t);
+	if (rc == 0)
+		rc = fault_lasts(c, t);
+	if (rc == 0 && t->spec->for_ns) {
+		rc = undo(c, t);
+		if (rc == 0)
+			rc = comes_back(c, t);
+		if (rc == 0)
+			rc = sample(c, SAMPLE_NS, &t->row.bandwidth_after_gbps);
+	}
+	return rc ? rc : gather(c, t);
+}
+
+static int one_trial(struct dr_client *c, struct trial *t, int64_t not_before_ns)
+{
+	dr_fields_init(&dr_fault_fields, &t->row);
+	t->row.trial = t->number;
+	snprintf(t->row.kind, sizeof(t->row.kind), "%s", dr_fault_name(t->spec));
+	t->row.path = t->spec->path;
+	t->row.side = (int)t->spec->side;
+	snprintf(t->row.nic, sizeof(t->row.nic), "%s", dr_inject_target(t->spec, &c->s.plan).nic);
+	int rc = steps(c, t, not_before_ns);
+	if (rc && !t->fault_ns)
+		return rc; /* never came to the fault */
+	t->error = rc != 0 && (c->s.local->n_failed || c->peer_failed);
+	judge(c, t);
+	dr_record_add(c->s.rec, faults, &t->row);
+	dr_output_row(c->s.out, faults, &t->row);
+	return rc;
+}
+
+static int all_trials(struct dr_client *c)
+{
+	const struct dr_fault_list *l = &c->faults;
+	int64_t began = dr_now_ns();
+	unsigned total = 0, number = 0;
+	int rc = 0;
+
+	for (unsigned i = 0; i < l->n; i++)
+		total += l->v[i].repeat;
+	for (unsigned i = 0; i < l->n; i++) {
+		int64_t next = i == 0 ? began + l->v[i].at_ns : 0;
+
+		for (unsigned r = 0; r < l->v[i].repeat && rc == 0; r++, number++) {
+			struct trial t = { .number = number, .spec = &l->v[i] };
+
+			snprintf(c->progress_what, sizeof(c->progress_what), "failover %u/%u %s",
+				number + 1, total, dr_fault_name(t.spec));
+			rc = one_trial(c, &t, next);
+			next = t.inject_ns + t.spec->every_ns;
+		}
+	}
+	return rc;
+}
+
+/* The cadence of deliveries is known when the phase is over. */
+static void add_cadence(struct dr_client *c, size_t first)
+{
+	int64_t p50, p99;
+
+	dr_local_cadence(c->s.local, &p50, &p99);
+	for (size_t i = first; i < c->s.rec->faults.n; i++) {
+		c->s.rec->faults.v[i].cadence_p50_ns = DR_MAX(p50, c->cadence_p50_ns);
+		c->s.rec->faults.v[i].cadence_p99_ns = DR_MAX(p99, c->cadence_p99_ns);
+	}
+}
+
+int dr_campaign_run(struct dr_client *c, const struct dr_phase *phase)
+{
+	size_t first = c->s.rec->faults.n;
+	int rc = dr_client_phase_begin(c, phase);
+
+	c->cadence_p50_ns = c->cadence_p99_ns = DR_UNSET;
+	if (rc == 0)
+		rc = dr_client_sleep(c, c->s.opt->warmup_ns);
+	if (rc == 0) {
+		dr_client_both(c, DR_MSG_MARK, 0);
+		rc = all_trials(c);
+	}
+	if (rc == 0) {
+		dr_client_both(c, DR_MSG_MARK, 1);
+		rc = dr_client_phase_end(c);
+		add_cadence(c, first);
+	}
+	c->s.rec->false_failovers = false_failovers(c);
+	return rc;
+}

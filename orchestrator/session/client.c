@@ -1,0 +1,353 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "orchestrator/session/client_priv.h"
+
+#include "base/log.h"
+#include "orchestrator/session/offer.h"
+#include "topology/numa.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/*
+ * The client's run in a straight line: probe this machine, connect, wait for data paths, measure, wind up.
+ *  1. After the connection was started, every exit passes wind_up: faults are undone, results kept, the
+ *     server is informed. Then the record is written.
+ *  2. Errors are printed once, at the end, from the record.
+ *  3. The local end is made when the server has accepted: until then nothing is known of its rails and GPUs.
+ *  4. What fails in a callback ends the run and drops the conversation; it returns no error.
+ *  5. s.lost: the connection is down now; gone: down for good; dead: the server's process is known not to be there.
+ */
+
+#define GOODBYE_NS (500 * DR_NS_PER_MS)
+
+/* ---- before the connection ---- */
+
+static int check_faults(struct dr_client *c, struct dr_err *e)
+{
+	const struct dr_options *o = c->s.opt;
+	char line[256];
+
+	if (!o->test.failover)
+		return 0;
+	int rc = dr_campaign_faults(c, e);
+	for (unsigned i = 0; rc == 0 && o->dry_run && i < c->faults.n; i++) {
+		const struct dr_fault_spec *f = &c->faults.v[i];
+
+		if (f->side == DR_FAULT_SERVER)
+			dr_fault_spec_format(f, line, sizeof(line));
+		else
+			dr_fault_describe(f, dr_inject_target(f, &c->s.plan).nic, &o->faults->execs,
+				line, sizeof(line));
+		printf("%s: %s\n", f->side == DR_FAULT_SERVER ? "server" : "client", line);
+	}
+	return rc;
+}
+
+/* Which rails each GPU uses. */
+static void print_plan(const struct dr_plan *p, FILE *f)
+{
+	char line[256];
+
+	for (unsigned k = 0; k < p->n_gpus; k++) {
+		dr_plan_describe(p, DR_PLAN_CLIENT, k, line, sizeof(line));
+		fprintf(f, "%s\n", line);
+	}
+}
+
+/* --dry-run: the server's answer may leave some rails out. */
+static void announce(struct dr_client *c)
+{
+	struct dr_plan *p = &c->s.plan;
+
+	for (unsigned k = 0; k < p->n_gpus; k++)
+		p->gpu[k][DR_PLAN_SERVER] = p->gpu[k][DR_PLAN_CLIENT];
+	print_plan(p, stdout);
+	if (c->s.opt->matrix)
+		dr_client_matrix_announce(c, stdout);
+}
+
+static int prepare(struct dr_client *c, struct dr_err *e)
+{
+	struct dr_session *s = &c->s;
+	int rc = dr_session_open(s, e);
+
+	if (rc)
+		return rc;
+	rc = dr_route_to_host(s->opt->host, &s->route, e);
+	if (rc == -ENXIO || rc == -ENETUNREACH || rc == -EHOSTUNREACH)
+		dr_client_end(c, DR_EXIT_PEER, "%s", e->text);
+	if (rc == 0)
+		rc = dr_client_plan(s->opt, &s->route, s->topo, &s->plan, e);
+	if (rc == -EINVAL)
+		dr_client_end(c, DR_EXIT_USAGE, "%s", e->text);
+	if (rc == 0 && s->opt->dry_run)
+		announce(c);
+	return rc ? rc : check_faults(c, e);
+}
+
+/* ---- from the dial to handles on both sides ---- */
+
+static void describe_plan(const struct dr_session *s)
+{
+	const struct dr_plan *p = &s->plan;
+	FILE *f = dr_output_tables(s->out);
+	char line[256];
+
+	if (s->opt->quiet)
+		return;
+	print_plan(p, f);
+	for (unsigned i = 0; i < p->n_rails; i++)
+		if (dr_plan_describe_routed(p, i, line, sizeof(line)))
+			fprintf(f, "%s\n", line);
+	dr_affinity_describe(s->opt, p, DR_PLAN_CLIENT, dr_numa_nodes(), line, sizeof(line));
+	fprintf(f, "%s\n", line);
+	if (p->n_rails == 1)
+		fprintf(f,
+			"one rail only: every channel is unprotected, a lost link ends the run\n");
+}
+
+/* Control is resumed over the server's rails, too. */
+static void set_alternatives(struct dr_client *c)
+{
+	const char *addresses[DR_RAILS_MAX];
+	struct dr_err e;
+
+	for (unsigned i = 0; i < c->s.plan.n_rails; i++)
+		addresses[i] = c->s.plan.rail[i][DR_PLAN_SERVER].address;
+	if (dr_boot_client_alternatives(c->boot, addresses, c->s.plan.n_rails, &e))
+		dr_info("client", "control will not be resumed over the rails: %s", e.text);
+}
+
+static int accepted(struct dr_client *c, const json_t *reply, const unsigned *gpus, unsigned pairs,
+	struct dr_err *e)
+{
+	struct dr_session *s = &c->s;
+	struct dr_manager_params mp;
+	int rc = dr_plan_read_reply(&s->plan, reply, e);
+
+	if (rc)
+		return rc;
+	s->plan.n_gpus = pairs;
+	s->plan.n_map = DR_MIN(s->plan.n_map, pairs);
+	for (unsigned k = 0; k < pairs; k++)
+		s->plan.gpu[k][DR_PLAN_SERVER] = gpus[k];
+	rc = dr_plan_settle(&s->plan, e);
+	if (rc)
+		return rc;
+	set_alternatives(c);
+	snprintf(s->rec->peer_version, sizeof(s->rec->peer_version), "%s",
+		dr_control_peer_version(s->control));
+	rc = dr_local_create(s, e);
+	if (rc)
+		return rc;
+	dr_plan_manager(&s->plan, DR_PLAN_CLIENT, 0, &mp);
+	s->rec->detection.bound_ns = dr_manager_detect_bound(&mp);
+	s->rec->detection.lost_after_ns = s->plan.lost_after_ns;
+	describe_plan(s);
+	return dr_local_start(s->local, e);
+}
+
+static void on_accept(void *arg, const json_t *reply, const unsigned *gpus, unsigned pairs,
+	unsigned handles_out, unsigned handles_in)
+{
+	struct dr_client *c = dr_client_of(arg);
+	const struct dr_plan *p = &c->s.plan;
+	struct dr_err e = { 0 };
+	int rc = pairs < 1 || pairs > p->n_gpus
+			 ? dr_err_set(&e, -EPROTO, "server: %u GPUs for our %u", pairs, p->n_gpus)
+			 : accepted(c, reply, gpus, pairs, &e);
+
+	if (rc == 0 && (handles_out != dr_plan_n_handles(p) || handles_in != handles_out))
+		rc = dr_err_set(&e, -EPROTO, "server: %u handles, expected %u", handles_out,
+			dr_plan_n_handles(p));
+	if (rc) {
+		dr_client_end(c, dr_session_exit(rc), "%s", e.text);
+		dr_boot_client_drop(c->boot);
+	}
+}
+
+static void on_ready(void *arg)
+{
+	dr_client_of(arg)->ready = true;
+}
+
+static void on_failed(void *arg, enum dr_boot_cause cause, int code, const struct dr_err *err)
+{
+	struct dr_client *c = dr_client_of(arg);
+
+	(void)cause;
+	c->gone = true;
+	dr_client_end(c, code > 0 ? code : DR_EXIT_PEER, "%s", err->text);
+}
+
+static void on_closed(void *arg, enum dr_boot_cause cause, const char *text)
+{
+	struct dr_client *c = dr_client_of(arg);
+
+	c->gone = c->s.lost = true;
+	c->s.lost_cause = cause;
+	if (cause != DR_BOOT_LOCAL && !c->ending)
+		dr_record_eventf(c->s.rec, "control", "closed: %s", text);
+	/* A server of version 0.1.0 sends its last handles before it detects that it cannot run. */
+	if (cause == DR_BOOT_DECLINED && !c->ending)
+		dr_client_end(c, DR_EXIT_ENV, "%s", text);
+	if (dr_client_peer_dead(cause))
+		c->dead = true;
+}
+
+static int dial(struct dr_client *c, struct dr_err *e)
+{
+	static const struct dr_boot_ops ops = { .on_accept = on_accept,
+		.on_handles = dr_session_on_handles,
+		.on_ready = on_ready,
+		.on_message = dr_session_on_message,
+		.on_lost = dr_session_on_lost,
+		.on_resumed = dr_session_on_resumed,
+		.on_failed = on_failed,
+		.on_closed = on_closed };
+	struct dr_dial d = { .opt = c->s.opt,
+		.pair = c->s.opt->pair,
+		.patience_ns = c->s.opt->connect_timeout_ns,
+		.ops = &ops,
+		.arg = &c->s,
+		.poller = c->s.loop.poller };
+	int rc = dr_dial(&d, dr_plan_offer(&c->s.plan), &c->boot, e);
+
+	if (rc == 0)
+		c->s.control = dr_boot_client_control(c->boot);
+	return rc;
+}
+
+/* ---- the run ---- */
+
+static int wait_for_data_paths(struct dr_client *c)
+{
+	struct dr_session *s = &c->s;
+	int64_t ns = s->opt->connect_timeout_ns;
+	int rc = dr_client_wait(c, c->ready, ns + s->opt->timeout_ns, false);
+
+	if (rc == 0)
+		rc = dr_client_wait(
+			c, s->local->n_ready == s->plan.n_gpus && c->peer_up, ns, false);
+	if (rc == -ETIMEDOUT && s->local) {
+		dr_client_stalled(c, "data paths");
+		dr_client_end(c, DR_EXIT_PEER,
+			"the data paths of %u of %u GPUs here%s did not come up; check --rails and "
+			"firewalls (--data-ports)",
+			s->plan.n_gpus - s->local->n_ready, s->plan.n_gpus,
+			c->peer_up ? "" : ", and some at the server,");
+	} else if (rc == -ETIMEDOUT) {
+		dr_client_end(
+			c, DR_EXIT_PEER, "server %s did not complete the exchange", s->opt->host);
+	}
+	return rc;
+}
+
+static void describe_memory(const struct dr_session *s)
+{
+	char line[320];
+
+	dr_local_memory(s->local);
+	if (!s->opt->quiet && dr_local_describe_memory(s->local, line, sizeof(line)))
+		fprintf(dr_output_tables(s->out), "%s\n", line);
+}
+
+static void connect_and_measure(struct dr_client *c)
+{
+	if (wait_for_data_paths(c))
+		return;
+	describe_memory(&c->s);
+	dr_client_phases(c);
+	if (c->s.status)
+		return;
+	dr_session_send(&c->s, &(struct dr_message){ .kind = DR_MSG_FINISH });
+	if (dr_client_wait(c, c->finished, c->s.opt->timeout_ns, true))
+		dr_client_end(c, DR_EXIT_PEER, "the server's results did not arrive");
+}
+
+static void send_abort(struct dr_session *s)
+{
+	struct dr_message m = { .kind = DR_MSG_ABORT, .status = s->status };
+
+	if (s->rec->errors.n)
+		snprintf(m.text, sizeof(m.text), "%s", s->rec->errors.v[0].text);
+	dr_session_send(s, &m);
+}
+
+/* Undo faults, keep results, inform the server. */
+static void wind_up(struct dr_client *c)
+{
+	struct dr_message undo = { .kind = DR_MSG_UNDO, .fault.id = c->fault_id };
+	int rc = 0;
+
+	c->ending = true;
+	dr_output_progress(c->s.out, NULL);
+	c->progress_what[0] = 0;
+	if (c->fault[0].done && !c->fault[1].done && c->fault_id >= DR_CLIENT_SERVER_FAULT)
+		dr_session_send(&c->s, &undo);
+	if (c->s.local && c->s.status && !c->gone)
+		send_abort(&c->s);
+	dr_inject_fini(&c->s);
+	if (c->s.local)
+		dr_client_salvage(c);
+	if (!c->gone) {
+		dr_control_goodbye(c->s.control);
+		rc = dr_client_wait(c, c->gone, GOODBYE_NS, false);
+	}
+	(void)rc;
+}
+
+static int thresholds(const struct dr_session *s, struct dr_thresholds *t, struct dr_err *e)
+{
+	dr_thresholds_init(t);
+	t->baseline = dr_output_baseline(s->out);
+	if (s->opt->max_gap_ns)
+		t->max_gap_ns = s->opt->max_gap_ns;
+	return s->opt->min_bw ? dr_thresholds_parse_min_bw(t, s->opt->min_bw, e) : 0;
+}
+
+static void run(struct dr_client *c, struct dr_thresholds *t)
+{
+	struct dr_session *s = &c->s;
+	struct dr_err e = { 0 };
+	int rc = thresholds(s, t, &e);
+
+	if (rc)
+		dr_client_end(c, DR_EXIT_USAGE, "%s", e.text);
+	if (rc == 0)
+		rc = prepare(c, &e);
+	if (rc == 0 && !s->opt->dry_run) {
+		dr_output_start(s->out, s->rec);
+		rc = dial(c, &e);
+		if (rc == -ENXIO)
+			dr_client_end(c, DR_EXIT_PEER, "%s", e.text);
+	}
+	if (rc)
+		dr_client_end(c, DR_EXIT_ENV, "%s", e.text);
+	if (!c->boot)
+		return;
+	connect_and_measure(c);
+	wind_up(c);
+}
+
+int dr_client_main(const struct dr_options *o, struct dr_record *rec, struct dr_output *out)
+{
+	struct dr_client c = { .s = { .opt = o,
+				       .rec = rec,
+				       .out = out,
+				       .side = DR_PLAN_CLIENT,
+				       .ops = &dr_client_ops } };
+	struct dr_thresholds t;
+
+	rec->side = DR_END_CLIENT;
+	dr_client_settings(o, &c.s.plan);
+	dr_session_record_detection(&c.s);
+	run(&c, &t);
+	for (size_t i = 0; i < rec->errors.n && rec->errors.v[i].text[0]; i++)
+		fprintf(stderr, "dualrail: %s\n", rec->errors.v[i].text);
+	/* A dry run that found no mistake has no result to write. */
+	int rc = o->dry_run && !rec->errors.n ? 0 : dr_output_finish(out, rec, &t);
+	dr_boot_client_destroy(c.boot);
+	dr_session_close(&c.s);
+	return rc;
+}

@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "orchestrator/session/session_priv.h"
+
+#include "base/clock.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Faults at this end. Results come as reports: the guard's from inside the loop, others from inside the call. */
+
+enum { OWN_IDS = 0x40000000 };
+
+/* The guard undoes by itself what this process forgot: a fault may last `for` and that much more. */
+#define HOLD_EXTRA_NS (10 * DR_NS_PER_S)
+#define HOLD_FOREVER_NS (3600 * DR_NS_PER_S)
+
+static void on_guard(struct dr_pollable *po, uint32_t revents, int64_t now_ns)
+{
+	struct dr_session *s = dr_container_of(po, struct dr_session, inj.po);
+	struct dr_fault_report rep;
+	int rc;
+
+	(void)revents;
+	(void)now_ns;
+	while ((rc = dr_guard_poll(s->inj.guard, &rep)) == 1) {
+		s->inj.undone += rep.undo && rep.id == s->inj.undone + 1;
+		s->ops->fault(s, &rep);
+	}
+	if (rc < 0) {
+		dr_poller_del(s->loop.poller, po);
+		po->fd = -1;
+	}
+}
+
+int dr_inject_init(struct dr_session *s, struct dr_err *e)
+{
+	struct dr_guard_options go = { .execs = &s->opt->faults->execs };
+	struct dr_injector *inj = &s->inj;
+
+	inj->po.ready = on_guard;
+	inj->next_own = OWN_IDS;
+	if (!s->opt->faults->allow)
+		return 0;
+	int rc = dr_guard_start(&go, &inj->guard, e);
+	if (rc)
+		return rc;
+	inj->po.fd = dr_guard_fd(inj->guard);
+	rc = dr_poller_add(s->loop.poller, &inj->po, EPOLLIN);
+	return rc ? dr_err_set(e, rc, "epoll: %s", strerror(-rc)) : 0;
+}
+
+void dr_inject_fini(struct dr_session *s)
+{
+	if (s->inj.po.fd >= 0)
+		dr_poller_del(s->loop.poller, &s->inj.po);
+	dr_guard_stop(s->inj.guard);
+	s->inj.guard = NULL;
+	s->inj.po.fd = -1;
+}
+
+struct dr_inject_target dr_inject_target(const struct dr_fault_spec *f, const struct dr_plan *plan)
+{
+	struct dr_inject_target t = { .rail = -1, .nic = f->nic };
+
+	for (unsigned k = 0; f->gpu >= 0 && k < plan->n_gpus; k++)
+		if (plan->gpu[k][DR_PLAN_CLIENT] == (unsigned)f->gpu)
+			t.position = k;
+	if (f->channel >= 0 && (unsigned)f->channel < dr_plan_n_channels(plan))
+		t.channel = (unsigned)f->channel;
+	if (dr_fault_by(f) == DR_FAULT_BY_CHANNEL) {
+		t.nic = "";
+		return t;
+	}
+	struct dr_plan_map m = dr_plan_paths(plan, t.position, t.channel);
+	if (!f->nic[0])
+		t.rail = (int)(f->path == 0 ? m.primary : m.shadow);
+	for (unsigned i = plan->n_rails; f->nic[0] && i-- > 0;)
+		if (strcmp(plan->rail[i][f->side].name, f->nic) == 0)
+			t.rail = (int)i;
+	if (t.rail >= 0)
+		t.nic = plan->rail[t.rail][f->side].name;
+	return t;
+}
+
+/* For the guard: the NIC, with the rail's address if it is known. */
+static const char *nic_address(
+	const struct dr_fault_spec *f, const struct dr_plan *plan, char *buf, size_t len)
+{
+	struct dr_inject_target t = dr_inject_target(f, plan);
+
+	if (dr_fault_by(f) != DR_FAULT_BY_GUARD || t.rail < 0)
+		return t.nic;
+	snprintf(buf, len, "%.15s@%.47s", t.nic, plan->rail[t.rail][f->side].address);
+	return buf;
+}
+
+int dr_inject_allowed(const struct dr_session *s, struct dr_err *e)
+{
+	if (s->side == DR_PLAN_CLIENT || !s->plan.server_faults)
+		return 0;
+	if (!s->opt->faults->allow)
+		return dr_err_set(e, -EACCES,
+			"faults at the server are not allowed; start it with --allow-faults");
+	if (!s->opt->key_file && !s->opt->trusted)
+		return dr_err_set(e, -EACCES,
+			"faults at the server need a shared secret; start both ends with "
+			"--key-file FILE");
+	return 0;
+}
+
+int dr_inject_check(const struct dr_session *s, const struct dr_fault_spec *f, struct dr_err *e)
+{
+	struct dr_fault_control control = { s->route.ifname,
+		(const struct sockaddr *)&s->route.local, (const struct sockaddr *)&s->route.peer };
+	char buf[DR_FAULT_NIC_MAX];
+	int rc = dr_inject_allowed(s, e);
+
+	if (rc == 0 && s->side == DR_PLAN_SERVER && !s->plan.server_faults)
+		rc = dr_err_set(e, -EACCES, "faults at the server were not announced");
+	if (rc == 0)
+		rc = dr_kind_fault_check(dr_plan_kind(&s->plan), dr_fault_name(f), e);
+	return rc ? rc
+		  : dr_fault_check(f, nic_address(f, &s->plan, buf, sizeof(buf)), &control,
+			    &s->opt->faults->execs, s->opt->faults->allow, e);
+}
+
+static void report(struct dr_session *s, const struct dr_fault_report *what, const char *text)
+{
+	struct dr_fault_report rep = *what;
+
+	rep.before_ns = rep.after_ns = dr_now_ns();
+	snprintf(rep.text, sizeof(rep.text), "%s", text);
+	s->ops->fault(s, &rep);
+}
+
+/* The path of every channel meant is broken at this end. */
+static void break_paths(struct dr_session *s, const struct dr_fault_spec *f, uint32_t id)
+{
+	const struct dr_kind_fault *own = dr_kind_fault(dr_plan_kind(&s->plan), dr_fault_name(f));
+	const struct dr_kind_fault *kind = own ? own : f->on_path;
+	struct dr_inject_target t = dr_inject_target(f, &s->plan);
+	struct dr_command cmd = { .kind = DR_CMD_BREAK,
+		.position = f->gpu >= 0 ? t.position : DR_ALL,
+		.channel = f->channel >= 0 ? t.channel : DR_ALL,
+		.path = f->path,
+		.break_path = kind->make };
+
+	report(s, &(struct dr_fault_report){ .id = id }, kind->done);
+	dr_local_post(s->local, cmd.position, &cmd);
+}
+
+static void ask_user(struct dr_session *s, const struct dr_fault_spec *f, uint32_t id)
+{
+	char line[256];
+
+	dr_fault_describe(f, dr_inject_target(f, &s->plan).nic, NULL, line, sizeof(line));
+	fprintf(stderr, "%s\n", line);
+	report(s, &(struct dr_fault_report){ .id = id }, "asked the user");
+}
+
+void dr_inject(struct dr_session *s, const struct dr_fault_spec *f, uint32_t *id)
+{
+	int64_t hold = f->for_ns ? f->for_ns + HOLD_EXTRA_NS : HOLD_FOREVER_NS;
+	bool by_guard = dr_fault_by(f) == DR_FAULT_BY_GUARD;
+	char buf[DR_FAULT_NIC_MAX];
+	struct dr_err e;
+	int rc = dr_inject_check(s, f, &e);
+
+	*id = s->inj.next_own++;
+	if (rc == 0 && by_guard) {
+		rc = dr_guard_inject(
+			s->inj.guard, f, nic_address(f, &s->plan, buf, sizeof(buf)), hold, id, &e);
+		s->inj.last = rc ? s->inj.last : *id;
+	}
+	if (rc)
+		report(s, &(struct dr_fault_report){ .id = *id, .err = rc }, e.text);
+	else if (dr_fault_by(f) == DR_FAULT_BY_CHANNEL)
+		break_paths(s, f, *id);
+	else if (!by_guard)
+		ask_user(s, f, *id);
+}
+
+void dr_inject_undo(struct dr_session *s, uint32_t id)
+{
+	struct dr_fault_report rep = { .id = id, .undo = true };
+	struct dr_err e;
+
+	if (id >= OWN_IDS) {
+		report(s, &rep, "nothing to undo");
+		return;
+	}
+	rep.err = dr_guard_undo(s->inj.guard, id, &e);
+	if (rep.err)
+		report(s, &rep, e.text);
+}
+
+void dr_inject_undo_all(struct dr_session *s)
+{
+	struct dr_fault_report rep = { .undo = true };
+	struct dr_err e;
+
+	for (; s->inj.undone < s->inj.last; s->inj.undone++) {
+		rep.id = s->inj.undone + 1;
+		rep.err = dr_guard_undo(s->inj.guard, rep.id, &e);
+		if (rep.err) { /* repeated at the end of the next session, and by the guard itself */
+			report(s, &rep, e.text);
+			return;
+		}
+	}
+}

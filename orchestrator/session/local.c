@@ -1,0 +1,264 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "orchestrator/session/session_priv.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "orchestrator/engine/engine.h"
+#include "topology/numa.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <string.h>
+#include <unistd.h>
+
+/*
+ * One end of a session, from the plan to workers that have the peer's handles, and its end.
+ *  1. The GPU buffers outlive the worker that uses them: workers are destroyed first.
+ *  2. A worker is watched once it has made its buffers; until then commands pass it over.
+ */
+
+enum { SPIN_NS = 20 * 1000 };
+
+struct dr_affinity_place dr_local_place(
+	const struct dr_local *l, const struct dr_local_worker *worker)
+{
+	bool mine[DR_PLAN_GPUS_MAX];
+
+	for (unsigned k = 0; k < l->plan->n_gpus; k++)
+		mine[k] = l->gpu[k].on == worker;
+	return dr_affinity_worker(
+		l->s->opt, l->plan, l->side, dr_numa_nodes(), (unsigned)(worker - l->worker), mine);
+}
+
+/* With GPU memory the manager's transport is wrapped. */
+static int gpu_params(struct dr_local *l, struct dr_local_gpu *g, struct dr_worker_gpu_params *p,
+	struct dr_err *e)
+{
+	unsigned n_bulk = dr_plan_n_bulk(l->plan), client = l->side == DR_PLAN_CLIENT;
+	struct dr_gpu_buffers_params bp = { .ordinal = l->plan->gpu[g->position][l->side],
+		.ring_bytes = l->plan->window * dr_engine_stride(l->plan->chunk_max) };
+	int rc = 0;
+
+	dr_plan_manager(l->plan, l->side, g->position, &p->manager);
+	p->manager.gpu = l->plan->gpu[g->position][l->side];
+	p->manager.port_min = l->s->opt->data_port_min;
+	p->manager.port_max = l->s->opt->data_port_max;
+	memcpy(p->manager.token, dr_control_token(l->s->control), DR_TOKEN_LEN);
+	p->manager.life = &l->life;
+	p->position = g->position;
+	p->gpu = g->number;
+	p->n_bulk = n_bulk;
+	p->lat_tx = l->plan->lat ? (int)(n_bulk + !client) : -1;
+	p->lat_rx = l->plan->lat ? (int)(n_bulk + client) : -1;
+	if (l->s->opt->cuda)
+		rc = dr_gpu_buffers_open(&bp, &g->buffers, e);
+	if (g->buffers)
+		rc = dr_gpu_buffers_wrap(g->buffers, &p->manager, e);
+	p->gpu_buffers = g->buffers;
+	return rc;
+}
+
+static int make_worker(struct dr_local *l, struct dr_local_worker *w, struct dr_err *e)
+{
+	struct dr_worker_gpu_params *gpus = dr_calloc(l->plan->n_gpus, sizeof(*gpus));
+	struct dr_affinity_place place = dr_local_place(l, w);
+	struct dr_worker_params p = { .index = (unsigned)(w - l->worker),
+		.gpus = gpus,
+		.poll = (enum dr_poll_policy)l->s->opt->poll,
+		.spin_ns = sysconf(_SC_NPROCESSORS_ONLN) >= 2 * (long)l->n_workers ? SPIN_NS : 0,
+		.cpu = place.cpu,
+		.node = place.node,
+		.chunk_max = l->plan->chunk_max,
+		.seed = l->plan->seed,
+		.client = l->side == DR_PLAN_CLIENT,
+		.trace_requests = l->s->opt->trace_requests };
+	int rc = 0;
+
+	if (!gpus)
+		return dr_err_set(e, -ENOMEM, "out of memory");
+	for (struct dr_local_gpu *g = l->gpu; g < l->gpu_end && rc == 0; g++)
+		if (g->on == w)
+			rc = gpu_params(l, g, &gpus[p.n_gpus++], e);
+	if (rc == 0)
+		rc = dr_worker_create(&p, &w->w, e);
+	dr_free(gpus);
+	return rc;
+}
+
+static int watch_worker(struct dr_local_worker *w, struct dr_err *e)
+{
+	int rc = dr_worker_started(w->w, e);
+
+	if (rc)
+		return rc;
+	w->po.fd = dr_worker_report_fd(w->w);
+	w->po.ready = dr_local_on_reports;
+	rc = dr_poller_add(w->local->s->loop.poller, &w->po, EPOLLIN);
+	return rc ? dr_err_set(e, rc, "epoll: %s", strerror(-rc)) : 0;
+}
+
+/* One worker a GPU, but by default no more than CPUs: workers that queue for a CPU wait for each other's
+ * whole time slices, milliseconds of every gap, where one that serves several GPUs takes turns of its
+ * own in a fraction of that. */
+static unsigned count_workers(const struct dr_options *opt, const struct dr_plan *plan)
+{
+	cpu_set_t set;
+	int cpus = (int)sysconf(_SC_NPROCESSORS_ONLN);
+
+	if (opt->workers)
+		return (unsigned)DR_MIN(opt->workers, plan->n_gpus);
+	if (sched_getaffinity(0, sizeof(set), &set) == 0)
+		cpus = CPU_COUNT(&set);
+	return DR_MIN(plan->n_gpus, (unsigned)DR_MAX(cpus, 1));
+}
+
+static void warn_transport(const struct dr_plan *plan)
+{
+	const struct dr_transport_kind *k = dr_plan_kind(plan);
+	const char *text =
+		k->warning ? k->warning(&plan->kind_params, plan->detect == DR_DETECT_CONSERVATIVE)
+			   : NULL;
+
+	if (text)
+		dr_warn(k->name, "%s", text);
+}
+
+static void set_up_gpu(struct dr_local *l, unsigned k)
+{
+	struct dr_local_gpu *g = &l->gpu[k];
+
+	g->position = k;
+	g->number = l->plan->gpu[k][DR_PLAN_CLIENT];
+	g->on = &l->worker[k % l->n_workers];
+	for (unsigned c = 0; c < l->n_channels; c++)
+		l->channel[k * l->n_channels + c] = (struct dr_local_channel){ .gpu = g,
+			.number = c,
+			.sends = dr_plan_from_client(l->plan, c) == (l->side == DR_PLAN_CLIENT),
+			.bulk = c < dr_plan_n_bulk(l->plan),
+			.rails = dr_plan_paths(l->plan, k, c) };
+}
+
+static int set_up(struct dr_local *l, struct dr_err *e)
+{
+	size_t n = (size_t)l->plan->n_gpus * l->n_channels;
+	int rc = 0;
+
+	l->channel = dr_calloc(n, sizeof(*l->channel));
+	l->worker = dr_calloc(l->n_workers, sizeof(*l->worker));
+	for (unsigned i = 0; l->worker && i < l->n_workers; i++) {
+		l->worker[i].po.fd = -1;
+		l->worker[i].local = l;
+	}
+	if (!l->channel || !l->worker)
+		return dr_err_set(e, -ENOMEM, "out of memory");
+	l->end = l->channel + n;
+	l->gpu_end = l->gpu + l->plan->n_gpus;
+	for (unsigned k = 0; k < l->plan->n_gpus; k++)
+		set_up_gpu(l, k);
+	for (unsigned i = 0; rc == 0 && i < l->n_workers; i++)
+		rc = make_worker(l, &l->worker[i], e);
+	return rc;
+}
+
+int dr_local_create(struct dr_session *s, struct dr_err *e)
+{
+	struct dr_local *l = dr_calloc(1, sizeof(*l));
+
+	if (!l)
+		return dr_err_set(e, -ENOMEM, "out of memory");
+	l->s = s;
+	l->plan = &s->plan;
+	l->rec = s->rec;
+	l->out = s->out;
+	l->side = s->side;
+	l->n_channels = dr_plan_n_channels(l->plan);
+	l->n_workers = count_workers(s->opt, l->plan);
+	warn_transport(l->plan);
+	int rc = set_up(l, e);
+	if (rc) {
+		dr_local_destroy(l);
+		return rc;
+	}
+	l->begin_ns = dr_now_ns();
+	dr_local_record_plan(l);
+	dr_local_memory(l);
+	dr_local_count_nics(l);
+	s->local = l;
+	return 0;
+}
+
+void dr_local_destroy(struct dr_local *l)
+{
+	if (!l)
+		return;
+	for (unsigned i = 0; l->worker && i < l->n_workers; i++) {
+		if (l->worker[i].po.fd >= 0)
+			dr_poller_del(l->s->loop.poller, &l->worker[i].po);
+		if (l->worker[i].w)
+			dr_worker_destroy(l->worker[i].w);
+	}
+	for (unsigned k = 0; k < DR_PLAN_GPUS_MAX; k++)
+		dr_gpu_buffers_close(l->gpu[k].buffers);
+	dr_free(l->worker);
+	dr_free(l->channel);
+	dr_free(l);
+}
+
+/* ---- handles ---- */
+
+static int send_handles(const struct dr_local *l, const struct dr_local_gpu *g)
+{
+	struct dr_manager *m = dr_worker_manager(g->on->w, g->position);
+	struct dr_boot_handle h[DR_PLAN_HANDLES_MAX];
+	unsigned n = dr_plan_n_handles(l->plan);
+
+	if (!m || dr_manager_handle_count(m) != n)
+		return -EINVAL;
+	for (unsigned i = 0; i < n; i++) {
+		int len = dr_manager_handle(m, i, h[i].bytes, sizeof(h[i].bytes));
+
+		if (len < 0)
+			return len;
+		h[i].len = (uint8_t)len;
+	}
+	return l->s->ops->handles(l->s, g->position, h, n);
+}
+
+int dr_local_start(struct dr_local *l, struct dr_err *e)
+{
+	int rc = 0;
+
+	for (const struct dr_local_gpu *g = l->gpu; g < l->gpu_end && rc == 0; g++)
+		rc = send_handles(l, g);
+	if (rc)
+		return dr_err_set(e, rc, "handles: %s", strerror(-rc));
+	for (unsigned i = 0; i < l->n_workers && rc == 0; i++)
+		rc = dr_worker_start(l->worker[i].w, e);
+	return rc;
+}
+
+int dr_local_connect(struct dr_local *l, unsigned position, const struct dr_boot_handle *handles,
+	unsigned n, struct dr_err *e)
+{
+	uint8_t bytes[DR_PLAN_HANDLES_MAX][DR_HANDLE_MAX];
+	uint16_t lens[DR_PLAN_HANDLES_MAX];
+	struct dr_command cmd = { .kind = DR_CMD_CONNECT, .position = position };
+	struct dr_local_gpu *g = &l->gpu[position];
+
+	if (n != dr_plan_n_handles(l->plan))
+		return dr_err_set(
+			e, -EPROTO, "peer: %u handles, %u expected", n, dr_plan_n_handles(l->plan));
+	for (unsigned h = 0; h < n; h++) {
+		memcpy(bytes[h], handles[h].bytes, DR_HANDLE_MAX);
+		lens[h] = handles[h].len;
+	}
+	int rc = dr_worker_set_peer(g->on->w, position, bytes, lens, n);
+	if (rc)
+		return dr_err_set(e, rc, "peer: handles of GPU %u: %s", g->number, strerror(-rc));
+	if (g->on->po.fd < 0)
+		rc = watch_worker(g->on, e);
+	if (rc == 0)
+		dr_worker_post(g->on->w, &cmd);
+	return rc;
+}

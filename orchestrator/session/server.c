@@ -1,0 +1,539 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "orchestrator/session/session_priv.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "orchestrator/plan/probe.h"
+#include "orchestrator/session/offer.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/*
+ * The server: one client after the other, each a session that the client leads. Whatever a client does or fails to
+ * do ends its session only; every session that began ends in on_closed, which writes its record and makes room for
+ * the next.
+ *  1. Everything of the session before is overwritten in on_offer, before anything can fail.
+ *  2. What fails there refuses the client with a reason and a status; the record has the same.
+ *  3. doctor's probe gets an answer and starts no session: no record, no line.
+ *  4. A message with a bad value ends the session; one of an unknown kind is ignored.
+ *  5. Rows go out with the snapshot that they need: `then` is what the next one is for.
+ */
+
+/* A client that is informed of failed channels ends the session; otherwise it is dropped after this. */
+#define CLIENT_ENDS_NS (10 * DR_NS_PER_S)
+
+enum after_snapshot { AFTER_NOTHING, AFTER_DONE, AFTER_FINISH };
+
+struct server {
+	struct dr_session s; /* status not 0: it refused this client */
+	struct dr_boot_server *boot;
+
+	/* This session. */
+	bool open;
+	char client[80];
+	struct dr_record_mark mark;
+	enum after_snapshot then;
+	bool finished, aborted, told_failed;
+	bool probed;			  /* doctor's: no run, no record */
+	uint32_t fault_client, fault_own; /* id of the client, of the injector */
+
+	unsigned served;
+	int last_status;
+	bool quit;
+};
+
+/* The server of a callback's argument. */
+static struct server *server_of(void *session)
+{
+	return dr_container_of(session, struct server, s);
+}
+
+/* ---- the offer ---- */
+
+static void refuse(struct dr_session *s, int status, const struct dr_err *e)
+{
+	struct server *v = server_of(s);
+
+	fprintf(stderr, "client %s refused: %s\n", v->client, e->text);
+	s->status = v->last_status = status;
+	dr_record_error(s->rec, status, e);
+	dr_boot_server_refuse(v->boot, status, e->text);
+}
+
+static int match(struct server *v, const json_t *params, const unsigned *gpus, unsigned n_gpus,
+	struct dr_err *e)
+{
+	struct dr_session *s = &v->s;
+	struct dr_rails rails;
+	int rc = dr_plan_read_offer(&s->plan, params, e);
+
+	if (rc == 0)
+		rc = dr_plan_follow_transport(&s->plan, s->opt, e);
+	if (rc == 0)
+		rc = dr_route_to(v->client, &s->route, e);
+	if (rc == 0)
+		rc = dr_rails_find(s->opt, &s->plan, &s->route, &rails, e);
+	if (rc == 0)
+		rc = dr_plan_match(
+			&s->plan, rails.v, rails.n, rails.has_spare ? &rails.spare : NULL, e);
+	if (rc)
+		return rc;
+	s->plan.n_gpus = (unsigned)DR_MIN((size_t)n_gpus, s->opt->gpus.n);
+	s->plan.n_map = DR_MIN(s->plan.n_map, s->plan.n_gpus);
+	for (unsigned k = 0; k < s->plan.n_gpus; k++) {
+		s->plan.gpu[k][DR_PLAN_CLIENT] = gpus[k];
+		s->plan.gpu[k][DR_PLAN_SERVER] = s->opt->gpus.v[k];
+	}
+	s->plan.topo = s->topo;
+	if (s->plan.locality_known)
+		dr_plan_measure(&s->plan, DR_PLAN_SERVER);
+	return dr_plan_settle(&s->plan, e);
+}
+
+static int serve(struct server *v, struct dr_err *e)
+{
+	struct dr_session *s = &v->s;
+	unsigned n = dr_plan_n_handles(&s->plan);
+	json_t *reply = dr_plan_reply(&s->plan);
+	int rc = reply ? dr_boot_server_accept(v->boot, reply, n, n) : -ENOMEM;
+
+	json_decref(reply);
+	if (rc)
+		return dr_err_set(e, rc, "accept: %s", strerror(-rc));
+	rc = dr_local_create(s, e);
+	return rc ? rc : dr_local_start(s->local, e);
+}
+
+/* doctor probes what a run would get here; no session follows. */
+static void answer_probe(
+	struct server *v, const json_t *params, const unsigned *gpus, unsigned n_gpus)
+{
+	struct dr_session *s = &v->s;
+	struct dr_rails nics;
+	struct dr_err why = { 0 };
+	int rc = match(v, params, gpus, n_gpus, &why);
+
+	v->probed = true;
+	if (rc == -EPROTO) {
+		dr_boot_server_refuse(v->boot, DR_EXIT_PEER, why.text);
+		return;
+	}
+	if (dr_rails_find(s->opt, &s->plan, &s->route, &nics, rc ? NULL : &why))
+		nics.n = 0;
+	json_t *pairs = rc ? json_pack("{s:[]}", "rails") : dr_plan_reply(&s->plan);
+	json_t *reply = dr_plan_probe_reply(
+		pairs, nics.v, nics.n, s->opt->gpus.n, why.code ? why.text : NULL);
+	if (!reply || dr_boot_server_accept(v->boot, reply, 1, 1))
+		dr_boot_server_refuse(v->boot, DR_EXIT_ENV, "the server is out of memory");
+	json_decref(reply);
+	dr_info("server", "probed by doctor at %s", v->client);
+}
+
+static void on_offer(void *arg, const json_t *params, const unsigned *gpus, unsigned n_gpus)
+{
+	struct server *v = server_of(arg);
+	struct dr_session *s = &v->s;
+	struct dr_err e = { 0 };
+
+	v->open = true;
+	v->finished = v->aborted = v->told_failed = v->probed = s->lost = false;
+	s->status = 0;
+	s->failed_ns = 0;
+	v->fault_client = v->fault_own = 0;
+	v->then = AFTER_NOTHING;
+	memset(&v->mark, 0, sizeof(v->mark));
+	snprintf(v->client, sizeof(v->client), "%s", dr_control_peer(s->control));
+	if (dr_plan_probe_marked(params)) {
+		answer_probe(v, params, gpus, n_gpus);
+		return;
+	}
+	dr_record_reset(s->rec);
+	s->rec->side = DR_END_SERVER;
+	snprintf(s->rec->peer_version, sizeof(s->rec->peer_version), "%s",
+		dr_control_peer_version(s->control));
+	if (match(v, params, gpus, n_gpus, &e)) {
+		refuse(s, dr_session_exit(e.code), &e);
+		return;
+	}
+	if (dr_inject_allowed(s, &e) || serve(v, &e)) {
+		refuse(s, DR_EXIT_ENV, &e);
+		return;
+	}
+	for (unsigned i = 0; s->opt->control && i < s->plan.n_rails; i++)
+		if (dr_boot_server_listen_also(
+			    v->boot, s->plan.rail[i][DR_PLAN_SERVER].address, &e))
+			dr_info("server", "no resume over %s: %s",
+				s->plan.rail[i][DR_PLAN_SERVER].address, e.text);
+	dr_session_record_detection(s);
+	dr_output_start(s->out, s->rec);
+}
+
+/* ---- messages ---- */
+
+static void send_part(struct server *v, struct dr_message *m)
+{
+	m->part = dr_record_part(v->s.rec, &v->mark);
+	if (m->part)
+		dr_session_send(&v->s, m);
+	else
+		dr_warn("server", "no memory for the results");
+	json_decref(m->part);
+}
+
+static void send_done(struct server *v)
+{
+	struct dr_local *l = v->s.local;
+	struct dr_message m = { .kind = DR_MSG_DONE, .index = l->phase.index };
+
+	dr_local_results(l);
+	dr_local_cadence(l, &m.cadence_p50_ns, &m.cadence_p99_ns);
+	dr_output_result(v->s.out, v->s.rec);
+	send_part(v, &m);
+}
+
+static void on_report(struct dr_session *s, const struct dr_report *rep)
+{
+	struct server *v = server_of(s);
+	struct dr_local *l = s->local;
+
+	if (rep->kind == DR_REP_READY && l->n_ready == s->plan.n_gpus)
+		dr_session_send(s, &(struct dr_message){ .kind = DR_MSG_UP });
+	if (rep->kind == DR_REP_PHASE_DONE && v->then == AFTER_NOTHING && l->phase_open &&
+		dr_local_phase_over(l)) {
+		v->then = AFTER_DONE;
+		dr_local_snapshot(l);
+	} else if (rep->kind == DR_REP_SNAPSHOT && l->snapshots_open == 0) {
+		enum after_snapshot then = v->then;
+
+		v->then = AFTER_NOTHING;
+		if (then == AFTER_DONE)
+			send_done(v);
+		if (then == AFTER_FINISH) {
+			dr_local_finish(l);
+			v->finished = true;
+			send_part(v, &(struct dr_message){ .kind = DR_MSG_FINISH });
+		}
+	}
+}
+
+static int give_handles(
+	struct dr_session *s, unsigned position, const struct dr_boot_handle *h, unsigned n)
+{
+	return dr_boot_server_handles(server_of(s)->boot, position, h, n);
+}
+
+static int do_phase(struct dr_session *s, const struct dr_phase *p, struct dr_err *e)
+{
+	if (s->local->phase_open || p->chunk_bytes > s->plan.chunk_max ||
+		!dr_plan_fits_phase(&s->plan, p))
+		return dr_err_set(e, -EPROTO, "phase %u does not fit the plan", p->index);
+	dr_local_phase(s->local, p);
+	dr_session_send(s, &(struct dr_message){ .kind = DR_MSG_PHASE_OK, .index = p->index });
+	return 0;
+}
+
+static void on_fault(struct dr_session *s, const struct dr_fault_report *rep)
+{
+	struct server *v = server_of(s);
+	struct dr_message m = { .kind = DR_MSG_FAULT, .fault = *rep };
+
+	m.fault.id = v->fault_client;
+	if (v->open && rep->id == v->fault_own)
+		dr_session_send(s, &m);
+	else if (rep->err)
+		dr_warn("server", "fault: %s", rep->text);
+}
+
+static int do_inject(struct server *v, const struct dr_message *m, struct dr_err *e)
+{
+	struct dr_fault_spec spec;
+
+	v->fault_client = m->fault.id;
+	if (dr_fault_spec_parse(m->text, &spec, e))
+		return -EPROTO;
+	spec.side = DR_FAULT_SERVER;
+	dr_inject(&v->s, &spec, &v->fault_own);
+	return 0;
+}
+
+/* Paths that were lost are lost at both ends, whoever notices first. */
+static void do_abort(struct server *v, const struct dr_message *m)
+{
+	v->aborted = true;
+	if (!v->s.local->n_failed)
+		dr_record_errorf(v->s.rec,
+			m->status == DR_EXIT_TRANSPORT ? DR_EXIT_TRANSPORT : DR_EXIT_PEER,
+			"client ended early with status %d: %s", m->status, m->text);
+}
+
+static int take(struct dr_session *s, const struct dr_message *m, struct dr_err *e)
+{
+	struct server *v = server_of(s);
+
+	if (s->status)
+		return 0;
+	switch (m->kind) {
+	case DR_MSG_PHASE:
+		return do_phase(s, &m->phase, e);
+	case DR_MSG_INJECT:
+		return do_inject(v, m, e);
+	case DR_MSG_UNDO:
+		if (m->fault.id == v->fault_client && v->fault_own)
+			dr_inject_undo(s, v->fault_own);
+		break;
+	case DR_MSG_ABORT:
+		do_abort(v, m);
+		break;
+	case DR_MSG_COLLECT:
+		send_part(v, &(struct dr_message){ .kind = DR_MSG_PART, .token = m->token });
+		break;
+	case DR_MSG_FINISH:
+		v->then = AFTER_FINISH;
+		dr_local_snapshot(s->local);
+		break;
+	default:
+		return dr_local_take(s->local, m, e); /* a server's own are ignored there */
+	}
+	return 0;
+}
+
+static void bad_message(struct dr_session *s, const struct dr_err *e)
+{
+	if (s->status)
+		return;
+	if (e->code == -ENOENT) {
+		dr_debug("server", "%s", e->text);
+		return;
+	}
+	dr_record_errorf(s->rec, DR_EXIT_PEER, "message of the client: %s", e->text);
+	dr_boot_server_drop(server_of(s)->boot);
+}
+
+static const struct dr_session_ops session_ops = { on_report, give_handles, take, bad_message,
+	refuse, on_fault };
+
+/* ---- the session and its end ---- */
+
+static void on_ready(void *arg)
+{
+	const struct server *v = server_of(arg);
+
+	dr_info("server", "client %s: %u GPUs, %u channels each", v->client, v->s.plan.n_gpus,
+		v->s.local->n_channels);
+}
+
+static bool says_gone(enum dr_boot_cause cause)
+{
+	return cause == DR_BOOT_EOF || cause == DR_BOOT_RESET;
+}
+
+static void judge(struct server *v, enum dr_boot_cause cause, const char *text)
+{
+	const struct dr_session *s = &v->s;
+	bool peer_gone = says_gone(cause) || (s->lost && says_gone(s->lost_cause));
+	bool failed = s->local && s->local->n_failed;
+
+	if (s->loop.signo)
+		dr_record_errorf(s->rec, 128 + s->loop.signo, "%s", dr_loop_interrupted(&s->loop));
+	else if (v->finished || v->aborted || s->status)
+		; /* recorded already */
+	else if (peer_gone)
+		dr_record_errorf(s->rec, DR_EXIT_PEER, "client died: %s", text);
+	else if (!failed)
+		dr_record_errorf(
+			s->rec, DR_EXIT_PEER, "client: %s (%s)", dr_boot_cause_text(cause), text);
+	if (!peer_gone && failed)
+		dr_record_errorf(s->rec, DR_EXIT_TRANSPORT, "%s: %s",
+			dr_session_loss(s->local->fail_err), s->local->fail_text);
+}
+
+static void session_line(const struct server *v, int status)
+{
+	const struct dr_record *rec = v->s.rec;
+
+	fprintf(stderr, "client %s: %s, status %d", v->client,
+		status == 0	? "done"
+		: rec->errors.n ? rec->errors.v[0].text
+				: "failed",
+		status);
+	if (isfinite(rec->total.gbps))
+		fprintf(stderr, ", %.2f Gb/s", rec->total.gbps);
+	if (rec->switches.n)
+		fprintf(stderr, ", %zu path switches", rec->switches.n);
+	fprintf(stderr, "\n");
+}
+
+static void on_closed(void *arg, enum dr_boot_cause cause, const char *text)
+{
+	struct server *v = server_of(arg);
+	struct dr_session *s = &v->s;
+
+	if (!v->open)
+		return;
+	v->open = false;
+	if (v->probed)
+		return;
+	judge(v, cause, text);
+	v->fault_own = 0;
+	dr_inject_undo_all(s);
+	if (s->local && !v->finished) {
+		dr_local_results(s->local);
+		dr_local_finish(s->local);
+	}
+	dr_local_destroy(s->local);
+	s->local = NULL;
+	v->last_status = dr_output_finish(s->out, s->rec, NULL);
+	dr_mem_trim();
+	if (!s->status && !s->opt->quiet)
+		session_line(v, v->last_status);
+	v->served++;
+	v->quit = s->opt->one_off;
+}
+
+/* Channels that ended: inform the client; drop it when it is unreachable or does not end the session. */
+static int64_t check_health(struct server *v, int64_t now)
+{
+	struct dr_session *s = &v->s;
+	struct dr_message m = { .kind = DR_MSG_FAILED };
+
+	if (!v->open || !s->local || !s->local->n_failed)
+		return DR_NEVER;
+	if (!s->failed_ns)
+		s->failed_ns = now;
+	if (!v->told_failed) {
+		v->told_failed = true;
+		m.err = s->local->fail_err;
+		snprintf(m.text, sizeof(m.text), "%s", s->local->fail_text);
+		dr_session_send(s, &m);
+	}
+	int64_t until = s->failed_ns + (s->lost ? DR_SESSION_WHY_NS : CLIENT_ENDS_NS);
+	if (now < until)
+		return until;
+	dr_boot_server_drop(v->boot);
+	s->failed_ns = now;
+	return now + DR_SESSION_WHY_NS;
+}
+
+static int listen_for_clients(struct server *v, struct dr_err *e)
+{
+	static const struct dr_boot_ops ops = { .on_offer = on_offer,
+		.on_handles = dr_session_on_handles,
+		.on_ready = on_ready,
+		.on_message = dr_session_on_message,
+		.on_lost = dr_session_on_lost,
+		.on_resumed = dr_session_on_resumed,
+		.on_closed = on_closed };
+	const struct dr_options *o = v->s.opt;
+	struct dr_boot_key key = { { 0 } };
+	struct dr_boot_opts bo = { .gpus = o->gpus.v,
+		.n_gpus = (unsigned)o->gpus.n,
+		.port_base = (uint16_t)o->port,
+		.pair = o->pair,
+		.bind = o->control,
+		.key = o->key_file ? &key : NULL,
+		.version = v->s.rec->version,
+		.timing = { .resume_ns = o->timeout_ns } };
+	int rc = o->key_file ? dr_boot_key_read(o->key_file, &key, e) : 0;
+
+	if (rc == 0)
+		rc = dr_boot_server_create(&v->boot, &bo, &ops, &v->s, v->s.loop.poller, e);
+	if (rc == 0)
+		v->s.control = dr_boot_server_control(v->boot);
+	return rc;
+}
+
+static void turn(struct server *v)
+{
+	struct dr_session *s = &v->s;
+	int64_t now = dr_now_ns();
+	int64_t next = DR_MIN(dr_boot_server_deadline(v->boot), check_health(v, now));
+	size_t intervals = s->rec->intervals.n;
+
+	if (s->local)
+		next = DR_MIN(next, dr_local_deadline(s->local));
+	dr_loop_turn(&s->loop, next);
+	now = dr_now_ns();
+	dr_boot_server_tick(v->boot, now);
+	if (!s->local)
+		return;
+	dr_local_tick(s->local, now);
+	if (s->rec->intervals.n > intervals && !s->lost)
+		send_part(v, &(struct dr_message){ .kind = DR_MSG_PART });
+}
+
+static bool unsent(const struct server *v)
+{
+	return v->open && !v->s.lost && dr_control_unacked(v->s.control) > 0;
+}
+
+/* A signal in the middle of a session: results so far, goodbye, end. */
+static void end_session(struct server *v)
+{
+	int64_t deadline = dr_now_ns() + 500 * DR_NS_PER_MS;
+
+	if (!v->open)
+		return;
+	dr_control_goodbye(v->s.control);
+	while (v->open && dr_now_ns() < deadline) {
+		dr_loop_turn(&v->s.loop, DR_MIN(dr_boot_server_deadline(v->boot), deadline));
+		dr_boot_server_tick(v->boot, dr_now_ns());
+	}
+	if (v->open)
+		on_closed(&v->s, DR_BOOT_LOCAL, "server ended");
+}
+
+static void serve_clients(struct server *v)
+{
+	const struct dr_options *o = v->s.opt;
+
+	if (!o->quiet)
+		fprintf(stderr, "listening on port %u, %zu GPU%s\n",
+			dr_boot_server_port(v->boot, 0), o->gpus.n, o->gpus.n == 1 ? "" : "s");
+	while (!v->quit && !v->s.loop.signo)
+		turn(v);
+	for (int64_t until = dr_now_ns() + DR_NS_PER_S; unsent(v) && dr_now_ns() < until;)
+		turn(v);
+}
+
+static void interrupted(struct server *v)
+{
+	int status = 128 + v->s.loop.signo;
+
+	end_session(v);
+	if (!v->served) {
+		dr_record_errorf(v->s.rec, status, "%s", dr_loop_interrupted(&v->s.loop));
+		dr_output_finish(v->s.out, v->s.rec, NULL);
+	}
+	v->last_status = status;
+}
+
+int dr_server_main(const struct dr_options *o, struct dr_record *rec, struct dr_output *out)
+{
+	struct server v = { .s = { .opt = o,
+				    .rec = rec,
+				    .out = out,
+				    .side = DR_PLAN_SERVER,
+				    .ops = &session_ops } };
+	struct dr_err e = { 0 };
+	int rc = dr_session_open(&v.s, &e);
+
+	rec->side = DR_END_SERVER;
+	if (rc == 0)
+		rc = listen_for_clients(&v, &e);
+	if (rc) {
+		fprintf(stderr, "dualrail: %s\n", e.text);
+		dr_record_error(rec, DR_EXIT_ENV, &e);
+		v.last_status = dr_output_finish(out, rec, NULL);
+	} else {
+		serve_clients(&v);
+	}
+	if (v.s.loop.signo)
+		interrupted(&v);
+	dr_boot_server_destroy(v.boot);
+	dr_session_close(&v.s);
+	return v.last_status;
+}

@@ -1,0 +1,284 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef DR_ORCHESTRATOR_SESSION_PRIV_H
+#define DR_ORCHESTRATOR_SESSION_PRIV_H
+
+#include "orchestrator/engine/worker.h"
+#include "orchestrator/plan/affinity.h"
+#include "orchestrator/fault/options.h"
+#include "orchestrator/session/message.h"
+#include "orchestrator/session/session.h"
+#include "topology/route.h"
+
+/*
+ * What both ends of a session have, for the files of this folder:
+ *   session.c   the loop, the control connection, messages
+ *   inject.c    faults at this end
+ *   local*.c, rows.c, matrix_cell.c   this end's workers and what they measure
+ * struct dr_client and the server's struct server begin with a struct dr_session, which is the argument of all
+ * callbacks.
+ */
+struct dr_session;
+
+struct dr_session_ops {
+	/* A report of a worker, after the local end's own book-keeping. NULL: not needed. */
+	void (*report)(struct dr_session *s, const struct dr_report *rep);
+	/* Handles of the GPU at `position` to the peer. */
+	int (*handles)(struct dr_session *s, unsigned position, const struct dr_boot_handle *h,
+		unsigned n);
+	int (*take)(struct dr_session *s, const struct dr_message *m, struct dr_err *e);
+	/* A message that could not be read or taken. */
+	void (*bad_message)(struct dr_session *s, const struct dr_err *e);
+	/* This end cannot connect its channels, or a client cannot send. */
+	void (*failed)(struct dr_session *s, int status, const struct dr_err *e);
+	/* A fault at this end was injected or undone, or could not be. */
+	void (*fault)(struct dr_session *s, const struct dr_fault_report *rep);
+};
+
+/* Faults at this end: those of NICs through the guard, closed connections through the workers, manual ones by
+ * asking. Without --allow-faults there is no guard and every request is refused. */
+struct dr_injector {
+	struct dr_guard *guard;
+	struct dr_pollable po;
+	uint32_t next_own;     /* ids of faults without the guard: its ids do not come so high */
+	uint32_t last, undone; /* ids of the guard: the last one; all up to this one are undone */
+};
+
+struct dr_session {
+	const struct dr_options *opt;
+	struct dr_record *rec;
+	struct dr_output *out;
+	enum dr_plan_end side;
+	const struct dr_session_ops *ops;
+	struct dr_loop loop;
+	struct dr_injector inj;
+	struct dr_topo *topo; /* this machine; NULL: unknown */
+	struct dr_control *control;
+
+	/* Of the current peer. */
+	struct dr_plan plan;
+	struct dr_route route;
+	struct dr_local *local; /* NULL: not agreed yet */
+	int status; /* exit status with which this end gave up the session; 0: goes on */
+	bool lost;  /* control connection is down now */
+	enum dr_boot_cause lost_cause;
+	int64_t failed_ns; /* when the first channel ended; 0 */
+};
+
+/* From the first channel that ended until it is clear why: a dead peer's FIN on the control
+ * connection may come a little later than those on the data paths. */
+enum { DR_SESSION_WHY_NS = 400 * 1000 * 1000 };
+
+/* Loop, guard and machine. Before threads; dr_session_close in any case. */
+int dr_session_open(struct dr_session *s, struct dr_err *e) DR_MUST_CHECK;
+/* Destroys the local end, undoes what is left of the faults. */
+void dr_session_close(struct dr_session *s);
+/* What a client cannot send ends its run (ops->failed); a server logs it. Without a connection it is no error. */
+void dr_session_send(struct dr_session *s, const struct dr_message *m);
+/* Why channels ended, for an error text: "both paths lost" or "channel ended". */
+const char *dr_session_loss(int err);
+/* What failed on the way to the peer: its fault (DR_EXIT_PEER) or this end's (DR_EXIT_ENV). */
+int dr_session_exit(int err);
+/* The detection settings of the plan, for the result document. */
+void dr_session_record_detection(struct dr_session *s);
+
+/* Operations of the bootstrap that both ends share; arg: the session. */
+void dr_session_on_handles(void *arg, unsigned k, const struct dr_boot_handle *handles, unsigned n);
+void dr_session_on_message(void *arg, const json_t *msg);
+void dr_session_on_lost(void *arg, enum dr_boot_cause cause, const char *text);
+void dr_session_on_resumed(void *arg);
+
+/* inject.c. init and fini are part of dr_session_open and dr_session_close; fini may be called before, and undoes
+ * what is left. */
+int dr_inject_init(struct dr_session *s, struct dr_err *e) DR_MUST_CHECK;
+void dr_inject_fini(struct dr_session *s);
+/* What a fault acts on at its side. */
+struct dr_inject_target {
+	unsigned position, channel; /* of the GPU; the first when the fault does not say */
+	int rail;	 /* that it cuts; -1: acts on channels, or the NIC is none of the rails' */
+	const char *nic; /* the spec's, or that of the path; "" for close, qp-error */
+};
+struct dr_inject_target dr_inject_target(const struct dr_fault_spec *f, const struct dr_plan *plan);
+/* Faults at a server need its leave, and a client that proved who it is. -EACCES. */
+int dr_inject_allowed(const struct dr_session *s, struct dr_err *e) DR_MUST_CHECK;
+/* The rules of this end for one fault. */
+int dr_inject_check(const struct dr_session *s, const struct dr_fault_spec *f, struct dr_err *e)
+	DR_MUST_CHECK;
+/* Begin, undo: ops->fault gets a report with this id, perhaps from inside the call. */
+void dr_inject(struct dr_session *s, const struct dr_fault_spec *f, uint32_t *id);
+void dr_inject_undo(struct dr_session *s, uint32_t id);
+/* All that this end has injected so far. */
+void dr_inject_undo_all(struct dr_session *s);
+
+/*
+ * The local end: workers, what they reported, and the rows that this end
+ * measured. Knows neither client nor server logic; lives on the main thread.
+ *
+ * create -> start -> connect -> (n_ready == n_gpus) -> { phase -> MARK 0 -> MARK 1 -> STOP ->
+ * (sent, EXPECT) -> (phase_over) -> results } ... -> finish -> destroy
+ *
+ * local.c makes it and owns its workers, local_phase.c has commands and reports, rows.c and matrix_cell.c fill the
+ * record.
+ */
+struct dr_local_worker {
+	struct dr_pollable po; /* fd -1: it has not made its buffers, and commands pass it over */
+	struct dr_local *local;
+	struct dr_worker *w;
+};
+
+struct dr_local_gpu {
+	unsigned position;
+	unsigned
+		number; /* the client's, as in all that is recorded, so that both ends' rows meet */
+	struct dr_local_worker *on;
+	struct dr_gpu_buffers *buffers;	     /* NULL: host memory */
+	struct dr_gpu_buffers_copies copies; /* in the bandwidth phases, */
+	int64_t copies_ns;		     /* their duration */
+	bool ready;
+	bool done[2];	      /* parts of the phase: [0] receiving, [1] sending */
+	uint64_t retransmits; /* of its senders, when the phase began */
+};
+
+struct dr_local_channel {
+	struct dr_local_gpu *gpu;
+	unsigned number;
+	bool sends; /* data leaves here */
+	bool bulk;  /* not of the latency test */
+	struct dr_plan_map rails;
+	bool both_up;		     /* as last reported */
+	unsigned unplanned, planned; /* switches so far */
+	int64_t last_switch_ns;
+	/* Matrix, at the phase's first mark: its epoch, and whether it was not on path 0. */
+	uint32_t mark_epoch;
+	bool mark_away;
+	/* Campaign, of the running trial. */
+	struct {
+		bool hit;      /* the fault acts on the path that carries its data, */
+		bool affected; /* and there are data: the latency test is not running */
+		bool has_row;  /* the receiver's row of its switch is in the record */
+		unsigned unplanned, planned; /* switches before */
+	} trial;
+};
+
+/* Sums of the live counters. */
+struct dr_local_flow {
+	uint64_t tx_bytes, rx_bytes, tx_chunks, rx_chunks;
+};
+
+struct dr_local {
+	struct dr_session *s;
+	const struct dr_plan *plan; /* these are the session's */
+	struct dr_record *rec;
+	struct dr_output *out;
+	enum dr_plan_end side;
+
+	struct dr_rail_life life;	/* of the rails, shared by all workers */
+	unsigned n_workers, n_channels; /* n_channels: of a GPU */
+	struct dr_local_worker *worker;
+	struct dr_local_gpu gpu[DR_PLAN_GPUS_MAX], *gpu_end;
+	struct dr_local_channel *channel, *end; /* by GPU and number */
+
+	unsigned n_ready;
+	unsigned n_failed; /* channels, and GPUs that could not start */
+	int fail_err;
+	char fail_text[200];
+	unsigned unprotected; /* channels with a shadow that is down now */
+
+	struct dr_phase phase;
+	bool phase_open;
+	int64_t mark_ns[2], mark_cpu_ns[2];
+	int64_t cpu_ns, cpu_wall_ns; /* sums over the bandwidth phases */
+
+	uint64_t token; /* of the last SNAPSHOT */
+	unsigned snapshots_open;
+	bool snapshot_last; /* the last snapshot is complete and no phase began since */
+
+	int64_t phase_ns;	/* when it began here */
+	int64_t interval_at_ns; /* start of the running interval; 0: none */
+	struct dr_local_flow interval;
+
+	struct { /* of a matrix: [0] when the measured part began, [1] when it ended */
+		struct dr_netdev_counters counter[DR_RAILS_MAX];
+		bool counted[DR_RAILS_MAX];
+		int64_t ns;
+	} matrix[2];
+	struct dr_netdev_counters nic_before[DR_RAILS_MAX];
+	bool nic_counted[DR_RAILS_MAX];
+	int64_t begin_ns;
+};
+
+/* Makes the workers and their managers (listening), not started yet, for the session's plan: s->local. */
+int dr_local_create(struct dr_session *s, struct dr_err *e) DR_MUST_CHECK;
+/* Closes the channels and joins the threads; at most a second. NULL is allowed. */
+void dr_local_destroy(struct dr_local *l);
+/* Sends the handles of all GPUs; then the workers make their buffers, in parallel, while the peer's
+ * handles come. */
+int dr_local_start(struct dr_local *l, struct dr_err *e) DR_MUST_CHECK;
+/* The peer's handles; waits for the GPU's buffers and starts its channels. -EPROTO, and errors of its
+ * worker. */
+int dr_local_connect(struct dr_local *l, unsigned position, const struct dr_boot_handle *handles,
+	unsigned n, struct dr_err *e) DR_MUST_CHECK;
+/* Where the worker runs. */
+struct dr_affinity_place dr_local_place(
+	const struct dr_local *l, const struct dr_local_worker *worker);
+
+/* local_phase.c. */
+void dr_local_phase(struct dr_local *l, const struct dr_phase *phase);
+/* What a MARK, STOP, SWITCH or EXPECT asks of this end. -EPROTO: an EXPECT that is not of this plan. */
+int dr_local_take(struct dr_local *l, const struct dr_message *m, struct dr_err *e);
+/* Is there bulk data that leaves here (or comes)? Its direction. */
+bool dr_local_has_bulk(const struct dr_local *l, bool sending);
+int dr_local_direction(const struct dr_local *l, bool sending);
+/* The GPU finished its part of the phase, or has none: its worker has published the result and leaves it unchanged
+ * until the next phase. Before that the worker writes the result. */
+bool dr_local_gpu_over(const struct dr_local_gpu *g);
+/* The same for all GPUs; all have sent what they had to. */
+bool dr_local_phase_over(const struct dr_local *l);
+bool dr_local_all_sent(const struct dr_local *l);
+/* Post a command to the worker of a GPU (DR_ALL: every worker). */
+void dr_local_post(struct dr_local *l, unsigned position, const struct dr_command *cmd);
+/* The worker's report queue is readable. */
+void dr_local_on_reports(struct dr_pollable *po, uint32_t revents, int64_t now_ns);
+/* Ask all workers for fresh statistics; done when snapshots_open is 0. */
+void dr_local_snapshot(struct dr_local *l);
+/* As of the last snapshot: one channel; retransmissions of all that the GPU sends; a line for each channel that
+ * waits, logged. */
+struct dr_channel_stats dr_local_stats(const struct dr_local_channel *ch);
+uint64_t dr_local_retransmits(const struct dr_local *l, const struct dr_local_gpu *g);
+void dr_local_stall_report(struct dr_local *l, const char *why);
+/* Live counters: of one channel, and their sums. */
+struct dr_live dr_local_live(const struct dr_local_channel *ch);
+struct dr_local_flow dr_local_flow(const struct dr_local *l);
+
+/* rows.c. The rows of the plan; the NICs' own counters before the first byte. */
+void dr_local_record_plan(struct dr_local *l);
+void dr_local_count_nics(struct dr_local *l);
+/* Put the phase's rows into the record, after phase_over or when the run has to end early. Needs a
+ * snapshot after the phase for the retransmissions. */
+void dr_local_results(struct dr_local *l);
+/* p50 and p99 of the time between deliveries, worst GPU; DR_UNSET when this end receives nothing. */
+void dr_local_cadence(const struct dr_local *l, int64_t *p50_ns, int64_t *p99_ns);
+/* When the next interval is due; DR_NEVER. Call tick then: adds interval rows of what is received
+ * here. */
+int64_t dr_local_deadline(const struct dr_local *l);
+void dr_local_tick(struct dr_local *l, int64_t now_ns);
+/* The rows of this end's memory, as far as known; once the channels are up, with what its path is. */
+void dr_local_memory(struct dr_local *l);
+/* "GPU memory: ..." for people, once the channels are up. False: all is host memory. */
+bool dr_local_describe_memory(const struct dr_local *l, char *buf, size_t len);
+/* At the end of the session: CPU, and the NIC rows from the snapshot asked for last, if it came. */
+void dr_local_finish(struct dr_local *l);
+/* Retransmissions of the GPU in this phase. */
+int64_t dr_local_again(const struct dr_local *l, const struct dr_local_gpu *g);
+
+/*
+ * matrix_cell.c. The bandwidth phases of a matrix as one end sees them: what its NICs' own counters rose
+ * by while the phase was measured, and which channels were not on their rail all that time. A cell is a
+ * phase with a rail_mask of one bit; the phase of all GPUs over all rails has none.
+ */
+bool dr_matrix_cell_running(const struct dr_local *l);
+/* The measured part begins (0: at the mark, with iterations at the beginning of the phase) or ends. */
+void dr_matrix_mark(struct dr_local *l, int which);
+/* The rows of the phase that is over; needs a snapshot after it. */
+void dr_matrix_results(struct dr_local *l);
+
+#endif

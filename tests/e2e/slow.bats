@@ -1,0 +1,79 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# Peers whose process is stopped while its kernel answers. Two namespaces with two rails and a control link.
+# shellcheck disable=SC2154 # set by lib.bash
+
+# bats file_tags=release
+setup() {
+	load lib
+	common_setup
+	[[ $(id -u) == 0 ]] || skip "needs root for network namespaces"
+	A=dr${BASHPID}a B=dr${BASHPID}b
+	ip netns add "$A" 2>/dev/null || skip "network namespaces cannot be made here"
+	ip netns add "$B"
+	link rail0 10.99.0
+	link rail1 10.99.1
+	link ctl0 10.99.255
+}
+
+teardown() {
+	common_teardown
+	[[ ${A-} ]] && ip netns del "$A" 2>/dev/null
+	[[ ${B-} ]] && ip netns del "$B" 2>/dev/null
+	validated
+}
+
+# pair NAME OPTIONS...: a server and a client of one channel, whose data do not fit into the peer's window. Their
+# process ids in servers and clients, the result in NAME.json.
+servers=() clients=()
+pair() {
+	local name=$1
+	shift
+	free_port
+	start "$name.server" ip netns exec "$B" "$DUALRAIL" server -g 0 -1 --port "$port"
+	servers+=("$pid")
+	start "$name.client" ip netns exec "$A" "$DUALRAIL" client 10.99.255.2 --port "$port" -g 0 -N 1 -s 4M -w 16 \
+		--sockbuf 256K --test bw -i 100ms --json="$name.json" "$@"
+	clients+=("$pid")
+	wait_for grep -q 'Gb/s' "$name.client.out"
+}
+
+# shut NET: the kernel in NET sends probes of a shut window.
+shut() {
+	ip netns exec "$1" ss -Htno | grep -q 'timer:(persist'
+}
+
+rest() {
+	read -rt "$1" <> <(:) || : # the time is what is tested
+}
+
+@test "a stopped peer with its window shut is waited for: one rail, and two of which one is down" {
+	pair one --rails rail0 -D 13s
+	pair two --rails rail0,rail1 -D 13s
+	ip -n "$A" link set rail1 down
+	kill -STOP "${servers[@]}"
+	wait_for shut "$A"
+	rest 11
+	kill -CONT "${servers[@]}"
+	ends "${clients[0]}" 0
+	ends "${clients[1]}" 0
+	for one in one two; do
+		clean "$one.json"
+		holds "$one.json" '[.events[] | select(.kind == "silence")] | length >= 10'
+	done
+}
+
+@test "both rails lost while the peer is stopped with its window shut: found" {
+	pair lost -D 60s
+	kill -STOP "${servers[@]}"
+	wait_for shut "$A"
+	rest 4
+	for dev in rail0 rail1; do
+		ip netns exec "$B" nft "add table inet hole; add chain inet hole in { type filter hook input priority 0; }
+			add rule inet hole in iifname $dev drop" || skip "no nftables here"
+	done
+	# The bound is tested in virtual time (channel/manager_test.c); a loaded machine or an older kernel takes longer.
+	wait_for grep -q 'nothing is heard or acknowledged' lost.client.err
+	kill -CONT "${servers[@]}"
+	ends "${clients[0]}" 4
+}

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Control datagrams: what is accepted is what the peer's end would have sent. First u8: even, the rest is
+ * taken as it came; odd, it gets the right code first.
+ */
+#include "channel/dgram.h"
+#include "tests/fuzz/lib/fuzz.h"
+
+#include <errno.h>
+#include <sodium.h>
+
+enum { MAC = 16 };
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	static const uint8_t key[DR_TOKEN_LEN] = { 9 };
+	const struct dr_dgram_end self = { .key = key, .gpu = 3 };
+	const struct dr_dgram_end peer = { .key = key, .gpu = 3, .connector = true };
+	struct fz z = fz_init(data, size);
+	uint8_t how = fz_u8(&z), again[DR_DGRAM_CTRL_LEN];
+	struct dr_frame f;
+	uint32_t channel;
+	size_t len;
+	uint8_t *b = fz_bytes(&z, 64, &len);
+	int rc;
+
+	if (how & 1 && len >= MAC)
+		crypto_shorthash_siphashx24(b + len - MAC, b, len - MAC, key);
+	rc = dr_dgram_decode(&self, b, len, &channel, &f);
+	dr_assert(rc == 0 || rc == -EPROTO);
+	if (rc == 0) {
+		dr_assert(len == DR_DGRAM_CTRL_LEN);
+		dr_dgram_encode(&peer, channel, &f, again);
+		dr_assert(memcmp(b, again, DR_DGRAM_CTRL_LEN) == 0);
+	}
+	free(b);
+	return 0;
+}

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a server tells doctor, as JSON: what is accepted can be judged, and is fit for a terminal. */
+#include "orchestrator/plan/probe.h"
+#include "orchestrator/doctor/peer.h"
+#include "tests/fuzz/lib/fuzz.h"
+
+#include <stdio.h>
+
+enum { RAILS = 3 };
+
+static void own_rails(struct dr_doctor_nic nic[RAILS])
+{
+	memset(nic, 0, RAILS * sizeof(*nic));
+	for (unsigned i = 0; i < RAILS; i++) {
+		struct dr_netdev_rail *r = &nic[i].rail;
+		char text[32];
+
+		snprintf(r->ifname, sizeof(r->ifname), "eth%u", i + 1);
+		snprintf(text, sizeof(text), "10.1.%u.1", i);
+		dr_assert(dr_netdev_addr_parse(text, &r->addr) == 0);
+		r->prefix = 24;
+		r->mtu = 9000;
+		r->speed_mbps = 400000;
+		r->running = true;
+	}
+}
+
+static void judge(const struct dr_plan_probe *probe)
+{
+	struct dr_doctor d = { .run = { .gpus = 8 }, .n = RAILS };
+	struct dr_doctor_end end[DR_RAILS_MAX];
+	json_t *doc;
+
+	own_rails(d.nic);
+	dr_doctor_ends(&d, probe, end);
+	dr_check_peer(&d, probe);
+	dr_assert(d.f.n > 0);
+	for (size_t i = 0; i < d.f.n; i++) {
+		const struct dr_finding *x = &d.f.v[i];
+
+		dr_assert(x->text[0]);
+		dr_assert(x->severity < DR_SEVERITY_FAIL || x->remedy[0] || probe->why[0]);
+	}
+	doc = dr_findings_json(&d.f, NULL, 0);
+	dr_assert(doc);
+	json_decref(doc);
+	dr_findings_fini(&d.f);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	struct fz z = fz_init(data, size);
+	char *text = fz_text(&z, 1 << 14);
+	json_t *j = json_loads(text, JSON_DECODE_ANY, NULL);
+	struct dr_plan_probe probe;
+	struct dr_err e = { 0 };
+	int rc = dr_plan_probe_read(j, &probe, &e);
+
+	if (rc) {
+		fz_explained(rc, &e);
+		dr_assert(!probe.tells && probe.n_nics == 0 && probe.n_pairs == 0);
+	} else {
+		dr_assert(probe.n_nics <= DR_PLAN_PROBE_NICS_MAX &&
+			  probe.n_pairs <= DR_PLAN_PROBE_NICS_MAX);
+		dr_assert(!probe.tells || probe.n_gpus > 0);
+		judge(&probe);
+	}
+	json_decref(j);
+	free(text);
+	return 0;
+}

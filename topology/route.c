@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "topology/route.h"
+
+#include <errno.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+/* The port is at the same place in both families. */
+static void set_port(struct sockaddr_storage *sa, uint16_t port)
+{
+	((struct sockaddr_in *)sa)->sin_port = htons(port);
+}
+
+/* A datagram socket that is connected has the source address that the kernel would take. */
+static int source_address(const struct sockaddr_storage *peer, struct sockaddr_storage *out)
+{
+	struct sockaddr_storage to = *peer;
+	socklen_t len = sizeof(*out);
+	int fd = socket(peer->ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0), rc = 0;
+
+	if (fd < 0)
+		return -errno;
+	set_port(&to, 9);
+	memset(out, 0, sizeof(*out));
+	if (connect(fd, (struct sockaddr *)&to, sizeof(to)) ||
+		getsockname(fd, (struct sockaddr *)out, &len))
+		rc = -errno;
+	close(fd);
+	set_port(out, 0);
+	return rc;
+}
+
+static int route_to_addr(
+	const struct sockaddr_storage *peer, struct dr_route *out, struct dr_err *e)
+{
+	struct dr_netdev dev;
+	char a[64];
+
+	memset(out, 0, sizeof(*out));
+	out->peer = *peer;
+	set_port(&out->peer, 0);
+	int rc = source_address(peer, &out->local);
+	if (rc) {
+		dr_netdev_addr_format((const struct sockaddr *)peer, a, sizeof(a));
+		return dr_err_set(e, rc, "no route to %s: %s", a, strerror(-rc));
+	}
+	if (dr_netdev_by_addr((const struct sockaddr *)&out->peer, &dev, NULL) == 0)
+		out->same_host = true;
+	if (dr_netdev_by_addr((const struct sockaddr *)&out->local, &dev, NULL) == 0)
+		snprintf(out->ifname, sizeof(out->ifname), "%s", dev.name);
+	return 0;
+}
+
+int dr_route_to(const char *peer, struct dr_route *out, struct dr_err *e)
+{
+	struct sockaddr_storage sa;
+	char buf[128];
+
+	snprintf(buf, sizeof(buf), "%s", peer[0] == '[' ? peer + 1 : peer);
+	char *end = peer[0] == '[' ? strchr(buf, ']') : strchr(buf, ':');
+	/* More than one colon and no bracket: an IPv6 address without port. */
+	if (end && (peer[0] == '[' || !strchr(end + 1, ':')))
+		*end = 0;
+	if (dr_netdev_addr_parse(buf, &sa))
+		return dr_err_set(e, -EINVAL, "\"%s\" is no address", peer);
+	return route_to_addr(&sa, out, e);
+}
+
+int dr_route_to_host(const char *host, struct dr_route *out, struct dr_err *e)
+{
+	struct addrinfo hints = { .ai_socktype = SOCK_STREAM }, *list;
+	struct sockaddr_storage sa;
+	int rc = getaddrinfo(host, NULL, &hints, &list);
+
+	if (rc)
+		return dr_err_set(e, -ENXIO, "host \"%.100s\": %s", host, gai_strerror(rc));
+	rc = -ENXIO;
+	for (struct addrinfo *a = list; a && rc; a = a->ai_next) {
+		memset(&sa, 0, sizeof(sa));
+		memcpy(&sa, a->ai_addr, DR_MIN((size_t)a->ai_addrlen, sizeof(sa)));
+		rc = route_to_addr(&sa, out, e);
+	}
+	freeaddrinfo(list);
+	return rc;
+}
+
+int dr_route_rails(const char *list, const struct dr_route *route, struct dr_netdev_rail *out,
+	unsigned cap, struct dr_err *e)
+{
+	if (!list && route->same_host)
+		list = "lo@127.0.0.1,lo@127.0.0.2";
+	int n = dr_netdev_rails(list, (const struct sockaddr *)&route->local, out, cap, e);
+	if (n > 0)
+		dr_netdev_rail_routes(out, (unsigned)n);
+	return n;
+}
+
+bool dr_route_spare(const char *list, const struct dr_route *route,
+	const struct dr_netdev_rail *rails, unsigned n, struct dr_netdev_rail *out)
+{
+	if ((list && strcmp(list, "auto") != 0) || route->same_host || !route->ifname[0] ||
+		strcmp(route->ifname, "lo") == 0)
+		return false;
+	for (unsigned i = 0; i < n; i++)
+		if (strcmp(rails[i].ifname, route->ifname) == 0)
+			return false;
+	return dr_route_rails(route->ifname, route, out, 1, NULL) == 1;
+}

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef DR_TOPOLOGY_ROUTE_H
+#define DR_TOPOLOGY_ROUTE_H
+
+#include "topology/netdev.h"
+
+/* Over which device and between which addresses the control connection runs, as seen from here. */
+struct dr_route {
+	struct sockaddr_storage local, peer; /* ports are meaningless */
+	char ifname[IFNAMSIZ];
+	bool same_host; /* the peer's address is one of this host's (this namespace's) */
+};
+
+/* peer: "192.0.2.7:51234", "[2001:db8::1]:51234", or without port. -EINVAL, -ENETUNREACH. */
+int dr_route_to(const char *peer, struct dr_route *out, struct dr_err *e) DR_MUST_CHECK;
+/* The same for a host name, first address that has a route. -ENXIO: does not resolve. */
+int dr_route_to_host(const char *host, struct dr_route *out, struct dr_err *e) DR_MUST_CHECK;
+/*
+ * The rails of this end: list is --rails, NULL: automatic. Both ends on one host: 127.0.0.1 and
+ * 127.0.0.2 over lo, since devices of one host do not reach each other. Their routes are filled in.
+ * Returns the count.
+ */
+int dr_route_rails(const char *list, const struct dr_route *route, struct dr_netdev_rail *out,
+	unsigned cap, struct dr_err *e) DR_MUST_CHECK;
+/*
+ * The NIC that carries control, for use as a rail when there is no other: with automatic rails (list NULL
+ * or "auto") that do not include it, on two hosts. False: none.
+ */
+bool dr_route_spare(const char *list, const struct dr_route *route,
+	const struct dr_netdev_rail *rails, unsigned n, struct dr_netdev_rail *out);
+
+#endif

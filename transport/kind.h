@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef DR_TRANSPORT_KIND_H
+#define DR_TRANSPORT_KIND_H
+
+#include "base/fields.h"
+#include "base/opts.h"
+#include "transport/path.h"
+
+#include <stddef.h>
+
+/*
+ * A transport kind as the program sees it: everything beside the path ops that depends on the kind.
+ * A kind is one const descriptor in its own folder and one line in transport/registry.c. Options,
+ * help, man page, messages between the ends, doctor and topo are made from these descriptors.
+ *
+ * Settings are what the options of this end say. Params are what the rails get
+ * (dr_rail_params.kind_params). Both are plain memory: copied freely, nothing in them is freed.
+ * All functions may be called by any thread.
+ */
+enum {
+	DR_KINDS_MAX = 8,
+	DR_KIND_NAME_MAX = 16,	  /* bytes of a kind's name, the final 0 included */
+	DR_KIND_FINDINGS_MAX = 4, /* of one probe */
+	DR_KIND_SETTINGS_MAX = 128 /* bytes */,
+	DR_KIND_PARAMS_MAX = 128, /* bytes */
+};
+union dr_kind_settings {
+	max_align_t align;
+	unsigned char bytes[DR_KIND_SETTINGS_MAX];
+};
+union dr_kind_params {
+	max_align_t align;
+	unsigned char bytes[DR_KIND_PARAMS_MAX];
+};
+
+/* Who takes an option of a kind: dr_opt.commands of its rows, as the program numbers its commands. */
+enum {
+	DR_KIND_OPT_RUN = 2 | 4, /* the end that decides what runs; the value holds at both ends */
+	DR_KIND_OPT_END = 1 | 2 | 4, /* each end for itself */
+	DR_KIND_OPT_PROBE = 16,	     /* commands that probe rails and run nothing */
+};
+
+/* A fault that only this kind has. */
+struct dr_kind_fault {
+	const char *name; /* as in --fault: "qp-error" */
+	const char *help; /* "the path's queue pairs fail" */
+	const char *done; /* for the report: "queue pairs put into the error state" */
+	/* Break the path, which is of this kind, so that it has to detect it. On the path's thread. */
+	void (*make)(struct dr_path *p);
+};
+
+/* What a probe of a rail found, for doctor. */
+enum dr_kind_level { DR_KIND_OK, DR_KIND_NOTE, DR_KIND_WARN };
+struct dr_kind_finding {
+	enum dr_kind_level level;
+	const char *check; /* a word for machines: "rdma-mtu" */
+	char text[192];
+	char found[64], needed[64]; /* "" where there is none */
+	char remedy[256];	    /* what to do; "" for OK */
+};
+struct dr_kind_probe {
+	unsigned netdev_mtu; /* in: MTU of the rail's net device, bytes */
+	unsigned n;
+	struct dr_kind_finding v[DR_KIND_FINDINGS_MAX];
+};
+
+/* A member that is NULL, 0 or false: the kind has nothing of that sort. */
+struct dr_transport_kind {
+	const char *name; /* as in --transport; the ops' name */
+	const struct dr_transport_ops *ops;
+	const char *about;   /* for --help: "RoCE and InfiniBand" */
+	const char *package; /* of Debian, needed at run time */
+	/* The data does not pass through the kernel: buffers are locked in memory, counters of the net
+	 * device may miss the bytes, and GPU memory may be reached without a copy. */
+	bool bypass;
+
+	/* ---- options and parameters; without params_size the three functions are NULL ---- */
+
+	/* Offsets count in the settings; commands are DR_KIND_OPT_*; the title is a heading of help. */
+	struct dr_opt_group options;
+	size_t settings_size, params_size;
+	/* The part of the params on which both ends agree: the client's go into the offer, as an object
+	 * whose key is shared->what. The table states the ranges; fields are plain members. */
+	const struct dr_fields *shared;
+	/* All params from this end's settings. params is zeroed. */
+	void (*params)(const void *settings, void *params);
+	/* What no single range says, of the peer's values too: -EINVAL. conservative: detection waits for
+	 * the hardware alone. */
+	int (*check)(const void *params, bool conservative, struct dr_err *e);
+	/* A warning on params that are valid; NULL: none. */
+	const char *(*warning)(const void *params, bool conservative);
+
+	/* ---- detection: see dr_manager_params.hw_window_ns and hw_retry_ns; NULL: the kernel's ---- */
+
+	void (*windows)(const void *params, int64_t *window_ns, int64_t *retry_ns);
+
+	/* ---- NICs ---- */
+
+	const char
+		*nics_help; /* for --rails: which names are accepted too, which NICs are left out */
+	/* The net device behind a name of the kind's own ("mlx5_0"); -ENODEV with those there are. */
+	int (*netdev_of)(const char *name, char *ifname, size_t len, struct dr_err *e);
+	/* Open the rail as a session would, and close it again. out may be NULL, else netdev_mtu is set
+	 * and n is 0. 0, or an error with its remedy: -ENODEV no device of the kind on this NIC, -ENOENT
+	 * and -ENOSYS the kind's library is missing or unsuitable, -EINVAL params that this NIC cannot do,
+	 * others: it has a device that does not work. */
+	int (*probe)(const struct dr_rail_params *rail, const void *params,
+		struct dr_kind_probe *out, struct dr_err *e);
+	const char *check_name; /* doctor's word for findings on whether the kind can run: "rdma" */
+
+	/* ---- */
+
+	const struct dr_kind_fault *faults; /* name NULL ends them */
+	/* How a NIC reaches this GPU memory, for people; "" for host memory. Lives as long as mr. */
+	const char *(*memory)(const struct dr_mr *mr);
+};
+
+/* Registered kinds, in the order of help; NULL past the last. */
+const struct dr_transport_kind *dr_transport_kind_at(size_t i);
+/* By name; NULL: not in this build. */
+const struct dr_transport_kind *dr_transport_kind(const char *name);
+/* "tcp, verbs" into buf, which is returned. */
+const char *dr_transport_names(char *buf, size_t len);
+
+/* The kind's own fault of that name; NULL: none. */
+const struct dr_kind_fault *dr_kind_fault(const struct dr_transport_kind *k, const char *name);
+/* -EINVAL when the fault belongs to other kinds than k. Faults of no kind are every kind's: 0. */
+int dr_kind_fault_check(const struct dr_transport_kind *k, const char *fault, struct dr_err *e)
+	DR_MUST_CHECK;
+
+#endif
