@@ -240,7 +240,7 @@ void dr_channel_describe(struct dr_channel *ch, int64_t now_ns, char *buf, size_
  *
  * close does not block. What is held back is sent, and the peer is told until it confirms, for 500 ms at
  * most. Nothing can be posted any more (-ESHUTDOWN). A sender's close waits for outstanding messages within
- * that time; a receiver's makes a sender that has messages outstanding fail with -ECANCELED. Then both ends
+ * that time; a receiver delivers nothing more, and a sender that has messages outstanding fails with -ECANCELED. Then both ends
  * have ended with -ESHUTDOWN, without ops->failed. A channel that has ended with an error tells its peer in
  * the same way, from that moment on.
  */

@@ -333,34 +333,57 @@ static void leave(struct dr_fo *f)
 	dr_fo_add(f, DR_FOA_LEAVE, DR_FO_NONE);
 }
 
-/* A frame for a channel that has ended. A farewell tells that the peer has ended too; it may have missed
- * ours. Any other frame shows that the peer does not know. */
+/* A frame for a channel that has ended. ABORT and a confirmation tell that the peer has ended, too. CLOSE
+ * is confirmed only if this end did not end with an error, which the peer would never learn otherwise. Any
+ * other frame shows that the peer does not know. */
 static void frame_when_dead(struct dr_fo *f, const struct dr_frame *fr)
 {
-	if (fr->type == DR_FRAME_ABORT || fr->type == DR_FRAME_CLOSE) {
-		f->peer_knows = true;
-		if (fr->flags & DR_FRAME_CONFIRM)
-			leave(f);
-		else
-			dr_fo_say(f, fr->type, DR_FRAME_CONFIRM);
-	} else if (!f->peer_knows && fr->type != DR_FRAME_PROBE) {
+	bool close = fr->type == DR_FRAME_CLOSE, confirm = fr->flags & DR_FRAME_CONFIRM;
+
+	if (fr->type == DR_FRAME_PROBE)
+		return;
+	if (fr->type != DR_FRAME_ABORT && !(close && (confirm || f->err == -ESHUTDOWN))) {
 		dr_fo_say(f, DR_FRAME_ABORT, 0);
+		return;
 	}
+	f->peer_knows = true;
+	if (!confirm)
+		dr_fo_say(f, fr->type, DR_FRAME_CONFIRM);
+	if (confirm || f->closing)
+		leave(f);
+}
+
+/* The peer has ended. If it closed, this end has an error only if something is left to be done. */
+static void on_abort(struct dr_fo *f, const struct dr_frame *fr, int64_t now)
+{
+	char why[64];
+
+	if (f->prm.sender)
+		dr_fo_tx_last_ack(f, fr->seq);
+	if (fr->err == -ESHUTDOWN &&
+		(f->closing || f->head == (f->prm.sender ? f->tail : fr->seq))) {
+		dr_fo_finish(f, fr, now);
+		return;
+	}
+	if (fr->err == -ESHUTDOWN) {
+		dr_fo_die(f, -ECANCELED,
+			"the peer closed the channel before everything was delivered", now);
+	} else {
+		snprintf(why, sizeof(why), "the peer ended the channel (%s)",
+			dr_errno_name(fr->err));
+		dr_fo_die(f, fr->err != 0 ? fr->err : -ECANCELED, why, now);
+	}
+	frame_when_dead(f, fr);
 }
 
 void dr_fo_frame(struct dr_fo *f, unsigned p, const struct dr_frame *fr, int64_t now)
 {
-	char why[64];
-
 	if (f->path[p].state == DR_FOP_ABSENT)
 		return;
 	if (f->state == DR_FO_DEAD) {
 		frame_when_dead(f, fr);
 	} else if (fr->type == DR_FRAME_ABORT) {
-		snprintf(why, sizeof(why), "the peer ended the channel (%s)",
-			dr_errno_name(fr->err));
-		dr_fo_die(f, fr->err != 0 ? fr->err : -ECANCELED, why, now);
-		frame_when_dead(f, fr);
+		on_abort(f, fr, now);
 	} else if (fr->type == DR_FRAME_CLOSE) {
 		if (fr->epoch == f->epoch && f->prm.sender)
 			dr_fo_tx_close(f, fr, now);
@@ -465,7 +488,7 @@ static void farewell_tick(struct dr_fo *f, int64_t now)
 	if (now >= f->leave_ns && dead) {
 		leave(f);
 	} else if (now >= f->leave_ns) {
-		dr_fo_finish(f, now);
+		dr_fo_finish(f, NULL, now);
 	} else if (now >= f->say_ns && !f->peer_knows) {
 		if (dead)
 			dr_fo_say(f, DR_FRAME_ABORT, 0);
@@ -654,25 +677,28 @@ static void end(struct dr_fo *f, int err, const char *why, int64_t now)
 	f->rec_open = false;
 }
 
-/* After lost_after_ns a peer that could not be told has no path either and ends by its own clock. */
+/* After lost_after_ns a peer that could not be told has no path either and ends by its own clock. An end
+ * that closes does not wait longer for that. */
 void dr_fo_die(struct dr_fo *f, int err, const char *why, int64_t now)
 {
 	if (f->state == DR_FO_DEAD)
 		return;
 	dr_assert(err < 0);
 	end(f, err, why, now);
-	f->leave_ns = now + f->prm.lost_after_ns;
+	if (!f->closing)
+		f->leave_ns = now + f->prm.lost_after_ns;
 	f->say_gap_ns = DR_FO_RESEND_NS;
 	f->say_ns = now + f->say_gap_ns;
 	dr_fo_say(f, DR_FRAME_ABORT, 0);
 	dr_fo_add(f, DR_FOA_DEAD, DR_FO_NONE);
 }
 
-void dr_fo_finish(struct dr_fo *f, int64_t now)
+void dr_fo_finish(struct dr_fo *f, const struct dr_frame *fr, int64_t now)
 {
 	end(f, -ESHUTDOWN, "the channel was closed", now);
 	f->leave_ns = now + CLOSE_NS;
-	f->peer_knows = true;
+	if (fr)
+		frame_when_dead(f, fr);
 	if (f->closing)
 		leave(f);
 }
@@ -686,7 +712,7 @@ void dr_fo_close(struct dr_fo *f, int64_t now)
 	f->say_ns = now;
 	f->say_gap_ns = DR_FO_RESEND_NS;
 	if (f->state == DR_FO_START)
-		dr_fo_finish(f, now);
+		dr_fo_finish(f, NULL, now);
 	else
 		farewell_tick(f, now);
 }

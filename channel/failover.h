@@ -132,7 +132,7 @@ struct dr_fo {
 	int64_t calm_ns;     /* time at which the penalty decays */
 	unsigned penalty;    /* flap damping: how often the hold-down is doubled */
 	bool closing;	     /* this end closes: CLOSE is repeated */
-	bool peer_knows;     /* DEAD: the peer has ended too */
+	bool peer_knows;     /* DEAD: the peer has ended, or closes: nothing is repeated */
 	bool left;	     /* DEAD: LEAVE was requested */
 	int64_t leave_ns;    /* closing, DEAD: latest time of LEAVE, */
 	int64_t say_ns,
@@ -204,9 +204,10 @@ bool dr_fo_done(const struct dr_fo *f, uint64_t seq);
 int dr_fo_switch_now(struct dr_fo *f, int64_t now);
 /* Ends the channel with err (-errno); the peer is told on every ready path. */
 void dr_fo_die(struct dr_fo *f, int err, const char *why, int64_t now);
-/* Starts to close: CLOSE is repeated until the peer confirms it, for 500 ms at most. The receiver confirms
- * when everything is delivered; a sender with messages outstanding ends with -ECANCELED instead. Then the
- * channel has ended with -ESHUTDOWN, at both ends, without DR_FOA_DEAD. */
+/* Starts to close: CLOSE is repeated until the peer confirms it, for 500 ms at most. A receiver delivers
+ * nothing more; its peer confirms at once, and ends with -ECANCELED instead if it has messages outstanding. A
+ * sender's peer confirms when everything is delivered. Then the channel has ended with -ESHUTDOWN, at both
+ * ends, without DR_FOA_DEAD. */
 void dr_fo_close(struct dr_fo *f, int64_t now);
 /* The peer's process is stalled (its kernel answers): the deadline of a switch is suspended. */
 void dr_fo_stalled(struct dr_fo *f, bool stalled, int64_t now);

@@ -30,8 +30,9 @@ struct dr_fo_act *dr_fo_add(struct dr_fo *f, enum dr_fo_act_kind kind, unsigned 
 void dr_fo_broadcast(struct dr_fo *f, const struct dr_frame *fr);
 /* A farewell (ABORT, CLOSE): on every READY path, and as a datagram. */
 void dr_fo_say(struct dr_fo *f, enum dr_frame_type type, unsigned flags);
-/* Both ends agree that the channel is closed. */
-void dr_fo_finish(struct dr_fo *f, int64_t now);
+/* Ends with -ESHUTDOWN. fr: the peer's frame that agrees, confirmed here unless it is a confirmation; NULL:
+ * the peer may not know. */
+void dr_fo_finish(struct dr_fo *f, const struct dr_frame *fr, int64_t now);
 void dr_fo_set_state(struct dr_fo *f, enum dr_fo_state s, int64_t now);
 /* Starts to fence path p, which is READY, CONNECTING, or in a soft fence. */
 void dr_fo_fence(struct dr_fo *f, unsigned p, bool soft, int64_t now);
@@ -47,6 +48,8 @@ void dr_fo_tx_path_lost(struct dr_fo *f, unsigned p, int64_t now);
 void dr_fo_tx_fenced(struct dr_fo *f, int64_t now);
 void dr_fo_tx_frame(struct dr_fo *f, const struct dr_frame *fr, int64_t now);
 void dr_fo_tx_close(struct dr_fo *f, const struct dr_frame *fr, int64_t now);
+/* The receiver has ended and had delivered everything below seq. */
+void dr_fo_tx_last_ack(struct dr_fo *f, uint64_t seq);
 void dr_fo_tx_tick(struct dr_fo *f, int64_t dt, int64_t now);
 /* In DRAIN with nothing outstanding: the planned switch may begin. */
 bool dr_fo_tx_drained(const struct dr_fo *f);

@@ -174,9 +174,7 @@ void dr_fo_rx_close(struct dr_fo *f, const struct dr_frame *fr, int64_t now)
 	}
 	if (fr->seq > f->head && !confirm && !f->closing)
 		return; /* the rest will arrive */
-	if (!confirm)
-		dr_fo_say(f, DR_FRAME_CLOSE, DR_FRAME_CONFIRM);
-	dr_fo_finish(f, now);
+	dr_fo_finish(f, fr, now);
 }
 
 void dr_fo_rx_tick(struct dr_fo *f, int64_t now)
@@ -194,12 +192,12 @@ void dr_fo_arriving(struct dr_fo *f, unsigned p, uint32_t gen, uint32_t epoch, i
 		f->rec.first_frame_ns = now;
 }
 
-/* Invariant 1. */
+/* Invariant 1. An end that closes has told how far it got. */
 int dr_fo_delivered(struct dr_fo *f, struct dr_fo_conn conn, uint32_t epoch, uint64_t seq,
 	unsigned part, int64_t now)
 {
-	if (f->state == DR_FO_DEAD || conn.path != f->data_path || conn.gen != f->data_gen ||
-		epoch != f->data_epoch) {
+	if (f->state == DR_FO_DEAD || f->closing || conn.path != f->data_path ||
+		conn.gen != f->data_gen || epoch != f->data_epoch) {
 		f->stale_dropped++;
 		return -ESTALE;
 	}

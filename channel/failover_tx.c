@@ -226,11 +226,23 @@ void dr_fo_tx_close(struct dr_fo *f, const struct dr_frame *fr, int64_t now)
 			"the peer closed the channel before everything was delivered", now);
 		return;
 	}
-	if (!confirm)
-		dr_fo_say(f, DR_FRAME_CLOSE, DR_FRAME_CONFIRM);
-	else if (f->head < f->tail)
+	dr_fo_finish(f, fr, now);
+}
+
+/* A receiver that has ended delivers nothing more, in any epoch. What no path reads any more is done. */
+void dr_fo_tx_last_ack(struct dr_fo *f, uint64_t seq)
+{
+	if (f->state == DR_FO_START || seq <= f->acked || seq > f->cursor)
 		return;
-	dr_fo_finish(f, now);
+	if (f->state != DR_FO_SWITCH) {
+		f->acked = seq;
+		complete(f);
+		return;
+	}
+	for (unsigned i = 0; i < DR_PATHS; i++)
+		if (dr_fo_fencing(f, i))
+			return;
+	f->acked = f->head = seq;
 }
 
 static void on_notify(struct dr_fo *f, const struct dr_frame *fr, int64_t now)
