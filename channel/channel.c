@@ -248,10 +248,11 @@ static void due(struct dr_channel *ch)
 		*ch->prm.due_ns = DR_MIN(*ch->prm.due_ns, dr_channel_deadline(ch));
 }
 
-/* Carries out the core's actions, posts and flushes what it allows. */
+/* Reports what is done, carries out the core's actions, posts and flushes what it allows. */
 static void turn(struct dr_channel *ch, enum ack_policy policy, int64_t now)
 {
 	ch->now = now;
+	dr_channel_report_done(ch);
 	dr_channel_settle(ch);
 	if (ch->prm.sender)
 		pump_sender(ch);

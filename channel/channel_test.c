@@ -100,6 +100,13 @@ static int fake_post_ctrl(struct dr_path *p, const void *frame, size_t len)
 	return 0;
 }
 
+static int fake_post_send(
+	struct dr_path *p, uint32_t epoch, uint64_t seq, unsigned part, const struct dr_part *what)
+{
+	(void)p, (void)epoch, (void)seq, (void)part, (void)what;
+	return 0;
+}
+
 static void fake_flush(struct dr_path *p, int64_t now)
 {
 	struct fake *f = (struct fake *)p;
@@ -151,6 +158,7 @@ static const struct dr_transport_ops fake_ops = {
 	.handle = fake_handle,
 	.connect = fake_connect,
 	.post_recv = fake_post_recv,
+	.post_send = fake_post_send,
 	.post_ctrl = fake_post_ctrl,
 	.flush = fake_flush,
 	.progress = fake_progress,
@@ -163,7 +171,7 @@ static const struct dr_transport_ops fake_ops = {
 static uint8_t memory[4096];
 static int64_t due_ns;
 
-/* A receiver that runs on path 0 of two, at time 1 ms, with its window of receives posted. */
+/* An end that runs on path 0 of two, at time 1 ms. */
 struct kit {
 	struct dr_rail rail[DR_PATHS];
 	struct dr_channel *ch;
@@ -182,19 +190,33 @@ static void repost(struct kit *k, unsigned n)
 	dr_channel_flush(k->ch, k->now);
 }
 
-static void setup(struct kit *k, unsigned window)
+static unsigned reported; /* messages, to ops->completed */
+
+static void completed(void *arg, struct dr_channel *ch, uint64_t seq, uint32_t bytes, int64_t now)
 {
+	(void)arg, (void)ch, (void)bytes, (void)now;
+	assert_int_equal(seq, reported++);
+}
+
+static void setup_end(struct kit *k, unsigned window, bool sender)
+{
+	static const struct dr_channel_ops ops = { .completed = completed };
 	struct dr_channel_params p = { .id = 3,
+		.sender = sender,
+		.ops = &ops,
 		.window = window,
 		.hold_down_ns = DR_NS_PER_S,
 		.lost_after_ns = DR_NS_PER_S,
 		.stuck_after_ns = DR_NS_PER_S,
 		.due_ns = &due_ns };
-	static const uint8_t peer[] = { 0, 0, 0, 3, 1, 0, 0 }; /* id, sender, two empty handles */
-	struct dr_frame fr = { .type = DR_FRAME_SWITCH, .path = 0, .gen = 1, .epoch = 1 };
+	const uint8_t peer[] = { 0, 0, 0, 3, !sender, 0, 0 }; /* id, sender, two empty handles */
+	struct dr_frame fr = {
+		.type = sender ? DR_FRAME_ANSWER : DR_FRAME_SWITCH, .path = 0, .gen = 1, .epoch = 1
+	};
 	struct dr_err e;
 
 	memset(k, 0, sizeof(*k));
+	reported = 0;
 	due_ns = DR_NEVER;
 	k->now = DR_NS_PER_MS;
 	for (unsigned i = 0; i < DR_PATHS; i++) {
@@ -211,6 +233,12 @@ static void setup(struct kit *k, unsigned window)
 			      .kind = DR_EV_CTRL, .data = k->path->frame, .len = DR_FRAME_LEN });
 	dr_channel_progress(k->ch, k->now);
 	assert_int_equal(dr_channel_ready(k->ch), 1);
+}
+
+/* A receiver with its window of receives posted. */
+static void setup(struct kit *k, unsigned window)
+{
+	setup_end(k, window, false);
 	repost(k, window);
 	dr_channel_flush(k->ch, k->now);
 	k->path->flushes = k->path->acks_out = k->path->credits_out = 0;
@@ -413,6 +441,33 @@ static void test_refused_receive_ends_the_channel(void **state)
 	}
 }
 
+/* CLOSE may overtake the path's acknowledgements. What it completes is reported and counted. */
+static void test_completions_told_by_datagram_are_reported(void **state)
+{
+	struct dr_frame fr = { .type = DR_FRAME_CLOSE, .epoch = 1, .seq = 2 };
+	struct dr_channel_stats stats;
+	struct kit k;
+	uint64_t seq;
+
+	(void)state;
+	setup_end(&k, 4, true);
+	for (unsigned i = 0; i < 2; i++) {
+		struct dr_span span = { .mem = &k.mem, .len = 8 };
+
+		assert_int_equal(dr_channel_send(k.ch, &span, 1, &seq, k.now), 0);
+		dr_channel_flush(k.ch, k.now);
+		push(k.path, (struct dr_event){ .kind = DR_EV_SENT, .epoch = 1, .seq = seq });
+	}
+	dr_channel_progress(k.ch, k.now);
+	assert_int_equal(reported, 0);
+	dr_channel_datagram(k.ch, &fr, k.now);
+	assert_int_equal(dr_channel_ready(k.ch), -ESHUTDOWN);
+	assert_int_equal(reported, 2);
+	dr_channel_stats(k.ch, &stats);
+	assert_int_equal(stats.bytes, 16);
+	teardown(&k);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -424,6 +479,7 @@ int main(void)
 		cmocka_unit_test(test_back_pressure_is_no_spin),
 		cmocka_unit_test(test_poll_looks_at_active_only),
 		cmocka_unit_test(test_refused_receive_ends_the_channel),
+		cmocka_unit_test(test_completions_told_by_datagram_are_reported),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
