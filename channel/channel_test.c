@@ -32,6 +32,7 @@ struct fake {
 	unsigned acks, credits; /* posted since the last flush */
 	unsigned flushes, acks_out, credits_out;
 	uint64_t acked; /* what the last ACK said */
+	struct dr_path_stats stats;
 };
 
 static struct fake *made[DR_PATHS];
@@ -54,6 +55,7 @@ static int fake_create(
 	f->base.ops = r->ops;
 	f->base.rail = r;
 	f->sender = p->sender;
+	f->stats.peer_ack_age_ns = -1;
 	made[p->index] = f;
 	*out = &f->base;
 	return 0;
@@ -136,8 +138,12 @@ static int fake_progress(struct dr_path *p, int64_t now, struct dr_sink *sink)
 
 static void fake_stats(struct dr_path *p, struct dr_path_stats *out)
 {
-	(void)p;
-	*out = (struct dr_path_stats){ .peer_ack_age_ns = -1 };
+	*out = ((struct fake *)p)->stats;
+}
+
+static void fake_fence(struct dr_path *p, bool soft, int64_t deadline)
+{
+	(void)p, (void)soft, (void)deadline; /* never done */
 }
 
 static void fake_nothing(struct dr_path *p)
@@ -162,6 +168,7 @@ static const struct dr_transport_ops fake_ops = {
 	.post_ctrl = fake_post_ctrl,
 	.flush = fake_flush,
 	.progress = fake_progress,
+	.fence = fake_fence,
 	.stats = fake_stats,
 	.close = fake_nothing,
 	.stop = fake_nothing,
@@ -468,6 +475,72 @@ static void test_completions_told_by_datagram_are_reported(void **state)
 	teardown(&k);
 }
 
+/* What one path shows of the peer's kernel: recent is 300 ms, silent 1.4 s. */
+static void test_answers_of_a_peers_kernel(void **state)
+{
+	static const struct {
+		int64_t age_ms;
+		unsigned unanswered;
+		bool shut;
+		enum dr_peer_answers is;
+	} seen[] = {
+		{ -1, 0, false, DR_PEER_UNKNOWN },
+		{ 299, 0, false, DR_PEER_ANSWERS },
+		{ 300, 0, false, DR_PEER_PENDING }, /* nothing was asked since */
+		{ 60000, 0, false, DR_PEER_PENDING },
+		{ 60000, 0, true, DR_PEER_ANSWERS }, /* its last window probe was answered */
+		{ 10, 1, false, DR_PEER_PENDING },   /* the answer is overdue */
+		{ 60000, 1, true, DR_PEER_PENDING }, /* one may be lost */
+		{ 1399, 2, false, DR_PEER_PENDING },
+		{ 1400, 2, false, DR_PEER_SILENT },
+		{ 1400, 2, true, DR_PEER_SILENT },
+		{ 60000, 1, false, DR_PEER_PENDING },
+	};
+	struct kit k;
+
+	(void)state;
+	setup(&k, 4);
+	for (size_t i = 0; i < DR_ARRAY_LEN(seen); i++) {
+		made[0]->stats = (struct dr_path_stats){ .unanswered = seen[i].unanswered,
+			.window_shut = seen[i].shut,
+			.peer_ack_age_ns =
+				seen[i].age_ms < 0 ? -1 : seen[i].age_ms * DR_NS_PER_MS };
+		assert_int_equal(
+			dr_channel_peer_answers(k.ch, 300 * DR_NS_PER_MS, 1400 * DR_NS_PER_MS),
+			seen[i].is);
+	}
+	teardown(&k);
+}
+
+/* A peer that answers on either path is there; one path that is not silent yet decides against silence. */
+static void test_the_better_path_decides_about_the_peer(void **state)
+{
+	static const struct dr_path_stats with[] = {
+		[DR_PEER_UNKNOWN] = { .peer_ack_age_ns = -1 },
+		[DR_PEER_SILENT] = { .peer_ack_age_ns = 2 * DR_NS_PER_S, .unanswered = 2 },
+		[DR_PEER_PENDING] = { .peer_ack_age_ns = 2 * DR_NS_PER_S, .unanswered = 1 },
+		[DR_PEER_ANSWERS] = { .peer_ack_age_ns = 0 },
+	};
+	struct kit k;
+
+	(void)state;
+	setup(&k, 4);
+	for (unsigned a = DR_PEER_UNKNOWN; a <= DR_PEER_ANSWERS; a++)
+		for (unsigned b = DR_PEER_UNKNOWN; b <= DR_PEER_ANSWERS; b++) {
+			made[0]->stats = with[a];
+			made[1]->stats = with[b];
+			assert_int_equal(dr_channel_peer_answers(
+						 k.ch, 300 * DR_NS_PER_MS, 1400 * DR_NS_PER_MS),
+				DR_MAX(a, b));
+		}
+	made[0]->stats = with[DR_PEER_SILENT]; /* a path that is down says nothing */
+	made[1]->stats = with[DR_PEER_ANSWERS];
+	dr_channel_rail_down(k.ch, 1, -ENETDOWN, "test", k.now);
+	assert_int_equal(dr_channel_peer_answers(k.ch, 300 * DR_NS_PER_MS, 1400 * DR_NS_PER_MS),
+		DR_PEER_SILENT);
+	teardown(&k);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -480,6 +553,8 @@ int main(void)
 		cmocka_unit_test(test_poll_looks_at_active_only),
 		cmocka_unit_test(test_refused_receive_ends_the_channel),
 		cmocka_unit_test(test_completions_told_by_datagram_are_reported),
+		cmocka_unit_test(test_answers_of_a_peers_kernel),
+		cmocka_unit_test(test_the_better_path_decides_about_the_peer),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

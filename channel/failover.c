@@ -664,7 +664,7 @@ void dr_fo_progressed(struct dr_fo *f, int64_t now)
 void dr_fo_stalled(struct dr_fo *f, bool stalled, int64_t now)
 {
 	if (f->stalled && !stalled)
-		f->since_ns = now;
+		f->since_ns = f->proposed_ns = now;
 	f->stalled = stalled;
 }
 

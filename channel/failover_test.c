@@ -414,6 +414,112 @@ static void lost_answer_is_notified(void **state)
 	done();
 }
 
+/* A NOTIFY that was late names a connection that is gone. */
+static void notify_of_another_connection_changes_nothing(void **state)
+{
+	struct dr_fo before;
+
+	(void)state;
+	sender_running(1);
+	dr_fo_path_failed(&f, dr_fo_conn(0, 1), DR_SCOPE_PATH, -ECONNRESET, "test", 10 * MS);
+	dr_fo_fenced(&f, 0, 1, 11 * MS);
+	frame(DR_FRAME_ANSWER, 2, 1, 1, 0, 0, 12 * MS);
+	dr_fo_tick(&f, 31 * MS);
+	dr_fo_path_ready(&f, 0, 2, 32 * MS);
+	done();
+	before = f;
+	frame(DR_FRAME_NOTIFY, 2, 0, 1, 0, 0, 33 * MS);
+	frame(DR_FRAME_NOTIFY, 2, 1, 2, 0, 0, 33 * MS);
+	assert_memory_equal(&before, &f, sizeof(f));
+	frame(DR_FRAME_NOTIFY, 2, 1, 1, 0, 0, 34 * MS);
+	assert_int_equal(f.epoch, 3);
+	done();
+}
+
+/* The proposed primary failed at the receiver, which answered on the path that it had. The next attempt waits for
+ * another hold-down. */
+static void planned_switch_answered_on_the_shadow(void **state)
+{
+	(void)state;
+	sender_running(0);
+	dr_fo_path_failed(&f, dr_fo_conn(0, 1), DR_SCOPE_PATH, -ECONNRESET, "test", 10 * MS);
+	dr_fo_fenced(&f, 0, 1, 10 * MS);
+	frame(DR_FRAME_ANSWER, 2, 1, 1, 0, 0, 11 * MS);
+	dr_fo_tick(&f, 31 * MS);
+	dr_fo_path_ready(&f, 0, 2, 32 * MS);
+	f.n_act = 0;
+	dr_fo_tick(&f, 132 * MS);
+	assert_int_equal(sent(DR_FRAME_SWITCH, 1)->flags, DR_FRAME_PLANNED);
+	done();
+	frame(DR_FRAME_ANSWER, 3, 1, 1, 0, 0, 140 * MS);
+	assert_int_equal(f.state, DR_FO_RUN);
+	assert_int_equal(f.active, 1);
+	assert_int_equal(f.failback_ns, 0); /* it was none: what follows is no flap */
+	done();
+	dr_fo_tick(&f, 239 * MS);
+	assert_int_equal(f.state, DR_FO_RUN);
+	dr_fo_tick(&f, 240 * MS);
+	assert_int_equal(f.state, DR_FO_SWITCH);
+	done();
+}
+
+/* Three messages of two parts: 0 is acknowledged, 1 sent, of 2 one part; 3 is posted by the user only. */
+static void cut_is_checked_against_what_was_sent(void **state)
+{
+	static const struct {
+		uint64_t seq;
+		unsigned mask;
+		bool good;
+	} cut[] = { { 0, 0, false }, { 1, 0, true }, { 2, 0, true }, { 3, 0, true },
+		{ 4, 0, false }, { UINT64_MAX, 0, false }, { 0, 1, false }, { 1, 1, true },
+		{ 1, 2, true }, { 2, 1, true }, { 1, 3, false }, { 1, 4, false },
+		{ 1, 0x81, false }, { 2, 3, false }, { 3, 1, false }, { 4, 1, false } };
+
+	(void)state;
+	for (size_t i = 0; i < DR_ARRAY_LEN(cut); i++) {
+		uint64_t seq;
+
+		sender_running(2);
+		dr_fo_sent(&f, 0, 1, 1, 0, 0);
+		dr_fo_sent(&f, 0, 1, 1, 0, 1);
+		frame(DR_FRAME_ACK, 1, 0, 1, 1, 0, 5);
+		for (unsigned m = 2; m < 4; m++)
+			assert_int_equal(dr_fo_push(&f, 2, &seq), 0);
+		dr_fo_posted(&f, 6);
+		dr_fo_path_failed(&f, dr_fo_conn(0, 1), DR_SCOPE_PATH, -ECONNRESET, "test", 10);
+		dr_fo_fenced(&f, 0, 1, 10);
+		f.n_act = 0;
+		frame(DR_FRAME_ANSWER, 2, 1, 1, cut[i].seq, cut[i].mask, 11);
+		assert_int_equal(f.state, cut[i].good ? DR_FO_RUN : DR_FO_DEAD);
+		assert_int_equal(f.err, cut[i].good ? 0 : -EPROTO);
+		if (cut[i].good)
+			assert_int_equal(f.head, cut[i].seq);
+		done();
+	}
+}
+
+/* Frames of the wrong end, and a path that the channel does not have. */
+static void frames_of_the_wrong_end_end_the_channel(void **state)
+{
+	static const enum dr_frame_type from_receiver[] = { DR_FRAME_ACK, DR_FRAME_ANSWER,
+		DR_FRAME_NOTIFY };
+
+	(void)state;
+	for (size_t i = 0; i < DR_ARRAY_LEN(from_receiver); i++) {
+		receiver_running(1);
+		frame(from_receiver[i], 1, 0, 1, 0, 0, 5);
+		assert_int_equal(f.err, -EPROTO);
+	}
+	sender_running(1);
+	frame(DR_FRAME_SWITCH, 2, 0, 1, 0, 0, 5);
+	assert_int_equal(f.err, -EPROTO);
+	receiver_running(1);
+	f.path[1].state = DR_FOP_ABSENT;
+	dr_fo_frame(&f, 0,
+		&(struct dr_frame){ .type = DR_FRAME_SWITCH, .epoch = 2, .path = 1, .gen = 1 }, 5);
+	assert_int_equal(f.err, -EPROTO);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -436,6 +542,10 @@ int main(void)
 		cmocka_unit_test(fresh_path_waits_for_its_proposal),
 		cmocka_unit_test(repeated_frames_do_not_pile_up),
 		cmocka_unit_test(lost_answer_is_notified),
+		cmocka_unit_test(notify_of_another_connection_changes_nothing),
+		cmocka_unit_test(planned_switch_answered_on_the_shadow),
+		cmocka_unit_test(cut_is_checked_against_what_was_sent),
+		cmocka_unit_test(frames_of_the_wrong_end_end_the_channel),
 	};
 
 	return cmocka_run_group_tests_name("failover", tests, NULL, NULL);

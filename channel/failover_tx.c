@@ -68,7 +68,8 @@ void dr_fo_tx_path_ready(struct dr_fo *f, unsigned p, int64_t now)
 
 static void damp(struct dr_fo *f, int64_t now)
 {
-	if (f->failback_ns != 0 && now - f->failback_ns < f->prm.hold_down_ns / 2 && f->penalty < 6)
+	if (f->active == 0 && f->failback_ns != 0 &&
+		now - f->failback_ns < f->prm.hold_down_ns / 2 && f->penalty < 6)
 		f->penalty++;
 	f->calm_ns = now + 10 * f->prm.hold_down_ns;
 }
