@@ -358,8 +358,8 @@ static void on_abort(struct dr_fo *f, const struct dr_frame *fr, int64_t now)
 {
 	char why[64];
 
-	if (f->prm.sender)
-		dr_fo_tx_last_ack(f, fr->seq);
+	if (f->prm.sender && !dr_fo_tx_last_ack(f, fr->seq) && fr->err == -ESHUTDOWN)
+		return; /* told again when the peer hears of this end again */
 	if (fr->err == -ESHUTDOWN &&
 		(f->closing || f->head == (f->prm.sender ? f->tail : fr->seq))) {
 		dr_fo_finish(f, fr, now);
@@ -670,6 +670,8 @@ void dr_fo_stalled(struct dr_fo *f, bool stalled, int64_t now)
 
 static void end(struct dr_fo *f, int err, const char *why, int64_t now)
 {
+	if (f->prm.sender)
+		dr_fo_tx_end(f);
 	dr_fo_set_state(f, DR_FO_DEAD, now);
 	f->err = err;
 	snprintf(f->why, sizeof(f->why), "%s", why);

@@ -625,6 +625,32 @@ static void abort_acknowledges_what_no_path_reads(void **state)
 	}
 }
 
+/* The peer closed, unheard, while this end fences: what it delivered is done when the fence is. */
+static void close_of_the_peer_waits_for_own_fence(void **state)
+{
+	(void)state;
+	for (unsigned told_again = 0; told_again < 2; told_again++) {
+		sender_running(1);
+		dr_fo_path_failed(
+			&f, dr_fo_conn(0, 1), DR_SCOPE_PATH, -ECONNRESET, "test", 10 * MS);
+		done();
+		farewell(DR_FRAME_ABORT, 0, 1, -ESHUTDOWN, 12 * MS);
+		assert_int_equal(f.state, DR_FO_SWITCH);
+		dr_fo_fenced(&f, 0, 1, 13 * MS);
+		dr_fo_tick(&f, 20 * MS);
+		assert_non_null(sent(DR_FRAME_SWITCH, 1)); /* still asks */
+		done();
+		assert_false(dr_fo_done(&f, 0));
+		if (told_again)
+			farewell(DR_FRAME_ABORT, 0, 1, -ESHUTDOWN, 21 * MS);
+		else
+			dr_fo_die(&f, -ENETDOWN, "test", 1500 * MS);
+		assert_true(dr_fo_done(&f, 0));
+		assert_int_equal(f.err, told_again ? -ESHUTDOWN : -ENETDOWN);
+		done();
+	}
+}
+
 /* Confirming would tell the peer that everything was in order. */
 static void dead_end_answers_close_with_its_error(void **state)
 {
@@ -716,6 +742,7 @@ int main(void)
 		cmocka_unit_test(confirmation_that_is_lost_is_told_again),
 		cmocka_unit_test(peer_that_closed_unheard_is_an_error_for_what_is_left),
 		cmocka_unit_test(abort_acknowledges_what_no_path_reads),
+		cmocka_unit_test(close_of_the_peer_waits_for_own_fence),
 		cmocka_unit_test(dead_end_answers_close_with_its_error),
 		cmocka_unit_test(closing_receiver_delivers_nothing_more),
 		cmocka_unit_test(closing_sender_takes_any_confirmation),

@@ -100,15 +100,19 @@ void dr_fo_tx_path_lost(struct dr_fo *f, unsigned p, int64_t now)
 	}
 }
 
+static bool any_fencing(const struct dr_fo *f)
+{
+	return dr_fo_fencing(f, 0) || dr_fo_fencing(f, 1);
+}
+
 /* Invariants 2 and 4: once the receiver's cut is known and all own fences are done, messages below the
  * cut complete and the rest is replayed in order. */
 static void try_resume(struct dr_fo *f, int64_t now)
 {
 	if (f->state != DR_FO_SWITCH || !f->answered)
 		return;
-	for (unsigned i = 0; i < DR_PATHS; i++)
-		if (dr_fo_fencing(f, i))
-			return;
+	if (any_fencing(f))
+		return;
 	dr_assert(f->path[f->answer_path].state == DR_FOP_READY);
 	/* Progress, or nothing is on the wire that could make any: an idle channel may switch any number of
 	 * times. A planned switch ends a drain. */
@@ -230,20 +234,23 @@ void dr_fo_tx_close(struct dr_fo *f, const struct dr_frame *fr, int64_t now)
 	dr_fo_finish(f, fr, now);
 }
 
-/* A receiver that has ended delivers nothing more, in any epoch. What no path reads any more is done. */
-void dr_fo_tx_last_ack(struct dr_fo *f, uint64_t seq)
+void dr_fo_tx_end(struct dr_fo *f)
 {
-	if (f->state == DR_FO_START || seq <= f->acked || seq > f->cursor)
-		return;
-	if (f->state != DR_FO_SWITCH) {
+	if (f->state == DR_FO_SWITCH && !any_fencing(f))
+		f->head = f->acked;
+}
+
+/* A receiver that has ended delivers nothing more, so this holds in any epoch. */
+bool dr_fo_tx_last_ack(struct dr_fo *f, uint64_t seq)
+{
+	if (f->state != DR_FO_START && seq > f->acked && seq <= f->cursor)
 		f->acked = seq;
+	if (f->state != DR_FO_SWITCH) {
 		complete(f);
-		return;
+		return true;
 	}
-	for (unsigned i = 0; i < DR_PATHS; i++)
-		if (dr_fo_fencing(f, i))
-			return;
-	f->acked = f->head = seq;
+	dr_fo_tx_end(f);
+	return f->head == f->acked;
 }
 
 static void on_notify(struct dr_fo *f, const struct dr_frame *fr, int64_t now)
