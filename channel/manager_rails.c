@@ -197,21 +197,31 @@ static int heartbeat_path(struct dr_manager *m, unsigned r, unsigned *path)
 	return best;
 }
 
+/* The peer may have fenced the path that was heard last, and nothing tells so here. While either end misses
+ * heartbeats of the rail, every path of it carries them; of the copies one counts. */
+static void send_as_control(struct dr_manager *m, unsigned r, const void *buf, size_t len)
+{
+	bool missed = m->hb.rail[r].miss > 0 || m->hb.rail[r].peer_miss > 0;
+	unsigned path = 0;
+	int best = heartbeat_path(m, r, &path);
+
+	for (unsigned c = 0; best >= 0 && c < m->prm.n_channels; c++)
+		for (unsigned i = 0; i < DR_PATHS; i++)
+			if (missed ? uses(m, c, i, r) : (int)c == best && i == path)
+				(void)dr_channel_send_user_control(
+					m->channel[c], i, buf, len, m->now);
+}
+
 /* As a datagram outside the bulk queues or, if the kind has none, as a user control frame. */
 static void send_heartbeat(struct dr_manager *m, unsigned r)
 {
 	uint8_t buf[DR_DGRAM_MAX];
 	size_t len = dr_hb_make(&m->hb, r, buf);
-	unsigned path = 0;
-	int c;
 
-	if (m->prm.transport->caps & DR_CAP_DGRAM) {
+	if (m->prm.transport->caps & DR_CAP_DGRAM)
 		m->rail[r].rail->ops->rail_dgram(m->rail[r].rail, buf, len);
-		return;
-	}
-	c = heartbeat_path(m, r, &path);
-	if (c >= 0)
-		(void)dr_channel_send_user_control(m->channel[c], path, buf, len, m->now);
+	else
+		send_as_control(m, r, buf, len);
 }
 
 int dr_manager_beat(struct dr_manager *m)

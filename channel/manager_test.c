@@ -208,6 +208,25 @@ static void test_beats_go_where_the_peer_listens(void **state)
 	pair_close(&p);
 }
 
+/* The path that was heard last is one that the peer has fenced. What it misses, it reports, and the next
+ * heartbeats go onto every path. */
+static void test_missed_beats_go_onto_every_path(void **state)
+{
+	struct dr_path *fenced;
+	struct pair p;
+
+	(void)state;
+	pair_open(&p, DR_SIM_PLUGIN, DR_DETECT_FAST, NULL, 0);
+	both_paths_up(&p);
+	fenced = dr_channel_path(dr_manager_channel_at(p.m[1], 0), 0);
+	fenced->ops->fence(fenced, false, dr_sim_world_clock(p.w, 1));
+	dr_channel_path(dr_manager_channel_at(p.m[0], 0), 0)->rx_last_ns = DR_NEVER;
+	run_for(&p, 20 * BEAT_NS);
+	for (unsigned end = 0; end < 2; end++)
+		assert_int_equal(p.downs[end][0] + p.downs[end][1], 0);
+	pair_close(&p);
+}
+
 /* Both rails fail for a moment in which the accepting end loses both paths of a channel, and the resets are
  * lost too. The other end has no reason to dial, and no path is left to say so. */
 static void lost_resets(enum dr_sim_personality kind)
@@ -611,6 +630,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_beats_go_where_the_peer_listens),
+		cmocka_unit_test(test_missed_beats_go_onto_every_path),
 		cmocka_unit_test(test_lost_resets_of_both_paths),
 		cmocka_unit_test(test_workers_share_what_they_hear),
 		cmocka_unit_test(test_workers_share_what_fell),
