@@ -33,7 +33,7 @@ enum {
 };
 #define VB_HELLO_NS (12 * DR_NS_PER_MS) /* between two HELLOs of a path */
 #define VB_ANSWER_NS                                                                               \
-	(500 * DR_NS_PER_MS) /* a probe without an answer counts once per such time; see path_stats */
+	(500 * DR_NS_PER_MS) /* how long the answer to a probe may take at least: dr_verbs_answer_ns */
 #define VB_TICK_NS (4 * DR_NS_PER_MS) /* of the rail's timer while a path waits for time */
 #define VB_SLOW_TICK_NS                                                                            \
 	(50 * DR_NS_PER_MS)	       /* of the same timer while the device or the port is gone */

@@ -111,6 +111,13 @@ int64_t dr_verbs_window_ns(const struct dr_verbs_params *p)
 	return retry == DR_NEVER ? DR_NEVER : retry * (p->retry + 1);
 }
 
+int64_t dr_verbs_answer_ns(const struct dr_verbs_params *p)
+{
+	int64_t retry = dr_verbs_retry_ns(p);
+
+	return retry == DR_NEVER ? VB_ANSWER_NS : DR_MAX(VB_ANSWER_NS, 4 * retry);
+}
+
 static void set_params(const void *settings, void *params)
 {
 	const struct settings *s = settings;

@@ -266,7 +266,10 @@ static void stats(struct dr_path *bp, struct dr_path_stats *out)
 	out->acked_bytes = p->acked_bytes;
 	out->unacked_bytes = p->posted_bytes - p->acked_bytes;
 	out->peer_ack_age_ns = p->ack_ns ? now - p->ack_ns : -1;
-	out->unanswered = p->probe_ns ? (unsigned)((now - p->probe_ns) / VB_ANSWER_NS) : 0;
+	out->unanswered =
+		p->probe_ns
+			? (unsigned)((now - p->probe_ns) / dr_verbs_answer_ns(&vb_path_rail(p)->vp))
+			: 0;
 	out->rto_ns = dr_verbs_window_ns(&vb_path_rail(p)->vp);
 }
 

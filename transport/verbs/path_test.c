@@ -524,6 +524,31 @@ static void a_probe_without_an_answer_counts(void **state)
 	assert_int_equal(st.unanswered, 0);
 }
 
+/* A NIC that repeats late has not repeated a probe yet when it is half a second old. */
+static void a_probe_counts_when_the_nic_could_have_repeated_it(void **state)
+{
+	static const struct {
+		unsigned timeout;
+		int64_t per_ns;
+	} c[] = { { 0, VB_ANSWER_NS }, { 14, VB_ANSWER_NS }, { 17, 4 * (INT64_C(4096) << 17) },
+		{ 20, 4 * (INT64_C(4096) << 20) }, { 31, 4 * (INT64_C(4096) << 31) } };
+	struct dr_path_stats st;
+	struct bench *b = *state;
+
+	up(b);
+	for (size_t i = 0; i < DR_ARRAY_LEN(c); i++) {
+		struct vb_path *p = vb_path(b->side[S].path);
+
+		vb_path_rail(p)->vp.timeout = c[i].timeout;
+		for (unsigned k = 0; k < 4; k++) {
+			p->probe_ns = dr_now_ns() - (int64_t)k * c[i].per_ns - c[i].per_ns / 2;
+			dr_verbs_ops.stats(&p->base.path, &st);
+			assert_int_equal(st.unanswered, k);
+		}
+		p->probe_ns = 0;
+	}
+}
+
 /* Nothing that fails for want of memory leaves anything behind, or takes the process along. */
 static void every_allocation_may_fail(void **state)
 {
@@ -597,6 +622,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(the_nics_acknowledgments_are_seen, setup, teardown),
 		cmocka_unit_test_setup_teardown(probes_need_no_receive, setup, teardown),
 		cmocka_unit_test_setup_teardown(a_probe_without_an_answer_counts, setup, teardown),
+		cmocka_unit_test_setup_teardown(
+			a_probe_counts_when_the_nic_could_have_repeated_it, setup, teardown),
 		cmocka_unit_test_setup_teardown(every_allocation_may_fail, setup, teardown),
 	};
 

@@ -32,5 +32,9 @@ void dr_verbs_params_init(struct dr_verbs_params *p);
 int64_t dr_verbs_window_ns(const struct dr_verbs_params *p);
 /* Between two of its retries: 4.096 us * 2^timeout; DR_NEVER for timeout 0. */
 int64_t dr_verbs_retry_ns(const struct dr_verbs_params *p);
+/* A probe without an answer counts once per such time (dr_path_stats.unanswered): 500 ms, or the longest
+ * time that a NIC may take to repeat it, four times the interval above (IBA 9.7.6.1.3), if that is more.
+ * Timeout 0: 500 ms, since the NIC repeats nothing. */
+int64_t dr_verbs_answer_ns(const struct dr_verbs_params *p);
 
 #endif
