@@ -38,6 +38,8 @@ static const int64_t FENCE_MAX_NS = DR_NS_PER_S; /* the kinds destroy the connec
 /* Longest time in which a CLOSE is repeated, or confirmed again. */
 static const int64_t CLOSE_NS = 500 * DR_NS_PER_MS;
 static const int64_t SAY_AGAIN_MAX_NS = 100 * DR_NS_PER_MS;
+static const int64_t LOCAL_CALM_NS =
+	DR_NS_PER_S; /* a path that carried the epoch so long did not fail in a row with the one before */
 static const int64_t GIVE_UP_NS =
 	30 * DR_NS_PER_S; /* longest time of a switch while a path works */
 
@@ -225,6 +227,18 @@ void dr_fo_fence(struct dr_fo *f, unsigned p, bool soft, int64_t now)
 	count_ready(f, p, now);
 }
 
+/* The path that carries the data lacks something of this end: memory, a permission, a resource within its
+ * limit. The other path may not need it. If both do, every switch between them completes, so that the
+ * rounds of invariant 5 do not end it. */
+static bool local_for_good(struct dr_fo *f, unsigned p, enum dr_scope scope, int64_t now)
+{
+	if (scope != DR_SCOPE_LOCAL || p != f->active)
+		return false;
+	if (now - f->since_ns >= LOCAL_CALM_NS)
+		f->local_failures = 0;
+	return ++f->local_failures >= DR_FO_LOCAL_MAX;
+}
+
 void dr_fo_path_failed(struct dr_fo *f, struct dr_fo_conn conn, enum dr_scope scope, int err,
 	const char *why, int64_t now)
 {
@@ -234,6 +248,10 @@ void dr_fo_path_failed(struct dr_fo *f, struct dr_fo_conn conn, enum dr_scope sc
 	if (!current(f, p, conn.gen) || pa->state == DR_FOP_ABSENT || pa->state == DR_FOP_DOWN ||
 		(pa->state == DR_FOP_FENCING && !pa->soft))
 		return;
+	if (local_for_good(f, p, scope, now)) {
+		dr_fo_die(f, err, why, now);
+		return;
+	}
 	if (pa->state == DR_FOP_READY && now - pa->ready_ns > DR_NS_PER_S)
 		pa->backoff_ns = 0;
 	if (scope == DR_SCOPE_RAIL)
@@ -658,6 +676,7 @@ void dr_fo_progressed(struct dr_fo *f, int64_t now)
 {
 	f->last_ns = now;
 	f->rounds = 0;
+	f->local_failures = 0;
 	f->stuck_ns = 0;
 }
 

@@ -17,6 +17,7 @@ enum {
 	DR_FO_NONE = DR_PATHS, /* "no path" where a path index is expected */
 	DR_FO_ACTS_MAX = 32,
 	DR_FO_ROUNDS_MAX = 64, /* epochs without progress before the channel gives up */
+	DR_FO_LOCAL_MAX = 8,   /* failures of scope LOCAL in a row before the channel gives up */
 };
 
 enum dr_fo_pstate {
@@ -83,7 +84,7 @@ struct dr_fo {
 	struct dr_fo_params prm;
 	enum dr_fo_state state;
 	int err; /* DEAD: -errno */
-	char why[96];
+	char why[256];
 
 	uint32_t epoch;
 	unsigned active; /* path that carries data, DR_FO_NONE */
@@ -121,11 +122,12 @@ struct dr_fo {
 
 	unsigned
 		rounds; /* epochs since the last progress, or completed switch with nothing on the wire */
-	int64_t proposed_ns; /* SWITCH: time of the first proposal of the target */
-	int64_t resend_ns;   /* SWITCH, NOTIFY: time of the next repetition */
-	int64_t since_ns;    /* time of the last change of state */
-	int64_t nopath_ns;   /* no path is READY since then; 0: one is */
-	int64_t last_ns;     /* time of the last delivery or acknowledgement */
+	unsigned local_failures; /* of the active path, scope LOCAL, since the last progress */
+	int64_t proposed_ns;	 /* SWITCH: time of the first proposal of the target */
+	int64_t resend_ns;	 /* SWITCH, NOTIFY: time of the next repetition */
+	int64_t since_ns;	 /* time of the last change of state */
+	int64_t nopath_ns;	 /* no path is READY since then; 0: one is */
+	int64_t last_ns;	 /* time of the last delivery or acknowledgement */
 	int64_t stuck_ns; /* time without an acknowledgement while data was owed and the rail worked */
 	int64_t tick_ns;     /* time of the last tick, to detect our own stalls */
 	int64_t failback_ns; /* time of the last failback */

@@ -112,6 +112,8 @@ static void on_switch(struct dr_fo *f, const struct dr_frame *fr, int64_t now)
 	f->target = fr->path;
 	f->target_gen = fr->gen;
 	f->planned = planned;
+	if (planned) /* from a path that works */
+		f->local_failures = 0;
 	f->active = DR_FO_NONE;
 	dr_fo_set_state(f, DR_FO_FENCE, now);
 	if (old != DR_FO_NONE && f->path[old].gen == f->data_gen &&

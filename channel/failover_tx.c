@@ -50,6 +50,8 @@ static void begin_switch(struct dr_fo *f, unsigned target, bool planned, int64_t
 	f->target = target;
 	f->proposed_ns = now;
 	f->planned = planned;
+	if (planned) /* from a path that works */
+		f->local_failures = 0;
 	f->answered = false;
 	dr_fo_set_state(f, DR_FO_SWITCH, now);
 	send_switch(f, now);
@@ -118,6 +120,8 @@ static void try_resume(struct dr_fo *f, int64_t now)
 	 * times. A planned switch ends a drain. */
 	if (f->answer_seq > f->acked || f->high <= f->answer_seq || f->planned)
 		f->rounds = 0;
+	if (f->answer_seq > f->acked)
+		f->local_failures = 0;
 	for (uint64_t s = f->answer_seq; s < f->tail; s++) {
 		unsigned i = dr_fo_slot(f, s);
 

@@ -29,6 +29,7 @@ limit_s=90 # of processor time, so that other work beside it does not matter
 killers=(
 	channel/failover_test
 	channel/failover_end_test
+	channel/failover_local_test
 	channel/failover_time_test
 	channel/channel_test
 	channel/heartbeat_test

@@ -61,8 +61,8 @@ static void more_done(struct vb_job *j)
 	c->flush_asked = false;
 	if (!p)
 		return;
-	if (c->rc) {
-		dr_verbs_fail(p, DR_SCOPE_PATH, c->rc, "no queue pair to flush GPU memory: %s",
+	if (c->rc) { /* it leads to itself: nothing of the peer or of the way to it takes part */
+		dr_verbs_fail(p, DR_SCOPE_LOCAL, c->rc, "no queue pair to flush GPU memory: %s",
 			c->err.text);
 		return;
 	}
