@@ -94,6 +94,8 @@ struct dr_fake_ctl {
 	 * reads from that region. err: reg_dmabuf_mr of this device fails with it; 0: works. */
 	void (*dmabuf)(const char *dev, int err);
 	int (*peer_memory)(uint64_t base, size_t len, int fd); /* until reset; -1: no room */
+	/* reg_mr of memory in this range fails with err, other regions can be had; 0: all can. */
+	void (*refuse)(const void *base, size_t len, int err);
 	/* Work waits in the NIC, and no timer runs, until released. */
 	void (*hold)(const char *dev, bool on);
 	void (*latency)(const char *dev, int64_t ns);
@@ -106,6 +108,8 @@ struct dr_fake_ctl {
 	void (*keep_cqes)(bool on);
 	/* modify_qp to RTR blocks for ms, then fails with err when that is not 0. */
 	void (*rtr)(const char *dev, int ms, int err);
+	/* modify_qp to RTR of a queue pair that leads to itself fails with err; 0: works. */
+	void (*loop)(const char *dev, int err);
 	/* After skip more, the next send (or receive) completion of this queue pair (qpn 0: any RC) of the
 	 * device has this status; what follows from it follows. */
 	void (*status)(

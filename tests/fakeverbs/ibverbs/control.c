@@ -27,6 +27,7 @@ static void reset(void)
 	(void)dr_fake_reap(NULL);
 	dr_fake_calls_reset();
 	dr_fake_keep_cqes = false;
+	dr_fake_mr_refuse(NULL, 0, 0);
 	dr_fake_gpu_forget();
 	dr_fake_devs_reset();
 	dr_fake_devs_read();
@@ -256,6 +257,20 @@ static void keep_cqes(bool on)
 	end();
 }
 
+static void refuse(const void *base, size_t len, int err)
+{
+	begin();
+	dr_fake_mr_refuse(base, len, err);
+	end();
+}
+
+static void loop(const char *dev, int err)
+{
+	begin();
+	EACH(d, dev) d->loop_err = err;
+	end();
+}
+
 static void rtr(const char *dev, int ms, int err)
 {
 	begin();
@@ -450,6 +465,7 @@ const struct dr_fake_ctl dr_fake_ctl = {
 	.routes = routes,
 	.dmabuf = dmabuf,
 	.peer_memory = dr_fake_peer_memory,
+	.refuse = refuse,
 	.hold = hold,
 	.latency = latency,
 	.drop = drop,
@@ -457,6 +473,7 @@ const struct dr_fake_ctl dr_fake_ctl = {
 	.no_flush = no_flush,
 	.keep_cqes = keep_cqes,
 	.rtr = rtr,
+	.loop = loop,
 	.status = status,
 	.status_done = status_done,
 	.gid_index = gid_index,

@@ -81,6 +81,19 @@ static int slot_for(struct dr_fake_mr *mr)
 	return ENOMEM;
 }
 
+static struct {
+	uintptr_t base;
+	size_t len;
+	int err;
+} refused;
+
+void dr_fake_mr_refuse(const void *base, size_t len, int err)
+{
+	refused.base = (uintptr_t)base;
+	refused.len = len;
+	refused.err = err;
+}
+
 static int check_access(const struct ibv_pd *pd, size_t len, int access)
 {
 	if (dr_fake_dev_of(pd->context)->fatal)
@@ -129,6 +142,8 @@ struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t len, int access)
 	dr_fake_lock();
 	if (!err)
 		err = mr ? check_access(pd, len, access) : ENOMEM;
+	if (!err && (uintptr_t)addr - refused.base < refused.len)
+		err = refused.err;
 	fd = dr_fake_gpu_find((uintptr_t)addr, len, &off);
 	if (!err)
 		err = make(mr, pd, (uintptr_t)addr, len, access, fd, off);

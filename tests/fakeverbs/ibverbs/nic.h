@@ -131,7 +131,7 @@ struct dr_fake_dev {
 	bool gone;   /* not listed any more */
 	int node_fd; /* ibv.dev_path is this descriptor's: there while the device is; 0: closed */
 	int64_t latency_ns;
-	int rtr_ms, rtr_err, dmabuf_err;
+	int rtr_ms, rtr_err, loop_err, dmabuf_err;
 	struct dr_fake_rule rule[2]; /* of sends, of receives */
 };
 extern struct dr_fake_dev dr_fake_dev[DR_FAKE_DEVS];
@@ -194,6 +194,8 @@ uint8_t *dr_fake_host(const struct dr_fake_mr *mr, uint64_t addr);
 void dr_fake_land(struct dr_fake_mr *mr, uint64_t addr, const uint8_t *bytes, uint32_t len);
 void dr_fake_gpu_show(struct dr_fake_mr *mr);
 
+/* reg_mr of memory in this range fails; err 0: of none. Locked. */
+void dr_fake_mr_refuse(const void *base, size_t len, int err);
 void dr_fake_mr_free(void *mr); /* locked; not in the set any more */
 
 struct dr_fake_ah {

@@ -121,6 +121,8 @@ int ibv_modify_qp(struct ibv_qp *ibv, struct ibv_qp_attr *a, int mask)
 		err = dr_fake_qp_check(qp, a, mask, &next);
 	if (!err && next == IBV_QPS_RTR && qp->state == IBV_QPS_INIT && ibv->qp_type == IBV_QPT_RC)
 		err = resolve(qp);
+	if (!err && mask & IBV_QP_DEST_QPN && a->dest_qp_num == ibv->qp_num)
+		err = qp->dev->loop_err;
 	if (!err) {
 		dr_fake_qp_apply(qp, a, mask);
 		if (next == IBV_QPS_RESET)

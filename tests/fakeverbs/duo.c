@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/fakeverbs/duo.h"
+
+#include "base/mem.h"
+
+#include <arpa/inet.h>
+#include <sys/mman.h>
+
+enum { BYTES = DUO_WINDOW * DUO_LEN, WORDS = DUO_LEN / 8 };
+#define DEVICE_PTR UINT64_C(0x700000000000) /* points nowhere */
+
+const struct dr_fake_ctl *duo_nics(const char *list)
+{
+	const struct dr_fake_ctl *fake;
+
+	assert_int_equal(setenv("DR_FAKE_IBV", list, 1), 0);
+	fake = dr_fake_attach("..");
+	if (!fake)
+		fail_msg("ibverbs_plugin.so is not built: make tests");
+	fake->reset();
+	return fake;
+}
+
+static unsigned end_of(const struct duo *d, const struct dr_channel *ch)
+{
+	return ch == d->ch[RECEIVER] ? RECEIVER : SENDER;
+}
+
+static void on_failed(void *arg, struct dr_channel *ch, int err, const char *text, int64_t now_ns)
+{
+	struct duo *d = arg;
+	unsigned end = end_of(d, ch);
+
+	(void)now_ns;
+	d->err[end] = err;
+	(void)snprintf(d->why[end], sizeof(d->why[end]), "%s", text);
+}
+
+static void on_silence(void *arg, bool stalled, int64_t silent_ns, int64_t now_ns)
+{
+	(void)silent_ns;
+	if (stalled)
+		((struct duo *)arg)->stalled_ns = now_ns;
+}
+
+static const struct dr_manager_ops sender_ops = {
+	.channel = { .failed = on_failed },
+	.silence = on_silence,
+};
+static const struct dr_manager_ops receiver_ops = { .channel = { .failed = on_failed } };
+
+/* For messages to be checked it is mapped here; the kind never sees that address. */
+static struct dr_memory gpu_memory(struct duo *d)
+{
+	d->fd = memfd_create("gpu", MFD_CLOEXEC);
+	assert_true(d->fd >= 0);
+	assert_int_equal(ftruncate(d->fd, BYTES), 0);
+	d->buf[RECEIVER] = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, d->fd, 0);
+	assert_true(d->buf[RECEIVER] != MAP_FAILED);
+	return (struct dr_memory){ .base = (void *)DEVICE_PTR,
+		.len = BYTES,
+		.kind = DR_MEMORY_CUDA,
+		.dmabuf = true,
+		.dmabuf_fd = d->fd };
+}
+
+static struct dr_memory memory_of(struct duo *d, unsigned end)
+{
+	if (end == RECEIVER && d->o.cuda)
+		return gpu_memory(d);
+	d->buf[end] = dr_pages_alloc(BYTES);
+	assert_non_null(d->buf[end]);
+	return (struct dr_memory){ .base = d->buf[end], .len = BYTES };
+}
+
+static void open_end(struct duo *d, unsigned end)
+{
+	struct dr_verbs_params vp;
+	struct dr_manager_params mp = { .transport = dr_transport_find("verbs"),
+		.n_rails = d->o.rails,
+		.n_channels = 1,
+		.connector = end == RECEIVER,
+		.window = DUO_WINDOW,
+		.heartbeat_ns = 20 * DR_NS_PER_MS,
+		.detect = DR_DETECT_FAST,
+		.failback = true,
+		.hold_down_ns = 50 * DR_NS_PER_MS,
+		.ops = end == SENDER ? &sender_ops : &receiver_ops,
+		.arg = d,
+		.kind_params = &vp };
+	struct dr_memory m = memory_of(d, end);
+	struct dr_err e = { 0 };
+
+	dr_verbs_params_init(&vp);
+	vp.lazy_mr = d->o.lazy;
+	memset(mp.token, 3, sizeof(mp.token));
+	mp.channel[0] = (struct dr_manager_channel){ 0, d->o.rails - 1, end == SENDER };
+	for (unsigned rail = 0; rail < d->o.rails; rail++) {
+		struct sockaddr_in *a = (struct sockaddr_in *)&mp.rail[rail].local;
+
+		mp.rail[rail].ifname = "lo";
+		a->sin_family = AF_INET;
+		a->sin_addr.s_addr = htonl(INADDR_LOOPBACK + d->o.address + 2 * rail + end);
+	}
+	if (dr_manager_create(&mp, &d->m[end], &e))
+		fail_msg("create: %s", e.text);
+	d->ch[end] = dr_manager_channel_at(d->m[end], 0);
+	if (dr_channel_mem_reg(d->ch[end], &m, &d->mem[end], &e))
+		fail_msg("register: %s", e.text);
+}
+
+static void introduce(struct duo *d, unsigned end)
+{
+	uint8_t h[3][DR_HANDLE_MAX];
+	struct dr_err e = { 0 };
+	uint16_t len[3];
+	unsigned n = dr_manager_handle_count(d->m[end]);
+
+	for (unsigned i = 0; i < n; i++)
+		len[i] = (uint16_t)dr_manager_handle(d->m[!end], i, h[i], sizeof(h[i]));
+	if (dr_manager_start(d->m[end], h, len, n, dr_now_ns(), &e))
+		fail_msg("start: %s", e.text);
+}
+
+void duo_open(struct duo *d, const struct dr_fake_ctl *fake, const struct duo_opts *o)
+{
+	memset(d, 0, sizeof(*d));
+	d->o = *o;
+	d->fake = fake;
+	d->fd = -1;
+	open_end(d, SENDER);
+	open_end(d, RECEIVER);
+	introduce(d, SENDER);
+	introduce(d, RECEIVER);
+}
+
+static void receive(struct duo *d)
+{
+	struct dr_span s = { .mem = &d->mem[RECEIVER], .len = DUO_LEN };
+	uint64_t seq;
+
+	for (; d->posted < d->taken + DUO_WINDOW; d->posted++) {
+		s.off = d->posted % DUO_WINDOW * DUO_LEN;
+		if (dr_channel_recv(d->ch[RECEIVER], &s, 1, &seq, dr_now_ns()))
+			break;
+	}
+	while (d->taken < d->posted && dr_channel_test(d->ch[RECEIVER], d->taken) == 1) {
+		const uint64_t *b = d->buf[RECEIVER] + d->taken % DUO_WINDOW * WORDS;
+
+		assert_int_equal(b[0], d->taken);
+		assert_int_equal(b[WORDS - 1], ~d->taken);
+		d->taken++;
+	}
+}
+
+static void transmit(struct duo *d)
+{
+	struct dr_span s = { .mem = &d->mem[SENDER], .len = DUO_LEN };
+	uint64_t seq;
+
+	while (d->acked < d->sent && dr_channel_test(d->ch[SENDER], d->acked) == 1)
+		d->acked++;
+	for (; d->sent < d->acked + DUO_WINDOW; d->sent++) {
+		uint64_t *b = d->buf[SENDER] + d->sent % DUO_WINDOW * WORDS;
+
+		b[0] = d->sent;
+		b[WORDS - 1] = ~d->sent;
+		s.off = d->sent % DUO_WINDOW * DUO_LEN;
+		if (dr_channel_send(d->ch[SENDER], &s, 1, &seq, dr_now_ns()))
+			break;
+	}
+}
+
+void duo_turn_one(struct duo *d, unsigned end)
+{
+	dr_manager_tick(d->m[end], dr_now_ns());
+	if (!d->o.paused && end == SENDER)
+		transmit(d);
+	else if (!d->o.paused)
+		receive(d);
+	dr_channel_flush(d->ch[end], dr_now_ns());
+}
+
+void duo_turn(struct duo *d, const char *what)
+{
+	if (dr_now_ns() - d->began_ns > 20 * DR_NS_PER_S)
+		fail_msg("waited in vain for %s (%s %s)", what, d->why[SENDER], d->why[RECEIVER]);
+	for (unsigned end = 0; end < 2; end++) {
+		duo_turn_one(d, end);
+		if (d->err[end] && !d->o.ends)
+			fail_msg("the channel ended while it waited for %s: %s", what, d->why[end]);
+	}
+}
+
+bool duo_on_path(struct duo *d, unsigned path)
+{
+	struct dr_channel_stats s[2];
+
+	for (unsigned end = 0; end < 2; end++)
+		dr_channel_stats(d->ch[end], &s[end]);
+	return s[0].active == path && s[1].active == path && s[0].path_up[path] &&
+	       s[1].path_up[path];
+}
+
+bool duo_whole(struct duo *d)
+{
+	for (unsigned i = 0; i < d->o.rails; i++)
+		if (!dr_channel_path_up(d->ch[SENDER], i) ||
+			!dr_channel_path_up(d->ch[RECEIVER], i))
+			return false;
+	return true;
+}
+
+void duo_shut(struct duo *d)
+{
+	for (unsigned end = 0; end < 2; end++)
+		dr_channel_mem_dereg(d->ch[end], &d->mem[end], dr_now_ns());
+	for (unsigned end = 0; end < 2; end++)
+		dr_manager_close(d->m[end], dr_now_ns());
+	for (unsigned end = 0; end < 2; end++)
+		dr_manager_destroy(d->m[end]);
+	for (unsigned end = 0; end < 2; end++) {
+		if (end == RECEIVER && d->fd >= 0)
+			assert_int_equal(munmap(d->buf[end], BYTES), 0);
+		else
+			dr_pages_free(d->buf[end], BYTES);
+	}
+	if (d->fd >= 0)
+		assert_int_equal(close(d->fd), 0);
+}
+
+void duo_clean(const struct dr_fake_ctl *fake)
+{
+	const char *what = NULL;
+
+	assert_int_equal(fake->alive_total(), 0);
+	if (fake->violations(&what))
+		fail_msg("misuse: %s", what);
+	fake->reset();
+}

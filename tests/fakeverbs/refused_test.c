@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/fakeverbs/duo.h"
+
+#include "base/log.h"
+
+/*
+ * What the driver refuses when the paths are up already: memory that is registered at first use, the queue pair
+ * that flushes GPU memory. Refused once, the channel goes on over the other path. Refused on both for good, it ends
+ * with the driver's error at both ends; before, it switched without end, since every switch completed.
+ */
+static const char NICS[] = "a0:lo:127.0.0.1,b0:lo:127.0.0.2,a1:lo:127.0.0.3,b1:lo:127.0.0.4";
+
+static void open_paused(struct duo *d, const struct duo_opts *o)
+{
+	duo_open(d, duo_nics(NICS), o);
+	duo_until(d,
+		duo_whole(d) && dr_manager_ready(d->m[0]) == 1 && dr_manager_ready(d->m[1]) == 1);
+}
+
+static void end_with(struct duo *d, unsigned end, int err)
+{
+	struct dr_channel_stats st;
+
+	d->o.paused = false;
+	duo_until(d, d->err[SENDER] && d->err[RECEIVER]);
+	assert_int_equal(d->err[end], err);
+	assert_int_equal(d->err[!end], err);
+	assert_non_null(strstr(d->why[!end], "the peer ended the channel"));
+	dr_channel_stats(d->ch[end], &st);
+	assert_int_equal(d->taken, 0);
+	assert_in_range(st.epoch, 2, 12); /* few switches: both paths were tried */
+	duo_shut(d);
+	duo_clean(d->fake);
+}
+
+static void memory_refused_for_good_ends_the_channel(void **state)
+{
+	static const struct {
+		int err, reported; /* the driver's; as dr_verbs_explain() gives it */
+	} c[] = { { ENOMEM, -ENOMEM }, { EPERM, -EACCES }, { EFAULT, -EFAULT } };
+	const struct duo_opts o = { .rails = 2, .lazy = true, .ends = true, .paused = true };
+	static struct duo d;
+
+	(void)state;
+	for (unsigned i = 0; i < DR_ARRAY_LEN(c); i++)
+		for (unsigned end = 0; end < 2; end++) {
+			open_paused(&d, &o);
+			d.fake->refuse(d.buf[end], 1, c[i].err);
+			end_with(&d, end, c[i].reported);
+		}
+}
+
+static void flushing_queue_pair_refused_for_good_ends_the_channel(void **state)
+{
+	const struct duo_opts o = { .rails = 2, .cuda = true, .ends = true, .paused = true };
+	const struct dr_fake_ctl *fake = duo_nics(NICS);
+	static struct duo d;
+
+	(void)state;
+	fake->loop(NULL, ENOMEM);
+	fake->delay("create_qp", 20); /* the path is up before it is refused */
+	duo_open(&d, fake, &o);
+	end_with(&d, RECEIVER, -ENOMEM);
+}
+
+/* It is there again after a few refusals, fewer than end the channel. */
+static void memory_refused_for_a_while_costs_switches(void **state)
+{
+	const struct duo_opts o = { .rails = 2, .lazy = true, .paused = true };
+	struct dr_channel_stats st;
+	static struct duo d;
+
+	(void)state;
+	open_paused(&d, &o);
+	d.fake->refuse(d.buf[RECEIVER], 1, ENOMEM);
+	d.o.paused = false;
+	do {
+		duo_turn(&d, "two switches");
+		dr_channel_stats(d.ch[SENDER], &st);
+	} while (st.epoch < 3);
+	d.fake->refuse(NULL, 0, 0);
+	duo_until(&d, d.taken > 50);
+	duo_shut(&d);
+	duo_clean(d.fake);
+}
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(memory_refused_for_good_ends_the_channel),
+		cmocka_unit_test(flushing_queue_pair_refused_for_good_ends_the_channel),
+		cmocka_unit_test(memory_refused_for_a_while_costs_switches),
+	};
+
+	dr_log_set_level(DR_LOG_ERROR);
+	if (argc > 1)
+		cmocka_set_test_filter(argv[1]);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
