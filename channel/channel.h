@@ -194,6 +194,9 @@ void dr_channel_rail_up(struct dr_channel *ch, unsigned index, int64_t now_ns);
 void dr_channel_incoming(struct dr_channel *ch, unsigned index, uint32_t gen, int64_t now_ns);
 /* A control frame of the peer's end arrived as a datagram (see dr_channel_ops.datagram). */
 void dr_channel_datagram(struct dr_channel *ch, const struct dr_frame *frame, int64_t now_ns);
+/* The owner found out that path `index` carries no data; the rail may work. */
+void dr_channel_path_dead(
+	struct dr_channel *ch, unsigned index, int err, const char *why, int64_t now_ns);
 /* Fault injection at this end: abort the connection of path `index` ("close"). */
 void dr_channel_break_path(struct dr_channel *ch, unsigned index, int64_t now_ns);
 /* Sends a user control frame (first byte >= DR_CHANNEL_USER_CONTROL) on path `index`. -EAGAIN: the path
@@ -203,6 +206,15 @@ int dr_channel_send_user_control(
 /* Sends a PROBE on every path that is up, so that statistics show whether the peer's kernel
  * acknowledges. */
 void dr_channel_probe(struct dr_channel *ch, int64_t now_ns);
+/* Sends a PROBE frame on path `index` if it is up. Its arrival is a sign of life of the rail. */
+void dr_channel_probe_path(struct dr_channel *ch, unsigned index, int64_t now_ns);
+/* Sender in RUN or DRAIN: data on the active path waits for the peer's acknowledgement. *since_ns: of the last
+ * acknowledgement by the peer or its transport, or when the first of it was posted. */
+bool dr_channel_owed(const struct dr_channel *ch, unsigned *path, int64_t *since_ns);
+/* Sender: asks the transport for its progress if there was none for for_ns. True: there still is none, and
+ * the peer's process is not known to be stalled; *out: the active path's statistics. */
+bool dr_channel_stalled_path(
+	struct dr_channel *ch, int64_t for_ns, struct dr_path_stats *out, int64_t now_ns);
 /* What the peer's kernel (or NIC), not its process, does on the paths that are up: the best of them. */
 enum dr_peer_answers {
 	DR_PEER_UNKNOWN, /* no path is up */

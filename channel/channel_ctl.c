@@ -11,7 +11,14 @@
 
 /* Lifecycle of a channel, execution of the core's actions, rail verdicts, statistics. */
 
-enum { UNANSWERED_MAX = 2 }; /* transmissions in a row without an answer: a silent path */
+enum {
+	UNANSWERED_MAX = 2, /* transmissions in a row without an answer: a silent path */
+	PATIENCE_RTTS = 8,  /* round trips without progress of a path that works */
+	/* Repetitions without an answer of a rail that works otherwise: with 40 % loss each way, 1 in 100. */
+	REPEATED_MAX = 10,
+};
+/* The longest time for these repetitions, where the kernel doubles their interval without a limit. */
+static const int64_t REPEATING_NS = 15 * DR_NS_PER_S;
 
 static void path_ready(void *arg, int64_t now)
 {
@@ -371,10 +378,14 @@ void dr_channel_datagram(struct dr_channel *ch, const struct dr_frame *fr, int64
 
 void dr_channel_break_path(struct dr_channel *ch, unsigned i, int64_t now)
 {
+	dr_channel_path_dead(ch, i, -ECONNABORTED, "connection closed by fault injection", now);
+}
+
+void dr_channel_path_dead(struct dr_channel *ch, unsigned i, int err, const char *why, int64_t now)
+{
 	dr_assert(i < DR_PATHS);
 	ch->now = now;
-	dr_fo_path_failed(&ch->fo, dr_fo_conn(i, ch->fo.path[i].gen), DR_SCOPE_PATH, -ECONNABORTED,
-		"connection closed by fault injection", now);
+	dr_fo_path_failed(&ch->fo, dr_fo_conn(i, ch->fo.path[i].gen), DR_SCOPE_PATH, err, why, now);
 	dr_channel_turn(ch, now);
 }
 
@@ -398,21 +409,23 @@ int dr_channel_send_user_control(
 	return rc;
 }
 
-static void probe_path(struct dr_channel *ch, unsigned i, int64_t now)
+static void post_frame(struct dr_path *p, const struct dr_frame *fr, int64_t now)
 {
-	struct dr_frame fr = { .type = DR_FRAME_PROBE, .epoch = ch->fo.epoch };
-	struct dr_path *p = ch->path[i].path;
 	uint8_t buf[DR_FRAME_LEN];
 
-	if (!dr_channel_path_up(ch, i))
-		return;
-	if (p->ops->probe) {
-		p->ops->probe(p, now);
-		return;
-	}
-	dr_frame_encode(&fr, buf);
+	dr_frame_encode(fr, buf);
 	if (dr_path_post_ctrl(p, buf, sizeof(buf)) == 0)
 		dr_path_flush(p, now);
+}
+
+static void probe_path(struct dr_channel *ch, unsigned i, int64_t now)
+{
+	struct dr_path *p = ch->path[i].path;
+
+	if (dr_channel_path_up(ch, i) && p->ops->probe)
+		p->ops->probe(p, now);
+	else
+		dr_channel_probe_path(ch, i, now);
 }
 
 /* If the kind does not show the peer's fence, an idle path that looks ready may have no other end. A
@@ -425,6 +438,48 @@ void dr_channel_keepalive(struct dr_channel *ch, int64_t now)
 	for (unsigned i = 0; i < DR_PATHS; i++)
 		if (ch->path[i].path && now - ch->path[i].path->tx_last_ns >= DR_CHANNEL_PROBE_NS)
 			probe_path(ch, i, now);
+}
+
+void dr_channel_probe_path(struct dr_channel *ch, unsigned i, int64_t now)
+{
+	struct dr_frame fr = { .type = DR_FRAME_PROBE, .epoch = ch->fo.epoch };
+
+	if (dr_channel_path_up(ch, i))
+		post_frame(ch->path[i].path, &fr, now);
+}
+
+bool dr_channel_owed(const struct dr_channel *ch, unsigned *path, int64_t *since_ns)
+{
+	const struct dr_fo *f = &ch->fo;
+
+	if (!ch->prm.sender || (f->state != DR_FO_RUN && f->state != DR_FO_DRAIN) || !dr_fo_owed(f))
+		return false;
+	*path = f->active;
+	*since_ns = f->moved_ns;
+	return true;
+}
+
+/* The kernel goes on to repeat what it has sent; each repetition without an answer is evidence. */
+static int64_t patience(const struct dr_path_stats *s)
+{
+	int64_t ns = PATIENCE_RTTS * s->rtt_ns;
+
+	return s->silent_segments > 0 && s->unanswered < REPEATED_MAX ? DR_MAX(ns, REPEATING_NS)
+								      : ns;
+}
+
+bool dr_channel_stalled_path(
+	struct dr_channel *ch, int64_t for_ns, struct dr_path_stats *out, int64_t now)
+{
+	int64_t since;
+	unsigned i;
+
+	if (!dr_channel_owed(ch, &i, &since) || now - since < for_ns)
+		return false;
+	*out = (struct dr_path_stats){ 0 };
+	ch->path[i].path->ops->stats(ch->path[i].path, out);
+	dr_fo_transport(&ch->fo, i, ch->path[i].gen, out->acked_bytes, patience(out), now);
+	return now - ch->fo.moved_ns >= for_ns && !ch->fo.stalled;
 }
 
 void dr_channel_probe(struct dr_channel *ch, int64_t now)

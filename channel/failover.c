@@ -65,6 +65,7 @@ void dr_fo_init(struct dr_fo *f, const struct dr_fo_params *p)
 	f->prm = *p;
 	f->active = f->target = f->data_path = f->sent_path = f->answer_path = DR_FO_NONE;
 	f->resend_ns = DR_NEVER;
+	f->patience_ns = p->stuck_after_ns;
 	f->path[0].state = DR_FOP_DOWN;
 	f->path[1].state = p->shadow ? DR_FOP_DOWN : DR_FOP_ABSENT;
 	for (unsigned i = 0; i < DR_PATHS; i++) {
@@ -182,7 +183,7 @@ static void count_ready(struct dr_fo *f, unsigned changed, int64_t now)
 
 void dr_fo_start(struct dr_fo *f, int64_t now)
 {
-	f->tick_ns = f->last_ns = f->since_ns = now;
+	f->tick_ns = f->last_ns = f->since_ns = f->moved_ns = now;
 	for (unsigned i = 0; i < DR_PATHS; i++)
 		if (f->path[i].state == DR_FOP_DOWN)
 			connect_path(f, i, 1, now);
@@ -202,7 +203,7 @@ void dr_fo_path_ready(struct dr_fo *f, unsigned p, uint32_t gen, int64_t now)
 	pa->state = DR_FOP_READY;
 	pa->ready_ns = now;
 	pa->deadline_ns = DR_NEVER;
-	pa->rail_ok = true; /* it carried a handshake in both directions */
+	pa->rail_ok = !pa->rail_down; /* it carried a handshake in both directions */
 	if (f->ever_up)
 		f->heals++;
 	f->ever_up = true;
@@ -341,6 +342,7 @@ void dr_fo_rail(struct dr_fo *f, unsigned p, bool ok, int64_t now)
 				"the rail is back: reconnecting", now);
 	}
 	pa->rail_ok = ok;
+	pa->rail_down = !ok;
 }
 
 static void leave(struct dr_fo *f)
@@ -488,6 +490,7 @@ void dr_fo_own_stall(struct dr_fo *f, int64_t for_ns)
 	f->tick_ns += for_ns;
 	f->since_ns += for_ns;
 	f->proposed_ns += for_ns;
+	f->moved_ns += for_ns;
 	if (f->nopath_ns != 0)
 		f->nopath_ns += for_ns;
 	for (unsigned i = 0; i < DR_PATHS; i++)
@@ -612,6 +615,8 @@ void dr_fo_posted(struct dr_fo *f, int64_t now)
 		f->cursor++;
 		return;
 	}
+	if (!dr_fo_owed(f))
+		f->moved_ns = now;
 	dr_assert(!(f->posted[i] & (1u << f->cursor_part)));
 	if (f->rec_open && f->rec.first_frame_ns == 0)
 		f->rec.first_frame_ns = now;
@@ -674,7 +679,7 @@ void dr_fo_record_close(struct dr_fo *f, int64_t now)
 
 void dr_fo_progressed(struct dr_fo *f, int64_t now)
 {
-	f->last_ns = now;
+	f->last_ns = f->moved_ns = now;
 	f->rounds = 0;
 	f->local_failures = 0;
 	f->stuck_ns = 0;

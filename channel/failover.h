@@ -64,7 +64,8 @@ struct dr_fo_path {
 	uint32_t incoming; /* acceptor: newest generation the peer dialled */
 	bool soft;	   /* FENCING: a soft fence */
 	bool stuck;	   /* FENCING: given up, nothing of the user's is in it; it stays unused */
-	bool rail_ok;	   /* the rail's owner has not declared it down */
+	bool rail_ok;	   /* neither the rail's owner nor a failed path has declared it down */
+	bool rail_down;	   /* the owner has */
 	int64_t ready_ns;  /* READY since */
 	int64_t retry_ns;  /* DOWN: time of the next dial, */
 	int64_t dial_after_ns; /* delayed until this while another path is READY */
@@ -128,7 +129,11 @@ struct dr_fo {
 	int64_t since_ns;	 /* time of the last change of state */
 	int64_t nopath_ns;	 /* no path is READY since then; 0: one is */
 	int64_t last_ns;	 /* time of the last delivery or acknowledgement */
-	int64_t stuck_ns; /* time without an acknowledgement while data was owed and the rail worked */
+	/* Sender, progress of what is owed: data was acknowledged last, by the peer or by its transport, or
+	 * nothing was owed; since then, the time in which the rail worked; how much of it is too much; bytes
+	 * that the transport had acknowledged. */
+	int64_t moved_ns, stuck_ns, patience_ns;
+	uint64_t acked_bytes;
 	int64_t tick_ns;     /* time of the last tick, to detect our own stalls */
 	int64_t failback_ns; /* time of the last failback */
 	int64_t calm_ns;     /* time at which the penalty decays */
@@ -173,6 +178,15 @@ void dr_fo_fenced(struct dr_fo *f, unsigned p, uint32_t gen, int64_t now);
 void dr_fo_incoming(struct dr_fo *f, unsigned p, uint32_t gen, int64_t now);
 void dr_fo_rail(struct dr_fo *f, unsigned p, bool ok, int64_t now);
 void dr_fo_frame(struct dr_fo *f, unsigned p, const struct dr_frame *fr, int64_t now);
+/* Sender: what the transport of the active path has acknowledged of the data so far; more than before is
+ * progress. patience_ns: from now on, the longest time without progress; at least stuck_after_ns. */
+void dr_fo_transport(struct dr_fo *f, unsigned p, uint32_t gen, uint64_t acked_bytes,
+	int64_t patience_ns, int64_t now);
+/* Sender: data was posted that the peer has not acknowledged. */
+static inline bool dr_fo_owed(const struct dr_fo *f)
+{
+	return f->cursor + (f->cursor_part > 0) > f->head;
+}
 void dr_fo_tick(struct dr_fo *f, int64_t now);
 /* The owner called for_ns later than it should have. What the peer sent meanwhile is still unread, so
  * the timers that judge the peer are extended. */

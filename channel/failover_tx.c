@@ -142,6 +142,8 @@ static void try_resume(struct dr_fo *f, int64_t now)
 	f->target = DR_FO_NONE;
 	f->answered = false;
 	f->stuck_ns = 0;
+	f->moved_ns = now;
+	f->patience_ns = f->prm.stuck_after_ns;
 	if (f->planned && f->active == 0)
 		f->failback_ns = now;
 	else if (f->planned) /* not ready at the other end: wait another hold-down */
@@ -305,17 +307,28 @@ static void want_failback(struct dr_fo *f, int64_t now)
 	dr_fo_set_state(f, DR_FO_DRAIN, now);
 }
 
+void dr_fo_transport(struct dr_fo *f, unsigned p, uint32_t gen, uint64_t acked_bytes,
+	int64_t patience_ns, int64_t now)
+{
+	if (p != f->active || gen != f->path[p].gen)
+		return;
+	if (acked_bytes > f->acked_bytes) {
+		f->moved_ns = now;
+		f->stuck_ns = 0;
+	}
+	f->acked_bytes = acked_bytes;
+	f->patience_ns = DR_MAX(f->prm.stuck_after_ns, patience_ns);
+}
+
+/* A message that is acknowledged but not retired counts as owed: its completion may be lost. Only time in
+ * which the rail worked counts; heartbeats detect a silent rail. */
 static void watch_progress(struct dr_fo *f, int64_t dt, int64_t now)
 {
-	/* A message that is acknowledged but not retired counts as owed: its completion may be lost. */
-	bool owed = f->cursor + (f->cursor_part > 0) > f->head;
-
-	/* Only time in which the rail worked counts; heartbeats detect a silent rail. */
-	if (!owed)
+	if (!dr_fo_owed(f))
 		f->stuck_ns = 0;
 	else if (f->path[f->active].rail_ok && !f->stalled)
-		f->stuck_ns += dt;
-	if (f->stuck_ns >= f->prm.stuck_after_ns) {
+		f->stuck_ns = DR_MIN(f->stuck_ns + dt, now - f->moved_ns);
+	if (f->stuck_ns >= f->patience_ns) {
 		f->stuck_ns = 0;
 		dr_fo_path_failed(f, dr_fo_conn(f->active, f->path[f->active].gen), DR_SCOPE_PATH,
 			-ETIMEDOUT, "credited data is not acknowledged although the rail works",

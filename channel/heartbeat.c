@@ -9,12 +9,18 @@
 
 /*
  * Datagram, big endian:
- *	u32 magic | u8 version | u8 role (1 connector) | u16 gpu | u8 rail | u8 n | u64 number |
- *	n x u8 miss | 16 B MAC
+ *	u32 magic | u8 version | u8 role (1 connector) | u16 gpu | u8 rail | u8 n | u8 flags (1 fast phase) |
+ *	u16 size | u64 number | n x (u8 miss | u16 newest | u16 newest padded) | 16 B MAC | padding
+ * size: of the datagram, padding included. newest: low bits of numbers received on that rail.
  * MAC: SipHash-2-4 of 128 bits (libsodium crypto_shorthash_siphashx24), designed for short messages,
  * over all bytes before it, keyed with the session's token.
  */
-enum { HB_MAGIC = 0x64724842, HB_VERSION = 2, HB_MAC = 16, HB_FIXED = 18 };
+enum { HB_MAGIC = 0x64724842, HB_VERSION = 3, HB_MAC = 16, HB_FIXED = 21, HB_REPORT = 5 };
+enum { FLAG_FAST = 1, DOWN = UINT8_MAX, LONGEST_MAX = 10 };
+static const int64_t FAST_MIN_NS = DR_NS_PER_MS / 2;
+static const int64_t FORGET_NS = 5 * DR_NS_PER_S;
+static const int64_t GAPS_NS = 100 * DR_NS_PER_MS;
+static const int64_t PATIENCE_MAX_NS = 200 * DR_NS_PER_MS;
 
 _Static_assert(HB_MAC == crypto_shorthash_siphashx24_BYTES &&
 		       DR_TOKEN_LEN == crypto_shorthash_siphashx24_KEYBYTES,
@@ -31,12 +37,71 @@ void dr_hb_init(struct dr_hb *h, unsigned n_rails, int64_t interval_ns, uint16_t
 	h->connector = connector;
 	memcpy(h->key, key, DR_TOKEN_LEN);
 	h->next_ns = DR_NEVER;
+	h->budget = DR_HB_BUDGET;
 }
 
 void dr_hb_start(struct dr_hb *h, int64_t now)
 {
 	h->started = true;
 	h->next_ns = h->last_tick_ns = now;
+	h->forget_ns = now + FORGET_NS;
+	for (unsigned i = 0; i < h->n_rails; i++)
+		h->rail[i].heard_ns = now;
+}
+
+static int64_t fast_ns(const struct dr_hb *h)
+{
+	return DR_MIN(h->interval_ns, DR_MAX(h->interval_ns / DR_HB_FAST, FAST_MIN_NS));
+}
+
+static bool suspect(const struct dr_hb_rail *r)
+{
+	return !r->down && (r->miss > 0 || r->peer_miss > 0);
+}
+
+/* The next tick comes at once, if it is not a fast one already. */
+static void begin_fast(struct dr_hb *h, int64_t now)
+{
+	if (now < h->fast_until_ns || h->budget < DR_HB_BUDGET / 2)
+		return;
+	h->fast_until_ns = now + DR_HB_BUDGET * fast_ns(h);
+	if (now - h->last_tick_ns >= fast_ns(h))
+		h->next_ns = DR_MIN(h->next_ns, now);
+	else
+		h->next_ns = DR_MIN(h->next_ns, h->last_tick_ns + fast_ns(h));
+}
+
+void dr_hb_gap(struct dr_hb *h, unsigned rail, int64_t bytes_gap_ns)
+{
+	struct dr_hb_rail *r = &h->rail[rail];
+	int64_t gap = bytes_gap_ns;
+
+	dr_dassert(rail < h->n_rails);
+	if (r->beat_gap_ns != 0)
+		gap = gap != 0 ? DR_MIN(gap, r->beat_gap_ns) : r->beat_gap_ns;
+	r->beat_gap_ns = 0;
+	r->gap_ns[0] = DR_MAX(r->gap_ns[0], gap);
+}
+
+int64_t dr_hb_usual_gap(const struct dr_hb *h, unsigned rail)
+{
+	int64_t gap = DR_MAX(h->rail[rail].gap_ns[0], h->rail[rail].gap_ns[1]);
+
+	return gap != 0 ? gap : h->interval_ns;
+}
+
+void dr_hb_suspect(struct dr_hb *h, unsigned rail, int64_t now)
+{
+	struct dr_hb_rail *r = &h->rail[rail];
+
+	dr_assert(rail < h->n_rails);
+	if (!h->started || h->n_rails == 1 || r->down || suspect(r))
+		return;
+	r->heard = r->heard_elsewhere = false; /* what was heard since the last tick is older */
+	for (unsigned i = 0; i < h->n_rails; i++)
+		h->rail[i].beat = false;
+	r->miss = 1;
+	begin_fast(h, now);
 }
 
 void dr_hb_life(struct dr_hb *h, unsigned rail)
@@ -63,14 +128,65 @@ static void mac(const struct dr_hb *h, const uint8_t *data, size_t len, uint8_t 
 	dr_assert(rc == 0);
 }
 
-int dr_hb_receive(struct dr_hb *h, unsigned rail, const void *data, size_t len)
+/* The full number whose low bits are `low`: the newest one that is not above `newest`. */
+static uint64_t full_number(uint64_t newest, uint16_t low)
 {
-	uint8_t version, role, from, n, want[HB_MAC];
-	const void *miss;
-	struct dr_rbuf r;
+	return newest - (uint16_t)((uint16_t)newest - low);
+}
+
+/* What the peer received on a rail: of the padded datagrams that it did not, those are lost that a later
+ * small one overtook. */
+static void padded_report(struct dr_hb *h, struct dr_hb_rail *r, uint16_t newest, uint16_t padded)
+{
+	uint64_t seen = full_number(h->tick, newest), passed = full_number(h->tick, padded);
+
+	r->padded_lost = 0;
+	for (unsigned i = 0; i < DR_MIN(r->n_padded, (unsigned)DR_HB_PADDED_LOST); i++) {
+		if (padded != 0 && passed >= r->padded[i]) {
+			r->n_padded = r->padded_lost = 0;
+			r->padded_only = false;
+			r->padded_passed = true;
+			return;
+		}
+		r->padded_lost += r->padded[i] < seen;
+	}
+}
+
+static void beat(struct dr_hb_rail *r, int64_t now)
+{
+	r->heard = r->beat = true;
+	if (r->beat_ns != 0)
+		r->beat_gap_ns = DR_MAX(r->beat_gap_ns, now - r->beat_ns);
+	r->beat_ns = now;
+}
+
+/* The reports of a datagram that is authentic and the newest one of the peer. */
+static void take_report(struct dr_hb *h, struct dr_rbuf *r, uint8_t flags, int64_t now)
+{
+	for (unsigned i = 0; i < h->n_rails; i++) {
+		uint16_t newest = 0, padded = 0;
+		uint8_t miss = 0;
+
+		dr_rbuf_u8(r, &miss);
+		dr_rbuf_u16(r, &newest);
+		dr_rbuf_u16(r, &padded);
+		h->rail[i].peer_miss = miss;
+		padded_report(h, &h->rail[i], newest, padded);
+		if ((flags & FLAG_FAST) && suspect(&h->rail[i]))
+			begin_fast(h, now);
+	}
+}
+
+int dr_hb_receive(
+	struct dr_hb *h, unsigned rail, const void *data, size_t len, size_t size, int64_t now)
+{
+	uint8_t version, role, from, n, flags, want[HB_MAC];
+	struct dr_rbuf r, report;
+	const void *reports;
+	uint16_t gpu, total;
 	uint32_t magic;
-	uint16_t gpu;
 	uint64_t number;
+	size_t used;
 
 	dr_assert(rail < h->n_rails);
 	dr_rbuf_init(&r, data, len);
@@ -80,33 +196,58 @@ int dr_hb_receive(struct dr_hb *h, unsigned rail, const void *data, size_t len)
 	dr_rbuf_u16(&r, &gpu);
 	dr_rbuf_u8(&r, &from);
 	dr_rbuf_u8(&r, &n);
+	dr_rbuf_u8(&r, &flags);
+	dr_rbuf_u16(&r, &total);
 	if (dr_rbuf_u64(&r, &number) != 0 || magic != HB_MAGIC || version != HB_VERSION ||
 		role != !h->connector || gpu != h->gpu || from != rail || n != h->n_rails ||
-		dr_rbuf_view(&r, &miss, n) != 0 || dr_rbuf_left(&r) != HB_MAC)
+		total != size || dr_rbuf_view(&r, &reports, (size_t)n * HB_REPORT) != 0 ||
+		dr_rbuf_left(&r) < HB_MAC)
 		goto refuse;
-	mac(h, data, len - HB_MAC, want);
-	if (sodium_memcmp(want, (const uint8_t *)data + len - HB_MAC, HB_MAC) != 0)
+	used = HB_FIXED + (size_t)n * HB_REPORT;
+	if (size == len && len == used + HB_MAC)
+		total = 0;
+	mac(h, data, used, want);
+	if (sodium_memcmp(want, (const uint8_t *)data + used, HB_MAC) != 0)
 		goto refuse;
 	if (number <= h->rail[rail].rx_tick)
 		goto refuse;
 	h->rail[rail].rx_tick = number;
-	h->rail[rail].heard = h->rail[rail].beat = true;
+	if (total != 0)
+		h->rail[rail].rx_padded = number;
+	beat(&h->rail[rail], now);
 	h->received++;
 	if (number <= h->told) /* read after a newer one of another rail */
 		return 0;
 	h->told = number;
-	for (unsigned i = 0; i < n; i++)
-		h->rail[i].peer_miss = ((const uint8_t *)miss)[i];
+	dr_rbuf_init(&report, reports, (size_t)n * HB_REPORT);
+	take_report(h, &report, flags, now);
 	return 0;
 refuse:
 	h->refused++;
 	return -EPROTO;
 }
 
-size_t dr_hb_make(struct dr_hb *h, unsigned rail, uint8_t buf[DR_DGRAM_MAX])
+static unsigned misses_needed(const struct dr_hb_rail *r)
 {
+	return r->longest > 1 ? 3u * r->longest : DR_HB_MISSES + (unsigned)r->longest;
+}
+
+/* A rail that is down for want of padded datagrams is not silent. */
+static uint8_t reported(const struct dr_hb_rail *r)
+{
+	unsigned limit = r->padded_only ? misses_needed(r) : 1;
+
+	return r->down && r->miss >= limit ? DOWN : DR_MIN(r->miss, DOWN - 1);
+}
+
+size_t dr_hb_make(struct dr_hb *h, unsigned rail, uint32_t size, uint8_t buf[DR_DGRAM_MAX])
+{
+	size_t plain = HB_FIXED + (size_t)h->n_rails * HB_REPORT + HB_MAC;
+	struct dr_hb_rail *to = &h->rail[rail];
 	uint8_t tag[HB_MAC];
 	struct dr_wbuf w;
+
+	dr_assert(size == 0 || (size > plain && size <= UINT16_MAX));
 
 	dr_wbuf_init(&w, buf, DR_DGRAM_MAX);
 	dr_wbuf_u32(&w, HB_MAGIC);
@@ -115,9 +256,18 @@ size_t dr_hb_make(struct dr_hb *h, unsigned rail, uint8_t buf[DR_DGRAM_MAX])
 	dr_wbuf_u16(&w, h->gpu);
 	dr_wbuf_u8(&w, (uint8_t)rail);
 	dr_wbuf_u8(&w, (uint8_t)h->n_rails);
+	dr_wbuf_u8(&w, h->next_ns < h->fast_until_ns ? FLAG_FAST : 0);
+	dr_wbuf_u16(&w, (uint16_t)(size != 0 ? size : plain));
 	dr_wbuf_u64(&w, ++h->tick);
-	for (unsigned i = 0; i < h->n_rails; i++)
-		dr_wbuf_u8(&w, h->rail[i].miss);
+	if (size != 0)
+		to->padded[to->n_padded++ % DR_HB_PADDED_LOST] = h->tick;
+	for (unsigned i = 0; i < h->n_rails; i++) {
+		const struct dr_hb_rail *r = &h->rail[i];
+
+		dr_wbuf_u8(&w, reported(r));
+		dr_wbuf_u16(&w, (uint16_t)r->rx_tick);
+		dr_wbuf_u16(&w, (uint16_t)r->rx_padded);
+	}
 	mac(h, buf, w.len, tag);
 	dr_wbuf_bytes(&w, tag, sizeof(tag));
 	dr_assert(!w.failed);
@@ -129,62 +279,120 @@ size_t dr_hb_make(struct dr_hb *h, unsigned rail, uint8_t buf[DR_DGRAM_MAX])
 static uint8_t evidence(uint32_t heard, uint32_t beats, unsigned i)
 {
 	if ((beats & ~(1u << i)) != 0)
-		return UINT8_MAX;
+		return DOWN - 1;
 	return (heard & ~(1u << i)) != 0;
 }
 
-/* One rail at a full tick: counts what was heard and decides whether the rail is up. */
-static void judge(struct dr_hb *h, unsigned i, uint8_t miss_max, struct dr_hb_out *out)
+static int64_t patience_ns(const struct dr_hb *h, unsigned i)
 {
-	struct dr_hb_rail *r = &h->rail[i];
+	return DR_MAX(
+		DR_HB_FAST_MISSES * fast_ns(h), DR_MIN(2 * dr_hb_usual_gap(h, i), PATIENCE_MAX_NS));
+}
 
+/* A silence ended by itself. */
+static void silence_ended(struct dr_hb_rail *r)
+{
+	if (r->miss > 0)
+		r->silences[DR_MIN(r->miss, DR_HB_HISTOGRAM - 1)]++;
+	if (!r->down)
+		r->longest = DR_MAX(r->longest, DR_MIN(r->proved, LONGEST_MAX));
+	r->miss = r->proved = 0;
+}
+
+static void count(struct dr_hb_rail *r, uint8_t miss_max, int64_t now)
+{
 	if (alive(r)) {
-		r->miss = 0;
+		silence_ended(r);
+		r->heard_ns = now;
 		if (r->good < UINT8_MAX)
 			r->good++;
 	} else {
 		r->good = 0;
 		if (r->miss < miss_max)
 			r->miss++;
+		if (r->proved < miss_max && miss_max > 1)
+			r->proved++;
 	}
 	r->heard = r->beat = r->heard_elsewhere = false;
-	if (!r->down && (r->miss >= DR_HB_MISSES || r->peer_miss >= DR_HB_MISSES)) {
+}
+
+/* One rail at a full tick: counts what was heard and decides whether the rail is up. */
+static void judge(struct dr_hb *h, unsigned i, uint8_t miss_max, int64_t now, struct dr_hb_out *out)
+{
+	struct dr_hb_rail *r = &h->rail[i];
+
+	count(r, miss_max, now);
+	if (!r->down && ((r->miss >= misses_needed(r) && now - r->heard_ns >= patience_ns(h, i)) ||
+				r->peer_miss == DOWN)) {
 		r->down = true;
 		r->good = 0;
 		out->fell |= 1u << i;
-	} else if (r->down && r->good >= DR_HB_REVIVE && r->peer_miss == 0) {
+	} else if (r->down && !r->padded_only && r->good >= DR_HB_REVIVE && r->peer_miss == 0) {
 		r->down = false;
+		r->padded_size = 0;
 		out->rose |= 1u << i;
 	}
 }
 
-static bool suspicious(const struct dr_hb *h)
+static void forget(struct dr_hb *h, int64_t now)
 {
-	for (unsigned i = 0; i < h->n_rails; i++)
-		if (!h->rail[i].down && (h->rail[i].miss > 0 || h->rail[i].peer_miss > 0))
-			return true;
-	return false;
+	bool longest = now >= h->forget_ns, gaps = now >= h->gaps_ns;
+
+	if (longest)
+		h->forget_ns = now + FORGET_NS;
+	if (gaps)
+		h->gaps_ns = now + GAPS_NS;
+	for (unsigned i = 0; i < h->n_rails && (longest || gaps); i++) {
+		struct dr_hb_rail *r = &h->rail[i];
+
+		if (longest)
+			r->longest -= (r->longest + 3) / 4;
+		if (gaps) {
+			r->gap_ns[1] = r->gap_ns[0];
+			r->gap_ns[0] = 0;
+		}
+	}
 }
 
-static bool any_down(const struct dr_hb *h)
+/* Rails that need a datagram, and the time of the next tick. Bytes do not tell the peer that a rail is
+ * down, and are no evidence there; datagrams are. */
+static void plan(struct dr_hb *h, uint32_t busy, int64_t now, struct dr_hb_out *out)
 {
-	for (unsigned i = 0; i < h->n_rails; i++)
-		if (h->rail[i].down)
-			return true;
-	return false;
+	uint32_t all = (uint32_t)((1ull << h->n_rails) - 1);
+	bool down = false, question = false, doubt = false;
+
+	for (unsigned i = 0; i < h->n_rails; i++) {
+		const struct dr_hb_rail *r = &h->rail[i];
+
+		down |= r->down;
+		doubt |= suspect(r);
+		question |= r->padded_size != 0 && !r->down;
+		out->suspect |= suspect(r) || r->down ? 1u << i : 0;
+		if (r->padded_size != 0 && (out->full || r->n_padded < DR_HB_PADDED_LOST))
+			out->padded |= 1u << i;
+	}
+	out->send = down || question || doubt ? all : all & ~busy;
+	h->next_ns = now + h->interval_ns / (question || doubt ? DR_HB_QUARTER : 1);
+	if (doubt && now < h->fast_until_ns && h->budget > 0) {
+		h->next_ns = now + fast_ns(h);
+		out->twice = out->suspect;
+		h->budget--;
+	} else if (h->budget < DR_HB_BUDGET) {
+		h->budget++;
+	}
 }
 
 void dr_hb_tick(struct dr_hb *h, uint32_t busy, int64_t now, struct dr_hb_out *out)
 {
-	uint32_t all = (uint32_t)((1ull << h->n_rails) - 1), heard = 0, beats = 0;
-	bool silent = true;
+	bool silent = true, fast = now < h->fast_until_ns;
+	uint32_t heard = 0, beats = 0;
 
 	*out = (struct dr_hb_out){ 0 };
 	if (!h->started || now < h->next_ns)
 		return;
-	if (now - h->last_tick_ns < h->interval_ns) { /* a half tick only sends */
-		out->send = all;
-		h->next_ns = h->last_tick_ns + h->interval_ns;
+	if (!fast && now - h->last_tick_ns < h->interval_ns) { /* a quarter tick only sends */
+		plan(h, busy, now, out);
+		h->next_ns = DR_MIN(h->next_ns, h->last_tick_ns + h->interval_ns);
 		return;
 	}
 	out->full = true;
@@ -195,19 +403,43 @@ void dr_hb_tick(struct dr_hb *h, uint32_t busy, int64_t now, struct dr_hb_out *o
 		beats |= r->beat ? 1u << i : 0;
 		silent = silent && !alive(r);
 	}
-	h->silent = silent ? h->silent + 1 : 0;
+	h->silent_ns = silent ? h->silent_ns + DR_MIN(now - h->last_tick_ns, h->interval_ns) : 0;
 	for (unsigned i = 0; i < h->n_rails; i++)
-		judge(h, i, evidence(heard, beats, i), out);
-	out->send = all & ~busy;
+		judge(h, i, evidence(heard, beats, i), now, out);
 	h->last_tick_ns = now;
-	h->next_ns = now + h->interval_ns;
-	/* Bytes do not tell the peer that a rail is down, and are no evidence there; datagrams are. */
-	if (any_down(h))
-		out->send = all;
-	if (suspicious(h)) {
-		out->send = all;
-		h->next_ns = now + h->interval_ns / 2;
-	}
+	forget(h, now);
+	plan(h, busy, now, out);
+}
+
+void dr_hb_question(struct dr_hb *h, unsigned rail, uint32_t size, int64_t now)
+{
+	struct dr_hb_rail *r = &h->rail[rail];
+
+	dr_assert(rail < h->n_rails);
+	if (r->padded_size == size || r->padded_only)
+		return;
+	r->padded_size = size;
+	r->n_padded = r->padded_lost = 0;
+	r->padded_passed = false;
+	if (size != 0)
+		h->next_ns = DR_MIN(h->next_ns, now);
+}
+
+bool dr_hb_padded_lost(const struct dr_hb *h, unsigned rail)
+{
+	return h->rail[rail].padded_lost >= DR_HB_PADDED_LOST;
+}
+
+bool dr_hb_padded_passed(const struct dr_hb *h, unsigned rail)
+{
+	return h->rail[rail].padded_passed;
+}
+
+void dr_hb_padded_only(struct dr_hb *h, unsigned rail)
+{
+	dr_hb_force_down(h, rail);
+	h->rail[rail].miss = 0; /* it is heard, and the peer need not leave it */
+	h->rail[rail].padded_only = true;
 }
 
 uint32_t dr_hb_suspects(const struct dr_hb *h)
@@ -217,7 +449,7 @@ uint32_t dr_hb_suspects(const struct dr_hb *h)
 	for (unsigned i = 0; i < h->n_rails; i++) {
 		const struct dr_hb_rail *r = &h->rail[i];
 
-		if (!r->down && !alive(r) && r->miss + 1 >= DR_HB_MISSES)
+		if (!r->down && !alive(r) && r->miss + 1u >= misses_needed(r))
 			suspects |= 1u << i;
 	}
 	return suspects;
@@ -236,5 +468,5 @@ void dr_hb_force_down(struct dr_hb *h, unsigned rail)
 
 int64_t dr_hb_silent_ns(const struct dr_hb *h)
 {
-	return (int64_t)h->silent * h->interval_ns;
+	return h->silent_ns;
 }

@@ -23,13 +23,33 @@
  * datagrams on every rail, and these decide.
  *
  * A rail on which we sent anything within the last interval needs no datagram: its bytes are the sign
- * of life. While any rail is suspect, every rail gets a datagram each half interval, so that a single
- * loss does not matter.
+ * of life. While any rail is suspect, every rail gets a datagram each quarter of an interval, so that
+ * losses do not matter.
+ *
+ * Fast phase: an owner that is owed an answer on a busy rail need not wait for the next tick. It
+ * calls dr_hb_suspect, and both ends then tick every DR_HB_FAST-th of an interval, for as long as a rail
+ * is suspect and the budget lasts (DR_HB_BUDGET ticks, half of them to begin; each ordinary tick gives
+ * one back).
+ *
+ * Patience: a rail with losses or with little bandwidth is silent now and then while it works. So it is
+ * declared down only after three times the misses of the longest silence that ended by itself (after
+ * four, if that was one), and after twice the usual time between two signs of life, 200 ms at most.
+ *
+ * Packets of full size: while the owner questions a rail (dr_hb_question), each datagram on it is
+ * preceded by one that is padded to the size of a data packet. The peer reports the newest datagram
+ * and the newest padded one that it received. A padded one is lost when a later small one arrived.
  */
 enum {
 	DR_HB_RAILS_MAX = 16,
-	DR_HB_MISSES = 3, /* consecutive ticks */
-	DR_HB_REVIVE = 3, /* ticks heard in both directions before a rail is up again */
+	DR_HB_MISSES = 3,  /* consecutive ticks */
+	DR_HB_REVIVE = 3,  /* ticks heard in both directions before a rail is up again */
+	DR_HB_QUARTER = 4, /* datagrams per interval while a rail is suspect */
+	DR_HB_FAST = 10,   /* ticks of a fast phase in one interval */
+	DR_HB_BUDGET = 32,
+	DR_HB_FAST_MISSES =
+		7, /* shortest silence that counts, in fast ticks: 0.05^7 is below 1e-9 */
+	DR_HB_PADDED_LOST = 8, /* padded datagrams lost in a row show that the rail carries none */
+	DR_HB_HISTOGRAM = 16,
 };
 
 struct dr_hb_rail {
@@ -37,10 +57,28 @@ struct dr_hb_rail {
 	bool beat;	      /* a datagram arrived: the peer executed a tick, */
 	bool heard_elsewhere; /* or another worker heard the rail */
 	bool down;	      /* verdict */
+	bool padded_only;     /* down until a padded datagram arrives */
+	bool padded_passed;   /* one arrived since the question began */
 	uint8_t miss;	      /* see above */
-	uint8_t peer_miss;    /* as the peer reported last */
-	uint8_t good;	      /* consecutive ticks heard */
-	uint64_t rx_tick;     /* number of the newest datagram; older ones are refused */
+	uint8_t proved;	      /* of the misses, those in which a datagram arrived on another rail */
+	uint8_t longest; /* most proved misses of a silence that ended by itself, lately; see forget() */
+	uint8_t peer_miss;   /* as the peer reported last; 255: it declared the rail down */
+	uint8_t good;	     /* consecutive ticks heard */
+	uint64_t rx_tick;    /* number of the newest datagram; older ones are refused */
+	uint64_t rx_padded;  /* number of the newest padded one */
+	int64_t heard_ns;    /* last tick that found a sign of life */
+	int64_t beat_ns;     /* the last datagram arrived; 0: none yet */
+	int64_t beat_gap_ns; /* longest time between two datagrams since the last ordinary tick */
+	int64_t gap_ns
+		[2]; /* longest time between two signs of life, in the present and the last tenth
+				 of a second or so; 0: unknown */
+	uint32_t padded_size; /* of padded datagrams to send, in bytes; 0: none */
+	/* Numbers of the padded ones that were sent and not reported as received, a ring. */
+	uint64_t padded[DR_HB_PADDED_LOST];
+	unsigned n_padded;
+	unsigned padded_lost; /* of these, overtaken by a small one */
+	uint64_t silences
+		[DR_HB_HISTOGRAM]; /* ended by themselves, by misses; [0] unused, the last: or more */
 };
 
 struct dr_hb {
@@ -50,21 +88,30 @@ struct dr_hb {
 	uint16_t gpu;
 	bool connector; /* part of the datagram, so that a reflected one is refused */
 	bool started;
-	uint64_t tick;	      /* number of the last datagram sent */
-	uint64_t told;	      /* newest number of the peer over all rails: its report counts */
-	int64_t next_ns;      /* when dr_hb_tick is due */
-	int64_t last_tick_ns; /* last full tick */
-	uint32_t silent;      /* consecutive ticks in which no rail was heard */
+	uint64_t tick;	       /* number of the last datagram sent */
+	uint64_t told;	       /* newest number of the peer over all rails: its report counts */
+	int64_t next_ns;       /* when dr_hb_tick is due */
+	int64_t last_tick_ns;  /* last full tick */
+	int64_t fast_until_ns; /* end of the fast phase */
+	unsigned budget;       /* fast ticks left */
+	int64_t forget_ns;     /* when `longest` is reduced next */
+	int64_t gaps_ns;       /* when gap_ns[1] is replaced by gap_ns[0] next */
+	int64_t silent_ns;     /* executed ticks in a row in which no rail was heard, their time */
 	struct dr_hb_rail rail[DR_HB_RAILS_MAX];
 	uint64_t sent, received, refused;
 };
 
 /* Results of a tick; bit i stands for rail i. */
 struct dr_hb_out {
-	uint32_t send; /* rails that need a datagram now */
+	uint32_t send;	 /* rails that need a datagram now */
+	uint32_t padded; /* of these, the rails that need a padded one before */
+	uint32_t
+		twice; /* of these, the rails that need two: losses are likely the reason of a short silence */
+	uint32_t
+		suspect; /* rails that are or may be silent: bytes on a path of theirs would clear them */
 	uint32_t fell; /* rails declared down */
 	uint32_t rose; /* rails that are up again */
-	bool full;     /* a full tick was executed, not a half one */
+	bool full;     /* a full tick was executed, not a quarter */
 };
 
 /* n_rails in 1..DR_HB_RAILS_MAX. gpu and connector identify the pair of workers; key: the session's
@@ -80,14 +127,33 @@ void dr_hb_heard_elsewhere(struct dr_hb *h, unsigned rail);
 /* Bits of the rails that the next full tick would declare down if nothing more is received. The owner
  * should first read what has arrived on them. */
 uint32_t dr_hb_suspects(const struct dr_hb *h);
-/* A datagram arrived on the rail. 0, or -EPROTO: not ours, forged or stale; it is counted and
- * ignored. */
-int dr_hb_receive(struct dr_hb *h, unsigned rail, const void *data, size_t len);
+/* A datagram of `size` bytes arrived on the rail; data has its first len bytes, all but padding. 0, or
+ * -EPROTO: not ours, forged or stale; it is counted and ignored. */
+int dr_hb_receive(
+	struct dr_hb *h, unsigned rail, const void *data, size_t len, size_t size, int64_t now);
 /* Due at next_ns; earlier calls do nothing. busy: bits of the rails on which this end sent bytes within
  * the last interval. */
 void dr_hb_tick(struct dr_hb *h, uint32_t busy, int64_t now, struct dr_hb_out *out);
-/* Writes the datagram for a rail; returns its length. */
-size_t dr_hb_make(struct dr_hb *h, unsigned rail, uint8_t buf[DR_DGRAM_MAX]);
+/* Writes the datagram for a rail; returns its length. size: of the whole datagram, which the caller pads
+ * with zeros; 0: no padding. */
+size_t dr_hb_make(struct dr_hb *h, unsigned rail, uint32_t size, uint8_t buf[DR_DGRAM_MAX]);
+/* The longest time between two reads of bytes on a path of the rail, since the last call; of several
+ * paths the shortest such time; 0: unknown. Datagrams that arrive more often replace it. */
+void dr_hb_gap(struct dr_hb *h, unsigned rail, int64_t bytes_gap_ns);
+/* The usual longest time between two signs of life on the rail; an interval if it is unknown. */
+int64_t dr_hb_usual_gap(const struct dr_hb *h, unsigned rail);
+/* Data on the rail waits for an answer longer than usual: a fast phase begins. */
+void dr_hb_suspect(struct dr_hb *h, unsigned rail, int64_t now);
+/* From now on padded datagrams of `size` bytes are sent on the rail: DR_HB_PADDED_LOST of them quickly, then
+ * one per interval; 0: no more, unless the rail is down for want of one. Lost ones are counted from the first
+ * on. */
+void dr_hb_question(struct dr_hb *h, unsigned rail, uint32_t size, int64_t now);
+/* DR_HB_PADDED_LOST padded datagrams in a row were lost while small ones arrived. */
+bool dr_hb_padded_lost(const struct dr_hb *h, unsigned rail);
+/* One arrived since the question began. */
+bool dr_hb_padded_passed(const struct dr_hb *h, unsigned rail);
+/* The rail does not carry padded datagrams: it stays down until one arrives. */
+void dr_hb_padded_only(struct dr_hb *h, unsigned rail);
 /* The rail is known to be down (link state, another worker): it stays down until it is heard again. */
 void dr_hb_force_down(struct dr_hb *h, unsigned rail);
 /* Time since any rail was heard, in executed ticks times the interval. */

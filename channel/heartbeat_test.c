@@ -17,8 +17,12 @@ struct pair {
 	struct dr_hb h[2];
 	struct dr_hb_out out[2];
 	int64_t now;
-	uint32_t cut[2]; /* rails that lose what end e sends */
+	uint32_t cut[2];       /* rails that lose what end e sends */
+	uint32_t hole[2];      /* rails that lose what end e pads */
+	unsigned loss_percent; /* of rail 0 */
 	bool stopped[2];
+	struct dr_rng rng;
+	unsigned sent;
 };
 
 static int setup(void **state)
@@ -26,6 +30,7 @@ static int setup(void **state)
 	static struct pair p;
 
 	memset(&p, 0, sizeof(p));
+	dr_rng_seed(&p.rng, 1);
 	for (unsigned e = 0; e < 2; e++) {
 		dr_hb_init(&p.h[e], 2, T, 7, e == 0, key);
 		dr_hb_start(&p.h[e], 0);
@@ -34,25 +39,48 @@ static int setup(void **state)
 	return 0;
 }
 
-static void half_round(struct pair *p)
+static void deliver(struct pair *p, unsigned e, unsigned r, uint32_t size)
 {
 	uint8_t buf[DR_DGRAM_MAX];
+	size_t n = dr_hb_make(&p->h[e], r, size, buf);
+	bool lost = (p->cut[e] & (1u << r)) || p->stopped[!e] ||
+		    (size != 0 && (p->hole[e] & (1u << r))) ||
+		    (r == 0 && dr_rng_chance(&p->rng, p->loss_percent, 100));
 
-	p->now += T / 2;
+	p->sent++;
+	if (!lost)
+		assert_int_equal(
+			dr_hb_receive(&p->h[!e], r, buf, n, size != 0 ? size : n, p->now), 0);
+}
+
+static void step(struct pair *p, int64_t ns)
+{
+	p->now += ns;
 	for (unsigned e = 0; e < 2; e++) {
 		p->out[e] = (struct dr_hb_out){ 0 };
 		if (p->stopped[e])
 			continue;
 		dr_hb_tick(&p->h[e], 0, p->now, &p->out[e]);
 		for (unsigned r = 0; r < 2; r++) {
-			size_t n;
-
-			if (!(p->out[e].send & (1u << r)))
-				continue;
-			n = dr_hb_make(&p->h[e], r, buf);
-			if (!(p->cut[e] & (1u << r)) && !p->stopped[!e])
-				assert_int_equal(dr_hb_receive(&p->h[!e], r, buf, n), 0);
+			if (p->out[e].padded & p->out[e].send & (1u << r))
+				deliver(p, e, r, p->h[e].rail[r].padded_size);
+			for (unsigned n = 0; n < 1 + (p->out[e].twice >> r & 1); n++)
+				if (p->out[e].send & (1u << r))
+					deliver(p, e, r, 0);
 		}
+	}
+}
+
+static void half_round(struct pair *p)
+{
+	struct dr_hb_out first[2];
+
+	step(p, T / 4);
+	memcpy(first, p->out, sizeof(first));
+	step(p, T / 4);
+	for (unsigned e = 0; e < 2; e++) {
+		p->out[e].fell |= first[e].fell;
+		p->out[e].rose |= first[e].rose;
 	}
 }
 
@@ -158,26 +186,26 @@ static void busy_rail_is_spared_unless_suspect(void **state)
 	p->h[0].rail[0].peer_miss = 1;
 	dr_hb_tick(&p->h[0], 1u << 0, 2 * T, &out);
 	assert_int_equal(out.send, 3);
-	assert_int_equal(p->h[0].next_ns, 2 * T + T / 2);
+	assert_int_equal(p->h[0].next_ns, 2 * T + T / DR_HB_QUARTER);
 }
 
 static void forged_stale_and_reflected_are_refused(void **state)
 {
 	struct pair *p = *state;
 	uint8_t buf[DR_DGRAM_MAX], bad[DR_DGRAM_MAX];
-	size_t n = dr_hb_make(&p->h[0], 0, buf);
+	size_t n = dr_hb_make(&p->h[0], 0, 0, buf);
 
 	for (size_t i = 0; i < n; i++) {
 		memcpy(bad, buf, n);
 		bad[i] ^= 1;
-		assert_int_equal(dr_hb_receive(&p->h[1], 0, bad, n), -EPROTO);
-		assert_int_equal(dr_hb_receive(&p->h[1], 0, buf, i), -EPROTO);
+		assert_int_equal(dr_hb_receive(&p->h[1], 0, bad, n, n, 0), -EPROTO);
+		assert_int_equal(dr_hb_receive(&p->h[1], 0, buf, i, i, 0), -EPROTO);
 	}
-	assert_int_equal(dr_hb_receive(&p->h[0], 0, buf, n), -EPROTO); /* to its sender */
-	assert_int_equal(dr_hb_receive(&p->h[1], 1, buf, n), -EPROTO); /* another rail */
+	assert_int_equal(dr_hb_receive(&p->h[0], 0, buf, n, n, 0), -EPROTO); /* to its sender */
+	assert_int_equal(dr_hb_receive(&p->h[1], 1, buf, n, n, 0), -EPROTO); /* another rail */
 	assert_false(p->h[1].rail[0].heard);
-	assert_int_equal(dr_hb_receive(&p->h[1], 0, buf, n), 0);
-	assert_int_equal(dr_hb_receive(&p->h[1], 0, buf, n), -EPROTO); /* twice */
+	assert_int_equal(dr_hb_receive(&p->h[1], 0, buf, n, n, 0), 0);
+	assert_int_equal(dr_hb_receive(&p->h[1], 0, buf, n, n, 0), -EPROTO); /* twice */
 	assert_true(p->h[1].rail[0].heard);
 }
 
@@ -227,11 +255,11 @@ static void an_older_report_changes_nothing(void **state)
 	size_t n, m;
 
 	p->h[1].rail[0].miss = DR_HB_MISSES;
-	n = dr_hb_make(&p->h[1], 1, then);
+	n = dr_hb_make(&p->h[1], 1, 0, then);
 	p->h[1].rail[0].miss = 0;
-	m = dr_hb_make(&p->h[1], 0, now);
-	assert_int_equal(dr_hb_receive(&p->h[0], 0, now, m), 0);
-	assert_int_equal(dr_hb_receive(&p->h[0], 1, then, n), 0);
+	m = dr_hb_make(&p->h[1], 0, 0, now);
+	assert_int_equal(dr_hb_receive(&p->h[0], 0, now, m, m, 0), 0);
+	assert_int_equal(dr_hb_receive(&p->h[0], 1, then, n, n, 0), 0);
 	assert_int_equal(p->h[0].rail[0].peer_miss, 0);
 	assert_true(p->h[0].rail[1].heard);
 }
@@ -277,7 +305,9 @@ static void read_source(struct starved *s, unsigned e, unsigned source)
 		return;
 	}
 	for (unsigned i = 0; i < o->dgrams[r]; i++)
-		assert_int_equal(dr_hb_receive(&s->h[e], r, o->dgram[r][i], o->len[r]), 0);
+		assert_int_equal(dr_hb_receive(&s->h[e], r, o->dgram[r][i], o->len[r], o->len[r],
+					 o->wake_ns),
+			0);
 	o->dgrams[r] = 0;
 }
 
@@ -307,7 +337,7 @@ static void send_beat(struct starved *s, unsigned e, unsigned r)
 
 	if (!(s->end[e].beat & (1u << r)))
 		return;
-	to->len[r] = dr_hb_make(&s->h[e], r, buf);
+	to->len[r] = dr_hb_make(&s->h[e], r, 0, buf);
 	if ((s->cut & (1u << r)) || to->dgrams[r] == DR_ARRAY_LEN(to->dgram[r]))
 		return;
 	memcpy(to->dgram[r][to->dgrams[r]++], buf, to->len[r]);
@@ -321,8 +351,10 @@ static void tick_starved(struct starved *s, unsigned e, int64_t now)
 
 	for (unsigned r = 0; r < 2; r++)
 		busy |= (uint32_t)(o->tx_ns[r] > now - T) << r;
-	s->ticks[e] += now >= s->h[e].next_ns && (s->h[e].rail[0].beat || s->h[e].rail[1].beat);
+	bool beat = s->h[e].rail[0].beat || s->h[e].rail[1].beat;
+
 	dr_hb_tick(&s->h[e], busy, now, &out);
+	s->ticks[e] += out.full && beat;
 	o->beat = out.send;
 	s->fell |= out.fell;
 }
@@ -384,6 +416,16 @@ static void starved_ends_fell_nothing(void **state)
 	}
 }
 
+/* Starvation looks like losses: the rail's longest silence. */
+static unsigned longest(const struct starved *s)
+{
+	unsigned most = 0;
+
+	for (unsigned i = 0; i < 4; i++)
+		most = DR_MAX(most, (unsigned)s->h[i / 2].rail[i % 2].longest);
+	return most;
+}
+
 /* ... and one that is cut falls, by no more ticks with a beat in them than the unstarved need. */
 static void starved_ends_find_a_cut(void **state)
 {
@@ -392,15 +434,19 @@ static void starved_ends_find_a_cut(void **state)
 	(void)state;
 	for (uint64_t seed = 1; seed <= 2000; seed++) {
 		uint32_t cut = 1u << (seed & 1);
+		unsigned limit;
 
 		starve(&s, seed);
 		run_starved(&s, 1000);
 		s.cut = cut;
 		s.ticks[0] = s.ticks[1] = 0;
-		for (int i = 0; i < 2000000 && s.fell == 0 &&
-				DR_MAX(s.ticks[0], s.ticks[1]) <= 2 * DR_HB_MISSES + 2;
-			i++)
-			run_starved(&s, 1);
+		limit = 2 * DR_HB_MISSES + 2 + 3 * longest(&s);
+		for (int i = 0;
+			i < 2000000 && s.fell == 0 && DR_MAX(s.ticks[0], s.ticks[1]) <= limit;
+			i++) {
+			run_starved(&s, 1); /* what is under way may still end a silence */
+			limit = DR_MAX(limit, 2 * DR_HB_MISSES + 2 + 3 * longest(&s));
+		}
 		if (s.fell != cut)
 			fail_msg("seed %llu: rails %x fell, %x was cut", (unsigned long long)seed,
 				s.fell, cut);
@@ -432,6 +478,156 @@ static void ends_that_run_keep_the_bound(void **state)
 	}
 }
 
+/* Data waits for an answer: the verdict comes within a fast phase, at both ends. */
+static void a_fast_phase_finds_a_cut(void **state)
+{
+	struct pair *p = *state;
+	int64_t cut_ns;
+
+	for (int i = 0; i < 1000; i++) {
+		step(p, T / 100);
+		for (unsigned e = 0; e < 2; e++) { /* data flows */
+			dr_hb_life(&p->h[e], 0);
+			dr_hb_gap(&p->h[e], 0, T / 100);
+		}
+	}
+	p->cut[0] = p->cut[1] = 1u << 0;
+	cut_ns = p->now;
+	dr_hb_suspect(&p->h[0], 0, p->now);
+	while (!p->h[0].rail[0].down && p->now < cut_ns + 2 * T)
+		step(p, T / 100);
+	assert_true(p->now - cut_ns <= (DR_HB_FAST_MISSES + 3) * T / DR_HB_FAST);
+	step(p, T / DR_HB_FAST);
+	assert_true(p->h[1].rail[0].down);
+	assert_false(p->h[0].rail[1].down || p->h[1].rail[1].down);
+}
+
+/* ... and costs little where an owner suspects a rail all the time. */
+static void fast_phases_are_rationed(void **state)
+{
+	struct pair *p = *state;
+	unsigned ordinary;
+
+	for (int i = 0; i < 100000; i++)
+		step(p, T / 100);
+	ordinary = p->sent;
+	p->sent = 0;
+	for (int i = 0; i < 100000; i++) {
+		step(p, T / 100);
+		dr_hb_suspect(&p->h[0], 0, p->now);
+		assert_int_equal(p->out[0].fell | p->out[1].fell, 0);
+	}
+	assert_true(p->sent <= 3 * ordinary);
+}
+
+/* The longest silences of a lossy rail are known soon, and the verdict waits for longer ones. */
+static void losses_are_no_silence(void **state)
+{
+	static const unsigned percent[] = { 1, 5, 20, 40 };
+	struct pair *p = *state;
+
+	for (unsigned k = 0; k < DR_ARRAY_LEN(percent); k++) {
+		setup(state);
+		p->loss_percent = 1; /* its short silences are known */
+		for (int i = 0; i < 2000; i++) {
+			p->loss_percent = DR_MIN(percent[k], (unsigned)i / 50 + 1);
+			half_round(p);
+		}
+		for (int i = 0; i < 360000; i++) { /* half an hour */
+			half_round(p);
+			if ((p->out[0].fell | p->out[1].fell) != 0)
+				fail_msg("%u %% loss: a rail fell in half interval %d", percent[k],
+					i);
+		}
+	}
+}
+
+/* A rail of little bandwidth: bytes arrive seldom, datagrams wait behind them. */
+static void a_slow_rail_is_heard_seldom(void **state)
+{
+	struct pair *p = *state;
+
+	p->cut[0] = p->cut[1] = 1u << 0; /* datagrams arrive far too late */
+	dr_hb_gap(&p->h[0], 0, 72 * T / 10), dr_hb_gap(&p->h[1], 0, 72 * T / 10);
+	for (int i = 1; i <= 4000; i++) {
+		step(p, T / 10);
+		if (i % 72 == 0)
+			dr_hb_life(&p->h[0], 0), dr_hb_life(&p->h[1], 0);
+		if (i % 10 == 0)
+			dr_hb_gap(&p->h[0], 0, 72 * T / 10), dr_hb_gap(&p->h[1], 0, 72 * T / 10);
+		dr_hb_suspect(&p->h[0], 0, p->now);
+		assert_int_equal(p->out[0].fell | p->out[1].fell, 0);
+	}
+	/* It is not waited for longer than that. */
+	for (int i = 1; i <= 400 && !p->h[0].rail[0].down; i++)
+		step(p, T / 10);
+	assert_true(p->h[0].rail[0].down);
+}
+
+static void datagrams_replace_seldom_bytes(void **state)
+{
+	struct pair *p = *state;
+
+	for (int i = 1; i <= 100; i++) {
+		half_round(p);
+		if (i % 2 == 0)
+			dr_hb_gap(&p->h[0], 0, 20 * T);
+	}
+	assert_int_equal(dr_hb_usual_gap(&p->h[0], 0), T);
+	assert_int_equal(dr_hb_usual_gap(&p->h[0], 1), T); /* unknown */
+}
+
+/* Small datagrams pass and padded ones do not: known after DR_HB_PADDED_LOST of them. */
+static void packets_of_full_size_are_lost(void **state)
+{
+	struct pair *p = *state;
+	int n = 0;
+
+	for (int i = 0; i < 10; i++)
+		half_round(p);
+	p->hole[0] = 1u << 0;
+	dr_hb_question(&p->h[0], 0, 9000, p->now);
+	while (!dr_hb_padded_lost(&p->h[0], 0) && n < 100) {
+		half_round(p);
+		n++;
+	}
+	assert_in_range(n, DR_HB_PADDED_LOST / 2, DR_HB_PADDED_LOST / 2 + 2);
+	assert_int_equal(p->h[0].rail[0].down || p->h[1].rail[0].down, false);
+	/* The rail is down at this end until a padded one arrives. */
+	dr_hb_padded_only(&p->h[0], 0);
+	for (int i = 0; i < 200; i++) {
+		half_round(p);
+		assert_true(p->h[0].rail[0].down && !p->h[1].rail[0].down);
+	}
+	p->hole[0] = 0;
+	assert_in_range(rounds_until(p, 0, 0, false), 1, DR_HB_REVIVE + 3);
+}
+
+/* Neither a rail that loses one datagram in twenty, nor one whose peer is stopped, nor one that is cut
+ * looks like one that loses large packets. */
+static void padded_datagrams_are_not_lost_alone(void **state)
+{
+	struct pair *p = *state;
+
+	p->loss_percent = 5;
+	for (int i = 0; i < 100000; i++) {
+		dr_hb_question(&p->h[0], 0, 9000, p->now);
+		half_round(p);
+		assert_false(dr_hb_padded_lost(&p->h[0], 0));
+	}
+	p->stopped[1] = true;
+	for (int i = 0; i < 200; i++) {
+		half_round(p);
+		assert_false(dr_hb_padded_lost(&p->h[0], 0));
+	}
+	p->stopped[1] = false;
+	p->cut[0] = 1u << 0;
+	for (int i = 0; i < 200; i++) {
+		half_round(p);
+		assert_false(dr_hb_padded_lost(&p->h[0], 0));
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -446,6 +642,13 @@ int main(void)
 		cmocka_unit_test_setup(bytes_alone_declare_no_rail_down, setup),
 		cmocka_unit_test_setup(other_workers_clear_a_rail_but_never_declare_it_down, setup),
 		cmocka_unit_test_setup(an_older_report_changes_nothing, setup),
+		cmocka_unit_test_setup(a_fast_phase_finds_a_cut, setup),
+		cmocka_unit_test_setup(fast_phases_are_rationed, setup),
+		cmocka_unit_test_setup(losses_are_no_silence, setup),
+		cmocka_unit_test_setup(a_slow_rail_is_heard_seldom, setup),
+		cmocka_unit_test_setup(datagrams_replace_seldom_bytes, setup),
+		cmocka_unit_test_setup(packets_of_full_size_are_lost, setup),
+		cmocka_unit_test_setup(padded_datagrams_are_not_lost_alone, setup),
 		cmocka_unit_test(starved_ends_fell_nothing),
 		cmocka_unit_test(starved_ends_find_a_cut),
 		cmocka_unit_test(ends_that_run_keep_the_bound),

@@ -43,14 +43,14 @@ static struct dr_dgram_end own_end(const struct dr_manager *m)
 	};
 }
 
-static void on_dgram(struct dr_manager *m, unsigned rail, const void *data, size_t len)
+static void on_dgram(struct dr_manager *m, unsigned rail, const struct dr_event *ev)
 {
 	struct dr_dgram_end self = own_end(m);
 	struct dr_frame fr;
 	uint32_t c;
 
-	if (dr_dgram_decode(&self, data, len, &c, &fr) != 0)
-		(void)dr_hb_receive(&m->hb, rail, data, len);
+	if (dr_dgram_decode(&self, ev->data, ev->len, &c, &fr) != 0)
+		(void)dr_hb_receive(&m->hb, rail, ev->data, ev->len, ev->size, m->now);
 	else if (c < m->prm.n_channels)
 		dr_channel_datagram(m->channel[c], &fr, m->now);
 }
@@ -63,7 +63,7 @@ static void on_rail_event(struct dr_sink *sink, const struct dr_event *ev)
 	switch (ev->kind) {
 	case DR_EV_DGRAM:
 		if (m->started)
-			on_dgram(m, mr->index, ev->data, ev->len);
+			on_dgram(m, mr->index, ev);
 		break;
 	case DR_EV_INCOMING:
 		if (ev->channel < m->prm.n_channels)
@@ -158,9 +158,8 @@ static void on_user_control(
 	const struct dr_path *p = dr_channel_path(ch, path);
 	struct dr_manager *m = arg;
 
-	(void)now;
 	if (m->started && p)
-		dr_hb_receive(&m->hb, p->rail->index, data, len);
+		(void)dr_hb_receive(&m->hb, p->rail->index, data, len, len, now);
 }
 
 static void on_datagram(void *arg, struct dr_channel *ch, const struct dr_frame *frame, int64_t now)
@@ -243,6 +242,7 @@ int dr_manager_create(const struct dr_manager_params *p, struct dr_manager **out
 	if (!m)
 		return dr_err_set(e, -ENOMEM, "gpu %u: out of memory", p->gpu);
 	m->prm = *p;
+	m->owed_ns = DR_NEVER;
 	m->ops = own_ops;
 	if (!p->ops || !p->ops->channel.completed)
 		m->ops.completed = NULL; /* saves a call per message */
@@ -283,6 +283,7 @@ int dr_manager_start(struct dr_manager *m, const uint8_t (*handles)[DR_HANDLE_MA
 		return dr_err_set(e, -EPROTO, "gpu %u: the peer sent %u handles, expected %u",
 			m->prm.gpu, n, dr_manager_handle_count(m));
 	m->now = m->life_ns = now;
+	m->owed_ns = DR_NEVER;
 	for (unsigned i = 0; i < n; i++) {
 		int rc;
 
@@ -383,7 +384,7 @@ bool dr_manager_idle(struct dr_manager *m, int64_t now)
 
 int64_t dr_manager_deadline(const struct dr_manager *m)
 {
-	return DR_MIN(m->hb.next_ns, m->due_ns);
+	return DR_MIN(DR_MIN(m->hb.next_ns, m->owed_ns), m->due_ns);
 }
 
 void dr_manager_link(struct dr_manager *m, int ifindex, bool up, int64_t now)

@@ -28,7 +28,8 @@ struct dr_manager {
 	int64_t silence_reported_ns;
 	uint32_t falls_seen[DR_RAILS_MAX]; /* last values of the shared counters */
 	int64_t life_ns;		   /* when the paths were last checked for signs of life */
-	int64_t due_ns; /* earliest tick that a channel needs; lowered by the channels */
+	int64_t owed_ns; /* next check whether data waits too long; DR_NEVER: none is owed */
+	int64_t due_ns;	 /* earliest tick that a channel needs; lowered by the channels */
 	int64_t now;
 };
 

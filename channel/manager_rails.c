@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <stdatomic.h>
+#include <stdio.h>
 
 /*
  * The ChannelManager judges its rails; channels are only told about their paths.
@@ -12,9 +13,25 @@
  * window that it keeps shut, only its process is stalled, and the channels wait. If nothing is
  * acknowledged for lost_after_ns and transmissions on every path have no answer, both rails are lost and
  * the channels end.
+ *
+ * Data that is owed an acknowledgement, with `fast` detection:
+ *  1. Nothing arrived on its rail for OWED_NS, and for twice the usual time: the rail is suspect, and a
+ *     fast phase of heartbeats decides.
+ *  2. Heartbeats pass, but neither the peer nor its transport acknowledged anything for DOUBT_NS: a grey
+ *     failure? Padded datagrams find out whether packets of full size pass (the rail is left if not), and
+ *     PROBE frames whether the connection carries anything. Time alone decides nothing: many segments
+ *     without any answer do, which losses do not explain.
  */
 static const int64_t SILENT_NS = 100 * DR_NS_PER_MS;
 static const int64_t PROBE_NS = 100 * DR_NS_PER_MS;
+static const int64_t OWED_NS = 2 * DR_NS_PER_MS;
+static const int64_t DOUBT_NS = 40 * DR_NS_PER_MS;
+/* A connection whose peer's kernel answers nothing for this long (or, if that is longer, for two round trips
+ * and a delayed acknowledgement) although SILENT_SEGMENTS segments were sent is dead. With 5 % loss in each
+ * direction, the probability of so many losses is 0.1^8. */
+static const int64_t NO_ANSWER_NS = 100 * DR_NS_PER_MS;
+static const int64_t DELAYED_ACK_NS = 40 * DR_NS_PER_MS;
+enum { SILENT_SEGMENTS = 8 };
 
 static bool uses(const struct dr_manager *m, unsigned c, unsigned path, unsigned rail)
 {
@@ -212,16 +229,147 @@ static void send_as_control(struct dr_manager *m, unsigned r, const void *buf, s
 					m->channel[c], i, buf, len, m->now);
 }
 
-/* As a datagram outside the bulk queues or, if the kind has none, as a user control frame. */
-static void send_heartbeat(struct dr_manager *m, unsigned r)
+/* As a datagram outside the bulk queues or, if the kind has none, as a user control frame. A suspect rail
+ * also gets a PROBE frame, in case only datagrams are lost. */
+static void send_heartbeat(struct dr_manager *m, unsigned r, const struct dr_hb_out *out)
 {
+	const struct dr_transport_ops *ops = m->rail[r].rail->ops;
 	uint8_t buf[DR_DGRAM_MAX];
-	size_t len = dr_hb_make(&m->hb, r, buf);
+	unsigned path = 0;
+	size_t len;
+	int c = -1;
 
-	if (m->prm.transport->caps & DR_CAP_DGRAM)
-		m->rail[r].rail->ops->rail_dgram(m->rail[r].rail, buf, len);
-	else
+	if (out->padded & (1u << r)) {
+		len = dr_hb_make(&m->hb, r, m->hb.rail[r].padded_size, buf);
+		ops->rail_padded(m->rail[r].rail, buf, len, m->hb.rail[r].padded_size);
+	}
+	len = dr_hb_make(&m->hb, r, 0, buf);
+	if (!(ops->caps & DR_CAP_DGRAM)) {
 		send_as_control(m, r, buf, len);
+		return;
+	}
+	ops->rail_dgram(m->rail[r].rail, buf, len);
+	if (out->suspect & (1u << r))
+		c = heartbeat_path(m, r, &path);
+	if (c >= 0)
+		dr_channel_probe_path(m->channel[c], path, m->now);
+}
+
+static void send_heartbeats(struct dr_manager *m, const struct dr_hb_out *out)
+{
+	for (unsigned r = 0; r < m->prm.n_rails; r++) {
+		if (out->send & (1u << r))
+			send_heartbeat(m, r, out);
+		if (out->send & out->twice & (1u << r))
+			send_heartbeat(m, r, out);
+	}
+}
+
+/* Of the paths on rail r that were read lately, the shortest of the longest times between two reads. */
+static int64_t reading_gap(struct dr_manager *m, unsigned r)
+{
+	int64_t gap = 0;
+
+	for (unsigned c = 0; c < m->prm.n_channels; c++)
+		for (unsigned i = 0; i < DR_PATHS; i++) {
+			struct dr_path *p = dr_channel_path(m->channel[c], i);
+
+			if (!p || p->rx_gap_ns == 0 || p->rail->index != r)
+				continue;
+			gap = gap != 0 ? DR_MIN(gap, p->rx_gap_ns) : p->rx_gap_ns;
+			p->rx_gap_ns = 0;
+		}
+	return gap;
+}
+
+/* The last sign of life on rail r that was read. */
+static int64_t heard_ns(struct dr_manager *m, unsigned r)
+{
+	int64_t last = m->hb.rail[r].beat_ns;
+
+	for (unsigned c = 0; c < m->prm.n_channels; c++)
+		for (unsigned i = 0; i < DR_PATHS; i++) {
+			const struct dr_path *p = dr_channel_path(m->channel[c], i);
+
+			if (p && p->rail->index == r)
+				last = DR_MAX(last, p->rx_last_ns);
+		}
+	return last;
+}
+
+/* Rule 1. */
+static void watch_owed(struct dr_manager *m)
+{
+	bool any = false;
+
+	for (unsigned c = 0; c < m->prm.n_channels; c++) {
+		int64_t since, wait;
+		unsigned i, r;
+
+		if (!dr_channel_owed(m->channel[c], &i, &since))
+			continue;
+		any = true;
+		r = dr_channel_path(m->channel[c], i)->rail->index;
+		wait = DR_MAX(OWED_NS, 2 * dr_hb_usual_gap(&m->hb, r));
+		if (m->now - since >= wait && m->now - heard_ns(m, r) >= wait)
+			dr_hb_suspect(&m->hb, r, m->now);
+	}
+	m->owed_ns = any && m->prm.detect == DR_DETECT_FAST ? m->now + OWED_NS : DR_NEVER;
+}
+
+static bool no_answer(const struct dr_path_stats *s)
+{
+	return s->peer_ack_age_ns >= DR_MAX(NO_ANSWER_NS, 2 * s->rtt_ns + DELAYED_ACK_NS) &&
+	       s->silent_segments >= SILENT_SEGMENTS;
+}
+
+/* Rule 2 for one channel: sets *size to that of padded datagrams to send on *rail, 0: none. */
+static void doubt(struct dr_manager *m, struct dr_channel *ch, unsigned *rail, uint32_t *size)
+{
+	struct dr_path_stats s;
+	unsigned i, r;
+	int64_t since;
+	char why[96];
+
+	*size = 0;
+	if (!dr_channel_stalled_path(ch, DOUBT_NS, &s, m->now) || s.window_shut ||
+		!dr_channel_owed(ch, &i, &since))
+		return;
+	r = dr_channel_path(ch, i)->rail->index;
+	if (!dr_channel_path_up(ch, !i) || m->rail[r].state != DR_RAIL_ALIVE ||
+		m->now - since < s.rtt_ns * 3 / 2)
+		return;
+	*rail = r;
+	if (m->prm.transport->rail_padded && s.segment_bytes > DR_DGRAM_MAX)
+		*size = s.segment_bytes;
+	if (dr_hb_padded_lost(&m->hb, r)) {
+		snprintf(why, sizeof(why),
+			"datagrams of %u bytes do not arrive, small ones do (MTU of the path?)",
+			m->hb.rail[r].padded_size);
+		dr_hb_padded_only(&m->hb, r);
+		dr_manager_rail_down(m, r, -EMSGSIZE, why);
+	} else if (no_answer(&s) && (*size == 0 || dr_hb_padded_passed(&m->hb, r))) {
+		dr_channel_path_dead(ch, i, -ETIMEDOUT,
+			"the peer's kernel acknowledges nothing although the rail works", m->now);
+	} else if (s.silent_segments < SILENT_SEGMENTS && s.peer_ack_age_ns >= DOUBT_NS) {
+		dr_channel_probe_path(ch, i, m->now);
+	}
+}
+
+/* Rule 2. */
+static void watch_doubts(struct dr_manager *m)
+{
+	uint32_t size[DR_RAILS_MAX] = { 0 };
+
+	for (unsigned c = 0; c < m->prm.n_channels; c++) {
+		unsigned r = 0;
+		uint32_t one;
+
+		doubt(m, m->channel[c], &r, &one);
+		size[r] = DR_MAX(size[r], one);
+	}
+	for (unsigned r = 0; r < m->prm.n_rails; r++)
+		dr_hb_question(&m->hb, r, size[r], m->now);
 }
 
 int dr_manager_beat(struct dr_manager *m)
@@ -230,17 +378,23 @@ int dr_manager_beat(struct dr_manager *m)
 	uint32_t busy;
 	int n;
 
+	if (m->now >= m->owed_ns)
+		watch_owed(m);
 	if (m->now < m->hb.next_ns)
 		return 0;
 	n = read_suspects(m);
 	busy = collect_life(m);
 	share_life(m);
 	dr_hb_tick(&m->hb, busy, m->now, &out);
-	for (unsigned r = 0; r < m->prm.n_rails; r++)
-		if (out.send & (1u << r))
-			send_heartbeat(m, r);
+	send_heartbeats(m, &out);
 	if (!out.full)
 		return n;
+	for (unsigned r = 0; r < m->prm.n_rails; r++)
+		dr_hb_gap(&m->hb, r, reading_gap(m, r));
+	if (m->owed_ns == DR_NEVER)
+		watch_owed(m);
+	if (m->prm.detect == DR_DETECT_FAST)
+		watch_doubts(m);
 	share_falls(m, &out);
 	for (unsigned r = 0; r < m->prm.n_rails; r++) {
 		if ((out.fell & (1u << r)) && m->prm.detect == DR_DETECT_FAST)

@@ -1,195 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "channel/manager_priv.h"
-#include "transport/sim/sim.h"
+#include "channel/manager_testkit.h"
 
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 /*
- * The ChannelManager's verdicts about rails: between the ends of one pair of workers (a world: two
- * managers, two rails, two channels over them, the second the other way round), and between workers of
+ * The ChannelManager's verdicts about rails: between the ends of one pair of workers, and between workers of
  * one process, which share what they hear.
  */
-enum { RAILS = 2, CHANNELS = 2 };
-static const int64_t BEAT_NS = 10 * DR_NS_PER_MS;
-
-struct pair {
-	struct dr_sim_world *w;
-	struct dr_manager *m[2];
-	unsigned downs[2][RAILS], ups[2][RAILS]; /* verdicts reported */
-	unsigned stalls[2], losses[2]; /* silence reported: the peer is stopped, or gone */
-	int failed[2][CHANNELS];       /* errors reported */
-	struct told {
-		struct pair *p;
-		unsigned end;
-	} told[2];
-};
-
-static void on_rail(
-	void *arg, unsigned rail, enum dr_rail_state st, const char *why, int64_t now_ns)
-{
-	struct told *t = arg;
-
-	(void)why, (void)now_ns;
-	if (st == DR_RAIL_DOWN)
-		t->p->downs[t->end][rail]++;
-	else if (st == DR_RAIL_ALIVE)
-		t->p->ups[t->end][rail]++;
-}
-
-static void on_silence(void *arg, bool stalled, int64_t silent_ns, int64_t now_ns)
-{
-	struct told *t = arg;
-
-	(void)now_ns;
-	t->p->stalls[t->end] += stalled;
-	t->p->losses[t->end] += !stalled && silent_ns > 0;
-}
-
-static void on_failed(void *arg, struct dr_channel *ch, int err, const char *text, int64_t now_ns)
-{
-	struct told *t = arg;
-
-	(void)text, (void)now_ns;
-	assert_int_equal(t->p->failed[t->end][dr_channel_id(ch)], 0);
-	t->p->failed[t->end][dr_channel_id(ch)] = err;
-}
-
-static const struct dr_manager_ops ops = {
-	.rail = on_rail, .silence = on_silence, .channel.failed = on_failed
-};
-
-static void introduce(struct pair *p)
-{
-	uint8_t h[RAILS + CHANNELS][DR_HANDLE_MAX];
-	uint16_t len[RAILS + CHANNELS];
-
-	for (unsigned end = 0; end < 2; end++) {
-		struct dr_err e = { 0 };
-
-		for (unsigned i = 0; i < RAILS + CHANNELS; i++)
-			len[i] = (uint16_t)dr_manager_handle(p->m[!end], i, h[i], sizeof(h[i]));
-		assert_int_equal(dr_manager_start(p->m[end], h, len, RAILS + CHANNELS,
-					 dr_sim_world_clock(p->w, end), &e),
-			0);
-	}
-}
-
-/* life: of the workers at end 0; NULL: they share nothing. The world's clock begins at at_ns. */
-static void pair_open_with(struct pair *p, const struct dr_sim_opts *o, enum dr_detect detect,
-	struct dr_rail_life *life, int64_t at_ns)
-{
-	enum dr_sim_personality kind = o->personality;
-
-	memset(p, 0, sizeof(*p));
-	assert_int_equal(dr_sim_world_create(1, o, &p->w), 0);
-	dr_sim_world_step(p->w, at_ns);
-	for (unsigned end = 0; end < 2; end++) {
-		struct dr_sim_rail_params rp = { p->w, end };
-		struct dr_manager_params mp = { .transport = dr_sim_ops(kind),
-			.n_rails = RAILS,
-			.n_channels = CHANNELS,
-			.connector = end == 0,
-			.window = 4,
-			.heartbeat_ns = BEAT_NS,
-			.detect = detect,
-			.failback = true,
-			.hold_down_ns = DR_NS_PER_S,
-			.life = end == 0 ? life : NULL,
-			.ops = &ops,
-			.kind_params = &rp };
-		struct dr_err e = { 0 };
-
-		p->told[end] = (struct told){ p, end };
-		mp.arg = &p->told[end];
-		for (unsigned r = 0; r < RAILS; r++)
-			mp.rail[r].ifindex = (int)r + 1;
-		for (unsigned c = 0; c < CHANNELS; c++)
-			mp.channel[c] = (struct dr_manager_channel){ c, !c, end == 0 };
-		if (dr_manager_create(&mp, &p->m[end], &e))
-			fail_msg("create: %s", e.text);
-	}
-	introduce(p);
-}
-
-static struct dr_sim_opts world_of(enum dr_sim_personality kind)
-{
-	struct dr_sim_opts o;
-
-	dr_sim_opts_init(&o);
-	o.personality = kind;
-	o.retry_count = 1000; /* a NIC that gives up is not what is looked at */
-	return o;
-}
-
-static void pair_open(struct pair *p, enum dr_sim_personality kind, enum dr_detect detect,
-	struct dr_rail_life *life, int64_t at_ns)
-{
-	struct dr_sim_opts o = world_of(kind);
-
-	pair_open_with(p, &o, detect, life, at_ns);
-}
-
-static void pair_close(struct pair *p)
-{
-	for (unsigned end = 0; end < 2; end++)
-		dr_manager_close(p->m[end], dr_sim_world_clock(p->w, end));
-	for (unsigned end = 0; end < 2; end++)
-		dr_manager_destroy(p->m[end]);
-	assert_int_equal(dr_sim_world_violations(p->w), 0);
-	dr_sim_world_destroy(p->w);
-}
-
-static void turn(struct pair *p, int64_t until)
-{
-	int64_t next = DR_MIN(dr_sim_world_next(p->w), until);
-
-	for (unsigned end = 0; end < 2; end++)
-		next = DR_MIN(next, dr_manager_deadline(p->m[end]));
-	dr_sim_world_step(p->w, DR_MAX(next, dr_sim_world_now(p->w)));
-	do
-		for (unsigned end = 0; end < 2; end++)
-			dr_manager_tick(p->m[end], dr_sim_world_clock(p->w, end));
-	while (dr_sim_world_busy(p->w, 0) || dr_sim_world_busy(p->w, 1));
-}
-
-static void run_for(struct pair *p, int64_t ns)
-{
-	int64_t until = dr_sim_world_now(p->w) + ns;
-
-	while (dr_sim_world_now(p->w) < until)
-		turn(p, until);
-}
-
-/* Two worlds at the same time: both clocks show the same. */
-static void run_both(struct pair *a, struct pair *b, int64_t ns)
-{
-	for (int64_t t = 0; t < ns; t += DR_NS_PER_MS) {
-		run_for(a, DR_NS_PER_MS);
-		run_for(b, DR_NS_PER_MS);
-	}
-}
-
-static void both_paths_up(struct pair *p)
-{
-	struct dr_channel_stats st;
-
-	run_for(p, 100 * DR_NS_PER_MS);
-	for (unsigned end = 0; end < 2; end++)
-		for (unsigned c = 0; c < CHANNELS; c++) {
-			dr_channel_stats(dr_manager_channel_at(p->m[end], c), &st);
-			assert_true(st.path_up[0] && st.path_up[1]);
-			assert_int_equal(st.path_connections[0], 1);
-			assert_int_equal(st.path_connections[1], 1);
-		}
-}
-
 /* Kinds without datagrams beat on a channel's path. That the peer has fenced that one already, and
  * cannot say so, is no verdict on the rail. */
 static void test_beats_go_where_the_peer_listens(void **state)
@@ -264,7 +81,7 @@ static void test_lost_resets_of_both_paths(void **state)
 	lost_resets(DR_SIM_REMOTE_WRITE);
 }
 
-/* Datagrams of one worker alone are lost: another worker hears the rail, so it lives. */
+/* What one worker's peer sends is lost: another worker hears the rail, so it lives. */
 static void heard_by_another(bool shared)
 {
 	struct dr_rail_life life = { 0 };
@@ -275,6 +92,7 @@ static void heard_by_another(bool shared)
 	pair_open(&b, DR_SIM_STREAM, DR_DETECT_FAST, shared ? &life : NULL, dr_sim_world_now(a.w));
 	run_both(&a, &b, 100 * DR_NS_PER_MS);
 	dr_sim_mute_dgrams(a.w, 0, DR_SIM_NODE1, true);
+	dr_sim_hole(a.w, 0, DR_SIM_NODE1, 0);
 	run_both(&a, &b, 20 * BEAT_NS);
 	assert_int_equal(a.downs[0][0] > 0, !shared);
 	assert_int_equal(b.downs[0][0], 0);

@@ -34,6 +34,7 @@ killers=(
 	channel/channel_test
 	channel/heartbeat_test
 	channel/manager_test
+	channel/grey_test
 	channel/frame_test
 	channel/dgram_test
 	window/window_test

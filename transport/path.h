@@ -91,6 +91,7 @@ struct dr_event {
 	uint64_t seq;	     /* CREDIT, SENT, ARRIVING, DELIVERED */
 	unsigned part;	     /* SENT, DELIVERED */
 	uint32_t len;	     /* DELIVERED: bytes of the part; CTRL, DGRAM: bytes at data */
+	uint32_t size;	     /* DGRAM: bytes that arrived; more than len if it was padded */
 	const void *data;    /* CTRL, DGRAM */
 	uint32_t channel;    /* INCOMING */
 	unsigned index;	     /* INCOMING */
@@ -162,11 +163,16 @@ struct dr_path_stats {
 	uint64_t tx_wire, rx_wire;   /* bytes handed to or taken from the wire, frames included */
 	uint64_t syscalls;
 	/* Activity of the peer's kernel or NIC (not its process); 0 if unknown. */
-	uint64_t acked_bytes;	 /* grows while the peer's kernel acknowledges */
+	uint64_t
+		acked_bytes; /* of data that the peer's kernel acknowledged; control frames do not count */
 	uint64_t unacked_bytes;	 /* handed over and not acknowledged by the peer's kernel */
 	int64_t peer_ack_age_ns; /* since the peer's kernel acknowledged anything; -1 unknown */
 	unsigned unanswered;	 /* transmissions and probes since then whose answer is overdue */
 	bool window_shut;	 /* data waits for room at the peer; only probes are sent */
+	/* Data segments, repetitions included, that were sent since the peer's kernel acknowledged
+	 * anything, or shortly before, and are not acknowledged. */
+	unsigned silent_segments;
+	uint32_t segment_bytes; /* size of a datagram as long as a full data packet; 0: unknown */
 	int64_t rtt_ns, rto_ns;
 	uint64_t retransmits;
 };
@@ -185,6 +191,9 @@ struct dr_transport_ops {
 	int (*rail_peer)(struct dr_rail *r, const void *handle, size_t len, struct dr_err *e);
 	/* Send one datagram, unreliable, outside the bulk queues. Errors are ignored. */
 	void (*rail_dgram)(struct dr_rail *r, const void *data, size_t len);
+	/* The same, padded with zeros to `size` bytes (more than len, at most 65,535) and never fragmented.
+	 * The peer gets the first DR_DGRAM_MAX bytes of it. NULL: this kind cannot. */
+	void (*rail_padded)(struct dr_rail *r, const void *data, size_t len, uint32_t size);
 	/* Accept connections, receive datagrams. Returns the number of events. */
 	int (*rail_progress)(struct dr_rail *r, int64_t now_ns, struct dr_sink *sink);
 	void (*rail_close)(struct dr_rail *r);
@@ -258,10 +267,19 @@ struct dr_path {
 	void *user; /* the channel's, set after create */
 	/* Kept by the kind from the times passed in, so that reading them costs nothing. */
 	int64_t rx_last_ns; /* when the last byte of any sort came; 0: never */
+	int64_t rx_gap_ns;  /* longest time between two such reads; the owner resets it */
 	/* Last send that the peer's process notices at once, which replaces a heartbeat; 0: never. A
 	 * remote write is noticed when the whole part has arrived. */
 	int64_t tx_last_ns;
 };
+
+/* For the kinds: bytes arrived on p. */
+static inline void dr_path_heard(struct dr_path *p, int64_t now_ns)
+{
+	if (p->rx_last_ns != 0)
+		p->rx_gap_ns = DR_MAX(p->rx_gap_ns, now_ns - p->rx_last_ns);
+	p->rx_last_ns = now_ns;
+}
 
 /* -ENOTSUP unless m is host memory; for kinds that support no other. */
 int dr_memory_host_only(const struct dr_rail *r, const struct dr_memory *m, struct dr_err *e);

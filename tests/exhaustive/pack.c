@@ -137,7 +137,7 @@ static void put_core(struct packer *k, const struct dr_fo *f)
 	for (unsigned p = 0; p < DR_PATHS; p++) {
 		put(k, f->path[p].state |
 				(f->path[p].state == DR_FOP_FENCING && f->path[p].soft) << 3 |
-				f->path[p].rail_ok << 4);
+				f->path[p].rail_ok << 4 | f->path[p].rail_down << 5);
 		put(k, renumber(&k->gen[p], f->path[p].gen) | renumber(&k->gen[p], incoming(f, p))
 								      << 4);
 	}
@@ -289,7 +289,8 @@ static const uint8_t *get_core(
 
 		pa->state = *b & 7;
 		pa->soft = *b >> 3 & 1;
-		pa->rail_ok = *b++ >> 4 & 1;
+		pa->rail_ok = *b >> 4 & 1;
+		pa->rail_down = *b++ >> 5 & 1;
 		pa->gen = *b & 15;
 		pa->incoming = *b++ >> 4;
 		pa->retry_ns = pa->deadline_ns = DR_NEVER;

@@ -13,10 +13,11 @@ enum { MAC = 16, STEPS_MAX = 300 };
 static const int64_t TICK = 10 * DR_NS_PER_MS;
 
 /* Refused: nothing but the count changed. */
-static void receive(struct dr_hb *h, unsigned rail, const uint8_t *b, size_t len)
+static void receive(struct dr_hb *h, unsigned rail, const uint8_t *b, size_t len, size_t size)
 {
 	struct dr_hb before = *h;
-	int rc = dr_hb_receive(h, rail, b, len);
+	int64_t now = h->last_tick_ns;
+	int rc = dr_hb_receive(h, rail, b, len, size, now);
 
 	dr_assert(rc == 0 || rc == -EPROTO);
 	if (rc) {
@@ -34,7 +35,7 @@ static void receive(struct dr_hb *h, unsigned rail, const uint8_t *b, size_t len
 		dr_assert(i == rail || h->rail[i].rx_tick == before.rail[i].rx_tick);
 	/* The same once more is stale. */
 	before = *h;
-	dr_assert(dr_hb_receive(h, rail, b, len) == -EPROTO);
+	dr_assert(dr_hb_receive(h, rail, b, len, size, now) == -EPROTO);
 	before.refused++;
 	dr_assert(memcmp(&before, h, sizeof(*h)) == 0);
 }
@@ -44,18 +45,19 @@ static void forged(struct dr_hb *h, struct dr_hb *peer, struct fz *z)
 {
 	unsigned rail = fz_u8(z) % h->n_rails, changes = fz_u8(z) % 4;
 	uint8_t b[DR_DGRAM_MAX];
+	uint32_t size = fz_u8(z) & 1 ? 1000 : 0;
 	size_t len;
 
 	for (unsigned i = 0; i < h->n_rails; i++)
 		peer->rail[i].miss = fz_u8(z);
-	len = dr_hb_make(peer, rail, b);
+	len = dr_hb_make(peer, rail, size, b);
 	for (unsigned i = 0; i < changes; i++) {
 		size_t at = fz_u8(z) % (len - MAC);
 
 		b[at] ^= fz_u8(z);
 	}
 	crypto_shorthash_siphashx24(b + len - MAC, b, len - MAC, h->key);
-	receive(h, rail, b, len);
+	receive(h, rail, b, len, size != 0 ? size : len);
 }
 
 static void tick(struct dr_hb *h, uint32_t busy, int64_t *now)
@@ -88,11 +90,19 @@ static void step(struct dr_hb *h, struct dr_hb *peer, struct fz *z, int64_t *now
 		tick(h, fz_u16(z), now);
 	} else if (op < 220) {
 		dr_hb_life(h, op % h->n_rails);
-	} else if (op < 230) {
+	} else if (op < 224) {
 		dr_hb_force_down(h, op % h->n_rails);
+	} else if (op < 226) {
+		dr_hb_padded_only(h, op % h->n_rails);
+	} else if (op < 228) {
+		dr_hb_gap(h, op % h->n_rails, fz_u16(z) * 1000);
+	} else if (op < 232) {
+		dr_hb_suspect(h, op % h->n_rails, *now);
+	} else if (op < 236) {
+		dr_hb_question(h, op % h->n_rails, op & 1 ? 1000 : 0, *now);
 	} else {
 		b = fz_bytes(z, op % 64, &len);
-		receive(h, op % h->n_rails, b, len);
+		receive(h, op % h->n_rails, b, len, len);
 		free(b);
 	}
 }

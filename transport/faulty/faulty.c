@@ -131,6 +131,14 @@ static void f_rail_dgram(struct dr_rail *dr, const void *data, size_t len)
 		r->f->inner->rail_dgram(r->inner, data, len);
 }
 
+static void f_rail_padded(struct dr_rail *dr, const void *data, size_t len, uint32_t size)
+{
+	struct faulty_rail *r = rail_of(dr);
+
+	if (!drawn(r->f, r->f->o.dgram_loss_ppm))
+		r->f->inner->rail_padded(r->inner, data, len, size);
+}
+
 static int f_rail_progress(struct dr_rail *dr, int64_t now_ns, struct dr_sink *sink)
 {
 	struct faulty_rail *r = rail_of(dr);
@@ -268,7 +276,8 @@ static int f_progress(struct dr_path *dp, int64_t now_ns, struct dr_sink *sink)
 	p->calls++;
 	release(p);
 	p->f->inner->progress(p->inner, now_ns, &p->sink);
-	dp->rx_last_ns = p->inner->rx_last_ns;
+	if (p->inner->rx_last_ns != dp->rx_last_ns)
+		dr_path_heard(dp, p->inner->rx_last_ns);
 	dp->tx_last_ns = p->inner->tx_last_ns;
 	if (p->fail_due && STAILQ_EMPTY(&p->held))
 		tell_fault(p);
@@ -429,7 +438,8 @@ int dr_faulty_create(const struct dr_transport_ops *inner, const struct dr_fault
 	dr_rng_seed(&f->rng, opts->seed);
 	(void)snprintf(f->name, sizeof(f->name), "faulty(%s)", inner->name);
 	f->ops = (struct dr_transport_ops){ sizeof(struct dr_transport_ops), f->name, inner->caps,
-		f_listen, f_rail_handle, f_rail_peer, f_rail_dgram, f_rail_progress, f_rail_close,
+		f_listen, f_rail_handle, f_rail_peer, f_rail_dgram,
+		inner->rail_padded ? f_rail_padded : NULL, f_rail_progress, f_rail_close,
 		f_rail_fini, f_mr_reg, f_mr_dereg, f_create, f_handle, f_connect, f_post_recv,
 		f_post_send, f_post_ctrl, f_flush, f_credit, f_progress, f_fence, f_stats,
 		inner->probe ? f_probe : NULL, f_close, f_stop, f_fini };

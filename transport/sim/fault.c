@@ -24,6 +24,13 @@ void dr_sim_cut(struct dr_sim_world *w, unsigned rail, unsigned from_mask, bool 
 			w->link[rail][n].cut = on;
 }
 
+void dr_sim_hole(struct dr_sim_world *w, unsigned rail, unsigned from_mask, uint32_t bytes)
+{
+	for (unsigned n = 0; n < 2; n++)
+		if (from_mask & (1u << n))
+			w->link[rail][n].passes = bytes;
+}
+
 void dr_sim_mute_dgrams(struct dr_sim_world *w, unsigned rail, unsigned from_mask, bool on)
 {
 	for (unsigned n = 0; n < 2; n++)

@@ -506,7 +506,8 @@ void sim_stats(struct dr_path *dp, struct dr_path_stats *out)
 	for (unsigned n = 0; n < SIM_LANES; n++) {
 		struct sim_lane *l = &c->lane[p->node][n];
 
-		out->acked_bytes += l->acked;
+		out->acked_bytes += l->acked_data;
+		out->silent_segments = DR_MAX(out->silent_segments, l->retries);
 		out->unacked_bytes += l->unacked;
 		out->retransmits += l->retransmits;
 		last = DR_MAX(last, l->last_ack);
@@ -520,6 +521,7 @@ void sim_stats(struct dr_path *dp, struct dr_path_stats *out)
 	out->rtt_ns = k[0].o.delay_min_ns + k[0].o.delay_exp_ns + k[1].o.delay_min_ns +
 		      k[1].o.delay_exp_ns;
 	out->rto_ns = c->lane[p->node][0].rto;
+	out->segment_bytes = DR_MIN(w->o.segment_bytes, 65507u);
 }
 
 void sim_close(struct dr_path *dp)

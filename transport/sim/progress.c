@@ -193,7 +193,7 @@ static void on_item(struct report *r, const struct sim_item *it)
 
 	p->w->hash = dr_mix64(p->w->hash ^ ((uint64_t)it->kind << 32) ^ it->seq ^ it->len);
 	if (it->kind <= SIM_IT_WHOLE)
-		p->base.rx_last_ns = sim_now(p->w, p->node);
+		dr_path_heard(&p->base, sim_now(p->w, p->node));
 	if (it->kind == SIM_IT_CTRL)
 		read_done(p, sim_is_stream(p->w) ? it->len + 8 : 1);
 	else if (it->seg && sim_is_stream(p->w))

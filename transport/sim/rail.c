@@ -68,7 +68,7 @@ static int sim_rail_peer(struct dr_rail *dr, const void *handle, size_t len, str
 
 struct dgram {
 	unsigned rail;
-	uint32_t len;
+	uint32_t len, size;
 	uint8_t data[DR_DGRAM_MAX];
 };
 
@@ -85,20 +85,21 @@ static void dgram_fire(struct dr_sim_world *w, const struct sim_event *ev)
 		!sim_link_dead(w, d->rail, ev->from) && !w->link[d->rail][ev->from].mute) {
 		struct sim_item *it = sim_item_add(w, &r->items, SIM_IT_DGRAM);
 		it->len = d->len;
+		it->size = d->size;
 		memcpy(it->data, d->data, d->len);
 		r->n_dgrams++;
 	}
 	dr_free(d);
 }
 
-static void sim_rail_dgram(struct dr_rail *dr, const void *data, size_t len)
+static void sim_rail_padded(struct dr_rail *dr, const void *data, size_t len, uint32_t size)
 {
 	struct sim_rail *r = sim_rail_of(dr);
 	struct dr_sim_world *w = r->w;
 	const struct dr_sim_link *l = &w->link[dr->index][r->node].o;
 
 	if (!(dr->ops->caps & DR_CAP_DGRAM) || !r->has_peer || r->closed || w->dead[r->node] ||
-		len > DR_DGRAM_MAX)
+		len > DR_DGRAM_MAX || (size > len && size > w->link[dr->index][r->node].passes))
 		return;
 	int copies = 1 - dr_rng_chance(&w->rng, l->dgram_loss_ppm, 1000000);
 	if (copies)
@@ -108,12 +109,18 @@ static void sim_rail_dgram(struct dr_rail *dr, const void *data, size_t len)
 
 		d->rail = dr->index;
 		d->len = (uint32_t)len;
+		d->size = size;
 		memcpy(d->data, data, len);
 		/* a == UINT64_MAX: the event owns d */
 		sim_at(w, w->now + sim_link_delay(w, dr->index, r->node),
 			(struct sim_event){
 				.fn = dgram_fire, .obj = d, .from = r->node, .a = UINT64_MAX });
 	}
+}
+
+static void sim_rail_dgram(struct dr_rail *dr, const void *data, size_t len)
+{
+	sim_rail_padded(dr, data, len, (uint32_t)len);
 }
 
 static int sim_rail_progress(struct dr_rail *dr, int64_t now_ns, struct dr_sink *sink)
@@ -137,6 +144,7 @@ static int sim_rail_progress(struct dr_rail *dr, int64_t now_ns, struct dr_sink 
 			ev.kind = DR_EV_DGRAM;
 			ev.data = it->data;
 			ev.len = it->len;
+			ev.size = it->size;
 			break;
 		case SIM_IT_INCOMING:
 			ev.kind = DR_EV_INCOMING;
@@ -238,10 +246,10 @@ static void sim_mr_dereg(struct dr_rail *dr, struct dr_mr *m)
 
 const struct dr_transport_ops *dr_sim_ops(enum dr_sim_personality p)
 {
-#define SIM_OPS(NAME, CAPS)                                                                        \
+#define SIM_OPS(NAME, CAPS, PADDED)                                                                \
 	{                                                                                          \
 		sizeof(struct dr_transport_ops), NAME, CAPS, sim_listen, sim_rail_handle,          \
-			sim_rail_peer, sim_rail_dgram, sim_rail_progress, sim_rail_close,          \
+			sim_rail_peer, sim_rail_dgram, PADDED, sim_rail_progress, sim_rail_close,  \
 			sim_rail_fini, sim_mr_reg, sim_mr_dereg, sim_create, sim_handle,           \
 			sim_connect, sim_post_recv, sim_post_send, sim_post_ctrl, sim_flush,       \
 			sim_credit, sim_progress, sim_fence, sim_stats, NULL, sim_close, sim_stop, \
@@ -249,9 +257,10 @@ const struct dr_transport_ops *dr_sim_ops(enum dr_sim_personality p)
 	}
 	static const struct dr_transport_ops of[] = {
 		SIM_OPS("sim-stream",
-			DR_CAP_ORDERED | DR_CAP_SOFT_FENCE | DR_CAP_DGRAM | DR_CAP_RESET),
-		SIM_OPS("sim-remote-write", DR_CAP_REMOTE_WRITE | DR_CAP_DGRAM),
-		SIM_OPS("sim-plugin", DR_CAP_ORDERED),
+			DR_CAP_ORDERED | DR_CAP_SOFT_FENCE | DR_CAP_DGRAM | DR_CAP_RESET,
+			sim_rail_padded),
+		SIM_OPS("sim-remote-write", DR_CAP_REMOTE_WRITE | DR_CAP_DGRAM, NULL),
+		SIM_OPS("sim-plugin", DR_CAP_ORDERED, NULL),
 	};
 
 	return &of[p];

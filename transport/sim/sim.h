@@ -148,6 +148,9 @@ void dr_sim_link_set(
 void dr_sim_cut(struct dr_sim_world *w, unsigned rail, unsigned from_mask, bool on);
 /* Only datagrams are lost. */
 void dr_sim_mute_dgrams(struct dr_sim_world *w, unsigned rail, unsigned from_mask, bool on);
+/* Segments and padded datagrams of more than `bytes` bytes are lost; other datagrams pass. UINT32_MAX: none
+ * is. 0: only datagrams pass. */
+void dr_sim_hole(struct dr_sim_world *w, unsigned rail, unsigned from_mask, uint32_t bytes);
 /* Nothing arrives for for_ns, then everything that was sent does. */
 void dr_sim_clog(struct dr_sim_world *w, unsigned rail, unsigned from_mask, int64_t for_ns);
 /* The link goes down: cut both ways, and after delay_ns the rail of each node in told_mask reports

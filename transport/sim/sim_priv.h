@@ -62,10 +62,10 @@ struct sim_seg {
 STAILQ_HEAD(sim_segs, sim_seg);
 
 struct sim_lane {
-	struct sim_segs wire;	   /* in order */
-	struct sim_segs done;	   /* arrived, acknowledgement under way */
-	uint64_t numbers, arrived; /* last segment sent; last arrived */
-	uint64_t unacked, acked;   /* bytes */
+	struct sim_segs wire;	      /* in order */
+	struct sim_segs done;	      /* arrived, acknowledgement under way */
+	uint64_t numbers, arrived;    /* last segment sent; last arrived */
+	uint64_t unacked, acked_data; /* bytes */
 	int64_t tail_at, rto, last_ack;
 	int64_t mute_ns; /* shut: since then probes of the window get no answer; 0: they do */
 	unsigned retries;
@@ -138,7 +138,7 @@ struct sim_item {
 	enum dr_scope scope;
 	int err;
 	const char *text;
-	uint32_t len;
+	uint32_t len, size;
 	uint8_t data[DR_DGRAM_MAX]; /* CTRL, DGRAM */
 	struct sim_seg *seg;	    /* CREDIT, DATA: owned */
 	bool soft;		    /* FENCED */
@@ -220,6 +220,7 @@ struct sim_event {
 struct sim_link {
 	struct dr_sim_link o;
 	bool cut, mute;
+	uint32_t passes; /* larger segments and datagrams are lost */
 	int64_t clog_until, busy_until;
 };
 

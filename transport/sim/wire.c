@@ -365,7 +365,8 @@ static void lane_fire(struct dr_sim_world *w, const struct sim_event *ev)
 	}
 	if (sim_is_stream(w) && !gone)
 		gone = dst->broken || dst->closed;
-	if (sim_link_dead(w, c->rail, from) || drop(w, c->rail, from)) {
+	if (sim_link_dead(w, c->rail, from) || head->bytes > w->link[c->rail][from].passes ||
+		drop(w, c->rail, from)) {
 		lost(c, from, ev->lane);
 	} else if (gone && sim_is_stream(w)) { /* the peer's kernel answers with a reset */
 		sim_seg_free(w, sim_seg_pop(&l->wire));
@@ -414,7 +415,8 @@ static void ack_fire(struct dr_sim_world *w, const struct sim_event *ev)
 	for (struct sim_seg *s; (s = STAILQ_FIRST(&l->done)) && s->number <= ev->a;) {
 		STAILQ_REMOVE_HEAD(&l->done, next);
 		l->unacked -= s->bytes;
-		l->acked += s->bytes;
+		if (s->kind == SIM_SEG_DATA)
+			l->acked_data += s->bytes;
 		if (s->kind == SIM_SEG_DATA && s->last && s->sent_late != DR_NEVER && s->wr)
 			sim_conn_at(c, s->sent_late, sent_late, from, 0, s->wr);
 		sim_seg_free(w, s);

@@ -75,6 +75,7 @@ int dr_sim_world_create(uint64_t seed, const struct dr_sim_opts *opts, struct dr
 	for (unsigned i = 0; i < DR_SIM_RAILS_MAX; i++)
 		for (unsigned n = 0; n < 2; n++) {
 			w->link[i][n].o = w->o.link;
+			w->link[i][n].passes = UINT32_MAX;
 			w->fence_ns[i][n] = -1;
 		}
 	*out = w;

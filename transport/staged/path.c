@@ -212,7 +212,8 @@ bool dr_stage_copy(struct staged_path *p, enum dr_stage_way way, const struct dr
 
 static void sync_times(struct staged_path *p)
 {
-	p->base.path.rx_last_ns = p->inner->rx_last_ns;
+	if (p->inner->rx_last_ns != p->base.path.rx_last_ns)
+		dr_path_heard(&p->base.path, p->inner->rx_last_ns);
 	p->base.path.tx_last_ns = p->inner->tx_last_ns;
 }
 

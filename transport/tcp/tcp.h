@@ -92,6 +92,7 @@ int dr_tcp_listen(const struct dr_rail_params *p, struct dr_rail **out, struct d
 int dr_tcp_rail_handle(struct dr_rail *r, void *buf, size_t cap);
 int dr_tcp_rail_peer(struct dr_rail *r, const void *handle, size_t len, struct dr_err *e);
 void dr_tcp_rail_dgram(struct dr_rail *r, const void *data, size_t len);
+void dr_tcp_rail_padded(struct dr_rail *r, const void *data, size_t len, uint32_t size);
 int dr_tcp_rail_progress(struct dr_rail *r, int64_t now_ns, struct dr_sink *sink);
 void dr_tcp_rail_close(struct dr_rail *r);
 void dr_tcp_rail_fini(struct dr_rail *r);
@@ -170,8 +171,9 @@ struct tcp_tx {
 	uint32_t head_off;
 	uint8_t *ctrl; /* [ctrl_at, ctrl_end) is queued, [ctrl_at, ctrl_flushed) may go */
 	size_t ctrl_at, ctrl_flushed, ctrl_end;
-	bool blocked; /* the socket took less than offered: wait for EPOLLOUT */
-	int err;      /* the socket refused; FAILED follows when nothing is left to read */
+	uint64_t data_end; /* tx_wire behind the last byte of data */
+	bool blocked;	   /* the socket took less than offered: wait for EPOLLOUT */
+	int err;	   /* the socket refused; FAILED follows when nothing is left to read */
 	struct tcp_credit *credits; /* sender only */
 	uint32_t credit_epoch;	    /* newest that came */
 };
@@ -220,6 +222,13 @@ struct tcp_path {
 
 	enum tcp_fence fence;
 	int64_t fence_deadline_ns;
+
+	/* For silent_segments: when the peer's kernel acknowledged last, as far as it is known, and what
+	 * was sent then. */
+	int64_t answer_ns;
+	uint32_t answer_segments; /* data segments sent so far, */
+	unsigned answer_flight;	  /* and in flight */
+	unsigned nudges;	  /* segments that did not leave this host since */
 };
 
 static inline struct tcp_path *tcp_path(struct dr_path *p)

@@ -10,6 +10,7 @@
  */
 #include "transport/tcp/tcp.h"
 
+#include "base/clock.h"
 #include "base/mem.h"
 
 #include <errno.h>
@@ -73,6 +74,43 @@ static unsigned unanswered(const struct tcp_info *ti, bool withdrawn)
 	return ti->tcpi_retransmits;
 }
 
+/* See dr_path_stats. A segment that is marked lost or was repeated is not in flight. */
+static unsigned silent_segments(struct tcp_path *p, const struct tcp_info *ti, int64_t now)
+{
+	int64_t answer = now - (ti->tcpi_last_ack_recv + 1) * DR_NS_PER_MS;
+	unsigned gone = ti->tcpi_sacked + ti->tcpi_lost;
+
+	if (answer > p->answer_ns) {
+		p->answer_ns = now;
+		p->nudges = 0;
+		p->answer_segments = ti->tcpi_data_segs_out;
+		p->answer_flight = ti->tcpi_unacked - DR_MIN(gone, ti->tcpi_unacked);
+	}
+	return p->answer_flight + (ti->tcpi_data_segs_out - p->answer_segments);
+}
+
+/* With room at the peer and nothing in flight, each segment is refused on its way out of this host (by an
+ * output filter), and not counted. The kernel tries again after an RTO only, or when it is told to. */
+static unsigned nudge(struct tcp_path *p)
+{
+	int on = 1;
+
+	(void)setsockopt(p->base.po.fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+	p->base.st.syscalls++;
+	return ++p->nudges;
+}
+
+/* A UDP datagram that makes an IP packet as long as a full segment: MSS and TCP's header (20 bytes, 12 of
+ * timestamps) instead of UDP's 8 bytes. */
+static uint32_t segment_bytes(const struct tcp_info *ti)
+{
+	uint32_t size = ti->tcpi_snd_mss + 20 - 8;
+
+	if (ti->tcpi_options & TCPI_OPT_TIMESTAMPS)
+		size += 12;
+	return DR_MIN(size, 65507u);
+}
+
 static void read_kernel_stats(struct tcp_path *p)
 {
 	struct tcp_info ti = { 0 };
@@ -82,17 +120,24 @@ static void read_kernel_stats(struct tcp_path *p)
 
 	if (p->base.po.fd < 0 || getsockopt(p->base.po.fd, IPPROTO_TCP, TCP_INFO, &ti, &len) < 0)
 		return;
-	st->acked_bytes = ti.tcpi_bytes_acked;
-	bool withdrawn = len >= offsetof(struct tcp_info, tcpi_snd_wnd) + sizeof(ti.tcpi_snd_wnd) &&
-			 ti.tcpi_snd_wnd == 0;
+	bool known = len >= offsetof(struct tcp_info, tcpi_snd_wnd) + sizeof(ti.tcpi_snd_wnd);
+	bool withdrawn = known && ti.tcpi_snd_wnd == 0;
+	bool waits = ti.tcpi_unacked == 0 && ti.tcpi_notsent_bytes > 0;
+	bool room = known && ti.tcpi_snd_wnd >= ti.tcpi_snd_mss;
 	st->peer_ack_age_ns = ti.tcpi_last_ack_recv * DR_NS_PER_MS;
 	st->unanswered = unanswered(&ti, withdrawn);
-	st->window_shut = withdrawn || (ti.tcpi_unacked == 0 && ti.tcpi_notsent_bytes > 0);
+	st->window_shut = withdrawn || (waits && !room);
+	st->silent_segments = silent_segments(p, &ti, dr_now_ns());
+	if (waits && room)
+		st->silent_segments += nudge(p);
+	st->segment_bytes = segment_bytes(&ti);
 	st->rtt_ns = ti.tcpi_rtt * DR_NS_PER_US;
 	st->rto_ns = ti.tcpi_rto * DR_NS_PER_US;
 	st->retransmits = ti.tcpi_total_retrans;
 	if (ioctl(p->base.po.fd, SIOCOUTQ, &queued) == 0)
 		st->unacked_bytes = (uint64_t)queued;
+	st->acked_bytes =
+		DR_MIN(st->tx_wire - DR_MIN(st->tx_wire, st->unacked_bytes), p->tx.data_end);
 }
 
 static void close_socket(struct tcp_path *p, bool abort)
@@ -471,6 +516,7 @@ const struct dr_transport_ops dr_tcp_ops = {
 	dr_tcp_rail_handle,
 	dr_tcp_rail_peer,
 	dr_tcp_rail_dgram,
+	dr_tcp_rail_padded,
 	dr_tcp_rail_progress,
 	dr_tcp_rail_close,
 	dr_tcp_rail_fini,

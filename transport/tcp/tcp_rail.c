@@ -249,19 +249,33 @@ void dr_tcp_rail_dgram(struct dr_rail *br, const void *data, size_t len)
 		(void)send(r->udp.fd, data, len, MSG_NOSIGNAL);
 }
 
+void dr_tcp_rail_padded(struct dr_rail *br, const void *data, size_t len, uint32_t size)
+{
+	static uint8_t zeros[UINT16_MAX];
+	struct tcp_rail *r = tcp_rail(br);
+	struct iovec iov[2] = { { (void *)data, len }, { zeros, size - len } };
+	struct msghdr msg = { .msg_iov = iov, .msg_iovlen = 2 };
+
+	dr_assert(size > len && size <= UINT16_MAX);
+	if (!r->closed && r->udp_connected)
+		(void)sendmsg(r->udp.fd, &msg, MSG_NOSIGNAL);
+}
+
 static void read_dgrams(struct tcp_rail *r)
 {
-	uint8_t buf[DR_DGRAM_MAX + 1]; /* one more, to tell what is too long */
+	uint8_t buf[DR_DGRAM_MAX];
 
 	for (int i = 0; i < DGRAM_BATCH && !r->closed; i++) {
-		ssize_t n = recv(r->udp.fd, buf, sizeof(buf), 0);
+		ssize_t n = recv(r->udp.fd, buf, sizeof(buf), MSG_TRUNC);
 		if (n < 0 && errno == EAGAIN)
 			return;
-		if (n <= 0 || n > DR_DGRAM_MAX)
+		if (n <= 0)
 			continue; /* an ICMP error, or nothing of ours */
-		struct dr_event ev = {
-			.kind = DR_EV_DGRAM, .rail = &r->base, .data = buf, .len = (uint32_t)n
-		};
+		struct dr_event ev = { .kind = DR_EV_DGRAM,
+			.rail = &r->base,
+			.data = buf,
+			.len = (uint32_t)DR_MIN((size_t)n, sizeof(buf)),
+			.size = (uint32_t)n };
 		r->n_events++;
 		r->sink->event(r->sink, &ev);
 	}

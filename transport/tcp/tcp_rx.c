@@ -322,7 +322,7 @@ static size_t read_once(struct tcp_path *p, bool *full)
 	}
 	*full = (size_t)n == direct + ahead;
 	p->base.st.rx_wire += (uint64_t)n;
-	p->base.path.rx_last_ns = p->base.now_ns;
+	dr_path_heard(&p->base.path, p->base.now_ns);
 	x->end += (size_t)n - DR_MIN((size_t)n, direct);
 	if (direct)
 		body_came(p, DR_MIN((size_t)n, direct));

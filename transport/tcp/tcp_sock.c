@@ -78,6 +78,16 @@ void dr_tcp_sock_tune(const struct tcp_rail *r, int fd)
 			"TCP_USER_TIMEOUT");
 }
 
+/* Padded datagrams find out what size passes. */
+static void never_fragment(const struct tcp_rail *r, int fd)
+{
+	if (r->par.local.ss_family == AF_INET6)
+		try_option(fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_PROBE,
+			"IPV6_MTU_DISCOVER");
+	else
+		try_option(fd, IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_PROBE, "IP_MTU_DISCOVER");
+}
+
 static int bind_device(const struct tcp_rail *r, int fd, struct dr_err *e)
 {
 	if (!r->ifname[0])
@@ -131,6 +141,8 @@ int dr_tcp_sock_open(
 	if (family == AF_INET6)
 		try_option(s, IPPROTO_IPV6, IPV6_V6ONLY, 1, "IPV6_V6ONLY");
 	set_common(r, s);
+	if (type == SOCK_DGRAM)
+		never_fragment(r, s);
 	err = bind_device(r, s, e);
 	if (!err)
 		err = bind_addr(r, s, type, port, e);

@@ -223,6 +223,8 @@ static size_t take_send(struct tcp_path *p, size_t len)
 	t->head_off += (uint32_t)taken;
 	p->base.st.tx_bytes += DR_MAX(t->head_off, (uint32_t)TCP_FRAME_HDR) -
 			       DR_MAX(before, (uint32_t)TCP_FRAME_HDR);
+	p->base.st.tx_wire += taken;
+	t->data_end = p->base.st.tx_wire;
 	if (t->head_off == total) {
 		t->done++;
 		t->head_off = 0;
@@ -239,6 +241,7 @@ static void advance(struct tcp_path *p, size_t len)
 		len -= take_send(p, len);
 	size_t n = DR_MIN(len, t->ctrl_flushed - t->ctrl_at);
 	t->ctrl_at += n;
+	p->base.st.tx_wire += n;
 	len -= n;
 	if (t->ctrl_at == t->ctrl_end)
 		t->ctrl_at = t->ctrl_flushed = t->ctrl_end = 0;
@@ -267,7 +270,6 @@ void dr_tcp_tx_push(struct tcp_path *p)
 		return;
 	}
 	if (n > 0) {
-		p->base.st.tx_wire += (uint64_t)n;
 		p->base.path.tx_last_ns = p->base.now_ns;
 		advance(p, (size_t)n);
 	}

@@ -227,7 +227,7 @@ static void on_received(struct vb_path *p, const struct vb_wc *wc)
 	unsigned slot = (wc->id & VB_ID_COUNT) % VB_CTRL_DEPTH;
 	struct vb_conn *c = p->conn;
 
-	p->base.path.rx_last_ns = p->base.now_ns;
+	dr_path_heard(&p->base.path, p->base.now_ns);
 	p->base.st.rx_wire += wc->byte_len;
 	if (p->state == VB_ADMITTED || p->state == VB_CONFIRMING)
 		come_up(p);

@@ -347,6 +347,7 @@ const struct dr_transport_ops dr_verbs_ops = {
 	dr_verbs_rail_handle,
 	dr_verbs_rail_peer,
 	dr_verbs_rail_dgram,
+	NULL,
 	dr_verbs_rail_progress,
 	dr_verbs_rail_close,
 	dr_verbs_rail_fini,

@@ -178,7 +178,7 @@ static void landed(struct vb_path *p, const struct vb_wc *wc)
 	struct dr_verbs_imm imm;
 	struct vb_recv *v = NULL;
 
-	p->base.path.rx_last_ns = p->base.now_ns;
+	dr_path_heard(&p->base.path, p->base.now_ns);
 	p->base.st.rx_wire += wc->byte_len;
 	if (dr_verbs_imm_parse(wc->imm, &imm) == 0)
 		v = match(p, &imm, qp, wc->byte_len);

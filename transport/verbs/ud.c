@@ -249,7 +249,7 @@ static void received(struct vb_rail *r, const struct ibv_wc *wc)
 	struct dr_event ev = { .kind = DR_EV_DGRAM, .data = data + 1 };
 
 	if (wc->byte_len >= VB_GRH + 2 && wc->byte_len <= VB_UD_BUF) {
-		ev.len = wc->byte_len - VB_GRH - 1;
+		ev.len = ev.size = wc->byte_len - VB_GRH - 1;
 		if (data[0] != DR_VERBS_DGRAM)
 			dr_verbs_admit(r, data, wc->byte_len - VB_GRH);
 		else if (r->has_peer && ev.len <= DR_DGRAM_MAX)
