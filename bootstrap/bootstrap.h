@@ -50,10 +50,10 @@ enum {
  * and REFUSED mean that its kernel answers and nobody is there; SILENT means nothing answers. */
 enum dr_boot_cause {
 	DR_BOOT_OK,
-	DR_BOOT_EOF,	 /* peer closed without goodbye */
-	DR_BOOT_RESET,	 /* RST */
-	DR_BOOT_SILENT,	 /* nothing heard for silent_ns, or the kernel gave up on the connection */
-	DR_BOOT_REFUSED, /* connection refused on every address tried */
+	DR_BOOT_EOF,	     /* peer closed without goodbye */
+	DR_BOOT_RESET,	     /* RST */
+	DR_BOOT_SILENT,	     /* nothing acknowledged, or READY and nothing heard, for silent_ns */
+	DR_BOOT_REFUSED,     /* connection refused on every address tried */
 	DR_BOOT_UNREACHABLE, /* no route, no answer to SYN, or name does not resolve */
 	DR_BOOT_TIMEOUT,     /* connected, but a stage missed its deadline */
 	DR_BOOT_PROTOCOL,    /* not dualrail, or bytes that break the protocol */
@@ -98,8 +98,9 @@ struct dr_boot_handle {
 struct dr_boot_timing {
 	int64_t stage_ns;     /* a peer in mid-hello or mid-message without progress: 5 s */
 	int64_t ping_ns;      /* PING every: 250 ms */
-	int64_t silent_ns;    /* READY, and nothing heard for: 2 s */
-	int64_t resume_ns;    /* after a loss the session is kept for: 30 s */
+	int64_t silent_ns;    /* nothing acknowledged by the peer's kernel; READY: nothing heard of
+				 its process; for: 2 s */
+	int64_t resume_ns;    /* READY; after a loss the session is kept for: 30 s */
 	int64_t retry_min_ns; /* client's back-off: 50 ms .. 500 ms */
 	int64_t retry_max_ns;
 	int64_t fallback_ns; /* first port refused for this long -> port_base too: 2 s */
@@ -173,13 +174,14 @@ struct dr_boot_ops {
 	/* The peer's handles of pair k, in the order it gave them. The server answers with
 	 * dr_boot_server_handles(s, k, ...), here, earlier or later; those given before leave when this
 	 * returns, so what it refuses the client learns before it is READY. May take its time: the
-	 * client waits exchange_ns. */
+	 * client waits exchange_ns, as long as this end's kernel answers. */
 	void (*on_handles)(void *arg, unsigned k, const struct dr_boot_handle *handles, unsigned n);
 	/* All pairs exchanged in both directions and confirmed by the client. */
 	void (*on_ready)(void *arg);
 	void (*on_message)(void *arg, const json_t *msg);
 	/* Control connection broke. For timing.resume_ns the client reconnects by itself. At the server
-	 * it may come between the last on_handles and on_ready. on_resumed or the end follows. */
+	 * it may come between the last on_handles and on_ready; then the session is kept for silent_ns
+	 * only. on_resumed or the end follows. */
 	void (*on_lost)(void *arg, enum dr_boot_cause cause, const char *text);
 	void (*on_resumed)(void *arg);
 	/* Client: never got READY. code: the exit status the server asked for with DECLINED, else 3. err

@@ -139,6 +139,8 @@ static const char *advice(enum dr_boot_cause cause)
 		return "check that 'dualrail server' runs there with the same --port";
 	case DR_BOOT_UNREACHABLE:
 		return "check the name, the route and the firewall";
+	case DR_BOOT_TIMEOUT:
+		return "its kernel answers, no process does: it is stopped or busy, or it is not dualrail";
 	default:
 		return "check which program listens on that port";
 	}

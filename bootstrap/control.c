@@ -4,6 +4,7 @@
 #include "base/wire.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -194,7 +195,7 @@ int dr_control_attach(
 	if (rc)
 		return rc;
 	c->conv = conv;
-	c->silent_from_ns = c->ticked_ns = c->ping_due_ns = now_ns;
+	c->heard_ns = c->silent_from_ns = c->ticked_ns = c->ping_due_ns = now_ns;
 	memcpy(c->peer_version, conv->peer.build, sizeof(c->peer_version));
 	pump(c);
 	return 0;
@@ -267,7 +268,21 @@ enum dr_control_news dr_control_frame(
 
 void dr_control_heard(struct dr_control *c, int64_t now_ns)
 {
-	c->silent_from_ns = now_ns;
+	c->heard_ns = c->silent_from_ns = now_ns;
+}
+
+void dr_control_observed(const struct dr_control *c, int64_t now_ns, char *text, size_t cap)
+{
+	int64_t silent = now_ns - c->heard_ns;
+	if (!open_now(c))
+		snprintf(text, cap, "the control connection is lost");
+	else if (silent < c->timing.silent_ns)
+		snprintf(text, cap, "its process runs and answers pings");
+	else
+		snprintf(text, cap,
+			"its kernel answers, its process has sent nothing for %.3g s: it is stopped, or it opens "
+			"GPUs or registers memory",
+			(double)silent / 1e9);
 }
 
 void dr_control_flush(struct dr_control *c)
@@ -287,8 +302,9 @@ bool dr_control_tick(struct dr_control *c, int64_t now_ns)
 		return false;
 	/*
 	 * Silence counts for a READY peer only. Before READY the peer opens GPUs and pins memory on the thread
-	 * that would answer, which takes seconds; the deadline of the exchange covers that. Silence does not
-	 * count either when this end was stopped or starved.
+	 * that would answer, which takes seconds: then its kernel answers for it, and the PINGs make this end's
+	 * kernel notice when it no longer does (link.h). Silence does not count either when this end was stopped
+	 * or starved.
 	 */
 	if (c->state != DR_BOOT_READY ||
 		now_ns - c->ticked_ns > c->timing.ping_ns + c->timing.silent_ns / 2)

@@ -41,6 +41,7 @@ struct dr_control {
 	void (*wake)(void *arg);
 	void *arg;
 	struct dr_boot_timing timing; /* complete */
+	int64_t heard_ns;	      /* bytes of the peer's process were received */
 	int64_t silent_from_ns;	      /* silence counts from here */
 	int64_t ticked_ns, ping_due_ns;
 	bool goodbye;	    /* GOODBYE queued by this end */
@@ -85,6 +86,8 @@ enum dr_control_news dr_control_frame(
 	struct dr_control *c, const struct dr_conv_event *ev, int64_t now_ns);
 /* Bytes of the peer were received. */
 void dr_control_heard(struct dr_control *c, int64_t now_ns);
+/* What the peer does while it is late, on a connection that has not failed: words for the end of a message. */
+void dr_control_observed(const struct dr_control *c, int64_t now_ns, char *text, size_t cap);
 /* After a batch of input, or once the conversation is OPEN: acknowledge received messages, send queued ones. */
 void dr_control_flush(struct dr_control *c);
 /* PING when due. Returns true when the peer has been silent for too long. */

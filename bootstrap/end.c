@@ -64,6 +64,7 @@ int dr_boot_link_opts(struct dr_boot_end *e, struct dr_link_opts *o)
 		.poller = e->poller,
 		.ops = &e->role->link,
 		.owner = e,
+		.silent_ns = e->timing.silent_ns,
 		.conv = { .role = e->role->conv,
 			.stage_ns = e->timing.stage_ns,
 			.key = e->has_key ? &e->key : NULL } };

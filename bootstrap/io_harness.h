@@ -20,6 +20,7 @@
 #include "bootstrap/net.h"
 
 #include <errno.h>
+#include <linux/filter.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -41,6 +42,7 @@ struct srv {
 };
 struct cli {
 	struct dr_boot_client *c;
+	bool no_handles; /* the test gives them */
 	unsigned accepts, handles, readies, messages, losts, resumes, closes, fails;
 	unsigned said;
 	enum dr_boot_cause lost_cause, closed_cause, failed_cause;
@@ -172,20 +174,24 @@ static const struct dr_boot_ops server_ops = { .on_offer = s_offer,
 	.on_resumed = s_resumed,
 	.on_closed = s_closed };
 
+static void give_client_handles(struct cli *v, unsigned k)
+{
+	struct dr_boot_handle h[HANDLES_C];
+	make_handles(h, HANDLES_C, k, 'C');
+	assert_int_equal(dr_boot_client_handles(v->c, k, h, HANDLES_C), 0);
+}
+
 static void c_accept(void *arg, const json_t *reply, const unsigned *gpus, unsigned pairs,
 	unsigned out, unsigned in)
 {
 	struct cli *v = arg;
-	struct dr_boot_handle h[HANDLES_C];
 	assert_string_equal(json_string_value(json_object_get(reply, "agreed")), "yes");
 	assert_int_equal(out, HANDLES_C);
 	assert_int_equal(in, HANDLES_S);
 	v->accepts++;
 	memcpy(v->server_gpus, gpus, pairs * sizeof(*gpus));
-	for (unsigned k = 0; k < pairs; k++) {
-		make_handles(h, HANDLES_C, k, 'C');
-		assert_int_equal(dr_boot_client_handles(v->c, k, h, HANDLES_C), 0);
-	}
+	for (unsigned k = 0; k < pairs && !v->no_handles; k++)
+		give_client_handles(v, k);
 }
 
 static void c_handles(void *arg, unsigned k, const struct dr_boot_handle *h, unsigned n)
@@ -347,7 +353,8 @@ static void start_server_opts(struct dr_boot_opts o, unsigned n, unsigned first_
 	o.gpus = gpus;
 	o.n_gpus = w.srv.n_gpus = n;
 	o.version = "1.0-server";
-	o.timing = quick;
+	if (!o.timing.stage_ns)
+		o.timing = quick;
 	int rc = dr_boot_server_create(&w.srv.s, &o, &server_ops, &w.srv, w.poller, &e);
 	if (rc)
 		fail_msg("server: %s", e.text);
@@ -507,6 +514,23 @@ static void relay_freeze_all(void)
 		w.relay[i].frozen = true;
 		dr_poller_mod(w.poller, &w.relay[i].a, 0);
 		dr_poller_mod(w.poller, &w.relay[i].b, 0);
+	}
+}
+
+/* From now on the hosts at both ends of the connections there are have vanished: nothing is acknowledged. */
+static void relay_vanish_all(void)
+{
+	struct sock_filter drop = BPF_STMT(BPF_RET | BPF_K, 0);
+	struct sock_fprog prog = { .len = 1, .filter = &drop };
+	relay_freeze_all();
+	for (int i = 0; i < RELAYS; i++) {
+		if (!w.relay[i].used)
+			continue;
+		int a = w.relay[i].a.fd, b = w.relay[i].b.fd;
+		assert_int_equal(
+			setsockopt(a, SOL_SOCKET, SO_ATTACH_FILTER, &prog, sizeof(prog)), 0);
+		assert_int_equal(
+			setsockopt(b, SOL_SOCKET, SO_ATTACH_FILTER, &prog, sizeof(prog)), 0);
 	}
 }
 

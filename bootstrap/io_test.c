@@ -136,7 +136,7 @@ static void slow_preparation(void **state)
 	check_alive();
 }
 
-/* ... and no longer than exchange_ns. */
+/* ... and no longer than exchange_ns; the message tells a peer that runs */
 static void preparation_without_end(void **state)
 {
 	(void)state;
@@ -151,7 +151,89 @@ static void preparation_without_end(void **state)
 	until(w.cli[0].fails == 1);
 	assert_int_equal(w.cli[0].failed_cause, DR_BOOT_TIMEOUT);
 	assert_non_null(strstr(w.cli[0].text, "did not answer the parameters"));
+	assert_non_null(strstr(w.cli[0].text, "its process runs"));
 	until(w.srv.closes == 1);
+}
+
+/* ... from one whose process is stopped, at either end. */
+static void stopped_before_ready(void **state)
+{
+	(void)state;
+	struct dr_boot_timing t = quick;
+	t.exchange_ns = 3 * quick.silent_ns;
+	w.srv.no_handles = true;
+	start_server_opts((struct dr_boot_opts){ .timing = t }, 1, 0);
+	relay_start(dr_boot_server_port(w.srv.s, 0));
+	start_client_opts(0,
+		(struct dr_boot_opts){ .host = "127.0.0.1", .port = w.relay_port, .timing = t }, 1);
+	until(w.cli[0].accepts == 1 && w.srv.handles == 1);
+	relay_freeze_all();
+	until(w.cli[0].fails == 1 && w.srv.closes == 1);
+	assert_int_equal(w.cli[0].failed_cause, DR_BOOT_TIMEOUT);
+	assert_int_equal(w.srv.closed_cause, DR_BOOT_TIMEOUT);
+	assert_non_null(strstr(w.cli[0].text, "its kernel answers, its process has sent nothing"));
+	assert_non_null(strstr(w.srv.text, "its kernel answers, its process has sent nothing"));
+}
+
+/* A host that vanishes before READY is noticed by both ends after silent_ns, whatever they wait for: the answer to the
+ * parameters (0), handles (1), READY (2). */
+static void vanishes_before_ready(void **state)
+{
+	(void)state;
+	struct dr_boot_timing t = quick;
+	t.resume_ns = 60 * DR_NS_PER_S;
+	start_server_opts((struct dr_boot_opts){ .timing = t }, 1, 0);
+	relay_start(dr_boot_server_port(w.srv.s, 0));
+	for (unsigned i = 0; i < 3; i++) {
+		w.srv.mute = i == 0;
+		w.srv.no_handles = true;
+		w.srv.handles = 0;
+		start_client(0, "127.0.0.1", w.relay_port, 1, NULL);
+		until(i == 0 ? w.srv.offers == 1 : w.srv.handles == 1);
+		relay_vanish_all();
+		if (i == 2)
+			give_server_handles(0);
+		until(w.cli[0].fails == 1 && w.srv.closes == i + 1);
+		assert_int_equal(w.cli[0].failed_cause, DR_BOOT_SILENT);
+		assert_int_equal(w.srv.closed_cause, DR_BOOT_SILENT);
+		assert_non_null(strstr(w.cli[0].text, "host has acknowledged nothing for 0.4 s"));
+		assert_non_null(strstr(w.srv.text, "host has acknowledged nothing for 0.4 s"));
+		assert_int_equal(w.srv.losts, i == 2);
+		dr_boot_client_destroy(w.cli[0].c);
+		memset(&w.cli[0], 0, sizeof(w.cli[0]));
+	}
+	w.srv.no_handles = false;
+	start_client(1, "127.0.0.1", dr_boot_server_port(w.srv.s, 0), 1, NULL);
+	until(w.cli[1].readies == 1);
+}
+
+/* A client whose hello is not answered in time gives the connection of a pair up and dials again. The server, busy
+ * meanwhile, sees the one that was given up first. */
+static void a_pair_is_dialled_again(void **state)
+{
+	(void)state;
+	struct dr_conv c;
+	struct dr_conv_event ev;
+	start_server(2, 0, NULL);
+	w.cli[0].no_handles = true;
+	start_client(0, "127.0.0.1", dr_boot_server_port(w.srv.s, 0), 2, NULL);
+	until(w.cli[0].accepts == 1);
+	for (int i = 0; i < 20; i++) /* its own connection comes first */
+		turn();
+	struct dr_boot_client *client = w.cli[0].c;
+	w.cli[0].c = NULL; /* it does not dial now */
+	int fd = raw_connect(dr_boot_server_port(w.srv.s, 1));
+	raw_hello(fd, &c, DR_CONV_GPU, 1, dr_control_session_id(server_control()), 0, &ev);
+	assert_int_equal(ev.kind, DR_CONV_OPENED);
+	dr_conv_fini(&c);
+	close(fd);
+	for (int i = 0; i < 5; i++)
+		turn();
+	w.cli[0].c = client;
+	give_client_handles(&w.cli[0], 0);
+	give_client_handles(&w.cli[0], 1);
+	until(w.srv.readies == 1 && w.cli[0].readies == 1);
+	assert_int_equal(w.srv.closes, 0);
 }
 
 static void keys_that_differ(void **state)
@@ -643,6 +725,9 @@ int main(void)
 		TEST(declined_with_handles),
 		TEST(slow_preparation),
 		TEST(preparation_without_end),
+		TEST(stopped_before_ready),
+		TEST(vanishes_before_ready),
+		TEST(a_pair_is_dialled_again),
 		TEST(keys_that_differ),
 		TEST(busy),
 		TEST(nobody_listens),

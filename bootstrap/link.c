@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -36,6 +37,7 @@ static int link_create(
 	l->poller = o->poller;
 	l->ops = o->ops;
 	l->owner = o->owner;
+	l->silent_ns = o->silent_ns;
 	l->due_ns = DR_NEVER;
 	int rc = dr_conv_init(&l->conv, &o->conv, now_ns);
 	if (rc == 0)
@@ -45,6 +47,7 @@ static int link_create(
 		dr_free(l);
 		return rc;
 	}
+	dr_net_watch(fd, o->silent_ns);
 	while (*end)
 		end = &(*end)->next;
 	*end = l;
@@ -116,6 +119,21 @@ static void link_fail(struct dr_link *l, enum dr_boot_cause cause, const char *t
 	dr_link_abort(l);
 }
 
+/* A read or a write failed. */
+static void socket_failed(struct dr_link *l, int err, int64_t now_ns)
+{
+	enum dr_boot_cause cause = dr_net_cause(err, false);
+	char text[160];
+	if (cause == DR_BOOT_SILENT)
+		snprintf(text, sizeof(text),
+			"the peer's host has acknowledged nothing for %.3g s (%s): it is down, or the network "
+			"between is cut",
+			(double)l->silent_ns / 1e9, strerror(err));
+	else
+		snprintf(text, sizeof(text), "%s", strerror(err));
+	link_fail(l, cause, text, now_ns);
+}
+
 static void feed(struct dr_link *l, const uint8_t *data, size_t len, int64_t now_ns)
 {
 	struct dr_conv_event ev;
@@ -145,7 +163,7 @@ static void link_read(struct dr_link *l)
 		} else if (n == 0) {
 			link_fail(l, DR_BOOT_EOF, "connection closed by the peer", now);
 		} else if (n < 0) {
-			link_fail(l, dr_net_cause(err, false), strerror(err), now);
+			socket_failed(l, err, now);
 		} else {
 			feed(l, buf, (size_t)n, now);
 			if (l->state == DR_LINK_UP)
@@ -180,7 +198,7 @@ static void link_write(struct dr_link *l, int64_t now_ns, bool may_tell)
 			if (l->state == DR_LINK_CLOSING)
 				dr_link_abort(l);
 			else if (may_tell)
-				link_fail(l, dr_net_cause(errno, false), strerror(errno), now_ns);
+				socket_failed(l, errno, now_ns);
 			return;
 		}
 	}

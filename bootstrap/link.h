@@ -34,6 +34,7 @@ struct dr_link_opts {
 	struct dr_poller *poller;
 	const struct dr_link_ops *ops;
 	void *owner;
+	int64_t silent_ns; /* the link fails (SILENT) when the peer's kernel acknowledges nothing for so long */
 	struct dr_conv_opts conv;
 };
 
@@ -47,6 +48,7 @@ struct dr_link {
 	uint16_t local_port;
 	const struct dr_link_ops *ops;
 	void *owner;
+	int64_t silent_ns;
 	int role;	/* owner's */
 	unsigned k;	/* owner's: pair */
 	int64_t due_ns; /* owner's stage deadline: FAILED(TIMEOUT) then; DIALLING too */

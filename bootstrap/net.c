@@ -220,6 +220,16 @@ int dr_net_connect(
 	return 0;
 }
 
+/* With TCP_USER_TIMEOUT the kernel does not count keepalive probes; it compares the time since the last answer. */
+void dr_net_watch(int fd, int64_t ns)
+{
+	int one = 1, ms = (int)(ns / DR_NS_PER_MS);
+	setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &ms, sizeof(ms));
+	setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &one, sizeof(one));
+	setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &one, sizeof(one));
+	setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof(one));
+}
+
 enum dr_boot_cause dr_net_cause(int err, bool dialling)
 {
 	switch (err) {

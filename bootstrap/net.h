@@ -33,6 +33,10 @@ int dr_net_listen(struct dr_addr *a, int *out_fd, struct dr_err *e);
  * done) or -errno. */
 int dr_net_connect(
 	const struct dr_addr *to, const struct dr_addr *from, unsigned n_from, int *out_fd);
+/* From now on the kernel fails the connection with ETIMEDOUT once the peer's kernel has acknowledged nothing for ns, be
+ * it sent data or, without any, keepalive probes (every second). A shut window counts as no answer: a peer that may be
+ * busy for longer must not be sent more than its receive buffer takes. */
+void dr_net_watch(int fd, int64_t ns);
 /* What a failed connect (dialling) or a failed read or write means. */
 enum dr_boot_cause dr_net_cause(int err, bool dialling);
 

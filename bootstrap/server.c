@@ -101,7 +101,8 @@ static void await(struct dr_boot_end *e, enum dr_boot_cause cause, const char *t
 	ss->lost_cause = cause;
 	snprintf(ss->lost_text, sizeof(ss->lost_text), "%s", text);
 	ss->lost_ns = now_ns;
-	ss->resume_until_ns = now_ns + e->timing.resume_ns;
+	/* A client that has not said READY may not have all handles yet, and then it does not come back. */
+	ss->resume_until_ns = now_ns + (ss->ready ? e->timing.resume_ns : e->timing.silent_ns);
 }
 
 /* ---- handles ------------------------------------------------------------------------------ */
@@ -190,6 +191,12 @@ static void failed(
 		dr_server_warn(s, l, now_ns, l->conv.err.text);
 		return;
 	case DR_SERVER_PAIR:
+		/* The client gives up a connection that this end is too busy to answer, and dials again. */
+		if (s->e.pair[l->k].link == l && !s->e.pair[l->k].in_done &&
+			ev->cause != DR_BOOT_PROTOCOL && ev->cause != DR_BOOT_LOCAL) {
+			s->e.pair[l->k].link = NULL;
+			return;
+		}
 		snprintf(text, sizeof(text), "connection of pair %u: %.200s", l->k,
 			l->conv.err.text);
 		dr_server_session_end(s, ev->cause, text, now_ns);
@@ -261,14 +268,23 @@ void dr_boot_server_destroy(struct dr_boot_server *s)
 	dr_free(s);
 }
 
+static void exchange_over(struct dr_boot_server *s, int64_t now_ns)
+{
+	char observed[160], text[256];
+	dr_control_observed(&s->e.control, now_ns, observed, sizeof(observed));
+	snprintf(text, sizeof(text),
+		"the client did not complete the exchange of handles within %.3g s: %s",
+		(double)s->e.timing.exchange_ns / 1e9, observed);
+	dr_server_session_end(s, DR_BOOT_TIMEOUT, text, now_ns);
+}
+
 static void session_tick(struct dr_boot_server *s, int64_t now_ns)
 {
 	struct dr_server_session *ss = &s->session;
 	if (ss->open && ss->end_asked)
 		dr_server_session_end(s, DR_BOOT_LOCAL, ss->end_text, now_ns);
 	if (now_ns >= s->e.exchange_until_ns)
-		dr_server_session_end(
-			s, DR_BOOT_TIMEOUT, "handles were not exchanged in time", now_ns);
+		exchange_over(s, now_ns);
 	if (ss->open && now_ns >= ss->resume_until_ns)
 		dr_server_session_end(s, ss->lost_cause, ss->lost_text, now_ns);
 	dr_boot_control_tick(&s->e, now_ns);

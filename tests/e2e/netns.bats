@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
 # Two network namespaces with two rails and a control link: links are really cut. Needs root.
-# shellcheck disable=SC2154 # set by lib.bash
+# shellcheck disable=SC2030,SC2031,SC2154 # set by lib.bash and by run
 
 setup() {
 	load lib
@@ -124,6 +124,71 @@ on_other_rail() {
 	clean c.json
 	holds c.json '.failover.faults | length == 1 and all(.verdict == "MISSED_FAULT")'
 	holds c.json '[.failover.switches[]?] == []'
+}
+
+# held NAME: that process waits in its first allocation of pinned memory, until file `hold` is removed.
+held() {
+	grep -q 'cuMemHostAlloc is held' "$1.err"
+}
+
+# with_held_gpu NAMESPACE COMMAND...: one emulated GPU.
+with_held_gpu() {
+	local library=${DUALRAIL%/*}/tests/fakecuda/cuda_plugin.so
+	ip netns exec "$1" env DR_LIBCUDA="$library" "DR_FAKE_CUDA=devices=1,hold=cuMemHostAlloc:$PWD/hold" "${@:2}"
+}
+
+# vanish PORT: packets of the control connection from A's port PORT are lost, both ways.
+vanish() {
+	local rules="add table inet hole; add chain inet hole in { type filter hook input priority 0; }"
+	ip netns exec "$B" nft "$rules; add rule inet hole in tcp sport $1 drop" || skip "no nftables here"
+	ip netns exec "$A" nft "$rules; add rule inet hole in tcp dport $1 drop"
+}
+
+# The client's port of the control connection.
+control_port() {
+	ip netns exec "$A" ss -Htn dst 10.99.255.2 | awk '{ sub(".*:", "", $4); print $4; exit }'
+}
+
+@test "the server's host vanishes while it opens its GPU: both ends notice before READY" {
+	start server with_held_gpu "$B" "$DUALRAIL" server -1 -g 0
+	server=$pid
+	wait_for grep -q listening server.err
+	touch hold
+	start_client_in_a -g 0 --json=c.json
+	wait_for held server
+	vanish "$(control_port)"
+	ends "$client" 3
+	holds c.json '.errors[0].text | test("^server 10.99.255.2:20000: the peer.s host has acknowledged nothing for 2 s")'
+	rm hold
+	ends "$server" 3
+	grep -q "client 10.99.255.1:.*the peer's host has acknowledged nothing for 2 s" server.err
+}
+
+@test "a client's host vanishes while it opens its GPU: the server serves the next client" {
+	server_in_b -g 0
+	touch hold
+	start client with_held_gpu "$A" "$DUALRAIL" client 10.99.255.2 -g 0 -N 2 -s 1M
+	client=$pid
+	wait_for held client
+	vanish "$(control_port)"
+	wait_for grep -q "client 10.99.255.1:.*the peer's host has acknowledged nothing for 2 s" server.err
+	client_in_a -g 0 -D 200ms
+	[ "$status" -eq 0 ]
+	rm hold
+	ends "$client" 3
+}
+
+@test "pending connections of a server, silent or with half a hello, do not hold up its next client" {
+	server_in_b -g 0
+	wait_for grep -q listening server.err
+	# shellcheck disable=SC2016 # bash in the namespace
+	start pending ip netns exec "$A" bash -c 'exec 5<>/dev/tcp/10.99.255.2/20000 6<>/dev/tcp/10.99.255.2/20000
+		printf DUALRAIL >&6
+		echo open
+		exec sleep infinity'
+	wait_for grep -q open pending.out
+	client_in_a -g 0 -D 200ms
+	[ "$status" -eq 0 ]
 }
 
 @test "IPv6 rails: bandwidth, then a cut" {

@@ -28,6 +28,7 @@
  *   counts=1         how often each call was made is told at the end
  *   init=0           cuInit fails with this result
  *   fail=CALL:K      the K-th call of that name fails
+ *   hold=CALL:FILE   calls of that name wait as long as FILE exists; the first one that does tells
  * CUDA_VISIBLE_DEVICES hides and reorders them, by number.
  *
  * What it holds to, in the places where it matters (stricter or later one taken):

@@ -20,6 +20,11 @@ static struct {
 	unsigned left, result;
 	const char *failed;
 } order;
+static struct {
+	int call; /* -1: none */
+	bool told;
+	char file[PATH_MAX];
+} hold = { .call = -1 };
 static unsigned n_violations;
 static char first_violation[240];
 
@@ -91,9 +96,20 @@ static unsigned pick(enum dr_fgpu_call c)
 	return order.result ? order.result : fitting(c);
 }
 
+static void wait_while_held(enum dr_fgpu_call c)
+{
+	while (hold.call == (int)c && access(hold.file, F_OK) == 0) {
+		if (!hold.told)
+			(void)fprintf(stderr, "fake cuda: %s is held\n", names[c]);
+		hold.told = true;
+		dr_fgpu_wait(dr_now_ns() + 10 * DR_NS_PER_MS);
+	}
+}
+
 unsigned dr_fgpu_enter(enum dr_fgpu_call c)
 {
 	dr_fgpu_lock();
+	wait_while_held(c);
 	counts[c]++;
 	return pick(c);
 }
@@ -146,6 +162,12 @@ static int find(const char *call)
 			return i;
 	dr_fgpu_violation("the test names a call that there is not: %s", call);
 	return -1;
+}
+
+void dr_fgpu_hold_call(const char *call, const char *file)
+{
+	hold.call = find(call);
+	(void)snprintf(hold.file, sizeof(hold.file), "%s", file);
 }
 
 void dr_fgpu_fail_call(const char *call, unsigned k, unsigned result)

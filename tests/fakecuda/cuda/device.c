@@ -18,6 +18,16 @@ static void set_fail(char *value)
 	dr_fgpu_fail_call(value, k ? (unsigned)strtoul(k, NULL, 10) : 1, 0);
 }
 
+static void set_hold(char *value)
+{
+	char *file = strchr(value, ':');
+
+	if (!file)
+		return;
+	*file++ = '\0';
+	dr_fgpu_hold_call(value, file);
+}
+
 static void set(const char *key, char *value)
 {
 	unsigned long n = strtoul(value, NULL, 10);
@@ -42,6 +52,8 @@ static void set(const char *key, char *value)
 		dr_fgpu_config.init = (unsigned)n;
 	else if (strcmp(key, "fail") == 0)
 		set_fail(value);
+	else if (strcmp(key, "hold") == 0)
+		set_hold(value);
 	else
 		dr_fgpu_violation("DR_FAKE_CUDA: no such key: %s", key);
 }

@@ -69,6 +69,7 @@ unsigned dr_fgpu_leave(unsigned result);
 void dr_fgpu_violation(const char *fmt, ...) DR_PRINTF(1, 2); /* locked */
 void dr_fgpu_calls_reset(void);
 void dr_fgpu_fail_call(const char *call, unsigned k, unsigned result);
+void dr_fgpu_hold_call(const char *call, const char *file);
 const char *dr_fgpu_failed(void);
 void dr_fgpu_fail_always(const char *call, unsigned result);
 unsigned dr_fgpu_count(const char *call);
