@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "orchestrator/session/client_priv.h"
-
-#include "base/mem.h"
+#include "orchestrator/session/campaign_priv.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -20,23 +18,6 @@
 #define INJECT_NS (15 * DR_NS_PER_S)
 #define RECORDS_NS (2 * DR_NS_PER_S)
 #define POLL_NS (20 * DR_NS_PER_MS)
-
-/* One trial: one injection of one fault. What it is for each channel is in struct dr_local_channel. */
-struct trial {
-	unsigned number; /* from 0, over all faults of the campaign */
-	const struct dr_fault_spec *spec;
-	struct dr_fault_row row;
-	bool idle; /* the fault hits no path that carries data */
-	bool expects_switch;
-	unsigned n_affected;
-	size_t first_switch, first_event; /* rows of the record that may belong to it */
-	int64_t inject_ns;		  /* own clock: when it was asked for */
-	int64_t fault_ns;		  /* clock of the end where it acted: when it took effect */
-	int64_t undone_ns;		  /* own clock; 0: not undone */
-	uint64_t in_flight; /* of the affected channels that send here, at the injection */
-	bool hang, error;
-	bool nobody; /* manual: nobody broke the path in time */
-};
 
 /* ---- which faults ---- */
 
@@ -78,114 +59,9 @@ int dr_campaign_faults(struct dr_client *c, struct dr_err *e)
 	return rc;
 }
 
-/* ---- the figures of a trial, from both ends' records ---- */
+/* ---- the verdict of a trial ---- */
 
-/* The channel of the row; NULL: none of ours. */
-static struct dr_local_channel *channel_of(const struct dr_client *c, const struct dr_switch_row *r)
-{
-	const struct dr_local *l = c->s.local;
-
-	for (const struct dr_local_gpu *g = l->gpu; g < l->gpu_end; g++)
-		if (g->number == r->gpu && r->channel >= 0 && r->channel < l->n_channels)
-			return &l->channel[g->position * l->n_channels + r->channel];
-	return NULL;
-}
-
-/* Does the record have the rows of the receivers of all affected channels? */
-static bool records_complete(struct dr_client *c, const struct trial *t)
-{
-	unsigned n = 0;
-
-	for (size_t s = t->first_switch; s < c->s.rec->switches.n; s++) {
-		const struct dr_switch_row *r = &c->s.rec->switches.v[s];
-		struct dr_local_channel *ch = channel_of(c, r);
-
-		if (ch && r->receiver && !r->rec.planned)
-			ch->trial.has_row = true;
-	}
-	for (const struct dr_local_channel *ch = c->s.local->channel; ch < c->s.local->end; ch++)
-		n += ch->trial.affected && ch->trial.has_row;
-	return n == t->n_affected;
-}
-
-/* A loss that this end noticed long after the fault was undone has another reason. */
-static bool too_late(
-	const struct dr_client *c, const struct trial *t, const struct dr_switch_row *r)
-{
-	return !r->rec.planned && t->undone_ns &&
-	       r->rec.detect_ns > t->undone_ns + c->s.rec->detection.bound_ns;
-}
-
-/* The client's row of the same switch, whose times are on the own clock; NULL: not there. */
-static const struct dr_switch_row *own_row(
-	const struct dr_client *c, size_t from, const struct dr_switch_row *r)
-{
-	for (size_t s = from; s < c->s.rec->switches.n; s++) {
-		const struct dr_switch_row *o = &c->s.rec->switches.v[s];
-
-		if (o->side == DR_END_CLIENT && o->gpu == r->gpu && o->channel == r->channel &&
-			o->rec.epoch == r->rec.epoch)
-			return o;
-	}
-	return NULL;
-}
-
-/* The rows of the affected channels belong to this trial. */
-static void claim(struct dr_client *c, const struct trial *t)
-{
-	for (size_t s = t->first_switch; s < c->s.rec->switches.n; s++) {
-		struct dr_switch_row *r = &c->s.rec->switches.v[s];
-		const struct dr_switch_row *own = own_row(c, t->first_switch, r);
-		const struct dr_local_channel *ch = channel_of(c, r);
-
-		if (ch && (ch->trial.hit || !(t->expects_switch || t->idle)) &&
-			!(own && too_late(c, t, own)))
-			r->trial = t->number;
-	}
-}
-
-/* Those of the affected channels that it claimed, in a copy; NULL: none, or no memory. */
-static struct dr_switch_row *claimed(const struct dr_client *c, const struct trial *t, size_t *n)
-{
-	size_t max = c->s.rec->switches.n - t->first_switch;
-	struct dr_switch_row *rows = max ? dr_calloc(max, sizeof(*rows)) : NULL;
-
-	*n = 0;
-	for (size_t i = 0; rows && i < max; i++) {
-		const struct dr_switch_row *r = &c->s.rec->switches.v[t->first_switch + i];
-		const struct dr_local_channel *ch = channel_of(c, r);
-
-		if (ch && r->trial == t->number && ch->trial.affected)
-			rows[(*n)++] = *r;
-	}
-	return rows;
-}
-
-static void figures(struct dr_client *c, struct trial *t)
-{
-	int64_t offset = 0, error = 0, fault = t->fault_ns;
-	bool known = dr_control_clock(c->s.control, dr_now_ns(), &offset, &error);
-	struct dr_fault_row base = t->row;
-	size_t n;
-	struct dr_switch_row *rows = claimed(c, t, &n);
-
-	/* The first pass finds the worst channel, whose direction says which end receives. */
-	dr_fault_row_from_switches(&t->row, rows, n, DR_UNSET, DR_UNSET, DR_UNSET);
-	if (t->row.channel != DR_UNSET) {
-		bool at_server = dr_plan_from_client(&c->s.plan, (unsigned)t->row.channel);
-		bool acted_at_server = t->spec->side == DR_FAULT_SERVER;
-
-		if (at_server != acted_at_server)
-			fault = known ? fault + (at_server ? offset : -offset) : DR_UNSET;
-		t->row = base;
-		dr_fault_row_from_switches(&t->row, rows, n,
-			known ? (at_server ? offset : -offset) : DR_UNSET, known ? error : DR_UNSET,
-			fault);
-	}
-	dr_free(rows);
-}
-
-static bool data_wrong(const struct dr_client *c, const struct trial *t)
+static bool data_wrong(const struct dr_client *c, const struct dr_trial *t)
 {
 	for (size_t i = t->first_event; i < c->s.rec->events.n; i++)
 		if (strcmp(c->s.rec->events.v[i].kind, "integrity") == 0)
@@ -193,7 +69,7 @@ static bool data_wrong(const struct dr_client *c, const struct trial *t)
 	return false;
 }
 
-static void failback_time(struct dr_client *c, struct trial *t)
+static void failback_time(struct dr_client *c, struct dr_trial *t)
 {
 	int64_t last = 0;
 
@@ -210,11 +86,11 @@ static void failback_time(struct dr_client *c, struct trial *t)
 		t->row.failback_ns = last - t->undone_ns;
 }
 
-static void judge(struct dr_client *c, struct trial *t)
+static void judge(struct dr_client *c, struct dr_trial *t)
 {
-	claim(c, t);
+	dr_trial_claim(c, t);
 	if (!t->idle)
-		figures(c, t);
+		dr_trial_figures(c, t);
 	failback_time(c, t);
 	t->row.channels_affected = t->n_affected;
 	if (t->row.in_flight_messages == DR_UNSET ||
@@ -232,20 +108,6 @@ static void judge(struct dr_client *c, struct trial *t)
 		t->row.verdict = DR_VERDICT_PASS;
 	if (t->idle && !t->row.note[0])
 		snprintf(t->row.note, sizeof(t->row.note), "no path that carried data was hit");
-}
-
-/* Unplanned switches that belong to no trial. */
-static int64_t false_failovers(const struct dr_client *c)
-{
-	int64_t n = 0;
-
-	/* Each switch has a row of either end: count the senders'. */
-	for (size_t s = 0; s < c->s.rec->switches.n; s++) {
-		const struct dr_switch_row *r = &c->s.rec->switches.v[s];
-
-		n += !r->receiver && !r->rec.planned && r->trial == DR_UNSET;
-	}
-	return n;
 }
 
 /* ---- steady state ---- */
@@ -332,7 +194,7 @@ static bool hits(const struct dr_fault_spec *f, int rail, const struct dr_local_
 	return rail >= 0 && (active == 0 ? ch->rails.primary : ch->rails.shadow) == (unsigned)rail;
 }
 
-static void mark_affected(struct dr_client *c, struct trial *t)
+static void mark_affected(struct dr_client *c, struct dr_trial *t)
 {
 	int rail = dr_inject_target(t->spec, &c->s.plan).rail;
 
@@ -342,7 +204,7 @@ static void mark_affected(struct dr_client *c, struct trial *t)
 
 		ch->trial.hit = hit;
 		ch->trial.affected = hit && ch->bulk;
-		ch->trial.has_row = false;
+		ch->trial.has_row = ch->trial.late = false;
 		ch->trial.unplanned = ch->unplanned;
 		ch->trial.planned = ch->planned;
 		t->n_affected += ch->trial.affected;
@@ -352,7 +214,7 @@ static void mark_affected(struct dr_client *c, struct trial *t)
 }
 
 /* Inject or undo the fault and wait until it is done. */
-static int act(struct dr_client *c, const struct trial *t, bool undo)
+static int act(struct dr_client *c, const struct dr_trial *t, bool undo)
 {
 	struct dr_message m = { .kind = undo ? DR_MSG_UNDO : DR_MSG_INJECT,
 		.fault.id = c->fault_id };
@@ -378,7 +240,7 @@ static int act(struct dr_client *c, const struct trial *t, bool undo)
 	return 0;
 }
 
-static int inject(struct dr_client *c, struct trial *t)
+static int inject(struct dr_client *c, struct dr_trial *t)
 {
 	memset(c->fault, 0, sizeof(c->fault));
 	c->fault_id = t->spec->side == DR_FAULT_SERVER ? DR_CLIENT_SERVER_FAULT + t->number : 0;
@@ -390,7 +252,7 @@ static int inject(struct dr_client *c, struct trial *t)
 	return rc;
 }
 
-static int undo(struct dr_client *c, struct trial *t)
+static int undo(struct dr_client *c, struct dr_trial *t)
 {
 	int rc = act(c, t, true);
 
@@ -399,7 +261,7 @@ static int undo(struct dr_client *c, struct trial *t)
 }
 
 /* From the injection to the undoing. */
-static int fault_lasts(struct dr_client *c, struct trial *t)
+static int fault_lasts(struct dr_client *c, struct dr_trial *t)
 {
 	bool manual = dr_fault_by(t->spec) == DR_FAULT_BY_USER;
 	int64_t end = t->inject_ns + t->spec->for_ns;
@@ -416,6 +278,7 @@ static int fault_lasts(struct dr_client *c, struct trial *t)
 	}
 	if (rc == -ETIMEDOUT) {
 		t->hang = true;
+		dr_trial_late(c, t);
 		dr_client_stalled(c, "a switchover did not finish");
 		rc = 0;
 	}
@@ -426,7 +289,7 @@ static int fault_lasts(struct dr_client *c, struct trial *t)
 	return rc == 0 && left > 0 ? dr_client_sleep(c, left) : rc;
 }
 
-static int comes_back(struct dr_client *c, struct trial *t)
+static int comes_back(struct dr_client *c, struct dr_trial *t)
 {
 	bool manual = dr_fault_by(t->spec) == DR_FAULT_BY_USER;
 
@@ -440,21 +303,21 @@ static int comes_back(struct dr_client *c, struct trial *t)
 	return 0;
 }
 
-static int gather(struct dr_client *c, const struct trial *t)
+static int gather(struct dr_client *c, const struct dr_trial *t)
 {
 	int64_t deadline = dr_now_ns() + RECORDS_NS;
 	int rc;
 
 	do {
 		rc = dr_client_collect(c, deadline - dr_now_ns());
-		if (rc || t->idle || !t->expects_switch || records_complete(c, t))
+		if (rc || t->idle || !t->expects_switch || dr_trial_complete(c, t))
 			break;
 		rc = dr_client_sleep(c, POLL_NS);
 	} while (rc == 0 && dr_now_ns() < deadline);
 	return rc == -ETIMEDOUT ? 0 : rc;
 }
 
-static int steps(struct dr_client *c, struct trial *t, int64_t not_before_ns)
+static int steps(struct dr_client *c, struct dr_trial *t, int64_t not_before_ns)
 {
 	int rc = wait_steady(c);
 
@@ -462,11 +325,12 @@ static int steps(struct dr_client *c, struct trial *t, int64_t not_before_ns)
 		rc = dr_client_sleep(c, not_before_ns - dr_now_ns());
 	if (rc == 0)
 		rc = sample(c, SAMPLE_NS, &t->row.bandwidth_before_gbps);
-	/* Rows that are in the record now belong to no fault. */
+	/* Rows that are in the record now belong to earlier trials or to no fault. */
 	if (rc == 0)
 		rc = dr_client_collect(c, c->s.opt->timeout_ns);
 	if (rc)
 		return rc;
+	dr_trial_claim_late(c);
 	t->first_switch = c->s.rec->switches.n;
 	t->first_event = c->s.rec->events.n;
 	mark_affected(c, t);
@@ -483,7 +347,7 @@ static int steps(struct dr_client *c, struct trial *t, int64_t not_before_ns)
 	return rc ? rc : gather(c, t);
 }
 
-static int one_trial(struct dr_client *c, struct trial *t, int64_t not_before_ns)
+static int one_trial(struct dr_client *c, struct dr_trial *t, int64_t not_before_ns)
 {
 	dr_fields_init(&dr_fault_fields, &t->row);
 	t->row.trial = t->number;
@@ -514,7 +378,7 @@ static int all_trials(struct dr_client *c)
 		int64_t next = i == 0 ? began + l->v[i].at_ns : 0;
 
 		for (unsigned r = 0; r < l->v[i].repeat && rc == 0; r++, number++) {
-			struct trial t = { .number = number, .spec = &l->v[i] };
+			struct dr_trial t = { .number = number, .spec = &l->v[i] };
 
 			snprintf(c->progress_what, sizeof(c->progress_what), "failover %u/%u %s",
 				number + 1, total, dr_fault_name(t.spec));
@@ -554,6 +418,7 @@ int dr_campaign_run(struct dr_client *c, const struct dr_phase *phase)
 		rc = dr_client_phase_end(c);
 		add_cadence(c, first);
 	}
-	c->s.rec->false_failovers = false_failovers(c);
+	dr_trial_claim_late(c);
+	c->s.rec->false_failovers = dr_trial_false_failovers(c);
 	return rc;
 }

@@ -156,6 +156,10 @@ struct dr_local_channel {
 		bool affected; /* and there are data: the latency test is not running */
 		bool has_row;  /* the receiver's row of its switch is in the record */
 		unsigned unplanned, planned; /* switches before */
+		/* Missed the deadline; its first switch since belongs to trial `number`, whose rows begin here. */
+		bool late;
+		unsigned number;
+		size_t first_switch;
 	} trial;
 };
 

@@ -117,6 +117,34 @@ on_other_rail() {
 	holds c.json '.failover.faults | length == 1 and all(.kind == "manual" and .verdict == "PASS" and .gap_us > 0)'
 }
 
+# The client's ports of its connections over rail0.
+over_rail0() {
+	ip netns exec "$A" ss -Htn dst 10.99.0.2 | awk '{ sub(".*:", "", $4); print $4 }' | sort -n
+}
+
+reset() {
+	ip netns exec "$A" ss -HtK dst 10.99.0.2 sport = "$1" >closed
+	[[ -s closed ]] || skip "this kernel cannot close sockets for another process (INET_DIAG_DESTROY)"
+}
+
+@test "a channel that misses the deadline of its trial: a hang, and its late switch is no false failover" {
+	server_in_b --pair
+	start_client_in_a -g 0 --pair --test failover --allow-faults --hold-down 100ms --timeout 5s --json=c.json \
+		--fault manual:path=0,at=100ms,for=200ms
+	wait_for asked_for
+	mapfile -t ports < <(over_rail0)
+	[ "${#ports[@]}" -eq 2 ]
+	reset "${ports[0]}"
+	wait_for grep -q 'a switchover did not finish' client.err
+	reset "${ports[1]}"
+	ends "$client" 5
+	clean c.json
+	holds c.json '.failover.faults | map(.verdict) == ["HANG"]'
+	holds c.json '[.failover.switches[] | select(.planned | not)] | length == 4 and all(.trial == 0)'
+	holds c.json '.failover.false_failovers == 0'
+	holds c.json '[.errors[] | select(.text | contains("without a fault"))] == []'
+}
+
 @test "manual: nobody does it; the trial is a missed one, not a hang" {
 	server_in_b
 	client_in_a --test failover --allow-faults --timeout 2s --json=c.json --fault manual:path=0,at=100ms,for=100ms

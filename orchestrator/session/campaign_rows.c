@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "orchestrator/session/campaign_priv.h"
+
+#include "base/mem.h"
+
+/*
+ * Which switches of the record belong to which trial, and the figures that follow from them. A switch is counted once:
+ * with its trial, or as a false failover.
+ *  1. In time: every switch of a channel that the fault hit, from the injection on.
+ *  2. Not one that this end detected longer than the detection bound after the fault was undone: it has another reason.
+ *  3. Late: the first unplanned switch of a channel that missed the deadline of its trial, whenever it comes before the
+ *     next trial begins. The trial is a HANG already.
+ */
+
+/* The channel of the row; NULL: none of ours. */
+static struct dr_local_channel *channel_of(const struct dr_client *c, const struct dr_switch_row *r)
+{
+	const struct dr_local *l = c->s.local;
+
+	for (const struct dr_local_gpu *g = l->gpu; g < l->gpu_end; g++)
+		if (g->number == r->gpu && r->channel >= 0 && r->channel < l->n_channels)
+			return &l->channel[g->position * l->n_channels + r->channel];
+	return NULL;
+}
+
+bool dr_trial_complete(struct dr_client *c, const struct dr_trial *t)
+{
+	unsigned n = 0;
+
+	for (size_t s = t->first_switch; s < c->s.rec->switches.n; s++) {
+		const struct dr_switch_row *r = &c->s.rec->switches.v[s];
+		struct dr_local_channel *ch = channel_of(c, r);
+
+		if (ch && r->receiver && !r->rec.planned)
+			ch->trial.has_row = true;
+	}
+	for (const struct dr_local_channel *ch = c->s.local->channel; ch < c->s.local->end; ch++)
+		n += ch->trial.affected && ch->trial.has_row;
+	return n == t->n_affected;
+}
+
+/* A loss that this end noticed long after the fault was undone has another reason. */
+static bool too_late(
+	const struct dr_client *c, const struct dr_trial *t, const struct dr_switch_row *r)
+{
+	return !r->rec.planned && t->undone_ns &&
+	       r->rec.detect_ns > t->undone_ns + c->s.rec->detection.bound_ns;
+}
+
+/* The client's row of the same switch, whose times are on the own clock; NULL: not there. */
+static const struct dr_switch_row *own_row(
+	const struct dr_client *c, size_t from, const struct dr_switch_row *r)
+{
+	for (size_t s = from; s < c->s.rec->switches.n; s++) {
+		const struct dr_switch_row *o = &c->s.rec->switches.v[s];
+
+		if (o->side == DR_END_CLIENT && o->gpu == r->gpu && o->channel == r->channel &&
+			o->rec.epoch == r->rec.epoch)
+			return o;
+	}
+	return NULL;
+}
+
+void dr_trial_claim(struct dr_client *c, const struct dr_trial *t)
+{
+	for (size_t s = t->first_switch; s < c->s.rec->switches.n; s++) {
+		struct dr_switch_row *r = &c->s.rec->switches.v[s];
+		const struct dr_switch_row *own = own_row(c, t->first_switch, r);
+		const struct dr_local_channel *ch = channel_of(c, r);
+
+		if (ch && (ch->trial.hit || !(t->expects_switch || t->idle)) &&
+			!(own && too_late(c, t, own)))
+			r->trial = t->number;
+	}
+	dr_trial_claim_late(c);
+}
+
+/* ---- switches after the deadline ---- */
+
+void dr_trial_late(struct dr_client *c, const struct dr_trial *t)
+{
+	for (struct dr_local_channel *ch = c->s.local->channel; ch < c->s.local->end; ch++) {
+		ch->trial.late = ch->trial.affected && ch->unplanned == ch->trial.unplanned;
+		ch->trial.number = t->number;
+		ch->trial.first_switch = t->first_switch;
+	}
+}
+
+/* The epoch of the channel's first unplanned switch since the trial began; 0: none yet. */
+static uint32_t late_epoch(const struct dr_client *c, const struct dr_local_channel *ch)
+{
+	uint32_t epoch = 0;
+
+	for (size_t s = ch->trial.first_switch; s < c->s.rec->switches.n; s++) {
+		const struct dr_switch_row *r = &c->s.rec->switches.v[s];
+
+		if (channel_of(c, r) == ch && !r->rec.planned && (!epoch || r->rec.epoch < epoch))
+			epoch = r->rec.epoch;
+	}
+	return epoch;
+}
+
+void dr_trial_claim_late(struct dr_client *c)
+{
+	for (const struct dr_local_channel *ch = c->s.local->channel; ch < c->s.local->end; ch++) {
+		uint32_t epoch = ch->trial.late ? late_epoch(c, ch) : 0;
+
+		for (size_t s = ch->trial.first_switch; epoch && s < c->s.rec->switches.n; s++) {
+			struct dr_switch_row *r = &c->s.rec->switches.v[s];
+
+			if (channel_of(c, r) == ch && r->rec.epoch == epoch)
+				r->trial = ch->trial.number;
+		}
+	}
+}
+
+/* ---- figures ---- */
+
+/* Those of the affected channels that it claimed, in a copy; NULL: none, or no memory. */
+static struct dr_switch_row *claimed(const struct dr_client *c, const struct dr_trial *t, size_t *n)
+{
+	size_t max = c->s.rec->switches.n - t->first_switch;
+	struct dr_switch_row *rows = max ? dr_calloc(max, sizeof(*rows)) : NULL;
+
+	*n = 0;
+	for (size_t i = 0; rows && i < max; i++) {
+		const struct dr_switch_row *r = &c->s.rec->switches.v[t->first_switch + i];
+		const struct dr_local_channel *ch = channel_of(c, r);
+
+		if (ch && r->trial == t->number && ch->trial.affected)
+			rows[(*n)++] = *r;
+	}
+	return rows;
+}
+
+void dr_trial_figures(struct dr_client *c, struct dr_trial *t)
+{
+	int64_t offset = 0, error = 0, fault = t->fault_ns;
+	bool known = dr_control_clock(c->s.control, dr_now_ns(), &offset, &error);
+	struct dr_fault_row base = t->row;
+	size_t n;
+	struct dr_switch_row *rows = claimed(c, t, &n);
+
+	/* The first pass finds the worst channel, whose direction says which end receives. */
+	dr_fault_row_from_switches(&t->row, rows, n, DR_UNSET, DR_UNSET, DR_UNSET);
+	if (t->row.channel != DR_UNSET) {
+		bool at_server = dr_plan_from_client(&c->s.plan, (unsigned)t->row.channel);
+		bool acted_at_server = t->spec->side == DR_FAULT_SERVER;
+
+		if (at_server != acted_at_server)
+			fault = known ? fault + (at_server ? offset : -offset) : DR_UNSET;
+		t->row = base;
+		dr_fault_row_from_switches(&t->row, rows, n,
+			known ? (at_server ? offset : -offset) : DR_UNSET, known ? error : DR_UNSET,
+			fault);
+	}
+	dr_free(rows);
+}
+
+int64_t dr_trial_false_failovers(const struct dr_client *c)
+{
+	int64_t n = 0;
+
+	/* Each switch has a row of either end: count the senders'. */
+	for (size_t s = 0; s < c->s.rec->switches.n; s++) {
+		const struct dr_switch_row *r = &c->s.rec->switches.v[s];
+
+		n += !r->receiver && !r->rec.planned && r->trial == DR_UNSET;
+	}
+	return n;
+}
