@@ -50,6 +50,7 @@ static void on_event(struct dr_sink *sink, const struct dr_event *ev)
 	case DR_EV_READY:
 		dr_debug("channel", "channel %u path %u gen %u: ready", ch->prm.id, i, cp->gen);
 		cp->connections++;
+		cp->broken = false;
 		dr_fo_path_ready(&ch->fo, i, cp->gen, ch->now);
 		break;
 	case DR_EV_SENT:
@@ -83,6 +84,7 @@ static void on_event(struct dr_sink *sink, const struct dr_event *ev)
 	case DR_EV_FAILED:
 		dr_debug("channel", "channel %u path %u gen %u: failed (%s): %s", ch->prm.id, i,
 			cp->gen, dr_scope_name(ev->scope), ev->text);
+		cp->broken = true;
 		dr_fo_path_failed(
 			&ch->fo, dr_fo_conn(i, cp->gen), ev->scope, ev->err, ev->text, ch->now);
 		break;

@@ -257,7 +257,8 @@ void dr_channel_describe(struct dr_channel *ch, int64_t now_ns, char *buf, size_
  * the same way, from that moment on.
  */
 void dr_channel_close(struct dr_channel *ch, int64_t now_ns);
-/* The channel has ended and the peer knows, or could not be told in time. */
+/* The channel has ended and the peer knows, or could not be told in time. An end that the peer told waits as long, in
+ * case the peer asks again, or until its paths are gone. */
 bool dr_channel_closed(const struct dr_channel *ch);
 /* Waits until nothing can access a buffer; the peer is told nothing any more. */
 void dr_channel_stop(struct dr_channel *ch);

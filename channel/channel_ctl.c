@@ -629,9 +629,21 @@ void dr_channel_close(struct dr_channel *ch, int64_t now)
 	dr_channel_turn(ch, now);
 }
 
+/* Was the path up when the channel ended, and is it still? */
+static bool still_up(const struct dr_channel *ch, unsigned i)
+{
+	const struct dr_channel_path *cp = &ch->path[i];
+
+	return cp->path && ch->fo.path[i].state == DR_FOP_READY && !cp->broken;
+}
+
 bool dr_channel_closed(const struct dr_channel *ch)
 {
-	return ch->fo.left;
+	if (ch->fo.left)
+		return true;
+	/* The peer knows, and nothing can be confirmed again: its ends of the paths are gone. */
+	return dr_channel_ready(ch) == -ESHUTDOWN && ch->fo.peer_knows && !still_up(ch, 0) &&
+	       !still_up(ch, 1);
 }
 
 void dr_channel_stop(struct dr_channel *ch)

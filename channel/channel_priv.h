@@ -12,6 +12,7 @@ struct dr_channel_path {
 	unsigned index;
 	struct dr_path *path; /* NULL: no connection */
 	uint32_t gen;	      /* of path */
+	bool broken;	      /* its connection has failed */
 	struct dr_sink sink;
 	uint8_t peer[DR_HANDLE_MAX];
 	uint16_t peer_len;

@@ -388,6 +388,28 @@ static void test_close_delivers_the_held_acknowledgement(void **state)
 	receiver_closes_first(DR_SIM_PLUGIN);
 }
 
+/* An end that was told stays so that it can confirm again, for as long as the peer has paths to ask on. */
+static void test_an_end_that_was_told_leaves_when_the_peer_has_left(void **state)
+{
+	struct pair p;
+	int64_t told;
+
+	(void)state;
+	pair_open(&p, DR_SIM_STREAM, DR_DETECT_FAST, NULL, 0);
+	both_paths_up(&p);
+	dr_manager_close(p.m[1], dr_sim_world_clock(p.w, 1));
+	while (!dr_manager_closed(p.m[1]))
+		turn(&p, dr_sim_world_now(p.w) + DR_NS_PER_MS);
+	told = dr_sim_world_now(p.w);
+	assert_int_equal(dr_channel_ready(dr_manager_channel_at(p.m[0], 0)), -ESHUTDOWN);
+	assert_false(dr_manager_closed(p.m[0]));
+	while (!dr_manager_closed(p.m[0])) {
+		assert_true(dr_sim_world_now(p.w) - told < 100 * DR_NS_PER_MS);
+		turn(&p, dr_sim_world_now(p.w) + DR_NS_PER_MS);
+	}
+	pair_close(&p);
+}
+
 /* Memory is deregistered while both rails are cut, so that the one ABORT and the resets of its paths are
  * lost. The peer learns the reason when the rails are back. */
 static void lost_abort(enum dr_sim_personality kind, int64_t cut_ns)
@@ -459,6 +481,7 @@ int main(void)
 		cmocka_unit_test(test_a_stopped_peer_is_waited_for),
 		cmocka_unit_test(test_both_rails_lost),
 		cmocka_unit_test(test_close_delivers_the_held_acknowledgement),
+		cmocka_unit_test(test_an_end_that_was_told_leaves_when_the_peer_has_left),
 		cmocka_unit_test(test_lost_abort_is_repeated),
 		cmocka_unit_test(test_dial_to_a_dead_channel_is_refused),
 	};

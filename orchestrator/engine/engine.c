@@ -454,6 +454,14 @@ bool dr_engine_step(struct dr_engine *g, int64_t now_ns, int64_t budget_ns)
 	return did;
 }
 
+/* A channel reports the peer's close to nobody, and a receiver has no reason to post again. */
+void dr_engine_idle(struct dr_engine *g)
+{
+	for (unsigned i = 0; g->running && i < g->n_streams; i++)
+		if (g->stream[i].busy && dr_channel_ready(g->stream[i].ch) == -ESHUTDOWN)
+			dr_stream_fail(&g->stream[i], -ESHUTDOWN, "the peer closed the channel");
+}
+
 int64_t dr_engine_deadline(const struct dr_engine *g)
 {
 	int64_t d = DR_NEVER;

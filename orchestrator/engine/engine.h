@@ -140,8 +140,9 @@ int dr_engine_create(const struct dr_engine_params *p, struct dr_engine **out, s
 int dr_engine_alloc(struct dr_engine *g, struct dr_err *e) DR_MUST_CHECK;
 /* From one chunk of a buffer to the next. */
 size_t dr_engine_stride(uint32_t chunk_max);
-/* Close, wait, free. */
+/* Begins to close the channels, to be driven until dr_manager_closed; its reports end. */
 void dr_engine_close(struct dr_engine *g);
+/* Close, wait until nothing accesses the buffers, free. */
 void dr_engine_destroy(struct dr_engine *g);
 
 /* One command whose position matches. */
@@ -149,6 +150,8 @@ void dr_engine_command(struct dr_engine *g, const struct dr_command *cmd, int64_
 /* Take, post, flush where possible, until there is nothing to do (false) or until budget_ns is
  * reached or something was done (true: call again after a poll). Never blocks. */
 bool dr_engine_step(struct dr_engine *g, int64_t now_ns, int64_t budget_ns);
+/* Nothing happens: has the peer closed a channel that the phase needs? */
+void dr_engine_idle(struct dr_engine *g);
 /* When the engine wants a step without an event: rate limits. */
 int64_t dr_engine_deadline(const struct dr_engine *g);
 /* How long spinning for the peer's next message pays off now; 0: no ping-pong is running. */

@@ -97,8 +97,7 @@ static void *thread_main(void *arg)
 	if (rc == 0)
 		dr_worker_loop(w);
 	dr_worker_close_links(w);
-	for (unsigned i = 0; i < w->prm.n_gpus; i++)
-		dr_engine_close(w->gpu[i]);
+	dr_worker_close_channels(w);
 	return NULL;
 }
 
@@ -157,15 +156,20 @@ int dr_worker_create(const struct dr_worker_params *p, struct dr_worker **out, s
 	return 0;
 }
 
+void dr_worker_quit(struct dr_worker *w)
+{
+	atomic_store_explicit(&w->quit, true, memory_order_release);
+	if (w->running)
+		dr_poller_wake(w->poller);
+}
+
 void dr_worker_destroy(struct dr_worker *w)
 {
 	if (!w)
 		return;
-	atomic_store_explicit(&w->quit, true, memory_order_release);
-	if (w->running) {
-		dr_poller_wake(w->poller);
+	dr_worker_quit(w);
+	if (w->running)
 		pthread_join(w->thread, NULL);
-	}
 	if (w->gpu)
 		free_engines(w);
 	if (w->poller) {

@@ -165,7 +165,10 @@ struct dr_worker_snap {
 };
 void dr_worker_snapshot(
 	const struct dr_worker *w, unsigned position, unsigned channel, struct dr_worker_snap *out);
-/* Close, join the thread, free. Bounded: at most a second. */
+/* Begin to close: the thread tells the peer, drives the channels until it knows, for half a second at most, and ends.
+ * Returns at once, so that several workers close at the same time. */
+void dr_worker_quit(struct dr_worker *w);
+/* Quit, join the thread, free. Bounded: at most a second. */
 void dr_worker_destroy(struct dr_worker *w);
 
 #endif

@@ -244,6 +244,73 @@ static void test_destroy_in_every_state(void **state)
 	dr_log_set_level(DR_LOG_INFO);
 }
 
+static bool dead(unsigned side)
+{
+	struct dr_worker_snap snap;
+
+	post(side, DR_CMD_SNAPSHOT, ++ends[side].asked, false);
+	WAIT(ends[side].snapshot == ends[side].asked);
+	for (unsigned i = 0; i < cfg.n_bulk; i++) {
+		dr_worker_snapshot(ends[side].w, 0, i, &snap);
+		if (!strstr(snap.text, ": dead "))
+			return false;
+	}
+	return true;
+}
+
+/* The peer learns that the channels were closed. It does not have to infer it from broken connections. */
+static void test_the_peer_is_told_before_the_paths_close(void **state)
+{
+	const struct config c = { .n_gpus = 1, .n_bulk = 4, .window = 16, .chunk_max = 65536 };
+
+	(void)state;
+	for (unsigned first = CLIENT; first <= SERVER; first++) {
+		open_both(&c);
+		begin((struct dr_phase){
+			.message_bytes = 1 << 20, .chunk_bytes = 65536, .iters = 10 });
+		wait_all_parts();
+		destroy_bounded(first);
+		WAIT(dead(!first));
+		assert_int_equal(ends[!first].failed, 0);
+		destroy_bounded(!first);
+	}
+}
+
+/* A sender's close waits for what it has posted, so its peer ends in order, too, although the phase needs more. */
+static void test_a_close_in_mid_transfer_delivers_what_was_posted(void **state)
+{
+	const struct config c = { .n_gpus = 1, .n_bulk = 4, .window = 16, .chunk_max = 65536 };
+
+	(void)state;
+	open_both(&c);
+	begin((struct dr_phase){ .message_bytes = 1 << 20, .chunk_bytes = 65536 });
+	WAIT(live_rx(SERVER) > 4 << 20);
+	destroy_bounded(CLIENT);
+	WAIT(ends[SERVER].failed > 0);
+	assert_int_equal(ends[SERVER].last_failed.err, -ESHUTDOWN);
+	assert_int_equal(ends[SERVER].first_errors, 0);
+	destroy_bounded(SERVER);
+}
+
+/* A receiver that waits for data has nothing to post, and so no call that fails. */
+static void test_a_receiver_that_waits_learns_that_the_peer_has_closed(void **state)
+{
+	const struct config c = { .n_gpus = 1, .n_bulk = 2, .window = 4, .chunk_max = 4096 };
+	const struct dr_command phase = { .kind = DR_CMD_PHASE,
+		.position = DR_ALL,
+		.phase = { .message_bytes = 4096, .chunk_bytes = 4096 } };
+
+	(void)state;
+	open_both(&c);
+	dr_worker_post(ends[SERVER].w, &phase);
+	post(SERVER, DR_CMD_SNAPSHOT, 1, false); /* it has begun */
+	WAIT(ends[SERVER].snapshot == 1);
+	destroy_bounded(CLIENT);
+	WAIT(ends[SERVER].failed > 0);
+	assert_int_equal(ends[SERVER].last_failed.err, -ESHUTDOWN);
+	destroy_bounded(SERVER);
+}
+
 /* Every allocation of start-up fails once; nothing is owed afterwards (the sanitizer looks). */
 static void test_out_of_memory(void **state)
 {
@@ -306,6 +373,9 @@ int main(void)
 		cmocka_unit_test(test_fail_and_refuse),
 		cmocka_unit_test(test_phases_out_of_range),
 		cmocka_unit_test(test_destroy_in_every_state),
+		cmocka_unit_test(test_the_peer_is_told_before_the_paths_close),
+		cmocka_unit_test(test_a_close_in_mid_transfer_delivers_what_was_posted),
+		cmocka_unit_test(test_a_receiver_that_waits_learns_that_the_peer_has_closed),
 		cmocka_unit_test(test_out_of_memory),
 		cmocka_unit_test(test_bad_parameters),
 	};

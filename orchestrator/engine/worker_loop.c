@@ -26,6 +26,8 @@ enum {
  * (the scheduler tends to place a woken thread on the CPU of the waker). If the worker is alone on the CPU, a yield
  * costs a fraction of a microsecond. */
 static const int64_t YIELD_ADAPTIVE_NS = 5 * DR_NS_PER_US, YIELD_BUSY_NS = 10 * DR_NS_PER_US;
+/* The time of dr_channel_close. A channel that ended with an error may tell its peer for longer; that is cut. */
+static const int64_t CLOSE_NS = 500 * DR_NS_PER_MS;
 
 /* ---- link events ---- */
 
@@ -214,8 +216,10 @@ static void idle(struct dr_worker *w)
 {
 	int64_t now = dr_now_ns();
 
-	for (unsigned i = 0; i < w->prm.n_gpus; i++)
+	for (unsigned i = 0; i < w->prm.n_gpus; i++) {
 		dr_manager_idle(w->gpu[i]->mgr, now);
+		dr_engine_idle(w->gpu[i]);
+	}
 }
 
 /* Busy polling of a ping-pong reads its channel without calling the poller: this saves a system call per message.
@@ -280,5 +284,37 @@ void dr_worker_loop(struct dr_worker *w)
 		did |= run_commands(w);
 		if (!did)
 			idle(w);
+	}
+}
+
+/* ---- the end ---- */
+
+static bool all_closed(const struct dr_worker *w)
+{
+	for (unsigned i = 0; i < w->prm.n_gpus; i++)
+		if (!dr_manager_closed(w->gpu[i]->mgr))
+			return false;
+	return true;
+}
+
+void dr_worker_close_channels(struct dr_worker *w)
+{
+	struct dr_command cmd;
+	int64_t now = dr_now_ns(), until = now + CLOSE_NS;
+
+	/* Otherwise the queue would be readable all the time. */
+	while (dr_queue_pending(w->commands) && dr_queue_pop(w->commands, &cmd))
+		;
+	for (unsigned i = 0; i < w->prm.n_gpus; i++)
+		dr_engine_close(w->gpu[i]);
+	for (; !all_closed(w) && now < until; now = dr_now_ns()) {
+		int64_t next = until;
+
+		for (unsigned i = 0; i < w->prm.n_gpus; i++)
+			next = DR_MIN(next, dr_manager_deadline(w->gpu[i]->mgr));
+		if (dr_poller_wait(w->poller, DR_MAX(next - now, (int64_t)0)) < 0)
+			return;
+		for (unsigned i = 0; i < w->prm.n_gpus; i++)
+			dr_manager_tick(w->gpu[i]->mgr, dr_now_ns());
 	}
 }

@@ -44,6 +44,8 @@ void dr_worker_report(void *arg, const struct dr_report *r);
 
 /* worker_loop.c, on the worker's thread: its loop, until quit or until polling fails, which it reports. */
 void dr_worker_loop(struct dr_worker *w);
+/* Closes all channels and drives them until the peer knows or the time for it is over. */
+void dr_worker_close_channels(struct dr_worker *w);
 /* The command queue is readable. */
 void dr_worker_command_ready(struct dr_pollable *po, uint32_t revents, int64_t now_ns);
 

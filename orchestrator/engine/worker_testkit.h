@@ -37,7 +37,7 @@ struct end {
 	struct dr_worker *w;
 	unsigned ready, failed, switches, first_errors;
 	unsigned done[GPUS_MAX][2]; /* parts: 0 receiving, 1 sending */
-	int64_t snapshot;
+	int64_t asked, snapshot;
 	struct dr_report last_failed, last_switch;
 };
 

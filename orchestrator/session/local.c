@@ -192,6 +192,9 @@ void dr_local_destroy(struct dr_local *l)
 {
 	if (!l)
 		return;
+	for (unsigned i = 0; l->worker && i < l->n_workers; i++)
+		if (l->worker[i].w)
+			dr_worker_quit(l->worker[i].w);
 	for (unsigned i = 0; l->worker && i < l->n_workers; i++) {
 		if (l->worker[i].po.fd >= 0)
 			dr_poller_del(l->s->loop.poller, &l->worker[i].po);

@@ -144,6 +144,30 @@ static int transfer(struct end *from, struct end *to, struct dr_poller *poller)
 	return 0;
 }
 
+/* The peer is told, and may still ask: both are driven until they know of each other. */
+static int close_both(struct end *from, struct end *to, struct dr_poller *poller)
+{
+	int64_t end = dr_now_ns() + 10 * DR_NS_PER_S;
+	struct dr_manager *m[2] = { from->manager, to->manager };
+	int i;
+
+	for (i = 0; i < 2; i++)
+		dr_manager_close(m[i], dr_now_ns());
+	while (!dr_manager_closed(m[0]) || !dr_manager_closed(m[1])) {
+		if (dr_now_ns() > end)
+			return -ETIMEDOUT;
+		if (dr_poller_wait(poller, DR_NS_PER_MS) < 0)
+			return -1;
+		for (i = 0; i < 2; i++)
+			dr_manager_tick(m[i], dr_now_ns());
+	}
+	dr_channel_mem_dereg(from->channel, &from->mem, dr_now_ns());
+	dr_channel_mem_dereg(to->channel, &to->mem, dr_now_ns());
+	for (i = 0; i < 2; i++)
+		dr_manager_destroy(m[i]);
+	return 0;
+}
+
 int main(void)
 {
 	static struct end from, to;
@@ -165,8 +189,11 @@ int main(void)
 		printf("the data did not arrive: %d\n", rc);
 		return 1;
 	}
-	dr_manager_destroy(from.manager);
-	dr_manager_destroy(to.manager);
+	rc = close_both(&from, &to, poller);
+	if (rc) {
+		printf("the channel was not closed: %d\n", rc);
+		return 1;
+	}
 	dr_poller_destroy(poller);
 	printf("%d messages arrived\n", MESSAGES);
 	return 0;
