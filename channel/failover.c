@@ -380,6 +380,11 @@ static void on_abort(struct dr_fo *f, const struct dr_frame *fr, int64_t now)
 
 	if (f->prm.sender && !dr_fo_tx_last_ack(f, fr->seq) && fr->err == -ESHUTDOWN)
 		return; /* told again when the peer hears of this end again */
+	/* That is what the close of a receiver makes of a sender with messages outstanding. */
+	if (fr->err == -ECANCELED && f->closing && !f->prm.sender) {
+		dr_fo_finish(f, fr, now);
+		return;
+	}
 	if (fr->err == -ESHUTDOWN &&
 		(f->closing || f->head == (f->prm.sender ? f->tail : fr->seq))) {
 		dr_fo_finish(f, fr, now);

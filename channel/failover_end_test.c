@@ -492,6 +492,27 @@ static void closing_end_is_told_of_a_close_without_an_error(void **state)
 	}
 }
 
+/* The receiver's close cuts the sender off, whose error is no news to the receiver. */
+static void closing_receiver_expects_a_sender_that_is_cut_off(void **state)
+{
+	(void)state;
+	receiver_running(2);
+	dr_fo_close(&f, 10 * MS);
+	done();
+	peer_ended(3, -ECANCELED, 11 * MS);
+	assert_int_equal(f.err, -ESHUTDOWN);
+	assert_null(find(DR_FOA_DEAD, DR_FO_NONE));
+	assert_true(f.left);
+	done();
+	sender_running(1);
+	dr_fo_close(&f, 10 * MS);
+	done();
+	peer_ended(0, -ECANCELED, 11 * MS); /* its message is lost */
+	assert_int_equal(f.err, -ECANCELED);
+	assert_non_null(find(DR_FOA_DEAD, DR_FO_NONE));
+	done();
+}
+
 /* Its own error, and the peer's, are reported; neither makes the close longer. */
 static void closing_end_keeps_its_deadline(void **state)
 {
@@ -737,6 +758,7 @@ int main(void)
 		cmocka_unit_test(senders_close_waits_for_its_messages),
 		cmocka_unit_test(close_with_messages_outstanding_is_an_error),
 		cmocka_unit_test(closing_end_is_told_of_a_close_without_an_error),
+		cmocka_unit_test(closing_receiver_expects_a_sender_that_is_cut_off),
 		cmocka_unit_test(closing_end_keeps_its_deadline),
 		cmocka_unit_test(close_that_was_not_confirmed_is_told_later),
 		cmocka_unit_test(confirmation_that_is_lost_is_told_again),

@@ -154,10 +154,13 @@ static void on_failed(void *arg, struct dr_channel *ch, int err, const char *tex
 	sim_say(r, "channel %u end %u failed: %s", u->channel, u->end, text);
 	if (u->err != 0)
 		sim_fail(r, "outcome: channel %u end %u failed twice", u->channel, u->end);
+	if (err == -ESHUTDOWN)
+		sim_fail(r, "close: channel %u end %u reports a close as an error", u->channel,
+			u->end);
 	u->err = err;
 	u->died_ns = dr_sim_world_now(r->w);
 	sim_cover.deaths++;
-	if (!r->s->may_die && !excused(u, err))
+	if (!r->s->may_die && !excused(u, err) && !sim_give_up_excuses(u, err))
 		sim_fail(r, "death: channel %u end %u failed though a rail worked: %s", u->channel,
 			u->end, text);
 }
@@ -270,18 +273,11 @@ static void post_one(struct sim_user *u, int64_t now)
 	u->posted++;
 }
 
-static void step(struct sim_user *u, int64_t now)
+static void post_more(struct sim_user *u, int64_t now)
 {
 	struct sim_run *r = u->r;
-	unsigned active = channel_of(u)->fo.active;
 	bool posted = false;
 
-	if (active < DR_PATHS)
-		u->active = active;
-	if (u->gone || u->err != 0)
-		return;
-	if (dr_window_drain(&u->win) < 0)
-		return;
 	if (!u->sender && r->s->pause_ns > 0 && dr_sim_world_now(r->w) < r->pause_until_ns &&
 		dr_sim_world_now(r->w) >= r->s->pause_from_ns)
 		return;
@@ -291,6 +287,25 @@ static void step(struct sim_user *u, int64_t now)
 	}
 	if (posted)
 		dr_channel_flush(channel_of(u), now);
+}
+
+static void step(struct sim_user *u, int64_t now)
+{
+	unsigned active = channel_of(u)->fo.active;
+	int rc = -1;
+
+	if (active < DR_PATHS)
+		u->active = active;
+	if (!u->gone && u->err == 0)
+		rc = dr_window_drain(&u->win);
+	sim_give_up_step(u, now);
+	if (rc >= 0 && !u->closing && u->err == 0)
+		post_more(u, now);
+}
+
+void sim_app_step_user(struct sim_user *u)
+{
+	step(u, dr_sim_world_clock(u->r->w, u->end));
 }
 
 void sim_app_step(struct sim_run *r, unsigned end)
@@ -330,6 +345,8 @@ void sim_app_offer(struct sim_run *r, int64_t now)
 		struct sim_channel *a = &r->ch[c];
 		uint64_t done = DR_MIN(a->user[0].done, a->user[1].done);
 
+		if ((r->s->idle & (1u << c)) && !r->faults_over)
+			continue;
 		if (a->total < done + 2 * r->s->window)
 			a->total += dr_rng_below(&r->rng, r->s->window / 2 + 2);
 	}
@@ -360,7 +377,7 @@ void sim_app_setup(struct sim_run *r)
 			rc = dr_channel_mem_reg(channel_of(u), &m, &u->reg, &e);
 			dr_assert(rc == 0);
 			r->ch[c].parts = r->s->parts[c];
-			r->ch[c].total = r->s->first_messages;
+			r->ch[c].total = r->s->idle & (1u << c) ? 0 : r->s->first_messages;
 			sim_cover.two_part += end == 0 && r->ch[c].parts > 1;
 		}
 }
@@ -369,6 +386,8 @@ void sim_app_dereg(struct sim_run *r, unsigned c, unsigned end)
 {
 	struct sim_user *u = &r->ch[c].user[end];
 
+	if (u->closing)
+		return;
 	if (u->posted == u->done) { /* so that there is something in it */
 		r->ch[c].total++;
 		step(u, dr_sim_world_clock(r->w, end));
@@ -392,14 +411,16 @@ static bool untold(const struct sim_user *u)
 	const struct sim_user *peer = &r->ch[u->channel].user[!u->end];
 
 	return r->s->world.personality == DR_SIM_PLUGIN &&
-	       (peer->err == -EIO || peer->err == -ECANCELED) && u->err == 0 &&
-	       dr_sim_world_now(r->w) > peer->died_ns + 2 * r->s->lost_after_ns;
+	       (peer->err == -EIO || peer->err == -ECANCELED || peer->err == -ESHUTDOWN) &&
+	       u->err == 0 && dr_sim_world_now(r->w) > peer->died_ns + 2 * r->s->lost_after_ns;
 }
 
 static bool user_over(const struct sim_user *u)
 {
 	if (untold(u))
 		return true;
+	if (sim_given_up(u->r, u->channel))
+		return u->err != 0 || u->r->dead[u->end];
 	return u->done == u->r->ch[u->channel].total || u->err != 0 || u->r->dead[u->end];
 }
 
@@ -452,7 +473,8 @@ static void check_kept(struct sim_run *r, unsigned c)
 	const struct sim_fault *f = r->s->fault;
 	unsigned bad = 0;
 
-	if (!r->s->steady || r->s->world.personality != DR_SIM_STREAM || r->s->n_faults == 0)
+	if (!r->s->steady || r->s->world.personality != DR_SIM_STREAM || r->s->n_faults == 0 ||
+		sim_given_up(r, c))
 		return;
 	while (bad < r->s->n_faults - 1 && (r->s->without & (1u << bad)))
 		bad++;
@@ -486,6 +508,8 @@ static void collect_channel(struct sim_run *r, unsigned c, uint64_t *refused)
 	sim_cover.unlike += a->user[0].err != 0 && a->user[1].err != 0 &&
 			    (a->user[0].err == -ECANCELED) != (a->user[1].err == -ECANCELED);
 	check_kept(r, c);
+	sim_give_up_collect(r, c);
+	sim_cover.idle += r->s->idle >> c & 1;
 	if (r->s->calm && a->unplanned > 0)
 		sim_fail(r, "calm: channel %u switched without a cause", c);
 	if (r->s->one_rail && a->unplanned > 0)

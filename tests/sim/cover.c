@@ -25,13 +25,19 @@ int sim_covered(void)
 		{ "remote write", v->personality[1] }, { "plugin", v->personality[2] },
 		{ "zombie writes", v->zombies }, { "fenced with data in the NIC", v->snapshots },
 		{ "read again by the NIC", v->read_again }, { "segments lost", v->lost },
-		{ "completions reported twice", v->dups }, { "fences that failed", v->stuck } };
+		{ "completions reported twice", v->dups }, { "fences that failed", v->stuck },
+		{ "channels given up", v->closes }, { "with messages outstanding", v->closed_busy },
+		{ "confirmed by the peer", v->confirmed }, { "frames replayed", v->replays },
+		{ "frames lost", v->frames_lost }, { "NOTIFY lost", v->notifies_lost },
+		{ "flaps in a row", v->flaps }, { "stops of 10 s and more", v->long_stops },
+		{ "idle channels", v->idle } };
 	const struct {
 		const char *name;
 		uint64_t n;
 	} may[] = { { "refused writes", v->refused }, { "duplicates refused", v->duplicates },
 		{ "stale completions refused", v->stale },
 		{ "discarded by a stream", v->discarded },
+		{ "closes that nobody confirmed", v->unconfirmed },
 		{ "worst gap, us", v->worst_gap_ns / 1000 },
 		{ "ends that nobody told of the end", v->untold },
 		{ "ends with another error than the peer", v->unlike },

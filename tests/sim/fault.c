@@ -13,6 +13,8 @@
 static const int64_t STEP_WAIT_NS = 120 * DR_NS_PER_MS; /* the step is not coming: strike anyway */
 static const int64_t RETRY_NS = 5 * DR_NS_PER_MS;
 static const int64_t OUTAGE_WAIT_NS = 1500 * DR_NS_PER_MS;
+static const int64_t FLAP_HEAL_NS = 4 * DR_NS_PER_S;
+enum { FLAPS_MIN = 100 };
 
 static bool left_out(const struct sim_run *r, unsigned i)
 {
@@ -70,6 +72,15 @@ static void set_links(struct sim_run *r, int64_t now)
 		dr_sim_mute_dgrams(r->w, rail, DR_SIM_BOTH, false);
 		dr_sim_mute_dgrams(r->w, rail, mute[rail], true);
 	}
+}
+
+bool sim_loses(const struct sim_run *r, unsigned type)
+{
+	for (unsigned i = 0; i < r->s->n_faults; i++)
+		if (r->fs[i].st == SIM_ON && r->s->fault[i].kind == F_LOSE &&
+			(r->s->fault[i].seed >> type & 1))
+			return true;
+	return false;
 }
 
 static bool others_down(const struct sim_run *r, unsigned but, unsigned rail)
@@ -173,7 +184,21 @@ static void strike(struct sim_run *r, unsigned i, int64_t now)
 	case F_STALL:
 	case F_CLOCK:
 	case F_STOP:
+		sim_cover.long_stops += f->len_ns >= 10 * DR_NS_PER_S;
 		stall(r, f, now);
+		break;
+	case F_REPLAY:
+		sim_tap_replay(r, f);
+		fs->until = now;
+		break;
+	case F_CLOSE:
+		sim_give_up(r, f);
+		fs->until = now;
+		break;
+	case F_FLAPS:
+		fs->until = DR_NEVER;
+		fs->flip_ns = now;
+		fs->give_up = now + FLAP_HEAL_NS;
 		break;
 	case F_CONTROL:
 		sim_boot_break(r);
@@ -198,6 +223,34 @@ static void strike(struct sim_run *r, unsigned i, int64_t now)
 	}
 }
 
+/* The rails fail in turn, the next one when both work. */
+static void flap_rails(struct sim_run *r, unsigned i, int64_t now)
+{
+	const struct sim_fault *f = &r->s->fault[i];
+	struct sim_fault_state *fs = &r->fs[i];
+	unsigned rail = fs->flips % 2;
+
+	if (now < fs->flip_ns)
+		return;
+	fs->flip_ns = now + DR_NS_PER_MS;
+	if (fs->down) {
+		dr_sim_link_up(r->w, rail);
+		fs->down = false;
+		fs->flips++;
+		fs->give_up = now + FLAP_HEAL_NS;
+		sim_cover.flaps++;
+		if (fs->flips >= FLAPS_MIN + f->seed % FLAPS_MIN)
+			fs->until = now;
+	} else if (sim_app_healed(r, 3)) {
+		dr_sim_link_down(r->w, rail, DR_SIM_BOTH, 50 * DR_NS_PER_US, (f->seed & 1) != 0);
+		fs->down = true;
+		fs->flip_ns = now + f->len_ns;
+	} else if (now > DR_MAX(fs->give_up,
+				 DR_MAX(r->stalled_until[0], r->stalled_until[1]) + FLAP_HEAL_NS)) {
+		sim_fail(r, "progress: paths are not up again after flap %u", fs->flips);
+	}
+}
+
 static void lift(struct sim_run *r, unsigned i)
 {
 	const struct sim_fault *f = &r->s->fault[i];
@@ -205,6 +258,8 @@ static void lift(struct sim_run *r, unsigned i)
 	r->fs[i].st = SIM_OVER;
 	if (f->kind == F_LINK_DOWN && !others_down(r, i, f->rail))
 		dr_sim_link_up(r->w, f->rail);
+	else if (f->kind == F_FLAPS && r->fs[i].down)
+		dr_sim_link_up(r->w, r->fs[i].flips % 2);
 	else if (f->kind == F_STUCK)
 		stick(r, f, false);
 }
@@ -269,16 +324,21 @@ static bool may_strike(struct sim_run *r, unsigned i)
 {
 	unsigned rail = r->s->fault[i].rail;
 
+	enum sim_fault_kind kind = r->s->fault[i].kind;
+
 	/* Until all channels are up, deadlines are their owner's, who is not simulated. */
-	if (r->s->fault[i].kind >= F_STOP)
-		return r->was_ready;
-	if (r->s->fault[i].kind > F_FLAP)
+	if (kind >= F_STOP || r->s->fault[i].len_ns >= DR_NS_PER_S || kind == F_FLAPS ||
+		kind == F_CLOSE)
+		if (!r->was_ready)
+			return false;
+	if (kind > F_FLAPS)
 		return true;
 	for (unsigned k = 0; k < r->s->n_faults; k++)
-		if (r->fs[k].st == SIM_ON && r->s->fault[k].kind <= F_FLAP &&
-			r->s->fault[k].rail != rail)
+		if (r->fs[k].st == SIM_ON && r->s->fault[k].kind <= F_FLAPS &&
+			(r->s->fault[k].rail != rail || kind == F_FLAPS ||
+				r->s->fault[k].kind == F_FLAPS))
 			return false;
-	return sim_app_healed(r, 1u << !rail);
+	return sim_app_healed(r, kind == F_FLAPS ? 3 : 1u << !rail);
 }
 
 static int64_t wait_ns(const struct sim_run *r, const struct sim_fault *f)
@@ -351,9 +411,12 @@ void sim_faults_run(struct sim_run *r, int64_t now)
 
 	if (r->faults_over || (now < r->fault_due_ns && !all_ended(r)))
 		return;
-	for (unsigned i = 0; i < r->next_fault; i++)
+	for (unsigned i = 0; i < r->next_fault; i++) {
+		if (r->fs[i].st == SIM_ON && r->s->fault[i].kind == F_FLAPS)
+			flap_rails(r, i, now);
 		if (r->fs[i].st == SIM_ON && (now >= r->fs[i].until || all_ended(r)))
 			lift(r, i);
+	}
 	advance(r, now);
 	set_links(r, now);
 	for (unsigned i = 0; i < r->s->n_faults; i++) {
@@ -364,6 +427,8 @@ void sim_faults_run(struct sim_run *r, int64_t now)
 			next = DR_MIN(next, fs->until);
 			if (r->s->fault[i].kind == F_FLAP)
 				next = DR_MIN(next, now + DR_NS_PER_MS);
+			else if (r->s->fault[i].kind == F_FLAPS)
+				next = DR_MIN(next, fs->flip_ns);
 		}
 	}
 	if (r->next_fault < r->s->n_faults)

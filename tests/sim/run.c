@@ -83,6 +83,7 @@ static int setup(struct sim_run *r)
 			dr_sim_fence_time(r->w, rail, end, s->fence_ns[rail][end], false);
 	}
 	sim_app_setup(r);
+	sim_tap_setup(r);
 	sim_boot_create(r);
 	return 0;
 }
@@ -190,6 +191,8 @@ static bool over(struct sim_run *r, int64_t now)
 {
 	int64_t from = DR_MAX(r->faults_over_ns, r->pause_until_ns);
 
+	from = DR_MAX(from, DR_MAX(r->stalled_until[0], r->stalled_until[1]));
+
 	if (!r->faults_over)
 		return false;
 	if (!r->healed && sim_app_healed(r, 3) && (!r->s->wait_failback || sim_app_back(r))) {
@@ -220,6 +223,7 @@ static void simulate(struct sim_run *r)
 		if (r->started == 3)
 			sim_app_offer(r, now);
 		step_ends(r, app);
+		sim_give_up_watch(r);
 		if (!r->was_ready && r->started == 3)
 			r->was_ready =
 				dr_manager_ready(r->m[0]) == 1 && dr_manager_ready(r->m[1]) == 1;

@@ -13,6 +13,7 @@
  * virtual time. schedule.c draws everything from the seed, before anything runs; then
  *
  *	app.c	the users of the channels, and what they check	   fault.c  faults and when they strike
+ *	give_up.c	how users give channels up, and what they check	   tap.c    control frames: lost, replayed
  *	boot.c	the conversation that exchanges the handles	   run.c    the loop, and what ends it
  *	cover.c what was reached, over all schedules		   shrink.c less of a schedule that fails
  *
@@ -22,7 +23,9 @@
 enum {
 	SIM_CHANNELS_MAX = 4,
 	SIM_PART_MAX = 256,
-	SIM_FAULTS_MAX = 8,
+	SIM_FAULTS_MAX = 12,
+	SIM_TAP = 16,
+	SIM_FRAME = 24, /* bytes of a control frame */
 	SIM_WINDOW_MAX = 16,
 	SIM_PARTS_MAX = 3,
 };
@@ -33,6 +36,7 @@ enum sim_fault_kind {
 	F_CUT_ONE_WAY,
 	F_LINK_DOWN,
 	F_FLAP,
+	F_FLAPS, /* hundreds, of both rails in turn, each when everything is up again */
 	/* pinpricks: at any time, on any rail, at any step of a switch */
 	F_BREAK,
 	F_BLINK, /* both rails, short */
@@ -41,11 +45,14 @@ enum sim_fault_kind {
 	F_COMPLETION,
 	F_CREDIT,
 	F_DUP,
+	F_REPLAY, /* control frames that an end received before, again */
+	F_LOSE,	 /* control frames of some kinds are lost, also those that a stream had delivered */
+	F_CLOSE, /* a user gives a channel up */
 	F_STALL, /* an end stands still, its clock runs */
 	F_CLOCK, /* and its clock stands still too */
 	F_CONTROL,
 	/* the end, of a channel or of all */
-	F_STOP, /* an end stands still for seconds */
+	F_STOP, /* an end stands still for seconds, or half a minute */
 	F_DEREG,
 	F_STUCK, /* a fence that fails */
 	F_KILL,
@@ -101,6 +108,7 @@ struct sim_schedule {
 	bool failback, wait_failback, key;
 	int64_t dense_ns, sparse_ns; /* between bursts: near a fault, elsewhere */
 	unsigned first_messages;
+	unsigned idle; /* mask of channels without messages until the faults are over */
 	int64_t pause_from_ns, pause_ns; /* receivers post nothing */
 	int64_t tail_ns;		 /* traffic after the last fault */
 	unsigned n_faults;
@@ -121,13 +129,22 @@ struct sim_user { /* one end of a channel */
 	uint64_t posted, done;
 	uint8_t *mem;
 	struct dr_mem reg;
-	unsigned active; /* path that carried data last */
-	bool gone;	 /* memory taken away */
+	unsigned active;	 /* path that carried data last */
+	bool gone;		 /* memory taken away */
+	bool closing, confirmed; /* its user gave it up; the peer knew when it left */
+	int64_t closed_ns;	 /* end's clock */
 	int err;
 	int64_t died_ns; /* world's clock */
 };
 
+/* Control frames that an end received, the last SIM_TAP of them. */
+struct sim_tap {
+	uint8_t frame[SIM_TAP][SIM_FRAME];
+	uint64_t n;
+};
+
 struct sim_channel {
+	struct sim_tap tap[2];
 	unsigned parts;
 	uint64_t total; /* messages to send; grows until the faults are over */
 	struct sim_user user[2];
@@ -143,6 +160,8 @@ struct sim_fault_state {
 	int64_t at, until;
 	int64_t give_up; /* ARMED: strike without the step */
 	unsigned flips;
+	int64_t flip_ns; /* FLAPS: of the next one */
+	bool down;	 /* FLAPS: rail flips % 2 is */
 };
 
 struct sim_boot;
@@ -183,6 +202,7 @@ unsigned sim_count_faults(const struct sim_schedule *s);
 extern const struct dr_manager_ops sim_app_ops;
 void sim_app_setup(struct sim_run *r);
 void sim_app_step(struct sim_run *r, unsigned end);
+void sim_app_step_user(struct sim_user *u);
 void sim_app_offer(struct sim_run *r, int64_t now);
 bool sim_app_over(const struct sim_run *r);
 void sim_app_collect(struct sim_run *r);
@@ -194,7 +214,25 @@ bool sim_app_healed(struct sim_run *r, unsigned rail_mask);
 /* Every channel is on its primary path, if it may go back. */
 bool sim_app_back(struct sim_run *r);
 
+/* give_up.c */
+void sim_give_up(struct sim_run *r, const struct sim_fault *f);
+/* After the end was driven: it may have ended without an error. */
+void sim_give_up_step(struct sim_user *u, int64_t now);
+/* Deadlines, of all ends. */
+void sim_give_up_watch(struct sim_run *r);
+/* One end of this channel was given up by its user. */
+bool sim_given_up(const struct sim_run *r, unsigned c);
+/* The peer gave the channel up, so that this end may end with err. */
+bool sim_give_up_excuses(const struct sim_user *u, int err);
+void sim_give_up_collect(struct sim_run *r, unsigned c);
+
+/* tap.c */
+void sim_tap_setup(struct sim_run *r);
+void sim_tap_replay(struct sim_run *r, const struct sim_fault *f);
+
 /* fault.c */
+/* Control frames of this type (enum dr_frame_type) are being lost. */
+bool sim_loses(const struct sim_run *r, unsigned type);
 void sim_faults_run(struct sim_run *r, int64_t now);
 void sim_faults_watch(struct sim_run *r, int64_t now);
 
@@ -217,6 +255,8 @@ struct sim_cover {
 	uint64_t schedules, messages, switches, failbacks, replayed, duplicates, stale, deaths,
 		rounds, heals, self_rx, self_tx, two_part, stalls, protections, gaps, worst_gap_ns,
 		resumes, control_messages, switch_in_replay, spins, untold, unlike, virtual_ms;
+	uint64_t closes, closed_busy, confirmed, unconfirmed, replays, frames_lost, notifies_lost,
+		flaps, long_stops, idle;
 	uint64_t zombies, snapshots, refused, read_again, lost, dups, discarded, stuck;
 	uint64_t faults[F_KINDS], steps[SIM_STEPS], personality[3];
 };

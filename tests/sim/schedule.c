@@ -5,9 +5,9 @@
 
 /* Draws a schedule. All of it comes from the seed, in one fixed order, whatever is left out. */
 
-const char *const sim_fault_names[F_KINDS] = { "cut", "cut-one-way", "link-down", "flap", "break",
-	"blink", "clog", "mute", "completion", "credit", "dup", "stall", "clock-stall", "control",
-	"stop", "dereg", "stuck-fence", "kill", "both-cut" };
+const char *const sim_fault_names[F_KINDS] = { "cut", "cut-one-way", "link-down", "flap", "flaps",
+	"break", "blink", "clog", "mute", "completion", "credit", "dup", "replay", "lose", "close",
+	"stall", "clock-stall", "control", "stop", "dereg", "stuck-fence", "kill", "both-cut" };
 const char *const sim_step_names[SIM_STEPS] = { "time", "sender in SWITCH", "sender has ANSWER",
 	"sender in DRAIN", "planned switch", "sender fences", "receiver fences",
 	"receiver in NOTIFY", "receiver in FENCE", "dialling", "replay" };
@@ -15,6 +15,8 @@ const char *const sim_step_names[SIM_STEPS] = { "time", "sender in SWITCH", "sen
 #define PICK(rng, ...)                                                                             \
 	((const int64_t[]){ __VA_ARGS__ })[dr_rng_below(                                           \
 		rng, sizeof((const int64_t[]){ __VA_ARGS__ }) / sizeof(int64_t))]
+
+enum { DRAWN_MAX = 6 }; /* faults; draw_more adds others */
 
 static int64_t up_to(struct dr_rng *g, int64_t ns)
 {
@@ -149,6 +151,57 @@ static void draw_fault(struct sim_fault *f, struct dr_rng *g, bool first)
 	f->seed = dr_rng_u64(g);
 }
 
+/* Where the step of the protocol or the time of a fault that is added comes from. */
+static void draw_when(struct sim_fault *f, struct dr_rng *g)
+{
+	f->rail = (unsigned)dr_rng_below(g, 2);
+	f->mask = 1u + (unsigned)dr_rng_below(g, 3);
+	f->step = dr_rng_chance(g, 1, 3) ? AT_TIME
+					 : 1 + (enum sim_step)dr_rng_below(g, SIM_STEPS - 1);
+	f->after_ns = up_to(g, PICK(g, 0, 200, 2000, 60000) * DR_NS_PER_US);
+	f->seed = dr_rng_u64(g);
+}
+
+static void add(struct sim_schedule *s, struct dr_rng *g, enum sim_fault_kind kind, int64_t len_ns)
+{
+	struct sim_fault f = { .kind = kind, .len_ns = len_ns };
+	unsigned at = (unsigned)dr_rng_below(g, s->n_faults + 1);
+
+	draw_when(&f, g);
+	if (s->n_faults == SIM_FAULTS_MAX)
+		return;
+	if (at == 0)
+		f.step = AT_TIME; /* nothing has happened yet */
+	memmove(&s->fault[at + 1], &s->fault[at], (s->n_faults - at) * sizeof(f));
+	s->fault[at] = f;
+	s->n_faults++;
+}
+
+/* Faults beside those above. */
+static void draw_more(struct sim_schedule *s, struct dr_rng *g)
+{
+	if (dr_rng_chance(g, 1, 4))
+		s->idle = (unsigned)dr_rng_below(g, 1u << SIM_CHANNELS_MAX);
+	if (dr_rng_chance(g, 1, 60)) { /* half of them alone: then nothing may end */
+		if (dr_rng_chance(g, 1, 2))
+			s->n_faults = 0;
+		add(s, g, dr_rng_chance(g, 1, 3) ? F_CLOCK : F_STOP,
+			10 * DR_NS_PER_S + up_to(g, 20 * DR_NS_PER_S));
+	}
+	if (dr_rng_chance(g, 1, 120)) {
+		if (dr_rng_chance(g, 1, 2))
+			s->n_faults = 0;
+		add(s, g, F_FLAPS, PICK(g, 5, 20, 60) * DR_NS_PER_MS);
+	}
+	if (dr_rng_chance(g, 1, 8))
+		add(s, g, F_REPLAY, 0);
+	if (dr_rng_chance(g, 1, 8))
+		add(s, g, F_LOSE, PICK(g, 5, 20, 80) * DR_NS_PER_MS);
+	if (dr_rng_chance(g, 1, 5))
+		for (unsigned n = 1 + (unsigned)dr_rng_below(g, 2); n > 0; n--)
+			add(s, g, F_CLOSE, 0);
+}
+
 /* One rail fails again and again, the other one never: each switch and each failback is bounded. */
 static void draw_one_rail(struct sim_schedule *s, struct dr_rng *g)
 {
@@ -172,21 +225,25 @@ static void draw_one_rail(struct sim_schedule *s, struct dr_rng *g)
 static void follows(struct sim_schedule *s)
 {
 	unsigned outages = 0, others = 0, harmless = 0;
+	bool stop;
 
 	for (unsigned i = 0; i < s->n_faults; i++) {
 		enum sim_fault_kind k = s->fault[i].kind;
 
 		if (s->without & (1u << i))
 			continue;
-		s->may_die |= (k >= F_DEREG && k != F_STUCK) ||
-			      (k == F_STOP && s->n_faults > 1); /* a dial finds nobody */
+		/* a dial finds nobody */
+		stop = k == F_STOP || (k == F_CLOCK && s->fault[i].len_ns >= DR_NS_PER_S);
+		s->may_die |= (k >= F_DEREG && k != F_STUCK) || (stop && s->n_faults > 1);
 		if (k <= F_LINK_DOWN)
 			outages++;
-		else if (k == F_STALL || k == F_CLOCK || k == F_CONTROL || k == F_STOP ||
-			 k == F_DUP)
+		else if (k == F_REPLAY || k == F_LOSE || k == F_STALL || k == F_CLOCK ||
+			 k == F_CONTROL || k == F_STOP || k == F_DUP)
 			harmless++;
 		else
 			others++;
+		if (k >= F_BREAK || k == F_FLAPS)
+			s->steady = false;
 	}
 	s->calm = outages + others == 0 && s->world.link.loss_ppm == 0 &&
 		  s->world.link.dgram_loss_ppm == 0;
@@ -204,11 +261,12 @@ void sim_draw(struct sim_schedule *s, uint64_t seed, uint32_t without)
 	dr_rng_seed(&g, dr_mix64(seed));
 	draw_world(s, &g);
 	draw_channels(s, &g);
-	s->n_faults = (unsigned)dr_rng_below(&g, SIM_FAULTS_MAX - 1);
+	s->n_faults = (unsigned)dr_rng_below(&g, DRAWN_MAX + 1);
 	for (unsigned i = 0; i < s->n_faults; i++)
 		draw_fault(&s->fault[i], &g, i == 0);
 	if (dr_rng_chance(&g, 1, 8))
 		draw_one_rail(s, &g);
+	draw_more(s, &g);
 	follows(s);
 }
 

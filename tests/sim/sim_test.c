@@ -11,11 +11,14 @@
  *  word      a send completes after its delivery
  *  progress  while one rail works and the faults have stopped, all arrives and all paths come up
  *  death     a channel ends only when the faults were such; outcome: then it ends at both ends
- *  calm      stalls, lost control and completions that come twice switch nothing; nor does the loss
- *            of the idle path
+ *  calm      stalls, lost control, completions that come twice, frames that are lost or come again
+ *            switch nothing; nor does the loss of the idle path
  *  gap       the reported gap is the one that the receiver's user saw, and its parts add up
  *  bound     where one rail is never touched, a switch takes no more than fences and round trips;
  *            kept: and its connections stay
+ *  close     a user that gives a channel up gets its memory back in 500 ms, and nothing touches it any
+ *            more; the peer ends too; nobody has an error unless messages were outstanding, and no
+ *            delivered message is reported as failed by its sender
  *  twice     completions that come twice are counted as refused
  *  control   messages of the control conversation arrive once and in order
  *
