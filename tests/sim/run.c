@@ -18,8 +18,9 @@
 static const int64_t DONE_NS = 6 * DR_NS_PER_S;
 static const int64_t HEAL_NS = 4 * DR_NS_PER_S;
 enum {
-	ROUNDS_MAX = 2000, /* of both ends, at one time */
-	CREEPS = 100,	   /* steps of a microsecond or less in a row: a deadline stays due */
+	ROUNDS_MAX =
+		20000, /* of both ends, at one time: half a minute of a peer, an event a round */
+	CREEPS = 100,  /* steps of a microsecond or less in a row: a deadline stays due */
 	SPINS_MAX = 20000, /* of these, each as long as a turn of a real loop */
 };
 
