@@ -20,9 +20,9 @@
  *
  * Errors are -errno. A channel has at most one final error, which every later call returns. After it, a
  * buffer of a message that is not done may still be read or written, until dr_channel_mem_dereg or
- * dr_channel_stop has returned: the paths stay open to tell the peer, and a fence may still be going on.
- * Exception: a queue pair that the driver fails to destroy may access them until the process ends. verbs logs
- * that error; these calls do not report it yet.
+ * dr_channel_stop has returned 0: the paths stay open to tell the peer, and a fence may still be going on.
+ * If either returns an error, the NIC may access the buffers until the process ends: a connection could not
+ * be destroyed, or a region not be deregistered. Their memory must not be freed or used again.
  */
 struct dr_channel;
 struct dr_frame;
@@ -142,9 +142,11 @@ int dr_channel_ready(const struct dr_channel *ch);
  * the kind's mr_reg; nothing stays registered then. */
 int dr_channel_mem_reg(struct dr_channel *ch, const struct dr_memory *m, struct dr_mem *out,
 	struct dr_err *e) DR_MUST_CHECK;
-/* Nothing accesses the memory afterwards. If messages are outstanding in it, the channel is fenced
- * here, which may block until the fence's deadline, and ends with -ECANCELED at both ends. */
-void dr_channel_mem_dereg(struct dr_channel *ch, struct dr_mem *mem, int64_t now_ns);
+/* 0: nothing accesses the memory any more. If messages are outstanding in it, the channel is fenced
+ * here, which may block until the fence's deadline, and ends with -ECANCELED at both ends. An error (*e
+ * says what failed): the NIC may access the memory until the process ends. mem is cleared in either case. */
+int dr_channel_mem_dereg(
+	struct dr_channel *ch, struct dr_mem *mem, int64_t now_ns, struct dr_err *e) DR_MUST_CHECK;
 
 /* 0 or -EBUSY. Pairs with dr_channel_unlock. */
 int dr_channel_try_drive(struct dr_channel *ch) DR_MUST_CHECK;
@@ -260,8 +262,9 @@ void dr_channel_close(struct dr_channel *ch, int64_t now_ns);
 /* The channel has ended and the peer knows, or could not be told in time. An end that the peer told waits as long, in
  * case the peer asks again, or until its paths are gone. */
 bool dr_channel_closed(const struct dr_channel *ch);
-/* Waits until nothing can access a buffer; the peer is told nothing any more. */
-void dr_channel_stop(struct dr_channel *ch);
+/* Waits until nothing can access a buffer; the peer is told nothing any more. An error (*e says what
+ * failed): the NIC may access the memory of this channel until the process ends. */
+int dr_channel_stop(struct dr_channel *ch, struct dr_err *e) DR_MUST_CHECK;
 /* Frees. NULL is allowed. */
 void dr_channel_fini(struct dr_channel *ch);
 

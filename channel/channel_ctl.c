@@ -61,6 +61,18 @@ static void add_stats(struct dr_path_stats *sum, const struct dr_path_stats *s)
 	sum->retransmits += s->retransmits;
 }
 
+/* What could not be destroyed may access buffers until the process ends, also when the path object is gone. */
+static void path_stop(struct dr_channel *ch, unsigned i)
+{
+	struct dr_path *p = ch->path[i].path;
+	int rc = p->ops->stop(p);
+
+	if (rc != 0 && ch->unsafe.code == 0)
+		dr_err_set(&ch->unsafe, rc,
+			"the connection of path %u (rail %u, %s) could not be destroyed: %s", i,
+			p->rail->index, p->ops->name, dr_errno_name(rc));
+}
+
 static void path_free(struct dr_channel *ch, unsigned i)
 {
 	struct dr_channel_path *cp = &ch->path[i];
@@ -71,7 +83,7 @@ static void path_free(struct dr_channel *ch, unsigned i)
 	cp->path->ops->stats(cp->path, &s);
 	add_stats(&cp->past, &s);
 	cp->path->ops->close(cp->path);
-	cp->path->ops->stop(cp->path);
+	path_stop(ch, i);
 	cp->path->ops->fini(cp->path);
 	cp->path = NULL;
 }
@@ -168,6 +180,18 @@ int dr_channel_ready(const struct dr_channel *ch)
 	return ch->fo.state == DR_FO_RUN;
 }
 
+static int dereg(struct dr_channel *ch, struct dr_mem *mem, unsigned i, struct dr_err *e)
+{
+	struct dr_rail *r = ch->prm.rail[i];
+	int rc = r && mem->mr[i] ? r->ops->mr_dereg(r, mem->mr[i]) : 0;
+
+	mem->mr[i] = NULL;
+	if (rc != 0)
+		dr_err_set(e, rc, "%zu bytes could not be deregistered from rail %u (%s): %s",
+			mem->len, r->index, r->ops->name, dr_errno_name(rc));
+	return rc;
+}
+
 int dr_channel_mem_reg(
 	struct dr_channel *ch, const struct dr_memory *mem, struct dr_mem *out, struct dr_err *e)
 {
@@ -178,8 +202,11 @@ int dr_channel_mem_reg(
 		int rc = r ? r->ops->mr_reg(r, mem, &m.mr[i], e) : 0;
 
 		if (rc != 0) {
-			if (i > 0)
-				ch->prm.rail[0]->ops->mr_dereg(ch->prm.rail[0], m.mr[0]);
+			struct dr_err why;
+
+			/* Nobody was told its key: it stays pinned, but nothing accesses it. */
+			if (i > 0 && dereg(ch, &m, 0, &why) != 0)
+				dr_warn("channel", "channel %u: %s", ch->prm.id, why.text);
 			return rc;
 		}
 	}
@@ -199,8 +226,10 @@ static bool outstanding_in(const struct dr_channel *ch, const struct dr_mem *mem
 	return false;
 }
 
-void dr_channel_mem_dereg(struct dr_channel *ch, struct dr_mem *mem, int64_t now)
+int dr_channel_mem_dereg(struct dr_channel *ch, struct dr_mem *mem, int64_t now, struct dr_err *e)
 {
+	struct dr_err why = { 0 };
+
 	if (outstanding_in(ch, mem)) {
 		dr_channel_fail(
 			ch, -ECANCELED, "memory was deregistered with messages outstanding", now);
@@ -208,9 +237,11 @@ void dr_channel_mem_dereg(struct dr_channel *ch, struct dr_mem *mem, int64_t now
 			path_free(ch, i); /* stop() waits until nothing accesses the memory */
 	}
 	for (unsigned i = 0; i < DR_PATHS; i++)
-		if (ch->prm.rail[i] && mem->mr[i])
-			ch->prm.rail[i]->ops->mr_dereg(ch->prm.rail[i], mem->mr[i]);
+		(void)dereg(ch, mem, i, why.code == 0 ? &why : NULL);
 	memset(mem, 0, sizeof(*mem));
+	if (ch->unsafe.code != 0)
+		why = ch->unsafe;
+	return why.code != 0 ? dr_err_set(e, why.code, "channel %u: %s", ch->prm.id, why.text) : 0;
 }
 
 static void act_connect(struct dr_channel *ch, unsigned i, uint32_t gen)
@@ -646,12 +677,16 @@ bool dr_channel_closed(const struct dr_channel *ch)
 	       !still_up(ch, 1);
 }
 
-void dr_channel_stop(struct dr_channel *ch)
+int dr_channel_stop(struct dr_channel *ch, struct dr_err *e)
 {
+	const struct dr_err *why = &ch->unsafe;
+
 	close_paths(ch);
 	for (unsigned i = 0; i < DR_PATHS; i++)
 		if (ch->path[i].path)
-			ch->path[i].path->ops->stop(ch->path[i].path);
+			path_stop(ch, i);
+	return why->code != 0 ? dr_err_set(e, why->code, "channel %u: %s", ch->prm.id, why->text)
+			      : 0;
 }
 
 void dr_channel_fini(struct dr_channel *ch)

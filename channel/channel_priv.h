@@ -35,6 +35,7 @@ struct dr_channel {
 	uint64_t reported; /* messages reported to ops->completed */
 	uint64_t bytes_done;
 	bool dead_told;
+	struct dr_err unsafe; /* the first connection that could not be destroyed; code 0: none */
 	int64_t probe_ns; /* next PROBE on idle paths whose peer may be gone unnoticed; DR_NEVER */
 	/* sender */
 	uint64_t

@@ -28,6 +28,8 @@ struct fake {
 	unsigned n_events, looks;
 	bool full;		/* takes no control frame */
 	int refuses;		/* what post_recv returns */
+	bool fences;		/* else a fence is never done */
+	int stuck;		/* what stop returns */
 	unsigned aborts;	/* posted */
 	unsigned acks, credits; /* posted since the last flush */
 	unsigned flushes, acks_out, credits_out;
@@ -141,14 +143,39 @@ static void fake_stats(struct dr_path *p, struct dr_path_stats *out)
 	*out = ((struct fake *)p)->stats;
 }
 
-static void fake_fence(struct dr_path *p, bool soft, int64_t deadline)
-{
-	(void)p, (void)soft, (void)deadline; /* never done */
-}
-
 static void fake_nothing(struct dr_path *p)
 {
 	(void)p;
+}
+
+static void fake_fence(struct dr_path *p, bool soft, int64_t deadline_ns)
+{
+	(void)soft, (void)deadline_ns;
+	if (((struct fake *)p)->fences)
+		push((struct fake *)p, (struct dr_event){ .kind = DR_EV_FENCED });
+}
+
+static int fake_stop(struct dr_path *p)
+{
+	return ((struct fake *)p)->stuck;
+}
+
+static int dereg_err[DR_PATHS];
+static unsigned deregs;
+
+static int fake_mr_reg(
+	struct dr_rail *r, const struct dr_memory *m, struct dr_mr **out, struct dr_err *e)
+{
+	(void)r, (void)e;
+	*out = m->base;
+	return 0;
+}
+
+static int fake_mr_dereg(struct dr_rail *r, struct dr_mr *mr)
+{
+	assert_non_null(mr);
+	deregs++;
+	return dereg_err[r->index];
 }
 
 static void fake_fini(struct dr_path *p)
@@ -160,6 +187,8 @@ static const struct dr_transport_ops fake_ops = {
 	.size = sizeof(fake_ops),
 	.name = "fake",
 	.caps = DR_CAP_RESET,
+	.mr_reg = fake_mr_reg,
+	.mr_dereg = fake_mr_dereg,
 	.create = fake_create,
 	.handle = fake_handle,
 	.connect = fake_connect,
@@ -168,10 +197,10 @@ static const struct dr_transport_ops fake_ops = {
 	.post_ctrl = fake_post_ctrl,
 	.flush = fake_flush,
 	.progress = fake_progress,
-	.fence = fake_fence,
 	.stats = fake_stats,
+	.fence = fake_fence,
 	.close = fake_nothing,
-	.stop = fake_nothing,
+	.stop = fake_stop,
 	.fini = fake_fini,
 };
 
@@ -231,7 +260,11 @@ static void setup_end(struct kit *k, unsigned window, bool sender)
 		p.rail[i] = &k->rail[i];
 	}
 	assert_int_equal(dr_channel_create(&p, &k->ch, &e), 0);
-	k->mem = (struct dr_mem){ .base = memory, .len = sizeof(memory) };
+	assert_int_equal(
+		dr_channel_mem_reg(k->ch,
+			&(struct dr_memory){ .base = memory, .len = sizeof(memory) }, &k->mem, &e),
+		0);
+	deregs = 0;
 	assert_int_equal(dr_channel_start(k->ch, peer, sizeof(peer), k->now, &e), 0);
 	k->path = made[0];
 	dr_channel_progress(k->ch, k->now);
@@ -254,7 +287,7 @@ static void setup(struct kit *k, unsigned window)
 static void teardown(struct kit *k)
 {
 	dr_channel_close(k->ch, k->now);
-	dr_channel_stop(k->ch);
+	assert_int_equal(dr_channel_stop(k->ch, NULL), 0);
 	dr_channel_fini(k->ch);
 }
 
@@ -541,6 +574,82 @@ static void test_the_better_path_decides_about_the_peer(void **state)
 	teardown(&k);
 }
 
+static void test_memory_is_safe_after_mem_dereg(void **state)
+{
+	struct kit k;
+
+	(void)state;
+	for (unsigned outstanding = 0; outstanding < 2; outstanding++) {
+		setup(&k, 1);
+		if (!outstanding)
+			arrive(&k, 0, 1);
+		assert_int_equal(dr_channel_mem_dereg(k.ch, &k.mem, k.now, NULL), 0);
+		assert_int_equal(deregs, DR_PATHS);
+		teardown(&k);
+	}
+}
+
+/* Either rail's NIC may keep it; both are told to let it go. */
+static void test_region_that_cannot_be_deregistered(void **state)
+{
+	struct dr_err e;
+	struct kit k;
+
+	(void)state;
+	for (unsigned i = 0; i < DR_PATHS; i++) {
+		setup(&k, 4);
+		dereg_err[i] = -EBUSY;
+		assert_int_equal(dr_channel_mem_dereg(k.ch, &k.mem, k.now, &e), -EBUSY);
+		assert_int_equal(e.code, -EBUSY);
+		assert_string_equal(
+			e.text, i ? "channel 3: 4096 bytes could not be deregistered from "
+				    "rail 1 (fake): EBUSY"
+				  : "channel 3: 4096 bytes could not be deregistered from "
+				    "rail 0 (fake): EBUSY");
+		assert_int_equal(deregs, DR_PATHS);
+		dereg_err[i] = 0;
+		teardown(&k);
+	}
+}
+
+/* Whoever stopped it: mem_dereg with messages outstanding, stop, or the channel itself, which replaced the path. */
+static void test_connection_that_cannot_be_destroyed(void **state)
+{
+	static const char text[] =
+		"channel 3: the connection of path 0 (rail 0, fake) could not be destroyed: EIO";
+	struct dr_err e;
+	struct kit k;
+
+	(void)state;
+	for (unsigned who = 0; who < 3; who++) {
+		setup(&k, 4);
+		k.path->stuck = -EIO;
+		memset(&e, 0, sizeof(e));
+		if (who == 0)
+			assert_int_equal(dr_channel_stop(k.ch, &e), -EIO);
+		if (who == 1)
+			assert_int_equal(dr_channel_mem_dereg(k.ch, &k.mem, k.now, &e), -EIO);
+		if (who == 2) {
+			k.path->fences = true;
+			push(k.path, (struct dr_event){ .kind = DR_EV_FAILED,
+					     .scope = DR_SCOPE_PATH,
+					     .err = -ECONNRESET,
+					     .text = "test" });
+			dr_channel_progress(k.ch, k.now); /* fences */
+			dr_channel_progress(k.ch, k.now); /* fenced: the path is freed */
+			assert_null(dr_channel_path(k.ch, 0));
+			assert_int_equal(dr_channel_stop(k.ch, &e), -EIO);
+		}
+		assert_string_equal(e.text, text);
+		/* It stays so, for all memory of the channel. */
+		assert_int_equal(dr_channel_stop(k.ch, NULL), -EIO);
+		if (who != 1)
+			assert_int_equal(dr_channel_mem_dereg(k.ch, &k.mem, k.now, NULL), -EIO);
+		assert_int_equal(deregs, DR_PATHS);
+		dr_channel_fini(k.ch);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -555,6 +664,9 @@ int main(void)
 		cmocka_unit_test(test_completions_told_by_datagram_are_reported),
 		cmocka_unit_test(test_answers_of_a_peers_kernel),
 		cmocka_unit_test(test_the_better_path_decides_about_the_peer),
+		cmocka_unit_test(test_memory_is_safe_after_mem_dereg),
+		cmocka_unit_test(test_region_that_cannot_be_deregistered),
+		cmocka_unit_test(test_connection_that_cannot_be_destroyed),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -50,7 +50,7 @@ static int64_t stuck_after(enum dr_detect detect, int64_t window_ns)
 	if (dr_manager_create(&p, &m, &e))
 		fail_msg("%s", e.text);
 	ns = dr_manager_channel_at(m, 0)->fo.prm.stuck_after_ns;
-	dr_manager_destroy(m);
+	assert_int_equal(dr_manager_destroy(m), 0);
 	return ns;
 }
 

@@ -93,7 +93,9 @@ static void flow_close(struct flow *f)
 	for (unsigned end = 0; end < 2; end++) {
 		struct dr_channel *ch = dr_manager_channel_at(f->p.m[end], 0);
 
-		dr_channel_mem_dereg(ch, &f->mem[end], dr_sim_world_clock(f->p.w, end));
+		assert_int_equal(dr_channel_mem_dereg(
+					 ch, &f->mem[end], dr_sim_world_clock(f->p.w, end), NULL),
+			0);
 	}
 	pair_close(&f->p);
 }

@@ -214,12 +214,16 @@ static int make_channel(struct dr_manager *m, unsigned c, struct dr_err *e)
 	return dr_channel_create(&cp, &m->channel[c], e);
 }
 
-static void free_all(struct dr_manager *m)
+/* Returns the first error of dr_channel_stop. */
+static int free_all(struct dr_manager *m)
 {
+	int rc = 0;
+
 	for (unsigned c = 0; c < m->prm.n_channels; c++) {
 		if (!m->channel[c])
 			continue;
-		dr_channel_stop(m->channel[c]);
+		int err = dr_channel_stop(m->channel[c], NULL);
+		rc = rc ? rc : err;
 		dr_channel_fini(m->channel[c]);
 	}
 	for (unsigned r = 0; r < m->n_open; r++) {
@@ -227,6 +231,7 @@ static void free_all(struct dr_manager *m)
 		m->rail[r].rail->ops->rail_fini(m->rail[r].rail);
 	}
 	dr_free(m);
+	return rc;
 }
 
 int dr_manager_create(const struct dr_manager_params *p, struct dr_manager **out, struct dr_err *e)
@@ -254,7 +259,7 @@ int dr_manager_create(const struct dr_manager_params *p, struct dr_manager **out
 	for (unsigned c = 0; c < p->n_channels && rc == 0; c++)
 		rc = make_channel(m, c, e);
 	if (rc != 0) {
-		free_all(m);
+		(void)free_all(m); /* nothing was posted */
 		return rc;
 	}
 	*out = m;
@@ -437,8 +442,7 @@ bool dr_manager_closed(const struct dr_manager *m)
 	return true;
 }
 
-void dr_manager_destroy(struct dr_manager *m)
+int dr_manager_destroy(struct dr_manager *m)
 {
-	if (m)
-		free_all(m);
+	return m ? free_all(m) : 0;
 }

@@ -118,7 +118,9 @@ enum dr_rail_state dr_manager_rail_state(const struct dr_manager *m, unsigned ra
  * dr_channel_close. */
 void dr_manager_close(struct dr_manager *m, int64_t now_ns);
 bool dr_manager_closed(const struct dr_manager *m);
-/* Waits until nothing can access a buffer any more, then frees everything. NULL is allowed. */
-void dr_manager_destroy(struct dr_manager *m);
+/* Waits until nothing can access a buffer any more, then frees everything. NULL is allowed. -errno: a
+ * connection could not be destroyed; memory that was not deregistered before, or not with success, must
+ * stay allocated until the process ends. */
+int dr_manager_destroy(struct dr_manager *m);
 
 #endif

@@ -422,8 +422,9 @@ static void lost_abort(enum dr_sim_personality kind, int64_t cut_ns)
 	for (unsigned i = 0; i < RAILS; i++)
 		dr_sim_cut(p.w, i, DR_SIM_BOTH, true);
 	message_post(&p, &x);
-	dr_channel_mem_dereg(
-		dr_manager_channel_at(p.m[1], 0), &x.mem[1], dr_sim_world_clock(p.w, 1));
+	assert_int_equal(dr_channel_mem_dereg(dr_manager_channel_at(p.m[1], 0), &x.mem[1],
+				 dr_sim_world_clock(p.w, 1), NULL),
+		0);
 	assert_int_equal(p.failed[1][0], -ECANCELED);
 	run_for(&p, cut_ns);
 	assert_int_equal(p.failed[0][0], 0);
@@ -454,8 +455,9 @@ static void test_dial_to_a_dead_channel_is_refused(void **state)
 	both_paths_up(&p);
 	message_post(&p, &x);
 	dr_sim_world_step(p.w, dr_sim_world_now(p.w) + DR_NS_PER_US);
-	dr_channel_mem_dereg(
-		dr_manager_channel_at(p.m[1], 0), &x.mem[1], dr_sim_world_clock(p.w, 1));
+	assert_int_equal(dr_channel_mem_dereg(dr_manager_channel_at(p.m[1], 0), &x.mem[1],
+				 dr_sim_world_clock(p.w, 1), NULL),
+		0);
 	for (int64_t t = 0; t < 2 * DR_NS_PER_S; t += BEAT_NS) { /* end 0 stands still */
 		dr_sim_world_step(p.w, dr_sim_world_now(p.w) + BEAT_NS);
 		dr_manager_tick(p.m[1], dr_sim_world_clock(p.w, 1));

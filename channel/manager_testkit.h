@@ -141,7 +141,7 @@ static inline void pair_close(struct pair *p)
 	for (unsigned end = 0; end < 2; end++)
 		dr_manager_close(p->m[end], dr_sim_world_clock(p->w, end));
 	for (unsigned end = 0; end < 2; end++)
-		dr_manager_destroy(p->m[end]);
+		assert_int_equal(dr_manager_destroy(p->m[end]), 0);
 	assert_int_equal(dr_sim_world_violations(p->w), 0);
 	dr_sim_world_destroy(p->w);
 }

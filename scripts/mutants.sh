@@ -43,6 +43,7 @@ killers=(
 	topology/locality_test
 	transport/tcp/tcp_test
 	transport/verbs/path_test
+	tests/fakeverbs/unsafe_test
 	tests/conformance/staged_test
 	tests/sim/sim_test
 	tests/exhaustive/exhaustive_test

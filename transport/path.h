@@ -29,6 +29,9 @@
  *    An error found while posting is not returned but reported as FAILED by the next progress.
  *  - Lifetime: create -> connect -> (READY) -> fence -> (FENCED) -> close -> stop -> fini. close is
  *    allowed in every state, twice too; stop waits until nothing can touch a buffer; fini frees.
+ *  - A posted buffer may be read or written until SENT or DELIVERED of its part, FENCED, or stop that
+ *    returned 0. FAILED and close end nothing. Where stop returns an error, until the process ends; the
+ *    kind keeps its own memory of that connection too.
  */
 
 enum {
@@ -200,11 +203,14 @@ struct dr_transport_ops {
 	void (*rail_fini)(struct dr_rail *r); /* all its paths are gone */
 
 	/* Make memory reachable by paths of this rail; m is read during the call only. The caller owns
-	 * the memory, which must outlive the region. After mr_dereg nothing touches it; the caller fenced
-	 * before. -ENOTSUP: this kind, or this NIC, cannot reach memory of that kind. */
+	 * the memory, which must outlive the region. -ENOTSUP: this kind, or this NIC, cannot reach memory
+	 * of that kind. */
 	int (*mr_reg)(
 		struct dr_rail *r, const struct dr_memory *m, struct dr_mr **out, struct dr_err *e);
-	void (*mr_dereg)(struct dr_rail *r, struct dr_mr *mr);
+	/* The region is gone for its user, whatever is returned; the caller fenced before. 0: nothing of
+	 * this rail touches the memory any more, unless others registered it too. -errno: the NIC may touch
+	 * it until the process ends. May wait for a call to the driver. */
+	int (*mr_dereg)(struct dr_rail *r, struct dr_mr *mr);
 
 	/* A path in state "new". */
 	int (*create)(struct dr_rail *r, const struct dr_path_params *p, struct dr_path **out,
@@ -252,7 +258,10 @@ struct dr_transport_ops {
 	void (*probe)(struct dr_path *p, int64_t now_ns);
 
 	void (*close)(struct dr_path *p);
-	void (*stop)(struct dr_path *p);
+	/* After close: wait until nothing can touch a buffer. -errno: the connection could not be
+	 * destroyed, and the NIC may touch what is posted on it until the process ends. Another call
+	 * returns the same. */
+	int (*stop)(struct dr_path *p);
 	void (*fini)(struct dr_path *p);
 };
 

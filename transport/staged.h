@@ -87,6 +87,9 @@ struct dr_staged_choice {
 void dr_staged_choice(const struct dr_staged *f, struct dr_staged_choice *out);
 /* Why copies of this GPU fail: every path that stages fails or has failed. NULL: they work. */
 const struct dr_err *dr_staged_error(const struct dr_staged *f);
+/* Rings that were not given back to dr_stage_ops.release, since a NIC or a copy may reach them until the
+ * process ends. Complete when the rails are gone. */
+unsigned dr_staged_kept(const struct dr_staged *f);
 /* The path within, which is p itself when p is of another kind. */
 struct dr_path *dr_staged_inner(struct dr_path *p);
 

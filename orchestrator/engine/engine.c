@@ -278,8 +278,37 @@ static int register_buffer(struct dr_stream *s, struct dr_err *e)
 	return dr_channel_mem_reg(s->ch, &m, &s->mem, e);
 }
 
+/* What a NIC may still access is kept: given back, it would be somebody else's memory soon. */
+static void deregister_buffers(struct dr_engine *g, int64_t now)
+{
+	struct dr_err first = { 0 }, e;
+	unsigned kept = 0;
+	size_t bytes = 0;
+
+	for (unsigned i = 0; i < g->n_streams; i++) {
+		struct dr_stream *s = &g->stream[i];
+
+		if (!s->registered || dr_channel_mem_dereg(s->ch, &s->mem, now, &e) == 0)
+			continue;
+		if (kept++ == 0)
+			first = e;
+		s->kept = true;
+		bytes += s->buf_bytes;
+	}
+	if (kept == 0)
+		return;
+	if (g->prm.gpu_buffers)
+		dr_gpu_buffers_keep(g->prm.gpu_buffers);
+	dr_error("worker",
+		"gpu %u: %s; the NIC may still access the buffers of %u of its channels, so their %zu "
+		"bytes stay allocated until the process ends",
+		g->prm.gpu, first.text, kept, bytes);
+}
+
 static void free_buffer(struct dr_stream *s)
 {
+	if (s->kept)
+		return;
 	if (s->eng->prm.gpu_buffers)
 		dr_gpu_free(dr_gpu_buffers_gpu(s->eng->prm.gpu_buffers), &s->on_gpu);
 	else
@@ -333,11 +362,10 @@ void dr_engine_destroy(struct dr_engine *g)
 	if (!g)
 		return;
 	dr_engine_close(g);
-	for (unsigned i = 0; g->stream && i < g->n_streams; i++)
-		if (g->stream[i].registered)
-			dr_channel_mem_dereg(g->stream[i].ch, &g->stream[i].mem, now);
-	if (g->mgr)
-		dr_manager_destroy(g->mgr);
+	if (g->stream)
+		deregister_buffers(g, now);
+	/* No buffer is in use: each was deregistered, or is kept. */
+	(void)dr_manager_destroy(g->mgr);
 	for (unsigned i = 0; g->stream && i < g->n_streams; i++)
 		free_buffer(&g->stream[i]);
 	dr_hist_destroy(g->rtt);

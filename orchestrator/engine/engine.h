@@ -37,6 +37,7 @@ struct dr_stream {
 	struct dr_gpu_memory on_gpu;
 	struct dr_mem mem;
 	bool registered;
+	bool kept;	      /* buf is not freed: the NIC may access it until the process ends */
 	struct dr_window win; /* of seqs; see dr_stream_next_post */
 	struct {
 		uint32_t len;	 /* sender: bytes posted */

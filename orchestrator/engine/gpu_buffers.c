@@ -28,6 +28,7 @@ struct dr_gpu_buffers {
 	uint8_t *readback; /* host memory for a chunk that is wrong, made when needed */
 	size_t readback_len;
 	unsigned rings; /* reserved: one a channel whose memory is staged */
+	bool keep;	/* see dr_gpu_buffers_keep */
 };
 
 static uint64_t address(const void *dev)
@@ -123,15 +124,24 @@ int dr_gpu_buffers_open(
 
 void dr_gpu_buffers_close(struct dr_gpu_buffers *b)
 {
+	bool keep;
+
 	if (!b)
 		return;
+	keep = b->keep || (b->staged && dr_staged_kept(b->staged) > 0);
 	dr_staged_destroy(b->staged);
 	dr_gpu_stream_destroy(b->work);
 	for (int way = 0; way < 2; way++)
 		dr_gpu_stream_destroy(b->copy[way]);
-	dr_gpu_close(b->gpu);
+	if (!keep)
+		dr_gpu_close(b->gpu);
 	dr_free(b->readback);
 	dr_free(b);
+}
+
+void dr_gpu_buffers_keep(struct dr_gpu_buffers *b)
+{
+	b->keep = true;
 }
 
 int dr_gpu_buffers_wrap(struct dr_gpu_buffers *b, struct dr_manager_params *m, struct dr_err *e)
@@ -182,6 +192,7 @@ int dr_gpu_buffers_register(struct dr_gpu_buffers *b, const struct dr_gpu_memory
 		.kind = DR_MEMORY_CUDA,
 		.ordered = dr_gpu_info(b->gpu)->ordered };
 	struct dr_staged_choice before, after;
+	struct dr_err why;
 
 	dr_staged_choice(b->staged, &before);
 	export_dmabuf(b, buf, &m);
@@ -194,8 +205,8 @@ int dr_gpu_buffers_register(struct dr_gpu_buffers *b, const struct dr_gpu_memory
 		rc = dr_staged_reserve(b->staged, b->rings + 1, e);
 		if (rc == 0)
 			b->rings++;
-		else
-			dr_channel_mem_dereg(ch, out, dr_now_ns());
+		else if (dr_channel_mem_dereg(ch, out, dr_now_ns(), &why) != 0)
+			dr_warn("gpu", "%s", why.text); /* nothing was posted in it */
 	}
 	return rc;
 }

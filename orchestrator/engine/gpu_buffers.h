@@ -23,8 +23,11 @@ struct dr_gpu_buffers_params {
 /* Errors of dr_gpu_open. */
 int dr_gpu_buffers_open(const struct dr_gpu_buffers_params *p, struct dr_gpu_buffers **out,
 	struct dr_err *e) DR_MUST_CHECK;
-/* After its manager was destroyed. NULL is allowed. */
+/* After its manager was destroyed. NULL is allowed. If memory of the GPU has to stay allocated, or a staging
+ * ring, the GPU's context stays open until the process ends, since closing it would free them. */
 void dr_gpu_buffers_close(struct dr_gpu_buffers *b);
+/* A buffer on the GPU is not freed, because a NIC may access it until the process ends. */
+void dr_gpu_buffers_keep(struct dr_gpu_buffers *b);
 /* Wrap the transport of a manager that is to be created with staging; m->kind_params is kept. */
 int dr_gpu_buffers_wrap(struct dr_gpu_buffers *b, struct dr_manager_params *m, struct dr_err *e)
 	DR_MUST_CHECK;

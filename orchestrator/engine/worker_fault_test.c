@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "orchestrator/engine/worker_testkit.h"
+#include "transport/faulty/faulty.h"
+
+#include <sys/mman.h>
 
 /* A worker when something breaks: paths, peers, memory, parameters; and when it is torn down. */
 
@@ -311,6 +314,79 @@ static void test_a_receiver_that_waits_learns_that_the_peer_has_closed(void **st
 	destroy_bounded(SERVER);
 }
 
+/* ---- memory that a NIC may keep ---- */
+
+static struct dr_memory buffers[8]; /* registered by the server's worker */
+static unsigned n_buffers, kept_lines;
+static int (*reg_below)(
+	struct dr_rail *r, const struct dr_memory *m, struct dr_mr **out, struct dr_err *e);
+
+static int note_and_reg(
+	struct dr_rail *r, const struct dr_memory *m, struct dr_mr **out, struct dr_err *e)
+{
+	assert_true(n_buffers < DR_ARRAY_LEN(buffers));
+	buffers[n_buffers++] = *m;
+	return reg_below(r, m, out, e);
+}
+
+/* arg: what the line must say too. */
+static void count_kept(enum dr_log_level level, const char *component, const char *text, void *arg)
+{
+	(void)component;
+	kept_lines += level == DR_LOG_ERROR && strstr(text, arg) &&
+		      strstr(text, "their 2097152 bytes stay allocated until the process ends");
+}
+
+static bool is_mapped(const struct dr_memory *m)
+{
+	return msync(m->base, m->len, MS_ASYNC) == 0;
+}
+
+/* Two channels on which the server receives; every stop, or every mr_dereg, of its paths reports an error. */
+static void end_with(int stop_err, int dereg_err, const char *line)
+{
+	const struct dr_faulty_opts o = { .stop_err = stop_err, .dereg_err = dereg_err };
+	struct dr_faulty *faulty;
+	struct dr_faulty_rail_params rail;
+	struct config c = { .n_gpus = 1, .n_bulk = 2, .window = 16, .chunk_max = 65536 };
+	bool fails = stop_err || dereg_err;
+
+	assert_int_equal(dr_faulty_create(dr_transport_find("tcp"), &o, &faulty), 0);
+	reg_below = faulty->ops.mr_reg;
+	faulty->ops.mr_reg = note_and_reg;
+	rail = (struct dr_faulty_rail_params){ .faulty = faulty };
+	c.transport[SERVER] = &faulty->ops;
+	c.kind_params[SERVER] = &rail;
+	n_buffers = kept_lines = 0;
+	open_both(&c);
+	begin((struct dr_phase){ .message_bytes = 1 << 20, .chunk_bytes = 65536 });
+	WAIT(live_rx(SERVER) > 4 << 20);
+	dr_worker_destroy(ends[CLIENT].w);
+	ends[CLIENT].w = NULL;
+	dr_log_set_sink(count_kept, (void *)(uintptr_t)line);
+	dr_worker_destroy(ends[SERVER].w);
+	dr_log_set_sink(NULL, NULL);
+	ends[SERVER].w = NULL;
+	assert_int_equal(n_buffers, 4); /* each on two rails */
+	assert_int_equal(kept_lines, fails);
+	for (unsigned i = 0; i < n_buffers; i++) {
+		assert_int_equal(is_mapped(&buffers[i]), fails);
+		if (fails && i % 2)
+			dr_pages_free(buffers[i].base, buffers[i].len);
+	}
+	dr_faulty_destroy(faulty);
+}
+
+static void test_a_buffer_that_the_nic_may_keep_is_not_freed(void **state)
+{
+	(void)state;
+	dr_log_set_level(DR_LOG_ERROR);
+	end_with(0, 0, "");
+	end_with(-EIO, 0, "could not be destroyed: EIO");
+	end_with(0, -EBUSY, "could not be deregistered from rail 0 (faulty(tcp)): EBUSY");
+	dr_log_set_level(DR_LOG_INFO);
+}
+
 /* Every allocation of start-up fails once; nothing is owed afterwards (the sanitizer looks). */
 static void test_out_of_memory(void **state)
 {
@@ -376,6 +452,7 @@ int main(void)
 		cmocka_unit_test(test_the_peer_is_told_before_the_paths_close),
 		cmocka_unit_test(test_a_close_in_mid_transfer_delivers_what_was_posted),
 		cmocka_unit_test(test_a_receiver_that_waits_learns_that_the_peer_has_closed),
+		cmocka_unit_test(test_a_buffer_that_the_nic_may_keep_is_not_freed),
 		cmocka_unit_test(test_out_of_memory),
 		cmocka_unit_test(test_bad_parameters),
 	};

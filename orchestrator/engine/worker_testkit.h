@@ -31,6 +31,8 @@ struct config {
 	int node; /* with numa */
 	enum dr_poll_policy poll;
 	int64_t heartbeat_ns;
+	const struct dr_transport_ops *transport[2]; /* by end; NULL: tcp */
+	const void *kind_params[2];
 };
 
 struct end {
@@ -68,7 +70,8 @@ static inline int make_end(unsigned side, struct dr_err *e)
 		gp[k].gpu = k + 4;
 		gp[k].n_bulk = cfg.n_bulk;
 		gp[k].lat_tx = gp[k].lat_rx = -1;
-		m->transport = dr_transport_find("tcp");
+		m->transport = cfg.transport[side] ? cfg.transport[side] : dr_transport_find("tcp");
+		m->kind_params = cfg.kind_params[side];
 		m->n_rails = 2;
 		for (unsigned r = 0; r < 2; r++) {
 			struct sockaddr_in *sa = (struct sockaddr_in *)&m->rail[r].local;

@@ -224,7 +224,7 @@ static void test_violations(void **state)
 	cf_open(&f, &stream);
 	start(&f);
 	f.violations_wanted = true;
-	f.ops->mr_dereg(f.end[R].rail, f.end[R].mr);
+	assert_int_equal(f.ops->mr_dereg(f.end[R].rail, f.end[R].mr), 0);
 	f.end[R].mr = NULL;
 	assert_non_null(strstr(dr_sim_world_violation(f.world), "deregisters"));
 	cf_shut(&f);
@@ -580,12 +580,41 @@ static void test_wrapper_fence(void **state)
 	}
 }
 
+/* A connection that cannot be destroyed, a region that cannot be deregistered: the caller must not reuse the memory. */
+static void test_stop_and_mr_dereg_report(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < DR_ARRAY_LEN(wrapped); i++) {
+		struct cf_end *e;
+		struct cf f;
+
+		cf_open(&f, &wrapped[i]);
+		start(&f);
+		send_all(&f);
+		e = &f.end[R];
+		f.faulty->o.stop_err = -EIO;
+		f.faulty->o.dereg_err = -EBUSY;
+		f.ops->close(e->path);
+		e->closed = true;
+		assert_int_equal(f.ops->stop(e->path), -EIO);
+		assert_int_equal(f.ops->stop(e->path), -EIO);
+		f.ops->fini(e->path);
+		e->path = NULL;
+		assert_int_equal(f.ops->mr_dereg(e->rail, e->mr), -EBUSY);
+		e->mr = NULL;
+		assert_int_equal(f.faulty->injected, 3);
+		f.faulty->o.stop_err = f.faulty->o.dereg_err = 0;
+		cf_shut(&f);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_repeatable),
 		cmocka_unit_test(test_cut_heals),
 		cmocka_unit_test(test_one_way_cut),
+		cmocka_unit_test(test_stop_and_mr_dereg_report),
 		cmocka_unit_test(test_zombies),
 		cmocka_unit_test(test_violations),
 		cmocka_unit_test(test_completions),

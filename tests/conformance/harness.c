@@ -398,7 +398,7 @@ void cf_shut(struct cf *f)
 
 		if (e->rail) {
 			if (e->mr)
-				f->ops->mr_dereg(e->rail, e->mr);
+				assert_int_equal(f->ops->mr_dereg(e->rail, e->mr), 0);
 			f->ops->rail_close(e->rail);
 			f->ops->rail_fini(e->rail);
 		}
@@ -482,7 +482,8 @@ void cf_destroy(struct cf *f, unsigned end)
 	e->closed = true;
 	(void)cf_progress(f, end); /* reports nothing: checked by the sink */
 	f->ops->close(e->path);
-	f->ops->stop(e->path);
+	assert_int_equal(f->ops->stop(e->path), 0);
+	assert_int_equal(f->ops->stop(e->path), 0);
 	f->ops->fini(e->path);
 	e->path = NULL;
 }

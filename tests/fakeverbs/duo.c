@@ -214,11 +214,12 @@ bool duo_whole(struct duo *d)
 void duo_shut(struct duo *d)
 {
 	for (unsigned end = 0; end < 2; end++)
-		dr_channel_mem_dereg(d->ch[end], &d->mem[end], dr_now_ns());
+		assert_int_equal(
+			dr_channel_mem_dereg(d->ch[end], &d->mem[end], dr_now_ns(), NULL), 0);
 	for (unsigned end = 0; end < 2; end++)
 		dr_manager_close(d->m[end], dr_now_ns());
 	for (unsigned end = 0; end < 2; end++)
-		dr_manager_destroy(d->m[end]);
+		assert_int_equal(dr_manager_destroy(d->m[end]), 0);
 	for (unsigned end = 0; end < 2; end++) {
 		if (end == RECEIVER && d->fd >= 0)
 			assert_int_equal(munmap(d->buf[end], BYTES), 0);

@@ -421,7 +421,7 @@ static void told_to_the_wrapper(void **state)
 		assert_int_equal(c.direct, takes);
 		assert_int_equal(c.staged, !takes);
 		assert_non_null(strstr(c.why, takes ? "dma-buf" : "takes no dma-buf (EOPNOTSUPP)"));
-		rail->ops->mr_dereg(rail, mr);
+		assert_int_equal(rail->ops->mr_dereg(rail, mr), 0);
 		rail->ops->rail_close(rail);
 		rail->ops->rail_fini(rail);
 		dr_staged_destroy(rp.staged);

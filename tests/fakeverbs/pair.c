@@ -339,7 +339,8 @@ void pair_end_path(struct pair *p)
 		if (!e->path)
 			continue;
 		dr_verbs_ops.close(e->path);
-		dr_verbs_ops.stop(e->path);
+		e->stop_rc = dr_verbs_ops.stop(e->path);
+		assert_int_equal(dr_verbs_ops.stop(e->path), e->stop_rc);
 		dr_verbs_ops.fini(e->path);
 		e->path = NULL;
 	}
@@ -355,7 +356,7 @@ void pair_shut(struct pair *p)
 		if (!e->rail)
 			continue;
 		if (e->mr)
-			dr_verbs_ops.mr_dereg(e->rail, e->mr);
+			e->dereg_rc = dr_verbs_ops.mr_dereg(e->rail, e->mr);
 		dr_verbs_ops.rail_close(e->rail);
 		dr_verbs_ops.rail_fini(e->rail);
 		e->rail = NULL;

@@ -41,6 +41,7 @@ struct pair_end {
 	unsigned rail_failed;
 	enum dr_scope rail_scope;
 	char rail_text[256];
+	int stop_rc, dereg_rc; /* what the last of each returned */
 };
 
 struct pair {

@@ -16,6 +16,8 @@ static bool destroys(const char *call)
 	return strncmp(call, "de", 2) == 0 || strcmp(call, "close_device") == 0;
 }
 
+static unsigned reported; /* times that stop or mr_dereg returned an error */
+
 /* One life with the k-th such call failing; false: there is no k-th. */
 static bool life_with(const char *call, unsigned k, bool poller)
 {
@@ -28,6 +30,8 @@ static bool life_with(const char *call, unsigned k, bool poller)
 	pair_life(&p);
 	pair_shut(&p);
 	failed = p.fake->failed();
+	for (unsigned i = 0; i < 2; i++)
+		reported += (p.e[i].stop_rc != 0) + (p.e[i].dereg_rc != 0);
 	pair_clean(&p, failed && destroys(failed));
 	return failed != NULL;
 }
@@ -43,10 +47,13 @@ static void each_call(bool poller)
 	unsigned runs = 0, i, k;
 
 	for (i = 0; i < DR_ARRAY_LEN(calls); i++) {
+		reported = 0;
 		/* What is called in each round has no last call; the first ones are enough. */
 		for (k = 1; k <= 40 && life_with(calls[i], k, poller); k += k < 16 ? 1 : 5)
 			runs++;
 		print_message("%s: %u\n", calls[i], k - 1);
+		/* Each end's region; the queue pairs of a life are fenced. */
+		assert_int_equal(reported, strcmp(calls[i], "dereg_mr") == 0 ? 2 : 0);
 	}
 	assert_true(runs > 60);
 }

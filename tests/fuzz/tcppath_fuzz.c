@@ -195,9 +195,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		dr_assert(w.fenced);
 	}
 	dr_tcp_ops.close(w.path);
-	dr_tcp_ops.stop(w.path);
+	dr_assert(dr_tcp_ops.stop(w.path) == 0);
 	dr_tcp_ops.fini(w.path);
-	dr_tcp_ops.mr_dereg(w.rail, w.mr);
+	dr_assert(dr_tcp_ops.mr_dereg(w.rail, w.mr) == 0);
 	dr_tcp_ops.rail_close(w.rail);
 	dr_tcp_ops.rail_fini(w.rail);
 	close(w.fd);

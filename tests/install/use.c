@@ -149,7 +149,7 @@ static int close_both(struct end *from, struct end *to, struct dr_poller *poller
 {
 	int64_t end = dr_now_ns() + 10 * DR_NS_PER_S;
 	struct dr_manager *m[2] = { from->manager, to->manager };
-	int i;
+	int rc[2], i;
 
 	for (i = 0; i < 2; i++)
 		dr_manager_close(m[i], dr_now_ns());
@@ -161,11 +161,12 @@ static int close_both(struct end *from, struct end *to, struct dr_poller *poller
 		for (i = 0; i < 2; i++)
 			dr_manager_tick(m[i], dr_now_ns());
 	}
-	dr_channel_mem_dereg(from->channel, &from->mem, dr_now_ns());
-	dr_channel_mem_dereg(to->channel, &to->mem, dr_now_ns());
+	/* An error: the NIC may still access the memory, which must stay allocated. This one is static. */
+	rc[0] = dr_channel_mem_dereg(from->channel, &from->mem, dr_now_ns(), NULL);
+	rc[1] = dr_channel_mem_dereg(to->channel, &to->mem, dr_now_ns(), NULL);
 	for (i = 0; i < 2; i++)
-		dr_manager_destroy(m[i]);
-	return 0;
+		(void)dr_manager_destroy(m[i]);
+	return rc[0] ? rc[0] : rc[1];
 }
 
 int main(void)

@@ -395,7 +395,8 @@ void sim_app_dereg(struct sim_run *r, unsigned c, unsigned end)
 	if (u->gone || u->err != 0 || u->posted == u->done)
 		return;
 	u->gone = true;
-	dr_channel_mem_dereg(channel_of(u), &u->reg, dr_sim_world_clock(r->w, end));
+	if (dr_channel_mem_dereg(channel_of(u), &u->reg, dr_sim_world_clock(r->w, end), NULL) != 0)
+		sim_fail(r, "outcome: channel %u end %u: memory cannot be deregistered", c, end);
 	dr_sim_world_give_back(r->w, u->mem, (size_t)r->s->window * SIM_PARTS_MAX * SIM_PART_MAX);
 	if (u->err != -ECANCELED)
 		sim_fail(r, "outcome: channel %u end %u: memory is gone and it says %d", c, end,

@@ -95,12 +95,15 @@ static void release(struct sim_user *u)
 	sim_cover.confirmed += u->confirmed;
 	sim_cover.unconfirmed += !u->confirmed;
 	u->gone = true;
-	dr_channel_stop(ch);
+	if (dr_channel_stop(ch, NULL) != 0)
+		sim_fail(r, "close: channel %u end %u cannot be stopped", u->channel, u->end);
 	for (unsigned i = 0; i < DR_PATHS; i++)
 		if (dr_sim_path_quarantined(r->w, u->end, (u->channel + i) % 2, u->channel, i))
 			return; /* never returned */
 	dr_sim_world_check_idle(r->w, u->end, u->mem, size);
-	dr_channel_mem_dereg(ch, &u->reg, clock_of(u));
+	if (dr_channel_mem_dereg(ch, &u->reg, clock_of(u), NULL) != 0)
+		sim_fail(r, "close: channel %u end %u: memory cannot be deregistered", u->channel,
+			u->end);
 	memset(u->mem, 0xdb, size);
 	dr_sim_world_give_back(r->w, u->mem, size);
 }

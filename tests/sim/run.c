@@ -289,7 +289,7 @@ int sim_schedule_run(uint64_t seed, uint32_t without, char *why, size_t len)
 		if (r->m[end] != NULL)
 			dr_manager_close(r->m[end], dr_sim_world_clock(r->w, end));
 	for (unsigned end = 0; end < 2; end++)
-		dr_manager_destroy(r->m[end]);
+		(void)dr_manager_destroy(r->m[end]); /* the world destroys what a fence could not */
 	sim_boot_destroy(r);
 	sim_app_fini(r);
 	dr_sim_world_destroy(r->w);

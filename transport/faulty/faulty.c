@@ -166,9 +166,18 @@ static int f_mr_reg(
 	return rail_of(r)->f->inner->mr_reg(rail_of(r)->inner, m, out, e);
 }
 
-static void f_mr_dereg(struct dr_rail *r, struct dr_mr *mr)
+/* The inner kind's result, or the fault. */
+static int result(struct dr_faulty *f, int rc, int fault)
 {
-	rail_of(r)->f->inner->mr_dereg(rail_of(r)->inner, mr);
+	f->injected += fault != 0;
+	return fault ? fault : rc;
+}
+
+static int f_mr_dereg(struct dr_rail *r, struct dr_mr *mr)
+{
+	struct dr_faulty *f = rail_of(r)->f;
+
+	return result(f, f->inner->mr_dereg(rail_of(r)->inner, mr), f->o.dereg_err);
 }
 
 /* ---- events ------------------------------------------------------------------------------------ */
@@ -407,9 +416,11 @@ static void f_close(struct dr_path *dp)
 	p->f->inner->close(p->inner);
 }
 
-static void f_stop(struct dr_path *dp)
+static int f_stop(struct dr_path *dp)
 {
-	path_of(dp)->f->inner->stop(path_of(dp)->inner);
+	struct dr_faulty *f = path_of(dp)->f;
+
+	return result(f, f->inner->stop(path_of(dp)->inner), f->o.stop_err);
 }
 
 static void f_fini(struct dr_path *dp)

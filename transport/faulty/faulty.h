@@ -26,6 +26,8 @@ struct dr_faulty_opts {
 	int fail_err;	      /* -errno of these; 0: -EIO */
 	enum dr_scope fail_scope; /* of these */
 	bool withhold_fenced;	  /* FENCED is reported at the fence's deadline, not before */
+	int stop_err,
+		dereg_err; /* -errno that stop and mr_dereg return although they did it; 0: none */
 	/* Called with each op and event as one line; NULL: none. */
 	void (*trace)(void *arg, const char *line);
 	void *trace_arg;

@@ -540,17 +540,19 @@ void sim_close(struct dr_path *dp)
 	sim_lanes_mute(p->conn, p->node, false);
 }
 
-void sim_stop(struct dr_path *dp)
+/* What a fence could not destroy is destroyed here. */
+int sim_stop(struct dr_path *dp)
 {
 	struct sim_path *p = sim_path_of(dp);
 
 	sim_close(dp);
 	if (p->stopped)
-		return;
+		return 0;
 	p->stopped = true;
 	sim_path_tear_down(p);
 	sim_return_postings(p, false);
 	sim_conn_detach(p);
+	return 0;
 }
 
 void sim_fini(struct dr_path *dp)

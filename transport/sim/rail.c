@@ -179,7 +179,7 @@ static void sim_rail_fini(struct dr_rail *dr)
 			r->w, "rail %u of node %u goes while it has paths", dr->index, r->node);
 	dr_assert(!r->paths);
 	while (r->mrs)
-		dr->ops->mr_dereg(dr, r->mrs);
+		(void)dr->ops->mr_dereg(dr, r->mrs);
 	sim_items_clear(r->w, &r->items);
 	r->w->rail[r->node][dr->index] = NULL;
 	dr_free(r);
@@ -222,13 +222,13 @@ static bool uses(const struct sim_path *p, const struct dr_mr *m)
 	return false;
 }
 
-static void sim_mr_dereg(struct dr_rail *dr, struct dr_mr *m)
+static int sim_mr_dereg(struct dr_rail *dr, struct dr_mr *m)
 {
 	struct sim_rail *r = sim_rail_of(dr);
 	struct dr_mr **at;
 
 	if (!m)
-		return;
+		return 0;
 	for (struct sim_path *p = r->paths; p; p = p->next) {
 		if (!uses(p, m))
 			continue;
@@ -242,6 +242,7 @@ static void sim_mr_dereg(struct dr_rail *dr, struct dr_mr *m)
 		;
 	*at = m->next;
 	dr_free(m);
+	return 0;
 }
 
 const struct dr_transport_ops *dr_sim_ops(enum dr_sim_personality p)

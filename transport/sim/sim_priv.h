@@ -352,7 +352,7 @@ int sim_progress(struct dr_path *p, int64_t now_ns, struct dr_sink *sink);
 void sim_fence(struct dr_path *p, bool soft, int64_t deadline_ns);
 void sim_stats(struct dr_path *p, struct dr_path_stats *out);
 void sim_close(struct dr_path *p);
-void sim_stop(struct dr_path *p);
+int sim_stop(struct dr_path *p);
 void sim_fini(struct dr_path *p);
 
 #endif

@@ -362,15 +362,17 @@ void dr_stage_close(struct dr_path *bp)
 	inner_ops(p)->close(p->inner);
 }
 
-void dr_stage_stop(struct dr_path *bp)
+int dr_stage_stop(struct dr_path *bp)
 {
 	struct staged_path *p = staged_path(bp);
+	int rc = inner_ops(p)->stop(p->inner);
 
-	inner_ops(p)->stop(p->inner);
+	p->quarantined |= rc != 0;
 	for (int way = 0; way < STAGE_WAYS; way++) {
 		if (!p->f->broken && !dr_stage_done(p->f, (enum dr_stage_way)way, p->ticket[way]))
 			p->f->prm.copy->wait(p->f->prm.arg, (enum dr_stage_way)way, p->ticket[way]);
 	}
+	return rc;
 }
 
 void dr_stage_fini(struct dr_path *bp)

@@ -61,8 +61,8 @@ static int enrol(struct dr_staged *f, struct stage_ring *r, unsigned slot, struc
 
 static void leave(struct dr_staged *f, struct stage_ring *r, unsigned slot)
 {
-	if (r->mr[slot])
-		f->prm.inner->mr_dereg(f->rail[slot]->inner, r->mr[slot]);
+	if (r->mr[slot] && f->prm.inner->mr_dereg(f->rail[slot]->inner, r->mr[slot]))
+		r->kept = true;
 	r->mr[slot] = NULL;
 }
 
@@ -70,7 +70,16 @@ static void destroy(struct dr_staged *f, struct stage_ring *r)
 {
 	for (unsigned i = 0; i < DR_STAGED_RAILS_MAX; i++)
 		leave(f, r, i);
-	f->prm.copy->release(f->prm.arg, r->mem, r->size);
+	if (r->kept) {
+		f->kept++;
+		dr_error("staged",
+			"%zu bytes of pinned memory stay allocated until the process ends: a NIC or a "
+			"copy may still access them, since a fence, the destruction of a connection or "
+			"a deregistration failed",
+			r->size);
+	} else {
+		f->prm.copy->release(f->prm.arg, r->mem, r->size);
+	}
 	dr_free(r);
 }
 
@@ -125,6 +134,7 @@ void dr_stage_ring_put(struct dr_staged *f, struct stage_ring *r, bool stuck)
 	struct stage_ring **list = stuck ? &f->stuck : &f->idle;
 
 	r->first = r->end = 0;
+	r->kept |= stuck;
 	r->next = *list;
 	*list = r;
 }
@@ -143,11 +153,7 @@ void dr_stage_rings_drop(struct dr_staged *f, unsigned slot, bool last)
 	}
 	while (last && (r = f->stuck)) {
 		f->stuck = r->next;
-		dr_error("staged",
-			"%zu bytes of pinned memory are not freed: a fence failed, so a NIC "
-			"or a copy may still reach them",
-			r->size);
-		dr_free(r);
+		destroy(f, r);
 	}
 }
 

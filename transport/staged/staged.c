@@ -160,13 +160,15 @@ static int mr_reg(
 	return 0;
 }
 
-static void mr_dereg(struct dr_rail *br, struct dr_mr *mr)
+static int mr_dereg(struct dr_rail *br, struct dr_mr *mr)
 {
 	struct staged_rail *r = staged_rail(br);
+	int rc = 0;
 
 	if (mr && mr->inner)
-		r->f->prm.inner->mr_dereg(r->inner, mr->inner);
+		rc = r->f->prm.inner->mr_dereg(r->inner, mr->inner);
 	dr_free(mr);
+	return rc;
 }
 
 /* ---- the wrapper ---- */
@@ -208,6 +210,11 @@ const struct dr_transport_ops *dr_staged_ops(struct dr_staged *f)
 void dr_staged_choice(const struct dr_staged *f, struct dr_staged_choice *out)
 {
 	*out = f->choice;
+}
+
+unsigned dr_staged_kept(const struct dr_staged *f)
+{
+	return f->kept;
 }
 
 struct dr_path *dr_staged_inner(struct dr_path *p)

@@ -43,6 +43,7 @@ struct stage_ring {
 	struct dr_mr *mr[DR_STAGED_RAILS_MAX]; /* the inner kind's, by slot of the rail */
 	uint64_t first, end; /* spans [first, end) count; place = number % STAGE_PARTS */
 	struct stage_span span[STAGE_PARTS];
+	bool kept; /* something may reach it until the process ends: it is not given back */
 };
 
 struct dr_staged {
@@ -52,6 +53,7 @@ struct dr_staged {
 	struct staged_rail *rail[DR_STAGED_RAILS_MAX];
 	struct stage_ring *idle;  /* no path has it */
 	struct stage_ring *stuck; /* of paths whose fence failed: never used again, never freed */
+	unsigned kept;		  /* rings that were not given back */
 	/* The copier, as last looked at. */
 	uint64_t done[STAGE_WAYS];
 	uint64_t last[STAGE_WAYS]; /* tickets given */
@@ -157,7 +159,7 @@ struct staged_path {
 	bool fence_asked;	 /* ... and asked of the inner path */
 	bool inner_fenced;	 /* ... which has answered */
 	bool hard_asked, fenced; /* a hard one: asked of the inner path ever, reported */
-	bool quarantined;	 /* a fence failed */
+	bool quarantined;	 /* a fence, or stop, failed */
 	int64_t fence_deadline_ns;
 
 	struct dr_watch watch; /* while copies are outstanding */
@@ -196,7 +198,7 @@ int dr_stage_progress(struct dr_path *p, int64_t now_ns, struct dr_sink *sink);
 void dr_stage_stats(struct dr_path *p, struct dr_path_stats *out);
 void dr_stage_probe(struct dr_path *p, int64_t now_ns);
 void dr_stage_close(struct dr_path *p);
-void dr_stage_stop(struct dr_path *p);
+int dr_stage_stop(struct dr_path *p);
 void dr_stage_fini(struct dr_path *p);
 
 /* May a part be posted now? 0 or what to answer. */

@@ -98,7 +98,7 @@ void dr_tcp_rail_close(struct dr_rail *r);
 void dr_tcp_rail_fini(struct dr_rail *r);
 int dr_tcp_mr_reg(
 	struct dr_rail *r, const struct dr_memory *m, struct dr_mr **out, struct dr_err *e);
-void dr_tcp_mr_dereg(struct dr_rail *r, struct dr_mr *mr);
+int dr_tcp_mr_dereg(struct dr_rail *r, struct dr_mr *mr);
 
 /* Admission. */
 void dr_tcp_admit_init(struct tcp_rail *r);

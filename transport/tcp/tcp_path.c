@@ -491,10 +491,11 @@ static void path_close(struct dr_path *bp)
 	p->tx.told = p->tx.done;
 }
 
-static void stop(struct dr_path *bp)
+static int stop(struct dr_path *bp)
 {
 	/* Nothing of ours runs between the owner's calls, so that close was the end of it. */
 	dr_assert(tcp_path(bp)->state == TCP_CLOSED && !tcp_path(bp)->base.sink);
+	return 0;
 }
 
 static void fini(struct dr_path *bp)

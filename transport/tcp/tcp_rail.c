@@ -343,8 +343,9 @@ int dr_tcp_mr_reg(
 	return 0;
 }
 
-void dr_tcp_mr_dereg(struct dr_rail *r, struct dr_mr *mr)
+int dr_tcp_mr_dereg(struct dr_rail *r, struct dr_mr *mr)
 {
 	(void)r;
 	dr_free(mr);
+	return 0;
 }

@@ -46,7 +46,7 @@ static int teardown(void **state)
 	(void)state;
 	for (i = 0; i < 2; i++) {
 		kit_destroy(&kit, i);
-		dr_tcp_ops.mr_dereg(kit.rail[i], mr[i]);
+		assert_int_equal(dr_tcp_ops.mr_dereg(kit.rail[i], mr[i]), 0);
 		dr_pages_free(buf[i], BUF);
 	}
 	kit_close(&kit);

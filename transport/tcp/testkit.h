@@ -204,7 +204,7 @@ static inline void kit_destroy(struct kit *k, int i)
 		return;
 	dr_tcp_ops.close(k->path[i]);
 	dr_tcp_ops.close(k->path[i]);
-	dr_tcp_ops.stop(k->path[i]);
+	assert_int_equal(dr_tcp_ops.stop(k->path[i]), 0);
 	dr_tcp_ops.fini(k->path[i]);
 	k->path[i] = NULL;
 }

@@ -11,6 +11,7 @@
  */
 #include "transport/verbs/path_priv.h"
 
+#include "base/log.h"
 #include "base/mem.h"
 
 #include <errno.h>
@@ -140,10 +141,24 @@ static void destroy_run(struct vb_job *j)
 {
 	struct vb_conn *c = dr_container_of(j, struct vb_conn, end);
 
-	for (unsigned i = 0; i < VB_CONN_QPS; i++) /* one that its owner did not hear of included */
-		(void)dr_verbs_qp_destroy(c, i);
-	if (!c->stuck && c->slab_mr && c->rail->ibv->dereg_mr(c->slab_mr))
-		c->stuck = true;
+	const char *what = "destroy a queue pair";
+	int rc = 0;
+
+	for (unsigned i = 0; i < VB_CONN_QPS;
+		i++) { /* one that its owner did not hear of included */
+		int err = dr_verbs_qp_destroy(c, i);
+		rc = rc ? rc : err;
+	}
+	if (rc == 0 && c->slab_mr) {
+		what = "deregister control messages";
+		rc = dr_verbs_neg(c->rail->ibv->dereg_mr(c->slab_mr));
+	}
+	c->stuck = rc != 0;
+	if (rc)
+		dr_error("verbs",
+			"rail %u: cannot %s of a connection: %s; its own memory is kept until the "
+			"device is closed",
+			c->rail->base.index, what, dr_errno_name(rc));
 }
 
 static void destroy_done(struct vb_job *j)
@@ -162,13 +177,14 @@ static void destroy_done(struct vb_job *j)
 	dr_free(c);
 }
 
-void dr_verbs_conn_free_stuck(struct vb_rail *r)
+void dr_verbs_conn_free_stuck(struct vb_rail *r, bool closed)
 {
 	struct vb_conn *c;
 
 	while ((c = r->stuck)) {
 		r->stuck = c->next;
-		dr_pages_free(c->slab, SLAB_LEN);
+		if (closed)
+			dr_pages_free(c->slab, SLAB_LEN);
 		dr_free(c);
 	}
 }

@@ -124,7 +124,7 @@ struct vb_conn {
 	struct ibv_mr *slab_mr;
 	bool busy;  /* work is under way: the queue pairs are the helper's */
 	bool built; /* the helper has made them: qpn may be read */
-	bool stuck; /* a queue pair could not be destroyed: nothing of it is freed */
+	bool stuck; /* DESTROY failed: nothing of it is freed */
 
 	struct vb_job work, end; /* BUILD and JOIN; DESTROY */
 	int rc;			 /* of work */
@@ -157,8 +157,8 @@ int dr_verbs_qp_destroy(struct vb_conn *c, unsigned i);
 struct ibv_ah_attr dr_verbs_route(const struct vb_rail *r, const struct dr_verbs_dev *dev,
 	uint16_t lid, const uint8_t gid[16]);
 int dr_verbs_post_ctrl_recvs(struct vb_conn *c, unsigned first, unsigned n);
-/* The device is closed, and with it all that was made on it. */
-void dr_verbs_conn_free_stuck(struct vb_rail *r);
+/* closed: the device is, and with it all that was made on it; else memory that it may access is not freed. */
+void dr_verbs_conn_free_stuck(struct vb_rail *r, bool closed);
 int dr_verbs_post_data_recvs(struct vb_conn *c, unsigned qp, unsigned n);
 
 #endif

@@ -12,6 +12,7 @@
  */
 #include "transport/verbs/path_priv.h"
 
+#include "base/log.h"
 #include "base/mem.h"
 
 #include <endian.h>
@@ -52,7 +53,10 @@ static void destroy(struct vb_rail *r, struct vb_cq *cq)
 		return;
 	if (cq->unacked)
 		r->ibv->ack_cq_events(cq->cq, cq->unacked);
-	r->ibv->destroy_cq(cq->cq);
+	int rc = dr_verbs_neg(r->ibv->destroy_cq(cq->cq));
+	if (rc) /* only the driver's own memory is in it */
+		dr_warn("verbs", "rail %u: cannot destroy a completion queue: %s", r->base.index,
+			dr_errno_name(rc));
 	cq->cq = NULL;
 }
 

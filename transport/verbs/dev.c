@@ -154,11 +154,12 @@ int dr_verbs_dev_open(const struct dr_rail_params *rail, const struct dr_verbs_p
 	return rc ? rc : dr_verbs_dev_open_on(ibv, rail, p, out, e);
 }
 
-void dr_verbs_dev_close(struct dr_verbs_dev *d)
+int dr_verbs_dev_close(struct dr_verbs_dev *d)
 {
-	if (d->ctx)
-		d->ibv->close_device(d->ctx);
+	int rc = d->ctx ? dr_verbs_neg(d->ibv->close_device(d->ctx)) : 0;
+
 	d->ctx = NULL;
+	return rc;
 }
 
 int dr_verbs_netdev_of(const char *rdma, char *ifname, size_t len, struct dr_err *e)

@@ -34,7 +34,8 @@ struct dr_verbs_dev {
  * libibverbs, -EINVAL MTU above the port's, -EACCES /dev/infiniband, -ENOMEM. */
 int dr_verbs_dev_open(const struct dr_rail_params *rail, const struct dr_verbs_params *p,
 	struct dr_verbs_dev *out, struct dr_err *e) DR_MUST_CHECK;
-void dr_verbs_dev_close(struct dr_verbs_dev *d);
+/* 0 or -errno: then the driver may keep what was made on it. */
+int dr_verbs_dev_close(struct dr_verbs_dev *d);
 /* Look the port's address up again: RoCE: the GID by its value, InfiniBand: the LID. 1: its index, or the
  * LID, is another now; 0: as it was; -ENOENT: it is gone. */
 int dr_verbs_dev_gid(struct dr_verbs_dev *d);

@@ -82,8 +82,3 @@ void dr_verbs_fence_settle(struct vb_path *p)
 	p->fenced_due = true;
 	dr_verbs_set_state(p, VB_FENCED);
 }
-
-int dr_verbs_fence_now(struct vb_path *p)
-{
-	return p->conn ? dr_verbs_conn_kill(p->conn) : 0;
-}

@@ -28,6 +28,8 @@ static void finish(struct vb_helper *h, struct vb_job *job)
 	uint64_t one = 1;
 
 	pthread_mutex_lock(&h->lock);
+	job->ran = true;
+	pthread_cond_signal(&h->ran);
 	STAILQ_INSERT_TAIL(&h->finished, job, next);
 	atomic_fetch_add_explicit(&h->n_finished, 1, memory_order_release);
 	pthread_mutex_unlock(&h->lock);
@@ -112,6 +114,7 @@ int dr_verbs_helper_start(struct vb_helper *h, bool with_fd, struct dr_err *e)
 	}
 	pthread_mutex_init(&h->lock, NULL);
 	init_wake(&h->wake);
+	pthread_cond_init(&h->ran, NULL);
 	int rc = start_thread(h);
 	if (rc == 0)
 		return 0;
@@ -123,12 +126,21 @@ void dr_verbs_helper_submit(struct vb_helper *h, struct vb_job *job, int64_t due
 {
 	dr_assert(h->running && !h->quit);
 	job->due_ns = due_ns;
+	job->ran = false;
 	pthread_mutex_lock(&h->lock);
 	if (due_ns > 0)
 		STAILQ_INSERT_TAIL(&h->later, job, next);
 	else
 		STAILQ_INSERT_TAIL(&h->todo, job, next);
 	pthread_cond_signal(&h->wake);
+	pthread_mutex_unlock(&h->lock);
+}
+
+void dr_verbs_helper_wait(struct vb_helper *h, const struct vb_job *job)
+{
+	pthread_mutex_lock(&h->lock);
+	while (!job->ran)
+		pthread_cond_wait(&h->ran, &h->lock);
 	pthread_mutex_unlock(&h->lock);
 }
 
@@ -163,5 +175,6 @@ void dr_verbs_helper_fini(struct vb_helper *h)
 		close(h->efd);
 	h->efd = -1;
 	pthread_cond_destroy(&h->wake);
+	pthread_cond_destroy(&h->ran);
 	pthread_mutex_destroy(&h->lock);
 }

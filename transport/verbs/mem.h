@@ -22,11 +22,12 @@ struct dr_mr {
 	struct vb_job job; /* while the device goes or comes back */
 	bool busy;	   /* job is under way: mr is the helper's */
 	bool gone;	   /* deregistered meanwhile: freed when the job is done */
+	int left; /* why it could not leave a device that is not closed yet; 0: it is off */
 };
 
 int dr_verbs_mr_reg(
 	struct dr_rail *br, const struct dr_memory *m, struct dr_mr **out, struct dr_err *e);
-void dr_verbs_mr_dereg(struct dr_rail *br, struct dr_mr *mr);
+int dr_verbs_mr_dereg(struct dr_rail *br, struct dr_mr *mr);
 /* How the NIC reaches this CUDA memory, and why so, for people: "dma-buf", or "peer memory
  * (nvidia_peermem), since ..."; "" for host memory. Lives as long as mr. */
 const char *dr_verbs_mr_choice(const struct dr_mr *mr);
@@ -41,5 +42,7 @@ int dr_verbs_gpu_enter(struct dr_mr *mr, struct dr_err *e);
 /* The device is to be closed: have all regions of it deregistered. And: it is back, register them. */
 void dr_verbs_mr_release(struct vb_rail *r);
 void dr_verbs_mr_renew(struct vb_rail *r);
+/* It was closed: nothing of it reaches a region that could not be deregistered. */
+void dr_verbs_mr_closed(struct vb_rail *r);
 
 #endif

@@ -113,50 +113,48 @@ const char *dr_verbs_mr_choice(const struct dr_mr *mr)
 	return mr->how;
 }
 
-/* A region that cannot be deregistered stays pinned: its memory may then be freed, the NIC keeps the
- * pages. */
-static void leave(struct dr_mr *mr)
+static int leave(struct dr_mr *mr)
 {
-	struct vb_rail *r = mr->rail;
-	int rc = mr->mr ? r->ibv->dereg_mr(mr->mr) : 0;
+	int rc = mr->mr ? dr_verbs_neg(mr->rail->ibv->dereg_mr(mr->mr)) : 0;
 
 	mr->mr = NULL;
-	if (rc)
-		dr_error("verbs", "rail %u: cannot deregister %zu bytes: %s; they stay pinned",
-			r->base.index, mr->len, dr_errno_name(rc));
+	return rc;
 }
 
-static void forget(struct dr_mr *mr)
-{
-	if (mr->busy) {
-		mr->gone = true;
-		return;
-	}
-	leave(mr);
-	discard(mr);
-}
-
-void dr_verbs_mr_dereg(struct dr_rail *br, struct dr_mr *mr)
+int dr_verbs_mr_dereg(struct dr_rail *br, struct dr_mr *mr)
 {
 	struct vb_rail *r = vb_rail(br);
 	struct dr_mr **at;
 
 	if (!mr || --mr->refs > 0)
-		return;
+		return 0;
+	if (mr->busy)
+		dr_verbs_helper_wait(&r->helper, &mr->job);
+	int rc = leave(mr);
+	rc = rc ? rc : mr->left;
 	for (at = &r->mrs; *at != mr; at = &(*at)->next)
 		;
 	*at = mr->next;
 	r->flushing -= mr->flush;
-	forget(mr);
+	if (mr->busy)
+		mr->gone = true;
+	else
+		discard(mr);
+	return rc;
 }
 
+/* No job is left. */
 void dr_verbs_mr_fini(struct vb_rail *r)
 {
 	struct dr_mr *mr;
 
 	while ((mr = r->mrs)) {
+		int rc = leave(mr);
+		if (rc)
+			dr_error("verbs", "rail %u: cannot deregister %zu bytes: %s", r->base.index,
+				mr->len, dr_errno_name(rc));
 		r->mrs = mr->next;
-		forget(mr);
+		discard(mr);
 	}
 }
 
@@ -164,7 +162,9 @@ void dr_verbs_mr_fini(struct vb_rail *r)
 
 static void leave_run(struct vb_job *j)
 {
-	leave(dr_container_of(j, struct dr_mr, job));
+	struct dr_mr *mr = dr_container_of(j, struct dr_mr, job);
+
+	mr->left = leave(mr);
 }
 
 static void enter_run(struct vb_job *j)
@@ -184,7 +184,7 @@ static void job_done(struct vb_job *j)
 
 	mr->busy = false;
 	if (mr->gone)
-		forget(mr);
+		discard(mr);
 }
 
 static void submit(struct dr_mr *mr, void (*run)(struct vb_job *))
@@ -206,4 +206,10 @@ void dr_verbs_mr_renew(struct vb_rail *r)
 	for (struct dr_mr *mr = r->mrs; mr; mr = mr->next)
 		if (!mr->mr && !mr->busy && (!r->vp.lazy_mr || mr->kind == DR_MEMORY_CUDA))
 			submit(mr, enter_run);
+}
+
+void dr_verbs_mr_closed(struct vb_rail *r)
+{
+	for (struct dr_mr *mr = r->mrs; mr; mr = mr->next)
+		mr->left = 0;
 }

@@ -106,21 +106,29 @@ int dr_verbs_nic_open(struct vb_rail *r, struct dr_err *e)
 	return dr_verbs_ud_open(r, e);
 }
 
-void dr_verbs_nic_close(struct vb_rail *r)
+int dr_verbs_nic_close(struct vb_rail *r)
 {
 	if (!r->ibv)
-		return;
-	dr_verbs_ud_close(r);
+		return 0;
+	int ud = dr_verbs_ud_close(r);
 	dr_verbs_cq_fini(r);
-	r->ud.cq = (struct vb_cq){ 0 };
 	if (r->channel)
 		r->ibv->destroy_comp_channel(r->channel);
 	r->channel = NULL;
 	if (r->pd)
 		(void)r->ibv->dealloc_pd(r->pd); /* busy when something is stuck: goes with ctx */
 	r->pd = NULL;
-	dr_verbs_dev_close(&r->dev);
-	dr_verbs_conn_free_stuck(r);
+	int rc = dr_verbs_dev_close(&r->dev);
+	if (rc && (ud || r->stuck))
+		dr_error("verbs",
+			"rail %u: cannot close %s: %s; memory of its connections stays allocated until "
+			"the process ends",
+			r->base.index, r->dev.name, dr_errno_name(rc));
+	if (rc == 0 || ud == 0)
+		dr_verbs_ud_free(r);
+	r->ud = (struct vb_ud){ 0 };
+	dr_verbs_conn_free_stuck(r, rc == 0);
+	return rc;
 }
 
 /* ---- what the poller watches of it ---- */
@@ -188,13 +196,15 @@ static struct vb_rail *of_job(struct vb_job *j)
 
 static void close_run(struct vb_job *j)
 {
-	dr_verbs_nic_close(of_job(j));
+	of_job(j)->nic.rc = dr_verbs_nic_close(of_job(j));
 }
 
 static void close_done(struct vb_job *j)
 {
 	struct vb_rail *r = of_job(j);
 
+	if (r->nic.rc == 0)
+		dr_verbs_mr_closed(r);
 	r->nic.state = VB_NIC_GONE;
 	r->nic.wait_ns = AGAIN_NS;
 	r->nic.try_ns = r->now_ns;
@@ -210,7 +220,7 @@ static void open_run(struct vb_job *j)
 		r->nic.rc = dr_err_set(&r->nic.err, -EPROTO,
 			"%s came back with a link layer that differs from the peer's", r->dev.name);
 	if (r->nic.rc)
-		dr_verbs_nic_close(r);
+		(void)dr_verbs_nic_close(r);
 	r->dev.roce = roce;
 }
 

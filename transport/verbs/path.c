@@ -310,16 +310,17 @@ static void path_close(struct dr_path *bp)
 	p->conn = NULL;
 }
 
-static void stop(struct dr_path *bp)
+static int stop(struct dr_path *bp)
 {
 	struct vb_path *p = vb_path(bp);
 
 	dr_assert(p->state == VB_CLOSED && !p->base.sink);
 	if (!p->conn)
-		return;
-	(void)dr_verbs_fence_now(p); /* when that fails it is logged, and nothing is freed */
+		return p->stop_err;
+	p->stop_err = dr_verbs_conn_kill(p->conn);
 	dr_verbs_conn_release(p->conn, 0);
 	p->conn = NULL;
+	return p->stop_err;
 }
 
 static void fini(struct dr_path *bp)

@@ -133,6 +133,7 @@ struct vb_path {
 
 	bool mute; /* FAILED was reported: only FENCED may follow */
 	bool fenced_due, fence_bad;
+	int stop_err;	/* what stop returned */
 	bool uncounted; /* a post failed half-way: what is out is not known, only destroying helps */
 	bool flushed_seen; /* a queue pair was found in the error state, its reason is looked for */
 	uint32_t flush_vendor;
@@ -224,8 +225,6 @@ bool dr_verbs_flush_idle(const struct vb_path *p);
 /* fence.c */
 void dr_verbs_fence(struct dr_path *bp, bool soft, int64_t deadline_ns);
 void dr_verbs_fence_settle(struct vb_path *p);
-/* After close: nothing touches a buffer when this returns 0. */
-int dr_verbs_fence_now(struct vb_path *p);
 
 /* status.c */
 struct vb_status {

@@ -159,11 +159,11 @@ static int teardown(void **state)
 
 		if (x->path) {
 			dr_verbs_ops.close(x->path);
-			dr_verbs_ops.stop(x->path);
+			assert_int_equal(dr_verbs_ops.stop(x->path), 0);
 			dr_verbs_ops.fini(x->path);
 		}
 		if (x->rail) {
-			dr_verbs_ops.mr_dereg(x->rail, x->mr);
+			assert_int_equal(dr_verbs_ops.mr_dereg(x->rail, x->mr), 0);
 			dr_verbs_ops.rail_close(x->rail);
 			dr_verbs_ops.rail_fini(x->rail);
 		}
@@ -431,7 +431,7 @@ static void fenced_queue_pairs_are_destroyed_later(void **state)
 	while (!x->count[DR_EV_FENCED] && dr_now_ns() < ahead)
 		dr_verbs_ops.progress(x->path, ahead, &x->sink);
 	dr_verbs_ops.close(x->path);
-	dr_verbs_ops.stop(x->path);
+	assert_int_equal(dr_verbs_ops.stop(x->path), 0);
 	dr_verbs_ops.fini(x->path);
 	assert_int_equal(dr_verbs_ops.create(x->rail, &again, &x->path, &e), 0);
 	assert_int_equal(dr_verbs_ops.connect(x->path, NULL, 0, dr_now_ns(), &e), 0);
@@ -455,7 +455,7 @@ static void memory_is_registered_once_and_late_when_asked(void **state)
 	assert_ptr_equal(again, b->side[R].mr);
 	transfer(b, 0, 1000);
 	assert_non_null(b->side[R].mr->mr);
-	dr_verbs_ops.mr_dereg(b->side[R].rail, again);
+	assert_int_equal(dr_verbs_ops.mr_dereg(b->side[R].rail, again), 0);
 	transfer(b, 1, 1000);
 }
 
@@ -582,11 +582,11 @@ static void every_allocation_may_fail(void **state)
 							 vb_path(x->path)->state == VB_WAITING);
 					ok = x->count[DR_EV_FAILED] ? 0 : ok + 1;
 					dr_verbs_ops.close(x->path);
-					dr_verbs_ops.stop(x->path);
+					assert_int_equal(dr_verbs_ops.stop(x->path), 0);
 					dr_verbs_ops.fini(x->path);
 					x->path = NULL;
 				}
-				dr_verbs_ops.mr_dereg(x->rail, x->mr);
+				assert_int_equal(dr_verbs_ops.mr_dereg(x->rail, x->mr), 0);
 			}
 			dr_verbs_ops.rail_close(x->rail);
 			dr_verbs_ops.rail_fini(x->rail);

@@ -2,8 +2,6 @@
 /* A queue pair of a connection, step by step; what is done to it is the helper's business (conn.c). */
 #include "transport/verbs/path_priv.h"
 
-#include "base/log.h"
-
 #include <errno.h>
 #include <string.h>
 
@@ -124,12 +122,7 @@ int dr_verbs_qp_destroy(struct vb_conn *c, unsigned i)
 	if (!c->qp[i])
 		return 0;
 	int rc = dr_verbs_neg(c->rail->ibv->destroy_qp(c->qp[i]));
-	if (rc) {
-		dr_error("verbs", "rail %u: cannot destroy queue pair %u: %s; its memory is kept",
-			c->rail->base.index, c->qpn[i], dr_errno_name(rc));
-		c->stuck = true;
-		return rc;
-	}
-	c->qp[i] = NULL;
-	return 0;
+	if (rc == 0)
+		c->qp[i] = NULL;
+	return rc;
 }

@@ -144,8 +144,8 @@ int dr_verbs_run_ready(struct vb_rail *r, int64_t now_ns);
 void dr_verbs_rail_addr(const struct vb_rail *r, struct dr_verbs_addr *out);
 
 int dr_verbs_nic_open(struct vb_rail *r, struct dr_err *e);
-/* Also of what open left half-done. */
-void dr_verbs_nic_close(struct vb_rail *r);
+/* Also of what open left half-done. -errno: the device could not be closed; its memory is not freed. */
+int dr_verbs_nic_close(struct vb_rail *r);
 /* Opened: the owner takes it over. */
 void dr_verbs_nic_use(struct vb_rail *r);
 int dr_verbs_nic_watch(struct vb_rail *r);
@@ -157,7 +157,10 @@ void dr_verbs_nic_moved(struct vb_rail *r);
 void dr_verbs_nic_progress(struct vb_rail *r);
 
 int dr_verbs_ud_open(struct vb_rail *r, struct dr_err *e);
-void dr_verbs_ud_close(struct vb_rail *r);
+/* Destroys; an error: its memory may be accessed until the device is closed. */
+int dr_verbs_ud_close(struct vb_rail *r);
+/* Its memory. */
+void dr_verbs_ud_free(struct vb_rail *r);
 int dr_verbs_ud_poll(struct vb_rail *r);
 void dr_verbs_ud_progress(struct vb_rail *r);
 void dr_verbs_ud_send(

@@ -113,20 +113,24 @@ static void reset_qp(struct vb_rail *r)
 }
 
 /* The helper has ended. */
-void dr_verbs_ud_close(struct vb_rail *r)
+int dr_verbs_ud_close(struct vb_rail *r)
 {
 	struct vb_ud *u = &r->ud;
+	int rc = u->qp ? dr_verbs_neg(r->ibv->destroy_qp(u->qp)) : 0;
 
-	if (u->qp)
-		r->ibv->destroy_qp(u->qp);
 	if (u->ah)
-		r->ibv->destroy_ah(u->ah);
+		(void)r->ibv->destroy_ah(u->ah);
 	if (u->job.old)
-		r->ibv->destroy_ah(u->job.old);
-	if (u->mr)
-		r->ibv->dereg_mr(u->mr);
-	dr_pages_free(u->slab, SLAB_LEN);
-	*u = (struct vb_ud){ .cq = u->cq }; /* the queue goes with the others */
+		(void)r->ibv->destroy_ah(u->job.old);
+	if (u->mr && rc == 0)
+		rc = dr_verbs_neg(r->ibv->dereg_mr(u->mr));
+	*u = (struct vb_ud){ .cq = u->cq, .slab = u->slab }; /* the queue goes with the others */
+	return rc;
+}
+
+void dr_verbs_ud_free(struct vb_rail *r)
+{
+	dr_pages_free(r->ud.slab, SLAB_LEN);
 }
 
 /* ---- address handle ---- */

@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/fakeverbs/pair.h"
+
+#include "base/log.h"
+
+/*
+ * Memory that the NIC may keep: stop and mr_dereg say so when the driver refuses to destroy a queue pair or to
+ * deregister a region, and only then.
+ */
+
+/* R has two messages posted, one of them on its way. */
+static void posted(struct pair *p)
+{
+	pair_init(p, false);
+	pair_up(p);
+	assert_int_equal(pair_post_recv(p, 0), 0);
+	assert_int_equal(pair_post_recv(p, 1), 0);
+	assert_int_equal(pair_post_send(p, 0), 0);
+}
+
+static void stop_reports_what_cannot_be_destroyed(void **state)
+{
+	struct pair p;
+
+	(void)state;
+	posted(&p);
+	p.fake->fail_always("destroy_qp", EBUSY);
+	pair_end_path(&p);
+	assert_int_equal(p.e[S].stop_rc, -EBUSY);
+	assert_int_equal(p.e[R].stop_rc, -EBUSY);
+	pair_shut(&p);
+	/* What the queue pair may still touch is out of its reach: the region is gone. */
+	assert_int_equal(p.e[S].dereg_rc, 0);
+	assert_int_equal(p.e[R].dereg_rc, 0);
+	pair_clean(&p, true);
+}
+
+/* Destroyed by the second attempt: nothing is left, but what stop said stays. Either of two data queue pairs. */
+static void one_refusal_is_reported_and_tried_again(void **state)
+{
+	struct pair p;
+
+	(void)state;
+	for (unsigned i = 0; i < 4; i++) {
+		struct pair_end *e = &p.e[i % 2];
+
+		posted(&p);
+		dr_verbs_ops.close(e->path);
+		p.fake->fail_call("destroy_qp", 1 + i / 2, EBUSY);
+		assert_int_equal(dr_verbs_ops.stop(e->path), -EBUSY);
+		assert_non_null(p.fake->failed());
+		pair_end_path(&p);
+		assert_int_equal(e->stop_rc, -EBUSY);
+		assert_int_equal(p.e[1 - i % 2].stop_rc, 0);
+		pair_shut(&p);
+		pair_clean(&p, false);
+	}
+}
+
+/* A fence found the queue pairs empty: no buffer is theirs any more. */
+static void after_a_fence_stop_reports_nothing(void **state)
+{
+	struct pair p;
+
+	(void)state;
+	posted(&p);
+	pair_fence_both(&p);
+	assert_true(p.e[S].fenced && p.e[R].fenced);
+	p.fake->fail_always("destroy_qp", EBUSY);
+	pair_end_path(&p);
+	assert_int_equal(p.e[S].stop_rc, 0);
+	assert_int_equal(p.e[R].stop_rc, 0);
+	pair_shut(&p);
+	pair_clean(&p, true);
+}
+
+/* A fence that could neither drain nor destroy: FAILED{RAIL}, no FENCED; stop tries again. */
+static void a_failed_fence_is_repeated_by_stop(void **state)
+{
+	struct pair p;
+
+	(void)state;
+	for (unsigned heals = 0; heals < 2; heals++) {
+		posted(&p);
+		p.fake->no_flush("fake1", true);
+		p.fake->fail_always("destroy_qp", EBUSY);
+		pair_fence(&p, R, dr_now_ns());
+		pair_until(&p, p.e[R].failed);
+		assert_int_equal(p.e[R].scope, DR_SCOPE_RAIL);
+		assert_false(p.e[R].fenced);
+		p.fake->fail_always("destroy_qp", heals ? 0 : EBUSY);
+		pair_end_path(&p);
+		assert_int_equal(p.e[R].stop_rc, heals ? 0 : -EBUSY);
+		pair_shut(&p);
+		pair_clean(&p, !heals);
+	}
+}
+
+static void mr_dereg_reports_what_stays_registered(void **state)
+{
+	struct pair p;
+
+	(void)state;
+	posted(&p);
+	pair_end_path(&p);
+	p.fake->fail_always("dereg_mr", EBUSY);
+	pair_shut(&p);
+	assert_int_equal(p.e[S].dereg_rc, -EBUSY);
+	assert_int_equal(p.e[R].dereg_rc, -EBUSY);
+	pair_clean(&p, true);
+}
+
+/* Registered twice, it is one region: the last one who deregisters it hears of it. */
+static void a_shared_region_is_reported_to_the_last(void **state)
+{
+	struct dr_memory m;
+	struct dr_mr *again;
+	struct pair p;
+
+	(void)state;
+	posted(&p);
+	pair_end_path(&p);
+	m = (struct dr_memory){ .base = p.e[R].mem, .len = PAIR_MEM };
+	assert_int_equal(dr_verbs_ops.mr_reg(p.e[R].rail, &m, &again, NULL), 0);
+	p.fake->fail_always("dereg_mr", EBUSY);
+	assert_int_equal(dr_verbs_ops.mr_dereg(p.e[R].rail, again), 0);
+	pair_shut(&p);
+	assert_int_equal(p.e[R].dereg_rc, -EBUSY);
+	pair_clean(&p, true);
+}
+
+/* A device that goes takes its regions along when it is closed, whatever it said to their deregistration. */
+static void a_closed_device_keeps_nothing(void **state)
+{
+	struct pair p;
+
+	(void)state;
+	for (unsigned closes = 0; closes < 2; closes++) {
+		posted(&p);
+		p.fake->fail_always("dereg_mr", EBUSY);
+		p.fake->fail_always("close_device", closes ? 0 : EIO);
+		p.fake->unplug("fake1", false);
+		pair_until(&p, p.e[R].failed);
+		pair_end_path(&p);
+		p.doing = "unplug";
+		pair_until(&p, p.fake->count("close_device") > 0);
+		/* The job is taken by a later round of the rail. */
+		for (unsigned i = 0; i < 2; i++) {
+			unsigned opens = p.fake->count("get_device_list");
+
+			pair_until(&p, p.fake->count("get_device_list") > opens);
+		}
+		pair_shut(&p);
+		assert_int_equal(p.e[R].dereg_rc, closes ? 0 : -EBUSY);
+		pair_clean(&p, true);
+	}
+}
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(stop_reports_what_cannot_be_destroyed),
+		cmocka_unit_test(one_refusal_is_reported_and_tried_again),
+		cmocka_unit_test(after_a_fence_stop_reports_nothing),
+		cmocka_unit_test(a_failed_fence_is_repeated_by_stop),
+		cmocka_unit_test(mr_dereg_reports_what_stays_registered),
+		cmocka_unit_test(a_shared_region_is_reported_to_the_last),
+		cmocka_unit_test(a_closed_device_keeps_nothing),
+	};
+
+	dr_log_set_level(DR_LOG_ERROR);
+	if (argc > 1)
+		cmocka_set_test_filter(argv[1]);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
