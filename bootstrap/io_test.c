@@ -236,6 +236,32 @@ static void a_pair_is_dialled_again(void **state)
 	assert_int_equal(w.srv.closes, 0);
 }
 
+/* ... but one that stops in mid-message has sent handles that it does not send again. */
+static void a_pair_that_stops_in_mid_message(void **state)
+{
+	(void)state;
+	struct dr_conv c;
+	struct dr_conv_event ev;
+	start_server(2, 0, NULL);
+	w.cli[0].no_handles = true;
+	start_client(0, "127.0.0.1", dr_boot_server_port(w.srv.s, 0), 2, NULL);
+	until(w.cli[0].accepts == 1);
+	for (int i = 0; i < 20; i++) /* its own connection comes first */
+		turn();
+	struct dr_boot_client *client = w.cli[0].c;
+	w.cli[0].c = NULL;
+	int fd = raw_connect(dr_boot_server_port(w.srv.s, 1));
+	raw_hello(fd, &c, DR_CONV_GPU, 1, dr_control_session_id(server_control()), 0, &ev);
+	raw_send(fd, "\0\0", 2);
+	until(w.srv.closes == 1);
+	assert_int_equal(w.srv.closed_cause, DR_BOOT_TIMEOUT);
+	assert_non_null(strstr(w.srv.text, "pair 1: message incomplete"));
+	dr_conv_fini(&c);
+	close(fd);
+	w.cli[0].c = client;
+	until(w.cli[0].fails == 1);
+}
+
 static void keys_that_differ(void **state)
 {
 	(void)state;
@@ -728,6 +754,7 @@ int main(void)
 		TEST(stopped_before_ready),
 		TEST(vanishes_before_ready),
 		TEST(a_pair_is_dialled_again),
+		TEST(a_pair_that_stops_in_mid_message),
 		TEST(keys_that_differ),
 		TEST(busy),
 		TEST(nobody_listens),

@@ -193,7 +193,7 @@ static void failed(
 	case DR_SERVER_PAIR:
 		/* The client gives up a connection that this end is too busy to answer, and dials again. */
 		if (s->e.pair[l->k].link == l && !s->e.pair[l->k].in_done &&
-			ev->cause != DR_BOOT_PROTOCOL && ev->cause != DR_BOOT_LOCAL) {
+			(ev->cause == DR_BOOT_EOF || ev->cause == DR_BOOT_RESET)) {
 			s->e.pair[l->k].link = NULL;
 			return;
 		}
