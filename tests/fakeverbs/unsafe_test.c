@@ -2,6 +2,7 @@
 #include "tests/fakeverbs/pair.h"
 
 #include "base/log.h"
+#include "transport/verbs/mem.h"
 
 /*
  * Memory that the NIC may keep: stop and mr_dereg say so when the driver refuses to destroy a queue pair or to
@@ -156,6 +157,42 @@ static void a_closed_device_keeps_nothing(void **state)
 	}
 }
 
+static unsigned regions(const struct pair *p)
+{
+	struct dr_fake_alive a;
+
+	p->fake->alive(&a);
+	return a.mrs;
+}
+
+/* The device is back and its regions are registered again, in the background. Whoever deregisters then waits for
+ * that, so that nothing is registered afterwards. */
+static void dereg_waits_for_a_registration_under_way(void **state)
+{
+	struct pair p;
+
+	(void)state;
+	for (unsigned refused = 0; refused < 2; refused++) {
+		posted(&p);
+		p.fake->unplug("fake1", false);
+		pair_until(&p, p.e[R].failed);
+		pair_end_path(&p);
+		/* What is left is of S: its datagrams' and its user's. */
+		pair_until(&p, regions(&p) == 2 && !p.e[R].mr->busy);
+		p.fake->delay("reg_mr", 50);
+		pair_until(&p, p.fake->plug("fake1", 6) == 0);
+		pair_until(&p, p.e[R].mr->busy);
+		p.fake->fail_always("dereg_mr", refused ? EBUSY : 0);
+		assert_int_equal(
+			dr_verbs_ops.mr_dereg(p.e[R].rail, p.e[R].mr), refused ? -EBUSY : 0);
+		assert_int_equal(regions(&p), 3 + refused); /* the datagrams' of R, ... */
+		p.e[R].mr = NULL;
+		p.fake->fail_always("dereg_mr", 0);
+		pair_shut(&p);
+		pair_clean(&p, refused);
+	}
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
@@ -166,6 +203,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(mr_dereg_reports_what_stays_registered),
 		cmocka_unit_test(a_shared_region_is_reported_to_the_last),
 		cmocka_unit_test(a_closed_device_keeps_nothing),
+		cmocka_unit_test(dereg_waits_for_a_registration_under_way),
 	};
 
 	dr_log_set_level(DR_LOG_ERROR);
