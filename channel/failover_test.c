@@ -4,7 +4,7 @@
 /*
  * The core by hand: each test plays the paths and the peer, and looks at what the core wants done.
  * The simulation in tests/sim runs both ends against each other; here stand the single rules.
- * failover_end_test.c has the rules about what ends a channel.
+ * failover_switch_test.c has dials, answers and drains, failover_end_test.c what ends a channel.
  */
 
 /* Invariant 3: the NIC's word completes nothing; invariant 2: nor does an acknowledgement before the

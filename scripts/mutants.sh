@@ -28,7 +28,9 @@ limit_s=90 # of processor time, so that other work beside it does not matter
 # The cheapest first; words behind the name are arguments.
 killers=(
 	channel/failover_test
+	channel/failover_switch_test
 	channel/failover_end_test
+	channel/failover_close_test
 	channel/failover_local_test
 	channel/failover_time_test
 	channel/channel_test

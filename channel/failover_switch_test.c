@@ -1,0 +1,345 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "channel/testkit.h"
+
+/* Rules of dials, answers, drains and records: what happens around a switch. */
+
+/* A soft fence keeps the connection: the channel stays protected, and its time without paths does not run. */
+static void soft_fence_keeps_the_path(void **state)
+{
+	struct dr_frame fr = {
+		.type = DR_FRAME_SWITCH, .epoch = 2, .path = 1, .gen = 1, .flags = DR_FRAME_PLANNED
+	};
+
+	(void)state;
+	receiver_running(2);
+	dr_fo_frame(&f, 0, &fr, 10 * MS);
+	assert_true(find(DR_FOA_FENCE, 0)->soft);
+	assert_null(find(DR_FOA_PROTECTION, 0));
+	done();
+	dr_fo_fenced(&f, 0, 1, 11 * MS);
+	assert_int_equal(f.path[0].state, DR_FOP_READY);
+	assert_null(find(DR_FOA_PROTECTION, 0));
+	done();
+	receiver_running(2); /* the same path again, and it is the only one */
+	dr_fo_path_failed(&f, dr_fo_conn(1, 1), DR_SCOPE_PATH, -ECONNRESET, "test", 10 * MS);
+	dr_fo_fenced(&f, 1, 1, 10 * MS);
+	f.n_act = 0;
+	frame(DR_FRAME_SWITCH, 2, 0, 1, 0, 0, 11 * MS);
+	assert_true(find(DR_FOA_FENCE, 0)->soft);
+	assert_int_equal(f.nopath_ns, 0);
+	done();
+}
+
+/* Dials that fail: 10 ms, doubled up to 500 ms; from the beginning when the rail is heard again, or after a
+ * connection that lived. */
+static void dials_back_off(void **state)
+{
+	static const int64_t pause[] = { 0, 10, 20, 40, 80, 160, 320, 500, 500 };
+	int64_t t = 2000 * MS;
+
+	(void)state;
+	sender_running(0);
+	dr_fo_path_failed(&f, dr_fo_conn(1, 1), DR_SCOPE_PATH, -ECONNRESET, "test", t);
+	for (unsigned round = 0; round < 2; round++) {
+		for (size_t i = 0; i < DR_ARRAY_LEN(pause); i++) {
+			dr_fo_fenced(&f, 1, f.path[1].gen, t);
+			assert_int_equal(f.path[1].retry_ns, t + pause[i] * MS);
+			t += DR_MAX(pause[i], 20) * MS; /* another path is READY */
+			dr_fo_tick(&f, t);
+			assert_int_equal(f.path[1].state, DR_FOP_CONNECTING);
+			dr_fo_path_failed(&f, dr_fo_conn(1, f.path[1].gen), DR_SCOPE_PATH,
+				-ECONNREFUSED, "test", t);
+			f.n_act = 0;
+		}
+		dr_fo_fenced(&f, 1, f.path[1].gen, t);
+		dr_fo_rail(&f, 1, false, t);
+		dr_fo_rail(&f, 1, true, t);
+		assert_int_equal(f.path[1].retry_ns, t);
+		t += 20 * MS;
+		dr_fo_tick(&f, t);
+		dr_fo_path_failed(
+			&f, dr_fo_conn(1, f.path[1].gen), DR_SCOPE_PATH, -ECONNREFUSED, "test", t);
+		f.n_act = 0;
+	}
+}
+
+/* A dial that was begun on a rail that was dead may wait for a second: it is begun again. */
+static void rail_that_is_heard_again_is_dialled_again(void **state)
+{
+	(void)state;
+	sender_running(0);
+	dr_fo_path_failed(&f, dr_fo_conn(1, 1), DR_SCOPE_RAIL, -ENETDOWN, "test", 10 * MS);
+	dr_fo_fenced(&f, 1, 1, 10 * MS);
+	dr_fo_tick(&f, 30 * MS);
+	assert_int_equal(f.path[1].state, DR_FOP_CONNECTING);
+	done();
+	dr_fo_rail(&f, 1, true, 100 * MS);
+	assert_non_null(find(DR_FOA_FENCE, 1));
+	done();
+	dr_fo_fenced(&f, 1, 2, 101 * MS);
+	dr_fo_tick(&f, 121 * MS);
+	assert_int_equal(find(DR_FOA_CONNECT, 1)->gen, 3);
+	done();
+	dr_fo_rail(&f, 1, true, 130 * MS); /* said again */
+	assert_int_equal(f.path[1].state, DR_FOP_CONNECTING);
+	done();
+}
+
+/* A dial that is heard late, of the connection that is up or of an older one, ends nothing. */
+static void old_dial_changes_nothing(void **state)
+{
+	struct dr_fo before;
+
+	(void)state;
+	receiver_running(1);
+	f.prm.connector = false;
+	before = f;
+	dr_fo_incoming(&f, 0, 1, 10 * MS);
+	dr_fo_incoming(&f, 0, 0, 10 * MS);
+	assert_memory_equal(&before, &f, sizeof(f));
+	dr_fo_incoming(&f, 0, 2, 10 * MS);
+	assert_non_null(find(DR_FOA_FENCE, 0));
+	f.prm.connector = true; /* for validate */
+	done();
+}
+
+/* A further fault during the switch belongs to its record; a failback is counted as one. */
+static void record_of_a_switch_with_two_faults(void **state)
+{
+	(void)state;
+	sender_running(0);
+	dr_fo_path_failed(&f, dr_fo_conn(0, 1), DR_SCOPE_RAIL, -ENETDOWN, "first", 10 * MS);
+	dr_fo_fenced(&f, 0, 1, 11 * MS);
+	dr_fo_path_failed(&f, dr_fo_conn(1, 1), DR_SCOPE_PATH, -ECONNRESET, "second", 15 * MS);
+	dr_fo_fenced(&f, 1, 1, 16 * MS);
+	f.n_act = 0;
+	dr_fo_tick(&f, 30 * MS);
+	dr_fo_path_ready(&f, 1, 2, 31 * MS);
+	f.n_act = 0;
+	frame(DR_FRAME_ANSWER, 3, 1, 2, 0, 0, 32 * MS);
+	assert_non_null(find(DR_FOA_SWITCHED, 1));
+	assert_int_equal(f.done.detect_ns, 10 * MS);
+	assert_int_equal(f.done.scope, DR_SCOPE_RAIL);
+	assert_string_equal(f.done.cause, "first");
+	assert_int_equal(f.done.rounds, 2);
+	assert_int_equal(f.done.from, 0);
+	assert_int_equal(f.done.to, 1);
+	done();
+	dr_fo_path_ready(&f, 0, 2, 40 * MS);
+	f.n_act = 0;
+	dr_fo_tick(&f, 140 * MS);
+	frame(DR_FRAME_ANSWER, 4, 0, 2, 0, 0, 141 * MS);
+	assert_true(f.done.planned);
+	assert_int_equal(f.switches, 1);
+	assert_int_equal(f.failbacks, 1);
+	done();
+}
+
+/* The path that was answered on fails while the own fence still runs: the answer is void. */
+static void answer_on_a_path_that_fails_is_void(void **state)
+{
+	(void)state;
+	sender_running(2);
+	dr_fo_path_failed(&f, dr_fo_conn(0, 1), DR_SCOPE_PATH, -ECONNRESET, "test", 10 * MS);
+	frame(DR_FRAME_ANSWER, 2, 1, 1, 1, 0, 11 * MS);
+	assert_true(f.answered);
+	dr_fo_path_failed(&f, dr_fo_conn(1, 1), DR_SCOPE_PATH, -ECONNRESET, "test", 12 * MS);
+	assert_int_equal(f.epoch, 3);
+	assert_false(f.answered);
+	dr_fo_fenced(&f, 0, 1, 13 * MS);
+	dr_fo_fenced(&f, 1, 1, 13 * MS);
+	assert_int_equal(f.state, DR_FO_SWITCH);
+	assert_false(dr_fo_done(&f, 0));
+	f.n_act = 0;
+}
+
+/* An ANSWER names a connection. Of a path that is dialled, this one is waited for, any other is gone. */
+static void answer_on_a_path_that_is_dialled(void **state)
+{
+	(void)state;
+	for (uint32_t gen = 1; gen <= 2; gen++) {
+		sender_running(1);
+		dr_fo_path_failed(
+			&f, dr_fo_conn(0, 1), DR_SCOPE_PATH, -ECONNRESET, "test", 10 * MS);
+		dr_fo_fenced(&f, 0, 1, 10 * MS);
+		f.n_act = 0;
+		dr_fo_tick(&f, 30 * MS);
+		assert_int_equal(f.path[0].state, DR_FOP_CONNECTING);
+		frame(DR_FRAME_ANSWER, 2, 0, gen, 0, 0, 31 * MS);
+		assert_int_equal(f.epoch, gen == 2 ? 2 : 3);
+		assert_int_equal(f.target, gen == 2 ? 0 : 1);
+		done();
+	}
+}
+
+/* The primary fails in the drain that is for it: messages go on at once. */
+static void drain_ends_with_its_primary(void **state)
+{
+	unsigned part, skip;
+	uint64_t seq;
+
+	(void)state;
+	sender_running(0);
+	dr_fo_path_failed(&f, dr_fo_conn(0, 1), DR_SCOPE_PATH, -ECONNRESET, "test", 10 * MS);
+	dr_fo_fenced(&f, 0, 1, 10 * MS);
+	frame(DR_FRAME_ANSWER, 2, 1, 1, 0, 0, 11 * MS);
+	dr_fo_tick(&f, 31 * MS);
+	dr_fo_path_ready(&f, 0, 2, 32 * MS);
+	f.n_act = 0;
+	assert_int_equal(dr_fo_push(&f, 1, &seq), 0);
+	dr_fo_posted(&f, 33 * MS);
+	assert_int_equal(dr_fo_push(&f, 1, &seq), 0);
+	dr_fo_tick(&f, 132 * MS);
+	assert_int_equal(f.state, DR_FO_DRAIN);
+	assert_false(dr_fo_next(&f, &seq, &part, &skip));
+	dr_fo_path_failed(&f, dr_fo_conn(0, 2), DR_SCOPE_PATH, -ECONNRESET, "test", 140 * MS);
+	assert_int_equal(f.state, DR_FO_RUN);
+	assert_int_equal(f.active, 1);
+	assert_true(dr_fo_next(&f, &seq, &part, &skip));
+	done();
+}
+
+/* A drain that takes too long is given up; the next one waits for a hold-down. */
+static void drain_that_was_given_up_waits(void **state)
+{
+	unsigned part, skip;
+	uint64_t seq;
+
+	(void)state;
+	sender_running(0);
+	dr_fo_path_failed(&f, dr_fo_conn(0, 1), DR_SCOPE_PATH, -ECONNRESET, "test", 10 * MS);
+	dr_fo_fenced(&f, 0, 1, 10 * MS);
+	frame(DR_FRAME_ANSWER, 2, 1, 1, 0, 0, 11 * MS);
+	dr_fo_tick(&f, 31 * MS);
+	dr_fo_path_ready(&f, 0, 2, 32 * MS);
+	f.n_act = 0;
+	assert_int_equal(dr_fo_push(&f, 1, &seq), 0);
+	dr_fo_posted(&f, 33 * MS);
+	dr_fo_tick(&f, 132 * MS);
+	assert_int_equal(f.state, DR_FO_DRAIN);
+	dr_fo_tick(&f, 1132 * MS);
+	assert_int_equal(f.state, DR_FO_RUN);
+	assert_int_equal(dr_fo_push(&f, 1, &seq), 0);
+	assert_true(dr_fo_next(&f, &seq, &part, &skip));
+	dr_fo_tick(&f, 1231 * MS);
+	assert_int_equal(f.state, DR_FO_RUN);
+	dr_fo_tick(&f, 1232 * MS);
+	assert_int_equal(f.state, DR_FO_DRAIN);
+	done();
+}
+
+/* The time for an answer runs from the proposal, not from the time when nothing could be proposed. */
+static void time_for_an_answer_runs_from_the_proposal(void **state)
+{
+	(void)state;
+	sender_running(1);
+	for (unsigned p = 0; p < DR_PATHS; p++) {
+		dr_fo_path_failed(
+			&f, dr_fo_conn(p, 1), DR_SCOPE_PATH, -ECONNRESET, "test", 10 * MS);
+		dr_fo_fenced(&f, p, 1, 10 * MS);
+	}
+	f.n_act = 0;
+	dr_fo_tick(&f, 11 * MS);
+	dr_fo_path_ready(&f, 1, 2, 600 * MS);
+	assert_int_equal(sent(DR_FRAME_SWITCH, 1)->gen, 2);
+	done();
+	dr_fo_tick(&f, 1099 * MS);
+	assert_int_equal(f.path[1].state, DR_FOP_READY);
+	f.n_act = 0;
+	dr_fo_tick(&f, 1100 * MS);
+	assert_int_equal(f.path[1].state, DR_FOP_FENCING);
+	f.n_act = 0;
+}
+
+/* A part that its message does not have fails the path. */
+static void part_out_of_range_fails_the_path(void **state)
+{
+	(void)state;
+	receiver_running(1);
+	assert_int_equal(dr_fo_delivered(&f, dr_fo_conn(0, 1), 1, 0, 2, 5), -ESTALE);
+	assert_int_equal(f.got, 0);
+	assert_int_equal(f.path[0].state, DR_FOP_FENCING);
+	assert_non_null(sent(DR_FRAME_NOTIFY, 1));
+	done();
+}
+
+/* NOTIFY names the connection that failed, also if the sender had proposed another one. */
+static void notify_names_the_connection_that_failed(void **state)
+{
+	(void)state;
+	receiver_running(1);
+	frame(DR_FRAME_SWITCH, 2, 1, 9, 0, 0, 10 * MS);
+	dr_fo_fenced(&f, 0, 1, 11 * MS);
+	f.n_act = 0;
+	dr_fo_tick(&f, 31 * MS);
+	dr_fo_path_ready(&f, 0, 2, 32 * MS);
+	assert_int_equal(sent(DR_FRAME_ANSWER, 1)->gen, 2);
+	done();
+	dr_fo_path_failed(&f, dr_fo_conn(0, 2), DR_SCOPE_PATH, -ECONNRESET, "test", 40 * MS);
+	assert_int_equal(sent(DR_FRAME_NOTIFY, 1)->path, 0);
+	assert_int_equal(sent(DR_FRAME_NOTIFY, 1)->gen, 2);
+	done();
+}
+
+/* The message that was under way is sent again from its first part. */
+static void replay_begins_with_the_cut(void **state)
+{
+	unsigned part, skip;
+	uint64_t seq;
+
+	(void)state;
+	sender_running(0);
+	assert_int_equal(dr_fo_push(&f, 2, &seq), 0);
+	dr_fo_posted(&f, 5); /* its part 0 */
+	assert_true(dr_fo_next(&f, &seq, &part, &skip));
+	assert_int_equal(part, 1);
+	dr_fo_path_failed(&f, dr_fo_conn(0, 1), DR_SCOPE_PATH, -ECONNRESET, "test", 10 * MS);
+	dr_fo_fenced(&f, 0, 1, 10 * MS);
+	frame(DR_FRAME_ANSWER, 2, 1, 1, 0, 0, 11 * MS);
+	assert_true(dr_fo_next(&f, &seq, &part, &skip));
+	assert_int_equal(part, 0);
+	done();
+}
+
+/* Only of the head message parts may be there already. */
+static void parts_are_skipped_in_the_head_only(void **state)
+{
+	unsigned part, skip;
+	uint64_t seq;
+
+	(void)state;
+	receiver_running(2);
+	assert_int_equal(dr_fo_delivered(&f, dr_fo_conn(0, 1), 1, 0, 1, 5), 0);
+	frame(DR_FRAME_SWITCH, 2, 1, 1, 0, 0, 6);
+	dr_fo_fenced(&f, 0, 1, 7);
+	done();
+	assert_true(dr_fo_next(&f, &seq, &part, &skip));
+	assert_int_equal(skip, 2);
+	dr_fo_posted(&f, 8);
+	assert_true(dr_fo_next(&f, &seq, &part, &skip));
+	assert_int_equal(seq, 1);
+	assert_int_equal(skip, 0);
+	done();
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(soft_fence_keeps_the_path),
+		cmocka_unit_test(dials_back_off),
+		cmocka_unit_test(rail_that_is_heard_again_is_dialled_again),
+		cmocka_unit_test(old_dial_changes_nothing),
+		cmocka_unit_test(record_of_a_switch_with_two_faults),
+		cmocka_unit_test(answer_on_a_path_that_fails_is_void),
+		cmocka_unit_test(answer_on_a_path_that_is_dialled),
+		cmocka_unit_test(drain_ends_with_its_primary),
+		cmocka_unit_test(drain_that_was_given_up_waits),
+		cmocka_unit_test(time_for_an_answer_runs_from_the_proposal),
+		cmocka_unit_test(part_out_of_range_fails_the_path),
+		cmocka_unit_test(notify_names_the_connection_that_failed),
+		cmocka_unit_test(replay_begins_with_the_cut),
+		cmocka_unit_test(parts_are_skipped_in_the_head_only),
+	};
+
+	return cmocka_run_group_tests_name("failover_switch", tests, NULL, NULL);
+}
