@@ -34,6 +34,7 @@ killers=(
 	channel/failover_local_test
 	channel/failover_time_test
 	channel/channel_test
+	channel/channel_life_test
 	channel/heartbeat_test
 	channel/manager_test
 	channel/grey_test
