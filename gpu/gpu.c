@@ -106,6 +106,13 @@ void dr_gpu_close(struct dr_gpu *g)
 	dr_free(g);
 }
 
+void dr_gpu_abandon(struct dr_gpu *g)
+{
+	(void)dr_gpu_enter(g, NULL);
+	dr_gpu_pattern_unload(g);
+	dr_free(g);
+}
+
 const struct dr_gpu_info *dr_gpu_info(const struct dr_gpu *g)
 {
 	return &g->info;

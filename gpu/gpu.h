@@ -65,6 +65,9 @@ struct dr_gpu;
 int dr_gpu_open(unsigned ordinal, struct dr_gpu **out, struct dr_err *e) DR_MUST_CHECK;
 /* Free its memory and streams first. NULL is allowed. */
 void dr_gpu_close(struct dr_gpu *g);
+/* Instead of close: the context stays open until the process ends, and with it the memory that was not
+ * freed, because a NIC may still access it. Free the streams first. */
+void dr_gpu_abandon(struct dr_gpu *g);
 /* Valid until close. */
 const struct dr_gpu_info *dr_gpu_info(const struct dr_gpu *g);
 /* Free and total bytes of GPU memory; either pointer may be NULL. */

@@ -133,7 +133,9 @@ void dr_gpu_buffers_close(struct dr_gpu_buffers *b)
 	dr_gpu_stream_destroy(b->work);
 	for (int way = 0; way < 2; way++)
 		dr_gpu_stream_destroy(b->copy[way]);
-	if (!keep)
+	if (keep)
+		dr_gpu_abandon(b->gpu);
+	else
 		dr_gpu_close(b->gpu);
 	dr_free(b->readback);
 	dr_free(b);

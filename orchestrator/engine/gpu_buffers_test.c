@@ -189,6 +189,27 @@ static void every_call_fails_once(void **state)
 	assert_true(k > 20);
 }
 
+/* Of GPU memory that a NIC may still access: closing its context would free it. */
+static void kept_memory_stays_until_the_process_ends(void **state)
+{
+	struct dr_fakecuda_alive a;
+	const char *first = "";
+	struct bed b;
+
+	(void)state;
+	fake->reset();
+	assert_int_equal(setup(&b), 0);
+	dr_gpu_buffers_keep(b.gpu_buffers);
+	dr_gpu_buffers_close(b.gpu_buffers);
+	fake->alive(&a);
+	assert_int_equal(a.contexts, 1);
+	assert_int_equal(a.memories, 1);
+	assert_int_equal(a.pinned + a.streams + a.events + a.modules, 0);
+	if (fake->violations(&first) > 0)
+		fail_msg("%s", first);
+	fake->reset();
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -197,6 +218,7 @@ int main(void)
 		cmocka_unit_test(moved_and_short_chunks),
 		cmocka_unit_test(a_gpu_that_fails_is_no_wrong_byte),
 		cmocka_unit_test(what_it_is),
+		cmocka_unit_test(kept_memory_stays_until_the_process_ends),
 		cmocka_unit_test(every_call_fails_once),
 	};
 
