@@ -577,6 +577,17 @@ static void bad_json(void **state)
 		assert_int_equal(j != NULL, depth < DR_CONV_JSON_DEPTH_MAX);
 		json_decref(j);
 	}
+	/* Brackets in strings are no levels, whatever is escaped there. */
+	static const char *const quoted[] = { "\\\"", "\\\\\\\"", "\\n\\\"" };
+	for (size_t i = 0; i < DR_ARRAY_LEN(quoted); i++) {
+		char flat[200], many[DR_CONV_JSON_DEPTH_MAX + 9] = { 0 };
+		struct dr_err e;
+		memset(many, '[', sizeof(many) - 1);
+		snprintf(flat, sizeof(flat), "{\"a\":\"%s%s\"}", quoted[i], many);
+		json_t *j = dr_conv_json_parse(flat, strlen(flat), &e);
+		assert_non_null(j);
+		json_decref(j);
+	}
 }
 
 static void refusals(void **state)
@@ -627,6 +638,7 @@ static void peer_that_does_not_read(void **state)
 	assert_int_equal(seq - 1, DR_CONV_OUTPUT_MAX / (len + DR_CONV_HEADER_BYTES));
 	dr_conv_sent(&c.conv, 0, T0); /* the socket took nothing */
 	dr_conv_sent(&c.conv, 10, T0 + 9);
+	dr_conv_sent(&c.conv, 0, T0 + 99); /* and nothing again, however often it is tried */
 	dr_conv_tick(&c.conv, T0 + STAGE, &ev);
 	assert_int_equal(ev.kind, DR_CONV_NOTHING);
 	dr_conv_tick(&c.conv, T0 + STAGE + 9, &ev);
@@ -655,6 +667,16 @@ static void pipelined_before_welcome(void **state)
 	assert_int_equal(s.frames, 0);
 	assert_int_equal(s.conv.cause, DR_BOOT_PROTOCOL);
 	fini(&s, NULL);
+	struct end c; /* not even a byte */
+	end_init(&c, DR_CONV_CLIENT, NULL, DR_CONV_NEW, 11);
+	end_init(&s, DR_CONV_SERVER, NULL, 0, 22);
+	s.welcomes = false;
+	settle(&c, &s, SIZE_MAX);
+	assert_int_equal(s.failed, 0);
+	feed(&s, (const uint8_t *)"", 1);
+	assert_int_equal(s.failed, 1);
+	assert_int_equal(s.conv.cause, DR_BOOT_PROTOCOL);
+	fini(&c, &s);
 }
 
 int main(void)
