@@ -228,9 +228,25 @@ static void the_connector_refuses_what_is_no_listener_of_ours(void **state)
 	assert_int_equal(kit_last(&k->sink[0], DR_EV_FAILED)->err, -EPROTO);
 	kit_destroy(k, 0);
 	close(peer);
+
+	for (uint32_t gen = 4; gen <= 6; gen++) { /* one that admits another generation */
+		uint8_t ok[TCP_HELLO_OK_LEN];
+
+		kit_forget(&k->sink[0]);
+		kit_create(k, 0, 5);
+		kit_connect(k, 0);
+		kit_step(k);
+		peer = accept(fd, NULL, NULL);
+		dr_tcp_hello_ok_encode(gen, ok);
+		assert_int_equal(send(peer, ok, sizeof(ok), MSG_NOSIGNAL), sizeof(ok));
+		kit_until(k, k->sink[0].count[DR_EV_FAILED] + k->sink[0].count[DR_EV_READY]);
+		assert_int_equal(k->sink[0].count[DR_EV_READY], gen == 5);
+		kit_destroy(k, 0);
+		close(peer);
+	}
 	close(fd);
 
-	kit_create(k, 0, 2); /* now nobody listens there */
+	kit_create(k, 0, 6); /* now nobody listens there */
 	kit_connect(k, 0);
 	kit_until(k, k->sink[0].count[DR_EV_FAILED]);
 	assert_int_equal(kit_last(&k->sink[0], DR_EV_FAILED)->err, -ECONNREFUSED);

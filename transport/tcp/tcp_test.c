@@ -317,6 +317,44 @@ static void the_control_queue_is_bounded(void **state)
 	assert_int_equal(dr_path_post_ctrl(kit.path[0], frame, sizeof(frame)), 0);
 }
 
+static void number_comes_next(struct kit_sink *s, const struct dr_event *ev)
+{
+	uint32_t *next = s->arg, got;
+
+	if (ev->kind != DR_EV_CTRL)
+		return;
+	assert_int_equal(ev->len, DR_CTRL_MAX);
+	memcpy(&got, ev->data, sizeof(got));
+	assert_int_equal(got, *next);
+	++*next;
+}
+
+/* The kernel takes them in pieces, and those behind a flush are not flushed yet when the queue moves up. */
+static void control_frames_pass_a_full_socket_in_order(void **state)
+{
+	uint8_t frame[DR_CTRL_MAX] = { 0 };
+	uint32_t next = 0, sent = 0, refused = 0;
+
+	(void)state;
+	kit.sink[1].hook = number_comes_next;
+	kit.sink[1].arg = &next;
+	while (refused < 2000) {
+		memcpy(frame, &sent, sizeof(sent));
+		if (dr_path_post_ctrl(kit.path[0], frame, sizeof(frame)) == 0) {
+			if (++sent % 7 == 0)
+				dr_path_flush(kit.path[0], dr_now_ns());
+			continue;
+		}
+		refused++;
+		kit_path_progress(&kit, 0, dr_now_ns());
+		if (refused % 3 == 0)
+			kit_path_progress(&kit, 1, dr_now_ns());
+	}
+	dr_path_flush(kit.path[0], dr_now_ns());
+	kit_until(&kit, next == sent);
+	kit.sink[1].hook = NULL;
+}
+
 /* The peer's process takes nothing for some seconds and its kernel shuts the window: the probes of it are
  * answered, however rare they are. */
 static void a_shut_window_is_no_silence(void **state)
@@ -588,6 +626,44 @@ static void frames_that_cannot_be_fail_the_path(void **state)
 	inject(0, &(struct tcp_frame){ .type = 1, .len = 8, .epoch = 1 }, 8);
 	kit_until(&kit, kit.sink[1].count[DR_EV_FAILED]);
 	assert_int_equal(kit.sink[1].count[DR_EV_DELIVERED], 1);
+	kit_destroy(&kit, 0);
+	kit_destroy(&kit, 1);
+	kit_up(&kit); /* the same, while its message still waits for another part */
+	pts[0] = part(1, 0, 100);
+	pts[1] = part(1, 100, 100);
+	assert_int_equal(dr_path_post_recv(kit.path[1], 1, 0, pts, 2, 0), 0);
+	dr_path_flush(kit.path[1], dr_now_ns());
+	wait_credit(1, 0);
+	assert_int_equal(post_send1(1, 0, 0, 0, 8), 0);
+	kit_until(&kit, kit.sink[1].count[DR_EV_DELIVERED] == 1);
+	inject(0, &(struct tcp_frame){ .type = 1, .len = 8, .epoch = 1 }, 8);
+	kit_until(&kit, kit.sink[1].count[DR_EV_FAILED]);
+	assert_int_equal(kit.sink[1].count[DR_EV_DELIVERED], 1);
+}
+
+/* Which part of the system is at fault decides what is left: a path, or all paths of the rail. */
+static void errors_of_the_system_have_a_scope(void **state)
+{
+	static const struct {
+		int err;
+		enum dr_scope scope;
+	} table[] = { { ENETDOWN, DR_SCOPE_RAIL }, { ENETUNREACH, DR_SCOPE_RAIL },
+		{ EHOSTUNREACH, DR_SCOPE_RAIL }, { EHOSTDOWN, DR_SCOPE_RAIL },
+		{ ENODEV, DR_SCOPE_RAIL }, { EADDRNOTAVAIL, DR_SCOPE_RAIL },
+		{ ENOMEM, DR_SCOPE_LOCAL }, { ENOBUFS, DR_SCOPE_LOCAL }, { EMFILE, DR_SCOPE_LOCAL },
+		{ ENFILE, DR_SCOPE_LOCAL }, { ECONNRESET, DR_SCOPE_PATH },
+		{ ETIMEDOUT, DR_SCOPE_PATH }, { EPIPE, DR_SCOPE_PATH } };
+
+	(void)state;
+	for (size_t i = 0; i < DR_ARRAY_LEN(table); i++) {
+		dr_tcp_fail_socket(tcp_path(kit.path[0]), -table[i].err, "test");
+		kit_path_progress(&kit, 0, dr_now_ns());
+		assert_int_equal(kit_last(&kit.sink[0], DR_EV_FAILED)->scope, table[i].scope);
+		assert_int_equal(kit_last(&kit.sink[0], DR_EV_FAILED)->err, -table[i].err);
+		kit_destroy(&kit, 0);
+		kit_destroy(&kit, 1);
+		kit_up(&kit);
+	}
 }
 
 #define BOTH(f)                                                                                    \
@@ -609,6 +685,8 @@ int main(void)
 		BOTH(posts_wait_for_flush),
 		BOTH(control_frames_pass_bulk_that_waits),
 		BOTH(the_control_queue_is_bounded),
+		{ "control_frames_pass_a_full_socket_in_order",
+			control_frames_pass_a_full_socket_in_order, setup, teardown, NULL },
 		{ "a_shut_window_is_no_silence", a_shut_window_is_no_silence, setup, teardown,
 			&polled },
 		BOTH(a_soft_fence_keeps_the_path),
@@ -618,6 +696,8 @@ int main(void)
 		BOTH(the_sink_may_fence_or_close),
 		BOTH(what_came_before_the_end_is_delivered),
 		BOTH(frames_that_cannot_be_fail_the_path),
+		{ "errors_of_the_system_have_a_scope", errors_of_the_system_have_a_scope, setup,
+			teardown, NULL },
 	};
 
 	return cmocka_run_group_tests_name("tcp", tests, NULL, NULL);
