@@ -59,6 +59,11 @@ static bool suspect(const struct dr_hb_rail *r)
 	return !r->down && (r->miss > 0 || r->peer_miss > 0);
 }
 
+bool dr_hb_suspected(const struct dr_hb *h, unsigned rail)
+{
+	return suspect(&h->rail[rail]);
+}
+
 /* The next tick comes at once, if it is not a fast one already. */
 static void begin_fast(struct dr_hb *h, int64_t now)
 {
@@ -85,9 +90,9 @@ void dr_hb_gap(struct dr_hb *h, unsigned rail, int64_t bytes_gap_ns)
 
 int64_t dr_hb_usual_gap(const struct dr_hb *h, unsigned rail)
 {
-	int64_t gap = DR_MAX(h->rail[rail].gap_ns[0], h->rail[rail].gap_ns[1]);
+	const int64_t *gap = h->rail[rail].gap_ns;
 
-	return gap != 0 ? gap : h->interval_ns;
+	return DR_MAX(gap[0], gap[1] != 0 ? gap[1] : h->interval_ns);
 }
 
 void dr_hb_suspect(struct dr_hb *h, unsigned rail, int64_t now)

@@ -127,6 +127,8 @@ void dr_hb_heard_elsewhere(struct dr_hb *h, unsigned rail);
 /* Bits of the rails that the next full tick would declare down if nothing more is received. The owner
  * should first read what has arrived on them. */
 uint32_t dr_hb_suspects(const struct dr_hb *h);
+/* The rail is up and was missed at this end, or at the peer's. */
+bool dr_hb_suspected(const struct dr_hb *h, unsigned rail);
 /* A datagram of `size` bytes arrived on the rail; data has its first len bytes, all but padding. 0, or
  * -EPROTO: not ours, forged or stale; it is counted and ignored. */
 int dr_hb_receive(
@@ -140,7 +142,8 @@ size_t dr_hb_make(struct dr_hb *h, unsigned rail, uint32_t size, uint8_t buf[DR_
 /* The longest time between two reads of bytes on a path of the rail, since the last call; of several
  * paths the shortest such time; 0: unknown. Datagrams that arrive more often replace it. */
 void dr_hb_gap(struct dr_hb *h, unsigned rail, int64_t bytes_gap_ns);
-/* The usual longest time between two signs of life on the rail; an interval if it is unknown. */
+/* The usual longest time between two signs of life on the rail; not less than an interval before it
+ * was observed for a tenth of a second. */
 int64_t dr_hb_usual_gap(const struct dr_hb *h, unsigned rail);
 /* Data on the rail waits for an answer longer than usual: a fast phase begins. */
 void dr_hb_suspect(struct dr_hb *h, unsigned rail, int64_t now);

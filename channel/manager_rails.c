@@ -91,6 +91,28 @@ static uint32_t collect_life(struct dr_manager *m)
 	return busy;
 }
 
+/* After a loss the kernel holds back what arrives until the gap is filled: nothing can be read on a rail that
+ * works. So the segments that it received count, too. */
+static void ask_kernel(struct dr_manager *m, unsigned r)
+{
+	struct mgr_rail *mr = &m->rail[r];
+	uint64_t sum = 0;
+
+	for (unsigned c = 0; c < m->prm.n_channels; c++)
+		for (unsigned i = 0; i < DR_PATHS; i++) {
+			struct dr_path_stats s = { 0 };
+			struct dr_path *p = dr_channel_path(m->channel[c], i);
+
+			if (!p || !uses(m, c, i, r))
+				continue;
+			p->ops->stats(p, &s);
+			sum += s.rx_segments;
+		}
+	if (mr->rx_segments != 0 && sum > mr->rx_segments)
+		dr_hb_life(&m->hb, r);
+	mr->rx_segments = sum;
+}
+
 /* Before a rail is declared down: reads what has arrived on it and is still unread because our loop was
  * stalled or is long. Returns the number of events. */
 static int read_suspects(struct dr_manager *m)
@@ -98,9 +120,13 @@ static int read_suspects(struct dr_manager *m)
 	uint32_t suspects = dr_hb_suspects(&m->hb);
 	int n = 0;
 
-	for (unsigned r = 0; suspects != 0 && r < m->prm.n_rails; r++) {
+	for (unsigned r = 0; r < m->prm.n_rails; r++) {
 		struct mgr_rail *mr = &m->rail[r];
 
+		if (dr_hb_suspected(&m->hb, r))
+			ask_kernel(m, r);
+		else
+			mr->rx_segments = 0;
 		if (!(suspects & (1u << r)))
 			continue;
 		n += mr->rail->ops->rail_progress(mr->rail, m->now, &mr->sink);

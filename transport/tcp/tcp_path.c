@@ -86,7 +86,10 @@ static unsigned silent_segments(struct tcp_path *p, const struct tcp_info *ti, i
 		p->answer_segments = ti->tcpi_data_segs_out;
 		p->answer_flight = ti->tcpi_unacked - DR_MIN(gone, ti->tcpi_unacked);
 	}
-	return p->answer_flight + (ti->tcpi_data_segs_out - p->answer_segments);
+	unsigned n = p->answer_flight + (ti->tcpi_data_segs_out - p->answer_segments);
+
+	return n == 0 && ti->tcpi_unacked > 0 ? 1
+					      : n; /* all are marked lost, none is repeated yet */
 }
 
 /* With room at the peer and nothing in flight, each segment is refused on its way out of this host (by an
@@ -131,6 +134,7 @@ static void read_kernel_stats(struct tcp_path *p)
 	if (waits && room)
 		st->silent_segments += nudge(p);
 	st->segment_bytes = segment_bytes(&ti);
+	st->rx_segments = ti.tcpi_segs_in;
 	st->rtt_ns = ti.tcpi_rtt * DR_NS_PER_US;
 	st->rto_ns = ti.tcpi_rto * DR_NS_PER_US;
 	st->retransmits = ti.tcpi_total_retrans;
