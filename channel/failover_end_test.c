@@ -276,14 +276,24 @@ static void switch_without_an_end_is_given_up(void **state)
 	assert_int_equal(f.err, -ETIMEDOUT);
 }
 
+/* Both paths are up, and the sender has not proposed one yet: only dials are due. */
+static void receiver_waiting(unsigned n)
+{
+	(void)n;
+	start(false, true);
+	dr_fo_path_ready(&f, 0, 1, 2);
+	dr_fo_path_ready(&f, 1, 1, 2);
+	done();
+}
+
 /* Who only calls when it is due learns of the loss in time, although dials go on. */
 static void loss_of_all_paths_is_a_deadline(void **state)
 {
-	void (*const role[])(unsigned) = { sender_running, receiver_running };
+	void (*const role[])(unsigned) = { sender_running, receiver_running, receiver_waiting };
 	int64_t t = 10 * MS;
 
 	(void)state;
-	for (unsigned i = 0; i < 2; i++) {
+	for (unsigned i = 0; i < DR_ARRAY_LEN(role); i++) {
 		role[i](0);
 		for (unsigned p = 0; p < DR_PATHS; p++)
 			dr_fo_path_failed(

@@ -135,6 +135,26 @@ static void record_of_a_switch_with_two_faults(void **state)
 	done();
 }
 
+/* The receiver found the fault itself; that the sender asks for the switch then changes nothing. */
+static void record_of_a_switch_that_the_receiver_began(void **state)
+{
+	(void)state;
+	receiver_running(1);
+	dr_fo_path_failed(&f, dr_fo_conn(0, 1), DR_SCOPE_RAIL, -ENETDOWN, "own", 10 * MS);
+	frame(DR_FRAME_SWITCH, 2, 1, 1, 0, 0, 15 * MS);
+	dr_fo_fenced(&f, 0, 1, 20 * MS);
+	f.n_act = 0;
+	assert_int_equal(dr_fo_delivered(&f, dr_fo_conn(1, 1), 2, 0, 0, 30 * MS), 0);
+	assert_int_equal(dr_fo_delivered(&f, dr_fo_conn(1, 1), 2, 0, 1, 31 * MS), 1);
+	assert_non_null(find(DR_FOA_SWITCHED, 1));
+	assert_true(f.done.self_detected);
+	assert_int_equal(f.done.detect_ns, 10 * MS);
+	assert_string_equal(f.done.cause, "own");
+	assert_int_equal(f.done.fenced_ns, 20 * MS);
+	assert_int_equal(f.done.first_delivery_ns, 31 * MS);
+	done();
+}
+
 /* The path that was answered on fails while the own fence still runs: the answer is void. */
 static void answer_on_a_path_that_fails_is_void(void **state)
 {
@@ -330,6 +350,7 @@ int main(void)
 		cmocka_unit_test(rail_that_is_heard_again_is_dialled_again),
 		cmocka_unit_test(old_dial_changes_nothing),
 		cmocka_unit_test(record_of_a_switch_with_two_faults),
+		cmocka_unit_test(record_of_a_switch_that_the_receiver_began),
 		cmocka_unit_test(answer_on_a_path_that_fails_is_void),
 		cmocka_unit_test(answer_on_a_path_that_is_dialled),
 		cmocka_unit_test(drain_ends_with_its_primary),
