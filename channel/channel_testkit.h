@@ -4,6 +4,7 @@
 
 /* One end of a channel over paths that count what they are told to put on the wire. */
 #include "base/clock.h"
+#include "base/mem.h"
 #include "channel/channel.h"
 #include "channel/frame.h"
 
@@ -53,7 +54,7 @@ static inline void push(struct fake *f, struct dr_event ev)
 static inline int fake_create(
 	struct dr_rail *r, const struct dr_path_params *p, struct dr_path **out, struct dr_err *e)
 {
-	struct fake *f = calloc(1, sizeof(*f));
+	struct fake *f = dr_calloc(1, sizeof(*f));
 
 	(void)e;
 	assert_non_null(f);
@@ -191,7 +192,7 @@ static inline int fake_mr_dereg(struct dr_rail *r, struct dr_mr *mr)
 
 static inline void fake_fini(struct dr_path *p)
 {
-	free(p);
+	dr_free(p);
 }
 
 static const struct dr_transport_ops fake_ops = {
