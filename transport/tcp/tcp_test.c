@@ -331,7 +331,7 @@ static void the_control_queue_moves_up(void **state)
 	end = t->ctrl_end;
 	t->ctrl_at = TAKEN;
 	t->ctrl_flushed = FLUSHED;
-	kept = malloc(end - TAKEN);
+	kept = dr_calloc(1, end - TAKEN);
 	assert_non_null(kept);
 	memcpy(kept, t->ctrl + TAKEN, end - TAKEN);
 	assert_int_equal(dr_path_post_ctrl(kit.path[0], frame, sizeof(frame)), 0);
@@ -339,7 +339,7 @@ static void the_control_queue_moves_up(void **state)
 	assert_int_equal(t->ctrl_flushed, FLUSHED - TAKEN);
 	assert_int_equal(t->ctrl_end, end - TAKEN + LEN);
 	assert_memory_equal(t->ctrl, kept, end - TAKEN);
-	free(kept);
+	dr_free(kept);
 }
 
 /* The peer's process takes nothing for some seconds and its kernel shuts the window: the probes of it are
