@@ -45,6 +45,7 @@ killers=(
 	bootstrap/control_test
 	topology/locality_test
 	transport/tcp/tcp_test
+	transport/tcp/tcp_rail_test
 	transport/verbs/path_test
 	tests/fakeverbs/unsafe_test
 	tests/conformance/staged_test
