@@ -228,7 +228,7 @@ enum dr_peer_answers {
 enum dr_peer_answers dr_channel_peer_answers(
 	struct dr_channel *ch, int64_t recent_ns, int64_t silent_ns);
 /* This process was stalled for for_ns: timers that judge the peer are extended by it. */
-void dr_channel_own_stall(struct dr_channel *ch, int64_t for_ns);
+void dr_channel_own_stall(struct dr_channel *ch, int64_t for_ns, int64_t now_ns);
 /* The peer's process is stalled although its kernel answers: the deadline of a switch is suspended. */
 void dr_channel_stalled(struct dr_channel *ch, bool stalled, int64_t now_ns);
 /* Path `index` is READY at this end. */

@@ -555,9 +555,9 @@ void dr_channel_stalled(struct dr_channel *ch, bool stalled, int64_t now)
 	dr_fo_stalled(&ch->fo, stalled, now);
 }
 
-void dr_channel_own_stall(struct dr_channel *ch, int64_t for_ns)
+void dr_channel_own_stall(struct dr_channel *ch, int64_t for_ns, int64_t now)
 {
-	dr_fo_own_stall(&ch->fo, for_ns);
+	dr_fo_own_stall(&ch->fo, for_ns, now);
 }
 
 int dr_channel_switch_now(struct dr_channel *ch, int64_t now)

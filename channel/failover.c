@@ -490,18 +490,23 @@ static void path_tick(struct dr_fo *f, unsigned p, int64_t now)
 		fence_overdue(f, p, now);
 }
 
-void dr_fo_own_stall(struct dr_fo *f, int64_t for_ns)
+/* What was read before the tick may have set a time already: nothing began later than now. */
+void dr_fo_own_stall(struct dr_fo *f, int64_t for_ns, int64_t now)
 {
-	f->tick_ns += for_ns;
-	f->since_ns += for_ns;
-	f->proposed_ns += for_ns;
-	f->moved_ns += for_ns;
-	if (f->nopath_ns != 0)
-		f->nopath_ns += for_ns;
-	for (unsigned i = 0; i < DR_PATHS; i++)
-		if ((f->path[i].state == DR_FOP_FENCING || f->path[i].state == DR_FOP_CONNECTING) &&
-			f->path[i].deadline_ns != DR_NEVER)
-			f->path[i].deadline_ns += for_ns;
+	int64_t *began[] = { &f->tick_ns, &f->since_ns, &f->proposed_ns, &f->moved_ns,
+		&f->nopath_ns };
+
+	for (size_t i = 0; i < DR_ARRAY_LEN(began); i++)
+		if (*began[i] != 0)
+			*began[i] = DR_MIN(*began[i] + for_ns, DR_MAX(now, *began[i]));
+	for (unsigned i = 0; i < DR_PATHS; i++) {
+		struct dr_fo_path *pa = &f->path[i];
+		int64_t most = pa->state == DR_FOP_FENCING ? FENCE_MAX_NS : DIAL_NS;
+
+		if ((pa->state == DR_FOP_FENCING || pa->state == DR_FOP_CONNECTING) &&
+			pa->deadline_ns != DR_NEVER)
+			pa->deadline_ns = DR_MIN(pa->deadline_ns + for_ns, now + most);
+	}
 }
 
 /* Repeats what the peer has not confirmed, until the time for it is over. */

@@ -189,8 +189,8 @@ static inline bool dr_fo_owed(const struct dr_fo *f)
 }
 void dr_fo_tick(struct dr_fo *f, int64_t now);
 /* The owner called for_ns later than it should have. What the peer sent meanwhile is still unread, so
- * the timers that judge the peer are extended. */
-void dr_fo_own_stall(struct dr_fo *f, int64_t for_ns);
+ * the timers that judge the peer and began before are extended. */
+void dr_fo_own_stall(struct dr_fo *f, int64_t for_ns, int64_t now);
 /* Latest time for the next dr_fo_tick; DR_NEVER. */
 int64_t dr_fo_deadline(const struct dr_fo *f);
 

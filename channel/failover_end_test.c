@@ -65,7 +65,7 @@ static void stuck_idle_path(void (*running)(unsigned))
 	done();
 	for (int64_t t = 20 * MS; t < 60 * DR_NS_PER_S;) {
 		if (f.prm.sender && t % DR_NS_PER_S == 0)
-			dr_fo_own_stall(&f, MS);
+			dr_fo_own_stall(&f, MS, t);
 		dr_fo_tick(&f, t);
 		f.stuck_ns = 0;
 		assert_int_equal(f.state, DR_FO_RUN);

@@ -174,7 +174,7 @@ static void own_stall_is_no_time_without_paths(void **state)
 		dr_fo_fenced(&f, p, 1, 10 * MS);
 	}
 	f.n_act = 0;
-	dr_fo_own_stall(&f, STALL);
+	dr_fo_own_stall(&f, STALL, STALL + 10 * MS);
 	dr_fo_tick(&f, STALL + 1509 * MS);
 	assert_int_not_equal(f.state, DR_FO_DEAD);
 	done();
@@ -187,7 +187,7 @@ static void own_stall_is_no_time_of_a_dial(void **state)
 	(void)state;
 	start(true, true);
 	done();
-	dr_fo_own_stall(&f, STALL);
+	dr_fo_own_stall(&f, STALL, STALL + 10 * MS);
 	dr_fo_tick(&f, STALL + 999 * MS);
 	assert_int_equal(f.path[0].state, DR_FOP_CONNECTING);
 	assert_null(find(DR_FOA_FENCE, 0));
@@ -203,7 +203,7 @@ static void own_stall_is_no_time_of_a_fence(void **state)
 	sender_running(1);
 	dr_fo_path_failed(&f, dr_fo_conn(0, 1), DR_SCOPE_PATH, -ECONNRESET, "test", 10 * MS);
 	done();
-	dr_fo_own_stall(&f, STALL);
+	dr_fo_own_stall(&f, STALL, STALL + 10 * MS);
 	dr_fo_tick(&f, STALL + 1009 * MS);
 	assert_int_not_equal(f.state, DR_FO_DEAD);
 	f.n_act = 0;
@@ -218,7 +218,7 @@ static void own_stall_is_no_time_without_an_answer(void **state)
 	dr_fo_path_failed(&f, dr_fo_conn(0, 1), DR_SCOPE_PATH, -ECONNRESET, "test", 10 * MS);
 	dr_fo_fenced(&f, 0, 1, 10 * MS);
 	done();
-	dr_fo_own_stall(&f, STALL);
+	dr_fo_own_stall(&f, STALL, STALL + 10 * MS);
 	dr_fo_tick(&f, STALL + 509 * MS);
 	assert_int_equal(f.epoch, 2);
 	assert_int_equal(f.path[1].state, DR_FOP_READY);
@@ -235,7 +235,7 @@ static void own_stall_is_no_time_of_a_switch_or_drain(void **state)
 	dr_fo_path_failed(&f, dr_fo_conn(0, 1), DR_SCOPE_PATH, -ECONNRESET, "test", MS);
 	dr_fo_fenced(&f, 0, 1, MS);
 	done();
-	dr_fo_own_stall(&f, STALL);
+	dr_fo_own_stall(&f, STALL, STALL + 10 * MS);
 	dr_fo_tick(&f, STALL + 30000 * MS);
 	assert_int_equal(f.state, DR_FO_NOTIFY);
 	f.n_act = 0;
@@ -244,12 +244,35 @@ static void own_stall_is_no_time_of_a_switch_or_drain(void **state)
 
 	sender_running(1);
 	assert_int_equal(dr_fo_switch_now(&f, 10 * MS), 0);
-	dr_fo_own_stall(&f, STALL);
+	dr_fo_own_stall(&f, STALL, STALL + 10 * MS);
 	dr_fo_tick(&f, STALL + 1009 * MS);
 	assert_int_equal(f.state, DR_FO_DRAIN);
 	dr_fo_tick(&f, STALL + 1010 * MS);
 	assert_int_equal(f.state, DR_FO_RUN);
 	done();
+}
+
+/* What was read first, when the end went on, began after the stall: its time is not longer for it. */
+static void own_stall_extends_nothing_that_began_after_it(void **state)
+{
+	const int64_t t = STALL + 10 * MS;
+
+	(void)state;
+	sender_running(1);
+	for (unsigned p = 0; p < DR_PATHS; p++)
+		dr_fo_path_failed(&f, dr_fo_conn(p, 1), DR_SCOPE_PATH, -ECONNRESET, "test", t);
+	dr_fo_own_stall(&f, STALL, t);
+	assert_int_equal(f.nopath_ns, t);
+	assert_int_equal(f.since_ns, t);
+	assert_int_equal(f.proposed_ns, t);
+	assert_true(f.tick_ns <= t && f.moved_ns <= t);
+	for (unsigned p = 0; p < DR_PATHS; p++) {
+		assert_int_equal(f.path[p].deadline_ns, t + 1000 * MS);
+		dr_fo_fenced(&f, p, 1, t);
+	}
+	f.n_act = 0;
+	dr_fo_tick(&f, t + 1500 * MS);
+	assert_int_equal(f.err, -ENETDOWN);
 }
 
 /* Time without acknowledgements: without the correction the tick after a stall counts 100 ms. */
@@ -262,7 +285,7 @@ static void own_stall_is_no_time_without_acknowledgement(void **state)
 	for (unsigned i = 0; i < 39; i++)
 		dr_fo_tick(&f, t += 50 * MS);
 	assert_in_range(f.stuck_ns, 1949 * MS, 1950 * MS);
-	dr_fo_own_stall(&f, STALL);
+	dr_fo_own_stall(&f, STALL, t + STALL);
 	dr_fo_tick(&f, t += STALL + MS);
 	assert_in_range(f.stuck_ns, 1950 * MS, 1951 * MS);
 	assert_int_equal(f.epoch, 1);
@@ -361,6 +384,7 @@ int main(void)
 		cmocka_unit_test(own_stall_is_no_time_without_an_answer),
 		cmocka_unit_test(own_stall_is_no_time_of_a_switch_or_drain),
 		cmocka_unit_test(own_stall_is_no_time_without_acknowledgement),
+		cmocka_unit_test(own_stall_extends_nothing_that_began_after_it),
 		cmocka_unit_test(stalled_peer_suspends_the_bound_of_a_switch),
 		cmocka_unit_test(peer_that_is_not_stalled_gets_no_more_time),
 		cmocka_unit_test(stalled_peer_owes_no_answer),

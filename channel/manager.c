@@ -342,7 +342,7 @@ static void watch_self(struct dr_manager *m)
 	int64_t late = m->started ? m->now - m->hb.next_ns : 0;
 
 	for (unsigned c = 0; late > OWN_STALL_NS && c < m->prm.n_channels; c++)
-		dr_channel_own_stall(m->channel[c], late);
+		dr_channel_own_stall(m->channel[c], late, m->now);
 }
 
 /* Ticks the channels that are due; sets m->due_ns to the next time that one is. */

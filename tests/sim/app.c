@@ -394,7 +394,7 @@ void sim_app_dereg(struct sim_run *r, unsigned c, unsigned end)
 	}
 	if (u->gone || u->err != 0 || u->posted == u->done)
 		return;
-	u->gone = true;
+	u->gone = u->dereg = true;
 	if (dr_channel_mem_dereg(channel_of(u), &u->reg, dr_sim_world_clock(r->w, end), NULL) != 0)
 		sim_fail(r, "outcome: channel %u end %u: memory cannot be deregistered", c, end);
 	dr_sim_world_give_back(r->w, u->mem, (size_t)r->s->window * SIM_PARTS_MAX * SIM_PART_MAX);

@@ -167,7 +167,7 @@ void sim_give_up_collect(struct sim_run *r, unsigned c)
 	for (unsigned end = 0; end < 2; end++) {
 		const struct sim_user *u = &r->ch[c].user[end];
 
-		if (u->closing && !u->confirmed)
+		if (u->dereg || (u->closing && !u->confirmed))
 			return;
 		if (u->err != -ESHUTDOWN && u->err != -ECANCELED)
 			return;

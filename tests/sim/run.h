@@ -130,7 +130,7 @@ struct sim_user { /* one end of a channel */
 	uint8_t *mem;
 	struct dr_mem reg;
 	unsigned active;	 /* path that carried data last */
-	bool gone;		 /* memory taken away */
+	bool gone, dereg;	 /* memory taken away; with messages in it */
 	bool closing, confirmed; /* its user gave it up; the peer knew when it left */
 	int64_t closed_ns;	 /* end's clock */
 	int err;
