@@ -4,18 +4,21 @@
 #include "base/wire.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <sodium.h>
 #include <string.h>
 
 /*
  * Datagram, big endian:
  *	u32 magic | u8 version | u8 role (1 connector) | u16 gpu | u8 rail | u8 n | u8 flags (1 fast phase) |
- *	u16 size | u64 number | n x (u8 miss | u16 newest | u16 newest padded) | 16 B MAC | padding
- * size: of the datagram, padding included. newest: low bits of numbers received on that rail.
+ *	u16 size | u64 number | n x (u8 miss | u16 newest | u16 newest padded |
+ *	u16 small) | 16 B MAC | padding
+ * size: of the datagram, padding included. newest: low bits of numbers received on that rail. small: of the
+ * number of datagrams without padding received there.
  * MAC: SipHash-2-4 of 128 bits (libsodium crypto_shorthash_siphashx24), designed for short messages,
  * over all bytes before it, keyed with the session's token.
  */
-enum { HB_MAGIC = 0x64724842, HB_VERSION = 3, HB_MAC = 16, HB_FIXED = 21, HB_REPORT = 5 };
+enum { HB_MAGIC = 0x64724842, HB_VERSION = 3, HB_MAC = 16, HB_FIXED = 21, HB_REPORT = 7 };
 enum { FLAG_FAST = 1, DOWN = UINT8_MAX, LONGEST_MAX = 10 };
 static const int64_t FAST_MIN_NS = DR_NS_PER_MS / 2;
 static const int64_t FORGET_NS = 5 * DR_NS_PER_S;
@@ -146,7 +149,7 @@ static void padded_report(struct dr_hb *h, struct dr_hb_rail *r, uint16_t newest
 	uint64_t seen = full_number(h->tick, newest), passed = full_number(h->tick, padded);
 
 	r->padded_lost = 0;
-	for (unsigned i = 0; i < DR_MIN(r->n_padded, (unsigned)DR_HB_PADDED_LOST); i++) {
+	for (unsigned i = 0; i < DR_MIN(r->n_padded, (unsigned)DR_HB_PADDED_MAX); i++) {
 		if (padded != 0 && passed >= r->padded[i]) {
 			r->n_padded = r->padded_lost = 0;
 			r->padded_only = false;
@@ -175,6 +178,7 @@ static void take_report(struct dr_hb *h, struct dr_rbuf *r, uint8_t flags, int64
 		dr_rbuf_u8(r, &miss);
 		dr_rbuf_u16(r, &newest);
 		dr_rbuf_u16(r, &padded);
+		dr_rbuf_u16(r, &h->rail[i].peer_small);
 		h->rail[i].peer_miss = miss;
 		padded_report(h, &h->rail[i], newest, padded);
 		if ((flags & FLAG_FAST) && suspect(&h->rail[i]))
@@ -219,6 +223,8 @@ int dr_hb_receive(
 	h->rail[rail].rx_tick = number;
 	if (total != 0)
 		h->rail[rail].rx_padded = number;
+	else
+		h->rail[rail].small++;
 	beat(&h->rail[rail], now);
 	h->received++;
 	if (number <= h->told) /* read after a newer one of another rail */
@@ -265,13 +271,16 @@ size_t dr_hb_make(struct dr_hb *h, unsigned rail, uint32_t size, uint8_t buf[DR_
 	dr_wbuf_u16(&w, (uint16_t)(size != 0 ? size : plain));
 	dr_wbuf_u64(&w, ++h->tick);
 	if (size != 0)
-		to->padded[to->n_padded++ % DR_HB_PADDED_LOST] = h->tick;
+		to->padded[to->n_padded++ % DR_HB_PADDED_MAX] = h->tick;
+	else
+		to->small_sent++;
 	for (unsigned i = 0; i < h->n_rails; i++) {
 		const struct dr_hb_rail *r = &h->rail[i];
 
 		dr_wbuf_u8(&w, reported(r));
 		dr_wbuf_u16(&w, (uint16_t)r->rx_tick);
 		dr_wbuf_u16(&w, (uint16_t)r->rx_padded);
+		dr_wbuf_u16(&w, r->small);
 	}
 	mac(h, buf, w.len, tag);
 	dr_wbuf_bytes(&w, tag, sizeof(tag));
@@ -373,7 +382,7 @@ static void plan(struct dr_hb *h, uint32_t busy, int64_t now, struct dr_hb_out *
 		doubt |= suspect(r);
 		question |= r->padded_size != 0 && !r->down;
 		out->suspect |= suspect(r) || r->down ? 1u << i : 0;
-		if (r->padded_size != 0 && (out->full || r->n_padded < DR_HB_PADDED_LOST))
+		if (r->padded_size != 0 && (out->full || r->n_padded < 2 * DR_HB_PADDED_LOST))
 			out->padded |= 1u << i;
 	}
 	out->send = down || question || doubt ? all : all & ~busy;
@@ -426,13 +435,31 @@ void dr_hb_question(struct dr_hb *h, unsigned rail, uint32_t size, int64_t now)
 	r->padded_size = size;
 	r->n_padded = r->padded_lost = 0;
 	r->padded_passed = false;
+	r->asked_sent = r->small_sent;
+	r->asked_peer = r->peer_small;
 	if (size != 0)
 		h->next_ns = DR_MIN(h->next_ns, now);
 }
 
+/* Of each table row: percent^lost <= 1e-6. Two more are taken for lost, since the sample is small. */
+unsigned dr_hb_losses_needed(const struct dr_hb *h, unsigned rail)
+{
+	static const struct {
+		unsigned percent, lost;
+	} need[] = { { 17, DR_HB_PADDED_LOST }, { 25, 10 }, { 40, 16 }, { 50, 20 }, { 60, 28 } };
+	const struct dr_hb_rail *r = &h->rail[rail];
+	unsigned sent = (uint16_t)(r->small_sent - r->asked_sent);
+	unsigned got = DR_MIN((uint16_t)(r->peer_small - r->asked_peer), sent);
+
+	for (size_t i = 0; i < DR_ARRAY_LEN(need); i++)
+		if ((sent - got + 2) * 100 <= (sent + 2) * need[i].percent)
+			return need[i].lost;
+	return UINT_MAX;
+}
+
 bool dr_hb_padded_lost(const struct dr_hb *h, unsigned rail)
 {
-	return h->rail[rail].padded_lost >= DR_HB_PADDED_LOST;
+	return h->rail[rail].padded_lost >= dr_hb_losses_needed(h, rail);
 }
 
 bool dr_hb_padded_passed(const struct dr_hb *h, unsigned rail)

@@ -48,7 +48,9 @@ enum {
 	DR_HB_BUDGET = 32,
 	DR_HB_FAST_MISSES =
 		7, /* shortest silence that counts, in fast ticks: 0.05^7 is below 1e-9 */
-	DR_HB_PADDED_LOST = 8, /* padded datagrams lost in a row show that the rail carries none */
+	DR_HB_PADDED_LOST =
+		8, /* fewest padded datagrams lost in a row that show that the rail carries none */
+	DR_HB_PADDED_MAX = 32,
 	DR_HB_HISTOGRAM = 16,
 };
 
@@ -74,9 +76,12 @@ struct dr_hb_rail {
 				 of a second or so; 0: unknown */
 	uint32_t padded_size; /* of padded datagrams to send, in bytes; 0: none */
 	/* Numbers of the padded ones that were sent and not reported as received, a ring. */
-	uint64_t padded[DR_HB_PADDED_LOST];
+	uint64_t padded[DR_HB_PADDED_MAX];
 	unsigned n_padded;
 	unsigned padded_lost; /* of these, overtaken by a small one */
+	/* Small datagrams, all so far: received; sent; received by the peer, as it reported last. The latter two
+	 * when the question began. */
+	uint16_t small, small_sent, peer_small, asked_sent, asked_peer;
 	uint64_t silences
 		[DR_HB_HISTOGRAM]; /* ended by themselves, by misses; [0] unused, the last: or more */
 };
@@ -147,11 +152,14 @@ void dr_hb_gap(struct dr_hb *h, unsigned rail, int64_t bytes_gap_ns);
 int64_t dr_hb_usual_gap(const struct dr_hb *h, unsigned rail);
 /* Data on the rail waits for an answer longer than usual: a fast phase begins. */
 void dr_hb_suspect(struct dr_hb *h, unsigned rail, int64_t now);
-/* From now on padded datagrams of `size` bytes are sent on the rail: DR_HB_PADDED_LOST of them quickly, then
+/* From now on padded datagrams of `size` bytes are sent on the rail: twice DR_HB_PADDED_LOST of them quickly, then
  * one per interval; 0: no more, unless the rail is down for want of one. Lost ones are counted from the first
  * on. */
 void dr_hb_question(struct dr_hb *h, unsigned rail, uint32_t size, int64_t now);
-/* DR_HB_PADDED_LOST padded datagrams in a row were lost while small ones arrived. */
+/* So many losses in a row that the share of small datagrams that were lost since the question began explains
+ * them with a probability of 1e-6 only; UINT_MAX: the sample is too small, or too many are lost. */
+unsigned dr_hb_losses_needed(const struct dr_hb *h, unsigned rail);
+/* DR_HB_PADDED_LOST or more padded datagrams in a row were lost while small ones arrived. */
 bool dr_hb_padded_lost(const struct dr_hb *h, unsigned rail);
 /* One arrived since the question began. */
 bool dr_hb_padded_passed(const struct dr_hb *h, unsigned rail);

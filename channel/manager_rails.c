@@ -343,17 +343,18 @@ static void watch_owed(struct dr_manager *m)
 	m->owed_ns = any && m->prm.detect == DR_DETECT_FAST ? m->now + OWED_NS : DR_NEVER;
 }
 
-static bool no_answer(const struct dr_path_stats *s)
+/* needed: segments without an answer. */
+static bool no_answer(const struct dr_path_stats *s, unsigned needed)
 {
 	return s->peer_ack_age_ns >= DR_MAX(NO_ANSWER_NS, 2 * s->rtt_ns + DELAYED_ACK_NS) &&
-	       s->silent_segments >= SILENT_SEGMENTS;
+	       s->silent_segments >= needed;
 }
 
 /* Rule 2 for one channel: sets *size to that of padded datagrams to send on *rail, 0: none. */
 static void doubt(struct dr_manager *m, struct dr_channel *ch, unsigned *rail, uint32_t *size)
 {
 	struct dr_path_stats s;
-	unsigned i, r;
+	unsigned i, r, needed;
 	int64_t since;
 	char why[96];
 
@@ -368,16 +369,17 @@ static void doubt(struct dr_manager *m, struct dr_channel *ch, unsigned *rail, u
 	*rail = r;
 	if (m->prm.transport->rail_padded && s.segment_bytes > DR_DGRAM_MAX)
 		*size = s.segment_bytes;
+	needed = *size != 0 ? dr_hb_losses_needed(&m->hb, r) : SILENT_SEGMENTS;
 	if (dr_hb_padded_lost(&m->hb, r)) {
 		snprintf(why, sizeof(why),
 			"datagrams of %u bytes do not arrive, small ones do (MTU of the path?)",
 			m->hb.rail[r].padded_size);
 		dr_hb_padded_only(&m->hb, r);
 		dr_manager_rail_down(m, r, -EMSGSIZE, why);
-	} else if (no_answer(&s) && (*size == 0 || dr_hb_padded_passed(&m->hb, r))) {
+	} else if (no_answer(&s, needed) && (*size == 0 || dr_hb_padded_passed(&m->hb, r))) {
 		dr_channel_path_dead(ch, i, -ETIMEDOUT,
 			"the peer's kernel acknowledges nothing although the rail works", m->now);
-	} else if (s.silent_segments < SILENT_SEGMENTS && s.peer_ack_age_ns >= DOUBT_NS) {
+	} else if (s.silent_segments < needed && s.peer_ack_age_ns >= DOUBT_NS) {
 		dr_channel_probe_path(ch, i, m->now);
 	}
 }
