@@ -144,10 +144,13 @@ void dr_fo_set_state(struct dr_fo *f, enum dr_fo_state s, int64_t now)
 
 unsigned dr_fo_pick(const struct dr_fo *f, unsigned not )
 {
-	for (unsigned i = 0; i < DR_PATHS; i++)
-		if (i != not &&f->path[i].state == DR_FOP_READY)
-			return i;
-	return DR_FO_NONE;
+	unsigned best = DR_FO_NONE;
+
+	for (unsigned i = DR_PATHS; i-- > 0;)
+		if (i != not &&f->path[i].state == DR_FOP_READY &&
+			(best == DR_FO_NONE || !f->path[i].rail_down || f->path[best].rail_down))
+			best = i;
+	return best;
 }
 
 static void connect_path(struct dr_fo *f, unsigned p, uint32_t gen, int64_t now)
@@ -341,6 +344,8 @@ void dr_fo_rail(struct dr_fo *f, unsigned p, bool ok, int64_t now)
 			dr_fo_path_failed(f, dr_fo_conn(p, pa->gen), DR_SCOPE_PATH, -ETIMEDOUT,
 				"the rail is back: reconnecting", now);
 	}
+	if (ok && pa->rail_down)
+		pa->ready_ns = now; /* the hold-down begins */
 	pa->rail_ok = ok;
 	pa->rail_down = !ok;
 }

@@ -156,7 +156,10 @@ static void failback_needs_a_rail_that_works(void **state)
 	}
 	dr_fo_rail(&f, 0, true, t + 3 * HOLD_DOWN);
 	assert_int_equal(f.path[0].state, DR_FOP_READY);
-	dr_fo_tick(&f, t + 3 * HOLD_DOWN);
+	dr_fo_tick(&f,
+		t + 4 * HOLD_DOWN - MS); /* the hold-down began then, although the path was up */
+	assert_int_equal(f.state, DR_FO_RUN);
+	dr_fo_tick(&f, t + 4 * HOLD_DOWN);
 	assert_int_equal(f.state, DR_FO_SWITCH);
 	done();
 }

@@ -321,12 +321,12 @@ void dr_fo_transport(struct dr_fo *f, unsigned p, uint32_t gen, uint64_t acked_b
 }
 
 /* A message that is acknowledged but not retired counts as owed: its completion may be lost. Only time in
- * which the rail worked counts; heartbeats detect a silent rail. */
+ * which the peer is not known to be stalled counts. */
 static void watch_progress(struct dr_fo *f, int64_t dt, int64_t now)
 {
 	if (!dr_fo_owed(f))
 		f->stuck_ns = 0;
-	else if (f->path[f->active].rail_ok && !f->stalled)
+	else if (!f->stalled)
 		f->stuck_ns = DR_MIN(f->stuck_ns + dt, now - f->moved_ns);
 	if (f->stuck_ns >= f->patience_ns) {
 		f->stuck_ns = 0;

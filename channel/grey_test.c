@@ -141,6 +141,47 @@ static void test_a_hole_for_large_packets(void **state)
 	flow_close(&f);
 }
 
+/* While the other rail is away for a moment, the grey one is all there is, and a connection over it comes up.
+ * It is left as soon as the other one is back. */
+static void test_a_grey_rail_is_no_refuge(void **state)
+{
+	struct dr_sim_opts o = gigabit();
+	static struct flow f;
+	uint64_t before;
+
+	(void)state;
+	flow_open(&f, &o, WARM_NS);
+	dr_sim_hole(f.p.w, 0, DR_SIM_NODE0, 600);
+	flow_for(&f, 2 * DR_NS_PER_S);
+	assert_int_equal(sender_stats(&f).active, 1);
+	dr_sim_cut(f.p.w, 1, DR_SIM_BOTH, true);
+	flow_for(&f, 200 * DR_NS_PER_MS);
+	dr_sim_cut(f.p.w, 1, DR_SIM_BOTH, false);
+	flow_for(&f, DR_NS_PER_S);
+	before = f.next[1];
+	flow_for(&f, DR_NS_PER_S);
+	assert_int_equal(sender_stats(&f).active, 1);
+	assert_true(f.next[1] > before + 100);
+	flow_close(&f);
+}
+
+/* The round trip is longer than the interval of heartbeats: reports are late. */
+static void test_a_hole_far_away(void **state)
+{
+	struct dr_sim_opts o = gigabit();
+	static struct flow f;
+
+	(void)state;
+	o.link.delay_min_ns = 25 * DR_NS_PER_MS;
+	flow_open(&f, &o, 4 * WARM_NS);
+	dr_sim_hole(f.p.w, 0, DR_SIM_NODE0, 600);
+	flow_for(&f, 10 * DR_NS_PER_S);
+	assert_true(f.stall_ns <= 500 * DR_NS_PER_MS);
+	assert_int_equal(sender_stats(&f).active, 1);
+	assert_int_equal(sender_stats(&f).switches, 1);
+	flow_close(&f);
+}
+
 /* Only datagrams pass: the connection is left after some repetitions without an answer. */
 static void test_only_datagrams_pass(void **state)
 {
@@ -204,6 +245,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_a_black_hole_under_data_is_found_fast),
 		cmocka_unit_test(test_a_hole_for_large_packets),
+		cmocka_unit_test(test_a_grey_rail_is_no_refuge),
+		cmocka_unit_test(test_a_hole_far_away),
 		cmocka_unit_test(test_only_datagrams_pass),
 		cmocka_unit_test(test_lost_datagrams_are_no_failure),
 		cmocka_unit_test(test_a_slow_rail_is_not_left),

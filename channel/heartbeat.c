@@ -82,7 +82,8 @@ static void begin_fast(struct dr_hb *h, int64_t now)
 void dr_hb_gap(struct dr_hb *h, unsigned rail, int64_t bytes_gap_ns)
 {
 	struct dr_hb_rail *r = &h->rail[rail];
-	int64_t gap = bytes_gap_ns;
+	int64_t gap =
+		bytes_gap_ns < PATIENCE_MAX_NS ? bytes_gap_ns : 0; /* before, nothing was sent */
 
 	dr_dassert(rail < h->n_rails);
 	if (r->beat_gap_ns != 0)
@@ -148,9 +149,10 @@ static void padded_report(struct dr_hb *h, struct dr_hb_rail *r, uint16_t newest
 {
 	uint64_t seen = full_number(h->tick, newest), passed = full_number(h->tick, padded);
 
+	r->peer_padded = padded;
 	r->padded_lost = 0;
 	for (unsigned i = 0; i < DR_MIN(r->n_padded, (unsigned)DR_HB_PADDED_MAX); i++) {
-		if (padded != 0 && passed >= r->padded[i]) {
+		if (padded != r->asked_padded && passed >= r->padded[i]) {
 			r->n_padded = r->padded_lost = 0;
 			r->padded_only = false;
 			r->padded_passed = true;
@@ -163,7 +165,7 @@ static void padded_report(struct dr_hb *h, struct dr_hb_rail *r, uint16_t newest
 static void beat(struct dr_hb_rail *r, int64_t now)
 {
 	r->heard = r->beat = true;
-	if (r->beat_ns != 0)
+	if (r->beat_ns != 0 && now - r->beat_ns < PATIENCE_MAX_NS) /* before, none were due */
 		r->beat_gap_ns = DR_MAX(r->beat_gap_ns, now - r->beat_ns);
 	r->beat_ns = now;
 }
@@ -221,9 +223,10 @@ int dr_hb_receive(
 	if (number <= h->rail[rail].rx_tick)
 		goto refuse;
 	h->rail[rail].rx_tick = number;
-	if (total != 0)
+	if (total != 0) {
 		h->rail[rail].rx_padded = number;
-	else
+		h->asked = true;
+	} else
 		h->rail[rail].small++;
 	beat(&h->rail[rail], now);
 	h->received++;
@@ -373,23 +376,26 @@ static void forget(struct dr_hb *h, int64_t now)
 static void plan(struct dr_hb *h, uint32_t busy, int64_t now, struct dr_hb_out *out)
 {
 	uint32_t all = (uint32_t)((1ull << h->n_rails) - 1);
-	bool down = false, question = false, doubt = false;
+	bool down = false, question = false;
+	uint32_t doubt = 0;
 
 	for (unsigned i = 0; i < h->n_rails; i++) {
 		const struct dr_hb_rail *r = &h->rail[i];
 
 		down |= r->down;
-		doubt |= suspect(r);
+		doubt |= suspect(r) ? 1u << i : 0;
 		question |= r->padded_size != 0 && !r->down;
-		out->suspect |= suspect(r) || r->down ? 1u << i : 0;
+		if (h->peer_runs && (suspect(r) || r->down))
+			out->suspect |= 1u << i;
 		if (r->padded_size != 0 && (out->full || r->n_padded < 2 * DR_HB_PADDED_LOST))
 			out->padded |= 1u << i;
 	}
-	out->send = down || question || doubt ? all : all & ~busy;
+	out->send = down || question || doubt || h->asked ? all : all & ~busy;
+	h->asked = false;
 	h->next_ns = now + h->interval_ns / (question || doubt ? DR_HB_QUARTER : 1);
 	if (doubt && now < h->fast_until_ns && h->budget > 0) {
 		h->next_ns = now + fast_ns(h);
-		out->twice = out->suspect;
+		out->twice = doubt;
 		h->budget--;
 	} else if (h->budget < DR_HB_BUDGET) {
 		h->budget++;
@@ -418,6 +424,7 @@ void dr_hb_tick(struct dr_hb *h, uint32_t busy, int64_t now, struct dr_hb_out *o
 		silent = silent && !alive(r);
 	}
 	h->silent_ns = silent ? h->silent_ns + DR_MIN(now - h->last_tick_ns, h->interval_ns) : 0;
+	h->peer_runs = beats != 0;
 	for (unsigned i = 0; i < h->n_rails; i++)
 		judge(h, i, evidence(heard, beats, i), now, out);
 	h->last_tick_ns = now;
@@ -437,6 +444,7 @@ void dr_hb_question(struct dr_hb *h, unsigned rail, uint32_t size, int64_t now)
 	r->padded_passed = false;
 	r->asked_sent = r->small_sent;
 	r->asked_peer = r->peer_small;
+	r->asked_padded = r->peer_padded;
 	if (size != 0)
 		h->next_ns = DR_MIN(h->next_ns, now);
 }
@@ -465,6 +473,12 @@ bool dr_hb_padded_lost(const struct dr_hb *h, unsigned rail)
 bool dr_hb_padded_passed(const struct dr_hb *h, unsigned rail)
 {
 	return h->rail[rail].padded_passed;
+}
+
+void dr_hb_padded_size(struct dr_hb *h, unsigned rail, uint32_t size)
+{
+	dr_assert(h->rail[rail].padded_only);
+	h->rail[rail].padded_size = size;
 }
 
 void dr_hb_padded_only(struct dr_hb *h, unsigned rail)

@@ -82,6 +82,8 @@ struct dr_hb_rail {
 	/* Small datagrams, all so far: received; sent; received by the peer, as it reported last. The latter two
 	 * when the question began. */
 	uint16_t small, small_sent, peer_small, asked_sent, asked_peer;
+	uint16_t peer_padded,
+		asked_padded; /* newest padded one of the peer's reports: last, and then */
 	uint64_t silences
 		[DR_HB_HISTOGRAM]; /* ended by themselves, by misses; [0] unused, the last: or more */
 };
@@ -93,6 +95,8 @@ struct dr_hb {
 	uint16_t gpu;
 	bool connector; /* part of the datagram, so that a reflected one is refused */
 	bool started;
+	bool peer_runs;	       /* a datagram arrived before the last full tick */
+	bool asked;	       /* a padded datagram arrived: the peer waits for a report */
 	uint64_t tick;	       /* number of the last datagram sent */
 	uint64_t told;	       /* newest number of the peer over all rails: its report counts */
 	int64_t next_ns;       /* when dr_hb_tick is due */
@@ -110,10 +114,10 @@ struct dr_hb {
 struct dr_hb_out {
 	uint32_t send;	 /* rails that need a datagram now */
 	uint32_t padded; /* of these, the rails that need a padded one before */
-	uint32_t
-		twice; /* of these, the rails that need two: losses are likely the reason of a short silence */
-	uint32_t
-		suspect; /* rails that are or may be silent: bytes on a path of theirs would clear them */
+	/* Of these, the rails that need two: losses are likely the reason of a short silence. */
+	uint32_t twice;
+	/* Rails that are or may be silent although the peer runs: bytes on a path of theirs would clear them. */
+	uint32_t suspect;
 	uint32_t fell; /* rails declared down */
 	uint32_t rose; /* rails that are up again */
 	bool full;     /* a full tick was executed, not a quarter */
@@ -163,6 +167,8 @@ unsigned dr_hb_losses_needed(const struct dr_hb *h, unsigned rail);
 bool dr_hb_padded_lost(const struct dr_hb *h, unsigned rail);
 /* One arrived since the question began. */
 bool dr_hb_padded_passed(const struct dr_hb *h, unsigned rail);
+/* From now on padded datagrams on a rail that is down for want of one have `size` bytes. */
+void dr_hb_padded_size(struct dr_hb *h, unsigned rail, uint32_t size);
 /* The rail does not carry padded datagrams: it stays down until one arrives. */
 void dr_hb_padded_only(struct dr_hb *h, unsigned rail);
 /* The rail is known to be down (link state, another worker): it stays down until it is heard again. */

@@ -603,6 +603,43 @@ static void packets_of_full_size_are_lost(void **state)
 	assert_in_range(rounds_until(p, 0, 0, false), 1, DR_HB_REVIVE + 3);
 }
 
+/* A peer whose own bytes make heartbeats unnecessary reports padded datagrams all the same. */
+static void a_padded_datagram_is_answered(void **state)
+{
+	struct pair *p = *state;
+	struct dr_hb_out out;
+	uint8_t buf[DR_DGRAM_MAX];
+	size_t n = dr_hb_make(&p->h[0], 0, 9000, buf);
+
+	assert_int_equal(dr_hb_receive(&p->h[1], 0, buf, n, 9000, 0), 0);
+	dr_hb_life(&p->h[1], 1);
+	dr_hb_tick(&p->h[1], 3, T, &out);
+	assert_int_equal(out.send, 3);
+	dr_hb_life(&p->h[1], 0);
+	dr_hb_life(&p->h[1], 1);
+	dr_hb_tick(&p->h[1], 3, 2 * T, &out);
+	assert_int_equal(out.send, 0);
+}
+
+/* Numbers are reported by their low bits: an old report must not look new after they have gone round. */
+static void an_old_padded_datagram_answers_nothing(void **state)
+{
+	struct pair *p = *state;
+
+	dr_hb_question(&p->h[0], 0, 9000, p->now);
+	half_round(p);
+	half_round(p);
+	assert_true(dr_hb_padded_passed(&p->h[0], 0));
+	p->hole[0] = 1u << 0;
+	dr_hb_question(&p->h[0], 0, 0, p->now);
+	dr_hb_question(&p->h[0], 0, 9000, p->now);
+	for (int i = 0; i < 100000; i++) {
+		half_round(p);
+		assert_false(dr_hb_padded_passed(&p->h[0], 0));
+	}
+	assert_true(p->h[0].tick > 2 * UINT16_MAX);
+}
+
 /* Neither a rail that loses one datagram in twenty, nor one whose peer is stopped, nor one that is cut
  * looks like one that loses large packets. */
 static void padded_datagrams_are_not_lost_alone(void **state)
@@ -656,6 +693,8 @@ int main(void)
 		cmocka_unit_test_setup(datagrams_replace_seldom_bytes, setup),
 		cmocka_unit_test_setup(packets_of_full_size_are_lost, setup),
 		cmocka_unit_test_setup(padded_datagrams_are_not_lost_alone, setup),
+		cmocka_unit_test_setup(a_padded_datagram_is_answered, setup),
+		cmocka_unit_test_setup(an_old_padded_datagram_answers_nothing, setup),
 		cmocka_unit_test(starved_ends_fell_nothing),
 		cmocka_unit_test(starved_ends_find_a_cut),
 		cmocka_unit_test(ends_that_run_keep_the_bound),

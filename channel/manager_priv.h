@@ -13,7 +13,8 @@ struct mgr_rail {
 	struct dr_rail *rail;
 	struct dr_sink sink;
 	enum dr_rail_state state;
-	/* While the rail is suspect: segments that the kernel received on its paths; 0: not asked yet. */
+	/* While the rail is suspect: the path whose kernel was asked (only compared), and what it had received. */
+	const struct dr_path *asked;
 	uint64_t rx_segments;
 };
 

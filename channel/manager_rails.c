@@ -26,7 +26,7 @@ static const int64_t SILENT_NS = 100 * DR_NS_PER_MS;
 static const int64_t PROBE_NS = 100 * DR_NS_PER_MS;
 static const int64_t OWED_NS = 2 * DR_NS_PER_MS;
 static const int64_t DOUBT_NS = 40 * DR_NS_PER_MS;
-/* A connection whose peer's kernel answers nothing for this long (or, if that is longer, for two round trips
+/* A connection whose peer's kernel answers nothing for this long (or, if that is longer, for three round trips
  * and a delayed acknowledgement) although SILENT_SEGMENTS segments were sent is dead. With 5 % loss in each
  * direction, the probability of so many losses is 0.1^8. */
 static const int64_t NO_ANSWER_NS = 100 * DR_NS_PER_MS;
@@ -91,26 +91,45 @@ static uint32_t collect_life(struct dr_manager *m)
 	return busy;
 }
 
-/* After a loss the kernel holds back what arrives until the gap is filled: nothing can be read on a rail that
- * works. So the segments that it received count, too. */
-static void ask_kernel(struct dr_manager *m, unsigned r)
+/* The channel and path that carry rail r's heartbeat: the path that was heard last, since a path that
+ * the peer has fenced looks ready here until it fails. -1: none is up. */
+static int heartbeat_path(struct dr_manager *m, unsigned r, unsigned *path)
 {
-	struct mgr_rail *mr = &m->rail[r];
-	uint64_t sum = 0;
+	int64_t heard = -1;
+	int best = -1;
 
 	for (unsigned c = 0; c < m->prm.n_channels; c++)
 		for (unsigned i = 0; i < DR_PATHS; i++) {
-			struct dr_path_stats s = { 0 };
-			struct dr_path *p = dr_channel_path(m->channel[c], i);
+			const struct dr_path *p;
 
-			if (!p || !uses(m, c, i, r))
+			if (!uses(m, c, i, r) || !dr_channel_path_up(m->channel[c], i))
 				continue;
-			p->ops->stats(p, &s);
-			sum += s.rx_segments;
+			p = dr_channel_path(m->channel[c], i);
+			if (p->rx_last_ns > heard) {
+				heard = p->rx_last_ns;
+				best = (int)c;
+				*path = i;
+			}
 		}
-	if (mr->rx_segments != 0 && sum > mr->rx_segments)
+	return best;
+}
+
+/* After a loss the kernel holds back what arrives until the gap is filled: nothing can be read on a rail that
+ * works. So the data segments that it received on the path heard last count, too. */
+static void ask_kernel(struct dr_manager *m, unsigned r)
+{
+	struct dr_path_stats s = { 0 };
+	struct mgr_rail *mr = &m->rail[r];
+	unsigned i = 0;
+	int c = heartbeat_path(m, r, &i);
+	struct dr_path *p = c >= 0 ? dr_channel_path(m->channel[c], i) : NULL;
+
+	if (p)
+		p->ops->stats(p, &s);
+	if (p && p == mr->asked && s.rx_segments > mr->rx_segments)
 		dr_hb_life(&m->hb, r);
-	mr->rx_segments = sum;
+	mr->asked = p;
+	mr->rx_segments = s.rx_segments;
 }
 
 /* Before a rail is declared down: reads what has arrived on it and is still unread because our loop was
@@ -126,7 +145,7 @@ static int read_suspects(struct dr_manager *m)
 		if (dr_hb_suspected(&m->hb, r))
 			ask_kernel(m, r);
 		else
-			mr->rx_segments = 0;
+			mr->asked = NULL;
 		if (!(suspects & (1u << r)))
 			continue;
 		n += mr->rail->ops->rail_progress(mr->rail, m->now, &mr->sink);
@@ -215,29 +234,6 @@ static void watch_silence(struct dr_manager *m)
 			dr_channel_fail(m->channel[c], -ENETDOWN,
 				"nothing is heard or acknowledged on any rail", m->now);
 	}
-}
-
-/* The channel and path that carry rail r's heartbeat: the path that was heard last, since a path that
- * the peer has fenced looks ready here until it fails. -1: none is up. */
-static int heartbeat_path(struct dr_manager *m, unsigned r, unsigned *path)
-{
-	int64_t heard = -1;
-	int best = -1;
-
-	for (unsigned c = 0; c < m->prm.n_channels; c++)
-		for (unsigned i = 0; i < DR_PATHS; i++) {
-			const struct dr_path *p;
-
-			if (!uses(m, c, i, r) || !dr_channel_path_up(m->channel[c], i))
-				continue;
-			p = dr_channel_path(m->channel[c], i);
-			if (p->rx_last_ns > heard) {
-				heard = p->rx_last_ns;
-				best = (int)c;
-				*path = i;
-			}
-		}
-	return best;
 }
 
 /* The peer may have fenced the path that was heard last, and nothing tells so here. While either end misses
@@ -340,13 +336,14 @@ static void watch_owed(struct dr_manager *m)
 		if (m->now - since >= wait && m->now - heard_ns(m, r) >= wait)
 			dr_hb_suspect(&m->hb, r, m->now);
 	}
-	m->owed_ns = any && m->prm.detect == DR_DETECT_FAST ? m->now + OWED_NS : DR_NEVER;
+	m->owed_ns = any ? m->now + OWED_NS : DR_NEVER;
 }
 
-/* needed: segments without an answer. */
-static bool no_answer(const struct dr_path_stats *s, unsigned needed)
+/* stalled_ns: without progress; needed: segments without an answer. */
+static bool no_answer(const struct dr_path_stats *s, int64_t stalled_ns, unsigned needed)
 {
-	return s->peer_ack_age_ns >= DR_MAX(NO_ANSWER_NS, 2 * s->rtt_ns + DELAYED_ACK_NS) &&
+	return DR_MIN(s->peer_ack_age_ns, stalled_ns) >=
+		       DR_MAX(NO_ANSWER_NS, 3 * s->rtt_ns + DELAYED_ACK_NS) &&
 	       s->silent_segments >= needed;
 }
 
@@ -363,9 +360,15 @@ static void doubt(struct dr_manager *m, struct dr_channel *ch, unsigned *rail, u
 		!dr_channel_owed(ch, &i, &since))
 		return;
 	r = dr_channel_path(ch, i)->rail->index;
-	if (!dr_channel_path_up(ch, !i) || m->rail[r].state != DR_RAIL_ALIVE ||
+	if (!dr_channel_path_up(ch, !i) || m->prm.detect != DR_DETECT_FAST ||
 		m->now - since < s.rtt_ns * 3 / 2)
 		return;
+	if (m->rail[r].state != DR_RAIL_ALIVE) { /* it was the only path for a time */
+		if (m->rail[dr_channel_path(ch, !i)->rail->index].state == DR_RAIL_ALIVE)
+			dr_channel_path_dead(ch, i, -ETIMEDOUT,
+				"data makes no progress on a rail that is down", m->now);
+		return;
+	}
 	*rail = r;
 	if (m->prm.transport->rail_padded && s.segment_bytes > DR_DGRAM_MAX)
 		*size = s.segment_bytes;
@@ -376,12 +379,27 @@ static void doubt(struct dr_manager *m, struct dr_channel *ch, unsigned *rail, u
 			m->hb.rail[r].padded_size);
 		dr_hb_padded_only(&m->hb, r);
 		dr_manager_rail_down(m, r, -EMSGSIZE, why);
-	} else if (no_answer(&s, needed) && (*size == 0 || dr_hb_padded_passed(&m->hb, r))) {
+	} else if (no_answer(&s, m->now - since, needed) &&
+		   (*size == 0 || dr_hb_padded_passed(&m->hb, r))) {
 		dr_channel_path_dead(ch, i, -ETIMEDOUT,
 			"the peer's kernel acknowledges nothing although the rail works", m->now);
 	} else if (s.silent_segments < needed && s.peer_ack_age_ns >= DOUBT_NS) {
 		dr_channel_probe_path(ch, i, m->now);
 	}
+}
+
+/* The rail may be repaired by a smaller MTU: new connections show it. */
+static void resize(struct dr_manager *m, unsigned r)
+{
+	struct dr_path_stats s = { 0 };
+	unsigned i = 0;
+	int c = heartbeat_path(m, r, &i);
+
+	if (c < 0)
+		return;
+	dr_channel_path(m->channel[c], i)->ops->stats(dr_channel_path(m->channel[c], i), &s);
+	if (s.segment_bytes > DR_DGRAM_MAX)
+		dr_hb_padded_size(&m->hb, r, s.segment_bytes);
 }
 
 /* Rule 2. */
@@ -397,7 +415,10 @@ static void watch_doubts(struct dr_manager *m)
 		size[r] = DR_MAX(size[r], one);
 	}
 	for (unsigned r = 0; r < m->prm.n_rails; r++)
-		dr_hb_question(&m->hb, r, size[r], m->now);
+		if (m->hb.rail[r].padded_only)
+			resize(m, r);
+		else
+			dr_hb_question(&m->hb, r, size[r], m->now);
 }
 
 int dr_manager_beat(struct dr_manager *m)
@@ -419,10 +440,9 @@ int dr_manager_beat(struct dr_manager *m)
 		return n;
 	for (unsigned r = 0; r < m->prm.n_rails; r++)
 		dr_hb_gap(&m->hb, r, reading_gap(m, r));
-	if (m->owed_ns == DR_NEVER)
+	if (m->owed_ns == DR_NEVER && m->prm.detect == DR_DETECT_FAST)
 		watch_owed(m);
-	if (m->prm.detect == DR_DETECT_FAST)
-		watch_doubts(m);
+	watch_doubts(m);
 	share_falls(m, &out);
 	for (unsigned r = 0; r < m->prm.n_rails; r++) {
 		if ((out.fell & (1u << r)) && m->prm.detect == DR_DETECT_FAST)

@@ -175,7 +175,8 @@ struct dr_path_stats {
 	/* Data segments, repetitions included, that were sent since the peer's kernel acknowledged
 	 * anything, or shortly before, and are not acknowledged. */
 	unsigned silent_segments;
-	uint64_t rx_segments;	/* that this end's kernel received, in any order; 0: unknown */
+	/* Segments with data that this end's kernel received, in any order; 0: unknown. */
+	uint64_t rx_segments;
 	uint32_t segment_bytes; /* size of a datagram as long as a full data packet; 0: unknown */
 	int64_t rtt_ns, rto_ns;
 	uint64_t retransmits;

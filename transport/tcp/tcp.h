@@ -228,7 +228,8 @@ struct tcp_path {
 	int64_t answer_ns;
 	uint32_t answer_segments; /* data segments sent so far, */
 	unsigned answer_flight;	  /* and in flight */
-	unsigned nudges;	  /* segments that did not leave this host since */
+	unsigned nudges;	  /* segments that did not leave this host since, */
+	int64_t nudged_ns;	  /* and the last of them */
 };
 
 static inline struct tcp_path *tcp_path(struct dr_path *p)

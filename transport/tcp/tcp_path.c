@@ -92,12 +92,17 @@ static unsigned silent_segments(struct tcp_path *p, const struct tcp_info *ti, i
 					      : n; /* all are marked lost, none is repeated yet */
 }
 
+static const int64_t NUDGE_NS = 8 * DR_NS_PER_MS;
+
 /* With room at the peer and nothing in flight, each segment is refused on its way out of this host (by an
  * output filter), and not counted. The kernel tries again after an RTO only, or when it is told to. */
-static unsigned nudge(struct tcp_path *p)
+static unsigned nudge(struct tcp_path *p, int64_t now)
 {
 	int on = 1;
 
+	if (now - p->nudged_ns < NUDGE_NS)
+		return p->nudges;
+	p->nudged_ns = now;
 	(void)setsockopt(p->base.po.fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
 	p->base.st.syscalls++;
 	return ++p->nudges;
@@ -132,9 +137,9 @@ static void read_kernel_stats(struct tcp_path *p)
 	st->window_shut = withdrawn || (waits && !room);
 	st->silent_segments = silent_segments(p, &ti, dr_now_ns());
 	if (waits && room)
-		st->silent_segments += nudge(p);
+		st->silent_segments += nudge(p, dr_now_ns());
 	st->segment_bytes = segment_bytes(&ti);
-	st->rx_segments = ti.tcpi_segs_in;
+	st->rx_segments = ti.tcpi_data_segs_in;
 	st->rtt_ns = ti.tcpi_rtt * DR_NS_PER_US;
 	st->rto_ns = ti.tcpi_rto * DR_NS_PER_US;
 	st->retransmits = ti.tcpi_total_retrans;
