@@ -373,6 +373,62 @@ static void stalled_peer_owes_no_acknowledgement(void **state)
 	done();
 }
 
+/* ---- time without progress ---- */
+
+/* It begins with the data that is owed, on the path that carries it. */
+static void idle_time_is_no_time_without_progress(void **state)
+{
+	unsigned part, skip;
+	uint64_t seq;
+
+	(void)state;
+	sender_running(0);
+	for (int64_t t = 10 * MS; t < 10000 * MS; t += 50 * MS)
+		dr_fo_tick(&f, t);
+	assert_int_equal(dr_fo_push(&f, 1, &seq), 0);
+	assert_true(dr_fo_next(&f, &seq, &part, &skip));
+	dr_fo_posted(&f, 10000 * MS);
+	assert_int_equal(f.moved_ns, 10000 * MS);
+	done();
+}
+
+static void a_switch_begins_time_without_progress_anew(void **state)
+{
+	int64_t t = 1000 * MS;
+
+	(void)state;
+	sender_running(1);
+	dr_fo_transport(&f, 0, 1, 0, 15000 * MS, 500 * MS);
+	assert_int_equal(f.patience_ns, 15000 * MS);
+	dr_fo_path_failed(&f, dr_fo_conn(0, 1), DR_SCOPE_PATH, -ECONNRESET, "test", t);
+	dr_fo_fenced(&f, 0, 1, t);
+	done();
+	frame(DR_FRAME_ANSWER, 2, 1, 1, 0, 0, t);
+	assert_int_equal(f.state, DR_FO_RUN);
+	assert_int_equal(f.moved_ns, t);
+	assert_int_equal(f.stuck_ns, 0);
+	assert_int_equal(f.patience_ns, f.prm.stuck_after_ns);
+	done();
+}
+
+/* A path that comes up while its rail is down proves nothing about the rail; one that comes up later does. */
+static void a_rail_that_is_up_again_works(void **state)
+{
+	(void)state;
+	sender_running(0);
+	dr_fo_rail(&f, 1, false, 5 * MS);
+	assert_false(f.path[1].rail_ok);
+	dr_fo_path_failed(&f, dr_fo_conn(1, 1), DR_SCOPE_RAIL, -ETIMEDOUT, "test", 5 * MS);
+	dr_fo_fenced(&f, 1, 1, 5 * MS);
+	dr_fo_rail(&f, 1, true, 10 * MS);
+	done();
+	dr_fo_tick(&f, 100 * MS);
+	assert_int_equal(f.path[1].state, DR_FOP_CONNECTING);
+	dr_fo_path_ready(&f, 1, f.path[1].gen, 101 * MS);
+	assert_true(f.path[1].rail_ok);
+	done();
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -392,6 +448,9 @@ int main(void)
 		cmocka_unit_test(peer_that_is_not_stalled_gets_no_more_time),
 		cmocka_unit_test(stalled_peer_owes_no_answer),
 		cmocka_unit_test(stalled_peer_owes_no_acknowledgement),
+		cmocka_unit_test(idle_time_is_no_time_without_progress),
+		cmocka_unit_test(a_switch_begins_time_without_progress_anew),
+		cmocka_unit_test(a_rail_that_is_up_again_works),
 	};
 
 	return cmocka_run_group_tests_name("failover_time", tests, NULL, NULL);

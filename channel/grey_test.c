@@ -240,6 +240,269 @@ static void test_a_slow_rail_is_not_left(void **state)
 	}
 }
 
+/* ---- what the transport reports decides ---- */
+
+static struct dr_path_stats reported;
+static uint64_t segments_step;
+
+static void report(struct dr_path *p, struct dr_path_stats *out)
+{
+	(void)p;
+	reported.rx_segments += segments_step;
+	*out = reported;
+}
+
+/* Data on rail 0 is lost, heartbeats pass. The sender's path reports `st`. */
+static void grey_open(struct flow *f, const struct dr_path_stats *st, uint32_t passes)
+{
+	struct dr_sim_opts o = gigabit();
+	static struct dr_transport_ops path_ops;
+	struct dr_path *p;
+
+	flow_open(f, &o, WARM_NS);
+	dr_sim_hole(f->p.w, 0, DR_SIM_NODE0, passes);
+	p = dr_channel_path(dr_manager_channel_at(f->p.m[0], 0), 0);
+	path_ops = *p->ops;
+	path_ops.stats = report;
+	p->ops = &path_ops;
+	reported = *st;
+	segments_step = 0;
+}
+
+static const struct dr_path_stats no_answer = {
+	.peer_ack_age_ns = 200 * DR_NS_PER_MS, .rtt_ns = DR_NS_PER_MS, .silent_segments = 8
+};
+
+static void test_no_answer_to_many_segments(void **state)
+{
+	static struct flow f;
+
+	(void)state;
+	grey_open(&f, &no_answer, 200);
+	flow_for(&f, 250 * DR_NS_PER_MS);
+	assert_int_equal(sender_stats(&f).switches, 1);
+	assert_int_equal(f.p.downs[0][0], 0);
+	flow_close(&f);
+}
+
+static void test_no_verdict_without_evidence(void **state)
+{
+	struct dr_path_stats few = no_answer, shut = no_answer, far = no_answer, young = no_answer;
+	const struct dr_path_stats *st[] = { &few, &shut, &far, &young };
+	static struct flow f;
+
+	(void)state;
+	few.silent_segments = 7;
+	shut.window_shut = true;
+	far.rtt_ns = DR_NS_PER_S;
+	young.peer_ack_age_ns = 99 * DR_NS_PER_MS;
+	for (unsigned i = 0; i < DR_ARRAY_LEN(st); i++) {
+		grey_open(&f, st[i], 200);
+		flow_for(&f, 1900 * DR_NS_PER_MS);
+		assert_int_equal(sender_stats(&f).switches, 0);
+		flow_close(&f);
+	}
+}
+
+static void test_a_stalled_peer_is_in_no_doubt(void **state)
+{
+	static struct flow f;
+
+	(void)state;
+	grey_open(&f, &no_answer, 200);
+	dr_channel_stalled(dr_manager_channel_at(f.p.m[0], 0), true, dr_sim_world_clock(f.p.w, 0));
+	flow_for(&f, DR_NS_PER_S);
+	assert_int_equal(sender_stats(&f).switches, 0);
+	flow_close(&f);
+}
+
+/* Whether packets of full size pass is found out first: then the rail is left, not one connection of it. */
+static void test_padded_datagrams_decide_first(void **state)
+{
+	struct dr_path_stats st = no_answer;
+	static struct flow f;
+
+	(void)state;
+	st.segment_bytes = 1000;
+	grey_open(&f, &st, 600);
+	flow_for(&f, 200 * DR_NS_PER_MS);
+	assert_int_equal(sender_stats(&f).switches, 1);
+	assert_int_equal(f.p.downs[0][0], 1);
+	flow_close(&f);
+}
+
+/* How long a path may make no progress depends on what its kernel does. */
+static void test_patience_with_a_path(void **state)
+{
+	static const struct {
+		unsigned silent_segments, unanswered;
+		int64_t rtt_ms, kept_ms, left_ms;
+	} c[] = {
+		{ 1, 9, 1, 14000, 16000 },  /* it repeats segments */
+		{ 1, 10, 1, 1900, 2500 },   /* it did so often enough */
+		{ 0, 0, 1000, 7900, 8500 }, /* long round trips */
+	};
+	static struct flow f;
+
+	(void)state;
+	for (unsigned i = 0; i < DR_ARRAY_LEN(c); i++) {
+		struct dr_path_stats st = { .silent_segments = c[i].silent_segments,
+			.unanswered = c[i].unanswered,
+			.rtt_ns = c[i].rtt_ms * DR_NS_PER_MS };
+
+		grey_open(&f, &st, 200);
+		flow_for(&f, c[i].kept_ms * DR_NS_PER_MS);
+		assert_int_equal(sender_stats(&f).switches, 0);
+		flow_for(&f, (c[i].left_ms - c[i].kept_ms) * DR_NS_PER_MS);
+		assert_int_equal(sender_stats(&f).switches, 1);
+		flow_close(&f);
+	}
+}
+
+/* A connection that has sent little gets PROBE frames, whose answers decide. */
+static void test_little_data_is_probed(void **state)
+{
+	struct dr_path_stats st = no_answer;
+	static struct flow f;
+	struct dr_path *p;
+
+	(void)state;
+	st.silent_segments = 1;
+	grey_open(&f, &st, 200);
+	p = dr_channel_path(dr_manager_channel_at(f.p.m[0], 0), 0);
+	for (int i = 0; i < 500;
+		i++) { /* the other channel's data keeps the rail from being suspect */
+		dr_channel_path(dr_manager_channel_at(f.p.m[0], 1), 1)->rx_last_ns =
+			dr_sim_world_clock(f.p.w, 0);
+		flow_for(&f, DR_NS_PER_MS);
+	}
+	assert_true(dr_sim_world_clock(f.p.w, 0) - p->tx_last_ns <= 2 * BEAT_NS);
+	flow_close(&f);
+}
+
+/* The last path of a channel is better than none. */
+static void test_the_only_path_is_kept(void **state)
+{
+	static struct flow f;
+	struct dr_channel *ch;
+
+	(void)state;
+	grey_open(&f, &no_answer, 200);
+	ch = dr_manager_channel_at(f.p.m[0], 0);
+	dr_sim_hole(f.p.w, 0, DR_SIM_NODE0, UINT32_MAX);
+	dr_sim_cut(f.p.w, 1, DR_SIM_BOTH, true);
+	flow_for(&f, DR_NS_PER_S);
+	assert_false(sender_stats(&f).path_up[1]);
+	dr_sim_hole(f.p.w, 0, DR_SIM_NODE0, 200);
+	flow_for(&f, DR_NS_PER_S);
+	assert_non_null(dr_channel_path(ch, 0));
+	assert_ptr_equal(dr_channel_path(ch, 0)->ops->stats, report); /* not a later one */
+	flow_close(&f);
+}
+
+/* Data on another rail says nothing about the one on which data is owed. */
+static void test_other_rails_data_clears_nothing(void **state)
+{
+	struct dr_sim_opts o = gigabit();
+	static struct flow f;
+
+	(void)state;
+	flow_open(&f, &o, WARM_NS);
+	dr_sim_cut(f.p.w, 0, DR_SIM_BOTH, true);
+	for (int i = 0; i < 50; i++) {
+		struct dr_path *p = dr_channel_path(dr_manager_channel_at(f.p.m[0], 0), 1);
+
+		if (p)
+			p->rx_last_ns = dr_sim_world_clock(f.p.w, 0);
+		flow_for(&f, DR_NS_PER_MS);
+	}
+	assert_int_equal(sender_stats(&f).active, 1);
+	assert_true(f.stall_ns > 0 && f.stall_ns <= 15 * DR_NS_PER_MS);
+	flow_close(&f);
+}
+
+/* What the kernel receives while nothing can be read is a sign of life. */
+static void test_segments_that_the_kernel_holds_back(void **state)
+{
+	struct dr_path_stats st = { .rx_segments = 1 };
+	static struct flow f;
+
+	(void)state;
+	grey_open(&f, &st, UINT32_MAX);
+	segments_step = 1;
+	dr_sim_cut(f.p.w, 0, DR_SIM_NODE1, true);
+	for (int i = 0; i < 50; i++) {
+		flow_for(&f, DR_NS_PER_MS);
+		f.p.m[0]->hb.rail[0].peer_miss = 0; /* it hears this end */
+		assert_false(f.p.m[0]->hb.rail[0].down);
+	}
+	segments_step = 0;
+	flow_for(&f, 100 * DR_NS_PER_MS);
+	assert_int_equal(sender_stats(&f).active, 1);
+	flow_close(&f);
+}
+
+/* Segments of the time before the suspicion, and of other rails, are not. */
+static void test_segments_before_the_suspicion(void **state)
+{
+	struct dr_path_stats st = { .rx_segments = 1 };
+	static struct flow f;
+	struct dr_hb *h;
+
+	(void)state;
+	grey_open(&f, &st, UINT32_MAX);
+	h = &f.p.m[0]->hb;
+	dr_hb_suspect(h, 0, dr_sim_world_clock(f.p.w, 0)); /* wrong */
+	flow_for(&f, 20 * DR_NS_PER_MS);
+	assert_false(dr_hb_suspected(h, 0));
+	memset(h->rail[0].silences, 0, sizeof(h->rail[0].silences));
+	reported.rx_segments = 1000;
+	dr_sim_cut(f.p.w, 0, DR_SIM_BOTH, true);
+	flow_for(&f, 100 * DR_NS_PER_MS);
+	assert_int_equal(sender_stats(&f).active, 1);
+	for (unsigned i = 0; i < DR_HB_HISTOGRAM; i++)
+		assert_int_equal(h->rail[0].silences[i], 0); /* no silence ended by itself */
+	flow_close(&f);
+}
+
+static void test_segments_of_another_rail(void **state)
+{
+	struct dr_path_stats st = { .rx_segments = 1 };
+	static struct flow f;
+	struct dr_channel *ch;
+
+	(void)state;
+	grey_open(&f, &st, UINT32_MAX);
+	ch = dr_manager_channel_at(f.p.m[0], 0);
+	dr_channel_path(ch, 1)->ops = dr_channel_path(ch, 0)->ops;
+	segments_step = 1;
+	dr_channel_path(ch, 0)->ops = dr_sim_ops(DR_SIM_STREAM);
+	dr_sim_cut(f.p.w, 0, DR_SIM_NODE1, true); /* end 0 alone finds out */
+	flow_for(&f, 100 * DR_NS_PER_MS);
+	assert_int_equal(sender_stats(&f).active, 1);
+	assert_true(f.stall_ns > 0 && f.stall_ns <= 15 * DR_NS_PER_MS);
+	flow_close(&f);
+}
+
+/* When the doubt is over, so is the question. */
+static void test_a_question_ends(void **state)
+{
+	struct dr_path_stats st = no_answer;
+	static struct flow f;
+
+	(void)state;
+	st.segment_bytes = 1000;
+	st.silent_segments = 1;
+	grey_open(&f, &st, 200);
+	flow_for(&f, 60 * DR_NS_PER_MS);
+	assert_int_equal(f.p.m[0]->hb.rail[0].padded_size, 1000);
+	assert_int_equal(f.p.m[0]->hb.rail[1].padded_size, 0);
+	reported.window_shut = true;
+	flow_for(&f, 2 * BEAT_NS);
+	assert_int_equal(f.p.m[0]->hb.rail[0].padded_size, 0);
+	flow_close(&f);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -250,6 +513,18 @@ int main(void)
 		cmocka_unit_test(test_only_datagrams_pass),
 		cmocka_unit_test(test_lost_datagrams_are_no_failure),
 		cmocka_unit_test(test_a_slow_rail_is_not_left),
+		cmocka_unit_test(test_no_answer_to_many_segments),
+		cmocka_unit_test(test_no_verdict_without_evidence),
+		cmocka_unit_test(test_a_stalled_peer_is_in_no_doubt),
+		cmocka_unit_test(test_padded_datagrams_decide_first),
+		cmocka_unit_test(test_patience_with_a_path),
+		cmocka_unit_test(test_little_data_is_probed),
+		cmocka_unit_test(test_the_only_path_is_kept),
+		cmocka_unit_test(test_other_rails_data_clears_nothing),
+		cmocka_unit_test(test_a_question_ends),
+		cmocka_unit_test(test_segments_that_the_kernel_holds_back),
+		cmocka_unit_test(test_segments_before_the_suspicion),
+		cmocka_unit_test(test_segments_of_another_rail),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -520,6 +520,92 @@ static void fast_phases_are_rationed(void **state)
 	assert_true(p->sent <= 3 * ordinary);
 }
 
+/* Where each phase lasts, because a rail is silent now and then, phases are rare, too; after a time without
+ * suspicions one finds a cut. */
+static void long_fast_phases_are_rationed(void **state)
+{
+	struct pair *p = *state;
+	int64_t cut_ns;
+
+	p->cut[0] = p->cut[1] = 1u << 0;
+	for (int i = 0; i < 10000; i++) {
+		if (i % 5 == 0)
+			dr_hb_life(&p->h[0], 0), dr_hb_life(&p->h[1], 0);
+		step(p, T / DR_HB_FAST);
+		dr_hb_suspect(&p->h[0], 0, p->now);
+		assert_false(p->h[0].rail[0].down || p->h[1].rail[0].down);
+	}
+	assert_true(p->sent <= 1000 * 2 * 2 * DR_HB_QUARTER);
+	p->cut[0] = p->cut[1] = 0;
+	for (int i = 0; i < 10000; i++) {
+		step(p, T / 100);
+		dr_hb_life(&p->h[0], 0), dr_hb_life(&p->h[1], 0);
+		dr_hb_gap(&p->h[0], 0, T / 100), dr_hb_gap(&p->h[1], 0, T / 100);
+	}
+	p->h[0].rail[0].longest = p->h[1].rail[0].longest = 0;
+	p->cut[0] = p->cut[1] = 1u << 0;
+	cut_ns = p->now;
+	dr_hb_suspect(&p->h[0], 0, p->now);
+	while (!p->h[0].rail[0].down && p->now < cut_ns + 2 * T)
+		step(p, T / 100);
+	assert_true(p->now - cut_ns <= (DR_HB_FAST_MISSES + 3) * T / DR_HB_FAST);
+}
+
+/* Three ticks of a fast phase are too short a time for a verdict. */
+static void a_short_silence_of_a_fast_phase_decides_nothing(void **state)
+{
+	struct pair *p = *state;
+
+	for (int i = 0; i < 1000; i++) {
+		step(p, T / 100);
+		dr_hb_life(&p->h[0], 0), dr_hb_life(&p->h[1], 0);
+		dr_hb_gap(&p->h[0], 0, T / 100), dr_hb_gap(&p->h[1], 0, T / 100);
+	}
+	p->cut[0] = p->cut[1] = 1u << 0;
+	dr_hb_suspect(&p->h[0], 0, p->now);
+	for (int i = 0; i < DR_HB_FAST_MISSES - 2; i++) {
+		step(p, T / DR_HB_FAST);
+		assert_false(p->h[0].rail[0].down || p->h[1].rail[0].down);
+	}
+	assert_true(p->h[0].rail[0].miss >= DR_HB_MISSES);
+}
+
+/* Silence on all rails is counted in time, whatever the ticks. */
+static void silence_of_a_fast_phase_is_time(void **state)
+{
+	struct pair *p = *state;
+	int64_t from;
+
+	for (int i = 0; i < 10; i++)
+		half_round(p);
+	p->stopped[1] = true;
+	from = p->now;
+	dr_hb_suspect(&p->h[0], 0, p->now);
+	for (int i = 0; i < 20; i++)
+		step(p, T / DR_HB_FAST);
+	assert_in_range(dr_hb_silent_ns(&p->h[0]), T, p->now - from);
+}
+
+/* What arrived before a suspicion says nothing about the time after it. */
+static void a_suspicion_begins_without_evidence(void **state)
+{
+	struct pair *p = *state;
+
+	for (int i = 0; i < 10; i++)
+		half_round(p);
+	p->cut[1] = 1u << 0;
+	step(p, T / 2); /* a datagram of rail 1 arrives after the tick of end 0 */
+	step(p, T / 2);
+	deliver(p, 1, 1, 0);
+	assert_true(p->h[0].rail[1].beat);
+	dr_hb_suspect(&p->h[0], 0, p->now);
+	p->stopped[1] = true;
+	step(p, T / DR_HB_FAST);
+	assert_true(p->out[0].full);
+	assert_int_equal(p->h[0].rail[0].miss, 1);
+	assert_int_equal(p->h[0].rail[0].proved, 0);
+}
+
 /* The longest silences of a lossy rail are known soon, and the verdict waits for longer ones. */
 static void losses_are_no_silence(void **state)
 {
@@ -564,6 +650,24 @@ static void a_slow_rail_is_heard_seldom(void **state)
 	assert_true(p->h[0].rail[0].down);
 }
 
+/* Twice the usual time between two signs of life, but 200 ms at most. */
+static void patience_has_a_limit(void **state)
+{
+	struct pair *p = *state;
+	int64_t cut_ns;
+
+	for (int i = 0; i < 10; i++)
+		half_round(p);
+	p->cut[0] = p->cut[1] = 1u << 0;
+	cut_ns = p->now;
+	while (!p->h[0].rail[0].down && p->now < cut_ns + DR_NS_PER_S) {
+		dr_hb_gap(&p->h[0], 0, 150 * DR_NS_PER_MS),
+			dr_hb_gap(&p->h[1], 0, 150 * DR_NS_PER_MS);
+		step(p, T / 10);
+	}
+	assert_in_range(p->now - cut_ns, 190 * DR_NS_PER_MS, 200 * DR_NS_PER_MS + 3 * T);
+}
+
 static void datagrams_replace_seldom_bytes(void **state)
 {
 	struct pair *p = *state;
@@ -601,6 +705,45 @@ static void packets_of_full_size_are_lost(void **state)
 	}
 	p->hole[0] = 0;
 	assert_in_range(rounds_until(p, 0, 0, false), 1, DR_HB_REVIVE + 3);
+}
+
+/* Neither an answer nor losses of an earlier question belong to a later one. */
+static void each_question_begins_anew(void **state)
+{
+	struct pair *p = *state;
+
+	dr_hb_question(&p->h[0], 0, 9000, p->now);
+	for (int i = 0; i < 10; i++)
+		half_round(p);
+	assert_true(dr_hb_padded_passed(&p->h[0], 0));
+	dr_hb_question(&p->h[0], 0, 0, p->now);
+	p->hole[0] = 1u << 0;
+	dr_hb_question(&p->h[0], 0, 9000, p->now);
+	for (int i = 0; i < 10; i++)
+		half_round(p);
+	assert_false(dr_hb_padded_passed(&p->h[0], 0));
+	assert_true(dr_hb_padded_lost(&p->h[0], 0));
+	dr_hb_question(&p->h[0], 0, 0, p->now);
+	dr_hb_question(&p->h[0], 0, 9000, p->now);
+	assert_false(dr_hb_padded_lost(&p->h[0], 0));
+	half_round(p);
+	assert_false(dr_hb_padded_lost(&p->h[0], 0));
+}
+
+/* A few padded datagrams are sent quickly, then one per interval; the bandwidth is the data's. */
+static void a_long_question_costs_one_datagram_per_interval(void **state)
+{
+	struct pair *p = *state;
+	unsigned n;
+
+	p->hole[0] = 1u << 0;
+	dr_hb_question(&p->h[0], 0, 9000, p->now);
+	for (int i = 0; i < 10; i++)
+		half_round(p);
+	n = p->h[0].rail[0].n_padded;
+	for (int i = 0; i < 100; i++)
+		half_round(p);
+	assert_in_range(p->h[0].rail[0].n_padded - n, 49, 51);
 }
 
 /* A peer whose own bytes make heartbeats unnecessary reports padded datagrams all the same. */
@@ -688,10 +831,17 @@ int main(void)
 		cmocka_unit_test_setup(an_older_report_changes_nothing, setup),
 		cmocka_unit_test_setup(a_fast_phase_finds_a_cut, setup),
 		cmocka_unit_test_setup(fast_phases_are_rationed, setup),
+		cmocka_unit_test_setup(long_fast_phases_are_rationed, setup),
+		cmocka_unit_test_setup(a_short_silence_of_a_fast_phase_decides_nothing, setup),
+		cmocka_unit_test_setup(a_suspicion_begins_without_evidence, setup),
+		cmocka_unit_test_setup(silence_of_a_fast_phase_is_time, setup),
 		cmocka_unit_test_setup(losses_are_no_silence, setup),
 		cmocka_unit_test_setup(a_slow_rail_is_heard_seldom, setup),
 		cmocka_unit_test_setup(datagrams_replace_seldom_bytes, setup),
+		cmocka_unit_test_setup(patience_has_a_limit, setup),
 		cmocka_unit_test_setup(packets_of_full_size_are_lost, setup),
+		cmocka_unit_test_setup(each_question_begins_anew, setup),
+		cmocka_unit_test_setup(a_long_question_costs_one_datagram_per_interval, setup),
 		cmocka_unit_test_setup(padded_datagrams_are_not_lost_alone, setup),
 		cmocka_unit_test_setup(a_padded_datagram_is_answered, setup),
 		cmocka_unit_test_setup(an_old_padded_datagram_answers_nothing, setup),

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "transport/tcp/testkit.h"
 
+#include <linux/tcp.h>
 #include <poll.h>
 
 #include "base/rng.h"
@@ -370,6 +371,63 @@ static void a_shut_window_is_no_silence(void **state)
 	assert_false(st.window_shut);
 }
 
+/* ---- what the kernel says ---- */
+
+static void control_frames_are_no_progress_of_the_data(void **state)
+{
+	static const uint32_t sizes[] = { 4096 };
+	uint8_t frame[DR_CTRL_MAX] = { 0 };
+	struct dr_path_stats before, st;
+
+	(void)state;
+	stream(sizes, 1, 8, 4);
+	do {
+		kit_step(&kit);
+		dr_tcp_ops.stats(kit.path[0], &before);
+	} while (before.unacked_bytes > 0);
+	assert_true(before.acked_bytes >= 8 * 4096);
+	assert_int_equal(dr_path_post_ctrl(kit.path[0], frame, sizeof(frame)), 0);
+	dr_path_flush(kit.path[0], dr_now_ns());
+	do {
+		kit_step(&kit);
+		dr_tcp_ops.stats(kit.path[0], &st);
+	} while (st.unacked_bytes > 0);
+	assert_true(st.tx_wire > before.tx_wire);
+	assert_int_equal(st.acked_bytes, before.acked_bytes);
+}
+
+/* An IP packet with a datagram of this size is as long as one with a full segment. */
+static void a_padded_datagram_is_as_long_as_a_segment(void **state)
+{
+	struct dr_path_stats st;
+	struct tcp_info ti;
+	socklen_t len = sizeof(ti);
+	uint32_t tcp;
+
+	(void)state;
+	assert_int_equal(
+		getsockopt(tcp_path(kit.path[0])->base.po.fd, IPPROTO_TCP, TCP_INFO, &ti, &len), 0);
+	dr_tcp_ops.stats(kit.path[0], &st);
+	tcp = 20 + (ti.tcpi_options & TCPI_OPT_TIMESTAMPS ? 12 : 0) + ti.tcpi_snd_mss;
+	assert_int_equal(st.segment_bytes, DR_MIN(tcp - 8, 65507u));
+}
+
+/* The padding is sent, and the reader learns the size of the whole. */
+static void padded_datagrams_have_their_size(void **state)
+{
+	static const uint32_t sizes[] = { 5, 1472, 9000 };
+
+	(void)state;
+	for (unsigned i = 0; i < DR_ARRAY_LEN(sizes); i++) {
+		dr_tcp_ops.rail_padded(kit.rail[0], "beat", 4, sizes[i]);
+		kit_until(&kit, kit.rail_sink[1].count[DR_EV_DGRAM] == (int)i + 1);
+		assert_int_equal(kit_last(&kit.rail_sink[1], DR_EV_DGRAM)->size, sizes[i]);
+		assert_int_equal(kit_last(&kit.rail_sink[1], DR_EV_DGRAM)->len,
+			DR_MIN(sizes[i], (uint32_t)DR_DGRAM_MAX));
+		assert_memory_equal(kit.rail_sink[1].bytes, "beat", 4);
+	}
+}
+
 /* ---- fences ----------------------------------------------------------------------------------- */
 
 static void a_soft_fence_keeps_the_path(void **state)
@@ -675,6 +733,9 @@ int main(void)
 		{ "the_control_queue_moves_up", the_control_queue_moves_up, setup, teardown, NULL },
 		{ "a_shut_window_is_no_silence", a_shut_window_is_no_silence, setup, teardown,
 			&polled },
+		BOTH(control_frames_are_no_progress_of_the_data),
+		BOTH(a_padded_datagram_is_as_long_as_a_segment),
+		BOTH(padded_datagrams_have_their_size),
 		BOTH(a_soft_fence_keeps_the_path),
 		BOTH(a_hard_fence_resets_and_leaves_buffers_alone),
 		BOTH(a_soft_fence_turns_hard_at_its_deadline),
