@@ -68,9 +68,14 @@ bool dr_hb_suspected(const struct dr_hb *h, unsigned rail)
 }
 
 /* The next tick comes at once, if it is not a fast one already. */
+static bool may_be_fast(const struct dr_hb *h, int64_t now)
+{
+	return now >= h->fast_until_ns && h->budget >= DR_HB_BUDGET / 2;
+}
+
 static void begin_fast(struct dr_hb *h, int64_t now)
 {
-	if (now < h->fast_until_ns || h->budget < DR_HB_BUDGET / 2)
+	if (!may_be_fast(h, now))
 		return;
 	h->fast_until_ns = now + DR_HB_BUDGET * fast_ns(h);
 	if (now - h->last_tick_ns >= fast_ns(h))
@@ -104,7 +109,7 @@ void dr_hb_suspect(struct dr_hb *h, unsigned rail, int64_t now)
 	struct dr_hb_rail *r = &h->rail[rail];
 
 	dr_assert(rail < h->n_rails);
-	if (!h->started || h->n_rails == 1 || r->down || suspect(r))
+	if (!h->started || h->n_rails == 1 || r->down || suspect(r) || !may_be_fast(h, now))
 		return;
 	r->heard = r->heard_elsewhere = false; /* what was heard since the last tick is older */
 	for (unsigned i = 0; i < h->n_rails; i++)
@@ -377,27 +382,28 @@ static void plan(struct dr_hb *h, uint32_t busy, int64_t now, struct dr_hb_out *
 {
 	uint32_t all = (uint32_t)((1ull << h->n_rails) - 1);
 	bool down = false, question = false;
-	uint32_t doubt = 0;
+	uint32_t doubt = 0, missed = 0;
 
 	for (unsigned i = 0; i < h->n_rails; i++) {
 		const struct dr_hb_rail *r = &h->rail[i];
 
 		down |= r->down;
 		doubt |= suspect(r) ? 1u << i : 0;
-		question |= r->padded_size != 0 && !r->down;
-		if (h->peer_runs && (suspect(r) || r->down))
+		missed |= suspect(r) && DR_MAX(r->miss, r->peer_miss) > 1 ? 1u << i : 0;
+		if (h->peer_runs && (r->down || (missed & (1u << i))))
 			out->suspect |= 1u << i;
+		question |= r->padded_size != 0 && !r->down;
 		if (r->padded_size != 0 && (out->full || r->n_padded < 2 * DR_HB_PADDED_LOST))
 			out->padded |= 1u << i;
 	}
 	out->send = down || question || doubt || h->asked ? all : all & ~busy;
 	h->asked = false;
-	h->next_ns = now + h->interval_ns / (question || doubt ? DR_HB_QUARTER : 1);
+	h->next_ns = now + h->interval_ns / (question || missed ? DR_HB_QUARTER : doubt ? 2 : 1);
 	if (doubt && now < h->fast_until_ns && h->budget > 0) {
 		h->next_ns = now + fast_ns(h);
-		out->twice = doubt;
+		out->twice = missed;
 		h->budget--;
-	} else if (h->budget < DR_HB_BUDGET) {
+	} else if (out->full && h->budget < DR_HB_BUDGET && ++h->spared % DR_HB_SPARED == 0) {
 		h->budget++;
 	}
 }

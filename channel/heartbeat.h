@@ -23,13 +23,13 @@
  * datagrams on every rail, and these decide.
  *
  * A rail on which we sent anything within the last interval needs no datagram: its bytes are the sign
- * of life. While any rail is suspect, every rail gets a datagram each quarter of an interval, so that
- * losses do not matter.
+ * of life. While any rail is suspect, every rail gets a datagram each half of an interval, and after
+ * a second miss each quarter, so that losses do not matter.
  *
  * Fast phase: an owner that is owed an answer on a busy rail need not wait for the next tick. It
  * calls dr_hb_suspect, and both ends then tick every DR_HB_FAST-th of an interval, for as long as a rail
- * is suspect and the budget lasts (DR_HB_BUDGET ticks, half of them to begin; each ordinary tick gives
- * one back).
+ * is suspect and the budget lasts (DR_HB_BUDGET ticks, half of them to begin; DR_HB_SPARED ordinary
+ * ticks give one back).
  *
  * Patience: a rail with losses or with little bandwidth is silent now and then while it works. So it is
  * declared down only after three times the misses of the longest silence that ended by itself (after
@@ -43,9 +43,10 @@ enum {
 	DR_HB_RAILS_MAX = 16,
 	DR_HB_MISSES = 3,  /* consecutive ticks */
 	DR_HB_REVIVE = 3,  /* ticks heard in both directions before a rail is up again */
-	DR_HB_QUARTER = 4, /* datagrams per interval while a rail is suspect */
+	DR_HB_QUARTER = 4, /* datagrams per interval after a second miss */
 	DR_HB_FAST = 10,   /* ticks of a fast phase in one interval */
 	DR_HB_BUDGET = 32,
+	DR_HB_SPARED = 4,
 	DR_HB_FAST_MISSES =
 		7, /* shortest silence that counts, in fast ticks: 0.05^7 is below 1e-9 */
 	DR_HB_PADDED_LOST =
@@ -103,6 +104,7 @@ struct dr_hb {
 	int64_t last_tick_ns;  /* last full tick */
 	int64_t fast_until_ns; /* end of the fast phase */
 	unsigned budget;       /* fast ticks left */
+	unsigned spared;       /* ordinary ticks since the budget was full */
 	int64_t forget_ns;     /* when `longest` is reduced next */
 	int64_t gaps_ns;       /* when gap_ns[1] is replaced by gap_ns[0] next */
 	int64_t silent_ns;     /* executed ticks in a row in which no rail was heard, their time */
@@ -116,7 +118,7 @@ struct dr_hb_out {
 	uint32_t padded; /* of these, the rails that need a padded one before */
 	/* Of these, the rails that need two: losses are likely the reason of a short silence. */
 	uint32_t twice;
-	/* Rails that are or may be silent although the peer runs: bytes on a path of theirs would clear them. */
+	/* Rails that are down, or missed twice, although the peer runs: bytes on a path of theirs would clear them. */
 	uint32_t suspect;
 	uint32_t fell; /* rails declared down */
 	uint32_t rose; /* rails that are up again */

@@ -186,7 +186,10 @@ static void busy_rail_is_spared_unless_suspect(void **state)
 	p->h[0].rail[0].peer_miss = 1;
 	dr_hb_tick(&p->h[0], 1u << 0, 2 * T, &out);
 	assert_int_equal(out.send, 3);
-	assert_int_equal(p->h[0].next_ns, 2 * T + T / DR_HB_QUARTER);
+	assert_int_equal(p->h[0].next_ns, 2 * T + T / 2);
+	p->h[0].rail[0].peer_miss = 2;
+	dr_hb_tick(&p->h[0], 1u << 0, 3 * T, &out);
+	assert_int_equal(p->h[0].next_ns, 3 * T + T / DR_HB_QUARTER);
 }
 
 static void forged_stale_and_reflected_are_refused(void **state)

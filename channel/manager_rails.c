@@ -15,7 +15,7 @@
  * the channels end.
  *
  * Data that is owed an acknowledgement, with `fast` detection:
- *  1. Nothing arrived on its rail for OWED_NS, and for the usual time: the rail is suspect, and a
+ *  1. Nothing arrived on its rail for OWED_NS, and for 1.5 times the usual time: the rail is suspect, and a
  *     fast phase of heartbeats decides.
  *  2. Heartbeats pass, but neither the peer nor its transport acknowledged anything for DOUBT_NS: a grey
  *     failure? Padded datagrams find out whether packets of full size pass (the rail is left if not), and
@@ -332,7 +332,7 @@ static void watch_owed(struct dr_manager *m)
 			continue;
 		any = true;
 		r = dr_channel_path(m->channel[c], i)->rail->index;
-		wait = DR_MAX(OWED_NS, dr_hb_usual_gap(&m->hb, r));
+		wait = DR_MAX(OWED_NS, dr_hb_usual_gap(&m->hb, r) * 3 / 2);
 		if (m->now - since >= wait && m->now - heard_ns(m, r) >= wait)
 			dr_hb_suspect(&m->hb, r, m->now);
 	}

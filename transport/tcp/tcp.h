@@ -226,6 +226,7 @@ struct tcp_path {
 	/* For silent_segments: when the peer's kernel acknowledged last, as far as it is known, and what
 	 * was sent then. */
 	int64_t answer_ns;
+	uint64_t answer_bytes;	  /* acknowledged so far, */
 	uint32_t answer_segments; /* data segments sent so far, */
 	unsigned answer_flight;	  /* and in flight */
 	unsigned nudges;	  /* segments that did not leave this host since, */

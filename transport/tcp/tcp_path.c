@@ -80,9 +80,13 @@ static unsigned silent_segments(struct tcp_path *p, const struct tcp_info *ti, i
 	int64_t answer = now - (ti->tcpi_last_ack_recv + 1) * DR_NS_PER_MS;
 	unsigned gone = ti->tcpi_sacked + ti->tcpi_lost;
 
-	if (answer > p->answer_ns) {
+	/* The age of the answer is in ms; the bytes tell of one that is younger. */
+	if (answer > p->answer_ns || ti->tcpi_unacked == 0 ||
+		ti->tcpi_bytes_acked != p->answer_bytes) {
 		p->answer_ns = now;
-		p->nudges = 0;
+		p->answer_bytes = ti->tcpi_bytes_acked;
+		if (ti->tcpi_unacked > 0 || ti->tcpi_notsent_bytes == 0)
+			p->nudges = 0;
 		p->answer_segments = ti->tcpi_data_segs_out;
 		p->answer_flight = ti->tcpi_unacked - DR_MIN(gone, ti->tcpi_unacked);
 	}

@@ -237,6 +237,15 @@ int dr_tcp_rail_peer(struct dr_rail *br, const void *handle, size_t len, struct 
 		   : 0;
 }
 
+/* An ICMP error of an earlier datagram is reported in place of sending this one. */
+static void send_dgram(struct tcp_rail *r, struct iovec *iov, size_t n)
+{
+	struct msghdr msg = { .msg_iov = iov, .msg_iovlen = n };
+
+	if (sendmsg(r->udp.fd, &msg, MSG_NOSIGNAL) < 0 && errno == ECONNREFUSED)
+		(void)sendmsg(r->udp.fd, &msg, MSG_NOSIGNAL);
+}
+
 void dr_tcp_rail_dgram(struct dr_rail *br, const void *data, size_t len)
 {
 	struct tcp_rail *r = tcp_rail(br);
@@ -244,9 +253,7 @@ void dr_tcp_rail_dgram(struct dr_rail *br, const void *data, size_t len)
 	dr_dassert(len <= DR_DGRAM_MAX);
 	if (r->closed || !r->has_peer || (!r->udp_connected && udp_connect(r)))
 		return;
-	/* An ICMP error of an earlier datagram is reported here in place of sending this one. */
-	if (send(r->udp.fd, data, len, MSG_NOSIGNAL) < 0 && errno == ECONNREFUSED)
-		(void)send(r->udp.fd, data, len, MSG_NOSIGNAL);
+	send_dgram(r, &(struct iovec){ (void *)data, len }, 1);
 }
 
 void dr_tcp_rail_padded(struct dr_rail *br, const void *data, size_t len, uint32_t size)
@@ -254,11 +261,10 @@ void dr_tcp_rail_padded(struct dr_rail *br, const void *data, size_t len, uint32
 	static uint8_t zeros[UINT16_MAX];
 	struct tcp_rail *r = tcp_rail(br);
 	struct iovec iov[2] = { { (void *)data, len }, { zeros, size - len } };
-	struct msghdr msg = { .msg_iov = iov, .msg_iovlen = 2 };
 
 	dr_assert(size > len && size <= UINT16_MAX);
 	if (!r->closed && r->udp_connected)
-		(void)sendmsg(r->udp.fd, &msg, MSG_NOSIGNAL);
+		send_dgram(r, iov, 2);
 }
 
 static void read_dgrams(struct tcp_rail *r)
