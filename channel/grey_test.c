@@ -62,12 +62,13 @@ static struct dr_sim_opts gigabit(void)
 }
 
 /* Data flows on rail 0 for warm_ns. */
-static void flow_open(struct flow *f, const struct dr_sim_opts *o, int64_t warm_ns)
+static void flow_open_with(
+	struct flow *f, const struct dr_sim_opts *o, enum dr_detect detect, int64_t warm_ns)
 {
 	struct dr_err e = { 0 };
 
 	memset(f, 0, sizeof(*f));
-	pair_open_with(&f->p, o, DR_DETECT_FAST, NULL, 0);
+	pair_open_with(&f->p, o, detect, NULL, 0);
 	run_for(&f->p, 2 * DR_NS_PER_S);
 	for (unsigned end = 0; end < 2; end++) {
 		struct dr_memory m = { .base = f->buf[end], .len = WINDOW * CHUNK };
@@ -78,6 +79,11 @@ static void flow_open(struct flow *f, const struct dr_sim_opts *o, int64_t warm_
 	f->done_ns = dr_sim_world_clock(f->p.w, 1);
 	flow_for(f, warm_ns);
 	f->stall_ns = 0;
+}
+
+static void flow_open(struct flow *f, const struct dr_sim_opts *o, int64_t warm_ns)
+{
+	flow_open_with(f, o, DR_DETECT_FAST, warm_ns);
 }
 
 static struct dr_channel_stats sender_stats(struct flow *f)
@@ -226,12 +232,12 @@ static void test_a_slow_rail_is_not_left(void **state)
 	static struct flow f;
 
 	(void)state;
-	for (unsigned i = 0; i < DR_ARRAY_LEN(rates); i++) {
+	for (unsigned i = 0; i < 2 * DR_ARRAY_LEN(rates); i++) {
 		struct dr_sim_opts o = gigabit();
 
-		o.link.bits_per_s = rates[i];
+		o.link.bits_per_s = rates[i / 2];
 		o.segment_bytes = 100;
-		flow_open(&f, &o, 0);
+		flow_open_with(&f, &o, i % 2 ? DR_DETECT_CONSERVATIVE : DR_DETECT_FAST, 0);
 		flow_for(&f, 60 * DR_NS_PER_S);
 		assert_true(f.next[1] > 5);
 		assert_int_equal(sender_stats(&f).switches, 0);
@@ -243,11 +249,12 @@ static void test_a_slow_rail_is_not_left(void **state)
 /* ---- what the transport reports decides ---- */
 
 static struct dr_path_stats reported;
-static uint64_t segments_step;
+static uint64_t acked_step, segments_step;
 
 static void report(struct dr_path *p, struct dr_path_stats *out)
 {
 	(void)p;
+	reported.acked_bytes += acked_step;
 	reported.rx_segments += segments_step;
 	*out = reported;
 }
@@ -266,7 +273,7 @@ static void grey_open(struct flow *f, const struct dr_path_stats *st, uint32_t p
 	path_ops.stats = report;
 	p->ops = &path_ops;
 	reported = *st;
-	segments_step = 0;
+	acked_step = segments_step = 0;
 }
 
 static const struct dr_path_stats no_answer = {
@@ -302,6 +309,19 @@ static void test_no_verdict_without_evidence(void **state)
 		assert_int_equal(sender_stats(&f).switches, 0);
 		flow_close(&f);
 	}
+}
+
+static void test_data_that_the_kernel_acknowledges_is_in_no_doubt(void **state)
+{
+	struct dr_path_stats st = no_answer;
+	static struct flow f;
+
+	(void)state;
+	grey_open(&f, &st, 200);
+	acked_step = 1;
+	flow_for(&f, 5 * DR_NS_PER_S);
+	assert_int_equal(sender_stats(&f).switches, 0);
+	flow_close(&f);
 }
 
 static void test_a_stalled_peer_is_in_no_doubt(void **state)
@@ -515,6 +535,7 @@ int main(void)
 		cmocka_unit_test(test_a_slow_rail_is_not_left),
 		cmocka_unit_test(test_no_answer_to_many_segments),
 		cmocka_unit_test(test_no_verdict_without_evidence),
+		cmocka_unit_test(test_data_that_the_kernel_acknowledges_is_in_no_doubt),
 		cmocka_unit_test(test_a_stalled_peer_is_in_no_doubt),
 		cmocka_unit_test(test_padded_datagrams_decide_first),
 		cmocka_unit_test(test_patience_with_a_path),

@@ -717,10 +717,31 @@ static void errors_of_the_system_have_a_scope(void **state)
 #f ", polled", f, setup, teardown, &polled                                         \
 	}
 
+/* Each answer of the peer's kernel begins the count anew. */
+static void answered_segments_are_not_silent(void **state)
+{
+	static const uint32_t sizes[] = { 64 };
+	struct dr_path_stats st;
+	int64_t until;
+
+	(void)state;
+	dr_tcp_ops.stats(kit.path[0], &st);
+	for (until = dr_now_ns() + 20 * DR_NS_PER_MS; dr_now_ns() < until;)
+		kit_step(&kit);
+	stream(sizes, 1, 100, 1);
+	do {
+		kit_step(&kit);
+		dr_tcp_ops.stats(kit.path[0], &st);
+	} while (st.unacked_bytes > 0);
+	assert_true(st.rx_segments > 0);
+	assert_true(st.silent_segments < 50);
+}
+
 int main(void)
 {
 	static int polled = 1;
 	const struct CMUnitTest tests[] = {
+		BOTH(answered_segments_are_not_silent),
 		BOTH(mixed_sizes_arrive_whole),
 		{ "mixed_sizes_arrive_whole, IPv6", mixed_sizes_arrive_whole, setup6, teardown,
 			&polled },
