@@ -36,6 +36,8 @@ killers=(
 	channel/channel_test
 	channel/channel_life_test
 	channel/heartbeat_test
+	channel/heartbeat_starved_test
+	channel/heartbeat_padded_test
 	channel/manager_test
 	channel/grey_test
 	channel/frame_test
