@@ -286,11 +286,11 @@ static void close_that_was_not_confirmed_is_told_later(void **state)
 			until_left(10 * MS, DR_FRAME_CLOSE, &times);
 		assert_true(f.left);
 		frame(DR_FRAME_SWITCH, 2, 1, 1, 0, 0, 2000 * MS);
-		assert_int_equal(find(DR_FOA_DGRAM, 0)->frame.type, DR_FRAME_ABORT);
-		assert_int_equal(find(DR_FOA_DGRAM, 0)->frame.err, -ESHUTDOWN);
+		assert_int_equal(find_one(DR_FOA_DGRAM, 0)->frame.type, DR_FRAME_ABORT);
+		assert_int_equal(find_one(DR_FOA_DGRAM, 0)->frame.err, -ESHUTDOWN);
 		done();
 		dr_fo_incoming(&f, 0, 2, 2010 * MS);
-		assert_int_equal(find(DR_FOA_DGRAM, 0)->frame.type, DR_FRAME_ABORT);
+		assert_int_equal(find_one(DR_FOA_DGRAM, 0)->frame.type, DR_FRAME_ABORT);
 		f.prm.connector = true; /* for validate */
 		done();
 	}

@@ -37,8 +37,8 @@ static void end_without_paths_asks_for_a_dial(void **state)
 	dr_fo_path_failed(&f, dr_fo_conn(0, 1), DR_SCOPE_PATH, -ECONNRESET, "test", 20 * MS);
 	dr_fo_fenced(&f, 0, 1, 20 * MS);
 	assert_non_null(find(DR_FOA_DGRAM, 0));
-	assert_int_equal(find(DR_FOA_DGRAM, 0)->frame.type, DR_FRAME_GONE);
-	assert_int_equal(find(DR_FOA_DGRAM, 0)->frame.gen, 1);
+	assert_int_equal(find_one(DR_FOA_DGRAM, 0)->frame.type, DR_FRAME_GONE);
+	assert_int_equal(find_one(DR_FOA_DGRAM, 0)->frame.gen, 1);
 	done();
 	for (int64_t t = dr_fo_deadline(&f); t < 1020 * MS; t = dr_fo_deadline(&f)) {
 		dr_fo_tick(&f, t);
@@ -61,7 +61,7 @@ static void stuck_idle_path(void (*running)(unsigned))
 	running(2);
 	dr_fo_path_failed(&f, dr_fo_conn(1, 1), DR_SCOPE_PATH, -ECONNRESET, "test", 10 * MS);
 	assert_non_null(find(DR_FOA_FENCE, 1));
-	assert_false(find(DR_FOA_PROTECTION, 1)->soft);
+	assert_false(find_one(DR_FOA_PROTECTION, 1)->soft);
 	done();
 	for (int64_t t = 20 * MS; t < 60 * DR_NS_PER_S;) {
 		if (f.prm.sender && t % DR_NS_PER_S == 0)
@@ -85,10 +85,10 @@ static void idle_path_that_cannot_be_fenced_is_quarantined(void **state)
 	stuck_idle_path(sender_running);
 	dr_fo_fenced(&f, 1, 1, t);
 	dr_fo_tick(&f, t + 20 * MS);
-	assert_int_equal(find(DR_FOA_CONNECT, 1)->gen, 2);
+	assert_int_equal(find_one(DR_FOA_CONNECT, 1)->gen, 2);
 	done();
 	dr_fo_path_ready(&f, 1, 2, t + 21 * MS);
-	assert_true(find(DR_FOA_PROTECTION, 1)->soft);
+	assert_true(find_one(DR_FOA_PROTECTION, 1)->soft);
 	done();
 	/* Without the heal the loss of the other path is the end, by the clock of lost paths. */
 	stuck_idle_path(receiver_running);
@@ -154,11 +154,11 @@ static void soft_fence_that_does_not_end_becomes_hard(void **state)
 	(void)state;
 	receiver_running(2);
 	dr_fo_frame(&f, 0, &fr, 10 * MS);
-	assert_true(find(DR_FOA_FENCE, 0)->soft);
+	assert_true(find_one(DR_FOA_FENCE, 0)->soft);
 	done();
 	dr_fo_tick(&f, 1011 * MS);
 	assert_non_null(find(DR_FOA_FENCE, 0));
-	assert_false(find(DR_FOA_FENCE, 0)->soft);
+	assert_false(find_one(DR_FOA_FENCE, 0)->soft);
 	done();
 	dr_fo_fenced(&f, 0, 1, 1012 * MS);
 	assert_int_equal(f.state, DR_FO_RUN);

@@ -13,7 +13,7 @@ static void soft_fence_keeps_the_path(void **state)
 	(void)state;
 	receiver_running(2);
 	dr_fo_frame(&f, 0, &fr, 10 * MS);
-	assert_true(find(DR_FOA_FENCE, 0)->soft);
+	assert_true(find_one(DR_FOA_FENCE, 0)->soft);
 	assert_null(find(DR_FOA_PROTECTION, 0));
 	done();
 	dr_fo_fenced(&f, 0, 1, 11 * MS);
@@ -25,7 +25,7 @@ static void soft_fence_keeps_the_path(void **state)
 	dr_fo_fenced(&f, 1, 1, 10 * MS);
 	f.n_act = 0;
 	frame(DR_FRAME_SWITCH, 2, 0, 1, 0, 0, 11 * MS);
-	assert_true(find(DR_FOA_FENCE, 0)->soft);
+	assert_true(find_one(DR_FOA_FENCE, 0)->soft);
 	assert_int_equal(f.nopath_ns, 0);
 	done();
 }
@@ -78,7 +78,7 @@ static void rail_that_is_heard_again_is_dialled_again(void **state)
 	done();
 	dr_fo_fenced(&f, 1, 2, 101 * MS);
 	dr_fo_tick(&f, 121 * MS);
-	assert_int_equal(find(DR_FOA_CONNECT, 1)->gen, 3);
+	assert_int_equal(find_one(DR_FOA_CONNECT, 1)->gen, 3);
 	done();
 	dr_fo_rail(&f, 1, true, 130 * MS); /* said again */
 	assert_int_equal(f.path[1].state, DR_FOP_CONNECTING);

@@ -124,7 +124,7 @@ static void second_fault_takes_the_next_epoch(void **state)
 	dr_fo_fenced(&f, 1, 1, 12);
 	done();
 	dr_fo_tick(&f, 13);
-	assert_int_equal(find(DR_FOA_CONNECT, 0)->gen, 2);
+	assert_int_equal(find_one(DR_FOA_CONNECT, 0)->gen, 2);
 	done();
 	dr_fo_path_ready(&f, 0, 2, 14);
 	assert_int_equal(sent(DR_FRAME_SWITCH, 0)->epoch, 3);
@@ -165,7 +165,7 @@ static void broken_path_rests_while_another_carries(void **state)
 	assert_int_equal(f.state, DR_FO_RUN);
 	assert_int_equal(dr_fo_deadline(&f), 31 * MS);
 	dr_fo_tick(&f, 31 * MS);
-	assert_int_equal(find(DR_FOA_CONNECT, 0)->gen, 2);
+	assert_int_equal(find_one(DR_FOA_CONNECT, 0)->gen, 2);
 	done();
 	/* The other one goes while it rests: dialled at once. */
 	dr_fo_path_failed(&f, dr_fo_conn(0, 2), DR_SCOPE_PATH, -ECONNRESET, "test", 2000 * MS);
@@ -177,7 +177,7 @@ static void broken_path_rests_while_another_carries(void **state)
 	dr_fo_path_failed(&f, dr_fo_conn(1, 1), DR_SCOPE_PATH, -ECONNRESET, "test", 2002 * MS);
 	assert_true(dr_fo_deadline(&f) <= 2002 * MS);
 	dr_fo_tick(&f, 2002 * MS);
-	assert_int_equal(find(DR_FOA_CONNECT, 0)->gen, 3);
+	assert_int_equal(find_one(DR_FOA_CONNECT, 0)->gen, 3);
 	done();
 }
 
@@ -189,14 +189,14 @@ static void shadow_death_disturbs_nothing(void **state)
 	dr_fo_path_failed(&f, dr_fo_conn(1, 1), DR_SCOPE_RAIL, -ENETDOWN, "test", 10);
 	assert_int_equal(f.state, DR_FO_RUN);
 	assert_int_equal(f.epoch, 1);
-	assert_false(find(DR_FOA_PROTECTION, 1)->soft);
+	assert_false(find_one(DR_FOA_PROTECTION, 1)->soft);
 	done();
 	dr_fo_fenced(&f, 1, 1, 11);
 	dr_fo_tick(&f, 11 + 20 * MS);
-	assert_int_equal(find(DR_FOA_CONNECT, 1)->gen, 2);
+	assert_int_equal(find_one(DR_FOA_CONNECT, 1)->gen, 2);
 	done();
 	dr_fo_path_ready(&f, 1, 2, 12 + 20 * MS);
-	assert_true(find(DR_FOA_PROTECTION, 1)->soft);
+	assert_true(find_one(DR_FOA_PROTECTION, 1)->soft);
 	done();
 }
 
@@ -279,7 +279,7 @@ static void receiver_fences_before_it_answers(void **state)
 	assert_int_equal(dr_fo_delivered(&f, dr_fo_conn(0, 1), 1, 0, 1, 5), 1);
 	assert_int_equal(dr_fo_delivered(&f, dr_fo_conn(0, 1), 1, 1, 1, 6), 0);
 	frame(DR_FRAME_SWITCH, 2, 1, 1, 0, 0, 7);
-	assert_false(find(DR_FOA_FENCE, 0)->soft);
+	assert_false(find_one(DR_FOA_FENCE, 0)->soft);
 	assert_null(sent(DR_FRAME_ANSWER, 1));
 	done();
 	dr_fo_fenced(&f, 0, 1, 8);

@@ -197,6 +197,21 @@ static void a_fast_phase_finds_a_cut(void **state)
 	assert_false(p->h[0].rail[1].down || p->h[1].rail[1].down);
 }
 
+/* A phase that could not last until a verdict does not begin, and nothing is suspect then. */
+static void a_fast_phase_needs_half_the_budget(void **state)
+{
+	struct pair *p = *state;
+
+	for (int i = 0; i < 10; i++)
+		half_round(p);
+	p->h[0].budget = DR_HB_BUDGET / 2 - 1;
+	dr_hb_suspect(&p->h[0], 0, p->now);
+	assert_false(dr_hb_suspected(&p->h[0], 0));
+	p->h[0].budget = DR_HB_BUDGET / 2;
+	dr_hb_suspect(&p->h[0], 0, p->now);
+	assert_true(dr_hb_suspected(&p->h[0], 0));
+}
+
 /* ... and costs little where an owner suspects a rail all the time. */
 static void fast_phases_are_rationed(void **state)
 {
@@ -391,6 +406,7 @@ int main(void)
 		cmocka_unit_test_setup(other_workers_clear_a_rail_but_never_declare_it_down, setup),
 		cmocka_unit_test_setup(an_older_report_changes_nothing, setup),
 		cmocka_unit_test_setup(a_fast_phase_finds_a_cut, setup),
+		cmocka_unit_test_setup(a_fast_phase_needs_half_the_budget, setup),
 		cmocka_unit_test_setup(fast_phases_are_rationed, setup),
 		cmocka_unit_test_setup(long_fast_phases_are_rationed, setup),
 		cmocka_unit_test_setup(a_short_silence_of_a_fast_phase_decides_nothing, setup),

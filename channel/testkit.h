@@ -39,6 +39,15 @@ static inline const struct dr_fo_act *find(enum dr_fo_act_kind kind, unsigned pa
 	return NULL;
 }
 
+/* The same, and it has to be there. */
+static inline const struct dr_fo_act *find_one(enum dr_fo_act_kind kind, unsigned path)
+{
+	const struct dr_fo_act *a = find(kind, path);
+
+	assert_non_null(a);
+	return a;
+}
+
 static inline const struct dr_frame *sent(enum dr_frame_type type, unsigned path)
 {
 	for (unsigned i = 0; i < f.n_act; i++)
