@@ -12,6 +12,7 @@ static void switch_over(int64_t t)
 	unsigned p = f.active, q = !p;
 
 	dr_fo_path_failed(&f, dr_fo_conn(p, f.path[p].gen), DR_SCOPE_PATH, -ECONNRESET, "test", t);
+	assert_int_equal(f.target, q); /* at once, however often it flapped */
 	dr_fo_fenced(&f, p, f.path[p].gen, t);
 	frame(DR_FRAME_ANSWER, f.epoch, q, f.path[q].gen, f.acked, 0, t);
 	assert_int_equal(f.state, DR_FO_RUN);
