@@ -7,8 +7,8 @@
 # NAME is a patch without its folder and ".patch", or the beginning of one; without any, all.
 # --all runs every test of the list `killers` on each bug and names all that find it, not only the first.
 #
-# The unchanged tree must pass first. Then, for each bug, the patch is applied to a copy, the copy is built
-# and the killers run, the cheapest first. A bug counts as found when a killer fails with the message of a
+# The unchanged tree must pass first. Then, for each bug, the patch is applied to a copy, and the killers are built
+# and run one after another: those that the patch names, then the others, the cheapest first. A bug counts as found when a killer fails with the message of a
 # checker or an assertion. A bad memory access, a hang or a rare state that was not reached does not count.
 # A patch that does not apply or does not compile is a failure.
 #
@@ -59,11 +59,29 @@ killers=(
 )
 dirs="base window bootstrap transport transport/sim transport/faulty transport/tcp transport/verbs transport/staged topology channel tests/conformance tests/fakeverbs tests/fakeverbs/ibverbs tests/sim tests/exhaustive"
 
-# build COPY [JOBS]: the killers of a copy of the tree.
+# build COPY JOBS KILLER...: these killers of a copy of the tree.
 build() {
-	local killer targets=(b/tests/fakeverbs/ibverbs_plugin.so)
-	for killer in "${killers[@]}"; do targets+=("b/${killer%% *}"); done
-	make -s -C "$1" -j"${2:-1}" B=b CFLAGS='-O1 -g0' DIRS="$dirs" "${targets[@]}"
+	local copy=$1 jobs=$2 killer targets=(b/tests/fakeverbs/ibverbs_plugin.so)
+	shift 2
+	for killer in "$@"; do targets+=("b/${killer%% *}"); done
+	make -s -C "$copy" -j"$jobs" B=b CFLAGS='-O1 -g0' DIRS="$dirs" "${targets[@]}"
+}
+
+# order [PATCH]: sets queue to the killers, those that the patch names in its first line before the others.
+order() {
+	local by='' killer name rest=()
+	queue=()
+	if (($#)); then by=$(sed -n '1s/.*killed by: *//p' "$1"); fi
+	for killer in "${killers[@]}"; do
+		name=${killer%% *}
+		name=${name##*/}
+		case $name in
+		sim_test) name=sim ;;
+		exhaustive_*) name=exhaustive ;;
+		esac
+		if [[ $by == *"$name"* ]]; then queue+=("$killer"); else rest+=("$killer"); fi
+	done
+	queue+=("${rest[@]}")
 }
 
 # Sets found (empty, or how LOG shows the bug) and odd (empty, or an end that shows nothing).
@@ -110,11 +128,15 @@ judge() {
 	fi
 }
 
-# hunt COPY: runs the killers. Sets by (lines, one for each that found the bug) and odds.
+# hunt COPY: builds and runs the killers of queue. Sets by (lines, one for each that found the bug) and odds.
 hunt() {
 	local copy=$1 killer rc log=$1/log
 	by=() odds=()
-	for killer in "${killers[@]}"; do
+	for killer in "${queue[@]}"; do
+		if ! build "$copy" 1 "$killer" >"$log" 2>&1; then
+			odds+=("${killer##*/}: does not build")
+			continue
+		fi
 		(
 			cd "$copy" || exit 125
 			ulimit -t "$limit_s"
@@ -140,7 +162,8 @@ one() {
 		return 1
 	fi
 	patch -d "$copy" -p1 -F0 -s -N --no-backup-if-mismatch <"$file" >/dev/null
-	if build "$copy" >"$copy/log" 2>&1; then
+	order "$file"
+	if build "$copy" 1 "${queue[0]}" >"$copy/log" 2>&1; then
 		hunt "$copy"
 		if ((${#by[@]})); then
 			text=$(printf '\n        %s' "${by[@]:1}")
@@ -218,7 +241,8 @@ main() {
 	unset MAKEFLAGS MAKELEVEL MFLAGS B
 
 	copy_tree "$work/1"
-	build "$work/1" "$jobs" >"$work/log" 2>&1 || {
+	order
+	build "$work/1" "$jobs" "${queue[@]}" >"$work/log" 2>&1 || {
 		cat "$work/log"
 		echo "the tree as it is does not build"
 		exit 1
