@@ -145,13 +145,13 @@ one_cable_one_way_round() {
 	mesh_with_control
 	serve "$B" --pair
 	client_in "$A" 10.97.255.2 --pair --test failover --allow-faults --hold-down 100ms --verify \
-		--json=c.json --fault "link-down:path=0,$opts" --fault "blackhole:path=0,$opts" \
-		--fault "link-down:path=1,$opts"
+		--json=c.json --fault "link-down:path=1,$opts" --fault "link-down:path=0,$opts" \
+		--fault "blackhole:path=0,$opts"
 	[ "$status" -eq 0 ]
 	one_cable_one_way_round c.json
-	holds c.json '.failover.faults | map(.nic) == ["ab", "ab", "ac"]'
+	holds c.json '.failover.faults | map(.nic) == ["ac", "ab", "ab"]'
 	holds c.json '.failover.faults | all(.verdict == "PASS")'
-	holds c.json '.failover.faults | map(.channels_affected > 0) == [true, true, false]'
+	holds c.json '.failover.faults | map(.channels_affected > 0) == [false, true, true]'
 	holds c.json '.failover.false_failovers == 0'
 }
 
