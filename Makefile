@@ -15,6 +15,10 @@ BINDIR  ?= $(PREFIX)/bin
 LIBDIR  ?= $(PREFIX)/lib
 INCDIR  ?= $(PREFIX)/include
 MANDIR  ?= $(PREFIX)/share/man
+# Where the shells look for completion scripts.
+BASHDIR ?= $(PREFIX)/share/bash-completion/completions
+ZSHDIR  ?= $(PREFIX)/share/zsh/site-functions
+FISHDIR ?= $(PREFIX)/share/fish/vendor_completions.d
 B       ?= build/$(or $(SAN),release)
 # Sanitizers need little optimisation and line numbers alone; both halve the time of their builds.
 CFLAGS  ?= $(if $(SAN),-O1 -g1,-O2 -g)
@@ -67,7 +71,8 @@ endif
 $(B)/pkg.mk: Makefile scripts/setup.sh
 	@scripts/setup.sh build >&2
 	@mkdir -p $(@D) && c=$$(pkg-config --cflags $(PKGS)) && l=$$(pkg-config --libs $(PKGS)) && \
-	  printf 'PKG_CFLAGS := %s\nPKG_LIBS := %s\n' "$$c" "$$l" > $@.$$$$ && mv $@.$$$$ $@
+	  v=$$(for p in $(PKGS); do printf ', %s %s' $$p $$(pkg-config --modversion $$p); done) && \
+	  printf 'PKG_CFLAGS := %s\nPKG_LIBS := %s\nPKG_VERSIONS := %s\n' "$$c" "$$l" "$${v#, }" > $@.$$$$ && mv $@.$$$$ $@
 LIBS = $(PKG_LIBS) -lm -ldl
 
 $(B)/libdualrail.a: $(LIB_OBJS)
@@ -98,6 +103,15 @@ $(B)/%.o: %.c $(B)/.flags
 $(B)/.flags: FORCE
 	$(Q)mkdir -p $(B); s='$(subst ','"'"',$(CC) $(filter-out -Werror,$(XFLAGS)) $(PKG_CFLAGS) $(CFLAGS) $(CPPFLAGS) $(LDFLAGS))'; \
 	  [ "$$s" = "$$(cat $@ 2>/dev/null)" ] || echo "$$s" > $@
+
+# What --version -v prints. main.o alone has it, so that a commit does not link the tests again.
+COMMIT := $(or $(shell git describe --always --dirty --exclude='*' --abbrev=12 2>/dev/null),unknown)
+BUILD_FLAGS := $(subst ",,$(subst ',,$(strip $(CFLAGS) $(CPPFLAGS) $(LDFLAGS) $(if $(SAN),-fsanitize=$(SAN)))))
+BUILD_DEFS = -DDR_COMMIT='"$(COMMIT)"' -DDR_BUILD_FLAGS='"$(BUILD_FLAGS)"' -DDR_BUILD_LIBRARIES='"$(PKG_VERSIONS)"'
+$(B)/orchestrator/main.o: private CPPFLAGS += $(BUILD_DEFS)
+$(B)/orchestrator/main.o: $(B)/.commit
+$(B)/.commit: FORCE
+	$(Q)mkdir -p $(B); [ '$(COMMIT)' = "$$(cat $@ 2>/dev/null)" ] || echo '$(COMMIT)' > $@
 
 # Objects that all tests and programs of a folder in tests/ share.
 aids_of  = $(patsubst %.c,$(B)/%.o,$(filter-out $(IS_TEST),$(wildcard $(1)/*.c)))
@@ -224,13 +238,17 @@ man: $(B)/dualrail.1 ## the man page
 $(B)/dualrail.1: $(B)/dualrail
 	$(call SAY,MAN,$@)
 	$(Q)$< --man > $@.tmp && mv $@.tmp $@
+COMPLETIONS := $(addprefix $(B)/dualrail.,bash zsh fish)
+$(COMPLETIONS): $(B)/dualrail
+	$(call SAY,GEN,$@)
+	$(Q)$< completion $(patsubst .%,%,$(suffix $@)) > $@.tmp && mv $@.tmp $@
 $(B)/dualrail.pc: VERSION Makefile
 	$(Q)mkdir -p $(@D); printf '%s\n' 'Name: dualrail' 'Version: $(VERSION)' \
 	  'Description: Dual-path channels over two rails, with failover and failback (API not stable yet)' \
 	  'Requires.private: $(PKGS)' 'Libs: -L$(LIBDIR) -ldualrail' 'Libs.private: -lm -ldl -pthread' \
 	  'Cflags: -I$(INCDIR)/dualrail' > $@
 
-install: all man $(B)/dualrail.pc ## install under DESTDIR/PREFIX
+install: all man $(COMPLETIONS) $(B)/dualrail.pc ## install under DESTDIR/PREFIX
 	install -D -m 755 $(B)/dualrail $(DESTDIR)$(BINDIR)/dualrail
 	install -D -m 755 $(B)/$(SONAME) $(DESTDIR)$(LIBDIR)/libdualrail.so.$(VERSION)
 	ln -sf libdualrail.so.$(VERSION) $(DESTDIR)$(LIBDIR)/$(SONAME)
@@ -239,12 +257,16 @@ install: all man $(B)/dualrail.pc ## install under DESTDIR/PREFIX
 	$(if $(PLUGIN),install -D -m 755 $(PLUGIN) $(DESTDIR)$(LIBDIR)/libnccl-net-ha.so)
 	install -D -m 644 $(B)/dualrail.pc $(DESTDIR)$(LIBDIR)/pkgconfig/dualrail.pc
 	install -D -m 644 $(B)/dualrail.1 $(DESTDIR)$(MANDIR)/man1/dualrail.1
+	install -D -m 644 $(B)/dualrail.bash $(DESTDIR)$(BASHDIR)/dualrail
+	install -D -m 644 $(B)/dualrail.zsh $(DESTDIR)$(ZSHDIR)/_dualrail
+	install -D -m 644 $(B)/dualrail.fish $(DESTDIR)$(FISHDIR)/dualrail.fish
 	for f in docs/schema/*.json; do install -D -m 644 $$f $(DESTDIR)$(PREFIX)/share/dualrail/schema/$${f##*/} || exit 1; done
 	for h in $(HEADERS); do install -D -m 644 $$h $(DESTDIR)$(INCDIR)/dualrail/$$h || exit 1; done
 uninstall: ## undo install
 	rm -f $(DESTDIR)$(BINDIR)/dualrail $(DESTDIR)$(LIBDIR)/libdualrail.so* \
 	  $(DESTDIR)$(LIBDIR)/libdualrail.a $(DESTDIR)$(LIBDIR)/libnccl-net-ha.so \
-	  $(DESTDIR)$(LIBDIR)/pkgconfig/dualrail.pc $(DESTDIR)$(MANDIR)/man1/dualrail.1
+	  $(DESTDIR)$(LIBDIR)/pkgconfig/dualrail.pc $(DESTDIR)$(MANDIR)/man1/dualrail.1 \
+	  $(DESTDIR)$(BASHDIR)/dualrail $(DESTDIR)$(ZSHDIR)/_dualrail $(DESTDIR)$(FISHDIR)/dualrail.fish
 	rm -rf $(DESTDIR)$(INCDIR)/dualrail $(DESTDIR)$(PREFIX)/share/dualrail/schema
 
 # Linked again, with RPATH (not RUNPATH, which does not reach the libraries' own dependencies).
@@ -255,7 +277,7 @@ $(B)/bundle/dualrail: $(B)/orchestrator/main.o $(ARCHIVES)
 $(B)/bundle/libnccl-net-ha.so: $(PLUGIN) $(B)/libdualrail.a
 	$(Q)mkdir -p $(@D) && $(CC) $(SOLDX) -Wl,--version-script=plugin/libnccl-net-ha.map \
 	  -Wl,--disable-new-dtags,-rpath,'$$ORIGIN' $(LDFLAGS) -o $@ $(PLUG_OBJS) $(B)/libdualrail.a $(LIBS)
-bundle: $(B)/bundle/dualrail $(PLUGIN:$(B)/%=$(B)/bundle/%) man ## dist/dualrail-VERSION-ARCH.tar.gz: unpack anywhere and run
+bundle: $(B)/bundle/dualrail $(PLUGIN:$(B)/%=$(B)/bundle/%) man $(COMPLETIONS) ## dist/dualrail-VERSION-ARCH.tar.gz: unpack anywhere and run
 	$(Q)scripts/bundle.sh $(B) $(VERSION)
 
 compile_commands.json: FORCE ## for clangd and clang-tidy

@@ -4,6 +4,7 @@
 #include <float.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/mem.h"
 #include "base/opts_priv.h"
@@ -41,6 +42,16 @@ static void check_row(const struct dr_opts *o, size_t i)
 		dr_assert(!a->short_name || a->short_name != b->short_name ||
 			  !(a->commands & b->commands));
 	}
+}
+
+static void check_commands(const struct dr_opts *o)
+{
+	for (const struct dr_opt_command *c = o->spec.commands; c && c->name; c++)
+		for (const struct dr_opt_pair *d = c->defaults; d && d->a; d++) {
+			long i = dr_opts_find(o, d->a, strlen(d->a));
+
+			dr_assert(i >= 0 && (o->value[i].row->commands & c->bit));
+		}
 }
 
 static size_t count_rows(const struct dr_opts_spec *spec)
@@ -83,6 +94,7 @@ int dr_opts_create(struct dr_opts **out, const struct dr_opts_spec *spec, void *
 	}
 	STAILQ_INIT(&o->old);
 	take_groups(o, target);
+	check_commands(o);
 	o->spec.groups = NULL; /* the arrays are the caller's */
 	o->spec.targets = NULL;
 	*out = o;
@@ -196,6 +208,15 @@ static int check_range(const struct dr_opt *row, double v, const char *text, str
 	return limited && !(v >= row->min && v <= row->max) ? out_of_range(row, text, e) : 0;
 }
 
+/* "10" may be meant in another unit than the parser's, unless the help states it. */
+static int check_unit(const struct dr_opt *row, const char *text, struct dr_err *e)
+{
+	if (row->unit || text[strspn(text, "0123456789.")] || !text[strspn(text, "0.")])
+		return 0;
+	return dr_err_set(
+		e, -EINVAL, "\"%.40s\" has no unit; use %.40sms or %.40ss", text, text, text);
+}
+
 /* Sizes, durations, counts, rates: read into a local, check, store. */
 static int parse_number(const struct dr_opt *row, const char *text, void *dst, struct dr_err *e)
 {
@@ -215,6 +236,7 @@ static int parse_number(const struct dr_opt *row, const char *text, void *dst, s
 		break;
 	case DR_OPT_DURATION:
 		rc = dr_parse_duration(text, &ns, e);
+		rc = rc ? rc : check_unit(row, text, e);
 		d = (double)ns;
 		break;
 	case DR_OPT_RATE:
@@ -306,15 +328,30 @@ int dr_opts_set(struct dr_opts *o, size_t i, enum dr_opt_source source, const ch
 
 /* ---- defaults, environment, source of a value ---- */
 
-int dr_opts_defaults(struct dr_opts *o, struct dr_err *e)
+const char *dr_opt_default(const struct dr_opts *o, const struct dr_opt *row, unsigned command)
+{
+	for (const struct dr_opt_command *c = o->spec.commands; c && c->name; c++) {
+		if (!(c->bit & command))
+			continue;
+		for (const struct dr_opt_pair *d = c->defaults; d && d->a; d++)
+			if (strcmp(d->a, row->name) == 0)
+				return d->b;
+	}
+	return row->def;
+}
+
+int dr_opts_defaults(struct dr_opts *o, unsigned command, struct dr_err *e)
 {
 	char label[96];
 	int rc = 0;
 
 	for (size_t i = 0; i < o->n && rc == 0; i++) {
-		snprintf(label, sizeof(label), "default of --%s", o->value[i].row->name);
-		if (o->value[i].row->def)
-			rc = dr_opts_set(o, i, DR_SRC_DEFAULT, label, o->value[i].row->def, e);
+		const struct dr_opt *row = o->value[i].row;
+		const char *text = dr_opt_default(o, row, command);
+
+		snprintf(label, sizeof(label), "default of --%s", row->name);
+		if (text)
+			rc = dr_opts_set(o, i, DR_SRC_DEFAULT, label, text, e);
 	}
 	return rc;
 }
@@ -349,6 +386,64 @@ int dr_opts_from_env(struct dr_opts *o, unsigned command, struct dr_err *e)
 		rc = dr_opts_set(o, i, DR_SRC_ENV, label, text, e);
 	}
 	return rc;
+}
+
+/* What is to be said of a variable with the program's prefix; false: nothing, an option has it. */
+static bool describe_env(const struct dr_opts *o, const char *var, char *buf, size_t len)
+{
+	char own[DR_OPT_ENV_MAX], name[DR_OPT_ENV_MAX];
+	const char *hint = NULL;
+	size_t prefix = strlen(o->spec.program) + 1, n = 0;
+
+	for (size_t i = 0; i < o->n; i++) {
+		dr_opt_env_name(o, o->value[i].row, own, sizeof(own));
+		if (strcmp(own, var) != 0)
+			continue;
+		if (o->value[i].row->no_config)
+			snprintf(buf, len, "%s has no effect: --%s works on the command line only",
+				var, o->value[i].row->name);
+		return o->value[i].row->no_config;
+	}
+	for (const char *p = var + prefix; *p && n < sizeof(name) - 1; p++)
+		name[n++] = *p == '_' ? '-' : (char)tolower((unsigned char)*p);
+	name[n] = '\0';
+	hint = dr_opts_nearest(o, ~0u, name);
+	if (hint)
+		dr_opt_env_name(
+			o, o->value[dr_opts_find(o, hint, strlen(hint))].row, own, sizeof(own));
+	snprintf(buf, len, "%s has no effect: no option has this name%s%s%s see %s COMMAND --help",
+		var, hint ? "; did you mean " : ";", hint ? own : "", hint ? "?" : "",
+		o->spec.program);
+	return true;
+}
+
+/* Kubernetes sets such variables in every pod for a Service whose name begins like the program's: NAME_SERVICE_HOST,
+ * NAME_SERVICE_PORT, NAME_PORT=tcp://..., NAME_PORT_80_TCP_ADDR, and others. */
+static bool is_service_link(const char *var, const char *value)
+{
+	const char *port = strstr(var, "_PORT_");
+
+	return strstr(var, "_SERVICE_HOST") || strstr(var, "_SERVICE_PORT") ||
+	       strstr(value, "://") || (port && isdigit((unsigned char)port[6]));
+}
+
+bool dr_opts_next_stray_env(const struct dr_opts *o, size_t *at, char *buf, size_t len)
+{
+	size_t prefix = strlen(o->spec.program);
+	char var[DR_OPT_ENV_MAX];
+
+	while (environ[*at]) {
+		const char *text = environ[(*at)++];
+		size_t n = strcspn(text, "=");
+
+		if (strncasecmp(text, o->spec.program, prefix) != 0 || text[prefix] != '_' ||
+			!text[n] || !text[n + 1])
+			continue;
+		snprintf(var, sizeof(var), "%.*s", (int)n, text);
+		if (!is_service_link(var, text + n + 1) && describe_env(o, var, buf, len))
+			return true;
+	}
+	return false;
 }
 
 static enum dr_opt_source source_of(const struct dr_opts *o, const char *name)

@@ -10,7 +10,7 @@
 
 /*
  * One table of options. It defines the parser (getopt_long), the names in the environment and in the configuration
- * file, --help, the man page and the JSON echo.
+ * file, --help, the man page, the completion scripts and the JSON echo.
  *
  * The command line has precedence over the environment, the environment over the configuration file, the file over
  * the default. The functions below may be called in any order (--config must be known before the file is read). A
@@ -60,14 +60,17 @@ struct dr_opt {
 	const char *def; /* default as text; NULL: zeroed, or nothing for CUSTOM */
 	const char
 		*implied; /* not NULL: the argument is optional ("--json"); this is its default */
-	const char *unit; /* of a bare number, for help: "seconds"; NULL: none */
+	const char *unit; /* DURATION: "seconds", for help; NULL: a bare number is refused */
 	const char *help; /* one or more sentences; required */
 	/* Appends text to help that is known at run time only; NULL: none. buf is an empty string at first. */
 	void (*help_more)(char *buf, size_t len);
 	const char *choices; /* CHOICE: "a|b|c" */
-	const char *env[3];  /* aliases beside <PROGRAM>_<NAME>, which every option has */
-	unsigned commands;   /* mask, see struct dr_opt_command */
-	bool repeat;	     /* CUSTOM: may be given several times, parse() is called for each */
+	/* For completion, of a value that is no CHOICE: appends its words, "a|b". NULL: those words of arg that have
+	 * no capitals ("INDEX|auto"). A value of arg "FILE..." is completed to files. */
+	void (*words)(char *buf, size_t len);
+	const char *env[3]; /* aliases beside <PROGRAM>_<NAME>, which every option has */
+	unsigned commands;  /* mask, see struct dr_opt_command */
+	bool repeat;	    /* CUSTOM: may be given several times, parse() is called for each */
 	bool list;	/* CUSTOM: a configuration file may give the items of "a,b" as an array */
 	bool no_config; /* command line only, and not echoed: --config, --help, --version */
 	size_t offset;
@@ -75,12 +78,28 @@ struct dr_opt {
 	dr_opt_parse_fn parse;
 };
 
-/* The subcommands, for messages and help: {"server", 1, "HELP"}; ends with a name of NULL. */
+/* Pairs of texts; `a` of NULL ends a list. */
+struct dr_opt_pair {
+	const char *a, *b;
+};
+
+/* The subcommands, for messages, help and completion; ends with a name of NULL. */
 struct dr_opt_command {
 	const char *name;
-	unsigned bit;
+	unsigned bit;	  /* 0: has no options of the table */
 	const char *args; /* "HOST [options]" */
 	const char *help;
+	/* May be NULL: defaults of this command that differ from the rows' (long name, value); what is done and the
+	 * command line without the program. */
+	const struct dr_opt_pair *defaults, *examples;
+};
+
+/* What the man page has beside the table. Sections and exit statuses are pairs: heading or status, text. */
+struct dr_opt_manual {
+	const char *version, *purpose;	    /* purpose: without a full stop */
+	const struct dr_opt_pair *sections; /* behind the synopsis, "DESCRIPTION" first */
+	const struct dr_opt_pair *statuses;
+	const char *see_also; /* "ip(8), tc(8)" */
 };
 
 /* Rows under one heading of help and man page. */
@@ -94,6 +113,7 @@ struct dr_opts_spec {
 	const char *program; /* "dualrail"; upper case of it starts the environment names */
 	const struct dr_opt_group *const *groups; /* in the order of help; NULL ends them */
 	const struct dr_opt_command *commands;
+	const struct dr_opt_manual *manual; /* required by dr_opts_man */
 	/* The struct that each group's offsets refer to, in the order of groups. NULL, or a NULL entry: the
 	 * target passed to dr_opts_create. The structs must outlive the dr_opts, the arrays need not. */
 	void *const *targets;
@@ -105,9 +125,15 @@ int dr_opts_create(struct dr_opts **out, const struct dr_opts_spec *spec, void *
 void dr_opts_destroy(struct dr_opts *o);
 
 /* command: one bit. All return 0, -EINVAL or -ERANGE (bad value, unknown option) or -ENOMEM. */
-int dr_opts_defaults(struct dr_opts *o, struct dr_err *e) DR_MUST_CHECK;
+int dr_opts_defaults(struct dr_opts *o, unsigned command, struct dr_err *e) DR_MUST_CHECK;
 /* Variables of options that the command does not take are ignored; an empty variable counts as not set. */
 int dr_opts_from_env(struct dr_opts *o, unsigned command, struct dr_err *e) DR_MUST_CHECK;
+/*
+ * Variables that begin with the program's name and set no option: misspelled ones, and those of options that only the
+ * command line has. Writes a text about the next one, with the most similar variable. *at is 0 at first. False: no
+ * more.
+ */
+bool dr_opts_next_stray_env(const struct dr_opts *o, size_t *at, char *buf, size_t len);
 /* An object {"long-name": text | number | bool | [...]}. Keys of other commands are ignored, so that both ends can
  * share a file; null means not set; unknown keys are errors. */
 int dr_opts_from_json(struct dr_opts *o, unsigned command, const struct json_t *config,
@@ -125,10 +151,13 @@ bool dr_opts_given(const struct dr_opts *o, const char *name);
 /* "command line", "environment", "config", "default" or "unset". */
 const char *dr_opts_source(const struct dr_opts *o, const char *name);
 
-/* What `program command --help` prints; command 0: the overview of commands, then all options. */
+/* What `program command --help` prints: the command's options with its defaults, and its examples. command 0: the
+ * commands, without options. */
 void dr_opts_help(const struct dr_opts *o, unsigned command, FILE *f);
-/* man(7) source: the sections OPTIONS and ENVIRONMENT. */
+/* The man page, man(7) source. */
 void dr_opts_man(const struct dr_opts *o, FILE *f);
+/* A completion script. shell: "bash", "zsh", "fish"; others: -EINVAL. */
+int dr_opts_complete(const struct dr_opts *o, const char *shell, FILE *f) DR_MUST_CHECK;
 
 /* The effective value of each option that the command takes: bytes and counts as integers, rates and
  * ratios as reals, durations as text ("10ms"), lists as arrays, CUSTOM as the texts given. Reading it

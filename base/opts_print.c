@@ -7,10 +7,9 @@
 #include "base/opts_priv.h"
 #include "base/units.h"
 
-/* --help, the man page and the echoes of the effective options, made from the table. */
+/* --help and the echoes of the effective options, made from the table. */
 
-/* HELP_MAX: longest help of a row with its default and its help_more. */
-enum { HELP_COLUMN = 30, HELP_WIDTH = 80, HELP_MAX = 1500 };
+enum { HELP_COLUMN = 30, HELP_WIDTH = 80 };
 
 static const void *at(const struct dr_opts *o, size_t i)
 {
@@ -23,26 +22,24 @@ static bool echoed(const struct dr_opt *row, unsigned command)
 }
 
 /* "(bare number: seconds; default: 10ms)", or nothing. */
-static void put_default(const struct dr_opt *row, char *buf, size_t len)
+static void put_default(const struct dr_opt *row, const char *def, char *buf, size_t len)
 {
 	buf[0] = '\0';
-	if (row->unit && row->def)
-		snprintf(buf, len, " (bare number: %s; default: %s)", row->unit, row->def);
+	if (row->unit && def)
+		snprintf(buf, len, " (bare number: %s; default: %s)", row->unit, def);
 	else if (row->unit)
 		snprintf(buf, len, " (bare number: %s)", row->unit);
-	else if (row->def && row->kind != DR_OPT_FLAG)
-		snprintf(buf, len, " (default: %s)", row->def);
+	else if (def && row->kind != DR_OPT_FLAG)
+		snprintf(buf, len, " (default: %s)", def);
 }
 
-/* The complete help of a row, with its default. */
-static void help_text(const struct dr_opt *row, char *buf, size_t len)
+void dr_opt_help_text(const struct dr_opt *row, char *buf, size_t len)
 {
-	char more[HELP_MAX] = "", extra[256];
+	char more[DR_OPT_HELP_MAX] = "";
 
 	if (row->help_more)
 		row->help_more(more, sizeof(more));
-	put_default(row, extra, sizeof(extra));
-	snprintf(buf, len, "%s%s%s%s", row->help, *more ? " " : "", more, extra);
+	snprintf(buf, len, "%s%s%s", row->help, *more ? " " : "", more);
 }
 
 static void print_wrapped(FILE *f, const char *text, size_t column)
@@ -65,9 +62,10 @@ static void print_wrapped(FILE *f, const char *text, size_t column)
 	fputc('\n', f);
 }
 
-static void print_help_row(FILE *f, const struct dr_opt *row)
+static void print_help_row(
+	const struct dr_opts *o, const struct dr_opt *row, unsigned command, FILE *f)
 {
-	char left[160], text[HELP_MAX];
+	char left[160], extra[256], text[DR_OPT_HELP_MAX];
 	const char *arg = row->kind == DR_OPT_FLAG ? "" : row->arg;
 	const char *open = !*arg ? "" : row->implied ? "[=" : " ";
 	const char *close = *arg && row->implied ? "]" : "";
@@ -76,7 +74,9 @@ static void print_help_row(FILE *f, const struct dr_opt *row)
 	if (row->short_name)
 		snprintf(dash, sizeof(dash), "-%c, ", row->short_name);
 	snprintf(left, sizeof(left), "  %s--%s%s%s%s", dash, row->name, open, arg, close);
-	help_text(row, text, sizeof(text));
+	dr_opt_help_text(row, text, sizeof(text));
+	put_default(row, dr_opt_default(o, row, command), extra, sizeof(extra));
+	dr_append(text, sizeof(text), "%s", extra);
 	if (strlen(left) + 2 > HELP_COLUMN)
 		fprintf(f, "%s\n%*s", left, HELP_COLUMN, "");
 	else
@@ -84,17 +84,40 @@ static void print_help_row(FILE *f, const struct dr_opt *row)
 	print_wrapped(f, text, HELP_COLUMN);
 }
 
-static void print_usage(const struct dr_opts *o, unsigned command, FILE *f)
+static void print_examples(const struct dr_opts *o, const struct dr_opt_command *c, FILE *f)
+{
+	for (const struct dr_opt_pair *x = c->examples; x && x->a; x++)
+		fprintf(f, "  %s:\n    %s %s\n", x->a, o->spec.program, x->b);
+}
+
+/* How the placeholders in the options are written, for those that the command has. */
+static void print_forms(const struct dr_opts *o, unsigned command, FILE *f)
+{
+	static const struct {
+		enum dr_opt_kind kind;
+		const char *text;
+	} form[] = {
+		{ DR_OPT_SIZE,
+			"SIZE: bytes; K, M, G, T are powers of 1024, kB, MB, GB, TB powers of 1000" },
+		{ DR_OPT_DURATION, "TIME: a number with ns, us, ms, s, m or h" },
+		{ DR_OPT_RATE, "RATE: bit/s; K, M, G are powers of 1000" },
+	};
+	const char *title = "\nValues:\n";
+
+	for (size_t k = 0; k < DR_ARRAY_LEN(form); k++)
+		for (size_t i = 0; i < o->n; i++)
+			if (o->value[i].row->kind == form[k].kind &&
+				(o->value[i].row->commands & command)) {
+				fprintf(f, "%s  %s\n", title, form[k].text);
+				title = "";
+				break;
+			}
+}
+
+static void print_overview(const struct dr_opts *o, FILE *f)
 {
 	char left[160];
 
-	for (const struct dr_opt_command *c = o->spec.commands; command && c && c->name; c++) {
-		if (!(c->bit & command))
-			continue;
-		fprintf(f, "Usage: %s %s %s\n\n", o->spec.program, c->name, c->args);
-		print_wrapped(f, c->help, 0);
-		return;
-	}
 	fprintf(f, "Usage: %s COMMAND [options]\n\nCommands:\n", o->spec.program);
 	for (const struct dr_opt_command *c = o->spec.commands; c && c->name; c++) {
 		snprintf(left, sizeof(left), "  %s %s", c->name, c->args);
@@ -103,119 +126,67 @@ static void print_usage(const struct dr_opts *o, unsigned command, FILE *f)
 			fprintf(f, "\n%*s", HELP_COLUMN, "");
 		print_wrapped(f, c->help, HELP_COLUMN);
 	}
+	fprintf(f, "\n%s COMMAND --help lists the options of a command, man %s all.\n",
+		o->spec.program, o->spec.program);
+	fputs("\nExamples:\n", f);
+	for (const struct dr_opt_command *c = o->spec.commands; c && c->name; c++) {
+		struct dr_opt_command first = *c;
+		struct dr_opt_pair one[2] = { { NULL, NULL }, { NULL, NULL } };
+
+		if (!c->examples)
+			continue;
+		one[0] = c->examples[0];
+		first.examples = one;
+		print_examples(o, &first, f);
+	}
 }
 
-void dr_opts_help(const struct dr_opts *o, unsigned command, FILE *f)
+static void print_options(const struct dr_opts *o, unsigned command, FILE *f)
 {
 	const char *group = NULL;
 	char name[DR_OPT_ENV_MAX];
 
-	print_usage(o, command, f);
 	for (size_t i = 0; i < o->n; i++) {
 		const struct dr_opt *row = o->value[i].row;
 
-		if (command && !(row->commands & command))
+		if (!(row->commands & command))
 			continue;
 		if (group != o->value[i].group)
 			fprintf(f, "\n%s:\n", o->value[i].group);
 		group = o->value[i].group;
-		print_help_row(f, row);
+		print_help_row(o, row, command, f);
 	}
-	if (!o->n)
-		return;
-	dr_opt_env_name(o, o->value[0].row, name, sizeof(name));
-	fprintf(f, "\nEvery option can also be set in the environment, as %s for --%s.\n", name,
-		o->value[0].row->name);
-}
+	print_forms(o, command, f);
+	for (size_t i = 0; i < o->n; i++) {
+		const struct dr_opt *row = o->value[i].row;
 
-/* Text of a man page: no request at the start of a line, hyphens that can be copied. */
-static void print_roff(FILE *f, const char *text)
-{
-	if (*text == '.' || *text == '\'')
-		fputs("\\&", f);
-	for (; *text; text++) {
-		if (*text == '\\')
-			fputs("\\e", f);
-		else if (*text == '-')
-			fputs("\\-", f);
-		else
-			fputc(*text, f);
-	}
-}
-
-static void print_man_row(const struct dr_opts *o, const struct dr_opt *row, FILE *f)
-{
-	const char *between = " ";
-	char text[HELP_MAX];
-
-	fputs(".TP\n", f);
-	if (row->short_name)
-		fprintf(f, "\\fB\\-%c\\fR, ", row->short_name);
-	fputs("\\fB\\-\\-", f);
-	print_roff(f, row->name);
-	fputs("\\fR", f);
-	if (row->kind != DR_OPT_FLAG) {
-		fputs(row->implied ? "[=\\fI" : " \\fI", f);
-		print_roff(f, row->arg);
-		fputs(row->implied ? "\\fR]" : "\\fR", f);
-	}
-	fputc('\n', f);
-	help_text(row, text, sizeof(text));
-	print_roff(f, text);
-	if (row->repeat)
-		fputs(" May be given several times.", f);
-	fputc('\n', f);
-	fputs(".br\nCommands:", f);
-	for (const struct dr_opt_command *c = o->spec.commands; c && c->name; c++) {
-		if (!(c->bit & row->commands))
+		if (!(row->commands & command) || row->no_config)
 			continue;
-		fputs(between, f);
-		print_roff(f, c->name);
-		between = ", ";
-	}
-	fputs(".\n", f);
-}
-
-static void print_man_environment(const struct dr_opts *o, FILE *f)
-{
-	char name[DR_OPT_ENV_MAX];
-
-	dr_opt_env_name(o, o->value[0].row, name, sizeof(name));
-	fprintf(f, ".SH ENVIRONMENT\nEvery option has a variable, as \\fB%s\\fR for \\fB\\-\\-",
-		name);
-	print_roff(f, o->value[0].row->name);
-	fputs("\\fR; flags take on or off. The command line has precedence over the environment,\n"
-	      "the environment over the configuration file. These names are read as well:\n",
-		f);
-	for (size_t i = 0; i < o->n; i++) {
-		const struct dr_opt *row = o->value[i].row;
-
-		for (size_t k = 0; k < DR_ARRAY_LEN(row->env) && row->env[k]; k++) {
-			fprintf(f, ".TP\n\\fB%s\\fR\nAs \\fB\\-\\-", row->env[k]);
-			print_roff(f, row->name);
-			fputs("\\fR.\n", f);
-		}
+		dr_opt_env_name(o, row, name, sizeof(name));
+		fprintf(f, "\nOptions can also be set in the environment, as %s for --%s.\n", name,
+			row->name);
+		return;
 	}
 }
 
-void dr_opts_man(const struct dr_opts *o, FILE *f)
+void dr_opts_help(const struct dr_opts *o, unsigned command, FILE *f)
 {
-	const char *group = NULL;
+	const struct dr_opt_command *c = o->spec.commands;
 
-	fputs(".SH OPTIONS\n", f);
-	for (size_t i = 0; i < o->n; i++) {
-		const struct dr_opt *row = o->value[i].row;
-
-		if (group != o->value[i].group) {
-			fputs(".SS ", f);
-			print_roff(f, o->value[i].group);
-			fputc('\n', f);
-		}
-		group = o->value[i].group;
-		print_man_row(o, row, f);
+	if (!command) {
+		print_overview(o, f);
+		return;
 	}
-	if (o->n)
-		print_man_environment(o, f);
+	while (c->name && !(c->bit & command))
+		c++;
+	dr_assert(c->name);
+	fprintf(f, "Usage: %s %s %s\n\n", o->spec.program, c->name, c->args);
+	print_wrapped(f, c->help, 0);
+	print_options(o, command, f);
+	if (!c->examples)
+		return;
+	fputs("\nExamples:\n", f);
+	print_examples(o, c, f);
 }
 
 static json_t *list_json(const struct dr_opt_list *list)

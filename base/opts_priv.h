@@ -7,7 +7,7 @@
 #include <sys/queue.h>
 
 /* Shared by opts.c (values, defaults, environment), opts_argv.c (command line), opts_json.c (configuration file) and
- * opts_print.c (output). */
+ * opts_print.c (help and echo), opts_man.c and opts_complete.c. */
 
 enum dr_opt_source { DR_SRC_UNSET, DR_SRC_DEFAULT, DR_SRC_CONFIG, DR_SRC_ENV, DR_SRC_ARGV };
 
@@ -39,6 +39,13 @@ struct dr_opts {
 enum { DR_OPT_ENV_MAX = 64 };
 /* "DUALRAIL_HOLD_DOWN" */
 void dr_opt_env_name(const struct dr_opts *o, const struct dr_opt *row, char *buf, size_t len);
+
+/* The default of a row for a command (one bit; 0: the row's own); NULL: none. */
+const char *dr_opt_default(const struct dr_opts *o, const struct dr_opt *row, unsigned command);
+/* DR_OPT_HELP_MAX: longest help of a row with its help_more. */
+enum { DR_OPT_HELP_MAX = 1500 };
+/* The help of a row with its help_more, without its default. */
+void dr_opt_help_text(const struct dr_opt *row, char *buf, size_t len);
 
 /* The row of that name (len bytes of it); -1. */
 long dr_opts_find(const struct dr_opts *o, const char *name, size_t len);

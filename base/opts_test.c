@@ -116,7 +116,6 @@ static const struct dr_opt failover_rows[] = {
 		.kind = DR_OPT_DURATION,
 		.arg = "TIME",
 		.def = "10ms",
-		.unit = "seconds",
 		.min = 1e5,
 		.max = 1e10,
 		.help = "Between two heartbeats of a rail.",
@@ -166,14 +165,29 @@ static const struct dr_opt_group failover = { "Failover", failover_rows,
 static const struct dr_opt_group output = { "Output", output_rows, DR_ARRAY_LEN(output_rows) };
 static const struct dr_opt_group *const groups[] = { &traffic, &devices, &failover, &output, NULL };
 
+static const struct dr_opt_pair server_defaults[] = { { "window", "4" }, { NULL, NULL } };
+static const struct dr_opt_pair client_examples[] = { { "Check every byte", "client n1 --verify" },
+	{ NULL, NULL } };
+static const struct dr_opt_pair sections[] = { { "DESCRIPTION", "First.\n.second 2^3" },
+	{ NULL, NULL } };
+static const struct dr_opt_pair statuses[] = { { "0", "Pass." }, { NULL, NULL } };
+
 static const struct dr_opt_command commands[] = {
-	{ "server", SERVER, "[options]", "Serve clients." },
-	{ "client", CLIENT, "HOST [options]", "Run tests against HOST." },
-	{ 0 },
+	{ "server", SERVER, "[options]", "Serve clients.", server_defaults, NULL },
+	{ "client", CLIENT, "HOST [options]", "Run tests against HOST.", NULL, client_examples },
+	{ "shell", 0, "bash|zsh", "Print a script.", NULL, NULL },
+	{ .name = NULL },
+};
+static const struct dr_opt_manual manual = {
+	.version = "1.2",
+	.purpose = "test the table",
+	.sections = sections,
+	.statuses = statuses,
+	.see_also = "none",
 };
 
 static const struct dr_opts_spec spec = {
-	.program = "drtest", .groups = groups, .commands = commands
+	.program = "drtest", .groups = groups, .commands = commands, .manual = &manual
 };
 
 struct fixture {
@@ -190,7 +204,7 @@ static int setup(void **state)
 
 	assert_non_null(f);
 	assert_int_equal(dr_opts_create(&f->o, &spec, &f->v), 0);
-	assert_int_equal(dr_opts_defaults(f->o, &f->e), 0);
+	assert_int_equal(dr_opts_defaults(f->o, CLIENT, &f->e), 0);
 	*state = f;
 	return 0;
 }
@@ -292,6 +306,10 @@ static void errors_name_the_option_the_value_and_the_way_out(void **state)
 	wrong(f, CLIENT, "--window 0", -ERANGE, "--window: 0 is out of range; use 1 to 65536");
 	wrong(f, CLIENT, "--heartbeat 1us", -ERANGE,
 		"--heartbeat: 1us is out of range; use 100 us to 10.0 s");
+	wrong(f, CLIENT, "--heartbeat 10", -EINVAL,
+		"--heartbeat: \"10\" has no unit; use 10ms or 10s");
+	wrong(f, CLIENT, "--heartbeat 0", -ERANGE,
+		"--heartbeat: 0 is out of range; use 100 us to 10.0 s");
 	wrong(f, CLIENT, "--memory disk", -EINVAL, "--memory: \"disk\" is not one of cuda|host");
 	wrong(f, CLIENT, "--memory c", -EINVAL, "--memory: \"c\" is not one of cuda|host");
 	wrong(f, CLIENT, "--verify=maybe", -EINVAL, "--verify: \"maybe\" is neither on nor off");
@@ -329,7 +347,7 @@ static void the_stronger_source_wins_in_any_order(void **state)
 	assert_int_equal(parse(f, CLIENT, "--size 4K"), 0);
 	assert_int_equal(dr_opts_from_env(f->o, CLIENT, &f->e), 0);
 	assert_int_equal(dr_opts_from_json(f->o, CLIENT, config, &f->e), 0);
-	assert_int_equal(dr_opts_defaults(f->o, &f->e), 0);
+	assert_int_equal(dr_opts_defaults(f->o, CLIENT, &f->e), 0);
 	assert_int_equal(f->v.size, 4096);
 	assert_int_equal(f->v.window, 5);
 	assert_true(f->v.verify);
@@ -440,39 +458,128 @@ static void the_echo_reads_back_the_same(void **state)
 	free(kv);
 }
 
-static void help_and_man_show_every_option(void **state)
+/* Output of a function that takes no command. */
+static char *man_page(struct fixture *f)
 {
-	struct fixture *f = *state;
-	char *help = printed(f, dr_opts_help, CLIENT), *all = printed(f, dr_opts_help, 0),
-	     *man = NULL;
-	char name[64];
+	char *text = NULL;
 	size_t len;
-	FILE *out;
+	FILE *out = open_memstream(&text, &len);
 
-	assert_non_null(strstr(help, "Usage: drtest client HOST [options]\n"));
-	assert_non_null(
-		strstr(help, "\nTraffic:\n  -s, --size SIZE             Bytes of a message."));
-	assert_non_null(strstr(help, "(default: 64M)"));
-	assert_non_null(strstr(help, "--json[=FILE]"));
-	assert_null(strstr(help, "--at "));
-	assert_non_null(strstr(all, "  client HOST [options]"));
-	assert_non_null(strstr(all, "--at TIME"));
-	for (char *p = help, *line; (line = strsep(&p, "\n"));)
-		assert_true(strlen(line) <= 80);
-
-	out = open_memstream(&man, &len);
 	dr_opts_man(f->o, out);
 	fclose(out);
+	return text;
+}
+
+static char *script(struct fixture *f, const char *shell)
+{
+	char *text = NULL;
+	size_t len;
+	FILE *out = open_memstream(&text, &len);
+
+	assert_int_equal(dr_opts_complete(f->o, shell, out), 0);
+	fclose(out);
+	return text;
+}
+
+static void has(const char *text, const char *part)
+{
+	if (!strstr(text, part))
+		fail_msg("\"%s\" is not in:\n%s", part, text);
+}
+
+static void help_shows_the_options_of_the_command(void **state)
+{
+	struct fixture *f = *state;
+	char *client = printed(f, dr_opts_help, CLIENT), *server = printed(f, dr_opts_help, SERVER),
+	     *all = printed(f, dr_opts_help, 0);
+
+	has(client, "Usage: drtest client HOST [options]\n");
+	has(client, "\nTraffic:\n  -s, --size SIZE             Bytes of a message.");
+	has(client, "(default: 64M)");
+	has(client, "--json[=FILE]");
+	has(client, "\n  SIZE: bytes;");
+	has(client, "channel. (default: 16)");
+	assert_null(strstr(client, "--at "));
+	has(server, "--at TIME");
+	has(server, "channel. (default: 4)");
+	assert_null(strstr(server, "--size"));
+	assert_null(strstr(server, "SIZE: bytes"));
+	has(client, "\nExamples:\n  Check every byte:\n    drtest client n1 --verify\n");
+	assert_string_equal(strstr(client, "--verify\n"), "--verify\n");
+	has(all, "  client HOST [options]");
+	has(all, "drtest client n1 --verify");
+	assert_null(strstr(all, "--size"));
+	for (char *p = client, *line; (line = strsep(&p, "\n"));)
+		assert_true(strlen(line) <= 80);
+	free(client);
+	free(server);
+	free(all);
+}
+
+static void the_man_page_shows_every_option(void **state)
+{
+	struct fixture *f = *state;
+	char *man = man_page(f);
+	char name[64];
+
 	for (const struct dr_opt_group *const *g = groups; *g; g++)
 		for (size_t i = 0; i < (*g)->n; i++) {
 			snprintf(name, sizeof(name), "\\fB\\-\\-%s\\fR", (*g)->rows[i].name);
-			assert_non_null(strstr(man, name));
+			has(man, name);
 		}
-	assert_non_null(strstr(man, "\n\\&.json\\e is"));
-	assert_non_null(strstr(man, "ANCIENT_WINDOW"));
-	free(help);
-	free(all);
+	assert_int_equal(strncmp(man, ".TH DRTEST 1 ", 13), 0);
+	has(man, ".SH NAME\ndrtest \\- test the table\n");
+	has(man, "Default: 16 (server: 4).");
+	has(man, ".SH DESCRIPTION\nFirst.\n.PP\n\\&.second 2\\(ha3\n");
+	has(man, ".SH EXIT STATUS\n.TP\n\\fB0\\fR\nPass.\n");
+	has(man, "\n.EX\ndrtest client n1 \\-\\-verify\n.EE\n");
+	has(man, "\n\\&.json\\e is");
+	has(man, "ANCIENT_WINDOW");
 	free(man);
+}
+
+static void completion_knows_words_and_files(void **state)
+{
+	struct fixture *f = *state;
+	char *bash = script(f, "bash"), *zsh = script(f, "zsh"), *fish = script(f, "fish");
+
+	has(bash, "\tserver)\n\t\topts=\"--window --memory");
+	has(bash, "\tshell)\n\t\topts=\"bash zsh\"");
+	has(bash, "\t--memory | --memory=) words=\"cuda host\" ;;");
+	has(bash, "\t--config | --config=) files=1 ;;");
+	has(bash, "\t--json=) files=1 ;;");
+	has(bash, "\t-s | --size | --size=) return ;;");
+	has(bash, "\t--quiet=) words=\"on off\" ;;");
+	has(zsh, "--memory='[Where buffers are]:cuda|host:(cuda host)'");
+	has(zsh, "'(-s --size)'{-s+,--size=}'[Bytes of a message]:SIZE: '");
+	has(zsh, "'*'--fault='[What to break]:FAULT: '");
+	has(fish, "complete -c drtest -n '__fish_seen_subcommand_from server client' -l memory -x "
+		  "-a 'cuda host' -d 'Where buffers are'\n");
+	has(fish, "from client' -s s -l size -x -d");
+	has(fish, "-l config -r -F -d");
+	assert_int_equal(dr_opts_complete(f->o, "csh", stdout), -EINVAL);
+	free(bash);
+	free(zsh);
+	free(fish);
+}
+
+/* It is a default like any other: not given, and weaker than every other source. */
+static void a_command_has_defaults_of_its_own(void **state)
+{
+	struct fixture f = { 0 };
+	json_t *j = json_pack("{s:i}", "window", 5);
+
+	(void)state;
+	assert_int_equal(dr_opts_create(&f.o, &spec, &f.v), 0);
+	assert_int_equal(dr_opts_defaults(f.o, SERVER, &f.e), 0);
+	assert_int_equal(f.v.window, 4);
+	assert_int_equal(f.v.size, 64 << 20);
+	assert_false(dr_opts_given(f.o, "window"));
+	assert_string_equal(dr_opts_source(f.o, "window"), "default");
+	assert_int_equal(dr_opts_from_json(f.o, SERVER, j, &f.e), 0);
+	assert_int_equal(f.v.window, 5);
+	json_decref(j);
+	dr_opts_destroy(f.o);
 }
 
 /* Each allocation fails once: an error, no leak (the sanitizer build looks), no crash. */
@@ -489,7 +596,7 @@ static void memory_that_is_not_there(void **state)
 		dr_mem_fail_after(n);
 		rc = dr_opts_create(&f.o, &spec, &f.v);
 		if (rc == 0)
-			rc = dr_opts_defaults(f.o, &f.e);
+			rc = dr_opts_defaults(f.o, CLIENT, &f.e);
 		if (rc == 0)
 			rc = parse(&f, CLIENT, "--fault close:1 -s 1M");
 		dr_opts_destroy(f.o);
@@ -515,7 +622,7 @@ static void a_group_has_its_own_target(void **state)
 
 	(void)state;
 	assert_int_equal(dr_opts_create(&f.o, &s, &common), 0);
-	assert_int_equal(dr_opts_defaults(f.o, &f.e), 0);
+	assert_int_equal(dr_opts_defaults(f.o, CLIENT, &f.e), 0);
 	assert_int_equal(parse(&f, CLIENT, "--fault close:1 -s 1M"), 0);
 	assert_int_equal(common.size, 1 << 20);
 	assert_int_equal(common.faults.n, 0);
@@ -539,7 +646,11 @@ int main(void)
 			repeated_options_collect_within_one_source, setup, teardown),
 		cmocka_unit_test_setup_teardown(configuration_errors, setup, teardown),
 		cmocka_unit_test_setup_teardown(the_echo_reads_back_the_same, setup, teardown),
-		cmocka_unit_test_setup_teardown(help_and_man_show_every_option, setup, teardown),
+		cmocka_unit_test_setup_teardown(
+			help_shows_the_options_of_the_command, setup, teardown),
+		cmocka_unit_test_setup_teardown(the_man_page_shows_every_option, setup, teardown),
+		cmocka_unit_test_setup_teardown(completion_knows_words_and_files, setup, teardown),
+		cmocka_unit_test(a_command_has_defaults_of_its_own),
 		cmocka_unit_test(memory_that_is_not_there),
 	};
 

@@ -146,6 +146,7 @@ struct dr_boot_opts {
 	uint16_t port_base;
 	bool pair; /* --pair: unequal GPU counts are allowed, min(n) pairs are used; enough when one
 		      end says so */
+	bool follow; /* server: takes as many GPUs as the client names, if it has them */
 	const char
 		*bind; /* --control: numeric address or interface; NULL: server all, IPv4 and IPv6;
 			     client the kernel's choice */

@@ -299,6 +299,21 @@ static int make_offer(struct dr_boot_client *c, const struct dr_boot_opts *o, st
 	return 0;
 }
 
+/* --control. A socket of the other family could never reach a host that is given as an address. */
+static int bind_to(struct dr_boot_client *c, const char *local, struct dr_err *e)
+{
+	int rc = dr_addr_local(local, c->local, DR_ADDRS_MAX, &c->n_local, e);
+	if (rc || !c->numeric)
+		return rc;
+	for (unsigned i = 0; i < c->n_local; i++)
+		if (c->local[i].ss.ss_family == c->addrs[0].ss.ss_family)
+			return 0;
+	return dr_err_set(e, -EADDRNOTAVAIL,
+		"--control %.50s has no %s address to reach the server %.50s from; name another "
+		"interface or another address of the server",
+		local, c->addrs[0].ss.ss_family == AF_INET ? "IPv4" : "IPv6", c->host);
+}
+
 static int fill(struct dr_boot_client *c, const struct dr_boot_opts *o, struct dr_err *e)
 {
 	int rc = dr_boot_end_init(&c->e, o, e);
@@ -318,7 +333,7 @@ static int fill(struct dr_boot_client *c, const struct dr_boot_opts *o, struct d
 		return dr_err_set(e, -ENOMEM, "bootstrap: out of memory");
 	c->numeric = dr_addr_parse(o->host, &c->addrs[0]) == 0;
 	c->n_addrs = c->numeric ? 1 : 0;
-	rc = o->bind ? dr_addr_local(o->bind, c->local, DR_ADDRS_MAX, &c->n_local, e) : 0;
+	rc = o->bind ? bind_to(c, o->bind, e) : 0;
 	return rc ? rc : make_offer(c, o, e);
 }
 

@@ -105,22 +105,64 @@ static unsigned interface_addresses(const char *name, int family, struct dr_addr
 	return n;
 }
 
+/* "lo 127.0.0.1, eth0 192.0.2.7", cut with "..." where it does not fit. */
+static void list_local(char *buf, size_t len)
+{
+	struct ifaddrs *list;
+	size_t at = 0;
+	buf[0] = '\0';
+	if (getifaddrs(&list))
+		return;
+	for (const struct ifaddrs *i = list; i; i = i->ifa_next) {
+		struct dr_addr a = { .len = 0 };
+		char text[DR_ADDR_TEXT];
+		int family = i->ifa_addr ? i->ifa_addr->sa_family : AF_UNSPEC;
+		if (family != AF_INET && family != AF_INET6)
+			continue;
+		a.len = family == AF_INET ? sizeof(struct sockaddr_in)
+					  : sizeof(struct sockaddr_in6);
+		memcpy(&a.ss, i->ifa_addr, a.len);
+		dr_addr_format(&a, text, sizeof(text));
+		size_t need = strlen(i->ifa_name) + strlen(text) + 8;
+		if (at + need >= len) {
+			snprintf(buf + at, len - at, "%s", ", ...");
+			break;
+		}
+		at += (size_t)snprintf(
+			buf + at, len - at, "%s%s %s", at ? ", " : "", i->ifa_name, text);
+	}
+	freeifaddrs(list);
+}
+
+/* Can a socket have it? Also true for all of 127.0.0.0/8, and with ip_nonlocal_bind. Other errors, as no descriptor, say
+ * nothing about the address. */
+static bool is_local(const struct dr_addr *a)
+{
+	int fd = socket(a->ss.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	int err = fd < 0 || bind(fd, (const struct sockaddr *)&a->ss, a->len) ? errno : 0;
+	if (fd >= 0)
+		close(fd);
+	return err != EADDRNOTAVAIL && err != EAFNOSUPPORT && err != EINVAL;
+}
+
 int dr_addr_local(
 	const char *spec, struct dr_addr *out, unsigned cap, unsigned *n, struct dr_err *e)
 {
-	*n = 0;
-	if (dr_addr_parse(spec, out) == 0) {
-		*n = 1;
-		return 0;
+	bool numeric = dr_addr_parse(spec, out) == 0;
+	char there[120];
+	*n = numeric && is_local(out);
+	if (!numeric) {
+		*n = interface_addresses(spec, AF_INET, out, cap);
+		*n += interface_addresses(spec, AF_INET6, out + *n, cap - *n);
 	}
-	*n = interface_addresses(spec, AF_INET, out, cap);
-	*n += interface_addresses(spec, AF_INET6, out + *n, cap - *n);
 	if (*n)
 		return 0;
-	return dr_err_set(e, -ENODEV,
-		"--control %s: %s; give an address or an interface of this host", spec,
-		if_nametoindex(spec) ? "the interface has no IP address"
-				     : "neither an IP address nor an interface of this host");
+	list_local(there, sizeof(there));
+	return dr_err_set(e, -ENODEV, "--control %.50s: %s; use one of: %s", spec,
+		numeric		       ? "not an address of this host"
+		: if_nametoindex(spec) ? "the interface has no IP address"
+				       : "neither an IP address nor an interface of this host",
+		there);
 }
 
 static int listen_errno(const struct dr_addr *a, int err, struct dr_err *e)

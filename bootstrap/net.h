@@ -22,7 +22,8 @@ int dr_addr_parse(const char *text, struct dr_addr *out);
 /* Every address of a host, port 0; may block. -ENXIO with the resolver's reason. */
 int dr_addr_resolve(
 	const char *host, struct dr_addr *out, unsigned cap, unsigned *n, struct dr_err *e);
-/* What --control names: one numeric address, or an interface's addresses (IPv4 first). -ENODEV. */
+/* What --control names: one numeric address of this host, or an interface's addresses (IPv4 first). -ENODEV; the text
+ * lists the addresses of this host. */
 int dr_addr_local(
 	const char *spec, struct dr_addr *out, unsigned cap, unsigned *n, struct dr_err *e);
 

@@ -46,7 +46,7 @@ struct dr_server_session {
 
 struct dr_boot_server {
 	struct dr_boot_end e;
-	bool pair;
+	bool pair, follow;
 	struct dr_listener **listeners;
 	unsigned n_listeners;
 	bool wildcard;

@@ -47,7 +47,7 @@ struct dr_span {
 struct dr_switch_record {
 	uint32_t epoch;	     /* the epoch that the switch began */
 	unsigned from, to;   /* path indices */
-	bool planned;	     /* failback */
+	bool planned;	     /* a failback, a request, or a degraded rail was left */
 	bool self_detected;  /* false: requested by the other end */
 	enum dr_scope scope; /* of the cause, when self-detected */
 	int err;	     /* of the cause, -errno */
@@ -70,10 +70,11 @@ struct dr_channel_stats {
 	uint64_t path_bytes
 		[DR_PATHS]; /* user bytes over each path, including replays and partial parts */
 	uint64_t path_wire[DR_PATHS]; /* bytes with frame headers, both directions */
+	uint64_t path_fill[DR_PATHS]; /* filler of probes, sent or received */
 	uint64_t replayed_messages, replayed_bytes;
 	uint64_t duplicates_dropped; /* receiver: parts that had been received before */
 	uint64_t stale_dropped;	     /* completions of an old epoch or generation, ignored */
-	uint32_t switches, failbacks, heals;
+	uint32_t switches, failbacks, heals; /* failbacks: all planned switches */
 	uint32_t epoch;
 	unsigned active; /* path index; DR_PATHS: none */
 	bool path_up[DR_PATHS];
@@ -116,6 +117,7 @@ struct dr_channel_params {
 	unsigned window;		/* messages in flight, 1..DR_CHANNEL_WINDOW_MAX */
 	struct dr_rail *rail[DR_PATHS]; /* rail[1] NULL: no shadow */
 	bool failback;
+	bool gated; /* the owner decides about each failback: dr_channel_asks, dr_channel_answer */
 	int64_t hold_down_ns;	  /* time the primary must be healthy before failback */
 	int64_t lost_after_ns;	  /* the channel ends after this time without any path */
 	int64_t stuck_after_ns;	  /* longest time without an acknowledgement while the rail works */
@@ -210,13 +212,50 @@ int dr_channel_send_user_control(
 void dr_channel_probe(struct dr_channel *ch, int64_t now_ns);
 /* Sends a PROBE frame on path `index` if it is up. Its arrival is a sign of life of the rail. */
 void dr_channel_probe_path(struct dr_channel *ch, unsigned index, int64_t now_ns);
+/* The same where only the peer's kernel or NIC has to answer: as many probes at a time as the kind allows. */
+void dr_channel_ask_path(struct dr_channel *ch, unsigned index, int64_t now_ns);
 /* Sender in RUN or DRAIN: data on the active path waits for the peer's acknowledgement. *since_ns: of the last
  * acknowledgement by the peer or its transport, or when the first of it was posted. */
 bool dr_channel_owed(const struct dr_channel *ch, unsigned *path, int64_t *since_ns);
-/* Sender: asks the transport for its progress if there was none for for_ns. True: there still is none, and
- * the peer's process is not known to be stalled; *out: the active path's statistics. */
-bool dr_channel_stalled_path(
-	struct dr_channel *ch, int64_t for_ns, struct dr_path_stats *out, int64_t now_ns);
+/* Sender with data that waits for an acknowledgement: its active path, the generation and statistics of it. */
+bool dr_channel_sending(
+	struct dr_channel *ch, unsigned *path, uint32_t *gen, struct dr_path_stats *out);
+/* Sender with params.gated: the primary is healthy for its hold-down, and the channel waits for the answer whether to
+ * fail back. */
+bool dr_channel_asks(const struct dr_channel *ch, int64_t *since_ns);
+enum dr_channel_answer {
+	DR_CHANNEL_FAIL_BACK,
+	DR_CHANNEL_NOT_NOW, /* asks again after a doubled hold-down */
+	DR_CHANNEL_UNKNOWN, /* asks again after a hold-down, twice at most */
+};
+/* True: the channel fails back. */
+bool dr_channel_answer(struct dr_channel *ch, enum dr_channel_answer answer, int64_t now_ns);
+/* Sender: sends filler on path `index`. *gen: its connection. -EAGAIN: the path is not up, or back-pressure. */
+int dr_channel_fill(
+	struct dr_channel *ch, unsigned index, uint32_t bytes, uint32_t *gen, int64_t now_ns);
+/* The generation of the path's connection. */
+uint32_t dr_channel_generation(const struct dr_channel *ch, unsigned index);
+/* Statistics of this connection of the path; false: it is gone. */
+bool dr_channel_path_stats(
+	struct dr_channel *ch, unsigned index, uint32_t gen, struct dr_path_stats *out);
+/* Bytes of all messages that are done. */
+uint64_t dr_channel_bytes_done(const struct dr_channel *ch);
+/* The path that carries the data; -1: none now. */
+int dr_channel_active(const struct dr_channel *ch);
+/* The active path carries nothing: since then the transport of a sender acknowledged no data although some is
+ * owed, or that of a receiver none of what it sent, and nothing arrived. */
+struct dr_channel_stall {
+	unsigned path;
+	int64_t since_ns;
+	struct dr_path_stats st; /* of dr_channel_stalled_path only */
+};
+/* To be called in each ordinary tick: so it looks for for_ns, as far as is known without asking the transport. */
+bool dr_channel_quiet_path(
+	struct dr_channel *ch, int64_t for_ns, struct dr_channel_stall *out, int64_t now_ns);
+/* Then: asks the transport. congested: connections on this rail lose segments because of its load, so that one of
+ * them may be without progress for longer. True: it is so, and the peer's process is not known to be stalled. */
+bool dr_channel_stalled_path(struct dr_channel *ch, int64_t for_ns, bool congested,
+	struct dr_channel_stall *stall, int64_t now_ns);
 /* What the peer's kernel (or NIC), not its process, does on the paths that are up: the best of them. */
 enum dr_peer_answers {
 	DR_PEER_UNKNOWN, /* no path is up */
@@ -239,6 +278,8 @@ struct dr_path *dr_channel_path(struct dr_channel *ch, unsigned index);
 /* Sender: starts a planned switch to the other path, at a message boundary. -EAGAIN: no other path is
  * ready, or a switch is under way. */
 int dr_channel_switch_now(struct dr_channel *ch, int64_t now_ns);
+/* Sender: the same because the rail of the active path is degraded, see dr_fo_leave. */
+int dr_channel_leave(struct dr_channel *ch, const char *why, int64_t now_ns);
 /* Ends the channel with err (-errno) at both ends. */
 void dr_channel_fail(struct dr_channel *ch, int err, const char *why, int64_t now_ns);
 

@@ -16,9 +16,12 @@ enum {
 	PATIENCE_RTTS = 8,  /* round trips without progress of a path that works */
 	/* Repetitions without an answer of a rail that works otherwise: with 40 % loss each way, 1 in 100. */
 	REPEATED_MAX = 10,
+	/* The same where the rail is congested: with 75 % loss of what one of many connections sends, 1 in 10^5. */
+	REPEATED_CONGESTED = 40,
 };
 /* The longest time for these repetitions, where the kernel doubles their interval without a limit. */
 static const int64_t REPEATING_NS = 15 * DR_NS_PER_S;
+static const int64_t REPEATING_CONGESTED_NS = 50 * DR_NS_PER_S;
 
 static void path_ready(void *arg, int64_t now)
 {
@@ -59,6 +62,7 @@ static void add_stats(struct dr_path_stats *sum, const struct dr_path_stats *s)
 	sum->rx_wire += s->rx_wire;
 	sum->syscalls += s->syscalls;
 	sum->retransmits += s->retransmits;
+	sum->fill_bytes += s->fill_bytes;
 }
 
 /* What could not be destroyed may access buffers until the process ends, also when the path object is gone. */
@@ -96,6 +100,7 @@ int dr_channel_create(const struct dr_channel_params *p, struct dr_channel **out
 		.connector = p->connector,
 		.shadow = !!p->rail[1],
 		.failback = p->failback,
+		.gated = p->gated,
 		.window = p->window,
 		.hold_down_ns = p->hold_down_ns,
 		.lost_after_ns = p->lost_after_ns,
@@ -449,12 +454,12 @@ static void post_frame(struct dr_path *p, const struct dr_frame *fr, int64_t now
 		dr_path_flush(p, now);
 }
 
-static void probe_path(struct dr_channel *ch, unsigned i, int64_t now)
+static void probe_path(struct dr_channel *ch, unsigned i, bool all, int64_t now)
 {
 	struct dr_path *p = ch->path[i].path;
 
 	if (dr_channel_path_up(ch, i) && p->ops->probe)
-		p->ops->probe(p, now);
+		p->ops->probe(p, all, now);
 	else
 		dr_channel_probe_path(ch, i, now);
 }
@@ -468,7 +473,12 @@ void dr_channel_keepalive(struct dr_channel *ch, int64_t now)
 	ch->probe_ns = now + DR_CHANNEL_PROBE_NS;
 	for (unsigned i = 0; i < DR_PATHS; i++)
 		if (ch->path[i].path && now - ch->path[i].path->tx_last_ns >= DR_CHANNEL_PROBE_NS)
-			probe_path(ch, i, now);
+			probe_path(ch, i, false, now);
+}
+
+void dr_channel_ask_path(struct dr_channel *ch, unsigned i, int64_t now)
+{
+	probe_path(ch, i, true, now);
 }
 
 void dr_channel_probe_path(struct dr_channel *ch, unsigned i, int64_t now)
@@ -491,33 +501,65 @@ bool dr_channel_owed(const struct dr_channel *ch, unsigned *path, int64_t *since
 }
 
 /* The kernel goes on to repeat what it has sent; each repetition without an answer is evidence. */
-static int64_t patience(const struct dr_path_stats *s)
+static int64_t patience(const struct dr_path_stats *s, bool congested)
 {
 	int64_t ns = PATIENCE_RTTS * s->rtt_ns;
 
-	return s->silent_segments > 0 && s->unanswered < REPEATED_MAX ? DR_MAX(ns, REPEATING_NS)
-								      : ns;
+	if (!s->repeats || s->silent_segments == 0 ||
+		s->unanswered >= (congested ? REPEATED_CONGESTED : REPEATED_MAX))
+		return ns;
+	return DR_MAX(ns, congested ? REPEATING_CONGESTED_NS : REPEATING_NS);
 }
 
-bool dr_channel_stalled_path(
-	struct dr_channel *ch, int64_t for_ns, struct dr_path_stats *out, int64_t now)
+/* Credits and acknowledgements that do not arrive stop the sender, to which nothing is owed then. */
+static bool waiting_receiver(struct dr_channel *ch, struct dr_channel_stall *out, int64_t now)
 {
-	int64_t since;
-	unsigned i;
+	const struct dr_path *p;
 
-	if (!dr_channel_owed(ch, &i, &since) || now - since < for_ns)
+	if (ch->fo.state != DR_FO_RUN)
 		return false;
-	*out = (struct dr_path_stats){ 0 };
-	ch->path[i].path->ops->stats(ch->path[i].path, out);
-	dr_fo_transport(&ch->fo, i, ch->path[i].gen, out->acked_bytes, patience(out), now);
-	return now - ch->fo.moved_ns >= for_ns && !ch->fo.stalled;
+	out->path = ch->fo.active;
+	p = ch->path[out->path].path;
+	if (p->tx_last_ns <= ch->heard_tx_ns)
+		ch->quiet_ns = now;
+	out->since_ns = DR_MAX(ch->quiet_ns, p->rx_last_ns);
+	return true;
+}
+
+bool dr_channel_quiet_path(
+	struct dr_channel *ch, int64_t for_ns, struct dr_channel_stall *out, int64_t now)
+{
+	bool waits = ch->prm.sender ? dr_channel_owed(ch, &out->path, &out->since_ns)
+				    : waiting_receiver(ch, out, now);
+
+	return waits && now - out->since_ns >= for_ns;
+}
+
+bool dr_channel_stalled_path(struct dr_channel *ch, int64_t for_ns, bool congested,
+	struct dr_channel_stall *stall, int64_t now)
+{
+	struct dr_channel_path *cp = &ch->path[stall->path];
+	struct dr_path_stats *st = &stall->st;
+
+	*st = (struct dr_path_stats){ .peer_ack_age_ns = -1 };
+	cp->path->ops->stats(cp->path, st);
+	if (ch->prm.sender) {
+		dr_fo_transport(&ch->fo, dr_fo_conn(stall->path, cp->gen), st->acked_bytes,
+			st->peer_ack_age_ns < 0 ? now : now - st->peer_ack_age_ns,
+			patience(st, congested), now);
+		stall->since_ns = ch->fo.moved_ns;
+	} else if (st->unacked_bytes == 0) {
+		ch->heard_tx_ns = cp->path->tx_last_ns;
+		ch->quiet_ns = stall->since_ns = now;
+	}
+	return now - stall->since_ns >= for_ns && !ch->fo.stalled;
 }
 
 void dr_channel_probe(struct dr_channel *ch, int64_t now)
 {
 	ch->now = now;
 	for (unsigned i = 0; i < DR_PATHS; i++)
-		probe_path(ch, i, now);
+		probe_path(ch, i, false, now);
 	dr_channel_turn(ch, now);
 }
 
@@ -605,6 +647,7 @@ void dr_channel_stats(struct dr_channel *ch, struct dr_channel_stats *out)
 		add_stats(&sum, &s);
 		out->path_bytes[i] = ch->prm.sender ? sum.tx_bytes : sum.rx_bytes;
 		out->path_wire[i] = sum.tx_wire + sum.rx_wire;
+		out->path_fill[i] = sum.fill_bytes;
 		out->path_up[i] = f->path[i].state == DR_FOP_READY;
 		out->path_connections[i] = ch->path[i].connections;
 		out->syscalls += sum.syscalls;

@@ -46,6 +46,9 @@ struct dr_channel {
 	uint64_t credited, credit_flushed; /* receives posted; of these, announced as credits */
 	bool ack_batch;			   /* see dr_channel_set_ack_batch */
 	int64_t ack_since_ns;		   /* time of the oldest unacknowledged delivery; 0: none */
+	/* Everything that was sent on the active path until heard_tx_ns is known to be acknowledged by its
+	 * transport; at quiet_ns nothing else had been sent. */
+	int64_t heard_tx_ns, quiet_ns;
 	atomic_flag driven;
 };
 

@@ -383,8 +383,10 @@ static void on_abort(struct dr_fo *f, const struct dr_frame *fr, int64_t now)
 {
 	char why[64];
 
-	if (f->prm.sender && !dr_fo_tx_last_ack(f, fr->seq) && fr->err == -ESHUTDOWN)
+	if (f->prm.sender && !dr_fo_tx_last_ack(f, fr->seq) && fr->err == -ESHUTDOWN) {
+		dr_fo_tx_reclaim(f, now);
 		return; /* told again when the peer hears of this end again */
+	}
 	/* That is what the close of a receiver makes of a sender with messages outstanding. */
 	if (fr->err == -ECANCELED && f->closing && !f->prm.sender) {
 		dr_fo_finish(f, fr, now);
@@ -499,7 +501,7 @@ static void path_tick(struct dr_fo *f, unsigned p, int64_t now)
 void dr_fo_own_stall(struct dr_fo *f, int64_t for_ns, int64_t now)
 {
 	int64_t *began[] = { &f->tick_ns, &f->since_ns, &f->proposed_ns, &f->moved_ns,
-		&f->nopath_ns };
+		&f->nopath_ns, &f->unread_ns };
 
 	for (size_t i = 0; i < DR_ARRAY_LEN(began); i++)
 		if (*began[i] != 0)

@@ -77,6 +77,7 @@ struct dr_fo_path {
  * messages, 1..DR_CHANNEL_WINDOW_MAX; times as in dr_channel_params. */
 struct dr_fo_params {
 	bool sender, connector, soft_fence, shadow, failback;
+	bool gated; /* sender: before a failback the owner is asked, see dr_fo_gate */
 	unsigned window;
 	int64_t hold_down_ns, lost_after_ns, stuck_after_ns;
 };
@@ -93,6 +94,8 @@ struct dr_fo {
 		target; /* SWITCH, DRAIN: proposed path; NOTIFY: failed one; FENCE: the sender's proposal */
 	uint32_t target_gen;
 	bool planned;
+	bool leaving; /* sender, DRAIN, SWITCH: it leaves a degraded rail, */
+	char leave_why[96];
 	struct dr_fo_path path[DR_PATHS];
 
 	/* Messages: slot = seq % window. Sender: posted and retired have a bit per part, for this
@@ -134,14 +137,20 @@ struct dr_fo {
 	 * that the transport had acknowledged. */
 	int64_t moved_ns, stuck_ns, patience_ns;
 	uint64_t acked_bytes;
+	int64_t looked_ns;   /* dr_fo_transport was called last */
 	int64_t tick_ns;     /* time of the last tick, to detect our own stalls */
 	int64_t failback_ns; /* time of the last failback */
 	int64_t calm_ns;     /* time at which the penalty decays */
+	bool asked;	     /* sender, RUN: the owner has to answer whether to fail back, */
+	int64_t asked_ns;    /* since then */
+	unsigned refused;    /* refusals in a row: how often the hold-down is doubled */
+	unsigned unanswered; /* questions in a row whose answer was lost */
 	unsigned penalty;    /* flap damping: how often the hold-down is doubled */
 	bool closing;	     /* this end closes: CLOSE is repeated */
-	bool peer_knows;     /* DEAD: the peer has ended, or closes: nothing is repeated */
-	bool left;	     /* DEAD: LEAVE was requested */
-	int64_t leave_ns;    /* closing, DEAD: latest time of LEAVE, */
+	int64_t unread_ns; /* sender, RUN, DRAIN: the peer's CLOSE waits for completions since then; or 0 */
+	bool peer_knows;  /* DEAD: the peer has ended, or closes: nothing is repeated */
+	bool left;	  /* DEAD: LEAVE was requested */
+	int64_t leave_ns; /* closing, DEAD: latest time of LEAVE, */
 	int64_t say_ns,
 		say_gap_ns; /* of the next CLOSE or ABORT, and the time to the one after it */
 	bool ever_up, protected_told, stalled;
@@ -179,9 +188,10 @@ void dr_fo_incoming(struct dr_fo *f, unsigned p, uint32_t gen, int64_t now);
 void dr_fo_rail(struct dr_fo *f, unsigned p, bool ok, int64_t now);
 void dr_fo_frame(struct dr_fo *f, unsigned p, const struct dr_frame *fr, int64_t now);
 /* Sender: what the transport of the active path has acknowledged of the data so far; more than before is
- * progress. patience_ns: from now on, the longest time without progress; at least stuck_after_ns. */
-void dr_fo_transport(struct dr_fo *f, unsigned p, uint32_t gen, uint64_t acked_bytes,
-	int64_t patience_ns, int64_t now);
+ * progress, made after the last call and at answer_ns, when anything was acknowledged last. patience_ns: from
+ * now on, the longest time without progress; at least stuck_after_ns. */
+void dr_fo_transport(struct dr_fo *f, struct dr_fo_conn conn, uint64_t acked_bytes,
+	int64_t answer_ns, int64_t patience_ns, int64_t now);
 /* Sender: data was posted that the peer has not acknowledged. */
 static inline bool dr_fo_owed(const struct dr_fo *f)
 {
@@ -218,11 +228,20 @@ bool dr_fo_done(const struct dr_fo *f, uint64_t seq);
 /* Sender: starts a planned switch. -EAGAIN: no other ready path, or a switch is in progress; or the
  * final error. */
 int dr_fo_switch_now(struct dr_fo *f, int64_t now);
+/* The same because the rail of the active path is degraded (why: text for people, at most 95 bytes). What is not
+ * acknowledged within 200 ms is fenced and replayed. -EAGAIN also if the other path's rail is down. */
+int dr_fo_leave(struct dr_fo *f, const char *why, int64_t now);
+/* The answer while `asked` is set: fail back; not now, the next question comes after a doubled hold-down (8 times
+ * at most); or nobody knows, then it comes after another hold-down, and the third time in a row the channel fails
+ * back all the same. Without an answer for 5 s it counts as lost. Ignored while nothing is asked. */
+enum dr_fo_gate { DR_FO_GATE_OPEN, DR_FO_GATE_SHUT, DR_FO_GATE_LOST };
+void dr_fo_gate(struct dr_fo *f, enum dr_fo_gate answer, int64_t now);
 /* Ends the channel with err (-errno); the peer is told on every ready path. */
 void dr_fo_die(struct dr_fo *f, int err, const char *why, int64_t now);
 /* Starts to close: CLOSE is repeated until the peer confirms it, for 500 ms at most. A receiver delivers
  * nothing more; its peer confirms at once, and ends with -ECANCELED instead if it has messages outstanding. A
- * sender's peer confirms when everything is delivered. Then the channel has ended with -ESHUTDOWN, at both
+ * sender's peer confirms when everything is delivered. A sender whose delivered messages a path still reads
+ * waits for completions, 100 ms at most, and fences the path. Then the channel has ended with -ESHUTDOWN, at both
  * ends, without DR_FOA_DEAD. */
 void dr_fo_close(struct dr_fo *f, int64_t now);
 /* The peer's process is stalled (its kernel answers): the deadline of a switch is suspended. */

@@ -399,6 +399,84 @@ static void close_of_the_peer_waits_for_own_fence(void **state)
 	}
 }
 
+/* The receiver's CLOSE, or its confirmation, acknowledges a message whose completions do not come. */
+static void lost_completion_is_replaced_by_a_fence(void **state)
+{
+	(void)state;
+	for (unsigned closing = 0; closing < 2; closing++) {
+		unsigned flags = closing ? DR_FRAME_CONFIRM : 0;
+
+		sender_running(1);
+		if (closing)
+			dr_fo_close(&f, 10 * MS);
+		farewell(DR_FRAME_CLOSE, flags, 1, 0, 10 * MS);
+		farewell(DR_FRAME_CLOSE, flags, 1, 0, 100 * MS);
+		dr_fo_tick(&f, 109 * MS);
+		assert_null(find(DR_FOA_FENCE, 0));
+		assert_int_equal(f.state, DR_FO_RUN);
+		done();
+		dr_fo_tick(&f, 110 * MS);
+		assert_false(find_one(DR_FOA_FENCE, 0)->soft);
+		assert_int_equal(sent(DR_FRAME_SWITCH, 1)->epoch, 2);
+		assert_false(dr_fo_done(&f, 0));
+		done();
+		dr_fo_fenced(&f, 0, 1, 111 * MS);
+		frame(DR_FRAME_ANSWER, 2, 1, 1, 1, 0, 112 * MS);
+		assert_true(dr_fo_done(&f, 0));
+		done();
+		farewell(DR_FRAME_CLOSE, flags, 1, 0, 120 * MS);
+		assert_int_equal(f.err, -ESHUTDOWN);
+		assert_null(find(DR_FOA_DEAD, DR_FO_NONE));
+		f.n_act = 0;
+	}
+}
+
+static void late_completion_needs_no_fence(void **state)
+{
+	(void)state;
+	sender_running(1);
+	farewell(DR_FRAME_CLOSE, 0, 1, 0, 10 * MS);
+	dr_fo_own_stall(&f, 80 * MS, 90 * MS); /* it may be there, and unread */
+	dr_fo_tick(&f, 150 * MS);
+	assert_int_equal(f.state, DR_FO_RUN);
+	dr_fo_sent(&f, 0, 1, 1, 0, 0);
+	dr_fo_sent(&f, 0, 1, 1, 0, 1);
+	dr_fo_tick(&f, 200 * MS);
+	assert_null(find(DR_FOA_FENCE, 0));
+	assert_true(dr_fo_done(&f, 0));
+	farewell(DR_FRAME_CLOSE, 0, 1, 0, 210 * MS);
+	assert_int_equal(f.err, -ESHUTDOWN);
+	done();
+}
+
+/* The peer is gone: nothing is left for which the path would be needed. */
+static void end_of_the_peer_makes_the_sender_fence_what_it_still_reads(void **state)
+{
+	(void)state;
+	for (unsigned i = 0; i < 4; i++) {
+		bool closing = i & 1, drain = i & 2;
+
+		sender_running(1);
+		if (drain)
+			assert_int_equal(dr_fo_switch_now(&f, 5 * MS), 0);
+		if (closing)
+			dr_fo_close(&f, 10 * MS);
+		done();
+		farewell(DR_FRAME_ABORT, 0, 1, -ESHUTDOWN, 11 * MS);
+		assert_int_equal(f.state, DR_FO_SWITCH);
+		assert_false(find_one(DR_FOA_FENCE, 0)->soft);
+		assert_non_null(sent(DR_FRAME_SWITCH, 1)); /* the peer answers it */
+		assert_false(dr_fo_done(&f, 0));
+		done();
+		dr_fo_fenced(&f, 0, 1, 12 * MS);
+		farewell(DR_FRAME_ABORT, 0, 1, -ESHUTDOWN, 13 * MS);
+		assert_true(dr_fo_done(&f, 0));
+		assert_int_equal(f.err, -ESHUTDOWN);
+		assert_null(find(DR_FOA_DEAD, DR_FO_NONE));
+		f.n_act = 0;
+	}
+}
+
 /* Confirming would tell the peer that everything was in order. */
 static void dead_end_answers_close_with_its_error(void **state)
 {
@@ -481,6 +559,9 @@ int main(void)
 		cmocka_unit_test(peer_that_closed_unheard_is_an_error_for_what_is_left),
 		cmocka_unit_test(abort_acknowledges_what_no_path_reads),
 		cmocka_unit_test(close_of_the_peer_waits_for_own_fence),
+		cmocka_unit_test(lost_completion_is_replaced_by_a_fence),
+		cmocka_unit_test(late_completion_needs_no_fence),
+		cmocka_unit_test(end_of_the_peer_makes_the_sender_fence_what_it_still_reads),
 		cmocka_unit_test(dead_end_answers_close_with_its_error),
 		cmocka_unit_test(closing_receiver_delivers_nothing_more),
 		cmocka_unit_test(closing_sender_takes_any_confirmation),

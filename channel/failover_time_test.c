@@ -399,7 +399,7 @@ static void a_switch_begins_time_without_progress_anew(void **state)
 
 	(void)state;
 	sender_running(1);
-	dr_fo_transport(&f, 0, 1, 0, 15000 * MS, 500 * MS);
+	dr_fo_transport(&f, dr_fo_conn(0, 1), 0, 500 * MS, 15000 * MS, 500 * MS);
 	assert_int_equal(f.patience_ns, 15000 * MS);
 	dr_fo_path_failed(&f, dr_fo_conn(0, 1), DR_SCOPE_PATH, -ECONNRESET, "test", t);
 	dr_fo_fenced(&f, 0, 1, t);
@@ -409,6 +409,25 @@ static void a_switch_begins_time_without_progress_anew(void **state)
 	assert_int_equal(f.moved_ns, t);
 	assert_int_equal(f.stuck_ns, 0);
 	assert_int_equal(f.patience_ns, f.prm.stuck_after_ns);
+	done();
+}
+
+/* Between two calls the transport's progress is dated by its last answer: the time before the first look at a
+ * stall is part of it. */
+static void progress_is_as_old_as_the_transports_last_answer(void **state)
+{
+	(void)state;
+	sender_running(1);
+	dr_fo_transport(&f, dr_fo_conn(0, 1), 1000, 460 * MS, 0, 500 * MS);
+	assert_int_equal(f.moved_ns, 460 * MS);
+	dr_fo_transport(
+		&f, dr_fo_conn(0, 1), 2000, 460 * MS, 0, 510 * MS); /* it was not there at 500 */
+	assert_int_equal(f.moved_ns, 500 * MS);
+	dr_fo_transport(&f, dr_fo_conn(0, 1), 2000, 515 * MS, 0,
+		520 * MS); /* something else was acknowledged */
+	assert_int_equal(f.moved_ns, 500 * MS);
+	dr_fo_transport(&f, dr_fo_conn(0, 1), 3000, 540 * MS, 0, 530 * MS);
+	assert_int_equal(f.moved_ns, 530 * MS);
 	done();
 }
 
@@ -430,9 +449,110 @@ static void a_rail_that_is_up_again_works(void **state)
 	done();
 }
 
+/* The primary is healthy since *t, and the owner has to be asked before the failback. */
+static void sender_gated(int64_t *t)
+{
+	sender_running(0);
+	f.prm.gated = true;
+	*t = flap(10 * MS, 0);
+}
+
+/* How long from t until the owner is asked. */
+static int64_t asked_after(int64_t t)
+{
+	for (int64_t now = t;; now += MS) {
+		assert_true(now < t + 100 * HOLD_DOWN);
+		dr_fo_tick(&f, now);
+		assert_int_equal(f.state, DR_FO_RUN);
+		done();
+		if (f.asked)
+			return now - t;
+	}
+}
+
+static void a_gated_failback_waits_for_the_answer(void **state)
+{
+	int64_t t;
+
+	(void)state;
+	sender_gated(&t);
+	dr_fo_gate(&f, DR_FO_GATE_OPEN, t); /* nothing was asked */
+	assert_int_equal(asked_after(t), HOLD_DOWN);
+	t += HOLD_DOWN;
+	for (int64_t now = t; now < t + 1000 * MS; now += MS) {
+		dr_fo_tick(&f, now);
+		assert_int_equal(f.state, DR_FO_RUN);
+		assert_true(f.asked);
+	}
+	dr_fo_gate(&f, DR_FO_GATE_OPEN, t + 1000 * MS);
+	assert_int_equal(f.state, DR_FO_DRAIN);
+	dr_fo_tick(&f, t + 1001 * MS);
+	failed_back(t + 1001 * MS);
+	assert_false(f.asked);
+}
+
+static void refusals_double_the_hold_down_up_to_8_times(void **state)
+{
+	static const int64_t doubled[] = { 1, 2, 4, 8, 8, 8 };
+	int64_t t;
+
+	(void)state;
+	sender_gated(&t);
+	for (size_t i = 0; i < DR_ARRAY_LEN(doubled); i++) {
+		assert_int_equal(asked_after(t), doubled[i] * HOLD_DOWN);
+		t += doubled[i] * HOLD_DOWN;
+		dr_fo_gate(&f, DR_FO_GATE_SHUT, t);
+		assert_false(f.asked);
+	}
+	assert_int_equal(asked_after(t), 8 * HOLD_DOWN);
+	t += 8 * HOLD_DOWN;
+	dr_fo_gate(&f, DR_FO_GATE_OPEN, t);
+	assert_int_equal(f.state, DR_FO_DRAIN);
+	assert_int_equal(f.refused, 0);
+}
+
+static void lost_answers_do_not_block_failback(void **state)
+{
+	int64_t t;
+
+	(void)state;
+	sender_gated(&t);
+	assert_int_equal(asked_after(t), HOLD_DOWN);
+	t += HOLD_DOWN;
+	dr_fo_gate(&f, DR_FO_GATE_LOST, t);
+	assert_int_equal(asked_after(t), HOLD_DOWN);
+	t += HOLD_DOWN;
+	for (int64_t end = t + 5 * DR_NS_PER_S; t < end; t += MS) /* no answer at all */
+		dr_fo_tick(&f, t);
+	dr_fo_tick(&f, t);
+	assert_false(f.asked);
+	assert_int_equal(asked_after(t), HOLD_DOWN);
+	dr_fo_gate(&f, DR_FO_GATE_LOST, t + HOLD_DOWN);
+	assert_int_equal(f.state, DR_FO_DRAIN);
+}
+
+static void a_question_ends_with_its_connection(void **state)
+{
+	int64_t t;
+
+	(void)state;
+	sender_gated(&t);
+	t += asked_after(t);
+	dr_fo_path_failed(&f, dr_fo_conn(0, f.path[0].gen), DR_SCOPE_PATH, -ECONNRESET, "test", t);
+	dr_fo_gate(&f, DR_FO_GATE_OPEN, t);
+	assert_int_equal(f.state, DR_FO_RUN);
+	dr_fo_tick(&f, t + MS);
+	assert_false(f.asked);
+	done();
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_gated_failback_waits_for_the_answer),
+		cmocka_unit_test(refusals_double_the_hold_down_up_to_8_times),
+		cmocka_unit_test(lost_answers_do_not_block_failback),
+		cmocka_unit_test(a_question_ends_with_its_connection),
 		cmocka_unit_test(flaps_double_the_hold_down),
 		cmocka_unit_test(late_failure_is_no_flap),
 		cmocka_unit_test(shadow_that_fails_is_no_flap),
@@ -451,6 +571,7 @@ int main(void)
 		cmocka_unit_test(stalled_peer_owes_no_acknowledgement),
 		cmocka_unit_test(idle_time_is_no_time_without_progress),
 		cmocka_unit_test(a_switch_begins_time_without_progress_anew),
+		cmocka_unit_test(progress_is_as_old_as_the_transports_last_answer),
 		cmocka_unit_test(a_rail_that_is_up_again_works),
 	};
 

@@ -2,21 +2,32 @@
 #include "channel/failover_priv.h"
 
 #include <errno.h>
+#include <stdio.h>
 
 /*
  * The sender's part of the failover core. The sender leads every switch.
  *
  *	START --a path is READY--> SWITCH --ANSWER and own fence--> RUN
  *	RUN --active path failed, NOTIFY, stuck--> SWITCH      (epoch + 1)
+ *	RUN --degraded rail--> DRAIN --all acknowledged, or 200 ms--> SWITCH
  *	RUN --primary healed and held down--> DRAIN --all acknowledged--> SWITCH (planned)
  *	SWITCH --proposed path failed--> SWITCH                (epoch + 1)
  */
 
 static const int64_t DRAIN_MAX_NS = DR_NS_PER_S; /* a drain that takes longer is cancelled */
+static const int64_t LEAVE_NS =
+	200 * DR_NS_PER_MS; /* a drain of a degraded rail; then the rest is replayed */
 static const int64_t ANSWER_NS =
 	500 * DR_NS_PER_MS; /* longest wait for an answer; SWITCH is repeated 50 times */
 static const int64_t PRIMARY_WAIT_NS =
 	500 * DR_NS_PER_MS; /* at the start, before the shadow is used */
+
+/* At the end of a channel, longest wait for completions of what is acknowledged. They come within a round
+ * trip, but may be lost, and a close has 500 ms for all. */
+static const int64_t UNREAD_NS = 100 * DR_NS_PER_MS;
+
+static const int64_t GATE_NS = 5 * DR_NS_PER_S; /* longest wait for the owner's answer */
+enum { GATE_LOST_MAX = 3, GATE_REFUSED_MAX = 3 };
 
 static void send_switch(struct dr_fo *f, int64_t now)
 {
@@ -27,7 +38,7 @@ static void send_switch(struct dr_fo *f, int64_t now)
 		return;
 	fr.path = f->target;
 	fr.gen = f->path[f->target].gen;
-	fr.flags = f->planned ? DR_FRAME_PLANNED : 0;
+	fr.flags = (f->planned ? DR_FRAME_PLANNED : 0) | (f->leaving ? DR_FRAME_LEFT : 0);
 	dr_fo_broadcast(f, &fr);
 }
 
@@ -39,9 +50,10 @@ static void begin_switch(struct dr_fo *f, unsigned target, bool planned, int64_t
 	}
 	dr_assert(f->epoch < UINT32_MAX);
 	f->epoch++;
+	f->leaving = f->leaving && f->state == DR_FO_DRAIN;
 	if (f->rec_open) {
 		f->rec.rounds++;
-		f->rec.planned = planned;
+		f->rec.planned = planned || f->leaving;
 		if (f->state != DR_FO_SWITCH)
 			f->rec.in_flight_messages =
 				(uint32_t)(f->cursor + (f->cursor_part > 0) - f->acked);
@@ -50,7 +62,7 @@ static void begin_switch(struct dr_fo *f, unsigned target, bool planned, int64_t
 	f->target = target;
 	f->proposed_ns = now;
 	f->planned = planned;
-	if (planned) /* from a path that works */
+	if (planned || f->leaving) /* from a path that works */
 		f->local_failures = 0;
 	f->answered = false;
 	dr_fo_set_state(f, DR_FO_SWITCH, now);
@@ -81,6 +93,7 @@ void dr_fo_tx_path_lost(struct dr_fo *f, unsigned p, int64_t now)
 	switch (f->state) {
 	case DR_FO_RUN:
 	case DR_FO_DRAIN:
+		f->leaving = false;
 		if (p == f->active) {
 			damp(f, now);
 			begin_switch(f, dr_fo_pick(f, p), false, now);
@@ -143,7 +156,9 @@ static void try_resume(struct dr_fo *f, int64_t now)
 	f->answered = false;
 	f->stuck_ns = 0;
 	f->moved_ns = now;
+	f->unread_ns = 0;
 	f->patience_ns = f->prm.stuck_after_ns;
+	f->leaving = false;
 	if (f->planned && f->active == 0)
 		f->failback_ns = now;
 	else if (f->planned) /* not ready at the other end: wait another hold-down */
@@ -230,8 +245,13 @@ void dr_fo_tx_close(struct dr_fo *f, const struct dr_frame *fr, int64_t now)
 	if ((f->state != DR_FO_RUN && f->state != DR_FO_DRAIN) || (confirm && !f->closing))
 		return; /* CLOSE is repeated */
 	on_ack(f, fr, now);
-	if (f->state == DR_FO_DEAD || f->head < f->acked)
-		return; /* the path still reads what was delivered */
+	if (f->state == DR_FO_DEAD)
+		return;
+	if (f->head < f->acked) { /* the path still reads what was delivered */
+		if (f->unread_ns == 0)
+			f->unread_ns = now;
+		return;
+	}
 	if (f->head < f->tail && !f->closing) {
 		dr_fo_die(f, -ECANCELED,
 			"the peer closed the channel before everything was delivered", now);
@@ -251,12 +271,25 @@ bool dr_fo_tx_last_ack(struct dr_fo *f, uint64_t seq)
 {
 	if (f->state != DR_FO_START && seq > f->acked && seq <= f->cursor)
 		f->acked = seq;
-	if (f->state != DR_FO_SWITCH) {
+	if (f->state == DR_FO_SWITCH)
+		dr_fo_tx_end(f);
+	else
 		complete(f);
-		return true;
-	}
-	dr_fo_tx_end(f);
 	return f->head == f->acked;
+}
+
+void dr_fo_tx_reclaim(struct dr_fo *f, int64_t now)
+{
+	if (f->state != DR_FO_RUN && f->state != DR_FO_DRAIN)
+		return; /* fenced already */
+	dr_fo_path_failed(f, dr_fo_conn(f->active, f->path[f->active].gen), DR_SCOPE_PATH,
+		-ETIMEDOUT, "completions of data that the peer has delivered are missing", now);
+}
+
+static void watch_unread(struct dr_fo *f, int64_t now)
+{
+	if (f->unread_ns != 0 && f->head < f->acked && now - f->unread_ns >= UNREAD_NS)
+		dr_fo_tx_reclaim(f, now);
 }
 
 static void on_notify(struct dr_fo *f, const struct dr_frame *fr, int64_t now)
@@ -295,27 +328,68 @@ bool dr_fo_tx_drained(const struct dr_fo *f)
 	       f->head == f->acked;
 }
 
-static void want_failback(struct dr_fo *f, int64_t now)
+static bool may_fail_back(const struct dr_fo *f)
 {
-	const struct dr_fo_path *pa = &f->path[0];
+	return f->prm.failback && f->state == DR_FO_RUN && f->active != 0 &&
+	       f->path[0].state == DR_FOP_READY && f->path[0].rail_ok;
+}
 
-	if (!f->prm.failback || f->active == 0 || pa->state != DR_FOP_READY || !pa->rail_ok)
-		return;
-	if (now - pa->ready_ns < f->prm.hold_down_ns << f->penalty)
-		return;
+static void fail_back(struct dr_fo *f, int64_t now)
+{
+	f->asked = false;
+	f->refused = f->unanswered = 0;
 	f->target = 0;
 	dr_fo_set_state(f, DR_FO_DRAIN, now);
 }
 
-void dr_fo_transport(struct dr_fo *f, unsigned p, uint32_t gen, uint64_t acked_bytes,
-	int64_t patience_ns, int64_t now)
+static void want_failback(struct dr_fo *f, int64_t now)
 {
-	if (p != f->active || gen != f->path[p].gen)
+	unsigned doubled = DR_MAX(f->penalty, f->refused);
+	bool due = may_fail_back(f);
+
+	if (now - f->path[0].ready_ns < f->prm.hold_down_ns << doubled)
+		due = false;
+	if (!due || !f->prm.gated) {
+		f->asked = false;
+		if (due)
+			fail_back(f, now);
+		return;
+	}
+	if (!f->asked) {
+		f->asked = true;
+		f->asked_ns = now;
+	} else if (now - f->asked_ns >= GATE_NS) {
+		dr_fo_gate(f, DR_FO_GATE_LOST, now);
+	}
+}
+
+void dr_fo_gate(struct dr_fo *f, enum dr_fo_gate answer, int64_t now)
+{
+	if (!f->asked || !may_fail_back(f))
+		return;
+	if (answer == DR_FO_GATE_OPEN ||
+		(answer == DR_FO_GATE_LOST && ++f->unanswered >= GATE_LOST_MAX)) {
+		fail_back(f, now);
+		return;
+	}
+	f->asked = false;
+	f->path[0].ready_ns = now; /* wait another hold-down */
+	if (answer == DR_FO_GATE_LOST)
+		return;
+	f->unanswered = 0;
+	f->refused = DR_MIN(f->refused + 1, (unsigned)GATE_REFUSED_MAX);
+}
+
+void dr_fo_transport(struct dr_fo *f, struct dr_fo_conn conn, uint64_t acked_bytes,
+	int64_t answer_ns, int64_t patience_ns, int64_t now)
+{
+	if (conn.path != f->active || conn.gen != f->path[conn.path].gen)
 		return;
 	if (acked_bytes > f->acked_bytes) {
-		f->moved_ns = now;
+		f->moved_ns = DR_MAX(f->moved_ns, DR_MIN(DR_MAX(answer_ns, f->looked_ns), now));
 		f->stuck_ns = 0;
 	}
+	f->looked_ns = now;
 	f->acked_bytes = acked_bytes;
 	f->patience_ns = DR_MAX(f->prm.stuck_after_ns, patience_ns);
 }
@@ -347,6 +421,14 @@ static void watch_answer(struct dr_fo *f, int64_t now)
 		"the switch to this path was not answered", now);
 }
 
+/* The rail may need many times as long for what is on the way as the other path for its replay. */
+static void leave_undrained(struct dr_fo *f, int64_t now)
+{
+	dr_fo_record_open(f, true, DR_SCOPE_OP, 0, f->leave_why, now);
+	dr_fo_fence(f, f->active, false, now);
+	begin_switch(f, f->target, false, now);
+}
+
 void dr_fo_tx_tick(struct dr_fo *f, int64_t dt, int64_t now)
 {
 	if (f->penalty > 0 && now >= f->calm_ns) {
@@ -360,12 +442,16 @@ void dr_fo_tx_tick(struct dr_fo *f, int64_t dt, int64_t now)
 		break;
 	case DR_FO_RUN:
 		watch_progress(f, dt, now);
+		watch_unread(f, now);
 		if (f->state == DR_FO_RUN)
 			want_failback(f, now);
 		break;
 	case DR_FO_DRAIN:
 		watch_progress(f, dt, now);
-		if (f->state == DR_FO_DRAIN && now - f->since_ns >= DRAIN_MAX_NS) {
+		watch_unread(f, now);
+		if (f->state == DR_FO_DRAIN && f->leaving && now - f->since_ns >= LEAVE_NS) {
+			leave_undrained(f, now);
+		} else if (f->state == DR_FO_DRAIN && now - f->since_ns >= DRAIN_MAX_NS) {
 			f->target = DR_FO_NONE;
 			f->path[0].ready_ns = now; /* wait another hold-down */
 			dr_fo_set_state(f, DR_FO_RUN, now);
@@ -380,7 +466,8 @@ void dr_fo_tx_tick(struct dr_fo *f, int64_t dt, int64_t now)
 		break;
 	}
 	if (dr_fo_tx_drained(f)) {
-		dr_fo_record_open(f, true, DR_SCOPE_OP, 0, "failback to the primary path", now);
+		dr_fo_record_open(f, true, DR_SCOPE_OP, 0,
+			f->leaving ? f->leave_why : "failback to the primary path", now);
 		begin_switch(f, f->target, true, now);
 	}
 }
@@ -394,6 +481,21 @@ int dr_fo_switch_now(struct dr_fo *f, int64_t now)
 	f->target = to;
 	dr_fo_set_state(f, DR_FO_DRAIN, now);
 	return 0;
+}
+
+int dr_fo_leave(struct dr_fo *f, const char *why, int64_t now)
+{
+	unsigned to = dr_fo_pick(f, f->active);
+	int rc;
+
+	if (f->closing || f->rec_open || to == DR_FO_NONE || !f->path[to].rail_ok)
+		return f->state == DR_FO_DEAD ? f->err : -EAGAIN;
+	rc = dr_fo_switch_now(f, now);
+	if (rc == 0) {
+		f->leaving = true;
+		snprintf(f->leave_why, sizeof(f->leave_why), "%s", why);
+	}
+	return rc;
 }
 
 void dr_fo_sent(

@@ -45,7 +45,7 @@ static void nonsense_is_refused(void **state)
 		{ 0, 0, "type 0" },
 		{ 0, DR_FRAME_TYPES, "unknown type" },
 		{ 1, 2, "path 2" },
-		{ 2, 4, "unknown flag" },
+		{ 2, 8, "unknown flag" },
 		{ 12, 0x7f, "positive error" },
 		{ 12, 0x80, "error below -4095" },
 	};

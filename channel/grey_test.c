@@ -1,116 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "channel/manager_testkit.h"
+#include "channel/flow_testkit.h"
 
 /*
  * The verdicts of the ChannelManager while data flows: a black hole, and rails that carry heartbeats but not
- * the data, or the data but no heartbeats. Channel 0 sends from end 0 to end 1; its primary is rail 0.
+ * the data, or the data but no heartbeats.
  */
-enum { CHUNK = 8 << 10, WINDOW = 4 };
-static const int64_t WARM_NS = 500 * DR_NS_PER_MS;
-
-struct flow {
-	struct pair p;
-	uint8_t buf[2][WINDOW * CHUNK];
-	struct dr_mem mem[2];
-	uint64_t next[2]; /* oldest message that is not done */
-	uint64_t posted[2];
-	int64_t done_ns;  /* the receiver's last delivery */
-	int64_t stall_ns; /* its longest time without one */
-};
-
-static void pump(struct flow *f)
-{
-	for (unsigned end = 0; end < 2; end++) {
-		struct dr_channel *ch = dr_manager_channel_at(f->p.m[end], 0);
-		struct dr_span span = { &f->mem[end], 0, CHUNK, 0 };
-		int64_t now = dr_sim_world_clock(f->p.w, end);
-		uint64_t seq;
-
-		while (f->next[end] < f->posted[end] && dr_channel_test(ch, f->next[end]) == 1) {
-			f->next[end]++;
-			if (end == 0)
-				continue;
-			f->stall_ns = DR_MAX(f->stall_ns, now - f->done_ns);
-			f->done_ns = now;
-		}
-		do
-			span.off = (f->posted[end] % WINDOW) * CHUNK;
-		while ((end == 0 ? dr_channel_send : dr_channel_recv)(ch, &span, 1, &seq, now) ==
-				0 &&
-			++f->posted[end]);
-		dr_channel_flush(ch, now);
-	}
-}
-
-static void flow_for(struct flow *f, int64_t ns)
-{
-	int64_t until = dr_sim_world_now(f->p.w) + ns;
-
-	while (dr_sim_world_now(f->p.w) < until) {
-		turn(&f->p, until);
-		pump(f);
-	}
-}
-
-static struct dr_sim_opts gigabit(void)
-{
-	struct dr_sim_opts o = world_of(DR_SIM_STREAM);
-
-	o.link.bits_per_s = 1e9;
-	o.segment_bytes = 1000;
-	return o;
-}
-
-/* Data flows on rail 0 for warm_ns. */
-static void flow_open_with(
-	struct flow *f, const struct dr_sim_opts *o, enum dr_detect detect, int64_t warm_ns)
-{
-	struct dr_err e = { 0 };
-
-	memset(f, 0, sizeof(*f));
-	pair_open_with(&f->p, o, detect, NULL, 0);
-	run_for(&f->p, 2 * DR_NS_PER_S);
-	for (unsigned end = 0; end < 2; end++) {
-		struct dr_memory m = { .base = f->buf[end], .len = WINDOW * CHUNK };
-
-		if (dr_channel_mem_reg(dr_manager_channel_at(f->p.m[end], 0), &m, &f->mem[end], &e))
-			fail_msg("%s", e.text);
-	}
-	f->done_ns = dr_sim_world_clock(f->p.w, 1);
-	flow_for(f, warm_ns);
-	f->stall_ns = 0;
-}
-
-static void flow_open(struct flow *f, const struct dr_sim_opts *o, int64_t warm_ns)
-{
-	flow_open_with(f, o, DR_DETECT_FAST, warm_ns);
-}
-
-static struct dr_channel_stats sender_stats(struct flow *f)
-{
-	struct dr_channel_stats st;
-
-	dr_channel_stats(dr_manager_channel_at(f->p.m[0], 0), &st);
-	return st;
-}
-
-static void flow_close(struct flow *f)
-{
-	for (unsigned end = 0; end < 2; end++) {
-		struct dr_channel *ch = dr_manager_channel_at(f->p.m[end], 0);
-
-		assert_int_equal(dr_channel_mem_dereg(
-					 ch, &f->mem[end], dr_sim_world_clock(f->p.w, end), NULL),
-			0);
-	}
-	pair_close(&f->p);
-}
-
 /* The stall is a few fast ticks and the switch, not three heartbeats. */
 static void test_a_black_hole_under_data_is_found_fast(void **state)
 {
 	static const unsigned dirs[] = { DR_SIM_NODE0, DR_SIM_NODE1, DR_SIM_BOTH };
-	struct dr_sim_opts o = gigabit();
+	struct dr_sim_opts o = small_packets();
 	static struct flow f;
 
 	(void)state;
@@ -128,7 +27,7 @@ static void test_a_black_hole_under_data_is_found_fast(void **state)
  * full size passes. */
 static void test_a_hole_for_large_packets(void **state)
 {
-	struct dr_sim_opts o = gigabit();
+	struct dr_sim_opts o = small_packets();
 	static struct flow f;
 
 	(void)state;
@@ -147,11 +46,39 @@ static void test_a_hole_for_large_packets(void **state)
 	flow_close(&f);
 }
 
+/* The owner has tested it: the rail is left without a stall, and used again when a padded datagram passes. */
+static void test_a_rail_known_to_lose_large_packets(void **state)
+{
+	struct dr_sim_opts o = small_packets();
+	static struct flow f;
+
+	(void)state;
+	flow_open(&f, &o, WARM_NS);
+	dr_sim_hole(f.p.w, 0, DR_SIM_NODE0, 600);
+	dr_manager_rail_small(f.p.m[0], 0, 1000, "tested", dr_sim_world_clock(f.p.w, 0));
+	flow_for(&f, DR_NS_PER_S);
+	assert_true(f.stall_ns <= 15 * DR_NS_PER_MS);
+	assert_int_equal(sender_stats(&f).active, 1);
+	assert_int_equal(dr_manager_rail_state(f.p.m[0], 0), DR_RAIL_DOWN);
+	dr_manager_rail_small(f.p.m[0], 0, 1000, "told again", dr_sim_world_clock(f.p.w, 0));
+	dr_sim_hole(f.p.w, 0, DR_SIM_NODE0, UINT32_MAX);
+	flow_for(&f, 4 * DR_NS_PER_S);
+	assert_int_equal(dr_manager_rail_state(f.p.m[0], 0), DR_RAIL_ALIVE);
+	assert_int_equal(sender_stats(&f).active, 0);
+	flow_close(&f);
+	/* Conservative detection leaves it to the kernel or the NIC. */
+	flow_open_with(&f, &o, DR_DETECT_CONSERVATIVE, WARM_NS);
+	dr_manager_rail_small(f.p.m[0], 0, 1000, "tested", dr_sim_world_clock(f.p.w, 0));
+	flow_for(&f, DR_NS_PER_S);
+	assert_int_equal(sender_stats(&f).active, 0);
+	flow_close(&f);
+}
+
 /* While the other rail is away for a moment, the grey one is all there is, and a connection over it comes up.
  * It is left as soon as the other one is back. */
 static void test_a_grey_rail_is_no_refuge(void **state)
 {
-	struct dr_sim_opts o = gigabit();
+	struct dr_sim_opts o = small_packets();
 	static struct flow f;
 	uint64_t before;
 
@@ -174,7 +101,7 @@ static void test_a_grey_rail_is_no_refuge(void **state)
 /* The round trip is longer than the interval of heartbeats: reports are late. */
 static void test_a_hole_far_away(void **state)
 {
-	struct dr_sim_opts o = gigabit();
+	struct dr_sim_opts o = small_packets();
 	static struct flow f;
 
 	(void)state;
@@ -191,7 +118,7 @@ static void test_a_hole_far_away(void **state)
 /* Only datagrams pass: the connection is left after some repetitions without an answer. */
 static void test_only_datagrams_pass(void **state)
 {
-	struct dr_sim_opts o = gigabit();
+	struct dr_sim_opts o = small_packets();
 	static struct flow f;
 
 	(void)state;
@@ -208,7 +135,7 @@ static void test_only_datagrams_pass(void **state)
 /* Only datagrams are lost, on a rail that carries data and on one that is idle: PROBE frames pass. */
 static void test_lost_datagrams_are_no_failure(void **state)
 {
-	struct dr_sim_opts o = gigabit();
+	struct dr_sim_opts o = small_packets();
 	static struct flow f;
 
 	(void)state;
@@ -233,7 +160,7 @@ static void test_a_slow_rail_is_not_left(void **state)
 
 	(void)state;
 	for (unsigned i = 0; i < 2 * DR_ARRAY_LEN(rates); i++) {
-		struct dr_sim_opts o = gigabit();
+		struct dr_sim_opts o = small_packets();
 
 		o.link.bits_per_s = rates[i / 2];
 		o.segment_bytes = 100;
@@ -249,20 +176,23 @@ static void test_a_slow_rail_is_not_left(void **state)
 /* ---- what the transport reports decides ---- */
 
 static struct dr_path_stats reported;
-static uint64_t acked_step, segments_step;
+static uint64_t acked_step, segments_step, rx_step;
+static unsigned n_reports;
 
 static void report(struct dr_path *p, struct dr_path_stats *out)
 {
 	(void)p;
+	n_reports++;
 	reported.acked_bytes += acked_step;
 	reported.rx_segments += segments_step;
+	reported.rx_wire += rx_step;
 	*out = reported;
 }
 
 /* Data on rail 0 is lost, heartbeats pass. The sender's path reports `st`. */
 static void grey_open(struct flow *f, const struct dr_path_stats *st, uint32_t passes)
 {
-	struct dr_sim_opts o = gigabit();
+	struct dr_sim_opts o = small_packets();
 	static struct dr_transport_ops path_ops;
 	struct dr_path *p;
 
@@ -273,12 +203,13 @@ static void grey_open(struct flow *f, const struct dr_path_stats *st, uint32_t p
 	path_ops.stats = report;
 	p->ops = &path_ops;
 	reported = *st;
-	acked_step = segments_step = 0;
+	acked_step = segments_step = rx_step = 0;
 }
 
-static const struct dr_path_stats no_answer = {
-	.peer_ack_age_ns = 200 * DR_NS_PER_MS, .rtt_ns = DR_NS_PER_MS, .silent_segments = 8
-};
+static const struct dr_path_stats no_answer = { .repeats = true,
+	.peer_ack_age_ns = 200 * DR_NS_PER_MS,
+	.rtt_ns = DR_NS_PER_MS,
+	.silent_segments = 8 };
 
 static void test_no_answer_to_many_segments(void **state)
 {
@@ -366,7 +297,8 @@ static void test_patience_with_a_path(void **state)
 
 	(void)state;
 	for (unsigned i = 0; i < DR_ARRAY_LEN(c); i++) {
-		struct dr_path_stats st = { .silent_segments = c[i].silent_segments,
+		struct dr_path_stats st = { .repeats = true,
+			.silent_segments = c[i].silent_segments,
 			.unanswered = c[i].unanswered,
 			.rtt_ns = c[i].rtt_ms * DR_NS_PER_MS };
 
@@ -377,6 +309,117 @@ static void test_patience_with_a_path(void **state)
 		assert_int_equal(sender_stats(&f).switches, 1);
 		flow_close(&f);
 	}
+}
+
+/* What another channel's connection over rail 0 reports. */
+static struct dr_path_stats other;
+static uint64_t other_step;
+
+static void report_other(struct dr_path *p, struct dr_path_stats *out)
+{
+	(void)p;
+	other.acked_bytes += other_step;
+	*out = other;
+}
+
+/* As grey_open. Another connection over the rail reports `st`, and progress of `step` bytes in each look. */
+static void crowd_open(struct flow *f, const struct dr_path_stats *own,
+	const struct dr_path_stats *st, uint64_t step)
+{
+	static struct dr_transport_ops path_ops;
+	struct dr_path *p;
+
+	grey_open(f, own, 200);
+	p = dr_channel_path(dr_manager_channel_at(f->p.m[0], 1), 1);
+	assert_int_equal(p->rail->index, 0);
+	path_ops = *p->ops;
+	path_ops.stats = report_other;
+	p->ops = &path_ops;
+	other = *st;
+	other_step = step;
+}
+
+/* One connection of a congested rail may have no answer for long. */
+static void test_a_congested_rail_is_no_grey_failure(void **state)
+{
+	static const struct {
+		unsigned retransmits, rtt_ms, unanswered;
+		uint64_t step;
+		int64_t kept_ms, left_ms;
+	} c[] = {
+		{ 11, 1, 0, 1, 49000, 51500 }, { 11, 1, 39, 1, 49000, 51500 },
+		{ 11, 1, 40, 1, 1900, 2500 }, /* it was repeated often enough */
+		{ 0, 10, 0, 1, 49000, 51500 },
+		{ 10, 9, 0, 1, 60, 250 },  /* the others see neither losses nor a queue */
+		{ 11, 10, 0, 0, 60, 250 }, /* they do not progress either */
+	};
+	static struct flow f;
+
+	(void)state;
+	for (unsigned i = 0; i < DR_ARRAY_LEN(c); i++) {
+		struct dr_path_stats st = no_answer, others = { .tx_segments = 1000 };
+
+		st.unanswered = c[i].unanswered;
+		others.retransmits = c[i].retransmits;
+		others.rtt_min_ns = DR_NS_PER_MS;
+		others.rtt_ns = c[i].rtt_ms * DR_NS_PER_MS;
+		crowd_open(&f, &st, &others, c[i].step);
+		flow_for(&f, c[i].kept_ms * DR_NS_PER_MS);
+		assert_int_equal(sender_stats(&f).switches, 0);
+		flow_for(&f, (c[i].left_ms - c[i].kept_ms) * DR_NS_PER_MS);
+		assert_true(sender_stats(&f).switches >= 1);
+		flow_close(&f);
+	}
+}
+
+static void test_a_finding_of_congestion_holds_for_a_second(void **state)
+{
+	struct dr_path_stats lossy = { .tx_segments = 1000, .retransmits = 11 };
+	static struct flow f;
+
+	(void)state;
+	crowd_open(&f, &no_answer, &lossy, 1);
+	flow_for(&f, 80 * DR_NS_PER_MS);
+	other_step = 0;
+	flow_for(&f, 900 * DR_NS_PER_MS);
+	assert_int_equal(sender_stats(&f).switches, 0);
+	flow_for(&f, 200 * DR_NS_PER_MS);
+	assert_int_equal(sender_stats(&f).switches, 1);
+	flow_close(&f);
+}
+
+/* What was acknowledged before the rail failed is no progress. */
+static void test_looks_far_apart_find_no_congestion(void **state)
+{
+	struct dr_path_stats lossy = { .tx_segments = 1000, .retransmits = 11 };
+	static struct flow f;
+
+	(void)state;
+	crowd_open(&f, &no_answer, &lossy, 0);
+	f.p.m[0]->rail[0].looked_ns = dr_sim_world_clock(f.p.w, 0) - 100 * DR_NS_PER_MS;
+	other.acked_bytes = 1000;
+	flow_for(&f, 250 * DR_NS_PER_MS);
+	assert_int_equal(sender_stats(&f).switches, 1);
+	flow_close(&f);
+}
+
+/* Its queue takes small packets when it has no room for large ones. */
+static void test_a_congested_rail_has_no_hole(void **state)
+{
+	struct dr_path_stats st = no_answer, lossy = { .tx_segments = 1000, .retransmits = 11 };
+	static struct flow f;
+
+	(void)state;
+	st.segment_bytes = 1000;
+	st.silent_segments = 1;
+	crowd_open(&f, &st, &lossy, 1);
+	flow_for(&f, 2 * DR_NS_PER_S);
+	assert_true(f.p.m[0]->hb.rail[0].padded_lost >= DR_HB_PADDED_LOST);
+	assert_int_equal(sender_stats(&f).switches, 0);
+	other_step = 0;
+	flow_for(&f, 1100 * DR_NS_PER_MS);
+	assert_int_equal(sender_stats(&f).switches, 1);
+	flow_close(&f);
 }
 
 /* A connection that has sent little gets PROBE frames, whose answers decide. */
@@ -423,7 +466,7 @@ static void test_the_only_path_is_kept(void **state)
 /* Data on another rail says nothing about the one on which data is owed. */
 static void test_other_rails_data_clears_nothing(void **state)
 {
-	struct dr_sim_opts o = gigabit();
+	struct dr_sim_opts o = small_packets();
 	static struct flow f;
 
 	(void)state;
@@ -475,13 +518,12 @@ static void test_segments_before_the_suspicion(void **state)
 	dr_hb_suspect(h, 0, dr_sim_world_clock(f.p.w, 0)); /* wrong */
 	flow_for(&f, 20 * DR_NS_PER_MS);
 	assert_false(dr_hb_suspected(h, 0));
-	memset(h->rail[0].silences, 0, sizeof(h->rail[0].silences));
+	h->rail[0].longest = 0;
 	reported.rx_segments = 1000;
 	dr_sim_cut(f.p.w, 0, DR_SIM_BOTH, true);
 	flow_for(&f, 100 * DR_NS_PER_MS);
 	assert_int_equal(sender_stats(&f).active, 1);
-	for (unsigned i = 0; i < DR_HB_HISTOGRAM; i++)
-		assert_int_equal(h->rail[0].silences[i], 0); /* no silence ended by itself */
+	assert_int_equal(h->rail[0].longest, 0); /* no silence ended by itself */
 	flow_close(&f);
 }
 
@@ -504,6 +546,78 @@ static void test_segments_of_another_rail(void **state)
 	flow_close(&f);
 }
 
+/* Nothing is sent any more. The receiver's path reports `st`. */
+static void idle_open(struct flow *f, const struct dr_path_stats *st)
+{
+	struct dr_sim_opts o = small_packets();
+	static struct dr_transport_ops path_ops;
+	struct dr_path *p;
+
+	flow_open(f, &o, WARM_NS);
+	p = dr_channel_path(dr_manager_channel_at(f->p.m[1], 0), 0);
+	path_ops = *p->ops;
+	path_ops.stats = report;
+	p->ops = &path_ops;
+	reported = *st;
+	acked_step = segments_step = rx_step = 0;
+	n_reports = 0;
+}
+
+/* Its credits do not arrive, so that the sender waits for them, and nothing is owed to it. */
+static void test_a_receiver_that_nothing_answers_leaves_the_path(void **state)
+{
+	struct dr_path_stats st = no_answer;
+	static struct flow f;
+
+	(void)state;
+	st.unacked_bytes = 64;
+	idle_open(&f, &st);
+	run_for(&f.p, 90 * DR_NS_PER_MS);
+	assert_int_equal(sender_stats(&f).switches, 0);
+	run_for(&f.p, 160 * DR_NS_PER_MS);
+	assert_int_equal(sender_stats(&f).active, 1);
+	assert_int_equal(f.p.downs[0][0] + f.p.downs[1][0], 0);
+	flow_close(&f);
+}
+
+/* The answers wait behind data on a congested rail: data that arrives there shows that the rail works. */
+static void test_a_receiver_on_a_congested_rail_waits(void **state)
+{
+	static struct flow f;
+
+	(void)state;
+	for (unsigned i = 0; i < 4; i++) {
+		struct dr_path_stats st = no_answer;
+		bool crowded = i & 1, arrives = i & 2;
+
+		st.unacked_bytes = 64;
+		st.rtt_min_ns = DR_NS_PER_MS;
+		st.rtt_ns = (crowded ? 10 : 1) * DR_NS_PER_MS;
+		idle_open(&f, &st);
+		rx_step = arrives;
+		run_for(&f.p, 600 * DR_NS_PER_MS);
+		assert_int_equal(sender_stats(&f).active, crowded && arrives ? 0 : 1);
+		flow_close(&f);
+	}
+}
+
+/* What it sent last is asked for once. */
+static void test_an_idle_receiver_costs_one_question(void **state)
+{
+	struct dr_path_stats st = no_answer;
+	static struct flow f;
+
+	(void)state;
+	idle_open(&f, &st);
+	run_for(&f.p, 200 * DR_NS_PER_MS);
+	assert_true(n_reports > 0);
+	n_reports = 0;
+	run_for(&f.p, 2 * DR_NS_PER_S);
+	assert_int_equal(n_reports, 0);
+	assert_int_equal(sender_stats(&f).switches, 0);
+	flow_close(&f);
+}
+
 /* When the doubt is over, so is the question. */
 static void test_a_question_ends(void **state)
 {
@@ -523,11 +637,42 @@ static void test_a_question_ends(void **state)
 	flow_close(&f);
 }
 
+/* Heartbeats pass on a rail with a hundredth of the rate. Traffic returns when the rate does, once. */
+static void test_failback_waits_for_bandwidth(void **state)
+{
+	struct dr_sim_opts o = small_packets();
+	struct dr_rate_state st;
+	static struct flow f;
+
+	(void)state;
+	o.link.bits_per_s = 100e6;
+	flow_open(&f, &o, WARM_NS);
+	dr_sim_cut(f.p.w, 0, DR_SIM_BOTH, true);
+	flow_for(&f, DR_NS_PER_S);
+	set_rate(&f, 0, 1e6);
+	dr_sim_cut(f.p.w, 0, DR_SIM_BOTH, false);
+	flow_for(&f, 12 * DR_NS_PER_S);
+	assert_int_equal(sender_stats(&f).active, 1);
+	assert_int_equal(sender_stats(&f).switches, 1);
+	assert_int_equal(sender_stats(&f).failbacks, 0);
+	dr_rail_rates_get(f.p.m[0]->rates, 0, &st);
+	assert_true(st.degraded);
+	assert_true(st.bps > 0.5e6 && st.bps < 1.5e6);
+	set_rate(&f, 0, 100e6);
+	flow_for(&f, 12 * DR_NS_PER_S);
+	assert_int_equal(sender_stats(&f).active, 0);
+	assert_int_equal(sender_stats(&f).switches, 1);
+	assert_int_equal(sender_stats(&f).failbacks, 1);
+	flow_close(&f);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_failback_waits_for_bandwidth),
 		cmocka_unit_test(test_a_black_hole_under_data_is_found_fast),
 		cmocka_unit_test(test_a_hole_for_large_packets),
+		cmocka_unit_test(test_a_rail_known_to_lose_large_packets),
 		cmocka_unit_test(test_a_grey_rail_is_no_refuge),
 		cmocka_unit_test(test_a_hole_far_away),
 		cmocka_unit_test(test_only_datagrams_pass),
@@ -539,9 +684,16 @@ int main(void)
 		cmocka_unit_test(test_a_stalled_peer_is_in_no_doubt),
 		cmocka_unit_test(test_padded_datagrams_decide_first),
 		cmocka_unit_test(test_patience_with_a_path),
+		cmocka_unit_test(test_a_congested_rail_is_no_grey_failure),
+		cmocka_unit_test(test_a_finding_of_congestion_holds_for_a_second),
+		cmocka_unit_test(test_looks_far_apart_find_no_congestion),
+		cmocka_unit_test(test_a_congested_rail_has_no_hole),
 		cmocka_unit_test(test_little_data_is_probed),
 		cmocka_unit_test(test_the_only_path_is_kept),
 		cmocka_unit_test(test_other_rails_data_clears_nothing),
+		cmocka_unit_test(test_a_receiver_that_nothing_answers_leaves_the_path),
+		cmocka_unit_test(test_a_receiver_on_a_congested_rail_waits),
+		cmocka_unit_test(test_an_idle_receiver_costs_one_question),
 		cmocka_unit_test(test_a_question_ends),
 		cmocka_unit_test(test_segments_that_the_kernel_holds_back),
 		cmocka_unit_test(test_segments_before_the_suspicion),

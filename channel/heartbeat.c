@@ -2,6 +2,7 @@
 #include "channel/heartbeat.h"
 
 #include "base/wire.h"
+#include "channel/rate.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -10,16 +11,16 @@
 
 /*
  * Datagram, big endian:
- *	u32 magic | u8 version | u8 role (1 connector) | u16 gpu | u8 rail | u8 n | u8 flags (1 fast phase) |
- *	u16 size | u64 number | n x (u8 miss | u16 newest | u16 newest padded |
+ *	u32 magic | u8 version | u8 role (1 connector) | u16 gpu | u8 rail | u8 n | u8 flags (1 fast phase, 2 report) |
+ *	u16 size | u16 held | u64 number | n x (u8 miss | u32 newest | u32 newest padded |
  *	u16 small) | 16 B MAC | padding
- * size: of the datagram, padding included. newest: low bits of numbers received on that rail. small: of the
+ * size: of the datagram, padding included. held: bit i, datagrams for rail i have not left the sender's host. newest: low bits of numbers received on that rail. small: of the
  * number of datagrams without padding received there.
  * MAC: SipHash-2-4 of 128 bits (libsodium crypto_shorthash_siphashx24), designed for short messages,
  * over all bytes before it, keyed with the session's token.
  */
-enum { HB_MAGIC = 0x64724842, HB_VERSION = 3, HB_MAC = 16, HB_FIXED = 21, HB_REPORT = 7 };
-enum { FLAG_FAST = 1, DOWN = UINT8_MAX, LONGEST_MAX = 10 };
+enum { HB_MAGIC = 0x64724842, HB_VERSION = 5, HB_MAC = 16, HB_FIXED = 23, HB_REPORT = 11 };
+enum { FLAG_FAST = 1, FLAG_REPORT = 2, DOWN = UINT8_MAX, LONGEST_MAX = 10 };
 static const int64_t FAST_MIN_NS = DR_NS_PER_MS / 2;
 static const int64_t FORGET_NS = 5 * DR_NS_PER_S;
 static const int64_t GAPS_NS = 100 * DR_NS_PER_MS;
@@ -115,6 +116,8 @@ void dr_hb_suspect(struct dr_hb *h, unsigned rail, int64_t now)
 	for (unsigned i = 0; i < h->n_rails; i++)
 		h->rail[i].beat = false;
 	r->miss = 1;
+	r->suspected = true;
+	r->missed_at = h->tick;
 	begin_fast(h, now);
 }
 
@@ -130,6 +133,12 @@ void dr_hb_heard_elsewhere(struct dr_hb *h, unsigned rail)
 	h->rail[rail].heard_elsewhere = true;
 }
 
+void dr_hb_held(struct dr_hb *h, unsigned rail, bool held)
+{
+	dr_dassert(rail < h->n_rails);
+	h->rail[rail].held = held;
+}
+
 static bool alive(const struct dr_hb_rail *r)
 {
 	return r->heard || r->heard_elsewhere;
@@ -142,18 +151,21 @@ static void mac(const struct dr_hb *h, const uint8_t *data, size_t len, uint8_t 
 	dr_assert(rc == 0);
 }
 
-/* The full number whose low bits are `low`: the newest one that is not above `newest`. */
-static uint64_t full_number(uint64_t newest, uint16_t low)
+/* The full number whose low bits are `low`: the newest one that is not above `newest`. At 4,000 datagrams per
+ * second, a number that was reported last looks newer after twelve days. */
+static uint64_t full_number(uint64_t newest, uint32_t low)
 {
-	return newest - (uint16_t)((uint16_t)newest - low);
+	return newest - (uint32_t)((uint32_t)newest - low);
 }
 
 /* What the peer received on a rail: of the padded datagrams that it did not, those are lost that a later
  * small one overtook. */
-static void padded_report(struct dr_hb *h, struct dr_hb_rail *r, uint16_t newest, uint16_t padded)
+static void padded_report(struct dr_hb *h, struct dr_hb_rail *r, uint32_t newest, uint32_t padded)
 {
 	uint64_t seen = full_number(h->tick, newest), passed = full_number(h->tick, padded);
 
+	r->peer_newest = newest;
+	h->echoed = DR_MAX(h->echoed, seen);
 	r->peer_padded = padded;
 	r->padded_lost = 0;
 	for (unsigned i = 0; i < DR_MIN(r->n_padded, (unsigned)DR_HB_PADDED_MAX); i++) {
@@ -176,17 +188,19 @@ static void beat(struct dr_hb_rail *r, int64_t now)
 }
 
 /* The reports of a datagram that is authentic and the newest one of the peer. */
-static void take_report(struct dr_hb *h, struct dr_rbuf *r, uint8_t flags, int64_t now)
+static void take_report(
+	struct dr_hb *h, struct dr_rbuf *r, uint8_t flags, uint16_t held, int64_t now)
 {
 	for (unsigned i = 0; i < h->n_rails; i++) {
-		uint16_t newest = 0, padded = 0;
+		uint32_t newest = 0, padded = 0;
 		uint8_t miss = 0;
 
 		dr_rbuf_u8(r, &miss);
-		dr_rbuf_u16(r, &newest);
-		dr_rbuf_u16(r, &padded);
+		dr_rbuf_u32(r, &newest);
+		dr_rbuf_u32(r, &padded);
 		dr_rbuf_u16(r, &h->rail[i].peer_small);
 		h->rail[i].peer_miss = miss;
+		h->rail[i].peer_held = held >> i & 1;
 		padded_report(h, &h->rail[i], newest, padded);
 		if ((flags & FLAG_FAST) && suspect(&h->rail[i]))
 			begin_fast(h, now);
@@ -199,7 +213,7 @@ int dr_hb_receive(
 	uint8_t version, role, from, n, flags, want[HB_MAC];
 	struct dr_rbuf r, report;
 	const void *reports;
-	uint16_t gpu, total;
+	uint16_t gpu, total, held;
 	uint32_t magic;
 	uint64_t number;
 	size_t used;
@@ -214,6 +228,7 @@ int dr_hb_receive(
 	dr_rbuf_u8(&r, &n);
 	dr_rbuf_u8(&r, &flags);
 	dr_rbuf_u16(&r, &total);
+	dr_rbuf_u16(&r, &held);
 	if (dr_rbuf_u64(&r, &number) != 0 || magic != HB_MAGIC || version != HB_VERSION ||
 		role != !h->connector || gpu != h->gpu || from != rail || n != h->n_rails ||
 		total != size || dr_rbuf_view(&r, &reports, (size_t)n * HB_REPORT) != 0 ||
@@ -238,25 +253,47 @@ int dr_hb_receive(
 	if (number <= h->told) /* read after a newer one of another rail */
 		return 0;
 	h->told = number;
+	/* Else our bytes would replace the datagrams that tell how a rail is heard. */
+	if ((flags & FLAG_REPORT) && now >= h->report_ns) {
+		h->asked = true;
+		h->report_ns = now + (h->on_paths ? DR_HB_RARE * h->interval_ns : 0);
+	}
 	dr_rbuf_init(&report, reports, (size_t)n * HB_REPORT);
-	take_report(h, &report, flags, now);
+	take_report(h, &report, flags, held, now);
 	return 0;
 refuse:
 	h->refused++;
 	return -EPROTO;
 }
 
-static unsigned misses_needed(const struct dr_hb_rail *r)
+static unsigned misses_needed(unsigned longest)
 {
-	return r->longest > 1 ? 3u * r->longest : DR_HB_MISSES + (unsigned)r->longest;
+	return longest > 1 ? 3u * longest : DR_HB_MISSES + longest;
 }
 
-/* A rail that is down for want of padded datagrams is not silent. */
+/* more: misses to come, of whole intervals. */
+static bool missed_enough(const struct dr_hb_rail *r, unsigned more)
+{
+	return r->miss + more >= misses_needed(r->longest) ||
+	       r->proved_full + more >= misses_needed(r->longest_full);
+}
+
+/* A rail that is down for want of padded datagrams is not silent, and one that is heard again is not for a tick or two. */
 static uint8_t reported(const struct dr_hb_rail *r)
 {
-	unsigned limit = r->padded_only ? misses_needed(r) : 1;
+	bool silent = r->padded_only ? missed_enough(r, 0) : r->miss >= DR_HB_MISSES;
 
-	return r->down && r->miss >= limit ? DOWN : DR_MIN(r->miss, DOWN - 1);
+	return r->down && silent ? DOWN : DR_MIN(r->miss, DOWN - 1);
+}
+
+static uint8_t own_flags(const struct dr_hb *h)
+{
+	uint8_t f = h->next_ns < h->fast_until_ns ? FLAG_FAST : 0;
+
+	for (unsigned i = 0; i < h->n_rails; i++)
+		if (h->rail[i].down)
+			f |= FLAG_REPORT;
+	return f;
 }
 
 size_t dr_hb_make(struct dr_hb *h, unsigned rail, uint32_t size, uint8_t buf[DR_DGRAM_MAX])
@@ -264,10 +301,13 @@ size_t dr_hb_make(struct dr_hb *h, unsigned rail, uint32_t size, uint8_t buf[DR_
 	size_t plain = HB_FIXED + (size_t)h->n_rails * HB_REPORT + HB_MAC;
 	struct dr_hb_rail *to = &h->rail[rail];
 	uint8_t tag[HB_MAC];
+	uint16_t held = 0;
 	struct dr_wbuf w;
 
 	dr_assert(size == 0 || (size > plain && size <= UINT16_MAX));
 
+	for (unsigned i = 0; i < h->n_rails; i++)
+		held |= (uint16_t)(h->rail[i].held << i);
 	dr_wbuf_init(&w, buf, DR_DGRAM_MAX);
 	dr_wbuf_u32(&w, HB_MAGIC);
 	dr_wbuf_u8(&w, HB_VERSION);
@@ -275,8 +315,9 @@ size_t dr_hb_make(struct dr_hb *h, unsigned rail, uint32_t size, uint8_t buf[DR_
 	dr_wbuf_u16(&w, h->gpu);
 	dr_wbuf_u8(&w, (uint8_t)rail);
 	dr_wbuf_u8(&w, (uint8_t)h->n_rails);
-	dr_wbuf_u8(&w, h->next_ns < h->fast_until_ns ? FLAG_FAST : 0);
+	dr_wbuf_u8(&w, own_flags(h));
 	dr_wbuf_u16(&w, (uint16_t)(size != 0 ? size : plain));
+	dr_wbuf_u16(&w, held);
 	dr_wbuf_u64(&w, ++h->tick);
 	if (size != 0)
 		to->padded[to->n_padded++ % DR_HB_PADDED_MAX] = h->tick;
@@ -286,8 +327,8 @@ size_t dr_hb_make(struct dr_hb *h, unsigned rail, uint32_t size, uint8_t buf[DR_
 		const struct dr_hb_rail *r = &h->rail[i];
 
 		dr_wbuf_u8(&w, reported(r));
-		dr_wbuf_u16(&w, (uint16_t)r->rx_tick);
-		dr_wbuf_u16(&w, (uint16_t)r->rx_padded);
+		dr_wbuf_u32(&w, (uint32_t)r->rx_tick);
+		dr_wbuf_u32(&w, (uint32_t)r->rx_padded);
 		dr_wbuf_u16(&w, r->small);
 	}
 	mac(h, buf, w.len, tag);
@@ -307,35 +348,61 @@ static uint8_t evidence(uint32_t heard, uint32_t beats, unsigned i)
 
 static int64_t patience_ns(const struct dr_hb *h, unsigned i)
 {
-	return DR_MAX(
+	int64_t ns = DR_MAX(
 		DR_HB_FAST_MISSES * fast_ns(h), DR_MIN(2 * dr_hb_usual_gap(h, i), PATIENCE_MAX_NS));
+
+	return h->rail[i].peer_held ? DR_MAX(ns, DR_HB_HELD_NS) : ns;
 }
 
-/* A silence ended by itself. */
-static void silence_ended(struct dr_hb_rail *r)
+/* Returns its misses, if it ended by itself. */
+static uint8_t silence_ended(struct dr_hb_rail *r)
 {
-	if (r->miss > 0)
-		r->silences[DR_MIN(r->miss, DR_HB_HISTOGRAM - 1)]++;
-	if (!r->down)
+	uint8_t misses = r->down ? 0 : DR_MIN(r->miss - r->suspected, DR_HB_HISTOGRAM - 1);
+
+	if (!r->down) {
 		r->longest = DR_MAX(r->longest, DR_MIN(r->proved, LONGEST_MAX));
-	r->miss = r->proved = 0;
+		r->longest_full = DR_MAX(r->longest_full, DR_MIN(r->proved_full, LONGEST_MAX));
+	}
+	r->miss = r->proved = r->proved_full = 0;
+	r->suspected = false;
+	return misses;
 }
 
-static void count(struct dr_hb_rail *r, uint8_t miss_max, int64_t now)
+/* interval: the last full tick was a whole interval ago. Returns the misses of a silence that ended. */
+static uint8_t count(
+	struct dr_hb *h, struct dr_hb_rail *r, uint8_t miss_max, bool interval, int64_t now)
 {
+	uint8_t ended = 0;
+
 	if (alive(r)) {
-		silence_ended(r);
+		ended = silence_ended(r);
 		r->heard_ns = now;
 		if (r->good < UINT8_MAX)
 			r->good++;
 	} else {
-		r->good = 0;
+		/* The peer ticks as often as this end. What it sends may arrive now before our tick, now after it. */
+		if (r->miss > 0)
+			r->good = 0;
+		else
+			r->missed_at = h->tick;
 		if (r->miss < miss_max)
 			r->miss++;
-		if (r->proved < miss_max && miss_max > 1)
+		if (r->proved < miss_max && miss_max > 1) {
 			r->proved++;
+			r->proved_full += interval;
+		}
 	}
 	r->heard = r->beat = r->heard_elsewhere = false;
+	return ended;
+}
+
+/* See the header: misses, evidence that is younger than the silence, and time. */
+static bool silent_too_long(const struct dr_hb *h, unsigned i, int64_t now)
+{
+	const struct dr_hb_rail *r = &h->rail[i];
+
+	return missed_enough(r, 0) && h->echoed > r->missed_at &&
+	       now - r->heard_ns >= patience_ns(h, i);
 }
 
 /* One rail at a full tick: counts what was heard and decides whether the rail is up. */
@@ -343,9 +410,8 @@ static void judge(struct dr_hb *h, unsigned i, uint8_t miss_max, int64_t now, st
 {
 	struct dr_hb_rail *r = &h->rail[i];
 
-	count(r, miss_max, now);
-	if (!r->down && ((r->miss >= misses_needed(r) && now - r->heard_ns >= patience_ns(h, i)) ||
-				r->peer_miss == DOWN)) {
+	out->ended[i] = count(h, r, miss_max, now - h->last_tick_ns >= h->interval_ns, now);
+	if (!r->down && (silent_too_long(h, i, now) || r->peer_miss == DOWN)) {
 		r->down = true;
 		r->good = 0;
 		out->fell |= 1u << i;
@@ -367,8 +433,10 @@ static void forget(struct dr_hb *h, int64_t now)
 	for (unsigned i = 0; i < h->n_rails && (longest || gaps); i++) {
 		struct dr_hb_rail *r = &h->rail[i];
 
-		if (longest)
+		if (longest) {
 			r->longest -= (r->longest + 3) / 4;
+			r->longest_full -= (r->longest_full + 3) / 4;
+		}
 		if (gaps) {
 			r->gap_ns[1] = r->gap_ns[0];
 			r->gap_ns[0] = 0;
@@ -490,7 +558,8 @@ void dr_hb_padded_size(struct dr_hb *h, unsigned rail, uint32_t size)
 void dr_hb_padded_only(struct dr_hb *h, unsigned rail)
 {
 	dr_hb_force_down(h, rail);
-	h->rail[rail].miss = 0; /* it is heard, and the peer need not leave it */
+	h->rail[rail].miss = h->rail[rail].proved_full =
+		0; /* it is heard, and the peer need not leave it */
 	h->rail[rail].padded_only = true;
 }
 
@@ -501,7 +570,7 @@ uint32_t dr_hb_suspects(const struct dr_hb *h)
 	for (unsigned i = 0; i < h->n_rails; i++) {
 		const struct dr_hb_rail *r = &h->rail[i];
 
-		if (!r->down && !alive(r) && r->miss + 1u >= misses_needed(r))
+		if (!r->down && !alive(r) && missed_enough(r, 1))
 			suspects |= 1u << i;
 	}
 	return suspects;
@@ -516,6 +585,18 @@ void dr_hb_force_down(struct dr_hb *h, unsigned rail)
 	r->heard = r->beat = r->heard_elsewhere = false;
 	r->good = 0;
 	r->miss = DR_HB_MISSES;
+	r->suspected = false;
+}
+
+void dr_hb_small(const struct dr_hb *h, unsigned rail, struct dr_rate_report *out)
+{
+	const struct dr_hb_rail *r = &h->rail[rail];
+
+	*out = (struct dr_rate_report){ .number = h->told,
+		.newest = full_number(h->tick, r->peer_newest),
+		.got = r->peer_small,
+		.last = h->tick,
+		.sent = r->small_sent };
 }
 
 int64_t dr_hb_silent_ns(const struct dr_hb *h)

@@ -16,6 +16,9 @@
  * and nothing counts; a stall of our own executes no tick. Ticks in which no rail is heard count as
  * silence; the owner then checks what the peer's kernel still does.
  *
+ * Evidence must be younger than the silence: the peer's datagrams may have waited behind data for long. So a rail
+ * is declared down only when the peer has reported a datagram that was sent after the silence began.
+ *
  * Only the peer's own datagrams are evidence against a rail. Its bytes are sent whenever its loop
  * handles a path, its heartbeats of all rails in one tick; a starved peer may send bytes on one rail
  * for many of our ticks before it executes its own. What another worker hears is no evidence either,
@@ -33,7 +36,9 @@
  *
  * Patience: a rail with losses or with little bandwidth is silent now and then while it works. So it is
  * declared down only after three times the misses of the longest silence that ended by itself (after
- * four, if that was one), and after twice the usual time between two signs of life, 200 ms at most.
+ * four, if that was one), of ticks of the same sort, and after twice the usual time between two signs of life, 200 ms at most.
+ * While the peer says that its datagrams for the rail have not left its host, they are behind data on a slow
+ * rail: then a silence must last for DR_HB_HELD_NS.
  *
  * Packets of full size: while the owner questions a rail (dr_hb_question), each datagram on it is
  * preceded by one that is padded to the size of a data packet. The peer reports the newest datagram
@@ -41,12 +46,14 @@
  */
 enum {
 	DR_HB_RAILS_MAX = 16,
-	DR_HB_MISSES = 3,  /* consecutive ticks */
-	DR_HB_REVIVE = 3,  /* ticks heard in both directions before a rail is up again */
+	DR_HB_MISSES = 3, /* consecutive ticks */
+	DR_HB_REVIVE =
+		3, /* ticks heard in both directions, without two missed ones in a row, before a rail is up again */
 	DR_HB_QUARTER = 4, /* datagrams per interval after a second miss */
 	DR_HB_FAST = 10,   /* ticks of a fast phase in one interval */
 	DR_HB_BUDGET = 32,
 	DR_HB_SPARED = 4,
+	DR_HB_RARE = 8,
 	DR_HB_FAST_MISSES =
 		7, /* shortest silence that counts, in fast ticks: 0.05^7 is below 1e-9 */
 	DR_HB_PADDED_LOST =
@@ -55,6 +62,9 @@ enum {
 	DR_HB_HISTOGRAM = 16,
 };
 
+/* At 1 Mb/s four packets of 9,000 bytes, which the kernel may send as one unit, take 288 ms. */
+#define DR_HB_HELD_NS (350 * DR_NS_PER_MS)
+
 struct dr_hb_rail {
 	bool heard;	      /* since the last tick: bytes or a datagram arrived, */
 	bool beat;	      /* a datagram arrived: the peer executed a tick, */
@@ -62,11 +72,18 @@ struct dr_hb_rail {
 	bool down;	      /* verdict */
 	bool padded_only;     /* down until a padded datagram arrives */
 	bool padded_passed;   /* one arrived since the question began */
+	bool suspected;	      /* by the owner: that is one of the misses */
 	uint8_t miss;	      /* see above */
 	uint8_t proved;	      /* of the misses, those in which a datagram arrived on another rail */
-	uint8_t longest; /* most proved misses of a silence that ended by itself, lately; see forget() */
+	uint8_t proved_full;  /* of these, those of ticks that were a whole interval apart */
+	/* Most proved misses of a silence that ended by itself, lately; and of whole intervals alone, since a miss of
+	 * a fast phase says nothing about those. See forget(). */
+	uint8_t longest, longest_full;
+	bool held;	     /* the owner's datagrams have not left this host */
+	bool peer_held;	     /* the peer's, as it reported last */
 	uint8_t peer_miss;   /* as the peer reported last; 255: it declared the rail down */
-	uint8_t good;	     /* consecutive ticks heard */
+	uint8_t good;	     /* ticks heard since two in a row were not */
+	uint64_t missed_at;  /* number of the last datagram that was sent before the first miss */
 	uint64_t rx_tick;    /* number of the newest datagram; older ones are refused */
 	uint64_t rx_padded;  /* number of the newest padded one */
 	int64_t heard_ns;    /* last tick that found a sign of life */
@@ -83,10 +100,9 @@ struct dr_hb_rail {
 	/* Small datagrams, all so far: received; sent; received by the peer, as it reported last. The latter two
 	 * when the question began. */
 	uint16_t small, small_sent, peer_small, asked_sent, asked_peer;
-	uint16_t peer_padded,
+	uint32_t peer_newest; /* newest datagram of the last report of the peer */
+	uint32_t peer_padded,
 		asked_padded; /* newest padded one of the peer's reports: last, and then */
-	uint64_t silences
-		[DR_HB_HISTOGRAM]; /* ended by themselves, by misses; [0] unused, the last: or more */
 };
 
 struct dr_hb {
@@ -96,9 +112,16 @@ struct dr_hb {
 	uint16_t gpu;
 	bool connector; /* part of the datagram, so that a reflected one is refused */
 	bool started;
-	bool peer_runs;	       /* a datagram arrived before the last full tick */
-	bool asked;	       /* a padded datagram arrived: the peer waits for a report */
+	/* Set by the owner: heartbeats use the paths, and there is no other way to a rail whose paths are all being
+	 * rebuilt. Heartbeats of the other rails would be evidence against it. So a request for reports adds some
+	 * only once in DR_HB_RARE intervals: fewer than DR_HB_MISSES in the time that a rebuild takes. */
+	bool on_paths;
+	bool peer_runs; /* a datagram arrived before the last full tick */
+	/* The peer waits for a report: a padded datagram arrived, or a rail is down there. */
+	bool asked;
+	int64_t report_ns;     /* earliest time of the next report on request */
 	uint64_t tick;	       /* number of the last datagram sent */
+	uint64_t echoed;       /* newest of ours, on any rail, that the peer reported */
 	uint64_t told;	       /* newest number of the peer over all rails: its report counts */
 	int64_t next_ns;       /* when dr_hb_tick is due */
 	int64_t last_tick_ns;  /* last full tick */
@@ -122,7 +145,9 @@ struct dr_hb_out {
 	uint32_t suspect;
 	uint32_t fell; /* rails declared down */
 	uint32_t rose; /* rails that are up again */
-	bool full;     /* a full tick was executed, not a quarter */
+	/* Misses of a silence that ended in this tick while the rail was up; 0: none. DR_HB_HISTOGRAM - 1: or more. */
+	uint8_t ended[DR_HB_RAILS_MAX];
+	bool full; /* a full tick was executed, not a quarter */
 };
 
 /* n_rails in 1..DR_HB_RAILS_MAX. gpu and connector identify the pair of workers; key: the session's
@@ -135,6 +160,8 @@ void dr_hb_start(struct dr_hb *h, int64_t now);
 void dr_hb_life(struct dr_hb *h, unsigned rail);
 /* Another worker of this process heard the rail. */
 void dr_hb_heard_elsewhere(struct dr_hb *h, unsigned rail);
+/* Whether datagrams that were sent on the rail have left this host; for the reports. */
+void dr_hb_held(struct dr_hb *h, unsigned rail, bool held);
 /* Bits of the rails that the next full tick would declare down if nothing more is received. The owner
  * should first read what has arrived on them. */
 uint32_t dr_hb_suspects(const struct dr_hb *h);
@@ -175,6 +202,9 @@ void dr_hb_padded_size(struct dr_hb *h, unsigned rail, uint32_t size);
 void dr_hb_padded_only(struct dr_hb *h, unsigned rail);
 /* The rail is known to be down (link state, another worker): it stays down until it is heard again. */
 void dr_hb_force_down(struct dr_hb *h, unsigned rail);
+/* What is known of the rail's small datagrams; ns is not set. */
+struct dr_rate_report;
+void dr_hb_small(const struct dr_hb *h, unsigned rail, struct dr_rate_report *out);
 /* Time since any rail was heard, in executed ticks times the interval. */
 int64_t dr_hb_silent_ns(const struct dr_hb *h);
 

@@ -137,6 +137,22 @@ static void padded_datagrams_are_not_lost_alone(void **state)
 	}
 }
 
+/* Of a rail that carries nothing, the number that the peer reports stays, however many are sent. */
+static void a_report_that_stays_overtakes_nothing(void **state)
+{
+	struct pair *p = *state;
+
+	for (int i = 0; i < 10; i++)
+		half_round(p);
+	p->cut[0] = 1u << 0;
+	dr_hb_question(&p->h[0], 0, 9000, p->now);
+	for (int i = 0; i < 100000; i++) {
+		half_round(p);
+		assert_int_equal(p->h[0].rail[0].padded_lost, 0);
+	}
+	assert_true(p->h[0].tick > 2 * UINT16_MAX);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -146,6 +162,7 @@ int main(void)
 		cmocka_unit_test_setup(a_padded_datagram_is_answered, setup),
 		cmocka_unit_test_setup(an_old_padded_datagram_answers_nothing, setup),
 		cmocka_unit_test_setup(padded_datagrams_are_not_lost_alone, setup),
+		cmocka_unit_test_setup(a_report_that_stays_overtakes_nothing, setup),
 	};
 
 	return cmocka_run_group_tests_name("heartbeat, padded datagrams", tests, NULL, NULL);

@@ -253,6 +253,7 @@ static void long_fast_phases_are_rationed(void **state)
 		dr_hb_gap(&p->h[0], 0, T / 100), dr_hb_gap(&p->h[1], 0, T / 100);
 	}
 	p->h[0].rail[0].longest = p->h[1].rail[0].longest = 0;
+	p->h[0].rail[0].longest_full = p->h[1].rail[0].longest_full = 0;
 	p->cut[0] = p->cut[1] = 1u << 0;
 	cut_ns = p->now;
 	dr_hb_suspect(&p->h[0], 0, p->now);
@@ -338,6 +339,158 @@ static void losses_are_no_silence(void **state)
 	}
 }
 
+/* A silence of a fast phase lasts as many milliseconds as another one lasts intervals. */
+static void a_fast_silence_is_no_measure_of_slow_ones(void **state)
+{
+	struct pair *p = *state;
+	unsigned missed;
+
+	for (int i = 0; i < 10; i++)
+		half_round(p);
+	p->cut[0] = p->cut[1] = 1u << 0;
+	dr_hb_suspect(&p->h[0], 0, p->now);
+	for (int i = 0; i < 6; i++)
+		step(p, T / DR_HB_FAST);
+	p->cut[0] = p->cut[1] = 0;
+	step(p, T / DR_HB_FAST);
+	step(p, T / DR_HB_FAST);
+	assert_in_range(p->h[0].rail[0].longest, 4, 6);
+	assert_int_equal(p->h[0].rail[0].longest_full, 0);
+	p->h[0].budget = p->h[1].budget = 0;
+	for (int i = 0; i < 20; i++)
+		half_round(p);
+	p->cut[0] = p->cut[1] = 1u << 0;
+	missed = (unsigned)rounds_until(p, 0, 0, true);
+	assert_in_range(missed, DR_HB_MISSES, DR_HB_MISSES + 2);
+}
+
+/* Heartbeats that were missed in a row are counted when the silence ends, not the owner's suspicion, and not where
+ * the rail was declared down. */
+static void a_silence_is_counted_when_it_ends(void **state)
+{
+	struct pair *p = *state;
+	unsigned ended[DR_HB_HISTOGRAM] = { 0 };
+
+	for (int i = 0; i < 10; i++)
+		half_round(p);
+	for (int i = 0; i < 200; i++) {
+		p->cut[1] = i / 20 < 6 && i % 20 < 5 ? 1u << 0 : 0;
+		half_round(p);
+		ended[p->out[0].ended[0]]++;
+		assert_int_equal(p->out[0].ended[1], 0);
+		assert_int_equal(p->h[0].rail[0].down, false);
+	}
+	assert_int_equal(ended[1] + ended[2], 6);
+	assert_true(ended[2] > 0);
+	for (int i = 0; i < 20; i++) {
+		dr_hb_suspect(&p->h[0], 1, p->now);
+		half_round(p);
+		assert_int_equal(p->out[0].ended[1], 0);
+	}
+	p->cut[1] = 1u << 0;
+	assert_true(rounds_until(p, 0, 0, true) > 0);
+	p->cut[1] = 0;
+	for (int i = 0; i < 20; i++) {
+		half_round(p);
+		assert_int_equal(p->out[0].ended[0], 0);
+	}
+}
+
+/* A rail is down at this end alone, and both ends' bytes make datagrams unnecessary: the peer reports all the same
+ * that it hears the rail. */
+static unsigned reports_in_20_ticks(struct pair *p)
+{
+	struct dr_hb_out out;
+	uint8_t buf[DR_DGRAM_MAX];
+	unsigned reports = 0;
+
+	dr_hb_force_down(&p->h[0], 0);
+	p->h[0].rail[0].peer_miss = 1; /* the last report that arrived */
+	for (int i = 1; i <= 20; i++) {
+		for (unsigned e = 0; e < 2; e++) {
+			for (unsigned r = 0; r < 2; r++)
+				dr_hb_life(&p->h[e], r);
+			dr_hb_tick(&p->h[e], 3, i * T, &out);
+			reports += e == 1 && out.send != 0;
+			for (unsigned r = 0; r < 2; r++) {
+				size_t n;
+
+				if (!(out.send & (1u << r)))
+					continue;
+				n = dr_hb_make(&p->h[e], r, 0, buf);
+				assert_int_equal(dr_hb_receive(&p->h[!e], r, buf, n, n, i * T), 0);
+			}
+		}
+	}
+	return reports;
+}
+
+static void a_rail_that_is_down_here_is_reported_on(void **state)
+{
+	struct pair *p = *state;
+
+	assert_in_range(reports_in_20_ticks(p), 1, 3); /* and not any longer */
+	assert_false(p->h[0].rail[0].down);
+}
+
+/* Heartbeats on the paths are evidence against a rail whose paths are being rebuilt: fewer than a verdict needs. */
+static void reports_on_paths_are_rare(void **state)
+{
+	struct pair *p = *state;
+
+	p->h[0].on_paths = p->h[1].on_paths = true;
+	p->h[0].rail[0].padded_only = true; /* stays down */
+	assert_in_range(reports_in_20_ticks(p), 2, 3);
+}
+
+/* Both ends tick at the same rate. A datagram may arrive just before the tick, or just after it: then one tick in three
+ * finds nothing, which is no reason to keep a rail down at this end, or to take it down again at the other one. */
+static void datagrams_about_the_time_of_the_tick_revive_a_rail(void **state)
+{
+	struct pair *p = *state;
+	struct dr_hb_out out;
+	uint8_t buf[DR_DGRAM_MAX];
+	unsigned fell = 0;
+
+	for (unsigned e = 0; e < 2; e++)
+		dr_hb_force_down(&p->h[e], 0);
+	for (int i = 1; i <= 30; i++) {
+		for (unsigned e = 0; e < 2; e++) {
+			dr_hb_tick(&p->h[e], 0, i * T, &out);
+			fell += out.fell & 1u;
+			for (unsigned r = 0; r < 2; r++) {
+				size_t n = dr_hb_make(&p->h[e], r, 0, buf);
+
+				if (r == 1 || e == 1 || i % 3 != 0)
+					assert_int_equal(
+						dr_hb_receive(&p->h[!e], r, buf, n, n, i * T), 0);
+			}
+		}
+	}
+	assert_false(p->h[0].rail[0].down || p->h[1].rail[0].down);
+	assert_int_equal(fell, 0);
+}
+
+/* The peer holds the rail down still, and has missed one datagram since it hears the rail again. */
+static void one_miss_of_a_rail_that_is_down_takes_it_down_nowhere_else(void **state)
+{
+	struct pair *p = *state;
+
+	for (unsigned misses = 1; misses <= DR_HB_MISSES; misses++) {
+		struct dr_hb_out out;
+		uint8_t buf[DR_DGRAM_MAX];
+		size_t n;
+
+		p->h[1].rail[0].down = true;
+		p->h[1].rail[0].miss = (uint8_t)misses;
+		n = dr_hb_make(&p->h[1], 1, 0, buf);
+		assert_int_equal(dr_hb_receive(&p->h[0], 1, buf, n, n, misses * T), 0);
+		dr_hb_life(&p->h[0], 0);
+		dr_hb_tick(&p->h[0], 0, misses * T, &out);
+		assert_int_equal(out.fell, misses == DR_HB_MISSES);
+	}
+}
+
 /* A rail of little bandwidth: bytes arrive seldom, datagrams wait behind them. */
 static void a_slow_rail_is_heard_seldom(void **state)
 {
@@ -391,6 +544,62 @@ static void datagrams_replace_seldom_bytes(void **state)
 	assert_int_equal(dr_hb_usual_gap(&p->h[0], 1), T); /* unknown */
 }
 
+/* ---- rails with little bandwidth ---- */
+
+/* Rail 0 is silent; on rail 1 arrives what the peer sent before, behind data. */
+static void datagrams_older_than_the_silence_are_no_evidence(void **state)
+{
+	static uint8_t old[50][DR_DGRAM_MAX];
+	struct pair *p = *state;
+	struct dr_hb_out out;
+	size_t len[50];
+
+	for (int i = 0; i < 10; i++)
+		half_round(p);
+	for (size_t i = 0; i < DR_ARRAY_LEN(old); i++)
+		len[i] = dr_hb_make(&p->h[1], 1, 0, old[i]);
+	for (size_t i = 0; i < DR_ARRAY_LEN(old); i++) {
+		uint8_t sent[DR_DGRAM_MAX];
+
+		p->now += T;
+		assert_int_equal(dr_hb_receive(&p->h[0], 1, old[i], len[i], len[i], p->now), 0);
+		dr_hb_tick(&p->h[0], 0, p->now, &out);
+		assert_int_equal(out.fell, 0);
+		for (unsigned r = 0; r < 2; r++)
+			if (out.send & (1u << r))
+				(void)dr_hb_make(&p->h[0], r, 0, sent);
+	}
+	assert_true(p->h[0].rail[0].miss >= 40);
+	p->cut[0] = p->cut[1] = 1u << 0;
+	assert_in_range(rounds_until(p, 0, 0, true), 1, 3); /* the first answer decides */
+}
+
+static void datagrams_held_back_by_the_peers_host_are_waited_for(void **state)
+{
+	struct pair *p = *state;
+	int n;
+
+	for (int i = 0; i < 10; i++)
+		half_round(p);
+	p->cut[1] = 1u << 0;
+	dr_hb_held(&p->h[1], 0, true);
+	n = rounds_until(p, 0, 0, true);
+	assert_in_range(n, DR_HB_HELD_NS / T, DR_HB_HELD_NS / T + 2);
+}
+
+/* The other rail's datagrams, and those of the own host, do not matter. */
+static void datagrams_held_back_elsewhere_change_nothing(void **state)
+{
+	struct pair *p = *state;
+
+	for (int i = 0; i < 10; i++)
+		half_round(p);
+	p->cut[1] = 1u << 0;
+	dr_hb_held(&p->h[1], 1, true);
+	dr_hb_held(&p->h[0], 0, true);
+	assert_in_range(rounds_until(p, 0, 0, true), DR_HB_MISSES, DR_HB_MISSES + 2);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -413,9 +622,19 @@ int main(void)
 		cmocka_unit_test_setup(silence_of_a_fast_phase_is_time, setup),
 		cmocka_unit_test_setup(a_suspicion_begins_without_evidence, setup),
 		cmocka_unit_test_setup(losses_are_no_silence, setup),
+		cmocka_unit_test_setup(a_fast_silence_is_no_measure_of_slow_ones, setup),
+		cmocka_unit_test_setup(a_silence_is_counted_when_it_ends, setup),
+		cmocka_unit_test_setup(a_rail_that_is_down_here_is_reported_on, setup),
+		cmocka_unit_test_setup(reports_on_paths_are_rare, setup),
+		cmocka_unit_test_setup(
+			one_miss_of_a_rail_that_is_down_takes_it_down_nowhere_else, setup),
+		cmocka_unit_test_setup(datagrams_about_the_time_of_the_tick_revive_a_rail, setup),
 		cmocka_unit_test_setup(a_slow_rail_is_heard_seldom, setup),
 		cmocka_unit_test_setup(patience_has_a_limit, setup),
 		cmocka_unit_test_setup(datagrams_replace_seldom_bytes, setup),
+		cmocka_unit_test_setup(datagrams_older_than_the_silence_are_no_evidence, setup),
+		cmocka_unit_test_setup(datagrams_held_back_by_the_peers_host_are_waited_for, setup),
+		cmocka_unit_test_setup(datagrams_held_back_elsewhere_change_nothing, setup),
 	};
 
 	return cmocka_run_group_tests_name("heartbeat", tests, NULL, NULL);

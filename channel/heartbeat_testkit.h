@@ -84,6 +84,8 @@ static inline void half_round(struct pair *p)
 	for (unsigned e = 0; e < 2; e++) {
 		p->out[e].fell |= first[e].fell;
 		p->out[e].rose |= first[e].rose;
+		for (unsigned r = 0; r < 2; r++)
+			p->out[e].ended[r] = DR_MAX(p->out[e].ended[r], first[e].ended[r]);
 	}
 }
 

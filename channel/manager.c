@@ -20,6 +20,8 @@ static const int64_t STUCK_FAST_NS = 2 * DR_NS_PER_S; /* above several RTOs of 2
  * TCP_USER_TIMEOUT) or the NIC does (hw_window_ns). */
 static const int64_t TCP_RTO_FIRST_NS = 200 * DR_NS_PER_MS;
 static const int64_t GIVE_UP_NS = DR_NS_PER_S;
+/* Otherwise this end judges the path itself; the kernel must not be faster. */
+static const int64_t GIVE_UP_FAST_NS = 60 * DR_NS_PER_S;
 
 static int64_t conservative_ns(const struct dr_manager_params *p)
 {
@@ -99,7 +101,7 @@ static int open_rail(struct dr_manager *m, unsigned r, struct dr_err *e)
 		.port_max = p->port_max,
 		.sockbuf = p->sockbuf,
 		.dscp = p->dscp,
-		.give_up_ns = p->detect == DR_DETECT_CONSERVATIVE ? GIVE_UP_NS : 0,
+		.give_up_ns = p->detect == DR_DETECT_CONSERVATIVE ? GIVE_UP_NS : GIVE_UP_FAST_NS,
 		.poller = p->poller,
 		.ready = rail_ready,
 		.arg = mr,
@@ -197,6 +199,7 @@ static int make_channel(struct dr_manager *m, unsigned c, struct dr_err *e)
 		.connector = p->connector,
 		.window = p->window,
 		.failback = p->failback,
+		.gated = p->transport->fill != NULL || p->leave_degraded > 0,
 		.hold_down_ns = p->hold_down_ns,
 		.lost_after_ns = p->lost_after_ns,
 		.stuck_after_ns = stuck_ns(p),
@@ -230,6 +233,7 @@ static int free_all(struct dr_manager *m)
 		m->rail[r].rail->ops->rail_close(m->rail[r].rail);
 		m->rail[r].rail->ops->rail_fini(m->rail[r].rail);
 	}
+	dr_rail_rates_fini(&m->own_rates);
 	dr_free(m);
 	return rc;
 }
@@ -248,12 +252,15 @@ int dr_manager_create(const struct dr_manager_params *p, struct dr_manager **out
 		return dr_err_set(e, -ENOMEM, "gpu %u: out of memory", p->gpu);
 	m->prm = *p;
 	m->owed_ns = DR_NEVER;
+	m->rates = p->rates ? p->rates : &m->own_rates;
+	dr_rail_rates_init(&m->own_rates, p->n_rails, p->leave_degraded);
 	m->ops = own_ops;
 	if (!p->ops || !p->ops->channel.completed)
 		m->ops.completed = NULL; /* saves a call per message */
 	if (m->prm.lost_after_ns == 0)
 		m->prm.lost_after_ns = LOST_NS;
 	dr_hb_init(&m->hb, p->n_rails, p->heartbeat_ns, (uint16_t)p->gpu, p->connector, p->token);
+	m->hb.on_paths = !(p->transport->caps & DR_CAP_DGRAM);
 	for (unsigned r = 0; r < p->n_rails && rc == 0; r++)
 		rc = open_rail(m, r, e);
 	for (unsigned c = 0; c < p->n_channels && rc == 0; c++)
@@ -287,7 +294,7 @@ int dr_manager_start(struct dr_manager *m, const uint8_t (*handles)[DR_HANDLE_MA
 	if (n != dr_manager_handle_count(m))
 		return dr_err_set(e, -EPROTO, "gpu %u: the peer sent %u handles, expected %u",
 			m->prm.gpu, n, dr_manager_handle_count(m));
-	m->now = m->life_ns = now;
+	m->now = m->life_ns = m->sampled_ns = now;
 	m->owed_ns = DR_NEVER;
 	for (unsigned i = 0; i < n; i++) {
 		int rc;
@@ -306,6 +313,8 @@ int dr_manager_start(struct dr_manager *m, const uint8_t (*handles)[DR_HANDLE_MA
 	for (unsigned i = 0; m->prm.life && i < r; i++)
 		m->falls_seen[i] =
 			atomic_load_explicit(&m->prm.life->falls[i], memory_order_relaxed);
+	for (unsigned i = 0; i < r; i++)
+		m->waited_ns[i] = DR_NEVER;
 	dr_hb_start(&m->hb, now);
 	m->started = true;
 	return 0;
@@ -336,13 +345,16 @@ unsigned dr_manager_n_channels(const struct dr_manager *m)
 	return m->prm.n_channels;
 }
 
-/* How late the heartbeat tick is called shows how long this process was stalled. */
+/* How late the heartbeat tick is called shows how long this process was stalled. Meanwhile the peer may have
+ * closed connections, and its resets may be lost: a probe is answered by another one. */
 static void watch_self(struct dr_manager *m)
 {
 	int64_t late = m->started ? m->now - m->hb.next_ns : 0;
 
-	for (unsigned c = 0; late > OWN_STALL_NS && c < m->prm.n_channels; c++)
+	for (unsigned c = 0; late > OWN_STALL_NS && c < m->prm.n_channels; c++) {
 		dr_channel_own_stall(m->channel[c], late, m->now);
+		dr_channel_probe(m->channel[c], m->now);
+	}
 }
 
 /* Ticks the channels that are due; sets m->due_ns to the next time that one is. */
@@ -374,6 +386,8 @@ int dr_manager_tick(struct dr_manager *m, int64_t now)
 	tick_channels(m);
 	if (m->started)
 		n += dr_manager_beat(m);
+	if (m->probe.on && now >= m->probe.next_ns)
+		dr_manager_probe(m);
 	return n;
 }
 
@@ -389,7 +403,9 @@ bool dr_manager_idle(struct dr_manager *m, int64_t now)
 
 int64_t dr_manager_deadline(const struct dr_manager *m)
 {
-	return DR_MIN(DR_MIN(m->hb.next_ns, m->owed_ns), m->due_ns);
+	int64_t d = DR_MIN(DR_MIN(m->hb.next_ns, m->owed_ns), m->due_ns);
+
+	return m->probe.on ? DR_MIN(d, m->probe.next_ns) : d;
 }
 
 void dr_manager_link(struct dr_manager *m, int ifindex, bool up, int64_t now)

@@ -17,7 +17,7 @@
  *
  * The user's replies come before the tick, so that acknowledgements never delay them.
  */
-enum { DR_RAILS_MAX = 16, DR_CHANNELS_MAX = 64 };
+enum { DR_RAILS_MAX = 16, DR_CHANNELS_MAX = 64, DR_SILENCES = 16 };
 
 enum dr_detect { DR_DETECT_FAST, DR_DETECT_CONSERVATIVE };
 
@@ -33,6 +33,8 @@ struct dr_manager_channel {
 };
 
 struct dr_manager;
+struct dr_rail_rates;
+struct dr_rate_state;
 
 /* State of a rail, for logs and the result document. */
 enum dr_rail_state { DR_RAIL_ALIVE, DR_RAIL_SUSPECT, DR_RAIL_DOWN };
@@ -41,6 +43,8 @@ struct dr_manager_ops {
 	struct dr_channel_ops channel; /* arg is dr_manager_params.arg */
 	void (*rail)(
 		void *arg, unsigned rail, enum dr_rail_state st, const char *why, int64_t now_ns);
+	/* The rail became degraded, or is no more; once per process. */
+	void (*degraded)(void *arg, unsigned rail, const struct dr_rate_state *st, int64_t now_ns);
 	/* Every rail is silent for silent_ns. stalled: the peer's kernel still acknowledges, so only
 	 * its process is stalled and the channels wait. false: nothing is acknowledged and the channels
 	 * fail now, or (silent_ns 0) the peer is heard again. */
@@ -53,6 +57,8 @@ struct dr_manager_ops {
 struct dr_rail_life {
 	_Atomic int64_t heard_ns[DR_RAILS_MAX]; /* last sign of life, monotonic */
 	_Atomic uint32_t falls[DR_RAILS_MAX]; /* incremented when a worker declares the rail down */
+	/* Silences that ended before the rail was declared down, by missed heartbeats; the last: or more. */
+	_Atomic uint64_t silences[DR_RAILS_MAX][DR_SILENCES];
 };
 
 struct dr_manager_params {
@@ -68,6 +74,7 @@ struct dr_manager_params {
 	int64_t heartbeat_ns;
 	enum dr_detect detect;
 	bool failback;
+	double leave_degraded; /* fraction of the other rail's rate, see dr_rate_move; 0: rails are not left */
 	int64_t hold_down_ns;
 	int64_t lost_after_ns; /* the channels end after this time without any acknowledgement; 0: 1.5 s */
 	/* Time after which the NIC reports an error by itself; DR_NEVER: never; 0: the kernel
@@ -78,6 +85,7 @@ struct dr_manager_params {
 	int sockbuf, dscp;
 	struct dr_poller *poller;  /* NULL in the simulator: dr_manager_tick then drives all I/O */
 	struct dr_rail_life *life; /* shared by the managers of a session; NULL: not shared */
+	struct dr_rail_rates *rates; /* the same; made with leave_degraded */
 	const struct dr_manager_ops *ops;
 	void *arg;
 	const void *kind_params; /* of the rails' kind, see dr_rail_params */
@@ -108,6 +116,10 @@ int64_t dr_manager_deadline(const struct dr_manager *m);
 bool dr_manager_idle(struct dr_manager *m, int64_t now_ns);
 /* The link of device ifindex went down or up (netlink). */
 void dr_manager_link(struct dr_manager *m, int ifindex, bool up, int64_t now_ns);
+/* Datagrams of `size` bytes do not arrive at the peer's end of the rail: with fast detection it is down until one
+ * does. Ignored where the kind has no padded datagrams. */
+void dr_manager_rail_small(
+	struct dr_manager *m, unsigned rail, uint32_t size, const char *why, int64_t now_ns);
 /* The detection bound in ns for these parameters, printed with every failover result. */
 int64_t dr_manager_detect_bound(const struct dr_manager_params *p);
 /* Heartbeats sent and received, for benchmarks that count them. */

@@ -19,8 +19,10 @@
  *     fast phase of heartbeats decides.
  *  2. Heartbeats pass, but neither the peer nor its transport acknowledged anything for DOUBT_NS: a grey
  *     failure? Padded datagrams find out whether packets of full size pass (the rail is left if not), and
- *     PROBE frames whether the connection carries anything. Time alone decides nothing: many segments
- *     without any answer do, which losses do not explain.
+ *     PROBE frames, or probes of the NIC, whether the connection carries anything. Time alone decides nothing:
+ *     many segments without any answer do, which losses do not explain. On a congested rail they do: connections
+ *     lose whole flights while others progress, and its queue takes small packets when it has no room for large
+ *     ones.
  */
 static const int64_t SILENT_NS = 100 * DR_NS_PER_MS;
 static const int64_t PROBE_NS = 100 * DR_NS_PER_MS;
@@ -31,7 +33,12 @@ static const int64_t DOUBT_NS = 40 * DR_NS_PER_MS;
  * direction, the probability of so many losses is 0.1^8. */
 static const int64_t NO_ANSWER_NS = 100 * DR_NS_PER_MS;
 static const int64_t DELAYED_ACK_NS = 40 * DR_NS_PER_MS;
-enum { SILENT_SEGMENTS = 8 };
+static const int64_t CONGESTED_NS = DR_NS_PER_S;
+/* A connection is crowded when more than LOSSY_PERCENT of its segments are repeated, or its round trip is
+ * QUEUED_TIMES as long as the shortest one and QUEUED_NS more. */
+enum { SILENT_SEGMENTS = 8, LOSSY_PERCENT = 1, QUEUED_TIMES = 4 };
+static const int64_t QUEUED_NS = 5 * DR_NS_PER_MS;
+static const int64_t LOOKS_NS = 50 * DR_NS_PER_MS; /* between two looks that are compared */
 
 static bool uses(const struct dr_manager *m, unsigned c, unsigned path, unsigned rail)
 {
@@ -115,21 +122,38 @@ static int heartbeat_path(struct dr_manager *m, unsigned r, unsigned *path)
 }
 
 /* After a loss the kernel holds back what arrives until the gap is filled: nothing can be read on a rail that
- * works. So the data segments that it received on the path heard last count, too. */
+ * works. So the data segments that it received count, too. */
 static void ask_kernel(struct dr_manager *m, unsigned r)
 {
-	struct dr_path_stats s = { 0 };
 	struct mgr_rail *mr = &m->rail[r];
-	unsigned i = 0;
-	int c = heartbeat_path(m, r, &i);
-	struct dr_path *p = c >= 0 ? dr_channel_path(m->channel[c], i) : NULL;
+	uint64_t segments = 0;
 
-	if (p)
-		p->ops->stats(p, &s);
-	if (p && p == mr->asked && s.rx_segments > mr->rx_segments)
+	for (unsigned c = 0; c < m->prm.n_channels; c++)
+		for (unsigned i = 0; i < DR_PATHS; i++) {
+			struct dr_path_stats s = { 0 };
+			struct dr_path *p = dr_channel_path(m->channel[c], i);
+
+			if (!p || p->rail->index != r || !dr_channel_path_up(m->channel[c], i))
+				continue;
+			p->ops->stats(p, &s);
+			segments += s.rx_segments;
+		}
+	if (mr->asked && segments > mr->rx_segments)
 		dr_hb_life(&m->hb, r);
-	mr->asked = p;
-	mr->rx_segments = s.rx_segments;
+	mr->asked = true;
+	mr->rx_segments = segments;
+}
+
+/* Datagrams for a rail that has little bandwidth may wait in this host, behind data. */
+static void look_for_held(struct dr_manager *m)
+{
+	for (unsigned r = 0; r < m->prm.n_rails; r++) {
+		struct dr_rail *rail = m->rail[r].rail;
+
+		dr_hb_held(&m->hb, r,
+			dr_hb_suspected(&m->hb, r) && rail->ops->rail_held &&
+				rail->ops->rail_held(rail));
+	}
 }
 
 /* Before a rail is declared down: reads what has arrived on it and is still unread because our loop was
@@ -145,7 +169,7 @@ static int read_suspects(struct dr_manager *m)
 		if (dr_hb_suspected(&m->hb, r))
 			ask_kernel(m, r);
 		else
-			mr->asked = NULL;
+			mr->asked = false;
 		if (!(suspects & (1u << r)))
 			continue;
 		n += mr->rail->ops->rail_progress(mr->rail, m->now, &mr->sink);
@@ -188,6 +212,16 @@ static void share_falls(struct dr_manager *m, struct dr_hb_out *out)
 		}
 		m->falls_seen[r] = falls;
 	}
+}
+
+static void share_silences(struct dr_manager *m, const struct dr_hb_out *out)
+{
+	struct dr_rail_life *l = m->prm.life;
+
+	for (unsigned r = 0; l && r < m->prm.n_rails; r++)
+		if (out->ended[r] > 0)
+			atomic_fetch_add_explicit(
+				&l->silences[r][out->ended[r]], 1, memory_order_relaxed);
 }
 
 static void report_silence(struct dr_manager *m, bool stalled, int64_t silent_ns)
@@ -339,6 +373,52 @@ static void watch_owed(struct dr_manager *m)
 	m->owed_ns = any ? m->now + OWED_NS : DR_NEVER;
 }
 
+/* A connection repeats some of its segments, or a queue on its way has filled up since it was made. */
+static bool crowded(const struct dr_path_stats *s)
+{
+	bool lossy = s->tx_segments > 0 && s->retransmits * 100 > s->tx_segments * LOSSY_PERCENT;
+	bool queued = s->rtt_min_ns > 0 && s->rtt_ns > QUEUED_TIMES * s->rtt_min_ns + QUEUED_NS;
+
+	return lossy || queued;
+}
+
+/* Congested: connections progress between two looks, and one of them is crowded. When a rail fails, all of them
+ * stop. Data that arrives is progress for a receiver: what answers its credits waits behind the data. */
+static void look_for_congestion(struct dr_manager *m, unsigned r)
+{
+	struct mgr_rail *mr = &m->rail[r];
+	uint64_t moved = 0;
+	bool any = false;
+
+	for (unsigned c = 0; c < m->prm.n_channels; c++)
+		for (unsigned i = 0; i < DR_PATHS; i++) {
+			struct dr_path *p = dr_channel_path(m->channel[c], i);
+			struct dr_path_stats s = { 0 };
+
+			if (!p || p->rail->index != r || !dr_channel_path_up(m->channel[c], i))
+				continue;
+			p->ops->stats(p, &s);
+			moved += s.acked_bytes;
+			if (!dr_channel_is_sender(m->channel[c]))
+				moved += s.rx_wire;
+			any = any || crowded(&s);
+		}
+	if (any && moved > mr->moved_bytes && m->now - mr->looked_ns <= LOOKS_NS)
+		mr->congested_ns = m->now + CONGESTED_NS;
+	mr->moved_bytes = moved;
+	mr->looked_ns = m->now;
+}
+
+/* Looked for once in a tick; a finding holds for CONGESTED_NS. */
+static bool congested(struct dr_manager *m, unsigned r)
+{
+	struct mgr_rail *mr = &m->rail[r];
+
+	if (mr->looked_ns != m->now)
+		look_for_congestion(m, r);
+	return m->now < mr->congested_ns;
+}
+
 /* stalled_ns: without progress; needed: segments without an answer. */
 static bool no_answer(const struct dr_path_stats *s, int64_t stalled_ns, unsigned needed)
 {
@@ -350,18 +430,24 @@ static bool no_answer(const struct dr_path_stats *s, int64_t stalled_ns, unsigne
 /* Rule 2 for one channel: sets *size to that of padded datagrams to send on *rail, 0: none. */
 static void doubt(struct dr_manager *m, struct dr_channel *ch, unsigned *rail, uint32_t *size)
 {
-	struct dr_path_stats s;
+	struct dr_channel_stall stall;
+	const struct dr_path_stats *s = &stall.st;
 	unsigned i, r, needed;
-	int64_t since;
+	int64_t stalled_ns;
+	bool busy;
 	char why[96];
 
 	*size = 0;
-	if (!dr_channel_stalled_path(ch, DOUBT_NS, &s, m->now) || s.window_shut ||
-		!dr_channel_owed(ch, &i, &since))
+	if (!dr_channel_quiet_path(ch, DOUBT_NS, &stall, m->now))
 		return;
+	i = stall.path;
 	r = dr_channel_path(ch, i)->rail->index;
+	busy = congested(m, r);
+	if (!dr_channel_stalled_path(ch, DOUBT_NS, busy, &stall, m->now) || s->window_shut)
+		return;
+	stalled_ns = m->now - stall.since_ns;
 	if (!dr_channel_path_up(ch, !i) || m->prm.detect != DR_DETECT_FAST ||
-		m->now - since < s.rtt_ns * 3 / 2)
+		stalled_ns < s->rtt_ns * 3 / 2)
 		return;
 	if (m->rail[r].state != DR_RAIL_ALIVE) { /* it was the only path for a time */
 		if (m->rail[dr_channel_path(ch, !i)->rail->index].state == DR_RAIL_ALIVE)
@@ -370,22 +456,36 @@ static void doubt(struct dr_manager *m, struct dr_channel *ch, unsigned *rail, u
 		return;
 	}
 	*rail = r;
-	if (m->prm.transport->rail_padded && s.segment_bytes > DR_DGRAM_MAX)
-		*size = s.segment_bytes;
+	if (m->prm.transport->rail_padded && s->segment_bytes > DR_DGRAM_MAX)
+		*size = s->segment_bytes;
 	needed = *size != 0 ? dr_hb_losses_needed(&m->hb, r) : SILENT_SEGMENTS;
-	if (dr_hb_padded_lost(&m->hb, r)) {
+	if (!busy && dr_hb_padded_lost(&m->hb, r)) {
 		snprintf(why, sizeof(why),
 			"datagrams of %u bytes do not arrive, small ones do (MTU of the path?)",
 			m->hb.rail[r].padded_size);
 		dr_hb_padded_only(&m->hb, r);
 		dr_manager_rail_down(m, r, -EMSGSIZE, why);
-	} else if (no_answer(&s, m->now - since, needed) &&
+	} else if (!busy && no_answer(s, stalled_ns, needed) &&
 		   (*size == 0 || dr_hb_padded_passed(&m->hb, r))) {
 		dr_channel_path_dead(ch, i, -ETIMEDOUT,
-			"the peer's kernel acknowledges nothing although the rail works", m->now);
-	} else if (s.silent_segments < needed && s.peer_ack_age_ns >= DOUBT_NS) {
-		dr_channel_probe_path(ch, i, m->now);
+			"the peer's kernel or NIC acknowledges nothing although the rail works",
+			m->now);
+	} else if (s->silent_segments < needed && s->peer_ack_age_ns >= DOUBT_NS) {
+		dr_channel_ask_path(ch, i, m->now);
 	}
+}
+
+void dr_manager_rail_small(
+	struct dr_manager *m, unsigned rail, uint32_t size, const char *why, int64_t now)
+{
+	dr_assert(rail < m->prm.n_rails);
+	if (!m->prm.transport->rail_padded || size <= DR_DGRAM_MAX ||
+		m->prm.detect != DR_DETECT_FAST || m->rail[rail].state != DR_RAIL_ALIVE)
+		return;
+	m->now = now;
+	dr_hb_padded_only(&m->hb, rail);
+	dr_hb_padded_size(&m->hb, rail, size);
+	dr_manager_rail_down(m, rail, -EMSGSIZE, why);
 }
 
 /* The rail may be repaired by a smaller MTU: new connections show it. */
@@ -434,8 +534,10 @@ int dr_manager_beat(struct dr_manager *m)
 	n = read_suspects(m);
 	busy = collect_life(m);
 	share_life(m);
+	look_for_held(m);
 	dr_hb_tick(&m->hb, busy, m->now, &out);
 	send_heartbeats(m, &out);
+	dr_manager_rates(m);
 	if (!out.full)
 		return n;
 	for (unsigned r = 0; r < m->prm.n_rails; r++)
@@ -444,6 +546,7 @@ int dr_manager_beat(struct dr_manager *m)
 		watch_owed(m);
 	watch_doubts(m);
 	share_falls(m, &out);
+	share_silences(m, &out);
 	for (unsigned r = 0; r < m->prm.n_rails; r++) {
 		if ((out.fell & (1u << r)) && m->prm.detect == DR_DETECT_FAST)
 			dr_manager_rail_down(m, r, -ETIMEDOUT,

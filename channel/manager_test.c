@@ -159,9 +159,14 @@ static void test_another_workers_peer_is_no_evidence(void **state)
 	for (int i = 0; i < 100; i++) {
 		dr_sim_world_step(a.w, dr_sim_world_now(a.w) + BEAT_NS / 2);
 		life.heard_ns[1] = dr_sim_world_clock(a.w, 0);
+		if (i == 50) { /* one tick of the own peer, of which rail 0 loses its part */
+			dr_sim_cut(a.w, 0, DR_SIM_NODE1, true);
+			dr_manager_tick(a.m[1], dr_sim_world_clock(a.w, 1));
+		}
 		dr_manager_tick(a.m[0], dr_sim_world_clock(a.w, 0));
 	}
 	assert_int_equal(a.downs[0][0] + a.downs[0][1], 0);
+	dr_sim_cut(a.w, 0, DR_SIM_NODE1, false);
 	pair_close(&a);
 }
 
@@ -468,6 +473,31 @@ static void test_dial_to_a_dead_channel_is_refused(void **state)
 	pair_close(&p);
 }
 
+/* The peer ends and leaves while this end stands still, and the resets of its connections are lost. Nothing is on the
+ * wire that the peer's kernel would refuse. */
+static void test_an_end_that_stood_still_asks_whether_its_paths_live(void **state)
+{
+	struct pair p;
+
+	(void)state;
+	pair_open(&p, DR_SIM_STREAM, DR_DETECT_FAST, NULL, 0);
+	both_paths_up(&p);
+	for (unsigned i = 0; i < RAILS; i++)
+		dr_sim_cut(p.w, i, DR_SIM_BOTH, true);
+	dr_channel_fail(
+		dr_manager_channel_at(p.m[1], 0), -EIO, "planned", dr_sim_world_clock(p.w, 1));
+	for (int64_t t = 0; t < 5 * DR_NS_PER_S; t += BEAT_NS) { /* end 0 stands still */
+		dr_sim_world_step(p.w, dr_sim_world_now(p.w) + BEAT_NS);
+		dr_manager_tick(p.m[1], dr_sim_world_clock(p.w, 1));
+	}
+	assert_true(dr_channel_closed(dr_manager_channel_at(p.m[1], 0)));
+	for (unsigned i = 0; i < RAILS; i++)
+		dr_sim_cut(p.w, i, DR_SIM_BOTH, false);
+	run_for(&p, 500 * DR_NS_PER_MS);
+	assert_int_equal(p.failed[0][0], -EIO);
+	pair_close(&p);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -486,6 +516,7 @@ int main(void)
 		cmocka_unit_test(test_an_end_that_was_told_leaves_when_the_peer_has_left),
 		cmocka_unit_test(test_lost_abort_is_repeated),
 		cmocka_unit_test(test_dial_to_a_dead_channel_is_refused),
+		cmocka_unit_test(test_an_end_that_stood_still_asks_whether_its_paths_live),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -88,10 +88,10 @@ static void finds_what_is_meant(void **state)
 	}
 	assert_says(e, "' 1' is not a GPU: give an index (0) or a PCI address (0000:3b:00.0)");
 	assert_int_equal(dr_gpu_find(g, 2, "3b:00.0", &e), -ENODEV);
-	assert_string_equal(
-		e.text, "no such GPU: 3b:00.0; available: 0 (0000:1b:00.0), 1 (0000:2b:00.0)");
+	assert_string_equal(e.text,
+		"no such GPU: 3b:00.0; available: 2 GPUs: 0 (0000:1b:00.0), 1 (0000:2b:00.0)");
 	assert_int_equal(dr_gpu_find(g, 1, "1", &e), -ENODEV);
-	assert_string_equal(e.text, "no such GPU: 1; available: 0 (0000:1b:00.0)");
+	assert_string_equal(e.text, "no such GPU: 1; available: 1 GPU: 0 (0000:1b:00.0)");
 }
 
 /* ---- contexts ---- */

@@ -129,7 +129,8 @@ static int no_such(const struct dr_gpu_info *list, unsigned n, const char *what,
 	for (unsigned i = 0; i < n && at < sizeof(there); i++)
 		at += (size_t)snprintf(there + at, sizeof(there) - at, "%s%u (%s)", i ? ", " : "",
 			i, list[i].bus_id);
-	return dr_err_set(e, -ENODEV, "no such GPU: %s; available: %s", what, n ? there : "none");
+	return dr_err_set(e, -ENODEV, "no such GPU: %s; available: %u GPU%s%s%s", what, n,
+		n == 1 ? "" : "s", n ? ": " : "", there);
 }
 
 static int find_index(

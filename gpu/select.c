@@ -11,7 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { INDEX_MAX = 4095, HOST_DEFAULT = 8 };
+/* The largest number that is parsed: which GPUs exist is known only when the names are resolved. */
+enum { INDEX_MAX = 999999, HOST_DEFAULT = 8 };
 
 /* ---- names ---- */
 
@@ -36,6 +37,9 @@ static int add_item(struct dr_gpu_names *l, const char *item, struct dr_err *e)
 		len < sizeof(l->v[0]))
 		return add(l, item, e);
 	int rc = dr_parse_list(item, INDEX_MAX, list.v, DR_OPT_LIST_MAX, &list.n, NULL);
+	if (rc == -ERANGE)
+		return dr_err_set(
+			e, rc, "\"%.40s\" is more than %d GPUs; use e.g. 0-3", item, DR_GPUS_MAX);
 	if (rc)
 		return dr_err_set(e, rc,
 			"\"%.40s\" is not a number, a range or a PCI bus id; use e.g. 0-3 or 0000:3b:00.0",
@@ -83,10 +87,28 @@ bool dr_gpu_names_numbers(const struct dr_gpu_names *names, struct dr_opt_list *
 
 /* ---- names to CUDA ordinals ---- */
 
+int dr_gpu_emulated(unsigned number, const char *why, struct dr_err *e)
+{
+	if (number < DR_GPUS_MAX)
+		return 0;
+	return dr_err_set(e, -ENODEV,
+		"--gpus: no such GPU: %u; %s there are %d GPUs, emulated in host memory: use 0 to %d",
+		number, why, DR_GPUS_MAX, DR_GPUS_MAX - 1);
+}
+
+static int emulated(const struct dr_opt_list *numbers, const char *why, struct dr_err *e)
+{
+	int rc = 0;
+
+	for (size_t i = 0; i < numbers->n && rc == 0; i++)
+		rc = dr_gpu_emulated(numbers->v[i], why, e);
+	return rc;
+}
+
 static int on_host(const struct dr_gpu_names *names, struct dr_opt_list *out, struct dr_err *e)
 {
 	if (dr_gpu_names_numbers(names, out))
-		return 0;
+		return emulated(out, "with --memory host", e);
 	return dr_err_set(
 		e, -EINVAL, "--gpus: PCI bus ids need GPU memory; use numbers, or --memory cuda");
 }
@@ -140,5 +162,5 @@ int dr_gpu_select(const struct dr_gpu_names *names, enum dr_memory_choice memory
 		dr_info("gpu", "using host memory: %s", why.text);
 	else
 		dr_warn("gpu", "using host memory: %s", why.text);
-	return 0;
+	return emulated(out, "without a CUDA GPU", e);
 }

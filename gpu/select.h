@@ -25,10 +25,14 @@ bool dr_gpu_name_number(const char *name, unsigned *out);
 /* True if all names are numbers; out then has them, or the default of host memory if n is 0. */
 bool dr_gpu_names_numbers(const struct dr_gpu_names *names, struct dr_opt_list *out);
 
+/* Is there an emulated GPU of that number? -ENODEV: no; the text says how many there are. why: when they are
+ * emulated, "with --memory host". */
+int dr_gpu_emulated(unsigned number, const char *why, struct dr_err *e) DR_MUST_CHECK;
+
 /*
  * out: the numbers of the GPUs, CUDA ordinals if *cuda. AUTO uses CUDA if it reports a GPU. Without names:
  * all CUDA GPUs, else 0 to 7 with host memory. Errors: those of dr_gpu_list if CUDA is required; -ENODEV:
- * no such GPU; -EINVAL: a GPU is named twice, or a bus id is used with host memory.
+ * no such GPU, real or emulated; -EINVAL: a GPU is named twice, or a bus id is used with host memory.
  */
 int dr_gpu_select(const struct dr_gpu_names *names, enum dr_memory_choice memory,
 	struct dr_opt_list *out, bool *cuda, struct dr_err *e) DR_MUST_CHECK;

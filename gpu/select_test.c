@@ -48,7 +48,7 @@ static void lists_of_names(void **state)
 static void what_is_no_name(void **state)
 {
 	static const char *const bad[] = { "", "x", "0-", "0,,1", "3:", "0,0", "0-3,2",
-		"3b:00.0,3B:00.0", "0000:0000:0000:0000:0000:0000", "99999", "1:zz" };
+		"3b:00.0,3B:00.0", "0000:0000:0000:0000:0000:0000", "9999999", "1:zz" };
 	struct dr_gpu_names l;
 	struct dr_err e;
 

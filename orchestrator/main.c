@@ -5,6 +5,7 @@
 #include "orchestrator/doctor/finding.h"
 #include "orchestrator/fault/options.h"
 #include "orchestrator/tools/schema.h"
+#include "orchestrator/tools/version.h"
 #include "orchestrator/topo/topo.h"
 
 #include <errno.h>
@@ -12,13 +13,21 @@
 
 /* dualrail COMMAND [options]: parse, open the outputs, run the command. Only main exits. */
 
-static int print_version(void)
-{
-	char names[64];
+/* Set by the Makefile for this file only. */
+#ifndef DR_COMMIT
+#define DR_COMMIT "unknown"
+#define DR_BUILD_FLAGS "unknown"
+#define DR_BUILD_LIBRARIES "unknown"
+#endif
 
-	printf("dualrail %s (transports: %s)\n", DR_VERSION,
-		dr_transport_names(names, sizeof(names)));
-	return 0;
+static int print_version(bool verbose)
+{
+	static const struct dr_build build = {
+		.commit = DR_COMMIT, .flags = DR_BUILD_FLAGS, .libraries = DR_BUILD_LIBRARIES
+	};
+
+	dr_version_print(&build, verbose);
+	return DR_EXIT_PASS;
 }
 
 static int bad_command(const char *name)
@@ -81,6 +90,16 @@ static int bad_options(struct dr_options *o, int rc, const struct dr_err *e, str
 	return status;
 }
 
+/* A misspelled variable would otherwise look like one that has been obeyed. */
+static void warn_of_variables(const struct dr_options *o)
+{
+	char text[256];
+	size_t at = 0;
+
+	while (dr_opts_next_stray_env(o->table, &at, text, sizeof(text)))
+		dr_warn("environment", "%s", text);
+}
+
 static int with_options(struct dr_options *o, int argc, char **argv, struct dr_record *rec)
 {
 	unsigned bit = dr_options_command(argv[0]);
@@ -97,8 +116,9 @@ static int with_options(struct dr_options *o, int argc, char **argv, struct dr_r
 		return 0;
 	}
 	if (o->version)
-		return print_version();
+		return print_version(o->verbose > 0);
 	dr_options_apply_log(o);
+	warn_of_variables(o);
 	dr_record_set_options(rec, dr_opts_to_json(o->table, bit));
 	if (o->verbose)
 		dr_opts_print_kv(o->table, bit, stderr);
@@ -132,6 +152,51 @@ static const struct dr_schema schemas[] = {
 	{ NULL, NULL, NULL },
 };
 
+/* `help` and `help COMMAND`. */
+static int print_help(struct dr_options *o, const char *command)
+{
+	unsigned bit = command ? dr_options_command(command) : 0;
+
+	if (command && !bit)
+		return bad_command(command);
+	dr_options_help(o, bit, stdout);
+	return DR_EXIT_PASS;
+}
+
+static int print_completion(struct dr_options *o, const char *shell)
+{
+	int rc = shell ? dr_options_complete(o, shell, stdout) : -EINVAL;
+
+	if (rc == -EINVAL)
+		fprintf(stderr, "dualrail: %s%.40s%s; use completion bash, zsh or fish\n",
+			shell ? "no completion for \"" : "completion needs a shell",
+			shell ? shell : "", shell ? "\"" : "");
+	return dr_options_exit(rc);
+}
+
+/* Commands that only print; -1: it is none of them. */
+static int without_run(struct dr_options *o, int argc, char **argv)
+{
+	const char *name = argv[0], *arg = argc > 1 ? argv[1] : NULL;
+
+	if (strcmp(name, "--man") == 0) {
+		dr_options_man(o, stdout);
+		return DR_EXIT_PASS;
+	}
+	if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0)
+		return print_help(o, NULL);
+	if (strcmp(name, "help") == 0)
+		return print_help(o, arg);
+	if (strcmp(name, "--version") == 0)
+		return print_version(
+			arg && (strcmp(arg, "-v") == 0 || strcmp(arg, "--verbose") == 0));
+	if (strcmp(name, "completion") == 0)
+		return print_completion(o, arg);
+	if (strcmp(name, "schema") == 0)
+		return dr_schema_main(schemas, argc, argv);
+	return -1;
+}
+
 int main(int argc, char **argv)
 {
 	static struct dr_fault_options faults;
@@ -142,19 +207,12 @@ int main(int argc, char **argv)
 	dr_fault_options_attach(&faults, &o);
 	o.file_group = dr_output_group(DR_CMDBIT_ALL, DR_CMDBIT_RUN);
 	o.files = &files;
-	if (argc >= 2 && strcmp(argv[1], "--man") == 0) {
-		dr_options_man(&o, stdout);
-		return 0;
+	if (argc >= 2) {
+		int status = without_run(&o, argc - 1, argv + 1);
+
+		if (status >= 0)
+			return status;
 	}
-	if (argc >= 2 && strcmp(argv[1], "schema") == 0)
-		return dr_schema_main(schemas, argc - 1, argv + 1);
-	if (argc >= 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 ||
-				 strcmp(argv[1], "help") == 0)) {
-		dr_options_help(&o, 0, stdout);
-		return 0;
-	}
-	if (argc >= 2 && strcmp(argv[1], "--version") == 0)
-		return print_version();
 	if (argc < 2 || !dr_options_command(argv[1]))
 		return bad_command(argc < 2 ? NULL : argv[1]);
 	if (dr_record_create(&rec)) {

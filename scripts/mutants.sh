@@ -38,16 +38,22 @@ killers=(
 	channel/heartbeat_test
 	channel/heartbeat_starved_test
 	channel/heartbeat_padded_test
+	channel/rate_test
+	channel/rate_leave_test
 	channel/manager_test
 	channel/grey_test
+	channel/leave_test
 	channel/frame_test
 	channel/dgram_test
 	window/window_test
 	bootstrap/conv_test
 	bootstrap/control_test
 	topology/locality_test
+	topology/mtu_search_test
+	transport/tcp/tcp_hs_test
 	transport/tcp/tcp_test
 	transport/tcp/tcp_rail_test
+	transport/verbs/probe_test
 	transport/verbs/path_test
 	tests/fakeverbs/unsafe_test
 	tests/conformance/staged_test

@@ -31,6 +31,7 @@ table() {
 		test jq cmd:jq
 		test python3-jsonschema python:jsonschema
 		test procps cmd:ps
+		test man-db cmd:lexgrog ?
 		lint clang-format cmd:clang-format
 		lint clang-tidy cmd:clang-tidy
 		lint cppcheck cmd:cppcheck

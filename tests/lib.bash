@@ -66,7 +66,7 @@ holds() {
 	jq -e "$2" "$1" >/dev/null || {
 		echo "false: $2"
 		jq -c '{status, exit_code, errors, integrity, summary: .failover.summary?,
-			faults: [.failover.faults[]? | {kind, side, verdict, gap_us, in_flight_messages, failback_us, failback_gap_us, channels_affected}],
+			faults: [.failover.faults[]? | {kind, side, verdict, gap_us, in_flight_chunks, failback_us, failback_gap_us, channels_affected}],
 			unplanned: [.failover.switches[]? | select(.planned | not) | {gpu, channel, trial, from_path, cause}] | .[:8]}' "$1"
 		return 1
 	}

@@ -68,6 +68,9 @@ static void parse_link(
 		.master = (int)dr_nl_u32(t->at[IFLA_MASTER]),
 		.link = (int)dr_nl_u32(t->at[IFLA_LINK]) };
 	dr_nl_text(t->at[IFLA_IFNAME], d->name, sizeof(d->name));
+	dr_nl_text(t->at[IFLA_QDISC], d->qdisc, sizeof(d->qdisc));
+	d->gso_max = dr_nl_u32(t->at[IFLA_GSO_MAX_SIZE]);
+	d->gro_max = dr_nl_u32(t->at[IFLA_GRO_MAX_SIZE]);
 	if (t->at[IFLA_LINK_NETNSID] || d->link == d->ifindex)
 		d->link = 0;
 	if (mac && mnl_attr_get_payload_len(mac) == sizeof(d->mac))

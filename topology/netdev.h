@@ -29,6 +29,9 @@ struct dr_netdev {
 	bool running; /* up and has a carrier (IFF_UP && IFF_LOWER_UP) */
 	bool loopback;
 	unsigned mtu;
+	unsigned gso_max,
+		gro_max; /* largest aggregated packet, bytes; above 65536: BIG TCP; 0: not told */
+	char qdisc[16];	 /* root queueing discipline: "mq"; "": not told */
 	int64_t speed_mbps; /* -1: unknown, or virtual (a veth's 10000 means nothing) */
 	char kind[16];	    /* "veth", "bond", "vlan"...; "" for hardware; "lo" for the loopback */
 	int master;	    /* ifindex of the bond or bridge it belongs to; 0: none */

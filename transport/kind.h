@@ -73,6 +73,7 @@ struct dr_transport_kind {
 	/* The data does not pass through the kernel: buffers are locked in memory, counters of the net
 	 * device may miss the bytes, and GPU memory may be reached without a copy. */
 	bool bypass;
+	bool retransmits; /* dr_path_stats.retransmits is counted */
 
 	/* ---- options and parameters; without params_size the three functions are NULL ---- */
 
@@ -106,6 +107,10 @@ struct dr_transport_kind {
 	 * others: it has a device that does not work. */
 	int (*probe)(const struct dr_rail_params *rail, const void *params,
 		struct dr_kind_probe *out, struct dr_err *e);
+	/* The largest IP packet that the kind sends over a rail whose NICs both have at least this MTU; NULL: the MTU. */
+	unsigned (*packet_bytes)(const void *params, unsigned mtu, bool v6);
+	/* With packets of this size as the largest: "--mtu 1024" into buf; false: none helps. NULL: has no option. */
+	bool (*fit_packets)(unsigned bytes, bool v6, char *buf, size_t len);
 	const char *check_name; /* doctor's word for findings on whether the kind can run: "rdma" */
 
 	/* ---- */

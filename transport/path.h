@@ -35,12 +35,13 @@
  */
 
 enum {
-	DR_PATHS = 2,	     /* paths of a channel: 0 primary, 1 shadow */
-	DR_PARTS_MAX = 8,    /* parts of a message */
-	DR_CTRL_MAX = 64,    /* bytes of a control frame */
-	DR_HANDLE_MAX = 128, /* bytes of a rail's or a path's handle */
-	DR_DGRAM_MAX = 256,  /* bytes of a heartbeat datagram */
-	DR_TOKEN_LEN = 16,   /* bytes of the secret that admits a connection */
+	DR_PATHS = 2,		/* paths of a channel: 0 primary, 1 shadow */
+	DR_PARTS_MAX = 8,	/* parts of a message */
+	DR_CTRL_MAX = 64,	/* bytes of a control frame */
+	DR_HANDLE_MAX = 128,	/* bytes of a rail's or a path's handle */
+	DR_DGRAM_MAX = 256,	/* bytes of a heartbeat datagram */
+	DR_FILL_MAX = 64 << 10, /* bytes of one call of fill() */
+	DR_TOKEN_LEN = 16,	/* bytes of the secret that admits a connection */
 };
 
 /* What is broken. Set by the code that detects the failure; failover decides on this value only. */
@@ -172,14 +173,21 @@ struct dr_path_stats {
 	int64_t peer_ack_age_ns; /* since the peer's kernel acknowledged anything; -1 unknown */
 	unsigned unanswered;	 /* transmissions and probes since then whose answer is overdue */
 	bool window_shut;	 /* data waits for room at the peer; only probes are sent */
+	int64_t held_ns; /* time so far in which data waited for room at the peer; 0: it needs none */
 	/* Data segments, repetitions included, that were sent since the peer's kernel acknowledged
-	 * anything, or shortly before, and are not acknowledged. */
+	 * anything, or shortly before, and are not acknowledged. Kinds whose NIC does not show them: what has no
+	 * answer is as unlikely as the loss of so many segments. */
 	unsigned silent_segments;
+	bool repeats; /* unanswered counts the repetitions of a segment, and more follow */
 	/* Segments with data that this end's kernel received, in any order; 0: unknown. */
 	uint64_t rx_segments;
 	uint32_t segment_bytes; /* size of a datagram as long as a full data packet; 0: unknown */
 	int64_t rtt_ns, rto_ns;
-	uint64_t retransmits;
+	uint64_t tx_segments,
+		retransmits; /* segments with data that were sent; of these, repetitions */
+	int64_t rtt_min_ns;  /* shortest lately, without queues; 0: unknown */
+	uint64_t fill_bytes,
+		fill_acked; /* filler handed over (receiver: received), and acknowledged by the peer's kernel */
 };
 
 struct dr_transport_ops {
@@ -199,6 +207,9 @@ struct dr_transport_ops {
 	/* The same, padded with zeros to `size` bytes (more than len, at most 65,535) and never fragmented.
 	 * The peer gets the first DR_DGRAM_MAX bytes of it. NULL: this kind cannot. */
 	void (*rail_padded)(struct dr_rail *r, const void *data, size_t len, uint32_t size);
+	/* A datagram of an earlier call waits in the queue of this host's device, behind data. To be called
+	 * between datagrams, since it marks one that tells. NULL: unknown. */
+	bool (*rail_held)(struct dr_rail *r);
 	/* Accept connections, receive datagrams. Returns the number of events. */
 	int (*rail_progress)(struct dr_rail *r, int64_t now_ns, struct dr_sink *sink);
 	void (*rail_close)(struct dr_rail *r);
@@ -256,8 +267,15 @@ struct dr_transport_ops {
 	void (*fence)(struct dr_path *p, bool soft, int64_t deadline_ns);
 	void (*stats)(struct dr_path *p, struct dr_path_stats *out);
 	/* Have the peer's NIC answer something that its process need not take, so that stats shows whether
-	 * it does; at most one such probe is in flight. Nothing outside UP. NULL: any control frame does. */
-	void (*probe)(struct dr_path *p, int64_t now_ns);
+	 * it does; at most one such probe is in flight. all: more of them, on whatever the path has for it, so
+	 * that losses alone do not explain it if none is answered; to be repeated every 4 ms or more. Nothing
+	 * before READY and after FAILED. NULL: any control frame does. */
+	void (*probe)(struct dr_path *p, bool all, int64_t now_ns);
+	/* Sender, UP: queue 1..DR_FILL_MAX bytes of filler, which the peer receives and discards, to measure what
+	 * the path carries: stats counts those acknowledged. They leave at the next flush, in order with
+	 * what is queued. Errors: those of post_send, -EAGAIN included. NULL: this kind cannot, or its
+	 * heartbeats use the paths, where filler would delay them. */
+	int (*fill)(struct dr_path *p, uint32_t bytes);
 
 	void (*close)(struct dr_path *p);
 	/* After close: wait until nothing can touch a buffer. -errno: the connection could not be
@@ -280,7 +298,7 @@ struct dr_path {
 	int64_t rx_last_ns; /* when the last byte of any sort came; 0: never */
 	int64_t rx_gap_ns;  /* longest time between two such reads; the owner resets it */
 	/* Last send that the peer's process notices at once, which replaces a heartbeat; 0: never. A
-	 * remote write is noticed when the whole part has arrived. */
+	 * remote write is noticed when the whole part has arrived; a HELLO by no path. */
 	int64_t tx_last_ns;
 };
 

@@ -88,28 +88,23 @@ static bool port_is_free(unsigned port)
 }
 
 /* The GPUs are resolved after the fork, so every possible number needs a free port. */
-static bool block_is_free(unsigned base, const struct dr_opt_list *gpus)
+static bool block_is_free(unsigned base)
 {
-	for (size_t i = 0; i < DR_OPTIONS_GPUS_MAX + gpus->n; i++) {
-		unsigned gpu =
-			i < DR_OPTIONS_GPUS_MAX ? (unsigned)i : gpus->v[i - DR_OPTIONS_GPUS_MAX];
-
+	for (unsigned gpu = 0; gpu < DR_OPTIONS_GPUS_MAX; gpu++)
 		if (!port_is_free(base + gpu))
 			return false;
-	}
 	return true;
 }
 
 static int find_ports(struct dr_options *o, struct dr_err *e)
 {
-	unsigned top = DR_MAX(dr_options_gpu_top(o), (unsigned)DR_OPTIONS_GPUS_MAX);
 	struct dr_rng rng;
 
 	dr_rng_seed(&rng, (uint64_t)dr_now_ns() ^ (uint64_t)getpid());
-	for (int i = 0; i < 100 && top < 10000; i++) {
+	for (int i = 0; i < 100; i++) {
 		unsigned base = 20000 + (unsigned)dr_rng_below(&rng, 30000);
 
-		if (base + top <= 65535 && block_is_free(base, &o->gpus)) {
+		if (block_is_free(base)) {
 			o->port = base;
 			return 0;
 		}
@@ -175,6 +170,8 @@ int dr_demo_main(struct dr_options *o, struct dr_record *rec, struct dr_output *
 
 	if (add_faults(o, lab, &e))
 		return fail(rec, out, &e);
+	/* With what the demo has added. */
+	dr_record_set_options(rec, dr_opts_to_json(o->table, o->command));
 	if (lab)
 		return in_lab(o, rec, out);
 	fprintf(dr_output_tables(out),

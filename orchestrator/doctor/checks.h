@@ -16,7 +16,7 @@
 struct dr_doctor_run {
 	const struct dr_transport_kind *kind; /* of --transport */
 	bool server;			      /* this end may become the server: check its ports */
-	bool pair;			      /* --pair */
+	bool pair; /* --pair, or no list of GPUs here: the numbers may differ */
 	unsigned gpus, channels, window;
 	uint64_t chunk_bytes;
 	uint64_t sockbuf; /* --sockbuf, 0: not given */
@@ -74,6 +74,9 @@ void dr_check_unused(struct dr_doctor *d, const struct dr_netdev *devs, size_t n
 void dr_check_speed(struct dr_doctor *d);
 void dr_check_duplex(struct dr_doctor *d, const struct dr_doctor_nic *nic);
 void dr_check_mtu(struct dr_doctor *d);
+/* path_mtu.c. Devices of this machine that carry a rail's packets with a smaller MTU: members of a bond or bridge,
+ * the device below a VLAN, the other end of a veth here. */
+void dr_check_mtu_carriers(struct dr_doctor *d, const struct dr_netdev *devs, size_t n);
 /* Errors above one in a million packets, drops above one in ten thousand, since the device exists. */
 void dr_check_counters(struct dr_doctor *d, const struct dr_doctor_nic *nic);
 

@@ -2,6 +2,7 @@
 #include "orchestrator/doctor/doctor.h"
 
 #include "base/log.h"
+#include "bootstrap/net.h"
 #include "orchestrator/doctor/peer.h"
 #include "orchestrator/record/report.h"
 #include "orchestrator/session/offer.h"
@@ -34,18 +35,13 @@ static bool stop(
 /* The address of --control ADDR|IF. */
 static int control_address(const char *text, struct sockaddr_storage *out, struct dr_err *e)
 {
-	struct dr_netdev_rail one;
+	struct dr_addr local[DR_ADDRS_MAX];
+	unsigned n;
+	int rc = dr_addr_local(text, local, DR_ADDRS_MAX, &n, e);
 
-	if (dr_netdev_addr_parse(text, out) == 0)
-		return 0;
-	int rc = dr_netdev_rails(text, NULL, &one, 1, e);
-	if (rc < 0)
-		return dr_err_set(e, rc,
-			"--control: \"%.60s\" is neither an interface nor an address of this "
-			"machine; see ip address",
-			text);
-	*out = one.addr;
-	return 0;
+	if (rc == 0)
+		*out = local[0].ss;
+	return rc;
 }
 
 /* Without HOST, the NIC of the default route is assumed to be the control NIC. */
@@ -130,7 +126,7 @@ static void find_gpus(struct visit *v, struct dr_options *o)
 			o->gpus.n == 1 ? "" : "s", o->cuda ? "GPU" : "host");
 	v->d.run = (struct dr_doctor_run){ .kind = dr_transport_kind(o->transport),
 		.server = !o->host,
-		.pair = o->pair,
+		.pair = o->pair || o->gpu_names.n == 0,
 		.gpus = DR_MAX((unsigned)o->gpus.n, 1u),
 		.channels = (unsigned)o->channels,
 		.window = (unsigned)o->window,
@@ -157,8 +153,10 @@ static void check_nics(struct dr_doctor *d)
 	dr_check_speed(d);
 	dr_check_mtu(d);
 	dr_check_arp(d);
-	if (!d->named && dr_netdev_list(&devs, &n, NULL) == 0) {
-		dr_check_unused(d, devs, n);
+	if (dr_netdev_list(&devs, &n, NULL) == 0) {
+		dr_check_mtu_carriers(d, devs, n);
+		if (!d->named)
+			dr_check_unused(d, devs, n);
 		dr_netdev_list_free(devs);
 	}
 }
@@ -190,7 +188,21 @@ static void check_machine(struct visit *v)
 		after[i](&v->d);
 }
 
-static void check_paths(struct dr_doctor *d, const struct dr_plan_probe *probe)
+static const struct dr_doctor_path *path_of(
+	const struct dr_doctor_paths *paths, const struct dr_netdev_rail *r)
+{
+	char address[64];
+
+	dr_netdev_addr_format((const struct sockaddr *)&r->addr, address, sizeof(address));
+	for (unsigned i = 0; i < paths->n; i++)
+		if (strcmp(paths->v[i].nic, r->ifname) == 0 &&
+			strcmp(paths->v[i].address, address) == 0)
+			return &paths->v[i];
+	return NULL;
+}
+
+static void check_paths(
+	struct dr_doctor *d, const struct dr_plan_probe *probe, const struct dr_doctor_paths *paths)
 {
 	struct sockaddr_storage to[DR_RAILS_MAX];
 	struct dr_doctor_end end[DR_RAILS_MAX];
@@ -201,8 +213,14 @@ static void check_paths(struct dr_doctor *d, const struct dr_plan_probe *probe)
 		to[i] = end[i].addr;
 	dr_check_routes(d, to);
 	for (unsigned i = 0; i < d->n; i++) {
+		const struct dr_doctor_path *p = path_of(paths, &d->nic[i].rail);
+
 		if (to[i].ss_family == AF_UNSPEC || !d->nic[i].rail.running)
 			continue;
+		if (p && p->tested) {
+			dr_check_path_mtu(d, p);
+			continue;
+		}
 		dr_pmtu_probe(&d->nic[i].rail, (struct sockaddr *)&to[i], end[i].mtu, &got);
 		dr_check_pmtu(d, &d->nic[i], &end[i], &got);
 	}
@@ -210,20 +228,20 @@ static void check_paths(struct dr_doctor *d, const struct dr_plan_probe *probe)
 
 static void check_other_end(struct visit *v)
 {
-	struct dr_plan_probe probe;
+	struct dr_doctor_peer peer = { .version = "" };
 	struct dr_err e = { 0 };
-	char version[64] = "";
 	int status;
 
-	if (dr_doctor_probe(v->opt, &v->route, &probe, version, &status, &e)) {
+	if (dr_doctor_probe(v->opt, &v->route, &peer, &status, &e)) {
 		stop(v, status, "peer", &e,
 			"start dualrail server at the other end; -v prints its log");
 		return;
 	}
-	dr_find_ok(&v->d, "peer", NULL, "server %s answers, version %s", v->opt->host, version);
-	dr_check_peer(&v->d, &probe);
+	dr_find_ok(
+		&v->d, "peer", NULL, "server %s answers, version %s", v->opt->host, peer.version);
+	dr_check_peer(&v->d, &peer.probe);
 	if (!v->route.same_host)
-		check_paths(&v->d, &probe);
+		check_paths(&v->d, &peer.probe, &peer.paths);
 }
 
 /* ---- result ---- */

@@ -43,7 +43,8 @@ void dr_doctor_ends(const struct dr_doctor *d, const struct dr_plan_probe *probe
 
 static void check_gpus(struct dr_doctor *d, const struct dr_plan_probe *probe)
 {
-	if (d->run.gpus == probe->n_gpus || d->run.pair)
+	if (d->run.gpus == probe->n_gpus || d->run.pair ||
+		(probe->follows && d->run.gpus < probe->n_gpus))
 		dr_find_ok(d, "peer-gpus", NULL, "%u GPUs here, %u at the server", d->run.gpus,
 			probe->n_gpus);
 	else

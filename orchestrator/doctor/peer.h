@@ -5,20 +5,43 @@
 #include "orchestrator/doctor/checks.h"
 #include "orchestrator/options/options.h"
 #include "orchestrator/plan/probe.h"
+#include "orchestrator/session/mtu.h"
 #include "topology/pmtu.h"
 #include "topology/route.h"
 
 /* The other end: what it reports, and checks of both. */
 
+/* What the test of the path MTU found on a rail. */
+struct dr_doctor_path {
+	char nic[IFNAMSIZ], peer_nic[IFNAMSIZ];
+	char address[64];	  /* of the NIC here */
+	unsigned nic_mtu;	  /* the smaller one of both NICs */
+	bool tested;		  /* something is known of a direction */
+	struct dr_mtu_way way[2]; /* by receiver, enum dr_plan_end */
+	bool hole[2];		  /* see dr_mtu_way_hole */
+	char option[32];	  /* of the transport kind, that avoids the holes; "": none */
+};
+struct dr_doctor_paths {
+	unsigned n;
+	struct dr_doctor_path v[DR_RAILS_MAX];
+};
+
+/* All that is known of the other end. */
+struct dr_doctor_peer {
+	char version[64]; /* of its build */
+	struct dr_plan_probe probe;
+	struct dr_doctor_paths paths;
+};
+
 /* ---- probe.c ---- */
 
 /*
- * Request the NICs and GPUs of the server on o->host (--port, --control, --key-file). Blocks for at most
- * --connect-timeout; SIGINT and SIGTERM end it. peer_version: the server's build version, at least 64 bytes.
- * *status on failure: the exit status, 3 if the cause is the peer, 1 or 2 if it is this end.
+ * Request the NICs and GPUs of the server on o->host (--port, --control, --key-file), and test the path MTU with
+ * it. Blocks for at most --connect-timeout and 7 s; SIGINT and SIGTERM end it. *status on failure: the exit status, 3 if
+ * the cause is the peer, 1 or 2 if it is this end.
  */
 int dr_doctor_probe(const struct dr_options *o, const struct dr_route *route,
-	struct dr_plan_probe *out, char *peer_version, int *status, struct dr_err *e) DR_MUST_CHECK;
+	struct dr_doctor_peer *out, int *status, struct dr_err *e) DR_MUST_CHECK;
 
 /* ---- peer.c ---- */
 
@@ -34,7 +57,16 @@ struct dr_doctor_end {
 void dr_doctor_ends(const struct dr_doctor *d, const struct dr_plan_probe *probe,
 	struct dr_doctor_end out[DR_RAILS_MAX]);
 
+/* For a server that does not take part in the test: its kernel's answers to datagrams for a closed port. */
 void dr_check_pmtu(struct dr_doctor *d, const struct dr_doctor_nic *nic,
 	const struct dr_doctor_end *peer, const struct dr_pmtu *got);
+
+/* ---- path_mtu.c ---- */
+
+/* The result of a rail of the plan; the test is over. */
+void dr_doctor_path_mtu(const struct dr_plan *p, const struct dr_mtu_check *m, unsigned rail,
+	struct dr_doctor_path *out);
+/* One finding for each direction. */
+void dr_check_path_mtu(struct dr_doctor *d, const struct dr_doctor_path *p);
 
 #endif

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "channel/rate.h"
 #include "orchestrator/engine/engine.h"
 
 /*
@@ -103,6 +104,7 @@ static void on_switched(void *arg, struct dr_channel *ch, const struct dr_switch
 	if (!s)
 		return;
 	r.channel = s->number;
+	dr_flight_moved(&s->flight, g->now);
 	if (!s->sender && rec->last_delivery_ns && rec->first_delivery_ns) {
 		s->gap_start_ns = rec->last_delivery_ns;
 		s->gap_end_ns = rec->first_delivery_ns;
@@ -144,6 +146,15 @@ static void on_rail(
 	dr_engine_report(arg, &r);
 }
 
+static void on_degraded(void *arg, unsigned rail, const struct dr_rate_state *st, int64_t now_ns)
+{
+	struct dr_report r = { .kind = DR_REP_DEGRADED, .rail = rail, .flag = st->degraded };
+
+	(void)now_ns;
+	dr_rate_describe(st, r.text, sizeof(r.text));
+	dr_engine_report(arg, &r);
+}
+
 static void on_silence(void *arg, bool stalled, int64_t silent_ns, int64_t now_ns)
 {
 	struct dr_report r = { .kind = DR_REP_SILENCE, .flag = stalled, .value = silent_ns };
@@ -158,6 +169,7 @@ static const struct dr_manager_ops manager_ops = {
 		.failed = on_failed,
 		.completed = on_completed },
 	.rail = on_rail,
+	.degraded = on_degraded,
 	.silence = on_silence,
 };
 

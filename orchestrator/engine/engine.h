@@ -4,6 +4,7 @@
 
 #include <stdatomic.h>
 
+#include "orchestrator/engine/flight.h"
 #include "orchestrator/engine/integrity.h"
 #include "orchestrator/engine/worker.h"
 #include "window/window.h"
@@ -43,12 +44,17 @@ struct dr_stream {
 		uint32_t len;	 /* sender: bytes posted */
 		int64_t ns;	 /* time of delivery or acknowledgement */
 		uint32_t filled; /* sender: bytes that have been filled with a pattern */
+		struct dr_flight_mark flight; /* sender */
 	} slot[DR_WINDOW_MAX];
 
 	/* The phase. The sender posts, the receiver takes only below `end`. */
 	bool busy; /* has a part in the running phase that is not done */
 	uint64_t end;
-	uint32_t post_chunk, take_chunk; /* position in the current message */
+	uint64_t post_at, take_at; /* byte of the current message */
+	struct dr_flight flight;   /* sender */
+	bool has_expected;	   /* receiver: the peer told how many bytes it sent, */
+	uint64_t expected_bytes;   /* since the start, and what differed before */
+	uint64_t bytes_off;
 	struct dr_tally now, from, to;
 	bool have_from, have_to;
 	double tokens; /* rate limit: bytes that may leave now */
@@ -117,7 +123,6 @@ struct dr_engine {
 	struct dr_phase phase;
 	bool running;
 	uint64_t message_chunks;
-	uint32_t tail_bytes; /* of a message's last chunk */
 	int64_t phase_ns;
 	unsigned tx_left, rx_left; /* streams with a part not done */
 	bool first_error_reported;
@@ -197,6 +202,6 @@ bool dr_stream_turn(struct dr_stream *s);
 void dr_ping_begin(struct dr_engine *g);
 bool dr_ping_step(struct dr_engine *g);
 /* Has the other's message come? Without the poller. Returns the number of events. */
-int dr_ping_poll(struct dr_engine *g);
+int dr_ping_poll(struct dr_engine *g, int64_t now_ns);
 
 #endif

@@ -202,6 +202,14 @@ void dr_integrity_wrong_length(struct dr_integrity *v, const struct dr_chunk *c)
 		v->channel, (unsigned long long)c->seq, c->len, c->expected);
 }
 
+void dr_integrity_wrong_sum(struct dr_integrity *v, uint64_t got, uint64_t expected)
+{
+	v->corrupted++;
+	snprintf(v->text, sizeof(v->text),
+		"gpu %u channel %u: %llu bytes arrived since the start, the peer sent %llu", v->gpu,
+		v->channel, (unsigned long long)got, (unsigned long long)expected);
+}
+
 int dr_integrity_check(struct dr_integrity *v, const struct dr_chunk *c)
 {
 	uint64_t content;

@@ -61,5 +61,7 @@ int dr_integrity_check(struct dr_integrity *v, const struct dr_chunk *c);
 void dr_integrity_good(struct dr_integrity *v);
 /* Without a pattern: the chunk has the wrong length. Counts it as corrupted and describes it. */
 void dr_integrity_wrong_length(struct dr_integrity *v, const struct dr_chunk *c);
+/* The chunks of the phase had other bytes in sum than the sender says: counts one as corrupted. */
+void dr_integrity_wrong_sum(struct dr_integrity *v, uint64_t got, uint64_t expected);
 
 #endif

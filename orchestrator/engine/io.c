@@ -42,9 +42,10 @@ static uint8_t *slot_data(const struct dr_stream *s, uint64_t seq)
 	return s->buf + s->stride * (seq % s->win.cap);
 }
 
-static uint32_t chunk_len(const struct dr_engine *g, uint32_t chunk)
+/* The most that the next chunk may have when the message has come to `at`. */
+static uint32_t chunk_len(const struct dr_engine *g, uint64_t at)
 {
-	return chunk + 1 == g->message_chunks ? g->tail_bytes : g->phase.chunk_bytes;
+	return (uint32_t)DR_MIN((uint64_t)g->phase.chunk_bytes, g->phase.message_bytes - at);
 }
 
 /* One chunk more at `ns`. The counted iterations begin and end at message boundaries. */
@@ -58,9 +59,10 @@ static void tally(struct dr_stream *s, uint32_t len, int64_t ns)
 	s->now.chunks++;
 	s->now.bytes += len;
 	s->now.ns = ns;
-	if (++s->take_chunk < s->eng->message_chunks)
+	s->take_at += len;
+	if (s->take_at < p->message_bytes)
 		return;
-	s->take_chunk = 0;
+	s->take_at = 0;
 	s->now.messages++;
 	if (!p->iters)
 		return;
@@ -91,9 +93,11 @@ static int verify_chunk(struct dr_stream *s, const struct dr_chunk *c)
 static void check_chunk(struct dr_stream *s, uint64_t seq, uint32_t len)
 {
 	struct dr_engine *g = s->eng;
+	uint32_t most = chunk_len(g, s->take_at);
 	const struct dr_chunk c = { .at = slot_data(s, seq),
 		.len = len,
-		.expected = chunk_len(g, s->take_chunk),
+		/* The sender may use smaller ones; their sum is checked at the end of the phase. */
+		.expected = s->flight.on && len > 0 ? DR_MIN(len, most) : most,
 		.seq = seq };
 	struct dr_report r = { .kind = DR_REP_FIRST_ERROR, .channel = s->number };
 
@@ -143,6 +147,8 @@ static int consume_send(void *ctx, uint64_t seq)
 
 	dr_assert(seq == dr_stream_next_take(s));
 	tally(s, len, s->slot[seq % s->win.cap].ns);
+	dr_flight_done(
+		&s->flight, len, s->slot[seq % s->win.cap].flight, s->slot[seq % s->win.cap].ns);
 	add(&s->live.chunks_tx, 1);
 	add(&s->live.bytes_tx, len);
 	trace(s, "released", seq, len);
@@ -161,11 +167,15 @@ void dr_stream_begin(struct dr_stream *s, uint64_t total, bool part)
 {
 	struct dr_engine *g = s->eng;
 
-	/* The phase before ended at a message boundary, with nothing of it outstanding. */
+	/* Of the phase before nothing is outstanding. */
 	dr_assert(!s->busy && (!s->sender || dr_stream_next_take(s) == dr_stream_next_post(s)));
 	s->busy = part;
 	s->end = total == UINT64_MAX ? UINT64_MAX : dr_stream_next_take(s) + total;
-	s->post_chunk = s->take_chunk = 0;
+	s->post_at = s->take_at = 0;
+	s->has_expected = false;
+	/* With iterations the number of chunks says when the phase is over. */
+	dr_flight_begin(&s->flight, !g->phase.iters && g->phase.kind != DR_PHASE_LAT,
+		g->phase.chunk_bytes, s->win.cap, g->now);
 	s->now = s->from = s->to = (struct dr_tally){ .ns = g->phase_ns };
 	s->have_from = part && !(g->phase.iters && g->phase.warmup);
 	s->have_to = false;
@@ -240,7 +250,7 @@ int dr_stream_post_send(struct dr_stream *s)
 {
 	struct dr_engine *g = s->eng;
 	unsigned i = (unsigned)(dr_stream_next_post(s) % s->win.cap);
-	uint32_t len = chunk_len(g, s->post_chunk);
+	uint32_t len = dr_flight_next(&s->flight, g->phase.message_bytes - s->post_at);
 	struct dr_span span = { .mem = &s->mem, .off = s->stride * i, .len = len };
 	uint64_t seq;
 	int rc;
@@ -248,7 +258,7 @@ int dr_stream_post_send(struct dr_stream *s)
 	dr_dassert(s->sender && dr_stream_next_post(s) < s->end);
 	if (s->failed)
 		return -ECANCELED;
-	if (dr_window_full(&s->win))
+	if (dr_window_full(&s->win) || !len)
 		return -EAGAIN;
 	if (g->phase.verify || s->slot[i].filled < len) {
 		rc = fill_chunk(s, dr_stream_next_post(s), len);
@@ -260,8 +270,10 @@ int dr_stream_post_send(struct dr_stream *s)
 	if (rc < 0)
 		return post_failed(s, rc, "posting a send");
 	s->slot[i].len = len;
-	if (++s->post_chunk == g->message_chunks)
-		s->post_chunk = 0;
+	s->slot[i].flight = dr_flight_posted(&s->flight, len, g->now);
+	s->post_at += len;
+	if (s->post_at == g->phase.message_bytes)
+		s->post_at = 0;
 	posted(s, seq, len);
 	return 0;
 }
@@ -289,6 +301,20 @@ unsigned dr_stream_drain(struct dr_stream *s)
 	return n;
 }
 
+/* All chunks are here: are they as long together as the sender says? */
+static void check_bytes(struct dr_stream *s)
+{
+	uint64_t got = atomic_load_explicit(&s->live.bytes_rx, memory_order_relaxed) + s->bytes_off;
+	struct dr_report r = { .kind = DR_REP_FIRST_ERROR, .channel = s->number };
+
+	if (!s->has_expected || got == s->expected_bytes)
+		return;
+	dr_integrity_wrong_sum(&s->integrity, got, s->expected_bytes);
+	s->bytes_off += s->expected_bytes - got;
+	snprintf(r.text, sizeof(r.text), "%s", s->integrity.text);
+	dr_engine_report(s->eng, &r);
+}
+
 static bool recv_turn(struct dr_stream *s)
 {
 	unsigned taken = 0;
@@ -303,8 +329,10 @@ static bool recv_turn(struct dr_stream *s)
 	unsigned again = dr_stream_post_recv(s);
 	if (again)
 		dr_channel_flush(s->ch, s->eng->now);
-	if (s->busy && dr_stream_next_take(s) == s->end)
+	if (s->busy && dr_stream_next_take(s) == s->end) {
+		check_bytes(s);
 		dr_stream_done(s);
+	}
 	return taken || again;
 }
 
@@ -314,7 +342,7 @@ static bool rate_allows(struct dr_stream *s, uint32_t len)
 {
 	const struct dr_phase *p = &s->eng->phase;
 	double per_ns = p->rate_bits / 8e9;
-	double depth = DR_MAX(per_ns * 4 * DR_NS_PER_MS, 2.0 * p->chunk_bytes);
+	double depth = DR_MAX(per_ns * 4 * DR_NS_PER_MS, 2.0 * len);
 
 	if (p->rate_bits <= 0)
 		return true;
@@ -339,9 +367,9 @@ static bool send_turn(struct dr_stream *s)
 	s->wake_ns = DR_NEVER;
 	while (s->busy && !s->failed && dr_stream_next_post(s) < s->end &&
 		!dr_window_full(&s->win) && sent < TURN_CHUNKS && bytes < TURN_BYTES) {
-		uint32_t len = chunk_len(s->eng, s->post_chunk);
+		uint32_t len = dr_flight_next(&s->flight, s->eng->phase.message_bytes - s->post_at);
 
-		if (!rate_allows(s, len) || dr_stream_post_send(s) < 0)
+		if (!len || !rate_allows(s, len) || dr_stream_post_send(s) < 0)
 			break;
 		bytes += len;
 		sent++;

@@ -101,9 +101,9 @@ static bool finished(struct dr_engine *g)
 	return l->client ? is_last_round(g) : dr_stream_next_take(rx(g)) == rx(g)->end;
 }
 
-int dr_ping_poll(struct dr_engine *g)
+int dr_ping_poll(struct dr_engine *g, int64_t now_ns)
 {
-	return dr_channel_poll(rx(g)->ch, dr_now_ns());
+	return dr_channel_poll(rx(g)->ch, now_ns);
 }
 
 bool dr_ping_step(struct dr_engine *g)
@@ -113,7 +113,7 @@ bool dr_ping_step(struct dr_engine *g)
 
 	while (taken < g->message_chunks && dr_stream_take(rx(g))) {
 		taken++;
-		if (rx(g)->take_chunk == 0) {
+		if (rx(g)->take_at == 0) {
 			message_in(g);
 			break;
 		}

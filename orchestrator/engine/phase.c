@@ -14,7 +14,8 @@
  *  2. busy streams = tx_left + rx_left; a part is reported when its count reaches 0.
  *  3. Every phase ends: by counts, by STOP and EXPECT, or by FAILED. After FAILED every later phase is refused
  *     with FAILED, so no caller waits for a failed GPU.
- *  4. Messages are aligned with phases: all of a phase's chunks are taken before the next one's.
+ *  4. Chunks are aligned with phases: all of a phase's are taken before the next one's. The last message of a phase
+ *     that was stopped may be incomplete.
  */
 
 /* --- results ---------------------------------------------------------------------------------- */
@@ -130,7 +131,6 @@ static int phase_chunks(const struct dr_engine *g, const struct dr_phase *p, uin
 		p->chunk_bytes > p->message_bytes || !(p->rate_bits >= 0))
 		return -EINVAL;
 	uint64_t per = (p->message_bytes - 1) / p->chunk_bytes + 1;
-	/* post_chunk and take_chunk have 32 bits. */
 	if (per > UINT32_MAX)
 		return -EOVERFLOW;
 	*out = UINT64_MAX;
@@ -185,7 +185,6 @@ static void begin_phase(struct dr_engine *g, const struct dr_phase *p, int64_t n
 	g->phase.verify |= p->kind == DR_PHASE_FAILOVER;
 	g->phase_ns = now;
 	g->message_chunks = (p->message_bytes - 1) / p->chunk_bytes + 1;
-	g->tail_bytes = (uint32_t)(p->message_bytes - (g->message_chunks - 1) * p->chunk_bytes);
 	g->first_error_reported = false;
 	g->running = true;
 	if (g->prm.gpu_buffers)
@@ -205,7 +204,7 @@ static void begin_phase(struct dr_engine *g, const struct dr_phase *p, int64_t n
 		dr_ping_begin(g);
 }
 
-/* Senders finish the message in progress, so that messages stay aligned with phases. */
+/* Senders post nothing more, not even the rest of a message: the next phase begins with a new one at both ends. */
 static void stop(struct dr_engine *g)
 {
 	if (!g->running)
@@ -217,14 +216,15 @@ static void stop(struct dr_engine *g)
 	for (unsigned i = 0; i < g->n_streams; i++) {
 		struct dr_stream *s = &g->stream[i];
 
-		if (s->busy && s->sender && s->end > dr_stream_next_post(s))
-			s->end = dr_stream_next_post(s) +
-				 (s->post_chunk ? g->message_chunks - s->post_chunk : 0);
+		if (s->busy && s->sender)
+			s->end = DR_MIN(s->end, dr_stream_next_post(s));
 	}
 }
 
-static void expect(struct dr_engine *g, const uint64_t *chunks)
+static void expect(struct dr_engine *g, const struct dr_command *cmd)
 {
+	const uint64_t *chunks = cmd->expect;
+
 	for (unsigned i = 0; i < g->n_streams && g->running; i++) {
 		struct dr_stream *s = &g->stream[i];
 
@@ -237,6 +237,8 @@ static void expect(struct dr_engine *g, const uint64_t *chunks)
 			return;
 		}
 		s->end = chunks[i];
+		s->has_expected = cmd->flag;
+		s->expected_bytes = cmd->expect_bytes[i];
 	}
 }
 
@@ -302,7 +304,7 @@ void dr_engine_command(struct dr_engine *g, const struct dr_command *cmd, int64_
 		stop(g);
 		break;
 	case DR_CMD_EXPECT:
-		expect(g, cmd->expect);
+		expect(g, cmd);
 		break;
 	case DR_CMD_MARK:
 		mark(g, cmd->value, now_ns);
@@ -310,6 +312,10 @@ void dr_engine_command(struct dr_engine *g, const struct dr_command *cmd, int64_
 	case DR_CMD_BREAK:
 	case DR_CMD_SWITCH:
 		break_or_switch(g, cmd, now_ns);
+		break;
+	case DR_CMD_RAIL_SMALL:
+		dr_manager_rail_small(
+			g->mgr, cmd->channel, (uint32_t)cmd->value, cmd->text, now_ns);
 		break;
 	case DR_CMD_FAIL:
 		for (unsigned i = 0; i < g->n_streams; i++)

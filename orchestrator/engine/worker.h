@@ -53,6 +53,7 @@ enum dr_report_kind {
 	DR_REP_SWITCH,	   /* rec, channel */
 	DR_REP_PROTECTION, /* flag: protected; path */
 	DR_REP_RAIL,	   /* rail, rail_state */
+	DR_REP_DEGRADED,   /* rail; flag: it is degraded; text: why */
 	DR_REP_SILENCE,	   /* flag: peer stalled (not dead); value: silent ns */
 	DR_REP_FAILED, /* channel failed permanently: err, text; the GPU's phase is over, no PHASE_DONE
 			      follows. channel DR_ALL: the GPU cannot start (CONNECT, PHASE refused);
@@ -80,16 +81,17 @@ enum dr_command_kind {
 			      No barrier between the ends is needed: a receiver leaves data of the next
 			      phase in the window until it is told that phase (for clean times tell the
 			      receiver first) */
-	DR_CMD_STOP, /* senders: stop posting messages; PHASE_DONE follows when all are acknowledged */
-	DR_CMD_EXPECT, /* receivers: expect[channel] = total chunks ever sent on it; PHASE_DONE follows
-			      when they are delivered. Refers to the phase that runs at this end, so it
+	DR_CMD_STOP,	/* senders: stop posting; PHASE_DONE follows when all is acknowledged */
+	DR_CMD_EXPECT, /* receivers: expect[channel] = total chunks ever sent on it (flag: expect_bytes, too);
+			      PHASE_DONE follows when they are delivered. Refers to the phase that runs at this end, so it
 			      comes before the next DR_CMD_PHASE. Also LAT without iters, for the server's lat_rx */
 	DR_CMD_MARK,	 /* value: 0 start of measurement, 1 end: both roles note time and counts */
 	DR_CMD_SNAPSHOT, /* value: token */
 	DR_CMD_BREAK,  /* abort path `path` of channel `channel` (or all: DR_ALL) of GPU `position`;
 			 with break_path: call that instead, so that the failure is detected */
 	DR_CMD_SWITCH, /* planned switch of the same */
-	DR_CMD_FAIL,   /* fail all channels: err, text */
+	DR_CMD_RAIL_SMALL, /* rail `channel` carries no datagrams of `value` bytes: it is down for data, with text */
+	DR_CMD_FAIL, /* fail all channels: err, text */
 	DR_CMD_PAUSE_RECV, /* flag: receivers post nothing (to test that lack of credit causes no failover) */
 };
 enum { DR_ALL = 0xffffffffu };
@@ -98,7 +100,7 @@ struct dr_command {
 	enum dr_command_kind kind;
 	unsigned position, channel, path; /* DR_ALL allowed */
 	struct dr_phase phase;
-	uint64_t expect[DR_CHANNELS_MAX];
+	uint64_t expect[DR_CHANNELS_MAX], expect_bytes[DR_CHANNELS_MAX];
 	int64_t value;
 	bool flag;
 	int err;

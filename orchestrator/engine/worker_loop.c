@@ -159,37 +159,50 @@ static bool run_commands(struct dr_worker *w)
 
 /* ---- rounds ---- */
 
+/* Adaptive: how long to spin after work. Between phases only heartbeats wake it: nothing to spin for. */
+static int64_t spin_ns(const struct dr_worker *w)
+{
+	int64_t spin = 0;
+
+	for (unsigned i = 0; i < w->prm.n_gpus; i++)
+		if (w->gpu[i]->running)
+			spin = DR_MAX(spin, DR_MAX(w->prm.spin_ns, dr_engine_spin_ns(w->gpu[i])));
+	return spin;
+}
+
+static bool spins(const struct dr_worker *w, int64_t now)
+{
+	return w->prm.poll == DR_POLL_BUSY || now - w->active_ns < spin_ns(w);
+}
+
 /* How long this round may sleep, after one that did something (or did not). */
 static int64_t sleep_ns(struct dr_worker *w, bool did)
 {
-	int64_t now = dr_now_ns(), deadline = DR_NEVER, spin = 0;
+	int64_t now = dr_now_ns(), deadline = DR_NEVER;
 
 	if (did)
 		w->active_ns = now;
-	if (did)
+	if (did || spins(w, now))
 		return 0;
-	if (w->prm.poll == DR_POLL_BUSY) {
-		if (now - w->active_ns > YIELD_BUSY_NS)
-			sched_yield();
-		return 0;
-	}
 	for (unsigned i = 0; i < w->prm.n_gpus; i++) {
 		struct dr_engine *g = w->gpu[i];
 
-		/* Between phases only heartbeats wake it: nothing to spin for. */
-		if (g->running)
-			spin = DR_MAX(spin, DR_MAX(w->prm.spin_ns, dr_engine_spin_ns(g)));
 		if (g->state == DR_ENGINE_NEW)
 			continue;
 		deadline = DR_MIN(deadline, dr_manager_deadline(g->mgr));
 		deadline = DR_MIN(deadline, dr_engine_deadline(g));
 	}
-	if (now - w->active_ns < spin) {
-		if (now - w->active_ns > YIELD_ADAPTIVE_NS)
-			sched_yield();
-		return 0;
-	}
 	return deadline == DR_NEVER ? DR_NEVER : DR_MAX(deadline - now, (int64_t)0);
+}
+
+/* After a round without work. The next one begins with the direct read of a ping-pong. */
+static void yield(const struct dr_worker *w)
+{
+	int64_t now = dr_now_ns();
+	int64_t after = w->prm.poll == DR_POLL_BUSY ? YIELD_BUSY_NS : YIELD_ADAPTIVE_NS;
+
+	if (spins(w, now) && now - w->active_ns > after)
+		sched_yield();
 }
 
 static bool step_all(struct dr_worker *w, int64_t now)
@@ -222,13 +235,14 @@ static void idle(struct dr_worker *w)
 	}
 }
 
-/* Busy polling of a ping-pong reads its channel without calling the poller: this saves a system call per message.
- * Everything else is polled every DIRECT_ROUNDS. */
+/* While it spins, a ping-pong reads its channel without calling the poller: this saves a system call per message,
+ * and the reply leaves before the kernel acknowledges (tcp_rx.c). Everything else is polled every DIRECT_ROUNDS. */
 static int poll_direct(struct dr_worker *w)
 {
+	int64_t now = dr_now_ns();
 	int n = 0;
 
-	if (w->prm.poll != DR_POLL_BUSY || w->direct >= DIRECT_ROUNDS)
+	if (w->direct >= DIRECT_ROUNDS || !spins(w, now))
 		return 0;
 	for (unsigned probe = 0; probe < DIRECT_PROBES && n == 0; probe++) {
 		bool any = false;
@@ -236,14 +250,17 @@ static int poll_direct(struct dr_worker *w)
 		for (unsigned i = 0; i < w->prm.n_gpus; i++) {
 			if (!w->gpu[i]->ping.on)
 				continue;
-			n += dr_ping_poll(w->gpu[i]);
+			n += dr_ping_poll(w->gpu[i], now);
 			any = true;
 		}
 		if (!any)
 			return 0;
 		if (n == 0 && probe == 0)
 			idle(w);
+		now = dr_now_ns();
 	}
+	if (n > 0)
+		w->active_ns = now;
 	return n;
 }
 
@@ -255,7 +272,11 @@ static int poll_all(struct dr_worker *w, bool did)
 	if (n > 0)
 		return n;
 	w->direct = 0;
-	return dr_poller_wait(w->poller, sleep_ns(w, did));
+	int64_t sleep = sleep_ns(w, did);
+	n = dr_poller_wait(w->poller, sleep);
+	if (n == 0 && sleep == 0 && !did)
+		yield(w);
+	return n;
 }
 
 void dr_worker_loop(struct dr_worker *w)

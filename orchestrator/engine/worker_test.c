@@ -108,7 +108,8 @@ static void test_marks(void **state)
 				const struct dr_phase_result *r = dr_worker_result(ends[s].w, k);
 
 				assert_true(r->rx.bytes > 0 && r->tx.bytes > 0);
-				assert_int_equal(r->rx.bytes, r->rx.chunks * 65536);
+				/* Chunks are smaller until the path is known. */
+				assert_true(r->rx.bytes <= r->rx.chunks * 65536);
 				/* A message that was under way at the first mark is counted whole. */
 				assert_true(r->rx.messages <= (r->rx.bytes >> 20) + 2);
 				assert_true(r->rx.ns > 0 && r->rx.ns == r->tx.ns);

@@ -30,6 +30,7 @@ struct config {
 	bool lat, links, trace, numa;
 	int node; /* with numa */
 	enum dr_poll_policy poll;
+	int64_t spin_ns; /* 0: the default */
 	int64_t heartbeat_ns;
 	const struct dr_transport_ops *transport[2]; /* by end; NULL: tcp */
 	const void *kind_params[2];
@@ -55,6 +56,7 @@ static inline int make_end(unsigned side, struct dr_err *e)
 		.n_gpus = cfg.n_gpus,
 		.gpus = gp,
 		.poll = cfg.poll,
+		.spin_ns = cfg.spin_ns,
 		.cpu = -1,
 		.node = cfg.numa ? cfg.node : -1,
 		.chunk_max = cfg.chunk_max,

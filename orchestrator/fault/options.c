@@ -39,9 +39,9 @@ static const struct dr_opt rows[] = {
 	{ .name = "fault", .kind = DR_OPT_CUSTOM, .arg = "SPEC",
 	  .parse = parse_fault, .repeat = true, .commands = DR_CMDBIT_RUN, .offset = AT(list),
 	  .help_more = dr_fault_kinds_help,
-	  .help = ""
-		  "KIND:path=0[,nic=NAME][,side=client|server][,at=2s][,for=1s][,repeat=N][,every=S]; "
-		  "path 0: primary, 1: shadow. Kinds:" },
+	  .help = "KIND:path=N[,KEY=VALUE]... Break path N (0: primary, 1: shadow). Keys: nic=NAME (this "
+		  "NIC, whatever it carries), side=client|server, at=TIME (first time; default: 2s), "
+		  "for=TIME (default: 1s), repeat=N, every=TIME. Kinds:" },
 	{ .name = "allow-faults", .kind = DR_OPT_FLAG,
 	  .commands = DR_CMDBIT_ALL, .offset = AT(allow),
 	  .help = "Allow faults to be injected at this end (demo: always). A client may request "

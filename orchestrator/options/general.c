@@ -41,14 +41,17 @@ static const struct dr_opt results[] = {
 	  .commands = RUN, .offset = AT(min_bw),
 	  .help = "Exit with status 7 if the total bandwidth is lower: percent of the line rate "
 		  "(with --baseline: of the baseline; status 2 if a NIC reports no speed), or Gb/s." },
-	{ .name = "max-gap", .kind = DR_OPT_DURATION, .arg = "TIME", .unit = "seconds", .min = 1,
-	  .max = 1e15,
+	{ .name = "max-gap", .kind = DR_OPT_DURATION, .arg = "TIME", .min = 1, .max = 1e15,
 	  .commands = RUN, .offset = AT(max_gap_ns),
 	  .help = "Exit with status 8 if the delivery gap of any fault is longer." },
 	{ .name = "baseline", .kind = DR_OPT_STRING, .arg = "FILE",
 	  .commands = RUN, .offset = AT(baseline),
 	  .help = "Compare the bandwidth with that of an earlier run, written by --save-baseline; "
 		  "exit with status 7 below 90 % (--min-bw PCT%: another share)." },
+	{ .name = "allow-switches", .kind = DR_OPT_FLAG,
+	  .commands = RUN, .offset = AT(allow_switches),
+	  .help = "Let --min-bw, --baseline, --save-baseline and --matrix take bandwidth that was measured "
+		  "while channels were not on their own rail. Without this option the run ends with status 7." },
 };
 /* clang-format on */
 
@@ -76,14 +79,15 @@ static const struct dr_opt connection[] = {
 	{ .name = "connect-timeout", .kind = DR_OPT_DURATION, .arg = "TIME", .def = "30s",
 	  .unit = "seconds", .min = 1e6, .max = 1e14,
 	  .commands = RUN | DOCTOR, .offset = AT(connect_timeout_ns),
-	  .help = "Maximum time to wait for the server. doctor uses 5s by default." },
+	  .help = "Maximum time to wait for the server." },
 	{ .name = "timeout", .kind = DR_OPT_DURATION, .arg = "TIME", .def = "60s",
 	  .unit = "seconds", .min = 1e8, .max = 1e14,
 	  .commands = ALL, .offset = AT(timeout_ns),
 	  .help = "Maximum time to wait for each step of the peer." },
 	{ .name = "one-off", .short_name = '1', .kind = DR_OPT_FLAG,
 	  .commands = DR_CMDBIT_SERVER, .offset = AT(one_off),
-	  .help = "Serve one client, then exit with the status of that run." },
+	  .help = "Serve one client, then exit with the status of that run. Refused clients do not "
+		  "count." },
 };
 /* clang-format on */
 
@@ -100,10 +104,11 @@ static const struct dr_opt general[] = {
 	  .commands = ALL, .offset = AT(poll),
 	  .help = "Polling of the worker threads of this end. busy: never sleep; adaptive: spin "
 		  "briefly, then sleep." },
-	{ .name = "pin", .kind = DR_OPT_LIST, .arg = "CPUS", .max = 1023,
+	{ .name = "pin", .kind = DR_OPT_LIST, .arg = "CPUS", .max = 999999,
 	  .commands = ALL, .offset = AT(pin),
 	  .help = "CPUs to pin the worker threads to, in order. Default: with several NUMA "
-		  "nodes, each worker runs on the node of the NICs of its GPUs." },
+		  "nodes, each worker runs on the node of the NICs of its GPUs. A CPU that the process "
+		  "may not use is an error." },
 	{ .name = "links", .kind = DR_OPT_UINT, .arg = "N", .def = "2", .min = 1, .max = 16,
 	  .commands = DR_CMDBIT_DEMO, .offset = AT(links),
 	  .help = "Number of links between the two nodes of the demo." },
@@ -131,7 +136,7 @@ static const struct dr_opt general[] = {
 	  .help = "Log when each request is posted, tested and completed." },
 	{ .name = "version", .kind = DR_OPT_FLAG,
 	  .commands = ALL | TOPO | DOCTOR, .offset = AT(version), .no_config = true,
-	  .help = "Print the version and exit." },
+	  .help = "Print the version and exit; with -v also the commit, the build and the libraries." },
 	{ .name = "help", .short_name = 'h', .kind = DR_OPT_FLAG,
 	  .commands = ALL | TOPO | DOCTOR, .offset = AT(help), .no_config = true,
 	  .help = "Print this help and exit." },

@@ -34,9 +34,15 @@ static int parse_tests(const struct dr_opt *row, const char *text, void *dst, st
 	return 0;
 }
 
+static void words_tests(char *buf, size_t len)
+{
+	dr_append(buf, len, "bw|lat|failover");
+}
+
 /* clang-format off */
 static const struct dr_opt rows[] = {
 	{ .name = "test", .kind = DR_OPT_CUSTOM, .arg = "TESTS", .def = "bw",
+	  .list = true, .words = words_tests,
 	  .parse = parse_tests, .commands = RUN, .offset = AT(test),
 	  .help = "Tests to run, separated by commas, always in this order: bw (bandwidth), lat "
 		  "(latency), failover." },
@@ -45,7 +51,8 @@ static const struct dr_opt rows[] = {
 	  .offset = AT(gpu_names),
 	  .help = "GPUs of this end, by CUDA number or PCI bus id, e.g. 0-3,0000:3b:00.0. The "
 		  "k-th GPU of the client is connected to the k-th GPU of the server. Default: "
-		  "all CUDA GPUs; without CUDA, 0-7 with host memory." },
+		  "all CUDA GPUs; without CUDA, 0-7 with host memory. If only one end has this "
+		  "option, the other end uses as many of its GPUs." },
 	{ .name = "memory", .kind = DR_OPT_CHOICE, .arg = "KIND", .choices = "auto|host|cuda",
 	  .def = "auto",
 	  .commands = ALL | DOCTOR, .offset = AT(memory),
@@ -53,8 +60,8 @@ static const struct dr_opt rows[] = {
 		  "GPU memory if CUDA reports a GPU. The two ends may differ." },
 	{ .name = "pair", .kind = DR_OPT_FLAG,
 	  .commands = ALL | DOCTOR, .offset = AT(pair),
-	  .help = "Allow a different number of GPUs at each end. The first GPUs of the longer "
-		  "list are used." },
+	  .help = "Allow lists of GPUs of different length at the two ends. The first GPUs of the "
+		  "longer list are used." },
 	{ .name = "channels", .short_name = 'N', .kind = DR_OPT_UINT, .arg = "N", .def = "8",
 	  .min = 1, .max = DR_CHANNELS_MAX,
 	  .commands = RUN | TOPO | DOCTOR, .offset = AT(channels),
@@ -63,12 +70,13 @@ static const struct dr_opt rows[] = {
 	{ .name = "window", .kind = DR_OPT_UINT, .arg = "N", .def = "16", .min = 1,
 	  .max = DR_CHANNEL_WINDOW_MAX,
 	  .commands = RUN | DOCTOR, .offset = AT(window),
-	  .help = "Maximum number of chunks in flight per channel." },
+	  .help = "Maximum number of chunks in flight per channel. Without --iters less is in flight on slow "
+		  "paths: what they carry in about 0.1 s." },
 	{ .name = "chunk", .kind = DR_OPT_SIZE, .arg = "SIZE", .def = "512K", .min = 1,
 	  .max = 64 << 20,
 	  .commands = RUN | DOCTOR, .offset = AT(chunk),
 	  .help = "Chunk size: the unit of sequence numbers, window and acknowledgement. A "
-		  "message smaller than this is one chunk." },
+		  "message smaller than this is one chunk. Without --iters chunks are smaller on slow paths." },
 	{ .name = "size", .short_name = 's', .kind = DR_OPT_SIZE, .arg = "SIZE", .def = "64M",
 	  .min = 1, .max = 1ull << 40,
 	  .commands = RUN, .offset = AT(size),
@@ -88,8 +96,8 @@ static const struct dr_opt rows[] = {
 	{ .name = "duration", .short_name = 'D', .kind = DR_OPT_DURATION, .arg = "TIME",
 	  .def = "5", .unit = "seconds", .min = 1e7, .max = 1e15,
 	  .commands = RUN, .offset = AT(duration_ns),
-	  .help = "Duration of each measurement; the failover test ends after its last "
-		  "fault." },
+	  .help = "Duration of each measurement; a message in progress is not finished. The failover test "
+		  "ends after its last fault." },
 	{ .name = "iters", .short_name = 'n', .kind = DR_OPT_UINT, .arg = "N", .min = 1,
 	  .max = 1e15,
 	  .commands = RUN, .offset = AT(iters),

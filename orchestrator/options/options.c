@@ -8,29 +8,15 @@
 #include "channel/manager.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- the table: parser, help, man page, environment names and JSON echo are made from it ---- */
-
-static const struct dr_opt_command commands[] = {
-	{ "server", DR_CMDBIT_SERVER, "[options]",
-		"Wait for clients and run the tests that each client asks for." },
-	{ "client", DR_CMDBIT_CLIENT, "HOST [options]", "Run tests against the server on HOST." },
-	{ "demo", DR_CMDBIT_DEMO, "[options]",
-		"Run both ends on this machine: in two network namespaces with root, else over "
-		"loopback. Defaults: --test bw,lat,failover -N 2 -s 4M -D 3 --hold-down 300ms." },
-	{ "topo", DR_CMDBIT_TOPO, "[options]",
-		"Print the GPUs and NICs, their distances, and the rails each GPU would use." },
-	{ "doctor", DR_CMDBIT_DOCTOR, "[HOST] [options]",
-		"Check this machine for problems that stop a run or distort its results, and print the "
-		"fix for each. With HOST, also check the paths to the server." },
-	{ NULL, 0, NULL, NULL },
-};
+/* ---- the table: parser, help, man page, completion, environment names, JSON echo ---- */
 
 unsigned dr_options_command(const char *name)
 {
-	for (const struct dr_opt_command *c = commands; c->name; c++)
+	for (const struct dr_opt_command *c = dr_options_command_list; c->name; c++)
 		if (strcmp(c->name, name) == 0)
 			return c->bit;
 	return 0;
@@ -39,7 +25,7 @@ unsigned dr_options_command(const char *name)
 void dr_options_commands(char *buf, size_t len)
 {
 	buf[0] = '\0';
-	for (const struct dr_opt_command *c = commands; c->name; c++)
+	for (const struct dr_opt_command *c = dr_options_command_list; c->name; c++)
 		dr_append(buf, len, "%s%s", *buf ? ", " : "", c->name);
 }
 
@@ -62,9 +48,11 @@ int dr_options_table(struct dr_options *o, struct dr_opts **out)
 {
 	const struct dr_options_part *fault = o->fault_part;
 	struct groups g = { .n = 0 };
-	const struct dr_opts_spec spec = {
-		.program = "dualrail", .groups = g.group, .commands = commands, .targets = g.target
-	};
+	const struct dr_opts_spec spec = { .program = "dualrail",
+		.groups = g.group,
+		.commands = dr_options_command_list,
+		.manual = &dr_options_manual,
+		.targets = g.target };
 	const struct dr_transport_kind *k;
 
 	add_group(&g, &dr_options_measure, o);
@@ -195,10 +183,66 @@ static int check_gpus(const struct dr_options *o, struct dr_err *e)
 {
 	unsigned top = dr_options_gpu_top(o);
 
-	if (o->command != DR_CMDBIT_DEMO && o->port + top > 65535)
+	/* A number above those of all GPUs is an error of dr_options_resolve, which says what there is. */
+	if (o->command != DR_CMDBIT_DEMO && top < DR_OPTIONS_GPUS_MAX && o->port + top > 65535)
 		return dr_err_set(e, -ERANGE,
 			"--port %llu plus GPU number %u exceeds 65535; use a lower port",
 			(unsigned long long)o->port, top);
+	return 0;
+}
+
+/* "2 CPUs: 0-1" */
+static void list_cpus(const cpu_set_t *set, size_t bytes, int max, char *buf, size_t len)
+{
+	int n = CPU_COUNT_S(bytes, set);
+
+	buf[0] = '\0';
+	dr_append(buf, len, "%d CPU%s: ", n, n == 1 ? "" : "s");
+	for (int i = 0, k; i < max; i = k + 1) {
+		for (k = i; k < max && CPU_ISSET_S(k, bytes, set); k++)
+			;
+		if (k == i)
+			continue;
+		dr_append(buf, len, "%s%d", buf[strlen(buf) - 1] == ' ' ? "" : ",", i);
+		if (k - i > 1)
+			dr_append(buf, len, "-%d", k - 1);
+	}
+}
+
+/* A mask that was inherited (taskset, srun) is no limit; only the kernel knows. */
+static bool may_run_on(unsigned cpu, const cpu_set_t *own, size_t bytes)
+{
+	cpu_set_t *one = dr_calloc(1, bytes);
+	bool may = false;
+
+	if (one) {
+		CPU_SET_S(cpu, bytes, one);
+		may = sched_setaffinity(0, bytes, one) == 0;
+		if (may && sched_setaffinity(0, bytes, own) != 0)
+			may = false;
+	}
+	dr_free(one);
+	return may;
+}
+
+/* A worker that cannot be pinned would run anywhere, and the figures would be of something else. */
+static int check_pin(const struct dr_options *o, struct dr_err *e)
+{
+	enum { CPUS_MAX = 4096 };
+	cpu_set_t set[CPUS_MAX / CPU_SETSIZE];
+	char there[96];
+
+	if (!o->pin.n || sched_getaffinity(0, sizeof(set), set))
+		return 0;
+	for (size_t i = 0; i < o->pin.n; i++) {
+		if (o->pin.v[i] < CPUS_MAX && (CPU_ISSET_S(o->pin.v[i], sizeof(set), set) ||
+						      may_run_on(o->pin.v[i], set, sizeof(set))))
+			continue;
+		list_cpus(set, sizeof(set), CPUS_MAX, there, sizeof(there));
+		return dr_err_set(e, -ENODEV,
+			"--pin: no CPU %u; this process may use %s; name one of these", o->pin.v[i],
+			there);
+	}
 	return 0;
 }
 
@@ -207,7 +251,9 @@ int dr_options_resolve(struct dr_options *o, struct dr_err *e)
 	int rc = dr_gpu_select(
 		&o->gpu_names, (enum dr_memory_choice)o->memory, &o->gpus, &o->cuda, e);
 
-	return rc ? rc : check_gpus(o, e);
+	if (rc == 0)
+		rc = check_gpus(o, e);
+	return rc ? rc : check_pin(o, e);
 }
 
 static int check(struct dr_options *o, struct dr_err *e)
@@ -254,15 +300,33 @@ static int read_config(struct dr_options *o, struct dr_err *e)
 	return rc ? dr_err_prefix(e, "%s", o->config) : 0;
 }
 
-/* Chosen so that the demo takes less than a minute on two cores; the command's help states them. */
-static int demo_defaults(struct dr_options *o, struct dr_err *e)
+/* HOST, HOST:PORT, [V6] or [V6]:PORT; an IPv6 address without brackets has no port. */
+static int take_host(struct dr_options *o, const char *text, struct dr_err *e)
 {
-	json_t *j = json_pack("{s:s, s:i, s:s, s:s, s:s}", "test", "bw,lat,failover", "channels", 2,
-		"size", "4M", "duration", "3s", "hold-down", "300ms");
-	int rc = j ? dr_opts_from_json(o->table, o->command, j, e) : -ENOMEM;
+	const char *colon = strrchr(text, ':'), *close = strchr(text, ']');
+	bool brackets = text[0] == '[' && close && (close[1] == '\0' || close + 1 == colon);
+	bool port = brackets ? close[1] == ':' : colon && strchr(text, ':') == colon;
+	uint64_t n;
 
-	json_decref(j);
-	return rc;
+	o->host = text;
+	if (!brackets && !port)
+		return 0;
+	if (port && dr_parse_u64(colon + 1, 1, UINT16_MAX, &n, NULL))
+		return dr_err_set(e, -EINVAL,
+			"\"%.60s\": \"%.20s\" is not a port; use HOST:PORT with 1 to 65535", text,
+			colon + 1);
+	if (port && dr_opts_given(o->table, "port") && n != o->port)
+		return dr_err_set(e, -EINVAL,
+			"\"%.60s\" and --port %u name different ports; give one of them", text,
+			(unsigned)o->port);
+	o->host_copy = dr_strdup(brackets ? text + 1 : text);
+	if (!o->host_copy)
+		return dr_err_set(e, -ENOMEM, "out of memory");
+	*strchr(o->host_copy, brackets ? ']' : ':') = '\0';
+	o->host = o->host_copy;
+	if (port)
+		o->port = n;
+	return 0;
 }
 
 static int positionals(struct dr_options *o, struct dr_err *e)
@@ -277,21 +341,43 @@ static int positionals(struct dr_options *o, struct dr_err *e)
 			e, -EINVAL, "\"%.60s\" is not expected here; see --help", arg[most]);
 	if (n < least)
 		return dr_err_set(e, -EINVAL, "HOST is missing: dualrail client HOST [options]");
-	if (n > 0)
-		o->host = arg[0];
-	return 0;
+	return n > 0 ? take_host(o, arg[0], e) : 0;
 }
 
+/* After an error before them: where the document should go, so that it is written. */
+static void find_outputs(struct dr_options *o, int argc, char *const argv[])
+{
+	for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
+		if (strcmp(argv[i], "--json-stream") == 0)
+			o->json_stream = true;
+		else if (strcmp(argv[i], "--json") == 0)
+			o->json_path = "-";
+		else if (strncmp(argv[i], "--json=", 7) == 0 && argv[i][7])
+			o->json_path = argv[i] + 7;
+	}
+}
+
+static int parse(
+	struct dr_options *o, unsigned command, int argc, char *const argv[], struct dr_err *e);
+
 int dr_options_parse(
+	struct dr_options *o, unsigned command, int argc, char *const argv[], struct dr_err *e)
+{
+	int rc = parse(o, command, argc, argv, e);
+
+	if (rc)
+		find_outputs(o, argc, argv);
+	return rc;
+}
+
+static int parse(
 	struct dr_options *o, unsigned command, int argc, char *const argv[], struct dr_err *e)
 {
 	o->command = command;
 	int rc = dr_options_table(o, &o->table);
 	if (rc)
 		return dr_err_set(e, rc, "out of memory");
-	rc = dr_opts_defaults(o->table, e);
-	if (rc == 0 && command == DR_CMDBIT_DEMO)
-		rc = demo_defaults(o, e);
+	rc = dr_opts_defaults(o->table, command, e);
 	if (rc == 0)
 		rc = dr_opts_parse(o->table, command, argc, argv, e);
 	if (rc == 0 && (o->help || o->version))
@@ -308,6 +394,7 @@ int dr_options_parse(
 void dr_options_fini(struct dr_options *o)
 {
 	dr_opts_destroy(o->table);
+	dr_free(o->host_copy);
 	memset(o, 0, sizeof(*o));
 }
 
@@ -334,6 +421,18 @@ void dr_options_man(struct dr_options *o, FILE *f)
 		return;
 	dr_opts_man(t, f);
 	dr_opts_destroy(t);
+}
+
+int dr_options_complete(struct dr_options *o, const char *shell, FILE *f)
+{
+	struct dr_opts *t;
+	int rc = dr_options_table(o, &t);
+
+	if (rc)
+		return rc;
+	rc = dr_opts_complete(t, shell, f);
+	dr_opts_destroy(t);
+	return rc;
 }
 
 void dr_options_apply_log(const struct dr_options *o)

@@ -46,6 +46,7 @@ struct dr_options_part {
 struct dr_options {
 	unsigned command; /* enum dr_command_bit */
 	const char *host; /* client; doctor: may be NULL */
+	char *host_copy;  /* of HOST, if a port was part of it: `host` points into it */
 
 	struct dr_tests test;
 	const char *transport;
@@ -67,7 +68,8 @@ struct dr_options {
 	const char *rails, *map, *spread;
 	const char *topology; /* hwloc XML; NULL: this machine */
 	int64_t heartbeat_ns, hold_down_ns;
-	int detect, failback; /* enum dr_detect; 0 off, 1 on */
+	int detect, failback;  /* enum dr_detect; 0 off, 1 on */
+	double leave_degraded; /* 0: off */
 
 	/* Set by dr_fault_options_attach before parsing; both NULL: the group "Faults" does not exist. */
 	struct dr_fault_options *faults; /* target of the group; not owned */
@@ -82,6 +84,7 @@ struct dr_options {
 	const char *json_path, *metrics_listen;
 	bool json_stream;
 	const char *min_bw, *baseline;
+	bool allow_switches;
 	/* Set by the caller before parsing, both NULL: the group of result files does not exist. */
 	const struct dr_opt_group *file_group;
 	void *files;	    /* its target; not owned */
@@ -113,18 +116,20 @@ struct dr_options {
 int dr_options_parse(struct dr_options *o, unsigned command, int argc, char *const argv[],
 	struct dr_err *e) DR_MUST_CHECK;
 /* Resolve the names of GPUs in the process that uses them: sets gpus and cuda for the last time.
- * Errors: those of dr_gpu_select, -ERANGE as above. */
+ * Errors: those of dr_gpu_select, -ERANGE as above; -ENODEV: --pin names a CPU that the process may not use. */
 int dr_options_resolve(struct dr_options *o, struct dr_err *e) DR_MUST_CHECK;
 void dr_options_fini(struct dr_options *o);
 /* The exit status (enum dr_exit) that an error of dr_options_parse stands for. */
 int dr_options_exit(int rc);
-/* Bit of a command's name; 0: unknown. */
+/* Bit of a command's name; 0: unknown, or without options (help, completion, schema). */
 unsigned dr_options_command(const char *name);
 /* The commands' names: "server, client, demo". */
 void dr_options_commands(char *buf, size_t len);
-/* Help of a command, or of all (0); the man page's option sections. Of o only the added groups are read. */
+/* Help of a command, or the list of commands (0); the man page. Of o only the added groups are read. */
 void dr_options_help(struct dr_options *o, unsigned command, FILE *f);
 void dr_options_man(struct dr_options *o, FILE *f);
+/* The completion script for a shell; -EINVAL: none for it, -ENOMEM. */
+int dr_options_complete(struct dr_options *o, const char *shell, FILE *f) DR_MUST_CHECK;
 /* Level and form of the log. */
 void dr_options_apply_log(const struct dr_options *o);
 

@@ -7,6 +7,9 @@
 /* The table; its targets are o and the targets of the added groups. -ENOMEM. */
 int dr_options_table(struct dr_options *o, struct dr_opts **out) DR_MUST_CHECK;
 
+/* about.c */
+extern const struct dr_opt_command dr_options_command_list[];
+extern const struct dr_opt_manual dr_options_manual;
 extern const struct dr_opt_group dr_options_measure, dr_options_paths; /* measure.c, paths.c */
 /* general.c */
 extern const struct dr_opt_group dr_options_results, dr_options_connection, dr_options_general;
@@ -17,6 +20,8 @@ int dr_options_check_transport(const struct dr_options *o, struct dr_err *e) DR_
 /* dr_opt.help_more of --transport and --rails. */
 void dr_options_help_transports(char *buf, size_t len);
 void dr_options_help_nics(char *buf, size_t len);
+/* dr_opt.words of --transport. */
+void dr_options_words_transports(char *buf, size_t len);
 
 /* Abbreviations for the rows: where a value is stored, and which commands have the option. */
 #define AT(field) offsetof(struct dr_options, field)

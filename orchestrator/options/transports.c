@@ -96,3 +96,11 @@ void dr_options_help_nics(char *buf, size_t len)
 			dr_append(
 				buf, len, "%sWith %s %s.", *buf ? " " : "", k->name, k->nics_help);
 }
+
+void dr_options_words_transports(char *buf, size_t len)
+{
+	const struct dr_transport_kind *k;
+
+	for (size_t i = 0; (k = dr_transport_kind_at(i)) != NULL; i++)
+		dr_append(buf, len, "%s%s", i ? "|" : "", k->name);
+}

@@ -26,7 +26,11 @@
 	WORD("name", struct dr_plan_rail, name), WORD("address", struct dr_plan_rail, address),    \
 		REQUIRED("prefix", DR_F_UINT, struct dr_plan_rail, prefix, .max = 128),            \
 		REQUIRED("speed_mbps", DR_F_SINT, struct dr_plan_rail, speed_mbps),                \
-		DR_FIELD("routed", DR_F_BOOL, struct dr_plan_rail, routed, .flags = DR_F_OMIT)
+		DR_FIELD("routed", DR_F_BOOL, struct dr_plan_rail, routed, .flags = DR_F_OMIT),    \
+		DR_FIELD("mtu", DR_F_UINT, struct dr_plan_rail, mtu, .flags = DR_F_OMIT,           \
+			.max = INT32_MAX),                                                         \
+		DR_FIELD("mtu_port", DR_F_UINT, struct dr_plan_rail, mtu_port, .flags = DR_F_OMIT, \
+			.max = UINT16_MAX)
 
 static int put_routes(const void *row, json_t *obj)
 {
@@ -116,6 +120,8 @@ static const struct dr_field offer_fields[] = {
 	PLAN_TIME(lost_after_ns),
 	PLAN("detect", DR_F_UINT, detect, .max = DR_DETECT_CONSERVATIVE),
 	PLAN("failback", DR_F_BOOL, failback),
+	DR_FIELD("leave_degraded_ppm", DR_F_UINT, struct dr_plan, leave_ppm, .flags = DR_F_OMIT,
+		.max = 999999),
 	PLAN("seed", DR_F_UINT, seed),
 	PLAN("sockbuf", DR_F_SINT, sockbuf, .max = 1 << 30),
 	PLAN("dscp", DR_F_SINT, dscp, .max = 63),

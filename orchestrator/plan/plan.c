@@ -135,6 +135,7 @@ void dr_plan_set_rail(struct dr_plan_rail *out, const struct dr_netdev_rail *r)
 	out->prefix = r->prefix;
 	out->speed_mbps = r->speed_mbps;
 	out->ifindex = r->ifindex;
+	out->mtu = r->mtu;
 	out->routes = r->routes;
 }
 
@@ -285,6 +286,7 @@ void dr_plan_manager(const struct dr_plan *p, enum dr_plan_end end, unsigned pos
 	out->heartbeat_ns = p->heartbeat_ns;
 	out->detect = p->detect;
 	out->failback = p->failback;
+	out->leave_degraded = p->leave_ppm / 1e6;
 	out->hold_down_ns = p->hold_down_ns;
 	out->lost_after_ns = p->lost_after_ns;
 	out->sockbuf = p->sockbuf;

@@ -31,6 +31,8 @@ struct dr_plan_rail {
 	unsigned prefix;
 	int64_t speed_mbps; /* -1 unknown */
 	int ifindex;	    /* local rails only */
+	unsigned mtu;	    /* of the NIC; 0 unknown */
+	uint16_t mtu_port;  /* UDP port of the test of the path MTU; 0: none */
 	/* Number when its end measured `locality`, since rails may be left out later. DR_PLAN_NO_COLUMN:
 	 * a spare, whose distances are not sent. */
 	uint8_t column;
@@ -84,6 +86,7 @@ struct dr_plan {
 	int64_t interval_ns; /* reporting interval of received data at both ends; 0: disabled */
 	enum dr_detect detect;
 	bool failback;
+	unsigned leave_ppm; /* of the other rail's rate: slower rails are left; 0: none */
 	uint64_t seed;
 	int sockbuf, dscp;
 	bool server_faults; /* the client will request faults at the server */

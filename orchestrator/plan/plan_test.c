@@ -354,6 +354,7 @@ static void both_ends_come_to_the_same_plan(void **state)
 {
 	static const char *const server[] = { "10.0.3.2", "10.0.1.2", "10.0.2.2", "10.0.0.2" };
 	struct dr_netdev_rail r[4];
+	struct dr_manager_params m;
 	struct dr_plan c, s;
 	struct dr_err e;
 	json_t *j;
@@ -361,6 +362,7 @@ static void both_ends_come_to_the_same_plan(void **state)
 	(void)state;
 	make(&c, four, 4, 4);
 	c.lat = c.failback = true;
+	c.leave_ppm = 125000;
 	c.seed = 77;
 	assert_int_equal(dr_plan_parse_map(&c, "11=eth3,eth2", &e), 0);
 	assert_int_equal(dr_plan_parse_spread(&c, "all", &e), 0);
@@ -388,6 +390,9 @@ static void both_ends_come_to_the_same_plan(void **state)
 		assert_string_equal(
 			c.rail[i][DR_PLAN_SERVER].address, s.rail[i][DR_PLAN_SERVER].address);
 	assert_int_equal(s.seed, 77);
+	assert_int_equal(s.leave_ppm, 125000);
+	dr_plan_manager(&s, DR_PLAN_SERVER, 0, &m);
+	assert_true(m.leave_degraded == 0.125);
 	assert_string_equal(s.transport, "tcp"); /* nobody said */
 }
 

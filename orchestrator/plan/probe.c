@@ -45,6 +45,7 @@ static DR_FIELDS(pair_table, "rails", pair_fields, struct dr_plan_probe_pair, .g
 static const struct dr_field look_fields[] = {
 	DR_FIELD("gpus", DR_F_UINT, struct dr_plan_probe, n_gpus, .flags = DR_F_REQUIRED, .min = 1,
 		.max = UINT16_MAX),
+	DR_FIELD("follows", DR_F_BOOL, struct dr_plan_probe, follows, .flags = DR_F_OMIT),
 	DR_FIELD("why", DR_F_STR, struct dr_plan_probe, why),
 	DR_FIELD_ROWS("nics", struct dr_plan_probe, nic, n_nics, nic_table, .flags = DR_F_REQUIRED),
 };
@@ -68,10 +69,10 @@ bool dr_plan_probe_marked(const json_t *offer)
 	return json_is_true(json_object_get(offer, "look"));
 }
 
-json_t *dr_plan_probe_reply(
-	json_t *pairs, const struct dr_netdev_rail *nic, unsigned n, size_t gpus, const char *why)
+json_t *dr_plan_probe_reply(json_t *pairs, const struct dr_netdev_rail *nic, unsigned n,
+	size_t gpus, const char *why, bool follows)
 {
-	struct dr_plan_probe p = { .n_gpus = (unsigned)gpus, .n_nics = n };
+	struct dr_plan_probe p = { .n_gpus = (unsigned)gpus, .n_nics = n, .follows = follows };
 
 	snprintf(p.why, sizeof(p.why), "%.*s", (int)sizeof(p.why) - 1, why ? why : "");
 	for (unsigned i = 0; i < n; i++) {

@@ -12,7 +12,7 @@
  * matches rails as for a run, answers with the pairs and with its NICs, and no session follows. A
  * server that does not know the mark answers as to a client: then its NICs are not known.
  *
- *   offer + {"look": true}   ->  {"rails": as dr_plan_reply, "look": {"gpus": n, "why": text|null,
+ *   offer + {"look": true}   ->  {"rails": as dr_plan_reply, "look": {"gpus": n, "follows": true|missing, "why": text|null,
  *                                 "nics": [{name, address, prefix, mtu, speed_mbps, running}]}}
  */
 enum { DR_PLAN_PROBE_NICS_MAX = 64 };
@@ -32,6 +32,7 @@ struct dr_plan_probe_pair {
 struct dr_plan_probe {
 	bool tells; /* it supports probes: n_gpus, nic and why are valid */
 	unsigned n_gpus;
+	bool follows;  /* it uses as many of its GPUs as a client names */
 	char why[200]; /* why it would refuse a run; "": it would not */
 	unsigned n_nics, n_pairs;
 	struct dr_plan_probe_nic nic[DR_PLAN_PROBE_NICS_MAX];
@@ -43,8 +44,8 @@ int dr_plan_probe_mark(json_t *offer);
 bool dr_plan_probe_marked(const json_t *offer);
 /* The server's answer: pairs is dr_plan_reply's, or has no rails when they do not match; taken
  * over. why NULL: nothing to say. A new object; NULL: no memory, as when pairs is. */
-json_t *dr_plan_probe_reply(
-	json_t *pairs, const struct dr_netdev_rail *nic, unsigned n, size_t gpus, const char *why);
+json_t *dr_plan_probe_reply(json_t *pairs, const struct dr_netdev_rail *nic, unsigned n,
+	size_t gpus, const char *why, bool follows);
 /* Any JSON is safe: -EPROTO. */
 int dr_plan_probe_read(const json_t *reply, struct dr_plan_probe *out, struct dr_err *e)
 	DR_MUST_CHECK;

@@ -78,5 +78,8 @@ int dr_plan_read_transport(struct dr_plan *p, const json_t *offer, struct dr_err
 		return dr_err_set(e, -EPROTO, "peer: an invalid transport name");
 	dr_text_copy(p->transport, sizeof(p->transport), name);
 	const struct dr_transport_kind *k = dr_plan_kind(p);
-	return k && k->shared ? read_params(p, k, json_object_get(offer, k->shared->what), e) : 0;
+	const json_t *params = k && k->shared ? json_object_get(offer, k->shared->what) : NULL;
+	/* A client of an earlier version has no parameters of tcp. */
+	return params || (k && k->shared && strcmp(name, "tcp") != 0) ? read_params(p, k, params, e)
+								      : 0;
 }

@@ -81,7 +81,7 @@ static void the_manager_gets_the_nics_window(void **state)
 	assert_string_equal(m.transport->name, "tcp");
 	assert_int_equal(m.hw_window_ns, 0);
 	assert_int_equal(m.hw_retry_ns, 0);
-	assert_null(m.kind_params);
+	assert_ptr_equal(m.kind_params, &p.kind_params);
 	dr_options_fini(&opt);
 }
 

@@ -8,10 +8,11 @@
 const char *const dr_end_names[] = { "client", "server", NULL };
 const char *const dr_direction_names[] = { "to-server", "to-client", NULL };
 const char *const dr_verdict_names[] = { "PASS", "WRONG", "HANG", "CLEAN_ERROR", "MISSED_FAULT",
-	NULL };
+	"FAIL", NULL };
+const char *const dr_phase_names[] = { "bw", "lat", "failover", NULL };
 const char *const dr_matrix_finding_names[] = { "ok", "slow", "left", "idle", "unknown", NULL };
 static const char *const status_names[] = { "pass", "fail", "error", NULL };
-static const char *const check_names[] = { "ok", "differs", NULL };
+static const char *const check_names[] = { "ok", "differs", "too-little", NULL };
 static const char *const memory_names[] = { "host", "cuda", NULL };
 static const char *const scope_names[] = { "op", "path", "rail", "peer", "local", NULL };
 
@@ -73,6 +74,7 @@ TABLE(dr_result_fields, "measured", "results so far",
 	R("total", total, dr_total, dr_total_fields, "sums over all GPUs")
 	L("latency", latency, dr_latency_row, dr_latency_fields, "one for each GPU and size")
 	L("nics", nics, dr_nic_row, dr_nic_fields, "one for each NIC of each end")
+	L("silences", silences, dr_silence_row, dr_silence_fields, "missed heartbeats below the threshold")
 	R("integrity", integrity_total, dr_integrity_row, dr_integrity_fields, "what the receivers found")
 );
 #undef T
@@ -126,10 +128,11 @@ enum dr_nic_check dr_nic_row_check(const struct dr_nic_row *r)
 	if (r->tx_bytes == DR_UNSET || r->rx_bytes == DR_UNSET || r->counter_tx_bytes == DR_UNSET ||
 		r->counter_rx_bytes == DR_UNSET)
 		return DR_NIC_CHECK_UNKNOWN;
-	return counter_fits(r->tx_bytes, r->rx_bytes, r->counter_tx_bytes, slack) &&
-			       counter_fits(r->rx_bytes, r->tx_bytes, r->counter_rx_bytes, slack)
-		       ? DR_NIC_CHECK_OK
-		       : DR_NIC_CHECK_DIFFERS;
+	if (!counter_fits(r->tx_bytes, r->rx_bytes, r->counter_tx_bytes, slack) ||
+		!counter_fits(r->rx_bytes, r->tx_bytes, r->counter_rx_bytes, slack))
+		return DR_NIC_CHECK_DIFFERS;
+	return DR_MAX(r->tx_bytes, r->rx_bytes) < DR_NIC_CHECK_LEAST ? DR_NIC_CHECK_TOO_LITTLE
+								     : DR_NIC_CHECK_OK;
 }
 
 static void settle_nic(void *row)
@@ -168,11 +171,15 @@ const struct dr_row_type dr_row_types[] = {
 	{ &dr_matrix_total_fields, AT(matrix.totals), NEW },
 	{ &dr_matrix_nic_fields, AT(matrix.nics), .csv = "matrix-nic" },
 	{ &dr_nic_fields, AT(nics), ALL, .csv = "nic", .settle = settle_nic },
+	{ &dr_silence_fields, AT(silences), ALL, .csv = "silence" },
 	{ &dr_latency_fields, AT(latency), ALL, .csv = "latency" },
+	{ &dr_env_fields, AT(environment), ALL },
+	{ &dr_env_nic_fields, AT(environment_nics), ALL },
 	{ &dr_memory_fields, AT(memory), .flags = DR_ROW_PART_ALL | DR_ROW_REPLACE | DR_ROW_KEEP },
 	{ &dr_fault_fields, AT(faults), .csv = "fault", .event = "fault", .line = dr_table_fault },
 	{ &dr_gap_summary_fields, AT(gap_groups), .max = 64 },
 	{ &dr_switch_fields, AT(switches), NEW, .max = DR_RECORD_ROWS_MAX / 4, .event = "switch" },
+	{ &dr_check_fields, AT(checks), ALL },
 	{ &dr_interval_fields, AT(intervals), NEW, .csv = "interval", .event = "interval",
 		.line = dr_table_interval, .settle = settle_interval },
 	{ &dr_event_fields, AT(events), NEW, .event = "event" },

@@ -224,6 +224,7 @@ static void print_direction(struct table *t, int direction)
 	      "  has no figure. total: all GPUs over all NICs; below the NICs: their own counters, with headers\n",
 		t->f);
 	print_findings(t);
+	dr_result_matrix(t->rec, direction, t->f);
 }
 
 void dr_matrix_print(const struct dr_record *rec, FILE *f)

@@ -133,6 +133,19 @@ const json_t *dr_output_baseline(const struct dr_output *o)
 	return o->baseline;
 }
 
+bool dr_output_is_json(const struct dr_output *o)
+{
+	return o->o.json_stdout || o->o.json_path || o->o.json_stream;
+}
+
+bool dr_output_saves_baseline(const struct dr_output *o)
+{
+	for (size_t i = 0; i < N_FORMATS; i++)
+		if (formats[i].pass_only && path_of(&o->o, i))
+			return true;
+	return false;
+}
+
 uint16_t dr_output_metrics_port(const struct dr_output *o)
 {
 	return o->metrics ? dr_metrics_port(o->metrics) : 0;

@@ -48,6 +48,10 @@ int dr_output_refuse(
 	const struct dr_output_options *o, struct dr_record *rec, int rc, const struct dr_err *e);
 /* The baseline that was read, for struct dr_thresholds; NULL: none. */
 const json_t *dr_output_baseline(const struct dr_output *o);
+/* Is a document or a stream wanted? */
+bool dr_output_is_json(const struct dr_output *o);
+/* Will the result of a run that passes become a baseline? */
+bool dr_output_saves_baseline(const struct dr_output *o);
 uint16_t dr_output_metrics_port(const struct dr_output *o);
 /* Where people's tables go: stderr when stdout carries JSON. */
 FILE *dr_output_tables(const struct dr_output *o);

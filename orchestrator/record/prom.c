@@ -48,6 +48,8 @@ static double value_of(const struct dr_field *f, const void *row)
 		return NAN;
 	if (f->kind == DR_F_INT)
 		return (double)*(const int64_t *)p;
+	if (f->kind == DR_F_ENUM)
+		return *(const int *)p;
 	if (f->kind == DR_F_US || f->kind == DR_F_MS)
 		return (double)*(const int64_t *)p / 1e9;
 	if (strstr(f->name, "gbps"))

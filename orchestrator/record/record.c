@@ -128,10 +128,11 @@ static void host_read(struct dr_host *h)
 
 static void results_init(struct dr_record *rec)
 {
-	rec->status = DR_STATUS_ERROR;
+	rec->status = -1;
 	rec->exit_code = -1;
 	rec->cpu_percent_local = rec->cpu_percent_peer = NAN;
 	rec->false_failovers = DR_UNSET;
+	rec->unexpected_switches = DR_UNSET;
 	rec->numa_nodes = DR_UNSET;
 	dr_fields_init(&dr_integrity_fields, &rec->integrity);
 	dr_fields_init(&dr_integrity_fields, &rec->peer_integrity);
@@ -199,14 +200,15 @@ void dr_record_set_options(struct dr_record *rec, json_t *options)
 
 /* --------------------------------- rows --------------------------------- */
 
-void dr_record_latency_hist(
-	struct dr_record *rec, int64_t gpu, int64_t bytes, const struct dr_hist *rtt)
+void dr_record_latency_hist(struct dr_record *rec, int64_t gpu, int64_t bytes,
+	const struct dr_hist *rtt, int64_t switched)
 {
 	struct dr_latency_row row;
 
 	dr_fields_init(&dr_latency_fields, &row);
 	row.gpu = gpu;
 	row.bytes = bytes;
+	row.switched = switched;
 	row.samples = (int64_t)dr_hist_count(rtt);
 	if (row.samples > 0) {
 		row.p50_ns = dr_hist_percentile(rtt, 50);

@@ -52,7 +52,13 @@ enum dr_matrix_finding {
 	DR_MATRIX_IDLE,
 	DR_MATRIX_UNKNOWN
 };
-enum dr_nic_check { DR_NIC_CHECK_UNKNOWN = -1, DR_NIC_CHECK_OK, DR_NIC_CHECK_DIFFERS };
+enum dr_nic_check {
+	DR_NIC_CHECK_UNKNOWN = -1,
+	DR_NIC_CHECK_OK,
+	DR_NIC_CHECK_DIFFERS,
+	DR_NIC_CHECK_TOO_LITTLE /* payload below DR_NIC_CHECK_LEAST: the tolerance hides a difference */
+};
+enum { DR_NIC_CHECK_LEAST = 10 << 20 };
 
 #include "orchestrator/record/rows.h"
 
@@ -75,8 +81,8 @@ void dr_record_reset(struct dr_record *rec);
 #define dr_record_add(rec, list, row)                                                              \
 	dr_record_add_row((rec), offsetof(struct dr_record, list), 1 ? (row) : (rec)->list.v)
 void *dr_record_add_row(struct dr_record *rec, size_t list_off, const void *row);
-void dr_record_latency_hist(
-	struct dr_record *rec, int64_t gpu, int64_t bytes, const struct dr_hist *rtt);
+void dr_record_latency_hist(struct dr_record *rec, int64_t gpu, int64_t bytes,
+	const struct dr_hist *rtt, int64_t switched);
 void dr_record_eventf(struct dr_record *rec, const char *kind, const char *fmt, ...)
 	DR_PRINTF(3, 4);
 /* exit_status: enum dr_exit or 128 + signal. Does not log. e may be NULL. The row, as of dr_record_add. */
@@ -126,6 +132,8 @@ size_t dr_fault_row_from_switches(struct dr_fault_row *row, const struct dr_swit
 void dr_record_settle(struct dr_record *rec);
 /* " in the slower direction" where there are two, else "". */
 const char *dr_total_slower(const struct dr_total *t);
+/* Counts among unexpected_switches. Each switch has a row of either end: that of this end counts. */
+bool dr_switch_unexpected(const struct dr_record *rec, const struct dr_switch_row *r);
 /* Speed of a rail; NAN: unknown. */
 double dr_record_rail_gbps(const struct dr_record *rec, int64_t rail);
 /* This GPU's share of its primary rails' speeds, by channels; NAN when one is unknown. */
@@ -142,11 +150,17 @@ struct dr_thresholds {
 	int64_t max_gap_ns;	/* of every trial; DR_UNSET: none */
 	double min_hit_percent; /* of the trials hit data in flight; NAN: 90 */
 	const json_t *baseline; /* dr_baseline_load; NULL: none */
+	bool save_baseline;	/* the result becomes one */
+	bool allow_switches; /* judge bandwidth that was measured while channels were on other rails */
 };
 void dr_thresholds_init(struct dr_thresholds *t);
 /* "90%", "37.5", "37.5Gb/s" (a number is Gb/s). -EINVAL. */
 int dr_thresholds_parse_min_bw(struct dr_thresholds *t, const char *s, struct dr_err *e)
 	DR_MUST_CHECK;
+
+/* Before the run, when the rails of each GPU are in the record: -ENODATA if a percentage has nothing to refer to. */
+int dr_thresholds_check(
+	const struct dr_thresholds *t, const struct dr_record *rec, struct dr_err *e) DR_MUST_CHECK;
 
 /*
  * Judge the record: sets status and exit_code, adds an error row for each criterion missed, returns

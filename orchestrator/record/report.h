@@ -59,6 +59,14 @@ void dr_table_interval(const void *row, FILE *f);
 void dr_table_fault(const void *row, FILE *f);
 void dr_matrix_print_cell(const void *row, FILE *f);
 
+/* result_line.c: the last line of each table, which says what the table is read for. */
+void dr_result_bandwidth(const struct dr_record *rec, FILE *f);
+void dr_result_nics(const struct dr_record *rec, FILE *f);
+void dr_result_memory(const struct dr_record *rec, FILE *f);
+void dr_result_latency(const struct dr_record *rec, FILE *f);
+void dr_result_failover(const struct dr_record *rec, FILE *f);
+void dr_result_matrix(const struct dr_record *rec, int direction, FILE *f);
+
 enum { DR_MATRIX_NICS_MAX = 2 * DR_RAILS_MAX };
 /* Fills matrix.nics from the cells and totals, in the order of the cells. Part of dr_record_settle. */
 void dr_matrix_judge(struct dr_record *rec);

@@ -87,6 +87,17 @@ static inline void sample_bandwidth(struct dr_record *rec)
 				nic.counter_rx_bytes = data / 2;
 			dr_record_add(rec, nics, &nic);
 		}
+	for (side = 0; side < 2; side++) {
+		struct dr_silence_row silence;
+
+		dr_fields_init(&dr_silence_fields, &silence);
+		silence.side = side;
+		silence.rail = 1;
+		snprintf(silence.nic, sizeof(silence.nic), "eth2");
+		silence.misses = 1 + side;
+		silence.silences = 17;
+		dr_record_add(rec, silences, &silence);
+	}
 	rec->cpu_percent_local = 312.4;
 	rec->cpu_percent_peer = 401.9;
 }
@@ -193,9 +204,15 @@ static inline void sample_rest(struct dr_record *rec)
 	iv.start_ns = 0;
 	iv.duration_ns = DR_NS_PER_S;
 	iv.bytes = 47250000000;
-	iv.messages = 704;
+	iv.chunks = 704;
 	dr_record_add(rec, intervals, &iv);
 	dr_integrity_add(&rec->integrity, &in);
+	dr_record_add(rec, checks,
+		(&(struct dr_check_row){ .side = DR_END_SERVER,
+			.test = 2,
+			.chunks = in.chunks,
+			.bytes = in.bytes,
+			.verified = 1 }));
 	dr_record_eventf(rec, "phase", "bandwidth, 64 MiB: begins");
 }
 

@@ -34,10 +34,12 @@ struct dr_list {
 
 enum dr_verdict {
 	DR_VERDICT_PASS,
-	DR_VERDICT_WRONG,	/* data lost, doubled, reordered or corrupted */
-	DR_VERDICT_HANG,	/* no delivery within the trial's deadline */
-	DR_VERDICT_CLEAN_ERROR, /* the channel ended with an error at both ends */
-	DR_VERDICT_MISSED_FAULT /* no message was in flight when the fault hit */
+	DR_VERDICT_WRONG,	 /* data lost, doubled, reordered or corrupted */
+	DR_VERDICT_HANG,	 /* no delivery within the trial's deadline */
+	DR_VERDICT_CLEAN_ERROR,	 /* the channel ended with an error at both ends */
+	DR_VERDICT_MISSED_FAULT, /* the fault hit nothing, or nothing was in flight */
+	DR_VERDICT_FAIL,	 /* the gap is above --max-gap */
+	DR_VERDICTS
 };
 
 #define BEGIN struct T {
@@ -85,8 +87,11 @@ BEGIN
 	F(INT, sender_bytes, "payload acknowledged to the sender")
 	F(NUM, sender_seconds, "time of the measurement on the sender's clock")
 	F(NUM, sender_gbps, "payload acknowledged per second")
-	F(INT, retransmits, "retransmissions of the kernel or NIC at the sender", METRIC("retransmits_total",
-		.help = "Retransmissions of the kernel or NIC at the sender."))
+	F(INT, retransmits, "retransmissions of the kernel at the sender; null: the transport does not tell",
+		METRIC("retransmits_total", .help = "Retransmissions of the kernel at the sender."))
+	F(INT, switched, "channels that were not on their own rail all the time: gbps is not the bandwidth of these rails",
+		.flags = DR_F_LARGER, METRIC("switched_channels",
+		.help = "Channels that were not on their own rail all the time of the measurement."))
 END(dr_bandwidth_fields, "bandwidth", "bandwidth of one GPU, one direction, one measurement")
 #undef T
 
@@ -131,7 +136,7 @@ BEGIN
 	F(INT, sender_bytes, "payload acknowledged to the sender")
 	F(NUM, sender_seconds, "time of the measurement on the sender's clock")
 	F(NUM, sender_gbps, "payload acknowledged per second")
-	F(INT, retransmits, "retransmissions of the kernel or NIC at the sender")
+	F(INT, retransmits, "retransmissions of the kernel at the sender; null: the transport does not tell")
 	F(INT, client_counter_bytes, "increase of the client's interface counter, headers included")
 	F(INT, server_counter_bytes, "increase of the server's interface counter, headers included")
 END(dr_matrix_cell_fields, "matrix_cells", "bandwidth of one GPU over one rail, one direction")
@@ -186,7 +191,26 @@ BEGIN
 	F(NUM, seconds, "time between the readings of the counters")
 	F(NUM, gbps, "payload of both directions per second")
 	E(counter_check, check_names, "payload compared with the interface's counters")
+	F(NUM, measured_gbps, "bandwidth by acknowledgements of the peer's transport while data waited, last measured; "
+		"null: data never waited, or nothing raised a suspicion", METRIC("nic_measured_bytes_per_second",
+		.help = "Bandwidth of the NIC while data waited, last measured."))
+	F(NUM, loss_percent, "heartbeats lost on the way to the peer, of the last 100 or more", METRIC("nic_heartbeat_loss_ratio",
+		.help = "Heartbeats lost on the way to the peer."))
+	E(degraded, dr_bool_names, "the rail is slow beside another one, or loses heartbeats", METRIC("nic_degraded",
+		.help = "1: the rail of this NIC is slow beside another one, or loses heartbeats."))
 END(dr_nic_fields, "nics", "one NIC of one end over the whole run")
+#undef T
+
+/* Both ends: each counts what it missed itself. */
+#define T dr_silence_row
+BEGIN
+	E(side, dr_end_names, "end that missed them", KEY, LABEL("side"))
+	F(INT, rail, "the rail", KEY, LABEL("rail"))
+	S(64, nic, "its NIC at that end", LABEL("nic"))
+	F(INT, misses, "heartbeats missed in a row; 15: or more", KEY, LABEL("misses"))
+	F(INT, silences, "how often, while the rail was not declared down for it", METRIC("heartbeat_silences_total",
+		.help = "Heartbeats missed in a row (misses; 15: or more) on a rail that was not declared down for it."))
+END(dr_silence_fields, "silences", "silences of one length of a rail that ended by themselves")
 #undef T
 
 #define LATENCY_HELP .help = "Round trip of one message; quantile 1 is the maximum."
@@ -200,6 +224,7 @@ BEGIN
 	G(US, "rtt_us.p99", p99_ns, "99th percentile", METRIC("latency_seconds", .extra = "quantile", .value = "0.99"))
 	G(US, "rtt_us.p999", p999_ns, "99.9th percentile", METRIC("latency_seconds", .extra = "quantile", .value = "0.999"))
 	G(US, "rtt_us.max", max_ns, "longest round trip", METRIC("latency_seconds", .extra = "quantile", .value = "1"))
+	F(INT, switched, "channels that were not on their own rail all the time", .flags = DR_F_LARGER)
 END(dr_latency_fields, "latency", "round trips of one GPU, one size")
 #undef T
 
@@ -233,8 +258,8 @@ BEGIN
 	G(US, "sender.first_ack_us", sender_first_ack_ns, "first acknowledgement at the sender, likewise", NO_CSV)
 	G(US, "clock_offset_us", clock_offset_ns, "receiver's clock minus sender's", NO_CSV)
 	G(US, "clock_error_us", clock_error_ns, "bound of the error of clock_offset_us", NO_CSV)
-	F(INT, in_flight_messages, "messages in flight at the switch, sum over the channels")
-	F(INT, replayed_messages, "messages sent again, sum over the channels")
+	F(INT, in_flight_chunks, "chunks in flight at the switch, sum over the channels")
+	F(INT, replayed_chunks, "chunks sent again, sum over the channels")
 	F(INT, replayed_bytes, "payload sent again, sum over the channels")
 	F(INT, rounds, "most epochs that one switch took")
 	G(US, "failback_us", failback_ns, "end of the fault to the end of failback")
@@ -256,11 +281,12 @@ BEGIN
 	F(INT, channel, "channel of the GPU")
 	F(INT, trial, "fault that it belongs to; null: none was active")
 	E(receiver, dr_bool_names, "this end receives on the channel")
+	E(unexpected, dr_bool_names, "not planned, and outside the failover test")
 	X(struct dr_switch_record rec;)
 	A(UINT, "epoch", rec.epoch, "epoch after the switch")
 	A(UINT, "from_path", rec.from, "path before")
 	A(UINT, "to_path", rec.to, "path after")
-	A(BOOL, "planned", rec.planned, "a failback or a request, not a failure")
+	A(BOOL, "planned", rec.planned, "a failback, a request, or a degraded rail was left; not a failure")
 	A(BOOL, "self_detected", rec.self_detected, "this end detected the failure itself")
 	A(ENUM, "scope", rec.scope, "what failed", .names = scope_names)
 	A(ERRNO, "error", rec.err, "error of the failed path")
@@ -271,8 +297,8 @@ BEGIN
 	A(STAMP, "answer_ns", rec.answer_ns, "answer sent or received")
 	A(STAMP, "first_frame_ns", rec.first_frame_ns, "first frame on the new path")
 	A(STAMP, "first_delivery_ns", rec.first_delivery_ns, "first delivery (sender: acknowledgement) on the new path")
-	A(UINT, "in_flight_messages", rec.in_flight_messages, "messages in flight at the switch")
-	A(UINT, "replayed_messages", rec.replayed_messages, "messages sent again")
+	A(UINT, "in_flight_chunks", rec.in_flight_messages, "chunks in flight at the switch")
+	A(UINT, "replayed_chunks", rec.replayed_messages, "chunks sent again")
 	A(UINT, "replayed_bytes", rec.replayed_bytes, "payload sent again")
 	A(UINT, "rounds", rec.rounds, "epochs that the switch took")
 END(dr_switch_fields, "switches", "one end's record of one switch; times on its monotonic clock")
@@ -283,13 +309,13 @@ BEGIN
 	F(INT, phase, "number of the measurement")
 	F(INT, gpu, "the client's GPU; null: sum of all")
 	E(direction, dr_direction_names, "direction of the data")
-	G(US, "start_us", start_ns, "begin, after the begin of the measurement")
+	G(US, "start_us", start_ns, "begin, after the begin of the session")
 	G(US, "duration_us", duration_ns, "duration")
 	F(INT, bytes, "payload received")
-	F(INT, messages, "messages received")
-	F(INT, retransmits, "retransmissions of the kernel or NIC")
+	F(INT, chunks, "chunks received")
+	E(omitted, dr_bool_names, "true: warm-up, in no other figure")
 	F(NUM, gbps, "payload received per second")
-END(dr_interval_fields, "intervals", "intermediate result (--interval)")
+END(dr_interval_fields, "intervals", "intermediate result (--interval); those that are not omitted add up to the measurement")
 #undef T
 
 #define T dr_event_row
@@ -330,6 +356,10 @@ BEGIN
 	F(BOOL, routed, "the two addresses share no subnet")
 	F(NUM, speed_gbps, "speed of the slower NIC")
 	G(INT, "mtu_bytes", mtu, "MTU")
+	G(INT, "peer_mtu_bytes", peer_mtu, "MTU of the peer's NIC")
+	G(INT, "path_mtu_to_server_bytes", path_mtu_to_server,
+		"largest packet that arrived at the server, up to the size of a full data packet; null: not tested")
+	G(INT, "path_mtu_to_client_bytes", path_mtu_to_client, "the same at the client")
 	F(INT, numa, "NUMA node of this end's NIC")
 END(dr_rail_fields, "rails", "a pair of NICs, one at each end")
 #undef T
@@ -385,15 +415,60 @@ END(dr_path_fields, "paths", "state of the paths at the end")
 /* Sums over one end's receivers. verified -1: nothing was checked. */
 #define T dr_integrity_row
 BEGIN
-	F(INT, messages, "messages received", METRIC("messages_total", .help = "Messages received."))
+	F(INT, chunks, "chunks received", METRIC("chunks_total", .help = "Chunks received."))
 	F(INT, bytes, "payload received")
-	F(INT, lost, "messages lost", METRIC("messages_wrong_total", .help = "Messages that differ from what was sent.",
+	F(INT, lost, "chunks lost", METRIC("chunks_wrong_total", .help = "Chunks that differ from what was sent.",
 		.extra = "reason", .value = "lost"))
-	F(INT, duplicated, "messages delivered twice", METRIC("messages_wrong_total", .extra = "reason", .value = "duplicated"))
-	F(INT, reordered, "messages delivered out of order", METRIC("messages_wrong_total", .extra = "reason", .value = "reordered"))
-	F(INT, corrupted, "messages with other bytes than sent", METRIC("messages_wrong_total", .extra = "reason", .value = "corrupted"))
+	F(INT, duplicated, "chunks delivered twice", METRIC("chunks_wrong_total", .extra = "reason", .value = "duplicated"))
+	F(INT, reordered, "chunks delivered out of order", METRIC("chunks_wrong_total", .extra = "reason", .value = "reordered"))
+	F(INT, corrupted, "chunks with other bytes than sent", METRIC("chunks_wrong_total", .extra = "reason", .value = "corrupted"))
 	E(verified, dr_bool_names, "true: every byte was compared (--verify); false: sequence numbers only")
 END(dr_integrity_fields, "integrity", "what the receivers found, sums over both ends")
+#undef T
+
+/* The same of one measurement, as it was checked there, by the receivers of one end. */
+#define T dr_check_row
+BEGIN
+	F(INT, phase, "number of the measurement", KEY)
+	E(side, dr_end_names, "end that received", KEY)
+	E(test, dr_phase_names, "test that the measurement belongs to")
+	F(INT, chunks, "chunks received")
+	F(INT, bytes, "payload received")
+	F(INT, lost, "chunks lost")
+	F(INT, duplicated, "chunks delivered twice")
+	F(INT, reordered, "chunks delivered out of order")
+	F(INT, corrupted, "chunks with other bytes than sent")
+	E(verified, dr_bool_names, "true: every byte was compared; false: sequence numbers and lengths only")
+END(dr_check_fields, "checks", "what one end's receivers found in one measurement")
+#undef T
+
+/* Settings that change the figures of TCP; those of each end's NICs below. */
+#define T dr_env_row
+BEGIN
+	E(side, dr_end_names, "the end", KEY)
+	S(72, kernel, "kernel release")
+	S(24, congestion_control, "net.ipv4.tcp_congestion_control, of data connections without --cc")
+	S(64, tcp_rmem, "net.ipv4.tcp_rmem: least, default and largest receive buffer")
+	S(64, tcp_wmem, "net.ipv4.tcp_wmem: least, default and largest send buffer")
+	S(24, cpu_governor, "frequency governor of CPU 0")
+END(dr_env_fields, "environment", "settings of one end")
+#undef T
+
+#define T dr_env_nic_row
+BEGIN
+	E(side, dr_end_names, "the NIC's end", KEY)
+	S(64, nic, "network interface", KEY)
+	G(INT, "mtu_bytes", mtu, "MTU")
+	S(16, qdisc, "root queueing discipline")
+	E(tso, dr_bool_names, "TCP segmentation offload")
+	E(gso, dr_bool_names, "generic segmentation offload")
+	E(gro, dr_bool_names, "generic receive offload")
+	G(INT, "gso_max_bytes", gso_max, "largest packet to send before segmentation; above 65536: BIG TCP")
+	G(INT, "gro_max_bytes", gro_max, "largest packet after aggregation; above 65536: BIG TCP")
+	S(32, driver, "driver")
+	S(32, firmware, "version of its firmware")
+	S(160, interrupt_cpus, "CPUs of each of its interrupts")
+END(dr_env_nic_fields, "environment_nics", "settings of one NIC")
 #undef T
 
 #define T dr_host
@@ -416,6 +491,7 @@ BEGIN
 	G(US, "stuck_after_us", stuck_after_ns, "time without transport progress after which a path counts as failed")
 	G(US, "hold_down_us", hold_down_ns, "time the primary path must be healthy before failback")
 	E(failback, dr_bool_names, "channels return to the primary path")
+	F(NUM, leave_degraded, "--leave-degraded: fraction of the other rail's rate below which a rail is left; null: off")
 	S(96, fence, "what the transport's fence promises; null: everything")
 END(dr_detection_fields, "detection", "how failures are detected")
 #undef T
@@ -444,12 +520,13 @@ BEGIN
 	G(NUM, "bandwidth_after_gbps", after_gbps, "median of bandwidth_after_gbps")
 	F(INT, failbacks, "trials with a failback")
 	G(US, "failback_gap_us_median", failback_gap_ns, "median of failback_gap_us")
-	X(int64_t verdicts[DR_VERDICT_MISSED_FAULT + 1];)
+	X(int64_t verdicts[DR_VERDICTS];)
 	VERDICT(PASS, "trials that passed", .help = "Faults injected, by outcome.")
 	VERDICT(WRONG, "trials with wrong data")
 	VERDICT(HANG, "trials without a delivery before the deadline")
 	VERDICT(CLEAN_ERROR, "trials in which the channel ended with an error at both ends")
-	VERDICT(MISSED_FAULT, "trials in which no message was in flight")
+	VERDICT(MISSED_FAULT, "trials in which the fault hit nothing, or no chunk was in flight")
+	VERDICT(FAIL, "trials with a gap above --max-gap")
 END(dr_gap_summary_fields, "summary", "all faults of one kind and side")
 #undef T
 
@@ -465,14 +542,14 @@ BEGIN
 END(dr_matrix_fields, "matrix", "--matrix: bandwidth of every GPU over every rail")
 #undef T
 
-/* status is "error" and exit_code -1 until dr_record_verdict; side -1: neither (usage error, topo). argv and options
+/* status and exit_code are -1 until dr_record_verdict; side -1: neither (usage error, topo). argv and options
  * are never NULL. dr_record_settle computes total, matrix.nics, gap_groups (in order of their first trial), gap_all
  * (kind "all", side -1), integrity_total (both ends) and line_rate_percent of the bandwidth rows. */
 #define T dr_record
 BEGIN
 	C("schema", DR_RECORD_SCHEMA, "format of this document")
 	S(40, run_id, "name of the run: its begin and a random number")
-	E(status, status_names, "pass; fail: a criterion was missed; error: the run did not complete", .flags = DR_F_REQUIRED)
+	E(status, status_names, "pass; fail: a criterion was missed; error: the run did not complete; null: it is not over")
 	F(SINT, exit_code, "exit status of the program; null: the run is not over", .min = 0, .max = 255)
 	S(16, command, "server, client or demo")
 	E(side, dr_end_names, "end that wrote this document")
@@ -486,6 +563,8 @@ BEGIN
 	A(STR, "versions.peer", peer_version, "version of the peer's program")
 	R("host", host, dr_host, dr_host_fields, "this host")
 	R("host.peer", peer_host, dr_host, dr_host_fields, "the peer's host", .flags = DR_F_NULLABLE)
+	L("environment.ends", environment, dr_env_row, dr_env_fields, "settings of each end that change the figures")
+	L("environment.nics", environment_nics, dr_env_nic_row, dr_env_nic_fields, "settings of each NIC of the rails")
 	L("topology.rails", rails, dr_rail_row, dr_rail_fields, "rails of the session")
 	L("topology.gpus", gpus, dr_gpu_row, dr_gpu_fields, "rails of each GPU")
 	L("topology.paths", paths, dr_path_row, dr_path_fields, "state of each GPU's paths at the end")
@@ -496,6 +575,7 @@ BEGIN
 	R("detection", detection, dr_detection, dr_detection_fields, "how failures are detected")
 	L("bandwidth", bandwidth, dr_bandwidth_row, dr_bandwidth_fields, "one for each GPU, direction and measurement")
 	L("nics", nics, dr_nic_row, dr_nic_fields, "one for each NIC of each end")
+	L("silences", silences, dr_silence_row, dr_silence_fields, "missed heartbeats below the threshold, by end, rail and number in a row")
 	R("total", total, dr_total, dr_total_fields, "sums over all GPUs")
 	R("matrix", matrix, dr_matrix, dr_matrix_fields, "--matrix", .flags = DR_F_NULLABLE)
 	L("latency", latency, dr_latency_row, dr_latency_fields, "one for each GPU and size")
@@ -507,8 +587,11 @@ BEGIN
 	A(NUM, "failover.bandwidth_before_gbps", gap_all.before_gbps, "median over all faults")
 	A(NUM, "failover.bandwidth_during_gbps", gap_all.during_gbps, "median over all faults")
 	A(NUM, "failover.bandwidth_after_gbps", gap_all.after_gbps, "median over all faults")
+	G(INT, "unexpected_switches", unexpected_switches, "switches outside the failover test that nobody planned",
+		METRIC("unexpected_switches_total", .help = "Switches outside the failover test that nobody planned."))
 	L("failover.switches", switches, dr_switch_row, dr_switch_fields, "one for each switch of each channel and end")
 	R("integrity", integrity_total, dr_integrity_row, dr_integrity_fields, "what the receivers found")
+	L("integrity.phases", checks, dr_check_row, dr_check_fields, "the same, one for each measurement and receiving end")
 	L("intervals", intervals, dr_interval_row, dr_interval_fields, "intermediate results")
 	L("events", events, dr_event_row, dr_event_fields, "what happened")
 	L("errors", errors, dr_error_row, dr_error_fields, "why the run did not pass")

@@ -78,8 +78,8 @@ static void take_worst(struct dr_fault_row *row, const struct dr_switch_row *wor
 
 static void add_sender(struct dr_fault_row *row, const struct dr_switch_record *r)
 {
-	row->in_flight_messages = DR_MAX(row->in_flight_messages, 0) + r->in_flight_messages;
-	row->replayed_messages = DR_MAX(row->replayed_messages, 0) + r->replayed_messages;
+	row->in_flight_chunks = DR_MAX(row->in_flight_chunks, 0) + r->in_flight_messages;
+	row->replayed_chunks = DR_MAX(row->replayed_chunks, 0) + r->replayed_messages;
 	row->replayed_bytes = DR_MAX(row->replayed_bytes, 0) +
 			      (int64_t)DR_MIN(r->replayed_bytes, (uint64_t)1 << 53);
 }
@@ -102,7 +102,8 @@ size_t dr_fault_row_from_switches(struct dr_fault_row *row, const struct dr_swit
 		if (sw[i].receiver != 1 || !receiver_parts(r, part, &gap))
 			continue;
 		if (r->planned) {
-			row->failback_gap_ns = DR_MAX(row->failback_gap_ns, gap);
+			if (r->to == 0)
+				row->failback_gap_ns = DR_MAX(row->failback_gap_ns, gap);
 			continue;
 		}
 		row->rounds = DR_MAX(row->rounds, (int64_t)r->rounds);
@@ -164,7 +165,7 @@ static void count_fault(struct dr_gap_summary *s, const struct dr_fault_row *f)
 	s->n++;
 	s->hit += f->verdict != DR_VERDICT_MISSED_FAULT;
 	s->failbacks += f->failback_ns != DR_UNSET || f->failback_gap_ns != DR_UNSET;
-	if (f->verdict >= 0 && f->verdict <= DR_VERDICT_MISSED_FAULT)
+	if (f->verdict >= 0 && f->verdict < DR_VERDICTS)
 		s->verdicts[f->verdict]++;
 }
 
@@ -327,6 +328,11 @@ static void set_total(const struct dr_record *rec, struct dr_total *out)
 	out->cpu_percent_peer = rec->cpu_percent_peer;
 }
 
+bool dr_switch_unexpected(const struct dr_record *rec, const struct dr_switch_row *r)
+{
+	return r->side == rec->side && r->unexpected == 1 && r->trial == DR_UNSET;
+}
+
 /* ------------------------------ everything computed ------------------------------ */
 
 void dr_record_settle(struct dr_record *rec)
@@ -344,6 +350,9 @@ void dr_record_settle(struct dr_record *rec)
 	rec->matrix.to_client_gbps = rec->total.to_client_gbps;
 	dr_matrix_judge(rec);
 	summarize_faults(rec);
+	rec->unexpected_switches = 0;
+	for (size_t i = 0; i < rec->switches.n; i++)
+		rec->unexpected_switches += dr_switch_unexpected(rec, &rec->switches.v[i]);
 }
 
 json_t *dr_record_to_json(struct dr_record *rec)

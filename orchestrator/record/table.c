@@ -5,13 +5,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/units.h"
 #include "orchestrator/record/cell.h"
 #include "orchestrator/record/fields.h"
 #include "orchestrator/record/report.h"
 
-/* Tables for people. At most 110 columns; no colours; the unit stands in the column's head or in
+/* Tables for people. At most 100 columns; no colours; the unit stands in the column's head or in
  * the title; "-" is unknown. */
 
 static struct cell ms(int64_t ns)
@@ -44,20 +45,20 @@ static struct cell duration(int64_t ns)
 
 /* ------------------------------- bandwidth ------------------------------- */
 
-#define BANDWIDTH "%5s  %-9s  %9s %8s %9s %8s %7s %10s %8s %12s\n"
+#define BANDWIDTH "%5s  %-9s  %9s %8s %9s %8s %7s %10s %8s %12s%s\n"
 static void bandwidth_row(const struct dr_bandwidth_row *r, bool sum, FILE *f)
 {
 	fprintf(f, BANDWIDTH, sum ? "all" : count(r->gpu).s,
 		dr_enum_name(dr_direction_names, r->direction), size(r->message_bytes).s,
 		sum ? "" : num(r->seconds, 2).s, sig(r->gbps).s, sig(r->gbps / 8).s,
 		num(r->line_rate_percent, 1).s, count(r->messages).s, count(r->retransmits).s,
-		sig(r->sender_gbps).s);
+		sig(r->sender_gbps).s, r->switched > 0 ? " !" : "");
 }
 
 /* The sum of one phase and direction. */
 static void bandwidth_sum(const struct dr_record *rec, int64_t phase, int direction, FILE *f)
 {
-	struct dr_bandwidth_row sum = { .direction = direction };
+	struct dr_bandwidth_row sum = { .direction = direction, .retransmits = DR_UNSET };
 	double line = 0;
 	size_t n = 0;
 
@@ -71,7 +72,9 @@ static void bandwidth_sum(const struct dr_record *rec, int64_t phase, int direct
 		sum.sender_gbps += r->sender_gbps;
 		line += dr_record_gpu_line_gbps(rec, r->gpu);
 		sum.messages += DR_MAX(r->messages, 0);
-		sum.retransmits += DR_MAX(r->retransmits, 0);
+		if (r->retransmits != DR_UNSET)
+			sum.retransmits = DR_MAX(sum.retransmits, 0) + r->retransmits;
+		sum.switched += DR_MAX(r->switched, 0);
 		sum.message_bytes = r->message_bytes;
 	}
 	sum.line_rate_percent = 100 * sum.gbps / line;
@@ -79,8 +82,12 @@ static void bandwidth_sum(const struct dr_record *rec, int64_t phase, int direct
 		bandwidth_row(&sum, true, f);
 }
 
+static const char *const MARK_LEGEND =
+	"  !: channels were not on their own rail all the time, so this is not the figure of these rails\n";
+
 static void print_bandwidth(const struct dr_record *rec, FILE *f)
 {
+	bool marked = false;
 	size_t k;
 
 	if (!rec->bandwidth.n)
@@ -88,7 +95,7 @@ static void print_bandwidth(const struct dr_record *rec, FILE *f)
 	fputs("\nBandwidth: payload on the receiver's clock (1 Gb/s = 10^9 bit/s, 1 GB/s = 10^9 byte/s)\n",
 		f);
 	fprintf(f, BANDWIDTH, "GPU", "direction", "message", "seconds", "Gb/s", "GB/s", "% line",
-		"messages", "retrans", "sender Gb/s");
+		"messages", "retrans", "sender Gb/s", "");
 	for (size_t i = 0; i < rec->bandwidth.n; i++) {
 		int64_t phase = rec->bandwidth.v[i].phase;
 
@@ -97,23 +104,29 @@ static void print_bandwidth(const struct dr_record *rec, FILE *f)
 		if (k < i)
 			continue;
 		for (k = i; k < rec->bandwidth.n; k++)
-			if (rec->bandwidth.v[k].phase == phase)
+			if (rec->bandwidth.v[k].phase == phase) {
 				bandwidth_row(&rec->bandwidth.v[k], false, f);
+				marked |= rec->bandwidth.v[k].switched > 0;
+			}
 		bandwidth_sum(rec, phase, DR_TO_SERVER, f);
 		bandwidth_sum(rec, phase, DR_TO_CLIENT, f);
 	}
 	if (isfinite(rec->bandwidth.v[0].line_rate_percent))
 		fputs("  % line: percent of the GPU's share of the line rate of its primary rails\n",
 			f);
+	if (marked)
+		fputs(MARK_LEGEND, f);
+	dr_result_bandwidth(rec, f);
 }
 
-static struct cell counter(int64_t payload, int64_t counted)
+/* The other direction's acknowledgements are in the counter too. */
+static struct cell counter(int64_t payload, int64_t other, int64_t counted)
 {
 	struct cell c = { "-" };
 
 	if (payload == DR_UNSET || counted == DR_UNSET)
 		return c;
-	if (payload < 1000000)
+	if (payload < DR_NIC_CHECK_LEAST || payload < other / 10)
 		snprintf(c.s, sizeof(c.s), "%.1f MB", (double)counted / 1e6);
 	else
 		snprintf(c.s, sizeof(c.s), "%+.1f %%",
@@ -121,37 +134,71 @@ static struct cell counter(int64_t payload, int64_t counted)
 	return c;
 }
 
+#define NICS "  %-6s %-15s %6s %6s %6s %7s %8s %7s %8s %5s  %s\n"
 static void nic_row(const struct dr_nic_row *r, FILE *f)
 {
-	static const char *const words[] = { "ok", "DIFFERS" };
+	static const char *const words[] = { "ok", "DIFFERS", "too little" };
 
-	fprintf(f, "  %-6s  %-15s %10s %8s %8s %10s %9s %10s %9s %5s  %s\n",
-		dr_enum_name(dr_end_names, r->side), r->name, sig(r->speed_gbps).s,
+	fprintf(f, NICS, dr_enum_name(dr_end_names, r->side), r->name, sig(r->speed_gbps).s,
 		sig(known(r->tx_bytes) * 8 / r->seconds / 1e9).s,
-		sig(known(r->rx_bytes) * 8 / r->seconds / 1e9).s,
-		num(known(r->tx_bytes) / 1e6, 1).s, counter(r->tx_bytes, r->counter_tx_bytes).s,
-		num(known(r->rx_bytes) / 1e6, 1).s, counter(r->rx_bytes, r->counter_rx_bytes).s,
-		count(r->connections).s,
+		sig(known(r->rx_bytes) * 8 / r->seconds / 1e9).s, sig(known(r->tx_bytes) / 1e9).s,
+		counter(r->tx_bytes, r->rx_bytes, r->counter_tx_bytes).s,
+		sig(known(r->rx_bytes) / 1e9).s,
+		counter(r->rx_bytes, r->tx_bytes, r->counter_rx_bytes).s, count(r->connections).s,
 		r->counter_check < 0 ? "unknown" : words[r->counter_check]);
+}
+
+static void degraded_nic(const struct dr_nic_row *r, FILE *f)
+{
+	fprintf(f, "  DEGRADED: %s %s", dr_enum_name(dr_end_names, r->side), r->name);
+	if (isfinite(r->measured_gbps))
+		fprintf(f, ", %s Gb/s measured", sig(r->measured_gbps).s);
+	if (isfinite(r->loss_percent))
+		fprintf(f, ", %s %% of heartbeats lost", num(r->loss_percent, 0).s);
+	fputc('\n', f);
 }
 
 static void print_nics(const struct dr_record *rec, FILE *f)
 {
+	bool little = false;
+
 	if (!rec->nics.n)
 		return;
-	fputs("\nNICs during the whole run: payload, and the interface's own counters relative to it\n",
+	fputs("\nNICs during the whole run: payload (speed, tx, rx in Gb/s), and its own counters relative to it\n",
 		f);
-	fprintf(f, "  %-6s  %-15s %10s %8s %8s %10s %9s %10s %9s %5s  %s\n", "end", "NIC",
-		"speed Gb/s", "tx Gb/s", "rx Gb/s", "tx MB", "counter", "rx MB", "counter", "conns",
-		"check");
+	fprintf(f, NICS, "end", "NIC", "speed", "tx", "rx", "tx GB", "counter", "rx GB", "counter",
+		"conns", "check");
 	for (int side = -1; side <= DR_END_SERVER; side++)
 		for (size_t i = 0; i < rec->nics.n; i++)
-			if (rec->nics.v[i].side == side)
+			if (rec->nics.v[i].side == side) {
 				nic_row(&rec->nics.v[i], f);
+				little |= rec->nics.v[i].counter_check == DR_NIC_CHECK_TOO_LITTLE;
+			}
+	for (size_t i = 0; i < rec->nics.n; i++)
+		if (rec->nics.v[i].degraded == 1)
+			degraded_nic(&rec->nics.v[i], f);
 	fputs("  check: ok if the counter is at least 99 % of the payload and at most 110 % (headers) plus 5 % of\n"
 	      "  the other direction (acknowledgements), with a tolerance of 1 MiB\n"
 	      "  conns: data connections made, including rebuilt ones\n",
 		f);
+	if (little)
+		fputs("  too little: too little traffic to compare (less than 10 MiB each way)\n",
+			f);
+	dr_result_nics(rec, f);
+}
+
+static void print_silences(const struct dr_record *rec, FILE *f)
+{
+	if (!rec->silences.n || dr_log_level() < DR_LOG_INFO)
+		return;
+	fputs("\nHeartbeats missed in a row on rails that were not declared down for it\n", f);
+	fprintf(f, "  %-6s %5s  %-15s %8s %8s\n", "end", "rail", "NIC", "in a row", "times");
+	for (size_t i = 0; i < rec->silences.n; i++) {
+		const struct dr_silence_row *r = &rec->silences.v[i];
+
+		fprintf(f, "  %-6s %5s  %-15s %8s %8s\n", dr_enum_name(dr_end_names, r->side),
+			count(r->rail).s, r->nic, count(r->misses).s, count(r->silences).s);
+	}
 }
 
 static void print_memory(const struct dr_record *rec, FILE *f)
@@ -178,6 +225,7 @@ static void print_memory(const struct dr_record *rec, FILE *f)
 			num(known(r->out_bytes) / 1e6, 1).s, num(r->out_busy_percent, 1).s,
 			num(known(r->in_bytes) / 1e6, 1).s, num(r->in_busy_percent, 1).s);
 	}
+	dr_result_memory(rec, f);
 }
 
 static void print_total(const struct dr_record *rec, FILE *f)
@@ -202,6 +250,8 @@ static void print_total(const struct dr_record *rec, FILE *f)
 
 static void print_latency(const struct dr_record *rec, FILE *f)
 {
+	bool marked = false;
+
 	if (!rec->latency.n)
 		return;
 	fputs("\nLatency: round trip of one message in us (one direction takes about half of it)\n",
@@ -211,24 +261,28 @@ static void print_latency(const struct dr_record *rec, FILE *f)
 	for (size_t i = 0; i < rec->latency.n; i++) {
 		const struct dr_latency_row *r = &rec->latency.v[i];
 
-		fprintf(f, "%5s  %10s %10s %9s %9s %9s %9s %9s\n", count(r->gpu).s,
+		fprintf(f, "%5s  %10s %10s %9s %9s %9s %9s %9s%s\n", count(r->gpu).s,
 			size(r->bytes).s, count(r->samples).s, us(r->p50_ns).s, us(r->p90_ns).s,
-			us(r->p99_ns).s, us(r->p999_ns).s, us(r->max_ns).s);
+			us(r->p99_ns).s, us(r->p999_ns).s, us(r->max_ns).s,
+			r->switched > 0 ? " !" : "");
+		marked |= r->switched > 0;
 	}
+	if (marked)
+		fputs(MARK_LEGEND, f);
+	dr_result_latency(rec, f);
 }
 
 /* ------------------------------- failover ------------------------------- */
 
+#define GAPS "  %-9s %-6s %6s %4s %6s %6s %6s %6s | %6s %6s %9s %6s %6s\n"
 static void print_gaps(const struct dr_gap_summary *g, size_t n, FILE *f)
 {
 	fputs("\nFailover: delivery gap of the worst channel, ms; on the right the medians of its parts, ms\n",
 		f);
-	fprintf(f, "  %-10s %-6s %6s %6s %8s %8s %8s %8s | %7s %7s %9s %7s %7s\n", "fault", "side",
-		"trials", "hit", "p50", "p90", "p99", "max", "detect", "fence", "handshake",
-		"replay", "first");
+	fprintf(f, GAPS, "fault", "side", "trials", "hit", "p50", "p90", "p99", "max", "detect",
+		"fence", "handshake", "replay", "first");
 	for (size_t i = 0; i < n; i++)
-		fprintf(f, "  %-10s %-6s %6s %6s %8s %8s %8s %8s | %7s %7s %9s %7s %7s\n",
-			g[i].kind, dr_enum_name(dr_end_names, g[i].side), count(g[i].n).s,
+		fprintf(f, GAPS, g[i].kind, dr_enum_name(dr_end_names, g[i].side), count(g[i].n).s,
 			count(g[i].hit).s, ms(g[i].p50_ns).s, ms(g[i].p90_ns).s, ms(g[i].p99_ns).s,
 			ms(g[i].max_ns).s, ms(g[i].detect_ns).s, ms(g[i].fence_ns).s,
 			ms(g[i].handshake_ns).s, ms(g[i].replay_ns).s,
@@ -238,23 +292,77 @@ static void print_gaps(const struct dr_gap_summary *g, size_t n, FILE *f)
 		f);
 }
 
+#define RECOVERY "  %-9s %-6s %7s %7s %7s %7s | %4s %6s | %4s %5s %4s %5s %6s %4s\n"
 static void print_recovery(const struct dr_gap_summary *g, size_t n, FILE *f)
 {
-	fputs("\nFailover: bandwidth in Gb/s (medians), failbacks, verdicts\n", f);
-	fprintf(f, "  %-10s %-6s %8s %8s %8s %7s | %8s %7s | %6s %6s %6s %6s %6s\n", "fault",
-		"side", "before", "during", "after", "after %", "failback", "gap ms", "pass",
-		"wrong", "hang", "error", "missed");
-	for (size_t i = 0; i < n; i++)
-		fprintf(f,
-			"  %-10s %-6s %8s %8s %8s %7s | %8s %7s | %6" PRId64 " %6" PRId64
-			" %6" PRId64 " %6" PRId64 " %6" PRId64 "\n",
-			g[i].kind, dr_enum_name(dr_end_names, g[i].side), sig(g[i].before_gbps).s,
-			sig(g[i].during_gbps).s, sig(g[i].after_gbps).s,
+	fputs("\nFailover: bandwidth in Gb/s (medians), failbacks (back) and their gap in ms, verdicts\n",
+		f);
+	fprintf(f, RECOVERY, "fault", "side", "before", "during", "after", "after %", "back", "gap",
+		"pass", "wrong", "hang", "error", "missed", "fail");
+	for (size_t i = 0; i < n; i++) {
+		const int64_t *v = g[i].verdicts;
+
+		fprintf(f, RECOVERY, g[i].kind, dr_enum_name(dr_end_names, g[i].side),
+			sig(g[i].before_gbps).s, sig(g[i].during_gbps).s, sig(g[i].after_gbps).s,
 			num(100 * g[i].after_gbps / g[i].before_gbps, 1).s, count(g[i].failbacks).s,
-			ms(g[i].failback_gap_ns).s, g[i].verdicts[DR_VERDICT_PASS],
-			g[i].verdicts[DR_VERDICT_WRONG], g[i].verdicts[DR_VERDICT_HANG],
-			g[i].verdicts[DR_VERDICT_CLEAN_ERROR],
-			g[i].verdicts[DR_VERDICT_MISSED_FAULT]);
+			ms(g[i].failback_gap_ns).s, count(v[DR_VERDICT_PASS]).s,
+			count(v[DR_VERDICT_WRONG]).s, count(v[DR_VERDICT_HANG]).s,
+			count(v[DR_VERDICT_CLEAN_ERROR]).s, count(v[DR_VERDICT_MISSED_FAULT]).s,
+			count(v[DR_VERDICT_FAIL]).s);
+	}
+}
+
+/* ------------------------------- switches ------------------------------- */
+
+/* The NIC of the GPU's path at this end: "rail1"; "path 1" if its channels differ. */
+static struct cell path_nic(const struct dr_record *rec, int64_t gpu, int path)
+{
+	struct cell c;
+	int64_t rail = DR_UNSET;
+	bool differ = false;
+
+	snprintf(c.s, sizeof(c.s), "path %d", path);
+	for (size_t i = 0; i < rec->gpus.n; i++) {
+		const struct dr_gpu_row *g = &rec->gpus.v[i];
+
+		if (g->gpu != gpu)
+			continue;
+		differ |= rail != DR_UNSET && rail != (path ? g->shadow : g->primary);
+		rail = path ? g->shadow : g->primary;
+	}
+	for (size_t i = 0; !differ && i < rec->rails.n; i++)
+		if (rec->rails.v[i].rail == rail)
+			snprintf(c.s, sizeof(c.s), "%.63s", rec->rails.v[i].ifname);
+	return c;
+}
+
+enum { SWITCHES_SHOWN = 8 };
+
+static void print_switches(const struct dr_record *rec, FILE *f)
+{
+	int64_t shown = 0;
+
+	if (rec->unexpected_switches <= 0)
+		return;
+	fprintf(f,
+		"\nUnexpected switches: %" PRId64
+		" outside the failover test; no fault was injected there\n",
+		rec->unexpected_switches);
+	for (size_t i = 0; i < rec->switches.n && shown < SWITCHES_SHOWN; i++) {
+		const struct dr_switch_row *r = &rec->switches.v[i];
+
+		if (!dr_switch_unexpected(rec, r))
+			continue;
+		shown++;
+		fprintf(f, "  GPU %s channel %s: %s -> %s at %s s: %s\n", count(r->gpu).s,
+			count(r->channel).s, path_nic(rec, r->gpu, (int)r->rec.from).s,
+			path_nic(rec, r->gpu, (int)r->rec.to).s,
+			num((double)(r->rec.detect_ns - rec->start_ns) / 1e9, 2).s,
+			r->rec.cause[0] ? r->rec.cause : "no reason is known");
+	}
+	if (rec->unexpected_switches > shown)
+		fprintf(f, "  and %" PRId64 " more (JSON: failover.switches)\n",
+			rec->unexpected_switches - shown);
 }
 
 static void print_failover(const struct dr_record *rec, FILE *f)
@@ -270,21 +378,45 @@ static void print_failover(const struct dr_record *rec, FILE *f)
 		duration(rec->detection.bound_ns).s, duration(rec->detection.heartbeat_ns).s,
 		rec->detection.fence[0] ? "; fence: " : "", rec->detection.fence);
 	fprintf(f, "False failovers: %s\n", count(rec->false_failovers).s);
+	dr_result_failover(rec, f);
+}
+
+static void add_check(struct dr_integrity_row *sum, const struct dr_check_row *r)
+{
+	struct dr_integrity_row i = { .chunks = r->chunks,
+		.bytes = r->bytes,
+		.lost = r->lost,
+		.duplicated = r->duplicated,
+		.reordered = r->reordered,
+		.corrupted = r->corrupted,
+		.verified = r->verified };
+
+	dr_integrity_add(sum, &i);
 }
 
 static void print_integrity(const struct dr_record *rec, FILE *f)
 {
 	static const char *const how[] = { "sequence numbers checked; --verify compares every byte",
 		"every byte compared" };
-	const struct dr_integrity_row *i = &rec->integrity_total;
+	static const char *const test[] = { "bandwidth", "latency", "failover" };
 
-	if (i->messages == DR_UNSET)
-		return;
-	fprintf(f,
-		"\nData: %s messages, %s GB; lost %s, duplicated %s, reordered %s, corrupted %s (%s)\n",
-		count(i->messages).s, sig(known(i->bytes) / 1e9).s, count(i->lost).s,
-		count(i->duplicated).s, count(i->reordered).s, count(i->corrupted).s,
-		i->verified < 0 ? "not checked" : how[i->verified > 0]);
+	for (int k = 0; k < (int)DR_ARRAY_LEN(test); k++) {
+		struct dr_integrity_row sum;
+
+		dr_fields_init(&dr_integrity_fields, &sum);
+		for (size_t i = 0; i < rec->checks.n; i++)
+			if (rec->checks.v[i].test == k)
+				add_check(&sum, &rec->checks.v[i]);
+		if (sum.chunks == DR_UNSET)
+			continue;
+		fprintf(f,
+			"\nData, %s: %s chunks, %s GB; lost %s, duplicated %s, reordered %s, corrupted %s\n"
+			"  (%s)\n",
+			test[k], count(sum.chunks).s, sig(known(sum.bytes) / 1e9).s,
+			count(sum.lost).s, count(sum.duplicated).s, count(sum.reordered).s,
+			count(sum.corrupted).s,
+			sum.verified < 0 ? "not checked" : how[sum.verified > 0]);
+	}
 }
 
 static void print_verdict(const struct dr_record *rec, FILE *f)
@@ -304,10 +436,12 @@ void dr_table_print(struct dr_record *rec, FILE *f)
 	dr_matrix_print(rec, f);
 	print_bandwidth(rec, f);
 	print_nics(rec, f);
+	print_silences(rec, f);
 	print_memory(rec, f);
 	print_total(rec, f);
 	print_latency(rec, f);
 	print_failover(rec, f);
+	print_switches(rec, f);
 	print_integrity(rec, f);
 	print_verdict(rec, f);
 }
@@ -375,13 +509,11 @@ void dr_table_interval(const void *row, FILE *f)
 	const struct dr_interval_row *r = row;
 	double from = known(r->start_ns) / 1e9;
 
-	fprintf(f, "%8s - %-8s s  gpu %-3s  %-9s  %9s Gb/s %8s messages", num(from, 2).s,
+	fprintf(f, "%8s - %-8s s  gpu %-3s  %-9s  %9s Gb/s %8s chunks%s", num(from, 2).s,
 		num(from + known(r->duration_ns) / 1e9, 2).s,
 		r->gpu == DR_UNSET ? "all" : count(r->gpu).s,
-		dr_enum_name(dr_direction_names, r->direction), sig(r->gbps).s,
-		count(r->messages).s);
-	if (r->retransmits > 0)
-		fprintf(f, " %" PRId64 " retransmits", r->retransmits);
+		dr_enum_name(dr_direction_names, r->direction), sig(r->gbps).s, count(r->chunks).s,
+		r->omitted > 0 ? "  omitted (warm-up)" : "");
 	fputc('\n', f);
 }
 
@@ -395,13 +527,13 @@ void dr_table_fault(const void *row, FILE *f)
 		fputs("no gap measured", f);
 	else
 		fprintf(f, "gap %s ms", ms(r->gap_ns).s);
-	fprintf(f, ", %s channels, %s messages replayed: %s%s%s\n", count(r->channels_affected).s,
-		count(r->replayed_messages).s, dr_enum_name(dr_verdict_names, r->verdict),
+	fprintf(f, ", %s channels, %s chunks replayed: %s%s%s\n", count(r->channels_affected).s,
+		count(r->replayed_chunks).s, dr_enum_name(dr_verdict_names, r->verdict),
 		r->note[0] ? ": " : "", r->note);
 	if (r->gap_ns != DR_UNSET)
 		fprintf(f,
 			"  = detect %s + fence %s + handshake %s + replay %s + first delivery %s ms%s%s\n",
 			ms(r->detect_ns).s, ms(r->fence_ns).s, ms(r->handshake_ns).s,
-			ms(r->replay_ns).s, ms(r->first_delivery_ns).s, r->cause[0] ? "; " : "",
-			r->cause);
+			ms(r->replay_ns).s, ms(r->first_delivery_ns).s,
+			r->cause[0] ? "\n  cause: " : "", r->cause);
 }

@@ -22,6 +22,7 @@ void dr_thresholds_init(struct dr_thresholds *t)
 	t->min_bw_gbps = t->min_bw_percent = t->min_hit_percent = NAN;
 	t->max_gap_ns = DR_UNSET;
 	t->baseline = NULL;
+	t->save_baseline = t->allow_switches = false;
 }
 
 int dr_thresholds_parse_min_bw(struct dr_thresholds *t, const char *s, struct dr_err *e)
@@ -50,6 +51,32 @@ int dr_thresholds_parse_min_bw(struct dr_thresholds *t, const char *s, struct dr
 		t->min_bw_percent = v;
 	else
 		t->min_bw_gbps = v;
+	return 0;
+}
+
+static const char *rail_name(const struct dr_record *rec, int64_t rail)
+{
+	for (size_t i = 0; i < rec->rails.n; i++)
+		if (rec->rails.v[i].rail == rail)
+			return rec->rails.v[i].ifname;
+	return "?";
+}
+
+int dr_thresholds_check(
+	const struct dr_thresholds *t, const struct dr_record *rec, struct dr_err *e)
+{
+	if (t->baseline || isnan(t->min_bw_percent))
+		return 0;
+	for (size_t i = 0; i < rec->gpus.n; i++) {
+		int64_t rail = rec->gpus.v[i].primary;
+
+		if (!(dr_record_rail_gbps(rec, rail) > 0))
+			return dr_err_set(e, -ENODATA,
+				"--min-bw %.4g%%: neither NIC of rail %" PRId64
+				" (%s) reports its speed, so there is no line rate to compare with; "
+				"give --min-bw in Gb/s, or use --baseline",
+				t->min_bw_percent, rail, rail_name(rec, rail));
+	}
 	return 0;
 }
 
@@ -196,10 +223,36 @@ static void judge_baseline(struct dr_record *rec, const json_t *doc, double perc
 			compared, is, 100 * is / was, was, percent);
 }
 
+/* Bandwidth that was measured while channels were on other rails than their own says nothing about these rails. */
+static void judge_switched(struct dr_record *rec, const struct dr_thresholds *t)
+{
+	static const char *const text =
+		"%s: %" PRId64
+		" channels were not on their own rail all the time (marked in the tables; "
+		"failover.switches), so the bandwidth is not that of the rails; repeat the run, or use "
+		"--allow-switches";
+	int64_t rows = 0, cells = 0;
+
+	for (size_t i = 0; i < rec->bandwidth.n; i++)
+		rows += DR_MAX(rec->bandwidth.v[i].switched, 0);
+	for (size_t i = 0; i < rec->matrix.cells.n; i++)
+		cells += DR_MAX(rec->matrix.cells.v[i].switched, 0);
+	if (t->allow_switches)
+		return;
+	if (rec->matrix.cells.n && (cells || rows))
+		miss(rec, DR_EXIT_THRESHOLD, text, "--matrix", DR_MAX(cells, rows));
+	else if (rows && (isfinite(t->min_bw_gbps) || isfinite(t->min_bw_percent)))
+		miss(rec, DR_EXIT_THRESHOLD, text, "--min-bw", rows);
+	else if (rows && (t->baseline || t->save_baseline))
+		miss(rec, DR_EXIT_THRESHOLD, text, t->baseline ? "--baseline" : "--save-baseline",
+			rows);
+}
+
 static void judge_bandwidth(struct dr_record *rec, const struct dr_thresholds *t)
 {
 	const struct dr_total *total = &rec->total;
 
+	judge_switched(rec, t);
 	if (isnan(t->min_bw_gbps) && isnan(t->min_bw_percent) && !t->baseline)
 		return;
 	if (!isfinite(total->gbps)) {
@@ -226,9 +279,9 @@ static void judge_integrity(struct dr_record *rec)
 
 	if (i->lost > 0 || i->duplicated > 0 || i->reordered > 0 || i->corrupted > 0)
 		miss(rec, DR_EXIT_DATA,
-			"data wrong: of %" PRId64 " messages %" PRId64 " lost, %" PRId64
+			"data wrong: of %" PRId64 " chunks %" PRId64 " lost, %" PRId64
 			" duplicated, %" PRId64 " reordered, %" PRId64 " corrupted",
-			DR_MAX(i->messages, 0), DR_MAX(i->lost, 0), DR_MAX(i->duplicated, 0),
+			DR_MAX(i->chunks, 0), DR_MAX(i->lost, 0), DR_MAX(i->duplicated, 0),
 			DR_MAX(i->reordered, 0), DR_MAX(i->corrupted, 0));
 }
 
@@ -264,12 +317,11 @@ static void judge_gaps(struct dr_record *rec, int64_t max_ns, bool broken)
 
 static void judge_faults(struct dr_record *rec, const struct dr_thresholds *t, bool broken)
 {
-	size_t count[DR_VERDICT_MISSED_FAULT + 1] = { 0 }, n = rec->faults.n;
+	size_t count[DR_VERDICTS] = { 0 }, n = rec->faults.n;
 	double min_hit = isfinite(t->min_hit_percent) ? t->min_hit_percent : HIT_PERCENT;
 
 	for (size_t i = 0; i < n; i++)
-		if (rec->faults.v[i].verdict >= 0 &&
-			rec->faults.v[i].verdict <= DR_VERDICT_MISSED_FAULT)
+		if (rec->faults.v[i].verdict >= 0 && rec->faults.v[i].verdict < DR_VERDICTS)
 			count[rec->faults.v[i].verdict]++;
 	for (size_t i = 0; i < DR_ARRAY_LEN(failures); i++)
 		if (count[failures[i].verdict])
@@ -278,8 +330,8 @@ static void judge_faults(struct dr_record *rec, const struct dr_thresholds *t, b
 	double hit = n ? 100.0 * (double)(n - count[DR_VERDICT_MISSED_FAULT]) / (double)n : 100;
 	if (hit < min_hit)
 		miss(rec, DR_EXIT_FAILOVER,
-			"failover: data was in flight in only %.0f %% of %zu trials, below %.4g %%; "
-			"use larger messages (-s) or more channels",
+			"failover: only %.0f %% of %zu trials hit data in flight, below %.4g %%; use larger "
+			"messages (-s), more channels, or faults on rails that carry data",
 			hit, n, min_hit);
 	if (t->max_gap_ns != DR_UNSET)
 		judge_gaps(rec, t->max_gap_ns, broken);

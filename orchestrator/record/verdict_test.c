@@ -217,6 +217,26 @@ static void spread_channels(void **state)
 	dr_record_destroy(rec);
 }
 
+/* Bandwidth of rails on which channels were not: no threshold takes it, and it becomes no baseline. */
+static void switched_bandwidth_is_refused(void **state)
+{
+	struct dr_record *rec = sample_record();
+	struct dr_thresholds t;
+
+	(void)state;
+	rec->bandwidth.v[1].switched = 3;
+	dr_thresholds_init(&t);
+	assert_int_equal(dr_record_verdict(rec, &t), DR_EXIT_PASS);
+	t.min_bw_gbps = 1;
+	assert_int_equal(dr_record_verdict(rec, &t), DR_EXIT_THRESHOLD);
+	t.allow_switches = true;
+	assert_int_equal(dr_record_verdict(rec, &t), DR_EXIT_PASS);
+	dr_thresholds_init(&t);
+	t.save_baseline = true;
+	assert_int_equal(dr_record_verdict(rec, &t), DR_EXIT_THRESHOLD);
+	dr_record_destroy(rec);
+}
+
 static void max_gap(void **state)
 {
 	struct dr_record *rec = sample_record();
@@ -291,6 +311,7 @@ int main(void)
 		cmocka_unit_test(line_rate),
 		cmocka_unit_test(both_directions),
 		cmocka_unit_test(spread_channels),
+		cmocka_unit_test(switched_bandwidth_is_refused),
 		cmocka_unit_test(max_gap),
 		cmocka_unit_test(baseline),
 		cmocka_unit_test(nic_counters),

@@ -93,21 +93,26 @@ static void judge(struct dr_client *c, struct dr_trial *t)
 		dr_trial_figures(c, t);
 	failback_time(c, t);
 	t->row.channels_affected = t->n_affected;
-	if (t->row.in_flight_messages == DR_UNSET ||
-		t->row.in_flight_messages < (int64_t)t->in_flight)
-		t->row.in_flight_messages = (int64_t)t->in_flight;
+	if (t->row.in_flight_chunks == DR_UNSET || t->row.in_flight_chunks < (int64_t)t->in_flight)
+		t->row.in_flight_chunks = (int64_t)t->in_flight;
 	if (data_wrong(c, t))
 		t->row.verdict = DR_VERDICT_WRONG;
 	else if (t->error)
 		t->row.verdict = DR_VERDICT_CLEAN_ERROR;
 	else if (t->hang)
 		t->row.verdict = DR_VERDICT_HANG;
-	else if (t->nobody || (t->row.in_flight_messages == 0 && !t->idle))
+	else if (t->nobody || (t->idle ? !t->hit_idle : t->row.in_flight_chunks == 0))
 		t->row.verdict = DR_VERDICT_MISSED_FAULT;
+	else if (c->s.opt->max_gap_ns && t->row.gap_ns > c->s.opt->max_gap_ns)
+		t->row.verdict = DR_VERDICT_FAIL;
 	else
 		t->row.verdict = DR_VERDICT_PASS;
 	if (t->idle && !t->row.note[0])
-		snprintf(t->row.note, sizeof(t->row.note), "no path that carried data was hit");
+		snprintf(t->row.note, sizeof(t->row.note),
+			t->hit_idle ? "hit idle paths (path=1), and no path that carried data"
+				    : "no path of the channels was hit that carried data");
+	if (t->row.verdict == DR_VERDICT_FAIL && !t->row.note[0])
+		snprintf(t->row.note, sizeof(t->row.note), "the gap is above --max-gap");
 }
 
 /* ---- steady state ---- */
@@ -181,17 +186,28 @@ static int sample(struct dr_client *c, int64_t ns, double *gbps)
 
 /* ---- a trial ---- */
 
-/* Does the fault act on the path that carries the channel's data? rail: of a NIC's fault. */
+/* Does the fault act on this path of the channel? rail: of a NIC's fault. */
+static bool acts_on(
+	const struct dr_fault_spec *f, int rail, const struct dr_local_channel *ch, unsigned path)
+{
+	if (dr_fault_by(f) == DR_FAULT_BY_CHANNEL)
+		return path == f->path && (f->gpu < 0 || ch->gpu->number == (unsigned)f->gpu) &&
+		       (f->channel < 0 || ch->number == (unsigned)f->channel);
+	return rail >= 0 && (path == 0 ? ch->rails.primary : ch->rails.shadow) == (unsigned)rail;
+}
+
+/* On the path that carries its data? */
 static bool hits(const struct dr_fault_spec *f, int rail, const struct dr_local_channel *ch)
 {
 	unsigned active = dr_local_live(ch).active;
 
-	if (active >= DR_PATHS)
-		return false;
-	if (dr_fault_by(f) == DR_FAULT_BY_CHANNEL)
-		return active == f->path && (f->gpu < 0 || ch->gpu->number == (unsigned)f->gpu) &&
-		       (f->channel < 0 || ch->number == (unsigned)f->channel);
-	return rail >= 0 && (active == 0 ? ch->rails.primary : ch->rails.shadow) == (unsigned)rail;
+	return active < DR_PATHS && acts_on(f, rail, ch, active);
+}
+
+/* A fault of path=1 that is meant for idle paths. */
+static bool hits_idle(const struct dr_fault_spec *f, int rail, const struct dr_local_channel *ch)
+{
+	return f->path == 1 && ch->bulk && dr_local_live(ch).active == 0 && acts_on(f, rail, ch, 1);
 }
 
 static void mark_affected(struct dr_client *c, struct dr_trial *t)
@@ -199,6 +215,7 @@ static void mark_affected(struct dr_client *c, struct dr_trial *t)
 	int rail = dr_inject_target(t->spec, &c->s.plan).rail;
 
 	t->n_affected = 0;
+	t->hit_idle = false;
 	for (struct dr_local_channel *ch = c->s.local->channel; ch < c->s.local->end; ch++) {
 		bool hit = hits(t->spec, rail, ch);
 
@@ -208,6 +225,7 @@ static void mark_affected(struct dr_client *c, struct dr_trial *t)
 		ch->trial.unplanned = ch->unplanned;
 		ch->trial.planned = ch->planned;
 		t->n_affected += ch->trial.affected;
+		t->hit_idle |= hits_idle(t->spec, rail, ch);
 	}
 	t->idle = t->n_affected == 0;
 	t->expects_switch = !t->idle && dr_fault_cuts(t->spec);
@@ -375,7 +393,7 @@ static int all_trials(struct dr_client *c)
 	for (unsigned i = 0; i < l->n; i++)
 		total += l->v[i].repeat;
 	for (unsigned i = 0; i < l->n; i++) {
-		int64_t next = i == 0 ? began + l->v[i].at_ns : 0;
+		int64_t next = began + l->v[i].at_ns;
 
 		for (unsigned r = 0; r < l->v[i].repeat && rc == 0; r++, number++) {
 			struct dr_trial t = { .number = number, .spec = &l->v[i] };

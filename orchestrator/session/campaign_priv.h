@@ -11,7 +11,8 @@ struct dr_trial {
 	unsigned number; /* from 0, over all faults of the campaign */
 	const struct dr_fault_spec *spec;
 	struct dr_fault_row row;
-	bool idle; /* the fault hits no path that carries data */
+	bool idle;     /* the fault hits no path that carries data, */
+	bool hit_idle; /* but idle ones, as path=1 asks */
 	bool expects_switch;
 	unsigned n_affected;
 	size_t first_switch, first_event; /* rows of the record that may belong to it */

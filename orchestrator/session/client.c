@@ -2,6 +2,7 @@
 #include "orchestrator/session/client_priv.h"
 
 #include "base/log.h"
+#include "base/units.h"
 #include "orchestrator/session/offer.h"
 #include "topology/numa.h"
 
@@ -19,6 +20,9 @@
  */
 
 #define GOODBYE_NS (500 * DR_NS_PER_MS)
+#define MTU_NS (2 * DR_NS_PER_S)
+/* Then the user is told what it waits for. */
+#define SILENT_NS DR_NS_PER_S
 
 /* ---- before the connection ---- */
 
@@ -38,7 +42,8 @@ static int check_faults(struct dr_client *c, struct dr_err *e)
 		else
 			dr_fault_describe(f, dr_inject_target(f, &c->s.plan).nic, &o->faults->execs,
 				line, sizeof(line));
-		printf("%s: %s\n", f->side == DR_FAULT_SERVER ? "server" : "client", line);
+		fprintf(dr_output_tables(c->s.out), "%s: %s\n",
+			f->side == DR_FAULT_SERVER ? "server" : "client", line);
 	}
 	return rc;
 }
@@ -61,9 +66,9 @@ static void announce(struct dr_client *c)
 
 	for (unsigned k = 0; k < p->n_gpus; k++)
 		p->gpu[k][DR_PLAN_SERVER] = p->gpu[k][DR_PLAN_CLIENT];
-	print_plan(p, stdout);
+	print_plan(p, dr_output_tables(c->s.out));
 	if (c->s.opt->matrix)
-		dr_client_matrix_announce(c, stdout);
+		dr_client_matrix_announce(c, dr_output_tables(c->s.out));
 }
 
 static int prepare(struct dr_client *c, struct dr_err *e)
@@ -134,10 +139,13 @@ static int accepted(struct dr_client *c, const json_t *reply, const unsigned *gp
 	rc = dr_plan_settle(&s->plan, e);
 	if (rc)
 		return rc;
+	dr_session_mtu_start(s);
 	set_alternatives(c);
 	snprintf(s->rec->peer_version, sizeof(s->rec->peer_version), "%s",
 		dr_control_peer_version(s->control));
 	rc = dr_local_create(s, e);
+	if (rc == 0 && s->opt->test.bw)
+		rc = dr_thresholds_check(&c->thresholds, s->rec, e);
 	if (rc)
 		return rc;
 	dr_plan_manager(&s->plan, DR_PLAN_CLIENT, 0, &mp);
@@ -206,11 +214,15 @@ static int dial(struct dr_client *c, struct dr_err *e)
 		.on_failed = on_failed,
 		.on_closed = on_closed };
 	struct dr_dial d = { .opt = c->s.opt,
-		.pair = c->s.opt->pair,
+		/* Without a list of its own it takes what the server has. */
+		.pair = c->s.opt->pair || c->s.opt->gpu_names.n == 0,
 		.patience_ns = c->s.opt->connect_timeout_ns,
 		.ops = &ops,
 		.arg = &c->s,
 		.poller = c->s.loop.poller };
+
+	dr_mtu_check_open(&c->s.mtu, &c->s.plan, DR_PLAN_CLIENT, c->s.opt->data_port_min,
+		c->s.opt->data_port_max);
 	int rc = dr_dial(&d, dr_plan_offer(&c->s.plan), &c->boot, e);
 
 	if (rc == 0)
@@ -220,12 +232,31 @@ static int dial(struct dr_client *c, struct dr_err *e)
 
 /* ---- the run ---- */
 
+/* The server may be started later, so that no answer is no error yet. */
+static int wait_for_server(struct dr_client *c)
+{
+	const struct dr_options *o = c->s.opt;
+	int rc = dr_client_wait(c, c->s.local, DR_MIN(SILENT_NS, o->connect_timeout_ns), false);
+	char time[32];
+
+	if (rc != -ETIMEDOUT)
+		return rc;
+	dr_format_duration_exact(o->connect_timeout_ns, time, sizeof(time));
+	if (!o->quiet)
+		fprintf(stderr,
+			"waiting for a server on %s, port %u, for up to %s (--connect-timeout)\n",
+			o->host, (unsigned)o->port, time);
+	return 0;
+}
+
 static int wait_for_data_paths(struct dr_client *c)
 {
 	struct dr_session *s = &c->s;
 	int64_t ns = s->opt->connect_timeout_ns;
-	int rc = dr_client_wait(c, c->ready, ns + s->opt->timeout_ns, false);
+	int rc = wait_for_server(c);
 
+	if (rc == 0)
+		rc = dr_client_wait(c, c->ready, ns + s->opt->timeout_ns, false);
 	if (rc == 0)
 		rc = dr_client_wait(
 			c, s->local->n_ready == s->plan.n_gpus && c->peer_up, ns, false);
@@ -243,6 +274,14 @@ static int wait_for_data_paths(struct dr_client *c)
 	return rc;
 }
 
+/* See mtu_run.c, 1. What is not known after that is found by the data. */
+static int wait_for_path_mtu(struct dr_client *c)
+{
+	int rc = dr_client_wait(c, !dr_mtu_check_in_doubt(&c->s.mtu), MTU_NS, false);
+
+	return rc == -ETIMEDOUT ? dr_client_check(c) : rc;
+}
+
 static void describe_memory(const struct dr_session *s)
 {
 	char line[320];
@@ -254,7 +293,7 @@ static void describe_memory(const struct dr_session *s)
 
 static void connect_and_measure(struct dr_client *c)
 {
-	if (wait_for_data_paths(c))
+	if (wait_for_data_paths(c) || wait_for_path_mtu(c))
 		return;
 	describe_memory(&c->s);
 	dr_client_phases(c);
@@ -301,16 +340,18 @@ static int thresholds(const struct dr_session *s, struct dr_thresholds *t, struc
 {
 	dr_thresholds_init(t);
 	t->baseline = dr_output_baseline(s->out);
+	t->save_baseline = dr_output_saves_baseline(s->out);
+	t->allow_switches = s->opt->allow_switches;
 	if (s->opt->max_gap_ns)
 		t->max_gap_ns = s->opt->max_gap_ns;
 	return s->opt->min_bw ? dr_thresholds_parse_min_bw(t, s->opt->min_bw, e) : 0;
 }
 
-static void run(struct dr_client *c, struct dr_thresholds *t)
+static void run(struct dr_client *c)
 {
 	struct dr_session *s = &c->s;
 	struct dr_err e = { 0 };
-	int rc = thresholds(s, t, &e);
+	int rc = thresholds(s, &c->thresholds, &e);
 
 	if (rc)
 		dr_client_end(c, DR_EXIT_USAGE, "%s", e.text);
@@ -337,16 +378,19 @@ int dr_client_main(const struct dr_options *o, struct dr_record *rec, struct dr_
 				       .out = out,
 				       .side = DR_PLAN_CLIENT,
 				       .ops = &dr_client_ops } };
-	struct dr_thresholds t;
 
 	rec->side = DR_END_CLIENT;
 	dr_client_settings(o, &c.s.plan);
 	dr_session_record_detection(&c.s);
-	run(&c, &t);
+	run(&c);
 	for (size_t i = 0; i < rec->errors.n && rec->errors.v[i].text[0]; i++)
 		fprintf(stderr, "dualrail: %s\n", rec->errors.v[i].text);
-	/* A dry run that found no mistake has no result to write. */
-	int rc = o->dry_run && !rec->errors.n ? 0 : dr_output_finish(out, rec, &t);
+	/* A dry run has the plan to write, and no measurement to judge. */
+	if (o->dry_run)
+		dr_thresholds_init(&c.thresholds);
+	int rc = o->dry_run && !rec->errors.n && !dr_output_is_json(out)
+			 ? 0
+			 : dr_output_finish(out, rec, &c.thresholds);
 	dr_boot_client_destroy(c.boot);
 	dr_session_close(&c.s);
 	return rc;

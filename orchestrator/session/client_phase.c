@@ -100,25 +100,8 @@ static bool all_over(const struct dr_client *c)
 	return dr_local_phase_over(c->s.local) && c->phase_done == c->n_phases;
 }
 
-int dr_client_phase_end(struct dr_client *c)
-{
-	/* A phase with iterations stops by itself. */
-	if (!c->s.local->phase.iters)
-		dr_client_both(c, DR_MSG_STOP, 0);
-	c->progress_what[0] = 0;
-	int rc = dr_client_wait(c, all_over(c), c->s.opt->timeout_ns, true);
-	if (rc)
-		return overdue(c, rc, "end of the phase");
-	rc = snapshot(c, c->s.opt->timeout_ns);
-	if (rc)
-		return rc;
-	dr_local_results(c->s.local);
-	dr_output_result(c->s.out, c->s.rec);
-	return 0;
-}
-
-/* Iterations have no time of their own: the deadline moves as long as data flow. */
-static int wait_iters(struct dr_client *c)
+/* Until both ends are done. That has no time of its own: the deadline moves as long as data flow. */
+static int wait_over(struct dr_client *c, const char *what)
 {
 	uint64_t before = UINT64_MAX;
 	int rc = -ETIMEDOUT;
@@ -130,7 +113,29 @@ static int wait_iters(struct dr_client *c)
 		before = flow.tx_chunks + flow.rx_chunks;
 		rc = dr_client_wait(c, all_over(c), DR_NS_PER_S, true);
 	}
-	return overdue(c, rc, "iterations");
+	if (rc != -ETIMEDOUT)
+		return rc;
+	char t[32];
+	dr_client_stalled(c, what);
+	dr_format_duration(c->s.opt->timeout_ns, t, sizeof(t));
+	dr_client_end(c, DR_EXIT_TIMEOUT, "%s: no chunk arrived for %s (--timeout)", what, t);
+	return rc;
+}
+
+int dr_client_phase_end(struct dr_client *c)
+{
+	/* A phase with iterations stops by itself. */
+	if (!c->s.local->phase.iters)
+		dr_client_both(c, DR_MSG_STOP, 0);
+	c->progress_what[0] = 0;
+	int rc = wait_over(c, "end of the phase");
+	if (rc == 0)
+		rc = snapshot(c, c->s.opt->timeout_ns);
+	if (rc)
+		return rc;
+	dr_local_results(c->s.local);
+	dr_output_result(c->s.out, c->s.rec);
+	return 0;
 }
 
 /* On a slow machine the time may be over before there are enough samples. */
@@ -155,7 +160,7 @@ static int measure(struct dr_client *c, const struct dr_phase *phase, int64_t wa
 	int rc = dr_client_phase_begin(c, phase);
 
 	if (rc == 0 && phase->iters)
-		rc = wait_iters(c);
+		rc = wait_over(c, "iterations");
 	else if (rc == 0) {
 		rc = dr_client_sleep(c, warmup_ns);
 		if (rc == 0)

@@ -18,6 +18,7 @@
 struct dr_client {
 	struct dr_session s;
 	struct dr_fault_list faults; /* of the campaign */
+	struct dr_thresholds thresholds;
 	struct dr_boot_client *boot;
 
 	bool ending;	  /* salvage and goodbye: a wait checks its own condition only */

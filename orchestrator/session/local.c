@@ -46,6 +46,7 @@ static int gpu_params(struct dr_local *l, struct dr_local_gpu *g, struct dr_work
 	p->manager.port_max = l->s->opt->data_port_max;
 	memcpy(p->manager.token, dr_control_token(l->s->control), DR_TOKEN_LEN);
 	p->manager.life = &l->life;
+	p->manager.rates = &l->rates;
 	p->position = g->position;
 	p->gpu = g->number;
 	p->n_bulk = n_bulk;
@@ -174,6 +175,7 @@ int dr_local_create(struct dr_session *s, struct dr_err *e)
 	l->side = s->side;
 	l->n_channels = dr_plan_n_channels(l->plan);
 	l->n_workers = count_workers(s->opt, l->plan);
+	dr_rail_rates_init(&l->rates, l->plan->n_rails, l->plan->leave_ppm / 1e6);
 	warn_transport(l->plan);
 	int rc = set_up(l, e);
 	if (rc) {
@@ -182,6 +184,7 @@ int dr_local_create(struct dr_session *s, struct dr_err *e)
 	}
 	l->begin_ns = dr_now_ns();
 	dr_local_record_plan(l);
+	dr_local_record_environment(l);
 	dr_local_memory(l);
 	dr_local_count_nics(l);
 	s->local = l;
@@ -203,6 +206,7 @@ void dr_local_destroy(struct dr_local *l)
 	}
 	for (unsigned k = 0; k < DR_PLAN_GPUS_MAX; k++)
 		dr_gpu_buffers_close(l->gpu[k].buffers);
+	dr_rail_rates_fini(&l->rates);
 	dr_free(l->worker);
 	dr_free(l->channel);
 	dr_free(l);

@@ -37,6 +37,30 @@ void dr_local_post(struct dr_local *l, unsigned position, const struct dr_comman
 			dr_worker_post(l->worker[i].w, cmd);
 }
 
+/* The measured part begins, or ends: failback is a new epoch too. */
+static void mark_rails(struct dr_local *l, unsigned which)
+{
+	for (struct dr_local_channel *ch = l->channel; ch < l->end; ch++) {
+		struct dr_live live = dr_local_live(ch);
+
+		ch->away =
+			live.active != 0 || (which && (ch->away || live.epoch != ch->mark_epoch));
+		if (!which)
+			ch->mark_epoch = live.epoch;
+	}
+	l->marked_away = which != 0;
+}
+
+unsigned dr_local_away(const struct dr_local *l, const struct dr_local_gpu *g, bool sending)
+{
+	unsigned n = 0;
+
+	for (const struct dr_local_channel *ch = l->channel; ch < l->end; ch++)
+		n += ch->gpu == g && ch->sends == sending && ch->away &&
+		     ch->bulk == (l->phase.kind != DR_PHASE_LAT);
+	return n;
+}
+
 void dr_local_phase(struct dr_local *l, const struct dr_phase *phase)
 {
 	struct dr_command cmd = { .kind = DR_CMD_PHASE, .position = DR_ALL, .phase = *phase };
@@ -54,10 +78,15 @@ void dr_local_phase(struct dr_local *l, const struct dr_phase *phase)
 	l->mark_ns[0] = l->mark_ns[1] = 0;
 	l->phase_ns = dr_now_ns();
 	l->mark_cpu_ns[0] = dr_cpu_ns();
-	l->interval_at_ns =
-		!lat && l->plan->interval_ns && dr_local_has_bulk(l, false) ? l->phase_ns : 0;
-	l->interval = dr_local_flow(l);
+	for (struct dr_local_channel *ch = l->channel; ch < l->end; ch++)
+		ch->chunks_before = dr_local_live(ch).chunks_rx;
+	l->interval_at_ns = 0;
+	if (!lat && l->plan->interval_ns && dr_local_has_bulk(l, false)) {
+		dr_local_interval_begin(l, l->phase_ns);
+		l->interval_due_ns = l->phase_ns + l->plan->interval_ns;
+	}
 	memset(l->matrix, 0, sizeof(l->matrix));
+	mark_rails(l, 0);
 	dr_matrix_mark(l, 0);
 	dr_local_post(l, DR_ALL, &cmd);
 }
@@ -69,7 +98,14 @@ static void mark(struct dr_local *l, unsigned which)
 	l->mark_ns[which] = dr_now_ns();
 	l->mark_cpu_ns[which] = dr_cpu_ns();
 	dr_local_post(l, DR_ALL, &cmd);
+	mark_rails(l, which);
 	dr_matrix_mark(l, (int)which);
+	if (l->interval_at_ns) {
+		dr_local_interval_end(l, l->mark_ns[which]);
+		if (which == 0)
+			dr_local_interval_begin(l, l->mark_ns[0]);
+		l->interval_due_ns = l->mark_ns[0] + l->plan->interval_ns;
+	}
 	if (which == 1 && l->mark_ns[0] && l->phase.kind == DR_PHASE_BW &&
 		!dr_matrix_cell_running(l)) {
 		l->cpu_ns += l->mark_cpu_ns[1] - l->mark_cpu_ns[0];
@@ -99,6 +135,8 @@ static int expect(struct dr_local *l, const struct dr_message *m, struct dr_err 
 			"expect: GPU %u, %u totals; there are %u GPUs, %u channels", m->gpu,
 			m->n_totals, l->plan->n_gpus, l->n_channels);
 	memcpy(cmd.expect, m->totals, m->n_totals * sizeof(*m->totals));
+	cmd.flag = m->n_bytes == m->n_totals;
+	memcpy(cmd.expect_bytes, m->bytes, sizeof(cmd.expect_bytes));
 	dr_local_post(l, m->gpu, &cmd);
 	return 0;
 }
@@ -137,6 +175,12 @@ void dr_local_snapshot(struct dr_local *l)
 }
 
 /* ---- reading ---- */
+
+void dr_local_measured(struct dr_local *l)
+{
+	if (!l->marked_away)
+		mark_rails(l, 1);
+}
 
 bool dr_local_gpu_over(const struct dr_local_gpu *g)
 {
@@ -229,6 +273,11 @@ static struct dr_local_channel *channel_of(struct dr_local *l, const struct dr_r
 	return &l->channel[rep->position * l->n_channels + rep->channel];
 }
 
+static bool names_rail(const struct dr_report *rep)
+{
+	return rep->kind == DR_REP_RAIL || rep->kind == DR_REP_DEGRADED;
+}
+
 static void event(
 	struct dr_local *l, const struct dr_report *rep, const char *kind, const char *text)
 {
@@ -240,12 +289,12 @@ static void event(
 	row.wall_ns = dr_wall_ns() - (dr_now_ns() - rep->now_ns);
 	row.side = (int)l->side;
 	snprintf(row.kind, sizeof(row.kind), "%s", kind);
-	if (g)
+	if (g && rep->kind != DR_REP_DEGRADED) /* that concerns the process */
 		row.gpu = g->number;
 	if (rep->kind == DR_REP_PROTECTION ||
 		(rep->kind == DR_REP_FAILED && rep->channel != DR_ALL))
 		row.channel = rep->channel;
-	if (rep->kind == DR_REP_RAIL && rep->rail < l->plan->n_rails)
+	if (names_rail(rep) && rep->rail < l->plan->n_rails)
 		snprintf(row.nic, sizeof(row.nic), "%s", l->plan->rail[rep->rail][l->side].name);
 	snprintf(row.text, sizeof(row.text), "%s", text);
 	dr_record_add(l->rec, events, &row);
@@ -258,15 +307,17 @@ static void on_switch(struct dr_local *l, const struct dr_report *rep)
 	struct dr_switch_row row;
 
 	ch->last_switch_ns = rep->now_ns;
-	if (rep->rec.planned)
-		ch->planned++;
-	else
+	if (!rep->rec.planned)
 		ch->unplanned++;
+	else if (rep->rec.to == 0) /* else a degraded rail was left */
+		ch->planned++;
 	dr_fields_init(&dr_switch_fields, &row);
 	row.side = (int)l->side;
 	row.gpu = ch->gpu->number;
 	row.channel = ch->number;
 	row.receiver = !ch->sends;
+	row.unexpected =
+		!rep->rec.planned && !(l->phase_open && l->phase.kind == DR_PHASE_FAILOVER);
 	row.rec = rep->rec;
 	dr_record_add(l->rec, switches, &row);
 	dr_output_row(l->out, switches, &row);
@@ -307,9 +358,10 @@ static void on_protection(struct dr_local *l, const struct dr_report *rep)
 
 static void on_part_done(struct dr_local *l, const struct dr_report *rep)
 {
-	struct dr_message m = {
-		.kind = DR_MSG_EXPECT, .gpu = rep->position, .n_totals = l->n_channels
-	};
+	struct dr_message m = { .kind = DR_MSG_EXPECT,
+		.gpu = rep->position,
+		.n_totals = l->n_channels,
+		.n_bytes = l->n_channels };
 	struct dr_local_gpu *g = gpu_of(l, rep);
 
 	if (rep->value != (int64_t)l->phase.index)
@@ -320,9 +372,25 @@ static void on_part_done(struct dr_local *l, const struct dr_report *rep)
 	if (!rep->flag)
 		return;
 	for (const struct dr_local_channel *ch = l->channel; ch < l->end; ch++)
-		if (ch->gpu == g && ch->sends)
+		if (ch->gpu == g && ch->sends) {
 			m.totals[ch->number] = dr_local_live(ch).posted;
+			m.bytes[ch->number] = dr_local_live(ch).bytes_tx;
+		}
 	dr_session_send(l->s, &m);
+}
+
+static void on_degraded(struct dr_local *l, const struct dr_report *rep)
+{
+	const struct dr_plan_rail *r = l->plan->rail[rep->rail];
+	char text[240]; /* as an event it is cut */
+
+	snprintf(text, sizeof(text), "rail %u (%s -> %s) is %s", rep->rail, r[l->side].name,
+		r[!l->side].name, rep->text);
+	if (rep->flag)
+		dr_warn("rail", "%s", text);
+	else
+		dr_info("rail", "%s", text);
+	event(l, rep, "degraded", text);
 }
 
 static void on_report(struct dr_local *l, const struct dr_report *rep)
@@ -348,6 +416,10 @@ static void on_report(struct dr_local *l, const struct dr_report *rep)
 	case DR_REP_RAIL:
 		snprintf(text, sizeof(text), "%s: %s", rail_state[rep->rail_state % 3], rep->text);
 		event(l, rep, "rail", text);
+		break;
+	case DR_REP_DEGRADED:
+		if (rep->rail < l->plan->n_rails)
+			on_degraded(l, rep);
 		break;
 	case DR_REP_SILENCE:
 		event(l, rep, "silence",

@@ -25,12 +25,6 @@ void dr_matrix_mark(struct dr_local *l, int which)
 		l->matrix[which].counted[i] =
 			l->nic_counted[i] && dr_netdev_counters(l->plan->rail[i][l->side].ifindex,
 						     &l->matrix[which].counter[i], NULL) == 0;
-	for (struct dr_local_channel *ch = l->channel; which == 0 && ch < l->end; ch++) {
-		struct dr_live live = dr_local_live(ch);
-
-		ch->mark_epoch = live.epoch;
-		ch->mark_away = live.active != 0;
-	}
 }
 
 /* ---- rows ---- */
@@ -50,10 +44,10 @@ static bool is_on(const struct dr_local_channel *ch, unsigned rail)
 	return ch->bulk && ch->rails.primary == rail;
 }
 
-/* Its path is or was another one since the mark. Failback is a new epoch too. */
-static bool was_away(const struct dr_local_channel *ch)
+static void add_known(int64_t *sum, int64_t n)
 {
-	return ch->mark_away || dr_local_live(ch).epoch != ch->mark_epoch;
+	if (n != DR_UNSET)
+		*sum = DR_MAX(*sum, 0) + n;
 }
 
 /* The GPU's part of a cell. */
@@ -67,12 +61,12 @@ static void add_gpu(struct dr_local *l, const struct dr_local_gpu *g, bool sendi
 	sum->messages += t->messages;
 	sum->ns = DR_MAX(sum->ns, t->ns);
 	if (sending)
-		row->retransmits = DR_MAX(row->retransmits, 0) + dr_local_again(l, g);
+		add_known(&row->retransmits, dr_local_again(l, g));
 	for (const struct dr_local_channel *ch = l->channel; ch < l->end; ch++) {
 		if (ch->gpu != g || ch->sends != sending || !is_on(ch, (unsigned)row->rail))
 			continue;
 		row->channels++;
-		row->switched += was_away(ch);
+		row->switched += ch->away;
 	}
 }
 
@@ -129,7 +123,7 @@ static void total_row(struct dr_local *l, unsigned rail)
 	row.seconds = (double)(l->matrix[1].ns - l->matrix[0].ns) / 1e9;
 	row.switched = 0;
 	for (const struct dr_local_channel *ch = l->channel; ch < l->end; ch++)
-		row.switched += is_on(ch, rail) && was_away(ch);
+		row.switched += is_on(ch, rail) && ch->away;
 	dr_record_add(l->rec, matrix.totals, &row);
 }
 

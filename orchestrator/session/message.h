@@ -23,7 +23,7 @@ enum dr_message_kind {
 	DR_MSG_SWITCH,	/* failback of all channels that the server sends on */
 	DR_MSG_ABORT,	/* status, text: the client gives up */
 	/* Both. */
-	DR_MSG_EXPECT, /* gpu, totals: chunks that each channel of that GPU has sent in this phase */
+	DR_MSG_EXPECT, /* gpu, totals, bytes: chunks and bytes that each channel of that GPU has sent so far */
 	DR_MSG_FINISH, /* the session is over; answer: FINISH with part */
 	/* Server to client. */
 	DR_MSG_UP,	 /* the server's channels carry data */
@@ -45,6 +45,8 @@ struct dr_message {
 	int64_t cadence_p50_ns, cadence_p99_ns; /* DR_UNSET: nothing was received */
 	unsigned n_totals;
 	uint64_t totals[DR_CHANNELS_MAX];
+	unsigned n_bytes; /* 0: not told */
+	uint64_t bytes[DR_CHANNELS_MAX];
 	char text[DR_FAULT_SPEC_MAX];
 	json_t *part; /* borrowed: of dr_record_part, or of the object that was read; NULL: none */
 };

@@ -4,6 +4,8 @@
 #include "base/clock.h"
 #include "topology/numa.h"
 
+#include <math.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -36,6 +38,10 @@ static void rail_row(struct dr_local *l, unsigned i)
 	snprintf(r.peer_ifname, sizeof(r.peer_ifname), "%s", b->name);
 	snprintf(r.peer_address, sizeof(r.peer_address), "%s", b->address);
 	r.routed = a->routed;
+	if (a->mtu > 0)
+		r.mtu = a->mtu;
+	if (b->mtu > 0)
+		r.peer_mtu = b->mtu;
 	if (speed > 0)
 		r.speed_gbps = (double)speed / 1000;
 	dr_affinity_rail_row(l->plan, l->side, i, &r);
@@ -105,6 +111,10 @@ void dr_local_count_nics(struct dr_local *l)
 
 int64_t dr_local_again(const struct dr_local *l, const struct dr_local_gpu *g)
 {
+	const struct dr_transport_kind *k = dr_plan_kind(l->plan);
+
+	if (!k || !k->retransmits)
+		return DR_UNSET;
 	return DR_MAX((int64_t)(dr_local_retransmits(l, g) - g->retransmits), 0);
 }
 
@@ -118,6 +128,7 @@ static void bandwidth_row(struct dr_local *l, const struct dr_local_gpu *g, bool
 	row.gpu = g->number;
 	row.direction = dr_local_direction(l, sending);
 	row.message_bytes = (int64_t)l->phase.message_bytes;
+	row.switched = dr_local_away(l, g, sending);
 	if (sending) {
 		row.sender_bytes = (int64_t)r->tx.bytes;
 		row.sender_seconds = (double)r->tx.ns / 1e9;
@@ -132,9 +143,32 @@ static void bandwidth_row(struct dr_local *l, const struct dr_local_gpu *g, bool
 	dr_record_add(l->rec, bandwidth, &row);
 }
 
+/* Adds to the measurement's row, of all GPUs of this end. */
+static void add_check(struct dr_local *l, const struct dr_integrity_row *i)
+{
+	struct dr_check_row none = { .phase = l->phase.index,
+		.side = (int)l->side,
+		.test = (int)l->phase.kind,
+		.verified = i->verified };
+	struct dr_check_row *row = l->rec->checks.v, *end = row + l->rec->checks.n;
+
+	while (row < end && (row->phase != none.phase || row->side != none.side))
+		row++;
+	if (row == end)
+		row = dr_record_add(l->rec, checks, &none);
+	if (!row)
+		return;
+	row->chunks += i->chunks;
+	row->bytes += i->bytes;
+	row->lost += i->lost;
+	row->duplicated += i->duplicated;
+	row->reordered += i->reordered;
+	row->corrupted += i->corrupted;
+}
+
 static void integrity(struct dr_local *l, const struct dr_phase_result *r)
 {
-	struct dr_integrity_row i = { .messages = (int64_t)r->rx.chunks,
+	struct dr_integrity_row i = { .chunks = (int64_t)r->rx.chunks,
 		.bytes = (int64_t)r->rx.bytes,
 		.lost = (int64_t)r->lost,
 		.duplicated = (int64_t)r->duplicated,
@@ -143,6 +177,7 @@ static void integrity(struct dr_local *l, const struct dr_phase_result *r)
 		.verified = l->phase.verify };
 
 	dr_integrity_add(&l->rec->integrity, &i);
+	add_check(l, &i);
 }
 
 static void gpu_results(struct dr_local *l, struct dr_local_gpu *g)
@@ -160,7 +195,8 @@ static void gpu_results(struct dr_local *l, struct dr_local_gpu *g)
 		if (bw && !dr_matrix_cell_running(l) && dr_local_has_bulk(l, sending))
 			bandwidth_row(l, g, sending);
 	if (lat && l->side == DR_PLAN_CLIENT && r->rtt)
-		dr_record_latency_hist(l->rec, g->number, (int64_t)l->phase.message_bytes, r->rtt);
+		dr_record_latency_hist(l->rec, g->number, (int64_t)l->phase.message_bytes, r->rtt,
+			dr_local_away(l, g, true) + dr_local_away(l, g, false));
 	if (lat || dr_local_has_bulk(l, false))
 		integrity(l, r);
 }
@@ -170,7 +206,8 @@ void dr_local_results(struct dr_local *l)
 	if (!l->phase_open)
 		return;
 	l->phase_open = false;
-	l->interval_at_ns = 0;
+	dr_local_interval_end(l, dr_now_ns());
+	dr_local_measured(l);
 	if (l->phase.kind == DR_PHASE_BW && l->phase.iters && !dr_matrix_cell_running(l)) {
 		l->cpu_ns += dr_cpu_ns() - l->mark_cpu_ns[0];
 		l->cpu_wall_ns += dr_now_ns() - l->phase_ns;
@@ -196,30 +233,73 @@ void dr_local_cadence(const struct dr_local *l, int64_t *p50_ns, int64_t *p99_ns
 
 /* ---- intervals ---- */
 
-int64_t dr_local_deadline(const struct dr_local *l)
+/*
+ * Rows begin and end at the marks, so that those of the measured part add up to it; there are none while it drains.
+ * A row is due a little after its time, so that the mark at the end of a whole number of intervals comes first.
+ */
+enum { INTERVAL_LATE_PART = 10, INTERVAL_LATE_MAX_NS = 20 * 1000 * 1000 };
+
+/* With iterations: has a channel that receives here not counted its first message yet? */
+static bool warming_up(const struct dr_local *l)
 {
-	return l->interval_at_ns ? l->interval_at_ns + l->plan->interval_ns : DR_NEVER;
+	const struct dr_phase *p = &l->phase;
+	uint64_t warmup = p->warmup * ((p->message_bytes - 1) / p->chunk_bytes + 1);
+
+	if (!p->iters)
+		return !l->mark_ns[0];
+	for (const struct dr_local_channel *ch = l->channel; warmup && ch < l->end; ch++)
+		if (ch->bulk && !ch->sends && dr_phase_has_gpu(p, ch->gpu->position) &&
+			dr_phase_has_rail(p, ch->rails.primary) &&
+			dr_local_live(ch).chunks_rx - ch->chunks_before < warmup)
+			return true;
+	return false;
 }
 
-void dr_local_tick(struct dr_local *l, int64_t now_ns)
+void dr_local_interval_begin(struct dr_local *l, int64_t now_ns)
 {
+	l->interval_at_ns = now_ns;
+	l->interval_omitted = warming_up(l);
+	l->interval = dr_local_flow(l);
+}
+
+int64_t dr_local_deadline(const struct dr_local *l)
+{
+	int64_t every = l->plan->interval_ns;
+
+	return l->interval_at_ns ? l->interval_due_ns + DR_MIN(every / INTERVAL_LATE_PART,
+								(int64_t)INTERVAL_LATE_MAX_NS)
+				 : DR_NEVER;
+}
+
+void dr_local_interval_end(struct dr_local *l, int64_t now_ns)
+{
+	struct dr_local_flow flow = dr_local_flow(l);
 	struct dr_interval_row row;
 
-	if (now_ns < dr_local_deadline(l))
+	if (!l->interval_at_ns || now_ns <= l->interval_at_ns)
 		return;
-	struct dr_local_flow flow = dr_local_flow(l);
 	dr_fields_init(&dr_interval_fields, &row);
 	row.phase = l->phase.index;
 	row.direction = dr_local_direction(l, false);
 	row.start_ns = l->interval_at_ns - l->begin_ns;
 	row.duration_ns = now_ns - l->interval_at_ns;
 	row.bytes = (int64_t)(flow.rx_bytes - l->interval.rx_bytes);
-	row.messages = (int64_t)(flow.rx_chunks - l->interval.rx_chunks);
-	l->interval_at_ns = now_ns;
-	l->interval = flow;
+	row.chunks = (int64_t)(flow.rx_chunks - l->interval.rx_chunks);
+	row.omitted = l->interval_omitted;
+	l->interval_at_ns = 0;
 	dr_record_add(l->rec, intervals, &row);
 	dr_output_row(l->out, intervals, &row);
 	dr_output_publish(l->out, l->rec);
+}
+
+void dr_local_tick(struct dr_local *l, int64_t now_ns)
+{
+	if (now_ns < dr_local_deadline(l))
+		return;
+	dr_local_interval_end(l, now_ns);
+	dr_local_interval_begin(l, now_ns);
+	while (l->interval_due_ns <= now_ns)
+		l->interval_due_ns += l->plan->interval_ns;
 }
 
 /* ---- the end ---- */
@@ -236,8 +316,22 @@ static void add_payload(
 			continue;
 		*(ch->sends ? &row->tx_bytes : &row->rx_bytes) += (int64_t)st.path_bytes[p];
 		row->connections += st.path_connections[p];
+		row->slack_bytes += (int64_t)st.path_fill[p];
 	}
-	row->slack_bytes += (int64_t)(st.switches - st.failbacks) * SLACK_PER_SWITCH;
+	row->slack_bytes += (int64_t)(st.switches + st.failbacks) * SLACK_PER_SWITCH;
+}
+
+/* Of the rails that use the device, the worst. */
+static void add_rate(struct dr_local *l, unsigned rail, struct dr_nic_row *row)
+{
+	struct dr_rate_state st;
+
+	dr_rail_rates_get(&l->rates, rail, &st);
+	if (st.bps > 0)
+		row->measured_gbps = fmin(row->measured_gbps, st.bps / 1e9);
+	if (st.loss_percent >= 0)
+		row->loss_percent = fmax(row->loss_percent, st.loss_percent);
+	row->degraded = DR_MAX(row->degraded, (int)st.degraded);
 }
 
 static void nic_row(struct dr_local *l, unsigned i)
@@ -258,11 +352,33 @@ static void nic_row(struct dr_local *l, unsigned i)
 	row.seconds = (double)(dr_now_ns() - l->begin_ns) / 1e9;
 	for (const struct dr_local_channel *ch = l->channel; ch < l->end; ch++)
 		add_payload(l, ch, &row);
+	for (unsigned j = i; j < l->plan->n_rails; j++)
+		if (strcmp(l->plan->rail[j][l->side].name, rail->name) == 0)
+			add_rate(l, j, &row);
 	if (l->nic_counted[i] && dr_netdev_counters(rail->ifindex, &now, NULL) == 0) {
 		row.counter_tx_bytes = (int64_t)(now.tx_bytes - l->nic_before[i].tx_bytes);
 		row.counter_rx_bytes = (int64_t)(now.rx_bytes - l->nic_before[i].rx_bytes);
 	}
 	dr_record_add(l->rec, nics, &row);
+}
+
+static void silence_rows(struct dr_local *l, unsigned rail)
+{
+	for (unsigned n = 1; n < DR_SILENCES; n++) {
+		uint64_t times =
+			atomic_load_explicit(&l->life.silences[rail][n], memory_order_relaxed);
+		struct dr_silence_row row;
+
+		if (times == 0)
+			continue;
+		dr_fields_init(&dr_silence_fields, &row);
+		row.side = (int)l->side;
+		row.rail = rail;
+		snprintf(row.nic, sizeof(row.nic), "%s", l->plan->rail[rail][l->side].name);
+		row.misses = n;
+		row.silences = (int64_t)times;
+		dr_record_add(l->rec, silences, &row);
+	}
 }
 
 /* How many of the GPU's channels have this path up at the end. */
@@ -354,6 +470,8 @@ void dr_local_finish(struct dr_local *l)
 		return;
 	for (unsigned i = 0; i < l->plan->n_rails; i++)
 		nic_row(l, i);
+	for (unsigned i = 0; i < l->plan->n_rails; i++)
+		silence_rows(l, i);
 	for (const struct dr_local_gpu *g = l->gpu; g < l->gpu_end; g++)
 		for (unsigned p = 0; p < DR_PATHS; p++)
 			path_row(l, g, p);

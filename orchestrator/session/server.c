@@ -18,6 +18,8 @@
  * the next.
  *  1. Everything of the session before is overwritten in on_offer, before anything can fail.
  *  2. What fails there refuses the client with a reason and a status; the record has the same.
+ *     With --one-off it does not count: the server waits for the next client, as after a refusal by the bootstrap
+ *     (version, key, GPUs). What fails after the server has accepted the offer ends it.
  *  3. doctor's probe gets an answer and starts no session: no record, no line.
  *  4. A message with a bad value ends the session; one of an unknown kind is ignored.
  *  5. Rows go out with the snapshot that they need: `then` is what the next one is for.
@@ -33,7 +35,7 @@ struct server {
 	struct dr_boot_server *boot;
 
 	/* This session. */
-	bool open;
+	bool open, accepted;
 	char client[80];
 	struct dr_record_mark mark;
 	enum after_snapshot then;
@@ -58,7 +60,8 @@ static void refuse(struct dr_session *s, int status, const struct dr_err *e)
 {
 	struct server *v = server_of(s);
 
-	fprintf(stderr, "client %s refused: %s\n", v->client, e->text);
+	fprintf(stderr, "client %s refused: %s%s\n", v->client, e->text,
+		s->opt->one_off && !v->accepted ? "; waiting for another client (--one-off)" : "");
 	s->status = v->last_status = status;
 	dr_record_error(s->rec, status, e);
 	dr_boot_server_refuse(v->boot, status, e->text);
@@ -91,7 +94,11 @@ static int match(struct server *v, const json_t *params, const unsigned *gpus, u
 	s->plan.topo = s->topo;
 	if (s->plan.locality_known)
 		dr_plan_measure(&s->plan, DR_PLAN_SERVER);
-	return dr_plan_settle(&s->plan, e);
+	rc = dr_plan_settle(&s->plan, e);
+	if (rc == 0)
+		dr_mtu_check_open(&s->mtu, &s->plan, DR_PLAN_SERVER, s->opt->data_port_min,
+			s->opt->data_port_max);
+	return rc;
 }
 
 static int serve(struct server *v, struct dr_err *e)
@@ -104,6 +111,7 @@ static int serve(struct server *v, struct dr_err *e)
 	json_decref(reply);
 	if (rc)
 		return dr_err_set(e, rc, "accept: %s", strerror(-rc));
+	dr_session_mtu_start(s);
 	rc = dr_local_create(s, e);
 	return rc ? rc : dr_local_start(s->local, e);
 }
@@ -125,10 +133,12 @@ static void answer_probe(
 	if (dr_rails_find(s->opt, &s->plan, &s->route, &nics, rc ? NULL : &why))
 		nics.n = 0;
 	json_t *pairs = rc ? json_pack("{s:[]}", "rails") : dr_plan_reply(&s->plan);
-	json_t *reply = dr_plan_probe_reply(
-		pairs, nics.v, nics.n, s->opt->gpus.n, why.code ? why.text : NULL);
+	json_t *reply = dr_plan_probe_reply(pairs, nics.v, nics.n, s->opt->gpus.n,
+		why.code ? why.text : NULL, s->opt->gpu_names.n == 0);
 	if (!reply || dr_boot_server_accept(v->boot, reply, 1, 1))
 		dr_boot_server_refuse(v->boot, DR_EXIT_ENV, "the server is out of memory");
+	else if (rc == 0)
+		dr_session_mtu_start(s);
 	json_decref(reply);
 	dr_info("server", "probed by doctor at %s", v->client);
 }
@@ -140,7 +150,7 @@ static void on_offer(void *arg, const json_t *params, const unsigned *gpus, unsi
 	struct dr_err e = { 0 };
 
 	v->open = true;
-	v->finished = v->aborted = v->told_failed = v->probed = s->lost = false;
+	v->finished = v->aborted = v->told_failed = v->probed = v->accepted = s->lost = false;
 	s->status = 0;
 	s->failed_ns = 0;
 	v->fault_client = v->fault_own = 0;
@@ -159,7 +169,8 @@ static void on_offer(void *arg, const json_t *params, const unsigned *gpus, unsi
 		refuse(s, dr_session_exit(e.code), &e);
 		return;
 	}
-	if (dr_inject_allowed(s, &e) || serve(v, &e)) {
+	v->accepted = dr_inject_allowed(s, &e) == 0;
+	if (!v->accepted || serve(v, &e)) {
 		refuse(s, DR_EXIT_ENV, &e);
 		return;
 	}
@@ -260,13 +271,17 @@ static int do_inject(struct server *v, const struct dr_message *m, struct dr_err
 	return 0;
 }
 
-/* Paths that were lost are lost at both ends, whoever notices first. */
+/* Paths that were lost are lost at both ends, whoever notices first; and so are rails that carry no data. */
 static void do_abort(struct server *v, const struct dr_message *m)
 {
+	struct dr_err e;
+
 	v->aborted = true;
 	if (!v->s.local->n_failed)
 		dr_record_errorf(v->s.rec,
-			m->status == DR_EXIT_TRANSPORT ? DR_EXIT_TRANSPORT : DR_EXIT_PEER,
+			m->status == DR_EXIT_TRANSPORT || dr_session_mtu_check(&v->s, &e)
+				? m->status
+				: DR_EXIT_PEER,
 			"client ended early with status %d: %s", m->status, m->text);
 }
 
@@ -375,9 +390,11 @@ static void on_closed(void *arg, enum dr_boot_cause cause, const char *text)
 	if (!v->open)
 		return;
 	v->open = false;
+	if (!v->probed)
+		judge(v, cause, text);
+	dr_mtu_check_close(&s->mtu);
 	if (v->probed)
 		return;
-	judge(v, cause, text);
 	v->fault_own = 0;
 	dr_inject_undo_all(s);
 	if (s->local && !v->finished) {
@@ -391,7 +408,7 @@ static void on_closed(void *arg, enum dr_boot_cause cause, const char *text)
 	if (!s->status && !s->opt->quiet)
 		session_line(v, v->last_status);
 	v->served++;
-	v->quit = s->opt->one_off;
+	v->quit = s->opt->one_off && v->accepted;
 }
 
 /* Channels that ended: inform the client; drop it when it is unreachable or does not end the session. */
@@ -433,6 +450,7 @@ static int listen_for_clients(struct server *v, struct dr_err *e)
 		.n_gpus = (unsigned)o->gpus.n,
 		.port_base = (uint16_t)o->port,
 		.pair = o->pair,
+		.follow = o->gpu_names.n == 0,
 		.bind = o->control,
 		.key = o->key_file ? &key : NULL,
 		.version = v->s.rec->version,
@@ -451,6 +469,8 @@ static void turn(struct server *v)
 	struct dr_session *s = &v->s;
 	int64_t now = dr_now_ns();
 	int64_t next = DR_MIN(dr_boot_server_deadline(v->boot), check_health(v, now));
+
+	next = DR_MIN(next, dr_session_mtu_deadline(s));
 	size_t intervals = s->rec->intervals.n;
 
 	if (s->local)
@@ -458,6 +478,7 @@ static void turn(struct server *v)
 	dr_loop_turn(&s->loop, next);
 	now = dr_now_ns();
 	dr_boot_server_tick(v->boot, now);
+	dr_session_mtu_tick(s, now);
 	if (!s->local)
 		return;
 	dr_local_tick(s->local, now);

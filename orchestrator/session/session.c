@@ -102,6 +102,7 @@ int dr_session_open(struct dr_session *s, struct dr_err *e)
 void dr_session_close(struct dr_session *s)
 {
 	dr_local_destroy(s->local);
+	dr_mtu_check_close(&s->mtu);
 	if (s->loop.poller) {
 		dr_inject_fini(s);
 		dr_loop_fini(&s->loop);
@@ -146,6 +147,8 @@ void dr_session_record_detection(struct dr_session *s)
 	d->heartbeat_ns = p->heartbeat_ns;
 	d->hold_down_ns = p->hold_down_ns;
 	d->failback = p->failback;
+	if (p->leave_ppm > 0)
+		d->leave_degraded = p->leave_ppm / 1e6;
 }
 
 void dr_session_on_handles(void *arg, unsigned k, const struct dr_boot_handle *handles, unsigned n)

@@ -2,10 +2,12 @@
 #ifndef DR_ORCHESTRATOR_SESSION_PRIV_H
 #define DR_ORCHESTRATOR_SESSION_PRIV_H
 
+#include "channel/rate.h"
 #include "orchestrator/engine/worker.h"
 #include "orchestrator/plan/affinity.h"
 #include "orchestrator/fault/options.h"
 #include "orchestrator/session/message.h"
+#include "orchestrator/session/mtu.h"
 #include "orchestrator/session/session.h"
 #include "topology/route.h"
 
@@ -13,6 +15,7 @@
  * What both ends of a session have, for the files of this folder:
  *   session.c   the loop, the control connection, messages
  *   inject.c    faults at this end
+ *   mtu_run.c   what the test of the path MTU (mtu.c) means for a run
  *   local*.c, rows.c, matrix_cell.c   this end's workers and what they measure
  * struct dr_client and the server's struct server begin with a struct dr_session, which is the argument of all
  * callbacks.
@@ -62,6 +65,9 @@ struct dr_session {
 	bool lost;  /* control connection is down now */
 	enum dr_boot_cause lost_cause;
 	int64_t failed_ns; /* when the first channel ended; 0 */
+
+	struct dr_mtu_check mtu;
+	uint32_t mtu_told, mtu_left; /* rails: reported; left by the workers because of a hole */
 };
 
 /* From the first channel that ended until it is clear why: a dead peer's FIN on the control
@@ -86,6 +92,17 @@ void dr_session_on_handles(void *arg, unsigned k, const struct dr_boot_handle *h
 void dr_session_on_message(void *arg, const json_t *msg);
 void dr_session_on_lost(void *arg, enum dr_boot_cause cause, const char *text);
 void dr_session_on_resumed(void *arg);
+
+/*
+ * mtu_run.c. The test of the path MTU begins when the plan is matched, and runs beside the start. A rail with a hole is
+ * reported at both ends (log, event, topology.rails[]) and is down for data while another one works.
+ */
+void dr_session_mtu_start(struct dr_session *s);
+int64_t dr_session_mtu_deadline(const struct dr_session *s);
+void dr_session_mtu_tick(struct dr_session *s, int64_t now);
+/* No rail carries data in a direction in which the plan has some: -EMSGSIZE with what to do. 0: one does, or
+ * none was tested. */
+int dr_session_mtu_check(const struct dr_session *s, struct dr_err *e) DR_MUST_CHECK;
 
 /* inject.c. init and fini are part of dr_session_open and dr_session_close; fini may be called before, and undoes
  * what is left. */
@@ -147,9 +164,10 @@ struct dr_local_channel {
 	bool both_up;		     /* as last reported */
 	unsigned unplanned, planned; /* switches so far */
 	int64_t last_switch_ns;
-	/* Matrix, at the phase's first mark: its epoch, and whether it was not on path 0. */
+	/* The measured part of the phase: its epoch at the begin; it was not on path 0 all that time. */
 	uint32_t mark_epoch;
-	bool mark_away;
+	bool away;
+	uint64_t chunks_before; /* received before the phase */
 	/* Campaign, of the running trial. */
 	struct {
 		bool hit;      /* the fault acts on the path that carries its data, */
@@ -176,6 +194,7 @@ struct dr_local {
 	enum dr_plan_end side;
 
 	struct dr_rail_life life;	/* of the rails, shared by all workers */
+	struct dr_rail_rates rates;	/* the same */
 	unsigned n_workers, n_channels; /* n_channels: of a GPU */
 	struct dr_local_worker *worker;
 	struct dr_local_gpu gpu[DR_PLAN_GPUS_MAX], *gpu_end;
@@ -188,7 +207,7 @@ struct dr_local {
 	unsigned unprotected; /* channels with a shadow that is down now */
 
 	struct dr_phase phase;
-	bool phase_open;
+	bool phase_open, marked_away; /* marked_away: of this phase the channels' `away` is final */
 	int64_t mark_ns[2], mark_cpu_ns[2];
 	int64_t cpu_ns, cpu_wall_ns; /* sums over the bandwidth phases */
 
@@ -196,8 +215,10 @@ struct dr_local {
 	unsigned snapshots_open;
 	bool snapshot_last; /* the last snapshot is complete and no phase began since */
 
-	int64_t phase_ns;	/* when it began here */
-	int64_t interval_at_ns; /* start of the running interval; 0: none */
+	int64_t phase_ns;	 /* when it began here */
+	int64_t interval_at_ns;	 /* start of the running interval; 0: none */
+	int64_t interval_due_ns; /* its end */
+	bool interval_omitted;	 /* it began before the measured part */
 	struct dr_local_flow interval;
 
 	struct { /* of a matrix: [0] when the measured part began, [1] when it ended */
@@ -232,6 +253,10 @@ int dr_local_take(struct dr_local *l, const struct dr_message *m, struct dr_err 
 /* Is there bulk data that leaves here (or comes)? Its direction. */
 bool dr_local_has_bulk(const struct dr_local *l, bool sending);
 int dr_local_direction(const struct dr_local *l, bool sending);
+/* The phase is over: without marks its measured part ends now. */
+void dr_local_measured(struct dr_local *l);
+/* Of a phase that is over: channels of the GPU in one direction that were on another rail for some time. */
+unsigned dr_local_away(const struct dr_local *l, const struct dr_local_gpu *g, bool sending);
 /* The GPU finished its part of the phase, or has none: its worker has published the result and leaves it unchanged
  * until the next phase. Before that the worker writes the result. */
 bool dr_local_gpu_over(const struct dr_local_gpu *g);
@@ -253,6 +278,9 @@ void dr_local_stall_report(struct dr_local *l, const char *why);
 struct dr_live dr_local_live(const struct dr_local_channel *ch);
 struct dr_local_flow dr_local_flow(const struct dr_local *l);
 
+/* environment.c. Settings of this end and of its NICs that change the figures. */
+void dr_local_record_environment(struct dr_local *l);
+
 /* rows.c. The rows of the plan; the NICs' own counters before the first byte. */
 void dr_local_record_plan(struct dr_local *l);
 void dr_local_count_nics(struct dr_local *l);
@@ -261,6 +289,9 @@ void dr_local_count_nics(struct dr_local *l);
 void dr_local_results(struct dr_local *l);
 /* p50 and p99 of the time between deliveries, worst GPU; DR_UNSET when this end receives nothing. */
 void dr_local_cadence(const struct dr_local *l, int64_t *p50_ns, int64_t *p99_ns);
+/* The running interval ends: its row, if there is one. The next one begins. */
+void dr_local_interval_end(struct dr_local *l, int64_t now_ns);
+void dr_local_interval_begin(struct dr_local *l, int64_t now_ns);
 /* When the next interval is due; DR_NEVER. Call tick then: adds interval rows of what is received
  * here. */
 int64_t dr_local_deadline(const struct dr_local *l);
@@ -271,13 +302,12 @@ void dr_local_memory(struct dr_local *l);
 bool dr_local_describe_memory(const struct dr_local *l, char *buf, size_t len);
 /* At the end of the session: CPU, and the NIC rows from the snapshot asked for last, if it came. */
 void dr_local_finish(struct dr_local *l);
-/* Retransmissions of the GPU in this phase. */
+/* Retransmissions of the GPU in this phase; DR_UNSET: the transport does not tell. */
 int64_t dr_local_again(const struct dr_local *l, const struct dr_local_gpu *g);
 
 /*
  * matrix_cell.c. The bandwidth phases of a matrix as one end sees them: what its NICs' own counters rose
- * by while the phase was measured, and which channels were not on their rail all that time. A cell is a
- * phase with a rail_mask of one bit; the phase of all GPUs over all rails has none.
+ * by while the phase was measured. A cell is a phase with a rail_mask of one bit; the phase of all GPUs over all rails has none.
  */
 bool dr_matrix_cell_running(const struct dr_local *l);
 /* The measured part begins (0: at the mark, with iterations at the beginning of the phase) or ends. */

@@ -100,7 +100,7 @@ static int gpu_named(struct dr_topo_view *v, unsigned i, unsigned *out)
 	unsigned n = DR_MIN(v->topo->n_gpus, (unsigned)DR_PLAN_GPUS_MAX);
 
 	if (dr_gpu_name_number(names->v[i], out) && !n)
-		return 0;
+		return dr_gpu_emulated(*out, "without a GPU in the topology", &v->err);
 	for (unsigned g = 0; g < n; g++) {
 		list[g].ordinal = g;
 		memcpy(list[g].bus_id, v->topo->gpu[g].bus_id, sizeof(list[g].bus_id));

@@ -6,18 +6,18 @@
 #
 #   scripts/bench/failover.sh [BUILD]
 #
-#   one    one channel, chunk 64K: close, link-down, blackhole; blackhole again with --heartbeat 1ms
+#   one    one channel, chunk 64K: every kind of BENCH_KINDS; blackhole again with --heartbeat 1ms
 #   many   8 GPUs x 8 channels: the same three, judged by what the gap lasts over the usual time between
 #          deliveries plus the time that the replayed bytes take at the bandwidth before
 #
 # Environment: TRIALS (200 of each kind and side), TRIALS_MANY (TRIALS), BENCH_PARTS ("one many"),
-# BENCH_KINDS, BENCH_SIDES, FAULT_FOR (300ms), FAULT_EVERY (900ms), HOLD_DOWN (100ms). The documents
+# BENCH_KINDS (KIND or KIND,dir=in|out), BENCH_SIDES, FAULT_FOR (300ms), FAULT_EVERY (900ms), HOLD_DOWN (100ms). The documents
 # stay in BENCH_OUT. Exit status 1 when data were wrong, a channel hung or a campaign did not run.
 # shellcheck source=scripts/bench/lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 build_tree "${1-}"
 : "${TRIALS:=200}" "${TRIALS_MANY:=$TRIALS}" "${BENCH_PARTS:=one many}" "${BENCH_SIDES:=client server}"
-: "${BENCH_KINDS:=close link-down blackhole}"
+: "${BENCH_KINDS:=close link-down blackhole blackhole,dir=in blackhole,dir=out}"
 : "${FAULT_FOR:=300ms}" "${FAULT_EVERY:=900ms}" "${HOLD_DOWN:=100ms}"
 
 # campaign ID TITLE BAR MODE TRIALS FAULT [OPTION...]
@@ -35,18 +35,25 @@ campaign() {
 	[[ -s $doc ]] || figure "$id" "$title" "no document" "$bar" failed
 }
 
+# Sets fault for KIND at SIDE, and name, for the results.
+of_kind() {
+	local first=${1%%,*}
+	fault="$first:path=0${1#"$first"},side=$2,at=1s,for=$FAULT_FOR"
+	name=${1//,dir=/-}
+}
+
 one() {
-	local kind side bar fault
+	local kind side bar fault name
 	start_server -g 0 --allow-faults --key-file "$work/key"
 	for kind in $BENCH_KINDS; do
 		bar="p50<=3 p99<=20"
-		[[ $kind == blackhole ]] && bar="p50<=40 p99<=100"
+		[[ $kind == blackhole* ]] && bar="p50<=12 p99<=30"
 		for side in $BENCH_SIDES; do
-			fault="$kind:path=0,side=$side,at=1s,for=$FAULT_FOR"
-			campaign "one-$kind-$side" "$kind at the $side, 1 channel" "$bar" gap "$TRIALS" "$fault" \
+			of_kind "$kind" "$side"
+			campaign "one-$name-$side" "$kind at the $side, 1 channel" "$bar" gap "$TRIALS" "$fault" \
 				-g 0 -N 1 -s 64K --chunk 64K
 			[[ $kind == blackhole ]] || continue
-			campaign "one-$kind-$side-1ms" "$kind at the $side, 1 channel, heartbeat 1 ms" "p50<=10" gap \
+			campaign "one-$name-$side-1ms" "$kind at the $side, 1 channel, heartbeat 1 ms" "p50<=10" gap \
 				"$TRIALS" "$fault" -g 0 -N 1 -s 64K --chunk 64K --heartbeat 1ms
 		done
 	done
@@ -54,14 +61,15 @@ one() {
 }
 
 many() {
-	local kind side bar
+	local kind side bar fault name
 	start_server -g 0-7 --allow-faults --key-file "$work/key"
 	for kind in $BENCH_KINDS; do
 		bar="p99<=20"
-		[[ $kind == blackhole ]] && bar="p99<=100"
+		[[ $kind == blackhole* ]] && bar="p99<=100"
 		for side in $BENCH_SIDES; do
-			campaign "many-$kind-$side" "$kind at the $side, 8 x 8 channels" "$bar" excess \
-				"$TRIALS_MANY" "$kind:path=0,side=$side,at=1s,for=$FAULT_FOR" -g 0-7 -N 8
+			of_kind "$kind" "$side"
+			campaign "many-$name-$side" "$kind at the $side, 8 x 8 channels" "$bar" excess \
+				"$TRIALS_MANY" "$fault" -g 0-7 -N 8
 		done
 	done
 	stop "$server_pid"

@@ -6,26 +6,32 @@
 #
 #   scripts/bench/lat.sh [BUILD]
 #
-#   --poll busy      median, against ucx_perftest -t tag_lat over UCX_TLS=tcp, its 50 % figure
-#   --poll adaptive  mean, against qperf tcp_lat (it gives a mean only)
+#   --poll busy      median, against ucx_perftest -t tag_lat over UCX_TLS=tcp, its 50 % figure; idle, and beside
+#                    stress-ng with BENCH_LOAD (2) workers
+#   --poll adaptive  median, against the same; mean, against qperf tcp_lat (it gives a mean only)
+#
+# The comparisons with ucx_perftest are repeated with each congestion control of BENCH_CC (bbr reno), set in the
+# namespaces. ucx_perftest takes a number of iterations: BENCH_UCX_ITERS (20000), BENCH_UCX_LOADED_ITERS (5000).
 #
 # Both peers print half of a round trip: twice their figure is compared. That can be checked: qperf -vv
 # counts as many messages at each end as fit in its time when each takes twice the printed latency, and
-# ucx_perftest takes iterations x 2 x latency. Busy polling wants two idle cores.
+# ucx_perftest takes iterations x 2 x latency. Busy polling wants two idle cores. The load fills two cores;
+# on a larger machine, taskset -c 0,1 scripts/bench/lat.sh keeps everything on two.
 # shellcheck source=scripts/bench/lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 build_tree "${1-}"
-: "${BENCH_UCX_ITERS:=20000}"
+: "${BENCH_UCX_ITERS:=20000}" "${BENCH_UCX_LOADED_ITERS:=5000}" "${BENCH_LOAD:=2}" "${BENCH_CC=bbr reno}"
+iters=$BENCH_UCX_ITERS
 
 ucx() {
 	local port pid
 	port=$(free_port)
-	said UCX_TLS=tcp ucx_perftest HOST -t tag_lat -s 64 -n "$BENCH_UCX_ITERS" -w 1000
+	said UCX_TLS=tcp ucx_perftest HOST -t tag_lat -s 64 -n "$iters" -w 1000
 	UCX_TLS=tcp UCX_NET_DEVICES=rail0 "${b[@]}" ucx_perftest -p "$port" >"$work/ucx.server" 2>&1 &
 	pid=$!
 	await 10 "$pid" listening "$port" || return 1
 	UCX_TLS=tcp UCX_NET_DEVICES=rail0 timeout 120 "${a[@]}" ucx_perftest "${rail[0]}" -p "$port" \
-		-t tag_lat -s 64 -n "$BENCH_UCX_ITERS" -w 1000 >"$work/ucx" 2>&1 || {
+		-t tag_lat -s 64 -n "$iters" -w 1000 >"$work/ucx" 2>&1 || {
 		note "ucx_perftest: $(grep -h -m 1 ERROR "$work/ucx" "$work/ucx.server" | tail -n 1)"
 		stop "$pid"
 		return 1
@@ -63,14 +69,49 @@ ours_mean() {
 	get "$work/doc.json" latency.0.samples | awk -v s="$BENCH_SECS" '{ print (s + 0.03) * 1e6 / $1 }'
 }
 
+# congestion NAME: for new connections in both namespaces.
+congestion() {
+	"${a[@]}" sysctl -qw net.ipv4.tcp_congestion_control="$1" 2>/dev/null &&
+		"${b[@]}" sysctl -qw net.ipv4.tcp_congestion_control="$1"
+}
+
+# against_ucx ID TITLE BAR POLL: with a server of its own.
+against_ucx() {
+	poll=$4
+	start_server -g 0 --poll "$poll"
+	compare "$1" "64 B round trip, median, $2 / ucx_perftest tag_lat" us "$3" ucx ours_median
+	stop "$server_pid"
+}
+
+loaded() {
+	local pid
+	command -v stress-ng >/dev/null || {
+		figure "lat-busy-loaded-$1" "64 B round trip, --poll busy beside stress-ng" "stress-ng is not installed" \
+			"<=1.2" skipped
+		return
+	}
+	said stress-ng --cpu "$BENCH_LOAD"
+	stress-ng --cpu "$BENCH_LOAD" >/dev/null 2>&1 &
+	pid=$!
+	iters=$BENCH_UCX_LOADED_ITERS
+	against_ucx "lat-busy-loaded-$1" "--poll busy beside stress-ng --cpu $BENCH_LOAD, $1," "<=1.2" busy
+	iters=$BENCH_UCX_ITERS
+	stop "$pid"
+}
+
 bench_begin lat ""
 if command -v ucx_perftest >/dev/null; then
-	poll=busy
-	start_server -g 0 --poll busy
-	compare lat-busy "64 B round trip, median, --poll busy / ucx_perftest tag_lat" us "<=1.25" ucx ours_median
-	stop "$server_pid"
+	for cc in $BENCH_CC; do
+		congestion "$cc" || {
+			figure "lat-$cc" "64 B round trip, $cc" "the kernel has no $cc" - skipped
+			continue
+		}
+		against_ucx "lat-busy-$cc" "--poll busy, $cc," "<=1.0" busy
+		loaded "$cc"
+		against_ucx "lat-adaptive-$cc" "--poll adaptive, $cc," "<=1.2" adaptive
+	done
 else
-	figure lat-busy "64 B round trip, --poll busy / ucx_perftest" "ucx_perftest is not installed" "<=1.25" skipped
+	figure lat-busy "64 B round trip / ucx_perftest" "ucx_perftest is not installed" "<=1.0" skipped
 fi
 if command -v qperf >/dev/null; then
 	poll=adaptive

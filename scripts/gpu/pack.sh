@@ -13,7 +13,9 @@ cd "$(dirname "$0")/../.."
 
 build=$1 dir=$2 bundle=${3-}
 programs=(tests/gpu/device_test tests/gpu/gpu_main tests/gpu/cuda_abi_test)
-tools=(ip ss nft)
+# PACK_TOOLS: more of them, for benchmarks there.
+# shellcheck disable=SC2206
+tools=(ip ss nft ${PACK_TOOLS-})
 
 # glibc's own parts come from the host.
 libraries() {

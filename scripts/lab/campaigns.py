@@ -50,7 +50,7 @@ class Campaign:
         self.window_us = self.least_us = None
         if doc["detection"]["mode"] == "conservative":
             self.window_us, self.least_us = window_us(doc)
-        self.messages = 0
+        self.chunks = 0
 
     def add(self, doc, faults):
         self.docs += 1
@@ -58,7 +58,7 @@ class Campaign:
         self.others += sum(1 for s in doc["failover"]["switches"]
                            if not s["planned"] and s["self_detected"] and s["trial"] is not None
                            and s["error"] not in ("ETIMEDOUT", "EREMOTEIO"))
-        self.messages += doc["integrity"]["messages"] or 0
+        self.chunks += doc["integrity"]["chunks"] or 0
         for word in BROKEN:
             self.broken[word] += doc["integrity"][word] or 0
         false = doc["failover"]["false_failovers"]
@@ -108,8 +108,8 @@ def report(campaigns):
             ", ".join(f"{n} {v}" for v, n in sorted(c.verdicts().items())),
             three(stats.known(c.faults, "gap_us")),
             *(three(stats.known(c.faults, p + "_us")) for p in stats.PARTS)] for k, c in order])
-    table(["campaign", "messages", *BROKEN, "false failovers", "longest gap, ms", "causes"],
-          [[name(k), str(c.messages), *(str(c.broken[w]) for w in BROKEN),
+    table(["campaign", "chunks", *BROKEN, "false failovers", "longest gap, ms", "causes"],
+          [[name(k), str(c.chunks), *(str(c.broken[w]) for w in BROKEN),
             str(c.false) + (" and unknown" if c.unknown else ""),
             f"{max(stats.known(c.faults, 'gap_us'), default=0) / 1e3:.1f}",
             "; ".join(f"{n} x {t}" for t, n in Counter(f["cause"] for f in c.faults).most_common(3))]

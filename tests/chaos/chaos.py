@@ -174,7 +174,7 @@ def wrong(document):
 
 def verified(document):
     i = (document or {}).get("integrity") or {}
-    return bool(i.get("verified")) and (i.get("messages") or 0) > 0
+    return bool(i.get("verified")) and (i.get("chunks") or 0) > 0
 
 
 def digest(path):
@@ -235,7 +235,7 @@ class Campaign:
             row = common(base(self.run, t, i), r)
             f = faults[i] if i < len(faults) else None
             if f:
-                row.update(fault_ns=f["at_monotonic_ns"], in_flight=f["in_flight_messages"], gap_us=f["gap_us"],
+                row.update(fault_ns=f["at_monotonic_ns"], in_flight=f["in_flight_chunks"], gap_us=f["gap_us"],
                            affected=f["channels_affected"], failback_us=f["failback_us"], note=f["note"],
                            cadence_us=(f.get("cadence_us") or {}).get("p50"), verdict=f["verdict"],
                            detect_us=f["detect_us"],

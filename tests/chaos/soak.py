@@ -164,7 +164,7 @@ class Soak:
         integrity = [(d or {}).get("integrity") or {} for d in docs]
         self.state["legs"].append({
             "status": status, "server_status": (docs[1] or {}).get("exit_code"),
-            "messages": [i.get("messages") for i in integrity],
+            "messages": [i.get("chunks") for i in integrity],
             "wrong": [wrong(i) for i in integrity],
             "rows_lost": (docs[0] or {}).get("rows_lost"),
             "switches": sum(not s["receiver"] and not s["planned"] for s in

@@ -102,6 +102,7 @@ static void incoming(struct cf *f)
 	assert_int_equal(f->ops->connect(f->end[S].path, NULL, 0, cf_now(f), NULL), 0);
 	cf_until(f, f->end[R].rail_count[DR_EV_INCOMING] == 1);
 	assert_int_equal(f->end[R].n, 0);
+	assert_true(f->end[S].path->tx_last_ns == 0); /* no sign of life: no path has heard it */
 	cf_destroy(f, R);
 	ev = &f->end[R].rail_log[0].ev;
 	assert_int_equal(ev->channel, CF_CHANNEL);

@@ -477,7 +477,7 @@ static void test_parked_expires(void **state)
 	cf_open(&f, &stream);
 	cf_create(&f, S, 1, S);
 	assert_int_equal(cf_connect(&f, S), 0);
-	assert_int_equal(failed(&f, S)->err, -ECONNREFUSED);
+	assert_int_equal(failed(&f, S)->err, -ECONNRESET);
 	assert_true(cf_now(&f) >= 5 * DR_NS_PER_S && cf_now(&f) < 6 * DR_NS_PER_S);
 	assert_int_equal(f.end[R].rail_count[DR_EV_INCOMING], 1);
 	cf_shut(&f);

@@ -49,7 +49,7 @@ staged_at_both_ends() {
 	whole c.json
 	clean c.json
 	staged_at_both_ends c.json
-	holds c.json '.integrity.verified and .integrity.messages > 0'
+	holds c.json '.integrity.verified and .integrity.chunks > 0'
 	holds c.json '.bandwidth | length == 2'
 	holds c.json '[.topology.memory[].bus_id] | unique == ["0000:1b:00.0", "0000:2b:00.0"]'
 	holds c.json '.topology.memory | all(.[]; if .side == "client"
@@ -140,7 +140,7 @@ refused() {
 
 @test "GPUs that are not there, names that are none: status 2 and 1, with those there are" {
 	export DR_FAKE_CUDA=devices=1
-	refused 2 "no such GPU: 1; available: 0 (0000:1b:00.0)" -g 0-1
+	refused 2 "no such GPU: 1; available: 1 GPU: 0 (0000:1b:00.0)" -g 0-1
 	refused 2 "no such GPU: 0000:99:00.0" -g 0000:99:00.0
 	refused 1 "not a number, a range or a PCI bus id" -g 0-x
 	refused 1 "named twice" -g 0,0

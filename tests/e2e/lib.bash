@@ -18,7 +18,11 @@ common_setup() {
 }
 
 common_teardown() {
+	local net
 	end_background KILL
+	for net in "${A-}" "${B-}"; do
+		[[ -z $net ]] || ip netns del "$net" 2>/dev/null || :
+	done
 }
 
 # A port with 16 free ones behind it, in $port; files that run at the same time (DR_LANE) draw from different
@@ -67,6 +71,22 @@ whole() {
 	holds "$1" '.schema == "dualrail/1" and (["run_id", "status", "exit_code", "argv", "options",
 		"versions", "host", "topology", "detection", "bandwidth", "nics", "total", "latency",
 		"failover", "integrity", "intervals", "events", "errors"] - keys == [])'
+}
+
+# two_nodes: network namespaces A and B, which common_teardown deletes; skips the test where they cannot be made.
+two_nodes() {
+	[[ $(id -u) == 0 ]] || skip "needs root for network namespaces"
+	A=dr${BASHPID}a B=dr${BASHPID}b
+	ip netns add "$A" 2>/dev/null || skip "network namespaces cannot be made here"
+	ip netns add "$B"
+}
+
+# two_rails: the two nodes with two rails (10.99.0, 10.99.1) and a link for control (10.99.255).
+two_rails() {
+	two_nodes
+	link rail0 10.99.0
+	link rail1 10.99.1
+	link ctl0 10.99.255
 }
 
 # link NAME NET: a cable between namespaces A and B, its NICs NAME with NET.1 and NET.2.

@@ -25,7 +25,7 @@ teardown() {
 	holds c.json '.bandwidth | all(.sender_gbps / .gbps > 0.5 and .sender_gbps / .gbps < 2)'
 	holds c.json '.latency | length == 2 and all(.samples > 0 and .rtt_us.p50 > 0 and .rtt_us.max >= .rtt_us.p50)'
 	holds c.json '.intervals | length >= 1'
-	holds c.json '.integrity.messages > 0'
+	holds c.json '.integrity.chunks > 0'
 	clean c.json
 	holds c.json '(.bandwidth | map(.bytes) | add) == '"$(jq '.bandwidth | map(.bytes) | add' s.json)"
 }

@@ -6,19 +6,11 @@
 setup() {
 	load lib
 	common_setup
-	[[ $(id -u) == 0 ]] || skip "needs root for network namespaces"
-	A=dr${BASHPID}a B=dr${BASHPID}b
-	ip netns add "$A" 2>/dev/null || skip "network namespaces cannot be made here"
-	ip netns add "$B"
-	for dev in rail0:10.99.0 rail1:10.99.1 ctl0:10.99.255; do
-		link "${dev%%:*}" "${dev##*:}"
-	done
+	two_rails
 }
 
 teardown() {
 	common_teardown
-	[[ ${A-} ]] && ip netns del "$A" 2>/dev/null
-	[[ ${B-} ]] && ip netns del "$B" 2>/dev/null
 	validated
 }
 
@@ -77,7 +69,7 @@ all_gone() {
 	clean c.json
 	holds c.json '.failover.faults | map(.kind + "/" + .side) == ["link-down/client",
 		"blackhole/client", "link-down/server", "blackhole/server"]'
-	holds c.json '.failover.faults | all(.verdict == "PASS" and .in_flight_messages > 0 and .gap_us > 0)'
+	holds c.json '.failover.faults | all(.verdict == "PASS" and .in_flight_chunks > 0 and .gap_us > 0)'
 	holds c.json '.failover.faults | all(.failback_us != null and .clock_error_us != null)'
 	holds c.json '.failover.false_failovers == 0'
 	has_lower_up "$A" rail0
@@ -258,8 +250,35 @@ control_port() {
 		ends "$server" 0
 		clean c.json
 		holds c.json '.events | any(.kind == "protection" and (.text | startswith("both paths")))'
-		holds c.json '.nics | all(.tx_bytes > 1000000)'
+		holds c.json '[.nics[] | select(.side == "client")] | length == 2 and all(.tx_bytes > 1000000)'
+		holds c.json '[.nics[] | select(.side == "server")] | length == 2 and all(.rx_bytes > 1000000)'
 	done
+}
+
+@test "heartbeats that an idle rail loses are counted at both ends, and the rail is kept" {
+	local node
+	command -v nft >/dev/null || skip "needs nft"
+	for node in "$A" "$B"; do
+		ip netns exec "$node" nft -f - <<-END || skip "no nftables here"
+			table netdev hole {
+				chain in {
+					type filter hook ingress device rail1 priority 0;
+					meta l4proto udp numgen inc mod 5 == 0 drop
+				}
+			}
+		END
+	done
+	server_in_b -g 0 --one-off --rails rail0,rail1 -v --json=s.json
+	start_client_in_a -g 0 --rails rail0,rail1 -D 2s -v --json=c.json
+	ends "$client" 0
+	ends "$server" 0
+	for node in c s; do
+		clean $node.json
+		holds $node.json '.silences | map(select(.rail == 1 and .nic == "rail1" and .misses < 15 and .silences > 0)) | length > 0'
+		holds $node.json '[.failover.switches[]?] == [] and ([.events[] | select(.kind == "rail")] == [])'
+	done
+	holds c.json '[.silences[].side] | unique == ["client", "server"]' # a client has its server's too
+	grep -A 2 '^Heartbeats missed in a row' client.out
 }
 
 @test "the control NIC is never cut" {

@@ -7,19 +7,11 @@
 setup() {
 	load lib
 	common_setup
-	[[ $(id -u) == 0 ]] || skip "needs root for network namespaces"
-	A=dr${BASHPID}a B=dr${BASHPID}b
-	ip netns add "$A" 2>/dev/null || skip "network namespaces cannot be made here"
-	ip netns add "$B"
-	link rail0 10.99.0
-	link rail1 10.99.1
-	link ctl0 10.99.255
+	two_rails
 }
 
 teardown() {
 	common_teardown
-	[[ ${A-} ]] && ip netns del "$A" 2>/dev/null
-	[[ ${B-} ]] && ip netns del "$B" 2>/dev/null
 	validated
 }
 

@@ -28,7 +28,7 @@ teardown() {
 	run "$DUALRAIL" client 127.0.0.1 --chanels 8
 	[ "$status" -eq 1 ]
 	one_line
-	[[ $output == *--chanels* ]]
+	[[ $output == *--chanels*'did you mean "--channels"?'* ]]
 	run "$DUALRAIL" client
 	[ "$status" -eq 1 ]
 	one_line
@@ -40,6 +40,23 @@ teardown() {
 	[ "$status" -eq 1 ]
 	one_line
 	[[ $output == *8x* ]]
+}
+
+@test "a bare number for a short time: status 1, asks for the unit; seconds stay seconds for long ones" {
+	local name
+	for name in heartbeat hold-down max-gap; do
+		run "$DUALRAIL" client 127.0.0.1 --dry-run --test failover "--$name" 0.5
+		[ "$status" -eq 1 ]
+		one_line
+		[[ $output == *"--$name: \"0.5\" has no unit; use 0.5ms or 0.5s"* ]]
+		echo "{\"$name\": 2}" >c.json
+		run "$DUALRAIL" client 127.0.0.1 --dry-run --config c.json
+		[ "$status" -eq 1 ]
+		[[ $output == *"\"2\" has no unit; use 2ms or 2s"* ]]
+	done
+	run "$DUALRAIL" client 127.0.0.1 --dry-run -v -D 7 -i 2 -w 1 --timeout 9 --connect-timeout 8 --heartbeat 20ms
+	[ "$status" -eq 0 ]
+	[[ $output == *"duration=7s"*"interval=2s"*"heartbeat=20ms"*"connect-timeout=8s"*"timeout=9s"* ]]
 }
 
 @test "zero channels, window 0 and 257: status 1" {
@@ -99,6 +116,43 @@ teardown() {
 	[[ $output == *"$port"* ]]
 }
 
+@test "--control that this host does not have: status 2 at once, lists the addresses there are" {
+	local command what
+	for command in "client 127.0.0.1" server doctor; do
+		for what in 203.0.113.7 2001:db8::7 no-such-nic; do
+			# shellcheck disable=SC2086 # a command and its host
+			run timeout 20 "$DUALRAIL" $command --control "$what" --memory host
+			[ "$status" -eq 2 ]
+			[[ $output == *"--control $what"*"this host"*"lo 127.0.0.1"* ]]
+		done
+	done
+	run timeout 20 "$DUALRAIL" client ::1 --rails lo@127.0.0.1 --control 127.0.0.1 --memory host -q
+	[ "$status" -eq 2 ]
+	[[ $output == *"no IPv6 address to reach the server ::1"* ]]
+}
+
+@test "--pin beyond the CPUs: status 2, names how many there are" {
+	local cpus command
+	cpus=$(nproc)
+	for command in "client 127.0.0.1 --dry-run" server; do
+		# shellcheck disable=SC2086 # a command and its options
+		run timeout 20 "$DUALRAIL" $command --memory host --pin 0,9999
+		[ "$status" -eq 2 ]
+		[[ $output == *"--pin: no CPU 9999; this process may use $cpus CPU"* ]]
+	done
+	local last
+	last=$(taskset -cp $$ | sed 's/.*[ ,-]//')
+	run "$DUALRAIL" client 127.0.0.1 --dry-run --memory host --pin "$last"
+	[ "$status" -eq 0 ]
+	# A mask that was inherited is no limit.
+	if ((cpus > 1)); then
+		run taskset -c "$last" "$DUALRAIL" client 127.0.0.1 --dry-run --memory host --pin 0
+		[ "$status" -eq 0 ]
+		run taskset -c "$last" "$DUALRAIL" client 127.0.0.1 --dry-run --memory host --pin 9999
+		[[ $output == *"no CPU 9999; this process may use 1 CPU: $last;"* ]]
+	fi
+}
+
 @test "an unwritable result file: status 2 before anything runs" {
 	run "$DUALRAIL" client 127.0.0.1 --json=/no/such/folder/x.json
 	[ "$status" -eq 2 ]
@@ -125,6 +179,23 @@ teardown() {
 	holds r.json '.exit_code == 2 and .status == "error"'
 }
 
+@test "a bad argument before --json, a dry run, the begin of a stream: a valid document" {
+	run "$DUALRAIL" client 127.0.0.1 --bogus --json=r.json
+	[ "$status" -eq 1 ]
+	whole r.json
+	holds r.json '.exit_code == 1 and (.errors[0].text | contains("--bogus"))'
+	"$DUALRAIL" client 127.0.0.1 -N 0 --json >s.json 2>/dev/null || [ "$?" -eq 1 ]
+	whole s.json
+	"$DUALRAIL" client 127.0.0.1 -g 0 --rails lo@127.0.0.2 --dry-run --min-bw 1 --json >d.json 2>plan
+	whole d.json
+	holds d.json '.exit_code == 0 and .status == "pass"'
+	grep -q '^GPU 0 <-> 0: primary lo' plan
+	"$DUALRAIL" client 127.0.0.1 --port 1 -g 0 --rails lo@127.0.0.2 --connect-timeout 50ms --json-stream >run.jsonl \
+		2>/dev/null || [ "$?" -eq 3 ]
+	jq -es '.[0].event == "start" and .[0].data.status == null and .[0].data.exit_code == null' run.jsonl
+	jq -es '.[-1].event == "end" and .[-1].data.status == "error" and .[-1].data.exit_code == 3' run.jsonl
+}
+
 @test "a configuration file, the environment and the command line, in this order" {
 	echo '{"channels": 3, "window": 4}' >c.json
 	run env DUALRAIL_WINDOW=5 "$DUALRAIL" client 127.0.0.1 --config c.json --dry-run -v
@@ -138,6 +209,27 @@ teardown() {
 	run "$DUALRAIL" client 127.0.0.1 --config /no/such.json
 	[ "$status" -eq 2 ]
 	one_line
+}
+
+@test "an unknown variable DUALRAIL_...: a warning with the similar one; -q and known ones: none" {
+	run env DUALRAIL_CHANELS=3 DUALRAIL_WINDOW=5 DUALRAIL_SIZE= "$DUALRAIL" client 127.0.0.1 --dry-run
+	[ "$status" -eq 0 ]
+	[[ $output == *"DUALRAIL_CHANELS has no effect"*"did you mean DUALRAIL_CHANNELS?"* ]]
+	[[ $(grep -c 'has no effect' <<<"$output") == 1 ]]
+	# Of another command's option: both ends may share their variables.
+	run env DUALRAIL_HOLD_DOWN=1s DUALRAIL_ONE_OFF=on "$DUALRAIL" topo
+	[[ $output != *"has no effect"* ]]
+	run env DUALRAIL_CONFIG=c.json "$DUALRAIL" client 127.0.0.1 --dry-run
+	[[ $output == *"DUALRAIL_CONFIG has no effect: --config works on the command line only"* ]]
+	run env DUALRAIL_COMPLETELY_DIFFERENT=1 "$DUALRAIL" client 127.0.0.1 --dry-run
+	[[ $output == *"DUALRAIL_COMPLETELY_DIFFERENT has no effect: no option has this name; see"* ]]
+	# What Kubernetes sets for a Service "dualrail-server".
+	run env DUALRAIL_SERVER_SERVICE_HOST=10.0.0.1 DUALRAIL_SERVER_SERVICE_PORT=20000 DUALRAIL_SERVER_PORT=tcp://10.0.0.1:20000 \
+		DUALRAIL_SERVER_PORT_20000_TCP_ADDR=10.0.0.1 "$DUALRAIL" client 127.0.0.1 --dry-run
+	[ "$status" -eq 0 ]
+	[[ $output != *"has no effect"* ]]
+	run env DUALRAIL_CHANELS=3 "$DUALRAIL" client 127.0.0.1 --dry-run -q
+	[[ $output != *"has no effect"* ]]
 }
 
 @test "help and version" {

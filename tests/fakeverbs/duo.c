@@ -43,11 +43,32 @@ static void on_silence(void *arg, bool stalled, int64_t silent_ns, int64_t now_n
 		((struct duo *)arg)->stalled_ns = now_ns;
 }
 
+static void on_switched(void *arg, struct dr_channel *ch, const struct dr_switch_record *rec)
+{
+	struct duo *d = arg;
+
+	(void)ch;
+	if (rec->self_detected)
+		(void)snprintf(d->cause, sizeof(d->cause), "%s", rec->cause);
+}
+
+static void on_rail(
+	void *arg, unsigned rail, enum dr_rail_state state, const char *text, int64_t now_ns)
+{
+	(void)rail;
+	(void)text;
+	(void)now_ns;
+	((struct duo *)arg)->downs += state == DR_RAIL_DOWN;
+}
+
 static const struct dr_manager_ops sender_ops = {
-	.channel = { .failed = on_failed },
+	.channel = { .failed = on_failed, .switched = on_switched },
+	.rail = on_rail,
 	.silence = on_silence,
 };
-static const struct dr_manager_ops receiver_ops = { .channel = { .failed = on_failed } };
+static const struct dr_manager_ops receiver_ops = {
+	.channel = { .failed = on_failed, .switched = on_switched }, .rail = on_rail
+};
 
 /* For messages to be checked it is mapped here; the kind never sees that address. */
 static struct dr_memory gpu_memory(struct duo *d)

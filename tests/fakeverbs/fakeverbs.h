@@ -75,6 +75,10 @@ struct dr_fake_ctl {
 	/* Nothing passes in these directions, silently (dirs 0: all passes again). Cutting RX alone lets
 	 * data arrive at the peer whose acknowledgment is lost. */
 	void (*cut)(const char *dev, unsigned dirs);
+	/* The same for queue pairs of this type alone. */
+	void (*cut_type)(const char *dev, enum ibv_qp_type type, unsigned dirs);
+	/* Packets that reach this device with more than so many bytes of payload are lost; 0: none. */
+	void (*hole)(const char *dev, unsigned bytes);
 	/* Cut, with PORT_ERR; up: PORT_ACTIVE. */
 	void (*port)(const char *dev, bool up);
 	/* Queue pairs go to ERR and flush, DEVICE_FATAL; from now on all but destroying fails with EIO. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/fakeverbs/pair.h"
+#include "transport/verbs/hello.h"
 
 #include "base/log.h"
 
@@ -200,10 +201,11 @@ static void qp_fatal(void **state)
 	struct pair p;
 
 	(void)state;
-	for (unsigned which = 0; which < 3; which++) {
+	for (unsigned which = 0; which < 3 + DR_VERBS_PROBE_QPS; which++) {
 		pair_init(&p, true);
 		pair_up(&p);
-		assert_int_equal(p.fake->qp_list("fake1", IBV_QPT_RC, qpn, 8), 3);
+		assert_int_equal(
+			p.fake->qp_list("fake1", IBV_QPT_RC, qpn, 8), 3 + DR_VERBS_PROBE_QPS);
 		p.doing = "queue pair fatal";
 		assert_int_equal(pair_post_recv(&p, 0), 0);
 		p.fake->no_flush("fake1", true);

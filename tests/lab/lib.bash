@@ -153,5 +153,5 @@ no_switch() {
 
 # passed N: N faults were injected, each hit data in flight, and all trials passed.
 passed() {
-	holds "$share/c.json" ".failover.faults | length == $1 and all(.verdict == \"PASS\" and .gap_us > 0 and .in_flight_messages > 0)"
+	holds "$share/c.json" ".failover.faults | length == $1 and all(.verdict == \"PASS\" and .gap_us > 0 and .in_flight_chunks > 0)"
 }

@@ -32,11 +32,11 @@ expectations() {
 		wrong-arp-server           0   0           60   60          0   0
 		address-client             0   0          100  100          0   0
 		address-server             0   0          100  100          0   0
-		slow                       0   -          500  500          .   4
+		slow                       0   -         2000    .          4   4
 		reset                      0   0           60   60          4   4
 		reject                     0   0           60   60          2   0
 		loss-5                     -   -         1000    .          4   4
-		loss-40                    -   -            .    .          4   4
+		loss-40                    0   -            .    .          4   4
 		deleted                    0   0           60   60          0   0
 		moved                      0   0           60   60          0   0
 		neighbour-flap             -   -           60   60          4   4
@@ -227,7 +227,7 @@ expect() {
 	kill -TERM "$observer"
 	ends "$observer" 0
 	clean c.json
-	holds c.json '.status == "pass" and .errors == [] and .integrity.messages > 0'
+	holds c.json '.status == "pass" and .errors == [] and .integrity.chunks > 0'
 	holds s.json '.exit_code == 0'
 	read -r _ rails rails_goal limit _ paths paths_goal < <(expectations | grep "^$name ")
 	read -r before stall from until resumed < <(stalls)

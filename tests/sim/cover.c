@@ -30,7 +30,9 @@ int sim_covered(void)
 		{ "confirmed by the peer", v->confirmed }, { "frames replayed", v->replays },
 		{ "frames lost", v->frames_lost }, { "NOTIFY lost", v->notifies_lost },
 		{ "flaps in a row", v->flaps }, { "stops of 10 s and more", v->long_stops },
-		{ "idle channels", v->idle } };
+		{ "idle channels", v->idle }, { "strangers", v->strangers },
+		{ "connections rejected", v->rejected }, { "connections outdated", v->outdated },
+		{ "handshakes cut half-way", v->cut_hellos } };
 	const struct {
 		const char *name;
 		uint64_t n;

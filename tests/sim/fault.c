@@ -204,6 +204,11 @@ static void strike(struct sim_run *r, unsigned i, int64_t now)
 		sim_boot_break(r);
 		fs->until = now;
 		break;
+	case F_STRANGERS:
+	case F_HALF:
+		sim_greet_strike(r, f);
+		fs->until = now;
+		break;
 	case F_DEREG:
 		sim_app_dereg(r, (unsigned)(f->seed % r->s->n_channels), f->mask & 1);
 		fs->until = now;

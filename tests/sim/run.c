@@ -225,6 +225,7 @@ static void simulate(struct sim_run *r)
 			sim_app_offer(r, now);
 		step_ends(r, app);
 		sim_give_up_watch(r);
+		sim_greet_watch(r, now);
 		if (!r->was_ready && r->started == 3)
 			r->was_ready =
 				dr_manager_ready(r->m[0]) == 1 && dr_manager_ready(r->m[1]) == 1;
@@ -253,6 +254,7 @@ static void collect(struct sim_run *r)
 	const struct dr_sim_counts *n = dr_sim_world_counts(r->w);
 
 	sim_app_collect(r);
+	sim_greet_collect(r);
 	sim_cover.schedules++;
 	sim_cover.personality[r->s->world.personality]++;
 	sim_cover.virtual_ms += (uint64_t)(dr_sim_world_now(r->w) / DR_NS_PER_MS);

@@ -13,6 +13,7 @@
  * virtual time. schedule.c draws everything from the seed, before anything runs; then
  *
  *	app.c	the users of the channels, and what they check	   fault.c  faults and when they strike
+ *	greet.c	faults of the handshakes of paths, and what is checked of them
  *	give_up.c	how users give channels up, and what they check	   tap.c    control frames: lost, replayed
  *	boot.c	the conversation that exchanges the handles	   run.c    the loop, and what ends it
  *	cover.c what was reached, over all schedules		   shrink.c less of a schedule that fails
@@ -51,6 +52,8 @@ enum sim_fault_kind {
 	F_STALL, /* an end stands still, its clock runs */
 	F_CLOCK, /* and its clock stands still too */
 	F_CONTROL,
+	F_STRANGERS, /* at the listeners of paths */
+	F_HALF,	     /* the next handshakes of paths break half-way */
 	/* the end, of a channel or of all */
 	F_STOP, /* an end stands still for seconds, or half a minute */
 	F_DEREG,
@@ -177,6 +180,7 @@ struct sim_run {
 	struct sim_channel ch[SIM_CHANNELS_MAX];
 	struct sim_fault_state fs[SIM_FAULTS_MAX];
 	unsigned next_fault;
+	int64_t disturbed_ns, greet_due_ns; /* something was wrong until then; greet.c looks next */
 	int64_t last_fault_ns, fault_due_ns; /* of the loop; when fault.c wants to be called */
 	int64_t stalled_until[2], stalled_from[2];
 	bool clock_stands[2];
@@ -226,6 +230,12 @@ bool sim_given_up(const struct sim_run *r, unsigned c);
 bool sim_give_up_excuses(const struct sim_user *u, int err);
 void sim_give_up_collect(struct sim_run *r, unsigned c);
 
+/* greet.c */
+void sim_greet_strike(struct sim_run *r, const struct sim_fault *f);
+/* Handshakes that began on rails that work end soon. */
+void sim_greet_watch(struct sim_run *r, int64_t now);
+void sim_greet_collect(const struct sim_run *r);
+
 /* tap.c */
 void sim_tap_setup(struct sim_run *r);
 void sim_tap_replay(struct sim_run *r, const struct sim_fault *f);
@@ -257,6 +267,7 @@ struct sim_cover {
 		resumes, control_messages, switch_in_replay, spins, untold, unlike, virtual_ms;
 	uint64_t closes, closed_busy, confirmed, unconfirmed, replays, frames_lost, notifies_lost,
 		flaps, long_stops, idle;
+	uint64_t strangers, rejected, outdated, cut_hellos;
 	uint64_t zombies, snapshots, refused, read_again, lost, dups, discarded, stuck;
 	uint64_t faults[F_KINDS], steps[SIM_STEPS], personality[3];
 };

@@ -7,7 +7,8 @@
 
 const char *const sim_fault_names[F_KINDS] = { "cut", "cut-one-way", "link-down", "flap", "flaps",
 	"break", "blink", "clog", "mute", "completion", "credit", "dup", "replay", "lose", "close",
-	"stall", "clock-stall", "control", "stop", "dereg", "stuck-fence", "kill", "both-cut" };
+	"stall", "clock-stall", "control", "strangers", "half-handshake", "stop", "dereg",
+	"stuck-fence", "kill", "both-cut" };
 const char *const sim_step_names[SIM_STEPS] = { "time", "sender in SWITCH", "sender has ANSWER",
 	"sender in DRAIN", "planned switch", "sender fences", "receiver fences",
 	"receiver in NOTIFY", "receiver in FENCE", "dialling", "replay" };
@@ -200,6 +201,10 @@ static void draw_more(struct sim_schedule *s, struct dr_rng *g)
 	if (dr_rng_chance(g, 1, 5))
 		for (unsigned n = 1 + (unsigned)dr_rng_below(g, 2); n > 0; n--)
 			add(s, g, F_CLOSE, 0);
+	if (dr_rng_chance(g, 1, 6))
+		add(s, g, F_STRANGERS, 0);
+	if (dr_rng_chance(g, 1, 6))
+		add(s, g, F_HALF, 0);
 }
 
 /* One rail fails again and again, the other one never: each switch and each failback is bounded. */
@@ -238,7 +243,7 @@ static void follows(struct sim_schedule *s)
 		if (k <= F_LINK_DOWN)
 			outages++;
 		else if (k == F_REPLAY || k == F_LOSE || k == F_STALL || k == F_CLOCK ||
-			 k == F_CONTROL || k == F_STOP || k == F_DUP)
+			 k == F_CONTROL || k == F_STRANGERS || k == F_STOP || k == F_DUP)
 			harmless++;
 		else
 			others++;

@@ -19,6 +19,8 @@
  *  close     a user that gives a channel up gets its memory back in 500 ms, and nothing touches it any
  *            more; the peer ends too; nobody has an error unless messages were outstanding, and no
  *            delivered message is reported as failed by its sender
+ *  handshake a handshake that begins on rails that work ends within 250 ms; who comes up is joined to
+ *            the path of its channel, index and generation, whatever strangers say (memory: violations)
  *  twice     completions that come twice are counted as refused
  *  control   messages of the control conversation arrive once and in order
  *

@@ -139,6 +139,11 @@ static void f_rail_padded(struct dr_rail *dr, const void *data, size_t len, uint
 		r->f->inner->rail_padded(r->inner, data, len, size);
 }
 
+static bool f_rail_held(struct dr_rail *dr)
+{
+	return rail_of(dr)->f->inner->rail_held(rail_of(dr)->inner);
+}
+
 static int f_rail_progress(struct dr_rail *dr, int64_t now_ns, struct dr_sink *sink)
 {
 	struct faulty_rail *r = rail_of(dr);
@@ -396,9 +401,17 @@ static void f_fence(struct dr_path *dp, bool soft, int64_t deadline_ns)
 	p->f->inner->fence(p->inner, soft && !p->failed && !p->fail_due, deadline_ns);
 }
 
-static void f_probe(struct dr_path *dp, int64_t now_ns)
+static void f_probe(struct dr_path *dp, bool all, int64_t now_ns)
 {
-	path_of(dp)->f->inner->probe(path_of(dp)->inner, now_ns);
+	path_of(dp)->f->inner->probe(path_of(dp)->inner, all, now_ns);
+}
+
+static int f_fill(struct dr_path *dp, uint32_t bytes)
+{
+	struct faulty_path *p = path_of(dp);
+	int rc = before_post(p, "fill");
+
+	return rc ? rc : p->f->inner->fill(p->inner, bytes);
 }
 
 static void f_stats(struct dr_path *dp, struct dr_path_stats *out)
@@ -450,10 +463,11 @@ int dr_faulty_create(const struct dr_transport_ops *inner, const struct dr_fault
 	(void)snprintf(f->name, sizeof(f->name), "faulty(%s)", inner->name);
 	f->ops = (struct dr_transport_ops){ sizeof(struct dr_transport_ops), f->name, inner->caps,
 		f_listen, f_rail_handle, f_rail_peer, f_rail_dgram,
-		inner->rail_padded ? f_rail_padded : NULL, f_rail_progress, f_rail_close,
-		f_rail_fini, f_mr_reg, f_mr_dereg, f_create, f_handle, f_connect, f_post_recv,
-		f_post_send, f_post_ctrl, f_flush, f_credit, f_progress, f_fence, f_stats,
-		inner->probe ? f_probe : NULL, f_close, f_stop, f_fini };
+		inner->rail_padded ? f_rail_padded : NULL, inner->rail_held ? f_rail_held : NULL,
+		f_rail_progress, f_rail_close, f_rail_fini, f_mr_reg, f_mr_dereg, f_create,
+		f_handle, f_connect, f_post_recv, f_post_send, f_post_ctrl, f_flush, f_credit,
+		f_progress, f_fence, f_stats, inner->probe ? f_probe : NULL,
+		inner->fill ? f_fill : NULL, f_close, f_stop, f_fini };
 	*out = f;
 	return 0;
 }

@@ -221,3 +221,48 @@ void sim_return_postings(struct sim_path *p, bool withdrawn_only)
 	}
 	p->post_n = kept;
 }
+
+/* A path that comes up is joined to the path of the same channel, index and generation at the other end. */
+void sim_check_peers(struct sim_path *p)
+{
+	const struct sim_conn *c = p->conn;
+	const struct dr_path_ident *me = &c->id[p->node], *peer = &c->id[!p->node];
+
+	if (!c->known[!p->node])
+		sim_violation(p->w,
+			"path %u of channel %u gen %u of node %u is up, and its peer is no path",
+			me->index, me->channel, me->gen, p->node);
+	else if (me->channel != peer->channel || me->index != peer->index || me->gen != peer->gen ||
+		 me->sender == peer->sender || me->connector == peer->connector)
+		sim_violation(p->w,
+			"path %u of channel %u gen %u of node %u is up with path %u of channel %u gen %u",
+			me->index, me->channel, me->gen, p->node, peer->index, peer->channel,
+			peer->gen);
+}
+
+static bool comes_up(const struct sim_path *p, int64_t since_ns)
+{
+	return p->connect_at > 0 && p->connect_at >= since_ns && !p->broken && !p->closed &&
+	       p->fence == SIM_FENCE_NO;
+}
+
+static bool same_path(const struct sim_path *a, const struct sim_path *b)
+{
+	return a->par.channel == b->par.channel && a->par.index == b->par.index &&
+	       a->par.gen == b->par.gen;
+}
+
+struct dr_path *dr_sim_hanging(struct dr_sim_world *w, int64_t since_ns, int64_t for_ns)
+{
+	for (unsigned i = 0; i < DR_SIM_RAILS_MAX; i++) {
+		if (!w->rail[0][i] || !w->rail[1][i])
+			continue;
+		for (struct sim_path *a = w->rail[0][i]->paths; a; a = a->next)
+			for (struct sim_path *b = w->rail[1][i]->paths; b; b = b->next)
+				if (same_path(a, b) && !(a->ready && b->ready) &&
+					comes_up(a, since_ns) && comes_up(b, since_ns) &&
+					DR_MAX(a->connect_at, b->connect_at) + for_ns <= w->now)
+					return &b->base;
+	}
+	return NULL;
+}

@@ -4,7 +4,7 @@
 #include <string.h>
 
 /*
- * Connections: how they come up and how they break.
+ * Connections: how they break, and how those of a plugin come up.
  *
  *	SYN	  the dialer asked; lost requests are repeated every rto
  *	PARKED	  it arrived and no path waits for it: INCOMING, and park_ns to be adopted
@@ -48,6 +48,7 @@ void sim_path_broke(struct sim_path *p, enum dr_scope scope, int err)
 		return;
 	p->broken = true;
 	p->waiting = false;
+	dr_tcp_hs_end(&p->tcp);
 	struct sim_item *it = sim_item_add(p->w, &p->items, SIM_IT_FAILED);
 	it->scope = scope;
 	it->err = err;
@@ -103,45 +104,75 @@ void sim_conn_detach(struct sim_path *p)
 	sim_lanes_reopen(c, p->node);
 	if (c->state == SIM_OPEN)
 		return;
+	if (c->state == SIM_PENDING) {
+		sim_tcp_dialer_left(c);
+		return;
+	}
 	if (c->state == SIM_ACCEPTED)
 		sim_conn_reset_peer(c, p->node);
 	c->state = SIM_GONE;
+}
+
+void sim_path_up(struct sim_path *p)
+{
+	p->ready = true;
+	sim_check_peers(p);
 }
 
 void sim_conn_ready(struct sim_path *p)
 {
 	if (!p || p->ready || p->broken || p->closed || p->fence != SIM_FENCE_NO)
 		return;
-	p->ready = true;
 	p->conn->state = SIM_OPEN;
+	sim_path_up(p);
 	(void)sim_item_add(p->w, &p->items, SIM_IT_READY);
+}
+
+struct sim_conn *sim_conn_new(struct dr_sim_world *w, unsigned rail, unsigned dialer)
+{
+	struct sim_conn *c = sim_alloc(sizeof(*c));
+
+	c->w = w;
+	c->rail = rail;
+	c->dialer = dialer;
+	c->cut_after = UINT16_MAX;
+	for (unsigned from = 0; from < 2; from++)
+		for (unsigned n = 0; n < SIM_LANES; n++)
+			sim_lane_init(w, &c->lane[from][n]);
+	c->next = w->conns;
+	w->conns = c;
+	return c;
+}
+
+void sim_conn_join(struct sim_conn *c, struct sim_path *p)
+{
+	if (c->end[p->node])
+		sim_violation(p->w, "two paths of node %u are ends of one connection", p->node);
+	p->conn = c;
+	c->end[p->node] = p;
+	c->known[p->node] = true;
+	c->id[p->node] = (struct dr_path_ident){ .channel = p->par.channel,
+		.gen = p->par.gen,
+		.index = (uint8_t)p->par.index,
+		.sender = p->par.sender,
+		.connector = p->par.connector };
 }
 
 void sim_conn_dial(struct sim_path *p)
 {
-	struct sim_conn *c = sim_alloc(sizeof(*c));
+	struct sim_conn *c = sim_conn_new(p->w, p->base.rail->index, p->node);
 
-	c->w = p->w;
-	c->rail = p->base.rail->index;
-	c->dialer = p->node;
 	c->channel = p->par.channel;
 	c->index = p->par.index;
 	c->gen = p->par.gen;
-	c->end[p->node] = p;
-	for (unsigned from = 0; from < 2; from++)
-		for (unsigned n = 0; n < SIM_LANES; n++)
-			sim_lane_init(p->w, &c->lane[from][n]);
-	c->next = p->w->conns;
-	p->w->conns = c;
-	p->conn = c;
+	sim_conn_join(c, p);
 	hs_send(c, p->node, HS_REQUEST);
 }
 
 static void accepted(struct sim_conn *c, struct sim_path *p)
 {
 	p->waiting = false;
-	p->conn = c;
-	c->end[p->node] = p;
+	sim_conn_join(c, p);
 	c->state = SIM_ACCEPTED;
 	hs_send(c, p->node, HS_ANSWER);
 }

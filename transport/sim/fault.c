@@ -45,6 +45,11 @@ void dr_sim_clog(struct dr_sim_world *w, unsigned rail, unsigned from_mask, int6
 			w->link[rail][n].clog_until = w->now + for_ns;
 }
 
+void dr_sim_cut_hello(struct dr_sim_world *w, unsigned rail, unsigned from_node, unsigned bytes)
+{
+	w->link[rail][from_node].cut_hello = 1 + bytes;
+}
+
 bool dr_sim_link_is_cut(const struct dr_sim_world *w, unsigned rail, unsigned from_node)
 {
 	return sim_link_dead(w, rail, from_node);
@@ -183,7 +188,7 @@ void dr_sim_kill(struct dr_sim_world *w, unsigned node)
 		if (c->state == SIM_OPEN || c->state == SIM_ACCEPTED)
 			sim_conn_reset_peer(c, node);
 		sim_path_tear_down(c->end[node]);
-		sim_lanes_reopen(c, node); /* probes of a window that was shut find nobody */
 	}
 	w->dead[node] = true;
+	sim_tcp_kill(w, node);
 }

@@ -54,6 +54,12 @@ int sim_create(
 	TAILQ_INIT(&p->wrs);
 	STAILQ_INIT(&p->ctrl);
 	STAILQ_INIT(&p->items);
+	if (sim_is_stream(p->w)) {
+		struct dr_path_ident id = { par->channel, par->gen, (uint8_t)par->index,
+			par->sender, par->connector };
+
+		dr_tcp_hs_init(&p->tcp, rail->admission, &id);
+	}
 	p->next = rail->paths;
 	rail->paths = p;
 	*out = &p->base;
@@ -103,10 +109,14 @@ int sim_connect(
 		return dr_err_set(e, -EPROTO,
 			"connect simulated path %u of channel %u: the handle is not that of its peer",
 			p->par.index, p->par.channel);
-	if (p->closed || p->fence != SIM_FENCE_NO || p->conn || p->waiting)
+	if (p->closed || p->fence != SIM_FENCE_NO || p->conn || p->waiting ||
+		(p->tcp.state != TCP_HS_NEW && !p->broken))
 		return dr_err_set(e, -EINVAL, "connect simulated path: not a new path");
+	p->connect_at = p->w->now;
 	if (p->w->told[dp->rail->index][p->node])
 		sim_path_broke(p, DR_SCOPE_RAIL, -ENETDOWN);
+	else if (sim_is_stream(p->w))
+		sim_tcp_connect(p);
 	else if (p->par.connector)
 		sim_conn_dial(p);
 	else
@@ -261,6 +271,27 @@ int sim_post_ctrl(struct dr_path *dp, const void *frame, size_t len)
 	return 0;
 }
 
+/* Handed to the NIC at once, whatever its window: the caller sends a bounded burst. */
+int sim_fill(struct dr_path *dp, uint32_t bytes)
+{
+	struct sim_path *p = sim_path_of(dp);
+	int err = may_post(p, false);
+
+	if (!p->par.sender || bytes < 1 || bytes > DR_FILL_MAX)
+		return -EINVAL;
+	if (err)
+		return err;
+	while (bytes > 0) {
+		struct sim_seg *s = sim_seg_new(p->w, SIM_SEG_FILL);
+
+		s->bytes = DR_MIN(bytes, p->w->o.segment_bytes);
+		bytes -= s->bytes;
+		p->st.fill_bytes += s->bytes;
+		sim_lane_send(p->conn, p->node, sim_is_stream(p->w) ? 0 : 1, s);
+	}
+	return 0;
+}
+
 static void unlink_wr(struct sim_path *p, struct sim_wr *wr)
 {
 	TAILQ_REMOVE(&p->wrs, wr, next);
@@ -373,6 +404,8 @@ void sim_path_tear_down(struct sim_path *p)
 	if (p->conn) {
 		sim_lanes_mute(p->conn, p->node, false);
 		sim_lanes_snapshot(p->conn, p->node);
+		sim_lanes_reopen(
+			p->conn, p->node); /* probes of a window that was shut find nobody */
 	}
 	while (!TAILQ_EMPTY(&p->wrs))
 		unlink_wr(p, TAILQ_FIRST(&p->wrs));
@@ -414,6 +447,7 @@ static void fence_hard(struct sim_path *p, int64_t deadline_ns)
 	bool stuck = w->fence_stuck[rail][p->node];
 
 	p->fence = SIM_FENCE_HARD;
+	dr_tcp_hs_end(&p->tcp);
 	if (!p->conn || p->conn->state != SIM_OPEN) {
 		sim_conn_detach(p);
 		fence_over(p, false);
@@ -507,6 +541,7 @@ void sim_stats(struct dr_path *dp, struct dr_path_stats *out)
 		struct sim_lane *l = &c->lane[p->node][n];
 
 		out->acked_bytes += l->acked_data;
+		out->fill_acked += l->acked_fill;
 		out->silent_segments = DR_MAX(out->silent_segments, l->retries);
 		out->unacked_bytes += l->unacked;
 		out->retransmits += l->retransmits;
@@ -520,6 +555,8 @@ void sim_stats(struct dr_path *dp, struct dr_path_stats *out)
 	out->peer_ack_age_ns = last < 0 ? -1 : w->now - last;
 	out->rtt_ns = k[0].o.delay_min_ns + k[0].o.delay_exp_ns + k[1].o.delay_min_ns +
 		      k[1].o.delay_exp_ns;
+	out->repeats = true;
+	out->rtt_min_ns = k[0].o.delay_min_ns + k[1].o.delay_min_ns;
 	out->rto_ns = c->lane[p->node][0].rto;
 	out->segment_bytes = DR_MIN(w->o.segment_bytes, 65507u);
 }
@@ -531,6 +568,8 @@ void sim_close(struct dr_path *dp)
 	if (p->closed)
 		return;
 	p->closed = true;
+	if (sim_is_stream(p->w))
+		dr_tcp_hs_fini(&p->tcp);
 	if (!p->conn || p->conn->state != SIM_OPEN) {
 		sim_conn_detach(p);
 		return;
@@ -538,6 +577,7 @@ void sim_close(struct dr_path *dp)
 	if (sim_is_stream(p->w) && !p->down && !p->w->dead[p->node])
 		sim_conn_reset_peer(p->conn, p->node);
 	sim_lanes_mute(p->conn, p->node, false);
+	sim_lanes_reopen(p->conn, p->node);
 }
 
 /* What a fence could not destroy is destroyed here. */

@@ -201,6 +201,11 @@ static void on_item(struct report *r, const struct sim_item *it)
 	if (p->failed && it->kind != SIM_IT_FENCED && it->kind != SIM_IT_FAILED)
 		return;
 	switch (it->kind) {
+	case SIM_IT_CONNECTED:
+	case SIM_IT_HELLO:
+		if (sim_tcp_item(p, it))
+			emit(r, (struct dr_event){ .kind = DR_EV_READY });
+		break;
 	case SIM_IT_READY:
 		emit(r, (struct dr_event){ .kind = DR_EV_READY });
 		break;

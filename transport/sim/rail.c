@@ -32,6 +32,10 @@ static int sim_listen(const struct dr_rail_params *p, struct dr_rail **out, stru
 	r->ready = p->ready;
 	r->arg = p->arg;
 	STAILQ_INIT(&r->items);
+	if (sim_is_stream(w)) {
+		r->admission = sim_alloc(sizeof(*r->admission));
+		dr_tcp_admission_init(r->admission, p->token);
+	}
 	w->rail[k->node][p->index] = r;
 	*out = &r->base;
 	return 0;
@@ -126,12 +130,13 @@ static void sim_rail_dgram(struct dr_rail *dr, const void *data, size_t len)
 static int sim_rail_progress(struct dr_rail *dr, int64_t now_ns, struct dr_sink *sink)
 {
 	struct sim_rail *r = sim_rail_of(dr);
-	unsigned n;
+	unsigned items = r->w->o.progress_max;
+	int n = 0;
 
 	dr_assert(now_ns == sim_now(r->w, r->node));
 	if (r->w->dead[r->node])
 		return 0;
-	for (n = 0; n < r->w->o.progress_max && !r->closed; n++) {
+	while (items-- > 0 && !r->closed) {
 		struct sim_item *it = sim_item_pop(&r->items);
 		struct dr_event ev = { .rail = dr };
 
@@ -146,6 +151,12 @@ static int sim_rail_progress(struct dr_rail *dr, int64_t now_ns, struct dr_sink 
 			ev.len = it->len;
 			ev.size = it->size;
 			break;
+		case SIM_IT_ACCEPT:
+		case SIM_IT_HELLO:
+		case SIM_IT_HUNG_UP:
+			n += sim_tcp_rail_item(r, it, sink);
+			sim_item_free(r->w, it);
+			continue;
 		case SIM_IT_INCOMING:
 			ev.kind = DR_EV_INCOMING;
 			ev.channel = it->channel;
@@ -159,15 +170,22 @@ static int sim_rail_progress(struct dr_rail *dr, int64_t now_ns, struct dr_sink 
 			ev.text = it->text;
 			break;
 		}
+		n++;
 		sink->event(sink, &ev);
 		sim_item_free(r->w, it);
 	}
-	return (int)n;
+	sim_tcp_expire(r);
+	return n;
 }
 
 static void sim_rail_close(struct dr_rail *dr)
 {
-	sim_rail_of(dr)->closed = true;
+	struct sim_rail *r = sim_rail_of(dr);
+
+	if (r->closed)
+		return;
+	r->closed = true;
+	sim_tcp_rail_close(r);
 }
 
 static void sim_rail_fini(struct dr_rail *dr)
@@ -181,6 +199,7 @@ static void sim_rail_fini(struct dr_rail *dr)
 	while (r->mrs)
 		(void)dr->ops->mr_dereg(dr, r->mrs);
 	sim_items_clear(r->w, &r->items);
+	dr_free(r->admission);
 	r->w->rail[r->node][dr->index] = NULL;
 	dr_free(r);
 }
@@ -247,21 +266,21 @@ static int sim_mr_dereg(struct dr_rail *dr, struct dr_mr *m)
 
 const struct dr_transport_ops *dr_sim_ops(enum dr_sim_personality p)
 {
-#define SIM_OPS(NAME, CAPS, PADDED)                                                                \
+#define SIM_OPS(NAME, CAPS, PADDED, FILL)                                                          \
 	{                                                                                          \
 		sizeof(struct dr_transport_ops), NAME, CAPS, sim_listen, sim_rail_handle,          \
-			sim_rail_peer, sim_rail_dgram, PADDED, sim_rail_progress, sim_rail_close,  \
-			sim_rail_fini, sim_mr_reg, sim_mr_dereg, sim_create, sim_handle,           \
-			sim_connect, sim_post_recv, sim_post_send, sim_post_ctrl, sim_flush,       \
-			sim_credit, sim_progress, sim_fence, sim_stats, NULL, sim_close, sim_stop, \
-			sim_fini                                                                   \
+			sim_rail_peer, sim_rail_dgram, PADDED, NULL, sim_rail_progress,            \
+			sim_rail_close, sim_rail_fini, sim_mr_reg, sim_mr_dereg, sim_create,       \
+			sim_handle, sim_connect, sim_post_recv, sim_post_send, sim_post_ctrl,      \
+			sim_flush, sim_credit, sim_progress, sim_fence, sim_stats, NULL, FILL,     \
+			sim_close, sim_stop, sim_fini                                              \
 	}
 	static const struct dr_transport_ops of[] = {
 		SIM_OPS("sim-stream",
 			DR_CAP_ORDERED | DR_CAP_SOFT_FENCE | DR_CAP_DGRAM | DR_CAP_RESET,
-			sim_rail_padded),
-		SIM_OPS("sim-remote-write", DR_CAP_REMOTE_WRITE | DR_CAP_DGRAM, NULL),
-		SIM_OPS("sim-plugin", DR_CAP_ORDERED, NULL),
+			sim_rail_padded, sim_fill),
+		SIM_OPS("sim-remote-write", DR_CAP_REMOTE_WRITE | DR_CAP_DGRAM, NULL, sim_fill),
+		SIM_OPS("sim-plugin", DR_CAP_ORDERED, NULL, NULL),
 	};
 
 	return &of[p];

@@ -72,7 +72,7 @@ struct dr_sim_opts {
 	int64_t fence_min_ns;	    /* remote write, plugin: a hard fence takes min + exp */
 	int64_t fence_exp_ns;
 	int64_t zombie_exp_ns; /* extra delay (mean) of writes in flight when the sender fences */
-	int64_t park_ns;       /* how long an incoming connection waits for its path */
+	int64_t park_ns;       /* plugin: how long an incoming connection waits for its path */
 };
 /* The defaults: 10 us + 5 us exp, 10 Gb/s, 64 KiB segments; personality stream. */
 void dr_sim_opts_init(struct dr_sim_opts *o);
@@ -135,6 +135,9 @@ struct dr_sim_counts {
 	uint64_t dups;	    /* DELIVERED reported twice */
 	uint64_t discarded; /* stream: bytes for which nothing was posted any more */
 	uint64_t stuck;	    /* fences that failed */
+	/* handshakes of streams */
+	uint64_t strangers, rejected, outdated;
+	uint64_t cut_hellos; /* connections that broke in the middle of it */
 };
 const struct dr_sim_counts *dr_sim_world_counts(const struct dr_sim_world *w);
 
@@ -160,6 +163,25 @@ void dr_sim_link_down(struct dr_sim_world *w, unsigned rail, unsigned told_mask,
 	bool paths_too);
 void dr_sim_link_up(struct dr_sim_world *w, unsigned rail);
 bool dr_sim_link_is_cut(const struct dr_sim_world *w, unsigned rail, unsigned from_node);
+
+/* Stream: somebody who is not the peer connects to the rail of node `to`, and does this. */
+enum dr_sim_stranger {
+	DR_SIM_SILENT,	    /* says nothing, and stays */
+	DR_SIM_GARBAGE,	    /* up to 40 bytes */
+	DR_SIM_PARTIAL,	    /* a part of a HELLO, and leaves */
+	DR_SIM_WRONG_TOKEN, /* the HELLO of a path that is there, but for its token */
+	DR_SIM_OLD_HELLO, /* one that was sent over this rail before and is outdated; or nothing if none is */
+};
+enum { DR_SIM_STRANGERS = DR_SIM_OLD_HELLO + 1 };
+void dr_sim_stranger(struct dr_sim_world *w, unsigned rail, unsigned to, enum dr_sim_stranger what,
+	uint64_t seed);
+/* Stream: the next connection that this node dials over this rail breaks, for both ends, after so many bytes
+ * of its handshake (HELLO and HELLO_OK, 0 to 43), wherever they are then. */
+void dr_sim_cut_hello(struct dr_sim_world *w, unsigned rail, unsigned from_node, unsigned bytes);
+
+/* Two paths of one channel, index and generation have both been connecting for for_ns, since since_ns or
+ * later: the newer one; NULL: none. */
+struct dr_path *dr_sim_hanging(struct dr_sim_world *w, int64_t since_ns, int64_t for_ns);
 
 /* The newest path of a node with these coordinates that is not closed; NULL: none. */
 struct dr_path *dr_sim_path_find(

@@ -4,6 +4,7 @@
 
 #include "base/rng.h"
 #include "transport/sim/sim.h"
+#include "transport/tcp/tcp_hs.h"
 
 #include <errno.h>
 #include <sys/queue.h>
@@ -12,7 +13,8 @@
  * How the simulated kind is put together.
  *
  *	process	   path.c: posting, pump, progress, fence      rail.c: datagrams, admissions, memory
- *	connection conn.c: handshake, how ends break	       check.c: who owns which byte
+ *	connection conn.c: how ends break, handshake of a plugin  hs_tcp.c: handshake of a stream
+ *		   check.c: who owns which byte, who is whose peer
  *	NIC, link  wire.c: lanes, landing, acknowledgements    world.c: clock, events   fault.c: faults
  *
  * A connection (sim_conn) joins two path ends and outlives both: what is in flight belongs to it, so a
@@ -22,7 +24,11 @@
  * as an ITEM in its path's or rail's list until progress.
  */
 
-enum { SIM_LANES = 5, SIM_DGRAMS_MAX = 256 };
+enum {
+	SIM_LANES = 5,
+	SIM_DGRAMS_MAX = 256,
+	SIM_HELLOS = 8, /* that a link remembers */
+};
 
 struct sim_path;
 struct sim_rail;
@@ -37,7 +43,14 @@ struct sim_credit {
 	uint32_t cap[DR_PARTS_MAX], tag[DR_PARTS_MAX];
 };
 
-enum sim_seg_kind { SIM_SEG_CTRL, SIM_SEG_CREDIT, SIM_SEG_DATA, SIM_SEG_RESET };
+enum sim_seg_kind {
+	SIM_SEG_HELLO,
+	SIM_SEG_CTRL,
+	SIM_SEG_CREDIT,
+	SIM_SEG_DATA,
+	SIM_SEG_FILL,
+	SIM_SEG_RESET
+};
 
 struct sim_seg {
 	STAILQ_ENTRY(sim_seg) next;
@@ -47,7 +60,7 @@ struct sim_seg {
 	int64_t at;	 /* arrives */
 	uint64_t number; /* in its lane, from 1 */
 	bool flushed;	 /* may leave */
-	uint32_t len;	 /* CTRL: bytes of frame; DATA: bytes of this piece */
+	uint32_t len;	 /* HELLO, CTRL: bytes of frame; DATA: bytes of this piece */
 	uint8_t frame[DR_CTRL_MAX];
 	struct sim_credit credit; /* CREDIT; DATA uses epoch, seq, key */
 	unsigned part;
@@ -62,10 +75,10 @@ struct sim_seg {
 STAILQ_HEAD(sim_segs, sim_seg);
 
 struct sim_lane {
-	struct sim_segs wire;	      /* in order */
-	struct sim_segs done;	      /* arrived, acknowledgement under way */
-	uint64_t numbers, arrived;    /* last segment sent; last arrived */
-	uint64_t unacked, acked_data; /* bytes */
+	struct sim_segs wire;			  /* in order */
+	struct sim_segs done;			  /* arrived, acknowledgement under way */
+	uint64_t numbers, arrived;		  /* last segment sent; last arrived */
+	uint64_t unacked, acked_data, acked_fill; /* bytes */
 	int64_t tail_at, rto, last_ack;
 	int64_t mute_ns; /* shut: since then probes of the window get no answer; 0: they do */
 	unsigned retries;
@@ -74,7 +87,8 @@ struct sim_lane {
 		shut; /* shut: the receiver's window is closed, or no receive is ready */
 };
 
-enum sim_conn_state { SIM_SYN, SIM_PARKED, SIM_ACCEPTED, SIM_OPEN, SIM_GONE };
+/* PENDING: stream, in the admission of the acceptor's rail. PARKED, ACCEPTED: plugin. */
+enum sim_conn_state { SIM_SYN, SIM_PENDING, SIM_PARKED, SIM_ACCEPTED, SIM_OPEN, SIM_GONE };
 
 struct sim_conn {
 	struct sim_conn *next;
@@ -83,8 +97,16 @@ struct sim_conn {
 	uint32_t channel, gen;
 	unsigned index;
 	enum sim_conn_state state;
-	struct sim_path *end[2]; /* by node; NULL: not there (yet, any more) */
-	bool mute[2];		 /* this end's NIC sends nothing new and retransmits nothing */
+	struct sim_path *end[2];    /* by node; NULL: not there (yet, any more) */
+	struct dr_path_ident id[2]; /* of the paths that it joined, also of one that is gone */
+	bool known[2];		    /* there was one */
+	uint8_t said[40];	    /* by a stranger, to whom no path belongs */
+	unsigned said_len;
+	bool leaves;   /* the stranger, at once */
+	unsigned slot; /* PENDING: 1 + that in the admission; 0: the process does not know of it */
+	uint16_t
+		cut_after; /* stream: bytes of the handshake that still come through each way; UINT16_MAX: all */
+	bool mute[2]; /* this end's NIC sends nothing new and retransmits nothing */
 	struct sim_lane lane[2][SIM_LANES]; /* [from][n] */
 	enum dr_sim_wc wc;
 	int64_t wc_ns;
@@ -118,6 +140,8 @@ TAILQ_HEAD(sim_wrs, sim_wr);
 
 enum sim_item_kind {
 	SIM_IT_READY,
+	SIM_IT_CONNECTED, /* stream: the kernel has connected */
+	SIM_IT_HELLO,	  /* stream: bytes of the handshake; for a path, or for a rail with conn */
 	SIM_IT_CTRL,
 	SIM_IT_CREDIT,
 	SIM_IT_DATA,  /* stream: bytes to copy into a posting */
@@ -127,6 +151,8 @@ enum sim_item_kind {
 	SIM_IT_FAILED,
 	SIM_IT_DGRAM,	 /* rail */
 	SIM_IT_INCOMING, /* rail */
+	SIM_IT_ACCEPT,	 /* rail: a connection came */
+	SIM_IT_HUNG_UP,	 /* rail: a connection that is not adopted went */
 };
 
 struct sim_item {
@@ -141,6 +167,7 @@ struct sim_item {
 	uint32_t len, size;
 	uint8_t data[DR_DGRAM_MAX]; /* CTRL, DGRAM */
 	struct sim_seg *seg;	    /* CREDIT, DATA: owned */
+	struct sim_conn *conn;	    /* rail: ACCEPT, HELLO, HUNG_UP */
 	bool soft;		    /* FENCED */
 };
 STAILQ_HEAD(sim_items, sim_item);
@@ -154,10 +181,12 @@ struct sim_path {
 	struct dr_path_params par;
 	struct sim_path *next; /* of the rail */
 	struct sim_conn *conn;
-	bool waiting; /* acceptor, connect called, no connection yet */
-	bool ready;   /* READY was queued */
-	bool broken;  /* FAILED was queued: no new work */
-	bool failed;  /* FAILED was reported */
+	struct tcp_hs tcp;  /* stream */
+	int64_t connect_at; /* connect was called, and is under way */
+	bool waiting;	    /* plugin: acceptor, connect called, no connection yet */
+	bool ready;	    /* READY was queued */
+	bool broken;	    /* FAILED was queued: no new work */
+	bool failed;	    /* FAILED was reported */
 	bool closed, stopped;
 	bool down;	  /* NIC end is torn down: nothing lands, nothing is read */
 	bool quarantined; /* a fence failed for good */
@@ -200,6 +229,8 @@ struct sim_rail {
 	unsigned node;
 	bool closed, has_peer;
 	uint8_t token[DR_TOKEN_LEN];
+	struct tcp_admission *admission;	   /* stream */
+	struct sim_conn *pending[TCP_PENDING_MAX]; /* by slot */
 	struct sim_items items;
 	unsigned n_dgrams;
 	struct sim_path *paths;
@@ -222,6 +253,10 @@ struct sim_link {
 	bool cut, mute;
 	uint32_t passes; /* larger segments and datagrams are lost */
 	int64_t clog_until, busy_until;
+	uint8_t hello[SIM_HELLOS][TCP_HELLO_LEN]; /* that were sent */
+	unsigned hellos;
+	unsigned
+		cut_hello; /* the next connection dialled breaks after so many bytes of its handshake, less one */
 };
 
 struct sim_range {
@@ -306,6 +341,7 @@ void sim_check_read(struct dr_sim_world *w, const void *from, size_t len, uint64
 void sim_check_again(struct dr_sim_world *w, const struct sim_seg *s);
 void sim_return_part(struct sim_path *p, const struct dr_part *part, bool delivered);
 void sim_return_postings(struct sim_path *p, bool withdrawn_only);
+void sim_check_peers(struct sim_path *p);
 
 /* wire.c */
 void sim_lane_init(struct dr_sim_world *w, struct sim_lane *l);
@@ -318,13 +354,32 @@ void sim_lanes_free(struct sim_conn *c);
 void sim_seg_free(struct dr_sim_world *w, struct sim_seg *s);
 
 /* conn.c */
+struct sim_conn *sim_conn_new(struct dr_sim_world *w, unsigned rail, unsigned dialer);
+/* This path is an end of c from here on. */
+void sim_conn_join(struct sim_conn *c, struct sim_path *p);
 void sim_conn_dial(struct sim_path *p);
 void sim_conn_adopt(struct sim_path *p);
 void sim_conn_ready(struct sim_path *p);
+/* The path may post from here on. */
+void sim_path_up(struct sim_path *p);
 void sim_conn_reset_peer(struct sim_conn *c, unsigned from);
 void sim_conn_detach(struct sim_path *p);
 void sim_path_broke(struct sim_path *p, enum dr_scope scope, int err);
 void sim_path_broke_later(struct sim_conn *c, unsigned node, int64_t delay_ns, int err);
+
+/* hs_tcp.c */
+void sim_tcp_connect(struct sim_path *p);
+/* What a path's kernel has for its handshake. True: it is up. */
+bool sim_tcp_item(struct sim_path *p, const struct sim_item *it);
+/* The same for a rail. Returns the number of events. */
+int sim_tcp_rail_item(struct sim_rail *r, const struct sim_item *it, struct dr_sink *sink);
+void sim_tcp_expire(struct sim_rail *r);
+bool sim_tcp_due(const struct sim_rail *r);
+void sim_tcp_rail_close(struct sim_rail *r);
+/* The dialer of a connection that nobody has adopted leaves. */
+void sim_tcp_dialer_left(struct sim_conn *c);
+/* The process of this node died. */
+void sim_tcp_kill(struct dr_sim_world *w, unsigned node);
 
 /* path.c */
 void sim_pump(struct sim_path *p);
@@ -347,6 +402,7 @@ int sim_post_send(
 	struct dr_path *p, uint32_t epoch, uint64_t seq, unsigned part, const struct dr_part *what);
 int sim_post_ctrl(struct dr_path *p, const void *frame, size_t len);
 void sim_flush(struct dr_path *p, int64_t now_ns);
+int sim_fill(struct dr_path *p, uint32_t bytes);
 int sim_credit(struct dr_path *p, uint32_t epoch, uint64_t seq, struct dr_credit *out);
 int sim_progress(struct dr_path *p, int64_t now_ns, struct dr_sink *sink);
 void sim_fence(struct dr_path *p, bool soft, int64_t deadline_ns);

@@ -71,7 +71,8 @@ void sim_lane_send(struct sim_conn *c, unsigned from, unsigned lane, struct sim_
 	l->unacked += s->bytes;
 	if (c->end[from]) {
 		c->end[from]->st.tx_wire += s->bytes;
-		c->end[from]->base.tx_last_ns = sim_now(w, from);
+		if (s->kind != SIM_SEG_HELLO) /* see path.h */
+			c->end[from]->base.tx_last_ns = sim_now(w, from);
 	}
 	arm_head(c, from, lane);
 }
@@ -197,7 +198,7 @@ static void lost(struct sim_conn *c, unsigned from, unsigned lane)
 
 static bool fits(const struct sim_path *dst, const struct sim_seg *s)
 {
-	if (s->kind == SIM_SEG_RESET)
+	if (s->kind == SIM_SEG_RESET || s->kind == SIM_SEG_HELLO)
 		return true;
 	if (sim_is_stream(dst->w))
 		return dst->rx_unread + s->bytes <= dst->w->o.rcvbuf_bytes;
@@ -246,8 +247,20 @@ static void land(struct sim_conn *c, unsigned from, struct sim_path *dst, struct
 	struct dr_sim_world *w = c->w;
 	struct sim_item *it;
 
-	sim_conn_ready(dst);
+	if (!sim_is_stream(w))
+		sim_conn_ready(dst);
 	switch (s->kind) {
+	case SIM_SEG_HELLO:
+		it = sim_item_add(
+			w, dst ? &dst->items : &w->rail[!from][c->rail]->items, SIM_IT_HELLO);
+		it->conn = c;
+		it->len = s->len;
+		memcpy(it->data, s->frame, s->len);
+		return;
+	case SIM_SEG_FILL: /* the kernel or NIC takes it, and nobody looks at it */
+		if (dst)
+			dst->st.fill_bytes += s->bytes;
+		return;
 	case SIM_SEG_RESET:
 		sim_path_broke(dst, DR_SCOPE_PATH, -ECONNRESET);
 		return;
@@ -349,7 +362,9 @@ static void lane_fire(struct dr_sim_world *w, const struct sim_event *ev)
 	unsigned from = ev->from, to = !from;
 	struct sim_lane *l = &c->lane[from][ev->lane];
 	struct sim_path *dst = c->end[to];
-	bool gone = !dst || dst->down || w->dead[to];
+	/* A connection on its way in has no path yet, but somebody who reads. */
+	bool in = !dst && c->state == SIM_PENDING && to != c->dialer;
+	bool gone = (!dst && !in) || (dst && (dst->down || dst->closed)) || w->dead[to];
 
 	l->armed = false;
 	const struct sim_seg *head = STAILQ_FIRST(&l->wire);
@@ -363,8 +378,8 @@ static void lane_fire(struct dr_sim_world *w, const struct sim_event *ev)
 		arm(c, from, ev->lane, w->link[c->rail][from].clog_until);
 		return;
 	}
-	if (sim_is_stream(w) && !gone)
-		gone = dst->broken || dst->closed;
+	if (sim_is_stream(w) && !gone && !in)
+		gone = dst->broken;
 	if (sim_link_dead(w, c->rail, from) || head->bytes > w->link[c->rail][from].passes ||
 		drop(w, c->rail, from)) {
 		lost(c, from, ev->lane);
@@ -375,7 +390,7 @@ static void lane_fire(struct dr_sim_world *w, const struct sim_event *ev)
 			sim_path_broke_later(c, from, sim_link_delay(w, c->rail, to), -ECONNRESET);
 	} else if (gone) {
 		lost(c, from, ev->lane);
-	} else if (!fits(dst, head)) {
+	} else if (!in && !fits(dst, head)) {
 		l->shut = true;
 	} else {
 		arrive(c, from, ev->lane, dst);
@@ -417,6 +432,8 @@ static void ack_fire(struct dr_sim_world *w, const struct sim_event *ev)
 		l->unacked -= s->bytes;
 		if (s->kind == SIM_SEG_DATA)
 			l->acked_data += s->bytes;
+		if (s->kind == SIM_SEG_FILL)
+			l->acked_fill += s->bytes;
 		if (s->kind == SIM_SEG_DATA && s->last && s->sent_late != DR_NEVER && s->wr)
 			sim_conn_at(c, s->sent_late, sent_late, from, 0, s->wr);
 		sim_seg_free(w, s);

@@ -202,7 +202,7 @@ size_t dr_sim_world_step(struct dr_sim_world *w, int64_t until)
 
 static bool rail_busy(const struct sim_rail *r)
 {
-	return !r->closed && !STAILQ_EMPTY(&r->items);
+	return !r->closed && (!STAILQ_EMPTY(&r->items) || sim_tcp_due(r));
 }
 
 unsigned dr_sim_world_drive(struct dr_sim_world *w, unsigned node, uint64_t first)
@@ -284,6 +284,7 @@ struct sim_item *sim_item_add(struct dr_sim_world *w, struct sim_items *l, enum 
 	if (it) {
 		memset(it, 0, offsetof(struct sim_item, data));
 		it->seg = NULL;
+		it->conn = NULL;
 		it->soft = false;
 	} else {
 		it = sim_alloc(sizeof(*it));

@@ -344,11 +344,18 @@ void dr_stage_stats(struct dr_path *bp, struct dr_path_stats *out)
 	inner_ops(p)->stats(p->inner, out);
 }
 
-void dr_stage_probe(struct dr_path *bp, int64_t now_ns)
+int dr_stage_fill(struct dr_path *bp, uint32_t bytes)
 {
 	struct staged_path *p = staged_path(bp);
 
-	inner_ops(p)->probe(p->inner, now_ns);
+	return inner_ops(p)->fill(p->inner, bytes);
+}
+
+void dr_stage_probe(struct dr_path *bp, bool all, int64_t now_ns)
+{
+	struct staged_path *p = staged_path(bp);
+
+	inner_ops(p)->probe(p->inner, all, now_ns);
 }
 
 void dr_stage_close(struct dr_path *bp)

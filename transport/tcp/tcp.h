@@ -3,7 +3,7 @@
 #define DR_TRANSPORT_TCP_TCP_H
 
 #include "transport/path_base.h"
-#include "transport/tcp/tcp_wire.h"
+#include "transport/tcp/tcp_hs.h"
 
 #include <net/if.h>
 #include <netinet/in.h>
@@ -15,10 +15,10 @@
  *
  *   tcp_sock.c   sockets: options, binding, addresses
  *   tcp_rail.c   rail: listener, peer, datagrams, memory
- *   tcp_admit.c  rail: who may become a path
+ *   tcp_admit.c  rail: connections on their way in
  *   tcp_path.c   path: life, failure, fence, statistics, the ops table
  *   tcp_tx.c     path: what goes out        tcp_rx.c   path: what comes in
- *   tcp_wire.c   the bytes (sans-IO)
+ *   tcp_hs.c     the handshake (sans-IO)       tcp_wire.c   the bytes (sans-IO)
  */
 extern const struct dr_transport_ops dr_tcp_ops;
 /* tcp_kind.c: the descriptor. */
@@ -26,36 +26,31 @@ struct dr_transport_kind;
 extern const struct dr_transport_kind dr_tcp_kind;
 
 enum {
-	TCP_PENDING_MAX = 64,	 /* connections not admitted yet */
 	TCP_SENDS = 64,		 /* parts queued on one path */
 	TCP_RING = 128,		 /* receives posted, credits held */
 	TCP_CTRL_BUF = 64 << 10, /* bytes of queued control frames and credits */
 	TCP_STAGE = 16 << 10,	 /* bytes read ahead of the frame at hand */
 };
-#define TCP_ADMIT_NS                                                                               \
-	(5 * DR_NS_PER_S) /* deadline of an unidentified connection's HELLO, and of a parked HELLO */
-
 struct dr_mr {
 	uint8_t *base;
 	size_t len;
+};
+
+/* dr_rail_params.kind_params; NULL: the system's congestion control. */
+enum { TCP_CC_LEN = 16 }; /* TCP_CA_NAME_MAX of the kernel */
+struct dr_tcp_params {
+	char cc[TCP_CC_LEN + 16]; /* name, "": the system's; longer ones are refused */
 };
 
 /* ---- rail ---------------------------------------------------------------------------------- */
 
 struct tcp_rail;
 
-/* A connection on its way in. Empty slot: po.fd is -1. */
+/* The socket of a slot of the admission. Empty slot: po.fd is -1. */
 struct tcp_pending {
 	struct dr_pollable po;
 	struct tcp_rail *rail;
-	bool fired;	     /* the poller saw something; see tcp_rail.polled */
-	bool parked;	     /* HELLO was right, but no path waits for it */
-	bool of_peer;	     /* from the address of this rail's peer */
-	unsigned have;	     /* bytes of HELLO that came */
-	int64_t deadline_ns; /* for HELLO; when parked: for a path */
-	uint64_t order;	     /* of arrival, to drop the oldest */
-	struct tcp_hello hello;
-	uint8_t buf[TCP_HELLO_LEN];
+	bool fired; /* the poller saw something; see tcp_rail.polled */
 	char from[80];
 };
 
@@ -63,17 +58,21 @@ struct tcp_rail {
 	struct dr_rail base;
 	struct dr_rail_params par;
 	char ifname[IFNAMSIZ];
+	struct dr_tcp_params tcp;
 	uint32_t scope_id; /* of link-local addresses on this rail */
 	bool closed;
 	struct dr_pollable listener, udp;
 	struct sockaddr_storage peer, udp_peer; /* its listener, its heartbeat port */
 	bool has_peer, udp_connected;
+	/* rail_held: the next datagram asks for a time stamp; those that did and are not stamped yet; one of
+	 * them entered the device's queue. */
+	bool stamp_next, queued;
+	unsigned stamps;
 	struct tcp_path *paths; /* every path that is not closed */
 	unsigned n_paths;	/* every path that is not freed */
 
-	struct tcp_pending pending[TCP_PENDING_MAX];
-	unsigned n_pending;
-	uint64_t arrivals;
+	struct tcp_admission admission;
+	struct tcp_pending pending[TCP_PENDING_MAX]; /* by slot */
 	/* A ready callback ran since the last progress, so that only what fired needs a look. A
 	 * progress without one comes from an owner that spins: look at everything. */
 	bool polled, listener_fired, udp_fired;
@@ -93,6 +92,7 @@ int dr_tcp_rail_handle(struct dr_rail *r, void *buf, size_t cap);
 int dr_tcp_rail_peer(struct dr_rail *r, const void *handle, size_t len, struct dr_err *e);
 void dr_tcp_rail_dgram(struct dr_rail *r, const void *data, size_t len);
 void dr_tcp_rail_padded(struct dr_rail *r, const void *data, size_t len, uint32_t size);
+bool dr_tcp_rail_held(struct dr_rail *r);
 int dr_tcp_rail_progress(struct dr_rail *r, int64_t now_ns, struct dr_sink *sink);
 void dr_tcp_rail_close(struct dr_rail *r);
 void dr_tcp_rail_fini(struct dr_rail *r);
@@ -126,12 +126,8 @@ void dr_tcp_sock_tune(const struct tcp_rail *r, int fd);
  * -EAGAIN, so that callers see FAILED first; after that -ENOTCONN).
  */
 enum tcp_state {
-	TCP_NEW,      /* no socket */
-	TCP_WAITING,  /* acceptor: connect() was called, the rail has no HELLO for this path yet */
-	TCP_DIALLING, /* connector: the kernel connects; HELLO not sent */
-	TCP_GREETING, /* connector: HELLO sent, HELLO_OK not here */
-	TCP_ADMITTED, /* acceptor: HELLO_OK sent; READY is due in the next progress */
-	TCP_UP,	      /* frames flow */
+	TCP_OPENING, /* no socket, or the handshake runs on it: tcp_path.hs */
+	TCP_UP,	     /* frames flow */
 	TCP_FAILING, /* broken; FAILED is due in the next progress. No buffer is touched from here on */
 	TCP_FAILED,  /* FAILED was reported; waits for fence or close */
 	TCP_ABORTED, /* fenced hard: socket gone; FENCED is due in the next progress */
@@ -155,6 +151,7 @@ struct tcp_send {
 	uint32_t epoch;
 	uint64_t seq;
 	unsigned part;
+	bool fill; /* filler: no part of the user's */
 	uint8_t *data;
 	uint32_t len;
 	uint8_t hdr[TCP_FRAME_HDR];
@@ -194,6 +191,7 @@ struct tcp_recv {
 struct tcp_rx {
 	uint8_t *stage; /* [at, end) is read and not used yet */
 	size_t at, end;
+	size_t peeked; /* bytes of the socket that were read into the stage and are still in the socket */
 	/* The data frame at hand: `left` bytes of its payload are still to come. They go to body, or
 	 * nowhere when body is NULL. While left > 0 and the stage is empty, the socket is read straight
 	 * into body. */
@@ -213,6 +211,7 @@ struct tcp_path {
 	struct dr_path_base base; /* base.po.fd is the socket, -1: none */
 	struct tcp_path *next;	  /* on the rail */
 	enum tcp_state state;
+	struct tcp_hs hs;
 	bool registered;  /* base.po is known to the poller */
 	uint32_t revents; /* what the poller said since the last progress */
 	bool polled;	  /* ... it said something; without: the owner spins */
@@ -258,6 +257,7 @@ int dr_tcp_tx_init(struct tcp_path *p);
 void dr_tcp_tx_fini(struct tcp_path *p);
 int dr_tcp_post_send(struct dr_path *bp, uint32_t epoch, uint64_t seq, unsigned part,
 	const struct dr_part *what);
+int dr_tcp_fill(struct dr_path *bp, uint32_t bytes);
 int dr_tcp_post_ctrl(struct dr_path *bp, const void *frame, size_t len);
 void dr_tcp_flush(struct dr_path *bp, int64_t now_ns);
 int dr_tcp_credit(struct dr_path *bp, uint32_t epoch, uint64_t seq, struct dr_credit *out);
@@ -284,6 +284,8 @@ int dr_tcp_post_recv(struct dr_path *bp, uint32_t epoch, uint64_t seq, const str
 	unsigned n, uint32_t skip);
 /* Read what is there, bounded, and report it. */
 void dr_tcp_rx_pull(struct tcp_path *p);
+/* Before the socket is closed: what was read leaves it, or the peer would get a reset for unread data. */
+void dr_tcp_rx_release(struct tcp_path *p);
 /* Withdraw every posted receive: no buffer is written from here on; what comes is swallowed. */
 void dr_tcp_rx_withdraw(struct tcp_path *p);
 

@@ -2,8 +2,62 @@
 #include "transport/kind.h"
 #include "transport/tcp/tcp.h"
 
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+struct settings {
+	const char *cc;
+};
+
+static const struct dr_opt rows[] = {
+	{ .name = "cc",
+		.kind = DR_OPT_STRING,
+		.arg = "NAME",
+		.commands = DR_KIND_OPT_RUN,
+		.offset = offsetof(struct settings, cc),
+		.help = "Congestion control of the data connections of both ends, e.g. cubic. Default: "
+			"net.ipv4.tcp_congestion_control of each end." },
+};
+
+static const struct dr_field shared_fields[] = {
+	DR_FIELD("cc", DR_F_STR, struct dr_tcp_params, cc,
+		.text = "Congestion control, null: the system's"),
+};
+static DR_FIELDS(shared, "tcp", shared_fields, struct dr_tcp_params,
+	.text = "Parameters of the tcp transport");
+
+static void set_params(const void *settings, void *params)
+{
+	const struct settings *s = settings;
+	struct dr_tcp_params *p = params;
+
+	snprintf(p->cc, sizeof(p->cc), "%s", s->cc ? s->cc : "");
+}
+
+/* A name that does not fit has lost its end. */
+static int check(const void *params, bool conservative, struct dr_err *e)
+{
+	const struct dr_tcp_params *p = params;
+
+	(void)conservative;
+	if (strlen(p->cc) < TCP_CC_LEN && !strpbrk(p->cc, " \t\n/"))
+		return 0;
+	return dr_err_set(e, -EINVAL,
+		"--cc \"%s\" is not the name of a congestion control; `sysctl "
+		"net.ipv4.tcp_available_congestion_control` lists those of this kernel",
+		p->cc);
+}
+
 const struct dr_transport_kind dr_tcp_kind = {
 	.name = "tcp",
+	.retransmits = true,
 	.ops = &dr_tcp_ops,
 	.about = "sockets bound to their NIC",
+	.options = { "Transport tcp", rows, DR_ARRAY_LEN(rows) },
+	.settings_size = sizeof(struct settings),
+	.params_size = sizeof(struct dr_tcp_params),
+	.shared = &shared,
+	.params = set_params,
+	.check = check,
 };

@@ -140,15 +140,22 @@ static void read_kernel_stats(struct tcp_path *p)
 	st->unanswered = unanswered(&ti, withdrawn);
 	st->window_shut = withdrawn || (waits && !room);
 	st->silent_segments = silent_segments(p, &ti, dr_now_ns());
+	st->repeats = true;
 	if (waits && room)
 		st->silent_segments += nudge(p, dr_now_ns());
 	st->segment_bytes = segment_bytes(&ti);
 	st->rx_segments = ti.tcpi_data_segs_in;
+	st->held_ns = (int64_t)ti.tcpi_rwnd_limited * DR_NS_PER_US;
 	st->rtt_ns = ti.tcpi_rtt * DR_NS_PER_US;
+	st->rtt_min_ns = (int64_t)ti.tcpi_min_rtt * DR_NS_PER_US;
 	st->rto_ns = ti.tcpi_rto * DR_NS_PER_US;
+	st->tx_segments = ti.tcpi_data_segs_out;
 	st->retransmits = ti.tcpi_total_retrans;
 	if (ioctl(p->base.po.fd, SIOCOUTQ, &queued) == 0)
 		st->unacked_bytes = (uint64_t)queued;
+	/* Filler is sent last, as a rule; what follows makes this too little for a moment. */
+	st->fill_acked =
+		DR_MAX(st->fill_acked, st->fill_bytes - DR_MIN(st->fill_bytes, st->unacked_bytes));
 	st->acked_bytes =
 		DR_MIN(st->tx_wire - DR_MIN(st->tx_wire, st->unacked_bytes), p->tx.data_end);
 }
@@ -164,6 +171,8 @@ static void close_socket(struct tcp_path *p, bool abort)
 	/* The peer gets RST, and the kernel forgets what it has not sent. */
 	if (abort)
 		(void)setsockopt(p->base.po.fd, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
+	else
+		dr_tcp_rx_release(p);
 	close(p->base.po.fd);
 	p->base.po.fd = -1;
 }
@@ -180,6 +189,7 @@ void dr_tcp_fail(struct tcp_path *p, enum dr_scope scope, int err, const char *f
 	dr_path_keep_failure(&p->base, scope, err, fmt, ap);
 	va_end(ap);
 	p->state = TCP_FAILING;
+	dr_tcp_hs_end(&p->hs);
 	unwatch(p);
 	dr_path_wake(&p->base);
 }
@@ -233,6 +243,8 @@ static int create(struct dr_rail *br, const struct dr_path_params *par, struct d
 		dr_free(p);
 		return dr_path_no_memory(par, e);
 	}
+	struct dr_path_ident id = dr_path_ident(&p->base);
+	dr_tcp_hs_init(&p->hs, &r->admission, &id);
 	p->next = r->paths;
 	r->paths = p;
 	r->n_paths++;
@@ -266,7 +278,6 @@ static void dial(struct tcp_path *p)
 
 	dr_tcp_addr_format(&r->peer, to);
 	snprintf(doing, sizeof(doing), "cannot connect to %s", to);
-	p->state = TCP_DIALLING;
 	int err = dr_tcp_sock_open(r, SOCK_STREAM, 0, false, &p->base.po.fd, &e);
 	if (err) {
 		dr_tcp_fail_socket(p, err, e.text);
@@ -286,19 +297,18 @@ static int path_connect(
 {
 	struct tcp_path *p = tcp_path(bp);
 	struct tcp_rail *r = tcp_path_rail(p);
-	int err = dr_path_check_connect(&p->base, p->state == TCP_NEW, r->has_peer, e);
+	int err = dr_path_check_connect(&p->base, p->hs.state == TCP_HS_NEW, r->has_peer, e);
 
 	if (!err)
 		err = check_handle(p, peer, len, e);
 	if (err)
 		return err;
 	p->base.now_ns = now_ns;
-	if (p->base.par.connector) {
+	dr_tcp_hs_start(&p->hs);
+	if (p->base.par.connector)
 		dial(p);
-	} else {
-		p->state = TCP_WAITING;
+	else
 		dr_tcp_admit_claim(p);
-	}
 	return 0;
 }
 
@@ -306,11 +316,10 @@ void dr_tcp_adopt(struct tcp_path *p, int fd)
 {
 	uint8_t ok[TCP_HELLO_OK_LEN];
 
-	dr_assert(p->state == TCP_WAITING && p->base.po.fd < 0);
+	dr_assert(p->hs.state == TCP_HS_ADMITTED && p->base.po.fd < 0);
 	p->base.po.fd = fd;
-	p->state = TCP_ADMITTED;
 	dr_tcp_sock_tune(tcp_path_rail(p), fd);
-	dr_tcp_hello_ok_encode(p->base.par.gen, ok);
+	dr_tcp_hs_welcome(&p->hs, ok);
 	p->base.st.syscalls++;
 	ssize_t n = send(fd, ok, sizeof(ok), MSG_NOSIGNAL);
 	if (n != (ssize_t)sizeof(ok)) { /* the first bytes of a connection always fit */
@@ -324,30 +333,23 @@ void dr_tcp_adopt(struct tcp_path *p, int fd)
 
 static void say_hello(struct tcp_path *p)
 {
-	struct tcp_rail *r = tcp_path_rail(p);
-	struct tcp_hello h = { .channel = p->base.par.channel,
-		.gen = p->base.par.gen,
-		.index = (uint8_t)p->base.par.index,
-		.sender = p->base.par.sender };
 	char doing[160], to[TCP_NAME_LEN];
 	uint8_t hello[TCP_HELLO_LEN];
 
-	memcpy(h.token, r->par.token, DR_TOKEN_LEN);
-	dr_tcp_hello_encode(&h, hello);
+	dr_tcp_hs_hello(&p->hs, hello);
 	p->base.st.syscalls++;
 	/* While the kernel connects this is EAGAIN; when connecting failed, the reason. */
 	ssize_t n = send(p->base.po.fd, hello, sizeof(hello), MSG_NOSIGNAL);
 	if (n < 0 && (errno == EAGAIN || errno == EINTR))
 		return;
 	if (n != (ssize_t)sizeof(hello)) {
-		dr_tcp_addr_format(&r->peer, to);
+		dr_tcp_addr_format(&tcp_path_rail(p)->peer, to);
 		snprintf(doing, sizeof(doing), "cannot connect to %s", to);
 		dr_tcp_fail_socket(p, n < 0 ? -errno : -EIO, doing);
 		return;
 	}
-	p->base.st.tx_wire += sizeof(hello);
-	p->base.path.tx_last_ns = p->base.now_ns;
-	p->state = TCP_GREETING;
+	p->base.st.tx_wire += sizeof(hello); /* but not tx_last_ns: see path.h */
+	dr_tcp_hs_greeted(&p->hs);
 	dr_tcp_watch(p, EPOLLIN);
 }
 
@@ -358,12 +360,25 @@ static void do_nothing(struct tcp_path *p)
 	(void)p;
 }
 
-static void do_admitted(struct tcp_path *p)
+static void do_opening(struct tcp_path *p)
 {
 	struct dr_event ev = { .kind = DR_EV_READY };
 
-	p->state = TCP_UP;
-	dr_path_emit(&p->base, &ev);
+	switch (p->hs.state) {
+	case TCP_HS_DIALLING:
+		say_hello(p);
+		break;
+	case TCP_HS_GREETING:
+		dr_tcp_rx_pull(p);
+		break;
+	case TCP_HS_ADMITTED:
+		dr_tcp_hs_admitted(&p->hs);
+		p->state = TCP_UP;
+		dr_path_emit(&p->base, &ev);
+		break;
+	default:
+		break;
+	}
 }
 
 static void do_up(struct tcp_path *p)
@@ -387,11 +402,7 @@ static const struct {
 	const char *name;
 	void (*progress)(struct tcp_path *p);
 } states[TCP_N_STATES] = {
-	[TCP_NEW] = { "new", do_nothing },
-	[TCP_WAITING] = { "waiting", do_nothing },
-	[TCP_DIALLING] = { "dialling", say_hello },
-	[TCP_GREETING] = { "greeting", dr_tcp_rx_pull },
-	[TCP_ADMITTED] = { "admitted", do_admitted },
+	[TCP_OPENING] = { "opening", do_opening },
 	[TCP_UP] = { "up", do_up },
 	[TCP_FAILING] = { "failing", do_nothing },
 	[TCP_FAILED] = { "failed", do_nothing },
@@ -403,6 +414,7 @@ static const struct {
 static void abort_path(struct tcp_path *p)
 {
 	p->state = TCP_ABORTED;
+	dr_tcp_hs_end(&p->hs);
 	dr_tcp_rx_withdraw(p);
 	dr_tcp_tx_drop(p);
 	close_socket(p, true);
@@ -480,7 +492,7 @@ static void stats(struct dr_path *bp, struct dr_path_stats *out)
 {
 	struct tcp_path *p = tcp_path(bp);
 
-	if (p->state >= TCP_GREETING)
+	if (p->hs.state >= TCP_HS_GREETING)
 		read_kernel_stats(p);
 	*out = p->base.st;
 }
@@ -498,6 +510,7 @@ static void path_close(struct dr_path *bp)
 	/* What the kernel has taken goes out still; after a failure it is dropped. */
 	close_socket(p, p->state >= TCP_FAILING);
 	p->state = TCP_CLOSED;
+	dr_tcp_hs_fini(&p->hs);
 	p->fence = TCP_FENCE_NONE;
 	dr_tcp_rx_withdraw(p);
 	dr_tcp_tx_drop(p);
@@ -531,6 +544,7 @@ const struct dr_transport_ops dr_tcp_ops = {
 	dr_tcp_rail_peer,
 	dr_tcp_rail_dgram,
 	dr_tcp_rail_padded,
+	dr_tcp_rail_held,
 	dr_tcp_rail_progress,
 	dr_tcp_rail_close,
 	dr_tcp_rail_fini,
@@ -548,6 +562,7 @@ const struct dr_transport_ops dr_tcp_ops = {
 	fence,
 	stats,
 	NULL,
+	dr_tcp_fill,
 	path_close,
 	stop,
 	fini,

@@ -11,8 +11,11 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <linux/net_tstamp.h>
+#include <linux/sockios.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 enum {
@@ -103,6 +106,16 @@ static uint32_t find_scope(const struct tcp_rail *r)
 	return s6->sin6_scope_id ? s6->sin6_scope_id : if_nametoindex(r->ifname);
 }
 
+/* Without them, rail_held is always false. */
+static void allow_stamps(struct tcp_rail *r)
+{
+	uint32_t flags = SOF_TIMESTAMPING_SOFTWARE | SOF_TIMESTAMPING_OPT_TSONLY;
+
+	if (setsockopt(r->udp.fd, SOL_SOCKET, SO_TIMESTAMPING, &flags, sizeof(flags)) < 0)
+		dr_debug("tcp", "rail %u: no time stamps of datagrams: %s", r->base.index,
+			dr_errno_name(-errno));
+}
+
 int dr_tcp_listen(const struct dr_rail_params *p, struct dr_rail **out, struct dr_err *e)
 {
 	int err = check_params(p, e);
@@ -115,13 +128,19 @@ int dr_tcp_listen(const struct dr_rail_params *p, struct dr_rail **out, struct d
 	r->par = *p;
 	snprintf(r->ifname, sizeof(r->ifname), "%s", p->ifname ? p->ifname : "");
 	r->par.ifname = r->ifname;
+	if (p->kind_params)
+		r->tcp = *(const struct dr_tcp_params *)p->kind_params;
+	r->par.kind_params = NULL;
 	r->scope_id = find_scope(r);
 	r->listener = (struct dr_pollable){ .fd = -1, .ready = listener_ready };
 	r->udp = (struct dr_pollable){ .fd = -1, .ready = udp_ready };
+	dr_tcp_admission_init(&r->admission, p->token);
 	dr_tcp_admit_init(r);
 	err = open_in_range(r, SOCK_STREAM, &r->listener, e);
 	if (!err)
 		err = open_in_range(r, SOCK_DGRAM, &r->udp, e);
+	if (!err)
+		allow_stamps(r);
 	if (!err && p->poller) {
 		err = dr_poller_add(p->poller, &r->listener, EPOLLIN);
 		if (err)
@@ -237,11 +256,30 @@ int dr_tcp_rail_peer(struct dr_rail *br, const void *handle, size_t len, struct 
 		   : 0;
 }
 
+/* Has the kernel tell when this datagram enters the device's queue. */
+static void ask_for_stamp(struct tcp_rail *r, struct msghdr *msg, void *buf, size_t cap)
+{
+	struct cmsghdr *cm;
+
+	msg->msg_control = buf;
+	msg->msg_controllen = cap;
+	cm = CMSG_FIRSTHDR(msg);
+	cm->cmsg_level = SOL_SOCKET;
+	cm->cmsg_type = SO_TIMESTAMPING;
+	cm->cmsg_len = CMSG_LEN(sizeof(uint32_t));
+	*(uint32_t *)CMSG_DATA(cm) = SOF_TIMESTAMPING_TX_SCHED;
+	r->stamp_next = false;
+	r->stamps++;
+}
+
 /* An ICMP error of an earlier datagram is reported in place of sending this one. */
 static void send_dgram(struct tcp_rail *r, struct iovec *iov, size_t n)
 {
+	_Alignas(struct cmsghdr) uint8_t control[CMSG_SPACE(sizeof(uint32_t))] = { 0 };
 	struct msghdr msg = { .msg_iov = iov, .msg_iovlen = n };
 
+	if (r->stamp_next)
+		ask_for_stamp(r, &msg, control, sizeof(control));
 	if (sendmsg(r->udp.fd, &msg, MSG_NOSIGNAL) < 0 && errno == ECONNREFUSED)
 		(void)sendmsg(r->udp.fd, &msg, MSG_NOSIGNAL);
 }
@@ -265,6 +303,34 @@ void dr_tcp_rail_padded(struct dr_rail *br, const void *data, size_t len, uint32
 	dr_assert(size > len && size <= UINT16_MAX);
 	if (!r->closed && r->udp_connected)
 		send_dgram(r, iov, 2);
+}
+
+/* The only messages in the error queue are time stamps. They must not stay there: they wake the poller. */
+static void read_stamps(struct tcp_rail *r)
+{
+	struct msghdr msg = { 0 };
+
+	while (r->stamps > 0 && recvmsg(r->udp.fd, &msg, MSG_ERRQUEUE | MSG_DONTWAIT) >= 0) {
+		r->stamps--;
+		r->queued = true;
+	}
+}
+
+/* The kernel charges a datagram to its socket until the driver has sent it. One that waits for a link address
+ * has no time stamp: it is not in the device's queue. */
+bool dr_tcp_rail_held(struct dr_rail *br)
+{
+	struct tcp_rail *r = tcp_rail(br);
+	int bytes = 0;
+
+	read_stamps(r);
+	if (ioctl(r->udp.fd, SIOCOUTQ, &bytes) < 0 || bytes == 0) {
+		r->queued = false;
+		r->stamps = 0;
+		return false;
+	}
+	r->stamp_next = r->stamps == 0 && !r->queued;
+	return r->queued;
 }
 
 static void read_dgrams(struct tcp_rail *r)
@@ -296,8 +362,10 @@ int dr_tcp_rail_progress(struct dr_rail *br, int64_t now_ns, struct dr_sink *sin
 		return 0;
 	r->sink = sink;
 	r->n_events = 0;
-	if (r->udp_connected && (all || r->udp_fired))
+	if (r->udp_connected && (all || r->udp_fired)) {
+		read_stamps(r);
 		read_dgrams(r);
+	}
 	if (!r->closed)
 		dr_tcp_admit_progress(r, all, now_ns);
 	r->polled = r->listener_fired = r->udp_fired = false;

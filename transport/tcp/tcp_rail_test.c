@@ -87,7 +87,7 @@ static void strangers_are_turned_away_and_the_path_lives(void **state)
 	assert_int_equal(send(half, "DRT", 3, MSG_NOSIGNAL), 3);
 	kit_until(k, hung_up(wrong));
 	kit_until(k, hung_up(garbage));
-	kit_until(k, warnings == 3 && tcp_rail(k->rail[1])->n_pending == 1);
+	kit_until(k, warnings == 3 && tcp_rail(k->rail[1])->admission.n == 1);
 	assert_false(hung_up(half));
 
 	assert_int_equal(dr_path_post_ctrl(k->path[0], "alive", 5), 0);
@@ -115,7 +115,7 @@ static void a_crowd_of_strangers_keeps_nobody_out(void **state)
 
 	for (i = 0; i < DR_ARRAY_LEN(fd); i++)
 		fd[i] = stranger(k);
-	kit_until(k, tcp_rail(k->rail[1])->n_pending == TCP_PENDING_MAX && hung_up(fd[19]));
+	kit_until(k, tcp_rail(k->rail[1])->admission.n == TCP_PENDING_MAX && hung_up(fd[19]));
 	assert_true(hung_up(fd[0]));
 	assert_false(hung_up(fd[DR_ARRAY_LEN(fd) - 1]));
 	assert_true(warnings <= 11);
@@ -141,7 +141,7 @@ static void who_comes_early_is_announced_parked_and_adopted(void **state)
 	kit_connect(k, 1);
 	kit_until(k, k->sink[0].count[DR_EV_READY] && k->sink[1].count[DR_EV_READY]);
 	assert_int_equal(k->rail_sink[1].count[DR_EV_INCOMING], 1);
-	assert_int_equal(tcp_rail(k->rail[1])->n_pending, 0);
+	assert_int_equal(tcp_rail(k->rail[1])->admission.n, 0);
 }
 
 static void generations_must_agree(void **state)
@@ -196,7 +196,7 @@ static void a_parked_connection_goes_when_it_closes_or_is_late(void **state)
 	say(fd, &h);
 	kit_until(k, k->rail_sink[1].count[DR_EV_INCOMING] == 1);
 	close(fd);
-	kit_until(k, tcp_rail(k->rail[1])->n_pending == 0);
+	kit_until(k, tcp_rail(k->rail[1])->admission.n == 0);
 	fd = stranger(k);
 	say(fd, &h);
 	kit_until(k, k->rail_sink[1].count[DR_EV_INCOMING] == 2);

@@ -9,12 +9,18 @@
  *     read, so that bytes are never taken out of order.
  *  2. A buffer is written only while its receive is posted: withdraw clears `body` and the ring.
  *  3. A read shorter than asked for means that the socket is empty: no call just to hear EAGAIN.
+ *  4. An owner that spins gets what came before the socket gives it up: the stage has a copy of the
+ *     socket's first `peeked` bytes, which are discarded before the next read. The kernel acknowledges
+ *     every second small segment, with a packet of its own, inside the call that takes the bytes out;
+ *     so the owner's reply leaves before that packet, and not after it.
  */
 #include "transport/tcp/tcp.h"
 
 #include "base/mem.h"
 
 #include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <string.h>
 #include <sys/uio.h>
 
@@ -148,6 +154,20 @@ static struct tcp_recv *match(const struct tcp_rx *x, const struct tcp_frame *f,
 	return NULL;
 }
 
+static void begin_fill(struct tcp_path *p, const struct tcp_frame *f)
+{
+	struct tcp_rx *x = &p->rx;
+
+	if (p->base.par.sender) {
+		dr_tcp_fail(p, DR_SCOPE_PATH, -EPROTO, "the receiver sent filler");
+		return;
+	}
+	x->cur = *f;
+	x->left = f->len;
+	x->body = NULL;
+	x->cur_recv = NULL;
+}
+
 static void begin_data(struct tcp_path *p, const struct tcp_frame *f)
 {
 	struct tcp_rx *x = &p->rx;
@@ -182,12 +202,26 @@ static void control(struct tcp_path *p, const struct tcp_frame *f, const uint8_t
 		dr_tcp_fail(p, DR_SCOPE_PATH, -EPROTO, "the sender sent a credit");
 }
 
+/* The kernel delays the acknowledgement of a last short segment by 40 ms, which is no property of the rail. */
+static void filler_came(struct tcp_path *p, size_t n)
+{
+	int on = 1;
+
+	p->base.st.fill_bytes += n;
+	if (p->rx.left > 0)
+		return;
+	p->base.st.syscalls++;
+	(void)setsockopt(p->base.po.fd, IPPROTO_TCP, TCP_QUICKACK, &on, sizeof(on));
+}
+
 /* Account for n bytes of the frame at hand that are in the buffer (or swallowed) now. */
 static void body_came(struct tcp_path *p, size_t n)
 {
 	struct tcp_rx *x = &p->rx;
 
 	x->left -= (uint32_t)n;
+	if (x->cur.type == TCP_FRAME_FILL)
+		filler_came(p, n);
 	if (x->body) {
 		x->body += n;
 		p->base.st.rx_bytes += n;
@@ -226,6 +260,11 @@ static bool next_frame(struct tcp_path *p)
 		begin_data(p, &f);
 		return true;
 	}
+	if (f.type == TCP_FRAME_FILL) {
+		x->at += TCP_FRAME_HDR;
+		begin_fill(p, &f);
+		return true;
+	}
 	if (have < TCP_FRAME_HDR + f.len)
 		return false;
 	const uint8_t *payload = x->stage + x->at + TCP_FRAME_HDR;
@@ -239,22 +278,15 @@ static void admission(struct tcp_path *p)
 {
 	struct dr_event ev = { .kind = DR_EV_READY };
 	struct tcp_rx *x = &p->rx;
-	const char *why = "?";
-	uint32_t gen;
+	struct dr_err e;
+	size_t used;
+	int rc = dr_tcp_hs_bytes(&p->hs, x->stage + x->at, x->end - x->at, &used, &e);
 
-	if (x->end - x->at < TCP_HELLO_OK_LEN)
+	x->at += used;
+	if (rc < 0)
+		dr_tcp_fail(p, DR_SCOPE_PATH, rc, "%s", e.text);
+	if (rc <= 0)
 		return;
-	if (dr_tcp_hello_ok_parse(x->stage + x->at, TCP_HELLO_OK_LEN, &gen, &why)) {
-		dr_tcp_fail(p, DR_SCOPE_PATH, -EPROTO, "the answer is not from a dualrail peer: %s",
-			why);
-		return;
-	}
-	if (gen != p->base.par.gen) {
-		dr_tcp_fail(p, DR_SCOPE_PATH, -EPROTO, "the peer accepted generation %u, not %u",
-			gen, p->base.par.gen);
-		return;
-	}
-	x->at += TCP_HELLO_OK_LEN;
 	p->state = TCP_UP;
 	dr_path_emit(&p->base, &ev);
 }
@@ -263,7 +295,7 @@ static void consume(struct tcp_path *p)
 {
 	struct tcp_rx *x = &p->rx;
 
-	if (p->state == TCP_GREETING)
+	if (p->hs.state == TCP_HS_GREETING)
 		admission(p);
 	while (p->state == TCP_UP && x->at < x->end) {
 		if (x->left > 0)
@@ -286,9 +318,32 @@ static void gone(struct tcp_path *p, int err)
 		err = p->tx.err;
 	if (err == 0)
 		dr_tcp_fail(p, DR_SCOPE_PATH, -ECONNRESET, "the peer closed the connection%s",
-			p->state == TCP_GREETING ? " before it accepted this end" : "");
+			p->hs.state == TCP_HS_GREETING ? " before it accepted this end" : "");
 	else
 		dr_tcp_fail_socket(p, err, "the connection broke");
+}
+
+/* Of TCP's bytes MSG_TRUNC drops as many as the buffer has room for, and copies none (tcp(7)). */
+static ssize_t discard(struct tcp_path *p)
+{
+	p->base.st.syscalls++;
+	return recv(p->base.po.fd, p->rx.stage, p->rx.peeked, MSG_TRUNC);
+}
+
+/* Take out of the socket what the stage has a copy of (4). The bytes are there, also after a reset. */
+static bool discard_peeked(struct tcp_path *p)
+{
+	struct tcp_rx *x = &p->rx;
+
+	if (x->peeked == 0)
+		return true;
+	ssize_t n = discard(p);
+	if (n != (ssize_t)x->peeked) {
+		gone(p, n < 0 ? -errno : -EIO);
+		return false;
+	}
+	x->peeked = 0;
+	return true;
 }
 
 /* One read. Returns the bytes, 0 when nothing is left to read now, and whether it came in full. */
@@ -299,8 +354,11 @@ static size_t read_once(struct tcp_path *p, bool *full)
 	struct msghdr msg = { .msg_iov = iov };
 	size_t direct = x->body ? x->left : 0;
 	size_t ahead = x->bulk && x->body ? (size_t)BULK_AHEAD : TCP_STAGE - x->end;
+	bool peek = !p->polled && p->state == TCP_UP && x->left == 0 && !x->bulk && !p->tx.err;
 	ssize_t n;
 
+	if (!discard_peeked(p))
+		return 0;
 	p->base.st.syscalls++;
 	if (direct) {
 		dr_dassert(x->end == 0);
@@ -309,7 +367,7 @@ static size_t read_once(struct tcp_path *p, bool *full)
 		msg.msg_iovlen = 2;
 		n = recvmsg(p->base.po.fd, &msg, 0);
 	} else {
-		n = recv(p->base.po.fd, x->stage + x->end, ahead, 0);
+		n = recv(p->base.po.fd, x->stage + x->end, ahead, peek ? MSG_PEEK : 0);
 	}
 	if (n <= 0) {
 		if (n == 0)
@@ -321,6 +379,7 @@ static size_t read_once(struct tcp_path *p, bool *full)
 		return 0;
 	}
 	*full = (size_t)n == direct + ahead;
+	x->peeked = peek ? (size_t)n : 0;
 	p->base.st.rx_wire += (uint64_t)n;
 	dr_path_heard(&p->base.path, p->base.now_ns);
 	x->end += (size_t)n - DR_MIN((size_t)n, direct);
@@ -329,13 +388,20 @@ static size_t read_once(struct tcp_path *p, bool *full)
 	return (size_t)n;
 }
 
+void dr_tcp_rx_release(struct tcp_path *p)
+{
+	if (p->rx.peeked > 0)
+		(void)discard(p);
+	p->rx.peeked = 0;
+}
+
 void dr_tcp_rx_pull(struct tcp_path *p)
 {
 	size_t total = 0;
 	bool full = true;
 
 	for (int calls = 0; calls < READ_CALLS && total < READ_BYTES; calls++) {
-		if (p->state != TCP_UP && p->state != TCP_GREETING)
+		if (p->state != TCP_UP && p->hs.state != TCP_HS_GREETING)
 			return;
 		/* A refused send: read to the very end, which then says FAILED. */
 		if (!full && !p->tx.err)

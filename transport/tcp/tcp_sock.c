@@ -65,6 +65,21 @@ static void set_common(const struct tcp_rail *r, int fd)
 	}
 }
 
+/* Accepted sockets have that of their listener. */
+static int set_congestion_control(const struct tcp_rail *r, int fd, int type, struct dr_err *e)
+{
+	const char *cc = r->tcp.cc;
+
+	if (type != SOCK_STREAM || !cc[0] ||
+		setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, cc, (socklen_t)strlen(cc)) == 0)
+		return 0;
+	int err = -errno;
+	return dr_err_set(e, err, "rail %u: --cc %s: %s; %s", r->base.index, cc, dr_errno_name(err),
+		err == -EPERM
+			? "it is not among net.ipv4.tcp_allowed_congestion_control, so it needs CAP_NET_ADMIN"
+			: "`sysctl net.ipv4.tcp_available_congestion_control` lists those of this kernel");
+}
+
 void dr_tcp_sock_tune(const struct tcp_rail *r, int fd)
 {
 	try_option(fd, IPPROTO_TCP, TCP_NODELAY, 1, "TCP_NODELAY");
@@ -143,7 +158,9 @@ int dr_tcp_sock_open(
 	set_common(r, s);
 	if (type == SOCK_DGRAM)
 		never_fragment(r, s);
-	err = bind_device(r, s, e);
+	err = set_congestion_control(r, s, type, e);
+	if (!err)
+		err = bind_device(r, s, e);
 	if (!err)
 		err = bind_addr(r, s, type, port, e);
 	if (err) {

@@ -15,7 +15,7 @@
  * Parsers accept any bytes: 0, or -EPROTO and the reason in *why.
  */
 enum {
-	TCP_WIRE_VERSION = 1,
+	TCP_WIRE_VERSION = 2,
 	TCP_HELLO_LEN = 32,
 	TCP_HELLO_OK_LEN = 12,
 	TCP_FRAME_HDR = 20,
@@ -39,6 +39,7 @@ int dr_tcp_hello_ok_parse(const void *buf, size_t len, uint32_t *gen, const char
 enum tcp_frame_type {
 	TCP_FRAME_DATA = 1,   /* sender -> receiver: part, epoch, seq; payload: the part */
 	TCP_FRAME_CREDIT = 2, /* receiver -> sender: n, skip, epoch, seq; payload: n x {cap, tag} */
+	TCP_FRAME_FILL = 4,   /* sender -> receiver; payload: discarded */
 	TCP_FRAME_CTRL = 3,   /* both ways; payload: 1..DR_CTRL_MAX bytes of the user's */
 };
 struct tcp_frame {

@@ -25,6 +25,10 @@ static void frames_parse_or_are_refused(void **state)
 		{ "data, no such part", { .type = 1, .part = 8, .len = 1 }, -EPROTO },
 		{ "data with a count", { .type = 1, .n = 1, .len = 1 }, -EPROTO },
 		{ "data with a mask", { .type = 1, .skip = 1, .len = 1 }, -EPROTO },
+		{ "filler", { .type = 4, .len = 64 << 10 }, 0 },
+		{ "no filler", { .type = 4 }, -EPROTO },
+		{ "too much filler", { .type = 4, .len = (64 << 10) + 1 }, -EPROTO },
+		{ "filler of a message", { .type = 4, .len = 1, .seq = 1 }, -EPROTO },
 		{ "credit", { .type = 2, .n = 2, .skip = 3, .len = 16, .seq = ~0ull }, 0 },
 		{ "credit of eight", { .type = 2, .n = 8, .skip = 0xff, .len = 64 }, 0 },
 		{ "credit of none", { .type = 2, .len = 0 }, -EPROTO },
@@ -39,7 +43,7 @@ static void frames_parse_or_are_refused(void **state)
 		{ "control with epoch", { .type = 3, .len = 1, .epoch = 1 }, -EPROTO },
 		{ "control with seq", { .type = 3, .len = 1, .seq = 1 }, -EPROTO },
 		{ "type 0", { .type = 0, .len = 1 }, -EPROTO },
-		{ "type 4", { .type = 4, .len = 1 }, -EPROTO },
+		{ "type 5", { .type = 5, .len = 1 }, -EPROTO },
 	};
 	uint8_t buf[TCP_FRAME_HDR], again[TCP_FRAME_HDR];
 	struct tcp_frame got;

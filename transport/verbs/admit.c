@@ -33,7 +33,7 @@ void dr_verbs_greet(struct vb_path *p, uint8_t type)
 		.ud_qpn = r->ud.qp->qp_num,
 		.ud_qkey = r->ud.qkey,
 		.psn = c->psn,
-		.msg_max = r->dev.msg_max,
+		.msg_max = dr_verbs_msg_max(r),
 		.ctrl_recvs = VB_CTRL_DEPTH };
 	uint8_t buf[DR_VERBS_HELLO_MAX];
 
@@ -42,8 +42,7 @@ void dr_verbs_greet(struct vb_path *p, uint8_t type)
 	size_t len = dr_verbs_hello_encode(&h, r->par.token, buf);
 	r->now_ns = DR_MAX(r->now_ns, p->base.now_ns);
 	dr_verbs_ud_send(r, buf, len, NULL, 0);
-	p->base.st.tx_wire += len;
-	p->base.path.tx_last_ns = p->base.now_ns;
+	p->base.st.tx_wire += len; /* but not tx_last_ns: see path.h */
 }
 
 static void refuse(struct vb_rail *r, const char *why)

@@ -62,9 +62,14 @@ static int build_qp(struct vb_conn *c, unsigned i)
 	const struct vb_rail *r = c->rail;
 	struct ibv_qp_cap cap = { .max_send_sge = 1, .max_recv_sge = 1 };
 
-	cap.max_send_wr = i == 0 ? VB_CTRL_SENDS : c->sender ? r->sq : 1;
-	cap.max_recv_wr = i == 0 ? VB_CTRL_DEPTH : c->sender ? 1 : r->rq;
-	cap.max_inline_data = i == 0 ? VB_INLINE : c->sender ? VB_INLINE_DATA : 0;
+	if (i > r->vp.qps) {
+		cap.max_send_wr = VB_PROBES;
+		cap.max_recv_wr = 1;
+	} else {
+		cap.max_send_wr = i == 0 ? VB_CTRL_SENDS : c->sender ? r->sq : 1;
+		cap.max_recv_wr = i == 0 ? VB_CTRL_DEPTH : c->sender ? 1 : r->rq;
+		cap.max_inline_data = i == 0 ? VB_INLINE : c->sender ? VB_INLINE_DATA : 0;
+	}
 	return dr_verbs_qp_make(c, i, cap, IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_LOCAL_WRITE);
 }
 
@@ -201,7 +206,7 @@ int dr_verbs_conn_create(struct vb_path *p, struct vb_conn **out)
 	c->rail = r;
 	c->path = p;
 	c->sender = p->base.par.sender;
-	c->n = 1 + r->vp.qps;
+	c->n = 1 + r->vp.qps + DR_VERBS_PROBE_QPS;
 	c->psn = (uint32_t)dr_rng_u64(&r->rng) & DR_VERBS_PSN_MASK;
 	c->slab = dr_pages_alloc(SLAB_LEN);
 	c->cq = c->slab ? dr_verbs_cq_take(r) : NULL;

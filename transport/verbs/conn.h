@@ -9,24 +9,29 @@
 
 /* Limits of the verbs kind: counts, bytes, times. */
 enum {
-	VB_CTRL_DEPTH = 32,		   /* control messages in flight, each way */
-	VB_CTRL_SENDS = VB_CTRL_DEPTH + 1, /* work requests for them, and for a probe */
-	VB_CTRL_MSG = 1024,		   /* bytes of a control message at most */
-	VB_SLAB_SPARE = 64,		   /* where flushes read to */
-	VB_CTRL_BUF = 65536,		   /* bytes of queued control frames */
-	VB_INLINE = 256,     /* bytes asked for; a device that has less: registered copies */
-	VB_INLINE_DATA = 64, /* of data: more makes every work request larger */
-	VB_RING = 128,	     /* messages posted, credits held */
-	VB_SENDS = 64,	     /* parts queued on one data queue pair */
-	VB_FLUSH = 32,	     /* flushes under way on a path */
-	VB_SQ = 128,	     /* work requests on one data queue pair */
-	VB_RQ = 1024,	     /* receives of a path, over all its data queue pairs */
-	VB_CHAIN = 16,	     /* work requests of one ibv_post_send */
-	VB_POLL = 32,	     /* completions of one ibv_poll_cq, and taken by one progress */
-	VB_CQ_CONNS = 8,     /* connections that share a completion queue */
-	VB_PARKED = 64,	     /* HELLOs that no path waits for */
-	VB_GRH = 40,	     /* bytes in front of each datagram */
-	VB_UD_BUF = 384,
+	VB_CTRL_DEPTH = 32,			   /* control messages in flight, each way */
+	VB_PROBES = 3,				   /* on one queue pair, without an answer */
+	VB_PROBED = 1 + DR_VERBS_PROBE_QPS,	   /* queue pairs that carry probes */
+	VB_CTRL_SENDS = VB_CTRL_DEPTH + VB_PROBES, /* work requests for them, and for probes */
+	VB_CTRL_MSG = 1024,			   /* bytes of a control message at most */
+	VB_SLAB_SPARE = 64,			   /* where flushes read to */
+	VB_CTRL_BUF = 65536,			   /* bytes of queued control frames */
+	VB_INLINE = 256,      /* bytes asked for; a device that has less: registered copies */
+	VB_INLINE_DATA = 64,  /* of data: more makes every work request larger */
+	VB_RING = 128,	      /* messages posted, credits held */
+	VB_SENDS = 64,	      /* parts queued on one data queue pair */
+	VB_FLUSH = 32,	      /* flushes under way on a path */
+	VB_SQ = 128,	      /* work requests on one data queue pair */
+	VB_RQ = 1024,	      /* receives of a path, over all its data queue pairs */
+	VB_SIGNAL = 1 << 20,  /* data bytes without a signalled work request, at most one more */
+	VB_MSG_MAX = 8 << 20, /* bytes of one work request of data: the unit of progress */
+	VB_CHAIN = 16,	      /* work requests of one ibv_post_send */
+	VB_POLL = 32,	      /* completions of one ibv_poll_cq, and taken by one progress */
+	VB_CQ_CONNS = 8,      /* connections that share a completion queue */
+	VB_PARKED = 64,	      /* HELLOs that no path waits for */
+	VB_GRH = 40,	      /* bytes in front of each datagram */
+	VB_UD_BUF = 384,      /* bytes of a datagram that are kept, GRH included */
+	VB_UD_PAD = 4096,     /* its padding at most */
 	VB_UD_RECVS = 64,
 	VB_UD_SENDS = 32,
 	VB_SLOTS_MAX = 1 << 16,
@@ -34,7 +39,8 @@ enum {
 #define VB_HELLO_NS (12 * DR_NS_PER_MS) /* between two HELLOs of a path */
 #define VB_ANSWER_NS                                                                               \
 	(500 * DR_NS_PER_MS) /* how long the answer to a probe may take at least: dr_verbs_answer_ns */
-#define VB_TICK_NS (4 * DR_NS_PER_MS) /* of the rail's timer while a path waits for time */
+#define VB_PROBE_GAP_NS (4 * DR_NS_PER_MS) /* between two probes of one queue pair */
+#define VB_TICK_NS (4 * DR_NS_PER_MS)	   /* of the rail's timer while a path waits for time */
 #define VB_SLOW_TICK_NS                                                                            \
 	(50 * DR_NS_PER_MS)	       /* of the same timer while the device or the port is gone */
 #define VB_NEWS_NS (20 * DR_NS_PER_MS) /* between two announcements of a new address */
@@ -105,14 +111,14 @@ bool dr_verbs_arm(struct dr_watch *w, int64_t now_ns);
 
 /* ---- connection ---- */
 
-enum { VB_CONN_QPS = DR_VERBS_QPS + 1 };
+enum { VB_CONN_QPS = DR_VERBS_SHARED_QPS + 1 };
 struct vb_conn {
 	struct vb_conn *next; /* stuck ones, on the rail */
 	struct vb_rail *rail;
 	struct vb_path *path; /* NULL: it has released this connection */
 	uint32_t serial;
 	bool sender;
-	unsigned n; /* queue pairs: control, then data, then the flushing one when it is there */
+	unsigned n; /* queue pairs: control, data, probes, then the flushing one when it is there */
 	struct ibv_qp *qp[VB_CONN_QPS];
 	uint32_t qpn[VB_CONN_QPS], psn;
 	unsigned flush;	    /* receiver: which of them flushes (flush.c), the last; 0: none yet */

@@ -98,6 +98,11 @@ static void queue(struct vb_wcs *q, const struct ibv_wc *wc)
 		.id = (uint32_t)wc->wr_id };
 }
 
+static bool is_control(uint32_t id)
+{
+	return vb_id_qp(id) == 0 || (!(id & VB_ID_RECV) && (id & VB_ID_PROBE));
+}
+
 /* To be driven by run_ready: only where a poller drives. */
 static void make_ready(struct vb_rail *r, struct vb_path *p)
 {
@@ -125,7 +130,7 @@ int dr_verbs_cq_poll(struct vb_rail *r, struct vb_cq *cq)
 			r->strays++;
 			continue;
 		}
-		queue(vb_id_qp((uint32_t)wc[i].wr_id) == 0 ? &p->ctrl_wcs : &p->data_wcs, &wc[i]);
+		queue(is_control((uint32_t)wc[i].wr_id) ? &p->ctrl_wcs : &p->data_wcs, &wc[i]);
 		make_ready(r, p);
 	}
 	return n;

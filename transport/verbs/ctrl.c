@@ -6,8 +6,7 @@
  *  2. The last receive granted is kept for a message without frames. So two ends that have both used up
  *     the rest can still return what they have taken; whoever hears that may send again.
  *  3. A send slot is written again only after a completion at or behind its message.
- *  4. A probe is a write of no bytes: it needs no receive and no slot. One is in flight at most.
- *  5. Frames leave in the order queued, whole, and only as far as they were flushed.
+ *  4. Frames leave in the order queued, whole, and only as far as they were flushed.
  */
 #include "transport/verbs/path_priv.h"
 
@@ -70,6 +69,10 @@ static void post(struct vb_path *p, struct chain *ch)
 	ch->wr[ch->n - 1].next = NULL;
 	p->base.st.syscalls++;
 	p->base.path.tx_last_ns = p->base.now_ns;
+	if (p->ctrl.timed == 0) {
+		p->ctrl.timed = p->ctrl.sent;
+		p->ctrl.timed_ns = p->base.now_ns;
+	}
 	if (ibv_post_send(p->conn->qp[0], ch->wr, &bad))
 		dr_verbs_fail(p, DR_SCOPE_PATH, -EIO, "cannot post a control message");
 	ch->n = 0;
@@ -138,26 +141,24 @@ void dr_verbs_ctrl_nudge(struct vb_path *p)
 	post(p, &ch);
 }
 
-/* Takes none of the peer's receives, which its process would have to post again. */
-void dr_verbs_probe(struct dr_path *bp, int64_t now_ns)
+/* Both directions of the queue pairs work. */
+static void come_up(struct vb_path *p)
 {
-	struct vb_path *p = vb_path(bp);
-	struct ibv_send_wr *bad,
-		wr = { .opcode = IBV_WR_RDMA_WRITE, .send_flags = IBV_SEND_SIGNALED };
+	struct dr_event ev = { .kind = DR_EV_READY };
 
-	if (p->state != VB_UP || p->probe_ns != 0)
-		return;
-	wr.wr_id = (uint64_t)p->conn->serial << 32 | VB_ID_PROBE | vb_id(false, 0, 0);
-	p->base.st.syscalls++;
-	p->probe_ns = now_ns;
-	if (ibv_post_send(p->conn->qp[0], &wr, &bad))
-		dr_verbs_fail(p, DR_SCOPE_PATH, -EIO, "cannot post a probe");
+	dr_verbs_set_state(p, VB_UP);
+	dr_path_emit(&p->base, &ev);
 }
 
-static void on_probed(struct vb_path *p)
+/* A first message proves that the peer's messages arrive; an answer to it, or what comes after it, that ours do. */
+static void confirm(struct vb_path *p)
 {
-	p->probe_ns = 0;
-	p->ack_ns = p->base.now_ns;
+	if (p->state == VB_ADMITTED) {
+		dr_verbs_set_state(p, VB_ANSWERING);
+		dr_verbs_ctrl_nudge(p);
+	} else if (p->state == VB_CONFIRMING || p->state == VB_ANSWERING) {
+		come_up(p);
+	}
 }
 
 static void on_sent(struct vb_path *p, const struct vb_wc *wc)
@@ -167,6 +168,12 @@ static void on_sent(struct vb_path *p, const struct vb_wc *wc)
 	for (; p->ctrl.done < done; p->ctrl.done++)
 		p->acked_bytes += p->ctrl.len[p->ctrl.done % VB_CTRL_DEPTH];
 	p->ack_ns = p->base.now_ns;
+	if (p->ctrl.timed != 0 && done >= p->ctrl.timed) {
+		dr_verbs_rtt(p, p->base.now_ns - p->ctrl.timed_ns);
+		p->ctrl.timed = 0;
+	}
+	if (p->state == VB_ANSWERING)
+		come_up(p);
 }
 
 static bool take_grant(struct vb_path *p, uint32_t granted)
@@ -205,21 +212,9 @@ static void on_message(struct vb_path *p, const uint8_t *data, uint32_t len)
 		rc = -EPROTO;
 	while (rc >= 0 && p->state == VB_UP && (rc = dr_verbs_frame_next(&r, &f)) > 0)
 		on_frame(p, &f);
-	if (rc < 0 && p->state == VB_UP)
+	if (rc < 0 && p->state <= VB_UP)
 		dr_verbs_fail(p, DR_SCOPE_PATH, -EPROTO,
 			"malformed control message of %u bytes from the peer", len);
-}
-
-/* The first message: both ends' queue pairs work. */
-static void come_up(struct vb_path *p)
-{
-	struct dr_event ev = { .kind = DR_EV_READY };
-	bool answer = p->state == VB_ADMITTED;
-
-	dr_verbs_set_state(p, VB_UP);
-	if (answer)
-		dr_verbs_ctrl_nudge(p);
-	dr_path_emit(&p->base, &ev);
 }
 
 static void on_received(struct vb_path *p, const struct vb_wc *wc)
@@ -229,13 +224,12 @@ static void on_received(struct vb_path *p, const struct vb_wc *wc)
 
 	dr_path_heard(&p->base.path, p->base.now_ns);
 	p->base.st.rx_wire += wc->byte_len;
-	if (p->state == VB_ADMITTED || p->state == VB_CONFIRMING)
-		come_up(p);
-	if (p->state == VB_UP)
+	confirm(p);
+	if (p->state == VB_ANSWERING || p->state == VB_UP)
 		on_message(p, c->slab + slot * VB_CTRL_MSG,
 			DR_MIN(wc->byte_len, (uint32_t)VB_CTRL_MSG));
 	/* A receive posted in the error state might never come back. */
-	if (p->state != VB_UP)
+	if (p->state != VB_ANSWERING && p->state != VB_UP)
 		return;
 	if (dr_verbs_post_ctrl_recvs(c, slot, 1))
 		dr_verbs_fail(p, DR_SCOPE_LOCAL, -ENOMEM, "cannot post a control receive");
@@ -250,7 +244,7 @@ void dr_verbs_ctrl_wc(struct vb_path *p, const struct vb_wc *wc)
 	else if (wc->id & VB_ID_RECV)
 		on_received(p, wc);
 	else if (wc->id & VB_ID_PROBE)
-		on_probed(p);
+		dr_verbs_probed(p, wc);
 	else
 		on_sent(p, wc);
 }

@@ -11,7 +11,8 @@ enum {
 	RAIL_MAGIC = 0x64725652,
 	HELLO_MAGIC = 0x64725648,
 	NEWS_MAGIC = 0x6472564e,
-	VERSION = 1,
+	VERSION = 2,
+	QPS_MIN = 2 + DR_VERBS_PROBE_QPS,
 	MAC_LEN = 16,
 	FLAG_SENDER = 1,
 	FLAG_CONNECTOR = 2,
@@ -127,7 +128,7 @@ size_t dr_verbs_hello_encode(const struct dr_verbs_hello *h, const uint8_t key[D
 	uint8_t tag[MAC_LEN];
 	struct dr_wbuf w;
 
-	dr_assert(h->n >= 2 && h->n <= DR_VERBS_QPS);
+	dr_assert(h->n >= QPS_MIN && h->n <= DR_VERBS_SHARED_QPS);
 	dr_wbuf_init(&w, buf, DR_VERBS_HELLO_MAX);
 	dr_wbuf_u8(&w, h->type);
 	dr_wbuf_u32(&w, HELLO_MAGIC);
@@ -191,8 +192,8 @@ int dr_verbs_hello_parse(const void *buf, size_t len, const uint8_t key[DR_TOKEN
 	dr_rbuf_u8(&r, &h.n);
 	*why = "it is not a HELLO of a verbs path of this version";
 	if (r.failed || magic != HELLO_MAGIC || version != VERSION || flags > FLAG_SENDER ||
-		(h.type != DR_VERBS_HELLO && h.type != DR_VERBS_WELCOME) || h.n < 2 ||
-		h.n > DR_VERBS_QPS)
+		(h.type != DR_VERBS_HELLO && h.type != DR_VERBS_WELCOME) || h.n < QPS_MIN ||
+		h.n > DR_VERBS_SHARED_QPS)
 		return -EPROTO;
 	for (unsigned i = 0; i < h.n; i++)
 		dr_rbuf_u32(&r, &h.qpn[i]);

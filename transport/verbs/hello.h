@@ -19,7 +19,7 @@
  *
  *	NEWS		u8 type | u32 magic | u8 version | u8 flags (1 answer) | u64 life | rail handle | 16 B MAC
  *
- * Queue pair 0 carries control, the others data. Queue pair i starts at psn + i * DR_VERBS_PSN_STEP.
+ * Queue pair 0 carries control, the last DR_VERBS_PROBE_QPS probes, those between data. Queue pair i starts at psn + i * DR_VERBS_PSN_STEP.
  * MAC: BLAKE2b keyed with the session's token over all before it.
  */
 enum {
@@ -28,9 +28,11 @@ enum {
 	DR_VERBS_WELCOME = 3,
 	DR_VERBS_NEWS = 4,
 	DR_VERBS_QPS = 1 + DR_VERBS_QPS_MAX,
+	DR_VERBS_PROBE_QPS = 2,
+	DR_VERBS_SHARED_QPS = DR_VERBS_QPS + DR_VERBS_PROBE_QPS,
 	DR_VERBS_PSN_STEP = 0x10000,
 	DR_VERBS_PSN_MASK = 0xffffff,
-	DR_VERBS_HELLO_MAX = 96 + 4 * DR_VERBS_QPS,
+	DR_VERBS_HELLO_MAX = 96 + 4 * DR_VERBS_SHARED_QPS,
 	DR_VERBS_NEWS_MAX = 96,
 };
 
@@ -53,7 +55,7 @@ struct dr_verbs_hello {
 	uint32_t ud_qpn, ud_qkey;
 	uint32_t psn, msg_max;
 	uint16_t ctrl_recvs;
-	uint32_t qpn[DR_VERBS_QPS];
+	uint32_t qpn[DR_VERBS_SHARED_QPS];
 };
 
 /* A rail is reached there now; life grows with every new address. */

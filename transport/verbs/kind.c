@@ -256,6 +256,32 @@ static int probe(const struct dr_rail_params *rail, const void *params, struct d
 	return 0;
 }
 
+/* ---- packets ---- */
+
+/* IP and UDP, or GRH and none; BTH, RETH, immediate value, ICRC. */
+static unsigned headers(bool v6)
+{
+	return (v6 ? 48 : 28) + 12 + 16 + 4 + 4;
+}
+
+static unsigned packet_bytes(const void *params, unsigned mtu, bool v6)
+{
+	const struct dr_verbs_params *p = params;
+	unsigned ib = ib_mtu_within(mtu);
+
+	return DR_MIN((p->mtu ? DR_MIN(p->mtu, ib) : ib) + headers(v6), mtu);
+}
+
+static bool fit_packets(unsigned bytes, bool v6, char *buf, size_t len)
+{
+	unsigned ib = IB_MTU_MAX;
+
+	while (ib >= IB_MTU_MIN && ib + headers(v6) > bytes)
+		ib /= 2;
+	snprintf(buf, len, "--mtu %u", ib);
+	return ib >= IB_MTU_MIN;
+}
+
 /* ---- the descriptor ---- */
 
 static const struct dr_kind_fault faults[] = {
@@ -283,6 +309,8 @@ const struct dr_transport_kind dr_verbs_kind = {
 		"an RDMA device",
 	.netdev_of = dr_verbs_netdev_of,
 	.probe = probe,
+	.packet_bytes = packet_bytes,
+	.fit_packets = fit_packets,
 	.check_name = "rdma",
 	.faults = faults,
 	.memory = dr_verbs_mr_choice,

@@ -41,8 +41,8 @@ static int plan_depths(struct vb_rail *r, struct dr_err *e)
 	unsigned rq = DR_MIN(r->rq ? r->rq : VB_RQ / r->vp.qps, max_wr);
 
 	for (;;) {
-		r->conn_cqes =
-			VB_CTRL_DEPTH + VB_CTRL_SENDS + VB_FLUSH + r->vp.qps * DR_MAX(sq, rq);
+		r->conn_cqes = VB_CTRL_DEPTH + VB_CTRL_SENDS + DR_VERBS_PROBE_QPS * VB_PROBES +
+			       VB_FLUSH + r->vp.qps * DR_MAX(sq, rq);
 		if (r->conn_cqes <= max_cqe)
 			break;
 		sq /= 2;

@@ -77,7 +77,8 @@ static void path_free(struct vb_path *p)
 static int path_alloc(struct vb_path *p)
 {
 	struct vb_rail *r = vb_path_rail(p);
-	int rc = wcs_init(&p->ctrl_wcs, VB_CTRL_DEPTH + VB_CTRL_SENDS);
+	int rc = wcs_init(
+		&p->ctrl_wcs, VB_CTRL_DEPTH + VB_CTRL_SENDS + DR_VERBS_PROBE_QPS * VB_PROBES);
 
 	rc = rc ? rc
 		: wcs_init(&p->data_wcs,
@@ -260,17 +261,23 @@ static void flush(struct dr_path *bp, int64_t now_ns)
 static void stats(struct dr_path *bp, struct dr_path_stats *out)
 {
 	struct vb_path *p = vb_path(bp);
-	int64_t now = dr_now_ns();
+	const struct dr_verbs_params *vp = &vb_path_rail(p)->vp;
+	int64_t now = dr_now_ns(), probe_ns = dr_verbs_probe_ns(p);
+	const struct vb_silence silence = { .probes = p->probes,
+		.ack_ns = p->ack_ns,
+		.rtt_ns = p->rtt_ns,
+		.retry_ns = dr_verbs_retry_ns(vp) };
 
 	*out = p->base.st;
-	out->acked_bytes = p->acked_bytes;
+	out->acked_bytes = p->acked_data;
 	out->unacked_bytes = p->posted_bytes - p->acked_bytes;
 	out->peer_ack_age_ns = p->ack_ns ? now - p->ack_ns : -1;
-	out->unanswered =
-		p->probe_ns
-			? (unsigned)((now - p->probe_ns) / dr_verbs_answer_ns(&vb_path_rail(p)->vp))
-			: 0;
-	out->rto_ns = dr_verbs_window_ns(&vb_path_rail(p)->vp);
+	out->unanswered = probe_ns ? (unsigned)((now - probe_ns) / dr_verbs_answer_ns(vp)) : 0;
+	out->silent_segments = dr_verbs_silent(&silence, now);
+	if (p->state == VB_UP) /* less the type of a datagram */
+		out->segment_bytes = DR_MIN((unsigned)p->conn->peer.mtu, p->conn->dev.mtu) - 1;
+	out->rtt_ns = p->rtt_ns;
+	out->rto_ns = dr_verbs_window_ns(vp);
 }
 
 static void unlink_ready(struct vb_path *p)
@@ -348,6 +355,7 @@ const struct dr_transport_ops dr_verbs_ops = {
 	dr_verbs_rail_handle,
 	dr_verbs_rail_peer,
 	dr_verbs_rail_dgram,
+	dr_verbs_rail_padded,
 	NULL,
 	dr_verbs_rail_progress,
 	dr_verbs_rail_close,
@@ -366,6 +374,7 @@ const struct dr_transport_ops dr_verbs_ops = {
 	dr_verbs_fence,
 	stats,
 	dr_verbs_probe,
+	NULL,
 	path_close,
 	stop,
 	fini,

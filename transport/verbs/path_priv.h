@@ -13,8 +13,8 @@
  *		calls						rail_priv.h, mem.h, helper.h
  *	conn	conn.c: the connection of one path; qp.c: its queue pairs, made and destroyed by the helper;
  *		cq.c: completion queues, the poller's probes	conn.h
- *	path	path.c: life, ops; up.c: coming up; ctrl.c: control messages; tx.c: data out; rx.c: data in;
- *		flush.c: GPU memory; fence.c				path_priv.h
+ *	path	path.c: life, ops; up.c: coming up; ctrl.c: control messages; probe.c: what the peer's NIC
+ *		answers; tx.c: data out; rx.c: data in; flush.c: GPU memory; fence.c				path_priv.h
  *	bytes	hello.c, frame.c; status.c: what a completion status means
  *
  * Threads. A rail and its paths belong to their owner's thread. The helper thread of a rail sees
@@ -35,6 +35,7 @@ enum vb_state {
 	VB_JOINING,    /* the helper leads the queue pairs to the peer's */
 	VB_ADMITTED,   /* acceptor: WELCOME sent, nothing came on the control queue pair yet */
 	VB_CONFIRMING, /* connector: first message sent, none came */
+	VB_ANSWERING, /* acceptor: first message came, and one was sent that is not acknowledged yet */
 	VB_UP,
 	VB_FAILING, /* broken; FAILED is due in the next progress */
 	VB_FAILED,  /* FAILED was reported; waits for fence or close */
@@ -71,7 +72,10 @@ struct vb_lane {
 	uint64_t told, posted, flushed, queued;
 	uint64_t wr_done, wr_posted; /* wr_retired: errors and flushed ones included */
 	uint64_t wr_retired;
-	bool broken; /* an error came: what follows was not done */
+	uint64_t bytes, wr_bytes[VB_SQ]; /* posted so far; the same after each work request */
+	uint64_t acked;			 /* of these */
+	uint32_t unsignalled;		 /* bytes since the last signalled one */
+	bool broken;			 /* an error came: what follows was not done */
 };
 
 /* Receiver: a posted message. Slot seq % VB_RING. */
@@ -111,6 +115,15 @@ struct vb_ctrl {
 	uint32_t peer_granted;	/* messages the peer can take in all */
 	uint32_t granted, told; /* own receives posted in all; what the peer was told of that */
 	uint16_t len[VB_CTRL_DEPTH]; /* bytes of the message in each send slot */
+	uint64_t
+		timed; /* the round trip of what is sent below this count is measured; 0: of none */
+	int64_t timed_ns; /* since then */
+};
+
+/* Probes of one queue pair: done <= sent <= done + VB_PROBES, place = count % VB_PROBES. */
+struct vb_probes {
+	unsigned sent, done;
+	int64_t at_ns[VB_PROBES];
 };
 
 struct vb_path {
@@ -139,9 +152,11 @@ struct vb_path {
 	uint32_t flush_vendor;
 	int64_t fence_deadline_ns, fence_from_ns;
 
-	int64_t ack_ns;	  /* last good send completion */
-	int64_t probe_ns; /* the probe in flight was posted; 0: none is */
+	int64_t ack_ns;			    /* last good send completion */
+	struct vb_probes probes[VB_PROBED]; /* of queue pair 0, then of the probe queue pairs */
+	int64_t rtt_ns;			    /* smoothed; 0: nothing was answered yet */
 	uint64_t posted_bytes, acked_bytes;
+	uint64_t acked_data; /* of acked_bytes */
 };
 
 static inline struct vb_path *vb_path(struct dr_path *p)
@@ -157,10 +172,15 @@ static inline unsigned vb_qp_of(const struct vb_path *p, uint64_t seq, unsigned 
 {
 	return 1 + (unsigned)((seq + part) % vb_path_rail(p)->vp.qps);
 }
+/* One behind the last data queue pair: the first for probes. */
+static inline unsigned vb_data_end(const struct vb_path *p)
+{
+	return 1 + vb_path_rail(p)->vp.qps;
+}
 /* Queue pairs that both ends have. */
 static inline unsigned vb_shared_qps(const struct vb_path *p)
 {
-	return 1 + vb_path_rail(p)->vp.qps;
+	return vb_data_end(p) + DR_VERBS_PROBE_QPS;
 }
 /* Work requests that carry len bytes. */
 static inline uint32_t vb_pieces(const struct vb_path *p, uint32_t len)
@@ -190,7 +210,22 @@ void dr_verbs_ctrl_push(struct vb_path *p);
 void dr_verbs_ctrl_wc(struct vb_path *p, const struct vb_wc *wc);
 /* Send a message without frames. */
 void dr_verbs_ctrl_nudge(struct vb_path *p);
-void dr_verbs_probe(struct dr_path *bp, int64_t now_ns);
+
+/* probe.c */
+void dr_verbs_probe(struct dr_path *bp, bool all, int64_t now_ns);
+/* A probe was answered. */
+void dr_verbs_probed(struct vb_path *p, const struct vb_wc *wc);
+/* A round trip was measured. */
+void dr_verbs_rtt(struct vb_path *p, int64_t sample_ns);
+/* When the oldest probe without an answer on queue pair 0 was posted; 0: there is none. */
+int64_t dr_verbs_probe_ns(const struct vb_path *p);
+/* How many lone packets would have to be lost for what is observed: dr_path_stats.silent_segments. */
+struct vb_silence {
+	const struct vb_probes *probes; /* VB_PROBED of them */
+	int64_t ack_ns;			/* the last completion of any kind */
+	int64_t rtt_ns, retry_ns;	/* the latter as dr_verbs_retry_ns */
+};
+unsigned dr_verbs_silent(const struct vb_silence *s, int64_t now_ns);
 
 /* tx.c */
 int dr_verbs_post_send(struct dr_path *bp, uint32_t epoch, uint64_t seq, unsigned part,

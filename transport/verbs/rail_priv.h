@@ -127,6 +127,12 @@ static inline struct vb_rail *vb_rail(struct dr_rail *r)
 	return dr_container_of(r, struct vb_rail, base);
 }
 
+/* Bytes of one work request of data. */
+static inline uint32_t dr_verbs_msg_max(const struct vb_rail *r)
+{
+	return DR_MIN(r->dev.msg_max, (uint32_t)VB_MSG_MAX);
+}
+
 int dr_verbs_listen(const struct dr_rail_params *p, struct dr_rail **out, struct dr_err *e);
 int dr_verbs_rail_handle(struct dr_rail *r, void *buf, size_t cap);
 int dr_verbs_rail_peer(struct dr_rail *r, const void *handle, size_t len, struct dr_err *e);
@@ -166,6 +172,7 @@ void dr_verbs_ud_progress(struct vb_rail *r);
 void dr_verbs_ud_send(
 	struct vb_rail *r, const void *head, size_t head_len, const void *data, size_t len);
 void dr_verbs_rail_dgram(struct dr_rail *br, const void *data, size_t len);
+void dr_verbs_rail_padded(struct dr_rail *br, const void *data, size_t len, uint32_t size);
 /* Ask the helper for an address handle, also when there is one. */
 void dr_verbs_ah_renew(struct vb_rail *r);
 

@@ -132,7 +132,7 @@ void dr_verbs_rx_push(struct vb_path *p)
 {
 	struct vb_rx *x = &p->rx;
 
-	for (unsigned i = 1; i < vb_shared_qps(p); i++) {
+	for (unsigned i = 1; i < vb_data_end(p); i++) {
 		if (x->posted[i] >= x->promised[i])
 			continue;
 		if (dr_verbs_post_data_recvs(p->conn, i, x->promised[i] - x->posted[i])) {

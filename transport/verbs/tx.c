@@ -6,6 +6,7 @@
  *  2. The last work request of each chain is signalled, so that every one posted is followed by a
  *     completion of its queue pair: a good one retires all before it, and in the error state each comes
  *     back by itself. wr_retired reaches wr_posted without a marker.
+ *     One is also signalled per VB_SIGNAL bytes, so that progress on a slow port can be seen.
  *  3. SENT is told for work below the first error only.
  *  4. At most rail.sq work requests are out on a queue pair.
  */
@@ -103,6 +104,7 @@ static void post(struct vb_path *p, unsigned qp, struct chain *ch)
 	if (ch->n == 0)
 		return;
 	ch->wr[ch->n - 1].send_flags |= IBV_SEND_SIGNALED;
+	p->lanes[qp - 1].unsignalled = 0;
 	ch->wr[ch->n - 1].next = NULL;
 	p->base.st.syscalls++; /* but not tx_last_ns: see path.h */
 	if (ibv_post_send(p->conn->qp[qp], ch->wr, &bad)) {
@@ -139,7 +141,13 @@ static void add_piece(struct vb_path *p, unsigned qp, struct vb_lane *l, struct 
 		.imm_data = htobe32(dr_verbs_imm_encode(s->epoch, s->seq, s->part, more)),
 		.wr.rdma = { .remote_addr = s->raddr + s->off, .rkey = s->rkey } };
 	s->off += len;
-	l->wr_posted++;
+	l->bytes += len;
+	l->wr_bytes[l->wr_posted++ % VB_SQ] = l->bytes;
+	l->unsignalled += len;
+	if (l->unsignalled >= VB_SIGNAL) {
+		ch->wr[i].send_flags |= IBV_SEND_SIGNALED;
+		l->unsignalled = 0;
+	}
 	p->posted_bytes += len;
 	p->base.st.tx_bytes += len;
 	p->base.st.tx_wire += len;
@@ -172,8 +180,15 @@ static void push_lane(struct vb_path *p, unsigned qp)
 
 void dr_verbs_tx_push(struct vb_path *p)
 {
-	for (unsigned qp = 1; p->lanes && qp < p->conn->n; qp++)
+	for (unsigned qp = 1; p->lanes && qp < vb_data_end(p); qp++)
 		push_lane(p, qp);
+}
+
+static void acknowledged(struct vb_path *p, struct vb_lane *l, uint64_t bytes)
+{
+	p->acked_bytes += bytes - l->acked;
+	p->acked_data += bytes - l->acked;
+	l->acked = bytes;
 }
 
 void dr_verbs_tx_wc(struct vb_path *p, const struct vb_wc *wc)
@@ -186,6 +201,7 @@ void dr_verbs_tx_wc(struct vb_path *p, const struct vb_wc *wc)
 	l->wr_retired = at + 1;
 	if (wc->status == IBV_WC_SUCCESS) {
 		p->ack_ns = p->base.now_ns;
+		acknowledged(p, l, l->wr_bytes[at % VB_SQ]);
 	} else {
 		l->broken = true;
 		dr_verbs_wc_failed(p, wc);
@@ -206,7 +222,6 @@ void dr_verbs_tx_report(struct vb_path *p)
 
 			if (s->wr_end > l->wr_done)
 				break;
-			p->acked_bytes += s->len;
 			l->told++;
 			dr_path_emit(&p->base, &ev);
 		}

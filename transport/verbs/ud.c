@@ -5,7 +5,8 @@
  *     fails it is dropped. Receives are posted again as soon as they were handled.
  *  2. The address handle is made by the helper, which may wait a second for the neighbour; the old one
  *     is used until the new one is there, and destroyed by the next job, after the sends that use it.
- *  3. A queue pair in the error state (rxe: a datagram sent while the link is down) is brought up again
+ *  3. Padding is sent from, and received into, one area that all datagrams share: nobody reads it.
+ *  4. A queue pair in the error state (rxe: a datagram sent while the link is down) is brought up again
  *     under its old number. What it did in an earlier life is told by the wr_id, and dropped.
  */
 #include "transport/verbs/path_priv.h"
@@ -18,10 +19,19 @@
 #include <string.h>
 
 enum {
-	SLAB_LEN = (VB_UD_RECVS + VB_UD_SENDS) * VB_UD_BUF,
+	PAD_TX = (VB_UD_RECVS + VB_UD_SENDS) * VB_UD_BUF, /* zeros */
+	PAD_RX = PAD_TX + VB_UD_PAD,
+	SLAB_LEN = PAD_RX + VB_UD_PAD,
 	SIGNAL_EVERY = 8,
 	BATCHES = 4, /* of VB_POLL completions, in one rail_progress */
 };
+
+static struct ibv_sge span(const struct vb_rail *r, unsigned off, size_t len)
+{
+	return (struct ibv_sge){ .addr = (uintptr_t)(r->ud.slab + off),
+		.length = (uint32_t)len,
+		.lkey = r->ud.mr->lkey };
+}
 
 static int post_recvs(struct vb_rail *r, unsigned first, unsigned n)
 {
@@ -29,12 +39,11 @@ static int post_recvs(struct vb_rail *r, unsigned first, unsigned n)
 	int rc = 0;
 
 	for (unsigned i = first; i < first + n && rc == 0; i++) {
-		struct ibv_sge sge = { .addr = (uintptr_t)(r->ud.slab + i * VB_UD_BUF),
-			.length = VB_UD_BUF,
-			.lkey = r->ud.mr->lkey };
+		struct ibv_sge sge[2] = { span(r, i * VB_UD_BUF, VB_UD_BUF),
+			span(r, PAD_RX, VB_UD_PAD) };
 		struct ibv_recv_wr wr = { .wr_id = (uint64_t)r->ud.life << 32 | VB_ID_RECV | i,
-			.sg_list = &sge,
-			.num_sge = 1 };
+			.sg_list = sge,
+			.num_sge = 2 };
 		rc = ibv_post_recv(r->ud.qp, &wr, &bad);
 	}
 	return dr_verbs_neg(rc);
@@ -65,8 +74,8 @@ int dr_verbs_ud_open(struct vb_rail *r, struct dr_err *e)
 	struct ibv_qp_init_attr a = { .qp_type = IBV_QPT_UD,
 		.cap = { .max_send_wr = VB_UD_SENDS,
 			.max_recv_wr = VB_UD_RECVS,
-			.max_send_sge = 1,
-			.max_recv_sge = 1 } };
+			.max_send_sge = 2,
+			.max_recv_sge = 2 } };
 	struct vb_ud *u = &r->ud;
 
 	u->slab = dr_pages_alloc(SLAB_LEN);
@@ -183,34 +192,39 @@ void dr_verbs_ah_renew(struct vb_rail *r)
 
 /* ---- sending ---- */
 
-void dr_verbs_ud_send(
-	struct vb_rail *r, const void *head, size_t head_len, const void *data, size_t len)
+static bool may_send(struct vb_rail *r)
+{
+	struct vb_ud *u = &r->ud;
+
+	if (r->closed || r->dead || !r->has_peer)
+		return false;
+	if (u->broken)
+		reset_qp(r);
+	if (u->broken)
+		return false;
+	if ((!u->ah || u->ah_stale) && dr_now_ns() - u->ah_tried_ns >= VB_AH_AGAIN_NS)
+		dr_verbs_ah_renew(r);
+	return u->ah && u->posted - u->done < VB_UD_SENDS;
+}
+
+/* Followed by `padding` zeros. */
+static void send_padded(struct vb_rail *r, const void *head, size_t head_len, const void *data,
+	size_t len, size_t padding)
 {
 	struct vb_ud *u = &r->ud;
 	struct ibv_send_wr *bad;
 
-	if (r->closed || r->dead || !r->has_peer || head_len + len > VB_UD_BUF)
-		return;
-	if (u->broken)
-		reset_qp(r);
-	if (u->broken)
-		return;
-	if ((!u->ah || u->ah_stale) && dr_now_ns() - u->ah_tried_ns >= VB_AH_AGAIN_NS)
-		dr_verbs_ah_renew(r);
-	if (!u->ah)
-		return;
-	if (u->posted - u->done == VB_UD_SENDS)
+	if (head_len + len > VB_UD_BUF || padding > VB_UD_PAD || !may_send(r))
 		return;
 	unsigned slot = VB_UD_RECVS + (unsigned)(u->posted % VB_UD_SENDS);
 	memcpy(u->slab + slot * VB_UD_BUF, head, head_len);
 	if (len)
 		memcpy(u->slab + slot * VB_UD_BUF + head_len, data, len);
-	struct ibv_sge sge = { .addr = (uintptr_t)(u->slab + slot * VB_UD_BUF),
-		.length = (uint32_t)(head_len + len),
-		.lkey = u->mr->lkey };
+	struct ibv_sge sge[2] = { span(r, slot * VB_UD_BUF, head_len + len),
+		span(r, PAD_TX, padding) };
 	struct ibv_send_wr wr = { .wr_id = (uint64_t)u->life << 32 | vb_id(false, 0, u->posted),
-		.sg_list = &sge,
-		.num_sge = 1,
+		.sg_list = sge,
+		.num_sge = padding > 0 ? 2 : 1,
 		.opcode = IBV_WR_SEND,
 		.send_flags = u->posted % SIGNAL_EVERY == SIGNAL_EVERY - 1 ? IBV_SEND_SIGNALED : 0,
 		.wr.ud = { .ah = u->ah,
@@ -221,12 +235,29 @@ void dr_verbs_ud_send(
 		u->posted++;
 }
 
+void dr_verbs_ud_send(
+	struct vb_rail *r, const void *head, size_t head_len, const void *data, size_t len)
+{
+	send_padded(r, head, head_len, data, len, 0);
+}
+
 void dr_verbs_rail_dgram(struct dr_rail *br, const void *data, size_t len)
 {
 	uint8_t type = DR_VERBS_DGRAM;
 
 	dr_dassert(len <= DR_DGRAM_MAX);
 	dr_verbs_ud_send(vb_rail(br), &type, 1, data, len);
+}
+
+/* The device that came back may have a smaller MTU than the one that the owner asked for. */
+void dr_verbs_rail_padded(struct dr_rail *br, const void *data, size_t len, uint32_t size)
+{
+	struct vb_rail *r = vb_rail(br);
+	uint8_t type = DR_VERBS_DGRAM;
+
+	dr_dassert(len <= DR_DGRAM_MAX && size > len);
+	if (r->has_peer && 1 + size <= DR_MIN(r->dev.mtu, (unsigned)r->peer.mtu))
+		send_padded(r, &type, 1, data, len, size - len);
 }
 
 /* ---- receiving ---- */
@@ -252,12 +283,13 @@ static void received(struct vb_rail *r, const struct ibv_wc *wc)
 	const uint8_t *data = r->ud.slab + slot * VB_UD_BUF + VB_GRH;
 	struct dr_event ev = { .kind = DR_EV_DGRAM, .data = data + 1 };
 
-	if (wc->byte_len >= VB_GRH + 2 && wc->byte_len <= VB_UD_BUF) {
-		ev.len = ev.size = wc->byte_len - VB_GRH - 1;
-		if (data[0] != DR_VERBS_DGRAM)
-			dr_verbs_admit(r, data, wc->byte_len - VB_GRH);
-		else if (r->has_peer && ev.len <= DR_DGRAM_MAX)
+	if (wc->byte_len >= VB_GRH + 2) {
+		ev.size = wc->byte_len - VB_GRH - 1;
+		ev.len = DR_MIN(ev.size, (uint32_t)DR_DGRAM_MAX);
+		if (data[0] == DR_VERBS_DGRAM && r->has_peer)
 			dr_verbs_rail_emit(r, &ev);
+		else if (data[0] != DR_VERBS_DGRAM && wc->byte_len <= VB_UD_BUF)
+			dr_verbs_admit(r, data, wc->byte_len - VB_GRH);
 	}
 	if (!r->closed && post_recvs(r, slot, 1))
 		r->ud.broken = true;

@@ -5,7 +5,10 @@
  *	connector	NEW -> BUILDING -> GREETING (HELLO, again and again) -> JOINING (WELCOME came)
  *			-> CONFIRMING (first message sent) -> UP (one came)
  *	acceptor	NEW -> BUILDING -> WAITING -> JOINING (HELLO came) -> ADMITTED (WELCOME sent, again
- *			for each HELLO) -> UP (first message came; one is sent)
+ *			for each HELLO) -> ANSWERING (first message came; one is sent) -> UP (the peer's NIC
+ *			acknowledged it, or another message came)
+ *
+ * So neither end is UP while the queue pairs carry one direction only.
  */
 #include "transport/verbs/path_priv.h"
 
@@ -88,10 +91,10 @@ void dr_verbs_greeted(struct vb_path *p, const struct dr_verbs_hello *h)
 	if (h->n != p->conn->n) {
 		dr_verbs_fail(p, DR_SCOPE_PATH, -EPROTO,
 			"the peer uses %u data queue pairs, this end %u; give both the same --qps",
-			h->n - 1u, p->conn->n - 1);
+			h->n - 1u - DR_VERBS_PROBE_QPS, vb_path_rail(p)->vp.qps);
 		return;
 	}
-	p->msg_max = DR_MIN(h->msg_max, vb_path_rail(p)->dev.msg_max) & ~4095u;
+	p->msg_max = DR_MIN(h->msg_max, dr_verbs_msg_max(vb_path_rail(p))) & ~4095u;
 	p->ctrl.peer_granted = DR_MIN(h->ctrl_recvs, VB_CTRL_DEPTH);
 	dr_verbs_set_state(p, VB_JOINING);
 	dr_verbs_conn_join(p->conn, h);

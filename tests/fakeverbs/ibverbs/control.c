@@ -114,6 +114,20 @@ static void cut(const char *dev, unsigned dirs)
 	end();
 }
 
+static void cut_type(const char *dev, enum ibv_qp_type type, unsigned dirs)
+{
+	begin();
+	EACH(d, dev) * (type == IBV_QPT_UD ? &d->cut_ud : &d->cut_rc) = dirs;
+	end();
+}
+
+static void hole(const char *dev, unsigned bytes)
+{
+	begin();
+	EACH(d, dev) d->hole = bytes;
+	end();
+}
+
 static void port(const char *dev, bool up)
 {
 	begin();
@@ -457,6 +471,8 @@ const struct dr_fake_ctl dr_fake_ctl = {
 	.alive_total = alive_total,
 	.violations = violations,
 	.cut = cut,
+	.cut_type = cut_type,
+	.hole = hole,
 	.port = port,
 	.fatal = fatal,
 	.unplug = unplug,

@@ -124,7 +124,7 @@ struct dr_fake_dev {
 	struct ibv_device ibv;
 	char ifname[32], addr[32];
 	struct dr_fake_gid gid[DR_FAKE_GIDS];
-	unsigned cut, drop;
+	unsigned cut, cut_rc, cut_ud, hole, drop;
 	bool down, fatal, held, no_flush, retry7_for_ever;
 	bool ib, grh_required; /* InfiniBand; its port wants a GRH everywhere */
 	uint16_t lid;

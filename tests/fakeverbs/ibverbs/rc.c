@@ -11,7 +11,7 @@
 static bool passes(const struct dr_fake_dev *from, const struct dr_fake_dev *to)
 {
 	return !from->down && !to->down && !from->fatal && !to->fatal &&
-	       !(from->cut & DR_FAKE_TX) && !(to->cut & DR_FAKE_RX);
+	       !((from->cut | from->cut_rc) & DR_FAKE_TX) && !((to->cut | to->cut_rc) & DR_FAKE_RX);
 }
 
 static bool same_gid(const union ibv_gid *a, const union ibv_gid *b)
@@ -182,6 +182,8 @@ int dr_fake_try_rc(struct dr_fake_qp *qp, struct dr_fake_swqe *w)
 	if (d && d->held)
 		return DR_FAKE_IDLE;
 	if (!d || !passes(qp->dev, d))
+		return DR_FAKE_LOST;
+	if (d->hole != 0 && DR_MIN(w->len, mtu_bytes(qp->attr.path_mtu)) > d->hole)
 		return DR_FAKE_LOST;
 	if (!w->delivered) {
 		peer = answerer(qp, d);

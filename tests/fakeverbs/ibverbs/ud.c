@@ -59,8 +59,11 @@ int dr_fake_try_ud(struct dr_fake_qp *qp, struct dr_fake_swqe *w)
 	if (!dr_fake_source_ok(qp->dev, &w->ah, &w->sgid))
 		return DR_FAKE_DONE;
 	d = dr_fake_route(qp->dev, &w->ah);
-	if (!d || d->fatal || d->held || d->down || qp->dev->down || (d->cut & DR_FAKE_RX) ||
-		(qp->dev->cut & DR_FAKE_TX))
+	if (!d || d->fatal || d->held || d->down || qp->dev->down ||
+		((d->cut | d->cut_ud) & DR_FAKE_RX) ||
+		((qp->dev->cut | qp->dev->cut_ud) & DR_FAKE_TX))
+		return DR_FAKE_DONE;
+	if (d->hole != 0 && w->len > d->hole)
 		return DR_FAKE_DONE;
 	to = dr_fake_find_qp(d, w->wr.wr.ud.remote_qpn);
 	if (to && to->ibv.qp_type == IBV_QPT_UD &&

@@ -21,7 +21,9 @@ static inline void fz_options_ranges(const struct dr_options *o)
 	dr_assert(o->gpus.n == (o->gpu_names.n ? o->gpu_names.n : 8) || o->gpus.n < o->gpu_names.n);
 	for (size_t i = 0; i < o->gpus.n; i++)
 		top = DR_MAX(top, o->gpus.v[i]);
-	dr_assert(o->command == DR_CMDBIT_DEMO || o->port + top <= 65535);
+	/* GPU numbers that cannot exist are refused when the GPUs are opened. */
+	dr_assert(o->command == DR_CMDBIT_DEMO || top >= DR_OPTIONS_GPUS_MAX ||
+		  o->port + top <= 65535);
 	dr_assert(o->channels >= 1 && o->channels <= DR_CHANNELS_MAX);
 	dr_assert(o->window >= 1 && o->window <= DR_CHANNEL_WINDOW_MAX);
 	dr_assert(o->factor >= 2 && o->begin <= o->end && o->size >= 1);

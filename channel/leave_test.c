@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "channel/channel_priv.h"
+#include "channel/flow_testkit.h"
+
+/* Managers that leave degraded rails. Both rails carry the same; rail 0, the primary, becomes worse. */
+
+static const double RATE = 100e6;
+
+static void leave_open(struct flow *f, enum dr_sim_personality kind, double rate, double leave)
+{
+	struct dr_sim_opts o = small_packets();
+
+	o.personality = kind;
+	o.link.bits_per_s = rate;
+	pair_leave_degraded = leave;
+	flow_open(f, &o, WARM_NS);
+	pair_leave_degraded = 0;
+}
+
+static struct dr_rate_state rail_state(struct flow *f, unsigned rail)
+{
+	struct dr_rate_state st;
+
+	dr_rail_rates_get(f->p.m[0]->rates, rail, &st);
+	return st;
+}
+
+static void set_loss(struct flow *f, unsigned rail, unsigned percent)
+{
+	struct dr_sim_link l;
+
+	dr_sim_link_get(f->p.w, rail, 0, &l);
+	l.loss_ppm = l.dgram_loss_ppm = 10000 * percent;
+	dr_sim_link_set(f->p.w, rail, DR_SIM_BOTH, &l);
+}
+
+/* Nothing is known of the other rail at first. */
+static void test_a_rail_with_a_hundredth_is_left_and_returned_to_once(void **state)
+{
+	static struct flow f;
+	struct dr_channel *ch;
+	uint64_t before;
+
+	(void)state;
+	leave_open(&f, DR_SIM_STREAM, RATE, 0.1);
+	ch = dr_manager_channel_at(f.p.m[0], 0);
+	flow_for(&f, 2 * DR_NS_PER_S);
+	assert_int_equal(sender_stats(&f).active, 0);
+	assert_int_equal(sender_stats(&f).path_fill[1], 0);
+	set_rate(&f, 0, 1e6);
+	flow_for(&f, 4 * DR_NS_PER_S);
+	assert_int_equal(sender_stats(&f).active, 1);
+	assert_true(rail_state(&f, 0).degraded);
+	assert_true(ch->fo.done.planned);
+	assert_non_null(strstr(ch->fo.done.cause, "rail 0 is degraded: "));
+	assert_non_null(strstr(ch->fo.done.cause, "b/s measured, rail 1 carries "));
+	ch = dr_manager_channel_at(f.p.m[1], 0);
+	assert_true(ch->fo.done.planned);
+	assert_string_equal(ch->fo.done.cause, "degraded rail, left by the sender");
+	before = f.next[1];
+	flow_for(&f, 20 * DR_NS_PER_S);
+	/* The other rail's bandwidth, and no failback. */
+	assert_true((double)(f.next[1] - before) * CHUNK * 8 > 0.8 * 20 * 100e6);
+	assert_int_equal(sender_stats(&f).active, 1);
+	assert_int_equal(sender_stats(&f).failbacks, 1);
+	set_rate(&f, 0, 100e6);
+	flow_for(&f, 40 * DR_NS_PER_S);
+	assert_int_equal(sender_stats(&f).active, 0);
+	assert_int_equal(sender_stats(&f).failbacks, 2);
+	assert_int_equal(sender_stats(&f).switches, 0);
+	assert_false(rail_state(&f, 0).degraded);
+	flow_close(&f);
+}
+
+static void test_without_the_option_it_is_kept(void **state)
+{
+	static struct flow f;
+
+	(void)state;
+	leave_open(&f, DR_SIM_STREAM, RATE, 0);
+	set_rate(&f, 0, 1e6);
+	flow_for(&f, 20 * DR_NS_PER_S);
+	assert_int_equal(sender_stats(&f).active, 0);
+	assert_int_equal(sender_stats(&f).epoch, 1);
+	assert_int_equal(sender_stats(&f).path_fill[1], 0);
+	flow_close(&f);
+}
+
+/* Between the limits the channel stays where it is. */
+static void test_the_ratio_decides(void **state)
+{
+	static const struct {
+		double leave, rate, back;
+		unsigned active, after;
+	} c[] = {
+		{ 0.1, 0.52e6, 4e6, 0, 0 },
+		{ 0.5, 1.2e6, 2.6e6, 1, 1 },
+		{ 0.5, 1.2e6, 3.6e6, 1, 0 },
+		{ 0.5, 2.4e6, 4e6, 0, 0 },
+		{ 0.02, 0.2e6, 4e6, 0, 0 },
+	};
+	static struct flow f;
+
+	(void)state;
+	for (unsigned i = 0; i < DR_ARRAY_LEN(c); i++) {
+		leave_open(&f, DR_SIM_STREAM, 4e6, c[i].leave);
+		set_rate(&f, 0, c[i].rate);
+		flow_for(&f, 10 * DR_NS_PER_S);
+		assert_int_equal(sender_stats(&f).active, c[i].active);
+		set_rate(&f, 0, c[i].back);
+		flow_for(&f, 30 * DR_NS_PER_S);
+		assert_int_equal(sender_stats(&f).active, c[i].after);
+		assert_true(sender_stats(&f).failbacks <= 2);
+		flow_close(&f);
+	}
+}
+
+static void test_a_rail_is_not_left_for_a_slow_one(void **state)
+{
+	static struct flow f;
+
+	(void)state;
+	leave_open(&f, DR_SIM_STREAM, RATE, 0.1);
+	set_rate(&f, 0, 1e6);
+	set_rate(&f, 1, 2e6);
+	flow_for(&f, 20 * DR_NS_PER_S);
+	assert_int_equal(sender_stats(&f).active, 0);
+	assert_int_equal(sender_stats(&f).epoch, 1);
+	flow_close(&f);
+}
+
+static void test_a_rail_is_not_left_for_one_that_is_down(void **state)
+{
+	static struct flow f;
+
+	(void)state;
+	leave_open(&f, DR_SIM_STREAM, RATE, 0.1);
+	dr_sim_cut(f.p.w, 1, DR_SIM_BOTH, true);
+	set_rate(&f, 0, 1e6);
+	flow_for(&f, 10 * DR_NS_PER_S);
+	assert_int_equal(sender_stats(&f).active, 0);
+	assert_int_equal(sender_stats(&f).epoch, 1);
+	dr_sim_cut(f.p.w, 1, DR_SIM_BOTH, false);
+	flow_for(&f, 10 * DR_NS_PER_S);
+	assert_int_equal(sender_stats(&f).active, 1);
+	assert_int_equal(sender_stats(&f).switches, 0);
+	flow_close(&f);
+}
+
+/* The rail may be declared down meanwhile; it is not used again before its heartbeats arrive. */
+static void test_a_rail_that_loses_heartbeats_is_left(void **state)
+{
+	static struct flow f;
+
+	(void)state;
+	leave_open(&f, DR_SIM_STREAM, RATE, 0.1);
+	set_loss(&f, 0, 40);
+	flow_for(&f, 10 * DR_NS_PER_S);
+	assert_int_equal(sender_stats(&f).active, 1);
+	assert_true(rail_state(&f, 0).by_loss);
+	for (unsigned i = 0; i < 20; i++) {
+		flow_for(&f, DR_NS_PER_S);
+		assert_int_equal(sender_stats(&f).active, 1);
+	}
+	set_loss(&f, 0, 0);
+	flow_for(&f, 30 * DR_NS_PER_S);
+	assert_int_equal(sender_stats(&f).active, 0);
+	flow_close(&f);
+}
+
+/* Without a probe the traffic finds out: the other rail has to be known, and returns become rarer. */
+static void test_a_kind_that_cannot_probe_returns_less_and_less(void **state)
+{
+	struct dr_transport_ops blind = *dr_sim_ops(DR_SIM_STREAM);
+	static struct flow f;
+	struct dr_channel *ch;
+	uint32_t planned;
+
+	(void)state;
+	blind.fill = NULL;
+	leave_open(&f, DR_SIM_STREAM, RATE, 0.1);
+	f.p.m[0]->prm.transport = &blind;
+	set_rate(&f, 0, 1e6);
+	flow_for(&f, 10 * DR_NS_PER_S);
+	assert_int_equal(sender_stats(&f).epoch, 1); /* nothing is known of rail 1 */
+	ch = dr_manager_channel_at(f.p.m[0], 0);
+	assert_int_equal(dr_channel_switch_now(ch, dr_sim_world_clock(f.p.w, 0)), 0);
+	/* There, back after the hold-down, and there again. */
+	flow_for(&f, 6 * DR_NS_PER_S);
+	assert_int_equal(sender_stats(&f).failbacks, 3);
+	assert_int_equal(sender_stats(&f).active, 1);
+	/* The next returns are tried after 10, 20 and 40 s, and the one after them later than that. */
+	flow_for(&f, 95 * DR_NS_PER_S);
+	planned = sender_stats(&f).failbacks;
+	assert_true(planned >= 7 && planned <= 9);
+	flow_for(&f, 40 * DR_NS_PER_S);
+	assert_int_equal(sender_stats(&f).failbacks, planned);
+	assert_int_equal(sender_stats(&f).switches, 0);
+	assert_int_equal(sender_stats(&f).active, 1);
+	f.p.m[0]->prm.transport = dr_sim_ops(DR_SIM_STREAM);
+	flow_close(&f);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_a_rail_with_a_hundredth_is_left_and_returned_to_once),
+		cmocka_unit_test(test_without_the_option_it_is_kept),
+		cmocka_unit_test(test_the_ratio_decides),
+		cmocka_unit_test(test_a_rail_is_not_left_for_a_slow_one),
+		cmocka_unit_test(test_a_rail_is_not_left_for_one_that_is_down),
+		cmocka_unit_test(test_a_rail_that_loses_heartbeats_is_left),
+		cmocka_unit_test(test_a_kind_that_cannot_probe_returns_less_and_less),
+	};
+
+	return cmocka_run_group_tests_name("leave", tests, NULL, NULL);
+}

@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "channel/manager_priv.h"
+
+#include "base/log.h"
+
+/*
+ * Samples what the channels of a manager send, for the judge of the rails' rates (channel/rate.h):
+ *
+ *  1. What the peer acknowledged costs nothing to know. The transport is asked, with system calls, only where
+ *     that is less than could be expected of the rail.
+ *  2. Data waited on a rail since the last sample if one of its channels had more bytes at its transport then than
+ *     were acknowledged since, and was not held back by the peer's receive buffer.
+ *  3. A rail that is down, and a peer whose process is stalled, are not judged.
+ *  4. A sender leaves a degraded rail only for a rail that is alive and not suspect.
+ */
+enum { LIMITED_PERCENT = 20 };
+static const int64_t PROBE_STEP_NS = DR_NS_PER_MS;
+static const int64_t PAUSE_NS = 500 * DR_NS_PER_MS;
+
+static unsigned rail_of(const struct dr_manager *m, unsigned c, unsigned path)
+{
+	return path == 0 ? m->prm.channel[c].primary : m->prm.channel[c].shadow;
+}
+
+static void tell(struct dr_manager *m, unsigned r)
+{
+	struct dr_rate_state st;
+
+	if (!m->prm.ops || !m->prm.ops->degraded)
+		return;
+	dr_rail_rates_get(m->rates, r, &st);
+	m->prm.ops->degraded(m->prm.arg, r, &st, m->now);
+}
+
+/* The bytes that the transport acknowledged on path *path since the last sample; *waited: see rule 2. */
+static uint64_t ask(struct dr_manager *m, unsigned c, unsigned *path, bool *waited)
+{
+	struct mgr_flow was = m->flow[c], *f = &m->flow[c];
+	struct dr_path_stats s;
+	int64_t held;
+
+	*waited = false;
+	f->known = dr_channel_sending(m->channel[c], path, &f->gen, &s);
+	if (!f->known)
+		return 0;
+	f->path = *path;
+	f->at_ns = m->now;
+	f->acked = s.acked_bytes;
+	f->unacked = s.window_shut ? 0 : s.unacked_bytes;
+	f->held_ns = s.held_ns;
+	if (!was.known || was.path != f->path || was.gen != f->gen || f->acked < was.acked)
+		return 0;
+	held = f->held_ns - was.held_ns;
+	*waited = was.unacked > f->acked - was.acked && !s.window_shut &&
+		  held * 100 < (m->now - was.at_ns) * LIMITED_PERCENT;
+	return f->acked - was.acked;
+}
+
+/* Rule 1: bytes per rail that the peer acknowledged since the last sample. */
+static uint32_t slow_rails(struct dr_manager *m, uint64_t cheap[DR_RAILS_MAX])
+{
+	double dt = (double)(m->now - m->sampled_ns);
+	uint32_t slow = 0;
+
+	for (unsigned c = 0; c < m->prm.n_channels; c++) {
+		uint64_t done = dr_channel_bytes_done(m->channel[c]);
+		int active = dr_channel_active(m->channel[c]);
+
+		if (dr_channel_is_sender(m->channel[c]) && active >= 0)
+			cheap[rail_of(m, c, (unsigned)active)] += done - m->flow[c].done;
+		m->flow[c].done = done;
+	}
+	pthread_mutex_lock(&m->rates->lock);
+	for (unsigned r = 0; r < m->prm.n_rails; r++)
+		if (!dr_rate_enough(&m->rates->rate, r, (double)cheap[r] * 8e9 / dt, m->now))
+			slow |= 1u << r;
+	pthread_mutex_unlock(&m->rates->lock);
+	return slow;
+}
+
+static void sample(struct dr_manager *m)
+{
+	uint64_t bytes[DR_RAILS_MAX] = { 0 }, cheap[DR_RAILS_MAX] = { 0 };
+	uint32_t slow = slow_rails(m, cheap), waits = 0, changed = 0;
+
+	for (unsigned c = 0; c < m->prm.n_channels; c++) {
+		int active = dr_channel_active(m->channel[c]);
+		unsigned path = 0, r;
+		uint64_t acked;
+		bool waited;
+
+		if (active < 0 || !(slow & (1u << rail_of(m, c, (unsigned)active)))) {
+			m->flow[c].known = false;
+			continue;
+		}
+		r = rail_of(m, c, (unsigned)active);
+		acked = ask(m, c, &path, &waited);
+		bytes[r] += acked;
+		waits |= waited ? 1u << r : 0;
+	}
+	pthread_mutex_lock(&m->rates->lock);
+	for (unsigned r = 0; r < m->prm.n_rails; r++) {
+		if (!(waits & (1u << r)))
+			m->waited_ns[r] = DR_NEVER;
+		else if (m->waited_ns[r] == DR_NEVER)
+			m->waited_ns[r] = m->sampled_ns;
+		if (m->rail[r].state == DR_RAIL_DOWN || m->stalled)
+			continue;
+		if (dr_rate_acked(&m->rates->rate, r, slow & (1u << r) ? bytes[r] : cheap[r],
+			    m->waited_ns[r], m->now))
+			changed |= 1u << r;
+	}
+	pthread_mutex_unlock(&m->rates->lock);
+	for (unsigned r = 0; r < m->prm.n_rails; r++)
+		if (changed & (1u << r))
+			tell(m, r);
+}
+
+static void count_losses(struct dr_manager *m, unsigned r)
+{
+	int64_t pause = DR_MAX(PAUSE_NS, 20 * m->prm.heartbeat_ns);
+	struct dr_rate_report now;
+	int sent, lost;
+	bool changed;
+
+	dr_hb_small(&m->hb, r, &now);
+	now.ns = m->now;
+	if (!dr_rate_report(&m->reports[r], &now, pause, &sent, &lost) || m->stalled ||
+		m->rail[r].state == DR_RAIL_DOWN)
+		return;
+	pthread_mutex_lock(&m->rates->lock);
+	changed = dr_rate_datagrams(&m->rates->rate, r, sent, lost, m->now);
+	pthread_mutex_unlock(&m->rates->lock);
+	if (changed)
+		tell(m, r);
+}
+
+static void probe_over(struct dr_manager *m)
+{
+	bool changed;
+
+	m->probe.on = false;
+	m->probe.p.done = true;
+	pthread_mutex_lock(&m->rates->lock);
+	changed = dr_rate_probed(&m->rates->rate, m->probe.rail, &m->probe.p, m->now);
+	pthread_mutex_unlock(&m->rates->lock);
+	dr_debug("rail", "rail %u: probe of %llu bytes: %.0f bit/s%s", m->probe.rail,
+		(unsigned long long)m->probe.p.sent, m->probe.p.bps,
+		m->probe.p.proven ? "" : " at least");
+	if (changed)
+		tell(m, m->probe.rail);
+}
+
+/* Back-pressure and a connection that is gone lose the probe. */
+static void probe_step(struct dr_manager *m)
+{
+	struct dr_channel *ch = m->channel[m->probe.c];
+	struct dr_rate_look look;
+	struct dr_path_stats s;
+	uint32_t n;
+
+	m->probe.next_ns = m->now + PROBE_STEP_NS;
+	if (!dr_channel_path_stats(ch, m->probe.path, m->probe.gen, &s)) {
+		m->probe.p.bps = 0;
+		probe_over(m);
+		return;
+	}
+	look = (struct dr_rate_look){ .handed = s.fill_bytes - m->probe.base,
+		.acked = s.fill_acked - DR_MIN(s.fill_acked, m->probe.base),
+		.age_ns = s.peer_ack_age_ns,
+		.held_ns = s.held_ns };
+	n = dr_rate_probe_step(&m->probe.p, &look, m->now);
+	if (n > 0 && dr_channel_fill(ch, m->probe.path, n, &m->probe.gen, m->now) != 0) {
+		m->probe.p.bps = 0;
+		probe_over(m);
+	} else if (m->probe.p.done) {
+		probe_over(m);
+	}
+}
+
+static void probe_begin(struct dr_manager *m, unsigned c, unsigned path, unsigned rail)
+{
+	struct dr_path_stats s = { 0 };
+
+	m->probe.c = c;
+	m->probe.path = path;
+	m->probe.rail = rail;
+	m->probe.gen = dr_channel_generation(m->channel[c], path);
+	m->probe.base = 0;
+	if (dr_channel_path_stats(m->channel[c], path, m->probe.gen, &s))
+		m->probe.base = s.fill_bytes;
+	dr_rate_probe_init(&m->probe.p, s.rtt_min_ns, s.held_ns);
+	m->probe.on = true;
+	probe_step(m);
+}
+
+/* Channels that want to fail back. What one of them measures is the answer for all of the process. */
+static void answer(struct dr_manager *m, unsigned c, int64_t since)
+{
+	struct dr_rate_question q = { .rail = rail_of(m, c, 0),
+		.other = rail_of(m, c, 1),
+		.asked_ns = since,
+		.blind = !m->prm.transport->fill };
+	enum dr_rate_gate gate;
+	unsigned which, path;
+	bool changed;
+
+	if (m->probe.on)
+		return;
+	q.busy = dr_channel_owed(m->channel[c], &path, &since);
+	pthread_mutex_lock(&m->rates->lock);
+	gate = dr_rate_gate(&m->rates->rate, &q, m->now, &which);
+	pthread_mutex_unlock(&m->rates->lock);
+	if (gate == DR_RATE_PROBE)
+		probe_begin(m, c, which == q.rail ? 0 : 1, which);
+	if (gate == DR_RATE_PROBE || gate == DR_RATE_WAIT)
+		return;
+	if (!dr_channel_answer(m->channel[c],
+		    gate == DR_RATE_OPEN   ? DR_CHANNEL_FAIL_BACK
+		    : gate == DR_RATE_SHUT ? DR_CHANNEL_NOT_NOW
+					   : DR_CHANNEL_UNKNOWN,
+		    m->now))
+		return;
+	pthread_mutex_lock(&m->rates->lock);
+	changed = dr_rate_returned(&m->rates->rate, q.rail, m->now);
+	pthread_mutex_unlock(&m->rates->lock);
+	if (changed)
+		tell(m, q.rail);
+}
+
+static void answer_all(struct dr_manager *m)
+{
+	int64_t since;
+
+	for (unsigned c = 0; c < m->prm.n_channels; c++)
+		if (dr_channel_asks(m->channel[c], &since))
+			answer(m, c, since);
+}
+
+/* Rule 4. */
+static void leave(struct dr_manager *m, unsigned c)
+{
+	struct dr_rate_question q = { .blind = !m->prm.transport->fill };
+	struct dr_channel *ch = m->channel[c];
+	int active = dr_channel_active(ch);
+	enum dr_rate_move move;
+	char why[96];
+
+	if (m->probe.on || active < 0 || !dr_channel_is_sender(ch) ||
+		!dr_channel_path_up(ch, !active))
+		return;
+	q.rail = rail_of(m, c, (unsigned)active);
+	q.other = rail_of(m, c, !active);
+	if (m->rail[q.other].state != DR_RAIL_ALIVE)
+		return;
+	pthread_mutex_lock(&m->rates->lock);
+	move = dr_rate_move(&m->rates->rate, &q, m->now);
+	dr_rate_why_left(&m->rates->rate, &q, why, sizeof(why));
+	pthread_mutex_unlock(&m->rates->lock);
+	if (move == DR_RATE_PROBE_OTHER)
+		probe_begin(m, c, !active, q.other);
+	if (move != DR_RATE_LEAVE || dr_channel_leave(ch, why, m->now) != 0)
+		return;
+	pthread_mutex_lock(&m->rates->lock);
+	dr_rate_left(&m->rates->rate, &q, m->now);
+	pthread_mutex_unlock(&m->rates->lock);
+}
+
+void dr_manager_probe(struct dr_manager *m)
+{
+	probe_step(m);
+	if (!m->probe.on)
+		answer_all(m);
+}
+
+void dr_manager_rates(struct dr_manager *m)
+{
+	for (unsigned r = 0; r < m->prm.n_rails; r++)
+		count_losses(m, r);
+	answer_all(m);
+	if (m->now - m->sampled_ns < DR_RATE_SAMPLE_NS)
+		return;
+	sample(m);
+	m->sampled_ns = m->now;
+	for (unsigned c = 0; m->prm.leave_degraded > 0 && c < m->prm.n_channels; c++)
+		leave(m, c);
+}

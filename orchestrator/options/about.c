@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "orchestrator/options/options_priv.h"
+
+/* The commands with their own defaults and examples, and the texts of the man page beside the options. */
+
+/* Chosen so that the demo takes less than a minute on two cores. */
+static const struct dr_opt_pair demo_defaults[] = {
+	{ "test", "bw,lat,failover" },
+	{ "channels", "2" },
+	{ "size", "4M" },
+	{ "duration", "3s" },
+	{ "hold-down", "300ms" },
+	{ NULL, NULL },
+};
+
+/* A client may wait for a server that is started later, doctor reports that there is none. */
+static const struct dr_opt_pair doctor_defaults[] = {
+	{ "connect-timeout", "5s" },
+	{ NULL, NULL },
+};
+
+static const struct dr_opt_pair server_examples[] = {
+	{ "Serve clients until Ctrl-C", "server" },
+	{ "Use two NICs and listen on another port", "server --rails eth1,eth2 --port 21000" },
+	{ "Serve one client, which may inject faults here",
+		"server --one-off --allow-faults --key-file secret" },
+	{ NULL, NULL },
+};
+
+static const struct dr_opt_pair client_examples[] = {
+	{ "Bandwidth and latency for messages of 64 KiB to 64 MiB",
+		"client node1 --test bw,lat -b 64K -e 64M" },
+	{ "Bandwidth of every GPU over every NIC", "client node1 --matrix" },
+	{ "Cut the primary link while data flows",
+		"client node1 --test failover --allow-faults --fault link-down" },
+	{ "Fail below 90 % of an earlier run", "client node1 --baseline good.json --min-bw 90%" },
+	{ "Print the plan without running it", "client node1 --dry-run" },
+	{ NULL, NULL },
+};
+
+static const struct dr_opt_pair demo_examples[] = {
+	{ "All tests on this machine", "demo" },
+	{ "Bandwidth only, over four links", "demo --test bw --links 4" },
+	{ NULL, NULL },
+};
+
+static const struct dr_opt_pair topo_examples[] = {
+	{ "GPUs, NICs and the rails of each GPU", "topo" },
+	{ "The same for another machine", "topo --topology node1.xml" },
+	{ NULL, NULL },
+};
+
+static const struct dr_opt_pair doctor_examples[] = {
+	{ "Check this machine", "doctor" },
+	{ "Also check the paths to a server", "doctor node1 --rails eth1,eth2" },
+	{ NULL, NULL },
+};
+
+static const struct dr_opt_pair completion_examples[] = {
+	{ "Complete commands and options in new bash shells", "completion bash >>~/.bashrc" },
+	{ NULL, NULL },
+};
+
+const struct dr_opt_command dr_options_command_list[] = {
+	{ "server", DR_CMDBIT_SERVER, "[options]",
+		"Wait for clients and run the tests that each client asks for.", NULL,
+		server_examples },
+	{ "client", DR_CMDBIT_CLIENT, "HOST [options]",
+		"Run tests against the server on HOST (HOST:PORT for another port).", NULL,
+		client_examples },
+	{ "demo", DR_CMDBIT_DEMO, "[options]",
+		"Run both ends on this machine: in two network namespaces with root, else over loopback.",
+		demo_defaults, demo_examples },
+	{ "topo", DR_CMDBIT_TOPO, "[options]",
+		"Print the GPUs and NICs, their distances, and the rails each GPU would use.", NULL,
+		topo_examples },
+	{ "doctor", DR_CMDBIT_DOCTOR, "[HOST] [options]",
+		"Check this machine for problems that stop a run or distort its results, and print the "
+		"fix for each. With HOST, also check the paths to the server.",
+		doctor_defaults, doctor_examples },
+	{ "help", 0, "[COMMAND]", "Print the options of a command.", NULL, NULL },
+	{ "completion", 0, "bash|zsh|fish", "Print a completion script for the shell.", NULL,
+		completion_examples },
+	{ "schema", 0, "[NAME]",
+		"Print the JSON Schema of a document; without NAME, print the names.", NULL, NULL },
+	{ .name = NULL },
+};
+
+static const struct dr_opt_pair sections[] = {
+	{ "DESCRIPTION",
+		"dualrail measures the bandwidth and latency of each GPU over each NIC between two nodes. It "
+		"also measures how long the delivery of data stops when a path fails, and whether every "
+		"byte is still right afterwards.\n"
+		"A channel sends messages over two paths on two rails (pairs of NICs). When the primary path "
+		"fails, the channel switches to the shadow path, sends again what was lost, and returns after "
+		"the primary path has recovered.\n"
+		"One node runs the server, the other one the client. The client chooses the tests. Measuring "
+		"over TCP needs no privileges; most faults need root." },
+	{ NULL, NULL },
+};
+
+static const struct dr_opt_pair statuses[] = {
+	{ "0", "Pass." },
+	{ "1", "Wrong options." },
+	{ "2", "Environment; the message says what to do." },
+	{ "3", "Peer, connection, version or key." },
+	{ "4", "Transport error during the run, e.g. both rails lost." },
+	{ "5", "Timeout." },
+	{ "6", "Data wrong." },
+	{ "7", "Bandwidth below --min-bw or --baseline." },
+	{ "8", "Failover criterion missed: a delivery gap above --max-gap, a false failover, or less than "
+	       "90 % of the trials hit data." },
+	{ "128+n", "Ended by signal n." },
+	{ NULL, NULL },
+};
+
+const struct dr_opt_manual dr_options_manual = {
+	.version = DR_VERSION,
+	.purpose = "measure GPU-to-GPU bandwidth, latency and failover over pairs of NICs",
+	.sections = sections,
+	.statuses = statuses,
+	.see_also = "ip(8), tc(8), lstopo(1), perftest, iperf3(1)",
+};

@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
+
+#include "base/units.h"
+#include "orchestrator/record/cell.h"
+#include "orchestrator/record/fields.h"
+#include "orchestrator/record/report.h"
+
+/* The last line of each table: the figure that the table is read for, and what is worst in it. */
+
+static const char *plural(size_t n)
+{
+	return n == 1 ? "" : "s";
+}
+
+/* " over eth2", the NIC of the GPU's first primary rail at this end; "": unknown. */
+static struct cell over_nic(const struct dr_record *rec, int64_t gpu)
+{
+	struct cell c = { "" };
+
+	for (size_t i = 0; i < rec->gpus.n; i++) {
+		if (rec->gpus.v[i].gpu != gpu)
+			continue;
+		for (size_t k = 0; k < rec->rails.n; k++)
+			if (rec->rails.v[k].rail == rec->gpus.v[i].primary)
+				snprintf(c.s, sizeof(c.s), " over %.63s", rec->rails.v[k].ifname);
+		break;
+	}
+	return c;
+}
+
+/* The row of the total's measurement that has the smallest share of its line rate or, without one, the least. */
+static const struct dr_bandwidth_row *slowest(
+	const struct dr_record *rec, size_t *gpus, double *mean)
+{
+	const struct dr_bandwidth_row *worst = NULL;
+	double sum = 0;
+	size_t n = 0;
+
+	*gpus = 0;
+	for (size_t i = 0; i < rec->bandwidth.n; i++) {
+		const struct dr_bandwidth_row *r = &rec->bandwidth.v[i];
+		size_t k = 0;
+
+		if (r->phase != rec->total.phase)
+			continue;
+		while (k < i && (rec->bandwidth.v[k].phase != r->phase ||
+					rec->bandwidth.v[k].gpu != r->gpu))
+			k++;
+		*gpus += k == i;
+		if (!isfinite(r->gbps))
+			continue;
+		n++;
+		sum += r->gbps;
+		bool rates = worst && isfinite(r->line_rate_percent) &&
+			     isfinite(worst->line_rate_percent);
+		if (!worst || (rates ? r->line_rate_percent < worst->line_rate_percent
+				     : r->gbps < worst->gbps))
+			worst = r;
+	}
+	*mean = sum / (double)n;
+	return worst;
+}
+
+void dr_result_bandwidth(const struct dr_record *rec, FILE *f)
+{
+	const struct dr_total *t = &rec->total;
+	size_t gpus, rails = rec->rails.n;
+	double mean;
+	const struct dr_bandwidth_row *worst = slowest(rec, &gpus, &mean);
+
+	if (!worst || !isfinite(t->gbps))
+		return;
+	fprintf(f, "Result: %zu GPU%s x %zu NIC%s: %s Gb/s", gpus, plural(gpus), rails,
+		plural(rails), sig(t->gbps).s);
+	if (isfinite(t->line_rate_percent))
+		fprintf(f, ", %.1f %% of %.4g Gb/s%s", t->line_rate_percent, t->line_gbps,
+			dr_total_slower(t));
+	if (gpus > 1) {
+		fprintf(f, "; slowest GPU %s%s: ", count(worst->gpu).s,
+			over_nic(rec, worst->gpu).s);
+		if (isfinite(worst->line_rate_percent))
+			fprintf(f, "%.0f %%", worst->line_rate_percent);
+		else
+			fprintf(f, "%.0f %% of the mean", 100 * worst->gbps / mean);
+	}
+	fputc('\n', f);
+}
+
+void dr_result_nics(const struct dr_record *rec, FILE *f)
+{
+	size_t n = rec->nics.n, ok = 0, unknown = 0;
+	const struct dr_nic_row *bad = NULL;
+
+	for (size_t i = 0; i < n; i++) {
+		const struct dr_nic_row *r = &rec->nics.v[i];
+
+		ok += r->counter_check == DR_NIC_CHECK_OK;
+		unknown += r->counter_check != DR_NIC_CHECK_OK &&
+			   r->counter_check != DR_NIC_CHECK_DIFFERS;
+		if (!bad && r->counter_check == DR_NIC_CHECK_DIFFERS)
+			bad = r;
+	}
+	if (bad)
+		fprintf(f,
+			"Result: %zu of %zu NICs carried other traffic than theirs, the first is %s at the %s\n",
+			n - ok - unknown, n, bad->name, dr_enum_name(dr_end_names, bad->side));
+	else if (unknown == n)
+		fputs("Result: no NIC could be compared with its counters\n", f);
+	else
+		fprintf(f, "Result: %zu of %zu NICs carried what was sent over them%s\n", ok, n,
+			unknown ? "; the others could not be compared" : "");
+}
+
+void dr_result_memory(const struct dr_record *rec, FILE *f)
+{
+	size_t gpus = 0, staged = 0;
+
+	for (size_t i = 0; i < rec->memory.n; i++) {
+		gpus += rec->memory.v[i].memory == 1;
+		staged += rec->memory.v[i].memory == 1 && rec->memory.v[i].staged > 0;
+	}
+	fprintf(f, "Result: %zu of %zu GPUs staged through pinned host memory\n", staged, gpus);
+}
+
+void dr_result_latency(const struct dr_record *rec, FILE *f)
+{
+	const struct dr_latency_row *best = NULL, *worst = NULL;
+
+	for (size_t i = 0; i < rec->latency.n; i++) {
+		const struct dr_latency_row *r = &rec->latency.v[i];
+
+		if (r->p50_ns == DR_UNSET)
+			continue;
+		if (!best || r->p50_ns < best->p50_ns)
+			best = r;
+		if (!worst || r->p50_ns > worst->p50_ns)
+			worst = r;
+	}
+	if (!best)
+		return;
+	fprintf(f, "Result: best median %s us (GPU %s%s)", sig(known(best->p50_ns) / 1e3).s,
+		count(best->gpu).s, over_nic(rec, best->gpu).s);
+	if (worst != best)
+		fprintf(f, ", slowest %s us (GPU %s%s)", sig(known(worst->p50_ns) / 1e3).s,
+			count(worst->gpu).s, over_nic(rec, worst->gpu).s);
+	fputc('\n', f);
+}
+
+void dr_result_failover(const struct dr_record *rec, FILE *f)
+{
+	const struct dr_fault_row *worst = NULL;
+	size_t n = rec->faults.n, passed = 0;
+	char gap[32];
+
+	for (size_t i = 0; i < n; i++) {
+		const struct dr_fault_row *r = &rec->faults.v[i];
+
+		passed += r->verdict == DR_VERDICT_PASS;
+		if (r->gap_ns != DR_UNSET && (!worst || r->gap_ns > worst->gap_ns))
+			worst = r;
+	}
+	if (!n)
+		return;
+	fprintf(f, "Result: %zu of %zu trial%s passed", passed, n, plural(n));
+	if (worst) {
+		dr_format_duration(worst->gap_ns, gap, sizeof(gap));
+		fprintf(f, "; longest gap %s (fault %s, %s, GPU %s%s)", gap, count(worst->trial).s,
+			worst->kind, count(worst->gpu).s, over_nic(rec, worst->gpu).s);
+	}
+	fputc('\n', f);
+}
+
+void dr_result_matrix(const struct dr_record *rec, int direction, FILE *f)
+{
+	const struct dr_matrix_cell_row *worst = NULL;
+	size_t cells = 0;
+
+	for (size_t i = 0; i < rec->matrix.cells.n; i++) {
+		const struct dr_matrix_cell_row *r = &rec->matrix.cells.v[i];
+
+		if (r->direction != direction || r->gpu == DR_UNSET)
+			continue;
+		cells++;
+		if (isfinite(r->gbps) && !(r->switched > 0) && (!worst || r->gbps < worst->gbps))
+			worst = r;
+	}
+	if (!worst)
+		return;
+	fprintf(f,
+		"Result: %zu pairs of GPU and NIC: %s Gb/s all together; slowest pair GPU %s over %s: %s Gb/s\n",
+		cells,
+		sig(direction == DR_TO_SERVER ? rec->matrix.to_server_gbps
+					      : rec->matrix.to_client_gbps)
+			.s,
+		count(worst->gpu).s, worst->nic, sig(worst->gbps).s);
+}

@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "orchestrator/session/mtu.h"
+
+#include "base/log.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static void open_one(struct dr_mtu_check *m, struct dr_plan_rail *r, uint16_t min, uint16_t max)
+{
+	struct dr_mtu_own *own = &m->own[m->n_own];
+	int port;
+
+	if (r->mtu == 0)
+		return;
+	port = dr_mtu_rail_open(&own->end, r->name, &r->addr, min, max);
+	if (port <= 0) {
+		dr_info("path-mtu", "%s %s is not tested: %s", r->name, r->address,
+			strerror(-port));
+		return;
+	}
+	snprintf(own->address, sizeof(own->address), "%s", r->address);
+	r->mtu_port = own->port = (uint16_t)port;
+	m->n_own++;
+}
+
+void dr_mtu_check_open(struct dr_mtu_check *m, struct dr_plan *p, enum dr_plan_end side,
+	uint16_t port_min, uint16_t port_max)
+{
+	dr_mtu_check_close(m);
+	m->side = side;
+	for (unsigned i = 0; i < p->n_rails; i++)
+		open_one(m, &p->rail[i][side], port_min, port_max);
+	if (side == DR_PLAN_CLIENT && p->spare.name[0])
+		open_one(m, &p->spare, port_min, port_max);
+}
+
+static struct dr_mtu_own *own_of(struct dr_mtu_check *m, const struct dr_plan_rail *r)
+{
+	for (unsigned i = 0; i < m->n_own; i++)
+		if (m->own[i].port == r->mtu_port && strcmp(m->own[i].address, r->address) == 0)
+			return &m->own[i];
+	return NULL;
+}
+
+void dr_mtu_check_start(struct dr_mtu_check *m, const struct dr_plan *p,
+	const uint8_t token[DR_TOKEN_LEN], struct dr_poller *poller, int64_t now)
+{
+	const struct dr_transport_kind *k = dr_plan_kind(p);
+
+	_Static_assert((int)DR_TOKEN_LEN == (int)DR_MTU_KEY, "the token is the key");
+	m->n_rails = p->n_rails;
+	for (unsigned i = 0; i < p->n_rails; i++) {
+		const struct dr_plan_rail *here = &p->rail[i][m->side],
+					  *there = &p->rail[i][!m->side];
+		struct dr_mtu_own *own = own_of(m, here);
+		struct dr_mtu_params prm = { .full_bytes = DR_MIN(here->mtu, there->mtu),
+			.rail = (uint8_t)i,
+			.connector = m->side == DR_PLAN_CLIENT };
+
+		if (!own || !there->mtu_port || !there->mtu)
+			continue;
+		if (k && k->packet_bytes)
+			prm.full_bytes =
+				k->packet_bytes(&p->kind_params, prm.full_bytes, own->end.v6);
+		memcpy(prm.key, token, sizeof(prm.key));
+		int rc = dr_mtu_rail_start(
+			&own->end, poller, &there->addr, there->mtu_port, &prm, now);
+		m->full_bytes[i] = DR_MIN(prm.full_bytes, (uint32_t)DR_MTU_PACKET_MAX);
+		if (rc == 0)
+			m->rail[i] = &own->end;
+		else
+			dr_info("path-mtu", "rail %u is not tested: %s", i, strerror(-rc));
+	}
+}
+
+int64_t dr_mtu_check_deadline(const struct dr_mtu_check *m)
+{
+	int64_t next = DR_NEVER;
+
+	for (unsigned i = 0; i < m->n_rails; i++)
+		if (m->rail[i])
+			next = DR_MIN(next, dr_mtu_rail_deadline(m->rail[i]));
+	return next;
+}
+
+void dr_mtu_check_tick(struct dr_mtu_check *m, int64_t now)
+{
+	for (unsigned i = 0; i < m->n_rails; i++)
+		if (m->rail[i])
+			dr_mtu_rail_tick(m->rail[i], now);
+}
+
+bool dr_mtu_check_in_doubt(const struct dr_mtu_check *m)
+{
+	for (unsigned i = 0; i < m->n_rails; i++)
+		if (m->rail[i] && !dr_mtu_search_over(&m->rail[i]->search) &&
+			(m->rail[i]->search.own.state == DR_MTU_DOUBT ||
+				m->rail[i]->search.peer.state == DR_MTU_DOUBT))
+			return true;
+	return false;
+}
+
+bool dr_mtu_check_rail_over(const struct dr_mtu_check *m, unsigned rail)
+{
+	const struct dr_mtu_rail *r = m->rail[rail];
+
+	return !r || dr_mtu_search_over(&r->search) ||
+	       (dr_mtu_final(r->search.own.state) && dr_mtu_final(r->search.peer.state));
+}
+
+bool dr_mtu_check_over(const struct dr_mtu_check *m)
+{
+	return dr_mtu_check_deadline(m) == DR_NEVER;
+}
+
+struct dr_mtu_way dr_mtu_check_way(
+	const struct dr_mtu_check *m, unsigned rail, enum dr_plan_end receiver)
+{
+	const struct dr_mtu_rail *r = m->rail[rail];
+	struct dr_mtu_way w = { .state = DR_MTU_UNKNOWN };
+
+	if (!r)
+		return w;
+	const struct dr_mtu_result *x = receiver == m->side ? &r->search.peer : &r->search.own;
+	w.full_bytes = m->full_bytes[rail];
+	if (!dr_mtu_final(x->state))
+		return w;
+	w.state = x->state;
+	w.bytes = x->bytes;
+	return w;
+}
+
+void dr_mtu_check_close(struct dr_mtu_check *m)
+{
+	for (unsigned i = 0; i < m->n_own; i++)
+		dr_mtu_rail_close(&m->own[i].end);
+	memset(m, 0, sizeof(*m));
+}
+
+bool dr_mtu_way_hole(const struct dr_plan *p, const struct dr_mtu_way *w)
+{
+	const struct dr_transport_kind *k = dr_plan_kind(p);
+
+	return w->state == DR_MTU_HOLE || (w->state == DR_MTU_REFUSED && k && k->bypass);
+}
+
+unsigned dr_mtu_unequal(const struct dr_plan *p, unsigned rail)
+{
+	unsigned a = p->rail[rail][0].mtu, b = p->rail[rail][1].mtu;
+
+	return a && b && a != b ? DR_MIN(a, b) : 0;
+}

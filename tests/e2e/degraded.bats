@@ -1,0 +1,143 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# Rails that become slow or lose packets by means of tc and nft, between two namespaces. Needs root.
+# shellcheck disable=SC2154 # set by lib.bash
+
+# check.sh: alone
+# bats file_tags=release
+setup() {
+	load lib
+	common_setup
+	for tool in tc nft; do
+		command -v $tool >/dev/null || skip "needs $tool"
+	done
+	two_rails
+	shape rail1 2gbit
+}
+
+teardown() {
+	common_teardown
+	validated
+}
+
+# shape NIC RATE: of packets as on a wire, in both directions, with a queue of 20 ms.
+shape() {
+	for node in "$A" "$B"; do
+		ip -n "$node" link set dev "$1" gso_max_segs 1
+		tc -n "$node" qdisc replace dev "$1" root handle 1: tbf rate "$2" burst 64kb latency 20ms ||
+			skip "this kernel has no token bucket filter (sch_tbf)"
+	done
+}
+
+unshape() {
+	for node in "$A" "$B"; do
+		tc -n "$node" qdisc del dev "$1" root
+	done
+}
+
+# pair OPTIONS...: a server and a client, the result in result.json, its rows as they come in client.out.
+pair() {
+	free_port
+	start server ip netns exec "$B" "$DUALRAIL" server -g "$2" -1 --port "$port"
+	server=$pid
+	start client ip netns exec "$A" "$DUALRAIL" client 10.99.255.2 --port "$port" -N 2 -s 1M --chunk 128K -i 100ms \
+		--json=result.json "$@"
+	client=$pid
+	wait_for grep -q 'Gb/s' client.out
+}
+
+finish() {
+	ends "$client" 0
+	ends "$server" 0
+}
+
+# said TEXT: a line of the client's log.
+said() {
+	grep -Eq "$1" client.err
+}
+
+@test "a rail with a small fraction of the other rail's rate is named, and not left" {
+	shape rail0 2gbit
+	pair -g 0,1 --map "0=rail0,rail1;1=rail1,rail0" -D 6
+	shape rail0 5mbit
+	wait_for said 'rail 0 \(rail0 -> rail0\) is degraded: [3-6][0-9.]* Mb/s measured, rail 1 carries'
+	finish
+	holds result.json '[.nics[] | select(.side == "client" and .name == "rail0")][0] |
+		.degraded and .measured_gbps > 0.003 and .measured_gbps < 0.007'
+	holds result.json '[.nics[] | select(.side == "client" and .name == "rail1")][0].degraded == false'
+	holds result.json '[.events[] | select(.kind == "degraded")] | length == 1'
+	holds result.json '.failover.switches == []'
+}
+
+@test "a rail that is asked for little is not called degraded" {
+	shape rail0 2gbit
+	pair -g 0,1 --map "0=rail0,rail1;1=rail1,rail0" -D 3 --rate 10M
+	finish
+	holds result.json '[.nics[] | select(.degraded)] == []'
+	holds result.json '[.events[] | select(.kind == "degraded")] == []'
+}
+
+@test "lost heartbeats are named with their share" {
+	pair -g 0 --map "0=rail1,rail0" -D 6
+	ip netns exec "$B" nft -f - <<-END || skip "this kernel has no ingress hook of nftables"
+		table netdev degraded {
+			chain filtered {
+				type filter hook ingress device rail0 priority 0; policy accept;
+				numgen random mod 100 < 40 drop
+			}
+		}
+	END
+	wait_for said 'rail [01] \(rail0 -> rail0\) is degraded: [2-6][0-9] % of heartbeats lost'
+	finish
+	holds result.json '[.nics[] | select(.side == "client" and .name == "rail0")][0] |
+		.degraded and .loss_percent >= 20'
+	holds result.json '[.nics[] | select(.side == "server")][0].degraded == false'
+}
+
+switches() {
+	jq -c '[.failover.switches[] | select(.side == "client" and .to_path == 0)] | length' result.json
+}
+
+@test "failback waits until the rail carries more than 1 Mb/s" {
+	pair -g 0 --map "0=rail0,rail1" -D 14 --hold-down 200ms
+	ip -n "$A" link set rail0 down
+	shape rail0 1mbit
+	ip -n "$A" link set rail0 up
+	wait_for said 'rail 0 \(rail0 -> rail0\) is degraded: .*b/s measured, rail 1 carries'
+	read -rt 3 <> <(:) || : # probes go on, and each is refused
+	unshape rail0
+	finish
+	grep -Eo 'is degraded: [0-9.]+ [kM]b/s' client.err | awk '{ v = $3 * ($4 ~ /^M/ ? 1000 : 1) }
+		v < 300 || v > 5000 { bad = 1 } END { exit bad || NR == 0 }'
+	# One return of both channels, after the rail was repaired.
+	[[ $(switches) == 2 ]]
+	holds result.json '[.failover.switches[] | select(.side == "client" and .to_path == 0)] | all(.planned)'
+}
+
+# last_above GBPS: the mean of the last second.
+last_above() {
+	holds result.json "[.intervals[-10:][].gbps] | add / length > $1"
+}
+
+@test "--leave-degraded leaves a rail that loses packets" {
+	pair -g 0 --map "0=rail0,rail1" -D 10 --leave-degraded 0.1
+	ip netns exec "$B" nft -f - <<-END || skip "this kernel has no ingress hook of nftables"
+		table netdev degraded {
+			chain filtered {
+				type filter hook ingress device rail0 priority 0; policy accept;
+				numgen random mod 100 < 40 drop
+			}
+		}
+	END
+	finish
+	holds result.json '[.nics[] | select(.side == "client" and .name == "rail0")][0].degraded'
+	holds result.json '[.failover.switches[] | select(.side == "client")] | last.to_path == 1'
+	last_above 0.1
+}
+
+@test "--leave-degraded takes a ratio between 0 and 1" {
+	for ratio in 0 1 100% -1 nonsense 5; do
+		run "$DUALRAIL" client localhost --leave-degraded="$ratio"
+		[[ $status == 1 && $output == *"is not a ratio between 0 and 1; use e.g. 0.1 or 10%"* ]]
+	done
+}

@@ -1,0 +1,150 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# What a run says about itself: figures, marks, verdicts, outputs. Two namespaces with two rails and a control link.
+# shellcheck disable=SC2154,SC2034,SC2016,SC2013 # set by lib.bash
+
+setup() {
+	load lib
+	common_setup
+}
+
+teardown() {
+	common_teardown
+	validated
+}
+
+nodes() {
+	two_rails
+}
+
+server_in_b() {
+	start server ip netns exec "$B" "$DUALRAIL" server -g 0-1 --pair "$@"
+	server=$pid
+}
+
+client_in_a() {
+	run timeout "$WAIT_S" ip netns exec "$A" "$DUALRAIL" client 10.99.255.2 -g 0-1 -N 2 -s 1M "$@"
+	tail -n 30 <<<"$output"
+}
+
+@test "a switch that nobody planned is named, its figures are marked, and thresholds and baselines refuse them" {
+	nodes
+	server_in_b --rails rail0,rail1
+	start client ip netns exec "$A" "$DUALRAIL" client 10.99.255.2 -g 0-1 -N 2 -s 1M --rails rail0,rail1 \
+		-i 100ms -D 2s --json=cut.json
+	client=$pid
+	wait_for flowing
+	ip -n "$A" link set rail0 down
+	ends "$client" 0
+	holds cut.json '.unexpected_switches == 2 and .failover.false_failovers == null'
+	holds cut.json '[.bandwidth[] | select(.switched == 2)] | length == 1'
+	grep -q '^Unexpected switches: 2 outside the failover test' client.out
+	grep -q '^  GPU 0 channel [01]: rail0 -> rail1 at .*: .' client.out
+	grep -Eq '^ +0  to-server .* !$' client.out
+	# The rail stays down: from its begin the next run is not on its own rails.
+	client_in_a --rails rail0,rail1 -D 200ms --min-bw 0.001 --save-baseline base.json --json=refused.json
+	[ "$status" -eq 7 ]
+	[[ $output == *"2 channels were not on their own rail all the time"*"--allow-switches"* ]]
+	[[ ! -e base.json ]]
+	holds refused.json '.unexpected_switches == 0'
+	holds refused.json '.nics | map(select(.name == "rail0").counter_check) | unique == ["too-little"]'
+	[[ $output == *"too little traffic to compare"* ]]
+	client_in_a --rails rail0,rail1 -D 200ms --min-bw 0.001 --save-baseline base.json --allow-switches
+	[ "$status" -eq 0 ]
+	[[ -e base.json ]]
+}
+
+@test "trials: a fault that hits nothing is missed, a gap above --max-gap fails its trial, every at= counts" {
+	nodes
+	server_in_b
+	client_in_a -g 0 -D 200ms --test bw,failover --allow-faults --hold-down 100ms --max-gap 1us --json=c.json \
+		--fault close:path=0,at=100ms,for=100ms --fault link-down:path=0,nic=rail1,at=2500ms,for=100ms
+	[ "$status" -eq 8 ]
+	holds c.json '[.failover.faults[].verdict] == ["FAIL", "MISSED_FAULT"]'
+	holds c.json '.failover.faults | .[1].at_monotonic_ns - .[0].at_monotonic_ns > 1.5e9'
+	[[ $output == *"fault 0: close path 0 client"*": FAIL: the gap is above --max-gap"*"cause: "* ]]
+	[[ $output == *"fault 1: link-down path 0 client rail1"*": MISSED_FAULT: no path of the channels was hit"* ]]
+	# Each table ends with what it is read for.
+	[[ $output == *"Result: 1 GPU x 2 NICs: "*"Result: "*" NICs carried "*"Result: 0 of 2 trials passed; longest gap "*" (fault 0, close, GPU 0 over rail0)"* ]]
+	# What was checked is told for each test as it was done.
+	holds c.json '[.integrity.phases[] | [.test, .verified]] == [["bw", false], ["failover", true]]'
+	[[ $output == *"Data, bandwidth: "*"(sequence numbers checked"*"Data, failover: "*"(every byte compared)"* ]]
+}
+
+shaped() {
+	local ns
+	for ns in "$A" "$B"; do
+		tc -n "$ns" qdisc add dev rail0 root tbf rate "$1" burst 64k latency 200ms
+		tc -n "$ns" qdisc add dev rail1 root tbf rate "$1" burst 64k latency 200ms
+	done
+}
+
+# The mean of the rows that are not omitted, weighted by duration, and the bandwidth, both of one direction.
+mean_is_total() {
+	jq -c --arg d "$1" '([.intervals[] | select(.direction == $d and .omitted == false)] |
+		(map(.bytes) | add) * 8 / (map(.duration_us) | add) / 1000), ([.bandwidth[] | select(.direction == $d).gbps] | add)' c.json
+	holds c.json "$(printf '"%s" as $d | ([.intervals[] | select(.direction == $d and .omitted == false)] |
+		(map(.bytes) | add) * 8 / (map(.duration_us) | add) / 1000) /
+		([.bandwidth[] | select(.direction == $d).gbps] | add) | . > 0.9 and . < 1.1' "$1")"
+}
+
+@test "-D ends the measurement: little is in flight on slow rails; the intervals of both directions add up to it" {
+	local direction
+	nodes
+	shaped 50mbit || skip "no tbf here"
+	server_in_b
+	client_in_a -N 8 -s 8M -D 1 -i 250ms --bidir --json=c.json
+	[ "$status" -eq 0 ]
+	clean c.json
+	holds c.json '.unexpected_switches == 0 and (.bandwidth | map(.bytes) | add) > 12e6'
+	# The settings of both ends that the figure depends on.
+	holds c.json '[.environment.ends[] | .side] | sort == ["client", "server"]'
+	holds c.json '.environment.ends | all(.kernel != null and .congestion_control != null and (.tcp_wmem | split(" ") | length) == 3)'
+	holds c.json '.environment.nics | length == 4 and all(.qdisc == "tbf" and .mtu_bytes == 1500 and .driver == "veth" and .gso != null)'
+	# 0.3 s of warm-up and 1 s; the windows alone would hold 10 s.
+	holds c.json '([.nics[] | select(.side == "client") | .tx_bytes + .rx_bytes] | add) < 2.2 * (.bandwidth | map(.bytes) | add)'
+	for direction in to-server to-client; do
+		mean_is_total "$direction"
+		# The warm-up is shorter than two intervals, and there is none after the measurement.
+		holds c.json "[.intervals[] | select(.direction == \"$direction\" and .omitted)] | length >= 1"
+		holds c.json "[.intervals[] | select(.direction == \"$direction\" and .omitted == false)] |
+			length >= 3 and (map(.duration_us) | add) < 1.5e6"
+	done
+	[[ $output == *"chunks  omitted (warm-up)"* ]]
+}
+
+# Data connections of the namespace that use this congestion control.
+using() {
+	ip netns exec "$1" ss -Htin state established "( sport = :$port or dport = :$port )" | grep -qw "$2" && return 1
+	(($(ip netns exec "$1" ss -Htin state established | grep -cw "$2") >= 4))
+}
+
+@test "--cc: the data connections of both ends have it, control has not; one that is not there is an error" {
+	local other='' cc
+	nodes
+	for cc in $(cat /proc/sys/net/ipv4/tcp_available_congestion_control); do
+		[[ $cc == "$(ip netns exec "$A" cat /proc/sys/net/ipv4/tcp_congestion_control)" ]] ||
+			ip netns exec "$A" python3 -c 'import socket, sys
+socket.socket().setsockopt(6, 13, sys.argv[1].encode())' "$cc" 2>/dev/null && other=$cc
+	done
+	[[ $other ]] || skip "this kernel has one congestion control only"
+	free_port
+	server_in_b --port "$port"
+	start client ip netns exec "$A" "$DUALRAIL" client 10.99.255.2 --port "$port" -g 0-1 -N 2 -s 1M -D 60s -i 100ms --cc "$other"
+	client=$pid
+	wait_for flowing
+	wait_for using "$A" "$other"
+	wait_for using "$B" "$other"
+	kill -INT "$client"
+	ends "$client" 130
+	client_in_a --port "$port" --cc nosuchthing -D 100ms --json=c.json
+	[ "$status" -eq 2 ]
+	holds c.json '.errors[0].text | contains("--cc nosuchthing") and contains("tcp_available_congestion_control")'
+}
+
+@test "demo: the settings say that it allows faults" {
+	run timeout "$WAIT_S" "$DUALRAIL" demo -g 0 -N 1 -s 1M -D 50ms -w 50ms --test bw --json=d.json
+	[ "$status" -eq 0 ]
+	holds d.json '.options["allow-faults"]'
+	[[ $output == *allow-faults=true* ]]
+}

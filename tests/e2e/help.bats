@@ -1,0 +1,222 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# What the program says about itself: help, man page, completion scripts. All are made from the option table.
+# shellcheck disable=SC2154 # set by lib.bash
+
+COMMANDS=(server client demo topo doctor)
+
+# bats file_tags=one-thread
+setup() {
+	load lib
+	common_setup
+}
+
+teardown() {
+	common_teardown
+}
+
+# options_of COMMAND: the long options in its help.
+options_of() {
+	"$DUALRAIL" "$1" --help | grep -oE '^  (-.,|   ) --[a-z-]+' | grep -oE '[a-z-]+$' | sed 's/^--//' | sort
+}
+
+# takes COMMAND NAME: the parser of the command knows the option. Its value may be refused: that message starts
+# with the option.
+takes() {
+	run "$DUALRAIL" "$1" "--$2=1" --help
+	[[ $status == 0 || $output == "dualrail: --$2: "* ]]
+}
+
+@test "the help of each command lists the options that the command takes, and no other" {
+	local command name all
+	for command in "${COMMANDS[@]}"; do options_of "$command" >"$command.options"; done
+	all=$(sort -u ./*.options)
+	(($(wc -l <<<"$all") > 60))
+	for command in "${COMMANDS[@]}"; do
+		for name in $all; do
+			if grep -qx -e "$name" "$command.options"; then
+				takes "$command" "$name" || { echo "$command refuses --$name: $output" && return 1; }
+			else
+				! takes "$command" "$name" || { echo "$command takes --$name" && return 1; }
+				[ "$status" -eq 1 ]
+			fi
+		done
+	done
+	takes demo links
+	if takes client links; then return 1; fi
+}
+
+@test "help fits into 80 columns and ends with examples that the parser takes" {
+	local command line args
+	for command in "" "${COMMANDS[@]}"; do
+		# shellcheck disable=SC2086
+		"$DUALRAIL" $command --help >help.txt
+		if grep -nE '^.{81,}' help.txt; then return 1; fi
+		grep -A 100 '^Examples:$' help.txt >examples.txt
+		if grep -vE '^(Examples:|  [A-Z].*:|    dualrail .*)$' examples.txt; then return 1; fi
+		while read -r line; do
+			read -ra args <<<"$line"
+			[[ ${args[1]} == completion ]] && continue
+			[[ -z $command || ${args[1]} == "$command" ]]
+			"$DUALRAIL" "${args[@]:1}" --help >/dev/null
+		done < <(grep '^    dualrail ' examples.txt)
+		grep -q '^    dualrail ' examples.txt
+	done
+	[ "$("$DUALRAIL" help demo)" = "$("$DUALRAIL" demo --help)" ]
+	run "$DUALRAIL" help nonsense
+	[ "$status" -eq 1 ]
+	one_line
+}
+
+@test "each command has its own defaults, in its help and in its runs" {
+	# The help of one option, on one line.
+	of() { "$DUALRAIL" "$1" --help | grep -A 5 -e "--$2 " | tr -s '\n ' ' '; }
+	[[ $(of client channels) == *"(default: 8)"* ]]
+	[[ $(of demo channels) == *"(default: 2)"* ]]
+	[[ $(of doctor connect-timeout) == *"default: 5s)"* ]]
+	[[ $(of client connect-timeout) == *"default: 30s)"* ]]
+	run "$DUALRAIL" demo --dry-run -v
+	[ "$status" -eq 0 ]
+	[[ $output == *"test=bw,lat,failover"*"channels=2"*"duration=3s"*"hold-down=300ms"* ]]
+	run "$DUALRAIL" doctor -q -v
+	[[ $output == *"connect-timeout=5s"* ]]
+}
+
+@test "a default of the demo does not exclude options that replace it" {
+	run "$DUALRAIL" demo -n 5 --dry-run
+	[ "$status" -eq 0 ]
+	run "$DUALRAIL" demo --test bw -b 1K -e 1M --dry-run
+	[ "$status" -eq 0 ]
+	run "$DUALRAIL" demo -n 5 -D 3 --dry-run
+	[ "$status" -eq 1 ]
+}
+
+@test "the man page has all sections, is found by apropos and has no warnings" {
+	local name
+	"$DUALRAIL" --man >dualrail.1
+	[[ $(grep '^\.SH' dualrail.1 | tr '\n' ' ') == ".SH NAME .SH SYNOPSIS .SH DESCRIPTION .SH COMMANDS .SH OPTIONS \
+.SH EXIT STATUS .SH ENVIRONMENT .SH EXAMPLES .SH SEE ALSO " ]]
+	[[ $(head -n 1 dualrail.1) == ".TH DUALRAIL 1 "* ]]
+	for name in $(for c in "${COMMANDS[@]}"; do options_of "$c"; done | sort -u); do
+		grep -qF -e "\\fB\\-\\-${name//-/\\-}\\fR" dualrail.1
+	done
+	command -v lexgrog man >/dev/null || skip "man-db is not installed: lexgrog and man check the page"
+	lexgrog dualrail.1
+	man --warnings -l dualrail.1 >page.txt 2>warnings.txt
+	cat warnings.txt
+	[ ! -s warnings.txt ]
+	grep -q 'DUALRAIL(1)' page.txt
+}
+
+@test "--version is one line; with -v also commit, flags, transports and libraries" {
+	run "$DUALRAIL" --version
+	[ "$status" -eq 0 ]
+	one_line
+	run "$DUALRAIL" --version -v
+	[ "$status" -eq 0 ]
+	for line in '^dualrail [0-9.]+ ' '^commit: +([0-9a-f]{12}(-dirty)?|unknown)$' '^compiler: +[A-Za-z]+ .*[0-9]' '^flags: +.*-O' \
+		'tcp: sockets' 'verbs: RoCE' '^built with: .*libmnl [0-9]' '^in use: .*jansson [0-9]+\.[0-9].*glibc [0-9]'; do
+		grep -qE -e "$line" <<<"$output" || { echo "no $line in: $output" && return 1; }
+	done
+	local verbose=$output
+	run "$DUALRAIL" client --version -v
+	[ "$output" = "$verbose" ]
+}
+
+@test "completion: unknown or missing shell: status 1, one line" {
+	for shell in csh ""; do
+		run "$DUALRAIL" completion ${shell:+"$shell"}
+		[ "$status" -eq 1 ]
+		one_line
+	done
+}
+
+# completes "ANSWER..." WORD...: the bash function offers exactly these for the last word.
+completes() {
+	local want=$1
+	shift
+	COMP_WORDS=(dualrail "$@") COMP_CWORD=$#
+	_dualrail
+	mapfile -t COMPREPLY < <(printf '%s\n' "${COMPREPLY[@]}" | sort)
+	[[ ${COMPREPLY[*]} == "$want" ]] || {
+		echo "dualrail $*: ${COMPREPLY[*]}, not $want"
+		return 1
+	}
+}
+
+@test "completion in bash: commands, options, words and files" {
+	"$DUALRAIL" completion bash >complete.bash
+	# shellcheck disable=SC1091
+	source ./complete.bash
+	complete -p dualrail
+	touch report.csv report.txt "with blank"
+	completes "demo doctor" d
+	completes "--help" --h
+	completes "--poll" demo --pol
+	completes "" topo --pol
+	completes "--links" demo --lin
+	completes "" client n1 --lin
+	completes "adaptive busy" demo --poll ""
+	completes "busy" demo --poll = b
+	completes "tcp verbs" client n1 --transport ""
+	completes "bw,lat" client n1 --test bw,l
+	completes "all nearest" demo --spread ""
+	completes "report.csv report.txt" client n1 --csv rep
+	completes "report.csv report.txt" client n1 --json = rep
+	completes "" client n1 --json rep
+	completes "with blank" client n1 --csv with
+	[ "${#COMPREPLY[@]}" -eq 1 ]
+	completes "" demo --size ""
+	completes "off on" demo --verify = o
+	completes "bash fish zsh" completion ""
+	for command in "${COMMANDS[@]}"; do
+		COMP_WORDS=(dualrail "$command" --) COMP_CWORD=2
+		_dualrail
+		[ "$(printf '%s\n' "${COMPREPLY[@]#--}" | sort)" = "$(options_of "$command")" ]
+	done
+}
+
+@test "completion in fish: commands, options, words and files" {
+	command -v fish >/dev/null || skip "fish is not installed"
+	"$DUALRAIL" completion fish >complete.fish
+	touch report.csv
+	offers() {
+		HOME=$PWD fish --no-config -c "source ./complete.fish; complete -C '$1'" | cut -f 1 | tr '\n' ' '
+	}
+	[ "$(offers 'dualrail d')" = "demo doctor " ]
+	[ "$(offers 'dualrail demo --pol')" = "--poll " ]
+	[ "$(offers 'dualrail topo --pol')" = "" ]
+	[ "$(offers 'dualrail demo --poll ')" = "adaptive busy " ]
+	[ "$(offers 'dualrail demo --poll=b')" = "--poll=busy " ]
+	[ "$(offers 'dualrail client n1 --test bw,l')" = "bw,lat " ]
+	[ "$(offers 'dualrail client n1 --csv rep')" = "report.csv " ]
+	[ "$(offers 'dualrail completion z')" = "zsh " ]
+}
+
+@test "completion in zsh: options and words" {
+	command -v zsh >/dev/null || skip "zsh is not installed"
+	"$DUALRAIL" completion zsh >_dualrail
+	# A zsh with a terminal: type until the completed word stands in the line.
+	cat >type.zsh <<-'E'
+		zmodload zsh/zpty
+		typed() {
+			integer end=$((SECONDS + 30))
+			while ((SECONDS < end)); do
+				zpty -n -w z $'\C-u'"$1"$'\t'
+				zpty -r -m z x "*$2*" && return
+			done
+			print -r -- "$1 was not completed to $2"
+			exit 1
+		}
+		zpty z zsh -f -i
+		zpty -w z "fpath=($PWD \$fpath); autoload -Uz compinit; compinit -u -D; bindkey '^I' complete-word; print LOA''DED"
+		zpty -r -m z x '*LOADED*'
+		typed "dualrail dem" "dualrail demo"
+		typed "dualrail demo --pol" "dualrail demo --poll"
+		typed "dualrail demo --poll=b" "--poll=busy"
+		typed "dualrail client n1 --test=bw,l" "bw,lat"
+		typed "dualrail completion z" "completion zsh"
+		zpty -d z
+	E
+	timeout 60 zsh -f type.zsh
+}
