@@ -28,7 +28,6 @@ enum {
 	VB_CHAIN = 16,	      /* work requests of one ibv_post_send */
 	VB_POLL = 32,	      /* completions of one ibv_poll_cq, and taken by one progress */
 	VB_CQ_CONNS = 8,      /* connections that share a completion queue */
-	VB_PARKED = 64,	      /* HELLOs that no path waits for */
 	VB_GRH = 40,	      /* bytes in front of each datagram */
 	VB_UD_BUF = 384,      /* bytes of a datagram that are kept, GRH included */
 	VB_UD_PAD = 4096,     /* its padding at most */
@@ -36,7 +35,6 @@ enum {
 	VB_UD_SENDS = 32,
 	VB_SLOTS_MAX = 1 << 16,
 };
-#define VB_HELLO_NS (12 * DR_NS_PER_MS) /* between two HELLOs of a path */
 #define VB_ANSWER_NS                                                                               \
 	(500 * DR_NS_PER_MS) /* how long the answer to a probe may take at least: dr_verbs_answer_ns */
 #define VB_PROBE_GAP_NS (4 * DR_NS_PER_MS) /* between two probes of one queue pair */
@@ -48,7 +46,6 @@ enum {
 	(20 * DR_NS_PER_MS) /* from a fence to the destruction of its queue pairs */
 #define VB_UD_RESET_NS (20 * DR_NS_PER_MS)
 #define VB_AH_AGAIN_NS (50 * DR_NS_PER_MS)
-#define VB_PARK_NS (5 * DR_NS_PER_S) /* how long a HELLO is kept after its last repetition */
 
 /* Completion queues (cq.c), the connection of a path (conn.c) and its queue pairs (qp.c). */
 struct vb_rail;

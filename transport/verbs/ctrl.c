@@ -141,26 +141,6 @@ void dr_verbs_ctrl_nudge(struct vb_path *p)
 	post(p, &ch);
 }
 
-/* Both directions of the queue pairs work. */
-static void come_up(struct vb_path *p)
-{
-	struct dr_event ev = { .kind = DR_EV_READY };
-
-	dr_verbs_set_state(p, VB_UP);
-	dr_path_emit(&p->base, &ev);
-}
-
-/* A first message proves that the peer's messages arrive; an answer to it, or what comes after it, that ours do. */
-static void confirm(struct vb_path *p)
-{
-	if (p->state == VB_ADMITTED) {
-		dr_verbs_set_state(p, VB_ANSWERING);
-		dr_verbs_ctrl_nudge(p);
-	} else if (p->state == VB_CONFIRMING || p->state == VB_ANSWERING) {
-		come_up(p);
-	}
-}
-
 static void on_sent(struct vb_path *p, const struct vb_wc *wc)
 {
 	uint64_t done = vb_id_count(wc->id, p->ctrl.done) + 1;
@@ -172,8 +152,8 @@ static void on_sent(struct vb_path *p, const struct vb_wc *wc)
 		dr_verbs_rtt(p, p->base.now_ns - p->ctrl.timed_ns);
 		p->ctrl.timed = 0;
 	}
-	if (p->state == VB_ANSWERING)
-		come_up(p);
+	if (p->state == VB_COMING)
+		dr_verbs_obey(p, dr_verbs_hs_acked(&p->hs), NULL);
 }
 
 static bool take_grant(struct vb_path *p, uint32_t granted)
@@ -217,6 +197,11 @@ static void on_message(struct vb_path *p, const uint8_t *data, uint32_t len)
 			"malformed control message of %u bytes from the peer", len);
 }
 
+static bool takes_messages(const struct vb_path *p)
+{
+	return p->state == VB_UP || p->hs.state == VB_HS_ANSWERING;
+}
+
 static void on_received(struct vb_path *p, const struct vb_wc *wc)
 {
 	unsigned slot = (wc->id & VB_ID_COUNT) % VB_CTRL_DEPTH;
@@ -224,12 +209,13 @@ static void on_received(struct vb_path *p, const struct vb_wc *wc)
 
 	dr_path_heard(&p->base.path, p->base.now_ns);
 	p->base.st.rx_wire += wc->byte_len;
-	confirm(p);
-	if (p->state == VB_ANSWERING || p->state == VB_UP)
+	if (p->state == VB_COMING)
+		dr_verbs_obey(p, dr_verbs_hs_message(&p->hs), NULL);
+	if (takes_messages(p))
 		on_message(p, c->slab + slot * VB_CTRL_MSG,
 			DR_MIN(wc->byte_len, (uint32_t)VB_CTRL_MSG));
 	/* A receive posted in the error state might never come back. */
-	if (p->state != VB_ANSWERING && p->state != VB_UP)
+	if (!takes_messages(p))
 		return;
 	if (dr_verbs_post_ctrl_recvs(c, slot, 1))
 		dr_verbs_fail(p, DR_SCOPE_LOCAL, -ENOMEM, "cannot post a control receive");

@@ -51,7 +51,7 @@ static void gid_done(struct vb_job *j)
 	}
 	/* A queue pair stays with what it was given: on rxe it then hangs without an error. */
 	for (struct vb_path *p = g->rc != 0 ? r->paths : NULL; p; p = p->next)
-		if (p->state > VB_WAITING && p->state < VB_FAILING)
+		if (p->hs.state >= VB_HS_JOINING && p->state < VB_FAILING)
 			dr_verbs_fail(p, DR_SCOPE_PATH, -EADDRNOTAVAIL,
 				"the rail's address %s on %s",
 				g->rc < 0     ? "is gone"

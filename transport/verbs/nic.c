@@ -164,7 +164,7 @@ void dr_verbs_nic_lost(struct vb_rail *r, const char *why)
 	dr_verbs_nic_unwatch(r);
 	dr_verbs_rail_fail(r, -ENODEV, "%s %s", r->dev.name, why);
 	for (struct vb_path *p = r->paths; p; p = p->next)
-		if (p->state > VB_NEW)
+		if (p->hs.state > VB_HS_NEW)
 			dr_verbs_fail(p, DR_SCOPE_RAIL, -ENODEV, "%s %s", r->dev.name, why);
 	dr_verbs_tick_update(r);
 }

@@ -20,10 +20,17 @@ enum { EVENTS_MAX = 64 }; /* of one progress, roughly: a message is not interrup
 
 void dr_verbs_set_state(struct vb_path *p, enum vb_state s)
 {
-	struct vb_rail *r = vb_path_rail(p);
-	bool ticks = s == VB_GREETING || s == VB_FENCING;
-
 	p->state = s;
+	if (s > VB_UP)
+		dr_verbs_hs_end(&p->hs);
+	dr_verbs_update_ticks(p);
+}
+
+void dr_verbs_update_ticks(struct vb_path *p)
+{
+	struct vb_rail *r = vb_path_rail(p);
+	bool ticks = dr_verbs_hs_deadline(&p->hs) != DR_NEVER || p->state == VB_FENCING;
+
 	if (ticks == p->ticks)
 		return;
 	p->ticks = ticks;
@@ -107,6 +114,8 @@ static int create(struct dr_rail *br, const struct dr_path_params *par, struct d
 		return dr_path_no_memory(par, e);
 	}
 	p->ctrl.granted = p->ctrl.told = VB_CTRL_DEPTH;
+	const struct dr_path_ident id = dr_path_ident(&p->base);
+	dr_verbs_hs_init(&p->hs, &r->admission, &id, vb_shared_qps(p));
 	p->next = r->paths;
 	r->paths = p;
 	r->n_paths++;
@@ -223,11 +232,9 @@ static int progress(struct dr_path *bp, int64_t now_ns, struct dr_sink *sink)
 	dr_path_begin(&p->base, now_ns, sink);
 	if (nothing_came(p))
 		return dr_path_end(&p->base);
-	if (p->state == VB_GREETING && now_ns >= p->hello_ns) {
-		p->hello_ns = now_ns + VB_HELLO_NS;
-		dr_verbs_greet(p, DR_VERBS_HELLO);
-	}
-	if (p->conn && p->state >= VB_ADMITTED)
+	if (p->state == VB_COMING)
+		dr_verbs_obey(p, dr_verbs_hs_tick(&p->hs, now_ns), NULL);
+	if (p->conn && p->hs.state >= VB_HS_ADMITTED)
 		work_off(p);
 	if (p->conn && p->state >= VB_UP) {
 		dr_verbs_rx_report(p);
@@ -310,6 +317,7 @@ static void path_close(struct dr_path *bp)
 	if (r->par.poller)
 		dr_poller_del(r->par.poller, &p->base.po);
 	dr_verbs_set_state(p, VB_CLOSED);
+	dr_verbs_hs_fini(&p->hs);
 	p->fenced_due = false;
 	if (posted || !p->conn)
 		return; /* stop sees to it that no buffer is touched */

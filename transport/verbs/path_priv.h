@@ -9,13 +9,13 @@
  * How the verbs kind is put together.
  *
  *	rail	rail.c: life cycle, peer; nic.c: the device, its removal and return; ud.c: datagrams;
- *		admit.c: greetings, news; event.c: asynchronous events; mr.c, gpumem.c: memory; helper.c: blocking
+ *		admit.c: greetings (verbs_hs.c), news; event.c: asynchronous events; mr.c, gpumem.c: memory; helper.c: blocking
  *		calls						rail_priv.h, mem.h, helper.h
  *	conn	conn.c: the connection of one path; qp.c: its queue pairs, made and destroyed by the helper;
  *		cq.c: completion queues, the poller's probes	conn.h
  *	path	path.c: life, ops; up.c: coming up; ctrl.c: control messages; probe.c: what the peer's NIC
  *		answers; tx.c: data out; rx.c: data in; flush.c: GPU memory; fence.c				path_priv.h
- *	bytes	hello.c, frame.c; status.c: what a completion status means
+ *	sans-IO	verbs_hs.c: the handshake; hello.c, frame.c: bytes; status.c: what a completion status means
  *
  * Threads. A rail and its paths belong to their owner's thread. The helper thread of a rail sees
  * only jobs, and the helper owns what a job holds from submit until its done() runs, which is in
@@ -28,14 +28,7 @@
  * -ENOTCONN).
  */
 enum vb_state {
-	VB_NEW,	       /* connect was not called */
-	VB_BUILDING,   /* the helper makes the queue pairs */
-	VB_GREETING,   /* connector: repeats HELLO */
-	VB_WAITING,    /* acceptor: waits for HELLO */
-	VB_JOINING,    /* the helper leads the queue pairs to the peer's */
-	VB_ADMITTED,   /* acceptor: WELCOME sent, nothing came on the control queue pair yet */
-	VB_CONFIRMING, /* connector: first message sent, none came */
-	VB_ANSWERING, /* acceptor: first message came, and one was sent that is not acknowledged yet */
+	VB_COMING, /* verbs_hs.h has its states */
 	VB_UP,
 	VB_FAILING, /* broken; FAILED is due in the next progress */
 	VB_FAILED,  /* FAILED was reported; waits for fence or close */
@@ -132,6 +125,7 @@ struct vb_path {
 	struct vb_path *ready_next; /* on the rail's list of paths to drive */
 	bool is_ready;
 	enum vb_state state;
+	struct vb_hs hs;
 	bool ticks; /* counted in rail.ticking */
 	struct vb_conn *conn;
 	struct vb_wcs ctrl_wcs, data_wcs;
@@ -141,7 +135,6 @@ struct vb_path {
 	uint32_t credit_epoch;
 	struct vb_rx rx;
 	uint32_t msg_max; /* bytes of one work request, as both ends count them */
-	int64_t hello_ns; /* when the next HELLO is due */
 	bool first_sent;
 
 	bool mute; /* FAILED was reported: only FENCED may follow */
@@ -192,13 +185,15 @@ static inline uint32_t vb_pieces(const struct vb_path *p, uint32_t len)
 void dr_verbs_fail(struct vb_path *p, enum dr_scope scope, int err, const char *fmt, ...)
 	DR_PRINTF(4, 5);
 void dr_verbs_set_state(struct vb_path *p, enum vb_state s);
+/* The state, or the handshake's, has changed: does the path wait for time? */
+void dr_verbs_update_ticks(struct vb_path *p);
 /* up.c */
 int dr_verbs_connect(
 	struct dr_path *bp, const void *peer, size_t len, int64_t now_ns, struct dr_err *e);
 void dr_verbs_built(struct vb_path *p);
 void dr_verbs_joined(struct vb_path *p);
-/* HELLO or WELCOME came for this path and its generation. */
-void dr_verbs_greeted(struct vb_path *p, const struct dr_verbs_hello *h);
+/* What the handshake asks for; who: for JOIN and UNEQUAL. */
+void dr_verbs_obey(struct vb_path *p, enum vb_hs_do what, const struct dr_verbs_hello *who);
 /* 0, or why not. */
 int dr_verbs_may_post(const struct vb_path *p);
 

@@ -584,7 +584,8 @@ static void every_allocation_may_fail(void **state)
 								 x->path, NULL, 0, dr_now_ns(), &e),
 						0);
 					until(b, x->count[DR_EV_FAILED] ||
-							 vb_path(x->path)->state == VB_WAITING);
+							 vb_path(x->path)->hs.state ==
+								 VB_HS_WAITING);
 					ok = x->count[DR_EV_FAILED] ? 0 : ok + 1;
 					dr_verbs_ops.close(x->path);
 					assert_int_equal(dr_verbs_ops.stop(x->path), 0);

@@ -211,6 +211,7 @@ int dr_verbs_listen(const struct dr_rail_params *p, struct dr_rail **out, struct
 	r->par.ifname = r->ifname;
 	r->par.kind_params = NULL;
 	dr_rng_seed(&r->rng, seed);
+	dr_verbs_admission_init(&r->admission, p->token);
 	r->watch = (struct dr_watch){ .poll = dr_verbs_look, .arm = dr_verbs_arm };
 	r->comp = (struct dr_pollable){ .fd = -1, .ready = comp_ready };
 	r->async = (struct dr_pollable){ .fd = -1, .ready = async_ready };

@@ -5,16 +5,12 @@
 #include "base/rng.h"
 #include "transport/verbs/conn.h"
 #include "transport/verbs/mem.h"
+#include "transport/verbs/verbs_hs.h"
 
 #include <net/if.h>
 #include <sys/types.h>
 
 /* A rail: rail.c, nic.c, ud.c, admit.c, event.c. */
-struct vb_parked {
-	bool used;
-	int64_t seen_ns;
-	struct dr_verbs_hello hello;
-};
 
 /* Where completions find their connection; gen: of those that had the place. */
 struct vb_slot {
@@ -109,7 +105,7 @@ struct vb_rail {
 	int64_t tick_ns; /* of the timer; 0: off */
 	bool async_fired;
 	int64_t async_ns; /* looked at last, where there is no poller */
-	struct vb_parked parked[VB_PARKED];
+	struct vb_admission admission;
 	int64_t warn_ns;
 
 	int err; /* 0, or why the rail failed */
@@ -181,9 +177,7 @@ void dr_verbs_event_progress(struct vb_rail *r);
 void dr_verbs_admit(struct vb_rail *r, const void *data, size_t len);
 /* Tell the peer where this rail is now. */
 void dr_verbs_tell_news(struct vb_rail *r, bool answer);
-/* The acceptor p waits: is its peer's greeting here already? */
-void dr_verbs_admit_claim(struct vb_path *p);
 /* Send this path's HELLO or WELCOME. */
-void dr_verbs_greet(struct vb_path *p, uint8_t type);
+void dr_verbs_greet(struct vb_path *p);
 
 #endif

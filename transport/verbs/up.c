@@ -1,15 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * How a path comes up: see enum vb_state.
- *
- *	connector	NEW -> BUILDING -> GREETING (HELLO, again and again) -> JOINING (WELCOME came)
- *			-> CONFIRMING (first message sent) -> UP (one came)
- *	acceptor	NEW -> BUILDING -> WAITING -> JOINING (HELLO came) -> ADMITTED (WELCOME sent, again
- *			for each HELLO) -> ANSWERING (first message came; one is sent) -> UP (the peer's NIC
- *			acknowledged it, or another message came)
- *
- * So neither end is UP while the queue pairs carry one direction only.
- */
+/* How a path comes up: what the handshake (verbs_hs.c) asks for is done here. */
 #include "transport/verbs/path_priv.h"
 
 #include <errno.h>
@@ -30,7 +20,8 @@ int dr_verbs_connect(
 {
 	struct vb_path *p = vb_path(bp);
 	struct vb_rail *r = vb_path_rail(p);
-	int err = dr_path_check_connect(&p->base, p->state == VB_NEW, r->has_peer, e);
+	int err = dr_path_check_connect(
+		&p->base, p->hs.state == VB_HS_NEW && p->state == VB_COMING, r->has_peer, e);
 
 	if (!err)
 		err = check_handle(p, peer, len, e);
@@ -45,7 +36,7 @@ int dr_verbs_connect(
 		dr_verbs_fail(p, DR_SCOPE_LOCAL, -ENOMEM, "out of memory");
 		return 0;
 	}
-	dr_verbs_set_state(p, VB_BUILDING);
+	dr_verbs_hs_start(&p->hs);
 	dr_verbs_conn_build(p->conn);
 	return 0;
 }
@@ -68,56 +59,74 @@ static enum dr_scope scope_of(int err)
 	}
 }
 
+/* The job is done, and the path waits for it still. */
+static bool job_is_good(struct vb_path *p, enum vb_hs_state of)
+{
+	const struct vb_conn *c = p->conn;
+
+	if (p->hs.state != of)
+		return false;
+	if (c->rc)
+		dr_verbs_fail(p, scope_of(c->rc), c->rc, "%s", c->err.text);
+	return c->rc == 0;
+}
+
 void dr_verbs_built(struct vb_path *p)
 {
-	struct vb_conn *c = p->conn;
-
-	if (p->state != VB_BUILDING)
+	if (!job_is_good(p, VB_HS_BUILDING))
 		return;
-	if (c->rc) {
-		dr_verbs_fail(p, scope_of(c->rc), c->rc, "%s", c->err.text);
-		return;
-	}
-	p->hello_ns = 0;
-	dr_verbs_set_state(p, p->base.par.connector ? VB_GREETING : VB_WAITING);
-	if (!p->base.par.connector)
-		dr_verbs_admit_claim(p);
+	struct vb_verdict v = dr_verbs_hs_built(&p->hs, vb_path_rail(p)->now_ns);
+	dr_verbs_obey(p, v.what, &v.who);
 	dr_path_wake(&p->base);
 }
 
-void dr_verbs_greeted(struct vb_path *p, const struct dr_verbs_hello *h)
+static void join(struct vb_path *p, const struct dr_verbs_hello *peer)
 {
-	dr_dassert(p->state == VB_GREETING || p->state == VB_WAITING);
-	if (h->n != p->conn->n) {
+	p->msg_max = DR_MIN(peer->msg_max, dr_verbs_msg_max(vb_path_rail(p))) & ~4095u;
+	p->ctrl.peer_granted = DR_MIN(peer->ctrl_recvs, VB_CTRL_DEPTH);
+	dr_verbs_conn_join(p->conn, peer);
+}
+
+static void come_up(struct vb_path *p)
+{
+	struct dr_event ev = { .kind = DR_EV_READY };
+
+	dr_verbs_set_state(p, VB_UP);
+	dr_path_emit(&p->base, &ev);
+}
+
+void dr_verbs_obey(struct vb_path *p, enum vb_hs_do what, const struct dr_verbs_hello *who)
+{
+	switch (what) {
+	case VB_HS_GREET:
+		dr_verbs_greet(p);
+		break;
+	case VB_HS_JOIN:
+		join(p, who);
+		break;
+	case VB_HS_UNEQUAL:
 		dr_verbs_fail(p, DR_SCOPE_PATH, -EPROTO,
 			"the peer uses %u data queue pairs, this end %u; give both the same --qps",
-			h->n - 1u - DR_VERBS_PROBE_QPS, vb_path_rail(p)->vp.qps);
-		return;
+			who->n - 1u - DR_VERBS_PROBE_QPS, vb_path_rail(p)->vp.qps);
+		break;
+	case VB_HS_SAY:
+		dr_verbs_ctrl_nudge(p);
+		break;
+	case VB_HS_READY:
+		come_up(p);
+		break;
+	default:
+		break;
 	}
-	p->msg_max = DR_MIN(h->msg_max, dr_verbs_msg_max(vb_path_rail(p))) & ~4095u;
-	p->ctrl.peer_granted = DR_MIN(h->ctrl_recvs, VB_CTRL_DEPTH);
-	dr_verbs_set_state(p, VB_JOINING);
-	dr_verbs_conn_join(p->conn, h);
+	dr_verbs_update_ticks(p);
 }
 
 void dr_verbs_joined(struct vb_path *p)
 {
-	struct vb_conn *c = p->conn;
-
-	if (p->state != VB_JOINING)
+	if (!job_is_good(p, VB_HS_JOINING))
 		return;
-	if (c->rc) {
-		dr_verbs_fail(p, scope_of(c->rc), c->rc, "%s", c->err.text);
-		return;
-	}
 	if (!p->base.par.sender && vb_path_rail(p)->flushing)
 		(void)dr_verbs_flush_need(p); /* asked for before the first part that wants it */
-	if (p->base.par.connector) {
-		dr_verbs_set_state(p, VB_CONFIRMING);
-		dr_verbs_ctrl_nudge(p);
-	} else {
-		dr_verbs_set_state(p, VB_ADMITTED);
-		dr_verbs_greet(p, DR_VERBS_WELCOME);
-	}
+	dr_verbs_obey(p, dr_verbs_hs_joined(&p->hs), NULL);
 	dr_path_wake(&p->base);
 }
