@@ -102,7 +102,8 @@ static void on_switch(struct dr_fo *f, const struct dr_frame *fr, int64_t now)
 			f, -EPROTO, "the peer proposed a path that the channel does not have", now);
 		return;
 	}
-	if (left && f->rec_open) { /* what was found out before is the sender's fence */
+	/* What a receiver detected just before is the sender's fence; an older record is of a failure. */
+	if (left && f->state == DR_FO_NOTIFY && f->rec.rounds == 0) {
 		f->rec.self_detected = false;
 		f->rec.err = 0;
 		snprintf(f->rec.cause, sizeof(f->rec.cause), "%s", LEFT);

@@ -457,6 +457,26 @@ static void a_receiver_learns_that_a_rail_is_left(void **state)
 	}
 }
 
+/* A record is open until something is delivered: the rail is left later, and the failure stays in the record. */
+static void a_failure_stays_one_when_a_rail_is_left(void **state)
+{
+	struct dr_frame fr = { .type = DR_FRAME_SWITCH, .epoch = 2, .path = 1, .gen = 1 };
+
+	(void)state;
+	receiver_running(2);
+	dr_fo_path_failed(&f, dr_fo_conn(0, 1), DR_SCOPE_PATH, -ECONNRESET, "reset", 9 * MS);
+	dr_fo_frame(&f, 1, &fr, 10 * MS);
+	dr_fo_fenced(&f, 0, 1, 11 * MS);
+	assert_int_equal(f.state, DR_FO_RUN);
+	fr.epoch = 3;
+	fr.flags = DR_FRAME_LEFT;
+	dr_fo_frame(&f, 1, &fr, 500 * MS);
+	assert_true(!f.rec.planned && f.rec.self_detected);
+	assert_int_equal(f.rec.err, -ECONNRESET);
+	assert_string_equal(f.rec.cause, "reset");
+	f.n_act = 0;
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -465,6 +485,7 @@ int main(void)
 		cmocka_unit_test(a_degraded_rail_that_fails_is_not_left),
 		cmocka_unit_test(a_degraded_rail_is_better_than_none),
 		cmocka_unit_test(a_receiver_learns_that_a_rail_is_left),
+		cmocka_unit_test(a_failure_stays_one_when_a_rail_is_left),
 		cmocka_unit_test(soft_fence_keeps_the_path),
 		cmocka_unit_test(dials_back_off),
 		cmocka_unit_test(rail_that_is_heard_again_is_dialled_again),

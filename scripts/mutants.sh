@@ -164,6 +164,9 @@ one() {
 	local copy=$1 file=$2 name rc=0 text
 	name=${file##*/}
 	name=${name%.patch}
+	# A copy of the built tree costs less than building what the last bug changed once more.
+	rm -rf "$copy"
+	cp -a "$work/tree" "$copy" || return 1
 	if ! patch -d "$copy" -p1 -F0 -s -N --dry-run <"$file" >"$copy/log" 2>&1; then
 		printf 'FAIL  %s does not apply any more: %s\n' "$name" "$(head -n 1 "$copy/log")"
 		return 1
@@ -183,7 +186,6 @@ one() {
 		printf 'FAIL  %s does not compile: %s\n' "$name" "$(grep -m 1 'error:' "$copy/log")"
 		rc=1
 	fi
-	patch -d "$copy" -R -p1 -F0 -s --no-backup-if-mismatch <"$file" >/dev/null || exit 1
 	return $rc
 }
 
@@ -247,21 +249,20 @@ main() {
 	# The makes below are no part of the one that called.
 	unset MAKEFLAGS MAKELEVEL MFLAGS B
 
-	copy_tree "$work/1"
+	copy_tree "$work/tree"
 	order
-	build "$work/1" "$jobs" "${queue[@]}" >"$work/log" 2>&1 || {
+	build "$work/tree" "$jobs" "${queue[@]}" >"$work/log" 2>&1 || {
 		cat "$work/log"
 		echo "the tree as it is does not build"
 		exit 1
 	}
-	every=1 hunt "$work/1"
+	every=1 hunt "$work/tree"
 	if ((${#by[@]} + ${#odds[@]})); then
 		printf 'FAIL  the tree as it is: %s\n' "${by[@]}" "${odds[@]}"
 		echo "0 passed, 1 failed, 0 skipped"
 		exit 1
 	fi
 	echo "the tree as it is passes; ${#files[@]} bugs to plant, $schedules schedules each"
-	for ((i = 2; i <= jobs; i++)); do cp -a "$work/1" "$work/$i"; done
 	trap 'kill $(jobs -p) 2>/dev/null' INT TERM
 	for ((i = 1; i <= jobs; i++)); do worker "$work/$i" "${files[@]}" & done
 	wait
