@@ -14,6 +14,7 @@ struct flow {
 	struct dr_mem mem[2];
 	uint64_t next[2]; /* oldest message that is not done */
 	uint64_t posted[2];
+	uint64_t most;	  /* messages that the sender may post; 0: any number */
 	int64_t done_ns;  /* the receiver's last delivery */
 	int64_t stall_ns; /* its longest time without one */
 };
@@ -33,11 +34,13 @@ static inline void pump(struct flow *f)
 			f->stall_ns = DR_MAX(f->stall_ns, now - f->done_ns);
 			f->done_ns = now;
 		}
-		do
+		do {
+			if (end == 0 && f->most != 0 && f->posted[0] >= f->most)
+				break;
 			span.off = (f->posted[end] % WINDOW) * CHUNK;
-		while ((end == 0 ? dr_channel_send : dr_channel_recv)(ch, &span, 1, &seq, now) ==
-				0 &&
-			++f->posted[end]);
+		} while ((end == 0 ? dr_channel_send : dr_channel_recv)(ch, &span, 1, &seq, now) ==
+				 0 &&
+			 ++f->posted[end]);
 		dr_channel_flush(ch, now);
 	}
 }

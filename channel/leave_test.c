@@ -72,6 +72,43 @@ static void test_a_rail_with_a_hundredth_is_left_and_returned_to_once(void **sta
 	flow_close(&f);
 }
 
+/* What is in flight is acknowledged within half a sample: the transport tells that it was never idle. */
+static void test_a_rail_with_little_in_flight_is_left(void **state)
+{
+	static struct flow f;
+
+	(void)state;
+	leave_open(&f, DR_SIM_STREAM, RATE, 0.1);
+	set_rate(&f, 0, 5e6);
+	flow_for(&f, 4 * DR_NS_PER_S);
+	assert_int_equal(sender_stats(&f).active, 1);
+	assert_true(rail_state(&f, 0).bps > 4e6 && rail_state(&f, 0).bps < 6e6);
+	flow_close(&f);
+}
+
+/* 6.5 Mb/s of 100. On the long rail a round trip takes 40 ms, so that something is always in flight. */
+static void test_a_rail_that_is_asked_for_little_is_not_slow(void **state)
+{
+	static const int64_t delay_ns[] = { DR_NS_PER_MS / 10, 20 * DR_NS_PER_MS };
+	struct dr_sim_opts o = small_packets();
+	static struct flow f;
+
+	(void)state;
+	for (unsigned k = 0; k < DR_ARRAY_LEN(delay_ns); k++) {
+		o.link.delay_min_ns = delay_ns[k];
+		pair_leave_degraded = 0.5;
+		flow_open(&f, &o, WARM_NS);
+		pair_leave_degraded = 0;
+		f.most = f.posted[0];
+		for (unsigned i = 0; i < 1000; i++, f.most++)
+			flow_for(&f, 10 * DR_NS_PER_MS);
+		assert_int_equal(sender_stats(&f).active, 0);
+		assert_int_equal(sender_stats(&f).epoch, 1);
+		assert_false(rail_state(&f, 0).degraded);
+		flow_close(&f);
+	}
+}
+
 static void test_without_the_option_it_is_kept(void **state)
 {
 	static struct flow f;
@@ -205,6 +242,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_a_rail_with_a_hundredth_is_left_and_returned_to_once),
+		cmocka_unit_test(test_a_rail_with_little_in_flight_is_left),
+		cmocka_unit_test(test_a_rail_that_is_asked_for_little_is_not_slow),
 		cmocka_unit_test(test_without_the_option_it_is_kept),
 		cmocka_unit_test(test_the_ratio_decides),
 		cmocka_unit_test(test_a_rail_is_not_left_for_a_slow_one),

@@ -31,7 +31,7 @@ struct mgr_flow {
 	unsigned path;
 	uint32_t gen;
 	uint64_t acked, unacked;
-	int64_t held_ns, at_ns;
+	int64_t held_ns, busy_ns, at_ns;
 	uint64_t done; /* bytes that the peer acknowledged */
 };
 

@@ -9,11 +9,12 @@
  *  1. What the peer acknowledged costs nothing to know. The transport is asked, with system calls, only where
  *     that is less than could be expected of the rail.
  *  2. Data waited on a rail since the last sample if one of its channels had more bytes at its transport then than
- *     were acknowledged since, and was not held back by the peer's receive buffer.
+ *     were acknowledged since, or something there was not acknowledged nearly all the time, for another reason than
+ *     the rail's delay. It was not held back by the peer's receive buffer.
  *  3. A rail that is down, and a peer whose process is stalled, are not judged.
  *  4. A sender leaves a degraded rail only for a rail that is alive and not suspect.
  */
-enum { LIMITED_PERCENT = 20 };
+enum { LIMITED_PERCENT = 20, BUSY_PERCENT = 95, DELAYS = 4 };
 static const int64_t PROBE_STEP_NS = DR_NS_PER_MS;
 static const int64_t PAUSE_NS = 500 * DR_NS_PER_MS;
 
@@ -37,7 +38,7 @@ static uint64_t ask(struct dr_manager *m, unsigned c, unsigned *path, bool *wait
 {
 	struct mgr_flow was = m->flow[c], *f = &m->flow[c];
 	struct dr_path_stats s;
-	int64_t held;
+	int64_t dt;
 
 	*waited = false;
 	f->known = dr_channel_sending(m->channel[c], path, &f->gen, &s);
@@ -48,11 +49,14 @@ static uint64_t ask(struct dr_manager *m, unsigned c, unsigned *path, bool *wait
 	f->acked = s.acked_bytes;
 	f->unacked = s.window_shut ? 0 : s.unacked_bytes;
 	f->held_ns = s.held_ns;
+	f->busy_ns = s.busy_ns;
 	if (!was.known || was.path != f->path || was.gen != f->gen || f->acked < was.acked)
 		return 0;
-	held = f->held_ns - was.held_ns;
-	*waited = was.unacked > f->acked - was.acked && !s.window_shut &&
-		  held * 100 < (m->now - was.at_ns) * LIMITED_PERCENT;
+	dt = m->now - was.at_ns;
+	*waited = (was.unacked > f->acked - was.acked ||
+			  ((f->busy_ns - was.busy_ns) * 100 >= dt * BUSY_PERCENT &&
+				  s.rtt_min_ns * DELAYS < dt)) &&
+		  !s.window_shut && (f->held_ns - was.held_ns) * 100 < dt * LIMITED_PERCENT;
 	return f->acked - was.acked;
 }
 

@@ -174,6 +174,7 @@ struct dr_path_stats {
 	unsigned unanswered;	 /* transmissions and probes since then whose answer is overdue */
 	bool window_shut;	 /* data waits for room at the peer; only probes are sent */
 	int64_t held_ns; /* time so far in which data waited for room at the peer; 0: it needs none */
+	int64_t busy_ns; /* time so far in which something was not acknowledged, held_ns included; 0: unknown */
 	/* Data segments, repetitions included, that were sent since the peer's kernel acknowledged
 	 * anything, or shortly before, and are not acknowledged. Kinds whose NIC does not show them: what has no
 	 * answer is as unlikely as the loss of so many segments. */

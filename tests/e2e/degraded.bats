@@ -135,6 +135,31 @@ last_above() {
 	last_above 0.1
 }
 
+# left_rail0: the channels of the GPUs on rail 0 left it once, planned, and the sender named what was measured.
+left_rail0() {
+	holds result.json '[.failover.switches[] | select(.side == "client")] |
+		length == 2 and all(.planned and .from_path == 0 and (.error == null) and
+			(.cause | test("b/s measured, rail 1 carries [0-9.]+ [MG]b/s")))'
+	holds result.json '[.failover.switches[] | select(.side == "server")] | length == 2 and all(.planned)'
+}
+
+@test "--leave-degraded leaves a rail with a small fraction of the other rail's rate" {
+	shape rail0 2gbit
+	pair -g 0,1 --map "0=rail0,rail1;1=rail1,rail0" -D 6 --leave-degraded 0.1
+	shape rail0 5mbit
+	finish
+	left_rail0
+	last_above 0.3
+}
+
+@test "--leave-degraded leaves a rail that is slow from the beginning" {
+	shape rail0 5mbit
+	pair -g 0 --map "0=rail0,rail1" -D 8 --leave-degraded 0.1
+	finish
+	left_rail0
+	last_above 0.1
+}
+
 @test "--leave-degraded takes a ratio between 0 and 1" {
 	for ratio in 0 1 100% -1 nonsense 5; do
 		run "$DUALRAIL" client localhost --leave-degraded="$ratio"

@@ -544,6 +544,8 @@ void sim_stats(struct dr_path *dp, struct dr_path_stats *out)
 		out->fill_acked += l->acked_fill;
 		out->silent_segments = DR_MAX(out->silent_segments, l->retries);
 		out->unacked_bytes += l->unacked;
+		if (sim_is_stream(w)) /* as the kernel tells */
+			out->busy_ns += l->busy_ns + (l->unacked > 0 ? w->now - l->busy_since : 0);
 		out->retransmits += l->retransmits;
 		last = DR_MAX(last, l->last_ack);
 		if (l->shut)

@@ -80,6 +80,7 @@ struct sim_lane {
 	uint64_t numbers, arrived;		  /* last segment sent; last arrived */
 	uint64_t unacked, acked_data, acked_fill; /* bytes */
 	int64_t tail_at, rto, last_ack;
+	int64_t busy_since, busy_ns; /* unacked is not 0; time so far before that */
 	int64_t mute_ns; /* shut: since then probes of the window get no answer; 0: they do */
 	unsigned retries;
 	uint64_t retransmits;

@@ -67,7 +67,8 @@ void sim_lane_send(struct sim_conn *c, unsigned from, unsigned lane, struct sim_
 	s->number = ++l->numbers;
 	STAILQ_INSERT_TAIL(&l->wire, s, next);
 	if (l->unacked == 0)
-		l->last_ack = w->now; /* the age of an acknowledgement counts from here */
+		l->last_ack = l->busy_since =
+			w->now; /* the age of an acknowledgement counts from here */
 	l->unacked += s->bytes;
 	if (c->end[from]) {
 		c->end[from]->st.tx_wire += s->bytes;
@@ -430,6 +431,8 @@ static void ack_fire(struct dr_sim_world *w, const struct sim_event *ev)
 	for (struct sim_seg *s; (s = STAILQ_FIRST(&l->done)) && s->number <= ev->a;) {
 		STAILQ_REMOVE_HEAD(&l->done, next);
 		l->unacked -= s->bytes;
+		if (l->unacked == 0)
+			l->busy_ns += w->now - l->busy_since;
 		if (s->kind == SIM_SEG_DATA)
 			l->acked_data += s->bytes;
 		if (s->kind == SIM_SEG_FILL)
