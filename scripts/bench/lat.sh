@@ -10,8 +10,7 @@
 #                    stress-ng with BENCH_LOAD (2) workers
 #   --poll adaptive  median, against the same; mean, against qperf tcp_lat (it gives a mean only)
 #
-# The comparisons with ucx_perftest are repeated with each congestion control of BENCH_CC (bbr reno), set in the
-# namespaces. ucx_perftest takes a number of iterations: BENCH_UCX_ITERS (20000), BENCH_UCX_LOADED_ITERS (5000).
+# The comparisons with ucx_perftest are repeated with each congestion control of BENCH_CC. ucx_perftest takes a number of iterations: BENCH_UCX_ITERS (20000), BENCH_UCX_LOADED_ITERS (5000).
 #
 # Both peers print half of a round trip: twice their figure is compared. That can be checked: qperf -vv
 # counts as many messages at each end as fit in its time when each takes twice the printed latency, and
@@ -20,7 +19,7 @@
 # shellcheck source=scripts/bench/lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 build_tree "${1-}"
-: "${BENCH_UCX_ITERS:=20000}" "${BENCH_UCX_LOADED_ITERS:=5000}" "${BENCH_LOAD:=2}" "${BENCH_CC=bbr reno}"
+: "${BENCH_UCX_ITERS:=20000}" "${BENCH_UCX_LOADED_ITERS:=5000}" "${BENCH_LOAD:=2}"
 iters=$BENCH_UCX_ITERS
 
 ucx() {
@@ -69,12 +68,6 @@ ours_mean() {
 	get "$work/doc.json" latency.0.samples | awk -v s="$BENCH_SECS" '{ print (s + 0.03) * 1e6 / $1 }'
 }
 
-# congestion NAME: for new connections in both namespaces.
-congestion() {
-	"${a[@]}" sysctl -qw net.ipv4.tcp_congestion_control="$1" 2>/dev/null &&
-		"${b[@]}" sysctl -qw net.ipv4.tcp_congestion_control="$1"
-}
-
 # against_ucx ID TITLE BAR POLL: with a server of its own.
 against_ucx() {
 	poll=$4
@@ -99,17 +92,15 @@ loaded() {
 	stop "$pid"
 }
 
+all_against_ucx() {
+	against_ucx "lat-busy-$1" "--poll busy, $1," "<=1.0" busy
+	loaded "$1"
+	against_ucx "lat-adaptive-$1" "--poll adaptive, $1," "<=1.2" adaptive
+}
+
 bench_begin lat ""
 if command -v ucx_perftest >/dev/null; then
-	for cc in $BENCH_CC; do
-		congestion "$cc" || {
-			figure "lat-$cc" "64 B round trip, $cc" "the kernel has no $cc" - skipped
-			continue
-		}
-		against_ucx "lat-busy-$cc" "--poll busy, $cc," "<=1.0" busy
-		loaded "$cc"
-		against_ucx "lat-adaptive-$cc" "--poll adaptive, $cc," "<=1.2" adaptive
-	done
+	each_congestion all_against_ucx
 else
 	figure lat-busy "64 B round trip / ucx_perftest" "ucx_perftest is not installed" "<=1.0" skipped
 fi

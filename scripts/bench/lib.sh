@@ -10,12 +10,14 @@
 # pairs between them: ctl0 carries the control connection, rail0.. the data. Node a has .1, node b .2
 # in 10.88.<link>.0/24; ctl0 is 10.88.255.0/24.
 #
-# Environment: BENCH_PAIRS (15), BENCH_SECS (3, of one run), BENCH_MTU (9000), BENCH_OUT (build/bench).
+# Environment: BENCH_PAIRS (15), BENCH_SECS (3, of one run), BENCH_MTU (9000), BENCH_OUT (build/bench), BENCH_CC (bbr
+# reno: the congestion controls that a TCP benchmark is run with, one after the other).
 set -uo pipefail
 
 bench_dir=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 bench_root=$(cd "$bench_dir/../.." && pwd)
 : "${BENCH_PAIRS:=15}" "${BENCH_SECS:=3}" "${BENCH_MTU:=9000}" "${BENCH_OUT:=$bench_root/build/bench}"
+: "${BENCH_CC=bbr reno}"
 PATH=$PATH:/usr/sbin:/sbin
 stats=(python3 "$bench_dir/stats.py")
 control=10.88.255.2 # of node b
@@ -90,6 +92,24 @@ make_nodes() {
 	# The kernel tells of a new link's carrier up to a second late; ucx_perftest wants to see it.
 	for net in "$ns_a" "$ns_b"; do
 		await 10 $$ carriers "$net" || die "the veth pairs have no carrier"
+	done
+}
+
+# congestion NAME: for new connections in both namespaces.
+congestion() {
+	"${a[@]}" sysctl -qw net.ipv4.tcp_congestion_control="$1" 2>/dev/null &&
+		"${b[@]}" sysctl -qw net.ipv4.tcp_congestion_control="$1"
+}
+
+# each_congestion FUNCTION: calls it with the name of each of BENCH_CC, which is set then.
+each_congestion() {
+	local cc
+	for cc in $BENCH_CC; do
+		if congestion "$cc"; then
+			"$1" "$cc"
+		else
+			figure "$bench_name-$cc" "with $cc" "the kernel has no $cc" - skipped
+		fi
 	done
 }
 
