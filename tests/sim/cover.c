@@ -30,9 +30,15 @@ int sim_covered(void)
 		{ "confirmed by the peer", v->confirmed }, { "frames replayed", v->replays },
 		{ "frames lost", v->frames_lost }, { "NOTIFY lost", v->notifies_lost },
 		{ "flaps in a row", v->flaps }, { "stops of 10 s and more", v->long_stops },
-		{ "idle channels", v->idle }, { "strangers", v->strangers },
-		{ "connections rejected", v->rejected }, { "connections outdated", v->outdated },
-		{ "handshakes cut half-way", v->cut_hellos } };
+		{ "idle channels", v->idle }, { "strangers (stream)", v->strangers[0] },
+		{ "connections rejected", v->rejected[0] },
+		{ "connections outdated", v->outdated[0] },
+		{ "handshakes cut half-way (stream)", v->cut_hellos[0] },
+		{ "strangers (remote write)", v->strangers[1] },
+		{ "greetings rejected", v->rejected[1] }, { "greetings outdated", v->outdated[1] },
+		{ "handshakes broken (remote write)", v->cut_hellos[1] },
+		{ "HELLOs before their path", v->kept_hellos },
+		{ "HELLOs answered again", v->welcomed_again } };
 	const struct {
 		const char *name;
 		uint64_t n;

@@ -267,7 +267,9 @@ struct sim_cover {
 		resumes, control_messages, switch_in_replay, spins, untold, unlike, virtual_ms;
 	uint64_t closes, closed_busy, confirmed, unconfirmed, replays, frames_lost, notifies_lost,
 		flaps, long_stops, idle;
-	uint64_t strangers, rejected, outdated, cut_hellos;
+	/* of streams; of remote write */
+	uint64_t strangers[2], rejected[2], outdated[2], cut_hellos[2];
+	uint64_t kept_hellos, welcomed_again; /* remote write */
 	uint64_t zombies, snapshots, refused, read_again, lost, dups, discarded, stuck;
 	uint64_t faults[F_KINDS], steps[SIM_STEPS], personality[3];
 };

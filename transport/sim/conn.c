@@ -48,7 +48,7 @@ void sim_path_broke(struct sim_path *p, enum dr_scope scope, int err)
 		return;
 	p->broken = true;
 	p->waiting = false;
-	dr_tcp_hs_end(&p->tcp);
+	sim_hs_end(p);
 	struct sim_item *it = sim_item_add(p->w, &p->items, SIM_IT_FAILED);
 	it->scope = scope;
 	it->err = err;
@@ -108,7 +108,7 @@ void sim_conn_detach(struct sim_path *p)
 		sim_tcp_dialer_left(c);
 		return;
 	}
-	if (c->state == SIM_ACCEPTED)
+	if (c->state == SIM_ACCEPTED && p->w->o.personality == DR_SIM_PLUGIN)
 		sim_conn_reset_peer(c, p->node);
 	c->state = SIM_GONE;
 }

@@ -165,8 +165,7 @@ bool sim_tcp_item(struct sim_path *p, const struct sim_item *it)
 	if (it->kind == SIM_IT_CONNECTED) {
 		dr_tcp_hs_hello(&p->tcp, hello);
 		dr_tcp_hs_greeted(&p->tcp);
-		struct sim_link *l = &p->w->link[p->conn->rail][p->node];
-		memcpy(l->hello[l->hellos++ % SIM_HELLOS], hello, sizeof(hello));
+		sim_hs_said(&p->w->link[p->conn->rail][p->node], hello, sizeof(hello));
 		send_bytes(p->conn, p->node, hello, sizeof(hello));
 		return false;
 	}
@@ -349,22 +348,10 @@ static void stranger_connected(struct sim_conn *c)
 		sim_conn_at(c, sim_exp(c->w, DR_NS_PER_MS), leave_arrive, c->dialer, 0, false);
 }
 
-/* The newest path of this node with these coordinates. */
-static const struct sim_path *newest(const struct sim_rail *r, uint32_t channel, unsigned index)
-{
-	const struct sim_path *best = NULL;
-
-	for (const struct sim_path *p = r ? r->paths : NULL; p; p = p->next)
-		if (p->par.channel == channel && p->par.index == index &&
-			(!best || p->par.gen > best->par.gen))
-			best = p;
-	return best;
-}
-
 /* A HELLO that is told again now is outdated: the acceptor has had it, or a newer one. */
 static bool outdated(const struct sim_rail *r, const struct tcp_hello *h)
 {
-	const struct sim_path *p = newest(r, h->channel, h->index);
+	const struct sim_path *p = sim_hs_newest(r, h->channel, h->index);
 
 	return p &&
 	       (p->par.gen > h->gen || (p->par.gen == h->gen && p->tcp.state >= TCP_HS_ADMITTED));
@@ -373,16 +360,14 @@ static bool outdated(const struct sim_rail *r, const struct tcp_hello *h)
 /* One that went over this rail before. */
 static bool say_again(struct dr_sim_world *w, struct sim_conn *c, struct dr_rng *g)
 {
-	const struct sim_link *l = &w->link[c->rail][c->dialer];
-	unsigned n = DR_MIN(l->hellos, (unsigned)SIM_HELLOS);
-	const uint8_t *said = l->hello[dr_rng_below(g, n + !n)];
+	const struct sim_said *s = sim_hs_recall(&w->link[c->rail][c->dialer], g);
 	const char *why;
 	struct tcp_hello h;
 
-	if (n == 0 || dr_tcp_hello_parse(said, TCP_HELLO_LEN, &h, &why) ||
+	if (!s || dr_tcp_hello_parse(s->data, TCP_HELLO_LEN, &h, &why) ||
 		!outdated(w->rail[!c->dialer][c->rail], &h))
 		return false;
-	memcpy(c->said, said, TCP_HELLO_LEN);
+	memcpy(c->said, s->data, TCP_HELLO_LEN);
 	c->said_len = TCP_HELLO_LEN;
 	return true;
 }
@@ -391,11 +376,9 @@ static bool say_again(struct dr_sim_world *w, struct sim_conn *c, struct dr_rng 
 static void say_wrong_token(struct dr_sim_world *w, struct sim_conn *c, struct dr_rng *g)
 {
 	const struct sim_rail *r = w->rail[c->dialer][c->rail];
-	const struct sim_path *p = r ? r->paths : NULL;
+	const struct sim_path *p = sim_hs_any(r, g);
 	struct tcp_hello h = { .gen = 1 };
 
-	for (unsigned skip = (unsigned)dr_rng_below(g, 4); p && p->next && skip > 0; skip--)
-		p = p->next;
 	if (p)
 		h = (struct tcp_hello){ .channel = p->par.channel,
 			.gen = p->par.gen + (uint32_t)dr_rng_below(g, 2),
@@ -408,39 +391,34 @@ static void say_wrong_token(struct dr_sim_world *w, struct sim_conn *c, struct d
 	c->said_len = TCP_HELLO_LEN;
 }
 
-void dr_sim_stranger(struct dr_sim_world *w, unsigned rail, unsigned to, enum dr_sim_stranger what,
-	uint64_t seed)
+bool sim_tcp_stranger(struct dr_sim_world *w, unsigned rail, unsigned to, enum dr_sim_stranger what,
+	struct dr_rng *g)
 {
-	struct sim_conn *c;
-	struct dr_rng g;
+	struct sim_conn *c = sim_conn_new(w, rail, !to);
 
-	if (!sim_is_stream(w))
-		return;
-	c = sim_conn_new(w, rail, !to);
-	dr_rng_seed(&g, seed);
 	switch (what) {
 	case DR_SIM_SILENT:
 		break;
 	case DR_SIM_GARBAGE:
-		c->said_len = 1 + (unsigned)dr_rng_below(&g, sizeof(c->said));
+		c->said_len = 1 + (unsigned)dr_rng_below(g, sizeof(c->said));
 		for (unsigned i = 0; i < c->said_len; i++)
-			c->said[i] = (uint8_t)dr_rng_u64(&g);
+			c->said[i] = (uint8_t)dr_rng_u64(g);
 		break;
 	case DR_SIM_PARTIAL:
-		say_wrong_token(w, c, &g);
-		c->said_len = (unsigned)dr_rng_below(&g, TCP_HELLO_LEN);
+		say_wrong_token(w, c, g);
+		c->said_len = (unsigned)dr_rng_below(g, TCP_HELLO_LEN);
 		c->leaves = true;
 		break;
 	case DR_SIM_WRONG_TOKEN:
-		say_wrong_token(w, c, &g);
+		say_wrong_token(w, c, g);
 		break;
 	case DR_SIM_OLD_HELLO:
-		if (!say_again(w, c, &g)) {
+		if (!say_again(w, c, g)) {
 			c->state = SIM_GONE;
-			return;
+			return false;
 		}
 		break;
 	}
-	w->counts.strangers++;
 	syn_send(c, c->dialer);
+	return true;
 }

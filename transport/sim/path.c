@@ -54,12 +54,7 @@ int sim_create(
 	TAILQ_INIT(&p->wrs);
 	STAILQ_INIT(&p->ctrl);
 	STAILQ_INIT(&p->items);
-	if (sim_is_stream(p->w)) {
-		struct dr_path_ident id = { par->channel, par->gen, (uint8_t)par->index,
-			par->sender, par->connector };
-
-		dr_tcp_hs_init(&p->tcp, rail->admission, &id);
-	}
+	sim_hs_init(p);
 	p->next = rail->paths;
 	rail->paths = p;
 	*out = &p->base;
@@ -109,18 +104,13 @@ int sim_connect(
 		return dr_err_set(e, -EPROTO,
 			"connect simulated path %u of channel %u: the handle is not that of its peer",
 			p->par.index, p->par.channel);
-	if (p->closed || p->fence != SIM_FENCE_NO || p->conn || p->waiting ||
-		(p->tcp.state != TCP_HS_NEW && !p->broken))
+	if (p->closed || p->fence != SIM_FENCE_NO || (!sim_hs_is_new(p) && !p->broken))
 		return dr_err_set(e, -EINVAL, "connect simulated path: not a new path");
 	p->connect_at = p->w->now;
 	if (p->w->told[dp->rail->index][p->node])
 		sim_path_broke(p, DR_SCOPE_RAIL, -ENETDOWN);
-	else if (sim_is_stream(p->w))
-		sim_tcp_connect(p);
-	else if (p->par.connector)
-		sim_conn_dial(p);
 	else
-		sim_conn_adopt(p);
+		sim_hs_connect(p);
 	return 0;
 }
 
@@ -447,7 +437,7 @@ static void fence_hard(struct sim_path *p, int64_t deadline_ns)
 	bool stuck = w->fence_stuck[rail][p->node];
 
 	p->fence = SIM_FENCE_HARD;
-	dr_tcp_hs_end(&p->tcp);
+	sim_hs_end(p);
 	if (!p->conn || p->conn->state != SIM_OPEN) {
 		sim_conn_detach(p);
 		fence_over(p, false);
@@ -570,8 +560,7 @@ void sim_close(struct dr_path *dp)
 	if (p->closed)
 		return;
 	p->closed = true;
-	if (sim_is_stream(p->w))
-		dr_tcp_hs_fini(&p->tcp);
+	sim_hs_fini(p);
 	if (!p->conn || p->conn->state != SIM_OPEN) {
 		sim_conn_detach(p);
 		return;

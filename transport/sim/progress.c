@@ -187,6 +187,12 @@ static void on_failed(struct report *r, const struct sim_item *it)
 			.text = it->text });
 }
 
+static void come_up(struct report *r, const struct sim_item *it)
+{
+	if (sim_hs_item(r->p, it))
+		emit(r, (struct dr_event){ .kind = DR_EV_READY });
+}
+
 static void on_item(struct report *r, const struct sim_item *it)
 {
 	struct sim_path *p = r->p;
@@ -200,11 +206,15 @@ static void on_item(struct report *r, const struct sim_item *it)
 		read_done(p, it->seg->bytes);
 	if (p->failed && it->kind != SIM_IT_FENCED && it->kind != SIM_IT_FAILED)
 		return;
+	if (!p->ready && (it->kind == SIM_IT_CTRL || it->kind == SIM_IT_CREDIT))
+		come_up(r, it); /* remote write: a later message than that of the handshake */
 	switch (it->kind) {
 	case SIM_IT_CONNECTED:
 	case SIM_IT_HELLO:
-		if (sim_tcp_item(p, it))
-			emit(r, (struct dr_event){ .kind = DR_EV_READY });
+	case SIM_IT_JOB:
+	case SIM_IT_TICK:
+	case SIM_IT_ACKED:
+		come_up(r, it);
 		break;
 	case SIM_IT_READY:
 		emit(r, (struct dr_event){ .kind = DR_EV_READY });

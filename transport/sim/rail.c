@@ -36,6 +36,10 @@ static int sim_listen(const struct dr_rail_params *p, struct dr_rail **out, stru
 		r->admission = sim_alloc(sizeof(*r->admission));
 		dr_tcp_admission_init(r->admission, p->token);
 	}
+	if (w->o.personality == DR_SIM_REMOTE_WRITE) {
+		r->greetings = sim_alloc(sizeof(*r->greetings));
+		dr_verbs_admission_init(r->greetings, p->token);
+	}
 	w->rail[k->node][p->index] = r;
 	*out = &r->base;
 	return 0;
@@ -70,15 +74,9 @@ static int sim_rail_peer(struct dr_rail *dr, const void *handle, size_t len, str
 	return 0;
 }
 
-struct dgram {
-	unsigned rail;
-	uint32_t len, size;
-	uint8_t data[DR_DGRAM_MAX];
-};
-
 static void dgram_fire(struct dr_sim_world *w, const struct sim_event *ev)
 {
-	struct dgram *d = ev->obj;
+	struct sim_dgram *d = ev->obj;
 	struct sim_rail *r = w->rail[!ev->from][d->rail];
 
 	if (w->link[d->rail][ev->from].clog_until > w->now) {
@@ -87,7 +85,7 @@ static void dgram_fire(struct dr_sim_world *w, const struct sim_event *ev)
 	}
 	if (r && !r->closed && !w->dead[r->node] && r->n_dgrams < SIM_DGRAMS_MAX &&
 		!sim_link_dead(w, d->rail, ev->from) && !w->link[d->rail][ev->from].mute) {
-		struct sim_item *it = sim_item_add(w, &r->items, SIM_IT_DGRAM);
+		struct sim_item *it = sim_item_add(w, &r->items, d->kind);
 		it->len = d->len;
 		it->size = d->size;
 		memcpy(it->data, d->data, d->len);
@@ -96,30 +94,39 @@ static void dgram_fire(struct dr_sim_world *w, const struct sim_event *ev)
 	dr_free(d);
 }
 
-static void sim_rail_padded(struct dr_rail *dr, const void *data, size_t len, uint32_t size)
+void sim_dgram_at(struct dr_sim_world *w, unsigned from, const struct sim_dgram *what, int64_t at)
 {
-	struct sim_rail *r = sim_rail_of(dr);
-	struct dr_sim_world *w = r->w;
-	const struct dr_sim_link *l = &w->link[dr->index][r->node].o;
+	struct sim_dgram *d = sim_alloc(sizeof(*d));
 
-	if (!(dr->ops->caps & DR_CAP_DGRAM) || !r->has_peer || r->closed || w->dead[r->node] ||
-		len > DR_DGRAM_MAX || (size > len && size > w->link[dr->index][r->node].passes))
+	*d = *what;
+	/* a == UINT64_MAX: the event owns d */
+	sim_at(w, at,
+		(struct sim_event){ .fn = dgram_fire, .obj = d, .from = from, .a = UINT64_MAX });
+}
+
+void sim_rail_send(struct sim_rail *r, const struct sim_dgram *d, int64_t late_ns)
+{
+	struct dr_sim_world *w = r->w;
+	const struct dr_sim_link *l = &w->link[d->rail][r->node].o;
+
+	if (!r->has_peer || r->closed || w->dead[r->node] ||
+		(d->size > d->len && d->size > w->link[d->rail][r->node].passes))
 		return;
 	int copies = 1 - dr_rng_chance(&w->rng, l->dgram_loss_ppm, 1000000);
 	if (copies)
 		copies += dr_rng_chance(&w->rng, l->dgram_dup_ppm, 1000000);
-	while (copies-- > 0) {
-		struct dgram *d = sim_alloc(sizeof(*d));
+	while (copies-- > 0)
+		sim_dgram_at(w, r->node, d, w->now + late_ns + sim_link_delay(w, d->rail, r->node));
+}
 
-		d->rail = dr->index;
-		d->len = (uint32_t)len;
-		d->size = size;
-		memcpy(d->data, data, len);
-		/* a == UINT64_MAX: the event owns d */
-		sim_at(w, w->now + sim_link_delay(w, dr->index, r->node),
-			(struct sim_event){
-				.fn = dgram_fire, .obj = d, .from = r->node, .a = UINT64_MAX });
-	}
+static void sim_rail_padded(struct dr_rail *dr, const void *data, size_t len, uint32_t size)
+{
+	struct sim_dgram d = { dr->index, SIM_IT_DGRAM, (uint32_t)len, size, { 0 } };
+
+	if (!(dr->ops->caps & DR_CAP_DGRAM) || len > DR_DGRAM_MAX)
+		return;
+	memcpy(d.data, data, len);
+	sim_rail_send(sim_rail_of(dr), &d, 0);
 }
 
 static void sim_rail_dgram(struct dr_rail *dr, const void *data, size_t len)
@@ -151,6 +158,11 @@ static int sim_rail_progress(struct dr_rail *dr, int64_t now_ns, struct dr_sink 
 			ev.len = it->len;
 			ev.size = it->size;
 			break;
+		case SIM_IT_GREETING:
+			r->n_dgrams--;
+			n += sim_verbs_rail_item(r, it, sink);
+			sim_item_free(r->w, it);
+			continue;
 		case SIM_IT_ACCEPT:
 		case SIM_IT_HELLO:
 		case SIM_IT_HUNG_UP:
@@ -200,6 +212,7 @@ static void sim_rail_fini(struct dr_rail *dr)
 		(void)dr->ops->mr_dereg(dr, r->mrs);
 	sim_items_clear(r->w, &r->items);
 	dr_free(r->admission);
+	dr_free(r->greetings);
 	r->w->rail[r->node][dr->index] = NULL;
 	dr_free(r);
 }

@@ -135,9 +135,12 @@ struct dr_sim_counts {
 	uint64_t dups;	    /* DELIVERED reported twice */
 	uint64_t discarded; /* stream: bytes for which nothing was posted any more */
 	uint64_t stuck;	    /* fences that failed */
-	/* handshakes of streams */
+	/* handshakes of streams and of remote write */
 	uint64_t strangers, rejected, outdated;
-	uint64_t cut_hellos; /* connections that broke in the middle of it */
+	uint64_t cut_hellos; /* broke in the middle */
+	/* of remote write */
+	uint64_t claimed;	 /* paths that found their HELLO there */
+	uint64_t welcomed_again; /* HELLOs answered once more */
 };
 const struct dr_sim_counts *dr_sim_world_counts(const struct dr_sim_world *w);
 
@@ -164,19 +167,22 @@ void dr_sim_link_down(struct dr_sim_world *w, unsigned rail, unsigned told_mask,
 void dr_sim_link_up(struct dr_sim_world *w, unsigned rail);
 bool dr_sim_link_is_cut(const struct dr_sim_world *w, unsigned rail, unsigned from_node);
 
-/* Stream: somebody who is not the peer connects to the rail of node `to`, and does this. */
+/* Stream, remote write: somebody who is not the peer connects to the rail of node `to`, or sends it a datagram,
+ * and does this. */
 enum dr_sim_stranger {
-	DR_SIM_SILENT,	    /* says nothing, and stays */
-	DR_SIM_GARBAGE,	    /* up to 40 bytes */
+	DR_SIM_SILENT,	    /* says nothing, and stays; remote write: nothing */
+	DR_SIM_GARBAGE,	    /* up to 40 bytes; remote write: as many as a HELLO may have */
 	DR_SIM_PARTIAL,	    /* a part of a HELLO, and leaves */
 	DR_SIM_WRONG_TOKEN, /* the HELLO of a path that is there, but for its token */
-	DR_SIM_OLD_HELLO, /* one that was sent over this rail before and is outdated; or nothing if none is */
+	DR_SIM_OLD_HELLO, /* one that was sent over this rail before and is outdated; or nothing if none is.
+			   * Remote write: HELLO or WELCOME, also of the newest path */
 };
 enum { DR_SIM_STRANGERS = DR_SIM_OLD_HELLO + 1 };
 void dr_sim_stranger(struct dr_sim_world *w, unsigned rail, unsigned to, enum dr_sim_stranger what,
 	uint64_t seed);
 /* Stream: the next connection that this node dials over this rail breaks, for both ends, after so many bytes
- * of its handshake (HELLO and HELLO_OK, 0 to 43), wherever they are then. */
+ * of its handshake (HELLO and HELLO_OK, 0 to 43), wherever they are then. Remote write: the next path of this
+ * node and rail breaks, at this end alone, at the step of its handshake that `bytes` draws. */
 void dr_sim_cut_hello(struct dr_sim_world *w, unsigned rail, unsigned from_node, unsigned bytes);
 
 /* Two paths of one channel, index and generation have both been connecting for for_ns, since since_ns or

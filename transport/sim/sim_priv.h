@@ -5,6 +5,7 @@
 #include "base/rng.h"
 #include "transport/sim/sim.h"
 #include "transport/tcp/tcp_hs.h"
+#include "transport/verbs/verbs_hs.h"
 
 #include <errno.h>
 #include <sys/queue.h>
@@ -14,6 +15,7 @@
  *
  *	process	   path.c: posting, pump, progress, fence      rail.c: datagrams, admissions, memory
  *	connection conn.c: how ends break, handshake of a plugin  hs_tcp.c: handshake of a stream
+ *		   hs_verbs.c: handshake of remote write	  hs.c: what they have in common
  *		   check.c: who owns which byte, who is whose peer
  *	NIC, link  wire.c: lanes, landing, acknowledgements    world.c: clock, events   fault.c: faults
  *
@@ -27,7 +29,7 @@
 enum {
 	SIM_LANES = 5,
 	SIM_DGRAMS_MAX = 256,
-	SIM_HELLOS = 8, /* that a link remembers */
+	SIM_SAID = 8, /* that a link remembers */
 };
 
 struct sim_path;
@@ -88,7 +90,8 @@ struct sim_lane {
 		shut; /* shut: the receiver's window is closed, or no receive is ready */
 };
 
-/* PENDING: stream, in the admission of the acceptor's rail. PARKED, ACCEPTED: plugin. */
+/* PENDING: stream, in the admission of the acceptor's rail. PARKED: plugin. ACCEPTED: plugin; remote write,
+ * neither end is up. */
 enum sim_conn_state { SIM_SYN, SIM_PENDING, SIM_PARKED, SIM_ACCEPTED, SIM_OPEN, SIM_GONE };
 
 struct sim_conn {
@@ -97,6 +100,7 @@ struct sim_conn {
 	unsigned rail, dialer;
 	uint32_t channel, gen;
 	unsigned index;
+	uint32_t qpn[2]; /* remote write: of the ends' queue pairs */
 	enum sim_conn_state state;
 	struct sim_path *end[2];    /* by node; NULL: not there (yet, any more) */
 	struct dr_path_ident id[2]; /* of the paths that it joined, also of one that is gone */
@@ -142,7 +146,7 @@ TAILQ_HEAD(sim_wrs, sim_wr);
 enum sim_item_kind {
 	SIM_IT_READY,
 	SIM_IT_CONNECTED, /* stream: the kernel has connected */
-	SIM_IT_HELLO,	  /* stream: bytes of the handshake; for a path, or for a rail with conn */
+	SIM_IT_HELLO,	  /* bytes of the handshake; for a path, or for a rail with conn (stream) */
 	SIM_IT_CTRL,
 	SIM_IT_CREDIT,
 	SIM_IT_DATA,  /* stream: bytes to copy into a posting */
@@ -154,6 +158,11 @@ enum sim_item_kind {
 	SIM_IT_INCOMING, /* rail */
 	SIM_IT_ACCEPT,	 /* rail: a connection came */
 	SIM_IT_HUNG_UP,	 /* rail: a connection that is not adopted went */
+	/* remote write */
+	SIM_IT_GREETING, /* rail: HELLO or WELCOME */
+	SIM_IT_JOB,	 /* the helper is done */
+	SIM_IT_TICK,	 /* a HELLO may be due */
+	SIM_IT_ACKED,	 /* a message of the handshake was acknowledged */
 };
 
 struct sim_item {
@@ -173,6 +182,13 @@ struct sim_item {
 };
 STAILQ_HEAD(sim_items, sim_item);
 
+struct sim_dgram {
+	unsigned rail;
+	enum sim_item_kind kind; /* of the peer's item */
+	uint32_t len, size;
+	uint8_t data[DR_DGRAM_MAX];
+};
+
 enum sim_fence { SIM_FENCE_NO, SIM_FENCE_SOFT, SIM_FENCE_HARD, SIM_FENCE_DONE };
 
 struct sim_path {
@@ -183,11 +199,15 @@ struct sim_path {
 	struct sim_path *next; /* of the rail */
 	struct sim_conn *conn;
 	struct tcp_hs tcp;  /* stream */
-	int64_t connect_at; /* connect was called, and is under way */
-	bool waiting;	    /* plugin: acceptor, connect called, no connection yet */
-	bool ready;	    /* READY was queued */
-	bool broken;	    /* FAILED was queued: no new work */
-	bool failed;	    /* FAILED was reported */
+	struct vb_hs verbs; /* remote write, with the next three */
+	uint32_t qpn, lead_to;
+	bool neighbour_asked, steps_counted;
+	unsigned steps_left; /* until the handshake breaks; 0: it does not */
+	int64_t connect_at;  /* connect was called, and is under way */
+	bool waiting;	     /* plugin: acceptor, connect called, no connection yet */
+	bool ready;	     /* READY was queued */
+	bool broken;	     /* FAILED was queued: no new work */
+	bool failed;	     /* FAILED was reported */
 	bool closed, stopped;
 	bool down;	  /* NIC end is torn down: nothing lands, nothing is read */
 	bool quarantined; /* a fence failed for good */
@@ -231,6 +251,7 @@ struct sim_rail {
 	bool closed, has_peer;
 	uint8_t token[DR_TOKEN_LEN];
 	struct tcp_admission *admission;	   /* stream */
+	struct vb_admission *greetings;		   /* remote write */
 	struct sim_conn *pending[TCP_PENDING_MAX]; /* by slot */
 	struct sim_items items;
 	unsigned n_dgrams;
@@ -249,15 +270,20 @@ struct sim_event {
 	uint64_t a;
 };
 
+struct sim_said {
+	unsigned len;
+	uint8_t data[DR_VERBS_HELLO_MAX];
+};
+
 struct sim_link {
 	struct dr_sim_link o;
 	bool cut, mute;
 	uint32_t passes; /* larger segments and datagrams are lost */
 	int64_t clog_until, busy_until;
-	uint8_t hello[SIM_HELLOS][TCP_HELLO_LEN]; /* that were sent */
-	unsigned hellos;
+	struct sim_said said[SIM_SAID]; /* sent in handshakes */
+	unsigned n_said;
 	unsigned
-		cut_hello; /* the next connection dialled breaks after so many bytes of its handshake, less one */
+		cut_hello; /* the next handshake breaks after so many bytes, less one; remote write: steps */
 };
 
 struct sim_range {
@@ -275,6 +301,7 @@ struct dr_sim_world {
 	struct sim_event *heap;
 	size_t n_events, cap_events;
 	uint64_t serial, hash, keys;
+	uint32_t qpns;
 	struct sim_rail *rail[2][DR_SIM_RAILS_MAX];
 	struct sim_link link[DR_SIM_RAILS_MAX][2];
 	bool down[DR_SIM_RAILS_MAX], told[DR_SIM_RAILS_MAX][2];
@@ -368,9 +395,41 @@ void sim_conn_detach(struct sim_path *p);
 void sim_path_broke(struct sim_path *p, enum dr_scope scope, int err);
 void sim_path_broke_later(struct sim_conn *c, unsigned node, int64_t delay_ns, int err);
 
+/* rail.c */
+/* This leaves the rail, or is lost; late_ns: it takes so much longer. */
+void sim_rail_send(struct sim_rail *r, const struct sim_dgram *d, int64_t late_ns);
+/* It arrives at a time, if the link lives then. */
+void sim_dgram_at(struct dr_sim_world *w, unsigned from, const struct sim_dgram *what, int64_t at);
+
+/* hs.c */
+void sim_hs_init(struct sim_path *p);
+void sim_hs_end(struct sim_path *p);
+void sim_hs_fini(struct sim_path *p);
+bool sim_hs_is_new(const struct sim_path *p);
+void sim_hs_connect(struct sim_path *p);
+/* What a path's kernel or NIC has for its handshake. True: it is up. */
+bool sim_hs_item(struct sim_path *p, const struct sim_item *it);
+/* This was sent over the link; something that was; NULL: nothing. */
+void sim_hs_said(struct sim_link *l, const void *data, unsigned len);
+const struct sim_said *sim_hs_recall(const struct sim_link *l, struct dr_rng *g);
+/* The newest path of this rail with these coordinates; any path of it. NULL: none. */
+const struct sim_path *sim_hs_newest(const struct sim_rail *r, uint32_t channel, unsigned index);
+const struct sim_path *sim_hs_any(const struct sim_rail *r, struct dr_rng *g);
+
+/* hs_verbs.c */
+void sim_verbs_connect(struct sim_path *p);
+bool sim_verbs_item(struct sim_path *p, const struct sim_item *it);
+int sim_verbs_rail_item(struct sim_rail *r, const struct sim_item *it, struct dr_sink *sink);
+/* The peer's NIC acknowledged a message of the handshake. */
+void sim_verbs_acked(struct sim_path *p);
+/* Somebody who is not the peer says something. False: nothing. */
+bool sim_verbs_stranger(struct dr_sim_world *w, unsigned rail, unsigned to,
+	enum dr_sim_stranger what, struct dr_rng *g);
+
 /* hs_tcp.c */
+bool sim_tcp_stranger(struct dr_sim_world *w, unsigned rail, unsigned to, enum dr_sim_stranger what,
+	struct dr_rng *g);
 void sim_tcp_connect(struct sim_path *p);
-/* What a path's kernel has for its handshake. True: it is up. */
 bool sim_tcp_item(struct sim_path *p, const struct sim_item *it);
 /* The same for a rail. Returns the number of events. */
 int sim_tcp_rail_item(struct sim_rail *r, const struct sim_item *it, struct dr_sink *sink);

@@ -248,7 +248,7 @@ static void land(struct sim_conn *c, unsigned from, struct sim_path *dst, struct
 	struct dr_sim_world *w = c->w;
 	struct sim_item *it;
 
-	if (!sim_is_stream(w))
+	if (w->o.personality == DR_SIM_PLUGIN)
 		sim_conn_ready(dst);
 	switch (s->kind) {
 	case SIM_SEG_HELLO:
@@ -437,6 +437,8 @@ static void ack_fire(struct dr_sim_world *w, const struct sim_event *ev)
 			l->acked_data += s->bytes;
 		if (s->kind == SIM_SEG_FILL)
 			l->acked_fill += s->bytes;
+		if (s->kind == SIM_SEG_HELLO && p && !sim_is_stream(w))
+			sim_verbs_acked(p);
 		if (s->kind == SIM_SEG_DATA && s->last && s->sent_late != DR_NEVER && s->wr)
 			sim_conn_at(c, s->sent_late, sent_late, from, 0, s->wr);
 		sim_seg_free(w, s);

@@ -6,7 +6,8 @@
 
 /*
  * The handshake of the verbs kind, sans-IO: datagrams, what happened to queue pairs, and times come in; what
- * is to be done goes out.
+ * is to be done goes out. The verbs kind runs it over libibverbs, the simulated kind over its datagrams and
+ * lanes (the only other folder that may include this).
  *
  *	connector	NEW -> BUILDING -> GREETING (HELLO, again and again) -> JOINING (WELCOME came)
  *			-> CONFIRMING (first message sent) -> UP (one came)
