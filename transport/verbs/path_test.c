@@ -555,6 +555,34 @@ static void a_probe_counts_when_the_nic_could_have_repeated_it(void **state)
 }
 
 /* Nothing that fails for want of memory leaves anything behind, or takes the process along. */
+/* A HELLO that somebody recorded earlier: heartbeats go where the peer is, and not where it was. */
+static void an_outdated_hello_moves_no_address(void **state)
+{
+	struct dr_verbs_hello old = {
+		.mtu = 1024, .lid = 9, .gid = { 9 }, .ud_qpn = 99, .msg_max = 4096, .ctrl_recvs = 4
+	};
+	uint8_t buf[DR_VERBS_HELLO_MAX];
+	struct bench *b = *state;
+	struct vb_admission recorded;
+	struct dr_verbs_addr peer;
+	struct vb_hs hs;
+
+	up(b);
+	struct vb_rail *r = vb_rail(b->side[R].rail);
+	const struct vb_path *from = vb_path(b->side[S].path);
+	dr_verbs_admission_init(&recorded, r->admission.token);
+	dr_verbs_hs_init(&hs, &recorded, &from->hs.id, from->hs.n);
+	for (unsigned i = 0; i < hs.n; i++)
+		old.qpn[i] = 1;
+	peer = r->peer;
+	dr_verbs_admit(r, buf, dr_verbs_hs_greeting(&hs, &old, buf));
+	hs.id.gen--;
+	dr_verbs_admit(r, buf, dr_verbs_hs_greeting(&hs, &old, buf));
+	assert_int_equal(r->peer.lid, peer.lid);
+	assert_int_equal(r->peer.ud_qpn, peer.ud_qpn);
+	assert_memory_equal(r->peer.gid, peer.gid, sizeof(peer.gid));
+}
+
 static void every_allocation_may_fail(void **state)
 {
 	struct dr_rail_params rp = { .ifname = "lo" };
@@ -630,6 +658,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(a_probe_without_an_answer_counts, setup, teardown),
 		cmocka_unit_test_setup_teardown(
 			a_probe_counts_when_the_nic_could_have_repeated_it, setup, teardown),
+		cmocka_unit_test_setup_teardown(
+			an_outdated_hello_moves_no_address, setup, teardown),
 		cmocka_unit_test_setup_teardown(every_allocation_may_fail, setup, teardown),
 	};
 
