@@ -222,6 +222,12 @@ void sim_return_postings(struct sim_path *p, bool withdrawn_only)
 	p->post_n = kept;
 }
 
+static bool are_peers(const struct dr_path_ident *me, const struct dr_path_ident *peer)
+{
+	return me->channel == peer->channel && me->index == peer->index && me->gen == peer->gen &&
+	       me->sender != peer->sender && me->connector != peer->connector;
+}
+
 /* A path that comes up is joined to the path of the same channel, index and generation at the other end. */
 void sim_check_peers(struct sim_path *p)
 {
@@ -232,12 +238,21 @@ void sim_check_peers(struct sim_path *p)
 		sim_violation(p->w,
 			"path %u of channel %u gen %u of node %u is up, and its peer is no path",
 			me->index, me->channel, me->gen, p->node);
-	else if (me->channel != peer->channel || me->index != peer->index || me->gen != peer->gen ||
-		 me->sender == peer->sender || me->connector == peer->connector)
+	else if (!are_peers(me, peer))
 		sim_violation(p->w,
 			"path %u of channel %u gen %u of node %u is up with path %u of channel %u gen %u",
 			me->index, me->channel, me->gen, p->node, peer->index, peer->channel,
 			peer->gen);
+}
+
+void sim_check_target(struct sim_path *p, uint32_t qpn)
+{
+	const struct dr_path_ident *me = &p->verbs.id;
+
+	if (qpn < 1 || qpn > p->w->n_qps || !are_peers(me, &p->w->qp_owner[qpn - 1]))
+		sim_violation(p->w,
+			"path %u of channel %u gen %u of node %u is led to queue pairs of another path",
+			me->index, me->channel, me->gen, p->node);
 }
 
 static bool comes_up(const struct sim_path *p, int64_t since_ns)

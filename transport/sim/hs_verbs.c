@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "transport/sim/sim_priv.h"
 
+#include "base/mem.h"
+
 #include <string.h>
 
 /*
@@ -112,6 +114,7 @@ static void lead(struct sim_path *p, uint32_t to)
 	unsigned rail = p->base.rail->index;
 	struct sim_conn *c = p->w->conns;
 
+	sim_check_target(p, to);
 	while (c && (c->rail != rail || c->qpn[p->node] != p->qpn || c->qpn[!p->node] != to ||
 			    c->end[p->node]))
 		c = c->next;
@@ -185,11 +188,21 @@ static bool obey(struct sim_path *p, enum vb_hs_do what, const struct dr_verbs_h
 	return false;
 }
 
+static uint32_t new_queue_pair(struct sim_path *p)
+{
+	struct dr_sim_world *w = p->w;
+
+	w->qp_owner = dr_realloc(w->qp_owner, (w->n_qps + 1) * sizeof(*w->qp_owner));
+	dr_assert(w->qp_owner != NULL);
+	w->qp_owner[w->n_qps] = p->verbs.id;
+	return ++w->n_qps;
+}
+
 void sim_verbs_connect(struct sim_path *p)
 {
 	if (p->broken)
 		return; /* FAILED is due */
-	p->qpn = ++p->w->qpns;
+	p->qpn = new_queue_pair(p);
 	dr_verbs_hs_start(&p->verbs);
 	submit(p);
 }

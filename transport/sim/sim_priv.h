@@ -301,7 +301,8 @@ struct dr_sim_world {
 	struct sim_event *heap;
 	size_t n_events, cap_events;
 	uint64_t serial, hash, keys;
-	uint32_t qpns;
+	struct dr_path_ident *qp_owner; /* remote write: of the queue pairs 1 to n_qps */
+	uint32_t n_qps;
 	struct sim_rail *rail[2][DR_SIM_RAILS_MAX];
 	struct sim_link link[DR_SIM_RAILS_MAX][2];
 	bool down[DR_SIM_RAILS_MAX], told[DR_SIM_RAILS_MAX][2];
@@ -370,6 +371,8 @@ void sim_check_again(struct dr_sim_world *w, const struct sim_seg *s);
 void sim_return_part(struct sim_path *p, const struct dr_part *part, bool delivered);
 void sim_return_postings(struct sim_path *p, bool withdrawn_only);
 void sim_check_peers(struct sim_path *p);
+/* Remote write: p's queue pairs are led to the one with this number. */
+void sim_check_target(struct sim_path *p, uint32_t qpn);
 
 /* wire.c */
 void sim_lane_init(struct dr_sim_world *w, struct sim_lane *l);

@@ -103,6 +103,7 @@ void dr_sim_world_destroy(struct dr_sim_world *w)
 	for (struct sim_seg *s; (s = sim_seg_pop(&w->spare_segs));)
 		dr_free(s);
 	dr_free(w->heap);
+	dr_free(w->qp_owner);
 	dr_free(w->returned.r);
 	dr_free(w->users.r);
 	dr_free(w);
