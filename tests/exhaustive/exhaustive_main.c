@@ -11,7 +11,7 @@
  * ones. With values: one run.
  *
  *	kind=stream|remote-write|plugin  connector=sender|receiver  parts=1,2,1 (a message each)
- *	window=2  faults=2  dups=0  holds=0  frames=4  late=0 (1 sender, 2 receiver, 3 both)
+ *	window=2  faults=2  dups=0  holds=0  leaves=0  frames=4  late=0 (1 sender, 2 receiver, 3 both)
  *	lazy=0  any=0  cold=0  prompt=0 (model.h: struct ex_scope)  mem=2048 (MiB)  states=0 (no bound)
  *
  * Status: 0 all searched and well, 1 something is broken, 2 stopped at a bound, 3 usage.
@@ -42,6 +42,12 @@ static const struct row {
 	{ EX_REMOTE_WRITE, "parts=1 faults=1 holds=1 lazy=1 cold=1 prompt=1" },
 	{ EX_STREAM, "parts=1 faults=1 holds=1 lazy=1 cold=1 connector=receiver prompt=1" },
 	{ EX_REMOTE_WRITE, "parts=1 faults=1 holds=1 lazy=1 cold=1 connector=receiver prompt=1" },
+	/* a degraded rail is left */
+	{ EX_STREAM, "parts=1,2 faults=1 holds=1 leaves=1 prompt=1" },
+	{ EX_REMOTE_WRITE, "parts=1,2 faults=1 leaves=1 prompt=1" },
+	{ EX_PLUGIN, "parts=1,2 faults=1 leaves=1 prompt=1" },
+	{ EX_STREAM, "parts=1,2 faults=1 holds=1 leaves=1 prompt=1 connector=receiver" },
+	{ EX_REMOTE_WRITE, "parts=2 faults=1 leaves=1 prompt=1 connector=receiver" },
 	/* larger ones, with "full" */
 	{ EX_REMOTE_WRITE, "parts=1,2,1 faults=2 holds=1 prompt=1 mem=4000" },
 	{ EX_PLUGIN, "parts=1,2,1 faults=2 holds=1 prompt=1 mem=4000" },
@@ -53,6 +59,7 @@ enum {
 	O_FAULTS,
 	O_DUPS,
 	O_HOLDS,
+	O_LEAVES,
 	O_FRAMES,
 	O_LATE,
 	O_LAZY,
@@ -63,9 +70,9 @@ enum {
 	O_STATES,
 	O_NUMBERS
 };
-static const char *const names[O_NUMBERS] = { "window", "faults", "dups", "holds", "frames", "late",
-	"lazy", "any", "cold", "prompt", "mem", "states" };
-static const uint64_t at_most[O_NUMBERS] = { 4, 7, 7, 3, 6, 3, 1, 1, 1, 1, 1 << 20,
+static const char *const names[O_NUMBERS] = { "window", "faults", "dups", "holds", "leaves",
+	"frames", "late", "lazy", "any", "cold", "prompt", "mem", "states" };
+static const uint64_t at_most[O_NUMBERS] = { 4, 7, 7, 3, 3, 6, 3, 1, 1, 1, 1, 1 << 20,
 	UINT32_MAX / 2 };
 
 struct options {
@@ -122,6 +129,7 @@ static int scope_of(const struct options *o, struct ex_scope *sc)
 		.faults = (unsigned)o->v[O_FAULTS],
 		.dups = (unsigned)o->v[O_DUPS],
 		.holds = (unsigned)o->v[O_HOLDS],
+		.leaves = (unsigned)o->v[O_LEAVES],
 		.frames = (unsigned)o->v[O_FRAMES],
 		.lazy = o->v[O_LAZY] != 0,
 		.any_order = o->v[O_ANY] != 0,
@@ -215,7 +223,8 @@ static int table(bool full)
 int main(int argc, char **argv)
 {
 	static const char *const all[] = { "kind", "connector", "parts", "window", "faults", "dups",
-		"holds", "frames", "late", "lazy", "any", "cold", "prompt", "mem", "states" };
+		"holds", "leaves", "frames", "late", "lazy", "any", "cold", "prompt", "mem",
+		"states" };
 	struct options o = defaults;
 	struct ex_result sum = { .states = 0 };
 	bool full = argc == 2 && strcmp(argv[1], "full") == 0, any = argc > 1 && !full;

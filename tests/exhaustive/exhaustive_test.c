@@ -26,6 +26,7 @@ static struct ex_scope scope(enum ex_personality kind, unsigned connector, unsig
 		.faults = faults,
 		.dups = 1,
 		.holds = 1,
+		.leaves = 1,
 		.frames = 4 };
 
 	return sc;
@@ -39,6 +40,7 @@ static void search_small(enum ex_personality kind, unsigned connector, unsigned 
 
 	sc.parts[0] = parts;
 	sc.msgs = parts;
+	sc.leaves = 0;
 	sc.prompt = true;
 	ex_scope_init(&sc);
 	assert_true(ex_search(&sc, &lim, stderr, &r));
@@ -71,6 +73,24 @@ static void test_plugin(void **state)
 	search_small(EX_PLUGIN, EX_RX, 1);
 }
 
+/* The owner leaves a degraded rail at any moment. */
+static void test_leaving(void **state)
+{
+	(void)state;
+	for (unsigned kind = 0; kind < EX_PERSONALITIES; kind++) {
+		struct ex_scope sc = scope(kind, EX_TX, 1);
+		struct ex_limits lim = { .bytes = 512u << 20 };
+		struct ex_result r;
+
+		sc.parts[0] = 1;
+		sc.dups = sc.holds = 0;
+		sc.prompt = true;
+		ex_scope_init(&sc);
+		assert_true(ex_search(&sc, &lim, stderr, &r));
+		assert_true(r.complete && r.seen[EX_LEAVE] > 0 && r.seen[EX_LEAVE_OUT] > 0);
+	}
+}
+
 /* Both rails cut: the channel ends at both ends, and such states are found. */
 static void test_both_rails_lost(void **state)
 {
@@ -81,7 +101,7 @@ static void test_both_rails_lost(void **state)
 	(void)state;
 	sc.msgs = 1;
 	sc.parts[0] = 1;
-	sc.dups = sc.holds = 0;
+	sc.dups = sc.holds = sc.leaves = 0;
 	ex_scope_init(&sc);
 	assert_true(ex_search(&sc, &lim, stderr, &r));
 	assert_true(r.complete);
@@ -222,6 +242,7 @@ int main(void)
 		cmocka_unit_test(test_stream),
 		cmocka_unit_test(test_remote_write),
 		cmocka_unit_test(test_plugin),
+		cmocka_unit_test(test_leaving),
 		cmocka_unit_test(test_both_rails_lost),
 		cmocka_unit_test(test_keys_leave_out_nothing),
 		cmocka_unit_test(test_broken_states_are_seen),
