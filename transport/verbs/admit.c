@@ -3,9 +3,6 @@
  * Datagrams that concern connecting. HELLO and WELCOME are judged by verbs_hs.c. Invariants:
  *  1. What carries no MAC of this session's token changes nothing and costs one log line a second.
  *  2. An outdated greeting changes nothing, also not what is known of the peer's address.
- *
- * A rail whose device was opened again has another address, and the peer, which may be the one that dials,
- * does not know it: NEWS says so, again and again until they are answered.
  */
 #include "transport/verbs/path_priv.h"
 
@@ -46,46 +43,30 @@ static void refuse(struct vb_rail *r, const char *why)
 
 void dr_verbs_tell_news(struct vb_rail *r, bool answer)
 {
-	struct dr_verbs_news n = { .answer = answer, .life = r->nic.life };
+	struct dr_verbs_news n = dr_verbs_where_tell(&r->where, answer);
 	uint8_t buf[DR_VERBS_NEWS_MAX];
 
 	dr_verbs_rail_addr(r, &n.addr);
 	dr_verbs_ud_send(r, buf, dr_verbs_news_encode(&n, r->par.token, buf), NULL, 0);
 }
 
-/* Of an address that is not the peer's any more nothing can be heard: what is older is out of date. */
+static void obey_where(struct vb_rail *r, int what)
+{
+	if (what & VB_WHERE_MOVED)
+		dr_verbs_ah_renew(r);
+	if (what & VB_WHERE_ANSWER)
+		dr_verbs_tell_news(r, true);
+}
+
 static void on_news(struct vb_rail *r, const void *data, size_t len)
 {
 	struct dr_verbs_news n;
 	const char *why = "?";
 
-	if (dr_verbs_news_parse(data, len, r->par.token, &n, &why)) {
+	if (dr_verbs_news_parse(data, len, r->par.token, &n, &why))
 		refuse(r, why);
-		return;
-	}
-	if (n.answer)
-		r->nic.news = false;
-	if (!r->has_peer || n.addr.roce != r->dev.roce || n.life < r->peer_life)
-		return;
-	bool moved = n.addr.lid != r->peer.lid || memcmp(n.addr.gid, r->peer.gid, 16) != 0;
-	r->peer_life = n.life;
-	r->peer = n.addr;
-	if (moved)
-		dr_verbs_ah_renew(r);
-	if (!n.answer)
-		dr_verbs_tell_news(r, true);
-}
-
-/* The peer may have opened its rail anew. */
-static void learn(struct vb_rail *r, const struct dr_verbs_hello *h)
-{
-	if (r->has_peer && (h->lid != r->peer.lid || memcmp(h->gid, r->peer.gid, 16) != 0)) {
-		r->peer.lid = h->lid;
-		memcpy(r->peer.gid, h->gid, 16);
-		dr_verbs_ah_renew(r);
-	}
-	r->peer.ud_qpn = h->ud_qpn;
-	r->peer.ud_qkey = h->ud_qkey;
+	else
+		obey_where(r, dr_verbs_where_news(&r->where, &n));
 }
 
 void dr_verbs_admit(struct vb_rail *r, const void *data, size_t len)
@@ -104,7 +85,7 @@ void dr_verbs_admit(struct vb_rail *r, const void *data, size_t len)
 		refuse(r, v.why);
 	if (v.what == VB_HS_REJECT || v.what == VB_HS_DROP)
 		return;
-	learn(r, &v.who);
+	obey_where(r, dr_verbs_where_greeted(&r->where, &v.who));
 	if (v.what == VB_HS_INCOMING)
 		dr_verbs_rail_emit(r, &ev);
 	if (!v.to)

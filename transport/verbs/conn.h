@@ -40,8 +40,7 @@ enum {
 #define VB_PROBE_GAP_NS (4 * DR_NS_PER_MS) /* between two probes of one queue pair */
 #define VB_TICK_NS (4 * DR_NS_PER_MS)	   /* of the rail's timer while a path waits for time */
 #define VB_SLOW_TICK_NS                                                                            \
-	(50 * DR_NS_PER_MS)	       /* of the same timer while the device or the port is gone */
-#define VB_NEWS_NS (20 * DR_NS_PER_MS) /* between two announcements of a new address */
+	(50 * DR_NS_PER_MS) /* of the same timer while the device or the port is gone */
 #define VB_DESTROY_DELAY_NS                                                                        \
 	(20 * DR_NS_PER_MS) /* from a fence to the destruction of its queue pairs */
 #define VB_UD_RESET_NS (20 * DR_NS_PER_MS)

@@ -11,7 +11,7 @@ enum {
 	RAIL_MAGIC = 0x64725652,
 	HELLO_MAGIC = 0x64725648,
 	NEWS_MAGIC = 0x6472564e,
-	VERSION = 2,
+	VERSION = 3,
 	QPS_MIN = 2 + DR_VERBS_PROBE_QPS,
 	MAC_LEN = 16,
 	FLAG_SENDER = 1,
@@ -228,6 +228,7 @@ size_t dr_verbs_news_encode(const struct dr_verbs_news *n, const uint8_t key[DR_
 	dr_wbuf_u8(&w, VERSION);
 	dr_wbuf_u8(&w, n->answer ? FLAG_ANSWER : 0);
 	dr_wbuf_u64(&w, n->life);
+	dr_wbuf_u64(&w, n->knows);
 	dr_wbuf_bytes(&w, addr, (size_t)len);
 	mac(buf, w.len, key, tag);
 	dr_wbuf_bytes(&w, tag, sizeof(tag));
@@ -238,7 +239,7 @@ size_t dr_verbs_news_encode(const struct dr_verbs_news *n, const uint8_t key[DR_
 int dr_verbs_news_parse(const void *buf, size_t len, const uint8_t key[DR_TOKEN_LEN],
 	struct dr_verbs_news *out, const char **why)
 {
-	enum { HEAD = 15 };
+	enum { HEAD = 23 };
 	uint8_t type = 0, version = 0, flags = 0, want[MAC_LEN];
 	struct dr_verbs_news n = { 0 };
 	const uint8_t *bytes = buf;
@@ -251,6 +252,7 @@ int dr_verbs_news_parse(const void *buf, size_t len, const uint8_t key[DR_TOKEN_
 	dr_rbuf_u8(&r, &version);
 	dr_rbuf_u8(&r, &flags);
 	dr_rbuf_u64(&r, &n.life);
+	dr_rbuf_u64(&r, &n.knows);
 	*why = "it is not a NEWS message of a verbs rail of this version";
 	if (r.failed || len < HEAD + MAC_LEN || type != DR_VERBS_NEWS || magic != NEWS_MAGIC ||
 		version != VERSION || flags > FLAG_ANSWER)

@@ -17,7 +17,8 @@
  *			u16 mtu | u16 lid | 16 B gid | u32 UD queue pair | u32 its key | u32 psn |
  *			u32 largest message | u16 control receives | u8 n | n x u32 queue pair | 16 B MAC
  *
- *	NEWS		u8 type | u32 magic | u8 version | u8 flags (1 answer) | u64 life | rail handle | 16 B MAC
+ *	NEWS		u8 type | u32 magic | u8 version | u8 flags (1 answer) | u64 life | u64 knows |
+ *			rail handle | 16 B MAC
  *
  * Queue pair 0 carries control, the last DR_VERBS_PROBE_QPS probes, those between data. Queue pair i starts at psn + i * DR_VERBS_PSN_STEP.
  * MAC: BLAKE2b keyed with the session's token over all before it.
@@ -62,6 +63,7 @@ struct dr_verbs_hello {
 struct dr_verbs_news {
 	bool answer; /* to the peer's own */
 	uint64_t life;
+	uint64_t knows; /* the receiver's life that its sender knows */
 	struct dr_verbs_addr addr;
 };
 

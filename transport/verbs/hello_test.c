@@ -166,6 +166,7 @@ static struct dr_verbs_news some_news(void)
 {
 	return (struct dr_verbs_news){ .answer = true,
 		.life = UINT64_C(0x100000002),
+		.knows = 0x2122232425262728,
 		.addr = { .roce = true,
 			.port = 1,
 			.mtu = 1024,
@@ -186,6 +187,7 @@ static void news_are_read_as_written(void **state)
 	assert_int_equal(dr_verbs_news_parse(buf, len, key, &got, &why), 0);
 	assert_true(got.answer && got.addr.roce);
 	assert_int_equal(got.life, n.life);
+	assert_int_equal(got.knows, n.knows);
 	assert_int_equal(got.addr.mtu, 1024);
 	assert_int_equal(got.addr.lid, 9);
 	assert_memory_equal(got.addr.gid, n.addr.gid, 16);

@@ -13,7 +13,7 @@
  *     of its path says; closing does not block.
  *  3. Memory stays registered with the rail: its regions go with the device and are made anew on the
  *     next one, before any path can be built there, since the helper does things in their order.
- *  4. The peer is told the new address until it answers (admit.c).
+ *  4. The peer is told the new address until it knows it (where.c).
  */
 #include "transport/verbs/path_priv.h"
 
@@ -160,7 +160,7 @@ void dr_verbs_nic_lost(struct vb_rail *r, const char *why)
 		return;
 	r->dead = true;
 	r->nic.state = VB_NIC_DYING;
-	r->nic.news = false;
+	r->where.untold = false;
 	dr_verbs_nic_unwatch(r);
 	dr_verbs_rail_fail(r, -ENODEV, "%s %s", r->dev.name, why);
 	for (struct vb_path *p = r->paths; p; p = p->next)
@@ -234,9 +234,7 @@ void dr_verbs_nic_use(struct vb_rail *r)
 
 void dr_verbs_nic_moved(struct vb_rail *r)
 {
-	r->nic.life++;
-	r->nic.news = r->has_peer;
-	r->nic.try_ns = 0;
+	dr_verbs_where_moved(&r->where);
 }
 
 static void is_back(struct vb_rail *r)
@@ -281,10 +279,8 @@ void dr_verbs_nic_progress(struct vb_rail *r)
 	switch (r->nic.state) {
 	case VB_NIC_OPEN:
 		look_for_it(r);
-		if (r->nic.news && r->now_ns >= r->nic.try_ns) {
-			r->nic.try_ns = r->now_ns + VB_NEWS_NS;
+		if (dr_verbs_where_tick(&r->where, r->now_ns))
 			dr_verbs_tell_news(r, false);
-		}
 		break;
 	case VB_NIC_DYING:
 		if (!all_ended(r))

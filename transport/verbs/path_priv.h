@@ -15,7 +15,7 @@
  *		cq.c: completion queues, the poller's probes	conn.h
  *	path	path.c: life, ops; up.c: coming up; ctrl.c: control messages; probe.c: what the peer's NIC
  *		answers; tx.c: data out; rx.c: data in; flush.c: GPU memory; fence.c				path_priv.h
- *	sans-IO	verbs_hs.c: the handshake; hello.c, frame.c: bytes; status.c: what a completion status means
+ *	sans-IO	verbs_hs.c: the handshake; where.c: addresses of rails; hello.c, frame.c: bytes; status.c: what a completion status means
  *
  * Threads. A rail and its paths belong to their owner's thread. The helper thread of a rail sees
  * only jobs, and the helper owns what a job holds from submit until its done() runs, which is in

@@ -574,13 +574,13 @@ static void an_outdated_hello_moves_no_address(void **state)
 	dr_verbs_hs_init(&hs, &recorded, &from->hs.id, from->hs.n);
 	for (unsigned i = 0; i < hs.n; i++)
 		old.qpn[i] = 1;
-	peer = r->peer;
+	peer = r->where.peer;
 	dr_verbs_admit(r, buf, dr_verbs_hs_greeting(&hs, &old, buf));
 	hs.id.gen--;
 	dr_verbs_admit(r, buf, dr_verbs_hs_greeting(&hs, &old, buf));
-	assert_int_equal(r->peer.lid, peer.lid);
-	assert_int_equal(r->peer.ud_qpn, peer.ud_qpn);
-	assert_memory_equal(r->peer.gid, peer.gid, sizeof(peer.gid));
+	assert_int_equal(r->where.peer.lid, peer.lid);
+	assert_int_equal(r->where.peer.ud_qpn, peer.ud_qpn);
+	assert_memory_equal(r->where.peer.gid, peer.gid, sizeof(peer.gid));
 }
 
 static void every_allocation_may_fail(void **state)

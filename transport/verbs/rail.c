@@ -112,16 +112,16 @@ static void tick_ready(struct dr_pollable *po, uint32_t revents, int64_t now_ns)
 			r->ready = p;
 		}
 	dr_verbs_run_ready(r, now_ns);
-	if (r->dead || r->nic.news || r->err)
+	if (r->dead || r->where.untold || r->err)
 		tell_owner(r, now_ns);
 }
 
 /* While something waits for time: a path, or the device, which may take long. */
 void dr_verbs_tick_update(struct vb_rail *r)
 {
-	int64_t ns = r->ticking > 0			     ? VB_TICK_NS
-		     : r->dead || r->nic.news || r->err != 0 ? VB_SLOW_TICK_NS
-							     : 0;
+	int64_t ns = r->ticking > 0				 ? VB_TICK_NS
+		     : r->dead || r->where.untold || r->err != 0 ? VB_SLOW_TICK_NS
+								 : 0;
 	struct itimerspec it = { { 0, ns }, { 0, ns } };
 
 	if (r->tick.fd < 0 || ns == r->tick_ns || r->closed)
@@ -281,8 +281,7 @@ int dr_verbs_rail_peer(struct dr_rail *br, const void *handle, size_t len, struc
 	if (rc)
 		return dr_err_set(e, rc, "rail %u: the peer's handle (%zu bytes) is invalid: %s",
 			br->index, len, why);
-	r->peer = a;
-	r->has_peer = true;
+	dr_verbs_where_peer(&r->where, &a);
 	dr_verbs_ah_renew(r);
 	return 0;
 }

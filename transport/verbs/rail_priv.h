@@ -6,6 +6,7 @@
 #include "transport/verbs/conn.h"
 #include "transport/verbs/mem.h"
 #include "transport/verbs/verbs_hs.h"
+#include "transport/verbs/where.h"
 
 #include <net/if.h>
 #include <sys/types.h>
@@ -61,11 +62,9 @@ struct vb_nic {
 	struct vb_job job; /* CLOSING, OPENING */
 	int rc;
 	struct dr_err err;
-	int64_t try_ns, wait_ns; /* GONE: when it is looked for; OPEN: when news are told next */
+	int64_t try_ns, wait_ns; /* GONE: when it is looked for */
 	unsigned sq, rq;	 /* depths of its queues */
 	int64_t seen_ns;	 /* when it was looked at last */
-	uint64_t life;		 /* grows with every new address */
-	bool news;		 /* the peer is to be told the new address */
 };
 
 struct vb_rail {
@@ -84,13 +83,12 @@ struct vb_rail {
 	struct vb_helper helper;
 	struct vb_gid_job gid;
 	struct vb_nic nic;
-	ino_t node;	    /* of the device's entry in sysfs; 0: not known */
-	unsigned n_conns;   /* that are not destroyed */
-	uint64_t peer_life; /* of the address that the peer told last */
+	ino_t node;	  /* of the device's entry in sysfs; 0: not known */
+	unsigned n_conns; /* that are not destroyed */
 	struct dr_rng rng;
-	bool closed, has_peer;
+	bool closed;
 	unsigned flushing; /* regions that want a flush */
-	struct dr_verbs_addr peer;
+	struct vb_where where;
 	struct vb_path *paths; /* every path that is not closed */
 	unsigned n_paths;      /* every path that is not freed */
 	struct vb_path *ready; /* paths that their owner should drive, and have a poller */

@@ -176,7 +176,7 @@ void dr_verbs_ah_renew(struct vb_rail *r)
 {
 	struct vb_ah_job *a = &r->ud.job;
 
-	if (!r->has_peer || r->closed || r->dead)
+	if (!r->where.known || r->closed || r->dead)
 		return;
 	r->ud.ah_stale = true;
 	a->again = a->busy; /* what is under way may be of an old address */
@@ -184,7 +184,7 @@ void dr_verbs_ah_renew(struct vb_rail *r)
 		return;
 	a->busy = true;
 	a->rail = r;
-	a->attr = dr_verbs_route(r, &r->dev, r->peer.lid, r->peer.gid);
+	a->attr = dr_verbs_route(r, &r->dev, r->where.peer.lid, r->where.peer.gid);
 	a->job = (struct vb_job){ .run = ah_run, .done = ah_done };
 	r->ud.ah_tried_ns = dr_now_ns();
 	dr_verbs_helper_submit(&r->helper, &a->job, 0);
@@ -196,7 +196,7 @@ static bool may_send(struct vb_rail *r)
 {
 	struct vb_ud *u = &r->ud;
 
-	if (r->closed || r->dead || !r->has_peer)
+	if (r->closed || r->dead || !r->where.known)
 		return false;
 	if (u->broken)
 		reset_qp(r);
@@ -228,8 +228,8 @@ static void send_padded(struct vb_rail *r, const void *head, size_t head_len, co
 		.opcode = IBV_WR_SEND,
 		.send_flags = u->posted % SIGNAL_EVERY == SIGNAL_EVERY - 1 ? IBV_SEND_SIGNALED : 0,
 		.wr.ud = { .ah = u->ah,
-			.remote_qpn = r->peer.ud_qpn,
-			.remote_qkey = r->peer.ud_qkey } };
+			.remote_qpn = r->where.peer.ud_qpn,
+			.remote_qkey = r->where.peer.ud_qkey } };
 	r->syscalls++;
 	if (ibv_post_send(u->qp, &wr, &bad) == 0)
 		u->posted++;
@@ -256,7 +256,7 @@ void dr_verbs_rail_padded(struct dr_rail *br, const void *data, size_t len, uint
 	uint8_t type = DR_VERBS_DGRAM;
 
 	dr_dassert(len <= DR_DGRAM_MAX && size > len);
-	if (r->has_peer && 1 + size <= DR_MIN(r->dev.mtu, (unsigned)r->peer.mtu))
+	if (r->where.known && 1 + size <= DR_MIN(r->dev.mtu, (unsigned)r->where.peer.mtu))
 		send_padded(r, &type, 1, data, len, size - len);
 }
 
@@ -286,7 +286,7 @@ static void received(struct vb_rail *r, const struct ibv_wc *wc)
 	if (wc->byte_len >= VB_GRH + 2) {
 		ev.size = wc->byte_len - VB_GRH - 1;
 		ev.len = DR_MIN(ev.size, (uint32_t)DR_DGRAM_MAX);
-		if (data[0] == DR_VERBS_DGRAM && r->has_peer)
+		if (data[0] == DR_VERBS_DGRAM && r->where.known)
 			dr_verbs_rail_emit(r, &ev);
 		else if (data[0] != DR_VERBS_DGRAM && wc->byte_len <= VB_UD_BUF)
 			dr_verbs_admit(r, data, wc->byte_len - VB_GRH);

@@ -21,7 +21,7 @@ int dr_verbs_connect(
 	struct vb_path *p = vb_path(bp);
 	struct vb_rail *r = vb_path_rail(p);
 	int err = dr_path_check_connect(
-		&p->base, p->hs.state == VB_HS_NEW && p->state == VB_COMING, r->has_peer, e);
+		&p->base, p->hs.state == VB_HS_NEW && p->state == VB_COMING, r->where.known, e);
 
 	if (!err)
 		err = check_handle(p, peer, len, e);
