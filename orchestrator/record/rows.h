@@ -181,9 +181,9 @@ BEGIN
 		.help = "Payload sent over this NIC, replays included."))
 	F(INT, rx_bytes, "payload received over this NIC", METRIC("nic_rx_bytes_total",
 		.help = "Payload received over this NIC."))
-	F(INT, counter_tx_bytes, "increase of the interface's counter of sent bytes", METRIC("nic_counter_tx_bytes_total",
+	F(INT, counter_tx_bytes, "increase of the interface's counter of sent bytes", METRIC("nic_interface_tx_bytes_total",
 		.help = "Increase of the interface's own counter of sent bytes."))
-	F(INT, counter_rx_bytes, "increase of the interface's counter of received bytes", METRIC("nic_counter_rx_bytes_total",
+	F(INT, counter_rx_bytes, "increase of the interface's counter of received bytes", METRIC("nic_interface_rx_bytes_total",
 		.help = "Increase of the interface's own counter of received bytes."))
 	F(INT, connections, "paths established over this NIC, rebuilds included", METRIC("nic_connections_total",
 		.help = "Paths established over this NIC, rebuilds included."))
