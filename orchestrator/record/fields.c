@@ -10,6 +10,7 @@ const char *const dr_direction_names[] = { "to-server", "to-client", NULL };
 const char *const dr_verdict_names[] = { "PASS", "WRONG", "HANG", "CLEAN_ERROR", "MISSED_FAULT",
 	"FAIL", NULL };
 const char *const dr_phase_names[] = { "bw", "lat", "failover", NULL };
+const char *const dr_rail_state_names[] = { "alive", "suspect", "down", NULL };
 const char *const dr_matrix_finding_names[] = { "ok", "slow", "left", "idle", "unknown", NULL };
 static const char *const status_names[] = { "pass", "fail", "error", NULL };
 static const char *const check_names[] = { "ok", "differs", "too-little", NULL };
@@ -162,6 +163,7 @@ static void settle_path(void *row)
 #define AT(member) .off = offsetof(struct dr_record, member)
 #define ALL .flags = DR_ROW_PART_ALL
 #define NEW .flags = DR_ROW_PART_NEW
+#define OWN .flags = DR_ROW_OWN | DR_ROW_REPLACE
 const struct dr_row_type dr_row_types[] = {
 	{ &dr_bandwidth_fields, AT(bandwidth), ALL, .csv = "bandwidth",
 		.settle = settle_bandwidth },
@@ -189,6 +191,10 @@ const struct dr_row_type dr_row_types[] = {
 	{ &dr_path_fields, AT(paths), .flags = DR_ROW_REPLACE, .settle = settle_path },
 	{ &dr_integrity_fields, AT(integrity_total), .flags = DR_ROW_SINGLE },
 	{ &dr_detection_fields, AT(detection), .flags = DR_ROW_SINGLE },
+	{ &dr_live_process_fields, AT(live_process), .flags = DR_ROW_SINGLE | DR_ROW_OWN },
+	{ &dr_live_gpu_fields, AT(live_gpus), OWN | DR_ROW_KEEP },
+	{ &dr_live_path_fields, AT(live_paths), OWN | DR_ROW_KEEP },
+	{ &dr_live_rail_fields, AT(live_rails), OWN },
 };
 const size_t dr_n_row_types = DR_ARRAY_LEN(dr_row_types);
 

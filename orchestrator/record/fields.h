@@ -32,6 +32,7 @@ enum dr_row_flags {
 	DR_ROW_PART_NEW = 4, /* in the peer's part: rows added since the last one */
 	DR_ROW_PART_ALL = 8, /* in the peer's part: all rows, as they may have changed */
 	DR_ROW_SINGLE = 16,  /* not a list: one struct in the record */
+	DR_ROW_OWN = 32,     /* of this process, whoever its peer is: no label peer */
 };
 struct dr_row_type {
 	const struct dr_fields *fields;
@@ -55,7 +56,9 @@ const void *dr_row_type_rows(const struct dr_row_type *t, const struct dr_record
 extern const struct dr_fields dr_result_fields;
 
 extern const char *const dr_end_names[],
-	*const dr_direction_names[], *const dr_verdict_names[], *const dr_matrix_finding_names[],
-									*const dr_phase_names[];
+	*const dr_direction_names[], *const dr_verdict_names[],
+					     *const dr_matrix_finding_names[],
+						     *const dr_phase_names[],
+							     *const dr_rail_state_names[];
 
 #endif

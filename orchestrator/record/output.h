@@ -52,6 +52,7 @@ const json_t *dr_output_baseline(const struct dr_output *o);
 bool dr_output_is_json(const struct dr_output *o);
 /* Will the result of a run that passes become a baseline? */
 bool dr_output_saves_baseline(const struct dr_output *o);
+/* Port of --metrics-listen; 0: it was not given. */
 uint16_t dr_output_metrics_port(const struct dr_output *o);
 /* Where people's tables go: stderr when stdout carries JSON. */
 FILE *dr_output_tables(const struct dr_output *o);

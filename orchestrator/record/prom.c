@@ -14,13 +14,17 @@
  */
 struct writer {
 	FILE *f;
-	const char *peer;
+	const char *peer; /* NULL: the rows have no such label */
 	const char *help; /* of the metric; NULL: it is written */
+	bool labelled;	  /* the sample has a label already */
 };
 
-static void put_label(FILE *f, const char *name, const char *value)
+static void put_label(struct writer *w, const char *name, const char *value)
 {
-	fprintf(f, "%s=\"", name);
+	FILE *f = w->f;
+
+	fprintf(f, "%c%s=\"", w->labelled ? ',' : '{', name);
+	w->labelled = true;
 	for (const char *s = value; *s; s++) {
 		if (*s == '\\' || *s == '"')
 			fputc('\\', f);
@@ -57,7 +61,7 @@ static double value_of(const struct dr_field *f, const void *row)
 	return strstr(f->name, "percent") ? *(const double *)p / 100 : *(const double *)p;
 }
 
-static void put_labels(const struct dr_fields *t, const void *row, FILE *f)
+static void put_labels(struct writer *w, const struct dr_fields *t, const void *row)
 {
 	for (size_t i = 0; i < t->n; i++) {
 		const struct dr_field *x = &t->f[i];
@@ -69,16 +73,15 @@ static void put_labels(const struct dr_fields *t, const void *row, FILE *f)
 			continue;
 		if (x->kind == DR_F_INT && !dr_field_unknown(x, row))
 			snprintf(number, sizeof(number), "%" PRId64, *(const int64_t *)p);
-		fputc(',', f);
 		if (x->kind == DR_F_ENUM)
-			put_label(f, name,
+			put_label(w, name,
 				*(const int *)p < 0 ? "" : dr_enum_name(x->names, *(const int *)p));
 		else
-			put_label(f, name, x->kind == DR_F_STR ? p : number);
+			put_label(w, name, x->kind == DR_F_STR ? p : number);
 	}
 }
 
-/* "dualrail_metric{peer=...", after HELP and TYPE when it is the metric's first sample. */
+/* "dualrail_metric{peer=...", the first of its labels, after HELP and TYPE when it is the metric's first sample. */
 static void begin_sample(struct writer *w, const struct dr_field_out *m)
 {
 	size_t len = strlen(m->metric);
@@ -92,8 +95,15 @@ static void begin_sample(struct writer *w, const struct dr_field_out *m)
 			: summary ? "summary"
 				  : "gauge");
 	w->help = NULL;
-	fprintf(w->f, "dualrail_%s%s{", m->metric, m->suffix ? m->suffix : "");
-	put_label(w->f, "peer", w->peer);
+	fprintf(w->f, "dualrail_%s%s", m->metric, m->suffix ? m->suffix : "");
+	w->labelled = false;
+	if (w->peer)
+		put_label(w, "peer", w->peer);
+}
+
+static void end_sample(struct writer *w, double value)
+{
+	fprintf(w->f, "%s %.15g\n", w->labelled ? "}" : "", value);
 }
 
 /* One sample; t: the row's table with its labels, NULL: none. What is not finite is left out. */
@@ -104,12 +114,10 @@ static void sample(struct writer *w, const struct dr_field_out *m, const struct 
 		return;
 	begin_sample(w, m);
 	if (t)
-		put_labels(t, row, w->f);
-	if (m->extra) {
-		fputc(',', w->f);
-		put_label(w->f, m->extra, m->value);
-	}
-	fprintf(w->f, "} %.15g\n", value);
+		put_labels(w, t, row);
+	if (m->extra)
+		put_label(w, m->extra, m->value);
+	end_sample(w, value);
 }
 
 /* Rows of one table; `metrics` is the table itself or one nested in it (then all its fields are). */
@@ -165,11 +173,9 @@ static void write_run(struct writer *w, const struct dr_record *rec)
 
 	w->help = "Versions and settings of the run; always 1.";
 	begin_sample(w, &(struct dr_field_out){ .metric = "info" });
-	for (size_t i = 0; i < DR_ARRAY_LEN(labels); i++) {
-		fputc(',', w->f);
-		put_label(w->f, labels[i][0], labels[i][1]);
-	}
-	fputs("} 1\n", w->f);
+	for (size_t i = 0; i < DR_ARRAY_LEN(labels); i++)
+		put_label(w, labels[i][0], labels[i][1]);
+	end_sample(w, 1);
 	for (size_t i = 0; rec->exit_code >= 0 && i < DR_ARRAY_LEN(last); i++) {
 		w->help = last[i].metric.help;
 		sample(w, &last[i].metric, NULL, NULL, last[i].value);
@@ -187,6 +193,7 @@ int dr_prom_write(struct dr_record *rec, FILE *f)
 	for (size_t i = 0; i < dr_n_row_types; i++) {
 		struct rows r = { dr_row_types[i].fields, dr_row_types[i].fields, NULL, 0 };
 
+		w.peer = dr_row_types[i].flags & DR_ROW_OWN ? NULL : rec->peer_host.name;
 		r.v = dr_row_type_rows(&dr_row_types[i], rec, &r.n);
 		write_rows(&w, &r);
 	}

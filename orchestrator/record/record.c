@@ -158,6 +158,7 @@ int dr_record_create(struct dr_record **out)
 	snprintf(rec->version, sizeof(rec->version), "%s", DR_VERSION);
 	host_read(&rec->host);
 	dr_fields_init(&dr_detection_fields, &rec->detection);
+	dr_fields_init(&dr_live_process_fields, &rec->live_process);
 	results_init(rec);
 	*out = rec;
 	return 0;

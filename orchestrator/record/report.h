@@ -44,7 +44,8 @@ int dr_baseline_load(const char *path, json_t **out, struct dr_err *e) DR_MUST_C
 int dr_csv_write(struct dr_record *rec, FILE *f);
 /*
  * Prometheus text format 0.0.4 for the textfile collector and /metrics: no timestamps, base units
- * (bytes, seconds), every series with the label peer. What is unknown has no sample; last_run_* only
+ * (bytes, seconds). Every series has the label peer but those of the process itself (DR_ROW_OWN),
+ * which are the same for all peers. What is unknown has no sample; last_run_* only
  * once there is a verdict. 0 or -ENOMEM.
  */
 int dr_prom_write(struct dr_record *rec, FILE *f);

@@ -542,6 +542,66 @@ BEGIN
 END(dr_matrix_fields, "matrix", "--matrix: bandwidth of every GPU over every rail")
 #undef T
 
+/* --metrics-listen: sums over the life of this process, also while a session runs (session/live.c). In no document. */
+#define SWITCHES_HELP .help = "Switches of channels: failover, failback to path 0, or leave of a degraded rail."
+#define T dr_live_gpu_row
+BEGIN
+	F(INT, gpu, "the client's GPU", KEY, LABEL("gpu"))
+	F(INT, tx_bytes, "payload acknowledged to this end", METRIC("gpu_tx_bytes_total",
+		.help = "Payload sent for this GPU and acknowledged."))
+	F(INT, rx_bytes, "payload consumed at this end", METRIC("gpu_rx_bytes_total",
+		.help = "Payload received for this GPU, in order."))
+	F(INT, tx_chunks, "chunks acknowledged to this end", METRIC("gpu_tx_chunks_total",
+		.help = "Chunks sent for this GPU and acknowledged."))
+	F(INT, rx_chunks, "chunks consumed at this end", METRIC("gpu_rx_chunks_total",
+		.help = "Chunks received for this GPU, in order."))
+	F(INT, in_flight, "chunks posted here and not acknowledged", METRIC("gpu_in_flight_chunks",
+		.help = "Chunks that were posted at this end and not acknowledged."))
+	F(INT, unprotected, "channels with a path down", METRIC("gpu_unprotected_channels",
+		.help = "Channels that have one path only at the moment."))
+	F(INT, failovers, "switches that nobody planned", METRIC("switches_total", SWITCHES_HELP,
+		.extra = "kind", .value = "failover"))
+	F(INT, failbacks, "planned switches to path 0", METRIC("switches_total", .extra = "kind", .value = "failback"))
+	F(INT, leaves, "planned switches to path 1", METRIC("switches_total", .extra = "kind", .value = "leave"))
+	F(INT, gaps, "failovers of channels that receive here", METRIC("delivery_gap_seconds",
+		.help = "Time from the last delivery before a failover to the first one after it.", .suffix = "_count"))
+	G(US, "gap_us_sum", gap_sum_ns, "sum of their gaps", METRIC("delivery_gap_seconds", .suffix = "_sum"))
+	G(US, "gap_us_max", gap_max_ns, "the longest one", METRIC("delivery_gap_longest_seconds",
+		.help = "The longest gap of a failover so far."))
+END(dr_live_gpu_fields, "live_gpus", "one GPU, while the process runs")
+#undef T
+
+#define T dr_live_path_row
+BEGIN
+	F(INT, gpu, "the client's GPU", KEY, LABEL("gpu"))
+	F(INT, path, "0 primary, 1 shadow", KEY, LABEL("path"))
+	F(INT, tx_bytes, "payload sent, replays included", METRIC("path_tx_bytes_total",
+		.help = "Payload sent over this path, replays included."))
+	F(INT, rx_bytes, "payload received", METRIC("path_rx_bytes_total", .help = "Payload received over this path."))
+	F(INT, connections, "connections made", METRIC("path_connections_total",
+		.help = "Connections made for this path, rebuilt ones included."))
+	F(INT, up, "channels that have it up", METRIC("path_channels_connected",
+		.help = "Channels of the GPU that have this path up at the moment."))
+	F(INT, active, "channels that use it", METRIC("path_channels_active",
+		.help = "Channels of the GPU whose data use this path."))
+END(dr_live_path_fields, "live_paths", "one path of a GPU, while the process runs")
+#undef T
+
+#define T dr_live_rail_row
+BEGIN
+	F(INT, rail, "the rail", KEY, LABEL("rail"))
+	S(64, nic, "its NIC at this end", LABEL("nic"))
+	E(state, dr_rail_state_names, "its state", METRIC("rail_state", .help = "0: alive, 1: suspect, 2: down."))
+END(dr_live_rail_fields, "live_rails", "one rail, while the session runs")
+#undef T
+
+#define T dr_live_process
+BEGIN
+	F(INT, active, "1: a session runs", METRIC("session_active", .help = "1: a session runs, 0: none."))
+	F(INT, sessions, "sessions begun", METRIC("sessions_total", .help = "Sessions that began in this process."))
+END(dr_live_process_fields, "live_process", "the process")
+#undef T
+
 /* status and exit_code are -1 until dr_record_verdict; side -1: neither (usage error, topo). argv and options
  * are never NULL. dr_record_settle computes total, matrix.nics, gap_groups (in order of their first trial), gap_all
  * (kind "all", side -1), integrity_total (both ends) and line_rate_percent of the bandwidth rows. */
@@ -598,6 +658,10 @@ BEGIN
 	X(uint64_t rows_lost;)
 	A(UINT, "rows_lost", rows_lost, "rows left out for lack of memory or above the limit")
 	X(double cpu_percent_local, cpu_percent_peer;) /* 100: one core busy */
+	X(DR_LIST(struct dr_live_gpu_row) live_gpus;)
+	X(DR_LIST(struct dr_live_path_row) live_paths;)
+	X(DR_LIST(struct dr_live_rail_row) live_rails;)
+	X(struct dr_live_process live_process;) /* unknown: without --metrics-listen */
 	X(struct dr_integrity_row integrity, peer_integrity;) /* unknown: this end received nothing */
 END(dr_record_fields, "result", "result document of a run")
 #undef T

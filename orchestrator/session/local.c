@@ -187,6 +187,7 @@ int dr_local_create(struct dr_session *s, struct dr_err *e)
 	dr_local_record_environment(l);
 	dr_local_memory(l);
 	dr_local_count_nics(l);
+	dr_live_begin(l);
 	s->local = l;
 	return 0;
 }

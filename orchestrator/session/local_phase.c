@@ -67,7 +67,7 @@ void dr_local_phase(struct dr_local *l, const struct dr_phase *phase)
 	bool lat = phase->kind == DR_PHASE_LAT;
 
 	l->phase = *phase;
-	l->snapshot_last = false;
+	l->snapshot_last = l->snapshot_was = false;
 	l->phase_open = true;
 	for (struct dr_local_gpu *g = l->gpu; g < l->gpu_end; g++) {
 		for (int part = 0; part < 2; part++)
@@ -168,10 +168,21 @@ void dr_local_snapshot(struct dr_local *l)
 
 	cmd.value = (int64_t)++l->token;
 	l->snapshots_open = 0;
-	l->snapshot_last = false;
+	l->snapshot_last = l->snapshot_live = false;
 	for (unsigned i = 0; i < l->n_workers; i++)
 		l->snapshots_open += l->worker[i].po.fd >= 0;
 	dr_local_post(l, DR_ALL, &cmd);
+}
+
+void dr_local_snapshot_live(struct dr_local *l)
+{
+	bool was = l->snapshot_last;
+
+	if (l->snapshots_open)
+		return;
+	dr_local_snapshot(l);
+	l->snapshot_live = l->snapshots_open > 0;
+	l->snapshot_was = was;
 }
 
 /* ---- reading ---- */
@@ -307,6 +318,7 @@ static void on_switch(struct dr_local *l, const struct dr_report *rep)
 	struct dr_switch_row row;
 
 	ch->last_switch_ns = rep->now_ns;
+	dr_live_switch(ch->gpu, rep, !ch->sends);
 	if (!rep->rec.planned)
 		ch->unplanned++;
 	else if (rep->rec.to == 0) /* else a degraded rail was left */
@@ -414,6 +426,8 @@ static void on_report(struct dr_local *l, const struct dr_report *rep)
 		on_protection(l, rep);
 		break;
 	case DR_REP_RAIL:
+		if (rep->rail < l->plan->n_rails)
+			l->rail_state[rep->rail] = rep->rail_state % 3;
 		snprintf(text, sizeof(text), "%s: %s", rail_state[rep->rail_state % 3], rep->text);
 		event(l, rep, "rail", text);
 		break;
@@ -432,7 +446,8 @@ static void on_report(struct dr_local *l, const struct dr_report *rep)
 		break;
 	case DR_REP_SNAPSHOT:
 		if ((uint64_t)rep->value == l->token && l->snapshots_open)
-			l->snapshot_last = --l->snapshots_open == 0;
+			l->snapshot_last =
+				--l->snapshots_open == 0 && (!l->snapshot_live || l->snapshot_was);
 		break;
 	case DR_REP_FIRST_ERROR:
 		dr_error("data", "%s", rep->text);

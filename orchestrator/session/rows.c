@@ -262,13 +262,18 @@ void dr_local_interval_begin(struct dr_local *l, int64_t now_ns)
 	l->interval = dr_local_flow(l);
 }
 
-int64_t dr_local_deadline(const struct dr_local *l)
+static int64_t interval_deadline(const struct dr_local *l)
 {
 	int64_t every = l->plan->interval_ns;
 
 	return l->interval_at_ns ? l->interval_due_ns + DR_MIN(every / INTERVAL_LATE_PART,
 								(int64_t)INTERVAL_LATE_MAX_NS)
 				 : DR_NEVER;
+}
+
+int64_t dr_local_deadline(const struct dr_local *l)
+{
+	return DR_MIN(interval_deadline(l), dr_live_deadline(l));
 }
 
 void dr_local_interval_end(struct dr_local *l, int64_t now_ns)
@@ -294,7 +299,8 @@ void dr_local_interval_end(struct dr_local *l, int64_t now_ns)
 
 void dr_local_tick(struct dr_local *l, int64_t now_ns)
 {
-	if (now_ns < dr_local_deadline(l))
+	dr_live_tick(l, now_ns);
+	if (now_ns < interval_deadline(l))
 		return;
 	dr_local_interval_end(l, now_ns);
 	dr_local_interval_begin(l, now_ns);
@@ -463,6 +469,7 @@ bool dr_local_describe_memory(const struct dr_local *l, char *buf, size_t len)
 void dr_local_finish(struct dr_local *l)
 {
 	dr_local_memory(l);
+	dr_live_end(l);
 	if (l->cpu_wall_ns > 0)
 		l->rec->cpu_percent_local = 100.0 * (double)l->cpu_ns / (double)l->cpu_wall_ns;
 	/* Old statistics beside new counters would look like a difference. */

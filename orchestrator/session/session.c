@@ -77,8 +77,9 @@ const char *dr_loop_interrupted(const struct dr_loop *l)
 int dr_session_main(struct dr_options *o, struct dr_record *rec, struct dr_output *out)
 {
 	struct dr_err e = { 0 };
-	int rc = dr_options_resolve(o, &e);
 
+	dr_live_start(out, rec);
+	int rc = dr_options_resolve(o, &e);
 	if (rc == 0)
 		return o->command == DR_CMDBIT_SERVER ? dr_server_main(o, rec, out)
 						      : dr_client_main(o, rec, out);

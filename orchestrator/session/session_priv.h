@@ -16,7 +16,7 @@
  *   session.c   the loop, the control connection, messages
  *   inject.c    faults at this end
  *   mtu_run.c   what the test of the path MTU (mtu.c) means for a run
- *   local*.c, rows.c, matrix_cell.c   this end's workers and what they measure
+ *   local*.c, rows.c, matrix_cell.c, live.c   this end's workers and what they measure
  * struct dr_client and the server's struct server begin with a struct dr_session, which is the argument of all
  * callbacks.
  */
@@ -153,6 +153,9 @@ struct dr_local_gpu {
 	bool ready;
 	bool done[2];	      /* parts of the phase: [0] receiving, [1] sending */
 	uint64_t retransmits; /* of its senders, when the phase began */
+	/* live.c: sums when the session began, and switches since. */
+	struct dr_live_gpu_row live_base, live;
+	struct dr_live_path_row live_path_base[DR_PATHS];
 };
 
 struct dr_local_channel {
@@ -214,6 +217,10 @@ struct dr_local {
 	uint64_t token; /* of the last SNAPSHOT */
 	unsigned snapshots_open;
 	bool snapshot_last; /* the last snapshot is complete and no phase began since */
+	bool snapshot_live; /* the last one is for the live figures, and leaves snapshot_last as it was: */
+	bool snapshot_was;
+	int64_t live_due_ns;	      /* live.c: the next page; 0: none */
+	int rail_state[DR_RAILS_MAX]; /* enum dr_rail_state, as last reported */
 
 	int64_t phase_ns;	 /* when it began here */
 	int64_t interval_at_ns;	 /* start of the running interval; 0: none */
@@ -273,6 +280,8 @@ void dr_local_snapshot(struct dr_local *l);
  * waits, logged. */
 struct dr_channel_stats dr_local_stats(const struct dr_local_channel *ch);
 uint64_t dr_local_retransmits(const struct dr_local *l, const struct dr_local_gpu *g);
+/* The same for the live figures only: the rows of the run do not depend on it. Nothing while one is open. */
+void dr_local_snapshot_live(struct dr_local *l);
 void dr_local_stall_report(struct dr_local *l, const char *why);
 /* Live counters: of one channel, and their sums. */
 struct dr_live dr_local_live(const struct dr_local_channel *ch);
@@ -304,6 +313,19 @@ bool dr_local_describe_memory(const struct dr_local *l, char *buf, size_t len);
 void dr_local_finish(struct dr_local *l);
 /* Retransmissions of the GPU in this phase; DR_UNSET: the transport does not tell. */
 int64_t dr_local_again(const struct dr_local *l, const struct dr_local_gpu *g);
+
+/*
+ * live.c. The rows of --metrics-listen, from the workers' relaxed counters and from snapshots, twice a second. Sums go on
+ * from one session of the process to the next. Without the option nothing is done.
+ */
+/* At the start of the process: there was no session yet. */
+void dr_live_start(struct dr_output *out, struct dr_record *rec);
+void dr_live_begin(struct dr_local *l);
+int64_t dr_live_deadline(const struct dr_local *l);
+void dr_live_tick(struct dr_local *l, int64_t now_ns);
+void dr_live_switch(struct dr_local_gpu *g, const struct dr_report *rep, bool receiver);
+/* The last figures of the session; the caller publishes them. */
+void dr_live_end(struct dr_local *l);
 
 /*
  * matrix_cell.c. The bandwidth phases of a matrix as one end sees them: what its NICs' own counters rose

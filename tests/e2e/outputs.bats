@@ -49,3 +49,67 @@ prom_of_a_run() {
 	prom_of_a_run
 	prom_tool client.prom server.prom
 }
+
+# scrape PORT: the page of --metrics-listen.
+scrape() {
+	exec 9<>"/dev/tcp/127.0.0.1/$1" || return 1
+	printf 'GET /metrics HTTP/1.0\r\n\r\n' >&9
+	sed '1,/^\r$/d' <&9
+	exec 9>&-
+}
+
+# metric PORT SERIES OPERATOR VALUE: the comparison holds. The last value stays in $value.
+metric() {
+	scrape "$1" >page.prom 2>/dev/null
+	value=$(awk -v s="$2 " 'index($0, s) == 1 { print $NF }' page.prom)
+	[[ -n $value ]] && awk -v v="$value" -v w="$4" "BEGIN { exit !(v $3 w) }"
+}
+
+# grows PORT SERIES: its value becomes larger than it is, or than 0.
+grows() {
+	local before
+	wait_for metric "$1" "$2" ">" 0
+	metric "$1" "$2" ">" 0
+	before=$value
+	wait_for metric "$1" "$2" ">" "$before"
+}
+
+@test "--metrics-listen: both ends have a page before, during and after a session, and its figures grow" {
+	local s c gpu='{gpu="0"}' path='{gpu="0",path="0"}'
+	free_port
+	s=$((port + 8)) c=$((port + 9))
+	# A client without a server has a page.
+	start early "$DUALRAIL" client 127.0.0.1 --port "$port" -g 0 --metrics-listen "127.0.0.1:$c"
+	wait_for metric "$c" dualrail_session_active == 0
+	kill -INT "$pid"
+	ends "$pid" 130
+	start server "$DUALRAIL" server -g 0-1 --port "$port" --allow-faults --metrics-listen "127.0.0.1:$s"
+	server=$pid
+	wait_for metric "$s" dualrail_sessions_total == 0
+	start_client -D 60s --rate 1G --metrics-listen "127.0.0.1:$c"
+	grows "$s" "dualrail_gpu_rx_bytes_total$gpu"
+	grows "$c" "dualrail_gpu_tx_bytes_total$gpu"
+	grows "$c" "dualrail_path_tx_bytes_total$path"
+	grows "$s" "dualrail_path_rx_bytes_total$path"
+	metric "$s" dualrail_session_active == 1
+	metric "$c" "dualrail_path_channels_active$path" == 2
+	metric "$c" "dualrail_path_channels_connected$path" == 2
+	grep -q '^dualrail_rail_state{rail="0",nic="[^"]*"} 0$' page.prom
+	prom_rules page.prom
+	kill -INT "$client"
+	ends "$client" 130
+	wait_for metric "$s" dualrail_session_active == 0
+	metric "$s" "dualrail_path_channels_connected$path" == 0
+	metric "$s" "dualrail_gpu_rx_bytes_total$gpu" ">" 0
+	before=$value
+	# Sums go on with the next client.
+	client -D 100ms --test bw,failover --fault close:path=0,at=50ms,for=50ms --allow-faults --hold-down 50ms
+	[ "$status" -eq 0 ]
+	wait_for metric "$s" dualrail_session_active == 0
+	metric "$s" dualrail_sessions_total == 2
+	metric "$s" "dualrail_gpu_rx_bytes_total$gpu" ">" "$before"
+	metric "$s" 'dualrail_switches_total{gpu="0",kind="failover"}' ">=" 1
+	metric "$s" "dualrail_delivery_gap_seconds_count$gpu" ">=" 1
+	metric "$s" "dualrail_delivery_gap_longest_seconds$gpu" ">" 0
+	prom_rules page.prom
+}
