@@ -54,6 +54,11 @@ void dr_log_set_json(int on)
 	atomic_store_explicit(&as_json, on, memory_order_relaxed);
 }
 
+int dr_log_is_json(void)
+{
+	return atomic_load_explicit(&as_json, memory_order_relaxed);
+}
+
 void dr_log_set_prefix(const char *word)
 {
 	char *slot = prefix_slot[atomic_load(&prefix) == prefix_slot[0]];
@@ -184,17 +189,21 @@ size_t dr_log_format(char *buf, size_t len, int json, const struct dr_log_line *
 	return l.len;
 }
 
-static void emit(enum dr_log_level level, const char *component, const char *text)
+static void put_line(const char *line, size_t len)
 {
-	const struct dr_log_line parts = { dr_wall_ns(), level, component, text };
-	char line[LINE_MAX_BYTES];
-	size_t len = dr_log_format(
-		line, sizeof(line), atomic_load_explicit(&as_json, memory_order_relaxed), &parts);
 	ssize_t done;
 
 	do
 		done = write(STDERR_FILENO, line, len);
 	while (done < 0 && errno == EINTR);
+}
+
+static void emit(enum dr_log_level level, const char *component, const char *text)
+{
+	const struct dr_log_line parts = { dr_wall_ns(), level, component, text };
+	char line[LINE_MAX_BYTES];
+
+	put_line(line, dr_log_format(line, sizeof(line), dr_log_is_json(), &parts));
 }
 
 void dr_log(enum dr_log_level level, const char *component, const char *fmt, ...)
@@ -221,4 +230,81 @@ void dr_log(enum dr_log_level level, const char *component, const char *fmt, ...
 		emit(level, component, text);
 	}
 	errno = saved;
+}
+
+/* ---- lines for people ---- */
+
+static void say(enum dr_log_level level, const char *component, const char *plain, const char *text)
+{
+	char line[TEXT_MAX + 32];
+
+	if (dr_log_is_json()) {
+		emit(level, component, text);
+		return;
+	}
+	int n = snprintf(line, sizeof(line) - 1, "%s%s", plain, text);
+	size_t len = DR_MIN((size_t)n, sizeof(line) - 2);
+	line[len] = '\n';
+	put_line(line, len + 1);
+}
+
+void dr_say(const char *component, const char *fmt, ...)
+{
+	char text[TEXT_MAX];
+	va_list ap;
+
+	va_start(ap, fmt);
+	if (vsnprintf(text, sizeof(text), fmt, ap) >= 0)
+		say(DR_LOG_INFO, component, "", text);
+	va_end(ap);
+}
+
+void dr_complain(const char *fmt, ...)
+{
+	char text[TEXT_MAX];
+	va_list ap;
+
+	va_start(ap, fmt);
+	if (vsnprintf(text, sizeof(text), fmt, ap) >= 0)
+		say(DR_LOG_ERROR, "dualrail", "dualrail: ", text);
+	va_end(ap);
+}
+
+/* What the stream was given since the last end of a line. */
+static char table_line[TEXT_MAX];
+static size_t table_len;
+
+static void table_char(char c)
+{
+	if (c != '\n') {
+		if (table_len < sizeof(table_line) - 1)
+			table_line[table_len++] = c;
+		return;
+	}
+	table_line[table_len] = '\0';
+	if (table_line[strspn(table_line, " ")])
+		emit(DR_LOG_INFO, "table", table_line);
+	table_len = 0;
+}
+
+static ssize_t table_write(void *cookie, const char *buf, size_t len)
+{
+	(void)cookie;
+	for (size_t i = 0; i < len; i++)
+		table_char(buf[i]);
+	return (ssize_t)len;
+}
+
+FILE *dr_log_tables(void)
+{
+	static FILE *f;
+
+	if (!dr_log_is_json())
+		return stderr;
+	if (!f)
+		f = fopencookie(NULL, "w", (cookie_io_functions_t){ .write = table_write });
+	if (!f)
+		return stderr;
+	setvbuf(f, NULL, _IOLBF, 0);
+	return f;
 }

@@ -4,6 +4,8 @@
 
 #include "base/defs.h"
 
+#include <stdio.h>
+
 /*
  * Log lines go to standard error, one write(2) per line, so that lines of threads and processes do not mix. Thread
  * safe; keeps errno. A line is "HH:MM:SS.uuuuuu LEVEL component: text" (UTC), or after dr_log_set_json(true) a JSON
@@ -15,6 +17,7 @@ enum dr_log_level { DR_LOG_ERROR, DR_LOG_WARN, DR_LOG_INFO, DR_LOG_DEBUG };
 void dr_log_set_level(enum dr_log_level level);
 enum dr_log_level dr_log_level(void);
 void dr_log_set_json(int on);
+int dr_log_is_json(void);
 /* Word put before every component ("server/tcp"), for processes that share a terminal. It is
  * copied, up to 31 bytes. NULL: none. */
 void dr_log_set_prefix(const char *prefix);
@@ -25,6 +28,16 @@ typedef void (*dr_log_sink_fn)(
 void dr_log_set_sink(dr_log_sink_fn fn, void *arg);
 
 void dr_log(enum dr_log_level level, const char *component, const char *fmt, ...) DR_PRINTF(3, 4);
+
+/*
+ * Lines for people on standard error, whatever the level: the text as it is (complain: after "dualrail: "), or after
+ * dr_log_set_json(true) an object as above, of level info (error) and this component ("dualrail").
+ */
+void dr_say(const char *component, const char *fmt, ...) DR_PRINTF(2, 3);
+void dr_complain(const char *fmt, ...) DR_PRINTF(1, 2);
+/* Standard error for tables; after dr_log_set_json(true) a stream that makes such an object of each line that is not
+ * blank. Not to be closed. One thread. */
+FILE *dr_log_tables(void);
 
 struct dr_log_line {
 	int64_t wall_ns;

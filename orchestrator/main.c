@@ -9,7 +9,9 @@
 #include "orchestrator/topo/topo.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 /* dualrail COMMAND [options]: parse, open the outputs, run the command. Only main exits. */
 
@@ -35,7 +37,7 @@ static int bad_command(const char *name)
 	char commands[128];
 
 	dr_options_commands(commands, sizeof(commands));
-	fprintf(stderr, "dualrail: %s%.60s%s; use one of: %s; see --help\n", name ? "\"" : "",
+	dr_complain("%s%.60s%s; use one of: %s; see --help", name ? "\"" : "",
 		name ? name : "no command", name ? "\" is not a command" : "", commands);
 	return DR_EXIT_USAGE;
 }
@@ -79,7 +81,9 @@ static int bad_options(struct dr_options *o, int rc, const struct dr_err *e, str
 	struct dr_output *out;
 	int status = dr_options_exit(rc);
 
-	fprintf(stderr, "dualrail: %s\n", e->text);
+	if (o->log_json)
+		dr_log_set_json(1);
+	dr_complain("%s", e->text);
 	output_options(o, NULL, &oo);
 	if ((!oo.json_stdout && !oo.json_path && !oo.json_stream) ||
 		dr_output_open(&oo, &out, NULL))
@@ -121,7 +125,7 @@ static int with_options(struct dr_options *o, int argc, char **argv, struct dr_r
 	warn_of_variables(o);
 	dr_record_set_options(rec, dr_opts_to_json(o->table, bit));
 	if (o->verbose)
-		dr_opts_print_kv(o->table, bit, stderr);
+		dr_opts_print_kv(o->table, bit, dr_log_tables());
 	if (bit == DR_CMDBIT_TOPO)
 		return dr_topo_main(o);
 	if (bit == DR_CMDBIT_DOCTOR)
@@ -131,7 +135,7 @@ static int with_options(struct dr_options *o, int argc, char **argv, struct dr_r
 	output_options(o, none, &oo);
 	rc = dr_output_open(&oo, &out, &e);
 	if (rc) {
-		fprintf(stderr, "dualrail: %s\n", e.text);
+		dr_complain("%s", e.text);
 		rc = dr_output_refuse(&oo, rec, rc, &e);
 	} else {
 		repair();
@@ -168,7 +172,7 @@ static int print_completion(struct dr_options *o, const char *shell)
 	int rc = shell ? dr_options_complete(o, shell, stdout) : -EINVAL;
 
 	if (rc == -EINVAL)
-		fprintf(stderr, "dualrail: %s%.40s%s; use completion bash, zsh or fish\n",
+		dr_complain("%s%.40s%s; use completion bash, zsh or fish",
 			shell ? "no completion for \"" : "completion needs a shell",
 			shell ? shell : "", shell ? "\"" : "");
 	return dr_options_exit(rc);
@@ -197,6 +201,18 @@ static int without_run(struct dr_options *o, int argc, char **argv)
 	return -1;
 }
 
+/* What is wrong with the options is told in the form that they ask for. */
+static void early_log(int argc, char **argv)
+{
+	const char *env = getenv("DUALRAIL_LOG_JSON");
+
+	if (env && (strcasecmp(env, "on") == 0 || strspn(env, "1tTyY") > 0))
+		dr_log_set_json(1);
+	for (int i = 1; i < argc && strcmp(argv[i], "--"); i++)
+		if (strcmp(argv[i], "--log-json") == 0)
+			dr_log_set_json(1);
+}
+
 int main(int argc, char **argv)
 {
 	static struct dr_fault_options faults;
@@ -204,6 +220,7 @@ int main(int argc, char **argv)
 	static struct dr_options o;
 	struct dr_record *rec;
 
+	early_log(argc, argv);
 	dr_fault_options_attach(&faults, &o);
 	o.file_group = dr_output_group(DR_CMDBIT_ALL, DR_CMDBIT_RUN);
 	o.files = &files;
@@ -216,7 +233,7 @@ int main(int argc, char **argv)
 	if (argc < 2 || !dr_options_command(argv[1]))
 		return bad_command(argc < 2 ? NULL : argv[1]);
 	if (dr_record_create(&rec)) {
-		fprintf(stderr, "dualrail: out of memory\n");
+		dr_complain("out of memory");
 		return DR_EXIT_ENV;
 	}
 	snprintf(rec->command, sizeof(rec->command), "%s", argv[1]);

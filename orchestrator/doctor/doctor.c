@@ -258,8 +258,8 @@ static int report(const struct visit *v)
 	const char *path = v->opt->json_path;
 	int status = status_of(v);
 
-	dr_findings_print(
-		&v->d.f, status, v->opt->quiet, path && strcmp(path, "-") == 0 ? stderr : stdout);
+	dr_findings_print(&v->d.f, status, v->opt->quiet,
+		path && strcmp(path, "-") == 0 ? dr_log_tables() : stdout);
 	return dr_json_output(path, dr_findings_json(&v->d.f, v->opt->host, status), status);
 }
 
@@ -274,7 +274,7 @@ int dr_doctor_main(struct dr_options *o)
 
 	if (o->json_path && strcmp(o->json_path, "-") != 0 &&
 		dr_file_probe("--json", o->json_path, &e)) {
-		fprintf(stderr, "dualrail: %s\n", e.text);
+		dr_complain("%s", e.text);
 		return DR_EXIT_ENV;
 	}
 	find_gpus(&v, o);

@@ -130,7 +130,7 @@ static const struct dr_opt general[] = {
 	  .help = "Print only the final tables and errors." },
 	{ .name = "log-json", .kind = DR_OPT_FLAG,
 	  .commands = ALL | TOPO | DOCTOR, .offset = AT(log_json),
-	  .help = "Write log messages as JSON objects." },
+	  .help = "Write every line of standard error as a JSON object, tables too." },
 	{ .name = "trace-requests", .kind = DR_OPT_FLAG,
 	  .commands = ALL, .offset = AT(trace_requests),
 	  .help = "Log when each request is posted, tested and completed." },

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/rng.h"
 #include "orchestrator/record/report.h"
@@ -204,7 +205,7 @@ int dr_json_output(const char *path, json_t *doc, int status)
 		rc = dr_file_write("--json", path, text, len, &e);
 	free(text); /* lint-ok: of open_memstream */
 	if (rc)
-		fprintf(stderr, "dualrail: %s\n", e.text);
+		dr_complain("%s", e.text);
 	return rc && !status ? DR_EXIT_ENV : status;
 }
 

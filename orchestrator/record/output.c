@@ -102,7 +102,7 @@ int dr_output_open(const struct dr_output_options *o, struct dr_output **out, st
 		return dr_err_set(e, -ENOMEM, "output: out of memory");
 	p->o = *o;
 	p->o.out = o->out ? o->out : stdout;
-	p->o.err = o->err ? o->err : stderr;
+	p->o.err = o->err ? o->err : dr_log_tables();
 	p->tables = o->json_stdout || o->json_stream ? p->o.err : p->o.out;
 	p->terminal = isatty(fileno(p->o.err));
 	int rc = probe_all(o, e);

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "orchestrator/session/campaign_priv.h"
 
+#include "base/log.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -55,7 +57,7 @@ int dr_campaign_faults(struct dr_client *c, struct dr_err *e)
 	if (rc == 0)
 		rc = check_all(c, e);
 	if (rc == 0)
-		fprintf(stderr, "faults: closed connections only (%s)\n", why.text);
+		dr_say("faults", "faults: closed connections only (%s)", why.text);
 	return rc;
 }
 

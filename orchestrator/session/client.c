@@ -243,8 +243,8 @@ static int wait_for_server(struct dr_client *c)
 		return rc;
 	dr_format_duration_exact(o->connect_timeout_ns, time, sizeof(time));
 	if (!o->quiet)
-		fprintf(stderr,
-			"waiting for a server on %s, port %u, for up to %s (--connect-timeout)\n",
+		dr_say("client",
+			"waiting for a server on %s, port %u, for up to %s (--connect-timeout)",
 			o->host, (unsigned)o->port, time);
 	return 0;
 }
@@ -384,7 +384,7 @@ int dr_client_main(const struct dr_options *o, struct dr_record *rec, struct dr_
 	dr_session_record_detection(&c.s);
 	run(&c);
 	for (size_t i = 0; i < rec->errors.n && rec->errors.v[i].text[0]; i++)
-		fprintf(stderr, "dualrail: %s\n", rec->errors.v[i].text);
+		dr_complain("%s", rec->errors.v[i].text);
 	/* A dry run has the plan to write, and no measurement to judge. */
 	if (o->dry_run)
 		dr_thresholds_init(&c.thresholds);

@@ -2,6 +2,7 @@
 #include "orchestrator/session/session_priv.h"
 
 #include "base/clock.h"
+#include "base/log.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -155,7 +156,7 @@ static void ask_user(struct dr_session *s, const struct dr_fault_spec *f, uint32
 	char line[256];
 
 	dr_fault_describe(f, dr_inject_target(f, &s->plan).nic, NULL, line, sizeof(line));
-	fprintf(stderr, "%s\n", line);
+	dr_say("faults", "%s", line);
 	report(s, &(struct dr_fault_report){ .id = id }, "asked the user");
 }
 

@@ -60,7 +60,7 @@ static void refuse(struct dr_session *s, int status, const struct dr_err *e)
 {
 	struct server *v = server_of(s);
 
-	fprintf(stderr, "client %s refused: %s%s\n", v->client, e->text,
+	dr_say("server", "client %s refused: %s%s", v->client, e->text,
 		s->opt->one_off && !v->accepted ? "; waiting for another client (--one-off)" : "");
 	s->status = v->last_status = status;
 	dr_record_error(s->rec, status, e);
@@ -370,16 +370,17 @@ static void session_line(const struct server *v, int status)
 {
 	const struct dr_record *rec = v->s.rec;
 
-	fprintf(stderr, "client %s: %s, status %d", v->client,
+	char gbps[32] = "", switches[40] = "";
+
+	if (isfinite(rec->total.gbps))
+		snprintf(gbps, sizeof(gbps), ", %.2f Gb/s", rec->total.gbps);
+	if (rec->switches.n)
+		snprintf(switches, sizeof(switches), ", %zu path switches", rec->switches.n);
+	dr_say("server", "client %s: %s, status %d%s%s", v->client,
 		status == 0	? "done"
 		: rec->errors.n ? rec->errors.v[0].text
 				: "failed",
-		status);
-	if (isfinite(rec->total.gbps))
-		fprintf(stderr, ", %.2f Gb/s", rec->total.gbps);
-	if (rec->switches.n)
-		fprintf(stderr, ", %zu path switches", rec->switches.n);
-	fprintf(stderr, "\n");
+		status, gbps, switches);
 }
 
 static void on_closed(void *arg, enum dr_boot_cause cause, const char *text)
@@ -512,8 +513,8 @@ static void serve_clients(struct server *v)
 	const struct dr_options *o = v->s.opt;
 
 	if (!o->quiet)
-		fprintf(stderr, "listening on port %u, %zu GPU%s\n",
-			dr_boot_server_port(v->boot, 0), o->gpus.n, o->gpus.n == 1 ? "" : "s");
+		dr_say("server", "listening on port %u, %zu GPU%s", dr_boot_server_port(v->boot, 0),
+			o->gpus.n, o->gpus.n == 1 ? "" : "s");
 	while (!v->quit && !v->s.loop.signo)
 		turn(v);
 	for (int64_t until = dr_now_ns() + DR_NS_PER_S; unsent(v) && dr_now_ns() < until;)
@@ -546,7 +547,7 @@ int dr_server_main(const struct dr_options *o, struct dr_record *rec, struct dr_
 	if (rc == 0)
 		rc = listen_for_clients(&v, &e);
 	if (rc) {
-		fprintf(stderr, "dualrail: %s\n", e.text);
+		dr_complain("%s", e.text);
 		dr_record_error(rec, DR_EXIT_ENV, &e);
 		v.last_status = dr_output_finish(out, rec, NULL);
 	} else {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "orchestrator/tools/schema.h"
 
+#include "base/log.h"
 #include "base/schema.h"
 #include "orchestrator/record/fields.h"
 #include "orchestrator/record/report.h"
@@ -150,6 +151,6 @@ int dr_schema_main(const struct dr_schema *others, int argc, char *const argv[])
 	x = x ? x : find(others, argv[1]);
 	if (x)
 		return print(x, stdout);
-	fprintf(stderr, "dualrail: no schema \"%.40s\"; `dualrail schema` lists them\n", argv[1]);
+	dr_complain("no schema \"%.40s\"; `dualrail schema` lists them", argv[1]);
 	return DR_EXIT_USAGE;
 }

@@ -223,7 +223,7 @@ static int make_plan(struct dr_topo_view *v)
 
 int dr_topo_main(const struct dr_options *o)
 {
-	FILE *tables = o->json_path && !strcmp(o->json_path, "-") ? stderr : stdout;
+	FILE *tables = o->json_path && !strcmp(o->json_path, "-") ? dr_log_tables() : stdout;
 	struct dr_topo_view v = { .opt = o };
 	int rc = dr_affinity_look(o->topology, !o->topology, &v.topo, &v.err);
 
@@ -234,7 +234,7 @@ int dr_topo_main(const struct dr_options *o)
 	if (v.topo && !o->quiet)
 		dr_topo_view_print(&v, doc, tables);
 	if (v.status)
-		fprintf(stderr, "dualrail: %s\n", v.err.text);
+		dr_complain("%s", v.err.text);
 	rc = dr_json_output(o->json_path, doc, v.status);
 	dr_topo_destroy(v.topo);
 	return rc;

@@ -113,3 +113,46 @@ grows() {
 	metric "$s" "dualrail_delivery_gap_longest_seconds$gpu" ">" 0
 	prom_rules page.prom
 }
+
+# json_lines FILE...: there are lines, and each is one object of --log-json.
+json_lines() {
+	local one
+	for one in "$@"; do
+		jq -Rne '[inputs | (try fromjson catch {}) | keys_unsorted] |
+			length > 0 and all(. == ["time", "level", "component", "text"])' "$one" >/dev/null || {
+			echo "not only objects: $one"
+			head -n 20 "$one"
+			return 1
+		}
+	done
+}
+
+# complains STATUS COMMAND...: it ends with that status and an object of level error.
+complains() {
+	local rc=0 want=$1
+	shift
+	"$@" >/dev/null 2>complaint.err || rc=$?
+	((rc == want)) || return 1
+	json_lines complaint.err
+	jq -se 'any(.level == "error" and .component == "dualrail")' complaint.err >/dev/null
+}
+
+@test "--log-json: every line on standard error is one object: tables, warnings, errors, what a server says" {
+	export DUALRAIL_CHANEL=4
+	start_server -1 --log-json -v
+	wait_for grep -q '"text":"listening on port ' server.err
+	start_client -D 150ms -i 50ms --test bw,lat --log-json -v --json
+	ends "$client" 0
+	ends "$server" 0
+	json_lines client.err server.err
+	jq -se 'any(.component == "table" and (.text | test("Gb/s")))' client.err
+	jq -se 'any(.level == "warn" and .component == "environment")' client.err
+	jq -se 'any(.text | test("^client .*: done, status 0"))' server.err
+	holds client.out '.status == "pass"'
+	complains 1 "$DUALRAIL" client 127.0.0.1 --no-such-option --log-json
+	complains 1 "$DUALRAIL" no-such-command --log-json
+	complains 1 env DUALRAIL_LOG_JSON=true "$DUALRAIL" client 127.0.0.1 --size x
+	complains 2 "$DUALRAIL" client 127.0.0.1 --csv no/such/directory --log-json
+	"$DUALRAIL" topo --json --log-json 2>topo.err >topo.json || :
+	json_lines topo.err
+}
