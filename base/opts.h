@@ -66,7 +66,7 @@ struct dr_opt {
 	void (*help_more)(char *buf, size_t len);
 	const char *choices; /* CHOICE: "a|b|c" */
 	/* For completion, of a value that is no CHOICE: appends its words, "a|b". NULL: those words of arg that have
-	 * no capitals ("INDEX|auto"). A value of arg "FILE..." is completed to files. */
+	 * no capitals ("INDEX|auto"). A value of arg "FILE..." or "DIR" is completed to files. */
 	void (*words)(char *buf, size_t len);
 	const char *env[3]; /* aliases beside <PROGRAM>_<NAME>, which every option has */
 	unsigned commands;  /* mask, see struct dr_opt_command */

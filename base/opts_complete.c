@@ -49,7 +49,8 @@ static enum value value_of(const struct dr_opt *row, char *words, size_t len)
 		literal_words(row->arg, words, len);
 	if (*words)
 		return row->list ? VALUE_LIST : VALUE_WORDS;
-	return strncmp(row->arg, "FILE", 4) == 0 ? VALUE_FILE : VALUE_OTHER;
+	return strncmp(row->arg, "FILE", 4) == 0 || strcmp(row->arg, "DIR") == 0 ? VALUE_FILE
+										 : VALUE_OTHER;
 }
 
 static void blanks(char *words)

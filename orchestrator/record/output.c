@@ -45,11 +45,18 @@ static const struct format {
 	const char *option, *help;
 	int (*write)(struct dr_record *rec, FILE *f);
 	bool pass_only; /* not written when the run did not pass */
+	bool tables;	/* a directory, with a file for each table: dr_csv_tables */
 } formats[] = {
-	{ "--json", NULL, write_json, false },
-	{ "--csv", "Write the results as CSV.", dr_csv_write, false },
-	{ "--save-baseline", "Write the results of this run as a baseline.", write_json, true },
-	{ "--prom", "Write the results in the Prometheus text format.", dr_prom_write, false },
+	{ "--json", NULL, write_json, false, false },
+	{ "--csv",
+		"Write the results as CSV, all tables in one file: the first column is the table's name.",
+		dr_csv_write, false, false },
+	{ "--csv-dir", "Write the results as CSV, each table into a file in this directory.", NULL,
+		false, true },
+	{ "--save-baseline", "Write the results of this run as a baseline.", write_json, true,
+		false },
+	{ "--prom", "Write the results in the Prometheus text format.", dr_prom_write, false,
+		false },
 };
 enum { N_FORMATS = DR_ARRAY_LEN(formats) };
 _Static_assert(DR_ARRAY_LEN(formats) <= DR_OUTPUT_FILES_MAX, "each has its path");
@@ -62,7 +69,7 @@ const struct dr_opt_group *dr_output_group(unsigned commands, unsigned judging)
 	for (size_t i = 1; i < N_FORMATS; i++)
 		rows[i - 1] = (struct dr_opt){ .name = formats[i].option + 2,
 			.kind = DR_OPT_STRING,
-			.arg = "FILE",
+			.arg = formats[i].tables ? "DIR" : "FILE",
 			.commands = formats[i].pass_only ? judging : commands,
 			.offset = offsetof(struct dr_output_files, path[i]),
 			.help = formats[i].help };
@@ -88,7 +95,8 @@ static int probe_all(const struct dr_output_options *o, struct dr_err *e)
 
 	for (size_t i = 0; !rc && i < N_FORMATS; i++)
 		if (path_of(o, i))
-			rc = dr_file_probe(formats[i].option, path_of(o, i), e);
+			rc = (formats[i].tables ? dr_csv_probe : dr_file_probe)(
+				formats[i].option, path_of(o, i), e);
 	return rc;
 }
 
@@ -268,8 +276,10 @@ static int write_file(
 {
 	char *text;
 	size_t len;
-	int rc = render(x->write, rec, &text, &len);
 
+	if (x->tables)
+		return dr_csv_tables(x->option, path, rec, e);
+	int rc = render(x->write, rec, &text, &len);
 	if (rc)
 		return dr_err_set(e, rc, "cannot write %s=%s: out of memory", x->option, path);
 	rc = dr_file_write(x->option, path, text, len, e);
