@@ -122,6 +122,7 @@ static int with_options(struct dr_options *o, int argc, char **argv, struct dr_r
 	if (o->version)
 		return print_version(o->verbose > 0);
 	dr_options_apply_log(o);
+	dr_table_set_format((enum dr_table_format)o->format);
 	warn_of_variables(o);
 	dr_record_set_options(rec, dr_opts_to_json(o->table, bit));
 	if (o->verbose)

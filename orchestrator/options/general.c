@@ -34,6 +34,10 @@ static const struct dr_opt results[] = {
 	{ .name = "json-stream", .kind = DR_OPT_FLAG,
 	  .commands = ALL, .offset = AT(json_stream),
 	  .help = "Write events to standard output, one JSON object per line." },
+	{ .name = "format", .kind = DR_OPT_CHOICE, .arg = "UNIT", .def = "g", .choices = "g|G|m|M",
+	  .commands = ALL, .offset = AT(format),
+	  .help = "Unit of bandwidth in tables. g: Gb/s; G: GB/s; m: Mb/s; M: MB/s, of 10^9 and 10^6. "
+		  "Documents, CSV and --min-bw are in Gb/s." },
 	{ .name = "metrics-listen", .kind = DR_OPT_STRING, .arg = "ADDR:PORT",
 	  .commands = ALL, .offset = AT(metrics_listen),
 	  .help = "Serve live metrics over HTTP for Prometheus on this address." },

@@ -81,6 +81,7 @@ struct dr_options {
 	int poll; /* enum dr_poll_policy */
 	struct dr_opt_list pin;
 
+	int format; /* enum dr_table_format */
 	const char *json_path, *metrics_listen;
 	bool json_stream;
 	const char *min_bw, *baseline;

@@ -40,6 +40,19 @@ static inline struct cell count(int64_t v)
 	return c;
 }
 
+/* A bandwidth in the unit of the tables (dr_table_set_format), and that unit: "Gb/s". `other` is the one of bytes beside
+ * bits, or of bits beside bytes. */
+struct rate_unit {
+	const char *name;
+	double per_gbps;
+};
+const struct rate_unit *rate_unit(bool other);
+
+static inline struct cell rate(double gbps)
+{
+	return sig(gbps * rate_unit(false)->per_gbps);
+}
+
 static inline double known(int64_t v)
 {
 	return v == DR_UNSET ? NAN : (double)v;

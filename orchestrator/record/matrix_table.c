@@ -118,7 +118,7 @@ static void print_cell(const struct table *t, const struct dr_matrix_cell_row *r
 	while (!(part >= h->from) && h->from >= 0)
 		h++;
 	fprintf(t->f, " %s%6s %-3s%s", paint ? h->colour : "",
-		left ? "left" : sig(r ? r->gbps : NAN).s, h->marks, paint ? "\033[0m" : "");
+		left ? "left" : rate(r ? r->gbps : NAN).s, h->marks, paint ? "\033[0m" : "");
 }
 
 /* The GPU's bandwidth in the phase of all GPUs over all NICs. */
@@ -156,10 +156,10 @@ static void print_counters(const struct table *t, size_t from, size_t to)
 {
 	fprintf(t->f, "%9s", "total");
 	for (size_t i = from; i < to; i++)
-		fprintf(t->f, " %6s    ", sig(t->nic[i]->total_gbps).s);
+		fprintf(t->f, " %6s    ", rate(t->nic[i]->total_gbps).s);
 	fprintf(t->f, " | %8s\n%9s",
-		sig(t->nic[0]->direction == DR_TO_SERVER ? t->rec->matrix.to_server_gbps
-							 : t->rec->matrix.to_client_gbps)
+		rate(t->nic[0]->direction == DR_TO_SERVER ? t->rec->matrix.to_server_gbps
+							  : t->rec->matrix.to_client_gbps)
 			.s,
 		"share %");
 	for (size_t i = from; i < to; i++)
@@ -207,9 +207,9 @@ static void print_direction(struct table *t, int direction)
 	if (first->message_bytes != DR_UNSET)
 		dr_format_size((uint64_t)first->message_bytes, bytes, sizeof(bytes));
 	fprintf(t->f,
-		"\nMatrix: Gb/s of each GPU over each NIC alone, %s, messages of %s, on the receiver's "
+		"\nMatrix: %s of each GPU over each NIC alone, %s, messages of %s, on the receiver's "
 		"clock\n",
-		dr_direction_names[direction], bytes);
+		rate_unit(false)->name, dr_direction_names[direction], bytes);
 	for (size_t from = 0; from < t->n; from += NICS_WIDE) {
 		size_t to = DR_MIN(from + NICS_WIDE, t->n);
 
@@ -242,9 +242,10 @@ void dr_matrix_print_cell(const void *row, FILE *f)
 {
 	const struct dr_matrix_cell_row *r = row;
 
-	fprintf(f, "cell: %s%s over rail %s (%s), %s: %s Gb/s", r->gpu == DR_UNSET ? "" : "GPU ",
+	fprintf(f, "cell: %s%s over rail %s (%s), %s: %s %s", r->gpu == DR_UNSET ? "" : "GPU ",
 		r->gpu == DR_UNSET ? "all GPUs" : count(r->gpu).s, count(r->rail).s, r->nic,
-		dr_enum_name(dr_direction_names, r->direction), sig(r->gbps).s);
+		dr_enum_name(dr_direction_names, r->direction), rate(r->gbps).s,
+		rate_unit(false)->name);
 	if (r->switched > 0)
 		fprintf(f, ", but %s of %s channels left that NIC", count(r->switched).s,
 			count(r->channels).s);

@@ -3,6 +3,7 @@
 #define DR_REPORT_REPORT_H
 
 #include "channel/manager.h"
+#include "orchestrator/record/output.h"
 #include "orchestrator/record/record.h"
 
 #include <stdio.h>

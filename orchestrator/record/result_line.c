@@ -71,10 +71,11 @@ void dr_result_bandwidth(const struct dr_record *rec, FILE *f)
 
 	if (!worst || !isfinite(t->gbps))
 		return;
-	fprintf(f, "Result: %zu GPU%s x %zu NIC%s: %s Gb/s", gpus, plural(gpus), rails,
-		plural(rails), sig(t->gbps).s);
+	fprintf(f, "Result: %zu GPU%s x %zu NIC%s: %s %s", gpus, plural(gpus), rails, plural(rails),
+		rate(t->gbps).s, rate_unit(false)->name);
 	if (isfinite(t->line_rate_percent))
-		fprintf(f, ", %.1f %% of %.4g Gb/s%s", t->line_rate_percent, t->line_gbps,
+		fprintf(f, ", %.1f %% of %.6g %s%s", t->line_rate_percent,
+			t->line_gbps * rate_unit(false)->per_gbps, rate_unit(false)->name,
 			dr_total_slower(t));
 	if (gpus > 1) {
 		fprintf(f, "; slowest GPU %s%s: ", count(worst->gpu).s,
@@ -188,10 +189,11 @@ void dr_result_matrix(const struct dr_record *rec, int direction, FILE *f)
 	if (!worst)
 		return;
 	fprintf(f,
-		"Result: %zu pairs of GPU and NIC: %s Gb/s all together; slowest pair GPU %s over %s: %s Gb/s\n",
+		"Result: %zu pairs of GPU and NIC: %s %s all together; slowest pair GPU %s over %s: %s %s\n",
 		cells,
-		sig(direction == DR_TO_SERVER ? rec->matrix.to_server_gbps
-					      : rec->matrix.to_client_gbps)
+		rate(direction == DR_TO_SERVER ? rec->matrix.to_server_gbps
+					       : rec->matrix.to_client_gbps)
 			.s,
-		count(worst->gpu).s, worst->nic, sig(worst->gbps).s);
+		rate_unit(false)->name, count(worst->gpu).s, worst->nic, rate(worst->gbps).s,
+		rate_unit(false)->name);
 }

@@ -210,3 +210,42 @@ P
 	[[ $output == *"cannot write --csv-dir=full/"*".csv: No space left on device; free some space"* ]]
 	holds c.json '.exit_code == 2 and (.errors[0].text | test("No space left"))'
 }
+
+# column HEAD FILE: the first row's value in that column of the bandwidth table. A size has two words there.
+column() {
+	awk -v h="$1" '/^ +GPU +direction/ { for (i = NF; i; i--) if ($i == h) c = i; next }
+		c && /^ +0 +to-/ { print $(c + 1); exit }' "$2"
+}
+
+@test "--format: tables are in that unit, which their heads name; the document stays in Gb/s" {
+	local unit want
+	start_server
+	for unit in g:Gb/s:1 G:GB/s:0.125 m:Mb/s:1000 M:MB/s:125; do
+		IFS=: read -r letter name factor <<<"$unit"
+		client -g 0 --pair -D 100ms -i 50ms --format "$letter" --json=c.json
+		[ "$status" -eq 0 ]
+		printf '%s\n' "$output" >tables
+		want=$(jq ".bandwidth[0].gbps * $factor" c.json)
+		awk -v v="$(column "$name" tables)" -v w="$want" 'BEGIN { d = v / w - 1; exit !(v > 0 && d < 0.01 && d > -0.01) }'
+		grep -q "^Total: .* $name (" tables
+		grep -q "^Result: .* $name" tables
+		grep -q "^ *[0-9.]* - .* $name .* chunks" tables
+		awk 'length > 100 { print; bad = 1 } END { exit bad }' <(sed -n '/^Bandwidth/,$p' tables)
+		holds c.json ".options.format == \"$letter\""
+	done
+	client -D 100ms --format k
+	[ "$status" -eq 1 ]
+	[[ $output == *"--format"*"g"*"G"*"m"*"M"* ]]
+}
+
+@test "colour only on a terminal, and not with NO_COLOR" {
+	start_server
+	local run=("$DUALRAIL" client 127.0.0.1 --port "$port" -g 0 --pair -N 1 -s 64K -D 50ms -w 0s --matrix)
+	"${run[@]}" >plain 2>&1 || [ $? -eq 7 ]
+	python3 -c 'import pty, sys; pty.spawn(sys.argv[1:])' "${run[@]}" >coloured </dev/null
+	NO_COLOR=1 python3 -c 'import pty, sys; pty.spawn(sys.argv[1:])' "${run[@]}" >uncoloured </dev/null
+	grep -q '###' plain
+	grep -q $'\033\\[[0-9;]*m' coloured
+	[ "$(grep -c $'\033\\[[0-9;]*m' plain)" -eq 0 ]
+	[ "$(grep -c $'\033\\[[0-9;]*m' uncoloured)" -eq 0 ]
+}
