@@ -16,6 +16,7 @@ enum {
 	SUB_BITS = 7,
 	SUB = 1 << SUB_BITS,
 	VALUE_BITS = 42,
+	BIN_BITS = 2,
 	ROWS = VALUE_BITS - SUB_BITS + 2,
 	BUCKETS = ROWS * SUB,
 };
@@ -23,7 +24,7 @@ static const int64_t VALUE_LIMIT = (int64_t)1 << VALUE_BITS;
 
 struct dr_hist {
 	uint64_t count;
-	int64_t min, max;
+	int64_t min, max, sum;
 	uint64_t bucket[BUCKETS];
 };
 
@@ -74,7 +75,42 @@ void dr_hist_record(struct dr_hist *h, int64_t value)
 	h->bucket[bucket_of(value)]++;
 	h->min = h->count ? DR_MIN(h->min, value) : value;
 	h->max = h->count ? DR_MAX(h->max, value) : value;
+	h->sum += value;
 	h->count++;
+}
+
+int64_t dr_hist_sum(const struct dr_hist *h)
+{
+	return h->sum;
+}
+
+/* The bin of v; its begin and end. */
+static struct dr_hist_bin bin_of(int64_t v)
+{
+	if (v < 1 << BIN_BITS)
+		return (struct dr_hist_bin){ v, v + 1, 0 };
+	unsigned shift = (unsigned)(63 - __builtin_clzll((uint64_t)v)) - BIN_BITS;
+	int64_t from = v >> shift << shift;
+
+	return (struct dr_hist_bin){ from, from + ((int64_t)1 << shift), 0 };
+}
+
+unsigned dr_hist_bins(const struct dr_hist *h, struct dr_hist_bin out[DR_HIST_BINS])
+{
+	unsigned n = 0;
+
+	for (unsigned i = 0; i < BUCKETS; i++) {
+		if (!h->bucket[i])
+			continue;
+		struct dr_hist_bin b = bin_of(bucket_middle(i));
+
+		if (n == 0 || out[n - 1].from != b.from) {
+			dr_assert(n < DR_HIST_BINS);
+			out[n++] = b;
+		}
+		out[n - 1].count += h->bucket[i];
+	}
+	return n;
 }
 
 uint64_t dr_hist_count(const struct dr_hist *h)

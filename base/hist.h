@@ -20,6 +20,19 @@ uint64_t dr_hist_count(const struct dr_hist *h);
 /* Nearest-rank percentile, p in 0..100 (99.9 allowed; 100: the maximum, exact). -1 when the histogram is empty. */
 int64_t dr_hist_percentile(const struct dr_hist *h, double p);
 
+/* Sum of the recorded values, exact. */
+int64_t dr_hist_sum(const struct dr_hist *h);
+/*
+ * Coarser bins for documents: four per power of two, of which the first begins at 2^k; below 4 one per value. Those that
+ * are not empty, in order; `to` is exclusive. Returns their number, at most DR_HIST_BINS.
+ */
+struct dr_hist_bin {
+	int64_t from, to;
+	uint64_t count;
+};
+enum { DR_HIST_BINS = 168 };
+unsigned dr_hist_bins(const struct dr_hist *h, struct dr_hist_bin out[DR_HIST_BINS]);
+
 /* Nearest-rank percentile of n unsorted numbers, exact; sorts in place. NAN when n is 0. */
 double dr_percentile_exact(double *samples, size_t n, double p);
 

@@ -26,6 +26,25 @@ static void within_a_bucket(int64_t got, int64_t exact)
 			(long long)exact, (unsigned long long)seed);
 }
 
+/* sample: sorted. Each sample is in the bin that has it within its bounds. */
+static void check_bins(const struct dr_hist *h, const double *sample, size_t n)
+{
+	struct dr_hist_bin bin[DR_HIST_BINS];
+	unsigned bins = dr_hist_bins(h, bin);
+	size_t k = 0;
+
+	for (unsigned i = 0; i < bins; i++) {
+		size_t from = k;
+
+		assert_true(bin[i].from < bin[i].to && (i == 0 || bin[i].from >= bin[i - 1].to));
+		assert_true(k < n && sample[k] >= (double)bin[i].from);
+		while (k < n && sample[k] < (double)bin[i].to)
+			k++;
+		assert_int_equal(bin[i].count, k - from);
+	}
+	assert_int_equal(k, n);
+}
+
 static void compare_with_exact(const struct dr_hist *h, double *sample, size_t n)
 {
 	for (size_t i = 0; i < DR_ARRAY_LEN(percentiles); i++)
@@ -33,6 +52,7 @@ static void compare_with_exact(const struct dr_hist *h, double *sample, size_t n
 			(int64_t)dr_percentile_exact(sample, n, percentiles[i]));
 	assert_int_equal(dr_hist_count(h), n);
 	assert_int_equal(dr_hist_percentile(h, 100), (int64_t)sample[n - 1]);
+	check_bins(h, sample, n);
 }
 
 /* Magnitudes are uniform in log2, as latencies are: 1 ns to 2^bits ns. */

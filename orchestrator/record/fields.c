@@ -37,6 +37,8 @@ static const char *const scope_names[] = { "op", "path", "rail", "peer", "local"
 #define L(name_, member, type, row_, text_) G(LIST, name_, member, text_, .row = &(row_))
 #define R(name_, member, type, row_, text_, ...)                                                   \
 	G(ROW, name_, member, text_, .row = &(row_), __VA_ARGS__)
+#define B(member, max, type, row_, text_, ...)                                                     \
+	DR_FIELD_ROWS(#member, struct T, member, n_##member, row_, .text = (text_), __VA_ARGS__),
 #define C(name_, value, text_) DR_FIELD_CONST(name_, value, .text = (text_)),
 #define P(name_, row_, text_)                                                                      \
 	{ .name = (name_), .kind = DR_F_ROW, .row = &(row_), .text = (text_) },

@@ -17,7 +17,7 @@
 struct dr_field_out {
 	const char *label; /* Prometheus: a label of every metric of the row */
 	/* Prometheus: its metric; help stands at the first field of a metric. "_total": a counter, with a
-	 * label quantile a summary, else a gauge. Values in base units (bytes, seconds, cores). */
+	 * label quantile a summary, an array of bins (dr_bin_fields) a histogram, else a gauge. Values in base units (bytes, seconds, cores). */
 	const char *metric, *help;
 	const char *extra, *value; /* a label of this field alone */
 	const char *suffix;	   /* after the metric's name: "_sum" */

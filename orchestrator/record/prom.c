@@ -16,6 +16,7 @@ struct writer {
 	FILE *f;
 	const char *peer; /* NULL: the rows have no such label */
 	const char *help; /* of the metric; NULL: it is written */
+	bool histogram;	  /* the metric is one */
 	bool labelled;	  /* the sample has a label already */
 };
 
@@ -91,9 +92,10 @@ static void begin_sample(struct writer *w, const struct dr_field_out *m)
 	if (w->help)
 		fprintf(w->f, "# HELP dualrail_%s %s\n# TYPE dualrail_%s %s\n", m->metric, w->help,
 			m->metric,
-			total	  ? "counter"
-			: summary ? "summary"
-				  : "gauge");
+			w->histogram ? "histogram"
+			: total	     ? "counter"
+			: summary    ? "summary"
+				     : "gauge");
 	w->help = NULL;
 	fprintf(w->f, "dualrail_%s%s", m->metric, m->suffix ? m->suffix : "");
 	w->labelled = false;
@@ -142,12 +144,56 @@ static void write_metric(struct writer *w, const struct rows *r, const struct dr
 		}
 }
 
+/* Bounds of buckets: powers of two of ns, where bins end, too. */
+enum { BUCKET_FIRST = 10, BUCKET_LAST = 34 };
+
+static void write_buckets(
+	struct writer *w, const struct rows *r, const struct dr_field *f, const char *row)
+{
+	const struct dr_bin_row *bin = (const void *)(row + f->off);
+	unsigned n = *(const unsigned *)(const void *)(row + f->n_off), i = 0;
+	struct dr_field_out m = { .metric = out_of(f)->metric, .suffix = "_bucket", .extra = "le" };
+	double count = 0, sum = 0; /* sum: as exact as the bins */
+	char le[32];
+
+	for (int k = BUCKET_FIRST; k <= BUCKET_LAST + 1; k++) {
+		bool last = k > BUCKET_LAST;
+
+		for (; i < n && (last || bin[i].to_ns <= (int64_t)1 << k); i++) {
+			count += (double)bin[i].count;
+			sum += (double)bin[i].count * (double)(bin[i].from_ns + bin[i].to_ns) / 2e9;
+		}
+		snprintf(le, sizeof(le), "%.15g", (double)((int64_t)1 << k) / 1e9);
+		m.value = last ? "+Inf" : le;
+		sample(w, &m, r->labels, row, count);
+	}
+	m.extra = NULL;
+	m.suffix = "_sum";
+	sample(w, &m, r->labels, row, sum);
+	m.suffix = "_count";
+	sample(w, &m, r->labels, row, count);
+}
+
+static void write_histogram(struct writer *w, const struct rows *r, const struct dr_field *f)
+{
+	const char *row = r->v;
+
+	w->help = out_of(f)->help;
+	w->histogram = true;
+	for (size_t i = 0; i < r->n; i++, row += r->labels->size)
+		if (!dr_field_unknown(f, row))
+			write_buckets(w, r, f, row);
+	w->histogram = false;
+}
+
 static void write_rows(struct writer *w, const struct rows *r)
 {
 	for (size_t i = 0; i < r->metrics->n; i++) {
 		const struct dr_field *f = &r->metrics->f[i];
 
-		if (out_of(f)->help)
+		if (out_of(f)->help && f->kind == DR_F_ROWS)
+			write_histogram(w, r, f);
+		else if (out_of(f)->help)
 			write_metric(w, r, f->out);
 		if (f->kind == DR_F_ROW && f->off == 0 && f->row->size == r->labels->size)
 			write_rows(w, &(struct rows){ r->labels, f->row, r->v, r->n });

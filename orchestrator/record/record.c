@@ -204,6 +204,7 @@ void dr_record_set_options(struct dr_record *rec, json_t *options)
 void dr_record_latency_hist(struct dr_record *rec, int64_t gpu, int64_t bytes,
 	const struct dr_hist *rtt, int64_t switched)
 {
+	struct dr_hist_bin bins[DR_HIST_BINS];
 	struct dr_latency_row row;
 
 	dr_fields_init(&dr_latency_fields, &row);
@@ -217,7 +218,12 @@ void dr_record_latency_hist(struct dr_record *rec, int64_t gpu, int64_t bytes,
 		row.p99_ns = dr_hist_percentile(rtt, 99);
 		row.p999_ns = dr_hist_percentile(rtt, 99.9);
 		row.max_ns = dr_hist_percentile(rtt, 100);
+		row.sum_ns = dr_hist_sum(rtt);
 	}
+	row.n_histogram = dr_hist_bins(rtt, bins);
+	for (unsigned i = 0; i < row.n_histogram; i++)
+		row.histogram[i] =
+			(struct dr_bin_row){ bins[i].from, bins[i].to, (int64_t)bins[i].count };
 	dr_record_add(rec, latency, &row);
 }
 
@@ -283,7 +289,7 @@ void dr_integrity_add(struct dr_integrity_row *into, const struct dr_integrity_r
 
 /* ------------------------------- the peer's part ------------------------------- */
 
-enum { ROW_SIZE_MAX = 1024 };
+enum { ROW_SIZE_MAX = 6144 };
 
 /* What a part has besides rows, as the record has it of the end that writes it. */
 #define F(kind_, name_, member, ...)                                                               \

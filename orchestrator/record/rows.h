@@ -8,6 +8,7 @@
  *   G(kind, "name", member, text, ...)  of another name
  *   S(bytes, member, text, ...)         a string; E(member, names, text, ...) an enum (int)
  *   L("name", member, row, table, text)  a list of rows; R(...) one struct
+ *   B(member, max, row, table, text, ...)  an array of at most max rows, their number in n_member
  *   A(kind, "name", member, text, ...)  a field of a member that another line declares
  *   C("name", value, text)              a constant; P("name", table, text) fields of this struct as an object
  *   X(declaration;)                     a member that is no field
@@ -15,6 +16,7 @@
  * After the text: KEY, LABEL, METRIC, OUT (fields.c), further members of struct dr_field.
  */
 #include "base/fields.h"
+#include "base/hist.h"
 #include "channel/channel.h"
 
 #include <jansson.h>
@@ -53,6 +55,9 @@ enum dr_verdict {
 #define S(bytes, member, ...) char member[bytes];
 #define L(name, member, row, ...) DR_LIST(struct row) member;
 #define R(name, member, type, ...) struct type member;
+#define B(member, max, row, ...)                                                                   \
+	unsigned n_##member;                                                                       \
+	struct row member[max];
 #define A(...)
 #define C(...)
 #define P(...)
@@ -213,6 +218,14 @@ BEGIN
 END(dr_silence_fields, "silences", "silences of one length of a rail that ended by themselves")
 #undef T
 
+#define T dr_bin_row
+BEGIN
+	G(US, "from_us", from_ns, "begin of the bin")
+	G(US, "to_us", to_ns, "its end, exclusive")
+	F(INT, count, "round trips in it")
+END(dr_bin_fields, "bin", "a bin of a histogram: four per power of two of nanoseconds, empty ones left out")
+#undef T
+
 #define LATENCY_HELP .help = "Round trip of one message; quantile 1 is the maximum."
 #define T dr_latency_row
 BEGIN
@@ -224,6 +237,10 @@ BEGIN
 	G(US, "rtt_us.p99", p99_ns, "99th percentile", METRIC("latency_seconds", .extra = "quantile", .value = "0.99"))
 	G(US, "rtt_us.p999", p999_ns, "99.9th percentile", METRIC("latency_seconds", .extra = "quantile", .value = "0.999"))
 	G(US, "rtt_us.max", max_ns, "longest round trip", METRIC("latency_seconds", .extra = "quantile", .value = "1"))
+	G(US, "sum", sum_ns, "sum of all round trips", .flags = DR_F_HIDDEN | DR_F_NO_CSV,
+		METRIC("latency_seconds", .suffix = "_sum"))
+	B(histogram, DR_HIST_BINS, dr_bin_row, dr_bin_fields, "the round trips by duration", NO_CSV,
+		METRIC("round_trip_seconds", .help = "Round trips of one message by duration."))
 	F(INT, switched, "channels that were not on their own rail all the time", .flags = DR_F_LARGER)
 END(dr_latency_fields, "latency", "round trips of one GPU, one size")
 #undef T
@@ -676,6 +693,7 @@ END(dr_record_fields, "result", "result document of a run")
 #undef S
 #undef L
 #undef R
+#undef B
 #undef A
 #undef C
 #undef P

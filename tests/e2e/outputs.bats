@@ -249,3 +249,21 @@ column() {
 	[ "$(grep -c $'\033\\[[0-9;]*m' plain)" -eq 0 ]
 	[ "$(grep -c $'\033\\[[0-9;]*m' uncoloured)" -eq 0 ]
 }
+
+@test "latency: the document and Prometheus have a histogram that adds up to the samples" {
+	start_server -1
+	client -D 100ms --test lat -s 64 --json=c.json --prom c.prom
+	[ "$status" -eq 0 ]
+	ends "$server" 0
+	holds c.json '.latency | length == 2 and all(
+		. as $l | (.histogram | length > 1)
+		and ([.histogram[].count] | add) == .samples
+		and (.histogram | all(.from_us < .to_us and .count > 0 and .to_us <= .from_us * 1.26))
+		and ([.histogram[].from_us] | . == sort)
+		and .histogram[0].from_us <= .rtt_us.p50
+		and .histogram[-1].from_us <= .rtt_us.max and .rtt_us.max < .histogram[-1].to_us)'
+	prom_rules c.prom
+	grep -q '^# TYPE dualrail_round_trip_seconds histogram' c.prom
+	[ "$(awk '/^dualrail_round_trip_seconds_count/ { n += $NF } END { print n }' c.prom)" -eq \
+		"$(jq '[.latency[].samples] | add' c.json)" ]
+}
