@@ -10,6 +10,8 @@ const char *const dr_direction_names[] = { "to-server", "to-client", NULL };
 const char *const dr_verdict_names[] = { "PASS", "WRONG", "HANG", "CLEAN_ERROR", "MISSED_FAULT",
 	"FAIL", NULL };
 const char *const dr_phase_names[] = { "bw", "lat", "failover", NULL };
+const char *const dr_figure_names[] = { "gpu", "nic", "pair", NULL };
+const char *const dr_comparison_names[] = { "ok", "below", "not-in-run", "not-in-baseline", NULL };
 const char *const dr_rail_state_names[] = { "alive", "suspect", "down", NULL };
 const char *const dr_matrix_finding_names[] = { "ok", "slow", "left", "idle", "unknown", NULL };
 static const char *const status_names[] = { "pass", "fail", "error", NULL };
@@ -193,6 +195,8 @@ const struct dr_row_type dr_row_types[] = {
 	{ &dr_path_fields, AT(paths), .flags = DR_ROW_REPLACE, .settle = settle_path },
 	{ &dr_integrity_fields, AT(integrity_total), .flags = DR_ROW_SINGLE },
 	{ &dr_detection_fields, AT(detection), .flags = DR_ROW_SINGLE },
+	{ &dr_figure_fields, AT(baseline), .flags = DR_ROW_REPLACE },
+	{ &dr_comparison_fields, AT(comparison) },
 	{ &dr_live_process_fields, AT(live_process), .flags = DR_ROW_SINGLE | DR_ROW_OWN },
 	{ &dr_live_gpu_fields, AT(live_gpus), OWN | DR_ROW_KEEP },
 	{ &dr_live_path_fields, AT(live_paths), OWN | DR_ROW_KEEP },

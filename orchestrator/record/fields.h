@@ -56,9 +56,12 @@ const void *dr_row_type_rows(const struct dr_row_type *t, const struct dr_record
 extern const struct dr_fields dr_result_fields;
 
 extern const char *const dr_end_names[],
-	*const dr_direction_names[], *const dr_verdict_names[],
-					     *const dr_matrix_finding_names[],
-						     *const dr_phase_names[],
-							     *const dr_rail_state_names[];
+	*const dr_direction_names[],
+		*const dr_verdict_names[],
+			*const dr_matrix_finding_names[],
+				*const dr_phase_names[],
+					*const dr_rail_state_names[],
+						*const dr_figure_names[],
+							*const dr_comparison_names[];
 
 #endif

@@ -22,6 +22,7 @@ struct dr_output {
 	struct dr_output_options o;
 	FILE *tables;
 	json_t *baseline;
+	json_t *earlier; /* what the file of --save-baseline has; NULL: nothing */
 	struct dr_metrics *metrics;
 	bool terminal, progress_shown;
 	struct dr_err stream_err; /* the first; code 0: none */
@@ -53,8 +54,10 @@ static const struct format {
 		dr_csv_write, false, false },
 	{ "--csv-dir", "Write the results as CSV, each table into a file in this directory.", NULL,
 		false, true },
-	{ "--save-baseline", "Write the results of this run as a baseline.", write_json, true,
-		false },
+	{ "--save-baseline",
+		"Write the results of this run as a baseline; to those of earlier runs with the same "
+		"options in this file it is added: mean and minimum are of all.",
+		NULL, true, false },
 	{ "--prom", "Write the results in the Prometheus text format.", dr_prom_write, false,
 		false },
 };
@@ -100,6 +103,19 @@ static int probe_all(const struct dr_output_options *o, struct dr_err *e)
 	return rc;
 }
 
+/* The runs that --save-baseline adds this one to. */
+static void load_earlier(struct dr_output *p)
+{
+	struct dr_err e;
+
+	for (size_t i = 0; i < N_FORMATS; i++) {
+		const char *path = formats[i].pass_only ? path_of(&p->o, i) : NULL;
+
+		if (path && access(path, F_OK) == 0 && dr_baseline_load(path, &p->earlier, &e))
+			dr_warn(COMPONENT, "--save-baseline=%s: replaced: %s", path, e.text);
+	}
+}
+
 int dr_output_open(const struct dr_output_options *o, struct dr_output **out, struct dr_err *e)
 {
 	if (o->json_stdout && o->json_stream)
@@ -116,6 +132,8 @@ int dr_output_open(const struct dr_output_options *o, struct dr_output **out, st
 	int rc = probe_all(o, e);
 	if (!rc && o->baseline_path)
 		rc = dr_baseline_load(o->baseline_path, &p->baseline, e);
+	if (!rc)
+		load_earlier(p);
 	if (!rc && o->metrics_listen)
 		rc = dr_metrics_start(o->metrics_listen, &p->metrics, e);
 	if (rc) {
@@ -133,6 +151,7 @@ void dr_output_close(struct dr_output *o)
 	dr_output_progress(o, NULL);
 	dr_metrics_stop(o->metrics);
 	json_decref(o->baseline);
+	json_decref(o->earlier);
 	dr_free(o);
 }
 
@@ -240,13 +259,8 @@ void dr_output_result(struct dr_output *o, struct dr_record *rec)
 	stream(o, "result", dr_fields_to_json(&dr_result_fields, rec));
 }
 
-/* What write makes of the record, in memory of malloc's; on failure *text is NULL and *len 0. */
-static int render(int (*write)(struct dr_record *rec, FILE *f), struct dr_record *rec, char **text,
-	size_t *len)
+static int closed(FILE *f, int rc, char **text, size_t *len)
 {
-	FILE *f = open_memstream(text, len);
-	int rc = f ? write(rec, f) : -ENOMEM;
-
 	if (f && fclose(f) && !rc)
 		rc = -ENOMEM;
 	if (rc) {
@@ -256,6 +270,23 @@ static int render(int (*write)(struct dr_record *rec, FILE *f), struct dr_record
 		*len = 0;
 	}
 	return rc;
+}
+
+/* What write makes of the record, in memory of malloc's; on failure *text is NULL and *len 0. */
+static int render(int (*write)(struct dr_record *rec, FILE *f), struct dr_record *rec, char **text,
+	size_t *len)
+{
+	FILE *f = open_memstream(text, len);
+
+	return closed(f, f ? write(rec, f) : -ENOMEM, text, len);
+}
+
+static int render_baseline(
+	const struct dr_output *o, struct dr_record *rec, char **text, size_t *len)
+{
+	FILE *f = open_memstream(text, len);
+
+	return closed(f, f ? dr_baseline_write(rec, o->earlier, f) : -ENOMEM, text, len);
 }
 
 void dr_output_publish(struct dr_output *o, struct dr_record *rec)
@@ -271,15 +302,17 @@ void dr_output_publish(struct dr_output *o, struct dr_record *rec)
 
 /* -------------------------------- the end -------------------------------- */
 
-static int write_file(
-	const struct format *x, const char *path, struct dr_record *rec, struct dr_err *e)
+static int write_file(const struct dr_output *o, size_t i, struct dr_record *rec, struct dr_err *e)
 {
+	const struct format *x = &formats[i];
+	const char *path = path_of(&o->o, i);
 	char *text;
 	size_t len;
 
 	if (x->tables)
 		return dr_csv_tables(x->option, path, rec, e);
-	int rc = render(x->write, rec, &text, &len);
+	int rc = x->write ? render(x->write, rec, &text, &len)
+			  : render_baseline(o, rec, &text, &len);
 	if (rc)
 		return dr_err_set(e, rc, "cannot write %s=%s: out of memory", x->option, path);
 	rc = dr_file_write(x->option, path, text, len, e);
@@ -299,7 +332,13 @@ static void note_failure(
 static void write_files(struct dr_output *o, struct dr_record *rec, const struct dr_thresholds *t)
 {
 	bool passed = rec->exit_code == DR_EXIT_PASS, done[N_FORMATS] = { false };
+	const char *other = passed && o->earlier ? dr_baseline_differs(o->earlier, rec) : NULL;
 	struct dr_err e = { 0 };
+
+	if (other)
+		dr_warn(COMPONENT,
+			"--save-baseline: the file's runs had another --%s, so they are replaced",
+			other);
 
 	for (size_t i = 0; i < N_FORMATS; i++) {
 		done[i] = !path_of(&o->o, i) || (formats[i].pass_only && !passed);
@@ -308,7 +347,7 @@ static void write_files(struct dr_output *o, struct dr_record *rec, const struct
 				formats[i].option, path_of(&o->o, i));
 	}
 	for (size_t i = 0; i < N_FORMATS;) {
-		if (done[i] || !write_file(&formats[i], path_of(&o->o, i), rec, &e)) {
+		if (done[i] || !write_file(o, i, rec, &e)) {
 			i++;
 			continue;
 		}

@@ -35,6 +35,16 @@ int dr_json_output(const char *path, json_t *doc, int status);
  * JSON, another schema, or no bandwidth in it. The caller owns *out. */
 int dr_baseline_load(const char *path, json_t **out, struct dr_err *e) DR_MUST_CHECK;
 
+/* Its figures and those of this run, over the same options; what differs, else NULL. */
+const char *dr_baseline_differs(const json_t *baseline, const struct dr_record *rec);
+/* The document that --save-baseline writes: with the figures of this run, added to those of `earlier` (NULL: none) where
+ * no option differs. 0 or -ENOMEM. */
+int dr_baseline_write(struct dr_record *rec, const json_t *earlier, FILE *f);
+/* Fills rec->comparison; below `percent` of the mean is below. */
+void dr_baseline_compare(struct dr_record *rec, const json_t *baseline, double percent);
+/* What was compared, with what, and what could not be. */
+void dr_baseline_print(const struct dr_record *rec, FILE *f);
+
 /* -------------------------------- formats -------------------------------- */
 
 /*

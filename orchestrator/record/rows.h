@@ -44,6 +44,15 @@ enum dr_verdict {
 	DR_VERDICTS
 };
 
+enum dr_comparison {
+	DR_COMPARISON_OK,
+	DR_COMPARISON_BELOW,
+	DR_COMPARISON_NOT_RUN, /* the baseline has it, this run has not */
+	DR_COMPARISON_NEW      /* this run has it, the baseline has not */
+};
+
+enum { DR_FIGURE_RUNS = 32 };
+
 #define BEGIN struct T {
 #define END(table, ...)                                                                            \
 	}                                                                                          \
@@ -559,6 +568,45 @@ BEGIN
 END(dr_matrix_fields, "matrix", "--matrix: bandwidth of every GPU over every rail")
 #undef T
 
+/* What a baseline keeps. kind: one GPU, one NIC with the GPUs that use no other, one pair of GPU and NIC (--matrix). */
+#define T dr_figure_run_row
+BEGIN
+	F(INT, time_s, "begin of the run, seconds since 1970")
+	F(NUM, gbps, "payload received per second")
+END(dr_figure_run_fields, "run", "one run of a baseline")
+#undef T
+
+#define T dr_figure_row
+BEGIN
+	E(kind, dr_figure_names, "what it is the bandwidth of", KEY)
+	F(INT, gpu, "the client's GPU; null: of a NIC", KEY)
+	S(64, nic, "NIC at the client; null: of a GPU", KEY)
+	E(direction, dr_direction_names, "direction of the data", KEY)
+	F(INT, message_bytes, "size of a message", KEY)
+	F(INT, repeats, "runs")
+	F(NUM, mean_gbps, "mean of all runs")
+	F(NUM, min_gbps, "the smallest of all runs")
+	B(runs, DR_FIGURE_RUNS, dr_figure_run_row, dr_figure_run_fields, "the last 32 runs")
+END(dr_figure_fields, "figure", "a figure of a baseline, and its runs")
+#undef T
+
+#define T dr_comparison_row
+BEGIN
+	E(kind, dr_figure_names, "what it is the bandwidth of", LABEL("kind"))
+	F(INT, gpu, "the client's GPU; null: of a NIC", LABEL("gpu"))
+	S(64, nic, "NIC at the client; null: of a GPU", LABEL("nic"))
+	E(direction, dr_direction_names, "direction of the data", LABEL("direction"))
+	F(INT, message_bytes, "size of a message", LABEL("message_bytes"))
+	F(NUM, gbps, "of this run")
+	F(NUM, mean_gbps, "of the baseline; gbps is compared with it")
+	F(NUM, min_gbps, "the smallest of the baseline's runs")
+	F(INT, repeats, "runs of the baseline")
+	F(NUM, percent, "gbps relative to mean_gbps", METRIC("baseline_ratio",
+		.help = "Bandwidth of this run relative to the mean of the baseline."))
+	E(result, dr_comparison_names, "ok; below the threshold; not compared: not in this run, or not in the baseline")
+END(dr_comparison_fields, "comparison", "one figure beside that of the baseline")
+#undef T
+
 /* --metrics-listen: sums over the life of this process, also while a session runs (session/live.c). In no document. */
 #define SWITCHES_HELP .help = "Switches of channels: failover, failback to path 0, or leave of a degraded rail."
 #define T dr_live_gpu_row
@@ -669,6 +717,8 @@ BEGIN
 	L("failover.switches", switches, dr_switch_row, dr_switch_fields, "one for each switch of each channel and end")
 	R("integrity", integrity_total, dr_integrity_row, dr_integrity_fields, "what the receivers found")
 	L("integrity.phases", checks, dr_check_row, dr_check_fields, "the same, one for each measurement and receiving end")
+	L("baseline", baseline, dr_figure_row, dr_figure_fields, "--save-baseline: the figures, over all runs that wrote this file")
+	L("comparison", comparison, dr_comparison_row, dr_comparison_fields, "--baseline: every figure of this run or of the baseline")
 	L("intervals", intervals, dr_interval_row, dr_interval_fields, "intermediate results")
 	L("events", events, dr_event_row, dr_event_fields, "what happened")
 	L("errors", errors, dr_error_row, dr_error_fields, "why the run did not pass")

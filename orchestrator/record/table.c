@@ -453,6 +453,7 @@ void dr_table_print(struct dr_record *rec, FILE *f)
 	print_failover(rec, f);
 	print_switches(rec, f);
 	print_integrity(rec, f);
+	dr_baseline_print(rec, f);
 	print_verdict(rec, f);
 }
 

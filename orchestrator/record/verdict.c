@@ -8,6 +8,7 @@
 #include "base/units.h"
 #include "orchestrator/record/record.h"
 #include "orchestrator/record/fields.h"
+#include "orchestrator/record/report.h"
 
 /*
  * The verdict adds an error row for every criterion that the record misses, marks it `criterion`,
@@ -173,44 +174,37 @@ static void judge_line_rate(struct dr_record *rec, const struct dr_total *t, dou
 			judge_rail(rec, rail, t->phase, direction, percent);
 }
 
-static const struct dr_bandwidth_row *like(
-	const struct dr_record *rec, const struct dr_bandwidth_row *b)
+/* One of the bandwidth of a GPU ("gpu 3"), of a NIC, or of a pair. */
+static void miss_comparison(
+	struct dr_record *rec, const struct dr_comparison_row *c, double percent)
 {
-	for (size_t i = 0; i < rec->bandwidth.n; i++) {
-		const struct dr_bandwidth_row *r = &rec->bandwidth.v[i];
+	char gpu[40] = "";
 
-		if (r->gpu == b->gpu && r->direction == b->direction &&
-			r->message_bytes == b->message_bytes && isfinite(r->gbps))
-			return r;
-	}
-	return NULL;
+	if (c->gpu != DR_UNSET)
+		snprintf(gpu, sizeof(gpu), "gpu %" PRId64 "%s", c->gpu, c->nic[0] ? " over " : "");
+	miss(rec, DR_EXIT_THRESHOLD,
+		"%s%s %s, %" PRId64 " bytes: %.2f Gb/s is %.1f %% of the baseline's "
+		"%.2f Gb/s (mean of %" PRId64 "), below %.4g %%",
+		gpu, c->nic, dr_enum_name(dr_direction_names, c->direction), c->message_bytes,
+		c->gbps, c->percent, c->mean_gbps, c->repeats, percent);
 }
 
 static void judge_baseline(struct dr_record *rec, const json_t *doc, double percent)
 {
-	const json_t *rows = json_object_get(doc, "bandwidth");
 	double was = 0, is = 0;
 	size_t compared = 0;
 
-	for (size_t i = 0; i < json_array_size(rows); i++) {
-		struct dr_bandwidth_row b;
-		const struct dr_bandwidth_row *r = NULL;
+	dr_baseline_compare(rec, doc, percent);
+	for (size_t i = 0; i < rec->comparison.n; i++) {
+		const struct dr_comparison_row *c = &rec->comparison.v[i];
 
-		if (!dr_fields_from_json(&dr_bandwidth_fields, &b, json_array_get(rows, i), NULL) &&
-			b.gbps > 0)
-			r = like(rec, &b);
-		if (!r)
+		if (c->result == DR_COMPARISON_BELOW)
+			miss_comparison(rec, c, percent);
+		if (c->result > DR_COMPARISON_BELOW || c->nic[0])
 			continue;
 		compared++;
-		was += b.gbps;
-		is += r->gbps;
-		if (100 * r->gbps / b.gbps < percent)
-			miss(rec, DR_EXIT_THRESHOLD,
-				"gpu %" PRId64 " %s, %" PRId64
-				" bytes: %.2f Gb/s is %.1f %% of the baseline's "
-				"%.2f Gb/s, below %.4g %%",
-				r->gpu, dr_direction_names[r->direction], r->message_bytes, r->gbps,
-				100 * r->gbps / b.gbps, b.gbps, percent);
+		was += c->mean_gbps;
+		is += c->gbps;
 	}
 	if (!compared)
 		miss(rec, DR_EXIT_ENV,
@@ -357,6 +351,7 @@ int dr_record_verdict(struct dr_record *rec, const struct dr_thresholds *t)
 	if (!t)
 		t = &none;
 	forget_criteria(rec);
+	rec->comparison.n = 0;
 	dr_record_settle(rec);
 	bool broken = rec->errors.n > 0; /* what was not measured is then no criterion missed */
 	judge_integrity(rec);

@@ -267,3 +267,46 @@ column() {
 	[ "$(awk '/^dualrail_round_trip_seconds_count/ { n += $NF } END { print n }' c.prom)" -eq \
 		"$(jq '[.latency[].samples] | add' c.json)" ]
 }
+
+@test "--save-baseline keeps the runs of each GPU, NIC and pair; --baseline says what it compared with what, and what not" {
+	start_server
+	client -D 80ms --save-baseline base.json
+	[ "$status" -eq 0 ]
+	holds base.json '[.baseline[].kind] | unique == ["gpu", "nic"]'
+	holds base.json '.baseline | all(.repeats == 1 and .mean_gbps == .min_gbps and (.runs | length) == 1)'
+	holds base.json '.baseline | (map(select(.kind == "gpu").mean_gbps) | add) - (map(select(.kind == "nic").mean_gbps) | add)
+		| fabs < 1e-6'
+	client -D 80ms --save-baseline base.json
+	[ "$status" -eq 0 ]
+	holds base.json '.baseline | all(.repeats == 2 and (.runs | length) == 2
+		and .min_gbps == ([.runs[].gbps] | min)
+		and (.mean_gbps - ([.runs[].gbps] | add / 2) | fabs) < 1e-6)'
+	# The same figures are compared.
+	client -D 80ms --baseline base.json --min-bw 1% --json=same.json --prom same.prom
+	[ "$status" -eq 0 ]
+	holds same.json '[.comparison[].result] | unique == ["ok"]'
+	holds same.json '.comparison | all(.repeats == 2 and .percent > 0 and .min_gbps <= .mean_gbps)'
+	[[ $output == *"Result: compared 2 GPU, "*" NIC, 0 pair figures with the mean of 2 runs"*"not compared: 0 not in this run, 0 not in the baseline"* ]]
+	prom_rules same.prom
+	grep -q '^dualrail_baseline_ratio{.*kind="gpu",gpu="0"' same.prom
+	# Other sizes and GPUs: what is missing on either side is named.
+	run timeout "$WAIT_S" "$DUALRAIL" client 127.0.0.1 --port "$port" -g 0 --pair -N 2 -b 512K -e 1M -D 80ms \
+		--baseline base.json --min-bw 1% --json=other.json
+	[ "$status" -eq 0 ]
+	holds other.json '[.comparison[] | select(.gpu == 1)] | length == 1 and .[0].result == "not-in-run" and .[0].gbps == null'
+	holds other.json '[.comparison[] | select(.kind == "gpu" and .message_bytes == 524288)] | all(.result == "not-in-baseline" and .mean_gbps == null)'
+	[[ $output == *"not in this run"* && $output == *"not in the baseline"* ]]
+	# A figure far below is an error that names the mean.
+	jq '.baseline |= map(.mean_gbps *= 1000)' base.json >high.json
+	client -D 80ms --baseline high.json --json=low.json
+	[ "$status" -eq 7 ]
+	holds low.json '.errors | any(.text | test("^gpu 0 to-server, 1048576 bytes: .* % of the baseline.s .* \\(mean of 2\\), below 90 %"))'
+	# Runs with other options are not mixed.
+	client -D 80ms --window 4 --save-baseline base.json
+	[ "$status" -eq 0 ]
+	[[ $output == *"runs had another --window, so they are replaced"* ]]
+	holds base.json '.baseline | all(.repeats == 1)'
+	client -g 0 --pair -D 50ms -w 0s --matrix --save-baseline pairs.json
+	[ "$status" -eq 0 ]
+	holds pairs.json '[.baseline[].kind] | unique == ["gpu", "nic", "pair"]'
+}
