@@ -273,7 +273,7 @@ trials() {
 	(($(grep -c '"event":"fault"' client.out) >= $1))
 }
 
-# no_more GUEST: than in the file held.GUEST, three each way for what is just being rebuilt.
+# no_more GUEST: than in the file held.GUEST, and three for what begins. While a path is being rebuilt there are more.
 no_more() {
 	local fds qps mrs fds_were qps_were mrs_were
 	read -r fds_were qps_were mrs_were <"held.$1"
@@ -296,7 +296,7 @@ no_more() {
 	wait_for trials 1
 	for g in 0 1; do held $g >held.$g; done
 	wait_for trials $((flaps * 3 / 4))
-	for g in 0 1; do no_more $g; done
+	for g in 0 1; do wait_for no_more $g; done
 	ends "$client" 0
 	clean "$share/c.json"
 	holds "$share/c.json" ".failover.faults | length == $flaps and all(.failback_us != null)"
