@@ -196,6 +196,9 @@ static inline void sample_rest(struct dr_record *rec)
 		lat.p99_ns = 19800;
 		lat.p999_ns = 61000;
 		lat.max_ns = 1203456;
+		lat.n_histogram = 2;
+		lat.histogram[0] = (struct dr_bin_row){ 8192, 10240, 199999 };
+		lat.histogram[1] = (struct dr_bin_row){ (int64_t)1 << 40, (int64_t)5 << 38, 1 };
 		dr_record_add(rec, latency, &lat);
 	}
 	dr_fields_init(&dr_interval_fields, &iv);

@@ -367,6 +367,11 @@ static void prom(void **state)
 		"5850000000\n"));
 	assert_non_null(strstr(text, "dualrail_latency_seconds{peer=\"node-b\",gpu=\"0\","
 				     "message_bytes=\"64\",quantile=\"0.5\"} 9.4e-06\n"));
+	assert_non_null(strstr(text, "dualrail_round_trip_seconds_bucket{peer=\"node-b\",gpu=\"0\","
+				     "message_bytes=\"64\",le=\"8.192e-06\"} 0\n"));
+	assert_non_null(strstr(text, "message_bytes=\"64\",le=\"1.6384e-05\"} 199999\n"));
+	assert_non_null(strstr(text, "message_bytes=\"64\",le=\"17.179869184\"} 199999\n"));
+	assert_non_null(strstr(text, "message_bytes=\"64\",le=\"+Inf\"} 200000\n"));
 	assert_non_null(strstr(text, "dualrail_path_up{peer=\"node-b\",gpu=\"7\",path=\"1\"} 0\n"));
 	assert_non_null(strstr(text, "dualrail_switchover_seconds_count{peer=\"node-b\","
 				     "kind=\"link-down\",side=\"client\"} 30\n"));

@@ -111,6 +111,14 @@ grows() {
 	metric "$s" 'dualrail_switches_total{gpu="0",kind="failover"}' ">=" 1
 	metric "$s" "dualrail_delivery_gap_seconds_count$gpu" ">=" 1
 	metric "$s" "dualrail_delivery_gap_longest_seconds$gpu" ">" 0
+	metric "$s" "dualrail_gpu_rx_bytes_total$gpu" ">" "$before"
+	before=$value
+	# Less than the clients before had.
+	client -D 50ms -w 0s --rate 50M
+	[ "$status" -eq 0 ]
+	wait_for metric "$s" dualrail_sessions_total == 3
+	wait_for metric "$s" dualrail_session_active == 0
+	metric "$s" "dualrail_gpu_rx_bytes_total$gpu" ">" "$before"
 	prom_rules page.prom
 }
 
