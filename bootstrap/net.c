@@ -145,6 +145,44 @@ static bool is_local(const struct dr_addr *a)
 	return err != EADDRNOTAVAIL && err != EAFNOSUPPORT && err != EINVAL;
 }
 
+static bool lacks_scope(const struct dr_addr *a)
+{
+	const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)&a->ss;
+
+	return a->ss.ss_family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&in6->sin6_addr) &&
+	       in6->sin6_scope_id == 0;
+}
+
+/* An IPv6 address of this host cannot be used before its duplicate address detection has ended. */
+static bool is_configured(const struct dr_addr *a)
+{
+	const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)&a->ss;
+	struct ifaddrs *list;
+	bool found = false;
+	if (a->ss.ss_family != AF_INET6 || getifaddrs(&list))
+		return false;
+	for (const struct ifaddrs *i = list; i; i = i->ifa_next) {
+		const struct sockaddr_in6 *own = (const struct sockaddr_in6 *)i->ifa_addr;
+		found |= own && own->sin6_family == AF_INET6 &&
+			 memcmp(&own->sin6_addr, &in6->sin6_addr, sizeof(own->sin6_addr)) == 0;
+	}
+	freeifaddrs(list);
+	return found;
+}
+
+static int unusable(const char *spec, const struct dr_addr *a, struct dr_err *e)
+{
+	if (lacks_scope(a))
+		return dr_err_set(e, -ENODEV,
+			"--control %.50s: a link-local address needs its interface; write %.50s%%INTERFACE, "
+			"or name the interface alone",
+			spec, spec);
+	return dr_err_set(e, -EADDRNOTAVAIL,
+		"--control %.50s: the address cannot be used yet (tentative) or any more; wait for its "
+		"duplicate address detection, about 2 s, and see `ip -6 address`",
+		spec);
+}
+
 int dr_addr_local(
 	const char *spec, struct dr_addr *out, unsigned cap, unsigned *n, struct dr_err *e)
 {
@@ -157,6 +195,8 @@ int dr_addr_local(
 	}
 	if (*n)
 		return 0;
+	if (numeric && (lacks_scope(out) || is_configured(out)))
+		return unusable(spec, out, e);
 	list_local(there, sizeof(there));
 	return dr_err_set(e, -ENODEV, "--control %.50s: %s; use one of: %s", spec,
 		numeric		       ? "not an address of this host"

@@ -23,7 +23,7 @@ int dr_addr_parse(const char *text, struct dr_addr *out);
 int dr_addr_resolve(
 	const char *host, struct dr_addr *out, unsigned cap, unsigned *n, struct dr_err *e);
 /* What --control names: one numeric address of this host, or an interface's addresses (IPv4 first). -ENODEV; the text
- * lists the addresses of this host. */
+ * lists the addresses of this host, or -EADDRNOTAVAIL: an IPv6 address that is tentative. */
 int dr_addr_local(
 	const char *spec, struct dr_addr *out, unsigned cap, unsigned *n, struct dr_err *e);
 

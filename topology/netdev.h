@@ -119,10 +119,9 @@ struct dr_netdev_rail {
  * The NICs to use, at most cap, in the given order. list is --rails: device names, addresses and NAME@ADDRESS,
  * separated by commas ("eth1,eth2", "127.0.0.2,127.0.0.3", "lo@127.0.0.2"). A device that is down is accepted when
  * it has an address. NULL or "auto": every running non-loopback device with a global address, except devices that
- * are too slow beside the fastest one, and except the device of the control address (NULL: none), which is used
- * only when there is no other. A name stands for its first global address of the control address's family, else of
- * any family. Returns the count (> 0). Errors: -EINVAL for a malformed or repeated item, -ENODEV, -EADDRNOTAVAIL,
- * -E2BIG when more than cap.
+ * are too slow beside the fastest one, and except the management NIC (below), which is used only when there is no
+ * other. A name stands for its first global address of the control address's family, else of any family. Returns the
+ * count (> 0). Errors: -EINVAL for a malformed or repeated item, -ENODEV, -EADDRNOTAVAIL, -E2BIG when more than cap.
  */
 int dr_netdev_rails(const char *list, const struct sockaddr *control, struct dr_netdev_rail *out,
 	size_t cap, struct dr_err *e) DR_MUST_CHECK;
@@ -131,10 +130,29 @@ struct dr_netdev_choice {
 	const struct dr_netdev *devs;
 	size_t n_devs;
 	const char *list;
-	const struct sockaddr *control;
+	const struct sockaddr *control; /* local address of the control connection; NULL: none */
+	int default_ifindex;		/* as dr_netdev_default; 0: tells nothing */
+	bool reserve_control;		/* the control NIC is the management NIC in any case */
 };
 int dr_netdev_choose(const struct dr_netdev_choice *from, struct dr_netdev_rail *out, size_t cap,
 	struct dr_err *e) DR_MUST_CHECK;
+/*
+ * The management NIC: the one that automatic rails leave out although it is not slow. NULL: there is none. It is the
+ * control NIC, except where another NIC is known to be for management:
+ *  1. The control NIC is fast, and a slower NIC is left out: none, so that the control NIC is a rail.
+ *  2. Another NIC has the only preferred default route: that one.
+ *  3. The control NIC is as fast as the others, and no NIC has the only preferred default route: none.
+ * An unknown speed is neither fast nor slow.
+ */
+const struct dr_netdev *dr_netdev_management(const struct dr_netdev_choice *from);
+/* dr_netdev_rails for a choice without devices and default route: these are read here. */
+int dr_netdev_find_rails(const struct dr_netdev_choice *want, struct dr_netdev_rail *out,
+	size_t cap, struct dr_err *e) DR_MUST_CHECK;
+/* The management NIC of this host into *out; false: none. */
+bool dr_netdev_find_management(const struct dr_netdev_choice *want, struct dr_netdev *out);
+/* The device that alone has the default route with the lowest metric of the main table. 0: none, or several share
+ * it (ECMP), or its next hops are not told. family: AF_INET or AF_INET6. */
+int dr_netdev_default(int family);
 
 /* Fill in `routes` of these rails from one dump of the kernel's. A failure leaves them unknown. */
 void dr_netdev_rail_routes(struct dr_netdev_rail *rails, unsigned n);

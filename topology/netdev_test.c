@@ -303,7 +303,8 @@ static void put_hop(struct nlmsghdr *nlh, int oif, const char *gateway)
 }
 
 /* 10.33.0.0/16 by both devices at once. */
-static int add_two_hops(int tc, int td)
+/* To "10.33.0.0", 16 bits; bits 0: the default route. */
+static int add_two_hops(int tc, int td, unsigned bits)
 {
 	struct sockaddr_storage d = addr("10.33.0.0");
 	struct nlattr *hops;
@@ -313,11 +314,13 @@ static int add_two_hops(int tc, int td)
 		buf, RTM_NEWROUTE, NLM_F_CREATE | NLM_F_EXCL, sizeof(struct rtmsg), &body);
 
 	*(struct rtmsg *)body = (struct rtmsg){ .rtm_family = AF_INET,
-		.rtm_dst_len = 16,
+		.rtm_dst_len = (uint8_t)bits,
 		.rtm_table = RT_TABLE_MAIN,
 		.rtm_protocol = RTPROT_STATIC,
 		.rtm_type = RTN_UNICAST };
-	mnl_attr_put(nlh, RTA_DST, 4, &((struct sockaddr_in *)&d)->sin_addr);
+	if (bits)
+		mnl_attr_put(nlh, RTA_DST, 4, &((struct sockaddr_in *)&d)->sin_addr);
+	mnl_attr_put_u32(nlh, RTA_PRIORITY, 50);
 	hops = mnl_attr_nest_start(nlh, RTA_MULTIPATH);
 	put_hop(nlh, tc, "10.6.0.9");
 	put_hop(nlh, td, "10.7.0.9");
@@ -359,7 +362,7 @@ static void rails_know_their_routes(void **state)
 	assert_int_equal(add_route("10.31.0.0", 16, "10.6.0.9", tc, RT_TABLE_MAIN), 0);
 	assert_int_equal(add_route("10.34.0.0", 15, "10.7.0.9", td, 77), 0);
 	assert_int_equal(add_route("fd31::", 32, "fd06::9", tc, RT_TABLE_MAIN), 0);
-	assert_int_equal(add_two_hops(tc, td), 0);
+	assert_int_equal(add_two_hops(tc, td, 16), 0);
 	dr_netdev_rail_routes(r, 2);
 	assert_true(r[0].routes.known && r[1].routes.known);
 	assert_true(leads_to(&r[0], "10.31.0.0/16") && leads_to(&r[0], "fd31::/32"));
@@ -378,6 +381,32 @@ static void rails_know_their_routes(void **state)
 	assert_true(r[0].routes.known);
 	assert_false(r[1].routes.known); /* more than fit */
 	assert_int_equal(r[1].routes.n, 0);
+	delete_link(tc);
+}
+
+/* Only one device that has the preferred default route alone tells something. */
+static void the_default_route_is_on_one_device(void **state)
+{
+	int tc, td;
+
+	(void)state;
+	need_root();
+	assert_int_equal(dr_netdev_default(AF_INET), 0);
+	assert_int_equal(dr_netdev_create_veth("tc", "td", -1, 0, NULL), 0);
+	tc = (int)if_nametoindex("tc");
+	td = (int)if_nametoindex("td");
+	assert_int_equal(dr_netdev_set_up(tc, true, NULL), 0);
+	assert_int_equal(dr_netdev_set_up(td, true, NULL), 0);
+	give(tc, "10.6.0.1", 24);
+	give(tc, "fd06::1", 64);
+	give(td, "10.7.0.1", 24);
+	assert_int_equal(add_route("0.0.0.0", 0, "10.7.0.9", td, 77), 0); /* another table */
+	assert_int_equal(dr_netdev_default(AF_INET), 0);
+	assert_int_equal(add_route("0.0.0.0", 0, "10.6.0.9", tc, RT_TABLE_MAIN), 0);
+	assert_int_equal(dr_netdev_default(AF_INET), tc);
+	assert_int_equal(dr_netdev_default(AF_INET6), 0);
+	assert_int_equal(add_two_hops(tc, td, 0), 0); /* of a lower metric */
+	assert_int_equal(dr_netdev_default(AF_INET), 0);
 	delete_link(tc);
 }
 
@@ -515,6 +544,7 @@ int main(void)
 		cmocka_unit_test(snapshot_brings_all_back),
 		cmocka_unit_test(snapshot_of_nonsense),
 		cmocka_unit_test(rails_know_their_routes),
+		cmocka_unit_test(the_default_route_is_on_one_device),
 		cmocka_unit_test(changes_need_privilege),
 	};
 

@@ -51,6 +51,62 @@ int dr_netdev_toward(const struct sockaddr *dst, const struct sockaddr *src, str
 	return dr_netdev_by_index(oif, out, e);
 }
 
+/* ---- the default route ---- */
+
+struct default_route {
+	bool found;
+	uint32_t metric;
+	int ifindex; /* 0: several devices */
+};
+
+static void default_restart(void *arg)
+{
+	memset(arg, 0, sizeof(struct default_route));
+}
+
+static void add_default(struct default_route *d, uint32_t metric, int ifindex)
+{
+	if (d->found && metric > d->metric)
+		return;
+	if (d->found && metric == d->metric && ifindex != d->ifindex)
+		ifindex = 0;
+	*d = (struct default_route){ true, metric, ifindex };
+}
+
+static int on_default(const struct nlmsghdr *nlh, void *arg)
+{
+	struct dr_nl_attrs t;
+	const struct rtmsg *rtm = dr_nl_body(nlh, RTM_NEWROUTE, sizeof(*rtm), &t);
+	const struct rtnexthop *h;
+
+	if (!rtm || rtm->rtm_type != RTN_UNICAST || rtm->rtm_dst_len > 0 ||
+		rtm->rtm_table != RT_TABLE_MAIN || (rtm->rtm_flags & RTM_F_CLONED))
+		return MNL_CB_OK;
+	uint32_t metric = dr_nl_u32(t.at[RTA_PRIORITY]);
+	if (t.at[RTA_MULTIPATH]) {
+		DR_NL_EACH_HOP(h, t.at[RTA_MULTIPATH])
+		{
+			add_default(arg, metric, h->rtnh_ifindex);
+		}
+	} else {
+		add_default(arg, metric, (int)dr_nl_u32(t.at[RTA_OIF]));
+	}
+	return MNL_CB_OK;
+}
+
+int dr_netdev_default(int family)
+{
+	struct default_route d = { 0 };
+	const struct dr_nl_dump dump = { .type = RTM_GETROUTE,
+		.family = (uint8_t)family,
+		.body = sizeof(struct rtmsg),
+		.cb = on_default,
+		.restart = default_restart,
+		.arg = &d };
+
+	return dr_nl_dump(&dump) == 0 ? d.ifindex : 0;
+}
+
 /* ---- routes ---- */
 
 struct route_dump {

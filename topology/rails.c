@@ -8,6 +8,7 @@
 #include <string.h>
 
 struct choice {
+	const struct dr_netdev_choice *from;
 	const struct dr_netdev *devs;
 	size_t n_devs;
 	const struct sockaddr *control;
@@ -184,36 +185,83 @@ bool dr_netdev_too_slow(int64_t mbps, int64_t fastest_mbps)
 	return mbps > 0 && mbps < fastest_mbps / 2;
 }
 
-static bool is_candidate(const struct choice *c, const struct dr_netdev *d)
+static bool is_candidate(const struct dr_netdev_choice *f, const struct dr_netdev *d)
 {
-	return !d->loopback && d->running && pick_addr(d, c->control);
+	return !d->loopback && d->running && pick_addr(d, f->control);
 }
 
-static int64_t fastest(const struct choice *c)
+/* Of the candidates without this one. */
+static int64_t fastest(const struct dr_netdev_choice *f, const struct dr_netdev *but)
 {
 	int64_t mbps = -1;
 
-	for (size_t i = 0; i < c->n_devs; i++)
-		if (is_candidate(c, &c->devs[i]) && !is_control(&c->devs[i], c->control))
-			mbps = DR_MAX(mbps, c->devs[i].speed_mbps);
+	for (size_t i = 0; i < f->n_devs; i++)
+		if (&f->devs[i] != but && is_candidate(f, &f->devs[i]))
+			mbps = DR_MAX(mbps, f->devs[i].speed_mbps);
 	return mbps;
+}
+
+static bool one_is_slower(const struct dr_netdev_choice *f, int64_t mbps)
+{
+	for (size_t i = 0; i < f->n_devs; i++)
+		if (is_candidate(f, &f->devs[i]) && dr_netdev_too_slow(f->devs[i].speed_mbps, mbps))
+			return true;
+	return false;
+}
+
+static const struct dr_netdev *find_control(const struct dr_netdev_choice *f)
+{
+	for (size_t i = 0; i < f->n_devs; i++)
+		if (is_candidate(f, &f->devs[i]) && is_control(&f->devs[i], f->control))
+			return &f->devs[i];
+	return NULL;
+}
+
+const struct dr_netdev *dr_netdev_management(const struct dr_netdev_choice *f)
+{
+	const struct dr_netdev *c = find_control(f);
+
+	if (!c || f->reserve_control)
+		return c;
+	int64_t others = fastest(f, c);
+	bool known = c->speed_mbps > 0 && others > 0;
+	if (dr_netdev_too_slow(c->speed_mbps, others))
+		return c;
+	if (known && one_is_slower(f, DR_MAX(c->speed_mbps, others)))
+		return NULL;
+	for (size_t i = 0; i < f->n_devs; i++)
+		if (is_candidate(f, &f->devs[i]) && f->devs[i].ifindex == f->default_ifindex)
+			return &f->devs[i];
+	return known ? NULL : c;
+}
+
+/* The control NIC is all there is, but not because the host has no other. */
+static void warn_of_management(const struct choice *c, const struct dr_netdev *only)
+{
+	for (size_t i = 0; i < c->n_devs; i++) {
+		const struct dr_netdev *d = &c->devs[i];
+
+		if (d == only || d->loopback || d->running || !d->n_addrs ||
+			strcmp(d->kind, "bridge") == 0)
+			continue;
+		dr_warn("rails",
+			"%s carries control and data: no other NIC is up with an address (%s %s)",
+			only->name, d->name, d->up ? "has no carrier" : "is down");
+		return;
+	}
 }
 
 static int choose_automatic(struct choice *c)
 {
-	const struct dr_netdev *spare = NULL;
-	int64_t fastest_mbps = fastest(c);
+	const struct dr_netdev *spare = dr_netdev_management(c->from);
+	int64_t fastest_mbps = fastest(c->from, spare);
 
 	for (size_t i = 0; i < c->n_devs; i++) {
 		const struct dr_netdev *d = &c->devs[i];
 		const struct dr_netdev_addr *a = pick_addr(d, c->control);
 
-		if (!is_candidate(c, d))
+		if (!is_candidate(c->from, d) || d == spare)
 			continue;
-		if (is_control(d, c->control)) {
-			spare = d;
-			continue;
-		}
 		if (dr_netdev_too_slow(d->speed_mbps, fastest_mbps)) {
 			dr_info("rails",
 				"%s is not used: %lld Mb/s, the fastest has %lld Mb/s; list it in --rails to use it",
@@ -224,8 +272,10 @@ static int choose_automatic(struct choice *c)
 		if (rc < 0)
 			return rc;
 	}
-	if (c->n == 0 && spare)
+	if (c->n == 0 && spare) {
+		warn_of_management(c, spare);
 		return add_name(c, spare->name);
+	}
 	if (c->n == 0)
 		return dr_err_set(c->e, -ENODEV,
 			"--rails auto: no device is up with a carrier and a global address; list the "
@@ -236,7 +286,8 @@ static int choose_automatic(struct choice *c)
 int dr_netdev_choose(const struct dr_netdev_choice *from, struct dr_netdev_rail *out, size_t cap,
 	struct dr_err *e)
 {
-	struct choice c = { .devs = from->devs,
+	struct choice c = { .from = from,
+		.devs = from->devs,
 		.n_devs = from->n_devs,
 		.control = from->control,
 		.out = out,
@@ -248,17 +299,50 @@ int dr_netdev_choose(const struct dr_netdev_choice *from, struct dr_netdev_rail 
 	return rc < 0 ? rc : (int)c.n;
 }
 
-int dr_netdev_rails(const char *list, const struct sockaddr *control, struct dr_netdev_rail *out,
+/* Free *devs with dr_netdev_list_free. */
+static int read_host(struct dr_netdev_choice *from, struct dr_netdev **devs, struct dr_err *e)
+{
+	int rc = dr_netdev_list(devs, &from->n_devs, e);
+
+	from->devs = *devs;
+	if (rc == 0 && from->control)
+		from->default_ifindex = dr_netdev_default(from->control->sa_family);
+	return rc;
+}
+
+int dr_netdev_find_rails(const struct dr_netdev_choice *want, struct dr_netdev_rail *out,
 	size_t cap, struct dr_err *e)
 {
-	struct dr_netdev_choice from = { .list = list, .control = control };
-	struct dr_netdev *devs;
-	int rc = dr_netdev_list(&devs, &from.n_devs, e);
+	struct dr_netdev_choice from = *want;
+	struct dr_netdev *devs = NULL;
+	int rc = read_host(&from, &devs, e);
 
 	if (rc < 0)
 		return rc;
-	from.devs = devs;
 	rc = dr_netdev_choose(&from, out, cap, e);
 	dr_netdev_list_free(devs);
 	return rc;
+}
+
+bool dr_netdev_find_management(const struct dr_netdev_choice *want, struct dr_netdev *out)
+{
+	struct dr_netdev_choice from = *want;
+	const struct dr_netdev *found;
+	struct dr_netdev *devs = NULL;
+
+	if (read_host(&from, &devs, NULL) < 0)
+		return false;
+	found = dr_netdev_management(&from);
+	if (found)
+		*out = *found;
+	dr_netdev_list_free(devs);
+	return found;
+}
+
+int dr_netdev_rails(const char *list, const struct sockaddr *control, struct dr_netdev_rail *out,
+	size_t cap, struct dr_err *e)
+{
+	const struct dr_netdev_choice want = { .list = list, .control = control };
+
+	return dr_netdev_find_rails(&want, out, cap, e);
 }

@@ -73,17 +73,66 @@ static void a_slow_look_alike_is_left_out(void **state)
 	choose(devs, NULL, NULL, "eth0 eth1 eth2 eth3 ");
 }
 
-/* A fast control NIC makes the others no slower; one that is down counts for nothing. */
+/* A device that is down counts for nothing. */
 static void only_candidates_set_the_pace(void **state)
 {
-	static const int64_t fast_control[DEVS] = { 100000, 25000, 25000, 1000 };
+	static const int64_t one_fast[DEVS] = { 100000, 25000, 25000, 1000 };
 	struct dr_netdev devs[DEVS];
 
 	(void)state;
-	make(devs, fast_control);
-	choose(devs, NULL, "10.0.0.1", "eth1 eth2 ");
+	make(devs, one_fast);
+	choose(devs, NULL, NULL, "eth0 ");
 	devs[0].running = false;
 	choose(devs, NULL, NULL, "eth1 eth2 ");
+}
+
+static void management_is(
+	const struct dr_netdev *devs, const char *control, int default_ifindex, const char *want)
+{
+	struct dr_netdev_choice from = { .devs = devs, .n_devs = DEVS };
+	struct sockaddr_storage sa;
+	const struct dr_netdev *d;
+
+	assert_int_equal(dr_netdev_addr_parse(control, &sa), 0);
+	from.control = (const struct sockaddr *)&sa;
+	from.default_ifindex = default_ifindex;
+	d = dr_netdev_management(&from);
+	assert_string_equal(d ? d->name : "none", want);
+	from.reserve_control = true;
+	d = dr_netdev_management(&from);
+	assert_non_null(d);
+	assert_int_equal(d->name[3], control[5]);
+}
+
+/* Wherever the control connection runs: eth0 to eth3 have the indexes 2 to 5. */
+static void the_control_nic_is_a_rail_where_another_is_for_management(void **state)
+{
+	static const int64_t slow[DEVS] = { 1000, 100000, 100000, 100000 };
+	static const int64_t equal[DEVS] = { 100000, 100000, 100000, 100000 };
+	static const int64_t unknown[DEVS] = { -1, -1, -1, -1 };
+	static const int64_t control_known[DEVS] = { -1, 10000, -1, -1 };
+	struct dr_netdev devs[DEVS];
+
+	(void)state;
+	make(devs, slow);
+	management_is(devs, "10.0.0.1", 2, "eth0");
+	management_is(devs, "10.0.1.1", 0, "none");
+	management_is(
+		devs, "10.0.1.1", 4, "none"); /* the slow NIC is, whatever has the default route */
+	choose(devs, NULL, "10.0.0.1", "eth1 eth2 eth3 ");
+	choose(devs, NULL, "10.0.1.1", "eth1 eth2 eth3 ");
+	make(devs, equal);
+	management_is(devs, "10.0.0.1", 2, "eth0");
+	management_is(devs, "10.0.1.1", 2, "eth0");
+	management_is(devs, "10.0.1.1", 0, "none"); /* no default route, or ECMP */
+	make(devs, unknown);
+	management_is(devs, "10.0.0.1", 2, "eth0");
+	management_is(devs, "10.0.1.1", 2, "eth0");
+	management_is(devs, "10.0.1.1", 0, "eth1");
+	choose(devs, NULL, "10.0.1.1", "eth0 eth2 eth3 ");
+	make(devs, control_known);
+	management_is(devs, "10.0.1.1", 0, "eth1"); /* nothing to compare it with */
+	management_is(devs, "10.0.1.1", 9, "eth1"); /* the default route is on none of them */
 }
 
 int main(void)
@@ -91,6 +140,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_slow_look_alike_is_left_out),
 		cmocka_unit_test(only_candidates_set_the_pace),
+		cmocka_unit_test(the_control_nic_is_a_rail_where_another_is_for_management),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -33,6 +33,30 @@ static int source_address(const struct sockaddr_storage *peer, struct sockaddr_s
 	return rc;
 }
 
+static bool lacks_scope(const struct sockaddr_storage *sa)
+{
+	const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)sa;
+
+	return sa->ss_family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&in6->sin6_addr) &&
+	       in6->sin6_scope_id == 0;
+}
+
+bool dr_route_bind(struct dr_route *route, const struct sockaddr_storage *from, unsigned n_from)
+{
+	struct dr_netdev dev;
+	unsigned i = 0;
+
+	while (i < n_from && from[i].ss_family != route->peer.ss_family)
+		i++;
+	if (i == n_from)
+		return false;
+	route->local = from[i];
+	set_port(&route->local, 0);
+	if (dr_netdev_by_addr((const struct sockaddr *)&from[i], &dev, NULL) == 0)
+		snprintf(route->ifname, sizeof(route->ifname), "%s", dev.name);
+	return true;
+}
+
 static int route_to_addr(
 	const struct sockaddr_storage *peer, struct dr_route *out, struct dr_err *e)
 {
@@ -45,7 +69,10 @@ static int route_to_addr(
 	int rc = source_address(peer, &out->local);
 	if (rc) {
 		dr_netdev_addr_format((const struct sockaddr *)peer, a, sizeof(a));
-		return dr_err_set(e, rc, "no route to %s: %s", a, strerror(-rc));
+		return dr_err_set(e, rc, "no route to %s: %s%s", a, strerror(-rc),
+			lacks_scope(peer)
+				? "; a link-local address needs its interface: ADDRESS%INTERFACE"
+				: "");
 	}
 	if (dr_netdev_by_addr((const struct sockaddr *)&out->peer, &dev, NULL) == 0)
 		out->same_host = true;
@@ -69,7 +96,8 @@ int dr_route_to(const char *peer, struct dr_route *out, struct dr_err *e)
 	return route_to_addr(&sa, out, e);
 }
 
-int dr_route_to_host(const char *host, struct dr_route *out, struct dr_err *e)
+int dr_route_to_host(const char *host, const struct sockaddr_storage *from, unsigned n_from,
+	struct dr_route *out, struct dr_err *e)
 {
 	struct addrinfo hints = { .ai_socktype = SOCK_STREAM }, *list;
 	struct sockaddr_storage sa;
@@ -82,9 +110,30 @@ int dr_route_to_host(const char *host, struct dr_route *out, struct dr_err *e)
 		memset(&sa, 0, sizeof(sa));
 		memcpy(&sa, a->ai_addr, DR_MIN((size_t)a->ai_addrlen, sizeof(sa)));
 		rc = route_to_addr(&sa, out, e);
+		if (rc == 0 && n_from > 0 && !dr_route_bind(out, from, n_from))
+			rc = dr_err_set(e, -EADDRNOTAVAIL,
+				"no %s address to reach the server %.50s from; name another interface or "
+				"another address of the server",
+				sa.ss_family == AF_INET ? "IPv4" : "IPv6", host);
 	}
 	freeaddrinfo(list);
 	return rc;
+}
+
+static struct dr_netdev_choice choice(const struct dr_route *route)
+{
+	return (struct dr_netdev_choice){ .control = (const struct sockaddr *)&route->local,
+		.reserve_control = route->reserved };
+}
+
+bool dr_route_would_be_rail(const struct dr_route *route)
+{
+	struct dr_netdev_choice want = choice(route);
+	struct dr_netdev d;
+
+	want.reserve_control = false;
+	return !route->same_host && route->ifname[0] &&
+	       (!dr_netdev_find_management(&want, &d) || strcmp(d.name, route->ifname) != 0);
 }
 
 int dr_route_rails(const char *list, const struct dr_route *route, struct dr_netdev_rail *out,
@@ -92,7 +141,10 @@ int dr_route_rails(const char *list, const struct dr_route *route, struct dr_net
 {
 	if (!list && route->same_host)
 		list = "lo@127.0.0.1,lo@127.0.0.2";
-	int n = dr_netdev_rails(list, (const struct sockaddr *)&route->local, out, cap, e);
+	struct dr_netdev_choice want = choice(route);
+
+	want.list = list;
+	int n = dr_netdev_find_rails(&want, out, cap, e);
 	if (n > 0)
 		dr_netdev_rail_routes(out, (unsigned)n);
 	return n;
@@ -101,11 +153,14 @@ int dr_route_rails(const char *list, const struct dr_route *route, struct dr_net
 bool dr_route_spare(const char *list, const struct dr_route *route,
 	const struct dr_netdev_rail *rails, unsigned n, struct dr_netdev_rail *out)
 {
-	if ((list && strcmp(list, "auto") != 0) || route->same_host || !route->ifname[0] ||
-		strcmp(route->ifname, "lo") == 0)
+	struct dr_netdev_choice want = choice(route);
+	struct dr_netdev d;
+
+	if ((list && strcmp(list, "auto") != 0) || route->same_host ||
+		!dr_netdev_find_management(&want, &d))
 		return false;
 	for (unsigned i = 0; i < n; i++)
-		if (strcmp(rails[i].ifname, route->ifname) == 0)
+		if (strcmp(rails[i].ifname, d.name) == 0)
 			return false;
-	return dr_route_rails(route->ifname, route, out, 1, NULL) == 1;
+	return dr_route_rails(d.name, route, out, 1, NULL) == 1;
 }

@@ -9,12 +9,21 @@ struct dr_route {
 	struct sockaddr_storage local, peer; /* ports are meaningless */
 	char ifname[IFNAMSIZ];
 	bool same_host; /* the peer's address is one of this host's (this namespace's) */
+	bool reserved; /* set by the caller: its NIC is no automatic rail, e.g. because faults are planned */
 };
 
 /* peer: "192.0.2.7:51234", "[2001:db8::1]:51234", or without port. -EINVAL, -ENETUNREACH. */
 int dr_route_to(const char *peer, struct dr_route *out, struct dr_err *e) DR_MUST_CHECK;
-/* The same for a host name, first address that has a route. -ENXIO: does not resolve. */
-int dr_route_to_host(const char *host, struct dr_route *out, struct dr_err *e) DR_MUST_CHECK;
+/*
+ * The same for a host name, first address that has a route. n_from > 0: the connection is bound to the first of these
+ * local addresses of its family. -ENXIO: does not resolve, -EADDRNOTAVAIL: no address of a family of `from`.
+ */
+int dr_route_to_host(const char *host, const struct sockaddr_storage *from, unsigned n_from,
+	struct dr_route *out, struct dr_err *e) DR_MUST_CHECK;
+/* The connection is bound to the first of these local addresses that has the peer's family. False: none has. */
+bool dr_route_bind(struct dr_route *route, const struct sockaddr_storage *from, unsigned n_from);
+/* Were it not reserved, would the NIC of the route be an automatic rail? */
+bool dr_route_would_be_rail(const struct dr_route *route);
 /*
  * The rails of this end: list is --rails, NULL: automatic. Both ends on one host: 127.0.0.1 and
  * 127.0.0.2 over lo, since devices of one host do not reach each other. Their routes are filled in.
@@ -23,8 +32,8 @@ int dr_route_to_host(const char *host, struct dr_route *out, struct dr_err *e) D
 int dr_route_rails(const char *list, const struct dr_route *route, struct dr_netdev_rail *out,
 	unsigned cap, struct dr_err *e) DR_MUST_CHECK;
 /*
- * The NIC that carries control, for use as a rail when there is no other: with automatic rails (list NULL
- * or "auto") that do not include it, on two hosts. False: none.
+ * The management NIC (dr_netdev_management), for use as a rail when there is no other: with automatic rails (list
+ * NULL or "auto") that do not include it, on two hosts. False: none.
  */
 bool dr_route_spare(const char *list, const struct dr_route *route,
 	const struct dr_netdev_rail *rails, unsigned n, struct dr_netdev_rail *out);

@@ -71,7 +71,7 @@ static bool find_route(struct visit *v)
 	int rc = 0;
 
 	if (o->host)
-		rc = dr_route_to_host(o->host, &v->route, &e);
+		rc = dr_rails_route(o, o->host, &v->route, &e);
 	if (rc)
 		return stop(v,
 			rc == -ENXIO || rc == -ENETUNREACH || rc == -EHOSTUNREACH ? DR_EXIT_PEER

@@ -72,8 +72,8 @@ static int check_control(
 	dr_free(s.marks);
 	if (rc == 0 && refuse)
 		return dr_err_set(e, -EPERM,
-			"%s refused: the control connection needs that device; run control over another NIC "
-			"(--control) or choose another nic=",
+			"%s refused: the control connection needs that device; give a HOST that is reached "
+			"over another NIC (--control ADDR|IF names the NIC at this end), or another nic=",
 			nic->name);
 	return rc;
 }

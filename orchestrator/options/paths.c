@@ -47,8 +47,9 @@ static const struct dr_opt rows[] = {
 	  .env = { "NCCL_GPUDIRECTTCPX_SOCKET_IFNAME" }, .help_more = dr_options_help_nics,
 	  .help = "NICs to use, separated by commas: interfaces, addresses or "
 		  "INTERFACE@ADDRESS. Default: all NICs that are up and have a partner at the "
-		  "other end. The NIC of the control connection is used only if no other pair "
-		  "exists." },
+		  "other end, or that the other end names. The management NIC is used only if no "
+		  "other pair exists: the NIC of the control connection, unless it is as fast as "
+		  "the others and another NIC is slow or has the default route." },
 	{ .name = "map", .kind = DR_OPT_STRING, .arg = "\"GPU=RAIL,RAIL;..\"",
 	  .commands = RUN | TOPO, .offset = AT(map),
 	  .help = "Primary and shadow rail of each GPU, by interface, address or number, e.g. "

@@ -70,6 +70,26 @@ static int no_match(const struct end *c, const struct end *s, bool none, struct 
 		none ? "no rail joins the ends" : "a named rail has no partner", client, server);
 }
 
+static bool has_partner(const struct end *t, const struct dr_nic *nic)
+{
+	for (unsigned i = 0; i < t->n; i++)
+		if (!t->nic[i].spare && dr_nic_same_subnet(&t->nic[i], nic))
+			return true;
+	return false;
+}
+
+/* The spare of `t` is a rail if a rail of the other end would have no direct partner otherwise. */
+static void follow(struct end *t, const struct end *other)
+{
+	struct dr_nic *spare = t->n ? &t->nic[t->n - 1] : NULL;
+
+	if (!spare || !spare->spare)
+		return;
+	for (unsigned i = 0; i < other->n && spare->spare; i++)
+		spare->spare = other->nic[i].spare || !dr_nic_same_subnet(spare, &other->nic[i]) ||
+			       has_partner(t, &other->nic[i]);
+}
+
 int dr_plan_match(struct dr_plan *p, const struct dr_netdev_rail *own, unsigned n_own,
 	const struct dr_netdev_rail *spare, struct dr_err *e)
 {
@@ -85,6 +105,9 @@ int dr_plan_match(struct dr_plan *p, const struct dr_netdev_rail *own, unsigned 
 		add(&c, &p->spare, true);
 	if (spare)
 		add_own(&s, spare, true);
+	follow(&s, &c);
+	if (p->own_named)
+		follow(&c, &s);
 	unsigned n = dr_nic_pair_up(
 		c.nic, c.n, s.nic, s.n, all ? DR_NIC_WANT_ALL : DR_NIC_WANT_AUTO, pair);
 	if (n == 0 || (all && n < p->n_rails))

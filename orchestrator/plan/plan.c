@@ -321,6 +321,14 @@ void dr_plan_describe(
 		buf, len, "%s (%s)", more ? "; its other channels over other rails too" : "", why);
 }
 
+bool dr_plan_on_spare(const struct dr_plan *p)
+{
+	unsigned list[DR_RAILS_MAX];
+
+	return p->spare.name[0] && dr_plan_direct(p, list) == 1 &&
+	       strcmp(p->rail[list[0]][DR_PLAN_CLIENT].address, p->spare.address) == 0;
+}
+
 bool dr_plan_describe_routed(const struct dr_plan *p, unsigned rail, char *buf, size_t len)
 {
 	const struct dr_plan_rail *c = &p->rail[rail][DR_PLAN_CLIENT],

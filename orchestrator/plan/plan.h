@@ -68,9 +68,10 @@ struct dr_plan {
 	unsigned n_auto; /* from dr_plan_settle; 0: GPUs are assigned round-robin */
 	struct dr_locality_choice auto_map[DR_PLAN_GPUS_MAX];
 	const struct dr_topo *topo; /* this end's machine, for `locality`; NULL unknown. Borrowed */
-	/* The client's NIC that carries control, when its rails are automatic: used as a rail only when
-	 * there is no other. name "": none. In the offer only. */
+	/* The client's management NIC, when its rails are automatic: used as a rail only when there is no
+	 * other. name "": none. In the offer only. */
 	struct dr_plan_rail spare;
+	bool own_named; /* at the server: it named its rails; set before dr_plan_match */
 	/* Per GPU position; n_map 0: automatic. */
 	unsigned n_map;
 	struct dr_plan_map map[DR_PLAN_GPUS_MAX];
@@ -119,7 +120,6 @@ int dr_plan_settle(struct dr_plan *p, struct dr_err *e) DR_MUST_CHECK;
 void dr_plan_set_rail(struct dr_plan_rail *out, const struct dr_netdev_rail *r);
 void dr_plan_set_rails(
 	struct dr_plan *p, enum dr_plan_end end, const struct dr_netdev_rail *r, unsigned n);
-/* The client's NIC that carries control. */
 void dr_plan_set_spare(struct dr_plan *p, const struct dr_netdev_rail *r);
 /*
  * --map "GPU=RAIL,RAIL;GPU=RAIL": rails by name, address or number; GPUs that are not named keep the
@@ -148,8 +148,10 @@ json_t *dr_plan_offer(const struct dr_plan *p);
 int dr_plan_read_offer(struct dr_plan *p, const json_t *offer, struct dr_err *e) DR_MUST_CHECK;
 /*
  * The server pairs its own rails with the client's in the plan, as topology/nic_list.h states: those
- * that share a subnet, else routed ones. spare: the server's NIC that carries control, NULL: none, or
- * the rails were named. Rails that the client named or mapped must all find a partner.
+ * that share a subnet, else routed ones. spare: the server's management NIC, NULL: none, or the rails
+ * were named. Rails that the client named or mapped must all find a partner.
+ * Whether a management NIC is a rail is the same at both ends: what one end named is one at the other end, too;
+ * where neither named its rails, the client's choice holds.
  * -EADDRNOTAVAIL with both lists and what to do.
  */
 int dr_plan_match(struct dr_plan *p, const struct dr_netdev_rail *own, unsigned n_own,
@@ -170,6 +172,8 @@ void dr_plan_reason(const struct dr_plan *p, unsigned position, char *buf, size_
 /* "GPU 0 <-> 0: primary eth1 10.0.0.1, shadow eth2 10.1.0.1 (routed) (same PCI switch)" for people. */
 void dr_plan_describe(
 	const struct dr_plan *p, enum dr_plan_end end, unsigned position, char *buf, size_t len);
+/* Is the client's management NIC the only direct rail, or the only rail? */
+bool dr_plan_on_spare(const struct dr_plan *p);
 /* "rail 1 is routed: ..." for people; false: it is not. */
 bool dr_plan_describe_routed(const struct dr_plan *p, unsigned rail, char *buf, size_t len);
 

@@ -211,6 +211,7 @@ static int agree(struct dr_plan *c, struct dr_plan *s, const struct dr_netdev_ra
 
 	assert_int_equal(dr_plan_read_offer(s, j, e), 0);
 	json_decref(j);
+	s->own_named = c->own_named;
 	rc = dr_plan_match(s, own, n, spare, e);
 	if (rc)
 		return rc;
@@ -324,6 +325,46 @@ static void the_control_nic_helps_out(void **state)
 	assert_int_equal(agree(&c, &s, r, 1, &spare[0], &e), 0);
 	assert_int_equal(c.n_rails, 1);
 	assert_string_equal(c.rail[0][DR_PLAN_CLIENT].name, "eth0");
+}
+
+/* Both ends have eth0 and eth1; control runs over eth0. */
+static void the_control_nic_is_a_rail_at_both_ends_or_none(void **state)
+{
+	static const char *const server[] = { "10.0.0.2", "10.0.1.2" };
+	struct dr_netdev_rail r[2], spare[1];
+	struct dr_plan c, s;
+	struct dr_err e;
+
+	(void)state;
+	rails(r, server, 2);
+	/* The client has it as a rail, the server as a spare. */
+	make(&c, four, 2, 2);
+	c.rails_auto = true;
+	assert_int_equal(agree(&c, &s, &r[1], 1, &r[0], &e), 0);
+	assert_int_equal(c.n_rails, 2);
+	assert_string_equal(s.rail[0][DR_PLAN_SERVER].address, "10.0.0.2");
+	assert_false(dr_plan_on_spare(&c));
+	/* The server has it as a rail, the client as a spare. */
+	make(&c, &four[1], 1, 2);
+	c.rails_auto = true;
+	rails(spare, four, 1);
+	dr_plan_set_spare(&c, spare);
+	assert_int_equal(agree(&c, &s, r, 2, NULL, &e), 0);
+	assert_int_equal(c.n_rails, 1);
+	assert_string_equal(c.rail[0][DR_PLAN_CLIENT].address, "10.0.1.1");
+	/* The server names it. */
+	make(&c, &four[1], 1, 2);
+	c.rails_auto = true;
+	dr_plan_set_spare(&c, spare);
+	c.own_named = true;
+	assert_int_equal(agree(&c, &s, r, 2, NULL, &e), 0);
+	assert_int_equal(c.n_rails, 2);
+	make(&c, &four[1], 1, 2);
+	c.rails_auto = true;
+	dr_plan_set_spare(&c, spare);
+	assert_int_equal(agree(&c, &s, r, 1, NULL, &e), 0);
+	assert_int_equal(c.n_rails, 1);
+	assert_true(dr_plan_on_spare(&c));
 }
 
 /* What the peer says of routes is checked. */
@@ -484,6 +525,7 @@ int main(void)
 		cmocka_unit_test(a_routed_rail_is_a_shadow_only),
 		cmocka_unit_test(without_a_route_back_there_is_no_shadow),
 		cmocka_unit_test(the_control_nic_helps_out),
+		cmocka_unit_test(the_control_nic_is_a_rail_at_both_ends_or_none),
 		cmocka_unit_test(bad_routes_are_an_error),
 		cmocka_unit_test(both_ends_come_to_the_same_plan),
 		cmocka_unit_test(the_server_takes_the_clients_transport),

@@ -71,6 +71,30 @@ static void announce(struct dr_client *c)
 		dr_client_matrix_announce(c, dr_output_tables(c->s.out));
 }
 
+/* Faults of a path act on the NIC that carries it, and never on the control NIC. */
+static bool cuts_paths(const struct dr_options *o)
+{
+	const struct dr_fault_list *l = &o->faults->list;
+	bool cuts = l->n == 0;
+
+	for (unsigned i = 0; i < l->n; i++)
+		cuts |= !l->v[i].nic[0] && dr_fault_by(&l->v[i]) != DR_FAULT_BY_CHANNEL;
+	return o->test.failover && cuts;
+}
+
+static void tell_reserved(const struct dr_session *s)
+{
+	const struct dr_options *o = s->opt;
+
+	if (!s->plan.rails_auto || !s->route.reserved || o->quiet ||
+		!dr_route_would_be_rail(&s->route))
+		return;
+	fprintf(stderr,
+		"%s carries the control connection and is no rail of this run, because faults never "
+		"act on it; to include it, give a HOST that is reached over another NIC\n",
+		s->route.ifname);
+}
+
 static int prepare(struct dr_client *c, struct dr_err *e)
 {
 	struct dr_session *s = &c->s;
@@ -78,13 +102,16 @@ static int prepare(struct dr_client *c, struct dr_err *e)
 
 	if (rc)
 		return rc;
-	rc = dr_route_to_host(s->opt->host, &s->route, e);
+	rc = dr_rails_route(s->opt, s->opt->host, &s->route, e);
+	s->route.reserved = cuts_paths(s->opt);
 	if (rc == -ENXIO || rc == -ENETUNREACH || rc == -EHOSTUNREACH)
 		dr_client_end(c, DR_EXIT_PEER, "%s", e->text);
 	if (rc == 0)
 		rc = dr_client_plan(s->opt, &s->route, s->topo, &s->plan, e);
 	if (rc == -EINVAL)
 		dr_client_end(c, DR_EXIT_USAGE, "%s", e->text);
+	if (rc == 0)
+		tell_reserved(s);
 	if (rc == 0 && s->opt->dry_run)
 		announce(c);
 	return rc ? rc : check_faults(c, e);
@@ -101,6 +128,11 @@ static void describe_plan(const struct dr_session *s)
 	if (s->opt->quiet)
 		return;
 	print_plan(p, f);
+	if (dr_plan_on_spare(p))
+		dr_warn("rails",
+			"%s %s carries control and data: no other NICs of both ends make a pair that the "
+			"ends may use",
+			p->spare.name, p->spare.address);
 	for (unsigned i = 0; i < p->n_rails; i++)
 		if (dr_plan_describe_routed(p, i, line, sizeof(line)))
 			fprintf(f, "%s\n", line);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "orchestrator/session/offer.h"
 
+#include "bootstrap/net.h"
 #include "orchestrator/fault/options.h"
 
 #include <errno.h>
@@ -49,6 +50,26 @@ bool dr_rails_rename(const struct dr_transport_kind *kind, const char *text, cha
 		text += n + (text[n] != '\0');
 	}
 	return at < len;
+}
+
+/* ---- the control connection ---- */
+
+int dr_rails_route(
+	const struct dr_options *o, const char *host, struct dr_route *out, struct dr_err *e)
+{
+	struct sockaddr_storage from[DR_ADDRS_MAX];
+	struct dr_addr local[DR_ADDRS_MAX];
+	unsigned n = 0;
+	int rc = o->control ? dr_addr_local(o->control, local, DR_ADDRS_MAX, &n, e) : 0;
+
+	for (unsigned i = 0; i < n; i++)
+		from[i] = local[i].ss;
+	if (rc == 0 && host)
+		rc = dr_route_to_host(host, from, n, out, e);
+	else if (rc == 0 && n > 0)
+		(void)dr_route_bind(out, from, n);
+	return rc == -EADDRNOTAVAIL && o->control ? dr_err_prefix(e, "--control %s", o->control)
+						  : rc;
 }
 
 /* ---- probing ---- */

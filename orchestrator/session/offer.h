@@ -16,11 +16,15 @@
 struct dr_rails {
 	struct dr_netdev_rail v[DR_RAILS_MAX];
 	unsigned n;
-	bool has_spare; /* the NIC that carries control can serve as a rail when there is no other: */
+	bool has_spare; /* the management NIC can serve as a rail when there is no other: */
 	struct dr_netdev_rail spare; /* as dr_route_spare */
 };
 int dr_rails_find(const struct dr_options *o, const struct dr_plan *p, const struct dr_route *route,
 	struct dr_rails *out, struct dr_err *e) DR_MUST_CHECK;
+/* The route of the control connection with --control: to host, or NULL: to the peer that out names already (at a
+ * server). Errors of dr_route_to_host; -ENODEV: --control is nothing of this host. */
+int dr_rails_route(const struct dr_options *o, const char *host, struct dr_route *out,
+	struct dr_err *e) DR_MUST_CHECK;
 /* A list like --rails, --map or --spread with the kind's names of NICs replaced by those of their net
  * devices; other items stay. false: buf is too short. kind may be NULL.
  * e: why the last unknown name is none of the kind's; untouched when there was none. */

@@ -79,7 +79,10 @@ static int match(struct server *v, const json_t *params, const unsigned *gpus, u
 	if (rc == 0)
 		rc = dr_route_to(v->client, &s->route, e);
 	if (rc == 0)
+		rc = dr_rails_route(s->opt, NULL, &s->route, e);
+	if (rc == 0)
 		rc = dr_rails_find(s->opt, &s->plan, &s->route, &rails, e);
+	s->plan.own_named = s->opt->rails && strcmp(s->opt->rails, "auto") != 0;
 	if (rc == 0)
 		rc = dr_plan_match(
 			&s->plan, rails.v, rails.n, rails.has_spare ? &rails.spare : NULL, e);
