@@ -356,11 +356,18 @@ int dr_opts_defaults(struct dr_opts *o, unsigned command, struct dr_err *e)
 	return rc;
 }
 
+/* Kubernetes sets NAME_PORT=tcp://10.0.0.1:80 in every pod for a Service of the program's name. */
+static bool is_service_url(const char *value)
+{
+	return strncmp(value, "tcp://", 6) == 0 || strncmp(value, "udp://", 6) == 0 ||
+	       strncmp(value, "sctp://", 7) == 0;
+}
+
 static const char *env_value(const char *name)
 {
 	const char *text = name ? getenv(name) : NULL;
 
-	return text && *text ? text : NULL;
+	return text && *text && !is_service_url(text) ? text : NULL;
 }
 
 int dr_opts_from_env(struct dr_opts *o, unsigned command, struct dr_err *e)
@@ -417,14 +424,14 @@ static bool describe_env(const struct dr_opts *o, const char *var, char *buf, si
 	return true;
 }
 
-/* Kubernetes sets such variables in every pod for a Service whose name begins like the program's: NAME_SERVICE_HOST,
- * NAME_SERVICE_PORT, NAME_PORT=tcp://..., NAME_PORT_80_TCP_ADDR, and others. */
+/* More such variables: NAME_SERVICE_HOST, NAME_SERVICE_PORT, NAME_PORT_80_TCP_ADDR, and others; also of Services whose
+ * name begins like the program's. */
 static bool is_service_link(const char *var, const char *value)
 {
 	const char *port = strstr(var, "_PORT_");
 
 	return strstr(var, "_SERVICE_HOST") || strstr(var, "_SERVICE_PORT") ||
-	       strstr(value, "://") || (port && isdigit((unsigned char)port[6]));
+	       is_service_url(value) || (port && isdigit((unsigned char)port[6]));
 }
 
 bool dr_opts_next_stray_env(const struct dr_opts *o, size_t *at, char *buf, size_t len)

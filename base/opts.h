@@ -126,7 +126,8 @@ void dr_opts_destroy(struct dr_opts *o);
 
 /* command: one bit. All return 0, -EINVAL or -ERANGE (bad value, unknown option) or -ENOMEM. */
 int dr_opts_defaults(struct dr_opts *o, unsigned command, struct dr_err *e) DR_MUST_CHECK;
-/* Variables of options that the command does not take are ignored; an empty variable counts as not set. */
+/* Variables of options that the command does not take are ignored; an empty variable counts as not set, and so does one
+ * that Kubernetes has set for a Service of the program's name ("tcp://..."). */
 int dr_opts_from_env(struct dr_opts *o, unsigned command, struct dr_err *e) DR_MUST_CHECK;
 /*
  * Variables that begin with the program's name and set no option: misspelled ones, and those of options that only the
@@ -154,6 +155,8 @@ const char *dr_opts_source(const struct dr_opts *o, const char *name);
 /* What `program command --help` prints: the command's options with its defaults, and its examples. command 0: the
  * commands, without options. */
 void dr_opts_help(const struct dr_opts *o, unsigned command, FILE *f);
+/* The same for a command by its name, also one without options. False: there is no such command. */
+bool dr_opts_help_command(const struct dr_opts *o, const char *name, FILE *f);
 /* The man page, man(7) source. */
 void dr_opts_man(const struct dr_opts *o, FILE *f);
 /* A completion script. shell: "bash", "zsh", "fish"; others: -EINVAL. */

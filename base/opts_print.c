@@ -169,6 +169,18 @@ static void print_options(const struct dr_opts *o, unsigned command, FILE *f)
 	}
 }
 
+static void print_command(const struct dr_opts *o, const struct dr_opt_command *c, FILE *f)
+{
+	fprintf(f, "Usage: %s %s %s\n\n", o->spec.program, c->name, c->args);
+	print_wrapped(f, c->help, 0);
+	if (c->bit)
+		print_options(o, c->bit, f);
+	if (!c->examples)
+		return;
+	fputs("\nExamples:\n", f);
+	print_examples(o, c, f);
+}
+
 void dr_opts_help(const struct dr_opts *o, unsigned command, FILE *f)
 {
 	const struct dr_opt_command *c = o->spec.commands;
@@ -180,13 +192,18 @@ void dr_opts_help(const struct dr_opts *o, unsigned command, FILE *f)
 	while (c->name && !(c->bit & command))
 		c++;
 	dr_assert(c->name);
-	fprintf(f, "Usage: %s %s %s\n\n", o->spec.program, c->name, c->args);
-	print_wrapped(f, c->help, 0);
-	print_options(o, command, f);
-	if (!c->examples)
-		return;
-	fputs("\nExamples:\n", f);
-	print_examples(o, c, f);
+	print_command(o, c, f);
+}
+
+bool dr_opts_help_command(const struct dr_opts *o, const char *name, FILE *f)
+{
+	const struct dr_opt_command *c = o->spec.commands;
+
+	while (c->name && strcmp(c->name, name) != 0)
+		c++;
+	if (c->name)
+		print_command(o, c, f);
+	return c->name;
 }
 
 static json_t *list_json(const struct dr_opt_list *list)

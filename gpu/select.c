@@ -12,7 +12,7 @@
 #include <string.h>
 
 /* The largest number that is parsed: which GPUs exist is known only when the names are resolved. */
-enum { INDEX_MAX = 999999, HOST_DEFAULT = 8 };
+enum { INDEX_MAX = 999999999, HOST_DEFAULT = 8 };
 
 /* ---- names ---- */
 
@@ -37,6 +37,10 @@ static int add_item(struct dr_gpu_names *l, const char *item, struct dr_err *e)
 		len < sizeof(l->v[0]))
 		return add(l, item, e);
 	int rc = dr_parse_list(item, INDEX_MAX, list.v, DR_OPT_LIST_MAX, &list.n, NULL);
+	if (rc == -ERANGE && strspn(item, "0123456789") == len)
+		return dr_err_set(e, -ENODEV,
+			"no such GPU: %.40s; `dualrail topo` and `nvidia-smi -L` list the GPUs",
+			item);
 	if (rc == -ERANGE)
 		return dr_err_set(
 			e, rc, "\"%.40s\" is more than %d GPUs; use e.g. 0-3", item, DR_GPUS_MAX);

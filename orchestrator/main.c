@@ -160,12 +160,16 @@ static const struct dr_schema schemas[] = {
 /* `help` and `help COMMAND`. */
 static int print_help(struct dr_options *o, const char *command)
 {
-	unsigned bit = command ? dr_options_command(command) : 0;
-
-	if (command && !bit)
+	if (command && dr_options_help_command(o, command, stdout))
 		return bad_command(command);
-	dr_options_help(o, bit, stdout);
+	if (!command)
+		dr_options_help(o, 0, stdout);
 	return DR_EXIT_PASS;
+}
+
+static bool asks_for_help(const char *arg)
+{
+	return arg && (strcmp(arg, "--help") == 0 || strcmp(arg, "-h") == 0);
 }
 
 static int print_completion(struct dr_options *o, const char *shell)
@@ -194,7 +198,10 @@ static int without_run(struct dr_options *o, int argc, char **argv)
 		return print_help(o, arg);
 	if (strcmp(name, "--version") == 0)
 		return print_version(
-			arg && (strcmp(arg, "-v") == 0 || strcmp(arg, "--verbose") == 0));
+			arg && (strncmp(arg, "-v", 2) == 0 || strcmp(arg, "--verbose") == 0));
+	if (asks_for_help(arg) && !dr_options_command(name) &&
+		dr_options_help_command(o, name, stdout) == 0)
+		return DR_EXIT_PASS;
 	if (strcmp(name, "completion") == 0)
 		return print_completion(o, arg);
 	if (strcmp(name, "schema") == 0)

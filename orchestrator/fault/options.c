@@ -39,9 +39,11 @@ static const struct dr_opt rows[] = {
 	{ .name = "fault", .kind = DR_OPT_CUSTOM, .arg = "SPEC",
 	  .parse = parse_fault, .repeat = true, .commands = DR_CMDBIT_RUN, .offset = AT(list),
 	  .help_more = dr_fault_kinds_help,
-	  .help = "KIND:path=N[,KEY=VALUE]... Break path N (0: primary, 1: shadow). Keys: nic=NAME (this "
-		  "NIC, whatever it carries), side=client|server, at=TIME (first time; default: 2s), "
-		  "for=TIME (default: 1s), repeat=N, every=TIME. Kinds:" },
+	  .help = "KIND[:KEY=VALUE[,KEY=VALUE]...]. Break a path. Keys: path=0|1 (primary or shadow; "
+		  "default: 0), nic=NAME (default: the NIC of that path), side=client|server (default: "
+		  "client), at=TIME (first time; default: 2s), for=TIME (default: 1s; 0: until the end), "
+		  "repeat=N (default: 1), every=TIME (default: for + 3s), gpu=N (whose path; default: "
+		  "the first GPU, with close and qp-error all), channel=N (the same). Kinds:" },
 	{ .name = "allow-faults", .kind = DR_OPT_FLAG,
 	  .commands = DR_CMDBIT_ALL, .offset = AT(allow),
 	  .help = "Allow faults to be injected at this end (demo: always). A client may request "

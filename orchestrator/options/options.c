@@ -403,6 +403,18 @@ int dr_options_exit(int rc)
 	return rc == 0 ? 0 : rc == -EINVAL || rc == -ERANGE || rc == -EEXIST ? 1 : 2;
 }
 
+int dr_options_help_command(struct dr_options *o, const char *name, FILE *f)
+{
+	struct dr_opts *t;
+	int rc = dr_options_table(o, &t);
+
+	if (rc)
+		return rc;
+	rc = dr_opts_help_command(t, name, f) ? 0 : -EINVAL;
+	dr_opts_destroy(t);
+	return rc;
+}
+
 void dr_options_help(struct dr_options *o, unsigned command, FILE *f)
 {
 	struct dr_opts *t;

@@ -19,7 +19,7 @@
  *  1. Everything of the session before is overwritten in on_offer, before anything can fail.
  *  2. What fails there refuses the client with a reason and a status; the record has the same.
  *     With --one-off it does not count: the server waits for the next client, as after a refusal by the bootstrap
- *     (version, key, GPUs). What fails after the server has accepted the offer ends it.
+ *     (version, key, GPUs), and writes no document. What fails after the server has accepted the offer ends it.
  *  3. doctor's probe gets an answer and starts no session: no record, no line.
  *  4. A message with a bad value ends the session; one of an unknown kind is ignored.
  *  5. Rows go out with the snapshot that they need: `then` is what the next one is for.
@@ -407,12 +407,16 @@ static void on_closed(void *arg, enum dr_boot_cause cause, const char *text)
 	}
 	dr_local_destroy(s->local);
 	s->local = NULL;
-	v->last_status = dr_output_finish(s->out, s->rec, NULL);
 	dr_mem_trim();
+	if (s->opt->one_off && !v->accepted) {
+		dr_record_reset(s->rec);
+		return;
+	}
+	v->last_status = dr_output_finish(s->out, s->rec, NULL);
 	if (!s->status && !s->opt->quiet)
 		session_line(v, v->last_status);
 	v->served++;
-	v->quit = s->opt->one_off && v->accepted;
+	v->quit = s->opt->one_off;
 }
 
 /* Channels that ended: inform the client; drop it when it is unreachable or does not end the session. */

@@ -45,7 +45,7 @@ short() {
 
 @test "-g 9999: status 2 at once, says how many GPUs there are and that they are emulated" {
 	local list
-	for list in 9999 0,32 65000; do
+	for list in 9999 0,32 65000 9999999; do
 		run timeout "$WAIT_S" "$DUALRAIL" client 127.0.0.1 -g "$list" --memory host -q
 		[ "$status" -eq 2 ]
 		[[ $output == *"no such GPU: ${list#0,}; with --memory host there are 32 GPUs, emulated in host memory: use 0 to 31"* ]]
@@ -53,6 +53,9 @@ short() {
 	run timeout "$WAIT_S" env DR_LIBCUDA=/no/such/libcuda.so "$DUALRAIL" server -g 9999
 	[ "$status" -eq 2 ]
 	[[ $output == *"no such GPU: 9999; without a CUDA GPU there are 32 GPUs, emulated"* ]]
+	run timeout "$WAIT_S" "$DUALRAIL" client 127.0.0.1 -g 99999999999 -q
+	[ "$status" -eq 2 ]
+	[[ $output == *"no such GPU: 99999999999; "* ]]
 	run timeout "$WAIT_S" "$DUALRAIL" demo -g 9999 --memory host -q
 	[ "$status" -eq 2 ]
 	[[ $output == *"no such GPU: 9999"* ]]
@@ -90,6 +93,24 @@ refused() {
 	[ "$status" -eq 0 ]
 	ends "$server" 0
 	holds s.json '.exit_code == 0'
+}
+
+@test "server -1 --json: one document on standard output, however many clients were refused before" {
+	server -1 -g 0 --rails lo@127.0.0.1,lo@127.0.0.2 --json
+	refused 3 -g 0,1
+	refused 2 -g 0 --rails lo@127.0.0.1,lo@127.0.0.2,lo@127.0.0.3
+	refused 2 -g 0 --test failover --fault close:path=0,side=server --allow-faults
+	short "127.0.0.1:$port" -g 0
+	[ "$status" -eq 0 ]
+	ends "$server" 0
+	holds server.out '.exit_code == 0 and .errors == []'
+	[ "$(jq -s length server.out)" -eq 1 ]
+	server -1 -g 0 --rails lo@127.0.0.1,lo@127.0.0.2 --json
+	refused 2 -g 0 --rails lo@127.0.0.1,lo@127.0.0.2,lo@127.0.0.3
+	kill -TERM "$server"
+	ends "$server" 143
+	[ "$(jq -s length server.out)" -eq 1 ]
+	holds server.out '.exit_code == 143 and (.errors | length) == 1'
 }
 
 @test "--min-bw 50% without a known line rate: status 2 before the run, and what to give instead" {

@@ -121,6 +121,35 @@ takes() {
 	local verbose=$output
 	run "$DUALRAIL" client --version -v
 	[ "$output" = "$verbose" ]
+	run "$DUALRAIL" --version -vv
+	[ "$output" = "$verbose" ]
+}
+
+@test "help of the commands without options: help COMMAND and COMMAND --help" {
+	local command
+	for command in help completion schema; do
+		run "$DUALRAIL" help "$command"
+		[ "$status" -eq 0 ]
+		[[ $output == "Usage: dualrail $command "* ]]
+		local help=$output
+		[[ $command == help ]] && continue
+		run "$DUALRAIL" "$command" --help
+		[ "$status" -eq 0 ]
+		[ "$output" = "$help" ]
+	done
+	[[ $("$DUALRAIL" help completion) == *"completion bash >>~/.bashrc"* ]]
+}
+
+@test "the help of --fault has the default of every key" {
+	local help key
+	help=$("$DUALRAIL" client --help | grep -A 12 -e '--fault SPEC' | tr -s '\n ' ' ')
+	for key in path side at for repeat every gpu channel; do
+		grep -qE -e "[ ,]$key=[^=]*default: |[ ,]$key=[^=]*\(the same\)" <<<"$help" || { echo "no default of $key: $help" && return 1; }
+	done
+	[[ $help == *"KIND[:KEY=VALUE[,KEY=VALUE]...]"* ]]
+	# A kind alone is a complete specification.
+	run "$DUALRAIL" client 127.0.0.1 --test failover --allow-faults --fault close --dry-run
+	[ "$status" -eq 0 ]
 }
 
 @test "completion: unknown or missing shell: status 1, one line" {

@@ -129,6 +129,18 @@ teardown() {
 	run timeout 20 "$DUALRAIL" client ::1 --rails lo@127.0.0.1 --control 127.0.0.1 --memory host -q
 	[ "$status" -eq 2 ]
 	[[ $output == *"no IPv6 address to reach the server ::1"* ]]
+	# A name, too, and before anything waits.
+	run timeout 20 "$DUALRAIL" client localhost --control ::1 --memory host -q
+	if [[ -e /proc/sys/net/ipv6 && $(getent ahostsv6 localhost) != ::1* ]]; then
+		[ "$status" -eq 2 ]
+		[[ $output == *"--control ::1"*"IPv4 address to reach the server localhost"* ]]
+	fi
+	# Link-local addresses need their interface.
+	run timeout 20 "$DUALRAIL" client 127.0.0.1 --control fe80::7 --memory host -q
+	[ "$status" -eq 2 ]
+	[[ $output == *"--control fe80::7: a link-local address needs its interface"* ]]
+	run timeout 20 "$DUALRAIL" client fe80::7 --memory host -q
+	[[ $output == *"fe80::7"*"needs its interface: ADDRESS%INTERFACE"* ]]
 }
 
 @test "--pin beyond the CPUs: status 2, names how many there are" {
@@ -228,6 +240,11 @@ teardown() {
 		DUALRAIL_SERVER_PORT_20000_TCP_ADDR=10.0.0.1 "$DUALRAIL" client 127.0.0.1 --dry-run
 	[ "$status" -eq 0 ]
 	[[ $output != *"has no effect"* ]]
+	# And for one "dualrail": the name of an option, but no value of it.
+	run env DUALRAIL_PORT=tcp://10.0.0.1:20000 DUALRAIL_PORT_20000_TCP=tcp://10.0.0.1:20000 "$DUALRAIL" client 127.0.0.1 \
+		--dry-run -v
+	[ "$status" -eq 0 ]
+	[[ $output == *$'\n'"port=20000"$'\n'* && $output != *"has no effect"* ]]
 	run env DUALRAIL_CHANELS=3 "$DUALRAIL" client 127.0.0.1 --dry-run -q
 	[[ $output != *"has no effect"* ]]
 }
