@@ -226,6 +226,18 @@ static void check_paths(
 	}
 }
 
+static void check_settings(struct dr_doctor *d, const struct dr_plan_probe *probe)
+{
+	struct dr_settings own;
+
+	if (!probe->tells)
+		return;
+	dr_settings_read(d->root, &own);
+	for (unsigned i = 0; i < d->n; i++)
+		dr_settings_read_nic(d->nic[i].rail.ifname, &own.nic[i]);
+	dr_check_peer_settings(d, &own, probe);
+}
+
 static void check_other_end(struct visit *v)
 {
 	struct dr_doctor_peer peer = { .version = "" };
@@ -240,6 +252,7 @@ static void check_other_end(struct visit *v)
 	dr_find_ok(
 		&v->d, "peer", NULL, "server %s answers, version %s", v->opt->host, peer.version);
 	dr_check_peer(&v->d, &peer.probe);
+	check_settings(&v->d, &peer.probe);
 	if (!v->route.same_host)
 		check_paths(&v->d, &peer.probe, &peer.paths);
 }

@@ -25,6 +25,14 @@ static const struct dr_plan_probe_pair *pair_of(
 	return NULL;
 }
 
+const struct dr_plan_probe_nic *dr_doctor_partner(
+	const struct dr_plan_probe *probe, const struct dr_netdev_rail *r)
+{
+	const struct dr_plan_probe_pair *p = pair_of(probe, r);
+
+	return p ? nic_at(probe, p->server) : NULL;
+}
+
 void dr_doctor_ends(const struct dr_doctor *d, const struct dr_plan_probe *probe,
 	struct dr_doctor_end out[DR_RAILS_MAX])
 {
@@ -133,8 +141,7 @@ void dr_check_peer(struct dr_doctor *d, const struct dr_plan_probe *probe)
 	}
 	check_alone(d, probe);
 	for (unsigned i = 0; i < d->n; i++) {
-		const struct dr_plan_probe_pair *p = pair_of(probe, &d->nic[i].rail);
-		const struct dr_plan_probe_nic *s = p ? nic_at(probe, p->server) : NULL;
+		const struct dr_plan_probe_nic *s = dr_doctor_partner(probe, &d->nic[i].rail);
 
 		if (!s)
 			continue;

@@ -48,6 +48,15 @@ int dr_doctor_probe(const struct dr_options *o, const struct dr_route *route,
 /* Compares the two ends: GPU counts, rails without partner; link, speed and MTU of each pair. */
 void dr_check_peer(struct dr_doctor *d, const struct dr_plan_probe *probe);
 
+/* settings.c. Compares the settings of the hosts and of the NICs of each pair, and says what they cost where that was
+ * measured. own: of this host, its nic[] as those of d. */
+void dr_check_peer_settings(
+	struct dr_doctor *d, const struct dr_settings *own, const struct dr_plan_probe *probe);
+
+/* The server's NIC of a rail; NULL: it has no partner, or the server does not report it. */
+const struct dr_plan_probe_nic *dr_doctor_partner(
+	const struct dr_plan_probe *probe, const struct dr_netdev_rail *r);
+
 /* The server's end of a rail. */
 struct dr_doctor_end {
 	struct sockaddr_storage addr; /* AF_UNSPEC: the rail has no partner */

@@ -5,7 +5,8 @@
 
 static struct dr_doctor_nic here[2], there[2];
 static struct dr_plan_probe told;
-static bool follows; /* the server names no GPUs */
+static bool follows;			 /* the server names no GPUs */
+static struct dr_settings settings, own; /* the server's, and those here */
 
 /* Two nodes with two alike rails. */
 static void fresh(void)
@@ -33,7 +34,12 @@ static void answer(unsigned pairs, size_t gpus, const char *why)
 		json_array_append_new(list, json_pack("{s:s, s:s}", "client", a, "address", b));
 	}
 	reply = dr_plan_probe_reply(
-		json_pack("{s:o}", "rails", list), rails, 2, gpus, why, follows);
+		json_pack("{s:o}", "rails", list), &(struct dr_plan_probe_own){ .nic = rails,
+							   .n = 2,
+							   .settings = &settings,
+							   .gpus = gpus,
+							   .follows = follows,
+							   .why = why });
 	assert_non_null(reply);
 	if (dr_plan_probe_read(reply, &told, &e))
 		fail_msg("%s", e.text);
@@ -43,6 +49,27 @@ static void answer(unsigned pairs, size_t gpus, const char *why)
 static void check(void)
 {
 	dr_check_peer(with(here, 2), &told);
+}
+
+static void check_settings(void)
+{
+	answer(2, 8, NULL);
+	dr_check_peer_settings(with(here, 2), &own, &told);
+}
+
+/* Two hosts that do not differ, with a congestion control of which nothing is said. */
+static void same_settings(void)
+{
+	fresh();
+	own = (struct dr_settings){ .kernel = "6.18.1",
+		.congestion_control = "reno",
+		.governor = "performance",
+		.rmem_max = 32 << 20,
+		.wmem_max = 4 << 20 };
+	for (unsigned i = 0; i < DR_RAILS_MAX; i++)
+		own.nic[i] =
+			(struct dr_settings_nic){ .qdisc = "mq", .tso = 1, .gso = 1, .gro = 1 };
+	settings = own;
 }
 
 static void alike(void **state)
@@ -112,6 +139,85 @@ static void without_partner(void **state)
 	dr_doctor_ends(with(here, 2), &told, end);
 	assert_int_equal(end[1].addr.ss_family, AF_UNSPEC);
 	assert_int_equal(end[0].addr.ss_family, AF_INET);
+}
+
+static void settings_of_both_ends(void **state)
+{
+	(void)state;
+	same_settings();
+	check_settings();
+	assert_int_equal(dr_findings_count(&doctor.f, DR_SEVERITY_OK), 1);
+	expect(DR_SEVERITY_OK, "settings", NULL, "reno");
+	snprintf(settings.congestion_control, sizeof(settings.congestion_control), "cubic");
+	check_settings();
+	expect(DR_SEVERITY_WARN, "congestion-control", NULL,
+		"at the server: sysctl -w net.ipv4.tcp_congestion_control=reno");
+	same_settings();
+	settings.wmem_max = 512 << 10;
+	check_settings();
+	expect(DR_SEVERITY_WARN, "tcp-buffers", "tcp_wmem", "4194304");
+	own.wmem_max = 256 << 10;
+	check_settings();
+	expect(DR_SEVERITY_WARN, "tcp-buffers", "tcp_wmem", "524288");
+	same_settings();
+	settings.rmem_max = 1 << 20;
+	check_settings();
+	expect(DR_SEVERITY_WARN, "tcp-buffers", "tcp_rmem",
+		"at the server: sysctl -w net.ipv4.tcp_rmem='4096 131072 33554432'");
+	same_settings();
+	snprintf(settings.governor, sizeof(settings.governor), "powersave");
+	check_settings();
+	expect(DR_SEVERITY_NOTE, "peer-governor", NULL, "cpupower");
+	same_settings();
+	snprintf(settings.kernel, sizeof(settings.kernel), "6.1.0");
+	check_settings();
+	expect(DR_SEVERITY_NOTE, "peer-kernel", NULL, "6.1.0 at the server");
+	same_settings();
+	snprintf(settings.nic[1].qdisc, sizeof(settings.nic[1].qdisc), "fq");
+	check_settings();
+	expect(DR_SEVERITY_NOTE, "qdisc", "eth2",
+		"at the server: tc qdisc replace dev ens2 root mq");
+	same_settings();
+	settings.nic[0].gro = own.nic[1].gso = 0;
+	check_settings();
+	assert_int_equal(dr_findings_count(&doctor.f, DR_SEVERITY_WARN), 2);
+	expect(DR_SEVERITY_WARN, "offload", "eth1", "at the server: ethtool -K ens1 gro on");
+	check_settings();
+	expect(DR_SEVERITY_WARN, "offload", "eth2", "ethtool -K eth2 gso on");
+	same_settings();
+	settings.nic[0].gro = own.nic[0].gro = 0;
+	here[0].hardware = false;
+	check_settings();
+	expect_none("offload");
+}
+
+/* Figures stand only beside the conditions under which they were taken. */
+static void what_a_setting_costs(void **state)
+{
+	(void)state;
+	same_settings();
+	snprintf(own.congestion_control, sizeof(own.congestion_control), "bbr");
+	settings = own;
+	check_settings();
+	expect(DR_SEVERITY_NOTE, "congestion-control", NULL, "two cores");
+	check_settings();
+	expect(DR_SEVERITY_NOTE, "congestion-control", NULL, "reno");
+	own.rmem_max = settings.rmem_max = 512 << 10;
+	check_settings();
+	expect(DR_SEVERITY_NOTE, "tcp-buffers", "tcp_rmem", "17 to 26 Gb/s");
+}
+
+/* What is unknown at one end is not compared; a server of an earlier version tells nothing. */
+static void unknown_settings(void **state)
+{
+	(void)state;
+	same_settings();
+	memset(&settings, 0, sizeof(settings));
+	for (unsigned i = 0; i < DR_RAILS_MAX; i++)
+		settings.nic[i].tso = settings.nic[i].gso = settings.nic[i].gro = -1;
+	check_settings();
+	assert_int_equal(doctor.f.n, 1);
+	expect(DR_SEVERITY_NOTE, "settings", NULL, "does not report");
 }
 
 static void unlike(void **state)
@@ -213,6 +319,9 @@ int main(void)
 		cmocka_unit_test(refused),
 		cmocka_unit_test(without_partner),
 		cmocka_unit_test(unlike),
+		cmocka_unit_test(settings_of_both_ends),
+		cmocka_unit_test(what_a_setting_costs),
+		cmocka_unit_test(unknown_settings),
 		cmocka_unit_test(earlier_version),
 		cmocka_unit_test(nonsense),
 		cmocka_unit_test(path_mtu),

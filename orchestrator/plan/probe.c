@@ -15,6 +15,9 @@
 	DR_FIELD(#member, kind, struct dr_plan_probe_nic, member, .flags = DR_F_REQUIRED,          \
 		__VA_ARGS__)
 
+#define SETTING(name, kind, type, member, more, ...)                                               \
+	DR_FIELD(name, kind, type, member, .flags = DR_F_OMIT | (more), __VA_ARGS__)
+
 static const struct dr_field nic_fields[] = {
 	WORD("name", struct dr_plan_probe_nic, name),
 	WORD("address", struct dr_plan_probe_nic, address),
@@ -22,6 +25,10 @@ static const struct dr_field nic_fields[] = {
 	NIC(DR_F_UINT, mtu),
 	NIC(DR_F_SINT, speed_mbps, .min = -1, .max = INT32_MAX),
 	NIC(DR_F_BOOL, running),
+	SETTING("qdisc", DR_F_STR, struct dr_plan_probe_nic, qdisc, DR_F_WORD),
+	SETTING("tso", DR_F_UINT, struct dr_plan_probe_nic, tso, 0, .max = 2),
+	SETTING("gso", DR_F_UINT, struct dr_plan_probe_nic, gso, 0, .max = 2),
+	SETTING("gro", DR_F_UINT, struct dr_plan_probe_nic, gro, 0, .max = 2),
 };
 static DR_FIELDS(nic_table, "nics", nic_fields, struct dr_plan_probe_nic);
 
@@ -47,6 +54,14 @@ static const struct dr_field look_fields[] = {
 		.max = UINT16_MAX),
 	DR_FIELD("follows", DR_F_BOOL, struct dr_plan_probe, follows, .flags = DR_F_OMIT),
 	DR_FIELD("why", DR_F_STR, struct dr_plan_probe, why),
+	SETTING("kernel", DR_F_STR, struct dr_plan_probe, settings.kernel, DR_F_WORD),
+	SETTING("congestion_control", DR_F_STR, struct dr_plan_probe, settings.congestion_control,
+		DR_F_WORD),
+	SETTING("governor", DR_F_STR, struct dr_plan_probe, settings.governor, DR_F_WORD),
+	SETTING("tcp_rmem_max", DR_F_UINT, struct dr_plan_probe, settings.rmem_max, 0,
+		.max = INT64_MAX),
+	SETTING("tcp_wmem_max", DR_F_UINT, struct dr_plan_probe, settings.wmem_max, 0,
+		.max = INT64_MAX),
 	DR_FIELD_ROWS("nics", struct dr_plan_probe, nic, n_nics, nic_table, .flags = DR_F_REQUIRED),
 };
 static DR_FIELDS(look_table, "look", look_fields, struct dr_plan_probe);
@@ -69,23 +84,35 @@ bool dr_plan_probe_marked(const json_t *offer)
 	return json_is_true(json_object_get(offer, "look"));
 }
 
-json_t *dr_plan_probe_reply(json_t *pairs, const struct dr_netdev_rail *nic, unsigned n,
-	size_t gpus, const char *why, bool follows)
+static void set_nic(struct dr_plan_probe_nic *to, const struct dr_netdev_rail *nic,
+	const struct dr_settings_nic *s)
 {
-	struct dr_plan_probe p = { .n_gpus = (unsigned)gpus, .n_nics = n, .follows = follows };
+	memcpy(to->name, nic->ifname, sizeof(to->name));
+	dr_netdev_addr_format(
+		(const struct sockaddr *)&nic->addr, to->address, sizeof(to->address));
+	to->prefix = nic->prefix;
+	to->mtu = nic->mtu;
+	to->speed_mbps = nic->speed_mbps;
+	to->running = nic->running;
+	if (!s)
+		return;
+	memcpy(to->qdisc, s->qdisc, sizeof(to->qdisc));
+	to->tso = s->tso + 1;
+	to->gso = s->gso + 1;
+	to->gro = s->gro + 1;
+}
 
-	snprintf(p.why, sizeof(p.why), "%.*s", (int)sizeof(p.why) - 1, why ? why : "");
-	for (unsigned i = 0; i < n; i++) {
-		struct dr_plan_probe_nic *to = &p.nic[i];
+json_t *dr_plan_probe_reply(json_t *pairs, const struct dr_plan_probe_own *own)
+{
+	struct dr_plan_probe p = {
+		.n_gpus = (unsigned)own->gpus, .n_nics = own->n, .follows = own->follows
+	};
 
-		memcpy(to->name, nic[i].ifname, sizeof(to->name));
-		dr_netdev_addr_format(
-			(const struct sockaddr *)&nic[i].addr, to->address, sizeof(to->address));
-		to->prefix = nic[i].prefix;
-		to->mtu = nic[i].mtu;
-		to->speed_mbps = nic[i].speed_mbps;
-		to->running = nic[i].running;
-	}
+	snprintf(p.why, sizeof(p.why), "%.*s", (int)sizeof(p.why) - 1, own->why ? own->why : "");
+	if (own->settings)
+		p.settings = *own->settings;
+	for (unsigned i = 0; i < own->n; i++)
+		set_nic(&p.nic[i], &own->nic[i], own->settings ? &own->settings->nic[i] : NULL);
 	if (json_object_set_new(pairs, "look", dr_fields_to_json(&look_table, &p))) {
 		json_decref(pairs);
 		return NULL;

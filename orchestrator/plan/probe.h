@@ -3,7 +3,7 @@
 #define DR_ORCHESTRATOR_PLAN_PROBE_H
 
 #include "base/err.h"
-#include "topology/netdev.h"
+#include "orchestrator/plan/settings.h"
 
 #include <jansson.h>
 
@@ -13,7 +13,9 @@
  * server that does not know the mark answers as to a client: then its NICs are not known.
  *
  *   offer + {"look": true}   ->  {"rails": as dr_plan_reply, "look": {"gpus": n, "follows": true|missing, "why": text|null,
- *                                 "nics": [{name, address, prefix, mtu, speed_mbps, running}]}}
+ *                                 "kernel", "congestion_control", "governor", "tcp_rmem_max", "tcp_wmem_max",
+ *                                 "nics": [{name, address, prefix, mtu, speed_mbps, running, qdisc, tso, gso, gro}]}}
+ * Settings are missing where they are unknown, and from servers that do not tell them.
  */
 enum { DR_PLAN_PROBE_NICS_MAX = 64 };
 
@@ -23,6 +25,8 @@ struct dr_plan_probe_nic {
 	unsigned prefix, mtu;
 	int64_t speed_mbps; /* -1: unknown */
 	bool running;
+	char qdisc[16];
+	int tso, gso, gro; /* as struct dr_settings_nic, plus one: 0 unknown, 1 off, 2 on */
 };
 
 struct dr_plan_probe_pair {
@@ -32,8 +36,9 @@ struct dr_plan_probe_pair {
 struct dr_plan_probe {
 	bool tells; /* it supports probes: n_gpus, nic and why are valid */
 	unsigned n_gpus;
-	bool follows;  /* it uses as many of its GPUs as a client names */
-	char why[200]; /* why it would refuse a run; "": it would not */
+	bool follows;		     /* it uses as many of its GPUs as a client names */
+	char why[200];		     /* why it would refuse a run; "": it would not */
+	struct dr_settings settings; /* those of the NICs are in nic[] */
 	unsigned n_nics, n_pairs;
 	struct dr_plan_probe_nic nic[DR_PLAN_PROBE_NICS_MAX];
 	struct dr_plan_probe_pair pair[DR_PLAN_PROBE_NICS_MAX];
@@ -42,10 +47,18 @@ struct dr_plan_probe {
 /* Marks an offer; 0 or -1 (no memory). */
 int dr_plan_probe_mark(json_t *offer);
 bool dr_plan_probe_marked(const json_t *offer);
-/* The server's answer: pairs is dr_plan_reply's, or has no rails when they do not match; taken
- * over. why NULL: nothing to say. A new object; NULL: no memory, as when pairs is. */
-json_t *dr_plan_probe_reply(json_t *pairs, const struct dr_netdev_rail *nic, unsigned n,
-	size_t gpus, const char *why, bool follows);
+/* What the server tells of itself. */
+struct dr_plan_probe_own {
+	const struct dr_netdev_rail *nic;
+	unsigned n;
+	const struct dr_settings *settings; /* its nic[] in the order of `nic`; NULL: unknown */
+	size_t gpus;
+	bool follows;
+	const char *why; /* NULL: nothing to say */
+};
+/* The server's answer: pairs is dr_plan_reply's, or has no rails when they do not match; taken over. A new object;
+ * NULL: no memory, as when pairs is. */
+json_t *dr_plan_probe_reply(json_t *pairs, const struct dr_plan_probe_own *own);
 /* Any JSON is safe: -EPROTO. */
 int dr_plan_probe_read(const json_t *reply, struct dr_plan_probe *out, struct dr_err *e)
 	DR_MUST_CHECK;

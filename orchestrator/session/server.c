@@ -124,6 +124,7 @@ static void answer_probe(
 	struct server *v, const json_t *params, const unsigned *gpus, unsigned n_gpus)
 {
 	struct dr_session *s = &v->s;
+	struct dr_settings settings;
 	struct dr_rails nics;
 	struct dr_err why = { 0 };
 	int rc = match(v, params, gpus, n_gpus, &why);
@@ -136,8 +137,15 @@ static void answer_probe(
 	if (dr_rails_find(s->opt, &s->plan, &s->route, &nics, rc ? NULL : &why))
 		nics.n = 0;
 	json_t *pairs = rc ? json_pack("{s:[]}", "rails") : dr_plan_reply(&s->plan);
-	json_t *reply = dr_plan_probe_reply(pairs, nics.v, nics.n, s->opt->gpus.n,
-		why.code ? why.text : NULL, s->opt->gpu_names.n == 0);
+	dr_settings_read("", &settings);
+	for (unsigned i = 0; i < nics.n; i++)
+		dr_settings_read_nic(nics.v[i].ifname, &settings.nic[i]);
+	json_t *reply = dr_plan_probe_reply(pairs, &(struct dr_plan_probe_own){ .nic = nics.v,
+							   .n = nics.n,
+							   .settings = &settings,
+							   .gpus = s->opt->gpus.n,
+							   .follows = s->opt->gpu_names.n == 0,
+							   .why = why.code ? why.text : NULL });
 	if (!reply || dr_boot_server_accept(v->boot, reply, 1, 1))
 		dr_boot_server_refuse(v->boot, DR_EXIT_ENV, "the server is out of memory");
 	else if (rc == 0)

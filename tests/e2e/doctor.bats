@@ -276,6 +276,42 @@ apply_fix() {
 	holds d.json '.counts.fail == 0 and .counts.warn == 0'
 }
 
+# sysctl_in NET NAME=VALUE...
+sysctl_in() {
+	ip netns exec "$1" sysctl -qw "${@:2}"
+}
+
+@test "the settings of both ends: what differs is named, with a cost only where it was measured; the commands work" {
+	two_subnets
+	server_in_b
+	sysctl_in "$A" net.ipv4.tcp_congestion_control=reno
+	sysctl_in "$B" net.ipv4.tcp_congestion_control=reno
+	doctor_in_a 10.99.255.2
+	finding settings ok
+	sysctl_in "$B" net.ipv4.tcp_wmem="4096 16384 1048576"
+	sysctl_in "$A" net.ipv4.tcp_rmem="4096 131072 1048576"
+	doctor_in_a 10.99.255.2
+	[ "$status" -eq 0 ]
+	finding tcp-buffers warn tcp_wmem
+	finding tcp-buffers warn tcp_rmem
+	no_finding settings
+	holds d.json '[.findings[] | select(.check == "tcp-buffers").remedy] | map(startswith("at the server: ")) | sort == [false, true]'
+	sysctl_in "$B" net.ipv4.tcp_wmem="$(ip netns exec "$A" cat /proc/sys/net/ipv4/tcp_wmem)"
+	doctor_in_a 10.99.255.2
+	apply_fix "$A" tcp-buffers
+	doctor_in_a 10.99.255.2
+	finding settings ok
+	sysctl_in "$B" net.ipv4.tcp_congestion_control=bbr || skip "no second congestion control here"
+	doctor_in_a 10.99.255.2
+	finding congestion-control warn
+	apply_fix "$B" congestion-control
+	sysctl_in "$A" net.ipv4.tcp_congestion_control=bbr
+	sysctl_in "$B" net.ipv4.tcp_congestion_control=bbr
+	doctor_in_a 10.99.255.2
+	finding congestion-control note
+	holds d.json '.findings[] | select(.check == "congestion-control").text | contains("veth, two cores")'
+}
+
 @test "a rail without carrier, one without partner, one rail only" {
 	two_subnets
 	server_in_b
