@@ -44,6 +44,7 @@ prom_of_a_run() {
 	prom_rules client.prom server.prom
 }
 
+# bats test_tags=release
 @test "--prom: promtool accepts the text of both ends" {
 	command -v promtool >/dev/null || skip "promtool is not installed (Debian: prometheus)"
 	prom_of_a_run
@@ -225,6 +226,7 @@ column() {
 		c && /^ +0 +to-/ { print $(c + 1); exit }' "$2"
 }
 
+# bats test_tags=release
 @test "--format: tables are in that unit, which their heads name; the document stays in Gb/s" {
 	local unit want
 	start_server
@@ -246,6 +248,7 @@ column() {
 	[[ $output == *"--format"*"g"*"G"*"m"*"M"* ]]
 }
 
+# bats test_tags=release
 @test "colour only on a terminal, and not with NO_COLOR" {
 	start_server
 	local run=("$DUALRAIL" client 127.0.0.1 --port "$port" -g 0 --pair -N 1 -s 64K -D 50ms -w 0s --matrix)
