@@ -56,7 +56,7 @@ PLUGIN    := $(if $(PLUG_SRCS),$(B)/libnccl-net-ha.so)
 ARCHIVES  := $(B)/orchestrator.a $(B)/libdualrail.a
 # What a user of channels needs; libdualrail.so exports what these headers declare.
 HEADERS   := base/defs.h base/err.h base/log.h base/clock.h base/poller.h window/window.h \
-	transport/path.h transport/verbs/verbs.h channel/channel.h channel/manager.h
+	transport/path.h transport/verbs/verbs.h channel/channel.h channel/manager.h channel/peer.h
 ALL_SRCS  := $(SRCS) $(wildcard orchestrator/main.c) $(PLUG_SRCS) $(TEST_SRCS) $(AID_SRCS)
 comma     := ,
 SONAME    := libdualrail.so.$(SOMAJOR)

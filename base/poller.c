@@ -307,3 +307,14 @@ void dr_poller_wake(struct dr_poller *p)
 	(void)n; /* full: a wake is pending already */
 	errno = saved;
 }
+
+int dr_poller_fd(const struct dr_poller *p)
+{
+	return p->epfd;
+}
+
+void dr_poller_rest(struct dr_poller *p)
+{
+	if (p->kicks || (p->watches && arm(p)))
+		dr_poller_wake(p);
+}

@@ -58,6 +58,10 @@ void dr_poller_unwatch(struct dr_poller *p, struct dr_watch *w);
  * callbacks plus the work of watches, or -errno. EINTR is no error. While watches without `with_fds` find work, file
  * descriptors are polled only every few waits. */
 int dr_poller_wait(struct dr_poller *p, int64_t timeout_ns);
+/* For a poller that another one watches: readable when dr_poller_wait(p, 0) would find work, provided that
+ * dr_poller_rest was called after the last call that changed anything. */
+int dr_poller_fd(const struct dr_poller *p);
+void dr_poller_rest(struct dr_poller *p);
 /* Thread- and signal-safe: make a sleeping dr_poller_wait return. */
 void dr_poller_wake(struct dr_poller *p);
 

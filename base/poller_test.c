@@ -288,6 +288,37 @@ static void one_look_may_unwatch_the_next(void **state)
 	assert_int_equal(x.polls + y.polls, 1);
 }
 
+/* Of a poller that another one watches, everything that a wait would find makes its descriptor readable. */
+static void a_poller_may_be_watched(void **state)
+{
+	struct dr_poller *p = *state, *outer;
+	struct probe in = make(p, dr_poller_fd(p)), a = make(p, -1), b = make(p, ready_fd());
+	struct eye x = open_eye(p);
+
+	assert_int_equal(dr_poller_create(&outer, NULL), 0);
+	assert_int_equal(dr_poller_add(outer, &in.po, EPOLLIN), 0);
+	dr_poller_rest(p);
+	assert_int_equal(dr_poller_wait(outer, 0), 0);
+	dr_poller_kick(p, &a.po);
+	dr_poller_rest(p);
+	assert_int_equal(dr_poller_wait(outer, 0), 1);
+	assert_int_equal(dr_poller_wait(p, 0), 1);
+	assert_int_equal(dr_poller_wait(outer, 0), 0);
+	assert_int_equal(dr_poller_add(p, &b.po, EPOLLIN), 0);
+	assert_int_equal(dr_poller_wait(outer, 0), 1);
+	dr_poller_del(p, &b.po);
+	dr_poller_watch(p, &x.w);
+	dr_poller_rest(p);
+	assert_int_equal(x.arms, 1);
+	assert_int_equal(dr_poller_wait(outer, 0), 0);
+	x.comes = 1;
+	dr_poller_rest(p);
+	assert_int_equal(dr_poller_wait(outer, 0), 1);
+	dr_poller_unwatch(p, &x.w);
+	dr_poller_destroy(outer);
+	close(b.po.fd);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -307,6 +338,7 @@ int main(void)
 			file_descriptors_are_asked_in_every_wait_beside_some_watches, setup,
 			teardown),
 		cmocka_unit_test_setup_teardown(one_look_may_unwatch_the_next, setup, teardown),
+		cmocka_unit_test_setup_teardown(a_poller_may_be_watched, setup, teardown),
 	};
 
 	return cmocka_run_group_tests_name("poller", tests, NULL, NULL);

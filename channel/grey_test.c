@@ -414,7 +414,7 @@ static void test_a_congested_rail_has_no_hole(void **state)
 	st.silent_segments = 1;
 	crowd_open(&f, &st, &lossy, 1);
 	flow_for(&f, 2 * DR_NS_PER_S);
-	assert_true(f.p.m[0]->hb.rail[0].padded_lost >= DR_HB_PADDED_LOST);
+	assert_true(f.p.m[0]->hb->rail[0].padded_lost >= DR_HB_PADDED_LOST);
 	assert_int_equal(sender_stats(&f).switches, 0);
 	other_step = 0;
 	flow_for(&f, 1100 * DR_NS_PER_MS);
@@ -496,8 +496,8 @@ static void test_segments_that_the_kernel_holds_back(void **state)
 	dr_sim_cut(f.p.w, 0, DR_SIM_NODE1, true);
 	for (int i = 0; i < 50; i++) {
 		flow_for(&f, DR_NS_PER_MS);
-		f.p.m[0]->hb.rail[0].peer_miss = 0; /* it hears this end */
-		assert_false(f.p.m[0]->hb.rail[0].down);
+		f.p.m[0]->hb->rail[0].peer_miss = 0; /* it hears this end */
+		assert_false(f.p.m[0]->hb->rail[0].down);
 	}
 	segments_step = 0;
 	flow_for(&f, 100 * DR_NS_PER_MS);
@@ -514,7 +514,7 @@ static void test_segments_before_the_suspicion(void **state)
 
 	(void)state;
 	grey_open(&f, &st, UINT32_MAX);
-	h = &f.p.m[0]->hb;
+	h = f.p.m[0]->hb;
 	dr_hb_suspect(h, 0, dr_sim_world_clock(f.p.w, 0)); /* wrong */
 	flow_for(&f, 20 * DR_NS_PER_MS);
 	assert_false(dr_hb_suspected(h, 0));
@@ -629,11 +629,11 @@ static void test_a_question_ends(void **state)
 	st.silent_segments = 1;
 	grey_open(&f, &st, 200);
 	flow_for(&f, 60 * DR_NS_PER_MS);
-	assert_int_equal(f.p.m[0]->hb.rail[0].padded_size, 1000);
-	assert_int_equal(f.p.m[0]->hb.rail[1].padded_size, 0);
+	assert_int_equal(f.p.m[0]->hb->rail[0].padded_size, 1000);
+	assert_int_equal(f.p.m[0]->hb->rail[1].padded_size, 0);
 	reported.window_shut = true;
 	flow_for(&f, 2 * BEAT_NS);
-	assert_int_equal(f.p.m[0]->hb.rail[0].padded_size, 0);
+	assert_int_equal(f.p.m[0]->hb->rail[0].padded_size, 0);
 	flow_close(&f);
 }
 

@@ -51,10 +51,26 @@ static void on_dgram(struct dr_manager *m, unsigned rail, const struct dr_event 
 	struct dr_frame fr;
 	uint32_t c;
 
-	if (dr_dgram_decode(&self, ev->data, ev->len, &c, &fr) != 0)
-		(void)dr_hb_receive(&m->hb, rail, ev->data, ev->len, ev->size, m->now);
-	else if (c < m->prm.n_channels)
-		dr_channel_datagram(m->channel[c], &fr, m->now);
+	if (dr_dgram_decode(&self, ev->data, ev->len, &c, &fr) == 0) {
+		if (c < m->prm.n_channels)
+			dr_channel_datagram(m->channel[c], &fr, m->now);
+	} else if (!m->peer->shared) {
+		(void)dr_hb_receive(m->hb, rail, ev->data, ev->len, ev->size, m->now);
+	}
+}
+
+/* The first manager that sees it decides for all. */
+static void rail_failed(struct dr_manager *m, unsigned r, int err, const char *why)
+{
+	dr_peer_lock(m);
+	dr_manager_take_verdicts(m);
+	if (m->peer->shared && m->rail[r].state == DR_RAIL_DOWN) {
+		dr_manager_rail_down(m, r, err, why);
+	} else {
+		dr_hb_force_down(m->hb, r);
+		dr_manager_rail_fell(m, r, err, why);
+	}
+	dr_peer_unlock(m);
 }
 
 static void on_rail_event(struct dr_sink *sink, const struct dr_event *ev)
@@ -73,8 +89,7 @@ static void on_rail_event(struct dr_sink *sink, const struct dr_event *ev)
 		break;
 	case DR_EV_FAILED:
 		dr_warn("rail", "gpu %u rail %u: %s", m->prm.gpu, mr->index, ev->text);
-		dr_hb_force_down(&m->hb, mr->index);
-		dr_manager_rail_down(m, mr->index, ev->err, ev->text);
+		rail_failed(m, mr->index, ev->err, ev->text);
 		break;
 	default:
 		break;
@@ -115,9 +130,11 @@ static int open_rail(struct dr_manager *m, unsigned r, struct dr_err *e)
 	mr->ifindex = p->rail[r].ifindex;
 	mr->sink.event = on_rail_event;
 	rc = p->transport->listen(&rp, &mr->rail, e);
-	if (rc == 0)
-		m->n_open++;
-	return rc;
+	if (rc != 0)
+		return rc;
+	m->n_open++;
+	m->own_peer.rail[r].rail = mr->rail;
+	return 0;
 }
 
 /* Callbacks of the channels. The manager forwards them to its owner. */
@@ -161,7 +178,7 @@ static void on_user_control(
 	struct dr_manager *m = arg;
 
 	if (m->started && p)
-		(void)dr_hb_receive(&m->hb, p->rail->index, data, len, len, now);
+		(void)dr_hb_receive(m->hb, p->rail->index, data, len, len, now);
 }
 
 static void on_datagram(void *arg, struct dr_channel *ch, const struct dr_frame *frame, int64_t now)
@@ -229,6 +246,8 @@ static int free_all(struct dr_manager *m)
 		rc = rc ? rc : err;
 		dr_channel_fini(m->channel[c]);
 	}
+	if (m->started)
+		dr_peer_leave(m);
 	for (unsigned r = 0; r < m->n_open; r++) {
 		m->rail[r].rail->ops->rail_close(m->rail[r].rail);
 		m->rail[r].rail->ops->rail_fini(m->rail[r].rail);
@@ -259,8 +278,9 @@ int dr_manager_create(const struct dr_manager_params *p, struct dr_manager **out
 		m->ops.completed = NULL; /* saves a call per message */
 	if (m->prm.lost_after_ns == 0)
 		m->prm.lost_after_ns = LOST_NS;
-	dr_hb_init(&m->hb, p->n_rails, p->heartbeat_ns, (uint16_t)p->gpu, p->connector, p->token);
-	m->hb.on_paths = !(p->transport->caps & DR_CAP_DGRAM);
+	dr_peer_init(&m->own_peer, p, p->gpu);
+	m->peer = p->peer ? p->peer : &m->own_peer;
+	m->hb = &m->peer->hb;
 	for (unsigned r = 0; r < p->n_rails && rc == 0; r++)
 		rc = open_rail(m, r, e);
 	for (unsigned c = 0; c < p->n_channels && rc == 0; c++)
@@ -315,8 +335,10 @@ int dr_manager_start(struct dr_manager *m, const uint8_t (*handles)[DR_HANDLE_MA
 			atomic_load_explicit(&m->prm.life->falls[i], memory_order_relaxed);
 	for (unsigned i = 0; i < r; i++)
 		m->waited_ns[i] = DR_NEVER;
-	dr_hb_start(&m->hb, now);
+	if (!m->peer->shared)
+		dr_hb_start(m->hb, now);
 	m->started = true;
+	dr_peer_join(m);
 	return 0;
 }
 
@@ -349,7 +371,7 @@ unsigned dr_manager_n_channels(const struct dr_manager *m)
  * closed connections, and its resets may be lost: a probe is answered by another one. */
 static void watch_self(struct dr_manager *m)
 {
-	int64_t late = m->started ? m->now - m->hb.next_ns : 0;
+	int64_t late = m->started ? m->now - dr_peer_due(m) : 0;
 
 	for (unsigned c = 0; late > OWN_STALL_NS && c < m->prm.n_channels; c++) {
 		dr_channel_own_stall(m->channel[c], late, m->now);
@@ -370,6 +392,18 @@ static void tick_channels(struct dr_manager *m)
 	}
 }
 
+/* Without a poller. A peer of this manager alone has no endpoints of its own. */
+static int read_peer(struct dr_manager *m)
+{
+	int n;
+
+	if (!m->peer->shared || !dr_peer_try_lock(m))
+		return 0;
+	n = dr_peer_read(m, UINT32_MAX);
+	dr_peer_unlock(m);
+	return n;
+}
+
 int dr_manager_tick(struct dr_manager *m, int64_t now)
 {
 	int n = 0;
@@ -382,6 +416,7 @@ int dr_manager_tick(struct dr_manager *m, int64_t now)
 				m->rail[r].rail, now, &m->rail[r].sink);
 		for (unsigned c = 0; c < m->prm.n_channels; c++)
 			n += dr_channel_progress(m->channel[c], now);
+		n += read_peer(m);
 	}
 	tick_channels(m);
 	if (m->started)
@@ -401,26 +436,37 @@ bool dr_manager_idle(struct dr_manager *m, int64_t now)
 	return any;
 }
 
+static int64_t beat_deadline(const struct dr_manager *m)
+{
+	int64_t d = dr_peer_news(m) ? m->now : DR_MIN(dr_peer_due(m), m->owed_ns);
+
+	return DR_MAX(d, m->retry_ns);
+}
+
 int64_t dr_manager_deadline(const struct dr_manager *m)
 {
-	int64_t d = DR_MIN(DR_MIN(m->hb.next_ns, m->owed_ns), m->due_ns);
+	int64_t d = m->started ? beat_deadline(m) : DR_NEVER;
 
+	d = DR_MIN(d, m->due_ns);
 	return m->probe.on ? DR_MIN(d, m->probe.next_ns) : d;
 }
 
 void dr_manager_link(struct dr_manager *m, int ifindex, bool up, int64_t now)
 {
 	m->now = now;
+	dr_peer_lock(m);
+	dr_manager_take_verdicts(m);
 	for (unsigned r = 0; r < m->prm.n_rails; r++) {
 		if (m->rail[r].ifindex != ifindex || ifindex == 0)
 			continue;
 		if (!up && m->rail[r].state != DR_RAIL_DOWN) {
-			dr_hb_force_down(&m->hb, r);
-			dr_manager_rail_down(m, r, -ENETDOWN, "link down");
+			dr_hb_force_down(m->hb, r);
+			dr_manager_rail_fell(m, r, -ENETDOWN, "link down");
 		} else if (up && m->prm.detect == DR_DETECT_CONSERVATIVE) {
 			dr_manager_rail_up(m, r, "link up");
 		}
 	}
+	dr_peer_unlock(m);
 }
 
 int64_t dr_manager_detect_bound(const struct dr_manager_params *p)
@@ -433,8 +479,8 @@ int64_t dr_manager_detect_bound(const struct dr_manager_params *p)
 
 void dr_manager_heartbeats(const struct dr_manager *m, uint64_t *sent, uint64_t *received)
 {
-	*sent = m->hb.sent;
-	*received = m->hb.received;
+	*sent = m->own_peer.hb.sent;
+	*received = m->own_peer.hb.received;
 }
 
 enum dr_rail_state dr_manager_rail_state(const struct dr_manager *m, unsigned rail)

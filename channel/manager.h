@@ -33,6 +33,7 @@ struct dr_manager_channel {
 };
 
 struct dr_manager;
+struct dr_peer;
 struct dr_rail_rates;
 struct dr_rate_state;
 
@@ -51,8 +52,8 @@ struct dr_manager_ops {
 	void (*silence)(void *arg, bool stalled, int64_t silent_ns, int64_t now_ns);
 };
 
-/* What the ChannelManagers of a session share about the rails, since a rail is a pair of NICs: a rail
- * that one worker hears is alive for all, even if the datagrams of another were lost; a rail that one
+/* What the ChannelManagers of a session share about the rails, since a rail is a pair of NICs. Without a common
+ * peer: a rail that one worker hears is alive for all, even if the datagrams of another were lost; a rail that one
  * declares down is left by all. Relaxed atomics: only recent values matter, no order between them. */
 struct dr_rail_life {
 	_Atomic int64_t heard_ns[DR_RAILS_MAX]; /* last sign of life, monotonic */
@@ -83,8 +84,9 @@ struct dr_manager_params {
 	int64_t hw_retry_ns; /* interval of the NIC's retries: how long the loss of a last packet takes; 0: the kernel's */
 	uint16_t port_min, port_max;
 	int sockbuf, dscp;
-	struct dr_poller *poller;  /* NULL in the simulator: dr_manager_tick then drives all I/O */
-	struct dr_rail_life *life; /* shared by the managers of a session; NULL: not shared */
+	struct dr_poller *poller; /* NULL in the simulator: dr_manager_tick then drives all I/O */
+	struct dr_peer *peer; /* sends the heartbeats, see channel/peer.h; NULL: the manager does */
+	struct dr_rail_life *life;   /* shared by the managers of a session; NULL: not shared */
 	struct dr_rail_rates *rates; /* the same; made with leave_degraded */
 	const struct dr_manager_ops *ops;
 	void *arg;
@@ -122,7 +124,7 @@ void dr_manager_rail_small(
 	struct dr_manager *m, unsigned rail, uint32_t size, const char *why, int64_t now_ns);
 /* The detection bound in ns for these parameters, printed with every failover result. */
 int64_t dr_manager_detect_bound(const struct dr_manager_params *p);
-/* Heartbeats sent and received, for benchmarks that count them. */
+/* Heartbeats sent and received, for benchmarks that count them; with a peer: see dr_peer_heartbeats. */
 void dr_manager_heartbeats(const struct dr_manager *m, uint64_t *sent, uint64_t *received);
 enum dr_rail_state dr_manager_rail_state(const struct dr_manager *m, unsigned rail);
 

@@ -3,12 +3,56 @@
 #define DR_CHANNEL_MANAGER_PRIV_H
 
 #include "channel/heartbeat.h"
-#include "channel/manager.h"
+#include "channel/peer.h"
 #include "channel/rate.h"
+
+#include "base/poller.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
 
 _Static_assert((int)DR_SILENCES == (int)DR_HB_HISTOGRAM, "one histogram");
 
-/* Shared by manager.c and manager_rails.c. */
+/* Shared by manager*.c and peer.c. */
+
+/* A rail as seen from all managers. */
+struct peer_rail {
+	struct dr_peer *peer;
+	unsigned index;
+	struct dr_rail
+		*rail; /* the endpoint of its heartbeats; a manager without a peer: its own rail */
+	struct dr_sink sink;
+	uint32_t falls, rises; /* verdicts so far */
+	bool down;	       /* the last one */
+	int err;	       /* of the last fall */
+	char why[160];
+	const struct dr_manager *asker; /* the manager that has padded datagrams sent */
+	int64_t suspect_ns;		/* a manager began to suspect it */
+	/* Last bytes that a manager sent or read on its paths, as of the manager's last look. */
+	int64_t tx_ns, rx_ns;
+	int64_t gap_ns; /* since the last full tick: the shortest of the managers' longest gaps; 0: unknown */
+};
+
+/* See peer.c. All but the atomics is protected by the lock; a peer that is not shared needs none. */
+struct dr_peer {
+	struct dr_hb hb;
+	bool shared;
+	pthread_mutex_t lock;
+	_Atomic int64_t next_ns,
+		lag_ns; /* when the next tick is due, and how late others than the driver come */
+	_Atomic uint32_t ticks;	   /* full ticks so far */
+	_Atomic uint32_t verdicts; /* counts all falls and rises */
+	struct peer_rail rail[DR_RAILS_MAX];
+	struct dr_rate_reports reports[DR_RAILS_MAX];
+	uint32_t suspect; /* dr_hb_out.suspect of the last tick */
+	struct dr_manager *driver, *managers;
+	unsigned n_open;
+	const struct dr_transport_ops *transport;
+	struct dr_poller *poller;
+	struct dr_pollable po; /* the poller's file descriptor, in the driver's poller */
+	int64_t now;
+};
+
 struct mgr_rail {
 	struct dr_manager *m;
 	unsigned index;
@@ -37,7 +81,8 @@ struct mgr_flow {
 
 struct dr_manager {
 	struct dr_manager_params prm;
-	struct dr_hb hb;
+	struct dr_peer *peer, own_peer; /* own_peer: of this manager alone */
+	struct dr_hb *hb;		/* the peer's */
 	struct mgr_rail rail[DR_RAILS_MAX];
 	unsigned n_open;
 	struct dr_channel *channel[DR_CHANNELS_MAX];
@@ -46,15 +91,25 @@ struct dr_manager {
 	bool started, stalled, lost;
 	int64_t probe_ns; /* next probe while silent */
 	int64_t silence_reported_ns;
-	uint32_t falls_seen[DR_RAILS_MAX]; /* last values of the shared counters */
+	uint32_t falls_seen[DR_RAILS_MAX]; /* last values of the counters of dr_rail_life */
 	int64_t life_ns;		   /* when the paths were last checked for signs of life */
 	int64_t owed_ns; /* next check whether data waits too long; DR_NEVER: none is owed */
 	int64_t due_ns;	 /* earliest tick that a channel needs; lowered by the channels */
 	int64_t now;
+	/* Of the peer, see peer.c. */
+	unsigned locks; /* how often this manager holds the lock */
+	bool drives;
+	struct dr_manager *next;
+	uint32_t verdicts_seen, ticks_seen;
+	struct {
+		uint32_t falls, rises;
+	} seen[DR_RAILS_MAX];
+	int64_t look_ns;   /* the next look is due */
+	int64_t passed_ns; /* the tick for which this manager followed the last call */
+	int64_t retry_ns;  /* not before, since another manager held the lock */
 	/* manager_rates.c. waited_ns: data has waited on the rail since then; DR_NEVER. */
 	struct dr_rail_rates *rates, own_rates;
 	struct mgr_flow flow[DR_CHANNELS_MAX];
-	struct dr_rate_reports reports[DR_RAILS_MAX];
 	int64_t waited_ns[DR_RAILS_MAX];
 	int64_t sampled_ns;
 	struct {
@@ -70,6 +125,10 @@ struct dr_manager {
 /* Rail r is down, or up again: sets its state and informs the channels that use it. */
 void dr_manager_rail_down(struct dr_manager *m, unsigned r, int err, const char *why);
 void dr_manager_rail_up(struct dr_manager *m, unsigned r, const char *why);
+/* The same for a verdict that all managers of the peer take. Holds the lock. */
+void dr_manager_rail_fell(struct dr_manager *m, unsigned r, int err, const char *why);
+/* Takes the verdicts since the last call. Holds the lock. */
+void dr_manager_take_verdicts(struct dr_manager *m);
 /* If a heartbeat tick is due: sends heartbeats, judges the rails, handles silence on all rails. Returns
  * the number of events of what it read before it judged. */
 int dr_manager_beat(struct dr_manager *m);
@@ -77,5 +136,27 @@ int dr_manager_beat(struct dr_manager *m);
 void dr_manager_probe(struct dr_manager *m);
 /* Samples the rates of the rails, if it is time. */
 void dr_manager_rates(struct dr_manager *m);
+
+/* peer.c. */
+void dr_peer_init(struct dr_peer *p, const struct dr_manager_params *m, unsigned gpu);
+void dr_peer_join(struct dr_manager *m);
+void dr_peer_leave(struct dr_manager *m);
+/* May be nested. try: false: another manager holds it. */
+void dr_peer_lock(struct dr_manager *m);
+bool dr_peer_try_lock(struct dr_manager *m);
+void dr_peer_unlock(struct dr_manager *m);
+/* The latest time for this manager's next look. */
+int64_t dr_peer_due(const struct dr_manager *m);
+/* A full tick was executed since this manager's last look, or a verdict is new: it looks when it is awake. */
+bool dr_peer_news(const struct dr_manager *m);
+/* The next tick comes soon: a manager that is awake and not the driver passes once more what it sent and read. */
+bool dr_peer_last_call(const struct dr_manager *m);
+/* The rest: while the lock is held. */
+void dr_peer_fell(struct dr_peer *p, unsigned r, int err, const char *why);
+void dr_peer_rose(struct dr_peer *p, unsigned r);
+/* Reads the heartbeats that have arrived on these rails. Returns the number of events. */
+int dr_peer_read(struct dr_manager *m, uint32_t rails);
+/* The manager has looked, and the tick had this result. True: a full tick was executed since its last look. */
+bool dr_peer_looked(struct dr_manager *m, const struct dr_hb_out *out);
 
 #endif

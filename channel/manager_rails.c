@@ -38,7 +38,8 @@ static const int64_t CONGESTED_NS = DR_NS_PER_S;
  * QUEUED_TIMES as long as the shortest one and QUEUED_NS more. */
 enum { SILENT_SEGMENTS = 8, LOSSY_PERCENT = 1, QUEUED_TIMES = 4 };
 static const int64_t QUEUED_NS = 5 * DR_NS_PER_MS;
-static const int64_t LOOKS_NS = 50 * DR_NS_PER_MS; /* between two looks that are compared */
+static const int64_t RETRY_NS = 100 * DR_NS_PER_US; /* after another manager held the lock */
+static const int64_t LOOKS_NS = 50 * DR_NS_PER_MS;  /* between two looks that are compared */
 
 static bool uses(const struct dr_manager *m, unsigned c, unsigned path, unsigned rail)
 {
@@ -76,6 +77,57 @@ void dr_manager_rail_up(struct dr_manager *m, unsigned r, const char *why)
 				dr_channel_rail_up(m->channel[c], i, m->now);
 }
 
+void dr_manager_take_verdicts(struct dr_manager *m)
+{
+	struct dr_peer *p = m->peer;
+
+	m->verdicts_seen = atomic_load_explicit(&p->verdicts, memory_order_relaxed);
+	for (unsigned r = 0; r < m->prm.n_rails; r++) {
+		bool fell = m->seen[r].falls != p->rail[r].falls;
+		bool rose = m->seen[r].rises != p->rail[r].rises;
+
+		m->seen[r].falls = p->rail[r].falls;
+		m->seen[r].rises = p->rail[r].rises;
+		if (fell)
+			dr_manager_rail_down(m, r, p->rail[r].err, p->rail[r].why);
+		if (rose && !p->hb.rail[r].down)
+			dr_manager_rail_up(m, r, "heard again in both directions");
+	}
+}
+
+void dr_manager_rail_fell(struct dr_manager *m, unsigned r, int err, const char *why)
+{
+	dr_peer_fell(m->peer, r, err, why);
+	dr_manager_take_verdicts(m);
+}
+
+/* For the peer's other managers. */
+static void pass_life(struct dr_manager *m, const struct dr_path *path)
+{
+	struct peer_rail *pr = &m->peer->rail[path->rail->index];
+
+	if (!m->peer->shared)
+		return;
+	pr->tx_ns = DR_MAX(pr->tx_ns, path->tx_last_ns);
+	pr->rx_ns = DR_MAX(pr->rx_ns, path->rx_last_ns);
+}
+
+/* Bytes that were read before the rail was suspected say nothing against the suspicion. */
+static int64_t life_since(const struct dr_manager *m, unsigned r)
+{
+	return m->peer->shared ? DR_MAX(m->life_ns, m->peer->rail[r].suspect_ns) : m->life_ns;
+}
+
+static uint32_t others_busy(const struct dr_manager *m)
+{
+	uint32_t busy = 0;
+
+	for (unsigned r = 0; m->peer->shared && r < m->prm.n_rails; r++)
+		if (m->peer->rail[r].tx_ns > m->now - m->prm.heartbeat_ns)
+			busy |= 1u << r;
+	return busy;
+}
+
 /* Any byte received on a path is a sign of life of its rail; a rail on which we sent bytes needs no
  * heartbeat. */
 static uint32_t collect_life(struct dr_manager *m)
@@ -88,14 +140,15 @@ static uint32_t collect_life(struct dr_manager *m)
 
 			if (!p)
 				continue;
-			if (p->rx_last_ns > m->life_ns)
-				dr_hb_life(&m->hb, p->rail->index);
+			pass_life(m, p);
+			if (p->rx_last_ns > life_since(m, p->rail->index))
+				dr_hb_life(m->hb, p->rail->index);
 			if (p->tx_last_ns > m->now - m->prm.heartbeat_ns)
 				busy |= 1u << p->rail->index;
 		}
 	}
 	m->life_ns = m->now;
-	return busy;
+	return busy | others_busy(m);
 }
 
 /* The channel and path that carry rail r's heartbeat: the path that was heard last, since a path that
@@ -139,7 +192,7 @@ static void ask_kernel(struct dr_manager *m, unsigned r)
 			segments += s.rx_segments;
 		}
 	if (mr->asked && segments > mr->rx_segments)
-		dr_hb_life(&m->hb, r);
+		dr_hb_life(m->hb, r);
 	mr->asked = true;
 	mr->rx_segments = segments;
 }
@@ -148,10 +201,10 @@ static void ask_kernel(struct dr_manager *m, unsigned r)
 static void look_for_held(struct dr_manager *m)
 {
 	for (unsigned r = 0; r < m->prm.n_rails; r++) {
-		struct dr_rail *rail = m->rail[r].rail;
+		struct dr_rail *rail = m->peer->rail[r].rail;
 
-		dr_hb_held(&m->hb, r,
-			dr_hb_suspected(&m->hb, r) && rail->ops->rail_held &&
+		dr_hb_held(m->hb, r,
+			dr_hb_suspected(m->hb, r) && rail->ops->rail_held &&
 				rail->ops->rail_held(rail));
 	}
 }
@@ -160,13 +213,13 @@ static void look_for_held(struct dr_manager *m)
  * stalled or is long. Returns the number of events. */
 static int read_suspects(struct dr_manager *m)
 {
-	uint32_t suspects = dr_hb_suspects(&m->hb);
-	int n = 0;
+	uint32_t suspects = dr_hb_suspects(m->hb);
+	int n = dr_peer_read(m, suspects);
 
 	for (unsigned r = 0; r < m->prm.n_rails; r++) {
 		struct mgr_rail *mr = &m->rail[r];
 
-		if (dr_hb_suspected(&m->hb, r))
+		if (dr_hb_suspected(m->hb, r))
 			ask_kernel(m, r);
 		else
 			mr->asked = false;
@@ -185,12 +238,12 @@ static void share_life(struct dr_manager *m)
 {
 	struct dr_rail_life *l = m->prm.life;
 
-	for (unsigned r = 0; l && r < m->prm.n_rails; r++) {
-		if (m->hb.rail[r].heard)
+	for (unsigned r = 0; l && !m->peer->shared && r < m->prm.n_rails; r++) {
+		if (m->hb->rail[r].heard)
 			atomic_store_explicit(&l->heard_ns[r], m->now, memory_order_relaxed);
 		else if (atomic_load_explicit(&l->heard_ns[r], memory_order_relaxed) >
-			 m->hb.last_tick_ns)
-			dr_hb_heard_elsewhere(&m->hb, r);
+			 m->hb->last_tick_ns)
+			dr_hb_heard_elsewhere(m->hb, r);
 	}
 }
 
@@ -200,11 +253,11 @@ static void share_falls(struct dr_manager *m, struct dr_hb_out *out)
 {
 	struct dr_rail_life *l = m->prm.life;
 
-	for (unsigned r = 0; l && r < m->prm.n_rails; r++) {
+	for (unsigned r = 0; l && !m->peer->shared && r < m->prm.n_rails; r++) {
 		uint32_t falls = atomic_load_explicit(&l->falls[r], memory_order_relaxed);
 
-		if (falls != m->falls_seen[r] && !m->hb.rail[r].down) {
-			dr_hb_force_down(&m->hb, r);
+		if (falls != m->falls_seen[r] && !m->hb->rail[r].down) {
+			dr_hb_force_down(m->hb, r);
 			out->fell |= 1u << r;
 		} else if (out->fell & (1u << r)) {
 			falls = 1 +
@@ -240,7 +293,7 @@ static void report_silence(struct dr_manager *m, bool stalled, int64_t silent_ns
 static void watch_silence(struct dr_manager *m)
 {
 	enum dr_peer_answers best = DR_PEER_UNKNOWN;
-	int64_t silent = dr_hb_silent_ns(&m->hb);
+	int64_t silent = dr_hb_silent_ns(m->hb);
 
 	if (silent < SILENT_NS) {
 		if (m->stalled)
@@ -274,7 +327,7 @@ static void watch_silence(struct dr_manager *m)
  * heartbeats of the rail, every path of it carries them; of the copies one counts. */
 static void send_as_control(struct dr_manager *m, unsigned r, const void *buf, size_t len)
 {
-	bool missed = m->hb.rail[r].miss > 0 || m->hb.rail[r].peer_miss > 0;
+	bool missed = m->hb->rail[r].miss > 0 || m->hb->rail[r].peer_miss > 0;
 	unsigned path = 0;
 	int best = heartbeat_path(m, r, &path);
 
@@ -289,22 +342,23 @@ static void send_as_control(struct dr_manager *m, unsigned r, const void *buf, s
  * also gets a PROBE frame, in case only datagrams are lost. */
 static void send_heartbeat(struct dr_manager *m, unsigned r, const struct dr_hb_out *out)
 {
-	const struct dr_transport_ops *ops = m->rail[r].rail->ops;
+	struct dr_rail *rail = m->peer->rail[r].rail;
+	const struct dr_transport_ops *ops = rail->ops;
 	uint8_t buf[DR_DGRAM_MAX];
 	unsigned path = 0;
 	size_t len;
 	int c = -1;
 
 	if (out->padded & (1u << r)) {
-		len = dr_hb_make(&m->hb, r, m->hb.rail[r].padded_size, buf);
-		ops->rail_padded(m->rail[r].rail, buf, len, m->hb.rail[r].padded_size);
+		len = dr_hb_make(m->hb, r, m->hb->rail[r].padded_size, buf);
+		ops->rail_padded(rail, buf, len, m->hb->rail[r].padded_size);
 	}
-	len = dr_hb_make(&m->hb, r, 0, buf);
+	len = dr_hb_make(m->hb, r, 0, buf);
 	if (!(ops->caps & DR_CAP_DGRAM)) {
 		send_as_control(m, r, buf, len);
 		return;
 	}
-	ops->rail_dgram(m->rail[r].rail, buf, len);
+	ops->rail_dgram(rail, buf, len);
 	if (out->suspect & (1u << r))
 		c = heartbeat_path(m, r, &path);
 	if (c >= 0)
@@ -318,6 +372,18 @@ static void send_heartbeats(struct dr_manager *m, const struct dr_hb_out *out)
 			send_heartbeat(m, r, out);
 		if (out->send & out->twice & (1u << r))
 			send_heartbeat(m, r, out);
+	}
+}
+
+/* A tick that another manager executed found these rails suspect, and that one need not have a path on them. */
+static void probe_suspects(struct dr_manager *m)
+{
+	for (unsigned r = 0; r < m->prm.n_rails; r++) {
+		unsigned path = 0;
+		int c = m->peer->suspect & (1u << r) ? heartbeat_path(m, r, &path) : -1;
+
+		if (c >= 0)
+			dr_channel_probe_path(m->channel[c], path, m->now);
 	}
 }
 
@@ -341,7 +407,7 @@ static int64_t reading_gap(struct dr_manager *m, unsigned r)
 /* The last sign of life on rail r that was read. */
 static int64_t heard_ns(struct dr_manager *m, unsigned r)
 {
-	int64_t last = m->hb.rail[r].beat_ns;
+	int64_t last = DR_MAX(m->hb->rail[r].beat_ns, m->peer->rail[r].rx_ns);
 
 	for (unsigned c = 0; c < m->prm.n_channels; c++)
 		for (unsigned i = 0; i < DR_PATHS; i++) {
@@ -351,6 +417,15 @@ static int64_t heard_ns(struct dr_manager *m, unsigned r)
 				last = DR_MAX(last, p->rx_last_ns);
 		}
 	return last;
+}
+
+static void suspect(struct dr_manager *m, unsigned r)
+{
+	bool before = m->hb->rail[r].suspected;
+
+	dr_hb_suspect(m->hb, r, m->now);
+	if (!before && m->hb->rail[r].suspected)
+		m->peer->rail[r].suspect_ns = m->now;
 }
 
 /* Rule 1. */
@@ -366,9 +441,9 @@ static void watch_owed(struct dr_manager *m)
 			continue;
 		any = true;
 		r = dr_channel_path(m->channel[c], i)->rail->index;
-		wait = DR_MAX(OWED_NS, dr_hb_usual_gap(&m->hb, r) * 3 / 2);
+		wait = DR_MAX(OWED_NS, dr_hb_usual_gap(m->hb, r) * 3 / 2);
 		if (m->now - since >= wait && m->now - heard_ns(m, r) >= wait)
-			dr_hb_suspect(&m->hb, r, m->now);
+			suspect(m, r);
 	}
 	m->owed_ns = any ? m->now + OWED_NS : DR_NEVER;
 }
@@ -458,15 +533,15 @@ static void doubt(struct dr_manager *m, struct dr_channel *ch, unsigned *rail, u
 	*rail = r;
 	if (m->prm.transport->rail_padded && s->segment_bytes > DR_DGRAM_MAX)
 		*size = s->segment_bytes;
-	needed = *size != 0 ? dr_hb_losses_needed(&m->hb, r) : SILENT_SEGMENTS;
-	if (!busy && dr_hb_padded_lost(&m->hb, r)) {
+	needed = *size != 0 ? dr_hb_losses_needed(m->hb, r) : SILENT_SEGMENTS;
+	if (!busy && dr_hb_padded_lost(m->hb, r)) {
 		snprintf(why, sizeof(why),
 			"datagrams of %u bytes do not arrive, small ones do (MTU of the path?)",
-			m->hb.rail[r].padded_size);
-		dr_hb_padded_only(&m->hb, r);
-		dr_manager_rail_down(m, r, -EMSGSIZE, why);
+			m->hb->rail[r].padded_size);
+		dr_hb_padded_only(m->hb, r);
+		dr_manager_rail_fell(m, r, -EMSGSIZE, why);
 	} else if (!busy && no_answer(s, stalled_ns, needed) &&
-		   (*size == 0 || dr_hb_padded_passed(&m->hb, r))) {
+		   (*size == 0 || dr_hb_padded_passed(m->hb, r))) {
 		dr_channel_path_dead(ch, i, -ETIMEDOUT,
 			"the peer's kernel or NIC acknowledges nothing although the rail works",
 			m->now);
@@ -480,12 +555,17 @@ void dr_manager_rail_small(
 {
 	dr_assert(rail < m->prm.n_rails);
 	if (!m->prm.transport->rail_padded || size <= DR_DGRAM_MAX ||
-		m->prm.detect != DR_DETECT_FAST || m->rail[rail].state != DR_RAIL_ALIVE)
+		m->prm.detect != DR_DETECT_FAST)
 		return;
 	m->now = now;
-	dr_hb_padded_only(&m->hb, rail);
-	dr_hb_padded_size(&m->hb, rail, size);
-	dr_manager_rail_down(m, rail, -EMSGSIZE, why);
+	dr_peer_lock(m);
+	dr_manager_take_verdicts(m);
+	if (m->rail[rail].state == DR_RAIL_ALIVE) {
+		dr_hb_padded_only(m->hb, rail);
+		dr_hb_padded_size(m->hb, rail, size);
+		dr_manager_rail_fell(m, rail, -EMSGSIZE, why);
+	}
+	dr_peer_unlock(m);
 }
 
 /* The rail may be repaired by a smaller MTU: new connections show it. */
@@ -499,7 +579,18 @@ static void resize(struct dr_manager *m, unsigned r)
 		return;
 	dr_channel_path(m->channel[c], i)->ops->stats(dr_channel_path(m->channel[c], i), &s);
 	if (s.segment_bytes > DR_DGRAM_MAX)
-		dr_hb_padded_size(&m->hb, r, s.segment_bytes);
+		dr_hb_padded_size(m->hb, r, s.segment_bytes);
+}
+
+/* The manager that asked first determines the size, and when to end. */
+static void question(struct dr_manager *m, unsigned r, uint32_t size)
+{
+	struct peer_rail *pr = &m->peer->rail[r];
+
+	if (pr->asker && pr->asker != m)
+		return;
+	pr->asker = size != 0 ? m : NULL;
+	dr_hb_question(m->hb, r, size, m->now);
 }
 
 /* Rule 2. */
@@ -515,45 +606,93 @@ static void watch_doubts(struct dr_manager *m)
 		size[r] = DR_MAX(size[r], one);
 	}
 	for (unsigned r = 0; r < m->prm.n_rails; r++)
-		if (m->hb.rail[r].padded_only)
+		if (m->hb->rail[r].padded_only)
 			resize(m, r);
 		else
-			dr_hb_question(&m->hb, r, size[r], m->now);
+			question(m, r, size[r]);
 }
 
-int dr_manager_beat(struct dr_manager *m)
+/* The gaps of all managers since the last full tick; the manager that executes the next one passes them on. */
+static void pass_gaps(struct dr_manager *m, bool ticked)
 {
-	struct dr_hb_out out;
-	uint32_t busy;
-	int n;
+	for (unsigned r = 0; r < m->prm.n_rails; r++) {
+		int64_t *all = &m->peer->rail[r].gap_ns, gap = reading_gap(m, r);
 
-	if (m->now >= m->owed_ns)
-		watch_owed(m);
-	if (m->now < m->hb.next_ns)
-		return 0;
-	n = read_suspects(m);
-	busy = collect_life(m);
+		*all = *all != 0 && gap != 0 ? DR_MIN(*all, gap) : DR_MAX(*all, gap);
+		if (!ticked)
+			continue;
+		dr_hb_gap(m->hb, r, *all);
+		*all = 0;
+	}
+}
+
+static void judge(struct dr_manager *m, const struct dr_hb_out *out)
+{
+	for (unsigned r = 0; r < m->prm.n_rails; r++) {
+		if ((out->fell & (1u << r)) && m->prm.detect == DR_DETECT_FAST)
+			dr_peer_fell(m->peer, r, -ETIMEDOUT,
+				"no heartbeat received while another rail is heard");
+		if (out->rose & (1u << r))
+			dr_peer_rose(m->peer, r);
+	}
+	dr_manager_take_verdicts(m);
+}
+
+/* Passes what this manager has, and executes the tick if it is due. Returns the number of events. */
+static int look(struct dr_manager *m)
+{
+	bool due = m->now >= m->hb->next_ns, full;
+	int n = read_suspects(m);
+	uint32_t busy = collect_life(m);
+	struct dr_hb_out out;
+
 	share_life(m);
 	look_for_held(m);
-	dr_hb_tick(&m->hb, busy, m->now, &out);
+	dr_hb_tick(m->hb, busy, m->now, &out);
 	send_heartbeats(m, &out);
+	if (due)
+		m->peer->suspect = out.suspect;
+	else
+		probe_suspects(m);
+	full = dr_peer_looked(m, &out);
 	dr_manager_rates(m);
-	if (!out.full)
+	if (!full)
 		return n;
-	for (unsigned r = 0; r < m->prm.n_rails; r++)
-		dr_hb_gap(&m->hb, r, reading_gap(m, r));
+	pass_gaps(m, out.full);
 	if (m->owed_ns == DR_NEVER && m->prm.detect == DR_DETECT_FAST)
 		watch_owed(m);
 	watch_doubts(m);
 	share_falls(m, &out);
 	share_silences(m, &out);
-	for (unsigned r = 0; r < m->prm.n_rails; r++) {
-		if ((out.fell & (1u << r)) && m->prm.detect == DR_DETECT_FAST)
-			dr_manager_rail_down(m, r, -ETIMEDOUT,
-				"no heartbeat received while another rail is heard");
-		if (out.rose & (1u << r))
-			dr_manager_rail_up(m, r, "heard again in both directions");
-	}
+	judge(m, &out);
 	watch_silence(m);
+	return n;
+}
+
+static void pass_early(struct dr_manager *m)
+{
+	m->passed_ns = m->hb->next_ns;
+	(void)collect_life(m);
+}
+
+int dr_manager_beat(struct dr_manager *m)
+{
+	int n = 0;
+
+	if (m->now < m->owed_ns && m->now < dr_peer_due(m) && !dr_peer_news(m) &&
+		!dr_peer_last_call(m))
+		return 0;
+	if (!dr_peer_try_lock(m)) {
+		m->retry_ns = m->now + RETRY_NS;
+		return 0;
+	}
+	dr_manager_take_verdicts(m);
+	if (m->now >= m->owed_ns)
+		watch_owed(m);
+	if (m->now >= dr_peer_due(m) || dr_peer_news(m))
+		n = look(m);
+	else if (dr_peer_last_call(m))
+		pass_early(m);
+	dr_peer_unlock(m);
 	return n;
 }

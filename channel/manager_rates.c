@@ -127,9 +127,9 @@ static void count_losses(struct dr_manager *m, unsigned r)
 	int sent, lost;
 	bool changed;
 
-	dr_hb_small(&m->hb, r, &now);
+	dr_hb_small(m->hb, r, &now);
 	now.ns = m->now;
-	if (!dr_rate_report(&m->reports[r], &now, pause, &sent, &lost) || m->stalled ||
+	if (!dr_rate_report(&m->peer->reports[r], &now, pause, &sent, &lost) || m->stalled ||
 		m->rail[r].state == DR_RAIL_DOWN)
 		return;
 	pthread_mutex_lock(&m->rates->lock);

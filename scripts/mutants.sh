@@ -38,6 +38,7 @@ killers=(
 	channel/heartbeat_test
 	channel/heartbeat_starved_test
 	channel/heartbeat_padded_test
+	channel/peer_test
 	channel/rate_test
 	channel/rate_leave_test
 	channel/manager_test

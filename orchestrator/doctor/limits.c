@@ -97,9 +97,10 @@ void dr_check_memlock(struct dr_doctor *d)
 
 void dr_check_open_files(struct dr_doctor *d)
 {
-	/* One socket per path; per GPU a listener and a datagram socket on each rail, and one for bootstrap. */
+	/* One socket per path; per GPU a listener and a datagram socket on each rail, and one for bootstrap. The peer's
+	 * heartbeats have two sockets on each rail, for all GPUs. */
 	unsigned each = d->run.channels * 2 + 2 * DR_MAX(d->n, 2u) + 1;
-	uint64_t need = (uint64_t)d->run.gpus * each + OTHER_FILES, limit;
+	uint64_t need = (uint64_t)d->run.gpus * each + 2 * DR_MAX(d->n, 2u) + OTHER_FILES, limit;
 	char have[32];
 
 	if (!soft_limit(d, "open-files", "Max open files", &limit))

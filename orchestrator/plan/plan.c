@@ -25,7 +25,14 @@ unsigned dr_plan_n_channels(const struct dr_plan *p)
 
 unsigned dr_plan_n_handles(const struct dr_plan *p)
 {
-	return p->n_rails + dr_plan_n_channels(p);
+	return p->n_rails + dr_plan_n_channels(p) + dr_plan_n_peer_handles(p);
+}
+
+unsigned dr_plan_n_peer_handles(const struct dr_plan *p)
+{
+	const struct dr_transport_kind *kind = dr_plan_kind(p);
+
+	return kind && (kind->ops->caps & DR_CAP_DGRAM) ? p->n_rails : 0;
 }
 
 bool dr_plan_from_client(const struct dr_plan *p, unsigned channel)

@@ -21,7 +21,7 @@
 enum {
 	DR_PLAN_GPUS_MAX = DR_BOOT_GPUS_MAX,
 	DR_PLAN_CHUNK_MAX = 64 << 20,
-	DR_PLAN_HANDLES_MAX = DR_RAILS_MAX + DR_CHANNELS_MAX
+	DR_PLAN_HANDLES_MAX = 2 * DR_RAILS_MAX + DR_CHANNELS_MAX
 };
 
 struct dr_plan_rail {
@@ -99,8 +99,10 @@ enum dr_plan_end { DR_PLAN_CLIENT, DR_PLAN_SERVER };
 unsigned dr_plan_per_direction(const struct dr_plan *p);
 unsigned dr_plan_n_bulk(const struct dr_plan *p);
 unsigned dr_plan_n_channels(const struct dr_plan *p);
-/* Handles of a GPU in each direction: one per rail, one per channel. */
+/* Handles of a GPU in each direction: one per rail, one per channel, and the last ones: of the peer
+ * (channel/peer.h), one per rail. */
 unsigned dr_plan_n_handles(const struct dr_plan *p);
+unsigned dr_plan_n_peer_handles(const struct dr_plan *p);
 /* The rails that may be primaries: a routed one is a shadow only, unless all rails are routed. Returns
  * how many are in `list`. */
 unsigned dr_plan_direct(const struct dr_plan *p, unsigned list[DR_RAILS_MAX]);

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "channel/peer.h"
 #include "orchestrator/engine/engine.h"
 #include "topology/numa.h"
 
@@ -31,6 +32,29 @@ struct dr_affinity_place dr_local_place(
 		l->s->opt, l->plan, l->side, dr_numa_nodes(), (unsigned)(worker - l->worker), mine);
 }
 
+/* What the managers of all GPUs have in common. */
+static void manager_params(const struct dr_local *l, unsigned position, struct dr_manager_params *m)
+{
+	dr_plan_manager(l->plan, l->side, position, m);
+	m->gpu = l->plan->gpu[position][l->side];
+	m->port_min = l->s->opt->data_port_min;
+	m->port_max = l->s->opt->data_port_max;
+	memcpy(m->token, dr_control_token(l->s->control), DR_TOKEN_LEN);
+	m->peer = l->peer;
+}
+
+static int make_peer(struct dr_local *l, struct dr_err *e)
+{
+	struct dr_manager_params m;
+	int rc;
+
+	if (dr_plan_n_peer_handles(l->plan) == 0)
+		return 0;
+	manager_params(l, 0, &m);
+	rc = dr_poller_create(&l->peer_poller, e);
+	return rc ? rc : dr_peer_create(&m, l->peer_poller, &l->peer, e);
+}
+
 /* With GPU memory the manager's transport is wrapped. */
 static int gpu_params(struct dr_local *l, struct dr_local_gpu *g, struct dr_worker_gpu_params *p,
 	struct dr_err *e)
@@ -40,11 +64,7 @@ static int gpu_params(struct dr_local *l, struct dr_local_gpu *g, struct dr_work
 		.ring_bytes = l->plan->window * dr_engine_stride(l->plan->chunk_max) };
 	int rc = 0;
 
-	dr_plan_manager(l->plan, l->side, g->position, &p->manager);
-	p->manager.gpu = l->plan->gpu[g->position][l->side];
-	p->manager.port_min = l->s->opt->data_port_min;
-	p->manager.port_max = l->s->opt->data_port_max;
-	memcpy(p->manager.token, dr_control_token(l->s->control), DR_TOKEN_LEN);
+	manager_params(l, g->position, &p->manager);
 	p->manager.life = &l->life;
 	p->manager.rates = &l->rates;
 	p->position = g->position;
@@ -157,6 +177,7 @@ static int set_up(struct dr_local *l, struct dr_err *e)
 	l->gpu_end = l->gpu + l->plan->n_gpus;
 	for (unsigned k = 0; k < l->plan->n_gpus; k++)
 		set_up_gpu(l, k);
+	rc = make_peer(l, e);
 	for (unsigned i = 0; rc == 0 && i < l->n_workers; i++)
 		rc = make_worker(l, &l->worker[i], e);
 	return rc;
@@ -205,6 +226,8 @@ void dr_local_destroy(struct dr_local *l)
 		if (l->worker[i].w)
 			dr_worker_destroy(l->worker[i].w);
 	}
+	dr_peer_destroy(l->peer);
+	dr_poller_destroy(l->peer_poller);
 	for (unsigned k = 0; k < DR_PLAN_GPUS_MAX; k++)
 		dr_gpu_buffers_close(l->gpu[k].buffers);
 	dr_rail_rates_fini(&l->rates);
@@ -215,17 +238,22 @@ void dr_local_destroy(struct dr_local *l)
 
 /* ---- handles ---- */
 
+/* The manager's handles, then those of the peer, which come once, with the first GPU. */
 static int send_handles(const struct dr_local *l, const struct dr_local_gpu *g)
 {
 	struct dr_manager *m = dr_worker_manager(g->on->w, g->position);
-	struct dr_boot_handle h[DR_PLAN_HANDLES_MAX];
-	unsigned n = dr_plan_n_handles(l->plan);
+	struct dr_boot_handle h[DR_PLAN_HANDLES_MAX] = { 0 };
+	unsigned n = dr_plan_n_handles(l->plan), own = n - dr_plan_n_peer_handles(l->plan);
 
-	if (!m || dr_manager_handle_count(m) != n)
+	if (!m || dr_manager_handle_count(m) != own)
 		return -EINVAL;
 	for (unsigned i = 0; i < n; i++) {
-		int len = dr_manager_handle(m, i, h[i].bytes, sizeof(h[i].bytes));
+		int len = 0;
 
+		if (i < own)
+			len = dr_manager_handle(m, i, h[i].bytes, sizeof(h[i].bytes));
+		else if (g->position == 0)
+			len = dr_peer_handle(l->peer, i - own, h[i].bytes, sizeof(h[i].bytes));
 		if (len < 0)
 			return len;
 		h[i].len = (uint8_t)len;
@@ -253,6 +281,8 @@ int dr_local_connect(struct dr_local *l, unsigned position, const struct dr_boot
 	uint16_t lens[DR_PLAN_HANDLES_MAX];
 	struct dr_command cmd = { .kind = DR_CMD_CONNECT, .position = position };
 	struct dr_local_gpu *g = &l->gpu[position];
+	unsigned own = dr_plan_n_handles(l->plan) - dr_plan_n_peer_handles(l->plan);
+	int rc = 0;
 
 	if (n != dr_plan_n_handles(l->plan))
 		return dr_err_set(
@@ -261,7 +291,11 @@ int dr_local_connect(struct dr_local *l, unsigned position, const struct dr_boot
 		memcpy(bytes[h], handles[h].bytes, DR_HANDLE_MAX);
 		lens[h] = handles[h].len;
 	}
-	int rc = dr_worker_set_peer(g->on->w, position, bytes, lens, n);
+	if (l->peer && position == 0)
+		rc = dr_peer_start(l->peer, bytes + own, lens + own, n - own, dr_now_ns(), e);
+	if (rc)
+		return rc;
+	rc = dr_worker_set_peer(g->on->w, position, bytes, lens, own);
 	if (rc)
 		return dr_err_set(e, rc, "peer: handles of GPU %u: %s", g->number, strerror(-rc));
 	if (g->on->po.fd < 0)

@@ -196,8 +196,12 @@ struct dr_local {
 	struct dr_output *out;
 	enum dr_plan_end side;
 
-	struct dr_rail_life life;	/* of the rails, shared by all workers */
-	struct dr_rail_rates rates;	/* the same */
+	/* Shared by all workers: the peer's heartbeats, with the poller of their endpoints; NULL: the kind has no
+	 * datagrams; and what is known of the rails. */
+	struct dr_peer *peer;
+	struct dr_poller *peer_poller;
+	struct dr_rail_life life;
+	struct dr_rail_rates rates;
 	unsigned n_workers, n_channels; /* n_channels: of a GPU */
 	struct dr_local_worker *worker;
 	struct dr_local_gpu gpu[DR_PLAN_GPUS_MAX], *gpu_end;

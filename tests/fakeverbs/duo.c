@@ -123,11 +123,26 @@ static void open_end(struct duo *d, unsigned end)
 		a->sin_family = AF_INET;
 		a->sin_addr.s_addr = htonl(INADDR_LOOPBACK + d->o.address + 2 * rail + end);
 	}
+	if (d->o.peer && dr_peer_create(&mp, NULL, &d->peer[end], &e))
+		fail_msg("peer: %s", e.text);
+	mp.peer = d->peer[end];
 	if (dr_manager_create(&mp, &d->m[end], &e))
 		fail_msg("create: %s", e.text);
 	d->ch[end] = dr_manager_channel_at(d->m[end], 0);
 	if (dr_channel_mem_reg(d->ch[end], &m, &d->mem[end], &e))
 		fail_msg("register: %s", e.text);
+}
+
+static void introduce_peer(struct duo *d, unsigned end)
+{
+	uint8_t h[2][DR_HANDLE_MAX];
+	struct dr_err e = { 0 };
+	uint16_t len[2];
+
+	for (unsigned i = 0; i < d->o.rails; i++)
+		len[i] = (uint16_t)dr_peer_handle(d->peer[!end], i, h[i], sizeof(h[i]));
+	if (dr_peer_start(d->peer[end], h, len, d->o.rails, dr_now_ns(), &e))
+		fail_msg("peer: %s", e.text);
 }
 
 static void introduce(struct duo *d, unsigned end)
@@ -137,6 +152,8 @@ static void introduce(struct duo *d, unsigned end)
 	uint16_t len[3];
 	unsigned n = dr_manager_handle_count(d->m[end]);
 
+	if (d->o.peer)
+		introduce_peer(d, end);
 	for (unsigned i = 0; i < n; i++)
 		len[i] = (uint16_t)dr_manager_handle(d->m[!end], i, h[i], sizeof(h[i]));
 	if (dr_manager_start(d->m[end], h, len, n, dr_now_ns(), &e))
@@ -241,6 +258,8 @@ void duo_shut(struct duo *d)
 		dr_manager_close(d->m[end], dr_now_ns());
 	for (unsigned end = 0; end < 2; end++)
 		assert_int_equal(dr_manager_destroy(d->m[end]), 0);
+	for (unsigned end = 0; end < 2; end++)
+		dr_peer_destroy(d->peer[end]);
 	for (unsigned end = 0; end < 2; end++) {
 		if (end == RECEIVER && d->fd >= 0)
 			assert_int_equal(munmap(d->buf[end], BYTES), 0);

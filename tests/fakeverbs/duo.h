@@ -11,7 +11,7 @@
 #include <cmocka.h>
 
 #include "base/clock.h"
-#include "channel/manager.h"
+#include "channel/peer.h"
 #include "tests/fakeverbs/fakeverbs.h"
 #include "transport/verbs/verbs.h"
 
@@ -25,6 +25,7 @@ struct duo_opts {
 	unsigned rails; /* 1 or 2 */
 	unsigned
 		address; /* the addresses are 127.0.0.1 + this and the next ones: rail by rail, sender first */
+	bool peer; /* the heartbeats have endpoints of their own, as if several managers shared them */
 	bool lazy;   /* memory is registered at first use */
 	bool cuda;   /* the receiver's memory is of a GPU whose writes want a flush */
 	bool ends;   /* the channel is to end with an error */
@@ -34,6 +35,7 @@ struct duo_opts {
 struct duo {
 	struct duo_opts o;
 	const struct dr_fake_ctl *fake;
+	struct dr_peer *peer[2];
 	struct dr_manager *m[2];
 	struct dr_channel *ch[2];
 	struct dr_mem mem[2];

@@ -11,7 +11,7 @@ static const char *const nic[2][2] = { { "a0", "a1" }, { "b0", "b1" } }; /* by e
 
 static void device_of_the_primary_goes_and_comes(unsigned end, bool waits)
 {
-	const struct duo_opts o = { .rails = 2 };
+	const struct duo_opts o = { .rails = 2, .peer = true };
 	struct dr_channel_stats st;
 	static struct duo r;
 	uint64_t before;

@@ -13,7 +13,7 @@ static const char *const nics = "s0:lo:127.0.0.1,r0:lo:127.0.0.2,s1:lo:127.0.0.3
 
 static void open_duo(struct duo *d)
 {
-	const struct duo_opts o = { .rails = 2 };
+	const struct duo_opts o = { .rails = 2, .peer = true };
 	const struct dr_fake_ctl *fake = duo_nics(nics);
 
 	fake->retry7_for_ever(NULL, true);

@@ -1,0 +1,445 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "channel/manager_priv.h"
+
+#include "base/log.h"
+#include "base/mem.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+/*
+ * A peer process: one stream of heartbeats per rail for all managers of this process.
+ *
+ *  1. One manager at a time, under the lock, passes what it sent and read, executes the tick if it is due, and takes
+ *     the verdicts. A manager does not wait for the lock, except for rare events (a rail failed). It looks again
+ *     later: what it has to pass stays where it is until then.
+ *  2. One manager is the driver: its poller watches the endpoints, and it comes at the time of a tick. The others come
+ *     after the tick, when they are awake or an eighth of an interval late. They pass what they have for the next tick,
+ *     and execute a tick that the driver has not. So the heartbeats go on while any manager runs, and no manager
+ *     wakes up for them more than once per tick. In a fast phase all come at once: the first one executes the tick.
+ *  3. Bytes that any manager read are signs of life, once per look of that manager, if they were read after the last
+ *     suspicion of the rail. Whether bytes replace a heartbeat is judged by the time when they were sent. So a manager
+ *     that is awake in the last eighth of an interval also passes then what it has; bytes of one that is not make
+ *     one heartbeat more necessary, not one less.
+ *  4. A verdict is a number that grows; each manager compares it with the last one that it took. Sleeping managers are
+ *     woken for it.
+ *  5. A tick that comes late is one tick. A manager that was stalled alone extends the timers of its own channels only.
+ *  6. Locks are taken in this order: the peer's, then that of the rates.
+ *
+ * The same code serves a manager that has no common peer: the peer is its own, and its rails are the endpoints.
+ */
+enum { LAG_PART = 8, PROCESS = UINT16_MAX };
+static const int64_t GIVE_UP_NS = 60 * DR_NS_PER_S;
+
+static int64_t lag_ns(const struct dr_peer *p, int64_t now)
+{
+	return now < p->hb.fast_until_ns ? 0 : p->hb.interval_ns / LAG_PART;
+}
+
+static int64_t later(int64_t ns, int64_t by_ns)
+{
+	return ns > DR_NEVER - by_ns ? DR_NEVER : ns + by_ns;
+}
+
+/* ---- lock ---- */
+
+/* For those who look without the lock. */
+static void publish(struct dr_peer *p, int64_t now)
+{
+	atomic_store_explicit(&p->next_ns, p->hb.next_ns, memory_order_relaxed);
+	atomic_store_explicit(&p->lag_ns, lag_ns(p, now), memory_order_relaxed);
+}
+
+static void lock(struct dr_peer *p)
+{
+	int rc = p->shared ? pthread_mutex_lock(&p->lock) : 0;
+
+	dr_assert(rc == 0);
+}
+
+static void unlock(struct dr_peer *p, int64_t now)
+{
+	if (!p->shared)
+		return;
+	publish(p, now);
+	if (p->poller)
+		dr_poller_rest(p->poller);
+	int rc = pthread_mutex_unlock(&p->lock);
+
+	dr_assert(rc == 0);
+}
+
+void dr_peer_lock(struct dr_manager *m)
+{
+	if (m->locks++ == 0)
+		lock(m->peer);
+	m->peer->now = m->now;
+}
+
+bool dr_peer_try_lock(struct dr_manager *m)
+{
+	if (m->locks == 0 && m->peer->shared && pthread_mutex_trylock(&m->peer->lock) != 0)
+		return false;
+	m->locks++;
+	m->peer->now = m->now;
+	return true;
+}
+
+void dr_peer_unlock(struct dr_manager *m)
+{
+	dr_assert(m->locks > 0);
+	if (--m->locks == 0)
+		unlock(m->peer, m->now);
+}
+
+/* ---- endpoints ---- */
+
+static void on_rail_event(struct dr_sink *sink, const struct dr_event *ev)
+{
+	struct peer_rail *pr = dr_container_of(sink, struct peer_rail, sink);
+	struct dr_peer *p = pr->peer;
+
+	if (ev->kind == DR_EV_DGRAM) {
+		(void)dr_hb_receive(&p->hb, pr->index, ev->data, ev->len, ev->size, p->now);
+	} else if (ev->kind == DR_EV_FAILED) {
+		dr_warn("rail", "heartbeats of rail %u: %s", pr->index, ev->text);
+		dr_hb_force_down(&p->hb, pr->index);
+		dr_peer_fell(p, pr->index, ev->err, ev->text);
+	}
+}
+
+static void rail_ready(void *arg, int64_t now)
+{
+	struct peer_rail *pr = arg;
+
+	pr->peer->now = now;
+	pr->rail->ops->rail_progress(pr->rail, now, &pr->sink);
+}
+
+/* The endpoints' poller is the managers' too: in the simulator. */
+static void rail_ready_alone(void *arg, int64_t now)
+{
+	struct peer_rail *pr = arg;
+
+	lock(pr->peer);
+	rail_ready(arg, now);
+	unlock(pr->peer, now);
+}
+
+/* Of the poller that nobody waits on. If another manager has the lock, it reads now or in its tick. */
+static void poller_ready(struct dr_pollable *po, uint32_t revents, int64_t now)
+{
+	struct dr_peer *p = dr_container_of(po, struct dr_peer, po);
+
+	(void)revents;
+	if (pthread_mutex_trylock(&p->lock) != 0)
+		return;
+	(void)dr_poller_wait(p->poller, 0);
+	unlock(p, now);
+}
+
+int dr_peer_read(struct dr_manager *m, uint32_t rails)
+{
+	struct dr_peer *p = m->peer;
+	int n = 0;
+
+	for (unsigned r = 0; r < p->n_open; r++)
+		if (rails & (1u << r))
+			n += p->rail[r].rail->ops->rail_progress(
+				p->rail[r].rail, m->now, &p->rail[r].sink);
+	return n;
+}
+
+static int open_rail(
+	struct dr_peer *p, unsigned r, const struct dr_manager_params *m, struct dr_err *e)
+{
+	struct dr_rail_params rp = {
+		.index = r,
+		.ifname = m->rail[r].ifname,
+		.local = m->rail[r].local,
+		.port_min = m->port_min,
+		.port_max = m->port_max,
+		.dscp = m->dscp,
+		.give_up_ns = GIVE_UP_NS,
+		.poller = p->poller ? p->poller : m->poller,
+		.ready = p->poller ? rail_ready : rail_ready_alone,
+		.arg = &p->rail[r],
+		.kind_params = m->kind_params,
+	};
+	int rc;
+
+	memcpy(rp.token, m->token, DR_TOKEN_LEN);
+	p->rail[r].sink.event = on_rail_event;
+	rc = m->transport->listen(&rp, &p->rail[r].rail, e);
+	p->n_open += rc == 0;
+	return rc;
+}
+
+/* ---- life ---- */
+
+void dr_peer_init(struct dr_peer *p, const struct dr_manager_params *m, unsigned gpu)
+{
+	dr_hb_init(&p->hb, m->n_rails, m->heartbeat_ns, (uint16_t)gpu, m->connector, m->token);
+	p->hb.on_paths = !(m->transport->caps & DR_CAP_DGRAM);
+	p->transport = m->transport;
+	for (unsigned r = 0; r < m->n_rails; r++) {
+		p->rail[r].peer = p;
+		p->rail[r].index = r;
+	}
+}
+
+static int open_all(struct dr_peer *p, const struct dr_manager_params *m, struct dr_poller *apart,
+	struct dr_err *e)
+{
+	int rc = 0;
+
+	p->po.fd = -1;
+	p->po.ready = poller_ready;
+	p->poller = apart;
+	if (apart)
+		p->po.fd = dr_poller_fd(apart);
+	for (unsigned r = 0; r < m->n_rails && rc == 0; r++)
+		rc = open_rail(p, r, m, e);
+	return rc;
+}
+
+int dr_peer_create(const struct dr_manager_params *m, struct dr_poller *apart, struct dr_peer **out,
+	struct dr_err *e)
+{
+	struct dr_peer *p;
+	int rc;
+
+	if (m->n_rails < 1 || m->n_rails > DR_RAILS_MAX || m->heartbeat_ns <= 0)
+		return dr_err_set(e, -EINVAL, "peer: %u rails (1..%d)", m->n_rails, DR_RAILS_MAX);
+	if (!(m->transport->caps & DR_CAP_DGRAM))
+		return dr_err_set(e, -ENOTSUP, "peer: %s has no datagrams", m->transport->name);
+	p = dr_calloc(1, sizeof(*p));
+	if (!p)
+		return dr_err_set(e, -ENOMEM, "peer: out of memory");
+	dr_peer_init(p, m, PROCESS);
+	rc = pthread_mutex_init(&p->lock, NULL);
+	dr_assert(rc == 0);
+	p->shared = true;
+	publish(p, 0);
+	rc = open_all(p, m, apart, e);
+	if (rc != 0) {
+		dr_peer_destroy(p);
+		return rc;
+	}
+	*out = p;
+	return 0;
+}
+
+unsigned dr_peer_handle_count(const struct dr_peer *p)
+{
+	return p->n_open;
+}
+
+int dr_peer_handle(struct dr_peer *p, unsigned i, void *buf, size_t cap)
+{
+	int rc;
+
+	dr_assert(i < p->n_open);
+	lock(p);
+	rc = p->transport->rail_handle(p->rail[i].rail, buf, cap);
+	unlock(p, p->now);
+	return rc;
+}
+
+static int set_peers(struct dr_peer *p, const uint8_t (*handles)[DR_HANDLE_MAX],
+	const uint16_t *lens, struct dr_err *e)
+{
+	for (unsigned r = 0; r < p->n_open; r++) {
+		int rc =
+			lens[r] > DR_HANDLE_MAX
+				? dr_err_set(e, -EPROTO, "peer: handle %u has %u bytes", r, lens[r])
+				: p->transport->rail_peer(p->rail[r].rail, handles[r], lens[r], e);
+
+		if (rc != 0)
+			return rc;
+	}
+	return 0;
+}
+
+int dr_peer_start(struct dr_peer *p, const uint8_t (*handles)[DR_HANDLE_MAX], const uint16_t *lens,
+	unsigned n, int64_t now, struct dr_err *e)
+{
+	int rc;
+
+	if (n != p->n_open)
+		return dr_err_set(
+			e, -EPROTO, "peer: it sent %u handles, expected %u", n, p->n_open);
+	lock(p);
+	p->now = now;
+	rc = set_peers(p, handles, lens, e);
+	if (rc == 0)
+		dr_hb_start(&p->hb, now);
+	unlock(p, now);
+	return rc;
+}
+
+void dr_peer_heartbeats(struct dr_peer *p, uint64_t *sent, uint64_t *received)
+{
+	lock(p);
+	*sent = p->hb.sent;
+	*received = p->hb.received;
+	unlock(p, p->now);
+}
+
+void dr_peer_destroy(struct dr_peer *p)
+{
+	if (!p)
+		return;
+	dr_assert(!p->managers);
+	for (unsigned r = 0; r < p->n_open; r++) {
+		p->transport->rail_close(p->rail[r].rail);
+		p->transport->rail_fini(p->rail[r].rail);
+	}
+	int rc = pthread_mutex_destroy(&p->lock);
+
+	dr_assert(rc == 0);
+	dr_free(p);
+}
+
+/* ---- managers ---- */
+
+static void drive(struct dr_manager *m)
+{
+	struct dr_peer *p = m->peer;
+
+	if (p->poller && m->prm.poller) {
+		int rc = dr_poller_add(m->prm.poller, &p->po, EPOLLIN);
+
+		if (rc != 0) /* then it is read in the ticks alone */
+			dr_warn("rail", "heartbeats cannot be polled: %s", strerror(-rc));
+	}
+	p->driver = m;
+	m->drives = true;
+}
+
+void dr_peer_join(struct dr_manager *m)
+{
+	struct dr_peer *p = m->peer;
+
+	dr_peer_lock(m);
+	m->next = p->managers;
+	p->managers = m;
+	m->look_ns = m->now;
+	m->ticks_seen = atomic_load_explicit(&p->ticks, memory_order_relaxed);
+	m->verdicts_seen = atomic_load_explicit(&p->verdicts, memory_order_relaxed);
+	for (unsigned r = 0; r < m->prm.n_rails; r++) {
+		m->seen[r].falls = p->rail[r].falls;
+		m->seen[r].rises = p->rail[r].rises;
+		if (p->shared && p->rail[r].down)
+			dr_manager_rail_down(m, r, p->rail[r].err, p->rail[r].why);
+	}
+	if (!p->driver)
+		drive(m);
+	dr_peer_unlock(m);
+}
+
+void dr_peer_leave(struct dr_manager *m)
+{
+	struct dr_peer *p = m->peer;
+	struct dr_manager **at = &p->managers;
+
+	dr_peer_lock(m);
+	while (*at && *at != m)
+		at = &(*at)->next;
+	if (*at)
+		*at = m->next;
+	for (unsigned r = 0; r < m->prm.n_rails; r++)
+		if (p->rail[r].asker == m) {
+			p->rail[r].asker = NULL;
+			dr_hb_question(&p->hb, r, 0, m->now);
+		}
+	if (p->driver == m) {
+		if (p->poller && m->prm.poller)
+			dr_poller_del(m->prm.poller, &p->po);
+		p->driver = NULL;
+		m->drives = false;
+	}
+	dr_peer_unlock(m);
+}
+
+int64_t dr_peer_due(const struct dr_manager *m)
+{
+	const struct dr_peer *p = m->peer;
+	int64_t next, lag;
+
+	if (!p->shared)
+		return p->hb.next_ns;
+	if (m->locks > 0) {
+		next = p->hb.next_ns;
+		lag = lag_ns(p, m->now);
+	} else {
+		next = atomic_load_explicit(&p->next_ns, memory_order_relaxed);
+		lag = atomic_load_explicit(&p->lag_ns, memory_order_relaxed);
+	}
+	return DR_MIN(m->look_ns, m->drives ? next : later(next, lag));
+}
+
+bool dr_peer_last_call(const struct dr_manager *m)
+{
+	int64_t next = atomic_load_explicit(&m->peer->next_ns, memory_order_relaxed);
+	int64_t lag = atomic_load_explicit(&m->peer->lag_ns, memory_order_relaxed);
+
+	return m->peer->shared && !m->drives && m->now >= next - lag && m->passed_ns != next;
+}
+
+static bool ticked(const struct dr_manager *m)
+{
+	return m->ticks_seen != atomic_load_explicit(&m->peer->ticks, memory_order_relaxed);
+}
+
+bool dr_peer_news(const struct dr_manager *m)
+{
+	return ticked(m) ||
+	       m->verdicts_seen != atomic_load_explicit(&m->peer->verdicts, memory_order_relaxed);
+}
+
+bool dr_peer_looked(struct dr_manager *m, const struct dr_hb_out *out)
+{
+	struct dr_peer *p = m->peer;
+	bool full;
+
+	if (out->full)
+		atomic_fetch_add_explicit(&p->ticks, 1, memory_order_relaxed);
+	full = ticked(m);
+	m->ticks_seen = atomic_load_explicit(&p->ticks, memory_order_relaxed);
+	if (!p->driver)
+		drive(m);
+	m->look_ns = p->hb.next_ns == DR_NEVER ? m->now + p->hb.interval_ns
+		     : m->drives	       ? p->hb.next_ns
+					       : later(p->hb.next_ns, lag_ns(p, m->now));
+	return full;
+}
+
+/* ---- verdicts ---- */
+
+static void count_verdict(struct dr_peer *p)
+{
+	atomic_fetch_add_explicit(&p->verdicts, 1, memory_order_relaxed);
+	if (!p->poller)
+		return;
+	for (struct dr_manager *m = p->managers; m; m = m->next)
+		if (m->prm.poller)
+			dr_poller_wake(m->prm.poller);
+}
+
+void dr_peer_fell(struct dr_peer *p, unsigned r, int err, const char *why)
+{
+	p->rail[r].falls++;
+	p->rail[r].down = true;
+	p->rail[r].err = err;
+	snprintf(p->rail[r].why, sizeof(p->rail[r].why), "%s", why);
+	count_verdict(p);
+}
+
+void dr_peer_rose(struct dr_peer *p, unsigned r)
+{
+	p->rail[r].rises++;
+	p->rail[r].down = false;
+	count_verdict(p);
+}

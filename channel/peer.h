@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef DR_CHANNEL_PEER_H
+#define DR_CHANNEL_PEER_H
+
+#include "channel/manager.h"
+
+/*
+ * A peer process, as the ChannelManagers of this process see it: one stream of heartbeats per rail and the verdicts
+ * on the rails. It is made before the managers and freed after them. Kinds without datagrams have none: their
+ * heartbeats use the paths of each manager. A manager without a peer (dr_manager_params.peer) sends heartbeats
+ * of its own.
+ *
+ * Threads: each manager's own thread drives the peer in dr_manager_tick. Calls of this header may come from
+ * any thread, but dr_peer_create and dr_peer_destroy must not run beside others.
+ */
+
+/* m: parameters of one of the managers. Used are the transport with its parameters, the rails, connector, token,
+ * heartbeat_ns, detect, ports and dscp.
+ * apart: a poller that nobody waits on, where the endpoints of the heartbeats are registered; the managers' pollers
+ * watch it. It must outlive the peer. NULL: they are registered in m->poller, which is that of all managers, on
+ * one thread; if that is NULL too, dr_manager_tick reads them. -ENOTSUP: the kind has no datagrams; -EINVAL, -ENOMEM, and the errors of
+ * the kind's listen. */
+int dr_peer_create(const struct dr_manager_params *m, struct dr_poller *apart, struct dr_peer **out,
+	struct dr_err *e) DR_MUST_CHECK;
+/* Handles for the bootstrap: one per rail, for the whole process. */
+unsigned dr_peer_handle_count(const struct dr_peer *p);
+/* Writes handle i; returns its length or -errno. */
+int dr_peer_handle(struct dr_peer *p, unsigned i, void *buf, size_t cap);
+/* Takes all of the other end's handles and starts the heartbeats, which the managers that have started send.
+ * -EPROTO: a handle is malformed, or their number differs. */
+int dr_peer_start(struct dr_peer *p, const uint8_t (*handles)[DR_HANDLE_MAX], const uint16_t *lens,
+	unsigned n, int64_t now_ns, struct dr_err *e) DR_MUST_CHECK;
+/* Heartbeats sent and received so far. */
+void dr_peer_heartbeats(struct dr_peer *p, uint64_t *sent, uint64_t *received);
+/* After its last manager. NULL is allowed. */
+void dr_peer_destroy(struct dr_peer *p);
+
+#endif
