@@ -48,7 +48,7 @@ static void lists_of_names(void **state)
 static void what_is_no_name(void **state)
 {
 	static const char *const bad[] = { "", "x", "0-", "0,,1", "3:", "0,0", "0-3,2",
-		"3b:00.0,3B:00.0", "0000:0000:0000:0000:0000:0000", "9999999", "1:zz" };
+		"3b:00.0,3B:00.0", "0000:0000:0000:0000:0000:0000", "1:zz" };
 	struct dr_gpu_names l;
 	struct dr_err e;
 
@@ -68,6 +68,11 @@ static void what_is_no_name(void **state)
 	memset(&l, 0, sizeof(l));
 	assert_int_equal(dr_gpu_names_parse(NULL, "0-32", &l, &e), -ERANGE);
 	assert_non_null(strstr(e.text, "more than 32 GPUs"));
+	/* A number that is too large is no GPU, however large it is. */
+	memset(&l, 0, sizeof(l));
+	assert_int_equal(dr_gpu_names_parse(NULL, "9999999", &l, &e), 0);
+	assert_int_equal(dr_gpu_names_parse(NULL, "99999999999", &l, &e), -ENODEV);
+	assert_non_null(strstr(e.text, "no such GPU: 99999999999"));
 }
 
 static int resolve(const char *text, enum dr_memory_choice m, struct dr_opt_list *out, bool *cuda,
