@@ -89,9 +89,9 @@ static void tell_reserved(const struct dr_session *s)
 	if (!s->plan.rails_auto || !s->route.reserved || o->quiet ||
 		!dr_route_would_be_rail(&s->route))
 		return;
-	fprintf(stderr,
+	dr_say("client",
 		"%s carries the control connection and is no rail of this run, because faults never "
-		"act on it; to include it, give a HOST that is reached over another NIC\n",
+		"act on it; to include it, give a HOST that is reached over another NIC",
 		s->route.ifname);
 }
 
