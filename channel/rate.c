@@ -148,6 +148,14 @@ static void count_idle(struct dr_rate_probe *p, const struct dr_rate_look *look,
 	p->idle_ns += DR_MIN(idle, dt);
 }
 
+/* What was carried in ns. Much may have been carried in the time that does not count: then the rate in all of it is a
+ * lower bound. */
+static void conclude(struct dr_rate_probe *p, uint64_t bytes, int64_t ns, int64_t idle_ns)
+{
+	p->proven = mostly_counts(idle_ns, ns);
+	p->bps = rate_of(bytes, p->proven ? ns - idle_ns : ns);
+}
+
 static void probe_over(struct dr_rate_probe *p, int64_t end)
 {
 	int64_t late = p->late_ns != 0 ? end - p->late_ns : 0, idle = p->idle_ns - p->late_idle_ns;
@@ -156,8 +164,7 @@ static void probe_over(struct dr_rate_probe *p, int64_t end)
 	p->whole = p->late_ns == 0;
 	/* What is acknowledged in a moment is too little to measure. */
 	if (late >= p->limit_ns / 4 && p->acked > p->late_acked) {
-		p->bps = rate_of(p->acked - p->late_acked, late - idle);
-		p->proven = mostly_counts(idle, late);
+		conclude(p, p->acked - p->late_acked, late, idle);
 		return;
 	}
 	p->bps = p->best;
@@ -165,8 +172,7 @@ static void probe_over(struct dr_rate_probe *p, int64_t end)
 		return;
 	late = p->spent_ns + p->wasted_ns + (p->acked < p->sent ? end - p->sent_ns : 0);
 	idle = p->wasted_ns + (p->acked < p->sent ? p->idle_ns : 0);
-	p->bps = rate_of(DR_MAX(p->acked, 1u), late - idle);
-	p->proven = mostly_counts(idle, late);
+	conclude(p, DR_MAX(p->acked, 1u), late, idle);
 }
 
 /* A chunk was carried until `end`. True: the burst goes on. */

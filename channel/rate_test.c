@@ -288,6 +288,26 @@ static void test_time_in_which_the_prober_does_not_run_proves_nothing(void **sta
 	assert_true(p.proven && p.bps < 2e6);
 }
 
+/* However little of the time counts, the rail carried all that it carried in the whole of it. */
+static void test_a_lower_bound_is_no_more_than_the_rail_carries(void **state)
+{
+	unsigned unproven = 0;
+
+	(void)state;
+	for (int64_t ms = 4; ms < 40; ms++)
+		for (unsigned held = 0; held < 10; held += 3) {
+			struct slow sl = { .bps = 5e6,
+				.away_ns = ms * DR_NS_PER_MS,
+				.held_ns = held * DR_NS_PER_MS,
+				.handed_max = 4 << 10 };
+			struct dr_rate_probe p = probe_with(&sl);
+
+			assert_true(p.proven || p.bps < 5.5e6);
+			unproven += !p.proven;
+		}
+	assert_true(unproven > 50);
+}
+
 static void test_a_slow_rail_is_not_failed_back_to(void **state)
 {
 	(void)state;
@@ -465,6 +485,7 @@ int main(void)
 		cmocka_unit_test_setup(test_one_slow_probe_refuses_nothing, setup),
 		cmocka_unit_test_setup(test_a_probe_that_proves_nothing_names_no_rail, setup),
 		cmocka_unit_test_setup(test_a_rail_that_traffic_returned_to_is_not_degraded, setup),
+		cmocka_unit_test_setup(test_a_lower_bound_is_no_more_than_the_rail_carries, setup),
 		cmocka_unit_test_setup(test_a_slow_rail_is_not_failed_back_to, setup),
 		cmocka_unit_test_setup(
 			test_an_idle_channel_fails_back_to_a_rail_that_carries_the_burst, setup),
