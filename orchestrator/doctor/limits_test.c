@@ -69,12 +69,12 @@ static void open_files(void **state)
 {
 	(void)state;
 	/* 8 x (16 + 2 x 4 + 1) + 64 */
-	limits("0", "263", "100000");
+	limits("0", "271", "100000");
 	dr_check_open_files(&doctor);
-	expect(DR_SEVERITY_FAIL, "open-files", NULL, "ulimit -n 264");
-	limits("0", "264", "100000");
+	expect(DR_SEVERITY_FAIL, "open-files", NULL, "ulimit -n 272");
+	limits("0", "272", "100000");
 	dr_check_open_files(&doctor);
-	expect(DR_SEVERITY_OK, "open-files", NULL, "264");
+	expect(DR_SEVERITY_OK, "open-files", NULL, "272");
 	limits("0", "unlimited", "100000");
 	dr_check_open_files(&doctor);
 	expect(DR_SEVERITY_OK, "open-files", NULL, "unlimited");
