@@ -177,7 +177,7 @@ static void on_user_control(
 	const struct dr_path *p = dr_channel_path(ch, path);
 	struct dr_manager *m = arg;
 
-	if (m->started && p)
+	if (m->started && p && !m->peer->shared)
 		(void)dr_hb_receive(m->hb, p->rail->index, data, len, len, now);
 }
 
@@ -371,8 +371,9 @@ unsigned dr_manager_n_channels(const struct dr_manager *m)
  * closed connections, and its resets may be lost: a probe is answered by another one. */
 static void watch_self(struct dr_manager *m)
 {
-	int64_t late = m->started ? m->now - dr_peer_due(m) : 0;
+	int64_t late = m->started ? m->now - DR_MAX(dr_peer_due(m), m->ticked_ns) : 0;
 
+	m->ticked_ns = m->now;
 	for (unsigned c = 0; late > OWN_STALL_NS && c < m->prm.n_channels; c++) {
 		dr_channel_own_stall(m->channel[c], late, m->now);
 		dr_channel_probe(m->channel[c], m->now);

@@ -107,6 +107,8 @@ struct dr_manager {
 	int64_t look_ns;   /* the next look is due */
 	int64_t passed_ns; /* the tick for which this manager followed the last call */
 	int64_t retry_ns;  /* not before, since another manager held the lock */
+	int64_t rails_ns;  /* own rails are looked after then */
+	int64_t ticked_ns; /* last dr_manager_tick */
 	/* manager_rates.c. waited_ns: data has waited on the rail since then; DR_NEVER. */
 	struct dr_rail_rates *rates, own_rates;
 	struct mgr_flow flow[DR_CHANNELS_MAX];

@@ -39,7 +39,9 @@ static const int64_t CONGESTED_NS = DR_NS_PER_S;
 enum { SILENT_SEGMENTS = 8, LOSSY_PERCENT = 1, QUEUED_TIMES = 4 };
 static const int64_t QUEUED_NS = 5 * DR_NS_PER_MS;
 static const int64_t RETRY_NS = 100 * DR_NS_PER_US; /* after another manager held the lock */
-static const int64_t LOOKS_NS = 50 * DR_NS_PER_MS;  /* between two looks that are compared */
+static const int64_t RAILS_NS =
+	500 * DR_NS_PER_MS; /* between two looks after a manager's own rails */
+static const int64_t LOOKS_NS = 50 * DR_NS_PER_MS; /* between two looks that are compared */
 
 static bool uses(const struct dr_manager *m, unsigned c, unsigned path, unsigned rail)
 {
@@ -92,6 +94,8 @@ void dr_manager_take_verdicts(struct dr_manager *m)
 			dr_manager_rail_down(m, r, p->rail[r].err, p->rail[r].why);
 		if (rose && !p->hb.rail[r].down)
 			dr_manager_rail_up(m, r, "heard again in both directions");
+		if (rose)
+			m->rails_ns = 0;
 	}
 }
 
@@ -638,14 +642,44 @@ static void judge(struct dr_manager *m, const struct dr_hb_out *out)
 	dr_manager_take_verdicts(m);
 }
 
+/* The driver reads the heartbeats when its poller is told. It may stand, or be late: if a rail has not been heard,
+ * all that has not been read is read before the tick judges. */
+static int read_unheard(struct dr_manager *m)
+{
+	bool unheard = false;
+	uint32_t rails = 0;
+
+	for (unsigned r = 0; m->peer->shared && r < m->prm.n_rails; r++) {
+		unheard |= !m->hb->rail[r].heard;
+		rails |= m->hb->rail[r].beat ? 0 : 1u << r;
+	}
+	return unheard ? dr_peer_read(m, rails) : 0;
+}
+
+/* No heartbeats come to the rails of a manager that shares a peer, but datagrams of channels do, and the kind may have
+ * to look after its device. */
+static int look_after_rails(struct dr_manager *m)
+{
+	int n = 0;
+
+	if (!m->peer->shared || m->now < m->rails_ns)
+		return 0;
+	m->rails_ns = m->now + RAILS_NS;
+	for (unsigned r = 0; r < m->prm.n_rails; r++)
+		n += m->rail[r].rail->ops->rail_progress(m->rail[r].rail, m->now, &m->rail[r].sink);
+	return n;
+}
+
 /* Passes what this manager has, and executes the tick if it is due. Returns the number of events. */
 static int look(struct dr_manager *m)
 {
 	bool due = m->now >= m->hb->next_ns, full;
-	int n = read_suspects(m);
+	int n = look_after_rails(m) + read_suspects(m);
 	uint32_t busy = collect_life(m);
 	struct dr_hb_out out;
 
+	if (due)
+		n += read_unheard(m);
 	share_life(m);
 	look_for_held(m);
 	dr_hb_tick(m->hb, busy, m->now, &out);

@@ -15,7 +15,7 @@
  *     the verdicts. A manager does not wait for the lock, except for rare events (a rail failed). It looks again
  *     later: what it has to pass stays where it is until then.
  *  2. One manager is the driver: its poller watches the endpoints, and it comes at the time of a tick. The others come
- *     after the tick, when they are awake or an eighth of an interval late. They pass what they have for the next tick,
+ *     after the tick, when they are awake or an eighth to a quarter of an interval late. They pass what they have for the next tick,
  *     and execute a tick that the driver has not. So the heartbeats go on while any manager runs, and no manager
  *     wakes up for them more than once per tick. In a fast phase all come at once: the first one executes the tick.
  *  3. Bytes that any manager read are signs of life, once per look of that manager, if they were read after the last
@@ -29,7 +29,7 @@
  *
  * The same code serves a manager that has no common peer: the peer is its own, and its rails are the endpoints.
  */
-enum { LAG_PART = 8, PROCESS = UINT16_MAX };
+enum { LAG_PART = 8, LAG_STEPS = 16, PROCESS = UINT16_MAX };
 static const int64_t GIVE_UP_NS = 60 * DR_NS_PER_S;
 
 static int64_t lag_ns(const struct dr_peer *p, int64_t now)
@@ -40,6 +40,12 @@ static int64_t lag_ns(const struct dr_peer *p, int64_t now)
 static int64_t later(int64_t ns, int64_t by_ns)
 {
 	return ns > DR_NEVER - by_ns ? DR_NEVER : ns + by_ns;
+}
+
+/* They do not all come at once: the lock would be taken. */
+static int64_t own_lag_ns(const struct dr_manager *m, int64_t lag)
+{
+	return lag + lag * (m->prm.gpu % LAG_STEPS) / LAG_STEPS;
 }
 
 /* ---- lock ---- */
@@ -62,9 +68,9 @@ static void unlock(struct dr_peer *p, int64_t now)
 {
 	if (!p->shared)
 		return;
-	publish(p, now);
-	if (p->poller)
+	if (p->poller) /* may read, too */
 		dr_poller_rest(p->poller);
+	publish(p, now);
 	int rc = pthread_mutex_unlock(&p->lock);
 
 	dr_assert(rc == 0);
@@ -377,7 +383,7 @@ int64_t dr_peer_due(const struct dr_manager *m)
 		next = atomic_load_explicit(&p->next_ns, memory_order_relaxed);
 		lag = atomic_load_explicit(&p->lag_ns, memory_order_relaxed);
 	}
-	return DR_MIN(m->look_ns, m->drives ? next : later(next, lag));
+	return DR_MIN(m->look_ns, m->drives ? next : later(next, own_lag_ns(m, lag)));
 }
 
 bool dr_peer_last_call(const struct dr_manager *m)
@@ -412,7 +418,7 @@ bool dr_peer_looked(struct dr_manager *m, const struct dr_hb_out *out)
 		drive(m);
 	m->look_ns = p->hb.next_ns == DR_NEVER ? m->now + p->hb.interval_ns
 		     : m->drives	       ? p->hb.next_ns
-					       : later(p->hb.next_ns, lag_ns(p, m->now));
+				 : later(p->hb.next_ns, own_lag_ns(m, lag_ns(p, m->now)));
 	return full;
 }
 

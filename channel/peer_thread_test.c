@@ -53,12 +53,14 @@ static void *work(void *arg)
 	w->rc = dr_manager_start(
 		w->m, (const uint8_t(*)[DR_HANDLE_MAX])w->h, w->len, HANDLES, dr_now_ns(), &e);
 	while (w->rc == 0 && !atomic_load(&w->stop)) {
+		atomic_store(&w->paused, atomic_load(&w->pause));
+		if (atomic_load(&w->paused)) { /* it does not even read */
+			sched_yield();
+			continue;
+		}
 		int64_t wait = DR_MIN(dr_manager_deadline(w->m) - dr_now_ns(), 5 * DR_NS_PER_MS);
 
 		w->rc = DR_MIN(dr_poller_wait(w->poller, DR_MAX(wait, 0)), 0);
-		atomic_store(&w->paused, atomic_load(&w->pause));
-		if (atomic_load(&w->pause))
-			continue;
 		dr_manager_tick(w->m, dr_now_ns());
 		atomic_store(&w->ready, dr_manager_ready(w->m) == 1);
 	}
