@@ -211,7 +211,9 @@ struct dr_transport_ops {
 	/* A datagram of an earlier call waits in the queue of this host's device, behind data. To be called
 	 * between datagrams, since it marks one that tells. NULL: unknown. */
 	bool (*rail_held)(struct dr_rail *r);
-	/* Accept connections, receive datagrams. Returns the number of events. */
+	/* Accept connections, receive datagrams. Returns the number of events. To be called when `ready` is,
+	 * and every 500 ms: nothing wakes the owner for a route that comes back (tcp), or for a device that
+	 * is removed without an event (verbs). */
 	int (*rail_progress)(struct dr_rail *r, int64_t now_ns, struct dr_sink *sink);
 	void (*rail_close)(struct dr_rail *r);
 	void (*rail_fini)(struct dr_rail *r); /* all its paths are gone */

@@ -215,6 +215,66 @@ static void qp_fatal(void **state)
 	}
 }
 
+/* ---- the queue pair of datagrams -------------------------------------------------------------- */
+
+static uint32_t ud_of(struct pair *p, const char *dev)
+{
+	uint32_t qpn = 0;
+
+	assert_int_equal(p->fake->qp_list(dev, IBV_QPT_UD, &qpn, 1), 1);
+	return qpn;
+}
+
+/* It breaks at an end that sends nothing, and still hears the peer. Told by completions, by an event, or by
+ * both: the rail does not fail. */
+static void broken_datagrams_work_again(void **state)
+{
+	struct pair p;
+
+	(void)state;
+	for (unsigned k = 0; k < 6; k++) {
+		bool event = k % 3 > 0, flushes = k % 3 < 2;
+		uint32_t qpn;
+
+		pair_init(&p, k / 3);
+		pair_up(&p);
+		qpn = ud_of(&p, "fake1");
+		p.fake->no_flush("fake1", !flushes);
+		assert_int_equal(p.fake->qp_error(qpn, event), 0);
+		p.doing = "datagrams broken";
+		pair_until(&p, p.fake->qp_state(qpn) == IBV_QPS_RTS);
+		dr_verbs_ops.rail_dgram(p.e[S].rail, "gone", 4);
+		pair_until(&p, p.e[R].count[DR_EV_DGRAM] > 0);
+		pair_transfer(&p);
+		assert_false(pair_any_failed(&p));
+		pair_end(&p);
+	}
+}
+
+/* FAILED of the rail is told when the reset fails, once, and what fails later is told again. */
+static void broken_datagrams_that_stay_broken(void **state)
+{
+	struct pair p;
+	uint32_t qpn;
+
+	(void)state;
+	pair_init(&p, false);
+	pair_up(&p);
+	qpn = ud_of(&p, "fake1");
+	p.fake->fail_always("modify_qp", EIO);
+	assert_int_equal(p.fake->qp_error(qpn, true), 0);
+	p.doing = "datagrams broken";
+	pair_until(&p, p.e[R].rail_failed == 1);
+	assert_non_null(strstr(p.e[R].rail_text, "the datagram queue pair"));
+	p.fake->fail_always("modify_qp", 0);
+	pair_until(&p, p.fake->qp_state(qpn) == IBV_QPS_RTS);
+	p.e[R].rail_failed = 0;
+	p.fake->port("fake1", false);
+	pair_until(&p, p.e[R].rail_failed == 1);
+	assert_non_null(strstr(p.e[R].rail_text, "went down"));
+	pair_end(&p);
+}
+
 /* ---- fences ----------------------------------------------------------------------------------- */
 
 /* Completions that never come: the deadline has the queue pairs destroyed. */
@@ -461,7 +521,9 @@ int main(int argc, char **argv)
 		cmocka_unit_test(port_flaps), cmocka_unit_test(gid_moved_and_no_route),
 		cmocka_unit_test(gid_moved), cmocka_unit_test(gid_moved_while_greeting),
 		cmocka_unit_test(address_gone_and_back), cmocka_unit_test(device_fatal),
-		cmocka_unit_test(qp_fatal), cmocka_unit_test(fence_past_its_deadline),
+		cmocka_unit_test(qp_fatal), cmocka_unit_test(broken_datagrams_work_again),
+		cmocka_unit_test(broken_datagrams_that_stay_broken),
+		cmocka_unit_test(fence_past_its_deadline),
 		cmocka_unit_test(fence_waits_for_the_count),
 		cmocka_unit_test(fence_that_cannot_destroy),
 		cmocka_unit_test(fence_without_deadline), cmocka_unit_test(late_write),

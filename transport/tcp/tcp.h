@@ -64,6 +64,7 @@ struct tcp_rail {
 	struct dr_pollable listener, udp;
 	struct sockaddr_storage peer, udp_peer; /* its listener, its heartbeat port */
 	bool has_peer, udp_connected;
+	int64_t udp_next_ns; /* not connected: when rail_progress tries again */
 	/* rail_held: the next datagram asks for a time stamp; those that did and are not stamped yet; one of
 	 * them entered the device's queue. */
 	bool stamp_next, queued;

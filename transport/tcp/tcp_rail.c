@@ -22,6 +22,9 @@ enum {
 	LISTEN_BACKLOG = 256,
 	DGRAM_BATCH = 32, /* datagrams read by one progress */
 };
+/* Between two attempts of rail_progress to connect the UDP socket. Shorter than the period in which owners
+ * call it (path.h), so that each of those calls tries. */
+static const int64_t UDP_AGAIN_NS = 100 * DR_NS_PER_MS;
 
 static void listener_ready(struct dr_pollable *po, uint32_t revents, int64_t now_ns)
 {
@@ -207,8 +210,9 @@ static bool no_route(int err)
 	return err == -ENETUNREACH || err == -EHOSTUNREACH || err == -ENETDOWN;
 }
 
-/* Heartbeats come from the peer alone. A link that is down has no route; where it comes back, so does
- * the rail: until then each heartbeat tries again, and is lost as on any dead rail. */
+/* Datagrams come from the peer alone. A link that is down has no route; where it comes back, so does
+ * the rail: until then each datagram tries again, and is lost as on any dead rail. rail_progress tries,
+ * too: a rail whose owner sends nothing must hear its peer. */
 static int udp_connect(struct tcp_rail *r)
 {
 	char junk[DR_DGRAM_MAX];
@@ -353,6 +357,14 @@ static void read_dgrams(struct tcp_rail *r)
 	}
 }
 
+static void udp_retry(struct tcp_rail *r, int64_t now_ns)
+{
+	if (!r->has_peer || r->udp_connected || now_ns < r->udp_next_ns)
+		return;
+	r->udp_next_ns = now_ns + UDP_AGAIN_NS;
+	(void)udp_connect(r);
+}
+
 int dr_tcp_rail_progress(struct dr_rail *br, int64_t now_ns, struct dr_sink *sink)
 {
 	struct tcp_rail *r = tcp_rail(br);
@@ -362,6 +374,7 @@ int dr_tcp_rail_progress(struct dr_rail *br, int64_t now_ns, struct dr_sink *sin
 		return 0;
 	r->sink = sink;
 	r->n_events = 0;
+	udp_retry(r, now_ns);
 	if (r->udp_connected && (all || r->udp_fired)) {
 		read_stamps(r);
 		read_dgrams(r);

@@ -1,6 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "transport/tcp/testkit.h"
 
+#include <fcntl.h>
+#include <sched.h>
+#include <stdio.h>
+#include <sys/ioctl.h>
+
 static int warnings;
 
 static void count_warnings(
@@ -28,6 +33,47 @@ static int teardown(void **state)
 	kit_close(*state);
 	dr_log_set_sink(NULL, NULL);
 	return 0;
+}
+
+/* A network namespace whose loopback device may go down; -1: not allowed to have one. */
+static int old_netns;
+
+static void set_lo(bool up)
+{
+	struct ifreq ifr = { .ifr_name = "lo" };
+	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+
+	assert_true(fd >= 0);
+	assert_int_equal(ioctl(fd, SIOCGIFFLAGS, &ifr), 0);
+	ifr.ifr_flags = (short)(up ? ifr.ifr_flags | IFF_UP : ifr.ifr_flags & ~IFF_UP);
+	assert_int_equal(ioctl(fd, SIOCSIFFLAGS, &ifr), 0);
+	close(fd);
+}
+
+static int netns_setup(void **state)
+{
+	old_netns = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
+	assert_true(old_netns >= 0);
+	if (unshare(CLONE_NEWNET) < 0) {
+		print_message(
+			"SKIP: needs a network namespace of its own (root): %s\n", strerror(errno));
+		close(old_netns);
+		old_netns = -1;
+	} else {
+		set_lo(true);
+	}
+	return setup(state);
+}
+
+static int netns_teardown(void **state)
+{
+	int rc = teardown(state);
+
+	if (old_netns < 0)
+		return rc;
+	assert_int_equal(setns(old_netns, CLONE_NEWNET), 0);
+	close(old_netns);
+	return rc;
 }
 
 /* A TCP connection to the listener of rail 1 that is no path of ours. */
@@ -316,6 +362,31 @@ static void a_peer_that_comes_back_is_heard(void **state)
 	close(fd);
 }
 
+/* The link is down when the rails are made. One end sends nothing, and hears its peer all the same. */
+static void a_silent_end_hears_its_peer_when_the_link_is_up(void **state)
+{
+	int64_t now = dr_now_ns();
+	struct kit *k = *state;
+	bool polled = k->poller != NULL;
+
+	if (old_netns < 0)
+		skip();
+	kit_close(k);
+	kit_listen(k, AF_INET, polled);
+	set_lo(false);
+	kit_introduce(k);
+	assert_int_equal(warnings, 2);
+	kit_rail_progress(k, 1, now);
+	assert_false(tcp_rail(k->rail[1])->udp_connected);
+	set_lo(true);
+	kit_rail_progress(k, 1, now + DR_NS_PER_MS); /* too early for the next attempt */
+	assert_false(tcp_rail(k->rail[1])->udp_connected);
+	kit_rail_progress(k, 1, now + 500 * DR_NS_PER_MS);
+	dr_tcp_ops.rail_dgram(k->rail[0], "gone", 4);
+	kit_until(k, k->rail_sink[1].count[DR_EV_DGRAM] == 1);
+	assert_memory_equal(k->rail_sink[1].bytes, "gone", 4);
+}
+
 static void listening_says_what_is_wrong(void **state)
 {
 	struct kit *k = *state;
@@ -398,11 +469,12 @@ static void both_ends_are_bound_to_the_device(void **state)
 	}
 }
 
-#define BOTH(f)                                                                                    \
+#define BOTH_WITH(f, setup, teardown)                                                              \
 	{ #f ", spinning", f, setup, teardown, NULL },                                             \
 	{                                                                                          \
 #f ", polled", f, setup, teardown, &polled                                         \
 	}
+#define BOTH(f) BOTH_WITH(f, setup, teardown)
 
 int main(void)
 {
@@ -417,6 +489,8 @@ int main(void)
 		BOTH(datagrams_go_both_ways),
 		BOTH(a_strangers_datagram_is_not_seen),
 		BOTH(a_peer_that_comes_back_is_heard),
+		BOTH_WITH(a_silent_end_hears_its_peer_when_the_link_is_up, netns_setup,
+			netns_teardown),
 		BOTH(listening_says_what_is_wrong),
 		BOTH(foreign_handles_are_refused),
 		BOTH(both_ends_are_bound_to_the_device),

@@ -152,12 +152,11 @@ static inline struct dr_rail_params kit_rail_params(struct kit *k, int i, int fa
 	return rp;
 }
 
-static inline void kit_open(struct kit *k, int family, bool polled)
+static inline void kit_listen(struct kit *k, int family, bool polled)
 {
-	uint8_t handle[DR_HANDLE_MAX];
 	struct dr_rail_params rp;
 	struct dr_err e;
-	int i, n;
+	int i;
 
 	memset(k, 0, sizeof(*k));
 	if (polled)
@@ -169,11 +168,26 @@ static inline void kit_open(struct kit *k, int family, bool polled)
 		if (dr_tcp_ops.listen(&rp, &k->rail[i], &e))
 			fail_msg("%s", e.text);
 	}
+}
+
+/* Each rail is told its peer. */
+static inline void kit_introduce(struct kit *k)
+{
+	uint8_t handle[DR_HANDLE_MAX];
+	struct dr_err e;
+	int i, n;
+
 	for (i = 0; i < 2; i++) {
 		n = dr_tcp_ops.rail_handle(k->rail[!i], handle, sizeof(handle));
 		assert_true(n > 0);
 		assert_int_equal(dr_tcp_ops.rail_peer(k->rail[i], handle, (size_t)n, &e), 0);
 	}
+}
+
+static inline void kit_open(struct kit *k, int family, bool polled)
+{
+	kit_listen(k, family, polled);
+	kit_introduce(k);
 }
 
 static inline void kit_create(struct kit *k, int i, uint32_t gen)

@@ -112,8 +112,7 @@ static void qp_failed(struct vb_rail *r, uint32_t qpn, enum ibv_event_type type)
 		dr_verbs_fail(p, DR_SCOPE_PATH, -ECONNRESET, "queue pair %u: %s", qpn,
 			r->ibv->event_type_str(type));
 	else if (r->ud.qp && qpn == r->ud.qp->qp_num)
-		dr_verbs_rail_fail(
-			r, -EIO, "the datagram queue pair: %s", r->ibv->event_type_str(type));
+		dr_verbs_ud_failed(r, r->ibv->event_type_str(type));
 }
 
 static bool names_qp(enum ibv_event_type t)

@@ -554,6 +554,36 @@ static void a_probe_counts_when_the_nic_could_have_repeated_it(void **state)
 	}
 }
 
+/* Calls of rail_progress that are 500 ms apart are enough, with a path that is up and with none. */
+static void a_removed_device_is_missed_without_an_event(void **state)
+{
+	struct bench *b = *state;
+
+	for (unsigned paths = 0; paths < 2; paths++) {
+		struct side *x = &b->side[S];
+		int64_t at_ns;
+
+		setup(state);
+		up(b);
+		if (paths == 0) {
+			dr_verbs_ops.close(x->path);
+			assert_int_equal(dr_verbs_ops.stop(x->path), 0);
+			dr_verbs_ops.fini(x->path);
+			x->path = NULL;
+		}
+		at_ns = dr_now_ns() + 500 * DR_NS_PER_MS;
+		dr_verbs_ops.rail_progress(x->rail, at_ns, &x->sink);
+		assert_int_equal(x->count[DR_EV_FAILED], 0);
+		b->fake->unplug("fake0", true);
+		dr_verbs_ops.rail_progress(x->rail, at_ns + 500 * DR_NS_PER_MS, &x->sink);
+		assert_int_equal(x->count[DR_EV_FAILED], 1);
+		assert_int_equal(x->scope, DR_SCOPE_RAIL);
+		assert_int_equal(x->err, -ENODEV);
+		if (paths == 0)
+			assert_int_equal(teardown(state), 0);
+	}
+}
+
 /* Nothing that fails for want of memory leaves anything behind, or takes the process along. */
 /* A HELLO that somebody recorded earlier: heartbeats go where the peer is, and not where it was. */
 static void an_outdated_hello_moves_no_address(void **state)
@@ -660,6 +690,8 @@ int main(void)
 			a_probe_counts_when_the_nic_could_have_repeated_it, setup, teardown),
 		cmocka_unit_test_setup_teardown(
 			an_outdated_hello_moves_no_address, setup, teardown),
+		cmocka_unit_test_setup_teardown(
+			a_removed_device_is_missed_without_an_event, setup, teardown),
 		cmocka_unit_test_setup_teardown(every_allocation_may_fail, setup, teardown),
 	};
 

@@ -39,9 +39,11 @@ struct vb_gid_job {
 /* The rail's datagrams. Sends are counted: done <= posted, buffer = count % VB_UD_SENDS. */
 struct vb_ud {
 	struct ibv_qp *qp;
-	uint32_t life;	  /* of the queue pair, between two resets; high half of its wr_ids */
-	bool broken;	  /* in the error state */
-	int64_t reset_ns; /* when it was last brought up again */
+	uint32_t life;	   /* of the queue pair, between two resets; high half of its wr_ids */
+	bool broken;	   /* in the error state */
+	const char *event; /* that said so; NULL: none, a completion did */
+	bool reported;	   /* the rail's failure is this event's, since a reset failed */
+	int64_t reset_ns;  /* when it was last brought up again */
 	struct vb_cq cq;
 	uint32_t qkey;
 	uint8_t *slab;
@@ -163,6 +165,8 @@ int dr_verbs_ud_close(struct vb_rail *r);
 void dr_verbs_ud_free(struct vb_rail *r);
 int dr_verbs_ud_poll(struct vb_rail *r);
 void dr_verbs_ud_progress(struct vb_rail *r);
+/* An asynchronous event (a static string) about its queue pair: dr_verbs_ud_progress resets it. */
+void dr_verbs_ud_failed(struct vb_rail *r, const char *event);
 void dr_verbs_ud_send(
 	struct vb_rail *r, const void *head, size_t head_len, const void *data, size_t len);
 void dr_verbs_rail_dgram(struct dr_rail *br, const void *data, size_t len);

@@ -7,7 +7,9 @@
  *     is used until the new one is there, and destroyed by the next job, after the sends that use it.
  *  3. Padding is sent from, and received into, one area that all datagrams share: nobody reads it.
  *  4. A queue pair in the error state (rxe: a datagram sent while the link is down) is brought up again
- *     under its old number. What it did in an earlier life is told by the wr_id, and dropped.
+ *     under its old number. What it did in an earlier life is told by the wr_id, and dropped. rail_progress
+ *     does so in the call that sees the error, since the owner may have nothing to send. What an
+ *     asynchronous event says fails the rail only if the queue pair cannot be reset.
  */
 #include "transport/verbs/path_priv.h"
 
@@ -101,6 +103,24 @@ int dr_verbs_ud_open(struct vb_rail *r, struct dr_err *e)
 		  : 0;
 }
 
+/* After a reset; rc: what it returned. */
+static void report_reset(struct vb_rail *r, int rc)
+{
+	struct vb_ud *u = &r->ud;
+
+	if (rc && u->event && !r->err) {
+		dr_verbs_rail_fail(r, -EIO, "the datagram queue pair: %s", u->event);
+		u->reported = true;
+	} else if (rc == 0 && u->reported) {
+		r->err = 0;
+		r->err_due = false;
+	}
+	if (rc == 0) {
+		u->event = NULL;
+		u->reported = false;
+	}
+}
+
 /* None of these steps blocks. */
 static void reset_qp(struct vb_rail *r)
 {
@@ -119,6 +139,13 @@ static void reset_qp(struct vb_rail *r)
 	u->broken = rc != 0;
 	dr_debug("verbs", "rail %u: the queue pair of datagrams was reset: %s", r->base.index,
 		rc ? dr_errno_name(rc) : "works again");
+	report_reset(r, rc);
+}
+
+void dr_verbs_ud_failed(struct vb_rail *r, const char *event)
+{
+	r->ud.broken = true;
+	r->ud.event = event;
 }
 
 /* The helper has ended. */
@@ -317,9 +344,9 @@ static void handle(struct vb_rail *r, const struct ibv_wc *wc)
 
 void dr_verbs_ud_progress(struct vb_rail *r)
 {
-	if (r->ud.broken && !r->dead)
-		reset_qp(r);
 	for (unsigned batch = 0; batch < BATCHES && !r->closed && dr_verbs_ud_poll(r) > 0; batch++)
 		while (!r->closed && r->ud.at < r->ud.n)
 			handle(r, &r->ud.wc[r->ud.at++]);
+	if (r->ud.broken && !r->closed && !r->dead)
+		reset_qp(r);
 }
