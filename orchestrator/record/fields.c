@@ -167,7 +167,7 @@ static void settle_path(void *row)
 #define AT(member) .off = offsetof(struct dr_record, member)
 #define ALL .flags = DR_ROW_PART_ALL
 #define NEW .flags = DR_ROW_PART_NEW
-#define OWN .flags = DR_ROW_OWN | DR_ROW_REPLACE
+#define OWN .flags = (DR_ROW_OWN | DR_ROW_REPLACE)
 const struct dr_row_type dr_row_types[] = {
 	{ &dr_bandwidth_fields, AT(bandwidth), ALL, .csv = "bandwidth",
 		.settle = settle_bandwidth },
