@@ -143,8 +143,7 @@ static void count_idle(struct dr_rate_probe *p, const struct dr_rate_look *look,
 {
 	int64_t dt = DR_MAX(end - p->seen_ns, 0), idle = DR_MAX(look->held_ns - p->held_ns, 0);
 
-	if (dt >= DR_RATE_AWAY_NS &&
-		(p->handed < p->sent || (look->polled && look->acked >= p->sent)))
+	if (dt >= DR_RATE_AWAY_NS && p->handed < p->sent)
 		idle = dt;
 	p->idle_ns += DR_MIN(idle, dt);
 }
@@ -242,36 +241,12 @@ uint32_t dr_rate_probe_step(struct dr_rate_probe *p, const struct dr_rate_look *
 static const int64_t PROBE_FRESH_NS = 60 * DR_NS_PER_MS; /* channels ask at about the same time */
 static const int64_t PROBE_MAX_NS = 4 * DR_NS_PER_S;	 /* its owner may have gone */
 
-void dr_rate_flows(struct dr_rate *r, unsigned rail, int more)
-{
-	struct dr_rate_rail *p = &r->rail[rail];
-
-	dr_assert(rail < r->n_rails && (int)p->flows + more >= 0);
-	p->flows = (unsigned)((int)p->flows + more);
-}
-
-/* An average connection of the rail does not carry more. */
-static bool as_one_of(const struct dr_rate_rail *o, double bps)
-{
-	return o->flows > 1 && bps * o->flows >= o->capacity;
-}
-
-bool dr_rate_probing(const struct dr_rate *r, unsigned rail, int64_t now)
-{
-	const struct dr_rate_rail *p = &r->rail[rail];
-
-	dr_assert(rail < r->n_rails);
-	return p->probing_ns != 0 && now - p->probing_ns < PROBE_MAX_NS;
-}
-
 /* What the probe measured is too little beside the rail in use. */
 static bool too_slow(const struct dr_rate *r, const struct dr_rate_result *p,
 	const struct dr_rate_rail *o, bool known, unsigned refused)
 {
 	double needed = o->capacity / r->back;
 
-	if (as_one_of(o, p->bps))
-		return false;
 	if (p->whole)
 		return known && p->bps < DR_MIN(needed, DR_RATE_PROBE_MAX_BPS);
 	if (o->exact)
@@ -341,7 +316,7 @@ enum dr_rate_gate dr_rate_gate(
 		if (gate != DR_RATE_PROBE)
 			return gate;
 	}
-	if (dr_rate_probing(r, *which, now))
+	if (r->rail[*which].probing_ns != 0 && now - r->rail[*which].probing_ns < PROBE_MAX_NS)
 		return DR_RATE_WAIT;
 	r->rail[*which].probing_ns = now;
 	return DR_RATE_PROBE;
@@ -393,7 +368,7 @@ enum dr_rate_move dr_rate_move(struct dr_rate *r, const struct dr_rate_question 
 	if ((known || q->blind ? o->capacity : DR_RATE_PROBE_MAX_BPS) <= needed)
 		return DR_RATE_STAY;
 	if (!q->blind && !fresh(o, now)) {
-		if (dr_rate_probing(r, q->other, now))
+		if (o->probing_ns != 0 && now - o->probing_ns < PROBE_MAX_NS)
 			return DR_RATE_STAY;
 		o->probing_ns = now;
 		return DR_RATE_PROBE_OTHER;
@@ -436,10 +411,8 @@ bool dr_rate_probed(struct dr_rate *r, unsigned rail, const struct dr_rate_probe
 {
 	struct dr_rate_rail *x = &r->rail[rail];
 	bool exact = p->proven && p->bps < DR_RATE_PROBE_MAX_BPS, changed;
-	int ref = dr_rate_reference(r, rail, now);
 
 	dr_assert(rail < r->n_rails && p->done);
-	exact = exact && (ref < 0 || !as_one_of(&r->rail[ref], p->bps));
 	x->probing_ns = 0;
 	x->before = x->probed;
 	x->probed = (struct dr_rate_result){

@@ -79,7 +79,6 @@ struct dr_rate_rail {
 	unsigned again;
 	int64_t until_ns, returned_ns; /* returned_ns: after it was left; 0: never */
 	unsigned refused; /* times in a row that failback to it was refused, see dr_rate_gate */
-	unsigned flows;	  /* see dr_rate_flows */
 };
 
 struct dr_rate {
@@ -101,8 +100,7 @@ struct dr_rate {
  * at most, is the measurement.
  *
  * Time in which the peer's receive buffer was closed does not count, and neither does time in which the owner did not
- * look for DR_RATE_AWAY_NS or more and the kernel lacked a part of the chunk, or, if acknowledgements are polled, the last of
- * them may have come at any time of it. Where that is more than a fifth of a chunk's time, its rate is a
+ * look for DR_RATE_AWAY_NS or more and the kernel lacked a part of the chunk. Where that is more than a fifth of a chunk's time, its rate is a
  * lower bound that proves nothing. After DR_RATE_PROBE_NS of such time the probe is over.
  */
 enum {
@@ -122,7 +120,6 @@ struct dr_rate_look {
 		acked; /* filler of the probe that the kernel took; and that the peer's acknowledged, */
 	int64_t age_ns;	 /* so long ago */
 	int64_t held_ns; /* path's so far, see dr_path_stats */
-	bool polled;	 /* acked is known when the owner looks, not when it happened */
 };
 struct dr_rate_probe {
 	int64_t limit_ns;
@@ -141,15 +138,6 @@ struct dr_rate_probe {
 void dr_rate_probe_init(struct dr_rate_probe *p, int64_t rtt_ns, int64_t held_ns);
 /* Returns how much to send now. */
 uint32_t dr_rate_probe_step(struct dr_rate_probe *p, const struct dr_rate_look *look, int64_t now);
-
-/*
- * So many more (or fewer) connections carry data on the rail, and share one processor with what is sent on other rails: of a
- * software device, for example. A probe is one connection. If it is as fast as an average one of them, it shows nothing
- * about its rail, however little that is beside all of them together.
- */
-void dr_rate_flows(struct dr_rate *r, unsigned rail, int more);
-/* A probe of the rail is going on. */
-bool dr_rate_probing(const struct dr_rate *r, unsigned rail, int64_t now);
 
 /* What a channel that wants to fail back to a rail has to do. */
 enum dr_rate_gate {

@@ -308,60 +308,6 @@ static void test_a_lower_bound_is_no_more_than_the_rail_carries(void **state)
 	assert_true(unproven > 50);
 }
 
-/* Acknowledgements that are found late show neither a slow rail nor hide one. */
-static void test_what_was_not_polled_for_is_no_time_of_the_rail(void **state)
-{
-	struct slow sl = { .bps = 150e6, .away_ns = 36 * DR_NS_PER_MS };
-	struct dr_rate_probe p = probe_with(&sl);
-	unsigned probes;
-
-	(void)state;
-	assert_true(p.proven && p.bps < 140e6);
-	sl.polled = true;
-	p = probe_with(&sl);
-	assert_false(p.proven);
-	carry(1, 9.4e9, true, 2 * DR_NS_PER_S);
-	assert_int_equal(gate_with(&sl, true, &probes), DR_RATE_OPEN);
-	assert_int_equal(probes, 1);
-	assert_false(state_of(0).degraded);
-	sl.bps = 2e6;
-	sl.away_ns = 12 * DR_NS_PER_MS;
-	assert_int_equal(gate_with(&sl, true, &probes), DR_RATE_SHUT);
-	assert_true(state_of(0).degraded && state_of(0).bps < 3e6);
-}
-
-/* Sixteen connections on one processor: another one gets its share and no more. */
-static void test_a_probe_as_fast_as_a_connection_in_use_shows_nothing(void **state)
-{
-	(void)state;
-	carry(1, 320e6, true, 2 * DR_NS_PER_S);
-	assert_int_equal(gate_after(24e6, true), DR_RATE_SHUT);
-	assert_true(state_of(0).degraded);
-	dr_rate_init(&r, 2, 0);
-	carry(1, 320e6, true, 2 * DR_NS_PER_S);
-	dr_rate_flows(&r, 1, 7);
-	dr_rate_flows(&r, 1, 9);
-	for (unsigned i = 0; i < 3; i++)
-		assert_int_equal(gate_after(24e6, true), DR_RATE_OPEN);
-	assert_false(state_of(0).degraded);
-	assert_int_equal(gate_after(5e6, true), DR_RATE_SHUT);
-	assert_true(state_of(0).degraded && state_of(0).bps < 6e6);
-	dr_rate_flows(&r, 1, -16);
-	assert_int_equal(gate_after(24e6, true), DR_RATE_SHUT);
-}
-
-/* The same where the other rail's capacity is a lower bound, and the burst is not carried in its time. */
-static void test_a_share_of_a_lower_bound_is_enough(void **state)
-{
-	(void)state;
-	carry(1, 320e6, false, 2 * DR_NS_PER_S);
-	assert_int_equal(gate_after(40e6, true), DR_RATE_SHUT);
-	dr_rate_init(&r, 2, 0);
-	carry(1, 320e6, false, 2 * DR_NS_PER_S);
-	dr_rate_flows(&r, 1, 16);
-	assert_int_equal(gate_after(40e6, true), DR_RATE_OPEN);
-}
-
 static void test_a_slow_rail_is_not_failed_back_to(void **state)
 {
 	(void)state;
@@ -533,10 +479,6 @@ int main(void)
 		cmocka_unit_test_setup(test_a_closed_buffer_of_the_peer_is_not_the_rail, setup),
 		cmocka_unit_test_setup(
 			test_time_in_which_the_prober_does_not_run_proves_nothing, setup),
-		cmocka_unit_test_setup(test_what_was_not_polled_for_is_no_time_of_the_rail, setup),
-		cmocka_unit_test_setup(
-			test_a_probe_as_fast_as_a_connection_in_use_shows_nothing, setup),
-		cmocka_unit_test_setup(test_a_share_of_a_lower_bound_is_enough, setup),
 		cmocka_unit_test_setup(test_a_lower_bound_refuses_a_sound_rail_for_a_while, setup),
 		cmocka_unit_test_setup(test_a_probe_shows_no_more_than_its_limit, setup),
 		cmocka_unit_test_setup(test_an_age_is_not_exact, setup),

@@ -65,12 +65,11 @@ struct slow {
 	int64_t away_ns;     /* of each 40 ms this process does not run for so long, */
 	uint64_t handed_max; /* in which the kernel has so much */
 	bool stopped;	     /* the peer's buffer is closed */
-	bool polled;	     /* see dr_rate_look */
 };
 
 static inline struct dr_rate_probe probe_with(const struct slow *sl)
 {
-	struct dr_rate_look look = { .polled = sl->polled };
+	struct dr_rate_look look = { 0 };
 	struct dr_rate_probe p;
 	double acked = 0;
 

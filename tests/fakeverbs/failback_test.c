@@ -54,73 +54,10 @@ static void gone_without_an_event(void **state)
 	device_of_the_primary_goes_and_comes(SENDER, true);
 }
 
-/* Heartbeats pass, and a connection carries a few Mb/s only. */
-static void a_slow_rail_is_not_returned_to(void **state)
-{
-	const struct duo_opts o = { .rails = 2 };
-	struct dr_channel_stats st;
-	static struct duo r;
-	uint64_t before;
-	int64_t until;
-
-	(void)state;
-	duo_open(&r, duo_nics("a0:lo:127.0.0.1,b0:lo:127.0.0.2,a1:lo:127.0.0.3,b1:lo:127.0.0.4"),
-		&o);
-	duo_until(&r, duo_on_path(&r, 0) && duo_whole(&r) && r.taken > 50);
-	r.fake->rate("a0", 3e6);
-	r.fake->port("a0", false);
-	duo_until(&r, duo_on_path(&r, 1));
-	r.fake->port("a0", true);
-	duo_until(&r, r.rate[0].degraded);
-	assert_true(r.rate[0].bps > 1e6 && r.rate[0].bps < 6e6);
-	assert_false(r.rate[0].by_loss);
-	assert_int_equal(r.rate[0].versus, 1);
-	until = dr_now_ns() + DR_NS_PER_S;
-	duo_until(&r, dr_now_ns() > until);
-	assert_true(duo_on_path(&r, 1));
-	dr_channel_stats(r.ch[SENDER], &st);
-	assert_int_equal(st.failbacks, 0);
-	r.fake->rate("a0", 0);
-	duo_until(&r, duo_on_path(&r, 0));
-	before = r.taken;
-	duo_until(&r, r.taken > before + 50);
-	assert_false(r.rate[0].degraded);
-	dr_channel_stats(r.ch[SENDER], &st);
-	assert_int_equal(st.failbacks, 1);
-	assert_int_equal(st.switches, 1);
-	duo_shut(&r);
-	duo_clean(r.fake);
-}
-
-/* Longer than the time of a burst without it. */
-static void a_rail_with_a_long_delay_is_returned_to(void **state)
-{
-	const struct duo_opts o = { .rails = 2 };
-	struct dr_channel_stats st;
-	static struct duo r;
-
-	(void)state;
-	duo_open(&r, duo_nics("a0:lo:127.0.0.1,b0:lo:127.0.0.2,a1:lo:127.0.0.3,b1:lo:127.0.0.4"),
-		&o);
-	duo_until(&r, duo_on_path(&r, 0) && duo_whole(&r) && r.taken > 50);
-	r.fake->port("a0", false);
-	duo_until(&r, duo_on_path(&r, 1));
-	r.fake->latency("a0", 60 * DR_NS_PER_MS);
-	r.fake->port("a0", true);
-	duo_until(&r, duo_on_path(&r, 0));
-	assert_true(r.rate[0].bps == 0); /* it was never called degraded */
-	dr_channel_stats(r.ch[SENDER], &st);
-	assert_int_equal(st.switches, 1);
-	duo_shut(&r);
-	duo_clean(r.fake);
-}
-
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test(gone_at_the_sender),
-		cmocka_unit_test(gone_at_the_receiver), cmocka_unit_test(gone_without_an_event),
-		cmocka_unit_test(a_slow_rail_is_not_returned_to),
-		cmocka_unit_test(a_rail_with_a_long_delay_is_returned_to) };
+		cmocka_unit_test(gone_at_the_receiver), cmocka_unit_test(gone_without_an_event) };
 
 	dr_log_set_level(DR_LOG_ERROR);
 	if (argc > 1)

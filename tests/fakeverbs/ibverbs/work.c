@@ -52,18 +52,6 @@ static int check_send(const struct dr_fake_qp *qp, const struct ibv_send_wr *wr)
 	return qp->sq_used < qp->cap.max_send_wr ? 0 : ENOMEM;
 }
 
-/* When work that is posted now has reached the peer; 0: at once. */
-static int64_t arrives_ns(struct dr_fake_qp *qp, uint32_t len)
-{
-	const struct dr_fake_dev *d = qp->dev;
-	int64_t now = d->rate > 0 || d->latency_ns ? dr_now_ns() : 0;
-
-	if (d->rate <= 0 || qp->ibv.qp_type != IBV_QPT_RC)
-		return d->latency_ns ? now + d->latency_ns : 0;
-	qp->free_ns = DR_MAX(qp->free_ns, now) + (int64_t)(len * 8e9 / d->rate);
-	return qp->free_ns + d->latency_ns;
-}
-
 static void take_send(struct dr_fake_qp *qp, const struct ibv_send_wr *wr)
 {
 	struct dr_fake_swqe *w = &qp->sq[qp->sq_tail % qp->cap.max_send_wr];
@@ -75,7 +63,7 @@ static void take_send(struct dr_fake_qp *qp, const struct ibv_send_wr *wr)
 		w->sge[i] = wr->sg_list[i];
 	w->len = (uint32_t)length_of(w->sge, wr->num_sge);
 	w->landed = w->delivered = false;
-	w->ready_ns = arrives_ns(qp, w->len);
+	w->ready_ns = qp->dev->latency_ns ? dr_now_ns() + qp->dev->latency_ns : 0;
 	if (wr->send_flags & IBV_SEND_INLINE)
 		dr_fake_gather(qp, w, w->inl, w->len);
 	if (qp->ibv.qp_type == IBV_QPT_UD) {
