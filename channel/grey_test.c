@@ -388,6 +388,57 @@ static void test_a_finding_of_congestion_holds_for_a_second(void **state)
 	flow_close(&f);
 }
 
+/* What the rail's queue held when it failed is acknowledged for a round trip at most. */
+static void test_a_queue_that_drains_is_no_congestion(void **state)
+{
+	static const struct {
+		int64_t rtt_ms, dev_ms, moves_ms;
+		bool kept;
+	} c[] = {
+		{ 100, 0, 90, false }, /* of what was sent before */
+		{ 100, 0, 190, true }, /* of what was sent later: the rail works */
+		{ 40, 0, 90, true },
+		{ 40, 15, 90, false }, /* the queue grew just before it failed */
+	};
+	static struct flow f;
+
+	(void)state;
+	for (unsigned i = 0; i < DR_ARRAY_LEN(c); i++) {
+		struct dr_path_stats queued = { .rtt_min_ns = DR_NS_PER_MS,
+			.rtt_ns = c[i].rtt_ms * DR_NS_PER_MS,
+			.rtt_dev_ns = c[i].dev_ms * DR_NS_PER_MS };
+
+		crowd_open(&f, &no_answer, &queued, 1);
+		flow_for(&f, c[i].moves_ms * DR_NS_PER_MS);
+		assert_int_equal(sender_stats(&f).switches, 0);
+		other_step = 0;
+		flow_for(&f, 60 * DR_NS_PER_MS); /* another connection may be next in the queue */
+		assert_int_equal(sender_stats(&f).switches, 0);
+		flow_for(&f, 60 * DR_NS_PER_MS);
+		assert_int_equal(sender_stats(&f).switches, c[i].kept ? 0 : 1);
+		flow_close(&f);
+	}
+}
+
+/* Its connections take turns: while they do, each of them waits. */
+static void test_a_rail_that_seldom_progresses_is_congested(void **state)
+{
+	struct dr_path_stats queued = { .rtt_min_ns = DR_NS_PER_MS, .rtt_ns = 5 * DR_NS_PER_S };
+	static struct flow f;
+
+	(void)state;
+	crowd_open(&f, &no_answer, &queued, 0);
+	flow_for(&f, 60 * DR_NS_PER_MS);
+	for (unsigned i = 0; i < 20; i++) {
+		other.acked_bytes++;
+		flow_for(&f, (i == 0 ? 70 : 110) * DR_NS_PER_MS);
+		assert_int_equal(sender_stats(&f).switches, 0);
+	}
+	flow_for(&f, 150 * DR_NS_PER_MS);
+	assert_int_equal(sender_stats(&f).switches, 1);
+	flow_close(&f);
+}
+
 /* What was acknowledged before the rail failed is no progress. */
 static void test_looks_far_apart_find_no_congestion(void **state)
 {
@@ -398,7 +449,7 @@ static void test_looks_far_apart_find_no_congestion(void **state)
 	crowd_open(&f, &no_answer, &lossy, 0);
 	f.p.m[0]->rail[0].looked_ns = dr_sim_world_clock(f.p.w, 0) - 100 * DR_NS_PER_MS;
 	other.acked_bytes = 1000;
-	flow_for(&f, 250 * DR_NS_PER_MS);
+	flow_for(&f, 115 * DR_NS_PER_MS);
 	assert_int_equal(sender_stats(&f).switches, 1);
 	flow_close(&f);
 }
@@ -687,6 +738,8 @@ int main(void)
 		cmocka_unit_test(test_a_congested_rail_is_no_grey_failure),
 		cmocka_unit_test(test_a_finding_of_congestion_holds_for_a_second),
 		cmocka_unit_test(test_looks_far_apart_find_no_congestion),
+		cmocka_unit_test(test_a_queue_that_drains_is_no_congestion),
+		cmocka_unit_test(test_a_rail_that_seldom_progresses_is_congested),
 		cmocka_unit_test(test_a_congested_rail_has_no_hole),
 		cmocka_unit_test(test_little_data_is_probed),
 		cmocka_unit_test(test_the_only_path_is_kept),

@@ -67,6 +67,9 @@ struct mgr_rail {
 	 * until when the rail counts as congested. */
 	int64_t looked_ns, congested_ns;
 	uint64_t moved_bytes;
+	/* The look that found congestion last, the look before it, how long before it another one did, and the
+	 * longest round trip that it knew of: the smoothed one and 4 mean deviations are never less than the last. */
+	int64_t moved_ns, moved_after_ns, moves_ns, rtt_ns;
 };
 
 /* A sending channel at the last sample of the rates. */

@@ -34,6 +34,7 @@ static const int64_t DOUBT_NS = 40 * DR_NS_PER_MS;
 static const int64_t NO_ANSWER_NS = 100 * DR_NS_PER_MS;
 static const int64_t DELAYED_ACK_NS = 40 * DR_NS_PER_MS;
 static const int64_t CONGESTED_NS = DR_NS_PER_S;
+static const int64_t DRAINED_NS = 80 * DR_NS_PER_MS; /* without progress: the queues are empty */
 /* A connection is crowded when more than LOSSY_PERCENT of its segments are repeated, or its round trip is
  * QUEUED_TIMES as long as the shortest one and QUEUED_NS more. */
 enum { SILENT_SEGMENTS = 8, LOSSY_PERCENT = 1, QUEUED_TIMES = 4 };
@@ -461,12 +462,14 @@ static bool crowded(const struct dr_path_stats *s)
 	return lossy || queued;
 }
 
-/* Congested: connections progress between two looks, and one of them is crowded. When a rail fails, all of them
- * stop. Data that arrives is progress for a receiver: what answers its credits waits behind the data. */
+/* Congested: connections progress between two looks, and one of them is crowded. Data that arrives is progress for
+ * a receiver: what answers its credits waits behind the data. */
 static void look_for_congestion(struct dr_manager *m, unsigned r)
 {
 	struct mgr_rail *mr = &m->rail[r];
+	bool compared = m->now - mr->looked_ns <= LOOKS_NS;
 	uint64_t moved = 0;
+	int64_t rtt = 0;
 	bool any = false;
 
 	for (unsigned c = 0; c < m->prm.n_channels; c++)
@@ -480,10 +483,16 @@ static void look_for_congestion(struct dr_manager *m, unsigned r)
 			moved += s.acked_bytes;
 			if (!dr_channel_is_sender(m->channel[c]))
 				moved += s.rx_wire;
+			rtt = DR_MAX(rtt, s.rtt_ns + 4 * s.rtt_dev_ns);
 			any = any || crowded(&s);
 		}
-	if (any && moved > mr->moved_bytes && m->now - mr->looked_ns <= LOOKS_NS)
+	if (any && compared && moved > mr->moved_bytes) {
+		mr->moves_ns = m->now < mr->congested_ns ? m->now - mr->moved_ns : 0;
+		mr->moved_after_ns = mr->looked_ns;
+		mr->moved_ns = m->now;
+		mr->rtt_ns = rtt;
 		mr->congested_ns = m->now + CONGESTED_NS;
+	}
 	mr->moved_bytes = moved;
 	mr->looked_ns = m->now;
 }
@@ -496,6 +505,18 @@ static bool congested(struct dr_manager *m, unsigned r)
 	if (mr->looked_ns != m->now)
 		look_for_congestion(m, r);
 	return m->now < mr->congested_ns;
+}
+
+/* Congestion explains that a connection is without progress since since_ns: others made progress more than a round
+ * trip later, so with data that was sent later. When a rail fails, what is in its queues still arrives, and
+ * then all connections stop. While they do not, nothing is known. */
+static bool congestion_explains(const struct dr_manager *m, unsigned r, int64_t since_ns)
+{
+	const struct mgr_rail *mr = &m->rail[r];
+
+	return m->now < mr->congested_ns &&
+	       (mr->moved_after_ns - since_ns >= mr->rtt_ns ||
+		       m->now - mr->moved_ns <= DR_MAX(DRAINED_NS, 2 * mr->moves_ns));
 }
 
 /* stalled_ns: without progress; needed: segments without an answer. */
@@ -521,9 +542,10 @@ static void doubt(struct dr_manager *m, struct dr_channel *ch, unsigned *rail, u
 		return;
 	i = stall.path;
 	r = dr_channel_path(ch, i)->rail->index;
-	busy = congested(m, r);
-	if (!dr_channel_stalled_path(ch, DOUBT_NS, busy, &stall, m->now) || s->window_shut)
+	if (!dr_channel_stalled_path(ch, DOUBT_NS, congested(m, r), &stall, m->now) ||
+		s->window_shut)
 		return;
+	busy = congestion_explains(m, r, stall.since_ns);
 	stalled_ns = m->now - stall.since_ns;
 	if (!dr_channel_path_up(ch, !i) || m->prm.detect != DR_DETECT_FAST ||
 		stalled_ns < s->rtt_ns * 3 / 2)

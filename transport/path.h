@@ -183,7 +183,8 @@ struct dr_path_stats {
 	/* Segments with data that this end's kernel received, in any order; 0: unknown. */
 	uint64_t rx_segments;
 	uint32_t segment_bytes; /* size of a datagram as long as a full data packet; 0: unknown */
-	int64_t rtt_ns, rto_ns;
+	int64_t rtt_ns, rtt_dev_ns,
+		rto_ns; /* smoothed round trip, and its mean deviation; 0: unknown */
 	uint64_t tx_segments,
 		retransmits; /* segments with data that were sent; of these, repetitions */
 	int64_t rtt_min_ns;  /* shortest lately, without queues; 0: unknown */

@@ -24,9 +24,9 @@ expectations() {
 		drop-to-client             0   0           60   60          0   0
 		black-hole                 0   0           60   60          0   0
 		mtu-hole                   0   0          150  150          .   .
-		mtu-refused                0   0         1100  150          .   .
+		mtu-refused                0   0          200  150          .   .
 		tcp-dropped                0   0          150  150          2   0
-		tcp-refused                0   0         1100  150          2   0
+		tcp-refused                0   0          200  150          2   0
 		udp-dropped                -   -           60   60          4   4
 		wrong-arp-client           0   0           60   60          0   0
 		wrong-arp-server           0   0           60   60          0   0
