@@ -50,8 +50,9 @@ static const struct dr_opt results[] = {
 	  .help = "Exit with status 8 if the delivery gap of any fault is longer." },
 	{ .name = "baseline", .kind = DR_OPT_STRING, .arg = "FILE",
 	  .commands = RUN, .offset = AT(baseline),
-	  .help = "Compare the bandwidth with that of an earlier run, written by --save-baseline; "
-		  "exit with status 7 below 90 % (--min-bw PCT%: another share)." },
+	  .help = "Compare the bandwidth, and nothing else, with the mean of earlier runs, written by "
+		  "--save-baseline; exit with status 7 below 90 % (--min-bw PCT%: another share), and with 2 if "
+		  "their options differ." },
 	{ .name = "allow-switches", .kind = DR_OPT_FLAG,
 	  .commands = RUN, .offset = AT(allow_switches),
 	  .help = "Let --min-bw, --baseline, --save-baseline and --matrix take bandwidth that was measured "

@@ -13,9 +13,20 @@
  * Baselines: figures with the runs that they were measured in.
  *  1. rec->baseline holds figures only inside the functions here: those of this run, or those to be written.
  *  2. A figure is compared with the mean of its runs. The smallest one is shown beside it.
- *  3. Runs with other options are not mixed: the file begins anew.
+ *  3. Runs with other options are neither compared nor mixed: baseline_options.c refuses them before a run.
  */
-enum kind { GPU, NIC, PAIR };
+/* "GPU 3", "eth1", "GPU 3 over eth1". */
+static struct cell figure_name(int64_t gpu, const char *nic)
+{
+	struct cell s;
+
+	if (gpu == DR_UNSET)
+		snprintf(s.s, sizeof(s.s), "%.40s", nic);
+	else
+		snprintf(s.s, sizeof(s.s), "GPU %" PRId64 "%s%.38s", gpu, nic[0] ? " over " : "",
+			nic);
+	return s;
+}
 
 /* ---- the figures of this run ---- */
 
@@ -33,7 +44,7 @@ static void add(struct dr_record *rec, const struct dr_figure_row *key, double g
 }
 
 static struct dr_figure_row key_of(
-	enum kind kind, int64_t gpu, const char *nic, int direction, int64_t bytes)
+	enum dr_figure_kind kind, int64_t gpu, const char *nic, int direction, int64_t bytes)
 {
 	struct dr_figure_row r;
 
@@ -90,36 +101,50 @@ static void collect_nics(struct dr_record *rec, const struct dr_bandwidth_row *b
 	for (size_t i = 0; i < rec->rails.n; i++) {
 		const char *nic = rec->rails.v[i].ifname;
 		struct dr_figure_row key =
-			key_of(NIC, DR_UNSET, nic, b->direction, b->message_bytes);
+			key_of(DR_FIGURE_NIC, DR_UNSET, nic, b->direction, b->message_bytes);
 
 		if (uses(rec, b->gpu, nic))
 			add(rec, &key, nic_sum(rec, nic, b));
 	}
 }
 
-static void collect_pairs(struct dr_record *rec)
+/* Of a matrix: pairs, and NICs with all GPUs over them. */
+static void collect_cells(struct dr_record *rec)
 {
 	for (size_t i = 0; i < rec->matrix.cells.n; i++) {
 		const struct dr_matrix_cell_row *c = &rec->matrix.cells.v[i];
 		struct dr_figure_row key =
-			key_of(PAIR, c->gpu, c->nic, c->direction, c->message_bytes);
+			key_of(c->gpu == DR_UNSET ? DR_FIGURE_NIC : DR_FIGURE_PAIR, c->gpu, c->nic,
+				c->direction, c->message_bytes);
 
-		if (c->gpu != DR_UNSET && !(c->switched > 0))
+		if (!(c->switched > 0))
 			add(rec, &key, c->gbps);
 	}
 }
 
+static bool has_nic_cells(const struct dr_record *rec)
+{
+	for (size_t i = 0; i < rec->matrix.cells.n; i++)
+		if (rec->matrix.cells.v[i].gpu == DR_UNSET)
+			return true;
+	return false;
+}
+
 static void collect(struct dr_record *rec)
 {
+	bool cells = has_nic_cells(rec);
+
 	rec->baseline.n = 0;
 	for (size_t i = 0; i < rec->bandwidth.n; i++) {
 		const struct dr_bandwidth_row *b = &rec->bandwidth.v[i];
-		struct dr_figure_row key = key_of(GPU, b->gpu, "", b->direction, b->message_bytes);
+		struct dr_figure_row key =
+			key_of(DR_FIGURE_GPU, b->gpu, "", b->direction, b->message_bytes);
 
 		add(rec, &key, b->gbps);
-		collect_nics(rec, b);
+		if (!cells)
+			collect_nics(rec, b);
 	}
-	collect_pairs(rec);
+	collect_cells(rec);
 }
 
 static struct dr_figure_row *find(const struct dr_record *rec, const struct dr_figure_row *key)
@@ -139,7 +164,7 @@ static bool figure_of_bandwidth(const json_t *v, struct dr_figure_row *out)
 
 	if (dr_fields_from_json(&dr_bandwidth_fields, &b, v, NULL) || !(b.gbps > 0))
 		return false;
-	*out = key_of(GPU, b.gpu, "", b.direction, b.message_bytes);
+	*out = key_of(DR_FIGURE_GPU, b.gpu, "", b.direction, b.message_bytes);
 	out->repeats = 1;
 	out->mean_gbps = out->min_gbps = b.gbps;
 	return true;
@@ -161,22 +186,6 @@ static bool figure_at(const json_t *doc, size_t i, size_t *n, struct dr_figure_r
 
 /* ---- writing ---- */
 
-const char *dr_baseline_differs(const json_t *baseline, const struct dr_record *rec)
-{
-	static const char *const names[] = { "transport", "channels", "window", "chunk", "qps",
-		"bidir", "reverse", "rate", "memory", "matrix", "cc" };
-	const json_t *was = json_object_get(baseline, "options");
-
-	for (size_t i = 0; i < DR_ARRAY_LEN(names); i++) {
-		json_t *a = json_object_get(was, names[i]),
-		       *b = json_object_get(rec->options, names[i]);
-
-		if (a && b && !json_equal(a, b))
-			return names[i];
-	}
-	return NULL;
-}
-
 /* The runs of `was` before the one of `r`, which is this run's. */
 static void join(struct dr_figure_row *r, const struct dr_figure_row *was)
 {
@@ -191,21 +200,40 @@ static void join(struct dr_figure_row *r, const struct dr_figure_row *was)
 	r->min_gbps = fmin(was->min_gbps, now.gbps);
 }
 
-int dr_baseline_write(struct dr_record *rec, const json_t *earlier, FILE *f)
+/* This run's figure beside the mean of those before it. */
+static void note_low(struct dr_baseline_saved *out, const struct dr_figure_row *was, double gbps)
 {
-	struct dr_figure_row was, *r;
-	size_t n = earlier && !dr_baseline_differs(earlier, rec);
+	double percent = 100 * gbps / was->mean_gbps;
 
+	if (!(percent < out->low_percent) && isfinite(out->low_percent))
+		return;
+	out->low_percent = percent;
+	snprintf(out->low, sizeof(out->low), "%s %s: %s of %s %s",
+		figure_name(was->gpu, was->nic).s, dr_enum_name(dr_direction_names, was->direction),
+		rate(gbps).s, rate(was->mean_gbps).s, rate_unit(false)->name);
+}
+
+int dr_baseline_write(
+	struct dr_record *rec, const json_t *earlier, FILE *f, struct dr_baseline_saved *saved)
+{
+	struct dr_baseline_saved none, *out = saved ? saved : &none;
+	struct dr_figure_row was, *r;
+	size_t n = earlier != NULL;
+
+	*out = (struct dr_baseline_saved){ .runs = 1, .low_percent = NAN };
 	dr_record_settle(rec);
 	collect(rec);
 	for (size_t i = 0; i < n; i++) {
 		if (!figure_at(earlier, i, &n, &was))
 			continue;
 		r = find(rec, &was);
-		if (r)
+		if (r) {
+			note_low(out, &was, r->mean_gbps);
 			join(r, &was);
-		else
+			out->runs = DR_MAX(out->runs, r->repeats);
+		} else {
 			dr_record_add(rec, baseline, &was);
+		}
 	}
 	json_t *doc = dr_record_to_json(rec);
 	int rc = doc ? dr_json_write(doc, f, 2) : -ENOMEM;
@@ -272,19 +300,6 @@ void dr_baseline_compare(struct dr_record *rec, const json_t *baseline, double p
 
 enum { SHOWN = 12 };
 
-/* "GPU 3", "eth1", "GPU 3 over eth1". */
-static struct cell subject(const struct dr_comparison_row *c)
-{
-	struct cell s;
-
-	if (c->gpu == DR_UNSET)
-		snprintf(s.s, sizeof(s.s), "%.40s", c->nic);
-	else
-		snprintf(s.s, sizeof(s.s), "GPU %" PRId64 "%s%.38s", c->gpu,
-			c->nic[0] ? " over " : "", c->nic);
-	return s;
-}
-
 static void print_row(const struct dr_comparison_row *c, FILE *f)
 {
 	static const char *const words[] = { "ok", "BELOW", "not in this run",
@@ -293,7 +308,7 @@ static void print_row(const struct dr_comparison_row *c, FILE *f)
 
 	if (c->message_bytes != DR_UNSET)
 		dr_format_size((uint64_t)c->message_bytes, bytes, sizeof(bytes));
-	fprintf(f, "  %-24s %-9s %9s %9s %9s %9s %5s %6s  %s\n", subject(c).s,
+	fprintf(f, "  %-24s %-9s %9s %9s %9s %9s %5s %6s  %s\n", figure_name(c->gpu, c->nic).s,
 		dr_enum_name(dr_direction_names, c->direction), bytes, rate(c->gbps).s,
 		rate(c->mean_gbps).s, rate(c->min_gbps).s, count(c->repeats).s,
 		num(c->percent, 1).s, words[c->result]);
@@ -313,7 +328,9 @@ static struct cell runs(int64_t least, int64_t most)
 
 static void print_result(const struct dr_record *rec, FILE *f)
 {
+	static const char *const names[] = { "GPU", "NIC", "pair" };
 	size_t kinds[3] = { 0 }, results[4] = { 0 };
+	const char *before = "";
 	const struct dr_comparison_row *low = NULL;
 	int64_t least = INT64_MAX, most = 0;
 
@@ -328,12 +345,22 @@ static void print_result(const struct dr_record *rec, FILE *f)
 		most = DR_MAX(most, c->repeats);
 		low = !low || c->percent < low->percent ? c : low;
 	}
-	fprintf(f, "Result: compared %zu GPU, %zu NIC, %zu pair figures with the mean of %s",
-		kinds[GPU], kinds[NIC], kinds[PAIR], low ? runs(least, most).s : "no run");
+	fputs("Result: compared", f);
+	for (int k = 0; k < 3; k++)
+		if (kinds[k]) {
+			fprintf(f, "%s %zu %s", before, kinds[k], names[k]);
+			before = ",";
+		}
+	fprintf(f, "%s", low ? " figures with the mean of " : " nothing");
+	fprintf(f, "%s", low ? runs(least, most).s : "");
 	if (low)
-		fprintf(f, ";\n  lowest %.1f %% (%s)", low->percent, subject(low).s);
-	fprintf(f, "; not compared: %zu not in this run, %zu not in the baseline\n",
-		results[DR_COMPARISON_NOT_RUN], results[DR_COMPARISON_NEW]);
+		fprintf(f, ";\n  lowest %.1f %% (%s)", low->percent,
+			figure_name(low->gpu, low->nic).s);
+	if (results[DR_COMPARISON_NOT_RUN])
+		fprintf(f, "; %zu not in this run", results[DR_COMPARISON_NOT_RUN]);
+	if (results[DR_COMPARISON_NEW])
+		fprintf(f, "; %zu not in the baseline", results[DR_COMPARISON_NEW]);
+	fputc('\n', f);
 }
 
 void dr_baseline_print(const struct dr_record *rec, FILE *f)

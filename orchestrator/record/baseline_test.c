@@ -54,6 +54,8 @@ static struct dr_record *run(const double gbps[3], int channels)
 	return rec;
 }
 
+static struct dr_baseline_saved last;
+
 /* What --save-baseline writes; takes earlier over. */
 static json_t *saved(struct dr_record *rec, json_t *earlier)
 {
@@ -61,7 +63,7 @@ static json_t *saved(struct dr_record *rec, json_t *earlier)
 	size_t len = 0;
 	FILE *f = open_memstream(&text, &len);
 
-	assert_int_equal(dr_baseline_write(rec, earlier, f), 0);
+	assert_int_equal(dr_baseline_write(rec, earlier, f, &last), 0);
 	fclose(f);
 	json_t *doc = json_loads(text, 0, NULL);
 	assert_non_null(doc);
@@ -126,16 +128,97 @@ static void runs_add_up(void **state)
 	json_decref(doc);
 }
 
-static void other_options_begin_anew(void **state)
+static bool fits(const json_t *doc, bool saves, struct dr_record *rec, struct dr_err *e)
+{
+	static const unsigned gpus[] = { 0, 1 };
+	const struct dr_baseline_file file = { "good.json", doc, saves };
+
+	return dr_baseline_check(&file, rec, gpus, DR_ARRAY_LEN(gpus), e) == 0;
+}
+
+static void other_options_are_refused_and_named(void **state)
 {
 	json_t *doc = saved(run((double[]){ 10, 20, 40 }, 8), NULL);
-	struct dr_record *rec = run((double[]){ 30, 20, 40 }, 4);
+	struct dr_record *rec = run((double[]){ 30, 20, 40 }, 8);
+	struct dr_err e;
 
 	(void)state;
-	assert_string_equal(dr_baseline_differs(doc, rec), "channels");
-	doc = saved(rec, doc);
-	assert_float_equal(number(doc, "baseline", 0, "", "repeats"), 1, 0);
-	assert_float_equal(number(doc, "baseline", 0, "", "mean_gbps"), 30, 1e-9);
+	assert_true(fits(doc, false, rec, &e));
+	/* What was not given and what a version does not know are no differences. */
+	dr_record_set_options(rec, json_pack("{s:i, s:s, s:b, s:n}", "channels", 8, "duration",
+					   "9s", "bidir", 0, "rate"));
+	assert_true(fits(doc, false, rec, &e));
+	dr_record_set_options(rec, json_pack("{s:i, s:s}", "channels", 4, "duration", "9s"));
+	assert_false(fits(doc, false, rec, &e));
+	assert_string_equal(e.text,
+		"baseline good.json: written with --channels 8, this run has --channels 4; use those "
+		"options or another file");
+	assert_false(fits(doc, true, rec, &e));
+	assert_string_equal(e.text,
+		"--save-baseline good.json: its runs had --channels 8, this one --channels 4; choose "
+		"another file, or delete this one");
+	/* GPUs: those of the record, and before it has any those that are named. */
+	dr_record_set_options(rec, json_pack("{s:i}", "channels", 8));
+	rec->gpus.n = 2;
+	assert_false(fits(doc, false, rec, &e));
+	assert_non_null(strstr(e.text, "written with --gpus 0-2, this run has --gpus 0-1;"));
+	rec->gpus.v[1].gpu = 5;
+	assert_false(fits(doc, false, rec, &e));
+	assert_non_null(strstr(e.text, "this run has --gpus 0,5;"));
+	rec->gpus.n = 0;
+	assert_false(fits(doc, false, rec, &e));
+	assert_non_null(strstr(e.text, "this run has --gpus 0-1;"));
+	dr_record_destroy(rec);
+	json_decref(doc);
+}
+
+static void forms_of_options(void **state)
+{
+	struct dr_record *rec = run((double[]){ 10, 20, 40 }, 8);
+	json_t *doc;
+	struct dr_err e;
+
+	(void)state;
+	dr_record_set_options(rec, json_pack("{s:I, s:b, s:n, s:s}", "size", (json_int_t)64 << 20,
+					   "matrix", 1, "rails", "map", "0=a,b"));
+	doc = dr_record_to_json(rec);
+	rec->gpus.n = 3; /* without GPU 2's second row */
+	dr_record_set_options(rec, json_pack("{s:I, s:b, s:s, s:n}", "size", (json_int_t)65536,
+					   "matrix", 0, "rails", "eth1", "map"));
+	assert_false(fits(doc, false, rec, &e));
+	assert_non_null(
+		strstr(e.text, "written with no --rails --map 0=a,b --size 64M --matrix, "));
+	assert_non_null(
+		strstr(e.text, "this run has --rails eth1 no --map --size 64K no --matrix;"));
+	dr_record_destroy(rec);
+	json_decref(doc);
+}
+
+static void a_run_below_the_mean_is_told(void **state)
+{
+	json_t *doc = saved(run((double[]){ 10, 20, 40 }, 8), NULL);
+
+	(void)state;
+	assert_int_equal(last.runs, 1);
+	assert_true(isnan(last.low_percent));
+	doc = saved(run((double[]){ 10, 5, 40 }, 8), doc);
+	assert_int_equal(last.runs, 2);
+	assert_float_equal(last.low_percent, 25, 1e-9);
+	assert_string_equal(last.low, "GPU 1 to-server: 5.00 of 20.00 Gb/s");
+	json_decref(doc);
+}
+
+static void a_matrix_has_figures_of_nics_with_all_gpus(void **state)
+{
+	struct dr_record *rec = run((double[]){ 10, 20, 40 }, 8);
+	json_t *doc;
+
+	(void)state;
+	rec->matrix.cells.v[0].gpu = DR_UNSET;
+	doc = saved(rec, NULL);
+	/* That of the cell, no sum over GPUs that use every NIC. */
+	assert_float_equal(number(doc, "baseline", -1, "eth2", "mean_gbps"), 7, 1e-9);
+	assert_true(isnan(number(doc, "baseline", -1, "eth0", "mean_gbps")));
 	json_decref(doc);
 }
 
@@ -198,7 +281,10 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_first_run_has_a_figure_of_each_gpu_nic_and_pair),
 		cmocka_unit_test(runs_add_up),
-		cmocka_unit_test(other_options_begin_anew),
+		cmocka_unit_test(other_options_are_refused_and_named),
+		cmocka_unit_test(forms_of_options),
+		cmocka_unit_test(a_run_below_the_mean_is_told),
+		cmocka_unit_test(a_matrix_has_figures_of_nics_with_all_gpus),
 		cmocka_unit_test(a_comparison_names_everything),
 		cmocka_unit_test(a_document_of_json_is_a_baseline_of_one_run),
 	};

@@ -213,44 +213,46 @@ int dr_json_output(const char *path, json_t *doc, int status)
 
 #define BASELINE_BYTES_MAX (64 << 20)
 
-static int baseline_check(const char *path, const json_t *doc, struct dr_err *e)
+static int baseline_check(const char *option, const char *path, const json_t *doc, struct dr_err *e)
 {
 	const char *schema = json_string_value(json_object_get(doc, "schema"));
 	const json_t *rows = json_object_get(doc, "bandwidth");
 
 	if (!schema || strcmp(schema, DR_RECORD_SCHEMA))
 		return dr_err_set(e, -EBADMSG,
-			"--baseline=%s: its schema is \"%.40s\", not \"" DR_RECORD_SCHEMA
-			"\"; write one with "
-			"--save-baseline",
-			path, schema ? schema : "");
+			"%s=%s: its schema is \"%.40s\", not \"" DR_RECORD_SCHEMA
+			"\"; write one with --save-baseline to a new file",
+			option, path, schema ? schema : "");
 	if (!json_is_array(rows) || !json_array_size(rows))
 		return dr_err_set(e, -EBADMSG,
-			"--baseline=%s: no bandwidth in it; write one with --test bw --save-baseline",
-			path);
+			"%s=%s: no bandwidth in it; write one with --test bw --save-baseline to a new "
+			"file",
+			option, path);
 	return 0;
 }
 
-int dr_baseline_load(const char *path, json_t **out, struct dr_err *e)
+int dr_baseline_load(const char *option, const char *path, json_t **out, struct dr_err *e)
 {
 	json_error_t je;
 	struct stat st;
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
 
 	if (fd < 0)
-		return dr_err_set(
-			e, -errno, "cannot read --baseline=%s: %s", path, strerror(errno));
+		return dr_err_set(e, -errno, "cannot read %s=%.80s: %s%s%.80s", option, path,
+			strerror(errno),
+			errno == ENOENT ? "; write it first with --save-baseline " : "",
+			errno == ENOENT ? path : "");
 	bool fits = fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_size <= BASELINE_BYTES_MAX;
 	json_t *doc = fits ? json_loadfd(fd, JSON_REJECT_DUPLICATES, &je) : NULL;
 	close(fd);
 	if (!fits)
 		return dr_err_set(e, -EBADMSG,
-			"cannot read --baseline=%s: not a regular file of at most %d MiB", path,
+			"cannot read %s=%s: not a regular file of at most %d MiB", option, path,
 			BASELINE_BYTES_MAX >> 20);
 	if (!doc)
-		return dr_err_set(e, -EBADMSG, "--baseline=%s: not JSON: line %d column %d: %s",
+		return dr_err_set(e, -EBADMSG, "%s=%s: not JSON: line %d column %d: %s", option,
 			path, je.line, je.column, je.text);
-	int rc = baseline_check(path, doc, e);
+	int rc = baseline_check(option, path, doc, e);
 	if (rc)
 		json_decref(doc);
 	else

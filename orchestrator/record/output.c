@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -22,13 +23,16 @@ struct dr_output {
 	struct dr_output_options o;
 	FILE *tables;
 	json_t *baseline;
-	json_t *earlier; /* what the file of --save-baseline has; NULL: nothing */
+	json_t *earlier;		/* what the file of --save-baseline has; NULL: nothing */
+	struct dr_baseline_saved saved; /* runs 0: no baseline was written */
 	struct dr_metrics *metrics;
 	bool terminal, progress_shown;
 	struct dr_err stream_err; /* the first; code 0: none */
 };
 
 #define COMPONENT "report"
+/* As --baseline judges without --min-bw. */
+#define LOW_PERCENT 90.0
 #define STDOUT "standard output"
 
 static int write_json(struct dr_record *rec, FILE *f)
@@ -55,8 +59,8 @@ static const struct format {
 	{ "--csv-dir", "Write the results as CSV, each table into a file in this directory.", NULL,
 		false, true },
 	{ "--save-baseline",
-		"Write the results of this run as a baseline; to those of earlier runs with the same "
-		"options in this file it is added: mean and minimum are of all.",
+		"Add the bandwidth of this run, if it passes, to the baseline in FILE, or begin one. Runs with "
+		"other options than those in FILE are refused with status 2.",
 		NULL, true, false },
 	{ "--prom", "Write the results in the Prometheus text format.", dr_prom_write, false,
 		false },
@@ -103,17 +107,33 @@ static int probe_all(const struct dr_output_options *o, struct dr_err *e)
 	return rc;
 }
 
-/* The runs that --save-baseline adds this one to. */
-static void load_earlier(struct dr_output *p)
+static const char *save_path(const struct dr_output *p)
 {
-	struct dr_err e;
+	for (size_t i = 0; i < N_FORMATS; i++)
+		if (formats[i].pass_only && path_of(&p->o, i))
+			return path_of(&p->o, i);
+	return NULL;
+}
 
-	for (size_t i = 0; i < N_FORMATS; i++) {
-		const char *path = formats[i].pass_only ? path_of(&p->o, i) : NULL;
+/* The runs that --save-baseline adds this one to. What is no baseline is not overwritten, but for an empty file. */
+static int load_earlier(struct dr_output *p, struct dr_err *e)
+{
+	const char *path = save_path(p);
+	struct stat st;
 
-		if (path && access(path, F_OK) == 0 && dr_baseline_load(path, &p->earlier, &e))
-			dr_warn(COMPONENT, "--save-baseline=%s: replaced: %s", path, e.text);
-	}
+	if (!path || stat(path, &st) || !S_ISREG(st.st_mode) || st.st_size == 0)
+		return 0;
+	return dr_baseline_load("--save-baseline", path, &p->earlier, e);
+}
+
+int dr_output_check_baselines(const struct dr_output *o, const struct dr_record *rec,
+	const unsigned *gpus, size_t n_gpus, struct dr_err *e)
+{
+	const struct dr_baseline_file compared = { o->o.baseline_path, o->baseline, false },
+				      saved = { save_path(o), o->earlier, true };
+	int rc = dr_baseline_check(&compared, rec, gpus, n_gpus, e);
+
+	return rc ? rc : dr_baseline_check(&saved, rec, gpus, n_gpus, e);
 }
 
 int dr_output_open(const struct dr_output_options *o, struct dr_output **out, struct dr_err *e)
@@ -131,9 +151,9 @@ int dr_output_open(const struct dr_output_options *o, struct dr_output **out, st
 	p->terminal = isatty(fileno(p->o.err));
 	int rc = probe_all(o, e);
 	if (!rc && o->baseline_path)
-		rc = dr_baseline_load(o->baseline_path, &p->baseline, e);
+		rc = dr_baseline_load("--baseline", o->baseline_path, &p->baseline, e);
 	if (!rc)
-		load_earlier(p);
+		rc = load_earlier(p, e);
 	if (!rc && o->metrics_listen)
 		rc = dr_metrics_start(o->metrics_listen, &p->metrics, e);
 	if (rc) {
@@ -167,10 +187,7 @@ bool dr_output_is_json(const struct dr_output *o)
 
 bool dr_output_saves_baseline(const struct dr_output *o)
 {
-	for (size_t i = 0; i < N_FORMATS; i++)
-		if (formats[i].pass_only && path_of(&o->o, i))
-			return true;
-	return false;
+	return save_path(o) != NULL;
 }
 
 uint16_t dr_output_metrics_port(const struct dr_output *o)
@@ -281,12 +298,11 @@ static int render(int (*write)(struct dr_record *rec, FILE *f), struct dr_record
 	return closed(f, f ? write(rec, f) : -ENOMEM, text, len);
 }
 
-static int render_baseline(
-	const struct dr_output *o, struct dr_record *rec, char **text, size_t *len)
+static int render_baseline(struct dr_output *o, struct dr_record *rec, char **text, size_t *len)
 {
 	FILE *f = open_memstream(text, len);
 
-	return closed(f, f ? dr_baseline_write(rec, o->earlier, f) : -ENOMEM, text, len);
+	return closed(f, f ? dr_baseline_write(rec, o->earlier, f, &o->saved) : -ENOMEM, text, len);
 }
 
 void dr_output_publish(struct dr_output *o, struct dr_record *rec)
@@ -302,7 +318,7 @@ void dr_output_publish(struct dr_output *o, struct dr_record *rec)
 
 /* -------------------------------- the end -------------------------------- */
 
-static int write_file(const struct dr_output *o, size_t i, struct dr_record *rec, struct dr_err *e)
+static int write_file(struct dr_output *o, size_t i, struct dr_record *rec, struct dr_err *e)
 {
 	const struct format *x = &formats[i];
 	const char *path = path_of(&o->o, i);
@@ -332,13 +348,7 @@ static void note_failure(
 static void write_files(struct dr_output *o, struct dr_record *rec, const struct dr_thresholds *t)
 {
 	bool passed = rec->exit_code == DR_EXIT_PASS, done[N_FORMATS] = { false };
-	const char *other = passed && o->earlier ? dr_baseline_differs(o->earlier, rec) : NULL;
 	struct dr_err e = { 0 };
-
-	if (other)
-		dr_warn(COMPONENT,
-			"--save-baseline: the file's runs had another --%s, so they are replaced",
-			other);
 
 	for (size_t i = 0; i < N_FORMATS; i++) {
 		done[i] = !path_of(&o->o, i) || (formats[i].pass_only && !passed);
@@ -351,10 +361,28 @@ static void write_files(struct dr_output *o, struct dr_record *rec, const struct
 			i++;
 			continue;
 		}
+		if (formats[i].pass_only)
+			o->saved.runs = 0;
 		done[i] = true;
 		note_failure(rec, t, &e);
 		i = 0;
 	}
+}
+
+/* A run that is worse than those before it is in the mean from now on. */
+static void tell_saved(const struct dr_output *o)
+{
+	const struct dr_baseline_saved *s = &o->saved;
+
+	if (!s->runs)
+		return;
+	fprintf(o->tables, "baseline: %s now has %lld run%s\n", save_path(o), (long long)s->runs,
+		s->runs == 1 ? "" : "s");
+	if (s->low_percent < LOW_PERCENT)
+		dr_warn(COMPONENT,
+			"--save-baseline %s: the run that was added has only %.0f %% of the mean so far (%s); "
+			"if the fabric was not healthy, delete the file and begin it anew",
+			save_path(o), s->low_percent, s->low);
 }
 
 static void finish_stdout(struct dr_output *o, struct dr_record *rec, const struct dr_thresholds *t)
@@ -386,6 +414,7 @@ int dr_output_finish(struct dr_output *o, struct dr_record *rec, const struct dr
 	if (json)
 		finish_stdout(o, rec, t);
 	dr_table_print(rec, o->tables);
+	tell_saved(o);
 	fflush(o->tables);
 	if (!json)
 		finish_stdout(o, rec, t);

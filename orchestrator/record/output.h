@@ -52,6 +52,10 @@ int dr_output_refuse(
 	const struct dr_output_options *o, struct dr_record *rec, int rc, const struct dr_err *e);
 /* The baseline that was read, for struct dr_thresholds; NULL: none. */
 const json_t *dr_output_baseline(const struct dr_output *o);
+/* Do the files of --baseline and --save-baseline measure what this run does? The GPUs are those of the record or, while
+ * it has none, these n_gpus (0: not known yet). -EEXIST: a file does not; the text names the differences. */
+int dr_output_check_baselines(const struct dr_output *o, const struct dr_record *rec,
+	const unsigned *gpus, size_t n_gpus, struct dr_err *e) DR_MUST_CHECK;
 /* Is a document or a stream wanted? */
 bool dr_output_is_json(const struct dr_output *o);
 /* Will the result of a run that passes become a baseline? */

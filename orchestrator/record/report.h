@@ -32,14 +32,31 @@ int dr_json_write(const json_t *doc, FILE *f, unsigned indent);
 int dr_json_output(const char *path, json_t *doc, int status);
 
 /* A result document written by --json=FILE or --save-baseline. At most 64 MiB. -EBADMSG: not
- * JSON, another schema, or no bandwidth in it. The caller owns *out. */
-int dr_baseline_load(const char *path, json_t **out, struct dr_err *e) DR_MUST_CHECK;
+ * JSON, another schema, or no bandwidth in it. `option` ("--baseline") precedes the path in errors.
+ * The caller owns *out. */
+int dr_baseline_load(const char *option, const char *path, json_t **out, struct dr_err *e)
+	DR_MUST_CHECK;
 
-/* Its figures and those of this run, over the same options; what differs, else NULL. */
-const char *dr_baseline_differs(const json_t *baseline, const struct dr_record *rec);
-/* The document that --save-baseline writes: with the figures of this run, added to those of `earlier` (NULL: none) where
- * no option differs. 0 or -ENOMEM. */
-int dr_baseline_write(struct dr_record *rec, const json_t *earlier, FILE *f);
+/* A baseline's file, and what it is for. */
+struct dr_baseline_file {
+	const char *path;
+	const json_t *doc; /* NULL: none, which fits every run */
+	bool saves;	   /* --save-baseline: this run is added to it */
+};
+/* Do its runs and this one measure the same? baseline_options.c has the options that must be equal. The GPUs are those
+ * of the record or, while it has none, these n_gpus (0: not known yet). -EEXIST: every difference. */
+int dr_baseline_check(const struct dr_baseline_file *file, const struct dr_record *rec,
+	const unsigned *gpus, size_t n_gpus, struct dr_err *e) DR_MUST_CHECK;
+/* What was added to a baseline. */
+struct dr_baseline_saved {
+	int64_t runs;	    /* in the file now */
+	double low_percent; /* of the figure that is lowest beside its mean so far; NAN: a first run */
+	char low[256];	    /* that figure */
+};
+/* The document that --save-baseline writes: with the figures of this run, added to those of `earlier` (NULL: none).
+ * saved may be NULL. 0 or -ENOMEM. */
+int dr_baseline_write(
+	struct dr_record *rec, const json_t *earlier, FILE *f, struct dr_baseline_saved *saved);
 /* Fills rec->comparison; below `percent` of the mean is below. */
 void dr_baseline_compare(struct dr_record *rec, const json_t *baseline, double percent);
 /* What was compared, with what, and what could not be. */

@@ -51,6 +51,8 @@ enum dr_comparison {
 	DR_COMPARISON_NEW      /* this run has it, the baseline has not */
 };
 
+/* What a figure of a baseline is of. */
+enum dr_figure_kind { DR_FIGURE_GPU, DR_FIGURE_NIC, DR_FIGURE_PAIR };
 enum { DR_FIGURE_RUNS = 32 };
 
 #define BEGIN struct T {
@@ -568,7 +570,7 @@ BEGIN
 END(dr_matrix_fields, "matrix", "--matrix: bandwidth of every GPU over every rail")
 #undef T
 
-/* What a baseline keeps. kind: one GPU, one NIC with the GPUs that use no other, one pair of GPU and NIC (--matrix). */
+/* What a baseline keeps. kind: one GPU, one NIC with the GPUs that use no other (--matrix: all GPUs), one pair of GPU and NIC (--matrix). */
 #define T dr_figure_run_row
 BEGIN
 	F(INT, time_s, "begin of the run, seconds since 1970")

@@ -7,8 +7,10 @@
 
 #include <errno.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "orchestrator/record/report.h"
 #include "orchestrator/record/report_sample.h"
 
 static bool told(const struct dr_record *rec, const char *what)
@@ -255,6 +257,21 @@ static void max_gap(void **state)
 	dr_record_destroy(rec);
 }
 
+/* What --save-baseline writes. */
+static json_t *saved(struct dr_record *rec)
+{
+	char *text = NULL;
+	size_t len = 0;
+	FILE *f = open_memstream(&text, &len);
+
+	assert_int_equal(dr_baseline_write(rec, NULL, f, NULL), 0);
+	fclose(f);
+	json_t *doc = json_loads(text, 0, NULL);
+	assert_non_null(doc);
+	free(text);
+	return doc;
+}
+
 static void baseline(void **state)
 {
 	struct dr_record *was = sample_record(), *is = sample_record();
@@ -268,7 +285,21 @@ static void baseline(void **state)
 	assert_int_equal(dr_record_verdict(is, &t), DR_EXIT_PASS);
 	is->bandwidth.v[4].gbps *= 0.85; /* 90 % unless --min-bw says otherwise */
 	assert_int_equal(dr_record_verdict(is, &t), DR_EXIT_THRESHOLD);
-	assert_true(told(is, "gpu 4 to-server"));
+	assert_true(told(is, "gpu 4 to-server, messages of 64 MiB: "));
+	assert_false(told(is, "is in the baseline"));
+	/* A NIC comes before the GPUs that use it, one that this run does not have before all. */
+	json_decref(doc);
+	doc = saved(was);
+	t.baseline = doc;
+	is->bandwidth.v[4].gbps /= 10;
+	memcpy(is->rails.v[3].ifname, "eth9", 5);
+	assert_int_equal(dr_record_verdict(is, &t), DR_EXIT_THRESHOLD);
+	assert_string_equal(is->errors.v[0].text, "eth4 is in the baseline, not in this run");
+	assert_non_null(strstr(is->errors.v[1].text, "eth3 to-server, messages of 64 MiB: "));
+	assert_non_null(strstr(is->errors.v[2].text, "gpu 4"));
+	assert_non_null(strstr(is->errors.v[is->errors.n - 1].text, "all GPUs together: "));
+	is->bandwidth.v[4].gbps *= 10;
+	memcpy(is->rails.v[3].ifname, "eth4", 5);
 	t.min_bw_percent = 80;
 	assert_int_equal(dr_record_verdict(is, &t), DR_EXIT_PASS);
 	is->bandwidth.n = 1;

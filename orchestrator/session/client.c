@@ -178,6 +178,8 @@ static int accepted(struct dr_client *c, const json_t *reply, const unsigned *gp
 	rc = dr_local_create(s, e);
 	if (rc == 0 && s->opt->test.bw)
 		rc = dr_thresholds_check(&c->thresholds, s->rec, e);
+	if (rc == 0)
+		rc = dr_output_check_baselines(s->out, s->rec, NULL, 0, e);
 	if (rc)
 		return rc;
 	dr_plan_manager(&s->plan, DR_PLAN_CLIENT, 0, &mp);
@@ -379,6 +381,15 @@ static int thresholds(const struct dr_session *s, struct dr_thresholds *t, struc
 	return s->opt->min_bw ? dr_thresholds_parse_min_bw(t, s->opt->min_bw, e) : 0;
 }
 
+/* Which GPUs take part is known now only where this end names them; else when the server has replied. */
+static int check_baselines(const struct dr_session *s, struct dr_err *e)
+{
+	const struct dr_options *o = s->opt;
+	bool named = o->gpu_names.n > 0 && !o->pair;
+
+	return dr_output_check_baselines(s->out, s->rec, o->gpus.v, named ? o->gpus.n : 0, e);
+}
+
 static void run(struct dr_client *c)
 {
 	struct dr_session *s = &c->s;
@@ -387,6 +398,8 @@ static void run(struct dr_client *c)
 
 	if (rc)
 		dr_client_end(c, DR_EXIT_USAGE, "%s", e.text);
+	if (rc == 0)
+		rc = check_baselines(s, &e);
 	if (rc == 0)
 		rc = prepare(c, &e);
 	if (rc == 0 && !s->opt->dry_run) {

@@ -50,7 +50,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 	dr_assert(fd >= 0 && write(fd, z.n ? (const void *)z.p : "", z.n) == (ssize_t)z.n);
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-	rc = dr_baseline_load(path, &j, &e);
+	rc = dr_baseline_load("--baseline", path, &j, &e);
 	if (rc) {
 		fz_explained(rc, &e);
 	} else {
