@@ -112,32 +112,46 @@ static void settle_cell(void *row)
 /*
  * What a counter may show above the payload: headers, at worst TCP over IPv6 at MTU 1500 (98 bytes
  * for 1428, 6.9 %) plus our frames, taken as 10 %; acknowledgements and control frames for the other
- * direction, 5 % of that; and 1 MiB for what else is on the wire. Below the payload: 1 % (the two are
- * not read at one instant) and 1 MiB. Both: slack_bytes.
+ * direction, 5 % of that; and 1 MiB for what else is on the wire. Where packets are small, headers
+ * and frames are most of the bytes: then it is what they take in all packets, if those are known. Below the payload:
+ * 1 % (the two are not read at one instant) and 1 MiB. Both: slack_bytes.
  */
 static const double CHECK_HEADERS = 0.10, CHECK_ACKS = 0.05, CHECK_BELOW = 0.01,
 		    CHECK_BYTES = 1048576;
+/* Of one packet: Ethernet 14, IPv6 40, TCP 32 to 60, a frame of ours, or UDP and a heartbeat. */
+static const double CHECK_PACKET = 192;
 
-static bool counter_fits(int64_t payload, int64_t other, int64_t counter, double slack)
+/* One direction of a NIC. */
+struct counted {
+	int64_t payload, other, bytes, packets;
+};
+
+static bool counter_fits(const struct counted *d, double slack)
 {
-	double p = (double)payload, c = (double)counter;
+	double p = (double)d->payload, c = (double)d->bytes,
+	       above = p * CHECK_HEADERS + (double)d->other * CHECK_ACKS;
 
+	if (d->packets != DR_UNSET)
+		above = fmax(above, (double)d->packets * CHECK_PACKET);
 	return c >= p * (1 - CHECK_BELOW) - CHECK_BYTES - slack &&
-	       c <= p * (1 + CHECK_HEADERS) + (double)other * CHECK_ACKS + CHECK_BYTES + slack;
+	       c <= p + above + CHECK_BYTES + slack;
 }
 
 enum dr_nic_check dr_nic_row_check(const struct dr_nic_row *r)
 {
+	const struct counted tx = { r->tx_bytes, r->rx_bytes, r->counter_tx_bytes,
+		r->counter_tx_packets },
+			     rx = { r->rx_bytes, r->tx_bytes, r->counter_rx_bytes,
+				     r->counter_rx_packets };
 	double slack = r->slack_bytes == DR_UNSET ? 0 : (double)r->slack_bytes;
 
 	if (r->tx_bytes == DR_UNSET || r->rx_bytes == DR_UNSET || r->counter_tx_bytes == DR_UNSET ||
 		r->counter_rx_bytes == DR_UNSET)
 		return DR_NIC_CHECK_UNKNOWN;
-	if (!counter_fits(r->tx_bytes, r->rx_bytes, r->counter_tx_bytes, slack) ||
-		!counter_fits(r->rx_bytes, r->tx_bytes, r->counter_rx_bytes, slack))
-		return DR_NIC_CHECK_DIFFERS;
-	return DR_MAX(r->tx_bytes, r->rx_bytes) < DR_NIC_CHECK_LEAST ? DR_NIC_CHECK_TOO_LITTLE
-								     : DR_NIC_CHECK_OK;
+	if (DR_MAX(r->tx_bytes, r->rx_bytes) < DR_NIC_CHECK_LEAST)
+		return DR_NIC_CHECK_TOO_LITTLE;
+	return counter_fits(&tx, slack) && counter_fits(&rx, slack) ? DR_NIC_CHECK_OK
+								    : DR_NIC_CHECK_DIFFERS;
 }
 
 static void settle_nic(void *row)

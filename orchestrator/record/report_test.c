@@ -412,6 +412,22 @@ static void tables_fit(void **state)
 	dr_record_destroy(rec);
 }
 
+/* The counters of a latency test are headers and heartbeats. */
+static void round_trips_alone_have_no_table_of_nics(void **state)
+{
+	struct dr_record *rec = sample_record();
+	char *text;
+
+	(void)state;
+	rec->bandwidth.n = rec->faults.n = 0;
+	rec->false_failovers = DR_UNSET;
+	text = text_of(write_table, rec);
+	assert_non_null(strstr(text, "Latency: "));
+	assert_null(strstr(text, "NICs during the whole run"));
+	free(text);
+	dr_record_destroy(rec);
+}
+
 /* What the server measured comes to the client and is joined there. */
 static void merge(void **state)
 {
@@ -608,6 +624,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(csv),
 		cmocka_unit_test(prom),
 		cmocka_unit_test(tables_fit),
+		cmocka_unit_test(round_trips_alone_have_no_table_of_nics),
 		cmocka_unit_test(merge),
 		cmocka_unit_test(bad_parts_are_refused),
 		cmocka_unit_test(no_memory),

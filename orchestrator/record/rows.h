@@ -201,6 +201,8 @@ BEGIN
 		.help = "Increase of the interface's own counter of sent bytes."))
 	F(INT, counter_rx_bytes, "increase of the interface's counter of received bytes", METRIC("nic_interface_rx_bytes_total",
 		.help = "Increase of the interface's own counter of received bytes."))
+	F(INT, counter_tx_packets, "increase of the interface's counter of sent packets")
+	F(INT, counter_rx_packets, "increase of the interface's counter of received packets")
 	F(INT, connections, "paths established over this NIC, rebuilds included", METRIC("nic_connections_total",
 		.help = "Paths established over this NIC, rebuilds included."))
 	F(INT, slack_bytes, "additional tolerance of counter_check, for data in socket buffers at a switch", NO_CSV)

@@ -364,6 +364,8 @@ static void nic_row(struct dr_local *l, unsigned i)
 	if (l->nic_counted[i] && dr_netdev_counters(rail->ifindex, &now, NULL) == 0) {
 		row.counter_tx_bytes = (int64_t)(now.tx_bytes - l->nic_before[i].tx_bytes);
 		row.counter_rx_bytes = (int64_t)(now.rx_bytes - l->nic_before[i].rx_bytes);
+		row.counter_tx_packets = (int64_t)(now.tx_packets - l->nic_before[i].tx_packets);
+		row.counter_rx_packets = (int64_t)(now.rx_packets - l->nic_before[i].rx_packets);
 	}
 	dr_record_add(l->rec, nics, &row);
 }
