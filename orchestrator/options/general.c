@@ -45,6 +45,10 @@ static const struct dr_opt results[] = {
 	  .commands = RUN, .offset = AT(min_bw),
 	  .help = "Exit with status 7 if the total bandwidth is lower: percent of the line rate "
 		  "(with --baseline: of the baseline; status 2 if a NIC reports no speed), or Gb/s." },
+	{ .name = "min-nic", .kind = DR_OPT_STRING, .arg = "PCT%",
+	  .commands = RUN, .offset = AT(min_nic),
+	  .help = "With --matrix: exit with status 7 if a NIC's bandwidth is lower than this share of "
+		  "the median of the other NICs. Without this option slow NICs, below 80%, are only named." },
 	{ .name = "max-gap", .kind = DR_OPT_DURATION, .arg = "TIME", .min = 1, .max = 1e15,
 	  .commands = RUN, .offset = AT(max_gap_ns),
 	  .help = "Exit with status 8 if the delivery gap of any fault is longer." },

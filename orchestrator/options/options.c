@@ -155,6 +155,9 @@ static int check_matrix(struct dr_options *o, struct dr_err *e)
 {
 	static const char *const no[] = { "map", "spread" };
 
+	if (o->min_nic && !o->matrix)
+		return dr_err_set(
+			e, -EINVAL, "--min-nic compares the NICs of --matrix; add --matrix");
 	if (!o->matrix)
 		return 0;
 	if (!o->test.bw)

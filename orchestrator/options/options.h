@@ -84,7 +84,7 @@ struct dr_options {
 	int format; /* enum dr_table_format */
 	const char *json_path, *metrics_listen;
 	bool json_stream;
-	const char *min_bw, *baseline;
+	const char *min_bw, *min_nic, *baseline;
 	bool allow_switches;
 	/* Set by the caller before parsing, both NULL: the group of result files does not exist. */
 	const struct dr_opt_group *file_group;

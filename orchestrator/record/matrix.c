@@ -17,14 +17,21 @@
  *         (the data used another NIC), or they delivered nothing; or in the phase of all GPUs over all rails
  *         the rail carried less than a hundredth of the busiest one
  *   left  channels were not on the rail all the time in some of its cells
- *   slow  the best of its cells is below 80 % of the median of the other rails' best; or below 80 % of
- *         its own speed (the slower end's, if both are known) while another rail reaches that
- *   unknown, ok
+ *   slow  the median of its cells is below a part (80 %, --min-nic) of the median of the other rails' medians,
+ *         its own cells are all below that median, and those of the rails that are not as low all above its own; or
+ *         all its cells are below that part of its own speed (the slower end's, if both are known) while
+ *         another rail reaches that part of its own
+ *   unknown  its median is as low, but cells vary too much to say so: the cause names the rail whose cells do
+ *   ok
  *
- * A cell that channels left gives no value for the rail. Speeds in Gb/s.
+ * Cells are those of one GPU. A cell that channels left gives no value for the rail. A single cell that is below the
+ * part of the other cells of its rail, which agree among each other, is named by itself and not counted as spread.
+ * Speeds in Gb/s.
  */
 
-static const double IDLE_PART = 0.1, TOTAL_PART = 0.01, SLOW_PART = 0.8;
+static const double IDLE_PART = 0.1, TOTAL_PART = 0.01;
+/* Other cells of a rail that are needed to call one of them far below. */
+enum { AGREE = 3, CELLS_MAX = 64 };
 
 /* A rail and direction, and what its finding is derived from. */
 struct judged {
@@ -35,6 +42,10 @@ struct judged {
 	double counted[2], counted_of[2];
 	bool has_counter[2];
 	double speed_gbps; /* NAN: unknown */
+	/* of one GPU, that no channel left, ascending */
+	double cell[CELLS_MAX];
+	size_t n;
+	bool has_low; /* cell[0] is far below the others */
 };
 
 /* ------------------------------- figures ------------------------------- */
@@ -47,6 +58,41 @@ static struct judged *find(struct judged *j, size_t n, const struct dr_matrix_ce
 	return NULL;
 }
 
+/* low_gpu: that of the lowest cell, until set_spread has decided. */
+static void insert(struct judged *j, const struct dr_matrix_cell_row *r)
+{
+	size_t i = j->n++;
+
+	if (!(i && r->gbps >= j->cell[0]))
+		j->nic->low_gpu = r->gpu;
+	for (; i && j->cell[i - 1] > r->gbps; i--)
+		j->cell[i] = j->cell[i - 1];
+	j->cell[i] = r->gbps;
+}
+
+static double median(const double *sorted, size_t n)
+{
+	return n ? (sorted[(n - 1) / 2] + sorted[n / 2]) / 2 : NAN;
+}
+
+static void set_spread(struct judged *j, double part)
+{
+	struct dr_matrix_nic_row *nic = j->nic;
+	size_t n = j->n;
+
+	nic->alone_gbps = median(j->cell, n);
+	j->has_low = n > AGREE && j->cell[1] >= part * j->cell[n - 1] &&
+		     j->cell[0] < part * median(j->cell + 1, n - 1);
+	if (n) {
+		nic->least_gbps = j->cell[j->has_low];
+		nic->most_gbps = j->cell[n - 1];
+	}
+	if (j->has_low)
+		nic->low_gbps = j->cell[0];
+	else
+		nic->low_gpu = DR_UNSET;
+}
+
 static void add_cell(struct judged *j, const struct dr_matrix_cell_row *r)
 {
 	const int64_t counter[2] = { r->client_counter_bytes, r->server_counter_bytes };
@@ -56,8 +102,8 @@ static void add_cell(struct judged *j, const struct dr_matrix_cell_row *r)
 	j->delivered += bytes;
 	if (r->switched > 0)
 		j->left++;
-	else
-		j->nic->alone_gbps = fmax(j->nic->alone_gbps, r->gbps);
+	else if (r->gpu != DR_UNSET && isfinite(r->gbps) && j->n < CELLS_MAX)
+		insert(j, r);
 	for (int end = 0; end < 2; end++) {
 		if (counter[end] == DR_UNSET || r->bytes == DR_UNSET)
 			continue;
@@ -126,29 +172,50 @@ static size_t figures(
 
 /* The rails of the same direction. */
 struct peers {
-	double median;	/* of the others' best cells; NAN: none */
+	double part;	/* --min-nic */
+	double median;	/* of the others' medians; NAN: none */
 	double busiest; /* the most that any rail carried in the phase of all GPUs over all rails */
 	bool full_speed; /* another one reaches its own speed */
+	const struct judged
+		*lowest; /* of the others that are not as low, the one with the lowest cell */
 };
 
-static struct peers peers_of(const struct judged *j, size_t n, size_t self)
+static int ascending(const void *a, const void *b)
 {
-	struct peers p = { .busiest = NAN };
+	double x = *(const double *)a, y = *(const double *)b;
+
+	return (x > y) - (x < y);
+}
+
+static bool is_peer(const struct judged *j, const struct judged *self)
+{
+	return j != self && j->nic->direction == self->nic->direction &&
+	       isfinite(j->nic->alone_gbps);
+}
+
+static struct peers peers_of(
+	const struct judged *j, size_t n, const struct judged *self, double part)
+{
+	struct peers p = { .part = part, .busiest = NAN };
 	double v[DR_MATRIX_NICS_MAX];
 	size_t k = 0;
 
 	for (size_t i = 0; i < n; i++) {
 		const struct dr_matrix_nic_row *nic = j[i].nic;
 
-		if (nic->direction != j[self].nic->direction)
-			continue;
-		p.busiest = fmax(p.busiest, nic->total_gbps);
-		if (i == self || !isfinite(nic->alone_gbps))
+		if (nic->direction == self->nic->direction)
+			p.busiest = fmax(p.busiest, nic->total_gbps);
+		if (!is_peer(&j[i], self))
 			continue;
 		v[k++] = nic->alone_gbps;
-		p.full_speed |= nic->alone_gbps >= SLOW_PART * j[i].speed_gbps; /* no with a NAN */
+		p.full_speed |= nic->alone_gbps >= part * j[i].speed_gbps; /* no with a NAN */
 	}
-	p.median = k ? (dr_percentile_exact(v, k, 50) + v[k / 2]) / 2 : NAN;
+	qsort(v, k, sizeof(v[0]), ascending);
+	p.median = median(v, k);
+	for (size_t i = 0; i < n; i++)
+		if (is_peer(&j[i], self) && j[i].nic->alone_gbps >= part * p.median &&
+			(!p.lowest || j[i].nic->least_gbps < p.lowest->nic->least_gbps))
+			p.lowest = &j[i];
 	return p;
 }
 
@@ -198,23 +265,37 @@ static bool idle(const struct dr_record *rec, const struct judged *j, double mos
 	return true;
 }
 
-static bool slow(const struct judged *j, const struct peers *p)
+static int too_varied(struct dr_matrix_nic_row *nic, const struct dr_matrix_nic_row *of)
+{
+	snprintf(nic->cause, sizeof(nic->cause),
+		"cells of %.20s vary %s-%s Gb/s: too much to call a NIC slow; use a longer -D",
+		of->nic, sig(of->least_gbps).s, sig(of->most_gbps).s);
+	return DR_MATRIX_UNKNOWN;
+}
+
+static int slow(const struct judged *j, const struct peers *p)
 {
 	struct dr_matrix_nic_row *nic = j->nic;
 
-	if (nic->alone_gbps < SLOW_PART * p->median)
+	nic->others_percent = 100 * nic->alone_gbps / p->median;
+	if (nic->alone_gbps < p->part * p->median) {
+		if (nic->most_gbps >= p->median)
+			return too_varied(nic, nic);
+		if (nic->alone_gbps >= p->lowest->nic->least_gbps)
+			return too_varied(nic, p->lowest->nic);
 		snprintf(nic->cause, sizeof(nic->cause),
 			"%s Gb/s alone is %.0f %% of %s Gb/s, the median of the others",
-			sig(nic->alone_gbps).s, 100 * nic->alone_gbps / p->median,
-			sig(p->median).s);
-	else if (nic->alone_gbps < SLOW_PART * j->speed_gbps && p->full_speed)
+			sig(nic->alone_gbps).s, nic->others_percent, sig(p->median).s);
+		return DR_MATRIX_SLOW;
+	}
+	if (nic->most_gbps < p->part * j->speed_gbps && p->full_speed) {
 		snprintf(nic->cause, sizeof(nic->cause),
 			"%s Gb/s alone is %.0f %% of its own %s Gb/s, and another NIC reaches its own",
 			sig(nic->alone_gbps).s, 100 * nic->alone_gbps / j->speed_gbps,
 			sig(j->speed_gbps).s);
-	else
-		return false;
-	return true;
+		return DR_MATRIX_SLOW;
+	}
+	return isfinite(nic->alone_gbps) ? DR_MATRIX_OK : DR_MATRIX_UNKNOWN;
 }
 
 static int judge(const struct dr_record *rec, const struct judged *j, const struct peers *p)
@@ -229,9 +310,12 @@ static int judge(const struct dr_record *rec, const struct judged *j, const stru
 			j->cells);
 		return DR_MATRIX_LEFT;
 	}
-	if (slow(j, p))
-		return DR_MATRIX_SLOW;
-	return isfinite(nic->alone_gbps) ? DR_MATRIX_OK : DR_MATRIX_UNKNOWN;
+	return slow(j, p);
+}
+
+double dr_matrix_part(const struct dr_record *rec)
+{
+	return (rec->min_nic_percent > 0 ? rec->min_nic_percent : DR_MATRIX_SLOW_PERCENT) / 100;
 }
 
 void dr_matrix_judge(struct dr_record *rec)
@@ -239,10 +323,13 @@ void dr_matrix_judge(struct dr_record *rec)
 	struct dr_matrix_nic_row row[DR_MATRIX_NICS_MAX];
 	struct judged j[DR_MATRIX_NICS_MAX];
 	size_t n = figures(rec, row, j, DR_ARRAY_LEN(row));
+	double part = dr_matrix_part(rec);
 
 	rec->matrix.nics.n = 0;
+	for (size_t i = 0; i < n; i++)
+		set_spread(&j[i], part);
 	for (size_t i = 0; i < n; i++) {
-		struct peers p = peers_of(j, n, i);
+		struct peers p = peers_of(j, n, &j[i], part);
 
 		row[i].finding = judge(rec, &j[i], &p);
 		dr_record_add(rec, matrix.nics, &row[i]);

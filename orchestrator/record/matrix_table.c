@@ -167,28 +167,66 @@ static void print_counters(const struct table *t, size_t from, size_t to)
 	fputs(" |\n", t->f);
 }
 
+static const char *const ways[] = { "client to server", "server to client" };
+
+static const char *way(int direction)
+{
+	return ways[direction == DR_TO_CLIENT];
+}
+
+static bool has_direction(const struct dr_record *rec, int direction)
+{
+	for (size_t i = 0; i < rec->matrix.nics.n; i++)
+		if (rec->matrix.nics.v[i].direction == direction)
+			return true;
+	return false;
+}
+
+static int other_way(int direction)
+{
+	return direction == DR_TO_SERVER ? DR_TO_CLIENT : DR_TO_SERVER;
+}
+
+static void print_finding(const struct table *t, const struct dr_matrix_nic_row *n)
+{
+	if (n->finding == DR_MATRIX_UNKNOWN && n->cause[0])
+		fprintf(t->f, "  %s\n", n->cause);
+	else if (n->finding != DR_MATRIX_OK && n->finding != DR_MATRIX_UNKNOWN)
+		fprintf(t->f, "  %s: rail %s (%s <-> %s): %s\n",
+			dr_matrix_finding_names[n->finding], count(n->rail).s, n->nic, n->peer_nic,
+			n->cause);
+	if (n->low_gpu != DR_UNSET)
+		fprintf(t->f,
+			"  one cell is far below its column: GPU %s over %s %s (others %s-%s); repeat to confirm\n",
+			count(n->low_gpu).s, n->nic, rate(n->low_gbps).s, rate(n->least_gbps).s,
+			rate(n->most_gbps).s);
+}
+
 static void print_findings(const struct table *t)
 {
+	int direction = t->nic[0]->direction;
 	int64_t moved = 0;
-	size_t bad = 0;
+	size_t bad = 0, varied = 0;
 
 	for (size_t i = 0; i < t->n; i++) {
 		const struct dr_matrix_nic_row *n = t->nic[i];
 
-		if (n->finding == DR_MATRIX_OK || n->finding == DR_MATRIX_UNKNOWN)
-			continue;
-		bad++;
-		fprintf(t->f, "  %s: rail %s (%s <-> %s): %s\n",
-			dr_matrix_finding_names[n->finding], count(n->rail).s, n->nic, n->peer_nic,
-			n->cause);
+		bad += n->finding != DR_MATRIX_OK && n->finding != DR_MATRIX_UNKNOWN;
+		varied += n->finding == DR_MATRIX_UNKNOWN && n->cause[0];
+		print_finding(t, n);
 	}
 	if (!t->has_counter)
 		fputs("  these NICs have no counters (loopback): a NIC counts as idle only if it delivered nothing\n",
 			t->f);
 	else if (!bad)
-		fputs("  no NIC is idle (by its own counters) or slow (below 80 % of the median of the "
-		      "others)\n",
-			t->f);
+		fprintf(t->f, "  no NIC is idle by its own counters");
+	if (t->has_counter && !bad && !varied)
+		fprintf(t->f, ", or slow (below %.4g %% of the others' median), %s",
+			100 * dr_matrix_part(t->rec), way(direction));
+	if (t->has_counter && !bad)
+		fputc('\n', t->f);
+	if (!has_direction(t->rec, other_way(direction)))
+		fprintf(t->f, "  %s was not measured: %s\n", way(other_way(direction)), "--bidir");
 	for (size_t i = 0; i < t->rec->matrix.totals.n; i++)
 		moved = DR_MAX(moved, t->rec->matrix.totals.v[i].switched);
 	if (moved)
@@ -236,6 +274,111 @@ void dr_matrix_print(const struct dr_record *rec, FILE *f)
 	t.colour = isatty(fileno(f)) && !getenv("NO_COLOR");
 	print_direction(&t, DR_TO_SERVER);
 	print_direction(&t, DR_TO_CLIENT);
+}
+
+/* ------------------------------- sentences ------------------------------- */
+
+/* "eth2 <-> eth2 (rail 1, 10.50.2.2 -> 10.50.2.1)" */
+static void print_rail(const struct dr_record *rec, const struct dr_matrix_nic_row *n, FILE *f)
+{
+	fprintf(f, "%s <-> %s (rail %s", n->nic, n->peer_nic, count(n->rail).s);
+	for (size_t i = 0; i < rec->rails.n; i++) {
+		const struct dr_rail_row *r = &rec->rails.v[i];
+		bool from_here = (n->direction == DR_TO_SERVER) == (rec->side != DR_END_SERVER);
+
+		if (r->rail == n->rail && r->address[0])
+			fprintf(f, ", %s -> %s", from_here ? r->address : r->peer_address,
+				from_here ? r->peer_address : r->address);
+	}
+	fputc(')', f);
+}
+
+/* "all 4 GPUs", "both GPUs", "3 of 4 GPUs": those whose cell is slow, too. */
+static void print_slow_gpus(
+	const struct dr_record *rec, const struct dr_matrix_nic_row *n, double limit, FILE *f)
+{
+	size_t gpus = 0, slow = 0;
+
+	for (size_t i = 0; i < rec->matrix.cells.n; i++) {
+		const struct dr_matrix_cell_row *c = &rec->matrix.cells.v[i];
+
+		if (c->rail != n->rail || c->direction != n->direction || c->gpu == DR_UNSET ||
+			!isfinite(c->gbps))
+			continue;
+		gpus++;
+		slow += c->gbps < limit;
+	}
+	if (slow < gpus)
+		fprintf(f, ", %zu of %zu GPUs", slow, gpus);
+	else if (gpus > 2)
+		fprintf(f, ", all %zu GPUs", gpus);
+	else if (gpus == 2)
+		fputs(", both GPUs", f);
+}
+
+static void print_other_way(const struct dr_record *rec, int direction, FILE *f)
+{
+	if (!has_direction(rec, other_way(direction)))
+		fprintf(f, "; %s not measured (--bidir)", way(other_way(direction)));
+	fputc('\n', f);
+}
+
+static void print_bad_nic(const struct dr_record *rec, const struct dr_matrix_nic_row *n, FILE *f)
+{
+	double others = 100 * n->alone_gbps / n->others_percent;
+
+	print_rail(rec, n, f);
+	fprintf(f, " is %s, %s:\n  ",
+		n->finding == DR_MATRIX_LEFT ? "not measured" : dr_matrix_finding_names[n->finding],
+		way(n->direction));
+	if (n->finding == DR_MATRIX_SLOW && n->alone_gbps < dr_matrix_part(rec) * others) {
+		fprintf(f, "%s %s, others %s (%.0f %%)", rate(n->alone_gbps).s,
+			rate_unit(false)->name, rate(others).s, n->others_percent);
+		print_slow_gpus(rec, n, dr_matrix_part(rec) * others, f);
+	} else {
+		fputs(n->cause, f);
+	}
+	print_other_way(rec, n->direction, f);
+}
+
+static void print_good_nics(const struct dr_record *rec, int direction, FILE *f)
+{
+	double least = NAN, most = NAN;
+	size_t n = 0;
+
+	for (size_t i = 0; i < rec->matrix.nics.n; i++) {
+		const struct dr_matrix_nic_row *r = &rec->matrix.nics.v[i];
+
+		if (r->direction != direction)
+			continue;
+		if (r->finding != DR_MATRIX_OK)
+			return;
+		n++;
+		least = fmin(least, r->alone_gbps);
+		most = fmax(most, r->alone_gbps);
+	}
+	if (n < 2)
+		return;
+	fprintf(f, "None of %zu NICs is slow or idle, %s: medians %s-%s %s", n, way(direction),
+		rate(least).s, rate(most).s, rate_unit(false)->name);
+	print_other_way(rec, direction, f);
+}
+
+void dr_matrix_print_summary(const struct dr_record *rec, FILE *f)
+{
+	if (!rec->matrix.nics.n)
+		return;
+	fputc('\n', f);
+	for (size_t i = 0; i < rec->matrix.nics.n; i++) {
+		const struct dr_matrix_nic_row *n = &rec->matrix.nics.v[i];
+
+		if (n->finding == DR_MATRIX_UNKNOWN && n->cause[0])
+			fprintf(f, "%s, %s\n", n->cause, way(n->direction));
+		else if (n->finding != DR_MATRIX_OK && n->finding != DR_MATRIX_UNKNOWN)
+			print_bad_nic(rec, n, f);
+	}
+	print_good_nics(rec, DR_TO_SERVER, f);
+	print_good_nics(rec, DR_TO_CLIENT, f);
 }
 
 void dr_matrix_print_cell(const void *row, FILE *f)

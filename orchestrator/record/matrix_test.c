@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
+#include <errno.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -169,6 +170,115 @@ static void slow_is_below_80_percent_of_the_others(void **state)
 	verdicts(fast, NAN, DR_MATRIX_SLOW, DR_MATRIX_SLOW, DR_MATRIX_OK);
 }
 
+/* Each cell by itself: [rail][GPU], four GPUs. */
+enum { GPUS4 = 4 };
+static struct dr_record *cells(unsigned rails, const double gbps[][GPUS4])
+{
+	struct dr_record *rec;
+	struct dr_matrix_cell_row c;
+
+	assert_int_equal(dr_record_create(&rec), 0);
+	for (unsigned r = 0; r < rails; r++) {
+		add_rail_rows(rec, r, NAN);
+		snprintf(rec->rails.v[r].address, 64, "10.50.%u.1", r);
+		snprintf(rec->rails.v[r].peer_address, 64, "10.50.%u.2", r);
+		for (unsigned k = 0; k < GPUS4; k++) {
+			name_cell(&c, r, k, DR_TO_SERVER);
+			c.phase = r * GPUS4 + k;
+			c.gpu = k;
+			c.gbps = gbps[r][k];
+			c.bytes = (int64_t)(c.gbps * 1e9 / 8);
+			c.seconds = 1;
+			c.switched = 0;
+			assert_non_null(dr_record_add(rec, matrix.cells, &c));
+		}
+	}
+	return rec;
+}
+
+static void found(const struct dr_record *rec, int a, int b, int c)
+{
+	const int want[] = { a, b, c };
+
+	for (size_t i = 0; i < rec->matrix.nics.n && i < 3; i++)
+		assert_int_equal(rec->matrix.nics.v[i].finding, want[i]);
+}
+
+static void slow_is_told_by_all_cells(void **state)
+{
+	/* One good cell of a slow NIC, one bad cell of a good one. */
+	static const double lucky[][GPUS4] = { { 0.95, 0.95, 0.96, 0.95 },
+		{ 0.28, 0.29, 0.9, 0.28 }, { 0.96, 0.2, 0.95, 0.957 } };
+	static const double noise[][GPUS4] = { { 10.8, 22.3, 14, 16 }, { 10.9, 11, 11.5, 12 },
+		{ 15, 12, 21, 18 } };
+	static const double two[][GPUS4] = { { 0.95, 0.95, 0.96, 0.95 }, { 0.28, 0.29, 0.28, 0.28 },
+		{ 0.28, 0.29, 0.28, 0.28 }, { 0.95, 0.95, 0.96, 0.95 } };
+	struct dr_record *rec = cells(3, lucky);
+	const struct dr_matrix_nic_row *n = rec->matrix.nics.v;
+
+	(void)state;
+	dr_record_settle(rec);
+	n = rec->matrix.nics.v;
+	found(rec, DR_MATRIX_OK, DR_MATRIX_SLOW, DR_MATRIX_OK);
+	assert_float_equal(n[1].alone_gbps, 0.285, 1e-9);
+	assert_float_equal(n[1].others_percent, 30, 0.2);
+	assert_int_equal(n[1].low_gpu, DR_UNSET);
+	assert_int_equal(n[2].low_gpu, 1);
+	assert_float_equal(n[2].low_gbps, 0.2, 1e-9);
+	assert_float_equal(n[2].least_gbps, 0.95, 1e-9);
+	dr_record_destroy(rec);
+	rec = cells(3, noise);
+	dr_record_settle(rec);
+	found(rec, DR_MATRIX_OK, DR_MATRIX_UNKNOWN, DR_MATRIX_OK);
+	assert_string_equal(rec->matrix.nics.v[1].cause,
+		"cells of eth0 vary 10.80-22.30 Gb/s: too much to call a NIC slow; use a longer -D");
+	dr_record_destroy(rec);
+	/* Two slow ones of four do not hide each other. */
+	rec = cells(4, two);
+	dr_record_settle(rec);
+	found(rec, DR_MATRIX_OK, DR_MATRIX_SLOW, DR_MATRIX_SLOW);
+	dr_record_destroy(rec);
+}
+
+static void min_nic_fails_on_a_slow_nic(void **state)
+{
+	static const double one[][GPUS4] = { { 0.95, 0.95, 0.96, 0.95 }, { 0.96, 0.95, 0.96, 0.95 },
+		{ 0.28, 0.29, 0.28, 0.29 } };
+	struct dr_record *rec = cells(3, one);
+	struct dr_bandwidth_row b;
+	struct dr_thresholds t;
+	struct dr_err e;
+
+	(void)state;
+	dr_fields_init(&dr_bandwidth_fields, &b);
+	b.phase = 99;
+	b.gpu = 0;
+	b.direction = DR_TO_SERVER;
+	b.gbps = 2;
+	dr_record_add(rec, bandwidth, &b);
+	dr_thresholds_init(&t);
+	assert_int_equal(dr_record_verdict(rec, &t), DR_EXIT_PASS);
+	assert_int_equal(dr_thresholds_parse_min_nic(&t, "80%", &e), 0);
+	assert_int_equal(dr_record_verdict(rec, &t), DR_EXIT_THRESHOLD);
+	assert_int_equal(rec->errors.n, 1);
+	assert_string_equal(rec->errors.v[0].text,
+		"eth2 (rail 2), client to server: 0.285 Gb/s, 30 % of the other NICs, below "
+		"--min-nic=80%");
+	/* The share of the finding is the one that was asked for. */
+	assert_int_equal(dr_thresholds_parse_min_nic(&t, "25%", &e), 0);
+	assert_int_equal(dr_record_verdict(rec, &t), DR_EXIT_PASS);
+	found(rec, DR_MATRIX_OK, DR_MATRIX_OK, DR_MATRIX_OK);
+	assert_int_equal(dr_thresholds_parse_min_nic(&t, "80", &e), -EINVAL);
+	assert_int_equal(dr_thresholds_parse_min_nic(&t, "101%", &e), -EINVAL);
+	/* A total below its threshold names the slowest NIC. */
+	dr_thresholds_init(&t);
+	t.min_bw_gbps = 3;
+	assert_int_equal(dr_record_verdict(rec, &t), DR_EXIT_THRESHOLD);
+	assert_string_equal(rec->errors.v[0].text,
+		"bandwidth: 2 Gb/s in total, below --min-bw=3 Gb/s; slowest: eth2 0.285 Gb/s");
+	dr_record_destroy(rec);
+}
+
 static void a_rails_own_speed_counts_where_another_reaches_its_own(void **state)
 {
 	static const struct rail q[RAILS] = { { 9.4, 0, 1.05, 5 }, { 7.8, 0, 1.05, 5 },
@@ -261,6 +371,40 @@ static void the_table_fits_and_says_it(void **state)
 	dr_record_destroy(rec);
 }
 
+static char *summary(struct dr_record *rec)
+{
+	char *text = NULL;
+	size_t len = 0;
+	FILE *f = open_memstream(&text, &len);
+
+	assert_non_null(f);
+	dr_record_settle(rec);
+	dr_matrix_print_summary(rec, f);
+	assert_int_equal(fclose(f), 0);
+	return text;
+}
+
+static void sentences_for_others(void **state)
+{
+	static const double one[][GPUS4] = { { 0.95, 0.96, 0.97, 0.96 }, { 0.96, 0.96, 0.96, 0.96 },
+		{ 0.28, 0.29, 0.28, 0.29 } };
+	struct dr_record *rec = cells(3, one);
+	char *text = summary(rec);
+
+	(void)state;
+	assert_string_equal(text,
+		"\neth2 <-> ens2 (rail 2, 10.50.2.1 -> 10.50.2.2) is slow, client to server:\n"
+		"  0.285 Gb/s, others 0.960 (30 %), all 4 GPUs; server to client not measured (--bidir)\n");
+	free(text);
+	rec->matrix.cells.n = 8;
+	text = summary(rec);
+	assert_string_equal(text,
+		"\nNone of 2 NICs is slow or idle, client to server: medians 0.960-0.960 Gb/s; "
+		"server to client not measured (--bidir)\n");
+	free(text);
+	dr_record_destroy(rec);
+}
+
 static void document_and_csv(void **state)
 {
 	static const struct rail q[RAILS] = { { 10, 0, 1.05, 5 }, { 2, 0, 1.05, 5 },
@@ -322,6 +466,9 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(halves_of_a_cell_are_joined),
 		cmocka_unit_test(slow_is_below_80_percent_of_the_others),
+		cmocka_unit_test(slow_is_told_by_all_cells),
+		cmocka_unit_test(min_nic_fails_on_a_slow_nic),
+		cmocka_unit_test(sentences_for_others),
 		cmocka_unit_test(a_rails_own_speed_counts_where_another_reaches_its_own),
 		cmocka_unit_test(idle_is_told_by_the_counters),
 		cmocka_unit_test(what_moved_is_no_figure_for_the_rail),

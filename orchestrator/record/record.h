@@ -147,6 +147,7 @@ enum dr_nic_check dr_nic_row_check(const struct dr_nic_row *r);
 struct dr_thresholds {
 	double min_bw_gbps; /* of the total; NAN: none */
 	double min_bw_percent; /* of the line rate or, with a baseline, of that; NAN: none (baseline: 90) */
+	double min_nic_percent; /* of a NIC, relative to the others of a matrix; NAN: not judged */
 	int64_t max_gap_ns;	/* of every trial; DR_UNSET: none */
 	double min_hit_percent; /* of the trials hit data in flight; NAN: 90 */
 	const json_t *baseline; /* dr_baseline_load; NULL: none */
@@ -154,6 +155,9 @@ struct dr_thresholds {
 	bool allow_switches; /* judge bandwidth that was measured while channels were on other rails */
 };
 void dr_thresholds_init(struct dr_thresholds *t);
+/* "80%". -EINVAL. */
+int dr_thresholds_parse_min_nic(struct dr_thresholds *t, const char *s, struct dr_err *e)
+	DR_MUST_CHECK;
 /* "90%", "37.5", "37.5Gb/s" (a number is Gb/s). -EINVAL. */
 int dr_thresholds_parse_min_bw(struct dr_thresholds *t, const char *s, struct dr_err *e)
 	DR_MUST_CHECK;

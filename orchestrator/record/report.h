@@ -101,11 +101,15 @@ void dr_result_latency(const struct dr_record *rec, FILE *f);
 void dr_result_failover(const struct dr_record *rec, FILE *f);
 void dr_result_matrix(const struct dr_record *rec, int direction, FILE *f);
 
-enum { DR_MATRIX_NICS_MAX = 2 * DR_RAILS_MAX };
+enum { DR_MATRIX_NICS_MAX = 2 * DR_RAILS_MAX, DR_MATRIX_SLOW_PERCENT = 80 };
+/* --min-nic as a part of 1: a rail below that part of the others is slow. */
+double dr_matrix_part(const struct dr_record *rec);
 /* Fills matrix.nics from the cells and totals, in the order of the cells. Part of dr_record_settle. */
 void dr_matrix_judge(struct dr_record *rec);
 /* The heat table and the findings; nothing without a matrix. Colours when f is a terminal. */
 void dr_matrix_print(const struct dr_record *rec, FILE *f);
+/* The findings as sentences, each complete by itself; nothing without a matrix. */
+void dr_matrix_print_summary(const struct dr_record *rec, FILE *f);
 
 /* --------------------------------- metrics --------------------------------- */
 

@@ -29,6 +29,77 @@ static struct cell over_nic(const struct dr_record *rec, int64_t gpu)
 	return c;
 }
 
+/* " over eth1", " (over all 3 NICs)": the NICs of the GPU's primary rails. */
+static struct cell over_nics(const struct dr_record *rec, int64_t gpu)
+{
+	struct cell c = { "" };
+	size_t n = 0;
+
+	for (size_t i = 0; i < rec->gpus.n; i++) {
+		size_t k = 0;
+
+		while (k < i && (rec->gpus.v[k].gpu != gpu ||
+					rec->gpus.v[k].primary != rec->gpus.v[i].primary))
+			k++;
+		n += k == i && rec->gpus.v[i].gpu == gpu;
+	}
+	if (n < 2)
+		return over_nic(rec, gpu);
+	snprintf(c.s, sizeof(c.s), " (over %s%zu NICs)", n == rec->rails.n ? "all " : "", n);
+	return c;
+}
+
+/* The GPUs that use the one rail of this GPU, and no other: their number and sum. 1: not shared. */
+static size_t sharing(const struct dr_record *rec, const struct dr_bandwidth_row *of,
+	int64_t *first, double *gbps)
+{
+	int64_t rail = DR_UNSET;
+	size_t n = 0;
+
+	for (size_t i = 0; i < rec->gpus.n; i++) {
+		if (rec->gpus.v[i].gpu != of->gpu)
+			continue;
+		if (rail != DR_UNSET && rail != rec->gpus.v[i].primary)
+			return 1;
+		rail = rec->gpus.v[i].primary;
+	}
+	*gbps = 0;
+	for (size_t i = 0; i < rec->bandwidth.n; i++) {
+		const struct dr_bandwidth_row *b = &rec->bandwidth.v[i];
+		size_t uses = 0;
+
+		for (size_t k = 0; k < rec->gpus.n; k++)
+			uses += rec->gpus.v[k].gpu == b->gpu && rec->gpus.v[k].primary == rail;
+		if (b->phase != of->phase || b->direction != of->direction || !uses ||
+			!isfinite(b->gbps))
+			continue;
+		if (n < 2)
+			first[n] = b->gpu;
+		n++;
+		*gbps += b->gbps;
+	}
+	return n;
+}
+
+/* What the slowest GPU shares its NIC with explains its figure. */
+static void print_sharing(
+	const struct dr_record *rec, const struct dr_bandwidth_row *worst, FILE *f)
+{
+	int64_t first[2] = { DR_UNSET, DR_UNSET };
+	double gbps = 0;
+	size_t n = sharing(rec, worst, first, &gbps);
+	struct cell nic = over_nic(rec, worst->gpu);
+
+	if (n < 2 || first[0] == first[1] || strncmp(nic.s, " over ", 6) != 0)
+		return;
+	fprintf(f, "\n  (%s is shared by ", nic.s + 6);
+	if (n == 2)
+		fprintf(f, "GPU %s and %s", count(first[0]).s, count(first[1]).s);
+	else
+		fprintf(f, "%zu GPUs", n);
+	fprintf(f, ": %s %s together)", rate(gbps).s, rate_unit(false)->name);
+}
+
 /* The row of the total's measurement that has the smallest share of its line rate or, without one, the least. */
 static const struct dr_bandwidth_row *slowest(
 	const struct dr_record *rec, size_t *gpus, double *mean)
@@ -79,11 +150,12 @@ void dr_result_bandwidth(const struct dr_record *rec, FILE *f)
 			dr_total_slower(t));
 	if (gpus > 1) {
 		fprintf(f, "; slowest GPU %s%s: ", count(worst->gpu).s,
-			over_nic(rec, worst->gpu).s);
+			over_nics(rec, worst->gpu).s);
 		if (isfinite(worst->line_rate_percent))
 			fprintf(f, "%.0f %%", worst->line_rate_percent);
 		else
 			fprintf(f, "%.0f %% of the mean", 100 * worst->gbps / mean);
+		print_sharing(rec, worst, f);
 	}
 	fputc('\n', f);
 }

@@ -178,7 +178,12 @@ BEGIN
 	S(64, nic, "the rail's NIC at the client")
 	S(64, peer_nic, "the rail's NIC at the server")
 	E(direction, dr_direction_names, "direction of the data")
-	F(NUM, alone_gbps, "best cell of this rail that no channel left")
+	F(NUM, alone_gbps, "median of this rail's cells of one GPU that no channel left")
+	F(NUM, least_gbps, "the lowest of these cells, without low_gbps")
+	F(NUM, most_gbps, "the highest of these cells")
+	F(NUM, others_percent, "alone_gbps relative to the median of the other rails' alone_gbps")
+	F(INT, low_gpu, "GPU of a single cell that is far below the other cells of this rail; null: none")
+	F(NUM, low_gbps, "that cell")
 	F(NUM, total_gbps, "by the NIC's own counter while all GPUs used all rails")
 	F(NUM, share_percent, "total_gbps relative to its sum over all NICs")
 	E(finding, dr_matrix_finding_names, "what the cells and counters say about the rail")
@@ -729,6 +734,7 @@ BEGIN
 	X(uint64_t rows_lost;)
 	A(UINT, "rows_lost", rows_lost, "rows left out for lack of memory or above the limit")
 	X(double cpu_percent_local, cpu_percent_peer;) /* 100: one core busy */
+	X(double min_nic_percent;) /* --min-nic; not above 0: the default */
 	X(DR_LIST(struct dr_live_gpu_row) live_gpus;)
 	X(DR_LIST(struct dr_live_path_row) live_paths;)
 	X(DR_LIST(struct dr_live_rail_row) live_rails;)

@@ -52,8 +52,8 @@ static void bandwidth_row(const struct dr_bandwidth_row *r, bool sum, FILE *f)
 		dr_enum_name(dr_direction_names, r->direction), size(r->message_bytes).s,
 		sum ? "" : num(r->seconds, 2).s, rate(r->gbps).s,
 		sig(r->gbps * rate_unit(true)->per_gbps).s, num(r->line_rate_percent, 1).s,
-		count(r->messages).s, count(r->retransmits).s, rate(r->sender_gbps).s,
-		r->switched > 0 ? " !" : "");
+		r->messages == 0 && r->gbps > 0 ? "<1" : count(r->messages).s,
+		count(r->retransmits).s, rate(r->sender_gbps).s, r->switched > 0 ? " !" : "");
 }
 
 /* The sum of one phase and direction. */
@@ -461,6 +461,7 @@ void dr_table_print(struct dr_record *rec, FILE *f)
 	print_switches(rec, f);
 	print_integrity(rec, f);
 	dr_baseline_print(rec, f);
+	dr_matrix_print_summary(rec, f);
 	print_verdict(rec, f);
 }
 

@@ -20,7 +20,7 @@
 
 void dr_thresholds_init(struct dr_thresholds *t)
 {
-	t->min_bw_gbps = t->min_bw_percent = t->min_hit_percent = NAN;
+	t->min_bw_gbps = t->min_bw_percent = t->min_nic_percent = t->min_hit_percent = NAN;
 	t->max_gap_ns = DR_UNSET;
 	t->baseline = NULL;
 	t->save_baseline = t->allow_switches = false;
@@ -53,6 +53,21 @@ int dr_thresholds_parse_min_bw(struct dr_thresholds *t, const char *s, struct dr
 	else
 		t->min_bw_gbps = v;
 	return 0;
+}
+
+int dr_thresholds_parse_min_nic(struct dr_thresholds *t, const char *s, struct dr_err *e)
+{
+	size_t n = strlen(s);
+	char num[16];
+
+	if (n > 1 && n < sizeof(num) && s[n - 1] == '%') {
+		memcpy(num, s, n - 1);
+		num[n - 1] = '\0';
+		if (!dr_parse_double(num, 1, 100, &t->min_nic_percent, NULL))
+			return 0;
+	}
+	return dr_err_set(e, -EINVAL,
+		"--min-nic=%.40s: not a percentage from 1%% to 100%%; use e.g. 80%%", s);
 }
 
 static const char *rail_name(const struct dr_record *rec, int64_t rail)
@@ -115,27 +130,35 @@ static int uses_rail(const struct dr_record *rec, int64_t gpu, int64_t rail)
 	return uses ? 1 + others : 0;
 }
 
-/* A slow rail among many hides in the total, so each is judged by the sum of its GPUs, if their bandwidth
- * depends on it alone. GPUs that share a rail need not share it fairly, so they are not judged one by one. */
-static void judge_rail(struct dr_record *rec, const struct dr_rail_row *rail, int64_t phase,
-	int direction, double percent)
+/* Sum of the GPUs that use this rail alone; NAN: there is none, or one uses others too. */
+static double rail_sum(const struct dr_record *rec, int64_t rail, int64_t phase, int direction)
 {
 	double sum = 0;
 	bool any = false;
 
 	for (size_t i = 0; i < rec->gpus.n; i++)
-		if (uses_rail(rec, rec->gpus.v[i].gpu, rail->rail) == 2)
-			return;
+		if (uses_rail(rec, rec->gpus.v[i].gpu, rail) == 2)
+			return NAN;
 	for (size_t i = 0; i < rec->bandwidth.n; i++) {
 		const struct dr_bandwidth_row *b = &rec->bandwidth.v[i];
 
 		if (b->phase != phase || b->direction != direction || !isfinite(b->gbps) ||
-			!uses_rail(rec, b->gpu, rail->rail))
+			!uses_rail(rec, b->gpu, rail))
 			continue;
 		sum += b->gbps;
 		any = true;
 	}
-	if (any && 100 * sum / rail->speed_gbps < percent)
+	return any ? sum : NAN;
+}
+
+/* A slow rail among many hides in the total, so each is judged by the sum of its GPUs, if their bandwidth
+ * depends on it alone. GPUs that share a rail need not share it fairly, so they are not judged one by one. */
+static void judge_rail(struct dr_record *rec, const struct dr_rail_row *rail, int64_t phase,
+	int direction, double percent)
+{
+	double sum = rail_sum(rec, rail->rail, phase, direction);
+
+	if (100 * sum / rail->speed_gbps < percent)
 		miss(rec, DR_EXIT_THRESHOLD,
 			"rail %" PRId64
 			" (%s) %s: %.2f Gb/s is %.1f %% of its %.4g Gb/s, below %.4g %%",
@@ -143,9 +166,38 @@ static void judge_rail(struct dr_record *rec, const struct dr_rail_row *rail, in
 			100 * sum / rail->speed_gbps, rail->speed_gbps, percent);
 }
 
+/* "; slowest: eth2 0.285 Gb/s": of a matrix, or of NICs that GPUs use alone; "": not known. */
+static const char *slowest_nic(const struct dr_record *rec, char *buf, size_t len)
+{
+	double least = NAN;
+
+	buf[0] = '\0';
+	for (size_t i = 0; i < rec->matrix.nics.n; i++) {
+		const struct dr_matrix_nic_row *n = &rec->matrix.nics.v[i];
+
+		if (!(n->alone_gbps >= least) && isfinite(n->alone_gbps)) {
+			least = n->alone_gbps;
+			snprintf(buf, len, "; slowest: %s %.3g Gb/s", n->nic, least);
+		}
+	}
+	for (size_t i = 0; !rec->matrix.nics.n && rec->rails.n > 1 && i < rec->rails.n; i++)
+		for (int direction = DR_TO_SERVER; direction <= DR_TO_CLIENT; direction++) {
+			double sum =
+				rail_sum(rec, rec->rails.v[i].rail, rec->total.phase, direction);
+
+			if (!(sum >= least) && isfinite(sum)) {
+				least = sum;
+				snprintf(buf, len, "; slowest: %s %.3g Gb/s",
+					rec->rails.v[i].ifname, least);
+			}
+		}
+	return buf;
+}
+
 static void judge_line_rate(struct dr_record *rec, const struct dr_total *t, double percent)
 {
 	const struct dr_rail_row *rail = rec->rails.v, *end = rail + rec->rails.n;
+	char slowest[96];
 
 	if (!isfinite(t->line_gbps))
 		for (; rail < end; rail++)
@@ -166,9 +218,10 @@ static void judge_line_rate(struct dr_record *rec, const struct dr_total *t, dou
 	}
 	if (t->line_rate_percent < percent)
 		miss(rec, DR_EXIT_THRESHOLD,
-			"bandwidth: %.2f Gb/s%s is %.1f %% of the line rate of %.4g Gb/s, below %.4g %%",
+			"bandwidth: %.2f Gb/s%s is %.1f %% of the line rate of %.4g Gb/s, below %.4g %%%s",
 			fmin(t->to_server_gbps, t->to_client_gbps), dr_total_slower(t),
-			t->line_rate_percent, t->line_gbps, percent);
+			t->line_rate_percent, t->line_gbps, percent,
+			slowest_nic(rec, slowest, sizeof(slowest)));
 	for (rail = rec->rails.v; rail < end; rail++)
 		for (int direction = DR_TO_SERVER; direction <= DR_TO_CLIENT; direction++)
 			judge_rail(rec, rail, t->phase, direction, percent);
@@ -274,11 +327,42 @@ static void judge_switched(struct dr_record *rec, const struct dr_thresholds *t)
 			rows);
 }
 
+/* --min-nic: what the matrix says of each NIC. */
+static void judge_nics(struct dr_record *rec, double percent)
+{
+	static const char *const ways[] = { "client to server", "server to client" };
+	bool any = false;
+
+	if (isnan(percent))
+		return;
+	for (size_t i = 0; i < rec->matrix.nics.n; i++) {
+		const struct dr_matrix_nic_row *n = &rec->matrix.nics.v[i];
+
+		any |= isfinite(n->others_percent) || n->finding == DR_MATRIX_IDLE;
+		if (n->finding == DR_MATRIX_SLOW && n->others_percent < percent)
+			miss(rec, DR_EXIT_THRESHOLD,
+				"%s (rail %" PRId64
+				"), %s: %.3g Gb/s, %.0f %% of the other NICs, below "
+				"--min-nic=%.4g%%",
+				n->nic, n->rail, ways[n->direction == DR_TO_CLIENT], n->alone_gbps,
+				n->others_percent, percent);
+		else if (n->finding == DR_MATRIX_SLOW || n->finding == DR_MATRIX_IDLE)
+			miss(rec, DR_EXIT_THRESHOLD, "%s (rail %" PRId64 "), %s: %s: %s", n->nic,
+				n->rail, ways[n->direction == DR_TO_CLIENT],
+				dr_matrix_finding_names[n->finding], n->cause);
+	}
+	if (!any)
+		miss(rec, DR_EXIT_ENV,
+			"--min-nic: there is no other NIC to compare with; use --min-bw or --baseline");
+}
+
 static void judge_bandwidth(struct dr_record *rec, const struct dr_thresholds *t)
 {
 	const struct dr_total *total = &rec->total;
+	char slowest[96];
 
 	judge_switched(rec, t);
+	judge_nics(rec, t->min_nic_percent);
 	if (isnan(t->min_bw_gbps) && isnan(t->min_bw_percent) && !t->baseline)
 		return;
 	if (!isfinite(total->gbps)) {
@@ -288,8 +372,8 @@ static void judge_bandwidth(struct dr_record *rec, const struct dr_thresholds *t
 	}
 	if (total->gbps < t->min_bw_gbps)
 		miss(rec, DR_EXIT_THRESHOLD,
-			"bandwidth: %.2f Gb/s in total, below --min-bw=%.4g Gb/s", total->gbps,
-			t->min_bw_gbps);
+			"bandwidth: %.4g Gb/s in total, below --min-bw=%.4g Gb/s%s", total->gbps,
+			t->min_bw_gbps, slowest_nic(rec, slowest, sizeof(slowest)));
 	if (t->baseline)
 		judge_baseline(rec, t->baseline,
 			isfinite(t->min_bw_percent) ? t->min_bw_percent : BASELINE_PERCENT);
@@ -380,6 +464,8 @@ int dr_record_verdict(struct dr_record *rec, const struct dr_thresholds *t)
 	int code = DR_EXIT_PASS;
 
 	dr_thresholds_init(&none);
+	if (t && t->min_nic_percent > 0)
+		rec->min_nic_percent = t->min_nic_percent;
 	if (!t)
 		t = &none;
 	forget_criteria(rec);

@@ -378,7 +378,10 @@ static int thresholds(const struct dr_session *s, struct dr_thresholds *t, struc
 	t->allow_switches = s->opt->allow_switches;
 	if (s->opt->max_gap_ns)
 		t->max_gap_ns = s->opt->max_gap_ns;
-	return s->opt->min_bw ? dr_thresholds_parse_min_bw(t, s->opt->min_bw, e) : 0;
+	int rc = s->opt->min_nic ? dr_thresholds_parse_min_nic(t, s->opt->min_nic, e) : 0;
+	if (rc == 0 && s->opt->min_nic)
+		s->rec->min_nic_percent = t->min_nic_percent;
+	return rc == 0 && s->opt->min_bw ? dr_thresholds_parse_min_bw(t, s->opt->min_bw, e) : rc;
 }
 
 /* Which GPUs take part is known now only where this end names them; else when the server has replied. */

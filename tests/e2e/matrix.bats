@@ -67,6 +67,9 @@ matrix() {
 }
 
 @test "what a matrix is not: status 1 and the reason" {
+	run "$DUALRAIL" client 127.0.0.1 -q --min-nic 80%
+	[ "$status" -eq 1 ]
+	[[ $output == *"--min-nic compares the NICs of --matrix; add --matrix"* ]]
 	for bad in "-b 64K -e 1M" "--test lat" "--map 0=0" "--spread all" "-N 22" "-N 11 --bidir"; do
 		# shellcheck disable=SC2086
 		run "$DUALRAIL" client 127.0.0.1 -q --rails "$RAILS" --matrix $bad
@@ -104,8 +107,12 @@ start_in_namespaces() {
 
 @test "a slow NIC is named, with its figure, and no other one" {
 	links 100mbit 20mbit 100mbit
-	start_in_namespaces --detect conservative -D 500ms -w 50ms
-	ends "$client" 0
+	start_in_namespaces --detect conservative -D 500ms -w 50ms --min-nic 70%
+	ends "$client" 7
+	grep -q '^rail1 <-> rail1 (rail 1, 10.98.1.1 -> 10.98.1.2) is slow, client to server:$' client.out
+	grep -q '^  0\.0[0-9]* Gb/s, others 0\..*, both GPUs; server to client not measured (--bidir)$' client.out
+	grep -q '^  rail1 (rail 1), client to server: 0.0.* of the other NICs, below --min-nic=70%$' client.out
+	grep -q 'slowest GPU [01] (over all 3 NICs): ' client.out
 	holds c.json '[.matrix.nics[] | .finding] == ["ok", "slow", "ok"]'
 	holds c.json '.matrix.nics[1] | .nic == "rail1" and .alone_gbps < 0.03 and (.cause | contains("median"))'
 	grep -q '^  slow: rail 1 (rail1 <-> rail1): 0.0' client.out
