@@ -40,13 +40,30 @@ void dr_check_link(struct dr_doctor *d, const struct dr_doctor_nic *nic)
 			nic->rail.ifname);
 }
 
+static bool has_global(const struct dr_netdev *dev)
+{
+	for (unsigned i = 0; i < dev->n_addrs; i++)
+		if (dev->addrs[i].global)
+			return true;
+	return false;
+}
+
 void dr_check_unused(struct dr_doctor *d, const struct dr_netdev *devs, size_t n)
 {
 	for (size_t i = 0; i < n; i++) {
 		const struct dr_netdev *dev = &devs[i];
 
+		if (dev->running || dev->loopback || dev->master)
+			continue;
+		if (has_global(dev) && strcmp(dev->kind, "bridge") != 0) {
+			dr_find_warn(d, "link", dev->name,
+				"down: has an address but no carrier, so no rail uses it\n\n\n"
+				"check the cable or port; ip link set %s up",
+				dev->name);
+			continue;
+		}
 		/* Virtual devices come and go by design; a device with a master sends through it. */
-		if (dev->running || dev->loopback || dev->kind[0] || dev->master)
+		if (dev->kind[0])
 			continue;
 		if (dev->up)
 			dr_find_warn(d, "link", dev->name,

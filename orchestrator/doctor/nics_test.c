@@ -28,6 +28,17 @@ static void link_state(void **state)
 		{ .name = "eth4" },
 		{ .name = "eth5", .up = true, .running = true },
 		{ .name = "eth6", .up = true, .master = 9 },
+		/* With an address: somebody expects it to be used. */
+		{ .name = "veth7",
+			.up = true,
+			.kind = "veth",
+			.n_addrs = 1,
+			.addrs = { { .global = true } } },
+		{ .name = "docker0",
+			.up = true,
+			.kind = "bridge",
+			.n_addrs = 1,
+			.addrs = { { .global = true } } },
 	};
 
 	(void)state;
@@ -38,9 +49,14 @@ static void link_state(void **state)
 	dr_check_link(&doctor, &two[0]);
 	expect(DR_SEVERITY_FAIL, "link", "eth1", "ip link set eth1 up");
 	dr_check_unused(&doctor, devs, DR_ARRAY_LEN(devs));
-	assert_int_equal(doctor.f.n, 2);
+	assert_int_equal(doctor.f.n, 3);
 	assert_int_equal(dr_findings_count(&doctor.f, DR_SEVERITY_NOTE), 1); /* eth4 */
 	expect(DR_SEVERITY_WARN, "link", "eth3", "without carrier");
+	dr_check_unused(&doctor, devs, DR_ARRAY_LEN(devs));
+	expect(DR_SEVERITY_WARN, "link", "veth7",
+		"has an address but no carrier, so no rail uses it");
+	dr_check_unused(&doctor, devs, DR_ARRAY_LEN(devs));
+	expect(DR_SEVERITY_WARN, "link", "veth7", "check the cable or port; ip link set veth7 up");
 }
 
 static void speed(void **state)

@@ -205,6 +205,7 @@ const struct dr_row_type dr_row_types[] = {
 	{ &dr_event_fields, AT(events), NEW, .event = "event" },
 	{ &dr_error_fields, AT(errors), NEW },
 	{ &dr_rail_fields, AT(rails), .flags = DR_ROW_REPLACE | DR_ROW_KEEP },
+	{ &dr_unused_nic_fields, AT(unused_nics), .flags = DR_ROW_REPLACE },
 	{ &dr_gpu_fields, AT(gpus), .flags = DR_ROW_REPLACE | DR_ROW_KEEP },
 	{ &dr_path_fields, AT(paths), .flags = DR_ROW_REPLACE, .settle = settle_path },
 	{ &dr_integrity_fields, AT(integrity_total), .flags = DR_ROW_SINGLE },

@@ -399,6 +399,15 @@ BEGIN
 END(dr_rail_fields, "rails", "a pair of NICs, one at each end")
 #undef T
 
+#define T dr_unused_nic_row
+BEGIN
+	E(side, dr_end_names, "the NIC's end", KEY)
+	S(64, nic, "network interface", KEY)
+	S(64, address, "its address")
+	S(64, reason, "why it is no rail")
+END(dr_unused_nic_fields, "unused_nics", "a NIC with an address that is no rail of the session")
+#undef T
+
 /* A GPU has several rows when its channels are spread. */
 #define T dr_gpu_row
 BEGIN
@@ -700,6 +709,7 @@ BEGIN
 	L("environment.ends", environment, dr_env_row, dr_env_fields, "settings of each end that change the figures")
 	L("environment.nics", environment_nics, dr_env_nic_row, dr_env_nic_fields, "settings of each NIC of the rails")
 	L("topology.rails", rails, dr_rail_row, dr_rail_fields, "rails of the session")
+	L("topology.unused_nics", unused_nics, dr_unused_nic_row, dr_unused_nic_fields, "NICs with an address that are no rail")
 	L("topology.gpus", gpus, dr_gpu_row, dr_gpu_fields, "rails of each GPU")
 	L("topology.paths", paths, dr_path_row, dr_path_fields, "state of each GPU's paths at the end")
 	L("topology.memory", memory, dr_memory_row, dr_memory_fields, "where each GPU's buffers are")

@@ -252,6 +252,20 @@ static bool has_nic(const struct dr_record *rec, const char *nic)
 	return false;
 }
 
+/* ": its link is down"; "": not known. */
+static const char *why_not_used(const struct dr_record *rec, const char *nic)
+{
+	for (size_t i = 0; i < rec->unused_nics.n; i++) {
+		const struct dr_unused_nic_row *r = &rec->unused_nics.v[i];
+
+		if (r->side == DR_END_CLIENT && !strcmp(r->nic, nic))
+			return !strcmp(r->reason, "no carrier") || !strcmp(r->reason, "down")
+				       ? ": its link is down"
+				       : ": its link is up, but it has no partner";
+	}
+	return "";
+}
+
 /* NICs that the baseline's runs used and this one did not. */
 static void judge_missing_nics(struct dr_record *rec, const json_t *doc)
 {
@@ -263,8 +277,9 @@ static void judge_missing_nics(struct dr_record *rec, const json_t *doc)
 		const char *nic = json_string_value(json_object_get(v, "ifname"));
 
 		if (nic && rec->rails.n && !has_nic(rec, nic))
-			miss(rec, DR_EXIT_THRESHOLD, "%.40s is in the baseline, not in this run",
-				nic);
+			miss(rec, DR_EXIT_THRESHOLD,
+				"%.40s is in the baseline, not in this run%.80s", nic,
+				why_not_used(rec, nic));
 	}
 }
 

@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/units.h"
 #include "orchestrator/session/offer.h"
+#include "orchestrator/session/unused.h"
 #include "topology/numa.h"
 
 #include <stdio.h>
@@ -119,6 +120,25 @@ static int prepare(struct dr_client *c, struct dr_err *e)
 
 /* ---- from the dial to handles on both sides ---- */
 
+static void print_unused(const struct dr_record *rec, FILE *f)
+{
+	char line[512];
+
+	if (dr_unused_describe(rec, DR_END_CLIENT, line, sizeof(line)))
+		fprintf(f, "%s\n", line);
+	if (dr_unused_describe(rec, DR_END_SERVER, line, sizeof(line)))
+		fprintf(f, "server %s\n", line);
+	for (size_t i = 0; i < rec->unused_nics.n; i++) {
+		const struct dr_unused_nic_row *r = &rec->unused_nics.v[i];
+
+		if (r->side == DR_END_CLIENT && strcmp(r->reason, "control connection") == 0)
+			fprintf(f,
+				"control connection over %s, so %s carries no data; if it should: another "
+				"address as HOST, or --rails\n",
+				r->nic, r->nic);
+	}
+}
+
 static void describe_plan(const struct dr_session *s)
 {
 	const struct dr_plan *p = &s->plan;
@@ -128,6 +148,7 @@ static void describe_plan(const struct dr_session *s)
 	if (s->opt->quiet)
 		return;
 	print_plan(p, f);
+	print_unused(s->rec, f);
 	if (dr_plan_on_spare(p))
 		dr_warn("rails",
 			"%s %s carries control and data: no other NICs of both ends make a pair that the "
@@ -171,6 +192,8 @@ static int accepted(struct dr_client *c, const json_t *reply, const unsigned *gp
 	rc = dr_plan_settle(&s->plan, e);
 	if (rc)
 		return rc;
+	dr_unused_find(s);
+	dr_unused_take(s->rec, reply);
 	dr_session_mtu_start(s);
 	set_alternatives(c);
 	snprintf(s->rec->peer_version, sizeof(s->rec->peer_version), "%s",

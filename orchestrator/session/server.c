@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "orchestrator/plan/probe.h"
 #include "orchestrator/session/offer.h"
+#include "orchestrator/session/unused.h"
 
 #include <errno.h>
 #include <math.h>
@@ -109,7 +110,11 @@ static int serve(struct server *v, struct dr_err *e)
 	struct dr_session *s = &v->s;
 	unsigned n = dr_plan_n_handles(&s->plan);
 	json_t *reply = dr_plan_reply(&s->plan);
-	int rc = reply ? dr_boot_server_accept(v->boot, reply, n, n) : -ENOMEM;
+
+	dr_unused_find(s);
+	int rc = reply && !dr_unused_put(s->rec, reply)
+			 ? dr_boot_server_accept(v->boot, reply, n, n)
+			 : -ENOMEM;
 
 	json_decref(reply);
 	if (rc)

@@ -124,6 +124,26 @@ start_in_namespaces() {
 	holds s.json '[.matrix.nics[] | .finding] == ["ok", "slow", "ok"]'
 }
 
+@test "a NIC whose link is down is named: by the run, by doctor, and first by a baseline" {
+	links 200mbit 200mbit 200mbit
+	start server ip netns exec "$B" "$DUALRAIL" server -g 0-1 --port 20000
+	server=$pid
+	local run=(ip netns exec "$A" "$DUALRAIL" client 10.98.255.2 -g 0-1 -N 1 -s 32K -D 100ms -w 50ms -i 0)
+	run "${run[@]}" --save-baseline good.json
+	[ "$status" -eq 0 ]
+	[[ $output == *$'\n'"not used: ctl0 (10.98.255.1): control connection"$'\n'"server not used: ctl0 (10.98.255.2): control connection"$'\n'* ]]
+	[[ $output == *"control connection over ctl0, so ctl0 carries no data; "* ]]
+	ip -n "$B" link set rail1 down
+	run "${run[@]}" --baseline good.json --json=c.json
+	[ "$status" -eq 7 ]
+	[[ $output == *$'\n'"not used: rail1 (10.98.1.1): no carrier; ctl0 "* ]]
+	[[ $output == *$'\n'"server not used: rail1 (10.98.1.2): down; ctl0 "* ]]
+	holds c.json '.errors[0].text == "rail1 is in the baseline, not in this run: its link is down"'
+	holds c.json '[.topology.unused_nics[] | [.side, .nic, .reason]] | contains([["client", "rail1", "no carrier"], ["server", "rail1", "down"]])'
+	run ip netns exec "$A" "$DUALRAIL" doctor --json=d.json
+	holds d.json '.findings | any(.check == "link" and .severity == "warn" and (tojson | contains("rail1") and contains("so no rail uses it")))'
+}
+
 @test "a NIC that carries nothing is named idle; what moved to another is no figure for it" {
 	links 100mbit 100mbit 100mbit
 	start_in_namespaces -n 200 -w 2

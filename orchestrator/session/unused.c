@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "orchestrator/session/unused.h"
+
+#include "base/units.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const struct dr_netdev_addr *global_addr(const struct dr_netdev *d)
+{
+	for (unsigned i = 0; i < d->n_addrs; i++)
+		if (d->addrs[i].global)
+			return &d->addrs[i];
+	return NULL;
+}
+
+static bool is_rail(const struct dr_plan *p, enum dr_plan_end end, const char *name)
+{
+	for (unsigned i = 0; i < p->n_rails; i++)
+		if (strcmp(p->rail[i][end].name, name) == 0)
+			return true;
+	return false;
+}
+
+static int64_t fastest(const struct dr_plan *p, enum dr_plan_end end)
+{
+	int64_t mbps = -1;
+
+	for (unsigned i = 0; i < p->n_rails; i++)
+		mbps = DR_MAX(mbps, p->rail[i][end].speed_mbps);
+	return mbps;
+}
+
+/* NULL: it is a rail, or none that anybody would expect to be one. */
+static const char *why_unused(const struct dr_unused *u, const struct dr_netdev *d)
+{
+	if (d->loopback || d->master || !global_addr(d) || strcmp(d->kind, "bridge") == 0 ||
+		is_rail(u->plan, u->end, d->name))
+		return NULL;
+	if (!d->running)
+		return d->up ? "no carrier" : "down";
+	if (strcmp(d->name, u->control) == 0)
+		return "control connection";
+	if (dr_netdev_too_slow(d->speed_mbps, fastest(u->plan, u->end)))
+		return "slower than half of the fastest";
+	return "no partner at the other end, or a management NIC";
+}
+
+static void add_some(const struct dr_unused *u, const struct dr_netdev *devs, size_t n,
+	bool running, struct dr_record *rec)
+{
+	struct dr_unused_nic_row r;
+
+	for (size_t i = 0; i < n; i++) {
+		const char *why = why_unused(u, &devs[i]);
+
+		if (!why || devs[i].running != running)
+			continue;
+		dr_fields_init(&dr_unused_nic_fields, &r);
+		r.side = (int)u->end;
+		snprintf(r.nic, sizeof(r.nic), "%s", devs[i].name);
+		dr_netdev_addr_format((const struct sockaddr *)&global_addr(&devs[i])->addr,
+			r.address, sizeof(r.address));
+		snprintf(r.reason, sizeof(r.reason), "%s", why);
+		dr_record_add(rec, unused_nics, &r);
+	}
+}
+
+void dr_unused_add(
+	const struct dr_unused *u, const struct dr_netdev *devs, size_t n, struct dr_record *rec)
+{
+	add_some(u, devs, n, false, rec);
+	add_some(u, devs, n, true, rec);
+}
+
+void dr_unused_find(const struct dr_session *s)
+{
+	struct dr_unused u = { &s->plan, s->side, s->route.ifname };
+	struct dr_netdev *devs;
+	size_t n;
+
+	/* Who names NICs knows which ones are left out. */
+	if (s->opt->rails || !s->plan.rails_auto || s->route.same_host ||
+		dr_netdev_list(&devs, &n, NULL))
+		return;
+	dr_unused_add(&u, devs, n, s->rec);
+	dr_netdev_list_free(devs);
+}
+
+int dr_unused_put(const struct dr_record *rec, json_t *reply)
+{
+	json_t *list = json_array();
+
+	for (size_t i = 0; i < rec->unused_nics.n; i++)
+		json_array_append_new(
+			list, dr_fields_to_json(&dr_unused_nic_fields, &rec->unused_nics.v[i]));
+	return json_object_set_new(reply, "unused", list);
+}
+
+void dr_unused_take(struct dr_record *rec, const json_t *reply)
+{
+	struct dr_unused_nic_row r;
+	const json_t *v;
+	size_t i;
+
+	json_array_foreach(json_object_get(reply, "unused"), i,
+		v) if (i < DR_RAILS_MAX &&
+		       !dr_fields_from_json(&dr_unused_nic_fields, &r, v, NULL) &&
+		       r.side == DR_END_SERVER) dr_record_add(rec, unused_nics, &r);
+}
+
+bool dr_unused_describe(const struct dr_record *rec, int side, char *buf, size_t len)
+{
+	buf[0] = '\0';
+	for (size_t i = 0; i < rec->unused_nics.n; i++) {
+		const struct dr_unused_nic_row *r = &rec->unused_nics.v[i];
+
+		if (r->side != side)
+			continue;
+		dr_append(buf, len, "%s%s (%s): %s", buf[0] ? "; " : "not used: ", r->nic,
+			r->address, r->reason);
+	}
+	return buf[0];
+}

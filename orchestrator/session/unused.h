@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef DR_ORCHESTRATOR_UNUSED_H
+#define DR_ORCHESTRATOR_UNUSED_H
+
+#include "orchestrator/session/session_priv.h"
+
+/*
+ * NICs that have an address and are no rail of this session, with the reason: a link that is down would be
+ * missed by nobody otherwise. Rows of the record (topology.unused_nics); the server's are in its reply:
+ *   "unused": [{"side": "server", "nic", "address", "reason"}]
+ */
+struct dr_unused {
+	const struct dr_plan *plan;
+	enum dr_plan_end end;
+	const char *control; /* NIC of the control connection */
+};
+/* Those of these devices; links that are down first. */
+void dr_unused_add(
+	const struct dr_unused *u, const struct dr_netdev *devs, size_t n, struct dr_record *rec);
+/* Those of this end, after the rails are agreed on. None where NICs were named, or both ends are on one host. */
+void dr_unused_find(const struct dr_session *s);
+/* 0 or -1: no memory. */
+int dr_unused_put(const struct dr_record *rec, json_t *reply);
+/* Bytes of a peer: what is no such row is left out. */
+void dr_unused_take(struct dr_record *rec, const json_t *reply);
+/* "not used: eth2 (10.50.2.2): no carrier; mgmt0 (192.0.2.1): control connection". False: there is none. */
+bool dr_unused_describe(const struct dr_record *rec, int side, char *buf, size_t len);
+
+#endif
