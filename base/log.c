@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/mem.h"
 
 /*
  * Settings are atomics and a line is built on the stack, so that logging takes no lock (a child may
@@ -181,7 +182,13 @@ size_t dr_log_format(char *buf, size_t len, int json, const struct dr_log_line *
 		snprintf(head, sizeof(head), "%.15s %s ", time + 11, level_name[line->level]);
 	put_str(&l, head);
 	put_component(&l, line->component, json);
-	put_str(&l, json ? "\",\"text\":\"" : ": ");
+	if (json && line->members) {
+		put_str(&l, "\",");
+		put_str(&l, line->members);
+		put_str(&l, ",\"text\":\"");
+	} else {
+		put_str(&l, json ? "\",\"text\":\"" : ": ");
+	}
 	put_text(&l, line->text, json);
 	l.keep = 0;
 	put_str(&l, end);
@@ -200,7 +207,7 @@ static void put_line(const char *line, size_t len)
 
 static void emit(enum dr_log_level level, const char *component, const char *text)
 {
-	const struct dr_log_line parts = { dr_wall_ns(), level, component, text };
+	const struct dr_log_line parts = { dr_wall_ns(), level, component, text, NULL };
 	char line[LINE_MAX_BYTES];
 
 	put_line(line, dr_log_format(line, sizeof(line), dr_log_is_json(), &parts));
@@ -257,6 +264,20 @@ void dr_say(const char *component, const char *fmt, ...)
 	if (vsnprintf(text, sizeof(text), fmt, ap) >= 0)
 		say(DR_LOG_INFO, component, "", text);
 	va_end(ap);
+}
+
+void dr_log_members(
+	enum dr_log_level level, const char *component, const char *members, const char *text)
+{
+	const struct dr_log_line line = { dr_wall_ns(), level, component, text, members };
+	size_t len = LINE_MAX_BYTES + strlen(members) + strlen(text) * 6;
+	char *buf = dr_log_is_json() ? dr_calloc(1, len) : NULL;
+
+	if (buf)
+		put_line(buf, dr_log_format(buf, len, 1, &line));
+	else if (dr_log_is_json())
+		emit(level, component, text);
+	dr_free(buf);
 }
 
 void dr_complain(const char *fmt, ...)

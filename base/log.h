@@ -39,10 +39,18 @@ void dr_complain(const char *fmt, ...) DR_PRINTF(1, 2);
  * blank. Not to be closed. One thread. */
 FILE *dr_log_tables(void);
 
+/*
+ * Only after dr_log_set_json(true): an object with further members, as JSON text without braces ("\"exit_code\":7"),
+ * whatever the level. Without memory the members are left out.
+ */
+void dr_log_members(
+	enum dr_log_level level, const char *component, const char *members, const char *text);
+
 struct dr_log_line {
 	int64_t wall_ns;
 	enum dr_log_level level;
 	const char *component, *text;
+	const char *members; /* JSON: before the text; NULL: none */
 };
 /* The line that dr_log writes, newline included. Returns its length, at most len - 1. */
 size_t dr_log_format(char *buf, size_t len, int json, const struct dr_log_line *line);

@@ -69,7 +69,7 @@ static char line[8192];
 static size_t format(size_t len, int json, int64_t wall_ns, enum dr_log_level level,
 	const char *component, const char *text)
 {
-	const struct dr_log_line parts = { wall_ns, level, component, text };
+	const struct dr_log_line parts = { wall_ns, level, component, text, NULL };
 
 	return dr_log_format(line, len, json, &parts);
 }

@@ -291,10 +291,11 @@ static int parse_value(const struct dr_opt *row, const char *text, void *dst, st
 }
 
 /* Discard the row's value; its texts stay allocated (2). */
-static int forget(struct dr_opts *o, size_t i, void *dst, struct dr_err *e)
+int dr_opts_forget(struct dr_opts *o, size_t i, struct dr_err *e)
 {
 	const struct dr_opt *row = o->value[i].row;
 	struct dr_opt_value *v = &o->value[i];
+	void *dst = (char *)v->target + row->offset;
 
 	STAILQ_CONCAT(&o->old, &v->texts);
 	return row->kind == DR_OPT_CUSTOM ? row->parse(row, NULL, dst, e) : 0;
@@ -316,7 +317,7 @@ int dr_opts_set(struct dr_opts *o, size_t i, enum dr_opt_source source, const ch
 		return dr_err_set(e, -ENOMEM, "%s: out of memory", label);
 	memcpy(t->text, text, len);
 	if (!STAILQ_EMPTY(&v->texts) && (source > v->source || !row->repeat))
-		rc = forget(o, i, dst, e);
+		rc = dr_opts_forget(o, i, e);
 	STAILQ_INSERT_TAIL(&v->texts, t, next);
 	v->source = source;
 	if (rc == 0)

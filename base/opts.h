@@ -136,13 +136,15 @@ int dr_opts_from_env(struct dr_opts *o, unsigned command, struct dr_err *e) DR_M
  */
 bool dr_opts_next_stray_env(const struct dr_opts *o, size_t *at, char *buf, size_t len);
 /* An object {"long-name": text | number | bool | [...]}. Keys of other commands are ignored, so that both ends can
- * share a file; null means not set; unknown keys are errors. */
+ * share a file; null means not set; unknown keys are errors. May be called for several files: a later one replaces
+ * each option that it has. */
 int dr_opts_from_json(struct dr_opts *o, unsigned command, const struct json_t *config,
 	struct dr_err *e) DR_MUST_CHECK;
-/* argv[0] is skipped and argv is not changed. Options may be abbreviated as long as that is unambiguous. */
+/* argv[0] is skipped and argv is not changed. Options may be abbreviated as long as that is unambiguous. After an
+ * error, which e has, the rest is read all the same: the caller may need to know where results go. */
 int dr_opts_parse(struct dr_opts *o, unsigned command, int argc, char *const argv[],
 	struct dr_err *e) DR_MUST_CHECK;
-/* The arguments that were no options, after a successful dr_opts_parse: strings of its argv, *n of them. The array is
+/* The arguments that were no options, after dr_opts_parse: strings of its argv, *n of them. The array is
  * the dr_opts' own. */
 char **dr_opts_positional(const struct dr_opts *o, int *n);
 

@@ -119,23 +119,30 @@ static int parse_options(struct dr_opts *o, unsigned command, int argc,
 
 	opterr = 0;
 	optind = 0; /* glibc: start over */
-	while (rc == 0) {
+	for (;;) {
 		int c = getopt_long(argc, o->argv, t->shorts, t->longs, NULL);
+		struct dr_err *first = rc ? NULL : e;
+		int now;
+
 		if (c == -1)
 			break;
-		if (c == '?' || c == ':')
-			return refused(o, command, c, o->argv[optind - 1], e);
+		if (c == '?' || c == ':') {
+			now = refused(o, command, c, o->argv[optind - 1], first);
+			rc = rc ? rc : now;
+			continue;
+		}
 		long i = row_of(o, command, c);
 		const struct dr_opt *row = o->value[i].row;
 		if (c >= ROW_BASE)
 			snprintf(label, sizeof(label), "--%s", row->name);
 		else
 			snprintf(label, sizeof(label), "-%c", c);
-		rc = dr_opts_set(o, (size_t)i, DR_SRC_ARGV, label,
+		now = dr_opts_set(o, (size_t)i, DR_SRC_ARGV, label,
 			optarg			   ? optarg
 			: row->kind == DR_OPT_FLAG ? "on"
 						   : row->implied,
-			e);
+			first);
+		rc = rc ? rc : now;
 	}
 	return rc;
 }

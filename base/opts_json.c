@@ -30,7 +30,7 @@ static int add_item(
 	else if (row->list && s)
 		n = snprintf(l->text + l->len, room, "%s%s", comma, s);
 	if (n <= 0 || (size_t)n >= room)
-		return dr_err_set(e, -EINVAL, "config \"%s\": not a list of numbers%s", row->name,
+		return dr_err_set(e, -EINVAL, "\"%s\": not a list of numbers%s", row->name,
 			row->list ? " and names" : "");
 	l->len += (size_t)n;
 	return 0;
@@ -49,7 +49,7 @@ static int set_json_array(struct dr_opts *o, size_t i, const json_t *array, stru
 		{
 			if (json_is_array(v))
 				return dr_err_set(
-					e, -EINVAL, "config \"%s\": a list in a list", row->name);
+					e, -EINVAL, "\"%s\": a list in a list", row->name);
 			rc = set_json(o, i, v, e);
 			if (rc)
 				break;
@@ -58,7 +58,7 @@ static int set_json_array(struct dr_opts *o, size_t i, const json_t *array, stru
 	}
 	if (row->kind != DR_OPT_LIST && !row->list)
 		return dr_err_set(
-			e, -EINVAL, "config \"%s\": one value is expected, not a list", row->name);
+			e, -EINVAL, "\"%s\": one value is expected, not a list", row->name);
 	json_array_foreach(array, k, v)
 	{
 		rc = add_item(&list, row, v, e);
@@ -66,7 +66,7 @@ static int set_json_array(struct dr_opts *o, size_t i, const json_t *array, stru
 			return rc;
 	}
 	v = json_string(list.text);
-	rc = v ? set_json(o, i, v, e) : dr_err_set(e, -ENOMEM, "config: out of memory");
+	rc = v ? set_json(o, i, v, e) : dr_err_set(e, -ENOMEM, "out of memory");
 	json_decref(v);
 	return rc;
 }
@@ -97,8 +97,7 @@ static int set_json(struct dr_opts *o, size_t i, const json_t *v, struct dr_err 
 	if (json_is_array(v))
 		return set_json_array(o, i, v, e);
 	if (json_is_object(v))
-		return dr_err_set(
-			e, -EINVAL, "config \"%s\": a value is expected, not an object", name);
+		return dr_err_set(e, -EINVAL, "\"%s\": a value is expected, not an object", name);
 	const char *text = buf;
 	if (json_is_string(v))
 		text = json_string_value(v);
@@ -108,7 +107,7 @@ static int set_json(struct dr_opts *o, size_t i, const json_t *v, struct dr_err 
 		real_text(o->value[i].row, json_real_value(v), buf, sizeof(buf));
 	else
 		snprintf(buf, sizeof(buf), "%s", json_is_true(v) ? "on" : "off");
-	snprintf(label, sizeof(label), "config \"%s\"", name);
+	snprintf(label, sizeof(label), "\"%s\"", name);
 	return dr_opts_set(o, i, DR_SRC_CONFIG, label, text, e);
 }
 
@@ -119,21 +118,23 @@ int dr_opts_from_json(struct dr_opts *o, unsigned command, const json_t *config,
 	int rc = 0;
 
 	if (!json_is_object(config))
-		return dr_err_set(e, -EINVAL, "config: an object {\"option\": value} is expected");
+		return dr_err_set(e, -EINVAL, "an object {\"option\": value} is expected");
 	/* The macro wants a json_t that it may change; iteration does not. */
 	json_object_foreach((json_t *)config, key, v)
 	{
 		long i = dr_opts_find(o, key, strlen(key));
 		if (i < 0) {
 			const char *hint = dr_opts_nearest(o, ~0u, key);
-			return dr_err_set(e, -EINVAL, "config: unknown option \"%.60s\"%s%s%s", key,
+			return dr_err_set(e, -EINVAL, "unknown option \"%.60s\"%s%s%s", key,
 				hint ? "; did you mean \"" : "", hint ? hint : "",
 				hint ? "\"" : "");
 		}
 		if (o->value[i].row->no_config)
-			return dr_err_set(
-				e, -EINVAL, "config: \"%s\" belongs on the command line", key);
-		if (o->value[i].row->commands & command)
+			return dr_err_set(e, -EINVAL, "\"%s\" belongs on the command line", key);
+		/* Of an earlier file: a list is replaced, not continued. */
+		if (!json_is_null(v) && o->value[i].source == DR_SRC_CONFIG)
+			rc = dr_opts_forget(o, (size_t)i, e);
+		if (rc == 0 && (o->value[i].row->commands & command))
 			rc = set_json(o, (size_t)i, v, e);
 		if (rc)
 			break;

@@ -56,4 +56,7 @@ const char *dr_opts_nearest(const struct dr_opts *o, unsigned command, const cha
 int dr_opts_set(struct dr_opts *o, size_t i, enum dr_opt_source source, const char *label,
 	const char *text, struct dr_err *e) DR_MUST_CHECK;
 
+/* Drops the texts of row i; of a CUSTOM row also its value. */
+int dr_opts_forget(struct dr_opts *o, size_t i, struct dr_err *e) DR_MUST_CHECK;
+
 #endif

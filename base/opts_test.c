@@ -398,14 +398,14 @@ static void configuration_errors(void **state)
 	struct fixture *f = *state;
 	json_t *other = json_loads("{\"at\": \"7s\", \"window\": null}", 0, NULL);
 
-	wrong_json(f, "[]", "config: an object {\"option\": value} is expected");
-	wrong_json(f, "{\"sise\": 1}", "config: unknown option \"sise\"; did you mean \"size\"");
-	wrong_json(f, "{\"size\": {}}", "config \"size\": a value is expected, not an object");
-	wrong_json(f, "{\"size\": [1]}", "config \"size\": one value is expected, not a list");
-	wrong_json(f, "{\"gpus\": [\"a\"]}", "config \"gpus\": not a list of numbers");
-	wrong_json(f, "{\"fault\": [[\"close\"]]}", "config \"fault\": a list in a list");
-	wrong_json(f, "{\"config\": \"x\"}", "config: \"config\" belongs on the command line");
-	wrong_json(f, "{\"size\": 1.5}", "config \"size\": \"1.5\" is not a whole number of bytes");
+	wrong_json(f, "[]", "an object {\"option\": value} is expected");
+	wrong_json(f, "{\"sise\": 1}", "unknown option \"sise\"; did you mean \"size\"");
+	wrong_json(f, "{\"size\": {}}", "\"size\": a value is expected, not an object");
+	wrong_json(f, "{\"size\": [1]}", "\"size\": one value is expected, not a list");
+	wrong_json(f, "{\"gpus\": [\"a\"]}", "\"gpus\": not a list of numbers");
+	wrong_json(f, "{\"fault\": [[\"close\"]]}", "\"fault\": a list in a list");
+	wrong_json(f, "{\"config\": \"x\"}", "\"config\" belongs on the command line");
+	wrong_json(f, "{\"size\": 1.5}", "\"size\": \"1.5\" is not a whole number of bytes");
 	assert_int_equal(dr_opts_from_json(f->o, CLIENT, other, &f->e), 0);
 	assert_int_equal(f->v.at, 0);
 	assert_int_equal(f->v.window, 16);

@@ -74,24 +74,46 @@ static void repair(void)
 		dr_warn("fault", "%s", e.text);
 }
 
-/* Bad options: if they name a document, it is written all the same. */
+/* Bad options: what they name for the results is written all the same. */
 static int bad_options(struct dr_options *o, int rc, const struct dr_err *e, struct dr_record *rec)
 {
 	struct dr_output_options oo;
-	struct dr_output *out;
-	int status = dr_options_exit(rc);
 
 	if (o->log_json)
 		dr_log_set_json(1);
 	dr_complain("%s", e->text);
 	output_options(o, NULL, &oo);
-	if ((!oo.json_stdout && !oo.json_path && !oo.json_stream) ||
-		dr_output_open(&oo, &out, NULL))
-		return status;
-	dr_record_error(rec, status, e);
-	status = dr_output_finish(out, rec, NULL);
-	dr_output_close(out);
-	return status;
+	return dr_output_refuse(&oo, rec, dr_options_exit(rc), e);
+}
+
+/* Whom and what the run measures, for results of every kind of end. */
+static void name_run(const struct dr_options *o, struct dr_record *rec)
+{
+	bool demo = o->command == DR_CMDBIT_DEMO;
+
+	snprintf(rec->target, sizeof(rec->target), "%s",
+		demo	       ? "localhost"
+		: o->host_text ? o->host_text
+			       : "");
+	if (o->command & DR_CMDBIT_RUN)
+		dr_options_tests(o, rec->tests, sizeof(rec->tests));
+	rec->labels = &((const struct dr_output_files *)o->files)->labels;
+}
+
+static void print_options(const struct dr_options *o, unsigned bit)
+{
+	json_t *options = dr_log_is_json() ? dr_opts_to_json(o->table, bit) : NULL;
+	json_t *line = options ? json_pack("{s:o}", "options", options) : NULL;
+	char *text = line ? json_dumps(line, JSON_COMPACT | JSON_REAL_PRECISION(15)) : NULL;
+
+	json_decref(line);
+	if (!dr_log_is_json())
+		dr_opts_print_kv(o->table, bit, stderr);
+	if (text) {
+		text[strlen(text) - 1] = '\0';
+		dr_log_members(DR_LOG_INFO, "dualrail", text + 1, "effective options");
+	}
+	free(text); /* lint-ok: of jansson */
 }
 
 /* A misspelled variable would otherwise look like one that has been obeyed. */
@@ -113,6 +135,7 @@ static int with_options(struct dr_options *o, int argc, char **argv, struct dr_r
 	FILE *none = NULL;
 	int rc = dr_options_parse(o, bit, argc, argv, &e);
 
+	name_run(o, rec);
 	if (rc)
 		return bad_options(o, rc, &e, rec);
 	if (o->help) {
@@ -126,7 +149,7 @@ static int with_options(struct dr_options *o, int argc, char **argv, struct dr_r
 	warn_of_variables(o);
 	dr_record_set_options(rec, dr_opts_to_json(o->table, bit));
 	if (o->verbose)
-		dr_opts_print_kv(o->table, bit, dr_log_tables());
+		print_options(o, bit);
 	if (bit == DR_CMDBIT_TOPO)
 		return dr_topo_main(o);
 	if (bit == DR_CMDBIT_DOCTOR)
@@ -137,7 +160,7 @@ static int with_options(struct dr_options *o, int argc, char **argv, struct dr_r
 	rc = dr_output_open(&oo, &out, &e);
 	if (rc) {
 		dr_complain("%s", e.text);
-		rc = dr_output_refuse(&oo, rec, rc, &e);
+		rc = dr_output_refuse(&oo, rec, dr_options_exit(rc), &e);
 	} else {
 		repair();
 		/* The demo resolves after its fork. */

@@ -25,6 +25,20 @@ static int parse_verbose(const struct dr_opt *row, const char *text, void *dst, 
 	return 0;
 }
 
+static int parse_config(const struct dr_opt *row, const char *text, void *dst, struct dr_err *e)
+{
+	struct dr_config_files *l = dst;
+
+	(void)row;
+	if (!text)
+		l->n = 0;
+	else if (l->n == DR_CONFIG_FILES_MAX)
+		return dr_err_set(e, -ERANGE, "more than %d files", DR_CONFIG_FILES_MAX);
+	else
+		l->path[l->n++] = text;
+	return 0;
+}
+
 /* clang-format off */
 static const struct dr_opt results[] = {
 	{ .name = "json", .kind = DR_OPT_STRING, .arg = "FILE", .implied = "-",
@@ -49,6 +63,10 @@ static const struct dr_opt results[] = {
 	  .commands = RUN, .offset = AT(min_nic),
 	  .help = "With --matrix: exit with status 7 if a NIC's bandwidth is lower than this share of "
 		  "the median of the other NICs. Without this option slow NICs, below 80%, are only named." },
+	{ .name = "max-lat", .kind = DR_OPT_STRING, .arg = "[PNN=]TIME,...",
+	  .commands = RUN, .offset = AT(max_lat),
+	  .help = "Exit with status 7 if the round trip of a GPU is longer, as in the latency table (full round "
+		  "trip). PNN: p50, p90, p99 (default), p999 or max, e.g. p50=50us,p99=200us. Needs --test lat." },
 	{ .name = "max-gap", .kind = DR_OPT_DURATION, .arg = "TIME", .min = 1, .max = 1e15,
 	  .commands = RUN, .offset = AT(max_gap_ns),
 	  .help = "Exit with status 8 if the delivery gap of any fault is longer." },
@@ -125,9 +143,11 @@ static const struct dr_opt general[] = {
 	  .commands = RUN | DOCTOR, .offset = AT(dry_run), .no_config = true,
 	  .help = "Print the plan and the effect of each fault, then exit; connects to nothing. "
 		  "doctor: report faults of a killed run without undoing them." },
-	{ .name = "config", .kind = DR_OPT_STRING, .arg = "FILE.json",
+	{ .name = "config", .kind = DR_OPT_CUSTOM, .arg = "FILE.json",
+	  .parse = parse_config, .repeat = true,
 	  .commands = ALL | TOPO | DOCTOR, .offset = AT(config), .no_config = true,
-	  .help = "Read options from a JSON file: {\"long-name\": value}. The command line and "
+	  .help = "Read options from a JSON file: {\"long-name\": value}. Of several files the last one "
+		  "that has an option gives its value. The command line and "
 		  "the environment take precedence." },
 	{ .name = "verbose", .short_name = 'v', .kind = DR_OPT_CUSTOM, .arg = "LEVEL",
 	  .implied = "+",
@@ -136,10 +156,11 @@ static const struct dr_opt general[] = {
 	  .help = "Print the effective options and log more. LEVEL 1 (-v): info; 2 (-vv): debug." },
 	{ .name = "quiet", .short_name = 'q', .kind = DR_OPT_FLAG,
 	  .commands = ALL | TOPO | DOCTOR, .offset = AT(quiet),
-	  .help = "Print only the final tables and errors." },
+	  .help = "Print no interval lines and no options. The final tables, warnings and errors remain." },
 	{ .name = "log-json", .kind = DR_OPT_FLAG,
 	  .commands = ALL | TOPO | DOCTOR, .offset = AT(log_json),
-	  .help = "Write every line of standard error as a JSON object, tables too." },
+	  .help = "Write every line of standard error as a JSON object, the result of each run too. Tables stay "
+		  "text on standard output, unless --json or --json-stream moves them to standard error." },
 	{ .name = "trace-requests", .kind = DR_OPT_FLAG,
 	  .commands = ALL, .offset = AT(trace_requests),
 	  .help = "Log when each request is posted, tested and completed." },

@@ -173,6 +173,36 @@ static int check_matrix(struct dr_options *o, struct dr_err *e)
 	return 0;
 }
 
+void dr_options_tests(const struct dr_options *o, char *buf, size_t len)
+{
+	buf[0] = '\0';
+	dr_append(buf, len, "%s", o->test.bw ? ",bw" : "");
+	dr_append(buf, len, "%s", o->test.lat ? ",lat" : "");
+	dr_append(buf, len, "%s", o->test.failover ? ",failover" : "");
+	memmove(buf, buf + (*buf == ','), strlen(buf + (*buf == ',')) + 1);
+}
+
+/* Criteria of tests that do not run would be missed at the end. */
+static int check_criteria(struct dr_options *o, struct dr_err *e)
+{
+	const struct {
+		const char *option, *test;
+		bool runs;
+	} need[] = { { "min-bw", "bw", o->test.bw }, { "baseline", "bw", o->test.bw },
+		{ "save-baseline", "bw", o->test.bw }, { "max-lat", "lat", o->test.lat } };
+	char tests[32];
+
+	dr_options_tests(o, tests, sizeof(tests));
+	for (size_t i = 0; i < DR_ARRAY_LEN(need); i++) {
+		if (!strcmp(need[i].option, "save-baseline") && !o->file_group)
+			continue;
+		if (!need[i].runs && dr_opts_given(o->table, need[i].option))
+			return dr_err_set(e, -EINVAL, "--%s needs --test %s (it is \"%s\")",
+				need[i].option, need[i].test, tests);
+	}
+	return 0;
+}
+
 unsigned dr_options_gpu_top(const struct dr_options *o)
 {
 	unsigned top = 0;
@@ -262,7 +292,7 @@ int dr_options_resolve(struct dr_options *o, struct dr_err *e)
 static int check(struct dr_options *o, struct dr_err *e)
 {
 	static int (*const of_run[])(struct dr_options * o, struct dr_err * e) = { check_sizes,
-		check_warmup, check_channels, check_matrix };
+		check_warmup, check_channels, check_matrix, check_criteria };
 	int rc = check_ports(o, e);
 
 	for (size_t i = 0; i < DR_ARRAY_LEN(of_run) && rc == 0; i++)
@@ -286,21 +316,30 @@ static int check(struct dr_options *o, struct dr_err *e)
 
 /* ---- entry points ---- */
 
-static int read_config(struct dr_options *o, struct dr_err *e)
+static int read_file(struct dr_options *o, const char *path, struct dr_err *e)
 {
 	json_error_t why;
+	FILE *f = fopen(path, "re");
 
-	if (!o->config)
-		return 0;
-	json_t *j = json_load_file(o->config, JSON_REJECT_DUPLICATES, &why);
-	if (!j && why.line < 0)
-		return dr_err_set(e, -ENOENT, "--config: %s", why.text);
+	if (!f)
+		return dr_err_set(e, errno == EACCES ? -EACCES : -ENOENT, "--config %s: %s", path,
+			strerror(errno));
+	json_t *j = json_loadf(f, JSON_REJECT_DUPLICATES, &why);
+	fclose(f);
 	if (!j)
-		return dr_err_set(
-			e, -EINVAL, "--config %s: line %d: %s", o->config, why.line, why.text);
+		return dr_err_set(e, -EINVAL, "--config %s: line %d: %s", path, why.line, why.text);
 	int rc = dr_opts_from_json(o->table, o->command, j, e);
 	json_decref(j);
-	return rc ? dr_err_prefix(e, "%s", o->config) : 0;
+	return rc ? dr_err_prefix(e, "--config %s", path) : 0;
+}
+
+static int read_config(struct dr_options *o, struct dr_err *e)
+{
+	int rc = 0;
+
+	for (unsigned i = 0; i < o->config.n && rc == 0; i++)
+		rc = read_file(o, o->config.path[i], e);
+	return rc;
 }
 
 /* HOST, HOST:PORT, [V6] or [V6]:PORT; an IPv6 address without brackets has no port. */
@@ -339,6 +378,8 @@ static int positionals(struct dr_options *o, struct dr_err *e)
 	int n;
 	char **arg = dr_opts_positional(o->table, &n);
 
+	if (n > 0 && most > 0)
+		o->host_text = arg[0];
 	if (n > most)
 		return dr_err_set(
 			e, -EINVAL, "\"%.60s\" is not expected here; see --help", arg[most]);
@@ -347,33 +388,21 @@ static int positionals(struct dr_options *o, struct dr_err *e)
 	return n > 0 ? take_host(o, arg[0], e) : 0;
 }
 
-/* After an error before them: where the document should go, so that it is written. */
-static void find_outputs(struct dr_options *o, int argc, char *const argv[])
+/* The first error stays. */
+static int also(int rc, struct dr_err *e, int (*read)(struct dr_options *o, struct dr_err *e),
+	struct dr_options *o)
 {
-	for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
-		if (strcmp(argv[i], "--json-stream") == 0)
-			o->json_stream = true;
-		else if (strcmp(argv[i], "--json") == 0)
-			o->json_path = "-";
-		else if (strncmp(argv[i], "--json=", 7) == 0 && argv[i][7])
-			o->json_path = argv[i] + 7;
-	}
+	int now = read(o, rc ? NULL : e);
+
+	return rc ? rc : now;
 }
 
-static int parse(
-	struct dr_options *o, unsigned command, int argc, char *const argv[], struct dr_err *e);
+static int read_environment(struct dr_options *o, struct dr_err *e)
+{
+	return dr_opts_from_env(o->table, o->command, e);
+}
 
 int dr_options_parse(
-	struct dr_options *o, unsigned command, int argc, char *const argv[], struct dr_err *e)
-{
-	int rc = parse(o, command, argc, argv, e);
-
-	if (rc)
-		find_outputs(o, argc, argv);
-	return rc;
-}
-
-static int parse(
 	struct dr_options *o, unsigned command, int argc, char *const argv[], struct dr_err *e)
 {
 	o->command = command;
@@ -381,16 +410,14 @@ static int parse(
 	if (rc)
 		return dr_err_set(e, rc, "out of memory");
 	rc = dr_opts_defaults(o->table, command, e);
-	if (rc == 0)
-		rc = dr_opts_parse(o->table, command, argc, argv, e);
+	if (rc)
+		return rc;
+	rc = dr_opts_parse(o->table, command, argc, argv, e);
 	if (rc == 0 && (o->help || o->version))
 		return 0;
-	if (rc == 0)
-		rc = dr_opts_from_env(o->table, command, e);
-	if (rc == 0)
-		rc = read_config(o, e);
-	if (rc == 0)
-		rc = positionals(o, e);
+	rc = also(rc, e, read_environment, o);
+	rc = also(rc, e, read_config, o);
+	rc = also(rc, e, positionals, o);
 	return rc ? rc : check(o, e);
 }
 
@@ -458,7 +485,7 @@ void dr_options_apply_log(const struct dr_options *o)
 	else if (o->verbose == 1)
 		dr_log_set_level(DR_LOG_INFO);
 	else
-		dr_log_set_level(o->quiet ? DR_LOG_ERROR : DR_LOG_WARN);
+		dr_log_set_level(DR_LOG_WARN);
 }
 
 /* ---- phases ---- */

@@ -35,6 +35,13 @@ struct dr_tests {
 	bool bw, lat, failover;
 };
 
+/* --config, in order: a later file replaces the options that it has. */
+enum { DR_CONFIG_FILES_MAX = 16 };
+struct dr_config_files {
+	unsigned n;
+	const char *path[DR_CONFIG_FILES_MAX];
+};
+
 /* Options that a folder above this one adds to the table. */
 struct dr_options;
 struct dr_options_part {
@@ -44,9 +51,10 @@ struct dr_options_part {
 };
 
 struct dr_options {
-	unsigned command; /* enum dr_command_bit */
-	const char *host; /* client; doctor: may be NULL */
-	char *host_copy;  /* of HOST, if a port was part of it: `host` points into it */
+	unsigned command;      /* enum dr_command_bit */
+	const char *host;      /* client; doctor: may be NULL */
+	const char *host_text; /* as given, also after an error; NULL: not given */
+	char *host_copy;       /* of HOST, if a port was part of it: `host` points into it */
 
 	struct dr_tests test;
 	const char *transport;
@@ -84,7 +92,7 @@ struct dr_options {
 	int format; /* enum dr_table_format */
 	const char *json_path, *metrics_listen;
 	bool json_stream;
-	const char *min_bw, *min_nic, *baseline;
+	const char *min_bw, *min_nic, *max_lat, *baseline;
 	bool allow_switches;
 	/* Set by the caller before parsing, both NULL: the group of result files does not exist. */
 	const struct dr_opt_group *file_group;
@@ -99,7 +107,7 @@ struct dr_options {
 
 	int64_t connect_timeout_ns, timeout_ns;
 	bool one_off;
-	const char *config;
+	struct dr_config_files config;
 	int verbose;
 	bool quiet, log_json, trace_requests, version, help, man;
 
@@ -111,7 +119,8 @@ struct dr_options {
 
 /*
  * argv[0] is the command's name. o is zeroed apart from the added groups. Also reads the environment and
- * --config, and checks what spans several options. -EINVAL, -ERANGE: exit status 1; -ENOENT, -EACCES, -ENOTSUP
+ * --config, and checks what spans several options. After an error in one source the others are read all the same, so
+ * that the result files, host_text and the form of the log are known. -EINVAL, -ERANGE: exit status 1; -ENOENT, -EACCES, -ENOTSUP
  * (transport not in this build): 2. The caller calls dr_options_fini on failure too.
  */
 int dr_options_parse(struct dr_options *o, unsigned command, int argc, char *const argv[],
@@ -140,6 +149,8 @@ void dr_options_apply_log(const struct dr_options *o);
 void dr_options_params(
 	const struct dr_options *o, const struct dr_transport_kind *k, union dr_kind_params *out);
 
+/* "bw,lat" */
+void dr_options_tests(const struct dr_options *o, char *buf, size_t len);
 /* The phases in order, for each size; returns their number. */
 unsigned dr_options_phases(const struct dr_options *o, struct dr_phase *out, unsigned cap);
 /* The largest number among --gpus, which are in any order. */

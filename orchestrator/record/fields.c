@@ -14,6 +14,8 @@ const char *const dr_figure_names[] = { "gpu", "nic", "pair", NULL };
 const char *const dr_comparison_names[] = { "ok", "below", "not-in-run", "not-in-baseline", NULL };
 const char *const dr_rail_state_names[] = { "alive", "suspect", "down", NULL };
 const char *const dr_matrix_finding_names[] = { "ok", "slow", "left", "idle", "unknown", NULL };
+const char *const dr_reason_names[] = { "unreachable", "refused", "timeout", "busy", "key",
+	"version", "protocol", "declined", "paths", "died", "ended", "lost", "local", NULL };
 static const char *const status_names[] = { "pass", "fail", "error", NULL };
 static const char *const check_names[] = { "ok", "differs", "too-little", NULL };
 static const char *const memory_names[] = { "host", "cuda", NULL };
@@ -46,7 +48,7 @@ static const char *const scope_names[] = { "op", "path", "rail", "peer", "local"
 	{ .name = (name_), .kind = DR_F_ROW, .row = &(row_), .text = (text_) },
 #define VERDICT(name_, text_, ...)                                                                 \
 	G(INT, "verdicts." #name_, verdicts[DR_VERDICT_##name_], text_,                            \
-		METRIC("fault_trials_total", .extra = "verdict", .value = #name_, __VA_ARGS__))
+		METRIC("fault_trials", .extra = "verdict", .value = #name_, __VA_ARGS__))
 #define KEY .flags = DR_F_KEY
 #define NO_CSV .flags = DR_F_NO_CSV
 #define OUT(...)                                                                                   \

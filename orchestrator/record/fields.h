@@ -16,7 +16,7 @@
 /* A field in other outputs than JSON (dr_field.out). */
 struct dr_field_out {
 	const char *label; /* Prometheus: a label of every metric of the row */
-	/* Prometheus: its metric; help stands at the first field of a metric. "_total": a counter, with a
+	/* Prometheus: its metric; help stands at the first field of a metric. "_total": a counter of a DR_ROW_OWN row, with a
 	 * label quantile a summary, an array of bins (dr_bin_fields) a histogram, else a gauge. Values in base units (bytes, seconds, cores). */
 	const char *metric, *help;
 	const char *extra, *value; /* a label of this field alone */
@@ -61,7 +61,8 @@ extern const char *const dr_end_names[],
 			*const dr_matrix_finding_names[],
 				*const dr_phase_names[],
 					*const dr_rail_state_names[],
-						*const dr_figure_names[],
-							*const dr_comparison_names[];
+						*const dr_reason_names[],
+							*const dr_figure_names[],
+								*const dr_comparison_names[];
 
 #endif

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/units.h"
 #include "orchestrator/record/fields.h"
 #include "orchestrator/record/output.h"
 #include "orchestrator/record/report.h"
@@ -62,16 +63,19 @@ static const struct format {
 		"Add the bandwidth of this run, if it passes, to the baseline in FILE, or begin one. Runs with "
 		"other options than those in FILE are refused with status 2.",
 		NULL, true, false },
-	{ "--prom", "Write the results in the Prometheus text format.", dr_prom_write, false,
-		false },
+	{ "--prom",
+		"Write the results in the Prometheus text format, also when the run fails. Several files in "
+		"one textfile directory need different labels (host, test, --prom-label). The file appears "
+		"by rename.",
+		dr_prom_write, false, false },
 };
 enum { N_FORMATS = DR_ARRAY_LEN(formats) };
 _Static_assert(DR_ARRAY_LEN(formats) <= DR_OUTPUT_FILES_MAX, "each has its path");
 
 const struct dr_opt_group *dr_output_group(unsigned commands, unsigned judging)
 {
-	static struct dr_opt rows[N_FORMATS - 1];
-	static const struct dr_opt_group group = { "Result files", rows, N_FORMATS - 1 };
+	static struct dr_opt rows[N_FORMATS];
+	static const struct dr_opt_group group = { "Result files", rows, N_FORMATS };
 
 	for (size_t i = 1; i < N_FORMATS; i++)
 		rows[i - 1] = (struct dr_opt){ .name = formats[i].option + 2,
@@ -80,6 +84,16 @@ const struct dr_opt_group *dr_output_group(unsigned commands, unsigned judging)
 			.commands = formats[i].pass_only ? judging : commands,
 			.offset = offsetof(struct dr_output_files, path[i]),
 			.help = formats[i].help };
+	rows[N_FORMATS - 1] = (struct dr_opt){
+		.name = "prom-label",
+		.kind = DR_OPT_CUSTOM,
+		.arg = "KEY=VALUE",
+		.commands = commands,
+		.repeat = true,
+		.parse = dr_prom_label_parse,
+		.offset = offsetof(struct dr_output_files, labels),
+		.help = "Add this label to every line of --prom and --metrics-listen. Repeatable."
+	};
 	return &group;
 }
 
@@ -136,11 +150,31 @@ int dr_output_check_baselines(const struct dr_output *o, const struct dr_record 
 	return rc ? rc : dr_baseline_check(&saved, rec, gpus, n_gpus, e);
 }
 
+/* Two files under one name: the second would replace the first. A device may be named twice. */
+static int check_names(const struct dr_output_options *o, struct dr_err *e)
+{
+	struct stat st;
+
+	for (size_t i = 0; i < N_FORMATS; i++)
+		for (size_t k = 0; k < i; k++) {
+			const char *a = path_of(o, k), *b = path_of(o, i);
+
+			if (!a || !b || strcmp(a, b) || (!stat(a, &st) && !S_ISREG(st.st_mode)))
+				continue;
+			return dr_err_set(e, -EINVAL, "%s=%s and %s=%s name the same file",
+				formats[k].option, a, formats[i].option, b);
+		}
+	return 0;
+}
+
 int dr_output_open(const struct dr_output_options *o, struct dr_output **out, struct dr_err *e)
 {
 	if (o->json_stdout && o->json_stream)
 		return dr_err_set(e, -EINVAL,
 			"--json and --json-stream both write to standard output; use --json=FILE");
+	int rc = check_names(o, e);
+	if (rc)
+		return rc;
 	struct dr_output *p = dr_calloc(1, sizeof(*p));
 	if (!p)
 		return dr_err_set(e, -ENOMEM, "output: out of memory");
@@ -149,7 +183,7 @@ int dr_output_open(const struct dr_output_options *o, struct dr_output **out, st
 	p->o.err = o->err ? o->err : dr_log_tables();
 	p->tables = o->json_stdout || o->json_stream ? p->o.err : p->o.out;
 	p->terminal = isatty(fileno(p->o.err));
-	int rc = probe_all(o, e);
+	rc = probe_all(o, e);
 	if (!rc && o->baseline_path)
 		rc = dr_baseline_load("--baseline", o->baseline_path, &p->baseline, e);
 	if (!rc)
@@ -310,7 +344,7 @@ void dr_output_publish(struct dr_output *o, struct dr_record *rec)
 	char *text;
 	size_t len;
 
-	if (!o->metrics || render(dr_prom_write, rec, &text, &len))
+	if (!o->metrics || render(dr_prom_write_live, rec, &text, &len))
 		return;
 	dr_metrics_publish(o->metrics, text, len);
 	free(text); /* lint-ok: of open_memstream */
@@ -404,6 +438,25 @@ static void finish_stdout(struct dr_output *o, struct dr_record *rec, const stru
 		note_failure(rec, t, &e);
 }
 
+/* A log in JSON has one line for the result of each run; the tables may be elsewhere. */
+static void log_result(const struct dr_record *rec)
+{
+	static const char *const words[] = { "PASS", "FAIL", "ERROR" };
+	bool passed = rec->exit_code == DR_EXIT_PASS;
+	char members[96], text[1000] = "";
+
+	if (!dr_log_is_json())
+		return;
+	snprintf(members, sizeof(members), "\"exit_code\":%d,\"run_id\":\"%s\"", rec->exit_code,
+		rec->run_id);
+	dr_append(text, sizeof(text), "%s", words[rec->status]);
+	if (!passed)
+		dr_append(text, sizeof(text), " (exit status %d)", rec->exit_code);
+	for (size_t i = 0; i < rec->errors.n; i++)
+		dr_append(text, sizeof(text), "%s %s", i ? ";" : ":", rec->errors.v[i].text);
+	dr_log_members(passed ? DR_LOG_INFO : DR_LOG_ERROR, "result", members, text);
+}
+
 int dr_output_finish(struct dr_output *o, struct dr_record *rec, const struct dr_thresholds *t)
 {
 	bool json = o->tables != o->o.out;
@@ -413,32 +466,40 @@ int dr_output_finish(struct dr_output *o, struct dr_record *rec, const struct dr
 	write_files(o, rec, t);
 	if (json)
 		finish_stdout(o, rec, t);
-	dr_table_print(rec, o->tables);
+	if (!o->o.no_tables)
+		dr_table_print(rec, o->tables);
 	tell_saved(o);
 	fflush(o->tables);
 	if (!json)
 		finish_stdout(o, rec, t);
 	dr_output_publish(o, rec);
+	log_result(rec);
 	return rec->exit_code;
 }
 
-int dr_output_refuse(
-	const struct dr_output_options *o, struct dr_record *rec, int rc, const struct dr_err *e)
+int dr_output_refuse(const struct dr_output_options *o, struct dr_record *rec, int status,
+	const struct dr_err *e)
 {
-	struct dr_output_options json = { .json_stdout = o->json_stdout,
+	struct dr_output_options few = { .json_stdout = o->json_stdout,
 		.json_path = o->json_path,
 		.json_stream = o->json_stream && !o->json_stdout,
+		.no_tables = true,
 		.out = o->out,
 		.err = o->err };
+	const char *prom = *dr_output_file((struct dr_output_files *)(uintptr_t)&o->files, "prom");
 	struct dr_output *out;
-	int status = rc == -EINVAL ? DR_EXIT_USAGE : DR_EXIT_ENV;
 
 	dr_record_error(rec, status, e);
-	if (json.json_path && dr_file_probe("--json", json.json_path, NULL))
-		json.json_path = NULL;
-	if ((!json.json_path && !json.json_stdout && !json.json_stream) ||
-		dr_output_open(&json, &out, NULL))
-		return dr_record_verdict(rec, NULL);
+	if (few.json_path && dr_file_probe("--json", few.json_path, NULL))
+		few.json_path = NULL;
+	if (prom && !(few.json_path && !strcmp(few.json_path, prom)) &&
+		!dr_file_probe("--prom", prom, NULL))
+		*dr_output_file(&few.files, "prom") = prom;
+	if (dr_output_open(&few, &out, NULL)) {
+		dr_record_verdict(rec, NULL);
+		log_result(rec);
+		return rec->exit_code;
+	}
 	status = dr_output_finish(out, rec, NULL);
 	dr_output_close(out);
 	return status;

@@ -16,6 +16,7 @@ enum { DR_OUTPUT_FILES_MAX = 8 };
 /* Paths of the files written at the end, in the order of dr_output_group; NULL: not wanted. */
 struct dr_output_files {
 	const char *path[DR_OUTPUT_FILES_MAX];
+	struct dr_prom_labels labels;
 };
 /* Their options, for these commands (a baseline: those that judge); the target is a struct
  * dr_output_files. */
@@ -31,6 +32,7 @@ struct dr_output_options {
 	const char *metrics_listen; /* ADDR:PORT, [V6]:PORT; port 0: any (dr_output_metrics_port) */
 	const char *baseline_path;
 	bool quiet;	 /* no intervals, no progress line; the final tables stay */
+	bool no_tables;	 /* not even the final ones: the run did not begin */
 	FILE *out, *err; /* NULL: stdout, stderr */
 };
 
@@ -46,10 +48,10 @@ struct dr_output;
  */
 int dr_output_open(const struct dr_output_options *o, struct dr_output **out, struct dr_err *e)
 	DR_MUST_CHECK;
-/* After dr_output_open failed with rc and e: writes the document of that where --json or --json-stream want
- * one and it can be written. Returns the exit status, 1 or 2. */
-int dr_output_refuse(
-	const struct dr_output_options *o, struct dr_record *rec, int rc, const struct dr_err *e);
+/* After an error before the run, in the options or of dr_output_open: writes what --json, --json-stream and --prom want
+ * and what can be written, and no table. Returns the exit status. */
+int dr_output_refuse(const struct dr_output_options *o, struct dr_record *rec, int status,
+	const struct dr_err *e);
 /* The baseline that was read, for struct dr_thresholds; NULL: none. */
 const json_t *dr_output_baseline(const struct dr_output *o);
 /* Do the files of --baseline and --save-baseline measure what this run does? The GPUs are those of the record or, while

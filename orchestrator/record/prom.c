@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -14,8 +15,10 @@
  */
 struct writer {
 	FILE *f;
-	const char *peer; /* NULL: the rows have no such label */
+	const struct dr_record *rec;
+	bool own;	  /* rows of the process, which have no label host and test */
 	const char *help; /* of the metric; NULL: it is written */
+	bool of_run;	  /* the metric's values begin anew with each run, which the help says */
 	bool histogram;	  /* the metric is one */
 	bool labelled;	  /* the sample has a label already */
 };
@@ -82,7 +85,18 @@ static void put_labels(struct writer *w, const struct dr_fields *t, const void *
 	}
 }
 
-/* "dualrail_metric{peer=...", the first of its labels, after HELP and TYPE when it is the metric's first sample. */
+/* Whom the run measured, by the name that the user gave: it is known in every run, also in one that reached nobody.
+ * A server was given none. */
+static void put_run(struct writer *w)
+{
+	const struct dr_record *rec = w->rec;
+
+	put_label(w, "host", rec->target[0] ? rec->target : rec->peer_host.name);
+	if (rec->tests[0])
+		put_label(w, "test", rec->tests);
+}
+
+/* "dualrail_metric{host=...", the first of its labels, after HELP and TYPE when it is the metric's first sample. */
 static void begin_sample(struct writer *w, const struct dr_field_out *m)
 {
 	size_t len = strlen(m->metric);
@@ -90,8 +104,8 @@ static void begin_sample(struct writer *w, const struct dr_field_out *m)
 	bool summary = m->suffix || (m->extra && !strcmp(m->extra, "quantile"));
 
 	if (w->help)
-		fprintf(w->f, "# HELP dualrail_%s %s\n# TYPE dualrail_%s %s\n", m->metric, w->help,
-			m->metric,
+		fprintf(w->f, "# HELP dualrail_%s %s%s\n# TYPE dualrail_%s %s\n", m->metric,
+			w->help, w->of_run ? " Of the last run." : "", m->metric,
 			w->histogram ? "histogram"
 			: total	     ? "counter"
 			: summary    ? "summary"
@@ -99,8 +113,10 @@ static void begin_sample(struct writer *w, const struct dr_field_out *m)
 	w->help = NULL;
 	fprintf(w->f, "dualrail_%s%s", m->metric, m->suffix ? m->suffix : "");
 	w->labelled = false;
-	if (w->peer)
-		put_label(w, "peer", w->peer);
+	if (!w->own)
+		put_run(w);
+	for (size_t i = 0; w->rec->labels && i < w->rec->labels->n; i++)
+		put_label(w, w->rec->labels->v[i].name, w->rec->labels->v[i].value);
 }
 
 static void end_sample(struct writer *w, double value)
@@ -200,48 +216,148 @@ static void write_rows(struct writer *w, const struct rows *r)
 	}
 }
 
-static void write_run(struct writer *w, const struct dr_record *rec)
+/* The reason of the error that gave the exit status; "": none. */
+static const char *reason_of(const struct dr_record *rec)
 {
+	for (size_t i = 0; i < rec->errors.n; i++)
+		if (rec->errors.v[i].exit_status == rec->exit_code && rec->errors.v[i].reason >= 0)
+			return dr_enum_name(dr_reason_names, rec->errors.v[i].reason);
+	return "";
+}
+
+static void write_info(struct writer *w)
+{
+	const struct dr_record *rec = w->rec;
+	const char *const labels[][2] = { { "peer", rec->peer_host.name },
+		{ "version", rec->version }, { "peer_version", rec->peer_version },
+		{ "side", rec->side < 0 ? "" : dr_enum_name(dr_end_names, rec->side) },
+		{ "transport", rec->detection.transport }, { "detect", rec->detection.mode } };
+
+	w->help = "The peer's own name, versions and settings of the run; always 1.";
+	begin_sample(w, &(struct dr_field_out){ .metric = "info" });
+	for (size_t i = 0; i < DR_ARRAY_LEN(labels); i++)
+		put_label(w, labels[i][0], labels[i][1]);
+	end_sample(w, 1);
+}
+
+static void write_run(struct writer *w)
+{
+	const struct dr_record *rec = w->rec;
 	const struct {
 		struct dr_field_out metric;
 		double value;
 	} last[] = { { { .metric = "last_run_success", .help = "1: the last run passed." },
 			     rec->exit_code == DR_EXIT_PASS },
-		{ { .metric = "last_run_exit_code", .help = "Exit status of the last run." },
+		{ { .metric = "last_run_exit_code",
+			  .help = "Exit status of the last run; reason: which error of status 3.",
+			  .extra = "reason",
+			  .value = reason_of(rec) },
 			rec->exit_code },
 		{ { .metric = "last_run_timestamp_seconds",
 			  .help = "Begin of the last run, since 1970." },
-			(double)rec->start_wall_ns / 1e9 } };
-	const char *const labels[][2] = { { "version", rec->version },
-		{ "peer_version", rec->peer_version },
-		{ "side", rec->side < 0 ? "" : dr_enum_name(dr_end_names, rec->side) },
-		{ "transport", rec->detection.transport }, { "detect", rec->detection.mode } };
+			(double)rec->start_wall_ns / 1e9 },
+		{ { .metric = "last_run_duration_seconds", .help = "Duration of the last run." },
+			(double)(rec->end_ns - rec->start_ns) / 1e9 } };
 
-	w->help = "Versions and settings of the run; always 1.";
-	begin_sample(w, &(struct dr_field_out){ .metric = "info" });
-	for (size_t i = 0; i < DR_ARRAY_LEN(labels); i++)
-		put_label(w, labels[i][0], labels[i][1]);
-	end_sample(w, 1);
+	write_info(w);
 	for (size_t i = 0; rec->exit_code >= 0 && i < DR_ARRAY_LEN(last); i++) {
 		w->help = last[i].metric.help;
 		sample(w, &last[i].metric, NULL, NULL, last[i].value);
 	}
 }
 
-int dr_prom_write(struct dr_record *rec, FILE *f)
+static int write_all(struct dr_record *rec, bool live, FILE *f)
 {
-	struct writer w = { .f = f, .peer = rec->peer_host.name };
+	struct writer w = { .f = f, .rec = rec };
 
 	dr_record_settle(rec);
-	write_run(&w, rec);
+	write_run(&w);
+	w.of_run = true;
 	write_rows(
 		&w, &(struct rows){ &dr_record_fields, &dr_record_fields, (const char *)rec, 1 });
 	for (size_t i = 0; i < dr_n_row_types; i++) {
 		struct rows r = { dr_row_types[i].fields, dr_row_types[i].fields, NULL, 0 };
 
-		w.peer = dr_row_types[i].flags & DR_ROW_OWN ? NULL : rec->peer_host.name;
+		w.own = dr_row_types[i].flags & DR_ROW_OWN;
+		w.of_run = !w.own;
 		r.v = dr_row_type_rows(&dr_row_types[i], rec, &r.n);
-		write_rows(&w, &r);
+		if (live || !w.own)
+			write_rows(&w, &r);
 	}
 	return ferror(f) ? -EIO : 0;
+}
+
+int dr_prom_write(struct dr_record *rec, FILE *f)
+{
+	return write_all(rec, false, f);
+}
+
+int dr_prom_write_live(struct dr_record *rec, FILE *f)
+{
+	return write_all(rec, true, f);
+}
+
+/* -------------------------------- --prom-label -------------------------------- */
+
+static bool is_label(const char *s, size_t len)
+{
+	for (size_t i = 0; i < len; i++)
+		if (!isalpha((unsigned char)s[i]) && s[i] != '_' &&
+			(!i || !isdigit((unsigned char)s[i])))
+			return false;
+	return len && strncmp(s, "__", 2) != 0;
+}
+
+static bool field_has(const struct dr_fields *t, const char *name)
+{
+	for (size_t i = 0; i < t->n; i++) {
+		const struct dr_field_out *x = out_of(&t->f[i]);
+
+		if ((x->label && !strcmp(x->label, name)) || (x->extra && !strcmp(x->extra, name)))
+			return true;
+	}
+	return false;
+}
+
+/* A label twice in a line is no valid text. */
+static bool taken(const char *name)
+{
+	static const char *const own[] = { "host", "test", "peer", "version", "peer_version",
+		"side", "transport", "detect", "reason", "le", "quantile" };
+
+	for (size_t i = 0; i < DR_ARRAY_LEN(own); i++)
+		if (!strcmp(own[i], name))
+			return true;
+	for (size_t i = 0; i < dr_n_row_types; i++)
+		if (field_has(dr_row_types[i].fields, name))
+			return true;
+	return false;
+}
+
+int dr_prom_label_parse(const struct dr_opt *row, const char *text, void *dst, struct dr_err *e)
+{
+	struct dr_prom_labels *l = dst;
+
+	(void)row;
+	if (!text) {
+		l->n = 0;
+		return 0;
+	}
+	size_t len = strcspn(text, "=");
+	char *name = l->v[DR_MIN(l->n, (size_t)DR_PROM_LABELS_MAX - 1)].name;
+	if (l->n == DR_PROM_LABELS_MAX)
+		return dr_err_set(e, -ERANGE, "more than %d labels", DR_PROM_LABELS_MAX);
+	if (text[len] != '=' || len >= sizeof(l->v[0].name) || !is_label(text, len))
+		return dr_err_set(e, -EINVAL,
+			"\"%.60s\" is not KEY=VALUE; KEY has letters, digits and _, e.g. rack=b7",
+			text);
+	snprintf(name, sizeof(l->v[0].name), "%.*s", (int)len, text);
+	if (taken(name))
+		return dr_err_set(e, -EINVAL,
+			"dualrail's own metrics have a label \"%s\"; choose another name", name);
+	for (size_t i = 0; i < l->n; i++)
+		if (!strcmp(l->v[i].name, name))
+			return dr_err_set(e, -EINVAL, "label \"%s\" is given twice", name);
+	l->v[l->n++].value = text + len + 1;
+	return 0;
 }

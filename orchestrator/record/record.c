@@ -130,6 +130,7 @@ static void results_init(struct dr_record *rec)
 {
 	rec->status = -1;
 	rec->exit_code = -1;
+	rec->end_ns = DR_UNSET;
 	rec->cpu_percent_local = rec->cpu_percent_peer = NAN;
 	rec->false_failovers = DR_UNSET;
 	rec->unexpected_switches = DR_UNSET;
@@ -253,9 +254,10 @@ void dr_record_eventf(struct dr_record *rec, const char *kind, const char *fmt, 
 
 struct dr_error_row *dr_record_error(struct dr_record *rec, int exit_status, const struct dr_err *e)
 {
-	struct dr_error_row row = {
-		.exit_status = exit_status, .wall_ns = dr_wall_ns(), .code = e ? e->code : 0
-	};
+	struct dr_error_row row = { .exit_status = exit_status,
+		.wall_ns = dr_wall_ns(),
+		.code = e ? e->code : 0,
+		.reason = DR_REASON_NONE };
 
 	snprintf(row.text, sizeof(row.text), "%s", e ? e->text : "");
 	return dr_record_add(rec, errors, &row);
@@ -270,6 +272,12 @@ struct dr_error_row *dr_record_errorf(struct dr_record *rec, int exit_status, co
 	vsnprintf(e.text, sizeof(e.text), fmt, ap);
 	va_end(ap);
 	return dr_record_error(rec, exit_status, &e);
+}
+
+void dr_record_reason(struct dr_error_row *row, enum dr_reason reason)
+{
+	if (row)
+		row->reason = reason;
 }
 
 void dr_integrity_add(struct dr_integrity_row *into, const struct dr_integrity_row *from)

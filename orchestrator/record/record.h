@@ -62,6 +62,16 @@ enum { DR_NIC_CHECK_LEAST = 10 << 20 };
 
 #include "orchestrator/record/rows.h"
 
+/* --prom-label: of every line of Prometheus text. */
+enum { DR_PROM_LABELS_MAX = 16 };
+struct dr_prom_labels {
+	size_t n;
+	struct {
+		char name[64];
+		const char *value;
+	} v[DR_PROM_LABELS_MAX];
+};
+
 enum { DR_RECORD_ROWS_MAX = 1000000 }; /* of each list; switches: a quarter */
 
 int dr_record_create(struct dr_record **out) DR_MUST_CHECK; /* run_id, host, start times, version */
@@ -90,6 +100,8 @@ struct dr_error_row *dr_record_error(
 	struct dr_record *rec, int exit_status, const struct dr_err *e);
 struct dr_error_row *dr_record_errorf(struct dr_record *rec, int exit_status, const char *fmt, ...)
 	DR_PRINTF(3, 4);
+/* Of an error with exit status 3. row: as of dr_record_error, may be NULL. */
+void dr_record_reason(struct dr_error_row *row, enum dr_reason reason);
 /* Adds to the integrity sums; unknown sums become 0 first. verified: the lower of the two
  * that are known. */
 void dr_integrity_add(struct dr_integrity_row *into, const struct dr_integrity_row *from);
@@ -144,14 +156,19 @@ enum dr_nic_check dr_nic_row_check(const struct dr_nic_row *r);
 
 /* ------------------------------ the verdict ------------------------------ */
 
+/* Figures of a latency row: "p50", "p90", "p99", "p999", "max". */
+enum { DR_LAT_FIGURES = 5 };
+
 struct dr_thresholds {
 	double min_bw_gbps; /* of the total; NAN: none */
 	double min_bw_percent; /* of the line rate or, with a baseline, of that; NAN: none (baseline: 90) */
 	double min_nic_percent; /* of a NIC, relative to the others of a matrix; NAN: not judged */
 	int64_t max_gap_ns;	/* of every trial; DR_UNSET: none */
-	double min_hit_percent; /* of the trials hit data in flight; NAN: 90 */
-	const json_t *baseline; /* dr_baseline_load; NULL: none */
-	bool save_baseline;	/* the result becomes one */
+	int64_t max_lat_ns
+		[DR_LAT_FIGURES]; /* full round trip of every GPU and size; DR_UNSET: none */
+	double min_hit_percent;	  /* of the trials hit data in flight; NAN: 90 */
+	const json_t *baseline;	  /* dr_baseline_load; NULL: none */
+	bool save_baseline;	  /* the result becomes one */
 	bool allow_switches; /* judge bandwidth that was measured while channels were on other rails */
 };
 void dr_thresholds_init(struct dr_thresholds *t);
@@ -160,6 +177,9 @@ int dr_thresholds_parse_min_nic(struct dr_thresholds *t, const char *s, struct d
 	DR_MUST_CHECK;
 /* "90%", "37.5", "37.5Gb/s" (a number is Gb/s). -EINVAL. */
 int dr_thresholds_parse_min_bw(struct dr_thresholds *t, const char *s, struct dr_err *e)
+	DR_MUST_CHECK;
+/* "200us" (p99), "p50=50us,max=1ms": full round trips. -EINVAL. */
+int dr_thresholds_parse_max_lat(struct dr_thresholds *t, const char *s, struct dr_err *e)
 	DR_MUST_CHECK;
 
 /* Before the run, when the rails of each GPU are in the record: -ENODATA if a percentage has nothing to refer to. */

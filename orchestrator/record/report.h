@@ -77,11 +77,14 @@ int dr_csv_tables(const char *option, const char *dir, struct dr_record *rec, st
 	DR_MUST_CHECK;
 /*
  * Prometheus text format 0.0.4 for the textfile collector and /metrics: no timestamps, base units
- * (bytes, seconds). Every series has the label peer but those of the process itself (DR_ROW_OWN),
- * which are the same for all peers. What is unknown has no sample; last_run_* only
- * once there is a verdict. 0 or -ENOMEM.
+ * (bytes, seconds). Every series has the labels host and test, and those of --prom-label. What is unknown has no
+ * sample; last_run_* only once there is a verdict. live: also the rows of the process itself (DR_ROW_OWN), without
+ * host and test, as they are the same for all peers. 0 or -ENOMEM.
  */
 int dr_prom_write(struct dr_record *rec, FILE *f);
+int dr_prom_write_live(struct dr_record *rec, FILE *f);
+/* Of struct dr_opt: KEY=VALUE into a struct dr_prom_labels. */
+int dr_prom_label_parse(const struct dr_opt *row, const char *text, void *dst, struct dr_err *e);
 
 /* ---------------------------- tables for people ---------------------------- */
 

@@ -354,38 +354,69 @@ static void prom(void **state)
 	text = text_of(dr_prom_write, rec);
 	check_prom(text);
 	assert_null(strstr(text, "last_run"));
-	assert_non_null(strstr(text, "dualrail_nic_tx_bytes_total{peer=\"node-b\",side=\"client\","
+	assert_non_null(strstr(text, "dualrail_nic_tx_bytes{host=\"node-b\",side=\"client\","
 				     "nic=\"eth1\"} 59000000000\n"));
-	assert_non_null(
-		strstr(text, "dualrail_nic_connections_total{peer=\"node-b\",side=\"server\","
-			     "nic=\"eth2\"} 65\n"));
-	assert_non_null(strstr(text, "dualrail_heartbeat_silences_total{peer=\"node-b\",side="
+	assert_non_null(strstr(text, "dualrail_nic_connections{host=\"node-b\",side=\"server\","
+				     "nic=\"eth2\"} 65\n"));
+	assert_non_null(strstr(text, "dualrail_heartbeat_silences{host=\"node-b\",side="
 				     "\"server\",rail=\"1\",nic=\"eth2\",misses=\"2\"} 17\n"));
 	assert_non_null(strstr(text,
-		"dualrail_bandwidth_bytes_per_second{peer=\"node-b\",phase=\"0\",gpu=\"0\","
+		"dualrail_bandwidth_bytes_per_second{host=\"node-b\",phase=\"0\",gpu=\"0\","
 		"direction=\"to-server\",message_bytes=\"67108864\"} "
 		"5850000000\n"));
-	assert_non_null(strstr(text, "dualrail_latency_seconds{peer=\"node-b\",gpu=\"0\","
+	assert_non_null(strstr(text, "dualrail_latency_seconds{host=\"node-b\",gpu=\"0\","
 				     "message_bytes=\"64\",quantile=\"0.5\"} 9.4e-06\n"));
-	assert_non_null(strstr(text, "dualrail_round_trip_seconds_bucket{peer=\"node-b\",gpu=\"0\","
+	assert_non_null(strstr(text, "dualrail_round_trip_seconds_bucket{host=\"node-b\",gpu=\"0\","
 				     "message_bytes=\"64\",le=\"8.192e-06\"} 0\n"));
 	assert_non_null(strstr(text, "message_bytes=\"64\",le=\"1.6384e-05\"} 199999\n"));
 	assert_non_null(strstr(text, "message_bytes=\"64\",le=\"17.179869184\"} 199999\n"));
 	assert_non_null(strstr(text, "message_bytes=\"64\",le=\"+Inf\"} 200000\n"));
-	assert_non_null(strstr(text, "dualrail_path_up{peer=\"node-b\",gpu=\"7\",path=\"1\"} 0\n"));
-	assert_non_null(strstr(text, "dualrail_switchover_seconds_count{peer=\"node-b\","
+	assert_non_null(strstr(text, "dualrail_path_up{host=\"node-b\",gpu=\"7\",path=\"1\"} 0\n"));
+	assert_non_null(strstr(text, "dualrail_switchover_seconds_count{host=\"node-b\","
 				     "kind=\"link-down\",side=\"client\"} 30\n"));
 	free(text);
 	dr_record_verdict(rec, NULL);
 	snprintf(rec->peer_host.name, sizeof(rec->peer_host.name), "a\"b\\c\nd");
 	text = text_of(dr_prom_write, rec);
 	check_prom(text);
-	assert_non_null(strstr(text, "dualrail_last_run_success{peer=\"a\\\"b\\\\c\\nd\"} 1\n"));
+	assert_non_null(strstr(text, "dualrail_last_run_success{host=\"a\\\"b\\\\c\\nd\"} 1\n"));
 	free(text);
 	dr_record_destroy(rec);
 	assert_int_equal(dr_record_create(&rec), 0);
 	text = text_of(dr_prom_write, rec);
 	check_prom(text);
+	free(text);
+	dr_record_destroy(rec);
+}
+
+/* What the textfile collector reads has no rows of the process; the page of --metrics-listen has them. */
+static void prom_of_files(void **state)
+{
+	struct dr_record *rec = sample_record();
+	struct dr_prom_labels labels = { 1, { { "rack", "b7" } } };
+	char *text;
+
+	(void)state;
+	rec->live_process.active = 1;
+	snprintf(rec->target, sizeof(rec->target), "node1:20008");
+	snprintf(rec->tests, sizeof(rec->tests), "bw,lat");
+	rec->labels = &labels;
+	dr_record_reason(dr_record_errorf(rec, DR_EXIT_PEER, "busy"), DR_REASON_BUSY);
+	dr_record_verdict(rec, NULL);
+	text = text_of(dr_prom_write, rec);
+	check_prom(text);
+	assert_null(strstr(text, "session_active"));
+	assert_non_null(
+		strstr(text, "dualrail_last_run_exit_code{host=\"node1:20008\",test=\"bw,lat\","
+			     "rack=\"b7\",reason=\"busy\"} 3\n"));
+	assert_non_null(
+		strstr(text, "dualrail_info{host=\"node1:20008\",test=\"bw,lat\",rack=\"b7\","
+			     "peer=\"node-b\","));
+	assert_non_null(strstr(text, "dualrail_last_run_duration_seconds{"));
+	free(text);
+	text = text_of(dr_prom_write_live, rec);
+	check_prom(text);
+	assert_non_null(strstr(text, "dualrail_session_active{rack=\"b7\"} 1\n"));
 	free(text);
 	dr_record_destroy(rec);
 }
@@ -623,6 +654,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(gap_table),
 		cmocka_unit_test(csv),
 		cmocka_unit_test(prom),
+		cmocka_unit_test(prom_of_files),
 		cmocka_unit_test(tables_fit),
 		cmocka_unit_test(round_trips_alone_have_no_table_of_nics),
 		cmocka_unit_test(merge),

@@ -55,6 +55,25 @@ enum dr_comparison {
 enum dr_figure_kind { DR_FIGURE_GPU, DR_FIGURE_NIC, DR_FIGURE_PAIR };
 enum { DR_FIGURE_RUNS = 32 };
 
+/* Why a run ended with exit status 3, or why the server refused it with another one. README: "Exit status". */
+enum dr_reason {
+	DR_REASON_NONE = -1,
+	DR_REASON_UNREACHABLE, /* no route, no answer, or the name does not resolve */
+	DR_REASON_REFUSED,     /* the host answers, no server listens */
+	DR_REASON_TIMEOUT,     /* connected, but a step took too long */
+	DR_REASON_BUSY,	       /* the server serves another client */
+	DR_REASON_KEY,	       /* keys differ, or one end has none */
+	DR_REASON_VERSION,     /* protocol versions differ */
+	DR_REASON_PROTOCOL,    /* not dualrail, or bytes that break the protocol */
+	DR_REASON_DECLINED,    /* the server refused the parameters, or cannot run them */
+	DR_REASON_PATHS,       /* the data paths did not come up */
+	DR_REASON_DIED,	       /* the peer's process is gone */
+	DR_REASON_ENDED,       /* the peer ended the run */
+	DR_REASON_LOST,	       /* the control connection was lost and did not come back */
+	DR_REASON_LOCAL,       /* this end failed before the exchange was complete */
+};
+struct dr_prom_labels;
+
 #define BEGIN struct T {
 #define END(table, ...)                                                                            \
 	}                                                                                          \
@@ -104,7 +123,7 @@ BEGIN
 	F(NUM, sender_seconds, "time of the measurement on the sender's clock")
 	F(NUM, sender_gbps, "payload acknowledged per second")
 	F(INT, retransmits, "retransmissions of the kernel at the sender; null: the transport does not tell",
-		METRIC("retransmits_total", .help = "Retransmissions of the kernel at the sender."))
+		METRIC("retransmits", .help = "Retransmissions of the kernel at the sender."))
 	F(INT, switched, "channels that were not on their own rail all the time: gbps is not the bandwidth of these rails",
 		.flags = DR_F_LARGER, METRIC("switched_channels",
 		.help = "Channels that were not on their own rail all the time of the measurement."))
@@ -198,17 +217,17 @@ BEGIN
 	S(64, name, "network interface or RDMA device", KEY, LABEL("nic"))
 	F(NUM, speed_gbps, "speed that the NIC reports", METRIC("nic_speed_bytes_per_second",
 		.help = "Speed that the NIC reports."))
-	F(INT, tx_bytes, "payload sent over this NIC, replays included", METRIC("nic_tx_bytes_total",
+	F(INT, tx_bytes, "payload sent over this NIC, replays included", METRIC("nic_tx_bytes",
 		.help = "Payload sent over this NIC, replays included."))
-	F(INT, rx_bytes, "payload received over this NIC", METRIC("nic_rx_bytes_total",
+	F(INT, rx_bytes, "payload received over this NIC", METRIC("nic_rx_bytes",
 		.help = "Payload received over this NIC."))
-	F(INT, counter_tx_bytes, "increase of the interface's counter of sent bytes", METRIC("nic_interface_tx_bytes_total",
+	F(INT, counter_tx_bytes, "increase of the interface's counter of sent bytes", METRIC("nic_interface_tx_bytes",
 		.help = "Increase of the interface's own counter of sent bytes."))
-	F(INT, counter_rx_bytes, "increase of the interface's counter of received bytes", METRIC("nic_interface_rx_bytes_total",
+	F(INT, counter_rx_bytes, "increase of the interface's counter of received bytes", METRIC("nic_interface_rx_bytes",
 		.help = "Increase of the interface's own counter of received bytes."))
 	F(INT, counter_tx_packets, "increase of the interface's counter of sent packets")
 	F(INT, counter_rx_packets, "increase of the interface's counter of received packets")
-	F(INT, connections, "paths established over this NIC, rebuilds included", METRIC("nic_connections_total",
+	F(INT, connections, "paths established over this NIC, rebuilds included", METRIC("nic_connections",
 		.help = "Paths established over this NIC, rebuilds included."))
 	F(INT, slack_bytes, "additional tolerance of counter_check, for data in socket buffers at a switch", NO_CSV)
 	F(NUM, seconds, "time between the readings of the counters")
@@ -231,7 +250,7 @@ BEGIN
 	F(INT, rail, "the rail", KEY, LABEL("rail"))
 	S(64, nic, "its NIC at that end", LABEL("nic"))
 	F(INT, misses, "heartbeats missed in a row; 15: or more", KEY, LABEL("misses"))
-	F(INT, silences, "how often, while the rail was not declared down for it", METRIC("heartbeat_silences_total",
+	F(INT, silences, "how often, while the rail was not declared down for it", METRIC("heartbeat_silences",
 		.help = "Heartbeats missed in a row (misses; 15: or more) on a rail that was not declared down for it."))
 END(dr_silence_fields, "silences", "silences of one length of a rail that ended by themselves")
 #undef T
@@ -374,6 +393,7 @@ END(dr_event_fields, "events", "what happened during the run")
 BEGIN
 	G(SINT, "exit_code", exit_status, "exit status that this error alone causes", .min = 0, .max = 255)
 	G(ERRNO, "errno", code, "error of the system")
+	E(reason, dr_reason_names, "which error of exit status 3; null: another status")
 	X(int64_t wall_ns;)
 	A(WALL, "time", wall_ns, "when it was found, ISO 8601")
 	S(256, text, "what failed, why, what to do", .flags = DR_F_REQUIRED)
@@ -459,13 +479,13 @@ END(dr_path_fields, "paths", "state of the paths at the end")
 /* Sums over one end's receivers. verified -1: nothing was checked. */
 #define T dr_integrity_row
 BEGIN
-	F(INT, chunks, "chunks received", METRIC("chunks_total", .help = "Chunks received."))
+	F(INT, chunks, "chunks received", METRIC("chunks", .help = "Chunks received."))
 	F(INT, bytes, "payload received")
-	F(INT, lost, "chunks lost", METRIC("chunks_wrong_total", .help = "Chunks that differ from what was sent.",
+	F(INT, lost, "chunks lost", METRIC("chunks_wrong", .help = "Chunks that differ from what was sent.",
 		.extra = "reason", .value = "lost"))
-	F(INT, duplicated, "chunks delivered twice", METRIC("chunks_wrong_total", .extra = "reason", .value = "duplicated"))
-	F(INT, reordered, "chunks delivered out of order", METRIC("chunks_wrong_total", .extra = "reason", .value = "reordered"))
-	F(INT, corrupted, "chunks with other bytes than sent", METRIC("chunks_wrong_total", .extra = "reason", .value = "corrupted"))
+	F(INT, duplicated, "chunks delivered twice", METRIC("chunks_wrong", .extra = "reason", .value = "duplicated"))
+	F(INT, reordered, "chunks delivered out of order", METRIC("chunks_wrong", .extra = "reason", .value = "reordered"))
+	F(INT, corrupted, "chunks with other bytes than sent", METRIC("chunks_wrong", .extra = "reason", .value = "corrupted"))
 	E(verified, dr_bool_names, "true: every byte was compared (--verify); false: sequence numbers only")
 END(dr_integrity_fields, "integrity", "what the receivers found, sums over both ends")
 #undef T
@@ -695,6 +715,9 @@ BEGIN
 	E(status, status_names, "pass; fail: a criterion was missed; error: the run did not complete; null: it is not over")
 	F(SINT, exit_code, "exit status of the program; null: the run is not over", .min = 0, .max = 255)
 	S(16, command, "server, client or demo")
+	X(char target[256], tests[24];) /* HOST as given and --test; "": unknown. For Prometheus */
+	X(const struct dr_prom_labels *labels;) /* of --prom-label; NULL: none; not owned */
+	X(int64_t end_ns;) /* of the verdict; DR_UNSET: not yet */
 	E(side, dr_end_names, "end that wrote this document")
 	X(int64_t start_wall_ns;)
 	A(WALL, "start_time", start_wall_ns, "begin of the run, ISO 8601")
@@ -727,12 +750,12 @@ BEGIN
 	L("failover.summary", gap_groups, dr_gap_summary, dr_gap_summary_fields, "faults by kind and side")
 	R("failover.gap_us", gap_all, dr_gap_summary, gap_fields, "gaps of all faults")
 	G(INT, "failover.false_failovers", false_failovers, "switches without a fault; null: failover was not tested",
-		METRIC("false_failovers_total", .help = "Switches while the active path forwarded."))
+		METRIC("false_failovers", .help = "Switches while the active path forwarded."))
 	A(NUM, "failover.bandwidth_before_gbps", gap_all.before_gbps, "median over all faults")
 	A(NUM, "failover.bandwidth_during_gbps", gap_all.during_gbps, "median over all faults")
 	A(NUM, "failover.bandwidth_after_gbps", gap_all.after_gbps, "median over all faults")
 	G(INT, "unexpected_switches", unexpected_switches, "switches outside the failover test that nobody planned",
-		METRIC("unexpected_switches_total", .help = "Switches outside the failover test that nobody planned."))
+		METRIC("unexpected_switches", .help = "Switches outside the failover test that nobody planned."))
 	L("failover.switches", switches, dr_switch_row, dr_switch_fields, "one for each switch of each channel and end")
 	R("integrity", integrity_total, dr_integrity_row, dr_integrity_fields, "what the receivers found")
 	L("integrity.phases", checks, dr_check_row, dr_check_fields, "the same, one for each measurement and receiving end")

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/units.h"
 #include "orchestrator/record/record.h"
 #include "orchestrator/record/fields.h"
@@ -22,6 +23,8 @@ void dr_thresholds_init(struct dr_thresholds *t)
 {
 	t->min_bw_gbps = t->min_bw_percent = t->min_nic_percent = t->min_hit_percent = NAN;
 	t->max_gap_ns = DR_UNSET;
+	for (size_t i = 0; i < DR_LAT_FIGURES; i++)
+		t->max_lat_ns[i] = DR_UNSET;
 	t->baseline = NULL;
 	t->save_baseline = t->allow_switches = false;
 }
@@ -68,6 +71,48 @@ int dr_thresholds_parse_min_nic(struct dr_thresholds *t, const char *s, struct d
 	}
 	return dr_err_set(e, -EINVAL,
 		"--min-nic=%.40s: not a percentage from 1%% to 100%%; use e.g. 80%%", s);
+}
+
+static const struct {
+	const char *name;
+	size_t off;
+} lat_figures[] = { { "p50", offsetof(struct dr_latency_row, p50_ns) },
+	{ "p90", offsetof(struct dr_latency_row, p90_ns) },
+	{ "p99", offsetof(struct dr_latency_row, p99_ns) },
+	{ "p999", offsetof(struct dr_latency_row, p999_ns) },
+	{ "max", offsetof(struct dr_latency_row, max_ns) } };
+_Static_assert(DR_ARRAY_LEN(lat_figures) == DR_LAT_FIGURES, "each has its limit");
+
+static int parse_lat_limit(struct dr_thresholds *t, const char *word)
+{
+	const char *eq = strchr(word, '='), *time = eq ? eq + 1 : word;
+	size_t len = eq ? (size_t)(eq - word) : strlen("p99");
+	int64_t ns;
+
+	/* A number without a unit would be seconds. */
+	if (!time[strspn(time, "0123456789.")] || dr_parse_duration(time, &ns, NULL) || ns <= 0)
+		return -EINVAL;
+	for (size_t i = 0; i < DR_LAT_FIGURES; i++)
+		if (strlen(lat_figures[i].name) == len &&
+			!strncmp(eq ? word : "p99", lat_figures[i].name, len)) {
+			t->max_lat_ns[i] = ns;
+			return 0;
+		}
+	return -EINVAL;
+}
+
+int dr_thresholds_parse_max_lat(struct dr_thresholds *t, const char *s, struct dr_err *e)
+{
+	char copy[160], *rest = copy, *word;
+
+	snprintf(copy, sizeof(copy), "%s", s);
+	while ((word = strsep(&rest, ",")))
+		if (strlen(s) >= sizeof(copy) || parse_lat_limit(t, word))
+			return dr_err_set(e, -EINVAL,
+				"--max-lat=%.60s: \"%.40s\" is not [PNN=]TIME with p50, p90, p99, p999 or "
+				"max and a unit; use e.g. p99=200us",
+				s, word);
+	return 0;
 }
 
 static const char *rail_name(const struct dr_record *rec, int64_t rail)
@@ -396,6 +441,38 @@ static void judge_bandwidth(struct dr_record *rec, const struct dr_thresholds *t
 		judge_line_rate(rec, total, t->min_bw_percent);
 }
 
+/* -------------------------------- latency -------------------------------- */
+
+static void judge_latency_row(
+	struct dr_record *rec, const struct dr_latency_row *r, size_t figure, int64_t limit_ns)
+{
+	int64_t ns = *(const int64_t *)(const void *)((const char *)r + lat_figures[figure].off);
+	char is[32], limit[32];
+
+	if (ns == DR_UNSET || ns <= limit_ns)
+		return;
+	dr_format_duration(ns, is, sizeof(is));
+	dr_format_duration_exact(limit_ns, limit, sizeof(limit));
+	miss(rec, DR_EXIT_THRESHOLD,
+		"latency: GPU %" PRId64 ", %" PRId64
+		" bytes: %s of the round trip is %s, above --max-lat %s=%s",
+		r->gpu, r->bytes, lat_figures[figure].name, is, lat_figures[figure].name, limit);
+}
+
+static void judge_latency(struct dr_record *rec, const struct dr_thresholds *t)
+{
+	bool any = false;
+
+	for (size_t k = 0; k < DR_LAT_FIGURES; k++) {
+		any |= t->max_lat_ns[k] != DR_UNSET;
+		for (size_t i = 0; t->max_lat_ns[k] != DR_UNSET && i < rec->latency.n; i++)
+			judge_latency_row(rec, &rec->latency.v[i], k, t->max_lat_ns[k]);
+	}
+	if (any && !rec->latency.n)
+		miss(rec, DR_EXIT_THRESHOLD,
+			"--max-lat: no latency was measured; add lat to --test");
+}
+
 /* -------------------------- data and failover -------------------------- */
 
 static void judge_integrity(struct dr_record *rec)
@@ -486,11 +563,15 @@ int dr_record_verdict(struct dr_record *rec, const struct dr_thresholds *t)
 	forget_criteria(rec);
 	rec->comparison.n = 0;
 	dr_record_settle(rec);
+	if (rec->end_ns == DR_UNSET)
+		rec->end_ns = dr_now_ns();
 	bool broken = rec->errors.n > 0; /* what was not measured is then no criterion missed */
 	judge_integrity(rec);
 	judge_faults(rec, t, broken);
-	if (!broken)
+	if (!broken) {
 		judge_bandwidth(rec, t);
+		judge_latency(rec, t);
+	}
 	for (size_t i = 0; i < rec->errors.n; i++) {
 		int s = rec->errors.v[i].exit_status;
 

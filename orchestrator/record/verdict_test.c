@@ -272,6 +272,31 @@ static json_t *saved(struct dr_record *rec)
 	return doc;
 }
 
+static void max_lat(void **state)
+{
+	struct dr_record *rec = sample_record();
+	struct dr_thresholds t;
+	struct dr_err e;
+
+	(void)state;
+	dr_thresholds_init(&t);
+	assert_int_equal(dr_thresholds_parse_max_lat(&t, "p50=1s,1h", &e), 0);
+	assert_int_equal(dr_record_verdict(rec, &t), DR_EXIT_PASS);
+	assert_int_equal(dr_thresholds_parse_max_lat(&t, "p50=2us", &e), 0);
+	assert_int_equal(dr_record_verdict(rec, &t), DR_EXIT_THRESHOLD);
+	assert_true(told(rec, "p50 of the round trip is "));
+	assert_true(told(rec, "above --max-lat p50=2us"));
+	/* In a record without latency the criterion is missed, unless the run broke off. */
+	rec->latency.n = 0;
+	assert_int_equal(dr_record_verdict(rec, &t), DR_EXIT_THRESHOLD);
+	assert_true(told(rec, "no latency was measured"));
+	assert_int_equal(dr_thresholds_parse_max_lat(&t, "p50", &e), -EINVAL);
+	assert_int_equal(dr_thresholds_parse_max_lat(&t, "5", &e), -EINVAL);
+	assert_int_equal(dr_thresholds_parse_max_lat(&t, "p95=1us", &e), -EINVAL);
+	assert_int_equal(dr_thresholds_parse_max_lat(&t, "p99=1us,", &e), -EINVAL);
+	dr_record_destroy(rec);
+}
+
 static void baseline(void **state)
 {
 	struct dr_record *was = sample_record(), *is = sample_record();
@@ -364,6 +389,7 @@ int main(void)
 		cmocka_unit_test(spread_channels),
 		cmocka_unit_test(switched_bandwidth_is_refused),
 		cmocka_unit_test(max_gap),
+		cmocka_unit_test(max_lat),
 		cmocka_unit_test(baseline),
 		cmocka_unit_test(nic_counters),
 	};

@@ -106,7 +106,7 @@ static int prepare(struct dr_client *c, struct dr_err *e)
 	rc = dr_rails_route(s->opt, s->opt->host, &s->route, e);
 	s->route.reserved = cuts_paths(s->opt);
 	if (rc == -ENXIO || rc == -ENETUNREACH || rc == -EHOSTUNREACH)
-		dr_client_end(c, DR_EXIT_PEER, "%s", e->text);
+		dr_client_end_for(c, DR_EXIT_PEER, DR_REASON_UNREACHABLE, "%s", e->text);
 	if (rc == 0)
 		rc = dr_client_plan(s->opt, &s->route, s->topo, &s->plan, e);
 	if (rc == -EINVAL)
@@ -226,7 +226,8 @@ static void on_accept(void *arg, const json_t *reply, const unsigned *gpus, unsi
 		rc = dr_err_set(&e, -EPROTO, "server: %u handles, expected %u", handles_out,
 			dr_plan_n_handles(p));
 	if (rc) {
-		dr_client_end(c, dr_session_exit(rc), "%s", e.text);
+		dr_client_end_for(c, dr_session_exit(rc),
+			rc == -EPROTO ? DR_REASON_PROTOCOL : DR_REASON_NONE, "%s", e.text);
 		dr_boot_client_drop(c->boot);
 	}
 }
@@ -240,9 +241,9 @@ static void on_failed(void *arg, enum dr_boot_cause cause, int code, const struc
 {
 	struct dr_client *c = dr_client_of(arg);
 
-	(void)cause;
 	c->gone = true;
-	dr_client_end(c, code > 0 ? code : DR_EXIT_PEER, "%s", err->text);
+	dr_client_end_for(
+		c, code > 0 ? code : DR_EXIT_PEER, dr_session_reason(cause), "%s", err->text);
 }
 
 static void on_closed(void *arg, enum dr_boot_cause cause, const char *text)
@@ -255,7 +256,7 @@ static void on_closed(void *arg, enum dr_boot_cause cause, const char *text)
 		dr_record_eventf(c->s.rec, "control", "closed: %s", text);
 	/* A server of version 0.1.0 sends its last handles before it detects that it cannot run. */
 	if (cause == DR_BOOT_DECLINED && !c->ending)
-		dr_client_end(c, DR_EXIT_ENV, "%s", text);
+		dr_client_end_for(c, DR_EXIT_ENV, DR_REASON_DECLINED, "%s", text);
 	if (dr_client_peer_dead(cause))
 		c->dead = true;
 }
@@ -319,14 +320,14 @@ static int wait_for_data_paths(struct dr_client *c)
 			c, s->local->n_ready == s->plan.n_gpus && c->peer_up, ns, false);
 	if (rc == -ETIMEDOUT && s->local) {
 		dr_client_stalled(c, "data paths");
-		dr_client_end(c, DR_EXIT_PEER,
+		dr_client_end_for(c, DR_EXIT_PEER, DR_REASON_PATHS,
 			"the data paths of %u of %u GPUs here%s did not come up; check --rails and "
 			"firewalls (--data-ports)",
 			s->plan.n_gpus - s->local->n_ready, s->plan.n_gpus,
 			c->peer_up ? "" : ", and some at the server,");
 	} else if (rc == -ETIMEDOUT) {
-		dr_client_end(
-			c, DR_EXIT_PEER, "server %s did not complete the exchange", s->opt->host);
+		dr_client_end_for(c, DR_EXIT_PEER, DR_REASON_TIMEOUT,
+			"server %s did not complete the exchange", s->opt->host);
 	}
 	return rc;
 }
@@ -358,7 +359,8 @@ static void connect_and_measure(struct dr_client *c)
 		return;
 	dr_session_send(&c->s, &(struct dr_message){ .kind = DR_MSG_FINISH });
 	if (dr_client_wait(c, c->finished, c->s.opt->timeout_ns, true))
-		dr_client_end(c, DR_EXIT_PEER, "the server's results did not arrive");
+		dr_client_end_for(
+			c, DR_EXIT_PEER, DR_REASON_LOST, "the server's results did not arrive");
 }
 
 static void send_abort(struct dr_session *s)
@@ -404,7 +406,9 @@ static int thresholds(const struct dr_session *s, struct dr_thresholds *t, struc
 	int rc = s->opt->min_nic ? dr_thresholds_parse_min_nic(t, s->opt->min_nic, e) : 0;
 	if (rc == 0 && s->opt->min_nic)
 		s->rec->min_nic_percent = t->min_nic_percent;
-	return rc == 0 && s->opt->min_bw ? dr_thresholds_parse_min_bw(t, s->opt->min_bw, e) : rc;
+	if (rc == 0 && s->opt->min_bw)
+		rc = dr_thresholds_parse_min_bw(t, s->opt->min_bw, e);
+	return rc == 0 && s->opt->max_lat ? dr_thresholds_parse_max_lat(t, s->opt->max_lat, e) : rc;
 }
 
 /* Which GPUs take part is known now only where this end names them; else when the server has replied. */
@@ -432,7 +436,7 @@ static void run(struct dr_client *c)
 		dr_output_start(s->out, s->rec);
 		rc = dial(c, &e);
 		if (rc == -ENXIO)
-			dr_client_end(c, DR_EXIT_PEER, "%s", e.text);
+			dr_client_end_for(c, DR_EXIT_PEER, DR_REASON_UNREACHABLE, "%s", e.text);
 	}
 	if (rc)
 		dr_client_end(c, DR_EXIT_ENV, "%s", e.text);

@@ -261,7 +261,7 @@ void dr_client_phases(struct dr_client *c)
 	for (unsigned i = 0; i < n && rc == 0; i++)
 		rc = one_phase(c, &phases[i]);
 	if (rc == -ENOTCONN)
-		dr_client_end(c, DR_EXIT_PEER,
+		dr_client_end_for(c, DR_EXIT_PEER, DR_REASON_LOST,
 			"the control connection was lost and did not come back (%s)",
 			dr_boot_cause_text(c->s.lost_cause));
 	else if (rc)

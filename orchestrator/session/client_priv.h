@@ -73,7 +73,10 @@ int dr_client_turn(struct dr_client *c, int64_t deadline_ns, bool needs_server) 
 /* Let time pass. */
 int dr_client_sleep(struct dr_client *c, int64_t ns) DR_MUST_CHECK;
 /* End the run with this status (the first one stays) and an error for the record. */
-void dr_client_end(struct dr_client *c, int status, const char *fmt, ...) DR_PRINTF(3, 4);
+#define dr_client_end(c, status, ...) dr_client_end_for((c), (status), DR_REASON_NONE, __VA_ARGS__)
+/* The same with the reason, which every error of DR_EXIT_PEER has. */
+void dr_client_end_for(struct dr_client *c, int status, enum dr_reason reason, const char *fmt, ...)
+	DR_PRINTF(4, 5);
 /* New rows of the server are in the record afterwards. */
 int dr_client_collect(struct dr_client *c, int64_t ns) DR_MUST_CHECK;
 /* Does this cause say that the server's process is gone? */

@@ -19,7 +19,7 @@
 
 #define PROGRESS_NS (250 * DR_NS_PER_MS)
 
-void dr_client_end(struct dr_client *c, int status, const char *fmt, ...)
+void dr_client_end_for(struct dr_client *c, int status, enum dr_reason reason, const char *fmt, ...)
 {
 	struct dr_err e = { 0 };
 	va_list ap;
@@ -30,7 +30,7 @@ void dr_client_end(struct dr_client *c, int status, const char *fmt, ...)
 	vsnprintf(e.text, sizeof(e.text), fmt, ap);
 	va_end(ap);
 	c->s.status = status;
-	dr_record_error(c->s.rec, status, &e);
+	dr_record_reason(dr_record_error(c->s.rec, status, &e), reason);
 }
 
 /* ---- health ---- */
@@ -51,7 +51,7 @@ static void channels_ended(struct dr_client *c, int64_t now)
 	if (!c->s.failed_ns)
 		c->s.failed_ns = now;
 	if (c->dead || (c->s.lost && dr_client_peer_dead(c->s.lost_cause)))
-		dr_client_end(c, DR_EXIT_PEER, "server %s died: %s; %s",
+		dr_client_end_for(c, DR_EXIT_PEER, DR_REASON_DIED, "server %s died: %s; %s",
 			dr_control_peer(c->s.control), dr_boot_cause_text(c->s.lost_cause), text);
 	else if (now - c->s.failed_ns >= DR_SESSION_WHY_NS)
 		dr_client_end(c, DR_EXIT_TRANSPORT, "%s: %s%s%s", dr_session_loss(err), text,
@@ -70,8 +70,9 @@ int dr_client_check(struct dr_client *c)
 	else if (s->local && (s->local->n_failed || c->peer_failed))
 		channels_ended(c, dr_now_ns());
 	else if (c->dead)
-		dr_client_end(c, DR_EXIT_PEER, "server died or ended the session: %s",
-			dr_boot_cause_text(s->lost_cause));
+		dr_client_end_for(c, DR_EXIT_PEER,
+			s->lost_cause == DR_BOOT_GOODBYE ? DR_REASON_ENDED : DR_REASON_DIED,
+			"server died or ended the session: %s", dr_boot_cause_text(s->lost_cause));
 	else if (dr_session_mtu_check(s, &e))
 		dr_client_end(c, DR_EXIT_ENV, "%s", e.text);
 	return s->status ? -ECANCELED : 0;
@@ -140,7 +141,11 @@ static int give_handles(
 
 static void failed(struct dr_session *s, int status, const struct dr_err *e)
 {
-	dr_client_end(dr_client_of(s), status, "%s", e->text);
+	dr_client_end_for(dr_client_of(s), status,
+		status != DR_EXIT_PEER ? DR_REASON_NONE
+		: e->code == -EPROTO   ? DR_REASON_PROTOCOL
+				       : DR_REASON_LOST,
+		"%s", e->text);
 }
 
 static void bad_message(struct dr_session *s, const struct dr_err *e)

@@ -64,7 +64,8 @@ static void refuse(struct dr_session *s, int status, const struct dr_err *e)
 	dr_say("server", "client %s refused: %s%s", v->client, e->text,
 		s->opt->one_off && !v->accepted ? "; waiting for another client (--one-off)" : "");
 	s->status = v->last_status = status;
-	dr_record_error(s->rec, status, e);
+	dr_record_reason(dr_record_error(s->rec, status, e),
+		status == DR_EXIT_PEER ? DR_REASON_DECLINED : DR_REASON_NONE);
 	dr_boot_server_refuse(v->boot, status, e->text);
 }
 
@@ -293,12 +294,12 @@ static void do_abort(struct server *v, const struct dr_message *m)
 	struct dr_err e;
 
 	v->aborted = true;
-	if (!v->s.local->n_failed)
-		dr_record_errorf(v->s.rec,
-			m->status == DR_EXIT_TRANSPORT || dr_session_mtu_check(&v->s, &e)
-				? m->status
-				: DR_EXIT_PEER,
-			"client ended early with status %d: %s", m->status, m->text);
+	if (v->s.local->n_failed)
+		return;
+	bool own = m->status == DR_EXIT_TRANSPORT || dr_session_mtu_check(&v->s, &e);
+	dr_record_reason(dr_record_errorf(v->s.rec, own ? m->status : DR_EXIT_PEER,
+				 "client ended early with status %d: %s", m->status, m->text),
+		own ? DR_REASON_NONE : DR_REASON_ENDED);
 }
 
 static int take(struct dr_session *s, const struct dr_message *m, struct dr_err *e)
@@ -340,7 +341,9 @@ static void bad_message(struct dr_session *s, const struct dr_err *e)
 		dr_debug("server", "%s", e->text);
 		return;
 	}
-	dr_record_errorf(s->rec, DR_EXIT_PEER, "message of the client: %s", e->text);
+	dr_record_reason(
+		dr_record_errorf(s->rec, DR_EXIT_PEER, "message of the client: %s", e->text),
+		DR_REASON_PROTOCOL);
 	dr_boot_server_drop(server_of(s)->boot);
 }
 
@@ -373,10 +376,12 @@ static void judge(struct server *v, enum dr_boot_cause cause, const char *text)
 	else if (v->finished || v->aborted || s->status)
 		; /* recorded already */
 	else if (peer_gone)
-		dr_record_errorf(s->rec, DR_EXIT_PEER, "client died: %s", text);
+		dr_record_reason(dr_record_errorf(s->rec, DR_EXIT_PEER, "client died: %s", text),
+			DR_REASON_DIED);
 	else if (!failed)
-		dr_record_errorf(
-			s->rec, DR_EXIT_PEER, "client: %s (%s)", dr_boot_cause_text(cause), text);
+		dr_record_reason(dr_record_errorf(s->rec, DR_EXIT_PEER, "client: %s (%s)",
+					 dr_boot_cause_text(cause), text),
+			dr_session_reason(cause));
 	if (!peer_gone && failed)
 		dr_record_errorf(s->rec, DR_EXIT_TRANSPORT, "%s: %s",
 			dr_session_loss(s->local->fail_err), s->local->fail_text);

@@ -132,6 +132,30 @@ const char *dr_session_loss(int err)
 	return err == -ENETDOWN ? "both paths lost" : "channel ended";
 }
 
+enum dr_reason dr_session_reason(enum dr_boot_cause cause)
+{
+	static const enum dr_reason reason[] = {
+		[DR_BOOT_OK] = DR_REASON_LOST,
+		[DR_BOOT_EOF] = DR_REASON_DIED,
+		[DR_BOOT_RESET] = DR_REASON_DIED,
+		[DR_BOOT_SILENT] = DR_REASON_TIMEOUT,
+		[DR_BOOT_REFUSED] = DR_REASON_REFUSED,
+		[DR_BOOT_UNREACHABLE] = DR_REASON_UNREACHABLE,
+		[DR_BOOT_TIMEOUT] = DR_REASON_TIMEOUT,
+		[DR_BOOT_PROTOCOL] = DR_REASON_PROTOCOL,
+		[DR_BOOT_VERSION] = DR_REASON_VERSION,
+		[DR_BOOT_KEY] = DR_REASON_KEY,
+		[DR_BOOT_BUSY] = DR_REASON_BUSY,
+		[DR_BOOT_DECLINED] = DR_REASON_DECLINED,
+		[DR_BOOT_GONE] = DR_REASON_DIED,
+		[DR_BOOT_GOODBYE] = DR_REASON_ENDED,
+		[DR_BOOT_LOCAL] = DR_REASON_LOCAL,
+	};
+
+	dr_assert((size_t)cause < DR_ARRAY_LEN(reason));
+	return reason[cause];
+}
+
 int dr_session_exit(int err)
 {
 	return err == -EPROTO ? DR_EXIT_PEER : DR_EXIT_ENV;

@@ -82,6 +82,8 @@ void dr_session_close(struct dr_session *s);
 void dr_session_send(struct dr_session *s, const struct dr_message *m);
 /* Why channels ended, for an error text: "both paths lost" or "channel ended". */
 const char *dr_session_loss(int err);
+/* The reason of an error with DR_EXIT_PEER, from how the control connection ended. */
+enum dr_reason dr_session_reason(enum dr_boot_cause cause);
 /* What failed on the way to the peer: its fault (DR_EXIT_PEER) or this end's (DR_EXIT_ENV). */
 int dr_session_exit(int err);
 /* The detection settings of the plan, for the result document. */

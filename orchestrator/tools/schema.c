@@ -36,6 +36,9 @@ struct log_line {
 	int64_t wall_ns;
 	int level;
 	const char *component, *text;
+	int64_t exit_code;
+	const char *run_id;
+	json_t *options;
 };
 static const char *const levels[] = { "error", "warn", "info", "debug", NULL };
 static const struct dr_field log_line[] = {
@@ -43,6 +46,13 @@ static const struct dr_field log_line[] = {
 	DR_FIELD_ENUM("level", struct log_line, level, levels, .text = "severity",
 		.flags = DR_F_REQUIRED),
 	F(TEXT, "component", struct log_line, component, "part of the program"),
+	DR_FIELD("exit_code", DR_F_SINT, struct log_line, exit_code, .min = 0, .max = 255,
+		.text = "component result: exit status of the run", .flags = DR_F_OMIT),
+	DR_FIELD("run_id", DR_F_TEXT, struct log_line, run_id,
+		.text = "component result: name of the run", .flags = DR_F_OMIT),
+	DR_FIELD("options", DR_F_JSON, struct log_line, options,
+		.text = "effective options by name, with --verbose", .flags = DR_F_OMIT,
+		.schema = "{\"type\":\"object\"}"),
 	F(TEXT, "text", struct log_line, text, "the message"),
 };
 static DR_FIELDS(log_fields, "log", log_line, struct log_line, .text = "a line of --log-json");
@@ -118,7 +128,7 @@ static int print(const struct dr_schema *x, FILE *f)
 
 	if (x->fields == &line_fields)
 		add_events(doc);
-	else if (json_object_get(json_object_get(doc, "properties"), "exit_code"))
+	else if (json_object_get(json_object_get(doc, "properties"), "status"))
 		add_outcome(doc);
 	add_transports(doc);
 	defs = json_object_get(doc, "$defs");

@@ -1,0 +1,196 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# What a job that runs every night relies on: metrics and a log line after every kind of end, criteria, files of options.
+# shellcheck disable=SC2154 # set by lib.bash
+
+# bats file_tags=one-thread
+setup() {
+	load lib
+	common_setup
+}
+
+teardown() {
+	common_teardown
+	validated
+}
+
+# metric FILE NAME [LABELS]: the value of the sample, whose labels have LABELS.
+metric() {
+	awk -v n="$2{" -v l="${3-}" 'index($0, n) == 1 && index($0, l) { print $NF; found = 1 } END { exit !found }' "$1"
+}
+
+@test "--prom: files of two runs and two peers have no series in common, and none of the live ones" {
+	local file
+	start_server
+	client -D 50ms --prom one.prom --metrics-listen 127.0.0.1:0
+	[ "$status" -eq 0 ]
+	client -D 50ms --test lat --prom two.prom
+	[ "$status" -eq 0 ]
+	run "$DUALRAIL" client localhost --port "$port" -g 0 --pair -D 50ms --prom three.prom --prom-label rack=b7
+	[ "$status" -eq 0 ]
+	sort -u one.prom two.prom three.prom | grep '^dualrail' >all.prom
+	[ -z "$(sed 's/ [^ ]*$//' one.prom two.prom three.prom | grep '^dualrail' | sort | uniq -d)" ]
+	[ "$(grep -cv 'host="[^"]*",test="[^"]*"' all.prom)" -eq 0 ]
+	[ "$(grep '^dualrail' three.prom | grep -cv 'host="localhost",test="bw",rack="b7"')" -eq 0 ]
+	[ "$(grep -c 'session_active\|gpu_tx_bytes' all.prom)" -eq 0 ]
+	# The peer's own name stands in one metric.
+	[ "$(grep -v '^dualrail_info' all.prom | grep -c 'peer=')" -eq 0 ]
+	grep -q "^dualrail_info{host=\"127.0.0.1\",test=\"bw\",peer=\"$(uname -n)\"" one.prom
+	[ "$(metric one.prom dualrail_last_run_duration_seconds | cut -d. -f1)" -lt "$WAIT_S" ]
+	for file in one two three; do
+		grep -q '^dualrail_last_run_exit_code{.*reason=""} 0$' "$file.prom"
+		"$BATS_TEST_DIRNAME/../promtext.py" "$file.prom"
+	done
+	for label in host=x 9=x x a=1\ --prom-label\ a=2; do
+		# shellcheck disable=SC2086 # two words
+		run "$DUALRAIL" client localhost --dry-run --prom-label $label
+		[ "$status" -eq 1 ]
+		one_line
+	done
+}
+
+@test "--prom is written when the run does not begin, with the status, the reason and the host" {
+	echo '{"prom": "config.prom"}' >c.json
+	for how in "1 options --frob" "1 criterion --test lat --min-bw 5" "1 config --config c.json -D x" \
+		"2 path --csv no/such/directory" "2 gpu --memory host -g 77"; do
+		read -ra word <<<"$how"
+		echo 'dualrail_last_run_success{host="node1",test="bw"} 1' >"${word[1]}.prom"
+		[[ ${word[1]} == config ]] || word+=(--prom "${word[1]}.prom")
+		run "$DUALRAIL" client node1 "${word[@]:2}"
+		[ "$status" -eq "${word[0]}" ]
+		[ "$(metric "${word[1]}.prom" dualrail_last_run_success 'host="node1"')" = 0 ]
+		[ "$(metric "${word[1]}.prom" dualrail_last_run_exit_code 'host="node1"')" = "${word[0]}" ]
+	done
+	run "$DUALRAIL" client 127.0.0.1 --port 1 -g 0 --connect-timeout 50ms --prom e.prom --json=e.json
+	[ "$status" -eq 3 ]
+	[ "$(metric e.prom dualrail_last_run_exit_code 'host="127.0.0.1",test="bw",reason="refused"')" = 3 ]
+	holds e.json '.errors[0].reason == "refused"'
+}
+
+@test "exit status 3: the document has the reason" {
+	printf '%032d' 1 >key1
+	printf '%032d' 2 >key2
+	chmod 600 key1 key2
+	start_server --key-file key1
+	wait_for grep -q listening server.err
+	run "$DUALRAIL" client 127.0.0.1 --port "$port" -g 0 --key-file key2 --connect-timeout 2s --json=key.json
+	[ "$status" -eq 3 ]
+	holds key.json '.errors[0].reason == "key"'
+	run "$DUALRAIL" client no-such-host.invalid -g 0 --connect-timeout 50ms --json=name.json
+	[ "$status" -eq 3 ]
+	holds name.json '.errors[0].reason == "unreachable"'
+	start_client --key-file key1 -D 30s --json=died.json
+	wait_for flowing
+	kill -KILL "$server"
+	ends "$client" 3
+	holds died.json '.errors[0].reason == "died"'
+}
+
+@test "a criterion of a test that does not run: status 1 before the run" {
+	local words
+	for words in "--min-bw lat --min-bw 5" "--baseline failover --baseline x" "--save-baseline lat --save-baseline x" \
+		"--max-lat bw --max-lat 1ms"; do
+		read -ra word <<<"$words"
+		run "$DUALRAIL" client 127.0.0.1 --port 1 --test "${word[@]:1}"
+		[ "$status" -eq 1 ]
+		one_line
+		[[ $output == *"${word[0]} needs --test "*"(it is \"${word[1]}\")" ]]
+	done
+}
+
+@test "--max-lat: status 7 names GPU and figure; a longer limit passes" {
+	start_server
+	client --test lat -n 50 --max-lat p50=1ns,max=1m --json=slow.json
+	[ "$status" -eq 7 ]
+	holds slow.json '.errors | length == 2 and all(.exit_code == 7)
+		and (.[0].text | test("^latency: GPU 0, 1048576 bytes: p50 of the round trip is .* above --max-lat p50=1ns$"))'
+	client --test lat -n 50 --max-lat 1m
+	[ "$status" -eq 0 ]
+	client --test lat -n 50 --max-lat 1ns
+	[[ $status == 7 && $output == *"p99 of the round trip"* ]]
+	for limit in p98=1ms 200 p99= =1ms; do
+		run "$DUALRAIL" client 127.0.0.1 --test lat --dry-run --max-lat "$limit"
+		[ "$status" -eq 1 ]
+	done
+}
+
+# result_line FILE: its only line about the result.
+result_line() {
+	[ "$(jq -s 'map(select(.component == "result")) | length' "$1")" -eq 1 ]
+	jq -c 'select(.component == "result")' "$1"
+}
+
+@test "--log-json: one line for the result of each run; -v: one for all options; option errors, too" {
+	start_server --log-json
+	run_logged() {
+		timeout "$WAIT_S" "$DUALRAIL" client 127.0.0.1 --port "$port" "${SMALL[@]}" -D 50ms --log-json "$@" >out 2>err
+	}
+	run_logged
+	result_line err | jq -e '.level == "info" and .exit_code == 0 and .text == "PASS" and (.run_id | length > 20)'
+	run_logged --min-bw 90000 --json=fail.json || [ "$?" -eq 7 ]
+	result_line err | jq -e --arg id "$(jq -r .run_id fail.json)" '.level == "error" and .exit_code == 7 and .run_id == $id
+		and (.text | startswith("FAIL (exit status 7): bandwidth: "))'
+	grep -q '^FAIL (exit status 7)' out
+	run_logged -q -v
+	jq -es 'map(select(.options)) | length == 1 and .[0].options.duration == "50ms"' err
+	[ "$(wc -l <err)" -le 8 ]
+	echo '{"log-json": true}' >c.json
+	"$DUALRAIL" client 127.0.0.1 --config c.json -D x >out 2>err || [ "$?" -eq 1 ]
+	result_line err | jq -e '.exit_code == 1 and (.text | startswith("ERROR (exit status 1): -D: "))'
+	[ "$(jq -s length err)" -eq 2 ]
+	kill -TERM "$server"
+	ends "$server" 143
+	[ "$(jq -s 'map(select(.component == "result")) | length' server.err)" -ge 3 ]
+}
+
+@test "several --config files: all are read, the last one that has an option decides, messages name the file" {
+	echo '{"channels": 3, "key-file": "one.key", "fault-exec": ["a=x,y", "b=x,y"]}' >one.json
+	echo '{"channels": 4, "fault-exec": ["c=x,y"], "key-file": null}' >two.json
+	run "$DUALRAIL" client 127.0.0.1 --config one.json --config two.json --dry-run -v
+	[ "$status" -eq 0 ]
+	[[ $output == *"channels=4"* && $output == *"key-file=one.key"* && $output == *"fault-exec=c=x,y"* ]]
+	[[ $output != *"fault-exec=a"* ]]
+	echo '{"window": "x"}' >bad.json
+	run "$DUALRAIL" client 127.0.0.1 --config one.json --config bad.json --dry-run
+	[ "$status" -eq 1 ]
+	[ "$output" = 'dualrail: --config bad.json: "window": "x" is not a whole number; use e.g. 8' ]
+	run "$DUALRAIL" client 127.0.0.1 --config one.json --config none.json --dry-run
+	[ "$status" -eq 2 ]
+	[ "$output" = 'dualrail: --config none.json: No such file or directory' ]
+}
+
+@test "the configuration file of README serves each command; --fault replaces its list" {
+	two_rails
+	awk '/^```json$/ { on = 1; next } /^```$/ { on = 0 } on' "$BATS_TEST_DIRNAME/../../README.md" >c.json
+	run ip netns exec "$A" "$DUALRAIL" client 10.99.255.2 --config c.json --dry-run -v
+	[ "$status" -eq 0 ]
+	[[ $output == *"fault=link-down:path=0"*"fault=blackhole:path=0,side=server"*"key-file=/etc/dualrail.key"* ]]
+	run ip netns exec "$A" "$DUALRAIL" client 10.99.255.2 --config c.json --dry-run -v --fault close:path=1
+	[ "$status" -eq 0 ]
+	[[ $output == *"fault=close:path=1"* && $output != *"fault=link-down"* ]]
+	# Options of other commands are ignored.
+	run "$DUALRAIL" topo --config c.json
+	[ "$status" -eq 0 ]
+	run "$DUALRAIL" server --config c.json --port x
+	[[ $status == 1 && $output == *"--port"* ]]
+}
+
+@test "-q: no intervals and no options; warnings remain" {
+	printf '%032d' 1 >key
+	chmod 644 key
+	start_server --key-file key
+	client -D 150ms -i 50ms --key-file key -q
+	[ "$status" -eq 0 ]
+	[[ $output == *"readable by all users"* && $output != *"test=bw"* && $output != *" gpu all "* ]]
+	run env DUALRAIL_CHANELS=3 "$DUALRAIL" client 127.0.0.1 --dry-run -q
+	[[ $output == *"DUALRAIL_CHANELS has no effect"* ]]
+}
+
+@test "one file twice: status 1; a device may be named twice" {
+	run "$DUALRAIL" client 127.0.0.1 --json=x --prom x
+	[ "$status" -eq 1 ]
+	one_line
+	[[ $output == *"--json=x and --prom=x name the same file"* ]]
+	run "$DUALRAIL" client 127.0.0.1 --dry-run --csv /dev/null --prom /dev/null
+	[ "$status" -eq 0 ]
+}
