@@ -61,7 +61,7 @@ ALL_SRCS  := $(SRCS) $(wildcard orchestrator/main.c) $(PLUG_SRCS) $(TEST_SRCS) $
 comma     := ,
 SONAME    := libdualrail.so.$(SOMAJOR)
 
-all: $(B)/dualrail $(B)/libdualrail.so $(PLUGIN) ## build the program, the library and the plugin (default)
+all: $(B)/dualrail $(B)/libdualrail.so $(PLUGIN) ## build the program and the library (default)
 
 # Build dependencies: made (and installed, when root) before anything else is read.
 NO_DEPS := help clean uninstall setup

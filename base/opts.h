@@ -99,6 +99,8 @@ struct dr_opt_manual {
 	const char *version, *purpose;	    /* purpose: without a full stop */
 	const struct dr_opt_pair *sections; /* behind the synopsis, "DESCRIPTION" first */
 	const struct dr_opt_pair *statuses;
+	const struct dr_opt_pair *files,
+		*notes;	      /* name and text; sections at the end. NULL: none */
 	const char *see_also; /* "ip(8), tc(8)" */
 };
 

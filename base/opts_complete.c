@@ -89,14 +89,18 @@ static bool takes_host(const struct dr_opt_command *c)
 	return strstr(c->args, "HOST") != NULL;
 }
 
-/* The words that may follow a command without options: those of "bash|zsh|fish", without brackets. */
+/* The words that may follow a command without options: those of "bash|zsh|fish" or "[a|b]". */
 static void argument_words(
 	const struct dr_opts *o, const struct dr_opt_command *c, char *buf, size_t len)
 {
+	char args[WORDS_MAX];
+
 	*buf = '\0';
 	if (c->bit)
 		return;
-	literal_words(c->args, buf, len);
+	snprintf(args, sizeof(args), "%s", c->args + (*c->args == '['));
+	args[strcspn(args, "]")] = '\0';
+	literal_words(args, buf, len);
 	if (strstr(c->args, "COMMAND"))
 		for (const struct dr_opt_command *k = o->spec.commands; k->name; k++)
 			if (k->bit)
@@ -112,7 +116,7 @@ static void bash_head(const struct dr_opts *o, FILE *f)
 	fprintf(f, "# bash completion for %s, written by: %s completion bash\n\n_%s()\n{\n", p, p,
 		p);
 	fputs("\tlocal cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]}\n"
-	      "\tlocal cmd=${COMP_WORDS[1]} eq= opts= words= list= files=\n\n"
+	      "\tlocal cmd=${COMP_WORDS[1]} eq= opts= words= list= files= word rest=\n\n"
 	      "\tCOMPREPLY=()\n"
 	      "\t# \"--poll=busy\" is three words here.\n"
 	      "\tif [[ $cur == = ]]; then\n"
@@ -200,7 +204,10 @@ static void bash(const struct dr_opts *o, FILE *f)
 	      "\t\tcompopt -o filenames 2>/dev/null || :\n"
 	      "\t\tmapfile -t COMPREPLY < <(compgen -f -- \"$cur\")\n"
 	      "\telif [[ $list && $cur == *,* ]]; then\n"
-	      "\t\tmapfile -t COMPREPLY < <(compgen -P \"${cur%,*},\" -W \"$words\" -- \"${cur##*,}\")\n"
+	      "\t\tfor word in $words; do\n"
+	      "\t\t\t[[ ,${cur%,*}, == *,$word,* ]] || rest+=\" $word\"\n"
+	      "\t\tdone\n"
+	      "\t\tmapfile -t COMPREPLY < <(compgen -P \"${cur%,*},\" -W \"$rest\" -- \"${cur##*,}\")\n"
 	      "\telse\n"
 	      "\t\tmapfile -t COMPREPLY < <(compgen -W \"${words:-$opts}\" -- \"$cur\")\n"
 	      "\tfi\n"

@@ -40,6 +40,14 @@ static void put_paragraphs(FILE *f, const char *text)
 	}
 }
 
+static void put_sections(const struct dr_opt_pair *s, FILE *f)
+{
+	for (; s && s->a; s++) {
+		fprintf(f, ".SH %s\n", s->a);
+		put_paragraphs(f, s->b);
+	}
+}
+
 static void put_bold(FILE *f, const char *text)
 {
 	fputs("\\fB", f);
@@ -182,10 +190,10 @@ static void put_environment(const struct dr_opts *o, FILE *f)
 	}
 }
 
-static void put_statuses(const struct dr_opts *o, FILE *f)
+static void put_terms(const char *heading, const struct dr_opt_pair *s, FILE *f)
 {
-	fputs(".SH EXIT STATUS\n", f);
-	for (const struct dr_opt_pair *s = o->spec.manual->statuses; s->a; s++) {
+	fprintf(f, ".SH %s\n", heading);
+	for (; s->a; s++) {
 		fputs(".TP\n", f);
 		put_bold(f, s->a);
 		fputc('\n', f);
@@ -215,14 +223,14 @@ void dr_opts_man(const struct dr_opts *o, FILE *f)
 
 	dr_assert(m && o->spec.commands);
 	put_heading(o, f);
-	for (const struct dr_opt_pair *s = m->sections; s->a; s++) {
-		fprintf(f, ".SH %s\n", s->a);
-		put_paragraphs(f, s->b);
-	}
+	put_sections(m->sections, f);
 	put_commands(o, f);
 	put_options(o, f);
-	put_statuses(o, f);
+	put_terms("EXIT STATUS", m->statuses, f);
 	put_environment(o, f);
+	if (m->files)
+		put_terms("FILES", m->files, f);
+	put_sections(m->notes, f);
 	put_examples(o, f);
 	fputs(".SH SEE ALSO\n", f);
 	put_roff(f, m->see_also);

@@ -10,6 +10,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#define MAKE_ONE "; create one with: head -c 32 /dev/urandom | base64 >K; chmod 600 K"
+
 enum { FILE_MAX = 4096, BYTES_MIN = 16 };
 
 static bool all_hex(const uint8_t *b, size_t n)
@@ -35,9 +37,8 @@ static int key_from_bytes(
 	}
 	if (len < BYTES_MIN)
 		return dr_err_set(e, -EINVAL,
-			"key file %s: %zu bytes, at least %d are needed; create one with 'head -c 32 "
-			"/dev/urandom | xxd -p -c 64'",
-			path, len, BYTES_MIN);
+			"key file %s: %zu bytes, at least %d are needed" MAKE_ONE, path, len,
+			BYTES_MIN);
 	crypto_generichash(out->bytes, sizeof(out->bytes), buf, len, NULL, 0);
 	return 0;
 }
@@ -48,7 +49,8 @@ int dr_boot_key_read(const char *path, struct dr_boot_key *out, struct dr_err *e
 		return dr_err_set(e, -EIO, "bootstrap: cannot initialise libsodium");
 	FILE *f = fopen(path, "re");
 	if (!f)
-		return dr_err_set(e, -errno, "key file %s: %s", path, strerror(errno));
+		return dr_err_set(e, -errno, "key file %s: %s%s", path, strerror(errno),
+			errno == ENOENT ? MAKE_ONE : "");
 	struct stat st;
 	uint8_t buf[FILE_MAX + 1];
 	setvbuf(f, NULL, _IONBF, 0); /* no copy of the key that stays in memory */

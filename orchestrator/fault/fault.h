@@ -58,6 +58,8 @@ enum dr_fault_by dr_fault_by(const struct dr_fault_spec *s);
 bool dr_fault_cuts(const struct dr_fault_spec *s);
 /* The kinds, a clause each, for --help. */
 void dr_fault_kinds_help(char *buf, size_t len);
+/* For completion: "link-down|blackhole". */
+void dr_fault_kinds_words(char *buf, size_t len);
 
 /* ------------------------- --fault-exec NAME=CMD,UNDO ------------------------- */
 

@@ -62,6 +62,18 @@ void dr_fault_kinds_names(bool with_dir, char *buf, size_t len)
 			dr_append(buf, len, ", %s", f->name);
 }
 
+void dr_fault_kinds_words(char *buf, size_t len)
+{
+	const struct dr_transport_kind *t;
+
+	for (size_t i = 0; i < DR_ARRAY_LEN(kinds); i++)
+		dr_append(buf, len, "%s%s", *buf ? "|" : "", kinds[i]->name);
+	for (size_t i = 0; (t = dr_transport_kind_at(i)) != NULL; i++)
+		for (const struct dr_kind_fault *f = t->faults; f && f->name; f++)
+			if (!strstr(buf, f->name))
+				dr_append(buf, len, "|%s", f->name);
+}
+
 void dr_fault_kinds_help(char *buf, size_t len)
 {
 	const struct dr_transport_kind *t;

@@ -38,7 +38,7 @@ static int parse_exec(const struct dr_opt *row, const char *text, void *dst, str
 static const struct dr_opt rows[] = {
 	{ .name = "fault", .kind = DR_OPT_CUSTOM, .arg = "SPEC",
 	  .parse = parse_fault, .repeat = true, .commands = DR_CMDBIT_RUN, .offset = AT(list),
-	  .help_more = dr_fault_kinds_help,
+	  .help_more = dr_fault_kinds_help, .words = dr_fault_kinds_words,
 	  .help = "KIND[:KEY=VALUE[,KEY=VALUE]...]. Break a path. Keys: path=0|1 (primary or shadow; "
 		  "default: 0), nic=NAME (default: the NIC of that path), side=client|server (default: "
 		  "client), at=TIME (first time; default: 2s), for=TIME (default: 1s; 0: until the end), "

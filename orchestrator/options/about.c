@@ -81,8 +81,9 @@ const struct dr_opt_command dr_options_command_list[] = {
 	{ "help", 0, "[COMMAND]", "Print the options of a command.", NULL, NULL },
 	{ "completion", 0, "bash|zsh|fish", "Print a completion script for the shell.", NULL,
 		completion_examples },
-	{ "schema", 0, "[NAME]",
-		"Print the JSON Schema of a document; without NAME, print the names.", NULL, NULL },
+	{ "schema", 0, "[result|stream|log|doctor|topo]",
+		"Print the JSON Schema of a document; without a name, print the names.", NULL,
+		NULL },
 	{ .name = NULL },
 };
 
@@ -103,14 +104,38 @@ static const struct dr_opt_pair statuses[] = {
 	{ "0", "Pass." },
 	{ "1", "Wrong options." },
 	{ "2", "Environment; the message says what to do." },
-	{ "3", "Peer, connection, version or key." },
-	{ "4", "Transport error during the run, e.g. both rails lost." },
-	{ "5", "Timeout." },
-	{ "6", "Data wrong." },
-	{ "7", "Bandwidth below --min-bw or --baseline." },
+	{ "3", "Peer, connection, version or key; errors[].reason of the document has one of unreachable, "
+	       "refused, timeout, busy, key, version, protocol, declined, paths, died, ended, lost, local." },
+	{ "4", "Transport error during the run, e.g. both rails lost; a trial CLEAN_ERROR." },
+	{ "5", "Timeout, a trial HANG." },
+	{ "6", "Data wrong, a trial WRONG." },
+	{ "7", "Bandwidth below --min-bw or --baseline (2 if the line rate is unknown: give Gb/s), a round trip "
+	       "above --max-lat." },
 	{ "8", "Failover criterion missed: a delivery gap above --max-gap, a false failover, or less than "
 	       "90 % of the trials hit data." },
-	{ "128+n", "Ended by signal n." },
+	{ "128+n", "Signal n." },
+	{ NULL, NULL },
+};
+
+static const struct dr_opt_pair files[] = {
+	{ "/run/dualrail",
+		"Record of the faults that are injected at the moment, with which the next start undoes those of "
+		"a killed run. Valid until the next boot." },
+	{ "FILE.json of --config",
+		"Options: {\"long-name\": value}. Options of other commands are ignored." },
+	{ "FILE of --key-file",
+		"Shared secret of both ends, at least 16 bytes: head -c 32 /dev/urandom | base64 >K; chmod 600 "
+		"K" },
+	{ NULL, NULL },
+};
+
+static const struct dr_opt_pair notes[] = {
+	{ "METRICS",
+		"--prom writes the results of a run in the text format of Prometheus, also when it fails or does "
+		"not begin: dualrail_last_run_success, dualrail_last_run_exit_code, "
+		"dualrail_last_run_timestamp_seconds (the begin), dualrail_last_run_duration_seconds, and the "
+		"figures as gauges. The labels are host, test and those of --prom-label. --metrics-listen serves "
+		"them over HTTP with counters of the process." },
 	{ NULL, NULL },
 };
 
@@ -119,5 +144,7 @@ const struct dr_opt_manual dr_options_manual = {
 	.purpose = "measure GPU-to-GPU bandwidth, latency and failover over pairs of NICs",
 	.sections = sections,
 	.statuses = statuses,
+	.files = files,
+	.notes = notes,
 	.see_also = "ip(8), tc(8), lstopo(1), perftest, iperf3(1)",
 };

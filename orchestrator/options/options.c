@@ -291,6 +291,9 @@ int dr_options_resolve(struct dr_options *o, struct dr_err *e)
 
 static int check(struct dr_options *o, struct dr_err *e)
 {
+	if (o->key_file && !*o->key_file)
+		return dr_err_set(e, -EINVAL,
+			"--key-file is empty; give the path of a key, or omit the option for none");
 	static int (*const of_run[])(struct dr_options * o, struct dr_err * e) = { check_sizes,
 		check_warmup, check_channels, check_matrix, check_criteria };
 	int rc = check_ports(o, e);

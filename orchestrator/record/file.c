@@ -17,7 +17,10 @@ static const char *hint_of(int err)
 {
 	return err == ENOENT || err == ENOTDIR ? "; create the directory first"
 	       : err == ENOSPC		       ? "; free some space"
-					       : "";
+	       : err == EISDIR		       ? "; name a file in it"
+	       : err == EACCES || err == EPERM || err == EROFS
+		       ? "; choose a directory that you may write to"
+		       : "";
 }
 
 static int cannot(struct dr_err *e, const char *option, const char *path, int err)

@@ -205,7 +205,7 @@ static void print_silences(const struct dr_record *rec, FILE *f)
 {
 	if (!rec->silences.n || dr_log_level() < DR_LOG_INFO)
 		return;
-	fputs("\nHeartbeats missed in a row on rails that were not declared down for it\n", f);
+	fputs("\nMissed heartbeats that caused no failover\n", f);
 	fprintf(f, "  %-6s %5s  %-15s %8s %8s\n", "end", "rail", "NIC", "in a row", "times");
 	for (size_t i = 0; i < rec->silences.n; i++) {
 		const struct dr_silence_row *r = &rec->silences.v[i];
@@ -213,6 +213,7 @@ static void print_silences(const struct dr_record *rec, FILE *f)
 		fprintf(f, "  %-6s %5s  %-15s %8s %8s\n", dr_enum_name(dr_end_names, r->side),
 			count(r->rail).s, r->nic, count(r->misses).s, count(r->silences).s);
 	}
+	dr_result_silences(rec, f);
 }
 
 static void print_memory(const struct dr_record *rec, FILE *f)

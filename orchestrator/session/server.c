@@ -538,8 +538,9 @@ static void serve_clients(struct server *v)
 	const struct dr_options *o = v->s.opt;
 
 	if (!o->quiet)
-		dr_say("server", "listening on port %u, %zu GPU%s", dr_boot_server_port(v->boot, 0),
-			o->gpus.n, o->gpus.n == 1 ? "" : "s");
+		dr_say("server", "listening on port %u, %zu GPU%s, dualrail %s",
+			dr_boot_server_port(v->boot, 0), o->gpus.n, o->gpus.n == 1 ? "" : "s",
+			v->s.rec->version);
 	while (!v->quit && !v->s.loop.signo)
 		turn(v);
 	for (int64_t until = dr_now_ns() + DR_NS_PER_S; unsent(v) && dr_now_ns() < until;)
@@ -556,6 +557,9 @@ static void interrupted(struct server *v)
 		dr_output_finish(v->s.out, v->s.rec, NULL);
 	}
 	v->last_status = status;
+	if (!v->s.opt->quiet)
+		dr_say("server", "%s after %u run%s, status %d", dr_loop_interrupted(&v->s.loop),
+			v->served, v->served == 1 ? "" : "s", status);
 }
 
 int dr_server_main(const struct dr_options *o, struct dr_record *rec, struct dr_output *out)

@@ -95,11 +95,21 @@ takes() {
 	local name
 	"$DUALRAIL" --man >dualrail.1
 	[[ $(grep '^\.SH' dualrail.1 | tr '\n' ' ') == ".SH NAME .SH SYNOPSIS .SH DESCRIPTION .SH COMMANDS .SH OPTIONS \
-.SH EXIT STATUS .SH ENVIRONMENT .SH EXAMPLES .SH SEE ALSO " ]]
+.SH EXIT STATUS .SH ENVIRONMENT .SH FILES .SH METRICS .SH EXAMPLES .SH SEE ALSO " ]]
 	[[ $(head -n 1 dualrail.1) == ".TH DUALRAIL 1 "* ]]
 	for name in $(for c in "${COMMANDS[@]}"; do options_of "$c"; done | sort -u); do
 		grep -qF -e "\\fB\\-\\-${name//-/\\-}\\fR" dualrail.1
 	done
+	# The same exit statuses as in README, with every reason of status 3.
+	local readme=$BATS_TEST_DIRNAME/../../README.md
+	[ "$(sed -n '/^\.SH EXIT/,/^\.SH ENV/s/^\\fB\([0-9].*\)\\fR$/\1/p' dualrail.1 | tr -d '\\' | xargs)" = \
+		"$(sed -n '/^### Exit status/,/^## /s/^| \([0-9][^ ]*\) |.*/\1/p' "$readme" | xargs)" ]
+	for name in $("$DUALRAIL" schema result | jq -r '.. | .reason? | objects | .. | .enum? | arrays[] | strings'); do
+		grep -q "^| 3 |.*\`$name\`" "$readme"
+		sed -n '/^\.SH EXIT/,/^\.SH ENV/p' dualrail.1 | grep -qw "$name"
+		grep -q "^| \`$name\` |" "$BATS_TEST_DIRNAME/../../docs/READING.md"
+	done
+	[ "$name" = local ]
 	command -v lexgrog man >/dev/null || skip "man-db is not installed: lexgrog and man check the page"
 	lexgrog dualrail.1
 	man --warnings -l dualrail.1 >page.txt 2>warnings.txt
@@ -189,6 +199,11 @@ completes() {
 	completes "busy" demo --poll = b
 	completes "tcp verbs" client n1 --transport ""
 	completes "bw,lat" client n1 --test bw,l
+	completes "bw,failover bw,lat" client n1 --test bw,
+	completes "lat,bw,failover" client n1 --test lat,bw,
+	completes "link-down" client n1 --fault li
+	completes "exec" client n1 --fault ex
+	completes "$("$DUALRAIL" schema | sort | xargs)" schema ""
 	completes "all nearest" demo --spread ""
 	completes "report.csv report.txt" client n1 --csv rep
 	completes "report.csv report.txt" client n1 --json = rep

@@ -186,6 +186,33 @@ result_line() {
 	[[ $output == *"DUALRAIL_CHANELS has no effect"* ]]
 }
 
+@test "errors before the run: no table, and the next step" {
+	local how
+	for how in "--json=x.json --frob" "--json=x.json --csv no/such/directory" "--csv no/such/directory" "--frob"; do
+		read -ra word <<<"$how"
+		! "$DUALRAIL" client node1 "${word[@]}" >out 2>err
+		[ ! -s out ]
+		[ "$(wc -l <err)" -eq 1 ]
+	done
+	holds x.json '.status == "error"'
+	run "$DUALRAIL" client 127.0.0.1 --json="$PWD"
+	[[ $status == 2 && $output == *": Is a directory; name a file in it" ]]
+	run "$DUALRAIL" client 127.0.0.1 --key-file ''
+	[[ $status == 1 && $output == *"--key-file is empty; "* ]]
+	run "$DUALRAIL" client 127.0.0.1 -g 0 --key-file no-key
+	[[ $status == 2 && $output == *"no-key: No such file or directory; create one with: head -c 32 /dev/urandom | base64 >K"* ]]
+}
+
+@test "a server logs its version at the start, and a line when a signal ends it" {
+	start_server
+	wait_for grep -q 'listening on port .* dualrail [0-9]' server.err
+	client -D 50ms
+	[ "$status" -eq 0 ]
+	kill -TERM "$server"
+	ends "$server" 143
+	grep -q '^interrupted (SIGTERM) after 1 run, status 143$' server.err
+}
+
 @test "one file twice: status 1; a device may be named twice" {
 	run "$DUALRAIL" client 127.0.0.1 --json=x --prom x
 	[ "$status" -eq 1 ]
