@@ -102,7 +102,7 @@ takes() {
 	done
 	# The same exit statuses as in README, with every reason of status 3.
 	local readme=$BATS_TEST_DIRNAME/../../README.md
-	[ "$(sed -n '/^\.SH EXIT/,/^\.SH ENV/s/^\\fB\([0-9].*\)\\fR$/\1/p' dualrail.1 | tr -d '\\' | xargs)" = \
+	[ "$(sed -n '/^\.SH EXIT/,/^\.SH ENV/s/^\\fB\([0-9].*\)\\fR$/\1/p' dualrail.1 | tr -d '\134' | xargs)" = \
 		"$(sed -n '/^### Exit status/,/^## /s/^| \([0-9][^ ]*\) |.*/\1/p' "$readme" | xargs)" ]
 	for name in $("$DUALRAIL" schema result | jq -r '.. | .reason? | objects | .. | .enum? | arrays[] | strings'); do
 		grep -q "^| 3 |.*\`$name\`" "$readme"

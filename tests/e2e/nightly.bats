@@ -213,6 +213,53 @@ result_line() {
 	grep -q '^interrupted (SIGTERM) after 1 run, status 143$' server.err
 }
 
+# block LANGUAGE N: the N-th block of that language in NIGHTLY.md.
+block() {
+	awk -v n="$2" "/^\`\`\`$1\$/ { on = ++k == n; next } /^\`\`\`\$/ { on = 0 } on" "$BATS_TEST_DIRNAME/../../docs/NIGHTLY.md"
+}
+
+@test "the script, the unit and the alerts of NIGHTLY.md: a run that passes, then a server that is not there" {
+	two_rails
+	mkdir bin textfiles
+	ln -s "$DUALRAIL" bin/dualrail
+	block sh 1 >nightly
+	block json 1 >example.json
+	printf '%032d' 1 >key
+	chmod 600 nightly key
+	jq --arg key "$PWD/key" '."key-file" = $key | .rails = "rail0,rail1" | .duration = "50ms" | ."min-bw" = "0.01"
+		| ."max-lat" = "p99=10s"' example.json >config.json
+	nightly() {
+		env PATH="$PWD/bin:$PATH" LOGS="$PWD/logs" CONFIG="$PWD/config.json" TEXTFILES="$PWD/textfiles" PATIENCE=1s \
+			ip netns exec "$A" sh ./nightly 10.99.255.2
+	}
+	start server ip netns exec "$B" "$DUALRAIL" server --config config.json --log-json -g 0
+	wait_for grep -q listening server.err
+	nightly
+	whole logs/10.99.255.2/*.json
+	[ "$(metric textfiles/dualrail-10.99.255.2.prom dualrail_last_run_success 'host="10.99.255.2",test="bw,lat"')" = 1 ]
+	result_line logs/10.99.255.2/*.log | jq -e '.exit_code == 0'
+	kill -TERM "$pid"
+	ends "$pid" 143
+	rm logs/10.99.255.2/*.log
+	run nightly
+	[ "$status" -eq 3 ]
+	[ "$(metric textfiles/dualrail-10.99.255.2.prom dualrail_last_run_exit_code 'reason="refused"')" = 3 ]
+	result_line logs/10.99.255.2/*.log | jq -e '.exit_code == 3'
+	[ "$(ls textfiles)" = dualrail-10.99.255.2.prom ]
+	# While a run holds the lock, a second one does nothing.
+	exec 8>logs/10.99.255.2/lock
+	flock 8
+	rm textfiles/*
+	nightly
+	[ -z "$(ls textfiles)" ]
+	block ini 1 >dualrail.service
+	grep -q '^SuccessExitStatus=143$' dualrail.service
+	if command -v promtool >/dev/null; then
+		block yaml 1 >rules.yaml
+		promtool check rules rules.yaml
+	fi
+}
+
 @test "one file twice: status 1; a device may be named twice" {
 	run "$DUALRAIL" client 127.0.0.1 --json=x --prom x
 	[ "$status" -eq 1 ]
