@@ -93,7 +93,7 @@ static inline void pair_open_with(struct pair *p, const struct dr_sim_opts *o,
 	assert_int_equal(dr_sim_world_create(1, o, &p->w), 0);
 	dr_sim_world_step(p->w, at_ns);
 	for (unsigned end = 0; end < 2; end++) {
-		struct dr_sim_rail_params rp = { p->w, end };
+		struct dr_sim_rail_params rp = { .world = p->w, .node = end };
 		struct dr_manager_params mp = { .transport = dr_sim_ops(kind),
 			.n_rails = RAILS,
 			.n_channels = CHANNELS,

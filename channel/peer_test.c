@@ -45,7 +45,7 @@ static struct dr_manager_params params(struct group *g, struct dr_sim_rail_param
 
 static void make_end(struct group *g, unsigned end)
 {
-	struct dr_sim_rail_params rp = { g->w[BEATS], end };
+	struct dr_sim_rail_params rp = { .world = g->w[BEATS], .node = end };
 	struct dr_manager_params mp = params(g, &rp, BEATS);
 	struct dr_err e = { 0 };
 

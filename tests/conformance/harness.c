@@ -293,7 +293,7 @@ void cf_quiet(struct cf *f)
 
 static void open_rail(struct cf *f, unsigned i)
 {
-	struct dr_sim_rail_params sim = { f->world, i };
+	struct dr_sim_rail_params sim = { .world = f->world, .node = i };
 	struct dr_faulty_rail_params faulty = { f->faulty, &sim };
 	struct dr_staged_rail_params staged = { f->staged, NULL };
 	struct dr_verbs_params vp = verbs_params(f->kind);

@@ -39,57 +39,51 @@ static uint8_t *part_addr(const struct sim_user *u, uint64_t seq, unsigned part)
 
 static struct dr_channel *channel_of(const struct sim_user *u)
 {
-	return dr_manager_channel_at(u->r->m[u->end], u->channel);
-}
-
-static struct sim_user *user_of(struct sim_run *r, const struct dr_channel *ch)
-{
-	struct sim_channel *c = &r->ch[dr_channel_id(ch)];
-
-	return &c->user[c->user[0].sender == dr_channel_is_sender(ch) ? 0 : 1];
+	return sim_channel_at(u->r, u->channel, u->end);
 }
 
 /* ---- what the channels tell ---- */
 
-static void check_gap(
-	struct sim_run *r, const struct dr_channel *ch, const struct dr_switch_record *rec)
+static void check_gap(const struct sim_user *u, const struct dr_switch_record *rec)
 {
-	const struct sim_channel *c = &r->ch[dr_channel_id(ch)];
+	struct sim_run *r = u->r;
+	const struct sim_channel *c = &r->ch[u->channel];
 	int64_t t[] = { rec->last_delivery_ns, rec->detect_ns, rec->fenced_ns, rec->answer_ns,
 		rec->first_frame_ns, rec->first_delivery_ns };
 
 	for (size_t i = 1; i < DR_ARRAY_LEN(t); i++)
 		if (t[i] < t[i - 1])
 			sim_fail(r, "gap: channel %u epoch %u: part %zu of the gap is negative",
-				dr_channel_id(ch), rec->epoch, i);
+				u->channel, rec->epoch, i);
 	if (t[0] != c->gap_from_ns || t[5] != c->gap_to_ns)
 		sim_fail(r,
 			"gap: channel %u epoch %u: %" PRId64 " to %" PRId64
 			" ns are reported, %" PRId64 " to %" PRId64 " are true",
-			dr_channel_id(ch), rec->epoch, t[0], t[5], c->gap_from_ns, c->gap_to_ns);
+			u->channel, rec->epoch, t[0], t[5], c->gap_from_ns, c->gap_to_ns);
 	sim_cover.gaps++;
 	sim_cover.worst_gap_ns = DR_MAX(sim_cover.worst_gap_ns, (uint64_t)(t[5] - t[0]));
 }
 
 /* Where the other rail is never touched: a switch takes fences, a few round trips and no timers. */
-static void check_bound(
-	struct sim_run *r, const struct dr_channel *ch, const struct dr_switch_record *rec)
+static void check_bound(const struct sim_user *u, const struct dr_switch_record *rec)
 {
+	struct sim_run *r = u->r;
 	int64_t ns = rec->answer_ns - rec->detect_ns;
 
 	if (r->s->steady && rec->rounds == 1 && ns > STEADY_NS)
-		sim_fail(r, "bound: channel %u %s: %.3f ms from detection to ANSWER",
-			dr_channel_id(ch), dr_channel_is_sender(ch) ? "sender" : "receiver",
-			SIM_MS(ns));
+		sim_fail(r, "bound: channel %u %s: %.3f ms from detection to ANSWER", u->channel,
+			u->sender ? "sender" : "receiver", SIM_MS(ns));
 }
 
 static void on_switched(void *arg, struct dr_channel *ch, const struct dr_switch_record *rec)
 {
-	struct sim_run *r = arg;
+	const struct sim_user *u = sim_user_of(ch);
+	struct sim_run *r = u->r;
 
+	(void)arg;
 	sim_say(r, "channel %u %s: epoch %u path %u -> %u %s (%s), gap %.3f ms, rounds %u",
-		dr_channel_id(ch), dr_channel_is_sender(ch) ? "sender" : "receiver", rec->epoch,
-		rec->from, rec->to, rec->planned ? "failback" : "switch", rec->cause,
+		u->channel, u->sender ? "sender" : "receiver", rec->epoch, rec->from, rec->to,
+		rec->planned ? "failback" : "switch", rec->cause,
 		SIM_MS(rec->first_delivery_ns - rec->last_delivery_ns), rec->rounds);
 	sim_cover.switches += !rec->planned;
 	sim_cover.failbacks += rec->planned;
@@ -97,27 +91,29 @@ static void on_switched(void *arg, struct dr_channel *ch, const struct dr_switch
 	sim_cover.rounds += rec->rounds > 1;
 	r->next_burst_ns = DR_MIN(r->next_burst_ns, dr_sim_world_now(r->w) + 50 * DR_NS_PER_US);
 	if (!rec->planned) {
-		r->ch[dr_channel_id(ch)].unplanned++;
+		r->ch[u->channel].unplanned++;
 		if (rec->self_detected)
-			*(dr_channel_is_sender(ch) ? &sim_cover.self_tx : &sim_cover.self_rx) += 1;
+			*(u->sender ? &sim_cover.self_tx : &sim_cover.self_rx) += 1;
 	}
-	check_bound(r, ch, rec);
-	if (!dr_channel_is_sender(ch))
-		check_gap(r, ch, rec);
+	check_bound(u, rec);
+	if (!u->sender)
+		check_gap(u, rec);
 }
 
 static void on_completed(
 	void *arg, struct dr_channel *ch, uint64_t seq, uint32_t bytes, int64_t now)
 {
-	struct sim_run *r = arg;
-	struct sim_channel *c = &r->ch[dr_channel_id(ch)];
+	const struct sim_user *u = sim_user_of(ch);
+	struct sim_channel *c = &u->r->ch[u->channel];
 
-	(void)seq, (void)bytes;
-	if (dr_channel_is_sender(ch))
+	(void)arg, (void)seq, (void)bytes;
+	if (u->sender)
 		return;
 	if (ch->fo.data_epoch != c->epoch) {
 		c->epoch = ch->fo.data_epoch;
-		c->gap_from_ns = c->last_ns != 0 ? c->last_ns : r->start_ns[user_of(r, ch)->end];
+		c->gap_from_ns = c->last_ns != 0
+					 ? c->last_ns
+					 : sim_worker_of(u->r, u->channel, u->end)->start_ns;
 		c->gap_to_ns = now;
 	}
 	c->last_ns = now;
@@ -125,7 +121,9 @@ static void on_completed(
 
 static bool quarantined(const struct sim_run *r, unsigned c, unsigned end, unsigned path)
 {
-	return dr_sim_path_quarantined(r->w, end, (c + path) % 2, c, path);
+	struct dr_sim_place at = sim_place(r, c, end, path);
+
+	return dr_sim_path_quarantined(r->w, &at);
 }
 
 /* A fence that failed for good ends a channel in two ways: it holds buffers of the user, or every other
@@ -147,10 +145,10 @@ static bool excused(const struct sim_user *u, int err)
 
 static void on_failed(void *arg, struct dr_channel *ch, int err, const char *text, int64_t now)
 {
-	struct sim_run *r = arg;
-	struct sim_user *u = user_of(r, ch);
+	struct sim_user *u = sim_user_of(ch);
+	struct sim_run *r = u->r;
 
-	(void)now;
+	(void)arg, (void)now;
 	sim_say(r, "channel %u end %u failed: %s", u->channel, u->end, text);
 	if (u->err != 0)
 		sim_fail(r, "outcome: channel %u end %u failed twice", u->channel, u->end);
@@ -160,7 +158,8 @@ static void on_failed(void *arg, struct dr_channel *ch, int err, const char *tex
 	u->err = err;
 	u->died_ns = dr_sim_world_now(r->w);
 	sim_cover.deaths++;
-	if (!r->s->may_die && !excused(u, err) && !sim_give_up_excuses(u, err))
+	if (!(r->s->may_die & (1u << u->channel)) && !excused(u, err) &&
+		!sim_give_up_excuses(u, err))
 		sim_fail(r, "death: channel %u end %u failed though a rail worked: %s", u->channel,
 			u->end, text);
 }
@@ -308,12 +307,13 @@ void sim_app_step_user(struct sim_user *u)
 	step(u, dr_sim_world_clock(u->r->w, u->end));
 }
 
-void sim_app_step(struct sim_run *r, unsigned end)
+void sim_app_step(struct sim_worker *wk)
 {
-	int64_t now = dr_sim_world_clock(r->w, end);
+	struct sim_run *r = wk->r;
+	int64_t now = dr_sim_world_clock(r->w, wk->end);
 
-	for (unsigned c = 0; c < r->s->n_channels; c++)
-		step(&r->ch[c].user[end], now);
+	for (unsigned c = wk->k; c < r->s->n_channels; c += r->s->n_managers)
+		step(&r->ch[c].user[wk->end], now);
 }
 
 static bool failback_is_near(struct sim_run *r)
@@ -444,8 +444,8 @@ bool sim_app_healed(struct sim_run *r, unsigned rail_mask)
 			const struct dr_fo_path *a = &channel_of(&u[0])->fo.path[i],
 						*b = &channel_of(&u[1])->fo.path[i];
 
-			if (!(rail_mask & (1u << ((c + i) % 2))) || quarantined(r, c, 0, i) ||
-				quarantined(r, c, 1, i))
+			if (!(rail_mask & (1u << sim_rail_of_path(r, c, i))) ||
+				quarantined(r, c, 0, i) || quarantined(r, c, 1, i))
 				continue;
 			if (a->state != DR_FOP_READY || b->state != DR_FOP_READY ||
 				a->gen != b->gen || !a->rail_ok || !b->rail_ok)
@@ -480,7 +480,8 @@ static void check_kept(struct sim_run *r, unsigned c)
 	while (bad < r->s->n_faults - 1 && (r->s->without & (1u << bad)))
 		bad++;
 	for (unsigned end = 0; end < 2; end++)
-		if (channel_of(&r->ch[c].user[end])->fo.path[(c + !f[bad].rail) % 2].gen != 1)
+		if (channel_of(&r->ch[c].user[end])->fo.path[r->s->primary[c] == f[bad].rail].gen !=
+			1)
 			sim_fail(r,
 				"kept: channel %u end %u: the path that never failed was dialled again",
 				c, end);
@@ -515,7 +516,7 @@ static void collect_channel(struct sim_run *r, unsigned c, uint64_t *refused)
 		sim_fail(r, "calm: channel %u switched without a cause", c);
 	if (r->s->one_rail && a->unplanned > 0)
 		for (unsigned i = 0; i < r->s->n_faults; i++)
-			if (!(r->s->without & (1u << i)) && r->s->fault[i].rail != c % 2)
+			if (!(r->s->without & (1u << i)) && r->s->fault[i].rail != r->s->primary[c])
 				sim_fail(r, "calm: channel %u switched for its idle path", c);
 }
 

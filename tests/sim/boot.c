@@ -17,7 +17,11 @@
  * lost.
  * End 1 is the client: it dials, and comes back with RESUME.
  */
-enum { PIPE_MAX = 512 };
+enum {
+	PIPE_MAX = 512,
+	BOOT_HANDLES_MAX =
+		SIM_CHANNELS_MAX + 2 * (SIM_MANAGERS_MAX + 1), /* of managers, and the peer's */
+};
 static const int64_t REDIAL_NS = 3 * DR_NS_PER_MS;
 
 struct boot_end {
@@ -38,7 +42,11 @@ struct sim_boot {
 	struct dr_rng rng;
 	struct dr_boot_key key;
 	struct boot_end e[2];
-	bool up;
+	bool up, told[2]; /* the end has the other one's handles */
+	struct {
+		uint8_t bytes[BOOT_HANDLES_MAX][DR_HANDLE_MAX];
+		uint16_t lens[BOOT_HANDLES_MAX];
+	} handles[2]; /* that the end got */
 	int64_t dial_ns, say_ns;
 };
 
@@ -89,29 +97,90 @@ static void dial(struct sim_boot *b, int64_t now)
 	b->dial_ns = DR_NEVER;
 }
 
+/* Of all managers, then the peer's. */
+static unsigned count_handles(const struct sim_run *r, unsigned end)
+{
+	unsigned n = r->peer[end] ? dr_peer_handle_count(r->peer[end]) : 0;
+
+	for (unsigned k = 0; k < r->s->n_managers; k++)
+		n += dr_manager_handle_count(r->wk[end][k].m);
+	return n;
+}
+
 static void send_handles(struct boot_end *e)
 {
-	struct dr_manager *m = e->b->r->m[e->end];
-	unsigned n = dr_manager_handle_count(m);
-	struct dr_boot_handle h[SIM_CHANNELS_MAX + 2];
-	uint8_t buf[(SIM_CHANNELS_MAX + 2) * (DR_BOOT_HANDLE_MAX + 1) + 4];
+	struct sim_run *r = e->b->r;
+	struct dr_boot_handle h[BOOT_HANDLES_MAX];
+	uint8_t buf[BOOT_HANDLES_MAX * (DR_BOOT_HANDLE_MAX + 1) + 4];
+	unsigned n = 0;
 	size_t len;
 	int rc;
 
-	for (unsigned i = 0; i < n; i++)
-		h[i].len = (uint8_t)dr_manager_handle(m, i, h[i].bytes, sizeof(h[i].bytes));
+	for (unsigned k = 0; k < r->s->n_managers; k++) {
+		struct dr_manager *m = r->wk[e->end][k].m;
+
+		for (unsigned i = 0; i < dr_manager_handle_count(m); i++, n++)
+			h[n].len = (uint8_t)dr_manager_handle(m, i, h[n].bytes, sizeof(h[n].bytes));
+	}
+	for (unsigned i = 0; r->peer[e->end] && i < dr_peer_handle_count(r->peer[e->end]); i++, n++)
+		h[n].len =
+			(uint8_t)dr_peer_handle(r->peer[e->end], i, h[n].bytes, sizeof(h[n].bytes));
 	len = dr_handles_encoded_len(h, n);
 	dr_assert(len <= sizeof(buf) && dr_handles_encode(buf, len, 0, h, n) == 0);
 	rc = dr_conv_send(&e->conv, DR_FRAME_HANDLES, 0, buf, len);
 	dr_assert(rc == 0);
 }
 
+/* The peer's heartbeats start at once, each manager's thread when it comes to it. */
+static void start_end(struct boot_end *e, unsigned n, int64_t now)
+{
+	struct sim_run *r = e->b->r;
+	struct dr_err err;
+
+	e->b->told[e->end] = true;
+	for (unsigned k = 0; k < r->s->n_managers; k++)
+		r->wk[e->end][k].start_at = dr_sim_world_now(r->w) + r->s->start_ns[e->end][k];
+	if (!r->peer[e->end])
+		return;
+	n -= dr_peer_handle_count(r->peer[e->end]);
+	if (dr_peer_start(r->peer[e->end], e->b->handles[e->end].bytes + n,
+		    e->b->handles[e->end].lens + n, dr_peer_handle_count(r->peer[e->end]), now,
+		    &err) != 0)
+		sim_fail(r, "control: end %u start: %s", e->end, err.text);
+}
+
+static void start_manager(struct sim_worker *wk)
+{
+	struct sim_run *r = wk->r;
+	unsigned at = 0, all = 0;
+	struct dr_err err;
+
+	for (unsigned k = 0; k < wk->k; k++)
+		at += dr_manager_handle_count(r->wk[wk->end][k].m);
+	wk->started = wk->touched = true;
+	sim_cover.late_starts += r->s->start_ns[wk->end][wk->k] > 0;
+	wk->start_at = DR_NEVER;
+	wk->start_ns = dr_sim_world_clock(r->w, wk->end);
+	wk->running_ns = dr_sim_world_now(r->w);
+	if (dr_manager_start(wk->m, r->boot->handles[wk->end].bytes + at,
+		    r->boot->handles[wk->end].lens + at, dr_manager_handle_count(wk->m),
+		    wk->start_ns, &err) != 0)
+		sim_fail(r, "control: end %u manager %u start: %s", wk->end, wk->k, err.text);
+	for (unsigned k = 0; k < r->s->n_managers; k++)
+		all += r->wk[wk->end][k].started;
+	if (all == r->s->n_managers)
+		r->started |= 1u << wk->end;
+}
+
+static int64_t start_due(const struct sim_worker *wk)
+{
+	return wk->start_at == DR_NEVER ? DR_NEVER : DR_MAX(wk->start_at, sim_stalled_until(wk));
+}
+
 static void on_handles(struct boot_end *e, const struct dr_conv_event *ev)
 {
 	struct sim_run *r = e->b->r;
-	unsigned n = dr_manager_handle_count(r->m[e->end]);
-	uint8_t bytes[SIM_CHANNELS_MAX + 2][DR_HANDLE_MAX];
-	uint16_t lens[SIM_CHANNELS_MAX + 2];
+	unsigned n = count_handles(r, e->end);
 	struct dr_boot_handle *h = NULL;
 	struct dr_err err;
 
@@ -120,8 +189,8 @@ static void on_handles(struct boot_end *e, const struct dr_conv_event *ev)
 		return;
 	}
 	for (unsigned i = 0; i < n; i++) {
-		lens[i] = h[i].len;
-		memcpy(bytes[i], h[i].bytes, h[i].len);
+		e->b->handles[e->end].lens[i] = h[i].len;
+		memcpy(e->b->handles[e->end].bytes[i], h[i].bytes, h[i].len);
 	}
 	dr_free(h);
 	if (e->end == 0)
@@ -129,13 +198,8 @@ static void on_handles(struct boot_end *e, const struct dr_conv_event *ev)
 	e->ctl.has_ids = true;
 	memset(e->ctl.session_id, 7, sizeof(e->ctl.session_id));
 	e->ctl.state = DR_BOOT_READY;
-	if (r->started & (1u << e->end))
-		return; /* the first connection was lost on the way: asked and answered again */
-	r->started |= 1u << e->end;
-	r->start_ns[e->end] = dr_sim_world_clock(r->w, e->end);
-	if (dr_manager_start(
-		    r->m[e->end], bytes, lens, n, dr_sim_world_clock(r->w, e->end), &err) != 0)
-		sim_fail(r, "control: end %u start: %s", e->end, err.text);
+	if (!e->b->told[e->end]) /* else the first connection was lost on the way: asked and answered again */
+		start_end(e, n, dr_sim_world_clock(r->w, e->end));
 }
 
 static void on_message(struct boot_end *e, const json_t *json)
@@ -271,6 +335,9 @@ void sim_boot_step(struct sim_run *r, int64_t now)
 
 	if (r->dead[0] || r->dead[1])
 		return;
+	for (unsigned i = 0; i < 2 * r->s->n_managers; i++)
+		if (now >= start_due(&r->wk[i % 2][i / 2]))
+			start_manager(&r->wk[i % 2][i / 2]);
 	if (now >= b->dial_ns && !stands(r, 1, now))
 		dial(b, now);
 	say(b, now);
@@ -306,6 +373,8 @@ int64_t sim_boot_next(const struct sim_run *r)
 		return DR_NEVER;
 	if (b->dial_ns != DR_NEVER)
 		next = DR_MAX(next, r->stalled_until[1]);
+	for (unsigned i = 0; i < 2 * r->s->n_managers; i++)
+		next = DR_MIN(next, start_due(&r->wk[i % 2][i / 2]));
 	for (unsigned end = 0; end < 2 && b->up; end++) {
 		const struct boot_end *e = &b->e[end];
 		int64_t d;

@@ -38,7 +38,12 @@ int sim_covered(void)
 		{ "greetings rejected", v->rejected[1] }, { "greetings outdated", v->outdated[1] },
 		{ "handshakes broken (remote write)", v->cut_hellos[1] },
 		{ "HELLOs before their path", v->kept_hellos },
-		{ "HELLOs answered again", v->welcomed_again } };
+		{ "HELLOs answered again", v->welcomed_again }, { "one manager", v->managers[0] },
+		{ "two managers", v->managers[1] }, { "three managers", v->managers[2] },
+		{ "shared heartbeats", v->shared }, { "own heartbeats", v->alone },
+		{ "managers that start late", v->late_starts },
+		{ "ticks of others than the driver", v->taken_over },
+		{ "verdicts that several managers take", v->verdicts }, { "wakes", v->wakes } };
 	const struct {
 		const char *name;
 		uint64_t n;
@@ -47,6 +52,7 @@ int sim_covered(void)
 		{ "discarded by a stream", v->discarded },
 		{ "closes that nobody confirmed", v->unconfirmed },
 		{ "worst gap, us", v->worst_gap_ns / 1000 },
+		{ "latest tick of shared heartbeats, us", v->worst_late_ns / 1000 },
 		{ "ends that nobody told of the end", v->untold },
 		{ "ends with another error than the peer", v->unlike },
 		{ "turns with a deadline that stays due", v->spins },

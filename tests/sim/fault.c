@@ -23,7 +23,7 @@ static bool left_out(const struct sim_run *r, unsigned i)
 
 static struct dr_channel *channel_at(const struct sim_run *r, unsigned c, unsigned end)
 {
-	return dr_manager_channel_at(r->m[end], c);
+	return sim_channel_at(r, c, end);
 }
 
 /* The path of some channel on this rail, at its sender's or its receiver's end. */
@@ -33,7 +33,8 @@ static struct dr_path *some_path(struct sim_run *r, struct dr_rng *g, unsigned r
 
 	for (unsigned end = 0; end < 2; end++)
 		for (unsigned i = 0; i < DR_PATHS; i++) {
-			struct dr_path *p = dr_sim_path_find(r->w, end, rail, c, i);
+			struct dr_sim_place at = sim_place(r, c, end, i);
+			struct dr_path *p = at.rail == rail ? dr_sim_path_find(r->w, &at) : NULL;
 
 			if (p != NULL && r->ch[c].user[end].sender == sender)
 				return p;
@@ -105,12 +106,27 @@ static void stall(struct sim_run *r, const struct sim_fault *f, int64_t now)
 	r->clock_stands[end] = f->kind == F_CLOCK;
 }
 
-static void kill_end(struct sim_run *r, unsigned end, int64_t now)
+/* Of the managers that stand at least one was drawn, and at least one goes on. */
+static void stall_workers(struct sim_run *r, const struct sim_fault *f, int64_t now)
+{
+	unsigned end = f->mask & 1, workers = sim_workers(r->s, f);
+
+	for (unsigned k = 0; k < r->s->n_managers; k++) {
+		struct sim_worker *wk = &r->wk[end][k];
+
+		if (!(workers & (1u << k)))
+			continue;
+		sim_say(r, "end %u manager %u stands%s", end, k,
+			wk->m->drives ? ", which drives the heartbeats" : "");
+		wk->stalled_until = DR_MAX(wk->stalled_until, now + f->len_ns);
+	}
+}
+
+static void kill_end(struct sim_run *r, unsigned end)
 {
 	if (r->dead[end])
 		return;
 	r->dead[end] = true;
-	r->killed_ns = now;
 	dr_sim_kill(r->w, end);
 }
 
@@ -167,6 +183,8 @@ static void strike(struct sim_run *r, unsigned i, int64_t now)
 	fs->until = now + f->len_ns;
 	r->last_fault_ns = now;
 	r->next_burst_ns = DR_MIN(r->next_burst_ns, now);
+	for (unsigned w = 0; w < 2 * r->s->n_managers; w++)
+		sim_touch(&r->wk[w % 2][w / 2]);
 	switch (f->kind) {
 	case F_LINK_DOWN:
 		dr_sim_link_down(r->w, f->rail, f->mask, 50 * DR_NS_PER_US, (f->seed & 1) != 0);
@@ -186,6 +204,10 @@ static void strike(struct sim_run *r, unsigned i, int64_t now)
 	case F_STOP:
 		sim_cover.long_stops += f->len_ns >= 10 * DR_NS_PER_S;
 		stall(r, f, now);
+		break;
+	case F_WORKER:
+	case F_WORKER_STOP:
+		stall_workers(r, f, now);
 		break;
 	case F_REPLAY:
 		sim_tap_replay(r, f);
@@ -217,7 +239,7 @@ static void strike(struct sim_run *r, unsigned i, int64_t now)
 		stick(r, f, true);
 		break;
 	case F_KILL:
-		kill_end(r, f->mask & 1, now);
+		kill_end(r, f->mask & 1);
 		fs->until = now;
 		break;
 	case F_BOTH_CUT:
@@ -250,8 +272,7 @@ static void flap_rails(struct sim_run *r, unsigned i, int64_t now)
 		dr_sim_link_down(r->w, rail, DR_SIM_BOTH, 50 * DR_NS_PER_US, (f->seed & 1) != 0);
 		fs->down = true;
 		fs->flip_ns = now + f->len_ns;
-	} else if (now > DR_MAX(fs->give_up,
-				 DR_MAX(r->stalled_until[0], r->stalled_until[1]) + FLAP_HEAL_NS)) {
+	} else if (now > DR_MAX(fs->give_up, sim_all_run_ns(r) + FLAP_HEAL_NS)) {
 		sim_fail(r, "progress: paths are not up again after flap %u", fs->flips);
 	}
 }
@@ -267,6 +288,8 @@ static void lift(struct sim_run *r, unsigned i)
 		dr_sim_link_up(r->w, r->fs[i].flips % 2);
 	else if (f->kind == F_STUCK)
 		stick(r, f, false);
+	else if (f->kind == F_BOTH_CUT)
+		r->both_cut_ns = 0;
 }
 
 /* ---- when ---- */

@@ -21,7 +21,7 @@ static const int64_t TURN_NS = DR_NS_PER_MS; /* of a loop that was due */
 
 static struct dr_channel *channel_of(const struct sim_user *u)
 {
-	return dr_manager_channel_at(u->r->m[u->end], u->channel);
+	return sim_channel_at(u->r, u->channel, u->end);
 }
 
 static struct sim_user *peer_of(const struct sim_user *u)
@@ -36,10 +36,10 @@ static int64_t clock_of(const struct sim_user *u)
 
 static bool can_act(const struct sim_user *u)
 {
-	const struct sim_run *r = u->r;
+	const struct sim_worker *wk = sim_worker_of(u->r, u->channel, u->end);
 
-	return (r->started & (1u << u->end)) && !r->dead[u->end] &&
-	       dr_sim_world_now(r->w) >= r->stalled_until[u->end];
+	return wk->started && !u->r->dead[u->end] &&
+	       dr_sim_world_now(u->r->w) >= sim_stalled_until(wk);
 }
 
 static void close_end(struct sim_user *u)
@@ -97,9 +97,12 @@ static void release(struct sim_user *u)
 	u->gone = true;
 	if (dr_channel_stop(ch, NULL) != 0)
 		sim_fail(r, "close: channel %u end %u cannot be stopped", u->channel, u->end);
-	for (unsigned i = 0; i < DR_PATHS; i++)
-		if (dr_sim_path_quarantined(r->w, u->end, (u->channel + i) % 2, u->channel, i))
+	for (unsigned i = 0; i < DR_PATHS; i++) {
+		struct dr_sim_place at = sim_place(r, u->channel, u->end, i);
+
+		if (dr_sim_path_quarantined(r->w, &at))
 			return; /* never returned */
+	}
 	dr_sim_world_check_idle(r->w, u->end, u->mem, size);
 	if (dr_channel_mem_dereg(ch, &u->reg, clock_of(u), NULL) != 0)
 		sim_fail(r, "close: channel %u end %u: memory cannot be deregistered", u->channel,
@@ -133,7 +136,7 @@ void sim_give_up_watch(struct sim_run *r)
 			struct sim_user *u = &r->ch[c].user[end];
 
 			if (!u->closing || u->gone || !can_act(u) ||
-				now <= r->stalled_until[end] + TURN_NS ||
+				now <= sim_stalled_until(sim_worker_of(r, c, end)) + TURN_NS ||
 				clock_of(u) <= u->closed_ns + CLOSE_NS + TURN_NS)
 				continue;
 			sim_fail(r, "close: channel %u end %u has not left after %.3f ms", c, end,

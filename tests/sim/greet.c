@@ -27,7 +27,8 @@ static void strangers(struct sim_run *r, const struct sim_fault *f, struct dr_rn
 		if (crowd)
 			what = remote_write(r) ? DR_SIM_OLD_HELLO : DR_SIM_SILENT;
 		/* mostly where somebody accepts */
-		dr_sim_stranger(r->w, f->rail, dr_rng_chance(g, 1, 8), what, dr_rng_u64(g));
+		dr_sim_stranger(r->w, (unsigned)dr_rng_below(g, r->s->n_managers), f->rail,
+			dr_rng_chance(g, 1, 8), what, dr_rng_u64(g));
 	}
 }
 
@@ -57,7 +58,7 @@ static bool disturbed(const struct sim_run *r, int64_t now)
 	for (unsigned i = 0; i < r->s->n_faults; i++)
 		if (r->fs[i].st == SIM_ON)
 			return true;
-	return now < DR_MAX(r->stalled_until[0], r->stalled_until[1]) || r->dead[0] || r->dead[1];
+	return now < sim_all_run_ns(r) || r->dead[0] || r->dead[1];
 }
 
 void sim_greet_watch(struct sim_run *r, int64_t now)

@@ -2,6 +2,7 @@
 #include "tests/sim/run.h"
 
 #include "base/mem.h"
+#include "channel/channel_priv.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
@@ -50,36 +51,128 @@ void sim_say(const struct sim_run *r, const char *fmt, ...)
 	fputc('\n', stderr);
 }
 
+/* ---- who is where ---- */
+
+struct dr_channel *sim_channel_at(const struct sim_run *r, unsigned c, unsigned end)
+{
+	return dr_manager_channel_at(sim_worker_of(r, c, end)->m, c / r->s->n_managers);
+}
+
+struct sim_user *sim_user_of(const struct dr_channel *ch)
+{
+	const struct dr_manager *m = ch->prm.arg;
+	const struct sim_worker *wk = m->prm.arg;
+
+	return &wk->r->ch[dr_channel_id(ch) * wk->r->s->n_managers + wk->k].user[wk->end];
+}
+
+struct dr_sim_place sim_place(const struct sim_run *r, unsigned c, unsigned end, unsigned path)
+{
+	return (struct dr_sim_place){ .node = end,
+		.port = sim_manager_of(r, c),
+		.rail = sim_rail_of_path(r, c, path),
+		.channel = c / r->s->n_managers,
+		.index = path };
+}
+
+int64_t sim_stalled_until(const struct sim_worker *wk)
+{
+	return DR_MAX(wk->stalled_until, wk->r->stalled_until[wk->end]);
+}
+
+int64_t sim_all_run_ns(const struct sim_run *r)
+{
+	int64_t ns = DR_MAX(r->stalled_until[0], r->stalled_until[1]);
+
+	for (unsigned end = 0; end < 2; end++)
+		for (unsigned k = 0; k < r->s->n_managers; k++)
+			ns = DR_MAX(ns, r->wk[end][k].stalled_until);
+	return ns;
+}
+
+void sim_touch(struct sim_worker *wk)
+{
+	wk->touched = true;
+}
+
+/* ---- begin ---- */
+
+static void deal_channels(
+	const struct sim_run *r, struct sim_worker *wk, struct dr_manager_params *p)
+{
+	const struct sim_schedule *s = r->s;
+
+	p->n_channels = 0;
+	for (unsigned c = wk->k; c < s->n_channels; c += s->n_managers)
+		p->channel[p->n_channels++] =
+			(struct dr_manager_channel){ .primary = sim_rail_of_path(r, c, 0),
+				.shadow = sim_rail_of_path(r, c, 1),
+				.sender = s->sender[c] == (wk->end == 0) };
+}
+
+static int make_managers(struct sim_run *r, unsigned end, struct dr_manager_params *p)
+{
+	struct dr_sim_rail_params rp = { .world = r->w, .node = end };
+	struct dr_err e;
+
+	p->kind_params = &rp;
+	p->peer = r->peer[end];
+	for (unsigned k = 0; k < r->s->n_managers; k++) {
+		struct sim_worker *wk = &r->wk[end][k];
+
+		*wk = (struct sim_worker){
+			.r = r, .end = end, .k = k, .poller = { r, end, NULL, false }
+		};
+		wk->start_at = wk->due_ns = DR_NEVER;
+		rp.port = k;
+		p->gpu = 3 + k;
+		p->poller = &wk->poller;
+		p->arg = wk;
+		deal_channels(r, wk, p);
+		if (dr_manager_create(p, &wk->m, &e) != 0) {
+			sim_fail(r, "create: %s", e.text);
+			return -1;
+		}
+	}
+	return 0;
+}
+
+/* As the orchestrator does: with datagrams the heartbeats belong to the process. */
+static int make_peer(struct sim_run *r, unsigned end, const struct dr_manager_params *p)
+{
+	struct dr_sim_rail_params rp = { .world = r->w, .node = end, .port = SIM_PEER_PORT };
+	struct dr_manager_params m = *p;
+	struct dr_err e;
+
+	if (!r->s->peer)
+		return 0;
+	m.kind_params = &rp;
+	r->apart[end] = (struct dr_poller){ r, end, NULL, false };
+	if (dr_peer_create(&m, &r->apart[end], &r->peer[end], &e) == 0)
+		return 0;
+	sim_fail(r, "create: %s", e.text);
+	return -1;
+}
+
 static int setup(struct sim_run *r)
 {
 	const struct sim_schedule *s = r->s;
 	struct dr_manager_params p = { .transport = dr_sim_ops(s->world.personality),
-		.gpu = 3,
 		.n_rails = 2,
-		.n_channels = s->n_channels,
 		.window = s->window,
 		.heartbeat_ns = s->heartbeat_ns,
 		.failback = s->failback,
 		.hold_down_ns = s->hold_down_ns,
 		.lost_after_ns = s->lost_after_ns,
-		.poller = (struct dr_poller *)
-				  r->w, /* only tells that paths are driven from outside */
-		.ops = &sim_app_ops,
-		.arg = r };
+		.ops = &sim_app_ops };
 
 	for (unsigned end = 0; end < 2; end++) {
-		struct dr_sim_rail_params rp = { r->w, end };
-		struct dr_err e;
-
 		p.connector = end == 1;
-		p.kind_params = &rp;
-		for (unsigned c = 0; c < s->n_channels; c++)
-			p.channel[c] = (struct dr_manager_channel){ c % 2, !(c % 2),
-				s->sender[c] == (end == 0) };
-		if (dr_manager_create(&p, &r->m[end], &e) != 0) {
-			sim_fail(r, "create: %s", e.text);
+		p.life = &r->life[end];
+		p.rates = &r->rates[end];
+		dr_rail_rates_init(&r->rates[end], 2, 0);
+		if (make_peer(r, end, &p) != 0 || make_managers(r, end, &p) != 0)
 			return -1;
-		}
 		for (unsigned rail = 0; rail < 2; rail++)
 			dr_sim_fence_time(r->w, rail, end, s->fence_ns[rail][end], false);
 	}
@@ -89,15 +182,27 @@ static int setup(struct sim_run *r)
 	return 0;
 }
 
-static int64_t deadline(const struct sim_run *r, unsigned end)
-{
-	int64_t d = r->m[end] != NULL && (r->started & (1u << end)) ? dr_manager_deadline(r->m[end])
-								    : DR_NEVER;
+/* ---- turns ---- */
 
-	if (r->dead[end] || d == DR_NEVER)
+/* In the world's clock. A thread asks for the deadline before it sleeps. */
+static int64_t deadline(struct sim_worker *wk)
+{
+	struct sim_run *r = wk->r;
+	int64_t now = dr_sim_world_now(r->w), d;
+
+	if (!wk->started || r->dead[wk->end])
 		return DR_NEVER;
-	return DR_MAX(
-		d + dr_sim_world_now(r->w) - dr_sim_world_clock(r->w, end), r->stalled_until[end]);
+	if (wk->touched)
+		wk->due_ns = dr_manager_deadline(wk->m);
+	wk->touched = false;
+	d = wk->due_ns;
+	if (wk->poller.woken)
+		d = now;
+	else if (d == DR_NEVER)
+		return DR_NEVER;
+	else
+		d += now - dr_sim_world_clock(r->w, wk->end);
+	return DR_MAX(d, sim_stalled_until(wk));
 }
 
 /* An end that goes on after its clock stood finds it where it was, before it looks at anything else. */
@@ -114,32 +219,74 @@ static void stand_clocks(struct sim_run *r)
 	}
 }
 
-/* True: it did something, and may have more to do. */
-static bool drive(struct sim_run *r, unsigned end, bool app)
+/* Runs what its poller watches. */
+static unsigned poll(struct sim_worker *wk)
 {
+	struct sim_run *r = wk->r;
+	unsigned n = dr_sim_port_drive(r->w, wk->end, wk->k, dr_rng_u64(&r->rng));
+
+	if (wk->poller.watched && dr_sim_port_busy(r->w, wk->end, SIM_PEER_PORT)) {
+		wk->poller.watched->ready(
+			wk->poller.watched, EPOLLIN, dr_sim_world_clock(r->w, wk->end));
+		n++;
+	}
+	return n;
+}
+
+static uint32_t ticks_of(const struct sim_worker *wk)
+{
+	return wk->r->peer[wk->end] ? atomic_load(&wk->r->peer[wk->end]->ticks) : 0;
+}
+
+/* True: it did something, and may have more to do. */
+static bool drive(struct sim_worker *wk, bool app)
+{
+	struct sim_run *r = wk->r;
 	int64_t now = dr_sim_world_now(r->w);
 	unsigned n;
 
-	if (r->dead[end] || now < r->stalled_until[end])
+	if (!wk->started || r->dead[wk->end] || now < sim_stalled_until(wk))
 		return false;
-	if (!(r->started & (1u << end)))
+	n = poll(wk);
+	if (now >= deadline(wk) || (r->s->eager && n > 0)) {
+		uint32_t ticks = ticks_of(wk);
+
+		wk->poller.woken = false;
+		dr_manager_tick(wk->m, dr_sim_world_clock(r->w, wk->end));
+		sim_cover.taken_over += !wk->m->drives && ticks_of(wk) != ticks;
+	} else if (n == 0 && !app)
 		return false;
-	n = dr_sim_world_drive(r->w, end, dr_rng_u64(&r->rng));
-	if (now >= deadline(r, end))
-		dr_manager_tick(r->m[end], dr_sim_world_clock(r->w, end));
-	else if (n == 0 && !app)
-		return false;
-	sim_app_step(r, end);
-	return dr_sim_world_busy(r->w, end);
+	sim_app_step(wk);
+	wk->due_ns = dr_manager_deadline(wk->m);
+	wk->touched = false;
+	return dr_sim_port_busy(r->w, wk->end, wk->k) ||
+	       (wk->poller.watched && dr_sim_port_busy(r->w, wk->end, SIM_PEER_PORT));
+}
+
+/* All workers, in an order that `order` draws. */
+static bool drive_all(struct sim_run *r, uint64_t order, bool app)
+{
+	unsigned n = 2 * r->s->n_managers;
+	struct sim_worker *left[2 * SIM_MANAGERS_MAX];
+	bool again = false;
+
+	for (unsigned i = 0; i < n; i++)
+		left[i] = &r->wk[i % 2][i / 2];
+	for (; n > 0; n--) {
+		unsigned i = (unsigned)(order % n);
+
+		order /= n;
+		again |= drive(left[i], app);
+		left[i] = left[n - 1];
+	}
+	return again;
 }
 
 static void step_ends(struct sim_run *r, bool app)
 {
 	for (unsigned round = 0; round < ROUNDS_MAX; round++) {
-		unsigned first = (unsigned)dr_rng_u64(&r->rng) & 1;
-		bool again = drive(r, first, app && round == 0);
+		bool again = drive_all(r, dr_rng_u64(&r->rng), app && round == 0);
 
-		again |= drive(r, !first, app && round == 0);
 		sim_faults_watch(r, dr_sim_world_now(r->w));
 		if (!again)
 			return;
@@ -159,7 +306,7 @@ static void no_end(struct sim_run *r, const char *what)
 
 	for (unsigned c = 0; c < r->s->n_channels; c++)
 		for (unsigned end = 0; end < 2; end++) {
-			dr_channel_describe(dr_manager_channel_at(r->m[end], c),
+			dr_channel_describe(sim_channel_at(r, c, end),
 				dr_sim_world_clock(r->w, end), text[end], sizeof(text[end]));
 			sim_say(r, "%" PRIu64 " of %" PRIu64 " done; %s", r->ch[c].user[end].done,
 				r->ch[c].total, text[end]);
@@ -171,11 +318,15 @@ static int64_t next_time(struct sim_run *r)
 {
 	int64_t next = DR_MIN(r->fault_due_ns, r->started == 3 ? r->next_burst_ns : DR_NEVER);
 
-	next = DR_MIN(next, DR_MIN(deadline(r, 0), deadline(r, 1)));
 	next = DR_MIN(next, DR_MIN(sim_boot_next(r), dr_sim_world_next(r->w)));
-	for (unsigned end = 0; end < 2; end++) /* what came while it stood still */
-		if (r->stalled_until[end] > dr_sim_world_now(r->w))
-			next = DR_MIN(next, r->stalled_until[end]);
+	for (unsigned end = 0; end < 2; end++)
+		for (unsigned k = 0; k < r->s->n_managers; k++) {
+			int64_t stands = sim_stalled_until(&r->wk[end][k]);
+
+			next = DR_MIN(next, deadline(&r->wk[end][k]));
+			if (stands > dr_sim_world_now(r->w)) /* what came while it stood still */
+				next = DR_MIN(next, stands);
+		}
 	if (dr_sim_world_now(r->w) < r->pause_until_ns)
 		next = DR_MIN(next, r->pause_until_ns);
 	return next;
@@ -192,8 +343,7 @@ static bool over(struct sim_run *r, int64_t now)
 {
 	int64_t from = DR_MAX(r->faults_over_ns, r->pause_until_ns);
 
-	from = DR_MAX(from, DR_MAX(r->stalled_until[0], r->stalled_until[1]));
-
+	from = DR_MAX(from, sim_all_run_ns(r));
 	if (!r->faults_over)
 		return false;
 	if (!r->healed && sim_app_healed(r, 3) && (!r->s->wait_failback || sim_app_back(r))) {
@@ -207,6 +357,15 @@ static bool over(struct sim_run *r, int64_t now)
 	else if (now > DR_MAX(from, r->traffic_until_ns) + DONE_NS && r->healed)
 		no_end(r, "no end");
 	return false;
+}
+
+static bool all_ready(const struct sim_run *r)
+{
+	for (unsigned end = 0; end < 2; end++)
+		for (unsigned k = 0; k < r->s->n_managers; k++)
+			if (dr_manager_ready(r->wk[end][k].m) != 1)
+				return false;
+	return true;
 }
 
 static void simulate(struct sim_run *r)
@@ -226,9 +385,9 @@ static void simulate(struct sim_run *r)
 		step_ends(r, app);
 		sim_give_up_watch(r);
 		sim_greet_watch(r, now);
+		sim_watch(r, now);
 		if (!r->was_ready && r->started == 3)
-			r->was_ready =
-				dr_manager_ready(r->m[0]) == 1 && dr_manager_ready(r->m[1]) == 1;
+			r->was_ready = all_ready(r);
 		if (over(r, now))
 			return;
 		next = next_time(r);
@@ -257,6 +416,8 @@ static void collect(struct sim_run *r)
 	sim_greet_collect(r);
 	sim_cover.schedules++;
 	sim_cover.personality[r->s->world.personality]++;
+	sim_cover.managers[r->s->n_managers - 1]++;
+	*(r->s->peer ? &sim_cover.shared : &sim_cover.alone) += 1;
 	sim_cover.virtual_ms += (uint64_t)(dr_sim_world_now(r->w) / DR_NS_PER_MS);
 	sim_cover.zombies += n->zombies;
 	sim_cover.snapshots += n->snapshots;
@@ -266,6 +427,21 @@ static void collect(struct sim_run *r)
 	sim_cover.dups += n->dups;
 	sim_cover.discarded += n->discarded;
 	sim_cover.stuck += n->stuck;
+}
+
+static void close_all(struct sim_run *r)
+{
+	for (unsigned end = 0; end < 2; end++)
+		for (unsigned k = 0; k < SIM_MANAGERS_MAX; k++)
+			if (r->wk[end][k].m)
+				dr_manager_close(r->wk[end][k].m, dr_sim_world_clock(r->w, end));
+	for (unsigned end = 0; end < 2; end++) {
+		for (unsigned k = 0; k < SIM_MANAGERS_MAX;
+			k++) /* the world destroys what a fence could not */
+			(void)dr_manager_destroy(r->wk[end][k].m);
+		dr_peer_destroy(r->peer[end]);
+		dr_rail_rates_fini(&r->rates[end]);
+	}
 }
 
 int sim_schedule_run(uint64_t seed, uint32_t without, char *why, size_t len)
@@ -280,18 +456,17 @@ int sim_schedule_run(uint64_t seed, uint32_t without, char *why, size_t len)
 	dr_rng_seed(&r->rng, dr_mix64(seed + 1));
 	if (dr_sim_world_create(dr_mix64(seed + 2), &s.world, &r->w) != 0)
 		return 1;
-	sim_say(r, "seed %" PRIu64 ": %s, %u channels, window %u, %u faults%s", seed,
-		dr_sim_personality_name(s.world.personality), s.n_channels, s.window,
-		sim_count_faults(&s), s.may_die ? ", channels may end" : "");
+	sim_say(r,
+		"seed %" PRIu64
+		": %s, %u managers%s, %u channels, window %u, %u faults, channels that may end: %#x",
+		seed, dr_sim_personality_name(s.world.personality), s.n_managers,
+		s.peer ? " with common heartbeats" : "", s.n_channels, s.window,
+		sim_count_faults(&s), s.may_die);
 	if (setup(r) == 0) {
 		simulate(r);
 		collect(r);
 	}
-	for (unsigned end = 0; end < 2; end++)
-		if (r->m[end] != NULL)
-			dr_manager_close(r->m[end], dr_sim_world_clock(r->w, end));
-	for (unsigned end = 0; end < 2; end++)
-		(void)dr_manager_destroy(r->m[end]); /* the world destroys what a fence could not */
+	close_all(r);
 	sim_boot_destroy(r);
 	sim_app_fini(r);
 	dr_sim_world_destroy(r->w);

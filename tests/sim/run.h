@@ -4,25 +4,32 @@
 
 #include "base/clock.h"
 #include "base/rng.h"
-#include "channel/manager.h"
+#include "channel/manager_priv.h"
 #include "transport/sim/sim.h"
 #include "window/window.h"
 
 /*
- * One simulated schedule: two ChannelManagers, the objects that ship, over simulated rails in
- * virtual time. schedule.c draws everything from the seed, before anything runs; then
+ * One simulated schedule: two processes with one to three ChannelManagers each, the objects that ship, over
+ * simulated rails in virtual time. The k-th manager of one end talks to the k-th of the other one. schedule.c draws
+ * everything from the seed, before anything runs; then
  *
  *	app.c	the users of the channels, and what they check	   fault.c  faults and when they strike
  *	greet.c	faults of the handshakes of paths, and what is checked of them
  *	give_up.c	how users give channels up, and what they check	   tap.c    control frames: lost, replayed
  *	boot.c	the conversation that exchanges the handles	   run.c    the loop, and what ends it
  *	cover.c what was reached, over all schedules		   shrink.c less of a schedule that fails
+ *	watch.c	what is checked of managers that share a process, and how soon a channel ends
+ *	poller.c	stands for base/poller.c
  *
- * Driving is as in production: a path is driven when it has something to report, a manager ticks
- * when its deadline is due, and at no other time; so a deadline that is never due hangs here too.
+ * Driving is as in production, with a thread per manager: a path is driven when it has something to report, a
+ * manager ticks when the deadline is due that it had when it went to sleep, or when another thread wakes it, and,
+ * unless the schedule is `eager`, at no other time; so a deadline that is never due hangs here too. The endpoints
+ * of shared heartbeats are read by the thread whose poller watches them.
  */
 enum {
 	SIM_CHANNELS_MAX = 4,
+	SIM_MANAGERS_MAX = 3,
+	SIM_PEER_PORT = SIM_MANAGERS_MAX, /* of the heartbeats that managers share */
 	SIM_PART_MAX = 256,
 	SIM_FAULTS_MAX = 12,
 	SIM_TAP = 16,
@@ -50,12 +57,14 @@ enum sim_fault_kind {
 	F_LOSE,	 /* control frames of some kinds are lost, also those that a stream had delivered */
 	F_CLOSE, /* a user gives a channel up */
 	F_STALL, /* an end stands still, its clock runs */
-	F_CLOCK, /* and its clock stands still too */
+	F_WORKER, /* some managers of an end do */
+	F_CLOCK,  /* and its clock stands still too */
 	F_CONTROL,
 	F_STRANGERS, /* at the listeners of paths */
 	F_HALF,	     /* the next handshakes of paths break half-way */
 	/* the end, of a channel or of all */
-	F_STOP, /* an end stands still for seconds, or half a minute */
+	F_STOP,	       /* an end stands still for seconds, or half a minute */
+	F_WORKER_STOP, /* some managers of an end do, up to a quarter of a minute */
 	F_DEREG,
 	F_STUCK, /* a fence that fails */
 	F_KILL,
@@ -95,7 +104,8 @@ enum {
 	SIM_NO_SLOW_FENCE = 1u << 18,
 	SIM_NO_SMALL_BUFFERS = 1u << 19,
 	SIM_ONE_CHANNEL = 1u << 20,
-	SIM_WITHOUT_BITS = 21,
+	SIM_NO_LATE_START = 1u << 21,
+	SIM_WITHOUT_BITS = 22,
 };
 
 /* Everything that the seed decides. Nothing in here changes once a schedule runs. */
@@ -104,8 +114,13 @@ struct sim_schedule {
 	uint32_t without;
 	struct dr_sim_opts world;
 	int64_t fence_ns[2][2]; /* [rail][node]; -1: as in world */
-	unsigned n_channels, window;
-	bool sender[SIM_CHANNELS_MAX]; /* of node 0 */
+	unsigned n_managers, n_channels, window;
+	bool peer;  /* the managers of an end share one stream of heartbeats per rail */
+	bool eager; /* managers tick whenever they are awake */
+	int64_t start_ns[2]
+			[SIM_MANAGERS_MAX]; /* so much later than its process, a manager starts */
+	unsigned primary[SIM_CHANNELS_MAX]; /* rail */
+	bool sender[SIM_CHANNELS_MAX];	    /* of node 0 */
 	unsigned parts[SIM_CHANNELS_MAX];
 	int64_t heartbeat_ns, hold_down_ns, lost_after_ns;
 	bool failback, wait_failback, key;
@@ -117,13 +132,36 @@ struct sim_schedule {
 	unsigned n_faults;
 	struct sim_fault fault[SIM_FAULTS_MAX];
 	/* What follows from the faults. */
-	bool may_die;  /* channels may end */
-	bool calm;     /* nothing that could make a channel switch */
-	bool steady;   /* outages of one and the same rail, nothing else */
-	bool one_rail; /* at most one outage and nothing else: the idle path's channels stay */
+	unsigned may_die; /* mask of channels that may end */
+	bool calm;	  /* nothing that could make a channel switch */
+	bool steady;	  /* outages of one and the same rail, nothing else */
+	bool one_rail;	  /* at most one outage and nothing else: the idle path's channels stay */
 };
 
 struct sim_run;
+
+/* base/poller.h, without file descriptors: of a worker, or, apart, of the endpoints of an end's heartbeats. */
+struct dr_poller {
+	struct sim_run *r;
+	unsigned end;
+	struct dr_pollable *watched;
+	bool woken;
+};
+
+/* A thread and its manager. */
+struct sim_worker {
+	struct sim_run *r;
+	unsigned end, k; /* k is its port, too */
+	struct dr_manager *m;
+	struct dr_poller poller;
+	bool started, touched; /* touched: its deadline has to be asked for again */
+	int64_t start_at;      /* world's clock; DR_NEVER: its process has no handles yet */
+	int64_t start_ns;      /* end's clock when it started */
+	int64_t stalled_until; /* alone */
+	int64_t due_ns;	       /* end's clock: it sleeps until then */
+	int64_t running_ns;    /* world's clock: it has not stood since then */
+};
+
 struct sim_user { /* one end of a channel */
 	struct sim_run *r;
 	unsigned channel, end;
@@ -154,6 +192,8 @@ struct sim_channel {
 	/* truth about gaps, kept beside the channel's own records; receiver's clock */
 	uint32_t epoch;
 	int64_t last_ns, gap_from_ns, gap_to_ns;
+	uint64_t seen;	    /* watch.c: messages done, both ends, */
+	int64_t moved_ns;   /* and when that changed last, or when all were done */
 	uint64_t unplanned; /* switches, both ends */
 };
 
@@ -172,21 +212,28 @@ struct sim_run {
 	const struct sim_schedule *s;
 	struct dr_rng rng;
 	struct dr_sim_world *w;
-	struct dr_manager *m[2];
+	struct sim_worker wk[2][SIM_MANAGERS_MAX];
+	struct dr_peer *peer[2];
+	struct dr_poller apart[2];
+	struct dr_rail_life life[2];
+	struct dr_rail_rates rates[2];
 	struct sim_boot *boot;
-	unsigned started;    /* ends whose manager was started, */
-	int64_t start_ns[2]; /* by their clocks then */
+	unsigned started; /* ends whose managers were all started */
 	bool dead[2], was_ready;
 	struct sim_channel ch[SIM_CHANNELS_MAX];
 	struct sim_fault_state fs[SIM_FAULTS_MAX];
 	unsigned next_fault;
 	int64_t disturbed_ns, greet_due_ns; /* something was wrong until then; greet.c looks next */
 	int64_t last_fault_ns, fault_due_ns; /* of the loop; when fault.c wants to be called */
-	int64_t stalled_until[2], stalled_from[2];
+	int64_t stalled_until[2], stalled_from[2]; /* of processes */
+	struct {
+		uint32_t n; /* verdicts on the rail so far */
+		int64_t at_ns;
+	} verdict[2][2]; /* watch.c: [end][rail] */
 	bool clock_stands[2];
 	bool faults_over;
 	int64_t faults_over_ns, traffic_until_ns, next_burst_ns, pause_until_ns;
-	int64_t both_cut_ns, killed_ns;
+	int64_t both_cut_ns; /* since then both rails are; 0: they are not */
 	bool healed;
 	char fail[400];
 };
@@ -196,16 +243,44 @@ extern int sim_verbose;
 void sim_fail(struct sim_run *r, const char *fmt, ...) DR_PRINTF(2, 3);
 void sim_say(const struct sim_run *r, const char *fmt, ...) DR_PRINTF(2, 3);
 
+/* run.c, who is where. */
+static inline unsigned sim_manager_of(const struct sim_run *r, unsigned c)
+{
+	return c % r->s->n_managers;
+}
+
+static inline struct sim_worker *sim_worker_of(const struct sim_run *r, unsigned c, unsigned end)
+{
+	return (struct sim_worker *)&r->wk[end][sim_manager_of(r, c)];
+}
+
+static inline unsigned sim_rail_of_path(const struct sim_run *r, unsigned c, unsigned path)
+{
+	return (r->s->primary[c] + path) % 2;
+}
+
+struct dr_channel *sim_channel_at(const struct sim_run *r, unsigned c, unsigned end);
+/* The channel's number in the schedule, and its user. */
+struct sim_user *sim_user_of(const struct dr_channel *ch);
+struct dr_sim_place sim_place(const struct sim_run *r, unsigned c, unsigned end, unsigned path);
+/* Until then the worker, all of an end, or any of both ends stand. */
+int64_t sim_stalled_until(const struct sim_worker *wk);
+int64_t sim_all_run_ns(const struct sim_run *r);
+/* Something was done to its channels from outside. */
+void sim_touch(struct sim_worker *wk);
+
 /* schedule.c */
 extern const char *const sim_fault_names[F_KINDS];
 extern const char *const sim_step_names[SIM_STEPS];
 void sim_draw(struct sim_schedule *s, uint64_t seed, uint32_t without);
 unsigned sim_count_faults(const struct sim_schedule *s);
+/* Mask of the managers that a fault makes stand: some, not all. */
+unsigned sim_workers(const struct sim_schedule *s, const struct sim_fault *f);
 
 /* app.c */
 extern const struct dr_manager_ops sim_app_ops;
 void sim_app_setup(struct sim_run *r);
-void sim_app_step(struct sim_run *r, unsigned end);
+void sim_app_step(struct sim_worker *wk);
 void sim_app_step_user(struct sim_user *u);
 void sim_app_offer(struct sim_run *r, int64_t now);
 bool sim_app_over(const struct sim_run *r);
@@ -246,6 +321,9 @@ bool sim_loses(const struct sim_run *r, unsigned type);
 void sim_faults_run(struct sim_run *r, int64_t now);
 void sim_faults_watch(struct sim_run *r, int64_t now);
 
+/* watch.c */
+void sim_watch(struct sim_run *r, int64_t now);
+
 /* boot.c */
 void sim_boot_create(struct sim_run *r);
 void sim_boot_step(struct sim_run *r, int64_t now);
@@ -267,6 +345,8 @@ struct sim_cover {
 		resumes, control_messages, switch_in_replay, spins, untold, unlike, virtual_ms;
 	uint64_t closes, closed_busy, confirmed, unconfirmed, replays, frames_lost, notifies_lost,
 		flaps, long_stops, idle;
+	uint64_t managers[SIM_MANAGERS_MAX], shared, alone, taken_over, verdicts, late_starts,
+		worst_late_ns, wakes;
 	/* of streams; of remote write */
 	uint64_t strangers[2], rejected[2], outdated[2], cut_hellos[2];
 	uint64_t kept_hellos, welcomed_again; /* remote write */

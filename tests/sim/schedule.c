@@ -7,8 +7,8 @@
 
 const char *const sim_fault_names[F_KINDS] = { "cut", "cut-one-way", "link-down", "flap", "flaps",
 	"break", "blink", "clog", "mute", "completion", "credit", "dup", "replay", "lose", "close",
-	"stall", "clock-stall", "control", "strangers", "half-handshake", "stop", "dereg",
-	"stuck-fence", "kill", "both-cut" };
+	"stall", "worker-stall", "clock-stall", "control", "strangers", "half-handshake", "stop",
+	"worker-stop", "dereg", "stuck-fence", "kill", "both-cut" };
 const char *const sim_step_names[SIM_STEPS] = { "time", "sender in SWITCH", "sender has ANSWER",
 	"sender in DRAIN", "planned switch", "sender fences", "receiver fences",
 	"receiver in NOTIFY", "receiver in FENCE", "dialling", "replay" };
@@ -98,6 +98,31 @@ static void draw_channels(struct sim_schedule *s, struct dr_rng *g)
 	s->wait_failback = dr_rng_chance(g, 1, 2) && s->failback;
 	if (s->without & SIM_NO_PAUSE)
 		s->pause_ns = 0;
+}
+
+/* The channels are dealt out in turn, at least one to each manager. Heartbeats are shared where they are datagrams;
+ * that some managers of a kind without them stand is no case that ships. */
+static void draw_managers(struct sim_schedule *s, struct dr_rng *g)
+{
+	bool own = dr_rng_chance(g, 1, 6);
+
+	s->n_managers = (unsigned)PICK(g, 1, 1, 1, 1, 2, 2, 3);
+	s->n_managers = DR_MIN(s->n_managers, s->n_channels);
+	if (s->world.personality == DR_SIM_PLUGIN)
+		s->n_managers = 1;
+	s->eager = dr_rng_chance(g, 1, 4);
+	for (unsigned c = 0; c < SIM_CHANNELS_MAX; c++) {
+		s->primary[c] = (unsigned)dr_rng_below(g, 2);
+		if (s->n_managers == 1)
+			s->primary[c] = c % 2;
+	}
+	s->peer = s->world.personality != DR_SIM_PLUGIN && (s->n_managers > 1 || !own);
+	for (unsigned end = 0; end < 2; end++)
+		for (unsigned k = 0; k < SIM_MANAGERS_MAX; k++)
+			s->start_ns[end][k] = up_to(g, PICK(g, 0, 0, 2, 60) * DR_NS_PER_MS);
+	for (unsigned end = 0; end < 2; end++)
+		if (s->n_managers == 1 || (s->without & SIM_NO_LATE_START))
+			memset(s->start_ns[end], 0, sizeof(s->start_ns[end]));
 }
 
 static void draw_fault(struct sim_fault *f, struct dr_rng *g, bool first)
@@ -207,6 +232,40 @@ static void draw_more(struct sim_schedule *s, struct dr_rng *g)
 		add(s, g, F_HALF, 0);
 }
 
+/* Faults of single managers. */
+static void draw_stalls(struct sim_schedule *s, struct dr_rng *g)
+{
+	bool alone = dr_rng_chance(g, 1, 2);
+
+	if (s->n_managers == 1)
+		return;
+	if (dr_rng_chance(g, 1, 3)) {
+		if (alone)
+			s->n_faults = 0;
+		add(s, g, F_WORKER_STOP, 100 * DR_NS_PER_MS + up_to(g, 900 * DR_NS_PER_MS));
+	}
+	for (unsigned n = (unsigned)dr_rng_below(g, 3); n > 0; n--)
+		add(s, g, F_WORKER, up_to(g, PICK(g, 2, 10, 90, 300) * DR_NS_PER_MS));
+}
+
+unsigned sim_workers(const struct sim_schedule *s, const struct sim_fault *f)
+{
+	unsigned all = (1u << s->n_managers) - 1;
+
+	return all > 1 ? 1u + (unsigned)((f->seed >> 32) % (all - 1)) : 1;
+}
+
+/* While some managers of an end stand for long, a dial of their peers finds nobody. */
+static unsigned channels_of(const struct sim_schedule *s, unsigned workers)
+{
+	unsigned mask = 0;
+
+	for (unsigned c = 0; c < s->n_channels; c++)
+		if (workers & (1u << c % s->n_managers))
+			mask |= 1u << c;
+	return mask;
+}
+
 /* One rail fails again and again, the other one never: each switch and each failback is bounded. */
 static void draw_one_rail(struct sim_schedule *s, struct dr_rng *g)
 {
@@ -229,8 +288,12 @@ static void draw_one_rail(struct sim_schedule *s, struct dr_rng *g)
 
 static void follows(struct sim_schedule *s)
 {
-	unsigned outages = 0, others = 0, harmless = 0;
+	unsigned outages = 0, others = 0, harmless = 0, beside = 0;
 	bool stop;
+
+	for (unsigned i = 0; i < s->n_faults; i++) /* other faults than managers that stand */
+		beside += !(s->without & (1u << i)) && s->fault[i].kind != F_WORKER &&
+			  s->fault[i].kind != F_WORKER_STOP;
 
 	for (unsigned i = 0; i < s->n_faults; i++) {
 		enum sim_fault_kind k = s->fault[i].kind;
@@ -239,11 +302,15 @@ static void follows(struct sim_schedule *s)
 			continue;
 		/* a dial finds nobody */
 		stop = k == F_STOP || (k == F_CLOCK && s->fault[i].len_ns >= DR_NS_PER_S);
-		s->may_die |= (k >= F_DEREG && k != F_STUCK) || (stop && s->n_faults > 1);
+		if ((k >= F_DEREG && k != F_STUCK) || (stop && beside > 1))
+			s->may_die = ~0u;
+		if (k == F_WORKER_STOP && beside > 0)
+			s->may_die |= channels_of(s, sim_workers(s, &s->fault[i]));
 		if (k <= F_LINK_DOWN)
 			outages++;
 		else if (k == F_REPLAY || k == F_LOSE || k == F_STALL || k == F_CLOCK ||
-			 k == F_CONTROL || k == F_STRANGERS || k == F_STOP || k == F_DUP)
+			 k == F_CONTROL || k == F_STRANGERS || k == F_STOP || k == F_DUP ||
+			 k == F_WORKER || k == F_WORKER_STOP)
 			harmless++;
 		else
 			others++;
@@ -266,12 +333,14 @@ void sim_draw(struct sim_schedule *s, uint64_t seed, uint32_t without)
 	dr_rng_seed(&g, dr_mix64(seed));
 	draw_world(s, &g);
 	draw_channels(s, &g);
+	draw_managers(s, &g);
 	s->n_faults = (unsigned)dr_rng_below(&g, DRAWN_MAX + 1);
 	for (unsigned i = 0; i < s->n_faults; i++)
 		draw_fault(&s->fault[i], &g, i == 0);
 	if (dr_rng_chance(&g, 1, 8))
 		draw_one_rail(s, &g);
 	draw_more(s, &g);
+	draw_stalls(s, &g);
 	follows(s);
 }
 

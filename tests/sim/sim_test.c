@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Seeded simulation of failover: two ChannelManagers and their control conversation, the objects
- * that ship, over simulated rails in virtual time. A seed draws everything: personality, channels,
+ * Seeded simulation of failover: the ChannelManagers of two processes and their control conversation, the objects
+ * that ship, over simulated rails in virtual time. A seed draws everything: personality, managers, channels,
  * windows, parts, delays, the faults and when they strike. Checked in each schedule; the first word
  * of a failure says which check it was:
  *
@@ -21,6 +21,10 @@
  *            delivered message is reported as failed by its sender
  *  handshake a handshake that begins on rails that work ends within 250 ms; who comes up is joined to
  *            the path of its channel, index and generation, whatever strangers say (memory: violations)
+ *  beat      managers that share heartbeats: the tick is in time while any of them runs, and each one that
+ *            runs takes the verdicts at once
+ *  others    where nothing is wrong but that some managers stand, the channels of the others go on
+ *  both      while both rails are cut, every channel ends at each end that runs
  *  twice     completions that come twice are counted as refused
  *  control   messages of the control conversation arrive once and in order
  *
@@ -98,10 +102,12 @@ static void add_cover(const struct sim_cover *from)
 	uint64_t *sum = (uint64_t *)&sim_cover;
 	const uint64_t *add = (const uint64_t *)from;
 	uint64_t worst = DR_MAX(sim_cover.worst_gap_ns, from->worst_gap_ns);
+	uint64_t late = DR_MAX(sim_cover.worst_late_ns, from->worst_late_ns);
 
 	for (size_t w = 0; w < sizeof(sim_cover) / sizeof(*sum); w++)
 		sum[w] += add[w];
 	sim_cover.worst_gap_ns = worst;
+	sim_cover.worst_late_ns = late;
 }
 
 /* One child a processor; their counters come back through shared memory. */

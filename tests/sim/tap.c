@@ -25,9 +25,9 @@ static bool repeated(enum dr_frame_type t)
 
 static struct sim_tap *tap_of(const struct dr_channel *ch)
 {
-	struct sim_channel *c = &tapped->ch[ch->prm.id];
+	const struct sim_user *u = sim_user_of(ch);
 
-	return &c->tap[c->user[0].sender == ch->prm.sender ? 0 : 1];
+	return &tapped->ch[u->channel].tap[u->end];
 }
 
 static void on_event(struct dr_sink *sink, const struct dr_event *ev)
@@ -39,7 +39,7 @@ static void on_event(struct dr_sink *sink, const struct dr_event *ev)
 	if (ev->kind == DR_EV_CTRL && ev->len == DR_FRAME_LEN &&
 		dr_frame_decode(ev->data, ev->len, &fr) == 0) {
 		if (repeated(fr.type) && sim_loses(tapped, fr.type)) {
-			sim_say(tapped, "channel %u: %s is lost", cp->ch->prm.id,
+			sim_say(tapped, "channel %u: %s is lost", sim_user_of(cp->ch)->channel,
 				dr_frame_type_name(fr.type));
 			sim_cover.frames_lost++;
 			sim_cover.notifies_lost += fr.type == DR_FRAME_NOTIFY;
@@ -56,8 +56,7 @@ void sim_tap_setup(struct sim_run *r)
 	for (unsigned c = 0; c < r->s->n_channels; c++)
 		for (unsigned end = 0; end < 2; end++)
 			for (unsigned i = 0; i < DR_PATHS; i++) {
-				struct dr_sink *s =
-					&dr_manager_channel_at(r->m[end], c)->path[i].sink;
+				struct dr_sink *s = &sim_channel_at(r, c, end)->path[i].sink;
 
 				if (s->event != on_event)
 					channel_event = s->event;
@@ -73,9 +72,9 @@ static void replay(struct dr_channel *ch, unsigned path, const uint8_t *frame, i
 
 	if (dr_frame_decode(frame, DR_FRAME_LEN, &fr) != 0)
 		return;
-	sim_say(tapped, "channel %u %s: %s epoch %u gen %u again on path %u", ch->prm.id,
-		ch->prm.sender ? "sender" : "receiver", dr_frame_type_name(fr.type), fr.epoch,
-		fr.gen, path);
+	sim_say(tapped, "channel %u %s: %s epoch %u gen %u again on path %u",
+		sim_user_of(ch)->channel, ch->prm.sender ? "sender" : "receiver",
+		dr_frame_type_name(fr.type), fr.epoch, fr.gen, path);
 	sim_cover.replays++;
 	dr_channel_datagram(ch, &fr, now); /* ignores what cannot come so */
 	if (!dr_channel_path_up(ch, path))
@@ -98,9 +97,10 @@ void sim_tap_replay(struct sim_run *r, const struct sim_fault *f)
 		const struct sim_tap *t = &r->ch[c].tap[end];
 		uint64_t kept = DR_MIN(t->n, (uint64_t)SIM_TAP);
 
-		if (kept == 0 || r->dead[end] || dr_sim_world_now(r->w) < r->stalled_until[end])
+		if (kept == 0 || r->dead[end] ||
+			dr_sim_world_now(r->w) < sim_stalled_until(sim_worker_of(r, c, end)))
 			continue;
-		replay(dr_manager_channel_at(r->m[end], c), path, t->frame[dr_rng_below(&g, kept)],
+		replay(sim_channel_at(r, c, end), path, t->frame[dr_rng_below(&g, kept)],
 			dr_sim_world_clock(r->w, end));
 	}
 }

@@ -173,9 +173,8 @@ static bool path_has(const struct sim_path *p, uintptr_t a, uintptr_t b)
 
 void dr_sim_world_check_idle(struct dr_sim_world *w, unsigned node, const void *base, size_t len)
 {
-	for (unsigned i = 0; i < DR_SIM_RAILS_MAX; i++)
-		for (const struct sim_path *p = w->rail[node][i] ? w->rail[node][i]->paths : NULL;
-			p; p = p->next)
+	for (const struct sim_rail *r = w->rails[node]; r; r = r->next)
+		for (const struct sim_path *p = r->paths; p; p = p->next)
 			if (path_has(p, (uintptr_t)base, (uintptr_t)base + len))
 				sim_violation(w,
 					"node %u: a buffer goes back to its user while channel %u path %u "
@@ -185,10 +184,8 @@ void dr_sim_world_check_idle(struct dr_sim_world *w, unsigned node, const void *
 
 static bool posted_elsewhere(const struct sim_path *p, uintptr_t a, uintptr_t b)
 {
-	for (unsigned i = 0; i < DR_SIM_RAILS_MAX; i++)
-		for (const struct sim_path *q =
-				p->w->rail[p->node][i] ? p->w->rail[p->node][i]->paths : NULL;
-			q; q = q->next)
+	for (const struct sim_rail *r = p->w->rails[p->node]; r; r = r->next)
+		for (const struct sim_path *q = r->paths; q; q = q->next)
 			for (unsigned k = 0; q != p && !q->down && k < q->post_n; k++)
 				if (posting_has(&q->posted[(q->post_head + k) % p->w->o.recv_depth],
 					    a, b))
@@ -249,7 +246,8 @@ void sim_check_target(struct sim_path *p, uint32_t qpn)
 {
 	const struct dr_path_ident *me = &p->verbs.id;
 
-	if (qpn < 1 || qpn > p->w->n_qps || !are_peers(me, &p->w->qp_owner[qpn - 1]))
+	if (qpn < 1 || qpn > p->w->n_qps || !are_peers(me, &p->w->qp[qpn - 1].owner) ||
+		p->w->qp[qpn - 1].port != sim_rail_of(p->base.rail)->port)
 		sim_violation(p->w,
 			"path %u of channel %u gen %u of node %u is led to queue pairs of another path",
 			me->index, me->channel, me->gen, p->node);
@@ -269,11 +267,11 @@ static bool same_path(const struct sim_path *a, const struct sim_path *b)
 
 struct dr_path *dr_sim_hanging(struct dr_sim_world *w, int64_t since_ns, int64_t for_ns)
 {
-	for (unsigned i = 0; i < DR_SIM_RAILS_MAX; i++) {
-		if (!w->rail[0][i] || !w->rail[1][i])
-			continue;
-		for (struct sim_path *a = w->rail[0][i]->paths; a; a = a->next)
-			for (struct sim_path *b = w->rail[1][i]->paths; b; b = b->next)
+	for (const struct sim_rail *r = w->rails[0]; r; r = r->next) {
+		const struct sim_rail *peer = w->rail[1][r->port][r->base.index];
+
+		for (struct sim_path *a = r->paths; peer && a; a = a->next)
+			for (struct sim_path *b = peer->paths; b; b = b->next)
 				if (same_path(a, b) && !(a->ready && b->ready) &&
 					comes_up(a, since_ns) && comes_up(b, since_ns) &&
 					DR_MAX(a->connect_at, b->connect_at) + for_ns <= w->now)

@@ -128,11 +128,12 @@ void sim_conn_ready(struct sim_path *p)
 	(void)sim_item_add(p->w, &p->items, SIM_IT_READY);
 }
 
-struct sim_conn *sim_conn_new(struct dr_sim_world *w, unsigned rail, unsigned dialer)
+struct sim_conn *sim_conn_new(struct dr_sim_world *w, unsigned port, unsigned rail, unsigned dialer)
 {
 	struct sim_conn *c = sim_alloc(sizeof(*c));
 
 	c->w = w;
+	c->port = port;
 	c->rail = rail;
 	c->dialer = dialer;
 	c->cut_after = UINT16_MAX;
@@ -160,7 +161,8 @@ void sim_conn_join(struct sim_conn *c, struct sim_path *p)
 
 void sim_conn_dial(struct sim_path *p)
 {
-	struct sim_conn *c = sim_conn_new(p->w, p->base.rail->index, p->node);
+	const struct sim_rail *r = sim_rail_of(p->base.rail);
+	struct sim_conn *c = sim_conn_new(p->w, r->port, r->base.index, p->node);
 
 	c->channel = p->par.channel;
 	c->index = p->par.index;
@@ -177,9 +179,11 @@ static void accepted(struct sim_conn *c, struct sim_path *p)
 	hs_send(c, p->node, HS_ANSWER);
 }
 
-static bool same(const struct sim_conn *c, unsigned rail, uint32_t channel, unsigned index)
+static bool same(
+	const struct sim_conn *c, const struct sim_rail *r, uint32_t channel, unsigned index)
 {
-	return c->rail == rail && c->channel == channel && c->index == index;
+	return c->port == r->port && c->rail == r->base.index && c->channel == channel &&
+	       c->index == index;
 }
 
 void sim_conn_adopt(struct sim_path *p)
@@ -187,7 +191,7 @@ void sim_conn_adopt(struct sim_path *p)
 	p->waiting = true;
 	for (struct sim_conn *c = p->w->conns; c; c = c->next)
 		if (c->state == SIM_PARKED && c->dialer != p->node && c->gen == p->par.gen &&
-			same(c, p->base.rail->index, p->par.channel, p->par.index)) {
+			same(c, sim_rail_of(p->base.rail), p->par.channel, p->par.index)) {
 			accepted(c, p);
 			return;
 		}
@@ -211,8 +215,8 @@ static void park_over(struct dr_sim_world *w, const struct sim_event *ev)
 static void request(struct dr_sim_world *w, struct sim_conn *c)
 {
 	unsigned to = !c->dialer;
-	struct sim_rail *r = w->rail[to][c->rail];
-	const struct sim_rail *dr = w->rail[c->dialer][c->rail];
+	struct sim_rail *r = sim_conn_rail(c, to);
+	const struct sim_rail *dr = sim_conn_rail(c, c->dialer);
 	int64_t back = sim_link_delay(w, c->rail, to);
 
 	if (!r || r->closed || w->dead[to]) {
@@ -225,12 +229,12 @@ static void request(struct dr_sim_world *w, struct sim_conn *c)
 	}
 	for (struct sim_path *p = r->paths; p; p = p->next)
 		if (p->waiting && p->par.gen == c->gen &&
-			same(c, c->rail, p->par.channel, p->par.index)) {
+			same(c, r, p->par.channel, p->par.index)) {
 			accepted(c, p);
 			return;
 		}
 	for (struct sim_conn *o = w->conns; o; o = o->next)
-		if (o->dialer == c->dialer && same(o, c->rail, c->channel, c->index))
+		if (o->dialer == c->dialer && same(o, r, c->channel, c->index))
 			unpark(o);
 	c->state = SIM_PARKED;
 	struct sim_item *it = sim_item_add(w, &r->items, SIM_IT_INCOMING);

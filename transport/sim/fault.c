@@ -55,22 +55,26 @@ bool dr_sim_link_is_cut(const struct dr_sim_world *w, unsigned rail, unsigned fr
 	return sim_link_dead(w, rail, from_node);
 }
 
-/* lane: the rail; a: number of this link-down and whether the paths are told too. */
-static void tell_down(struct dr_sim_world *w, const struct sim_event *ev)
+static void rail_is_down(struct sim_rail *r, bool paths_too)
 {
-	struct sim_rail *r = w->rail[ev->from][ev->lane];
+	struct sim_item *it = sim_item_add(r->w, &r->items, SIM_IT_FAILED);
 
-	if (!w->down[ev->lane] || ev->a >> 1 != w->down_no[ev->lane])
-		return;
-	w->told[ev->lane][ev->from] = true;
-	if (!r || r->closed || w->dead[ev->from])
-		return;
-	struct sim_item *it = sim_item_add(w, &r->items, SIM_IT_FAILED);
 	it->scope = DR_SCOPE_RAIL;
 	it->err = -ENETDOWN;
 	it->text = "link down";
-	for (struct sim_path *p = ev->a & 1 ? r->paths : NULL; p; p = p->next)
+	for (struct sim_path *p = paths_too ? r->paths : NULL; p; p = p->next)
 		sim_path_broke(p, DR_SCOPE_RAIL, -ENETDOWN);
+}
+
+/* lane: the rail; a: number of this link-down and whether the paths are told too. */
+static void tell_down(struct dr_sim_world *w, const struct sim_event *ev)
+{
+	if (!w->down[ev->lane] || ev->a >> 1 != w->down_no[ev->lane])
+		return;
+	w->told[ev->lane][ev->from] = true;
+	for (struct sim_rail *r = w->rails[ev->from]; r; r = r->next)
+		if (r->base.index == ev->lane && !r->closed && !w->dead[ev->from])
+			rail_is_down(r, ev->a & 1);
 }
 
 void dr_sim_link_down(
@@ -93,24 +97,30 @@ void dr_sim_link_up(struct dr_sim_world *w, unsigned rail)
 	w->told[rail][0] = w->told[rail][1] = false;
 }
 
-struct dr_path *dr_sim_path_find(
-	struct dr_sim_world *w, unsigned node, unsigned rail, uint32_t channel, unsigned index)
+static struct sim_path *first_path(const struct dr_sim_world *w, const struct dr_sim_place *at)
 {
-	struct sim_path *p = w->rail[node][rail] ? w->rail[node][rail]->paths : NULL;
+	const struct sim_rail *r = w->rail[at->node][at->port][at->rail];
 
-	for (; p; p = p->next) /* newest first */
-		if (!p->closed && p->par.channel == channel && p->par.index == index)
+	return r ? r->paths : NULL;
+}
+
+static bool is_at(const struct sim_path *p, const struct dr_sim_place *at)
+{
+	return p->par.channel == at->channel && p->par.index == at->index;
+}
+
+struct dr_path *dr_sim_path_find(struct dr_sim_world *w, const struct dr_sim_place *at)
+{
+	for (struct sim_path *p = first_path(w, at); p; p = p->next) /* newest first */
+		if (!p->closed && is_at(p, at))
 			return &p->base;
 	return NULL;
 }
 
-bool dr_sim_path_quarantined(const struct dr_sim_world *w, unsigned node, unsigned rail,
-	uint32_t channel, unsigned index)
+bool dr_sim_path_quarantined(const struct dr_sim_world *w, const struct dr_sim_place *at)
 {
-	const struct sim_path *p = w->rail[node][rail] ? w->rail[node][rail]->paths : NULL;
-
-	for (; p; p = p->next)
-		if (p->quarantined && p->par.channel == channel && p->par.index == index)
+	for (const struct sim_path *p = first_path(w, at); p; p = p->next)
+		if (p->quarantined && is_at(p, at))
 			return true;
 	return false;
 }

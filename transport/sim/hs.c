@@ -64,21 +64,22 @@ bool sim_hs_item(struct sim_path *p, const struct sim_item *it)
 
 /* ---- what was said before ---- */
 
-void sim_hs_said(struct sim_link *l, const void *data, unsigned len)
+void sim_hs_said(struct sim_link *l, unsigned port, const void *data, unsigned len)
 {
 	struct sim_said *s = &l->said[l->n_said++ % SIM_SAID];
 
 	dr_assert(len <= sizeof(s->data));
 	s->len = len;
+	s->port = port;
 	memcpy(s->data, data, len);
 }
 
-const struct sim_said *sim_hs_recall(const struct sim_link *l, struct dr_rng *g)
+const struct sim_said *sim_hs_recall(const struct sim_link *l, unsigned port, struct dr_rng *g)
 {
 	unsigned n = DR_MIN(l->n_said, (unsigned)SIM_SAID);
 	const struct sim_said *s = &l->said[dr_rng_below(g, n + !n)];
 
-	return n > 0 ? s : NULL;
+	return n > 0 && s->port == port ? s : NULL;
 }
 
 const struct sim_path *sim_hs_newest(const struct sim_rail *r, uint32_t channel, unsigned index)
@@ -104,16 +105,16 @@ const struct sim_path *sim_hs_any(const struct sim_rail *r, struct dr_rng *g)
 
 /* ---- strangers ---- */
 
-void dr_sim_stranger(struct dr_sim_world *w, unsigned rail, unsigned to, enum dr_sim_stranger what,
-	uint64_t seed)
+void dr_sim_stranger(struct dr_sim_world *w, unsigned port, unsigned rail, unsigned to,
+	enum dr_sim_stranger what, uint64_t seed)
 {
 	struct dr_rng g;
 	bool came = false;
 
 	dr_rng_seed(&g, seed);
 	if (sim_is_stream(w))
-		came = sim_tcp_stranger(w, rail, to, what, &g);
+		came = sim_tcp_stranger(w, port, rail, to, what, &g);
 	else if (is_verbs(w))
-		came = sim_verbs_stranger(w, rail, to, what, &g);
+		came = sim_verbs_stranger(w, port, rail, to, what, &g);
 	w->counts.strangers += came;
 }

@@ -28,7 +28,7 @@ static void leave_arrive(struct dr_sim_world *w, const struct sim_event *ev)
 {
 	struct sim_conn *c = ev->obj;
 	unsigned to = !ev->from;
-	struct sim_rail *r = w->rail[to][c->rail];
+	struct sim_rail *r = sim_conn_rail(c, to);
 
 	if (w->link[c->rail][ev->from].clog_until > w->now) {
 		sim_at(w, w->link[c->rail][ev->from].clog_until, *ev);
@@ -99,7 +99,7 @@ static void syn_send(struct sim_conn *c, unsigned from)
 static void accept_syn(struct dr_sim_world *w, struct sim_conn *c)
 {
 	unsigned to = !c->dialer;
-	struct sim_rail *r = w->rail[to][c->rail];
+	struct sim_rail *r = sim_conn_rail(c, to);
 
 	if (!r || r->closed || w->dead[to]) {
 		sim_path_broke_later(c, c->dialer, sim_link_delay(w, c->rail, to), -ECONNREFUSED);
@@ -145,7 +145,7 @@ void sim_tcp_connect(struct sim_path *p)
 		obey(r, &v, NULL);
 		return;
 	}
-	struct sim_conn *c = sim_conn_new(p->w, r->base.index, p->node);
+	struct sim_conn *c = sim_conn_new(p->w, r->port, r->base.index, p->node);
 	struct sim_link *l = &p->w->link[c->rail][p->node];
 	if (l->cut_hello > 0)
 		c->cut_after = (uint16_t)(l->cut_hello - 1);
@@ -165,7 +165,8 @@ bool sim_tcp_item(struct sim_path *p, const struct sim_item *it)
 	if (it->kind == SIM_IT_CONNECTED) {
 		dr_tcp_hs_hello(&p->tcp, hello);
 		dr_tcp_hs_greeted(&p->tcp);
-		sim_hs_said(&p->w->link[p->conn->rail][p->node], hello, sizeof(hello));
+		sim_hs_said(
+			&p->w->link[p->conn->rail][p->node], p->conn->port, hello, sizeof(hello));
 		send_bytes(p->conn, p->node, hello, sizeof(hello));
 		return false;
 	}
@@ -315,23 +316,24 @@ void sim_tcp_expire(struct sim_rail *r)
 }
 
 /* Whatever is on its way in at this end is cut off. */
-static void shut_all(struct dr_sim_world *w, unsigned node, unsigned rail)
+static void shut_all(const struct sim_rail *r)
 {
-	for (struct sim_conn *c = w->conns; c; c = c->next)
-		if (c->state == SIM_PENDING && c->dialer != node && c->rail == rail)
+	for (struct sim_conn *c = r->w->conns; c; c = c->next)
+		if (c->state == SIM_PENDING && c->dialer != r->node &&
+			sim_conn_rail(c, r->node) == r)
 			shut(c);
 }
 
 void sim_tcp_rail_close(struct sim_rail *r)
 {
 	if (r->admission)
-		shut_all(r->w, r->node, r->base.index);
+		shut_all(r);
 }
 
 void sim_tcp_kill(struct dr_sim_world *w, unsigned node)
 {
-	for (unsigned i = 0; i < DR_SIM_RAILS_MAX; i++)
-		shut_all(w, node, i);
+	for (const struct sim_rail *r = w->rails[node]; r; r = r->next)
+		shut_all(r);
 	for (struct sim_conn *c = w->conns; c; c = c->next)
 		if (c->state == SIM_PENDING && c->dialer == node)
 			leave(c, node, false);
@@ -360,12 +362,12 @@ static bool outdated(const struct sim_rail *r, const struct tcp_hello *h)
 /* One that went over this rail before. */
 static bool say_again(struct dr_sim_world *w, struct sim_conn *c, struct dr_rng *g)
 {
-	const struct sim_said *s = sim_hs_recall(&w->link[c->rail][c->dialer], g);
+	const struct sim_said *s = sim_hs_recall(&w->link[c->rail][c->dialer], c->port, g);
 	const char *why;
 	struct tcp_hello h;
 
 	if (!s || dr_tcp_hello_parse(s->data, TCP_HELLO_LEN, &h, &why) ||
-		!outdated(w->rail[!c->dialer][c->rail], &h))
+		!outdated(sim_conn_rail(c, !c->dialer), &h))
 		return false;
 	memcpy(c->said, s->data, TCP_HELLO_LEN);
 	c->said_len = TCP_HELLO_LEN;
@@ -373,9 +375,9 @@ static bool say_again(struct dr_sim_world *w, struct sim_conn *c, struct dr_rng 
 }
 
 /* The HELLO of a path that is there, or of its successor, with another token. */
-static void say_wrong_token(struct dr_sim_world *w, struct sim_conn *c, struct dr_rng *g)
+static void say_wrong_token(struct sim_conn *c, struct dr_rng *g)
 {
-	const struct sim_rail *r = w->rail[c->dialer][c->rail];
+	const struct sim_rail *r = sim_conn_rail(c, c->dialer);
 	const struct sim_path *p = sim_hs_any(r, g);
 	struct tcp_hello h = { .gen = 1 };
 
@@ -391,10 +393,10 @@ static void say_wrong_token(struct dr_sim_world *w, struct sim_conn *c, struct d
 	c->said_len = TCP_HELLO_LEN;
 }
 
-bool sim_tcp_stranger(struct dr_sim_world *w, unsigned rail, unsigned to, enum dr_sim_stranger what,
-	struct dr_rng *g)
+bool sim_tcp_stranger(struct dr_sim_world *w, unsigned port, unsigned rail, unsigned to,
+	enum dr_sim_stranger what, struct dr_rng *g)
 {
-	struct sim_conn *c = sim_conn_new(w, rail, !to);
+	struct sim_conn *c = sim_conn_new(w, port, rail, !to);
 
 	switch (what) {
 	case DR_SIM_SILENT:
@@ -405,12 +407,12 @@ bool sim_tcp_stranger(struct dr_sim_world *w, unsigned rail, unsigned to, enum d
 			c->said[i] = (uint8_t)dr_rng_u64(g);
 		break;
 	case DR_SIM_PARTIAL:
-		say_wrong_token(w, c, g);
+		say_wrong_token(c, g);
 		c->said_len = (unsigned)dr_rng_below(g, TCP_HELLO_LEN);
 		c->leaves = true;
 		break;
 	case DR_SIM_WRONG_TOKEN:
-		say_wrong_token(w, c, g);
+		say_wrong_token(c, g);
 		break;
 	case DR_SIM_OLD_HELLO:
 		if (!say_again(w, c, g)) {

@@ -38,26 +38,36 @@ static struct sim_path *path_of(const struct sim_rail *r, uint32_t qpn)
 static void later(struct sim_path *p, int64_t at,
 	void (*fn)(struct dr_sim_world *w, const struct sim_event *ev))
 {
+	const struct sim_rail *r = sim_rail_of(p->base.rail);
+
 	sim_at(p->w, at,
-		(struct sim_event){
-			.fn = fn, .from = p->node, .lane = p->base.rail->index, .a = p->qpn });
+		(struct sim_event){ .fn = fn,
+			.from = p->node,
+			.lane = r->port * DR_SIM_RAILS_MAX + r->base.index,
+			.a = p->qpn });
+}
+
+static struct sim_path *path_at(const struct dr_sim_world *w, const struct sim_event *ev)
+{
+	return path_of(w->rail[ev->from][ev->lane / DR_SIM_RAILS_MAX][ev->lane % DR_SIM_RAILS_MAX],
+		(uint32_t)ev->a);
 }
 
 static void job_fire(struct dr_sim_world *w, const struct sim_event *ev)
 {
-	struct sim_path *p = path_of(w->rail[ev->from][ev->lane], (uint32_t)ev->a);
+	struct sim_path *p = path_at(w, ev);
+	unsigned rail = ev->lane % DR_SIM_RAILS_MAX;
 
 	if (!p)
 		return;
 	if (p->verbs.state == VB_HS_JOINING &&
-		(sim_link_dead(w, ev->lane, 0) || sim_link_dead(w, ev->lane, 1)) &&
-		!p->neighbour_asked) {
+		(sim_link_dead(w, rail, 0) || sim_link_dead(w, rail, 1)) && !p->neighbour_asked) {
 		p->neighbour_asked = true;
 		later(p, w->now + NEIGHBOUR_NS, job_fire);
 		return;
 	}
 	sim_item_add(w, &p->items, SIM_IT_JOB)->err =
-		p->neighbour_asked && sim_link_dead(w, ev->lane, p->node) ? -ETIMEDOUT : 0;
+		p->neighbour_asked && sim_link_dead(w, rail, p->node) ? -ETIMEDOUT : 0;
 }
 
 static void submit(struct sim_path *p)
@@ -71,7 +81,7 @@ static void submit(struct sim_path *p)
 
 static void tick_fire(struct dr_sim_world *w, const struct sim_event *ev)
 {
-	struct sim_path *p = path_of(w->rail[ev->from][ev->lane], (uint32_t)ev->a);
+	struct sim_path *p = path_at(w, ev);
 
 	if (p)
 		(void)sim_item_add(w, &p->items, SIM_IT_TICK);
@@ -95,13 +105,13 @@ static void greet(struct sim_path *p)
 		.msg_max = 1 << 20,
 		.ctrl_recvs = (uint16_t)DR_MAX(4u, p->w->o.ctrl_depth) };
 	struct sim_rail *r = sim_rail_of(p->base.rail);
-	struct sim_dgram d = { .rail = r->base.index, .kind = SIM_IT_GREETING };
+	struct sim_dgram d = { .port = r->port, .rail = r->base.index, .kind = SIM_IT_GREETING };
 
 	for (unsigned i = 0; i < p->verbs.n; i++)
 		mine.qpn[i] = p->qpn;
 	d.len = d.size = (uint32_t)dr_verbs_hs_greeting(&p->verbs, &mine, d.data);
 	p->st.tx_wire += d.len; /* but not tx_last_ns: see path.h */
-	sim_hs_said(&p->w->link[r->base.index][p->node], d.data, d.len);
+	sim_hs_said(&p->w->link[r->base.index][p->node], r->port, d.data, d.len);
 	sim_rail_send(r, &d, 0);
 	if (dr_rng_chance(&p->w->rng, 1, LATE_ONE_IN)) /* and again, behind what came since */
 		sim_rail_send(r, &d, sim_exp(p->w, LATE_NS));
@@ -111,15 +121,16 @@ static void greet(struct sim_path *p)
 
 static void lead(struct sim_path *p, uint32_t to)
 {
-	unsigned rail = p->base.rail->index;
+	const struct sim_rail *r = sim_rail_of(p->base.rail);
 	struct sim_conn *c = p->w->conns;
 
 	sim_check_target(p, to);
-	while (c && (c->rail != rail || c->qpn[p->node] != p->qpn || c->qpn[!p->node] != to ||
-			    c->end[p->node]))
+	while (c && (c->rail != r->base.index || c->qpn[p->node] != p->qpn ||
+			    c->qpn[!p->node] != to || c->end[p->node]))
 		c = c->next;
 	if (!c) {
-		c = sim_conn_new(p->w, rail, p->par.connector ? p->node : !p->node);
+		c = sim_conn_new(
+			p->w, r->port, r->base.index, p->par.connector ? p->node : !p->node);
 		c->state = SIM_ACCEPTED;
 		c->qpn[p->node] = p->qpn;
 		c->qpn[!p->node] = to;
@@ -192,9 +203,9 @@ static uint32_t new_queue_pair(struct sim_path *p)
 {
 	struct dr_sim_world *w = p->w;
 
-	w->qp_owner = dr_realloc(w->qp_owner, (w->n_qps + 1) * sizeof(*w->qp_owner));
-	dr_assert(w->qp_owner != NULL);
-	w->qp_owner[w->n_qps] = p->verbs.id;
+	w->qp = dr_realloc(w->qp, (w->n_qps + 1) * sizeof(*w->qp));
+	dr_assert(w->qp != NULL);
+	w->qp[w->n_qps] = (struct sim_qp){ p->verbs.id, sim_rail_of(p->base.rail)->port };
 	return ++w->n_qps;
 }
 
@@ -271,16 +282,15 @@ int sim_verbs_rail_item(struct sim_rail *r, const struct sim_item *it, struct dr
 /* ---- strangers ---- */
 
 /* A greeting that went over this rail before, and whose path the other end has had. */
-static unsigned say_again(
-	struct dr_sim_world *w, unsigned rail, unsigned to, struct dr_rng *g, uint8_t *out)
+static unsigned say_again(const struct sim_rail *r, struct dr_rng *g, uint8_t *out)
 {
-	const struct sim_rail *r = w->rail[to][rail];
-	const struct sim_said *s = sim_hs_recall(&w->link[rail][!to], g);
+	const struct sim_said *s =
+		r ? sim_hs_recall(&r->w->link[r->base.index][!r->node], r->port, g) : NULL;
 	const struct sim_path *p;
 	struct dr_verbs_hello h;
 	const char *why;
 
-	if (!r || !s || dr_verbs_hello_parse(s->data, s->len, r->token, &h, &why))
+	if (!s || dr_verbs_hello_parse(s->data, s->len, r->token, &h, &why))
 		return 0;
 	p = sim_hs_newest(r, h.channel, h.index);
 	if (!p || p->par.gen < h.gen)
@@ -290,10 +300,8 @@ static unsigned say_again(
 }
 
 /* The HELLO or WELCOME of a path that is there, or of its successor, with another token. */
-static unsigned say_wrong_token(
-	struct dr_sim_world *w, unsigned rail, unsigned to, struct dr_rng *g, uint8_t *out)
+static unsigned say_wrong_token(const struct sim_rail *r, struct dr_rng *g, uint8_t *out)
 {
-	const struct sim_rail *r = w->rail[!to][rail];
 	const struct sim_path *p = sim_hs_any(r, g);
 	struct dr_verbs_hello h = { .mtu = 1024, .ud_qpn = 1, .msg_max = 4096, .ctrl_recvs = 4 };
 	struct vb_admission other;
@@ -311,10 +319,11 @@ static unsigned say_wrong_token(
 	return (unsigned)dr_verbs_hs_greeting(&hs, &h, out);
 }
 
-bool sim_verbs_stranger(struct dr_sim_world *w, unsigned rail, unsigned to,
+bool sim_verbs_stranger(struct dr_sim_world *w, unsigned port, unsigned rail, unsigned to,
 	enum dr_sim_stranger what, struct dr_rng *g)
 {
-	struct sim_dgram d = { .rail = rail, .kind = SIM_IT_GREETING };
+	struct sim_dgram d = { .port = port, .rail = rail, .kind = SIM_IT_GREETING };
+	const struct sim_rail *peer = w->rail[!to][port][rail];
 	unsigned len = 0;
 
 	switch (what) {
@@ -326,13 +335,13 @@ bool sim_verbs_stranger(struct dr_sim_world *w, unsigned rail, unsigned to,
 			d.data[i] = (uint8_t)dr_rng_u64(g);
 		break;
 	case DR_SIM_PARTIAL:
-		len = (unsigned)dr_rng_below(g, say_wrong_token(w, rail, to, g, d.data));
+		len = (unsigned)dr_rng_below(g, say_wrong_token(peer, g, d.data));
 		break;
 	case DR_SIM_WRONG_TOKEN:
-		len = say_wrong_token(w, rail, to, g, d.data);
+		len = say_wrong_token(peer, g, d.data);
 		break;
 	case DR_SIM_OLD_HELLO:
-		len = say_again(w, rail, to, g, d.data);
+		len = say_again(w->rail[to][port][rail], g, d.data);
 		break;
 	}
 	d.len = d.size = len;

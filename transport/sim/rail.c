@@ -8,18 +8,19 @@
 
 /* Rails: where connections are admitted, datagrams come in and memory is registered. */
 
-enum { RAIL_MAGIC = 0x44525330 };
+enum { RAIL_MAGIC = 0x44525330, REORDER_ONE_IN = 64 };
 
 static int sim_listen(const struct dr_rail_params *p, struct dr_rail **out, struct dr_err *e)
 {
 	const struct dr_sim_rail_params *k = p->kind_params;
 	struct dr_sim_world *w = k->world;
+	struct sim_rail **at;
 
-	dr_assert(k->node < 2);
+	dr_assert(k->node < 2 && k->port < DR_SIM_PORTS_MAX);
 	if (p->index >= DR_SIM_RAILS_MAX)
 		return dr_err_set(e, -ENODEV, "listen on simulated rail %u: there are %u", p->index,
 			DR_SIM_RAILS_MAX);
-	if (w->rail[k->node][p->index])
+	if (w->rail[k->node][k->port][p->index])
 		return dr_err_set(e, -EADDRINUSE, "listen on simulated rail %u: in use", p->index);
 	struct sim_rail *r = dr_calloc(1, sizeof(*r));
 	if (!r)
@@ -28,6 +29,7 @@ static int sim_listen(const struct dr_rail_params *p, struct dr_rail **out, stru
 	r->base = (struct dr_rail){ .ops = dr_sim_ops(w->o.personality), .index = p->index };
 	r->w = w;
 	r->node = k->node;
+	r->port = k->port;
 	memcpy(r->token, p->token, DR_TOKEN_LEN);
 	r->ready = p->ready;
 	r->arg = p->arg;
@@ -40,7 +42,11 @@ static int sim_listen(const struct dr_rail_params *p, struct dr_rail **out, stru
 		r->greetings = sim_alloc(sizeof(*r->greetings));
 		dr_verbs_admission_init(r->greetings, p->token);
 	}
-	w->rail[k->node][p->index] = r;
+	w->rail[k->node][k->port][p->index] = r;
+	at = &w->rails[k->node];
+	while (*at)
+		at = &(*at)->next;
+	*at = r;
 	*out = &r->base;
 	return 0;
 }
@@ -53,6 +59,7 @@ static int sim_rail_handle(struct dr_rail *dr, void *buf, size_t cap)
 	dr_wbuf_u32(&b, RAIL_MAGIC);
 	dr_wbuf_u8(&b, (uint8_t)sim_rail_of(dr)->node);
 	dr_wbuf_u8(&b, (uint8_t)dr->index);
+	dr_wbuf_u8(&b, (uint8_t)sim_rail_of(dr)->port);
 	return b.failed ? -EMSGSIZE : (int)b.len;
 }
 
@@ -60,14 +67,16 @@ static int sim_rail_peer(struct dr_rail *dr, const void *handle, size_t len, str
 {
 	struct sim_rail *r = sim_rail_of(dr);
 	uint32_t magic = 0;
-	uint8_t node = 0, index = 0;
+	uint8_t node = 0, index = 0, port = 0;
 	struct dr_rbuf b;
 
 	dr_rbuf_init(&b, handle, len);
 	dr_rbuf_u32(&b, &magic);
 	dr_rbuf_u8(&b, &node);
 	dr_rbuf_u8(&b, &index);
-	if (dr_rbuf_done(&b) || magic != RAIL_MAGIC || node != !r->node || index != dr->index)
+	dr_rbuf_u8(&b, &port);
+	if (dr_rbuf_done(&b) || magic != RAIL_MAGIC || node != !r->node || index != dr->index ||
+		port != r->port)
 		return dr_err_set(e, -EPROTO,
 			"simulated rail %u: the handle is not that of its peer", dr->index);
 	r->has_peer = true;
@@ -77,7 +86,7 @@ static int sim_rail_peer(struct dr_rail *dr, const void *handle, size_t len, str
 static void dgram_fire(struct dr_sim_world *w, const struct sim_event *ev)
 {
 	struct sim_dgram *d = ev->obj;
-	struct sim_rail *r = w->rail[!ev->from][d->rail];
+	struct sim_rail *r = w->rail[!ev->from][d->port][d->rail];
 
 	if (w->link[d->rail][ev->from].clog_until > w->now) {
 		sim_at(w, w->link[d->rail][ev->from].clog_until, *ev);
@@ -115,13 +124,23 @@ void sim_rail_send(struct sim_rail *r, const struct sim_dgram *d, int64_t late_n
 	int copies = 1 - dr_rng_chance(&w->rng, l->dgram_loss_ppm, 1000000);
 	if (copies)
 		copies += dr_rng_chance(&w->rng, l->dgram_dup_ppm, 1000000);
-	while (copies-- > 0)
-		sim_dgram_at(w, r->node, d, w->now + late_ns + sim_link_delay(w, d->rail, r->node));
+	while (copies-- > 0) {
+		int64_t at = w->now + late_ns + sim_link_delay(w, d->rail, r->node);
+
+		/* What leaves at the same time comes in order, as on one flow, with few exceptions. */
+		if (late_ns == 0 && !dr_rng_chance(&w->rng, 1, REORDER_ONE_IN))
+			at = r->dgram_at = DR_MAX(at, r->dgram_at);
+		sim_dgram_at(w, r->node, d, at);
+	}
 }
 
 static void sim_rail_padded(struct dr_rail *dr, const void *data, size_t len, uint32_t size)
 {
-	struct sim_dgram d = { dr->index, SIM_IT_DGRAM, (uint32_t)len, size, { 0 } };
+	struct sim_dgram d = { .port = sim_rail_of(dr)->port,
+		.rail = dr->index,
+		.kind = SIM_IT_DGRAM,
+		.len = (uint32_t)len,
+		.size = size };
 
 	if (!(dr->ops->caps & DR_CAP_DGRAM) || len > DR_DGRAM_MAX)
 		return;
@@ -202,7 +221,7 @@ static void sim_rail_close(struct dr_rail *dr)
 
 static void sim_rail_fini(struct dr_rail *dr)
 {
-	struct sim_rail *r = sim_rail_of(dr);
+	struct sim_rail *r = sim_rail_of(dr), **at = &r->w->rails[r->node];
 
 	if (r->paths)
 		sim_violation(
@@ -213,7 +232,10 @@ static void sim_rail_fini(struct dr_rail *dr)
 	sim_items_clear(r->w, &r->items);
 	dr_free(r->admission);
 	dr_free(r->greetings);
-	r->w->rail[r->node][dr->index] = NULL;
+	r->w->rail[r->node][r->port][dr->index] = NULL;
+	while (*at != r)
+		at = &(*at)->next;
+	*at = r->next;
 	dr_free(r);
 }
 

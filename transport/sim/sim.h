@@ -22,7 +22,9 @@
  * still takes and acknowledges bytes.
  *
  * Rails come from dr_sim_ops(personality of the world)->listen with
- * kind_params = &(struct dr_sim_rail_params){ world, node }, which is copied. Not thread safe.
+ * kind_params = &(struct dr_sim_rail_params){ world, node, port }, which is copied. Rails of one node with the same
+ * index and different ports are several users of one NIC: they share its links and their faults, and each is joined
+ * to the rail of the same port at the other node. Not thread safe.
  */
 
 enum dr_sim_personality {
@@ -42,7 +44,7 @@ enum dr_sim_personality {
 const char *dr_sim_personality_name(enum dr_sim_personality p);
 const struct dr_transport_ops *dr_sim_ops(enum dr_sim_personality p);
 
-enum { DR_SIM_RAILS_MAX = 8 };
+enum { DR_SIM_RAILS_MAX = 8, DR_SIM_PORTS_MAX = 4 };
 
 /* One direction of a rail. Applies to what is sent from now on. */
 struct dr_sim_link {
@@ -81,6 +83,7 @@ struct dr_sim_world;
 struct dr_sim_rail_params {
 	struct dr_sim_world *world;
 	unsigned node; /* 0 or 1 */
+	unsigned port; /* below DR_SIM_PORTS_MAX */
 };
 
 /* opts NULL: defaults. Rails and paths are closed, stopped and fini'd before destroy. */
@@ -95,9 +98,11 @@ size_t dr_sim_world_step(struct dr_sim_world *w, int64_t until);
 /* A progress or rail_progress of this node has something to report or to take in now. A busy path
  * whose progress the owner never calls stays busy. */
 bool dr_sim_world_busy(const struct dr_sim_world *w, unsigned node);
-/* As a poller would: calls `ready` of every rail and path of this node that is busy, once each, from
+/* The same for the rails of this port, and their paths. */
+bool dr_sim_port_busy(const struct dr_sim_world *w, unsigned node, unsigned port);
+/* As a poller would: calls `ready` of every rail of this port, and every path of them, that is busy, once each, from
  * a place in the list that `first` draws. Returns how many. */
-unsigned dr_sim_world_drive(struct dr_sim_world *w, unsigned node, uint64_t first);
+unsigned dr_sim_port_drive(struct dr_sim_world *w, unsigned node, unsigned port, uint64_t first);
 /* The clock of a node: the world's, less what dr_sim_clock_stand took from it. All times that its
  * process passes in and gets are of this clock. */
 int64_t dr_sim_world_clock(const struct dr_sim_world *w, unsigned node);
@@ -167,8 +172,8 @@ void dr_sim_link_down(struct dr_sim_world *w, unsigned rail, unsigned told_mask,
 void dr_sim_link_up(struct dr_sim_world *w, unsigned rail);
 bool dr_sim_link_is_cut(const struct dr_sim_world *w, unsigned rail, unsigned from_node);
 
-/* Stream, remote write: somebody who is not the peer connects to the rail of node `to`, or sends it a datagram,
- * and does this. */
+/* Stream, remote write: somebody who is not the peer connects to this port's rail of node `to`, or sends it a
+ * datagram, and does this. */
 enum dr_sim_stranger {
 	DR_SIM_SILENT,	    /* says nothing, and stays; remote write: nothing */
 	DR_SIM_GARBAGE,	    /* up to 40 bytes; remote write: as many as a HELLO may have */
@@ -178,8 +183,8 @@ enum dr_sim_stranger {
 			   * Remote write: HELLO or WELCOME, also of the newest path */
 };
 enum { DR_SIM_STRANGERS = DR_SIM_OLD_HELLO + 1 };
-void dr_sim_stranger(struct dr_sim_world *w, unsigned rail, unsigned to, enum dr_sim_stranger what,
-	uint64_t seed);
+void dr_sim_stranger(struct dr_sim_world *w, unsigned port, unsigned rail, unsigned to,
+	enum dr_sim_stranger what, uint64_t seed);
 /* Stream: the next connection that this node dials over this rail breaks, for both ends, after so many bytes
  * of its handshake (HELLO and HELLO_OK, 0 to 43), wherever they are then. Remote write: the next path of this
  * node and rail breaks, at this end alone, at the step of its handshake that `bytes` draws. */
@@ -189,9 +194,14 @@ void dr_sim_cut_hello(struct dr_sim_world *w, unsigned rail, unsigned from_node,
  * later: the newer one; NULL: none. */
 struct dr_path *dr_sim_hanging(struct dr_sim_world *w, int64_t since_ns, int64_t for_ns);
 
-/* The newest path of a node with these coordinates that is not closed; NULL: none. */
-struct dr_path *dr_sim_path_find(
-	struct dr_sim_world *w, unsigned node, unsigned rail, uint32_t channel, unsigned index);
+/* Which paths are meant: those of a channel at one end; its numbers are those of the user of this port. */
+struct dr_sim_place {
+	unsigned node, port, rail;
+	uint32_t channel;
+	unsigned index;
+};
+/* The newest path that is not closed; NULL: none. */
+struct dr_path *dr_sim_path_find(struct dr_sim_world *w, const struct dr_sim_place *at);
 /* The connection breaks: FAILED{PATH, err} at the ends of the nodes in the mask (the other end learns
  * nothing by this). Data in flight from a broken end: stream, lost; else it may still land. */
 void dr_sim_path_break(struct dr_path *p, unsigned at_mask, int err);
@@ -224,9 +234,8 @@ void dr_sim_clock_stand(struct dr_sim_world *w, unsigned node, int64_t for_ns);
 void dr_sim_fence_time(
 	struct dr_sim_world *w, unsigned rail, unsigned node, int64_t ns, bool stuck);
 
-/* A path of this channel and index, open or closed, is at this node in a fence that failed for good. */
-bool dr_sim_path_quarantined(const struct dr_sim_world *w, unsigned node, unsigned rail,
-	uint32_t channel, unsigned index);
+/* A path, open or closed, is in a fence that failed for good. */
+bool dr_sim_path_quarantined(const struct dr_sim_world *w, const struct dr_sim_place *at);
 
 /* The process dies, its rails with it: connections are reset (told over links that work), nothing of
  * it is touched any more. The owner then only closes, stops and fini's its paths and rails. */

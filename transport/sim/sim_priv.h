@@ -97,7 +97,7 @@ enum sim_conn_state { SIM_SYN, SIM_PENDING, SIM_PARKED, SIM_ACCEPTED, SIM_OPEN, 
 struct sim_conn {
 	struct sim_conn *next;
 	struct dr_sim_world *w;
-	unsigned rail, dialer;
+	unsigned port, rail, dialer;
 	uint32_t channel, gen;
 	unsigned index;
 	uint32_t qpn[2]; /* remote write: of the ends' queue pairs */
@@ -183,7 +183,7 @@ struct sim_item {
 STAILQ_HEAD(sim_items, sim_item);
 
 struct sim_dgram {
-	unsigned rail;
+	unsigned port, rail;
 	enum sim_item_kind kind; /* of the peer's item */
 	uint32_t len, size;
 	uint8_t data[DR_DGRAM_MAX];
@@ -246,8 +246,9 @@ struct dr_mr {
 
 struct sim_rail {
 	struct dr_rail base;
+	struct sim_rail *next; /* of the node, in the order of listen */
 	struct dr_sim_world *w;
-	unsigned node;
+	unsigned node, port;
 	bool closed, has_peer;
 	uint8_t token[DR_TOKEN_LEN];
 	struct tcp_admission *admission;	   /* stream */
@@ -255,6 +256,7 @@ struct sim_rail {
 	struct sim_conn *pending[TCP_PENDING_MAX]; /* by slot */
 	struct sim_items items;
 	unsigned n_dgrams;
+	int64_t dgram_at; /* the last one sent arrives */
 	struct sim_path *paths;
 	struct dr_mr *mrs;
 	void (*ready)(void *arg, int64_t now_ns); /* as of a poller */
@@ -271,7 +273,7 @@ struct sim_event {
 };
 
 struct sim_said {
-	unsigned len;
+	unsigned len, port;
 	uint8_t data[DR_VERBS_HELLO_MAX];
 };
 
@@ -284,6 +286,11 @@ struct sim_link {
 	unsigned n_said;
 	unsigned
 		cut_hello; /* the next handshake breaks after so many bytes, less one; remote write: steps */
+};
+
+struct sim_qp {
+	struct dr_path_ident owner;
+	unsigned port;
 };
 
 struct sim_range {
@@ -301,9 +308,10 @@ struct dr_sim_world {
 	struct sim_event *heap;
 	size_t n_events, cap_events;
 	uint64_t serial, hash, keys;
-	struct dr_path_ident *qp_owner; /* remote write: of the queue pairs 1 to n_qps */
+	struct sim_qp *qp; /* remote write: the queue pairs 1 to n_qps */
 	uint32_t n_qps;
-	struct sim_rail *rail[2][DR_SIM_RAILS_MAX];
+	struct sim_rail *rail[2][DR_SIM_PORTS_MAX][DR_SIM_RAILS_MAX];
+	struct sim_rail *rails[2]; /* the same as lists */
 	struct sim_link link[DR_SIM_RAILS_MAX][2];
 	bool down[DR_SIM_RAILS_MAX], told[DR_SIM_RAILS_MAX][2];
 	unsigned down_no[DR_SIM_RAILS_MAX];
@@ -339,6 +347,12 @@ static inline struct sim_path *sim_path_of(struct dr_path *p)
 static inline struct sim_rail *sim_rail_of(struct dr_rail *r)
 {
 	return dr_container_of(r, struct sim_rail, base);
+}
+
+/* The rail at an end of a connection; NULL: there is none. */
+static inline struct sim_rail *sim_conn_rail(const struct sim_conn *c, unsigned node)
+{
+	return c->w->rail[node][c->port][c->rail];
 }
 
 /* world.c */
@@ -385,7 +399,8 @@ void sim_lanes_free(struct sim_conn *c);
 void sim_seg_free(struct dr_sim_world *w, struct sim_seg *s);
 
 /* conn.c */
-struct sim_conn *sim_conn_new(struct dr_sim_world *w, unsigned rail, unsigned dialer);
+struct sim_conn *sim_conn_new(
+	struct dr_sim_world *w, unsigned port, unsigned rail, unsigned dialer);
 /* This path is an end of c from here on. */
 void sim_conn_join(struct sim_conn *c, struct sim_path *p);
 void sim_conn_dial(struct sim_path *p);
@@ -412,9 +427,9 @@ bool sim_hs_is_new(const struct sim_path *p);
 void sim_hs_connect(struct sim_path *p);
 /* What a path's kernel or NIC has for its handshake. True: it is up. */
 bool sim_hs_item(struct sim_path *p, const struct sim_item *it);
-/* This was sent over the link; something that was; NULL: nothing. */
-void sim_hs_said(struct sim_link *l, const void *data, unsigned len);
-const struct sim_said *sim_hs_recall(const struct sim_link *l, struct dr_rng *g);
+/* This was sent over the link, for this port; something that was, lately; NULL: nothing. */
+void sim_hs_said(struct sim_link *l, unsigned port, const void *data, unsigned len);
+const struct sim_said *sim_hs_recall(const struct sim_link *l, unsigned port, struct dr_rng *g);
 /* The newest path of this rail with these coordinates; any path of it. NULL: none. */
 const struct sim_path *sim_hs_newest(const struct sim_rail *r, uint32_t channel, unsigned index);
 const struct sim_path *sim_hs_any(const struct sim_rail *r, struct dr_rng *g);
@@ -426,12 +441,12 @@ int sim_verbs_rail_item(struct sim_rail *r, const struct sim_item *it, struct dr
 /* The peer's NIC acknowledged a message of the handshake. */
 void sim_verbs_acked(struct sim_path *p);
 /* Somebody who is not the peer says something. False: nothing. */
-bool sim_verbs_stranger(struct dr_sim_world *w, unsigned rail, unsigned to,
+bool sim_verbs_stranger(struct dr_sim_world *w, unsigned port, unsigned rail, unsigned to,
 	enum dr_sim_stranger what, struct dr_rng *g);
 
 /* hs_tcp.c */
-bool sim_tcp_stranger(struct dr_sim_world *w, unsigned rail, unsigned to, enum dr_sim_stranger what,
-	struct dr_rng *g);
+bool sim_tcp_stranger(struct dr_sim_world *w, unsigned port, unsigned rail, unsigned to,
+	enum dr_sim_stranger what, struct dr_rng *g);
 void sim_tcp_connect(struct sim_path *p);
 bool sim_tcp_item(struct sim_path *p, const struct sim_item *it);
 /* The same for a rail. Returns the number of events. */

@@ -253,7 +253,7 @@ static void land(struct sim_conn *c, unsigned from, struct sim_path *dst, struct
 	switch (s->kind) {
 	case SIM_SEG_HELLO:
 		it = sim_item_add(
-			w, dst ? &dst->items : &w->rail[!from][c->rail]->items, SIM_IT_HELLO);
+			w, dst ? &dst->items : &sim_conn_rail(c, !from)->items, SIM_IT_HELLO);
 		it->conn = c;
 		it->len = s->len;
 		memcpy(it->data, s->frame, s->len);

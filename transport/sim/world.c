@@ -86,8 +86,7 @@ void dr_sim_world_destroy(struct dr_sim_world *w)
 {
 	if (!w)
 		return;
-	for (size_t i = 0; i < DR_SIM_RAILS_MAX; i++)
-		dr_assert(!w->rail[0][i] && !w->rail[1][i]);
+	dr_assert(!w->rails[0] && !w->rails[1]);
 	for (size_t i = 0; i < w->n_events; i++)
 		if (w->heap[i].a == UINT64_MAX) /* the event owns its object */
 			dr_free(w->heap[i].obj);
@@ -103,7 +102,7 @@ void dr_sim_world_destroy(struct dr_sim_world *w)
 	for (struct sim_seg *s; (s = sim_seg_pop(&w->spare_segs));)
 		dr_free(s);
 	dr_free(w->heap);
-	dr_free(w->qp_owner);
+	dr_free(w->qp);
 	dr_free(w->returned.r);
 	dr_free(w->users.r);
 	dr_free(w);
@@ -206,7 +205,7 @@ static bool rail_busy(const struct sim_rail *r)
 	return !r->closed && (!STAILQ_EMPTY(&r->items) || sim_tcp_due(r));
 }
 
-unsigned dr_sim_world_drive(struct dr_sim_world *w, unsigned node, uint64_t first)
+unsigned dr_sim_port_drive(struct dr_sim_world *w, unsigned node, unsigned port, uint64_t first)
 {
 	struct {
 		void (*ready)(void *arg, int64_t now_ns);
@@ -215,14 +214,14 @@ unsigned dr_sim_world_drive(struct dr_sim_world *w, unsigned node, uint64_t firs
 	unsigned n = 0;
 
 	/* First who, then call: a call may make and free paths. Whoever is gone by then finds that out. */
-	for (unsigned i = 0; i < DR_SIM_RAILS_MAX && !w->dead[node]; i++) {
-		const struct sim_rail *r = w->rail[node][i];
-
-		if (r && r->ready && rail_busy(r) && n < SIM_DRIVE_MAX) {
+	for (const struct sim_rail *r = w->dead[node] ? NULL : w->rails[node]; r; r = r->next) {
+		if (r->port != port)
+			continue;
+		if (r->ready && rail_busy(r) && n < SIM_DRIVE_MAX) {
 			due[n].ready = r->ready;
 			due[n++].arg = r->arg;
 		}
-		for (const struct sim_path *p = r ? r->paths : NULL; p; p = p->next)
+		for (const struct sim_path *p = r->paths; p; p = p->next)
 			if (p->par.ready && sim_path_busy(p) && n < SIM_DRIVE_MAX) {
 				due[n].ready = p->par.ready;
 				due[n++].arg = p->par.arg;
@@ -236,21 +235,31 @@ unsigned dr_sim_world_drive(struct dr_sim_world *w, unsigned node, uint64_t firs
 	return n;
 }
 
+static bool any_busy(const struct sim_rail *r)
+{
+	if (r->closed)
+		return false;
+	if (rail_busy(r))
+		return true;
+	for (const struct sim_path *p = r->paths; p; p = p->next)
+		if (sim_path_busy(p))
+			return true;
+	return false;
+}
+
+bool dr_sim_port_busy(const struct dr_sim_world *w, unsigned node, unsigned port)
+{
+	for (const struct sim_rail *r = w->dead[node] ? NULL : w->rails[node]; r; r = r->next)
+		if (r->port == port && any_busy(r))
+			return true;
+	return false;
+}
+
 bool dr_sim_world_busy(const struct dr_sim_world *w, unsigned node)
 {
-	if (w->dead[node])
-		return false;
-	for (unsigned i = 0; i < DR_SIM_RAILS_MAX; i++) {
-		const struct sim_rail *r = w->rail[node][i];
-
-		if (!r || r->closed)
-			continue;
-		if (rail_busy(r))
+	for (const struct sim_rail *r = w->dead[node] ? NULL : w->rails[node]; r; r = r->next)
+		if (any_busy(r))
 			return true;
-		for (const struct sim_path *p = r->paths; p; p = p->next)
-			if (sim_path_busy(p))
-				return true;
-	}
 	return false;
 }
 
