@@ -11,20 +11,23 @@
 
 /*
  * Datagram, big endian:
- *	u32 magic | u8 version | u8 role (1 connector) | u16 gpu | u8 rail | u8 n | u8 flags (1 fast phase, 2 report) |
- *	u16 size | u16 held | u64 number | n x (u8 miss | u32 newest | u32 newest padded |
- *	u16 small) | 16 B MAC | padding
- * size: of the datagram, padding included. held: bit i, datagrams for rail i have not left the sender's host. newest: low bits of numbers received on that rail. small: of the
- * number of datagrams without padding received there.
+ *	u32 magic | u8 version | u8 role (1 connector) | u16 gpu | u8 rail | u8 n |
+ *	u8 flags (1 fast phase, 2 report, 4 stand) | u16 size | u16 held | u64 number | u64 stand, if the flag is set |
+ *	n x (u8 miss | u32 newest | u32 newest padded | u16 small) | 16 B MAC | padding
+ * size: of the datagram, padding included. held: bit i, datagrams for rail i have not left the sender's host. stand:
+ * bit i, the worker at position i of the sender's process stands. newest: low bits of numbers received on that rail.
+ * small: of the number of datagrams without padding received there.
  * MAC: SipHash-2-4 of 128 bits (libsodium crypto_shorthash_siphashx24), designed for short messages,
  * over all bytes before it, keyed with the session's token.
  */
-enum { HB_MAGIC = 0x64724842, HB_VERSION = 5, HB_MAC = 16, HB_FIXED = 23, HB_REPORT = 11 };
-enum { FLAG_FAST = 1, FLAG_REPORT = 2, DOWN = UINT8_MAX, LONGEST_MAX = 10 };
+enum { HB_MAGIC = 0x64724842, HB_VERSION = 6, HB_MAC = 16, HB_FIXED = 23, HB_REPORT = 11 };
+enum { FLAG_FAST = 1, FLAG_REPORT = 2, FLAG_STAND = 4, DOWN = UINT8_MAX, LONGEST_MAX = 10 };
 static const int64_t FAST_MIN_NS = DR_NS_PER_MS / 2;
 static const int64_t FORGET_NS = 5 * DR_NS_PER_S;
 static const int64_t GAPS_NS = 100 * DR_NS_PER_MS;
 static const int64_t PATIENCE_MAX_NS = 200 * DR_NS_PER_MS;
+static const int64_t STAND_NS =
+	100 * DR_NS_PER_MS; /* a report counts so long, or for four intervals */
 
 _Static_assert(HB_MAC == crypto_shorthash_siphashx24_BYTES &&
 		       DR_TOKEN_LEN == crypto_shorthash_siphashx24_KEYBYTES,
@@ -139,6 +142,17 @@ void dr_hb_held(struct dr_hb *h, unsigned rail, bool held)
 	h->rail[rail].held = held;
 }
 
+void dr_hb_stand(struct dr_hb *h, uint64_t workers)
+{
+	h->stand = workers;
+}
+
+bool dr_hb_peer_stands(const struct dr_hb *h, unsigned worker, int64_t now)
+{
+	return (h->peer_stand >> worker & 1) != 0 &&
+	       now - h->peer_stand_ns < DR_MAX(STAND_NS, 4 * h->interval_ns);
+}
+
 static bool alive(const struct dr_hb_rail *r)
 {
 	return r->heard || r->heard_elsewhere;
@@ -207,6 +221,11 @@ static void take_report(
 	}
 }
 
+static size_t head_len(uint8_t flags)
+{
+	return HB_FIXED + (flags & FLAG_STAND ? sizeof(uint64_t) : 0);
+}
+
 int dr_hb_receive(
 	struct dr_hb *h, unsigned rail, const void *data, size_t len, size_t size, int64_t now)
 {
@@ -215,7 +234,7 @@ int dr_hb_receive(
 	const void *reports;
 	uint16_t gpu, total, held;
 	uint32_t magic;
-	uint64_t number;
+	uint64_t number, stand = 0;
 	size_t used;
 
 	dr_assert(rail < h->n_rails);
@@ -229,12 +248,14 @@ int dr_hb_receive(
 	dr_rbuf_u8(&r, &flags);
 	dr_rbuf_u16(&r, &total);
 	dr_rbuf_u16(&r, &held);
-	if (dr_rbuf_u64(&r, &number) != 0 || magic != HB_MAGIC || version != HB_VERSION ||
-		role != !h->connector || gpu != h->gpu || from != rail || n != h->n_rails ||
-		total != size || dr_rbuf_view(&r, &reports, (size_t)n * HB_REPORT) != 0 ||
-		dr_rbuf_left(&r) < HB_MAC)
+	dr_rbuf_u64(&r, &number);
+	if (flags & FLAG_STAND)
+		dr_rbuf_u64(&r, &stand);
+	if (r.failed || magic != HB_MAGIC || version != HB_VERSION || role != !h->connector ||
+		gpu != h->gpu || from != rail || n != h->n_rails || total != size ||
+		dr_rbuf_view(&r, &reports, (size_t)n * HB_REPORT) != 0 || dr_rbuf_left(&r) < HB_MAC)
 		goto refuse;
-	used = HB_FIXED + (size_t)n * HB_REPORT;
+	used = head_len(flags) + (size_t)n * HB_REPORT;
 	if (size == len && len == used + HB_MAC)
 		total = 0;
 	mac(h, data, used, want);
@@ -253,6 +274,8 @@ int dr_hb_receive(
 	if (number <= h->told) /* read after a newer one of another rail */
 		return 0;
 	h->told = number;
+	h->peer_stand = stand;
+	h->peer_stand_ns = now;
 	/* Else our bytes would replace the datagrams that tell how a rail is heard. */
 	if ((flags & FLAG_REPORT) && now >= h->report_ns) {
 		h->asked = true;
@@ -290,6 +313,7 @@ static uint8_t own_flags(const struct dr_hb *h)
 {
 	uint8_t f = h->next_ns < h->fast_until_ns ? FLAG_FAST : 0;
 
+	f |= h->stand != 0 ? FLAG_STAND : 0;
 	for (unsigned i = 0; i < h->n_rails; i++)
 		if (h->rail[i].down)
 			f |= FLAG_REPORT;
@@ -298,7 +322,8 @@ static uint8_t own_flags(const struct dr_hb *h)
 
 size_t dr_hb_make(struct dr_hb *h, unsigned rail, uint32_t size, uint8_t buf[DR_DGRAM_MAX])
 {
-	size_t plain = HB_FIXED + (size_t)h->n_rails * HB_REPORT + HB_MAC;
+	uint8_t flags = own_flags(h);
+	size_t plain = head_len(flags) + (size_t)h->n_rails * HB_REPORT + HB_MAC;
 	struct dr_hb_rail *to = &h->rail[rail];
 	uint8_t tag[HB_MAC];
 	uint16_t held = 0;
@@ -315,10 +340,12 @@ size_t dr_hb_make(struct dr_hb *h, unsigned rail, uint32_t size, uint8_t buf[DR_
 	dr_wbuf_u16(&w, h->gpu);
 	dr_wbuf_u8(&w, (uint8_t)rail);
 	dr_wbuf_u8(&w, (uint8_t)h->n_rails);
-	dr_wbuf_u8(&w, own_flags(h));
+	dr_wbuf_u8(&w, flags);
 	dr_wbuf_u16(&w, (uint16_t)(size != 0 ? size : plain));
 	dr_wbuf_u16(&w, held);
 	dr_wbuf_u64(&w, ++h->tick);
+	if (flags & FLAG_STAND)
+		dr_wbuf_u64(&w, h->stand);
 	if (size != 0)
 		to->padded[to->n_padded++ % DR_HB_PADDED_MAX] = h->tick;
 	else
@@ -464,8 +491,12 @@ static void plan(struct dr_hb *h, uint32_t busy, int64_t now, struct dr_hb_out *
 		if (r->padded_size != 0 && (out->full || r->n_padded < 2 * DR_HB_PADDED_LOST))
 			out->padded |= 1u << i;
 	}
-	out->send = down || question || doubt || h->asked ? all : all & ~busy;
+	out->send = down || question || doubt || h->asked || (h->stand | h->told_stand) != 0
+			    ? all
+			    : all & ~busy;
 	h->asked = false;
+	if (out->full)
+		h->told_stand = h->stand;
 	h->next_ns = now + h->interval_ns / (question || missed ? DR_HB_QUARTER : doubt ? 2 : 1);
 	if (doubt && now < h->fast_until_ns && h->budget > 0) {
 		h->next_ns = now + fast_ns(h);

@@ -40,6 +40,9 @@
  * While the peer says that its datagrams for the rail have not left its host, they are behind data on a slow
  * rail: then a silence must last for DR_HB_HELD_NS.
  *
+ * Workers that share the heartbeats of a process: those that stand although others run are named in each datagram
+ * (dr_hb_stand), so that their peers do not take them for paths that make no progress.
+ *
  * Packets of full size: while the owner questions a rail (dr_hb_question), each datagram on it is
  * preceded by one that is padded to the size of a data packet. The peer reports the newest datagram
  * and the newest padded one that it received. A padded one is lost when a later small one arrived.
@@ -119,7 +122,10 @@ struct dr_hb {
 	bool peer_runs; /* a datagram arrived before the last full tick */
 	/* The peer waits for a report: a padded datagram arrived, or a rail is down there. */
 	bool asked;
-	int64_t report_ns;     /* earliest time of the next report on request */
+	int64_t report_ns; /* earliest time of the next report on request */
+	/* Workers that stand: here, in the datagrams of the last full tick, and at the peer as it reported last. */
+	uint64_t stand, told_stand, peer_stand;
+	int64_t peer_stand_ns; /* when it did */
 	uint64_t tick;	       /* number of the last datagram sent */
 	uint64_t echoed;       /* newest of ours, on any rail, that the peer reported */
 	uint64_t told;	       /* newest number of the peer over all rails: its report counts */
@@ -160,6 +166,10 @@ void dr_hb_start(struct dr_hb *h, int64_t now);
 void dr_hb_life(struct dr_hb *h, unsigned rail);
 /* Another worker of this process heard the rail. */
 void dr_hb_heard_elsewhere(struct dr_hb *h, unsigned rail);
+/* Bits of the workers that stand, for the reports. While there are any, datagrams are sent in every full tick. */
+void dr_hb_stand(struct dr_hb *h, uint64_t workers);
+/* The peer reported lately that its worker stands. */
+bool dr_hb_peer_stands(const struct dr_hb *h, unsigned worker, int64_t now);
 /* Whether datagrams that were sent on the rail have left this host; for the reports. */
 void dr_hb_held(struct dr_hb *h, unsigned rail, bool held);
 /* Bits of the rails that the next full tick would declare down if nothing more is received. The owner

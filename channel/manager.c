@@ -493,6 +493,9 @@ enum dr_rail_state dr_manager_rail_state(const struct dr_manager *m, unsigned ra
 void dr_manager_close(struct dr_manager *m, int64_t now)
 {
 	m->now = now;
+	dr_peer_lock(m);
+	m->closing = true;
+	dr_peer_unlock(m);
 	for (unsigned c = 0; c < m->prm.n_channels; c++)
 		dr_channel_close(m->channel[c], now);
 }

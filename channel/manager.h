@@ -17,7 +17,7 @@
  *
  * The user's replies come before the tick, so that acknowledgements never delay them.
  */
-enum { DR_RAILS_MAX = 16, DR_CHANNELS_MAX = 64, DR_SILENCES = 16 };
+enum { DR_RAILS_MAX = 16, DR_CHANNELS_MAX = 64, DR_SILENCES = 16, DR_POSITIONS_MAX = 64 };
 
 enum dr_detect { DR_DETECT_FAST, DR_DETECT_CONSERVATIVE };
 
@@ -48,7 +48,8 @@ struct dr_manager_ops {
 	void (*degraded)(void *arg, unsigned rail, const struct dr_rate_state *st, int64_t now_ns);
 	/* Every rail is silent for silent_ns. stalled: the peer's kernel still acknowledges, so only
 	 * its process is stalled and the channels wait. false: nothing is acknowledged and the channels
-	 * fail now, or (silent_ns 0) the peer is heard again. */
+	 * fail now, or (silent_ns 0) the peer is heard again. stalled with silent_ns 0: rails are heard, but the
+	 * peer's manager stands, and the channels wait. */
 	void (*silence)(void *arg, bool stalled, int64_t silent_ns, int64_t now_ns);
 };
 
@@ -65,6 +66,8 @@ struct dr_rail_life {
 struct dr_manager_params {
 	const struct dr_transport_ops *transport;
 	unsigned gpu;
+	unsigned
+		position; /* among the managers of its process, as at the peer's end; with a peer below DR_POSITIONS_MAX */
 	unsigned n_rails, n_channels;
 	struct dr_manager_rail rail[DR_RAILS_MAX];
 	struct dr_manager_channel channel[DR_CHANNELS_MAX];

@@ -92,7 +92,8 @@ struct dr_manager {
 	struct dr_channel_ops
 		ops; /* own callbacks, which forward to the owner's; arg is the manager */
 	bool started, stalled, lost;
-	int64_t probe_ns; /* next probe while silent */
+	bool silence_told; /* to the owner */
+	int64_t probe_ns;  /* next probe while silent */
 	int64_t silence_reported_ns;
 	uint32_t falls_seen[DR_RAILS_MAX]; /* last values of the counters of dr_rail_life */
 	int64_t life_ns;		   /* when the paths were last checked for signs of life */
@@ -101,6 +102,7 @@ struct dr_manager {
 	int64_t now;
 	/* Of the peer, see peer.c. */
 	unsigned locks; /* how often this manager holds the lock */
+	bool closing;	/* its thread may end */
 	bool drives;
 	struct dr_manager *next;
 	uint32_t verdicts_seen, ticks_seen;
@@ -108,6 +110,7 @@ struct dr_manager {
 		uint32_t falls, rises;
 	} seen[DR_RAILS_MAX];
 	int64_t look_ns;   /* the next look is due */
+	int64_t looked_ns; /* the last one */
 	int64_t passed_ns; /* the tick for which this manager followed the last call */
 	int64_t retry_ns;  /* not before, since another manager held the lock */
 	int64_t rails_ns;  /* own rails are looked after then */
@@ -161,6 +164,8 @@ void dr_peer_fell(struct dr_peer *p, unsigned r, int err, const char *why);
 void dr_peer_rose(struct dr_peer *p, unsigned r);
 /* Reads the heartbeats that have arrived on these rails. Returns the number of events. */
 int dr_peer_read(struct dr_manager *m, uint32_t rails);
+/* Before a tick that is due: tells the peer which managers stand. */
+void dr_peer_stand(struct dr_manager *m);
 /* The manager has looked, and the tick had this result. True: a full tick was executed since its last look. */
 bool dr_peer_looked(struct dr_manager *m, const struct dr_hb_out *out);
 

@@ -8,6 +8,7 @@
 /*
  * The ChannelManager judges its rails; channels are only told about their paths.
  *
+ * Where the peer's heartbeats say that its manager stands, its process runs and the channels wait, too.
  * Silence on all rails (none heard for SILENT_NS of executed ticks): every PROBE_NS each channel sends
  * a PROBE on each path that is up. While the peer's kernel acknowledges them, or answers the probes of a
  * window that it keeps shut, only its process is stalled, and the channels wait. If nothing is
@@ -282,8 +283,11 @@ static void share_silences(struct dr_manager *m, const struct dr_hb_out *out)
 				&l->silences[r][out->ended[r]], 1, memory_order_relaxed);
 }
 
+/* silent_ns 0: a rail is heard. That the peer's manager alone stands is told the owner when it lasts for a second. */
 static void report_silence(struct dr_manager *m, bool stalled, int64_t silent_ns)
 {
+	bool later = stalled && silent_ns == 0 && !m->stalled, told = m->silence_told;
+
 	if (m->stalled != stalled)
 		for (unsigned c = 0; c < m->prm.n_channels; c++)
 			dr_channel_stalled(m->channel[c], stalled, m->now);
@@ -291,8 +295,16 @@ static void report_silence(struct dr_manager *m, bool stalled, int64_t silent_ns
 		return;
 	m->stalled = stalled;
 	m->silence_reported_ns = m->now;
-	if (m->prm.ops && m->prm.ops->silence)
+	m->silence_told = stalled && !later;
+	if ((m->silence_told || told) && m->prm.ops && m->prm.ops->silence)
 		m->prm.ops->silence(m->prm.arg, stalled, silent_ns, m->now);
+}
+
+/* The peer's process runs, and its manager at our position does not. */
+static bool peer_stands(const struct dr_manager *m)
+{
+	return m->peer->shared && m->prm.position < DR_POSITIONS_MAX &&
+	       dr_hb_peer_stands(m->hb, m->prm.position, m->now);
 }
 
 static void watch_silence(struct dr_manager *m)
@@ -301,8 +313,10 @@ static void watch_silence(struct dr_manager *m)
 	int64_t silent = dr_hb_silent_ns(m->hb);
 
 	if (silent < SILENT_NS) {
-		if (m->stalled)
-			report_silence(m, false, 0);
+		bool stands = peer_stands(m);
+
+		if (stands || m->stalled)
+			report_silence(m, stands, 0);
 		m->probe_ns = 0;
 		return;
 	}
@@ -700,8 +714,10 @@ static int look(struct dr_manager *m)
 	uint32_t busy = collect_life(m);
 	struct dr_hb_out out;
 
-	if (due)
+	if (due) {
 		n += read_unheard(m);
+		dr_peer_stand(m);
+	}
 	share_life(m);
 	look_for_held(m);
 	dr_hb_tick(m->hb, busy, m->now, &out);

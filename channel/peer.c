@@ -25,12 +25,15 @@
  *  4. A verdict is a number that grows; each manager compares it with the last one that it took. Sleeping managers are
  *     woken for it.
  *  5. A tick that comes late is one tick. A manager that was stalled alone extends the timers of its own channels only.
- *  6. Locks are taken in this order: the peer's, then that of the rates.
+ *  6. A manager that has not looked for STANDS_NS, or for four intervals, stands. The tick tells the peer, whose
+ *     manager at that position lets its channels wait.
+ *  7. Locks are taken in this order: the peer's, then that of the rates.
  *
  * The same code serves a manager that has no common peer: the peer is its own, and its rails are the endpoints.
  */
 enum { LAG_PART = 8, LAG_STEPS = 16, PROCESS = UINT16_MAX };
 static const int64_t GIVE_UP_NS = 60 * DR_NS_PER_S;
+static const int64_t STANDS_NS = 100 * DR_NS_PER_MS;
 
 static int64_t lag_ns(const struct dr_peer *p, int64_t now)
 {
@@ -331,7 +334,7 @@ void dr_peer_join(struct dr_manager *m)
 	dr_peer_lock(m);
 	m->next = p->managers;
 	p->managers = m;
-	m->look_ns = m->now;
+	m->look_ns = m->looked_ns = m->now;
 	m->ticks_seen = atomic_load_explicit(&p->ticks, memory_order_relaxed);
 	m->verdicts_seen = atomic_load_explicit(&p->verdicts, memory_order_relaxed);
 	for (unsigned r = 0; r < m->prm.n_rails; r++) {
@@ -405,10 +408,25 @@ bool dr_peer_news(const struct dr_manager *m)
 	       m->verdicts_seen != atomic_load_explicit(&m->peer->verdicts, memory_order_relaxed);
 }
 
+void dr_peer_stand(struct dr_manager *m)
+{
+	struct dr_peer *p = m->peer;
+	int64_t since = m->now - DR_MAX(STANDS_NS, 4 * p->hb.interval_ns);
+	uint64_t stand = 0;
+
+	for (const struct dr_manager *o = p->managers; o; o = o->next)
+		if (o != m && !o->closing && o->looked_ns < since &&
+			o->prm.position < DR_POSITIONS_MAX)
+			stand |= 1ull << o->prm.position;
+	dr_hb_stand(&p->hb, stand);
+}
+
 bool dr_peer_looked(struct dr_manager *m, const struct dr_hb_out *out)
 {
 	struct dr_peer *p = m->peer;
 	bool full;
+
+	m->looked_ns = m->now;
 
 	if (out->full)
 		atomic_fetch_add_explicit(&p->ticks, 1, memory_order_relaxed);

@@ -242,7 +242,8 @@ static void draw_stalls(struct sim_schedule *s, struct dr_rng *g)
 	if (dr_rng_chance(g, 1, 3)) {
 		if (alone)
 			s->n_faults = 0;
-		add(s, g, F_WORKER_STOP, 100 * DR_NS_PER_MS + up_to(g, 900 * DR_NS_PER_MS));
+		add(s, g, F_WORKER_STOP,
+			100 * DR_NS_PER_MS + up_to(g, PICK(g, 1, 3, 15) * DR_NS_PER_S));
 	}
 	for (unsigned n = (unsigned)dr_rng_below(g, 3); n > 0; n--)
 		add(s, g, F_WORKER, up_to(g, PICK(g, 2, 10, 90, 300) * DR_NS_PER_MS));
