@@ -156,8 +156,9 @@ check: ## build, then run all tests; as root missing packages are installed
 lint: ## rules that are programs: layers, format, analysers, banned calls, sizes, links
 	$(Q)scripts/setup.sh build lint
 	$(Q)scripts/lint.sh
-sim: $(B)/tests/sim/sim_test ## seeded failover schedules: SEEDS=n of them, or SEED=n (WITHOUT=mask) one, traced
-	$(Q)SEEDS='$(SEEDS)' SEED='$(SEED)' WITHOUT='$(WITHOUT)' $< $(if $(SEED),-v)
+sim: $(B)/tests/sim/sim_test ## seeded failover schedules: SEEDS=n of them (JOBS=n processes), or SEED=n (WITHOUT=mask) one, traced
+	$(Q)SEEDS='$(SEEDS)' SEED='$(SEED)' WITHOUT='$(WITHOUT)' $< $(if $(JOBS),--jobs $(JOBS)) \
+	  $(if $(SEED),$(if $(SEEDS),,-v))
 exhaustive: $(B)/tests/exhaustive/exhaustive_main ## every interleaving of a small scope of the failover core; OPTS="kind=stream faults=2" one run
 	$(Q)$< $(OPTS)
 exhaustive-full: $(B)/tests/exhaustive/exhaustive_main ## the same and larger scopes: eight minutes of one core, 2.5 GB

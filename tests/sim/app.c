@@ -330,12 +330,13 @@ static bool failback_is_near(struct sim_run *r)
 
 void sim_app_offer(struct sim_run *r, int64_t now)
 {
-	int64_t gap = now - r->last_fault_ns < 2 * DR_NS_PER_MS ? r->s->dense_ns
-		      : failback_is_near(r)			? DR_NS_PER_MS
-								: r->s->sparse_ns;
+	int64_t gap;
 
 	if (now < r->next_burst_ns)
 		return;
+	gap = now - r->last_fault_ns < 2 * DR_NS_PER_MS ? r->s->dense_ns
+	      : failback_is_near(r)			? DR_NS_PER_MS
+							: r->s->sparse_ns;
 	if (r->faults_over && now >= r->traffic_until_ns && (!r->s->wait_failback || r->healed)) {
 		r->next_burst_ns = DR_NEVER;
 		return;

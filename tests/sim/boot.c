@@ -48,6 +48,7 @@ struct sim_boot {
 		uint16_t lens[BOOT_HANDLES_MAX];
 	} handles[2]; /* that the end got */
 	int64_t dial_ns, say_ns;
+	int64_t due_ns; /* nothing is to do before */
 };
 
 static void wake(void *arg)
@@ -157,7 +158,8 @@ static void start_manager(struct sim_worker *wk)
 
 	for (unsigned k = 0; k < wk->k; k++)
 		at += dr_manager_handle_count(r->wk[wk->end][k].m);
-	wk->started = wk->touched = true;
+	sim_touch(wk);
+	wk->started = true;
 	sim_cover.late_starts += r->s->start_ns[wk->end][wk->k] > 0;
 	wk->start_at = DR_NEVER;
 	wk->start_ns = dr_sim_world_clock(r->w, wk->end);
@@ -329,12 +331,10 @@ static void say(struct sim_boot *b, int64_t now)
 	}
 }
 
-void sim_boot_step(struct sim_run *r, int64_t now)
+static void step_boot(struct sim_run *r, int64_t now)
 {
 	struct sim_boot *b = r->boot;
 
-	if (r->dead[0] || r->dead[1])
-		return;
 	for (unsigned i = 0; i < 2 * r->s->n_managers; i++)
 		if (now >= start_due(&r->wk[i % 2][i / 2]))
 			start_manager(&r->wk[i % 2][i / 2]);
@@ -364,17 +364,18 @@ void sim_boot_step(struct sim_run *r, int64_t now)
 	}
 }
 
-int64_t sim_boot_next(const struct sim_run *r)
+static int64_t next_due(const struct sim_run *r)
 {
 	const struct sim_boot *b = r->boot;
 	int64_t next = DR_MIN(b->dial_ns, r->started == 3 ? b->say_ns : DR_NEVER);
 
-	if (r->dead[0] || r->dead[1])
-		return DR_NEVER;
 	if (b->dial_ns != DR_NEVER)
 		next = DR_MAX(next, r->stalled_until[1]);
 	for (unsigned i = 0; i < 2 * r->s->n_managers; i++)
 		next = DR_MIN(next, start_due(&r->wk[i % 2][i / 2]));
+	for (unsigned end = 0; end < 2; end++)
+		if (r->stalled_until[end] > dr_sim_world_now(r->w))
+			next = DR_MIN(next, r->stalled_until[end]);
 	for (unsigned end = 0; end < 2 && b->up; end++) {
 		const struct boot_end *e = &b->e[end];
 		int64_t d;
@@ -390,8 +391,29 @@ int64_t sim_boot_next(const struct sim_run *r)
 	return next;
 }
 
+void sim_boot_step(struct sim_run *r, int64_t now)
+{
+	struct sim_boot *b = r->boot;
+
+	if (r->dead[0] || r->dead[1] || now < b->due_ns)
+		return;
+	step_boot(r, now);
+	b->due_ns = next_due(r);
+}
+
+int64_t sim_boot_next(const struct sim_run *r)
+{
+	return r->dead[0] || r->dead[1] ? DR_NEVER : r->boot->due_ns;
+}
+
+void sim_boot_touch(struct sim_run *r)
+{
+	r->boot->due_ns = 0;
+}
+
 void sim_boot_break(struct sim_run *r)
 {
+	sim_boot_touch(r);
 	if (r->boot->up && r->started == 3)
 		hang_up(r->boot, dr_sim_world_now(r->w) + REDIAL_NS);
 }

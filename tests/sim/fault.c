@@ -183,6 +183,7 @@ static void strike(struct sim_run *r, unsigned i, int64_t now)
 	fs->until = now + f->len_ns;
 	r->last_fault_ns = now;
 	r->next_burst_ns = DR_MIN(r->next_burst_ns, now);
+	sim_boot_touch(r);
 	for (unsigned w = 0; w < 2 * r->s->n_managers; w++)
 		sim_touch(&r->wk[w % 2][w / 2]);
 	switch (f->kind) {

@@ -42,7 +42,7 @@ void dr_poller_rest(struct dr_poller *p)
 
 void dr_poller_wake(struct dr_poller *p)
 {
-	p->woken = true;
+	p->woken = p->r->due_changed = true;
 	sim_cover.wakes++;
 }
 

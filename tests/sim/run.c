@@ -92,6 +92,7 @@ int64_t sim_all_run_ns(const struct sim_run *r)
 
 void sim_touch(struct sim_worker *wk)
 {
+	wk->r->due_changed = true;
 	wk->touched = true;
 }
 
@@ -193,8 +194,10 @@ static int64_t deadline(struct sim_worker *wk)
 
 	if (!wk->started || r->dead[wk->end])
 		return DR_NEVER;
-	if (wk->touched)
+	if (wk->touched) {
 		wk->due_ns = dr_manager_deadline(wk->m);
+		dr_sim_port_stir(r->w, wk->end, wk->k);
+	}
 	wk->touched = false;
 	d = wk->due_ns;
 	if (wk->poller.woken)
@@ -217,6 +220,8 @@ static void stand_clocks(struct sim_run *r)
 			continue;
 		dr_sim_clock_stand(r->w, end, r->stalled_until[end] - r->stalled_from[end]);
 		r->stalled_from[end] = r->stalled_until[end];
+		sim_boot_touch(r);
+		r->due_changed = true;
 	}
 }
 
@@ -224,8 +229,10 @@ static void stand_clocks(struct sim_run *r)
 static unsigned poll(struct sim_worker *wk)
 {
 	struct sim_run *r = wk->r;
-	unsigned n = dr_sim_port_drive(r->w, wk->end, wk->k, dr_rng_u64(&r->rng));
+	unsigned n = 0;
 
+	if (dr_sim_port_busy(r->w, wk->end, wk->k))
+		n = dr_sim_port_drive(r->w, wk->end, wk->k, dr_rng_u64(&r->rng));
 	if (wk->poller.watched && dr_sim_port_busy(r->w, wk->end, SIM_PEER_PORT)) {
 		wk->poller.watched->ready(
 			wk->poller.watched, EPOLLIN, dr_sim_world_clock(r->w, wk->end));
@@ -248,6 +255,8 @@ static bool drive(struct sim_worker *wk, bool app)
 
 	if (!wk->started || r->dead[wk->end] || now < sim_stalled_until(wk))
 		return false;
+	if (wk->touched)
+		dr_sim_port_stir(r->w, wk->end, wk->k);
 	n = poll(wk);
 	if (now >= deadline(wk) || (r->s->eager && n > 0)) {
 		uint32_t ticks = ticks_of(wk);
@@ -260,6 +269,8 @@ static bool drive(struct sim_worker *wk, bool app)
 	sim_app_step(wk);
 	wk->due_ns = dr_manager_deadline(wk->m);
 	wk->touched = false;
+	r->due_changed = true;
+	dr_sim_port_stir(r->w, wk->end, wk->k);
 	return dr_sim_port_busy(r->w, wk->end, wk->k) ||
 	       (wk->poller.watched && dr_sim_port_busy(r->w, wk->end, SIM_PEER_PORT));
 }
@@ -283,8 +294,33 @@ static bool drive_all(struct sim_run *r, uint64_t order, bool app)
 	return again;
 }
 
+/* The next time that a worker is due, or goes on with what came while it stood. */
+static int64_t workers_due(struct sim_run *r)
+{
+	int64_t now = dr_sim_world_now(r->w), next = DR_NEVER;
+
+	if (!r->due_changed && now < r->workers_ns)
+		return r->workers_ns;
+	for (unsigned end = 0; end < 2; end++)
+		for (unsigned k = 0; k < r->s->n_managers; k++) {
+			int64_t stands = sim_stalled_until(&r->wk[end][k]);
+
+			next = DR_MIN(next, deadline(&r->wk[end][k]));
+			if (stands > now)
+				next = DR_MIN(next, stands);
+		}
+	r->due_changed = false;
+	r->workers_ns = next;
+	return next;
+}
+
 static void step_ends(struct sim_run *r, bool app)
 {
+	bool due = r->due_changed || dr_sim_world_now(r->w) >= r->workers_ns;
+
+	if (!dr_sim_world_stirred(r->w) && !app && !due)
+		return;
+	r->due_changed = true;
 	for (unsigned round = 0; round < ROUNDS_MAX; round++) {
 		bool again = drive_all(r, dr_rng_u64(&r->rng), app && round == 0);
 
@@ -320,14 +356,7 @@ static int64_t next_time(struct sim_run *r)
 	int64_t next = DR_MIN(r->fault_due_ns, r->started == 3 ? r->next_burst_ns : DR_NEVER);
 
 	next = DR_MIN(next, DR_MIN(sim_boot_next(r), dr_sim_world_next(r->w)));
-	for (unsigned end = 0; end < 2; end++)
-		for (unsigned k = 0; k < r->s->n_managers; k++) {
-			int64_t stands = sim_stalled_until(&r->wk[end][k]);
-
-			next = DR_MIN(next, deadline(&r->wk[end][k]));
-			if (stands > dr_sim_world_now(r->w)) /* what came while it stood still */
-				next = DR_MIN(next, stands);
-		}
+	next = DR_MIN(next, workers_due(r));
 	if (dr_sim_world_now(r->w) < r->pause_until_ns)
 		next = DR_MIN(next, r->pause_until_ns);
 	return next;
@@ -384,7 +413,6 @@ static void simulate(struct sim_run *r)
 		if (r->started == 3)
 			sim_app_offer(r, now);
 		step_ends(r, app);
-		sim_give_up_watch(r);
 		sim_greet_watch(r, now);
 		sim_watch(r, now);
 		if (!r->was_ready && r->started == 3)
@@ -462,7 +490,7 @@ int sim_schedule_run(uint64_t seed, uint32_t without, char *why, size_t len)
 		": %s, %u managers%s, %u channels, window %u, %u faults, channels that may end: %#x",
 		seed, dr_sim_personality_name(s.world.personality), s.n_managers,
 		s.peer ? " with common heartbeats" : "", s.n_channels, s.window,
-		sim_count_faults(&s), s.may_die);
+		sim_count_faults(&s), s.may_die & ((1u << s.n_channels) - 1));
 	if (setup(r) == 0) {
 		simulate(r);
 		collect(r);

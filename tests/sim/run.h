@@ -220,10 +220,13 @@ struct sim_run {
 	struct sim_boot *boot;
 	unsigned started; /* ends whose managers were all started */
 	bool dead[2], was_ready;
+	bool due_changed;   /* workers_ns has to be found again */
+	int64_t workers_ns; /* the next worker is due, or does not stand any more */
 	struct sim_channel ch[SIM_CHANNELS_MAX];
 	struct sim_fault_state fs[SIM_FAULTS_MAX];
 	unsigned next_fault;
 	int64_t disturbed_ns, greet_due_ns; /* something was wrong until then; greet.c looks next */
+	int64_t watch_due_ns;		    /* watch.c does */
 	int64_t last_fault_ns, fault_due_ns; /* of the loop; when fault.c wants to be called */
 	int64_t stalled_until[2], stalled_from[2]; /* of processes */
 	struct {
@@ -328,6 +331,8 @@ void sim_watch(struct sim_run *r, int64_t now);
 void sim_boot_create(struct sim_run *r);
 void sim_boot_step(struct sim_run *r, int64_t now);
 int64_t sim_boot_next(const struct sim_run *r);
+/* An end begins to stand, or its clock goes on. */
+void sim_boot_touch(struct sim_run *r);
 void sim_boot_break(struct sim_run *r);
 bool sim_boot_done(const struct sim_run *r);
 void sim_boot_destroy(struct sim_run *r);

@@ -239,11 +239,11 @@ static void draw_stalls(struct sim_schedule *s, struct dr_rng *g)
 
 	if (s->n_managers == 1)
 		return;
-	if (dr_rng_chance(g, 1, 3)) {
+	if (dr_rng_chance(g, 1, 4)) {
 		if (alone)
 			s->n_faults = 0;
 		add(s, g, F_WORKER_STOP,
-			100 * DR_NS_PER_MS + up_to(g, PICK(g, 1, 3, 15) * DR_NS_PER_S));
+			100 * DR_NS_PER_MS + up_to(g, PICK(g, 1, 1, 3, 15) * DR_NS_PER_S));
 	}
 	for (unsigned n = (unsigned)dr_rng_below(g, 3); n > 0; n--)
 		add(s, g, F_WORKER, up_to(g, PICK(g, 2, 10, 90, 300) * DR_NS_PER_MS));
@@ -275,7 +275,7 @@ static void draw_one_rail(struct sim_schedule *s, struct dr_rng *g)
 	for (unsigned i = 0; i < s->n_faults; i++) {
 		struct sim_fault *f = &s->fault[i];
 
-		f->kind = (enum sim_fault_kind)dr_rng_below(g, F_BREAK);
+		f->kind = (enum sim_fault_kind)dr_rng_below(g, F_FLAPS);
 		f->rail = rail;
 		f->mask = f->kind == F_CUT_ONE_WAY ? 1u + (f->seed & 1) : 3;
 		f->len_ns = PICK(g, 20, 60, 120, 250) * DR_NS_PER_MS;

@@ -30,9 +30,10 @@
  *
  * and over all seeds (2000 and more) the rare states were reached (coverage counters).
  *
- * sim_test [--seeds N] [--seed S] [--without MASK] [-v]; environment SEEDS, SEED, WITHOUT. A
- * failure prints the line that replays it, and one with fewer faults that fails too (unless
- * SHRINK=0).
+ * sim_test [--seeds N] [--seed S] [--jobs N] [--without MASK] [-v]; environment SEEDS, SEED, WITHOUT. A
+ * failure prints the line that replays it, and one with fewer faults that fails too (unless SHRINK=0; the first
+ * three of a process). With --jobs so many processes run all the seeds, whatever fails; without, one per processor, 16
+ * at most, each of which stops after three failures.
  */
 #include "tests/sim/run.h"
 
@@ -55,18 +56,32 @@ enum { SEEDS_DEFAULT = 1000, COVER_MIN = 2000 };
 #else
 enum { SEEDS_DEFAULT = 2000, COVER_MIN = 2000 };
 #endif
-enum { FAILURES_MAX = 3 };
+enum {
+	FAILURES_MAX = 3,	   /* of a process: it stops, unless --jobs is given, */
+	SHRUNK_MAX = FAILURES_MAX, /* and makes no more of them smaller */
+	JOBS_MAX = 16		   /* unless it is given */
+};
 
 static_assert(sizeof(sim_cover) % sizeof(uint64_t) == 0, "counters only: they are added up");
 
+/* The command line and the environment. */
+struct how {
+	uint64_t first, n;
+	uint32_t without;
+	unsigned jobs; /* 0: as many as processors */
+	bool one;
+};
+
+/* One process: every `stride`-th seed. In memory that it shares with its parent. */
 struct job {
 	struct sim_cover cover;
 	uint64_t seed; /* under way */
 	int failures;
+	pid_t pid; /* 0: over */
 	bool done;
 };
 
-static void failed(uint64_t seed, uint32_t without, const char *why)
+static void failed(uint64_t seed, uint32_t without, const char *why, bool shrink)
 {
 	const char *less;
 
@@ -76,25 +91,23 @@ static void failed(uint64_t seed, uint32_t without, const char *why)
 	printf("\n");
 	fflush(stdout);
 	less = getenv("SHRINK");
-	if (without == 0 && !sim_verbose && (less == NULL || strcmp(less, "0") != 0))
+	if (shrink && without == 0 && !sim_verbose && (less == NULL || strcmp(less, "0") != 0))
 		sim_shrink(seed);
 }
 
-/* Every `stride`-th seed from first on; stops after a few failures. */
-static void run_seeds(
-	uint64_t first, uint64_t end, uint64_t stride, uint32_t without, struct job *out)
+static void run_seeds(const struct how *h, uint64_t stride, struct job *j)
 {
-	for (uint64_t s = first; s < end && out->failures < FAILURES_MAX; s += stride) {
+	uint64_t end = h->first + h->n;
+
+	sim_cover = j->cover; /* of a process before this one */
+	for (; j->seed < end && (h->jobs > 0 || j->failures < FAILURES_MAX); j->seed += stride) {
 		char why[400];
 
-		out->seed = s;
-		if (sim_schedule_run(s, without, why, sizeof(why)) != 0) {
-			out->failures++;
-			failed(s, without, why);
-		}
+		if (sim_schedule_run(j->seed, h->without, why, sizeof(why)) != 0)
+			failed(j->seed, h->without, why, j->failures++ < SHRUNK_MAX);
+		j->cover = sim_cover;
 	}
-	out->cover = sim_cover;
-	out->done = true;
+	j->done = true;
 }
 
 static void add_cover(const struct sim_cover *from)
@@ -110,96 +123,127 @@ static void add_cover(const struct sim_cover *from)
 	sim_cover.worst_late_ns = late;
 }
 
-/* One child a processor; their counters come back through shared memory. */
-static int run_all(uint64_t first, uint64_t n, uint32_t without)
+static void start(const struct how *h, uint64_t stride, struct job *j)
 {
-	long cpus = sysconf(_SC_NPROCESSORS_ONLN);
-	uint64_t k = DR_MIN((uint64_t)DR_MAX(1, DR_MIN(cpus, 16)), n);
+	pid_t pid;
+
+	fflush(stdout);
+	pid = fork();
+	dr_assert(pid >= 0);
+	if (pid == 0) {
+		run_seeds(h, stride, j);
+		fflush(stdout);
+		_exit(0);
+	}
+	j->pid = pid;
+}
+
+/* It ended in the middle of a schedule: another process goes on behind that. */
+static void go_on(const struct how *h, uint64_t stride, struct job *j)
+{
+	failed(j->seed, h->without, "assert: the process ended, see above",
+		j->failures++ < SHRUNK_MAX);
+	j->seed += stride;
+	start(h, stride, j);
+}
+
+static struct job *job_of(struct job *jobs, uint64_t n, pid_t pid)
+{
+	for (uint64_t i = 0; i < n; i++)
+		if (jobs[i].pid == pid)
+			return &jobs[i];
+	return NULL;
+}
+
+/* Returns the number of failures. */
+static int run_all(const struct how *h)
+{
+	uint64_t cpus = (uint64_t)DR_MAX(1L, sysconf(_SC_NPROCESSORS_ONLN));
+	uint64_t k = DR_MIN(h->jobs > 0 ? h->jobs : DR_MIN(cpus, (uint64_t)JOBS_MAX), h->n);
 	struct job *jobs = mmap(
 		NULL, k * sizeof(*jobs), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	int failures = 0;
 
 	dr_assert(jobs != MAP_FAILED);
-	fflush(stdout);
 	for (uint64_t i = 0; i < k; i++) {
-		pid_t pid = fork();
+		jobs[i].seed = h->first + i;
+		start(h, k, &jobs[i]);
+	}
+	for (uint64_t left = k; left > 0;) {
+		struct job *j = job_of(jobs, k, wait(NULL));
 
-		dr_assert(pid >= 0);
-		if (pid == 0) {
-			run_seeds(first + i, first + n, k, without, &jobs[i]);
-			_exit(0);
+		dr_assert(j != NULL);
+		if (!j->done && (h->jobs > 0 || j->failures + 1 < FAILURES_MAX)) {
+			go_on(h, k, j);
+			continue;
 		}
+		if (!j->done)
+			failed(j->seed, h->without, "assert: the process ended, see above",
+				j->failures++ < SHRUNK_MAX);
+		j->pid = 0;
+		left--;
 	}
 	for (uint64_t i = 0; i < k; i++) {
-		int status;
-
-		if (wait(&status) < 0)
-			failures++;
-	}
-	for (uint64_t i = 0; i < k; i++) {
-		if (!jobs[i].done) {
-			failures++;
-			failed(jobs[i].seed, without, "assert: the process ended, see above");
-		}
 		add_cover(&jobs[i].cover);
 		failures += jobs[i].failures;
 	}
 	return failures;
 }
 
-static void parse_args(
-	int argc, char **argv, uint64_t *n, uint64_t *first, bool *one, uint32_t *without)
+static uint64_t number(const char *text, uint64_t otherwise)
 {
-	const char *seeds = getenv("SEEDS"), *seed = getenv("SEED"), *less = getenv("WITHOUT");
+	return text != NULL && text[0] ? strtoull(text, NULL, 0) : otherwise;
+}
 
-	if (seeds != NULL && seeds[0])
-		*n = strtoull(seeds, NULL, 0);
-	if (seed != NULL && seed[0]) {
-		*first = strtoull(seed, NULL, 0);
-		*one = seeds == NULL || !seeds[0];
-	}
-	if (less != NULL && less[0])
-		*without = (uint32_t)strtoul(less, NULL, 0);
+static void parse_args(int argc, char **argv, struct how *h)
+{
+	h->n = number(getenv("SEEDS"), h->n);
+	h->first = number(getenv("SEED"), h->first);
+	h->one = number(getenv("SEED"), UINT64_MAX) != UINT64_MAX &&
+		 number(getenv("SEEDS"), UINT64_MAX) == UINT64_MAX;
+	h->without = (uint32_t)number(getenv("WITHOUT"), 0);
 	for (int i = 1; i < argc; i++) {
 		if (strcmp(argv[i], "-v") == 0) {
 			sim_verbose = 1;
 		} else if (i + 1 < argc && strcmp(argv[i], "--seeds") == 0) {
-			*n = strtoull(argv[++i], NULL, 0);
+			h->n = number(argv[++i], h->n);
+		} else if (i + 1 < argc && strcmp(argv[i], "--jobs") == 0) {
+			h->jobs = (unsigned)number(argv[++i], 0);
 		} else if (i + 1 < argc && strcmp(argv[i], "--without") == 0) {
-			*without = (uint32_t)strtoul(argv[++i], NULL, 0);
+			h->without = (uint32_t)number(argv[++i], 0);
 		} else if (i + 1 < argc && strcmp(argv[i], "--seed") == 0) {
-			*first = strtoull(argv[++i], NULL, 0);
-			*one = true;
+			h->first = number(argv[++i], h->first);
+			h->one = true;
 		}
 	}
+	h->n = h->one ? 1 : DR_MAX(h->n, (uint64_t)1);
+	sim_verbose &= h->one;
 }
 
 int main(int argc, char **argv)
 {
-	uint64_t n = SEEDS_DEFAULT, first = (uint64_t)dr_wall_ns() % 1000000007u;
+	struct how h = { .n = SEEDS_DEFAULT, .first = (uint64_t)dr_wall_ns() % 1000000007u };
 	int64_t t0 = dr_now_ns();
-	uint32_t without = 0;
-	bool one = false;
-	struct job job = { 0 };
 	int failures;
 	double s;
 
-	parse_args(argc, argv, &n, &first, &one, &without);
-	n = one ? 1 : DR_MAX(n, 1u);
-	dr_log_set_level(sim_verbose && one ? DR_LOG_DEBUG : DR_LOG_ERROR);
+	parse_args(argc, argv, &h);
+	dr_log_set_level(sim_verbose && h.one ? DR_LOG_DEBUG : DR_LOG_ERROR);
 	(void)mallopt(M_TRIM_THRESHOLD, 64 << 20);
 	(void)mallopt(M_MMAP_THRESHOLD, 64 << 20);
-	printf("sim: %" PRIu64 " schedules from seed %" PRIu64 "\n", n, first);
-	if (one) {
-		run_seeds(first, first + 1, 1, without, &job);
+	printf("sim: %" PRIu64 " schedules from seed %" PRIu64 "\n", h.n, h.first);
+	if (h.one) {
+		struct job job = { .seed = h.first };
+
+		run_seeds(&h, 1, &job);
 		failures = job.failures;
 	} else {
-		failures = run_all(first, n, without);
+		failures = run_all(&h);
 	}
 	s = (double)(dr_now_ns() - t0) / 1e9;
 	printf("sim: %" PRIu64 " schedules, %d failed, %.1f s, %.0f a second\n",
 		sim_cover.schedules, failures, s, (double)sim_cover.schedules / s);
-	if (failures == 0 && n >= COVER_MIN && sim_covered() != 0) {
+	if (failures == 0 && h.n >= COVER_MIN && sim_covered() != 0) {
 		printf("FAIL: a rare state was never reached (0 above)\n");
 		failures++;
 	}

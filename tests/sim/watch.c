@@ -14,6 +14,7 @@
  *
  *  both	while both rails are cut, every channel ends at each end that runs
  */
+static const int64_t LOOK_NS = DR_NS_PER_MS / 2;
 static const int64_t TURN_NS =
 	2 * DR_NS_PER_MS; /* of a thread that was woken, with all that it may have to do */
 static const int64_t GOES_ON_NS = 300 * DR_NS_PER_MS;
@@ -118,6 +119,10 @@ static void check_ends(struct sim_run *r, unsigned c, unsigned end, int64_t now)
 
 void sim_watch(struct sim_run *r, int64_t now)
 {
+	if (now < r->watch_due_ns)
+		return;
+	r->watch_due_ns = now + LOOK_NS;
+	sim_give_up_watch(r);
 	for (unsigned end = 0; end < 2; end++) {
 		if (!r->peer[end] || r->dead[end])
 			continue;

@@ -36,57 +36,72 @@ const char *dr_sim_world_violation(const struct dr_sim_world *w)
 	return w->violation;
 }
 
-static void push(struct sim_ranges *l, uintptr_t a, uintptr_t b)
+/* The ranges are disjoint, do not touch, and are sorted. Returns the first that ends at a or later. */
+static size_t first_from(const struct sim_ranges *l, uintptr_t a)
 {
-	if (l->n == l->cap) {
+	size_t low = 0, high = l->n;
+
+	while (low < high) {
+		size_t mid = (low + high) / 2;
+
+		if (l->r[mid].b < a)
+			low = mid + 1;
+		else
+			high = mid;
+	}
+	return low;
+}
+
+/* n ranges from i on become those of `with`. */
+static void replace(
+	struct sim_ranges *l, size_t i, size_t n, const struct sim_range *with, size_t n_with)
+{
+	if (l->n + n_with > l->cap) {
 		l->cap = l->cap ? 2 * l->cap : 32;
 		l->r = dr_realloc(l->r, l->cap * sizeof(*l->r));
 		dr_assert(l->r != NULL);
 	}
-	l->r[l->n++] = (struct sim_range){ a, b };
+	memmove(&l->r[i + n_with], &l->r[i + n], (l->n - i - n) * sizeof(*l->r));
+	memcpy(&l->r[i], with, n_with * sizeof(*with));
+	l->n += n_with - n;
 }
 
 void sim_ranges_add(struct sim_ranges *l, uintptr_t a, uintptr_t b)
 {
+	size_t i = first_from(l, a), n = 0;
+	struct sim_range all = { a, b };
+
 	if (a == b)
 		return;
-	for (size_t i = 0; i < l->n;) {
-		struct sim_range *r = &l->r[i];
-
-		if (r->b < a || r->a > b) {
-			i++;
-			continue;
-		}
-		a = DR_MIN(a, r->a);
-		b = DR_MAX(b, r->b);
-		*r = l->r[--l->n];
+	for (; i + n < l->n && l->r[i + n].a <= b; n++) {
+		all.a = DR_MIN(all.a, l->r[i + n].a);
+		all.b = DR_MAX(all.b, l->r[i + n].b);
 	}
-	push(l, a, b);
+	replace(l, i, n, &all, 1);
 }
 
 void sim_ranges_del(struct sim_ranges *l, uintptr_t a, uintptr_t b)
 {
-	for (size_t i = 0; i < l->n;) {
-		struct sim_range r = l->r[i];
+	size_t i = first_from(l, a + 1), n = 0, kept = 0;
+	struct sim_range rest[2];
 
-		if (r.b <= a || r.a >= b) {
-			i++;
-			continue;
-		}
-		l->r[i] = l->r[--l->n];
-		if (r.a < a)
-			push(l, r.a, a);
-		if (r.b > b)
-			push(l, b, r.b);
+	for (; i + n < l->n && l->r[i + n].a < b; n++) {
+		const struct sim_range *r = &l->r[i + n];
+
+		if (r->a < a)
+			rest[kept++] = (struct sim_range){ r->a, a };
+		if (r->b > b)
+			rest[kept++] = (struct sim_range){ b, r->b };
 	}
+	if (n > 0)
+		replace(l, i, n, rest, kept);
 }
 
 bool sim_ranges_hit(const struct sim_ranges *l, uintptr_t a, uintptr_t b)
 {
-	for (size_t i = 0; i < l->n; i++)
-		if (l->r[i].a < b && a < l->r[i].b)
-			return true;
-	return false;
+	size_t i = first_from(l, a + 1);
+
+	return i < l->n && l->r[i].a < b;
 }
 
 void dr_sim_world_give_back(struct dr_sim_world *w, const void *base, size_t len)

@@ -201,16 +201,10 @@ static void adopt(struct sim_path *p, struct sim_conn *c)
 	(void)sim_item_add(p->w, &p->items, SIM_IT_READY);
 }
 
-static void nothing(struct dr_sim_world *w, const struct sim_event *ev)
-{
-	(void)w;
-	(void)ev;
-}
-
 /* So that the owner's clock stops there. */
 static void arm_deadline(struct sim_rail *r)
 {
-	sim_at(r->w, r->w->now + TCP_ADMIT_NS, (struct sim_event){ .fn = nothing });
+	sim_at(r->w, r->w->now + TCP_ADMIT_NS, (struct sim_event){ .fn = sim_stir_all });
 }
 
 static int obey(struct sim_rail *r, const struct tcp_verdict *v, struct dr_sink *sink)

@@ -54,6 +54,7 @@ int sim_create(
 	TAILQ_INIT(&p->wrs);
 	STAILQ_INIT(&p->ctrl);
 	STAILQ_INIT(&p->items);
+	p->items.stirs = &rail->stirred;
 	sim_hs_init(p);
 	p->next = rail->paths;
 	rail->paths = p;
@@ -457,12 +458,6 @@ static void fence_hard(struct sim_path *p, int64_t deadline_ns)
 		sim_conn_at(p->conn, takes, fence_fire, p->node, 0, stuck);
 }
 
-static void nothing(struct dr_sim_world *w, const struct sim_event *ev)
-{
-	(void)w;
-	(void)ev;
-}
-
 void sim_fence(struct dr_path *dp, bool soft, int64_t deadline_ns)
 {
 	struct sim_path *p = sim_path_of(dp);
@@ -488,7 +483,7 @@ void sim_fence(struct dr_path *dp, bool soft, int64_t deadline_ns)
 		memset(p->credits, 0, 2 * w->o.recv_depth * sizeof(*p->credits));
 		if (deadline_ns != DR_NEVER) /* so that the owner's clock stops there */
 			sim_at(w, deadline_ns + w->skew[p->node],
-				(struct sim_event){ .fn = nothing });
+				(struct sim_event){ .fn = sim_stir_all });
 		return;
 	}
 	for (unsigned k = 0; k < p->post_n; k++)

@@ -34,6 +34,7 @@ static int sim_listen(const struct dr_rail_params *p, struct dr_rail **out, stru
 	r->ready = p->ready;
 	r->arg = p->arg;
 	STAILQ_INIT(&r->items);
+	r->items.stirs = &r->stirred;
 	if (sim_is_stream(w)) {
 		r->admission = sim_alloc(sizeof(*r->admission));
 		dr_tcp_admission_init(r->admission, p->token);

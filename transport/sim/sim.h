@@ -99,7 +99,11 @@ size_t dr_sim_world_step(struct dr_sim_world *w, int64_t until);
  * whose progress the owner never calls stays busy. */
 bool dr_sim_world_busy(const struct dr_sim_world *w, unsigned node);
 /* The same for the rails of this port, and their paths. */
-bool dr_sim_port_busy(const struct dr_sim_world *w, unsigned node, unsigned port);
+bool dr_sim_port_busy(struct dr_sim_world *w, unsigned node, unsigned port);
+/* Since the last call something happened that may make a rail or a path busy. */
+bool dr_sim_world_stirred(struct dr_sim_world *w);
+/* Something was done with its paths outside of dr_sim_world_step, or their progress was called: looks anew. */
+void dr_sim_port_stir(struct dr_sim_world *w, unsigned node, unsigned port);
 /* As a poller would: calls `ready` of every rail of this port, and every path of them, that is busy, once each, from
  * a place in the list that `first` draws. Returns how many. */
 unsigned dr_sim_port_drive(struct dr_sim_world *w, unsigned node, unsigned port, uint64_t first);

@@ -180,7 +180,11 @@ struct sim_item {
 	struct sim_conn *conn;	    /* rail: ACCEPT, HELLO, HUNG_UP */
 	bool soft;		    /* FENCED */
 };
-STAILQ_HEAD(sim_items, sim_item);
+/* As of STAILQ_HEAD, with what an item stirs; NULL: nothing. */
+struct sim_items {
+	struct sim_item *stqh_first, **stqh_last;
+	bool *stirs;
+};
 
 struct sim_dgram {
 	unsigned port, rail;
@@ -261,6 +265,7 @@ struct sim_rail {
 	struct dr_mr *mrs;
 	void (*ready)(void *arg, int64_t now_ns); /* as of a poller */
 	void *arg;
+	bool stirred; /* it or a path may be busy; false: none is */
 };
 
 struct sim_event {
@@ -317,7 +322,7 @@ struct dr_sim_world {
 	unsigned down_no[DR_SIM_RAILS_MAX];
 	int64_t fence_ns[DR_SIM_RAILS_MAX][2];
 	bool fence_stuck[DR_SIM_RAILS_MAX][2];
-	bool dead[2];
+	bool dead[2], stirred;
 	struct sim_conn *conns;
 	struct sim_ranges returned; /* given back by DELIVERED or FENCED */
 	struct sim_ranges users;    /* given back by the harness */
@@ -361,6 +366,8 @@ void sim_at(struct dr_sim_world *w, int64_t at, struct sim_event ev);
 void sim_conn_at(struct sim_conn *c, int64_t ns,
 	void (*fn)(struct dr_sim_world *w, const struct sim_event *ev), unsigned from,
 	unsigned lane, uint64_t a);
+/* So that an owner's clock stops there, and it looks at all of its rails. */
+void sim_stir_all(struct dr_sim_world *w, const struct sim_event *ev);
 int64_t sim_exp(struct dr_sim_world *w, int64_t mean);
 int64_t sim_link_delay(struct dr_sim_world *w, unsigned rail, unsigned from);
 bool sim_link_dead(const struct dr_sim_world *w, unsigned rail, unsigned from);

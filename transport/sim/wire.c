@@ -445,6 +445,8 @@ static void ack_fire(struct dr_sim_world *w, const struct sim_event *ev)
 	}
 	if (p && !sim_is_stream(w))
 		sim_pump(p); /* the NIC goes on by itself */
+	else if (p)
+		sim_rail_of(p->base.rail)->stirred = w->stirred = true; /* there is room */
 }
 
 /* The retransmission timer of a segment that arrived and whose acknowledgement did not. */

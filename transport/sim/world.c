@@ -113,14 +113,6 @@ static bool before(const struct sim_event *x, const struct sim_event *y)
 	return x->at < y->at || (x->at == y->at && x->serial < y->serial);
 }
 
-static void swap(struct sim_event *x, struct sim_event *y)
-{
-	struct sim_event t = *x;
-
-	*x = *y;
-	*y = t;
-}
-
 void sim_at(struct dr_sim_world *w, int64_t at, struct sim_event ev)
 {
 	size_t i = w->n_events++;
@@ -132,9 +124,9 @@ void sim_at(struct dr_sim_world *w, int64_t at, struct sim_event ev)
 	}
 	ev.at = DR_MAX(at, w->now);
 	ev.serial = w->serial++;
+	for (; i > 0 && before(&ev, &w->heap[(i - 1) / 2]); i = (i - 1) / 2)
+		w->heap[i] = w->heap[(i - 1) / 2];
 	w->heap[i] = ev;
-	for (; i > 0 && before(&w->heap[i], &w->heap[(i - 1) / 2]); i = (i - 1) / 2)
-		swap(&w->heap[i], &w->heap[(i - 1) / 2]);
 }
 
 void sim_conn_at(struct sim_conn *c, int64_t ns,
@@ -147,18 +139,18 @@ void sim_conn_at(struct sim_conn *c, int64_t ns,
 
 static struct sim_event pop_event(struct dr_sim_world *w)
 {
-	struct sim_event first = w->heap[0];
+	struct sim_event first = w->heap[0], *last = &w->heap[--w->n_events];
 	size_t i = 0, k;
 
-	w->heap[0] = w->heap[--w->n_events];
 	while ((k = 2 * i + 1) < w->n_events) {
 		if (k + 1 < w->n_events && before(&w->heap[k + 1], &w->heap[k]))
 			k++;
-		if (!before(&w->heap[k], &w->heap[i]))
+		if (!before(&w->heap[k], last))
 			break;
-		swap(&w->heap[k], &w->heap[i]);
+		w->heap[i] = w->heap[k];
 		i = k;
 	}
+	w->heap[i] = *last;
 	return first;
 }
 
@@ -215,7 +207,7 @@ unsigned dr_sim_port_drive(struct dr_sim_world *w, unsigned node, unsigned port,
 
 	/* First who, then call: a call may make and free paths. Whoever is gone by then finds that out. */
 	for (const struct sim_rail *r = w->dead[node] ? NULL : w->rails[node]; r; r = r->next) {
-		if (r->port != port)
+		if (r->port != port || !r->stirred)
 			continue;
 		if (r->ready && rail_busy(r) && n < SIM_DRIVE_MAX) {
 			due[n].ready = r->ready;
@@ -247,12 +239,39 @@ static bool any_busy(const struct sim_rail *r)
 	return false;
 }
 
-bool dr_sim_port_busy(const struct dr_sim_world *w, unsigned node, unsigned port)
+bool dr_sim_port_busy(struct dr_sim_world *w, unsigned node, unsigned port)
 {
-	for (const struct sim_rail *r = w->dead[node] ? NULL : w->rails[node]; r; r = r->next)
-		if (r->port == port && any_busy(r))
+	for (struct sim_rail *r = w->dead[node] ? NULL : w->rails[node]; r; r = r->next) {
+		if (r->port != port || !r->stirred)
+			continue;
+		r->stirred = any_busy(r);
+		if (r->stirred)
 			return true;
+	}
 	return false;
+}
+
+void dr_sim_port_stir(struct dr_sim_world *w, unsigned node, unsigned port)
+{
+	for (struct sim_rail *r = w->rails[node]; r; r = r->next)
+		if (r->port == port)
+			r->stirred = w->stirred = true;
+}
+
+bool dr_sim_world_stirred(struct dr_sim_world *w)
+{
+	bool stirred = w->stirred;
+
+	w->stirred = false;
+	return stirred;
+}
+
+void sim_stir_all(struct dr_sim_world *w, const struct sim_event *ev)
+{
+	(void)ev;
+	for (unsigned node = 0; node < 2; node++)
+		for (struct sim_rail *r = w->rails[node]; r; r = r->next)
+			r->stirred = w->stirred = true;
 }
 
 bool dr_sim_world_busy(const struct dr_sim_world *w, unsigned node)
@@ -300,6 +319,8 @@ struct sim_item *sim_item_add(struct dr_sim_world *w, struct sim_items *l, enum 
 		it = sim_alloc(sizeof(*it));
 	}
 	it->kind = kind;
+	if (l->stirs)
+		*l->stirs = w->stirred = true;
 	STAILQ_INSERT_TAIL(l, it, next);
 	w->hash = dr_mix64(w->hash + kind);
 	return it;
