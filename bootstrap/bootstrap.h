@@ -160,6 +160,7 @@ struct dr_boot_opts {
 	uint16_t port;	      /* not 0: dial exactly this port first (tests, forwarded ports) */
 	const json_t *params; /* the offer, an object; read during create */
 	int64_t connect_timeout_ns; /* until the server's hello: 30 s when 0 */
+	bool wait_busy; /* a server that serves another client is dialled again until then */
 };
 
 /* One session: on_offer or on_accept, then on_handles × n, on_ready, messages, on_closed once. NULL: ignored; the
@@ -254,6 +255,8 @@ int dr_boot_client_create(struct dr_boot_client **out, const struct dr_boot_opts
 void dr_boot_client_destroy(struct dr_boot_client *c);
 void dr_boot_client_tick(struct dr_boot_client *c, int64_t now_ns);
 int64_t dr_boot_client_deadline(const struct dr_boot_client *c);
+/* With wait_busy: what a server that serves another client said last, while this end waits for it; else NULL. */
+const char *dr_boot_client_busy(const struct dr_boot_client *c);
 int dr_boot_client_handles(struct dr_boot_client *c, unsigned k,
 	const struct dr_boot_handle *handles, unsigned n) DR_MUST_CHECK;
 /* Further addresses of the server for RESUME (its rails), numeric, at most 16; copied, replaces

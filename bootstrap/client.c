@@ -256,7 +256,10 @@ static void link_event(struct dr_link *l, const struct dr_conv_event *ev, int64_
 		opened(c, l, ev, now_ns);
 		return;
 	case DR_CONV_REFUSED:
-		finish_at(c, l, ev->cause, ev->code, l->conv.err.text, now_ns);
+		if (ev->cause == DR_BOOT_BUSY && c->wait_busy && l == c->dial.link)
+			dr_client_dial_failed(c, ev->cause, l->conv.err.text, now_ns);
+		else
+			finish_at(c, l, ev->cause, ev->code, l->conv.err.text, now_ns);
 		return;
 	case DR_CONV_FAILED:
 		failed(c, l, ev, now_ns);
@@ -328,6 +331,7 @@ static int fill(struct dr_boot_client *c, const struct dr_boot_opts *o, struct d
 	c->port_first = (uint16_t)port;
 	if (o->port) /* exactly this one */
 		c->port_base = o->port;
+	c->wait_busy = o->wait_busy;
 	c->host = dr_strdup(o->host);
 	if (!c->host)
 		return dr_err_set(e, -ENOMEM, "bootstrap: out of memory");
@@ -433,6 +437,11 @@ int dr_boot_client_alternatives(
 void dr_boot_client_drop(struct dr_boot_client *c)
 {
 	c->drop_asked = true;
+}
+
+const char *dr_boot_client_busy(const struct dr_boot_client *c)
+{
+	return c->dial.active && c->dial.cause == DR_BOOT_BUSY ? c->dial.text : NULL;
 }
 
 struct dr_control *dr_boot_client_control(struct dr_boot_client *c)

@@ -91,6 +91,8 @@ void dr_client_dial_failed(
 	if (++d->index < candidates(c, now_ns))
 		return;
 	d->index = 0;
+	if (cause == DR_BOOT_BUSY) /* sessions take seconds */
+		d->backoff_ns = c->e.timing.retry_max_ns;
 	d->next_ns = now_ns + d->backoff_ns;
 	d->backoff_ns = DR_MIN(2 * d->backoff_ns, c->e.timing.retry_max_ns);
 }
@@ -137,6 +139,8 @@ static const char *advice(enum dr_boot_cause cause)
 	switch (cause) {
 	case DR_BOOT_REFUSED:
 		return "check that 'dualrail server' runs there with the same --port";
+	case DR_BOOT_BUSY:
+		return "raise --connect-timeout";
 	case DR_BOOT_UNREACHABLE:
 		return "check the name, the route and the firewall";
 	case DR_BOOT_TIMEOUT:
@@ -163,10 +167,11 @@ bool dr_client_dial_tick(
 		*cause = d->cause ? d->cause : DR_BOOT_UNREACHABLE;
 		d->active = false;
 		dr_err_set(e, -ETIMEDOUT,
-			"cannot %s %s: %u attempts in %.1f s, the last one to %s: %.90s; %s",
+			"cannot %s %s: %u attempt%s in %.1f s, the last one to %s: %.90s; %s",
 			resuming(c) ? "reconnect to" : "connect to", c->host, d->attempts,
-			(double)(now_ns - d->began_ns) / 1e9, d->last[0] ? d->last : "no address",
-			d->text, gone ? "the server process has ended" : advice(*cause));
+			d->attempts == 1 ? "" : "s", (double)(now_ns - d->began_ns) / 1e9,
+			d->last[0] ? d->last : "no address", d->text,
+			gone ? "the server process has ended" : advice(*cause));
 		return true;
 	}
 	if (!d->link && now_ns >= d->next_ns)

@@ -31,7 +31,7 @@ struct dr_boot_client {
 	struct dr_client_dialer dial;
 	struct dr_addr server; /* of connection 0 */
 	unsigned server_gpus[DR_BOOT_GPUS_MAX];
-	bool was_ready, drop_asked;
+	bool was_ready, drop_asked, wait_busy;
 };
 
 /* client_dial.c */

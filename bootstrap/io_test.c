@@ -278,17 +278,30 @@ static void keys_that_differ(void **state)
 	assert_int_equal(w.srv.offers, 0);
 }
 
+/* One that may wait is served when the other client is done. */
 static void busy(void **state)
 {
+	struct dr_boot_opts o = { .host = "127.0.0.1", .wait_busy = true };
 	(void)state;
 	ready_session(1, NULL);
-	start_client(1, "127.0.0.1", dr_boot_server_port(w.srv.s, 0), 1, NULL);
-	until(w.cli[1].fails == 1);
-	assert_int_equal(w.cli[1].failed_cause, DR_BOOT_BUSY);
-	assert_int_equal(w.cli[1].code, 3);
-	assert_non_null(strstr(w.cli[1].text, dr_control_peer(server_control())));
-	check_alive();
-	assert_int_equal(w.srv.losts + w.srv.closes, 0);
+	o.port = dr_boot_server_port(w.srv.s, 0);
+	start_client(1, "127.0.0.1", o.port, 1, NULL);
+	for (int i = 0; i < 2; i++) {
+		until(w.cli[1].fails == 1);
+		assert_int_equal(w.cli[1].failed_cause, DR_BOOT_BUSY);
+		assert_int_equal(w.cli[1].code, 3);
+		assert_non_null(strstr(w.cli[1].text, dr_control_peer(server_control())));
+		assert_true(i == (strstr(w.cli[1].text, "raise --connect-timeout") != NULL));
+		check_alive();
+		assert_int_equal(w.srv.losts + w.srv.closes, 0);
+		dr_boot_client_destroy(w.cli[1].c);
+		memset(&w.cli[1], 0, sizeof(w.cli[1]));
+		o.connect_timeout_ns = i ? 0 : 300 * MS;
+		start_client_opts(1, o, 1);
+		until(dr_boot_client_busy(w.cli[1].c) != NULL);
+	}
+	dr_control_goodbye(dr_boot_client_control(w.cli[0].c));
+	until(w.cli[1].readies == 1);
 }
 
 /* ---- nobody there, port taken ------------------------------------------------------------- */

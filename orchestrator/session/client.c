@@ -275,6 +275,7 @@ static int dial(struct dr_client *c, struct dr_err *e)
 		/* Without a list of its own it takes what the server has. */
 		.pair = c->s.opt->pair || c->s.opt->gpu_names.n == 0,
 		.patience_ns = c->s.opt->connect_timeout_ns,
+		.wait_busy = true,
 		.ops = &ops,
 		.arg = &c->s,
 		.poller = c->s.loop.poller };
@@ -295,12 +296,16 @@ static int wait_for_server(struct dr_client *c)
 {
 	const struct dr_options *o = c->s.opt;
 	int rc = dr_client_wait(c, c->s.local, DR_MIN(SILENT_NS, o->connect_timeout_ns), false);
+	const char *busy = rc == -ETIMEDOUT ? dr_boot_client_busy(c->boot) : NULL;
 	char time[32];
 
 	if (rc != -ETIMEDOUT)
 		return rc;
 	dr_format_duration_exact(o->connect_timeout_ns, time, sizeof(time));
-	if (!o->quiet)
+	if (!o->quiet && busy)
+		dr_say("client", "%.*s; waiting up to %s (--connect-timeout)",
+			(int)strcspn(busy, ";"), busy, time);
+	else if (!o->quiet)
 		dr_say("client",
 			"waiting for a server on %s, port %u, for up to %s (--connect-timeout)",
 			o->host, (unsigned)o->port, time);

@@ -205,6 +205,7 @@ int dr_dial(const struct dr_dial *d, json_t *offer, struct dr_boot_client **out,
 		.version = DR_VERSION,
 		.params = offer,
 		.connect_timeout_ns = d->patience_ns,
+		.wait_busy = d->wait_busy,
 		.timing = { .resume_ns = o->timeout_ns } };
 	int rc = o->key_file ? dr_boot_key_read(o->key_file, &key, e) : 0;
 
