@@ -29,8 +29,8 @@ static void check_congestion(struct dr_doctor *d, const char *here, const char *
 			"bbr paces with timers, which can limit TCP where cores are few; measured: " BBR_COST
 			"\n"
 			"bbr\n"
-			"figures under another one beside it\n"
-			"sysctl -w net.ipv4.tcp_congestion_control=reno (at both ends; or --cc reno for one run)");
+			"\n"
+			"compare a run with --cc reno, and state both");
 }
 
 /* The smaller buffer grows to the larger one. The first two numbers are the kernel's defaults. */
