@@ -67,12 +67,13 @@ static const struct dr_opt rows[] = {
 	  .commands = RUN | TOPO | DOCTOR, .offset = AT(channels),
 	  .env = { "UCCL_TCPX_NUM_CHANNELS" },
 	  .help = "Channels per GPU and direction." },
-	{ .name = "window", .kind = DR_OPT_UINT, .arg = "N", .def = "16", .min = 1,
+	{ .name = "window", .kind = DR_OPT_UINT, .arg = "N", .min = 1,
 	  .max = DR_CHANNEL_WINDOW_MAX,
 	  .commands = RUN | DOCTOR, .offset = AT(window),
-	  .help = "Maximum number of chunks in flight per channel. Without --iters less is in flight on slow "
-		  "paths: what they carry in about 0.1 s." },
-	{ .name = "chunk", .kind = DR_OPT_SIZE, .arg = "SIZE", .def = "512K", .min = 1,
+	  .help = "Maximum number of chunks in flight per channel. Without it, 16 MiB per GPU and direction, and at "
+		  "most 16 chunks per channel; give more for long paths. Without --iters less is in flight on "
+		  "slow paths: what they carry in about 0.1 s." },
+	{ .name = "chunk", .kind = DR_OPT_SIZE, .arg = "SIZE", .def = "256K", .min = 1,
 	  .max = 64 << 20,
 	  .commands = RUN | DOCTOR, .offset = AT(chunk),
 	  .help = "Chunk size: the unit of sequence numbers, window and acknowledgement. A "
