@@ -308,7 +308,7 @@ column() {
 	holds other.json '.events == [] and .bandwidth == []'
 	client -g 0 --pair --window 4 -D 60s --save-baseline base.json -q
 	[ "$status" -eq 2 ]
-	[[ $output == *"--save-baseline base.json: its runs had --window 16, this one --window 4; choose another file, or delete this one"* ]]
+	[[ $output == *"--save-baseline base.json: its runs had no --window, this one --window 4; choose another file, or delete this one"* ]]
 	client -g 0 --pair -D 60s --baseline base.json --json=gpus.json
 	[ "$status" -eq 2 ]
 	[[ $output == *"written with --gpus 0-1, this run has --gpus 0; "* ]]
@@ -329,5 +329,5 @@ column() {
 	client -g 0 --pair -D 50ms -w 0s --matrix --save-baseline pairs.json
 	[ "$status" -eq 0 ]
 	[[ $output == *"baseline: pairs.json now has 1 run"* ]]
-	holds pairs.json '[.baseline[].kind] | unique == ["gpu", "pair"]'
+	holds pairs.json '[.baseline[].kind] | unique == ["gpu", "nic", "pair"]'
 }
