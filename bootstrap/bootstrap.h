@@ -43,7 +43,9 @@ enum {
 	DR_BOOT_MESSAGE_BYTES_MAX = 1 << 20,
 	DR_BOOT_KEY_BYTES = 32,
 	DR_BOOT_TOKEN_BYTES = 16,
-	DR_BOOT_PROTOCOL_VERSION = 2,
+	/* 3: the first pair's handles end with those of the process. To be raised with every change that an earlier
+	 * release cannot read: what is in ACCEPT, HANDLES and messages, and how many handles there are. */
+	DR_BOOT_PROTOCOL_VERSION = 3,
 };
 
 /* Why something ended or was lost. The first four are evidence about the peer's process: EOF, RESET

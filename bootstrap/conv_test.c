@@ -195,20 +195,32 @@ static void wrong_keys(void **state)
 	}
 }
 
+/* Before keys and handles, which may differ too. */
 static void wrong_version(void **state)
 {
 	(void)state;
+	enum { OWN = DR_BOOT_PROTOCOL_VERSION };
+	static const uint16_t version[] = { OWN - 1, OWN + 1 };
 	struct end c, s;
-	struct dr_conv_opts o = { .role = DR_CONV_CLIENT, .stage_ns = STAGE };
-	memset(&c, 0, sizeof(c));
-	snprintf(o.hello.build, sizeof(o.hello.build), "9.9");
-	o.hello.version = 3;
-	o.hello.purpose = DR_CONV_NEW;
-	assert_int_equal(dr_conv_init(&c.conv, &o, T0), 0);
-	end_init(&s, DR_CONV_SERVER, &key_a, 0, 22);
-	check_refused(&c, &s, DR_BOOT_VERSION,
-		"this end 3 (dualrail 9.9), peer 2 (dualrail 1.0-server)",
-		"this end 2 (dualrail 1.0-server), peer 3 (dualrail 9.9)");
+
+	for (size_t i = 0; i < DR_ARRAY_LEN(version); i++) {
+		struct dr_conv_opts o = { .role = DR_CONV_CLIENT, .stage_ns = STAGE };
+		char client_text[128], server_text[128];
+
+		memset(&c, 0, sizeof(c));
+		snprintf(o.hello.build, sizeof(o.hello.build), "9.9");
+		o.hello.version = version[i];
+		o.hello.purpose = DR_CONV_NEW;
+		assert_int_equal(dr_conv_init(&c.conv, &o, T0), 0);
+		end_init(&s, DR_CONV_SERVER, &key_a, 0, 22);
+		snprintf(client_text, sizeof(client_text),
+			"this end %u (dualrail 9.9), peer %u (dualrail 1.0-server)", version[i],
+			OWN);
+		snprintf(server_text, sizeof(server_text),
+			"this end %u (dualrail 1.0-server), peer %u (dualrail 9.9)", OWN,
+			version[i]);
+		check_refused(&c, &s, DR_BOOT_VERSION, client_text, server_text);
+	}
 	/* A later version may say whatever it wants after its build string. */
 	uint8_t later[12 + 200] = "DUALRAIL";
 	later[9] = 77;
@@ -237,7 +249,7 @@ static void other_protocols(void **state)
 		{ "DUALRAIM", 8, "another protocol" },
 		{ "G", 1, "another protocol" },
 		{ "DUALRAIL\x00\x01\xff\xff", 12, "hello of protocol version 1 has 65535 bytes" },
-		{ "DUALRAIL\x00\x02\xff\xff", 12, "hello of protocol version 2 has 65535 bytes" },
+		{ "DUALRAIL\x00\x03\xff\xff", 12, "hello of protocol version 3 has 65535 bytes" },
 		{ "DUALRAIL\x00\x01\x00\x00", 12, "hello of protocol version 1 has 0 bytes" },
 	};
 	for (size_t i = 0; i < DR_ARRAY_LEN(row); i++) {

@@ -141,6 +141,49 @@ teardown() {
 	[ "$status" -eq 0 ]
 }
 
+# old_end listen|PORT: an end that speaks protocol version 2, the one before handles of the process. listen: a server, its
+# port in the file "port". Writes what it received.
+old_end() {
+	python3 - "$1" <<'P'
+import socket, struct, sys
+hello = b"DUALRAIL" + struct.pack(">HHB", 2, 5 + 60, 4) + b"0.9a" + bytes(60)
+if sys.argv[1] == "listen":
+    s = socket.create_server(("127.0.0.1", 0))
+    with open("port", "w") as f:
+        print(s.getsockname()[1], file=f)
+    c = s.accept()[0]
+else:
+    c = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+c.sendall(hello)
+c.shutdown(socket.SHUT_WR)
+while got := c.recv(4096):
+    sys.stdout.buffer.write(got)
+P
+}
+
+@test "another protocol version: one message with both at either end, status 3, and the server serves on" {
+	local own other="peer 2 (dualrail 0.9a)" old
+	start_server
+	wait_for old_end "$port"
+	old_end "$port" >hello
+	own="this end $((16#$(od -An -tx1 -j 8 -N 2 hello | tr -d ' '))) (dualrail "
+	[[ $own != *" 2 "* ]]
+	grep -F "protocol versions differ: $own" server.err | grep -F "$other"
+	client -D 100ms -q
+	[ "$status" -eq 0 ]
+
+	old_end listen >hello &
+	old=$!
+	wait_for test -s port
+	port=$(<port)
+	client -D 100ms -q --connect-timeout 10s --json=c.json
+	wait "$old"
+	[ "$status" -eq 3 ]
+	[[ $output == *"protocol versions differ: $own"*"$other"* ]]
+	[ "$(grep -c '^dualrail: .*protocol versions differ' <<<"$output")" -eq 1 ]
+	[[ $output != *handles* ]]
+}
+
 # Every address and port that the two processes listen on, "address port" a line.
 listeners() {
 	ss -Htulnp | awk -v s="pid=$server," -v c="pid=$client," \

@@ -9,7 +9,7 @@
 #include "bootstrap/conv.h"
 #include "tests/fuzz/lib/fuzz.h"
 
-enum { EVENTS_MAX = 64, SAID_MAX = 1 << 16 };
+enum { EVENTS_MAX = 64, SAID_MAX = 1 << 16, VERSION = 2 }; /* VERSION: of the hellos in the corpus */
 static const int64_t STAGE = 5 * DR_NS_PER_S;
 
 struct end {
@@ -33,6 +33,7 @@ static void start(struct end *x, uint8_t flags)
 
 	memset(x, 0, sizeof(*x));
 	x->now = DR_NS_PER_S;
+	o.hello.version = VERSION;
 	memset(o.hello.nonce, 7, sizeof(o.hello.nonce));
 	memcpy(o.hello.build, "fuzz", 5);
 	if (flags & 1)
