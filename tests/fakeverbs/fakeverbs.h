@@ -114,6 +114,8 @@ struct dr_fake_ctl {
 	void (*rtr)(const char *dev, int ms, int err);
 	/* modify_qp to RTR of a queue pair that leads to itself fails with err; 0: works. */
 	void (*loop)(const char *dev, int err);
+	/* Such a call waits until off, for 300 ms at most. */
+	void (*loop_hold)(const char *dev, bool on);
 	/* After skip more, the next send (or receive) completion of this queue pair (qpn 0: any RC) of the
 	 * device has this status; what follows from it follows. */
 	void (*status)(

@@ -17,12 +17,10 @@ static void open_paused(struct duo *d, const struct duo_opts *o)
 		duo_whole(d) && dr_manager_ready(d->m[0]) == 1 && dr_manager_ready(d->m[1]) == 1);
 }
 
-static void end_with(struct duo *d, unsigned end, int err)
+static void has_ended_with(struct duo *d, unsigned end, int err)
 {
 	struct dr_channel_stats st;
 
-	d->o.paused = false;
-	duo_until(d, d->err[SENDER] && d->err[RECEIVER]);
 	assert_int_equal(d->err[end], err);
 	assert_int_equal(d->err[!end], err);
 	assert_non_null(strstr(d->why[!end], "the peer ended the channel"));
@@ -33,12 +31,21 @@ static void end_with(struct duo *d, unsigned end, int err)
 	duo_clean(d->fake);
 }
 
+static void end_with(struct duo *d, unsigned end, int err)
+{
+	d->o.paused = false;
+	duo_until(d, d->err[SENDER] && d->err[RECEIVER]);
+	has_ended_with(d, end, err);
+}
+
 static void memory_refused_for_good_ends_the_channel(void **state)
 {
 	static const struct {
 		int err, reported; /* the driver's; as dr_verbs_explain() gives it */
 	} c[] = { { ENOMEM, -ENOMEM }, { EPERM, -EACCES }, { EFAULT, -EFAULT } };
-	const struct duo_opts o = { .rails = 2, .lazy = true, .ends = true, .paused = true };
+	const struct duo_opts o = {
+		.rails = 2, .lazy = true, .ends = true, .patient = true, .paused = true
+	};
 	static struct duo d;
 
 	(void)state;
@@ -50,17 +57,28 @@ static void memory_refused_for_good_ends_the_channel(void **state)
 		}
 }
 
+/* A path is refused its queue pair when it carries the data: before, it would not have come up. */
+static bool ended(struct duo *d)
+{
+	static const char *const nic[] = { "b0", "b1" };
+
+	for (unsigned i = 0; i < 2; i++)
+		d->fake->loop_hold(nic[i], !duo_on_path(d, i));
+	return d->err[SENDER] && d->err[RECEIVER];
+}
+
 static void flushing_queue_pair_refused_for_good_ends_the_channel(void **state)
 {
-	const struct duo_opts o = { .rails = 2, .cuda = true, .ends = true, .paused = true };
+	const struct duo_opts o = { .rails = 2, .cuda = true, .ends = true, .patient = true };
 	const struct dr_fake_ctl *fake = duo_nics(NICS);
 	static struct duo d;
 
 	(void)state;
 	fake->loop(NULL, ENOMEM);
-	fake->delay("create_qp", 50); /* the path is up before it is refused */
+	fake->loop_hold(NULL, true);
 	duo_open(&d, fake, &o);
-	end_with(&d, RECEIVER, -ENOMEM);
+	duo_until(&d, ended(&d));
+	has_ended_with(&d, RECEIVER, -ENOMEM);
 }
 
 /* It is there again after a few refusals, fewer than end the channel. */

@@ -13,6 +13,7 @@ static const char *const names[DR_FAKE_N_CALLS] = { DR_FAKE_CALLS(NAME) };
 static const int fitting[DR_FAKE_N_CALLS] = { DR_FAKE_CALLS(FITTING) };
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static unsigned counts[DR_FAKE_N_CALLS];
 static int delays[DR_FAKE_N_CALLS], always[DR_FAKE_N_CALLS];
 static struct {
@@ -33,6 +34,23 @@ void dr_fake_lock(void)
 void dr_fake_unlock(void)
 {
 	pthread_mutex_unlock(&mutex);
+}
+
+void dr_fake_wait_while(const bool *flag, int ms)
+{
+	struct timespec until;
+
+	(void)clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_nsec += ms * 1000000L;
+	until.tv_sec += until.tv_nsec / 1000000000L;
+	until.tv_nsec %= 1000000000L;
+	while (*flag && pthread_cond_timedwait(&changed, &mutex, &until) == 0)
+		continue;
+}
+
+void dr_fake_wake(void)
+{
+	pthread_cond_broadcast(&changed);
 }
 
 void dr_fake_violation(const char *fmt, ...)

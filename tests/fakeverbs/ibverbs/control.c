@@ -285,6 +285,14 @@ static void loop(const char *dev, int err)
 	end();
 }
 
+static void loop_hold(const char *dev, bool on)
+{
+	begin();
+	EACH(d, dev) d->loop_held = on;
+	dr_fake_wake();
+	end();
+}
+
 static void rtr(const char *dev, int ms, int err)
 {
 	begin();
@@ -490,6 +498,7 @@ const struct dr_fake_ctl dr_fake_ctl = {
 	.keep_cqes = keep_cqes,
 	.rtr = rtr,
 	.loop = loop,
+	.loop_hold = loop_hold,
 	.status = status,
 	.status_done = status_done,
 	.gid_index = gid_index,

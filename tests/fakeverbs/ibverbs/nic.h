@@ -74,6 +74,9 @@ void dr_fake_call_delay(const char *call, int ms);
 unsigned dr_fake_call_count(const char *call);
 /* The calling thread stops for so long. */
 void dr_fake_block_ms(int ms);
+/* While locked: until the flag is cleared, for ms at most; who changes such a flag wakes. */
+void dr_fake_wait_while(const bool *flag, int ms);
+void dr_fake_wake(void);
 
 void dr_fake_lock(void);
 void dr_fake_unlock(void);
@@ -125,7 +128,7 @@ struct dr_fake_dev {
 	char ifname[32], addr[32];
 	struct dr_fake_gid gid[DR_FAKE_GIDS];
 	unsigned cut, cut_rc, cut_ud, hole, drop;
-	bool down, fatal, held, no_flush, retry7_for_ever;
+	bool down, fatal, held, no_flush, retry7_for_ever, loop_held;
 	bool ib, grh_required; /* InfiniBand; its port wants a GRH everywhere */
 	uint16_t lid;
 	bool gone;   /* not listed any more */

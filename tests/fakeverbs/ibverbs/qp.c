@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/fakeverbs/ibverbs/nic.h"
 
+enum { LOOP_HOLD_MS = 300 };
+
 /* Queue pairs: made, modified, asked, destroyed. */
 
 static uint32_t next_qpn = 0x100;
@@ -121,8 +123,10 @@ int ibv_modify_qp(struct ibv_qp *ibv, struct ibv_qp_attr *a, int mask)
 		err = dr_fake_qp_check(qp, a, mask, &next);
 	if (!err && next == IBV_QPS_RTR && qp->state == IBV_QPS_INIT && ibv->qp_type == IBV_QPT_RC)
 		err = resolve(qp);
-	if (!err && mask & IBV_QP_DEST_QPN && a->dest_qp_num == ibv->qp_num)
+	if (!err && mask & IBV_QP_DEST_QPN && a->dest_qp_num == ibv->qp_num) {
+		dr_fake_wait_while(&qp->dev->loop_held, LOOP_HOLD_MS);
 		err = qp->dev->loop_err;
+	}
 	if (!err) {
 		dr_fake_qp_apply(qp, a, mask);
 		if (next == IBV_QPS_RESET)
