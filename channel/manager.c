@@ -59,9 +59,14 @@ static void on_dgram(struct dr_manager *m, unsigned rail, const struct dr_event 
 	}
 }
 
-/* The first manager that sees it decides for all. */
-static void rail_failed(struct dr_manager *m, unsigned r, int err, const char *why)
+/* What is wrong with the NIC or its link concerns all managers, and the first one that sees it decides for them. What is
+ * wrong with the objects of this manager alone says nothing about the rail: its paths report what they cannot carry any
+ * more, and the heartbeats have endpoints of their own. Without a common peer they use this one. */
+static void rail_failed(
+	struct dr_manager *m, unsigned r, enum dr_scope scope, int err, const char *why)
 {
+	if (m->peer->shared && scope == DR_SCOPE_LOCAL)
+		return;
 	dr_peer_lock(m);
 	dr_manager_take_verdicts(m);
 	if (m->peer->shared && m->rail[r].state == DR_RAIL_DOWN) {
@@ -89,7 +94,7 @@ static void on_rail_event(struct dr_sink *sink, const struct dr_event *ev)
 		break;
 	case DR_EV_FAILED:
 		dr_warn("rail", "gpu %u rail %u: %s", m->prm.gpu, mr->index, ev->text);
-		rail_failed(m, mr->index, ev->err, ev->text);
+		rail_failed(m, mr->index, ev->scope, ev->err, ev->text);
 		break;
 	default:
 		break;

@@ -111,7 +111,9 @@ static void on_rail_event(struct dr_sink *sink, const struct dr_event *ev)
 
 	if (ev->kind == DR_EV_DGRAM) {
 		(void)dr_hb_receive(&p->hb, pr->index, ev->data, ev->len, ev->size, p->now);
-	} else if (ev->kind == DR_EV_FAILED) {
+	} else if (
+		ev->kind ==
+		DR_EV_FAILED) { /* also of the endpoint alone: without heartbeats no rail is trusted */
 		dr_warn("rail", "heartbeats of rail %u: %s", pr->index, ev->text);
 		dr_hb_force_down(&p->hb, pr->index);
 		dr_peer_fell(p, pr->index, ev->err, ev->text);

@@ -416,6 +416,49 @@ static void test_a_link_that_is_down_is_a_verdict_for_all(void **state)
 	group_close(&g);
 }
 
+/* As the transport reports it from the manager's own end of the rail. */
+static void endpoint_fails(struct group *g, unsigned k, unsigned end, enum dr_scope scope, int err)
+{
+	struct dr_manager *m = g->mb[k].p.m[end];
+	struct dr_event ev = {
+		.kind = DR_EV_FAILED, .scope = scope, .err = err, .text = "planned"
+	};
+
+	m->now = dr_sim_world_now(g->w[0]);
+	ev.rail = m->rail[0].rail;
+	m->rail[0].sink.event(&m->rail[0].sink, &ev);
+}
+
+/* A manager's own objects on a rail fail: no verdict, for itself neither. The device fails: one for all. */
+static void test_an_endpoint_of_one_manager_is_not_the_rail(void **state)
+{
+	struct dr_channel_stats st;
+	struct group g;
+
+	(void)state;
+	group_open(&g);
+	for (unsigned k = 0; k < MANAGERS; k++)
+		for (unsigned end = 0; end < 2; end++) {
+			endpoint_fails(&g, k, end, DR_SCOPE_LOCAL, -EIO);
+			go(&g, 10 * BEAT_NS);
+			no_verdicts(&g);
+		}
+	for (unsigned k = 0; k < MANAGERS; k++)
+		for (unsigned c = 0; c < CHANNELS; c++) {
+			dr_channel_stats(dr_manager_channel_at(g.mb[k].p.m[0], c), &st);
+			assert_int_equal(st.switches, 0);
+		}
+	endpoint_fails(&g, 1, 0, DR_SCOPE_RAIL, -ENODEV);
+	go(&g, BEAT_NS);
+	for (unsigned k = 0; k < MANAGERS; k++)
+		assert_int_equal(g.mb[k].p.downs[0][0], 1);
+	assert_int_equal(downs(&g, 1), 0);
+	go(&g, 20 * BEAT_NS);
+	for (unsigned k = 0; k < MANAGERS; k++)
+		assert_int_equal(dr_manager_rail_state(g.mb[k].p.m[0], 0), DR_RAIL_ALIVE);
+	group_close(&g);
+}
+
 /* Bytes of one manager replace heartbeats, and are signs of life of the rail for all. */
 static void test_bytes_of_one_manager_count_for_all(void **state)
 {
@@ -559,6 +602,7 @@ int main(void)
 		cmocka_unit_test(test_another_manager_drives_when_the_driver_leaves),
 		cmocka_unit_test(test_nobody_waits_for_the_lock),
 		cmocka_unit_test(test_a_link_that_is_down_is_a_verdict_for_all),
+		cmocka_unit_test(test_an_endpoint_of_one_manager_is_not_the_rail),
 		cmocka_unit_test(test_bytes_of_one_manager_count_for_all),
 		cmocka_unit_test(test_a_manager_that_stood_alone_asks_whether_its_paths_live),
 		cmocka_unit_test(test_bytes_from_before_a_suspicion_do_not_end_it),

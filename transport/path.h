@@ -21,6 +21,8 @@
  *  - A rail and its paths belong to one thread at a time.
  *  - After FAILED a path reports nothing but FENCED (when asked to fence). FAILED comes once; the one
  *    exception is a fence that fails too, see fence().
+ *  - FAILED of a rail has scope RAIL when its device or link failed, which concerns everyone who uses it, and
+ *    LOCAL when only objects of this struct dr_rail did. Then its paths report what fails of them.
  *  - post_* outside READY: -ENOTCONN before READY and after FAILED was reported. A part that was posted
  *    already or that no credit names: -EINVAL.
  *  - DELIVERED comes in message order: early parts of a later message are held back. Parts of no

@@ -9,25 +9,30 @@
  */
 static const char *const nic[2][2] = { { "a0", "a1" }, { "b0", "b1" } }; /* by end and rail */
 
+static const char NICS[] = "a0:lo:127.0.0.1,b0:lo:127.0.0.2,a1:lo:127.0.0.3,b1:lo:127.0.0.4";
+
+static void goes_on(struct duo *r)
+{
+	uint64_t before = r->taken;
+
+	duo_until(r, r->taken > before + 50);
+}
+
 static void device_of_the_primary_goes_and_comes(unsigned end, bool waits)
 {
 	const struct duo_opts o = { .rails = 2, .peer = true };
 	struct dr_channel_stats st;
 	static struct duo r;
-	uint64_t before;
 
-	duo_open(&r, duo_nics("a0:lo:127.0.0.1,b0:lo:127.0.0.2,a1:lo:127.0.0.3,b1:lo:127.0.0.4"),
-		&o);
+	duo_open(&r, duo_nics(NICS), &o);
 	duo_until(&r, duo_on_path(&r, 0) && duo_whole(&r) && r.taken > 50);
 	for (unsigned k = 0; k < 2; k++) {
 		r.fake->unplug(nic[end][0], waits);
 		duo_until(&r, duo_on_path(&r, 1));
-		before = r.taken;
-		duo_until(&r, r.taken > before + 50);
+		goes_on(&r);
 		duo_until(&r, r.fake->plug(nic[end][0], 5 + 2 * k) == 0);
 		duo_until(&r, duo_on_path(&r, 0) && duo_whole(&r));
-		before = r.taken;
-		duo_until(&r, r.taken > before + 50);
+		goes_on(&r);
 	}
 	dr_channel_stats(r.ch[SENDER], &st);
 	assert_int_equal(st.failbacks, 2);
@@ -54,10 +59,49 @@ static void gone_without_an_event(void **state)
 	device_of_the_primary_goes_and_comes(SENDER, true);
 }
 
+/* The primary's queue pairs of this end are those of the channel: the heartbeats have none of this type. */
+static void completion_queue_fails(const struct duo *r, unsigned end)
+{
+	uint32_t qpn[16];
+
+	assert_true(r->fake->qp_list(nic[end][0], IBV_QPT_RC, qpn, 16) > 0);
+	r->fake->event(nic[end][0], qpn[0], IBV_EVENT_CQ_ERR);
+}
+
+/* This end opens the device again, for itself. The rail is not declared down, so other GPUs use it on. */
+static void completion_queue_of_the_primary_fails(void **state)
+{
+	const struct duo_opts o = { .rails = 2, .peer = true };
+	struct dr_channel_stats st;
+	static struct duo r;
+	unsigned opened;
+
+	(void)state;
+	for (unsigned end = 0; end < 2; end++) {
+		duo_open(&r, duo_nics(NICS), &o);
+		duo_until(&r, duo_on_path(&r, 0) && duo_whole(&r) && r.taken > 50);
+		for (unsigned k = 0; k < 2; k++) {
+			opened = r.fake->count("open_device");
+			completion_queue_fails(&r, end);
+			duo_until(&r, duo_on_path(&r, 1));
+			goes_on(&r);
+			duo_until(&r, duo_on_path(&r, 0) && duo_whole(&r));
+			goes_on(&r);
+			assert_true(r.fake->count("open_device") > opened);
+		}
+		assert_int_equal(r.downs, 0);
+		dr_channel_stats(r.ch[SENDER], &st);
+		assert_int_equal(st.failbacks, 2);
+		duo_shut(&r);
+		duo_clean(r.fake);
+	}
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test(gone_at_the_sender),
-		cmocka_unit_test(gone_at_the_receiver), cmocka_unit_test(gone_without_an_event) };
+		cmocka_unit_test(gone_at_the_receiver), cmocka_unit_test(gone_without_an_event),
+		cmocka_unit_test(completion_queue_of_the_primary_fails) };
 
 	dr_log_set_level(DR_LOG_ERROR);
 	if (argc > 1)

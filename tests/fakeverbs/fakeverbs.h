@@ -130,7 +130,8 @@ struct dr_fake_ctl {
 	int (*addr_del)(const char *dev, const char *ipv4);
 	int (*addr_add)(const char *dev, const char *ipv4);
 
-	/* An asynchronous event as it stands: about a queue pair (qpn not 0) or the port. */
+	/* An asynchronous event as it stands: about a queue pair (qpn not 0) or the port. CQ_ERR: the completion queue
+	 * of that queue pair takes no completion any more. */
 	void (*event)(const char *dev, uint32_t qpn, enum ibv_event_type type);
 	/* A queue pair goes to ERR by itself, as a NIC does it (event QP_FATAL when asked for). -1: none. */
 	int (*qp_error)(uint32_t qpn, bool event);

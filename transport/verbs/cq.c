@@ -121,7 +121,7 @@ int dr_verbs_cq_poll(struct vb_rail *r, struct vb_cq *cq)
 		return 0;
 	int n = ibv_poll_cq(cq->cq, VB_POLL, wc);
 	if (n < 0) {
-		dr_verbs_rail_fail(r, -EIO, "polling a completion queue failed");
+		dr_verbs_nic_broke(r, "a completion queue cannot be polled");
 		return 0;
 	}
 	for (int i = 0; i < n; i++) {
@@ -165,7 +165,7 @@ int dr_verbs_look(struct dr_watch *w, int64_t now_ns)
 		found += dr_verbs_cq_poll(r, cq);
 	found += dr_verbs_run_ready(r, now_ns);
 	int n = r->closed ? 0 : dr_verbs_ud_poll(r);
-	if ((n > 0 || r->err_due) && r->par.ready)
+	if ((n > 0 || r->err_due || r->nic.broke) && r->par.ready)
 		r->par.ready(r->par.arg, now_ns);
 	return found + n;
 }
@@ -177,7 +177,7 @@ static bool arm(struct vb_rail *r, struct vb_cq *cq)
 	r->syscalls++;
 	cq->armed = true;
 	if (ibv_req_notify_cq(cq->cq, 0))
-		dr_verbs_rail_fail(r, -EIO, "arming a completion queue failed");
+		dr_verbs_nic_broke(r, "a completion queue cannot be armed");
 	return true;
 }
 

@@ -89,7 +89,8 @@ static void port_error(struct vb_rail *r, uint8_t port)
 {
 	if (port != r->dev.port)
 		return;
-	dr_verbs_rail_fail(r, -ENETDOWN, "%s port %u (%s) went down", r->dev.name, port, r->ifname);
+	dr_verbs_rail_fail(r, DR_SCOPE_RAIL, -ENETDOWN, "%s port %u (%s) went down", r->dev.name,
+		port, r->ifname);
 }
 
 static void port_active(struct vb_rail *r, uint8_t port)
@@ -143,7 +144,7 @@ static void on_event(struct vb_rail *r, enum ibv_event_type type, uint32_t qpn, 
 		dr_verbs_nic_lost(r, "failed or was removed");
 		break;
 	case IBV_EVENT_CQ_ERR:
-		dr_verbs_rail_fail(r, -EIO, "a completion queue failed");
+		dr_verbs_nic_broke(r, "a completion queue failed");
 		break;
 	default:
 		break;

@@ -4,7 +4,7 @@
  * may go during a run, by a fatal event, or without a word (a software device whose removal waits for us),
  * and come back as another one. Invariants:
  *
- *	OPEN --lost()--> DYING (connections and jobs are still to end) -> CLOSING (the helper closes it)
+ *	OPEN --lost(), broke()--> DYING (connections and jobs are still to end) -> CLOSING (the helper closes it)
  *		-> GONE (waits for the next try) -> OPENING (the helper looks for it) -> OPEN, or GONE
  *
  *  1. r->dead is true in every state but OPEN. Then the owner uses nothing of the device; no job is
@@ -154,19 +154,41 @@ void dr_verbs_nic_unwatch(struct vb_rail *r)
 
 /* ---- lost ---- */
 
-void dr_verbs_nic_lost(struct vb_rail *r, const char *why)
+static void let_go(struct vb_rail *r, enum dr_scope paths, int err, const char *why)
 {
-	if (r->dead)
-		return;
 	r->dead = true;
 	r->nic.state = VB_NIC_DYING;
 	r->where.untold = false;
 	dr_verbs_nic_unwatch(r);
-	dr_verbs_rail_fail(r, -ENODEV, "%s %s", r->dev.name, why);
 	for (struct vb_path *p = r->paths; p; p = p->next)
 		if (p->hs.state > VB_HS_NEW)
-			dr_verbs_fail(p, DR_SCOPE_RAIL, -ENODEV, "%s %s", r->dev.name, why);
+			dr_verbs_fail(p, paths, err, "%s %s", r->dev.name, why);
 	dr_verbs_tick_update(r);
+}
+
+void dr_verbs_nic_lost(struct vb_rail *r, const char *why)
+{
+	if (r->dead)
+		return;
+	dr_verbs_rail_fail(r, DR_SCOPE_RAIL, -ENODEV, "%s %s", r->dev.name, why);
+	let_go(r, DR_SCOPE_RAIL, -ENODEV, why);
+}
+
+void dr_verbs_nic_broke(struct vb_rail *r, const char *what)
+{
+	if (r->dead || r->nic.broke)
+		return;
+	r->nic.broke = what;
+	dr_verbs_rail_kick(r);
+}
+
+/* The connections of a completion queue that failed cannot be moved to another one, and those that are made later
+ * would use it. Others have their own. */
+static void replace_broken(struct vb_rail *r)
+{
+	dr_verbs_rail_fail(
+		r, DR_SCOPE_LOCAL, -EIO, "%s: %s; opening it again", r->dev.name, r->nic.broke);
+	let_go(r, DR_SCOPE_PATH, -EIO, r->nic.broke);
 }
 
 static void look_for_it(struct vb_rail *r)
@@ -229,6 +251,7 @@ void dr_verbs_nic_use(struct vb_rail *r)
 	r->sq = r->nic.sq;
 	r->rq = r->nic.rq;
 	r->dead = false;
+	r->nic.broke = NULL;
 	r->nic.state = VB_NIC_OPEN;
 }
 
@@ -279,6 +302,8 @@ void dr_verbs_nic_progress(struct vb_rail *r)
 	switch (r->nic.state) {
 	case VB_NIC_OPEN:
 		look_for_it(r);
+		if (r->nic.broke && !r->dead)
+			replace_broken(r);
 		if (dr_verbs_where_tick(&r->where, r->now_ns))
 			dr_verbs_tell_news(r, false);
 		break;

@@ -34,12 +34,13 @@ void dr_verbs_rail_kick(struct vb_rail *r)
 		dr_poller_kick(r->par.poller, &r->self);
 }
 
-void dr_verbs_rail_fail(struct vb_rail *r, int err, const char *fmt, ...)
+void dr_verbs_rail_fail(struct vb_rail *r, enum dr_scope scope, int err, const char *fmt, ...)
 {
 	va_list ap;
 
-	if (r->err)
+	if (r->err && (r->scope == DR_SCOPE_RAIL || scope != DR_SCOPE_RAIL))
 		return;
+	r->scope = scope;
 	r->err = err;
 	r->err_due = true;
 	va_start(ap, fmt);
@@ -310,7 +311,7 @@ static bool async_due(struct vb_rail *r, int64_t now_ns)
 static void report_failure(struct vb_rail *r)
 {
 	struct dr_event ev = {
-		.kind = DR_EV_FAILED, .scope = DR_SCOPE_RAIL, .err = r->err, .text = r->text
+		.kind = DR_EV_FAILED, .scope = r->scope, .err = r->err, .text = r->text
 	};
 
 	r->err_due = false;

@@ -67,6 +67,7 @@ struct vb_nic {
 	int64_t try_ns, wait_ns; /* GONE: when it is looked for */
 	unsigned sq, rq;	 /* depths of its queues */
 	int64_t seen_ns;	 /* when it was looked at last */
+	const char *broke;	 /* OPEN: what of it failed, a static string; NULL: nothing */
 };
 
 struct vb_rail {
@@ -109,6 +110,7 @@ struct vb_rail {
 	int64_t warn_ns;
 
 	int err; /* 0, or why the rail failed */
+	enum dr_scope scope;
 	bool err_due;
 	bool dead; /* the device is gone: no path comes up before it is back */
 	char text[200];
@@ -136,8 +138,10 @@ int dr_verbs_rail_progress(struct dr_rail *r, int64_t now_ns, struct dr_sink *si
 void dr_verbs_rail_close(struct dr_rail *r);
 void dr_verbs_rail_fini(struct dr_rail *r);
 void dr_verbs_rail_emit(struct vb_rail *r, struct dr_event *ev);
-/* The rail is broken; FAILED is reported by the next rail_progress. */
-void dr_verbs_rail_fail(struct vb_rail *r, int err, const char *fmt, ...) DR_PRINTF(3, 4);
+/* The rail (scope RAIL), or this end's objects on it alone (LOCAL), are broken; FAILED is reported by the next
+ * rail_progress. */
+void dr_verbs_rail_fail(struct vb_rail *r, enum dr_scope scope, int err, const char *fmt, ...)
+	DR_PRINTF(4, 5);
 void dr_verbs_rail_kick(struct vb_rail *r);
 /* Have the timer run while paths wait for time. */
 void dr_verbs_tick_update(struct vb_rail *r);
@@ -154,6 +158,9 @@ int dr_verbs_nic_watch(struct vb_rail *r);
 void dr_verbs_nic_unwatch(struct vb_rail *r);
 /* It is gone; why goes on after its name. FAILED of the rail and of its paths follows. */
 void dr_verbs_nic_lost(struct vb_rail *r, const char *why);
+/* One of this end's objects failed for good, and what (a static string): the device is closed and opened again, and
+ * the rail's paths fail, in the next rail_progress. */
+void dr_verbs_nic_broke(struct vb_rail *r, const char *what);
 /* It has another address: the peer is told. */
 void dr_verbs_nic_moved(struct vb_rail *r);
 void dr_verbs_nic_progress(struct vb_rail *r);

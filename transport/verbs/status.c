@@ -79,5 +79,5 @@ void dr_verbs_wc_failed(struct vb_path *p, const struct vb_wc *wc)
 		vb_path_rail(p)->ibv->wc_status_str((enum ibv_wc_status)wc->status), wc->status,
 		wc->vendor_err);
 	if (s->scope == DR_SCOPE_RAIL)
-		dr_verbs_rail_fail(vb_path_rail(p), s->err, "%s", p->base.text);
+		dr_verbs_rail_fail(vb_path_rail(p), DR_SCOPE_RAIL, s->err, "%s", p->base.text);
 }

@@ -109,9 +109,10 @@ static void report_reset(struct vb_rail *r, int rc)
 	struct vb_ud *u = &r->ud;
 
 	if (rc && u->event && !r->err) {
-		dr_verbs_rail_fail(r, -EIO, "the datagram queue pair: %s", u->event);
+		dr_verbs_rail_fail(
+			r, DR_SCOPE_LOCAL, -EIO, "the datagram queue pair: %s", u->event);
 		u->reported = true;
-	} else if (rc == 0 && u->reported) {
+	} else if (rc == 0 && u->reported && r->scope == DR_SCOPE_LOCAL) {
 		r->err = 0;
 		r->err_due = false;
 	}
@@ -298,7 +299,7 @@ int dr_verbs_ud_poll(struct vb_rail *r)
 	u->at = u->n = 0;
 	int n = ibv_poll_cq(u->cq.cq, VB_POLL, u->wc);
 	if (n < 0)
-		dr_verbs_rail_fail(r, -EIO, "polling the completion queue of datagrams failed");
+		dr_verbs_nic_broke(r, "the completion queue of datagrams cannot be polled");
 	else
 		u->n = n;
 	return u->n;

@@ -416,7 +416,9 @@ static void event(const char *dev, uint32_t qpn, enum ibv_event_type type)
 	{
 		struct dr_fake_qp *qp = qpn ? dr_fake_find_qp(d, qpn) : NULL;
 
-		if (!qpn || qp)
+		if (qp && type == IBV_EVENT_CQ_ERR)
+			dr_fake_cq_break(dr_container_of(qp->ibv.send_cq, struct dr_fake_cq, ibv));
+		else if (!qpn || qp)
 			dr_fake_emit(d, type, qp);
 	}
 	end();

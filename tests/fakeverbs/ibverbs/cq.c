@@ -174,6 +174,12 @@ int dr_fake_req_notify_cq(struct ibv_cq *ibv, int solicited_only)
 	return 0;
 }
 
+void dr_fake_cq_break(struct dr_fake_cq *cq)
+{
+	cq->overrun = true;
+	dr_fake_emit(dr_fake_dev_of(cq->ibv.context), IBV_EVENT_CQ_ERR, &cq->ibv);
+}
+
 void dr_fake_cq_push(struct dr_fake_cq *cq, const struct dr_fake_cqe *e, bool solicited)
 {
 	unsigned cap = (unsigned)cq->ibv.cqe;
@@ -182,9 +188,8 @@ void dr_fake_cq_push(struct dr_fake_cq *cq, const struct dr_fake_cqe *e, bool so
 	if (cq->overrun)
 		return;
 	if (cq->n == cap) {
-		cq->overrun = true;
 		dr_fake_violation("a CQ of %u overran", cap);
-		dr_fake_emit(dr_fake_dev_of(cq->ibv.context), IBV_EVENT_CQ_ERR, &cq->ibv);
+		dr_fake_cq_break(cq);
 		return;
 	}
 	cq->ring[(cq->head + cq->n++) % cap] = *e;

@@ -226,6 +226,8 @@ struct dr_fake_cq {
 	bool overrun, armed, armed_solicited;
 	unsigned got; /* events handed out; ibv.comp_events_completed: acknowledged */
 };
+/* It takes no completion any more; its context is told by CQ_ERR. */
+void dr_fake_cq_break(struct dr_fake_cq *cq);
 void dr_fake_cq_push(struct dr_fake_cq *cq, const struct dr_fake_cqe *e, bool solicited);
 /* The queue pair's completions go, or with keep_cqes only their tie to it. */
 void dr_fake_cq_forget(struct dr_fake_cq *cq, const struct dr_fake_qp *qp);
