@@ -486,8 +486,8 @@ static void test_little_data_is_probed(void **state)
 	p = dr_channel_path(dr_manager_channel_at(f.p.m[0], 0), 0);
 	for (int i = 0; i < 500;
 		i++) { /* the other channel's data keeps the rail from being suspect */
-		dr_channel_path(dr_manager_channel_at(f.p.m[0], 1), 1)->rx_last_ns =
-			dr_sim_world_clock(f.p.w, 0);
+		dr_path_heard(dr_channel_path(dr_manager_channel_at(f.p.m[0], 1), 1),
+			dr_sim_world_clock(f.p.w, 0));
 		flow_for(&f, DR_NS_PER_MS);
 	}
 	assert_true(dr_sim_world_clock(f.p.w, 0) - p->tx_last_ns <= 2 * BEAT_NS);
@@ -527,7 +527,7 @@ static void test_other_rails_data_clears_nothing(void **state)
 		struct dr_path *p = dr_channel_path(dr_manager_channel_at(f.p.m[0], 0), 1);
 
 		if (p)
-			p->rx_last_ns = dr_sim_world_clock(f.p.w, 0);
+			dr_path_heard(p, dr_sim_world_clock(f.p.w, 0));
 		flow_for(&f, DR_NS_PER_MS);
 	}
 	assert_int_equal(sender_stats(&f).active, 1);

@@ -319,7 +319,7 @@ int dr_manager_start(struct dr_manager *m, const uint8_t (*handles)[DR_HANDLE_MA
 	if (n != dr_manager_handle_count(m))
 		return dr_err_set(e, -EPROTO, "gpu %u: the peer sent %u handles, expected %u",
 			m->prm.gpu, n, dr_manager_handle_count(m));
-	m->now = m->life_ns = m->sampled_ns = now;
+	m->now = m->sampled_ns = now;
 	m->owed_ns = DR_NEVER;
 	for (unsigned i = 0; i < n; i++) {
 		int rc;

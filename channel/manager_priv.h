@@ -28,8 +28,6 @@ struct peer_rail {
 	char why[160];
 	const struct dr_manager *asker; /* the manager that has padded datagrams sent */
 	int64_t suspect_ns;		/* a manager began to suspect it */
-	/* Last bytes that a manager sent or read on its paths, as of the manager's last look. */
-	int64_t tx_ns, rx_ns;
 	int64_t gap_ns; /* since the last full tick: the shortest of the managers' longest gaps; 0: unknown */
 };
 
@@ -96,7 +94,6 @@ struct dr_manager {
 	int64_t probe_ns;  /* next probe while silent */
 	int64_t silence_reported_ns;
 	uint32_t falls_seen[DR_RAILS_MAX]; /* last values of the counters of dr_rail_life */
-	int64_t life_ns;		   /* when the paths were last checked for signs of life */
 	int64_t owed_ns; /* next check whether data waits too long; DR_NEVER: none is owed */
 	int64_t due_ns;	 /* earliest tick that a channel needs; lowered by the channels */
 	int64_t now;
@@ -108,10 +105,10 @@ struct dr_manager {
 	uint32_t verdicts_seen, ticks_seen;
 	struct {
 		uint32_t falls, rises;
+		int64_t rx_ns; /* dr_peer_heard_ns at the last look of any manager */
 	} seen[DR_RAILS_MAX];
 	int64_t look_ns;   /* the next look is due */
 	int64_t looked_ns; /* the last one */
-	int64_t passed_ns; /* the tick for which this manager followed the last call */
 	int64_t retry_ns;  /* not before, since another manager held the lock */
 	int64_t rails_ns;  /* own rails are looked after then */
 	int64_t ticked_ns; /* last dr_manager_tick */
@@ -157,8 +154,16 @@ void dr_peer_unlock(struct dr_manager *m);
 int64_t dr_peer_due(const struct dr_manager *m);
 /* A full tick was executed since this manager's last look, or a verdict is new: it looks when it is awake. */
 bool dr_peer_news(const struct dr_manager *m);
-/* The next tick comes soon: a manager that is awake and not the driver passes once more what it sent and read. */
-bool dr_peer_last_call(const struct dr_manager *m);
+/* When the manager last read bytes on one of its paths on the rail, and sent some; 0: never. Of any manager of the peer,
+ * while the lock is held. */
+static inline int64_t dr_peer_heard_ns(const struct dr_manager *m, unsigned rail)
+{
+	return atomic_load_explicit(&m->rail[rail].rail->rx_last_ns, memory_order_relaxed);
+}
+static inline int64_t dr_peer_sent_ns(const struct dr_manager *m, unsigned rail)
+{
+	return atomic_load_explicit(&m->rail[rail].rail->tx_last_ns, memory_order_relaxed);
+}
 /* The rest: while the lock is held. */
 void dr_peer_fell(struct dr_peer *p, unsigned r, int err, const char *why);
 void dr_peer_rose(struct dr_peer *p, unsigned r);

@@ -107,54 +107,24 @@ void dr_manager_rail_fell(struct dr_manager *m, unsigned r, int err, const char 
 	dr_manager_take_verdicts(m);
 }
 
-/* For the peer's other managers. */
-static void pass_life(struct dr_manager *m, const struct dr_path *path)
-{
-	struct peer_rail *pr = &m->peer->rail[path->rail->index];
-
-	if (!m->peer->shared)
-		return;
-	pr->tx_ns = DR_MAX(pr->tx_ns, path->tx_last_ns);
-	pr->rx_ns = DR_MAX(pr->rx_ns, path->rx_last_ns);
-}
-
-/* Bytes that were read before the rail was suspected say nothing against the suspicion. */
-static int64_t life_since(const struct dr_manager *m, unsigned r)
-{
-	return m->peer->shared ? DR_MAX(m->life_ns, m->peer->rail[r].suspect_ns) : m->life_ns;
-}
-
-static uint32_t others_busy(const struct dr_manager *m)
-{
-	uint32_t busy = 0;
-
-	for (unsigned r = 0; m->peer->shared && r < m->prm.n_rails; r++)
-		if (m->peer->rail[r].tx_ns > m->now - m->prm.heartbeat_ns)
-			busy |= 1u << r;
-	return busy;
-}
-
-/* Any byte received on a path is a sign of life of its rail; a rail on which we sent bytes needs no
- * heartbeat. */
+/* Any byte that a manager read on a path is a sign of life of the rail, once: in the first look after it was read, whichever
+ * manager looks. What was read before the rail was suspected says nothing against the suspicion. A rail on which
+ * a manager sent bytes needs no heartbeat. Returns these rails. */
 static uint32_t collect_life(struct dr_manager *m)
 {
 	uint32_t busy = 0;
 
-	for (unsigned c = 0; c < m->prm.n_channels; c++) {
-		for (unsigned i = 0; i < DR_PATHS; i++) {
-			const struct dr_path *p = dr_channel_path(m->channel[c], i);
+	for (struct dr_manager *o = m->peer->managers; o; o = o->next)
+		for (unsigned r = 0; r < m->prm.n_rails; r++) {
+			int64_t rx = dr_peer_heard_ns(o, r);
 
-			if (!p)
-				continue;
-			pass_life(m, p);
-			if (p->rx_last_ns > life_since(m, p->rail->index))
-				dr_hb_life(m->hb, p->rail->index);
-			if (p->tx_last_ns > m->now - m->prm.heartbeat_ns)
-				busy |= 1u << p->rail->index;
+			if (rx != o->seen[r].rx_ns && rx > m->peer->rail[r].suspect_ns)
+				dr_hb_life(m->hb, r);
+			o->seen[r].rx_ns = rx;
+			if (dr_peer_sent_ns(o, r) > m->now - m->prm.heartbeat_ns)
+				busy |= 1u << r;
 		}
-	}
-	m->life_ns = m->now;
-	return busy | others_busy(m);
+	return busy;
 }
 
 /* The channel and path that carry rail r's heartbeat: the path that was heard last, since a path that
@@ -424,17 +394,12 @@ static int64_t reading_gap(struct dr_manager *m, unsigned r)
 }
 
 /* The last sign of life on rail r that was read. */
-static int64_t heard_ns(struct dr_manager *m, unsigned r)
+static int64_t heard_ns(const struct dr_manager *m, unsigned r)
 {
-	int64_t last = DR_MAX(m->hb->rail[r].beat_ns, m->peer->rail[r].rx_ns);
+	int64_t last = m->hb->rail[r].beat_ns;
 
-	for (unsigned c = 0; c < m->prm.n_channels; c++)
-		for (unsigned i = 0; i < DR_PATHS; i++) {
-			const struct dr_path *p = dr_channel_path(m->channel[c], i);
-
-			if (p && p->rail->index == r)
-				last = DR_MAX(last, p->rx_last_ns);
-		}
+	for (const struct dr_manager *o = m->peer->managers; o; o = o->next)
+		last = DR_MAX(last, dr_peer_heard_ns(o, r));
 	return last;
 }
 
@@ -706,7 +671,7 @@ static int look_after_rails(struct dr_manager *m)
 	return n;
 }
 
-/* Passes what this manager has, and executes the tick if it is due. Returns the number of events. */
+/* Executes the tick if it is due, and passes what the peer needs of this manager alone. Returns the number of events. */
 static int look(struct dr_manager *m)
 {
 	bool due = m->now >= m->hb->next_ns, full;
@@ -741,18 +706,11 @@ static int look(struct dr_manager *m)
 	return n;
 }
 
-static void pass_early(struct dr_manager *m)
-{
-	m->passed_ns = m->hb->next_ns;
-	(void)collect_life(m);
-}
-
 int dr_manager_beat(struct dr_manager *m)
 {
 	int n = 0;
 
-	if (m->now < m->owed_ns && m->now < dr_peer_due(m) && !dr_peer_news(m) &&
-		!dr_peer_last_call(m))
+	if (m->now < m->owed_ns && m->now < dr_peer_due(m) && !dr_peer_news(m))
 		return 0;
 	if (!dr_peer_try_lock(m)) {
 		m->retry_ns = m->now + RETRY_NS;
@@ -763,8 +721,6 @@ int dr_manager_beat(struct dr_manager *m)
 		watch_owed(m);
 	if (m->now >= dr_peer_due(m) || dr_peer_news(m))
 		n = look(m);
-	else if (dr_peer_last_call(m))
-		pass_early(m);
 	dr_peer_unlock(m);
 	return n;
 }

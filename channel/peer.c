@@ -11,17 +11,15 @@
 /*
  * A peer process: one stream of heartbeats per rail for all managers of this process.
  *
- *  1. One manager at a time, under the lock, passes what it sent and read, executes the tick if it is due, and takes
- *     the verdicts. A manager does not wait for the lock, except for rare events (a rail failed). It looks again
- *     later: what it has to pass stays where it is until then.
+ *  1. One manager at a time, under the lock, executes the tick if it is due, and takes the verdicts. A manager does not
+ *     wait for the lock, except for rare events (a rail failed). It looks again later.
  *  2. One manager is the driver: its poller watches the endpoints, and it comes at the time of a tick. The others come
- *     after the tick, when they are awake or an eighth to a quarter of an interval late. They pass what they have for the next tick,
- *     and execute a tick that the driver has not. So the heartbeats go on while any manager runs, and no manager
+ *     after the tick, when they are awake or an eighth to a quarter of an interval late. They execute a tick that the
+ *     driver has not. So the heartbeats go on while any manager runs, and no manager
  *     wakes up for them more than once per tick. In a fast phase all come at once: the first one executes the tick.
- *  3. Bytes that any manager read are signs of life, once per look of that manager, if they were read after the last
- *     suspicion of the rail. Whether bytes replace a heartbeat is judged by the time when they were sent. So a manager
- *     that is awake in the last eighth of an interval also passes then what it has; bytes of one that is not make
- *     one heartbeat more necessary, not one less.
+ *  3. Bytes that a manager read are a sign of life from the moment on when they were read: each manager's rails show
+ *     when (struct dr_rail), and whoever executes a tick looks at those of all managers. So bytes count in the tick after they
+ *     were read, in no other, and not against a suspicion that is younger. The same holds for bytes that replace a heartbeat.
  *  4. A verdict is a number that grows; each manager compares it with the last one that it took. Sleeping managers are
  *     woken for it.
  *  5. A tick that comes late is one tick. A manager that was stalled alone extends the timers of its own channels only.
@@ -342,6 +340,7 @@ void dr_peer_join(struct dr_manager *m)
 	for (unsigned r = 0; r < m->prm.n_rails; r++) {
 		m->seen[r].falls = p->rail[r].falls;
 		m->seen[r].rises = p->rail[r].rises;
+		m->seen[r].rx_ns = dr_peer_heard_ns(m, r);
 		if (p->shared && p->rail[r].down)
 			dr_manager_rail_down(m, r, p->rail[r].err, p->rail[r].why);
 	}
@@ -389,14 +388,6 @@ int64_t dr_peer_due(const struct dr_manager *m)
 		lag = atomic_load_explicit(&p->lag_ns, memory_order_relaxed);
 	}
 	return DR_MIN(m->look_ns, m->drives ? next : later(next, own_lag_ns(m, lag)));
-}
-
-bool dr_peer_last_call(const struct dr_manager *m)
-{
-	int64_t next = atomic_load_explicit(&m->peer->next_ns, memory_order_relaxed);
-	int64_t lag = atomic_load_explicit(&m->peer->lag_ns, memory_order_relaxed);
-
-	return m->peer->shared && !m->drives && m->now >= next - lag && m->passed_ns != next;
 }
 
 static bool ticked(const struct dr_manager *m)

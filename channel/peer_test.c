@@ -275,7 +275,7 @@ static void test_the_peer_waits_for_a_manager_that_stands(void **state)
 			struct dr_path *path =
 				dr_channel_path(dr_manager_channel_at(g.mb[0].p.m[1], 0), r);
 
-			path->tx_last_ns = dr_sim_world_now(g.w[0]);
+			dr_path_sent(path, dr_sim_world_now(g.w[0]));
 		}
 		go(&g, BEAT_NS / 4);
 		if (i > 80)
@@ -471,7 +471,8 @@ static void test_bytes_of_one_manager_count_for_all(void **state)
 	for (unsigned i = 0; i < 100; i++) {
 		for (unsigned end = 0; end < 2; end++) {
 			path = dr_channel_path(dr_manager_channel_at(g.mb[1].p.m[end], 0), 0);
-			path->tx_last_ns = path->rx_last_ns = dr_sim_world_now(g.w[0]);
+			dr_path_heard(path, dr_sim_world_now(g.w[0]));
+			dr_path_sent(path, dr_sim_world_now(g.w[0]));
 		}
 		if (i == 50)
 			was = sent(&g, 0);
@@ -522,7 +523,7 @@ static void test_bytes_from_before_a_suspicion_do_not_end_it(void **state)
 	path = dr_channel_path(dr_manager_channel_at(g.mb[1].p.m[0], 0), 0);
 	cut(&g, 0, DR_SIM_BOTH, true);
 	go(&g, BEAT_NS / 2);
-	path->rx_last_ns = dr_sim_world_now(g.w[0]);
+	dr_path_heard(path, dr_sim_world_now(g.w[0]));
 	go(&g, BEAT_NS / 20);
 	m->now = g.peer[0]->rail[0].suspect_ns = dr_sim_world_now(g.w[0]);
 	dr_peer_lock(m); /* as in its look */
@@ -530,11 +531,58 @@ static void test_bytes_from_before_a_suspicion_do_not_end_it(void **state)
 	dr_peer_unlock(m);
 	go(&g, BEAT_NS / 4);
 	assert_true(h->rail[0].suspected);
-	path->rx_last_ns = dr_sim_world_now(g.w[0]);
+	dr_path_heard(path, dr_sim_world_now(g.w[0]));
 	go(&g, BEAT_NS / 4);
 	assert_false(h->rail[0].suspected);
 	cut(&g, 0, DR_SIM_BOTH, false);
 	group_close(&g);
+}
+
+/* Until the next full tick at this end. */
+static void one_tick(struct group *g, unsigned end)
+{
+	const struct dr_hb *h = &g->peer[end]->hb;
+	int64_t was = h->last_tick_ns;
+
+	while (h->last_tick_ns == was)
+		step(g, DR_NEVER);
+}
+
+/* Manager k reads bytes on rail 0 now, and then stands. */
+static void reads_and_stands(struct group *g, unsigned k)
+{
+	dr_path_heard(dr_channel_path(dr_manager_channel_at(g->mb[k].p.m[0], 0), 0),
+		dr_sim_world_now(g->w[0]));
+	stall(g, k, 0, 100 * BEAT_NS);
+}
+
+/* Bytes count in the tick after they were read, and in no other, whatever their manager does before and after it. */
+static void test_bytes_count_in_one_tick_exactly(void **state)
+{
+	struct dr_hb_rail *r;
+	struct group g;
+
+	(void)state;
+	for (unsigned k = 0; k < MANAGERS; k++) {
+		group_open(&g);
+		r = &g.peer[0]->hb.rail[0];
+		cut(&g, 0, DR_SIM_BOTH, true);
+		while (r->miss == 0)
+			one_tick(&g, 0);
+		assert_int_equal(r->miss, 1);
+		go(&g, BEAT_NS * 95 / 100);
+		reads_and_stands(&g, k);
+		one_tick(&g, 0);
+		assert_int_equal(r->miss, 0);
+		go(&g, BEAT_NS / 4);
+		stall(&g, k, 0, 0); /* it looks before the next tick */
+		one_tick(&g, 0);
+		assert_int_equal(r->miss, 1);
+		one_tick(&g, 0);
+		assert_int_equal(r->miss, 2);
+		cut(&g, 0, DR_SIM_BOTH, false);
+		group_close(&g);
+	}
 }
 
 /* Of the managers' gaps on a rail the shortest counts: a path that is read rarely makes no rail
@@ -552,8 +600,8 @@ static void test_the_shortest_gap_of_all_managers_counts(void **state)
 			for (unsigned end = 0; end < 2; end++) {
 				path[end] = dr_channel_path(
 					dr_manager_channel_at(g.mb[k].p.m[end], 0), 0);
-				path[end]->tx_last_ns = path[end]->rx_last_ns =
-					dr_sim_world_now(g.w[0]);
+				dr_path_heard(path[end], dr_sim_world_now(g.w[0]));
+				dr_path_sent(path[end], dr_sim_world_now(g.w[0]));
 			}
 			path[0]->rx_gap_ns = (k == 0 ? 150 : 2) * DR_NS_PER_MS;
 		}
@@ -606,6 +654,7 @@ int main(void)
 		cmocka_unit_test(test_bytes_of_one_manager_count_for_all),
 		cmocka_unit_test(test_a_manager_that_stood_alone_asks_whether_its_paths_live),
 		cmocka_unit_test(test_bytes_from_before_a_suspicion_do_not_end_it),
+		cmocka_unit_test(test_bytes_count_in_one_tick_exactly),
 		cmocka_unit_test(test_the_shortest_gap_of_all_managers_counts),
 		cmocka_unit_test(test_a_manager_that_starts_later_knows_the_verdicts),
 	};

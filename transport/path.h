@@ -6,6 +6,7 @@
 #include "base/err.h"
 #include "base/poller.h"
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <sys/socket.h>
 
@@ -295,6 +296,9 @@ struct dr_transport_ops {
 struct dr_rail {
 	const struct dr_transport_ops *ops;
 	unsigned index;
+	/* The latest of its paths' rx_last_ns and tx_last_ns so far. Written by its thread, for others to look at; relaxed,
+	 * since only the times matter. */
+	_Atomic int64_t rx_last_ns, tx_last_ns;
 };
 struct dr_path {
 	const struct dr_transport_ops *ops;
@@ -314,6 +318,14 @@ static inline void dr_path_heard(struct dr_path *p, int64_t now_ns)
 	if (p->rx_last_ns != 0)
 		p->rx_gap_ns = DR_MAX(p->rx_gap_ns, now_ns - p->rx_last_ns);
 	p->rx_last_ns = now_ns;
+	atomic_store_explicit(&p->rail->rx_last_ns, now_ns, memory_order_relaxed);
+}
+
+/* Bytes left on p that the peer's process notices at once. */
+static inline void dr_path_sent(struct dr_path *p, int64_t now_ns)
+{
+	p->tx_last_ns = now_ns;
+	atomic_store_explicit(&p->rail->tx_last_ns, now_ns, memory_order_relaxed);
 }
 
 /* -ENOTSUP unless m is host memory; for kinds that support no other. */

@@ -292,7 +292,8 @@ static int f_progress(struct dr_path *dp, int64_t now_ns, struct dr_sink *sink)
 	p->f->inner->progress(p->inner, now_ns, &p->sink);
 	if (p->inner->rx_last_ns != dp->rx_last_ns)
 		dr_path_heard(dp, p->inner->rx_last_ns);
-	dp->tx_last_ns = p->inner->tx_last_ns;
+	if (p->inner->tx_last_ns != dp->tx_last_ns)
+		dr_path_sent(dp, p->inner->tx_last_ns);
 	if (p->fail_due && STAILQ_EMPTY(&p->held))
 		tell_fault(p);
 	int n = dr_path_end(&p->base);
@@ -384,7 +385,8 @@ static void f_flush(struct dr_path *dp, int64_t now_ns)
 	struct faulty_path *p = path_of(dp);
 
 	p->f->inner->flush(p->inner, now_ns);
-	dp->tx_last_ns = p->inner->tx_last_ns;
+	if (p->inner->tx_last_ns != dp->tx_last_ns)
+		dr_path_sent(dp, p->inner->tx_last_ns);
 }
 
 static int f_credit(struct dr_path *dp, uint32_t epoch, uint64_t seq, struct dr_credit *out)

@@ -73,7 +73,7 @@ void sim_lane_send(struct sim_conn *c, unsigned from, unsigned lane, struct sim_
 	if (c->end[from]) {
 		c->end[from]->st.tx_wire += s->bytes;
 		if (s->kind != SIM_SEG_HELLO) /* see path.h */
-			c->end[from]->base.tx_last_ns = sim_now(w, from);
+			dr_path_sent(&c->end[from]->base, sim_now(w, from));
 	}
 	arm_head(c, from, lane);
 }

@@ -214,7 +214,8 @@ static void sync_times(struct staged_path *p)
 {
 	if (p->inner->rx_last_ns != p->base.path.rx_last_ns)
 		dr_path_heard(&p->base.path, p->inner->rx_last_ns);
-	p->base.path.tx_last_ns = p->inner->tx_last_ns;
+	if (p->inner->tx_last_ns != p->base.path.tx_last_ns)
+		dr_path_sent(&p->base.path, p->inner->tx_last_ns);
 }
 
 static void move_copies(struct staged_path *p)

@@ -294,7 +294,7 @@ void dr_tcp_tx_push(struct tcp_path *p)
 		return;
 	}
 	if (n > 0) {
-		p->base.path.tx_last_ns = p->base.now_ns;
+		dr_path_sent(&p->base.path, p->base.now_ns);
 		advance(p, (size_t)n);
 	}
 	if (n < 0 || (size_t)n < offered) {

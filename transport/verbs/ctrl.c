@@ -68,7 +68,7 @@ static void post(struct vb_path *p, struct chain *ch)
 	ch->wr[ch->n - 1].send_flags |= IBV_SEND_SIGNALED;
 	ch->wr[ch->n - 1].next = NULL;
 	p->base.st.syscalls++;
-	p->base.path.tx_last_ns = p->base.now_ns;
+	dr_path_sent(&p->base.path, p->base.now_ns);
 	if (p->ctrl.timed == 0) {
 		p->ctrl.timed = p->ctrl.sent;
 		p->ctrl.timed_ns = p->base.now_ns;
