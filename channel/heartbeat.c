@@ -186,7 +186,6 @@ static void padded_report(struct dr_hb *h, struct dr_hb_rail *r, uint32_t newest
 		if (padded != r->asked_padded && passed >= r->padded[i]) {
 			r->n_padded = r->padded_lost = 0;
 			r->padded_only = false;
-			r->padded_passed = true;
 			return;
 		}
 		r->padded_lost += r->padded[i] < seen;
@@ -346,10 +345,12 @@ size_t dr_hb_make(struct dr_hb *h, unsigned rail, uint32_t size, uint8_t buf[DR_
 	dr_wbuf_u64(&w, ++h->tick);
 	if (flags & FLAG_STAND)
 		dr_wbuf_u64(&w, h->stand);
-	if (size != 0)
+	if (size != 0) {
 		to->padded[to->n_padded++ % DR_HB_PADDED_MAX] = h->tick;
-	else
+		to->quick -= to->quick > 0;
+	} else {
 		to->small_sent++;
+	}
 	for (unsigned i = 0; i < h->n_rails; i++) {
 		const struct dr_hb_rail *r = &h->rail[i];
 
@@ -488,7 +489,8 @@ static void plan(struct dr_hb *h, uint32_t busy, int64_t now, struct dr_hb_out *
 		if (h->peer_runs && (r->down || (missed & (1u << i))))
 			out->suspect |= 1u << i;
 		question |= r->padded_size != 0 && !r->down;
-		if (r->padded_size != 0 && (out->full || r->n_padded < 2 * DR_HB_PADDED_LOST))
+		if (r->padded_size != 0 &&
+			(out->full || r->n_padded < 2 * DR_HB_PADDED_LOST || r->quick > 0))
 			out->padded |= 1u << i;
 	}
 	out->send = down || question || doubt || h->asked || (h->stand | h->told_stand) != 0
@@ -540,29 +542,40 @@ void dr_hb_tick(struct dr_hb *h, uint32_t busy, int64_t now, struct dr_hb_out *o
 void dr_hb_question(struct dr_hb *h, unsigned rail, uint32_t size, int64_t now)
 {
 	struct dr_hb_rail *r = &h->rail[rail];
+	bool begins = r->padded_size == 0;
 
 	dr_assert(rail < h->n_rails);
 	if (r->padded_size == size || r->padded_only)
 		return;
 	r->padded_size = size;
+	if (!begins)
+		return;
 	r->n_padded = r->padded_lost = 0;
-	r->padded_passed = false;
-	r->asked_sent = r->small_sent;
-	r->asked_peer = r->peer_small;
 	r->asked_padded = r->peer_padded;
-	if (size != 0)
-		h->next_ns = DR_MIN(h->next_ns, now);
+	h->next_ns = DR_MIN(h->next_ns, now);
+}
+
+void dr_hb_doubt(struct dr_hb *h, unsigned rail, struct dr_hb_doubt *out)
+{
+	struct dr_hb_rail *r = &h->rail[rail];
+
+	dr_assert(rail < h->n_rails);
+	r->quick = 2 * DR_HB_PADDED_LOST;
+	*out = (struct dr_hb_doubt){ .from = h->tick,
+		.padded = r->peer_padded,
+		.sent = r->small_sent,
+		.peer = r->peer_small };
 }
 
 /* Of each table row: percent^lost <= 1e-6. Two more are taken for lost, since the sample is small. */
-unsigned dr_hb_losses_needed(const struct dr_hb *h, unsigned rail)
+unsigned dr_hb_losses_needed(const struct dr_hb *h, unsigned rail, const struct dr_hb_doubt *d)
 {
 	static const struct {
 		unsigned percent, lost;
 	} need[] = { { 17, DR_HB_PADDED_LOST }, { 25, 10 }, { 40, 16 }, { 50, 20 }, { 60, 28 } };
 	const struct dr_hb_rail *r = &h->rail[rail];
-	unsigned sent = (uint16_t)(r->small_sent - r->asked_sent);
-	unsigned got = DR_MIN((uint16_t)(r->peer_small - r->asked_peer), sent);
+	unsigned sent = (uint16_t)(r->small_sent - d->sent);
+	unsigned got = DR_MIN((uint16_t)(r->peer_small - d->peer), sent);
 
 	for (size_t i = 0; i < DR_ARRAY_LEN(need); i++)
 		if ((sent - got + 2) * 100 <= (sent + 2) * need[i].percent)
@@ -570,14 +583,22 @@ unsigned dr_hb_losses_needed(const struct dr_hb *h, unsigned rail)
 	return UINT_MAX;
 }
 
-bool dr_hb_padded_lost(const struct dr_hb *h, unsigned rail)
+bool dr_hb_padded_lost(const struct dr_hb *h, unsigned rail, const struct dr_hb_doubt *d)
 {
-	return h->rail[rail].padded_lost >= dr_hb_losses_needed(h, rail);
+	const struct dr_hb_rail *r = &h->rail[rail];
+	uint64_t seen = full_number(h->tick, r->peer_newest);
+	unsigned lost = 0;
+
+	for (unsigned i = 0; i < DR_MIN(r->n_padded, (unsigned)DR_HB_PADDED_MAX); i++)
+		lost += r->padded[i] > d->from && r->padded[i] < seen;
+	return lost >= dr_hb_losses_needed(h, rail, d);
 }
 
-bool dr_hb_padded_passed(const struct dr_hb *h, unsigned rail)
+bool dr_hb_padded_passed(const struct dr_hb *h, unsigned rail, const struct dr_hb_doubt *d)
 {
-	return h->rail[rail].padded_passed;
+	const struct dr_hb_rail *r = &h->rail[rail];
+
+	return r->peer_padded != d->padded && full_number(h->tick, r->peer_padded) > d->from;
 }
 
 void dr_hb_padded_size(struct dr_hb *h, unsigned rail, uint32_t size)

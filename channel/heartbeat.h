@@ -46,6 +46,8 @@
  * Packets of full size: while the owner questions a rail (dr_hb_question), each datagram on it is
  * preceded by one that is padded to the size of a data packet. The peer reports the newest datagram
  * and the newest padded one that it received. A padded one is lost when a later small one arrived.
+ * Several doubts (of channels, of workers) share the question. Each counts from the datagram that was sent last when
+ * it began (struct dr_hb_doubt), so that none delays another, and none takes an older answer for its own.
  */
 enum {
 	DR_HB_RAILS_MAX = 16,
@@ -74,7 +76,6 @@ struct dr_hb_rail {
 	bool heard_elsewhere; /* or another worker heard the rail */
 	bool down;	      /* verdict */
 	bool padded_only;     /* down until a padded datagram arrives */
-	bool padded_passed;   /* one arrived since the question began */
 	bool suspected;	      /* by the owner: that is one of the misses */
 	uint8_t miss;	      /* see above */
 	uint8_t proved;	      /* of the misses, those in which a datagram arrived on another rail */
@@ -100,9 +101,9 @@ struct dr_hb_rail {
 	uint64_t padded[DR_HB_PADDED_MAX];
 	unsigned n_padded;
 	unsigned padded_lost; /* of these, overtaken by a small one */
-	/* Small datagrams, all so far: received; sent; received by the peer, as it reported last. The latter two
-	 * when the question began. */
-	uint16_t small, small_sent, peer_small, asked_sent, asked_peer;
+	unsigned quick;	      /* padded datagrams to be sent more often than once per interval */
+	/* Small datagrams, all so far: received; sent; received by the peer, as it reported last. */
+	uint16_t small, small_sent, peer_small;
 	uint32_t peer_newest; /* newest datagram of the last report of the peer */
 	uint32_t peer_padded,
 		asked_padded; /* newest padded one of the peer's reports: last, and then */
@@ -139,6 +140,13 @@ struct dr_hb {
 	int64_t silent_ns;     /* executed ticks in a row in which no rail was heard, their time */
 	struct dr_hb_rail rail[DR_HB_RAILS_MAX];
 	uint64_t sent, received, refused;
+};
+
+/* One doubt about a rail: what was known of its datagrams when it began. */
+struct dr_hb_doubt {
+	uint64_t from;	     /* number of the last one sent */
+	uint32_t padded;     /* newest padded one that the peer had reported */
+	uint16_t sent, peer; /* small ones: sent, and received by the peer */
 };
 
 /* Results of a tick; bit i stands for rail i. */
@@ -195,17 +203,19 @@ void dr_hb_gap(struct dr_hb *h, unsigned rail, int64_t bytes_gap_ns);
 int64_t dr_hb_usual_gap(const struct dr_hb *h, unsigned rail);
 /* Data on the rail waits for an answer longer than usual: a fast phase begins. */
 void dr_hb_suspect(struct dr_hb *h, unsigned rail, int64_t now);
-/* From now on padded datagrams of `size` bytes are sent on the rail: twice DR_HB_PADDED_LOST of them quickly, then
- * one per interval; 0: no more, unless the rail is down for want of one. Lost ones are counted from the first
- * on. */
+/* From now on padded datagrams of `size` bytes, the largest of all doubts, are sent on the rail: twice
+ * DR_HB_PADDED_LOST of them quickly, then one per interval; 0: no more, unless the rail is down for want of one. */
 void dr_hb_question(struct dr_hb *h, unsigned rail, uint32_t size, int64_t now);
-/* So many losses in a row that the share of small datagrams that were lost since the question began explains
+/* A doubt begins, before dr_hb_question: as many are sent quickly for it, too. The next functions look at what was sent
+ * since. */
+void dr_hb_doubt(struct dr_hb *h, unsigned rail, struct dr_hb_doubt *out);
+/* So many losses in a row that the share of small datagrams that were lost explains
  * them with a probability of 1e-6 only; UINT_MAX: the sample is too small, or too many are lost. */
-unsigned dr_hb_losses_needed(const struct dr_hb *h, unsigned rail);
+unsigned dr_hb_losses_needed(const struct dr_hb *h, unsigned rail, const struct dr_hb_doubt *d);
 /* DR_HB_PADDED_LOST or more padded datagrams in a row were lost while small ones arrived. */
-bool dr_hb_padded_lost(const struct dr_hb *h, unsigned rail);
-/* One arrived since the question began. */
-bool dr_hb_padded_passed(const struct dr_hb *h, unsigned rail);
+bool dr_hb_padded_lost(const struct dr_hb *h, unsigned rail, const struct dr_hb_doubt *d);
+/* One arrived. */
+bool dr_hb_padded_passed(const struct dr_hb *h, unsigned rail, const struct dr_hb_doubt *d);
 /* From now on padded datagrams on a rail that is down for want of one have `size` bytes. */
 void dr_hb_padded_size(struct dr_hb *h, unsigned rail, uint32_t size);
 /* The rail does not carry padded datagrams: it stays down until one arrives. */

@@ -2,6 +2,13 @@
 #include "channel/heartbeat_testkit.h"
 
 /* Padded datagrams: whether packets of full size pass. */
+static struct dr_hb_doubt asked;
+
+static void ask(struct pair *p)
+{
+	dr_hb_doubt(&p->h[0], 0, &asked);
+	dr_hb_question(&p->h[0], 0, 9000, p->now);
+}
 
 /* Small datagrams pass and padded ones do not: known after DR_HB_PADDED_LOST of them. */
 static void packets_of_full_size_are_lost(void **state)
@@ -12,8 +19,8 @@ static void packets_of_full_size_are_lost(void **state)
 	for (int i = 0; i < 10; i++)
 		half_round(p);
 	p->hole[0] = 1u << 0;
-	dr_hb_question(&p->h[0], 0, 9000, p->now);
-	while (!dr_hb_padded_lost(&p->h[0], 0) && n < 100) {
+	ask(p);
+	while (!dr_hb_padded_lost(&p->h[0], 0, &asked) && n < 100) {
 		half_round(p);
 		n++;
 	}
@@ -34,22 +41,63 @@ static void each_question_begins_anew(void **state)
 {
 	struct pair *p = *state;
 
-	dr_hb_question(&p->h[0], 0, 9000, p->now);
+	ask(p);
 	for (int i = 0; i < 10; i++)
 		half_round(p);
-	assert_true(dr_hb_padded_passed(&p->h[0], 0));
+	assert_true(dr_hb_padded_passed(&p->h[0], 0, &asked));
 	dr_hb_question(&p->h[0], 0, 0, p->now);
 	p->hole[0] = 1u << 0;
-	dr_hb_question(&p->h[0], 0, 9000, p->now);
+	ask(p);
 	for (int i = 0; i < 10; i++)
 		half_round(p);
-	assert_false(dr_hb_padded_passed(&p->h[0], 0));
-	assert_true(dr_hb_padded_lost(&p->h[0], 0));
+	assert_false(dr_hb_padded_passed(&p->h[0], 0, &asked));
+	assert_true(dr_hb_padded_lost(&p->h[0], 0, &asked));
 	dr_hb_question(&p->h[0], 0, 0, p->now);
-	dr_hb_question(&p->h[0], 0, 9000, p->now);
-	assert_false(dr_hb_padded_lost(&p->h[0], 0));
+	ask(p);
+	assert_false(dr_hb_padded_lost(&p->h[0], 0, &asked));
 	half_round(p);
-	assert_false(dr_hb_padded_lost(&p->h[0], 0));
+	assert_false(dr_hb_padded_lost(&p->h[0], 0, &asked));
+}
+
+/* A doubt that begins later neither delays an earlier one, nor takes its answer. */
+static void doubts_share_the_question(void **state)
+{
+	struct dr_hb_doubt first;
+	struct pair *p = *state;
+	unsigned n[2] = { 0 };
+
+	ask(p);
+	half_round(p);
+	half_round(p);
+	assert_true(dr_hb_padded_passed(&p->h[0], 0, &asked));
+	dr_hb_question(&p->h[0], 0, 0, p->now);
+	p->hole[0] = 1u << 0;
+	ask(p);
+	first = asked;
+	for (int i = 0; i < 40; i++)
+		half_round(p);
+	for (int i = 0; i < 2; i++) { /* the second, when few are sent, and of another size */
+		assert_true(dr_hb_padded_lost(&p->h[0], 0, &first));
+		dr_hb_doubt(&p->h[0], 0, &asked);
+		dr_hb_question(&p->h[0], 0, i == 0 ? 8000 : 9000, p->now);
+		assert_true(dr_hb_padded_lost(&p->h[0], 0, &first));
+		while (!dr_hb_padded_lost(&p->h[0], 0, &asked) && n[i] < 100) {
+			half_round(p);
+			n[i]++;
+		}
+		assert_in_range(n[i], DR_HB_PADDED_LOST / 2, DR_HB_PADDED_LOST / 2 + 3);
+		assert_false(dr_hb_padded_passed(&p->h[0], 0, &first));
+	}
+	p->hole[0] = 0;
+	half_round(p);
+	half_round(p);
+	assert_true(dr_hb_padded_passed(&p->h[0], 0, &first));
+	assert_true(dr_hb_padded_passed(&p->h[0], 0, &asked));
+	dr_hb_doubt(&p->h[0], 0, &asked);
+	assert_false(dr_hb_padded_passed(&p->h[0], 0, &asked));
+	half_round(p);
+	half_round(p);
+	assert_true(dr_hb_padded_passed(&p->h[0], 0, &asked));
 }
 
 /* A few padded datagrams are sent quickly, then one per interval; the bandwidth is the data's. */
@@ -59,7 +107,7 @@ static void a_long_question_costs_one_datagram_per_interval(void **state)
 	unsigned n;
 
 	p->hole[0] = 1u << 0;
-	dr_hb_question(&p->h[0], 0, 9000, p->now);
+	ask(p);
 	for (int i = 0; i < 10; i++)
 		half_round(p);
 	n = p->h[0].rail[0].n_padded;
@@ -91,16 +139,16 @@ static void an_old_padded_datagram_answers_nothing(void **state)
 {
 	struct pair *p = *state;
 
-	dr_hb_question(&p->h[0], 0, 9000, p->now);
+	ask(p);
 	half_round(p);
 	half_round(p);
-	assert_true(dr_hb_padded_passed(&p->h[0], 0));
+	assert_true(dr_hb_padded_passed(&p->h[0], 0, &asked));
 	p->hole[0] = 1u << 0;
 	dr_hb_question(&p->h[0], 0, 0, p->now);
-	dr_hb_question(&p->h[0], 0, 9000, p->now);
+	ask(p);
 	for (int i = 0; i < 100000; i++) {
 		half_round(p);
-		assert_false(dr_hb_padded_passed(&p->h[0], 0));
+		assert_false(dr_hb_padded_passed(&p->h[0], 0, &asked));
 	}
 	assert_true(p->h[0].tick > 2 * UINT16_MAX);
 }
@@ -115,11 +163,12 @@ static void padded_datagrams_are_not_lost_alone(void **state)
 	for (unsigned k = 0; k < DR_ARRAY_LEN(percent); k++) {
 		p->loss_percent = percent[k];
 		for (int i = 0; i < 20000; i++) {
-			if (i % 20 == 0) /* data made progress */
+			if (i % 20 == 0) { /* data made progress */
 				dr_hb_question(&p->h[0], 0, 0, p->now);
-			dr_hb_question(&p->h[0], 0, 9000, p->now);
+				ask(p);
+			}
 			half_round(p);
-			if (dr_hb_padded_lost(&p->h[0], 0))
+			if (dr_hb_padded_lost(&p->h[0], 0, &asked))
 				fail_msg("%u %% loss: half interval %d", percent[k], i);
 		}
 	}
@@ -127,13 +176,13 @@ static void padded_datagrams_are_not_lost_alone(void **state)
 	p->stopped[1] = true;
 	for (int i = 0; i < 200; i++) {
 		half_round(p);
-		assert_false(dr_hb_padded_lost(&p->h[0], 0));
+		assert_false(dr_hb_padded_lost(&p->h[0], 0, &asked));
 	}
 	p->stopped[1] = false;
 	p->cut[0] = 1u << 0;
 	for (int i = 0; i < 200; i++) {
 		half_round(p);
-		assert_false(dr_hb_padded_lost(&p->h[0], 0));
+		assert_false(dr_hb_padded_lost(&p->h[0], 0, &asked));
 	}
 }
 
@@ -145,7 +194,7 @@ static void a_report_that_stays_overtakes_nothing(void **state)
 	for (int i = 0; i < 10; i++)
 		half_round(p);
 	p->cut[0] = 1u << 0;
-	dr_hb_question(&p->h[0], 0, 9000, p->now);
+	ask(p);
 	for (int i = 0; i < 100000; i++) {
 		half_round(p);
 		assert_int_equal(p->h[0].rail[0].padded_lost, 0);
@@ -158,6 +207,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup(packets_of_full_size_are_lost, setup),
 		cmocka_unit_test_setup(each_question_begins_anew, setup),
+		cmocka_unit_test_setup(doubts_share_the_question, setup),
 		cmocka_unit_test_setup(a_long_question_costs_one_datagram_per_interval, setup),
 		cmocka_unit_test_setup(a_padded_datagram_is_answered, setup),
 		cmocka_unit_test_setup(an_old_padded_datagram_answers_nothing, setup),

@@ -26,8 +26,7 @@ struct peer_rail {
 	bool down;	       /* the last one */
 	int err;	       /* of the last fall */
 	char why[160];
-	const struct dr_manager *asker; /* the manager that has padded datagrams sent */
-	int64_t suspect_ns;		/* a manager began to suspect it */
+	int64_t suspect_ns; /* a manager began to suspect it */
 	int64_t gap_ns; /* since the last full tick: the shortest of the managers' longest gaps; 0: unknown */
 };
 
@@ -70,6 +69,13 @@ struct mgr_rail {
 	int64_t moved_ns, moved_after_ns, moves_ns, rtt_ns;
 };
 
+/* A channel's doubt about the rail of its data, see manager_rails.c. */
+struct mgr_doubt {
+	bool on;
+	unsigned rail;
+	struct dr_hb_doubt d;
+};
+
 /* A sending channel at the last sample of the rates. */
 struct mgr_flow {
 	bool known; /* the transport was asked: */
@@ -107,11 +113,13 @@ struct dr_manager {
 		uint32_t falls, rises;
 		int64_t rx_ns; /* dr_peer_heard_ns at the last look of any manager */
 	} seen[DR_RAILS_MAX];
-	int64_t look_ns;   /* the next look is due */
-	int64_t looked_ns; /* the last one */
-	int64_t retry_ns;  /* not before, since another manager held the lock */
-	int64_t rails_ns;  /* own rails are looked after then */
-	int64_t ticked_ns; /* last dr_manager_tick */
+	struct mgr_doubt doubt[DR_CHANNELS_MAX];
+	uint32_t padded_size[DR_RAILS_MAX]; /* that its doubts ask for; 0: none */
+	int64_t look_ns;		    /* the next look is due */
+	int64_t looked_ns;		    /* the last one */
+	int64_t retry_ns;		    /* not before, since another manager held the lock */
+	int64_t rails_ns;		    /* own rails are looked after then */
+	int64_t ticked_ns;		    /* last dr_manager_tick */
 	/* manager_rates.c. waited_ns: data has waited on the rail since then; DR_NEVER. */
 	struct dr_rail_rates *rates, own_rates;
 	struct mgr_flow flow[DR_CHANNELS_MAX];
@@ -167,6 +175,8 @@ static inline int64_t dr_peer_sent_ns(const struct dr_manager *m, unsigned rail)
 /* The rest: while the lock is held. */
 void dr_peer_fell(struct dr_peer *p, unsigned r, int err, const char *why);
 void dr_peer_rose(struct dr_peer *p, unsigned r);
+/* Has padded datagrams sent on the rail while any manager asks for them: of the largest size that one asks for. */
+void dr_peer_question(struct dr_peer *p, unsigned r, int64_t now);
 /* Reads the heartbeats that have arrived on these rails. Returns the number of events. */
 int dr_peer_read(struct dr_manager *m, uint32_t rails);
 /* Before a tick that is due: tells the peer which managers stand. */

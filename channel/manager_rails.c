@@ -506,9 +506,12 @@ static bool no_answer(const struct dr_path_stats *s, int64_t stalled_ns, unsigne
 	       s->silent_segments >= needed;
 }
 
-/* Rule 2 for one channel: sets *size to that of padded datagrams to send on *rail, 0: none. */
-static void doubt(struct dr_manager *m, struct dr_channel *ch, unsigned *rail, uint32_t *size)
+/* Rule 2 for one channel: sets *size to that of padded datagrams to send on *rail, 0: none. Its answers come from what
+ * was sent since its doubt began, whoever had them sent. */
+static void doubt(struct dr_manager *m, unsigned c, unsigned *rail, uint32_t *size)
 {
+	struct dr_channel *ch = m->channel[c];
+	struct mgr_doubt *md = &m->doubt[c];
 	struct dr_channel_stall stall;
 	const struct dr_path_stats *s = &stall.st;
 	unsigned i, r, needed;
@@ -538,15 +541,20 @@ static void doubt(struct dr_manager *m, struct dr_channel *ch, unsigned *rail, u
 	*rail = r;
 	if (m->prm.transport->rail_padded && s->segment_bytes > DR_DGRAM_MAX)
 		*size = s->segment_bytes;
-	needed = *size != 0 ? dr_hb_losses_needed(m->hb, r) : SILENT_SEGMENTS;
-	if (!busy && dr_hb_padded_lost(m->hb, r)) {
+	if (*size != 0 && (!md->on || md->rail != r)) {
+		dr_hb_doubt(m->hb, r, &md->d);
+		md->rail = r;
+		md->on = true;
+	}
+	needed = *size != 0 ? dr_hb_losses_needed(m->hb, r, &md->d) : SILENT_SEGMENTS;
+	if (!busy && *size != 0 && dr_hb_padded_lost(m->hb, r, &md->d)) {
 		snprintf(why, sizeof(why),
 			"datagrams of %u bytes do not arrive, small ones do (MTU of the path?)",
 			m->hb->rail[r].padded_size);
 		dr_hb_padded_only(m->hb, r);
 		dr_manager_rail_fell(m, r, -EMSGSIZE, why);
 	} else if (!busy && no_answer(s, stalled_ns, needed) &&
-		   (*size == 0 || dr_hb_padded_passed(m->hb, r))) {
+		   (*size == 0 || dr_hb_padded_passed(m->hb, r, &md->d))) {
 		dr_channel_path_dead(ch, i, -ETIMEDOUT,
 			"the peer's kernel or NIC acknowledges nothing although the rail works",
 			m->now);
@@ -587,17 +595,6 @@ static void resize(struct dr_manager *m, unsigned r)
 		dr_hb_padded_size(m->hb, r, s.segment_bytes);
 }
 
-/* The manager that asked first determines the size, and when to end. */
-static void question(struct dr_manager *m, unsigned r, uint32_t size)
-{
-	struct peer_rail *pr = &m->peer->rail[r];
-
-	if (pr->asker && pr->asker != m)
-		return;
-	pr->asker = size != 0 ? m : NULL;
-	dr_hb_question(m->hb, r, size, m->now);
-}
-
 /* Rule 2. */
 static void watch_doubts(struct dr_manager *m)
 {
@@ -607,14 +604,17 @@ static void watch_doubts(struct dr_manager *m)
 		unsigned r = 0;
 		uint32_t one;
 
-		doubt(m, m->channel[c], &r, &one);
+		doubt(m, c, &r, &one);
+		m->doubt[c].on = one != 0;
 		size[r] = DR_MAX(size[r], one);
 	}
-	for (unsigned r = 0; r < m->prm.n_rails; r++)
+	for (unsigned r = 0; r < m->prm.n_rails; r++) {
+		m->padded_size[r] = size[r];
 		if (m->hb->rail[r].padded_only)
 			resize(m, r);
 		else
-			question(m, r, size[r]);
+			dr_peer_question(m->peer, r, m->now);
+	}
 }
 
 /* The gaps of all managers since the last full tick; the manager that executes the next one passes them on. */

@@ -349,6 +349,15 @@ void dr_peer_join(struct dr_manager *m)
 	dr_peer_unlock(m);
 }
 
+void dr_peer_question(struct dr_peer *p, unsigned r, int64_t now)
+{
+	uint32_t size = 0;
+
+	for (const struct dr_manager *m = p->managers; m; m = m->next)
+		size = DR_MAX(size, m->padded_size[r]);
+	dr_hb_question(&p->hb, r, size, now);
+}
+
 void dr_peer_leave(struct dr_manager *m)
 {
 	struct dr_peer *p = m->peer;
@@ -360,10 +369,7 @@ void dr_peer_leave(struct dr_manager *m)
 	if (*at)
 		*at = m->next;
 	for (unsigned r = 0; r < m->prm.n_rails; r++)
-		if (p->rail[r].asker == m) {
-			p->rail[r].asker = NULL;
-			dr_hb_question(&p->hb, r, 0, m->now);
-		}
+		dr_peer_question(p, r, m->now);
 	if (p->driver == m) {
 		if (p->poller && m->prm.poller)
 			dr_poller_del(m->prm.poller, &p->po);

@@ -585,6 +585,36 @@ static void test_bytes_count_in_one_tick_exactly(void **state)
 	}
 }
 
+/* Padded datagrams are sent while any manager asks, and none who joins or leaves has the others begin anew. */
+static void test_managers_share_the_question(void **state)
+{
+	struct dr_manager *m[MANAGERS];
+	struct dr_hb_rail *r;
+	struct group g;
+	uint8_t buf[DR_DGRAM_MAX];
+	int64_t now;
+
+	(void)state;
+	group_open(&g);
+	now = dr_sim_world_now(g.w[0]);
+	r = &g.peer[0]->hb.rail[0];
+	for (unsigned k = 0; k < MANAGERS; k++) {
+		m[k] = g.mb[k].p.m[0];
+		m[k]->padded_size[0] = 1000 + 400 * k;
+		dr_peer_question(g.peer[0], 0, now);
+		assert_int_equal(r->padded_size, 1000 + 400 * k);
+		(void)dr_hb_make(&g.peer[0]->hb, 0, r->padded_size, buf);
+		assert_int_equal(r->n_padded, k + 1);
+	}
+	m[1]->padded_size[0] = 0;
+	dr_peer_question(g.peer[0], 0, now);
+	assert_int_equal(r->padded_size, 1000);
+	assert_int_equal(r->n_padded, MANAGERS);
+	leave(&g, 0);
+	assert_int_equal(r->padded_size, 0);
+	group_close(&g);
+}
+
 /* Of the managers' gaps on a rail the shortest counts: a path that is read rarely makes no rail
  * slow. */
 static void test_the_shortest_gap_of_all_managers_counts(void **state)
@@ -655,6 +685,7 @@ int main(void)
 		cmocka_unit_test(test_a_manager_that_stood_alone_asks_whether_its_paths_live),
 		cmocka_unit_test(test_bytes_from_before_a_suspicion_do_not_end_it),
 		cmocka_unit_test(test_bytes_count_in_one_tick_exactly),
+		cmocka_unit_test(test_managers_share_the_question),
 		cmocka_unit_test(test_the_shortest_gap_of_all_managers_counts),
 		cmocka_unit_test(test_a_manager_that_starts_later_knows_the_verdicts),
 	};
