@@ -106,7 +106,7 @@ static void open_end(struct duo *d, unsigned end)
 		.detect = DR_DETECT_FAST,
 		.failback = true,
 		.hold_down_ns = 50 * DR_NS_PER_MS,
-		.lost_after_ns = d->o.patient ? 60 * DR_NS_PER_S : 0,
+		.lost_after_ns = d->o.waits_long ? 60 * DR_NS_PER_S : 0,
 		.ops = end == SENDER ? &sender_ops : &receiver_ops,
 		.arg = d,
 		.kind_params = &vp };

@@ -26,11 +26,11 @@ struct duo_opts {
 	unsigned
 		address; /* the addresses are 127.0.0.1 + this and the next ones: rail by rail, sender first */
 	bool peer; /* the heartbeats have endpoints of their own, as if several managers shared them */
-	bool lazy;    /* memory is registered at first use */
-	bool cuda;    /* the receiver's memory is of a GPU whose writes want a flush */
-	bool ends;    /* the channel is to end with an error */
-	bool patient; /* but not because no path is up for a while */
-	bool paused;  /* nothing is posted until this is cleared */
+	bool lazy;	 /* memory is registered at first use */
+	bool cuda;	 /* the receiver's memory is of a GPU whose writes want a flush */
+	bool ends;	 /* the channel is to end with an error */
+	bool waits_long; /* but not because no path is up for a while */
+	bool paused;	 /* nothing is posted until this is cleared */
 };
 
 struct duo {

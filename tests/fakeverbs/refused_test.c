@@ -44,7 +44,7 @@ static void memory_refused_for_good_ends_the_channel(void **state)
 		int err, reported; /* the driver's; as dr_verbs_explain() gives it */
 	} c[] = { { ENOMEM, -ENOMEM }, { EPERM, -EACCES }, { EFAULT, -EFAULT } };
 	const struct duo_opts o = {
-		.rails = 2, .lazy = true, .ends = true, .patient = true, .paused = true
+		.rails = 2, .lazy = true, .ends = true, .waits_long = true, .paused = true
 	};
 	static struct duo d;
 
@@ -69,7 +69,7 @@ static bool ended(struct duo *d)
 
 static void flushing_queue_pair_refused_for_good_ends_the_channel(void **state)
 {
-	const struct duo_opts o = { .rails = 2, .cuda = true, .ends = true, .patient = true };
+	const struct duo_opts o = { .rails = 2, .cuda = true, .ends = true, .waits_long = true };
 	const struct dr_fake_ctl *fake = duo_nics(NICS);
 	static struct duo d;
 

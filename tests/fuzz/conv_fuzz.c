@@ -9,7 +9,11 @@
 #include "bootstrap/conv.h"
 #include "tests/fuzz/lib/fuzz.h"
 
-enum { EVENTS_MAX = 64, SAID_MAX = 1 << 16, VERSION = 2 }; /* VERSION: of the hellos in the corpus */
+enum {
+	EVENTS_MAX = 64,
+	SAID_MAX = 1 << 16,
+	VERSION = 2
+}; /* VERSION: of the hellos in the corpus */
 static const int64_t STAGE = 5 * DR_NS_PER_S;
 
 struct end {

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/fakeverbs/ibverbs/nic.h"
 
+#include "base/clock.h"
+
 #include <poll.h>
 #include <pthread.h>
 #include <stdarg.h>
@@ -38,12 +40,9 @@ void dr_fake_unlock(void)
 
 void dr_fake_wait_while(const bool *flag, int ms)
 {
-	struct timespec until;
+	int64_t ns = dr_wall_ns() + ms * DR_NS_PER_MS;
+	const struct timespec until = { ns / DR_NS_PER_S, ns % DR_NS_PER_S };
 
-	(void)clock_gettime(CLOCK_REALTIME, &until);
-	until.tv_nsec += ms * 1000000L;
-	until.tv_sec += until.tv_nsec / 1000000000L;
-	until.tv_nsec %= 1000000000L;
 	while (*flag && pthread_cond_timedwait(&changed, &mutex, &until) == 0)
 		continue;
 }
