@@ -104,17 +104,17 @@ teardown() {
 
 @test "a server that is not there: status 3 within the connect timeout" {
 	free_port
-	run timeout 20 "$DUALRAIL" client 127.0.0.1 --port "$port" --connect-timeout 300ms -q
+	run timeout "$WAIT_S" "$DUALRAIL" client 127.0.0.1 --port "$port" --connect-timeout 300ms -q
 	[ "$status" -eq 3 ]
 	[[ $output == *refused* ]]
-	run timeout 20 "$DUALRAIL" client no.such.host.invalid --connect-timeout 300ms -q
+	run timeout "$WAIT_S" "$DUALRAIL" client no.such.host.invalid --connect-timeout 300ms -q
 	[ "$status" -eq 3 ]
 }
 
 @test "a port in use: status 2, names it" {
 	start_server
 	wait_for grep -q listening server.err
-	run timeout 20 "$DUALRAIL" server -g 0-1 --port "$port"
+	run timeout "$WAIT_S" "$DUALRAIL" server -g 0-1 --port "$port"
 	[ "$status" -eq 2 ]
 	[[ $output == *"$port"* ]]
 }
@@ -124,25 +124,25 @@ teardown() {
 	for command in "client 127.0.0.1" server doctor; do
 		for what in 203.0.113.7 2001:db8::7 no-such-nic; do
 			# shellcheck disable=SC2086 # a command and its host
-			run timeout 20 "$DUALRAIL" $command --control "$what" --memory host
+			run timeout "$WAIT_S" "$DUALRAIL" $command --control "$what" --memory host
 			[ "$status" -eq 2 ]
 			[[ $output == *"--control $what"*"this host"*"lo 127.0.0.1"* ]]
 		done
 	done
-	run timeout 20 "$DUALRAIL" client ::1 --rails lo@127.0.0.1 --control 127.0.0.1 --memory host -q
+	run timeout "$WAIT_S" "$DUALRAIL" client ::1 --rails lo@127.0.0.1 --control 127.0.0.1 --memory host -q
 	[ "$status" -eq 2 ]
 	[[ $output == *"no IPv6 address to reach the server ::1"* ]]
 	# A name, too, and before anything waits.
-	run timeout 20 "$DUALRAIL" client localhost --control ::1 --memory host -q
+	run timeout "$WAIT_S" "$DUALRAIL" client localhost --control ::1 --memory host -q
 	if [[ -e /proc/sys/net/ipv6 && $(getent ahostsv6 localhost) != ::1* ]]; then
 		[ "$status" -eq 2 ]
 		[[ $output == *"--control ::1"*"IPv4 address to reach the server localhost"* ]]
 	fi
 	# Link-local addresses need their interface.
-	run timeout 20 "$DUALRAIL" client 127.0.0.1 --control fe80::7 --memory host -q
+	run timeout "$WAIT_S" "$DUALRAIL" client 127.0.0.1 --control fe80::7 --memory host -q
 	[ "$status" -eq 2 ]
 	[[ $output == *"--control fe80::7: a link-local address needs its interface"* ]]
-	run timeout 20 "$DUALRAIL" client fe80::7 --memory host -q
+	run timeout "$WAIT_S" "$DUALRAIL" client fe80::7 --memory host -q
 	[[ $output == *"fe80::7"*"needs its interface: ADDRESS%INTERFACE"* ]]
 }
 
@@ -151,7 +151,7 @@ teardown() {
 	cpus=$(nproc)
 	for command in "client 127.0.0.1 --dry-run" server; do
 		# shellcheck disable=SC2086 # a command and its options
-		run timeout 20 "$DUALRAIL" $command --memory host --pin 0,9999
+		run timeout "$WAIT_S" "$DUALRAIL" $command --memory host --pin 0,9999
 		[ "$status" -eq 2 ]
 		[[ $output == *"--pin: no CPU 9999; this process may use $cpus CPU"* ]]
 	done

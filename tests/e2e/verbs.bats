@@ -61,7 +61,7 @@ no_library() {
 @test "a server told verbs refuses a client of tcp with both names: status 3" {
 	start_server --transport verbs
 	wait_for grep -q listening server.err
-	run timeout 20 "$DUALRAIL" client 127.0.0.1 --port "$port" "${SMALL[@]}" -D 100ms -q
+	run timeout "$WAIT_S" "$DUALRAIL" client 127.0.0.1 --port "$port" "${SMALL[@]}" -D 100ms -q
 	[ "$status" -eq 3 ]
 	[[ $output == *"client tcp, server verbs"* ]]
 }
@@ -95,7 +95,7 @@ fake() {
 @test "a server told tcp refuses a client of verbs with both names: status 3" {
 	start_server --transport tcp
 	wait_for grep -q listening server.err
-	run fake timeout 20 "$DUALRAIL" client 127.0.0.1 --port "$port" -g 0-1 -N 2 -s 1M -q \
+	run fake timeout "$WAIT_S" "$DUALRAIL" client 127.0.0.1 --port "$port" -g 0-1 -N 2 -s 1M -q \
 		--transport verbs --rails fake0
 	[ "$status" -eq 3 ]
 	[[ $output == *"client verbs, server tcp"* ]]
@@ -106,7 +106,7 @@ fake() {
 	start server env DR_IBVERBS=libnone-of-this-name.so.1 \
 		"$DUALRAIL" server -g 0-1 --port "$port" --rails lo@127.0.0.1
 	wait_for grep -q listening server.err
-	run fake timeout 20 "$DUALRAIL" client 127.0.0.1 --port "$port" -g 0-1 -N 2 -s 1M -q \
+	run fake timeout "$WAIT_S" "$DUALRAIL" client 127.0.0.1 --port "$port" -g 0-1 -N 2 -s 1M -q \
 		--transport verbs --rails fake0
 	[ "$status" -eq 2 ]
 	[[ $output == *"libibverbs1"* ]]

@@ -59,7 +59,7 @@ void duo_shut(struct duo *d);
 /* Nothing of the NICs is left, and nothing was misused. */
 void duo_clean(const struct dr_fake_ctl *fake);
 
-/* One turn of one end, or of both; fails after 20 s in a duo_until. */
+/* One turn of one end, or of both; fails after 60 s in a duo_until. */
 void duo_turn_one(struct duo *d, unsigned end);
 void duo_turn(struct duo *d, const char *what);
 /* At both ends this path carries the data, and is up. */

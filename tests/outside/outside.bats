@@ -48,7 +48,8 @@ expectations() {
 
 # Load may lengthen a stall by this factor, and by the time that the program waited for a processor meanwhile.
 SCALE=2
-# The observer must have seen data on rail 0 within this time before the fault.
+# The observer must have seen data on rail 0 within this time before the fault, time that the program waited for a processor
+# not counted.
 JUST_BEFORE_MS=100
 # A run whose rails are all lost ends within this time: 1.5 s for the verdict, and what the run needs to end.
 LOST_MS=4000
@@ -220,7 +221,7 @@ waited() {
 # expect NAME: the run ends well, the observer saw data on rail 0 just before the fault, and the table's line
 # NAME is kept.
 expect() {
-	local name=$1 rails rails_goal limit paths paths_goal before stall from until resumed left up wait
+	local name=$1 rails rails_goal limit paths paths_goal before stall from until resumed left up wait before_wait
 	ends "$client" 0
 	ends "$server" 0
 	ends "$watcher" 0
@@ -237,7 +238,8 @@ expect() {
 	echo "$name: left $left (expected $rails), $up paths of rail 0 up (expected $paths), $stall ms without data" \
 		"(limit $limit, waited $wait), data on rail 0 $before ms before the fault, on $resumed channels after it"
 	[[ ! ${STALLS-} ]] || echo "$name $left $up $stall $wait $before" >>"$STALLS"
-	((${before%.*} < JUST_BEFORE_MS && resumed == 4))
+	before_wait=$(waited $((began_us - ${before%.*} * 1000)) "$began_us")
+	((${before%.*} < JUST_BEFORE_MS + before_wait && resumed == 4))
 	[[ $left == "$rails" || $left == "$rails_goal" ]]
 	[[ $paths == . || $up == "$paths" || $up == "$paths_goal" ]]
 	[[ $limit == . ]] || ((${stall%.*} < SCALE * limit + wait))
