@@ -123,8 +123,7 @@ void dr_opt_env_name(const struct dr_opts *o, const struct dr_opt *row, char *bu
 		*buf = *buf == '-' ? '_' : (char)toupper((unsigned char)*buf);
 }
 
-/* Edits (insert, delete, replace) from a to b, for names of a few letters. */
-static unsigned distance(const char *a, const char *b)
+unsigned dr_opts_distance(const char *a, const char *b)
 {
 	unsigned row[DR_OPT_ENV_MAX + 1];
 	size_t n = strlen(b);
@@ -152,7 +151,7 @@ const char *dr_opts_nearest(const struct dr_opts *o, unsigned command, const cha
 	for (size_t i = 0; i < o->n; i++) {
 		if (!(o->value[i].row->commands & command))
 			continue;
-		unsigned d = distance(name, o->value[i].row->name);
+		unsigned d = dr_opts_distance(name, o->value[i].row->name);
 		if (d < best || (d == best && !found)) {
 			best = d;
 			found = o->value[i].row->name;
@@ -208,15 +207,6 @@ static int check_range(const struct dr_opt *row, double v, const char *text, str
 	return limited && !(v >= row->min && v <= row->max) ? out_of_range(row, text, e) : 0;
 }
 
-/* "10" may be meant in another unit than the parser's, unless the help states it. */
-static int check_unit(const struct dr_opt *row, const char *text, struct dr_err *e)
-{
-	if (row->unit || text[strspn(text, "0123456789.")] || !text[strspn(text, "0.")])
-		return 0;
-	return dr_err_set(
-		e, -EINVAL, "\"%.40s\" has no unit; use %.40sms or %.40ss", text, text, text);
-}
-
 /* Sizes, durations, counts, rates: read into a local, check, store. */
 static int parse_number(const struct dr_opt *row, const char *text, void *dst, struct dr_err *e)
 {
@@ -236,7 +226,8 @@ static int parse_number(const struct dr_opt *row, const char *text, void *dst, s
 		break;
 	case DR_OPT_DURATION:
 		rc = dr_parse_duration(text, &ns, e);
-		rc = rc ? rc : check_unit(row, text, e);
+		if (rc == 0 && !row->unit) /* the help does not state one */
+			rc = dr_check_duration_unit(text, e);
 		d = (double)ns;
 		break;
 	case DR_OPT_RATE:

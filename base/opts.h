@@ -131,6 +131,8 @@ int dr_opts_defaults(struct dr_opts *o, unsigned command, struct dr_err *e) DR_M
 /* Variables of options that the command does not take are ignored; an empty variable counts as not set, and so does one
  * that Kubernetes has set for a Service of the program's name ("tcp://..."). */
 int dr_opts_from_env(struct dr_opts *o, unsigned command, struct dr_err *e) DR_MUST_CHECK;
+/* Edits (insert, delete, replace) from a to b, for names of a few letters. */
+unsigned dr_opts_distance(const char *a, const char *b);
 /*
  * Variables that begin with the program's name and set no option: misspelled ones, and those of options that only the
  * command line has. Writes a text about the next one, with the most similar variable. *at is 0 at first. False: no

@@ -150,6 +150,13 @@ int dr_parse_duration(const char *s, int64_t *out_ns, struct dr_err *e)
 	return rc;
 }
 
+int dr_check_duration_unit(const char *s, struct dr_err *e)
+{
+	if (s[strspn(s, "0123456789.")] || !s[strspn(s, "0.")])
+		return 0;
+	return dr_err_set(e, -EINVAL, "\"%.40s\" has no unit; use %.40sms or %.40ss", s, s, s);
+}
+
 /* strtod in the C locale, whatever locale the process has set. */
 static locale_t c_locale;
 static pthread_once_t c_locale_once = PTHREAD_ONCE_INIT;

@@ -15,6 +15,8 @@
 int dr_parse_size(const char *s, uint64_t *out_bytes, struct dr_err *e) DR_MUST_CHECK;
 /* "10ms", "1.5s", "250us", "100ns", "2m", "1h"; a bare number is seconds. */
 int dr_parse_duration(const char *s, int64_t *out_ns, struct dr_err *e) DR_MUST_CHECK;
+/* A duration without a unit may be meant in another one than seconds: -EINVAL with what to write; 0 needs none. */
+int dr_check_duration_unit(const char *s, struct dr_err *e) DR_MUST_CHECK;
 /* "10G", "400M", "2.5Gb/s", "100Gbit": bits per second, powers of 1000. */
 int dr_parse_rate(const char *s, double *out_bits_per_s, struct dr_err *e) DR_MUST_CHECK;
 int dr_parse_u64(const char *s, uint64_t min, uint64_t max, uint64_t *out, struct dr_err *e)

@@ -54,6 +54,8 @@ int dr_fault_spec_parse(const char *s, struct dr_fault_spec *out, struct dr_err 
 void dr_fault_spec_format(const struct dr_fault_spec *s, char *buf, size_t len);
 const char *dr_fault_name(const struct dr_fault_spec *s);
 enum dr_fault_by dr_fault_by(const struct dr_fault_spec *s);
+/* Is it of a kind that takes dir=? */
+bool dr_fault_takes_dir(const struct dr_fault_spec *s);
 /* Does it stop all traffic of the paths it acts on? */
 bool dr_fault_cuts(const struct dr_fault_spec *s);
 /* The kinds, a clause each, for --help. */
@@ -78,18 +80,23 @@ void dr_fault_execs_fini(struct dr_fault_execs *t);
 
 /* --------------------------------- rules --------------------------------- */
 
-/* What must not be cut: the control connection's device and addresses (each may be NULL). */
+/* What must not be cut: the control connection's device and addresses (each may be NULL). What is cut only where nic=
+ * names it: the device of the default route, and that of the ssh session. */
 struct dr_fault_control {
 	const char *ifname;
 	const struct sockaddr *local, *peer;
+	const char *ssh; /* SSH_CONNECTION of the environment; NULL: none */
+	const char *
+		rails; /* for the error text: "eth1 and eth2", rails if HOST were a management address */
 };
 /*
  * A NIC may be given as "NAME@ADDRESS": addr-del removes that address, without one the first global
  * address.
  *
  * May this end inject the fault on nic (the spec's, or the path's; NULL without one)? Changes
- * nothing. -EACCES without allow (--allow-faults); -EPERM for the control NIC, lo, a device that the
- * control connection depends on (bond member, device below a VLAN), and without CAP_NET_ADMIN;
+ * nothing, and the text does not name the fault. -EACCES without allow (--allow-faults); -EPERM for the control NIC,
+ * lo, a device that the control connection depends on (bond member, device below a VLAN), without nic= that of
+ * the default route and of the ssh session, and without CAP_NET_ADMIN;
  * -ENODEV; -ENOENT for an unknown exec name; -EOPNOTSUPP when nf_tables is missing; -EADDRNOTAVAIL and
  * -EBUSY for addresses.
  */

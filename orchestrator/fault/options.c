@@ -47,7 +47,8 @@ static const struct dr_opt rows[] = {
 	{ .name = "allow-faults", .kind = DR_OPT_FLAG,
 	  .commands = DR_CMDBIT_ALL, .offset = AT(allow),
 	  .help = "Allow faults to be injected at this end (demo: always). A client may request "
-		  "them at a server only if both have --key-file." },
+		  "them at a server only if both have --key-file; for these the client needs no "
+		  "--allow-faults." },
 	{ .name = "fault-exec", .kind = DR_OPT_CUSTOM, .arg = "NAME=CMD,UNDO",
 	  .parse = parse_exec, .repeat = true, .commands = DR_CMDBIT_ALL, .offset = AT(execs),
 	  .help = "Define exec=NAME at this end: a command and the one that undoes it. Write a "

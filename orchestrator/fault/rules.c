@@ -54,28 +54,95 @@ static int mark_control(struct needed *s, const struct dr_fault_control *c, stru
 	return rc < 0 ? dr_err_prefix(e, "device of the control connection") : 0;
 }
 
+static bool marked(const struct needed *s, const struct dr_netdev *nic)
+{
+	for (size_t i = 0; i < s->n; i++)
+		if (s->marks[i] &&
+			(s->devs[i].ifindex == nic->ifindex || s->devs[i].master == nic->ifindex))
+			return true;
+	return false;
+}
+
+/* "CLIENT PORT SERVER PORT": the device of the server's address, which is this host. */
+static void mark_ssh(struct needed *s, const char *ssh)
+{
+	char copy[256], *rest = copy, *address = NULL;
+	struct sockaddr_storage sa;
+	struct dr_netdev d;
+
+	snprintf(copy, sizeof(copy), "%s", ssh ? ssh : "");
+	for (int i = 0; i < 3; i++)
+		address = strsep(&rest, " ");
+	if (address && dr_netdev_addr_parse(address, &sa) == 0 &&
+		dr_netdev_by_addr((const struct sockaddr *)&sa, &d, NULL) == 0)
+		mark(s, d.ifindex);
+	mark_below(s);
+}
+
+/* Without it the host may be out of reach. NULL: what for is not known. */
+static const char *management_use(
+	struct needed *s, const struct dr_netdev *nic, const struct dr_fault_control *c)
+{
+	static const int families[] = { AF_INET, AF_INET6 };
+
+	memset(s->marks, 0, s->n * sizeof(*s->marks));
+	for (size_t i = 0; i < DR_ARRAY_LEN(families); i++)
+		mark(s, dr_netdev_default(families[i]));
+	mark_below(s);
+	if (marked(s, nic))
+		return "has this node's default route";
+	memset(s->marks, 0, s->n * sizeof(*s->marks));
+	mark_ssh(s, c->ssh);
+	return marked(s, nic) ? "carries the ssh session" : NULL;
+}
+
+/* The NIC was chosen by its path, not by the user. */
+static int check_management(struct needed *s, const struct dr_netdev *nic,
+	const struct dr_fault_control *c, struct dr_err *e)
+{
+	const char *use = management_use(s, nic, c), *rails = c->rails ? c->rails : "";
+
+	if (!use)
+		return 0;
+	return dr_err_set(e, -EPERM,
+		"refused: %s %s; give HOST's management address%s%s%s, or name it: nic=%s",
+		nic->name, use, *rails ? ", so that " : "", rails, *rails ? " are rails" : "",
+		nic->name);
+}
+
 static int check_control(
-	const struct dr_netdev *nic, const struct dr_fault_control *c, struct dr_err *e)
+	const struct dr_netdev *nic, bool named, const struct dr_fault_control *c, struct dr_err *e)
 {
 	struct needed s = { 0 };
-	bool refuse = false;
 	int rc = dr_netdev_list(&s.devs, &s.n, e);
 
 	if (rc < 0)
 		return rc;
 	s.marks = dr_calloc(s.n + 1, sizeof(*s.marks));
 	rc = s.marks ? mark_control(&s, c, e) : dr_err_set(e, -ENOMEM, "out of memory");
-	for (size_t i = 0; rc == 0 && i < s.n; i++)
-		refuse |= s.marks[i] &&
-			  (s.devs[i].ifindex == nic->ifindex || s.devs[i].master == nic->ifindex);
-	dr_netdev_list_free(s.devs);
-	dr_free(s.marks);
-	if (rc == 0 && refuse)
-		return dr_err_set(e, -EPERM,
+	if (rc == 0 && marked(&s, nic))
+		rc = dr_err_set(e, -EPERM,
 			"%s refused: the control connection needs that device; give a HOST that is reached "
 			"over another NIC (--control ADDR|IF names the NIC at this end), or another nic=",
 			nic->name);
+	if (rc == 0 && !named)
+		rc = check_management(&s, nic, c, e);
+	dr_netdev_list_free(s.devs);
+	dr_free(s.marks);
 	return rc;
+}
+
+static int check_rights(
+	const struct dr_fault_spec *s, const struct dr_netdev *nic, struct dr_err *e)
+{
+	const char *end = s->side == DR_FAULT_SERVER ? "server" : "client";
+	int rc = dr_netdev_may_change(nic->ifindex, e);
+
+	return rc == -EPERM
+		       ? dr_err_set(e, rc,
+				 "needs CAP_NET_ADMIN at the %s (%s: %s); start the %s as root",
+				 end, nic->name, strerror(-rc), end)
+		       : rc;
 }
 
 static int check_nic(const struct dr_fault_spec *s, const char *name,
@@ -86,10 +153,8 @@ static int check_nic(const struct dr_fault_spec *s, const char *name,
 		return dr_err_set(e, -EINVAL, "no NIC known for path %u; give nic=NAME", s->path);
 	int rc = dr_fault_nic_find(name, nic, state, e);
 	if (rc == 0 && c)
-		rc = check_control(&nic->dev, c, e);
-	if (rc == 0)
-		rc = dr_netdev_may_change(nic->dev.ifindex, e);
-	return rc;
+		rc = check_control(&nic->dev, s->nic[0], c, e);
+	return rc ? rc : check_rights(s, &nic->dev, e);
 }
 
 int dr_fault_check(const struct dr_fault_spec *s, const char *nic,
@@ -104,14 +169,13 @@ int dr_fault_check(const struct dr_fault_spec *s, const char *nic,
 
 	if (!allow)
 		return dr_err_set(e, -EACCES,
-			"fault %s refused: start this end with --allow-faults if it may break its network",
-			dr_fault_name(s));
+			"refused: start this end with --allow-faults if it may break its network");
 	if (k->nic)
 		rc = check_nic(s, nic, control, &found, &a.state, e);
 	if (rc == 0 && k->prepare)
 		rc = k->prepare(&a, k->nic ? &found : NULL, e);
 	dr_state_fini(&a.state);
-	return rc ? dr_err_prefix(e, "fault %s", dr_fault_name(s)) : 0;
+	return rc;
 }
 
 void dr_fault_describe(const struct dr_fault_spec *s, const char *nic,

@@ -51,17 +51,29 @@ bool dr_fault_name_valid(const char *s, size_t size)
 	return len > 0 && len < size && strspn(s, ok) == len;
 }
 
+static int no_kind(const char *name, struct dr_err *e)
+{
+	const char *like = dr_fault_kind_nearest(name);
+	char names[256];
+
+	dr_fault_kinds_names(false, names, sizeof(names));
+	return dr_err_set(e, -EINVAL, "no kind '%.40s'; %s%s%skinds are %s", name,
+		like ? "did you mean " : "", like ? like : "", like ? "? " : "", names);
+}
+
 static int parse_kind(char *s, struct dr_fault_spec *out, struct dr_err *e)
 {
-	char *value = strchr(s, '='), names[256];
+	char *value = strchr(s, '=');
+	size_t kind = strcspn(s, ",");
 
+	if (s[kind])
+		return dr_err_set(e, -EINVAL, "write %.*s:%.80s, with \":\" behind the kind",
+			(int)kind, s, s + kind + 1);
 	if (value)
 		*value++ = '\0';
 	out->kind = dr_fault_kind_find(s, &out->on_path);
-	if (!out->kind) {
-		dr_fault_kinds_names(false, names, sizeof(names));
-		return dr_err_set(e, -EINVAL, "no kind '%.40s'; kinds are %s", s, names);
-	}
+	if (!out->kind)
+		return no_kind(s, e);
 	if (!value != !out->kind->value)
 		return value ? dr_err_set(e, -EINVAL, "%s takes no value ('=%.40s')", s, value)
 			     : dr_err_set(e, -EINVAL, "write %s=%s", s, out->kind->value);
@@ -87,6 +99,8 @@ static int parse_value(const struct key *k, const char *value, char *dst, struct
 		return 0;
 	case TIME:
 		rc = dr_parse_duration(value, &ns, e);
+		if (rc == 0)
+			rc = dr_check_duration_unit(value, e);
 		/* As for the durations among the options; sums with the clock fit in 64 bits then. */
 		if (rc == 0 && ns > TIME_MAX_NS)
 			rc = dr_err_set(e, -EINVAL, "too long; use at most 1000000s");

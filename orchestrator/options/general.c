@@ -101,7 +101,8 @@ static const struct dr_opt connection[] = {
 		  "kernel." },
 	{ .name = "key-file", .kind = DR_OPT_STRING, .arg = "FILE",
 	  .commands = NODE | DOCTOR, .offset = AT(key_file),
-	  .help = "File with a shared secret. Both ends prove that they know it before they "
+	  .help = "File with a shared secret of at least 16 bytes, readable by its owner only: head -c 32 "
+		  "/dev/urandom | base64 >K; chmod 600 K. Both ends prove that they know it before they "
 		  "exchange anything else." },
 	{ .name = "connect-timeout", .kind = DR_OPT_DURATION, .arg = "TIME", .def = "30s",
 	  .unit = "seconds", .min = 1e6, .max = 1e14,

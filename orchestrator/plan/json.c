@@ -100,6 +100,11 @@ static const struct dr_field spread_fields[] = { { .kind = DR_F_UINT,
 	.max = DR_RAILS_MAX - 1 } };
 static DR_FIELDS(spread_table, "spread_list", spread_fields, unsigned);
 
+static const struct dr_field fault_fields[] = {
+	{ .kind = DR_F_STR, .name = "", .len = DR_PLAN_FAULT_BYTES, .flags = DR_F_REQUIRED }
+};
+static DR_FIELDS(fault_table, "server_fault_list", fault_fields, char[DR_PLAN_FAULT_BYTES]);
+
 #define PLAN(name, kind, member, ...) REQUIRED(name, kind, struct dr_plan, member, __VA_ARGS__)
 #define PLAN_TIME(member) PLAN(#member, DR_F_NS, member, .max = TIME_MAX_NS)
 static const struct dr_field offer_fields[] = {
@@ -126,6 +131,9 @@ static const struct dr_field offer_fields[] = {
 	PLAN("sockbuf", DR_F_SINT, sockbuf, .max = 1 << 30),
 	PLAN("dscp", DR_F_SINT, dscp, .max = 63),
 	PLAN("server_faults", DR_F_BOOL, server_faults),
+	/* Missing before 0.3.0: then they are checked when they are injected. */
+	DR_FIELD_ROWS("server_fault_list", struct dr_plan, server_fault, n_server_fault,
+		fault_table, .flags = DR_F_OMIT, .max = DR_PLAN_FAULTS_MAX),
 	DR_FIELD_ROWS("rails", struct dr_plan, rail, n_rails, client_table, .flags = DR_F_REQUIRED,
 		.min = 1, .max = DR_RAILS_MAX),
 	DR_FIELD_ROW("spare", struct dr_plan, spare, rail_table, .flags = DR_F_OMIT),

@@ -21,6 +21,8 @@
 enum {
 	DR_PLAN_GPUS_MAX = DR_BOOT_GPUS_MAX,
 	DR_PLAN_CHUNK_MAX = 64 << 20,
+	DR_PLAN_FAULTS_MAX = 32,
+	DR_PLAN_FAULT_BYTES = 192, /* longer ones are not sent with the offer */
 	DR_PLAN_HANDLES_MAX = 2 * DR_RAILS_MAX + DR_CHANNELS_MAX
 };
 
@@ -90,7 +92,9 @@ struct dr_plan {
 	unsigned leave_ppm; /* of the other rail's rate: slower rails are left; 0: none */
 	uint64_t seed;
 	int sockbuf, dscp;
-	bool server_faults; /* the client will request faults at the server */
+	bool server_faults; /* the client will request faults at the server: */
+	unsigned n_server_fault;
+	char server_fault[DR_PLAN_FAULTS_MAX][DR_PLAN_FAULT_BYTES]; /* as in --fault */
 };
 
 enum dr_plan_end { DR_PLAN_CLIENT, DR_PLAN_SERVER };

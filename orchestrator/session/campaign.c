@@ -23,17 +23,6 @@
 
 /* ---- which faults ---- */
 
-static int check_all(const struct dr_client *c, struct dr_err *e)
-{
-	for (unsigned i = 0; i < c->faults.n; i++) {
-		const struct dr_fault_spec *f = &c->faults.v[i];
-
-		if (f->side == DR_FAULT_CLIENT && dr_inject_check(&c->s, f, e))
-			return dr_err_prefix(e, "--fault %s", dr_fault_name(f));
-	}
-	return 0;
-}
-
 static int add(struct dr_fault_list *l, const char *spec, struct dr_err *e)
 {
 	return dr_fault_spec_parse(spec, &l->v[l->n++], e);
@@ -46,16 +35,19 @@ int dr_campaign_faults(struct dr_client *c, struct dr_err *e)
 
 	*l = c->s.opt->faults->list;
 	if (l->n)
-		return check_all(c, e);
+		return dr_inject_check_all(&c->s, l, e);
+	if (!c->s.opt->faults->allow)
+		return dr_err_set(e, -EACCES,
+			"the failover test injects faults: add --allow-faults at this end");
 	int rc = add(l, "link-down:path=0,repeat=3", e);
 	if (rc == 0)
 		rc = add(l, "blackhole:path=0,repeat=3", e);
-	if (rc || (c->s.plan.n_rails > 1 && check_all(c, &why) == 0))
+	if (rc || (c->s.plan.n_rails > 1 && dr_inject_check_all(&c->s, l, &why) == 0))
 		return rc;
 	l->n = 0;
 	rc = add(l, "close:path=0,repeat=3", e);
 	if (rc == 0)
-		rc = check_all(c, e);
+		rc = dr_inject_check_all(&c->s, l, e);
 	if (rc == 0)
 		dr_say("faults", "faults: closed connections only (%s)", why.text);
 	return rc;
@@ -233,6 +225,20 @@ static void mark_affected(struct dr_client *c, struct dr_trial *t)
 	t->expects_switch = !t->idle && dr_fault_cuts(t->spec);
 }
 
+static void fault_failed(struct dr_client *c, const struct dr_trial *t, bool undo, const char *text)
+{
+	const char *name = dr_fault_name(t->spec);
+	char option[DR_FAULT_NAME_MAX + 16];
+
+	snprintf(option, sizeof(option), "--fault %s", name);
+	bool named = strncmp(text, option, strlen(option)) == 0; /* by the rules of that end */
+	dr_client_end(c, DR_EXIT_ENV, "%s%s%s%s%s%s%s",
+		t->spec->side == DR_FAULT_SERVER ? "server " : "",
+		t->spec->side == DR_FAULT_SERVER ? dr_control_peer(c->s.control) : "",
+		t->spec->side == DR_FAULT_SERVER ? ": " : "", undo ? "undoing " : "",
+		named ? "" : option, named ? "" : ": ", text);
+}
+
 /* Inject or undo the fault and wait until it is done. */
 static int act(struct dr_client *c, const struct dr_trial *t, bool undo)
 {
@@ -252,8 +258,7 @@ static int act(struct dr_client *c, const struct dr_trial *t, bool undo)
 	if (rc == -ECANCELED || rc == -ENOTCONN)
 		return rc;
 	if (rc || rep->err) {
-		dr_client_end(c, DR_EXIT_ENV, "%sfault %s: %s", undo ? "undoing " : "",
-			dr_fault_name(t->spec), rc ? "not done in time" : rep->text);
+		fault_failed(c, t, undo, rc ? "not done in time" : rep->text);
 		return -ECANCELED;
 	}
 	dr_record_eventf(c->s.rec, undo ? "undo" : "fault", "trial %u: %s", t->number, rep->text);

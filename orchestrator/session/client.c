@@ -27,25 +27,44 @@
 
 /* ---- before the connection ---- */
 
+static void put_time(FILE *f, const char *what, int64_t ns)
+{
+	char t[32];
+
+	dr_format_duration_exact(ns, t, sizeof(t));
+	fprintf(f, "%s%s", what, t);
+}
+
+/* --dry-run: what the fault does, where and when. */
+static void print_fault(const struct dr_client *c, const struct dr_fault_spec *fault)
+{
+	FILE *f = dr_output_tables(c->s.out);
+	char line[DR_FAULT_SPEC_MAX];
+
+	if (fault->side == DR_FAULT_SERVER) {
+		snprintf(line, sizeof(line), "%s (checked by the server when the run starts)",
+			dr_fault_name(fault));
+	} else {
+		dr_fault_describe(fault, dr_inject_target(fault, &c->s.plan).nic,
+			&c->s.opt->faults->execs, line, sizeof(line));
+	}
+	fprintf(f, "%s: %s\n", fault->side == DR_FAULT_SERVER ? "server" : "client", line);
+	put_time(f, "  at ", fault->at_ns);
+	put_time(f, ", for ", fault->for_ns);
+	if (fault->repeat > 1)
+		put_time(f, ", every ", fault->every_ns);
+	fprintf(f, ", repeat %u\n", fault->repeat);
+}
+
 static int check_faults(struct dr_client *c, struct dr_err *e)
 {
 	const struct dr_options *o = c->s.opt;
-	char line[256];
 
 	if (!o->test.failover)
 		return 0;
 	int rc = dr_campaign_faults(c, e);
-	for (unsigned i = 0; rc == 0 && o->dry_run && i < c->faults.n; i++) {
-		const struct dr_fault_spec *f = &c->faults.v[i];
-
-		if (f->side == DR_FAULT_SERVER)
-			dr_fault_spec_format(f, line, sizeof(line));
-		else
-			dr_fault_describe(f, dr_inject_target(f, &c->s.plan).nic, &o->faults->execs,
-				line, sizeof(line));
-		fprintf(dr_output_tables(c->s.out), "%s: %s\n",
-			f->side == DR_FAULT_SERVER ? "server" : "client", line);
-	}
+	for (unsigned i = 0; rc == 0 && o->dry_run && i < c->faults.n; i++)
+		print_fault(c, &c->faults.v[i]);
 	return rc;
 }
 
@@ -190,6 +209,9 @@ static int accepted(struct dr_client *c, const json_t *reply, const unsigned *gp
 	for (unsigned k = 0; k < pairs; k++)
 		s->plan.gpu[k][DR_PLAN_SERVER] = gpus[k];
 	rc = dr_plan_settle(&s->plan, e);
+	/* Rails without a partner are left out now, so that a fault may meet another NIC. */
+	if (rc == 0)
+		rc = dr_inject_check_all(s, &c->faults, e);
 	if (rc)
 		return rc;
 	dr_unused_find(s);

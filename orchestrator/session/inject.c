@@ -3,9 +3,11 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/units.h"
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* Faults at this end. Results come as reports: the guard's from inside the loop, others from inside the call. */
@@ -100,30 +102,115 @@ int dr_inject_allowed(const struct dr_session *s, struct dr_err *e)
 {
 	if (s->side == DR_PLAN_CLIENT || !s->plan.server_faults)
 		return 0;
-	if (!s->opt->faults->allow)
+	/* All that is missing or may be, in one message. */
+	if (!s->opt->faults->allow || (!s->opt->key_file && !s->opt->trusted))
 		return dr_err_set(e, -EACCES,
-			"faults at the server are not allowed; start it with --allow-faults");
-	if (!s->opt->key_file && !s->opt->trusted)
-		return dr_err_set(e, -EACCES,
-			"faults at the server need a shared secret; start both ends with "
-			"--key-file FILE");
+			"faults at the server are not allowed; start it as root with --allow-faults "
+			"--key-file FILE, and this end with the same key");
 	return 0;
+}
+
+static void add_name(const char *name, unsigned i, unsigned n, char *buf, size_t len)
+{
+	dr_append(buf, len, "%s%s", i == 0 ? "" : i + 1 < n ? ", " : " and ", name);
+}
+
+/* This end's rails if the control connection ran over `management`: the others, and its present NIC. */
+static void rails_without(const struct dr_session *s, const char *management, char *buf, size_t len)
+{
+	const char *name[DR_RAILS_MAX + 1];
+	unsigned n = 0;
+
+	buf[0] = '\0';
+	for (unsigned i = 0; i < s->plan.n_rails; i++)
+		name[n++] = s->plan.rail[i][s->side].name;
+	name[n++] = s->route.ifname;
+	unsigned kept = 0;
+	for (unsigned i = 0; i < n; i++) {
+		bool again = strcmp(name[i], management) == 0 || !name[i][0];
+
+		for (unsigned k = 0; k < kept; k++)
+			again |= strcmp(name[i], name[k]) == 0;
+		if (!again)
+			name[kept++] = name[i];
+	}
+	for (unsigned i = 0; kept > 1 && i < kept; i++)
+		add_name(name[i], i, kept, buf, len);
+}
+
+/* Does a path of the run use the rail? */
+static bool rail_in_use(const struct dr_plan *p, unsigned rail)
+{
+	for (unsigned k = 0; k < p->n_gpus; k++)
+		for (unsigned c = 0; c < dr_plan_n_channels(p); c++) {
+			struct dr_plan_map m = dr_plan_paths(p, k, c);
+
+			if (m.primary == rail || m.shadow == rail)
+				return true;
+		}
+	return false;
+}
+
+/* A NIC that carries nothing would be cut, and the trial would show nothing. */
+static int check_named(const struct dr_session *s, const struct dr_fault_spec *f, struct dr_err *e)
+{
+	const struct dr_plan *p = &s->plan;
+	struct dr_inject_target t = dr_inject_target(f, p);
+	char rails[DR_RAILS_MAX * (IFNAMSIZ + 2)] = "";
+
+	if (!f->nic[0] || dr_fault_by(f) == DR_FAULT_BY_CHANNEL ||
+		(t.rail >= 0 && rail_in_use(p, (unsigned)t.rail)))
+		return 0;
+	for (unsigned i = 0; i < p->n_rails; i++)
+		dr_append(rails, sizeof(rails), "%s%s", i ? ", " : "", p->rail[i][s->side].name);
+	return dr_err_set(
+		e, -EINVAL, "refused: %s carries no path of this run; rails are %s", f->nic, rails);
 }
 
 int dr_inject_check(const struct dr_session *s, const struct dr_fault_spec *f, struct dr_err *e)
 {
-	struct dr_fault_control control = { s->route.ifname,
-		(const struct sockaddr *)&s->route.local, (const struct sockaddr *)&s->route.peer };
-	char buf[DR_FAULT_NIC_MAX];
+	char buf[DR_FAULT_NIC_MAX], rails[(DR_RAILS_MAX + 1) * (IFNAMSIZ + 5)];
+	struct dr_fault_control control = { .ifname = s->route.ifname,
+		.local = (const struct sockaddr *)&s->route.local,
+		.peer = (const struct sockaddr *)&s->route.peer,
+		.ssh = getenv("SSH_CONNECTION"),
+		.rails = rails };
 	int rc = dr_inject_allowed(s, e);
+
+	rails_without(s, dr_inject_target(f, &s->plan).nic, rails, sizeof(rails));
 
 	if (rc == 0 && s->side == DR_PLAN_SERVER && !s->plan.server_faults)
 		rc = dr_err_set(e, -EACCES, "faults at the server were not announced");
 	if (rc == 0)
 		rc = dr_kind_fault_check(dr_plan_kind(&s->plan), dr_fault_name(f), e);
-	return rc ? rc
-		  : dr_fault_check(f, nic_address(f, &s->plan, buf, sizeof(buf)), &control,
-			    &s->opt->faults->execs, s->opt->faults->allow, e);
+	if (rc == 0)
+		rc = dr_fault_check(f, nic_address(f, &s->plan, buf, sizeof(buf)), &control,
+			&s->opt->faults->execs, s->opt->faults->allow, e);
+	if (rc == 0)
+		rc = check_named(s, f, e);
+	return rc ? dr_err_prefix(e, "--fault %s", dr_fault_name(f)) : 0;
+}
+
+int dr_inject_check_all(const struct dr_session *s, const struct dr_fault_list *l, struct dr_err *e)
+{
+	int rc = 0;
+
+	for (unsigned i = 0; i < l->n && rc == 0; i++)
+		if ((int)l->v[i].side == (int)s->side)
+			rc = dr_inject_check(s, &l->v[i], e);
+	return rc;
+}
+
+int dr_inject_check_offered(const struct dr_session *s, struct dr_err *e)
+{
+	struct dr_fault_list l = { .n = 0 };
+
+	for (unsigned i = 0; i < s->plan.n_server_fault && l.n < DR_FAULTS_MAX; i++) {
+		if (dr_fault_spec_parse(s->plan.server_fault[i], &l.v[l.n], e))
+			return dr_err_prefix(e, "--fault %.60s", s->plan.server_fault[i]);
+		l.v[l.n++].side = DR_FAULT_SERVER;
+	}
+	return dr_inject_check_all(s, &l, e);
 }
 
 static void report(struct dr_session *s, const struct dr_fault_report *what, const char *text)

@@ -145,6 +145,20 @@ static int parse_maps(const struct dr_options *o, struct dr_plan *p, struct dr_e
 	return rc ? rc : dr_plan_settle(p, e);
 }
 
+static void offer_faults(const struct dr_fault_list *l, struct dr_plan *p)
+{
+	char text[DR_FAULT_SPEC_MAX];
+
+	for (unsigned i = 0; i < l->n; i++) {
+		if (l->v[i].side != DR_FAULT_SERVER)
+			continue;
+		p->server_faults = true;
+		dr_fault_spec_format(&l->v[i], text, sizeof(text));
+		if (strlen(text) < DR_PLAN_FAULT_BYTES && p->n_server_fault < DR_PLAN_FAULTS_MAX)
+			memcpy(p->server_fault[p->n_server_fault++], text, strlen(text) + 1);
+	}
+}
+
 void dr_client_settings(const struct dr_options *o, struct dr_plan *p)
 {
 	memset(p, 0, sizeof(*p));
@@ -169,8 +183,7 @@ void dr_client_settings(const struct dr_options *o, struct dr_plan *p)
 	p->seed = o->seed;
 	p->sockbuf = (int)o->sockbuf;
 	p->dscp = (int)o->dscp;
-	for (unsigned i = 0; i < o->faults->list.n; i++)
-		p->server_faults |= o->faults->list.v[i].side == DR_FAULT_SERVER;
+	offer_faults(&o->faults->list, p);
 }
 
 int dr_client_plan(const struct dr_options *o, const struct dr_route *route,

@@ -186,7 +186,7 @@ static void on_offer(void *arg, const json_t *params, const unsigned *gpus, unsi
 		refuse(s, dr_session_exit(e.code), &e);
 		return;
 	}
-	v->accepted = dr_inject_allowed(s, &e) == 0;
+	v->accepted = dr_inject_allowed(s, &e) == 0 && dr_inject_check_offered(s, &e) == 0;
 	if (!v->accepted || serve(v, &e)) {
 		refuse(s, DR_EXIT_ENV, &e);
 		return;

@@ -119,9 +119,13 @@ struct dr_inject_target {
 struct dr_inject_target dr_inject_target(const struct dr_fault_spec *f, const struct dr_plan *plan);
 /* Faults at a server need its leave, and a client that proved who it is. -EACCES. */
 int dr_inject_allowed(const struct dr_session *s, struct dr_err *e) DR_MUST_CHECK;
-/* The rules of this end for one fault. */
+/* The rules of this end for one fault; the text begins with "--fault KIND". */
 int dr_inject_check(const struct dr_session *s, const struct dr_fault_spec *f, struct dr_err *e)
 	DR_MUST_CHECK;
+/* The same for all faults of this end in the list; at a server, for those that the offer names. */
+int dr_inject_check_all(const struct dr_session *s, const struct dr_fault_list *l, struct dr_err *e)
+	DR_MUST_CHECK;
+int dr_inject_check_offered(const struct dr_session *s, struct dr_err *e) DR_MUST_CHECK;
 /* Begin, undo: ops->fault gets a report with this id, perhaps from inside the call. */
 void dr_inject(struct dr_session *s, const struct dr_fault_spec *f, uint32_t *id);
 void dr_inject_undo(struct dr_session *s, uint32_t id);

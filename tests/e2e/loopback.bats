@@ -115,12 +115,12 @@ teardown() {
 	start_server --key-file key
 	client --key-file key --test failover --fault "$spec" -q
 	[ "$status" -eq 2 ]
-	[[ $output == *--allow-faults* ]]
+	[[ $output == *"start it as root with --allow-faults --key-file FILE, and this end with the same key"* ]]
 	kill "$server"
 	start_server --allow-faults
 	client --test failover --fault "$spec" -q
 	[ "$status" -eq 2 ]
-	[[ $output == *--key-file* ]]
+	[[ $output == *"start it as root with --allow-faults --key-file FILE"* ]]
 	kill "$server"
 	start_server --allow-faults --key-file key
 	client --key-file key --hold-down 100ms --test failover --fault "$spec" --json=c.json

@@ -289,6 +289,56 @@ control_port() {
 	has_lower_up "$A" ctl0
 }
 
+# management: a third network, with the default route of both ends, that automatic rails may use.
+management() {
+	link mgmt 10.99.9
+	ip -n "$A" route add default via 10.99.9.254 dev mgmt
+	ip -n "$B" route add default via 10.99.9.254 dev mgmt
+	ip -n "$A" link del ctl0
+}
+
+@test "the NIC of the default route is cut only where nic= names it, and a NIC without paths never" {
+	local fault=(-g 0 --pair --test failover --allow-faults --hold-down 100ms --fault)
+	management
+	server_in_b --pair
+	client_to_rail() { run timeout "$WAIT_S" ip netns exec "$A" "$DUALRAIL" client 10.99.0.2 "${SMALL[@]}" "$@"; }
+	client_to_rail "${fault[@]}" link-down:path=1
+	[ "$status" -eq 2 ]
+	[[ $output == *"--fault link-down: refused: mgmt has this node's default route; give HOST's management address, so that rail1 and rail0 are rails, or name it: nic=mgmt"* ]]
+	has_lower_up "$A" mgmt
+	client_to_rail "${fault[@]}" link-down:nic=mgmt,at=0,for=100ms --rails mgmt,rail1 --json=c.json
+	[ "$status" -eq 0 ]
+	holds c.json '.failover.faults | map(.nic + .verdict) == ["mgmtPASS"]'
+	client_to_rail "${fault[@]}" link-down:nic=mgmt
+	[ "$status" -eq 2 ]
+	[[ $output == *"--fault link-down: refused: mgmt carries no path of this run; rails are rail0, rail1"* ]]
+	has_lower_up "$A" mgmt
+}
+
+@test "faults at the server are checked before data: rights, device and the rule of the default route" {
+	local fault=(-g 0 --pair --key-file key --test failover --fault)
+	head -c 32 /dev/urandom | base64 >key
+	chmod 600 key
+	cp key servers
+	chown 65534 servers
+	management
+	start server ip netns exec "$B" setpriv --reuid 65534 --clear-groups --inh-caps=-all --ambient-caps=-all \
+		"$DUALRAIL" server -g 0-1 --pair --allow-faults --key-file /dev/fd/7 7<servers
+	server=$pid
+	run timeout "$WAIT_S" ip netns exec "$A" "$DUALRAIL" client 10.99.9.2 "${fault[@]}" blackhole:side=server,at=60s
+	[ "$status" -eq 2 ]
+	[[ $output == *"server 10.99.9.2:20000: --fault blackhole: needs CAP_NET_ADMIN at the server (rail0: Operation not permitted); start the server as root"* ]]
+	kill "$server"
+	ends "$server" 143
+	server_in_b --pair --allow-faults --key-file key
+	run timeout "$WAIT_S" ip netns exec "$A" "$DUALRAIL" client 10.99.9.2 "${fault[@]}" blackhole:side=server,nic=eth9,at=60s
+	[ "$status" -eq 2 ]
+	[[ $output == *"server 10.99.9.2:20000: --fault blackhole: "*eth9* ]]
+	run timeout "$WAIT_S" ip netns exec "$A" "$DUALRAIL" client 10.99.0.2 "${fault[@]}" link-down:side=server,nic=mgmt,at=60s --dry-run
+	[ "$status" -eq 0 ]
+	[[ $output == *"server: link-down (checked by the server when the run starts)"*"  at 60s, for 1s, repeat 1"* ]]
+}
+
 @test "both rails cut: the client ends with 4, the server records 4 and serves the next" {
 	server_in_b --json=s.json
 	start_client_in_a -D 60s --json=c.json

@@ -179,6 +179,16 @@ teardown() {
 	run "$DUALRAIL" client 127.0.0.1 --test failover --fault close:path=0 -q
 	[ "$status" -eq 2 ]
 	[[ $output == *--allow-faults* ]]
+	run "$DUALRAIL" client 127.0.0.1 --test failover -q
+	[ "$status" -eq 2 ]
+	[[ $output == *"the failover test injects faults: add --allow-faults at this end"* ]]
+	[[ $output != *link-down* ]]
+}
+
+@test "a time inside --fault needs its unit" {
+	run "$DUALRAIL" client 127.0.0.1 --test failover --allow-faults --fault close:at=500,for=1s
+	[ "$status" -eq 1 ]
+	[[ $output == *"at=500: \"500\" has no unit; use 500ms or 500s"* ]]
 }
 
 @test "a fault on the loopback is refused" {
