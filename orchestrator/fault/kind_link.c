@@ -34,7 +34,7 @@ static int inject(struct dr_fault_action *a, struct dr_fault_report *r, struct d
 	const struct dr_netdev_snapshot *snap = &a->state.snap;
 
 	snprintf(r->text, sizeof(r->text),
-		"set %s down; saved %u addresses, %u routes, %u neighbours", a->state.nic,
+		"%s set down; saved %u addresses, %u routes, %u neighbours", a->state.nic,
 		snap->addresses, snap->routes, snap->neighbours);
 	return dr_netdev_set_up(a->state.ifindex, false, e);
 }

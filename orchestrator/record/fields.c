@@ -8,7 +8,8 @@
 const char *const dr_end_names[] = { "client", "server", NULL };
 const char *const dr_direction_names[] = { "to-server", "to-client", NULL };
 const char *const dr_verdict_names[] = { "PASS", "WRONG", "HANG", "CLEAN_ERROR", "MISSED_FAULT",
-	"FAIL", NULL };
+	"FAIL", "INCOMPLETE", NULL };
+const char *const dr_fault_dir_names[] = { "both", "in", "out", NULL };
 const char *const dr_phase_names[] = { "bw", "lat", "failover", NULL };
 const char *const dr_figure_names[] = { "gpu", "nic", "pair", NULL };
 const char *const dr_comparison_names[] = { "ok", "below", "not-in-run", "not-in-baseline", NULL };
@@ -64,7 +65,7 @@ static const struct dr_fields gap_fields;
 #include "orchestrator/record/rows.h"
 
 /* clang-format off */
-#define GAP_HELP .help = "Gap between deliveries around a fault, channel with the longest gap; quantile 1 is the maximum."
+#define GAP_HELP .help = "Gap between deliveries around a fault, channel with the longest gap; quantile 1 is the maximum, and of fewer than 100 gaps quantile 0.99 too."
 #define T dr_gap_summary
 static TABLE(gap_fields, "gap", "gaps of the trials that hit data in flight",
 	G(INT, "n", gaps, "trials with a gap", METRIC("switchover_seconds", GAP_HELP, .suffix = "_count"))

@@ -58,11 +58,13 @@ extern const struct dr_fields dr_result_fields;
 extern const char *const dr_end_names[],
 	*const dr_direction_names[],
 		*const dr_verdict_names[],
-			*const dr_matrix_finding_names[],
-				*const dr_phase_names[],
-					*const dr_rail_state_names[],
-						*const dr_reason_names[],
-							*const dr_figure_names[],
-								*const dr_comparison_names[];
+			*const dr_fault_dir_names[],
+				*const dr_matrix_finding_names[],
+					*const dr_phase_names[],
+						*const dr_rail_state_names[],
+							*const dr_reason_names[],
+								*const dr_figure_names[],
+									*const dr_comparison_names
+										[];
 
 #endif

@@ -140,6 +140,9 @@ int dr_record_merge(struct dr_record *rec, const json_t *part, struct dr_err *e)
 size_t dr_fault_row_from_switches(struct dr_fault_row *row, const struct dr_switch_row *sw,
 	size_t n, int64_t clock_offset_ns, int64_t clock_error_ns, int64_t fault_ns);
 
+/* Of a receiver's record; DR_UNSET: one of the two deliveries is not known. */
+int64_t dr_switch_gap(const struct dr_switch_record *r);
+
 /* Compute what follows from the rows. The functions that judge or make an output call it first. */
 void dr_record_settle(struct dr_record *rec);
 /* " in the slower direction" where there are two, else "". */

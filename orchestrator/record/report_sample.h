@@ -156,6 +156,7 @@ static inline void sample_fault(struct dr_record *rec, struct dr_rng *rng, int t
 	snprintf(row.kind, sizeof(row.kind), "%s", kind ? "blackhole" : "link-down");
 	row.path = 0;
 	row.side = kind ? DR_END_SERVER : DR_END_CLIENT;
+	row.dir = kind ? 2 : -1;
 	snprintf(row.nic, sizeof(row.nic), "eth2");
 	row.at_ns = origin + 1000 - offset;
 	dr_fault_row_from_switches(&row, sw, 16, offset, 30000, origin + 1000);

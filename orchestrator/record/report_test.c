@@ -373,7 +373,9 @@ static void prom(void **state)
 	assert_non_null(strstr(text, "message_bytes=\"64\",le=\"+Inf\"} 200000\n"));
 	assert_non_null(strstr(text, "dualrail_path_up{host=\"node-b\",gpu=\"7\",path=\"1\"} 0\n"));
 	assert_non_null(strstr(text, "dualrail_switchover_seconds_count{host=\"node-b\","
-				     "kind=\"link-down\",side=\"client\"} 30\n"));
+				     "kind=\"link-down\",side=\"client\",dir=\"\"} 30\n"));
+	assert_non_null(strstr(text, "dualrail_switchover_seconds_count{host=\"node-b\","
+				     "kind=\"blackhole\",side=\"server\",dir=\"out\"} 27\n"));
 	free(text);
 	dr_record_verdict(rec, NULL);
 	snprintf(rec->peer_host.name, sizeof(rec->peer_host.name), "a\"b\\c\nd");
@@ -431,9 +433,24 @@ static void tables_fit(void **state)
 	text = text_of(write_table, rec);
 	assert_non_null(strstr(text, "lost 0, duplicated 0, reordered 0, corrupted 0"));
 	assert_non_null(strstr(text, "DIFFERS"));
+	assert_non_null(strstr(text, "\n  blackhole out server"));
+	assert_non_null(strstr(text, "p99 of fewer than 100 trials is their maximum"));
+	assert_null(strstr(text, "later than the bound"));
 	assert_non_null(strstr(text, "PASS (exit status 0)"));
 	for (line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save))
 		assert_true(strlen(line) <= 100);
+	free(text);
+	rec->detection.bound_ns = 1;
+	text = text_of(write_table, rec);
+	assert_non_null(
+		strstr(text, "60 of 60 trials were detected later than the bound (at worst "));
+	free(text);
+	for (size_t i = 0; i < rec->faults.n; i++)
+		rec->faults.v[i].verdict = i ? DR_VERDICT_INCOMPLETE : DR_VERDICT_PASS;
+	text = text_of(write_table, rec);
+	assert_non_null(
+		strstr(text, "Result: 1 of 60 trials passed, 59 did not finish; longest gap "));
+	assert_int_equal(rec->gap_all.gaps, 1);
 	free(text);
 	dr_record_destroy(rec);
 	assert_int_equal(dr_record_create(&rec), 0);

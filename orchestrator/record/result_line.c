@@ -239,19 +239,26 @@ void dr_result_latency(const struct dr_record *rec, FILE *f)
 void dr_result_failover(const struct dr_record *rec, FILE *f)
 {
 	const struct dr_fault_row *worst = NULL;
-	size_t n = rec->faults.n, passed = 0;
+	size_t n = rec->faults.n, passed = 0, cut = 0;
 	char gap[32];
 
 	for (size_t i = 0; i < n; i++) {
 		const struct dr_fault_row *r = &rec->faults.v[i];
 
 		passed += r->verdict == DR_VERDICT_PASS;
-		if (r->gap_ns != DR_UNSET && (!worst || r->gap_ns > worst->gap_ns))
+		cut += r->verdict == DR_VERDICT_INCOMPLETE;
+		if (r->verdict != DR_VERDICT_INCOMPLETE && r->gap_ns != DR_UNSET &&
+			(!worst || r->gap_ns > worst->gap_ns))
 			worst = r;
 	}
 	if (!n)
 		return;
-	fprintf(f, "Result: %zu of %zu trial%s passed", passed, n, plural(n));
+	if (cut == n)
+		fprintf(f, "Result: 0 of %zu trial%s finished", n, plural(n));
+	else
+		fprintf(f, "Result: %zu of %zu trial%s passed", passed, n, plural(n));
+	if (cut && cut < n)
+		fprintf(f, ", %zu did not finish", cut);
 	if (worst) {
 		dr_format_duration(worst->gap_ns, gap, sizeof(gap));
 		fprintf(f, "; longest gap %s (fault %s, %s, GPU %s%s)", gap, count(worst->trial).s,

@@ -41,6 +41,7 @@ enum dr_verdict {
 	DR_VERDICT_CLEAN_ERROR,	 /* the channel ended with an error at both ends */
 	DR_VERDICT_MISSED_FAULT, /* the fault hit nothing, or nothing was in flight */
 	DR_VERDICT_FAIL,	 /* the gap is above --max-gap */
+	DR_VERDICT_INCOMPLETE,	 /* the run ended during the trial, or a gap is missing */
 	DR_VERDICTS
 };
 
@@ -290,6 +291,7 @@ BEGIN
 	S(24, kind, "kind, as in --fault")
 	F(INT, path, "the channels' path that it acts on: 0 primary, 1 shadow")
 	E(side, dr_end_names, "end where it acts")
+	E(dir, dr_fault_dir_names, "direction that is blocked, seen from the NIC's node; null: the kind has none")
 	S(64, nic, "NIC that it acts on")
 	G(NS, "at_monotonic_ns", at_ns, "time of the fault, on the monotonic clock of that end", NO_CSV)
 	F(INT, channels_affected, "channels that switched")
@@ -305,6 +307,7 @@ BEGIN
 	G(US, "replay_us", replay_ns, "part of the gap: answer to first frame on the new path")
 	G(US, "first_delivery_us", first_delivery_ns, "part of the gap: first frame to first delivery")
 	G(US, "fault_after_us", fault_after_ns, "time of the fault after the last delivery; negative: before it")
+	G(US, "fault_to_detect_us", fault_to_detect_ns, "detect_us - fault_after_us: time from the fault to its detection")
 	G(US, "sender.detect_us", sender_detect_ns, "sender's detection after the receiver's last delivery", NO_CSV)
 	G(US, "sender.fenced_us", sender_fenced_ns, "end of the sender's fence, likewise", NO_CSV)
 	G(US, "sender.answer_us", sender_answer_ns, "answer at the sender, likewise", NO_CSV)
@@ -327,7 +330,6 @@ BEGIN
 END(dr_fault_fields, "faults", "one fault; gap and parts are those of the channel with the longest gap")
 #undef T
 
-/* gpu: position of the GPU in this run. */
 #define T dr_switch_row
 BEGIN
 	E(side, dr_end_names, "end whose record and clock this is")
@@ -345,6 +347,7 @@ BEGIN
 	A(ENUM, "scope", rec.scope, "what failed", .names = scope_names)
 	A(ERRNO, "error", rec.err, "error of the failed path")
 	A(STR, "cause", rec.cause, "reason of the switch")
+	G(US, "gap_us", gap_ns, "receiver: last delivery before the switch to first delivery after it")
 	A(STAMP, "last_delivery_ns", rec.last_delivery_ns, "last delivery before the switch")
 	A(STAMP, "detect_ns", rec.detect_ns, "detection, or request of the peer")
 	A(STAMP, "fenced_ns", rec.fenced_ns, "end of the fence")
@@ -559,12 +562,13 @@ BEGIN
 	S(96, fence, "what the transport's fence promises; null: everything")
 END(dr_detection_fields, "detection", "how failures are detected")
 #undef T
-/* All faults of one kind and side; a row of the failover table. Each median by itself: they need not add up. */
+/* All faults of one kind, side and direction; a row of the failover table. Each median by itself: they need not add up. */
 #define PART_HELP .help = "Median of each part of the gap."
 #define T dr_gap_summary
 BEGIN
 	S(24, kind, "kind, as in --fault", LABEL("kind"))
 	E(side, dr_end_names, "end where they act", LABEL("side"))
+	E(dir, dr_fault_dir_names, "direction that they block; null: the kind has none", LABEL("dir"))
 	G(INT, "trials", n, "number of faults")
 	F(INT, hit, "of these, faults that hit data in flight")
 	X(int64_t gaps, p50_ns, p90_ns, p99_ns, max_ns, sum_ns;) /* of the faults in hit that have a gap */
@@ -591,7 +595,8 @@ BEGIN
 	VERDICT(CLEAN_ERROR, "trials in which the channel ended with an error at both ends")
 	VERDICT(MISSED_FAULT, "trials in which the fault hit nothing, or no chunk was in flight")
 	VERDICT(FAIL, "trials with a gap above --max-gap")
-END(dr_gap_summary_fields, "summary", "all faults of one kind and side")
+	VERDICT(INCOMPLETE, "trials that did not finish")
+END(dr_gap_summary_fields, "summary", "all faults of one kind, side and direction")
 #undef T
 
 /* No cells: there was no --matrix. total: all GPUs over all rails. */
@@ -667,10 +672,10 @@ BEGIN
 	F(INT, failbacks, "planned switches to path 0", METRIC("switches_total", .extra = "kind", .value = "failback"))
 	F(INT, leaves, "planned switches to path 1", METRIC("switches_total", .extra = "kind", .value = "leave"))
 	F(INT, gaps, "failovers of channels that receive here", METRIC("delivery_gap_seconds",
-		.help = "Time from the last delivery before a failover to the first one after it.", .suffix = "_count"))
+		.help = "Time from the last delivery before a failover to the first one after it. Only a receiving end has it.", .suffix = "_count"))
 	G(US, "gap_us_sum", gap_sum_ns, "sum of their gaps", METRIC("delivery_gap_seconds", .suffix = "_sum"))
 	G(US, "gap_us_max", gap_max_ns, "the longest one", METRIC("delivery_gap_longest_seconds",
-		.help = "The longest gap of a failover so far."))
+		.help = "The longest gap of a failover so far. Only a receiving end has it."))
 END(dr_live_gpu_fields, "live_gpus", "one GPU, while the process runs")
 #undef T
 
@@ -747,7 +752,7 @@ BEGIN
 	R("matrix", matrix, dr_matrix, dr_matrix_fields, "--matrix", .flags = DR_F_NULLABLE)
 	L("latency", latency, dr_latency_row, dr_latency_fields, "one for each GPU and size")
 	L("failover.faults", faults, dr_fault_row, dr_fault_fields, "one for each fault")
-	L("failover.summary", gap_groups, dr_gap_summary, dr_gap_summary_fields, "faults by kind and side")
+	L("failover.summary", gap_groups, dr_gap_summary, dr_gap_summary_fields, "faults by kind, side and direction")
 	R("failover.gap_us", gap_all, dr_gap_summary, gap_fields, "gaps of all faults")
 	G(INT, "failover.false_failovers", false_failovers, "switches without a fault; null: failover was not tested",
 		METRIC("false_failovers", .help = "Switches while the active path forwarded."))

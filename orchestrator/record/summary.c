@@ -36,6 +36,13 @@ static int receiver_parts(const struct dr_switch_record *r, int64_t part[5], int
 	return 1;
 }
 
+int64_t dr_switch_gap(const struct dr_switch_record *r)
+{
+	return r->last_delivery_ns && r->first_delivery_ns >= r->last_delivery_ns
+		       ? r->first_delivery_ns - r->last_delivery_ns
+		       : DR_UNSET;
+}
+
 static const struct dr_switch_row *sender_of(
 	const struct dr_switch_row *sw, size_t n, const struct dr_switch_row *receiver)
 {
@@ -121,6 +128,8 @@ size_t dr_fault_row_from_switches(struct dr_fault_row *row, const struct dr_swit
 			row->gap_median_channel_ns = percentile(gaps, n_gaps, 50);
 		if (fault_ns != DR_UNSET)
 			row->fault_after_ns = fault_ns - worst->rec.last_delivery_ns;
+		if (fault_ns != DR_UNSET)
+			row->fault_to_detect_ns = row->detect_ns - row->fault_after_ns;
 	}
 	dr_free(gaps);
 	row->channels_affected = (int64_t)n_gaps;
@@ -131,7 +140,12 @@ size_t dr_fault_row_from_switches(struct dr_fault_row *row, const struct dr_swit
 
 static bool same_group(const struct dr_fault_row *a, const struct dr_fault_row *b)
 {
-	return a->side == b->side && !strcmp(a->kind, b->kind);
+	return a->side == b->side && a->dir == b->dir && !strcmp(a->kind, b->kind);
+}
+
+static bool finished_hit(const struct dr_fault_row *f)
+{
+	return f->verdict != DR_VERDICT_MISSED_FAULT && f->verdict != DR_VERDICT_INCOMPLETE;
 }
 
 /* Faults of first's group, or all when first is NULL; room for one number of each. */
@@ -153,7 +167,7 @@ static size_t collect(const struct group *g, size_t off, bool hit)
 			       : *(const double *)(const void *)p;
 
 		if ((g->first && !same_group(g->first, f)) || !isfinite(v) ||
-			(hit && f->verdict == DR_VERDICT_MISSED_FAULT))
+			(hit && !finished_hit(f)))
 			continue;
 		g->v[k++] = v;
 	}
@@ -163,7 +177,7 @@ static size_t collect(const struct group *g, size_t off, bool hit)
 static void count_fault(struct dr_gap_summary *s, const struct dr_fault_row *f)
 {
 	s->n++;
-	s->hit += f->verdict != DR_VERDICT_MISSED_FAULT;
+	s->hit += finished_hit(f);
 	s->failbacks += f->failback_ns != DR_UNSET || f->failback_gap_ns != DR_UNSET;
 	if (f->verdict >= 0 && f->verdict < DR_VERDICTS)
 		s->verdicts[f->verdict]++;
@@ -217,6 +231,7 @@ static void summarize_group(
 	memset(s->verdicts, 0, sizeof(s->verdicts));
 	snprintf(s->kind, sizeof(s->kind), "%s", first ? first->kind : "all");
 	s->side = first ? first->side : -1;
+	s->dir = first ? first->dir : -1;
 	if (g.v)
 		summarize(s, &g);
 	dr_free(g.v);

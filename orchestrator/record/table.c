@@ -291,7 +291,26 @@ static void print_latency(const struct dr_record *rec, FILE *f)
 
 /* ------------------------------- failover ------------------------------- */
 
-#define GAPS "  %-9s %-6s %6s %4s %6s %6s %6s %6s | %6s %6s %9s %6s %6s\n"
+/* "blackhole in": kind and direction. */
+static struct cell fault_name(const char *kind, int dir)
+{
+	static const char *const only[] = { "", " in", " out" };
+	struct cell c;
+
+	snprintf(c.s, sizeof(c.s), "%.40s%s", kind, dir < 0 ? "" : only[dir]);
+	return c;
+}
+
+static void print_tail(const struct dr_gap_summary *g, size_t n, FILE *f)
+{
+	for (size_t i = 0; i < n; i++)
+		if (g[i].gaps > 0 && g[i].gaps < 100) {
+			fputs("  p99 of fewer than 100 trials is their maximum\n", f);
+			return;
+		}
+}
+
+#define GAPS "  %-13s %-6s %6s %3s %6s %6s %6s %6s | %6s %5s %9s %6s %6s\n"
 static void print_gaps(const struct dr_gap_summary *g, size_t n, FILE *f)
 {
 	fputs("\nFailover: delivery gap of the worst channel, ms; on the right the medians of its parts, ms\n",
@@ -299,17 +318,18 @@ static void print_gaps(const struct dr_gap_summary *g, size_t n, FILE *f)
 	fprintf(f, GAPS, "fault", "side", "trials", "hit", "p50", "p90", "p99", "max", "detect",
 		"fence", "handshake", "replay", "first");
 	for (size_t i = 0; i < n; i++)
-		fprintf(f, GAPS, g[i].kind, dr_enum_name(dr_end_names, g[i].side), count(g[i].n).s,
-			count(g[i].hit).s, ms(g[i].p50_ns).s, ms(g[i].p90_ns).s, ms(g[i].p99_ns).s,
-			ms(g[i].max_ns).s, ms(g[i].detect_ns).s, ms(g[i].fence_ns).s,
-			ms(g[i].handshake_ns).s, ms(g[i].replay_ns).s,
-			ms(g[i].first_delivery_ns).s);
+		fprintf(f, GAPS, fault_name(g[i].kind, g[i].dir).s,
+			dr_enum_name(dr_end_names, g[i].side), count(g[i].n).s, count(g[i].hit).s,
+			ms(g[i].p50_ns).s, ms(g[i].p90_ns).s, ms(g[i].p99_ns).s, ms(g[i].max_ns).s,
+			ms(g[i].detect_ns).s, ms(g[i].fence_ns).s, ms(g[i].handshake_ns).s,
+			ms(g[i].replay_ns).s, ms(g[i].first_delivery_ns).s);
+	print_tail(g, n, f);
 	fputs("  hit: trials with data in flight. A gap runs from the last delivery to: detection, end of the\n"
 	      "  fence, answer to the switch (handshake), first replayed frame, first delivery\n",
 		f);
 }
 
-#define RECOVERY "  %-9s %-6s %7s %7s %7s %7s | %4s %6s | %4s %5s %4s %5s %6s %4s\n"
+#define RECOVERY "  %-13s %-6s %6s %6s %6s %7s | %4s %5s | %4s %5s %4s %5s %6s %4s\n"
 static void print_recovery(const struct dr_gap_summary *g, size_t n, FILE *f)
 {
 	fprintf(f,
@@ -320,8 +340,9 @@ static void print_recovery(const struct dr_gap_summary *g, size_t n, FILE *f)
 	for (size_t i = 0; i < n; i++) {
 		const int64_t *v = g[i].verdicts;
 
-		fprintf(f, RECOVERY, g[i].kind, dr_enum_name(dr_end_names, g[i].side),
-			rate(g[i].before_gbps).s, rate(g[i].during_gbps).s, rate(g[i].after_gbps).s,
+		fprintf(f, RECOVERY, fault_name(g[i].kind, g[i].dir).s,
+			dr_enum_name(dr_end_names, g[i].side), rate(g[i].before_gbps).s,
+			rate(g[i].during_gbps).s, rate(g[i].after_gbps).s,
 			num(100 * g[i].after_gbps / g[i].before_gbps, 1).s, count(g[i].failbacks).s,
 			ms(g[i].failback_gap_ns).s, count(v[DR_VERDICT_PASS]).s,
 			count(v[DR_VERDICT_WRONG]).s, count(v[DR_VERDICT_HANG]).s,
@@ -354,6 +375,43 @@ static struct cell path_nic(const struct dr_record *rec, int64_t gpu, int path)
 	return c;
 }
 
+/* The other end's record of the same switch; NULL: not known. */
+static const struct dr_switch_row *other_end(
+	const struct dr_record *rec, const struct dr_switch_row *r)
+{
+	for (size_t i = 0; i < rec->switches.n; i++) {
+		const struct dr_switch_row *o = &rec->switches.v[i];
+
+		if (o->side != r->side && o->gpu == r->gpu && o->channel == r->channel &&
+			o->rec.epoch == r->rec.epoch)
+			return o;
+	}
+	return NULL;
+}
+
+static void print_switch(const struct dr_record *rec, const struct dr_switch_row *r, FILE *f)
+{
+	const struct dr_switch_row *other = other_end(rec, r);
+	const struct dr_switch_row *receiver = r->receiver == 1 ? r : other;
+	const struct dr_switch_row *sender = r->receiver == 1 ? other : r;
+	const char *cause = r->rec.cause;
+
+	/* The end that detected the failure knows why. */
+	if (other && other->rec.self_detected && !r->rec.self_detected && other->rec.cause[0])
+		cause = other->rec.cause;
+	fprintf(f, "  GPU %s channel %s: %s -> %s at %s s, gap ", count(r->gpu).s,
+		count(r->channel).s, path_nic(rec, r->gpu, (int)r->rec.from).s,
+		path_nic(rec, r->gpu, (int)r->rec.to).s,
+		num((double)(r->rec.detect_ns - rec->start_ns) / 1e9, 2).s);
+	if (receiver && receiver->gap_ns != DR_UNSET)
+		fprintf(f, "%s ms", ms(receiver->gap_ns).s);
+	else
+		fputs("unknown", f);
+	if (sender)
+		fprintf(f, ", %u chunks replayed", sender->rec.replayed_messages);
+	fprintf(f, ": %s\n", cause[0] ? cause : "no reason is known");
+}
+
 enum { SWITCHES_SHOWN = 8 };
 
 static void print_switches(const struct dr_record *rec, FILE *f)
@@ -372,15 +430,32 @@ static void print_switches(const struct dr_record *rec, FILE *f)
 		if (!dr_switch_unexpected(rec, r))
 			continue;
 		shown++;
-		fprintf(f, "  GPU %s channel %s: %s -> %s at %s s: %s\n", count(r->gpu).s,
-			count(r->channel).s, path_nic(rec, r->gpu, (int)r->rec.from).s,
-			path_nic(rec, r->gpu, (int)r->rec.to).s,
-			num((double)(r->rec.detect_ns - rec->start_ns) / 1e9, 2).s,
-			r->rec.cause[0] ? r->rec.cause : "no reason is known");
+		print_switch(rec, r, f);
 	}
 	if (rec->unexpected_switches > shown)
 		fprintf(f, "  and %" PRId64 " more (JSON: failover.switches)\n",
 			rec->unexpected_switches - shown);
+}
+
+/* The bound is no criterion: it holds for threads that run when they are due. */
+static void print_late(const struct dr_record *rec, FILE *f)
+{
+	int64_t bound = rec->detection.bound_ns, worst = 0;
+	size_t late = 0, known_n = 0;
+
+	for (size_t i = 0; bound != DR_UNSET && i < rec->faults.n; i++) {
+		int64_t ns = rec->faults.v[i].fault_to_detect_ns;
+
+		if (ns == DR_UNSET)
+			continue;
+		known_n++;
+		late += ns > bound;
+		worst = DR_MAX(worst, ns);
+	}
+	if (late)
+		fprintf(f,
+			"%zu of %zu trials were detected later than the bound (at worst %s): a busy CPU delays threads\n",
+			late, known_n, duration(worst).s);
 }
 
 static void print_failover(const struct dr_record *rec, FILE *f)
@@ -395,6 +470,7 @@ static void print_failover(const struct dr_record *rec, FILE *f)
 		rec->detection.mode[0] ? rec->detection.mode : "unknown",
 		duration(rec->detection.bound_ns).s, duration(rec->detection.heartbeat_ns).s,
 		rec->detection.fence[0] ? "; fence: " : "", rec->detection.fence);
+	print_late(rec, f);
 	fprintf(f, "False failovers: %s\n", count(rec->false_failovers).s);
 	dr_result_failover(rec, f);
 }
@@ -542,13 +618,15 @@ void dr_table_fault(const void *row, FILE *f)
 {
 	const struct dr_fault_row *r = row;
 
-	fprintf(f, "fault %s: %s path %s %s%s%s: ", count(r->trial).s, r->kind, count(r->path).s,
+	fprintf(f, "fault %s: %s path %s %s%s%s: ", count(r->trial).s,
+		fault_name(r->kind, r->dir).s, count(r->path).s,
 		dr_enum_name(dr_end_names, r->side), r->nic[0] ? " " : "", r->nic);
 	if (r->gap_ns == DR_UNSET)
 		fputs("no gap measured", f);
 	else
 		fprintf(f, "gap %s ms", ms(r->gap_ns).s);
-	fprintf(f, ", %s channels, %s chunks replayed: %s%s%s\n", count(r->channels_affected).s,
+	fprintf(f, ", %s channels, %s chunks in flight, %s replayed: %s%s%s\n",
+		count(r->channels_affected).s, count(r->in_flight_chunks).s,
 		count(r->replayed_chunks).s, dr_enum_name(dr_verdict_names, r->verdict),
 		r->note[0] ? ": " : "", r->note);
 	if (r->gap_ns != DR_UNSET)

@@ -495,6 +495,30 @@ static const struct {
 	{ DR_VERDICT_HANG, DR_EXIT_TIMEOUT, "no delivery within the deadline" },
 	{ DR_VERDICT_CLEAN_ERROR, DR_EXIT_FAILOVER, "the channel ended with an error" } };
 
+/* Switches outside the failover test, whose cause is outside of the program. */
+static void judge_unexpected_gaps(struct dr_record *rec, int64_t max_ns)
+{
+	int64_t over = 0, worst = 0, n = 0;
+	char limit[32], gap[32];
+
+	for (size_t i = 0; i < rec->switches.n; i++) {
+		const struct dr_switch_row *r = &rec->switches.v[i];
+
+		if (r->receiver != 1 || r->unexpected != 1 || r->trial != DR_UNSET)
+			continue;
+		n++;
+		over += r->gap_ns > max_ns;
+		worst = DR_MAX(worst, r->gap_ns);
+	}
+	dr_format_duration(max_ns, limit, sizeof(limit));
+	dr_format_duration(worst, gap, sizeof(gap));
+	if (over)
+		miss(rec, DR_EXIT_FAILOVER,
+			"unexpected switches: the gap is above --max-gap=%s in %" PRId64
+			" of %" PRId64 ", at worst %s",
+			limit, over, n, gap);
+}
+
 static void judge_gaps(struct dr_record *rec, int64_t max_ns, bool broken)
 {
 	int64_t over = 0, worst = 0;
@@ -512,7 +536,8 @@ static void judge_gaps(struct dr_record *rec, int64_t max_ns, bool broken)
 			"failover: the gap is above --max-gap=%s in %" PRId64
 			" of %zu trials, at worst %s",
 			limit, over, rec->faults.n, gap);
-	if (!rec->faults.n && !broken)
+	judge_unexpected_gaps(rec, max_ns);
+	if (!rec->faults.n && rec->false_failovers != DR_UNSET && !broken)
 		miss(rec, DR_EXIT_FAILOVER,
 			"--max-gap: no fault was injected, so there is no gap to compare");
 }
@@ -529,12 +554,17 @@ static void judge_faults(struct dr_record *rec, const struct dr_thresholds *t, b
 		if (count[failures[i].verdict])
 			miss(rec, failures[i].exit_status, "failover: %s in %zu of %zu trials",
 				failures[i].text, count[failures[i].verdict], n);
-	double hit = n ? 100.0 * (double)(n - count[DR_VERDICT_MISSED_FAULT]) / (double)n : 100;
+	size_t done = n - count[DR_VERDICT_INCOMPLETE];
+	double hit =
+		done ? 100.0 * (double)(done - count[DR_VERDICT_MISSED_FAULT]) / (double)done : 100;
+	if (done < n && !broken)
+		miss(rec, DR_EXIT_FAILOVER, "failover: %zu of %zu trials did not finish", n - done,
+			n);
 	if (hit < min_hit)
 		miss(rec, DR_EXIT_FAILOVER,
 			"failover: only %.0f %% of %zu trials hit data in flight, below %.4g %%; use larger "
 			"messages (-s), more channels, or faults on rails that carry data",
-			hit, n, min_hit);
+			hit, done, min_hit);
 	if (t->max_gap_ns != DR_UNSET)
 		judge_gaps(rec, t->max_gap_ns, broken);
 	if (rec->false_failovers > 0)

@@ -69,6 +69,7 @@ static void data_and_trials(void **state)
 		{ DR_VERDICT_MISSED_FAULT, 3,
 			DR_EXIT_PASS }, /* 60 trials, 3 missed already: 90 % hit */
 		{ DR_VERDICT_MISSED_FAULT, 4, DR_EXIT_FAILOVER },
+		{ DR_VERDICT_INCOMPLETE, 1, DR_EXIT_FAILOVER },
 	};
 	struct dr_integrity_row wrong = { 5, 5, 0, 0, 1, 0, 0 };
 	struct dr_record *rec;
@@ -242,6 +243,7 @@ static void switched_bandwidth_is_refused(void **state)
 static void max_gap(void **state)
 {
 	struct dr_record *rec = sample_record();
+	struct dr_switch_row row;
 	struct dr_thresholds t;
 
 	(void)state;
@@ -252,8 +254,22 @@ static void max_gap(void **state)
 	assert_int_equal(dr_record_verdict(rec, &t), DR_EXIT_FAILOVER);
 	assert_true(told(rec, "above --max-gap=20.0 ms in 30 of 60 trials, at worst 39."));
 	dr_record_destroy(rec);
+	/* A failover test without a trial has no gap to compare; without that test, unexpected switches count. */
 	assert_int_equal(dr_record_create(&rec), 0);
+	rec->false_failovers = 0;
 	assert_int_equal(dr_record_verdict(rec, &t), DR_EXIT_FAILOVER);
+	rec->false_failovers = DR_UNSET;
+	assert_int_equal(dr_record_verdict(rec, &t), DR_EXIT_PASS);
+	dr_fields_init(&dr_switch_fields, &row);
+	row.receiver = row.unexpected = 1;
+	row.gap_ns = 19 * DR_NS_PER_MS;
+	dr_record_add(rec, switches, &row);
+	assert_int_equal(dr_record_verdict(rec, &t), DR_EXIT_PASS);
+	row.gap_ns = 21 * DR_NS_PER_MS;
+	dr_record_add(rec, switches, &row);
+	assert_int_equal(dr_record_verdict(rec, &t), DR_EXIT_FAILOVER);
+	assert_true(told(rec,
+		"unexpected switches: the gap is above --max-gap=20.0 ms in 1 of 2, at worst 21.0 ms"));
 	dr_record_destroy(rec);
 }
 

@@ -2,6 +2,7 @@
 #include "orchestrator/session/campaign_priv.h"
 
 #include "base/log.h"
+#include "base/units.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -95,8 +96,12 @@ static void judge(struct dr_client *c, struct dr_trial *t)
 		t->row.verdict = DR_VERDICT_CLEAN_ERROR;
 	else if (t->hang)
 		t->row.verdict = DR_VERDICT_HANG;
+	else if (t->cut)
+		t->row.verdict = DR_VERDICT_INCOMPLETE;
 	else if (t->nobody || (t->idle ? !t->hit_idle : t->row.in_flight_chunks == 0))
 		t->row.verdict = DR_VERDICT_MISSED_FAULT;
+	else if (t->expects_switch && t->row.gap_ns == DR_UNSET)
+		t->row.verdict = DR_VERDICT_INCOMPLETE;
 	else if (c->s.opt->max_gap_ns && t->row.gap_ns > c->s.opt->max_gap_ns)
 		t->row.verdict = DR_VERDICT_FAIL;
 	else
@@ -105,6 +110,11 @@ static void judge(struct dr_client *c, struct dr_trial *t)
 		snprintf(t->row.note, sizeof(t->row.note),
 			t->hit_idle ? "hit idle paths (path=1), and no path that carried data"
 				    : "no path of the channels was hit that carried data");
+	if (t->row.verdict == DR_VERDICT_INCOMPLETE)
+		snprintf(t->row.note, sizeof(t->row.note), "not finished: %.75s",
+			!t->cut		     ? "the receiver's gap is not known"
+			: c->s.rec->errors.n ? c->s.rec->errors.v[0].text
+					     : "the control connection was lost");
 	if (t->row.verdict == DR_VERDICT_FAIL && !t->row.note[0])
 		snprintf(t->row.note, sizeof(t->row.note), "the gap is above --max-gap");
 }
@@ -272,9 +282,18 @@ static int inject(struct dr_client *c, struct dr_trial *t)
 	t->in_flight = count(c->s.local).in_flight;
 	t->inject_ns = dr_now_ns();
 	int rc = act(c, t, false);
-	if (rc == 0)
-		t->row.at_ns = t->fault_ns = c->fault[0].rep.before_ns;
-	return rc;
+	if (rc)
+		return rc;
+	t->row.at_ns = t->fault_ns = c->fault[0].rep.before_ns;
+	const char *text = c->fault[0].rep.text;
+	if (!c->s.opt->quiet && dr_fault_by(t->spec) != DR_FAULT_BY_USER) {
+		dr_output_progress(c->s.out, NULL);
+		fprintf(dr_output_tables(c->s.out), "fault %u: %.*s at %.2f s\n", t->number,
+			(int)strcspn(text, ";"), text,
+			(double)(dr_now_ns() - c->s.rec->start_ns) / 1e9);
+		fflush(dr_output_tables(c->s.out));
+	}
+	return 0;
 }
 
 static int undo(struct dr_client *c, struct dr_trial *t)
@@ -379,15 +398,33 @@ static int one_trial(struct dr_client *c, struct dr_trial *t, int64_t not_before
 	snprintf(t->row.kind, sizeof(t->row.kind), "%s", dr_fault_name(t->spec));
 	t->row.path = t->spec->path;
 	t->row.side = (int)t->spec->side;
+	if (dr_fault_takes_dir(t->spec))
+		t->row.dir = (int)t->spec->dir;
 	snprintf(t->row.nic, sizeof(t->row.nic), "%s", dr_inject_target(t->spec, &c->s.plan).nic);
 	int rc = steps(c, t, not_before_ns);
 	if (rc && !t->fault_ns)
 		return rc; /* never came to the fault */
+	t->cut = rc != 0;
 	t->error = rc != 0 && (c->s.local->n_failed || c->peer_failed);
 	judge(c, t);
 	dr_record_add(c->s.rec, faults, &t->row);
 	dr_output_row(c->s.out, faults, &t->row);
 	return rc;
+}
+
+/* From the options alone: failbacks and slow switches make it longer. */
+static void announce(const struct dr_fault_list *l, unsigned trials)
+{
+	int64_t end = 0;
+	char at[32], least[32];
+
+	for (unsigned i = 0; i < l->n; i++)
+		end = DR_MAX(end, l->v[i].at_ns) + (l->v[i].repeat - 1) * l->v[i].every_ns +
+		      l->v[i].for_ns;
+	dr_format_duration(l->v[0].at_ns, at, sizeof(at));
+	dr_format_duration(end, least, sizeof(least));
+	dr_say("failover", "failover: %u trial%s, first injection after %s, at least %s", trials,
+		trials == 1 ? "" : "s", at, least);
 }
 
 static int all_trials(struct dr_client *c)
@@ -399,6 +436,7 @@ static int all_trials(struct dr_client *c)
 
 	for (unsigned i = 0; i < l->n; i++)
 		total += l->v[i].repeat;
+	announce(l, total);
 	for (unsigned i = 0; i < l->n; i++) {
 		int64_t next = began + l->v[i].at_ns;
 

@@ -21,6 +21,7 @@ struct dr_trial {
 	int64_t undone_ns;		  /* own clock; 0: not undone */
 	uint64_t in_flight; /* of the affected channels that send here, at the injection */
 	bool hang, error;
+	bool cut;    /* the run ended before the trial did */
 	bool nobody; /* manual: nobody broke the path in time */
 };
 

@@ -331,6 +331,8 @@ static void on_switch(struct dr_local *l, const struct dr_report *rep)
 	row.unexpected =
 		!rep->rec.planned && !(l->phase_open && l->phase.kind == DR_PHASE_FAILOVER);
 	row.rec = rep->rec;
+	if (!ch->sends)
+		row.gap_ns = dr_switch_gap(&rep->rec);
 	dr_record_add(l->rec, switches, &row);
 	dr_output_row(l->out, switches, &row);
 }

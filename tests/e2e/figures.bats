@@ -39,6 +39,8 @@ client_in_a() {
 	holds cut.json '.unexpected_switches == 2 and .failover.false_failovers == null'
 	holds cut.json '[.bandwidth[] | select(.switched == 2)] | length == 1'
 	grep -q '^Unexpected switches: 2 outside the failover test' client.out
+	[[ $(grep -Ec '^  GPU 0 channel [01]: rail0 -> rail1 at [0-9.]+ s, gap [0-9.]+ ms, [0-9]+ chunks replayed: ' client.out) == 2 ]]
+	holds cut.json '[.failover.switches[] | select(.receiver and .gap_us > 0)] | length == 2'
 	grep -q '^  GPU 0 channel [01]: rail0 -> rail1 at .*: .' client.out
 	grep -Eq '^ +0  to-server .* !$' client.out
 	# The rail stays down: from its begin the next run is not on its own rails.

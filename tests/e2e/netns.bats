@@ -63,8 +63,12 @@ all_gone() {
 	client_in_a --key-file key --test failover --allow-faults --hold-down 100ms --json=c.json \
 		--fault "link-down:path=0,$opts" --fault "blackhole:path=0,$opts" \
 		--fault "link-down:path=0,side=server,$opts" \
-		--fault "blackhole:path=0,side=server,dir=in,$opts"
+		--fault "blackhole:path=0,side=server,dir=in,$opts" --prom c.prom
 	[ "$status" -eq 0 ]
+	[[ $output == *"p99 of fewer than 100 trials"*"blackhole in  server"* ]]
+	grep -q '^dualrail_fault_trials{.*kind="blackhole",side="server",dir="in",verdict="PASS"} 1' c.prom
+	holds c.json '.failover.summary | map(.dir) == [null, "both", null, "in"]'
+	holds c.json '.failover.faults | all(.fault_to_detect_us - .detect_us + .fault_after_us | fabs < 0.01)'
 	whole c.json
 	clean c.json
 	holds c.json '.failover.faults | map(.kind + "/" + .side) == ["link-down/client",
@@ -407,6 +411,11 @@ management() {
 		: >server.err
 	done
 	whole c.json
+	holds c.json '.failover.faults | map([.verdict, .note]) == [["INCOMPLETE", "not finished: interrupted (SIGINT)"]]'
+	holds c.json '.failover.gap_us.n == 0 and .failover.summary[0].verdicts.PASS == 0'
+	grep -q '^Result: 0 of 1 trial finished$' client.out
+	grep -q '^failover: 1 trial, first injection after 100.*ms, at least ' client.err
+	grep -Eq '^fault 0: rail0 set down at [0-9.]+ s$' client.out
 	client_in_a -D 200ms -q
 	[ "$status" -eq 0 ]
 }
