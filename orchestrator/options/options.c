@@ -106,7 +106,6 @@ static int check_sizes(struct dr_options *o, struct dr_err *e)
 			"--chunk %s is larger than the smallest message (%s); use a smaller chunk or omit --chunk",
 			c, s);
 	}
-	set_window(o);
 	return 0;
 }
 
@@ -316,6 +315,7 @@ static int check(struct dr_options *o, struct dr_err *e)
 			rc = of_run[i](o, e);
 	if (rc)
 		return rc;
+	set_window(o);
 	(void)dr_gpu_names_numbers(
 		&o->gpu_names, &o->gpus); /* bus ids: checked when they are resolved */
 	rc = check_gpus(o, e);

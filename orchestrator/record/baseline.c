@@ -216,7 +216,7 @@ static void note_low(struct dr_baseline_saved *out, const struct dr_figure_row *
 int dr_baseline_write(
 	struct dr_record *rec, const json_t *earlier, FILE *f, struct dr_baseline_saved *saved)
 {
-	struct dr_baseline_saved none, *out = saved ? saved : &none;
+	struct dr_baseline_saved none = { 0 }, *out = saved ? saved : &none;
 	struct dr_figure_row was, *r;
 	size_t n = earlier != NULL;
 

@@ -197,7 +197,7 @@ static struct peers peers_of(
 	const struct judged *j, size_t n, const struct judged *self, double part)
 {
 	struct peers p = { .part = part, .busiest = NAN };
-	double v[DR_MATRIX_NICS_MAX];
+	double v[DR_MATRIX_NICS_MAX] = { 0 };
 	size_t k = 0;
 
 	for (size_t i = 0; i < n; i++) {

@@ -257,7 +257,8 @@ static void write_run(struct writer *w)
 			  .help = "Begin of the last run, since 1970." },
 			(double)rec->start_wall_ns / 1e9 },
 		{ { .metric = "last_run_duration_seconds", .help = "Duration of the last run." },
-			(double)(rec->end_ns - rec->start_ns) / 1e9 } };
+			rec->end_ns == DR_UNSET ? 0
+						: (double)(rec->end_ns - rec->start_ns) / 1e9 } };
 
 	write_info(w);
 	for (size_t i = 0; rec->exit_code >= 0 && i < DR_ARRAY_LEN(last); i++) {
