@@ -147,13 +147,16 @@ hunt() {
 			odds+=("${killer##*/}: does not build")
 			continue
 		fi
-		(
-			cd "$copy" || exit 125
-			ulimit -t "$limit_s"
-			# shellcheck disable=SC2086
-			SEED=$first_seed SEEDS=$schedules SHRINK=0 timeout -k 5 "$((limit_s * 10))" b/$killer
-		) >"$log" 2>&1 </dev/null
-		rc=$?
+		# Without the shell's own report of a test that aborts.
+		{
+			(
+				cd "$copy" || exit 125
+				ulimit -t "$limit_s"
+				# shellcheck disable=SC2086
+				SEED=$first_seed SEEDS=$schedules SHRINK=0 timeout -k 5 "$((limit_s * 10))" b/$killer
+			) >"$log" 2>&1 </dev/null
+			rc=$?
+		} 2>/dev/null
 		judge "${killer%% *}" "$rc" "$log"
 		[[ $odd ]] && odds+=("${killer##*/}: $odd")
 		[[ $found ]] || continue
