@@ -124,18 +124,20 @@ static void dial_next(struct dr_boot_client *c, int64_t now_ns)
 	}
 	if (d->index >= candidates(c, now_ns)) /* the name has fewer addresses than last time */
 		d->index = 0;
-	struct dr_addr to = candidate(c, d->index);
-	dr_addr_format(&to, d->last, sizeof(d->last));
+	d->last = candidate(c, d->index);
 	struct dr_link *l;
-	int rc = dial(c, &to, resuming(c) ? DR_CONV_RESUME : DR_CONV_NEW, 0, now_ns, &l);
+	int rc = dial(c, &d->last, resuming(c) ? DR_CONV_RESUME : DR_CONV_NEW, 0, now_ns, &l);
 	if (rc)
 		dr_client_dial_failed(c, dr_net_cause(-rc, true), strerror(-rc), now_ns);
 	else
 		d->link = l;
 }
 
-static const char *advice(enum dr_boot_cause cause)
+static const char *advice(const struct dr_boot_client *c, enum dr_boot_cause cause)
 {
+	if (cause == DR_BOOT_REFUSED && !resuming(c) && dr_addr_is_local(&c->dial.last))
+		return "this is an address of this machine: start 'dualrail server' here with the same --port, "
+		       "or name the other node";
 	switch (cause) {
 	case DR_BOOT_REFUSED:
 		return "check that 'dualrail server' runs there with the same --port";
@@ -157,6 +159,7 @@ bool dr_client_dial_tick(
 	if (!d->active)
 		return false;
 	bool gone = d->refused_in_row >= REFUSED_MEANS_GONE;
+	char last[DR_ADDR_TEXT] = "no address";
 	if (now_ns >= d->until_ns && d->link) {
 		bool mute = d->link->state == DR_LINK_UP;
 		dr_link_abort(d->link);
@@ -166,12 +169,13 @@ bool dr_client_dial_tick(
 	if (now_ns >= d->until_ns || gone) {
 		*cause = d->cause ? d->cause : DR_BOOT_UNREACHABLE;
 		d->active = false;
+		if (d->last.len)
+			dr_addr_format(&d->last, last, sizeof(last));
 		dr_err_set(e, -ETIMEDOUT,
 			"cannot %s %s: %u attempt%s in %.1f s, the last one to %s: %.90s; %s",
 			resuming(c) ? "reconnect to" : "connect to", c->host, d->attempts,
-			d->attempts == 1 ? "" : "s", (double)(now_ns - d->began_ns) / 1e9,
-			d->last[0] ? d->last : "no address", d->text,
-			gone ? "the server process has ended" : advice(*cause));
+			d->attempts == 1 ? "" : "s", (double)(now_ns - d->began_ns) / 1e9, last,
+			d->text, gone ? "the server process has ended" : advice(c, *cause));
 		return true;
 	}
 	if (!d->link && now_ns >= d->next_ns)

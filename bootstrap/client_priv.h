@@ -15,7 +15,8 @@ struct dr_client_dialer {
 	unsigned attempts;
 	unsigned refused_in_row;  /* where control was, for RESUME */
 	enum dr_boot_cause cause; /* of the last attempt */
-	char text[160], last[DR_ADDR_TEXT];
+	char text[160];
+	struct dr_addr last; /* len 0: none was dialled yet */
 };
 
 struct dr_boot_client {

@@ -134,9 +134,8 @@ static void list_local(char *buf, size_t len)
 	freeifaddrs(list);
 }
 
-/* Can a socket have it? Also true for all of 127.0.0.0/8, and with ip_nonlocal_bind. Other errors, as no descriptor, say
- * nothing about the address. */
-static bool is_local(const struct dr_addr *a)
+/* Can a socket have it? Other errors, as no descriptor, say nothing about the address. */
+bool dr_addr_is_local(const struct dr_addr *a)
 {
 	int fd = socket(a->ss.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	int err = fd < 0 || bind(fd, (const struct sockaddr *)&a->ss, a->len) ? errno : 0;
@@ -188,7 +187,7 @@ int dr_addr_local(
 {
 	bool numeric = dr_addr_parse(spec, out) == 0;
 	char there[120];
-	*n = numeric && is_local(out);
+	*n = numeric && dr_addr_is_local(out);
 	if (!numeric) {
 		*n = interface_addresses(spec, AF_INET, out, cap);
 		*n += interface_addresses(spec, AF_INET6, out + *n, cap - *n);
@@ -214,9 +213,9 @@ static int listen_errno(const struct dr_addr *a, int err, struct dr_err *e)
 		snprintf(text, sizeof(text), "%u", dr_addr_port(a));
 	if (err == EADDRINUSE)
 		return dr_err_set(e, -err,
-			"cannot listen on TCP port %s: in use; stop another dualrail server on this host, "
-			"or choose other ports with --port",
-			text);
+			"cannot listen on TCP port %s: in use; `ss -ltnp sport = :%u` names the process: stop "
+			"it, or choose other ports with --port",
+			text, (unsigned)dr_addr_port(a));
 	if (err == EADDRNOTAVAIL)
 		return dr_err_set(
 			e, -ENODEV, "cannot listen on %s: not an address of this host", text);

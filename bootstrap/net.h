@@ -22,6 +22,8 @@ int dr_addr_parse(const char *text, struct dr_addr *out);
 /* Every address of a host, port 0; may block. -ENXIO with the resolver's reason. */
 int dr_addr_resolve(
 	const char *host, struct dr_addr *out, unsigned cap, unsigned *n, struct dr_err *e);
+/* Is it an address of this host? Also true for all of 127.0.0.0/8, and for every address with ip_nonlocal_bind. */
+bool dr_addr_is_local(const struct dr_addr *a);
 /* What --control names: one numeric address of this host, or an interface's addresses (IPv4 first). -ENODEV; the text
  * lists the addresses of this host, or -EADDRNOTAVAIL: an IPv6 address that is tentative. */
 int dr_addr_local(

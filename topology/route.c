@@ -104,7 +104,11 @@ int dr_route_to_host(const char *host, const struct sockaddr_storage *from, unsi
 	int rc = getaddrinfo(host, NULL, &hints, &list);
 
 	if (rc)
-		return dr_err_set(e, -ENXIO, "host \"%.100s\": %s", host, gai_strerror(rc));
+		return dr_err_set(e, rc == EAI_AGAIN ? -EHOSTDOWN : -ENXIO, "host \"%.100s\": %s%s",
+			host, gai_strerror(rc),
+			rc == EAI_AGAIN
+				? "; check the name server (/etc/resolv.conf), or give an address"
+				: "");
 	rc = -ENXIO;
 	for (struct addrinfo *a = list; a && rc; a = a->ai_next) {
 		memset(&sa, 0, sizeof(sa));

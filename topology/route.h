@@ -16,7 +16,8 @@ struct dr_route {
 int dr_route_to(const char *peer, struct dr_route *out, struct dr_err *e) DR_MUST_CHECK;
 /*
  * The same for a host name, first address that has a route. n_from > 0: the connection is bound to the first of these
- * local addresses of its family. -ENXIO: does not resolve, -EADDRNOTAVAIL: no address of a family of `from`.
+ * local addresses of its family. -ENXIO: does not resolve, -EHOSTDOWN: not now, as no name server
+ * answers, -EADDRNOTAVAIL: no address of a family of `from`.
  */
 int dr_route_to_host(const char *host, const struct sockaddr_storage *from, unsigned n_from,
 	struct dr_route *out, struct dr_err *e) DR_MUST_CHECK;

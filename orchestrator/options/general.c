@@ -107,7 +107,8 @@ static const struct dr_opt connection[] = {
 	{ .name = "connect-timeout", .kind = DR_OPT_DURATION, .arg = "TIME", .def = "30s",
 	  .unit = "seconds", .min = 1e6, .max = 1e14,
 	  .commands = RUN | DOCTOR, .offset = AT(connect_timeout_ns),
-	  .help = "Maximum time to wait for the server, also while it serves another client." },
+	  .help = "Maximum time to wait for the server, also while it serves another client or its name does not "
+		  "resolve for the moment." },
 	{ .name = "timeout", .kind = DR_OPT_DURATION, .arg = "TIME", .def = "60s",
 	  .unit = "seconds", .min = 1e8, .max = 1e14,
 	  .commands = ALL, .offset = AT(timeout_ns),

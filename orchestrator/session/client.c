@@ -22,6 +22,7 @@
 
 #define GOODBYE_NS (500 * DR_NS_PER_MS)
 #define MTU_NS (2 * DR_NS_PER_S)
+#define RESOLVE_NS (500 * DR_NS_PER_MS)
 /* Then the user is told what it waits for. */
 #define SILENT_NS DR_NS_PER_S
 
@@ -115,6 +116,38 @@ static void tell_reserved(const struct dr_session *s)
 		s->route.ifname);
 }
 
+static void tell_unresolved(const struct dr_session *s, const struct dr_err *e)
+{
+	char time[32];
+
+	dr_format_duration_exact(s->opt->connect_timeout_ns, time, sizeof(time));
+	if (!s->opt->quiet)
+		dr_say("client", "%s; trying again for up to %s (--connect-timeout)", e->text,
+			time);
+}
+
+/* A name server that does not answer now counts as a server that does not. */
+static int find_route(struct dr_client *c, struct dr_err *e)
+{
+	struct dr_session *s = &c->s;
+	int64_t begin = dr_now_ns();
+
+	c->connect_until_ns = begin + s->opt->connect_timeout_ns;
+	for (bool told = false;; told = true) {
+		int rc = dr_rails_route(s->opt, s->opt->host, &s->route, e);
+		int64_t now = dr_now_ns(), again = now + RESOLVE_NS;
+
+		if (rc != -EHOSTDOWN || now >= c->connect_until_ns)
+			return rc;
+		if (!told)
+			tell_unresolved(s, e);
+		while (dr_now_ns() < DR_MIN(again, c->connect_until_ns) && !s->loop.signo)
+			dr_loop_turn(&s->loop, DR_MIN(again, c->connect_until_ns));
+		if (dr_client_check(c))
+			return -ECANCELED;
+	}
+}
+
 static int prepare(struct dr_client *c, struct dr_err *e)
 {
 	struct dr_session *s = &c->s;
@@ -122,9 +155,9 @@ static int prepare(struct dr_client *c, struct dr_err *e)
 
 	if (rc)
 		return rc;
-	rc = dr_rails_route(s->opt, s->opt->host, &s->route, e);
+	rc = find_route(c, e);
 	s->route.reserved = cuts_paths(s->opt);
-	if (rc == -ENXIO || rc == -ENETUNREACH || rc == -EHOSTUNREACH)
+	if (rc == -ENXIO || rc == -EHOSTDOWN || rc == -ENETUNREACH || rc == -EHOSTUNREACH)
 		dr_client_end_for(c, DR_EXIT_PEER, DR_REASON_UNREACHABLE, "%s", e->text);
 	if (rc == 0)
 		rc = dr_client_plan(s->opt, &s->route, s->topo, &s->plan, e);
@@ -296,7 +329,9 @@ static int dial(struct dr_client *c, struct dr_err *e)
 	struct dr_dial d = { .opt = c->s.opt,
 		/* Without a list of its own it takes what the server has. */
 		.pair = c->s.opt->pair || c->s.opt->gpu_names.n == 0,
-		.patience_ns = c->s.opt->connect_timeout_ns,
+		/* The time that the name took is part of it. */
+		.patience_ns = DR_MAX(c->connect_until_ns - dr_now_ns(),
+			DR_MIN(c->s.opt->connect_timeout_ns, DR_NS_PER_S)),
 		.wait_busy = true,
 		.ops = &ops,
 		.arg = &c->s,

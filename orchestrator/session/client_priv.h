@@ -21,6 +21,8 @@ struct dr_client {
 	struct dr_thresholds thresholds;
 	struct dr_boot_client *boot;
 
+	int64_t connect_until_ns; /* end of --connect-timeout */
+
 	bool ending;	  /* salvage and goodbye: a wait checks its own condition only */
 	bool ready;	  /* handles exchanged */
 	bool peer_up;	  /* the channels carry data at the server's end too */

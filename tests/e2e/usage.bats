@@ -106,7 +106,7 @@ teardown() {
 	free_port
 	run timeout "$WAIT_S" "$DUALRAIL" client 127.0.0.1 --port "$port" --connect-timeout 300ms -q
 	[ "$status" -eq 3 ]
-	[[ $output == *refused* ]]
+	[[ $output == *"Connection refused; this is an address of this machine: start 'dualrail server' here with the same --port, or name the other node"* ]]
 	run timeout "$WAIT_S" "$DUALRAIL" client no.such.host.invalid --connect-timeout 300ms -q
 	[ "$status" -eq 3 ]
 }
@@ -116,7 +116,29 @@ teardown() {
 	wait_for grep -q listening server.err
 	run timeout "$WAIT_S" "$DUALRAIL" server -g 0-1 --port "$port"
 	[ "$status" -eq 2 ]
-	[[ $output == *"$port"* ]]
+	[[ $output == *"TCP port $port: in use; \`ss -ltnp sport = :$port\` names the process"*"--port"* ]]
+}
+
+# Names are in a file of hosts of its own, and its name server refuses every query.
+@test "a name that does not resolve for the moment is tried again within --connect-timeout" {
+	unshare -m true 2>/dev/null || skip "needs root for files of its own"
+	: >hosts
+	printf 'nameserver 127.0.0.99\noptions timeout:1 attempts:1\n' >resolv
+	with_names() {
+		# shellcheck disable=SC2016 # expanded by sh
+		unshare -m sh -c 'mount --bind hosts /etc/hosts && mount --bind resolv /etc/resolv.conf && exec "$@"' sh "$@"
+	}
+	[[ $(with_names python3 -c 'import socket
+try: socket.getaddrinfo("node7.test", 1)
+except socket.gaierror as e: print(e.errno == socket.EAI_AGAIN)') == True ]] || skip "this resolver does not call it temporary"
+	run with_names timeout "$WAIT_S" "$DUALRAIL" client node7.test --memory host --connect-timeout 300ms -q
+	[ "$status" -eq 3 ]
+	[[ $output == *'host "node7.test": Temporary failure in name resolution; check the name server'* ]]
+	start_server -1
+	start client with_names timeout "$WAIT_S" "$DUALRAIL" client node7.test --port "$port" "${SMALL[@]}" -D 100ms
+	wait_for grep -q 'Temporary failure in name resolution.*trying again for up to 30s (--connect-timeout)' client.err
+	echo 127.0.0.1 node7.test >hosts
+	ends "$pid" 0
 }
 
 @test "--control that this host does not have: status 2 at once, lists the addresses there are" {
