@@ -152,6 +152,10 @@ int dr_opts_parse(struct dr_opts *o, unsigned command, int argc, char *const arg
  * the dr_opts' own. */
 char **dr_opts_positional(const struct dr_opts *o, int *n);
 
+/* The option with an optional text ("--json") that is the word before `arg`, one of dr_opts_positional, in the argv of
+ * dr_opts_parse, which must still be there: the value needed a "=". NULL: none. */
+const char *dr_opts_detached(const struct dr_opts *o, const char *arg);
+
 /* True when the option came from the command line, the environment or the configuration file. The
  * name must be in the table. */
 bool dr_opts_given(const struct dr_opts *o, const char *name);

@@ -83,6 +83,19 @@ static int unknown_long(
 		o->spec.program);
 }
 
+/* The long option that a word like "-tests" stands for, whose first letter is no short option; NULL: none. getopt has
+ * read the letter only, so that the word is still the next one. */
+static const char *meant_long(const struct dr_opts *o, unsigned command)
+{
+	const char *word = o->argv[optind];
+	char name[64];
+
+	if (!word || word[0] != '-' || word[1] != optopt || strlen(word) < 4)
+		return NULL;
+	snprintf(name, sizeof(name), "%.*s", (int)strcspn(word + 1, "="), word + 1);
+	return dr_opts_nearest(o, command, name);
+}
+
 static int refused(
 	const struct dr_opts *o, unsigned command, int c, const char *word, struct dr_err *e)
 {
@@ -96,8 +109,27 @@ static int refused(
 			o->spec.program);
 	if (optopt == 0 || optopt >= ROW_BASE)
 		return unknown_long(o, command, word, e);
-	return dr_err_set(e, -EINVAL, "unknown option \"-%c\"; see %s --help",
-		isprint(optopt) ? optopt : '?', o->spec.program);
+	const char *hint = meant_long(o, command);
+	return dr_err_set(e, -EINVAL, "unknown option \"-%c\"%s%s%s see %s --help",
+		isprint(optopt) ? optopt : '?', hint ? "; did you mean \"--" : ";",
+		hint ? hint : "", hint ? "\"?" : "", o->spec.program);
+}
+
+/* A long option behind a single dash would be taken for short ones: "-gpus" for -g with the value "pus". */
+static int check_dashes(
+	const struct dr_opts *o, unsigned command, int argc, char *const argv[], struct dr_err *e)
+{
+	for (int i = 1; i < argc && strcmp(argv[i], "--"); i++) {
+		const char *name = argv[i] + 1;
+		size_t len = strcspn(name, "=");
+		long row = argv[i][0] == '-' && len > 2 ? dr_opts_find(o, name, len) : -1;
+
+		if (row >= 0 && (o->value[row].row->commands & command))
+			return dr_err_set(e, -EINVAL,
+				"unknown option \"-%.*s\"; did you mean \"--%.*s\"? see %s --help",
+				(int)len, name, (int)len, name, o->spec.program);
+	}
+	return 0;
 }
 
 static long row_of(const struct dr_opts *o, unsigned command, int c)
@@ -117,6 +149,7 @@ static int parse_options(struct dr_opts *o, unsigned command, int argc,
 	char label[96];
 	int rc = 0;
 
+	rc = check_dashes(o, command, argc, o->argv, e);
 	opterr = 0;
 	optind = 0; /* glibc: start over */
 	for (;;) {
@@ -160,11 +193,27 @@ int dr_opts_parse(
 	memcpy(copy, argv, (size_t)argc * sizeof(*copy));
 	dr_free(o->argv);
 	o->argv = copy;
+	o->typed = argv;
 	int rc = parse_options(o, command, argc, &t, e);
 	dr_free(t.longs);
 	o->argc = argc;
 	o->positional = optind;
 	return rc;
+}
+
+const char *dr_opts_detached(const struct dr_opts *o, const char *arg)
+{
+	for (int i = 2; i < o->argc; i++) {
+		const char *before = o->typed[i - 1];
+		long row = strncmp(before, "--", 2)
+				   ? -1
+				   : dr_opts_find(o, before + 2, strlen(before + 2));
+
+		if (o->typed[i] == arg && row >= 0 && o->value[row].row->implied &&
+			o->value[row].row->kind == DR_OPT_STRING)
+			return o->value[row].row->name;
+	}
+	return NULL;
 }
 
 char **dr_opts_positional(const struct dr_opts *o, int *n)

@@ -32,6 +32,7 @@ struct dr_opts {
 	struct dr_opt_value *value; /* one per row */
 	size_t n;
 	struct dr_opt_texts old; /* replaced, but the target may still point to them */
+	char *const *typed;	 /* the caller's */
 	char **argv;		 /* a copy, permuted by getopt_long: positional arguments last */
 	int argc, positional;	 /* index of the first positional argument */
 };

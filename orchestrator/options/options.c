@@ -387,6 +387,21 @@ static int take_host(struct dr_options *o, const char *text, struct dr_err *e)
 	return 0;
 }
 
+/* "--json FILE" is --json, and FILE. */
+static int refuse_extra(
+	const struct dr_options *o, char *const *arg, int n, int extra, struct dr_err *e)
+{
+	for (int i = n - 1; i >= 0; i--) {
+		const char *name = dr_opts_detached(o->table, arg[i]);
+
+		if (name)
+			return dr_err_set(e, -EINVAL,
+				"\"%.60s\" is not expected here; did you mean --%s=%.60s?", arg[i],
+				name, arg[i]);
+	}
+	return dr_err_set(e, -EINVAL, "\"%.60s\" is not expected here; see --help", arg[extra]);
+}
+
 static int positionals(struct dr_options *o, struct dr_err *e)
 {
 	int least = o->command == DR_CMDBIT_CLIENT ? 1 : 0;
@@ -397,8 +412,7 @@ static int positionals(struct dr_options *o, struct dr_err *e)
 	if (n > 0 && most > 0)
 		o->host_text = arg[0];
 	if (n > most)
-		return dr_err_set(
-			e, -EINVAL, "\"%.60s\" is not expected here; see --help", arg[most]);
+		return refuse_extra(o, arg, n, most, e);
 	if (n < least)
 		return dr_err_set(e, -EINVAL, "HOST is missing: dualrail client HOST [options]");
 	return n > 0 ? take_host(o, arg[0], e) : 0;

@@ -35,6 +35,27 @@ teardown() {
 	[[ $output == *HOST* ]]
 }
 
+@test "a long option with one dash, a value that needs its =: status 1, names what was meant" {
+	local try
+	for try in test:bw gpus:0 bidir: json=x.json: warmup:1 tests:bw; do
+		# shellcheck disable=SC2086 # a value, or none
+		run "$DUALRAIL" client 127.0.0.1 --dry-run "-${try%:*}" ${try#*:}
+		[ "$status" -eq 1 ]
+		one_line
+		try=${try%%[=:]*}
+		[[ $output == *"did you mean \"--${try%s}"*'"?'* ]]
+	done
+	for try in "client 127.0.0.1 --json r.json" "client --json r.json 127.0.0.1" "demo --json r.json" "server --json r.json"; do
+		# shellcheck disable=SC2086 # a command line
+		run "$DUALRAIL" $try
+		[ "$status" -eq 1 ]
+		[[ $output == *'"r.json" is not expected here; did you mean --json=r.json?'* ]]
+	done
+	run "$DUALRAIL" client 127.0.0.1 127.0.0.2
+	[ "$status" -eq 1 ]
+	[[ $output == *'"127.0.0.2" is not expected here; see --help'* ]]
+}
+
 @test "a size that is none: status 1, names it" {
 	run "$DUALRAIL" client 127.0.0.1 -s 8x
 	[ "$status" -eq 1 ]
