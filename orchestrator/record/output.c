@@ -234,6 +234,23 @@ FILE *dr_output_tables(const struct dr_output *o)
 	return o->tables;
 }
 
+void dr_output_text(const struct dr_output *o, const char *text)
+{
+	size_t column = 0;
+
+	while (*(text += strspn(text, " "))) {
+		size_t len = strcspn(text, " ");
+
+		if (column && column + 1 + len > 100) {
+			fputs("\n ", o->tables);
+			column = 1;
+		}
+		column += (size_t)fprintf(o->tables, "%s%.*s", column ? " " : "", (int)len, text);
+		text += len;
+	}
+	fputc('\n', o->tables);
+}
+
 /* -------------------------------- the stream -------------------------------- */
 
 /* One line {"event":...,"time":...,"data":...}; takes data over. */

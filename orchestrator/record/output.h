@@ -66,6 +66,8 @@ bool dr_output_saves_baseline(const struct dr_output *o);
 uint16_t dr_output_metrics_port(const struct dr_output *o);
 /* Where people's tables go: stderr when stdout carries JSON. */
 FILE *dr_output_tables(const struct dr_output *o);
+/* Sentences there, in lines of at most 100 columns, the further ones indented. */
+void dr_output_text(const struct dr_output *o, const char *text);
 
 /* The run begins, options are effective: "start" line of the stream, header for people. */
 void dr_output_start(struct dr_output *o, struct dr_record *rec);

@@ -172,22 +172,25 @@ static int prepare(struct dr_client *c, struct dr_err *e)
 
 /* ---- from the dial to handles on both sides ---- */
 
-static void print_unused(const struct dr_record *rec, FILE *f)
+static void print_unused(const struct dr_record *rec, const struct dr_output *out)
 {
-	char line[512];
+	static const char server[] = "server ";
+	char line[4096] = "server ", *at = line + strlen(server);
 
-	if (dr_unused_describe(rec, DR_END_CLIENT, line, sizeof(line)))
-		fprintf(f, "%s\n", line);
-	if (dr_unused_describe(rec, DR_END_SERVER, line, sizeof(line)))
-		fprintf(f, "server %s\n", line);
+	if (dr_unused_describe(rec, DR_END_CLIENT, at, sizeof(line) - strlen(server)))
+		dr_output_text(out, at);
+	if (dr_unused_describe(rec, DR_END_SERVER, at, sizeof(line) - strlen(server)))
+		dr_output_text(out, line);
 	for (size_t i = 0; i < rec->unused_nics.n; i++) {
 		const struct dr_unused_nic_row *r = &rec->unused_nics.v[i];
 
-		if (r->side == DR_END_CLIENT && strcmp(r->reason, "control connection") == 0)
-			fprintf(f,
-				"control connection over %s, so %s carries no data; if it should: another "
-				"address as HOST, or --rails\n",
-				r->nic, r->nic);
+		if (r->side != DR_END_CLIENT || strcmp(r->reason, "control connection") != 0)
+			continue;
+		snprintf(line, sizeof(line),
+			"control connection over %s, so %s carries no data; if it should: another "
+			"address as HOST, or --rails",
+			r->nic, r->nic);
+		dr_output_text(out, line);
 	}
 }
 
@@ -200,7 +203,7 @@ static void describe_plan(const struct dr_session *s)
 	if (s->opt->quiet)
 		return;
 	print_plan(p, f);
-	print_unused(s->rec, f);
+	print_unused(s->rec, s->out);
 	if (dr_plan_on_spare(p))
 		dr_warn("rails",
 			"%s %s carries control and data: no other NICs of both ends make a pair that the "

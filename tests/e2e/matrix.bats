@@ -134,10 +134,16 @@ start_in_namespaces() {
 	[[ $output == *$'\n'"not used: ctl0 (10.98.255.1): control connection"$'\n'"server not used: ctl0 (10.98.255.2): control connection"$'\n'* ]]
 	[[ $output == *"control connection over ctl0, so ctl0 carries no data; "* ]]
 	ip -n "$B" link set rail1 down
+	# More than fits into a line.
+	ip -n "$A" link add management-nic0 up type veth peer name unused0
+	ip -n "$A" link set unused0 up
+	ip -n "$A" addr add 10.98.77.1/24 dev management-nic0
 	run "${run[@]}" --baseline good.json --json=c.json
 	[ "$status" -eq 7 ]
 	[[ $output == *$'\n'"not used: rail1 (10.98.1.1): no carrier; ctl0 "* ]]
 	[[ $output == *$'\n'"server not used: rail1 (10.98.1.2): down; ctl0 "* ]]
+	grep -q "^  .*management-nic0 (10.98.77.1)\|^  .*management NIC$" <<<"$output"
+	awk '/^(server )?not used/ { on = 1 } /^NUMA/ { exit } on && length > 100 { print; bad = 1 } END { exit bad }' <<<"$output"
 	holds c.json '.errors[0].text == "rail1 is in the baseline, not in this run: its link is down"'
 	holds c.json '[.topology.unused_nics[] | [.side, .nic, .reason]] | contains([["client", "rail1", "no carrier"], ["server", "rail1", "down"]])'
 	run ip netns exec "$A" "$DUALRAIL" doctor --json=d.json
