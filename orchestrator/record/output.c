@@ -234,6 +234,17 @@ FILE *dr_output_tables(const struct dr_output *o)
 	return o->tables;
 }
 
+void dr_output_complain(const struct dr_output *o, const char *text)
+{
+	int tables = fileno(o->tables); /* -1: lines of the log */
+	struct stat a, b;
+	bool twice = tables >= 0 && isatty(tables) && !fstat(tables, &a) &&
+		     !fstat(STDERR_FILENO, &b) && a.st_rdev == b.st_rdev;
+
+	if (!twice)
+		dr_complain("%s", text);
+}
+
 void dr_output_text(const struct dr_output *o, const char *text)
 {
 	size_t column = 0;

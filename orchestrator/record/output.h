@@ -66,6 +66,9 @@ bool dr_output_saves_baseline(const struct dr_output *o);
 uint16_t dr_output_metrics_port(const struct dr_output *o);
 /* Where people's tables go: stderr when stdout carries JSON. */
 FILE *dr_output_tables(const struct dr_output *o);
+/* The text of an error that ends the run, on standard error (dr_complain). Not where that is the terminal that the
+ * tables go to: their last lines have the errors of the record. */
+void dr_output_complain(const struct dr_output *o, const char *text);
 /* Sentences there, in lines of at most 100 columns, the further ones indented. */
 void dr_output_text(const struct dr_output *o, const char *text);
 

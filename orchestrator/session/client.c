@@ -524,7 +524,7 @@ int dr_client_main(const struct dr_options *o, struct dr_record *rec, struct dr_
 	dr_session_record_detection(&c.s);
 	run(&c);
 	for (size_t i = 0; i < rec->errors.n && rec->errors.v[i].text[0]; i++)
-		dr_complain("%s", rec->errors.v[i].text);
+		dr_output_complain(out, rec->errors.v[i].text);
 	/* A dry run has the plan to write, and no measurement to judge. */
 	if (o->dry_run)
 		dr_thresholds_init(&c.thresholds);

@@ -576,7 +576,7 @@ int dr_server_main(const struct dr_options *o, struct dr_record *rec, struct dr_
 	if (rc == 0)
 		rc = listen_for_clients(&v, &e);
 	if (rc) {
-		dr_complain("%s", e.text);
+		dr_output_complain(out, e.text);
 		dr_record_error(rec, DR_EXIT_ENV, &e);
 		v.last_status = dr_output_finish(out, rec, NULL);
 	} else {

@@ -83,7 +83,7 @@ int dr_session_main(struct dr_options *o, struct dr_record *rec, struct dr_outpu
 	if (rc == 0)
 		return o->command == DR_CMDBIT_SERVER ? dr_server_main(o, rec, out)
 						      : dr_client_main(o, rec, out);
-	dr_complain("%s", e.text);
+	dr_output_complain(out, e.text);
 	dr_record_error(rec, dr_options_exit(rc), &e);
 	return dr_output_finish(out, rec, NULL);
 }

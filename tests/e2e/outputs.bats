@@ -261,6 +261,19 @@ column() {
 	[ "$(grep -c $'\033\\[[0-9;]*m' uncoloured)" -eq 0 ]
 }
 
+@test "an error is printed once on a terminal, and on both streams where they are apart" {
+	free_port
+	local line="$DUALRAIL client 127.0.0.1 --port $port -g 0 --connect-timeout 50ms" try
+	for try in "$line" "$line --json=c.json" "$line --json-stream" "$line --dry-run --rails none0" "$line -g 999"; do
+		script -qec "$try" /dev/null >seen </dev/null || :
+		[ "$(grep -v '^{' seen | grep -ci 'refused;\|.none0.\|999;')" -eq 1 ]
+		grep -q '^ERROR (exit status [23])' seen
+	done
+	$line >tables 2>errors || [ $? -eq 3 ]
+	grep -q '^dualrail: .*refused' errors
+	grep -q '^  .*refused' tables
+}
+
 @test "latency: the document and Prometheus have a histogram that adds up to the samples" {
 	start_server -1
 	client -D 100ms --test lat -s 64 --json=c.json --prom c.prom
