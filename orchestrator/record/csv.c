@@ -80,6 +80,14 @@ static int put_value(const struct dr_fields *t, const char *column, const void *
 }
 
 /* Each row after `first`, the value of its first column; NULL: there is none. */
+static bool has_rows(const struct dr_row_type *t, const struct dr_record *rec)
+{
+	size_t n;
+	const char *row = dr_row_type_rows(t, rec, &n);
+
+	return n && !(t->flags & DR_ROW_SINGLE && dr_field_unknown(&t->fields->f[0], row));
+}
+
 static int put_rows(const struct dr_row_type *t, const struct dr_record *rec, const char *first,
 	const char *const *names, size_t n_names, FILE *f)
 {
@@ -87,7 +95,7 @@ static int put_rows(const struct dr_row_type *t, const struct dr_record *rec, co
 	const char *row = dr_row_type_rows(t, rec, &n);
 	int rc = 0;
 
-	if (t->flags & DR_ROW_SINGLE && dr_field_unknown(&t->fields->f[0], row))
+	if (!has_rows(t, rec))
 		return 0;
 	for (size_t i = 0; !rc && i < n; i++, row += t->fields->size) {
 		fprintf(f, "%s%s%s", first ? first : "", first ? "," : "", rec->run_id);
@@ -204,7 +212,7 @@ int dr_csv_tables(const char *option, const char *dir, struct dr_record *rec, st
 		if (!t->csv)
 			continue;
 		rc = table_path(option, dir, t->csv, path, e);
-		if (rc == 0)
+		if (rc == 0 && (has_rows(t, rec) || !dr_file_remove(path)))
 			rc = write_table(option, path, t, rec, e);
 	}
 	return rc;

@@ -167,6 +167,15 @@ int dr_file_write(
 	return err ? cannot(e, option, path, err) : 0;
 }
 
+bool dr_file_remove(const char *path)
+{
+	struct stat st;
+
+	if (lstat(path, &st))
+		return errno == ENOENT;
+	return S_ISREG(st.st_mode) && unlink(path) == 0;
+}
+
 int dr_stream_put(FILE *f, const char *text, size_t len, const char *what, struct dr_err *e)
 {
 	errno = 0;

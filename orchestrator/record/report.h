@@ -22,6 +22,8 @@ int dr_file_probe(const char *option, const char *path, struct dr_err *e) DR_MUS
 /* The whole text is on disk under its name, or -errno and the target is as it was (in place: cut). */
 int dr_file_write(const char *option, const char *path, const char *text, size_t len,
 	struct dr_err *e) DR_MUST_CHECK;
+/* There is no file of that name (any more). False: it is no regular file, or cannot be removed. */
+bool dr_file_remove(const char *path);
 /* Write and flush; what: "standard output". Says so too when an earlier write failed. */
 int dr_stream_put(FILE *f, const char *text, size_t len, const char *what, struct dr_err *e);
 /* One document and a newline into memory (open_memstream). indent 0: on one line. 0 or -ENOMEM. */
@@ -71,7 +73,7 @@ void dr_baseline_print(const struct dr_record *rec, FILE *f);
  */
 int dr_csv_write(struct dr_record *rec, FILE *f);
 /* The same as one file for each kind of row, DIR/nic.csv, with its own columns after run_id; a kind without rows has
- * its header alone. probe: could they be written? -errno; the directory has to exist. */
+ * no file. One of an earlier run is removed, or gets a header alone where that cannot be. probe: could they be written? -errno; the directory has to exist. */
 int dr_csv_probe(const char *option, const char *dir, struct dr_err *e) DR_MUST_CHECK;
 int dr_csv_tables(const char *option, const char *dir, struct dr_record *rec, struct dr_err *e)
 	DR_MUST_CHECK;
