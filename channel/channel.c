@@ -246,8 +246,16 @@ static void pump_sender(struct dr_channel *ch)
 
 static void due(struct dr_channel *ch)
 {
-	if (ch->prm.due_ns)
-		*ch->prm.due_ns = DR_MIN(*ch->prm.due_ns, dr_channel_deadline(ch));
+	int64_t d;
+
+	if (!ch->prm.due_ns)
+		return;
+	d = dr_channel_deadline(ch);
+	if (d >= *ch->prm.due_ns)
+		return;
+	*ch->prm.due_ns = d;
+	if (ch->prm.ops && ch->prm.ops->sooner)
+		ch->prm.ops->sooner(ch->prm.arg, ch);
 }
 
 /* Reports what is done, carries out the core's actions, posts and flushes what it allows. */
@@ -291,8 +299,16 @@ int dr_channel_progress(struct dr_channel *ch, int64_t now)
 	return n;
 }
 
+/* Its owner has yet to start it, or to close it. */
+static bool fresh(const struct dr_channel *ch)
+{
+	return ch->started_ns == DR_NEVER && ch->fo.state == DR_FO_START;
+}
+
 void dr_channel_tick(struct dr_channel *ch, int64_t now)
 {
+	if (fresh(ch))
+		return;
 	dr_fo_tick(&ch->fo, now);
 	dr_channel_keepalive(ch, now);
 	dr_channel_turn(ch, now);
@@ -300,8 +316,11 @@ void dr_channel_tick(struct dr_channel *ch, int64_t now)
 
 int64_t dr_channel_deadline(const struct dr_channel *ch)
 {
-	int64_t d = DR_MIN(dr_fo_deadline(&ch->fo), ch->probe_ns);
+	int64_t d;
 
+	if (fresh(ch))
+		return DR_NEVER;
+	d = DR_MIN(dr_fo_deadline(&ch->fo), ch->probe_ns);
 	if (!ch->prm.sender && ch->fo.state == DR_FO_RUN && ch->fo.head > ch->fo.acked)
 		d = DR_MIN(d, ch->ack_since_ns + ack_delay(ch));
 	return d;

@@ -106,6 +106,8 @@ struct dr_channel_ops {
 	 * there. */
 	void (*datagram)(
 		void *arg, struct dr_channel *ch, const struct dr_frame *frame, int64_t now_ns);
+	/* params.due_ns was lowered. */
+	void (*sooner)(void *arg, struct dr_channel *ch);
 	/* A message is done (sender: acknowledged; receiver: delivered): dr_channel_test returns 1. */
 	void (*completed)(
 		void *arg, struct dr_channel *ch, uint64_t seq, uint32_t bytes, int64_t now_ns);
@@ -122,11 +124,14 @@ struct dr_channel_params {
 	int64_t lost_after_ns;	  /* the channel ends after this time without any path */
 	int64_t stuck_after_ns;	  /* longest time without an acknowledgement while the rail works */
 	struct dr_poller *poller; /* NULL: the owner calls dr_channel_progress */
-	int64_t *due_ns; /* lowered to dr_channel_deadline() whenever that changes; may be NULL */
+	/* Lowered to dr_channel_deadline() when that is earlier, and then ops->sooner is called; may be NULL. */
+	int64_t *due_ns;
 	const struct dr_channel_ops *ops;
 	void *arg;
 };
 enum { DR_CHANNEL_WINDOW_MAX = 256, DR_CHANNEL_USER_CONTROL = 0x40 };
+/* What dr_channel_idle would send is due within this time: dr_channel_deadline is not later. */
+#define DR_CHANNEL_HELD_NS (2 * DR_NS_PER_MS)
 
 int dr_channel_create(const struct dr_channel_params *p, struct dr_channel **out, struct dr_err *e)
 	DR_MUST_CHECK;
@@ -134,9 +139,11 @@ int dr_channel_create(const struct dr_channel_params *p, struct dr_channel **out
  * or another -errno. */
 int dr_channel_handle(struct dr_channel *ch, void *buf, size_t cap);
 /* Takes the peer's handle and starts both paths. The channel carries data as soon as either path is up.
- * -EPROTO: the handle is malformed or belongs to another channel. */
+ * -EPROTO: the handle is malformed or belongs to another channel. A channel that has ended returns its error. */
 int dr_channel_start(struct dr_channel *ch, const void *handle, size_t len, int64_t now_ns,
 	struct dr_err *e) DR_MUST_CHECK;
+/* The time of dr_channel_start; DR_NEVER: not started yet. */
+int64_t dr_channel_started_ns(const struct dr_channel *ch);
 /* 1 the channel carries data; 0 not yet, or a switch is under way; -errno it has ended. */
 int dr_channel_ready(const struct dr_channel *ch);
 

@@ -115,6 +115,7 @@ int dr_channel_create(const struct dr_channel_params *p, struct dr_channel **out
 	if (!ch)
 		return dr_err_set(e, -ENOMEM, "channel %u: out of memory", p->id);
 	ch->prm = *p;
+	ch->started_ns = DR_NEVER;
 	atomic_flag_clear(&ch->driven);
 	ch->probe_ns = p->rail[0]->ops->caps & DR_CAP_RESET ? DR_NEVER : 0;
 	dr_channel_sink_init(ch);
@@ -161,6 +162,8 @@ int dr_channel_start(
 	uint8_t sender, n;
 	uint32_t id;
 
+	if (ch->fo.state == DR_FO_DEAD)
+		return dr_err_set(e, ch->fo.err, "channel %u has ended", ch->prm.id);
 	dr_rbuf_init(&r, handle, len);
 	dr_rbuf_u32(&r, &id);
 	dr_rbuf_u8(&r, &sender);
@@ -173,9 +176,15 @@ int dr_channel_start(
 	if (dr_rbuf_done(&r) != 0 || id != ch->prm.id || sender != !ch->prm.sender)
 		return dr_err_set(
 			e, -EPROTO, "channel %u: the peer's handle is malformed", ch->prm.id);
+	ch->started_ns = now;
 	dr_fo_start(&ch->fo, now);
 	dr_channel_turn(ch, now);
 	return 0;
+}
+
+int64_t dr_channel_started_ns(const struct dr_channel *ch)
+{
+	return ch->started_ns;
 }
 
 int dr_channel_ready(const struct dr_channel *ch)

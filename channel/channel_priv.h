@@ -31,8 +31,9 @@ struct dr_channel {
 	struct dr_fo fo;
 	struct dr_channel_path path[DR_PATHS];
 	struct dr_message msg[DR_CHANNEL_WINDOW_MAX];
-	int64_t now;	   /* of the current call */
-	uint64_t reported; /* messages reported to ops->completed */
+	int64_t now;	    /* of the current call */
+	int64_t started_ns; /* DR_NEVER: not yet */
+	uint64_t reported;  /* messages reported to ops->completed */
 	uint64_t bytes_done;
 	bool dead_told;
 	struct dr_err unsafe; /* the first connection that could not be destroyed; code 0: none */

@@ -7,6 +7,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -19,17 +20,15 @@ static struct dr_manager_params params(enum dr_detect detect, int64_t hw_window_
 {
 	struct dr_manager_params p = { .transport = dr_transport_find("tcp"),
 		.n_rails = 1,
-		.n_channels = 1,
 		.window = 4,
 		.heartbeat_ns = 10 * DR_NS_PER_MS,
 		.detect = detect,
 		.hw_window_ns = hw_window_ns,
 		.hw_retry_ns = retry_ns };
-	struct sockaddr_in *in = (struct sockaddr_in *)&p.rail[0].local;
+	struct sockaddr_in in = { .sin_family = AF_INET,
+		.sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
 
-	in->sin_family = AF_INET;
-	in->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-	p.channel[0].sender = true;
+	memcpy(&p.rail[0].local, &in, sizeof(in));
 	return p;
 }
 
@@ -43,13 +42,15 @@ static int64_t bound(enum dr_detect detect, int64_t window_ns)
 static int64_t stuck_after(enum dr_detect detect, int64_t window_ns)
 {
 	struct dr_manager_params p = params(detect, window_ns);
+	struct dr_manager_channel spec = { .sender = true };
+	struct dr_channel *ch;
 	struct dr_manager *m;
 	struct dr_err e;
 	int64_t ns;
 
-	if (dr_manager_create(&p, &m, &e))
+	if (dr_manager_create(&p, &m, &e) || dr_manager_open_channel(m, 0, &spec, &ch, &e))
 		fail_msg("%s", e.text);
-	ns = dr_manager_channel_at(m, 0)->fo.prm.stuck_after_ns;
+	ns = ch->fo.prm.stuck_after_ns;
 	assert_int_equal(dr_manager_destroy(m), 0);
 	return ns;
 }

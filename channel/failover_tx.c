@@ -20,7 +20,8 @@ static const int64_t LEAVE_NS =
 static const int64_t ANSWER_NS =
 	500 * DR_NS_PER_MS; /* longest wait for an answer; SWITCH is repeated 50 times */
 static const int64_t PRIMARY_WAIT_NS =
-	500 * DR_NS_PER_MS; /* at the start, before the shadow is used */
+	500 *
+	DR_NS_PER_MS; /* at the start, before the shadow is used, unless the rail is known to be down */
 
 /* At the end of a channel, longest wait for completions of what is acknowledged. They come within a round
  * trip, but may be lost, and a close has 500 ms for all. */
@@ -71,7 +72,7 @@ static void begin_switch(struct dr_fo *f, unsigned target, bool planned, int64_t
 
 void dr_fo_tx_path_ready(struct dr_fo *f, unsigned p, int64_t now)
 {
-	if (f->state == DR_FO_START && p == 0) {
+	if (f->state == DR_FO_START && (p == 0 || f->path[0].rail_down)) {
 		begin_switch(f, p, false, now);
 	} else if (f->state == DR_FO_SWITCH && f->target == DR_FO_NONE) {
 		f->target = p;
@@ -437,7 +438,8 @@ void dr_fo_tx_tick(struct dr_fo *f, int64_t dt, int64_t now)
 	}
 	switch (f->state) {
 	case DR_FO_START:
-		if (dr_fo_pick(f, DR_FO_NONE) != DR_FO_NONE && now - f->since_ns >= PRIMARY_WAIT_NS)
+		if (dr_fo_pick(f, DR_FO_NONE) != DR_FO_NONE &&
+			(f->path[0].rail_down || now - f->since_ns >= PRIMARY_WAIT_NS))
 			begin_switch(f, dr_fo_pick(f, DR_FO_NONE), false, now);
 		break;
 	case DR_FO_RUN:

@@ -11,7 +11,7 @@
 #include <string.h>
 
 /*
- * ChannelManager: lifecycle of its rails and channels, and timers. manager_rails.c judges the rails.
+ * ChannelManager: lifecycle of its rails, and timers. manager_channels.c has its channels, manager_rails.c judges the rails.
  */
 static const int64_t OWN_STALL_NS = 100 * DR_NS_PER_MS;
 static const int64_t LOST_NS = 1500 * DR_NS_PER_MS;
@@ -31,14 +31,14 @@ static int64_t conservative_ns(const struct dr_manager_params *p)
 }
 
 /* While heartbeats arrive, the NIC gets the time of three retries to repair a lost last packet. */
-static int64_t stuck_ns(const struct dr_manager_params *p)
+int64_t dr_manager_stuck_ns(const struct dr_manager_params *p)
 {
 	if (p->detect == DR_DETECT_CONSERVATIVE)
 		return conservative_ns(p);
 	return p->hw_retry_ns > DR_NEVER / 3 ? DR_NEVER : DR_MAX(STUCK_FAST_NS, 3 * p->hw_retry_ns);
 }
 
-static struct dr_dgram_end own_end(const struct dr_manager *m)
+struct dr_dgram_end dr_manager_dgram_end(const struct dr_manager *m)
 {
 	return (struct dr_dgram_end){
 		.key = m->prm.token, .gpu = (uint16_t)m->prm.gpu, .connector = m->prm.connector
@@ -47,13 +47,15 @@ static struct dr_dgram_end own_end(const struct dr_manager *m)
 
 static void on_dgram(struct dr_manager *m, unsigned rail, const struct dr_event *ev)
 {
-	struct dr_dgram_end self = own_end(m);
+	struct dr_dgram_end self = dr_manager_dgram_end(m);
+	struct dr_channel *ch;
 	struct dr_frame fr;
-	uint32_t c;
+	uint32_t id;
 
-	if (dr_dgram_decode(&self, ev->data, ev->len, &c, &fr) == 0) {
-		if (c < m->prm.n_channels)
-			dr_channel_datagram(m->channel[c], &fr, m->now);
+	if (dr_dgram_decode(&self, ev->data, ev->len, &id, &fr) == 0) {
+		ch = dr_manager_channel_at(m, id);
+		if (ch)
+			dr_channel_datagram(ch, &fr, m->now);
 	} else if (!m->peer->shared) {
 		(void)dr_hb_receive(m->hb, rail, ev->data, ev->len, ev->size, m->now);
 	}
@@ -78,6 +80,14 @@ static void rail_failed(
 	dr_peer_unlock(m);
 }
 
+static void on_incoming(struct dr_manager *m, const struct dr_event *ev)
+{
+	struct dr_channel *ch = dr_manager_channel_at(m, ev->channel);
+
+	if (ch)
+		dr_channel_incoming(ch, ev->index, ev->gen, m->now);
+}
+
 static void on_rail_event(struct dr_sink *sink, const struct dr_event *ev)
 {
 	struct mgr_rail *mr = dr_container_of(sink, struct mgr_rail, sink);
@@ -89,8 +99,7 @@ static void on_rail_event(struct dr_sink *sink, const struct dr_event *ev)
 			on_dgram(m, mr->index, ev);
 		break;
 	case DR_EV_INCOMING:
-		if (ev->channel < m->prm.n_channels)
-			dr_channel_incoming(m->channel[ev->channel], ev->index, ev->gen, m->now);
+		on_incoming(m, ev);
 		break;
 	case DR_EV_FAILED:
 		dr_warn("rail", "gpu %u rail %u: %s", m->prm.gpu, mr->index, ev->text);
@@ -142,115 +151,11 @@ static int open_rail(struct dr_manager *m, unsigned r, struct dr_err *e)
 	return 0;
 }
 
-/* Callbacks of the channels. The manager forwards them to its owner. */
-static void on_switched(void *arg, struct dr_channel *ch, const struct dr_switch_record *rec)
-{
-	struct dr_manager *m = arg;
-
-	if (m->prm.ops && m->prm.ops->channel.switched)
-		m->prm.ops->channel.switched(m->prm.arg, ch, rec);
-}
-
-static void on_protection(void *arg, struct dr_channel *ch, bool prot, unsigned path, int64_t now)
-{
-	struct dr_manager *m = arg;
-
-	if (m->prm.ops && m->prm.ops->channel.protection)
-		m->prm.ops->channel.protection(m->prm.arg, ch, prot, path, now);
-}
-
-static void on_failed(void *arg, struct dr_channel *ch, int err, const char *text, int64_t now)
-{
-	struct dr_manager *m = arg;
-
-	if (m->prm.ops && m->prm.ops->channel.failed)
-		m->prm.ops->channel.failed(m->prm.arg, ch, err, text, now);
-}
-
-static void on_completed(
-	void *arg, struct dr_channel *ch, uint64_t seq, uint32_t bytes, int64_t now)
-{
-	struct dr_manager *m = arg;
-
-	if (m->prm.ops && m->prm.ops->channel.completed)
-		m->prm.ops->channel.completed(m->prm.arg, ch, seq, bytes, now);
-}
-
-static void on_user_control(
-	void *arg, struct dr_channel *ch, unsigned path, const void *data, size_t len, int64_t now)
-{
-	const struct dr_path *p = dr_channel_path(ch, path);
-	struct dr_manager *m = arg;
-
-	if (m->started && p && !m->peer->shared)
-		(void)dr_hb_receive(m->hb, p->rail->index, data, len, len, now);
-}
-
-static void on_datagram(void *arg, struct dr_channel *ch, const struct dr_frame *frame, int64_t now)
-{
-	struct dr_manager *m = arg;
-	const struct dr_manager_channel *mc = &m->prm.channel[dr_channel_id(ch)];
-	struct dr_dgram_end self = own_end(m);
-	uint8_t buf[DR_DGRAM_CTRL_LEN];
-
-	(void)now;
-	if (!(m->prm.transport->caps & DR_CAP_DGRAM))
-		return;
-	dr_dgram_encode(&self, dr_channel_id(ch), frame, buf);
-	m->prm.transport->rail_dgram(m->rail[mc->primary].rail, buf, sizeof(buf));
-	if (mc->shadow != mc->primary)
-		m->prm.transport->rail_dgram(m->rail[mc->shadow].rail, buf, sizeof(buf));
-}
-
-static const struct dr_channel_ops own_ops = {
-	.switched = on_switched,
-	.protection = on_protection,
-	.failed = on_failed,
-	.user_control = on_user_control,
-	.datagram = on_datagram,
-	.completed = on_completed,
-};
-
-static int make_channel(struct dr_manager *m, unsigned c, struct dr_err *e)
-{
-	const struct dr_manager_params *p = &m->prm;
-	const struct dr_manager_channel *mc = &p->channel[c];
-	struct dr_channel_params cp = {
-		.id = c,
-		.sender = mc->sender,
-		.connector = p->connector,
-		.window = p->window,
-		.failback = p->failback,
-		.gated = p->transport->fill != NULL || p->leave_degraded > 0,
-		.hold_down_ns = p->hold_down_ns,
-		.lost_after_ns = p->lost_after_ns,
-		.stuck_after_ns = stuck_ns(p),
-		.poller = p->poller,
-		.due_ns = &m->due_ns,
-		.ops = &m->ops,
-		.arg = m,
-	};
-
-	if (mc->primary >= p->n_rails || mc->shadow >= p->n_rails)
-		return dr_err_set(e, -EINVAL, "channel %u: rails %u and %u, but there are %u", c,
-			mc->primary, mc->shadow, p->n_rails);
-	cp.rail[0] = m->rail[mc->primary].rail;
-	cp.rail[1] = mc->shadow != mc->primary ? m->rail[mc->shadow].rail : NULL;
-	return dr_channel_create(&cp, &m->channel[c], e);
-}
-
 /* Returns the first error of dr_channel_stop. */
 static int free_all(struct dr_manager *m)
 {
-	int rc = 0;
+	int rc = dr_manager_free_channels(m);
 
-	for (unsigned c = 0; c < m->prm.n_channels; c++) {
-		if (!m->channel[c])
-			continue;
-		int err = dr_channel_stop(m->channel[c], NULL);
-		rc = rc ? rc : err;
-		dr_channel_fini(m->channel[c]);
-	}
 	if (m->started)
 		dr_peer_leave(m);
 	for (unsigned r = 0; r < m->n_open; r++) {
@@ -267,10 +172,9 @@ int dr_manager_create(const struct dr_manager_params *p, struct dr_manager **out
 	struct dr_manager *m;
 	int rc = 0;
 
-	if (p->n_rails < 1 || p->n_rails > DR_RAILS_MAX || p->n_channels < 1 ||
-		p->n_channels > DR_CHANNELS_MAX || p->heartbeat_ns <= 0)
-		return dr_err_set(e, -EINVAL, "gpu %u: %u rails (1..%d), %u channels (1..%d)",
-			p->gpu, p->n_rails, DR_RAILS_MAX, p->n_channels, DR_CHANNELS_MAX);
+	if (p->n_rails < 1 || p->n_rails > DR_RAILS_MAX || p->heartbeat_ns <= 0)
+		return dr_err_set(e, -EINVAL, "gpu %u: %u rails (1..%d), a heartbeat in %lld ns",
+			p->gpu, p->n_rails, DR_RAILS_MAX, (long long)p->heartbeat_ns);
 	m = dr_calloc(1, sizeof(*m));
 	if (!m)
 		return dr_err_set(e, -ENOMEM, "gpu %u: out of memory", p->gpu);
@@ -278,9 +182,7 @@ int dr_manager_create(const struct dr_manager_params *p, struct dr_manager **out
 	m->owed_ns = DR_NEVER;
 	m->rates = p->rates ? p->rates : &m->own_rates;
 	dr_rail_rates_init(&m->own_rates, p->n_rails, p->leave_degraded);
-	m->ops = own_ops;
-	if (!p->ops || !p->ops->channel.completed)
-		m->ops.completed = NULL; /* saves a call per message */
+	dr_manager_channels_init(m);
 	if (m->prm.lost_after_ns == 0)
 		m->prm.lost_after_ns = LOST_NS;
 	dr_peer_init(&m->own_peer, p, p->gpu);
@@ -288,8 +190,6 @@ int dr_manager_create(const struct dr_manager_params *p, struct dr_manager **out
 	m->hb = &m->peer->hb;
 	for (unsigned r = 0; r < p->n_rails && rc == 0; r++)
 		rc = open_rail(m, r, e);
-	for (unsigned c = 0; c < p->n_channels && rc == 0; c++)
-		rc = make_channel(m, c, e);
 	if (rc != 0) {
 		(void)free_all(m); /* nothing was posted */
 		return rc;
@@ -300,15 +200,13 @@ int dr_manager_create(const struct dr_manager_params *p, struct dr_manager **out
 
 unsigned dr_manager_handle_count(const struct dr_manager *m)
 {
-	return m->prm.n_rails + m->prm.n_channels;
+	return m->n_open;
 }
 
 int dr_manager_handle(struct dr_manager *m, unsigned i, void *buf, size_t cap)
 {
 	dr_assert(i < dr_manager_handle_count(m));
-	if (i < m->prm.n_rails)
-		return m->rail[i].rail->ops->rail_handle(m->rail[i].rail, buf, cap);
-	return dr_channel_handle(m->channel[i - m->prm.n_rails], buf, cap);
+	return m->rail[i].rail->ops->rail_handle(m->rail[i].rail, buf, cap);
 }
 
 int dr_manager_start(struct dr_manager *m, const uint8_t (*handles)[DR_HANDLE_MAX],
@@ -327,11 +225,7 @@ int dr_manager_start(struct dr_manager *m, const uint8_t (*handles)[DR_HANDLE_MA
 		if (lens[i] > DR_HANDLE_MAX)
 			return dr_err_set(e, -EPROTO, "gpu %u: handle %u has %u bytes", m->prm.gpu,
 				i, lens[i]);
-		if (i < r)
-			rc = m->rail[i].rail->ops->rail_peer(
-				m->rail[i].rail, handles[i], lens[i], e);
-		else
-			rc = dr_channel_start(m->channel[i - r], handles[i], lens[i], now, e);
+		rc = m->rail[i].rail->ops->rail_peer(m->rail[i].rail, handles[i], lens[i], e);
 		if (rc != 0)
 			return rc;
 	}
@@ -351,25 +245,14 @@ int dr_manager_ready(const struct dr_manager *m)
 {
 	int all = 1;
 
-	for (unsigned c = 0; c < m->prm.n_channels; c++) {
-		int rc = dr_channel_ready(m->channel[c]);
+	for (struct mgr_channel *c = m->channels; c; c = c->next) {
+		int rc = dr_channel_ready(c->ch);
 
 		if (rc < 0)
 			return rc;
 		all &= rc;
 	}
 	return all;
-}
-
-struct dr_channel *dr_manager_channel_at(struct dr_manager *m, unsigned i)
-{
-	dr_assert(i < m->prm.n_channels);
-	return m->channel[i];
-}
-
-unsigned dr_manager_n_channels(const struct dr_manager *m)
-{
-	return m->prm.n_channels;
 }
 
 /* How late the heartbeat tick is called shows how long this process was stalled. Meanwhile the peer may have
@@ -379,22 +262,9 @@ static void watch_self(struct dr_manager *m)
 	int64_t late = m->started ? m->now - DR_MAX(dr_peer_due(m), m->ticked_ns) : 0;
 
 	m->ticked_ns = m->now;
-	for (unsigned c = 0; late > OWN_STALL_NS && c < m->prm.n_channels; c++) {
-		dr_channel_own_stall(m->channel[c], late, m->now);
-		dr_channel_probe(m->channel[c], m->now);
-	}
-}
-
-/* Ticks the channels that are due; sets m->due_ns to the next time that one is. */
-static void tick_channels(struct dr_manager *m)
-{
-	if (m->now < m->due_ns)
-		return;
-	m->due_ns = DR_NEVER;
-	for (unsigned c = 0; c < m->prm.n_channels; c++) {
-		if (m->now >= dr_channel_deadline(m->channel[c]))
-			dr_channel_tick(m->channel[c], m->now);
-		m->due_ns = DR_MIN(m->due_ns, dr_channel_deadline(m->channel[c]));
+	for (struct mgr_channel *c = m->channels; late > OWN_STALL_NS && c; c = c->next) {
+		dr_channel_own_stall(c->ch, late, m->now);
+		dr_channel_probe(c->ch, m->now);
 	}
 }
 
@@ -420,26 +290,16 @@ int dr_manager_tick(struct dr_manager *m, int64_t now)
 		for (unsigned r = 0; r < m->prm.n_rails; r++)
 			n += m->rail[r].rail->ops->rail_progress(
 				m->rail[r].rail, now, &m->rail[r].sink);
-		for (unsigned c = 0; c < m->prm.n_channels; c++)
-			n += dr_channel_progress(m->channel[c], now);
+		for (struct mgr_channel *c = m->channels; c; c = c->next)
+			n += dr_channel_progress(c->ch, now);
 		n += read_peer(m);
 	}
-	tick_channels(m);
+	dr_manager_tick_channels(m);
 	if (m->started)
 		n += dr_manager_beat(m);
 	if (m->probe.on && now >= m->probe.next_ns)
 		dr_manager_probe(m);
 	return n;
-}
-
-bool dr_manager_idle(struct dr_manager *m, int64_t now)
-{
-	bool any = false;
-
-	m->now = now;
-	for (unsigned c = 0; c < m->prm.n_channels; c++)
-		any |= dr_channel_idle(m->channel[c], now);
-	return any;
 }
 
 static int64_t beat_deadline(const struct dr_manager *m)
@@ -453,7 +313,7 @@ int64_t dr_manager_deadline(const struct dr_manager *m)
 {
 	int64_t d = m->started ? beat_deadline(m) : DR_NEVER;
 
-	d = DR_MIN(d, m->due_ns);
+	d = DR_MIN(d, dr_manager_channels_due(m));
 	return m->probe.on ? DR_MIN(d, m->probe.next_ns) : d;
 }
 
@@ -501,14 +361,14 @@ void dr_manager_close(struct dr_manager *m, int64_t now)
 	dr_peer_lock(m);
 	m->closing = true;
 	dr_peer_unlock(m);
-	for (unsigned c = 0; c < m->prm.n_channels; c++)
-		dr_channel_close(m->channel[c], now);
+	for (struct mgr_channel *c = m->channels; c; c = c->next)
+		dr_channel_close(c->ch, now);
 }
 
 bool dr_manager_closed(const struct dr_manager *m)
 {
-	for (unsigned c = 0; c < m->prm.n_channels; c++)
-		if (!dr_channel_closed(m->channel[c]))
+	for (struct mgr_channel *c = m->channels; c; c = c->next)
+		if (!dr_channel_closed(c->ch))
 			return false;
 	return true;
 }

@@ -5,8 +5,8 @@
 #include "channel/channel.h"
 
 /*
- * ChannelManager: what a worker has for one GPU: its ends of the rails, their heartbeats, its channels. One
- * thread; no locks. Times are monotonic ns. The owner's loop is
+ * ChannelManager: what a worker has for one GPU: its ends of the rails, their heartbeats, its channels. Times are
+ * monotonic ns. The owner's loop is
  *
  *	for (;;) {
  *		dr_poller_wait(poller, min(dr_manager_deadline(m) - now, own timers));
@@ -16,8 +16,34 @@
  *	}
  *
  * The user's replies come before the tick, so that acknowledgements never delay them.
+ *
+ * Threads: one thread at a time drives a manager and calls its functions and those of its channels; there are no locks.
+ * Another thread opens and removes channels through a queue of the owner. dr_manager_open_channel and
+ * dr_manager_remove_channel must not be called from a callback of the manager or of a channel.
+ *
+ * Life: create; handles of the rails to the peer; start with the peer's; close, drive until closed; destroy. A manager
+ * without channels sends heartbeats and judges its rails, too. Channels come and go at any time between create and
+ * close, while others carry data:
+ *
+ *	dr_manager_open_channel(m, id, &spec, &ch, e);	both ends, the same id
+ *	dr_channel_handle(ch, ...);			to the peer
+ *	dr_channel_start(ch, the peer's handle, ...);	after dr_manager_start
+ *	... messages ...
+ *	dr_channel_close(ch, now);
+ *	drive the manager until dr_channel_closed(ch);
+ *	dr_manager_remove_channel(m, ch, e);		frees it
+ *
+ * The ends need not do this at the same time. What arrives for a number that this end has not opened, or has removed, is
+ * ignored. A peer that dials a channel before it is started here gets through as soon as it is started if that is
+ * within 1 s of the dial (1.5 s after the first one fails, at most, later: it dials again after 1 s and a pause of 10 to
+ * 500 ms, until its owner gives up). Over verbs it repeats its HELLO every 12 ms.
  */
-enum { DR_RAILS_MAX = 16, DR_CHANNELS_MAX = 64, DR_SILENCES = 16, DR_POSITIONS_MAX = 64 };
+enum {
+	DR_RAILS_MAX = 16,
+	DR_MANAGER_CHANNELS_MAX = 65536,
+	DR_SILENCES = 16,
+	DR_POSITIONS_MAX = 64
+};
 
 enum dr_detect { DR_DETECT_FAST, DR_DETECT_CONSERVATIVE };
 
@@ -48,7 +74,7 @@ struct dr_manager_ops {
 	void (*degraded)(void *arg, unsigned rail, const struct dr_rate_state *st, int64_t now_ns);
 	/* Every rail is silent for silent_ns. stalled: the peer's kernel still acknowledges, so only
 	 * its process is stalled and the channels wait. false: nothing is acknowledged and the channels
-	 * fail now, or (silent_ns 0) the peer is heard again. stalled with silent_ns 0: rails are heard, but the
+	 * fail, those that were started lately a little later, or (silent_ns 0) the peer is heard again. stalled with silent_ns 0: rails are heard, but the
 	 * peer's manager stands, and the channels wait. */
 	void (*silence)(void *arg, bool stalled, int64_t silent_ns, int64_t now_ns);
 };
@@ -68,9 +94,8 @@ struct dr_manager_params {
 	unsigned gpu;
 	unsigned
 		position; /* among the managers of its process, as at the peer's end; with a peer below DR_POSITIONS_MAX */
-	unsigned n_rails, n_channels;
+	unsigned n_rails;
 	struct dr_manager_rail rail[DR_RAILS_MAX];
-	struct dr_manager_channel channel[DR_CHANNELS_MAX];
 	bool connector; /* the client dials */
 	uint8_t token
 		[DR_TOKEN_LEN]; /* random, new for each pair of managers: an old datagram could end a channel */
@@ -96,22 +121,35 @@ struct dr_manager_params {
 	const void *kind_params; /* of the rails' kind, see dr_rail_params */
 };
 
-/* Opens the rails (listening) and creates the channels. Copies p; what p points to stays the caller's
+/* Opens the rails (listening). Copies p; what p points to stays the caller's
  * and must outlive the manager. -EINVAL, -ENOMEM, and the errors of the kind's listen; nothing stays
  * open then. */
 int dr_manager_create(const struct dr_manager_params *p, struct dr_manager **out, struct dr_err *e)
 	DR_MUST_CHECK;
-/* Handles for the bootstrap: one per rail, then one per channel. */
+/* Handles for the bootstrap: one per rail. */
 unsigned dr_manager_handle_count(const struct dr_manager *m);
 /* Writes handle i; returns its length or -errno. */
 int dr_manager_handle(struct dr_manager *m, unsigned i, void *buf, size_t cap);
-/* Takes all of the peer's handles, as many as here; starts the heartbeats and every channel. -EPROTO: a
- * handle is malformed, or their number differs. */
+/* Takes the handles of all of the peer's rails, as many as here; starts the heartbeats. -EPROTO: a handle is malformed,
+ * or their number differs. */
 int dr_manager_start(struct dr_manager *m, const uint8_t (*handles)[DR_HANDLE_MAX],
 	const uint16_t *lens, unsigned n, int64_t now_ns, struct dr_err *e) DR_MUST_CHECK;
-/* 1 all channels carry data, 0 not yet, -errno. */
+/* A channel with a number that the owner chooses, the same at both ends. Once removed, a number must not be used again
+ * with this peer's manager: a datagram or a dial of the old channel may still arrive. -EEXIST: the number is in use;
+ * -EINVAL: spec names a rail that is not there; -ENOSPC: DR_MANAGER_CHANNELS_MAX channels; -ESHUTDOWN: after
+ * dr_manager_close; -ENOMEM; and the errors of the kind's create. It is told at once of rails that are down. */
+int dr_manager_open_channel(struct dr_manager *m, uint32_t id,
+	const struct dr_manager_channel *spec, struct dr_channel **out, struct dr_err *e)
+	DR_MUST_CHECK;
+/* After dr_channel_closed, else -EBUSY and nothing was done. Waits until nothing can access a buffer any more, and frees
+ * the channel. Other channels go on. Another error: the channel is gone, but a connection could not be destroyed,
+ * see dr_channel_stop. The owner may be told of a rail's rate here (ops.degraded). */
+int dr_manager_remove_channel(struct dr_manager *m, struct dr_channel *ch, struct dr_err *e)
+	DR_MUST_CHECK;
+/* The channel with this number; NULL: there is none. */
+struct dr_channel *dr_manager_channel_at(struct dr_manager *m, uint32_t id);
+/* 1 all channels carry data, or there are none; 0 not yet, -errno. */
 int dr_manager_ready(const struct dr_manager *m);
-struct dr_channel *dr_manager_channel_at(struct dr_manager *m, unsigned i);
 unsigned dr_manager_n_channels(const struct dr_manager *m);
 /* Timers, heartbeats, rail states; without a poller all I/O too. Returns the number of events. */
 int dr_manager_tick(struct dr_manager *m, int64_t now_ns);

@@ -73,6 +73,7 @@ struct mgr_rail {
 struct mgr_doubt {
 	bool on;
 	unsigned rail;
+	uint32_t size; /* of the padded datagrams that it asks for */
 	struct dr_hb_doubt d;
 };
 
@@ -84,6 +85,20 @@ struct mgr_flow {
 	uint64_t acked, unacked;
 	int64_t held_ns, busy_ns, at_ns;
 	uint64_t done; /* bytes that the peer acknowledged */
+	unsigned rail; /* that carries the data, or carried it last */
+};
+
+/* A channel, and all that its manager knows of it. */
+struct mgr_channel {
+	struct mgr_channel *next, *prev; /* in the order in which they were opened */
+	struct mgr_channel *chain;	 /* with the same hash */
+	struct dr_manager *m;
+	struct dr_channel *ch;
+	struct dr_manager_channel spec;
+	int64_t due_ns; /* not later than its deadline; lowered by the channel */
+	unsigned at;	/* in the heap */
+	struct mgr_doubt doubt;
+	struct mgr_flow flow;
 };
 
 struct dr_manager {
@@ -92,16 +107,19 @@ struct dr_manager {
 	struct dr_hb *hb;		/* the peer's */
 	struct mgr_rail rail[DR_RAILS_MAX];
 	unsigned n_open;
-	struct dr_channel *channel[DR_CHANNELS_MAX];
+	struct mgr_channel *channels, *last;
+	struct mgr_channel *
+		*bucket; /* of the numbers' hash; a power of two; NULL: no channel yet */
+	unsigned n_buckets, n_channels;
+	struct mgr_channel **heap, **soon; /* n_buckets places each; see manager_channels.c */
 	struct dr_channel_ops
-		ops; /* own callbacks, which forward to the owner's; arg is the manager */
+		ops; /* own callbacks, which forward to the owner's; arg is the mgr_channel */
 	bool started, stalled, lost;
 	bool silence_told; /* to the owner */
 	int64_t probe_ns;  /* next probe while silent */
 	int64_t silence_reported_ns;
 	uint32_t falls_seen[DR_RAILS_MAX]; /* last values of the counters of dr_rail_life */
 	int64_t owed_ns; /* next check whether data waits too long; DR_NEVER: none is owed */
-	int64_t due_ns;	 /* earliest tick that a channel needs; lowered by the channels */
 	int64_t now;
 	/* Of the peer, see peer.c. */
 	unsigned locks; /* how often this manager holds the lock */
@@ -113,7 +131,6 @@ struct dr_manager {
 		uint32_t falls, rises;
 		int64_t rx_ns; /* dr_peer_heard_ns at the last look of any manager */
 	} seen[DR_RAILS_MAX];
-	struct mgr_doubt doubt[DR_CHANNELS_MAX];
 	uint32_t padded_size[DR_RAILS_MAX]; /* that its doubts ask for; 0: none */
 	int64_t look_ns;		    /* the next look is due */
 	int64_t looked_ns;		    /* the last one */
@@ -122,12 +139,14 @@ struct dr_manager {
 	int64_t ticked_ns;		    /* last dr_manager_tick */
 	/* manager_rates.c. waited_ns: data has waited on the rail since then; DR_NEVER. */
 	struct dr_rail_rates *rates, own_rates;
-	struct mgr_flow flow[DR_CHANNELS_MAX];
+	uint64_t removed_bytes
+		[DR_RAILS_MAX]; /* of channels that were removed since the last sample */
 	int64_t waited_ns[DR_RAILS_MAX];
 	int64_t sampled_ns;
 	struct {
 		bool on;
-		unsigned c, path, rail; /* the channel and the path that carry the filler */
+		struct mgr_channel *c; /* the channel and the path that carry the filler */
+		unsigned path, rail;
 		uint32_t gen;
 		uint64_t base; /* filler of the connection that was acknowledged before */
 		int64_t next_ns;
@@ -149,6 +168,24 @@ int dr_manager_beat(struct dr_manager *m);
 void dr_manager_probe(struct dr_manager *m);
 /* Samples the rates of the rails, if it is time. */
 void dr_manager_rates(struct dr_manager *m);
+/* The channel is being removed: withdraws the question of its doubt; ends the probe that it carries, and keeps what it
+ * sent for the next sample. */
+void dr_manager_forget_doubt(struct dr_manager *m, struct mgr_channel *c);
+void dr_manager_forget_flow(struct dr_manager *m, struct mgr_channel *c);
+
+/* manager_channels.c. Sets m->ops. */
+void dr_manager_channels_init(struct dr_manager *m);
+/* The earliest deadline of a channel. */
+int64_t dr_manager_channels_due(const struct dr_manager *m);
+void dr_manager_tick_channels(struct dr_manager *m);
+/* The channel with this number; NULL: there is none. */
+struct mgr_channel *dr_manager_lookup(const struct dr_manager *m, uint32_t id);
+/* Stops and frees all channels. Returns the first error of dr_channel_stop. */
+int dr_manager_free_channels(struct dr_manager *m);
+/* The time after which a path without progress is left, see dr_channel_params.stuck_after_ns. */
+int64_t dr_manager_stuck_ns(const struct dr_manager_params *p);
+/* This end of the datagrams of channels. */
+struct dr_dgram_end dr_manager_dgram_end(const struct dr_manager *m);
 
 /* peer.c. */
 void dr_peer_init(struct dr_peer *p, const struct dr_manager_params *m, unsigned gpu);

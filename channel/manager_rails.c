@@ -45,9 +45,9 @@ static const int64_t RAILS_NS =
 	500 * DR_NS_PER_MS; /* between two looks after a manager's own rails */
 static const int64_t LOOKS_NS = 50 * DR_NS_PER_MS; /* between two looks that are compared */
 
-static bool uses(const struct dr_manager *m, unsigned c, unsigned path, unsigned rail)
+static bool uses(const struct mgr_channel *c, unsigned path, unsigned rail)
 {
-	const struct dr_manager_channel *mc = &m->prm.channel[c];
+	const struct dr_manager_channel *mc = &c->spec;
 
 	if (path == 0)
 		return mc->primary == rail;
@@ -66,19 +66,19 @@ static void set_rail(struct dr_manager *m, unsigned r, enum dr_rail_state st, co
 void dr_manager_rail_down(struct dr_manager *m, unsigned r, int err, const char *why)
 {
 	set_rail(m, r, DR_RAIL_DOWN, why);
-	for (unsigned c = 0; c < m->prm.n_channels; c++)
+	for (struct mgr_channel *c = m->channels; c; c = c->next)
 		for (unsigned i = 0; i < DR_PATHS; i++)
-			if (uses(m, c, i, r))
-				dr_channel_rail_down(m->channel[c], i, err, why, m->now);
+			if (uses(c, i, r))
+				dr_channel_rail_down(c->ch, i, err, why, m->now);
 }
 
 void dr_manager_rail_up(struct dr_manager *m, unsigned r, const char *why)
 {
 	set_rail(m, r, DR_RAIL_ALIVE, why);
-	for (unsigned c = 0; c < m->prm.n_channels; c++)
+	for (struct mgr_channel *c = m->channels; c; c = c->next)
 		for (unsigned i = 0; i < DR_PATHS; i++)
-			if (uses(m, c, i, r))
-				dr_channel_rail_up(m->channel[c], i, m->now);
+			if (uses(c, i, r))
+				dr_channel_rail_up(c->ch, i, m->now);
 }
 
 void dr_manager_take_verdicts(struct dr_manager *m)
@@ -128,22 +128,22 @@ static uint32_t collect_life(struct dr_manager *m)
 }
 
 /* The channel and path that carry rail r's heartbeat: the path that was heard last, since a path that
- * the peer has fenced looks ready here until it fails. -1: none is up. */
-static int heartbeat_path(struct dr_manager *m, unsigned r, unsigned *path)
+ * the peer has fenced looks ready here until it fails. NULL: none is up. */
+static struct mgr_channel *heartbeat_path(struct dr_manager *m, unsigned r, unsigned *path)
 {
+	struct mgr_channel *best = NULL;
 	int64_t heard = -1;
-	int best = -1;
 
-	for (unsigned c = 0; c < m->prm.n_channels; c++)
+	for (struct mgr_channel *c = m->channels; c; c = c->next)
 		for (unsigned i = 0; i < DR_PATHS; i++) {
 			const struct dr_path *p;
 
-			if (!uses(m, c, i, r) || !dr_channel_path_up(m->channel[c], i))
+			if (!uses(c, i, r) || !dr_channel_path_up(c->ch, i))
 				continue;
-			p = dr_channel_path(m->channel[c], i);
+			p = dr_channel_path(c->ch, i);
 			if (p->rx_last_ns > heard) {
 				heard = p->rx_last_ns;
-				best = (int)c;
+				best = c;
 				*path = i;
 			}
 		}
@@ -157,12 +157,12 @@ static void ask_kernel(struct dr_manager *m, unsigned r)
 	struct mgr_rail *mr = &m->rail[r];
 	uint64_t segments = 0;
 
-	for (unsigned c = 0; c < m->prm.n_channels; c++)
+	for (struct mgr_channel *c = m->channels; c; c = c->next)
 		for (unsigned i = 0; i < DR_PATHS; i++) {
 			struct dr_path_stats s = { 0 };
-			struct dr_path *p = dr_channel_path(m->channel[c], i);
+			struct dr_path *p = dr_channel_path(c->ch, i);
 
-			if (!p || p->rail->index != r || !dr_channel_path_up(m->channel[c], i))
+			if (!p || p->rail->index != r || !dr_channel_path_up(c->ch, i))
 				continue;
 			p->ops->stats(p, &s);
 			segments += s.rx_segments;
@@ -202,9 +202,9 @@ static int read_suspects(struct dr_manager *m)
 		if (!(suspects & (1u << r)))
 			continue;
 		n += mr->rail->ops->rail_progress(mr->rail, m->now, &mr->sink);
-		for (unsigned c = 0; c < m->prm.n_channels; c++)
-			if (uses(m, c, 0, r) || uses(m, c, 1, r))
-				n += dr_channel_progress(m->channel[c], m->now);
+		for (struct mgr_channel *c = m->channels; c; c = c->next)
+			if (uses(c, 0, r) || uses(c, 1, r))
+				n += dr_channel_progress(c->ch, m->now);
 	}
 	return n;
 }
@@ -259,8 +259,8 @@ static void report_silence(struct dr_manager *m, bool stalled, int64_t silent_ns
 	bool later = stalled && silent_ns == 0 && !m->stalled, told = m->silence_told;
 
 	if (m->stalled != stalled)
-		for (unsigned c = 0; c < m->prm.n_channels; c++)
-			dr_channel_stalled(m->channel[c], stalled, m->now);
+		for (struct mgr_channel *c = m->channels; c; c = c->next)
+			dr_channel_stalled(c->ch, stalled, m->now);
 	if (m->stalled == stalled && m->now - m->silence_reported_ns < DR_NS_PER_S)
 		return;
 	m->stalled = stalled;
@@ -277,6 +277,23 @@ static bool peer_stands(const struct dr_manager *m)
 	       dr_hb_peer_stands(m->hb, m->prm.position, m->now);
 }
 
+static void tell_lost(struct dr_manager *m, bool lost, int64_t silent_ns)
+{
+	m->lost = lost;
+	if (m->prm.ops && m->prm.ops->silence)
+		m->prm.ops->silence(m->prm.arg, false, silent_ns, m->now);
+}
+
+/* Every rail is lost. A channel that was started during the silence has as much time as those before it had. */
+static void fail_lost(struct dr_manager *m)
+{
+	for (struct mgr_channel *c = m->channels; c; c = c->next)
+		if (dr_channel_ready(c->ch) >= 0 &&
+			m->now - dr_channel_started_ns(c->ch) >= m->prm.lost_after_ns)
+			dr_channel_fail(c->ch, -ENETDOWN,
+				"nothing is heard or acknowledged on any rail", m->now);
+}
+
 static void watch_silence(struct dr_manager *m)
 {
 	enum dr_peer_answers best = DR_PEER_UNKNOWN;
@@ -285,30 +302,31 @@ static void watch_silence(struct dr_manager *m)
 	if (silent < SILENT_NS) {
 		bool stands = peer_stands(m);
 
+		if (m->lost)
+			tell_lost(m, false, 0);
 		if (stands || m->stalled)
 			report_silence(m, stands, 0);
 		m->probe_ns = 0;
 		return;
 	}
-	if (m->lost || m->now < m->probe_ns)
+	if (m->now < m->probe_ns)
 		return;
 	m->probe_ns = m->now + PROBE_NS;
-	for (unsigned c = 0; c < m->prm.n_channels; c++) {
+	for (struct mgr_channel *c = m->channels; c; c = c->next) {
 		enum dr_peer_answers one = dr_channel_peer_answers(
-			m->channel[c], 3 * PROBE_NS, m->prm.lost_after_ns - PROBE_NS);
+			c->ch, 3 * PROBE_NS, m->prm.lost_after_ns - PROBE_NS);
 
 		best = DR_MAX(best, one);
-		dr_channel_probe(m->channel[c], m->now);
+		dr_channel_probe(c->ch, m->now);
 	}
+	if (m->hb->on_paths && best == DR_PEER_UNKNOWN)
+		return; /* nothing could be heard; a channel has its own limit of a time without a path */
 	if (best == DR_PEER_ANSWERS) {
 		report_silence(m, true, silent);
 	} else if (silent >= m->prm.lost_after_ns && best != DR_PEER_PENDING) {
-		m->lost = true;
-		if (m->prm.ops && m->prm.ops->silence)
-			m->prm.ops->silence(m->prm.arg, false, silent, m->now);
-		for (unsigned c = 0; c < m->prm.n_channels; c++)
-			dr_channel_fail(m->channel[c], -ENETDOWN,
-				"nothing is heard or acknowledged on any rail", m->now);
+		if (!m->lost)
+			tell_lost(m, true, silent);
+		fail_lost(m);
 	}
 }
 
@@ -318,13 +336,12 @@ static void send_as_control(struct dr_manager *m, unsigned r, const void *buf, s
 {
 	bool missed = m->hb->rail[r].miss > 0 || m->hb->rail[r].peer_miss > 0;
 	unsigned path = 0;
-	int best = heartbeat_path(m, r, &path);
+	const struct mgr_channel *best = heartbeat_path(m, r, &path);
 
-	for (unsigned c = 0; best >= 0 && c < m->prm.n_channels; c++)
+	for (struct mgr_channel *c = m->channels; best && c; c = c->next)
 		for (unsigned i = 0; i < DR_PATHS; i++)
-			if (missed ? uses(m, c, i, r) : (int)c == best && i == path)
-				(void)dr_channel_send_user_control(
-					m->channel[c], i, buf, len, m->now);
+			if (missed ? uses(c, i, r) : c == best && i == path)
+				(void)dr_channel_send_user_control(c->ch, i, buf, len, m->now);
 }
 
 /* As a datagram outside the bulk queues or, if the kind has none, as a user control frame. A suspect rail
@@ -335,8 +352,8 @@ static void send_heartbeat(struct dr_manager *m, unsigned r, const struct dr_hb_
 	const struct dr_transport_ops *ops = rail->ops;
 	uint8_t buf[DR_DGRAM_MAX];
 	unsigned path = 0;
+	struct mgr_channel *c = NULL;
 	size_t len;
-	int c = -1;
 
 	if (out->padded & (1u << r)) {
 		len = dr_hb_make(m->hb, r, m->hb->rail[r].padded_size, buf);
@@ -350,8 +367,8 @@ static void send_heartbeat(struct dr_manager *m, unsigned r, const struct dr_hb_
 	ops->rail_dgram(rail, buf, len);
 	if (out->suspect & (1u << r))
 		c = heartbeat_path(m, r, &path);
-	if (c >= 0)
-		dr_channel_probe_path(m->channel[c], path, m->now);
+	if (c)
+		dr_channel_probe_path(c->ch, path, m->now);
 }
 
 static void send_heartbeats(struct dr_manager *m, const struct dr_hb_out *out)
@@ -369,10 +386,11 @@ static void probe_suspects(struct dr_manager *m)
 {
 	for (unsigned r = 0; r < m->prm.n_rails; r++) {
 		unsigned path = 0;
-		int c = m->peer->suspect & (1u << r) ? heartbeat_path(m, r, &path) : -1;
+		struct mgr_channel *c =
+			m->peer->suspect & (1u << r) ? heartbeat_path(m, r, &path) : NULL;
 
-		if (c >= 0)
-			dr_channel_probe_path(m->channel[c], path, m->now);
+		if (c)
+			dr_channel_probe_path(c->ch, path, m->now);
 	}
 }
 
@@ -381,9 +399,9 @@ static int64_t reading_gap(struct dr_manager *m, unsigned r)
 {
 	int64_t gap = 0;
 
-	for (unsigned c = 0; c < m->prm.n_channels; c++)
+	for (struct mgr_channel *c = m->channels; c; c = c->next)
 		for (unsigned i = 0; i < DR_PATHS; i++) {
-			struct dr_path *p = dr_channel_path(m->channel[c], i);
+			struct dr_path *p = dr_channel_path(c->ch, i);
 
 			if (!p || p->rx_gap_ns == 0 || p->rail->index != r)
 				continue;
@@ -417,14 +435,14 @@ static void watch_owed(struct dr_manager *m)
 {
 	bool any = false;
 
-	for (unsigned c = 0; c < m->prm.n_channels; c++) {
+	for (struct mgr_channel *c = m->channels; c; c = c->next) {
 		int64_t since, wait;
 		unsigned i, r;
 
-		if (!dr_channel_owed(m->channel[c], &i, &since))
+		if (!dr_channel_owed(c->ch, &i, &since))
 			continue;
 		any = true;
-		r = dr_channel_path(m->channel[c], i)->rail->index;
+		r = dr_channel_path(c->ch, i)->rail->index;
 		wait = DR_MAX(OWED_NS, dr_hb_usual_gap(m->hb, r) * 3 / 2);
 		if (m->now - since >= wait && m->now - heard_ns(m, r) >= wait)
 			suspect(m, r);
@@ -451,16 +469,16 @@ static void look_for_congestion(struct dr_manager *m, unsigned r)
 	int64_t rtt = 0;
 	bool any = false;
 
-	for (unsigned c = 0; c < m->prm.n_channels; c++)
+	for (struct mgr_channel *c = m->channels; c; c = c->next)
 		for (unsigned i = 0; i < DR_PATHS; i++) {
-			struct dr_path *p = dr_channel_path(m->channel[c], i);
+			struct dr_path *p = dr_channel_path(c->ch, i);
 			struct dr_path_stats s = { 0 };
 
-			if (!p || p->rail->index != r || !dr_channel_path_up(m->channel[c], i))
+			if (!p || p->rail->index != r || !dr_channel_path_up(c->ch, i))
 				continue;
 			p->ops->stats(p, &s);
 			moved += s.acked_bytes;
-			if (!dr_channel_is_sender(m->channel[c]))
+			if (!dr_channel_is_sender(c->ch))
 				moved += s.rx_wire;
 			rtt = DR_MAX(rtt, s.rtt_ns + 4 * s.rtt_dev_ns);
 			any = any || crowded(&s);
@@ -508,10 +526,10 @@ static bool no_answer(const struct dr_path_stats *s, int64_t stalled_ns, unsigne
 
 /* Rule 2 for one channel: sets *size to that of padded datagrams to send on *rail, 0: none. Its answers come from what
  * was sent since its doubt began, whoever had them sent. */
-static void doubt(struct dr_manager *m, unsigned c, unsigned *rail, uint32_t *size)
+static void doubt(struct dr_manager *m, struct mgr_channel *c, unsigned *rail, uint32_t *size)
 {
-	struct dr_channel *ch = m->channel[c];
-	struct mgr_doubt *md = &m->doubt[c];
+	struct dr_channel *ch = c->ch;
+	struct mgr_doubt *md = &c->doubt;
 	struct dr_channel_stall stall;
 	const struct dr_path_stats *s = &stall.st;
 	unsigned i, r, needed;
@@ -586,11 +604,11 @@ static void resize(struct dr_manager *m, unsigned r)
 {
 	struct dr_path_stats s = { 0 };
 	unsigned i = 0;
-	int c = heartbeat_path(m, r, &i);
+	const struct mgr_channel *c = heartbeat_path(m, r, &i);
 
-	if (c < 0)
+	if (!c)
 		return;
-	dr_channel_path(m->channel[c], i)->ops->stats(dr_channel_path(m->channel[c], i), &s);
+	dr_channel_path(c->ch, i)->ops->stats(dr_channel_path(c->ch, i), &s);
 	if (s.segment_bytes > DR_DGRAM_MAX)
 		dr_hb_padded_size(m->hb, r, s.segment_bytes);
 }
@@ -600,12 +618,13 @@ static void watch_doubts(struct dr_manager *m)
 {
 	uint32_t size[DR_RAILS_MAX] = { 0 };
 
-	for (unsigned c = 0; c < m->prm.n_channels; c++) {
+	for (struct mgr_channel *c = m->channels; c; c = c->next) {
 		unsigned r = 0;
 		uint32_t one;
 
 		doubt(m, c, &r, &one);
-		m->doubt[c].on = one != 0;
+		c->doubt.on = one != 0;
+		c->doubt.size = one;
 		size[r] = DR_MAX(size[r], one);
 	}
 	for (unsigned r = 0; r < m->prm.n_rails; r++) {
@@ -615,6 +634,23 @@ static void watch_doubts(struct dr_manager *m)
 		else
 			dr_peer_question(m->peer, r, m->now);
 	}
+}
+
+void dr_manager_forget_doubt(struct dr_manager *m, struct mgr_channel *c)
+{
+	unsigned r = c->doubt.rail;
+	uint32_t size = 0;
+
+	if (!c->doubt.on)
+		return;
+	c->doubt.on = false;
+	for (const struct mgr_channel *o = m->channels; o; o = o->next)
+		if (o->doubt.on && o->doubt.rail == r)
+			size = DR_MAX(size, o->doubt.size);
+	dr_peer_lock(m);
+	m->padded_size[r] = size;
+	dr_peer_question(m->peer, r, m->now);
+	dr_peer_unlock(m);
 }
 
 /* The gaps of all managers since the last full tick; the manager that executes the next one passes them on. */

@@ -3,6 +3,8 @@
 
 #include "base/log.h"
 
+#include <string.h>
+
 /*
  * Samples what the channels of a manager send, for the judge of the rails' rates (channel/rate.h):
  *
@@ -13,14 +15,15 @@
  *     the rail's delay. It was not held back by the peer's receive buffer.
  *  3. A rail that is down, and a peer whose process is stalled, are not judged.
  *  4. A sender leaves a degraded rail only for a rail that is alive and not suspect.
+ *  5. What a channel sent since the last sample counts in the next one, too, if the channel is removed before it.
  */
 enum { LIMITED_PERCENT = 20, BUSY_PERCENT = 95, DELAYS = 4 };
 static const int64_t PROBE_STEP_NS = DR_NS_PER_MS;
 static const int64_t PAUSE_NS = 500 * DR_NS_PER_MS;
 
-static unsigned rail_of(const struct dr_manager *m, unsigned c, unsigned path)
+static unsigned rail_of(const struct mgr_channel *c, unsigned path)
 {
-	return path == 0 ? m->prm.channel[c].primary : m->prm.channel[c].shadow;
+	return path == 0 ? c->spec.primary : c->spec.shadow;
 }
 
 static void tell(struct dr_manager *m, unsigned r)
@@ -33,15 +36,34 @@ static void tell(struct dr_manager *m, unsigned r)
 	m->prm.ops->degraded(m->prm.arg, r, &st, m->now);
 }
 
-/* The bytes that the transport acknowledged on path *path since the last sample; *waited: see rule 2. */
-static uint64_t ask(struct dr_manager *m, unsigned c, unsigned *path, bool *waited)
+/* The rail that carries the channel's data, or carried it last. */
+static unsigned data_rail(struct mgr_channel *c)
 {
-	struct mgr_flow was = m->flow[c], *f = &m->flow[c];
+	int active = dr_channel_active(c->ch);
+
+	if (active >= 0)
+		c->flow.rail = rail_of(c, (unsigned)active);
+	return c->flow.rail;
+}
+
+/* Bytes that the peer acknowledged since the last call. */
+static uint64_t newly_done(struct mgr_channel *c)
+{
+	uint64_t done = dr_channel_bytes_done(c->ch), before = c->flow.done;
+
+	c->flow.done = done;
+	return dr_channel_is_sender(c->ch) ? done - before : 0;
+}
+
+/* The bytes that the transport acknowledged on path *path since the last sample; *waited: see rule 2. */
+static uint64_t ask(const struct dr_manager *m, struct mgr_channel *c, unsigned *path, bool *waited)
+{
+	struct mgr_flow was = c->flow, *f = &c->flow;
 	struct dr_path_stats s;
 	int64_t dt;
 
 	*waited = false;
-	f->known = dr_channel_sending(m->channel[c], path, &f->gen, &s);
+	f->known = dr_channel_sending(c->ch, path, &f->gen, &s);
 	if (!f->known)
 		return 0;
 	f->path = *path;
@@ -66,14 +88,8 @@ static uint32_t slow_rails(struct dr_manager *m, uint64_t cheap[DR_RAILS_MAX])
 	double dt = (double)(m->now - m->sampled_ns);
 	uint32_t slow = 0;
 
-	for (unsigned c = 0; c < m->prm.n_channels; c++) {
-		uint64_t done = dr_channel_bytes_done(m->channel[c]);
-		int active = dr_channel_active(m->channel[c]);
-
-		if (dr_channel_is_sender(m->channel[c]) && active >= 0)
-			cheap[rail_of(m, c, (unsigned)active)] += done - m->flow[c].done;
-		m->flow[c].done = done;
-	}
+	for (struct mgr_channel *c = m->channels; c; c = c->next)
+		cheap[data_rail(c)] += newly_done(c);
 	pthread_mutex_lock(&m->rates->lock);
 	for (unsigned r = 0; r < m->prm.n_rails; r++)
 		if (!dr_rate_enough(&m->rates->rate, r, (double)cheap[r] * 8e9 / dt, m->now))
@@ -84,20 +100,24 @@ static uint32_t slow_rails(struct dr_manager *m, uint64_t cheap[DR_RAILS_MAX])
 
 static void sample(struct dr_manager *m)
 {
-	uint64_t bytes[DR_RAILS_MAX] = { 0 }, cheap[DR_RAILS_MAX] = { 0 };
-	uint32_t slow = slow_rails(m, cheap), waits = 0, changed = 0;
+	uint64_t bytes[DR_RAILS_MAX], cheap[DR_RAILS_MAX];
+	uint32_t slow, waits = 0, changed = 0;
 
-	for (unsigned c = 0; c < m->prm.n_channels; c++) {
-		int active = dr_channel_active(m->channel[c]);
+	memcpy(bytes, m->removed_bytes, sizeof(bytes));
+	memcpy(cheap, m->removed_bytes, sizeof(cheap));
+	memset(m->removed_bytes, 0, sizeof(m->removed_bytes));
+	slow = slow_rails(m, cheap);
+	for (struct mgr_channel *c = m->channels; c; c = c->next) {
+		int active = dr_channel_active(c->ch);
 		unsigned path = 0, r;
 		uint64_t acked;
 		bool waited;
 
-		if (active < 0 || !(slow & (1u << rail_of(m, c, (unsigned)active)))) {
-			m->flow[c].known = false;
+		if (active < 0 || !(slow & (1u << rail_of(c, (unsigned)active)))) {
+			c->flow.known = false;
 			continue;
 		}
-		r = rail_of(m, c, (unsigned)active);
+		r = rail_of(c, (unsigned)active);
 		acked = ask(m, c, &path, &waited);
 		bytes[r] += acked;
 		waits |= waited ? 1u << r : 0;
@@ -155,18 +175,30 @@ static void probe_over(struct dr_manager *m)
 		tell(m, m->probe.rail);
 }
 
+static void probe_lost(struct dr_manager *m)
+{
+	m->probe.p.bps = 0;
+	probe_over(m);
+}
+
+void dr_manager_forget_flow(struct dr_manager *m, struct mgr_channel *c)
+{
+	m->removed_bytes[data_rail(c)] += newly_done(c);
+	if (m->probe.on && m->probe.c == c)
+		probe_lost(m);
+}
+
 /* Back-pressure and a connection that is gone lose the probe. */
 static void probe_step(struct dr_manager *m)
 {
-	struct dr_channel *ch = m->channel[m->probe.c];
+	struct dr_channel *ch = m->probe.c->ch;
 	struct dr_rate_look look;
 	struct dr_path_stats s;
 	uint32_t n;
 
 	m->probe.next_ns = m->now + PROBE_STEP_NS;
 	if (!dr_channel_path_stats(ch, m->probe.path, m->probe.gen, &s)) {
-		m->probe.p.bps = 0;
-		probe_over(m);
+		probe_lost(m);
 		return;
 	}
 	look = (struct dr_rate_look){ .handed = s.fill_bytes - m->probe.base,
@@ -175,23 +207,22 @@ static void probe_step(struct dr_manager *m)
 		.held_ns = s.held_ns };
 	n = dr_rate_probe_step(&m->probe.p, &look, m->now);
 	if (n > 0 && dr_channel_fill(ch, m->probe.path, n, &m->probe.gen, m->now) != 0) {
-		m->probe.p.bps = 0;
-		probe_over(m);
+		probe_lost(m);
 	} else if (m->probe.p.done) {
 		probe_over(m);
 	}
 }
 
-static void probe_begin(struct dr_manager *m, unsigned c, unsigned path, unsigned rail)
+static void probe_begin(struct dr_manager *m, struct mgr_channel *c, unsigned path, unsigned rail)
 {
 	struct dr_path_stats s = { 0 };
 
 	m->probe.c = c;
 	m->probe.path = path;
 	m->probe.rail = rail;
-	m->probe.gen = dr_channel_generation(m->channel[c], path);
+	m->probe.gen = dr_channel_generation(c->ch, path);
 	m->probe.base = 0;
-	if (dr_channel_path_stats(m->channel[c], path, m->probe.gen, &s))
+	if (dr_channel_path_stats(c->ch, path, m->probe.gen, &s))
 		m->probe.base = s.fill_bytes;
 	dr_rate_probe_init(&m->probe.p, s.rtt_min_ns, s.held_ns);
 	m->probe.on = true;
@@ -199,10 +230,10 @@ static void probe_begin(struct dr_manager *m, unsigned c, unsigned path, unsigne
 }
 
 /* Channels that want to fail back. What one of them measures is the answer for all of the process. */
-static void answer(struct dr_manager *m, unsigned c, int64_t since)
+static void answer(struct dr_manager *m, struct mgr_channel *c, int64_t since)
 {
-	struct dr_rate_question q = { .rail = rail_of(m, c, 0),
-		.other = rail_of(m, c, 1),
+	struct dr_rate_question q = { .rail = rail_of(c, 0),
+		.other = rail_of(c, 1),
 		.asked_ns = since,
 		.blind = !m->prm.transport->fill };
 	enum dr_rate_gate gate;
@@ -211,7 +242,7 @@ static void answer(struct dr_manager *m, unsigned c, int64_t since)
 
 	if (m->probe.on)
 		return;
-	q.busy = dr_channel_owed(m->channel[c], &path, &since);
+	q.busy = dr_channel_owed(c->ch, &path, &since);
 	pthread_mutex_lock(&m->rates->lock);
 	gate = dr_rate_gate(&m->rates->rate, &q, m->now, &which);
 	pthread_mutex_unlock(&m->rates->lock);
@@ -219,7 +250,7 @@ static void answer(struct dr_manager *m, unsigned c, int64_t since)
 		probe_begin(m, c, which == q.rail ? 0 : 1, which);
 	if (gate == DR_RATE_PROBE || gate == DR_RATE_WAIT)
 		return;
-	if (!dr_channel_answer(m->channel[c],
+	if (!dr_channel_answer(c->ch,
 		    gate == DR_RATE_OPEN   ? DR_CHANNEL_FAIL_BACK
 		    : gate == DR_RATE_SHUT ? DR_CHANNEL_NOT_NOW
 					   : DR_CHANNEL_UNKNOWN,
@@ -236,16 +267,16 @@ static void answer_all(struct dr_manager *m)
 {
 	int64_t since;
 
-	for (unsigned c = 0; c < m->prm.n_channels; c++)
-		if (dr_channel_asks(m->channel[c], &since))
+	for (struct mgr_channel *c = m->channels; c; c = c->next)
+		if (dr_channel_asks(c->ch, &since))
 			answer(m, c, since);
 }
 
 /* Rule 4. */
-static void leave(struct dr_manager *m, unsigned c)
+static void leave(struct dr_manager *m, struct mgr_channel *c)
 {
 	struct dr_rate_question q = { .blind = !m->prm.transport->fill };
-	struct dr_channel *ch = m->channel[c];
+	struct dr_channel *ch = c->ch;
 	int active = dr_channel_active(ch);
 	enum dr_rate_move move;
 	char why[96];
@@ -253,8 +284,8 @@ static void leave(struct dr_manager *m, unsigned c)
 	if (m->probe.on || active < 0 || !dr_channel_is_sender(ch) ||
 		!dr_channel_path_up(ch, !active))
 		return;
-	q.rail = rail_of(m, c, (unsigned)active);
-	q.other = rail_of(m, c, !active);
+	q.rail = rail_of(c, (unsigned)active);
+	q.other = rail_of(c, !active);
 	if (m->rail[q.other].state != DR_RAIL_ALIVE)
 		return;
 	pthread_mutex_lock(&m->rates->lock);
@@ -286,6 +317,6 @@ void dr_manager_rates(struct dr_manager *m)
 		return;
 	sample(m);
 	m->sampled_ns = m->now;
-	for (unsigned c = 0; m->prm.leave_degraded > 0 && c < m->prm.n_channels; c++)
+	for (struct mgr_channel *c = m->channels; m->prm.leave_degraded > 0 && c; c = c->next)
 		leave(m, c);
 }

@@ -26,7 +26,6 @@ static struct dr_manager_params params(struct group *g, struct dr_sim_rail_param
 		.gpu = k,
 		.position = k,
 		.n_rails = RAILS,
-		.n_channels = CHANNELS,
 		.connector = rp->node == 0,
 		.window = 4,
 		.heartbeat_ns = BEAT_NS,
@@ -39,8 +38,6 @@ static struct dr_manager_params params(struct group *g, struct dr_sim_rail_param
 
 	for (unsigned r = 0; r < RAILS; r++)
 		mp.rail[r].ifindex = (int)r + 1;
-	for (unsigned c = 0; c < CHANNELS; c++)
-		mp.channel[c] = (struct dr_manager_channel){ c, !c, rp->node == 0 };
 	return mp;
 }
 

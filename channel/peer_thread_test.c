@@ -51,7 +51,10 @@ static void *work(void *arg)
 	struct dr_err e = { 0 };
 
 	w->rc = dr_manager_start(
-		w->m, (const uint8_t(*)[DR_HANDLE_MAX])w->h, w->len, HANDLES, dr_now_ns(), &e);
+		w->m, (const uint8_t(*)[DR_HANDLE_MAX])w->h, w->len, RAILS, dr_now_ns(), &e);
+	if (w->rc == 0)
+		w->rc = dr_channel_start(dr_manager_channel_at(w->m, 0), w->h[RAILS], w->len[RAILS],
+			dr_now_ns(), &e);
 	while (w->rc == 0 && !atomic_load(&w->stop)) {
 		atomic_store(&w->paused, atomic_load(&w->pause));
 		if (atomic_load(&w->paused)) { /* it does not even read */
@@ -71,7 +74,6 @@ static struct dr_manager_params params(unsigned end)
 {
 	struct dr_manager_params p = { .transport = dr_transport_find("tcp"),
 		.n_rails = RAILS,
-		.n_channels = 1,
 		.connector = end == 0,
 		.window = 4,
 		.heartbeat_ns = 2 * DR_NS_PER_MS,
@@ -79,19 +81,20 @@ static struct dr_manager_params params(unsigned end)
 		.hold_down_ns = DR_NS_PER_S };
 
 	memset(p.token, 7, sizeof(p.token));
-	p.channel[0] = (struct dr_manager_channel){ 0, 1, end == 0 };
 	for (unsigned r = 0; r < RAILS; r++) {
-		struct sockaddr_in *a = (struct sockaddr_in *)&p.rail[r].local;
+		struct sockaddr_in a = { .sin_family = AF_INET,
+			.sin_addr.s_addr = htonl(INADDR_LOOPBACK + 2 * r + end) };
 
-		a->sin_family = AF_INET;
-		a->sin_addr.s_addr = htonl(INADDR_LOOPBACK + 2 * r + end);
+		memcpy(&p.rail[r].local, &a, sizeof(a));
 	}
 	return p;
 }
 
 static void make(struct end *n, unsigned end)
 {
+	struct dr_manager_channel spec = { 0, 1, end == 0 };
 	struct dr_manager_params p = params(end);
+	struct dr_channel *ch;
 
 	assert_int_equal(dr_poller_create(&n->apart, NULL), 0);
 	assert_int_equal(dr_peer_create(&p, n->apart, &n->peer, NULL), 0);
@@ -101,6 +104,7 @@ static void make(struct end *n, unsigned end)
 		assert_int_equal(dr_poller_create(&n->w[k].poller, NULL), 0);
 		p.poller = n->w[k].poller;
 		assert_int_equal(dr_manager_create(&p, &n->w[k].m, NULL), 0);
+		assert_int_equal(dr_manager_open_channel(n->w[k].m, 0, &spec, &ch, NULL), 0);
 	}
 }
 
@@ -112,9 +116,11 @@ static void introduce(struct end *to, struct end *from)
 	for (unsigned k = 0; k < GPUS; k++) {
 		struct worker *w = &to->w[k];
 
-		for (unsigned i = 0; i < HANDLES; i++)
+		for (unsigned i = 0; i < RAILS; i++)
 			w->len[i] = (uint16_t)dr_manager_handle(
 				from->w[k].m, i, w->h[i], sizeof(w->h[i]));
+		w->len[RAILS] = (uint16_t)dr_channel_handle(
+			dr_manager_channel_at(from->w[k].m, 0), w->h[RAILS], DR_HANDLE_MAX);
 		assert_int_equal(pthread_create(&w->thread, NULL, work, w), 0);
 	}
 	for (unsigned i = 0; i < RAILS; i++)

@@ -42,6 +42,7 @@ killers=(
 	channel/rate_test
 	channel/rate_leave_test
 	channel/manager_test
+	channel/manager_channels_test
 	channel/grey_test
 	channel/leave_test
 	channel/frame_test

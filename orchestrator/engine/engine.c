@@ -15,7 +15,7 @@
  * every stream its turn.
  */
 enum { SLOT_ALIGN = 4096, SPIN_TURNS = 2 };
-static_assert(DR_CHANNELS_MAX == 64, "dr_engine.due has a bit for each stream");
+static_assert(DR_GPU_CHANNELS_MAX == 64, "dr_engine.due has a bit for each stream");
 /* Ping-pong spins through waits of the usual length. The limits are wide because a turn that includes a sleep is
  * longer: if it ended the spinning, both ends would sleep in every later turn. */
 static const int64_t SPIN_MAX_NS = 200 * DR_NS_PER_US;
@@ -179,49 +179,60 @@ static int check_params(
 	const struct dr_worker_params *wp, const struct dr_worker_gpu_params *gp, struct dr_err *e)
 {
 	const struct dr_manager_params *m = &gp->manager;
-	int n = (int)m->n_channels;
+	int n = (int)gp->n_channels;
 
 	if (m->window < 1 || m->window > DR_WINDOW_MAX)
 		return dr_err_set(
 			e, -EINVAL, "window %u: the range is 1 to %d", m->window, DR_WINDOW_MAX);
 	if (wp->chunk_max < 1)
 		return dr_err_set(e, -EINVAL, "a chunk needs at least 1 byte");
-	if (n < 1 || n > DR_CHANNELS_MAX || gp->n_bulk > m->n_channels)
+	if (n < 1 || n > DR_GPU_CHANNELS_MAX || gp->n_bulk > gp->n_channels)
 		return dr_err_set(e, -EINVAL, "%d channels, %u of them bulk: the range is 1 to %d",
-			n, gp->n_bulk, DR_CHANNELS_MAX);
+			n, gp->n_bulk, DR_GPU_CHANNELS_MAX);
 	if ((gp->lat_tx < 0) != (gp->lat_rx < 0) || gp->lat_tx >= n || gp->lat_rx >= n)
 		return dr_err_set(
 			e, -EINVAL, "latency channels %d and %d of %d", gp->lat_tx, gp->lat_rx, n);
 	if (gp->lat_tx >= 0 &&
-		(!m->channel[gp->lat_tx].sender || m->channel[gp->lat_rx].sender ||
+		(!gp->channel[gp->lat_tx].sender || gp->channel[gp->lat_rx].sender ||
 			(unsigned)gp->lat_tx < gp->n_bulk || (unsigned)gp->lat_rx < gp->n_bulk))
 		return dr_err_set(e, -EINVAL, "latency channels %d and %d: wrong direction or bulk",
 			gp->lat_tx, gp->lat_rx);
 	return 0;
 }
 
-static int make_streams(struct dr_engine *g)
+/* The handles of the channels travel with those of the rails, so they are opened before the start. */
+static int make_streams(struct dr_engine *g, struct dr_err *e)
 {
-	unsigned cap = g->prm.manager.window;
+	unsigned cap = g->prm.manager.window, n = g->prm.n_channels;
+	int rc = 0;
 
-	g->n_streams = dr_manager_n_channels(g->mgr);
-	g->stream = dr_calloc(g->n_streams, sizeof(*g->stream));
+	g->stream = dr_calloc(n, sizeof(*g->stream));
 	if (!g->stream)
-		return -ENOMEM;
-	for (unsigned i = 0; i < g->n_streams; i++) {
+		return dr_err_set(e, -ENOMEM, "gpu %u: out of memory", g->prm.gpu);
+	for (; g->n_streams < n && rc == 0; g->n_streams++) {
+		unsigned i = g->n_streams;
 		struct dr_stream *s = &g->stream[i];
 
+		rc = dr_manager_open_channel(g->mgr, i, &g->prm.channel[i], &s->ch, e);
+		if (rc < 0)
+			return dr_err_prefix(e, "gpu %u", g->prm.gpu);
 		s->eng = g;
-		s->ch = dr_manager_channel_at(g->mgr, i);
 		s->number = i;
-		s->sender = dr_channel_is_sender(s->ch);
+		s->sender = g->prm.channel[i].sender;
 		s->wake_ns = DR_NEVER;
 		dr_integrity_init(&s->integrity, g->seed, g->prm.position, i, cap);
-		int rc = dr_stream_init(s, cap);
-		if (rc < 0)
-			return rc;
+		rc = dr_stream_init(s, cap);
 	}
-	return 0;
+	return rc == 0 ? 0 : dr_err_set(e, rc, "gpu %u: out of memory", g->prm.gpu);
+}
+
+static int make_hists(struct dr_engine *g, struct dr_err *e)
+{
+	int rc = dr_hist_create(&g->rtt);
+
+	if (rc == 0)
+		rc = dr_hist_create(&g->cadence);
+	return rc == 0 ? 0 : dr_err_set(e, rc, "gpu %u: out of memory", g->prm.gpu);
 }
 
 int dr_engine_create(const struct dr_engine_params *p, struct dr_engine **out, struct dr_err *e)
@@ -251,14 +262,12 @@ int dr_engine_create(const struct dr_engine_params *p, struct dr_engine **out, s
 		dr_free(g);
 		return rc;
 	}
-	rc = make_streams(g);
+	rc = make_streams(g, e);
 	if (rc == 0)
-		rc = dr_hist_create(&g->rtt);
-	if (rc == 0)
-		rc = dr_hist_create(&g->cadence);
+		rc = make_hists(g, e);
 	if (rc < 0) {
 		dr_engine_destroy(g);
-		return dr_err_set(e, rc, "gpu %u: out of memory", gp->gpu);
+		return rc;
 	}
 	*out = g;
 	return 0;
@@ -387,6 +396,19 @@ void dr_engine_destroy(struct dr_engine *g)
 	dr_free(g);
 }
 
+/* The peer's handles: of its rails, then of its channels. */
+static int start_all(struct dr_engine *g, int64_t now, struct dr_err *e)
+{
+	unsigned rails = dr_manager_handle_count(g->mgr);
+	int rc = dr_manager_start(
+		g->mgr, (const uint8_t(*)[DR_HANDLE_MAX])g->peer, g->peer_len, rails, now, e);
+
+	for (unsigned i = 0; i < g->n_streams && rc == 0; i++)
+		rc = dr_channel_start(
+			g->stream[i].ch, g->peer[rails + i], g->peer_len[rails + i], now, e);
+	return rc;
+}
+
 void dr_engine_connect(struct dr_engine *g, int64_t now)
 {
 	struct dr_err e = { .code = 0, .text = "" };
@@ -397,8 +419,7 @@ void dr_engine_connect(struct dr_engine *g, int64_t now)
 		dr_engine_fail(g, DR_ALL, -EINVAL, "connect: the peer's handles are not set");
 		return;
 	}
-	int rc = dr_manager_start(
-		g->mgr, (const uint8_t(*)[DR_HANDLE_MAX])g->peer, g->peer_len, g->n_peer, now, &e);
+	int rc = start_all(g, now, &e);
 	if (rc < 0) {
 		dr_engine_fail(g, DR_ALL, rc, e.text);
 		return;
@@ -440,7 +461,7 @@ static bool is_ping_stream(const struct dr_engine *g, unsigned i)
 
 void dr_engine_all_due(struct dr_engine *g)
 {
-	g->due = UINT64_MAX >> (DR_CHANNELS_MAX - g->n_streams);
+	g->due = UINT64_MAX >> (DR_GPU_CHANNELS_MAX - g->n_streams);
 }
 
 /* Streams whose rate limit allows them to send again. */

@@ -109,7 +109,6 @@ struct dr_engine {
 	struct dr_stream *stream;
 	uint8_t (*peer)[DR_HANDLE_MAX]; /* with peer_len in one block */
 	uint16_t *peer_len;
-	unsigned n_peer;
 
 	enum dr_engine_state state;
 	bool closing;

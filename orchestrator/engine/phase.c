@@ -146,8 +146,7 @@ static bool takes_part(const struct dr_engine *g, const struct dr_phase *p, unsi
 {
 	if (p->kind == DR_PHASE_LAT)
 		return (int)stream == g->prm.lat_tx || (int)stream == g->prm.lat_rx;
-	return stream < g->prm.n_bulk &&
-	       dr_phase_has_rail(p, g->prm.manager.channel[stream].primary);
+	return stream < g->prm.n_bulk && dr_phase_has_rail(p, g->prm.channel[stream].primary);
 }
 
 static bool any_takes_part(const struct dr_engine *g, const struct dr_phase *p)

@@ -111,7 +111,7 @@ static int worker_init(struct dr_worker *w, struct dr_err *e)
 	if (rc < 0)
 		return dr_err_set(e, rc, "worker %u: queues: %s", w->prm.index, dr_errno_name(rc));
 	w->gpu = dr_calloc(w->prm.n_gpus, sizeof(struct dr_engine *));
-	w->snap = dr_calloc((size_t)w->prm.n_gpus * DR_CHANNELS_MAX, sizeof(*w->snap));
+	w->snap = dr_calloc((size_t)w->prm.n_gpus * DR_GPU_CHANNELS_MAX, sizeof(*w->snap));
 	if (!w->gpu || !w->snap)
 		return dr_err_set(e, -ENOMEM, "worker %u: out of memory", w->prm.index);
 	rc = dr_poller_create(&w->poller, e);
@@ -217,12 +217,25 @@ int dr_worker_started(struct dr_worker *w, struct dr_err *e)
 
 /* ---- interface for the main thread ---- */
 
-struct dr_manager *dr_worker_manager(struct dr_worker *w, unsigned position)
+unsigned dr_worker_handle_count(const struct dr_worker *w, unsigned position)
+{
+	const struct dr_engine *g = engine_at(w, position);
+
+	dr_assert(g);
+	return dr_manager_handle_count(g->mgr) + g->n_streams;
+}
+
+int dr_worker_handle(struct dr_worker *w, unsigned position, unsigned i, void *buf, size_t cap)
 {
 	struct dr_engine *g = engine_at(w, position);
+	unsigned rails;
 
 	dr_assert(g && !w->running);
-	return g->mgr;
+	rails = dr_manager_handle_count(g->mgr);
+	if (i < rails)
+		return dr_manager_handle(g->mgr, i, buf, cap);
+	dr_assert(i - rails < g->n_streams);
+	return dr_channel_handle(g->stream[i - rails].ch, buf, cap);
 }
 
 int dr_worker_set_peer(struct dr_worker *w, unsigned position,
@@ -231,7 +244,7 @@ int dr_worker_set_peer(struct dr_worker *w, unsigned position,
 	struct dr_engine *g = engine_at(w, position);
 
 	dr_assert(g && !g->peer);
-	if (n != dr_manager_handle_count(g->mgr))
+	if (n != dr_worker_handle_count(w, position))
 		return -EPROTO;
 	g->peer = dr_calloc(n, sizeof(*g->peer) + sizeof(*g->peer_len));
 	if (!g->peer)
@@ -239,7 +252,6 @@ int dr_worker_set_peer(struct dr_worker *w, unsigned position,
 	g->peer_len = (uint16_t *)(g->peer + n);
 	memcpy(g->peer, handles, n * sizeof(*g->peer));
 	memcpy(g->peer_len, lens, n * sizeof(*g->peer_len));
-	g->n_peer = n;
 	return 0;
 }
 
@@ -308,10 +320,10 @@ void dr_worker_snapshot(
 	pthread_mutex_t *lock = (pthread_mutex_t *)&w->snap_lock;
 	unsigned i = 0;
 
-	dr_assert(channel < DR_CHANNELS_MAX && engine_at(w, position));
+	dr_assert(channel < DR_GPU_CHANNELS_MAX && engine_at(w, position));
 	while (w->gpu[i]->prm.position != position)
 		i++;
 	pthread_mutex_lock(lock);
-	*out = w->snap[i * DR_CHANNELS_MAX + channel];
+	*out = w->snap[i * DR_GPU_CHANNELS_MAX + channel];
 	pthread_mutex_unlock(lock);
 }

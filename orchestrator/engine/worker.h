@@ -20,6 +20,9 @@ struct dr_worker_gpu_params {
 	unsigned position;		  /* k: the k-th GPU of the run */
 	unsigned gpu;			  /* logical GPU number, for names */
 	struct dr_manager_params manager; /* poller, ops, arg, gpu are filled in by the worker */
+	/* Opened with the numbers 0..n_channels-1. */
+	unsigned n_channels;
+	struct dr_manager_channel channel[DR_GPU_CHANNELS_MAX];
 	struct dr_gpu_buffers *
 		gpu_buffers; /* GPU memory, around manager's transport already; NULL: host memory */
 	/* Channels 0..n_bulk-1 carry bandwidth; lat_tx/lat_rx: channel numbers of the ping-pong as seen
@@ -100,7 +103,7 @@ struct dr_command {
 	enum dr_command_kind kind;
 	unsigned position, channel, path; /* DR_ALL allowed */
 	struct dr_phase phase;
-	uint64_t expect[DR_CHANNELS_MAX], expect_bytes[DR_CHANNELS_MAX];
+	uint64_t expect[DR_GPU_CHANNELS_MAX], expect_bytes[DR_GPU_CHANNELS_MAX];
 	int64_t value;
 	bool flag;
 	int err;
@@ -142,9 +145,11 @@ struct dr_phase_result {
 struct dr_worker;
 int dr_worker_create(const struct dr_worker_params *p, struct dr_worker **out, struct dr_err *e)
 	DR_MUST_CHECK;
-/* Before dr_worker_start: this end's handles of the k-th GPU of this worker. */
-struct dr_manager *dr_worker_manager(struct dr_worker *w, unsigned position);
-/* Peer handles for DR_CMD_CONNECT, set before that command is posted. */
+/* This end's handles of a GPU: one per rail, then one per channel. */
+unsigned dr_worker_handle_count(const struct dr_worker *w, unsigned position);
+/* Before dr_worker_start: writes handle i; returns its length or -errno. */
+int dr_worker_handle(struct dr_worker *w, unsigned position, unsigned i, void *buf, size_t cap);
+/* The peer's, as many, for DR_CMD_CONNECT; set before that command is posted. */
 int dr_worker_set_peer(struct dr_worker *w, unsigned position,
 	const uint8_t (*handles)[DR_HANDLE_MAX], const uint16_t *lens, unsigned n) DR_MUST_CHECK;
 /* Start the thread, which allocates the buffers. Pinning much memory takes seconds, so all workers are started

@@ -118,7 +118,7 @@ static void snapshot(struct dr_worker *w, int64_t token, int64_t now)
 	pthread_mutex_lock(&w->snap_lock);
 	for (unsigned i = 0; i < w->prm.n_gpus; i++) {
 		for (unsigned c = 0; c < w->gpu[i]->n_streams; c++) {
-			struct dr_worker_snap *s = &w->snap[i * DR_CHANNELS_MAX + c];
+			struct dr_worker_snap *s = &w->snap[i * DR_GPU_CHANNELS_MAX + c];
 			struct dr_channel *ch = w->gpu[i]->stream[c].ch;
 
 			dr_channel_stats(ch, &s->stats);

@@ -36,7 +36,7 @@ struct dr_worker {
 	atomic_bool quit;
 
 	pthread_mutex_t snap_lock;
-	struct dr_worker_snap *snap; /* n_gpus * DR_CHANNELS_MAX */
+	struct dr_worker_snap *snap; /* n_gpus * DR_GPU_CHANNELS_MAX */
 };
 
 /* worker.c: to the main thread; arg: the worker. Its own thread. */

@@ -82,12 +82,12 @@ static inline int make_end(unsigned side, struct dr_err *e)
 			sa->sin_addr.s_addr = htonl(INADDR_LOOPBACK + r);
 			m->rail[r].ifindex = cfg.links ? (int)if_nametoindex("lo") : 0;
 		}
-		m->n_channels = cfg.n_bulk + (cfg.lat ? 2 : 0);
-		for (unsigned c = 0; c < m->n_channels; c++) {
+		gp[k].n_channels = cfg.n_bulk + (cfg.lat ? 2 : 0);
+		for (unsigned c = 0; c < gp[k].n_channels; c++) {
 			bool back =
 				c < cfg.n_bulk ? c >= cfg.n_bulk - cfg.n_back : c == cfg.n_bulk + 1;
 
-			m->channel[c] = (struct dr_manager_channel){ .primary = c % 2,
+			gp[k].channel[c] = (struct dr_manager_channel){ .primary = c % 2,
 				.shadow = 1 - c % 2,
 				.sender = back == (side == SERVER) };
 		}
@@ -109,15 +109,14 @@ static inline int make_end(unsigned side, struct dr_err *e)
 
 static inline void exchange(unsigned from, unsigned to)
 {
-	static uint8_t h[DR_RAILS_MAX + DR_CHANNELS_MAX][DR_HANDLE_MAX];
-	uint16_t len[DR_RAILS_MAX + DR_CHANNELS_MAX];
+	static uint8_t h[DR_RAILS_MAX + DR_GPU_CHANNELS_MAX][DR_HANDLE_MAX];
+	uint16_t len[DR_RAILS_MAX + DR_GPU_CHANNELS_MAX];
 
 	for (unsigned k = 0; k < cfg.n_gpus; k++) {
-		struct dr_manager *m = dr_worker_manager(ends[from].w, k);
-		unsigned n = dr_manager_handle_count(m);
+		unsigned n = dr_worker_handle_count(ends[from].w, k);
 
 		for (unsigned i = 0; i < n; i++) {
-			int l = dr_manager_handle(m, i, h[i], sizeof(h[i]));
+			int l = dr_worker_handle(ends[from].w, k, i, h[i], sizeof(h[i]));
 
 			assert_true(l >= 0);
 			len[i] = (uint16_t)l;

@@ -63,7 +63,7 @@ static const struct dr_opt rows[] = {
 	  .help = "Allow lists of GPUs of different length at the two ends. The first GPUs of the "
 		  "longer list are used." },
 	{ .name = "channels", .short_name = 'N', .kind = DR_OPT_UINT, .arg = "N", .def = "8",
-	  .min = 1, .max = DR_CHANNELS_MAX,
+	  .min = 1, .max = DR_GPU_CHANNELS_MAX,
 	  .commands = RUN | TOPO | DOCTOR, .offset = AT(channels),
 	  .env = { "UCCL_TCPX_NUM_CHANNELS" },
 	  .help = "Channels per GPU and direction." },

@@ -155,11 +155,12 @@ static int check_channels(struct dr_options *o, struct dr_err *e)
 
 	if (o->bidir && o->reverse)
 		return dr_err_set(e, -EINVAL, "--bidir and --reverse cannot be combined");
-	if (n > DR_CHANNELS_MAX)
+	if (n > DR_GPU_CHANNELS_MAX)
 		return dr_err_set(e, -ERANGE,
 			"--channels %llu: both directions and the latency test need %llu channels per "
 			"GPU; the limit is %d",
-			(unsigned long long)o->channels, (unsigned long long)n, DR_CHANNELS_MAX);
+			(unsigned long long)o->channels, (unsigned long long)n,
+			DR_GPU_CHANNELS_MAX);
 	return 0;
 }
 

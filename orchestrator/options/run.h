@@ -6,6 +6,8 @@
 #include <stdint.h>
 
 /* What the options ask a run to do: the poll policy and the phases. */
+enum { DR_GPU_CHANNELS_MAX = 64 }; /* of a GPU in a run */
+
 enum dr_poll_policy { DR_POLL_ADAPTIVE, DR_POLL_BUSY };
 
 enum dr_phase_kind { DR_PHASE_BW, DR_PHASE_LAT, DR_PHASE_FAILOVER };

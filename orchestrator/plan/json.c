@@ -113,7 +113,7 @@ static const struct dr_field offer_fields[] = {
 	PLAN("spread", DR_F_UINT, spread, .max = DR_SPREAD_EACH),
 	DR_FIELD_ROWS("spread_list", struct dr_plan, spread_list, n_spread, spread_table,
 		.flags = DR_F_REQUIRED),
-	PLAN("channels", DR_F_UINT, n_each, .min = 1, .max = DR_CHANNELS_MAX),
+	PLAN("channels", DR_F_UINT, n_each, .min = 1, .max = DR_GPU_CHANNELS_MAX),
 	PLAN("forward", DR_F_BOOL, forward),
 	PLAN("reverse", DR_F_BOOL, reverse),
 	PLAN("lat", DR_F_BOOL, lat),

@@ -110,15 +110,16 @@ int dr_plan_check(const struct dr_plan *p, struct dr_err *e)
 	if (p->n_rails < 1 || p->n_rails > DR_RAILS_MAX)
 		return dr_err_set(
 			e, -EINVAL, "%u rails: 1 to %d are possible", p->n_rails, DR_RAILS_MAX);
-	if (p->spread == DR_SPREAD_EACH && dr_plan_n_channels(p) > DR_CHANNELS_MAX)
+	if (p->spread == DR_SPREAD_EACH && dr_plan_n_channels(p) > DR_GPU_CHANNELS_MAX)
 		return dr_err_set(e, -EINVAL,
 			"--matrix: %u channels a direction on each of %u rails make %u per GPU, of %d; use "
 			"a smaller --channels, or fewer --rails",
-			p->n_each, p->n_rails, dr_plan_n_channels(p), DR_CHANNELS_MAX);
-	if (p->n_each < 1 || !(p->forward || p->reverse) || dr_plan_n_channels(p) > DR_CHANNELS_MAX)
+			p->n_each, p->n_rails, dr_plan_n_channels(p), DR_GPU_CHANNELS_MAX);
+	if (p->n_each < 1 || !(p->forward || p->reverse) ||
+		dr_plan_n_channels(p) > DR_GPU_CHANNELS_MAX)
 		return dr_err_set(e, -EINVAL,
 			"%u channels in each direction make %u per GPU: 1 to %d are possible",
-			p->n_each, dr_plan_n_channels(p), DR_CHANNELS_MAX);
+			p->n_each, dr_plan_n_channels(p), DR_GPU_CHANNELS_MAX);
 	if (p->window < 1 || p->window > DR_CHANNEL_WINDOW_MAX)
 		return dr_err_set(e, -EINVAL, "window %u: 1 to %d are possible", p->window,
 			DR_CHANNEL_WINDOW_MAX);
@@ -261,8 +262,7 @@ int dr_plan_parse_spread(struct dr_plan *p, const char *s, struct dr_err *e)
 
 /* ---- for the ChannelManager and for people ---- */
 
-void dr_plan_manager(const struct dr_plan *p, enum dr_plan_end end, unsigned position,
-	struct dr_manager_params *out)
+void dr_plan_manager(const struct dr_plan *p, enum dr_plan_end end, struct dr_manager_params *out)
 {
 	const struct dr_transport_kind *kind = dr_plan_kind(p);
 
@@ -280,14 +280,6 @@ void dr_plan_manager(const struct dr_plan *p, enum dr_plan_end end, unsigned pos
 		out->rail[r].local = rail->addr;
 		out->rail[r].ifindex = rail->ifindex;
 	}
-	out->n_channels = dr_plan_n_channels(p);
-	for (unsigned c = 0; c < out->n_channels; c++) {
-		struct dr_plan_map m = dr_plan_paths(p, position, c);
-
-		out->channel[c].primary = m.primary;
-		out->channel[c].shadow = m.shadow;
-		out->channel[c].sender = dr_plan_from_client(p, c) == (end == DR_PLAN_CLIENT);
-	}
 	out->connector = end == DR_PLAN_CLIENT;
 	out->window = p->window;
 	out->heartbeat_ns = p->heartbeat_ns;
@@ -298,6 +290,21 @@ void dr_plan_manager(const struct dr_plan *p, enum dr_plan_end end, unsigned pos
 	out->lost_after_ns = p->lost_after_ns;
 	out->sockbuf = p->sockbuf;
 	out->dscp = p->dscp;
+}
+
+unsigned dr_plan_channels(const struct dr_plan *p, enum dr_plan_end end, unsigned position,
+	struct dr_manager_channel out[DR_GPU_CHANNELS_MAX])
+{
+	unsigned n = dr_plan_n_channels(p);
+
+	for (unsigned c = 0; c < n; c++) {
+		struct dr_plan_map m = dr_plan_paths(p, position, c);
+
+		out[c] = (struct dr_manager_channel){ .primary = m.primary,
+			.shadow = m.shadow,
+			.sender = dr_plan_from_client(p, c) == (end == DR_PLAN_CLIENT) };
+	}
+	return n;
 }
 
 void dr_plan_describe(

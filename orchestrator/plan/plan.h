@@ -23,7 +23,7 @@ enum {
 	DR_PLAN_CHUNK_MAX = 64 << 20,
 	DR_PLAN_FAULTS_MAX = 32,
 	DR_PLAN_FAULT_BYTES = 192, /* longer ones are not sent with the offer */
-	DR_PLAN_HANDLES_MAX = 2 * DR_RAILS_MAX + DR_CHANNELS_MAX
+	DR_PLAN_HANDLES_MAX = 2 * DR_RAILS_MAX + DR_GPU_CHANNELS_MAX
 };
 
 struct dr_plan_rail {
@@ -116,7 +116,7 @@ bool dr_plan_from_client(const struct dr_plan *p, unsigned channel);
 struct dr_plan_map dr_plan_paths(const struct dr_plan *p, unsigned position, unsigned channel);
 /* Has each GPU of the phase a channel for it in each direction? Otherwise it would never end. */
 bool dr_plan_fits_phase(const struct dr_plan *p, const struct dr_phase *phase);
-/* -EINVAL: counts out of range, a rail that is not there, too many channels (DR_CHANNELS_MAX). */
+/* -EINVAL: counts out of range, a rail that is not there, too many channels (DR_GPU_CHANNELS_MAX). */
 int dr_plan_check(const struct dr_plan *p, struct dr_err *e) DR_MUST_CHECK;
 /* The same, and the automatic map from `locality`; to be called when GPUs or rails have changed. Both ends
  * come to the same map. */
@@ -166,10 +166,11 @@ int dr_plan_match(struct dr_plan *p, const struct dr_netdev_rail *own, unsigned 
 json_t *dr_plan_reply(const struct dr_plan *p);
 int dr_plan_read_reply(struct dr_plan *p, const json_t *reply, struct dr_err *e) DR_MUST_CHECK;
 
-/* The manager's parameters of one GPU at this end (token and ports are the caller's); p outlives the
- * manager. */
-void dr_plan_manager(const struct dr_plan *p, enum dr_plan_end end, unsigned position,
-	struct dr_manager_params *out);
+/* A manager's parameters at this end (token, ports, GPU and position are the caller's); p outlives the manager. */
+void dr_plan_manager(const struct dr_plan *p, enum dr_plan_end end, struct dr_manager_params *out);
+/* The channels of the GPU at `position`, by number. Returns how many. */
+unsigned dr_plan_channels(const struct dr_plan *p, enum dr_plan_end end, unsigned position,
+	struct dr_manager_channel out[DR_GPU_CHANNELS_MAX]);
 /* locality.c. `locality` of the end from p->topo, its rails and GPUs as they are numbered now. */
 void dr_plan_measure(struct dr_plan *p, enum dr_plan_end end);
 /* Why the GPU has its primaries, for people: "same PCI switch", "spread by number: ...". */

@@ -434,7 +434,7 @@ static void both_ends_come_to_the_same_plan(void **state)
 			c.rail[i][DR_PLAN_SERVER].address, s.rail[i][DR_PLAN_SERVER].address);
 	assert_int_equal(s.seed, 77);
 	assert_int_equal(s.leave_ppm, 125000);
-	dr_plan_manager(&s, DR_PLAN_SERVER, 0, &m);
+	dr_plan_manager(&s, DR_PLAN_SERVER, &m);
 	assert_true(m.leave_degraded == 0.125);
 	assert_string_equal(s.transport, "tcp"); /* nobody said */
 }

@@ -67,7 +67,7 @@ static void the_manager_gets_the_nics_window(void **state)
 	parse(DR_CMDBIT_CLIENT, "x h --transport verbs");
 	dr_plan_set_transport(&p, &opt);
 	k = dr_plan_kind(&p);
-	dr_plan_manager(&p, DR_PLAN_CLIENT, 0, &m);
+	dr_plan_manager(&p, DR_PLAN_CLIENT, &m);
 	assert_string_equal(m.transport->name, "verbs");
 	assert_ptr_equal(m.kind_params, &p.kind_params);
 	assert_int_equal(m.hw_window_ns, 8 * (4096ll << 14));
@@ -77,7 +77,7 @@ static void the_manager_gets_the_nics_window(void **state)
 	((struct dr_verbs_params *)&p.kind_params)->retry = 6;
 	assert_null(k->warning(&p.kind_params, true));
 	snprintf(p.transport, sizeof(p.transport), "tcp");
-	dr_plan_manager(&p, DR_PLAN_CLIENT, 0, &m);
+	dr_plan_manager(&p, DR_PLAN_CLIENT, &m);
 	assert_string_equal(m.transport->name, "tcp");
 	assert_int_equal(m.hw_window_ns, 0);
 	assert_int_equal(m.hw_retry_ns, 0);

@@ -263,7 +263,7 @@ static int accepted(struct dr_client *c, const json_t *reply, const unsigned *gp
 		rc = dr_output_check_baselines(s->out, s->rec, NULL, 0, e);
 	if (rc)
 		return rc;
-	dr_plan_manager(&s->plan, DR_PLAN_CLIENT, 0, &mp);
+	dr_plan_manager(&s->plan, DR_PLAN_CLIENT, &mp);
 	s->rec->detection.bound_ns = dr_manager_detect_bound(&mp);
 	s->rec->detection.lost_after_ns = s->plan.lost_after_ns;
 	describe_plan(s);

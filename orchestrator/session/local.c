@@ -35,7 +35,7 @@ struct dr_affinity_place dr_local_place(
 /* What the managers of all GPUs have in common. */
 static void manager_params(const struct dr_local *l, unsigned position, struct dr_manager_params *m)
 {
-	dr_plan_manager(l->plan, l->side, position, m);
+	dr_plan_manager(l->plan, l->side, m);
 	m->gpu = l->plan->gpu[position][l->side];
 	m->position = position;
 	m->port_min = l->s->opt->data_port_min;
@@ -66,6 +66,7 @@ static int gpu_params(struct dr_local *l, struct dr_local_gpu *g, struct dr_work
 	int rc = 0;
 
 	manager_params(l, g->position, &p->manager);
+	p->n_channels = dr_plan_channels(l->plan, l->side, g->position, p->channel);
 	p->manager.life = &l->life;
 	p->manager.rates = &l->rates;
 	p->position = g->position;
@@ -242,17 +243,17 @@ void dr_local_destroy(struct dr_local *l)
 /* The manager's handles, then those of the peer, which come once, with the first GPU. */
 static int send_handles(const struct dr_local *l, const struct dr_local_gpu *g)
 {
-	struct dr_manager *m = dr_worker_manager(g->on->w, g->position);
 	struct dr_boot_handle h[DR_PLAN_HANDLES_MAX] = { 0 };
 	unsigned n = dr_plan_n_handles(l->plan), own = n - dr_plan_n_peer_handles(l->plan);
 
-	if (!m || dr_manager_handle_count(m) != own)
+	if (dr_worker_handle_count(g->on->w, g->position) != own)
 		return -EINVAL;
 	for (unsigned i = 0; i < n; i++) {
 		int len = 0;
 
 		if (i < own)
-			len = dr_manager_handle(m, i, h[i].bytes, sizeof(h[i].bytes));
+			len = dr_worker_handle(
+				g->on->w, g->position, i, h[i].bytes, sizeof(h[i].bytes));
 		else if (g->position == 0)
 			len = dr_peer_handle(l->peer, i - own, h[i].bytes, sizeof(h[i].bytes));
 		if (len < 0)

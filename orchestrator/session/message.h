@@ -44,9 +44,9 @@ struct dr_message {
 	struct dr_fault_report fault;
 	int64_t cadence_p50_ns, cadence_p99_ns; /* DR_UNSET: nothing was received */
 	unsigned n_totals;
-	uint64_t totals[DR_CHANNELS_MAX];
+	uint64_t totals[DR_GPU_CHANNELS_MAX];
 	unsigned n_bytes; /* 0: not told */
-	uint64_t bytes[DR_CHANNELS_MAX];
+	uint64_t bytes[DR_GPU_CHANNELS_MAX];
 	char text[DR_FAULT_SPEC_MAX];
 	json_t *part; /* borrowed: of dr_record_part, or of the object that was read; NULL: none */
 };

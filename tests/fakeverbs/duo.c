@@ -98,10 +98,10 @@ static struct dr_memory memory_of(struct duo *d, unsigned end)
 
 static void open_end(struct duo *d, unsigned end)
 {
+	struct dr_manager_channel spec = { 0, d->o.rails - 1, end == SENDER };
 	struct dr_verbs_params vp;
 	struct dr_manager_params mp = { .transport = dr_transport_find("verbs"),
 		.n_rails = d->o.rails,
-		.n_channels = 1,
 		.connector = end == RECEIVER,
 		.window = DUO_WINDOW,
 		.heartbeat_ns = 20 * DR_NS_PER_MS,
@@ -118,20 +118,20 @@ static void open_end(struct duo *d, unsigned end)
 	dr_verbs_params_init(&vp);
 	vp.lazy_mr = d->o.lazy;
 	memset(mp.token, 3, sizeof(mp.token));
-	mp.channel[0] = (struct dr_manager_channel){ 0, d->o.rails - 1, end == SENDER };
 	for (unsigned rail = 0; rail < d->o.rails; rail++) {
-		struct sockaddr_in *a = (struct sockaddr_in *)&mp.rail[rail].local;
+		struct sockaddr_in a = { .sin_family = AF_INET,
+			.sin_addr.s_addr = htonl(INADDR_LOOPBACK + d->o.address + 2 * rail + end) };
 
 		mp.rail[rail].ifname = "lo";
-		a->sin_family = AF_INET;
-		a->sin_addr.s_addr = htonl(INADDR_LOOPBACK + d->o.address + 2 * rail + end);
+		memcpy(&mp.rail[rail].local, &a, sizeof(a));
 	}
 	if (d->o.peer && dr_peer_create(&mp, NULL, &d->peer[end], &e))
 		fail_msg("peer: %s", e.text);
 	mp.peer = d->peer[end];
 	if (dr_manager_create(&mp, &d->m[end], &e))
 		fail_msg("create: %s", e.text);
-	d->ch[end] = dr_manager_channel_at(d->m[end], 0);
+	if (dr_manager_open_channel(d->m[end], 0, &spec, &d->ch[end], &e))
+		fail_msg("open: %s", e.text);
 	if (dr_channel_mem_reg(d->ch[end], &m, &d->mem[end], &e))
 		fail_msg("register: %s", e.text);
 }
@@ -150,9 +150,10 @@ static void introduce_peer(struct duo *d, unsigned end)
 
 static void introduce(struct duo *d, unsigned end)
 {
-	uint8_t h[3][DR_HANDLE_MAX];
+	uint8_t h[2][DR_HANDLE_MAX];
 	struct dr_err e = { 0 };
-	uint16_t len[3];
+	uint16_t len[2];
+	int rc;
 	unsigned n = dr_manager_handle_count(d->m[end]);
 
 	if (d->o.peer)
@@ -160,6 +161,10 @@ static void introduce(struct duo *d, unsigned end)
 	for (unsigned i = 0; i < n; i++)
 		len[i] = (uint16_t)dr_manager_handle(d->m[!end], i, h[i], sizeof(h[i]));
 	if (dr_manager_start(d->m[end], h, len, n, dr_now_ns(), &e))
+		fail_msg("start: %s", e.text);
+	rc = dr_channel_handle(d->ch[!end], h[0], sizeof(h[0]));
+	assert_true(rc > 0);
+	if (dr_channel_start(d->ch[end], h[0], (size_t)rc, dr_now_ns(), &e))
 		fail_msg("start: %s", e.text);
 }
 

@@ -32,7 +32,7 @@ static void message(const json_t *j)
 		dr_assert(e.text[0]);
 		return;
 	}
-	dr_assert(m.which <= 1 && m.err <= 0 && m.n_totals <= DR_CHANNELS_MAX);
+	dr_assert(m.which <= 1 && m.err <= 0 && m.n_totals <= DR_GPU_CHANNELS_MAX);
 	if (m.kind == DR_MSG_PHASE)
 		check_phase(&m.phase);
 	echo = dr_message_to_json(&m);

@@ -55,15 +55,19 @@ static void base(struct dr_plan *p)
 /* As both ends use a plan that dr_plan_check has passed. */
 static void use(const struct dr_plan *p)
 {
+	struct dr_manager_channel channel[DR_GPU_CHANNELS_MAX];
 	struct dr_manager_params m;
 	char text[512];
 
 	for (unsigned k = 0; k < p->n_gpus; k++) {
-		dr_plan_manager(p, DR_PLAN_SERVER, k, &m);
-		dr_assert(m.n_channels >= 1 && m.n_channels <= DR_CHANNELS_MAX);
-		for (unsigned c = 0; c < m.n_channels; c++)
-			dr_assert(m.channel[c].primary < p->n_rails &&
-				  m.channel[c].shadow < p->n_rails);
+		unsigned n = dr_plan_n_channels(p);
+
+		dr_assert(n >= 1 && n <= DR_GPU_CHANNELS_MAX);
+		dr_plan_manager(p, DR_PLAN_SERVER, &m);
+		dr_assert(dr_plan_channels(p, DR_PLAN_SERVER, k, channel) == n);
+		for (unsigned c = 0; c < n; c++)
+			dr_assert(
+				channel[c].primary < p->n_rails && channel[c].shadow < p->n_rails);
 		dr_plan_describe(p, DR_PLAN_CLIENT, k, text, sizeof(text));
 	}
 	dr_assert(p->window >= 1 && p->window <= DR_CHANNEL_WINDOW_MAX);

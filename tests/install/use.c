@@ -44,36 +44,43 @@ static struct dr_manager *open_end(bool sender, struct dr_poller *poller, struct
 	struct dr_manager_params p = {
 		.transport = dr_transport_find("tcp"),
 		.n_rails = 2,
-		.n_channels = 1,
-		.channel[0] = { .primary = 0, .shadow = 1, .sender = sender },
 		.connector = sender,
 		.window = WINDOW,
 		.heartbeat_ns = 10 * DR_NS_PER_MS,
 		.poller = poller,
 		.ops = &no_ops,
 	};
+	struct dr_manager_channel spec = { .primary = 0, .shadow = 1, .sender = sender };
+	struct dr_channel *ch;
 	struct dr_manager *m;
 
 	rail_at(&p.rail[0], "127.0.0.1");
 	rail_at(&p.rail[1], "127.0.0.2");
-	return dr_manager_create(&p, &m, e) ? NULL : m;
+	if (dr_manager_create(&p, &m, e) || dr_manager_open_channel(m, 0, &spec, &ch, e))
+		return NULL;
+	return m;
 }
 
 /* The handles of `from` start `to`; between two hosts they travel over a connection of the user's. */
 static int start(struct dr_manager *to, struct dr_manager *from, struct dr_err *e)
 {
-	uint8_t handle[3][DR_HANDLE_MAX];
-	uint16_t len[3];
+	struct dr_channel *ch = dr_manager_channel_at(to, 0);
+	uint8_t handle[2][DR_HANDLE_MAX];
+	uint16_t len[2];
 	unsigned i, n = dr_manager_handle_count(from);
 	int rc;
 
-	for (i = 0; i < n && i < 3; i++) {
+	for (i = 0; i < n && i < 2; i++) {
 		rc = dr_manager_handle(from, i, handle[i], sizeof(handle[i]));
 		if (rc < 0)
 			return rc;
 		len[i] = (uint16_t)rc;
 	}
-	return dr_manager_start(to, handle, len, n, dr_now_ns(), e);
+	rc = dr_manager_start(to, handle, len, n, dr_now_ns(), e);
+	if (rc)
+		return rc;
+	rc = dr_channel_handle(dr_manager_channel_at(from, 0), handle[0], sizeof(handle[0]));
+	return rc < 0 ? rc : dr_channel_start(ch, handle[0], (size_t)rc, dr_now_ns(), e);
 }
 
 struct end {

@@ -98,13 +98,28 @@ static void dial(struct sim_boot *b, int64_t now)
 	b->dial_ns = DR_NEVER;
 }
 
+/* Of a manager: its rails', then its channels'. */
+static unsigned count_own(const struct dr_manager *m)
+{
+	return dr_manager_handle_count(m) + dr_manager_n_channels(m);
+}
+
+static int write_own(struct dr_manager *m, unsigned i, uint8_t *buf, size_t cap)
+{
+	unsigned rails = dr_manager_handle_count(m);
+
+	if (i < rails)
+		return dr_manager_handle(m, i, buf, cap);
+	return dr_channel_handle(dr_manager_channel_at(m, i - rails), buf, cap);
+}
+
 /* Of all managers, then the peer's. */
 static unsigned count_handles(const struct sim_run *r, unsigned end)
 {
 	unsigned n = r->peer[end] ? dr_peer_handle_count(r->peer[end]) : 0;
 
 	for (unsigned k = 0; k < r->s->n_managers; k++)
-		n += dr_manager_handle_count(r->wk[end][k].m);
+		n += count_own(r->wk[end][k].m);
 	return n;
 }
 
@@ -120,8 +135,8 @@ static void send_handles(struct boot_end *e)
 	for (unsigned k = 0; k < r->s->n_managers; k++) {
 		struct dr_manager *m = r->wk[e->end][k].m;
 
-		for (unsigned i = 0; i < dr_manager_handle_count(m); i++, n++)
-			h[n].len = (uint8_t)dr_manager_handle(m, i, h[n].bytes, sizeof(h[n].bytes));
+		for (unsigned i = 0; i < count_own(m); i++, n++)
+			h[n].len = (uint8_t)write_own(m, i, h[n].bytes, sizeof(h[n].bytes));
 	}
 	for (unsigned i = 0; r->peer[e->end] && i < dr_peer_handle_count(r->peer[e->end]); i++, n++)
 		h[n].len =
@@ -150,6 +165,18 @@ static void start_end(struct boot_end *e, unsigned n, int64_t now)
 		sim_fail(r, "control: end %u start: %s", e->end, err.text);
 }
 
+static int start_channels(struct sim_worker *wk, unsigned at, struct dr_err *err)
+{
+	struct sim_boot *b = wk->r->boot;
+	int rc = 0;
+
+	for (unsigned c = 0; c < dr_manager_n_channels(wk->m) && rc == 0; c++, at++)
+		rc = dr_channel_start(dr_manager_channel_at(wk->m, c),
+			b->handles[wk->end].bytes[at], b->handles[wk->end].lens[at], wk->start_ns,
+			err);
+	return rc;
+}
+
 static void start_manager(struct sim_worker *wk)
 {
 	struct sim_run *r = wk->r;
@@ -157,7 +184,7 @@ static void start_manager(struct sim_worker *wk)
 	struct dr_err err;
 
 	for (unsigned k = 0; k < wk->k; k++)
-		at += dr_manager_handle_count(r->wk[wk->end][k].m);
+		at += count_own(r->wk[wk->end][k].m);
 	sim_touch(wk);
 	wk->started = true;
 	sim_cover.late_starts += r->s->start_ns[wk->end][wk->k] > 0;
@@ -166,7 +193,8 @@ static void start_manager(struct sim_worker *wk)
 	wk->running_ns = dr_sim_world_now(r->w);
 	if (dr_manager_start(wk->m, r->boot->handles[wk->end].bytes + at,
 		    r->boot->handles[wk->end].lens + at, dr_manager_handle_count(wk->m),
-		    wk->start_ns, &err) != 0)
+		    wk->start_ns, &err) != 0 ||
+		start_channels(wk, at + dr_manager_handle_count(wk->m), &err) != 0)
 		sim_fail(r, "control: end %u manager %u start: %s", wk->end, wk->k, err.text);
 	for (unsigned k = 0; k < r->s->n_managers; k++)
 		all += r->wk[wk->end][k].started;

@@ -60,8 +60,8 @@ struct dr_channel *sim_channel_at(const struct sim_run *r, unsigned c, unsigned 
 
 struct sim_user *sim_user_of(const struct dr_channel *ch)
 {
-	const struct dr_manager *m = ch->prm.arg;
-	const struct sim_worker *wk = m->prm.arg;
+	const struct mgr_channel *c = ch->prm.arg;
+	const struct sim_worker *wk = c->m->prm.arg;
 
 	return &wk->r->ch[dr_channel_id(ch) * wk->r->s->n_managers + wk->k].user[wk->end];
 }
@@ -98,17 +98,20 @@ void sim_touch(struct sim_worker *wk)
 
 /* ---- begin ---- */
 
-static void deal_channels(
-	const struct sim_run *r, struct sim_worker *wk, struct dr_manager_params *p)
+static int open_channels(const struct sim_run *r, struct sim_worker *wk, struct dr_err *e)
 {
 	const struct sim_schedule *s = r->s;
+	struct dr_channel *ch;
+	int rc = 0;
 
-	p->n_channels = 0;
-	for (unsigned c = wk->k; c < s->n_channels; c += s->n_managers)
-		p->channel[p->n_channels++] =
-			(struct dr_manager_channel){ .primary = sim_rail_of_path(r, c, 0),
-				.shadow = sim_rail_of_path(r, c, 1),
-				.sender = s->sender[c] == (wk->end == 0) };
+	for (unsigned c = wk->k; c < s->n_channels && rc == 0; c += s->n_managers) {
+		struct dr_manager_channel spec = { .primary = sim_rail_of_path(r, c, 0),
+			.shadow = sim_rail_of_path(r, c, 1),
+			.sender = s->sender[c] == (wk->end == 0) };
+
+		rc = dr_manager_open_channel(wk->m, c / s->n_managers, &spec, &ch, e);
+	}
+	return rc;
 }
 
 static int make_managers(struct sim_run *r, unsigned end, struct dr_manager_params *p)
@@ -130,8 +133,7 @@ static int make_managers(struct sim_run *r, unsigned end, struct dr_manager_para
 		p->position = k;
 		p->poller = &wk->poller;
 		p->arg = wk;
-		deal_channels(r, wk, p);
-		if (dr_manager_create(p, &wk->m, &e) != 0) {
+		if (dr_manager_create(p, &wk->m, &e) != 0 || open_channels(r, wk, &e) != 0) {
 			sim_fail(r, "create: %s", e.text);
 			return -1;
 		}

@@ -50,7 +50,8 @@ struct tcp_rail;
 struct tcp_pending {
 	struct dr_pollable po;
 	struct tcp_rail *rail;
-	bool fired; /* the poller saw something; see tcp_rail.polled */
+	bool fired;  /* the poller saw something; see tcp_rail.polled */
+	bool parked; /* its HELLO was right */
 	char from[80];
 };
 

@@ -116,6 +116,7 @@ static void obey(struct tcp_rail *r, const struct tcp_verdict *v, int64_t now_ns
 	case TCP_KEEP:
 		return;
 	case TCP_PARKED:
+		c->parked = true;
 		report_incoming(r, &v->who);
 		return;
 	case TCP_ADMIT:
@@ -157,10 +158,10 @@ static void accept_one(
 		dr_tcp_admission_open(&r->admission, same_host(from, &r->peer), now_ns, &evicted);
 	struct tcp_pending *c = &r->pending[slot];
 
-	if (evicted) {
+	if (evicted && !c->parked) /* else a peer that dials before its channels exist here */
 		warn_rejected(r, c, now_ns, "too many connections wait for admission");
+	if (evicted)
 		close(take(r, c));
-	}
 	*c = (struct tcp_pending){ .po = { .fd = fd, .ready = pending_ready }, .rail = r };
 	dr_tcp_addr_format(from, c->from);
 	if (r->par.poller && dr_poller_add(r->par.poller, &c->po, EPOLLIN)) {

@@ -24,7 +24,7 @@ static inline void fz_options_ranges(const struct dr_options *o)
 	/* GPU numbers that cannot exist are refused when the GPUs are opened. */
 	dr_assert(o->command == DR_CMDBIT_DEMO || top >= DR_OPTIONS_GPUS_MAX ||
 		  o->port + top <= 65535);
-	dr_assert(o->channels >= 1 && o->channels <= DR_CHANNELS_MAX);
+	dr_assert(o->channels >= 1 && o->channels <= DR_GPU_CHANNELS_MAX);
 	dr_assert(o->window >= 1 && o->window <= DR_CHANNEL_WINDOW_MAX);
 	dr_assert(o->factor >= 2 && o->begin <= o->end && o->size >= 1);
 	dr_assert(o->data_port_min <= o->data_port_max);
