@@ -191,10 +191,10 @@ coverage: ## line coverage of window, channel and bootstrap by the tests without
 	$(Q)scripts/setup.sh build test cover
 	$(Q)scripts/coverage.sh
 # Nothing of the lab is needed to say that it cannot run here.
-check-lab: ## two emulated nodes with RDMA devices: boots them, runs tests/lab; FILES="..." FILTER=regex
+check-lab: ## two emulated nodes with RDMA devices: boots them, runs tests/lab; FILES="..." FILTER=regex LAB_BUSY=1
 	$(Q)scripts/setup.sh build test lab || :
 	$(Q)$(MAKE) --no-print-directory all tests
-	$(Q)FILTER='$(FILTER)' scripts/lab/check.sh $(B) $(FILES)
+	$(Q)FILTER='$(FILTER)' LAB_BUSY='$(LAB_BUSY)' scripts/lab/check.sh $(B) $(FILES)
 bench-lab: all ## dualrail beside perftest in the lab, and campaigns of faults: BENCH_PAIRS=n TRIALS=n
 	$(Q)scripts/setup.sh build lab || :
 	$(Q)scripts/lab/bench.sh $(B)

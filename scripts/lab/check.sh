@@ -5,8 +5,9 @@
 #   scripts/lab/check.sh BUILD [FILE.bats...]     (make check-lab)
 #
 # A lab that runs in LAB_DIR already is used and not stopped. Environment: FILTER, a regular expression of test
-# names. The last line is `N passed, N failed, N skipped`; exit status 1 when something failed. On a
-# machine that cannot run the lab every test is skipped, with the reason.
+# names; LAB_BUSY, not empty: the host does other work, tests that need an idle one are skipped. The last line is
+# `N passed, N failed, N skipped`; exit status 1 when something failed. On a machine that cannot run the lab every test
+# is skipped, with the reason.
 set -uo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -54,7 +55,7 @@ skip_all() {
 main() {
 	local file why rc
 	(($#)) || {
-		sed -n '3,10s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
+		sed -n '3,12s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
 		exit 1
 	}
 	DR_BUILD=$(cd "$1" 2>/dev/null && pwd) || {

@@ -11,6 +11,7 @@ setup_file() {
 
 setup() {
 	load lib
+	idle_host
 	verbs_setup
 	OPTS=(--transport verbs -N 1 -s 256K --chunk 32K --window 4)
 	GPUS=(-g 0 --pair)

@@ -89,6 +89,12 @@ install_dualrail() {
 	rm -rf "$stage"
 }
 
+# idle_host: for tests of verdicts that depend on time. Processors and NICs of the guests are emulated, so both stand
+# for seconds while the host does other work.
+idle_host() {
+	[[ -z ${LAB_BUSY-} ]] || skip "needs an idle host; make check-lab runs it"
+}
+
 # For setup(): skips without a lab; installs the program again after a reboot.
 verbs_setup() {
 	"$DUALRAIL" --version | grep -q verbs || skip "this build has no verbs"
