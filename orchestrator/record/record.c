@@ -202,7 +202,7 @@ void dr_record_set_options(struct dr_record *rec, json_t *options)
 
 /* --------------------------------- rows --------------------------------- */
 
-void dr_record_latency_hist(struct dr_record *rec, int64_t gpu, int64_t bytes,
+void dr_record_latency_hist(struct dr_record *rec, int64_t gpu, const char *nic, int64_t bytes,
 	const struct dr_hist *rtt, int64_t switched)
 {
 	struct dr_hist_bin bins[DR_HIST_BINS];
@@ -210,6 +210,7 @@ void dr_record_latency_hist(struct dr_record *rec, int64_t gpu, int64_t bytes,
 
 	dr_fields_init(&dr_latency_fields, &row);
 	row.gpu = gpu;
+	snprintf(row.nic, sizeof(row.nic), "%s", nic);
 	row.bytes = bytes;
 	row.switched = switched;
 	row.samples = (int64_t)dr_hist_count(rtt);

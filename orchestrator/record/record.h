@@ -91,7 +91,7 @@ void dr_record_reset(struct dr_record *rec);
 #define dr_record_add(rec, list, row)                                                              \
 	dr_record_add_row((rec), offsetof(struct dr_record, list), 1 ? (row) : (rec)->list.v)
 void *dr_record_add_row(struct dr_record *rec, size_t list_off, const void *row);
-void dr_record_latency_hist(struct dr_record *rec, int64_t gpu, int64_t bytes,
+void dr_record_latency_hist(struct dr_record *rec, int64_t gpu, const char *nic, int64_t bytes,
 	const struct dr_hist *rtt, int64_t switched);
 void dr_record_eventf(struct dr_record *rec, const char *kind, const char *fmt, ...)
 	DR_PRINTF(3, 4);

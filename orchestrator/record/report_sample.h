@@ -190,6 +190,7 @@ static inline void sample_rest(struct dr_record *rec)
 	for (i = 0; i < 2; i++) {
 		dr_fields_init(&dr_latency_fields, &lat);
 		lat.gpu = i;
+		snprintf(lat.nic, sizeof(lat.nic), "mlx5_%d", i);
 		lat.bytes = 64;
 		lat.samples = 200000;
 		lat.p50_ns = 9400 + i * 300;

@@ -471,6 +471,7 @@ static void round_trips_alone_have_no_table_of_nics(void **state)
 	rec->false_failovers = DR_UNSET;
 	text = text_of(write_table, rec);
 	assert_non_null(strstr(text, "Latency: "));
+	assert_non_null(strstr(text, "    1  mlx5_1                64 B     200000"));
 	assert_null(strstr(text, "NICs during the whole run"));
 	free(text);
 	dr_record_destroy(rec);

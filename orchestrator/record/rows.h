@@ -269,6 +269,7 @@ END(dr_bin_fields, "bin", "a bin of a histogram: four per power of two of nanose
 BEGIN
 	F(INT, gpu, "the client's GPU", KEY, LABEL("gpu"))
 	F(INT, bytes, "size of a message", KEY, OUT(.label = "message_bytes", .csv = "message_bytes"))
+	S(64, nic, "NIC of the GPU's primary path at the client")
 	F(INT, samples, "round trips measured", METRIC("latency_seconds", LATENCY_HELP, .suffix = "_count"))
 	G(US, "rtt_us.p50", p50_ns, "median of the round trip", METRIC("latency_seconds", .extra = "quantile", .value = "0.5"))
 	G(US, "rtt_us.p90", p90_ns, "90th percentile", METRIC("latency_seconds", .extra = "quantile", .value = "0.9"))

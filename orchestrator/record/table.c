@@ -265,6 +265,7 @@ static void print_total(const struct dr_record *rec, FILE *f)
 		dr_enum_name(dr_end_names, peer), num(rec->cpu_percent_peer, 0).s);
 }
 
+#define LATENCY "%5s  %-15s %10s %10s %9s %9s %9s %9s %9s%s\n"
 static void print_latency(const struct dr_record *rec, FILE *f)
 {
 	bool marked = false;
@@ -273,15 +274,14 @@ static void print_latency(const struct dr_record *rec, FILE *f)
 		return;
 	fputs("\nLatency: round trip of one message in us (one direction takes about half of it)\n",
 		f);
-	fprintf(f, "%5s  %10s %10s %9s %9s %9s %9s %9s\n", "GPU", "message", "samples", "p50",
-		"p90", "p99", "p99.9", "max");
+	fprintf(f, LATENCY, "GPU", "NIC", "message", "samples", "p50", "p90", "p99", "p99.9", "max",
+		"");
 	for (size_t i = 0; i < rec->latency.n; i++) {
 		const struct dr_latency_row *r = &rec->latency.v[i];
 
-		fprintf(f, "%5s  %10s %10s %9s %9s %9s %9s %9s%s\n", count(r->gpu).s,
-			size(r->bytes).s, count(r->samples).s, us(r->p50_ns).s, us(r->p90_ns).s,
-			us(r->p99_ns).s, us(r->p999_ns).s, us(r->max_ns).s,
-			r->switched > 0 ? " !" : "");
+		fprintf(f, LATENCY, count(r->gpu).s, r->nic, size(r->bytes).s, count(r->samples).s,
+			us(r->p50_ns).s, us(r->p90_ns).s, us(r->p99_ns).s, us(r->p999_ns).s,
+			us(r->max_ns).s, r->switched > 0 ? " !" : "");
 		marked |= r->switched > 0;
 	}
 	if (marked)

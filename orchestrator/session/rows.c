@@ -180,6 +180,15 @@ static void integrity(struct dr_local *l, const struct dr_phase_result *r)
 	add_check(l, &i);
 }
 
+/* Of the primary path of the GPU's channels for round trips. */
+static const char *latency_nic(const struct dr_local *l, const struct dr_local_gpu *g)
+{
+	for (const struct dr_local_channel *ch = l->channel; ch < l->end; ch++)
+		if (ch->gpu == g && !ch->bulk)
+			return l->plan->rail[ch->rails.primary][l->side].name;
+	return "";
+}
+
 static void gpu_results(struct dr_local *l, struct dr_local_gpu *g)
 {
 	const struct dr_phase_result *r = dr_worker_result(g->on->w, g->position);
@@ -195,7 +204,8 @@ static void gpu_results(struct dr_local *l, struct dr_local_gpu *g)
 		if (bw && !dr_matrix_cell_running(l) && dr_local_has_bulk(l, sending))
 			bandwidth_row(l, g, sending);
 	if (lat && l->side == DR_PLAN_CLIENT && r->rtt)
-		dr_record_latency_hist(l->rec, g->number, (int64_t)l->phase.message_bytes, r->rtt,
+		dr_record_latency_hist(l->rec, g->number, latency_nic(l, g),
+			(int64_t)l->phase.message_bytes, r->rtt,
 			dr_local_away(l, g, true) + dr_local_away(l, g, false));
 	if (lat || dr_local_has_bulk(l, false))
 		integrity(l, r);

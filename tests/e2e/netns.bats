@@ -435,6 +435,7 @@ management() {
 	holds c.json '.failover.faults | length == 4 and all(.verdict == "PASS")'
 	holds c.json '.bandwidth | length >= 1'
 	holds c.json '.latency | length >= 2 and all(.samples > 0)'
+	holds c.json '[.latency[].nic] | unique == ["rail0", "rail1"]'
 	holds c.json '[.nics[] | select(.counter_tx_bytes != null)] | length == 4'
 }
 
