@@ -329,6 +329,19 @@ void dr_output_row_at(struct dr_output *o, size_t list_off, const void *row)
 		stream(o, t->event, dr_fields_to_json(t->fields, row));
 }
 
+void dr_output_line(struct dr_output *o, const char *component, const char *text)
+{
+	FILE *f = people(o);
+	bool log = f && dr_log_is_json();
+
+	if (log)
+		dr_say(component, "%s", text);
+	if (!f || (log && fileno(f) < 0)) /* the tables are lines of the log */
+		return;
+	fprintf(f, "%s\n", text);
+	fflush(f);
+}
+
 void dr_output_result(struct dr_output *o, struct dr_record *rec)
 {
 	dr_output_publish(o, rec);

@@ -82,6 +82,8 @@ void dr_output_start(struct dr_output *o, struct dr_record *rec);
 			0 * sizeof((row) == ((struct dr_record *)NULL)->list.v),                   \
 		(row))
 void dr_output_row_at(struct dr_output *o, size_t list_off, const void *row);
+/* A line for people while the run lasts; after dr_log_set_json(true) also in the log, with this component. */
+void dr_output_line(struct dr_output *o, const char *component, const char *text);
 /* "result" of the stream: a phase is over. Publishes the live metrics too. */
 void dr_output_result(struct dr_output *o, struct dr_record *rec);
 /* Live figures for /metrics; cheap enough for once a second. */

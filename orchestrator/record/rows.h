@@ -12,7 +12,6 @@
  *   A(kind, "name", member, text, ...)  a field of a member that another line declares
  *   C("name", value, text)              a constant; P("name", table, text) fields of this struct as an object
  *   X(declaration;)                     a member that is no field
- *
  * After the text: KEY, LABEL, METRIC, OUT (fields.c), further members of struct dr_field.
  */
 #include "base/fields.h"
@@ -339,7 +338,7 @@ BEGIN
 	F(INT, trial, "fault that it belongs to; null: none was active")
 	E(receiver, dr_bool_names, "this end receives on the channel")
 	E(unexpected, dr_bool_names, "not planned, and outside the failover test")
-	X(struct dr_switch_record rec;)
+	X(struct dr_switch_record rec; bool told;) /* told: a line for people has it */
 	A(UINT, "epoch", rec.epoch, "epoch after the switch")
 	A(UINT, "from_path", rec.from, "path before")
 	A(UINT, "to_path", rec.to, "path after")
@@ -723,7 +722,7 @@ BEGIN
 	S(16, command, "server, client or demo")
 	X(char target[256], tests[24];) /* HOST as given and --test; "": unknown. For Prometheus */
 	X(const struct dr_prom_labels *labels;) /* of --prom-label; NULL: none; not owned */
-	X(int64_t end_ns;) /* of the verdict; DR_UNSET: not yet */
+	X(int64_t end_ns, session_ns;) /* verdict, DR_UNSET: not yet; time 0 of intervals and lines for people, 0: none */
 	E(side, dr_end_names, "end that wrote this document")
 	X(int64_t start_wall_ns;)
 	A(WALL, "start_time", start_wall_ns, "begin of the run, ISO 8601")

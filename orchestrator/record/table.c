@@ -402,7 +402,11 @@ static void print_switch(const struct dr_record *rec, const struct dr_switch_row
 	fprintf(f, "  GPU %s channel %s: %s -> %s at %s s, gap ", count(r->gpu).s,
 		count(r->channel).s, path_nic(rec, r->gpu, (int)r->rec.from).s,
 		path_nic(rec, r->gpu, (int)r->rec.to).s,
-		num((double)(r->rec.detect_ns - rec->start_ns) / 1e9, 2).s);
+		num((double)(r->rec.detect_ns -
+			     (rec->session_ns ? rec->session_ns : rec->start_ns)) /
+				1e9,
+			2)
+			.s);
 	if (receiver && receiver->gap_ns != DR_UNSET)
 		fprintf(f, "%s ms", ms(receiver->gap_ns).s);
 	else

@@ -290,7 +290,7 @@ static int inject(struct dr_client *c, struct dr_trial *t)
 		dr_output_progress(c->s.out, NULL);
 		fprintf(dr_output_tables(c->s.out), "fault %u: %.*s at %.2f s\n", t->number,
 			(int)strcspn(text, ";"), text,
-			(double)(dr_now_ns() - c->s.rec->start_ns) / 1e9);
+			(double)(dr_now_ns() - c->s.local->begin_ns) / 1e9);
 		fflush(dr_output_tables(c->s.out));
 	}
 	return 0;
@@ -378,6 +378,7 @@ static int steps(struct dr_client *c, struct dr_trial *t, int64_t not_before_ns)
 	t->first_switch = c->s.rec->switches.n;
 	t->first_event = c->s.rec->events.n;
 	mark_affected(c, t);
+	dr_switch_lines_trial(c->s.local, true);
 	rc = inject(c, t);
 	if (rc == 0)
 		rc = fault_lasts(c, t);
@@ -407,6 +408,7 @@ static int one_trial(struct dr_client *c, struct dr_trial *t, int64_t not_before
 	t->cut = rc != 0;
 	t->error = rc != 0 && (c->s.local->n_failed || c->peer_failed);
 	judge(c, t);
+	dr_switch_lines_trial(c->s.local, false);
 	dr_record_add(c->s.rec, faults, &t->row);
 	dr_output_row(c->s.out, faults, &t->row);
 	return rc;

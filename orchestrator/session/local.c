@@ -205,7 +205,7 @@ int dr_local_create(struct dr_session *s, struct dr_err *e)
 		dr_local_destroy(l);
 		return rc;
 	}
-	l->begin_ns = dr_now_ns();
+	l->rec->session_ns = l->begin_ns = dr_now_ns();
 	dr_local_record_plan(l);
 	dr_local_record_environment(l);
 	dr_local_memory(l);

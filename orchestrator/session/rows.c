@@ -283,7 +283,9 @@ static int64_t interval_deadline(const struct dr_local *l)
 
 int64_t dr_local_deadline(const struct dr_local *l)
 {
-	return DR_MIN(interval_deadline(l), dr_live_deadline(l));
+	int64_t lines = l->switch_lines.due_ns ? l->switch_lines.due_ns : DR_NEVER;
+
+	return DR_MIN(DR_MIN(interval_deadline(l), dr_live_deadline(l)), lines);
 }
 
 void dr_local_interval_end(struct dr_local *l, int64_t now_ns)
@@ -307,15 +309,18 @@ void dr_local_interval_end(struct dr_local *l, int64_t now_ns)
 	dr_output_publish(l->out, l->rec);
 }
 
-void dr_local_tick(struct dr_local *l, int64_t now_ns)
+bool dr_local_tick(struct dr_local *l, int64_t now_ns)
 {
+	bool lines = dr_switch_lines_tick(l, now_ns);
+
 	dr_live_tick(l, now_ns);
 	if (now_ns < interval_deadline(l))
-		return;
+		return lines;
 	dr_local_interval_end(l, now_ns);
 	dr_local_interval_begin(l, now_ns);
 	while (l->interval_due_ns <= now_ns)
 		l->interval_due_ns += l->plan->interval_ns;
+	return true;
 }
 
 /* ---- the end ---- */
@@ -480,6 +485,7 @@ bool dr_local_describe_memory(const struct dr_local *l, char *buf, size_t len)
 
 void dr_local_finish(struct dr_local *l)
 {
+	dr_switch_lines_end(l);
 	dr_local_memory(l);
 	dr_live_end(l);
 	if (l->cpu_wall_ns > 0)

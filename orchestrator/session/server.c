@@ -507,8 +507,8 @@ static void turn(struct server *v)
 	dr_session_mtu_tick(s, now);
 	if (!s->local)
 		return;
-	dr_local_tick(s->local, now);
-	if (s->rec->intervals.n > intervals && !s->lost)
+	bool rows = dr_local_tick(s->local, now);
+	if ((rows || s->rec->intervals.n > intervals) && !s->lost)
 		send_part(v, &(struct dr_message){ .kind = DR_MSG_PART });
 }
 

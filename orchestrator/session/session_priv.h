@@ -16,6 +16,7 @@
  *   session.c   the loop, the control connection, messages
  *   inject.c    faults at this end
  *   mtu_run.c   what the test of the path MTU (mtu.c) means for a run
+ *   switch_lines.c  lines about switches, while the run lasts
  *   local*.c, rows.c, matrix_cell.c, live.c   this end's workers and what they measure
  * struct dr_client and the server's struct server begin with a struct dr_session, which is the argument of all
  * callbacks.
@@ -177,6 +178,7 @@ struct dr_local_channel {
 	uint32_t mark_epoch;
 	bool away;
 	uint64_t chunks_before; /* received before the phase */
+	unsigned line_batch;	/* switch_lines.c: the last one that it is in */
 	/* Campaign, of the running trial. */
 	struct {
 		bool hit;      /* the fault acts on the path that carries its data, */
@@ -193,6 +195,13 @@ struct dr_local_channel {
 /* Sums of the live counters. */
 struct dr_local_flow {
 	uint64_t tx_bytes, rx_bytes, tx_chunks, rx_chunks;
+};
+
+/* See switch_lines.c. */
+struct dr_switch_lines {
+	size_t seen, first; /* rows: there at the last look; all before `first` are done with */
+	int64_t due_ns;	    /* end of the batch; 0: none */
+	unsigned batch, lines;
 };
 
 struct dr_local {
@@ -237,6 +246,9 @@ struct dr_local {
 	int64_t interval_due_ns; /* its end */
 	bool interval_omitted;	 /* it began before the measured part */
 	struct dr_local_flow interval;
+
+	struct dr_switch_lines switch_lines;
+	bool trial_open; /* of the failover test: it explains switches without a plan */
 
 	struct { /* of a matrix: [0] when the measured part began, [1] when it ended */
 		struct dr_netdev_counters counter[DR_RAILS_MAX];
@@ -311,10 +323,10 @@ void dr_local_cadence(const struct dr_local *l, int64_t *p50_ns, int64_t *p99_ns
 /* The running interval ends: its row, if there is one. The next one begins. */
 void dr_local_interval_end(struct dr_local *l, int64_t now_ns);
 void dr_local_interval_begin(struct dr_local *l, int64_t now_ns);
-/* When the next interval is due; DR_NEVER. Call tick then: adds interval rows of what is received
- * here. */
+/* When the next interval or line about switches is due; DR_NEVER. Call tick then: adds interval rows of what is received
+ * here. True: there are rows that a server's client waits for. */
 int64_t dr_local_deadline(const struct dr_local *l);
-void dr_local_tick(struct dr_local *l, int64_t now_ns);
+bool dr_local_tick(struct dr_local *l, int64_t now_ns);
 /* The rows of this end's memory, as far as known; once the channels are up, with what its path is. */
 void dr_local_memory(struct dr_local *l);
 /* "GPU memory: ..." for people, once the channels are up. False: all is host memory. */
@@ -336,6 +348,15 @@ void dr_live_tick(struct dr_local *l, int64_t now_ns);
 void dr_live_switch(struct dr_local_gpu *g, const struct dr_report *rep, bool receiver);
 /* The last figures of the session; the caller publishes them. */
 void dr_live_end(struct dr_local *l);
+
+/*
+ * switch_lines.c. One line for people for switches that come together, while the run lasts. tick: true when a batch is
+ * complete; a server then sends its rows, which have the gaps. trial: the failover test has begun or ended one, and has
+ * claimed its switches. end: what is left, with or without the gap.
+ */
+bool dr_switch_lines_tick(struct dr_local *l, int64_t now_ns);
+void dr_switch_lines_trial(struct dr_local *l, bool open);
+void dr_switch_lines_end(struct dr_local *l);
 
 /*
  * matrix_cell.c. The bandwidth phases of a matrix as one end sees them: what its NICs' own counters rose

@@ -247,13 +247,15 @@ control_port() {
 	for end in "$A" "$B"; do
 		ip -n "$end" link set rail0 down
 		server_in_b --one-off --rails rail0,rail1
-		start_client_in_a --rails rail0,rail1 -D 4s --hold-down 100ms --verify --json=c.json
+		start_client_in_a --rails rail0,rail1 -D 4s --hold-down 100ms --verify --json=c.json --log-json
 		wait_for flowing
 		ip -n "$end" link set rail0 up
 		ends "$client" 0
 		ends "$server" 0
 		clean c.json
 		holds c.json '.events | any(.kind == "protection" and (.text | startswith("both paths")))'
+		grep -q '^failback at [0-9.]* s: GPU 0, rail1 -> rail0, gap [0-9.]* ms, 2 channels$' client.out
+		jq -se 'any(.component == "switch" and (.text | startswith("failback at ")))' client.err
 		holds c.json '[.nics[] | select(.side == "client")] | length == 2 and all(.tx_bytes > 1000000)'
 		holds c.json '[.nics[] | select(.side == "server")] | length == 2 and all(.rx_bytes > 1000000)'
 	done
