@@ -77,10 +77,14 @@ static void check_bound(const struct sim_user *u, const struct dr_switch_record 
 
 static void on_switched(void *arg, struct dr_channel *ch, const struct dr_switch_record *rec)
 {
-	const struct sim_user *u = sim_user_of(ch);
-	struct sim_run *r = u->r;
+	const struct sim_user *u;
+	struct sim_run *r;
 
 	(void)arg;
+	if (sim_is_visitor(ch))
+		return;
+	u = sim_user_of(ch);
+	r = u->r;
 	sim_say(r, "channel %u %s: epoch %u path %u -> %u %s (%s), gap %.3f ms, rounds %u",
 		u->channel, u->sender ? "sender" : "receiver", rec->epoch, rec->from, rec->to,
 		rec->planned ? "failback" : "switch", rec->cause,
@@ -103,12 +107,14 @@ static void on_switched(void *arg, struct dr_channel *ch, const struct dr_switch
 static void on_completed(
 	void *arg, struct dr_channel *ch, uint64_t seq, uint32_t bytes, int64_t now)
 {
-	const struct sim_user *u = sim_user_of(ch);
-	struct sim_channel *c = &u->r->ch[u->channel];
+	const struct sim_user *u;
+	struct sim_channel *c;
 
 	(void)arg, (void)seq, (void)bytes;
-	if (u->sender)
+	if (sim_is_visitor(ch) || ch->prm.sender)
 		return;
+	u = sim_user_of(ch);
+	c = &u->r->ch[u->channel];
 	if (ch->fo.data_epoch != c->epoch) {
 		c->epoch = ch->fo.data_epoch;
 		c->gap_from_ns = c->last_ns != 0
@@ -145,10 +151,16 @@ static bool excused(const struct sim_user *u, int err)
 
 static void on_failed(void *arg, struct dr_channel *ch, int err, const char *text, int64_t now)
 {
-	struct sim_user *u = sim_user_of(ch);
-	struct sim_run *r = u->r;
+	struct sim_user *u;
+	struct sim_run *r;
 
 	(void)arg, (void)now;
+	if (sim_is_visitor(ch)) {
+		sim_visit_failed(ch, err, text);
+		return;
+	}
+	u = sim_user_of(ch);
+	r = u->r;
 	sim_say(r, "channel %u end %u failed: %s", u->channel, u->end, text);
 	if (u->err != 0)
 		sim_fail(r, "outcome: channel %u end %u failed twice", u->channel, u->end);
@@ -314,6 +326,7 @@ void sim_app_step(struct sim_worker *wk)
 
 	for (unsigned c = wk->k; c < r->s->n_channels; c += r->s->n_managers)
 		step(&r->ch[c].user[wk->end], now);
+	sim_visit_step(wk);
 }
 
 static bool failback_is_near(struct sim_run *r)

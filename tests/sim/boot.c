@@ -99,9 +99,17 @@ static void dial(struct sim_boot *b, int64_t now)
 }
 
 /* Of a manager: its rails', then its channels'. */
+static unsigned n_dealt(const struct dr_manager *m)
+{
+	const struct sim_worker *wk = m->prm.arg;
+	const struct sim_schedule *s = wk->r->s;
+
+	return (s->n_channels - wk->k + s->n_managers - 1) / s->n_managers;
+}
+
 static unsigned count_own(const struct dr_manager *m)
 {
-	return dr_manager_handle_count(m) + dr_manager_n_channels(m);
+	return dr_manager_handle_count(m) + n_dealt(m);
 }
 
 static int write_own(struct dr_manager *m, unsigned i, uint8_t *buf, size_t cap)
@@ -170,7 +178,7 @@ static int start_channels(struct sim_worker *wk, unsigned at, struct dr_err *err
 	struct sim_boot *b = wk->r->boot;
 	int rc = 0;
 
-	for (unsigned c = 0; c < dr_manager_n_channels(wk->m) && rc == 0; c++, at++)
+	for (unsigned c = 0; c < n_dealt(wk->m) && rc == 0; c++, at++)
 		rc = dr_channel_start(dr_manager_channel_at(wk->m, c),
 			b->handles[wk->end].bytes[at], b->handles[wk->end].lens[at], wk->start_ns,
 			err);

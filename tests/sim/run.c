@@ -336,7 +336,7 @@ static void step_ends(struct sim_run *r, bool app)
 static bool kept_busy(const struct sim_run *r, int64_t now)
 {
 	return !r->faults_over || now < r->traffic_until_ns || now < r->pause_until_ns ||
-	       !sim_app_over(r) || !sim_boot_done(r);
+	       !sim_app_over(r) || !sim_boot_done(r) || !sim_visit_over(r);
 }
 
 static void no_end(struct sim_run *r, const char *what)
@@ -359,6 +359,7 @@ static int64_t next_time(struct sim_run *r)
 
 	next = DR_MIN(next, DR_MIN(sim_boot_next(r), dr_sim_world_next(r->w)));
 	next = DR_MIN(next, workers_due(r));
+	next = DR_MIN(next, sim_visit_next(r));
 	if (dr_sim_world_now(r->w) < r->pause_until_ns)
 		next = DR_MIN(next, r->pause_until_ns);
 	return next;
@@ -368,6 +369,12 @@ static int64_t next_time(struct sim_run *r)
 static int64_t back_ns(const struct sim_run *r)
 {
 	return r->s->wait_failback ? 65 * r->s->hold_down_ns : 0;
+}
+
+/* A visitor that is there stays as long as its patience lasts. */
+static int64_t visit_ns(const struct sim_run *r)
+{
+	return r->s->visits ? 8 * DR_NS_PER_S : 0;
 }
 
 /* All is well, or it is not within the time that it may take. */
@@ -386,7 +393,7 @@ static bool over(struct sim_run *r, int64_t now)
 		return true;
 	if (!r->healed && now > from + HEAL_NS + back_ns(r))
 		no_end(r, "paths are not up again, or not taken");
-	else if (now > DR_MAX(from, r->traffic_until_ns) + DONE_NS && r->healed)
+	else if (now > DR_MAX(from, r->traffic_until_ns) + DONE_NS + visit_ns(r) && r->healed)
 		no_end(r, "no end");
 	return false;
 }
@@ -412,6 +419,7 @@ static void simulate(struct sim_run *r)
 		sim_faults_run(r, now);
 		stand_clocks(r);
 		sim_boot_step(r, now);
+		sim_visit_run(r, now);
 		if (r->started == 3)
 			sim_app_offer(r, now);
 		step_ends(r, app);
@@ -485,6 +493,7 @@ int sim_schedule_run(uint64_t seed, uint32_t without, char *why, size_t len)
 	sim_draw(&s, seed, without);
 	r->s = &s;
 	dr_rng_seed(&r->rng, dr_mix64(seed + 1));
+	dr_rng_seed(&r->visit_rng, dr_mix64(seed + 4));
 	if (dr_sim_world_create(dr_mix64(seed + 2), &s.world, &r->w) != 0)
 		return 1;
 	sim_say(r,
@@ -500,6 +509,7 @@ int sim_schedule_run(uint64_t seed, uint32_t without, char *why, size_t len)
 	close_all(r);
 	sim_boot_destroy(r);
 	sim_app_fini(r);
+	sim_visit_fini(r);
 	dr_sim_world_destroy(r->w);
 	failed = r->fail[0] != '\0';
 	snprintf(why, len, "%s", r->fail);

@@ -19,7 +19,7 @@
  *	boot.c	the conversation that exchanges the handles	   run.c    the loop, and what ends it
  *	cover.c what was reached, over all schedules		   shrink.c less of a schedule that fails
  *	watch.c	what is checked of managers that share a process, and how soon a channel ends
- *	poller.c	stands for base/poller.c
+ *	visit.c	channels that come and go beside those	   poller.c stands for base/poller.c
  *
  * Driving is as in production, with a thread per manager: a path is driven when it has something to report, a
  * manager ticks when the deadline is due that it had when it went to sleep, or when another thread wakes it, and,
@@ -105,7 +105,8 @@ enum {
 	SIM_NO_SMALL_BUFFERS = 1u << 19,
 	SIM_ONE_CHANNEL = 1u << 20,
 	SIM_NO_LATE_START = 1u << 21,
-	SIM_WITHOUT_BITS = 22,
+	SIM_NO_VISITORS = 1u << 22,
+	SIM_WITHOUT_BITS = 23,
 };
 
 /* Everything that the seed decides. Nothing in here changes once a schedule runs. */
@@ -126,6 +127,7 @@ struct sim_schedule {
 	bool failback, wait_failback, key;
 	int64_t dense_ns, sparse_ns; /* between bursts: near a fault, elsewhere */
 	unsigned first_messages;
+	bool visits;   /* channels come and go */
 	unsigned idle; /* mask of channels without messages until the faults are over */
 	int64_t pause_from_ns, pause_ns; /* receivers post nothing */
 	int64_t tail_ns;		 /* traffic after the last fault */
@@ -197,6 +199,27 @@ struct sim_channel {
 	uint64_t unplanned; /* switches, both ends */
 };
 
+/* One end of a channel that comes and goes; see visit.c. */
+enum sim_visit { SIM_ABSENT, SIM_HERE, SIM_CLOSING, SIM_GONE };
+struct sim_visit_end {
+	enum sim_visit st;
+	int64_t since_ns;  /* world's clock: it has been in this state since then */
+	int64_t closed_ns; /* end's clock */
+	uint8_t *mem;
+	struct dr_mem reg;
+	uint64_t posted, done;
+	int err;
+};
+struct sim_visitor {
+	uint32_t id; /* 0: none yet */
+	unsigned k;  /* its managers */
+	unsigned sender, primary;
+	bool rude; /* leaves in the middle */
+	uint64_t total;
+	int64_t open_ns[2], stay_ns[2];
+	struct sim_visit_end e[2];
+};
+
 enum sim_strike { SIM_WAITS, SIM_ARMED, SIM_ON, SIM_OVER };
 struct sim_fault_state {
 	enum sim_strike st;
@@ -223,6 +246,9 @@ struct sim_run {
 	bool due_changed;   /* workers_ns has to be found again */
 	int64_t workers_ns; /* the next worker is due, or does not stand any more */
 	struct sim_channel ch[SIM_CHANNELS_MAX];
+	struct sim_visitor visitor[SIM_MANAGERS_MAX]; /* of each pair of managers */
+	struct dr_rng visit_rng;
+	int64_t visit_due_ns;
 	struct sim_fault_state fs[SIM_FAULTS_MAX];
 	unsigned next_fault;
 	int64_t disturbed_ns, greet_due_ns; /* something was wrong until then; greet.c looks next */
@@ -324,6 +350,16 @@ bool sim_loses(const struct sim_run *r, unsigned type);
 void sim_faults_run(struct sim_run *r, int64_t now);
 void sim_faults_watch(struct sim_run *r, int64_t now);
 
+/* visit.c */
+bool sim_is_visitor(const struct dr_channel *ch);
+void sim_visit_failed(const struct dr_channel *ch, int err, const char *text);
+/* After the worker was driven. */
+void sim_visit_step(struct sim_worker *wk);
+void sim_visit_run(struct sim_run *r, int64_t now);
+int64_t sim_visit_next(const struct sim_run *r);
+bool sim_visit_over(const struct sim_run *r);
+void sim_visit_fini(struct sim_run *r);
+
 /* watch.c */
 void sim_watch(struct sim_run *r, int64_t now);
 
@@ -350,6 +386,7 @@ struct sim_cover {
 		resumes, control_messages, switch_in_replay, spins, untold, unlike, virtual_ms;
 	uint64_t closes, closed_busy, confirmed, unconfirmed, replays, frames_lost, notifies_lost,
 		flaps, long_stops, idle;
+	uint64_t visitors, removed, rude, early_dials;
 	uint64_t managers[SIM_MANAGERS_MAX], shared, alone, taken_over, verdicts, late_starts,
 		worst_late_ns, wakes;
 	/* of streams; of remote write */

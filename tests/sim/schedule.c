@@ -343,6 +343,7 @@ void sim_draw(struct sim_schedule *s, uint64_t seed, uint32_t without)
 	draw_more(s, &g);
 	draw_stalls(s, &g);
 	follows(s);
+	s->visits = dr_rng_chance(&g, 1, 3) && !(without & SIM_NO_VISITORS);
 }
 
 unsigned sim_count_faults(const struct sim_schedule *s)
