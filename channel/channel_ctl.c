@@ -117,7 +117,8 @@ int dr_channel_create(const struct dr_channel_params *p, struct dr_channel **out
 	ch->prm = *p;
 	ch->started_ns = DR_NEVER;
 	atomic_flag_clear(&ch->driven);
-	ch->probe_ns = p->rail[0]->ops->caps & DR_CAP_RESET ? DR_NEVER : 0;
+	ch->probe_gap_ns = p->rail[0]->ops->caps & DR_CAP_RESET ? DR_CHANNEL_KEEPALIVE_NS
+								: DR_CHANNEL_PROBE_NS;
 	dr_channel_sink_init(ch);
 	fp.soft_fence = p->rail[0]->ops->caps & DR_CAP_SOFT_FENCE;
 	dr_fo_init(&ch->fo, &fp);
@@ -473,16 +474,23 @@ static void probe_path(struct dr_channel *ch, unsigned i, bool all, int64_t now)
 		dr_channel_probe_path(ch, i, now);
 }
 
-/* If the kind does not show the peer's fence, an idle path that looks ready may have no other end. A
- * PROBE from time to time makes the hardware detect it. */
+/* An idle path that looks ready may have no other end: the kind does not show the peer's fence, or the reset was lost,
+ * for example while both rails were cut and this end's clock stood. A PROBE from time to time makes the kernel or
+ * the hardware detect it. */
 void dr_channel_keepalive(struct dr_channel *ch, int64_t now)
 {
 	if (now < ch->probe_ns)
 		return;
-	ch->probe_ns = now + DR_CHANNEL_PROBE_NS;
-	for (unsigned i = 0; i < DR_PATHS; i++)
-		if (ch->path[i].path && now - ch->path[i].path->tx_last_ns >= DR_CHANNEL_PROBE_NS)
+	ch->probe_ns = now + ch->probe_gap_ns;
+	for (unsigned i = 0; i < DR_PATHS; i++) {
+		int64_t due = ch->path[i].path ? ch->path[i].path->tx_last_ns + ch->probe_gap_ns
+					       : DR_NEVER;
+
+		if (now >= due)
 			probe_path(ch, i, false, now);
+		else
+			ch->probe_ns = DR_MIN(ch->probe_ns, due);
+	}
 }
 
 void dr_channel_ask_path(struct dr_channel *ch, unsigned i, int64_t now)

@@ -37,7 +37,8 @@ struct dr_channel {
 	uint64_t bytes_done;
 	bool dead_told;
 	struct dr_err unsafe; /* the first connection that could not be destroyed; code 0: none */
-	int64_t probe_ns; /* next PROBE on idle paths whose peer may be gone unnoticed; DR_NEVER */
+	int64_t probe_ns;     /* next PROBE on an idle path, whose peer may be gone unnoticed, */
+	int64_t probe_gap_ns; /* after so long without anything that was sent */
 	/* sender */
 	uint64_t
 		sent_high; /* messages below it were posted before: posting one again is a replay */
@@ -53,7 +54,10 @@ struct dr_channel {
 	atomic_flag driven;
 };
 
-enum { DR_CHANNEL_PROBE_NS = 250 * 1000 * 1000 };
+/* An idle path gets a PROBE after this time: so often if the kind does not show the peer's fence, and else because
+ * a reset may be lost. */
+#define DR_CHANNEL_PROBE_NS (250 * DR_NS_PER_MS)
+#define DR_CHANNEL_KEEPALIVE_NS (2 * DR_NS_PER_S)
 
 void dr_channel_keepalive(struct dr_channel *ch, int64_t now);
 void dr_channel_sink_init(struct dr_channel *ch);

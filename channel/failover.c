@@ -722,8 +722,8 @@ static void end(struct dr_fo *f, int err, const char *why, int64_t now)
 	f->rec_open = false;
 }
 
-/* After lost_after_ns a peer that could not be told has no path either and ends by its own clock. An end
- * that closes does not wait longer for that. */
+/* After lost_after_ns a peer that could not be told has no path either and ends by its own clock. If that stood, the peer
+ * finds out by a probe of its idle paths. An end that closes does not wait longer for that. */
 void dr_fo_die(struct dr_fo *f, int err, const char *why, int64_t now)
 {
 	if (f->state == DR_FO_DEAD)

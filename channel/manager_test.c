@@ -473,28 +473,47 @@ static void test_dial_to_a_dead_channel_is_refused(void **state)
 	pair_close(&p);
 }
 
-/* The peer ends and leaves while this end stands still, and the resets of its connections are lost. Nothing is on the
- * wire that the peer's kernel would refuse. */
+/* The peer ends and leaves while this end stands still, and the resets of its connections are lost. Nothing is on the wire
+ * that the peer's kernel would refuse. */
+static void peer_ends_meanwhile(struct pair *p, int64_t stands_ns)
+{
+	pair_open(p, DR_SIM_STREAM, DR_DETECT_FAST, NULL, 0);
+	both_paths_up(p);
+	for (unsigned i = 0; i < RAILS; i++)
+		dr_sim_cut(p->w, i, DR_SIM_BOTH, true);
+	dr_channel_fail(
+		dr_manager_channel_at(p->m[1], 0), -EIO, "planned", dr_sim_world_clock(p->w, 1));
+	for (int64_t t = 0; t < stands_ns; t += BEAT_NS) {
+		dr_sim_world_step(p->w, dr_sim_world_now(p->w) + BEAT_NS);
+		dr_manager_tick(p->m[1], dr_sim_world_clock(p->w, 1));
+	}
+	assert_true(dr_channel_closed(dr_manager_channel_at(p->m[1], 0)));
+	for (unsigned i = 0; i < RAILS; i++)
+		dr_sim_cut(p->w, i, DR_SIM_BOTH, false);
+}
+
 static void test_an_end_that_stood_still_asks_whether_its_paths_live(void **state)
 {
 	struct pair p;
 
 	(void)state;
-	pair_open(&p, DR_SIM_STREAM, DR_DETECT_FAST, NULL, 0);
-	both_paths_up(&p);
-	for (unsigned i = 0; i < RAILS; i++)
-		dr_sim_cut(p.w, i, DR_SIM_BOTH, true);
-	dr_channel_fail(
-		dr_manager_channel_at(p.m[1], 0), -EIO, "planned", dr_sim_world_clock(p.w, 1));
-	for (int64_t t = 0; t < 5 * DR_NS_PER_S; t += BEAT_NS) { /* end 0 stands still */
-		dr_sim_world_step(p.w, dr_sim_world_now(p.w) + BEAT_NS);
-		dr_manager_tick(p.m[1], dr_sim_world_clock(p.w, 1));
-	}
-	assert_true(dr_channel_closed(dr_manager_channel_at(p.m[1], 0)));
-	for (unsigned i = 0; i < RAILS; i++)
-		dr_sim_cut(p.w, i, DR_SIM_BOTH, false);
-	run_for(&p, 500 * DR_NS_PER_MS);
+	peer_ends_meanwhile(&p, 1700 * DR_NS_PER_MS);
+	run_for(&p, 100 * DR_NS_PER_MS); /* no path is idle for 2 s */
 	assert_int_equal(p.failed[0][0], -EIO);
+	pair_close(&p);
+}
+
+/* It does not know that it stood: the clock of a machine that is suspended stands, too. The peer's heartbeats go on. */
+static void test_an_end_whose_clock_stood_learns_that_its_paths_are_gone(void **state)
+{
+	struct pair p;
+
+	(void)state;
+	peer_ends_meanwhile(&p, 5 * DR_NS_PER_S);
+	dr_sim_clock_stand(p.w, 0, 5 * DR_NS_PER_S);
+	run_for(&p, 3 * DR_NS_PER_S);
+	assert_int_equal(p.failed[0][0], -EIO);
+	assert_int_equal(p.losses[0], 0);
 	pair_close(&p);
 }
 
@@ -517,6 +536,7 @@ int main(void)
 		cmocka_unit_test(test_lost_abort_is_repeated),
 		cmocka_unit_test(test_dial_to_a_dead_channel_is_refused),
 		cmocka_unit_test(test_an_end_that_stood_still_asks_whether_its_paths_live),
+		cmocka_unit_test(test_an_end_whose_clock_stood_learns_that_its_paths_are_gone),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -198,11 +198,14 @@ static inline void pair_close(struct pair *p)
 
 static inline void turn(struct pair *p, int64_t until)
 {
-	int64_t next = DR_MIN(dr_sim_world_next(p->w), until);
+	int64_t next = DR_MIN(dr_sim_world_next(p->w), until), now = dr_sim_world_now(p->w);
 
-	for (unsigned end = 0; end < 2; end++)
-		next = DR_MIN(next, dr_manager_deadline(p->m[end]));
-	dr_sim_world_step(p->w, DR_MAX(next, dr_sim_world_now(p->w)));
+	for (unsigned end = 0; end < 2; end++) {
+		int64_t d = dr_manager_deadline(p->m[end]) - dr_sim_world_clock(p->w, end);
+
+		next = DR_MIN(next, now + DR_MIN(d, DR_NS_PER_S));
+	}
+	dr_sim_world_step(p->w, DR_MAX(next, now));
 	do
 		for (unsigned end = 0; end < 2; end++)
 			dr_manager_tick(p->m[end], dr_sim_world_clock(p->w, end));

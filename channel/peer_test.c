@@ -493,12 +493,12 @@ static void test_a_manager_that_stood_alone_asks_whether_its_paths_live(void **s
 		dr_sim_cut(g.w[1], r, DR_SIM_BOTH, true);
 	dr_channel_fail(
 		dr_manager_channel_at(p->m[1], 0), -EIO, "planned", dr_sim_world_now(g.w[0]));
-	stall(&g, 1, 0, 5 * DR_NS_PER_S);
-	go(&g, 5 * DR_NS_PER_S - BEAT_NS);
+	stall(&g, 1, 0, 1600 * DR_NS_PER_MS);
+	go(&g, 1600 * DR_NS_PER_MS - BEAT_NS);
 	assert_true(dr_channel_closed(dr_manager_channel_at(p->m[1], 0)));
 	for (unsigned r = 0; r < RAILS; r++)
 		dr_sim_cut(g.w[1], r, DR_SIM_BOTH, false);
-	go(&g, 500 * DR_NS_PER_MS);
+	go(&g, 100 * DR_NS_PER_MS); /* no path is idle for 2 s */
 	assert_int_equal(p->failed[0][0], -EIO);
 	assert_int_equal(g.mb[0].p.failed[0][0], 0);
 	group_close(&g);
