@@ -50,7 +50,7 @@ void dr_hb_init(struct dr_hb *h, unsigned n_rails, int64_t interval_ns, uint16_t
 void dr_hb_start(struct dr_hb *h, int64_t now)
 {
 	h->started = true;
-	h->next_ns = h->last_tick_ns = now;
+	h->next_ns = h->last_tick_ns = h->alive_ns = now;
 	h->forget_ns = now + FORGET_NS;
 	for (unsigned i = 0; i < h->n_rails; i++)
 		h->rail[i].heard_ns = now;
@@ -115,7 +115,8 @@ void dr_hb_suspect(struct dr_hb *h, unsigned rail, int64_t now)
 	dr_assert(rail < h->n_rails);
 	if (!h->started || h->n_rails == 1 || r->down || suspect(r) || !may_be_fast(h, now))
 		return;
-	r->heard = r->heard_elsewhere = false; /* what was heard since the last tick is older */
+	/* what was heard since the last tick is older */
+	r->heard = r->heard_elsewhere = r->heard_late = false;
 	for (unsigned i = 0; i < h->n_rails; i++)
 		h->rail[i].beat = false;
 	r->miss = 1;
@@ -128,6 +129,12 @@ void dr_hb_life(struct dr_hb *h, unsigned rail)
 {
 	dr_dassert(rail < h->n_rails);
 	h->rail[rail].heard = true;
+}
+
+void dr_hb_late_life(struct dr_hb *h, unsigned rail)
+{
+	dr_dassert(rail < h->n_rails);
+	h->rail[rail].heard_late = true;
 }
 
 void dr_hb_heard_elsewhere(struct dr_hb *h, unsigned rail)
@@ -155,7 +162,7 @@ bool dr_hb_peer_stands(const struct dr_hb *h, unsigned worker, int64_t now)
 
 static bool alive(const struct dr_hb_rail *r)
 {
-	return r->heard || r->heard_elsewhere;
+	return r->heard || r->heard_elsewhere || r->heard_late;
 }
 
 static void mac(const struct dr_hb *h, const uint8_t *data, size_t len, uint8_t out[HB_MAC])
@@ -420,7 +427,7 @@ static uint8_t count(
 			r->proved_full += interval;
 		}
 	}
-	r->heard = r->beat = r->heard_elsewhere = false;
+	r->heard = r->beat = r->heard_elsewhere = r->heard_late = false;
 	return ended;
 }
 
@@ -528,9 +535,10 @@ void dr_hb_tick(struct dr_hb *h, uint32_t busy, int64_t now, struct dr_hb_out *o
 
 		heard |= r->heard ? 1u << i : 0;
 		beats |= r->beat ? 1u << i : 0;
-		silent = silent && !alive(r);
+		silent = silent && !r->heard && !r->heard_elsewhere;
 	}
 	h->silent_ns = silent ? h->silent_ns + DR_MIN(now - h->last_tick_ns, h->interval_ns) : 0;
+	h->alive_ns = silent ? h->alive_ns : now;
 	h->peer_runs = beats != 0;
 	for (unsigned i = 0; i < h->n_rails; i++)
 		judge(h, i, evidence(heard, beats, i), now, out);
@@ -634,7 +642,7 @@ void dr_hb_force_down(struct dr_hb *h, unsigned rail)
 
 	dr_assert(rail < h->n_rails);
 	r->down = true;
-	r->heard = r->beat = r->heard_elsewhere = false;
+	r->heard = r->beat = r->heard_elsewhere = r->heard_late = false;
 	r->good = 0;
 	r->miss = DR_HB_MISSES;
 	r->suspected = false;

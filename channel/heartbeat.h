@@ -73,7 +73,8 @@ enum {
 struct dr_hb_rail {
 	bool heard;	      /* since the last tick: bytes or a datagram arrived, */
 	bool beat;	      /* a datagram arrived: the peer executed a tick, */
-	bool heard_elsewhere; /* or another worker heard the rail */
+	bool heard_elsewhere; /* or another worker heard the rail, */
+	bool heard_late;      /* or bytes were read that may have waited: they end no silence */
 	bool down;	      /* verdict */
 	bool padded_only;     /* down until a padded datagram arrives */
 	bool suspected;	      /* by the owner: that is one of the misses */
@@ -138,6 +139,7 @@ struct dr_hb {
 	int64_t forget_ns;     /* when `longest` is reduced next */
 	int64_t gaps_ns;       /* when gap_ns[1] is replaced by gap_ns[0] next */
 	int64_t silent_ns;     /* executed ticks in a row in which no rail was heard, their time */
+	int64_t alive_ns;      /* last full tick in which one was */
 	struct dr_hb_rail rail[DR_HB_RAILS_MAX];
 	uint64_t sent, received, refused;
 };
@@ -172,6 +174,9 @@ void dr_hb_init(struct dr_hb *h, unsigned n_rails, int64_t interval_ns, uint16_t
 void dr_hb_start(struct dr_hb *h, int64_t now);
 /* Bytes arrived on the rail. */
 void dr_hb_life(struct dr_hb *h, unsigned rail);
+/* Bytes were read that may have arrived long ago, since their reader stood. They clear the rail, are no evidence against
+ * others, and end no silence of all rails. */
+void dr_hb_late_life(struct dr_hb *h, unsigned rail);
 /* Another worker of this process heard the rail. */
 void dr_hb_heard_elsewhere(struct dr_hb *h, unsigned rail);
 /* Bits of the workers that stand, for the reports. While there are any, datagrams are sent in every full tick. */

@@ -156,6 +156,32 @@ static void other_workers_clear_a_rail_but_never_declare_it_down(void **state)
 	assert_int_equal(h->rail[0].miss, 0);
 }
 
+/* Bytes that may have waited: they clear a rail, say nothing of others, and no process is heard. */
+static void late_bytes_clear_a_rail_and_end_no_silence(void **state)
+{
+	struct pair *p = *state;
+	struct dr_hb *h = &p->h[0];
+	struct dr_hb_out out;
+
+	for (int i = 1; i <= 50; i++) {
+		dr_hb_late_life(h, 1);
+		dr_hb_tick(h, 0, i * T, &out);
+		assert_int_equal(out.fell, 0);
+		assert_int_equal(h->rail[0].miss, 0);
+		assert_int_equal(dr_hb_silent_ns(h), i * T);
+		assert_int_equal(h->alive_ns, 0);
+	}
+	h->rail[0].miss = DR_HB_MISSES - 1;
+	dr_hb_late_life(h, 0);
+	assert_int_equal(dr_hb_suspects(h), 0);
+	dr_hb_tick(h, 0, 51 * T, &out);
+	assert_int_equal(h->rail[0].miss, 0);
+	dr_hb_life(h, 0);
+	dr_hb_tick(h, 0, 52 * T, &out);
+	assert_int_equal(dr_hb_silent_ns(h), 0);
+	assert_int_equal(h->alive_ns, 52 * T);
+}
+
 /* After a stall the sockets are read one after the other: what the peer said last counts, on any rail. */
 static void an_older_report_changes_nothing(void **state)
 {
@@ -613,6 +639,7 @@ int main(void)
 		cmocka_unit_test_setup(forged_stale_and_reflected_are_refused, setup),
 		cmocka_unit_test_setup(bytes_alone_declare_no_rail_down, setup),
 		cmocka_unit_test_setup(other_workers_clear_a_rail_but_never_declare_it_down, setup),
+		cmocka_unit_test_setup(late_bytes_clear_a_rail_and_end_no_silence, setup),
 		cmocka_unit_test_setup(an_older_report_changes_nothing, setup),
 		cmocka_unit_test_setup(a_fast_phase_finds_a_cut, setup),
 		cmocka_unit_test_setup(a_fast_phase_needs_half_the_budget, setup),

@@ -108,8 +108,8 @@ void dr_manager_rail_fell(struct dr_manager *m, unsigned r, int err, const char 
 }
 
 /* Any byte that a manager read on a path is a sign of life of the rail, once: in the first look after it was read, whichever
- * manager looks. What was read before the rail was suspected says nothing against the suspicion. A rail on which
- * a manager sent bytes needs no heartbeat. Returns these rails. */
+ * manager looks. What was read before the rail was suspected says nothing against the suspicion, and what may have waited
+ * nothing against silence on all rails. A rail on which a manager sent bytes needs no heartbeat. Returns these rails. */
 static uint32_t collect_life(struct dr_manager *m)
 {
 	uint32_t busy = 0;
@@ -119,7 +119,8 @@ static uint32_t collect_life(struct dr_manager *m)
 			int64_t rx = dr_peer_heard_ns(o, r);
 
 			if (rx != o->seen[r].rx_ns && rx > m->peer->rail[r].suspect_ns)
-				dr_hb_life(m->hb, r);
+				(dr_peer_reads_late(o, m->now) ? dr_hb_late_life : dr_hb_life)(
+					m->hb, r);
 			o->seen[r].rx_ns = rx;
 			if (dr_peer_sent_ns(o, r) > m->now - m->prm.heartbeat_ns)
 				busy |= 1u << r;

@@ -25,13 +25,16 @@
  *  5. A tick that comes late is one tick. A manager that was stalled alone extends the timers of its own channels only.
  *  6. A manager that has not looked for STANDS_NS, or for four intervals, stands. The tick tells the peer, whose
  *     manager at that position lets its channels wait.
- *  7. Locks are taken in this order: the peer's, then that of the rates.
+ *  7. What a manager reads when it goes on may have waited since before a silence on all rails, which the others observed.
+ *     So it does not end the silence; what arrives later does.
+ *  8. Locks are taken in this order: the peer's, then that of the rates.
  *
  * The same code serves a manager that has no common peer: the peer is its own, and its rails are the endpoints.
  */
 enum { LAG_PART = 8, LAG_STEPS = 16, PROCESS = UINT16_MAX };
 static const int64_t GIVE_UP_NS = 60 * DR_NS_PER_S;
 static const int64_t STANDS_NS = 100 * DR_NS_PER_MS;
+static const int64_t READS_NS = 50 * DR_NS_PER_MS; /* one that goes on has read what waited */
 
 static int64_t lag_ns(const struct dr_peer *p, int64_t now)
 {
@@ -420,13 +423,25 @@ void dr_peer_stand(struct dr_manager *m)
 	dr_hb_stand(&p->hb, stand);
 }
 
+static bool looked_before_silence(const struct dr_manager *o)
+{
+	return o->looked_ns < o->peer->hb.alive_ns;
+}
+
+bool dr_peer_reads_late(const struct dr_manager *o, int64_t now)
+{
+	return dr_hb_silent_ns(&o->peer->hb) >= STANDS_NS &&
+	       (looked_before_silence(o) || now < o->late_until_ns);
+}
+
 bool dr_peer_looked(struct dr_manager *m, const struct dr_hb_out *out)
 {
 	struct dr_peer *p = m->peer;
 	bool full;
 
+	if (looked_before_silence(m))
+		m->late_until_ns = m->now + READS_NS;
 	m->looked_ns = m->now;
-
 	if (out->full)
 		atomic_fetch_add_explicit(&p->ticks, 1, memory_order_relaxed);
 	full = ticked(m);
