@@ -324,6 +324,31 @@ static void test_both_rails_lost(void **state)
 	}
 }
 
+/* Both links fail and return while both processes stand: the time in which nobody could dial does not count. */
+static void test_an_own_stall_is_no_time_without_paths(void **state)
+{
+	struct pair p;
+
+	(void)state;
+	pair_open(&p, DR_SIM_STREAM, DR_DETECT_FAST, NULL, 0);
+	both_paths_up(&p);
+	for (unsigned i = 0; i < RAILS; i++)
+		dr_sim_link_down(p.w, i, DR_SIM_BOTH, 0, true);
+	run_for(&p, 100 * DR_NS_PER_MS);
+	for (unsigned i = 0; i < DR_PATHS; i++)
+		assert_false(dr_channel_path_up(dr_manager_channel_at(p.m[0], 0), i));
+	dr_sim_world_step(p.w, dr_sim_world_now(p.w) + 5 * DR_NS_PER_S);
+	for (unsigned i = 0; i < RAILS; i++)
+		dr_sim_link_up(p.w, i);
+	run_for(&p, DR_NS_PER_S);
+	for (unsigned end = 0; end < 2; end++)
+		for (unsigned c = 0; c < CHANNELS; c++) {
+			assert_int_equal(p.failed[end][c], 0);
+			assert_int_equal(dr_manager_ready(p.m[end]), 1);
+		}
+	pair_close(&p);
+}
+
 /* One message over channel 0, from end 0 to end 1. */
 struct message {
 	uint8_t data[2][64];
@@ -531,6 +556,7 @@ int main(void)
 		cmocka_unit_test(test_link_events),
 		cmocka_unit_test(test_a_stopped_peer_is_waited_for),
 		cmocka_unit_test(test_both_rails_lost),
+		cmocka_unit_test(test_an_own_stall_is_no_time_without_paths),
 		cmocka_unit_test(test_close_delivers_the_held_acknowledgement),
 		cmocka_unit_test(test_an_end_that_was_told_leaves_when_the_peer_has_left),
 		cmocka_unit_test(test_lost_abort_is_repeated),

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "channel/manager_testkit.h"
 
+#include "base/poller.h"
+
 #include <errno.h>
 
 /*
@@ -582,6 +584,34 @@ static void test_bytes_count_in_one_tick_exactly(void **state)
 	}
 }
 
+/* The driver stands, and nobody else's poller is told that heartbeats have arrived: who executes the tick reads them. */
+static void test_the_tick_reads_what_the_driver_has_not(void **state)
+{
+	struct group g;
+	struct dr_poller *poller;
+	struct dr_manager *m;
+	struct dr_err e;
+	const struct dr_hb *h;
+
+	(void)state;
+	assert_int_equal(dr_poller_create(&poller, &e), 0);
+	group_open(&g);
+	m = g.mb[1].p.m[0];
+	h = &g.peer[0]->hb;
+	assert_false(m->drives);
+	m->prm.poller = poller;
+	stall(&g, 0, 0, 100 * BEAT_NS);
+	for (unsigned i = 0; i < 90; i++) {
+		one_tick(&g, 0);
+		assert_true(dr_hb_silent_ns(h) <= BEAT_NS);
+		assert_false(m->stalled);
+	}
+	m->prm.poller = NULL;
+	no_verdicts(&g);
+	group_close(&g);
+	dr_poller_destroy(poller);
+}
+
 /* Both rails fail while manager 1 stands, which has bytes to read. It goes on 1 s later, and reads some of them again after
  * 10 ms. */
 static void reads_what_waited(struct group *g)
@@ -739,6 +769,7 @@ int main(void)
 		cmocka_unit_test(test_a_manager_that_stood_alone_asks_whether_its_paths_live),
 		cmocka_unit_test(test_bytes_from_before_a_suspicion_do_not_end_it),
 		cmocka_unit_test(test_bytes_count_in_one_tick_exactly),
+		cmocka_unit_test(test_the_tick_reads_what_the_driver_has_not),
 		cmocka_unit_test(test_bytes_that_waited_end_no_silence),
 		cmocka_unit_test(test_bytes_that_arrive_end_a_silence),
 		cmocka_unit_test(test_managers_share_the_question),
