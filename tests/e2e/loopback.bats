@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
 # Whole runs over the loopback: needs no privilege.
-# shellcheck disable=SC2154 # set by lib.bash
+# shellcheck disable=SC2154,SC2030,SC2031 # set by lib.bash and by run
 
 setup() {
 	load lib
@@ -263,14 +263,19 @@ listeners() {
 	[ "$status" -eq 0 ]
 }
 
-@test "a second client is told that the server is busy" {
+@test "a second client is told that the server is busy, or waits until it is not" {
 	start_server
 	start_client -D 60s
 	wait_for flowing
-	client -D 100ms --connect-timeout 1s -q
+	client -D 100ms --connect-timeout 300ms -q
 	[ "$status" -eq 3 ]
+	start second "$DUALRAIL" client 127.0.0.1 --port "$port" "${SMALL[@]}" -D 100ms
+	second=$pid
+	wait_for grep -q '^server busy: serving client .*; waiting up to 30s (--connect-timeout)$' second.err
 	kill -TERM "$client"
 	ends "$client" 143
+	ends "$second" 0
+	grep -q '^PASS' second.out
 }
 
 @test "a threshold that is missed: status 7" {

@@ -319,6 +319,21 @@ management() {
 	[ "$status" -eq 2 ]
 	[[ $output == *"--fault link-down: refused: mgmt carries no path of this run; rails are rail0, rail1"* ]]
 	has_lower_up "$A" mgmt
+	# The NIC of the ssh session likewise: by the address of this host in SSH_CONNECTION.
+	ip -n "$A" route del default
+	export SSH_CONNECTION="10.99.9.254 50022 10.99.9.1 22"
+	client_to_rail "${fault[@]}" link-down:path=1
+	[ "$status" -eq 2 ]
+	[[ $output == *"--fault link-down: refused: mgmt carries the ssh session; "*"or name it: nic=mgmt"* ]]
+	client_to_rail "${fault[@]}" link-down:path=1 --dry-run --rails mgmt,rail1
+	[ "$status" -eq 0 ]
+	client_to_rail "${fault[@]}" link-down:path=0 --dry-run --rails mgmt,rail1
+	[ "$status" -eq 2 ]
+	[[ $output == *"mgmt carries the ssh session"* ]]
+	client_to_rail "${fault[@]}" link-down:nic=mgmt --dry-run --rails mgmt,rail1
+	[ "$status" -eq 0 ]
+	unset SSH_CONNECTION
+	has_lower_up "$A" mgmt
 }
 
 @test "faults at the server are checked before data: rights, device and the rule of the default route" {
@@ -340,6 +355,11 @@ management() {
 	run timeout "$WAIT_S" ip netns exec "$A" "$DUALRAIL" client 10.99.9.2 "${fault[@]}" blackhole:side=server,nic=eth9,at=60s
 	[ "$status" -eq 2 ]
 	[[ $output == *"server 10.99.9.2:20000: --fault blackhole: "*eth9* ]]
+	# The NIC of the server's own default route, where its rails have it.
+	run timeout "$WAIT_S" ip netns exec "$A" "$DUALRAIL" client 10.99.0.2 "${fault[@]}" link-down:side=server,path=0,at=60s --rails mgmt,rail1
+	[ "$status" -eq 2 ]
+	[[ $output == *"server 10.99.0.2:20000: --fault link-down: refused: mgmt has this node's default route; "*"name it: nic=mgmt"* ]]
+	has_lower_up "$B" mgmt
 	run timeout "$WAIT_S" ip netns exec "$A" "$DUALRAIL" client 10.99.0.2 "${fault[@]}" link-down:side=server,nic=mgmt,at=60s --dry-run
 	[ "$status" -eq 0 ]
 	[[ $output == *"server: link-down (checked by the server when the run starts)"*"  at 60s, for 1s, repeat 1"* ]]
