@@ -130,6 +130,7 @@ static int with_options(struct dr_options *o, int argc, char **argv, struct dr_r
 {
 	unsigned bit = dr_options_command(argv[0]);
 	struct dr_output_options oo;
+	char *brief;
 	struct dr_output *out;
 	struct dr_err e = { 0 };
 	FILE *none = NULL;
@@ -157,6 +158,7 @@ static int with_options(struct dr_options *o, int argc, char **argv, struct dr_r
 	if (bit == DR_CMDBIT_SERVER)
 		none = fopen("/dev/null", "w");
 	output_options(o, none, &oo);
+	oo.options = brief = dr_options_brief(o);
 	rc = dr_output_open(&oo, &out, &e);
 	if (rc) {
 		dr_complain("%s", e.text);
@@ -168,6 +170,7 @@ static int with_options(struct dr_options *o, int argc, char **argv, struct dr_r
 					   : dr_session_main(o, rec, out);
 		dr_output_close(out);
 	}
+	free(brief); /* lint-ok: of open_memstream */
 	if (none)
 		fclose(none);
 	return rc;

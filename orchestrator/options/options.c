@@ -186,6 +186,47 @@ static int check_matrix(struct dr_options *o, struct dr_err *e)
 	return 0;
 }
 
+/* What no figure can be judged without. */
+static bool tells_figures(const char *name, size_t len)
+{
+	static const char *const names[] = { "test", "gpus", "transport", "memory", "channels",
+		"size", "begin", "end", "chunk", "duration", "iters" };
+
+	for (size_t i = 0; i < DR_ARRAY_LEN(names); i++)
+		if (strlen(names[i]) == len && strncmp(names[i], name, len) == 0)
+			return true;
+	return false;
+}
+
+char *dr_options_brief(const struct dr_options *o)
+{
+	char *text = NULL, *to, name[64];
+	size_t len;
+	FILE *f = open_memstream(&text, &len);
+
+	if (!f)
+		return NULL;
+	dr_opts_print_kv(o->table, o->command, f);
+	if (fclose(f)) {
+		free(text); /* lint-ok: of open_memstream */
+		return NULL;
+	}
+	to = text;
+	for (char *line = text, *end; (end = strchr(line, '\n')) != NULL; line = end + 1) {
+		size_t n = strcspn(line, "=");
+
+		snprintf(name, sizeof(name), "%.*s", (int)n, line);
+		if (line + n + 1 == end ||
+			!(tells_figures(line, n) || dr_opts_given(o->table, name)))
+			continue;
+		*end = ' ';
+		memmove(to, line, (size_t)(end + 1 - line));
+		to += end + 1 - line;
+	}
+	*to = '\0';
+	return text;
+}
+
 void dr_options_tests(const struct dr_options *o, char *buf, size_t len)
 {
 	buf[0] = '\0';

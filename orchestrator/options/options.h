@@ -149,6 +149,9 @@ void dr_options_apply_log(const struct dr_options *o);
 void dr_options_params(
 	const struct dr_options *o, const struct dr_transport_kind *k, union dr_kind_params *out);
 
+/* "test=bw channels=8 json=r.json": the options that were given, and those that the figures depend on most, as
+ * dr_opts_print_kv writes them, with a blank behind each. After dr_options_parse; free() it. NULL: no memory. */
+char *dr_options_brief(const struct dr_options *o);
 /* "bw,lat" */
 void dr_options_tests(const struct dr_options *o, char *buf, size_t len);
 /* The phases in order, for each size; returns their number. */

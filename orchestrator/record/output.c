@@ -247,19 +247,7 @@ void dr_output_complain(const struct dr_output *o, const char *text)
 
 void dr_output_text(const struct dr_output *o, const char *text)
 {
-	size_t column = 0;
-
-	while (*(text += strspn(text, " "))) {
-		size_t len = strcspn(text, " ");
-
-		if (column && column + 1 + len > 100) {
-			fputs("\n ", o->tables);
-			column = 1;
-		}
-		column += (size_t)fprintf(o->tables, "%s%.*s", column ? " " : "", (int)len, text);
-		text += len;
-	}
-	fputc('\n', o->tables);
+	dr_table_words(text, 0, 2, o->tables);
 }
 
 /* -------------------------------- the stream -------------------------------- */
@@ -310,7 +298,7 @@ void dr_output_start(struct dr_output *o, struct dr_record *rec)
 	FILE *f = people(o);
 
 	if (f)
-		dr_table_header(rec, f);
+		dr_table_header(rec, o->o.options, f);
 	if (o->o.json_stream)
 		stream(o, "start", dr_record_to_json(rec));
 	dr_output_publish(o, rec);

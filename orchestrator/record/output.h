@@ -31,9 +31,10 @@ struct dr_output_options {
 	struct dr_output_files files;
 	const char *metrics_listen; /* ADDR:PORT, [V6]:PORT; port 0: any (dr_output_metrics_port) */
 	const char *baseline_path;
-	bool quiet;	 /* no intervals, no progress line; the final tables stay */
-	bool no_tables;	 /* not even the final ones: the run did not begin */
-	FILE *out, *err; /* NULL: stdout, stderr */
+	const char *options; /* for the header: "name=value ..."; NULL: all of the record */
+	bool quiet;	     /* no intervals, no progress line; the final tables stay */
+	bool no_tables;	     /* not even the final ones: the run did not begin */
+	FILE *out, *err;     /* NULL: stdout, stderr */
 };
 
 /* Unit of the rates in tables for people, of the whole process; set before the first table. Documents are in Gb/s. */

@@ -91,8 +91,10 @@ int dr_prom_label_parse(const struct dr_opt *row, const char *text, void *dst, s
 /* ---------------------------- tables for people ---------------------------- */
 
 void dr_table_print(struct dr_record *rec, FILE *f);
-/* Effective options, rails and GPU map, before the run. */
-void dr_table_header(const struct dr_record *rec, FILE *f);
+/* Options ("name=value ..."; NULL: all of the record), rails and GPU map, before the run. */
+void dr_table_header(const struct dr_record *rec, const char *options, FILE *f);
+/* Words in lines of at most 100 columns, indented by so many. */
+void dr_table_words(const char *text, unsigned first, unsigned further, FILE *f);
 /* One line while the run lasts; row: a struct dr_interval_row, dr_fault_row, dr_matrix_cell_row. */
 void dr_table_interval(const void *row, FILE *f);
 void dr_table_fault(const void *row, FILE *f);

@@ -39,7 +39,7 @@ static int write_json(struct dr_record *rec, FILE *f)
 
 static int write_table(struct dr_record *rec, FILE *f)
 {
-	dr_table_header(rec, f);
+	dr_table_header(rec, NULL, f);
 	dr_table_print(rec, f);
 	return 0;
 }
@@ -650,7 +650,7 @@ static int print_sample(void)
 	dr_thresholds_init(&t);
 	t.min_bw_percent = 95;
 	dr_record_verdict(rec, &t);
-	dr_table_header(rec, stdout);
+	dr_table_header(rec, NULL, stdout);
 	dr_table_interval(&rec->intervals.v[0], stdout);
 	dr_table_fault(&rec->faults.v[0], stdout);
 	dr_table_print(rec, stdout);

@@ -550,6 +550,24 @@ void dr_table_print(struct dr_record *rec, FILE *f)
 
 #define WRAP 100
 
+void dr_table_words(const char *text, unsigned first, unsigned further, FILE *f)
+{
+	size_t column = (size_t)fprintf(f, "%*s", (int)first, "");
+	const char *blank = "";
+
+	for (; *(text += strspn(text, " ")); blank = " ") {
+		size_t len = strcspn(text, " ");
+
+		if (*blank && column + 1 + len > WRAP) {
+			column = (size_t)fprintf(f, "\n%*s", (int)further, "") - 1;
+			blank = "";
+		}
+		column += (size_t)fprintf(f, "%s%.*s", blank, (int)len, text);
+		text += len;
+	}
+	fputc('\n', f);
+}
+
 static void print_options(const json_t *options, FILE *f)
 {
 	const char *key;
@@ -577,14 +595,17 @@ static void print_options(const json_t *options, FILE *f)
 		fputc('\n', f);
 }
 
-void dr_table_header(const struct dr_record *rec, FILE *f)
+void dr_table_header(const struct dr_record *rec, const char *options, FILE *f)
 {
 	fprintf(f, "dualrail %s %s, run %s, on %s", rec->version, rec->command, rec->run_id,
 		rec->host.name);
 	if (rec->peer_host.name[0])
 		fprintf(f, " with %s (%s)", rec->peer_host.name, rec->peer_version);
 	fputc('\n', f);
-	print_options(rec->options, f);
+	if (options && *options)
+		dr_table_words(options, 2, 2, f);
+	else if (!options)
+		print_options(rec->options, f);
 	for (size_t i = 0; i < rec->rails.n; i++) {
 		const struct dr_rail_row *r = &rec->rails.v[i];
 

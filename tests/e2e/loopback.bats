@@ -17,6 +17,8 @@ teardown() {
 	start_server -1 --json=s.json
 	client --test bw,lat -D 400ms -i 100ms --verify --json=c.json
 	[ "$status" -eq 0 ]
+	# The head has what was given and what the figures depend on; -v has the rest.
+	[[ $(tr -s '\n ' ' ' <<<"$output") == *" test=bw,lat gpus=0-1 memory=auto channels=2 chunk=256KiB size=1MiB duration=400ms interval=100ms verify=on transport=tcp json=c.json port=$port GPU 0 "* ]]
 	ends "$server" 0
 	whole c.json
 	whole s.json

@@ -76,7 +76,7 @@ static void write_all(struct dr_record *rec)
 
 	whole(rec);
 	dr_assert(f && dr_csv_write(rec, f) == 0 && dr_prom_write(rec, f) == 0);
-	dr_table_header(rec, f);
+	dr_table_header(rec, NULL, f);
 	dr_table_print(rec, f);
 	dr_thresholds_init(&t);
 	t.max_gap_ns = DR_NS_PER_MS;
