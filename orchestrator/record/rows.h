@@ -716,7 +716,7 @@ END(dr_live_process_fields, "live_process", "the process")
 #define T dr_record
 BEGIN
 	C("schema", DR_RECORD_SCHEMA, "format of this document")
-	S(40, run_id, "name of the run: its begin and a random number")
+	S(40, run_id, "name of the run: its begin and a random number; that of the client at both ends")
 	E(status, status_names, "pass; fail: a criterion was missed; error: the run did not complete; null: it is not over")
 	F(SINT, exit_code, "exit status of the program; null: the run is not over", .min = 0, .max = 255)
 	S(16, command, "server, client or demo")

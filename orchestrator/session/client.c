@@ -342,7 +342,12 @@ static int dial(struct dr_client *c, struct dr_err *e)
 
 	dr_mtu_check_open(&c->s.mtu, &c->s.plan, DR_PLAN_CLIENT, c->s.opt->data_port_min,
 		c->s.opt->data_port_max);
-	int rc = dr_dial(&d, dr_plan_offer(&c->s.plan), &c->boot, e);
+	json_t *offer = dr_plan_offer(&c->s.plan);
+
+	/* The server's record and log have the same. */
+	if (json_object_set_new(offer, "run_id", json_string(c->s.rec->run_id)))
+		dr_debug("client", "no memory for the id of the run");
+	int rc = dr_dial(&d, offer, &c->boot, e);
 
 	if (rc == 0)
 		c->s.control = dr_boot_client_control(c->boot);

@@ -8,8 +8,10 @@
 #include "orchestrator/session/offer.h"
 #include "orchestrator/session/unused.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -23,7 +25,9 @@
  *     (version, key, GPUs), and writes no document. What fails after the server has accepted the offer ends it.
  *  3. doctor's probe gets an answer and starts no session: no record, no line.
  *  4. A message with a bad value ends the session; one of an unknown kind is ignored.
- *  5. Rows go out with the snapshot that they need: `then` is what the next one is for.
+ *  5. Lines on standard error have the time and the id of the client's run, since a server serves many. The record has
+ *     the same id.
+ *  6. Rows go out with the snapshot that they need: `then` is what the next one is for.
  */
 
 /* A client that is informed of failed channels ends the session; otherwise it is dropped after this. */
@@ -38,6 +42,7 @@ struct server {
 	/* This session. */
 	bool open, accepted;
 	char client[80];
+	char run[40], run_short[12]; /* the client's run_id, and its last part; "": it names none */
 	struct dr_record_mark mark;
 	enum after_snapshot then;
 	bool finished, aborted, told_failed;
@@ -55,13 +60,63 @@ static struct server *server_of(void *session)
 	return dr_container_of(session, struct server, s);
 }
 
+/* ---- lines ---- */
+
+/* The run_id of both ends' documents and logs; bytes of the client: letters, digits and dashes only. */
+static void name_run(struct server *v, const json_t *params)
+{
+	const char *id = json_string_value(json_object_get(params, "run_id"));
+	size_t len = id ? strlen(id) : 0;
+
+	v->run[0] = v->run_short[0] = '\0';
+	for (size_t i = 0; i < len; i++)
+		if (!isalnum((unsigned char)id[i]) && id[i] != '-')
+			return;
+	if (!len || len >= sizeof(v->run))
+		return;
+	const char *last = strrchr(id, '-');
+	last = last ? last + 1 : id;
+	memcpy(v->run, id, len + 1);
+	snprintf(v->run_short, sizeof(v->run_short), "%.8s", last);
+}
+
+/* A line for people, with the time and, of a session, the id of its run. What dr_log writes in a session has the id as
+ * prefix. */
+static void say(const struct server *v, bool session, const char *fmt, ...) DR_PRINTF(3, 4);
+static void say(const struct server *v, bool session, const char *fmt, ...)
+{
+	const char *run = session && v->run[0] ? v->run : NULL;
+	char text[500], members[64], when[32];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	dr_wall_format(dr_wall_ns(), when, sizeof(when));
+	snprintf(members, sizeof(members), "\"run_id\":\"%s\"", run ? run : "");
+	if (dr_log_is_json() && run)
+		dr_log_members(DR_LOG_INFO, "server", members, text);
+	else if (dr_log_is_json())
+		dr_say("server", "%s", text);
+	else
+		dr_say("server", "%.19sZ %s%s%s", when, run ? v->run_short : "", run ? " " : "",
+			text);
+}
+
+static void log_prefix(const struct server *v, bool on)
+{
+	/* The demo's server has one of its own. */
+	if (v->s.opt->command == DR_CMDBIT_SERVER && !dr_log_is_json())
+		dr_log_set_prefix(on && v->run[0] ? v->run_short : NULL);
+}
+
 /* ---- the offer ---- */
 
 static void refuse(struct dr_session *s, int status, const struct dr_err *e)
 {
 	struct server *v = server_of(s);
 
-	dr_say("server", "client %s refused: %s%s", v->client, e->text,
+	say(v, true, "client %s refused: %s%s", v->client, e->text,
 		s->opt->one_off && !v->accepted ? "; waiting for another client (--one-off)" : "");
 	s->status = v->last_status = status;
 	dr_record_reason(dr_record_error(s->rec, status, e),
@@ -174,11 +229,15 @@ static void on_offer(void *arg, const json_t *params, const unsigned *gpus, unsi
 	v->then = AFTER_NOTHING;
 	memset(&v->mark, 0, sizeof(v->mark));
 	snprintf(v->client, sizeof(v->client), "%s", dr_control_peer(s->control));
+	name_run(v, params);
+	log_prefix(v, true);
 	if (dr_plan_probe_marked(params)) {
 		answer_probe(v, params, gpus, n_gpus);
 		return;
 	}
 	dr_record_reset(s->rec);
+	if (v->run[0])
+		snprintf(s->rec->run_id, sizeof(s->rec->run_id), "%s", v->run);
 	s->rec->side = DR_END_SERVER;
 	snprintf(s->rec->peer_version, sizeof(s->rec->peer_version), "%s",
 		dr_control_peer_version(s->control));
@@ -397,20 +456,17 @@ static void session_line(const struct server *v, int status)
 		snprintf(gbps, sizeof(gbps), ", %.2f Gb/s", rec->total.gbps);
 	if (rec->switches.n)
 		snprintf(switches, sizeof(switches), ", %zu path switches", rec->switches.n);
-	dr_say("server", "client %s: %s, status %d%s%s", v->client,
+	say(v, true, "client %s: %s, status %d%s%s", v->client,
 		status == 0	? "done"
 		: rec->errors.n ? rec->errors.v[0].text
 				: "failed",
 		status, gbps, switches);
 }
 
-static void on_closed(void *arg, enum dr_boot_cause cause, const char *text)
+static void close_session(struct server *v, enum dr_boot_cause cause, const char *text)
 {
-	struct server *v = server_of(arg);
 	struct dr_session *s = &v->s;
 
-	if (!v->open)
-		return;
 	v->open = false;
 	if (!v->probed)
 		judge(v, cause, text);
@@ -435,6 +491,16 @@ static void on_closed(void *arg, enum dr_boot_cause cause, const char *text)
 		session_line(v, v->last_status);
 	v->served++;
 	v->quit = s->opt->one_off;
+}
+
+static void on_closed(void *arg, enum dr_boot_cause cause, const char *text)
+{
+	struct server *v = server_of(arg);
+
+	if (v->open) {
+		close_session(v, cause, text);
+		log_prefix(v, false);
+	}
 }
 
 /* Channels that ended: inform the client; drop it when it is unreachable or does not end the session. */
@@ -538,7 +604,7 @@ static void serve_clients(struct server *v)
 	const struct dr_options *o = v->s.opt;
 
 	if (!o->quiet)
-		dr_say("server", "listening on port %u, %zu GPU%s, dualrail %s",
+		say(v, false, "listening on port %u, %zu GPU%s, dualrail %s",
 			dr_boot_server_port(v->boot, 0), o->gpus.n, o->gpus.n == 1 ? "" : "s",
 			v->s.rec->version);
 	while (!v->quit && !v->s.loop.signo)
@@ -558,7 +624,7 @@ static void interrupted(struct server *v)
 	}
 	v->last_status = status;
 	if (!v->s.opt->quiet)
-		dr_say("server", "%s after %u run%s, status %d", dr_loop_interrupted(&v->s.loop),
+		say(v, false, "%s after %u run%s, status %d", dr_loop_interrupted(&v->s.loop),
 			v->served, v->served == 1 ? "" : "s", status);
 }
 

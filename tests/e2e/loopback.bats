@@ -14,7 +14,7 @@ teardown() {
 }
 
 @test "bandwidth and latency: a whole document, both ends' figures agree" {
-	start_server -1 --json=s.json
+	start_server -1 --json=s.json -v
 	client --test bw,lat -D 400ms -i 100ms --verify --json=c.json
 	[ "$status" -eq 0 ]
 	# The head has what was given and what the figures depend on; -v has the rest.
@@ -23,6 +23,13 @@ teardown() {
 	whole c.json
 	whole s.json
 	holds c.json '.status == "pass" and .exit_code == 0'
+	# Lines of the server: time of day, and the id of the run, which is the client's.
+	holds s.json '.run_id == "'"$(jq -r .run_id c.json)"'"'
+	grep -Eq "^[0-9-]{10}T[0-9:]{8}Z listening on port $port, " server.err
+	local id
+	id=$(jq -r .run_id c.json | sed 's/.*-//')
+	grep -Eq "^[0-9-]{10}T[0-9:]{8}Z $id client .*: done, status 0" server.err
+	grep -q " info $id/server: client .*: 2 GPUs" server.err
 	holds c.json '.bandwidth | length == 2 and all(.gbps > 0 and .bytes > 0 and .direction == "to-server")'
 	holds c.json '.bandwidth | all(.sender_gbps / .gbps > 0.5 and .sender_gbps / .gbps < 2)'
 	holds c.json '.latency | length == 2 and all(.samples > 0 and .rtt_us.p50 > 0 and .rtt_us.max >= .rtt_us.p50)'
