@@ -111,7 +111,7 @@ int dr_channel_create(const struct dr_channel_params *p, struct dr_channel **out
 	if (p->window < 1 || p->window > DR_CHANNEL_WINDOW_MAX)
 		return dr_err_set(e, -EINVAL, "window %u: 1 to %d messages", p->window,
 			DR_CHANNEL_WINDOW_MAX);
-	ch = dr_calloc(1, sizeof(*ch));
+	ch = dr_calloc(1, sizeof(*ch) + p->window * sizeof(ch->msg[0]));
 	if (!ch)
 		return dr_err_set(e, -ENOMEM, "channel %u: out of memory", p->id);
 	ch->prm = *p;

@@ -30,7 +30,6 @@ struct dr_channel {
 	struct dr_channel_params prm;
 	struct dr_fo fo;
 	struct dr_channel_path path[DR_PATHS];
-	struct dr_message msg[DR_CHANNEL_WINDOW_MAX];
 	int64_t now;	    /* of the current call */
 	int64_t started_ns; /* DR_NEVER: not yet */
 	uint64_t reported;  /* messages reported to ops->completed */
@@ -52,6 +51,7 @@ struct dr_channel {
 	 * transport; at quiet_ns nothing else had been sent. */
 	int64_t heard_tx_ns, quiet_ns;
 	atomic_flag driven;
+	struct dr_message msg[]; /* params.window */
 };
 
 /* An idle path gets a PROBE after this time: so often if the kind does not show the peer's fence, and else because

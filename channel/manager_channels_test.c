@@ -556,11 +556,10 @@ static void test_a_thousand_channels(void **state)
 	pair_close(&p);
 }
 
-/* What a receiver held back is acknowledged when its owner is idle, whatever other channels there are. */
+/* What receivers held back is acknowledged when their owner is idle, whatever other channels there are. */
 static void test_an_idle_owner_acknowledges(void **state)
 {
-	struct dr_channel *ch;
-	struct stream s;
+	struct stream s[2];
 	struct pair p;
 
 	(void)state;
@@ -569,17 +568,21 @@ static void test_an_idle_owner_acknowledges(void **state)
 	for (uint32_t id = 2; id < 40; id++)
 		open_channel(&p, id);
 	run_for(&p, 200 * DR_NS_PER_MS);
-	stream_open(&p, &s, 17);
-	pump(&p, &s);
-	ch = of(&p, 17, 1);
-	while (dr_channel_test(ch, 0) == 0)
+	for (unsigned i = 0; i < 2; i++)
+		stream_open(&p, &s[i], 16 + 2 * i);
+	for (unsigned i = 0; i < 2; i++)
+		pump(&p, &s[i]);
+	while (dr_channel_test(of(&p, 16, 1), 0) == 0 || dr_channel_test(of(&p, 18, 1), 0) == 0)
 		turn(&p, dr_sim_world_now(p.w) + DR_NS_PER_US);
-	assert_true(ch->ack_since_ns != 0);
+	for (unsigned i = 0; i < 2; i++)
+		assert_true(of(&p, 16 + 2 * i, 1)->ack_since_ns != 0);
 	assert_true(dr_manager_idle(p.m[1], dr_sim_world_clock(p.w, 1)));
-	assert_true(ch->ack_since_ns == 0);
+	for (unsigned i = 0; i < 2; i++)
+		assert_true(of(&p, 16 + 2 * i, 1)->ack_since_ns == 0);
 	check_tables(p.m[1]);
 	assert_false(dr_manager_idle(p.m[1], dr_sim_world_clock(p.w, 1)));
-	stream_close(&p, &s);
+	for (unsigned i = 0; i < 2; i++)
+		stream_close(&p, &s[i]);
 	pair_close(&p);
 }
 

@@ -19,7 +19,8 @@
 #include <unistd.h>
 
 enum {
-	LISTEN_BACKLOG = 256,
+	LISTEN_BACKLOG =
+		4096, /* at most net.core.somaxconn: of many channels that are started at once */
 	DGRAM_BATCH = 32, /* datagrams read by one progress */
 };
 /* Between two attempts of rail_progress to connect the UDP socket. Shorter than the period in which owners
