@@ -429,7 +429,7 @@ management() {
 		kill -"$signal" "$client"
 		wait_for has_lower_up "$A" rail0
 		[ "$signal" = KILL ] || ends "$client" 130
-		wait_for grep -q '^client.*status 3' server.err
+		wait_for grep -q ' client .*status 3' server.err
 		: >server.err
 	done
 	whole c.json

@@ -210,7 +210,7 @@ result_line() {
 	[ "$status" -eq 0 ]
 	kill -TERM "$server"
 	ends "$server" 143
-	grep -q '^interrupted (SIGTERM) after 1 run, status 143$' server.err
+	grep -q 'Z interrupted (SIGTERM) after 1 run, status 143$' server.err
 }
 
 # block LANGUAGE N: the N-th block of that language in NIGHTLY.md.
