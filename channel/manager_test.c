@@ -304,6 +304,30 @@ static void test_a_stopped_peer_is_waited_for(void **state)
 			stopped_peer(kind, i & 1, i & 2);
 }
 
+/* The process goes on when both rails are cut: nobody is told that its window opens. */
+static void test_a_stopped_peer_that_goes_on_behind_a_cut_is_lost(void **state)
+{
+	(void)state;
+	for (enum dr_sim_personality kind = DR_SIM_STREAM; kind <= DR_SIM_PLUGIN; kind++) {
+		struct dr_sim_opts o = world_of(kind);
+		struct pair p;
+
+		o.segment_bytes = 256;
+		o.rcvbuf_bytes = 512;
+		o.ctrl_depth = 4;
+		pair_open_with(&p, &o, DR_DETECT_FAST, NULL, 0);
+		both_paths_up(&p);
+		stop_peer_for(&p, 5 * DR_NS_PER_S);
+		for (unsigned r = 0; r < RAILS; r++)
+			dr_sim_cut(p.w, r, DR_SIM_BOTH, true);
+		stop_peer_for(&p, DR_NS_PER_S);
+		run_for(&p, DR_NS_PER_S);
+		assert_int_equal(p.losses[0], 1);
+		assert_int_equal(dr_manager_ready(p.m[0]), -ENETDOWN);
+		pair_close(&p);
+	}
+}
+
 /* Nothing is stopped, both rails die: found as fast as ever. */
 static void test_both_rails_lost(void **state)
 {
@@ -555,6 +579,7 @@ int main(void)
 		cmocka_unit_test(test_unread_data_clears_a_rail),
 		cmocka_unit_test(test_link_events),
 		cmocka_unit_test(test_a_stopped_peer_is_waited_for),
+		cmocka_unit_test(test_a_stopped_peer_that_goes_on_behind_a_cut_is_lost),
 		cmocka_unit_test(test_both_rails_lost),
 		cmocka_unit_test(test_an_own_stall_is_no_time_without_paths),
 		cmocka_unit_test(test_close_delivers_the_held_acknowledgement),

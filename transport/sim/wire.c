@@ -91,7 +91,8 @@ void sim_lanes_reopen(struct sim_conn *c, unsigned to)
 		if (!l->shut)
 			continue;
 		l->shut = false;
-		l->last_ack = c->w->now;
+		if (!sim_link_dead(c->w, c->rail, to)) /* the update of the window tells it */
+			l->last_ack = c->w->now;
 		arm(c, !to, n, c->w->now + sim_link_delay(c->w, c->rail, to));
 	}
 }
