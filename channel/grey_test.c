@@ -631,21 +631,44 @@ static void test_a_receiver_that_nothing_answers_leaves_the_path(void **state)
 	flow_close(&f);
 }
 
+/* The answers, or what they answer, have not left the host. */
+static void test_what_waits_in_the_host_has_no_answer_yet(void **state)
+{
+	static struct flow f;
+
+	(void)state;
+	for (unsigned end = 0; end < 2; end++) {
+		struct dr_path_stats st = no_answer;
+
+		st.unacked_bytes = 64;
+		idle_open(&f, &st);
+		f.p.m[end]->hb->looks = false;
+		f.p.m[end]->hb->rail[0].held = true;
+		run_for(&f.p, 600 * DR_NS_PER_MS);
+		assert_int_equal(sender_stats(&f).switches, 0);
+		f.p.m[end]->hb->rail[0].held = false;
+		run_for(&f.p, 100 * DR_NS_PER_MS);
+		assert_int_equal(sender_stats(&f).active, 1);
+		flow_close(&f);
+	}
+}
+
 /* The answers wait behind data on a congested rail: data that arrives there shows that the rail works. */
 static void test_a_receiver_on_a_congested_rail_waits(void **state)
 {
 	static struct flow f;
 
 	(void)state;
-	for (unsigned i = 0; i < 4; i++) {
+	for (unsigned i = 0; i < 6; i++) {
 		struct dr_path_stats st = no_answer;
-		bool crowded = i & 1, arrives = i & 2;
+		bool crowded = i & 1, repeated = i & 2, arrives = repeated || (i & 4);
 
 		st.unacked_bytes = 64;
 		st.rtt_min_ns = DR_NS_PER_MS;
 		st.rtt_ns = (crowded ? 10 : 1) * DR_NS_PER_MS;
 		idle_open(&f, &st);
-		rx_step = arrives;
+		rx_step = arrives && !repeated;
+		segments_step = repeated; /* what it has received before arrives, too */
 		run_for(&f.p, 600 * DR_NS_PER_MS);
 		assert_int_equal(sender_stats(&f).active, crowded && arrives ? 0 : 1);
 		flow_close(&f);
@@ -745,6 +768,7 @@ int main(void)
 		cmocka_unit_test(test_the_only_path_is_kept),
 		cmocka_unit_test(test_other_rails_data_clears_nothing),
 		cmocka_unit_test(test_a_receiver_that_nothing_answers_leaves_the_path),
+		cmocka_unit_test(test_what_waits_in_the_host_has_no_answer_yet),
 		cmocka_unit_test(test_a_receiver_on_a_congested_rail_waits),
 		cmocka_unit_test(test_an_idle_receiver_costs_one_question),
 		cmocka_unit_test(test_a_question_ends),

@@ -147,6 +147,12 @@ void dr_hb_held(struct dr_hb *h, unsigned rail, bool held)
 {
 	dr_dassert(rail < h->n_rails);
 	h->rail[rail].held = held;
+	h->rail[rail].looked = h->rail[rail].tried;
+}
+
+bool dr_hb_doubted(const struct dr_hb *h, unsigned rail)
+{
+	return suspect(&h->rail[rail]) || h->rail[rail].padded_size != 0;
 }
 
 void dr_hb_stand(struct dr_hb *h, uint64_t workers)
@@ -315,6 +321,12 @@ static uint8_t reported(const struct dr_hb_rail *r)
 	return r->down && silent ? DOWN : DR_MIN(r->miss, DOWN - 1);
 }
 
+/* Nothing is known of a suspect rail before a datagram was sent on it, and looked after. */
+static bool report_held(const struct dr_hb *h, const struct dr_hb_rail *r)
+{
+	return r->held || (h->looks && suspect(r) && !r->looked);
+}
+
 static uint8_t own_flags(const struct dr_hb *h)
 {
 	uint8_t f = h->next_ns < h->fast_until_ns ? FLAG_FAST : 0;
@@ -338,7 +350,7 @@ size_t dr_hb_make(struct dr_hb *h, unsigned rail, uint32_t size, uint8_t buf[DR_
 	dr_assert(size == 0 || (size > plain && size <= UINT16_MAX));
 
 	for (unsigned i = 0; i < h->n_rails; i++)
-		held |= (uint16_t)(h->rail[i].held << i);
+		held |= (uint16_t)(report_held(h, &h->rail[i]) << i);
 	dr_wbuf_init(&w, buf, DR_DGRAM_MAX);
 	dr_wbuf_u32(&w, HB_MAGIC);
 	dr_wbuf_u8(&w, HB_VERSION);
@@ -350,6 +362,7 @@ size_t dr_hb_make(struct dr_hb *h, unsigned rail, uint32_t size, uint8_t buf[DR_
 	dr_wbuf_u16(&w, (uint16_t)(size != 0 ? size : plain));
 	dr_wbuf_u16(&w, held);
 	dr_wbuf_u64(&w, ++h->tick);
+	to->tried |= suspect(to);
 	if (flags & FLAG_STAND)
 		dr_wbuf_u64(&w, h->stand);
 	if (size != 0) {
@@ -479,37 +492,63 @@ static void forget(struct dr_hb *h, int64_t now)
 	}
 }
 
+/* The peer has not reported of so many padded datagrams, nor of anything that was sent later. */
+static bool padded_in_flight(const struct dr_hb *h, const struct dr_hb_rail *r)
+{
+	uint64_t seen = full_number(h->tick, r->peer_newest);
+	unsigned n = 0;
+
+	for (unsigned i = 0; i < DR_MIN(r->n_padded, (unsigned)DR_HB_PADDED_MAX); i++)
+		n += r->padded[i] > seen;
+	return n >= DR_HB_PADDED_FLIGHT;
+}
+
+/* Rails that need a padded datagram. */
+static bool needs_padded(const struct dr_hb *h, const struct dr_hb_rail *r, bool full)
+{
+	bool due = full || r->n_padded < 2 * DR_HB_PADDED_LOST || r->quick > 0;
+
+	return r->padded_size != 0 && due && !r->held && !padded_in_flight(h, r);
+}
+
 /* Rails that need a datagram, and the time of the next tick. Bytes do not tell the peer that a rail is
  * down, and are no evidence there; datagrams are. */
 static void plan(struct dr_hb *h, uint32_t busy, int64_t now, struct dr_hb_out *out)
 {
 	uint32_t all = (uint32_t)((1ull << h->n_rails) - 1);
 	bool down = false, question = false;
-	uint32_t doubt = 0, missed = 0;
+	uint32_t doubt = 0, missed = 0, held = 0, waits = 0;
 
 	for (unsigned i = 0; i < h->n_rails; i++) {
-		const struct dr_hb_rail *r = &h->rail[i];
+		struct dr_hb_rail *r = &h->rail[i];
 
+		if (!suspect(r))
+			r->tried = r->looked = false;
+		held |= r->held ? 1u << i : 0;
+		waits |= r->held && now - r->sent_ns < h->interval_ns ? 1u << i : 0;
 		down |= r->down;
 		doubt |= suspect(r) ? 1u << i : 0;
 		missed |= suspect(r) && DR_MAX(r->miss, r->peer_miss) > 1 ? 1u << i : 0;
 		if (h->peer_runs && (r->down || (missed & (1u << i))))
 			out->suspect |= 1u << i;
 		question |= r->padded_size != 0 && !r->down;
-		if (r->padded_size != 0 &&
-			(out->full || r->n_padded < 2 * DR_HB_PADDED_LOST || r->quick > 0))
+		if (needs_padded(h, r, out->full))
 			out->padded |= 1u << i;
 	}
 	out->send = down || question || doubt || h->asked || (h->stand | h->told_stand) != 0
 			    ? all
 			    : all & ~busy;
+	out->send &= ~waits;
+	for (unsigned i = 0; i < h->n_rails; i++)
+		if (out->send & (1u << i))
+			h->rail[i].sent_ns = now;
 	h->asked = false;
 	if (out->full)
 		h->told_stand = h->stand;
 	h->next_ns = now + h->interval_ns / (question || missed ? DR_HB_QUARTER : doubt ? 2 : 1);
 	if (doubt && now < h->fast_until_ns && h->budget > 0) {
 		h->next_ns = now + fast_ns(h);
-		out->twice = missed;
+		out->twice = missed & ~held;
 		h->budget--;
 	} else if (out->full && h->budget < DR_HB_BUDGET && ++h->spared % DR_HB_SPARED == 0) {
 		h->budget++;

@@ -37,8 +37,12 @@
  * Patience: a rail with losses or with little bandwidth is silent now and then while it works. So it is
  * declared down only after three times the misses of the longest silence that ended by itself (after
  * four, if that was one), of ticks of the same sort, and after twice the usual time between two signs of life, 200 ms at most.
- * While the peer says that its datagrams for the rail have not left its host, they are behind data on a slow
+ * While the peer does not know that its datagrams for the rail have left its host, they may be behind data on a slow
  * rail: then a silence must last for DR_HB_HELD_NS.
+ *
+ * Load: what waits in the own host's queue is not added to by more than one datagram per interval, and no padded one is
+ * sent then. So the heartbeats of a slow rail do not fill its queue. Nor do they fill one elsewhere on the way: of the
+ * padded datagrams, DR_HB_PADDED_FLIGHT at most are neither reported as received nor overtaken.
  *
  * Workers that share the heartbeats of a process: those that stand although others run are named in each datagram
  * (dr_hb_stand), so that their peers do not take them for paths that make no progress.
@@ -64,6 +68,7 @@ enum {
 	DR_HB_PADDED_LOST =
 		8, /* fewest padded datagrams lost in a row that show that the rail carries none */
 	DR_HB_PADDED_MAX = 32,
+	DR_HB_PADDED_FLIGHT = 4,
 	DR_HB_HISTOGRAM = 16,
 };
 
@@ -84,7 +89,10 @@ struct dr_hb_rail {
 	/* Most proved misses of a silence that ended by itself, lately; and of whole intervals alone, since a miss of
 	 * a fast phase says nothing about those. See forget(). */
 	uint8_t longest, longest_full;
-	bool held;	     /* the owner's datagrams have not left this host */
+	/* The owner's datagrams have not left this host; one was sent since the rail is suspect; and the owner has
+	 * looked since, so that `held` is about it. */
+	bool held, tried, looked;
+	int64_t sent_ns;     /* the tick that had the last one sent */
 	bool peer_held;	     /* the peer's, as it reported last */
 	uint8_t peer_miss;   /* as the peer reported last; 255: it declared the rail down */
 	uint8_t good;	     /* ticks heard since two in a row were not */
@@ -121,6 +129,7 @@ struct dr_hb {
 	 * rebuilt. Heartbeats of the other rails would be evidence against it. So a request for reports adds some
 	 * only once in DR_HB_RARE intervals: fewer than DR_HB_MISSES in the time that a rebuild takes. */
 	bool on_paths;
+	bool looks;	/* set by the owner: it calls dr_hb_held */
 	bool peer_runs; /* a datagram arrived before the last full tick */
 	/* The peer waits for a report: a padded datagram arrived, or a rail is down there. */
 	bool asked;
@@ -183,8 +192,10 @@ void dr_hb_heard_elsewhere(struct dr_hb *h, unsigned rail);
 void dr_hb_stand(struct dr_hb *h, uint64_t workers);
 /* The peer reported lately that its worker stands. */
 bool dr_hb_peer_stands(const struct dr_hb *h, unsigned worker, int64_t now);
-/* Whether datagrams that were sent on the rail have left this host; for the reports. */
+/* Whether datagrams that were sent on the rail have not left this host; between two ticks. */
 void dr_hb_held(struct dr_hb *h, unsigned rail, bool held);
+/* The rail is suspect or in question: the owner should look for that. */
+bool dr_hb_doubted(const struct dr_hb *h, unsigned rail);
 /* Bits of the rails that the next full tick would declare down if nothing more is received. The owner
  * should first read what has arrived on them. */
 uint32_t dr_hb_suspects(const struct dr_hb *h);

@@ -195,11 +195,47 @@ static void a_report_that_stays_overtakes_nothing(void **state)
 		half_round(p);
 	p->cut[0] = 1u << 0;
 	ask(p);
-	for (int i = 0; i < 100000; i++) {
+	for (int i = 0; i < 150000; i++) {
 		half_round(p);
 		assert_int_equal(p->h[0].rail[0].padded_lost, 0);
 	}
 	assert_true(p->h[0].tick > 2 * UINT16_MAX);
+}
+
+/* What is sent on a rail with a long queue is reported late. Until then, few more follow. */
+static void padded_datagrams_do_not_fill_a_queue(void **state)
+{
+	struct pair *p = *state;
+
+	for (int i = 0; i < 10; i++)
+		half_round(p);
+	p->cut[0] = 1u << 0; /* bytes arrive, no datagram does for a second */
+	ask(p);
+	for (int i = 0; i < 200; i++) {
+		dr_hb_life(&p->h[1], 0);
+		half_round(p);
+	}
+	assert_int_equal(p->h[0].rail[0].n_padded, DR_HB_PADDED_FLIGHT);
+	p->cut[0] = 0; /* something that was sent later does */
+	for (int i = 0; i < 10; i++)
+		half_round(p);
+	assert_true(dr_hb_padded_passed(&p->h[0], 0, &asked));
+}
+
+/* In a queue of the own host a padded datagram would find out nothing. */
+static void no_padded_datagram_behind_those_that_wait(void **state)
+{
+	struct pair *p = *state;
+
+	ask(p);
+	dr_hb_held(&p->h[0], 0, true);
+	for (int i = 0; i < 20; i++)
+		half_round(p);
+	assert_int_equal(p->h[0].rail[0].n_padded, 0);
+	dr_hb_held(&p->h[0], 0, false);
+	for (int i = 0; i < 4; i++)
+		half_round(p);
+	assert_true(dr_hb_padded_passed(&p->h[0], 0, &asked));
 }
 
 int main(void)
@@ -213,6 +249,8 @@ int main(void)
 		cmocka_unit_test_setup(an_old_padded_datagram_answers_nothing, setup),
 		cmocka_unit_test_setup(padded_datagrams_are_not_lost_alone, setup),
 		cmocka_unit_test_setup(a_report_that_stays_overtakes_nothing, setup),
+		cmocka_unit_test_setup(padded_datagrams_do_not_fill_a_queue, setup),
+		cmocka_unit_test_setup(no_padded_datagram_behind_those_that_wait, setup),
 	};
 
 	return cmocka_run_group_tests_name("heartbeat, padded datagrams", tests, NULL, NULL);

@@ -613,6 +613,89 @@ static void datagrams_held_back_by_the_peers_host_are_waited_for(void **state)
 	assert_in_range(n, DR_HB_HELD_NS / T, DR_HB_HELD_NS / T + 2);
 }
 
+/* Rail 0 is silent for long, and only old datagrams arrive on rail 1. The peer then reports at once, before it has looked
+ * whether its own datagram for rail 0 leaves its host. */
+static void long_silence(struct pair *p)
+{
+	static uint8_t old[20][DR_DGRAM_MAX];
+	size_t len[DR_ARRAY_LEN(old)];
+	struct dr_hb_out out;
+
+	p->h[0].looks = p->h[1].looks = true;
+	for (int i = 0; i < 10; i++)
+		half_round(p);
+	for (size_t i = 0; i < DR_ARRAY_LEN(old); i++)
+		len[i] = dr_hb_make(&p->h[1], 1, 0, old[i]);
+	for (size_t i = 0; i < DR_ARRAY_LEN(old); i++) {
+		p->now += T;
+		assert_int_equal(dr_hb_receive(&p->h[0], 1, old[i], len[i], len[i], p->now), 0);
+		dr_hb_tick(&p->h[0], 0, p->now, &out);
+	}
+	assert_true(p->h[0].rail[0].miss >= 15);
+	p->cut[1] = 1u << 0;
+}
+
+static void a_peer_that_has_not_looked_yet_does_not_know(void **state)
+{
+	struct pair *p = *state;
+
+	long_silence(p);
+	for (int i = 0; i < 10; i++) {
+		half_round(p);
+		assert_int_equal(p->out[0].fell | p->out[1].fell, 0);
+		if (i >= 6)
+			dr_hb_held(&p->h[1], 0, true);
+	}
+	dr_hb_held(&p->h[1], 0, false); /* it was lost after it had left */
+	assert_in_range(rounds_until(p, 0, 0, true), 1, 2);
+}
+
+static void a_datagram_that_left_and_is_not_heard_is_evidence_at_once(void **state)
+{
+	struct pair *p = *state;
+	int n = 0;
+
+	long_silence(p);
+	do {
+		step(p, T / 10);
+		for (unsigned e = 0; e < 2; e++)
+			for (unsigned r = 0; r < 2; r++)
+				dr_hb_held(&p->h[e], r, false);
+		n++;
+	} while (!(p->out[0].fell & 1) && n < 100);
+	assert_in_range(n, 2, 25);
+	/* A suspicion that ended is forgotten: the next one needs a look of its own. */
+	assert_int_equal(p->h[1].rail[1].tried | p->h[1].rail[1].looked, false);
+}
+
+/* Datagrams that wait in the own host's queue are not added to by more than one per interval. */
+static void a_queue_is_not_filled(void **state)
+{
+	struct pair *p = *state;
+
+	for (unsigned held = 0; held < 2; held++) {
+		unsigned n = 0;
+
+		for (int i = 0; i < 20; i++)
+			half_round(p);
+		p->cut[1] = 1u << 0;
+		dr_hb_suspect(&p->h[0], 0, p->now);
+		for (int i = 0; i < 5; i++) {
+			dr_hb_held(&p->h[0], 0, held);
+			step(p, T / 10);
+			n += (p->out[0].send & 1) + (p->out[0].twice & 1);
+			assert_int_equal(p->out[0].send & 2, 2); /* the other rail's do not wait */
+		}
+		if (held)
+			assert_in_range(n, 0, 1);
+		else
+			assert_in_range(n, 8, 10);
+		p->cut[1] = 0;
+		dr_hb_held(&p->h[0], 0, false);
+		(void)rounds_until(p, 0, 0, false);
+	}
+}
+
 /* The other rail's datagrams, and those of the own host, do not matter. */
 static void datagrams_held_back_elsewhere_change_nothing(void **state)
 {
@@ -662,6 +745,10 @@ int main(void)
 		cmocka_unit_test_setup(datagrams_older_than_the_silence_are_no_evidence, setup),
 		cmocka_unit_test_setup(datagrams_held_back_by_the_peers_host_are_waited_for, setup),
 		cmocka_unit_test_setup(datagrams_held_back_elsewhere_change_nothing, setup),
+		cmocka_unit_test_setup(a_peer_that_has_not_looked_yet_does_not_know, setup),
+		cmocka_unit_test_setup(
+			a_datagram_that_left_and_is_not_heard_is_evidence_at_once, setup),
+		cmocka_unit_test_setup(a_queue_is_not_filled, setup),
 	};
 
 	return cmocka_run_group_tests_name("heartbeat", tests, NULL, NULL);

@@ -177,12 +177,10 @@ static void ask_kernel(struct dr_manager *m, unsigned r)
 /* Datagrams for a rail that has little bandwidth may wait in this host, behind data. */
 static void look_for_held(struct dr_manager *m)
 {
-	for (unsigned r = 0; r < m->prm.n_rails; r++) {
+	for (unsigned r = 0; m->hb->looks && r < m->prm.n_rails; r++) {
 		struct dr_rail *rail = m->peer->rail[r].rail;
 
-		dr_hb_held(m->hb, r,
-			dr_hb_suspected(m->hb, r) && rail->ops->rail_held &&
-				rail->ops->rail_held(rail));
+		dr_hb_held(m->hb, r, dr_hb_doubted(m->hb, r) && rail->ops->rail_held(rail));
 	}
 }
 
@@ -461,7 +459,8 @@ static bool crowded(const struct dr_path_stats *s)
 }
 
 /* Congested: connections progress between two looks, and one of them is crowded. Data that arrives is progress for
- * a receiver: what answers its credits waits behind the data. */
+ * a receiver: what answers its credits waits behind the data. So are segments that it cannot read yet, or has
+ * received before: behind a long queue most are repetitions. */
 static void look_for_congestion(struct dr_manager *m, unsigned r)
 {
 	struct mgr_rail *mr = &m->rail[r];
@@ -480,7 +479,7 @@ static void look_for_congestion(struct dr_manager *m, unsigned r)
 			p->ops->stats(p, &s);
 			moved += s.acked_bytes;
 			if (!dr_channel_is_sender(c->ch))
-				moved += s.rx_wire;
+				moved += s.rx_wire + s.rx_segments;
 			rtt = DR_MAX(rtt, s.rtt_ns + 4 * s.rtt_dev_ns);
 			any = any || crowded(&s);
 		}
@@ -523,6 +522,12 @@ static bool no_answer(const struct dr_path_stats *s, int64_t stalled_ns, unsigne
 	return DR_MIN(s->peer_ack_age_ns, stalled_ns) >=
 		       DR_MAX(NO_ANSWER_NS, 3 * s->rtt_ns + DELAYED_ACK_NS) &&
 	       s->silent_segments >= needed;
+}
+
+/* What this end sent, or the peer's answer, may wait in the queue of its host's device. */
+static bool held(const struct dr_hb_rail *hr)
+{
+	return hr->held || hr->peer_held;
 }
 
 /* Rule 2 for one channel: sets *size to that of padded datagrams to send on *rail, 0: none. Its answers come from what
@@ -572,7 +577,7 @@ static void doubt(struct dr_manager *m, struct mgr_channel *c, unsigned *rail, u
 			m->hb->rail[r].padded_size);
 		dr_hb_padded_only(m->hb, r);
 		dr_manager_rail_fell(m, r, -EMSGSIZE, why);
-	} else if (!busy && no_answer(s, stalled_ns, needed) &&
+	} else if (!busy && !held(&m->hb->rail[r]) && no_answer(s, stalled_ns, needed) &&
 		   (*size == 0 || dr_hb_padded_passed(m->hb, r, &md->d))) {
 		dr_channel_path_dead(ch, i, -ETIMEDOUT,
 			"the peer's kernel or NIC acknowledges nothing although the rail works",

@@ -194,6 +194,7 @@ void dr_peer_init(struct dr_peer *p, const struct dr_manager_params *m, unsigned
 {
 	dr_hb_init(&p->hb, m->n_rails, m->heartbeat_ns, (uint16_t)gpu, m->connector, m->token);
 	p->hb.on_paths = !(m->transport->caps & DR_CAP_DGRAM);
+	p->hb.looks = m->transport->rail_held != NULL;
 	p->transport = m->transport;
 	for (unsigned r = 0; r < m->n_rails; r++) {
 		p->rail[r].peer = p;

@@ -44,6 +44,7 @@ killers=(
 	channel/manager_test
 	channel/manager_channels_test
 	channel/grey_test
+	channel/slow_test
 	channel/leave_test
 	channel/frame_test
 	channel/dgram_test

@@ -212,8 +212,8 @@ struct dr_transport_ops {
 	/* The same, padded with zeros to `size` bytes (more than len, at most 65,535) and never fragmented.
 	 * The peer gets the first DR_DGRAM_MAX bytes of it. NULL: this kind cannot. */
 	void (*rail_padded)(struct dr_rail *r, const void *data, size_t len, uint32_t size);
-	/* A datagram of an earlier call waits in the queue of this host's device, behind data. To be called
-	 * between datagrams, since it marks one that tells. NULL: unknown. */
+	/* A datagram of an earlier call has not left this host, and is not known to wait for anything but the
+	 * device's queue. To be called between datagrams, since it marks one that tells. NULL: unknown. */
 	bool (*rail_held)(struct dr_rail *r);
 	/* Accept connections, receive datagrams. Returns the number of events. To be called when `ready` is,
 	 * and every 500 ms: nothing wakes the owner for a route that comes back (tcp), or for a device that

@@ -114,6 +114,19 @@ void sim_dgram_at(struct dr_sim_world *w, unsigned from, const struct sim_dgram 
 		(struct sim_event){ .fn = dgram_fire, .obj = d, .from = from, .a = UINT64_MAX });
 }
 
+/* The time that the datagram spends in the queue of its host's device, behind data. */
+static int64_t queue_ns(struct sim_rail *r, const struct sim_dgram *d)
+{
+	struct sim_link *k = &r->w->link[d->rail][r->node];
+
+	if (!k->o.dgrams_wait || k->o.bits_per_s <= 0)
+		return 0;
+	k->busy_until = DR_MAX(r->w->now, k->busy_until) +
+			(int64_t)((double)d->size * 8e9 / k->o.bits_per_s);
+	r->held_until = k->busy_until;
+	return k->busy_until - r->w->now;
+}
+
 void sim_rail_send(struct sim_rail *r, const struct sim_dgram *d, int64_t late_ns)
 {
 	struct dr_sim_world *w = r->w;
@@ -126,7 +139,8 @@ void sim_rail_send(struct sim_rail *r, const struct sim_dgram *d, int64_t late_n
 	if (copies)
 		copies += dr_rng_chance(&w->rng, l->dgram_dup_ppm, 1000000);
 	while (copies-- > 0) {
-		int64_t at = w->now + late_ns + sim_link_delay(w, d->rail, r->node);
+		int64_t at =
+			w->now + late_ns + queue_ns(r, d) + sim_link_delay(w, d->rail, r->node);
 
 		/* What leaves at the same time comes in order, as on one flow, with few exceptions. */
 		if (late_ns == 0 && !dr_rng_chance(&w->rng, 1, REORDER_ONE_IN))
@@ -152,6 +166,11 @@ static void sim_rail_padded(struct dr_rail *dr, const void *data, size_t len, ui
 static void sim_rail_dgram(struct dr_rail *dr, const void *data, size_t len)
 {
 	sim_rail_padded(dr, data, len, (uint32_t)len);
+}
+
+static bool sim_rail_held(struct dr_rail *dr)
+{
+	return sim_rail_of(dr)->held_until > sim_rail_of(dr)->w->now;
 }
 
 static int sim_rail_progress(struct dr_rail *dr, int64_t now_ns, struct dr_sink *sink)
@@ -302,10 +321,10 @@ static int sim_mr_dereg(struct dr_rail *dr, struct dr_mr *m)
 
 const struct dr_transport_ops *dr_sim_ops(enum dr_sim_personality p)
 {
-#define SIM_OPS(NAME, CAPS, PADDED, FILL)                                                          \
+#define SIM_OPS(NAME, CAPS, PADDED, HELD, FILL)                                                    \
 	{                                                                                          \
 		sizeof(struct dr_transport_ops), NAME, CAPS, sim_listen, sim_rail_handle,          \
-			sim_rail_peer, sim_rail_dgram, PADDED, NULL, sim_rail_progress,            \
+			sim_rail_peer, sim_rail_dgram, PADDED, HELD, sim_rail_progress,            \
 			sim_rail_close, sim_rail_fini, sim_mr_reg, sim_mr_dereg, sim_create,       \
 			sim_handle, sim_connect, sim_post_recv, sim_post_send, sim_post_ctrl,      \
 			sim_flush, sim_credit, sim_progress, sim_fence, sim_stats, NULL, FILL,     \
@@ -314,9 +333,10 @@ const struct dr_transport_ops *dr_sim_ops(enum dr_sim_personality p)
 	static const struct dr_transport_ops of[] = {
 		SIM_OPS("sim-stream",
 			DR_CAP_ORDERED | DR_CAP_SOFT_FENCE | DR_CAP_DGRAM | DR_CAP_RESET,
-			sim_rail_padded, sim_fill),
-		SIM_OPS("sim-remote-write", DR_CAP_REMOTE_WRITE | DR_CAP_DGRAM, NULL, sim_fill),
-		SIM_OPS("sim-plugin", DR_CAP_ORDERED, NULL, NULL),
+			sim_rail_padded, sim_rail_held, sim_fill),
+		SIM_OPS("sim-remote-write", DR_CAP_REMOTE_WRITE | DR_CAP_DGRAM, NULL, NULL,
+			sim_fill),
+		SIM_OPS("sim-plugin", DR_CAP_ORDERED, NULL, NULL, NULL),
 	};
 
 	return &of[p];

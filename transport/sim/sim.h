@@ -49,8 +49,9 @@ enum { DR_SIM_RAILS_MAX = 8, DR_SIM_PORTS_MAX = 4 };
 /* One direction of a rail. Applies to what is sent from now on. */
 struct dr_sim_link {
 	int64_t delay_min_ns;
-	int64_t delay_exp_ns;	 /* mean of an exponential on top; never reorders inside a lane */
-	double bits_per_s;	 /* shared by all paths of this direction; 0: unlimited */
+	int64_t delay_exp_ns; /* mean of an exponential on top; never reorders inside a lane */
+	double bits_per_s;    /* shared by all paths of this direction; 0: unlimited */
+	bool dgrams_wait;     /* and by datagrams, in the sender's queue; else they pass the data */
 	uint32_t dgram_loss_ppm; /* datagrams lost per million */
 	uint32_t dgram_dup_ppm;	 /* datagrams that arrive twice */
 	uint32_t loss_ppm;	 /* segments and acknowledgements sent again after a timeout */

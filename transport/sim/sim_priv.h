@@ -260,7 +260,8 @@ struct sim_rail {
 	struct sim_conn *pending[TCP_PENDING_MAX]; /* by slot */
 	struct sim_items items;
 	unsigned n_dgrams;
-	int64_t dgram_at; /* the last one sent arrives */
+	int64_t dgram_at;   /* the last one sent arrives */
+	int64_t held_until; /* and leaves this host */
 	struct sim_path *paths;
 	struct dr_mr *mrs;
 	void (*ready)(void *arg, int64_t now_ns); /* as of a poller */

@@ -262,7 +262,7 @@ int dr_tcp_rail_peer(struct dr_rail *br, const void *handle, size_t len, struct 
 }
 
 /* Has the kernel tell when this datagram enters the device's queue. */
-static void ask_for_stamp(struct tcp_rail *r, struct msghdr *msg, void *buf, size_t cap)
+static void ask_for_stamp(struct msghdr *msg, void *buf, size_t cap)
 {
 	struct cmsghdr *cm;
 
@@ -273,8 +273,6 @@ static void ask_for_stamp(struct tcp_rail *r, struct msghdr *msg, void *buf, siz
 	cm->cmsg_type = SO_TIMESTAMPING;
 	cm->cmsg_len = CMSG_LEN(sizeof(uint32_t));
 	*(uint32_t *)CMSG_DATA(cm) = SOF_TIMESTAMPING_TX_SCHED;
-	r->stamp_next = false;
-	r->stamps++;
 }
 
 /* An ICMP error of an earlier datagram is reported in place of sending this one. */
@@ -284,9 +282,16 @@ static void send_dgram(struct tcp_rail *r, struct iovec *iov, size_t n)
 	struct msghdr msg = { .msg_iov = iov, .msg_iovlen = n };
 
 	if (r->stamp_next)
-		ask_for_stamp(r, &msg, control, sizeof(control));
-	if (sendmsg(r->udp.fd, &msg, MSG_NOSIGNAL) < 0 && errno == ECONNREFUSED)
-		(void)sendmsg(r->udp.fd, &msg, MSG_NOSIGNAL);
+		ask_for_stamp(&msg, control, sizeof(control));
+	ssize_t rc = sendmsg(r->udp.fd, &msg, MSG_NOSIGNAL);
+
+	if (rc < 0 && errno == ECONNREFUSED)
+		rc = sendmsg(r->udp.fd, &msg, MSG_NOSIGNAL);
+	/* A datagram that the full socket did not take gets no stamp. */
+	if (rc >= 0 && r->stamp_next) {
+		r->stamp_next = false;
+		r->stamps++;
+	}
 }
 
 void dr_tcp_rail_dgram(struct dr_rail *br, const void *data, size_t len)
@@ -321,8 +326,8 @@ static void read_stamps(struct tcp_rail *r)
 	}
 }
 
-/* The kernel charges a datagram to its socket until the driver has sent it. One that waits for a link address
- * has no time stamp: it is not in the device's queue. */
+/* The kernel charges a datagram to its socket until the driver has sent it. One that asked for a time stamp and has
+ * none waits for a link address: it is not in the device's queue. */
 bool dr_tcp_rail_held(struct dr_rail *br)
 {
 	struct tcp_rail *r = tcp_rail(br);
@@ -335,7 +340,7 @@ bool dr_tcp_rail_held(struct dr_rail *br)
 		return false;
 	}
 	r->stamp_next = r->stamps == 0 && !r->queued;
-	return r->queued;
+	return r->stamps == 0;
 }
 
 static void read_dgrams(struct tcp_rail *r)
