@@ -2,6 +2,7 @@
 #include "tests/conformance/harness.h"
 
 #include "base/clock.h"
+#include "base/rng.h"
 #include "base/mem.h"
 #include "tests/fakeverbs/fakeverbs.h"
 
@@ -312,7 +313,7 @@ static void open_rail(struct cf *f, unsigned i)
 	if (f->kind->staged)
 		p.kind_params = &staged;
 	memcpy(&p.local, &at.addr, sizeof(at.addr));
-	memset(p.token, 0x5a, sizeof(p.token));
+	memcpy(p.token, f->token, sizeof(p.token));
 	e->f = f;
 	e->node = i;
 	e->sink.event = on_path_event;
@@ -332,6 +333,7 @@ void cf_open(struct cf *f, const struct cf_kind *k)
 	unsigned i;
 
 	memset(f, 0, sizeof(*f));
+	assert_int_equal(dr_random_bytes(f->token, sizeof(f->token)), 0);
 	f->kind = k;
 	f->ops = cf_kind_ops(k, &why);
 	if (!k->transport) {

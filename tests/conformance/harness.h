@@ -77,7 +77,8 @@ struct cf {
 	struct dr_staged *staged;
 	struct dr_poller *poller;
 	struct cf_end end[2];
-	int64_t until_ns; /* during cf_run */
+	uint8_t token[DR_TOKEN_LEN]; /* random: ports are used again, by other tests too */
+	int64_t until_ns;	     /* during cf_run */
 	bool violations_wanted;
 };
 

@@ -16,6 +16,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/rng.h"
 #include "transport/tcp/tcp.h"
 
 enum { KIT_EVENTS = 4096 };
@@ -37,6 +38,8 @@ struct kit {
 	struct dr_path *path[2];
 	struct kit_sink sink[2], rail_sink[2];
 	struct dr_poller *poller; /* NULL: progress is called in a loop */
+	/* Of this kit alone: ports are used again, by other tests too, and what still arrives there is refused. */
+	uint8_t token[DR_TOKEN_LEN];
 	uint32_t gen;
 	int64_t ahead_ns; /* added to the clock that the rails see */
 };
@@ -148,7 +151,7 @@ static inline struct dr_rail_params kit_rail_params(struct kit *k, int i, int fa
 		((struct sockaddr_in6 *)&rp.local)->sin6_addr = in6addr_loopback;
 	else
 		((struct sockaddr_in *)&rp.local)->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-	memset(rp.token, 0x5a, sizeof(rp.token));
+	memcpy(rp.token, k->token, sizeof(rp.token));
 	return rp;
 }
 
@@ -159,6 +162,7 @@ static inline void kit_listen(struct kit *k, int family, bool polled)
 	int i;
 
 	memset(k, 0, sizeof(*k));
+	assert_int_equal(dr_random_bytes(k->token, sizeof(k->token)), 0);
 	if (polled)
 		assert_int_equal(dr_poller_create(&k->poller, NULL), 0);
 	for (i = 0; i < 2; i++) {
