@@ -120,9 +120,11 @@ static int check_dashes(
 	const struct dr_opts *o, unsigned command, int argc, char *const argv[], struct dr_err *e)
 {
 	for (int i = 1; i < argc && strcmp(argv[i], "--"); i++) {
+		if (argv[i][0] != '-')
+			continue;
 		const char *name = argv[i] + 1;
 		size_t len = strcspn(name, "=");
-		long row = argv[i][0] == '-' && len > 2 ? dr_opts_find(o, name, len) : -1;
+		long row = len > 2 ? dr_opts_find(o, name, len) : -1;
 
 		if (row >= 0 && (o->value[row].row->commands & command))
 			return dr_err_set(e, -EINVAL,
