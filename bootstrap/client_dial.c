@@ -59,8 +59,9 @@ static int dial(struct dr_boot_client *c, const struct dr_addr *to, enum dr_conv
 		o.conv.hello.last_seq = c->e.control.mail.received;
 	/* The alternatives are on other networks than --control; the kernel picks the source. */
 	bool bound = !(resuming(c) && c->dial.index > 0);
+	struct dr_net_from from = { .addr = c->local, .n = bound ? c->n_local : 0 };
 	if (rc == 0)
-		rc = dr_link_dial(&o, to, c->local, bound ? c->n_local : 0, now_ns, out);
+		rc = dr_link_dial(&o, to, &from, now_ns, out);
 	if (rc)
 		return rc;
 	(*out)->role = (int)purpose;

@@ -5,6 +5,7 @@
 #include "base/wire.h"
 
 #include <errno.h>
+#include <sodium.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,9 +20,9 @@
  * 3. After ENDED input is ignored and no further event is reported.
  */
 
-enum { C = 1, S = 2 };			     /* who may send it */
-enum { P_NEW = 1, P_GPU = 2, P_RESUME = 4 }; /* on which connections, once OPEN */
-enum { P_CONTROL = P_NEW | P_RESUME, P_ANY = 7 };
+enum { C = 1, S = 2 };					 /* who may send it */
+enum { P_NEW = 1, P_GPU = 2, P_RESUME = 4, P_COMM = 8 }; /* on which connections, once OPEN */
+enum { P_CONTROL = P_NEW | P_RESUME, P_ANY = 15 };
 static const struct {
 	const char *name;
 	uint8_t from, purposes;
@@ -32,15 +33,17 @@ static const struct {
 	[DR_FRAME_DENY] = { "DENY", S, 0, false, false, 0, 0 },
 	[DR_FRAME_WELCOME] = { "WELCOME", S, 0, false, false, 8, 8 },
 	[DR_FRAME_REFUSE] = { "REFUSE", S, P_ANY, false, true, 2, 4096 },
-	[DR_FRAME_OFFER] = { "OFFER", C, P_NEW, false, true, 2, DR_BOOT_MESSAGE_BYTES_MAX },
-	[DR_FRAME_ACCEPT] = { "ACCEPT", S, P_NEW, false, true, 2, DR_BOOT_MESSAGE_BYTES_MAX },
-	[DR_FRAME_HANDLES] = { "HANDLES", C | S, P_NEW | P_GPU, false, false, 4,
+	[DR_FRAME_OFFER] = { "OFFER", C, P_NEW | P_COMM, false, true, 2,
+		DR_BOOT_MESSAGE_BYTES_MAX },
+	[DR_FRAME_ACCEPT] = { "ACCEPT", S, P_NEW | P_COMM, false, true, 2,
+		DR_BOOT_MESSAGE_BYTES_MAX },
+	[DR_FRAME_HANDLES] = { "HANDLES", C | S, P_NEW | P_GPU | P_COMM, false, false, 4,
 		DR_BOOT_MESSAGE_BYTES_MAX },
 	[DR_FRAME_MESSAGE] = { "MESSAGE", C | S, P_CONTROL, true, true, 2,
 		DR_BOOT_MESSAGE_BYTES_MAX },
-	[DR_FRAME_READY] = { "READY", C, P_CONTROL, true, false, 0, 0 },
-	[DR_FRAME_GOODBYE] = { "GOODBYE", C | S, P_CONTROL, true, false, 0, 0 },
-	[DR_FRAME_ACK] = { "ACK", C | S, P_CONTROL, false, false, 8, 8 },
+	[DR_FRAME_READY] = { "READY", C, P_CONTROL | P_COMM, true, false, 0, 0 },
+	[DR_FRAME_GOODBYE] = { "GOODBYE", C | S, P_CONTROL | P_COMM, true, false, 0, 0 },
+	[DR_FRAME_ACK] = { "ACK", C | S, P_CONTROL | P_COMM, false, false, 8, 8 },
 	[DR_FRAME_PING] = { "PING", C | S, P_CONTROL, false, false, 8, 8 },
 	[DR_FRAME_PONG] = { "PONG", C | S, P_CONTROL, false, false, 24, 24 },
 };
@@ -263,8 +266,8 @@ static void frame_done(struct dr_conv *c, int64_t now_ns, struct dr_conv_event *
 		dr_conv_proof_frame(c, now_ns, data, ev);
 		break;
 	case DR_FRAME_DENY:
-		dr_conv_fail(c, DR_BOOT_KEY,
-			"the peer rejected the key: the key files differ; use the same --key-file on both ends");
+		dr_conv_fail(
+			c, DR_BOOT_KEY, "the peer rejected the key: %s", dr_conv_key_advice(c));
 		break;
 	case DR_FRAME_WELCOME:
 		c->state = DR_CONV_OPEN;
@@ -411,7 +414,7 @@ int dr_conv_init(struct dr_conv *c, const struct dr_conv_opts *opts, int64_t now
 	c->o = *opts;
 	if (c->o.hello.version == 0)
 		c->o.hello.version = DR_BOOT_PROTOCOL_VERSION;
-	c->o.hello.has_key = opts->key != NULL;
+	c->o.hello.has_key = opts->key || opts->key_of;
 	c->in_need = DR_CONV_PREFIX_BYTES;
 	c->stage_at_ns = now_ns;
 	c->out_since_ns = DR_NEVER;
@@ -419,7 +422,7 @@ int dr_conv_init(struct dr_conv *c, const struct dr_conv_opts *opts, int64_t now
 		dr_assert(c->o.hello.purpose == 0);
 		return 0;
 	}
-	dr_assert(c->o.hello.purpose >= DR_CONV_NEW && c->o.hello.purpose <= DR_CONV_RESUME);
+	dr_assert(c->o.hello.purpose >= DR_CONV_NEW && c->o.hello.purpose <= DR_CONV_COMM);
 	return dr_conv_out_hello(c);
 }
 
@@ -427,6 +430,7 @@ void dr_conv_fini(struct dr_conv *c)
 {
 	dr_free(c->in);
 	dr_free(c->out);
+	sodium_memzero(&c->found, sizeof(c->found));
 	json_decref(c->json);
 	c->in = c->out = NULL;
 	c->json = NULL;

@@ -37,7 +37,8 @@ enum {
 };
 
 enum dr_conv_role { DR_CONV_CLIENT, DR_CONV_SERVER };
-enum dr_conv_purpose { DR_CONV_NEW = 1, DR_CONV_GPU, DR_CONV_RESUME };
+/* COMM: the rendezvous of one comm of the plugin, see plugin/rdv.h; last seq is the comm's number. */
+enum dr_conv_purpose { DR_CONV_NEW = 1, DR_CONV_GPU, DR_CONV_RESUME, DR_CONV_COMM };
 enum dr_conv_state {
 	DR_CONV_HELLO,
 	DR_CONV_PROOF,
@@ -78,6 +79,10 @@ struct dr_conv_opts {
 	struct dr_conv_hello
 		hello; /* own; version 0: DR_BOOT_PROTOCOL_VERSION; has_key is set here */
 	const struct dr_boot_key *key; /* borrowed for the conversation's life */
+	/* Server of COMM connections, which takes no others, instead of `key`: copy the key that this peer has to
+	 * prove. False: there is none; the peer is denied like one with a wrong key. */
+	bool (*key_of)(void *arg, const struct dr_conv_hello *peer, struct dr_boot_key *out);
+	void *key_arg;
 	int64_t stage_ns;
 };
 
@@ -108,6 +113,8 @@ struct dr_conv {
 	struct dr_err err;
 	enum dr_boot_cause cause;
 	/* private */
+	struct dr_boot_key found; /* by key_of */
+	bool unknown;		  /* key_of found none */
 	uint8_t own_hello[DR_CONV_HELLO_MAX], peer_hello[DR_CONV_HELLO_MAX];
 	size_t own_hello_len, peer_hello_len;
 	uint8_t *in, *out;

@@ -64,6 +64,13 @@ static int proof_make(const struct dr_conv *c, enum dr_conv_role who, uint8_t *m
 	return crypto_auth(mac, buf, w.len, c->o.key->bytes);
 }
 
+const char *dr_conv_key_advice(const struct dr_conv *c)
+{
+	if (c->o.key_of || c->o.hello.purpose == DR_CONV_COMM)
+		return "the listen comm is closed, or the handle is of another process";
+	return "the key files differ; use the same --key-file on both ends";
+}
+
 static int send_proof(struct dr_conv *c)
 {
 	uint8_t mac[DR_CONV_PROOF_BYTES];
@@ -141,8 +148,11 @@ static void hello_parse(struct dr_conv *c, struct dr_rbuf *r)
 	dr_rbuf_u64(r, &h->last_seq);
 	dr_rbuf_u8(r, &key);
 	h->has_key = key == 1;
-	uint8_t lo = c->o.role == DR_CONV_SERVER ? DR_CONV_NEW : 0;
-	uint8_t hi = c->o.role == DR_CONV_SERVER ? DR_CONV_RESUME : 0;
+	uint8_t lo = 0, hi = 0;
+	if (c->o.role == DR_CONV_SERVER) {
+		lo = c->o.key_of ? DR_CONV_COMM : DR_CONV_NEW;
+		hi = c->o.key_of ? DR_CONV_COMM : DR_CONV_RESUME;
+	}
 	if (dr_rbuf_done(r) || key > 1 || h->purpose < lo || h->purpose > hi ||
 		build >= DR_CONV_BUILD_MAX)
 		dr_conv_fail(c, DR_BOOT_PROTOCOL, "%s",
@@ -174,6 +184,10 @@ void dr_conv_hello_done(struct dr_conv *c, int64_t now_ns, struct dr_conv_event 
 	c->peer_hello_len = c->in_len;
 	c->in_len = 0;
 	c->in_need = DR_CONV_HEADER_BYTES;
+	if (c->o.key_of) {
+		c->unknown = !c->o.key_of(c->o.key_arg, &c->peer, &c->found);
+		c->o.key = &c->found;
+	}
 	c->state = c->o.key ? DR_CONV_PROOF : DR_CONV_WELCOME;
 	if (c->o.role == DR_CONV_CLIENT) {
 		c->stage_at_ns = now_ns;
@@ -192,10 +206,10 @@ void dr_conv_proof_frame(
 	bool server = c->o.role == DR_CONV_SERVER;
 	uint8_t want[DR_CONV_PROOF_BYTES];
 	proof_make(c, server ? DR_CONV_CLIENT : DR_CONV_SERVER, want);
-	if (sodium_memcmp(want, data, sizeof(want)) != 0) {
+	if (sodium_memcmp(want, data, sizeof(want)) != 0 || c->unknown) {
 		int rc = server ? dr_conv_out_frame(c, DR_FRAME_DENY, 0, NULL, 0) : 0;
-		dr_conv_fail(c, rc ? DR_BOOT_LOCAL : DR_BOOT_KEY,
-			"key verification failed: the key files differ; use the same --key-file on both ends");
+		dr_conv_fail(c, rc ? DR_BOOT_LOCAL : DR_BOOT_KEY, "key verification failed: %s",
+			dr_conv_key_advice(c));
 		return;
 	}
 	c->state = DR_CONV_WELCOME;

@@ -16,6 +16,8 @@ int dr_conv_out_frame(struct dr_conv *c, enum dr_frame_type type, uint64_t seq, 
 
 /* conv_hello.c. What these bytes are, of somebody who is no dualrail: "speaks HTTP". */
 void dr_conv_describe_bytes(const uint8_t *b, size_t n, char *text, size_t cap);
+/* What a wrong key means, and what to do. */
+const char *dr_conv_key_advice(const struct dr_conv *c);
 int dr_conv_out_hello(struct dr_conv *c) DR_MUST_CHECK;
 /* c->in holds the hello's first DR_CONV_PREFIX_BYTES; the whole of it. */
 void dr_conv_hello_prefix(struct dr_conv *c);

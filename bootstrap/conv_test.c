@@ -40,6 +40,36 @@ static void end_init(struct end *e, enum dr_conv_role role, const struct dr_boot
 	e->welcomes = true;
 }
 
+/* Whose key is asked for? Number 5 is unknown. */
+static bool key_of_number(void *arg, const struct dr_conv_hello *peer, struct dr_boot_key *out)
+{
+	unsigned *asked = arg;
+	++*asked;
+	*out = key_a;
+	return peer->last_seq != 5;
+}
+
+static void comm_server_init(struct end *e, unsigned *asked)
+{
+	struct dr_conv_opts o = { .role = DR_CONV_SERVER, .stage_ns = STAGE };
+	memset(e, 0, sizeof(*e));
+	o.key_of = key_of_number;
+	o.key_arg = asked;
+	memset(o.hello.nonce, 22, sizeof(o.hello.nonce));
+	assert_int_equal(dr_conv_init(&e->conv, &o, T0), 0);
+	e->welcomes = true;
+}
+
+static void comm_client_init(struct end *e, const struct dr_boot_key *key, uint64_t number)
+{
+	struct dr_conv_opts o = { .role = DR_CONV_CLIENT, .key = key, .stage_ns = STAGE };
+	memset(e, 0, sizeof(*e));
+	o.hello.purpose = DR_CONV_COMM;
+	o.hello.last_seq = number;
+	memset(o.hello.nonce, 11, sizeof(o.hello.nonce));
+	assert_int_equal(dr_conv_init(&e->conv, &o, T0), 0);
+}
+
 static void on_event(struct end *e, const struct dr_conv_event *ev)
 {
 	if (ev->kind == DR_CONV_NOTHING)
@@ -95,8 +125,14 @@ static void settle(struct end *a, struct end *b, size_t chunk)
 
 static void open_pair(struct end *c, struct end *s, const struct dr_boot_key *key, unsigned purpose)
 {
-	end_init(c, DR_CONV_CLIENT, key, purpose, 11);
-	end_init(s, DR_CONV_SERVER, key, 0, 22);
+	unsigned asked;
+	if (purpose == DR_CONV_COMM) {
+		comm_client_init(c, &key_a, 1);
+		comm_server_init(s, &asked);
+	} else {
+		end_init(c, DR_CONV_CLIENT, key, purpose, 11);
+		end_init(s, DR_CONV_SERVER, key, 0, 22);
+	}
 	settle(c, s, SIZE_MAX);
 	assert_int_equal(c->conv.state, DR_CONV_OPEN);
 	assert_int_equal(s->conv.state, DR_CONV_OPEN);
@@ -193,6 +229,50 @@ static void wrong_keys(void **state)
 		end_init(&s, DR_CONV_SERVER, row[i].server, 0, 22);
 		check_refused(&c, &s, DR_BOOT_KEY, row[i].client_text, row[i].server_text);
 	}
+}
+
+/* Each peer of such a server proves the key that its hello names; the server takes no other connections. */
+static void keys_by_hello(void **state)
+{
+	(void)state;
+	static const struct {
+		const struct dr_boot_key *key;
+		uint64_t number;
+		bool opens;
+	} row[] = { { &key_a, 4, true }, { &key_b, 4, false }, { &key_a, 5, false } };
+	for (size_t i = 0; i < DR_ARRAY_LEN(row); i++) {
+		struct end c, s;
+		unsigned asked = 0;
+		comm_client_init(&c, row[i].key, row[i].number);
+		comm_server_init(&s, &asked);
+		settle(&c, &s, 7);
+		assert_int_equal(asked, 1);
+		assert_int_equal(s.identified, row[i].opens);
+		assert_int_equal(c.opened, row[i].opens);
+		if (!row[i].opens) {
+			assert_int_equal(c.conv.cause, DR_BOOT_KEY);
+			assert_int_equal(s.conv.cause, DR_BOOT_KEY);
+			assert_non_null(strstr(c.conv.err.text, "handle is of another process"));
+			assert_non_null(strstr(s.conv.err.text, "handle is of another process"));
+		}
+		fini(&c, &s);
+	}
+	for (unsigned purpose = DR_CONV_NEW; purpose <= DR_CONV_RESUME; purpose++) {
+		struct end c, s;
+		unsigned asked = 0;
+		end_init(&c, DR_CONV_CLIENT, &key_a, purpose, 11);
+		comm_server_init(&s, &asked);
+		settle(&c, &s, SIZE_MAX);
+		assert_int_equal(s.conv.cause, DR_BOOT_PROTOCOL);
+		assert_int_equal(asked, 0);
+		fini(&c, &s);
+	}
+	struct end c, s;
+	comm_client_init(&c, &key_a, 1);
+	end_init(&s, DR_CONV_SERVER, &key_a, 0, 22);
+	settle(&c, &s, SIZE_MAX);
+	assert_int_equal(s.conv.cause, DR_BOOT_PROTOCOL);
+	fini(&c, &s);
 }
 
 /* Before keys and handles, which may differ too. */
@@ -453,7 +533,7 @@ static size_t make_frame(uint8_t *buf, uint32_t len, uint8_t type, uint64_t seq,
 
 struct rule {
 	uint8_t type;
-	const char *client, *server; /* who may send it on N(ew) G(pu) R(esume) once open */
+	const char *client, *server; /* who may send it on N(ew) G(pu) R(esume) C(omm) once open */
 	bool numbered;
 	uint32_t min, max;
 };
@@ -461,14 +541,14 @@ static const struct rule rules[] = {
 	{ DR_FRAME_PROOF, "", "", false, 32, 32 },
 	{ DR_FRAME_DENY, "", "", false, 0, 0 },
 	{ DR_FRAME_WELCOME, "", "", false, 8, 8 },
-	{ DR_FRAME_REFUSE, "", "NGR", false, 2, 4096 },
-	{ DR_FRAME_OFFER, "N", "", false, 2, 1 << 20 },
-	{ DR_FRAME_ACCEPT, "", "N", false, 2, 1 << 20 },
-	{ DR_FRAME_HANDLES, "NG", "NG", false, 4, 1 << 20 },
+	{ DR_FRAME_REFUSE, "", "NGRC", false, 2, 4096 },
+	{ DR_FRAME_OFFER, "NC", "", false, 2, 1 << 20 },
+	{ DR_FRAME_ACCEPT, "", "NC", false, 2, 1 << 20 },
+	{ DR_FRAME_HANDLES, "NGC", "NGC", false, 4, 1 << 20 },
 	{ DR_FRAME_MESSAGE, "NR", "NR", true, 2, 1 << 20 },
-	{ DR_FRAME_READY, "NR", "", true, 0, 0 },
-	{ DR_FRAME_GOODBYE, "NR", "NR", true, 0, 0 },
-	{ DR_FRAME_ACK, "NR", "NR", false, 8, 8 },
+	{ DR_FRAME_READY, "NRC", "", true, 0, 0 },
+	{ DR_FRAME_GOODBYE, "NRC", "NRC", true, 0, 0 },
+	{ DR_FRAME_ACK, "NRC", "NRC", false, 8, 8 },
 	{ DR_FRAME_PING, "NR", "NR", false, 8, 8 },
 	{ DR_FRAME_PONG, "NR", "NR", false, 24, 24 },
 	{ 14, "", "", false, 0, 0 },
@@ -482,13 +562,13 @@ static void message_orders_open(void **state)
 	(void)state;
 	uint8_t frame[64];
 	for (size_t i = 0; i < DR_ARRAY_LEN(rules); i++)
-		for (unsigned purpose = DR_CONV_NEW; purpose <= DR_CONV_RESUME; purpose++)
+		for (unsigned purpose = DR_CONV_NEW; purpose <= DR_CONV_COMM; purpose++)
 			for (unsigned to = 0; to < 2; to++) {
 				struct end c, s;
 				open_pair(&c, &s, NULL, purpose);
 				struct end *e = to == 0 ? &s : &c;
 				const char *who = to == 0 ? rules[i].client : rules[i].server;
-				bool may = strchr(who, "?NGR"[purpose]) != NULL;
+				bool may = strchr(who, "?NGRC"[purpose]) != NULL;
 				size_t n = make_frame(frame, rules[i].min, rules[i].type,
 					rules[i].numbered, rules[i].min);
 				unsigned before = e->frames + e->refused;
@@ -697,6 +777,7 @@ int main(void)
 		cmocka_unit_test(hello_and_welcome),
 		cmocka_unit_test(nothing_before_the_proof),
 		cmocka_unit_test(wrong_keys),
+		cmocka_unit_test(keys_by_hello),
 		cmocka_unit_test(wrong_version),
 		cmocka_unit_test(other_protocols),
 		cmocka_unit_test(every_truncation_point),

@@ -39,7 +39,8 @@ int dr_handles_copy(const struct dr_boot_handle *h, unsigned n, struct dr_boot_h
 	struct dr_boot_handle *copy = dr_calloc(n, sizeof(*copy));
 	if (!copy)
 		return -ENOMEM;
-	memcpy(copy, h, n * sizeof(*copy));
+	if (n)
+		memcpy(copy, h, n * sizeof(*copy));
 	*out = copy;
 	return 0;
 }
@@ -65,6 +66,18 @@ int dr_handles_pair(const void *data, size_t len, unsigned *k)
 	if (dr_rbuf_u16(&r, &v))
 		return -EPROTO;
 	*k = v;
+	return 0;
+}
+
+int dr_handles_count(const void *data, size_t len, unsigned *n)
+{
+	struct dr_rbuf r;
+	uint16_t k, v = 0;
+	dr_rbuf_init(&r, data, len);
+	dr_rbuf_u16(&r, &k);
+	if (dr_rbuf_u16(&r, &v) || v > DR_BOOT_HANDLES_MAX)
+		return -EPROTO;
+	*n = v;
 	return 0;
 }
 

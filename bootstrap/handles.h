@@ -22,5 +22,8 @@ int dr_handles_decode(const void *data, size_t len, unsigned k, unsigned n,
 	struct dr_boot_handle **out, struct dr_err *e);
 /* The pair that the payload names. -EPROTO. */
 int dr_handles_pair(const void *data, size_t len, unsigned *k);
+/* The number of handles that it states, for an owner that does not know it. -EPROTO: incomplete, or above
+ * DR_BOOT_HANDLES_MAX. */
+int dr_handles_count(const void *data, size_t len, unsigned *n);
 
 #endif

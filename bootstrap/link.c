@@ -73,11 +73,11 @@ int dr_link_accept(const struct dr_link_opts *o, int fd, const struct dr_addr *f
 	return 0;
 }
 
-int dr_link_dial(const struct dr_link_opts *o, const struct dr_addr *to, const struct dr_addr *from,
-	unsigned n_from, int64_t now_ns, struct dr_link **out)
+int dr_link_dial(const struct dr_link_opts *o, const struct dr_addr *to,
+	const struct dr_net_from *from, int64_t now_ns, struct dr_link **out)
 {
 	int fd;
-	int rc = dr_net_connect(to, from, n_from, &fd);
+	int rc = dr_net_connect(to, from, &fd);
 	if (rc)
 		return rc;
 	rc = link_create(o, fd, EPOLLOUT, now_ns, out);

@@ -61,10 +61,9 @@ struct dr_link {
 /* Take over an accepted socket. On failure fd remains the caller's. */
 int dr_link_accept(const struct dr_link_opts *o, int fd, const struct dr_addr *from, int64_t now_ns,
 	struct dr_link **out) DR_MUST_CHECK;
-/* Start to connect, from an address of `from` (none: the kernel's choice). -errno when that fails at once (no event
- * then). */
-int dr_link_dial(const struct dr_link_opts *o, const struct dr_addr *to, const struct dr_addr *from,
-	unsigned n_from, int64_t now_ns, struct dr_link **out) DR_MUST_CHECK;
+/* Start to connect, as dr_net_connect. -errno when that fails at once (no event then). */
+int dr_link_dial(const struct dr_link_opts *o, const struct dr_addr *to,
+	const struct dr_net_from *from, int64_t now_ns, struct dr_link **out) DR_MUST_CHECK;
 /* There is output: write it in the next dr_poller_wait. */
 void dr_link_wake(struct dr_link *l);
 void dr_link_close(struct dr_link *l, int64_t now_ns);

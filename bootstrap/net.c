@@ -238,7 +238,7 @@ static int try_listen(struct dr_addr *a, int v6only, int *out_fd)
 	if (a->ss.ss_family == AF_INET6)
 		setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &v6only, sizeof(v6only));
 	struct dr_addr got = *a;
-	if (bind(fd, (const struct sockaddr *)&a->ss, a->len) || listen(fd, 128) ||
+	if (bind(fd, (const struct sockaddr *)&a->ss, a->len) || listen(fd, SOMAXCONN) ||
 		getsockname(fd, (struct sockaddr *)&got.ss, &got.len)) {
 		int err = errno;
 		close(fd);
@@ -274,23 +274,35 @@ int dr_net_listen(struct dr_addr *a, int *out_fd, struct dr_err *e)
 	return 0;
 }
 
-int dr_net_connect(
-	const struct dr_addr *to, const struct dr_addr *from, unsigned n_from, int *out_fd)
+/* 0 or errno. */
+static int start_from(int fd, int family, const struct dr_net_from *from)
 {
-	int one = 1, err = 0;
+	unsigned i = 0;
+	int one = 1;
+	if (from->device && setsockopt(fd, SOL_SOCKET, SO_BINDTODEVICE, from->device,
+				    (socklen_t)strlen(from->device)))
+		return errno;
+	if (from->n == 0)
+		return 0;
+	while (i < from->n && from->addr[i].ss.ss_family != family)
+		i++;
+	if (i == from->n)
+		return EADDRNOTAVAIL;
+	/* connect() chooses the port, so that there are as many connections as there are 4-tuples. */
+	setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &one, sizeof(one));
+	if (bind(fd, (const struct sockaddr *)&from->addr[i].ss, from->addr[i].len))
+		return errno;
+	return 0;
+}
+
+int dr_net_connect(const struct dr_addr *to, const struct dr_net_from *from, int *out_fd)
+{
+	int one = 1;
 	int fd = socket(to->ss.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 	if (fd < 0)
 		return -errno;
 	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
-	if (n_from > 0) {
-		unsigned i = 0;
-		while (i < n_from && from[i].ss.ss_family != to->ss.ss_family)
-			i++;
-		if (i == n_from)
-			err = EADDRNOTAVAIL;
-		else if (bind(fd, (const struct sockaddr *)&from[i].ss, from[i].len))
-			err = errno;
-	}
+	int err = from ? start_from(fd, to->ss.ss_family, from) : 0;
 	if (!err && connect(fd, (const struct sockaddr *)&to->ss, to->len) && errno != EINPROGRESS)
 		err = errno;
 	if (err) {

@@ -32,10 +32,14 @@ int dr_addr_local(
 /* Listen on a->port (0: the kernel's choice, written back to a). a->len 0: the wildcard, IPv4 and
  * IPv6. -EADDRINUSE and others with text. */
 int dr_net_listen(struct dr_addr *a, int *out_fd, struct dr_err *e);
-/* Start to connect, from an address of `from` of the same family when n_from > 0. 0 (under way or
- * done) or -errno. */
-int dr_net_connect(
-	const struct dr_addr *to, const struct dr_addr *from, unsigned n_from, int *out_fd);
+/* Where a connection starts; NULL: the kernel's choice. */
+struct dr_net_from {
+	const struct dr_addr *addr; /* one of the peer's family is taken */
+	unsigned n;		    /* 0: the kernel's choice */
+	const char *device;	    /* bound to this interface; NULL: to none */
+};
+/* Start to connect. 0 (under way or done) or -errno; -EADDRNOTAVAIL too when none of `from` is of the family. */
+int dr_net_connect(const struct dr_addr *to, const struct dr_net_from *from, int *out_fd);
 /* From now on the kernel fails the connection with ETIMEDOUT once the peer's kernel has acknowledged nothing for ns, be
  * it sent data or, without any, keepalive probes (every second). A shut window counts as no answer: a peer that may be
  * busy for longer must not be sent more than its receive buffer takes. */

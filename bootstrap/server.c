@@ -188,7 +188,7 @@ static void failed(
 		return;
 	case DR_SERVER_UNIDENTIFIED:
 	case DR_SERVER_IDENTIFIED:
-		dr_server_warn(s, l, now_ns, l->conv.err.text);
+		dr_acceptor_warn(&s->acceptor, l, l->conv.err.text, now_ns);
 		return;
 	case DR_SERVER_PAIR:
 		/* The client gives up a connection that this end is too busy to answer, and dials again. */
@@ -264,7 +264,7 @@ void dr_boot_server_destroy(struct dr_boot_server *s)
 {
 	if (!s)
 		return;
-	dr_server_close_listeners(s);
+	dr_acceptor_fini(&s->acceptor);
 	dr_boot_end_fini(&s->e);
 	dr_free(s);
 }
@@ -295,14 +295,14 @@ void dr_boot_server_tick(struct dr_boot_server *s, int64_t now_ns)
 {
 	dr_links_tick(&s->e.links, now_ns);
 	session_tick(s, now_ns);
-	dr_server_tick_listeners(s, now_ns);
+	dr_acceptor_tick(&s->acceptor, now_ns);
 	dr_links_reap(&s->e.links);
 }
 
 int64_t dr_boot_server_deadline(const struct dr_boot_server *s)
 {
 	const struct dr_server_session *ss = &s->session;
-	int64_t at = DR_MIN(s->accept_paused_until_ns, dr_links_deadline(s->e.links));
+	int64_t at = DR_MIN(dr_acceptor_deadline(&s->acceptor), dr_links_deadline(s->e.links));
 	if (!ss->open)
 		return at;
 	if (ss->end_asked)

@@ -2,11 +2,8 @@
 #include "bootstrap/server_priv.h"
 
 #include "base/log.h"
-#include "base/mem.h"
 
 #include <errno.h>
-#include <stdio.h>
-#include <string.h>
 #include <unistd.h>
 
 /*
@@ -14,29 +11,6 @@
  * descriptor and a few hundred bytes, for stage_ns at most. Above DR_SERVER_PENDING_MAX pending
  * connections, or when descriptors run out, the oldest is closed.
  */
-enum { WARN_BURST = 10 };
-static const int64_t ACCEPT_PAUSE_NS = 100 * DR_NS_PER_MS, ACCEPT_WARN_NS = 10 * DR_NS_PER_S;
-
-void dr_server_warn(
-	struct dr_boot_server *s, const struct dr_link *l, int64_t now_ns, const char *text)
-{
-	struct dr_warn_limit *w = &s->warn;
-	double since_s = w->at_ns ? (double)(now_ns - w->at_ns) / 1e9 : WARN_BURST;
-	w->tokens = DR_MIN(w->tokens + since_s, (double)WARN_BURST);
-	w->at_ns = now_ns;
-	if (w->tokens < 1) {
-		w->left_out++;
-		return;
-	}
-	w->tokens -= 1;
-	char more[64] = "";
-	if (w->left_out)
-		snprintf(more, sizeof(more), " (%u similar messages suppressed)", w->left_out);
-	w->left_out = 0;
-	dr_warn("bootstrap", "rejected connection from %s on port %u: %s%s", l->peer, l->local_port,
-		text, more);
-}
-
 static bool pending(const struct dr_link *l)
 {
 	return l->state == DR_LINK_UP &&
@@ -49,7 +23,7 @@ static bool drop_oldest_pending(struct dr_boot_server *s, int64_t now_ns, const 
 	for (struct dr_link *l = s->e.links; l; l = l->next) {
 		if (!pending(l))
 			continue;
-		dr_server_warn(s, l, now_ns, why);
+		dr_acceptor_warn(&s->acceptor, l, why, now_ns);
 		dr_link_abort(l);
 		return true;
 	}
@@ -64,8 +38,9 @@ static unsigned count_pending(const struct dr_boot_server *s)
 	return n;
 }
 
-static void add_link(struct dr_boot_server *s, int fd, const struct dr_addr *from, int64_t now_ns)
+static void accepted(struct dr_acceptor *a, int fd, const struct dr_addr *from, int64_t now_ns)
 {
+	struct dr_boot_server *s = dr_container_of(a, struct dr_boot_server, acceptor);
 	struct dr_link_opts o;
 	struct dr_link *l;
 	if (count_pending(s) >= DR_SERVER_PENDING_MAX)
@@ -78,75 +53,13 @@ static void add_link(struct dr_boot_server *s, int fd, const struct dr_addr *fro
 	l->role = DR_SERVER_UNIDENTIFIED;
 }
 
-static void pause_accept(struct dr_boot_server *s, int64_t now_ns, bool pause)
+static bool shed(struct dr_acceptor *a, const char *why, int64_t now_ns)
 {
-	s->accept_paused_until_ns = pause ? now_ns + ACCEPT_PAUSE_NS : DR_NEVER;
-	for (unsigned i = 0; i < s->n_listeners; i++)
-		dr_poller_mod(s->e.poller, &s->listeners[i]->po, pause ? 0 : (uint32_t)EPOLLIN);
+	return drop_oldest_pending(
+		dr_container_of(a, struct dr_boot_server, acceptor), now_ns, why);
 }
 
-static void listener_ready(struct dr_pollable *po, uint32_t revents, int64_t now_ns)
-{
-	struct dr_listener *d = dr_container_of(po, struct dr_listener, po);
-	struct dr_boot_server *s = d->server;
-	(void)revents;
-	for (int i = 0; i < DR_SERVER_PENDING_MAX; i++) {
-		struct dr_addr from = { .len = sizeof(from.ss) };
-		int fd = accept4(po->fd, (struct sockaddr *)&from.ss, &from.len,
-			SOCK_NONBLOCK | SOCK_CLOEXEC);
-		if (fd >= 0) {
-			add_link(s, fd, &from, now_ns);
-			continue;
-		}
-		/* Out of descriptors epoll would report this socket at once again: close one, or pause. */
-		if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
-			int err = errno;
-			if (drop_oldest_pending(s, now_ns, strerror(err)))
-				continue;
-			if (now_ns >= s->accept_warn_ns)
-				dr_warn("bootstrap",
-					"cannot accept connections: %s; raise the limit of open files (ulimit -n)",
-					strerror(err));
-			s->accept_warn_ns = now_ns + ACCEPT_WARN_NS;
-			pause_accept(s, now_ns, true);
-			return;
-		}
-		if (errno != EINTR && errno != ECONNABORTED)
-			return;
-	}
-}
-
-static int open_listener(struct dr_boot_server *s, struct dr_addr *addr, struct dr_err *e)
-{
-	int fd;
-	struct dr_listener **grown =
-		dr_realloc(s->listeners, (s->n_listeners + 1) * sizeof(struct dr_listener *));
-	if (!grown)
-		return dr_err_set(e, -ENOMEM, "listen: out of memory");
-	s->listeners = grown;
-	struct dr_listener *d = dr_calloc(1, sizeof(*d));
-	if (!d)
-		return dr_err_set(e, -ENOMEM, "listen: out of memory");
-	int rc = dr_net_listen(addr, &fd, e);
-	if (rc) {
-		dr_free(d);
-		return rc;
-	}
-	d->po.fd = fd;
-	d->po.ready = listener_ready;
-	d->server = s;
-	d->addr = *addr;
-	d->port = dr_addr_port(addr);
-	rc = dr_poller_add(s->e.poller, &d->po, EPOLLIN);
-	if (rc) {
-		close(fd);
-		dr_free(d);
-		return dr_err_set(
-			e, rc, "listen: cannot register the socket with epoll: %s", strerror(-rc));
-	}
-	s->listeners[s->n_listeners++] = d;
-	return 0;
-}
+static const struct dr_acceptor_ops acceptor_ops = { .accepted = accepted, .shed = shed };
 
 /* The same port on every local address; port 0 is replaced by the first one's port. */
 static int open_port(struct dr_boot_server *s, const struct dr_addr *local, unsigned n,
@@ -155,7 +68,7 @@ static int open_port(struct dr_boot_server *s, const struct dr_addr *local, unsi
 	for (unsigned i = 0; i < n; i++) {
 		struct dr_addr a = local[i];
 		dr_addr_set_port(&a, *port);
-		int rc = open_listener(s, &a, e);
+		int rc = dr_acceptor_listen(&s->acceptor, &a, e);
 		if (rc)
 			return rc;
 		*port = dr_addr_port(&a);
@@ -173,7 +86,7 @@ int dr_server_open_listeners(
 	if (rc)
 		return rc;
 	s->wildcard = !o->bind;
-	s->accept_paused_until_ns = DR_NEVER;
+	dr_acceptor_init(&s->acceptor, &acceptor_ops, s->e.poller, "bootstrap");
 	bool base_open = false;
 	for (unsigned k = 0; k < o->n_gpus; k++) {
 		unsigned port = o->port_base ? o->port_base + o->gpus[k] : 0;
@@ -196,24 +109,6 @@ int dr_server_open_listeners(
 	return 0;
 }
 
-void dr_server_close_listeners(struct dr_boot_server *s)
-{
-	for (unsigned i = 0; i < s->n_listeners; i++) {
-		dr_poller_del(s->e.poller, &s->listeners[i]->po);
-		close(s->listeners[i]->po.fd);
-		dr_free(s->listeners[i]);
-	}
-	dr_free(s->listeners);
-	s->listeners = NULL;
-	s->n_listeners = 0;
-}
-
-void dr_server_tick_listeners(struct dr_boot_server *s, int64_t now_ns)
-{
-	if (now_ns >= s->accept_paused_until_ns)
-		pause_accept(s, now_ns, false);
-}
-
 int dr_boot_server_listen_also(struct dr_boot_server *s, const char *address, struct dr_err *e)
 {
 	struct dr_addr a;
@@ -223,12 +118,7 @@ int dr_boot_server_listen_also(struct dr_boot_server *s, const char *address, st
 	if (s->wildcard)
 		return 0;
 	dr_addr_set_port(&a, s->e.ports[0]);
-	char want[DR_ADDR_TEXT], have[DR_ADDR_TEXT];
-	dr_addr_format(&a, want, sizeof(want));
-	for (unsigned i = 0; i < s->n_listeners; i++) {
-		dr_addr_format(&s->listeners[i]->addr, have, sizeof(have));
-		if (strcmp(want, have) == 0)
-			return 0;
-	}
-	return open_listener(s, &a, e);
+	if (dr_acceptor_has(&s->acceptor, &a))
+		return 0;
+	return dr_acceptor_listen(&s->acceptor, &a, e);
 }

@@ -19,7 +19,7 @@
 static void refuse(struct dr_boot_server *s, struct dr_link *l, enum dr_boot_cause cause, int code,
 	const char *text, int64_t now_ns)
 {
-	dr_server_warn(s, l, now_ns, text);
+	dr_acceptor_warn(&s->acceptor, l, text, now_ns);
 	l->role = DR_SERVER_DONE;
 	dr_conv_refuse(&l->conv, cause, code, text);
 	dr_link_close(l, now_ns);

@@ -2,6 +2,7 @@
 #ifndef DR_BOOTSTRAP_SERVER_PRIV_H
 #define DR_BOOTSTRAP_SERVER_PRIV_H
 
+#include "bootstrap/acceptor.h"
 #include "bootstrap/end.h"
 
 /*
@@ -20,20 +21,6 @@ enum dr_server_role {
 };
 enum { DR_SERVER_PENDING_MAX = 64 };
 
-struct dr_listener {
-	struct dr_pollable po;
-	struct dr_boot_server *server;
-	struct dr_addr addr;
-	uint16_t port;
-};
-
-/* Token bucket: WARN_BURST lines at once, then one per second; suppressed ones are counted. */
-struct dr_warn_limit {
-	int64_t at_ns;
-	double tokens;
-	unsigned left_out;
-};
-
 /* What a session has beside struct dr_boot_end. */
 struct dr_server_session {
 	bool open, ready;
@@ -47,22 +34,14 @@ struct dr_server_session {
 struct dr_boot_server {
 	struct dr_boot_end e;
 	bool pair, follow;
-	struct dr_listener **listeners;
-	unsigned n_listeners;
+	struct dr_acceptor acceptor;
 	bool wildcard;
-	int64_t accept_paused_until_ns, accept_warn_ns;
-	struct dr_warn_limit warn;
 	struct dr_server_session session;
 };
 
 /* server_listener.c */
 int dr_server_open_listeners(
 	struct dr_boot_server *s, const struct dr_boot_opts *o, struct dr_err *e);
-void dr_server_close_listeners(struct dr_boot_server *s);
-void dr_server_tick_listeners(struct dr_boot_server *s, int64_t now_ns);
-/* One WARN line about a rejected connection; rate-limited. */
-void dr_server_warn(
-	struct dr_boot_server *s, const struct dr_link *l, int64_t now_ns, const char *text);
 
 /* server_pending.c: a link is identified, or sent its first message after that. */
 void dr_server_identified(struct dr_boot_server *s, struct dr_link *l, int64_t now_ns);

@@ -3,7 +3,7 @@
  * The bootstrap's conversation against any bytes. Fed in fragments, with ticks before the deadline in
  * between, it says and sends exactly what it does when everything comes at once.
  *
- *	u8: 1 client, 2 has a key, 4 the owner refuses, 8, 16 purpose | u8 seed of the fragments | bytes
+ *	u8: 1 client, 2 has a key, 4 the owner refuses, 8, 16 purpose, 32 COMM | u8 seed of the fragments | bytes
  */
 #include "base/rng.h"
 #include "bootstrap/conv.h"
@@ -27,6 +27,13 @@ struct end {
 
 static const struct dr_boot_key key = { .bytes = { 1, 2, 3 } };
 
+static bool key_of(void *arg, const struct dr_conv_hello *peer, struct dr_boot_key *out)
+{
+	(void)arg;
+	*out = key;
+	return peer->last_seq % 2 == 0;
+}
+
 static void start(struct end *x, uint8_t flags)
 {
 	struct dr_conv_opts o = {
@@ -41,7 +48,10 @@ static void start(struct end *x, uint8_t flags)
 	memset(o.hello.nonce, 7, sizeof(o.hello.nonce));
 	memcpy(o.hello.build, "fuzz", 5);
 	if (flags & 1)
-		o.hello.purpose = (uint8_t)(DR_CONV_NEW + (flags >> 3) % 3);
+		o.hello.purpose =
+			(uint8_t)(flags & 32 ? DR_CONV_COMM : DR_CONV_NEW + (flags >> 3) % 3);
+	else if (flags & 32)
+		o.key_of = key_of, o.key = NULL;
 	dr_assert(dr_conv_init(&x->c, &o, x->now) == 0);
 }
 

@@ -7,7 +7,7 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	struct fz z = fz_init(data, size);
-	unsigned n = fz_u8(&z), k = UINT32_MAX;
+	unsigned n = fz_u8(&z), k = UINT32_MAX, stated = UINT32_MAX;
 	struct dr_boot_handle *h = NULL;
 	struct dr_err e = { 0 };
 	size_t len;
@@ -15,7 +15,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	int rc = dr_handles_pair(b, len, &k);
 
 	dr_assert((rc == 0) == (len >= 2) && (rc == 0) == (k != UINT32_MAX));
+	rc = dr_handles_count(b, len, &stated);
+	dr_assert((rc == 0) == (stated <= DR_BOOT_HANDLES_MAX));
 	rc = dr_handles_decode(b, len, k, n, &h, &e);
+	dr_assert(rc || stated == n);
 	if (rc) {
 		fz_explained(rc, &e);
 		dr_assert(!h);

@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "bootstrap/acceptor.h"
+
+#include "base/log.h"
+#include "base/mem.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { WARN_BURST = 10, ACCEPTS_MAX = 64 };
+static const int64_t PAUSE_NS = 100 * DR_NS_PER_MS, WARN_NS = 10 * DR_NS_PER_S;
+
+struct dr_listener {
+	struct dr_pollable po;
+	struct dr_acceptor *owner;
+	struct dr_addr addr;
+};
+
+void dr_acceptor_warn(
+	struct dr_acceptor *a, const struct dr_link *l, const char *text, int64_t now_ns)
+{
+	struct dr_warn_limit *w = &a->warn;
+	double since_s = w->at_ns ? (double)(now_ns - w->at_ns) / 1e9 : WARN_BURST;
+	w->tokens = DR_MIN(w->tokens + since_s, (double)WARN_BURST);
+	w->at_ns = now_ns;
+	if (w->tokens < 1) {
+		w->left_out++;
+		return;
+	}
+	w->tokens -= 1;
+	char more[64] = "";
+	if (w->left_out)
+		snprintf(more, sizeof(more), " (%u similar messages suppressed)", w->left_out);
+	w->left_out = 0;
+	dr_warn(a->component, "rejected connection from %s on port %u: %s%s", l->peer,
+		l->local_port, text, more);
+}
+
+/* DR_NEVER: accept again. */
+static void pause_until(struct dr_acceptor *a, int64_t until_ns)
+{
+	a->paused_until_ns = until_ns;
+	for (unsigned i = 0; i < a->n; i++)
+		dr_poller_mod(a->poller, &a->listeners[i]->po,
+			until_ns == DR_NEVER ? (uint32_t)EPOLLIN : 0);
+}
+
+/* Errors other than those two are of one connection, or EAGAIN. */
+static bool again(struct dr_acceptor *a, int err, int64_t now_ns)
+{
+	if (err != EMFILE && err != ENFILE && err != ENOMEM && err != ENOBUFS)
+		return err == EINTR || err == ECONNABORTED;
+	if (a->ops->shed(a, strerror(err), now_ns))
+		return true;
+	if (now_ns >= a->warn_at_ns)
+		dr_warn(a->component,
+			"cannot accept connections: %s; raise the limit of open files (ulimit -n)",
+			strerror(err));
+	a->warn_at_ns = now_ns + WARN_NS;
+	pause_until(a, now_ns + PAUSE_NS);
+	return false;
+}
+
+static void listener_ready(struct dr_pollable *po, uint32_t revents, int64_t now_ns)
+{
+	struct dr_acceptor *a = dr_container_of(po, struct dr_listener, po)->owner;
+	(void)revents;
+	for (int i = 0; i < ACCEPTS_MAX; i++) {
+		int64_t full = a->ops->full_until ? a->ops->full_until(a, now_ns) : 0;
+		if (full) {
+			pause_until(a, full);
+			return;
+		}
+		struct dr_addr from = { .len = sizeof(from.ss) };
+		int fd = accept4(po->fd, (struct sockaddr *)&from.ss, &from.len,
+			SOCK_NONBLOCK | SOCK_CLOEXEC);
+		if (fd >= 0)
+			a->ops->accepted(a, fd, &from, now_ns);
+		else if (!again(a, errno, now_ns))
+			return;
+	}
+}
+
+void dr_acceptor_init(struct dr_acceptor *a, const struct dr_acceptor_ops *ops,
+	struct dr_poller *poller, const char *component)
+{
+	*a = (struct dr_acceptor){
+		.ops = ops, .poller = poller, .component = component, .paused_until_ns = DR_NEVER
+	};
+}
+
+void dr_acceptor_close(struct dr_acceptor *a, unsigned n)
+{
+	dr_assert(n <= a->n);
+	while (n-- > 0) {
+		struct dr_listener *d = a->listeners[--a->n];
+		dr_poller_del(a->poller, &d->po);
+		close(d->po.fd);
+		dr_free(d);
+	}
+}
+
+void dr_acceptor_fini(struct dr_acceptor *a)
+{
+	dr_acceptor_close(a, a->n);
+	dr_free(a->listeners);
+	a->listeners = NULL;
+}
+
+int dr_acceptor_listen(struct dr_acceptor *a, struct dr_addr *addr, struct dr_err *e)
+{
+	int fd;
+	struct dr_listener **grown =
+		dr_realloc(a->listeners, (a->n + 1) * sizeof(struct dr_listener *));
+	if (!grown)
+		return dr_err_set(e, -ENOMEM, "listen: out of memory");
+	a->listeners = grown;
+	struct dr_listener *d = dr_calloc(1, sizeof(*d));
+	if (!d)
+		return dr_err_set(e, -ENOMEM, "listen: out of memory");
+	int rc = dr_net_listen(addr, &fd, e);
+	if (rc) {
+		dr_free(d);
+		return rc;
+	}
+	*d = (struct dr_listener){ .owner = a, .addr = *addr };
+	d->po.fd = fd;
+	d->po.ready = listener_ready;
+	rc = dr_poller_add(a->poller, &d->po, a->paused_until_ns == DR_NEVER ? EPOLLIN : 0);
+	if (rc) {
+		close(fd);
+		dr_free(d);
+		return dr_err_set(
+			e, rc, "listen: cannot register the socket with epoll: %s", strerror(-rc));
+	}
+	a->listeners[a->n++] = d;
+	return 0;
+}
+
+static bool same_addr(const struct dr_addr *a, const struct dr_addr *b)
+{
+	if (a->ss.ss_family != b->ss.ss_family || dr_addr_port(a) != dr_addr_port(b))
+		return false;
+	if (a->ss.ss_family == AF_INET6) {
+		const struct sockaddr_in6 *x = (const struct sockaddr_in6 *)&a->ss,
+					  *y = (const struct sockaddr_in6 *)&b->ss;
+		return x->sin6_scope_id == y->sin6_scope_id &&
+		       memcmp(&x->sin6_addr, &y->sin6_addr, sizeof(x->sin6_addr)) == 0;
+	}
+	return ((const struct sockaddr_in *)&a->ss)->sin_addr.s_addr ==
+	       ((const struct sockaddr_in *)&b->ss)->sin_addr.s_addr;
+}
+
+bool dr_acceptor_has(const struct dr_acceptor *a, const struct dr_addr *addr)
+{
+	for (unsigned i = 0; i < a->n; i++)
+		if (same_addr(&a->listeners[i]->addr, addr))
+			return true;
+	return false;
+}
+
+void dr_acceptor_resume(struct dr_acceptor *a)
+{
+	if (a->paused_until_ns != DR_NEVER)
+		pause_until(a, DR_NEVER);
+}
+
+void dr_acceptor_tick(struct dr_acceptor *a, int64_t now_ns)
+{
+	if (now_ns >= a->paused_until_ns)
+		pause_until(a, DR_NEVER);
+}
+
+int64_t dr_acceptor_deadline(const struct dr_acceptor *a)
+{
+	return a->paused_until_ns;
+}
