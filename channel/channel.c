@@ -36,6 +36,12 @@ enum ack_policy {
 	ACK_POLICY_IDLE,  /* the worker is idle: any delivery does */
 };
 
+static void credited(struct dr_channel *ch)
+{
+	if (ch->prm.ops && ch->prm.ops->credited)
+		ch->prm.ops->credited(ch->prm.arg, ch, ch->now);
+}
+
 static void on_event(struct dr_sink *sink, const struct dr_event *ev)
 {
 	struct dr_channel_path *cp = dr_container_of(sink, struct dr_channel_path, sink);
@@ -89,6 +95,8 @@ static void on_event(struct dr_sink *sink, const struct dr_event *ev)
 			&ch->fo, dr_fo_conn(i, cp->gen), ev->scope, ev->err, ev->text, ch->now);
 		break;
 	case DR_EV_CREDIT:
+		credited(ch);
+		break;
 	case DR_EV_DGRAM:
 	case DR_EV_INCOMING:
 		break;
@@ -221,6 +229,10 @@ static void pump_sender(struct dr_channel *ch)
 	unsigned part, skip, posted = 0;
 	uint64_t seq;
 
+	if (f->state == DR_FO_RUN && ch->credit_epoch != f->epoch) {
+		ch->credit_epoch = f->epoch;
+		credited(ch); /* credits may have come before the switch was over */
+	}
 	while (dr_fo_next(f, &seq, &part, &skip)) {
 		const struct dr_message *m = &ch->msg[seq % ch->prm.window];
 		const struct dr_span *s = &m->span[part];
@@ -360,6 +372,20 @@ int dr_channel_recv(
 {
 	dr_assert(!ch->prm.sender);
 	return post(ch, parts, n, seq, now);
+}
+
+int dr_channel_credit(const struct dr_channel *ch, struct dr_credit *out)
+{
+	const struct dr_fo *f = &ch->fo;
+	struct dr_path *p;
+
+	dr_assert(ch->prm.sender);
+	if (f->state == DR_FO_DEAD)
+		return f->err;
+	if (f->active == DR_FO_NONE)
+		return -EAGAIN;
+	p = ch->path[f->active].path;
+	return p->ops->credit(p, f->epoch, f->tail, out);
 }
 
 int dr_channel_test(const struct dr_channel *ch, uint64_t seq)

@@ -111,6 +111,8 @@ struct dr_channel_ops {
 	/* A message is done (sender: acknowledged; receiver: delivered): dr_channel_test returns 1. */
 	void (*completed)(
 		void *arg, struct dr_channel *ch, uint64_t seq, uint32_t bytes, int64_t now_ns);
+	/* Sender: a clear-to-send came; dr_channel_credit may return 0 now. */
+	void (*credited)(void *arg, struct dr_channel *ch, int64_t now_ns);
 };
 
 struct dr_channel_params {
@@ -171,6 +173,10 @@ int dr_channel_send(struct dr_channel *ch, const struct dr_span *parts, unsigned
 	int64_t now_ns) DR_MUST_CHECK;
 int dr_channel_recv(struct dr_channel *ch, const struct dr_span *parts, unsigned n, uint64_t *seq,
 	int64_t now_ns) DR_MUST_CHECK;
+/* Sender: what the receiver posted for the message that the next dr_channel_send posts: its parts, their capacities and
+ * tags. So a sender may choose what it sends by what the receiver waits for. 0; -EAGAIN: not known yet, or a
+ * switch is under way; the channel's error. */
+int dr_channel_credit(const struct dr_channel *ch, struct dr_credit *out) DR_MUST_CHECK;
 /* 1 done: the buffers belong to the user again (receiver: delivered once, in order); 0 not yet; -errno
  * the channel ended before. */
 int dr_channel_test(const struct dr_channel *ch, uint64_t seq);

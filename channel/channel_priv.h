@@ -42,8 +42,8 @@ struct dr_channel {
 	uint64_t
 		sent_high; /* messages below it were posted before: posting one again is a replay */
 	uint64_t replayed_messages, replayed_bytes, replayed_before;
+	uint32_t credit_epoch; /* of the latest ops->credited; receiver: of its credits */
 	/* receiver */
-	uint32_t credit_epoch;
 	uint64_t credited, credit_flushed; /* receives posted; of these, announced as credits */
 	bool ack_batch;			   /* see dr_channel_set_ack_batch */
 	int64_t ack_since_ns;		   /* time of the oldest unacknowledged delivery; 0: none */

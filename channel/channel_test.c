@@ -354,6 +354,65 @@ static void test_connection_that_cannot_be_destroyed(void **state)
 	}
 }
 
+/* The owner of a sender learns what the receiver waits for, message by message. */
+static void test_credit_names_the_next_message(void **state)
+{
+	struct dr_credit c;
+	struct kit k;
+
+	(void)state;
+	setup_end(&k, 4, true);
+	assert_int_equal(dr_channel_credit(k.ch, &c), -EAGAIN);
+	credits_told = 0;
+	k.path->granted = 2;
+	push(k.path, (struct dr_event){ .kind = DR_EV_CREDIT, .epoch = 1, .seq = 1 });
+	dr_channel_progress(k.ch, k.now);
+	assert_int_equal(credits_told, 1);
+	for (uint64_t i = 0; i < 2; i++) {
+		struct dr_span span = { .mem = &k.mem, .len = 8 };
+		uint64_t seq;
+
+		assert_int_equal(dr_channel_credit(k.ch, &c), 0);
+		assert_int_equal(c.tag[0], i);
+		assert_int_equal(dr_channel_send(k.ch, &span, 1, &seq, k.now), 0);
+		assert_int_equal(seq, i);
+	}
+	assert_int_equal(dr_channel_credit(k.ch, &c), -EAGAIN);
+	dr_channel_fail(k.ch, -EIO, "test", k.now);
+	assert_int_equal(dr_channel_credit(k.ch, &c), -EIO);
+	teardown(&k);
+}
+
+/* Credits that came while this end was still fencing the old path are told when the switch is over. */
+static void test_credits_of_a_new_epoch_are_told(void **state)
+{
+	struct dr_frame fr = { .type = DR_FRAME_ANSWER, .path = 1, .gen = 1, .epoch = 2 };
+	struct dr_credit c;
+	struct kit k;
+
+	(void)state;
+	setup_end(&k, 4, true);
+	made[1]->granted = 1;
+	push(k.path, (struct dr_event){ .kind = DR_EV_FAILED,
+			     .scope = DR_SCOPE_PATH,
+			     .err = -ECONNRESET,
+			     .text = "test" });
+	dr_channel_progress(k.ch, k.now);
+	dr_frame_encode(&fr, made[1]->frame);
+	push(made[1], (struct dr_event){
+			      .kind = DR_EV_CTRL, .data = made[1]->frame, .len = DR_FRAME_LEN });
+	push(made[1], (struct dr_event){ .kind = DR_EV_CREDIT, .epoch = 2, .seq = 0 });
+	dr_channel_progress(k.ch, k.now);
+	assert_int_equal(dr_channel_credit(k.ch, &c), -EAGAIN); /* the fence is not done */
+	credits_told = 0;
+	push(k.path, (struct dr_event){ .kind = DR_EV_FENCED });
+	dr_channel_progress(k.ch, k.now);
+	assert_int_equal(dr_channel_ready(k.ch), 1);
+	assert_int_equal(credits_told, 1);
+	assert_int_equal(dr_channel_credit(k.ch, &c), 0);
+	teardown(&k);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -371,6 +430,8 @@ int main(void)
 		cmocka_unit_test(test_memory_is_safe_after_mem_dereg),
 		cmocka_unit_test(test_region_that_cannot_be_deregistered),
 		cmocka_unit_test(test_connection_that_cannot_be_destroyed),
+		cmocka_unit_test(test_credit_names_the_next_message),
+		cmocka_unit_test(test_credits_of_a_new_epoch_are_told),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

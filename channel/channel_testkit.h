@@ -27,6 +27,7 @@ struct fake {
 	struct dr_event queue[EVENTS];
 	uint8_t frame[DR_FRAME_LEN];
 	unsigned n_events, looks;
+	uint64_t granted;	/* credits: of the messages below */
 	bool full;		/* takes no control frame */
 	int refuses;		/* what post_recv returns */
 	unsigned sends;		/* of post_send, before -EAGAIN */
@@ -123,6 +124,16 @@ static inline int fake_post_send(
 	return 0;
 }
 
+static inline int fake_credit(
+	struct dr_path *p, uint32_t epoch, uint64_t seq, struct dr_credit *out)
+{
+	(void)epoch;
+	if (seq >= ((struct fake *)p)->granted)
+		return -EAGAIN;
+	*out = (struct dr_credit){ .n = 1, .todo = 1, .cap = { 100 }, .tag = { (uint32_t)seq } };
+	return 0;
+}
+
 static inline void fake_flush(struct dr_path *p, int64_t now)
 {
 	struct fake *f = (struct fake *)p;
@@ -207,6 +218,7 @@ static const struct dr_transport_ops fake_ops = {
 	.post_recv = fake_post_recv,
 	.post_send = fake_post_send,
 	.post_ctrl = fake_post_ctrl,
+	.credit = fake_credit,
 	.flush = fake_flush,
 	.progress = fake_progress,
 	.stats = fake_stats,
@@ -249,9 +261,17 @@ static inline void completed(
 	assert_int_equal(seq, reported++);
 }
 
+static unsigned credits_told; /* calls of ops->credited */
+
+static inline void credited(void *arg, struct dr_channel *ch, int64_t now)
+{
+	(void)arg, (void)ch, (void)now;
+	credits_told++;
+}
+
 static inline void setup_end(struct kit *k, unsigned window, bool sender)
 {
-	static const struct dr_channel_ops ops = { .completed = completed };
+	static const struct dr_channel_ops ops = { .completed = completed, .credited = credited };
 	struct dr_channel_params p = { .id = 3,
 		.sender = sender,
 		.ops = &ops,
@@ -267,7 +287,7 @@ static inline void setup_end(struct kit *k, unsigned window, bool sender)
 	struct dr_err e;
 
 	memset(k, 0, sizeof(*k));
-	reported = 0;
+	reported = credits_told = 0;
 	due_ns = DR_NEVER;
 	k->now = DR_NS_PER_MS;
 	for (unsigned i = 0; i < DR_PATHS; i++) {

@@ -46,6 +46,13 @@ static void on_failed(void *arg, struct dr_channel *ch, int err, const char *tex
 		m->prm.ops->channel.failed(m->prm.arg, ch, err, text, now);
 }
 
+static void on_credited(void *arg, struct dr_channel *ch, int64_t now)
+{
+	struct dr_manager *m = ((struct mgr_channel *)arg)->m;
+
+	m->prm.ops->channel.credited(m->prm.arg, ch, now);
+}
+
 static void on_completed(
 	void *arg, struct dr_channel *ch, uint64_t seq, uint32_t bytes, int64_t now)
 {
@@ -267,7 +274,8 @@ void dr_manager_channels_init(struct dr_manager *m)
 		.datagram = on_datagram,
 		.sooner = on_sooner,
 		/* NULL saves a call per message. */
-		.completed = o && o->channel.completed ? on_completed : NULL };
+		.completed = o && o->channel.completed ? on_completed : NULL,
+		.credited = o && o->channel.credited ? on_credited : NULL };
 }
 
 static int make_channel(struct mgr_channel *c, uint32_t id, struct dr_err *e)
