@@ -7,63 +7,15 @@
 setup() {
 	load lib
 	common_setup
-	[[ $(id -u) == 0 ]] || skip "needs root for network namespaces"
-	A=dr${BASHPID}a B=dr${BASHPID}b C=dr${BASHPID}c D=dr${BASHPID}d
-	ip netns add "$A" 2>/dev/null || skip "network namespaces cannot be made here"
-	ip netns add "$B"
-	ip netns add "$C"
-	ip netns add "$D"
-	for net in "$A" "$B" "$C" "$D"; do
-		forwards "$net"
-	done
+	four_nodes
 }
 
 teardown() {
 	common_teardown
-	for net in "${A-}" "${B-}" "${C-}" "${D-}"; do
-		[[ $net ]] && ip netns del "$net" 2>/dev/null
-	done
 	validated
 }
 
-# Routes over a cable without carrier are not used, so that what is not bound to a NIC, control, goes
-# round too.
-forwards() {
-	ip -n "$1" link set lo up
-	ip netns exec "$1" sysctl -qw net.ipv4.ip_forward=1 net.ipv4.conf.all.rp_filter=0 \
-		net.ipv4.conf.default.rp_filter=0 net.ipv4.conf.all.ignore_routes_with_linkdown=1 \
-		net.ipv4.conf.default.ignore_routes_with_linkdown=1
-}
-
-# cable NODE DEVICE NODE DEVICE NET: NET.1/24 at the one end, NET.2/24 at the other.
-cable() {
-	ip link add "$2" netns "$1" type veth peer name "$4" netns "$3"
-	ip -n "$1" addr add "$5.1/24" dev "$2"
-	ip -n "$3" addr add "$5.2/24" dev "$4"
-	ip -n "$1" link set "$2" up
-	ip -n "$3" link set "$4" up
-}
-
-# via NODE NET GATEWAY DEVICE [...]: a route.
-via() {
-	ip -n "$1" route add "$2.0/24" via "$3" dev "$4" "${@:5}"
-}
-
-# A-B is 10.97.1, A-C 10.97.2, B-C 10.97.3. To the subnet that a node is not in there is a way by either
-# cable: each is the way round for one of the node's pairs.
-mesh() {
-	cable "$A" ab "$B" ba 10.97.1
-	cable "$A" ac "$C" ca 10.97.2
-	cable "$B" bc "$C" cb 10.97.3
-	via "$A" 10.97.3 10.97.1.2 ab metric 10
-	via "$A" 10.97.3 10.97.2.2 ac metric 20
-	via "$B" 10.97.2 10.97.1.1 ba metric 10
-	via "$B" 10.97.2 10.97.3.2 bc metric 20
-	via "$C" 10.97.1 10.97.2.1 ca metric 10
-	via "$C" 10.97.1 10.97.3.1 cb metric 20
-}
-
-# The same, and a network for control between A and B.
+# The mesh of three, and a network for control between A and B.
 mesh_with_control() {
 	mesh
 	cable "$A" ctl0 "$B" ctl0 10.97.255
