@@ -39,18 +39,20 @@ SRCS      := $(filter-out $(IS_TEST) tests/%,$(wildcard $(DIRS:%=%/*.c)))
 LIB_OBJS  := $(patsubst %.c,$(B)/%.o,$(filter-out orchestrator/%,$(SRCS)))
 ORCH_OBJS := $(patsubst %.c,$(B)/%.o,$(filter orchestrator/%,$(SRCS)))
 OBJS      := $(LIB_OBJS) $(ORCH_OBJS)
-PLUG_SRCS := $(filter-out $(IS_TEST),$(wildcard plugin/*.c))
+# The NCCL plugin is under development and not built by default: make plugin, make check-plugin.
+PLUG_SRCS := $(if $(WITH_PLUGIN),$(filter-out $(IS_TEST),$(wildcard plugin/*.c)))
 PLUG_OBJS := $(PLUG_SRCS:%.c=$(B)/%.o)
 # A DIRS given from outside names folders of tests/ too, if they are wanted.
 ALL_DIRS  := $(if $(filter file,$(origin DIRS)),1)
 TEST_DIRS := $(if $(ALL_DIRS),$(sort $(patsubst %/,%,$(dir $(wildcard tests/*/*.c)))),$(filter tests/%,$(DIRS)))
+TEST_DIRS := $(filter-out $(if $(WITH_PLUGIN),,tests/plugin),$(TEST_DIRS))
 TEST_SRCS := $(wildcard $(filter-out tests/%,$(DIRS:%=%/*_test.c)) \
-	$(if $(ALL_DIRS),plugin/*_test.c) $(TEST_DIRS:%=%/*_test.c))
+	$(if $(ALL_DIRS),$(if $(WITH_PLUGIN),plugin/*_test.c)) $(TEST_DIRS:%=%/*_test.c))
 TESTS     := $(TEST_SRCS:%.c=$(B)/%)
 AID_SRCS  := $(wildcard $(TEST_DIRS:%=%/*_main.c) $(TEST_DIRS:%=%/*_plugin.c))
 AIDS      := $(patsubst %_main.c,$(B)/%_main,$(filter %_main.c,$(AID_SRCS))) \
 	$(patsubst %_plugin.c,$(B)/%_plugin.so,$(filter %_plugin.c,$(AID_SRCS)))
-FUZZERS   := $(patsubst %.c,$(B)/%,$(if $(filter tests/fuzz,$(TEST_DIRS)),$(wildcard tests/fuzz/*_fuzz.c)))
+FUZZERS   := $(patsubst %.c,$(B)/%,$(if $(filter tests/fuzz,$(TEST_DIRS)),$(filter-out $(if $(WITH_PLUGIN),,tests/fuzz/rdv_fuzz.c),$(wildcard tests/fuzz/*_fuzz.c))))
 AIDS      += $(FUZZERS)
 PLUGIN    := $(if $(PLUG_SRCS),$(B)/libnccl-net-ha.so)
 ARCHIVES  := $(B)/orchestrator.a $(B)/libdualrail.a
@@ -91,10 +93,12 @@ $(B)/$(SONAME): $(LIB_OBJS) $(B)/libdualrail.map
 	  $(LIB_OBJS) $(LIBS)
 $(B)/libdualrail.so: $(B)/$(SONAME)
 	$(Q)ln -sf $(SONAME) $@
-# dlopened by NCCL: no soname, nothing exported but the plugin's tables.
+# dlopened by NCCL: no soname, nothing exported but the plugin's tables. Never unmapped: versions 6 to 10 of the
+# interface do not tell when the plugin's threads have to end.
+NODELETE := -Wl,-z,nodelete
 $(B)/libnccl-net-ha.so: $(PLUG_OBJS) $(B)/libdualrail.a plugin/libnccl-net-ha.map
 	$(call SAY,LD,$@)
-	$(Q)$(CC) $(SOLDX) -Wl,--version-script=plugin/libnccl-net-ha.map $(LDFLAGS) -o $@ \
+	$(Q)$(CC) $(SOLDX) $(NODELETE) -Wl,--version-script=plugin/libnccl-net-ha.map $(LDFLAGS) -o $@ \
 	  $(PLUG_OBJS) $(B)/libdualrail.a $(LIBS)
 
 $(B)/%.o: %.c $(B)/.flags
@@ -104,12 +108,13 @@ $(B)/.flags: FORCE
 	$(Q)mkdir -p $(B); s='$(subst ','"'"',$(CC) $(filter-out -Werror,$(XFLAGS)) $(PKG_CFLAGS) $(CFLAGS) $(CPPFLAGS) $(LDFLAGS))'; \
 	  [ "$$s" = "$$(cat $@ 2>/dev/null)" ] || echo "$$s" > $@
 
-# What --version -v prints. main.o alone has it, so that a commit does not link the tests again.
+# What --version -v and the plugin print. main.o and the plugin's build.o alone have it, so that a commit does not
+# compile other files and does not link the tests of the layers below again.
 COMMIT := $(or $(shell git describe --always --dirty --exclude='*' --abbrev=12 2>/dev/null),unknown)
 BUILD_FLAGS := $(subst ",,$(subst ',,$(strip $(CFLAGS) $(CPPFLAGS) $(LDFLAGS) $(if $(SAN),-fsanitize=$(SAN)))))
 BUILD_DEFS = -DDR_COMMIT='"$(COMMIT)"' -DDR_BUILD_FLAGS='"$(BUILD_FLAGS)"' -DDR_BUILD_LIBRARIES='"$(PKG_VERSIONS)"'
-$(B)/orchestrator/main.o: private CPPFLAGS += $(BUILD_DEFS)
-$(B)/orchestrator/main.o: $(B)/.commit
+$(B)/orchestrator/main.o $(B)/plugin/build.o: private CPPFLAGS += $(BUILD_DEFS)
+$(B)/orchestrator/main.o $(B)/plugin/build.o: $(B)/.commit
 $(B)/.commit: FORCE
 	$(Q)mkdir -p $(B); [ '$(COMMIT)' = "$$(cat $@ 2>/dev/null)" ] || echo '$(COMMIT)' > $@
 
@@ -132,7 +137,9 @@ $(B)/tests/torture/dualrail_main: private LDFLAGS += @tests/torture/wrap.ld
 $(B)/tests/torture/dualrail_main: $(B)/orchestrator/main.o tests/torture/wrap.ld
 # Without libFuzzer a target is a program that replays files.
 FUZZ_LIB := $(B)/tests/fuzz/lib/fake_nl.o $(if $(findstring fuzzer,$(SAN)),,$(B)/tests/fuzz/lib/driver.o)
-$(B)/%_fuzz: $(B)/%_fuzz.o $(FUZZ_LIB) $(ARCHIVES)
+$(B)/plugin.a: $(PLUG_OBJS)
+	$(Q)mkdir -p $(@D) && rm -f $@ && ar rcs $@ $^
+$(B)/%_fuzz: $(B)/%_fuzz.o $(FUZZ_LIB) $(B)/plugin.a $(ARCHIVES)
 	$(call SAY,FUZZ,$@)
 	$(Q)$(CC) $(LDX) $(if $(findstring fuzzer,$(SAN)),-fsanitize=fuzzer) $(LDFLAGS) -o $@ \
 	  $(filter %.o,$^) $(filter %.a,$^) $(LIBS)
@@ -199,9 +206,14 @@ bench-lab: all ## dualrail beside perftest in the lab, and campaigns of faults: 
 	$(Q)scripts/setup.sh build lab || :
 	$(Q)scripts/lab/bench.sh $(B)
 	$(Q)MODES='fast conservative' scripts/lab/failover.sh $(B)
+plugin: ## libnccl-net-ha.so, the NCCL plugin (under development)
+	$(Q)$(MAKE) --no-print-directory WITH_PLUGIN=1 all
+check-plugin: ## its tests: units, contract with NCCL for each version of the interface, collectives between namespaces
+	$(Q)$(MAKE) --no-print-directory WITH_PLUGIN=1 all tests
+	$(Q)scripts/check.sh --unit $(B) $(patsubst %.c,$(B)/%,$(wildcard plugin/*_test.c)) tests/plugin/plugin.bats
 check-gpu: all tests ## what needs an NVIDIA GPU or CUDA's tools: PARTS="code device sanitizer e2e matrix campaign ratio left"
 	$(Q)PARTS='$(PARTS)' scripts/gpu/check.sh $(B)
-.PHONY: check-lab bench-lab check-gpu
+.PHONY: check-lab bench-lab plugin check-plugin check-gpu
 FUZZ_B ?= build/libfuzzer
 bench: all ## measure beside the peers (iperf3, qperf, ucx_perftest)
 	$(Q)scripts/setup.sh build bench
@@ -219,12 +231,12 @@ exports: $(B)/libdualrail.so $(PLUGIN) ## the library exports what the installed
 
 # Compiled without inlining, one section per function, the linker names the functions that neither the
 # program nor a user of the library reaches. The simulator and the fault-injecting wrapper are for tests.
-UNUSED_OBJS = $(B)/orchestrator/main.o $(filter-out $(B)/transport/sim/% $(B)/transport/faulty/%,$(OBJS))
+UNUSED_OBJS = $(B)/orchestrator/main.o $(filter-out $(B)/transport/sim/% $(B)/transport/faulty/%,$(OBJS)) $(PLUG_OBJS)
 unused: ## functions that only tests call; scripts/lint.sh unused compares them with scripts/lint-unused.txt
-	$(Q)$(MAKE) --no-print-directory -s B=$(B)/unused CFLAGS='-O0 -w -ffunction-sections' unused-list
+	$(Q)$(MAKE) --no-print-directory -s WITH_PLUGIN=1 B=$(B)/unused CFLAGS='-O0 -w -ffunction-sections' unused-list
 unused-list: $(UNUSED_OBJS)
 	$(Q)$(CC) $(LDX) -Wl,--gc-sections,--print-gc-sections -o $(B)/dualrail \
-	  $(addprefix -Wl$(comma)-u$(comma),$(shell CC='$(CC)' scripts/exports.sh names $(HEADERS))) $^ $(LIBS) 2>&1 | \
+	  $(addprefix -Wl$(comma)-u$(comma),$(shell CC='$(CC)' scripts/exports.sh names $(HEADERS)) ncclNetPlugin_v12) $^ $(LIBS) 2>&1 | \
 	  sed -nE "s#.*section '\.text\.([A-Za-z_0-9]+)' in file '$(B)/([^']*)\.o'.*#\1 \2.c#p" | sort
 .PHONY: unused unused-list
 
@@ -276,7 +288,7 @@ $(B)/bundle/dualrail: $(B)/orchestrator/main.o $(ARCHIVES)
 	$(Q)mkdir -p $(@D) && $(CC) $(LDX) -Wl,--disable-new-dtags,-rpath,'$$ORIGIN/../lib' $(LDFLAGS) \
 	  -o $@ $^ $(LIBS)
 $(B)/bundle/libnccl-net-ha.so: $(PLUGIN) $(B)/libdualrail.a
-	$(Q)mkdir -p $(@D) && $(CC) $(SOLDX) -Wl,--version-script=plugin/libnccl-net-ha.map \
+	$(Q)mkdir -p $(@D) && $(CC) $(SOLDX) $(NODELETE) -Wl,--version-script=plugin/libnccl-net-ha.map \
 	  -Wl,--disable-new-dtags,-rpath,'$$ORIGIN' $(LDFLAGS) -o $@ $(PLUG_OBJS) $(B)/libdualrail.a $(LIBS)
 bundle: $(B)/bundle/dualrail $(PLUGIN:$(B)/%=$(B)/bundle/%) man $(COMPLETIONS) ## dist/dualrail-VERSION-ARCH.tar.gz: unpack anywhere and run
 	$(Q)scripts/bundle.sh $(B) $(VERSION)

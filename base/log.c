@@ -13,7 +13,7 @@
 
 /*
  * Settings are atomics and a line is built on the stack, so that logging takes no lock (a child may
- * log right after a fork). Only a test's sink is called under one, to keep its calls apart.
+ * log right after a fork). Only a sink is called under one, to keep its calls apart.
  */
 enum {
 	TEXT_MAX = 1000,

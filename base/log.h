@@ -21,8 +21,8 @@ int dr_log_is_json(void);
 /* Word put before every component ("server/tcp"), for processes that share a terminal. It is
  * copied, up to 31 bytes. NULL: none. */
 void dr_log_set_prefix(const char *prefix);
-/* For tests: pass every line of the level to fn instead of writing it, one at a time. fn must not log. NULL: write
- * again. */
+/* For tests and the plugin: pass every line of the level to fn instead of writing it, one at a time under a lock. fn
+ * must not log. NULL: write again; the old fn is not called any more when this returns. */
 typedef void (*dr_log_sink_fn)(
 	enum dr_log_level level, const char *component, const char *text, void *arg);
 void dr_log_set_sink(dr_log_sink_fn fn, void *arg);

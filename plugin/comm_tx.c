@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "plugin/comm_priv.h"
+
+#include "base/clock.h"
+
+#include <errno.h>
+#include <string.h>
+
+/*
+ * The sending end of a comm. A small message is copied into a slot with its header, so its request is done at once. The
+ * slot of frame n is n modulo the window: the channel takes a frame only when the one a window before it was acknowledged.
+ */
+
+static uint8_t *slot_at(const struct ha_comm *c, unsigned slot)
+{
+	return c->slots + slot * c->slot_bytes;
+}
+
+/* With lock and names held. 0, -EAGAIN, or the comm's error. */
+static int post_frame(
+	struct ha_comm *c, const struct ha_header *h, const struct ha_buffer *b, int64_t now)
+{
+	uint64_t len = HA_HEADER_LEN + (h->type == HA_EAGER ? h->size : 0), seq;
+	unsigned slot;
+
+	slot = (unsigned)(h->ordinal % HA_WINDOW); /* each message is one frame */
+	const struct dr_span span = {
+		.mem = &c->mem, .off = slot * c->slot_bytes, .len = (uint32_t)len
+	};
+	int rc = dr_channel_send(c->ch, &span, 1, &seq, now);
+
+	if (rc != 0)
+		return rc;
+	dr_assert(seq == h->ordinal);
+	ha_header_encode(h, slot_at(c, slot));
+	if (h->type == HA_EAGER && h->size > 0)
+		memcpy(slot_at(c, slot) + HA_HEADER_LEN, b->data, h->size);
+	return 0;
+}
+
+/* With lock held. */
+static int send_message(
+	struct ha_comm *c, const struct ha_buffer *b, struct ha_request *r, int64_t now)
+{
+	struct ha_header h;
+	int rc;
+
+	pthread_mutex_lock(&c->s->names);
+	rc = ha_outbox_next(c->box, b->size, b->tag, &h);
+	if (rc == 0)
+		rc = post_frame(c, &h, b, now);
+	if (rc == 0) {
+		ha_outbox_sent(c->box, &h);
+		r->receive = false;
+		r->buf[0] = *b;
+		r->size = b->size;
+		if (h.type == HA_ANNOUNCE)
+			c->large[h.ordinal % HA_LARGE_MAX] = r;
+		else
+			atomic_store_explicit(&r->done, true, memory_order_relaxed);
+	}
+	pthread_mutex_unlock(&c->s->names);
+	if (rc == 0)
+		dr_channel_flush(c->ch, now);
+	return rc;
+}
+
+int ha_comm_send(struct ha_comm *c, const struct ha_buffer *b, struct ha_request **out)
+{
+	int rc = atomic_load_explicit(&c->err, memory_order_relaxed);
+	struct ha_request *r;
+	int64_t now;
+
+	*out = NULL;
+	if (rc != 0)
+		return rc;
+	if (pthread_mutex_trylock(&c->s->lock) != 0)
+		return 0;
+	now = dr_now_ns();
+	r = ha_request_get(c);
+	rc = r ? send_message(c, b, r, now) : -EAGAIN;
+	if (rc == -EAGAIN) /* acknowledgements make room */
+		ha_session_drive(c->s, c->ch, now);
+	else if (rc != 0)
+		(void)ha_comm_over(c);
+	pthread_mutex_unlock(&c->s->lock);
+	if (rc == 0) {
+		c->messages++;
+		c->bytes += b->size;
+		*out = r;
+		return 0;
+	}
+	if (r)
+		ha_request_put(r);
+	return rc == -EAGAIN ? 0 : rc;
+}
+
+int ha_comm_test_send(struct ha_request *r, bool *done, int *sizes)
+{
+	struct ha_comm *c = r->comm;
+	int rc;
+
+	*done = atomic_load_explicit(&r->done, memory_order_acquire);
+	if (*done && sizes)
+		sizes[0] = (int)r->size;
+	if (*done || pthread_mutex_trylock(&c->s->lock) != 0)
+		return 0;
+	ha_session_drive(c->s, c->ch, dr_now_ns());
+	rc = atomic_load_explicit(&r->done, memory_order_acquire) ? 0 : ha_comm_over(c);
+	pthread_mutex_unlock(&c->s->lock);
+	return rc;
+}
+
+int ha_comm_answer(struct ha_comm *c, const struct ha_chunk_name *name, uint64_t cap, unsigned lane,
+	struct ha_chunk *k)
+{
+	uint64_t off, len;
+	struct ha_request *r;
+	int rc;
+
+	if (c->closing || atomic_load_explicit(&c->err, memory_order_relaxed) != 0)
+		return 0;
+	rc = ha_outbox_chunk(c->box, name, cap, &k->ordinal, &off, &len);
+	if (rc != 0)
+		return rc;
+	r = c->large[name->message];
+	k->comm = c;
+	k->mr = r->buf[0].mr;
+	k->span = (struct dr_span){ .mem = &k->mr->mem[lane],
+		.off = (uint64_t)(r->buf[0].data - k->mr->base) + off,
+		.len = (uint32_t)len };
+	atomic_fetch_add(&c->chunks, 1);
+	atomic_fetch_add(&k->mr->chunks, 1);
+	return 0;
+}
+
+void ha_comm_sent(struct ha_comm *c, uint64_t ordinal)
+{
+	pthread_mutex_lock(&c->s->names);
+	if (ha_outbox_acked(c->box, ordinal))
+		atomic_store_explicit(
+			&c->large[ordinal % HA_LARGE_MAX]->done, true, memory_order_release);
+	pthread_mutex_unlock(&c->s->names);
+}

@@ -1,0 +1,401 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "plugin/config_priv.h"
+
+#include "transport/kind.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+/* The lines that the last call wrote, "level text\n". */
+static char lines[4096];
+
+static void keep(enum dr_log_level level, const char *component, const char *text, void *arg)
+{
+	static const char *const names[] = { "error", "warn", "info", "debug" };
+	size_t at = strlen(lines);
+
+	(void)arg;
+	assert_string_equal(component, "config");
+	snprintf(lines + at, sizeof(lines) - at, "%s %s\n", names[level], text);
+}
+
+/* Up to 8 variables. */
+static int parse(struct ha_config *c, struct dr_err *e, const char *const *vars)
+{
+	const struct ha_host host = { .cpus = 32, .pid = 4711, .name = "node7" };
+	char copy[8][256];
+	char *env[9] = { NULL };
+
+	for (unsigned i = 0; vars[i]; i++) {
+		assert_true(i < 8);
+		snprintf(copy[i], sizeof(copy[i]), "%s", vars[i]);
+		env[i] = copy[i];
+	}
+	lines[0] = '\0';
+	dr_log_set_level(DR_LOG_INFO);
+	dr_log_set_sink(keep, NULL);
+	int rc = ha_config_parse(c, env, &host, e);
+	dr_log_set_sink(NULL, NULL);
+	return rc;
+}
+#define VARS(...)                                                                                  \
+	(const char *const[])                                                                      \
+	{                                                                                          \
+		__VA_ARGS__ __VA_OPT__(, ) NULL                                                    \
+	}
+
+static struct ha_config config(const char *const *vars)
+{
+	struct ha_config c;
+	struct dr_err e;
+
+	if (parse(&c, &e, vars) < 0)
+		fail_msg("%s", e.text);
+	return c;
+}
+
+/* The text of the error that the one variable causes. */
+static const char *refused(const char *var)
+{
+	static struct dr_err e;
+	struct ha_config c = { .lanes = 99 };
+	int rc = parse(&c, &e, VARS(var));
+
+	if (rc >= 0)
+		fail_msg("%s is accepted", var);
+	assert_int_equal(rc, e.code);
+	assert_int_equal(c.lanes, 99);
+	return e.text;
+}
+
+static void assert_has(const char *text, const char *part)
+{
+	if (!strstr(text, part))
+		fail_msg("\"%s\" is not in \"%s\"", part, text);
+}
+
+static void assert_lacks(const char *text, const char *part)
+{
+	if (strstr(text, part))
+		fail_msg("\"%s\" is in \"%s\"", part, text);
+}
+
+/* ---- values ---- */
+
+static void defaults(void **state)
+{
+	struct ha_config c = config(VARS("PATH=/bin", "HA_NCCL_LANES=", "NCCL_IB_HCA="));
+
+	(void)state;
+	assert_string_equal(lines, "");
+	assert_true(c.backup && c.failback && c.progress_thread && !c.debug);
+	assert_int_equal(c.detect, DR_DETECT_FAST);
+	assert_int_equal(c.heartbeat_ns, 10 * DR_NS_PER_MS);
+	assert_int_equal(c.hold_down_ns, DR_NS_PER_S);
+	assert_int_equal(c.connect_timeout_ns, 30 * DR_NS_PER_S);
+	assert_int_equal(c.threads, 4);
+	assert_int_equal(c.lanes, 2);
+	assert_int_equal(c.chunk, 512 << 10);
+	assert_int_equal(c.eager, 8 << 10);
+	assert_int_equal(c.devices.n, 0);
+	assert_null(c.devices_variable);
+	assert_int_equal(c.gid_index, -1);
+	assert_int_equal(c.ib_timeout, 14);
+	assert_int_equal(c.given, 0);
+	assert_string_equal(c.kind->name, "tcp");
+	assert_int_equal(c.log_level, DR_LOG_WARN);
+}
+
+static void threads_follow_the_cpus(void **state)
+{
+	static const struct {
+		unsigned cpus, threads;
+	} rows[] = { { 0, 1 }, { 1, 1 }, { 2, 1 }, { 3, 1 }, { 4, 2 }, { 8, 4 }, { 192, 4 } };
+	char *none[] = { NULL };
+	struct ha_config c;
+
+	(void)state;
+	for (size_t i = 0; i < DR_ARRAY_LEN(rows); i++) {
+		struct ha_host host = { .cpus = rows[i].cpus, .name = "" };
+
+		assert_int_equal(ha_config_parse(&c, none, &host, NULL), 0);
+		assert_int_equal(c.threads, rows[i].threads);
+	}
+}
+
+static void values_are_read(void **state)
+{
+	struct ha_config c = config(VARS("HA_NCCL_HEARTBEAT_MS=25", "HA_NCCL_CHUNK=1M",
+		"HA_NCCL_EAGER=0", "HA_NCCL_LEAVE_DEGRADED=10%", "HA_NCCL_NTHREADS=7",
+		"NCCL_SOCKET_FAMILY=AF_INET6", "HA_NCCL_METRICS_FILE=/run/%h-%p.%x%%prom",
+		"HA_NCCL_ENABLE_FAILBACK=0"));
+
+	(void)state;
+	assert_string_equal(lines, "");
+	assert_int_equal(c.heartbeat_ns, 25 * DR_NS_PER_MS);
+	assert_int_equal(c.chunk, 1 << 20);
+	assert_int_equal(c.eager, 0);
+	assert_true(c.leave_degraded > 0.0999 && c.leave_degraded < 0.1001);
+	assert_int_equal(c.threads, 7);
+	assert_int_equal(c.family, HA_FAMILY_INET6);
+	assert_string_equal(c.metrics_file, "/run/node7-4711.%x%prom");
+	assert_false(c.failback);
+}
+
+/* NCCL's names are taken, this plugin's own have precedence, in any order of the environment. */
+static void own_names_have_precedence(void **state)
+{
+	struct ha_config c = config(VARS(
+		"NCCL_SOCKET_IFNAME=^docker", "NCCL_MESH_TIMEOUT_MS=5000", "NCCL_MESH_DEBUG=1"));
+
+	(void)state;
+	assert_true(c.devices.exclude);
+	assert_string_equal(c.devices_variable, "NCCL_SOCKET_IFNAME");
+	assert_int_equal(c.connect_timeout_ns, 5 * DR_NS_PER_S);
+	assert_true(c.debug);
+	c = config(VARS("HA_NCCL_DEVICES==eth1", "NCCL_SOCKET_IFNAME=^docker", "HA_NCCL_DEBUG=0",
+		"NCCL_MESH_DEBUG=1", "HA_NCCL_CONNECT_TIMEOUT_MS=700",
+		"NCCL_MESH_TIMEOUT_MS=5000"));
+	assert_true(c.devices.exact && !c.devices.exclude);
+	assert_string_equal(c.devices.v[0].text, "eth1");
+	assert_string_equal(c.devices_variable, "HA_NCCL_DEVICES");
+	assert_false(c.debug);
+	assert_int_equal(c.connect_timeout_ns, 700 * DR_NS_PER_MS);
+}
+
+static void log_level_follows_nccl(void **state)
+{
+	(void)state;
+	assert_int_equal(config(VARS("NCCL_DEBUG=VERSION")).log_level, DR_LOG_WARN);
+	assert_int_equal(config(VARS("NCCL_DEBUG=WARN")).log_level, DR_LOG_WARN);
+	assert_int_equal(config(VARS("NCCL_DEBUG=info")).log_level, DR_LOG_INFO);
+	assert_int_equal(config(VARS("NCCL_DEBUG=TRACE")).log_level, DR_LOG_DEBUG);
+	assert_int_equal(config(VARS("NCCL_DEBUG=nonsense")).log_level, DR_LOG_WARN);
+	assert_int_equal(config(VARS("HA_NCCL_DEBUG=1")).log_level, DR_LOG_DEBUG);
+}
+
+/* ---- errors ---- */
+
+static void an_error_names_variable_value_and_range(void **state)
+{
+	(void)state;
+	assert_string_equal(refused("HA_NCCL_HEARTBEAT_MS=0"),
+		"HA_NCCL_HEARTBEAT_MS=0: not accepted; use 1 to 10000 ms");
+	assert_string_equal(refused("HA_NCCL_NTHREADS=many"),
+		"HA_NCCL_NTHREADS=many: not accepted; use 1 to 32");
+	assert_string_equal(refused("HA_NCCL_ENABLE_BACKUP=yes"),
+		"HA_NCCL_ENABLE_BACKUP=yes: not accepted; use 0 or 1");
+	assert_string_equal(refused("HA_NCCL_DETECT=quick"),
+		"HA_NCCL_DETECT=quick: not accepted; use fast or conservative");
+	assert_string_equal(refused("HA_NCCL_CHUNK=1K"),
+		"HA_NCCL_CHUNK=1K: not accepted; use 16K to 64M bytes");
+	assert_string_equal(refused("HA_NCCL_TRANSPORT=ib"),
+		"HA_NCCL_TRANSPORT=ib: not accepted; use auto, tcp or verbs");
+	assert_string_equal(refused("NCCL_SOCKET_FAMILY=AF_UNIX"),
+		"NCCL_SOCKET_FAMILY=AF_UNIX: not accepted; use AF_INET or AF_INET6");
+	assert_has(refused("HA_NCCL_LEAVE_DEGRADED=1"), "use 0 to below 1");
+	assert_has(refused("HA_NCCL_LEAVE_DEGRADED=x%"), "use 0 to below 1");
+	assert_has(refused("HA_NCCL_EAGER=65K"), "use 0 to 64K bytes");
+	assert_has(refused("HA_NCCL_DEVICES=^"), "HA_NCCL_DEVICES: ");
+	assert_has(refused("HA_NCCL_FORCE_IB_TIMEOUT=32"), "use 1 to 31");
+	assert_has(refused("HA_NCCL_RTO_MS=-5"), "use 1 to 600000 ms");
+	assert_has(refused("HA_NCCL_SPEED=1"), "use 10 to 3200000 Mb/s");
+}
+
+static void a_path_that_does_not_fit_is_refused(void **state)
+{
+	char path[HA_PATH_BYTES + 32] = "HA_NCCL_METRICS_FILE=";
+	const struct ha_host host = { .cpus = 1, .name = "node7" };
+	char *env[] = { path, NULL };
+	struct ha_config c;
+	struct dr_err e;
+
+	(void)state;
+	memset(path + strlen(path), 'a', HA_PATH_BYTES - 1);
+	assert_int_equal(ha_config_parse(&c, env, &host, &e), 0);
+	assert_int_equal(strlen(c.metrics_file), HA_PATH_BYTES - 1);
+	path[strlen(path)] = 'a';
+	assert_int_equal(ha_config_parse(&c, env, &host, &e), -EINVAL);
+	path[strlen("HA_NCCL_METRICS_FILE=")] = '%';
+	path[strlen("HA_NCCL_METRICS_FILE=") + 1] = 'h';
+	assert_int_equal(ha_config_parse(&c, env, &host, &e), -EINVAL);
+}
+
+static void verbs_is_not_in_this_build(void **state)
+{
+	(void)state;
+	assert_has(refused("HA_NCCL_TRANSPORT=verbs"), "not in this build");
+	assert_string_equal(config(VARS("HA_NCCL_TRANSPORT=tcp")).kind->name, "tcp");
+}
+
+/* ---- what has no effect ---- */
+
+static void variables_of_rdma_are_reported(void **state)
+{
+	struct ha_config c = config(
+		VARS("HA_NCCL_FORCE_IB_TIMEOUT=16", "NCCL_IB_HCA=mlx5", "NCCL_IB_TC=nonsense"));
+
+	(void)state;
+	assert_has(lines, "warn HA_NCCL_FORCE_IB_TIMEOUT has no effect: it is not used with the "
+			  "tcp transport\n");
+	assert_has(lines, "info NCCL_IB_HCA has no effect");
+	assert_lacks(lines, "NCCL_IB_TC"); /* NCCL reports it */
+	assert_int_equal(c.ib_timeout, 16);
+}
+
+static void options_of_what_is_off_are_reported(void **state)
+{
+	(void)state;
+	config(VARS("HA_NCCL_ENABLE_BACKUP=0", "HA_NCCL_HOLD_DOWN_MS=5"));
+	assert_string_equal(
+		lines, "warn HA_NCCL_HOLD_DOWN_MS has no effect: HA_NCCL_ENABLE_BACKUP is 0\n");
+	config(VARS("HA_NCCL_ENABLE_FAILBACK=0", "HA_NCCL_HOLD_DOWN_MS=5"));
+	assert_string_equal(
+		lines, "warn HA_NCCL_HOLD_DOWN_MS has no effect: HA_NCCL_ENABLE_FAILBACK is 0\n");
+	config(VARS("HA_NCCL_RTO_MS=5000"));
+	assert_has(lines, "only with HA_NCCL_DETECT=conservative");
+	config(VARS("HA_NCCL_MAX_RETRIES=3"));
+	assert_has(lines, "warn HA_NCCL_MAX_RETRIES has no effect: ");
+	config(VARS("HA_NCCL_HOLD_DOWN_MS=5"));
+	assert_string_equal(lines, "");
+}
+
+static void misspelled_variables_are_reported(void **state)
+{
+	(void)state;
+	config(VARS("HA_NCCL_HEARTBEATS_MS=5", "HA_NCCL_QP_TIMEOUT=5", "HA_NCCL_WHATEVER=1",
+		"HA_NCCLX=1", "NCCL_WHATEVER=1"));
+	assert_string_equal(lines,
+		"warn HA_NCCL_HEARTBEATS_MS has no effect: no variable has this name; did you mean "
+		"HA_NCCL_HEARTBEAT_MS?\n"
+		"warn HA_NCCL_QP_TIMEOUT has no effect in this plugin: use NCCL_IB_TIMEOUT\n"
+		"warn HA_NCCL_WHATEVER has no effect: no variable has this name\n");
+}
+
+/* ---- detection ---- */
+
+static void bound_of_detection(void **state)
+{
+	struct ha_config c = config(VARS("HA_NCCL_HEARTBEAT_MS=20"));
+	struct dr_manager_params p = { .window = 7 };
+
+	(void)state;
+	assert_int_equal(ha_config_detect_bound(&c), 5 * 20 * DR_NS_PER_MS);
+	c = config(VARS("HA_NCCL_DETECT=conservative"));
+	int64_t least = ha_config_detect_bound(&c);
+	assert_true(least > DR_NS_PER_S && least < 5 * DR_NS_PER_S);
+
+	c = config(VARS("HA_NCCL_DETECT=conservative", "HA_NCCL_RTO_MS=9000"));
+	assert_string_equal(lines, "");
+	assert_int_equal(ha_config_detect_bound(&c), 9 * DR_NS_PER_S);
+	ha_config_manager(&c, &p);
+	assert_int_equal(p.hw_window_ns, 4500 * DR_NS_PER_MS);
+	assert_int_equal(p.detect, DR_DETECT_CONSERVATIVE);
+	assert_true(p.failback);
+	assert_int_equal(p.lost_after_ns, 4 * DR_NS_PER_S);
+	assert_int_equal(p.window, 7);
+
+	c = config(VARS("HA_NCCL_DETECT=conservative", "HA_NCCL_RTO_MS=1000"));
+	assert_has(lines, "warn HA_NCCL_RTO_MS: 1s is less than twice the time");
+	assert_int_equal(ha_config_detect_bound(&c), least);
+}
+
+/* ---- texts ---- */
+
+static const struct ha_about about = { .version = "1.2", .build = "abc", .devices = "eth1, eth2" };
+
+static void the_line_states_what_is_in_force(void **state)
+{
+	struct ha_config c = config(VARS("HA_NCCL_NTHREADS=1"));
+	char line[1000];
+
+	(void)state;
+	ha_config_describe(&c, &about, line, sizeof(line));
+	assert_string_equal(line,
+		"version 1.2 (build abc), transport tcp, devices eth1, eth2, heartbeat 10.0 ms, "
+		"detection fast within 50.0 ms, failback on, 1 thread with 2 lanes each, chunk 512 "
+		"KiB, eager 8 KiB");
+	c = config(VARS("HA_NCCL_ENABLE_BACKUP=0", "HA_NCCL_SOCKBUF=4M", "HA_NCCL_TEST_MAX_POLL=32",
+		"HA_NCCL_SPEED=25000", "HA_NCCL_FORCE_IB_TIMEOUT=12",
+		"NCCL_SOCKET_FAMILY=AF_INET"));
+	ha_config_describe(&c, &about, line, sizeof(line));
+	assert_has(line, "no backup paths, 4 threads with 2 lanes each");
+	assert_has(line, "eager 8 KiB; NCCL_SOCKET_FAMILY=AF_INET HA_NCCL_SPEED=25000 "
+			 "HA_NCCL_ENABLE_BACKUP=0 HA_NCCL_SOCKBUF=4M");
+	assert_lacks(line, "TEST_MAX_POLL");
+	assert_lacks(line, "IB_TIMEOUT");
+}
+
+/* Whatever is written of a value is accepted as this value. */
+static void values_are_written_as_they_are_read(void **state)
+{
+	const struct ha_host host = { .cpus = 8, .pid = 1, .name = "n" };
+	struct ha_config c, d;
+
+	(void)state;
+	ha_config_defaults(&c, &host);
+	for (unsigned i = 0; i < ha_n_variables; i++) {
+		const struct ha_variable *v = &ha_variables[i];
+		char var[300], value[200], again[200];
+		char *env[] = { var, NULL };
+
+		ha_var_format(v, &c, value, sizeof(value));
+		snprintf(var, sizeof(var), "%s=%s", v->name, value);
+		if (!v->def || v->use == HA_USE_NEVER)
+			continue;
+		dr_log_set_level(DR_LOG_ERROR);
+		assert_int_equal(ha_config_parse(&d, env, &host, NULL), 0);
+		dr_log_set_level(DR_LOG_INFO);
+		ha_var_format(v, &d, again, sizeof(again));
+		assert_string_equal(value, again);
+	}
+}
+
+/* docs/NCCL_PLUGIN.md has the table as it is. DR_WRITE_DOCS=1: print it instead. */
+static void the_document_has_the_table(void **state)
+{
+	static char doc[64 << 10];
+	char row[1024];
+	FILE *f = fopen("docs/NCCL_PLUGIN.md", "r");
+
+	(void)state;
+	assert_non_null(f);
+	doc[fread(doc, 1, sizeof(doc) - 1, f)] = '\0';
+	fclose(f);
+	for (unsigned i = 0; ha_config_doc(i, row, sizeof(row)); i++) {
+		assert_true(strlen(row) < sizeof(row) - 1);
+		if (getenv("DR_WRITE_DOCS"))
+			printf("%s\n", row);
+		else
+			assert_has(doc, row);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(defaults),
+		cmocka_unit_test(threads_follow_the_cpus),
+		cmocka_unit_test(values_are_read),
+		cmocka_unit_test(own_names_have_precedence),
+		cmocka_unit_test(log_level_follows_nccl),
+		cmocka_unit_test(an_error_names_variable_value_and_range),
+		cmocka_unit_test(a_path_that_does_not_fit_is_refused),
+		cmocka_unit_test(verbs_is_not_in_this_build),
+		cmocka_unit_test(variables_of_rdma_are_reported),
+		cmocka_unit_test(options_of_what_is_off_are_reported),
+		cmocka_unit_test(misspelled_variables_are_reported),
+		cmocka_unit_test(bound_of_detection),
+		cmocka_unit_test(the_line_states_what_is_in_force),
+		cmocka_unit_test(values_are_written_as_they_are_read),
+		cmocka_unit_test(the_document_has_the_table),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,309 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "plugin/device_priv.h"
+
+#include "base/mem.h"
+#include "base/sysfile.h"
+#include "base/units.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+
+enum {
+	CONNECTIONS_PER_COMM = 2, /* one on the device, one on its shadow */
+	FILES_RESERVED = 256, /* for the application, NCCL and the connections that comms share */
+	FILES_DEFAULT = 1024,
+	PORTS_DEFAULT = 28232, /* the kernel's range, 32768 to 60999 */
+	COMMS_MAX = 1 << 16,
+};
+
+/* The largest message. NCCL's test returns sizes as int. */
+static const size_t P2P_BYTES_MAX = (size_t)1 << 30;
+
+static const struct sockaddr *sa_of(const struct dr_netdev_addr *a)
+{
+	return (const struct sockaddr *)&a->addr;
+}
+
+/* ---- the list ---- */
+
+static unsigned speed_of(const struct ha_config *c, int64_t link_mbps)
+{
+	if (c->speed_mbps)
+		return c->speed_mbps;
+	return link_mbps > 0 ? (unsigned)DR_MIN(link_mbps, (int64_t)INT_MAX)
+			     : HA_SPEED_UNKNOWN_MBPS;
+}
+
+static void fill(const struct ha_nics *have, const struct ha_config *c, const struct dr_netdev *d,
+	struct ha_device *out)
+{
+	memset(out, 0, sizeof(*out));
+	memcpy(out->name, d->name, sizeof(out->name));
+	out->ifindex = d->ifindex;
+	out->mtu = d->mtu;
+	out->link_mbps = ha_link_mbps(have, d);
+	out->speed_mbps = speed_of(c, out->link_mbps);
+	out->shadow = -1;
+	for (unsigned i = 0; i < d->n_addrs; i++)
+		if (ha_addr_usable(c, d, &d->addrs[i]))
+			out->addr[out->n_addrs++] = d->addrs[i];
+	ha_device_place(have, d, out);
+}
+
+/* Each comm has a connection on its device and one on the shadow, so with the comms of others for which it is the
+ * shadow a device carries two for each of its own. The descriptors are shared by all devices. */
+static int comms_of(const struct ha_nics *have, unsigned n_devices)
+{
+	uint64_t files = have->files > FILES_RESERVED ? have->files - FILES_RESERVED : 0;
+	uint64_t comms = DR_MIN(files / n_devices, (uint64_t)have->ports) / CONNECTIONS_PER_COMM;
+
+	return (int)DR_MAX(DR_MIN(comms, (uint64_t)COMMS_MAX), UINT64_C(1));
+}
+
+int ha_devices_choose(const struct ha_nics *have, const struct ha_config *c, struct ha_devices *out,
+	struct dr_err *e)
+{
+	const struct dr_netdev *dev[HA_DEVICES_MAX];
+	int n = ha_devices_select(have, c, dev, HA_DEVICES_MAX, e);
+
+	if (n < 0)
+		return n;
+	memset(out, 0, sizeof(*out));
+	out->n = (unsigned)n;
+	for (unsigned i = 0; i < out->n; i++)
+		fill(have, c, dev[i], &out->dev[i]);
+	if (c->backup)
+		ha_devices_pair(have, out);
+	out->max_comms = comms_of(have, out->n);
+	return 0;
+}
+
+/* ---- this host ---- */
+
+static uint64_t files_allowed(void)
+{
+	struct rlimit r;
+
+	if (getrlimit(RLIMIT_NOFILE, &r) < 0)
+		return FILES_DEFAULT;
+	return r.rlim_cur == RLIM_INFINITY ? UINT64_MAX : (uint64_t)r.rlim_cur;
+}
+
+/* Of the calling thread's namespace. */
+static unsigned ephemeral_ports(void)
+{
+	char text[64];
+	unsigned low, high;
+
+	if (dr_sysfile_text(text, sizeof(text), "", "/proc/sys/net/ipv4/ip_local_port_range") <=
+			0 ||
+		sscanf(text, "%5u %5u", &low, &high) != 2 || high < low)
+		return PORTS_DEFAULT;
+	return high - low + 1;
+}
+
+static int read_host(
+	struct ha_nics *h, struct dr_netdev **devs, struct dr_topo **topo, struct dr_err *e)
+{
+	const struct dr_topo_params params = { .xml = NULL };
+	struct dr_err why;
+	int rc = dr_netdev_list(devs, &h->n, e);
+
+	if (rc < 0)
+		return rc;
+	h->dev = *devs;
+	if (dr_topo_create(&params, topo, &why) < 0)
+		dr_warn("devices",
+			"%s; cards and ports are unknown, so a device and its shadow may share one",
+			why.text);
+	h->topo = *topo;
+	h->sysfs = "/sys";
+	h->default_ifindex = dr_netdev_default(AF_INET);
+	if (!h->default_ifindex)
+		h->default_ifindex = dr_netdev_default(AF_INET6);
+	h->files = files_allowed();
+	h->ports = ephemeral_ports();
+	return 0;
+}
+
+static void describe_speed(
+	const struct ha_config *c, const struct ha_device *d, char *buf, size_t len)
+{
+	if (c->speed_mbps)
+		snprintf(buf, len, "%u Mb/s (HA_NCCL_SPEED)", d->speed_mbps);
+	else if (d->link_mbps < 0)
+		snprintf(buf, len, "%u Mb/s (assumed: the link has no speed)", d->speed_mbps);
+	else
+		snprintf(buf, len, "%u Mb/s", d->speed_mbps);
+}
+
+static void log_device(const struct ha_config *c, const struct ha_devices *list, unsigned i)
+{
+	const struct ha_device *d = &list->dev[i];
+	char addrs[200] = "", speed[64], one[64];
+
+	for (unsigned k = 0; k < d->n_addrs; k++) {
+		dr_netdev_addr_format(sa_of(&d->addr[k]), one, sizeof(one));
+		dr_append(addrs, sizeof(addrs), "%s%s/%u", k ? ", " : "", one, d->addr[k].prefix);
+	}
+	describe_speed(c, d, speed, sizeof(speed));
+	dr_info("devices", "device %u: %s, %s, %s, PCI %s, port %d of card %016llx, shadow %s", i,
+		d->name, addrs, speed, d->bus_id[0] ? d->bus_id : "none", d->port,
+		(unsigned long long)d->guid, d->shadow < 0 ? "none" : list->dev[d->shadow].name);
+}
+
+static void log_list(const struct ha_config *c, const struct ha_nics *h, const struct ha_devices *d)
+{
+	for (unsigned i = 0; i < d->n; i++)
+		log_device(c, d, i);
+	dr_info("devices",
+		"at most %d comms for each device, with two connections each: %llu descriptors "
+		"(ulimit -n), %u ports",
+		d->max_comms, (unsigned long long)h->files, h->ports);
+	for (unsigned i = 0; c->backup && i < d->n; i++)
+		if (d->dev[i].shadow < 0)
+			dr_warn("devices",
+				"%s has no shadow: no other device is on another physical port; a "
+				"failure of its link ends its connections",
+				d->dev[i].name);
+}
+
+int ha_devices_create(const struct ha_config *c, struct ha_devices **out, struct dr_err *e)
+{
+	struct ha_devices *d = dr_calloc(1, sizeof(*d));
+	struct ha_nics have = { .n = 0 };
+	struct dr_netdev *devs = NULL;
+	struct dr_topo *topo = NULL;
+
+	if (!d)
+		return dr_err_set(e, -ENOMEM, "list of network devices: out of memory");
+	int rc = read_host(&have, &devs, &topo, e);
+	if (rc == 0)
+		rc = ha_devices_choose(&have, c, d, e);
+	dr_topo_destroy(topo);
+	dr_netdev_list_free(devs);
+	if (rc < 0) {
+		ha_devices_free(d);
+		return rc;
+	}
+	log_list(c, &have, d);
+	*out = d;
+	return 0;
+}
+
+void ha_devices_free(struct ha_devices *d)
+{
+	dr_free(d);
+}
+
+/* ---- finding one ---- */
+
+int ha_device_by_name(const struct ha_devices *d, const char *name)
+{
+	for (unsigned i = 0; i < d->n; i++)
+		if (strcmp(d->dev[i].name, name) == 0)
+			return (int)i;
+	return -1;
+}
+
+/* Longest prefix of a subnet of the device that holds the peer; -1: none does. */
+static int subnet_bits(const struct ha_device *d, const struct sockaddr *peer)
+{
+	struct dr_prefix block, to;
+	int bits = -1;
+
+	if (dr_prefix_of(peer, 0, &to) < 0)
+		return -1;
+	for (unsigned i = 0; i < d->n_addrs; i++) {
+		if (dr_prefix_of(sa_of(&d->addr[i]), d->addr[i].prefix, &block) < 0)
+			continue;
+		dr_prefix_mask(&block);
+		if (dr_prefix_holds(&block, &to))
+			bits = DR_MAX(bits, (int)d->addr[i].prefix);
+	}
+	return bits;
+}
+
+int ha_device_on_subnet(const struct ha_devices *d, const struct sockaddr *peer, int wanted)
+{
+	int best = -1, found = -1;
+
+	dr_assert(wanted < (int)d->n);
+	if (wanted >= 0 && subnet_bits(&d->dev[wanted], peer) >= 0)
+		return wanted;
+	for (unsigned i = 0; i < d->n; i++) {
+		int bits = subnet_bits(&d->dev[i], peer);
+
+		if (bits > best) {
+			best = bits;
+			found = (int)i;
+		}
+	}
+	return found;
+}
+
+int ha_device_toward(
+	const struct ha_devices *d, const struct sockaddr *peer, int wanted, struct dr_err *e)
+{
+	int i = ha_device_on_subnet(d, peer, wanted);
+	struct dr_netdev through;
+	char text[64];
+
+	if (i >= 0)
+		return i;
+	int rc = dr_netdev_toward(peer, NULL, &through, e);
+	if (rc < 0)
+		return rc;
+	for (unsigned k = 0; k < d->n; k++)
+		if (d->dev[k].ifindex == through.ifindex)
+			return (int)k;
+	dr_netdev_addr_format(peer, text, sizeof(text));
+	return dr_err_set(e, -ENETUNREACH,
+		"%s is reached through %s, which is none of the plugin's devices; add it to "
+		"HA_NCCL_DEVICES, or a route through one of them",
+		text, through.name);
+}
+
+const struct dr_netdev_addr *ha_device_addr(const struct ha_device *d, int family)
+{
+	for (unsigned i = 0; i < d->n_addrs; i++)
+		if (family == AF_UNSPEC || d->addr[i].addr.ss_family == family)
+			return &d->addr[i];
+	return NULL;
+}
+
+/* ---- properties ---- */
+
+void ha_device_properties(const struct ha_devices *list, unsigned i, struct ha_properties *out)
+{
+	const struct ha_device *d = &list->dev[i];
+
+	dr_assert(i < list->n);
+	*out = (struct ha_properties){
+		.name = d->name,
+		.pci_path = d->pci_path[0] ? d->pci_path : NULL,
+		.guid = d->guid,
+		.port = d->port,
+		.memory = HA_MEMORY_HOST,
+		/* NCCL registers users' buffers globally only to access GPU memory directly, which TCP does
+		 * not. It also takes it as a promise that a send larger than the receive is truncated, which is
+		 * an error here. */
+		.reg_is_global = false,
+		.force_flush = false,
+		.speed_mbps = (int)d->speed_mbps,
+		/* As NCCL's socket transport, so that both get the same algorithms and protocols. */
+		.latency_us = 0,
+		.max_comms = list->max_comms,
+		.max_recvs = HA_RECVS_MAX,
+		.index = (int)i,
+		.p2p_bytes_max = P2P_BYTES_MAX,
+		.coll_bytes_max = P2P_BYTES_MAX,
+		.multi_request_max = 1,
+		.rail_id = -1,
+		.plane_id = -1,
+	};
+}

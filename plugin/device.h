@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef DR_PLUGIN_DEVICE_H
+#define DR_PLUGIN_DEVICE_H
+
+#include "plugin/config.h"
+#include "topology/netdev.h"
+#include "topology/topo.h"
+
+/*
+ * The devices that this host offers to NCCL over TCP: network devices of the calling thread's network namespace. The
+ * list is made once per process and constant afterwards, so any thread may read it. NCCL keeps pointers into it
+ * (names), so it lives until the plugin's last communicator is gone.
+ */
+enum {
+	HA_DEVICES_MAX = DR_LOCALITY_NICS_MAX,
+	HA_SPEED_UNKNOWN_MBPS =
+		10000,	  /* reported where the link has no speed; NCCL's own value for that */
+	HA_RECVS_MAX = 8, /* buffers of one irecv */
+	HA_PCI_PATH_BYTES = 512,
+};
+
+struct ha_device {
+	char name[IFNAMSIZ];
+	char bus_id[16];		  /* "": on no PCI bus */
+	char pci_path[HA_PCI_PATH_BYTES]; /* real path in /sys; "": on no PCI bus */
+	int ifindex;
+	unsigned mtu;
+	/* The physical port: guid of the card (for NCCL the chip), port of it. Functions, VFs and VLANs of one port
+	 * have both alike; two ports of one card have the guid alike. Virtual devices have a guid of their own. */
+	uint64_t guid;
+	int port;	     /* 1, 2, ... */
+	int64_t link_mbps;   /* -1: unknown */
+	unsigned speed_mbps; /* that NCCL is told */
+	unsigned n_addrs;    /* >= 1 */
+	struct dr_netdev_addr
+		addr[DR_NETDEV_ADDRS_MAX]; /* usable: of the family wanted, global or loopback */
+	/* Index of the device that carries the data when this one fails, for comms that use this one: never one on the
+	 * same physical port, if possible on another card. -1: there is none, or HA_NCCL_ENABLE_BACKUP is 0. */
+	int shadow;
+};
+
+struct ha_devices {
+	unsigned n; /* >= 1 */
+	struct ha_device
+		dev[HA_DEVICES_MAX]; /* by PCI place, then name; those on no PCI bus at the end */
+	int max_comms;		     /* of one device */
+};
+
+/* What the host has: input of ha_devices_choose. */
+struct ha_nics {
+	const struct dr_netdev *dev;
+	size_t n;
+	const struct dr_topo *topo; /* NULL: unknown */
+	int default_ifindex; /* has the only preferred default route, see dr_netdev_default; 0: none has */
+	const char *sysfs; /* "/sys" */
+	uint64_t files;	   /* descriptors that the process may have (RLIMIT_NOFILE) */
+	unsigned ports;	   /* ephemeral ports of an address */
+};
+
+/*
+ * The devices that the configuration selects. They are up, have a carrier and a usable address. With a list of names:
+ * those that match. Without one, or with a list of excluded names ("^"), the rules of automatic rails: no loopback, no
+ * port of a bond or bridge, no tunnel, no bridge without a physical port, none that is slow beside the fastest, and
+ * not the device with the default route where two other ports remain. What is left out is logged with the reason.
+ * More than HA_DEVICES_MAX: the first ones. -ENODEV: none is left. No system call but readlink below sysfs.
+ */
+int ha_devices_choose(const struct ha_nics *have, const struct ha_config *c, struct ha_devices *out,
+	struct dr_err *e) DR_MUST_CHECK;
+/* The same for this host; logs the result at level INFO. Takes some ten milliseconds. Free with ha_devices_free. */
+int ha_devices_create(const struct ha_config *c, struct ha_devices **out, struct dr_err *e)
+	DR_MUST_CHECK;
+void ha_devices_free(struct ha_devices *d); /* NULL is allowed */
+
+/* Index; -1: there is none of this name. */
+int ha_device_by_name(const struct ha_devices *d, const char *name);
+/* The device with a subnet that holds the peer's address: `wanted` (-1: none is) if it has one, else that with the
+ * longest prefix. -1: none has. */
+int ha_device_on_subnet(const struct ha_devices *d, const struct sockaddr *peer, int wanted);
+/* The same, else the device that the kernel routes to the peer through. Reads the routes of the calling thread's
+ * namespace. -ENETUNREACH: there is no route, or not through one of the devices. */
+int ha_device_toward(const struct ha_devices *d, const struct sockaddr *peer, int wanted,
+	struct dr_err *e) DR_MUST_CHECK;
+/* First address of that family that the device has; NULL: none. AF_UNSPEC: of any. */
+const struct dr_netdev_addr *ha_device_addr(const struct ha_device *d, int family);
+
+/* The properties of a device, for every version of the ABI. Pointers are valid as long as the list. */
+enum { HA_MEMORY_HOST = 1, HA_MEMORY_CUDA = 2, HA_MEMORY_DMABUF = 4 }; /* bits of ptrSupport */
+struct ha_properties {
+	const char *name;
+	const char *pci_path; /* NULL: on no PCI bus */
+	uint64_t guid;
+	int port;
+	int memory;	    /* HA_MEMORY_* */
+	bool reg_is_global; /* a registration serves every comm of the device */
+	bool force_flush;
+	int speed_mbps;
+	float latency_us; /* 0: NCCL's own estimate */
+	int max_comms, max_recvs;
+	int index; /* the one device that a virtual device would consist of */
+	size_t p2p_bytes_max, coll_bytes_max;
+	int multi_request_max;
+	int rail_id, plane_id; /* -1: undefined */
+};
+void ha_device_properties(const struct ha_devices *d, unsigned i, struct ha_properties *out);
+
+#endif

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef DR_PLUGIN_DEVICE_PRIV_H
+#define DR_PLUGIN_DEVICE_PRIV_H
+
+#include "plugin/device.h"
+
+/* device_select.c */
+/* Entry of the topology for a device; NULL. */
+const struct dr_topo_nic *ha_nic_of(const struct ha_nics *have, const struct dr_netdev *d);
+/* Speed of the link, -1: unknown. */
+int64_t ha_link_mbps(const struct ha_nics *have, const struct dr_netdev *d);
+/* Can NCCL's peers reach the device at this address? */
+bool ha_addr_usable(
+	const struct ha_config *c, const struct dr_netdev *d, const struct dr_netdev_addr *a);
+/* The devices to offer in their order, at most cap of them; returns their number, > 0. -ENODEV. */
+int ha_devices_select(const struct ha_nics *have, const struct ha_config *c,
+	const struct dr_netdev **out, unsigned cap, struct dr_err *e) DR_MUST_CHECK;
+
+/* device_place.c */
+/* Card and physical port of a device as text; two devices of one port have both alike. card "": on no card. */
+struct ha_place {
+	char card[80], port[80];
+};
+void ha_place_of(const struct ha_nics *have, const struct dr_netdev *d, struct ha_place *out);
+/* Bus id; "": on no PCI bus. */
+const char *ha_bus_id(const struct ha_nics *have, const struct dr_netdev *d);
+/* guid, port, pci_path and bus_id. */
+void ha_device_place(const struct ha_nics *have, const struct dr_netdev *d, struct ha_device *out);
+/* The shadow of each device of the list. */
+void ha_devices_pair(const struct ha_nics *have, struct ha_devices *d);
+
+#endif

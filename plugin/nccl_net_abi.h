@@ -1,0 +1,628 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef DR_PLUGIN_NCCL_NET_ABI_H
+#define DR_PLUGIN_NCCL_NET_ABI_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/*
+ * The interface between NCCL and a network plugin, versions 6 to 12, declared here so that no header of NCCL is
+ * needed. A plugin exports one data symbol for each version, `ncclNetPlugin_v6` to `ncclNetPlugin_v12`; NCCL looks
+ * for the newest version that it knows and takes the first one that it finds:
+ *
+ *   version   newest in NCCL      changed against the version before
+ *   6         2.13 to 2.18        regMrDmaBuf
+ *   7         2.19                device handles; getDeviceMr, irecvConsumed; device type in the properties
+ *   8         2.20 to 2.23        regMr takes a size_t; regIsGlobal
+ *   9         2.24, 2.25          isend and irecv take size_t; makeVDevice; forceFlush and sizes in the properties
+ *   10        2.26, 2.27          profiler callback; configuration of a comm; profiler handles
+ *   11        2.28, 2.29          context of a communicator; finalize, setNetAttr; maxMultiRequestSize
+ *   12        2.30                eight devices of a virtual one; railId, planeId
+ *
+ * Source: NVIDIA/nccl, src/include/plugin/net/net_v6.h to net_v12.h of tag v2.30.7-1. Names of members are NCCL's. Sizes
+ * and offsets, measured with those headers on x86-64, are asserted at the end of this file.
+ */
+
+enum {
+	NCCL_NET_HANDLE_BYTES = 128, /* of the handle that listen writes */
+	NCCL_NET_REQUESTS_MAX = 32,  /* a comm has that many requests in flight, times maxRecvs */
+	NCCL_NET_REQUESTS_MAX_V6 = 8,
+	NCCL_NET_UNDEFINED = -1,
+};
+/* The largest value that maxP2pBytes and maxCollBytes may have. */
+#define NCCL_NET_BYTES_MAX ((size_t)1 << 40)
+
+/* ncclResult_t */
+enum nccl_result {
+	NCCL_SUCCESS = 0,
+	NCCL_UNHANDLED_CUDA_ERROR = 1,
+	NCCL_SYSTEM_ERROR = 2,
+	NCCL_INTERNAL_ERROR = 3,
+	NCCL_INVALID_ARGUMENT = 4,
+	NCCL_INVALID_USAGE = 5,
+	NCCL_REMOTE_ERROR = 6,
+	NCCL_IN_PROGRESS = 7,
+};
+
+/* Kinds of memory, and bits of ptrSupport. */
+enum { NCCL_PTR_HOST = 1, NCCL_PTR_CUDA = 2, NCCL_PTR_DMABUF = 4 };
+
+/* What irecv's *request holds on entry from version 9 on when NCCL does not need the completion (LL, LL128). */
+#define NCCL_NET_OPTIONAL_RECV_COMPLETION ((void *)1)
+
+/* Types of a network device (netDeviceType). */
+enum { NCCL_NET_DEVICE_HOST = 0, NCCL_NET_DEVICE_UNPACK = 1 };
+enum { NCCL_NET_DEVICE_INVALID_VERSION = 0, NCCL_NET_DEVICE_UNPACK_VERSION = 7 };
+
+/* NCCL's logger. It has no level for errors: they are warnings. flags: subsystems, for level INFO and TRACE. */
+enum nccl_log_level {
+	NCCL_LOG_NONE = 0,
+	NCCL_LOG_VERSION = 1,
+	NCCL_LOG_WARN = 2,
+	NCCL_LOG_INFO = 3,
+	NCCL_LOG_ABORT = 4,
+	NCCL_LOG_TRACE = 5,
+};
+enum {
+	NCCL_SUBSYS_INIT = 1,
+	NCCL_SUBSYS_NET = 0x10,
+	NCCL_SUBSYS_TUNING = 0x40,
+	NCCL_SUBSYS_ENV = 0x80,
+};
+typedef void (*nccl_logger_fn)(enum nccl_log_level level, unsigned long flags, const char *file,
+	int line, const char *fmt, ...);
+typedef enum nccl_result (*nccl_profiler_fn)(
+	void **event, int type, void *parent, int64_t plugin, void *data);
+
+/* ---- properties of a device ---------------------------------------------------------------- */
+
+struct nccl_net_properties_v6 {
+	char *name;	/* unique; must outlive the plugin's use */
+	char *pciPath;	/* real path of the PCI device in /sys; NULL: none */
+	uint64_t guid;	/* of the NIC's chip: with `port` the key of a physical port */
+	int ptrSupport; /* NCCL_PTR_* */
+	int speed;	/* Mb/s */
+	int port;
+	float latency; /* us */
+	int maxComms;
+	int maxRecvs; /* largest n of irecv */
+};
+
+struct nccl_net_properties_v7 {
+	char *name, *pciPath;
+	uint64_t guid;
+	int ptrSupport, speed, port;
+	float latency;
+	int maxComms, maxRecvs;
+	int netDeviceType, netDeviceVersion;
+};
+
+struct nccl_net_properties_v8 {
+	char *name, *pciPath;
+	uint64_t guid;
+	int ptrSupport;
+	int regIsGlobal; /* a registration serves every comm of the device */
+	int speed, port;
+	float latency;
+	int maxComms, maxRecvs;
+	int netDeviceType, netDeviceVersion;
+};
+
+/* A device that consists of others; ndevs 1: none. */
+struct nccl_net_vprops_v9 {
+	int ndevs;
+	int devs[4];
+};
+struct nccl_net_vprops_v12 {
+	int ndevs;
+	int devs[8];
+};
+
+struct nccl_net_properties_v9 {
+	char *name, *pciPath;
+	uint64_t guid;
+	int ptrSupport, regIsGlobal;
+	int forceFlush; /* a flush is needed after every receive into GPU memory */
+	int speed, port;
+	float latency;
+	int maxComms, maxRecvs;
+	int netDeviceType, netDeviceVersion;
+	struct nccl_net_vprops_v9 vProps;
+	size_t maxP2pBytes, maxCollBytes;
+};
+
+struct nccl_net_properties_v11 {
+	char *name, *pciPath;
+	uint64_t guid;
+	int ptrSupport, regIsGlobal, forceFlush;
+	int speed, port;
+	float latency;
+	int maxComms, maxRecvs;
+	int netDeviceType, netDeviceVersion;
+	struct nccl_net_vprops_v9 vProps;
+	size_t maxP2pBytes, maxCollBytes;
+	int maxMultiRequestSize; /* 1 */
+};
+
+struct nccl_net_properties_v12 {
+	char *name, *pciPath;
+	uint64_t guid;
+	int ptrSupport, regIsGlobal, forceFlush;
+	int speed, port;
+	float latency;
+	int maxComms, maxRecvs;
+	int netDeviceType, netDeviceVersion;
+	struct nccl_net_vprops_v12 vProps;
+	size_t maxP2pBytes, maxCollBytes;
+	int maxMultiRequestSize;
+	int16_t railId, planeId; /* NCCL_NET_UNDEFINED */
+};
+
+/* For devices of type UNPACK; others leave *sendDevComm and *recvDevComm as they are. */
+struct nccl_net_device_handle {
+	int netDeviceType, netDeviceVersion;
+	void *handle;
+	size_t size;
+	int needsProxyProgress;
+};
+
+struct nccl_net_comm_config {
+	int trafficClass; /* NCCL_NET_UNDEFINED */
+};
+
+struct nccl_net_comm_attr {
+	int32_t maxConcurrentPeers, minConcurrentPeers, maxFlowsPerPeer, minFlowsPerPeer;
+};
+struct nccl_net_attr {
+	struct nccl_net_comm_attr sendCommAttr, recvCommAttr;
+	uint32_t op, algo, proto; /* bits */
+};
+
+/* ---- the tables of functions ----------------------------------------------------------------
+ *
+ * Rules, for all versions:
+ *  - listen, connect and accept do not block. connect and accept return NCCL_SUCCESS with *comm NULL while they
+ *    are not done, and are called again with the same arguments; the handle may be written by connect.
+ *  - isend, irecv and iflush always set *request; NULL: try again later (iflush: nothing to wait for).
+ *  - test always sets *done. sizes may be NULL; for a receive it has one entry for each buffer.
+ *  - After deregMr nothing accesses the memory.
+ *  - Any result but NCCL_SUCCESS ends the communicator.
+ */
+struct nccl_net_v6 {
+	const char *name;
+	enum nccl_result (*init)(nccl_logger_fn logger);
+	enum nccl_result (*devices)(int *ndev);
+	enum nccl_result (*getProperties)(int dev, struct nccl_net_properties_v6 *props);
+	enum nccl_result (*listen)(int dev, void *handle, void **listenComm);
+	enum nccl_result (*connect)(int dev, void *handle, void **sendComm);
+	enum nccl_result (*accept)(void *listenComm, void **recvComm);
+	enum nccl_result (*regMr)(void *comm, void *data, int size, int type, void **mhandle);
+	enum nccl_result (*regMrDmaBuf)(void *comm, void *data, size_t size, int type,
+		uint64_t offset, int fd, void **mhandle);
+	enum nccl_result (*deregMr)(void *comm, void *mhandle);
+	enum nccl_result (*isend)(
+		void *sendComm, void *data, int size, int tag, void *mhandle, void **request);
+	enum nccl_result (*irecv)(void *recvComm, int n, void **data, int *sizes, int *tags,
+		void **mhandles, void **request);
+	enum nccl_result (*iflush)(
+		void *recvComm, int n, void **data, int *sizes, void **mhandles, void **request);
+	enum nccl_result (*test)(void *request, int *done, int *sizes);
+	enum nccl_result (*closeSend)(void *sendComm);
+	enum nccl_result (*closeRecv)(void *recvComm);
+	enum nccl_result (*closeListen)(void *listenComm);
+};
+
+struct nccl_net_v7 {
+	const char *name;
+	enum nccl_result (*init)(nccl_logger_fn logger);
+	enum nccl_result (*devices)(int *ndev);
+	enum nccl_result (*getProperties)(int dev, struct nccl_net_properties_v7 *props);
+	enum nccl_result (*listen)(int dev, void *handle, void **listenComm);
+	enum nccl_result (*connect)(int dev, void *handle, void **sendComm,
+		struct nccl_net_device_handle **sendDevComm);
+	enum nccl_result (*accept)(
+		void *listenComm, void **recvComm, struct nccl_net_device_handle **recvDevComm);
+	enum nccl_result (*regMr)(void *comm, void *data, int size, int type, void **mhandle);
+	enum nccl_result (*regMrDmaBuf)(void *comm, void *data, size_t size, int type,
+		uint64_t offset, int fd, void **mhandle);
+	enum nccl_result (*deregMr)(void *comm, void *mhandle);
+	enum nccl_result (*isend)(
+		void *sendComm, void *data, int size, int tag, void *mhandle, void **request);
+	enum nccl_result (*irecv)(void *recvComm, int n, void **data, int *sizes, int *tags,
+		void **mhandles, void **request);
+	enum nccl_result (*iflush)(
+		void *recvComm, int n, void **data, int *sizes, void **mhandles, void **request);
+	enum nccl_result (*test)(void *request, int *done, int *sizes);
+	enum nccl_result (*closeSend)(void *sendComm);
+	enum nccl_result (*closeRecv)(void *recvComm);
+	enum nccl_result (*closeListen)(void *listenComm);
+	enum nccl_result (*getDeviceMr)(void *comm, void *mhandle, void **dptr_mhandle);
+	enum nccl_result (*irecvConsumed)(void *recvComm, int n, void *request);
+};
+
+struct nccl_net_v8 {
+	const char *name;
+	enum nccl_result (*init)(nccl_logger_fn logger);
+	enum nccl_result (*devices)(int *ndev);
+	enum nccl_result (*getProperties)(int dev, struct nccl_net_properties_v8 *props);
+	enum nccl_result (*listen)(int dev, void *handle, void **listenComm);
+	enum nccl_result (*connect)(int dev, void *handle, void **sendComm,
+		struct nccl_net_device_handle **sendDevComm);
+	enum nccl_result (*accept)(
+		void *listenComm, void **recvComm, struct nccl_net_device_handle **recvDevComm);
+	enum nccl_result (*regMr)(void *comm, void *data, size_t size, int type, void **mhandle);
+	enum nccl_result (*regMrDmaBuf)(void *comm, void *data, size_t size, int type,
+		uint64_t offset, int fd, void **mhandle);
+	enum nccl_result (*deregMr)(void *comm, void *mhandle);
+	enum nccl_result (*isend)(
+		void *sendComm, void *data, int size, int tag, void *mhandle, void **request);
+	enum nccl_result (*irecv)(void *recvComm, int n, void **data, int *sizes, int *tags,
+		void **mhandles, void **request);
+	enum nccl_result (*iflush)(
+		void *recvComm, int n, void **data, int *sizes, void **mhandles, void **request);
+	enum nccl_result (*test)(void *request, int *done, int *sizes);
+	enum nccl_result (*closeSend)(void *sendComm);
+	enum nccl_result (*closeRecv)(void *recvComm);
+	enum nccl_result (*closeListen)(void *listenComm);
+	enum nccl_result (*getDeviceMr)(void *comm, void *mhandle, void **dptr_mhandle);
+	enum nccl_result (*irecvConsumed)(void *recvComm, int n, void *request);
+};
+
+struct nccl_net_v9 {
+	const char *name;
+	enum nccl_result (*init)(nccl_logger_fn logger);
+	enum nccl_result (*devices)(int *ndev);
+	enum nccl_result (*getProperties)(int dev, struct nccl_net_properties_v9 *props);
+	enum nccl_result (*listen)(int dev, void *handle, void **listenComm);
+	enum nccl_result (*connect)(int dev, void *handle, void **sendComm,
+		struct nccl_net_device_handle **sendDevComm);
+	enum nccl_result (*accept)(
+		void *listenComm, void **recvComm, struct nccl_net_device_handle **recvDevComm);
+	enum nccl_result (*regMr)(void *comm, void *data, size_t size, int type, void **mhandle);
+	enum nccl_result (*regMrDmaBuf)(void *comm, void *data, size_t size, int type,
+		uint64_t offset, int fd, void **mhandle);
+	enum nccl_result (*deregMr)(void *comm, void *mhandle);
+	enum nccl_result (*isend)(
+		void *sendComm, void *data, size_t size, int tag, void *mhandle, void **request);
+	enum nccl_result (*irecv)(void *recvComm, int n, void **data, size_t *sizes, int *tags,
+		void **mhandles, void **request);
+	enum nccl_result (*iflush)(
+		void *recvComm, int n, void **data, int *sizes, void **mhandles, void **request);
+	enum nccl_result (*test)(void *request, int *done, int *sizes);
+	enum nccl_result (*closeSend)(void *sendComm);
+	enum nccl_result (*closeRecv)(void *recvComm);
+	enum nccl_result (*closeListen)(void *listenComm);
+	enum nccl_result (*getDeviceMr)(void *comm, void *mhandle, void **dptr_mhandle);
+	enum nccl_result (*irecvConsumed)(void *recvComm, int n, void *request);
+	enum nccl_result (*makeVDevice)(int *d, struct nccl_net_vprops_v9 *props);
+};
+
+struct nccl_net_v10 {
+	const char *name;
+	enum nccl_result (*init)(nccl_logger_fn logger, nccl_profiler_fn profiler);
+	enum nccl_result (*devices)(int *ndev);
+	enum nccl_result (*getProperties)(int dev, struct nccl_net_properties_v9 *props);
+	enum nccl_result (*listen)(int dev, void *handle, void **listenComm);
+	enum nccl_result (*connect)(int dev, struct nccl_net_comm_config *config, void *handle,
+		void **sendComm, struct nccl_net_device_handle **sendDevComm);
+	enum nccl_result (*accept)(
+		void *listenComm, void **recvComm, struct nccl_net_device_handle **recvDevComm);
+	enum nccl_result (*regMr)(void *comm, void *data, size_t size, int type, void **mhandle);
+	enum nccl_result (*regMrDmaBuf)(void *comm, void *data, size_t size, int type,
+		uint64_t offset, int fd, void **mhandle);
+	enum nccl_result (*deregMr)(void *comm, void *mhandle);
+	enum nccl_result (*isend)(void *sendComm, void *data, size_t size, int tag, void *mhandle,
+		void *phandle, void **request);
+	enum nccl_result (*irecv)(void *recvComm, int n, void **data, size_t *sizes, int *tags,
+		void **mhandles, void **phandles, void **request);
+	enum nccl_result (*iflush)(
+		void *recvComm, int n, void **data, int *sizes, void **mhandles, void **request);
+	enum nccl_result (*test)(void *request, int *done, int *sizes);
+	enum nccl_result (*closeSend)(void *sendComm);
+	enum nccl_result (*closeRecv)(void *recvComm);
+	enum nccl_result (*closeListen)(void *listenComm);
+	enum nccl_result (*getDeviceMr)(void *comm, void *mhandle, void **dptr_mhandle);
+	enum nccl_result (*irecvConsumed)(void *recvComm, int n, void *request);
+	enum nccl_result (*makeVDevice)(int *d, struct nccl_net_vprops_v9 *props);
+};
+
+struct nccl_net_v11 {
+	const char *name;
+	/* Called for every communicator. finalize is called even when init failed, with *ctx as init left it. */
+	enum nccl_result (*init)(void **ctx, uint64_t commId, struct nccl_net_comm_config *config,
+		nccl_logger_fn logger, nccl_profiler_fn profiler);
+	enum nccl_result (*devices)(int *ndev);
+	enum nccl_result (*getProperties)(int dev, struct nccl_net_properties_v11 *props);
+	enum nccl_result (*listen)(void *ctx, int dev, void *handle, void **listenComm);
+	enum nccl_result (*connect)(void *ctx, int dev, void *handle, void **sendComm,
+		struct nccl_net_device_handle **sendDevComm);
+	enum nccl_result (*accept)(
+		void *listenComm, void **recvComm, struct nccl_net_device_handle **recvDevComm);
+	enum nccl_result (*regMr)(void *comm, void *data, size_t size, int type, void **mhandle);
+	enum nccl_result (*regMrDmaBuf)(void *comm, void *data, size_t size, int type,
+		uint64_t offset, int fd, void **mhandle);
+	enum nccl_result (*deregMr)(void *comm, void *mhandle);
+	enum nccl_result (*isend)(void *sendComm, void *data, size_t size, int tag, void *mhandle,
+		void *phandle, void **request);
+	enum nccl_result (*irecv)(void *recvComm, int n, void **data, size_t *sizes, int *tags,
+		void **mhandles, void **phandles, void **request);
+	enum nccl_result (*iflush)(
+		void *recvComm, int n, void **data, int *sizes, void **mhandles, void **request);
+	enum nccl_result (*test)(void *request, int *done, int *sizes);
+	enum nccl_result (*closeSend)(void *sendComm);
+	enum nccl_result (*closeRecv)(void *recvComm);
+	enum nccl_result (*closeListen)(void *listenComm);
+	enum nccl_result (*getDeviceMr)(void *comm, void *mhandle, void **dptr_mhandle);
+	enum nccl_result (*irecvConsumed)(void *recvComm, int n, void *request);
+	enum nccl_result (*makeVDevice)(int *d, struct nccl_net_vprops_v9 *props);
+	enum nccl_result (*finalize)(void *ctx);
+	enum nccl_result (*setNetAttr)(void *ctx, struct nccl_net_attr *attr);
+};
+
+struct nccl_net_v12 {
+	const char *name;
+	enum nccl_result (*init)(void **ctx, uint64_t commId, struct nccl_net_comm_config *config,
+		nccl_logger_fn logger, nccl_profiler_fn profiler);
+	enum nccl_result (*devices)(int *ndev);
+	enum nccl_result (*getProperties)(int dev, struct nccl_net_properties_v12 *props);
+	enum nccl_result (*listen)(void *ctx, int dev, void *handle, void **listenComm);
+	enum nccl_result (*connect)(void *ctx, int dev, void *handle, void **sendComm,
+		struct nccl_net_device_handle **sendDevComm);
+	enum nccl_result (*accept)(
+		void *listenComm, void **recvComm, struct nccl_net_device_handle **recvDevComm);
+	enum nccl_result (*regMr)(void *comm, void *data, size_t size, int type, void **mhandle);
+	enum nccl_result (*regMrDmaBuf)(void *comm, void *data, size_t size, int type,
+		uint64_t offset, int fd, void **mhandle);
+	enum nccl_result (*deregMr)(void *comm, void *mhandle);
+	enum nccl_result (*isend)(void *sendComm, void *data, size_t size, int tag, void *mhandle,
+		void *phandle, void **request);
+	enum nccl_result (*irecv)(void *recvComm, int n, void **data, size_t *sizes, int *tags,
+		void **mhandles, void **phandles, void **request);
+	enum nccl_result (*iflush)(
+		void *recvComm, int n, void **data, int *sizes, void **mhandles, void **request);
+	enum nccl_result (*test)(void *request, int *done, int *sizes);
+	enum nccl_result (*closeSend)(void *sendComm);
+	enum nccl_result (*closeRecv)(void *recvComm);
+	enum nccl_result (*closeListen)(void *listenComm);
+	enum nccl_result (*getDeviceMr)(void *comm, void *mhandle, void **dptr_mhandle);
+	enum nccl_result (*irecvConsumed)(void *recvComm, int n, void *request);
+	enum nccl_result (*makeVDevice)(int *d, struct nccl_net_vprops_v12 *props);
+	enum nccl_result (*finalize)(void *ctx);
+	enum nccl_result (*setNetAttr)(void *ctx, struct nccl_net_attr *attr);
+};
+
+/* ---- sizes and offsets of 64-bit systems ----------------------------------------------------- */
+
+#define NCCL_NET_SIZE(type, bytes) _Static_assert(sizeof(struct type) == (bytes), #type)
+#define NCCL_NET_AT(type, member, bytes)                                                           \
+	_Static_assert(offsetof(struct type, member) == (bytes), #type "." #member)
+
+NCCL_NET_SIZE(nccl_net_properties_v6, 48);
+NCCL_NET_SIZE(nccl_net_properties_v7, 56);
+NCCL_NET_SIZE(nccl_net_properties_v8, 64);
+NCCL_NET_SIZE(nccl_net_properties_v9, 104);
+NCCL_NET_SIZE(nccl_net_properties_v11, 112);
+NCCL_NET_SIZE(nccl_net_properties_v12, 128);
+NCCL_NET_SIZE(nccl_net_device_handle, 32);
+NCCL_NET_SIZE(nccl_net_attr, 44);
+NCCL_NET_SIZE(nccl_net_comm_config, 4);
+NCCL_NET_SIZE(nccl_net_v6, 136);
+NCCL_NET_SIZE(nccl_net_v7, 152);
+NCCL_NET_SIZE(nccl_net_v8, 152);
+NCCL_NET_SIZE(nccl_net_v9, 160);
+NCCL_NET_SIZE(nccl_net_v10, 160);
+NCCL_NET_SIZE(nccl_net_v11, 176);
+NCCL_NET_SIZE(nccl_net_v12, 176);
+
+NCCL_NET_AT(nccl_net_properties_v6, pciPath, 8);
+NCCL_NET_AT(nccl_net_properties_v6, guid, 16);
+NCCL_NET_AT(nccl_net_properties_v6, ptrSupport, 24);
+NCCL_NET_AT(nccl_net_properties_v6, speed, 28);
+NCCL_NET_AT(nccl_net_properties_v6, port, 32);
+NCCL_NET_AT(nccl_net_properties_v6, latency, 36);
+NCCL_NET_AT(nccl_net_properties_v6, maxComms, 40);
+NCCL_NET_AT(nccl_net_properties_v6, maxRecvs, 44);
+
+NCCL_NET_AT(nccl_net_properties_v7, speed, 28);
+NCCL_NET_AT(nccl_net_properties_v7, port, 32);
+NCCL_NET_AT(nccl_net_properties_v7, latency, 36);
+NCCL_NET_AT(nccl_net_properties_v7, maxComms, 40);
+NCCL_NET_AT(nccl_net_properties_v7, maxRecvs, 44);
+NCCL_NET_AT(nccl_net_properties_v7, netDeviceType, 48);
+NCCL_NET_AT(nccl_net_properties_v7, netDeviceVersion, 52);
+
+NCCL_NET_AT(nccl_net_properties_v8, regIsGlobal, 28);
+NCCL_NET_AT(nccl_net_properties_v8, speed, 32);
+NCCL_NET_AT(nccl_net_properties_v8, port, 36);
+NCCL_NET_AT(nccl_net_properties_v8, latency, 40);
+NCCL_NET_AT(nccl_net_properties_v8, maxComms, 44);
+NCCL_NET_AT(nccl_net_properties_v8, maxRecvs, 48);
+NCCL_NET_AT(nccl_net_properties_v8, netDeviceType, 52);
+NCCL_NET_AT(nccl_net_properties_v8, netDeviceVersion, 56);
+
+NCCL_NET_AT(nccl_net_properties_v9, regIsGlobal, 28);
+NCCL_NET_AT(nccl_net_properties_v9, forceFlush, 32);
+NCCL_NET_AT(nccl_net_properties_v9, speed, 36);
+NCCL_NET_AT(nccl_net_properties_v9, port, 40);
+NCCL_NET_AT(nccl_net_properties_v9, latency, 44);
+NCCL_NET_AT(nccl_net_properties_v9, maxComms, 48);
+NCCL_NET_AT(nccl_net_properties_v9, maxRecvs, 52);
+NCCL_NET_AT(nccl_net_properties_v9, netDeviceType, 56);
+NCCL_NET_AT(nccl_net_properties_v9, netDeviceVersion, 60);
+NCCL_NET_AT(nccl_net_properties_v9, vProps, 64);
+NCCL_NET_AT(nccl_net_properties_v9, maxP2pBytes, 88);
+NCCL_NET_AT(nccl_net_properties_v9, maxCollBytes, 96);
+
+NCCL_NET_AT(nccl_net_properties_v11, regIsGlobal, 28);
+NCCL_NET_AT(nccl_net_properties_v11, forceFlush, 32);
+NCCL_NET_AT(nccl_net_properties_v11, speed, 36);
+NCCL_NET_AT(nccl_net_properties_v11, port, 40);
+NCCL_NET_AT(nccl_net_properties_v11, latency, 44);
+NCCL_NET_AT(nccl_net_properties_v11, maxComms, 48);
+NCCL_NET_AT(nccl_net_properties_v11, maxRecvs, 52);
+NCCL_NET_AT(nccl_net_properties_v11, netDeviceType, 56);
+NCCL_NET_AT(nccl_net_properties_v11, netDeviceVersion, 60);
+NCCL_NET_AT(nccl_net_properties_v11, vProps, 64);
+NCCL_NET_AT(nccl_net_properties_v11, maxP2pBytes, 88);
+NCCL_NET_AT(nccl_net_properties_v11, maxCollBytes, 96);
+NCCL_NET_AT(nccl_net_properties_v11, maxMultiRequestSize, 104);
+
+NCCL_NET_AT(nccl_net_properties_v12, regIsGlobal, 28);
+NCCL_NET_AT(nccl_net_properties_v12, forceFlush, 32);
+NCCL_NET_AT(nccl_net_properties_v12, speed, 36);
+NCCL_NET_AT(nccl_net_properties_v12, port, 40);
+NCCL_NET_AT(nccl_net_properties_v12, latency, 44);
+NCCL_NET_AT(nccl_net_properties_v12, maxComms, 48);
+NCCL_NET_AT(nccl_net_properties_v12, maxRecvs, 52);
+NCCL_NET_AT(nccl_net_properties_v12, netDeviceType, 56);
+NCCL_NET_AT(nccl_net_properties_v12, netDeviceVersion, 60);
+NCCL_NET_AT(nccl_net_properties_v12, vProps, 64);
+NCCL_NET_AT(nccl_net_properties_v12, maxP2pBytes, 104);
+NCCL_NET_AT(nccl_net_properties_v12, maxCollBytes, 112);
+NCCL_NET_AT(nccl_net_properties_v12, maxMultiRequestSize, 120);
+NCCL_NET_AT(nccl_net_properties_v12, railId, 124);
+NCCL_NET_AT(nccl_net_properties_v12, planeId, 126);
+
+NCCL_NET_AT(nccl_net_v6, init, 8);
+NCCL_NET_AT(nccl_net_v6, devices, 16);
+NCCL_NET_AT(nccl_net_v6, getProperties, 24);
+NCCL_NET_AT(nccl_net_v6, listen, 32);
+NCCL_NET_AT(nccl_net_v6, connect, 40);
+NCCL_NET_AT(nccl_net_v6, accept, 48);
+NCCL_NET_AT(nccl_net_v6, regMr, 56);
+NCCL_NET_AT(nccl_net_v6, regMrDmaBuf, 64);
+NCCL_NET_AT(nccl_net_v6, deregMr, 72);
+NCCL_NET_AT(nccl_net_v6, isend, 80);
+NCCL_NET_AT(nccl_net_v6, irecv, 88);
+NCCL_NET_AT(nccl_net_v6, iflush, 96);
+NCCL_NET_AT(nccl_net_v6, test, 104);
+NCCL_NET_AT(nccl_net_v6, closeSend, 112);
+NCCL_NET_AT(nccl_net_v6, closeRecv, 120);
+NCCL_NET_AT(nccl_net_v6, closeListen, 128);
+
+NCCL_NET_AT(nccl_net_v7, init, 8);
+NCCL_NET_AT(nccl_net_v7, devices, 16);
+NCCL_NET_AT(nccl_net_v7, getProperties, 24);
+NCCL_NET_AT(nccl_net_v7, listen, 32);
+NCCL_NET_AT(nccl_net_v7, connect, 40);
+NCCL_NET_AT(nccl_net_v7, accept, 48);
+NCCL_NET_AT(nccl_net_v7, regMr, 56);
+NCCL_NET_AT(nccl_net_v7, regMrDmaBuf, 64);
+NCCL_NET_AT(nccl_net_v7, deregMr, 72);
+NCCL_NET_AT(nccl_net_v7, isend, 80);
+NCCL_NET_AT(nccl_net_v7, irecv, 88);
+NCCL_NET_AT(nccl_net_v7, iflush, 96);
+NCCL_NET_AT(nccl_net_v7, test, 104);
+NCCL_NET_AT(nccl_net_v7, closeSend, 112);
+NCCL_NET_AT(nccl_net_v7, closeRecv, 120);
+NCCL_NET_AT(nccl_net_v7, closeListen, 128);
+NCCL_NET_AT(nccl_net_v7, getDeviceMr, 136);
+NCCL_NET_AT(nccl_net_v7, irecvConsumed, 144);
+
+NCCL_NET_AT(nccl_net_v8, init, 8);
+NCCL_NET_AT(nccl_net_v8, devices, 16);
+NCCL_NET_AT(nccl_net_v8, getProperties, 24);
+NCCL_NET_AT(nccl_net_v8, listen, 32);
+NCCL_NET_AT(nccl_net_v8, connect, 40);
+NCCL_NET_AT(nccl_net_v8, accept, 48);
+NCCL_NET_AT(nccl_net_v8, regMr, 56);
+NCCL_NET_AT(nccl_net_v8, regMrDmaBuf, 64);
+NCCL_NET_AT(nccl_net_v8, deregMr, 72);
+NCCL_NET_AT(nccl_net_v8, isend, 80);
+NCCL_NET_AT(nccl_net_v8, irecv, 88);
+NCCL_NET_AT(nccl_net_v8, iflush, 96);
+NCCL_NET_AT(nccl_net_v8, test, 104);
+NCCL_NET_AT(nccl_net_v8, closeSend, 112);
+NCCL_NET_AT(nccl_net_v8, closeRecv, 120);
+NCCL_NET_AT(nccl_net_v8, closeListen, 128);
+NCCL_NET_AT(nccl_net_v8, getDeviceMr, 136);
+NCCL_NET_AT(nccl_net_v8, irecvConsumed, 144);
+
+NCCL_NET_AT(nccl_net_v9, init, 8);
+NCCL_NET_AT(nccl_net_v9, devices, 16);
+NCCL_NET_AT(nccl_net_v9, getProperties, 24);
+NCCL_NET_AT(nccl_net_v9, listen, 32);
+NCCL_NET_AT(nccl_net_v9, connect, 40);
+NCCL_NET_AT(nccl_net_v9, accept, 48);
+NCCL_NET_AT(nccl_net_v9, regMr, 56);
+NCCL_NET_AT(nccl_net_v9, regMrDmaBuf, 64);
+NCCL_NET_AT(nccl_net_v9, deregMr, 72);
+NCCL_NET_AT(nccl_net_v9, isend, 80);
+NCCL_NET_AT(nccl_net_v9, irecv, 88);
+NCCL_NET_AT(nccl_net_v9, iflush, 96);
+NCCL_NET_AT(nccl_net_v9, test, 104);
+NCCL_NET_AT(nccl_net_v9, closeSend, 112);
+NCCL_NET_AT(nccl_net_v9, closeRecv, 120);
+NCCL_NET_AT(nccl_net_v9, closeListen, 128);
+NCCL_NET_AT(nccl_net_v9, getDeviceMr, 136);
+NCCL_NET_AT(nccl_net_v9, irecvConsumed, 144);
+NCCL_NET_AT(nccl_net_v9, makeVDevice, 152);
+
+NCCL_NET_AT(nccl_net_v10, init, 8);
+NCCL_NET_AT(nccl_net_v10, devices, 16);
+NCCL_NET_AT(nccl_net_v10, getProperties, 24);
+NCCL_NET_AT(nccl_net_v10, listen, 32);
+NCCL_NET_AT(nccl_net_v10, connect, 40);
+NCCL_NET_AT(nccl_net_v10, accept, 48);
+NCCL_NET_AT(nccl_net_v10, regMr, 56);
+NCCL_NET_AT(nccl_net_v10, regMrDmaBuf, 64);
+NCCL_NET_AT(nccl_net_v10, deregMr, 72);
+NCCL_NET_AT(nccl_net_v10, isend, 80);
+NCCL_NET_AT(nccl_net_v10, irecv, 88);
+NCCL_NET_AT(nccl_net_v10, iflush, 96);
+NCCL_NET_AT(nccl_net_v10, test, 104);
+NCCL_NET_AT(nccl_net_v10, closeSend, 112);
+NCCL_NET_AT(nccl_net_v10, closeRecv, 120);
+NCCL_NET_AT(nccl_net_v10, closeListen, 128);
+NCCL_NET_AT(nccl_net_v10, getDeviceMr, 136);
+NCCL_NET_AT(nccl_net_v10, irecvConsumed, 144);
+NCCL_NET_AT(nccl_net_v10, makeVDevice, 152);
+
+NCCL_NET_AT(nccl_net_v11, init, 8);
+NCCL_NET_AT(nccl_net_v11, devices, 16);
+NCCL_NET_AT(nccl_net_v11, getProperties, 24);
+NCCL_NET_AT(nccl_net_v11, listen, 32);
+NCCL_NET_AT(nccl_net_v11, connect, 40);
+NCCL_NET_AT(nccl_net_v11, accept, 48);
+NCCL_NET_AT(nccl_net_v11, regMr, 56);
+NCCL_NET_AT(nccl_net_v11, regMrDmaBuf, 64);
+NCCL_NET_AT(nccl_net_v11, deregMr, 72);
+NCCL_NET_AT(nccl_net_v11, isend, 80);
+NCCL_NET_AT(nccl_net_v11, irecv, 88);
+NCCL_NET_AT(nccl_net_v11, iflush, 96);
+NCCL_NET_AT(nccl_net_v11, test, 104);
+NCCL_NET_AT(nccl_net_v11, closeSend, 112);
+NCCL_NET_AT(nccl_net_v11, closeRecv, 120);
+NCCL_NET_AT(nccl_net_v11, closeListen, 128);
+NCCL_NET_AT(nccl_net_v11, getDeviceMr, 136);
+NCCL_NET_AT(nccl_net_v11, irecvConsumed, 144);
+NCCL_NET_AT(nccl_net_v11, makeVDevice, 152);
+NCCL_NET_AT(nccl_net_v11, finalize, 160);
+NCCL_NET_AT(nccl_net_v11, setNetAttr, 168);
+
+NCCL_NET_AT(nccl_net_v12, init, 8);
+NCCL_NET_AT(nccl_net_v12, devices, 16);
+NCCL_NET_AT(nccl_net_v12, getProperties, 24);
+NCCL_NET_AT(nccl_net_v12, listen, 32);
+NCCL_NET_AT(nccl_net_v12, connect, 40);
+NCCL_NET_AT(nccl_net_v12, accept, 48);
+NCCL_NET_AT(nccl_net_v12, regMr, 56);
+NCCL_NET_AT(nccl_net_v12, regMrDmaBuf, 64);
+NCCL_NET_AT(nccl_net_v12, deregMr, 72);
+NCCL_NET_AT(nccl_net_v12, isend, 80);
+NCCL_NET_AT(nccl_net_v12, irecv, 88);
+NCCL_NET_AT(nccl_net_v12, iflush, 96);
+NCCL_NET_AT(nccl_net_v12, test, 104);
+NCCL_NET_AT(nccl_net_v12, closeSend, 112);
+NCCL_NET_AT(nccl_net_v12, closeRecv, 120);
+NCCL_NET_AT(nccl_net_v12, closeListen, 128);
+NCCL_NET_AT(nccl_net_v12, getDeviceMr, 136);
+NCCL_NET_AT(nccl_net_v12, irecvConsumed, 144);
+NCCL_NET_AT(nccl_net_v12, makeVDevice, 152);
+NCCL_NET_AT(nccl_net_v12, finalize, 160);
+NCCL_NET_AT(nccl_net_v12, setNetAttr, 168);
+
+#undef NCCL_NET_SIZE
+#undef NCCL_NET_AT
+
+#endif

@@ -1,0 +1,438 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "plugin/process.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "plugin/plan.h"
+#include "transport/kind.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <string.h>
+
+/*
+ * How a comm comes up: the exchange of both ends over the rendezvous (rdv.h).
+ *
+ *   dialling end                                     listening end
+ *   OFFER {session number, new, comm number, NICs, threads, lanes, sizes}  ->  chooses rails, opens the session
+ *   opens its end of the session           <-  ACCEPT {rails, threads, lanes, sizes}
+ *   HANDLES: those of the session if it is new, then the comm's          <->
+ *   starts the session and the comm              both, when they are done
+ *
+ * The first comm to a device of a process opens the session, and others wait for it. So a repeated exchange finds what it
+ * opened before, and two comms never open the same session.
+ */
+
+unsigned ha_process_addresses(
+	const struct ha_process *p, unsigned dev, struct ha_rdv_addr *out, unsigned cap)
+{
+	unsigned n = 0;
+	int shadow = p->devices->dev[dev].shadow;
+
+	for (unsigned i = 0; i < p->devices->n + 2; i++) {
+		unsigned d = i == 0 ? dev : i == 1 ? (unsigned)DR_MAX(shadow, 0) : i - 2;
+		const struct ha_device *v = &p->devices->dev[d];
+
+		if ((i == 1 && shadow < 0) || (i >= 2 && (d == dev || (int)d == shadow)))
+			continue;
+		for (unsigned a = 0; a < v->n_addrs && n < cap; a++) {
+			struct ha_rdv_addr *r = &out[n++];
+
+			memset(r, 0, sizeof(*r));
+			r->addr.ss = v->addr[a].addr;
+			r->addr.len = v->addr[a].addr.ss_family == AF_INET
+					      ? sizeof(struct sockaddr_in)
+					      : sizeof(struct sockaddr_in6);
+			r->prefix = (uint8_t)v->addr[a].prefix;
+			r->nic = (uint8_t)d;
+			snprintf(r->device, sizeof(r->device), "%s", v->name);
+		}
+	}
+	return n;
+}
+
+static void set_state(struct ha_endpoint *n, enum ha_endpoint_state state)
+{
+	pthread_mutex_lock(&n->p->lock);
+	n->state = state;
+	pthread_mutex_unlock(&n->p->lock);
+}
+
+void ha_endpoint_fail(struct ha_endpoint *n, int err, const char *why)
+{
+	pthread_mutex_lock(&n->p->lock);
+	if (n->state != HA_ENDPOINT_FAILED && !n->closed)
+		dr_warn("comm", "%s: %s", n->sender ? "connect" : "accept", why);
+	n->state = HA_ENDPOINT_FAILED;
+	n->err = err;
+	snprintf(n->why, sizeof(n->why), "%s", why);
+	if (!n->sender && !n->taken)
+		n->closed = true; /* NCCL does not know it */
+	pthread_mutex_unlock(&n->p->lock);
+	if (n->opens && n->link)
+		n->link->lost = true;
+}
+
+static void attach(struct ha_endpoint *n, struct ha_link *l)
+{
+	n->link = l;
+	l->comms++;
+	l->idle_ns = 0;
+}
+
+static struct ha_link *new_link(struct ha_process *p)
+{
+	struct ha_link *l = dr_calloc(1, sizeof(*l));
+
+	if (!l)
+		return NULL;
+	l->p = p;
+	l->next = p->links;
+	p->links = l;
+	return l;
+}
+
+/* ---- session of a link ---- */
+
+static int open_session(struct ha_link *l, const struct ha_plan *plan, const uint8_t *secret,
+	const char *peer, struct dr_err *e)
+{
+	struct ha_process *p = l->p;
+	struct ha_session_params sp = { .connector = l->connector,
+		.n_threads = plan->threads,
+		.lanes = plan->lanes,
+		.threads = p->io,
+		.chunk = plan->chunk,
+		.eager = plan->eager,
+		.test_max_poll = p->cfg.test_max_poll };
+	int rc;
+
+	_Static_assert((int)HA_RDV_SECRET_BYTES == (int)DR_TOKEN_LEN, "the secret is the token");
+	memcpy(sp.token, secret, sizeof(sp.token));
+	snprintf(sp.peer, sizeof(sp.peer), "%s", peer);
+	ha_config_manager(&p->cfg, &sp.manager);
+	sp.manager.transport = p->cfg.kind->ops;
+	sp.manager.n_rails = plan->n_rails;
+	for (unsigned r = 0; r < plan->n_rails; r++) {
+		const struct ha_rdv_addr *own = &plan->rail[r];
+		const struct ha_device *d = &p->devices->dev[own->nic];
+
+		sp.device[r] = own->nic;
+		sp.manager.rail[r] = (struct dr_manager_rail){
+			.ifname = d->name, .local = own->addr.ss, .ifindex = d->ifindex
+		};
+	}
+	rc = ha_session_create(&sp, &l->s, e);
+	if (rc == 0)
+		l->n_handles = ha_session_handle_count(l->s);
+	return rc;
+}
+
+/* Own handles of the exchange: those of the session if it opens one, then the comm's. */
+static int give(struct ha_endpoint *n, struct dr_err *e)
+{
+	unsigned at = n->opens ? n->link->n_handles : 0;
+	struct dr_boot_handle *h = dr_calloc(at + 1, sizeof(*h));
+	int rc = 0;
+
+	if (!h)
+		return dr_err_set(e, -ENOMEM, "comm: out of memory");
+	for (unsigned i = 0; i <= at && rc >= 0; i++) {
+		rc = i < at ? ha_session_handle(n->link->s, i, h[i].bytes, sizeof(h[i].bytes))
+			    : ha_comm_handle(n->comm, h[i].bytes, sizeof(h[i].bytes));
+		h[i].len = (uint8_t)DR_MAX(rc, 0);
+	}
+	if (rc >= 0)
+		rc = ha_rdv_give(n->exchange, h, at + 1);
+	dr_free(h);
+	return rc < 0 ? dr_err_set(
+				e, rc, "comm: its handles cannot be sent (%s)", dr_errno_name(rc))
+		      : 0;
+}
+
+static int start(struct ha_endpoint *n, const struct ha_rdv_done *d, struct dr_err *e)
+{
+	unsigned at = n->opens ? n->link->n_handles : 0;
+	uint8_t(*bytes)[DR_HANDLE_MAX];
+	uint16_t *lens;
+	int rc = 0;
+
+	if (d->n != at + 1)
+		return dr_err_set(
+			e, -EPROTO, "comm: the peer sent %u handles, expected %u", d->n, at + 1);
+	bytes = dr_calloc(d->n, sizeof(*bytes));
+	lens = dr_calloc(d->n, sizeof(*lens));
+	if (!bytes || !lens)
+		rc = dr_err_set(e, -ENOMEM, "comm: out of memory");
+	for (unsigned i = 0; i < d->n && rc == 0; i++) {
+		memcpy(bytes[i], d->handles[i].bytes, d->handles[i].len);
+		lens[i] = d->handles[i].len;
+	}
+	if (rc == 0 && n->opens)
+		rc = ha_session_start(
+			n->link->s, (const uint8_t(*)[DR_HANDLE_MAX])bytes, lens, at, e);
+	if (rc == 0)
+		rc = ha_comm_start(n->comm, bytes[at], lens[at], e);
+	dr_free(bytes);
+	dr_free(lens);
+	return rc;
+}
+
+/* ---- listening end ---- */
+
+static struct ha_link *find_link(struct ha_process *p, uint64_t process, uint64_t number)
+{
+	for (struct ha_link *l = p->links; l; l = l->next)
+		if (!l->connector && l->process == process && l->number == number && !l->lost)
+			return l;
+	return NULL;
+}
+
+static struct ha_endpoint *accepted(struct ha_listen *l, struct ha_rdv_comm *c)
+{
+	struct ha_endpoint *n = dr_calloc(1, sizeof(*n));
+
+	if (!n)
+		return NULL;
+	n->magic = ha_endpoint_magic;
+	n->generation = l->p->generation;
+	n->p = l->p;
+	n->listen = l;
+	n->dev = l->dev;
+	n->exchange = c;
+	n->state = HA_ENDPOINT_EXCHANGE;
+	pthread_mutex_lock(&l->p->lock);
+	n->next = l->p->endpoints;
+	l->p->endpoints = n;
+	pthread_mutex_unlock(&l->p->lock);
+	return n;
+}
+
+static int answer_new(
+	struct ha_endpoint *n, const struct ha_offer *o, struct ha_plan *plan, struct dr_err *e)
+{
+	struct ha_process *p = n->p;
+	struct ha_rdv_addr own[HA_RDV_ADDRS_MAX];
+	unsigned n_own = ha_process_addresses(p, n->dev, own, HA_RDV_ADDRS_MAX);
+	struct ha_link *l;
+	int rc = ha_plan_choose(o, own, n_own, p->cfg.backup, plan, e);
+
+	if (rc != 0)
+		return rc;
+	plan->threads = DR_MIN(o->threads, p->cfg.threads);
+	plan->lanes = DR_MIN(o->lanes, p->cfg.lanes);
+	plan->chunk = DR_MIN(o->chunk, p->cfg.chunk);
+	plan->eager = DR_MIN(o->eager, p->cfg.eager);
+	l = new_link(p);
+	if (!l)
+		return dr_err_set(e, -ENOMEM, "session: out of memory");
+	l->process = l->peer = o->process;
+	l->number = o->session;
+	n->opens = true;
+	attach(n, l);
+	return open_session(l, plan, ha_rdv_secret(n->exchange), o->name, e);
+}
+
+static int answer(struct ha_endpoint *n, const struct ha_offer *o, json_t **reply, struct dr_err *e)
+{
+	struct ha_plan plan = { .n_rails = 0 };
+	int rc = 0;
+
+	if (o->opens) {
+		rc = answer_new(n, o, &plan, e);
+	} else {
+		struct ha_link *l = find_link(n->p, o->process, o->session);
+
+		if (!l || !l->up)
+			return dr_err_set(e, -ENOTCONN, "the session %llu is over",
+				(unsigned long long)o->session);
+		attach(n, l);
+	}
+	n->id_in_session = o->comm;
+	if (rc == 0)
+		rc = ha_comm_open(n->link->s, n->id_in_session, &n->comm, e);
+	if (rc == 0)
+		n->comm->generation = n->generation;
+	if (rc == 0) {
+		*reply = ha_plan_to_json(&plan);
+		rc = *reply ? 0 : dr_err_set(e, -ENOMEM, "comm: out of memory");
+	}
+	return rc;
+}
+
+static void on_offer(void *arg, struct ha_rdv_comm *c, const json_t *json)
+{
+	struct ha_endpoint *n = accepted(arg, c);
+	struct dr_err e = { 0 };
+	struct ha_offer o;
+	json_t *reply = NULL;
+	int rc;
+
+	if (!n) {
+		ha_rdv_refuse(c, ENOMEM, "out of memory");
+		return;
+	}
+	ha_rdv_set_arg(c, n);
+	rc = ha_offer_from_json(json, &o, &e);
+	if (rc == 0)
+		rc = answer(n, &o, &reply, &e);
+	if (rc == 0)
+		rc = ha_rdv_accept(c, reply);
+	if (rc == 0)
+		rc = give(n, &e);
+	json_decref(reply);
+	if (rc == 0)
+		return;
+	n->exchange = NULL;
+	ha_rdv_refuse(c, -rc, e.text[0] ? e.text : dr_errno_name(rc));
+	ha_endpoint_fail(n, rc, e.text);
+}
+
+/* ---- dialling end ---- */
+
+static struct ha_link *link_toward(struct ha_endpoint *n, const struct ha_handle *h)
+{
+	for (struct ha_link *l = n->p->links; l; l = l->next)
+		if (l->connector && l->peer == h->process && l->dev == n->dev &&
+			l->peer_nic == h->addrs[0].nic && !l->lost)
+			return l;
+	return NULL;
+}
+
+static int dial(struct ha_endpoint *n, int64_t now, struct dr_err *e)
+{
+	struct ha_process *p = n->p;
+	struct ha_rdv_addr own[HA_RDV_ADDRS_MAX];
+	struct ha_offer o = { .process = p->id,
+		.session = n->link->number,
+		.opens = n->opens,
+		.comm = n->id_in_session,
+		.threads = p->cfg.threads,
+		.lanes = p->cfg.lanes,
+		.chunk = p->cfg.chunk,
+		.eager = p->cfg.eager };
+	struct ha_rdv_connect_opts co = {
+		.handle = n->handle, .local = own, .timeout_ns = p->cfg.connect_timeout_ns, .arg = n
+	};
+	json_t *json;
+	int rc;
+
+	co.n_local = ha_process_addresses(p, n->dev, own, HA_RDV_ADDRS_MAX);
+	o.n_nics = DR_MIN(co.n_local, (unsigned)HA_OFFER_NICS_MAX);
+	memcpy(o.nic, own, o.n_nics * sizeof(own[0]));
+	snprintf(o.name, sizeof(o.name), "%s", p->devices->dev[n->dev].name);
+	json = ha_offer_to_json(&o);
+	if (!json)
+		return dr_err_set(e, -ENOMEM, "comm: out of memory");
+	co.offer = json;
+	rc = ha_rdv_connect(p->rdv, &co, now, &n->exchange, e);
+	json_decref(json);
+	return rc;
+}
+
+void ha_open_endpoint(struct ha_endpoint *n, int64_t now)
+{
+	struct dr_err e = { 0 };
+	struct ha_handle h;
+	int rc = ha_handle_decode(n->handle, &h, &e);
+
+	if (rc == 0 && !n->link) {
+		struct ha_link *l = link_toward(n, &h);
+
+		if (!l && (l = new_link(n->p))) {
+			l->connector = n->opens = true;
+			l->process = n->p->id;
+			l->number = ++n->p->next_link;
+			l->peer = h.process;
+			l->dev = n->dev;
+			l->peer_nic = h.addrs[0].nic;
+		}
+		if (!l)
+			rc = dr_err_set(&e, -ENOMEM, "session: out of memory");
+		else
+			attach(n, l);
+	}
+	if (rc == 0 && !n->opens && n->link->lost)
+		rc = dr_err_set(&e, -ENOTCONN, "the session could not be opened");
+	if (rc == 0 && !n->opens && !n->link->up) {
+		set_state(n, HA_ENDPOINT_WAITING);
+		return;
+	}
+	if (rc == 0) {
+		n->id_in_session = n->link->next_id++;
+		set_state(n, HA_ENDPOINT_EXCHANGE);
+		rc = dial(n, now, &e);
+	}
+	if (rc != 0)
+		ha_endpoint_fail(n, rc, e.text);
+}
+
+static void on_accept(void *arg, struct ha_rdv_comm *c, const json_t *reply)
+{
+	struct ha_endpoint *n = arg;
+	struct dr_err e = { 0 };
+	struct ha_plan plan;
+	int rc = 0;
+
+	if (n->opens) {
+		struct ha_rdv_addr own[HA_RDV_ADDRS_MAX];
+		unsigned n_own = ha_process_addresses(n->p, n->dev, own, HA_RDV_ADDRS_MAX);
+
+		rc = ha_plan_from_json(reply, own, n_own, &plan, &e);
+		if (rc == 0 && (plan.threads > n->p->cfg.threads || plan.lanes > n->p->cfg.lanes))
+			rc = dr_err_set(
+				&e, -EPROTO, "the peer wants more threads than were offered");
+		if (rc == 0)
+			rc = open_session(n->link, &plan, ha_rdv_secret(c), "peer", &e);
+	}
+	if (rc == 0)
+		rc = ha_comm_open(n->link->s, n->id_in_session, &n->comm, &e);
+	if (rc == 0)
+		n->comm->generation = n->generation;
+	if (rc == 0)
+		rc = give(n, &e);
+	if (rc == 0)
+		return;
+	n->exchange = NULL;
+	ha_rdv_cancel(c);
+	ha_endpoint_fail(n, rc, e.text);
+}
+
+/* ---- both ---- */
+
+static void on_done(void *arg, struct ha_rdv_comm *c, const struct ha_rdv_done *d)
+{
+	struct ha_endpoint *n = arg;
+	struct dr_err e = { 0 };
+	int rc;
+
+	(void)c;
+	n->exchange = NULL;
+	rc = start(n, d, &e);
+	if (rc != 0) {
+		ha_endpoint_fail(n, rc, e.text);
+		return;
+	}
+	if (n->opens) {
+		snprintf(n->link->s->prm.peer, sizeof(n->link->s->prm.peer), "%s", d->peer);
+		n->link->up = true;
+		n->p->tick_ns = 0; /* others may wait for the session */
+	}
+	n->start_ns = dr_now_ns();
+	set_state(n, HA_ENDPOINT_STARTING);
+}
+
+static void on_failed(void *arg, struct ha_rdv_comm *c, const struct dr_err *e)
+{
+	struct ha_endpoint *n = arg;
+
+	(void)c;
+	n->exchange = NULL;
+	ha_endpoint_fail(n, e->code, e->text);
+}
+
+const struct ha_rdv_ops ha_open_ops = {
+	.on_offer = on_offer, .on_accept = on_accept, .on_done = on_done, .on_failed = on_failed
+};

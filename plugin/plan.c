@@ -1,0 +1,228 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "plugin/plan.h"
+
+#include "plugin/match.h"
+#include "plugin/session.h"
+#include "topology/nic_list.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+static const int64_t SIZE_MAX_BYTES = 1 << 30;
+
+/* ---- JSON ---- */
+
+/* 64 bits as text: JSON's numbers are signed. */
+static json_t *hex(uint64_t v)
+{
+	char buf[20];
+
+	snprintf(buf, sizeof(buf), "%016llx", (unsigned long long)v);
+	return json_string(buf);
+}
+
+static bool get_hex(const json_t *j, const char *key, uint64_t *out)
+{
+	const char *s = json_string_value(json_object_get(j, key));
+	uint64_t v = 0;
+
+	if (!s || strlen(s) != 16)
+		return false;
+	for (; *s; s++) {
+		const char *digits = "0123456789abcdef", *d = strchr(digits, *s);
+
+		if (!d)
+			return false;
+		v = v << 4 | (uint64_t)(d - digits);
+	}
+	*out = v;
+	return true;
+}
+
+static bool get_int(const json_t *j, const char *key, int64_t min, int64_t max, int64_t *out)
+{
+	const json_t *v = json_object_get(j, key);
+
+	if (!json_is_integer(v) || json_integer_value(v) < min || json_integer_value(v) > max)
+		return false;
+	*out = json_integer_value(v);
+	return true;
+}
+
+static json_t *sizes_to_json(unsigned threads, unsigned lanes, uint64_t chunk, uint64_t eager)
+{
+	return json_pack("{s:i, s:i, s:I, s:I}", "threads", (int)threads, "lanes", (int)lanes,
+		"chunk", (json_int_t)chunk, "eager", (json_int_t)eager);
+}
+
+static bool sizes_from_json(
+	const json_t *j, unsigned *threads, unsigned *lanes, uint64_t *chunk, uint64_t *eager)
+{
+	int64_t t, l, c, g;
+
+	if (!get_int(j, "threads", 1, HA_SESSION_THREADS_MAX, &t) ||
+		!get_int(j, "lanes", 1, 64, &l) || !get_int(j, "chunk", 1, SIZE_MAX_BYTES, &c) ||
+		!get_int(j, "eager", 0, SIZE_MAX_BYTES, &g))
+		return false;
+	*threads = (unsigned)t;
+	*lanes = (unsigned)l;
+	*chunk = (uint64_t)c;
+	*eager = (uint64_t)g;
+	return true;
+}
+
+/* ---- offer ---- */
+
+json_t *ha_offer_to_json(const struct ha_offer *o)
+{
+	json_t *j = sizes_to_json(o->threads, o->lanes, o->chunk, o->eager), *nics = json_array();
+	int bad = 0;
+
+	for (unsigned i = 0; i < o->n_nics; i++) {
+		char text[DR_ADDR_TEXT];
+		struct dr_addr a = o->nic[i].addr;
+
+		dr_addr_set_port(&a, 0);
+		dr_addr_format(&a, text, sizeof(text));
+		bad |= json_array_append_new(
+			nics, json_pack("{s:s, s:i, s:i}", "addr", text, "prefix", o->nic[i].prefix,
+				      "nic", o->nic[i].nic));
+	}
+	bad |= json_object_set_new(j, "nics", nics);
+	bad |= json_object_set_new(j, "process", hex(o->process));
+	bad |= json_object_set_new(j, "session", hex(o->session));
+	bad |= json_object_set_new(j, "opens", json_boolean(o->opens));
+	bad |= json_object_set_new(j, "comm", json_integer(o->comm));
+	bad |= json_object_set_new(j, "device", json_string(o->name));
+	if (!bad)
+		return j;
+	json_decref(j);
+	return NULL;
+}
+
+static bool nic_from_json(const json_t *j, struct ha_rdv_addr *out)
+{
+	const char *text = json_string_value(json_object_get(j, "addr"));
+	int64_t prefix, number;
+
+	memset(out, 0, sizeof(*out));
+	if (!text || !get_int(j, "prefix", 0, 128, &prefix) ||
+		!get_int(j, "nic", 0, UINT8_MAX, &number) || dr_addr_parse(text, &out->addr))
+		return false;
+	out->prefix = (uint8_t)prefix;
+	out->nic = (uint8_t)number;
+	return true;
+}
+
+int ha_offer_from_json(const json_t *j, struct ha_offer *out, struct dr_err *e)
+{
+	const json_t *nics = json_object_get(j, "nics"), *opens = json_object_get(j, "opens");
+	const char *name = json_string_value(json_object_get(j, "device"));
+	int64_t comm;
+	bool ok;
+
+	memset(out, 0, sizeof(*out));
+	ok = name && json_is_boolean(opens) && get_int(j, "comm", 0, UINT32_MAX, &comm) &&
+	     get_hex(j, "process", &out->process) && get_hex(j, "session", &out->session) &&
+	     sizes_from_json(j, &out->threads, &out->lanes, &out->chunk, &out->eager) &&
+	     json_array_size(nics) >= 1 && json_array_size(nics) <= HA_OFFER_NICS_MAX;
+	for (size_t i = 0; ok && i < json_array_size(nics); i++)
+		ok = nic_from_json(json_array_get(nics, i), &out->nic[i]);
+	if (!ok)
+		return dr_err_set(e, -EPROTO, "the peer's offer of a comm is malformed");
+	out->n_nics = (unsigned)json_array_size(nics);
+	out->opens = json_is_true(opens);
+	out->comm = (uint32_t)comm;
+	snprintf(out->name, sizeof(out->name), "%.*s", IF_NAMESIZE - 1, name);
+	return 0;
+}
+
+/* ---- plan ---- */
+
+static unsigned to_nics(const struct ha_rdv_addr *in, unsigned n, struct dr_nic *out)
+{
+	unsigned k = 0;
+
+	for (unsigned i = 0; i < n && k < DR_NICS_MAX; i++) {
+		out[k] = (struct dr_nic){ .number = (uint16_t)i };
+		if (dr_prefix_of((const struct sockaddr *)&in[i].addr.ss, in[i].prefix,
+			    &out[k].addr) == 0)
+			k++;
+	}
+	return k;
+}
+
+static void set_rail(struct ha_plan *p, const struct ha_rdv_addr *own, const struct dr_nic *a,
+	const struct dr_nic *b, const struct dr_nic_pair *pair)
+{
+	p->rail[p->n_rails] = own[b[pair->b].number];
+	p->peer_nic[p->n_rails] = a[pair->a].number;
+	p->n_rails++;
+}
+
+/* On another NIC than rail 0, at both ends. */
+static bool apart(const struct ha_plan *p, const struct ha_offer *o, const struct ha_rdv_addr *own,
+	const struct dr_nic *peer)
+{
+	return p->n_rails == 0 || (own->nic != p->rail[0].nic &&
+					  o->nic[peer->number].nic != o->nic[p->peer_nic[0]].nic);
+}
+
+int ha_plan_choose(const struct ha_offer *o, const struct ha_rdv_addr *own, unsigned n_own,
+	bool backup, struct ha_plan *out, struct dr_err *e)
+{
+	struct dr_nic a[DR_NICS_MAX], b[DR_NICS_MAX];
+	struct dr_nic_pair pair[DR_NICS_MAX];
+	unsigned n_a = to_nics(o->nic, o->n_nics, a), n_b = to_nics(own, n_own, b);
+	unsigned n = dr_nic_pair_up(a, n_a, b, n_b, DR_NIC_WANT_AUTO, pair);
+
+	memset(out, 0, sizeof(*out));
+	if (n == 0)
+		return dr_err_set(e, -EADDRNOTAVAIL,
+			"no rail joins the ends: give two NICs one subnet, or both ends a route");
+	/* Pairs are in the order of a: the device's NIC, then its shadow's. */
+	for (unsigned pass = 0; pass < 2; pass++)
+		for (unsigned i = 0; i < n && out->n_rails < (backup ? DR_PATHS : 1u); i++)
+			if (pair[i].routed == (pass == 1) &&
+				apart(out, o, &own[b[pair[i].b].number], &a[pair[i].a]))
+				set_rail(out, own, a, b, &pair[i]);
+	return 0;
+}
+
+json_t *ha_plan_to_json(const struct ha_plan *p)
+{
+	json_t *j = sizes_to_json(p->threads, p->lanes, p->chunk, p->eager), *rails = json_array();
+	int bad = 0;
+
+	for (unsigned i = 0; i < p->n_rails; i++)
+		bad |= json_array_append_new(rails, json_integer(p->peer_nic[i]));
+	bad |= json_object_set_new(j, "rails", rails);
+	if (!bad)
+		return j;
+	json_decref(j);
+	return NULL;
+}
+
+int ha_plan_from_json(const json_t *j, const struct ha_rdv_addr *own, unsigned n_own,
+	struct ha_plan *out, struct dr_err *e)
+{
+	const json_t *rails = json_object_get(j, "rails");
+	bool ok;
+
+	memset(out, 0, sizeof(*out));
+	ok = sizes_from_json(j, &out->threads, &out->lanes, &out->chunk, &out->eager) &&
+	     json_array_size(rails) >= 1 && json_array_size(rails) <= DR_PATHS;
+	for (size_t i = 0; ok && i < json_array_size(rails); i++) {
+		const json_t *v = json_array_get(rails, i);
+
+		ok = json_is_integer(v) && json_integer_value(v) >= 0 &&
+		     json_integer_value(v) < DR_MIN(n_own, (unsigned)HA_OFFER_NICS_MAX);
+		if (ok)
+			out->rail[i] = own[json_integer_value(v)];
+	}
+	if (!ok)
+		return dr_err_set(e, -EPROTO, "the peer's answer to a comm is malformed");
+	out->n_rails = (unsigned)json_array_size(rails);
+	return 0;
+}

@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef HA_PLUGIN_RDV_PRIV_H
+#define HA_PLUGIN_RDV_PRIV_H
+
+#include "bootstrap/acceptor.h"
+#include "plugin/rdv_route.h"
+#include "plugin/rdv_xchg.h"
+
+/* Shared by rdv.c (life, comms), rdv_listen.c (listens and their sockets), rdv_accept.c (connections at the listening end) and rdv_dial.c (connecting end). */
+
+enum { HA_RDV_BUCKETS = 256, HA_RDV_OPENING_MAX = 64 };
+
+/* A link's role at the listening end. Its owner is the comm when BOUND, else the rendezvous. */
+enum ha_rdv_role {
+	HA_RDV_UNPROVEN, /* no hello or proof yet */
+	HA_RDV_PROVEN,	 /* waits for OFFER */
+	HA_RDV_BOUND,	 /* carries a comm's exchange */
+};
+
+struct ha_rdv_listen {
+	struct ha_rdv *rdv;
+	uint64_t number;
+	struct dr_boot_key key;
+	void *arg;
+	bool closed;
+	unsigned comms; /* that refer to it */
+	struct ha_rdv_listen *next;
+};
+
+struct ha_rdv_dialler {
+	uint8_t session[DR_CONV_SESSION_BYTES];
+	struct ha_rdv_addr *local;
+	struct ha_route routes[HA_ROUTES_MAX];
+	unsigned n_routes, index;
+	unsigned attempts, denied; /* all; in this round */
+	int64_t began_ns, next_ns, backoff_ns;
+	char last[2 * DR_ADDR_TEXT + 16], text[160]; /* of the last failed attempt */
+};
+
+struct ha_rdv_comm {
+	struct ha_rdv *rdv;
+	struct ha_rdv_listen *listen; /* acceptor */
+	struct ha_rdv_dialler *dial;  /* dialler */
+	struct ha_xchg x;
+	struct dr_link *link;
+	void *arg;
+	int64_t until_ns;
+	bool told; /* no callbacks any more; an acceptor's exchange stays until until_ns */
+	bool over; /* to be freed in the next tick */
+	struct ha_rdv_comm *next;
+};
+
+struct ha_rdv {
+	struct ha_rdv_ops ops;
+	struct dr_poller *poller;
+	struct ha_rdv_timing timing;
+	char version[DR_CONV_BUILD_MAX];
+	uint64_t process, last_listen;
+	uint16_t port_min, port_max, port; /* port: 0 before the first listen */
+	struct dr_acceptor acceptor;
+	int64_t full_since_ns;	  /* so many are without proof; 0: there are places */
+	struct dr_link *in, *out; /* of the listening end, of the connecting end */
+	struct ha_rdv_listen *listens[HA_RDV_BUCKETS];
+	struct ha_rdv_comm *accepts, *dials;
+	struct ha_rdv_comm *turn; /* of dials: the next one to dial; NULL: the first */
+	int64_t left_out_ns;	  /* an address was left out, and logged; 0: never */
+	bool reap;		  /* something is over or closed */
+};
+
+/* rdv.c */
+void ha_rdv_link_opts(struct ha_rdv *r, enum dr_conv_role role, struct dr_link_opts *o);
+/* Forget the comm: no callback, no link. */
+void ha_rdv_comm_over(struct ha_rdv_comm *c);
+void ha_rdv_comm_failed(struct ha_rdv_comm *c, const struct dr_err *e);
+/* A frame on the comm's link. False: the conversation has failed. */
+bool ha_rdv_comm_frame(struct ha_rdv_comm *c, const struct dr_conv_event *ev, int64_t now_ns);
+
+/* Send what is queued, then close the comm's link, if it has one. */
+void ha_rdv_comm_close_link(struct ha_rdv_comm *c, int64_t now_ns);
+
+/* rdv_listen.c: the conversation's key from the handle's. */
+void ha_rdv_expand_key(const struct ha_handle *h, struct dr_boot_key *out);
+
+/* rdv_accept.c */
+extern const struct dr_acceptor_ops ha_rdv_acceptor_ops;
+/* Refuse an exchange that is not done, without callback. The refusal is repeated until the dialler's time is over. */
+void ha_rdv_comm_refuse(struct ha_rdv_comm *c, int code, const char *text, int64_t now_ns);
+void ha_rdv_accept_tick(struct ha_rdv *r, int64_t now_ns);
+int64_t ha_rdv_accept_deadline(const struct ha_rdv *r);
+
+/* rdv_dial.c */
+void ha_rdv_dial_tick(struct ha_rdv *r, int64_t now_ns);
+int64_t ha_rdv_dial_deadline(const struct ha_rdv *r);
+
+#endif

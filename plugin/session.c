@@ -1,0 +1,533 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "plugin/session_priv.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "channel/peer.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+/*
+ * Life of a session, and its inline manager. lane.c has the bulk lanes.
+ *  1. A bulk manager is created, started and destroyed on its I/O thread; the control thread waits for that.
+ *  2. The threads that call comms poll only their comm's connection. The whole manager (other connections, rails,
+ *     datagrams, timers) is driven every INLINE_NS by whoever calls, and by the control thread when nobody did for half a
+ *     heartbeat, or at once if the manager is due.
+ */
+static const int64_t INLINE_NS = DR_NS_PER_MS;
+
+/* Handles: the peer's, the inline manager's, then for each thread its manager's and those of its lanes. */
+
+/* ---- callbacks of the inline manager ---- */
+
+static void inline_completed(
+	void *arg, struct dr_channel *ch, uint64_t seq, uint32_t bytes, int64_t now)
+{
+	struct ha_session *s = arg;
+
+	(void)bytes, (void)now;
+	ha_comm_completed(s->comm[dr_channel_id(ch) % HA_COMMS_MAX], seq);
+}
+
+static void inline_failed(void *arg, struct dr_channel *ch, int err, const char *text, int64_t now)
+{
+	struct ha_session *s = arg;
+
+	(void)now;
+	ha_comm_end(s->comm[dr_channel_id(ch) % HA_COMMS_MAX], err, text);
+}
+
+/* Once for each switch: at the receiver, which knows the gap. */
+static void switched(struct ha_session *s, const char *what, struct dr_channel *ch,
+	const struct dr_switch_record *rec)
+{
+	int64_t gap = rec->first_delivery_ns - rec->last_delivery_ns;
+
+	if (dr_channel_is_sender(ch))
+		return;
+	if (rec->planned) {
+		dr_info("session", "%s %u from %s: back on path %u", what, dr_channel_id(ch),
+			s->prm.peer, rec->to);
+		return;
+	}
+	if (rec->last_delivery_ns == 0 || rec->first_delivery_ns == 0)
+		gap = 0; /* nothing was in flight */
+	atomic_fetch_add(&s->gap_ns, gap);
+	dr_info("session", "%s %u from %s: path %u -> %u, gap %.3f ms: %s", what, dr_channel_id(ch),
+		s->prm.peer, rec->from, rec->to, (double)gap / 1e6, rec->cause);
+}
+
+static void inline_switched(void *arg, struct dr_channel *ch, const struct dr_switch_record *rec)
+{
+	switched(arg, "comm", ch, rec);
+}
+
+static void bulk_switched(void *arg, struct dr_channel *ch, const struct dr_switch_record *rec)
+{
+	switched(((struct ha_bulk *)arg)->s, "lane", ch, rec);
+}
+
+static const struct dr_manager_ops inline_ops = {
+	.channel = { .completed = inline_completed,
+		.failed = inline_failed,
+		.switched = inline_switched },
+};
+static const struct dr_manager_ops bulk_ops = {
+	.channel = { .completed = ha_lane_completed,
+		.credited = ha_lane_credited,
+		.failed = ha_lane_failed,
+		.switched = bulk_switched },
+};
+
+/* ---- create ---- */
+
+static struct dr_manager_params manager_params(const struct ha_session *s, unsigned position)
+{
+	struct dr_manager_params p = s->prm.manager;
+
+	p.gpu = p.position = position;
+	p.connector = s->prm.connector;
+	p.window = HA_WINDOW;
+	p.peer = s->peer;
+	memcpy(p.token, s->prm.token, DR_TOKEN_LEN);
+	return p;
+}
+
+static struct dr_manager_channel lane_spec(const struct ha_session *s, unsigned lane)
+{
+	unsigned n = s->prm.manager.n_rails;
+
+	/* Rail 0 is that of the device; the other one stands by. */
+	(void)lane;
+	return (struct dr_manager_channel){
+		.primary = 0, .shadow = n - 1, .sender = s->prm.connector
+	};
+}
+
+struct on_thread {
+	struct ha_bulk *b;
+	const uint8_t (*handles)[DR_HANDLE_MAX];
+	const uint16_t *lens;
+	struct dr_err *e;
+	int rc;
+};
+
+static int open_lane(struct ha_bulk *b, unsigned i, struct dr_err *e)
+{
+	struct ha_lane *l = &b->lane[i];
+	struct dr_manager_channel spec = lane_spec(b->s, l->index);
+	static uint8_t nothing[8];
+	const struct dr_memory m = { .base = nothing, .len = sizeof(nothing) };
+	int rc = dr_manager_open_channel(b->m, i, &spec, &l->ch, e);
+
+	return rc ? rc : dr_channel_mem_reg(l->ch, &m, &l->nothing, e);
+}
+
+static void create_bulk(void *arg, int64_t now)
+{
+	struct on_thread *c = arg;
+	struct ha_bulk *b = c->b;
+	struct dr_manager_params p = manager_params(b->s, 1 + (unsigned)(b - b->s->bulk));
+
+	(void)now;
+	p.poller = ha_thread_poller(b->thread);
+	p.ops = &bulk_ops;
+	p.arg = b;
+	c->rc = dr_manager_create(&p, &b->m, c->e);
+	for (unsigned i = 0; i < b->s->prm.lanes && c->rc == 0; i++)
+		c->rc = open_lane(b, i, c->e);
+}
+
+static int create_inline(struct ha_session *s, struct dr_err *e)
+{
+	struct dr_manager_params p;
+	int rc = dr_poller_create(&s->poller, e);
+
+	if (rc == 0)
+		rc = dr_poller_create(&s->apart, e);
+	if (rc != 0)
+		return rc;
+	p = manager_params(s, 0);
+	p.poller = s->poller;
+	p.ops = &inline_ops;
+	p.arg = s;
+	if (p.transport->caps & DR_CAP_DGRAM) {
+		rc = dr_peer_create(&p, s->apart, &s->peer, e);
+		p.peer = s->peer;
+	}
+	return rc ? rc : dr_manager_create(&p, &s->m, e);
+}
+
+static void init_lanes(struct ha_session *s)
+{
+	for (unsigned i = 0; i < s->n_lanes; i++) {
+		struct ha_lane *l = &s->lanes[i];
+
+		l->index = i;
+		l->bulk = &s->bulk[i / s->prm.lanes];
+		l->waiting_end = &l->waiting;
+	}
+	for (unsigned t = 0; t < s->prm.n_threads; t++) {
+		s->bulk[t].s = s;
+		s->bulk[t].thread = s->prm.threads[t];
+		s->bulk[t].lane = &s->lanes[t * s->prm.lanes];
+		s->bulk[t].member.tick = ha_bulk_tick;
+		s->bulk[t].member.deadline = ha_bulk_deadline;
+	}
+}
+
+static int create_all(struct ha_session *s, struct dr_err *e)
+{
+	int rc = create_inline(s, e);
+
+	for (unsigned t = 0; t < s->prm.n_threads && rc == 0; t++) {
+		struct on_thread c = { .b = &s->bulk[t], .e = e };
+
+		ha_thread_call(s->bulk[t].thread, create_bulk, &c);
+		rc = c.rc;
+	}
+	return rc;
+}
+
+int ha_session_create(const struct ha_session_params *p, struct ha_session **out, struct dr_err *e)
+{
+	struct ha_session *s = dr_calloc(1, sizeof(*s));
+	int rc;
+
+	if (!s)
+		return dr_err_set(e, -ENOMEM, "session with %s: out of memory", p->peer);
+	s->prm = *p;
+	pthread_mutex_init(&s->lock, NULL);
+	pthread_mutex_init(&s->names, NULL);
+	s->n_lanes = p->n_threads * p->lanes;
+	s->lanes = dr_calloc(s->n_lanes, sizeof(*s->lanes));
+	s->comm = dr_calloc(HA_COMMS_MAX, sizeof(struct ha_comm *));
+	if (!s->lanes || !s->comm) {
+		rc = dr_err_set(e, -ENOMEM, "session with %s: out of memory", p->peer);
+	} else {
+		init_lanes(s);
+		rc = create_all(s, e);
+	}
+	if (rc != 0) {
+		(void)ha_session_destroy(s);
+		return rc;
+	}
+	*out = s;
+	return 0;
+}
+
+/* ---- handles and start ---- */
+
+unsigned ha_session_handle_count(const struct ha_session *s)
+{
+	unsigned r = s->prm.manager.n_rails;
+
+	return (s->peer ? r : 0) + r + s->prm.n_threads * (r + s->prm.lanes);
+}
+
+struct get_handle {
+	struct ha_bulk *b;
+	unsigned i;
+	void *buf;
+	size_t cap;
+	int rc;
+};
+
+static void bulk_handle(void *arg, int64_t now)
+{
+	struct get_handle *g = arg;
+	unsigned r = dr_manager_handle_count(g->b->m);
+
+	(void)now;
+	g->rc = g->i < r ? dr_manager_handle(g->b->m, g->i, g->buf, g->cap)
+			 : dr_channel_handle(g->b->lane[g->i - r].ch, g->buf, g->cap);
+}
+
+int ha_session_handle(struct ha_session *s, unsigned i, void *buf, size_t cap)
+{
+	unsigned r = s->prm.manager.n_rails, each = r + s->prm.lanes;
+	struct get_handle g = { .buf = buf, .cap = cap };
+
+	dr_assert(i < ha_session_handle_count(s));
+	if (s->peer) {
+		if (i < r)
+			return dr_peer_handle(s->peer, i, buf, cap);
+		i -= r;
+	}
+	if (i < r) {
+		pthread_mutex_lock(&s->lock);
+		g.rc = dr_manager_handle(s->m, i, buf, cap);
+		pthread_mutex_unlock(&s->lock);
+		return g.rc;
+	}
+	i -= r;
+	g.b = &s->bulk[i / each];
+	g.i = i % each;
+	ha_thread_call(g.b->thread, bulk_handle, &g);
+	return g.rc;
+}
+
+static void start_bulk(void *arg, int64_t now)
+{
+	struct on_thread *c = arg;
+	struct ha_bulk *b = c->b;
+	unsigned r = b->s->prm.manager.n_rails;
+
+	c->rc = dr_manager_start(b->m, c->handles, c->lens, r, now, c->e);
+	for (unsigned i = 0; i < b->s->prm.lanes && c->rc == 0; i++)
+		c->rc = dr_channel_start(
+			b->lane[i].ch, c->handles[r + i], c->lens[r + i], now, c->e);
+	if (c->rc != 0)
+		return;
+	ha_thread_add(b->thread, &b->member);
+	b->added = true;
+}
+
+static int start_inline(struct ha_session *s, const uint8_t (*handles)[DR_HANDLE_MAX],
+	const uint16_t *lens, struct dr_err *e)
+{
+	unsigned r = s->prm.manager.n_rails, at = 0;
+	int64_t now = dr_now_ns();
+	int rc = 0;
+
+	if (s->peer) {
+		rc = dr_peer_start(s->peer, handles, lens, r, now, e);
+		at = r;
+	}
+	pthread_mutex_lock(&s->lock);
+	if (rc == 0)
+		rc = dr_manager_start(s->m, handles + at, lens + at, r, now, e);
+	pthread_mutex_unlock(&s->lock);
+	return rc;
+}
+
+int ha_session_start(struct ha_session *s, const uint8_t (*handles)[DR_HANDLE_MAX],
+	const uint16_t *lens, unsigned n, struct dr_err *e)
+{
+	unsigned r = s->prm.manager.n_rails, at = r + (s->peer ? r : 0);
+	int rc;
+
+	if (n != ha_session_handle_count(s))
+		return dr_err_set(e, -EPROTO, "session with %s: %u handles, expected %u",
+			s->prm.peer, n, ha_session_handle_count(s));
+	for (unsigned i = 0; i < n; i++)
+		if (lens[i] > DR_HANDLE_MAX)
+			return dr_err_set(e, -EPROTO, "session with %s: handle %u has %u bytes",
+				s->prm.peer, i, lens[i]);
+	rc = start_inline(s, handles, lens, e);
+	for (unsigned t = 0; t < s->prm.n_threads && rc == 0; t++) {
+		struct on_thread c = {
+			.b = &s->bulk[t], .handles = handles + at, .lens = lens + at, .e = e
+		};
+
+		ha_thread_call(s->bulk[t].thread, start_bulk, &c);
+		rc = c.rc;
+		at += r + s->prm.lanes;
+	}
+	return rc;
+}
+
+/* ---- drive ---- */
+
+static void drive_all(struct ha_session *s, int64_t now)
+{
+	s->polled_ns = now;
+	(void)dr_poller_wait(s->poller, 0);
+	dr_manager_tick(s->m, dr_now_ns());
+}
+
+void ha_session_drive(struct ha_session *s, struct dr_channel *ch, int64_t now)
+{
+	atomic_store_explicit(&s->driven_ns, now, memory_order_relaxed);
+	if (dr_channel_ready(ch) != 1)
+		s->polled_ns = 0;
+	else
+		for (unsigned i = 0; i < s->prm.test_max_poll && dr_channel_poll(ch, now) > 0; i++)
+			;
+	if (now - s->polled_ns >= INLINE_NS || now >= dr_manager_deadline(s->m))
+		drive_all(s, now);
+}
+
+static int64_t undriven_ns(const struct ha_session *s)
+{
+	return atomic_load_explicit(&s->driven_ns, memory_order_relaxed) +
+	       s->prm.manager.heartbeat_ns / 2;
+}
+
+void ha_session_tick(struct ha_session *s, int64_t now)
+{
+	if (now < undriven_ns(s) || pthread_mutex_trylock(&s->lock) != 0)
+		return;
+	atomic_store_explicit(&s->driven_ns, now, memory_order_relaxed);
+	drive_all(s, now);
+	for (struct ha_comm *c = s->comms; c; c = c->next)
+		ha_comm_progress(c, now);
+	pthread_mutex_unlock(&s->lock);
+}
+
+int64_t ha_session_deadline(const struct ha_session *s)
+{
+	return undriven_ns(s);
+}
+
+struct link {
+	struct ha_bulk *b;
+	int ifindex;
+	bool up;
+};
+
+static void bulk_link(void *arg, int64_t now)
+{
+	struct link *l = arg;
+
+	dr_manager_link(l->b->m, l->ifindex, l->up, now);
+}
+
+void ha_session_link(struct ha_session *s, int ifindex, bool up)
+{
+	pthread_mutex_lock(&s->lock);
+	dr_manager_link(s->m, ifindex, up, dr_now_ns());
+	pthread_mutex_unlock(&s->lock);
+	for (unsigned t = 0; t < s->prm.n_threads; t++)
+		ha_thread_call(
+			s->bulk[t].thread, bulk_link, &(struct link){ &s->bulk[t], ifindex, up });
+}
+
+/* ---- counters ---- */
+
+struct count {
+	struct ha_bulk *b;
+	struct ha_counters *to;
+};
+
+static void count_bulk(void *arg, int64_t now)
+{
+	struct count *c = arg;
+
+	(void)now;
+	for (unsigned i = 0; i < c->b->s->prm.lanes; i++)
+		ha_session_count(c->b->s, c->b->lane[i].ch, c->to);
+}
+
+void ha_session_count(struct ha_session *s, struct dr_channel *ch, struct ha_counters *to)
+{
+	struct dr_channel_stats st;
+
+	dr_channel_stats(ch, &st);
+	ha_counters_add(to, &st, s->prm.connector, s->prm.device);
+}
+
+void ha_session_counters(struct ha_session *s, struct ha_counters *to)
+{
+	pthread_mutex_lock(&s->lock);
+	ha_counters_sum(to, &s->past);
+	for (struct ha_comm *c = s->comms; c; c = c->next)
+		if (c->ch)
+			ha_session_count(s, c->ch, to);
+	pthread_mutex_unlock(&s->lock);
+	for (unsigned t = 0; t < s->prm.n_threads; t++)
+		ha_thread_call(s->bulk[t].thread, count_bulk, &(struct count){ &s->bulk[t], to });
+	to->gap_seconds += (double)atomic_load(&s->gap_ns) / 1e9;
+}
+
+/* ---- end ---- */
+
+void ha_session_fail(struct ha_session *s, int err, const char *why)
+{
+	int none = 0;
+
+	pthread_mutex_lock(&s->names);
+	if (atomic_compare_exchange_strong(&s->err, &none, err)) {
+		snprintf(s->why, sizeof(s->why), "%s", why);
+		for (struct ha_comm *c = s->comms; c; c = c->next)
+			ha_comm_fail(c, err, why);
+	}
+	pthread_mutex_unlock(&s->names);
+}
+
+static void close_bulk(void *arg, int64_t now)
+{
+	dr_manager_close(((struct ha_bulk *)arg)->m, now);
+}
+
+void ha_session_close(struct ha_session *s)
+{
+	pthread_mutex_lock(&s->lock);
+	dr_manager_close(s->m, dr_now_ns());
+	pthread_mutex_unlock(&s->lock);
+	for (unsigned t = 0; t < s->prm.n_threads; t++)
+		ha_thread_call(s->bulk[t].thread, close_bulk, &s->bulk[t]);
+}
+
+struct is_closed {
+	struct ha_bulk *b;
+	bool closed;
+};
+
+static void bulk_closed(void *arg, int64_t now)
+{
+	struct is_closed *c = arg;
+
+	(void)now;
+	c->closed = dr_manager_closed(c->b->m);
+}
+
+bool ha_session_closed(struct ha_session *s)
+{
+	bool all;
+
+	pthread_mutex_lock(&s->lock);
+	all = dr_manager_closed(s->m);
+	pthread_mutex_unlock(&s->lock);
+	for (unsigned t = 0; t < s->prm.n_threads && all; t++) {
+		struct is_closed c = { .b = &s->bulk[t] };
+
+		ha_thread_call(s->bulk[t].thread, bulk_closed, &c);
+		all = c.closed;
+	}
+	return all;
+}
+
+static void destroy_bulk(void *arg, int64_t now)
+{
+	struct on_thread *c = arg;
+	struct ha_bulk *b = c->b;
+
+	if (b->added)
+		ha_thread_remove(b->thread, &b->member);
+	for (unsigned i = 0; i < b->s->prm.lanes; i++)
+		if (b->lane[i].nothing.base)
+			c->rc = dr_channel_mem_dereg(b->lane[i].ch, &b->lane[i].nothing, now, NULL);
+	int rc = dr_manager_destroy(b->m);
+	c->rc = c->rc ? c->rc : rc;
+	for (unsigned i = 0; i < b->s->prm.lanes; i++)
+		ha_lane_drop(&b->lane[i]);
+}
+
+int ha_session_destroy(struct ha_session *s)
+{
+	int rc = 0;
+
+	for (unsigned t = 0; t < s->prm.n_threads && s->lanes; t++) {
+		struct on_thread c = { .b = &s->bulk[t] };
+
+		if (!s->bulk[t].m)
+			continue;
+		ha_thread_call(s->bulk[t].thread, destroy_bulk, &c);
+		rc = rc ? rc : c.rc;
+	}
+	int err = dr_manager_destroy(s->m);
+	rc = rc ? rc : err;
+	dr_peer_destroy(s->peer);
+	dr_poller_destroy(s->apart);
+	dr_poller_destroy(s->poller);
+	pthread_mutex_destroy(&s->lock);
+	pthread_mutex_destroy(&s->names);
+	dr_free(s->comm);
+	dr_free(s->lanes);
+	dr_free(s);
+	return rc;
+}

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef DR_PLUGIN_SESSION_PRIV_H
+#define DR_PLUGIN_SESSION_PRIV_H
+
+#include "plugin/comm.h"
+
+/* Shared by session.c and lane.c. Callbacks of a bulk manager (arg: struct ha_bulk), and of its thread. */
+void ha_lane_completed(
+	void *arg, struct dr_channel *ch, uint64_t seq, uint32_t bytes, int64_t now_ns);
+void ha_lane_credited(void *arg, struct dr_channel *ch, int64_t now_ns);
+void ha_lane_failed(void *arg, struct dr_channel *ch, int err, const char *text, int64_t now_ns);
+/* Adds the counters of a channel. */
+void ha_session_count(struct ha_session *s, struct dr_channel *ch, struct ha_counters *to);
+void ha_lane_drop(struct ha_lane *l);
+void ha_chunk_free(struct ha_chunk *k);
+void ha_bulk_tick(struct ha_member *member, int64_t now_ns);
+int64_t ha_bulk_deadline(const struct ha_member *member);
+
+#endif

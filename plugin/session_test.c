@@ -1,0 +1,289 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "plugin/comm.h"
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/rng.h"
+#include "transport/tcp/tcp.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+/* Two ends of a session in one process, over two addresses of the loopback device. */
+enum { THREADS = 2, LANES = 2, CHUNK = 64 << 10, EAGER = 1024, BYTES = 4 << 20 };
+enum { TX, RX, ENDS };
+static const int64_t LIMIT_NS = 60 * DR_NS_PER_S; /* of a wait: an error if it is reached */
+
+static struct ha_thread *io[THREADS];
+static struct ha_session *end[ENDS];
+static struct ha_comm *comm[ENDS];
+static uint8_t *memory[ENDS];
+static struct ha_mr *mr[ENDS];
+static struct dr_rng rng;
+
+static struct sockaddr_storage address(const char *text)
+{
+	struct sockaddr_storage ss = { 0 };
+	struct sockaddr_in *in = (struct sockaddr_in *)&ss;
+
+	in->sin_family = AF_INET;
+	assert_int_equal(inet_pton(AF_INET, text, &in->sin_addr), 1);
+	return ss;
+}
+
+static struct ha_session_params params(bool connector)
+{
+	struct ha_session_params p = { .connector = connector,
+		.n_threads = THREADS,
+		.lanes = LANES,
+		.threads = io,
+		.chunk = CHUNK,
+		.eager = EAGER,
+		.test_max_poll = 32,
+		.peer = "peer" };
+
+	p.manager.transport = dr_transport_find("tcp");
+	p.manager.n_rails = 2;
+	p.manager.rail[0].local = address(connector ? "127.0.0.1" : "127.0.0.3");
+	p.manager.rail[1].local = address(connector ? "127.0.0.2" : "127.0.0.4");
+	p.manager.heartbeat_ns = 10 * DR_NS_PER_MS;
+	p.manager.failback = true;
+	p.manager.hold_down_ns = 100 * DR_NS_PER_MS;
+	p.manager.hw_window_ns = 0;
+	memset(p.token, 7, sizeof(p.token));
+	return p;
+}
+
+static void drive(void)
+{
+	for (unsigned i = 0; i < ENDS; i++)
+		ha_session_tick(end[i], dr_now_ns());
+}
+
+static void handles_to(unsigned to)
+{
+	static uint8_t handle[64][DR_HANDLE_MAX];
+	uint16_t lens[64];
+	unsigned n = ha_session_handle_count(end[!to]);
+	struct dr_err e;
+
+	assert_true(n <= 64);
+	for (unsigned i = 0; i < n; i++) {
+		int len = ha_session_handle(end[!to], i, handle[i], sizeof(handle[i]));
+
+		assert_true(len >= 0);
+		lens[i] = (uint16_t)len;
+	}
+	if (ha_session_start(end[to], handle, lens, n, &e) != 0)
+		fail_msg("%s", e.text);
+}
+
+static void open_comm(unsigned number)
+{
+	uint8_t handle[ENDS][DR_HANDLE_MAX];
+	int len[ENDS];
+	int64_t until = dr_now_ns() + LIMIT_NS;
+	struct dr_err e;
+
+	for (unsigned i = 0; i < ENDS; i++) {
+		if (ha_comm_open(end[i], number, &comm[i], &e) != 0)
+			fail_msg("%s", e.text);
+		len[i] = ha_comm_handle(comm[i], handle[i], sizeof(handle[i]));
+		assert_true(len[i] >= 0);
+	}
+	for (unsigned i = 0; i < ENDS; i++)
+		assert_int_equal(ha_comm_start(comm[i], handle[!i], (size_t)len[!i], &e), 0);
+	while (ha_comm_ready(comm[TX]) != 1 || ha_comm_ready(comm[RX]) != 1) {
+		assert_true(dr_now_ns() < until);
+		drive();
+	}
+}
+
+static void close_comm(void)
+{
+	for (unsigned i = 0; i < ENDS; i++)
+		ha_comm_close(comm[i]);
+	for (unsigned i = 0; i < ENDS; i++) {
+		while (!ha_comm_closed(comm[i]))
+			drive();
+		assert_int_equal(ha_comm_free(comm[i]), 0);
+	}
+}
+
+static int setup(void **state)
+{
+	struct dr_err e;
+
+	(void)state;
+	for (unsigned t = 0; t < THREADS; t++)
+		assert_int_equal(ha_thread_start("io", 0, &io[t], &e), 0);
+	for (unsigned i = 0; i < ENDS; i++) {
+		struct ha_session_params p = params(i == TX);
+
+		if (ha_session_create(&p, &end[i], &e) != 0)
+			fail_msg("%s", e.text);
+	}
+	for (unsigned i = 0; i < ENDS; i++)
+		handles_to(i);
+	open_comm(5);
+	for (unsigned i = 0; i < ENDS; i++) {
+		struct dr_memory m = { .len = BYTES };
+
+		m.base = memory[i] = dr_pages_alloc(BYTES);
+		assert_int_equal(ha_mr_reg(comm[i], &m, &mr[i], &e), 0);
+	}
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	for (unsigned i = 0; i < ENDS; i++)
+		assert_int_equal(ha_mr_dereg(comm[i], mr[i], NULL), 0);
+	close_comm();
+	for (unsigned i = 0; i < ENDS; i++)
+		ha_session_close(end[i]);
+	while (!ha_session_closed(end[TX]) || !ha_session_closed(end[RX]))
+		drive();
+	for (unsigned i = 0; i < ENDS; i++) {
+		assert_int_equal(ha_session_destroy(end[i]), 0);
+		dr_pages_free(memory[i], BYTES);
+	}
+	for (unsigned t = 0; t < THREADS; t++)
+		ha_thread_stop(io[t]);
+	return 0;
+}
+
+/* ---- messages ---- */
+
+struct message {
+	struct ha_request *req[ENDS];
+	bool done[ENDS];
+	uint64_t off, size;
+	uint32_t tag;
+	int got;
+};
+
+static void start(struct message *x, unsigned i)
+{
+	struct ha_buffer b = { mr[i], memory[i] + x->off, x->size, x->tag };
+	int rc = i == TX ? ha_comm_send(comm[i], &b, &x->req[i])
+			 : ha_comm_recv(comm[i], &b, 1, &x->req[i]);
+
+	if (rc != 0)
+		fail_msg("%d", rc);
+}
+
+static void test_one(struct message *x, unsigned i)
+{
+	int rc;
+
+	if (!x->req[i]) {
+		start(x, i);
+		return;
+	}
+	if (x->done[i])
+		return;
+	rc = ha_comm_test(x->req[i], &x->done[i], i == RX ? &x->got : NULL);
+	if (rc != 0)
+		fail_msg("%d", rc);
+}
+
+static uint8_t pattern(uint64_t message, uint64_t i)
+{
+	return (uint8_t)(message * 31 + i * 7 + i / 251);
+}
+
+/* n messages of random sizes, at most `depth` in flight; one chance in `hazard` before each round to break a path. */
+static void stream(unsigned n, unsigned depth, uint64_t size_max, unsigned hazard)
+{
+	struct message *x = dr_calloc(n, sizeof(*x));
+	int64_t until = dr_now_ns() + LIMIT_NS;
+	unsigned head = 0;
+	uint64_t room = BYTES / depth;
+
+	for (unsigned k = 0; k < n; k++) {
+		x[k].off = k % depth * room;
+		x[k].size = dr_rng_below(&rng, 3) ? dr_rng_below(&rng, size_max + 1)
+						  : dr_rng_below(&rng, 200);
+		x[k].tag = 3;
+		assert_true(x[k].size <= room);
+	}
+	while (head < n) {
+		unsigned top = DR_MIN(n, head + depth);
+
+		assert_true(dr_now_ns() < until);
+		for (unsigned k = head; k < top; k++) {
+			for (uint64_t i = 0; !x[k].req[TX] && i < x[k].size; i++)
+				memory[TX][x[k].off + i] = pattern(k, i);
+			test_one(&x[k], TX);
+			if (!x[k].req[TX])
+				break;
+		}
+		for (unsigned k = head; k < top; k++) {
+			test_one(&x[k], RX);
+			if (!x[k].req[RX])
+				break;
+		}
+		if (hazard && dr_rng_below(&rng, hazard) == 0) {
+			unsigned i = (unsigned)dr_rng_below(&rng, ENDS);
+
+			pthread_mutex_lock(&end[i]->lock);
+			dr_channel_break_path(comm[i]->ch,
+				(unsigned)DR_MAX(dr_channel_active(comm[i]->ch), 0), dr_now_ns());
+			pthread_mutex_unlock(&end[i]->lock);
+		}
+		drive();
+		for (; head < n && x[head].done[TX] && x[head].done[RX]; head++) {
+			assert_int_equal(x[head].got, x[head].size);
+			for (uint64_t i = 0; i < x[head].size; i++)
+				if (memory[RX][x[head].off + i] != pattern(head, i))
+					fail_msg("message %u differs at byte %llu of %llu", head,
+						(unsigned long long)i,
+						(unsigned long long)x[head].size);
+		}
+	}
+	dr_free(x);
+}
+
+static void small_messages_arrive(void **state)
+{
+	(void)state;
+	stream(5000, 16, EAGER, 0);
+}
+
+static void large_messages_arrive(void **state)
+{
+	(void)state;
+	stream(300, 8, BYTES / 8, 0);
+}
+
+static void messages_survive_broken_connections(void **state)
+{
+	(void)state;
+	stream(2000, 16, 8000, 500);
+	assert_true(dr_channel_ready(comm[TX]->ch) >= 0);
+}
+
+int main(void)
+{
+	const char *env = getenv("SEED");
+	uint64_t seed = env ? strtoull(env, NULL, 0) : (uint64_t)dr_wall_ns();
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(small_messages_arrive, setup, teardown),
+		cmocka_unit_test_setup_teardown(large_messages_arrive, setup, teardown),
+		cmocka_unit_test_setup_teardown(
+			messages_survive_broken_connections, setup, teardown),
+	};
+
+	print_message("SEED=%llu\n", (unsigned long long)seed);
+	dr_rng_seed(&rng, seed);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
