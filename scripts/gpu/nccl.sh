@@ -1,0 +1,241 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Real NCCL through libnccl-net-ha.so: two GPUs, one process each, in two network namespaces with two veth rails, so
+# that all traffic crosses the rails.
+#
+#   scripts/gpu/nccl.sh BUILD [PART...]     as root
+#
+#   check    all collectives, protocols LL, LL128 and Simple, every element compared
+#   measure  all-reduce beside NCCL's Socket transport on the same rails, alternating; NCCL_PAIRS rounds (3)
+#   soak     all-reduce while the active rail is cut again and again (SOAK_SECS, 60; one cut every 5 s: link down and
+#            silent loss in turns, either end); Socket in the same way, which is expected to hang
+#   both     both rails cut: an error on both ranks
+# Environment: NCCL_CC, congestion control in the namespaces (the system's); NCCL_LIB, folder of libnccl.so.2 (the
+# system's); GPU_OUT (build/gpu), logs. The last line is `N passed, N failed, N skipped`.
+set -uo pipefail
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+PATH=$PATH:/usr/sbin:/sbin:/usr/local/cuda/bin
+build=$(cd "${1:?BUILD}" && pwd)
+shift
+out=${GPU_OUT:-$root/build/gpu}/nccl
+mkdir -p "$out"
+A=drnccl$$a B=drnccl$$b
+passed=0 failed=0 skipped=0
+pids=()
+
+result() {
+	case $1 in
+	PASS) passed=$((passed + 1)) ;;
+	FAIL) failed=$((failed + 1)) ;;
+	SKIP) skipped=$((skipped + 1)) ;;
+	esac
+	printf '%s  %s%s\n' "$1" "$2" "${3:+  ($3)}"
+}
+
+leave() {
+	local p
+	for p in "${pids[@]}"; do kill "$p" 2>/dev/null; done
+	for p in "$A" "$B"; do ip netns del "$p" 2>/dev/null; done
+}
+
+cable() {
+	ip link add "$1" netns "$A" type veth peer name "$1" netns "$B"
+	ip -n "$A" addr add "$2.1/24" dev "$1"
+	ip -n "$B" addr add "$2.2/24" dev "$1"
+	for net in "$A" "$B"; do ip -n "$net" link set "$1" mtu 9000 up; done
+}
+
+enter() {
+	nsenter --net="/run/netns/$1" -- "${@:2}"
+}
+
+nodes() {
+	ip netns add "$A" && ip netns add "$B" || return
+	for net in "$A" "$B"; do
+		ip -n "$net" link set lo up
+		if [[ ${NCCL_CC-} ]]; then enter "$net" sh -c "echo $NCCL_CC > /proc/sys/net/ipv4/tcp_congestion_control"; fi
+	done
+	cable rail0 10.99.0
+	cable rail1 10.99.1
+	for net in "$A" "$B"; do
+		for dev in rail0 rail1; do
+			until [[ $(ip -n "$net" link show "$dev") == *LOWER_UP* ]]; do :; done
+		done
+	done
+}
+
+compile() {
+	local cuda=/usr/local/cuda
+	cc -O2 -std=gnu11 -I"$cuda/include" "$root/tests/gpu/nccl/collectives.c" -o "$out/collectives" \
+		-L"$cuda/lib64" -Wl,-rpath,"$cuda/lib64" -lcudart -lnccl >"$out/cc.log" 2>&1
+}
+
+common=(NCCL_P2P_DISABLE=1 NCCL_SHM_DISABLE=1 NCCL_NVLS_ENABLE=0 NCCL_IB_DISABLE=1 "NCCL_SOCKET_IFNAME==rail0,rail1"
+	NCCL_DEBUG=INFO "NCCL_DEBUG_SUBSYS=INIT,NET,TUNING")
+ha=("NCCL_NET_PLUGIN=$build/libnccl-net-ha.so" NCCL_NET=HA)
+socket=(NCCL_NET_PLUGIN=none NCCL_NET=Socket)
+
+# start NAME LIMIT VARIABLE... -- MODE...: both ranks in the background; logs NAME.0 and NAME.1; sets ranks.
+start() {
+	local name=$1 limit=$2 vars=() net i
+	shift 2
+	while [[ $1 != -- ]]; do vars+=("$1") && shift; done
+	shift
+	rm -f "$out/$name.id"
+	ranks=()
+	for i in 0 1; do
+		net=$([[ $i == 0 ]] && echo "$A" || echo "$B")
+		env "${common[@]}" "${vars[@]}" NCCL_HOSTID="node$i" ${NCCL_LIB:+LD_LIBRARY_PATH=$NCCL_LIB} \
+			timeout -k 5 "$limit" nsenter --net="/run/netns/$net" -- \
+			"$out/collectives" $i 2 "$out/$name.id" "$@" >"$out/$name.$i" 2>&1 </dev/null &
+		ranks+=($!)
+		pids+=($!)
+	done
+}
+
+# finish: status of the ranks in rc0 and rc1.
+finish() {
+	wait "${ranks[0]}"
+	rc0=$?
+	wait "${ranks[1]}"
+	rc1=$?
+}
+
+via_ha() {
+	grep -q 'via NET/HA' "$out/$1.0" "$out/$1.1"
+}
+
+part_check() {
+	local proto name
+	for proto in Simple LL LL128; do
+		name=check-$proto
+		start "$name" 120 "${ha[@]}" NCCL_PROTO=$proto -- check
+		finish
+		if [[ $rc0 == 0 && $rc1 == 0 ]] && via_ha "$name" && ! grep -h '^check' "$out/$name".? | grep -qv ' 0$'; then
+			result PASS "collectives, $proto: $(grep -c '^check' "$out/$name.0") right"
+		else
+			result FAIL "collectives, $proto" "status $rc0, $rc1; $(grep -hE 'WARN|rank [01]:' "$out/$name".? | head -n 2)"
+		fi
+	done
+}
+
+rows() {
+	awk -v who="$1" '$1 == "measure" { printf "      %-12s %10d B  %9.2f us  %7.3f GB/s  max %9.1f us  %6.3f CPU s/GB\n", who, $2, $3, $4, $5, $6 }' "$2"
+}
+
+part_measure() {
+	local i set name
+	for ((i = 1; i <= ${NCCL_PAIRS:-3}; i++)); do
+		for set in ha 1x1 1x2 4x4 8x2; do
+			name=measure-$set-$i
+			if [[ $set == ha ]]; then
+				start "$name" 120 "${ha[@]}" -- measure
+			else
+				start "$name" 120 "${socket[@]}" NCCL_NSOCKS_PERTHREAD="${set%x*}" NCCL_SOCKET_NTHREADS="${set#*x}" -- measure
+			fi
+			finish
+			rows "$set" "$out/$name.0"
+			[[ $rc0 == 0 && $rc1 == 0 ]] || result FAIL "measure $set" "status $rc0, $rc1"
+		done
+	done
+	result PASS "measured: the figures are above"
+}
+
+# cut NET RAIL down|silent, and repair it.
+cut() {
+	if [[ $3 == down ]]; then
+		ip -n "$1" link set "$2" down
+	else
+		enter "$1" nft "table ip cut { chain in { type filter hook input priority 0; iifname \"$2\" drop; }; chain out { type filter hook output priority 0; oifname \"$2\" drop; }; }"
+	fi
+}
+
+repair() {
+	if [[ $3 == down ]]; then
+		ip -n "$1" link set "$2" up
+	else
+		enter "$1" nft delete table ip cut
+	fi
+}
+
+tx_bytes() {
+	# shellcheck disable=SC2016
+	enter "$1" awk -v d="$2:" '$1 == d { print $10 }' /proc/net/dev
+}
+
+# cuts NAME SECONDS: every 5 s for 2 s the rail that carries more; writes "cut NUMBER NET KIND TIME RAIL BYTES" lines.
+cuts() {
+	local n=0 end=$((SECONDS + $2 - 5)) net kind rail a b c d
+	sleep 3
+	while ((SECONDS < end)); do
+		net=$( ((n % 4 < 2)) && echo "$A" || echo "$B")
+		kind=$( ((n % 2)) && echo silent || echo down)
+		a=$(tx_bytes "$net" rail0) b=$(tx_bytes "$net" rail1)
+		sleep 0.1
+		c=$(tx_bytes "$net" rail0) d=$(tx_bytes "$net" rail1)
+		rail=$( ((c - a >= d - b)) && echo rail0 || echo rail1)
+		echo "cut $n $net $kind $(awk '{ print $1 }' /proc/uptime) $rail $((c - a)) $((d - b))" >>"$out/$1.cuts"
+		cut "$net" "$rail" "$kind"
+		sleep 2
+		repair "$net" "$rail" "$kind"
+		sleep 3
+		n=$((n + 1))
+	done
+}
+
+part_soak() {
+	local secs=${SOAK_SECS:-60} line
+	rm -f "$out/soak.cuts"
+	start soak $((secs + 60)) "${ha[@]}" -- soak "$secs"
+	cuts soak "$secs"
+	finish
+	line=$(grep '^soak' "$out/soak.0")
+	echo "      $line; $(grep -c ^cut "$out/soak.cuts") cuts; switches: $(grep -hc 'gap .* ms' "$out/soak.0" "$out/soak.1" | paste -sd+)"
+	if [[ $rc0 == 0 && $rc1 == 0 && $(awk '{ print $3 }' <<<"$line") == 0 ]]; then
+		result PASS "soak: no error, no wrong element; longest iteration $(awk '{ printf "%.1f ms, median %.1f ms", $5 / 1e6, $4 / 1e6 }' <<<"$line")"
+	else
+		result FAIL "soak" "status $rc0, $rc1: $line"
+	fi
+	start soak-socket 30 "${socket[@]}" NCCL_NSOCKS_PERTHREAD=1 NCCL_SOCKET_NTHREADS=2 -- soak 10
+	sleep 6
+	cut "$A" rail0 down
+	finish
+	repair "$A" rail0 down
+	echo "      Socket after one cut: status $rc0, $rc1 (124: it hung)"
+}
+
+part_both() {
+	local begin
+	start both 60 "${ha[@]}" -- soak 30
+	sleep 8
+	begin=$SECONDS
+	cut "$A" rail0 down
+	cut "$A" rail1 down
+	finish
+	repair "$A" rail0 down
+	repair "$A" rail1 down
+	if [[ $rc0 == 4 && $rc1 == 4 ]] && ((SECONDS - begin <= 6)); then
+		result PASS "both rails cut: an error on both ranks after $((SECONDS - begin)) s"
+	else
+		result FAIL "both rails cut" "status $rc0, $rc1 after $((SECONDS - begin)) s"
+	fi
+}
+
+main() {
+	local part
+	(($#)) || set -- check measure soak both
+	if [[ $(id -u) != 0 ]] || ! command -v nvidia-smi >/dev/null || [[ $(nvidia-smi -L 2>/dev/null | wc -l) -lt 2 ]]; then
+		result SKIP "NCCL" "needs root and two NVIDIA GPUs"
+		echo "0 passed, 0 failed, 1 skipped"
+		exit 0
+	fi
+	trap leave EXIT
+	compile || { result FAIL "the test program does not compile" "$(head -n 2 "$out/cc.log")" && echo "0 passed, 1 failed, 0 skipped" && exit 1; }
+	nodes || { result FAIL "namespaces" && echo "0 passed, 1 failed, 0 skipped" && exit 1; }
+	for part; do "part_$part"; done
+	echo "$passed passed, $failed failed, $skipped skipped"
+	((failed == 0))
+}
+
+main "$@"

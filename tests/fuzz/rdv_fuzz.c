@@ -1,0 +1,289 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The rendezvous of comms against any handle and any peer.
+ *
+ *	u8 0: a handle | 128 bytes         what is accepted is what would have been written; its routes are bounded
+ *	u8 1, 2: acceptor, dialler | u8 .. | frames of a peer that has the key, connections that come and go, and the
+ *	owner's calls, in any order; see step()
+ */
+#include "base/wire.h"
+#include "bootstrap/handles.h"
+#include "plugin/rdv_route.h"
+#include "plugin/rdv_xchg.h"
+#include "tests/fuzz/lib/fuzz.h"
+
+#include <errno.h>
+#include <sodium.h>
+
+enum { STEPS_MAX = 200 };
+static const uint8_t nonce[HA_XCHG_NONCE_BYTES] = { 1, 2, 3 };
+static const struct dr_boot_key key = { .bytes = { 4 } };
+
+/* ---- handles ------------------------------------------------------------------------------ */
+
+static void handle(struct fz *z)
+{
+	uint8_t in[HA_HANDLE_BYTES] = { 0 }, again[HA_HANDLE_BYTES];
+	struct ha_rdv_addr local[2] = { 0 };
+	struct ha_route routes[HA_ROUTES_MAX];
+	struct ha_handle h;
+	struct dr_err e;
+	size_t len;
+	uint8_t *b = fz_bytes(z, sizeof(in), &len);
+
+	memcpy(in, b, len);
+	free(b);
+	int rc = ha_handle_decode(in, &h, &e);
+	if (rc) {
+		fz_explained(rc, &e);
+		return;
+	}
+	dr_assert(ha_handle_encode(&h, again) == (int)h.n);
+	dr_assert(memcmp(in, again, sizeof(in)) == 0);
+	for (unsigned i = 0; i < 2; i++) {
+		local[i] = h.addrs[i % h.n];
+		memcpy(local[i].device, "lo", 3);
+	}
+	unsigned n = ha_routes(&h, local, 2, routes);
+	dr_assert(n >= 2 && n <= HA_ROUTES_MAX && routes[0].from == &local[0]);
+	for (unsigned i = 0; i < n; i++)
+		dr_assert(dr_addr_port(&routes[i].to) == h.port);
+}
+
+/* ---- exchange ----------------------------------------------------------------------------- */
+
+struct world {
+	struct ha_xchg x;
+	struct dr_conv conv;
+	bool dialler, attached, done;
+	bool heard_handles; /* on this conversation */
+	unsigned asked;
+	struct fz *z;
+};
+
+/* A conversation that is open, at both roles. */
+static void open_conv(struct world *w)
+{
+	struct dr_conv_opts c = { .role = DR_CONV_CLIENT,
+		.stage_ns = DR_NS_PER_S,
+		.hello.purpose = DR_CONV_NEW },
+			    s = { .role = DR_CONV_SERVER, .stage_ns = DR_NS_PER_S };
+	struct dr_conv peer, *client = w->dialler ? &w->conv : &peer,
+			     *server = w->dialler ? &peer : &w->conv;
+	struct dr_conv_event ev;
+	const uint8_t *b;
+
+	dr_assert(dr_conv_init(client, &c, 0) == 0 && dr_conv_init(server, &s, 0) == 0);
+	for (int i = 0; i < 2; i++) {
+		size_t n = dr_conv_output(client, &b);
+
+		dr_conv_feed(server, b, n, 0, &ev);
+		dr_conv_sent(client, n, 0);
+		if (i == 0)
+			dr_assert(dr_conv_welcome(server, 0, 0) == 0);
+		while ((n = dr_conv_output(server, &b)) > 0)
+			dr_conv_sent(server, dr_conv_feed(client, b, n, 0, &ev), 0);
+	}
+	/* The frames allowed are those of COMM. */
+	client->o.hello.purpose = server->peer.purpose = DR_CONV_COMM;
+	dr_assert(w->conv.state == DR_CONV_OPEN);
+	dr_conv_fini(&peer);
+}
+
+static void detach(struct world *w)
+{
+	if (!w->attached)
+		return;
+	ha_xchg_detach(&w->x);
+	dr_conv_fini(&w->conv);
+	w->attached = w->heard_handles = false;
+}
+
+static void attach(struct world *w)
+{
+	detach(w);
+	open_conv(w);
+	ha_xchg_attach(&w->x, &w->conv);
+	w->attached = true;
+}
+
+static void take(struct world *w, const struct dr_conv_event *ev)
+{
+	const json_t *reply = NULL;
+	enum ha_xchg_state before = w->x.state;
+
+	if (ev->kind != DR_CONV_FRAME)
+		return;
+	bool handles = ev->type == DR_FRAME_HANDLES;
+	switch (ha_xchg_frame(&w->x, ev, &reply)) {
+	case HA_XCHG_ACCEPT:
+		dr_assert(w->dialler && w->asked++ == 0 && json_is_object(reply));
+		dr_assert(before == HA_XCHG_OFFERED && w->x.state == HA_XCHG_ACCEPTED);
+		break;
+	case HA_XCHG_ALL:
+		dr_assert(!w->done && before == HA_XCHG_ACCEPTED);
+		dr_assert(w->x.own.set && w->x.theirs.set && (w->dialler || w->heard_handles));
+		w->done = true;
+		break;
+	case HA_XCHG_BROKEN:
+		dr_assert(w->conv.state == DR_CONV_ENDED && w->conv.err.text[0]);
+		handles = false;
+		break;
+	case HA_XCHG_GOODBYE:
+		dr_assert(!w->dialler);
+		break;
+	default:
+		dr_assert(w->conv.state == DR_CONV_OPEN);
+	}
+	w->heard_handles |= handles;
+	dr_assert(w->done == (w->x.state == HA_XCHG_DONE));
+}
+
+static size_t peer_json(struct world *w, uint8_t how, char *body, size_t cap)
+{
+	char hex[2 * HA_XCHG_NONCE_BYTES + 1];
+
+	if (how & 0x20) {
+		size_t n = DR_MIN(w->z->n, (size_t)(how & 0x1f)), len;
+		uint8_t *b = fz_bytes(w->z, n, &len);
+
+		memcpy(body, b, len);
+		free(b);
+		return len;
+	}
+	sodium_bin2hex(hex, sizeof(hex), nonce, sizeof(nonce));
+	if (how & 0x10)
+		hex[0] = 'f';
+	return (size_t)snprintf(body, cap, "{\"nonce\":\"%s\",\"reply\":{\"a\":1}}", hex);
+}
+
+/* A frame of the peer's: right in most respects, so that it gets somewhere. */
+static void peer_frame(struct world *w, uint8_t how)
+{
+	static const enum dr_frame_type types[] = { DR_FRAME_OFFER, DR_FRAME_ACCEPT,
+		DR_FRAME_HANDLES, DR_FRAME_READY, DR_FRAME_ACK, DR_FRAME_GOODBYE };
+	enum dr_frame_type type = types[how % DR_ARRAY_LEN(types)];
+	bool numbered = type == DR_FRAME_READY || type == DR_FRAME_GOODBYE;
+	struct dr_boot_handle h[3] = { { .len = 1 }, { .len = 0 }, { .len = 128 } };
+	uint8_t buf[512];
+	char body[256] = "";
+	size_t len = 0, at = 0;
+	struct dr_conv_event ev;
+	struct dr_wbuf m;
+
+	if (type == DR_FRAME_OFFER || type == DR_FRAME_ACCEPT) {
+		len = peer_json(w, how, body, sizeof(body));
+	} else if (type == DR_FRAME_HANDLES) {
+		unsigned n = how >> 6;
+
+		len = dr_handles_encoded_len(h, n);
+		dr_assert(dr_handles_encode(body, sizeof(body), how & 0x20 ? 1 : 0, h, n) == 0);
+	} else if (type == DR_FRAME_ACK) {
+		len = 8;
+		body[7] = (char)(how & 0x20 ? fz_u8(w->z) : 1);
+	}
+	dr_wbuf_init(&m, buf, sizeof(buf));
+	dr_wbuf_u32(&m, (uint32_t)len);
+	dr_wbuf_u32(&m, (uint32_t)type << 24);
+	dr_wbuf_u64(&m, numbered ? 1 + (how & 0x40 ? fz_u8(w->z) : 0) : 0);
+	if (len)
+		dr_wbuf_bytes(&m, body, len);
+	dr_assert(!m.failed);
+	while (at < m.len) {
+		at += dr_conv_feed(&w->conv, buf + at, m.len - at, 0, &ev);
+		take(w, &ev);
+	}
+}
+
+static void owner(struct world *w, uint8_t how)
+{
+	struct dr_boot_handle h[2] = { { .len = 3 }, { .len = (uint8_t)(how & 0x80 ? 129 : 9) } };
+	json_t *j;
+	int rc;
+
+	switch (how % 3) {
+	case 0:
+		j = json_pack("{s:i}", "r", 1);
+		rc = ha_xchg_accept(&w->x, j);
+		dr_assert((rc == 0) <= !w->dialler);
+		json_decref(j);
+		break;
+	case 1:
+		rc = ha_xchg_give(&w->x, h, how >> 6);
+		dr_assert(rc == 0 || rc == -EINVAL);
+		break;
+	default:
+		if (!w->dialler && w->x.state < HA_XCHG_DONE && how & 0x80)
+			ha_xchg_refuse(&w->x, 3, "no");
+	}
+}
+
+static void step(struct world *w, uint8_t op)
+{
+	if (op % 8 == 0)
+		detach(w);
+	else if (op % 8 == 1)
+		attach(w);
+	else if (op % 8 == 2)
+		owner(w, fz_u8(w->z));
+	else if (w->attached && w->conv.state == DR_CONV_OPEN)
+		peer_frame(w, fz_u8(w->z));
+}
+
+static void offer(struct fz *z, struct ha_xchg_offer *out)
+{
+	static const char fallback[] =
+		"{\"nonce\":\"01020300000000000000000000000000\",\"timeout_ms\":5,\"offer\":{}}";
+	size_t len;
+	uint8_t n = fz_u8(z), *b = fz_bytes(z, n, &len);
+	json_t *j = n ? dr_conv_json_parse(b, len, NULL) : NULL;
+
+	free(b);
+	if (j && ha_xchg_offer_read(j, out) == 0)
+		dr_assert(json_is_object(out->offer) && out->timeout_ns >= 0 &&
+			  out->timeout_ns <= 3600 * DR_NS_PER_S);
+	json_decref(j);
+	j = json_loads(fallback, 0, NULL);
+	dr_assert(ha_xchg_offer_read(j, out) == 0);
+	json_decref(j);
+	out->offer = NULL;
+}
+
+static void exchange(struct fz *z, bool dialler)
+{
+	struct ha_xchg_opts o = { .key = &key, .number = 9, .nonce = nonce };
+	struct world w = { .dialler = dialler, .z = z };
+	struct ha_xchg_offer got;
+	json_t *j;
+
+	offer(z, &got);
+	if (dialler) {
+		j = json_object();
+		dr_assert(ha_xchg_init_dialler(&w.x, &o, j, DR_NS_PER_S) == 0);
+		json_decref(j);
+	} else {
+		ha_xchg_init_acceptor(&w.x, &o, &got);
+	}
+	attach(&w);
+	for (unsigned i = 0; i < STEPS_MAX && z->n; i++) {
+		step(&w, fz_u8(z));
+		ha_xchg_validate(&w.x);
+		if (w.attached)
+			dr_conv_validate(&w.conv);
+	}
+	detach(&w);
+	ha_xchg_fini(&w.x);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	struct fz z = fz_init(data, size);
+	uint8_t kind = fz_u8(&z) % 3;
+
+	dr_assert(sodium_init() >= 0);
+	if (kind == 0)
+		handle(&z);
+	else
+		exchange(&z, kind == 2);
+	return 0;
+}

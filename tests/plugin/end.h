@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef DR_TESTS_PLUGIN_END_H
+#define DR_TESTS_PLUGIN_END_H
+
+#include "tests/plugin/rank.h"
+
+/*
+ * What a rank does with a plugin, for tests in which everything has to succeed: each function fails the rank when the
+ * plugin returns an error. Tests that expect errors call the host's functions.
+ */
+struct end {
+	struct rank *r;
+	struct host h;
+	void *ctx;
+	int ndev;
+};
+
+#define CHECK(e, cond, ...) RANK_CHECK((e)->r, cond, __VA_ARGS__)
+/* The call succeeds. */
+#define OK(e, call)                                                                                \
+	do {                                                                                       \
+		enum nccl_result ok_ = (call);                                                     \
+		CHECK(e, ok_ == NCCL_SUCCESS, "%s", host_result_name(ok_));                        \
+	} while (0)
+
+/* Loads the plugin, starts it and counts its devices. */
+void end_open(struct end *e, struct rank *r);
+/* For another communicator of the same rank. */
+void end_init(struct end *e);
+void end_finalize(struct end *e);
+/* Also unloads it. */
+void end_close(struct end *e);
+
+/* ---- comms ---- */
+
+struct handle {
+	unsigned char bytes[NCCL_NET_HANDLE_BYTES];
+};
+void *end_listen(struct end *e, int dev, struct handle *handle);
+/* One turn: NULL while it is not done. */
+void *end_try_connect(struct end *e, int dev, struct handle *handle);
+void *end_try_accept(struct end *e, void *listen_comm);
+/* Until they are done. */
+void *end_connect(struct end *e, int dev, struct handle *handle);
+void *end_accept(struct end *e, void *listen_comm);
+/* A comm from rank `from` to rank `to`, on device dev of both: called by both, returns the comm of this end. */
+void *end_comm(struct end *e, unsigned from, unsigned to, int dev);
+/* comm: of this rank, which sends or receives. NULL is allowed. */
+void end_close_comm(struct end *e, void *comm, bool sends);
+
+/* ---- memory ---- */
+
+/* Mapped pages, registered with one comm. */
+struct mem {
+	unsigned char *p;
+	size_t len;
+	void *comm, *mhandle;
+};
+void mem_map(struct end *e, struct mem *m, size_t len);
+void mem_reg(struct end *e, struct mem *m, void *comm);
+void mem_dereg(struct end *e, struct mem *m);
+void mem_unmap(struct mem *m);
+/* Both steps. */
+void mem_new(struct end *e, struct mem *m, void *comm, size_t len);
+void mem_free(struct end *e, struct mem *m);
+struct host_buffer mem_buffer(const struct mem *m, size_t off, size_t size, int tag);
+
+/* Bytes that depend on the key and the place. */
+void pattern_fill(void *p, size_t len, uint64_t key);
+/* Index of the first wrong byte; len: none. */
+size_t pattern_check(const void *p, size_t len, uint64_t key);
+bool all_bytes(const void *p, size_t len, unsigned char value);
+
+/* ---- messages ---- */
+
+/* Until the plugin takes it. */
+void *end_send(struct end *e, void *comm, const struct host_buffer *b);
+void *end_recv(struct end *e, void *comm, int n, const struct host_buffer *b);
+/* True when done; sizes may be NULL. */
+bool end_test(struct end *e, void *request, int *sizes);
+void end_wait(struct end *e, void *request, int *sizes);
+
+/* A small and a large message in the direction of the comm; the content is checked. */
+void end_ping(struct end *e, void *comm, bool sends);
+
+/* ---- this process ---- */
+
+/* Without the calling program's own: threads and descriptors. */
+struct held {
+	unsigned threads, fds;
+};
+struct held held_now(void);
+/* Waits until there are no more than before; a thread that was joined may be listed for a moment. */
+void held_back_to(struct rank *r, struct held before, const char *when);
+/* KiB */
+unsigned long resident_kib(void);
+
+#endif

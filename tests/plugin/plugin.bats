@@ -1,0 +1,164 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# NCCL's plugin without NCCL and without a GPU: the contract of its calls for each version of the ABI, and collectives
+# on host memory while rails fail. tests/plugin/ has the programs. Over loopback, or as root between namespaces.
+# shellcheck disable=SC2154 # set by lib.bash
+
+setup() {
+	load ../e2e/lib
+	common_setup
+	plugin=$DR_BUILD/libnccl-net-ha.so
+	contract=$DR_BUILD/tests/plugin/contract_main
+	ring=$DR_BUILD/tests/plugin/ring_main
+	[[ -e $plugin ]] || skip "this build has no plugin"
+	unset "${!HA_NCCL_@}" "${!NCCL_@}"
+	# A rail is returned to soon.
+	export HA_NCCL_HOLD_DOWN_MS=300
+	limit=$((WAIT_S * 3 / 2))
+	write_act
+}
+
+teardown() {
+	common_teardown
+}
+
+# act VERB NODE DEVICE [DEVICE]: what ring_main does to the network. It fails unless data flow over the device at that
+# moment, and over the other one afterwards.
+write_act() {
+	cat >act <<-'END'
+		#!/usr/bin/env bash
+		set -eu
+		# Not by ip netns exec, which mounts /sys: on a busy machine that takes seconds.
+		bytes() { ip -n "$1" -s -j link show dev "$2" | jq '.[0].stats64.tx.bytes'; }
+		within() { nsenter --net="/run/netns/$1" "${@:2}"; }
+		flows() {
+			local start end=$((SECONDS + WAIT_S))
+			start=$(bytes "$@")
+			until (($(bytes "$@") > start + 1000000)); do
+				((SECONDS < end)) || { echo "# nothing flows: $*"; exit 1; }
+				read -rt 0.002 <> <(:) || :
+			done
+		}
+		drop() {
+			within "$1" nft -f - <<-NFT
+				add table inet cut$2
+				add chain inet cut$2 in { type filter hook input priority 0; }
+				add chain inet cut$2 out { type filter hook output priority 0; }
+				add chain inet cut$2 by { type filter hook forward priority 0; }
+				add rule inet cut$2 in iifname "$2" drop
+				add rule inet cut$2 out oifname "$2" drop
+				add rule inet cut$2 by iifname "$2" drop
+				add rule inet cut$2 by oifname "$2" drop
+			NFT
+		}
+		case $1 in
+		cut) flows "$2" "$3"; ip -n "$2" link set "$3" down; flows "$2" "$4" ;;
+		back) ip -n "$2" link set "$3" up; flows "$2" "$3" ;;
+		drop) flows "$2" "$3"; drop "$2" "$3"; flows "$2" "$4" ;;
+		silence) drop "$2" "$3" ;;
+		undrop) within "$2" nft delete table inet "cut$3"; flows "$2" "$3" ;;
+		cut-both) flows "$2" "$3"; ip -n "$2" link set "$3" down; ip -n "$2" link set "$4" down ;;
+		drop-both) flows "$2" "$3"; drop "$2" "$3"; drop "$2" "$4" ;;
+		esac
+	END
+	export WAIT_S
+}
+
+# The namespaces' own loopback is up, as on any host.
+rails() {
+	two_nodes
+	ip -n "$A" link set lo up
+	ip -n "$B" link set lo up
+	link rail0 10.99.0
+	link rail1 10.99.1
+	export NCCL_SOCKET_IFNAME="=rail0,rail1"
+}
+
+# passes COMMAND...: prints its output if it fails.
+passes() {
+	run timeout $((WAIT_S * 2)) "$@"
+	[[ $status == 0 ]] || {
+		printf '%s\n' "${output:0:20000}"
+		return 1
+	}
+	tail -n 1 <<<"$output"
+}
+
+# value NAME: of the ring's last line.
+value() {
+	sed -nE "s/^ranks=.* $1=([^ ]*).*/\1/p" <<<"$output"
+}
+
+# switched N: each rank saw so many switches of its connections at least.
+switched() {
+	(($(value switches_least) >= $1)) || {
+		printf '%s\n' "$output"
+		return 1
+	}
+}
+
+@test "plugin contract over loopback: all rules" {
+	NCCL_SOCKET_IFNAME=lo passes "$contract" --versions 11 "$plugin"
+}
+
+# bats test_tags=one-thread
+@test "plugin contract over loopback: the other versions of the ABI" {
+	NCCL_SOCKET_IFNAME=lo passes "$contract" --brief --versions 6-10 "$plugin"
+	NCCL_SOCKET_IFNAME=lo passes "$contract" --brief --versions 12 "$plugin"
+}
+
+@test "plugin contract over two rails between namespaces" {
+	rails
+	passes "$contract" --netns "$A,$B" --versions 6 "$plugin" reverse properties both_ways
+	passes "$contract" --netns "$A,$B" --versions 12 "$plugin" reverse properties both_ways many \
+		strangers message_sizes groups_mixed sender_closes receiver_closes cycles
+}
+
+@test "collectives of four ranks over loopback" {
+	NCCL_SOCKET_IFNAME=lo passes "$ring" --ranks 4 --bytes 300K --iters 30 "$plugin"
+}
+
+@test "link down under collectives, twice with a return between" {
+	rails
+	passes "$ring" --limit "$limit" --netns "$A,$B" --do "5:bash act cut $A rail0 rail1" \
+		--do "5:bash act back $A rail0" --do "5:bash act cut $B rail0 rail1" "$plugin"
+	switched 2
+}
+
+@test "silent loss under collectives, twice with a return between" {
+	rails
+	passes "$ring" --limit "$limit" --netns "$A,$B" --do "5:bash act drop $A rail0 rail1" \
+		--do "5:bash act undrop $A rail0" --do "5:bash act drop $B rail0 rail1" "$plugin"
+	switched 2
+}
+
+@test "small messages under collectives, a silent rail, and the oldest version of the ABI" {
+	rails
+	passes "$ring" --limit "$limit" --netns "$A,$B" --bytes 12K --version 6 --do "50:bash act drop $A rail0 rail1" \
+		--do "50:bash act undrop $A rail0" --do "50:bash act cut $B rail0 rail1" "$plugin"
+	switched 2
+}
+
+@test "comms come up while one rail is silent" {
+	rails
+	bash act silence "$A" rail0
+	passes "$ring" --limit "$limit" --netns "$A,$B" --do "5:bash act undrop $A rail0" "$plugin"
+}
+
+@test "both links down: an error at both ranks within 5 s" {
+	rails
+	passes "$ring" --limit "$limit" --netns "$A,$B" --do "5:bash act cut-both $A rail0 rail1" --error 5 "$plugin"
+}
+
+@test "both rails silent: an error at both ranks within 5 s" {
+	rails
+	passes "$ring" --limit "$limit" --netns "$A,$B" --do "5:bash act drop-both $A rail0 rail1" --error 5 "$plugin"
+}
+
+@test "mesh of three, a subnet for each pair: collectives survive a cut cable" {
+	four_nodes
+	mesh
+	passes "$ring" --limit "$limit" --netns "$A,$B,$C" --do "5:bash act cut $A ab ac" --do "5:bash act back $A ab" \
+		--do "5:bash act drop $B bc ba" "$plugin"
+	switched 1
+}

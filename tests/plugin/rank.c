@@ -1,0 +1,374 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/plugin/rank.h"
+
+#include "base/clock.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { STATUS_SKIP = 77, TICK_MS = 5, SPIN = 500 };
+/* For the other ranks to end by themselves after one has failed. */
+static const int64_t GRACE_NS = DR_NS_PER_S;
+
+/* ---- in a rank ---- */
+
+void rank_fail(struct rank *r, const char *file, int line, const char *fmt, ...)
+{
+	int at = snprintf(r->view->text, sizeof(r->view->text), "%s:%d: ", file, line);
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(r->view->text + at, sizeof(r->view->text) - (size_t)at, fmt, ap);
+	va_end(ap);
+	_exit(1);
+}
+
+void rank_skip(struct rank *r, const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(r->view->text, sizeof(r->view->text), fmt, ap);
+	va_end(ap);
+	_exit(STATUS_SKIP);
+}
+
+void rank_send(struct rank *r, unsigned to, const void *data, size_t len)
+{
+	ssize_t n = send(r->fd[to], data, len, MSG_NOSIGNAL);
+
+	if (n != (ssize_t)len)
+		rank_fail(r, __FILE__, __LINE__, "rank %u is gone", to);
+}
+
+void rank_recv(struct rank *r, unsigned from, void *data, size_t len)
+{
+	ssize_t n = recv(r->fd[from], data, len, 0);
+
+	if (n != (ssize_t)len)
+		rank_fail(r, __FILE__, __LINE__, "rank %u sent %zd bytes, expected %zu (at %s)",
+			from, n, len, atomic_load(&r->view->what));
+}
+
+bool rank_pending(struct rank *r, unsigned from)
+{
+	struct pollfd p = { .fd = r->fd[from], .events = POLLIN };
+
+	return poll(&p, 1, 0) > 0;
+}
+
+void rank_barrier(struct rank *r)
+{
+	char token = 'b';
+
+	for (unsigned i = 0; i < r->n; i++)
+		if (i != r->id)
+			rank_send(r, i, &token, 1);
+	for (unsigned i = 0; i < r->n; i++)
+		if (i != r->id)
+			rank_recv(r, i, &token, 1);
+}
+
+void rank_relax(unsigned *n)
+{
+	if (++*n < SPIN)
+		sched_yield();
+	else
+		(void)poll(NULL, 0, 1);
+}
+
+/* As `ip netns exec`: with the namespace's own /sys. */
+static int enter(const char *netns)
+{
+	char path[256];
+	int fd, rc;
+
+	snprintf(path, sizeof(path), "/run/netns/%s", netns);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return -errno;
+	rc = setns(fd, CLONE_NEWNET);
+	close(fd);
+	if (rc != 0 || unshare(CLONE_NEWNS) != 0)
+		return -errno;
+	if (mount("", "/", "none", MS_SLAVE | MS_REC, NULL) != 0)
+		return -errno;
+	(void)umount2("/sys", MNT_DETACH);
+	return mount("sysfs", "/sys", "sysfs", 0, NULL) ? -errno : 0;
+}
+
+static void *nothing(void *arg)
+{
+	return arg;
+}
+
+/* A sanitizer may have a thread of its own from the first one on: now, before anything is counted. */
+static void begin_threads(struct rank *r)
+{
+	pthread_t t;
+
+	RANK_CHECK(r, pthread_create(&t, NULL, nothing, NULL) == 0, "thread");
+	pthread_join(t, NULL);
+}
+
+_Noreturn static void rank_main(struct rank *r, const struct rank_job *job, pid_t parent)
+{
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (getppid() != parent)
+		_exit(1);
+	if (job->netns && job->netns[r->id]) {
+		int rc = enter(job->netns[r->id]);
+
+		if (rc != 0)
+			rank_fail(r, __FILE__, __LINE__, "network namespace %s: %s",
+				job->netns[r->id], strerror(-rc));
+	}
+	host_log_to(&r->view->log);
+	begin_threads(r);
+	job->run(r);
+	exit(0); /* lint-ok: as a job does, so that the plugin's destructors run */
+}
+
+/* ---- in the parent ---- */
+
+struct crew {
+	const struct rank_job *job;
+	struct rank_view *views;
+	int pair[RANKS_MAX][RANKS_MAX]; /* [i][j]: end of rank i towards j */
+	pid_t pid[RANKS_MAX];
+	int status[RANKS_MAX];
+	bool ended[RANKS_MAX];
+	int64_t end_ns;
+	bool failed, late;
+};
+
+static int make_sockets(struct crew *c)
+{
+	memset(c->pair, -1, sizeof(c->pair));
+	for (unsigned i = 0; i < c->job->n; i++)
+		for (unsigned j = 0; j < i; j++) {
+			int fd[2];
+
+			if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fd) != 0)
+				return -errno;
+			c->pair[i][j] = fd[0];
+			c->pair[j][i] = fd[1];
+		}
+	return 0;
+}
+
+static void close_sockets(struct crew *c, int except)
+{
+	for (int i = 0; i < RANKS_MAX; i++)
+		for (int j = 0; j < RANKS_MAX; j++)
+			if (i != except && c->pair[i][j] >= 0)
+				close(c->pair[i][j]);
+}
+
+static void start(struct crew *c, unsigned id, pid_t parent)
+{
+	const struct rank_job *job = c->job;
+	struct rank r = { .id = id,
+		.n = job->n,
+		.plugin = job->plugin,
+		.version = job->version,
+		.view = &c->views[id],
+		.seed = job->seed,
+		.arg = job->arg };
+	sigset_t none;
+
+	fflush(NULL);
+	c->pid[id] = fork();
+	if (c->pid[id] != 0)
+		return;
+	sigemptyset(&none);
+	sigprocmask(SIG_SETMASK, &none, NULL);
+	close_sockets(c, (int)id);
+	memcpy(r.fd, c->pair[id], sizeof(r.fd));
+	dr_rng_seed(&r.common, job->seed);
+	dr_rng_seed(&r.own, dr_mix64(job->seed + id + 1));
+	rank_main(&r, job, parent);
+}
+
+static unsigned reap(struct crew *c)
+{
+	unsigned running = 0;
+
+	for (unsigned i = 0; i < c->job->n; i++) {
+		if (c->ended[i])
+			continue;
+		if (c->pid[i] < 0 || waitpid(c->pid[i], &c->status[i], WNOHANG) == 0) {
+			running++;
+			continue;
+		}
+		c->ended[i] = true;
+		if (c->status[i] != 0 && !c->failed) {
+			c->failed = true;
+			c->end_ns = DR_MIN(c->end_ns, dr_now_ns() + GRACE_NS);
+		}
+	}
+	return running;
+}
+
+/* Threads of a process and what they wait for, in one line. */
+static void print_threads(pid_t pid)
+{
+	char path[300], name[64], where[64];
+	struct dirent *d;
+	DIR *dir;
+
+	snprintf(path, sizeof(path), "/proc/%d/task", pid);
+	dir = opendir(path);
+	while (dir && (d = readdir(dir))) {
+		FILE *f;
+
+		if (d->d_name[0] == '.')
+			continue;
+		snprintf(path, sizeof(path), "/proc/%d/task/%s/comm", pid, d->d_name);
+		f = fopen(path, "r");
+		if (!f || !fgets(name, sizeof(name), f))
+			name[0] = 0;
+		if (f)
+			fclose(f);
+		snprintf(path, sizeof(path), "/proc/%d/task/%s/wchan", pid, d->d_name);
+		f = fopen(path, "r");
+		if (!f || !fgets(where, sizeof(where), f))
+			where[0] = 0;
+		if (f)
+			fclose(f);
+		name[strcspn(name, "\n")] = 0;
+		printf("#     thread %s: %s\n", name, where);
+	}
+	if (dir)
+		closedir(dir);
+}
+
+static void print_log(const struct rank_view *v)
+{
+	unsigned n = atomic_load(&v->log.n);
+
+	for (unsigned i = n > HOST_LINES ? n - HOST_LINES : 0; i < n; i++) {
+		const struct host_line *l = &v->log.line[i % HOST_LINES];
+
+		printf("#     %s %s\n", l->level == NCCL_LOG_WARN ? "WARN" : "info", l->text);
+	}
+}
+
+static void print_rank(const struct crew *c, unsigned i)
+{
+	const struct rank_view *v = &c->views[i];
+	const char *file = atomic_load(&v->file), *what = atomic_load(&v->what);
+
+	printf("#   rank %u: ", i);
+	if (!c->ended[i])
+		printf("did not end");
+	else if (WIFSIGNALED(c->status[i]))
+		printf("signal %d", WTERMSIG(c->status[i]));
+	else
+		printf("status %d", WEXITSTATUS(c->status[i]));
+	printf(", last at %s:%d (%s), step %lu\n", file ? file : "?", atomic_load(&v->line),
+		what ? what : "start", atomic_load(&v->step));
+	if (v->text[0])
+		printf("#     %s\n", v->text);
+	if (!c->ended[i])
+		print_threads(c->pid[i]);
+	print_log(v);
+}
+
+static void wait_for_ranks(struct crew *c)
+{
+	const struct timespec tick = { .tv_nsec = TICK_MS * DR_NS_PER_MS };
+	sigset_t chld;
+
+	sigemptyset(&chld);
+	sigaddset(&chld, SIGCHLD);
+	while (reap(c) > 0) {
+		if (dr_now_ns() > c->end_ns) {
+			c->late = true;
+			return;
+		}
+		if (c->job->watch)
+			c->job->watch(c->job->watch_arg, c->views);
+		(void)sigtimedwait(&chld, NULL, &tick);
+	}
+}
+
+static enum rank_outcome judge(const struct crew *c, char *reason, size_t len)
+{
+	for (unsigned i = 0; i < c->job->n; i++)
+		if (c->ended[i] && WIFEXITED(c->status[i]) &&
+			WEXITSTATUS(c->status[i]) == STATUS_SKIP) {
+			snprintf(reason, len, "%s", c->views[i].text);
+			return RANK_SKIPPED;
+		}
+	return c->failed || c->late ? RANK_FAILED : RANK_PASSED;
+}
+
+static void end_ranks(struct crew *c)
+{
+	for (unsigned i = 0; i < c->job->n; i++)
+		if (!c->ended[i] && c->pid[i] > 0) {
+			kill(c->pid[i], SIGKILL);
+			waitpid(c->pid[i], &c->status[i], 0);
+		}
+}
+
+static void report(const struct crew *c, enum rank_outcome o)
+{
+	if (o == RANK_FAILED)
+		printf("# %s, version %u, SEED=%llu%s\n", c->job->name, c->job->version,
+			(unsigned long long)c->job->seed,
+			c->late && !c->failed ? ": the time is over" : "");
+	for (unsigned i = 0; i < c->job->n; i++)
+		if (o == RANK_FAILED)
+			print_rank(c, i);
+		else if (c->job->show_log)
+			print_log(&c->views[i]);
+}
+
+enum rank_outcome rank_run(const struct rank_job *job, char *reason, size_t len)
+{
+	struct crew c = { .job = job };
+	enum rank_outcome o;
+	sigset_t chld, old;
+	pid_t parent = getpid();
+
+	c.views = mmap(NULL, sizeof(*c.views) * job->n, PROT_READ | PROT_WRITE,
+		MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (c.views == MAP_FAILED || make_sockets(&c) != 0) {
+		printf("# %s: %s\n", job->name, strerror(errno));
+		return RANK_FAILED;
+	}
+	sigemptyset(&chld);
+	sigaddset(&chld, SIGCHLD);
+	sigprocmask(SIG_BLOCK, &chld, &old);
+	c.end_ns = dr_now_ns() + job->limit_s * DR_NS_PER_S;
+	for (unsigned i = 0; i < job->n; i++)
+		start(&c, i, parent);
+	close_sockets(&c, -1);
+	wait_for_ranks(&c);
+	if (job->watch)
+		job->watch(job->watch_arg, c.views);
+	o = judge(&c, reason, len);
+	report(&c, o);
+	end_ranks(&c);
+	sigprocmask(SIG_SETMASK, &old, NULL);
+	munmap(c.views, sizeof(*c.views) * job->n);
+	return o;
+}

@@ -1,0 +1,342 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/clock.h"
+#include "base/units.h"
+#include "tests/plugin/ring.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/*
+ * Collectives over a plugin's calls, again and again, while commands do something to the network.
+ *
+ *   ring_main [OPTION...] PLUGIN
+ *     --netns A,B,C     a rank in each of these network namespaces
+ *     --ranks N         N ranks in this namespace (2)
+ *     --version V       of the ABI (11)
+ *     --bytes N         of the vector (1M)
+ *     --op NAME         all-reduce, all-gather, all-to-all or mixed (mixed)
+ *     --do N:COMMAND    after N more iterations since the last command; COMMAND runs in a shell of this namespace,
+ *                       while the ranks go on; up to 8 of them
+ *     --iters N         so many iterations after the last command (20)
+ *     --error S         all ranks have to get an error, at most S seconds after the last command ended
+ *     --limit S         for everything (60)
+ *     --log             print what the plugin logged
+ *
+ * Prints one line of key=value. Exit status 0 when every element was right and the end was the expected one.
+ */
+enum { COMMANDS = 8 };
+/* What the ranks and the parent tell each other, in rank_view.value. */
+enum { LONGEST_NS, ERROR_NS, CHECKED, SWITCHES, STOP, DONE };
+
+struct settings {
+	const char *plugin, *op, *netns[RANKS_MAX];
+	unsigned ranks, version, limit_s, error_s;
+	uint64_t bytes, iters;
+	bool log;
+	struct {
+		uint64_t after;
+		const char *command;
+	} act[COMMANDS];
+	unsigned n_acts;
+	/* The watch's. */
+	unsigned at;
+	uint64_t since;
+	pid_t running;
+	int64_t ended_ns;
+	bool failed;
+	struct rank_view *views;
+	long long sum[RANK_VALUES], longest_ns, latest_error_ns;
+	unsigned errors;
+	long long least_switches; /* of a rank */
+	unsigned long steps;
+};
+
+/* ---- a rank ---- */
+
+static enum nccl_result iterate(struct ring *g, const char *op, uint64_t i)
+{
+	static enum nccl_result (*const ops[])(
+		struct ring *, uint64_t) = { ring_all_reduce, ring_all_gather, ring_all_to_all };
+	unsigned which = (unsigned)(i % DR_ARRAY_LEN(ops));
+
+	if (strcmp(op, "all-reduce") == 0)
+		which = 0;
+	else if (strcmp(op, "all-gather") == 0)
+		which = 1;
+	else if (strcmp(op, "all-to-all") == 0)
+		which = 2;
+	return ops[which](g, i);
+}
+
+/* Rank 0 says whether there is another iteration: g for go, s for stop, e for an error. */
+static char token(struct rank *r, char own)
+{
+	for (unsigned i = 1; i < r->n && r->id == 0; i++)
+		rank_send(r, i, &own, 1);
+	if (r->id > 0)
+		rank_recv(r, 0, &own, 1);
+	return own;
+}
+
+/* Every rank has to find the error by itself, so none closes before all have one. */
+static void after_error(struct rank *r, char last)
+{
+	atomic_store(&r->view->value[ERROR_NS], dr_now_ns());
+	RANK_AT(r, "error, wait for the other ranks");
+	if (r->id == 0)
+		(void)token(r, 'e');
+	while (r->id > 0 && last != 'e')
+		last = token(r, 0);
+	rank_barrier(r);
+}
+
+static void rank_loop(struct rank *r, struct ring *g, const struct settings *s)
+{
+	enum nccl_result rc = NCCL_SUCCESS;
+	char last = 'g';
+
+	for (uint64_t i = 0; rc == NCCL_SUCCESS; i++) {
+		int64_t start = dr_now_ns(), took;
+		bool stop = atomic_load(&r->view->value[STOP]);
+
+		if (last != 'e')
+			last = token(r, stop ? 's' : 'g');
+		if (last == 's')
+			return;
+		rc = iterate(g, s->op, i);
+		took = dr_now_ns() - start;
+		if (rc == NCCL_SUCCESS && took > atomic_load(&r->view->value[LONGEST_NS]))
+			atomic_store(&r->view->value[LONGEST_NS], took);
+		atomic_store(&r->view->value[CHECKED], (long long)g->checked);
+		atomic_store(&r->view->step, i + 1);
+	}
+	RANK_CHECK(r, s->error_s > 0, "iteration %lu: %s", atomic_load(&r->view->step),
+		host_result_name(rc));
+	after_error(r, last);
+}
+
+static void rank_run_ring(struct rank *r)
+{
+	const struct settings *s = r->arg;
+	static struct ring g;
+
+	ring_open(&g, r, s->bytes);
+	rank_loop(r, &g, s);
+	atomic_store(&r->view->value[SWITCHES],
+		(long long)host_logged(&r->view->log, NCCL_LOG_INFO, ": path 0 -> 1") +
+			(long long)host_logged(&r->view->log, NCCL_LOG_INFO, ": path 1 -> 0"));
+	ring_close(&g);
+	atomic_store(&r->view->value[DONE], 1);
+}
+
+/* ---- the parent ---- */
+
+static void begin_command(struct settings *s)
+{
+	const char *command = s->act[s->at].command;
+
+	fflush(NULL);
+	s->running = fork();
+	if (s->running == 0) {
+		sigset_t none;
+
+		sigemptyset(&none);
+		sigprocmask(SIG_SETMASK, &none, NULL);
+		execl("/bin/sh", "sh", "-c", command, (char *)NULL);
+		_exit(127);
+	}
+}
+
+static void end_command(struct settings *s, uint64_t step)
+{
+	int status;
+
+	if (waitpid(s->running, &status, WNOHANG) == 0)
+		return;
+	if (status != 0) {
+		printf("# command %u ended with %#x: %s\n", s->at, (unsigned)status,
+			s->act[s->at].command);
+		s->failed = true;
+	}
+	s->running = 0;
+	s->ended_ns = dr_now_ns();
+	s->since = step;
+	s->at++;
+}
+
+static void collect(struct settings *s, struct rank_view *views)
+{
+	memset(s->sum, 0, sizeof(s->sum));
+	s->errors = 0;
+	s->least_switches = atomic_load(&views[0].value[SWITCHES]);
+	s->steps = atomic_load(&views[0].step);
+	for (unsigned i = 0; i < s->ranks; i++) {
+		long long error = atomic_load(&views[i].value[ERROR_NS]);
+
+		for (unsigned v = 0; v < RANK_VALUES; v++)
+			s->sum[v] += atomic_load(&views[i].value[v]);
+		s->longest_ns = DR_MAX(s->longest_ns, atomic_load(&views[i].value[LONGEST_NS]));
+		s->latest_error_ns = DR_MAX(s->latest_error_ns, error);
+		s->errors += error != 0;
+		s->least_switches =
+			DR_MIN(s->least_switches, atomic_load(&views[i].value[SWITCHES]));
+	}
+}
+
+static void watch(void *arg, struct rank_view *views)
+{
+	struct settings *s = arg;
+	uint64_t step = atomic_load(&views[0].step);
+
+	collect(s, views);
+	if (s->running)
+		end_command(s, step);
+	else if (s->at < s->n_acts && step >= s->since + s->act[s->at].after)
+		begin_command(s);
+	else if (s->at == s->n_acts && step >= s->since + s->iters)
+		atomic_store(&views[0].value[STOP], s->failed || s->error_s == 0);
+}
+
+static bool as_expected(struct settings *s, double *error_s)
+{
+	*error_s = s->errors ? (double)(s->latest_error_ns - s->ended_ns) / DR_NS_PER_S : 0;
+	if (s->at < s->n_acts)
+		printf("# only %u of %u commands ran\n", s->at, s->n_acts);
+	if (s->error_s > 0 && s->errors < s->ranks)
+		printf("# %u of %u ranks got an error\n", s->errors, s->ranks);
+	if (s->error_s > 0 && *error_s > s->error_s)
+		printf("# the last error came after %.1f s\n", *error_s);
+	return !s->failed && s->at == s->n_acts && s->sum[DONE] == s->ranks &&
+	       (s->error_s == 0 || (s->errors == s->ranks && *error_s <= s->error_s));
+}
+
+static int run(struct settings *s)
+{
+	struct rank_job job = { .name = s->op,
+		.run = rank_run_ring,
+		.n = s->ranks,
+		.version = s->version,
+		.limit_s = s->limit_s,
+		.plugin = s->plugin,
+		.netns = s->netns[0] ? s->netns : NULL,
+		.arg = s,
+		.watch = watch,
+		.watch_arg = s,
+		.show_log = s->log };
+	char reason[300];
+	bool passed = rank_run(&job, reason, sizeof(reason)) == RANK_PASSED;
+	double error_s;
+
+	if (s->running) { /* the ranks ended before it */
+		int status;
+
+		waitpid(s->running, &status, 0);
+	}
+	passed = as_expected(s, &error_s) && passed;
+	printf("ranks=%u iterations=%lu checked=%lld switches=%lld switches_least=%lld longest_ms=%.1f errors=%u error_s=%.2f "
+	       "result=%s\n",
+		s->ranks, s->steps, s->sum[CHECKED], s->sum[SWITCHES], s->least_switches,
+		(double)s->longest_ns / DR_NS_PER_MS, s->errors, error_s, passed ? "pass" : "fail");
+	return !passed;
+}
+
+/* ---- options ---- */
+
+static bool number(const char *text, uint64_t *out)
+{
+	return dr_parse_u64(text, 1, UINT32_MAX, out, NULL) == 0;
+}
+
+static bool add_command(struct settings *s, char *text)
+{
+	char *after = strsep(&text, ":");
+	uint64_t n;
+
+	if (!text || s->n_acts == COMMANDS || !number(after, &n))
+		return false;
+	s->act[s->n_acts].after = n;
+	s->act[s->n_acts++].command = text;
+	return true;
+}
+
+static bool namespaces(struct settings *s, char *text)
+{
+	s->ranks = 0;
+	while (text && s->ranks < RANKS_MAX)
+		s->netns[s->ranks++] = strsep(&text, ",");
+	return !text && s->ranks >= 2;
+}
+
+static bool option(struct settings *s, int o, char *arg)
+{
+	uint64_t n = 0;
+	bool is_number = arg && number(arg, &n);
+
+	switch (o) {
+	case 'n':
+		return namespaces(s, arg);
+	case 'd':
+		return add_command(s, arg);
+	case 'l':
+		return s->log = true;
+	case 'o':
+		s->op = arg;
+		return true;
+	case 'b':
+		return dr_parse_size(arg, &s->bytes, NULL) == 0;
+	case 'r':
+		s->ranks = (unsigned)n;
+		return is_number && n >= 2 && n <= RANKS_MAX;
+	case 'v':
+		s->version = (unsigned)n;
+		return is_number && n >= HOST_OLDEST && n <= HOST_NEWEST;
+	case 'i':
+		s->iters = n;
+		return is_number;
+	case 'e':
+		s->error_s = (unsigned)n;
+		return is_number;
+	case 't':
+		s->limit_s = (unsigned)n;
+		return is_number;
+	default:
+		return false;
+	}
+}
+
+int main(int argc, char **argv)
+{
+	static const struct option options[] = { { "netns", required_argument, NULL, 'n' },
+		{ "ranks", required_argument, NULL, 'r' },
+		{ "version", required_argument, NULL, 'v' },
+		{ "bytes", required_argument, NULL, 'b' }, { "op", required_argument, NULL, 'o' },
+		{ "do", required_argument, NULL, 'd' }, { "iters", required_argument, NULL, 'i' },
+		{ "error", required_argument, NULL, 'e' },
+		{ "limit", required_argument, NULL, 't' }, { "log", no_argument, NULL, 'l' },
+		{ NULL, 0, NULL, 0 } };
+	struct settings s = { .op = "mixed",
+		.ranks = 2,
+		.version = 11,
+		.limit_s = 60,
+		.bytes = 1 << 20,
+		.iters = 20 };
+	int o;
+
+	while ((o = getopt_long(argc, argv, "", options, NULL)) != -1)
+		if (!option(&s, o, optarg))
+			break;
+	if (o != -1 || optind + 1 != argc) {
+		fprintf(stderr,
+			"ring_main [--netns A,B|--ranks N] [--version V] [--bytes N] [--op NAME]\n"
+			"  [--do N:COMMAND]... [--iters N] [--error S] [--limit S] [--log] PLUGIN\n");
+		return 1;
+	}
+	s.plugin = argv[optind];
+	setenv("NCCL_DEBUG", "INFO", 0); /* switches are counted in the log */
+	return run(&s);
+}
