@@ -58,11 +58,12 @@ struct dr_nl_attrs {
 /* The attributes of a message whose fixed part has `body` bytes. */
 static inline void dr_nl_attrs(const struct nlmsghdr *nlh, size_t body, struct dr_nl_attrs *out)
 {
-	const struct nlattr *a;
+	/* mnl_attr_for_each would take the padding of a message as a part of its last attribute. */
+	const char *end = (const char *)nlh + nlh->nlmsg_len;
+	const struct nlattr *a = mnl_nlmsg_get_payload_offset(nlh, body);
 
 	memset(out, 0, sizeof(*out));
-	mnl_attr_for_each(a, nlh, body)
-	{
+	for (; mnl_attr_ok(a, (int)(end - (const char *)a)); a = mnl_attr_next(a)) {
 		if (mnl_attr_get_type(a) < DR_NL_ATTRS)
 			out->at[mnl_attr_get_type(a)] = a;
 	}
