@@ -51,7 +51,8 @@ rest() {
 	ends "${clients[1]}" 0
 	for one in one two; do
 		clean "$one.json"
-		holds "$one.json" '[.events[] | select(.kind == "silence")] | length >= 10'
+		# One each second; a loaded machine takes its own pauses for a part of the silence.
+		holds "$one.json" '[.events[] | select(.kind == "silence")] | length >= 5'
 	done
 }
 
