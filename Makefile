@@ -13,6 +13,8 @@ SOMAJOR := 0
 PREFIX  ?= /usr/local
 BINDIR  ?= $(PREFIX)/bin
 LIBDIR  ?= $(PREFIX)/lib
+# Of its own, since a program that finds a libnccl-net.so loads it.
+NCCLDIR ?= $(LIBDIR)/dualrail
 INCDIR  ?= $(PREFIX)/include
 MANDIR  ?= $(PREFIX)/share/man
 # Where the shells look for completion scripts.
@@ -22,7 +24,7 @@ FISHDIR ?= $(PREFIX)/share/fish/vendor_completions.d
 B       ?= build/$(or $(SAN),release)
 # Sanitizers need little optimisation and line numbers alone; both halve the time of their builds.
 CFLAGS  ?= $(if $(SAN),-O1 -g1,-O2 -g)
-LAYERS  := base window bootstrap transport topology gpu channel orchestrator
+LAYERS  := base window bootstrap transport topology gpu channel orchestrator plugin
 DIRS    ?= $(sort $(patsubst %/,%,$(dir $(wildcard $(LAYERS:%=%/*.c) $(LAYERS:%=%/*/*.c)))))
 PKGS    := jansson libsodium libmnl libnftnl libmicrohttpd hwloc numa
 XFLAGS  := -std=c11 -D_GNU_SOURCE -DDR_VERSION='"$(VERSION)"' -I. -fPIC -fno-semantic-interposition \
@@ -36,34 +38,32 @@ SAY      = $(if $(Q),@printf '  %-5s %s\n' $(1) $(2))
 
 IS_TEST   := %_test.c %_main.c %_plugin.c %_fuzz.c %/main.c
 SRCS      := $(filter-out $(IS_TEST) tests/%,$(wildcard $(DIRS:%=%/*.c)))
-LIB_OBJS  := $(patsubst %.c,$(B)/%.o,$(filter-out orchestrator/%,$(SRCS)))
+LIB_OBJS  := $(patsubst %.c,$(B)/%.o,$(filter-out orchestrator/% plugin/%,$(SRCS)))
 ORCH_OBJS := $(patsubst %.c,$(B)/%.o,$(filter orchestrator/%,$(SRCS)))
-OBJS      := $(LIB_OBJS) $(ORCH_OBJS)
-# The NCCL plugin is under development and not built by default: make plugin, make check-plugin.
-PLUG_SRCS := $(if $(WITH_PLUGIN),$(filter-out $(IS_TEST),$(wildcard plugin/*.c)))
-PLUG_OBJS := $(PLUG_SRCS:%.c=$(B)/%.o)
+PLUG_OBJS := $(patsubst %.c,$(B)/%.o,$(filter plugin/%,$(SRCS)))
+OBJS      := $(LIB_OBJS) $(ORCH_OBJS) $(PLUG_OBJS)
 # A DIRS given from outside names folders of tests/ too, if they are wanted.
 ALL_DIRS  := $(if $(filter file,$(origin DIRS)),1)
 TEST_DIRS := $(if $(ALL_DIRS),$(sort $(patsubst %/,%,$(dir $(wildcard tests/*/*.c)))),$(filter tests/%,$(DIRS)))
-TEST_DIRS := $(filter-out $(if $(WITH_PLUGIN),,tests/plugin),$(TEST_DIRS))
-TEST_SRCS := $(wildcard $(filter-out tests/%,$(DIRS:%=%/*_test.c)) \
-	$(if $(ALL_DIRS),$(if $(WITH_PLUGIN),plugin/*_test.c)) $(TEST_DIRS:%=%/*_test.c))
+TEST_SRCS := $(wildcard $(filter-out tests/%,$(DIRS:%=%/*_test.c)) $(TEST_DIRS:%=%/*_test.c))
 TESTS     := $(TEST_SRCS:%.c=$(B)/%)
 AID_SRCS  := $(wildcard $(TEST_DIRS:%=%/*_main.c) $(TEST_DIRS:%=%/*_plugin.c))
 AIDS      := $(patsubst %_main.c,$(B)/%_main,$(filter %_main.c,$(AID_SRCS))) \
 	$(patsubst %_plugin.c,$(B)/%_plugin.so,$(filter %_plugin.c,$(AID_SRCS)))
-FUZZERS   := $(patsubst %.c,$(B)/%,$(if $(filter tests/fuzz,$(TEST_DIRS)),$(filter-out $(if $(WITH_PLUGIN),,tests/fuzz/rdv_fuzz.c),$(wildcard tests/fuzz/*_fuzz.c))))
+FUZZERS   := $(patsubst %.c,$(B)/%,$(if $(filter tests/fuzz,$(TEST_DIRS)),$(wildcard tests/fuzz/*_fuzz.c)))
 AIDS      += $(FUZZERS)
-PLUGIN    := $(if $(PLUG_SRCS),$(B)/libnccl-net-ha.so)
+PLUGIN    := $(B)/libnccl-net-ha.so
+# The names by which NCCL and RCCL look for a plugin when NCCL_NET_PLUGIN is not set.
+NCCL_LINKS := libnccl-net.so librccl-net.so
 ARCHIVES  := $(B)/orchestrator.a $(B)/libdualrail.a
 # What a user of channels needs; libdualrail.so exports what these headers declare.
 HEADERS   := base/defs.h base/err.h base/log.h base/clock.h base/poller.h window/window.h \
 	transport/path.h transport/verbs/verbs.h channel/channel.h channel/manager.h channel/peer.h
-ALL_SRCS  := $(SRCS) $(wildcard orchestrator/main.c) $(PLUG_SRCS) $(TEST_SRCS) $(AID_SRCS)
+ALL_SRCS  := $(SRCS) $(wildcard orchestrator/main.c) $(TEST_SRCS) $(AID_SRCS)
 comma     := ,
 SONAME    := libdualrail.so.$(SOMAJOR)
 
-all: $(B)/dualrail $(B)/libdualrail.so $(PLUGIN) ## build the program and the library (default)
+all: $(B)/dualrail $(B)/libdualrail.so $(PLUGIN) ## build the program, the library and the NCCL plugin (default)
 
 # Build dependencies: made (and installed, when root) before anything else is read.
 NO_DEPS := help clean uninstall setup
@@ -96,7 +96,7 @@ $(B)/libdualrail.so: $(B)/$(SONAME)
 # dlopened by NCCL: no soname, nothing exported but the plugin's tables. Never unmapped: versions 6 to 10 of the
 # interface do not tell when the plugin's threads have to end.
 NODELETE := -Wl,-z,nodelete
-$(B)/libnccl-net-ha.so: $(PLUG_OBJS) $(B)/libdualrail.a plugin/libnccl-net-ha.map
+$(PLUGIN): $(PLUG_OBJS) $(B)/libdualrail.a plugin/libnccl-net-ha.map
 	$(call SAY,LD,$@)
 	$(Q)$(CC) $(SOLDX) $(NODELETE) -Wl,--version-script=plugin/libnccl-net-ha.map $(LDFLAGS) -o $@ \
 	  $(PLUG_OBJS) $(B)/libdualrail.a $(LIBS)
@@ -206,14 +206,9 @@ bench-lab: all ## dualrail beside perftest in the lab, and campaigns of faults: 
 	$(Q)scripts/setup.sh build lab || :
 	$(Q)scripts/lab/bench.sh $(B)
 	$(Q)MODES='fast conservative' scripts/lab/failover.sh $(B)
-plugin: ## libnccl-net-ha.so, the NCCL plugin (under development)
-	$(Q)$(MAKE) --no-print-directory WITH_PLUGIN=1 all
-check-plugin: ## its tests: units, contract with NCCL for each version of the interface, collectives between namespaces
-	$(Q)$(MAKE) --no-print-directory WITH_PLUGIN=1 all tests
-	$(Q)scripts/check.sh --unit $(B) $(patsubst %.c,$(B)/%,$(wildcard plugin/*_test.c)) tests/plugin/plugin.bats
 check-gpu: all tests ## what needs an NVIDIA GPU or CUDA's tools: PARTS="code device sanitizer e2e matrix campaign ratio left"
 	$(Q)PARTS='$(PARTS)' scripts/gpu/check.sh $(B)
-.PHONY: check-lab bench-lab plugin check-plugin check-gpu
+.PHONY: check-lab bench-lab check-gpu
 FUZZ_B ?= build/libfuzzer
 bench: all ## measure beside the peers (iperf3, qperf, ucx_perftest)
 	$(Q)scripts/setup.sh build bench
@@ -222,18 +217,17 @@ setup: ## install (root) or name what build, tests, lint and benchmarks need
 	$(Q)scripts/setup.sh build test lint fuzz cover bench lab
 
 headers: ## every header compiles alone
-	$(Q)f=0; for h in $$(find $(wildcard $(LAYERS) plugin) -name '*.h'); do \
+	$(Q)f=0; for h in $$(find $(wildcard $(LAYERS)) -name '*.h'); do \
 	  $(CC) $(XFLAGS) -Wno-unused-function -fsyntax-only -x c $$h || f=1; done; exit $$f
 exports: $(B)/libdualrail.so $(PLUGIN) ## the library exports what the installed headers declare, the plugin NCCL's tables
 	$(Q)CC='$(CC)' scripts/exports.sh check $(B)/$(SONAME) $(HEADERS)
-	$(Q)$(if $(PLUGIN),! nm -D --defined-only $(PLUGIN) | awk '$$2 ~ /[TDBRVW]/ {print $$3}' | \
-	  grep -v -e '^ncclNetPlugin_v' -e '^ncclCollNetPlugin_v')
+	$(Q)! nm -D --defined-only $(PLUGIN) | awk '$$2 ~ /[TDBRVW]/ {print $$3}' | grep -v '^ncclNetPlugin_v'
 
 # Compiled without inlining, one section per function, the linker names the functions that neither the
 # program nor a user of the library reaches. The simulator and the fault-injecting wrapper are for tests.
-UNUSED_OBJS = $(B)/orchestrator/main.o $(filter-out $(B)/transport/sim/% $(B)/transport/faulty/%,$(OBJS)) $(PLUG_OBJS)
+UNUSED_OBJS = $(B)/orchestrator/main.o $(filter-out $(B)/transport/sim/% $(B)/transport/faulty/%,$(OBJS))
 unused: ## functions that only tests call; scripts/lint.sh unused compares them with scripts/lint-unused.txt
-	$(Q)$(MAKE) --no-print-directory -s WITH_PLUGIN=1 B=$(B)/unused CFLAGS='-O0 -w -ffunction-sections' unused-list
+	$(Q)$(MAKE) --no-print-directory -s B=$(B)/unused CFLAGS='-O0 -w -ffunction-sections' unused-list
 unused-list: $(UNUSED_OBJS)
 	$(Q)$(CC) $(LDX) -Wl,--gc-sections,--print-gc-sections -o $(B)/dualrail \
 	  $(addprefix -Wl$(comma)-u$(comma),$(shell CC='$(CC)' scripts/exports.sh names $(HEADERS)) ncclNetPlugin_v12) $^ $(LIBS) 2>&1 | \
@@ -267,7 +261,8 @@ install: all man $(COMPLETIONS) $(B)/dualrail.pc ## install under DESTDIR/PREFIX
 	ln -sf libdualrail.so.$(VERSION) $(DESTDIR)$(LIBDIR)/$(SONAME)
 	ln -sf $(SONAME) $(DESTDIR)$(LIBDIR)/libdualrail.so
 	install -D -m 644 $(B)/libdualrail.a $(DESTDIR)$(LIBDIR)/libdualrail.a
-	$(if $(PLUGIN),install -D -m 755 $(PLUGIN) $(DESTDIR)$(LIBDIR)/libnccl-net-ha.so)
+	install -D -m 755 $(PLUGIN) $(DESTDIR)$(NCCLDIR)/$(notdir $(PLUGIN))
+	for l in $(NCCL_LINKS); do ln -sf $(notdir $(PLUGIN)) $(DESTDIR)$(NCCLDIR)/$$l || exit 1; done
 	install -D -m 644 $(B)/dualrail.pc $(DESTDIR)$(LIBDIR)/pkgconfig/dualrail.pc
 	install -D -m 644 $(B)/dualrail.1 $(DESTDIR)$(MANDIR)/man1/dualrail.1
 	install -D -m 644 $(B)/dualrail.bash $(DESTDIR)$(BASHDIR)/dualrail
@@ -277,7 +272,7 @@ install: all man $(COMPLETIONS) $(B)/dualrail.pc ## install under DESTDIR/PREFIX
 	for h in $(HEADERS); do install -D -m 644 $$h $(DESTDIR)$(INCDIR)/dualrail/$$h || exit 1; done
 uninstall: ## undo install
 	rm -f $(DESTDIR)$(BINDIR)/dualrail $(DESTDIR)$(LIBDIR)/libdualrail.so* \
-	  $(DESTDIR)$(LIBDIR)/libdualrail.a $(DESTDIR)$(LIBDIR)/libnccl-net-ha.so \
+	  $(DESTDIR)$(LIBDIR)/libdualrail.a $(addprefix $(DESTDIR)$(NCCLDIR)/,$(notdir $(PLUGIN)) $(NCCL_LINKS)) \
 	  $(DESTDIR)$(LIBDIR)/pkgconfig/dualrail.pc $(DESTDIR)$(MANDIR)/man1/dualrail.1 \
 	  $(DESTDIR)$(BASHDIR)/dualrail $(DESTDIR)$(ZSHDIR)/_dualrail $(DESTDIR)$(FISHDIR)/dualrail.fish
 	rm -rf $(DESTDIR)$(INCDIR)/dualrail $(DESTDIR)$(PREFIX)/share/dualrail/schema
@@ -287,11 +282,12 @@ $(B)/bundle/dualrail: $(B)/orchestrator/main.o $(ARCHIVES)
 	$(call SAY,LD,$@)
 	$(Q)mkdir -p $(@D) && $(CC) $(LDX) -Wl,--disable-new-dtags,-rpath,'$$ORIGIN/../lib' $(LDFLAGS) \
 	  -o $@ $^ $(LIBS)
-$(B)/bundle/libnccl-net-ha.so: $(PLUGIN) $(B)/libdualrail.a
+$(B)/bundle/libnccl-net-ha.so: $(PLUG_OBJS) $(B)/libdualrail.a plugin/libnccl-net-ha.map
+	$(call SAY,LD,$@)
 	$(Q)mkdir -p $(@D) && $(CC) $(SOLDX) $(NODELETE) -Wl,--version-script=plugin/libnccl-net-ha.map \
-	  -Wl,--disable-new-dtags,-rpath,'$$ORIGIN' $(LDFLAGS) -o $@ $(PLUG_OBJS) $(B)/libdualrail.a $(LIBS)
-bundle: $(B)/bundle/dualrail $(PLUGIN:$(B)/%=$(B)/bundle/%) man $(COMPLETIONS) ## dist/dualrail-VERSION-ARCH.tar.gz: unpack anywhere and run
-	$(Q)scripts/bundle.sh $(B) $(VERSION)
+	  -Wl,--disable-new-dtags,-rpath,'$$ORIGIN/..' $(LDFLAGS) -o $@ $(PLUG_OBJS) $(B)/libdualrail.a $(LIBS)
+bundle: $(B)/bundle/dualrail $(B)/bundle/libnccl-net-ha.so man $(COMPLETIONS) ## dist/dualrail-VERSION-ARCH.tar.gz: unpack anywhere and run
+	$(Q)NCCL_LINKS='$(NCCL_LINKS)' scripts/bundle.sh $(B) $(VERSION)
 
 compile_commands.json: FORCE ## for clangd and clang-tidy
 	$(file >$@,[)$(foreach f,$(ALL_SRCS),$(file >>$@,$(if $(filter $(f),$(firstword $(ALL_SRCS))),,$(comma)) \
@@ -307,6 +303,6 @@ FORCE:
 .PHONY: mutants coverage exhaustive sim fuzz fuzzers torture all tests unit check lint bench setup headers exports man install uninstall bundle clean help FORCE
 .SECONDARY:
 .DELETE_ON_ERROR:
--include $(OBJS:.o=.d) $(PLUG_OBJS:.o=.d) $(TESTS:=.d) $(B)/orchestrator/main.d \
+-include $(OBJS:.o=.d) $(TESTS:=.d) $(B)/orchestrator/main.d \
 	$(patsubst %.c,$(B)/%.d,$(AID_SRCS)) $(FUZZERS:=.d) $(FUZZ_LIB:.o=.d) $(FAKE_OBJS:.o=.d) \
 	$(FAKE_GPU_OBJS:.o=.d) $(foreach d,$(TEST_DIRS),$(patsubst %.o,%.d,$(call aids_of,$(d))))

@@ -100,7 +100,7 @@ static struct dr_manager_channel lane_spec(const struct ha_session *s, unsigned 
 {
 	unsigned n = s->prm.manager.n_rails;
 
-	/* Rail 0 is that of the device; the other one stands by. */
+	/* Rail 0 is that of the device; the other one stands by. NCCL spreads its channels over the devices. */
 	(void)lane;
 	return (struct dr_manager_channel){
 		.primary = 0, .shadow = n - 1, .sender = s->prm.connector

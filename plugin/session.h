@@ -13,7 +13,8 @@
 /*
  * A session: what one process has for all comms from one device to one device of another process. It has two rails
  * (one without a backup device), common heartbeats, a ChannelManager for small messages ("inline"), and for each I/O
- * thread a ChannelManager with bulk lanes, which the comms share. Data flows from the end that dialled to the other.
+ * thread a ChannelManager with bulk lanes, which the comms share. The primary of all of them is rail 0, on the device's own
+ * NIC: NCCL has a device for each NIC and spreads its channels over them. Data flows from the end that dialled to the other.
  *
  * Threads. The inline manager, with the comms' channels, is driven under `lock` by threads that call a comm, and by the
  * control thread if none did for half a heartbeat. The bulk managers belong to their I/O threads. Comms by number and the

@@ -4,8 +4,9 @@
 #
 #   scripts/bundle.sh BUILD VERSION      (make bundle)
 #
-# bin/dualrail finds lib/ relative to itself (RPATH $ORIGIN/../lib); lib/ holds every shared library that it
-# needs, except glibc's. The scripts find bin/ relative to themselves.
+# bin/dualrail and the NCCL plugin in lib/dualrail/ find lib/ relative to themselves (RPATH); lib/ holds every shared
+# library that they need, except glibc's. The scripts find bin/ relative to themselves. NCCL_LINKS: other names of the
+# plugin.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -26,12 +27,12 @@ glibc_needed() {
 }
 
 main() {
-	local binaries=("$build/bundle/dualrail") lib libs needed
-	[[ -e $build/bundle/libnccl-net-ha.so ]] && binaries+=("$build/bundle/libnccl-net-ha.so")
+	local binaries=("$build/bundle/dualrail" "$build/bundle/libnccl-net-ha.so") lib libs needed
 	rm -rf "$stage"
-	mkdir -p "$stage/bin" "$stage/lib" "$stage/share/man/man1" dist
+	mkdir -p "$stage/bin" "$stage/lib/dualrail" "$stage/share/man/man1" dist
 	install -m 755 "${binaries[0]}" "$stage/bin/dualrail"
-	[[ ${binaries[1]-} ]] && install -m 755 "${binaries[1]}" "$stage/lib/"
+	install -m 755 "${binaries[1]}" "$stage/lib/dualrail/"
+	for lib in $NCCL_LINKS; do ln -s libnccl-net-ha.so "$stage/lib/dualrail/$lib"; done
 	mapfile -t libs < <(libraries "${binaries[@]}")
 	for lib in "${libs[@]}"; do
 		install -m 755 "$(readlink -f "$lib")" "$stage/lib/$(basename "$lib")"
@@ -45,7 +46,7 @@ main() {
 	rm -rf "$stage/scripts/"{lint*,check.sh,exports.sh,bundle.sh,setup.sh}
 	install -m 644 LICENSE VERSION "$stage/"
 	[[ -e README.md ]] && install -m 644 README.md "$stage/"
-	needed=$(glibc_needed "$stage/bin/dualrail" "$stage"/lib/*.so*)
+	needed=$(glibc_needed "$stage/bin/dualrail" "$stage"/lib/*.so* "$stage"/lib/dualrail/libnccl-net-ha.so)
 	tar -C "$build/bundle" --owner=0 --group=0 --sort=name -czf "dist/$name.tar.gz" "$name"
 	echo "dist/$name.tar.gz: $(du -h "dist/$name.tar.gz" | cut -f 1), ${#libs[@]} libraries, needs ${needed/_/ } or newer"
 }

@@ -142,7 +142,7 @@ rule_cppcheck() {
 }
 
 rule_tidy() {
-	env -u MAKEFLAGS -u MAKELEVEL make -s --no-print-directory WITH_PLUGIN=1 compile_commands.json >/dev/null || return
+	env -u MAKEFLAGS -u MAKELEVEL make -s --no-print-directory compile_commands.json >/dev/null || return
 	c_files | grep -v -e _test.c -e '^tests/' | grep '\.c$' |
 		xargs -P "$jobs" -n 4 clang-tidy --quiet 2>/dev/null | grep -E ' (warning|error): '
 }

@@ -41,10 +41,12 @@ __attribute__((format(printf, 5, 6))) static void logger(enum nccl_log_level lev
 	if (!log_to)
 		return;
 	l = &log_to->line[atomic_fetch_add(&log_to->n, 1) % HOST_LINES];
+	atomic_store(&l->whole, false);
 	l->level = level;
 	va_start(ap, fmt);
 	vsnprintf(l->text, sizeof(l->text), fmt, ap);
 	va_end(ap);
+	atomic_store(&l->whole, true);
 }
 
 void host_log_to(struct host_log *log)
@@ -59,7 +61,8 @@ unsigned host_logged(const struct host_log *log, enum nccl_log_level level, cons
 	for (unsigned i = n > HOST_LINES ? n - HOST_LINES : 0; i < n; i++) {
 		const struct host_line *l = &log->line[i % HOST_LINES];
 
-		found += (level == NCCL_LOG_NONE || l->level == level) && strstr(l->text, text);
+		found += atomic_load(&l->whole) && (level == NCCL_LOG_NONE || l->level == level) &&
+			 strstr(l->text, text);
 	}
 	return found;
 }

@@ -21,6 +21,7 @@ enum { HOST_OLDEST = 6, HOST_NEWEST = 12 };
 struct host_line {
 	enum nccl_log_level level;
 	char text[240];
+	_Atomic bool whole; /* not being written */
 };
 /* The last lines, line number n in [n % HOST_LINES]. Memory of the user, e.g. shared with another process. */
 enum { HOST_LINES = 256 };
