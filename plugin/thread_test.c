@@ -159,9 +159,9 @@ static void member_may_remove_itself_and_others_in_its_tick(void **state)
 		ha_thread_call(t, add, &m[i].member);
 	ha_thread_call(t, nothing, NULL);
 	ha_thread_call(t, nothing, NULL);
+	ha_thread_call(t, drop, &m[2].member);
 	assert_null(m[0].removes);
 	assert_null(m[2].removes);
-	ha_thread_call(t, drop, &m[2].member);
 }
 
 int main(void)
