@@ -10,6 +10,7 @@ setup() {
 	plugin=$DR_BUILD/libnccl-net-ha.so
 	contract=$DR_BUILD/tests/plugin/contract_main
 	ring=$DR_BUILD/tests/plugin/ring_main
+	exchange=$DR_BUILD/tests/plugin/exchange_main
 	unset "${!HA_NCCL_@}" "${!NCCL_@}"
 	# A rail is returned to soon.
 	export HA_NCCL_HOLD_DOWN_MS=300
@@ -117,6 +118,13 @@ switched() {
 	NCCL_SOCKET_IFNAME=lo passes "$ring" --ranks 4 --bytes 300K --iters 30 "$plugin"
 }
 
+# Messages of every way through the plugin, in the order and depth of NCCL's proxy.
+@test "messages in the pattern of an all-reduce, 8 bytes to 8 MiB" {
+	rails
+	passes "$exchange" --netns "$A,$B" --pairs 1 --ms 20 --channels 3 --sizes 8,24K,300K,600K,8M "$plugin"
+	[[ $(grep -cE '^[0-9]+ [0-9.]+ [0-9.]+$' <<<"$output") == 5 ]]
+}
+
 @test "link down under collectives, twice with a return between" {
 	rails
 	passes "$ring" --limit "$limit" --netns "$A,$B" --do "5:bash act cut $A rail0 rail1" \
@@ -135,6 +143,13 @@ switched() {
 	rails
 	passes "$ring" --limit "$limit" --netns "$A,$B" --bytes 12K --version 6 --do "50:bash act drop $A rail0 rail1" \
 		--do "50:bash act undrop $A rail0" --do "50:bash act cut $B rail0 rail1" "$plugin"
+	switched 2
+}
+
+@test "messages that are copied, under collectives, a cut and a silent rail" {
+	rails
+	passes "$ring" --limit "$limit" --netns "$A,$B" --bytes 600K --do "50:bash act cut $A rail0 rail1" \
+		--do "50:bash act back $A rail0" --do "50:bash act drop $B rail0 rail1" "$plugin"
 	switched 2
 }
 
