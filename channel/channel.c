@@ -395,6 +395,12 @@ int dr_channel_test(const struct dr_channel *ch, uint64_t seq)
 	return ch->fo.state == DR_FO_DEAD ? ch->fo.err : 0;
 }
 
+bool dr_channel_sent(const struct dr_channel *ch, uint64_t seq)
+{
+	dr_assert(ch->prm.sender && seq < ch->fo.tail);
+	return dr_fo_sent_whole(&ch->fo, seq);
+}
+
 uint32_t dr_channel_received_len(const struct dr_channel *ch, uint64_t seq, unsigned part)
 {
 	dr_assert(part < DR_PARTS_MAX && seq < ch->fo.tail && ch->fo.tail - seq <= ch->prm.window);

@@ -180,6 +180,9 @@ int dr_channel_credit(const struct dr_channel *ch, struct dr_credit *out) DR_MUS
 /* 1 done: the buffers belong to the user again (receiver: delivered once, in order); 0 not yet; -errno
  * the channel ended before. */
 int dr_channel_test(const struct dr_channel *ch, uint64_t seq);
+/* Sender: the active path's transport has taken all of a posted message. After a switch it may be false again, until
+ * the message is replayed. */
+bool dr_channel_sent(const struct dr_channel *ch, uint64_t seq);
 /* Receiver: bytes received in part `part` of a done message; seq is among the last `window`. */
 uint32_t dr_channel_received_len(const struct dr_channel *ch, uint64_t seq, unsigned part);
 /* Sends posted work now; without it, it is sent with the next progress. Fewer acknowledgements than a

@@ -656,6 +656,11 @@ bool dr_fo_done(const struct dr_fo *f, uint64_t seq)
 	return seq < f->head;
 }
 
+bool dr_fo_sent_whole(const struct dr_fo *f, uint64_t seq)
+{
+	return seq < f->acked || f->retired[dr_fo_slot(f, seq)] == dr_fo_full_mask(f, seq);
+}
+
 void dr_fo_record_open(
 	struct dr_fo *f, bool self, enum dr_scope scope, int err, const char *why, int64_t now)
 {

@@ -225,6 +225,8 @@ int dr_fo_delivered(struct dr_fo *f, struct dr_fo_conn conn, uint32_t epoch, uin
 void dr_fo_make_ack(struct dr_fo *f, struct dr_frame *out);
 /* True when the message is done: its buffers belong to the user. */
 bool dr_fo_done(const struct dr_fo *f, uint64_t seq);
+/* Sender: all parts of the message are retired in this epoch, or it is done. */
+bool dr_fo_sent_whole(const struct dr_fo *f, uint64_t seq);
 /* Sender: starts a planned switch. -EAGAIN: no other ready path, or a switch is in progress; or the
  * final error. */
 int dr_fo_switch_now(struct dr_fo *f, int64_t now);

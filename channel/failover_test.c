@@ -14,7 +14,10 @@ static void completion_needs_ack_and_retirement(void **state)
 	(void)state;
 	sender_running(2);
 	dr_fo_sent(&f, 0, 1, 1, 0, 0);
+	assert_false(dr_fo_sent_whole(&f, 0));
 	dr_fo_sent(&f, 0, 1, 1, 0, 1);
+	assert_true(dr_fo_sent_whole(&f, 0));
+	assert_false(dr_fo_sent_whole(&f, 1));
 	assert_false(dr_fo_done(&f, 0));
 	frame(DR_FRAME_ACK, 1, 0, 1, 1, 0, 5);
 	assert_true(dr_fo_done(&f, 0));
@@ -64,6 +67,8 @@ static void answer_waits_for_own_fence(void **state)
 	assert_int_equal(f.state, DR_FO_RUN);
 	assert_true(dr_fo_done(&f, 0));
 	assert_false(dr_fo_done(&f, 1));
+	assert_true(dr_fo_sent_whole(&f, 0));
+	assert_false(dr_fo_sent_whole(&f, 1)); /* to be replayed */
 	assert_true(dr_fo_next(&f, &seq, &part, &skip));
 	assert_int_equal(seq, 1);
 	assert_int_equal(part, 1); /* part 0 is not sent again */

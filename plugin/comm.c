@@ -172,7 +172,7 @@ int ha_comm_test(struct ha_request *r, bool *done, int *sizes)
 static int alloc(struct ha_comm *c)
 {
 	c->slot_bytes = HA_HEADER_LEN + (size_t)c->s->prm.eager;
-	c->slots = dr_pages_alloc(c->slot_bytes * HA_WINDOW);
+	c->slots = dr_pages_alloc(c->slot_bytes * HA_SLOTS);
 	if (c->sender)
 		c->box = dr_calloc(1, sizeof(*c->box));
 	else
@@ -194,7 +194,7 @@ static int alloc(struct ha_comm *c)
 static void release(struct ha_comm *c)
 {
 	if (c->slots)
-		dr_pages_free(c->slots, c->slot_bytes * HA_WINDOW);
+		dr_pages_free(c->slots, c->slot_bytes * HA_SLOTS);
 	dr_free(c->box);
 	dr_free(c->match);
 	dr_free(c);
@@ -204,7 +204,7 @@ static void release(struct ha_comm *c)
 static int open_channel(struct ha_comm *c, struct dr_err *e)
 {
 	struct ha_session *s = c->s;
-	const struct dr_memory m = { .base = c->slots, .len = c->slot_bytes * HA_WINDOW };
+	const struct dr_memory m = { .base = c->slots, .len = c->slot_bytes * HA_SLOTS };
 	const struct dr_manager_channel spec = {
 		.primary = 0, .shadow = s->prm.manager.n_rails - 1, .sender = c->sender
 	};
@@ -293,7 +293,7 @@ int ha_comm_start(struct ha_comm *c, const void *handle, size_t len, struct dr_e
 	rc = dr_channel_start(c->ch, handle, len, now, e);
 	if (rc == 0 && !c->sender) {
 		dr_channel_set_ack_batch(c->ch, true);
-		for (unsigned i = 0; i < HA_WINDOW && rc == 0; i++)
+		for (unsigned i = 0; i < HA_SLOTS && rc == 0; i++)
 			rc = ha_comm_post_slot(c, i, now);
 	}
 	pthread_mutex_unlock(&c->s->lock);

@@ -43,7 +43,8 @@ struct ha_request {
 	bool receive;
 	atomic_bool done;		      /* send */
 	unsigned n, group;		      /* receive */
-	uint64_t size;			      /* send */
+	uint64_t size, ordinal;		      /* send */
+	bool copied;			      /* send: done when the frame was sent */
 	struct ha_buffer buf[HA_BUFFERS_MAX]; /* send: [0] */
 	struct {
 		bool asked; /* its chunks are on lanes */
@@ -65,18 +66,18 @@ struct ha_comm {
 		ended; /* -errno: its channel has ended; what arrived before is still delivered */
 	struct ha_mr *mrs;  /* registered through it; under the session's names */
 	atomic_uint chunks; /* in flight on lanes */
-	/* Frames: HA_WINDOW slots of slot_bytes in one region. */
+	/* Frames: HA_SLOTS slots of slot_bytes in one region. */
 	uint8_t *slots;
 	size_t slot_bytes;
 	struct dr_mem mem;
 	/* Sender. box: under the session's names. */
 	struct ha_outbox *box;
 	struct ha_request *large[HA_LARGE_MAX];
-	/* Receiver. Frames [taken, arrived) are to be read; slot_of: by sequence number modulo HA_WINDOW. */
+	/* Receiver. Frames [taken, arrived) are to be read; slot_of: by sequence number modulo HA_SLOTS. */
 	struct ha_match *match;
 	struct ha_request *by_group[HA_GROUPS_MAX];
 	uint64_t taken, arrived;
-	uint8_t slot_of[HA_WINDOW];
+	uint8_t slot_of[HA_SLOTS];
 	struct ha_request *free;
 	struct ha_request request[HA_REQUESTS_MAX];
 	uint64_t messages, bytes;

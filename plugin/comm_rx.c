@@ -21,7 +21,7 @@ int ha_comm_post_slot(struct ha_comm *c, unsigned slot, int64_t now)
 	int rc = dr_channel_recv(c->ch, &span, 1, &seq, now);
 
 	if (rc == 0)
-		c->slot_of[seq % HA_WINDOW] = (uint8_t)slot;
+		c->slot_of[seq % HA_SLOTS] = (uint8_t)slot;
 	return rc;
 }
 
@@ -35,7 +35,7 @@ void ha_comm_completed(struct ha_comm *c, uint64_t seq)
 static int take_arrived(struct ha_comm *c)
 {
 	while (c->taken < c->arrived) {
-		unsigned slot = c->slot_of[c->taken % HA_WINDOW];
+		unsigned slot = c->slot_of[c->taken % HA_SLOTS];
 		uint32_t len = dr_channel_received_len(c->ch, c->taken, 0);
 		struct ha_header h;
 		int rc = ha_header_decode(c->slots + slot * c->slot_bytes, len, &h);

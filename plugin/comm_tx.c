@@ -7,9 +7,12 @@
 #include <string.h>
 
 /*
- * The sending end of a comm. A small message is copied into a slot with its header, so its request is done at once. The
- * slot of frame n is n modulo the window: the channel takes a frame only when the one a window before it was acknowledged.
+ * The sending end of a comm. A small message is copied into a slot with its header. The slot of frame n is n modulo the
+ * window: the channel takes a frame only when the one a window before it was acknowledged. Its request is done at once if
+ * the socket takes so few bytes as a rule, else when the socket has taken them: NCCL stops calling when its requests are
+ * done, and what is left then waits for the progress thread.
  */
+enum { AT_ONCE_MAX = 8 << 10 }; /* bytes */
 
 static uint8_t *slot_at(const struct ha_comm *c, unsigned slot)
 {
@@ -17,25 +20,29 @@ static uint8_t *slot_at(const struct ha_comm *c, unsigned slot)
 }
 
 /* With lock and names held. 0, -EAGAIN, or the comm's error. */
-static int post_frame(
-	struct ha_comm *c, const struct ha_header *h, const struct ha_buffer *b, int64_t now)
+static int post_frame(struct ha_comm *c, const struct ha_header *h, int64_t now)
 {
 	uint64_t len = HA_HEADER_LEN + (h->type == HA_EAGER ? h->size : 0), seq;
 	unsigned slot;
 
-	slot = (unsigned)(h->ordinal % HA_WINDOW); /* each message is one frame */
+	slot = (unsigned)(h->ordinal % HA_SLOTS); /* each message is one frame */
 	const struct dr_span span = {
 		.mem = &c->mem, .off = slot * c->slot_bytes, .len = (uint32_t)len
 	};
 	int rc = dr_channel_send(c->ch, &span, 1, &seq, now);
 
-	if (rc != 0)
-		return rc;
-	dr_assert(seq == h->ordinal);
-	ha_header_encode(h, slot_at(c, slot));
+	dr_assert(rc != 0 || seq == h->ordinal);
+	return rc;
+}
+
+/* Before anybody drives the channel. */
+static void fill_slot(struct ha_comm *c, const struct ha_header *h, const struct ha_buffer *b)
+{
+	uint8_t *slot = slot_at(c, (unsigned)(h->ordinal % HA_SLOTS));
+
+	ha_header_encode(h, slot);
 	if (h->type == HA_EAGER && h->size > 0)
-		memcpy(slot_at(c, slot) + HA_HEADER_LEN, b->data, h->size);
-	return 0;
+		memcpy(slot + HA_HEADER_LEN, b->data, h->size);
 }
 
 /* With lock held. */
@@ -48,21 +55,27 @@ static int send_message(
 	pthread_mutex_lock(&c->s->names);
 	rc = ha_outbox_next(c->box, b->size, b->tag, &h);
 	if (rc == 0)
-		rc = post_frame(c, &h, b, now);
+		rc = post_frame(c, &h, now);
 	if (rc == 0) {
 		ha_outbox_sent(c->box, &h);
 		r->receive = false;
 		r->buf[0] = *b;
 		r->size = b->size;
-		if (h.type == HA_ANNOUNCE)
-			c->large[h.ordinal % HA_LARGE_MAX] = r;
+		r->ordinal = h.ordinal;
+		r->copied = h.type == HA_EAGER;
+		if (r->copied)
+			r->buf[0].mr = NULL;
 		else
-			atomic_store_explicit(&r->done, true, memory_order_relaxed);
+			c->large[h.ordinal % HA_LARGE_MAX] = r;
 	}
 	pthread_mutex_unlock(&c->s->names);
-	if (rc == 0)
-		dr_channel_flush(c->ch, now);
-	return rc;
+	if (rc != 0)
+		return rc;
+	fill_slot(c, &h, b);
+	if (r->copied && b->size <= AT_ONCE_MAX)
+		atomic_store_explicit(&r->done, true, memory_order_relaxed);
+	dr_channel_flush(c->ch, now);
+	return 0;
 }
 
 int ha_comm_send(struct ha_comm *c, const struct ha_buffer *b, struct ha_request **out)
@@ -106,7 +119,12 @@ int ha_comm_test_send(struct ha_request *r, bool *done, int *sizes)
 	if (*done || pthread_mutex_trylock(&c->s->lock) != 0)
 		return 0;
 	ha_session_drive(c->s, c->ch, dr_now_ns());
-	rc = atomic_load_explicit(&r->done, memory_order_acquire) ? 0 : ha_comm_over(c);
+	if (r->copied && dr_channel_sent(c->ch, r->ordinal))
+		atomic_store_explicit(&r->done, true, memory_order_relaxed);
+	*done = atomic_load_explicit(&r->done, memory_order_acquire);
+	if (*done && sizes)
+		sizes[0] = (int)r->size;
+	rc = *done ? 0 : ha_comm_over(c);
 	pthread_mutex_unlock(&c->s->lock);
 	return rc;
 }

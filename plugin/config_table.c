@@ -72,7 +72,7 @@ const struct ha_variable ha_variables[] = {
 	{ .name = "HA_NCCL_CHUNK", .kind = HA_VAR_SIZE, .offset = AT(chunk), .def = "512K",
 	  .min = 16 << 10, .max = 64 << 20, .unit = "bytes", .fixed = true,
 	  .help = "Large messages are cut into pieces of this size." },
-	{ .name = "HA_NCCL_EAGER", .kind = HA_VAR_SIZE, .offset = AT(eager), .def = "8K",
+	{ .name = "HA_NCCL_EAGER", .kind = HA_VAR_SIZE, .offset = AT(eager), .def = "144K",
 	  .max = HA_EAGER_MAX, .unit = "bytes", .fixed = true,
 	  .help = "Messages up to this size are copied and sent at once, without waiting for the receiver." },
 	{ .name = "HA_NCCL_SOCKBUF", .kind = HA_VAR_SIZE, .offset = AT(sockbuf), .def = "0", .max = 1 << 30,

@@ -102,7 +102,7 @@ static void defaults(void **state)
 	assert_int_equal(c.threads, 4);
 	assert_int_equal(c.lanes, 2);
 	assert_int_equal(c.chunk, 512 << 10);
-	assert_int_equal(c.eager, 8 << 10);
+	assert_int_equal(c.eager, 144 << 10);
 	assert_int_equal(c.devices.n, 0);
 	assert_null(c.devices_variable);
 	assert_int_equal(c.gid_index, -1);
@@ -201,7 +201,7 @@ static void an_error_names_variable_value_and_range(void **state)
 		"NCCL_SOCKET_FAMILY=AF_UNIX: not accepted; use AF_INET or AF_INET6");
 	assert_has(refused("HA_NCCL_LEAVE_DEGRADED=1"), "use 0 to below 1");
 	assert_has(refused("HA_NCCL_LEAVE_DEGRADED=x%"), "use 0 to below 1");
-	assert_has(refused("HA_NCCL_EAGER=65K"), "use 0 to 64K bytes");
+	assert_has(refused("HA_NCCL_EAGER=257K"), "use 0 to 256K bytes");
 	assert_has(refused("HA_NCCL_DEVICES=^"), "HA_NCCL_DEVICES: ");
 	assert_has(refused("HA_NCCL_FORCE_IB_TIMEOUT=32"), "use 1 to 31");
 	assert_has(refused("HA_NCCL_RTO_MS=-5"), "use 1 to 600000 ms");
@@ -320,13 +320,13 @@ static void the_line_states_what_is_in_force(void **state)
 	assert_string_equal(line,
 		"version 1.2 (build abc), transport tcp, devices eth1, eth2, heartbeat 10.0 ms, "
 		"detection fast within 50.0 ms, failback on, 1 thread with 2 lanes each, chunk 512 "
-		"KiB, eager 8 KiB");
+		"KiB, eager 144 KiB");
 	c = config(VARS("HA_NCCL_ENABLE_BACKUP=0", "HA_NCCL_SOCKBUF=4M", "HA_NCCL_TEST_MAX_POLL=32",
 		"HA_NCCL_SPEED=25000", "HA_NCCL_FORCE_IB_TIMEOUT=12",
 		"NCCL_SOCKET_FAMILY=AF_INET"));
 	ha_config_describe(&c, &about, line, sizeof(line));
 	assert_has(line, "no backup paths, 4 threads with 2 lanes each");
-	assert_has(line, "eager 8 KiB; NCCL_SOCKET_FAMILY=AF_INET HA_NCCL_SPEED=25000 "
+	assert_has(line, "eager 144 KiB; NCCL_SOCKET_FAMILY=AF_INET HA_NCCL_SPEED=25000 "
 			 "HA_NCCL_ENABLE_BACKUP=0 HA_NCCL_SOCKBUF=4M");
 	assert_lacks(line, "TEST_MAX_POLL");
 	assert_lacks(line, "IB_TIMEOUT");

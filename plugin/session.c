@@ -90,7 +90,7 @@ static struct dr_manager_params manager_params(const struct ha_session *s, unsig
 
 	p.gpu = p.position = position;
 	p.connector = s->prm.connector;
-	p.window = HA_WINDOW;
+	p.window = position == 0 ? HA_SLOTS : HA_WINDOW;
 	p.peer = s->peer;
 	memcpy(p.token, s->prm.token, DR_TOKEN_LEN);
 	return p;

@@ -22,7 +22,8 @@
  * the library comes last. Life (create, start, destroy) is the control thread's.
  */
 enum {
-	HA_WINDOW = 64, /* frames of a comm, and chunks of a lane, in flight */
+	HA_WINDOW = 64, /* chunks of a lane in flight */
+	HA_SLOTS = 32, /* frames of a comm in flight: NCCL has 8 sends in flight, a test up to 32 */
 	HA_SESSION_THREADS_MAX = 32,
 };
 

@@ -17,7 +17,14 @@
 #include <cmocka.h>
 
 /* Two ends of a session in one process, over two addresses of the loopback device. */
-enum { THREADS = 2, LANES = 2, CHUNK = 64 << 10, EAGER = 1024, BYTES = 4 << 20 };
+enum {
+	THREADS = 2,
+	LANES = 2,
+	CHUNK = 64 << 10,
+	EAGER = 1024,
+	MEDIUM = 256 << 10,
+	BYTES = 4 << 20
+};
 enum { TX, RX, ENDS };
 static const int64_t LIMIT_NS = 60 * DR_NS_PER_S; /* of a wait: an error if it is reached */
 
@@ -27,6 +34,8 @@ static struct ha_comm *comm[ENDS];
 static uint8_t *memory[ENDS];
 static struct ha_mr *mr[ENDS];
 static struct dr_rng rng;
+static uint64_t eager;
+static int sockbuf;
 
 static struct sockaddr_storage address(const char *text)
 {
@@ -45,7 +54,7 @@ static struct ha_session_params params(bool connector)
 		.lanes = LANES,
 		.threads = io,
 		.chunk = CHUNK,
-		.eager = EAGER,
+		.eager = eager,
 		.test_max_poll = 32,
 		.peer = "peer" };
 
@@ -57,6 +66,7 @@ static struct ha_session_params params(bool connector)
 	p.manager.failback = true;
 	p.manager.hold_down_ns = 100 * DR_NS_PER_MS;
 	p.manager.hw_window_ns = 0;
+	p.manager.sockbuf = sockbuf;
 	memset(p.token, 7, sizeof(p.token));
 	return p;
 }
@@ -117,7 +127,7 @@ static void close_comm(void)
 	}
 }
 
-static int setup(void **state)
+static int open_both(void **state)
 {
 	struct dr_err e;
 
@@ -140,6 +150,20 @@ static int setup(void **state)
 		assert_int_equal(ha_mr_reg(comm[i], &m, &mr[i], &e), 0);
 	}
 	return 0;
+}
+
+static int setup(void **state)
+{
+	eager = EAGER;
+	sockbuf = 0;
+	return open_both(state);
+}
+
+static int setup_medium(void **state)
+{
+	eager = MEDIUM;
+	sockbuf = 16 << 10;
+	return open_both(state);
 }
 
 static int teardown(void **state)
@@ -272,6 +296,37 @@ static void messages_survive_broken_connections(void **state)
 	assert_true(dr_channel_ready(comm[TX]->ch) >= 0);
 }
 
+static void medium_messages_arrive(void **state)
+{
+	(void)state;
+	stream(1000, 16, MEDIUM, 100);
+	assert_true(dr_channel_ready(comm[TX]->ch) >= 0);
+}
+
+/* What the socket does not take yet is sent only while somebody calls: until then the request is not done. Its memory
+ * is free. */
+static void a_request_waits_for_the_socket(void **state)
+{
+	struct message x = { .size = MEDIUM };
+	int64_t until = dr_now_ns() + LIMIT_NS;
+
+	(void)state;
+	memset(memory[TX], 1, MEDIUM);
+	start(&x, TX);
+	memset(memory[TX], 2, MEDIUM);
+	for (unsigned i = 0; i < 100; i++) /* nobody reads at the other end */
+		test_one(&x, TX);
+	assert_false(x.done[TX]);
+	while (!x.done[TX] || !x.done[RX]) {
+		assert_true(dr_now_ns() < until);
+		test_one(&x, TX);
+		test_one(&x, RX);
+	}
+	assert_int_equal(x.got, MEDIUM);
+	for (unsigned i = 0; i < MEDIUM; i++)
+		assert_int_equal(memory[RX][i], 1);
+}
+
 int main(void)
 {
 	const char *env = getenv("SEED");
@@ -281,6 +336,9 @@ int main(void)
 		cmocka_unit_test_setup_teardown(large_messages_arrive, setup, teardown),
 		cmocka_unit_test_setup_teardown(
 			messages_survive_broken_connections, setup, teardown),
+		cmocka_unit_test_setup_teardown(medium_messages_arrive, setup_medium, teardown),
+		cmocka_unit_test_setup_teardown(
+			a_request_waits_for_the_socket, setup_medium, teardown),
 	};
 
 	print_message("SEED=%llu\n", (unsigned long long)seed);

@@ -18,7 +18,7 @@
  *     --netns A,B,C     a rank in each of these network namespaces
  *     --ranks N         N ranks in this namespace (2)
  *     --version V       of the ABI (11)
- *     --bytes N         of the vector (1M)
+ *     --bytes N         of the vector (3M)
  *     --op NAME         all-reduce, all-gather, all-to-all or mixed (mixed)
  *     --do N:COMMAND    after N more iterations since the last command; COMMAND runs in a shell of this namespace,
  *                       while the ranks go on; up to 8 of them
@@ -323,7 +323,7 @@ int main(int argc, char **argv)
 		.ranks = 2,
 		.version = 11,
 		.limit_s = 60,
-		.bytes = 1 << 20,
+		.bytes = 3 << 20,
 		.iters = 20 };
 	int o;
 
