@@ -23,7 +23,7 @@
  */
 enum {
 	HA_WINDOW = 64, /* chunks of a lane in flight */
-	HA_SLOTS = 32, /* frames of a comm in flight: NCCL has 8 sends in flight, a test up to 32 */
+	HA_SLOTS = 64, /* frames of a comm in flight: 32 requests, and what is acknowledged later */
 	HA_SESSION_THREADS_MAX = 32,
 };
 

@@ -272,6 +272,8 @@ static void peer_ends(struct rank *r)
 
 		rc = request ? e.h.test(request, &done, NULL)
 			     : host_send(&e.h, h.comm, &b, &request);
+		if (done)
+			request = NULL; /* the socket took it */
 		CHECK(&e, dr_now_ns() < end, "no error in time");
 		rank_relax(&turns);
 	}
