@@ -227,7 +227,9 @@ void ha_bulk_tick(struct ha_member *member, int64_t now)
 			answer(l, now);
 		else
 			post_waiting(l, now);
-		dr_channel_flush(l->ch, now);
+		/* Nothing more comes for now: the sender's request, and NCCL's next collective, wait for this one. */
+		if (l->n_flying > 0 || !dr_channel_idle(l->ch, now))
+			dr_channel_flush(l->ch, now);
 	}
 }
 
