@@ -47,6 +47,7 @@ struct ha_config {
 
 	unsigned threads; /* I/O threads of the process, >= 1 */
 	unsigned lanes;	  /* bulk lanes of a session for each of them */
+	unsigned spin_us; /* time without work after which an I/O thread sleeps */
 	uint64_t chunk;	  /* bytes */
 	uint64_t eager;	  /* messages up to this size are copied and sent at once, bytes */
 	uint64_t sockbuf; /* bytes; 0: set by the kernel */

@@ -115,8 +115,9 @@ static void defaults(void **state)
 static void threads_follow_the_cpus(void **state)
 {
 	static const struct {
-		unsigned cpus, threads;
-	} rows[] = { { 0, 1 }, { 1, 1 }, { 2, 1 }, { 3, 1 }, { 4, 2 }, { 8, 4 }, { 192, 4 } };
+		unsigned cpus, threads, spin_us;
+	} rows[] = { { 0, 1, 20 }, { 1, 1, 20 }, { 2, 1, 20 }, { 3, 1, 20 }, { 4, 2, 20 },
+		{ 7, 3, 20 }, { 8, 4, 200 }, { 192, 4, 200 } };
 	char *none[] = { NULL };
 	struct ha_config c;
 
@@ -126,6 +127,7 @@ static void threads_follow_the_cpus(void **state)
 
 		assert_int_equal(ha_config_parse(&c, none, &host, NULL), 0);
 		assert_int_equal(c.threads, rows[i].threads);
+		assert_int_equal(c.spin_us, rows[i].spin_us);
 	}
 }
 

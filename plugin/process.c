@@ -22,7 +22,6 @@ static const int64_t LOOK_STOPPING_NS = DR_NS_PER_MS;
 static const int64_t IDLE_NS = 2 * DR_NS_PER_S; /* a session without comms is closed then */
 static const int64_t METRICS_NS = 5 * DR_NS_PER_S;
 static const int64_t STOP_NS = 2 * DR_NS_PER_S;
-static const int64_t IO_SPIN_NS = 20 * DR_NS_PER_US;
 
 const uint32_t ha_endpoint_magic = 0x48414350;
 
@@ -326,7 +325,7 @@ static int start_threads(struct ha_process *p, struct dr_err *e)
 		char name[24];
 
 		snprintf(name, sizeof(name), "ha-io-%u", t);
-		rc = ha_thread_start(name, IO_SPIN_NS, &p->io[t], e);
+		rc = ha_thread_start(name, p->cfg.spin_us * DR_NS_PER_US, &p->io[t], e);
 	}
 	if (rc != 0)
 		return rc;
