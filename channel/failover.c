@@ -755,9 +755,14 @@ void dr_fo_finish(struct dr_fo *f, const struct dr_frame *fr, int64_t now)
 
 void dr_fo_close(struct dr_fo *f, int64_t now)
 {
-	if (f->state == DR_FO_DEAD || f->closing)
+	if (f->closing || f->err == -ESHUTDOWN)
 		return;
 	f->closing = true;
+	if (f->state == DR_FO_DEAD) { /* the peer that told its error was answered */
+		if (f->peer_knows)
+			leave(f);
+		return;
+	}
 	f->leave_ns = now + CLOSE_NS;
 	f->say_ns = now;
 	f->say_gap_ns = DR_FO_RESEND_NS;

@@ -244,7 +244,7 @@ void dr_fo_die(struct dr_fo *f, int err, const char *why, int64_t now);
  * nothing more; its peer confirms at once, and ends with -ECANCELED instead if it has messages outstanding. A
  * sender's peer confirms when everything is delivered. A sender whose delivered messages a path still reads
  * waits for completions, 100 ms at most, and fences the path. Then the channel has ended with -ESHUTDOWN, at both
- * ends, without DR_FOA_DEAD. */
+ * ends, without DR_FOA_DEAD. An end that has ended with an error leaves as soon as the peer knows. */
 void dr_fo_close(struct dr_fo *f, int64_t now);
 /* The peer's process is stalled (its kernel answers): the deadline of a switch is suspended. */
 void dr_fo_stalled(struct dr_fo *f, bool stalled, int64_t now);

@@ -67,6 +67,31 @@ static void end_is_told_until_it_is_confirmed(void **state)
 	assert_in_range(times, 15, 30);
 }
 
+/* It confirms the error again and again, but not when its user closes it. */
+static void end_that_was_told_an_error_leaves_when_it_closes(void **state)
+{
+	(void)state;
+	receiver_running(1);
+	farewell(DR_FRAME_ABORT, 0, 0, -EMSGSIZE, 10 * MS);
+	assert_true(said(DR_FRAME_ABORT, DR_FRAME_CONFIRM, -EMSGSIZE));
+	assert_false(f.left);
+	done();
+	dr_fo_close(&f, 20 * MS);
+	assert_non_null(find(DR_FOA_LEAVE, DR_FO_NONE));
+	assert_int_equal(f.err, -EMSGSIZE);
+	done();
+	/* The error is its own: not before the peer was told. */
+	receiver_running(1);
+	dr_fo_die(&f, -EMSGSIZE, "test", 10 * MS);
+	done();
+	dr_fo_close(&f, 20 * MS);
+	assert_false(f.left);
+	farewell(DR_FRAME_ABORT, 0, 0, -ECANCELED, 30 * MS); /* it had an error at the same time */
+	assert_true(said(DR_FRAME_ABORT, DR_FRAME_CONFIRM, -EMSGSIZE));
+	assert_true(f.left);
+	done();
+}
+
 static void dead_end_answers_whoever_does_not_know(void **state)
 {
 	unsigned times;
@@ -547,6 +572,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(end_is_told_until_it_is_confirmed),
+		cmocka_unit_test(end_that_was_told_an_error_leaves_when_it_closes),
 		cmocka_unit_test(dead_end_answers_whoever_does_not_know),
 		cmocka_unit_test(receivers_close_acknowledges),
 		cmocka_unit_test(senders_close_waits_for_its_messages),

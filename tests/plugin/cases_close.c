@@ -176,7 +176,7 @@ static void both_close(struct rank *r)
 		ping_on_new_comm(&e);
 		half_check_abandoned(&h);
 	}
-	end_close(&e);
+	end_close_both(&e);
 }
 
 /* One end closes with everything in flight; the requests of the other end with an error or with data. */
@@ -208,7 +208,7 @@ static void one_closes(struct rank *r, unsigned closer)
 		ping_on_new_comm(&e);
 		half_check_abandoned(&h);
 	}
-	end_close(&e);
+	end_close_both(&e);
 }
 
 static void sender_closes(struct rank *r)
@@ -240,7 +240,7 @@ static void unmapped(struct rank *r)
 		end_ping(&e, other, h.sends);
 	}
 	end_close_comm(&e, other, r->id == 0);
-	end_close(&e);
+	end_close_both(&e);
 }
 
 /* The peer process ends in mid-stream: errors in time, then the comm can be closed. */

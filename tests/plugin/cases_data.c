@@ -298,7 +298,7 @@ static void too_long(struct rank *r)
 		end_close_comm(&e, comm, sends);
 		rank_barrier(r);
 	}
-	end_close(&e);
+	end_close_both(&e);
 }
 
 /* ---- memory ---- */

@@ -49,6 +49,16 @@ void end_close(struct end *e)
 	RANK_AT(e->r, "end");
 }
 
+void end_close_both(struct end *e)
+{
+	rank_barrier(e->r);
+	end_finalize(e);
+	CHECK(e, host_logged(&e->r->view->log, NCCL_LOG_WARN, "did not close") == 0,
+		"finalize gave up although the peer is there");
+	rank_barrier(e->r);
+	end_close(e);
+}
+
 /* ---- comms ---- */
 
 void *end_listen(struct end *e, int dev, struct handle *handle)

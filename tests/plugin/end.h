@@ -30,6 +30,8 @@ void end_init(struct end *e);
 void end_finalize(struct end *e);
 /* Also unloads it. */
 void end_close(struct end *e);
+/* The same while the peer lives: nothing that it has to confirm is left when finalize gives up. */
+void end_close_both(struct end *e);
 
 /* ---- comms ---- */
 
