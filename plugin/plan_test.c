@@ -134,6 +134,24 @@ static void rails_join_nics_of_one_subnet(void **state)
 	assert_int_equal(p.n_rails, 1);
 }
 
+/* In a mesh NCCL may connect to a host with the NIC that leads to another one. */
+static void rail_without_a_router_comes_first(void **state)
+{
+	static const char *const own[] = { "10.0.2.2", "10.0.3.2" };
+	struct ha_offer o = offer();
+	struct ha_plan p;
+
+	(void)state;
+	o.nic[1] = nic("10.0.2.1", 24, 1); /* the cable to this host */
+	o.n_nics = 2;
+	assert_int_equal(choose(&o, own, 2, true, &p), 0);
+	assert_int_equal(p.n_rails, 2);
+	assert_int_equal(p.peer_nic[0], 1);
+	assert_int_equal(p.rail[0].nic, 0);
+	assert_int_equal(p.peer_nic[1], 0);
+	assert_int_equal(p.rail[1].nic, 1);
+}
+
 /* Two addresses of one NIC are no second rail: it would fail with the first. */
 static void rails_are_on_different_nics(void **state)
 {
@@ -185,6 +203,7 @@ int main(void)
 		cmocka_unit_test(offer_survives_the_wire),
 		cmocka_unit_test(malformed_offers_are_refused),
 		cmocka_unit_test(rails_join_nics_of_one_subnet),
+		cmocka_unit_test(rail_without_a_router_comes_first),
 		cmocka_unit_test(rails_are_on_different_nics),
 		cmocka_unit_test(plan_survives_the_wire),
 	};
