@@ -29,6 +29,7 @@ static void inline_completed(
 	struct ha_session *s = arg;
 
 	(void)bytes, (void)now;
+	s->completed = true;
 	ha_comm_completed(s->comm[dr_channel_id(ch) % HA_COMMS_MAX], seq);
 }
 
@@ -339,14 +340,23 @@ static void drive_all(struct ha_session *s, int64_t now)
 	dr_manager_tick(s->m, dr_now_ns());
 }
 
+/* Not again after a message came: the caller takes it first. The next read takes the bytes out of the socket, and there the
+ * kernel sends its acknowledgement. */
+static void poll_comm(struct ha_session *s, struct dr_channel *ch, int64_t now)
+{
+	s->completed = false;
+	for (unsigned i = 0; i < s->prm.test_max_poll && !s->completed; i++)
+		if (dr_channel_poll(ch, now) == 0)
+			return;
+}
+
 void ha_session_drive(struct ha_session *s, struct dr_channel *ch, int64_t now)
 {
 	atomic_store_explicit(&s->driven_ns, now, memory_order_relaxed);
 	if (dr_channel_ready(ch) != 1)
 		s->polled_ns = 0;
 	else
-		for (unsigned i = 0; i < s->prm.test_max_poll && dr_channel_poll(ch, now) > 0; i++)
-			;
+		poll_comm(s, ch, now);
 	if (now - s->polled_ns >= INLINE_NS || now >= dr_manager_deadline(s->m))
 		drive_all(s, now);
 }

@@ -90,6 +90,7 @@ struct ha_session {
 	struct dr_manager *m;
 	_Atomic int64_t driven_ns;
 	int64_t polled_ns; /* the last time for all of its file descriptors */
+	bool completed;	   /* a message of a comm, since it was cleared */
 	/* Bulk. */
 	struct ha_bulk bulk[HA_SESSION_THREADS_MAX];
 	struct ha_lane *lanes;
