@@ -2,7 +2,10 @@
 #include "channel/channel_priv.h"
 #include "channel/flow_testkit.h"
 
-/* Managers that leave degraded rails. Both rails carry the same; rail 0, the primary, becomes worse. */
+/*
+ * Managers that leave degraded rails, or do not fail back to them. Both rails carry the same; rail 0, the primary,
+ * becomes worse.
+ */
 
 static const double RATE = 100e6;
 
@@ -238,9 +241,83 @@ static void test_a_kind_that_cannot_probe_returns_less_and_less(void **state)
 	flow_close(&f);
 }
 
+static unsigned flows_of(struct flow *f, unsigned rail)
+{
+	return f->p.m[0]->rates->rate.rail[rail].flows;
+}
+
+/* Heartbeats pass on a rail with a hundredth of the rate. Traffic returns when the rate does, once. */
+static void failback_waits_for_bandwidth(enum dr_sim_personality kind)
+{
+	struct dr_sim_opts o = small_packets();
+	struct dr_rate_state st;
+	static struct flow f;
+
+	o.personality = kind;
+	o.link.bits_per_s = 100e6;
+	flow_open(&f, &o, WARM_NS);
+	dr_sim_cut(f.p.w, 0, DR_SIM_BOTH, true);
+	flow_for(&f, DR_NS_PER_S);
+	set_rate(&f, 0, 1e6);
+	dr_sim_cut(f.p.w, 0, DR_SIM_BOTH, false);
+	flow_for(&f, 12 * DR_NS_PER_S);
+	assert_int_equal(flows_of(&f, 0), 0);
+	assert_int_equal(flows_of(&f, 1), kind == DR_SIM_REMOTE_WRITE);
+	assert_int_equal(sender_stats(&f).active, 1);
+	assert_int_equal(sender_stats(&f).switches, 1);
+	assert_int_equal(sender_stats(&f).failbacks, 0);
+	dr_rail_rates_get(f.p.m[0]->rates, 0, &st);
+	assert_true(st.degraded);
+	assert_true(st.bps > 0.5e6 && st.bps < 1.5e6);
+	set_rate(&f, 0, 100e6);
+	flow_for(&f, 12 * DR_NS_PER_S);
+	assert_int_equal(sender_stats(&f).active, 0);
+	assert_int_equal(sender_stats(&f).switches, 1);
+	assert_int_equal(sender_stats(&f).failbacks, 1);
+	flow_close(&f);
+}
+
+static void test_failback_waits_for_bandwidth(void **state)
+{
+	(void)state;
+	failback_waits_for_bandwidth(DR_SIM_STREAM);
+}
+
+static void test_failback_of_remote_writes_waits_for_bandwidth(void **state)
+{
+	(void)state;
+	failback_waits_for_bandwidth(DR_SIM_REMOTE_WRITE);
+}
+
+/* While filler is on a rail of little bandwidth, heartbeats wait behind it. Where the kind does not tell that, the peer
+ * is told that there is a probe. */
+static void test_heartbeats_behind_filler_are_waited_for(void **state)
+{
+	struct dr_sim_opts o = small_packets();
+	static struct flow f;
+
+	(void)state;
+	o.personality = DR_SIM_REMOTE_WRITE;
+	for (unsigned probing = 0; probing < 2; probing++) {
+		flow_open(&f, &o, WARM_NS);
+		dr_sim_cut(f.p.w, 0, DR_SIM_NODE0, true);
+		if (probing)
+			f.p.m[0]->rates->rate.rail[0].probing_ns = dr_sim_world_clock(f.p.w, 0);
+		assert_int_equal(dr_channel_switch_now(dr_manager_channel_at(f.p.m[0], 0),
+					 dr_sim_world_clock(f.p.w, 0)),
+			0);
+		flow_for(&f, 200 * DR_NS_PER_MS);
+		assert_int_equal(f.p.downs[1][0], !probing);
+		flow_close(&f);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_failback_waits_for_bandwidth),
+		cmocka_unit_test(test_failback_of_remote_writes_waits_for_bandwidth),
+		cmocka_unit_test(test_heartbeats_behind_filler_are_waited_for),
 		cmocka_unit_test(test_a_rail_with_a_hundredth_is_left_and_returned_to_once),
 		cmocka_unit_test(test_a_rail_with_little_in_flight_is_left),
 		cmocka_unit_test(test_a_rail_that_is_asked_for_little_is_not_slow),

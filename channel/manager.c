@@ -162,6 +162,7 @@ static int free_all(struct dr_manager *m)
 		m->rail[r].rail->ops->rail_close(m->rail[r].rail);
 		m->rail[r].rail->ops->rail_fini(m->rail[r].rail);
 	}
+	dr_manager_rates_fini(m);
 	dr_rail_rates_fini(&m->own_rates);
 	dr_free(m);
 	return rc;

@@ -445,7 +445,7 @@ static void test_the_probe_of_a_channel_ends_with_it(void **state)
 	p.m[0]->probe.c = c;
 	p.m[0]->probe.gen = dr_channel_generation(c->ch, 0);
 	p.m[0]->probe.next_ns = DR_NEVER;
-	dr_rate_probe_init(&p.m[0]->probe.p, 0, 0);
+	dr_rate_probe_init(&p.m[0]->probe.p, 0, 0, 0);
 	dr_channel_fail(c->ch, -EIO, "planned", dr_sim_world_clock(p.w, 0));
 	c->ch->fo.left = true;
 	assert_int_equal(dr_manager_remove_channel(p.m[0], c->ch, &e), 0);

@@ -143,6 +143,7 @@ struct dr_manager {
 	uint64_t removed_bytes
 		[DR_RAILS_MAX]; /* of channels that were removed since the last sample */
 	int64_t waited_ns[DR_RAILS_MAX];
+	unsigned flows[DR_RAILS_MAX]; /* of dr_rate_flows, this manager's */
 	int64_t sampled_ns;
 	struct {
 		bool on;
@@ -167,6 +168,10 @@ void dr_manager_take_verdicts(struct dr_manager *m);
 int dr_manager_beat(struct dr_manager *m);
 /* Goes on with the probe of a rail's rate, at m->probe.next_ns; at its end answers the channels that ask. */
 void dr_manager_probe(struct dr_manager *m);
+/* No data of this manager is on any rail any more. */
+void dr_manager_rates_fini(struct dr_manager *m);
+/* A probe of the rail's rate, of any worker, is going on. */
+bool dr_manager_probing(struct dr_manager *m, unsigned r);
 /* Samples the rates of the rails, if it is time. */
 void dr_manager_rates(struct dr_manager *m);
 /* The channel is being removed: withdraws the question of its doubt; ends the probe that it carries, and keeps what it

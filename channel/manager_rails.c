@@ -174,14 +174,19 @@ static void ask_kernel(struct dr_manager *m, unsigned r)
 	mr->rx_segments = segments;
 }
 
-/* Datagrams for a rail that has little bandwidth may wait in this host, behind data. */
+/* Datagrams for a rail that has little bandwidth may wait in this host, behind data. Where that is not known, they may wait
+ * behind the filler of a probe. */
+static bool waits_here(struct dr_manager *m, unsigned r)
+{
+	struct dr_rail *rail = m->peer->rail[r].rail;
+
+	return m->hb->looks ? rail->ops->rail_held(rail) : dr_manager_probing(m, r);
+}
+
 static void look_for_held(struct dr_manager *m)
 {
-	for (unsigned r = 0; m->hb->looks && r < m->prm.n_rails; r++) {
-		struct dr_rail *rail = m->peer->rail[r].rail;
-
-		dr_hb_held(m->hb, r, dr_hb_doubted(m->hb, r) && rail->ops->rail_held(rail));
-	}
+	for (unsigned r = 0; r < m->prm.n_rails; r++)
+		dr_hb_held(m->hb, r, dr_hb_doubted(m->hb, r) && waits_here(m, r));
 }
 
 /* Before a rail is declared down: reads what has arrived on it and is still unread because our loop was

@@ -18,7 +18,7 @@
  *  5. What a channel sent since the last sample counts in the next one, too, if the channel is removed before it.
  */
 enum { LIMITED_PERCENT = 20, BUSY_PERCENT = 95, DELAYS = 4 };
-static const int64_t PROBE_STEP_NS = DR_NS_PER_MS;
+static const int64_t PROBE_STEP_NS = DR_RATE_LOOK_NS;
 static const int64_t PAUSE_NS = 500 * DR_NS_PER_MS;
 
 static unsigned rail_of(const struct mgr_channel *c, unsigned path)
@@ -82,15 +82,52 @@ static uint64_t ask(const struct dr_manager *m, struct mgr_channel *c, unsigned 
 	return f->acked - was.acked;
 }
 
+/* Locked. Devices that write into the peer's memory may be software, and have one processor in common. */
+static void count_flows(struct dr_manager *m, const unsigned flows[DR_RAILS_MAX])
+{
+	for (unsigned r = 0; r < m->prm.n_rails; r++) {
+		unsigned n = m->prm.transport->caps & DR_CAP_REMOTE_WRITE ? flows[r] : 0;
+
+		dr_rate_flows(&m->rates->rate, r, (int)n - (int)m->flows[r]);
+		m->flows[r] = n;
+	}
+}
+
+void dr_manager_rates_fini(struct dr_manager *m)
+{
+	const unsigned none[DR_RAILS_MAX] = { 0 };
+
+	pthread_mutex_lock(&m->rates->lock);
+	count_flows(m, none);
+	pthread_mutex_unlock(&m->rates->lock);
+}
+
+bool dr_manager_probing(struct dr_manager *m, unsigned r)
+{
+	bool probing;
+
+	pthread_mutex_lock(&m->rates->lock);
+	probing = dr_rate_probing(&m->rates->rate, r, m->now);
+	pthread_mutex_unlock(&m->rates->lock);
+	return probing;
+}
+
 /* Rule 1: bytes per rail that the peer acknowledged since the last sample. */
 static uint32_t slow_rails(struct dr_manager *m, uint64_t cheap[DR_RAILS_MAX])
 {
 	double dt = (double)(m->now - m->sampled_ns);
+	unsigned flows[DR_RAILS_MAX] = { 0 };
 	uint32_t slow = 0;
 
-	for (struct mgr_channel *c = m->channels; c; c = c->next)
-		cheap[data_rail(c)] += newly_done(c);
+	for (struct mgr_channel *c = m->channels; c; c = c->next) {
+		uint64_t done = newly_done(c);
+		unsigned r = data_rail(c);
+
+		cheap[r] += done;
+		flows[r] += done > 0;
+	}
 	pthread_mutex_lock(&m->rates->lock);
+	count_flows(m, flows);
 	for (unsigned r = 0; r < m->prm.n_rails; r++)
 		if (!dr_rate_enough(&m->rates->rate, r, (double)cheap[r] * 8e9 / dt, m->now))
 			slow |= 1u << r;
@@ -204,7 +241,9 @@ static void probe_step(struct dr_manager *m)
 	look = (struct dr_rate_look){ .handed = s.fill_bytes - m->probe.base,
 		.acked = s.fill_acked - DR_MIN(s.fill_acked, m->probe.base),
 		.age_ns = s.peer_ack_age_ns,
-		.held_ns = s.held_ns };
+		.held_ns = s.held_ns,
+		.polled = s.polled,
+		.rtt_ns = s.fill_rtt_ns };
 	n = dr_rate_probe_step(&m->probe.p, &look, m->now);
 	if (n > 0 && dr_channel_fill(ch, m->probe.path, n, &m->probe.gen, m->now) != 0) {
 		probe_lost(m);
@@ -224,7 +263,7 @@ static void probe_begin(struct dr_manager *m, struct mgr_channel *c, unsigned pa
 	m->probe.base = 0;
 	if (dr_channel_path_stats(c->ch, path, m->probe.gen, &s))
 		m->probe.base = s.fill_bytes;
-	dr_rate_probe_init(&m->probe.p, s.rtt_min_ns, s.held_ns);
+	dr_rate_probe_init(&m->probe.p, s.rtt_min_ns, s.held_ns, s.window_ns);
 	m->probe.on = true;
 	probe_step(m);
 }

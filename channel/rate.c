@@ -120,11 +120,17 @@ bool dr_rate_acked(struct dr_rate *r, unsigned rail, uint64_t bytes, int64_t wai
 	return judge(r, rail, bps, waited, now);
 }
 
-void dr_rate_probe_init(struct dr_rate_probe *p, int64_t rtt_ns, int64_t held_ns)
+static int64_t limit_of(int64_t rtt_ns)
 {
-	*p = (struct dr_rate_probe){ .chunk = DR_RATE_CHUNK,
+	return DR_MAX(DR_RATE_PROBE_NS, 12 * rtt_ns);
+}
+
+void dr_rate_probe_init(struct dr_rate_probe *p, int64_t rtt_ns, int64_t held_ns, int64_t window_ns)
+{
+	*p = (struct dr_rate_probe){ .chunk = window_ns > 0 ? DR_RATE_CHUNK_MIN : DR_RATE_CHUNK,
 		.held_ns = held_ns,
-		.limit_ns = DR_MAX(DR_RATE_PROBE_NS, 12 * rtt_ns) };
+		.window_ns = window_ns,
+		.limit_ns = limit_of(rtt_ns) };
 }
 
 static double rate_of(uint64_t bytes, int64_t ns)
@@ -143,36 +149,49 @@ static void count_idle(struct dr_rate_probe *p, const struct dr_rate_look *look,
 {
 	int64_t dt = DR_MAX(end - p->seen_ns, 0), idle = DR_MAX(look->held_ns - p->held_ns, 0);
 
-	if (dt >= DR_RATE_AWAY_NS && p->handed < p->sent)
+	if (dt >= DR_RATE_AWAY_NS &&
+		(p->handed < p->sent || (look->polled && look->acked >= p->sent)))
 		idle = dt;
 	p->idle_ns += DR_MIN(idle, dt);
 }
 
 /* What was carried in ns. Much may have been carried in the time that does not count: then the rate in all of it is a
- * lower bound. */
+ * lower bound. If acknowledgements are polled, the rate without that time is an upper one. */
 static void conclude(struct dr_rate_probe *p, uint64_t bytes, int64_t ns, int64_t idle_ns)
 {
 	p->proven = mostly_counts(idle_ns, ns);
+	p->most = p->polled ? rate_of(bytes, ns - idle_ns) : 0;
 	p->bps = rate_of(bytes, p->proven ? ns - idle_ns : ns);
 }
 
 static void probe_over(struct dr_rate_probe *p, int64_t end)
 {
 	int64_t late = p->late_ns != 0 ? end - p->late_ns : 0, idle = p->idle_ns - p->late_idle_ns;
+	int64_t all = p->spent_ns + p->wasted_ns + (p->acked < p->sent ? end - p->sent_ns : 0);
+	int64_t all_idle = p->wasted_ns + (p->acked < p->sent ? p->idle_ns : 0);
 
 	p->done = true;
 	p->whole = p->late_ns == 0;
 	/* What is acknowledged in a moment is too little to measure. */
 	if (late >= p->limit_ns / 4 && p->acked > p->late_acked) {
 		conclude(p, p->acked - p->late_acked, late, idle);
+		if (p->polled) { /* they come in batches, of which one may have been carried before */
+			p->bps = DR_MIN(p->bps, rate_of(p->acked, all));
+			p->most = DR_MIN(p->most, rate_of(p->acked, all - all_idle));
+		}
 		return;
 	}
 	p->bps = p->best;
 	if (p->best > 0)
 		return;
-	late = p->spent_ns + p->wasted_ns + (p->acked < p->sent ? end - p->sent_ns : 0);
-	idle = p->wasted_ns + (p->acked < p->sent ? p->idle_ns : 0);
-	conclude(p, DR_MAX(p->acked, 1u), late, idle);
+	conclude(p, DR_MAX(p->acked, 1u), all, all_idle);
+}
+
+/* Behind its round trip a chunk has taken 1 / n of the NIC's window. */
+static bool takes_of_window(const struct dr_rate_probe *p, int64_t took, int n)
+{
+	return p->window_ns > 0 &&
+	       took - p->rtt_ns > DR_MAX((p->window_ns - p->rtt_ns) / n, DR_RATE_NEAR_NS);
 }
 
 /* A chunk was carried until `end`. True: the burst goes on. */
@@ -180,11 +199,15 @@ static bool chunk_over(struct dr_rate_probe *p, int64_t end)
 {
 	int64_t took = DR_MAX(end - p->sent_ns, 1);
 	bool proves = mostly_counts(p->idle_ns, took), grows = true;
+	int64_t counts = proves ? took - p->idle_ns : took;
 
 	p->spent_ns += took - p->idle_ns;
 	p->wasted_ns += p->idle_ns;
+	p->chunk = p->last;
+	if (!takes_of_window(p, took, DR_RATE_NEAR))
+		p->chunk = DR_MIN(4 * p->last, (uint32_t)DR_RATE_CHUNK_MAX);
 	if (p->last == DR_RATE_CHUNK_MAX) {
-		double bps = rate_of(p->last, proves ? took - p->idle_ns : took);
+		double bps = rate_of(p->last, DR_MAX(counts - p->rtt_ns, DR_RATE_LOOK_NS));
 
 		grows = bps > 1.25 * p->latest;
 		p->latest = bps;
@@ -193,9 +216,36 @@ static bool chunk_over(struct dr_rate_probe *p, int64_t end)
 	}
 	if (p->late_ns != 0 || p->best >= DR_RATE_PROBE_MAX_BPS || p->sent == DR_RATE_BURST_MAX)
 		return false;
+	if (p->spent_ns >= p->limit_ns && p->best <= 0)
+		p->late_ns = end;
 	if (p->spent_ns >= p->limit_ns || p->wasted_ns >= p->limit_ns)
 		return false;
 	return p->sent < DR_RATE_BURST || grows || !proves;
+}
+
+/* The NIC may give up what is left of the chunk. What is known is enough. */
+static bool half_of_window(struct dr_rate_probe *p, int64_t now)
+{
+	if (p->acked == 0 || !takes_of_window(p, now - p->sent_ns, 2))
+		return false;
+	if (p->late_ns == 0)
+		p->late_ns = now;
+	return true;
+}
+
+/* Of the chunk that was carried. The shortest one contains the least of what this process did meanwhile. */
+static void learn_round_trip(struct dr_rate_probe *p, int64_t rtt_ns)
+{
+	if (p->sent == 0 || rtt_ns <= 0)
+		return;
+	p->rtt_ns = p->rtt_ns > 0 ? DR_MIN(p->rtt_ns, rtt_ns) : rtt_ns;
+	p->limit_ns = DR_MAX(p->limit_ns, limit_of(p->rtt_ns));
+}
+
+/* The first chunk is under way. */
+static bool round_trip_unknown(const struct dr_rate_probe *p)
+{
+	return p->window_ns > 0 && p->acked == 0;
 }
 
 uint32_t dr_rate_probe_step(struct dr_rate_probe *p, const struct dr_rate_look *look, int64_t now)
@@ -214,24 +264,26 @@ uint32_t dr_rate_probe_step(struct dr_rate_probe *p, const struct dr_rate_look *
 	p->handed = look->handed;
 	p->held_ns = look->held_ns;
 	p->seen_ns = now;
+	p->polled = look->polled;
 	if (!carried) {
 		int64_t busy = p->spent_ns + now - p->sent_ns - p->idle_ns;
 
-		if (busy >= p->limit_ns && p->late_ns == 0) {
+		if (busy >= p->limit_ns && p->late_ns == 0 && !round_trip_unknown(p)) {
 			p->late_ns = now;
 			p->late_acked = p->acked;
 			p->late_idle_ns = p->idle_ns;
 		}
-		if (busy >= p->limit_ns + DR_NS_PER_S || p->wasted_ns + p->idle_ns >= p->limit_ns)
+		if (busy >= p->limit_ns + DR_NS_PER_S || p->wasted_ns + p->idle_ns >= p->limit_ns ||
+			half_of_window(p, now))
 			probe_over(p, now);
 		return 0;
 	}
+	learn_round_trip(p, look->rtt_ns);
 	if (p->sent > 0 && !chunk_over(p, end)) {
 		probe_over(p, end);
 		return 0;
 	}
 	p->last = (uint32_t)DR_MIN((uint64_t)p->chunk, DR_RATE_BURST_MAX - p->sent);
-	p->chunk = DR_MIN(4 * p->chunk, (uint32_t)DR_RATE_CHUNK_MAX);
 	p->sent += p->last;
 	p->sent_ns = now;
 	p->idle_ns = 0;
@@ -241,12 +293,36 @@ uint32_t dr_rate_probe_step(struct dr_rate_probe *p, const struct dr_rate_look *
 static const int64_t PROBE_FRESH_NS = 60 * DR_NS_PER_MS; /* channels ask at about the same time */
 static const int64_t PROBE_MAX_NS = 4 * DR_NS_PER_S;	 /* its owner may have gone */
 
+void dr_rate_flows(struct dr_rate *r, unsigned rail, int more)
+{
+	struct dr_rate_rail *p = &r->rail[rail];
+
+	dr_assert(rail < r->n_rails && (int)p->flows + more >= 0);
+	p->flows = (unsigned)((int)p->flows + more);
+}
+
+/* An average connection of the rail does not carry more. */
+static bool as_one_of(const struct dr_rate_rail *o, double bps)
+{
+	return o->flows > 1 && bps * o->flows >= o->capacity;
+}
+
+bool dr_rate_probing(const struct dr_rate *r, unsigned rail, int64_t now)
+{
+	const struct dr_rate_rail *p = &r->rail[rail];
+
+	dr_assert(rail < r->n_rails);
+	return p->probing_ns != 0 && now - p->probing_ns < PROBE_MAX_NS;
+}
+
 /* What the probe measured is too little beside the rail in use. */
 static bool too_slow(const struct dr_rate *r, const struct dr_rate_result *p,
 	const struct dr_rate_rail *o, bool known, unsigned refused)
 {
 	double needed = o->capacity / r->back;
 
+	if (as_one_of(o, p->bps))
+		return false;
 	if (p->whole)
 		return known && p->bps < DR_MIN(needed, DR_RATE_PROBE_MAX_BPS);
 	if (o->exact)
@@ -254,6 +330,19 @@ static bool too_slow(const struct dr_rate *r, const struct dr_rate_result *p,
 	/* The traffic on the other rail may want all that is known of its capacity. But that may have been
 	 * measured too high, and a rail that is not degraded is not kept waiting for it. */
 	return p->bps < o->capacity / DR_MIN((double)(2u << refused), r->back);
+}
+
+/* Whatever was carried in the time that does not count, it is too little. */
+static bool slow_at_most(const struct dr_rate *r, const struct dr_rate_rail *o, double most)
+{
+	return most > 0 && most * r->slow < o->capacity && !as_one_of(o, most);
+}
+
+/* What the probe measured is no lower bound, or too little in any case. */
+static bool proves(
+	const struct dr_rate *r, const struct dr_rate_result *p, const struct dr_rate_rail *o)
+{
+	return p->proven || slow_at_most(r, o, p->most);
 }
 
 /* The answer of the probe that ended last; DR_RATE_PROBE: *which is to be probed. */
@@ -276,10 +365,11 @@ static enum dr_rate_gate result(
 		p->refused = 0;
 		return DR_RATE_OPEN;
 	}
-	if (!p->probed.proven)
+	if (!proves(r, &p->probed, o))
 		return p->by_rate ? DR_RATE_LOST : DR_RATE_OPEN;
-	if (p->by_rate || (before->ns != 0 && now - before->ns <= DR_RATE_RECENT_NS &&
-				  before->proven && too_slow(r, before, o, known, p->refused))) {
+	if (p->by_rate ||
+		(before->ns != 0 && now - before->ns <= DR_RATE_RECENT_NS && proves(r, before, o) &&
+			too_slow(r, before, o, known, p->refused))) {
 		p->refused = DR_MIN(p->refused + 1, (unsigned)DR_RATE_REFUSED_MAX);
 		return DR_RATE_SHUT;
 	}
@@ -316,7 +406,7 @@ enum dr_rate_gate dr_rate_gate(
 		if (gate != DR_RATE_PROBE)
 			return gate;
 	}
-	if (r->rail[*which].probing_ns != 0 && now - r->rail[*which].probing_ns < PROBE_MAX_NS)
+	if (dr_rate_probing(r, *which, now))
 		return DR_RATE_WAIT;
 	r->rail[*which].probing_ns = now;
 	return DR_RATE_PROBE;
@@ -368,7 +458,7 @@ enum dr_rate_move dr_rate_move(struct dr_rate *r, const struct dr_rate_question 
 	if ((known || q->blind ? o->capacity : DR_RATE_PROBE_MAX_BPS) <= needed)
 		return DR_RATE_STAY;
 	if (!q->blind && !fresh(o, now)) {
-		if (o->probing_ns != 0 && now - o->probing_ns < PROBE_MAX_NS)
+		if (dr_rate_probing(r, q->other, now))
 			return DR_RATE_STAY;
 		o->probing_ns = now;
 		return DR_RATE_PROBE_OTHER;
@@ -410,14 +500,18 @@ void dr_rate_why_left(
 bool dr_rate_probed(struct dr_rate *r, unsigned rail, const struct dr_rate_probe *p, int64_t now)
 {
 	struct dr_rate_rail *x = &r->rail[rail];
-	bool exact = p->proven && p->bps < DR_RATE_PROBE_MAX_BPS, changed;
+	int ref = dr_rate_reference(r, rail, now);
+	const struct dr_rate_rail *o = ref >= 0 ? &r->rail[ref] : NULL;
+	struct dr_rate_result got = {
+		.ns = now, .bps = p->bps, .most = p->most, .whole = p->whole, .proven = p->proven
+	};
+	bool proven = o ? proves(r, &got, o) && !as_one_of(o, p->bps) : p->proven;
+	bool exact = proven && p->bps < DR_RATE_PROBE_MAX_BPS, changed;
 
 	dr_assert(rail < r->n_rails && p->done);
 	x->probing_ns = 0;
 	x->before = x->probed;
-	x->probed = (struct dr_rate_result){
-		.ns = now, .bps = p->bps, .whole = p->whole, .proven = p->proven
-	};
+	x->probed = got;
 	if (p->bps <= 0)
 		return false;
 	if (exact) /* it was made to tell, but a repetition of the kernel may have delayed one */

@@ -48,9 +48,10 @@ enum { DR_RATE_AGAIN_MAX = 6 };
 
 /* What a probe showed. */
 struct dr_rate_result {
-	int64_t ns; /* its end; 0: there was none */
-	double bps; /* what the rail carries at least; 0: the probe was lost */
-	bool whole; /* the burst was carried in its time */
+	int64_t ns;  /* its end; 0: there was none */
+	double bps;  /* what the rail carries at least; 0: the probe was lost */
+	double most; /* no less than it carries; 0: unknown */
+	bool whole;  /* the burst was carried in its time */
 	bool proven; /* nothing but the rail is known to have held it back: the rail carries no more */
 };
 
@@ -79,6 +80,7 @@ struct dr_rate_rail {
 	unsigned again;
 	int64_t until_ns, returned_ns; /* returned_ns: after it was left; 0: never */
 	unsigned refused; /* times in a row that failback to it was refused, see dr_rate_gate */
+	unsigned flows;	  /* see dr_rate_flows */
 };
 
 struct dr_rate {
@@ -97,20 +99,32 @@ struct dr_rate {
  * proves something and was not faster, else with DR_RATE_BURST_MAX.
  *
  * After DR_RATE_PROBE_NS (12 round trips, if that is longer) nothing more is sent, and what the rest takes, one second
- * at most, is the measurement.
+ * at most, is the measurement. With a window, see below, the first chunk shows the round trip, and is waited for. What
+ * is known in this way is not counted in the time of a longest chunk.
+ *
+ * A NIC ends a connection on which nothing is acknowledged for its window, and what is queued for a slow rail may take longer.
+ * Then the first chunk is DR_RATE_CHUNK_MIN, and what follows a chunk that took more than 1 / DR_RATE_NEAR of the window,
+ * less a round trip, is no longer than it. A chunk that is not carried in half of the window, after what a token
+ * bucket carried at once, is the last: what is known by then is the measurement.
  *
  * Time in which the peer's receive buffer was closed does not count, and neither does time in which the owner did not
- * look for DR_RATE_AWAY_NS or more and the kernel lacked a part of the chunk. Where that is more than a fifth of a chunk's time, its rate is a
- * lower bound that proves nothing. After DR_RATE_PROBE_NS of such time the probe is over.
+ * look for DR_RATE_AWAY_NS or more and the kernel lacked a part of the chunk, or, if acknowledgements are polled, the last of
+ * them may have come at any time of it. Where that is more than a fifth of a chunk's time, its rate is a
+ * lower bound that proves nothing, unless acknowledgements are polled and the rate without that time is too low as well.
+ * After DR_RATE_PROBE_NS of such time the probe is over.
  */
 enum {
 	DR_RATE_BURST = 1 << 20,
 	DR_RATE_BURST_MAX = 4 << 20,
 	DR_RATE_CHUNK = 8 << 10,
-	DR_RATE_CHUNK_MAX = 512 << 10
+	DR_RATE_CHUNK_MIN = 2 << 10,
+	DR_RATE_CHUNK_MAX = 512 << 10,
+	DR_RATE_NEAR = 8,
 };
 #define DR_RATE_PROBE_NS (100 * DR_NS_PER_MS)
 #define DR_RATE_AWAY_NS (4 * DR_NS_PER_MS)
+#define DR_RATE_LOOK_NS DR_NS_PER_MS	      /* between two looks */
+#define DR_RATE_NEAR_NS (2 * DR_RATE_AWAY_NS) /* less is not known to be the rail's */
 #define DR_RATE_AGE_NS                                                                             \
 	(8 * DR_NS_PER_MS) /* an age may be so much too long: two ticks of the kernel's clock */
 /* Above this a probe tells no difference: the owner looks once per millisecond or so. */
@@ -120,9 +134,12 @@ struct dr_rate_look {
 		acked; /* filler of the probe that the kernel took; and that the peer's acknowledged, */
 	int64_t age_ns;	 /* so long ago */
 	int64_t held_ns; /* path's so far, see dr_path_stats */
+	bool polled;	 /* acked is known when the owner looks, not when it happened */
+	int64_t rtt_ns;	 /* of the chunk; 0: unknown */
 };
 struct dr_rate_probe {
 	int64_t limit_ns;
+	int64_t window_ns, rtt_ns;    /* 0: none; 0: unknown */
 	uint64_t sent, acked, handed; /* bytes */
 	uint32_t chunk;		      /* next one's length, */
 	uint32_t last;		      /* last one's, */
@@ -134,10 +151,23 @@ struct dr_rate_probe {
 	double best, latest; /* bit/s of chunks of full length */
 	bool proven, done, whole;
 	double bps; /* done; 0: the connection failed, or did not take the filler: the probe is lost */
+	double most; /* bit/s, no less than the rail carries; 0: unknown */
+	bool polled;
 };
-void dr_rate_probe_init(struct dr_rate_probe *p, int64_t rtt_ns, int64_t held_ns);
+/* rtt_ns, 0: unknown; window_ns: see dr_path_stats. */
+void dr_rate_probe_init(
+	struct dr_rate_probe *p, int64_t rtt_ns, int64_t held_ns, int64_t window_ns);
 /* Returns how much to send now. */
 uint32_t dr_rate_probe_step(struct dr_rate_probe *p, const struct dr_rate_look *look, int64_t now);
+
+/*
+ * So many more (or fewer) connections carry data on the rail, and share one processor with what is sent on other rails: of a
+ * software device, for example. A probe is one connection. If it is as fast as an average one of them, it shows nothing
+ * about its rail, however little that is beside all of them together.
+ */
+void dr_rate_flows(struct dr_rate *r, unsigned rail, int more);
+/* A probe of the rail is going on. */
+bool dr_rate_probing(const struct dr_rate *r, unsigned rail, int64_t now);
 
 /* What a channel that wants to fail back to a rail has to do. */
 enum dr_rate_gate {

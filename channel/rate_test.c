@@ -308,6 +308,260 @@ static void test_a_lower_bound_is_no_more_than_the_rail_carries(void **state)
 	assert_true(unproven > 50);
 }
 
+/* Acknowledgements that are found late show neither a slow rail nor hide one. */
+static void test_what_was_not_polled_for_is_no_time_of_the_rail(void **state)
+{
+	struct slow sl = { .bps = 150e6, .away_ns = 36 * DR_NS_PER_MS };
+	struct dr_rate_probe p = probe_with(&sl);
+	unsigned probes;
+
+	(void)state;
+	assert_true(p.proven && p.bps < 140e6);
+	sl.polled = true;
+	p = probe_with(&sl);
+	assert_false(p.proven);
+	carry(1, 9.4e9, true, 2 * DR_NS_PER_S);
+	assert_int_equal(gate_with(&sl, true, &probes), DR_RATE_OPEN);
+	assert_int_equal(probes, 1);
+	assert_false(state_of(0).degraded);
+	sl.bps = 2e6;
+	sl.away_ns = 12 * DR_NS_PER_MS;
+	assert_int_equal(gate_with(&sl, true, &probes), DR_RATE_SHUT);
+	assert_true(state_of(0).degraded && state_of(0).bps < 3e6);
+	dr_rate_init(&r, 2, 0);
+	carry(1, 9.4e9, true, 2 * DR_NS_PER_S);
+	sl.away_ns = 36 * DR_NS_PER_MS;
+	sl.window_ns = DR_NS_PER_S;
+	assert_false(probe_with(&sl).proven);
+	assert_int_equal(gate_with(&sl, true, &probes), DR_RATE_SHUT);
+	assert_true(state_of(0).degraded);
+}
+
+/* What the other rail carries becomes known after the probe. */
+static void test_a_slow_rail_is_known_later(void **state)
+{
+	struct slow sl = {
+		.bps = 2e6, .away_ns = 36 * DR_NS_PER_MS, .polled = true, .window_ns = DR_NS_PER_S
+	};
+	struct dr_rate_question q = { .rail = 0, .other = 1, .busy = true };
+	struct dr_rate_probe p;
+	unsigned which;
+
+	(void)state;
+	q.asked_ns = now;
+	assert_int_equal(dr_rate_gate(&r, &q, now, &which), DR_RATE_PROBE);
+	p = probe_with(&sl);
+	assert_false(p.proven);
+	dr_rate_probed(&r, 0, &p, now);
+	assert_int_equal(dr_rate_gate(&r, &q, now, &which), DR_RATE_WAIT);
+	carry(1, 9.4e9, true, 2 * DR_NS_PER_S);
+	assert_int_equal(dr_rate_gate(&r, &q, now, &which), DR_RATE_PROBE);
+	assert_int_equal(which, 0);
+	p = probe_with(&sl);
+	assert_false(p.proven);
+	dr_rate_probed(&r, 0, &p, now);
+	assert_int_equal(dr_rate_gate(&r, &q, now, &which), DR_RATE_SHUT);
+}
+
+enum { WINDOW_MS = 470 };
+
+/* What is on the way takes a part of the NIC's window only: of rails of 1 Mb/s or more behind a small token bucket, too. */
+static void test_filler_does_not_reach_the_window_of_a_nic(void **state)
+{
+	static const double rates[] = { 0.1e6, 0.3e6, 1e6, 3e6, 20e6, 100e6 };
+	struct slow sl = { .polled = true, .window_ns = WINDOW_MS * DR_NS_PER_MS };
+
+	(void)state;
+	for (unsigned i = 0; i < DR_ARRAY_LEN(rates); i++)
+		for (sl.bucket = 0; sl.bucket <= 40 << 10; sl.bucket += 4 << 10) {
+			struct dr_rate_probe p;
+
+			sl.bps = rates[i];
+			p = probe_with(&sl);
+			assert_true(p.proven && p.bps > 0.8 * sl.bps && p.bps < 3 * sl.bps);
+			assert_true(p.whole == (sl.bps > 50e6));
+			if (sl.bucket == 0 || (sl.bps >= 1e6 && sl.bucket <= 32 << 10))
+				assert_true((double)(p.sent - sl.bucket) * 8 < 0.5 * sl.bps);
+		}
+}
+
+/* A NIC gives up what a larger bucket has let in; by then the rate is known. */
+static void test_a_rate_is_known_before_the_nic_gives_up(void **state)
+{
+	struct slow sl = { .bps = 1e6,
+		.polled = true,
+		.bucket = 200 << 10,
+		.window_ns = WINDOW_MS * DR_NS_PER_MS };
+	int64_t begin = now;
+	struct dr_rate_probe p = probe_with(&sl);
+
+	(void)state;
+	assert_true(p.proven && !p.whole && p.bps > 0.8e6 && p.bps < 1.2e6);
+	assert_true(now - begin < 300 * DR_NS_PER_MS);
+	sl.stands_ns = DR_NS_PER_S; /* nothing is carried: nothing is known */
+	sl.bucket = 0;
+	assert_true(probe_with(&sl).bps == 0);
+}
+
+/* One repetition of a lost packet is no rate, and the ramp goes on. */
+static void test_a_chunk_that_took_long_once_is_repeated(void **state)
+{
+	struct slow sl = { .bps = 4e9,
+		.polled = true,
+		.stands_ns = 70 * DR_NS_PER_MS,
+		.window_ns = WINDOW_MS * DR_NS_PER_MS };
+	struct dr_rate_probe p = probe_with(&sl);
+
+	(void)state;
+	assert_true(p.whole && p.proven && p.bps >= DR_RATE_PROBE_MAX_BPS);
+}
+
+/* Neither is a long round trip, or a moment in which this process did not look. */
+static void test_a_round_trip_is_no_part_of_the_window(void **state)
+{
+	struct slow sl = { .bps = 4e9,
+		.polled = true,
+		.rtt_ns = 120 * DR_NS_PER_MS, /* more than the time of a burst without it */
+		.window_ns = WINDOW_MS * DR_NS_PER_MS };
+	struct dr_rate_probe p = probe_with(&sl);
+
+	(void)state;
+	assert_true(p.whole && p.bps > DR_RATE_PROBE_MAX_BPS);
+	sl.rtt_ns = 25 * DR_NS_PER_MS;
+	sl.window_ns = 34 * DR_NS_PER_MS;
+	p = probe_with(&sl);
+	assert_true(p.whole && p.bps > DR_RATE_PROBE_MAX_BPS);
+	sl.rtt_ns = 6 * DR_NS_PER_MS;
+	sl.window_ns = 9 * DR_NS_PER_MS;
+	p = probe_with(&sl);
+	assert_true(p.whole && p.bps > DR_RATE_PROBE_MAX_BPS);
+}
+
+/* The connection that ends in a probe says nothing, and does not make the one before it be forgotten. */
+static void test_a_lost_probe_leaves_the_one_before_it(void **state)
+{
+	struct dr_rate_probe lost = { .done = true };
+	struct dr_rate_question q = { .rail = 0, .other = 1 };
+	struct dr_rate_probe p;
+	unsigned which;
+
+	(void)state;
+	carry(1, 9.4e9, true, 2 * DR_NS_PER_S);
+	q.asked_ns = now;
+	assert_int_equal(dr_rate_gate(&r, &q, now, &which), DR_RATE_PROBE);
+	p = probe_of(1e6, 0);
+	dr_rate_probed(&r, 0, &p, now);
+	assert_int_equal(dr_rate_gate(&r, &q, now, &which), DR_RATE_PROBE);
+	dr_rate_probed(&r, 0, &lost, now);
+	assert_int_equal(dr_rate_gate(&r, &q, now, &which), DR_RATE_LOST);
+	q.asked_ns = now += DR_NS_PER_S;
+	assert_int_equal(dr_rate_gate(&r, &q, now, &which), DR_RATE_PROBE);
+	p = probe_of(1e6, 0);
+	dr_rate_probed(&r, 0, &p, now);
+	assert_int_equal(dr_rate_gate(&r, &q, now, &which), DR_RATE_SHUT);
+	assert_true(state_of(0).degraded);
+}
+
+/* Of the rest's time little counts, but of the whole burst's enough to tell. */
+static void test_a_rest_that_nobody_looked_at_hides_no_slow_rail(void **state)
+{
+	struct dr_rate_look look = { .polled = true, .rtt_ns = DR_NS_PER_MS };
+	struct dr_rate_probe p;
+
+	(void)state;
+	carry(1, 60e6, true, 2 * DR_NS_PER_S);
+	for (unsigned i = 0; i < 2; i++) {
+		now += DR_NS_PER_S;
+		dr_rate_probe_init(&p, 0, 0, WINDOW_MS * DR_NS_PER_MS);
+		look.acked = look.handed = 0;
+		for (unsigned n = 0; n < 6; n++) { /* 2 and 8 KiB at once, then 32 KiB */
+			(void)dr_rate_probe_step(&p, &look, now);
+			look.handed = p.sent;
+			if (n < 2)
+				look.acked = p.sent;
+			now += (n < 3 ? 1 : n < 5 ? 52 : 30) * DR_NS_PER_MS;
+		}
+		look.acked = p.sent; /* seen late */
+		(void)dr_rate_probe_step(&p, &look, now);
+		assert_true(p.done && !p.proven && p.most < 6e6);
+		dr_rate_probed(&r, 0, &p, now);
+	}
+	assert_true(state_of(0).degraded);
+}
+
+/* Nearly all of the time is none in which the rail was looked at: it may be fast. */
+static void test_a_rate_that_may_be_enough_proves_nothing(void **state)
+{
+	struct dr_rate_look look = { .polled = true, .rtt_ns = DR_NS_PER_MS };
+	struct dr_rate_probe p;
+
+	(void)state;
+	carry(1, 60e6, true, 2 * DR_NS_PER_S);
+	for (unsigned i = 0; i < 3; i++) {
+		now += DR_NS_PER_S;
+		dr_rate_probe_init(&p, 0, 0, WINDOW_MS * DR_NS_PER_MS);
+		look.acked = look.handed = 0;
+		while (!p.done) {
+			(void)dr_rate_probe_step(&p, &look, now);
+			look.acked = look.handed = p.sent;
+			now += 55 * DR_NS_PER_MS;
+		}
+		assert_true(!p.proven && p.bps < 2e6);
+		dr_rate_probed(&r, 0, &p, now);
+	}
+	assert_false(state_of(0).degraded);
+}
+
+/* Its time is over when the second chunk is carried, and nobody looked in between. */
+static void test_a_burst_whose_time_ends_unseen_is_not_whole(void **state)
+{
+	struct dr_rate_look look = { 0 };
+	struct dr_rate_probe p;
+
+	(void)state;
+	dr_rate_probe_init(&p, DR_NS_PER_MS, 0, 0);
+	while (!p.done) {
+		(void)dr_rate_probe_step(&p, &look, now);
+		look.handed = p.sent;
+		(void)dr_rate_probe_step(&p, &look, now += DR_NS_PER_MS);
+		look.acked = p.sent;
+		now += 54 * DR_NS_PER_MS;
+	}
+	assert_true(p.proven && !p.whole && p.bps < 4e6);
+}
+
+/* Sixteen connections on one processor: another one gets its share and no more. */
+static void test_a_probe_as_fast_as_a_connection_in_use_shows_nothing(void **state)
+{
+	(void)state;
+	carry(1, 320e6, true, 2 * DR_NS_PER_S);
+	assert_int_equal(gate_after(24e6, true), DR_RATE_SHUT);
+	assert_true(state_of(0).degraded);
+	dr_rate_init(&r, 2, 0);
+	carry(1, 320e6, true, 2 * DR_NS_PER_S);
+	dr_rate_flows(&r, 1, 7);
+	dr_rate_flows(&r, 1, 9);
+	for (unsigned i = 0; i < 3; i++)
+		assert_int_equal(gate_after(24e6, true), DR_RATE_OPEN);
+	assert_false(state_of(0).degraded);
+	assert_int_equal(gate_after(5e6, true), DR_RATE_SHUT);
+	assert_true(state_of(0).degraded && state_of(0).bps < 6e6);
+	dr_rate_flows(&r, 1, -16);
+	assert_int_equal(gate_after(24e6, true), DR_RATE_SHUT);
+}
+
+/* The same where the other rail's capacity is a lower bound, and the burst is not carried in its time. */
+static void test_a_share_of_a_lower_bound_is_enough(void **state)
+{
+	(void)state;
+	carry(1, 320e6, false, 2 * DR_NS_PER_S);
+	assert_int_equal(gate_after(40e6, true), DR_RATE_SHUT);
+	dr_rate_init(&r, 2, 0);
+	carry(1, 320e6, false, 2 * DR_NS_PER_S);
+	dr_rate_flows(&r, 1, 16);
+	assert_int_equal(gate_after(40e6, true), DR_RATE_OPEN);
+}
+
 static void test_a_slow_rail_is_not_failed_back_to(void **state)
 {
 	(void)state;
@@ -362,7 +616,7 @@ static void test_an_age_is_not_exact(void **state)
 	struct dr_rate_probe p;
 
 	(void)state;
-	dr_rate_probe_init(&p, DR_NS_PER_MS, 0);
+	dr_rate_probe_init(&p, DR_NS_PER_MS, 0, 0);
 	while (!p.done) {
 		(void)dr_rate_probe_step(&p, &look, now);
 		look.handed = look.acked = p.sent;
@@ -479,6 +733,19 @@ int main(void)
 		cmocka_unit_test_setup(test_a_closed_buffer_of_the_peer_is_not_the_rail, setup),
 		cmocka_unit_test_setup(
 			test_time_in_which_the_prober_does_not_run_proves_nothing, setup),
+		cmocka_unit_test_setup(test_what_was_not_polled_for_is_no_time_of_the_rail, setup),
+		cmocka_unit_test_setup(test_a_slow_rail_is_known_later, setup),
+		cmocka_unit_test_setup(test_filler_does_not_reach_the_window_of_a_nic, setup),
+		cmocka_unit_test_setup(test_a_rate_is_known_before_the_nic_gives_up, setup),
+		cmocka_unit_test_setup(test_a_chunk_that_took_long_once_is_repeated, setup),
+		cmocka_unit_test_setup(test_a_round_trip_is_no_part_of_the_window, setup),
+		cmocka_unit_test_setup(test_a_rest_that_nobody_looked_at_hides_no_slow_rail, setup),
+		cmocka_unit_test_setup(test_a_burst_whose_time_ends_unseen_is_not_whole, setup),
+		cmocka_unit_test_setup(test_a_rate_that_may_be_enough_proves_nothing, setup),
+		cmocka_unit_test_setup(test_a_lost_probe_leaves_the_one_before_it, setup),
+		cmocka_unit_test_setup(
+			test_a_probe_as_fast_as_a_connection_in_use_shows_nothing, setup),
+		cmocka_unit_test_setup(test_a_share_of_a_lower_bound_is_enough, setup),
 		cmocka_unit_test_setup(test_a_lower_bound_refuses_a_sound_rail_for_a_while, setup),
 		cmocka_unit_test_setup(test_a_probe_shows_no_more_than_its_limit, setup),
 		cmocka_unit_test_setup(test_an_age_is_not_exact, setup),

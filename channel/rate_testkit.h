@@ -65,15 +65,19 @@ struct slow {
 	int64_t away_ns;     /* of each 40 ms this process does not run for so long, */
 	uint64_t handed_max; /* in which the kernel has so much */
 	bool stopped;	     /* the peer's buffer is closed */
+	bool polled;	     /* see dr_rate_look */
+	int64_t window_ns;   /* a NIC ends the connection if a chunk takes longer; bps is 0 then */
+	int64_t rtt_ns;	     /* of each chunk */
+	int64_t stands_ns;   /* nothing is carried until then */
 };
 
 static inline struct dr_rate_probe probe_with(const struct slow *sl)
 {
-	struct dr_rate_look look = { 0 };
+	struct dr_rate_look look = { .polled = sl->polled, .rtt_ns = sl->rtt_ns };
 	struct dr_rate_probe p;
 	double acked = 0;
 
-	dr_rate_probe_init(&p, DR_NS_PER_MS, 0);
+	dr_rate_probe_init(&p, DR_NS_PER_MS, 0, sl->window_ns);
 	for (int64_t t = 0; !p.done; t += DR_NS_PER_MS) {
 		bool held = sl->stopped || t % (10 * DR_NS_PER_MS) < sl->held_ns;
 		bool away = t % (40 * DR_NS_PER_MS) < sl->away_ns;
@@ -88,9 +92,14 @@ static inline struct dr_rate_probe probe_with(const struct slow *sl)
 				look.handed = DR_MIN(p.sent, look.acked + sl->handed_max);
 		}
 		now += DR_NS_PER_MS;
+		if (sl->window_ns != 0 && acked < (double)p.sent &&
+			now - p.sent_ns > sl->window_ns) {
+			p.done = true;
+			p.bps = 0;
+		}
 		if (held)
 			look.held_ns += DR_NS_PER_MS;
-		else
+		else if (t >= sl->stands_ns && now > p.sent_ns + sl->rtt_ns)
 			acked = DR_MIN(acked + bps / 8e3, (double)look.handed);
 		acked = DR_MAX(acked, DR_MIN((double)p.sent, (double)sl->bucket));
 	}

@@ -61,6 +61,7 @@ killers=(
 	transport/verbs/probe_test
 	transport/verbs/path_test
 	tests/fakeverbs/unsafe_test
+	tests/fakeverbs/fill_test
 	tests/fakeverbs/failback_test
 	tests/conformance/staged_test
 	tests/sim/sim_test

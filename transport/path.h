@@ -172,7 +172,8 @@ struct dr_path_stats {
 	/* Activity of the peer's kernel or NIC (not its process); 0 if unknown. */
 	uint64_t
 		acked_bytes; /* of data that the peer's kernel acknowledged; control frames do not count */
-	uint64_t unacked_bytes;	 /* handed over and not acknowledged by the peer's kernel */
+	uint64_t
+		unacked_bytes; /* handed over and not acknowledged by the peer's kernel; stream kinds: filler too */
 	int64_t peer_ack_age_ns; /* since the peer's kernel acknowledged anything; -1 unknown */
 	unsigned unanswered;	 /* transmissions and probes since then whose answer is overdue */
 	bool window_shut;	 /* data waits for room at the peer; only probes are sent */
@@ -188,11 +189,15 @@ struct dr_path_stats {
 	uint32_t segment_bytes; /* size of a datagram as long as a full data packet; 0: unknown */
 	int64_t rtt_ns, rtt_dev_ns,
 		rto_ns; /* smoothed round trip, and its mean deviation; 0: unknown */
+	int64_t window_ns; /* the NIC ends the connection after so long without an acknowledgement; 0: never */
 	uint64_t tx_segments,
 		retransmits; /* segments with data that were sent; of these, repetitions */
 	int64_t rtt_min_ns;  /* shortest lately, without queues; 0: unknown */
 	uint64_t fill_bytes,
 		fill_acked; /* filler handed over (receiver: received), and acknowledged by the peer's kernel */
+	int64_t fill_rtt_ns; /* round trip of the last filler that was sent behind no other; 0: unknown */
+	/* What is acknowledged is noticed in progress only, and its age is that of the call. */
+	bool polled;
 };
 
 struct dr_transport_ops {

@@ -173,6 +173,8 @@ static void on_frame(struct vb_path *p, const struct dr_verbs_frame *f)
 
 	if (f->type == DR_VERBS_FRAME_CTRL)
 		dr_path_emit(&p->base, &ev);
+	else if (f->type == DR_VERBS_FRAME_FILLED)
+		dr_verbs_fill_told(p, f->filled);
 	else if (p->base.par.sender)
 		dr_verbs_credited(p, &f->credit);
 	else
@@ -229,8 +231,10 @@ void dr_verbs_ctrl_wc(struct vb_path *p, const struct vb_wc *wc)
 		dr_verbs_wc_failed(p, wc);
 	else if (wc->id & VB_ID_RECV)
 		on_received(p, wc);
-	else if (wc->id & VB_ID_PROBE)
-		dr_verbs_probed(p, wc);
-	else
+	else if (!(wc->id & VB_ID_PROBE))
 		on_sent(p, wc);
+	else if (wc->id & VB_ID_COUNT)
+		dr_verbs_filled(p);
+	else
+		dr_verbs_probed(p, wc);
 }

@@ -145,6 +145,9 @@ size_t dr_verbs_hello_encode(const struct dr_verbs_hello *h, const uint8_t key[D
 	dr_wbuf_u32(&w, h->psn);
 	dr_wbuf_u32(&w, h->msg_max);
 	dr_wbuf_u16(&w, h->ctrl_recvs);
+	dr_wbuf_u64(&w, h->scratch);
+	dr_wbuf_u32(&w, h->scratch_key);
+	dr_wbuf_u32(&w, h->scratch_len);
 	dr_wbuf_u8(&w, h->n);
 	for (unsigned i = 0; i < h->n; i++)
 		dr_wbuf_u32(&w, h->qpn[i]);
@@ -157,7 +160,8 @@ size_t dr_verbs_hello_encode(const struct dr_verbs_hello *h, const uint8_t key[D
 static const char *invalid(const struct dr_verbs_hello *h)
 {
 	if (!mtu_ok(h->mtu) || h->ud_qpn == 0 || h->ud_qpn > 0xffffff ||
-		h->psn > DR_VERBS_PSN_MASK || h->msg_max < 4096 || h->ctrl_recvs < 4)
+		h->psn > DR_VERBS_PSN_MASK || h->msg_max < 4096 || h->ctrl_recvs < 4 ||
+		h->scratch_len == 0)
 		return "its fields are invalid";
 	for (unsigned i = 0; i < h->n; i++)
 		if (h->qpn[i] == 0 || h->qpn[i] > 0xffffff)
@@ -189,6 +193,9 @@ int dr_verbs_hello_parse(const void *buf, size_t len, const uint8_t key[DR_TOKEN
 	dr_rbuf_u32(&r, &h.psn);
 	dr_rbuf_u32(&r, &h.msg_max);
 	dr_rbuf_u16(&r, &h.ctrl_recvs);
+	dr_rbuf_u64(&r, &h.scratch);
+	dr_rbuf_u32(&r, &h.scratch_key);
+	dr_rbuf_u32(&r, &h.scratch_len);
 	dr_rbuf_u8(&r, &h.n);
 	*why = "it is not a HELLO of a verbs path of this version";
 	if (r.failed || magic != HELLO_MAGIC || version != VERSION || flags > FLAG_SENDER ||

@@ -134,6 +134,8 @@ struct dr_fake_dev {
 	bool gone;   /* not listed any more */
 	int node_fd; /* ibv.dev_path is this descriptor's: there while the device is; 0: closed */
 	int64_t latency_ns;
+	double rate;   /* bit/s; 0: none */
+	double bucket; /* bytes; 0: queue pairs wait without end */
 	int rtr_ms, rtr_err, loop_err, dmabuf_err;
 	struct dr_fake_rule rule[2]; /* of sends, of receives */
 };
@@ -243,6 +245,7 @@ struct dr_fake_swqe {
 	struct ibv_ah_attr ah;
 	union ibv_gid sgid;
 	int64_t ready_ns;
+	bool too_late;	/* then patience ends */
 	bool landed;	/* the front of a write whose last packet finds no receive */
 	bool delivered; /* only the acknowledgment is missing */
 };
@@ -265,6 +268,7 @@ struct dr_fake_qp {
 	unsigned sq_head, sq_tail, sq_used, sq_silent, rq_head, rq_tail, rq_used;
 	uint64_t sent, received;  /* messages: stand for the PSNs */
 	int64_t retry_ns, rnr_ns; /* when patience ends; 0: no trouble */
+	int64_t free_ns;	  /* with a rate: when what was posted has left */
 	unsigned events_got, events_acked;
 };
 
@@ -307,6 +311,7 @@ enum {
 };
 int dr_fake_try_rc(struct dr_fake_qp *qp, struct dr_fake_swqe *w);
 int dr_fake_try_ud(struct dr_fake_qp *qp, struct dr_fake_swqe *w);
+int64_t dr_fake_patience_ns(const struct dr_fake_qp *qp);
 /* What both use (wire.c). */
 /* Where this route leads from d; NULL: nowhere. */
 struct dr_fake_dev *dr_fake_route(const struct dr_fake_dev *d, const struct ibv_ah_attr *ah);

@@ -70,7 +70,7 @@ struct dr_fake_qp *dr_fake_find_qp(const struct dr_fake_dev *d, uint32_t qpn)
 	return NULL;
 }
 
-static int64_t patience_ns(const struct dr_fake_qp *qp)
+int64_t dr_fake_patience_ns(const struct dr_fake_qp *qp)
 {
 	if (qp->attr.timeout == 0 || (qp->attr.retry_cnt == 7 && qp->dev->retry7_for_ever))
 		return DR_NEVER;
@@ -112,12 +112,16 @@ static void move_at(struct dr_fake_qp *qp, int64_t now_ns)
 		if (w->ready_ns > now_ns)
 			break;
 		w->ready_ns = 0;
+		if (w->too_late) {
+			fail(qp, IBV_WC_RETRY_EXC_ERR);
+			break;
+		}
 		r = qp->ibv.qp_type == IBV_QPT_RC ? dr_fake_try_rc(qp, w) : dr_fake_try_ud(qp, w);
 		if (r == DR_FAKE_DONE) {
 			dr_fake_done_send(qp, IBV_WC_SUCCESS);
 			continue;
 		}
-		if (r == DR_FAKE_LOST && ended(&qp->retry_ns, patience_ns(qp), now_ns))
+		if (r == DR_FAKE_LOST && ended(&qp->retry_ns, dr_fake_patience_ns(qp), now_ns))
 			r = IBV_WC_RETRY_EXC_ERR;
 		if (r == DR_FAKE_RNR &&
 			ended(&qp->rnr_ns,
