@@ -53,6 +53,14 @@ killers=(
 	bootstrap/control_test
 	topology/locality_test
 	topology/mtu_search_test
+	plugin/match_test
+	plugin/plan_test
+	plugin/names_test
+	plugin/config_test
+	plugin/device_test
+	plugin/rdv_handle_test
+	plugin/session_test
+	plugin/rdv_test
 	transport/tcp/tcp_hs_test
 	transport/tcp/tcp_test
 	transport/tcp/tcp_rail_test
@@ -70,7 +78,7 @@ killers=(
 	"tests/exhaustive/exhaustive_main kind=stream parts=1 faults=2 prompt=1"
 	"tests/exhaustive/exhaustive_main kind=stream parts=2 faults=2 prompt=1"
 )
-dirs="base window bootstrap transport transport/sim transport/faulty transport/tcp transport/verbs transport/staged topology channel tests/conformance tests/fakeverbs tests/fakeverbs/ibverbs tests/sim tests/exhaustive"
+dirs="base window bootstrap transport transport/sim transport/faulty transport/tcp transport/verbs transport/staged topology channel plugin tests/conformance tests/fakeverbs tests/fakeverbs/ibverbs tests/sim tests/exhaustive"
 
 # build COPY JOBS KILLER...: these killers of a copy of the tree.
 build() {
@@ -213,12 +221,13 @@ copy_tree() {
 	mkdir -p "$1"
 	if [[ -e .git ]]; then
 		git ls-files -co --exclude-standard -z -- Makefile VERSION scripts \
-			base window bootstrap transport topology channel tests/sim tests/exhaustive \
-			tests/conformance tests/fakeverbs |
+			base window bootstrap transport topology channel plugin tests/sim tests/exhaustive \
+			tests/conformance tests/fakeverbs tests/fixtures/topology docs/NCCL_PLUGIN.md |
 			while IFS= read -r -d '' f; do [[ -e $f ]] && printf '%s\0' "$f"; done
 	else
-		find Makefile VERSION scripts base window bootstrap transport topology channel \
-			tests/sim tests/exhaustive tests/conformance tests/fakeverbs -type f -print0
+		find Makefile VERSION scripts base window bootstrap transport topology channel plugin \
+			tests/sim tests/exhaustive tests/conformance tests/fakeverbs tests/fixtures/topology \
+			docs/NCCL_PLUGIN.md -type f -print0
 	fi | tar --null -T - -cf - | tar -xf - -C "$1"
 }
 
