@@ -327,6 +327,44 @@ static void a_request_waits_for_the_socket(void **state)
 		assert_int_equal(memory[RX][i], 1);
 }
 
+static uint64_t system_calls(const struct ha_comm *c)
+{
+	struct dr_path_stats st;
+	struct dr_path *p;
+	uint64_t n;
+
+	pthread_mutex_lock(&c->s->lock);
+	p = dr_channel_path(c->ch, (unsigned)dr_channel_active(c->ch));
+	p->ops->stats(p, &st);
+	n = st.syscalls;
+	pthread_mutex_unlock(&c->s->lock);
+	return n;
+}
+
+/* One read, and its bytes stay in the socket until the next one. Other calls poll the connection too, now and then. */
+static void a_small_message_takes_one_read(void **state)
+{
+	uint64_t least = UINT64_MAX;
+
+	(void)state;
+	for (unsigned i = 0; i < 200 && least > 1; i++) {
+		struct message x = { .size = 8 };
+		uint64_t before = 0;
+
+		start(&x, RX);
+		start(&x, TX);
+		while (!x.done[TX] || !x.done[RX]) {
+			if (!x.done[RX])
+				before = system_calls(comm[RX]);
+			test_one(&x, RX);
+			if (x.done[RX])
+				least = DR_MIN(least, system_calls(comm[RX]) - before);
+			test_one(&x, TX);
+		}
+	}
+	assert_int_equal(least, 1);
+}
+
 int main(void)
 {
 	const char *env = getenv("SEED");
@@ -336,6 +374,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(large_messages_arrive, setup, teardown),
 		cmocka_unit_test_setup_teardown(
 			messages_survive_broken_connections, setup, teardown),
+		cmocka_unit_test_setup_teardown(a_small_message_takes_one_read, setup, teardown),
 		cmocka_unit_test_setup_teardown(medium_messages_arrive, setup_medium, teardown),
 		cmocka_unit_test_setup_teardown(
 			a_request_waits_for_the_socket, setup_medium, teardown),
