@@ -37,17 +37,22 @@ static size_t size_of(unsigned i)
 	return i % 2 ? 500 : EACH;
 }
 
-/* As many as the plugin takes without waiting; every other one is small. */
+/* Every other one is small. A call that has to be repeated is, so that both ends post the same. */
 static void half_post(struct half *h, unsigned n)
 {
+	unsigned turns = 0;
+
 	RANK_AT(h->e->r, "post");
 	for (unsigned i = 0; i < n; i++) {
 		struct host_buffer b = mem_buffer(&h->m, (size_t)i * EACH, size_of(i), 0);
 		enum nccl_result rc;
 
-		h->request[i] = (void *)(uintptr_t)0xbad;
-		rc = h->sends ? host_send(&h->e->h, h->comm, &b, &h->request[i])
-			      : host_recv(&h->e->h, h->comm, 1, &b, &h->request[i]);
+		do {
+			h->request[i] = (void *)(uintptr_t)0xbad;
+			rc = h->sends ? host_send(&h->e->h, h->comm, &b, &h->request[i])
+				      : host_recv(&h->e->h, h->comm, 1, &b, &h->request[i]);
+			rank_relax(&turns);
+		} while (rc == NCCL_SUCCESS && !h->request[i]);
 		if (rc != NCCL_SUCCESS)
 			h->request[i] = NULL;
 	}
