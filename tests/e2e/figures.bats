@@ -38,15 +38,20 @@ client_in_a() {
 	ends "$client" 0
 	holds cut.json '.unexpected_switches == 2 and .failover.false_failovers == null'
 	holds cut.json '[.bandwidth[] | select(.switched == 2)] | length == 1'
-	# Named beside the intervals, with the same zero of time as they have. The channels share a line unless
-	# their switches are reported far apart, as on a loaded machine.
+	# Named between the intervals, with the same zero of time as they have; an interval that ends while the other end's
+	# part of the record is on its way comes first. The channels share a line unless their switches are reported
+	# far apart, as on a loaded machine.
 	awk '/^switch at [0-9.]+ s: GPU 0, rail0 -> rail1, gap [0-9.]+ ms, (1 channel|2 channels) \(.+\)$/ {
 			at = $3
 			n += / 2 channels / ? 2 : 1
 		}
-		/^ *[0-9.]+ - [0-9.]+ +s / { if (n) after++; else begin = $1 }
+		/^ *[0-9.]+ - [0-9.]+ +s / {
+			begin = rows++ ? begin : $1
+			end = $3
+			after += n > 0
+		}
 		/^  GPU 0 channel .: rail0 -> rail1 at / { same = same || $9 == at }
-		END { exit !(n == 2 && after && begin < at && same) }' client.out
+		END { exit !(n == 2 && after && begin <= at && at <= end && same) }' client.out
 	grep -q '^Unexpected switches: 2 outside the failover test' client.out
 	[[ $(grep -Ec '^  GPU 0 channel [01]: rail0 -> rail1 at [0-9.]+ s, gap [0-9.]+ ms, [0-9]+ chunks replayed: ' client.out) == 2 ]]
 	holds cut.json '[.failover.switches[] | select(.receiver and .gap_us > 0)] | length == 2'
