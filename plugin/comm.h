@@ -58,7 +58,8 @@ struct ha_comm {
 	struct ha_comm *next; /* of the session */
 	uint32_t id;	      /* of its channel; never used again in this session */
 	unsigned number;      /* id modulo HA_COMMS_MAX: in the names of its chunks */
-	bool sender, closing;
+	bool sender;
+	atomic_bool closing; /* written by the control thread */
 	struct dr_channel *ch;
 	unsigned generation; /* of the process, see process.h */
 	atomic_int err;	     /* -errno: it is lost */

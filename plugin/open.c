@@ -410,13 +410,14 @@ static void on_done(void *arg, struct ha_rdv_comm *c, const struct ha_rdv_done *
 
 	(void)c;
 	n->exchange = NULL;
+	if (n->opens) /* before its threads may print it */
+		snprintf(n->link->s->prm.peer, sizeof(n->link->s->prm.peer), "%s", d->peer);
 	rc = start(n, d, &e);
 	if (rc != 0) {
 		ha_endpoint_fail(n, rc, e.text);
 		return;
 	}
 	if (n->opens) {
-		snprintf(n->link->s->prm.peer, sizeof(n->link->s->prm.peer), "%s", d->peer);
 		n->link->up = true;
 		n->p->tick_ns = 0; /* others may wait for the session */
 	}
