@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Real NCCL through libnccl-net-ha.so: two GPUs, one process each, in two network namespaces with two veth rails, so
-# that all traffic crosses the rails.
+# that all traffic crosses the rails. With one GPU both processes use it, together if NVIDIA's MPS is installed, else in
+# turns, which checks data, not speed.
 #
 #   scripts/gpu/nccl.sh BUILD [PART...]     as root
 #
@@ -10,6 +11,7 @@
 #   soak     all-reduce while the active rail is cut again and again (SOAK_SECS, 60; one cut every 5 s: link down and
 #            silent loss in turns, either end); Socket in the same way, which is expected to hang
 #   both     both rails cut: an error on both ranks
+#   torch    PyTorch's DistributedDataParallel, TORCH_STEPS (1500) without a cut, then with cuts: all losses are equal
 # Environment: NCCL_CC, congestion control in the namespaces (the system's); NCCL_LIB, folder of libnccl.so.2 (the
 # system's); GPU_OUT (build/gpu), logs. The last line is `N passed, N failed, N skipped`.
 set -uo pipefail
@@ -23,6 +25,8 @@ mkdir -p "$out"
 A=drnccl$$a B=drnccl$$b
 passed=0 failed=0 skipped=0
 pids=()
+gpus=0 mps=0
+program=("$out/collectives")
 
 result() {
 	case $1 in
@@ -33,8 +37,21 @@ result() {
 	printf '%s  %s%s\n' "$1" "$2" "${3:+  ($3)}"
 }
 
+# Kernels of both ranks wait for each other: on one GPU they have to run at the same time. The daemon is our own, in a
+# folder of our own.
+share_gpu() {
+	if ! command -v nvidia-cuda-mps-control >/dev/null; then
+		echo "one GPU without MPS: the ranks use it in turns, so times say nothing about NCCL"
+		return
+	fi
+	export CUDA_MPS_PIPE_DIRECTORY=$out/mps CUDA_MPS_LOG_DIRECTORY=$out/mps
+	mkdir -p "$out/mps"
+	nvidia-cuda-mps-control -d && mps=1 && echo "one GPU, which the ranks share through MPS"
+}
+
 leave() {
 	local p
+	((mps)) && nvidia-cuda-mps-control <<<quit
 	for p in "${pids[@]}"; do kill "$p" 2>/dev/null; done
 	for p in "$A" "$B"; do ip netns del "$p" 2>/dev/null; done
 }
@@ -86,9 +103,9 @@ start() {
 	ranks=()
 	for i in 0 1; do
 		net=$([[ $i == 0 ]] && echo "$A" || echo "$B")
-		env "${common[@]}" "${vars[@]}" NCCL_HOSTID="node$i" ${NCCL_LIB:+LD_LIBRARY_PATH=$NCCL_LIB} \
-			timeout -k 5 "$limit" nsenter --net="/run/netns/$net" -- \
-			"$out/collectives" $i 2 "$out/$name.id" "$@" >"$out/$name.$i" 2>&1 </dev/null &
+		env "${common[@]}" "${vars[@]}" NCCL_HOSTID="node$i" DEVICE=$((i % gpus)) \
+			${NCCL_LIB:+LD_LIBRARY_PATH=$NCCL_LIB} timeout -k 5 "$limit" nsenter --net="/run/netns/$net" -- \
+			"${program[@]}" $i 2 "$out/$name.id" "$@" >"$out/$name.$i" 2>&1 </dev/null &
 		ranks+=($!)
 		pids+=($!)
 	done
@@ -164,24 +181,46 @@ tx_bytes() {
 	enter "$1" awk -v d="$2:" '$1 == d { print $10 }' /proc/net/dev
 }
 
-# cuts NAME SECONDS: every 5 s for 2 s the rail that carries more; writes "cut NUMBER NET KIND TIME RAIL BYTES" lines.
+# cuts NAME SECONDS: every 5 s for 2 s the rail that carries more, while rank 0 runs. Writes "cut NUMBER NET KIND TIME_NS
+# RAIL BYTES0 BYTES1": by the system's clock, and what the rails carried in the tenth of a second before.
 cuts() {
 	local n=0 end=$((SECONDS + $2 - 5)) net kind rail a b c d
 	sleep 3
-	while ((SECONDS < end)); do
+	while ((SECONDS < end)) && kill -0 "${ranks[0]}" 2>/dev/null; do
 		net=$( ((n % 4 < 2)) && echo "$A" || echo "$B")
 		kind=$( ((n % 2)) && echo silent || echo down)
 		a=$(tx_bytes "$net" rail0) b=$(tx_bytes "$net" rail1)
 		sleep 0.1
 		c=$(tx_bytes "$net" rail0) d=$(tx_bytes "$net" rail1)
 		rail=$( ((c - a >= d - b)) && echo rail0 || echo rail1)
-		echo "cut $n $net $kind $(awk '{ print $1 }' /proc/uptime) $rail $((c - a)) $((d - b))" >>"$out/$1.cuts"
+		echo "cut $n $net $kind $(date +%s%N) $rail $((c - a)) $((d - b))" >>"$out/$1.cuts"
 		cut "$net" "$rail" "$kind"
 		sleep 2
 		repair "$net" "$rail" "$kind"
 		sleep 3
 		n=$((n + 1))
 	done
+}
+
+# For each kind of cut: how many, how many of them with 1 MB or more in the tenth of a second before, and the longest
+# iteration that began up to 1 s before a cut or in the 2 s after it.
+by_kind() {
+	sort -n -k1 <(awk '/^cut/ { print $5, "cut", $4, ($7 > $8 ? $7 : $8) }' "$1") \
+		<(awk '/^iter/ { print $3, "iter", $4 }' "$2") |
+		awk '{ at[NR] = $1; what[NR] = $2; a[NR] = $3; b[NR] = $4 }
+			END {
+				for (i = 1; i <= NR; i++) {
+					if (what[i] != "cut") continue
+					n[a[i]]++
+					hit[a[i]] += b[i] >= 1e6
+					for (k = i; k > 0 && at[k] > at[i] - 1e9; k--)
+						if (what[k] == "iter" && a[k] > max[a[i]]) max[a[i]] = a[k]
+					for (k = i; k <= NR && at[k] < at[i] + 2e9; k++)
+						if (what[k] == "iter" && a[k] > max[a[i]]) max[a[i]] = a[k]
+				}
+				for (kind in n)
+					printf "      %s: %d cuts, %d with data in flight, longest iteration %.1f ms\n", kind, n[kind], hit[kind], max[kind] / 1e6
+			}'
 }
 
 part_soak() {
@@ -191,7 +230,8 @@ part_soak() {
 	cuts soak "$secs"
 	finish
 	line=$(grep '^soak' "$out/soak.0")
-	echo "      $line; $(grep -c ^cut "$out/soak.cuts") cuts; switches: $(grep -hc 'gap .* ms' "$out/soak.0" "$out/soak.1" | paste -sd+)"
+	by_kind "$out/soak.cuts" "$out/soak.0"
+	echo "      $line; connections that switched: $(cat "$out"/soak.? | grep -c 'gap .* ms')"
 	if [[ $rc0 == 0 && $rc1 == 0 && $(awk '{ print $3 }' <<<"$line") == 0 ]]; then
 		result PASS "soak: no error, no wrong element; longest iteration $(awk '{ printf "%.1f ms, median %.1f ms", $5 / 1e6, $4 / 1e6 }' <<<"$line")"
 	else
@@ -206,31 +246,67 @@ part_soak() {
 }
 
 part_both() {
-	local begin
+	local begin i after=()
 	start both 60 "${ha[@]}" -- soak 30
 	sleep 8
-	begin=$SECONDS
+	begin=$(date +%s%N)
 	cut "$A" rail0 down
 	cut "$A" rail1 down
 	finish
 	repair "$A" rail0 down
 	repair "$A" rail1 down
-	if [[ $rc0 == 4 && $rc1 == 4 ]] && ((SECONDS - begin <= 6)); then
-		result PASS "both rails cut: an error on both ranks after $((SECONDS - begin)) s"
+	for i in 0 1; do after+=("$(awk -v b="$begin" '/^error/ { printf "%.1f", ($2 - b) / 1e9; exit }' "$out/both.$i")"); done
+	if [[ $rc0 == 4 && $rc1 == 4 ]] && awk -v a="${after[0]}" -v b="${after[1]}" 'BEGIN { exit !(a != "" && b != "" && a <= 5 && b <= 5) }'; then
+		result PASS "both rails cut: an error on both ranks after ${after[0]} and ${after[1]} s"
 	else
-		result FAIL "both rails cut" "status $rc0, $rc1 after $((SECONDS - begin)) s"
+		result FAIL "both rails cut" "status $rc0, $rc1 after ${after[0]} and ${after[1]} s"
+	fi
+}
+
+# losses NAME [cuts]: the job; its losses are then in NAME.losses.
+losses() {
+	local begin=$SECONDS
+	start "$1" 240 "${ha[@]}" -- "${TORCH_STEPS:-1500}"
+	if [[ ${2-} ]]; then
+		while ! grep -q '^step 20 ' "$out/$1.0" && ((SECONDS - begin < 120)); do sleep 0.1; done
+		rm -f "$out/$1.cuts"
+		cuts "$1" 200
+	fi
+	finish
+	grep -h '^step' "$out/$1.0" >"$out/$1.losses"
+	[[ $rc0 == 0 && $rc1 == 0 ]]
+}
+
+part_torch() {
+	local same=0
+	if ! python3 -c 'import torch; assert torch.cuda.is_available()' 2>/dev/null; then
+		result SKIP "PyTorch" "no PyTorch with CUDA"
+		return
+	fi
+	program=(python3 "$root/tests/gpu/nccl/ddp.py")
+	losses torch-quiet || { result FAIL "PyTorch without a cut" "status $rc0, $rc1; $(tail -n 1 "$out/torch-quiet.0")" && return; }
+	losses torch-cuts cuts || { result FAIL "PyTorch with cuts" "status $rc0, $rc1; $(tail -n 1 "$out/torch-cuts.0")" && return; }
+	program=("$out/collectives")
+	echo "      $(grep -h '^torch' "$out/torch-cuts.0"); $(grep -c ^cut "$out/torch-cuts.cuts") cuts; switches: $(cat "$out"/torch-cuts.? | grep -c 'gap .* ms')"
+	cmp -s "$out/torch-quiet.losses" "$out/torch-cuts.losses" && same=1
+	if [[ $same == 1 ]] && via_ha torch-cuts && grep -q 'gap .* ms' "$out/torch-cuts.0" "$out/torch-cuts.1"; then
+		result PASS "PyTorch: $(wc -l <"$out/torch-cuts.losses") losses equal those without a cut"
+	else
+		result FAIL "PyTorch" "$(diff "$out/torch-quiet.losses" "$out/torch-cuts.losses" | wc -l) lines of losses differ, or no cut hit the job"
 	fi
 }
 
 main() {
 	local part
-	(($#)) || set -- check measure soak both
-	if [[ $(id -u) != 0 ]] || ! command -v nvidia-smi >/dev/null || [[ $(nvidia-smi -L 2>/dev/null | wc -l) -lt 2 ]]; then
-		result SKIP "NCCL" "needs root and two NVIDIA GPUs"
+	(($#)) || set -- check measure soak both torch
+	gpus=$(nvidia-smi -L 2>/dev/null | wc -l)
+	if [[ $(id -u) != 0 || $gpus == 0 ]]; then
+		result SKIP "NCCL" "needs root and an NVIDIA GPU"
 		echo "0 passed, 0 failed, 1 skipped"
 		exit 0
 	fi
 	trap leave EXIT
+	((gpus > 1)) || share_gpu
 	compile || { result FAIL "the test program does not compile" "$(head -n 2 "$out/cc.log")" && echo "0 passed, 1 failed, 0 skipped" && exit 1; }
 	nodes || { result FAIL "namespaces" && echo "0 passed, 1 failed, 0 skipped" && exit 1; }
 	for part; do "part_$part"; done

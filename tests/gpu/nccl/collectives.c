@@ -20,19 +20,34 @@
  * The ranks share the file system; rank 0 writes NCCL's id to IDFILE. The environment decides about NCCL's network.
  * check: all collectives, several sizes, in place and out of place, every element compared.
  * measure: all-reduce, 8 bytes to 128 MiB: time per operation, bus bandwidth, CPU seconds per GB.
- * soak: all-reduce of 8 MiB for so many seconds, every element compared; each iteration's time goes to standard output as
- * "iter NUMBER START_NS TIME_NS" (CLOCK_MONOTONIC), so that an observer can compare it with the faults that it makes.
+ * soak: all-reduce of 8 MiB, five times untimed, then for so many seconds, every element compared; each iteration's time goes to standard output as
+ * "iter NUMBER START_NS TIME_NS" (the start by CLOCK_REALTIME), so that an observer can compare it with the faults that it
+ * makes.
  *
  * Lines of results: "check OP BYTES PLACE WRONG", "measure BYTES US GBPS MAX_US CPU_S_PER_GB", "soak ITERATIONS WRONG
- * MEDIAN_NS MAX_NS". Exit status: 0, 1 (usage), 4 (an error of NCCL or CUDA), 6 (wrong elements).
+ * MEDIAN_NS MAX_NS". After an error "error NOW_NS" (CLOCK_REALTIME). Exit status: 0, 1 (usage), 4 (an error of NCCL or CUDA), 6 (wrong elements).
  */
 
 static int rank, ranks;
+
+static int64_t clock_ns(clockid_t clock)
+{
+	struct timespec ts;
+
+	clock_gettime(clock, &ts);
+	return (int64_t)ts.tv_sec * 1000000000 + ts.tv_nsec;
+}
+
+static int64_t now_ns(void)
+{
+	return clock_ns(CLOCK_MONOTONIC);
+}
 
 static void die(const char *fmt, ...)
 {
 	va_list ap;
 
+	printf("error %lld\n", (long long)clock_ns(CLOCK_REALTIME));
 	va_start(ap, fmt);
 	fprintf(stderr, "rank %d: ", rank);
 	vfprintf(stderr, fmt, ap);
@@ -54,14 +69,6 @@ static void die(const char *fmt, ...)
 			die("%s: %s (%s)", #call, ncclGetErrorString(rc_),                         \
 				ncclGetLastError(NULL));                                           \
 	} while (0)
-
-static int64_t now_ns(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (int64_t)ts.tv_sec * 1000000000 + ts.tv_nsec;
-}
 
 static double cpu_s(void)
 {
@@ -297,18 +304,23 @@ static int measure(void)
 static int soak(double seconds)
 {
 	size_t n = (8 << 20) / sizeof(float), wrong = 0, count = 0, room = 1 << 20;
-	int64_t *times = calloc(room, sizeof(*times)), end = now_ns() + (int64_t)(seconds * 1e9);
+	int64_t *times = calloc(room, sizeof(*times)), end;
 	int go = 1, *shared;
 
 	CUDA(cudaMalloc((void **)&shared, sizeof(int)));
 	fill(in, n);
+	for (int i = 0; i < 5; i++) { /* the first ones connect */
+		NCCL(ncclAllReduce(in, out, n, ncclFloat, ncclSum, comm, stream));
+		wait_stream();
+	}
+	end = now_ns() + (int64_t)(seconds * 1e9);
 	while (go) {
-		int64_t begin = now_ns();
+		int64_t start = clock_ns(CLOCK_REALTIME), begin = now_ns();
 
 		NCCL(ncclAllReduce(in, out, n, ncclFloat, ncclSum, comm, stream));
 		wait_stream();
 		times[count++] = now_ns() - begin;
-		printf("iter %zu %lld %lld\n", count, (long long)begin,
+		printf("iter %zu %lld %lld\n", count, (long long)start,
 			(long long)times[count - 1]);
 		if (count % 16 == 0)
 			wrong += count_wrong(ALL_REDUCE, out, n);
