@@ -12,6 +12,8 @@
 #            silent loss in turns, either end); Socket in the same way, which is expected to hang
 #   both     both rails cut: an error on both ranks
 #   torch    PyTorch's DistributedDataParallel, TORCH_STEPS (1500) without a cut, then with cuts: all losses are equal
+#   record   not by default: the calls of a few all-reduces to the plugin, in nccl/all-reduce.calls under GPU_OUT, for
+#            tests/plugin/replay_main; tests/plugin/record_plugin.c says what its lines mean
 # Environment: NCCL_CC, congestion control in the namespaces (the system's); NCCL_LIB, folder of libnccl.so.2 (the
 # system's); GPU_OUT (build/gpu), logs. The last line is `N passed, N failed, N skipped`.
 set -uo pipefail
@@ -294,6 +296,29 @@ part_torch() {
 	else
 		result FAIL "PyTorch" "$(diff "$out/torch-quiet.losses" "$out/torch-cuts.losses" | wc -l) lines of losses differ, or no cut hit the job"
 	fi
+}
+
+# A file with the calls of both ranks. Two channels keep it small.
+part_record() {
+	local file=$out/all-reduce.calls version
+	rm -f "$out"/calls.*
+	cc -O2 -std=gnu11 -fPIC -shared -pthread -I"$root" "$root/tests/plugin/record_plugin.c" -o "$out/record.so" -ldl \
+		>"$out/record-cc.log" 2>&1 || { result FAIL "recording" "$(head -n 2 "$out/record-cc.log")" && return; }
+	start record 120 "${ha[@]}" NCCL_NET_PLUGIN="$out/record.so" NET_RECORD_PLUGIN="$build/libnccl-net-ha.so" \
+		NET_RECORD="$out/calls" NCCL_MAX_NCHANNELS=2 -- record
+	finish
+	if [[ $rc0 != 0 || $rc1 != 0 ]] || ! via_ha record || (($(cat "$out"/calls.* | grep -c ^process) != 2)); then
+		result FAIL "recording" "status $rc0, $rc1; $(grep -hE 'WARN|rank [01]:|record:' "$out"/record.? | head -n 2)"
+		return
+	fi
+	version=$(grep -hoE 'NCCL version [^ ]+' "$out/record.0" | head -n 1)
+	{
+		echo "# ${version:-NCCL}, two ranks on $(nvidia-smi --query-gpu=name --format=csv,noheader | head -n 1), two rails,"
+		echo "# libnccl-net-ha.so; recorded by scripts/gpu/nccl.sh BUILD record: $(grep -h '^check' "$out/record.0" |
+			awk '{ printf "%s%s", n++ ? ", " : "", $3 }') bytes of all-reduce"
+		cat "$out"/calls.*
+	} >"$file"
+	result PASS "recording: $(grep -c '^send ' "$file") sends, $(wc -c <"$file") bytes in $file"
 }
 
 main() {

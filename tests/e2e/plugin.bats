@@ -127,6 +127,22 @@ switched() {
 	[[ $(grep -cE '^[0-9]+ [0-9.]+ [0-9.]+$' <<<"$output") == 5 ]]
 }
 
+# record BYTES: the calls of both ranks of exchange_main, in calls.PID.
+record() {
+	NCCL_SOCKET_IFNAME=lo NET_RECORD=$PWD/calls NET_RECORD_PLUGIN=$plugin passes "$exchange" --pairs 1 --ms 1 \
+		--sizes "$1" --only plugin "$DR_BUILD/tests/plugin/record_plugin.so"
+}
+
+@test "recorded calls: each rank's own, each request with its end, handles and sizes as at the peer" {
+	record 8,1M
+	set -- calls.*
+	[[ $# == 2 ]]
+	diff <(awk '$1 == "send" || $1 == "recv" { print $2 }' "$@" | sort) <(awk '$1 == "done" { print $2 }' "$@" | sort)
+	diff <(awk '$1 == "listen" { print $5 }' "$1" | sort) <(awk '$1 == "connect" { print $5 }' "$2" | sort)
+	diff <(awk '$1 == "send" { print $6 }' "$1" | sort) <(awk '$1 == "done" && NF == 4 { print $4 }' "$2" | sort)
+	[[ $(grep -c '^up ' "$1") == 4 && $(grep -c '^close-' "$1") == 6 && $(head -n 1 "$2") == process ]]
+}
+
 @test "link down under collectives, twice with a return between" {
 	rails
 	passes "$ring" --limit "$limit" --netns "$A,$B" --do "5:bash act cut $A rail0 rail1" \

@@ -15,7 +15,7 @@
 /*
  * One rank of a job that checks and measures NCCL's collectives, for a comparison of network plugins.
  *
- *   collectives RANK RANKS IDFILE [check | measure | soak SECONDS]
+ *   collectives RANK RANKS IDFILE [check | measure | soak SECONDS | record]
  *
  * The ranks share the file system; rank 0 writes NCCL's id to IDFILE. The environment decides about NCCL's network.
  * check: all collectives, several sizes, in place and out of place, every element compared.
@@ -23,6 +23,7 @@
  * soak: all-reduce of 8 MiB, five times untimed, then for so many seconds, every element compared; each iteration's time goes to standard output as
  * "iter NUMBER START_NS TIME_NS" (the start by CLOCK_REALTIME), so that an observer can compare it with the faults that it
  * makes.
+ * record: all-reduce twice of a few sizes, every element compared, for a recording of the calls to the network plugin.
  *
  * Lines of results: "check OP BYTES PLACE WRONG", "measure BYTES US GBPS MAX_US CPU_S_PER_GB", "soak ITERATIONS WRONG
  * MEDIAN_NS MAX_NS". After an error "error NOW_NS" (CLOCK_REALTIME). Exit status: 0, 1 (usage), 4 (an error of NCCL or CUDA), 6 (wrong elements).
@@ -257,6 +258,21 @@ static int check(void)
 	return all ? 6 : 0;
 }
 
+/* Few messages, from one in LL to several chunks of each channel. */
+static int record(void)
+{
+	static const size_t sizes[] = { 8, 4096, 262144, 1 << 20, 4 << 20 };
+	size_t all = 0;
+
+	for (size_t i = 0; i < 2 * (sizeof(sizes) / sizeof(*sizes)); i++) {
+		size_t wrong = check_one(ALL_REDUCE, sizes[i / 2], false);
+
+		printf("check all-reduce %zu out-of-place %zu\n", sizes[i / 2], wrong);
+		all += wrong;
+	}
+	return all ? 6 : 0;
+}
+
 /* ---- time ---- */
 
 static int by_value(const void *a, const void *b)
@@ -342,7 +358,7 @@ int main(int argc, char **argv)
 
 	if (argc < 5) {
 		fprintf(stderr,
-			"usage: collectives RANK RANKS IDFILE check | measure | soak SECONDS\n");
+			"usage: collectives RANK RANKS IDFILE check | measure | soak SECONDS | record\n");
 		return 1;
 	}
 	setvbuf(stdout, NULL, _IOLBF, 0);
@@ -355,6 +371,8 @@ int main(int argc, char **argv)
 		rc = measure();
 	else if (strcmp(argv[4], "soak") == 0 && argc > 5)
 		rc = soak(atof(argv[5]));
+	else if (strcmp(argv[4], "record") == 0)
+		rc = record();
 	NCCL(ncclCommDestroy(comm));
 	return rc;
 }
