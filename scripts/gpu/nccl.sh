@@ -7,7 +7,9 @@
 #   scripts/gpu/nccl.sh BUILD [PART...]     as root
 #
 #   check    all collectives, protocols LL, LL128 and Simple, every element compared
-#   measure  all-reduce beside NCCL's Socket transport on the same rails, alternating; NCCL_PAIRS rounds (3)
+#   measure  all-reduce beside NCCL's Socket transport on the same rails, alternating; NCCL_PAIRS rounds (3) of NCCL_SETS
+#            ("ha 1x1 1x2 4x4 8x2": sockets per thread x threads; "ha,VARIABLE=VALUE,..." for options of the plugin) and
+#            NCCL_SIZES (8 bytes to 128 MiB)
 #   soak     all-reduce while the active rail is cut again and again (SOAK_SECS, 60; one cut every 5 s: link down and
 #            silent loss in turns, either end); Socket in the same way, which is expected to hang
 #   both     both rails cut: an error on both ranks
@@ -140,18 +142,20 @@ part_check() {
 }
 
 rows() {
-	awk -v who="$1" '$1 == "measure" { printf "      %-12s %10d B  %9.2f us  %7.3f GB/s  max %9.1f us  %6.3f CPU s/GB\n", who, $2, $3, $4, $5, $6 }' "$2"
+	awk -v who="$1" '$1 == "measure" { printf "      %-24s %10d B  %9.2f us  %7.3f GB/s  max %9.1f us  %6.3f CPU s/GB\n", who, $2, $3, $4, $5, $6 }' "$2"
 }
 
 part_measure() {
-	local i set name
+	local i set name vars
+	# shellcheck disable=SC2086 # lists
 	for ((i = 1; i <= ${NCCL_PAIRS:-3}; i++)); do
-		for set in ha 1x1 1x2 4x4 8x2; do
+		for set in ${NCCL_SETS:-ha 1x1 1x2 4x4 8x2}; do
 			name=measure-$set-$i
-			if [[ $set == ha ]]; then
-				start "$name" 120 "${ha[@]}" -- measure
+			if [[ $set == ha* ]]; then
+				IFS=, read -ra vars <<<"${set#ha}"
+				start "$name" 120 "${ha[@]}" "${vars[@]:1}" -- measure ${NCCL_SIZES-}
 			else
-				start "$name" 120 "${socket[@]}" NCCL_NSOCKS_PERTHREAD="${set%x*}" NCCL_SOCKET_NTHREADS="${set#*x}" -- measure
+				start "$name" 120 "${socket[@]}" NCCL_NSOCKS_PERTHREAD="${set%x*}" NCCL_SOCKET_NTHREADS="${set#*x}" -- measure ${NCCL_SIZES-}
 			fi
 			finish
 			rows "$set" "$out/$name.0"

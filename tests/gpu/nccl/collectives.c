@@ -19,7 +19,7 @@
  *
  * The ranks share the file system; rank 0 writes NCCL's id to IDFILE. The environment decides about NCCL's network.
  * check: all collectives, several sizes, in place and out of place, every element compared.
- * measure: all-reduce, 8 bytes to 128 MiB: time per operation, bus bandwidth, CPU seconds per GB.
+ * measure: all-reduce of 8 bytes to 128 MiB, or of BYTES: time per operation, bus bandwidth, CPU seconds per GB.
  * soak: all-reduce of 8 MiB, five times untimed, then for so many seconds, every element compared; each iteration's time goes to standard output as
  * "iter NUMBER START_NS TIME_NS" (the start by CLOCK_REALTIME), so that an observer can compare it with the faults that it
  * makes.
@@ -282,37 +282,51 @@ static int by_value(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-static int measure(void)
+static int iterations(size_t bytes)
+{
+	if (bytes <= 4096)
+		return 2000;
+	if (bytes <= 262144)
+		return 500;
+	return bytes <= 8 << 20 ? 60 : 20;
+}
+
+static void measure_one(size_t bytes)
+{
+	int n = iterations(bytes);
+	int64_t *times = calloc((size_t)n, sizeof(*times)), begin;
+	double cpu = 0, seconds = 0;
+
+	for (int k = -5 - n / 10; k < n; k++) {
+		if (k == 0)
+			cpu = cpu_s();
+		begin = now_ns();
+		NCCL(ncclAllReduce(
+			in, out, bytes / sizeof(float), ncclFloat, ncclSum, comm, stream));
+		wait_stream();
+		if (k >= 0)
+			times[k] = now_ns() - begin;
+	}
+	cpu = cpu_s() - cpu;
+	for (int k = 0; k < n; k++)
+		seconds += (double)times[k] / 1e9;
+	qsort(times, (size_t)n, sizeof(*times), by_value);
+	printf("measure %zu %.2f %.3f %.2f %.3f\n", bytes, (double)times[n / 2] / 1e3,
+		(double)bytes * n / seconds / 1e9 * 2 * (ranks - 1) / ranks,
+		(double)times[n - 1] / 1e3, cpu / ((double)bytes * n / 1e9));
+	free(times);
+}
+
+static int measure(int argc, char **argv)
 {
 	static const size_t sizes[] = { 8, 4096, 262144, 8 << 20, 32 << 20, 128 << 20 };
 
-	for (size_t i = 0; i < sizeof(sizes) / sizeof(*sizes); i++) {
-		int n = sizes[i] <= 4096      ? 2000
-			: sizes[i] <= 262144  ? 500
-			: sizes[i] <= 8 << 20 ? 60
-					      : 20;
-		int64_t *times = calloc((size_t)n, sizeof(*times)), begin;
-		double cpu = 0, seconds;
+	for (size_t i = 0; argc == 0 && i < sizeof(sizes) / sizeof(*sizes); i++)
+		measure_one(sizes[i]);
+	for (int i = 0; i < argc; i++) {
+		size_t bytes = strtoul(argv[i], NULL, 10);
 
-		for (int k = -5 - n / 10; k < n; k++) {
-			if (k == 0)
-				cpu = cpu_s();
-			begin = now_ns();
-			NCCL(ncclAllReduce(in, out, sizes[i] / sizeof(float), ncclFloat, ncclSum,
-				comm, stream));
-			wait_stream();
-			if (k >= 0)
-				times[k] = now_ns() - begin;
-		}
-		cpu = cpu_s() - cpu;
-		seconds = 0;
-		for (int k = 0; k < n; k++)
-			seconds += (double)times[k] / 1e9;
-		qsort(times, (size_t)n, sizeof(*times), by_value);
-		printf("measure %zu %.2f %.3f %.2f %.3f\n", sizes[i], (double)times[n / 2] / 1e3,
-			(double)sizes[i] * n / seconds / 1e9 * 2 * (ranks - 1) / ranks,
-			(double)times[n - 1] / 1e3, cpu / ((double)sizes[i] * n / 1e9));
-		free(times);
+		measure_one(bytes <= BYTES_MAX ? bytes : BYTES_MAX);
 	}
 	return 0;
 }
@@ -368,7 +382,7 @@ int main(int argc, char **argv)
 	if (strcmp(argv[4], "check") == 0)
 		rc = check();
 	else if (strcmp(argv[4], "measure") == 0)
-		rc = measure();
+		rc = measure(argc - 5, argv + 5);
 	else if (strcmp(argv[4], "soak") == 0 && argc > 5)
 		rc = soak(atof(argv[5]));
 	else if (strcmp(argv[4], "record") == 0)
