@@ -154,6 +154,53 @@ static void owners_answer_late(void **state)
 	assert_string_equal(w.log, "");
 }
 
+/* ---- an acceptor that has forgotten ------------------------------------------------------- */
+
+/* The dialler's owner has the reply. Then the acceptor loses the exchange, as a process does that is replaced by one with
+ * the same key, and its connection breaks: the repeated one is a new exchange there. */
+static struct end *forget(uint8_t before[HA_RDV_SECRET_BYTES])
+{
+	struct end *a = &w.comm[w.comms].a, *d;
+	w.cancel_d = AFTER_ACCEPT;
+	one_listen();
+	d = connect_to(w.handle, 0);
+	until(d->asked == 1);
+	memcpy(before, a->secret, sizeof(a->secret));
+	assert_memory_equal(d->secret, before, sizeof(d->secret));
+	ha_rdv_comm_over(a->c);
+	a->c = NULL;
+	return d;
+}
+
+/* With another nonce in the second ACCEPT the ends' secrets differ: no data connection of the comm would be taken. Neither
+ * end may be done. */
+static void another_accept_is_refused(void **state)
+{
+	(void)state;
+	uint8_t before[HA_RDV_SECRET_BYTES];
+	struct end *d = forget(before);
+	give(d->c, HANDLES_D, 0, 'D');
+	until(d->dones || strstr(d->c->dial->text, "ACCEPT message differs from its earlier one"));
+	assert_int_equal(w.comm[0].a.asked, 2);
+	assert_memory_not_equal(w.comm[0].a.secret, d->secret, sizeof(d->secret));
+	assert_int_equal(d->dones + w.comm[0].a.dones, 0);
+	cancel(d);
+	until(w.node[1]->dials == NULL);
+}
+
+/* The repeated OFFER is the same, byte by byte, and so would be one that somebody recorded: the acceptor's part makes the
+ * secret new, so that no data connection of the first exchange fits the second. */
+static void secret_is_the_acceptors_too(void **state)
+{
+	(void)state;
+	uint8_t before[HA_RDV_SECRET_BYTES];
+	struct end *d = forget(before);
+	until(w.comm[0].a.asked == 2);
+	assert_memory_not_equal(w.comm[0].a.secret, before, sizeof(before));
+	cancel(d);
+	until(w.node[1]->dials == NULL);
+}
+
 /* ---- peers that do not belong here -------------------------------------------------------- */
 
 static void wrong_keys(void **state)
@@ -508,6 +555,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		CASES(one_comm),
 		TEST(secrets_stay_secret),
+		TEST(another_accept_is_refused),
+		TEST(secret_is_the_acceptors_too),
 		TEST(many_at_once),
 		TEST(listens_share_sockets),
 		TEST(owners_answer_late),
