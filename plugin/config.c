@@ -163,16 +163,17 @@ static int parse_value(const struct ha_variable *v, const char *text, const stru
 	return rc < 0 ? wrong(v, text, e) : 0;
 }
 
-/* To wake a thread takes 30 to 50 us in a virtual machine, a message takes two or three wake-ups, and the next message of a
- * collective follows within the time of one. With few CPUs NCCL's threads and the application need them. */
-enum { SPIN_CPUS = 8, SPIN_US = 200, SPIN_FEW_US = 20 };
+/* Two processes on 16 CPUs, each with a thread of NCCL and one of the application that spin: docs/BENCHMARKS.md. */
+static unsigned default_threads(unsigned cpus)
+{
+	return DR_MAX(DR_MIN(cpus * 3 / 8, 8u), 1u);
+}
 
 void ha_config_defaults(struct ha_config *out, const struct ha_host *host)
 {
 	memset(out, 0, sizeof(*out));
 	out->log_level = DR_LOG_WARN;
-	out->threads = DR_MAX(DR_MIN(host->cpus / 2, 4u), 1u);
-	out->spin_us = host->cpus >= SPIN_CPUS ? SPIN_US : SPIN_FEW_US;
+	out->threads = default_threads(host->cpus);
 	for (unsigned i = 0; i < ha_n_variables; i++) {
 		const struct ha_variable *v = &ha_variables[i];
 

@@ -99,9 +99,9 @@ static void defaults(void **state)
 	assert_int_equal(c.heartbeat_ns, 10 * DR_NS_PER_MS);
 	assert_int_equal(c.hold_down_ns, DR_NS_PER_S);
 	assert_int_equal(c.connect_timeout_ns, 30 * DR_NS_PER_S);
-	assert_int_equal(c.threads, 4);
+	assert_int_equal(c.threads, 8);
 	assert_int_equal(c.lanes, 2);
-	assert_int_equal(c.chunk, 512 << 10);
+	assert_int_equal(c.chunk, 256 << 10);
 	assert_int_equal(c.eager, 144 << 10);
 	assert_int_equal(c.devices.n, 0);
 	assert_null(c.devices_variable);
@@ -115,9 +115,9 @@ static void defaults(void **state)
 static void threads_follow_the_cpus(void **state)
 {
 	static const struct {
-		unsigned cpus, threads, spin_us;
-	} rows[] = { { 0, 1, 20 }, { 1, 1, 20 }, { 2, 1, 20 }, { 3, 1, 20 }, { 4, 2, 20 },
-		{ 7, 3, 20 }, { 8, 4, 200 }, { 192, 4, 200 } };
+		unsigned cpus, threads;
+	} rows[] = { { 0, 1 }, { 1, 1 }, { 2, 1 }, { 5, 1 }, { 6, 2 }, { 8, 3 }, { 16, 6 },
+		{ 22, 8 }, { 192, 8 } };
 	char *none[] = { NULL };
 	struct ha_config c;
 
@@ -127,7 +127,6 @@ static void threads_follow_the_cpus(void **state)
 
 		assert_int_equal(ha_config_parse(&c, none, &host, NULL), 0);
 		assert_int_equal(c.threads, rows[i].threads);
-		assert_int_equal(c.spin_us, rows[i].spin_us);
 	}
 }
 
@@ -321,13 +320,13 @@ static void the_line_states_what_is_in_force(void **state)
 	ha_config_describe(&c, &about, line, sizeof(line));
 	assert_string_equal(line,
 		"version 1.2 (build abc), transport tcp, devices eth1, eth2, heartbeat 10.0 ms, "
-		"detection fast within 50.0 ms, failback on, 1 thread with 2 lanes each, chunk 512 "
+		"detection fast within 50.0 ms, failback on, 1 thread with 2 lanes each, chunk 256 "
 		"KiB, eager 144 KiB");
 	c = config(VARS("HA_NCCL_ENABLE_BACKUP=0", "HA_NCCL_SOCKBUF=4M", "HA_NCCL_TEST_MAX_POLL=32",
 		"HA_NCCL_SPEED=25000", "HA_NCCL_FORCE_IB_TIMEOUT=12",
 		"NCCL_SOCKET_FAMILY=AF_INET"));
 	ha_config_describe(&c, &about, line, sizeof(line));
-	assert_has(line, "no backup paths, 4 threads with 2 lanes each");
+	assert_has(line, "no backup paths, 8 threads with 2 lanes each");
 	assert_has(line, "eager 144 KiB; NCCL_SOCKET_FAMILY=AF_INET HA_NCCL_SPEED=25000 "
 			 "HA_NCCL_ENABLE_BACKUP=0 HA_NCCL_SOCKBUF=4M");
 	assert_lacks(line, "TEST_MAX_POLL");
