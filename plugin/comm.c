@@ -328,8 +328,16 @@ void ha_comm_fail(struct ha_comm *c, int err, const char *why)
 	set_cause(c, &c->err, err, why);
 }
 
-void ha_comm_end(struct ha_comm *c, int err, const char *why)
+/* The log of the outbox is written with lock held, as this is called. */
+void ha_comm_ended(struct ha_comm *c, int err, const char *why)
 {
+	uint64_t note = dr_channel_peer_note(c->ch);
+	char text[160];
+
+	if (c->sender && err == -EMSGSIZE && note != 0) {
+		ha_outbox_too_long(c->box, note, text, sizeof(text));
+		why = text;
+	}
 	set_cause(c, &c->ended, err, why);
 }
 
@@ -341,7 +349,7 @@ int ha_comm_over(struct ha_comm *c)
 	if (atomic_load(&c->chunks) > 0)
 		return 0;
 	if (rc < 0)
-		ha_comm_end(c, rc, "the peer closed it");
+		ha_comm_ended(c, rc, "the peer closed it");
 	return atomic_load(&c->ended);
 }
 

@@ -110,8 +110,8 @@ int ha_comm_free(struct ha_comm *c);
 
 /* Ends the comm; the first cause counts. Any thread. */
 void ha_comm_fail(struct ha_comm *c, int err, const char *why);
-/* Its channel has ended: calls fail when nothing is left to be delivered. Any thread. */
-void ha_comm_end(struct ha_comm *c, int err, const char *why);
+/* With lock held: its channel has ended. Calls fail when nothing is left to be delivered. */
+void ha_comm_ended(struct ha_comm *c, int err, const char *why);
 /* With lock held: message seq of its channel is done. */
 void ha_comm_completed(struct ha_comm *c, uint64_t seq);
 /* With lock held: reads what arrived, matches it, posts. */

@@ -38,7 +38,7 @@ static void inline_failed(void *arg, struct dr_channel *ch, int err, const char 
 	struct ha_session *s = arg;
 
 	(void)now;
-	ha_comm_end(s->comm[dr_channel_id(ch) % HA_COMMS_MAX], err, text);
+	ha_comm_ended(s->comm[dr_channel_id(ch) % HA_COMMS_MAX], err, text);
 }
 
 /* Once for each switch: at the receiver, which knows the gap. */

@@ -282,18 +282,21 @@ static void too_long(struct rank *r)
 		void *comm = end_comm(&e, 0, 1, 0), *request;
 		struct host_buffer b;
 		struct mem m;
-		char size[32];
+		char text[120];
 
 		mem_new(&e, &m, comm, 2 * MIB + 4 * KIB);
-		b = mem_buffer(&m, 0, of[i][sends ? 0 : 1], 0);
+		b = mem_buffer(&m, 0, of[i][sends ? 0 : 1], 40 + (int)i);
 		memset(m.p, sends ? 1 : 0, m.len);
 		request = sends ? end_send(&e, comm, &b) : end_recv(&e, comm, 1, &b);
 		until_error(&e, comm, sends, request, &b);
-		snprintf(size, sizeof(size), "%zu", of[i][0]);
 		CHECK(&e, sends || all_bytes(m.p + b.size, m.len - b.size, 0),
 			"bytes behind the receive were written");
-		CHECK(&e, sends || host_logged(&r->view->log, NCCL_LOG_WARN, size) > 0,
-			"no warning names %s bytes", size);
+		snprintf(text, sizeof(text),
+			sends ? "a message of %zu bytes is longer than the peer's buffer of %zu (tag %zu)"
+			      : "a message of %zu bytes came for a buffer of %zu (tag %zu)",
+			of[i][0], of[i][1], 40 + i);
+		CHECK(&e, host_logged(&r->view->log, NCCL_LOG_WARN, text) > 0, "no warning has: %s",
+			text);
 		mem_free(&e, &m);
 		end_close_comm(&e, comm, sends);
 		rank_barrier(r);
