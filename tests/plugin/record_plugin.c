@@ -34,7 +34,8 @@
  *                                              OPTIONAL: 1 if NCCL does not need the completion (LL, LL128)
  *   flush REQUEST COMM N, then N times MR OFFSET BYTES     REQUEST -1: nothing to wait for
  *   done REQUEST TURNS, then N times BYTES     of a receive, else nothing
- *   attributes, then 11 numbers                the members of struct nccl_net_attr
+ *   attributes, then 11 numbers                the members of struct nccl_net_attr; only if they differ from the line before:
+ *                                              NCCL sets them before each call
  *   close-send COMM    close-recv COMM    close-listen LISTEN    finalize CTX
  *
  * MR -1: no registration. A request is tested by one thread at a time, as NCCL does.
@@ -403,13 +404,18 @@ static enum nccl_result finalize(void *ctx)
 static enum nccl_result set_attr(void *ctx, struct nccl_net_attr *a)
 {
 	const struct nccl_net_comm_attr *side[] = { &a->sendCommAttr, &a->recvCommAttr };
+	static struct nccl_net_attr last;
 
 	pthread_mutex_lock(&lock);
+	if (memcmp(&last, a, sizeof(last)) == 0)
+		goto written;
+	last = *a;
 	put("attributes");
 	for (int i = 0; i < 2; i++)
 		put(" %d %d %d %d", side[i]->maxConcurrentPeers, side[i]->minConcurrentPeers,
 			side[i]->maxFlowsPerPeer, side[i]->minFlowsPerPeer);
 	put(" %u %u %u\n", a->op, a->algo, a->proto);
+written:
 	pthread_mutex_unlock(&lock);
 	return to->setNetAttr ? to->setNetAttr(ctx, a) : NCCL_SUCCESS;
 }
