@@ -145,6 +145,36 @@ rows() {
 	awk -v who="$1" '$1 == "measure" { printf "      %-24s %10d B  %9.2f us  %7.3f GB/s  max %9.1f us  %6.3f CPU s/GB\n", who, $2, $3, $4, $5, $6 }' "$2"
 }
 
+# For each size the medians of the first set and of the best of Socket's, and their ratio.
+beside() {
+	awk '
+		function median(list, v, n, i, j, t) {
+			n = split(list, v, " ")
+			for (i = 2; i <= n; i++)
+				for (j = i; j > 1 && v[j] + 0 < v[j - 1] + 0; j--) { t = v[j]; v[j] = v[j - 1]; v[j - 1] = t }
+			return (v[int((n + 1) / 2)] + v[int(n / 2) + 1]) / 2
+		}
+		FNR == 1 { set = FILENAME; sub(/.*measure-/, "", set); sub(/-[0-9]+\.0$/, "", set); ours = set ~ /^ha$/ }
+		$1 == "measure" && (ours || set ~ /^[0-9]+x[0-9]+$/) {
+			if (!($2 in seen)) { seen[$2] = 1; size[++sizes] = $2 }
+			k = set SUBSEP $2
+			us[k] = us[k] " " $3; gb[k] = gb[k] " " $4; cpu[k] = cpu[k] " " $6
+			if (!ours) peers[set] = 1
+		}
+		END {
+			for (i = 1; i <= sizes; i++) {
+				b = size[i]; best = ""
+				for (p in peers) {
+					v = b < 1e6 ? -median(us[p, b]) : median(gb[p, b])
+					if (best == "" || v > least) { best = p; least = v }
+				}
+				if (best == "" || !(("ha" SUBSEP b) in us)) continue
+				if (b < 1e6) printf "      %10d B  plugin %.1f us, Socket %s %.1f us, ratio %.2f\n", b, median(us["ha", b]), best, -least, median(us["ha", b]) / -least
+				else printf "      %10d B  plugin %.2f GB/s, Socket %s %.2f GB/s, ratio %.2f; CPU s/GB %.2f and %.2f\n", b, median(gb["ha", b]), best, least, median(gb["ha", b]) / least, median(cpu["ha", b]), median(cpu[best, b])
+			}
+		}' "$@"
+}
+
 part_measure() {
 	local i set name vars
 	# shellcheck disable=SC2086 # lists
@@ -162,6 +192,7 @@ part_measure() {
 			[[ $rc0 == 0 && $rc1 == 0 ]] || result FAIL "measure $set" "status $rc0, $rc1"
 		done
 	done
+	beside "$out"/measure-*-*.0
 	result PASS "measured: the figures are above"
 }
 
