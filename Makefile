@@ -186,6 +186,11 @@ chaos: $(B)/dualrail ## drawn faults on real sockets, as root: TRIALS=n JOBS=n S
 soak: $(B)/dualrail ## HOURS=h of verified data while links flap, as root; the same command goes on where it was stopped
 	$(Q)tests/chaos/soak.py --dualrail $< --out $(B)/soak-out --hours $(or $(HOURS),1) $(OPTS) || [ $$? = 77 ]
 .PHONY: chaos soak
+plugin-cycles: ## open and close CYCLES=10000 comms of the NCCL plugin over loopback, then a sixth as many communicators: nothing is left
+	$(Q)$(MAKE) --no-print-directory all tests
+	$(Q)CYCLES=$(or $(CYCLES),10000) LIMIT=3600 NCCL_SOCKET_IFNAME=lo $(B)/tests/plugin/contract_main --times \
+	  --versions 11 $(PLUGIN) cycles communicators
+.PHONY: plugin-cycles
 check-outside: ## faults made by ip, tc, nft and ss between two namespaces, each with its verdict and longest stall, as root: STALLS=FILE collects them
 	$(Q)scripts/setup.sh build test
 	$(Q)$(MAKE) --no-print-directory all tests

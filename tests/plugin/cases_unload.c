@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/plugin/contract.h"
 
+#include "base/clock.h"
+
+#include <malloc.h>
 #include <stdio.h>
 
 /* The plugin unloaded between communicators, and what is left after many comms. */
@@ -36,36 +39,86 @@ static void unload(struct rank *r)
 	}
 }
 
-/* Far more than a busy allocator keeps; 10,000 cycles that leak 2 KiB each exceed it. */
-enum { GROWTH_KIB = 20000 };
+/* Bytes of the heap in use, however many comms were opened before. GROWTH is what counters and lists may add once. */
+enum { HEAP_GROWTH = 64 << 10, RESIDENT_GROWTH_KIB = 20000 };
 
-/* Comms of one communicator that come and go. CYCLES=10000 by hand. */
+struct count {
+	struct held held;
+	size_t heap; /* 0 under sanitizers, which find leaks themselves */
+	unsigned long kib;
+};
+
+static struct count count_now(void)
+{
+	const struct mallinfo2 m = mallinfo2();
+
+	return (struct count){
+		.held = held_now(), .heap = m.uordblks + m.hblkhd, .kib = resident_kib()
+	};
+}
+
+/* When no descriptor and no thread has come or gone for a while: the last comm's session has closed. */
+static struct count settled(void)
+{
+	struct count c = count_now();
+	int64_t since = dr_now_ns(), end = since + 10 * DR_NS_PER_S;
+	unsigned turns = 0;
+
+	while (dr_now_ns() < DR_MIN(since + 300 * DR_NS_PER_MS, end)) {
+		struct count now = count_now();
+
+		if (now.held.fds != c.held.fds || now.held.threads != c.held.threads)
+			since = dr_now_ns();
+		c = now;
+		rank_relax(&turns);
+	}
+	return c;
+}
+
+/* One comm, in turns in either direction, so that each rank is each of its ends. */
+static void cycle(struct end *e, unsigned long i)
+{
+	unsigned from = i % 2;
+	bool sends = e->r->id == from;
+	void *comm = end_comm(e, from, !from, 0);
+
+	atomic_store(&e->r->view->step, i);
+	if (i % 10 < 2)
+		end_ping(e, comm, sends);
+	rank_barrier(e->r); /* both ends have it */
+	end_close_comm(e, comm, sends);
+}
+
+/* Comms of one communicator that come and go. `make plugin-cycles` does it 10,000 times. */
 static void cycles(struct rank *r)
 {
-	unsigned long n = contract_env("CYCLES", 30), kib = 0;
-	bool sends = r->id == 0;
-	struct held before = { 0 };
+	unsigned long n = contract_env("CYCLES", 30), first = DR_MAX(n / 20, 4ul);
+	struct count before, after;
+	int64_t start;
 	struct end e;
 
 	end_open(&e, r);
-	for (unsigned long i = 0; i < n; i++) {
-		void *comm = end_comm(&e, 0, 1, 0);
-
-		atomic_store(&r->view->step, i);
-		if (i % 10 == 0)
-			end_ping(&e, comm, sends);
-		rank_barrier(r); /* both ends have it */
-		end_close_comm(&e, comm, sends);
-		if (i == n / 3) {
-			before = held_now();
-			kib = resident_kib();
-		}
-	}
-	/* What closes at the moment of the first count is still there. */
-	before.fds += 40;
-	held_back_to(r, before, "after all cycles");
-	RANK_CHECK(r, resident_kib() < kib + GROWTH_KIB, "%lu KiB, %lu KiB after a third",
-		resident_kib(), kib);
+	for (unsigned long i = 0; i < first; i++)
+		cycle(&e, i);
+	before = settled();
+	rank_barrier(r);
+	start = dr_now_ns();
+	for (unsigned long i = 0; i < n; i++)
+		cycle(&e, i);
+	start = dr_now_ns() - start;
+	held_back_to(r, before.held, "after all cycles");
+	after = settled();
+	printf("# rank %u: %lu cycles of %.1f ms after %lu; descriptors %u, then %u; threads %u, then %u; heap %zu, then %zu bytes; "
+	       "resident %lu, then %lu KiB\n",
+		r->id, n, (double)start / DR_NS_PER_MS / (double)DR_MAX(n, 1ul), first,
+		before.held.fds, after.held.fds, before.held.threads, after.held.threads,
+		before.heap, after.heap, before.kib, after.kib);
+	fflush(stdout);
+	RANK_CHECK(r, after.heap <= before.heap + HEAP_GROWTH, "heap %zu bytes, then %zu",
+		before.heap, after.heap);
+	RANK_CHECK(r, after.kib <= before.kib + RESIDENT_GROWTH_KIB, "resident %lu KiB, then %lu",
+		before.kib, after.kib);
+	rank_barrier(r);
 	end_close(&e);
 }
 
