@@ -143,6 +143,31 @@ record() {
 	[[ $(grep -c '^up ' "$1") == 4 && $(grep -c '^close-' "$1") == 6 && $(head -n 1 "$2") == process ]]
 }
 
+# Those of exchange_main, and what real jobs recorded (scripts/gpu/nccl.sh BUILD record).
+@test "recorded calls are repeated, in their order and depth, and every byte is right" {
+	local file replay=$DR_BUILD/tests/plugin/replay_main
+	record 8,24K,1M
+	cat calls.* >own.calls
+	for file in own.calls "$BATS_TEST_DIRNAME"/../plugin/*.calls; do
+		[[ -e $file ]] || continue
+		NCCL_SOCKET_IFNAME=lo passes "$replay" "$file" "$plugin"
+		[[ $(grep -c 'received and right' <<<"$output") == 2 ]]
+	done
+	NCCL_SOCKET_IFNAME=lo passes "$replay" --version 6 own.calls "$plugin"
+	# A message of another size, and one that nobody sends.
+	awk '$1 == "done" && NF == 4 && ++n == 5 { $4++ } { print }' own.calls >wrong.calls
+	NCCL_SOCKET_IFNAME=lo run "$replay" wrong.calls "$plugin"
+	[[ $status == 1 ]]
+	[[ $output == *" in the recording"* ]]
+	awk '$1 == "send" && ++n == 5 { next } { print }' own.calls >short.calls
+	NCCL_SOCKET_IFNAME=lo run "$replay" --limit 5 short.calls "$plugin"
+	[[ $status == 1 ]]
+	echo nonsense >>own.calls
+	run "$replay" own.calls "$plugin"
+	[[ $status == 1 ]]
+	[[ $output == *"not a line of a recording" ]]
+}
+
 @test "link down under collectives, twice with a return between" {
 	rails
 	passes "$ring" --limit "$limit" --netns "$A,$B" --do "5:bash act cut $A rail0 rail1" \
