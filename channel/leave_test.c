@@ -208,6 +208,39 @@ static void test_a_rail_that_loses_heartbeats_is_left(void **state)
 	flow_close(&f);
 }
 
+/* Rail 0 is slow every other 6 s; rail 1 never, or when rail 0 is not. Undamped this would be 23 changes. */
+static void test_rails_that_are_slow_in_turns_are_left_less_and_less(void **state)
+{
+	static const enum dr_sim_personality kind[] = { DR_SIM_STREAM, DR_SIM_REMOTE_WRITE };
+	static const double FAST = 20e6, SLOW = 0.4e6;
+	static struct flow f;
+
+	(void)state;
+	for (unsigned i = 0; i < 2 * DR_ARRAY_LEN(kind); i++) {
+		bool both = i % 2;
+		uint32_t half = 0;
+
+		leave_open(&f, kind[i / 2], FAST, 0.1);
+		for (unsigned turn = 0; turn < 24; turn++) {
+			if (turn == 12)
+				half = sender_stats(&f).failbacks;
+			set_rate(&f, 0, turn % 2 ? SLOW : FAST);
+			set_rate(&f, 1, both && turn > 0 && turn % 2 == 0 ? SLOW : FAST);
+			flow_for(&f, 6 * DR_NS_PER_S);
+		}
+		assert_true(half >= 2);
+		assert_true(sender_stats(&f).failbacks <= half + 2);
+		assert_true(sender_stats(&f).failbacks <= 10);
+		assert_int_equal(sender_stats(&f).switches, 0);
+		/* It is returned to when it is sound for good. */
+		set_rate(&f, 0, FAST);
+		set_rate(&f, 1, FAST);
+		flow_for(&f, 100 * DR_NS_PER_S);
+		assert_int_equal(sender_stats(&f).active, 0);
+		flow_close(&f);
+	}
+}
+
 /* Without a probe the traffic finds out: the other rail has to be known, and returns become rarer. */
 static void test_a_kind_that_cannot_probe_returns_less_and_less(void **state)
 {
@@ -326,6 +359,7 @@ int main(void)
 		cmocka_unit_test(test_a_rail_is_not_left_for_a_slow_one),
 		cmocka_unit_test(test_a_rail_is_not_left_for_one_that_is_down),
 		cmocka_unit_test(test_a_rail_that_loses_heartbeats_is_left),
+		cmocka_unit_test(test_rails_that_are_slow_in_turns_are_left_less_and_less),
 		cmocka_unit_test(test_a_kind_that_cannot_probe_returns_less_and_less),
 	};
 

@@ -68,7 +68,7 @@ static bool judge(struct dr_rate *r, unsigned rail, double bps, bool exact, int6
 		p->by_rate = true;
 		p->versus = (unsigned)ref;
 	} else if (p->fast >= DR_RATE_JUDGED) {
-		p->by_rate = p->left = false;
+		p->by_rate = false;
 	}
 	return p->by_rate != was && (was ? !p->by_loss : true);
 }
@@ -80,6 +80,14 @@ static double waited_max(const struct dr_rate_rail *p)
 	for (unsigned i = 0; i < DR_RATE_JUDGED; i++)
 		max = DR_MAX(max, p->waited.bps[i]);
 	return max;
+}
+
+/* Traffic is on a rail that was left. */
+static void used_again(struct dr_rate_rail *p, int64_t now)
+{
+	if (p->left)
+		p->returned_ns = now;
+	p->left = false;
 }
 
 /* A window of traffic, for dr_rate_move. */
@@ -97,7 +105,7 @@ static void remember(struct dr_rate_rail *p, double bps, bool waited, int64_t no
 bool dr_rate_acked(struct dr_rate *r, unsigned rail, uint64_t bytes, int64_t waited_ns, int64_t now)
 {
 	struct dr_rate_rail *p = &r->rail[rail];
-	bool waited;
+	bool waited, changed;
 	double bps;
 
 	dr_assert(rail < r->n_rails);
@@ -117,7 +125,10 @@ bool dr_rate_acked(struct dr_rate *r, unsigned rail, uint64_t bytes, int64_t wai
 	if (bps <= 0)
 		return false;
 	remember(p, bps, waited, now);
-	return judge(r, rail, bps, waited, now);
+	changed = judge(r, rail, bps, waited, now);
+	if (p->fast >= DR_RATE_JUDGED && !p->by_loss)
+		used_again(p, now);
+	return changed;
 }
 
 static int64_t limit_of(int64_t rtt_ns)
@@ -376,13 +387,22 @@ static enum dr_rate_gate result(
 	return DR_RATE_PROBE;
 }
 
-/* The rail was left, and its time is not over; or it loses heartbeats. But the other one is not degraded. */
+/* The rail was left, and the time for which it is not returned to from `o` is not over. */
+static bool too_soon(const struct dr_rate_rail *p, const struct dr_rate_rail *o, int64_t now)
+{
+	int64_t wait = p->again > 0 ? DR_RATE_AGAIN_NS << (p->again - 1) : 0;
+
+	if (o->by_loss || o->by_rate)
+		wait /= DR_RATE_AGAIN_BAD;
+	return p->left && now - p->left_ns < wait;
+}
+
+/* The rail was left a short time ago; or it loses heartbeats, and the other one is not degraded. */
 static bool kept_away(const struct dr_rate *r, const struct dr_rate_question *q, int64_t now)
 {
 	const struct dr_rate_rail *p = &r->rail[q->rail], *o = &r->rail[q->other];
 
-	return r->leave > 0 && !o->by_loss && !o->by_rate &&
-	       ((p->left && now < p->until_ns) || p->by_loss);
+	return r->leave > 0 && (too_soon(p, o, now) || (p->by_loss && !o->by_loss && !o->by_rate));
 }
 
 enum dr_rate_gate dr_rate_gate(
@@ -420,9 +440,7 @@ bool dr_rate_returned(struct dr_rate *r, unsigned rail, int64_t now)
 	dr_assert(rail < r->n_rails);
 	p->by_rate = false;
 	p->slow = p->fast = p->slow_probes = p->waited.n = 0;
-	if (p->left)
-		p->returned_ns = now;
-	p->left = false;
+	used_again(p, now);
 	return was && !p->by_loss;
 }
 
@@ -445,14 +463,16 @@ enum dr_rate_move dr_rate_move(struct dr_rate *r, const struct dr_rate_question 
 {
 	struct dr_rate_rail *p = &r->rail[q->rail], *o = &r->rail[q->other];
 	bool known = recent(o, now);
+	bool waited = p->waited.n >= DR_RATE_JUDGED && now - p->waited.ns <= 3 * DR_RATE_WINDOW_NS;
 	double needed; /* of the other rail */
 
 	dr_assert(q->rail < r->n_rails && q->other < r->n_rails);
-	if (r->leave <= 0 || q->rail == q->other || o->by_rate || o->by_loss)
+	if (r->leave <= 0 || q->rail == q->other || o->by_rate || o->by_loss || too_soon(o, p, now))
 		return DR_RATE_STAY;
-	if (p->by_loss)
-		return DR_RATE_LEAVE;
-	if (p->waited.n < DR_RATE_JUDGED || now - p->waited.ns > 3 * DR_RATE_WINDOW_NS)
+	if (p->by_loss && o->loss_percent < DR_RATE_CLEAN)
+		return known && o->exact && waited && o->capacity < waited_max(p) ? DR_RATE_STAY
+										  : DR_RATE_LEAVE;
+	if (!waited)
 		return DR_RATE_STAY;
 	needed = waited_max(p) / r->leave;
 	if ((known || q->blind ? o->capacity : DR_RATE_PROBE_MAX_BPS) <= needed)
@@ -472,14 +492,15 @@ void dr_rate_left(struct dr_rate *r, const struct dr_rate_question *q, int64_t n
 	struct dr_rate_rail *p = &r->rail[q->rail];
 	bool soon = p->returned_ns != 0 && now - p->returned_ns <= DR_RATE_RECENT_NS;
 
-	dr_assert(q->rail < r->n_rails);
+	dr_assert(q->rail < r->n_rails && q->other < r->n_rails);
+	used_again(&r->rail[q->other], now);
 	if (p->left) /* another channel was the first */
 		return;
 	p->left = true;
+	p->left_ns = now;
 	p->again = soon ? DR_MIN(p->again + 1, (unsigned)DR_RATE_AGAIN_MAX) : 0;
 	if (p->again == 0 && (q->blind || waited_max(p) * 2 >= DR_RATE_PROBE_MAX_BPS))
 		p->again = 1;
-	p->until_ns = p->again > 0 ? now + (DR_RATE_AGAIN_NS << (p->again - 1)) : now;
 }
 
 void dr_rate_why_left(

@@ -38,7 +38,7 @@ enum {
 	DR_RATE_REFUSED_MAX = 3,
 };
 /* A rail that was left, see dr_rate_move. */
-enum { DR_RATE_AGAIN_MAX = 6 };
+enum { DR_RATE_AGAIN_MAX = 6, DR_RATE_AGAIN_BAD = 8 };
 #define DR_RATE_AGAIN_NS (10 * DR_NS_PER_S)
 #define DR_RATE_FRESH_NS (5 * DR_NS_PER_S)
 #define DR_RATE_SAMPLE_NS (100 * DR_NS_PER_MS)
@@ -76,9 +76,9 @@ struct dr_rate_rail {
 		unsigned n;
 		int64_t ns; /* end of the last one */
 	} waited;
-	bool left; /* by dr_rate_left; until_ns: no return before; again: see DR_RATE_AGAIN_NS */
-	unsigned again;
-	int64_t until_ns, returned_ns; /* returned_ns: after it was left; 0: never */
+	bool left;		      /* by dr_rate_left, at left_ns */
+	unsigned again;		      /* see DR_RATE_AGAIN_NS */
+	int64_t left_ns, returned_ns; /* returned_ns: after it was left; 0: never */
 	unsigned refused; /* times in a row that failback to it was refused, see dr_rate_gate */
 	unsigned flows;	  /* see dr_rate_flows */
 };
@@ -205,9 +205,14 @@ bool dr_rate_probed(struct dr_rate *r, unsigned rail, const struct dr_rate_probe
  * otherwise it is probed first. A probe shows DR_RATE_PROBE_MAX_BPS at most, so that a rail above `leave` of that is
  * left only if traffic has shown more on `other`.
  *
+ * A rail that loses heartbeats is left if fewer than DR_RATE_CLEAN percent are lost on `other`, and `other` is not known to
+ * carry less than the rail does.
+ *
  * Hysteresis: failback needs twice the fraction, or the middle between it and 1 where that is less, and DR_RATE_CLEAN for
  * losses. Where a probe cannot tell (the rail carried half of DR_RATE_PROBE_MAX_BPS, or the kind has none), and where
  * a rail is left within DR_RATE_RECENT_NS of a return, it is not returned to for DR_RATE_AGAIN_NS, doubled each time.
+ * While the rail in use is degraded, too, it is 1 / DR_RATE_AGAIN_BAD of that. So a channel whose rails become bad in turns
+ * changes less and less often. Any way to a rail that was left counts as a return: failback, or leaving the other rail.
  */
 enum dr_rate_move {
 	DR_RATE_STAY,

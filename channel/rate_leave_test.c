@@ -232,6 +232,116 @@ static void test_a_good_probe_does_not_forget_that_the_rail_was_left(void **stat
 	assert_true(waits[1] > 2 * waits[0] && waits[2] > 3 * waits[1] / 2);
 }
 
+/* The same where a probe tells the rate exactly. */
+static void test_an_exact_probe_does_not_forget_that_the_rail_was_left(void **state)
+{
+	int64_t waits[4];
+
+	(void)state;
+	leave_below(0.1, 0);
+	for (unsigned i = 0; i < DR_ARRAY_LEN(waits); i++) {
+		int64_t from;
+
+		carry(1, 100e6, true, DR_NS_PER_S);
+		carry(0, 1e6, true, 2 * DR_NS_PER_S);
+		assert_int_equal(move(false), DR_RATE_LEAVE);
+		left(false);
+		from = now;
+		while (gate_after(100e6, true) != DR_RATE_OPEN)
+			carry(1, 100e6, true, DR_RATE_WINDOW_NS);
+		waits[i] = now - from;
+		dr_rate_returned(&r, 0, now);
+		carry(0, 100e6, true, DR_NS_PER_S);
+	}
+	assert_true(waits[0] < DR_RATE_AGAIN_NS && waits[1] >= DR_RATE_AGAIN_NS);
+	assert_true(waits[2] >= 2 * DR_RATE_AGAIN_NS && waits[3] >= 4 * DR_RATE_AGAIN_NS);
+}
+
+/* The other rail is left for it, or a channel that is on the rail all the time. */
+static void test_any_traffic_on_a_rail_that_was_left_is_a_return(void **state)
+{
+	struct dr_rate_question there = { .rail = 0, .other = 1 }, back = { .rail = 1, .other = 0 };
+	unsigned which;
+
+	(void)state;
+	for (unsigned by_traffic = 0; by_traffic < 2; by_traffic++) {
+		leave_below(0.1, 0);
+		for (unsigned i = 0; i < 3; i++) {
+			carry(1, 100e6, true, DR_NS_PER_S);
+			carry(0, 1e6, true, 2 * DR_NS_PER_S);
+			dr_rate_left(&r, &there, now);
+			carry(0, 100e6, true, by_traffic ? 2 * DR_NS_PER_S : DR_RATE_WINDOW_NS);
+			if (!by_traffic)
+				dr_rate_left(&r, &back, now);
+			assert_false(r.rail[0].left);
+		}
+		dr_rate_left(&r, &there, now);
+		r.rail[1].by_rate = false;
+		now += 2 * DR_RATE_AGAIN_NS;
+		assert_int_equal(dr_rate_gate(&r, &there, now, &which), DR_RATE_SHUT);
+		now += 2 * DR_RATE_AGAIN_NS;
+		assert_int_not_equal(dr_rate_gate(&r, &there, now, &which), DR_RATE_SHUT);
+	}
+}
+
+/* From a degraded rail it is returned to sooner, but not at once: neither by failback nor by leaving the other one. */
+static void test_a_rail_that_was_left_is_kept_from_a_degraded_one_too(void **state)
+{
+	struct dr_rate_question back = { .rail = 1, .other = 0 }, q = { .rail = 0, .other = 1 };
+	int64_t wait = (DR_RATE_AGAIN_NS << 3) / DR_RATE_AGAIN_BAD, from;
+	unsigned which;
+
+	(void)state;
+	leave_below(0.1, 1e9);
+	carry(0, 100e6, true, 2 * DR_NS_PER_S);
+	r.rail[0].again = 3;
+	r.rail[0].returned_ns = now;
+	left(false);
+	from = now;
+	now += DR_RATE_AGAIN_NS / 4;
+	r.rail[1].by_rate = r.rail[1].by_loss = true;
+	r.rail[1].loss_percent = 50;
+	assert_int_equal(dr_rate_gate(&r, &q, now, &which), DR_RATE_SHUT);
+	assert_int_equal(dr_rate_move(&r, &back, now), DR_RATE_STAY);
+	now = from + wait - 1;
+	assert_int_equal(dr_rate_gate(&r, &q, now, &which), DR_RATE_SHUT);
+	assert_int_equal(dr_rate_move(&r, &back, now), DR_RATE_STAY);
+	r.rail[0].by_rate = false;
+	r.rail[0].loss_percent = 0;
+	now = from + wait;
+	assert_int_not_equal(dr_rate_gate(&r, &q, now, &which), DR_RATE_SHUT);
+	assert_int_equal(dr_rate_move(&r, &back, now), DR_RATE_LEAVE);
+}
+
+/* Two rails that lose about as much: whichever is in use is kept. */
+static void test_a_lossy_rail_is_left_for_a_better_one_only(void **state)
+{
+	static const struct {
+		int loss;
+		double bps;
+		enum dr_rate_move move;
+	} c[] = {
+		{ -1, 0, DR_RATE_LEAVE },
+		{ DR_RATE_CLEAN - 1, 0, DR_RATE_LEAVE },
+		{ DR_RATE_CLEAN, 0, DR_RATE_STAY },
+		{ 0, 2e6, DR_RATE_STAY },
+		{ 0, 6e6, DR_RATE_LEAVE },
+	};
+
+	(void)state;
+	for (unsigned i = 0; i < DR_ARRAY_LEN(c); i++) {
+		leave_below(0.1, 0);
+		beats(25, 200);
+		if (c[i].bps > 0)
+			carry(1, c[i].bps, true, 2 * DR_NS_PER_S);
+		carry(0, 5e6, true, 2 * DR_NS_PER_S);
+		r.rail[1].by_rate = r.rail[0].by_rate = false;
+		r.rail[1].loss_percent = c[i].loss;
+		assert_true(state_of(0).by_loss);
+		assert_int_equal(move(true), c[i].move);
+	}
+}
+
 /* It may be the better one of the two by now. */
 static void test_a_rail_is_not_kept_away_from_a_degraded_one(void **state)
 {
@@ -314,6 +424,12 @@ int main(void)
 			test_a_rail_that_was_left_is_returned_to_for_a_reason_only, setup),
 		cmocka_unit_test_setup(
 			test_a_good_probe_does_not_forget_that_the_rail_was_left, setup),
+		cmocka_unit_test_setup(
+			test_an_exact_probe_does_not_forget_that_the_rail_was_left, setup),
+		cmocka_unit_test_setup(test_any_traffic_on_a_rail_that_was_left_is_a_return, setup),
+		cmocka_unit_test_setup(
+			test_a_rail_that_was_left_is_kept_from_a_degraded_one_too, setup),
+		cmocka_unit_test_setup(test_a_lossy_rail_is_left_for_a_better_one_only, setup),
 		cmocka_unit_test_setup(test_a_rail_is_not_kept_away_from_a_degraded_one, setup),
 		cmocka_unit_test_setup(test_returns_that_end_soon_become_rarer, setup),
 		cmocka_unit_test_setup(test_a_kind_without_probes_waits_ten_seconds, setup),
