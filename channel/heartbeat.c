@@ -614,31 +614,55 @@ void dr_hb_doubt(struct dr_hb *h, unsigned rail, struct dr_hb_doubt *out)
 		.peer = r->peer_small };
 }
 
-/* Of each table row: percent^lost <= 1e-6. Two more are taken for lost, since the sample is small. */
-unsigned dr_hb_losses_needed(const struct dr_hb *h, unsigned rail, const struct dr_hb_doubt *d)
+/* Small datagrams since the doubt began, and how many of them did not arrive. */
+static unsigned sent_since(const struct dr_hb_rail *r, const struct dr_hb_doubt *d, unsigned *lost)
 {
-	static const struct {
-		unsigned percent, lost;
-	} need[] = { { 17, DR_HB_PADDED_LOST }, { 25, 10 }, { 40, 16 }, { 50, 20 }, { 60, 28 } };
-	const struct dr_hb_rail *r = &h->rail[rail];
 	unsigned sent = (uint16_t)(r->small_sent - d->sent);
-	unsigned got = DR_MIN((uint16_t)(r->peer_small - d->peer), sent);
+
+	*lost = sent - DR_MIN((uint16_t)(r->peer_small - d->peer), sent);
+	return sent;
+}
+
+/* Of each row: percent^lost <= 1e-6, and (1 - (1 - percent)^2)^silent, but for the first. Two more are taken for lost,
+ * since the sample is small. */
+struct need {
+	unsigned percent, lost, silent;
+};
+
+/* NULL: too many are lost. */
+static const struct need *need_of(unsigned sent, unsigned lost)
+{
+	static const struct need need[] = { { 17, DR_HB_PADDED_LOST, DR_HB_PADDED_LOST },
+		{ 25, 10, 17 }, { 40, 16, 31 }, { 50, 20, 48 }, { 60, 28, 80 } };
 
 	for (size_t i = 0; i < DR_ARRAY_LEN(need); i++)
-		if ((sent - got + 2) * 100 <= (sent + 2) * need[i].percent)
-			return need[i].lost;
-	return UINT_MAX;
+		if ((lost + 2) * 100 <= (sent + 2) * need[i].percent)
+			return &need[i];
+	return NULL;
+}
+
+unsigned dr_hb_silent_needed(const struct dr_hb *h, unsigned rail, const struct dr_hb_doubt *d)
+{
+	unsigned lost, sent = sent_since(&h->rail[rail], d, &lost);
+	const struct need *n = need_of(sent, lost);
+
+	if (!n)
+		return UINT_MAX;
+	return lost > 0 ? n->silent : n->lost;
 }
 
 bool dr_hb_padded_lost(const struct dr_hb *h, unsigned rail, const struct dr_hb_doubt *d)
 {
 	const struct dr_hb_rail *r = &h->rail[rail];
 	uint64_t seen = full_number(h->tick, r->peer_newest);
-	unsigned lost = 0;
+	unsigned sent, small, lost = 0;
+	const struct need *need;
 
 	for (unsigned i = 0; i < DR_MIN(r->n_padded, (unsigned)DR_HB_PADDED_MAX); i++)
 		lost += r->padded[i] > d->from && r->padded[i] < seen;
-	return lost >= dr_hb_losses_needed(h, rail, d);
+	sent = sent_since(r, d, &small);
+	need = need_of(sent, small);
+	return need && lost >= need->lost;
 }
 
 bool dr_hb_padded_passed(const struct dr_hb *h, unsigned rail, const struct dr_hb_doubt *d)

@@ -225,9 +225,9 @@ void dr_hb_question(struct dr_hb *h, unsigned rail, uint32_t size, int64_t now);
 /* A doubt begins, before dr_hb_question: as many are sent quickly for it, too. The next functions look at what was sent
  * since. */
 void dr_hb_doubt(struct dr_hb *h, unsigned rail, struct dr_hb_doubt *out);
-/* So many losses in a row that the share of small datagrams that were lost explains
- * them with a probability of 1e-6 only; UINT_MAX: the sample is too small, or too many are lost. */
-unsigned dr_hb_losses_needed(const struct dr_hb *h, unsigned rail, const struct dr_hb_doubt *d);
+/* So many segments without an answer that losses explain them with a probability of 1e-6 only, at the share of small
+ * datagrams that were lost; if any were, as many answers may be. UINT_MAX: the sample is too small, or too many are lost. */
+unsigned dr_hb_silent_needed(const struct dr_hb *h, unsigned rail, const struct dr_hb_doubt *d);
 /* DR_HB_PADDED_LOST or more padded datagrams in a row were lost while small ones arrived. */
 bool dr_hb_padded_lost(const struct dr_hb *h, unsigned rail, const struct dr_hb_doubt *d);
 /* One arrived. */

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "channel/heartbeat_testkit.h"
 
+#include <limits.h>
+
 /* Padded datagrams: whether packets of full size pass. */
 static struct dr_hb_doubt asked;
 
@@ -238,6 +240,26 @@ static void no_padded_datagram_behind_those_that_wait(void **state)
 	assert_true(dr_hb_padded_passed(&p->h[0], 0, &asked));
 }
 
+/* Of a segment that has no answer, the answer may be lost. */
+static void answers_are_lost_as_often_as_segments(void **state)
+{
+	static const struct {
+		uint16_t sent, lost;
+		unsigned needed;
+	} c[] = { { 0, 0, UINT_MAX }, { 6, 0, 10 }, { 12, 0, 8 }, { 98, 5, 8 }, { 98, 15, 8 },
+		{ 98, 20, 17 }, { 98, 30, 31 }, { 98, 40, 48 }, { 98, 58, 80 },
+		{ 98, 60, UINT_MAX } };
+	struct pair *p = *state;
+	struct dr_hb_rail *hr = &p->h[0].rail[0];
+
+	for (size_t i = 0; i < DR_ARRAY_LEN(c); i++) {
+		struct dr_hb_doubt d = { .sent = (uint16_t)(hr->small_sent - c[i].sent),
+			.peer = (uint16_t)(hr->peer_small - (c[i].sent - c[i].lost)) };
+
+		assert_int_equal(dr_hb_silent_needed(&p->h[0], 0, &d), c[i].needed);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -248,6 +270,7 @@ int main(void)
 		cmocka_unit_test_setup(a_padded_datagram_is_answered, setup),
 		cmocka_unit_test_setup(an_old_padded_datagram_answers_nothing, setup),
 		cmocka_unit_test_setup(padded_datagrams_are_not_lost_alone, setup),
+		cmocka_unit_test_setup(answers_are_lost_as_often_as_segments, setup),
 		cmocka_unit_test_setup(a_report_that_stays_overtakes_nothing, setup),
 		cmocka_unit_test_setup(padded_datagrams_do_not_fill_a_queue, setup),
 		cmocka_unit_test_setup(no_padded_datagram_behind_those_that_wait, setup),

@@ -575,7 +575,7 @@ static void doubt(struct dr_manager *m, struct mgr_channel *c, unsigned *rail, u
 		md->rail = r;
 		md->on = true;
 	}
-	needed = *size != 0 ? dr_hb_losses_needed(m->hb, r, &md->d) : SILENT_SEGMENTS;
+	needed = *size != 0 ? dr_hb_silent_needed(m->hb, r, &md->d) : SILENT_SEGMENTS;
 	if (!busy && *size != 0 && dr_hb_padded_lost(m->hb, r, &md->d)) {
 		snprintf(why, sizeof(why),
 			"datagrams of %u bytes do not arrive, small ones do (MTU of the path?)",
