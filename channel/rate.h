@@ -107,10 +107,12 @@ struct dr_rate {
  * less a round trip, is no longer than it. A chunk that is not carried in half of the window, after what a token
  * bucket carried at once, is the last: what is known by then is the measurement.
  *
- * Time in which the peer's receive buffer was closed does not count, and neither does time in which the owner did not
- * look for DR_RATE_AWAY_NS or more and the kernel lacked a part of the chunk, or, if acknowledgements are polled, the last of
- * them may have come at any time of it. Where that is more than a fifth of a chunk's time, its rate is a
- * lower bound that proves nothing, unless acknowledgements are polled and the rate without that time is too low as well.
+ * Time does not count in which the peer's receive buffer was closed. Neither does time in which the owner did not look for
+ * DR_RATE_AWAY_NS or more, if the kernel lacked a part of the chunk then. If acknowledgements are polled, such time does not
+ * count either if the chunk was acknowledged at its end: that may have happened at any moment of it.
+ *
+ * Where more than a fifth of a chunk's time does not count, its rate is a lower bound that proves nothing. If acknowledgements
+ * are polled, the rate without that time is an upper bound, and proves something if it is too low as well.
  * After DR_RATE_PROBE_NS of such time the probe is over.
  */
 enum {

@@ -170,10 +170,10 @@ struct dr_path_stats {
 	uint64_t tx_wire, rx_wire;   /* bytes handed to or taken from the wire, frames included */
 	uint64_t syscalls;
 	/* Activity of the peer's kernel or NIC (not its process); 0 if unknown. */
-	uint64_t
-		acked_bytes; /* of data that the peer's kernel acknowledged; control frames do not count */
-	uint64_t
-		unacked_bytes; /* handed over and not acknowledged by the peer's kernel; stream kinds: filler too */
+	/* Of data that the peer's kernel acknowledged; control frames do not count. */
+	uint64_t acked_bytes;
+	/* Handed over and not acknowledged by the peer's kernel; stream kinds: filler too. */
+	uint64_t unacked_bytes;
 	int64_t peer_ack_age_ns; /* since the peer's kernel acknowledged anything; -1 unknown */
 	unsigned unanswered;	 /* transmissions and probes since then whose answer is overdue */
 	bool window_shut;	 /* data waits for room at the peer; only probes are sent */
