@@ -68,6 +68,9 @@ static void never_blocks(struct rank *r)
 		kill(pid, SIGCONT);
 		comm = end_connect(&e, 0, &h);
 	}
+	printf("# rank %u: longest call %.0f us of %s\n", r->id, (double)longest / 1e3,
+		r->id == 1 ? "accept" : "connect");
+	fflush(stdout);
 	CHECK(&e, longest < CALL_NS, "a call took %lld ms", (long long)(longest / DR_NS_PER_MS));
 	end_ping(&e, comm, r->id == 0);
 	end_close_comm(&e, comm, r->id == 0);
