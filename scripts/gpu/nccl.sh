@@ -108,7 +108,7 @@ start() {
 	for i in 0 1; do
 		net=$([[ $i == 0 ]] && echo "$A" || echo "$B")
 		env "${common[@]}" "${vars[@]}" NCCL_HOSTID="node$i" DEVICE=$((i % gpus)) \
-			${NCCL_LIB:+LD_LIBRARY_PATH=$NCCL_LIB} timeout -k 5 "$limit" nsenter --net="/run/netns/$net" -- \
+			${NCCL_LIB:+LD_LIBRARY_PATH=$NCCL_LIB:${LD_LIBRARY_PATH-}} timeout -k 5 "$limit" nsenter --net="/run/netns/$net" -- \
 			"${program[@]}" $i 2 "$out/$name.id" "$@" >"$out/$name.$i" 2>&1 </dev/null &
 		ranks+=($!)
 		pids+=($!)
