@@ -64,6 +64,16 @@ struct dr_kind_probe {
 	struct dr_kind_finding v[DR_KIND_FINDINGS_MAX];
 };
 
+/* A port of a device of the kind's own. */
+struct dr_kind_port {
+	char device[64]; /* "mlx5_0" */
+	unsigned port;	 /* of the device: 1, 2, ... */
+	unsigned ports;	 /* that the device has */
+	char ifname[16]; /* its net device; "": none */
+	bool active;
+	unsigned connections; /* paths that the device can have at a time */
+};
+
 /* A member that is NULL, 0 or false: the kind has nothing of that sort. */
 struct dr_transport_kind {
 	const char *name; /* as in --transport; the ops' name */
@@ -101,6 +111,9 @@ struct dr_transport_kind {
 		*nics_help; /* for --rails: which names are accepted too, which NICs are left out */
 	/* The net device behind a name of the kind's own ("mlx5_0"); -ENODEV with those there are. */
 	int (*netdev_of)(const char *name, char *ifname, size_t len, struct dr_err *e);
+	/* Ports of the kind's own devices, those that this process may not open left out. Writes at most cap, returns how
+	 * many there are; -ENOENT and -ENOSYS: the kind's library is missing or unsuitable, -ENOMEM. */
+	int (*ports)(struct dr_kind_port *out, unsigned cap, struct dr_err *e);
 	/* Open the rail as a session would, and close it again. out may be NULL, else netdev_mtu is set
 	 * and n is 0. 0, or an error with its remedy: -ENODEV no device of the kind on this NIC, -ENOENT
 	 * and -ENOSYS the kind's library is missing or unsuitable, -EINVAL params that this NIC cannot do,

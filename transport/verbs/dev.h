@@ -50,5 +50,8 @@ int dr_verbs_explain(const struct dr_verbs_dev *d, const char *doing, int err, s
 
 /* The netdev behind an RDMA device name ("mlx5_0", "rxe0", "mlx5_0:2"), for --rails: 0 or -ENODEV. */
 int dr_verbs_netdev_of(const char *rdma, char *ifname, size_t len, struct dr_err *e);
+/* dr_transport_kind.ports */
+struct dr_kind_port;
+int dr_verbs_ports(struct dr_kind_port *out, unsigned cap, struct dr_err *e);
 
 #endif

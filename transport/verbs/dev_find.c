@@ -33,8 +33,7 @@ static bool sysfs_has(const struct ibv_device *dev, uint8_t port, const char *if
 	       n + 1 == port;
 }
 
-/* The net device of a port, for messages and --rails. */
-static bool netdev_of_port(
+bool dr_verbs_netdev_of_port(
 	const struct dr_ibv *ibv, struct ibv_context *ctx, uint8_t port, char *ifname)
 {
 	struct ibv_port_attr pa = { 0 };
@@ -80,7 +79,7 @@ static int describe_all(const struct dr_ibv *ibv, char *buf, size_t len)
 		for (unsigned port = 1; port <= a.phys_port_cnt && at < len; port++) {
 			char ifname[IFNAMSIZ] = "no netdev", number[8] = "";
 
-			if (!ctx || !netdev_of_port(ibv, ctx, (uint8_t)port, ifname))
+			if (!ctx || !dr_verbs_netdev_of_port(ibv, ctx, (uint8_t)port, ifname))
 				snprintf(ifname, sizeof(ifname), ctx ? "no netdev" : "no access");
 			if (port > 1)
 				snprintf(number, sizeof(number), ":%u", port);
@@ -270,7 +269,7 @@ static int netdev_of_device(const struct dr_ibv *ibv, struct ibv_device *dev, co
 
 	if (!ctx)
 		return no_access(rdma, errno, e);
-	bool found = netdev_of_port(ibv, ctx, port, ifname);
+	bool found = dr_verbs_netdev_of_port(ibv, ctx, port, ifname);
 	ibv->close_device(ctx);
 	return found ? 0
 		     : dr_err_set(e, -ENODEV,

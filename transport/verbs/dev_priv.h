@@ -39,6 +39,12 @@ void dr_verbs_gids_begin(struct dr_verbs_gids *g, const struct dr_ibv *ibv, stru
 bool dr_verbs_gids_next(struct dr_verbs_gids *g, struct ibv_gid_entry *out);
 void dr_verbs_gids_end(struct dr_verbs_gids *g);
 
+/* The net device of a port, into IFNAMSIZ bytes. */
+bool dr_verbs_netdev_of_port(
+	const struct dr_ibv *ibv, struct ibv_context *ctx, uint8_t port, char *ifname);
+
+int dr_verbs_ports_on(const struct dr_ibv *ibv, struct dr_kind_port *out, unsigned cap,
+	struct dr_err *e) DR_MUST_CHECK;
 int dr_verbs_dev_open_on(const struct dr_ibv *ibv, const struct dr_rail_params *rail,
 	const struct dr_verbs_params *p, struct dr_verbs_dev *out, struct dr_err *e) DR_MUST_CHECK;
 int dr_verbs_netdev_of_on(const struct dr_ibv *ibv, const char *rdma, char *ifname, size_t len,

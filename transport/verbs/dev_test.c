@@ -2,6 +2,7 @@
 #include "transport/verbs/dev_priv.h"
 
 #include "base/mem.h"
+#include "transport/kind.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -648,6 +649,43 @@ static void names_for_rails(void **state)
 	assert_non_null(strstr(e.text, "Permission denied"));
 }
 
+/* Every port of every device that this process can open, with its net device. */
+static void ports_of_the_host(void **state)
+{
+	struct dr_kind_port p[4];
+	struct dr_err e;
+
+	(void)state;
+	one_device();
+	add_device("mlx4_0", 2);
+	host.port[1][1].attr.state = IBV_PORT_DOWN;
+	set_gid(1, 2, 3, "::ffff:10.0.0.9", IBV_GID_TYPE_ROCE_V2, lo);
+	add_device("iw0", 1);
+	host.dev[2].transport_type = IBV_TRANSPORT_IWARP;
+	assert_int_equal(dr_verbs_ports_on(&fake, p, DR_ARRAY_LEN(p), &e), 3);
+	assert_string_equal(p[0].device, "rxe0");
+	assert_string_equal(p[0].ifname, "lo");
+	assert_true(p[0].active);
+	assert_int_equal(p[0].port, 1);
+	assert_int_equal(p[0].ports, 1);
+	assert_in_range(p[0].connections, 1, 32); /* of 64 queue pairs */
+	assert_string_equal(p[1].device, "mlx4_0");
+	assert_false(p[1].active);
+	assert_string_equal(p[1].ifname, "");
+	assert_int_equal(p[2].port, 2);
+	assert_int_equal(p[2].ports, 2);
+	assert_string_equal(p[2].ifname, "lo");
+	assert_int_equal(dr_verbs_ports_on(&fake, p, 1, &e), 3);
+	host.fail = "open_device";
+	assert_int_equal(dr_verbs_ports_on(&fake, p, DR_ARRAY_LEN(p), &e), 0);
+	host.fail = "get_device_list";
+	assert_int_equal(dr_verbs_ports_on(&fake, p, DR_ARRAY_LEN(p), &e), 0);
+	host.fail_errno = ENOMEM;
+	assert_int_equal(dr_verbs_ports_on(&fake, p, DR_ARRAY_LEN(p), &e), -ENOMEM);
+	assert_int_equal(host.opened, host.closed);
+	assert_int_equal(host.lists, 0);
+}
+
 static void defaults_and_window(void **state)
 {
 	struct dr_verbs_params p;
@@ -698,6 +736,7 @@ int main(void)
 		T2(each_call_fails),
 		T(explains_the_locked_memory_limit),
 		T2(names_for_rails),
+		T2(ports_of_the_host),
 		T(defaults_and_window),
 	};
 

@@ -308,6 +308,7 @@ const struct dr_transport_kind dr_verbs_kind = {
 		"RDMA devices (mlx5_0, rxe0) are accepted too; the default is the NICs that have "
 		"an RDMA device",
 	.netdev_of = dr_verbs_netdev_of,
+	.ports = dr_verbs_ports,
 	.probe = probe,
 	.packet_bytes = packet_bytes,
 	.fit_packets = fit_packets,
