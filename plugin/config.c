@@ -6,6 +6,7 @@
 #include "transport/kind.h"
 
 #include <errno.h>
+#include <jansson.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -205,7 +206,7 @@ static int take(struct ha_config *c, unsigned i, const char *text, const struct 
 	struct dr_err *e)
 {
 	const struct ha_variable *v = &ha_variables[i];
-	bool unused = v->use == HA_USE_VERBS && c->transport != HA_TRANSPORT_VERBS;
+	bool unused = v->use == HA_USE_VERBS && !ha_config_is_verbs(c);
 	int rc = parse_value(v, text, host, c, e);
 
 	if (rc < 0)
@@ -223,8 +224,7 @@ static const char *why_unused(const struct ha_config *c, const struct ha_variabl
 {
 	switch (v->use) {
 	case HA_USE_VERBS:
-		return c->transport == HA_TRANSPORT_VERBS ? NULL
-							  : "it is not used with the tcp transport";
+		return ha_config_is_verbs(c) ? NULL : "it is not used with the tcp transport";
 	case HA_USE_FAILBACK:
 		if (c->backup && !c->failback)
 			return "HA_NCCL_ENABLE_FAILBACK is 0";
@@ -311,20 +311,63 @@ static void report_strangers(char *const *env)
 
 /* ---- from values to what is in force ---- */
 
-static int choose_transport(struct ha_config *c, struct dr_err *e)
+static int choose_transport(struct ha_config *c, const struct ha_host *host, struct dr_err *e)
 {
+	bool verbs = c->transport == HA_TRANSPORT_VERBS ||
+		     (c->transport == HA_TRANSPORT_AUTO && host->rdma);
+	const char *name = verbs ? "verbs" : "tcp";
 	char names[64];
 
-	if (c->transport == HA_TRANSPORT_VERBS)
-		return dr_err_set(e, -ENOTSUP,
-			"HA_NCCL_TRANSPORT=verbs: RDMA is not in this build of the plugin yet; use tcp or "
-			"auto");
-	c->kind = dr_transport_kind("tcp");
+	c->kind = dr_transport_kind(name);
 	if (!c->kind)
 		return dr_err_set(e, -ENOTSUP,
-			"HA_NCCL_TRANSPORT: this build has no tcp transport (built: %s)",
+			"HA_NCCL_TRANSPORT: this build has no %s transport (built: %s)", name,
 			dr_transport_names(names, sizeof(names)));
 	return 0;
+}
+
+bool ha_config_is_verbs(const struct ha_config *c)
+{
+	return c->kind && strcmp(c->kind->name, "verbs") == 0;
+}
+
+/* As the program's options of the same meaning set them. */
+static int set_params(struct ha_config *c, struct dr_err *e)
+{
+	static const struct dr_opt_command commands[] = { { "plugin", DR_KIND_OPT_RUN, "", "", NULL,
+								  NULL },
+		{ NULL, 0, NULL, NULL, NULL, NULL } };
+	const struct dr_opt_group *const groups[] = { &c->kind->options, NULL };
+	const struct dr_opts_spec spec = {
+		.program = "ha", .groups = groups, .commands = commands
+	};
+	union dr_kind_settings settings;
+	struct dr_opts *o = NULL;
+	json_t *j = json_pack("{s:i, s:i, s:i, s:i, s:i}", "gid", c->gid_index, "sl", (int)c->ib_sl,
+		"tc", (int)c->ib_tc, "ib-timeout", (int)c->ib_timeout, "ib-retry",
+		(int)c->ib_retry);
+	int rc = j ? dr_opts_create(&o, &spec, memset(&settings, 0, sizeof(settings))) : -ENOMEM;
+
+	if (rc < 0)
+		(void)dr_err_set(e, rc, "configuration: out of memory");
+	if (rc == 0)
+		rc = dr_opts_defaults(o, DR_KIND_OPT_RUN, e);
+	if (rc == 0)
+		rc = dr_opts_from_json(o, DR_KIND_OPT_RUN, j, e);
+	if (rc == 0)
+		c->kind->params(&settings, &c->params);
+	dr_opts_destroy(o);
+	json_decref(j);
+	return rc;
+}
+
+static int check_timeout(const struct ha_config *c, struct dr_err *e)
+{
+	if (c->ib_timeout > 0 || c->detect != DR_DETECT_CONSERVATIVE)
+		return 0;
+	return dr_err_set(e, -EINVAL,
+		"NCCL_IB_TIMEOUT=0 never gives up, so HA_NCCL_DETECT=conservative would never switch; "
+		"use 1 to 31");
 }
 
 /* The soft bound never comes before the transport's own: it would be a false failover. */
@@ -343,8 +386,8 @@ static void check_rto(struct ha_config *c)
 	dr_format_duration_exact(asked, was, sizeof(was));
 	dr_format_duration_exact(least, now, sizeof(now));
 	dr_warn("config",
-		"HA_NCCL_RTO_MS: %s is less than twice the time in which the kernel gives up a "
-		"connection; %s is used",
+		"HA_NCCL_RTO_MS: %s is less than twice the time in which the kernel or the NIC gives up "
+		"a connection; %s is used",
 		was, now);
 }
 
@@ -361,8 +404,12 @@ int ha_config_parse(
 		if (text)
 			rc = take(&c, i, text, host, e);
 		if (rc == 0 && i == 0) /* others depend on the transport */
-			rc = choose_transport(&c, e);
+			rc = choose_transport(&c, host, e);
 	}
+	if (rc == 0 && ha_config_is_verbs(&c))
+		rc = check_timeout(&c, e);
+	if (rc == 0 && ha_config_is_verbs(&c))
+		rc = set_params(&c, e);
 	if (rc < 0)
 		return rc;
 	if (c.debug)
@@ -384,11 +431,25 @@ static unsigned usable_cpus(void)
 	return (unsigned)DR_MAX(sysconf(_SC_NPROCESSORS_ONLN), 1L);
 }
 
-int ha_config_read(struct ha_config *out, struct dr_err *e)
+enum { PORTS_MAX = 64 };
+/* Of the transport's own devices, if it has some. */
+static bool has_active_port(const struct dr_transport_kind *k)
+{
+	struct dr_kind_port port[PORTS_MAX];
+	int n = k && k->ports ? k->ports(port, DR_ARRAY_LEN(port), NULL) : 0;
+
+	for (int i = 0; i < DR_MIN(n, (int)DR_ARRAY_LEN(port)); i++)
+		if (port[i].active)
+			return true;
+	return false;
+}
+
+int ha_config_read(struct ha_config *out, bool rdma, struct dr_err *e)
 {
 	char name[65] = "";
 	struct ha_host host = { .cpus = usable_cpus(), .pid = (int)getpid(), .name = name };
 
+	host.rdma = rdma && has_active_port(dr_transport_kind("verbs"));
 	if (gethostname(name, sizeof(name) - 1) < 0)
 		snprintf(name, sizeof(name), "localhost");
 	return ha_config_parse(out, environ, &host, e);
@@ -396,6 +457,14 @@ int ha_config_read(struct ha_config *out, struct dr_err *e)
 
 void ha_config_manager(const struct ha_config *c, struct dr_manager_params *p)
 {
+	int64_t window_ns = 0, retry_ns = 0;
+
+	p->transport = c->kind->ops;
+	if (ha_config_is_verbs(c)) {
+		p->kind_params = &c->params;
+		c->kind->windows(&c->params, &window_ns, &retry_ns);
+	}
+	p->hw_retry_ns = retry_ns;
 	p->detect = (enum dr_detect)c->detect;
 	p->heartbeat_ns = c->heartbeat_ns;
 	p->failback = c->failback;
@@ -404,7 +473,8 @@ void ha_config_manager(const struct ha_config *c, struct dr_manager_params *p)
 	p->lost_after_ns = LOST_AFTER_NS;
 	p->sockbuf = (int)c->sockbuf;
 	/* The manager waits for twice the window of the hardware. */
-	p->hw_window_ns = c->detect == DR_DETECT_CONSERVATIVE ? c->rto_ns / 2 : 0;
+	p->hw_window_ns =
+		c->detect == DR_DETECT_CONSERVATIVE && c->rto_ns ? c->rto_ns / 2 : window_ns;
 }
 
 int64_t ha_config_detect_bound(const struct ha_config *c)

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "channel/manager.h"
 #include "plugin/names.h"
+#include "transport/kind.h"
 
 /*
  * The plugin's configuration: variables of the environment, read once when the plugin starts and constant afterwards.
@@ -61,8 +62,9 @@ struct ha_config {
 	/* For the verbs transport. */
 	struct ha_names rdma_devices;
 	unsigned ib_timeout, ib_retry, ib_tc, ib_sl;
-	int gid_index;	      /* -1: by the address */
-	unsigned max_retries; /* not used, see config_table.c */
+	int gid_index;		     /* -1: by the address */
+	union dr_kind_params params; /* of the rails, from the members above */
+	unsigned max_retries;	     /* not used, see config_table.c */
 
 	uint64_t given; /* bit i: variable i of the table is set */
 };
@@ -70,21 +72,24 @@ struct ha_config {
 /* What the defaults and %h and %p depend on. */
 struct ha_host {
 	unsigned cpus;	  /* that this process may use */
+	bool rdma;	  /* has an RDMA device with an active port: transport auto means verbs */
 	int pid;	  /* %p */
 	const char *name; /* %h */
 };
 
 /*
  * env: entries "NAME=VALUE", ended by NULL. Reports variables without effect and misspelled ones through dr_log.
- * -EINVAL and -ERANGE: a wrong value; -ENOTSUP: a transport that this plugin does not have.
+ * -EINVAL and -ERANGE: a wrong value; -ENOTSUP: a transport that this build does not have.
  */
 int ha_config_parse(struct ha_config *out, char *const *env, const struct ha_host *host,
 	struct dr_err *e) DR_MUST_CHECK;
-/* The same from this process's environment. */
-int ha_config_read(struct ha_config *out, struct dr_err *e) DR_MUST_CHECK;
+/* The same from this process's environment. rdma false: as on a host without RDMA devices. */
+int ha_config_read(struct ha_config *out, bool rdma, struct dr_err *e) DR_MUST_CHECK;
+/* The data goes over RDMA devices. */
+bool ha_config_is_verbs(const struct ha_config *c);
 
-/* Sets the parameters of a session's managers that the configuration decides: detection, failback, sockets. Other
- * members are left as they are. */
+/* Sets the parameters of a session's managers that the configuration decides: transport, detection, failback, sockets.
+ * Other members are left as they are. c has to outlive the managers. */
 void ha_config_manager(const struct ha_config *c, struct dr_manager_params *p);
 /* Time after which a fault is detected at the latest (dr_manager_detect_bound); DR_NEVER. */
 int64_t ha_config_detect_bound(const struct ha_config *c);

@@ -11,12 +11,13 @@
 const struct ha_variable ha_variables[] = {
 	{ .name = "HA_NCCL_TRANSPORT", .kind = HA_VAR_CHOICE, .offset = AT(transport), .def = "auto",
 	  .choices = "auto|tcp|verbs", .fixed = true,
-	  .help = "Transport of the data. auto: tcp, the only one of this build." },
+	  .help = "Transport of the data. auto: verbs if an RDMA device can be used, else tcp." },
 	{ .name = "NCCL_SOCKET_IFNAME", .kind = HA_VAR_NAMES, .offset = AT(devices), .fixed = true,
 	  .default_text = "automatic",
 	  .help = "Network devices to use: prefixes of their names; `=` before the list: whole names; `^`: all but "
 		  "these. Automatic: devices that are up with a global address, without tunnels, container "
-		  "bridges, loopback and the management device." },
+		  "bridges, loopback and the management device. With verbs: only of the rendezvous; automatic: those of "
+		  "the RDMA devices." },
 	{ .name = "HA_NCCL_DEVICES", .kind = HA_VAR_NAMES, .offset = AT(devices), .fixed = true,
 	  .default_text = "`NCCL_SOCKET_IFNAME`",
 	  .help = "The same for this plugin alone. It has precedence." },
@@ -100,7 +101,8 @@ const struct ha_variable ha_variables[] = {
 
 	{ .name = "NCCL_IB_HCA", .kind = HA_VAR_NAMES, .offset = AT(rdma_devices), .use = HA_USE_VERBS,
 	  .default_text = "automatic",
-	  .help = "RDMA devices to use, as `NCCL_SOCKET_IFNAME`, each with an optional `:PORT`." },
+	  .help = "RDMA devices to use, as `NCCL_SOCKET_IFNAME`, each with an optional `:PORT`. Automatic: all with an "
+		  "active port." },
 	{ .name = "NCCL_IB_TIMEOUT", .kind = HA_VAR_UINT, .offset = AT(ib_timeout), .max = 31, .use = HA_USE_VERBS,
 	  .default_text = "`HA_NCCL_FORCE_IB_TIMEOUT`",
 	  .help = "Acknowledgement timeout of queue pairs, 4.096 us x 2^N." },
@@ -115,7 +117,7 @@ const struct ha_variable ha_variables[] = {
 	  .help = "The name that nccl-mesh-plugin has for `NCCL_IB_GID_INDEX`." },
 	{ .name = "NCCL_IB_GID_INDEX", .kind = HA_VAR_INT, .offset = AT(gid_index), .first = -1, .max = 255,
 	  .def = "-1", .use = HA_USE_VERBS,
-	  .help = "Index of the GID of RDMA connections. -1: found by the address." },
+	  .help = "Index of the GID of RDMA connections on every device. -1: found by the address of each." },
 	{ .name = "NCCL_IB_TC", .kind = HA_VAR_UINT, .offset = AT(ib_tc), .def = "0", .max = 255,
 	  .use = HA_USE_VERBS, .help = "Traffic class of RDMA packets." },
 	{ .name = "NCCL_IB_SL", .kind = HA_VAR_UINT, .offset = AT(ib_sl), .def = "0", .max = 15,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "plugin/config_priv.h"
 
-#include "transport/kind.h"
+#include "transport/verbs/verbs.h"
 
 #include <errno.h>
 #include <setjmp.h>
@@ -25,10 +25,14 @@ static void keep(enum dr_log_level level, const char *component, const char *tex
 	snprintf(lines + at, sizeof(lines) - at, "%s %s\n", names[level], text);
 }
 
+static bool host_has_rdma;
+
 /* Up to 8 variables. */
 static int parse(struct ha_config *c, struct dr_err *e, const char *const *vars)
 {
-	const struct ha_host host = { .cpus = 32, .pid = 4711, .name = "node7" };
+	const struct ha_host host = {
+		.cpus = 32, .rdma = host_has_rdma, .pid = 4711, .name = "node7"
+	};
 	char copy[8][256];
 	char *env[9] = { NULL };
 
@@ -228,11 +232,83 @@ static void a_path_that_does_not_fit_is_refused(void **state)
 	assert_int_equal(ha_config_parse(&c, env, &host, &e), -EINVAL);
 }
 
-static void verbs_is_not_in_this_build(void **state)
+static int without_rdma(void **state)
 {
 	(void)state;
-	assert_has(refused("HA_NCCL_TRANSPORT=verbs"), "not in this build");
-	assert_string_equal(config(VARS("HA_NCCL_TRANSPORT=tcp")).kind->name, "tcp");
+	host_has_rdma = false;
+	return 0;
+}
+
+static void auto_means_verbs_where_rdma_devices_are(void **state)
+{
+	(void)state;
+	for (unsigned rdma = 0; rdma < 2; rdma++) {
+		const char *found = rdma ? "verbs" : "tcp";
+
+		host_has_rdma = rdma;
+		assert_string_equal(config(VARS("PATH=/bin")).kind->name, found);
+		assert_string_equal(config(VARS("HA_NCCL_TRANSPORT=auto")).kind->name, found);
+		assert_string_equal(config(VARS("HA_NCCL_TRANSPORT=tcp")).kind->name, "tcp");
+		assert_string_equal(config(VARS("HA_NCCL_TRANSPORT=verbs")).kind->name, "verbs");
+	}
+}
+
+static void variables_of_rdma_reach_the_rails(void **state)
+{
+	struct dr_manager_params p = { .n_rails = 2 };
+	const struct dr_verbs_params *v;
+	char line[1000];
+	struct ha_config c;
+
+	(void)state;
+	host_has_rdma = true;
+	c = config(VARS("NCCL_IB_TIMEOUT=20", "NCCL_IB_RETRY_CNT=5", "NCCL_IB_TC=104",
+		"NCCL_IB_SL=3", "NCCL_MESH_GID_INDEX=2", "NCCL_IB_HCA=^=mlx5_3:1"));
+	assert_string_equal(lines, "");
+	ha_config_manager(&c, &p);
+	v = p.kind_params;
+	assert_string_equal(p.transport->name, "verbs");
+	assert_int_equal(v->timeout, 20);
+	assert_int_equal(v->retry, 5);
+	assert_int_equal(v->tc, 104);
+	assert_int_equal(v->sl, 3);
+	assert_int_equal(v->gid_index, 2);
+	assert_int_equal(v->qps, 1);
+	assert_int_equal(p.hw_window_ns, INT64_C(4096) * (1 << 20) * 6);
+	assert_int_equal(p.hw_retry_ns, INT64_C(4096) * (1 << 20));
+	ha_config_describe(&c, &(struct ha_about){ "1", "a", "mlx5_0" }, line, sizeof(line));
+	assert_has(line, "transport verbs, devices mlx5_0, ");
+	assert_has(line, "NCCL_IB_TC=104");
+	/* The own variable has precedence, and so has NCCL's name of the GID index. */
+	c = config(VARS("HA_NCCL_FORCE_IB_TIMEOUT=9", "NCCL_IB_TIMEOUT=20", "NCCL_IB_GID_INDEX=4",
+		"NCCL_MESH_GID_INDEX=2"));
+	ha_config_manager(&c, &p);
+	v = p.kind_params;
+	assert_int_equal(v->timeout, 9);
+	assert_int_equal(v->gid_index, 4);
+	assert_has(refused("NCCL_IB_TC=nonsense"), "use 0 to 255");
+}
+
+/* The bound of conservative detection follows the NIC, which must have one. */
+static void conservative_detection_waits_for_the_nic(void **state)
+{
+	struct dr_manager_params p = { .n_rails = 0 };
+	struct ha_config c;
+	struct dr_err e;
+
+	(void)state;
+	host_has_rdma = true;
+	c = config(VARS("HA_NCCL_DETECT=conservative", "HA_NCCL_RTO_MS=1", "NCCL_IB_TIMEOUT=14"));
+	assert_has(lines, "1073741824ns is used"); /* 2 x 8 x 67.1 ms */
+	c = config(VARS("HA_NCCL_DETECT=conservative", "HA_NCCL_RTO_MS=3000"));
+	assert_string_equal(lines, "");
+	ha_config_manager(&c, &p);
+	assert_int_equal(p.hw_window_ns, 1500 * DR_NS_PER_MS);
+	assert_int_equal(
+		parse(&c, &e, VARS("HA_NCCL_DETECT=conservative", "NCCL_IB_TIMEOUT=0")), -EINVAL);
+	assert_has(e.text, "NCCL_IB_TIMEOUT=0 never gives up");
+	host_has_rdma = false;
+	config(VARS("HA_NCCL_DETECT=conservative", "NCCL_IB_TIMEOUT=0"));
 }
 
 /* ---- what has no effect ---- */
@@ -388,7 +464,9 @@ int main(void)
 		cmocka_unit_test(log_level_follows_nccl),
 		cmocka_unit_test(an_error_names_variable_value_and_range),
 		cmocka_unit_test(a_path_that_does_not_fit_is_refused),
-		cmocka_unit_test(verbs_is_not_in_this_build),
+		cmocka_unit_test_teardown(auto_means_verbs_where_rdma_devices_are, without_rdma),
+		cmocka_unit_test_teardown(variables_of_rdma_reach_the_rails, without_rdma),
+		cmocka_unit_test_teardown(conservative_detection_waits_for_the_nic, without_rdma),
 		cmocka_unit_test(variables_of_rdma_are_reported),
 		cmocka_unit_test(options_of_what_is_off_are_reported),
 		cmocka_unit_test(misspelled_variables_are_reported),

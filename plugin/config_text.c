@@ -141,8 +141,8 @@ static void describe_differences(const struct ha_config *c, char *buf, size_t le
 	for (unsigned i = 0; i < ha_n_variables; i++) {
 		const struct ha_variable *v = &ha_variables[i];
 
-		if (!(c->given >> i & 1) || v->fixed || v->use == HA_USE_VERBS ||
-			v->use == HA_USE_NEVER)
+		if (!(c->given >> i & 1) || v->fixed || v->use == HA_USE_NEVER ||
+			(v->use == HA_USE_VERBS && !ha_config_is_verbs(c)))
 			continue;
 		ha_var_format(v, c, value, sizeof(value));
 		ha_var_format(v, &d, def, sizeof(def));

@@ -42,7 +42,8 @@ static void fill(const struct ha_nics *have, const struct ha_config *c, const st
 	struct ha_device *out)
 {
 	memset(out, 0, sizeof(*out));
-	memcpy(out->name, d->name, sizeof(out->name));
+	snprintf(out->name, sizeof(out->name), "%s", d->name);
+	memcpy(out->ifname, d->name, sizeof(out->ifname));
 	out->ifindex = d->ifindex;
 	out->mtu = d->mtu;
 	out->link_mbps = ha_link_mbps(have, d);
@@ -54,31 +55,71 @@ static void fill(const struct ha_nics *have, const struct ha_config *c, const st
 	ha_device_place(have, d, out);
 }
 
-/* Each comm has a connection on its device and one on the shadow, so with the comms of others for which it is the
- * shadow a device carries two for each of its own. The descriptors are shared by all devices. */
-static int comms_of(const struct ha_nics *have, unsigned n_devices)
+/* The descriptors are shared by all devices. */
+static uint64_t sockets_of(const struct ha_nics *have, unsigned n_devices)
 {
 	uint64_t files = have->files > FILES_RESERVED ? have->files - FILES_RESERVED : 0;
-	uint64_t comms = DR_MIN(files / n_devices, (uint64_t)have->ports) / CONNECTIONS_PER_COMM;
+
+	return DR_MIN(files / n_devices, (uint64_t)have->ports);
+}
+
+/* Each comm has a connection on its device and one on the shadow, so with the comms of others for which it is the
+ * shadow a device carries two for each of its own. */
+static int comms_of(uint64_t connections)
+{
+	uint64_t comms = connections / CONNECTIONS_PER_COMM;
 
 	return (int)DR_MAX(DR_MIN(comms, (uint64_t)COMMS_MAX), UINT64_C(1));
+}
+
+static int choose_netdevs(const struct ha_nics *have, const struct ha_config *c,
+	struct ha_device *out, struct dr_err *e)
+{
+	const struct dr_netdev *dev[HA_DEVICES_MAX];
+	int n = ha_devices_select(have, c, dev, HA_DEVICES_MAX, e);
+
+	for (int i = 0; i < n; i++)
+		fill(have, c, dev[i], &out[i]);
+	return n;
+}
+
+/* The network devices that the user names, if any, are those of the rendezvous. */
+static int choose_ports(const struct ha_nics *have, const struct ha_config *c,
+	struct ha_devices *out, uint64_t *connections, struct dr_err *e)
+{
+	const struct dr_netdev *dev[HA_DEVICES_MAX];
+	int n = ha_ports_select(have, c, dev, HA_DEVICES_MAX, e);
+
+	for (int i = 0; i < n; i++) {
+		const struct dr_kind_port *port = &ha_port_of(have, c, dev[i])->own;
+
+		fill(have, c, dev[i], &out->dev[i]);
+		ha_port_name(port, out->dev[i].name, sizeof(out->dev[i].name));
+		*connections = DR_MIN(*connections, (uint64_t)port->connections);
+	}
+	if (n < 0 || c->devices.n == 0)
+		return n;
+	int boot = choose_netdevs(have, c, out->boot, e);
+	out->n_boot = (unsigned)DR_MAX(boot, 0);
+	return boot < 0 ? boot : n;
 }
 
 int ha_devices_choose(const struct ha_nics *have, const struct ha_config *c, struct ha_devices *out,
 	struct dr_err *e)
 {
-	const struct dr_netdev *dev[HA_DEVICES_MAX];
-	int n = ha_devices_select(have, c, dev, HA_DEVICES_MAX, e);
+	uint64_t connections = UINT64_MAX;
 
+	memset(out, 0, sizeof(*out));
+	int n = ha_config_is_verbs(c) ? choose_ports(have, c, out, &connections, e)
+				      : choose_netdevs(have, c, out->dev, e);
 	if (n < 0)
 		return n;
-	memset(out, 0, sizeof(*out));
 	out->n = (unsigned)n;
-	for (unsigned i = 0; i < out->n; i++)
-		fill(have, c, dev[i], &out->dev[i]);
 	if (c->backup)
 		ha_devices_pair(have, out);
-	out->max_comms = comms_of(have, out->n);
+	if (!ha_config_is_verbs(c))
+		connections = sockets_of(have, out->n);
+	out->max_comms = comms_of(connections);
 	return 0;
 }
 
@@ -130,6 +171,44 @@ static int read_host(
 	return 0;
 }
 
+static bool first_address(
+	const struct ha_config *c, const struct ha_nics *h, struct dr_rail_params *out)
+{
+	for (size_t i = 0; i < h->n; i++) {
+		const struct dr_netdev *d = &h->dev[i];
+
+		for (unsigned k = 0; strcmp(d->name, out->ifname) == 0 && k < d->n_addrs; k++)
+			if (ha_addr_usable(c, d, &d->addrs[k])) {
+				out->local = d->addrs[k].addr;
+				return true;
+			}
+	}
+	return false;
+}
+
+/* Opens a rail on each port that may be one, as a session would. */
+static int read_ports(
+	const struct ha_config *c, struct ha_nics *h, struct ha_port *ports, struct dr_err *e)
+{
+	struct dr_kind_port own[HA_DEVICES_MAX];
+	int n = c->kind->ports(own, HA_DEVICES_MAX, e);
+
+	if (n < 0)
+		return n;
+	h->port = ports;
+	h->n_ports = (unsigned)DR_MIN(n, (int)HA_DEVICES_MAX);
+	for (unsigned i = 0; i < h->n_ports; i++) {
+		struct dr_rail_params rail = { .ifname = own[i].ifname };
+		struct dr_err why;
+
+		ports[i] = (struct ha_port){ .own = own[i] };
+		if (own[i].active && own[i].ifname[0] && first_address(c, h, &rail) &&
+			c->kind->probe(&rail, &c->params, NULL, &why) < 0)
+			snprintf(ports[i].why, sizeof(ports[i].why), "%.199s", why.text);
+	}
+	return 0;
+}
+
 static void describe_speed(
 	const struct ha_config *c, const struct ha_device *d, char *buf, size_t len)
 {
@@ -151,19 +230,27 @@ static void log_device(const struct ha_config *c, const struct ha_devices *list,
 		dr_append(addrs, sizeof(addrs), "%s%s/%u", k ? ", " : "", one, d->addr[k].prefix);
 	}
 	describe_speed(c, d, speed, sizeof(speed));
-	dr_info("devices", "device %u: %s, %s, %s, PCI %s, port %d of card %016llx, shadow %s", i,
-		d->name, addrs, speed, d->bus_id[0] ? d->bus_id : "none", d->port,
-		(unsigned long long)d->guid, d->shadow < 0 ? "none" : list->dev[d->shadow].name);
+	bool own = strcmp(d->name, d->ifname) != 0;
+
+	dr_info("devices", "device %u: %s%s%s, %s, %s, PCI %s, port %d of card %016llx, shadow %s",
+		i, d->name, own ? " on " : "", own ? d->ifname : "", addrs, speed,
+		d->bus_id[0] ? d->bus_id : "none", d->port, (unsigned long long)d->guid,
+		d->shadow < 0 ? "none" : list->dev[d->shadow].name);
 }
 
 static void log_list(const struct ha_config *c, const struct ha_nics *h, const struct ha_devices *d)
 {
 	for (unsigned i = 0; i < d->n; i++)
 		log_device(c, d, i);
-	dr_info("devices",
-		"at most %d comms for each device, with two connections each: %llu descriptors "
-		"(ulimit -n), %u ports",
-		d->max_comms, (unsigned long long)h->files, h->ports);
+	if (ha_config_is_verbs(c))
+		dr_info("devices",
+			"at most %d comms for each device, with two connections each: queue pairs",
+			d->max_comms);
+	else
+		dr_info("devices",
+			"at most %d comms for each device, with two connections each: %llu descriptors "
+			"(ulimit -n), %u ports",
+			d->max_comms, (unsigned long long)h->files, h->ports);
 	for (unsigned i = 0; c->backup && i < d->n; i++)
 		if (d->dev[i].shadow < 0)
 			dr_warn("devices",
@@ -175,13 +262,16 @@ static void log_list(const struct ha_config *c, const struct ha_nics *h, const s
 int ha_devices_create(const struct ha_config *c, struct ha_devices **out, struct dr_err *e)
 {
 	struct ha_devices *d = dr_calloc(1, sizeof(*d));
+	struct ha_port ports[HA_DEVICES_MAX];
 	struct ha_nics have = { .n = 0 };
 	struct dr_netdev *devs = NULL;
 	struct dr_topo *topo = NULL;
 
 	if (!d)
-		return dr_err_set(e, -ENOMEM, "list of network devices: out of memory");
+		return dr_err_set(e, -ENOMEM, "list of devices: out of memory");
 	int rc = read_host(&have, &devs, &topo, e);
+	if (rc == 0 && ha_config_is_verbs(c))
+		rc = read_ports(c, &have, ports, e);
 	if (rc == 0)
 		rc = ha_devices_choose(&have, c, d, e);
 	dr_topo_destroy(topo);

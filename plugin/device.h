@@ -5,11 +5,13 @@
 #include "plugin/config.h"
 #include "topology/netdev.h"
 #include "topology/topo.h"
+#include "transport/kind.h"
 
 /*
- * The devices that this host offers to NCCL over TCP: network devices of the calling thread's network namespace. The
- * list is made once per process and constant afterwards, so any thread may read it. NCCL keeps pointers into it
- * (names), so it lives until the plugin's last communicator is gone.
+ * The devices that this host offers to NCCL: over TCP network devices of the calling thread's network namespace, over
+ * verbs ports of RDMA devices, each with its network device, whose addresses name the ends of rails. The list is made
+ * once per process and constant afterwards, so any thread may read it. NCCL keeps pointers into it (names), so it lives
+ * until the plugin's last communicator is gone.
  */
 enum {
 	HA_DEVICES_MAX = DR_LOCALITY_NICS_MAX,
@@ -17,10 +19,12 @@ enum {
 		10000,	  /* reported where the link has no speed; NCCL's own value for that */
 	HA_RECVS_MAX = 8, /* buffers of one irecv */
 	HA_PCI_PATH_BYTES = 512,
+	HA_DEVICE_NAME_BYTES = 72,
 };
 
 struct ha_device {
-	char name[IFNAMSIZ];
+	char name[HA_DEVICE_NAME_BYTES];  /* that NCCL is told: "eth0", "mlx5_0", "mlx4_0:2" */
+	char ifname[IFNAMSIZ];		  /* its network device */
 	char bus_id[16];		  /* "": on no PCI bus */
 	char pci_path[HA_PCI_PATH_BYTES]; /* real path in /sys; "": on no PCI bus */
 	int ifindex;
@@ -44,6 +48,15 @@ struct ha_devices {
 	struct ha_device
 		dev[HA_DEVICES_MAX]; /* by PCI place, then name; those on no PCI bus at the end */
 	int max_comms;		     /* of one device */
+	/* Network devices of the rendezvous, of which name, ifname and addresses are set; 0: those of dev. */
+	unsigned n_boot;
+	struct ha_device boot[HA_DEVICES_MAX];
+};
+
+/* A port of an RDMA device. */
+struct ha_port {
+	struct dr_kind_port own;
+	char why[200]; /* a rail cannot be opened on it; "": it can */
 };
 
 /* What the host has: input of ha_devices_choose. */
@@ -52,16 +65,19 @@ struct ha_nics {
 	size_t n;
 	const struct dr_topo *topo; /* NULL: unknown */
 	int default_ifindex; /* has the only preferred default route, see dr_netdev_default; 0: none has */
-	const char *sysfs; /* "/sys" */
-	uint64_t files;	   /* descriptors that the process may have (RLIMIT_NOFILE) */
-	unsigned ports;	   /* ephemeral ports of an address */
+	const char *sysfs;	    /* "/sys" */
+	uint64_t files;		    /* descriptors that the process may have (RLIMIT_NOFILE) */
+	unsigned ports;		    /* ephemeral ports of an address */
+	const struct ha_port *port; /* verbs */
+	unsigned n_ports;
 };
 
 /*
- * The devices that the configuration selects. They are up, have a carrier and a usable address. With a list of names:
- * those that match. Without one, or with a list of excluded names ("^"), the rules of automatic rails: no loopback, no
- * port of a bond or bridge, no tunnel, no bridge without a physical port, none that is slow beside the fastest, and
- * not the device with the default route where two other ports remain. What is left out is logged with the reason.
+ * The devices that the configuration selects. They are up, have a carrier and a usable address. Over TCP, with a list of
+ * names: those that match. Without one, or with a list of excluded names ("^"), the rules of automatic rails: no loopback,
+ * no port of a bond or bridge, no tunnel, no bridge without a physical port, none that is slow beside the fastest, and
+ * not the device with the default route where two other ports remain. Over verbs: every active port that NCCL_IB_HCA
+ * admits, one for each network device. What is left out is logged with the reason.
  * More than HA_DEVICES_MAX: the first ones. -ENODEV: none is left. No system call but readlink below sysfs.
  */
 int ha_devices_choose(const struct ha_nics *have, const struct ha_config *c, struct ha_devices *out,

@@ -120,7 +120,7 @@ void ha_devices_pair(const struct ha_nics *have, struct ha_devices *d)
 	struct dr_locality l;
 
 	for (unsigned i = 0; i < d->n; i++)
-		nic[i] = have->topo ? dr_topo_find_nic(have->topo, d->dev[i].name) : NULL;
+		nic[i] = have->topo ? dr_topo_find_nic(have->topo, d->dev[i].ifname) : NULL;
 	dr_topo_locality(have->topo ? have->topo : &none, NULL, 0, nic, d->n, &l);
 	l.n_gpus = d->n;
 	for (unsigned i = 0; i < d->n; i++) {

@@ -12,6 +12,14 @@ int64_t ha_link_mbps(const struct ha_nics *have, const struct dr_netdev *d);
 /* Can NCCL's peers reach the device at this address? */
 bool ha_addr_usable(
 	const struct ha_config *c, const struct dr_netdev *d, const struct dr_netdev_addr *a);
+/* The port that the configuration gives to a network device; NULL: none. */
+const struct ha_port *ha_port_of(
+	const struct ha_nics *have, const struct ha_config *c, const struct dr_netdev *d);
+/* "mlx5_0", or "mlx4_0:2" where the device has several ports. */
+void ha_port_name(const struct dr_kind_port *p, char *buf, size_t len);
+/* The same as below, of ports of RDMA devices: their network devices. */
+int ha_ports_select(const struct ha_nics *have, const struct ha_config *c,
+	const struct dr_netdev **out, unsigned cap, struct dr_err *e) DR_MUST_CHECK;
 /* The devices to offer in their order, at most cap of them; returns their number, > 0. -ENODEV. */
 int ha_devices_select(const struct ha_nics *have, const struct ha_config *c,
 	const struct dr_netdev **out, unsigned cap, struct dr_err *e) DR_MUST_CHECK;

@@ -244,6 +244,99 @@ static void select_listed(struct pick *p)
 	}
 }
 
+/* ---- ports of RDMA devices ---- */
+
+void ha_port_name(const struct dr_kind_port *p, char *buf, size_t len)
+{
+	snprintf(buf, len, "%s", p->device);
+	if (p->ports > 1)
+		dr_append(buf, len, ":%u", p->port);
+}
+
+static bool admitted(const struct ha_config *c, const struct dr_kind_port *p)
+{
+	return ha_names_match(&c->rdma_devices, p->device, (int)p->port);
+}
+
+static bool is_on(const struct ha_port *p, const struct dr_netdev *d)
+{
+	return p->own.active && !p->why[0] && strcmp(p->own.ifname, d->name) == 0;
+}
+
+const struct ha_port *ha_port_of(
+	const struct ha_nics *have, const struct ha_config *c, const struct dr_netdev *d)
+{
+	for (unsigned i = 0; i < have->n_ports; i++)
+		if (admitted(c, &have->port[i].own) && is_on(&have->port[i], d))
+			return &have->port[i];
+	return NULL;
+}
+
+/* The network device of a port; NULL: none can be used, and *why tells why the port is left out. */
+static const struct dr_netdev *netdev_of(
+	const struct pick *p, const struct ha_port *port, const char **why)
+{
+	const struct dr_netdev *d = NULL;
+
+	for (size_t i = 0; i < p->have->n && !d; i++)
+		if (strcmp(p->have->dev[i].name, port->own.ifname) == 0)
+			d = &p->have->dev[i];
+	if (!port->own.active)
+		*why = "its port is not active";
+	else if (!d)
+		*why = "it has no network device, whose address its connections need";
+	else if (port->why[0])
+		*why = port->why;
+	else if (ha_port_of(p->have, p->c, d) != port)
+		*why = "another RDMA device has the same network device";
+	else
+		*why = no_link_or_address(p->c, d);
+	return *why ? NULL : d;
+}
+
+static int no_port_is_left(const struct pick *p, struct dr_err *e)
+{
+	char list[100] = "", names[100] = "", name[HA_DEVICE_NAME_BYTES];
+
+	for (unsigned i = 0; i < p->have->n_ports; i++) {
+		ha_port_name(&p->have->port[i].own, name, sizeof(name));
+		dr_append(names, sizeof(names), "%s%s", i ? ", " : "", name);
+	}
+	ha_names_format(&p->c->rdma_devices, list, sizeof(list));
+	return dr_err_set(e, -ENODEV,
+		"NCCL_IB_HCA=%s: no RDMA device with an active port and an address can be used; this host "
+		"has %s; use HA_NCCL_TRANSPORT=tcp, or see the reasons with NCCL_DEBUG=INFO",
+		list, names[0] ? names : "none");
+}
+
+int ha_ports_select(const struct ha_nics *have, const struct ha_config *c,
+	const struct dr_netdev **out, unsigned cap, struct dr_err *e)
+{
+	struct pick p = { .have = have, .c = c };
+	bool named = c->rdma_devices.n && !c->rdma_devices.exclude;
+	char name[HA_DEVICE_NAME_BYTES];
+	const char *why;
+
+	for (unsigned i = 0; i < have->n_ports; i++) {
+		const struct ha_port *port = &have->port[i];
+
+		if (!admitted(c, &port->own))
+			continue;
+		const struct dr_netdev *d = netdev_of(&p, port, &why);
+		ha_port_name(&port->own, name, sizeof(name));
+		if (d)
+			take(&p, d);
+		else
+			dr_log(named ? DR_LOG_WARN : DR_LOG_INFO, "devices", "%s is not used: %s",
+				name, why);
+	}
+	p.n = DR_MIN(p.n, cap);
+	memcpy(out, p.out, p.n * sizeof(out[0]));
+	return p.n ? (int)p.n : no_port_is_left(&p, e);
+}
+
+/* ---- what is left ---- */
+
 static int none_is_left(const struct pick *p, struct dr_err *e)
 {
 	char list[100] = "", names[100] = "";

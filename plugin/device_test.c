@@ -27,6 +27,7 @@ struct bed {
 	char sys[32];
 	struct dr_netdev dev[24];
 	struct ha_nics have;
+	struct ha_port port[8];
 	struct ha_devices list;
 	char lines[8192];
 };
@@ -578,6 +579,130 @@ static void devices_are_found_by_name_and_subnet(void **state)
 	assert_int_equal(on_subnet(b, "fd00:3::77", -1), -1);
 }
 
+/* ---- ports of RDMA devices ---- */
+
+static struct ha_port *rdma(
+	struct bed *b, const char *device, unsigned port, unsigned ports, const char *ifname)
+{
+	struct ha_port *p = &b->port[b->have.n_ports++];
+
+	assert_true(b->have.n_ports <= DR_ARRAY_LEN(b->port));
+	b->have.port = b->port;
+	*p = (struct ha_port){
+		.own = { .port = port, .ports = ports, .active = true, .connections = 9000 }
+	};
+	snprintf(p->own.device, sizeof(p->own.device), "%s", device);
+	snprintf(p->own.ifname, sizeof(p->own.ifname), "%s", ifname);
+	return p;
+}
+
+/* As names(), over verbs. */
+static const char *ports(struct bed *b, const char *var)
+{
+	static char text[512];
+	struct dr_err e;
+	int rc = var[0] ? choose(b, &e, VARS("HA_NCCL_TRANSPORT=verbs", var))
+			: choose(b, &e, VARS("HA_NCCL_TRANSPORT=verbs"));
+
+	if (rc < 0)
+		return snprintf(text, sizeof(text), "%s", e.text), text;
+	text[0] = '\0';
+	for (unsigned i = 0; i < b->list.n; i++)
+		snprintf(text + strlen(text), sizeof(text) - strlen(text), "%s%s=%s", i ? " " : "",
+			b->list.dev[i].name, b->list.dev[i].ifname);
+	return text;
+}
+
+static void four_ports(struct bed *b)
+{
+	add(b, "mgmt", "0000:00:1f.0", "", "10.9.0.1")->speed_mbps = 1000;
+	add(b, "eth1", "0000:15:00.0", "", "10.0.1.1");
+	add(b, "eth0", "0000:14:00.0", "", "10.0.0.1");
+	add(b, "ib0", "0000:94:00.0", "", "10.0.2.1");
+	add(b, "ib1", "0000:94:00.0", "", "10.0.3.1");
+	rdma(b, "mlx5_1", 1, 1, "eth1");
+	rdma(b, "mlx5_0", 1, 1, "eth0");
+	rdma(b, "mlx4_0", 1, 2, "ib0");
+	rdma(b, "mlx4_0", 2, 2, "ib1")->own.connections = 500;
+}
+
+static void active_ports_are_devices(void **state)
+{
+	struct bed *b = *state;
+	struct ha_properties p;
+
+	four_ports(b);
+	assert_string_equal(ports(b, ""), "mlx5_0=eth0 mlx5_1=eth1 mlx4_0:1=ib0 mlx4_0:2=ib1");
+	assert_int_equal(b->list.n_boot, 0);
+	assert_int_equal(b->list.max_comms, 250); /* two of the connections of each device */
+	ha_device_properties(&b->list, 3, &p);
+	assert_string_equal(p.name, "mlx4_0:2");
+	assert_int_equal(p.memory, HA_MEMORY_HOST);
+	assert_int_equal(p.speed_mbps, 100000);
+	assert_int_not_equal(device(b, "mlx5_0")->shadow, -1);
+	assert_string_equal(ports(b, "HA_NCCL_ENABLE_BACKUP=0"),
+		"mlx5_0=eth0 mlx5_1=eth1 mlx4_0:1=ib0 mlx4_0:2=ib1");
+	assert_int_equal(device(b, "mlx5_0")->shadow, -1);
+	/* Network devices of other transports are as before. */
+	assert_string_equal(names(b, "HA_NCCL_TRANSPORT=tcp"), "eth0 eth1 ib0 ib1");
+}
+
+static void the_hca_list_admits_ports(void **state)
+{
+	struct bed *b = *state;
+
+	four_ports(b);
+	assert_string_equal(ports(b, "NCCL_IB_HCA=mlx5"), "mlx5_0=eth0 mlx5_1=eth1");
+	assert_string_equal(ports(b, "NCCL_IB_HCA==mlx5"),
+		"NCCL_IB_HCA==mlx5: no RDMA device with an active port and an address can be used; this host "
+		"has mlx5_1, mlx5_0, mlx4_0:1, mlx4_0:2; use HA_NCCL_TRANSPORT=tcp, or see the reasons with "
+		"NCCL_DEBUG=INFO");
+	assert_string_equal(ports(b, "NCCL_IB_HCA=mlx4_0:2,=mlx5"), "mlx4_0:2=ib1");
+	assert_string_equal(ports(b, "NCCL_IB_HCA==mlx4_0:2,mlx5_1:1"), "mlx5_1=eth1 mlx4_0:2=ib1");
+	assert_string_equal(
+		ports(b, "NCCL_IB_HCA=^mlx4_0:1"), "mlx5_0=eth0 mlx5_1=eth1 mlx4_0:2=ib1");
+	assert_string_equal(
+		ports(b, "NCCL_IB_HCA=^=mlx5_0,mlx5"), "mlx5_1=eth1 mlx4_0:1=ib0 mlx4_0:2=ib1");
+}
+
+static void ports_that_cannot_carry_a_rail_are_left_out(void **state)
+{
+	struct bed *b = *state;
+
+	four_ports(b);
+	b->port[0].own.active = false;
+	rdma(b, "rxe9", 1, 1, "");
+	rdma(b, "rxe8", 1, 1, "other");
+	rdma(b, "rxe7", 1, 1, "eth0");
+	snprintf(b->port[2].why, sizeof(b->port[2].why), "no GID");
+	b->dev[4].running = false;
+	assert_string_equal(ports(b, ""), "mlx5_0=eth0");
+	assert_has(b->lines, "info mlx5_1 is not used: its port is not active");
+	assert_has(b->lines, "info rxe9 is not used: it has no network device");
+	assert_has(b->lines, "info rxe8 is not used: it has no network device");
+	assert_has(
+		b->lines, "info rxe7 is not used: another RDMA device has the same network device");
+	assert_has(b->lines, "info mlx4_0:1 is not used: no GID");
+	assert_has(b->lines, "info mlx4_0:2 is not used: it has no carrier");
+	/* The other one of a network device steps in. */
+	assert_string_equal(ports(b, "NCCL_IB_HCA=^mlx5_0"), "rxe7=eth0");
+	assert_string_equal(ports(b, "NCCL_IB_HCA=mlx5_0,mlx5_1"), "mlx5_0=eth0");
+	assert_has(b->lines, "warn mlx5_1 is not used");
+}
+
+static void named_network_devices_are_those_of_the_rendezvous(void **state)
+{
+	struct bed *b = *state;
+
+	four_ports(b);
+	assert_string_equal(ports(b, "NCCL_SOCKET_IFNAME=mgmt"),
+		"mlx5_0=eth0 mlx5_1=eth1 mlx4_0:1=ib0 mlx4_0:2=ib1");
+	assert_int_equal(b->list.n_boot, 1);
+	assert_string_equal(b->list.boot[0].ifname, "mgmt");
+	assert_int_equal(b->list.boot[0].n_addrs, 1);
+	assert_has(ports(b, "NCCL_SOCKET_IFNAME=none"), "NCCL_SOCKET_IFNAME=none: no such device");
+}
+
 #define DGX(f) cmocka_unit_test_setup_teardown(f, dgx, tear_down)
 #define DUAL(f) cmocka_unit_test_setup_teardown(f, dual_port, tear_down)
 int main(void)
@@ -601,6 +726,10 @@ int main(void)
 		DGX(comms_follow_descriptors_and_ports),
 		DGX(fixed_properties),
 		DGX(devices_are_found_by_name_and_subnet),
+		DGX(active_ports_are_devices),
+		DGX(the_hca_list_admits_ports),
+		DGX(ports_that_cannot_carry_a_rail_are_left_out),
+		DGX(named_network_devices_are_those_of_the_rendezvous),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -25,6 +25,24 @@
  * opened before, and two comms never open the same session.
  */
 
+/* Adds the addresses of v, number nic, behind the first n. */
+static unsigned add_addresses(
+	const struct ha_device *v, unsigned nic, struct ha_rdv_addr *out, unsigned n, unsigned cap)
+{
+	for (unsigned a = 0; a < v->n_addrs && n < cap; a++) {
+		struct ha_rdv_addr *r = &out[n++];
+
+		memset(r, 0, sizeof(*r));
+		r->addr.ss = v->addr[a].addr;
+		r->addr.len = v->addr[a].addr.ss_family == AF_INET ? sizeof(struct sockaddr_in)
+								   : sizeof(struct sockaddr_in6);
+		r->prefix = (uint8_t)v->addr[a].prefix;
+		r->nic = (uint8_t)nic;
+		snprintf(r->device, sizeof(r->device), "%s", v->ifname);
+	}
+	return n;
+}
+
 unsigned ha_process_addresses(
 	const struct ha_process *p, unsigned dev, struct ha_rdv_addr *out, unsigned cap)
 {
@@ -33,24 +51,22 @@ unsigned ha_process_addresses(
 
 	for (unsigned i = 0; i < p->devices->n + 2; i++) {
 		unsigned d = i == 0 ? dev : i == 1 ? (unsigned)DR_MAX(shadow, 0) : i - 2;
-		const struct ha_device *v = &p->devices->dev[d];
 
 		if ((i == 1 && shadow < 0) || (i >= 2 && (d == dev || (int)d == shadow)))
 			continue;
-		for (unsigned a = 0; a < v->n_addrs && n < cap; a++) {
-			struct ha_rdv_addr *r = &out[n++];
-
-			memset(r, 0, sizeof(*r));
-			r->addr.ss = v->addr[a].addr;
-			r->addr.len = v->addr[a].addr.ss_family == AF_INET
-					      ? sizeof(struct sockaddr_in)
-					      : sizeof(struct sockaddr_in6);
-			r->prefix = (uint8_t)v->addr[a].prefix;
-			r->nic = (uint8_t)d;
-			snprintf(r->device, sizeof(r->device), "%s", v->name);
-		}
+		n = add_addresses(&p->devices->dev[d], d, out, n, cap);
 	}
 	return n;
+}
+
+unsigned ha_process_rendezvous(
+	const struct ha_process *p, unsigned dev, struct ha_rdv_addr *out, unsigned cap)
+{
+	unsigned n = 0;
+
+	for (unsigned i = 0; i < p->devices->n_boot; i++)
+		n = add_addresses(&p->devices->boot[i], i, out, n, cap);
+	return n ? n : ha_process_addresses(p, dev, out, cap);
 }
 
 static void set_state(struct ha_endpoint *n, enum ha_endpoint_state state)
@@ -113,7 +129,6 @@ static int open_session(struct ha_link *l, const struct ha_plan *plan, const uin
 	memcpy(sp.token, secret, sizeof(sp.token));
 	snprintf(sp.peer, sizeof(sp.peer), "%s", peer);
 	ha_config_manager(&p->cfg, &sp.manager);
-	sp.manager.transport = p->cfg.kind->ops;
 	sp.manager.n_rails = plan->n_rails;
 	for (unsigned r = 0; r < plan->n_rails; r++) {
 		const struct ha_rdv_addr *own = &plan->rail[r];
@@ -121,7 +136,7 @@ static int open_session(struct ha_link *l, const struct ha_plan *plan, const uin
 
 		sp.device[r] = own->nic;
 		sp.manager.rail[r] = (struct dr_manager_rail){
-			.ifname = d->name, .local = own->addr.ss, .ifindex = d->ifindex
+			.ifname = d->ifname, .local = own->addr.ss, .ifindex = d->ifindex
 		};
 	}
 	rc = ha_session_create(&sp, &l->s, e);
@@ -217,8 +232,13 @@ static int answer_new(
 	struct ha_rdv_addr own[HA_RDV_ADDRS_MAX];
 	unsigned n_own = ha_process_addresses(p, n->dev, own, HA_RDV_ADDRS_MAX);
 	struct ha_link *l;
-	int rc = ha_plan_choose(o, own, n_own, p->cfg.backup, plan, e);
+	int rc;
 
+	if (strcmp(o->transport, p->cfg.kind->name) != 0)
+		return dr_err_set(e, -EPROTONOSUPPORT,
+			"the peer's transport is %s, this end's %s; set HA_NCCL_TRANSPORT alike on all hosts",
+			o->transport, p->cfg.kind->name);
+	rc = ha_plan_choose(o, own, n_own, p->cfg.backup, plan, e);
 	if (rc != 0)
 		return rc;
 	plan->threads = DR_MIN(o->threads, p->cfg.threads);
@@ -296,7 +316,7 @@ static struct ha_link *link_toward(struct ha_endpoint *n, const struct ha_handle
 {
 	for (struct ha_link *l = n->p->links; l; l = l->next)
 		if (l->connector && l->peer == h->process && l->dev == n->dev &&
-			l->peer_nic == h->addrs[0].nic && !l->lost)
+			l->peer_dev == h->flags && !l->lost)
 			return l;
 	return NULL;
 }
@@ -304,7 +324,8 @@ static struct ha_link *link_toward(struct ha_endpoint *n, const struct ha_handle
 static int dial(struct ha_endpoint *n, int64_t now, struct dr_err *e)
 {
 	struct ha_process *p = n->p;
-	struct ha_rdv_addr own[HA_RDV_ADDRS_MAX];
+	struct ha_rdv_addr own[HA_RDV_ADDRS_MAX], boot[HA_RDV_ADDRS_MAX];
+	unsigned n_own = ha_process_addresses(p, n->dev, own, HA_RDV_ADDRS_MAX);
 	struct ha_offer o = { .process = p->id,
 		.session = n->link->number,
 		.opens = n->opens,
@@ -313,16 +334,18 @@ static int dial(struct ha_endpoint *n, int64_t now, struct dr_err *e)
 		.lanes = p->cfg.lanes,
 		.chunk = p->cfg.chunk,
 		.eager = p->cfg.eager };
-	struct ha_rdv_connect_opts co = {
-		.handle = n->handle, .local = own, .timeout_ns = p->cfg.connect_timeout_ns, .arg = n
-	};
+	struct ha_rdv_connect_opts co = { .handle = n->handle,
+		.local = boot,
+		.timeout_ns = p->cfg.connect_timeout_ns,
+		.arg = n };
 	json_t *json;
 	int rc;
 
-	co.n_local = ha_process_addresses(p, n->dev, own, HA_RDV_ADDRS_MAX);
-	o.n_nics = DR_MIN(co.n_local, (unsigned)HA_OFFER_NICS_MAX);
+	co.n_local = ha_process_rendezvous(p, n->dev, boot, HA_RDV_ADDRS_MAX);
+	o.n_nics = DR_MIN(n_own, (unsigned)HA_OFFER_NICS_MAX);
 	memcpy(o.nic, own, o.n_nics * sizeof(own[0]));
 	snprintf(o.name, sizeof(o.name), "%s", p->devices->dev[n->dev].name);
+	snprintf(o.transport, sizeof(o.transport), "%s", p->cfg.kind->name);
 	json = ha_offer_to_json(&o);
 	if (!json)
 		return dr_err_set(e, -ENOMEM, "comm: out of memory");
@@ -347,7 +370,7 @@ void ha_open_endpoint(struct ha_endpoint *n, int64_t now)
 			l->number = ++n->p->next_link;
 			l->peer = h.process;
 			l->dev = n->dev;
-			l->peer_nic = h.addrs[0].nic;
+			l->peer_dev = h.flags;
 		}
 		if (!l)
 			rc = dr_err_set(&e, -ENOMEM, "session: out of memory");

@@ -95,6 +95,7 @@ json_t *ha_offer_to_json(const struct ha_offer *o)
 	bad |= json_object_set_new(j, "opens", json_boolean(o->opens));
 	bad |= json_object_set_new(j, "comm", json_integer(o->comm));
 	bad |= json_object_set_new(j, "device", json_string(o->name));
+	bad |= json_object_set_new(j, "transport", json_string(o->transport));
 	if (!bad)
 		return j;
 	json_decref(j);
@@ -119,12 +120,14 @@ int ha_offer_from_json(const json_t *j, struct ha_offer *out, struct dr_err *e)
 {
 	const json_t *nics = json_object_get(j, "nics"), *opens = json_object_get(j, "opens");
 	const char *name = json_string_value(json_object_get(j, "device"));
+	const char *transport = json_string_value(json_object_get(j, "transport"));
 	int64_t comm;
 	bool ok;
 
 	memset(out, 0, sizeof(*out));
-	ok = name && json_is_boolean(opens) && get_int(j, "comm", 0, UINT32_MAX, &comm) &&
-	     get_hex(j, "process", &out->process) && get_hex(j, "session", &out->session) &&
+	ok = name && transport && json_is_boolean(opens) &&
+	     get_int(j, "comm", 0, UINT32_MAX, &comm) && get_hex(j, "process", &out->process) &&
+	     get_hex(j, "session", &out->session) &&
 	     sizes_from_json(j, &out->threads, &out->lanes, &out->chunk, &out->eager) &&
 	     json_array_size(nics) >= 1 && json_array_size(nics) <= HA_OFFER_NICS_MAX;
 	for (size_t i = 0; ok && i < json_array_size(nics); i++)
@@ -134,7 +137,8 @@ int ha_offer_from_json(const json_t *j, struct ha_offer *out, struct dr_err *e)
 	out->n_nics = (unsigned)json_array_size(nics);
 	out->opens = json_is_true(opens);
 	out->comm = (uint32_t)comm;
-	snprintf(out->name, sizeof(out->name), "%.*s", IF_NAMESIZE - 1, name);
+	snprintf(out->name, sizeof(out->name), "%.*s", HA_OFFER_NAME_BYTES - 1, name);
+	snprintf(out->transport, sizeof(out->transport), "%.*s", DR_KIND_NAME_MAX - 1, transport);
 	return 0;
 }
 

@@ -4,20 +4,22 @@
 
 #include "channel/manager.h"
 #include "plugin/rdv.h"
+#include "transport/kind.h"
 
 /*
  * What the ends of a session agree on. Pure functions. NICs are listed best first: those of the device that NCCL chose,
  * those of its shadow, the others.
  */
-enum { HA_OFFER_NICS_MAX = 16 };
+enum { HA_OFFER_NICS_MAX = 16, HA_OFFER_NAME_BYTES = 72 };
 
 struct ha_offer {
 	uint64_t process, session; /* of the dialling end */
 	bool opens;		   /* the session is new */
 	uint32_t comm;		   /* id in the session */
 	unsigned threads, lanes;
-	uint64_t chunk, eager;	/* bytes */
-	char name[IF_NAMESIZE]; /* the device */
+	uint64_t chunk, eager;		  /* bytes */
+	char name[HA_OFFER_NAME_BYTES];	  /* the device */
+	char transport[DR_KIND_NAME_MAX]; /* of the data */
 	unsigned n_nics;
 	struct ha_rdv_addr nic[HA_OFFER_NICS_MAX]; /* as the dialling end listed them */
 };

@@ -30,6 +30,7 @@ static struct ha_offer offer(void)
 		.chunk = 262144,
 		.eager = 4096,
 		.name = "eth0",
+		.transport = "verbs",
 		.n_nics = 3 };
 
 	o.nic[0] = nic("10.0.0.1", 24, 0);
@@ -63,6 +64,7 @@ static void offer_survives_the_wire(void **state)
 	assert_int_equal(out.chunk, 262144);
 	assert_int_equal(out.eager, 4096);
 	assert_string_equal(out.name, "eth0");
+	assert_string_equal(out.transport, "verbs");
 	assert_int_equal(out.n_nics, 3);
 	for (unsigned i = 0; i < 3; i++) {
 		char a[DR_ADDR_TEXT], b[DR_ADDR_TEXT];

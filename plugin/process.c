@@ -359,6 +359,16 @@ static void log_start(const struct ha_process *p)
 	dr_info("plugin", "%s", line);
 }
 
+static int configure(struct ha_process *p, bool rdma, struct dr_err *e)
+{
+	int rc = ha_config_read(&p->cfg, rdma, e);
+
+	if (rc < 0)
+		return rc;
+	ha_log_set_level(p->cfg.log_level, p->cfg.debug);
+	return ha_devices_create(&p->cfg, &p->devices, e);
+}
+
 int ha_process_start(struct ha_process **out, struct dr_err *e)
 {
 	struct ha_process *p = dr_calloc(1, sizeof(*p));
@@ -368,13 +378,15 @@ int ha_process_start(struct ha_process **out, struct dr_err *e)
 		return dr_err_set(e, -ENOMEM, "plugin: out of memory");
 	pthread_mutex_init(&p->lock, NULL);
 	sem_init(&p->empty, 0, 0);
-	rc = ha_config_read(&p->cfg, e);
-	if (rc == 0) {
-		ha_log_set_level(p->cfg.log_level, p->cfg.debug);
-		rc = dr_random_bytes(&p->id, sizeof(p->id));
-	}
+	rc = dr_random_bytes(&p->id, sizeof(p->id));
 	if (rc == 0)
-		rc = ha_devices_create(&p->cfg, &p->devices, e);
+		rc = configure(p, true, e);
+	/* An RDMA device is there, and it cannot be used, e.g. since it is not of this network namespace. */
+	if (rc < 0 && !p->devices && p->cfg.transport == HA_TRANSPORT_AUTO &&
+		ha_config_is_verbs(&p->cfg)) {
+		dr_info("plugin", "%s; transport tcp", e->text);
+		rc = configure(p, false, e);
+	}
 	if (rc == 0)
 		rc = start_threads(p, e);
 	if (rc != 0) {

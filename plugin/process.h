@@ -26,7 +26,7 @@ struct ha_link {
 	struct ha_process *p;
 	uint64_t process, number; /* of the dialling end: process and its number of the session */
 	uint64_t peer;		  /* process at the other end */
-	unsigned dev, peer_nic;	  /* devices that its comms were opened for */
+	unsigned dev, peer_dev;	  /* devices that its comms were opened for */
 	bool connector, up, lost; /* lost: new comms need another session */
 	struct ha_session *s;	  /* NULL: not known yet */
 	unsigned n_handles;	  /* of s */
@@ -116,8 +116,11 @@ extern const struct ha_rdv_ops ha_open_ops;
 /* Starts, or starts again, what the endpoint waits for. */
 void ha_open_endpoint(struct ha_endpoint *n, int64_t now_ns);
 void ha_endpoint_fail(struct ha_endpoint *n, int err, const char *why);
-/* Its addresses, those of device dev first, then of its shadow. Returns their number. */
+/* Addresses of its devices, the ends of rails: those of device dev first, then of its shadow. Returns their number. */
 unsigned ha_process_addresses(
+	const struct ha_process *p, unsigned dev, struct ha_rdv_addr *out, unsigned cap);
+/* Addresses of the rendezvous: the same, or those of the network devices that the user names for it. */
+unsigned ha_process_rendezvous(
 	const struct ha_process *p, unsigned dev, struct ha_rdv_addr *out, unsigned cap);
 
 #endif

@@ -42,6 +42,6 @@ with_congestion() {
 
 bench_begin plugin "jq"
 [[ -e $plugin && -x $exchange ]] || skip "this build has no plugin"
-export NCCL_SOCKET_IFNAME="=rail0,rail1"
+export HA_NCCL_TRANSPORT=tcp NCCL_SOCKET_IFNAME="=rail0,rail1"
 each_congestion with_congestion
 bench_end

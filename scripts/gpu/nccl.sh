@@ -94,7 +94,7 @@ compile() {
 
 common=(NCCL_P2P_DISABLE=1 NCCL_SHM_DISABLE=1 NCCL_NVLS_ENABLE=0 NCCL_IB_DISABLE=1 "NCCL_SOCKET_IFNAME==rail0,rail1"
 	NCCL_DEBUG=INFO "NCCL_DEBUG_SUBSYS=INIT,NET,TUNING")
-ha=("NCCL_NET_PLUGIN=$build/libnccl-net-ha.so" NCCL_NET=HA)
+ha=("NCCL_NET_PLUGIN=$build/libnccl-net-ha.so" NCCL_NET=HA HA_NCCL_TRANSPORT=tcp)
 socket=(NCCL_NET_PLUGIN=none NCCL_NET=Socket)
 
 # start NAME LIMIT VARIABLE... -- MODE...: both ranks in the background; logs NAME.0 and NAME.1; sets ranks.

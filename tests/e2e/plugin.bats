@@ -12,6 +12,7 @@ setup() {
 	ring=$DR_BUILD/tests/plugin/ring_main
 	exchange=$DR_BUILD/tests/plugin/exchange_main
 	unset "${!HA_NCCL_@}" "${!NCCL_@}"
+	export HA_NCCL_TRANSPORT=tcp # tests/lab/plugin.bats has verbs
 	# A rail is returned to soon.
 	export HA_NCCL_HOLD_DOWN_MS=300
 	limit=$((WAIT_S * 3 / 2))
