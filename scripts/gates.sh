@@ -225,7 +225,7 @@ gate3() {
 	NCCL_SOCKET_IFNAME=lo "$ring" --iters 1 --log "$plugin" >"$work/log" 2>&1 || rc=1
 	verdict $rc 3 "tcp: $(grep -m 1 -oE 'at most [0-9]+ comms for each device.*' "$work/log"); comms by the hundred are open at once"
 	where="this machine"
-	result SKIP 3 "queue pairs and completion queues: the plugin has no RDMA transport"
+	result SKIP 3 "queue pairs and completion queues: the gates use no RDMA device"
 }
 
 gate4() {
@@ -264,7 +264,7 @@ gate5() {
 		result SKIP 5 "false switches: $needs_root"
 	fi
 	where="this machine"
-	result SKIP 5 "window of the hardware (4.096 us x 2^t x (retry + 1)): the plugin has no RDMA transport"
+	result SKIP 5 "window of the hardware (4.096 us x 2^t x (retry + 1)): the gates use no RDMA device"
 }
 
 gate6() {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/clock.h"
 #include "tests/plugin/contract.h"
+#include "tests/plugin/remote.h"
 
 #include <getopt.h>
 #include <stdio.h>
@@ -10,12 +11,12 @@
 /*
  * The contract between NCCL and a network plugin, without NCCL and without a GPU.
  *
- *   contract_main [--versions 6-12] [--netns A,B] [--brief] [--times] PLUGIN [CASE...]
+ *   contract_main [--versions 6-12] [--netns A,B|--remote RANK,ADDRESS:PORT] [--brief] [--times] PLUGIN [CASE...]
  *   contract_main --list
  *
  * Each case runs for each version of the ABI that it concerns, in processes of its own, and prints a line of TAP. With
  * --brief only those whose calls differ between the versions. With --netns the two ranks run in these network
- * namespaces. CASE: whole names, or the beginnings of names.
+ * namespaces, with --remote on two hosts with one SEED: rank 0 listens at that address. CASE: whole names, or the beginnings of names.
  *
  * Environment: SEED (random; it is printed), CYCLES of the cases with cycles, LIMIT for all seconds of a case; what the
  * plugin itself reads.
@@ -29,7 +30,8 @@ struct settings {
 	uint64_t seed;
 	char **names;
 	int n_names;
-	bool times, brief;
+	bool times, brief, far;
+	struct rank_remote remote;
 	unsigned done, failed;
 };
 
@@ -51,13 +53,15 @@ static void run_one(struct settings *s, const struct contract_case *c, unsigned 
 		.limit_s = (unsigned)contract_env("LIMIT", limit),
 		.plugin = s->plugin,
 		.netns = s->netns[0] ? s->netns : NULL,
+		.remote = s->far ? &s->remote : NULL,
 		.seed = s->seed };
 	char reason[400] = "";
 	int64_t start = dr_now_ns();
+	bool rails = s->netns[0] || s->far;
 	enum rank_outcome o =
-		c->rails && !s->netns[0] ? RANK_SKIPPED : rank_run(&job, reason, sizeof(reason));
+		c->rails && !rails ? RANK_SKIPPED : rank_run(&job, reason, sizeof(reason));
 
-	if (c->rails && !s->netns[0])
+	if (c->rails && !rails)
 		snprintf(reason, sizeof(reason), "needs two devices");
 	s->failed += o == RANK_FAILED;
 	printf("%sok %u - v%u %s", o == RANK_FAILED ? "not " : "", ++s->done, version, c->name);
@@ -113,7 +117,8 @@ static bool namespaces(struct settings *s, char *text)
 static int usage(void)
 {
 	fprintf(stderr,
-		"contract_main [--versions 6-12] [--netns A,B] [--brief] [--times] PLUGIN [CASE...]\n"
+		"contract_main [--versions 6-12] [--netns A,B|--remote RANK,ADDRESS:PORT] [--brief] [--times]\n"
+		"  PLUGIN [CASE...]\n"
 		"contract_main --list\n");
 	return 1;
 }
@@ -121,7 +126,8 @@ static int usage(void)
 int main(int argc, char **argv)
 {
 	static const struct option options[] = { { "versions", required_argument, NULL, 'v' },
-		{ "netns", required_argument, NULL, 'n' }, { "times", no_argument, NULL, 't' },
+		{ "netns", required_argument, NULL, 'n' },
+		{ "remote", required_argument, NULL, 'r' }, { "times", no_argument, NULL, 't' },
 		{ "brief", no_argument, NULL, 'b' }, { "list", no_argument, NULL, 'l' },
 		{ NULL, 0, NULL, 0 } };
 	struct settings s = { .oldest = HOST_OLDEST, .newest = HOST_NEWEST };
@@ -135,6 +141,8 @@ int main(int argc, char **argv)
 			s.times = true;
 		else if (o == 'b')
 			s.brief = true;
+		else if (o == 'r' && rank_remote_parse(optarg, &s.remote))
+			s.far = true;
 		else if (!(o == 'v' && versions(&s, optarg)) &&
 			 !(o == 'n' && namespaces(&s, optarg)))
 			return usage();

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tests/plugin/rank.h"
+#include "tests/plugin/remote.h"
 
 #include "base/clock.h"
 
@@ -59,7 +59,7 @@ void rank_send(struct rank *r, unsigned to, const void *data, size_t len)
 
 void rank_recv(struct rank *r, unsigned from, void *data, size_t len)
 {
-	ssize_t n = recv(r->fd[from], data, len, 0);
+	ssize_t n = recv(r->fd[from], data, len, MSG_WAITALL);
 
 	if (n != (ssize_t)len)
 		rank_fail(r, __FILE__, __LINE__, "rank %u sent %zd bytes, expected %zu (at %s)",
@@ -158,9 +158,23 @@ struct crew {
 	bool failed, late;
 };
 
+/* Is the rank made on another host? */
+static bool elsewhere(const struct crew *c, unsigned id)
+{
+	return c->job->remote && c->job->n == 2 && id != c->job->remote->id;
+}
+
 static int make_sockets(struct crew *c)
 {
 	memset(c->pair, -1, sizeof(c->pair));
+	if (c->job->remote && c->job->n == 2) {
+		unsigned id = c->job->remote->id;
+		int fd = rank_remote_open(c->job->remote, c->job, c->end_ns);
+
+		c->pair[id][!id] = fd;
+		c->ended[!id] = true;
+		return fd < 0 ? fd : 0;
+	}
 	for (unsigned i = 0; i < c->job->n; i++)
 		for (unsigned j = 0; j < i; j++) {
 			int fd[2];
@@ -336,7 +350,7 @@ static void report(const struct crew *c, enum rank_outcome o)
 			(unsigned long long)c->job->seed,
 			c->late && !c->failed ? ": the time is over" : "");
 	for (unsigned i = 0; i < c->job->n; i++)
-		if (o == RANK_FAILED)
+		if (o == RANK_FAILED && !elsewhere(c, i))
 			print_rank(c, i);
 		else if (c->job->show_log)
 			print_log(&c->views[i]);
@@ -348,19 +362,22 @@ enum rank_outcome rank_run(const struct rank_job *job, char *reason, size_t len)
 	enum rank_outcome o;
 	sigset_t chld, old;
 	pid_t parent = getpid();
+	int rc;
 
+	c.end_ns = dr_now_ns() + job->limit_s * DR_NS_PER_S;
 	c.views = mmap(NULL, sizeof(*c.views) * job->n, PROT_READ | PROT_WRITE,
 		MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	if (c.views == MAP_FAILED || make_sockets(&c) != 0) {
-		printf("# %s: %s\n", job->name, strerror(errno));
+	rc = c.views == MAP_FAILED ? -errno : make_sockets(&c);
+	if (rc != 0) {
+		printf("# %s: ranks cannot be connected: %s\n", job->name, strerror(-rc));
 		return RANK_FAILED;
 	}
 	sigemptyset(&chld);
 	sigaddset(&chld, SIGCHLD);
 	sigprocmask(SIG_BLOCK, &chld, &old);
-	c.end_ns = dr_now_ns() + job->limit_s * DR_NS_PER_S;
 	for (unsigned i = 0; i < job->n; i++)
-		start(&c, i, parent);
+		if (!elsewhere(&c, i))
+			start(&c, i, parent);
 	close_sockets(&c, -1);
 	wait_for_ranks(&c);
 	if (job->watch)

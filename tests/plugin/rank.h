@@ -40,12 +40,15 @@ struct rank {
 	const void *arg; /* of the job */
 };
 
+struct rank_remote;
 struct rank_job {
 	const char *name;
 	void (*run)(struct rank *r);
 	unsigned n, version, limit_s;
 	const char *plugin;
 	const char *const *netns; /* of each rank; NULL: this one */
+	const struct rank_remote
+		*remote; /* of two ranks one is on another host, see remote.h; NULL: all are here */
 	uint64_t seed;
 	const void *arg;
 	/* In the parent, every few milliseconds and once when all have ended; views[n]. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/clock.h"
 #include "base/units.h"
+#include "tests/plugin/remote.h"
 #include "tests/plugin/ring.h"
 
 #include <errno.h>
@@ -17,6 +18,8 @@
  *   ring_main [OPTION...] PLUGIN
  *     --netns A,B,C     a rank in each of these network namespaces
  *     --ranks N         N ranks in this namespace (2)
+ *     --remote R,A:P    two ranks on two hosts; here rank R. Rank 0 listens at IPv4 address A, port P. Its --do and
+ *                       --iters count
  *     --version V       of the ABI (11)
  *     --bytes N         of the vector (3M)
  *     --op NAME         all-reduce, all-gather, all-to-all or mixed (mixed)
@@ -36,6 +39,8 @@ enum { LONGEST_NS, ERROR_NS, CHECKED, SWITCHES, STOP, DONE };
 struct settings {
 	const char *plugin, *op, *netns[RANKS_MAX];
 	unsigned ranks, version, limit_s, error_s;
+	bool far;
+	struct rank_remote remote;
 	uint64_t bytes, iters;
 	bool log;
 	struct {
@@ -169,13 +174,24 @@ static void end_command(struct settings *s, uint64_t step)
 	s->at++;
 }
 
+/* The ranks that are made here. */
+static unsigned own_first(const struct settings *s)
+{
+	return s->far ? s->remote.id : 0;
+}
+
+static unsigned own_end(const struct settings *s)
+{
+	return s->far ? s->remote.id + 1 : s->ranks;
+}
+
 static void collect(struct settings *s, struct rank_view *views)
 {
 	memset(s->sum, 0, sizeof(s->sum));
 	s->errors = 0;
-	s->least_switches = atomic_load(&views[0].value[SWITCHES]);
-	s->steps = atomic_load(&views[0].step);
-	for (unsigned i = 0; i < s->ranks; i++) {
+	s->least_switches = atomic_load(&views[own_first(s)].value[SWITCHES]);
+	s->steps = atomic_load(&views[own_first(s)].step);
+	for (unsigned i = own_first(s); i < own_end(s); i++) {
 		long long error = atomic_load(&views[i].value[ERROR_NS]);
 
 		for (unsigned v = 0; v < RANK_VALUES; v++)
@@ -205,14 +221,16 @@ static void watch(void *arg, struct rank_view *views)
 static bool as_expected(struct settings *s, double *error_s)
 {
 	*error_s = s->errors ? (double)(s->latest_error_ns - s->ended_ns) / DR_NS_PER_S : 0;
+	unsigned ranks = own_end(s) - own_first(s);
+
 	if (s->at < s->n_acts)
 		printf("# only %u of %u commands ran\n", s->at, s->n_acts);
-	if (s->error_s > 0 && s->errors < s->ranks)
-		printf("# %u of %u ranks got an error\n", s->errors, s->ranks);
+	if (s->error_s > 0 && s->errors < ranks)
+		printf("# %u of %u ranks got an error\n", s->errors, ranks);
 	if (s->error_s > 0 && *error_s > s->error_s)
 		printf("# the last error came after %.1f s\n", *error_s);
-	return !s->failed && s->at == s->n_acts && s->sum[DONE] == s->ranks &&
-	       (s->error_s == 0 || (s->errors == s->ranks && *error_s <= s->error_s));
+	return !s->failed && s->at == s->n_acts && s->sum[DONE] == ranks &&
+	       (s->error_s == 0 || (s->errors == ranks && *error_s <= s->error_s));
 }
 
 static int run(struct settings *s)
@@ -224,6 +242,7 @@ static int run(struct settings *s)
 		.limit_s = s->limit_s,
 		.plugin = s->plugin,
 		.netns = s->netns[0] ? s->netns : NULL,
+		.remote = s->far ? &s->remote : NULL,
 		.arg = s,
 		.watch = watch,
 		.watch_arg = s,
@@ -292,6 +311,8 @@ static bool option(struct settings *s, int o, char *arg)
 	case 'r':
 		s->ranks = (unsigned)n;
 		return is_number && n >= 2 && n <= RANKS_MAX;
+	case 'f':
+		return s->far = rank_remote_parse(arg, &s->remote);
 	case 'v':
 		s->version = (unsigned)n;
 		return is_number && n >= HOST_OLDEST && n <= HOST_NEWEST;
@@ -313,6 +334,7 @@ int main(int argc, char **argv)
 {
 	static const struct option options[] = { { "netns", required_argument, NULL, 'n' },
 		{ "ranks", required_argument, NULL, 'r' },
+		{ "remote", required_argument, NULL, 'f' },
 		{ "version", required_argument, NULL, 'v' },
 		{ "bytes", required_argument, NULL, 'b' }, { "op", required_argument, NULL, 'o' },
 		{ "do", required_argument, NULL, 'd' }, { "iters", required_argument, NULL, 'i' },
@@ -332,10 +354,12 @@ int main(int argc, char **argv)
 			break;
 	if (o != -1 || optind + 1 != argc) {
 		fprintf(stderr,
-			"ring_main [--netns A,B|--ranks N] [--version V] [--bytes N] [--op NAME]\n"
+			"ring_main [--netns A,B|--ranks N|--remote R,A:P] [--version V] [--bytes N] [--op NAME]\n"
 			"  [--do N:COMMAND]... [--iters N] [--error S] [--limit S] [--log] PLUGIN\n");
 		return 1;
 	}
+	if (s.far && s.remote.id != 0)
+		s.n_acts = 0;
 	s.plugin = argv[optind];
 	setenv("NCCL_DEBUG", "INFO", 0); /* switches are counted in the log */
 	return run(&s);
