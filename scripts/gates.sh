@@ -329,6 +329,7 @@ main() {
 	trap leave EXIT
 	trap 'exit 130' INT TERM
 	unset "${!HA_NCCL_@}" "${!NCCL_@}"
+	export HA_NCCL_TRANSPORT=tcp
 	for gate; do "gate$gate"; done
 	echo "$passed passed, $failed failed, $skipped skipped"
 	((failed == 0))
