@@ -121,6 +121,7 @@ finish() {
 	rc0=$?
 	wait "${ranks[1]}"
 	rc1=$?
+	pids=()
 }
 
 via_ha() {
@@ -302,7 +303,7 @@ part_both() {
 
 # losses NAME [cuts]: the job; its losses are then in NAME.losses.
 losses() {
-	local begin=$SECONDS
+	local begin=$SECONDS program=(python3 "$root/tests/gpu/nccl/ddp.py")
 	start "$1" 240 "${ha[@]}" -- "${TORCH_STEPS:-1500}"
 	if [[ ${2-} ]]; then
 		while ! grep -q '^step 20 ' "$out/$1.0" && ((SECONDS - begin < 120)); do sleep 0.1; done
@@ -320,10 +321,8 @@ part_torch() {
 		result SKIP "PyTorch" "no PyTorch with CUDA"
 		return
 	fi
-	program=(python3 "$root/tests/gpu/nccl/ddp.py")
 	losses torch-quiet || { result FAIL "PyTorch without a cut" "status $rc0, $rc1; $(tail -n 1 "$out/torch-quiet.0")" && return; }
 	losses torch-cuts cuts || { result FAIL "PyTorch with cuts" "status $rc0, $rc1; $(tail -n 1 "$out/torch-cuts.0")" && return; }
-	program=("$out/collectives")
 	echo "      $(grep -h '^torch' "$out/torch-cuts.0"); $(grep -c ^cut "$out/torch-cuts.cuts") cuts; switches: $(cat "$out"/torch-cuts.? | grep -c 'gap .* ms')"
 	cmp -s "$out/torch-quiet.losses" "$out/torch-cuts.losses" && same=1
 	if [[ $same == 1 ]] && via_ha torch-cuts && grep -q 'gap .* ms' "$out/torch-cuts.0" "$out/torch-cuts.1"; then
