@@ -211,7 +211,7 @@ bench-lab: all ## dualrail beside perftest in the lab, and campaigns of faults: 
 	$(Q)scripts/setup.sh build lab || :
 	$(Q)scripts/lab/bench.sh $(B)
 	$(Q)MODES='fast conservative' scripts/lab/failover.sh $(B)
-check-gpu: all tests ## what needs an NVIDIA GPU or CUDA's tools: PARTS="code device sanitizer e2e matrix campaign ratio left"
+check-gpu: all tests ## what needs an NVIDIA GPU or CUDA's tools: PARTS="code device sanitizer e2e matrix campaign ratio nccl left"
 	$(Q)PARTS='$(PARTS)' scripts/gpu/check.sh $(B)
 .PHONY: check-lab bench-lab check-gpu
 FUZZ_B ?= build/libfuzzer

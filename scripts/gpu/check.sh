@@ -4,7 +4,7 @@
 #
 #   scripts/gpu/check.sh BUILD     (make check-gpu)
 #
-# PARTS="code device sanitizer e2e matrix campaign ratio left": only these parts.
+# PARTS="code device sanitizer e2e matrix campaign ratio nccl left": only these parts.
 #   code       our declarations against cuda.h, the kernels through ptxas
 #   device     gpu/ on the driver (tests/gpu/device_test), with completion flags and with events
 #   sanitizer  the same, and server and client with a few small messages, under compute-sanitizer
@@ -13,6 +13,7 @@
 #   campaign   at least 50 faults under load from GPU memory
 #   ratio      bandwidth from GPU memory / from host memory, alternating (scripts/bench/gpu.sh), with the
 #              processors' and copy engines' shares of time and the driver's calls per copy
+#   nccl       NCCL and PyTorch over libnccl-net-ha.so (scripts/gpu/nccl.sh without its measurement)
 #   left       no process and no memory stays on the GPUs
 # Environment: GPU_OUT (build/gpu), logs and result documents; GPU_TRIALS (60); BENCH_PAIRS (15),
 # BENCH_SECS (2). BUILD may be what scripts/gpu/pack.sh made. The last line is `N passed, N failed, N
@@ -264,6 +265,22 @@ killed() {
 	kill -9 "$pid" 2>/dev/null || :
 }
 
+# Its results are counted as ours.
+part_nccl() {
+	local log sum
+	log=$(file nccl).log
+	[[ $no_gpu ]] && skip_all "$no_gpu" "nccl" && return
+	[[ -e $build/libnccl-net-ha.so ]] || { skip_all "$build has no libnccl-net-ha.so" "nccl" && return; }
+	GPU_OUT=$out timeout -k 10 1200 "$root/scripts/gpu/nccl.sh" "$build" check soak both torch >"$log" 2>&1 </dev/null
+	sum=$(tail -n 1 "$log")
+	if [[ ! $sum =~ ^([0-9]+)\ passed,\ ([0-9]+)\ failed,\ ([0-9]+)\ skipped$ ]]; then
+		result FAIL "nccl" "no end" && show "$log"
+		return
+	fi
+	sed '$d' "$log"
+	passed=$((passed + BASH_REMATCH[1])) failed=$((failed + BASH_REMATCH[2])) skipped=$((skipped + BASH_REMATCH[3]))
+}
+
 part_left() {
 	local names=("left: processes" "left: memory" "left: after SIGKILL") before after
 	[[ $no_gpu ]] && skip_all "$no_gpu" "${names[@]}" && return
@@ -281,7 +298,7 @@ part_left() {
 main() {
 	local part
 	(($#)) || {
-		sed -n '3,20s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
+		sed -n '3,21s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
 		exit 1
 	}
 	build=$(cd "$1" 2>/dev/null && pwd) || {
@@ -296,7 +313,7 @@ main() {
 	else
 		no_gpu=$(tail -n 1 <<<"$free_before") no_cuda=$no_gpu
 	fi
-	for part in ${PARTS:-code device sanitizer e2e matrix campaign ratio left}; do
+	for part in ${PARTS:-code device sanitizer e2e matrix campaign ratio nccl left}; do
 		"part_$part"
 	done
 	echo "$passed passed, $failed failed, $skipped skipped"
