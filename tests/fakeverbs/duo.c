@@ -7,9 +7,27 @@
 #include <sys/mman.h>
 
 enum { BYTES = DUO_WINDOW * DUO_LEN, WORDS = DUO_LEN / 8 };
-static const int64_t LIMIT_NS =
-	60 * DR_NS_PER_S;		    /* of a wait; a busy machine with sanitizers is slow */
-#define DEVICE_PTR UINT64_C(0x700000000000) /* points nowhere */
+static const int64_t LIMIT_NS = 60 * DR_NS_PER_S; /* of a wait, in the time of duo_now() */
+static const int64_t STEP_NS = DR_NS_PER_MS;	  /* at most so much passes between two turns */
+#define DEVICE_PTR UINT64_C(0x700000000000)	  /* points nowhere */
+
+static int64_t clock_ns, read_ns; /* duo_now(); the monotonic clock when it was advanced last */
+
+int64_t duo_now(void)
+{
+	return clock_ns;
+}
+
+static void advance(const struct dr_fake_ctl *fake)
+{
+	int64_t real = dr_now_ns();
+
+	if (clock_ns == 0)
+		clock_ns = read_ns = real;
+	clock_ns += DR_MIN(real - read_ns, STEP_NS);
+	read_ns = real;
+	fake->time(clock_ns);
+}
 
 const struct dr_fake_ctl *duo_nics(const char *list)
 {
@@ -151,7 +169,7 @@ static void introduce_peer(struct duo *d, unsigned end)
 
 	for (unsigned i = 0; i < d->o.rails; i++)
 		len[i] = (uint16_t)dr_peer_handle(d->peer[!end], i, h[i], sizeof(h[i]));
-	if (dr_peer_start(d->peer[end], h, len, d->o.rails, dr_now_ns(), &e))
+	if (dr_peer_start(d->peer[end], h, len, d->o.rails, duo_now(), &e))
 		fail_msg("peer: %s", e.text);
 }
 
@@ -167,11 +185,11 @@ static void introduce(struct duo *d, unsigned end)
 		introduce_peer(d, end);
 	for (unsigned i = 0; i < n; i++)
 		len[i] = (uint16_t)dr_manager_handle(d->m[!end], i, h[i], sizeof(h[i]));
-	if (dr_manager_start(d->m[end], h, len, n, dr_now_ns(), &e))
+	if (dr_manager_start(d->m[end], h, len, n, duo_now(), &e))
 		fail_msg("start: %s", e.text);
 	rc = dr_channel_handle(d->ch[!end], h[0], sizeof(h[0]));
 	assert_true(rc > 0);
-	if (dr_channel_start(d->ch[end], h[0], (size_t)rc, dr_now_ns(), &e))
+	if (dr_channel_start(d->ch[end], h[0], (size_t)rc, duo_now(), &e))
 		fail_msg("start: %s", e.text);
 }
 
@@ -181,6 +199,7 @@ void duo_open(struct duo *d, const struct dr_fake_ctl *fake, const struct duo_op
 	d->o = *o;
 	d->fake = fake;
 	d->fd = -1;
+	advance(fake);
 	open_end(d, SENDER);
 	open_end(d, RECEIVER);
 	introduce(d, SENDER);
@@ -194,7 +213,7 @@ static void receive(struct duo *d)
 
 	for (; d->posted < d->taken + DUO_WINDOW; d->posted++) {
 		s.off = d->posted % DUO_WINDOW * DUO_LEN;
-		if (dr_channel_recv(d->ch[RECEIVER], &s, 1, &seq, dr_now_ns()))
+		if (dr_channel_recv(d->ch[RECEIVER], &s, 1, &seq, duo_now()))
 			break;
 	}
 	while (d->taken < d->posted && dr_channel_test(d->ch[RECEIVER], d->taken) == 1) {
@@ -219,24 +238,25 @@ static void transmit(struct duo *d)
 		b[0] = d->sent;
 		b[WORDS - 1] = ~d->sent;
 		s.off = d->sent % DUO_WINDOW * DUO_LEN;
-		if (dr_channel_send(d->ch[SENDER], &s, 1, &seq, dr_now_ns()))
+		if (dr_channel_send(d->ch[SENDER], &s, 1, &seq, duo_now()))
 			break;
 	}
 }
 
 void duo_turn_one(struct duo *d, unsigned end)
 {
-	dr_manager_tick(d->m[end], dr_now_ns());
+	advance(d->fake);
+	dr_manager_tick(d->m[end], duo_now());
 	if (!d->o.paused && end == SENDER)
 		transmit(d);
 	else if (!d->o.paused)
 		receive(d);
-	dr_channel_flush(d->ch[end], dr_now_ns());
+	dr_channel_flush(d->ch[end], duo_now());
 }
 
 void duo_turn(struct duo *d, const char *what)
 {
-	if (dr_now_ns() - d->began_ns > LIMIT_NS)
+	if (duo_now() - d->began_ns > LIMIT_NS)
 		fail_msg("waited in vain for %s (%s %s)", what, d->why[SENDER], d->why[RECEIVER]);
 	for (unsigned end = 0; end < 2; end++) {
 		duo_turn_one(d, end);
@@ -268,9 +288,9 @@ void duo_shut(struct duo *d)
 {
 	for (unsigned end = 0; end < 2; end++)
 		assert_int_equal(
-			dr_channel_mem_dereg(d->ch[end], &d->mem[end], dr_now_ns(), NULL), 0);
+			dr_channel_mem_dereg(d->ch[end], &d->mem[end], duo_now(), NULL), 0);
 	for (unsigned end = 0; end < 2; end++)
-		dr_manager_close(d->m[end], dr_now_ns());
+		dr_manager_close(d->m[end], duo_now());
 	for (unsigned end = 0; end < 2; end++)
 		assert_int_equal(dr_manager_destroy(d->m[end]), 0);
 	for (unsigned end = 0; end < 2; end++)

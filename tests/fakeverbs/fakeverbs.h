@@ -56,6 +56,10 @@ struct dr_fake_ctl {
 	 * other thread may be in a call. */
 	void (*reset)(void);
 
+	/* From now on it is now_ns for the NICs, until the next call; what is due moves. DR_NEVER: the monotonic
+	 * clock, as at the beginning. */
+	void (*time)(int64_t now_ns);
+
 	/* The k-th call (1: the next) fails once with err (0: one that fits). call "*": of all that can
 	 * fail. k 0: none. Only one such order at a time. A post takes all of its list but the last. */
 	void (*fail_call)(const char *call, unsigned k, int err);

@@ -29,10 +29,10 @@ static void close_duo(struct duo *d)
 
 static void run(struct duo *d, int64_t for_ns)
 {
-	int64_t until = dr_now_ns() + for_ns;
+	int64_t until = duo_now() + for_ns;
 
-	while (dr_now_ns() < until) {
-		d->began_ns = dr_now_ns();
+	while (duo_now() < until) {
+		d->began_ns = duo_now();
 		duo_turn(d, "the end of a time");
 		(void)poll(NULL, 0, 1); /* leaves the processor to others */
 	}

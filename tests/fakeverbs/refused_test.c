@@ -92,7 +92,7 @@ static void memory_refused_for_a_while_costs_switches(void **state)
 	open_paused(&d, &o);
 	d.fake->refuse(d.buf[RECEIVER], 1, ENOMEM);
 	d.o.paused = false;
-	d.began_ns = dr_now_ns();
+	d.began_ns = duo_now();
 	do {
 		duo_turn(&d, "two switches");
 		dr_channel_stats(d.ch[SENDER], &st);

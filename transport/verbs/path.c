@@ -9,7 +9,6 @@
  */
 #include "transport/verbs/path_priv.h"
 
-#include "base/clock.h"
 #include "base/mem.h"
 
 #include <errno.h>
@@ -272,7 +271,8 @@ static void stats(struct dr_path *bp, struct dr_path_stats *out)
 {
 	struct vb_path *p = vb_path(bp);
 	const struct dr_verbs_params *vp = &vb_path_rail(p)->vp;
-	int64_t now = dr_now_ns(), probe_ns = dr_verbs_probe_ns(p);
+	int64_t now = DR_MAX(p->base.now_ns, vb_path_rail(p)->now_ns);
+	int64_t probe_ns = dr_verbs_probe_ns(p);
 	const struct vb_silence silence = { .probes = p->probes,
 		.ack_ns = p->ack_ns,
 		.rtt_ns = p->rtt_ns,

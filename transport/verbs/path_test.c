@@ -518,7 +518,7 @@ static void a_probe_without_an_answer_counts(void **state)
 
 	up(b);
 	p = vb_path(b->side[S].path);
-	dr_verbs_ops.probe(&p->base.path, false, dr_now_ns() - 3 * VB_ANSWER_NS);
+	dr_verbs_ops.probe(&p->base.path, false, dr_now_ns() - 7 * VB_ANSWER_NS / 2);
 	dr_verbs_ops.probe(&p->base.path, false, dr_now_ns());
 	dr_verbs_ops.stats(&p->base.path, &st);
 	assert_int_equal(st.unanswered, 3);

@@ -25,12 +25,24 @@ static void reset(void)
 {
 	dr_fake_lock();
 	(void)dr_fake_reap(NULL);
+	dr_fake_set_time(DR_NEVER);
 	dr_fake_calls_reset();
 	dr_fake_keep_cqes = false;
 	dr_fake_mr_refuse(NULL, 0, 0);
 	dr_fake_gpu_forget();
 	dr_fake_devs_reset();
 	dr_fake_devs_read();
+	dr_fake_unlock();
+}
+
+static void set_time(int64_t now_ns)
+{
+	begin();
+	dr_fake_set_time(now_ns);
+	if (now_ns == DR_NEVER)
+		dr_fake_timer_kick();
+	else
+		dr_fake_move_due(now_ns);
 	dr_fake_unlock();
 }
 
@@ -486,6 +498,7 @@ static unsigned qp_list(const char *dev, enum ibv_qp_type type, uint32_t *qpns, 
 extern const struct dr_fake_ctl dr_fake_ctl;
 const struct dr_fake_ctl dr_fake_ctl = {
 	.reset = reset,
+	.time = set_time,
 	.fail_call = fail_call,
 	.failed = failed,
 	.fail_always = fail_always,

@@ -301,6 +301,8 @@ int dr_fake_timer_start(void);
 void dr_fake_timer_stop(void);
 void dr_fake_timer_kick(void); /* locked */
 int64_t dr_fake_next_ns(void); /* locked; wire.c */
+int64_t dr_fake_now_ns(void);  /* the monotonic clock, or what dr_fake_set_time() said last */
+void dr_fake_set_time(int64_t now_ns); /* DR_NEVER: the monotonic clock again */
 
 /* rc.c, ud.c: one try for the head of the send queue. */
 enum {

@@ -4,9 +4,10 @@
 #include "base/clock.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 /* The NICs' clock: one thread, alive while a context is open, that moves what is due. It wakes on a
- * condition of its own, whose mutex is held only around the wait. */
+ * condition of its own, whose mutex is held only around the wait. While a test sets the time, the thread rests. */
 
 static pthread_mutex_t life = PTHREAD_MUTEX_INITIALIZER, mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -14,6 +15,19 @@ static pthread_cond_t wake;
 static pthread_t thread;
 static unsigned users;
 static bool stop, kicked;
+static _Atomic int64_t set_ns = DR_NEVER;
+
+int64_t dr_fake_now_ns(void)
+{
+	int64_t t = atomic_load(&set_ns);
+
+	return t == DR_NEVER ? dr_now_ns() : t;
+}
+
+void dr_fake_set_time(int64_t now_ns)
+{
+	atomic_store(&set_ns, now_ns);
+}
 
 static void wait_until(int64_t at_ns)
 {
@@ -46,8 +60,8 @@ static void *run(void *arg)
 
 	while (!stopping()) {
 		dr_fake_lock();
-		now = dr_now_ns();
-		next = dr_fake_next_ns();
+		now = dr_fake_now_ns();
+		next = atomic_load(&set_ns) == DR_NEVER ? dr_fake_next_ns() : DR_NEVER;
 		if (next <= now) {
 			dr_fake_move_due(now);
 			next = dr_fake_next_ns();

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/fakeverbs/ibverbs/nic.h"
 
-#include "base/clock.h"
-
 /*
  * The heads of the send queues are tried, in order within a queue, whenever something may have
  * changed: work posted, a fault made or healed, time passed. A try that gets no answer starts the
@@ -141,7 +139,7 @@ void dr_fake_move(struct dr_fake_qp *qp)
 {
 	if (qp->sq_head == qp->sq_tail)
 		return;
-	move_at(qp, dr_now_ns());
+	move_at(qp, dr_fake_now_ns());
 	if (qp->sq_head != qp->sq_tail)
 		dr_fake_timer_kick();
 }

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/fakeverbs/ibverbs/nic.h"
 
-#include "base/clock.h"
-
 /*
  * Work requests become entries of the queues. A call that is ordered to fail takes all of its list but
  * the last: what comes before the bad one is posted.
@@ -56,7 +54,7 @@ static int check_send(const struct dr_fake_qp *qp, const struct ibv_send_wr *wr)
 static void arrives(struct dr_fake_qp *qp, struct dr_fake_swqe *w)
 {
 	const struct dr_fake_dev *d = qp->dev;
-	int64_t now = d->rate > 0 || d->latency_ns ? dr_now_ns() : 0, until, ahead;
+	int64_t now = d->rate > 0 || d->latency_ns ? dr_fake_now_ns() : 0, until, ahead;
 
 	w->ready_ns = d->latency_ns ? now + d->latency_ns : 0;
 	w->too_late = false;
