@@ -24,6 +24,8 @@
 #include <unistd.h>
 
 enum { ACTIONS_MAX = 32, UNDO_TRIES = 5, SOCK_FD = 3 };
+/* An undo that failed is repeated after the first time, then after twice as long each time, up to the second one. */
+static const int64_t RETRY_NS = DR_NS_PER_S, RETRY_MAX_NS = 60 * DR_NS_PER_S;
 
 struct guard {
 	int parent_fd; /* pidfd; -1: already gone */
@@ -101,12 +103,19 @@ static void inject(struct guard *g, const struct dr_guard_request *q)
 	reply(g, &r);
 }
 
-static int undo(struct guard *g, struct dr_fault_action *a)
+/* asked: the parent waits for an answer. Of what is repeated it is told the first failure and the success. */
+static int undo(struct guard *g, struct dr_fault_action *a, bool asked)
 {
 	struct dr_fault_report r = { .id = a->id, .undo = true };
+	bool again = a->retry_ns != 0;
 	int rc = dr_fault_action_undo(a, &r);
 
-	reply(g, &r);
+	if (rc < 0) {
+		a->retry_ns = again ? DR_MIN(2 * a->retry_ns, RETRY_MAX_NS) : RETRY_NS;
+		a->hold_until_ns = dr_now_ns() + a->retry_ns;
+	}
+	if (asked || !again || rc == 0)
+		reply(g, &r);
 	return rc;
 }
 
@@ -116,7 +125,7 @@ static void undo_id(struct guard *g, uint32_t id)
 	struct dr_fault_report r = { .id = id, .undo = true, .text = "undone already" };
 
 	if (a)
-		undo(g, a);
+		undo(g, a, true);
 	else
 		reply(g, &r);
 }
@@ -129,11 +138,8 @@ static int undo_due(struct guard *g)
 	for (size_t i = 0; i < ACTIONS_MAX; i++) {
 		struct dr_fault_action *a = &g->actions[i];
 
-		/* After a failure it is repeated at the end only, not in a tight loop. */
-		if (a->id && a->hold_until_ns <= now) {
-			a->hold_until_ns = DR_NEVER;
-			undo(g, a);
-		}
+		if (a->id && a->hold_until_ns <= now)
+			undo(g, a, false);
 		if (a->id)
 			next = DR_MIN(next, a->hold_until_ns);
 	}
@@ -146,7 +152,7 @@ static _Noreturn void undo_all(struct guard *g)
 		struct dr_fault_action *a = &g->actions[i];
 
 		for (int tries = 0; a->id && tries < UNDO_TRIES; tries++) {
-			if (undo(g, a) < 0)
+			if (undo(g, a, false) < 0)
 				poll(NULL, 0, 50 << tries);
 		}
 		if (a->id)

@@ -14,6 +14,7 @@ struct dr_fault_action {
 	struct dr_state_file *file;
 	void *held;	       /* by the kind, in this process alone: NULL after a crash */
 	int64_t hold_until_ns; /* DR_NEVER: no bound */
+	int64_t retry_ns;      /* until undoing is repeated after it failed; 0: it did not */
 };
 
 /* Record, then inject; 0 or -errno, as in r, whose id and undo the caller set. On failure nothing is

@@ -263,7 +263,7 @@ static int act(struct dr_client *c, const struct dr_trial *t, bool undo)
 	else if (undo)
 		dr_inject_undo(&c->s, c->fault_id);
 	else
-		dr_inject(&c->s, t->spec, &c->fault_id);
+		dr_inject(&c->s, t->spec, c->fault_id);
 	int rc = dr_client_wait(c, c->fault[undo].done, INJECT_NS, at_server);
 	if (rc == -ECANCELED || rc == -ENOTCONN)
 		return rc;
@@ -278,7 +278,7 @@ static int act(struct dr_client *c, const struct dr_trial *t, bool undo)
 static int inject(struct dr_client *c, struct dr_trial *t)
 {
 	memset(c->fault, 0, sizeof(c->fault));
-	c->fault_id = t->spec->side == DR_FAULT_SERVER ? DR_CLIENT_SERVER_FAULT + t->number : 0;
+	c->fault_id = (t->spec->side == DR_FAULT_SERVER ? DR_CLIENT_SERVER_FAULT : 0) + t->number;
 	t->in_flight = count(c->s.local).in_flight;
 	t->inject_ns = dr_now_ns();
 	int rc = act(c, t, false);

@@ -10,13 +10,59 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Faults at this end. Results come as reports: the guard's from inside the loop, others from inside the call. */
-
-enum { OWN_IDS = 0x40000000 };
+/* Faults at this end. Results come as reports: the guard's from inside the loop, others from inside the call. Invariant:
+ * what the guard holds has an entry in held[] until the guard reports that it was undone. */
 
 /* The guard undoes by itself what this process forgot: a fault may last `for` and that much more. */
 #define HOLD_EXTRA_NS (10 * DR_NS_PER_S)
 #define HOLD_FOREVER_NS (3600 * DR_NS_PER_S)
+
+/* Requests that the guard had no room for wait for its next report. */
+static void send_undo(struct dr_injector *inj)
+{
+	for (size_t i = 0; i < DR_INJECTED_MAX; i++) {
+		struct dr_injected *h = &inj->held[i];
+
+		if (h->guard_id && h->undo && !h->sent)
+			h->sent = dr_guard_undo(inj->guard, h->guard_id, NULL) == 0;
+	}
+}
+
+/* guard_id 0: a free entry. */
+static struct dr_injected *held_by_guard(struct dr_injector *inj, uint32_t guard_id)
+{
+	for (size_t i = 0; i < DR_INJECTED_MAX; i++)
+		if (inj->held[i].guard_id == guard_id)
+			return &inj->held[i];
+	return NULL;
+}
+
+/* What this session holds under its id. */
+static struct dr_injected *held(struct dr_injector *inj, uint32_t id)
+{
+	for (size_t i = 0; i < DR_INJECTED_MAX; i++)
+		if (inj->held[i].guard_id && !inj->held[i].over && inj->held[i].id == id)
+			return &inj->held[i];
+	return NULL;
+}
+
+/* A fault that could not be undone keeps its entry: the guard tries again. */
+static void take_report(struct dr_session *s, const struct dr_fault_report *of_guard)
+{
+	struct dr_injected *h = held_by_guard(&s->inj, of_guard->id), was;
+	struct dr_fault_report rep = *of_guard;
+
+	if (!h)
+		return; /* undone before: an answer to a second request */
+	was = *h;
+	if (rep.undo ? !rep.err : rep.err != 0)
+		memset(h, 0, sizeof(*h));
+	rep.id = was.id;
+	if (!was.over)
+		s->ops->fault(s, &rep);
+	else if (rep.err)
+		dr_warn("fault", "%s%s", rep.undo ? "could not undo: " : "", rep.text);
+}
 
 static void on_guard(struct dr_pollable *po, uint32_t revents, int64_t now_ns)
 {
@@ -26,10 +72,9 @@ static void on_guard(struct dr_pollable *po, uint32_t revents, int64_t now_ns)
 
 	(void)revents;
 	(void)now_ns;
-	while ((rc = dr_guard_poll(s->inj.guard, &rep)) == 1) {
-		s->inj.undone += rep.undo && rep.id == s->inj.undone + 1;
-		s->ops->fault(s, &rep);
-	}
+	while ((rc = dr_guard_poll(s->inj.guard, &rep)) == 1)
+		take_report(s, &rep);
+	send_undo(&s->inj);
 	if (rc < 0) {
 		dr_poller_del(s->loop.poller, po);
 		po->fd = -1;
@@ -42,7 +87,6 @@ int dr_inject_init(struct dr_session *s, struct dr_err *e)
 	struct dr_injector *inj = &s->inj;
 
 	inj->po.ready = on_guard;
-	inj->next_own = OWN_IDS;
 	if (!s->opt->faults->allow)
 		return 0;
 	int rc = dr_guard_start(&go, &inj->guard, e);
@@ -247,53 +291,56 @@ static void ask_user(struct dr_session *s, const struct dr_fault_spec *f, uint32
 	report(s, &(struct dr_fault_report){ .id = id }, "asked the user");
 }
 
-void dr_inject(struct dr_session *s, const struct dr_fault_spec *f, uint32_t *id)
+static int by_guard(
+	struct dr_session *s, const struct dr_fault_spec *f, uint32_t id, struct dr_err *e)
 {
 	int64_t hold = f->for_ns ? f->for_ns + HOLD_EXTRA_NS : HOLD_FOREVER_NS;
-	bool by_guard = dr_fault_by(f) == DR_FAULT_BY_GUARD;
+	struct dr_injected *h = held_by_guard(&s->inj, 0);
 	char buf[DR_FAULT_NIC_MAX];
+
+	if (held(&s->inj, id))
+		return dr_err_set(e, -EEXIST, "fault %u is active already", id);
+	if (!h)
+		return dr_err_set(e, -ENOSPC, "%d faults are active already", DR_INJECTED_MAX);
+	int rc = dr_guard_inject(
+		s->inj.guard, f, nic_address(f, &s->plan, buf, sizeof(buf)), hold, &h->guard_id, e);
+	if (rc == 0)
+		h->id = id;
+	return rc;
+}
+
+void dr_inject(struct dr_session *s, const struct dr_fault_spec *f, uint32_t id)
+{
+	bool guarded = dr_fault_by(f) == DR_FAULT_BY_GUARD;
 	struct dr_err e;
 	int rc = dr_inject_check(s, f, &e);
 
-	*id = s->inj.next_own++;
-	if (rc == 0 && by_guard) {
-		rc = dr_guard_inject(
-			s->inj.guard, f, nic_address(f, &s->plan, buf, sizeof(buf)), hold, id, &e);
-		s->inj.last = rc ? s->inj.last : *id;
-	}
+	if (rc == 0 && guarded)
+		rc = by_guard(s, f, id, &e);
 	if (rc)
-		report(s, &(struct dr_fault_report){ .id = *id, .err = rc }, e.text);
+		report(s, &(struct dr_fault_report){ .id = id, .err = rc }, e.text);
 	else if (dr_fault_by(f) == DR_FAULT_BY_CHANNEL)
-		break_paths(s, f, *id);
-	else if (!by_guard)
-		ask_user(s, f, *id);
+		break_paths(s, f, id);
+	else if (!guarded)
+		ask_user(s, f, id);
 }
 
 void dr_inject_undo(struct dr_session *s, uint32_t id)
 {
-	struct dr_fault_report rep = { .id = id, .undo = true };
-	struct dr_err e;
+	struct dr_injected *h = held(&s->inj, id);
 
-	if (id >= OWN_IDS) {
-		report(s, &rep, "nothing to undo");
+	if (!h) {
+		report(s, &(struct dr_fault_report){ .id = id, .undo = true }, "nothing to undo");
 		return;
 	}
-	rep.err = dr_guard_undo(s->inj.guard, id, &e);
-	if (rep.err)
-		report(s, &rep, e.text);
+	h->undo = true;
+	h->sent = false; /* asked again: it is answered again */
+	send_undo(&s->inj);
 }
 
-void dr_inject_undo_all(struct dr_session *s)
+void dr_inject_end(struct dr_session *s)
 {
-	struct dr_fault_report rep = { .undo = true };
-	struct dr_err e;
-
-	for (; s->inj.undone < s->inj.last; s->inj.undone++) {
-		rep.id = s->inj.undone + 1;
-		rep.err = dr_guard_undo(s->inj.guard, rep.id, &e);
-		if (rep.err) { /* repeated at the end of the next session, and by the guard itself */
-			report(s, &rep, e.text);
-			return;
-		}
-	}
+	for (size_t i = 0; i < DR_INJECTED_MAX; i++)
+		s->inj.held[i].over = s->inj.held[i].undo = s->inj.held[i].guard_id != 0;
+	send_undo(&s->inj);
 }

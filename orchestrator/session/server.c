@@ -46,8 +46,7 @@ struct server {
 	struct dr_record_mark mark;
 	enum after_snapshot then;
 	bool finished, aborted, told_failed;
-	bool probed;			  /* doctor's: no run, no record */
-	uint32_t fault_client, fault_own; /* id of the client, of the injector */
+	bool probed; /* doctor's: no run, no record */
 
 	unsigned served;
 	int last_status;
@@ -225,7 +224,6 @@ static void on_offer(void *arg, const json_t *params, const unsigned *gpus, unsi
 	v->finished = v->aborted = v->told_failed = v->probed = v->accepted = s->lost = false;
 	s->status = 0;
 	s->failed_ns = 0;
-	v->fault_client = v->fault_own = 0;
 	v->then = AFTER_NOTHING;
 	memset(&v->mark, 0, sizeof(v->mark));
 	snprintf(v->client, sizeof(v->client), "%s", dr_control_peer(s->control));
@@ -328,8 +326,7 @@ static void on_fault(struct dr_session *s, const struct dr_fault_report *rep)
 	struct server *v = server_of(s);
 	struct dr_message m = { .kind = DR_MSG_FAULT, .fault = *rep };
 
-	m.fault.id = v->fault_client;
-	if (v->open && rep->id == v->fault_own)
+	if (v->open)
 		dr_session_send(s, &m);
 	else if (rep->err)
 		dr_warn("server", "fault: %s", rep->text);
@@ -339,11 +336,10 @@ static int do_inject(struct server *v, const struct dr_message *m, struct dr_err
 {
 	struct dr_fault_spec spec;
 
-	v->fault_client = m->fault.id;
 	if (dr_fault_spec_parse(m->text, &spec, e))
 		return -EPROTO;
 	spec.side = DR_FAULT_SERVER;
-	dr_inject(&v->s, &spec, &v->fault_own);
+	dr_inject(&v->s, &spec, m->fault.id);
 	return 0;
 }
 
@@ -373,8 +369,7 @@ static int take(struct dr_session *s, const struct dr_message *m, struct dr_err 
 	case DR_MSG_INJECT:
 		return do_inject(v, m, e);
 	case DR_MSG_UNDO:
-		if (m->fault.id == v->fault_client && v->fault_own)
-			dr_inject_undo(s, v->fault_own);
+		dr_inject_undo(s, m->fault.id);
 		break;
 	case DR_MSG_ABORT:
 		do_abort(v, m);
@@ -473,8 +468,7 @@ static void close_session(struct server *v, enum dr_boot_cause cause, const char
 	dr_mtu_check_close(&s->mtu);
 	if (v->probed)
 		return;
-	v->fault_own = 0;
-	dr_inject_undo_all(s);
+	dr_inject_end(s);
 	if (s->local && !v->finished) {
 		dr_local_results(s->local);
 		dr_local_finish(s->local);

@@ -38,13 +38,22 @@ struct dr_session_ops {
 	void (*fault)(struct dr_session *s, const struct dr_fault_report *rep);
 };
 
+/* A fault that the guard injects or holds: from the request until the guard reported that it was undone, or that it was
+ * not injected. */
+struct dr_injected {
+	uint32_t guard_id; /* the guard's; 0: free entry */
+	uint32_t id;	   /* of who asked: this end's campaign, or the client */
+	bool over;	   /* its session ended */
+	bool undo, sent;   /* it has to be undone; the guard was asked to */
+};
+enum { DR_INJECTED_MAX = 32 };
+
 /* Faults at this end: those of NICs through the guard, closed connections through the workers, manual ones by
  * asking. Without --allow-faults there is no guard and every request is refused. */
 struct dr_injector {
 	struct dr_guard *guard;
 	struct dr_pollable po;
-	uint32_t next_own;     /* ids of faults without the guard: its ids do not come so high */
-	uint32_t last, undone; /* ids of the guard: the last one; all up to this one are undone */
+	struct dr_injected held[DR_INJECTED_MAX];
 };
 
 struct dr_session {
@@ -127,11 +136,12 @@ int dr_inject_check(const struct dr_session *s, const struct dr_fault_spec *f, s
 int dr_inject_check_all(const struct dr_session *s, const struct dr_fault_list *l, struct dr_err *e)
 	DR_MUST_CHECK;
 int dr_inject_check_offered(const struct dr_session *s, struct dr_err *e) DR_MUST_CHECK;
-/* Begin, undo: ops->fault gets a report with this id, perhaps from inside the call. */
-void dr_inject(struct dr_session *s, const struct dr_fault_spec *f, uint32_t *id);
+/* Begin, undo: ops->fault gets a report with this id, perhaps from inside the call. The caller chooses ids; one that is
+ * active already in this session is refused. A session holds up to DR_INJECTED_MAX faults, each with its id. */
+void dr_inject(struct dr_session *s, const struct dr_fault_spec *f, uint32_t id);
 void dr_inject_undo(struct dr_session *s, uint32_t id);
-/* All that this end has injected so far. */
-void dr_inject_undo_all(struct dr_session *s);
+/* The session ended: every fault that it holds is undone. Reports come no more, failures are logged. */
+void dr_inject_end(struct dr_session *s);
 
 /*
  * The local end: workers, what they reported, and the rows that this end
