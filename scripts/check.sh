@@ -31,25 +31,12 @@ root=$(cd "$(dirname "$0")/.." && pwd)
 self=$root/scripts/check.sh
 cd "$root" || exit 1
 
-passed=0 failed=0 skipped=0
+# shellcheck source=scripts/results.sh
+source "$root/scripts/results.sh"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
-
-# result PASS|FAIL|SKIP NAME [REASON]
-result() {
-	case $1 in
-	PASS) passed=$((passed + 1)) ;;
-	FAIL) failed=$((failed + 1)) ;;
-	SKIP) skipped=$((skipped + 1)) ;;
-	esac
-	printf '%s  %s%s\n' "$1" "$2" "${3:+  ($3)}"
-}
-
-show() {
-	sed 's/^/      | /' "$1" | tail -n "${2:-60}"
-}
 
 # Reads TAP of $1 (named $2). Sets seen (results found) and bad (failures among them).
 read_tap() {
@@ -226,8 +213,7 @@ main() {
 		done
 	fi
 	run_all "${files[@]}"
-	echo "$passed passed, $failed failed, $skipped skipped"
-	((failed == 0))
+	sum_up
 }
 
 main "$@"

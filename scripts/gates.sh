@@ -18,7 +18,8 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 PATH=$PATH:/usr/sbin:/sbin
 : "${BUILD:=$root/build/release}" "${PAIRS:=15}" "${MS:=150}" "${SEEDS:=1000}" "${HOURS:=0.01}"
 A=drgate$$a B=drgate$$b
-passed=0 failed=0 skipped=0
+# shellcheck source=scripts/results.sh
+source "$root/scripts/results.sh"
 where=
 declare -A titles=([0]="load and contract" [1]="single-path parity" [2]="two-phase handshake" [3]="quota"
 	[4]="no cost without faults" [5]="thresholds" [6]="no interruption" [7]="replay" [8]="optional completion"
@@ -28,22 +29,17 @@ usage() {
 	sed -n '3,/^set /{/^set /d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}"
 }
 
-# result PASS|FAIL|SKIP GATE FIGURE
-result() {
-	case $1 in
-	PASS) passed=$((passed + 1)) ;;
-	FAIL) failed=$((failed + 1)) ;;
-	SKIP) skipped=$((skipped + 1)) ;;
-	esac
-	printf '%s  gate %s %s: %s  [%s]\n' "$1" "$2" "${titles[$2]}" "$3" "$where"
+# gate PASS|FAIL|SKIP GATE FIGURE
+gate() {
+	result "$1" "gate $2 ${titles[$2]}: $3" "$where"
 }
 
 # verdict STATUS GATE FIGURE: with the end of the output if it failed.
 verdict() {
 	if [[ $1 == 0 ]]; then
-		result PASS "$2" "$3"
+		gate PASS "$2" "$3"
 	else
-		result FAIL "$2" "$3"
+		gate FAIL "$2" "$3"
 		grep -v '^#     info' "$work/out" | tail -n 8 | sed 's/^/      /'
 	fi
 }
@@ -106,14 +102,14 @@ nccl() {
 	shift
 	if ! nvidia-smi -L >/dev/null 2>&1; then
 		where="this machine"
-		result SKIP "$gate" "NCCL ($*): there is no NVIDIA GPU"
+		gate SKIP "$gate" "NCCL ($*): there is no NVIDIA GPU"
 		return 1
 	fi
 	where="$(nvidia-smi -L | wc -l) GPUs, $nodes"
 	GPU_OUT=$work run "$root/scripts/gpu/nccl.sh" "$BUILD" "$@"
 	rc=$?
 	if [[ $rc == 0 ]] && (($(count ^SKIP) > 0)); then
-		result SKIP "$gate" "NCCL ($*): $(grep -m 1 ^SKIP "$work/out")"
+		gate SKIP "$gate" "NCCL ($*): $(grep -m 1 ^SKIP "$work/out")"
 		return 1
 	fi
 	verdict $rc "$gate" "NCCL: $(grep -E '^(PASS|FAIL)' "$work/out" | sed 's/^[A-Z]*  //' | paste -sd';')"
@@ -172,12 +168,12 @@ judge() {
 	if [[ $word == FAIL && $text != no* ]] && (($(nproc) < ${4:-0})); then
 		word=SKIP text+=": the I/O threads of both ranks need $4 CPUs or more"
 	fi
-	result "${word:-FAIL}" "$1" "$3: ${text:-no figure}"
+	gate "${word:-FAIL}" "$1" "$3: ${text:-no figure}"
 }
 
 gate1() {
 	local size
-	rails || { where="this machine" && result SKIP 1 "$needs_root" && return; }
+	rails || { where="this machine" && gate SKIP 1 "$needs_root" && return; }
 	for size in 8 8M; do
 		beside "$size" HA_NCCL_ENABLE_BACKUP=0 HA_NCCL_ENABLE_BACKUP=1 >"$work/pairs"
 		judge 1 1.01 "time of an exchange of $size bytes, with the second path beside without"
@@ -200,16 +196,16 @@ parity() {
 			if (best && n["ha", s]) { r = us["ha", s] / n["ha", s] / best; if (r > w) { w = r; at = s } } }
 			if (w) printf "%.3f %s", w, at }' "$work/out")
 	if [[ $worst ]] && awk -v r="${worst% *}" 'BEGIN { exit !(r <= 1.01) }'; then
-		result PASS 1 "NCCL: time of all-reduce / Socket at its best: at most ${worst% *} (${worst#* } bytes)"
+		gate PASS 1 "NCCL: time of all-reduce / Socket at its best: at most ${worst% *} (${worst#* } bytes)"
 	else
-		result FAIL 1 "NCCL: time of all-reduce / Socket at its best: up to ${worst:-unknown} bytes"
+		gate FAIL 1 "NCCL: time of all-reduce / Socket at its best: up to ${worst:-unknown} bytes"
 	fi
 }
 
 # The first path carries data while the second one cannot come up; then that one does, and takes over.
 gate2() {
 	local rc ready
-	rails || { where="this machine" && result SKIP 2 "$needs_root" && return; }
+	rails || { where="this machine" && gate SKIP 2 "$needs_root" && return; }
 	WAIT_S=30 bash "$act" silence "$A" rail1
 	HA_NCCL_DEBUG=1 WAIT_S=30 run "$ring" --netns "$A,$B" --op all-reduce --log --limit 60 \
 		--do "20:nsenter --net=/run/netns/$A nft delete table inet cutrail1" --do "200:bash $act cut $A rail0 rail1" "$plugin"
@@ -226,11 +222,11 @@ gate3() {
 	NCCL_SOCKET_IFNAME=lo "$ring" --iters 1 --log "$plugin" >"$work/log" 2>&1 || rc=1
 	verdict $rc 3 "tcp: $(grep -m 1 -oE 'at most [0-9]+ comms for each device.*' "$work/log"); comms by the hundred are open at once"
 	where="this machine"
-	result SKIP 3 "queue pairs and completion queues: the gates use no RDMA device"
+	gate SKIP 3 "queue pairs and completion queues: the gates use no RDMA device"
 }
 
 gate4() {
-	rails || { where="this machine" && result SKIP 4 "$needs_root" && return; }
+	rails || { where="this machine" && gate SKIP 4 "$needs_root" && return; }
 	beside 8 HA_NCCL_HEARTBEAT_MS=10000 HA_NCCL_HEARTBEAT_MS=10 >"$work/pairs"
 	judge 4 1.01 "latency of 8 bytes, heartbeats every 10 ms beside every 10 s"
 	beside 8M HA_NCCL_HEARTBEAT_MS=10000 HA_NCCL_HEARTBEAT_MS=10 >"$work/pairs"
@@ -249,7 +245,7 @@ gate5() {
 	[[ $bound == *"fast within"*conservative* ]] || rc=1
 	verdict $rc 5 "bounds:${bound}"
 	if ! command -v stress-ng >/dev/null; then
-		result SKIP 5 "false switches: stress-ng is not installed"
+		gate SKIP 5 "false switches: stress-ng is not installed"
 	elif rails; then
 		run stress-ng --cpu $((2 * $(nproc))) --timeout 60 &
 		local stress=$!
@@ -262,16 +258,16 @@ gate5() {
 		verdict $rc 5 "$(value switches) false switches in $(value iterations) collectives beside two busy processes for each CPU"
 	else
 		where="this machine"
-		result SKIP 5 "false switches: $needs_root"
+		gate SKIP 5 "false switches: $needs_root"
 	fi
 	where="this machine"
-	result SKIP 5 "window of the hardware (4.096 us x 2^t x (retry + 1)): the gates use no RDMA device"
+	gate SKIP 5 "window of the hardware (4.096 us x 2^t x (retry + 1)): the gates use no RDMA device"
 }
 
 gate6() {
 	local kind what
 	for kind in cut:back drop:undrop; do
-		rails || { where="this machine" && result SKIP 6 "$needs_root" && return; }
+		rails || { where="this machine" && gate SKIP 6 "$needs_root" && return; }
 		what=$([[ $kind == cut:* ]] && echo "link down" || echo "silent loss")
 		WAIT_S=30 HA_NCCL_HOLD_DOWN_MS=300 run "$ring" --netns "$A,$B" --limit 120 --do "20:bash $act ${kind%:*} $A rail0 rail1" \
 			--do "20:bash $act ${kind#*:} $A rail0" --do "20:bash $act ${kind%:*} $B rail0 rail1" "$plugin"
@@ -299,7 +295,7 @@ gate8() {
 # Flaps in turns of link down and silent loss, at either end, until the time is over; each run checks every element.
 gate9() {
 	local start=$SECONDS end rc=0 n=0 switches=0 kind net
-	rails || { where="this machine" && result SKIP 9 "$needs_root" && return; }
+	rails || { where="this machine" && gate SKIP 9 "$needs_root" && return; }
 	end=$((SECONDS + $(awk -v h="$HOURS" 'BEGIN { printf "%d", h * 3600 }')))
 	while ((rc == 0 && (n == 0 || SECONDS < end))); do
 		kind=$(((n / 2) % 2)) net=$( ((n % 2)) && echo "$A" || echo "$B")
@@ -332,8 +328,7 @@ main() {
 	unset "${!HA_NCCL_@}" "${!NCCL_@}"
 	export HA_NCCL_TRANSPORT=tcp
 	for gate; do "gate$gate"; done
-	echo "$passed passed, $failed failed, $skipped skipped"
-	((failed == 0))
+	sum_up
 }
 
 main "$@"

@@ -22,21 +22,8 @@ set -uo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 PATH=$PATH:/usr/sbin:/sbin:/usr/local/cuda/bin
-passed=0 failed=0 skipped=0
-
-# result PASS|FAIL|SKIP NAME [REASON]
-result() {
-	case $1 in
-	PASS) passed=$((passed + 1)) ;;
-	FAIL) failed=$((failed + 1)) ;;
-	SKIP) skipped=$((skipped + 1)) ;;
-	esac
-	printf '%s  %s%s\n' "$1" "$2" "${3:+  ($3)}"
-}
-
-show() {
-	sed 's/^/      | /' "$1" | tail -n "${2:-30}"
-}
+# shellcheck source=scripts/results.sh
+source "$root/scripts/results.sh"
 
 # file NAME: where its log and document are, without their ending.
 file() {
@@ -316,8 +303,7 @@ main() {
 	for part in ${PARTS:-code device sanitizer e2e matrix campaign ratio nccl left}; do
 		"part_$part"
 	done
-	echo "$passed passed, $failed failed, $skipped skipped"
-	((failed == 0))
+	sum_up
 }
 
 main "$@"

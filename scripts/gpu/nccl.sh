@@ -27,19 +27,11 @@ shift
 out=${GPU_OUT:-$root/build/gpu}/nccl
 mkdir -p "$out"
 A=drnccl$$a B=drnccl$$b
-passed=0 failed=0 skipped=0
+# shellcheck source=scripts/results.sh
+source "$root/scripts/results.sh"
 pids=()
 gpus=0 mps=0
 program=("$out/collectives")
-
-result() {
-	case $1 in
-	PASS) passed=$((passed + 1)) ;;
-	FAIL) failed=$((failed + 1)) ;;
-	SKIP) skipped=$((skipped + 1)) ;;
-	esac
-	printf '%s  %s%s\n' "$1" "$2" "${3:+  ($3)}"
-}
 
 # Kernels of both ranks wait for each other: on one GPU they have to run at the same time. The daemon is our own, in a
 # folder of our own.
@@ -369,8 +361,7 @@ main() {
 	compile || { result FAIL "the test program does not compile" "$(head -n 2 "$out/cc.log")" && echo "0 passed, 1 failed, 0 skipped" && exit 1; }
 	nodes || { result FAIL "namespaces" && echo "0 passed, 1 failed, 0 skipped" && exit 1; }
 	for part; do "part_$part"; done
-	echo "$passed passed, $failed failed, $skipped skipped"
-	((failed == 0))
+	sum_up
 }
 
 main "$@"

@@ -29,8 +29,8 @@ teardown() {
 @test "a gate: figures, what they ran on, and the sum" {
 	run "$gates" 3
 	[[ $status == 0 ]]
-	[[ ${lines[0]} =~ ^"PASS  gate 3 quota: tcp: at most "[0-9]+" comms for each device".*"  [loopback, "[0-9]+" CPUs, Linux ".*"]"$ ]]
-	[[ ${lines[1]} =~ ^"SKIP  gate 3 quota: ".*"no RDMA device  [this machine]"$ ]]
+	[[ ${lines[0]} =~ ^"PASS  gate 3 quota: tcp: at most "[0-9]+" comms for each device".*"  (loopback, "[0-9]+" CPUs, Linux ".*")"$ ]]
+	[[ ${lines[1]} =~ ^"SKIP  gate 3 quota: ".*"no RDMA device  (this machine)"$ ]]
 	[[ ${lines[2]} == "1 passed, 0 failed, 1 skipped" && ${#lines[@]} == 3 ]]
 }
 
