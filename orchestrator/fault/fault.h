@@ -114,8 +114,9 @@ void dr_fault_describe(const struct dr_fault_spec *s, const char *nic,
  * of the terminal, and undoes everything when this process ends for whatever reason: it watches
  * this process's pidfd, so descriptors that other children inherited do not delay it. Start it before
  * threads; it stays in the network namespace that the caller is in at that time.
- * If the guard itself is killed, the kernel removes its packet filters, and dr_fault_repair() of the
- * next start undoes the other faults.
+ * If the guard itself is killed, the kernel removes its packet filters, and the call here that notices
+ * it undoes the other faults: dr_guard_fd() is readable at once. If this process is killed too,
+ * dr_fault_repair() of the next start undoes them.
  * Calls belong to one thread at a time. The guard serves one request after another.
  */
 struct dr_guard;
@@ -155,9 +156,11 @@ int dr_guard_inject(struct dr_guard *g, const struct dr_fault_spec *s, const cha
 int dr_guard_undo(struct dr_guard *g, uint32_t id, struct dr_err *e) DR_MUST_CHECK;
 /* Readable when a report came or the guard died. */
 int dr_guard_fd(const struct dr_guard *g);
-/* 1 and *out; 0 none; -EPIPE the guard is dead. Reports of undoing that the guard started by itself
- * come too. */
+/* 1 and *out; 0 none; -EPIPE the guard is dead, and what it held was undone, see dr_guard_gone.
+ * Reports of undoing that the guard started by itself come too. */
 int dr_guard_poll(struct dr_guard *g, struct dr_fault_report *out);
+/* Of a dead guard: -EPIPE, and a text about its faults and what to do. */
+int dr_guard_gone(const struct dr_guard *g, struct dr_err *e);
 
 /* ------------------------------- after a crash ------------------------------- */
 

@@ -15,6 +15,18 @@
 #include <stdio.h>
 #include <unistd.h>
 
+/* Reap the guard, whose locks are free then, and undo what it left. */
+static void bury(struct dr_guard *g)
+{
+	g->dead = true;
+	kill(g->pid, SIGKILL); /* it ends already, or does not answer */
+	while (waitpid(g->pid, NULL, 0) < 0 && errno == EINTR)
+		;
+	dr_fault_repair(g->state_dir, &g->left);
+	if (g->left.code)
+		dr_error("fault", "%s", g->left.text);
+}
+
 int dr_guard_poll(struct dr_guard *g, struct dr_fault_report *out)
 {
 	ssize_t n;
@@ -28,7 +40,7 @@ int dr_guard_poll(struct dr_guard *g, struct dr_fault_report *out)
 		return 0;
 	if (n == (ssize_t)sizeof(*out))
 		return 1;
-	g->dead = true;
+	bury(g);
 	return -EPIPE;
 }
 
@@ -48,12 +60,15 @@ static int wait_report(struct dr_guard *g, int64_t deadline_ns, struct dr_fault_
 	}
 }
 
-static int guard_gone(struct dr_guard *g, struct dr_err *e)
+int dr_guard_gone(const struct dr_guard *g, struct dr_err *e)
 {
-	return dr_err_set(e, -EPIPE,
-		"the fault guard (pid %ld) is dead; packet filters ended with it, other faults are undone "
-		"by `dualrail doctor`",
-		(long)g->pid);
+	if (g->left.code)
+		return dr_err_set(e, -EPIPE,
+			"the fault guard (pid %ld) died, and a fault could not be undone; run "
+			"`dualrail doctor` as root: %s",
+			(long)g->pid, g->left.text);
+	return dr_err_set(
+		e, -EPIPE, "the fault guard (pid %ld) died; its faults were undone", (long)g->pid);
 }
 
 static int request(struct dr_guard *g, const struct dr_guard_request *q, struct dr_err *e)
@@ -61,7 +76,7 @@ static int request(struct dr_guard *g, const struct dr_guard_request *q, struct 
 	ssize_t n;
 
 	if (g->dead)
-		return guard_gone(g, e);
+		return dr_guard_gone(g, e);
 	do {
 		n = send(g->fd, q, sizeof(*q), MSG_DONTWAIT | MSG_NOSIGNAL);
 	} while (n < 0 && errno == EINTR);
@@ -69,8 +84,8 @@ static int request(struct dr_guard *g, const struct dr_guard_request *q, struct 
 		return 0;
 	if (errno == EAGAIN)
 		return dr_err_set(e, -EAGAIN, "the fault guard has too many requests waiting");
-	g->dead = true;
-	return guard_gone(g, e);
+	bury(g);
+	return dr_guard_gone(g, e);
 }
 
 static void free_guard(struct dr_guard *g)
@@ -113,10 +128,8 @@ int dr_guard_start(const struct dr_guard_options *opt, struct dr_guard **out, st
 	g->fd = -1;
 	int rc = start(g, opt ? opt : &none);
 	if (rc < 0) {
-		if (g->pid > 0) {
-			kill(g->pid, SIGKILL);
-			waitpid(g->pid, NULL, 0);
-		}
+		if (g->pid > 0 && !g->dead)
+			bury(g);
 		free_guard(g);
 		return dr_err_set(e, rc, "start the fault guard: %s", strerror(-rc));
 	}
@@ -129,8 +142,6 @@ void dr_guard_stop(struct dr_guard *g)
 	struct dr_guard_request q = { .op = DR_GUARD_STOP };
 	int64_t deadline_ns = dr_now_ns() + 15 * DR_NS_PER_S;
 	struct dr_fault_report r;
-	bool killed = false;
-	struct dr_err e;
 
 	if (!g)
 		return;
@@ -141,13 +152,8 @@ void dr_guard_stop(struct dr_guard *g)
 	if (!g->dead) {
 		dr_error("fault", "the guard (pid %ld) did not end within 15 s; it is killed now",
 			(long)g->pid);
-		kill(g->pid, SIGKILL);
-		killed = true;
+		bury(g);
 	}
-	while (waitpid(g->pid, NULL, 0) < 0 && errno == EINTR)
-		;
-	if (killed && dr_fault_repair(g->state_dir, &e) == 0 && e.code)
-		dr_error("fault", "%s", e.text);
 	free_guard(g);
 }
 

@@ -23,7 +23,9 @@ struct dr_guard_request {
 struct dr_guard {
 	int fd;
 	pid_t pid;
-	bool dead;
+	bool dead; /* and reaped */
+	struct dr_err
+		left; /* the last fault of a dead guard that could not be undone; code 0: none */
 	uint32_t last_id;
 	char *state_dir;
 };

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -90,6 +91,8 @@ static _Noreturn void command_child(const char *cmd, const char *nic)
 	sigset_t none;
 
 	setpgid(0, 0);
+	prctl(PR_SET_PDEATHSIG,
+		SIGKILL); /* of a killed guard: it must not go on while its UNDO runs */
 	for (int sig = 1; sig < NSIG; sig++)
 		signal(sig, SIG_DFL); /* the guard ignores some, and that is inherited */
 	sigemptyset(&none);

@@ -13,7 +13,7 @@
  *  2. While the run ends (ending), only the condition and the deadline count.
  *  3. The reason why a channel ended may arrive late, and a dead peer has a status of its own. So the
  *     verdict is delayed by DR_SESSION_WHY_NS.
- *  4. A message only updates the struct dr_client, which the waits check. Only FAILED ends the run, through the
+ *  4. A message only updates the struct dr_client, which the waits check. Only ABORT and FAILED end the run, through the
  *     health check of each wait.
  */
 
@@ -211,6 +211,11 @@ static int take(struct dr_session *s, const struct dr_message *m, struct dr_err 
 	case DR_MSG_FINISH:
 		merge(s, m->part);
 		c->finished = true;
+		break;
+	case DR_MSG_ABORT:
+		dr_client_end_for(c, m->status ? m->status : DR_EXIT_PEER,
+			m->status == DR_EXIT_ENV ? DR_REASON_NONE : DR_REASON_ENDED,
+			"server %s: %s", dr_control_peer(c->s.control), m->text);
 		break;
 	case DR_MSG_FAILED:
 		c->peer_err = m->err;

@@ -64,6 +64,42 @@ static void take_report(struct dr_session *s, const struct dr_fault_report *of_g
 		dr_warn("fault", "%s%s", rep.undo ? "could not undo: " : "", rep.text);
 }
 
+static void drop_guard(struct dr_session *s)
+{
+	if (s->inj.po.fd >= 0)
+		dr_poller_del(s->loop.poller, &s->inj.po);
+	s->inj.po.fd = -1;
+	dr_guard_stop(s->inj.guard);
+	s->inj.guard = NULL;
+}
+
+void dr_inject_renew(struct dr_session *s)
+{
+	struct dr_err e = { 0 };
+
+	if (!s->inj.guard || s->inj.po.fd >= 0)
+		return;
+	drop_guard(s);
+	if (dr_inject_init(s, &e))
+		dr_error("fault", "%s; this server injects no faults any more", e.text);
+}
+
+/* What it held is undone. A run that injects faults here ends. */
+static void guard_died(struct dr_session *s)
+{
+	struct dr_err e;
+
+	dr_poller_del(s->loop.poller, &s->inj.po);
+	s->inj.po.fd = -1;
+	memset(s->inj.held, 0, sizeof(s->inj.held));
+	dr_guard_gone(s->inj.guard, &e);
+	dr_error("fault", "%s", e.text);
+	if (s->side == DR_PLAN_CLIENT || (s->local && !s->status && s->plan.server_faults))
+		s->ops->failed(s, DR_EXIT_ENV, &e);
+	else if (!s->local)
+		dr_inject_renew(s);
+}
+
 static void on_guard(struct dr_pollable *po, uint32_t revents, int64_t now_ns)
 {
 	struct dr_session *s = dr_container_of(po, struct dr_session, inj.po);
@@ -74,11 +110,10 @@ static void on_guard(struct dr_pollable *po, uint32_t revents, int64_t now_ns)
 	(void)now_ns;
 	while ((rc = dr_guard_poll(s->inj.guard, &rep)) == 1)
 		take_report(s, &rep);
-	send_undo(&s->inj);
-	if (rc < 0) {
-		dr_poller_del(s->loop.poller, po);
-		po->fd = -1;
-	}
+	if (rc == 0)
+		send_undo(&s->inj);
+	if (rc < 0)
+		guard_died(s);
 }
 
 int dr_inject_init(struct dr_session *s, struct dr_err *e)
@@ -99,11 +134,7 @@ int dr_inject_init(struct dr_session *s, struct dr_err *e)
 
 void dr_inject_fini(struct dr_session *s)
 {
-	if (s->inj.po.fd >= 0)
-		dr_poller_del(s->loop.poller, &s->inj.po);
-	dr_guard_stop(s->inj.guard);
-	s->inj.guard = NULL;
-	s->inj.po.fd = -1;
+	drop_guard(s);
 }
 
 struct dr_inject_target dr_inject_target(const struct dr_fault_spec *f, const struct dr_plan *plan)
@@ -298,6 +329,8 @@ static int by_guard(
 	struct dr_injected *h = held_by_guard(&s->inj, 0);
 	char buf[DR_FAULT_NIC_MAX];
 
+	if (!s->inj.guard)
+		return dr_err_set(e, -EPIPE, "no fault guard; start this end again");
 	if (held(&s->inj, id))
 		return dr_err_set(e, -EEXIST, "fault %u is active already", id);
 	if (!h)

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "orchestrator/fault/guard_priv.h"
 #include "orchestrator/session/session_priv.h"
 
 #include "base/clock.h"
@@ -6,6 +7,7 @@
 
 #include <errno.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,6 +25,8 @@ static struct world {
 	char dir[64];
 	struct dr_fault_report last[2]; /* of the injection, of the undo */
 	unsigned n[2];
+	int failed; /* the status that ended the run; 0 */
+	struct dr_local local;
 } w;
 
 enum { DEADLINE_S = 20 };
@@ -34,7 +38,14 @@ static void on_fault(struct dr_session *s, const struct dr_fault_report *rep)
 	w.n[rep->undo]++;
 }
 
-static const struct dr_session_ops ops = { .fault = on_fault };
+static void on_failed(struct dr_session *s, int status, const struct dr_err *e)
+{
+	(void)s;
+	(void)e;
+	w.failed = status;
+}
+
+static const struct dr_session_ops ops = { .fault = on_fault, .failed = on_failed };
 
 /* The fault NAME: its command makes the file NAME, which `undo` removes. */
 static void define(const char *name, const char *undo)
@@ -66,8 +77,8 @@ static int set_up(void **state)
 	snprintf(w.dir, sizeof(w.dir), "/tmp/dr-inject-test-XXXXXX");
 	if (!mkdtemp(w.dir))
 		return -1;
-	define("one", "rm");
-	define("two", "rm");
+	define("one", "rm -f");
+	define("two", "rm -f");
 	define("stuck", "rmdir"); /* fails until the file is a directory */
 	w.faults.allow = true;
 	w.opt.faults = &w.faults;
@@ -181,12 +192,41 @@ static void a_failed_undo_is_repeated(void **state)
 	UNTIL(!there("stuck"));
 }
 
+/* What it held is undone at once and the run ends; the next session has another guard. */
+static void the_guard_dies(void **state)
+{
+	(void)state;
+	w.s.local = &w.local;
+	assert_int_equal(inject("one", 1), 0);
+	assert_int_equal(inject("two", 2), 0);
+	assert_int_equal(kill(w.s.inj.guard->pid, SIGKILL), 0);
+	UNTIL(w.failed);
+	assert_int_equal(w.failed, DR_EXIT_ENV);
+	assert_true(!there("one") && !there("two"));
+	assert_int_equal(inject("one", 3), -EPIPE);
+	dr_inject_end(&w.s);
+	w.s.local = NULL;
+	dr_inject_renew(&w.s);
+	assert_int_equal(inject("one", 1), 0);
+	/* Between sessions nothing has to end. */
+	dr_inject_end(&w.s);
+	UNTIL(!there("one"));
+	w.failed = 0;
+	pid_t pid = w.s.inj.guard->pid;
+	assert_int_equal(kill(pid, SIGKILL), 0);
+	UNTIL(w.s.inj.guard->pid != pid);
+	assert_int_equal(inject("one", 1), 0);
+	assert_int_equal(undo(1), 0);
+	assert_int_equal(w.failed, 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(each_is_undone_by_its_id, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(all_are_undone_at_the_end, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(a_failed_undo_is_repeated, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(the_guard_dies, set_up, tear_down),
 	};
 
 	dr_log_set_level(DR_LOG_ERROR + 1);

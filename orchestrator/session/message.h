@@ -21,8 +21,8 @@ enum dr_message_kind {
 	DR_MSG_INJECT,	/* fault.id, text: as in --fault; answer: FAULT */
 	DR_MSG_UNDO,	/* fault.id; answer: FAULT */
 	DR_MSG_SWITCH,	/* failback of all channels that the server sends on */
-	DR_MSG_ABORT,	/* status, text: the client gives up */
 	/* Both. */
+	DR_MSG_ABORT, /* status, text: this end gives up */
 	DR_MSG_EXPECT, /* gpu, totals, bytes: chunks and bytes that each channel of that GPU has sent so far */
 	DR_MSG_FINISH, /* the session is over; answer: FINISH with part */
 	/* Server to client. */

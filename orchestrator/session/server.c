@@ -40,7 +40,7 @@ struct server {
 	struct dr_boot_server *boot;
 
 	/* This session. */
-	bool open, accepted;
+	bool open, accepted, ready; /* ready: both ends have all handles */
 	char client[80];
 	char run[40], run_short[12]; /* the client's run_id, and its last part; "": it names none */
 	struct dr_record_mark mark;
@@ -111,16 +111,22 @@ static void log_prefix(const struct server *v, bool on)
 
 /* ---- the offer ---- */
 
+/* Before both ends have all handles the client is refused, later its run is ended. */
 static void refuse(struct dr_session *s, int status, const struct dr_err *e)
 {
+	struct dr_message m = { .kind = DR_MSG_ABORT, .status = status };
 	struct server *v = server_of(s);
 
-	say(v, true, "client %s refused: %s%s", v->client, e->text,
+	say(v, true, "client %s%s: %s%s", v->client, v->ready ? "" : " refused", e->text,
 		s->opt->one_off && !v->accepted ? "; waiting for another client (--one-off)" : "");
 	s->status = v->last_status = status;
 	dr_record_reason(dr_record_error(s->rec, status, e),
 		status == DR_EXIT_PEER ? DR_REASON_DECLINED : DR_REASON_NONE);
-	dr_boot_server_refuse(v->boot, status, e->text);
+	snprintf(m.text, sizeof(m.text), "%s", e->text);
+	if (v->ready)
+		dr_session_send(s, &m);
+	else
+		dr_boot_server_refuse(v->boot, status, e->text);
 }
 
 static int match(struct server *v, const json_t *params, const unsigned *gpus, unsigned n_gpus,
@@ -222,6 +228,7 @@ static void on_offer(void *arg, const json_t *params, const unsigned *gpus, unsi
 
 	v->open = true;
 	v->finished = v->aborted = v->told_failed = v->probed = v->accepted = s->lost = false;
+	v->ready = false;
 	s->status = 0;
 	s->failed_ns = 0;
 	v->then = AFTER_NOTHING;
@@ -408,8 +415,9 @@ static const struct dr_session_ops session_ops = { on_report, give_handles, take
 
 static void on_ready(void *arg)
 {
-	const struct server *v = server_of(arg);
+	struct server *v = server_of(arg);
 
+	v->ready = true;
 	dr_info("server", "client %s: %u GPUs, %u channels each", v->client, v->s.plan.n_gpus,
 		v->s.local->n_channels);
 }
@@ -476,6 +484,7 @@ static void close_session(struct server *v, enum dr_boot_cause cause, const char
 	dr_local_destroy(s->local);
 	s->local = NULL;
 	dr_mem_trim();
+	dr_inject_renew(s);
 	if (s->opt->one_off && !v->accepted) {
 		dr_record_reset(s->rec);
 		return;
@@ -497,17 +506,19 @@ static void on_closed(void *arg, enum dr_boot_cause cause, const char *text)
 	}
 }
 
-/* Channels that ended: inform the client; drop it when it is unreachable or does not end the session. */
+/* Channels that ended: inform the client; drop it when it is unreachable or does not end the session. Likewise a client
+ * that was told that the server gives up. */
 static int64_t check_health(struct server *v, int64_t now)
 {
 	struct dr_session *s = &v->s;
 	struct dr_message m = { .kind = DR_MSG_FAILED };
+	bool gave_up = v->ready && s->status;
 
-	if (!v->open || !s->local || !s->local->n_failed)
+	if (!v->open || !s->local || (!s->local->n_failed && !gave_up))
 		return DR_NEVER;
 	if (!s->failed_ns)
 		s->failed_ns = now;
-	if (!v->told_failed) {
+	if (!v->told_failed && !gave_up) {
 		v->told_failed = true;
 		m.err = s->local->fail_err;
 		snprintf(m.text, sizeof(m.text), "%s", s->local->fail_text);

@@ -32,7 +32,7 @@ struct dr_session_ops {
 	int (*take)(struct dr_session *s, const struct dr_message *m, struct dr_err *e);
 	/* A message that could not be read or taken. */
 	void (*bad_message)(struct dr_session *s, const struct dr_err *e);
-	/* This end cannot connect its channels, or a client cannot send. */
+	/* This end cannot connect its channels, its guard died, or a client cannot send. */
 	void (*failed)(struct dr_session *s, int status, const struct dr_err *e);
 	/* A fault at this end was injected or undone, or could not be. */
 	void (*fault)(struct dr_session *s, const struct dr_fault_report *rep);
@@ -142,6 +142,8 @@ void dr_inject(struct dr_session *s, const struct dr_fault_spec *f, uint32_t id)
 void dr_inject_undo(struct dr_session *s, uint32_t id);
 /* The session ended: every fault that it holds is undone. Reports come no more, failures are logged. */
 void dr_inject_end(struct dr_session *s);
+/* A server that has no workers: another guard in place of one that died. */
+void dr_inject_renew(struct dr_session *s);
 
 /*
  * The local end: workers, what they reported, and the rows that this end
