@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "bootstrap/bootstrap.h"
 
+#include "base/file.h"
 #include "base/log.h"
 
 #include <ctype.h>
 #include <errno.h>
 #include <sodium.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #define MAKE_ONE "; create one with: head -c 32 /dev/urandom | base64 >K; chmod 600 K"
 
@@ -47,16 +48,17 @@ int dr_boot_key_read(const char *path, struct dr_boot_key *out, struct dr_err *e
 {
 	if (sodium_init() < 0)
 		return dr_err_set(e, -EIO, "bootstrap: cannot initialise libsodium");
-	FILE *f = fopen(path, "re");
-	if (!f)
-		return dr_err_set(e, -errno, "key file %s: %s%s", path, strerror(errno),
-			errno == ENOENT ? MAKE_ONE : "");
+	struct dr_err why;
+	int fd = dr_file_open(path, &why);
+	if (fd < 0)
+		return dr_err_set(
+			e, fd, "key file %s: %s%s", path, why.text, fd == -ENOENT ? MAKE_ONE : "");
 	struct stat st;
 	uint8_t buf[FILE_MAX + 1];
-	setvbuf(f, NULL, _IONBF, 0); /* no copy of the key that stays in memory */
-	size_t len = fread(buf, 1, sizeof(buf), f);
-	int rc = ferror(f) || fstat(fileno(f), &st) ? -errno : 0;
-	fclose(f);
+	ssize_t got = dr_file_read(fd, buf, sizeof(buf));
+	int rc = got < 0 ? (int)got : fstat(fd, &st) ? -errno : 0;
+	size_t len = rc ? 0 : (size_t)got;
+	close(fd);
 	if (rc) {
 		dr_err_set(e, rc, "key file %s: %s", path, strerror(-rc));
 	} else if (len > FILE_MAX) {

@@ -97,7 +97,8 @@ const struct ha_variable ha_variables[] = {
 	  .help = "Write this plugin's debug lines at level INFO. Otherwise they need `NCCL_DEBUG=TRACE`." },
 	{ .name = "HA_NCCL_METRICS_FILE", .kind = HA_VAR_PATH, .offset = AT(metrics_file), .default_text = "none",
 	  .help = "Prometheus text file with counters of devices and failovers. %h and %p stand for host name and "
-		  "process id; several processes of a host need %p." },
+		  "process id; several processes of a host need %p. It appears by rename; a symbolic "
+		  "link or a file of another user is not replaced." },
 
 	{ .name = "NCCL_IB_HCA", .kind = HA_VAR_NAMES, .offset = AT(rdma_devices), .use = HA_USE_VERBS,
 	  .default_text = "automatic",

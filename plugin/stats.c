@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "plugin/stats.h"
 
+#include "base/file.h"
+
 #include <errno.h>
-#include <fcntl.h>
-#include <string.h>
-#include <unistd.h>
+#include <stdlib.h>
+
+#define OPTION "HA_NCCL_METRICS_FILE"
 
 void ha_counters_add(struct ha_counters *to, const struct dr_channel_stats *st, bool sender,
 	const unsigned by_path[DR_PATHS])
@@ -71,26 +73,18 @@ void ha_counters_print(const struct ha_counters *c, const struct ha_devices *d, 
 int ha_counters_write(
 	const struct ha_counters *c, const struct ha_devices *d, const char *path, struct dr_err *e)
 {
-	char part[HA_PATH_BYTES + 32];
-	FILE *f = NULL;
-	int fd, rc = 0;
+	char *text = NULL;
+	size_t len = 0;
+	FILE *f = open_memstream(&text, &len);
+	int rc = f ? 0 : -ENOMEM;
 
-	snprintf(part, sizeof(part), "%s.%d", path, (int)getpid());
-	(void)unlink(part); /* of an earlier process with this number */
-	fd = open(part, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
-	if (fd >= 0 && !(f = fdopen(fd, "w")))
-		close(fd);
-	if (!f)
-		return dr_err_set(e, -errno, "HA_NCCL_METRICS_FILE: %s: %s", part, strerror(errno));
-	ha_counters_print(c, d, f);
-	if (ferror(f))
-		rc = -EIO;
-	if (fclose(f) != 0)
-		rc = -errno;
-	if (rc == 0 && rename(part, path) != 0)
-		rc = -errno;
-	if (rc == 0)
-		return 0;
-	(void)unlink(part);
-	return dr_err_set(e, rc, "HA_NCCL_METRICS_FILE: %s: %s", path, strerror(-rc));
+	if (f) {
+		ha_counters_print(c, d, f);
+		rc = fclose(f) ? -ENOMEM : 0;
+	}
+	/* Not flushed to disk: it is written again in seconds, by a thread that others wait for. */
+	rc = rc ? dr_err_set(e, rc, OPTION ": out of memory")
+		: dr_file_write(OPTION, path, text, len, 0, e);
+	free(text); /* lint-ok: of open_memstream */
+	return rc;
 }

@@ -22,7 +22,7 @@ void ha_counters_add(struct ha_counters *to, const struct dr_channel_stats *st, 
 void ha_counters_sum(struct ha_counters *to, const struct ha_counters *from);
 /* The text, one series per device or total. */
 void ha_counters_print(const struct ha_counters *c, const struct ha_devices *d, FILE *to);
-/* Writes it beside `path` without following links, then renames it. -errno. */
+/* Writes it as dr_file_write does. -errno. */
 int ha_counters_write(const struct ha_counters *c, const struct ha_devices *d, const char *path,
 	struct dr_err *e);
 

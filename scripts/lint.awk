@@ -132,6 +132,8 @@ function check_calls() {
 	ban("strcpy|stpcpy|strcat|sprintf|vsprintf|gets", "^$", "use snprintf with the size of the buffer")
 	ban("atoi|atol|atoll|atof", "^$", "use dr_parse_u64, dr_parse_double (base/units.h)")
 	ban("strtok", "^$", "use strsep or strcspn")
+	ban("creat|mkostemp|mkstemp|rename|renameat|renameat2|freopen", "^base/file\\.c$|^scripts/|(^|/)tests/|_test\\.c$",
+		"use dr_file_write (base/file.h)")
 	if (code ~ /(^|[^A-Za-z0-9_])volatile([^A-Za-z0-9_]|$)/ && code !~ /asm(__)?[ ]+(__)?volatile/)
 		say("volatile orders nothing: use C11 atomics (also in signal handlers)")
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "orchestrator/doctor/doctor.h"
 
+#include "base/file.h"
 #include "base/log.h"
 #include "bootstrap/net.h"
 #include "orchestrator/doctor/peer.h"

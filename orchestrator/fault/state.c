@@ -2,13 +2,14 @@
 /*
  * Where state files live, what is in them and who may touch one. Invariants:
  * 1. A directory is used only if it belongs to this user, is not writable for others and is no symbolic
- *    link.
+ *    link. XDG_RUNTIME_DIR counts only if it belongs to this user: root may have inherited another user's.
  * 2. The process that holds the flock of a file that still has a name owns the fault.
  * 3. A file is read only under its lock and unlinked only under its lock.
  * Files are not flushed to disk: a fault does not outlive the boot that is named in its file.
  */
 #include "orchestrator/fault/state.h"
 
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/rng.h"
 #include "base/sysfile.h"
@@ -174,6 +175,7 @@ struct dr_state_file {
 static unsigned candidates(const char *dir, char out[DIRS_MAX][PATH_LEN])
 {
 	const char *run = getenv("XDG_RUNTIME_DIR");
+	struct stat st;
 	unsigned n = 0;
 
 	if (dir) {
@@ -182,7 +184,7 @@ static unsigned candidates(const char *dir, char out[DIRS_MAX][PATH_LEN])
 	}
 	if (geteuid() == 0)
 		snprintf(out[n++], PATH_LEN, "/run/dualrail");
-	if (run && run[0] == '/')
+	if (run && run[0] == '/' && stat(run, &st) == 0 && st.st_uid == geteuid())
 		snprintf(out[n++], PATH_LEN, "%s/dualrail", run);
 	snprintf(out[n++], PATH_LEN, "/tmp/dualrail-%ld", (long)geteuid());
 	return n;
@@ -400,6 +402,15 @@ static int visit(const char *name, void *arg)
 	return 0;
 }
 
+/* Somebody else's, at the place of a state directory: nothing in it is read. */
+static void tell_unusable(const char *dir, int rc)
+{
+	dr_warn("fault",
+		"state directory %s is not used: %s; it must be a directory of user %u that no other user "
+		"may write to: check and remove it",
+		dir, strerror(-rc), (unsigned)geteuid());
+}
+
 int dr_state_each(const char *dir, int (*fn)(const struct dr_state *s, const char *path, void *arg),
 	void *arg)
 {
@@ -412,8 +423,11 @@ int dr_state_each(const char *dir, int (*fn)(const struct dr_state *s, const cha
 	for (unsigned i = 0; i < n; i++) {
 		v.dir = dirs[i];
 		v.dir_fd = open_dir(v.dir, false);
-		if (v.dir_fd < 0)
+		if (v.dir_fd < 0) {
+			if (v.dir_fd != -ENOENT)
+				tell_unusable(v.dir, v.dir_fd);
 			continue;
+		}
 		(void)dr_sysfile_each("", v.dir, visit, &v);
 		close(v.dir_fd);
 	}

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "orchestrator/fault/state.h"
 
+#include "base/log.h"
 #include "base/mem.h"
 
 #include <errno.h>
@@ -169,6 +170,79 @@ static void foreign_places_refused(void **state)
 	unlink(link);
 }
 
+static unsigned told;
+
+static void hear(enum dr_log_level level, const char *component, const char *text, void *arg)
+{
+	(void)level;
+	(void)component;
+	(void)arg;
+	told += strstr(text,
+			"is not used: Operation not permitted; it must be a directory of user") !=
+		NULL;
+}
+
+static void hear_any(enum dr_log_level level, const char *component, const char *text, void *arg)
+{
+	(void)level;
+	(void)component;
+	(void)arg;
+	told += strstr(text, dir) && strstr(text, " is not used: ");
+}
+
+/* What another user put where the directory of root would be is neither read nor undone. */
+static void the_directory_of_another_user(void **state)
+{
+	struct dr_state_file *f;
+	struct dr_err e;
+	int n = 0;
+
+	(void)state;
+	if (geteuid() != 0) {
+		print_message("needs root, to have a directory of another user\n");
+		skip();
+	}
+	assert_int_equal(dr_state_create(dir, "rail0", &sample, &f, &e), 0);
+	dr_state_leave(f); /* as a killed guard leaves it */
+	assert_int_equal(chown(dir, 65534, 65534), 0);
+	dr_log_set_sink(hear, NULL);
+	assert_int_equal(dr_state_each(dir, count, &n), 0);
+	dr_log_set_sink(NULL, NULL);
+	assert_int_equal(n, 0);
+	assert_int_equal(told, 1);
+	assert_int_equal(dr_state_create(dir, "rail1", &sample, &f, &e), -EPERM);
+	assert_int_equal(chown(dir, 0, 0), 0);
+	assert_int_equal(dr_state_each(dir, count, &n), 1);
+	assert_int_equal(n, 1);
+}
+
+/* sudo keeps XDG_RUNTIME_DIR in some set-ups: another user's directory is no place for state files. */
+static void the_runtime_directory_of_another_user(void **state)
+{
+	char path[80];
+
+	(void)state;
+	if (geteuid() != 0) {
+		print_message("needs root, to have a directory of another user\n");
+		skip();
+	}
+	snprintf(path, sizeof(path), "%s/dualrail", dir);
+	assert_int_equal(symlink("nowhere", path), 0); /* it would be told if the place counted */
+	assert_int_equal(setenv("XDG_RUNTIME_DIR", dir, 1), 0);
+	dr_log_set_sink(hear_any, NULL);
+	told = 0;
+	dr_state_each(NULL, refuse, &(int){ 0 });
+	assert_int_equal(told, 1);
+	assert_int_equal(chown(dir, 65534, 65534), 0);
+	told = 0;
+	dr_state_each(NULL, refuse, &(int){ 0 });
+	assert_int_equal(told, 0);
+	dr_log_set_sink(NULL, NULL);
+	assert_int_equal(chown(dir, 0, 0), 0);
+	unsetenv("XDG_RUNTIME_DIR");
+	unlink(path);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -176,6 +250,8 @@ int main(void)
 		cmocka_unit_test(one_writer),
 		cmocka_unit_test(void_files_go),
 		cmocka_unit_test(foreign_places_refused),
+		cmocka_unit_test(the_directory_of_another_user),
+		cmocka_unit_test(the_runtime_directory_of_another_user),
 	};
 
 	return cmocka_run_group_tests_name("fault state", tests, make_dir, remove_dir);

@@ -125,7 +125,11 @@ static const struct dr_opt_pair files[] = {
 		"Options: {\"long-name\": value}. Options of other commands are ignored." },
 	{ "FILE of --key-file",
 		"Shared secret of both ends, at least 16 bytes: head -c 32 /dev/urandom | base64 >K; chmod 600 "
-		"K" },
+		"K. A regular file of this user or of root, or /dev/stdin or /dev/fd/N." },
+	{ "result files",
+		"A new file replaces an own one and keeps its permissions, without setuid, setgid and sticky. "
+		"A symbolic link or a file of another user is refused with status 2. Devices, FIFOs, "
+		"/dev/stdout and /dev/fd/N are written as they are." },
 	{ NULL, NULL },
 };
 

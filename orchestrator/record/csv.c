@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "orchestrator/record/fields.h"
 #include "orchestrator/record/report.h"
 
@@ -195,7 +196,7 @@ static int write_table(const char *option, const char *path, const struct dr_row
 	if (f && fclose(f) && !rc)
 		rc = -ENOMEM;
 	rc = rc ? dr_err_set(e, rc, "cannot write %s=%s: out of memory", option, path)
-		: dr_file_write(option, path, text, len, e);
+		: dr_file_write(option, path, text, len, DR_FILE_SYNC, e);
 	free(text); /* lint-ok: of open_memstream */
 	return rc;
 }

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/units.h"
@@ -394,7 +395,7 @@ static int write_file(struct dr_output *o, size_t i, struct dr_record *rec, stru
 			  : render_baseline(o, rec, &text, &len);
 	if (rc)
 		return dr_err_set(e, rc, "cannot write %s=%s: out of memory", x->option, path);
-	rc = dr_file_write(x->option, path, text, len, e);
+	rc = dr_file_write(x->option, path, text, len, DR_FILE_SYNC, e);
 	free(text); /* lint-ok: of open_memstream */
 	return rc;
 }

@@ -12,18 +12,6 @@
 
 /* --------------------------------- files --------------------------------- */
 
-/*
- * A file is written beside its target, flushed to disk and renamed. A target that exists and is no
- * regular file (/dev/stdout, a pipe), or whose directory takes no new files, is written in place. `option`
- * ("--json") precedes the path in errors.
- */
-/* Could it be written? Leaves nothing behind, makes no empty file. -errno. */
-int dr_file_probe(const char *option, const char *path, struct dr_err *e) DR_MUST_CHECK;
-/* The whole text is on disk under its name, or -errno and the target is as it was (in place: cut). */
-int dr_file_write(const char *option, const char *path, const char *text, size_t len,
-	struct dr_err *e) DR_MUST_CHECK;
-/* There is no file of that name (any more). False: it is no regular file, or cannot be removed. */
-bool dr_file_remove(const char *path);
 /* Write and flush; what: "standard output". Says so too when an earlier write failed. */
 int dr_stream_put(FILE *f, const char *text, size_t len, const char *what, struct dr_err *e);
 /* One document and a newline into memory (open_memstream). indent 0: on one line. 0 or -ENOMEM. */
@@ -34,7 +22,7 @@ int dr_json_write(const json_t *doc, FILE *f, unsigned indent);
 int dr_json_output(const char *path, json_t *doc, int status);
 
 /* A result document written by --json=FILE or --save-baseline. At most 64 MiB. -EBADMSG: not
- * JSON, another schema, or no bandwidth in it. `option` ("--baseline") precedes the path in errors.
+ * JSON, another schema, or no bandwidth in it; errors of dr_file_open. `option` ("--baseline") precedes the path in errors.
  * The caller owns *out. */
 int dr_baseline_load(const char *option, const char *path, json_t **out, struct dr_err *e)
 	DR_MUST_CHECK;

@@ -137,7 +137,7 @@ WRAP(SYSTEM, int, signalfd, (int fd, const sigset_t *s, int f), (fd, s, f), -1, 
 WRAP(SYSTEM, int, pipe2, (int v[2], int f), (v, f), -1, EMFILE)
 WRAP(SYSTEM, int, fstat, (int fd, struct stat *s), (fd, s), -1, EIO)
 WRAP(SYSTEM, int, fsync, (int fd), (fd), -1, EIO)
-WRAP(SYSTEM, int, rename, (const char *a, const char *b), (a, b), -1, EACCES)
+WRAP(SYSTEM, int, renameat, (int d, const char *a, int t, const char *b), (d, a, t, b), -1, EACCES)
 WRAP(SYSTEM, FILE *, fopen, (const char *p, const char *m), (p, m), NULL, EMFILE)
 WRAP(SYSTEM, FILE *, fdopen, (int fd, const char *m), (fd, m), NULL, ENOMEM)
 WRAP(SYSTEM, FILE *, open_memstream, (char **p, size_t *n), (p, n), NULL, ENOMEM)

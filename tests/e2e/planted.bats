@@ -1,0 +1,138 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# Files that another user placed under a name that root is about to write or read: status 2, one message, nothing else.
+# shellcheck disable=SC2154,SC2030,SC2031,SC2016 # set by lib.bash and by run; text for another shell
+
+setup() {
+	load lib
+	common_setup
+}
+
+teardown() {
+	common_teardown
+	validated
+}
+
+# Runs a command as another user.
+other() {
+	setpriv --reuid 65534 --regid 65534 --clear-groups "$@"
+}
+
+# shared: a directory as /tmp is, with what another user planted there; skips the test without root.
+shared() {
+	[[ $(id -u) == 0 ]] || skip "needs root, to have files of another user"
+	chmod 755 . && mkdir shared && chmod 1777 shared
+	echo 'root:secret' >victim
+	chmod 600 victim
+	other true || skip "another user cannot be had here"
+	other env -C shared sh -c 'echo planted >file && chmod 4777 file && ln -s ../victim link && mkfifo fifo && ln -s /dev/zero device'
+}
+
+# What is in the shared directory, with owners, modes and sizes.
+inventory() {
+	stat -c '%n %u %A %s %i' shared/* victim
+	cat victim shared/file
+}
+
+# refused REASON COMMAND...: status 2 with that reason, at once, and nothing has changed.
+refused() {
+	local reason=$1 before
+	shift
+	before=$(inventory)
+	run timeout "$WAIT_S" "$DUALRAIL" "$@"
+	echo "$* -> $status $output"
+	[ "$status" -eq 2 ]
+	[[ $output == *"$reason"* ]]
+	[ "$(inventory)" = "$before" ]
+	[ -z "$(find shared -name '.*' ! -name shared)" ]
+}
+
+@test "a planted file, link or FIFO is not written, whichever option names it" {
+	local option
+	shared
+	for option in --json --csv --prom --save-baseline; do
+		refused "cannot write $option=shared/file: it belongs to user 65534, this process runs as user 0; remove it or name another file" \
+			client 127.0.0.1 "$option=shared/file"
+		refused "cannot write $option=shared/link: it is a symbolic link; name the file that it points to, or remove the link" \
+			client 127.0.0.1 "$option=shared/link"
+		refused "cannot write $option=shared/fifo: it belongs to user 65534" client 127.0.0.1 "$option=shared/fifo"
+	done
+	refused "cannot write --json=shared/file: it belongs to user 65534" server --json=shared/file
+	refused "cannot write --json=shared/link: it is a symbolic link" doctor --json=shared/link
+	refused "cannot write --json=shared/file: it belongs to user 65534" topo --json=shared/file
+	mkdir tables
+	mv shared/file tables/interval.csv
+	run timeout "$WAIT_S" "$DUALRAIL" client 127.0.0.1 --csv-dir tables
+	[ "$status" -eq 2 ]
+	[[ $output == *"cannot write --csv-dir=tables/interval.csv: it belongs to user 65534"* ]]
+	[ "$(cat tables/interval.csv)" = planted ]
+}
+
+@test "a planted key or baseline is not read, and a FIFO is not waited for" {
+	local name
+	shared
+	for name in file link device; do
+		refused "belongs to user 65534, this process runs as user 0; copy the file, or change its owner" \
+			client 127.0.0.1 --key-file "shared/$name"
+		refused "belongs to user 65534, this process runs as user 0; copy the file, or change its owner" \
+			server --key-file "shared/$name"
+		refused "cannot read --baseline=shared/$name: " client 127.0.0.1 --baseline "shared/$name"
+	done
+	refused "it is not a regular file; copy it into one" client 127.0.0.1 --key-file shared/fifo
+	refused "it is not a regular file; copy it into one" client 127.0.0.1 --baseline shared/fifo
+	# No byte of what the link points to is in a message.
+	[[ $output != *secret* ]]
+}
+
+@test "another user's directory at the place of root's state files is reported and not read" {
+	shared
+	unshare -m true 2>/dev/null || skip "mount namespaces cannot be made here"
+	run timeout "$WAIT_S" unshare -m sh -c 'mount -t tmpfs none /run && mkdir /run/dualrail &&
+		chown 65534 /run/dualrail && exec "$@"' sh "$DUALRAIL" client 127.0.0.1 --dry-run --json=c.json
+	[[ $output == *"state directory /run/dualrail is not used: Operation not permitted; it must be a directory of user 0"* ]]
+}
+
+@test "own files are replaced without special mode bits; devices, descriptors and FIFOs are written" {
+	local old reader
+	: >own.json
+	: >real.csv
+	chmod 6755 own.json
+	old=$(stat -c %i own.json)
+	mkfifo stream
+	start reader cat stream
+	reader=$pid
+	umask 027
+	start_server -1 --json=new.json
+	client -D 100ms -q --json=own.json --csv /dev/fd/9 --prom stream --save-baseline base.json 9>>real.csv
+	[ "$status" -eq 0 ]
+	ends "$reader" 0
+	ends "$server" 0
+	[ "$(stat -c %a own.json)" = 755 ]
+	[ "$(stat -c %i own.json)" != "$old" ]
+	[ "$(stat -c %a new.json)" = 640 ]
+	grep -q ^total, real.csv
+	grep -q ^dualrail_ reader.out
+	# A key by descriptor, and by a link of this user, as Kubernetes mounts it.
+	head -c 32 /dev/urandom | base64 >key.1
+	chmod 600 key.1
+	ln -s key.1 key
+	start_server -1 --key-file key
+	client -D 100ms -q --key-file <(cat key.1) --json=/dev/stdout --csv /dev/null
+	[ "$status" -eq 0 ]
+	ends "$server" 0
+	[[ $output == *'"schema": "dualrail/1"'* ]]
+	[ -c /dev/null ]
+}
+
+@test "a full file system: one message, and the old document is whole" {
+	[[ $(id -u) == 0 ]] && unshare -m true 2>/dev/null || skip "needs root for a full file system"
+	mkdir full
+	start_server
+	# The program writes a document of more than 4 KiB into a file system that has 8 KiB, 4 of them in use.
+	run timeout "$WAIT_S" unshare -m sh -c 'mount -t tmpfs -o size=8k none full && echo old >full/c.json && "$@"
+		code=$?; cat full/c.json; ls -A full; exit $code' sh "$DUALRAIL" \
+		client 127.0.0.1 --port "$port" "${SMALL[@]}" -D 100ms -q --json=full/c.json
+	[ "$status" -eq 2 ]
+	[ "$(grep -c "cannot write --json=full/c.json: No space left on device; free some space" <<<"$output")" -ge 1 ]
+	[ "$(tail -n 2 <<<"$output")" = $'old\nc.json' ]
+}
