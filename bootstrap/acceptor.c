@@ -19,8 +19,8 @@ struct dr_listener {
 	struct dr_addr addr;
 };
 
-void dr_acceptor_warn(
-	struct dr_acceptor *a, const struct dr_link *l, const char *text, int64_t now_ns)
+static void warn_rejected(
+	struct dr_acceptor *a, const char *peer, uint16_t port, const char *text, int64_t now_ns)
 {
 	struct dr_warn_limit *w = &a->warn;
 	double since_s = w->at_ns ? (double)(now_ns - w->at_ns) / 1e9 : WARN_BURST;
@@ -35,9 +35,101 @@ void dr_acceptor_warn(
 	if (w->left_out)
 		snprintf(more, sizeof(more), " (%u similar messages suppressed)", w->left_out);
 	w->left_out = 0;
-	dr_warn(a->component, "rejected connection from %s on port %u: %s%s", l->peer,
-		l->local_port, text, more);
+	dr_warn(a->component, "rejected connection from %s on port %u: %s%s", peer, port, text,
+		more);
 }
+
+void dr_acceptor_warn(
+	struct dr_acceptor *a, const struct dr_link *l, const char *text, int64_t now_ns)
+{
+	warn_rejected(a, l->peer, l->local_port, text, now_ns);
+}
+
+/* ---- pending connections ------------------------------------------------------------------ */
+
+static bool pending(const struct dr_acceptor *a, const struct dr_link *l, const struct dr_addr *of)
+{
+	return (l->state == DR_LINK_UP || l->state == DR_LINK_CLOSING) && a->ops->pending(l) &&
+	       (!of || dr_same_host(&l->addr.ss, &of->ss));
+}
+
+/* of: only those of this address; NULL: all. */
+static unsigned count_pending(const struct dr_acceptor *a, const struct dr_addr *of)
+{
+	unsigned n = 0;
+	for (const struct dr_link *l = *a->links; l; l = l->next)
+		n += pending(a, l, of);
+	return n;
+}
+
+/* The address with the most. */
+static const struct dr_addr *most_of(const struct dr_acceptor *a)
+{
+	const struct dr_addr *most = NULL;
+	unsigned n_most = 0;
+	for (const struct dr_link *l = *a->links; l; l = l->next) {
+		unsigned n = pending(a, l, NULL) ? count_pending(a, &l->addr) : 0;
+		if (n > n_most) {
+			most = &l->addr;
+			n_most = n;
+		}
+	}
+	return most;
+}
+
+/* Closes one: the oldest of those that close anyway, else the oldest. False: there is none. */
+static bool shed(struct dr_acceptor *a, const struct dr_addr *of, const char *why, int64_t now_ns)
+{
+	struct dr_link *oldest = NULL;
+	for (struct dr_link *l = *a->links; l; l = l->next) {
+		if (!pending(a, l, of))
+			continue;
+		if (l->state == DR_LINK_CLOSING) {
+			dr_link_abort(l);
+			return true;
+		}
+		oldest = oldest ? oldest : l;
+	}
+	if (!oldest)
+		return false;
+	dr_acceptor_warn(a, oldest, why, now_ns);
+	dr_link_abort(oldest);
+	return true;
+}
+
+static void make_room(struct dr_acceptor *a, int fd, const struct dr_addr *from, int64_t now_ns)
+{
+	unsigned n = count_pending(a, NULL);
+	if (count_pending(a, from) >= DR_ACCEPTOR_SOURCE_MAX)
+		n -= shed(a, from,
+			"too many pending connections of this address; the oldest is closed",
+			now_ns);
+	if (n >= DR_ACCEPTOR_PENDING_MAX)
+		n -= shed(a, most_of(a), "too many pending connections; the oldest is closed",
+			now_ns);
+	if (!dr_files_scarce(fd))
+		return;
+	for (; n >= DR_ACCEPTOR_SCARCE_MAX; n--)
+		shed(a, NULL,
+			"few descriptors are free; the oldest pending connection is closed; raise "
+			"the limit of open files (ulimit -n)",
+			now_ns);
+}
+
+static bool allowed(struct dr_acceptor *a, const struct dr_listener *d, const struct dr_addr *from,
+	int64_t now_ns)
+{
+	char peer[DR_ADDR_TEXT], text[96];
+	if (!a->allow || dr_networks_have(a->allow, &from->ss))
+		return true;
+	dr_addr_format(from, peer, sizeof(peer));
+	snprintf(text, sizeof(text), "not in the networks of --allow-from (%llu so far)",
+		(unsigned long long)++a->refused);
+	warn_rejected(a, peer, dr_addr_port(&d->addr), text, now_ns);
+	return false;
+}
+
+/* ---- listening sockets -------------------------------------------------------------------- */
 
 /* DR_NEVER: accept again. */
 static void pause_until(struct dr_acceptor *a, int64_t until_ns)
@@ -53,7 +145,7 @@ static bool again(struct dr_acceptor *a, int err, int64_t now_ns)
 {
 	if (err != EMFILE && err != ENFILE && err != ENOMEM && err != ENOBUFS)
 		return err == EINTR || err == ECONNABORTED;
-	if (a->ops->shed(a, strerror(err), now_ns))
+	if (shed(a, NULL, strerror(err), now_ns))
 		return true;
 	if (now_ns >= a->warn_at_ns)
 		dr_warn(a->component,
@@ -66,7 +158,8 @@ static bool again(struct dr_acceptor *a, int err, int64_t now_ns)
 
 static void listener_ready(struct dr_pollable *po, uint32_t revents, int64_t now_ns)
 {
-	struct dr_acceptor *a = dr_container_of(po, struct dr_listener, po)->owner;
+	struct dr_listener *d = dr_container_of(po, struct dr_listener, po);
+	struct dr_acceptor *a = d->owner;
 	(void)revents;
 	for (int i = 0; i < ACCEPTS_MAX; i++) {
 		int64_t full = a->ops->full_until ? a->ops->full_until(a, now_ns) : 0;
@@ -77,19 +170,28 @@ static void listener_ready(struct dr_pollable *po, uint32_t revents, int64_t now
 		struct dr_addr from = { .len = sizeof(from.ss) };
 		int fd = accept4(po->fd, (struct sockaddr *)&from.ss, &from.len,
 			SOCK_NONBLOCK | SOCK_CLOEXEC);
-		if (fd >= 0)
-			a->ops->accepted(a, fd, &from, now_ns);
-		else if (!again(a, errno, now_ns))
-			return;
+		if (fd < 0) {
+			if (!again(a, errno, now_ns))
+				return;
+			continue;
+		}
+		if (!allowed(a, d, &from, now_ns)) {
+			close(fd);
+			continue;
+		}
+		make_room(a, fd, &from, now_ns);
+		a->ops->accepted(a, fd, &from, now_ns);
 	}
 }
 
 void dr_acceptor_init(struct dr_acceptor *a, const struct dr_acceptor_ops *ops,
-	struct dr_poller *poller, const char *component)
+	struct dr_poller *poller, struct dr_link **links, const char *component)
 {
-	*a = (struct dr_acceptor){
-		.ops = ops, .poller = poller, .component = component, .paused_until_ns = DR_NEVER
-	};
+	*a = (struct dr_acceptor){ .ops = ops,
+		.poller = poller,
+		.links = links,
+		.component = component,
+		.paused_until_ns = DR_NEVER };
 }
 
 void dr_acceptor_close(struct dr_acceptor *a, unsigned n)

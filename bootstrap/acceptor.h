@@ -2,18 +2,26 @@
 #ifndef DR_BOOTSTRAP_ACCEPTOR_H
 #define DR_BOOTSTRAP_ACCEPTOR_H
 
+#include "base/source.h"
 #include "bootstrap/link.h"
 
 /*
- * Listening TCP sockets of one owner, and the WARN lines about connections that it rejects. When descriptors or memory
- * run out the owner closes a connection, or accepting pauses; epoll would report the socket again at once.
+ * Listening TCP sockets of one owner, and the WARN lines about connections that it rejects.
+ *  1. A connection is pending until it has shown that it belongs to a session; one that closes after a failure still is.
+ *     There are at most DR_ACCEPTOR_PENDING_MAX of them, of one source address at most DR_ACCEPTOR_SOURCE_MAX.
+ *     Above the latter, the address's oldest is closed; above the former, the oldest of the address with the most. So a source that
+ *     floods closes its own.
+ *  2. While few descriptors are free (dr_files_scarce), there are at most DR_ACCEPTOR_SCARCE_MAX.
+ *  3. When descriptors or memory run out, a pending connection is closed, or accepting pauses: epoll would report the
+ *     socket again at once.
  */
+enum { DR_ACCEPTOR_PENDING_MAX = 128, DR_ACCEPTOR_SOURCE_MAX = 64, DR_ACCEPTOR_SCARCE_MAX = 4 };
 struct dr_acceptor;
 struct dr_acceptor_ops {
-	/* Take over the socket, or close it. */
+	/* Take over the socket, or close it. There is room for it. */
 	void (*accepted)(struct dr_acceptor *a, int fd, const struct dr_addr *from, int64_t now_ns);
-	/* Descriptors or memory ran out: close a connection. False: there is none. */
-	bool (*shed)(struct dr_acceptor *a, const char *why, int64_t now_ns);
+	/* Of a link that is up or closes: is it pending? */
+	bool (*pending)(const struct dr_link *l);
 	/* Is there room for another connection? 0: yes; else the time until which accepting pauses, and new
 	 * connections wait in the kernel. NULL: always. */
 	int64_t (*full_until)(struct dr_acceptor *a, int64_t now_ns);
@@ -29,17 +37,21 @@ struct dr_warn_limit {
 struct dr_acceptor {
 	const struct dr_acceptor_ops *ops;
 	struct dr_poller *poller;
-	const char *component; /* of log lines */
+	struct dr_link **links; /* the accepted ones, in order of age */
+	const char *component;	/* of log lines */
+	const struct dr_networks
+		*allow; /* sources of connections; NULL: all. The owner may set it, borrowed */
 	/* private */
 	struct dr_listener **listeners;
 	unsigned n;
 	int64_t paused_until_ns, warn_at_ns;
 	struct dr_warn_limit warn;
+	uint64_t refused; /* from elsewhere than `allow` */
 };
 
-/* ops, poller and component are borrowed. */
+/* All pointers are borrowed. */
 void dr_acceptor_init(struct dr_acceptor *a, const struct dr_acceptor_ops *ops,
-	struct dr_poller *poller, const char *component);
+	struct dr_poller *poller, struct dr_link **links, const char *component);
 /* Closes the sockets; connections are the owner's. */
 void dr_acceptor_fini(struct dr_acceptor *a);
 /* As dr_net_listen. */

@@ -5,6 +5,7 @@
 #include "base/defs.h"
 #include "base/err.h"
 #include "base/poller.h"
+#include "base/source.h"
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -156,6 +157,8 @@ struct dr_boot_opts {
 	const char *version;	       /* build version string, <= 63 bytes */
 	struct dr_boot_timing timing;
 	/* server */
+	const struct dr_networks
+		*allow; /* --allow-from: other sources are refused; NULL: all are allowed. Copied */
 	bool listen_base; /* also on port_base when GPU 0 is not in the list; taken is no error */
 	/* client */
 	const char *host;     /* name or numeric address, IPv4 or IPv6; every address is tried */

@@ -369,6 +369,11 @@ size_t dr_conv_feed(
 
 /* ---- time --------------------------------------------------------------------------------- */
 
+static int64_t input_ns(const struct dr_conv *c)
+{
+	return c->state == DR_CONV_OPEN && c->o.message_ns ? c->o.message_ns : c->o.stage_ns;
+}
+
 int64_t dr_conv_deadline(const struct dr_conv *c)
 {
 	int64_t at = DR_NEVER;
@@ -376,7 +381,7 @@ int64_t dr_conv_deadline(const struct dr_conv *c)
 		return at;
 	bool owner_decides = c->o.role == DR_CONV_SERVER && c->state == DR_CONV_WELCOME;
 	if ((c->state != DR_CONV_OPEN && !owner_decides) || c->in_len > 0)
-		at = c->stage_at_ns + c->o.stage_ns;
+		at = c->stage_at_ns + input_ns(c);
 	if (c->out_since_ns != DR_NEVER)
 		at = DR_MIN(at, c->out_since_ns + c->o.stage_ns);
 	return at;
@@ -388,21 +393,21 @@ void dr_conv_tick(struct dr_conv *c, int64_t now_ns, struct dr_conv_event *ev)
 	memset(ev, 0, sizeof(*ev));
 	if (now_ns < dr_conv_deadline(c))
 		return;
-	double s = (double)c->o.stage_ns / 1e9;
+	double s = (double)c->o.stage_ns / 1e9, input_s = (double)input_ns(c) / 1e9;
 	if (c->out_since_ns != DR_NEVER && now_ns >= c->out_since_ns + c->o.stage_ns)
 		dr_conv_fail(c, DR_BOOT_TIMEOUT,
 			"the peer read nothing for %.3g s, %zu bytes are unsent", s,
 			c->out_len - c->out_head);
 	else if (c->state == DR_CONV_OPEN || c->in_len > 0)
 		dr_conv_fail(c, DR_BOOT_TIMEOUT,
-			"message incomplete after %.3g s: %zu of %zu bytes received", s, c->in_len,
-			c->in_need);
+			"message incomplete after %.3g s: %zu of %zu bytes received", input_s,
+			c->in_len, c->in_need);
 	else
 		dr_conv_fail(c, DR_BOOT_TIMEOUT, "no %s received within %.3g s",
 			c->state == DR_CONV_HELLO   ? "hello"
 			: c->state == DR_CONV_PROOF ? "key proof"
 						    : "WELCOME",
-			s);
+			input_s);
 	finish_event(c, before, ev);
 }
 

@@ -23,7 +23,7 @@
  * PROOF exists only where both ends have a key: HMAC-SHA512-256 over role and both hellos, so a
  * proof cannot be replayed (nonces), reflected (role) or moved to another purpose or session.
  * Integers are big endian. hello and proof have one deadline of stage_ns; later a message that
- * stops half-way, or output that the peer does not take, has stage_ns without progress.
+ * stops half-way has message_ns without progress, and output that the peer does not take stage_ns.
  */
 enum {
 	DR_CONV_NONCE_BYTES = 32,
@@ -84,6 +84,7 @@ struct dr_conv_opts {
 	bool (*key_of)(void *arg, const struct dr_conv_hello *peer, struct dr_boot_key *out);
 	void *key_arg;
 	int64_t stage_ns;
+	int64_t message_ns; /* 0: stage_ns */
 };
 
 enum dr_conv_event_kind {

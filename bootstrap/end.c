@@ -67,6 +67,10 @@ int dr_boot_link_opts(struct dr_boot_end *e, struct dr_link_opts *o)
 		.silent_ns = e->timing.silent_ns,
 		.conv = { .role = e->role->conv,
 			.stage_ns = e->timing.stage_ns,
+			/* Others wait for this client. */
+			.message_ns = e->role->conv == DR_CONV_SERVER
+					      ? DR_MIN(e->timing.stage_ns, e->timing.silent_ns)
+					      : 0,
 			.key = e->has_key ? &e->key : NULL } };
 	memcpy(o->conv.hello.build, e->version, sizeof(o->conv.hello.build));
 	return dr_random_bytes(o->conv.hello.nonce, sizeof(o->conv.hello.nonce));

@@ -242,7 +242,9 @@ static void a_pair_that_stops_in_mid_message(void **state)
 	(void)state;
 	struct dr_conv c;
 	struct dr_conv_event ev;
-	start_server(2, 0, NULL);
+	struct dr_boot_opts o = { .timing = quick };
+	o.timing.stage_ns = 60 * DR_NS_PER_S; /* a message has silent_ns */
+	start_server_opts(o, 2, 0);
 	w.cli[0].no_handles = true;
 	start_client(0, "127.0.0.1", dr_boot_server_port(w.srv.s, 0), 2, NULL);
 	until(w.cli[0].accepts == 1);

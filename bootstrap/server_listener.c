@@ -7,35 +7,12 @@
 #include <unistd.h>
 
 /*
- * Listening sockets, and the connections that have not identified themselves. Each costs one file
- * descriptor and a few hundred bytes, for stage_ns at most. Above DR_SERVER_PENDING_MAX pending
- * connections, or when descriptors run out, the oldest is closed.
+ * Listening sockets, and the connections that are no session's: those that have not identified themselves, and those that
+ * were refused or are finished. Each costs one file descriptor and a few hundred bytes, for twice stage_ns at most.
  */
 static bool pending(const struct dr_link *l)
 {
-	return l->state == DR_LINK_UP &&
-	       (l->role == DR_SERVER_UNIDENTIFIED || l->role == DR_SERVER_IDENTIFIED);
-}
-
-/* False: there is none. */
-static bool drop_oldest_pending(struct dr_boot_server *s, int64_t now_ns, const char *why)
-{
-	for (struct dr_link *l = s->e.links; l; l = l->next) {
-		if (!pending(l))
-			continue;
-		dr_acceptor_warn(&s->acceptor, l, why, now_ns);
-		dr_link_abort(l);
-		return true;
-	}
-	return false;
-}
-
-static unsigned count_pending(const struct dr_boot_server *s)
-{
-	unsigned n = 0;
-	for (const struct dr_link *l = s->e.links; l; l = l->next)
-		n += pending(l);
-	return n;
+	return l->role != DR_SERVER_CONTROL && l->role != DR_SERVER_PAIR;
 }
 
 static void accepted(struct dr_acceptor *a, int fd, const struct dr_addr *from, int64_t now_ns)
@@ -43,9 +20,6 @@ static void accepted(struct dr_acceptor *a, int fd, const struct dr_addr *from, 
 	struct dr_boot_server *s = dr_container_of(a, struct dr_boot_server, acceptor);
 	struct dr_link_opts o;
 	struct dr_link *l;
-	if (count_pending(s) >= DR_SERVER_PENDING_MAX)
-		drop_oldest_pending(
-			s, now_ns, "too many pending connections; the oldest is closed");
 	if (dr_boot_link_opts(&s->e, &o) || dr_link_accept(&o, fd, from, now_ns, &l)) {
 		close(fd);
 		return;
@@ -53,13 +27,7 @@ static void accepted(struct dr_acceptor *a, int fd, const struct dr_addr *from, 
 	l->role = DR_SERVER_UNIDENTIFIED;
 }
 
-static bool shed(struct dr_acceptor *a, const char *why, int64_t now_ns)
-{
-	return drop_oldest_pending(
-		dr_container_of(a, struct dr_boot_server, acceptor), now_ns, why);
-}
-
-static const struct dr_acceptor_ops acceptor_ops = { .accepted = accepted, .shed = shed };
+static const struct dr_acceptor_ops acceptor_ops = { .accepted = accepted, .pending = pending };
 
 /* The same port on every local address; port 0 is replaced by the first one's port. */
 static int open_port(struct dr_boot_server *s, const struct dr_addr *local, unsigned n,
@@ -86,7 +54,11 @@ int dr_server_open_listeners(
 	if (rc)
 		return rc;
 	s->wildcard = !o->bind;
-	dr_acceptor_init(&s->acceptor, &acceptor_ops, s->e.poller, "bootstrap");
+	dr_acceptor_init(&s->acceptor, &acceptor_ops, s->e.poller, &s->e.links, "bootstrap");
+	if (o->allow) {
+		s->allow = *o->allow;
+		s->acceptor.allow = &s->allow;
+	}
 	bool base_open = false;
 	for (unsigned k = 0; k < o->n_gpus; k++) {
 		unsigned port = o->port_base ? o->port_base + o->gpus[k] : 0;

@@ -19,7 +19,6 @@ enum dr_server_role {
 	DR_SERVER_PAIR, /* carries the handles of pair k */
 	DR_SERVER_DONE, /* refused or finished; its events are ignored */
 };
-enum { DR_SERVER_PENDING_MAX = 64 };
 
 /* What a session has beside struct dr_boot_end. */
 struct dr_server_session {
@@ -35,6 +34,7 @@ struct dr_boot_server {
 	struct dr_boot_end e;
 	bool pair, follow;
 	struct dr_acceptor acceptor;
+	struct dr_networks allow;
 	bool wildcard;
 	struct dr_server_session session;
 };

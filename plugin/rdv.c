@@ -167,7 +167,7 @@ int ha_rdv_create(struct ha_rdv **out, const struct ha_rdv_opts *opts, const str
 	set_default(&r->timing.retry_min_ns, 20 * DR_NS_PER_MS);
 	set_default(&r->timing.retry_max_ns, 500 * DR_NS_PER_MS);
 	snprintf(r->version, sizeof(r->version), "%s", opts->version ? opts->version : "?");
-	dr_acceptor_init(&r->acceptor, &ha_rdv_acceptor_ops, poller, "rendezvous");
+	dr_acceptor_init(&r->acceptor, &ha_rdv_acceptor_ops, poller, &r->in, "rendezvous");
 	*out = r;
 	return 0;
 }

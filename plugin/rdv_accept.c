@@ -43,17 +43,6 @@ static struct dr_link *oldest_unproven(struct ha_rdv *r, unsigned *n)
 	return first;
 }
 
-static bool drop_oldest(struct dr_acceptor *a, const char *why, int64_t now_ns)
-{
-	unsigned n;
-	struct dr_link *l = oldest_unproven(dr_container_of(a, struct ha_rdv, acceptor), &n);
-	if (!l)
-		return false;
-	dr_acceptor_warn(a, l, why, now_ns);
-	dr_link_abort(l);
-	return true;
-}
-
 static int64_t full_until(struct dr_acceptor *a, int64_t now_ns)
 {
 	unsigned n;
@@ -97,10 +86,6 @@ static void accepted(struct dr_acceptor *a, int fd, const struct dr_addr *from, 
 	struct ha_rdv *r = dr_container_of(a, struct ha_rdv, acceptor);
 	struct dr_link_opts o;
 	struct dr_link *l;
-	unsigned n;
-	oldest_unproven(r, &n);
-	if (n >= HA_RDV_UNPROVEN_MAX)
-		drop_oldest(a, "too many connections without proof; the oldest is closed", now_ns);
 	ha_rdv_link_opts(r, DR_CONV_SERVER, &o);
 	o.list = &r->in;
 	o.ops = &in_ops;
@@ -116,8 +101,13 @@ static void accepted(struct dr_acceptor *a, int fd, const struct dr_addr *from, 
 	l->due_text = "no hello and proof in time";
 }
 
+static bool pending(const struct dr_link *l)
+{
+	return l->role == HA_RDV_UNPROVEN;
+}
+
 const struct dr_acceptor_ops ha_rdv_acceptor_ops = {
-	.accepted = accepted, .shed = drop_oldest, .full_until = full_until
+	.accepted = accepted, .pending = pending, .full_until = full_until
 };
 
 /* ---- from the proof to the exchange ------------------------------------------------------- */

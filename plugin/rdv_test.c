@@ -277,7 +277,9 @@ static void strangers(void **state)
 	}
 	until(d->dones == 1);
 	check_done();
-	assert_true(log_count("too many connections without proof; the oldest is closed") >= 1);
+	assert_true(
+		log_count("too many pending connections of this address; the oldest is closed") >=
+		1);
 	/* The others are closed by time; of all of them a few lines are left. */
 	for (int i = 0; i < SILENT + LOUD; i++) {
 		until(raw_closed(fd[i]));

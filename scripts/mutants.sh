@@ -51,6 +51,8 @@ killers=(
 	window/window_test
 	bootstrap/conv_test
 	bootstrap/control_test
+	bootstrap/acceptor_test
+	base/source_test
 	topology/locality_test
 	topology/mtu_search_test
 	plugin/match_test

@@ -104,6 +104,18 @@ static const struct dr_opt connection[] = {
 	  .help = "File with a shared secret of at least 16 bytes, readable by its owner only: head -c 32 "
 		  "/dev/urandom | base64 >K; chmod 600 K. Both ends prove that they know it before they "
 		  "exchange anything else." },
+	{ .name = "allow-from", .kind = DR_OPT_STRING, .arg = "CIDR,...",
+	  .commands = DR_CMDBIT_SERVER, .offset = AT(allow_from),
+	  .help = "Accept control connections from these networks only, IPv4 and IPv6, e.g. "
+		  "10.0.0.0/8,2001:db8::/32. Others are closed at once, counted and logged. Default: all." },
+	{ .name = "max-memory", .kind = DR_OPT_SIZE, .arg = "SIZE", .min = 1, .max = 1e18,
+	  .commands = DR_CMDBIT_SERVER, .offset = AT(max_memory),
+	  .help = "Refuse clients whose run needs larger message buffers at the server: GPUs x channels x window x "
+		  "chunk. Default: half of the host's memory, at most 8 GiB." },
+	{ .name = "max-session", .kind = DR_OPT_DURATION, .arg = "TIME", .def = "24h", .unit = "seconds",
+	  .max = 1e18,
+	  .commands = DR_CMDBIT_SERVER, .offset = AT(max_session_ns),
+	  .help = "End a client's session after this time, so that others are served; 0: no limit." },
 	{ .name = "connect-timeout", .kind = DR_OPT_DURATION, .arg = "TIME", .def = "30s",
 	  .unit = "seconds", .min = 1e6, .max = 1e14,
 	  .commands = RUN | DOCTOR, .offset = AT(connect_timeout_ns),

@@ -11,6 +11,10 @@
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+
+/* Of --max-memory. */
+static const uint64_t MEMORY_DEFAULT = (uint64_t)8 << 30;
 
 /* ---- the table: parser, help, man page, completion, environment names, JSON echo ---- */
 
@@ -147,6 +151,24 @@ static int check_ports(struct dr_options *o, struct dr_err *e)
 	}
 	return dr_err_set(e, -EINVAL, "--data-ports \"%.40s\": use FIRST-LAST, e.g. 30000-30100",
 		o->data_ports);
+}
+
+/* What a client can make a server do. */
+static int check_limits(struct dr_options *o, struct dr_err *e)
+{
+	long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+
+	if (o->command != DR_CMDBIT_SERVER) /* the demo's client is our own */
+		o->max_memory = UINT64_MAX;
+	if (o->max_memory == 0) {
+		o->max_memory = MEMORY_DEFAULT;
+		if (pages > 0 && page > 0)
+			o->max_memory = DR_MIN(o->max_memory, (uint64_t)pages * (uint64_t)page / 2);
+	}
+	if (!o->allow_from)
+		return 0;
+	int rc = dr_networks_parse(o->allow_from, &o->allow, e);
+	return rc ? dr_err_prefix(e, "--allow-from") : 0;
 }
 
 static int check_channels(struct dr_options *o, struct dr_err *e)
@@ -351,6 +373,9 @@ static int check(struct dr_options *o, struct dr_err *e)
 	static int (*const of_run[])(struct dr_options * o, struct dr_err * e) = { check_sizes,
 		check_warmup, check_channels, check_matrix, check_criteria };
 	int rc = check_ports(o, e);
+
+	if (rc == 0)
+		rc = check_limits(o, e);
 
 	for (size_t i = 0; i < DR_ARRAY_LEN(of_run) && rc == 0; i++)
 		if (o->command != DR_CMDBIT_SERVER)

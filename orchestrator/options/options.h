@@ -3,6 +3,7 @@
 #define DR_ORCHESTRATOR_OPTIONS_H
 
 #include "base/opts.h"
+#include "base/source.h"
 #include "gpu/select.h"
 #include "orchestrator/options/run.h"
 #include "transport/kind.h"
@@ -104,6 +105,12 @@ struct dr_options {
 	const char *data_ports;
 	uint16_t data_port_min, data_port_max;
 	uint64_t sockbuf, dscp;
+
+	/* server */
+	const char *allow_from;
+	struct dr_networks allow; /* n 0: all */
+	uint64_t max_memory;	  /* bytes; set by dr_options_parse if not given */
+	int64_t max_session_ns;	  /* 0: no limit */
 
 	int64_t connect_timeout_ns, timeout_ns;
 	bool one_off;

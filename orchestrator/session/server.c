@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "orchestrator/engine/engine.h"
 #include "orchestrator/plan/probe.h"
 #include "orchestrator/session/offer.h"
 #include "orchestrator/session/unused.h"
@@ -46,6 +47,7 @@ struct server {
 	struct dr_record_mark mark;
 	enum after_snapshot then;
 	bool finished, aborted, told_failed;
+	int64_t opened_ns;
 	bool probed; /* doctor's: no run, no record */
 
 	unsigned served;
@@ -166,6 +168,21 @@ static int match(struct server *v, const json_t *params, const unsigned *gpus, u
 	return rc;
 }
 
+/* The message buffers of all workers (engine/engine.c). */
+static int check_memory(const struct server *v, struct dr_err *e)
+{
+	const struct dr_plan *p = &v->s.plan;
+	uint64_t n = (uint64_t)p->n_gpus * dr_plan_n_channels(p) * p->window;
+	uint64_t bytes = n * dr_engine_stride(p->chunk_max);
+
+	if (bytes <= v->s.opt->max_memory)
+		return 0;
+	return dr_err_set(e, -ENOBUFS,
+		"the run needs %.1f MiB of message buffers at the server, which allows %.1f MiB; use "
+		"fewer --channels, a smaller --window or --chunk, or raise --max-memory of the server",
+		(double)bytes / (1 << 20), (double)v->s.opt->max_memory / (1 << 20));
+}
+
 static int serve(struct server *v, struct dr_err *e)
 {
 	struct dr_session *s = &v->s;
@@ -229,6 +246,7 @@ static void on_offer(void *arg, const json_t *params, const unsigned *gpus, unsi
 	v->open = true;
 	v->finished = v->aborted = v->told_failed = v->probed = v->accepted = s->lost = false;
 	v->ready = false;
+	v->opened_ns = dr_now_ns();
 	s->status = 0;
 	s->failed_ns = 0;
 	v->then = AFTER_NOTHING;
@@ -250,7 +268,8 @@ static void on_offer(void *arg, const json_t *params, const unsigned *gpus, unsi
 		refuse(s, dr_session_exit(e.code), &e);
 		return;
 	}
-	v->accepted = dr_inject_allowed(s, &e) == 0 && dr_inject_check_offered(s, &e) == 0;
+	v->accepted = check_memory(v, &e) == 0 && dr_inject_allowed(s, &e) == 0 &&
+		      dr_inject_check_offered(s, &e) == 0;
 	if (!v->accepted || serve(v, &e)) {
 		refuse(s, DR_EXIT_ENV, &e);
 		return;
@@ -532,6 +551,28 @@ static int64_t check_health(struct server *v, int64_t now)
 	return now + DR_SESSION_WHY_NS;
 }
 
+/* --max-session: the client is told, and dropped when it does not end the session (check_health). */
+static int64_t check_time(struct server *v, int64_t now)
+{
+	struct dr_session *s = &v->s;
+	struct dr_err e;
+
+	if (!v->open || s->status || s->opt->max_session_ns == 0)
+		return DR_NEVER;
+	int64_t end = v->opened_ns + s->opt->max_session_ns;
+	if (now < end)
+		return end;
+	if (v->probed) {
+		dr_boot_server_drop(v->boot);
+		return now + DR_SESSION_WHY_NS;
+	}
+	dr_err_set(&e, -ETIMEDOUT,
+		"the session has taken %.3g s, the limit of the server (--max-session)",
+		(double)s->opt->max_session_ns / 1e9);
+	refuse(s, DR_EXIT_TIMEOUT, &e);
+	return now;
+}
+
 static int listen_for_clients(struct server *v, struct dr_err *e)
 {
 	static const struct dr_boot_ops ops = { .on_offer = on_offer,
@@ -550,6 +591,7 @@ static int listen_for_clients(struct server *v, struct dr_err *e)
 		.follow = o->gpu_names.n == 0,
 		.bind = o->control,
 		.key = o->key_file ? &key : NULL,
+		.allow = o->allow.n ? &o->allow : NULL,
 		.version = v->s.rec->version,
 		.timing = { .resume_ns = o->timeout_ns } };
 	int rc = o->key_file ? dr_boot_key_read(o->key_file, &key, e) : 0;
@@ -567,6 +609,7 @@ static void turn(struct server *v)
 	int64_t now = dr_now_ns();
 	int64_t next = DR_MIN(dr_boot_server_deadline(v->boot), check_health(v, now));
 
+	next = DR_MIN(next, check_time(v, now));
 	next = DR_MIN(next, dr_session_mtu_deadline(s));
 	size_t intervals = s->rec->intervals.n;
 

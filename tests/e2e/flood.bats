@@ -1,0 +1,124 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# Connections of strangers beside runs over the loopback: needs no privilege. Strangers come from 127.0.0.2.
+# shellcheck disable=SC2154,SC2030,SC2031 # set by lib.bash and by run
+
+setup() {
+	load lib
+	common_setup
+	[[ -d ${DR_BUILD-} ]] || DR_BUILD=$BATS_TEST_DIRNAME/../../build/release
+}
+
+teardown() {
+	common_teardown
+	validated
+}
+
+# flood NAME MODE COUNT SECONDS PORT...: in the background, and waits until it has begun.
+flood() {
+	local name=$1
+	shift
+	mkfifo "$name.hold"
+	"$DR_BUILD/tests/flood/flood_main" "${@:1:3}" 127.0.0.2 127.0.0.1 "${@:4}" <>"$name.hold" >"$name.out" 2>"$name.err" 3>&- &
+	pid=$!
+	pids+=("$pid")
+	wait_for grep -q flooding "$name.out"
+}
+
+descriptors() {
+	local all=("/proc/$server/fd/"*)
+	echo "${#all[@]}"
+}
+
+# Ports of the server's TCP listeners, data included.
+server_ports() {
+	ss -Htlnp | awk -v s="pid=$server," 'index($0, s) { sub(".*:", "", $4); print $4 }' | sort -u
+}
+
+@test "a flood of garbage on every port beside a run: it passes, and the server's descriptors are bounded" {
+	local most=0 base n ports
+	start_server --verbose=0
+	start_client -D 2s --verify --json=c.json
+	wait_for flowing
+	base=$(descriptors)
+	mapfile -t ports < <(server_ports)
+	[ "${#ports[@]}" -ge 3 ]
+	flood strangers garbage 30000 8 "${ports[@]}"
+	while kill -0 "$client" 2>/dev/null; do
+		n=$(descriptors)
+		most=$((n > most ? n : most))
+	done
+	ends "$client" 0
+	clean c.json
+	# Pending ones of one source, and some between accept and close.
+	echo "descriptors: $base before, at most $most"
+	[ "$most" -le $((base + 64 + 16)) ]
+	client -D 100ms -q
+	[ "$status" -eq 0 ]
+	grep -q 'rejected connection from 127.0.0.2' server.err
+	[ "$(wc -l <server.err)" -lt 2000 ]
+}
+
+@test "hundreds of silent and half connections: the next clients are served, and descriptors are bounded" {
+	local base
+	start_server --verbose=0
+	wait_for grep -q listening server.err
+	base=$(descriptors)
+	flood silent silent 300 20 "$port"
+	flood half half 300 20 "$port"
+	client -D 100ms -q --connect-timeout 10s
+	[ "$status" -eq 0 ]
+	client -D 100ms -q --connect-timeout 10s
+	[ "$status" -eq 0 ]
+	wait_for grep -q opened silent.out
+	wait_for grep -q opened half.out
+	[ "$(descriptors)" -le $((base + 64 + 8)) ]
+	grep -q 'too many pending connections of this address' server.err
+}
+
+@test "few descriptors: those for data are kept free of strangers" {
+	free_port
+	# shellcheck disable=SC2016 # for that bash
+	start server bash -c 'ulimit -n 128 && exec "$0" "$@"' "$DUALRAIL" server -g 0-1 --port "$port" --verbose=0
+	server=$pid
+	wait_for grep -q listening server.err
+	flood strangers silent 500 10 "$port"
+	wait_for grep -q opened strangers.out
+	[ "$(descriptors)" -le 100 ]
+	client -D 200ms --verify -q
+	[ "$status" -eq 0 ]
+	client -D 100ms -q
+	[ "$status" -eq 0 ]
+}
+
+@test "--allow-from: others are refused, counted and logged" {
+	local base
+	start_server --verbose=0 --allow-from 127.0.0.1,10.0.0.0/8,::1
+	wait_for grep -q listening server.err
+	base=$(descriptors)
+	flood strangers silent 300 20 "$port"
+	wait_for grep -q "opened 300" strangers.out
+	[ "$(descriptors)" -le $((base + 2)) ]
+	client -D 100ms -q
+	[ "$status" -eq 0 ]
+	grep -q 'rejected connection from 127.0.0.2:.* not in the networks of --allow-from (1 so far)' server.err
+	[ "$(grep -c 'not in the networks' server.err)" -lt 100 ]
+	run "$DUALRAIL" server -g 0 --allow-from 10.0.0.1/8
+	[ "$status" -eq 1 ]
+	[[ $output == *"--allow-from"*"bits behind the prefix"* ]]
+}
+
+@test "--max-memory and --max-session: a client cannot reserve more, nor stay longer" {
+	start_server --verbose=0 --max-memory 16M --max-session 500ms --json=s.json
+	client -D 100ms --window 16 --chunk 1M -s 1M
+	[ "$status" -eq 2 ]
+	[[ $output == *"needs 64.0 MiB of message buffers at the server, which allows 16.0 MiB"*"--max-memory"* ]]
+	client -D 100ms --window 4
+	[ "$status" -eq 0 ]
+	client -D 600s --window 4 --json=c.json
+	[ "$status" -eq 5 ]
+	[[ $output == *"the limit of the server (--max-session)"* ]]
+	wait_for holds s.json '.exit_code == 5'
+	client -D 100ms --window 4
+	[ "$status" -eq 0 ]
+}
