@@ -78,7 +78,8 @@ struct tcp_rail {
 	/* A ready callback ran since the last progress, so that only what fired needs a look. A
 	 * progress without one comes from an owner that spins: look at everything. */
 	bool polled, listener_fired, udp_fired;
-	int64_t warn_window_ns; /* rate limit of the log lines about rejected connections */
+	int64_t paused_until_ns; /* descriptors ran out: nothing is accepted; 0: accepting */
+	int64_t warn_window_ns;	 /* rate limit of the log lines about rejected connections */
 	unsigned warned, suppressed;
 	struct dr_sink *sink; /* during progress */
 	int n_events;

@@ -2,11 +2,13 @@
 /*
  * Connections on their way in: accept, read what the admission wants, do what it decides (tcp_hs.c). Each
  * slot of the admission that is used has a socket here, and no other has. Log lines about rejected connections
- * are rate-limited.
+ * are rate-limited. Once the peer is known, connections from other addresses get no slot: the peer's sockets are bound to
+ * the address of its handle. When descriptors run out, accepting pauses; epoll would report the listener at once.
  */
 #include "transport/tcp/tcp.h"
 
 #include "base/log.h"
+#include "base/source.h"
 
 #include <errno.h>
 #include <string.h>
@@ -15,7 +17,10 @@
 enum {
 	ACCEPT_BATCH = 16,
 	WARNS_PER_S = 10,
+	SCARCE_MAX =
+		4, /* pending connections, parked ones not counted, while few descriptors are free */
 };
+static const int64_t PAUSE_NS = 100 * DR_NS_PER_MS;
 
 static void pending_ready(struct dr_pollable *po, uint32_t revents, int64_t now_ns)
 {
@@ -82,18 +87,6 @@ void dr_tcp_admit_close(struct tcp_rail *r)
 	}
 }
 
-static bool same_host(const struct sockaddr_storage *a, const struct sockaddr_storage *b)
-{
-	if (a->ss_family != b->ss_family)
-		return false;
-	if (a->ss_family == AF_INET)
-		return ((const struct sockaddr_in *)a)->sin_addr.s_addr ==
-		       ((const struct sockaddr_in *)b)->sin_addr.s_addr;
-	return a->ss_family == AF_INET6 &&
-	       IN6_ARE_ADDR_EQUAL(&((const struct sockaddr_in6 *)a)->sin6_addr,
-		       &((const struct sockaddr_in6 *)b)->sin6_addr);
-}
-
 static void report_incoming(struct tcp_rail *r, const struct tcp_hello *h)
 {
 	struct dr_event ev = { .kind = DR_EV_INCOMING,
@@ -150,12 +143,56 @@ static void read_hello(struct tcp_rail *r, struct tcp_pending *c, int64_t now_ns
 	obey(r, &v, now_ns);
 }
 
+/* The oldest that is not parked goes. */
+static bool drop_oldest(struct tcp_rail *r, int64_t now_ns)
+{
+	const struct tcp_slot *s = r->admission.slot;
+	int oldest = -1;
+
+	for (int i = 0; i < TCP_PENDING_MAX; i++)
+		if (s[i].used && !s[i].parked && (oldest < 0 || s[i].order < s[oldest].order))
+			oldest = i;
+	if (oldest < 0)
+		return false;
+	warn_rejected(r, &r->pending[oldest], now_ns,
+		"few descriptors are free; raise the limit of open files (ulimit -n)");
+	dr_tcp_admission_free(&r->admission, (unsigned)oldest);
+	close(take(r, &r->pending[oldest]));
+	return true;
+}
+
+static unsigned count_unparked(const struct tcp_rail *r)
+{
+	unsigned n = 0;
+
+	for (int i = 0; i < TCP_PENDING_MAX; i++)
+		n += r->admission.slot[i].used && !r->admission.slot[i].parked;
+	return n;
+}
+
+/* False: its source is not the peer. */
+static bool may_enter(
+	struct tcp_rail *r, int fd, const struct sockaddr_storage *from, int64_t now_ns)
+{
+	if (r->has_peer && !dr_same_host(from, &r->peer)) {
+		struct tcp_pending c = { .rail = r };
+
+		dr_tcp_addr_format(from, c.from);
+		warn_rejected(r, &c, now_ns, "not the address of the peer's rail");
+		return false;
+	}
+	if (!r->has_peer && dr_files_scarce(fd))
+		for (unsigned n = count_unparked(r); n >= SCARCE_MAX; n--)
+			drop_oldest(r, now_ns);
+	return true;
+}
+
 static void accept_one(
 	struct tcp_rail *r, int fd, const struct sockaddr_storage *from, int64_t now_ns)
 {
 	bool evicted;
-	unsigned slot =
-		dr_tcp_admission_open(&r->admission, same_host(from, &r->peer), now_ns, &evicted);
+	unsigned slot = dr_tcp_admission_open(
+		&r->admission, dr_same_host(from, &r->peer), now_ns, &evicted);
 	struct tcp_pending *c = &r->pending[slot];
 
 	if (evicted && !c->parked) /* else a peer that dials before its channels exist here */
@@ -173,6 +210,24 @@ static void accept_one(
 	read_hello(r, c, now_ns);
 }
 
+static void watch_listener(struct tcp_rail *r, uint32_t events)
+{
+	if (r->par.poller)
+		dr_poller_mod(r->par.poller, &r->listener, events);
+}
+
+/* Descriptors or memory ran out. Connections wait in the kernel. */
+static void pause_accepting(struct tcp_rail *r, int err, int64_t now_ns)
+{
+	if (may_warn(r, now_ns))
+		dr_warn("tcp",
+			"rail %u: cannot accept a connection: %s; raise the limit of open files "
+			"(ulimit -n)",
+			r->base.index, strerror(err));
+	r->paused_until_ns = now_ns + PAUSE_NS;
+	watch_listener(r, 0);
+}
+
 static void accept_all(struct tcp_rail *r, int64_t now_ns)
 {
 	struct sockaddr_storage from;
@@ -181,18 +236,19 @@ static void accept_all(struct tcp_rail *r, int64_t now_ns)
 		socklen_t len = sizeof(from);
 		int fd = accept4(r->listener.fd, (struct sockaddr *)&from, &len,
 			SOCK_NONBLOCK | SOCK_CLOEXEC);
-		if (fd >= 0) {
+		int err = errno;
+		if (fd >= 0 && may_enter(r, fd, &from, now_ns)) {
 			accept_one(r, fd, &from, now_ns);
-			continue;
+		} else if (fd >= 0) {
+			close(fd);
+		} else if (err == EMFILE || err == ENFILE || err == ENOMEM || err == ENOBUFS) {
+			if (!r->has_peer && drop_oldest(r, now_ns))
+				continue;
+			pause_accepting(r, err, now_ns);
+			return;
+		} else if (err != ECONNABORTED && err != EINTR) {
+			return;
 		}
-		if (errno == ECONNABORTED || errno == EINTR)
-			continue;
-		if ((errno == EMFILE || errno == ENFILE) && may_warn(r, now_ns))
-			dr_warn("tcp",
-				"rail %u: cannot accept a connection: too many open files; "
-				"raise `ulimit -n`",
-				r->base.index);
-		return;
 	}
 }
 
@@ -208,7 +264,14 @@ void dr_tcp_admit_progress(struct tcp_rail *r, bool all, int64_t now_ns)
 		struct tcp_verdict v = dr_tcp_admission_expire(&r->admission, i, now_ns);
 		obey(r, &v, now_ns);
 	}
-	if (!r->closed && (all || r->listener_fired))
+	if (r->closed || now_ns < r->paused_until_ns)
+		return;
+	bool paused = r->paused_until_ns != 0;
+	if (paused) {
+		r->paused_until_ns = 0;
+		watch_listener(r, EPOLLIN);
+	}
+	if (all || paused || r->listener_fired)
 		accept_all(r, now_ns);
 }
 

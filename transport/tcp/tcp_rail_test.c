@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
+#include <sys/resource.h>
 
 static int warnings;
 
@@ -169,6 +170,59 @@ static void a_crowd_of_strangers_keeps_nobody_out(void **state)
 	kit_up(k);
 	for (i = 0; i < DR_ARRAY_LEN(fd); i++)
 		close(fd[i]);
+}
+
+static void other_addresses_get_no_slot(void **state)
+{
+	struct kit *k = *state;
+	struct tcp_rail *r = tcp_rail(k->rail[1]);
+	struct sockaddr_in elsewhere = { .sin_family = AF_INET };
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	kit_up(k);
+	assert_true(fd >= 0);
+	elsewhere.sin_addr.s_addr = htonl(INADDR_LOOPBACK + 1);
+	assert_int_equal(bind(fd, (struct sockaddr *)&elsewhere, sizeof(elsewhere)), 0);
+	assert_int_equal(connect(fd, (const struct sockaddr *)&tcp_rail(k->rail[0])->peer,
+				 sizeof(elsewhere)),
+		0);
+	kit_until(k, hung_up(fd));
+	assert_int_equal(warnings, 1);
+	assert_int_equal(r->admission.arrivals, 1); /* the path's */
+	assert_int_equal(k->sink[1].count[DR_EV_FAILED], 0);
+	close(fd);
+}
+
+/* The listener waits meanwhile: turns are counted, since spinning makes many thousands. */
+static void no_descriptor_pauses_the_listener(void **state)
+{
+	struct kit *k = *state;
+	struct tcp_rail *r = tcp_rail(k->rail[1]);
+	struct rlimit before, tight;
+	int64_t end;
+	int turns = 0;
+
+	kit_up(k);
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	assert_true(fd >= 0);
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+	tight = before;
+	tight.rlim_cur = (rlim_t)fd + 1;
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &tight), 0);
+	assert_int_equal(connect(fd, (const struct sockaddr *)&tcp_rail(k->rail[0])->peer,
+				 sizeof(struct sockaddr_in)),
+		0);
+	kit_until(k, r->paused_until_ns != 0);
+	end = dr_now_ns() + 50 * DR_NS_PER_MS;
+	for (; dr_now_ns() < end; turns++)
+		(void)dr_poller_wait(k->poller, 5 * DR_NS_PER_MS);
+	assert_true(turns < 200);
+	assert_int_equal(warnings, 1);
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+	/* As an owner does every 500 ms. */
+	kit_until(k, (kit_rail_progress(k, 1, dr_now_ns()), r->admission.n == 1));
+	assert_int_equal(r->paused_until_ns, 0);
+	close(fd);
 }
 
 static void who_comes_early_is_announced_parked_and_adopted(void **state)
@@ -523,6 +577,9 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		BOTH(strangers_are_turned_away_and_the_path_lives),
 		BOTH(a_crowd_of_strangers_keeps_nobody_out),
+		BOTH(other_addresses_get_no_slot),
+		{ "no_descriptor_pauses_the_listener", no_descriptor_pauses_the_listener, setup,
+			teardown, &polled },
 		BOTH(who_comes_early_is_announced_parked_and_adopted),
 		BOTH(generations_must_agree),
 		BOTH(a_parked_connection_goes_when_it_closes_or_is_late),
