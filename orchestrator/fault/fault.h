@@ -5,6 +5,7 @@
 #include "base/defs.h"
 #include "base/err.h"
 
+#include <net/if.h>
 #include <stdbool.h>
 #include <sys/socket.h>
 
@@ -95,8 +96,9 @@ struct dr_fault_control {
  *
  * May this end inject the fault on nic (the spec's, or the path's; NULL without one)? Changes
  * nothing, and the text does not name the fault. -EACCES without allow (--allow-faults); -EPERM for the control NIC,
- * lo, a device that the control connection depends on (bond member, device below a VLAN), without nic= that of
- * the default route and of the ssh session, and without CAP_NET_ADMIN;
+ * a device that the control connection depends on (bond member, device below a VLAN), without nic= that of
+ * the default route and of the ssh session, whatever the guard does there; for faults of a NIC also for lo and
+ * without CAP_NET_ADMIN;
  * -ENODEV; -ENOENT for an unknown exec name; -EOPNOTSUPP when nf_tables is missing; -EADDRNOTAVAIL and
  * -EBUSY for addresses.
  */
@@ -124,8 +126,31 @@ struct dr_guard;
 struct dr_guard_options {
 	const struct dr_fault_execs *execs; /* NULL: none; copied by the fork */
 	const char *state_dir;		    /* NULL: /run/dualrail (root), $XDG_RUNTIME_DIR, /tmp */
-	int64_t exec_timeout_ns;	    /* deadline of one CMD or UNDO; 0: 10 s */
+	const char *nics;		    /* --fault-nics, "eth1,eth2"; NULL: all of the scope */
+	int64_t for_max_ns; /* --fault-max-for: the guard undoes every fault after it; 0: no bound */
+	int64_t exec_timeout_ns; /* deadline of one CMD or UNDO; 0: 10 s */
 };
+
+/* Where a run's faults may act at this end, its NICs and what carries control; and for how long. */
+enum { DR_FAULT_SCOPE_MAX = 16 };
+struct dr_fault_scope {
+	unsigned n;
+	char nic[DR_FAULT_SCOPE_MAX][IFNAMSIZ];
+	char control[IFNAMSIZ];		     /* "": unknown */
+	struct sockaddr_storage local, peer; /* of the control connection; AF_UNSPEC: unknown */
+	/* The guard undoes a fault by itself after it, even if this process hangs; 0: no bound but
+	 * opt->for_max_ns. */
+	int64_t hold_max_ns;
+};
+/*
+ * The rules of the guard, for every kind that it performs: -EPERM for a nic ("NAME[@ADDRESS]") that is not in the
+ * scope or not in opt->nics, for a duration above opt->for_max_ns, and for a device that control needs
+ * (dr_fault_check). A fault without a NIC, exec alone, acts on none.
+ */
+int dr_fault_scope_check(const struct dr_fault_spec *s, const char *nic,
+	const struct dr_fault_scope *scope, const struct dr_guard_options *opt, struct dr_err *e)
+	DR_MUST_CHECK;
+
 /* opt may be NULL. */
 int dr_guard_start(const struct dr_guard_options *opt, struct dr_guard **out, struct dr_err *e)
 	DR_MUST_CHECK;
@@ -143,15 +168,14 @@ struct dr_fault_report {
 };
 
 /*
- * Start an injection; *out_id is set at once, the report comes through dr_guard_poll. hold_max_ns: the
- * guard undoes it by itself after that time even if this process hangs (0: no bound).
+ * Start an injection; *out_id is set at once, the report comes through dr_guard_poll.
  * Errors: -EOPNOTSUPP when the guard does not perform this kind; -EAGAIN; -EPIPE: the guard is dead.
- * Errors of the report: those of dr_fault_check apart from its rules, which the caller has to check
- * before; -EBUSY when another fault, of this or another process, is on that NIC; -ENETDOWN when the
+ * Errors of the report: those of dr_fault_scope_check, and of dr_fault_check apart from its other rules, which the
+ * caller has to check before; -EBUSY when another fault, of this or another process, is on that NIC; -ENETDOWN when the
  * NIC is down; -EIO when the fault has no effect, or a command failed; -ETIMEDOUT.
  */
 int dr_guard_inject(struct dr_guard *g, const struct dr_fault_spec *s, const char *nic,
-	int64_t hold_max_ns, uint32_t *out_id, struct dr_err *e) DR_MUST_CHECK;
+	const struct dr_fault_scope *scope, uint32_t *out_id, struct dr_err *e) DR_MUST_CHECK;
 /* Start undoing fault id. Repeating it, or undoing what the guard undid by itself, is no error. */
 int dr_guard_undo(struct dr_guard *g, uint32_t id, struct dr_err *e) DR_MUST_CHECK;
 /* Readable when a report came or the guard died. */

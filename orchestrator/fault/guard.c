@@ -163,10 +163,10 @@ int dr_guard_fd(const struct dr_guard *g)
 }
 
 int dr_guard_inject(struct dr_guard *g, const struct dr_fault_spec *s, const char *nic,
-	int64_t hold_max_ns, uint32_t *out_id, struct dr_err *e)
+	const struct dr_fault_scope *scope, uint32_t *out_id, struct dr_err *e)
 {
 	struct dr_guard_request q = {
-		.op = DR_GUARD_INJECT, .id = g->last_id + 1, .spec = *s, .hold_max_ns = hold_max_ns
+		.op = DR_GUARD_INJECT, .id = g->last_id + 1, .spec = *s, .scope = *scope
 	};
 
 	if (dr_fault_by(s) != DR_FAULT_BY_GUARD)

@@ -5,6 +5,7 @@
  * 2. Before a request is served, the guard checks whether its parent is dead (by pidfd, which other
  *    holders of the socket cannot delay). After that nothing is injected any more.
  * 3. When the loop ends, undo_all follows.
+ * 4. It acts only within the scope of the run and the options, whatever the program has checked before.
  */
 #include "orchestrator/fault/guard_priv.h"
 
@@ -88,17 +89,31 @@ static struct dr_fault_action *action_of(struct guard *g, uint32_t id)
 	return NULL;
 }
 
+/* When it is undone at the latest. */
+static int64_t held_until(const struct guard *g, int64_t hold_ns)
+{
+	int64_t max = g->opt->for_max_ns;
+
+	if (max && (!hold_ns || hold_ns > max))
+		hold_ns = max;
+	return hold_ns ? dr_now_ns() + hold_ns : DR_NEVER;
+}
+
 static void inject(struct guard *g, const struct dr_guard_request *q)
 {
 	struct dr_fault_report r = { .id = q->id };
 	struct dr_fault_action *a = action_of(g, 0);
+	struct dr_err e;
 
-	if (!a) {
+	r.err = dr_fault_scope_check(&q->spec, q->nic, &q->scope, g->opt, &e);
+	if (r.err) {
+		snprintf(r.text, sizeof(r.text), "%s", e.text);
+	} else if (!a) {
 		r.err = -ENOSPC;
 		snprintf(r.text, sizeof(r.text), "too many faults at once");
 	} else if (dr_fault_action_inject(a, &q->spec, q->nic, g->opt, &r) == 0) {
 		a->id = q->id;
-		a->hold_until_ns = q->hold_max_ns ? dr_now_ns() + q->hold_max_ns : DR_NEVER;
+		a->hold_until_ns = held_until(g, q->scope.hold_max_ns);
 	}
 	reply(g, &r);
 }

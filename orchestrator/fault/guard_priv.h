@@ -17,7 +17,7 @@ struct dr_guard_request {
 	uint32_t id;
 	struct dr_fault_spec spec;
 	char nic[DR_FAULT_NIC_MAX];
-	int64_t hold_max_ns; /* 0: no bound */
+	struct dr_fault_scope scope;
 };
 
 struct dr_guard {

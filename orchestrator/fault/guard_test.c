@@ -33,6 +33,11 @@ static struct dr_guard *guard;
 
 enum { DEADLINE_S = 10 };
 
+/* The NICs of the run; one does not exist. */
+static const struct dr_fault_scope scope = {
+	.n = 4, .nic = { "rail0", "rail1", "rail0x", "lo" }, .control = "ctl0"
+};
+
 static int64_t soon(void)
 {
 	return dr_now_ns() + DEADLINE_S * DR_NS_PER_S;
@@ -215,7 +220,7 @@ static int try_inject(
 	struct dr_fault_spec s = spec(text);
 	struct dr_err e;
 	uint32_t id;
-	int rc = dr_guard_inject(g, &s, nic, 0, &id, &e);
+	int rc = dr_guard_inject(g, &s, nic, &scope, &id, &e);
 
 	memset(r, 0, sizeof(*r));
 	if (rc == 0)
@@ -462,6 +467,7 @@ static void several_and_busy(void **state)
 	struct dr_guard *other;
 	struct dr_err e;
 	struct dr_netdev_snapshot snap;
+	struct dr_netdev d;
 	uint32_t id;
 
 	(void)state;
@@ -477,12 +483,8 @@ static void several_and_busy(void **state)
 	assert_int_equal(dr_fault_repair(dir, &e), 0); /* the living are left alone */
 	assert_int_equal(e.code, 0);
 	dr_guard_stop(other); /* undoes its own */
-	{
-		struct dr_netdev d;
-
-		assert_int_equal(dr_netdev_by_name("rail1", &d, NULL), 0);
-		assert_true(d.up);
-	}
+	assert_int_equal(dr_netdev_by_name("rail1", &d, NULL), 0);
+	assert_true(d.up);
 	assert_int_equal(deliver(0, 5, 50), 0);
 	undo(id);
 	assert_int_equal(dr_netdev_save(rail().ifindex, &snap, NULL), 0);
@@ -498,6 +500,9 @@ static void several_and_busy(void **state)
 
 static void bounded(void **state)
 {
+	struct dr_fault_scope quick = {
+		.n = 1, .nic = { "rail0" }, .hold_max_ns = 200 * DR_NS_PER_MS
+	};
 	struct dr_fault_spec s = spec("blackhole");
 	struct dr_fault_report r;
 	struct dr_err e;
@@ -505,7 +510,7 @@ static void bounded(void **state)
 
 	(void)state;
 	begin();
-	assert_int_equal(dr_guard_inject(guard, &s, "rail0", 200 * DR_NS_PER_MS, &id, &e), 0);
+	assert_int_equal(dr_guard_inject(guard, &s, "rail0", &quick, &id, &e), 0);
 	assert_int_equal(wait_report(guard, &r), 0);
 	assert_true(r.id == id && !r.undo && r.err == 0);
 	assert_int_equal(wait_report(guard, &r), 0); /* the bound is over: undone by itself */
@@ -703,6 +708,47 @@ static void control_is_spared(void **state)
 	assert_non_null(strstr(text, "set rail1 down"));
 }
 
+/* The guard refuses by itself what the program should not have asked for. */
+static void guard_keeps_to_its_scope(void **state)
+{
+	static const char *const refused[][3] = {
+		{ "link-down:for=0", "ctl0", "ctl0 carries no path of this run" },
+		{ "exec=none:for=0", "ctl0", "ctl0 carries no path of this run" },
+		{ "exec=none:for=0", "rail0", "rail0 is not in --fault-nics rail1,rail0x" },
+		{ "link-down:for=1s", "rail1", "--fault-max-for of this end" },
+	};
+	struct dr_fault_execs t = { 0 };
+	struct dr_guard_options opt = {
+		.execs = &t, .nics = "rail1,rail0x", .for_max_ns = 200 * DR_NS_PER_MS
+	};
+	struct dr_fault_scope wide = { .n = 2, .nic = { "ctl0", "rail1" }, .control = "ctl0" };
+	struct dr_fault_spec s = spec("exec=none:nic=ctl0,for=0");
+	struct dr_fault_report r;
+	struct dr_err e;
+	uint32_t id;
+
+	(void)state;
+	assert_int_equal(dr_fault_execs_add(&t, "none=false,true", NULL), 0);
+	begin_with(&opt);
+	for (size_t i = 0; i < DR_ARRAY_LEN(refused); i++) {
+		assert_int_equal(try_inject(guard, refused[i][0], refused[i][1], &r), -EPERM);
+		assert_non_null(strstr(r.text, refused[i][2]));
+	}
+	assert_int_equal(try_inject(guard, "exec=none:for=0", "rail1", &r), -EIO); /* it ran */
+	assert_int_equal(try_inject(guard, "link-down:for=0", "rail1", &r), 0);
+	assert_int_equal(wait_report(guard, &r), 0); /* for=0 is undone after the longest time */
+	assert_true(r.undo && r.err == 0);
+	end(NULL);
+	opt.nics = NULL;
+	begin_with(&opt);
+	assert_int_equal(dr_guard_inject(guard, &s, "ctl0", &wide, &id, &e), 0);
+	assert_int_equal(wait_report(guard, &r), 0);
+	assert_int_equal(r.err, -EPERM);
+	assert_non_null(strstr(r.text, "control connection"));
+	end(NULL);
+	dr_fault_execs_fini(&t);
+}
+
 static void needs_privilege(void **state)
 {
 	int status;
@@ -745,6 +791,7 @@ int main(void)
 		cmocka_unit_test_teardown(repaired_when_both_are_killed, end),
 		cmocka_unit_test_teardown(commands, end),
 		cmocka_unit_test_teardown(control_is_spared, end),
+		cmocka_unit_test_teardown(guard_keeps_to_its_scope, end),
 		cmocka_unit_test_teardown(needs_privilege, end),
 	};
 

@@ -2,6 +2,7 @@
 #include "orchestrator/fault/options.h"
 
 #include <errno.h>
+#include <net/if.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -53,6 +54,14 @@ static const struct dr_opt rows[] = {
 	  .parse = parse_exec, .repeat = true, .commands = DR_CMDBIT_ALL, .offset = AT(execs),
 	  .help = "Define exec=NAME at this end: a command and the one that undoes it. Write a "
 		  "comma inside a command as \"\\,\"." },
+	{ .name = "fault-nics", .kind = DR_OPT_STRING, .arg = "LIST",
+	  .commands = DR_CMDBIT_ALL, .offset = AT(nics),
+	  .help = "The only NICs (eth1,eth2) of this end on which faults may act, exec= included. Default: all "
+		  "NICs that carry a path of the run. close and qp-error act on paths." },
+	{ .name = "fault-max-for", .kind = DR_OPT_DURATION, .arg = "TIME", .min = 1, .max = 1e15, .def = "1h",
+	  .commands = DR_CMDBIT_ALL, .offset = AT(for_max_ns),
+	  .help = "The longest fault at this end. One with a longer for= is refused; one with for=0 is undone "
+		  "after this time." },
 };
 /* clang-format on */
 
@@ -63,6 +72,10 @@ static int check(const struct dr_options *o, struct dr_err *e)
 
 	if (l->n && !o->test.failover)
 		return dr_err_set(e, -EINVAL, "--fault needs --test failover");
+	for (const char *p = o->faults->nics; p && *p; p += strcspn(p, ","), p += *p == ',')
+		if (strcspn(p, ",") - 1 >= IFNAMSIZ - 1ul || strcspn(p, " @/:") < strcspn(p, ","))
+			return dr_err_set(
+				e, -EINVAL, "--fault-nics: '%.40s' is not a list of NICs", p);
 	for (unsigned i = 0; i < l->n && rc == 0; i++)
 		rc = dr_kind_fault_check(
 			dr_transport_kind(o->transport), dr_fault_name(&l->v[i]), e);
@@ -76,6 +89,13 @@ void dr_fault_options_attach(struct dr_fault_options *f, struct dr_options *o)
 
 	o->faults = f;
 	o->fault_part = &part;
+}
+
+struct dr_guard_options dr_fault_options_guard(const struct dr_fault_options *f)
+{
+	return (struct dr_guard_options){
+		.execs = &f->execs, .nics = f->nics, .for_max_ns = f->for_max_ns
+	};
 }
 
 void dr_fault_options_fini(struct dr_fault_options *f)

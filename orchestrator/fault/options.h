@@ -17,10 +17,14 @@ struct dr_fault_options {
 	struct dr_fault_list list; /* --fault */
 	bool allow;		   /* --allow-faults */
 	struct dr_fault_execs execs;
+	const char *nics;   /* --fault-nics; NULL: those of the run */
+	int64_t for_max_ns; /* --fault-max-for */
 };
 
 /* Before dr_options_parse: adds the group to o, which uses f from then on. f is zeroed memory. */
 void dr_fault_options_attach(struct dr_fault_options *f, struct dr_options *o);
+/* What the guard is started with. */
+struct dr_guard_options dr_fault_options_guard(const struct dr_fault_options *f);
 void dr_fault_options_fini(struct dr_fault_options *f);
 
 #endif

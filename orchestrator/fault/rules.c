@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* Devices that the control connection needs; marks[i] belongs to devs[i]. */
@@ -157,6 +158,70 @@ static int check_nic(const struct dr_fault_spec *s, const char *name,
 	return rc ? rc : check_rights(s, &nic->dev, e);
 }
 
+/* The NIC that a command is told: it may be lo, or none at all. */
+static int check_told(const struct dr_fault_spec *s, const char *name,
+	const struct dr_fault_control *c, struct dr_err *e)
+{
+	char ifname[IFNAMSIZ];
+	struct dr_netdev dev;
+
+	if (!name || !name[0] || !c)
+		return 0;
+	snprintf(ifname, sizeof(ifname), "%.*s", (int)DR_MIN(strcspn(name, "@"), IFNAMSIZ - 1ul),
+		name);
+	int rc = dr_netdev_by_name(ifname, &dev, e);
+	return rc || dev.loopback ? rc : check_control(&dev, s->nic[0], c, e);
+}
+
+/* Is the name one of the list, "eth1,eth2"? */
+static bool listed(const char *list, const char *name, size_t len)
+{
+	for (; *list; list += strcspn(list, ","), list += *list == ',')
+		if (strcspn(list, ",") == len && memcmp(list, name, len) == 0)
+			return true;
+	return false;
+}
+
+static int check_limits(
+	const struct dr_fault_spec *s, const struct dr_guard_options *opt, struct dr_err *e)
+{
+	char asked[32], max[32];
+
+	if (!opt->for_max_ns || s->for_ns <= opt->for_max_ns)
+		return 0;
+	dr_format_duration(s->for_ns, asked, sizeof(asked));
+	dr_format_duration(opt->for_max_ns, max, sizeof(max));
+	return dr_err_set(e, -EPERM,
+		"refused: it lasts %s (for=), and the --fault-max-for of this end is %s", asked,
+		max);
+}
+
+int dr_fault_scope_check(const struct dr_fault_spec *s, const char *nic,
+	const struct dr_fault_scope *scope, const struct dr_guard_options *opt, struct dr_err *e)
+{
+	const struct sockaddr *local = (const struct sockaddr *)&scope->local;
+	const struct sockaddr *peer = (const struct sockaddr *)&scope->peer;
+	struct dr_fault_control control = { .ifname = scope->control,
+		.local = local->sa_family ? local : NULL,
+		.peer = peer->sa_family ? peer : NULL,
+		.ssh = getenv("SSH_CONNECTION") };
+	size_t len = strcspn(nic, "@");
+	bool known = false;
+	int rc = check_limits(s, opt, e);
+
+	if (rc || (!len && !s->kind->nic))
+		return rc;
+	for (unsigned i = 0; i < scope->n; i++)
+		known |= strlen(scope->nic[i]) == len && memcmp(scope->nic[i], nic, len) == 0;
+	if (!known)
+		return dr_err_set(
+			e, -EPERM, "refused: %.*s carries no path of this run", (int)len, nic);
+	if (opt->nics && !listed(opt->nics, nic, len))
+		return dr_err_set(e, -EPERM, "refused: %.*s is not in --fault-nics %s of this end",
+			(int)len, nic, opt->nics);
+	return check_told(s, nic, &control, e);
+}
+
 int dr_fault_check(const struct dr_fault_spec *s, const char *nic,
 	const struct dr_fault_control *control, const struct dr_fault_execs *execs, bool allow,
 	struct dr_err *e)
@@ -172,6 +237,8 @@ int dr_fault_check(const struct dr_fault_spec *s, const char *nic,
 			"refused: start this end with --allow-faults if it may break its network");
 	if (k->nic)
 		rc = check_nic(s, nic, control, &found, &a.state, e);
+	else if (k->by == DR_FAULT_BY_GUARD)
+		rc = check_told(s, nic, control, e);
 	if (rc == 0 && k->prepare)
 		rc = k->prepare(&a, k->nic ? &found : NULL, e);
 	dr_state_fini(&a.state);

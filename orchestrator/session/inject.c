@@ -13,9 +13,9 @@
 /* Faults at this end. Results come as reports: the guard's from inside the loop, others from inside the call. Invariant:
  * what the guard holds has an entry in held[] until the guard reports that it was undone. */
 
-/* The guard undoes by itself what this process forgot: a fault may last `for` and that much more. */
+/* The guard undoes by itself what this process forgot: a fault may last `for` and that much more, and never longer than
+ * --fault-max-for. */
 #define HOLD_EXTRA_NS (10 * DR_NS_PER_S)
-#define HOLD_FOREVER_NS (3600 * DR_NS_PER_S)
 
 /* Requests that the guard had no room for wait for its next report. */
 static void send_undo(struct dr_injector *inj)
@@ -118,7 +118,7 @@ static void on_guard(struct dr_pollable *po, uint32_t revents, int64_t now_ns)
 
 int dr_inject_init(struct dr_session *s, struct dr_err *e)
 {
-	struct dr_guard_options go = { .execs = &s->opt->faults->execs };
+	struct dr_guard_options go = dr_fault_options_guard(s->opt->faults);
 	struct dr_injector *inj = &s->inj;
 
 	inj->po.ready = on_guard;
@@ -242,6 +242,31 @@ static int check_named(const struct dr_session *s, const struct dr_fault_spec *f
 		e, -EINVAL, "refused: %s carries no path of this run; rails are %s", f->nic, rails);
 }
 
+/* The NICs of the plan, and what carries control. */
+static struct dr_fault_scope scope_of(const struct dr_session *s)
+{
+	struct dr_fault_scope scope = { .local = s->route.local, .peer = s->route.peer };
+
+	_Static_assert((int)DR_FAULT_SCOPE_MAX >= (int)DR_RAILS_MAX, "every rail fits");
+	snprintf(scope.control, sizeof(scope.control), "%s", s->route.ifname);
+	for (unsigned i = 0; i < s->plan.n_rails; i++)
+		if (rail_in_use(&s->plan, i))
+			snprintf(scope.nic[scope.n++], IFNAMSIZ, "%s",
+				s->plan.rail[i][s->side].name);
+	return scope;
+}
+
+/* The guard checks this again. */
+static int check_scope(const struct dr_session *s, const struct dr_fault_spec *f, struct dr_err *e)
+{
+	struct dr_guard_options go = dr_fault_options_guard(s->opt->faults);
+	struct dr_fault_scope scope = scope_of(s);
+
+	if (dr_fault_by(f) != DR_FAULT_BY_GUARD)
+		return 0;
+	return dr_fault_scope_check(f, dr_inject_target(f, &s->plan).nic, &scope, &go, e);
+}
+
 int dr_inject_check(const struct dr_session *s, const struct dr_fault_spec *f, struct dr_err *e)
 {
 	char buf[DR_FAULT_NIC_MAX], rails[(DR_RAILS_MAX + 1) * (IFNAMSIZ + 5)];
@@ -263,6 +288,8 @@ int dr_inject_check(const struct dr_session *s, const struct dr_fault_spec *f, s
 			&s->opt->faults->execs, s->opt->faults->allow, e);
 	if (rc == 0)
 		rc = check_named(s, f, e);
+	if (rc == 0)
+		rc = check_scope(s, f, e);
 	return rc ? dr_err_prefix(e, "--fault %s", dr_fault_name(f)) : 0;
 }
 
@@ -325,18 +352,19 @@ static void ask_user(struct dr_session *s, const struct dr_fault_spec *f, uint32
 static int by_guard(
 	struct dr_session *s, const struct dr_fault_spec *f, uint32_t id, struct dr_err *e)
 {
-	int64_t hold = f->for_ns ? f->for_ns + HOLD_EXTRA_NS : HOLD_FOREVER_NS;
 	struct dr_injected *h = held_by_guard(&s->inj, 0);
+	struct dr_fault_scope scope = scope_of(s);
 	char buf[DR_FAULT_NIC_MAX];
 
+	scope.hold_max_ns = f->for_ns ? f->for_ns + HOLD_EXTRA_NS : 0;
 	if (!s->inj.guard)
 		return dr_err_set(e, -EPIPE, "no fault guard; start this end again");
 	if (held(&s->inj, id))
 		return dr_err_set(e, -EEXIST, "fault %u is active already", id);
 	if (!h)
 		return dr_err_set(e, -ENOSPC, "%d faults are active already", DR_INJECTED_MAX);
-	int rc = dr_guard_inject(
-		s->inj.guard, f, nic_address(f, &s->plan, buf, sizeof(buf)), hold, &h->guard_id, e);
+	int rc = dr_guard_inject(s->inj.guard, f, nic_address(f, &s->plan, buf, sizeof(buf)),
+		&scope, &h->guard_id, e);
 	if (rc == 0)
 		h->id = id;
 	return rc;

@@ -80,3 +80,25 @@ guard_of() {
 	ends "$client" 130
 	wait_for has_lower_up "$B" rail0
 }
+
+@test "a command is not told the control NIC; --fault-nics and --fault-max-for bound what a client may ask for" {
+	key
+	server_in_b --allow-faults --key-file key --fault-nics rail1 --fault-max-for 20s
+	refused() {
+		run timeout "$WAIT_S" ip netns exec "$A" "$DUALRAIL" client 10.99.255.2 "${SMALL[@]}" --test failover --key-file key \
+			--allow-faults "${@:2}"
+		[ "$status" -eq 2 ]
+		[[ $output == *"$1"* ]]
+	}
+	refused "--fault exec: ctl0 refused: the control connection needs that device" --rails ctl0,rail1 \
+		--fault-exec "mark=touch told,rm -f told" --fault exec=mark:nic=ctl0
+	[ ! -e told ]
+	refused "--fault exec: refused: rail1 is not in --fault-nics rail0 of this end" --fault-nics rail0 \
+		--fault-exec "mark=touch told,rm -f told" --fault exec=mark:nic=rail1
+	refused "server 10.99.255.2:20000: --fault link-down: refused: rail0 is not in --fault-nics rail1 of this end" \
+		--fault link-down:path=0,side=server
+	refused "server 10.99.255.2:20000: --fault link-down: refused: it lasts 21.0 s (for=), and the --fault-max-for of this end is 20.0 s" \
+		--fault link-down:nic=rail1,side=server,for=21s
+	has_lower_up "$B" rail0
+	has_lower_up "$B" rail1
+}
