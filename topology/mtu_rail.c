@@ -104,12 +104,21 @@ static void send_one(struct dr_mtu_rail *r, const uint8_t head[DR_MTU_DGRAM], ui
 		refused(r);
 }
 
+static bool waits(const struct dr_mtu_rail *r)
+{
+	return r->search.prm.waits && !r->search.heard;
+}
+
 static void receive(struct dr_pollable *po, uint32_t revents, int64_t now)
 {
 	struct dr_mtu_rail *r = dr_container_of(po, struct dr_mtu_rail, po);
 	uint8_t buf[DR_MTU_DGRAM], answer[DR_MTU_DGRAM];
 
 	(void)revents;
+	if (waits(r)) {
+		struct dr_mtu_params prm = r->search.prm;
+		dr_mtu_search_init(&r->search, &prm, now);
+	}
 	for (unsigned i = 0; i < READS; i++) {
 		ssize_t n = recv(po->fd, buf, sizeof(buf), MSG_TRUNC);
 
@@ -150,7 +159,7 @@ int dr_mtu_rail_start(struct dr_mtu_rail *r, struct dr_poller *poller,
 
 int64_t dr_mtu_rail_deadline(const struct dr_mtu_rail *r)
 {
-	return r->poller ? dr_mtu_search_deadline(&r->search) : DR_NEVER;
+	return r->poller && !waits(r) ? dr_mtu_search_deadline(&r->search) : DR_NEVER;
 }
 
 void dr_mtu_rail_tick(struct dr_mtu_rail *r, int64_t now)

@@ -27,7 +27,8 @@ enum { DR_MTU_HEADERS4 = 28, DR_MTU_HEADERS6 = 48 }; /* IP and UDP */
  * Returns the port, or -errno; then r is closed. */
 int dr_mtu_rail_open(struct dr_mtu_rail *r, const char *ifname,
 	const struct sockaddr_storage *local, uint16_t port_min, uint16_t port_max);
-/* The peer's end is known: the test begins. p: header_bytes is set here, and full_bytes may be any value. */
+/* The peer's end is known: the test begins; with p->waits when the peer's first datagram is here, so that a peer cannot have this
+ * end test the path to a third host. p: header_bytes is set here, and full_bytes may be any value. */
 int dr_mtu_rail_start(struct dr_mtu_rail *r, struct dr_poller *poller,
 	const struct sockaddr_storage *peer, uint16_t port, const struct dr_mtu_params *p,
 	int64_t now);

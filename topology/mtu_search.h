@@ -52,6 +52,7 @@ struct dr_mtu_params {
 	uint32_t full_bytes,
 		header_bytes; /* headers: IP and UDP. headers + DR_MTU_DGRAM <= full <= DR_MTU_PACKET_MAX */
 	uint8_t rail;
+	bool waits;	/* mtu_rail.h: send nothing before the peer */
 	bool connector; /* part of the datagrams, so that a reflected one is refused */
 	uint8_t key[DR_MTU_KEY];
 };

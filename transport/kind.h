@@ -98,6 +98,9 @@ struct dr_transport_kind {
 	/* What no single range says, of the peer's values too: -EINVAL. conservative: detection waits for
 	 * the hardware alone. */
 	int (*check)(const void *params, bool conservative, struct dr_err *e);
+	/* The peer has proven no key: no more datagrams go to an address than came from it, until the peer has connected
+	 * from there. NULL: the kind does not limit them. */
+	void (*distrust)(void *params);
 	/* A warning on params that are valid; NULL: none. */
 	const char *(*warning)(const void *params, bool conservative);
 
@@ -124,6 +127,8 @@ struct dr_transport_kind {
 	unsigned (*packet_bytes)(const void *params, unsigned mtu, bool v6);
 	/* With packets of this size as the largest: "--mtu 1024" into buf; false: none helps. NULL: has no option. */
 	bool (*fit_packets)(unsigned bytes, bool v6, char *buf, size_t len);
+	/* The host that a rail's handle names, port 0; -EPROTO: the handle is invalid. NULL: handles name no IP address. */
+	int (*handle_host)(const void *handle, size_t len, struct sockaddr_storage *out);
 	const char *check_name; /* doctor's word for findings on whether the kind can run: "rdma" */
 
 	/* ---- */

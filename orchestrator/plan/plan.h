@@ -144,9 +144,15 @@ void dr_plan_set_transport(struct dr_plan *p, const struct dr_options *o);
  * -EPROTO when its options name another kind, -ENOTSUP when this build does not have the client's. */
 int dr_plan_follow_transport(struct dr_plan *p, const struct dr_options *o, struct dr_err *e)
 	DR_MUST_CHECK;
+/* The server has no key, so the client has proven nothing. */
+void dr_plan_distrust(struct dr_plan *p);
 /* The kind and the shared parameters in the offer: 0 or -1 for no memory; -EPROTO. p->detect is known. */
 int dr_plan_put_transport(const struct dr_plan *p, json_t *offer);
 int dr_plan_read_transport(struct dr_plan *p, const json_t *offer, struct dr_err *e) DR_MUST_CHECK;
+
+/* The peer's handles of the rails, in order, name the hosts of its NICs in the plan; invalid ones are left to the rails. `end` is this end. -EPROTO. */
+int dr_plan_check_hosts(const struct dr_plan *p, enum dr_plan_end end,
+	const struct dr_boot_handle *handles, struct dr_err *e) DR_MUST_CHECK;
 
 /* The offer of the client: a new JSON object, or NULL: no memory. */
 json_t *dr_plan_offer(const struct dr_plan *p);

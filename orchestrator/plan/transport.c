@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "base/source.h"
 #include "orchestrator/options/options.h"
 #include "orchestrator/plan/plan.h"
+#include "topology/addr.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -82,4 +84,33 @@ int dr_plan_read_transport(struct dr_plan *p, const json_t *offer, struct dr_err
 	/* A client of an earlier version has no parameters of tcp. */
 	return params || (k && k->shared && strcmp(name, "tcp") != 0) ? read_params(p, k, params, e)
 								      : 0;
+}
+
+int dr_plan_check_hosts(const struct dr_plan *p, enum dr_plan_end end,
+	const struct dr_boot_handle *handles, struct dr_err *e)
+{
+	const struct dr_transport_kind *k = dr_plan_kind(p);
+	struct sockaddr_storage host;
+	char text[80];
+
+	for (unsigned i = 0; k->handle_host && i < p->n_rails; i++) {
+		const struct dr_plan_rail *r = &p->rail[i][!end];
+
+		if (k->handle_host(handles[i].bytes, handles[i].len, &host) != 0 ||
+			dr_same_host(&host, &r->addr))
+			continue;
+		dr_netdev_addr_format((const struct sockaddr *)&host, text, sizeof(text));
+		return dr_err_set(e, -EPROTO,
+			"rail %u: the peer's handle names %s, but its NIC %s has %s", i, text,
+			r->name, r->address);
+	}
+	return 0;
+}
+
+void dr_plan_distrust(struct dr_plan *p)
+{
+	const struct dr_transport_kind *k = dr_plan_kind(p);
+
+	if (k && k->distrust)
+		k->distrust(&p->kind_params);
 }

@@ -2,8 +2,11 @@
 #include "orchestrator/options/options.h"
 #include "orchestrator/plan/plan.h"
 
+#include "topology/addr.h"
+#include "transport/tcp/tcp_wire.h"
 #include "transport/verbs/verbs.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -85,11 +88,41 @@ static void the_manager_gets_the_nics_window(void **state)
 	dr_options_fini(&opt);
 }
 
+static void handles_name_hosts_of_the_plan(void **state)
+{
+	struct dr_plan p = { .transport = "tcp", .n_rails = 2 };
+	struct dr_boot_handle h[2] = { 0 };
+	static const char *const host[2] = { "10.0.0.1", "2001:db8::1" };
+
+	(void)state;
+	for (unsigned i = 0; i < 2; i++) {
+		struct tcp_rail_handle w = { .tcp_port = 7, .udp_port = 8 };
+		struct dr_plan_rail *r = &p.rail[i][DR_PLAN_CLIENT];
+
+		snprintf(r->name, sizeof(r->name), "eth%u", i);
+		snprintf(r->address, sizeof(r->address), "%s", host[i]);
+		assert_int_equal(dr_netdev_addr_parse(host[i], &r->addr), 0);
+		w.family = r->addr.ss_family;
+		assert_int_equal(inet_pton(w.family, host[i], w.addr), 1);
+		h[i].len = (uint8_t)dr_tcp_rail_handle_encode(&w, h[i].bytes, sizeof(h[i].bytes));
+	}
+	assert_int_equal(dr_plan_check_hosts(&p, DR_PLAN_SERVER, h, &err), 0);
+	h[1].bytes[h[1].len - 1] ^= 2;
+	assert_int_equal(dr_plan_check_hosts(&p, DR_PLAN_SERVER, h, &err), -EPROTO);
+	assert_non_null(strstr(err.text,
+		"rail 1: the peer's handle names 2001:db8::3, but its NIC eth1 has 2001:db8::1"));
+	h[1].len--; /* no handle: its rail says so */
+	assert_int_equal(dr_plan_check_hosts(&p, DR_PLAN_SERVER, h, &err), 0);
+	snprintf(p.transport, sizeof(p.transport), "verbs");
+	assert_int_equal(dr_plan_check_hosts(&p, DR_PLAN_SERVER, h, &err), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_server_follows),
 		cmocka_unit_test(the_manager_gets_the_nics_window),
+		cmocka_unit_test(handles_name_hosts_of_the_plan),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

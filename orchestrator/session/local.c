@@ -293,7 +293,11 @@ int dr_local_connect(struct dr_local *l, unsigned position, const struct dr_boot
 		memcpy(bytes[h], handles[h].bytes, DR_HANDLE_MAX);
 		lens[h] = handles[h].len;
 	}
-	if (l->peer && position == 0)
+	/* Data and datagrams go to the NICs of the plan, nowhere else. */
+	rc = dr_plan_check_hosts(l->plan, l->side, handles, e);
+	if (rc == 0 && n > own)
+		rc = dr_plan_check_hosts(l->plan, l->side, handles + own, e);
+	if (rc == 0 && l->peer && position == 0)
 		rc = dr_peer_start(l->peer, bytes + own, lens + own, n - own, dr_now_ns(), e);
 	if (rc)
 		return rc;

@@ -56,6 +56,7 @@ void dr_mtu_check_start(struct dr_mtu_check *m, const struct dr_plan *p,
 		struct dr_mtu_own *own = own_of(m, here);
 		struct dr_mtu_params prm = { .full_bytes = DR_MIN(here->mtu, there->mtu),
 			.rail = (uint8_t)i,
+			.waits = m->side == DR_PLAN_SERVER,
 			.connector = m->side == DR_PLAN_CLIENT };
 
 		if (!own || !there->mtu_port || !there->mtu)

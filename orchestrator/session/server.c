@@ -140,6 +140,8 @@ static int match(struct server *v, const json_t *params, const unsigned *gpus, u
 
 	if (rc == 0)
 		rc = dr_plan_follow_transport(&s->plan, s->opt, e);
+	if (rc == 0 && !s->opt->key_file && !s->opt->trusted)
+		dr_plan_distrust(&s->plan);
 	if (rc == 0)
 		rc = dr_route_to(v->client, &s->route, e);
 	if (rc == 0)

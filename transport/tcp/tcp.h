@@ -16,6 +16,7 @@
  *   tcp_sock.c   sockets: options, binding, addresses
  *   tcp_rail.c   rail: listener, peer, datagrams, memory
  *   tcp_admit.c  rail: connections on their way in
+ *   tcp_known.c  rail: addresses at which the peer has shown itself
  *   tcp_path.c   path: life, failure, fence, statistics, the ops table
  *   tcp_tx.c     path: what goes out        tcp_rx.c   path: what comes in
  *   tcp_hs.c     the handshake (sans-IO)       tcp_wire.c   the bytes (sans-IO)
@@ -40,6 +41,7 @@ struct dr_mr {
 enum { TCP_CC_LEN = 16 }; /* TCP_CA_NAME_MAX of the kernel */
 struct dr_tcp_params {
 	char cc[TCP_CC_LEN + 16]; /* name, "": the system's; longer ones are refused */
+	bool distrusts;		  /* see dr_transport_kind.distrust */
 };
 
 /* ---- rail ---------------------------------------------------------------------------------- */
@@ -65,7 +67,10 @@ struct tcp_rail {
 	struct dr_pollable listener, udp;
 	struct sockaddr_storage peer, udp_peer; /* its listener, its heartbeat port */
 	bool has_peer, udp_connected;
-	int64_t udp_next_ns; /* not connected: when rail_progress tries again */
+	/* Set: datagrams that leave are limited to those that came (tcp_known.c). */
+	bool limited;
+	uint64_t heard, answered; /* while it is limited */
+	int64_t udp_next_ns;	  /* not connected: when rail_progress tries again */
 	/* rail_held: the next datagram asks for a time stamp; those that did and are not stamped yet; one of
 	 * them entered the device's queue. */
 	bool stamp_next, queued;
@@ -111,6 +116,12 @@ void dr_tcp_admit_progress(struct tcp_rail *r, bool all, int64_t now_ns);
 struct tcp_path;
 /* Acceptor p: adopt the parked connection that matches, if there is one. */
 void dr_tcp_admit_claim(struct tcp_path *p);
+
+/* tcp_known.c: addresses at which a peer without key has shown itself. Of a rail that distrusts: the connection fd has
+ * proven the session's token. Then all rails of this process with that token may send to its host. */
+void dr_tcp_known_add(const struct tcp_rail *r, int fd);
+/* May the rail send one datagram to its peer? */
+bool dr_tcp_known_may_send(struct tcp_rail *r);
 
 /* Sockets. */
 enum { TCP_NAME_LEN = 80 };

@@ -113,6 +113,7 @@ static void obey(struct tcp_rail *r, const struct tcp_verdict *v, int64_t now_ns
 		report_incoming(r, &v->who);
 		return;
 	case TCP_ADMIT:
+		dr_tcp_known_add(r, c->po.fd);
 		dr_tcp_adopt(dr_container_of(v->to, struct tcp_path, hs), take(r, c));
 		return;
 	case TCP_REJECT:

@@ -49,6 +49,27 @@ static int check(const void *params, bool conservative, struct dr_err *e)
 		p->cc);
 }
 
+static void distrust(void *params)
+{
+	((struct dr_tcp_params *)params)->distrusts = true;
+}
+
+static int handle_host(const void *handle, size_t len, struct sockaddr_storage *out)
+{
+	struct tcp_rail_handle h;
+	const char *why;
+	int rc = dr_tcp_rail_handle_parse(handle, len, &h, &why);
+
+	if (rc)
+		return rc;
+	*out = (struct sockaddr_storage){ .ss_family = (sa_family_t)h.family };
+	if (h.family == AF_INET6)
+		memcpy(&((struct sockaddr_in6 *)out)->sin6_addr, h.addr, 16);
+	else
+		memcpy(&((struct sockaddr_in *)out)->sin_addr, h.addr, 4);
+	return 0;
+}
+
 const struct dr_transport_kind dr_tcp_kind = {
 	.name = "tcp",
 	.retransmits = true,
@@ -60,4 +81,6 @@ const struct dr_transport_kind dr_tcp_kind = {
 	.shared = &shared,
 	.params = set_params,
 	.check = check,
+	.distrust = distrust,
+	.handle_host = handle_host,
 };

@@ -135,6 +135,7 @@ int dr_tcp_listen(const struct dr_rail_params *p, struct dr_rail **out, struct d
 	if (p->kind_params)
 		r->tcp = *(const struct dr_tcp_params *)p->kind_params;
 	r->par.kind_params = NULL;
+	r->limited = r->tcp.distrusts;
 	r->scope_id = find_scope(r);
 	r->listener = (struct dr_pollable){ .fd = -1, .ready = listener_ready };
 	r->udp = (struct dr_pollable){ .fd = -1, .ready = udp_ready };
@@ -299,8 +300,10 @@ void dr_tcp_rail_dgram(struct dr_rail *br, const void *data, size_t len)
 	struct tcp_rail *r = tcp_rail(br);
 
 	dr_dassert(len <= DR_DGRAM_MAX);
-	if (r->closed || !r->has_peer || (!r->udp_connected && udp_connect(r)))
+	if (r->closed || !r->has_peer || (!r->udp_connected && udp_connect(r)) ||
+		!dr_tcp_known_may_send(r))
 		return;
+	r->answered++;
 	send_dgram(r, &(struct iovec){ (void *)data, len }, 1);
 }
 
@@ -311,7 +314,7 @@ void dr_tcp_rail_padded(struct dr_rail *br, const void *data, size_t len, uint32
 	struct iovec iov[2] = { { (void *)data, len }, { zeros, size - len } };
 
 	dr_assert(size > len && size <= UINT16_MAX);
-	if (!r->closed && r->udp_connected)
+	if (!r->closed && r->udp_connected && dr_tcp_known_may_send(r) && !r->limited)
 		send_dgram(r, iov, 2);
 }
 
@@ -353,6 +356,7 @@ static void read_dgrams(struct tcp_rail *r)
 			return;
 		if (n <= 0)
 			continue; /* an ICMP error, or nothing of ours */
+		r->heard++;
 		struct dr_event ev = { .kind = DR_EV_DGRAM,
 			.rail = &r->base,
 			.data = buf,

@@ -372,6 +372,63 @@ static void datagrams_go_both_ways(void **state)
 	}
 }
 
+static int sent_to(struct kit *k, int to, int dgrams)
+{
+	int before = k->rail_sink[to].count[DR_EV_DGRAM];
+
+	for (int i = 0; i < dgrams; i++)
+		dr_tcp_ops.rail_dgram(k->rail[!to], "beat", 4);
+	/* Over the loopback device they are there when the call returns. */
+	if (k->poller)
+		(void)dr_poller_wait(k->poller, 0);
+	kit_rail_progress(k, to, dr_now_ns());
+	return k->rail_sink[to].count[DR_EV_DGRAM] - before;
+}
+
+/* End 1 distrusts its peer: it answers datagrams, one for each, until the peer has connected with the right token. */
+static void without_key_datagrams_wait_for_a_connection(void **state)
+{
+	struct kit *k = *state;
+	struct tcp_rail *r = tcp_rail(k->rail[1]);
+
+	r->tcp.distrusts = r->limited = true;
+	assert_int_equal(sent_to(k, 0, 10), 0);
+	dr_tcp_ops.rail_padded(k->rail[1], "beat", 4, 1400);
+	assert_int_equal(sent_to(k, 1, 3), 3);
+	assert_int_equal(sent_to(k, 0, 10), 3);
+	dr_tcp_ops.rail_padded(k->rail[1], "beat", 4, 1400);
+	assert_int_equal(sent_to(k, 0, 10), 0);
+
+	struct tcp_hello h = hello(k, 2);
+	int fd = stranger(k);
+	h.token[15] ^= 1;
+	say(fd, &h);
+	kit_until(k, hung_up(fd));
+	close(fd);
+	assert_int_equal(sent_to(k, 0, 10), 0);
+
+	kit_up(k);
+	assert_int_equal(sent_to(k, 0, 10), 10);
+	assert_false(r->limited);
+}
+
+/* What one rail end has seen holds for the others of the session, and for no other session. */
+static void a_connection_shows_the_address_to_all_rails(void **state)
+{
+	struct kit *k = *state;
+	struct tcp_rail *r = tcp_rail(k->rail[1]), other = *r;
+
+	r->tcp.distrusts = r->limited = other.limited = true;
+	kit_up(k);
+	assert_true(dr_tcp_known_may_send(&other));
+	other.limited = true;
+	other.par.token[0] ^= 1;
+	assert_false(dr_tcp_known_may_send(&other));
+	other.par.token[0] ^= 1;
+	((struct sockaddr_in *)&other.peer)->sin_addr.s_addr = htonl(INADDR_LOOPBACK + 1);
+	assert_false(dr_tcp_known_may_send(&other));
+}
+
 static void a_strangers_datagram_is_not_seen(void **state)
 {
 	struct kit *k = *state;
@@ -585,6 +642,8 @@ int main(void)
 		BOTH(a_parked_connection_goes_when_it_closes_or_is_late),
 		BOTH(the_connector_refuses_what_is_no_listener_of_ours),
 		BOTH(datagrams_go_both_ways),
+		BOTH(without_key_datagrams_wait_for_a_connection),
+		BOTH(a_connection_shows_the_address_to_all_rails),
 		BOTH(a_strangers_datagram_is_not_seen),
 		BOTH(a_peer_that_comes_back_is_heard),
 		BOTH_WITH(a_silent_end_hears_its_peer_when_the_link_is_up, netns_setup,

@@ -288,6 +288,7 @@ static void admission(struct tcp_path *p)
 	if (rc <= 0)
 		return;
 	p->state = TCP_UP;
+	dr_tcp_known_add(tcp_path_rail(p), p->base.po.fd);
 	dr_path_emit(&p->base, &ev);
 }
 
