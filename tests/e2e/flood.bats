@@ -108,17 +108,24 @@ server_ports() {
 	[[ $output == *"--allow-from"*"bits behind the prefix"* ]]
 }
 
-@test "--max-memory and --max-session: a client cannot reserve more, nor stay longer" {
-	start_server --verbose=0 --max-memory 16M --max-session 500ms --json=s.json
+refused_for_memory() {
 	client -D 100ms --window 16 --chunk 1M -s 1M
 	[ "$status" -eq 2 ]
 	[[ $output == *"needs 64.0 MiB of message buffers at the server, which allows 16.0 MiB"*"--max-memory"* ]]
+}
+
+@test "--max-memory: a client cannot reserve more" {
+	start_server --verbose=0 --max-memory 16M
+	refused_for_memory
 	client -D 100ms --window 4
 	[ "$status" -eq 0 ]
+}
+
+@test "--max-session: a client cannot stay longer, and the next one is answered" {
+	start_server --verbose=0 --max-memory 16M --max-session 500ms --json=s.json
 	client -D 600s --window 4 --json=c.json
 	[ "$status" -eq 5 ]
 	[[ $output == *"the limit of the server (--max-session)"* ]]
 	wait_for holds s.json '.exit_code == 5'
-	client -D 100ms --window 4
-	[ "$status" -eq 0 ]
+	refused_for_memory
 }
