@@ -183,9 +183,11 @@ chaos: $(B)/dualrail ## drawn faults on real sockets, as root: TRIALS=n JOBS=n S
 	  $(if $(TRIALS),--trials $(TRIALS)) $(if $(JOBS),--jobs $(JOBS)) $(if $(SEED),--seed $(SEED)) \
 	  $(if $(KINDS),--kinds $(KINDS)) && tests/chaos/calibrate.py --dualrail $< --out $(B)/chaos-out --trials 48 \
 	  --bandwidth 4 || [ $$? = 77 ]
+kills: $(B)/dualrail ## SIGKILL of an end, its guard, both, its process group, its PID namespace while a fault is held, as root: TRIALS=100
+	$(Q)tests/chaos/kill.sh $< $(or $(TRIALS),100) || [ $$? = 77 ]
 soak: $(B)/dualrail ## HOURS=h of verified data while links flap, as root; the same command goes on where it was stopped
 	$(Q)tests/chaos/soak.py --dualrail $< --out $(B)/soak-out --hours $(or $(HOURS),1) $(OPTS) || [ $$? = 77 ]
-.PHONY: chaos soak
+.PHONY: chaos kills soak
 plugin-cycles: ## open and close CYCLES=10000 comms of the NCCL plugin over loopback, then a sixth as many communicators: nothing is left
 	$(Q)$(MAKE) --no-print-directory all tests
 	$(Q)CYCLES=$(or $(CYCLES),10000) LIMIT=3600 NCCL_SOCKET_IFNAME=lo $(B)/tests/plugin/contract_main --times \

@@ -123,7 +123,7 @@ void dr_check_governor(struct dr_doctor *d);
 
 /* Processes that listen on the ports that a server would need here. */
 void dr_check_ports(struct dr_doctor *d);
-/* Faults of killed runs: undone, or with dry_run only listed. */
+/* Faults of killed runs: undone, or with dry_run only listed. A row for each that a living run holds. */
 void dr_check_leftovers(struct dr_doctor *d);
 
 /* ---- transport.c ---- */

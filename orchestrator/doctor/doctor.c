@@ -277,6 +277,18 @@ static int report(const struct visit *v)
 	return dr_json_output(path, dr_findings_json(&v->d.f, v->opt->host, status), status);
 }
 
+static void check_all(struct visit *v, struct dr_options *o)
+{
+	find_gpus(v, o);
+	if (find_route(v) && find_rails(v))
+		check_nics(&v->d);
+	check_machine(v);
+	if (!o->host)
+		dr_check_routes(&v->d, NULL);
+	else if (!v->status)
+		check_other_end(v);
+}
+
 int dr_doctor_main(struct dr_options *o)
 {
 	struct visit v = { .opt = o,
@@ -291,14 +303,14 @@ int dr_doctor_main(struct dr_options *o)
 		dr_complain("%s", e.text);
 		return DR_EXIT_ENV;
 	}
-	find_gpus(&v, o);
-	if (find_route(&v) && find_rails(&v))
-		check_nics(&v.d);
-	check_machine(&v);
-	if (!o->host)
-		dr_check_routes(&v.d, NULL);
-	else if (!v.status)
-		check_other_end(&v);
+	if (o->repair && o->host) {
+		dr_complain("--repair acts on this machine; give no HOST");
+		return DR_EXIT_USAGE;
+	}
+	if (o->repair)
+		dr_check_leftovers(&v.d);
+	else
+		check_all(&v, o);
 	int rc = report(&v);
 	dr_findings_fini(&v.d.f);
 	return rc;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "orchestrator/doctor/checks.h"
+#include "base/clock.h"
 #include "base/sysfile.h"
 #include "orchestrator/fault/fault.h"
 
@@ -113,10 +114,48 @@ void dr_check_ports(struct dr_doctor *d)
 
 /* ---- faults of killed runs ---- */
 
+/* "dualrail (1234)", whose guard wrote the file; a process of another PID namespace has another number here. */
+static void holder(const struct dr_doctor *d, pid_t guard, char *buf, size_t len)
+{
+	char stat[256], comm[32] = "";
+	long parent = 0;
+
+	(void)dr_sysfile_text(stat, sizeof(stat), d->root, "/proc/%ld/stat", (long)guard);
+	if (sscanf(stat, "%*d (dualrail-guard) %*c %ld", &parent) == 1)
+		(void)dr_sysfile_text(comm, sizeof(comm), d->root, "/proc/%ld/comm", parent);
+	comm[strcspn(comm, "\n")] = '\0';
+	if (comm[0])
+		snprintf(buf, len, "%s (%ld)", comm, parent);
+	else
+		snprintf(buf, len, "a dualrail of another PID namespace (guard %ld there)",
+			(long)guard);
+}
+
+static void held(struct dr_doctor *d, const struct dr_fault_leftover *l)
+{
+	char who[96], since[32];
+
+	holder(d, l->guard, who, sizeof(who));
+	dr_wall_format(l->since_ns, since, sizeof(since));
+	dr_find_note(d, "fault", l->nic, "%s is active since %s, held by %s\n%s", l->kind, since,
+		who, l->path);
+}
+
+struct leftovers {
+	struct dr_doctor *d;
+	unsigned n;
+};
+
 static void one(const struct dr_fault_leftover *l, void *arg)
 {
-	struct dr_doctor *d = arg;
+	struct leftovers *all = arg;
+	struct dr_doctor *d = all->d;
 
+	if (l->err == -EBUSY) {
+		held(d, l);
+		return;
+	}
+	all->n++;
 	if (l->err == 0)
 		dr_find_note(d, "leftover", l->nic, "undid the fault %s of a killed run\n%s",
 			l->kind, l->text);
@@ -136,10 +175,10 @@ static void one(const struct dr_fault_leftover *l, void *arg)
 
 void dr_check_leftovers(struct dr_doctor *d)
 {
-	size_t before = d->f.n;
+	struct leftovers all = { .d = d };
 
-	(void)dr_fault_leftovers(d->fault_dir, !d->dry_run, one, d);
-	if (d->f.n == before)
+	(void)dr_fault_leftovers(d->fault_dir, !d->dry_run, one, &all);
+	if (!all.n)
 		dr_find_ok(d, "leftover", NULL,
 			"no fault of a killed run is active in this network namespace");
 }

@@ -5,8 +5,8 @@
 
 static char mark[128];
 
-/* As a run that was killed leaves it: the file is there, nobody holds its lock. */
-static void leave(const char *undo)
+/* As a guard holds it. */
+static struct dr_state_file *record(const char *undo)
 {
 	struct dr_state s = { .nic = "rail0", .undo = (char *)undo };
 	struct dr_fault_spec spec;
@@ -16,7 +16,13 @@ static void leave(const char *undo)
 	assert_int_equal(dr_fault_spec_parse("exec=cut", &spec, &e), 0);
 	s.kind = spec.kind;
 	assert_int_equal(dr_state_create(root, "exec-cut", &s, &f, &e), 0);
-	dr_state_leave(f);
+	return f;
+}
+
+/* As a run that was killed leaves it: the file is there, nobody holds its lock. */
+static void leave(const char *undo)
+{
+	dr_state_leave(record(undo));
 }
 
 static void check(bool dry_run)
@@ -61,6 +67,31 @@ static void not_to_be_repaired(void **state)
 	expect(DR_SEVERITY_FAIL, "leftover", "rail0", "exec");
 }
 
+/* A fault of a living run is no leftover, and is left alone. */
+static void held_by_a_run(void **state)
+{
+	struct dr_state_file *f = record("true");
+	char path[64];
+
+	(void)state;
+	check(false);
+	expect(DR_SEVERITY_NOTE, "fault", "rail0", "held by a dualrail of another PID namespace");
+	check(false);
+	expect(DR_SEVERITY_OK, "leftover", NULL, "no fault");
+	snprintf(path, sizeof(path), "/proc/%ld/stat", (long)getpid());
+	put(path, "17 (dualrail-guard) S 1234 1 1 0");
+	put("/proc/1234/comm", "dualrail\n");
+	check(false);
+	expect(DR_SEVERITY_NOTE, "fault", "rail0", "exec is active since 20");
+	check(false);
+	expect(DR_SEVERITY_NOTE, "fault", "rail0", "held by dualrail (1234)");
+	dr_state_leave(f);
+	check(false);
+	expect(DR_SEVERITY_NOTE, "leftover", "rail0", "undid the fault exec");
+	check(false);
+	expect_none("fault");
+}
+
 #define HEAD                                                                                       \
 	"  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  "      \
 	"timeout inode\n"
@@ -102,6 +133,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(nothing_left),
 		cmocka_unit_test(named_then_repaired),
+		cmocka_unit_test(held_by_a_run),
 		cmocka_unit_test(not_to_be_repaired),
 		cmocka_unit_test(ports),
 	};

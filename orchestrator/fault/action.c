@@ -174,16 +174,20 @@ struct visit {
 	void *arg;
 };
 
-static int visit_one(const struct dr_state *s, const char *path, void *arg)
+static int visit_one(
+	const struct dr_state *s, const char *path, const struct dr_state_owner *o, void *arg)
 {
-	struct dr_fault_leftover l = {
-		.kind = s->kind->name, .nic = s->nic, .path = path, .err = -ECANCELED
-	};
+	struct dr_fault_leftover l = { .kind = s->kind->name,
+		.nic = s->nic,
+		.path = path,
+		.err = o->alive ? -EBUSY : -ECANCELED,
+		.guard = o->guard,
+		.since_ns = o->since_ns };
 	struct dr_fault_report r = { .undo = true };
 	struct dr_fault_action a = { .state = *s };
 	const struct visit *v = arg;
 
-	if (v->undo)
+	if (v->undo && !o->alive)
 		l.err = reverse(&a, &r);
 	l.text = r.text;
 	v->fn(&l, v->arg);
@@ -199,6 +203,8 @@ int dr_fault_leftovers(const char *state_dir, bool undo, dr_fault_leftover_fn fn
 
 static void repaired(const struct dr_fault_leftover *l, void *e)
 {
+	if (l->err == -EBUSY)
+		return;
 	if (l->err)
 		dr_err_set(e, l->err, "undo what %.120s records: %.100s", l->path, l->text);
 	else

@@ -8,6 +8,7 @@
 #include <net/if.h>
 #include <stdbool.h>
 #include <sys/socket.h>
+#include <sys/types.h>
 
 /*
  * Folder fault/: everything about injected faults.
@@ -188,16 +189,20 @@ int dr_guard_gone(const struct dr_guard *g, struct dr_err *e);
 
 /* ------------------------------- after a crash ------------------------------- */
 
-/* A fault in this network namespace whose guard was killed. */
+/* A fault in this network namespace: of a guard that was killed, or of a living one. */
 struct dr_fault_leftover {
 	const char *kind, *nic;
 	const char *path; /* of its state file */
-	int err; /* 0: undone now; -ECANCELED: undoing was not asked for; else why it failed */
+	/* 0: undone now; -ECANCELED: undoing was not asked for; -EBUSY: a living guard holds it; else why
+	 * undoing failed */
+	int err;
 	const char *text; /* what was done, or why not */
+	pid_t guard;	  /* that injected it, in its own PID namespace */
+	int64_t since_ns; /* wall clock */
 };
 typedef void (*dr_fault_leftover_fn)(const struct dr_fault_leftover *l, void *arg);
 /* Undo (or, without undo, list) what killed guards left; state_dir as in the options. fn is called
- * for each. Faults of a living guard are left alone. Returns the number of faults undone. */
+ * for each, and for each fault of a living guard, which is left alone. Returns the number of faults undone. */
 int dr_fault_leftovers(const char *state_dir, bool undo, dr_fault_leftover_fn fn, void *arg);
 /* The same, logging each. Returns the number of faults undone; e: the last failure, code 0 without. */
 int dr_fault_repair(const char *state_dir, struct dr_err *e);

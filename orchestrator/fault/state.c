@@ -4,12 +4,13 @@
  * 1. A directory is used only if it belongs to this user, is not writable for others and is no symbolic
  *    link. XDG_RUNTIME_DIR counts only if it belongs to this user: root may have inherited another user's.
  * 2. The process that holds the flock of a file that still has a name owns the fault.
- * 3. A file is read only under its lock and unlinked only under its lock.
+ * 3. A file is unlinked only under its lock. Who reads one without it takes an incomplete one for none.
  * Files are not flushed to disk: a fault does not outlive the boot that is named in its file.
  */
 #include "orchestrator/fault/state.h"
 
 #include "base/log.h"
+#include "base/clock.h"
 #include "base/mem.h"
 #include "base/rng.h"
 #include "base/sysfile.h"
@@ -207,9 +208,9 @@ static int open_dir(const char *path, bool make)
 	return fd;
 }
 
-/* Read the locked file: 0 and *s when it holds a fault of here; -EPROTO when it is invalid. */
+/* Read the file: 0, *s and *o when it holds a fault of here; -EPROTO when it is invalid. */
 static int load(int fd, const struct stat *st, const struct dr_state_where *here,
-	struct dr_state *s, pid_t *pid)
+	struct dr_state *s, struct dr_state_owner *o)
 {
 	size_t len = (size_t)st->st_size;
 	struct dr_state_where w;
@@ -221,7 +222,8 @@ static int load(int fd, const struct stat *st, const struct dr_state_where *here
 	if (!p)
 		return -ENOMEM;
 	if (pread(fd, p, len, 0) == (ssize_t)len)
-		rc = dr_state_decode(p, len, s, &w, pid);
+		rc = dr_state_decode(p, len, s, &w, &o->guard);
+	o->since_ns = st->st_mtim.tv_sec * DR_NS_PER_S + st->st_mtim.tv_nsec;
 	dr_free(p);
 	if (rc == 0 && memcmp(&w, here, sizeof(w)) != 0) {
 		dr_state_fini(s);
@@ -231,14 +233,16 @@ static int load(int fd, const struct stat *st, const struct dr_state_where *here
 }
 
 /* Open, lock and load f->name; f->fd keeps the lock. make: the file is made if there is none, and s->kind
- * is NULL then. -EBUSY: another process has it; -ESTALE: it is gone, an invalid one by now. */
+ * is NULL then. -EBUSY: another process has it, which is o->alive; without make *s is loaded all the same if s->kind is
+ * set. -ESTALE: it is gone, an invalid one by now. */
 static int open_file(struct dr_state_file *f, const struct dr_state_where *here, bool make,
-	struct dr_state *s, pid_t *pid)
+	struct dr_state *s, struct dr_state_owner *o)
 {
 	struct stat st;
 	int rc = 0;
 
 	s->kind = NULL;
+	memset(o, 0, sizeof(*o));
 	f->fd = openat(
 		f->dir_fd, f->name, O_RDWR | O_NOFOLLOW | O_CLOEXEC | (make ? O_CREAT : 0), 0600);
 	if (f->fd < 0)
@@ -248,7 +252,10 @@ static int open_file(struct dr_state_file *f, const struct dr_state_where *here,
 	else if (fstat(f->fd, &st) < 0 || st.st_nlink == 0)
 		rc = -ESTALE;
 	else if (!make || st.st_size || !S_ISREG(st.st_mode) || st.st_uid != geteuid())
-		rc = load(f->fd, &st, here, s, pid);
+		rc = load(f->fd, &st, here, s, o);
+	o->alive = rc == -EBUSY;
+	if (o->alive && !make && (fstat(f->fd, &st) < 0 || load(f->fd, &st, here, s, o)))
+		s->kind = NULL;
 	if (rc == -EPROTO)
 		rc = unlinkat(f->dir_fd, f->name, 0) < 0 ? -errno : -ESTALE;
 	if (rc < 0) {
@@ -265,10 +272,10 @@ static int make_file(struct dr_state_file *f, const struct dr_state_where *here,
 {
 	int rc = -ESTALE;
 	struct dr_state s;
-	pid_t pid = 0;
+	struct dr_state_owner o;
 
 	for (int tries = 0; tries < TRIES_MAX && (rc == -ESTALE || rc == -EBUSY); tries++)
-		rc = open_file(f, here, true, &s, &pid);
+		rc = open_file(f, here, true, &s, &o);
 	if (rc == -EBUSY)
 		return dr_err_set(
 			e, rc, "%s has a fault of another dualrail already; wait for its end", key);
@@ -279,7 +286,7 @@ static int make_file(struct dr_state_file *f, const struct dr_state_where *here,
 	dr_state_fini(&s);
 	return dr_err_set(e, -EBUSY,
 		"%s: a killed dualrail (guard %ld) left a fault on it; undo it with `dualrail doctor`",
-		key, (long)pid);
+		key, (long)o.guard);
 }
 
 /* Open the first usable directory and make the file there. */
@@ -373,7 +380,7 @@ static bool concerns(const char *name, const struct dr_state_where *here)
 }
 
 struct visitor {
-	int (*fn)(const struct dr_state *s, const char *path, void *arg);
+	dr_state_fn fn;
 	void *arg;
 	struct dr_state_where here;
 	const char *dir;
@@ -386,19 +393,24 @@ static int visit(const char *name, void *arg)
 	struct visitor *v = arg;
 	struct dr_state_file f = { .dir_fd = v->dir_fd };
 	char path[2 * PATH_LEN];
+	struct dr_state_owner o;
 	struct dr_state s;
-	pid_t pid;
 
 	snprintf(f.name, sizeof(f.name), "%.159s", name);
-	if (!concerns(name, &v->here) || open_file(&f, &v->here, false, &s, &pid) < 0)
+	if (!concerns(name, &v->here))
+		return 0;
+	int rc = open_file(&f, &v->here, false, &s, &o);
+	if (rc < 0 && !(o.alive && s.kind))
 		return 0;
 	snprintf(path, sizeof(path), "%.255s/%.159s", v->dir, f.name);
-	if (v->fn(&s, path, v->arg) == 0) {
+	bool undone = v->fn(&s, path, &o, v->arg) == 0;
+	if (undone && !o.alive) {
 		unlinkat(v->dir_fd, f.name, 0);
 		v->done++;
 	}
 	dr_state_fini(&s);
-	close(f.fd);
+	if (f.fd >= 0)
+		close(f.fd);
 	return 0;
 }
 
@@ -411,8 +423,7 @@ static void tell_unusable(const char *dir, int rc)
 		dir, strerror(-rc), (unsigned)geteuid());
 }
 
-int dr_state_each(const char *dir, int (*fn)(const struct dr_state *s, const char *path, void *arg),
-	void *arg)
+int dr_state_each(const char *dir, dr_state_fn fn, void *arg)
 {
 	struct visitor v = { .fn = fn, .arg = arg };
 	char dirs[DIRS_MAX][PATH_LEN];

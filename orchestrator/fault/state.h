@@ -53,11 +53,19 @@ void dr_state_remove(struct dr_state_file *f);
 /* Free, leaving the file for a later repair; NULL is allowed. */
 void dr_state_leave(struct dr_state_file *f);
 
-/* Call fn for every file of dead guards of this boot and namespace, locked (dir NULL: all standard
- * places). Removes invalid files: of another boot, of a namespace that is gone, or incomplete, hence
- * written before anything was broken. fn returns 0 when it undid what s says, and the file is removed;
- * else the file stays. Returns the number of files for which fn returned 0. */
-int dr_state_each(const char *dir, int (*fn)(const struct dr_state *s, const char *path, void *arg),
-	void *arg);
+/* Who recorded a fault, and when. */
+struct dr_state_owner {
+	pid_t guard;	  /* in its own PID namespace */
+	int64_t since_ns; /* wall clock */
+	bool alive;	  /* it holds the lock */
+};
+typedef int (*dr_state_fn)(
+	const struct dr_state *s, const char *path, const struct dr_state_owner *o, void *arg);
+/* Call fn for every file of this boot and namespace (dir NULL: all standard places). Files of dead guards are
+ * locked meanwhile: fn returns 0 when it undid what s says, and the file is removed; else it stays. Those of living
+ * guards are left alone, whatever fn returns. Removes invalid files: of another boot, of a namespace that is gone, or
+ * incomplete, hence written before anything was broken. Returns the number of files of dead guards for which fn
+ * returned 0. */
+int dr_state_each(const char *dir, dr_state_fn fn, void *arg);
 
 #endif

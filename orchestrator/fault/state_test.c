@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "orchestrator/fault/state.h"
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
 
@@ -38,20 +39,38 @@ static int remove_dir(void **state)
 	return rmdir(dir); /* fails when a test left a file */
 }
 
-static int count(const struct dr_state *s, const char *path, void *arg)
+static int count(
+	const struct dr_state *s, const char *path, const struct dr_state_owner *o, void *arg)
 {
 	(void)path;
+	assert_false(o->alive);
+	assert_int_equal(o->guard, getpid());
 	assert_string_equal(s->nic, "rail0");
 	(*(int *)arg)++;
 	return 0;
 }
 
-static int refuse(const struct dr_state *s, const char *path, void *arg)
+static int refuse(
+	const struct dr_state *s, const char *path, const struct dr_state_owner *o, void *arg)
 {
 	(void)s;
 	(void)path;
+	(void)o;
 	(*(int *)arg)++;
 	return -EIO;
+}
+
+/* What it returns is of no account. */
+static int see_living(
+	const struct dr_state *s, const char *path, const struct dr_state_owner *o, void *arg)
+{
+	(void)path;
+	assert_string_equal(s->nic, "rail0");
+	assert_true(o->alive);
+	assert_int_equal(o->guard, getpid());
+	assert_true(dr_wall_ns() - o->since_ns < 60 * DR_NS_PER_S);
+	(*(int *)arg)++;
+	return 0;
 }
 
 static void round_trip_and_torn(void **state)
@@ -100,8 +119,9 @@ static void one_writer(void **state)
 	assert_int_equal(dr_state_create(dir, "rail0", &sample, &b, &e), -EBUSY);
 	assert_non_null(strstr(e.text, "another dualrail"));
 	assert_int_equal(dr_state_create(dir, "rail1", &sample, &b, &e), 0);
-	assert_int_equal(dr_state_each(dir, count, &n), 0); /* held by the living */
-	assert_int_equal(n, 0);
+	assert_int_equal(dr_state_each(dir, see_living, &n), 0);
+	assert_int_equal(n, 2);
+	n = 0;
 	dr_state_remove(b);
 	dr_state_leave(a); /* as if killed */
 	assert_int_equal(dr_state_create(dir, "rail0", &sample, &a, &e), -EBUSY);

@@ -52,6 +52,7 @@ static const struct dr_opt_pair topo_examples[] = {
 
 static const struct dr_opt_pair doctor_examples[] = {
 	{ "Check this machine", "doctor" },
+	{ "Undo what killed runs left, check nothing", "doctor --repair" },
 	{ "Also check the paths to a server", "doctor node1 --rails eth1,eth2" },
 	{ NULL, NULL },
 };

@@ -157,6 +157,10 @@ static const struct dr_opt general[] = {
 	  .commands = RUN | DOCTOR, .offset = AT(dry_run), .no_config = true,
 	  .help = "Print the plan and the effect of each fault, then exit; connects to nothing. "
 		  "doctor: report faults of a killed run without undoing them." },
+	{ .name = "repair", .kind = DR_OPT_FLAG,
+	  .commands = DOCTOR, .offset = AT(repair), .no_config = true,
+	  .help = "Undo the faults that killed runs left in this network namespace, report those that living "
+		  "runs hold, and check nothing else. Status 2: one could not be undone." },
 	{ .name = "config", .kind = DR_OPT_CUSTOM, .arg = "FILE.json",
 	  .parse = parse_config, .repeat = true,
 	  .commands = ALL | TOPO | DOCTOR, .offset = AT(config), .no_config = true,

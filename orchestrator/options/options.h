@@ -84,6 +84,7 @@ struct dr_options {
 	struct dr_fault_options *faults; /* target of the group; not owned */
 	const struct dr_options_part *fault_part;
 	bool dry_run;
+	bool repair; /* doctor: nothing else */
 
 	bool verify;
 	uint64_t seed, workers, links;

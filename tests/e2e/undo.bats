@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Injected faults are undone, whichever processes are killed while one is held. Every fault lasts 60 s or longer, so
 # nothing here waits for its regular end.
-# shellcheck disable=SC2154 # set by lib.bash
+# shellcheck disable=SC2030,SC2031,SC2154 # set by lib.bash and by run
 
 load lib
 
@@ -101,4 +101,77 @@ guard_of() {
 		--fault link-down:nic=rail1,side=server,for=21s
 	has_lower_up "$B" rail0
 	has_lower_up "$B" rail1
+}
+
+# in_a COMMAND...: dualrail in A, its output in $output.
+in_a() {
+	run timeout "$WAIT_S" ip netns exec "$A" "$DUALRAIL" "$@"
+}
+
+# repaired: the link is down until `doctor --repair`, which says what it undid, and has nothing to do afterwards.
+repaired() {
+	is_down "$A" rail0
+	in_a doctor --repair --dry-run
+	[ "$status" -eq 2 ]
+	[[ $output == *"fail  leftover     rail0"*"the fault link-down of a killed run is still active"* ]]
+	in_a doctor --repair
+	[ "$status" -eq 0 ]
+	[[ $output == *"note  leftover     rail0"*"undid the fault link-down of a killed run"* ]]
+	has_lower_up "$A" rail0
+	in_a doctor --repair
+	[[ $output == *"ok    leftover "* ]]
+}
+
+@test "doctor names a fault that is held, and by whom; after SIGKILL of client and guard it is undone by doctor --repair" {
+	local guard
+	key
+	server_in_b --key-file key
+	holding client
+	in_a doctor --repair
+	[ "$status" -eq 0 ]
+	[[ $output == *"note  fault        rail0"*"link-down is active since "*", held by dualrail ($client)"* ]]
+	[[ $output == *"ok    leftover "* ]]
+	is_down "$A" rail0
+	guard=$(guard_of "$client")
+	kill -STOP "$client" # it must not repair
+	kill -9 "$guard" "$client"
+	ends "$client" 137
+	repaired
+}
+
+@test "SIGKILL of the whole PID namespace: undone by the next start, or by doctor --repair" {
+	key
+	server_in_b --key-file key
+	for undo in start repair; do
+		start client ip netns exec "$A" unshare --pid --fork --kill-child "$DUALRAIL" client 10.99.255.2 "${SMALL[@]}" \
+			--test failover --key-file key --allow-faults --fault link-down:path=0,at=100ms,for=60s
+		client=$pid
+		wait_for is_down "$A" rail0
+		in_a doctor --repair
+		[[ $output == *"held by a dualrail of another PID namespace"* ]]
+		kill -9 "$client"
+		ends "$client" 137
+		wait_for leftover
+		[ "$undo" = start ] || repaired
+		[ "$undo" = repair ] || in_a client 10.99.255.2 -q -D 100ms -g 0 --key-file key
+		has_lower_up "$A" rail0
+	done
+}
+
+# leftover: nobody holds a fault in A any more, and one is there.
+leftover() {
+	in_a doctor --repair --dry-run
+	[ "$status" -eq 2 ]
+}
+
+@test "SIGKILL of the client's process group: its guard undoes the fault" {
+	key
+	server_in_b --key-file key
+	start client setsid ip netns exec "$A" "$DUALRAIL" client 10.99.255.2 "${SMALL[@]}" --test failover \
+		--key-file key --allow-faults --fault link-down:path=0,at=100ms,for=60s
+	client=$pid
+	wait_for is_down "$A" rail0
+	kill -9 -- "-$client"
+	ends "$client" 137
+	wait_for has_lower_up "$A" rail0
 }
