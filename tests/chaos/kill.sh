@@ -63,7 +63,11 @@ strike() {
 		kill -9 "$guard" "$1"
 		;;
 	group) kill -9 -- "-$1" ;;
-	*) kill -9 "$1" ;; # of a PID namespace, unshare, with which its first process dies
+	namespace) # unshare, with which the first process of the namespace dies; the guard would see that before it dies
+		kill -STOP "$(pgrep -P "$(pgrep -P "$1")" -x dualrail-guard)"
+		kill -9 "$1"
+		;;
+	*) kill -9 "$1" ;;
 	esac
 	[[ ${victim#*-} != @(both|namespace) ]] || {
 		wait "$1"

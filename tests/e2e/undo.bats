@@ -149,6 +149,8 @@ repaired() {
 		wait_for is_down "$A" rail0
 		in_a doctor --repair
 		[[ $output == *"held by a dualrail of another PID namespace"* ]]
+		# The first process closes its sockets before the kernel kills the others: the guard could be faster.
+		kill -STOP "$(guard_of "$(pgrep -P "$client")")"
 		kill -9 "$client"
 		ends "$client" 137
 		wait_for leftover
