@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/text.h"
 
 /* Both functions format into a text of their own first: an argument may point into e->text. */
 
@@ -20,7 +21,8 @@ int dr_err_set(struct dr_err *e, int code, const char *fmt, ...)
 	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
 	e->code = code;
-	memcpy(e->text, text, sizeof(text));
+	/* It may quote a name of any bytes, and be cut within a character. */
+	dr_text_copy(e->text, sizeof(e->text), text);
 	errno = saved;
 	return code;
 }
@@ -42,6 +44,7 @@ int dr_err_prefix(struct dr_err *e, const char *fmt, ...)
 	memmove(e->text + len, e->text, rest);
 	memcpy(e->text, text, len);
 	e->text[len + rest] = '\0';
+	dr_text_copy(e->text, sizeof(e->text), e->text);
 	errno = saved;
 	return e->code;
 }

@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/text.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -170,9 +171,7 @@ json_t *dr_json_text(const char *s)
 	char *copy = dr_strdup(s);
 	if (!copy)
 		return NULL;
-	for (char *p = copy; *p; p++)
-		if ((unsigned char)*p >= 0x80)
-			*p = '?';
+	dr_text_copy(copy, strlen(s) + 1, s);
 	v = json_string(copy);
 	dr_free(copy);
 	return v;
@@ -352,14 +351,6 @@ json_t *dr_rows_to_json(const struct dr_fields *t, const void *v, size_t n)
 }
 
 /* ------------------------------- reading ------------------------------- */
-
-void dr_text_copy(char *to, size_t size, const char *from)
-{
-	snprintf(to, size, "%s", from);
-	for (; *to; to++)
-		if ((unsigned char)*to < ' ' || *to == 0x7f)
-			*to = '?';
-}
 
 /* What is accepted: the kind's limits, of UINT and SINT the member's width, within the field's range. */
 static void limits(const struct dr_field *f, int64_t *min, int64_t *max)

@@ -138,8 +138,6 @@ struct json_t *dr_rows_to_json(const struct dr_fields *t, const void *v, size_t 
  * field, the value and what is accepted. */
 int dr_fields_from_json(const struct dr_fields *t, void *row, const struct json_t *obj,
 	struct dr_err *e) DR_MUST_CHECK;
-/* A peer's text, cut to size bytes; '?' for control bytes: it may come to stand on a terminal. */
-void dr_text_copy(char *to, size_t size, const char *from);
 /* Fields that are unknown in `into` are taken from `from`. */
 void dr_fields_fill(const struct dr_fields *t, void *into, const void *from);
 /* Are all key fields equal? false without key fields. */
@@ -152,7 +150,7 @@ struct json_t *dr_field_value(const struct dr_field *f, const void *row);
 enum { DR_FIELD_OUTER = 32 };
 const char *dr_field_key(const struct dr_field *f, char outer[DR_FIELD_OUTER]);
 
-/* Of any bytes: '?' stands for those that are not UTF-8. */
+/* Of any bytes; what is not UTF-8 is cleaned (base/text.h). */
 struct json_t *dr_json_text(const char *s); /* "" stays "" */
 struct json_t *dr_json_wall(int64_t wall_ns);
 /* obj.key = v, taking v over; counts failures in *failed, v NULL being one. */

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/text.h"
 
 /*
  * Settings are atomics and a line is built on the stack, so that logging takes no lock (a child may
@@ -98,61 +99,39 @@ static void put_str(struct line *l, const char *s)
 	put(l, s, strlen(s));
 }
 
-/* Bytes of the valid UTF-8 character at s (n left), 0 when there is none. */
-static size_t utf8_len(const unsigned char *s, size_t n)
-{
-	size_t len = s[0] < 0x80 ? 1 : (s[0] & 0xe0) == 0xc0 ? 2 : (s[0] & 0xf0) == 0xe0 ? 3 : 4;
-
-	if (len == 1)
-		return 1;
-	if (len > n || s[0] < 0xc2 || s[0] > 0xf4)
-		return 0;
-	uint32_t c = s[0] & (0x7fu >> len);
-	for (size_t i = 1; i < len; i++) {
-		if ((s[i] & 0xc0) != 0x80)
-			return 0;
-		c = c << 6 | (s[i] & 0x3fu);
-	}
-	if ((len == 3 && c < 0x800) || (len == 4 && (c < 0x10000 || c > 0x10ffff)))
-		return 0;
-	return c >= 0xd800 && c <= 0xdfff ? 0 : len;
-}
-
-static void put_json_char(struct line *l, const unsigned char *s, size_t n)
+static void put_json_char(struct line *l, const char *s, size_t n, bool clean)
 {
 	char esc[8];
 
-	if (n == 0)
-		put_str(l, "\\ufffd");
-	else if (*s == '"' || *s == '\\')
-		put(l, (char[]){ '\\', (char)*s }, 2);
-	else if (*s == '\n')
+	if (*s == '"' || *s == '\\') {
+		put(l, (char[]){ '\\', *s }, 2);
+	} else if (*s == '\n') {
 		put_str(l, "\\n");
-	else if (*s == '\t')
+	} else if (*s == '\t') {
 		put_str(l, "\\t");
-	else if (*s < 0x20 || *s == 0x7f) {
-		snprintf(esc, sizeof(esc), "\\u%04x", *s);
+	} else if (clean) {
+		put(l, s, n);
+	} else if ((unsigned char)*s < 0x80) {
+		snprintf(esc, sizeof(esc), "\\u%04x", (unsigned char)*s);
 		put_str(l, esc);
-	} else
-		put(l, (const char *)s, n);
+	} else {
+		put_str(l, "\\ufffd");
+	}
 }
 
 static void put_text(struct line *l, const char *text, int json)
 {
-	const unsigned char *s = (const unsigned char *)text;
 	size_t left = strlen(text), n;
+	bool clean;
 
-	for (; left; s += n, left -= n) {
-		n = utf8_len(s, left);
+	for (; left; text += n, left -= n) {
+		n = dr_text_char(text, left, &clean);
 		if (json)
-			put_json_char(l, s, n);
-		else if (n == 0)
-			put_str(l, "?");
-		else if (*s < 0x20 || *s == 0x7f)
-			put_str(l, " ");
+			put_json_char(l, text, n, clean);
+		else if (clean)
+			put(l, text, n);
 		else
-			put(l, (const char *)s, n);
-		n = DR_MAX(n, (size_t)1);
+			put_str(l, (unsigned char)*text < 0x80 ? " " : "?");
 	}
 }
 

@@ -9,7 +9,7 @@
 /*
  * Log lines go to standard error, one write(2) per line, so that lines of threads and processes do not mix. Thread
  * safe; keeps errno. A line is "HH:MM:SS.uuuuuu LEVEL component: text" (UTC), or after dr_log_set_json(true) a JSON
- * object {"time","level","component","text"}. Control bytes of the text are replaced. A text above 1000 bytes is
+ * object {"time","level","component","text"}. What is not clean (base/text.h) in the text is replaced. A text above 1000 bytes is
  * truncated and ends in "...". Log where an event is detected, once; callers pass the error on.
  */
 enum dr_log_level { DR_LOG_ERROR, DR_LOG_WARN, DR_LOG_INFO, DR_LOG_DEBUG };

@@ -5,6 +5,7 @@
 
 #include "base/mem.h"
 #include "base/opts_priv.h"
+#include "base/text.h"
 #include "base/units.h"
 
 /* --help and the echoes of the effective options, made from the table. */
@@ -215,7 +216,7 @@ static json_t *list_json(const struct dr_opt_list *list)
 	return array;
 }
 
-/* An argument need not be UTF-8 (a file name, for example): bytes above ASCII then become '?'. */
+/* An argument need not be UTF-8 (a file name, for example): then it is cleaned. */
 static json_t *text_json(const char *s)
 {
 	json_t *v = json_string(s);
@@ -225,9 +226,7 @@ static json_t *text_json(const char *s)
 	char *copy = dr_strdup(s);
 	if (!copy)
 		return NULL;
-	for (char *p = copy; *p; p++)
-		if ((unsigned char)*p >= 0x80)
-			*p = '?';
+	dr_text_copy(copy, strlen(s) + 1, s);
 	v = json_string(copy);
 	dr_free(copy);
 	return v;

@@ -2,6 +2,7 @@
 #include "bootstrap/conv_priv.h"
 
 #include "base/mem.h"
+#include "base/text.h"
 #include "base/wire.h"
 
 #include <errno.h>
@@ -53,14 +54,6 @@ const char *dr_frame_name(unsigned type)
 	return type < DR_FRAME_TYPES && frames[type].name ? frames[type].name : "?";
 }
 
-void dr_conv_clean(char *to, size_t cap, const char *text, size_t len)
-{
-	size_t n = DR_MIN(len, cap - 1);
-	for (size_t i = 0; i < n; i++)
-		to[i] = text[i] >= 0x20 && text[i] < 0x7f ? text[i] : '?';
-	to[n] = 0;
-}
-
 static uint8_t own_side(const struct dr_conv *c)
 {
 	return c->o.role == DR_CONV_CLIENT ? C : S;
@@ -81,6 +74,7 @@ void dr_conv_fail(struct dr_conv *c, enum dr_boot_cause cause, const char *fmt, 
 	va_start(ap, fmt);
 	vsnprintf(c->err.text, sizeof(c->err.text), fmt, ap);
 	va_end(ap);
+	dr_text_copy(c->err.text, sizeof(c->err.text), c->err.text); /* cut within a character */
 	c->err.code = -EPROTO;
 	c->cause = cause;
 	c->state = DR_CONV_ENDED;
@@ -154,6 +148,48 @@ void dr_conv_sent(struct dr_conv *c, size_t n, int64_t now_ns)
 
 /* ---- frames ------------------------------------------------------------------------------- */
 
+static int clean_string(json_t *v)
+{
+	size_t len = json_string_length(v), size = DR_MIN(len, (size_t)DR_CONV_TEXT_MAX) + 1;
+
+	if (len < size && dr_text_is_clean(json_string_value(v), len))
+		return 0;
+	char *copy = dr_calloc(1, size);
+	if (!copy)
+		return -ENOMEM;
+	size_t n = dr_text_clean(copy, size, json_string_value(v), len);
+	int rc = json_string_setn(v, copy, n) ? -ENOMEM : 0;
+	dr_free(copy);
+	return rc;
+}
+
+/* Every text of a peer is clean from here on. Depth: DR_CONV_JSON_DEPTH_MAX. */
+static int clean_json(json_t *j)
+{
+	const char *key;
+	json_t *v;
+	size_t i;
+	int rc = 0;
+
+	if (json_is_string(j))
+		return clean_string(j);
+	json_object_foreach(j, key, v)
+	{
+		rc = strlen(key) <= DR_CONV_NAME_MAX && dr_text_is_clean(key, strlen(key))
+			     ? clean_json(v)
+			     : -EPROTO;
+		if (rc)
+			return rc;
+	}
+	json_array_foreach(j, i, v)
+	{
+		rc = clean_json(v);
+		if (rc)
+			return rc;
+	}
+	return rc;
+}
+
 json_t *dr_conv_json_parse(const void *data, size_t len, struct dr_err *e)
 {
 	const char *s = data;
@@ -186,7 +222,14 @@ json_t *dr_conv_json_parse(const void *data, size_t len, struct dr_err *e)
 		json_decref(j);
 		j = NULL;
 	}
-	return j;
+	int rc = j ? clean_json(j) : 0;
+	if (!rc)
+		return j;
+	dr_err_set(e, rc, "%s",
+		rc == -ENOMEM ? "out of memory"
+			      : "JSON has a name that is too long or not printable");
+	json_decref(j);
+	return NULL;
 }
 
 /* The header is complete: is this frame allowed here, with this length? */
@@ -233,7 +276,7 @@ static void refused(struct dr_conv *c, struct dr_conv_event *ev)
 		     cause == DR_BOOT_LOCAL;
 	c->cause = known ? (enum dr_boot_cause)cause : DR_BOOT_DECLINED;
 	c->err.code = -ECONNREFUSED;
-	dr_conv_clean(c->err.text, sizeof(c->err.text), text ? json_string_value(text) : NULL,
+	dr_text_clean(c->err.text, sizeof(c->err.text), text ? json_string_value(text) : NULL,
 		text ? json_string_length(text) : 0);
 	c->state = DR_CONV_ENDED;
 	ev->kind = DR_CONV_REFUSED;
@@ -473,7 +516,7 @@ int dr_conv_refuse(struct dr_conv *c, enum dr_boot_cause cause, int code, const 
 		return 0;
 	dr_assert(c->state == DR_CONV_WELCOME || c->state == DR_CONV_OPEN);
 	char clean[sizeof(c->err.text)];
-	dr_conv_clean(clean, sizeof(clean), text, strlen(text));
+	dr_text_clean(clean, sizeof(clean), text, strlen(text));
 	json_t *j = json_pack("{s:i,s:i,s:s}", "cause", (int)cause, "code", code, "text", clean);
 	int rc = -ENOMEM;
 	char *dump = j ? json_dumps(j, JSON_COMPACT) : NULL;

@@ -34,6 +34,8 @@ enum {
 	DR_CONV_HELLO_MAX = 12 + 1 + 63 + 60,
 	DR_CONV_OUTPUT_MAX = 24 << 20, /* unsent bytes; more: the peer does not read */
 	DR_CONV_JSON_DEPTH_MAX = 32,
+	DR_CONV_TEXT_MAX = 4096, /* of a text in JSON */
+	DR_CONV_NAME_MAX = 64,	 /* of a name in JSON */
 };
 
 enum dr_conv_role { DR_CONV_CLIENT, DR_CONV_SERVER };
@@ -65,7 +67,7 @@ enum dr_frame_type {
 
 struct dr_conv_hello {
 	uint16_t version;
-	char build[DR_CONV_BUILD_MAX]; /* printable ASCII */
+	char build[DR_CONV_BUILD_MAX]; /* clean text (base/text.h) */
 	uint8_t nonce[DR_CONV_NONCE_BYTES];
 	uint8_t session[DR_CONV_SESSION_BYTES];
 	uint8_t purpose;
@@ -155,9 +157,8 @@ int dr_conv_send(
 int dr_conv_send_json(struct dr_conv *c, enum dr_frame_type type, uint64_t seq, const json_t *json);
 
 const char *dr_frame_name(unsigned type);
-/* Parse a JSON object with bounded depth, no duplicate keys. NULL and a text in e. */
+/* Parse a JSON object with bounded depth, no duplicate names. Texts are clean (base/text.h) and cut to DR_CONV_TEXT_MAX bytes,
+ * names are clean. NULL and a text in e. */
 json_t *dr_conv_json_parse(const void *data, size_t len, struct dr_err *e);
-/* Copy at most cap-1 bytes of text, control and non-ASCII bytes as '?'. */
-void dr_conv_clean(char *to, size_t cap, const char *text, size_t len);
 
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "bootstrap/conv_priv.h"
 
+#include "base/text.h"
 #include "base/wire.h"
 
 #include <sodium.h>
@@ -133,7 +134,7 @@ static void hello_parse(struct dr_conv *c, struct dr_rbuf *r)
 	const void *text = "";
 	dr_rbuf_u8(r, &build);
 	if (dr_rbuf_view(r, &text, build) == 0)
-		dr_conv_clean(h->build, sizeof(h->build), text, build);
+		dr_text_clean(h->build, sizeof(h->build), text, build);
 	if (h->version != c->o.hello.version) {
 		dr_conv_fail(c, DR_BOOT_VERSION,
 			"protocol versions differ: this end %u (dualrail %s), peer %u (dualrail %s); "

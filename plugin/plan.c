@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "plugin/plan.h"
 
+#include "base/text.h"
 #include "plugin/match.h"
 #include "plugin/session.h"
 #include "topology/nic_list.h"
@@ -137,8 +138,8 @@ int ha_offer_from_json(const json_t *j, struct ha_offer *out, struct dr_err *e)
 	out->n_nics = (unsigned)json_array_size(nics);
 	out->opens = json_is_true(opens);
 	out->comm = (uint32_t)comm;
-	snprintf(out->name, sizeof(out->name), "%.*s", HA_OFFER_NAME_BYTES - 1, name);
-	snprintf(out->transport, sizeof(out->transport), "%.*s", DR_KIND_NAME_MAX - 1, transport);
+	dr_text_copy(out->name, sizeof(out->name), name);
+	dr_text_copy(out->transport, sizeof(out->transport), transport);
 	return 0;
 }
 

@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 #include "base/rng.h"
+#include "base/text.h"
 #include "base/wire.h"
 
 #include <errno.h>
@@ -52,7 +53,7 @@ static void attempt_failed(
 	struct ha_rdv_dialler *d = c->dial;
 	c->link = NULL;
 	ha_xchg_detach(&c->x);
-	snprintf(d->text, sizeof(d->text), "%s", text);
+	dr_text_copy(d->text, sizeof(d->text), text);
 	d->denied += cause == DR_BOOT_KEY;
 	d->next_ns = now_ns;
 	if (++d->index < d->n_routes)

@@ -2,6 +2,7 @@
 #include "plugin/rdv_xchg.h"
 
 #include "base/mem.h"
+#include "base/text.h"
 #include "base/wire.h"
 #include "bootstrap/handles.h"
 
@@ -331,7 +332,7 @@ void ha_xchg_refuse(struct ha_xchg *x, int code, const char *text)
 	dr_assert(!x->dialler && x->state != HA_XCHG_DONE && x->state != HA_XCHG_REFUSED);
 	x->state = HA_XCHG_REFUSED;
 	x->refuse_code = code;
-	dr_conv_clean(x->refuse_text, sizeof(x->refuse_text), text, strlen(text));
+	dr_text_copy(x->refuse_text, sizeof(x->refuse_text), text);
 	if (x->conv)
 		dr_conv_refuse(x->conv, DR_BOOT_DECLINED, code, x->refuse_text);
 }

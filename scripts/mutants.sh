@@ -50,6 +50,7 @@ killers=(
 	channel/dgram_test
 	window/window_test
 	bootstrap/conv_test
+	bootstrap/conv_text_test
 	bootstrap/control_test
 	bootstrap/acceptor_test
 	base/source_test

@@ -2,6 +2,7 @@
 #include "orchestrator/doctor/finding.h"
 
 #include "base/mem.h"
+#include "base/text.h"
 
 #include <stdarg.h>
 #include <string.h>
@@ -32,15 +33,6 @@ static struct dr_finding *new_row(struct dr_findings *f)
 	return &v[f->n++];
 }
 
-/* Copies a text, with '?' for control bytes: device files and peers may contain escape sequences. */
-static void put_text(char *to, size_t size, const char *from)
-{
-	snprintf(to, size, "%s", from);
-	for (char *c = to; *c; c++)
-		if ((unsigned char)*c < ' ' || *c == 0x7f)
-			*c = '?';
-}
-
 struct dr_finding *dr_findings_add(struct dr_findings *f, enum dr_severity s, const char *check,
 	const char *where, const char *fmt, ...)
 {
@@ -62,7 +54,7 @@ struct dr_finding *dr_findings_add(struct dr_findings *f, enum dr_severity s, co
 	vsnprintf(buf, sizeof(buf), fmt, ap);
 	va_end(ap);
 	for (size_t i = 0; i < DR_ARRAY_LEN(part) && rest; i++)
-		put_text(part[i].to, part[i].size, strsep(&rest, "\n"));
+		dr_text_copy(part[i].to, part[i].size, strsep(&rest, "\n"));
 	return x;
 }
 
@@ -79,15 +71,15 @@ struct dr_finding *dr_findings_error(struct dr_findings *f, enum dr_severity s, 
 	size_t len = semicolon ? (size_t)(semicolon - e->text) : strlen(e->text);
 	struct dr_finding *x = dr_findings_add(f, s, check, where, "%s", "");
 
-	put_text(x->text, DR_MIN(sizeof(x->text), len + 1), e->text);
+	dr_text_copy(x->text, DR_MIN(sizeof(x->text), len + 1), e->text);
 	if (semicolon)
-		put_text(x->remedy, sizeof(x->remedy), semicolon + 2);
+		dr_text_copy(x->remedy, sizeof(x->remedy), semicolon + 2);
 	return x;
 }
 
 void dr_finding_remedy(struct dr_finding *x, const char *text)
 {
-	put_text(x->remedy, sizeof(x->remedy), text);
+	dr_text_copy(x->remedy, sizeof(x->remedy), text);
 }
 
 size_t dr_findings_count(const struct dr_findings *f, enum dr_severity s)

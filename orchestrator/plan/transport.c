@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/source.h"
+#include "base/text.h"
 #include "orchestrator/options/options.h"
 #include "orchestrator/plan/plan.h"
 #include "topology/addr.h"

@@ -75,6 +75,9 @@ static void note(struct end *x, const struct dr_conv_event *ev)
 	dr_assert((ev->kind == DR_CONV_REFUSED || ev->kind == DR_CONV_FAILED) ==
 		  (x->c.state == DR_CONV_ENDED));
 	dr_assert(ev->kind != DR_CONV_FRAME || !ev->json || json_is_object(ev->json));
+	fz_shows_json(ev->json);
+	fz_shows(x->c.peer.build);
+	fz_shows(x->c.err.text);
 	if (x->n == EVENTS_MAX) { /* enough to compare: forget the older ones, at both ends alike */
 		memmove(x->ev, x->ev + 1, sizeof(x->ev[0]) * --x->n);
 	}

@@ -121,6 +121,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 	if (j) {
 		dr_assert(depth(j) <= DR_CONV_JSON_DEPTH_MAX);
+		fz_shows_json(j);
 		message(j);
 		wrapped = json_pack("{s:s, s:O}", "t", "phase", "phase", j);
 		dr_assert(wrapped);

@@ -69,6 +69,7 @@ static void use(const struct dr_plan *p)
 			dr_assert(
 				channel[c].primary < p->n_rails && channel[c].shadow < p->n_rails);
 		dr_plan_describe(p, DR_PLAN_CLIENT, k, text, sizeof(text));
+		fz_shows(text);
 	}
 	dr_assert(p->window >= 1 && p->window <= DR_CHANNEL_WINDOW_MAX);
 	dr_assert(p->chunk_max >= 1 && p->chunk_max <= DR_PLAN_CHUNK_MAX);

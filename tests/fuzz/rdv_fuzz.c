@@ -242,6 +242,7 @@ static void offer(struct fz *z, struct ha_xchg_offer *out)
 	if (j && ha_xchg_offer_read(j, out) == 0)
 		dr_assert(json_is_object(out->offer) && out->timeout_ns >= 0 &&
 			  out->timeout_ns <= 3600 * DR_NS_PER_S);
+	fz_shows_json(j);
 	json_decref(j);
 	j = json_loads(fallback, 0, NULL);
 	dr_assert(ha_xchg_offer_read(j, out) == 0);
@@ -268,8 +269,10 @@ static void exchange(struct fz *z, bool dialler)
 	for (unsigned i = 0; i < STEPS_MAX && z->n; i++) {
 		step(&w, fz_u8(z));
 		ha_xchg_validate(&w.x);
-		if (w.attached)
+		if (w.attached) {
 			dr_conv_validate(&w.conv);
+			fz_shows(w.conv.err.text);
+		}
 	}
 	detach(&w);
 	ha_xchg_fini(&w.x);

@@ -5,6 +5,7 @@
 #include "base/defs.h"
 #include "base/err.h"
 
+#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -81,12 +82,54 @@ static inline char *fz_text(struct fz *z, size_t max)
 	return s;
 }
 
+/* A text of a peer shows and does nothing else. Written without base/text.c, which it checks. */
+static inline void fz_shows(const char *s)
+{
+	static const char *const acts[] = {
+		"\xc2\xad", "\xd8\x9c",				/* soft hyphen, letter mark */
+		"\xe2\x80\x8b", "\xe2\x80\x8e", "\xe2\x80\x8f", /* zero width, marks */
+		"\xe2\x80\xa8", "\xe2\x80\xa9",			/* line, paragraph */
+		"\xe2\x80\xaa", "\xe2\x80\xad", "\xe2\x80\xae", /* embedding, overrides */
+		"\xe2\x81\xa6", "\xe2\x81\xa9", "\xef\xbb\xbf",
+		"\xf3\xa0\x81", /* isolates, BOM, tags */
+	};
+	json_t *utf8 = json_string(s);
+
+	dr_assert(utf8);
+	json_decref(utf8);
+	for (const unsigned char *p = (const unsigned char *)s; *p; p++)
+		dr_assert(*p >= ' ' && *p != 0x7f && !(*p == 0xc2 && p[1] < 0xa0));
+	for (size_t i = 0; i < DR_ARRAY_LEN(acts); i++)
+		dr_assert(!strstr(s, acts[i]));
+}
+
+/* Every text and name of a peer's document. */
+static inline void fz_shows_json(const json_t *doc)
+{
+	json_t *j = (json_t *)(uintptr_t)doc, *v;
+	const char *key;
+	size_t i;
+
+	if (json_is_string(j))
+		fz_shows(json_string_value(j));
+	json_object_foreach(j, key, v)
+	{
+		fz_shows(key);
+		fz_shows_json(v);
+	}
+	json_array_foreach(j, i, v)
+	{
+		fz_shows_json(v);
+	}
+}
+
 /* A function that failed says so, with its code and a text. */
 static inline void fz_explained(int rc, const struct dr_err *e)
 {
 	dr_assert(rc < 0);
 	dr_assert(e->code == rc);
 	dr_assert(e->text[0] && memchr(e->text, 0, sizeof(e->text)));
+	fz_shows(e->text);
 }
 
 #endif
