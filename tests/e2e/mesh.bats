@@ -147,6 +147,15 @@ one_cable_one_way_round() {
 	holds c.json '[.failover.switches[] | select(.side == "server" and (.planned | not))] | length == 2'
 }
 
+# settled NODE...: no address of theirs is under test for duplicates. Until its link-local address is not, a router asks for no
+# neighbour on behalf of others (one to two seconds).
+settled() {
+	local net
+	for net in "$@"; do
+		[[ ! $(ip -n "$net" -6 addr show tentative) ]] || return 1
+	done
+}
+
 @test "IPv6: the cable and the way round" {
 	local i=0 spec
 	mesh
@@ -162,6 +171,7 @@ one_cable_one_way_round() {
 	done
 	ip -n "$A" route add fd97:3::/64 via fd97:2::2 dev ac
 	ip -n "$B" route add fd97:2::/64 via fd97:3::2 dev bc
+	wait_for settled "$A" "$B" "$C"
 	serve "$B"
 	start_client_in "$A" fd97:1::2 -D 3s --verify --json=c.json
 	wait_for flowing
