@@ -18,24 +18,13 @@ setup() {
 }
 
 teardown() {
-	lab run both nft delete table ip grey 2>/dev/null || :
+	lose_nothing
 	common_teardown
 }
 
 # Opcodes of the base transport header, the first byte behind the UDP header: IBA vol. 1, 9.2.1.
 RC='udp dport 4791 @th,64,8 0x00-0x1f'
 UD='udp dport 4791 @th,64,8 0x64-0x65'
-LARGE='udp dport 4791 meta length > 1500'
-
-# lose GUEST NIC MATCH: from now on this guest drops what matches and arrives there.
-lose() {
-	lab run "$1" nft "table ip grey { chain in { type filter hook input priority 0; iifname \"$2\" $3 counter drop; }; }"
-}
-
-# hit GUEST: the filter dropped something.
-hit() {
-	lab run "$1" nft list table ip grey | grep -qE 'counter packets [1-9]'
-}
 
 # one_switch CAUSE: from path 0 to path 1, detected by one end for that reason; never back.
 one_switch() {

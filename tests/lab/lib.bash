@@ -161,3 +161,20 @@ no_switch() {
 passed() {
 	holds "$share/c.json" ".failover.faults | length == $1 and all(.verdict == \"PASS\" and .gap_us > 0 and .in_flight_chunks > 0)"
 }
+
+# Packets of RoCE v2 that carry a full segment of data.
+LARGE='udp dport 4791 meta length > 1500'
+
+# lose GUEST NIC MATCH: from now on this guest drops what matches and arrives there.
+lose() {
+	lab run "$1" nft "table ip grey { chain in { type filter hook input priority 0; iifname \"$2\" $3 counter drop; }; }"
+}
+
+# hit GUEST: the filter dropped something.
+hit() {
+	lab run "$1" nft list table ip grey | grep -qE 'counter packets [1-9]'
+}
+
+lose_nothing() {
+	lab run both nft delete table ip grey 2>/dev/null || :
+}
