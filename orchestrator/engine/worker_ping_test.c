@@ -62,7 +62,7 @@ static bool as_expected(unsigned messages)
 
 static void check_calls(enum dr_poll_policy poll)
 {
-	enum { BURSTS = 12, ROUNDS = 1000, MESSAGES = 2 * ROUNDS, FEW = MESSAGES / 100 };
+	enum { BURSTS = 12, ROUNDS = 1000, MESSAGES = 2 * ROUNDS, FEW = MESSAGES / 20 };
 	const struct config c = { .n_gpus = 1,
 		.n_bulk = 1,
 		.window = 16,
