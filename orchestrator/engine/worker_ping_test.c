@@ -41,8 +41,8 @@ static void begin_ping(uint64_t rounds)
 	assert_int_equal(dr_hist_count(dr_worker_result(ends[CLIENT].w, 0)->rtt), rounds);
 }
 
-/* A burst in which threads often wait for a processor is not judged: answers that come late need acknowledgements and
- * reads of their own. */
+/* Involuntary context switches so far. A burst with many of them is not judged: an answer that comes late needs an
+ * acknowledgement and reads of its own. */
 static uint64_t switches(void)
 {
 	struct rusage u;

@@ -7,7 +7,7 @@
 
 /*
  * A receiver's process that is stopped for 10 s while its NICs go on: they answer writes of no bytes and
- * nothing else of it is heard. The sender waits. Several channels are stopped together, because the time passes no faster than real time.
+ * nothing else of it is heard. The sender waits. Several channels are stopped together, because duo_now() is no faster than real time.
  */
 static const int64_t STOPPED_NS = 10 * DR_NS_PER_S;
 
