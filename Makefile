@@ -151,6 +151,17 @@ FAKE_OBJS := $(patsubst %.c,$(B)/%.o,$(wildcard tests/fakeverbs/ibverbs/*.c) bas
 $(B)/tests/fakeverbs/ibverbs_plugin.so: $(FAKE_OBJS)
 FAKE_GPU_OBJS := $(patsubst %.c,$(B)/%.o,$(wildcard tests/fakecuda/cuda/*.c) base/assert.c base/clock.c)
 $(B)/tests/fakecuda/cuda_plugin.so: $(FAKE_GPU_OBJS)
+# NCCL plugins for tests, libnccl-net-NAME.so of tests/FOLDER/net, linked as NCCL expects it. The unit tests of the
+# folder load it.
+NET_PLUGINS := $(B)/tests/minplug/libnccl-net-min.so $(B)/tests/faketcpx/libnccl-net-faketcpx.so
+NET_OBJS    := $(patsubst %.c,$(B)/%.o,$(wildcard tests/*/net/*.c))
+AIDS        += $(foreach d,$(TEST_DIRS),$(filter $(B)/$(d)/%,$(NET_PLUGINS)))
+$(foreach p,$(NET_PLUGINS),$(eval $(p): $(filter $(dir $(p))%,$(NET_OBJS)) $(p:$(B)/%.so=%.map)))
+$(foreach p,$(NET_PLUGINS),$(eval $(filter $(dir $(p))%,$(TESTS)): | $(p)))
+$(B)/tests/faketcpx/libnccl-net-faketcpx.so: $(B)/tests/minplug/net/device.o $(B)/tests/minplug/net/log.o
+$(NET_PLUGINS):
+	$(call SAY,LD,$@)
+	$(Q)$(CC) $(SOLDX) -Wl,--version-script=$(filter %.map,$^) $(LDFLAGS) -o $@ $(filter %.o,$^)
 
 tests: $(TESTS) $(AIDS) ## build the tests, run nothing
 unit: $(TESTS) $(AIDS) ## run the unit tests only
@@ -312,4 +323,4 @@ FORCE:
 .DELETE_ON_ERROR:
 -include $(OBJS:.o=.d) $(TESTS:=.d) $(B)/orchestrator/main.d \
 	$(patsubst %.c,$(B)/%.d,$(AID_SRCS)) $(FUZZERS:=.d) $(FUZZ_LIB:.o=.d) $(FAKE_OBJS:.o=.d) \
-	$(FAKE_GPU_OBJS:.o=.d) $(foreach d,$(TEST_DIRS),$(patsubst %.o,%.d,$(call aids_of,$(d))))
+	$(FAKE_GPU_OBJS:.o=.d) $(NET_OBJS:.o=.d) $(foreach d,$(TEST_DIRS),$(patsubst %.o,%.d,$(call aids_of,$(d))))

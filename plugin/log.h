@@ -3,7 +3,7 @@
 #define DR_PLUGIN_LOG_H
 
 #include "base/log.h"
-#include "plugin/nccl_net_abi.h"
+#include "base/nccl_net_abi.h"
 
 #include <stdbool.h>
 

@@ -2,7 +2,7 @@
 #ifndef DR_PLUGIN_NET_H
 #define DR_PLUGIN_NET_H
 
-#include "plugin/nccl_net_abi.h"
+#include "base/nccl_net_abi.h"
 
 /*
  * The operations of the plugin, for every version of the ABI: see nccl_net_abi.h for the rules that NCCL sets. abi.c

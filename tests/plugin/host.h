@@ -2,7 +2,7 @@
 #ifndef DR_TESTS_PLUGIN_HOST_H
 #define DR_TESTS_PLUGIN_HOST_H
 
-#include "plugin/nccl_net_abi.h"
+#include "base/nccl_net_abi.h"
 
 #include <stdbool.h>
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "plugin/nccl_net_abi.h"
+#include "base/nccl_net_abi.h"
 
 #include <dlfcn.h>
 #include <inttypes.h>

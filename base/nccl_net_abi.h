@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef DR_PLUGIN_NCCL_NET_ABI_H
-#define DR_PLUGIN_NCCL_NET_ABI_H
+#ifndef DR_BASE_NCCL_NET_ABI_H
+#define DR_BASE_NCCL_NET_ABI_H
 
 #include <stddef.h>
 #include <stdint.h>

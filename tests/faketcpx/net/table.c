@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/faketcpx/net/tcpx.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define NAME "GPUDirectTCPX_v7"
+
+struct tcpx_settings tcpx_settings;
+
+static unsigned long number(const char *name, unsigned long unset)
+{
+	const char *text = getenv(name);
+
+	return text && *text ? strtoul(text, NULL, 0) : unset;
+}
+
+static enum min_result init(min_logger log)
+{
+	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+	static bool done;
+	unsigned long socks;
+	bool again;
+
+	(void)pthread_mutex_lock(&lock);
+	again = done;
+	done = true;
+	(void)pthread_mutex_unlock(&lock);
+	if (again) {
+		min_log(MIN_LEVEL_WARN, "init was called before");
+		return MIN_INTERNAL_ERROR;
+	}
+	min_log_set(log, NAME);
+	min_devices_scan(getenv("NCCL_GPUDIRECTTCPX_SOCKET_IFNAME"));
+	socks = number("NCCL_NSOCKS_PERTHREAD", 1) * number("NCCL_SOCKET_NTHREADS", 1);
+	if (socks == 0 || socks > TCPX_SOCKETS_MAX) {
+		min_log(MIN_LEVEL_WARN, "%lu data connections, 1 to %d are possible", socks,
+			TCPX_SOCKETS_MAX);
+		return MIN_INTERNAL_ERROR;
+	}
+	tcpx_settings = (struct tcpx_settings){
+		.n_socks = (unsigned)socks,
+		.chunk = (uint32_t)number("NCCL_DYNAMIC_CHUNK_SIZE", 0),
+		.recv_sync = number("NCCL_GPUDIRECTTCPX_RECV_SYNC", 0) != 0,
+		.seed = number("FAKETCPX_SEED", 1),
+		.ctrl_dev = getenv("NCCL_GPUDIRECTTCPX_CTRL_DEV"),
+	};
+	return MIN_OK;
+}
+
+static enum min_result devices(int *ndev)
+{
+	*ndev = min_devices();
+	return MIN_OK;
+}
+
+static enum min_result properties(int dev, struct min_props_v7 *p)
+{
+	const struct min_device *d = min_device(dev);
+
+	if (!d)
+		return MIN_INTERNAL_ERROR;
+	*p = (struct min_props_v7){
+		.name = (char *)d->name,
+		.pci_path = d->pci_path[0] ? (char *)d->pci_path : NULL,
+		.guid = (uint64_t)dev,
+		.ptr_support = MIN_PTR_HOST | TCPX_PTR_CUDA,
+		.speed = d->speed,
+		.max_comms = 65536,
+		.max_recvs = 1,
+		.device_type = TCPX_DEVICE_UNPACK,
+		.device_version = TCPX_UNPACK_VERSION,
+	};
+	return MIN_OK;
+}
+
+static enum min_result iflush(
+	void *rcomm, int n, void **data, int *sizes, void **mhs, void **request)
+{
+	(void)rcomm;
+	(void)data;
+	(void)sizes;
+	(void)mhs;
+	(void)request;
+	tcpx_misuse("iflush of %d buffers; it has no use and follows *request", n);
+}
+
+/* Writes nothing, as Google's. */
+static enum min_result get_device_mr(void *comm, void *mh, void **device_mh)
+{
+	(void)comm;
+	(void)mh;
+	(void)device_mh;
+	return MIN_OK;
+}
+
+extern struct min_net_v7 ncclNetPlugin_v7;
+
+struct min_net_v7 ncclNetPlugin_v7 = {
+	.name = NAME,
+	.init = init,
+	.devices = devices,
+	.get_properties = properties,
+	.listen = tcpx_listen,
+	.connect = tcpx_connect,
+	.accept = tcpx_accept,
+	.reg_mr = tcpx_reg,
+	.dereg_mr = tcpx_dereg,
+	.isend = tcpx_isend,
+	.irecv = tcpx_irecv,
+	.iflush = iflush,
+	.test = tcpx_test,
+	.close_send = tcpx_close,
+	.close_recv = tcpx_close,
+	.close_listen = tcpx_close_listen,
+	.get_device_mr = get_device_mr,
+	.irecv_consumed = tcpx_consumed,
+};

@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef DR_TESTS_FAKETCPX_PAIR_H
+#define DR_TESTS_FAKETCPX_PAIR_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "base/clock.h"
+#include "tests/faketcpx/faketcpx.h"
+#include "tests/minplug/net/abi.h"
+
+/*
+ * Both ends of a comm of libnccl-net-faketcpx.so in one process, over loopback. The plugin can be initialised once in a
+ * process and ends it on misuse, so all of this is called in children.
+ */
+enum { PATIENCE_S = 60 };
+
+#define MUST(e)                                                                                    \
+	do {                                                                                       \
+		if (!(e)) {                                                                        \
+			(void)fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #e);              \
+			_exit(1);                                                                  \
+		}                                                                                  \
+	} while (0)
+
+struct pair {
+	const struct min_net_v7 *net;
+	uint8_t handle[MIN_HANDLE_BYTES];
+	void *lcomm, *scomm, *rcomm;
+	struct min_device_handle device;
+	const struct tcpx_device_handle *unpack;
+	uint8_t *out, *in; /* ROOM for each of the requests */
+	void *out_mh, *in_mh;
+	int ctrl_fd, data_fd; /* the sender's */
+};
+
+const struct min_net_v7 *pair_load(void);
+/* Memory that starts at a page; free() frees it. */
+uint8_t *pair_pages(size_t len);
+/* Initialises and listens. */
+void pair_listen(struct pair *p);
+/* with_device: accept gets a place for the device handle. */
+void pair_connect(struct pair *p, bool with_device);
+/* Both, and buffers of so many bytes, registered as CUDA memory: 0x5a to send, 0xee to receive. */
+void pair_init(struct pair *p, size_t bytes);
+void pair_fini(struct pair *p);
+
+/* The request of size bytes at an offset of the buffer. */
+void *pair_send(struct pair *p, size_t at, int size);
+void *pair_receive(struct pair *p, size_t at, int size);
+bool pair_done(struct pair *p, void *request);
+/* Until both requests are done; NULL: there is none. */
+void pair_wait(struct pair *p, void *sent, void *received);
+/* Ends the child when it takes too long. */
+void pair_in_time(int64_t start);
+
+/* Of a test: sets the environment; data goes in pieces of 512 KiB through one connection. */
+int pair_setup(void **state);
+/* Runs it in a child. Returns waitpid's status, and what was printed on standard error. */
+int pair_child(void (*run)(void), char *said, size_t len);
+
+#endif

@@ -1,0 +1,333 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "transport/ncclnet/plugin_priv.h"
+
+#include "transport/ncclnet/logger.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+/*
+ * One function per version copies its table into typed pointers; a call picks the pointer by the version. No pointer to
+ * a function is cast.
+ */
+
+/* What all versions have, and what they may not leave out. */
+#define COMMON                                                                                     \
+	do {                                                                                       \
+		n->name = t->name;                                                                 \
+		n->devices = t->devices;                                                           \
+		n->dereg_mr = t->deregMr;                                                          \
+		n->test = t->test;                                                                 \
+		n->close_send = t->closeSend;                                                      \
+		n->close_recv = t->closeRecv;                                                      \
+		n->close_listen = t->closeListen;                                                  \
+		n->missing = !t->name		 ? "name"                                          \
+			     : !t->init		 ? "init"                                          \
+			     : !t->devices	 ? "devices"                                       \
+			     : !t->getProperties ? "getProperties"                                 \
+			     : !t->listen	 ? "listen"                                        \
+			     : !t->connect	 ? "connect"                                       \
+			     : !t->accept	 ? "accept"                                        \
+			     : !t->regMr	 ? "regMr"                                         \
+			     : !t->deregMr	 ? "deregMr"                                       \
+			     : !t->isend	 ? "isend"                                         \
+			     : !t->irecv	 ? "irecv"                                         \
+			     : !t->test		 ? "test"                                          \
+			     : !t->closeSend	 ? "closeSend"                                     \
+			     : !t->closeRecv	 ? "closeRecv"                                     \
+			     : !t->closeListen	 ? "closeListen"                                   \
+						 : NULL;                                             \
+	} while (0)
+
+static void take_v6(struct dr_nccl *n, const struct nccl_net_v6 *t)
+{
+	COMMON;
+	n->init.plain = t->init;
+	n->properties.v6 = t->getProperties;
+	n->listen.plain = t->listen;
+	n->connect.plain = t->connect;
+	n->accept.plain = t->accept;
+	n->reg_mr.narrow = t->regMr;
+	n->isend.narrow = t->isend;
+	n->irecv.narrow = t->irecv;
+}
+
+static void take_v7(struct dr_nccl *n, const struct nccl_net_v7 *t)
+{
+	COMMON;
+	n->init.plain = t->init;
+	n->properties.v7 = t->getProperties;
+	n->listen.plain = t->listen;
+	n->connect.device = t->connect;
+	n->accept.device = t->accept;
+	n->reg_mr.narrow = t->regMr;
+	n->isend.narrow = t->isend;
+	n->irecv.narrow = t->irecv;
+	n->consumed = t->irecvConsumed;
+}
+
+static void take_v8(struct dr_nccl *n, const struct nccl_net_v8 *t)
+{
+	COMMON;
+	n->init.plain = t->init;
+	n->properties.v8 = t->getProperties;
+	n->listen.plain = t->listen;
+	n->connect.device = t->connect;
+	n->accept.device = t->accept;
+	n->reg_mr.wide = t->regMr;
+	n->isend.narrow = t->isend;
+	n->irecv.narrow = t->irecv;
+	n->consumed = t->irecvConsumed;
+}
+
+static void take_v9(struct dr_nccl *n, const struct nccl_net_v9 *t)
+{
+	COMMON;
+	n->init.plain = t->init;
+	n->properties.v9 = t->getProperties;
+	n->listen.plain = t->listen;
+	n->connect.device = t->connect;
+	n->accept.device = t->accept;
+	n->reg_mr.wide = t->regMr;
+	n->isend.wide = t->isend;
+	n->irecv.wide = t->irecv;
+	n->consumed = t->irecvConsumed;
+}
+
+static void take_v10(struct dr_nccl *n, const struct nccl_net_v10 *t)
+{
+	COMMON;
+	n->init.profiled = t->init;
+	n->properties.v9 = t->getProperties;
+	n->listen.plain = t->listen;
+	n->connect.config = t->connect;
+	n->accept.device = t->accept;
+	n->reg_mr.wide = t->regMr;
+	n->isend.profiled = t->isend;
+	n->irecv.profiled = t->irecv;
+	n->consumed = t->irecvConsumed;
+}
+
+/* NCCL calls finalize of these versions without looking. */
+#define CONTEXT                                                                                    \
+	do {                                                                                       \
+		n->init.context = t->init;                                                         \
+		n->listen.context = t->listen;                                                     \
+		n->connect.context = t->connect;                                                   \
+		n->accept.device = t->accept;                                                      \
+		n->reg_mr.wide = t->regMr;                                                         \
+		n->isend.profiled = t->isend;                                                      \
+		n->irecv.profiled = t->irecv;                                                      \
+		n->consumed = t->irecvConsumed;                                                    \
+		n->finalize = t->finalize;                                                         \
+		if (!n->missing && !t->finalize)                                                   \
+			n->missing = "finalize";                                                   \
+	} while (0)
+
+static void take_v11(struct dr_nccl *n, const struct nccl_net_v11 *t)
+{
+	COMMON;
+	CONTEXT;
+	n->properties.v11 = t->getProperties;
+}
+
+static void take_v12(struct dr_nccl *n, const struct nccl_net_v12 *t)
+{
+	COMMON;
+	CONTEXT;
+	n->properties.v12 = t->getProperties;
+}
+
+void dr_nccl_take(struct dr_nccl *n, const void *table)
+{
+	switch (n->version) {
+	case 6:
+		take_v6(n, table);
+		break;
+	case 7:
+		take_v7(n, table);
+		break;
+	case 8:
+		take_v8(n, table);
+		break;
+	case 9:
+		take_v9(n, table);
+		break;
+	case 10:
+		take_v10(n, table);
+		break;
+	case 11:
+		take_v11(n, table);
+		break;
+	default:
+		take_v12(n, table);
+	}
+}
+
+static const void *table_of(void *so, unsigned version)
+{
+	char symbol[32];
+
+	snprintf(symbol, sizeof(symbol), "ncclNetPlugin_v%u", version);
+	return dlsym(so, symbol);
+}
+
+/* "v6, v8" */
+static void list_versions(unsigned exported, char *buf, size_t len)
+{
+	size_t at = 0;
+
+	buf[0] = '\0';
+	for (unsigned v = DR_NCCL_OLDEST; v <= DR_NCCL_NEWEST && at < len; v++)
+		if (exported & 1u << v)
+			at += (size_t)snprintf(buf + at, len - at, "%sv%u", at ? ", " : "", v);
+}
+
+int dr_nccl_open(struct dr_nccl *n, const char *file, unsigned version, struct dr_err *e)
+{
+	char has[64];
+
+	memset(n, 0, sizeof(*n));
+	n->so = dlopen(file, RTLD_NOW | RTLD_LOCAL);
+	if (!n->so)
+		return dr_err_set(e, -ENOENT, "%.60s cannot be loaded: %.160s", file, dlerror());
+	for (unsigned v = DR_NCCL_OLDEST; v <= DR_NCCL_NEWEST; v++)
+		if (table_of(n->so, v)) {
+			n->exported |= 1u << v;
+			n->version = v;
+		}
+	list_versions(n->exported, has, sizeof(has));
+	if (!n->exported)
+		dr_err_set(e, -ENOSYS,
+			"%.100s is no network plugin of NCCL: it has no symbol ncclNetPlugin_v%d to v%d",
+			file, DR_NCCL_OLDEST, DR_NCCL_NEWEST);
+	else if (version && !(n->exported & 1u << version))
+		dr_err_set(e, -ENOSYS, "%.100s has no ncclNetPlugin_v%u; it has %s: use --net-api",
+			file, version, has);
+	else
+		version = version ? version : n->version;
+	if (!version || !(n->exported & 1u << version)) {
+		dr_nccl_close(n);
+		return -ENOSYS;
+	}
+	n->version = version;
+	dr_nccl_take(n, table_of(n->so, version));
+	return 0;
+}
+
+void dr_nccl_close(struct dr_nccl *n)
+{
+	dlclose(n->so);
+	n->so = NULL;
+}
+
+enum nccl_result dr_nccl_init(struct dr_nccl *n)
+{
+	struct nccl_net_comm_config config = { NCCL_NET_UNDEFINED };
+	nccl_logger_fn logger = dr_nccl_logger();
+	enum nccl_result rc;
+
+	n->ctx = DR_NCCL_UNSET;
+	if (n->version >= 11)
+		rc = n->init.context(&n->ctx, 1, &config, logger, NULL);
+	else if (n->version == 10)
+		rc = n->init.profiled(logger, NULL);
+	else
+		rc = n->init.plain(logger);
+	n->initialised = rc == NCCL_SUCCESS;
+	return rc;
+}
+
+enum nccl_result dr_nccl_finalize(struct dr_nccl *n)
+{
+	if (!n->initialised || !n->finalize)
+		return NCCL_SUCCESS;
+	n->initialised = false;
+	return n->finalize(n->ctx);
+}
+
+enum nccl_result dr_nccl_listen(const struct dr_nccl *n, int dev, void *handle, void **comm)
+{
+	*comm = DR_NCCL_UNSET;
+	return n->version >= 11 ? n->listen.context(n->ctx, dev, handle, comm)
+				: n->listen.plain(dev, handle, comm);
+}
+
+enum nccl_result dr_nccl_connect(const struct dr_nccl *n, int dev, void *handle, void **comm)
+{
+	struct nccl_net_comm_config config = { NCCL_NET_UNDEFINED };
+	struct nccl_net_device_handle *device = NULL;
+
+	*comm = DR_NCCL_UNSET;
+	if (n->version >= 11)
+		return n->connect.context(n->ctx, dev, handle, comm, &device);
+	if (n->version == 10)
+		return n->connect.config(dev, &config, handle, comm, &device);
+	return n->version == 6 ? n->connect.plain(dev, handle, comm)
+			       : n->connect.device(dev, handle, comm, &device);
+}
+
+enum nccl_result dr_nccl_accept(const struct dr_nccl *n, void *listen_comm, void **comm)
+{
+	struct nccl_net_device_handle *device = NULL;
+
+	*comm = DR_NCCL_UNSET;
+	return n->version == 6 ? n->accept.plain(listen_comm, comm)
+			       : n->accept.device(listen_comm, comm, &device);
+}
+
+int dr_nccl_reg(const struct dr_nccl *n, void *comm, struct dr_nccl_buffer *b, int type)
+{
+	b->mhandle = NULL;
+	if (n->version >= 8)
+		return (int)n->reg_mr.wide(comm, b->data, b->size, type, &b->mhandle);
+	return b->size > INT32_MAX
+		       ? -1
+		       : (int)n->reg_mr.narrow(comm, b->data, (int)b->size, type, &b->mhandle);
+}
+
+enum nccl_result dr_nccl_isend(
+	const struct dr_nccl *n, void *comm, const struct dr_nccl_buffer *b, void **request)
+{
+	*request = DR_NCCL_UNSET;
+	if (n->version >= 10)
+		return n->isend.profiled(comm, b->data, b->size, b->tag, b->mhandle, NULL, request);
+	if (n->version == 9)
+		return n->isend.wide(comm, b->data, b->size, b->tag, b->mhandle, request);
+	return n->isend.narrow(comm, b->data, (int)b->size, b->tag, b->mhandle, request);
+}
+
+enum nccl_result dr_nccl_irecv(const struct dr_nccl *n, void *comm, int count,
+	const struct dr_nccl_buffer *b, void **request)
+{
+	void *data[DR_NCCL_GROUP_MAX], *mhandle[DR_NCCL_GROUP_MAX];
+	void *profile[DR_NCCL_GROUP_MAX] = { NULL };
+	size_t wide[DR_NCCL_GROUP_MAX];
+	int sizes[DR_NCCL_GROUP_MAX], tags[DR_NCCL_GROUP_MAX];
+
+	dr_assert(count >= 1 && count <= DR_NCCL_GROUP_MAX);
+	for (int i = 0; i < count; i++) {
+		data[i] = b[i].data;
+		mhandle[i] = b[i].mhandle;
+		wide[i] = b[i].size;
+		sizes[i] = (int)b[i].size;
+		tags[i] = b[i].tag;
+	}
+	*request = DR_NCCL_UNSET;
+	if (n->version >= 10)
+		return n->irecv.profiled(comm, count, data, wide, tags, mhandle, profile, request);
+	if (n->version == 9)
+		return n->irecv.wide(comm, count, data, wide, tags, mhandle, request);
+	return n->irecv.narrow(comm, count, data, sizes, tags, mhandle, request);
+}
+
+const char *dr_nccl_result_name(enum nccl_result rc)
+{
+	static const char *const names[] = { "success", "unhandled CUDA error", "system error",
+		"internal error", "invalid argument", "invalid usage", "remote error",
+		"in progress" };
+
+	return (unsigned)rc < DR_ARRAY_LEN(names) ? names[rc] : "an unknown result";
+}
