@@ -103,7 +103,9 @@ $(PLUGIN): $(PLUG_OBJS) $(B)/libdualrail.a plugin/libnccl-net-ha.map
 
 $(B)/%.o: %.c $(B)/.flags
 	$(call SAY,CC,$<)
-	$(Q)mkdir -p $(@D) && $(CC) $(XFLAGS) $(PKG_CFLAGS) $(CFLAGS) $(CPPFLAGS) -MMD -MP -c -o $@ $<
+	$(Q)mkdir -p $(@D) && $(CC) $(XFLAGS) $(PKG_CFLAGS) $(HARDEN_FLAGS) $(CFLAGS) $(CPPFLAGS) -MMD -MP -c -o $@ $<
+# The compiler does not tell which files it includes.
+$(B)/orchestrator/tools/report_assets.o: $(wildcard orchestrator/tools/report/*.js orchestrator/tools/report/*.css)
 $(B)/.flags: FORCE
 	$(Q)mkdir -p $(B); s='$(subst ','"'"',$(CC) $(filter-out -Werror,$(XFLAGS)) $(PKG_CFLAGS) $(CFLAGS) $(CPPFLAGS) $(LDFLAGS))'; \
 	  [ "$$s" = "$$(cat $@ 2>/dev/null)" ] || echo "$$s" > $@
@@ -209,6 +211,25 @@ check-outside: ## faults made by ip, tc, nft and ss between two namespaces, each
 	$(Q)$(MAKE) --no-print-directory all tests
 	$(Q)STALLS='$(abspath $(STALLS))' scripts/check.sh --unit $(B) $(wildcard tests/outside/*.bats)
 .PHONY: check-outside
+check-compare: $(B)/dualrail ## false alarms and power of `dualrail compare` on runs of the demo, as root: PAIRS=20 RUNS=15
+	$(Q)tests/compare/pairs.py --dualrail $(abspath $<) --out $(B)/compare-out --pairs $(or $(PAIRS),20) \
+	  --runs $(or $(RUNS),15) real
+.PHONY: check-compare
+check-attack: ## attacks on both programs and on their protocols, with a table: NAMES="flood wrong-time" only these
+	$(Q)scripts/setup.sh build test
+	$(Q)$(MAKE) --no-print-directory all tests
+	$(Q)tests/attack/run.sh $(B) $(NAMES)
+check-attack-long: ## the same with every value of every byte, and floods of 30 s; takes many minutes
+	$(Q)scripts/setup.sh build test
+	$(Q)$(MAKE) --no-print-directory all tests
+	$(Q)tests/attack/run.sh --long $(B) $(NAMES)
+.PHONY: check-attack check-attack-long
+# axe-core is no part of this tree; its release is named here, npm checks its digest.
+AXE := axe-core@4.11.0
+check-report: $(B)/dualrail ## pages of `dualrail report` in headless Chromium, light, dark, wide, phone: installs chromium as root; SHOTS=DIR
+	$(Q)scripts/setup.sh report || :
+	$(Q)AXE='$(AXE)' SHOTS='$(abspath $(SHOTS))' tests/report/check.sh $(abspath $<)
+.PHONY: check-report
 mutants: ## plant the bugs of tests/mutants one by one, a test has to find each: NAMES="01 48" only these, OPTS=--all names all that find it
 	$(Q)scripts/setup.sh build test cover
 	$(Q)scripts/mutants.sh $(OPTS) $(NAMES)

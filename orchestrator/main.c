@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "base/file.h"
 #include "base/log.h"
 #include "orchestrator/demo/demo.h"
 #include "orchestrator/doctor/doctor.h"
 #include "orchestrator/doctor/finding.h"
 #include "orchestrator/fault/options.h"
+#include "orchestrator/tools/compare.h"
+#include "orchestrator/tools/plugin.h"
+#include "orchestrator/tools/report.h"
 #include "orchestrator/tools/schema.h"
 #include "orchestrator/tools/version.h"
 #include "orchestrator/topo/topo.h"
@@ -126,6 +130,20 @@ static void warn_of_variables(const struct dr_options *o)
 		dr_warn("environment", "%s", text);
 }
 
+/* --report; of a run that failed too. */
+static int write_report(const struct dr_options *o, struct dr_record *rec, int status)
+{
+	json_t *doc;
+	int rc;
+
+	if (!o->page || !(o->command & DR_CMDBIT_RUN) || o->dry_run)
+		return status;
+	doc = dr_record_to_json(rec);
+	rc = doc ? dr_report_file("--report", o->page, doc) : DR_EXIT_ENV;
+	json_decref(doc);
+	return status ? status : rc;
+}
+
 static int with_options(struct dr_options *o, int argc, char **argv, struct dr_record *rec)
 {
 	unsigned bit = dr_options_command(argv[0]);
@@ -155,11 +173,19 @@ static int with_options(struct dr_options *o, int argc, char **argv, struct dr_r
 		return dr_topo_main(o);
 	if (bit == DR_CMDBIT_DOCTOR)
 		return dr_doctor_main(o);
+	if (bit == DR_CMDBIT_COMPARE)
+		return dr_compare_main(o);
+	if (bit == DR_CMDBIT_PLUGIN)
+		return dr_plugin_main(o);
+	if (bit == DR_CMDBIT_REPORT)
+		return dr_report_main(o);
 	if (bit == DR_CMDBIT_SERVER)
 		none = fopen("/dev/null", "w");
 	output_options(o, none, &oo);
 	oo.options = brief = dr_options_brief(o);
-	rc = dr_output_open(&oo, &out, &e);
+	rc = bit & DR_CMDBIT_RUN && o->page && !o->dry_run ? dr_file_probe("--report", o->page, &e)
+							   : 0;
+	rc = rc ? rc : dr_output_open(&oo, &out, &e);
 	if (rc) {
 		dr_complain("%s", e.text);
 		rc = dr_output_refuse(&oo, rec, dr_options_exit(rc), &e);
@@ -169,6 +195,7 @@ static int with_options(struct dr_options *o, int argc, char **argv, struct dr_r
 		rc = bit == DR_CMDBIT_DEMO ? dr_demo_main(o, rec, out)
 					   : dr_session_main(o, rec, out);
 		dr_output_close(out);
+		rc = write_report(o, rec, rc);
 	}
 	free(brief); /* lint-ok: of open_memstream */
 	if (none)
@@ -180,6 +207,7 @@ static int with_options(struct dr_options *o, int argc, char **argv, struct dr_r
 static const struct dr_schema schemas[] = {
 	{ "doctor", "urn:dualrail:schema:doctor:1", &dr_doctor_fields },
 	{ "topo", "urn:dualrail:schema:topo:1", &dr_topo_fields },
+	{ "compare", "urn:dualrail:schema:compare:1", &dr_compare_fields },
 	{ NULL, NULL, NULL },
 };
 

@@ -15,7 +15,8 @@ import sys
 import jsonschema
 
 FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "docs", "schema")
-BY_SCHEMA = {"dualrail/1": "result", "dualrail-doctor/1": "doctor", "dualrail-topo/1": "topo"}
+BY_SCHEMA = {"dualrail/1": "result", "dualrail-doctor/1": "doctor", "dualrail-topo/1": "topo",
+             "dualrail-compare/1": "compare"}
 SHOWN = 5
 validators = {}
 

@@ -34,6 +34,7 @@ static const struct dr_opt_pair client_examples[] = {
 	{ "Cut the primary link while data flows",
 		"client node1 --test failover --allow-faults --fault link-down" },
 	{ "Fail below 90 % of an earlier run", "client node1 --baseline good.json --min-bw 90%" },
+	{ "A job that cron starts", "client node1 --preset nightly --json=today.json" },
 	{ "Print the plan without running it", "client node1 --dry-run" },
 	{ NULL, NULL },
 };
@@ -41,6 +42,7 @@ static const struct dr_opt_pair client_examples[] = {
 static const struct dr_opt_pair demo_examples[] = {
 	{ "All tests on this machine", "demo" },
 	{ "Bandwidth only, over four links", "demo --test bw --links 4" },
+	{ "With a page of the result", "demo --report page.html" },
 	{ NULL, NULL },
 };
 
@@ -54,6 +56,23 @@ static const struct dr_opt_pair doctor_examples[] = {
 	{ "Check this machine", "doctor" },
 	{ "Undo what killed runs left, check nothing", "doctor --repair" },
 	{ "Also check the paths to a server", "doctor node1 --rails eth1,eth2" },
+	{ NULL, NULL },
+};
+
+static const struct dr_opt_pair compare_examples[] = {
+	{ "Figures that an update made worse", "compare before/*.json -- after/*.json" },
+	{ "Only changes of more than 3 %", "compare --tolerance 3 before/*.json -- after/*.json" },
+	{ NULL, NULL },
+};
+
+static const struct dr_opt_pair plugin_examples[] = {
+	{ "Check our own plugin over loopback", "plugin build/release/libnccl-net-ha.so" },
+	{ "Check its tables of version 6", "plugin ./libnccl-net.so --net-api v6" },
+	{ NULL, NULL },
+};
+
+static const struct dr_opt_pair report_examples[] = {
+	{ "A page of one run", "report result.json -o page.html" },
 	{ NULL, NULL },
 };
 
@@ -79,10 +98,21 @@ const struct dr_opt_command dr_options_command_list[] = {
 		"Check this machine for problems that stop a run or distort its results, and print the "
 		"fix for each. With HOST, also check the paths to the server.",
 		doctor_defaults, doctor_examples },
+	{ "compare", DR_CMDBIT_COMPARE, "[options] OLD... -- NEW...",
+		"Compare result documents of repeated runs: which figures became worse or better beyond the noise. "
+		"Status 7: at least one became worse.",
+		NULL, compare_examples },
+	{ "plugin", DR_CMDBIT_PLUGIN, "FILE [options]",
+		"Print the devices of a network plugin of NCCL, and check that it obeys the rules of its interface.",
+		NULL, plugin_examples },
+	{ "report", DR_CMDBIT_REPORT, "RESULT... -o PAGE.html",
+		"Write result documents (--json=FILE of a run) as one HTML page that needs no network: verdict, "
+		"charts, tables, and the documents themselves.",
+		NULL, report_examples },
 	{ "help", 0, "[COMMAND]", "Print the options of a command.", NULL, NULL },
 	{ "completion", 0, "bash|zsh|fish", "Print a completion script for the shell.", NULL,
 		completion_examples },
-	{ "schema", 0, "[result|stream|log|doctor|topo]",
+	{ "schema", 0, "[result|stream|log|doctor|topo|compare]",
 		"Print the JSON Schema of a document; without a name, print the names.", NULL,
 		NULL },
 	{ .name = NULL },
@@ -107,11 +137,11 @@ static const struct dr_opt_pair statuses[] = {
 	{ "2", "Environment; the message says what to do." },
 	{ "3", "Peer, connection, version or key; errors[].reason of the document has one of unreachable, "
 	       "refused, timeout, busy, key, version, protocol, declined, paths, died, ended, lost, local." },
-	{ "4", "Transport error during the run, e.g. both rails lost; a trial CLEAN_ERROR." },
+	{ "4", "Transport error during the run, e.g. both rails lost; a trial CLEAN_ERROR; plugin: violations." },
 	{ "5", "Timeout, a trial HANG." },
 	{ "6", "Data wrong, a trial WRONG." },
 	{ "7", "Bandwidth below --min-bw or --baseline (2 if the line rate is unknown: give Gb/s), a round trip "
-	       "above --max-lat." },
+	       "above --max-lat; compare: a figure became worse." },
 	{ "8", "Failover criterion missed: a delivery gap above --max-gap, a false failover, or less than "
 	       "90 % of the trials hit data." },
 	{ "128+n", "Signal n." },

@@ -42,7 +42,7 @@ static int parse_config(const struct dr_opt *row, const char *text, void *dst, s
 /* clang-format off */
 static const struct dr_opt results[] = {
 	{ .name = "json", .kind = DR_OPT_STRING, .arg = "FILE", .implied = "-",
-	  .commands = ALL | TOPO | DOCTOR, .offset = AT(json_path),
+	  .commands = ANY & ~(PLUGIN | REPORT), .offset = AT(json_path),
 	  .help = "Write the result document to FILE (with \"=\"). Without FILE it is written to "
 		  "standard output and the tables to standard error." },
 	{ .name = "json-stream", .kind = DR_OPT_FLAG,
@@ -75,6 +75,20 @@ static const struct dr_opt results[] = {
 	  .help = "Compare the bandwidth, and nothing else, with the mean of earlier runs, written by "
 		  "--save-baseline; exit with status 7 below 90 % (--min-bw PCT%: another share), and with 2 if "
 		  "their options differ." },
+	{ .name = "report", .kind = DR_OPT_STRING, .arg = "PAGE.html",
+	  .commands = RUN, .offset = AT(page),
+	  .help = "Write the result as an HTML page that needs no network, with charts and tables." },
+	{ .name = "output", .short_name = 'o', .kind = DR_OPT_STRING, .arg = "PAGE.html",
+	  .commands = REPORT, .offset = AT(page), .no_config = true,
+	  .help = "The page to write." },
+	{ .name = "tolerance", .kind = DR_OPT_DOUBLE, .arg = "PERCENT", .def = "1", .min = 0, .max = 100,
+	  .commands = COMPARE, .offset = AT(tolerance),
+	  .help = "Report a figure as worse or better only if it changed by more than this. Smaller changes are not "
+		  "reported, however certain they are." },
+	{ .name = "allow-differences", .kind = DR_OPT_FLAG,
+	  .commands = COMPARE, .offset = AT(allow_differences),
+	  .help = "Compare runs whose options or environments differ, e.g. before and after an update of the "
+		  "kernel. Without this option the differences are listed and the status is 2." },
 	{ .name = "allow-switches", .kind = DR_OPT_FLAG,
 	  .commands = RUN, .offset = AT(allow_switches),
 	  .help = "Let --min-bw, --baseline, --save-baseline and --matrix take bandwidth that was measured "
@@ -136,6 +150,22 @@ const struct dr_opt_group dr_options_connection = { "Connection", connection,
 	DR_ARRAY_LEN(connection) };
 
 /* clang-format off */
+static const struct dr_opt plugin[] = {
+	{ .name = "net-api", .kind = DR_OPT_CHOICE, .arg = "VERSION", .def = "newest",
+	  .choices = "newest|v6|v7|v8|v9|v10|v11|v12",
+	  .commands = PLUGIN, .offset = AT(net_api),
+	  .help = "Version of NCCL's network interface to use, of those that the plugin exports." },
+	{ .name = "call-limit", .kind = DR_OPT_DURATION, .arg = "TIME", .def = "10s",
+	  .unit = "seconds", .min = 1e8, .max = 3.6e12,
+	  .commands = PLUGIN, .offset = AT(call_limit_ns),
+	  .help = "Time after which a call that has not returned is reported as a hang, and a request that is not done as "
+		  "lost." },
+};
+/* clang-format on */
+
+const struct dr_opt_group dr_options_plugin = { "NCCL plugin", plugin, DR_ARRAY_LEN(plugin) };
+
+/* clang-format off */
 static const struct dr_opt general[] = {
 	{ .name = "workers", .kind = DR_OPT_UINT, .arg = "N", .max = DR_BOOT_GPUS_MAX,
 	  .commands = ALL, .offset = AT(workers),
@@ -163,30 +193,34 @@ static const struct dr_opt general[] = {
 		  "runs hold, and check nothing else. Status 2: one could not be undone." },
 	{ .name = "config", .kind = DR_OPT_CUSTOM, .arg = "FILE.json",
 	  .parse = parse_config, .repeat = true,
-	  .commands = ALL | TOPO | DOCTOR, .offset = AT(config), .no_config = true,
+	  .commands = ANY, .offset = AT(config), .no_config = true,
 	  .help = "Read options from a JSON file: {\"long-name\": value}. Of several files the last one "
 		  "that has an option gives its value. The command line and "
 		  "the environment take precedence." },
+	{ .name = "preset", .kind = DR_OPT_CHOICE, .arg = "NAME", .choices = "none|nightly", .def = "none",
+	  .commands = RUN, .offset = AT(preset), .no_config = true,
+	  .help = "Options of a common job, which the command line, the environment and --config replace. nightly: "
+		  "--test bw,lat --connect-timeout 60s --quiet --log-json." },
 	{ .name = "verbose", .short_name = 'v', .kind = DR_OPT_CUSTOM, .arg = "LEVEL",
 	  .implied = "+",
-	  .parse = parse_verbose, .repeat = true, .commands = ALL | TOPO | DOCTOR,
+	  .parse = parse_verbose, .repeat = true, .commands = ANY,
 	  .offset = AT(verbose), .no_config = true,
 	  .help = "Print the effective options and log more. LEVEL 1 (-v): info; 2 (-vv): debug." },
 	{ .name = "quiet", .short_name = 'q', .kind = DR_OPT_FLAG,
-	  .commands = ALL | TOPO | DOCTOR, .offset = AT(quiet),
+	  .commands = ANY, .offset = AT(quiet),
 	  .help = "Print no interval lines and no options. The final tables, warnings and errors remain." },
 	{ .name = "log-json", .kind = DR_OPT_FLAG,
-	  .commands = ALL | TOPO | DOCTOR, .offset = AT(log_json),
+	  .commands = ANY, .offset = AT(log_json),
 	  .help = "Write every line of standard error as a JSON object, the result of each run too. Tables stay "
 		  "text on standard output, unless --json or --json-stream moves them to standard error." },
 	{ .name = "trace-requests", .kind = DR_OPT_FLAG,
 	  .commands = ALL, .offset = AT(trace_requests),
 	  .help = "Log when each request is posted, tested and completed." },
 	{ .name = "version", .kind = DR_OPT_FLAG,
-	  .commands = ALL | TOPO | DOCTOR, .offset = AT(version), .no_config = true,
+	  .commands = ANY, .offset = AT(version), .no_config = true,
 	  .help = "Print the version and exit; with -v also the commit, the build and the libraries." },
 	{ .name = "help", .short_name = 'h', .kind = DR_OPT_FLAG,
-	  .commands = ALL | TOPO | DOCTOR, .offset = AT(help), .no_config = true,
+	  .commands = ANY, .offset = AT(help), .no_config = true,
 	  .help = "Print this help and exit." },
 };
 /* clang-format on */

@@ -70,6 +70,7 @@ int dr_options_table(struct dr_options *o, struct dr_opts **out)
 	add_group(&g, &dr_options_results, o);
 	add_group(&g, o->file_group, o->files);
 	add_group(&g, &dr_options_connection, o);
+	add_group(&g, &dr_options_plugin, o);
 	add_group(&g, &dr_options_general, o);
 	return dr_opts_create(out, &spec, o);
 }
@@ -416,9 +417,24 @@ static int read_file(struct dr_options *o, const char *path, struct dr_err *e)
 	return rc ? dr_err_prefix(e, "--config %s", path) : 0;
 }
 
+/* As a file of --config, before those. */
+static int read_preset(struct dr_options *o, struct dr_err *e)
+{
+	json_t *j;
+
+	if (o->preset != DR_PRESET_NIGHTLY)
+		return 0;
+	j = json_pack("{s:s, s:s, s:b, s:b}", "test", "bw,lat", "connect-timeout", "60s", "quiet",
+		1, "log-json", 1);
+	int rc = j ? dr_opts_from_json(o->table, o->command, j, e)
+		   : dr_err_set(e, -ENOMEM, "out of memory");
+	json_decref(j);
+	return rc;
+}
+
 static int read_config(struct dr_options *o, struct dr_err *e)
 {
-	int rc = 0;
+	int rc = read_preset(o, e);
 
 	for (unsigned i = 0; i < o->config.n && rc == 0; i++)
 		rc = read_file(o, o->config.path[i], e);
@@ -469,20 +485,46 @@ static int refuse_extra(
 	return dr_err_set(e, -EINVAL, "\"%.60s\" is not expected here; see --help", arg[extra]);
 }
 
+/* RESULT..., or OLD... -- NEW...; the parser takes the "--" away. */
+static int inputs(struct dr_options *o, int argc, char *const argv[], struct dr_err *e)
+{
+	int dashes = 1;
+
+	o->inputs = dr_opts_positional(o->table, &o->n_inputs);
+	if (o->command == DR_CMDBIT_REPORT)
+		return o->n_inputs > 0 && o->page && *o->page
+			       ? 0
+			       : dr_err_set(e, -EINVAL,
+					 "result documents and a page are expected: dualrail report "
+					 "RESULT... -o PAGE.html");
+	while (dashes < argc && strcmp(argv[dashes], "--") != 0)
+		dashes++;
+	o->n_new = argc - DR_MIN(dashes + 1, argc);
+	if (o->n_new == 0 || o->n_new >= o->n_inputs)
+		return dr_err_set(e, -EINVAL,
+			"two groups of result documents are expected: dualrail compare OLD... -- NEW...");
+	return 0;
+}
+
 static int positionals(struct dr_options *o, struct dr_err *e)
 {
-	int least = o->command == DR_CMDBIT_CLIENT ? 1 : 0;
+	bool plugin = o->command == DR_CMDBIT_PLUGIN;
+	int least = o->command == DR_CMDBIT_CLIENT || plugin ? 1 : 0;
 	int most = o->command == DR_CMDBIT_DOCTOR ? 1 : least;
 	int n;
 	char **arg = dr_opts_positional(o->table, &n);
 
-	if (n > 0 && most > 0)
+	if (n > 0 && most > 0 && !plugin)
 		o->host_text = arg[0];
 	if (n > most)
 		return refuse_extra(o, arg, n, most, e);
 	if (n < least)
-		return dr_err_set(e, -EINVAL, "HOST is missing: dualrail client HOST [options]");
-	return n > 0 ? take_host(o, arg[0], e) : 0;
+		return dr_err_set(e, -EINVAL,
+			plugin ? "FILE is missing: dualrail plugin FILE [options]"
+			       : "HOST is missing: dualrail client HOST [options]");
+	if (plugin)
+		o->file = arg[0];
+	return n > 0 && !plugin ? take_host(o, arg[0], e) : 0;
 }
 
 /* The first error stays. */
@@ -514,8 +556,10 @@ int dr_options_parse(
 		return 0;
 	rc = also(rc, e, read_environment, o);
 	rc = also(rc, e, read_config, o);
+	if (command == DR_CMDBIT_COMPARE || command == DR_CMDBIT_REPORT)
+		return rc ? rc : inputs(o, argc, argv, e);
 	rc = also(rc, e, positionals, o);
-	return rc ? rc : check(o, e);
+	return rc || command == DR_CMDBIT_PLUGIN ? rc : check(o, e);
 }
 
 void dr_options_fini(struct dr_options *o)

@@ -23,6 +23,9 @@ enum dr_command_bit {
 	DR_CMDBIT_DEMO = 4,
 	DR_CMDBIT_TOPO = 8,
 	DR_CMDBIT_DOCTOR = 16,
+	DR_CMDBIT_COMPARE = 32,
+	DR_CMDBIT_PLUGIN = 64,
+	DR_CMDBIT_REPORT = 128,
 	DR_CMDBIT_RUN = DR_CMDBIT_CLIENT | DR_CMDBIT_DEMO, /* those that decide what is measured */
 	DR_CMDBIT_ALL = DR_CMDBIT_SERVER | DR_CMDBIT_RUN,  /* those that move data */
 };
@@ -35,6 +38,7 @@ enum {
 struct dr_tests {
 	bool bw, lat, failover;
 };
+enum dr_preset { DR_PRESET_NONE, DR_PRESET_NIGHTLY };
 
 /* --config, in order: a later file replaces the options that it has. */
 enum { DR_CONFIG_FILES_MAX = 16 };
@@ -107,6 +111,13 @@ struct dr_options {
 	uint16_t data_port_min, data_port_max;
 	uint64_t sockbuf, dscp;
 
+	const char *page; /* --output of report, --report of a run */
+	/* compare, report: the arguments, of argv; the last n_new of them are behind the "--" */
+	char *const *inputs;
+	int n_inputs, n_new;
+	double tolerance; /* percent */
+	bool allow_differences;
+
 	/* server */
 	const char *allow_from;
 	struct dr_networks allow; /* n 0: all */
@@ -116,8 +127,14 @@ struct dr_options {
 	int64_t connect_timeout_ns, timeout_ns;
 	bool one_off;
 	struct dr_config_files config;
+	int preset; /* enum dr_preset */
 	int verbose;
 	bool quiet, log_json, trace_requests, version, help, man;
+
+	/* plugin */
+	const char *file;
+	int net_api;	       /* 0: the newest; n: version 5 + n */
+	int64_t call_limit_ns; /* for each call and each request */
 
 	bool trusted; /* demo: the client is our own, its faults need no key */
 

@@ -12,7 +12,8 @@ extern const struct dr_opt_command dr_options_command_list[];
 extern const struct dr_opt_manual dr_options_manual;
 extern const struct dr_opt_group dr_options_measure, dr_options_paths; /* measure.c, paths.c */
 /* general.c */
-extern const struct dr_opt_group dr_options_results, dr_options_connection, dr_options_general;
+extern const struct dr_opt_group dr_options_results, dr_options_connection, dr_options_plugin,
+	dr_options_general;
 
 /* transports.c */
 /* -ENOTSUP: not in this build; -EINVAL: options of another kind, values that the kind refuses. */
@@ -30,5 +31,10 @@ void dr_options_words_transports(char *buf, size_t len);
 #define NODE (DR_CMDBIT_SERVER | DR_CMDBIT_CLIENT)
 #define TOPO DR_CMDBIT_TOPO
 #define DOCTOR DR_CMDBIT_DOCTOR
+#define COMPARE DR_CMDBIT_COMPARE
+#define PLUGIN DR_CMDBIT_PLUGIN
+#define REPORT DR_CMDBIT_REPORT
+/* The commands that have the general options. */
+#define ANY (ALL | TOPO | DOCTOR | COMPARE | PLUGIN | REPORT)
 
 #endif

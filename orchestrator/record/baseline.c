@@ -11,7 +11,7 @@
 
 /*
  * Baselines: figures with the runs that they were measured in.
- *  1. rec->baseline holds figures only inside the functions here: those of this run, or those to be written.
+ *  1. In a run, rec->baseline holds figures only inside the functions here: those of this run, or those to be written.
  *  2. A figure is compared with the mean of its runs. The smallest one is shown beside it.
  *  3. Runs with other options are neither compared nor mixed: baseline_options.c refuses them before a run.
  */
@@ -130,7 +130,7 @@ static bool has_nic_cells(const struct dr_record *rec)
 	return false;
 }
 
-static void collect(struct dr_record *rec)
+void dr_baseline_figures(struct dr_record *rec)
 {
 	bool cells = has_nic_cells(rec);
 
@@ -222,7 +222,7 @@ int dr_baseline_write(
 
 	*out = (struct dr_baseline_saved){ .runs = 1, .low_percent = NAN };
 	dr_record_settle(rec);
-	collect(rec);
+	dr_baseline_figures(rec);
 	for (size_t i = 0; i < n; i++) {
 		if (!figure_at(earlier, i, &n, &was))
 			continue;
@@ -280,7 +280,7 @@ void dr_baseline_compare(struct dr_record *rec, const json_t *baseline, double p
 	struct dr_figure_row was;
 	size_t n = 1;
 
-	collect(rec);
+	dr_baseline_figures(rec);
 	rec->comparison.n = 0;
 	for (size_t i = 0; i < n; i++)
 		if (figure_at(baseline, i, &n, &was))

@@ -29,7 +29,7 @@ struct sides {
 };
 
 /* The rest is cut: " ..." */
-static void put(char *line, size_t len, const char *text)
+static void append(char *line, size_t len, const char *text)
 {
 	size_t used = strlen(line);
 
@@ -84,18 +84,23 @@ static uint64_t gpus_of_record(const struct dr_record *rec)
 	return set;
 }
 
-static void compare_gpus(uint64_t was, uint64_t is, struct sides *s)
+/* Where a difference goes. */
+struct taker {
+	dr_difference_fn put;
+	void *arg;
+};
+
+static void compare_gpus(uint64_t was, uint64_t is, const struct taker *to)
 {
-	char list[80], one[96];
+	char list[80], one[96], two[96];
 
 	if (!was || !is || was == is)
 		return;
 	list_gpus(was, list, sizeof(list));
 	snprintf(one, sizeof(one), "--gpus %s", list);
-	put(s->was, sizeof(s->was), one);
 	list_gpus(is, list, sizeof(list));
-	snprintf(one, sizeof(one), "--gpus %s", list);
-	put(s->is, sizeof(s->is), one);
+	snprintf(two, sizeof(two), "--gpus %s", list);
+	to->put(to->arg, one, two);
 }
 
 /* null, false, "" and "auto" are the same: not given. */
@@ -136,9 +141,9 @@ static bool differ(const json_t *a, const json_t *b)
 	return (given(a) || given(b)) && !json_equal(a, b);
 }
 
-static void compare_options(const json_t *was, const json_t *is, struct sides *s)
+static void compare_options(const json_t *was, const json_t *is, const struct taker *to)
 {
-	char one[96];
+	char one[96], two[96];
 
 	for (size_t i = 0; i < DR_ARRAY_LEN(options); i++) {
 		json_t *a = json_object_get(was, options[i].name),
@@ -147,10 +152,25 @@ static void compare_options(const json_t *was, const json_t *is, struct sides *s
 		if (!differ(a, b))
 			continue;
 		format_option(&options[i], a, one, sizeof(one));
-		put(s->was, sizeof(s->was), one);
-		format_option(&options[i], b, one, sizeof(one));
-		put(s->is, sizeof(s->is), one);
+		format_option(&options[i], b, two, sizeof(two));
+		to->put(to->arg, one, two);
 	}
+}
+
+void dr_baseline_differences(const json_t *was, const json_t *is, dr_difference_fn put, void *arg)
+{
+	const struct taker to = { put, arg };
+
+	compare_gpus(gpus_of_document(was), gpus_of_document(is), &to);
+	compare_options(json_object_get(was, "options"), json_object_get(is, "options"), &to);
+}
+
+static void put_sides(void *arg, const char *was, const char *is)
+{
+	struct sides *s = arg;
+
+	append(s->was, sizeof(s->was), was);
+	append(s->is, sizeof(s->is), is);
 }
 
 int dr_baseline_check(const struct dr_baseline_file *file, const struct dr_record *rec,
@@ -158,13 +178,14 @@ int dr_baseline_check(const struct dr_baseline_file *file, const struct dr_recor
 {
 	uint64_t is = gpus_of_record(rec);
 	struct sides s = { "", "" };
+	const struct taker to = { put_sides, &s };
 
 	if (!file->doc)
 		return 0;
 	for (size_t i = 0; !rec->gpus.n && i < n_gpus; i++)
 		is |= gpu_bit(gpus[i]);
-	compare_gpus(gpus_of_document(file->doc), is, &s);
-	compare_options(json_object_get(file->doc, "options"), rec->options, &s);
+	compare_gpus(gpus_of_document(file->doc), is, &to);
+	compare_options(json_object_get(file->doc, "options"), rec->options, &to);
 	if (!s.was[0])
 		return 0;
 	if (file->saves)

@@ -298,8 +298,6 @@ void dr_integrity_add(struct dr_integrity_row *into, const struct dr_integrity_r
 
 /* ------------------------------- the peer's part ------------------------------- */
 
-enum { ROW_SIZE_MAX = 6144 };
-
 /* What a part has besides rows, as the record has it of the end that writes it. */
 #define F(kind_, name_, member, ...)                                                               \
 	DR_FIELD(name_, DR_F_##kind_, struct dr_record, member, __VA_ARGS__)
@@ -340,7 +338,7 @@ static int merge_rows(
 	struct dr_record *rec, const json_t *from, const struct dr_row_type *t, struct dr_err *e)
 {
 	const json_t *a = json_object_get(from, t->fields->what);
-	_Alignas(max_align_t) char row[ROW_SIZE_MAX];
+	_Alignas(max_align_t) char row[DR_RECORD_ROW_MAX];
 	int rc = 0;
 
 	dr_assert(t->fields->size <= sizeof(row));

@@ -73,6 +73,7 @@ struct dr_prom_labels {
 };
 
 enum { DR_RECORD_ROWS_MAX = 1000000 }; /* of each list; switches: a quarter */
+enum { DR_RECORD_ROW_MAX = 6144 };     /* bytes of a row in memory */
 
 int dr_record_create(struct dr_record **out) DR_MUST_CHECK; /* run_id, host, start times, version */
 void dr_record_destroy(struct dr_record *rec);

@@ -21,6 +21,14 @@ int dr_json_write(const json_t *doc, FILE *f, unsigned indent);
  * writing failed. */
 int dr_json_output(const char *path, json_t *doc, int status);
 
+/* A result document of an earlier run, at most 64 MiB. option ("--baseline") precedes the path in errors; NULL: none.
+ * -EBADMSG: not JSON, another schema; errors of dr_file_open. The caller owns *out. */
+int dr_document_load(const char *option, const char *path, json_t **out, struct dr_err *e)
+	DR_MUST_CHECK;
+/* Adds what the figures of a run follow from to an empty record: rails, GPUs, bandwidth, matrix, latency, faults, CPU time.
+ * -EPROTO: the document breaks its schema. */
+int dr_record_read(struct dr_record *rec, const json_t *doc, struct dr_err *e) DR_MUST_CHECK;
+
 /* A result document written by --json=FILE or --save-baseline. At most 64 MiB. -EBADMSG: not
  * JSON, another schema, or no bandwidth in it; errors of dr_file_open. `option` ("--baseline") precedes the path in errors.
  * The caller owns *out. */
@@ -37,6 +45,11 @@ struct dr_baseline_file {
  * of the record or, while it has none, these n_gpus (0: not known yet). -EEXIST: every difference. */
 int dr_baseline_check(const struct dr_baseline_file *file, const struct dr_record *rec,
 	const unsigned *gpus, size_t n_gpus, struct dr_err *e) DR_MUST_CHECK;
+/* Calls put for each difference of two documents in these options and GPUs; was, is: "--size 64M". */
+typedef void (*dr_difference_fn)(void *arg, const char *was, const char *is);
+void dr_baseline_differences(const json_t *was, const json_t *is, dr_difference_fn put, void *arg);
+/* Fills rec->baseline with the figures of the record's run. */
+void dr_baseline_figures(struct dr_record *rec);
 /* What was added to a baseline. */
 struct dr_baseline_saved {
 	int64_t runs;	    /* in the file now */

@@ -5,7 +5,7 @@
 #include "base/fields.h"
 
 /*
- * Folder tools/: commands that work on documents and need no run.
+ * Folder tools/: commands that need no run.
  *
  * `dualrail schema` prints the names of the documents that the program writes, `dualrail schema NAME` the
  * JSON Schema of one on standard output. Returns the exit status: 0, or 1 for an unknown name.

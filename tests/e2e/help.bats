@@ -3,7 +3,7 @@
 # What the program says about itself: help, man page, completion scripts. All are made from the option table.
 # shellcheck disable=SC2154 # set by lib.bash
 
-COMMANDS=(server client demo topo doctor)
+COMMANDS=(server client demo topo doctor compare plugin report)
 
 # bats file_tags=one-thread
 setup() {
@@ -58,7 +58,7 @@ takes() {
 			read -ra args <<<"$line"
 			[[ ${args[1]} == completion ]] && continue
 			[[ -z $command || ${args[1]} == "$command" ]]
-			"$DUALRAIL" "${args[@]:1}" --help >/dev/null
+			"$DUALRAIL" "${args[1]}" --help "${args[@]:2}" >/dev/null
 		done < <(grep '^    dualrail ' examples.txt)
 		grep -q '^    dualrail ' examples.txt
 	done

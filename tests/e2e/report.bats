@@ -1,0 +1,87 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# `dualrail report` and --report: what the page has, and that a hostile document does nothing in it. Without a browser; see
+# `make check-report`.
+# shellcheck disable=SC2154 # set by lib.bash
+
+# bats file_tags=one-thread
+setup() {
+	load lib
+	common_setup
+}
+
+teardown() {
+	common_teardown
+	validated
+}
+
+page() {
+	"$BATS_TEST_DIRNAME/../report/page.py" "$@"
+}
+
+@test "report: the page of a run with all tests has its figures in tables, and the document" {
+	start_server --allow-faults
+	client -D 200ms -i 50ms --test bw,lat,failover --allow-faults --fault close:path=0,at=50ms,for=50ms,repeat=2 \
+		--hold-down 50ms --json=a.json --report run.html
+	[ "$status" -eq 0 ]
+	page run.html a.json
+	"$DUALRAIL" report a.json -o page.html
+	cmp run.html page.html
+	[ "$(stat -c %s page.html)" -lt 1048576 ]
+	client -D 50ms --matrix --json=m.json
+	[ "$status" -eq 0 ]
+	"$DUALRAIL" report a.json m.json -o two.html
+	page two.html a.json m.json
+}
+
+@test "report: pages of runs that failed, and of documents with next to nothing in them" {
+	run "$DUALRAIL" client 127.0.0.1 --port 1 -g 0 --connect-timeout 50ms --json=e.json --report e.html
+	[ "$status" -eq 3 ]
+	page e.html e.json
+	grep -q '<strong>ERROR</strong>' e.html
+	mkdir made
+	echo '{"schema": "dualrail/1"}' >made/least.json
+	"$DUALRAIL" report made/least.json -o least.html
+	grep -q '<strong>NOT OVER</strong>' least.html
+	echo '{"schema": "dualrail/1", "status": 5, "bandwidth": {"a": 1}, "latency": [1, null, "x", []], "failover": [], "total": 3,
+		"matrix": {"cells": "x"}, "options": [], "argv": [1, {}], "errors": [{}, 3]}' >made/odd.json
+	"$DUALRAIL" report made/odd.json -o odd.html
+}
+
+@test "report: markup in a document is text" {
+	local evil='</script><script>alert(1)</script><img src=x onerror=alert(1)>"\u0027 onload=\"x\" <!--'
+	start_server
+	client -D 50ms --test bw,lat --json=a.json
+	[ "$status" -eq 0 ]
+	jq --arg e "$evil" '.nics[0].name = ($e | .[0:60]) | .run_id = $e | .host.name = $e | .argv = [$e] | .command = $e
+		| .options = {($e): $e, test: $e} | .errors = [{exit_code: 7, errno: null, reason: null, time: null, text: $e}]
+		| .latency[0].nic = "\u202e\u001b[31m<b>"' a.json >evil.txt
+	"$DUALRAIL" report evil.txt -o evil.html
+	page evil.html evil.txt
+	# Neither as markup nor in the embedded document, which ends at the first "</script".
+	[ "$(grep -c '<img\|<b>' evil.html)" -eq 0 ]
+	[ "$(grep -o '</script' evil.html | wc -l)" -eq 3 ]
+	rm evil.txt
+}
+
+@test "report: wrong arguments and files" {
+	local words
+	echo '{"schema": "dualrail/2"}' >two.txt
+	for words in "" "a.json" "-o p.html" "a.json -o"; do
+		# shellcheck disable=SC2086 # words
+		run "$DUALRAIL" report $words
+		[ "$status" -eq 1 ]
+		one_line
+	done
+	for words in "no.json -o p.html" "two.txt -o p.html" "two.txt -o no/such/p.html"; do
+		# shellcheck disable=SC2086 # words
+		run "$DUALRAIL" report $words
+		[ "$status" -eq 2 ]
+		one_line
+		[ ! -e p.html ]
+	done
+	rm two.txt
+	run "$DUALRAIL" client 127.0.0.1 -g 0 --report no/such/p.html --json=n.json
+	[ "$status" -eq 2 ]
+	holds n.json '.errors[0].text | test("--report")'
+}

@@ -1,0 +1,42 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Makes real results, writes their pages, and looks at them in headless Chromium. `make check-report`
+#
+#   tests/report/check.sh DUALRAIL
+#
+# Environment: AXE, the npm package of axe-core; SHOTS, a directory for screenshots. The last line is
+# `N passed, N failed, N skipped`. Exit status 77: no Chromium.
+set -euo pipefail
+dualrail=$1
+here=$(cd "$(dirname "$0")" && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work"
+
+run() {
+	"$dualrail" demo -q --hold-down 100ms "$@" >"$work/log" 2>&1 || {
+		tail -n 20 "$work/log"
+		exit 1
+	}
+}
+
+command -v chromium >/dev/null || {
+	echo "SKIP: no Chromium (Debian: chromium)"
+	exit 77
+}
+run -g 0-3 --test bw,lat -i 100ms -D 1s --report bandwidth.html
+run -g 0-1 --test failover -i 50ms --fault link-down:path=0,for=200ms,repeat=2 --fault blackhole:path=0,for=200ms,repeat=2 \
+	--report failover.html
+run -g 0-3 --links 3 --test bw --matrix -D 200ms -s 1M --report matrix.html
+args=()
+# Its digest is checked by npm; without a registry the other checks run.
+if npm pack --silent "$AXE" >/dev/null 2>&1 && tar -xzf axe-core-*.tgz package/axe.min.js; then
+	args+=(--axe package/axe.min.js)
+else
+	echo "SKIP  report: axe-core  ($AXE cannot be fetched by npm)"
+fi
+[[ ! ${SHOTS-} ]] || {
+	mkdir -p "$SHOTS"
+	args+=(--shots "$SHOTS")
+}
+"$here/browser.py" "${args[@]}" bandwidth.html failover.html matrix.html
