@@ -15,9 +15,9 @@
  * handles, then a control conversation that stays open for the whole run.
  *
  *   client                                         server
- *   connection 0   HELLO NEW, key proof  ------->
+ *   connection 0   HELLO NEW, handshake  ------->
  *                  OFFER {params}        ------->  on_offer -> accept or refuse
- *     on_accept    <-------  ACCEPT {reply, session id, token, GPU list, ports}
+ *     on_accept    <-------  ACCEPT {reply, GPU list, ports}
  *   connections 1..n-1   HELLO GPU(k)    ------->
  *   each k         HANDLES               ------->  on_handles(k) -> dr_boot_server_handles(k)
  *     on_handles   <-------  HANDLES
@@ -44,9 +44,9 @@ enum {
 	DR_BOOT_MESSAGE_BYTES_MAX = 1 << 20,
 	DR_BOOT_KEY_BYTES = 32,
 	DR_BOOT_TOKEN_BYTES = 16,
-	/* 3: the first pair's handles end with those of the process. To be raised with every change that an earlier
+	/* 4: the conversation is encrypted, the session's ids are derived. To be raised with every change that an earlier
 	 * release cannot read: what is in ACCEPT, HANDLES and messages, and how many handles there are. */
-	DR_BOOT_PROTOCOL_VERSION = 3,
+	DR_BOOT_PROTOCOL_VERSION = 4,
 };
 
 /* Why something ended or was lost. The first four are evidence about the peer's process: EOF, RESET
@@ -73,7 +73,7 @@ const char *dr_boot_cause_text(enum dr_boot_cause cause);
 
 enum dr_boot_state {
 	DR_BOOT_IDLE,	    /* server: no session; client: not connected yet */
-	DR_BOOT_CONNECTING, /* client only: dialling, or hello and proof under way */
+	DR_BOOT_CONNECTING, /* client only: dialling, or hello and handshake under way */
 	DR_BOOT_OFFERED,    /* parameters sent / received, not answered */
 	DR_BOOT_EXCHANGING, /* accepted, handles under way */
 	DR_BOOT_READY,	    /* all handles exchanged; control conversation open */
@@ -85,9 +85,10 @@ struct dr_boot_key {
 	uint8_t bytes[DR_BOOT_KEY_BYTES];
 };
 /*
- * Read a shared key: at least 16 bytes after trailing white space is removed. A file of hex digits
- * only (32 or more, an even number) counts as the bytes they stand for. Hashed to 32 bytes with
- * BLAKE2b. Warns when others may read the file. -ENOENT, -EACCES, -EINVAL (too short, > 4 KiB).
+ * Read a shared key; trailing white space is removed. Hex digits or base64 (with digits, upper and lower case letters)
+ * of 32 bytes or more stand for these bytes, which are hashed with BLAKE2b. Anything else of 16 bytes or more is a
+ * passphrase, stretched with Argon2id (64 MiB, 3 passes, about 0.1 s). -EPERM: another user can read the file, or could
+ * have written it; -ENOENT, -EACCES, -EINVAL (too short, > 4 KiB), -ENOMEM.
  */
 int dr_boot_key_read(const char *path, struct dr_boot_key *out, struct dr_err *e) DR_MUST_CHECK;
 
@@ -135,7 +136,7 @@ const char *dr_control_peer(const struct dr_control *c);
 /* The peer's build version string from its HELLO; "" before. */
 const char *dr_control_peer_version(const struct dr_control *c);
 /* DR_BOOT_TOKEN_BYTES: for data connections and heartbeats; valid from ACCEPT on, the same on both
- * ends, NULL before. Travels unencrypted: it keeps strangers apart, it is no secret on the wire. */
+ * ends, NULL before. Derived from the handshake at each end, never sent. */
 const uint8_t *dr_control_token(const struct dr_control *c);
 /* 16 bytes that name the session, valid from ACCEPT on; NULL before. */
 const uint8_t *dr_control_session_id(const struct dr_control *c);

@@ -5,7 +5,6 @@
 #include "base/mem.h"
 
 #include <errno.h>
-#include <sodium.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -37,7 +36,8 @@ static void finish(struct dr_boot_client *c, enum dr_boot_cause cause, int code,
 	struct dr_err e;
 	dr_err_set(&e, -ECONNABORTED, "%s", text);
 	for (struct dr_link *l = c->e.links; l; l = l->next)
-		if (l == c->e.control_link)
+		/* A DENY may be on its way in the output. */
+		if (l == c->e.control_link || l->conv.state == DR_CONV_ENDED)
 			dr_link_close(l, now_ns);
 		else if (l->state != DR_LINK_CLOSING)
 			dr_link_abort(l);
@@ -136,14 +136,6 @@ static bool get_count(const json_t *j, const char *key, int max, unsigned *out)
 	return true;
 }
 
-static bool get_hex(const json_t *j, const char *key, uint8_t *out, size_t len)
-{
-	const char *s = json_string_value(json_object_get(j, key));
-	size_t got = 0;
-	return s && strlen(s) == 2 * len &&
-	       sodium_hex2bin(out, len, s, 2 * len, NULL, &got, NULL) == 0 && got == len;
-}
-
 static void accept_came(
 	struct dr_boot_client *c, struct dr_link *l, const json_t *j, int64_t now_ns)
 {
@@ -156,15 +148,13 @@ static void accept_came(
 		!get_count(j, "handles_out", DR_BOOT_HANDLES_MAX, &c->e.handles_in) ||
 		!dr_boot_list_read(json_object_get(j, "gpus"), 0, c->server_gpus, &n_gpus) ||
 		!dr_boot_list_read(json_object_get(j, "ports"), 1, ports, &n_ports) ||
-		n_gpus < c->e.pairs || n_ports < c->e.pairs ||
-		!get_hex(j, "session", c->e.control.session_id, DR_CONV_SESSION_BYTES) ||
-		!get_hex(j, "token", c->e.control.token, DR_BOOT_TOKEN_BYTES)) {
+		n_gpus < c->e.pairs || n_ports < c->e.pairs) {
 		protocol_error(c, l, "malformed ACCEPT message", now_ns);
 		return;
 	}
 	for (unsigned k = 0; k < DR_BOOT_GPUS_MAX; k++)
 		c->e.ports[k] = (uint16_t)ports[k];
-	c->e.control.has_ids = true;
+	dr_control_take_ids(&c->e.control, &l->conv);
 	c->e.control.state = DR_BOOT_EXCHANGING;
 	c->e.exchange_until_ns = now_ns + c->e.timing.exchange_ns;
 	DR_BOOT_TELL(&c->e, on_accept, reply, c->server_gpus, c->e.pairs, c->e.handles_out,

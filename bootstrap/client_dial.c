@@ -2,6 +2,7 @@
 #include "bootstrap/client_priv.h"
 
 #include <errno.h>
+#include <sodium.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -53,8 +54,12 @@ static int dial(struct dr_boot_client *c, const struct dr_addr *to, enum dr_conv
 	int rc = dr_boot_link_opts(&c->e, &o);
 	o.conv.hello.purpose = (uint8_t)purpose;
 	o.conv.hello.k = (uint16_t)k;
-	if (purpose != DR_CONV_NEW)
-		memcpy(o.conv.hello.session, c->e.control.session_id, DR_CONV_SESSION_BYTES);
+	if (purpose != DR_CONV_NEW) {
+		const struct dr_conv_ids *ids = &c->e.control.ids;
+		memcpy(o.conv.hello.session, ids->session, sizeof(ids->session));
+		memcpy(o.conv.secret, ids->secret, sizeof(ids->secret));
+		o.conv.bound = true;
+	}
 	if (purpose == DR_CONV_RESUME)
 		o.conv.hello.last_seq = c->e.control.mail.received;
 	/* The alternatives are on other networks than --control; the kernel picks the source. */
@@ -62,6 +67,7 @@ static int dial(struct dr_boot_client *c, const struct dr_addr *to, enum dr_conv
 	struct dr_net_from from = { .addr = c->local, .n = bound ? c->n_local : 0 };
 	if (rc == 0)
 		rc = dr_link_dial(&o, to, &from, now_ns, out);
+	sodium_memzero(&o, sizeof(o));
 	if (rc)
 		return rc;
 	(*out)->role = (int)purpose;
@@ -164,8 +170,11 @@ bool dr_client_dial_tick(
 	if (now_ns >= d->until_ns && d->link) {
 		bool mute = d->link->state == DR_LINK_UP;
 		dr_link_abort(d->link);
-		dr_client_dial_failed(c, mute ? DR_BOOT_TIMEOUT : DR_BOOT_UNREACHABLE,
-			mute ? "connected, but no hello received" : "no answer", now_ns);
+		d->link = NULL;
+		/* What the server said last is the reason, not the attempt that the time cut. */
+		if (d->cause != DR_BOOT_BUSY)
+			dr_client_dial_failed(c, mute ? DR_BOOT_TIMEOUT : DR_BOOT_UNREACHABLE,
+				mute ? "connected, but no hello received" : "no answer", now_ns);
 	}
 	if (now_ns >= d->until_ns || gone) {
 		*cause = d->cause ? d->cause : DR_BOOT_UNREACHABLE;

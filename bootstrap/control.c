@@ -4,6 +4,7 @@
 #include "base/wire.h"
 
 #include <errno.h>
+#include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -88,7 +89,24 @@ void dr_control_reset(struct dr_control *c)
 {
 	struct dr_boot_timing timing = c->timing;
 	dr_mailbox_fini(&c->mail);
+	sodium_memzero(&c->ids, sizeof(c->ids));
 	dr_control_init(c, &timing, c->wake, c->arg);
+}
+
+void dr_control_take_ids(struct dr_control *c, const struct dr_conv *conv)
+{
+	dr_conv_ids(conv, &c->ids);
+	c->has_ids = true;
+}
+
+bool dr_control_secret_of(const struct dr_control *c, const struct dr_conv_hello *peer,
+	uint8_t out[DR_CONV_SECRET_BYTES])
+{
+	if (!c->has_ids ||
+		sodium_memcmp(c->ids.session, peer->session, sizeof(c->ids.session)) != 0)
+		return false;
+	memcpy(out, c->ids.secret, sizeof(c->ids.secret));
+	return true;
 }
 
 /* ---- sending ------------------------------------------------------------------------------ */
@@ -397,10 +415,10 @@ const char *dr_control_peer_version(const struct dr_control *c)
 
 const uint8_t *dr_control_token(const struct dr_control *c)
 {
-	return c->has_ids ? c->token : NULL;
+	return c->has_ids ? c->ids.token : NULL;
 }
 
 const uint8_t *dr_control_session_id(const struct dr_control *c)
 {
-	return c->has_ids ? c->session_id : NULL;
+	return c->has_ids ? c->ids.session : NULL;
 }

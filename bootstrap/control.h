@@ -51,8 +51,7 @@ struct dr_control {
 	char peer[80];
 	char peer_version[DR_CONV_BUILD_MAX];
 	bool has_ids;
-	uint8_t session_id[DR_CONV_SESSION_BYTES];
-	uint8_t token[DR_BOOT_TOKEN_BYTES];
+	struct dr_conv_ids ids;
 };
 
 /* What the owner has to do about a frame. */
@@ -72,6 +71,12 @@ json_t *dr_boot_list(const unsigned *v, unsigned n);
 bool dr_boot_list_read(const json_t *list, unsigned min, unsigned *out, unsigned *n);
 /* Fill in the defaults of timing. */
 void dr_boot_timing_complete(struct dr_boot_timing *t);
+
+/* The session's ids are those of this conversation. */
+void dr_control_take_ids(struct dr_control *c, const struct dr_conv *conv);
+/* The secret for a connection whose hello names a session. False: it is not this one. */
+bool dr_control_secret_of(const struct dr_control *c, const struct dr_conv_hello *peer,
+	uint8_t out[DR_CONV_SECRET_BYTES]);
 
 void dr_control_init(struct dr_control *c, const struct dr_boot_timing *timing,
 	void (*wake)(void *arg), void *arg);

@@ -134,6 +134,7 @@ static void connect_sides(struct side *c, struct side *s, struct dr_rng *r)
 	o.hello.purpose = DR_CONV_RESUME;
 	o.hello.last_seq = c->control.mail.received;
 	o.hello.nonce[0] = (uint8_t)dr_rng_u64(r);
+	o.ephemeral[0] = 1;
 	assert_int_equal(dr_conv_init(&c->conv, &o, c->now), 0);
 	o.role = DR_CONV_SERVER;
 	o.hello.purpose = 0;

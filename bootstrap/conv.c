@@ -17,7 +17,8 @@
  * 1. Input is read in steps of `in_need` bytes: hello prefix, hello rest, frame header, payload. in_need is > 0 and
  *    limited by the state and the frame's type, so a peer cannot make this end buffer more. The buffer grows with
  *    the bytes received.
- * 2. With a key only hello, PROOF and DENY are sent before the peer's proof was verified.
+ * 2. Only hello, PROOF and DENY are sent before the peer's proof was verified. Every later byte is sealed, in the order in
+ *    which it was queued, and none is parsed before its tag was verified.
  * 3. After ENDED input is ignored and no further event is reported.
  */
 
@@ -30,8 +31,10 @@ static const struct {
 	bool numbered, json;
 	size_t min, max;
 } frames[DR_FRAME_TYPES] = {
-	[DR_FRAME_PROOF] = { "PROOF", C | S, 0, false, false, 32, 32 },
-	[DR_FRAME_DENY] = { "DENY", S, 0, false, false, 0, 0 },
+	[DR_FRAME_PROOF] = { "PROOF", C | S, 0, false, false, DR_CONV_PROOF_BYTES,
+		DR_CONV_PROOF_BYTES },
+	[DR_FRAME_DENY] = { "DENY", C | S, 0, false, false, DR_CONV_DENY_BYTES,
+		DR_CONV_DENY_BYTES },
 	[DR_FRAME_WELCOME] = { "WELCOME", S, 0, false, false, 8, 8 },
 	[DR_FRAME_REFUSE] = { "REFUSE", S, P_ANY, false, true, 2, 4096 },
 	[DR_FRAME_OFFER] = { "OFFER", C, P_NEW | P_COMM, false, true, 2,
@@ -108,6 +111,28 @@ int dr_conv_out_reserve(struct dr_conv *c, size_t n)
 	return 0;
 }
 
+int dr_conv_out_raw(
+	struct dr_conv *c, const uint8_t header[DR_CONV_HEADER_BYTES], const void *data, size_t len)
+{
+	size_t tag = c->sealed ? DR_CONV_TAG_BYTES : 0, head = DR_CONV_HEADER_BYTES + tag;
+	size_t all = head + (len ? len + tag : 0);
+	int rc = dr_conv_out_reserve(c, all);
+	if (rc)
+		return rc;
+	uint8_t *p = c->out + c->out_len;
+	memcpy(p, header, DR_CONV_HEADER_BYTES);
+	if (c->sealed)
+		dr_noise_seal(
+			&c->keys.send, NULL, 0, p, DR_CONV_HEADER_BYTES, p + DR_CONV_HEADER_BYTES);
+	if (len) {
+		memcpy(p + head, data, len);
+		if (c->sealed)
+			dr_noise_seal(&c->keys.send, NULL, 0, p + head, len, p + head + len);
+	}
+	c->out_len += all;
+	return 0;
+}
+
 int dr_conv_out_frame(
 	struct dr_conv *c, enum dr_frame_type type, uint64_t seq, const void *data, size_t len)
 {
@@ -115,19 +140,14 @@ int dr_conv_out_frame(
 	dr_assert(frames[type].numbered == (seq != 0));
 	if (len > frames[type].max)
 		return -EMSGSIZE;
-	int rc = dr_conv_out_reserve(c, DR_CONV_HEADER_BYTES + len);
-	if (rc)
-		return rc;
+	uint8_t header[DR_CONV_HEADER_BYTES];
 	struct dr_wbuf w;
-	dr_wbuf_init(&w, c->out + c->out_len, DR_CONV_HEADER_BYTES + len);
+	dr_wbuf_init(&w, header, sizeof(header));
 	dr_wbuf_u32(&w, (uint32_t)len);
 	dr_wbuf_u32(&w, (uint32_t)type << 24);
 	dr_wbuf_u64(&w, seq);
-	if (len)
-		dr_wbuf_bytes(&w, data, len);
 	dr_assert(!w.failed);
-	c->out_len += w.len;
-	return 0;
+	return dr_conv_out_raw(c, header, data, len);
 }
 
 size_t dr_conv_output(const struct dr_conv *c, const uint8_t **data)
@@ -232,6 +252,30 @@ json_t *dr_conv_json_parse(const void *data, size_t len, struct dr_err *e)
 	return NULL;
 }
 
+static size_t header_bytes(const struct dr_conv *c)
+{
+	return c->sealed ? DR_CONV_SEALED_HEADER_BYTES : DR_CONV_HEADER_BYTES;
+}
+
+/* Bytes of the frame that is complete. */
+static size_t payload_bytes(const struct dr_conv *c)
+{
+	size_t n = c->in_len - header_bytes(c);
+	return n && c->sealed ? n - DR_CONV_TAG_BYTES : n;
+}
+
+/* Verify and decrypt n bytes of the input; their tag follows. */
+static bool unseal(struct dr_conv *c, size_t at, size_t n)
+{
+	if (!c->sealed ||
+		dr_noise_open(&c->keys.receive, NULL, 0, c->in + at, n, c->in + at + n) == 0)
+		return true;
+	dr_conv_fail(c, DR_BOOT_PROTOCOL,
+		"a message failed authentication: bytes were altered, lost, repeated or reordered "
+		"between the ends");
+	return false;
+}
+
 /* The header is complete: is this frame allowed here, with this length? */
 static void frame_header(struct dr_conv *c)
 {
@@ -263,7 +307,8 @@ static void frame_header(struct dr_conv *c)
 		dr_conv_fail(c, DR_BOOT_PROTOCOL, "%s message with sequence number %llu",
 			dr_frame_name(type), (unsigned long long)seq);
 	else
-		c->in_need = DR_CONV_HEADER_BYTES + len;
+		c->in_need =
+			header_bytes(c) + (len ? len + (c->sealed ? DR_CONV_TAG_BYTES : 0) : 0);
 }
 
 static void refused(struct dr_conv *c, struct dr_conv_event *ev)
@@ -287,13 +332,13 @@ static void refused(struct dr_conv *c, struct dr_conv_event *ev)
 static void frame_done(struct dr_conv *c, int64_t now_ns, struct dr_conv_event *ev)
 {
 	enum dr_frame_type type = c->in[4];
-	const uint8_t *data = c->in + DR_CONV_HEADER_BYTES;
-	size_t len = c->in_len - DR_CONV_HEADER_BYTES;
+	const uint8_t *data = c->in + header_bytes(c);
+	size_t len = payload_bytes(c);
 	struct dr_rbuf r;
 	dr_rbuf_init(&r, c->in + 8, 8);
 	dr_rbuf_u64(&r, &ev->seq);
 	c->in_len = 0;
-	c->in_need = DR_CONV_HEADER_BYTES;
+	c->in_need = header_bytes(c);
 	if (frames[type].json) {
 		c->json = dr_conv_json_parse(data, len, &c->err);
 		if (!c->json) {
@@ -309,8 +354,7 @@ static void frame_done(struct dr_conv *c, int64_t now_ns, struct dr_conv_event *
 		dr_conv_proof_frame(c, now_ns, data, ev);
 		break;
 	case DR_FRAME_DENY:
-		dr_conv_fail(
-			c, DR_BOOT_KEY, "the peer rejected the key: %s", dr_conv_key_advice(c));
+		dr_conv_deny_frame(c, data);
 		break;
 	case DR_FRAME_WELCOME:
 		c->state = DR_CONV_OPEN;
@@ -337,13 +381,18 @@ static void step(struct dr_conv *c, int64_t now_ns, struct dr_conv_event *ev)
 		if (c->in_need == DR_CONV_PREFIX_BYTES)
 			dr_conv_hello_prefix(c);
 		else
-			dr_conv_hello_done(c, now_ns, ev);
+			dr_conv_hello_done(c, now_ns);
 		return;
 	}
-	if (c->in_len == DR_CONV_HEADER_BYTES) {
-		frame_header(c);
-		if (c->state == DR_CONV_ENDED || c->in_need > DR_CONV_HEADER_BYTES)
+	size_t head = header_bytes(c);
+	if (c->in_len == head) {
+		if (!unseal(c, 0, DR_CONV_HEADER_BYTES))
 			return;
+		frame_header(c);
+		if (c->state == DR_CONV_ENDED || c->in_need > head)
+			return;
+	} else if (!unseal(c, head, payload_bytes(c))) {
+		return;
 	}
 	frame_done(c, now_ns, ev);
 }
@@ -466,6 +515,7 @@ int dr_conv_init(struct dr_conv *c, const struct dr_conv_opts *opts, int64_t now
 	c->in_need = DR_CONV_PREFIX_BYTES;
 	c->stage_at_ns = now_ns;
 	c->out_since_ns = DR_NEVER;
+	dr_assert(!sodium_is_zero(c->o.ephemeral, sizeof(c->o.ephemeral)));
 	if (c->o.role == DR_CONV_SERVER) {
 		dr_assert(c->o.hello.purpose == 0);
 		return 0;
@@ -478,7 +528,10 @@ void dr_conv_fini(struct dr_conv *c)
 {
 	dr_free(c->in);
 	dr_free(c->out);
-	sodium_memzero(&c->found, sizeof(c->found));
+	sodium_memzero(&c->o.ephemeral, sizeof(c->o.ephemeral));
+	sodium_memzero(&c->o.secret, sizeof(c->o.secret));
+	sodium_memzero(&c->noise, sizeof(c->noise));
+	sodium_memzero(&c->keys, sizeof(c->keys));
 	json_decref(c->json);
 	c->in = c->out = NULL;
 	c->json = NULL;
@@ -488,7 +541,9 @@ void dr_conv_validate(const struct dr_conv *c)
 {
 	dr_assert(c->in_len <= c->in_cap && c->out_head <= c->out_len && c->out_len <= c->out_cap);
 	dr_assert(c->state == DR_CONV_ENDED || c->in_len < c->in_need);
-	dr_assert(c->in_need <= DR_CONV_HEADER_BYTES + DR_BOOT_MESSAGE_BYTES_MAX);
+	dr_assert(c->in_need <=
+		  DR_CONV_SEALED_HEADER_BYTES + DR_BOOT_MESSAGE_BYTES_MAX + DR_CONV_TAG_BYTES);
+	dr_assert(c->state == DR_CONV_ENDED || c->sealed == (c->state >= DR_CONV_WELCOME));
 	dr_assert(c->state >= DR_CONV_WELCOME ||
 		  c->in_need <= DR_CONV_PREFIX_BYTES + DR_CONV_OTHER_REST_MAX);
 	dr_assert((c->state == DR_CONV_ENDED) == (c->cause != DR_BOOT_OK));

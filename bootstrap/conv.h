@@ -3,34 +3,45 @@
 #define DR_BOOTSTRAP_CONV_H
 
 #include "bootstrap/bootstrap.h"
+#include "bootstrap/noise.h"
 
 /*
  * One bootstrap connection as a conversation: bytes in, bytes and events out, time as an argument.
- * No system call, no clock, no randomness (the nonce is given).
+ * No system call, no clock, no randomness (nonce and ephemeral secret are given).
  *
  *   hello   magic "DUALRAIL", u16 version, u16 rest; rest: u8 n + n bytes build version, nonce 32,
  *           session 16, u8 purpose (0: server), u16 k, u64 last seq, u8 has_key.
  *           Everything up to the build version is the same in every protocol version.
- *   frame   u32 payload bytes, u8 type, 3 × 0, u64 seq (0 where the type is not numbered), payload
+ *   frame   header: u32 payload bytes, u8 type, 3 × 0, u64 seq (0 where the type is not numbered); payload.
+ *           From WELCOME on: header and tag, then, unless it is empty, payload and tag; both encrypted
  *
  *   state     client                                server
- *   HELLO     sent hello, waits for server's        waits for hello, answers with its own
- *   PROOF     sent PROOF, waits for PROOF or DENY   waits for PROOF, answers PROOF or DENY
+ *   HELLO     sent hello, waits for server's        waits for hello, answers with its own and PROOF
+ *   PROOF     waits for PROOF, answers PROOF, DENY  waits for PROOF or DENY, answers a wrong one with DENY
  *   WELCOME   waits for WELCOME or REFUSE           owner decides: dr_conv_welcome or _refuse
  *   OPEN      frames both ways                      frames both ways
  *   ENDED     failed or refused: input is ignored, output that is left may still be sent
  *
- * PROOF exists only where both ends have a key: HMAC-SHA512-256 over role and both hellos, so a
- * proof cannot be replayed (nonces), reflected (role) or moved to another purpose or session.
+ * The PROOFs are the two messages of a Noise handshake (noise.h). The server is its initiator, so it proves the
+ * key first. Both hellos are its prologue. Without a key the pre-shared key is zero: the handshake then
+ * keeps out who only listens, and nobody else. GPU and RESUME mix a secret of the session into the pre-shared
+ * key, so that only its two ends can add connections to it. DENY is the only frame after the hellos that is
+ * not authenticated; it can do nothing but end the connection.
  * Integers are big endian. hello and proof have one deadline of stage_ns; later a message that
  * stops half-way has message_ns without progress, and output that the peer does not take stage_ns.
  */
 enum {
 	DR_CONV_NONCE_BYTES = 32,
 	DR_CONV_SESSION_BYTES = 16,
-	DR_CONV_PROOF_BYTES = 32,
+	DR_CONV_TOKEN_BYTES = 16,
+	DR_CONV_SECRET_BYTES = 32,
+	DR_CONV_PROOF_BYTES = DR_NOISE_MESSAGE_BYTES,
+	/* As many with its header as a sealed header has: an end that has keys already sees that it is no such one. */
+	DR_CONV_DENY_BYTES = 16,
 	DR_CONV_BUILD_MAX = 64, /* with the terminating 0 */
 	DR_CONV_HEADER_BYTES = 16,
+	DR_CONV_TAG_BYTES = DR_NOISE_TAG_BYTES,
+	DR_CONV_SEALED_HEADER_BYTES = DR_CONV_HEADER_BYTES + DR_CONV_TAG_BYTES,
 	DR_CONV_HELLO_MAX = 12 + 1 + 63 + 60,
 	DR_CONV_OUTPUT_MAX = 24 << 20, /* unsent bytes; more: the peer does not read */
 	DR_CONV_JSON_DEPTH_MAX = 32,
@@ -49,8 +60,8 @@ enum dr_conv_state {
 	DR_CONV_ENDED,
 };
 enum dr_frame_type {
-	DR_FRAME_PROOF = 1,
-	DR_FRAME_DENY,	  /* server -> client: your proof is wrong */
+	DR_FRAME_PROOF = 1, /* message of the handshake */
+	DR_FRAME_DENY, /* u8 cause (DR_BOOT_KEY, DR_BOOT_GONE), zeros: no handshake with this peer */
 	DR_FRAME_WELCOME, /* u64 last seq received */
 	DR_FRAME_REFUSE,  /* JSON {cause, code, text} */
 	DR_FRAME_OFFER,	  /* JSON */
@@ -80,11 +91,20 @@ struct dr_conv_opts {
 	enum dr_conv_role role;
 	struct dr_conv_hello
 		hello; /* own; version 0: DR_BOOT_PROTOCOL_VERSION; has_key is set here */
-	const struct dr_boot_key *key; /* borrowed for the conversation's life */
+	const struct dr_boot_key *key; /* borrowed for the conversation's life; NULL: none */
+	/* Random, never used twice; not all zero. */
+	uint8_t ephemeral[DR_NOISE_KEY_BYTES];
+	/* Client, GPU and RESUME: the session's (struct dr_conv_ids). */
+	bool bound;
+	uint8_t secret[DR_CONV_SECRET_BYTES];
+	/* Server: copy the secret of the session that this GPU or RESUME names. False: there is no such session; the
+	 * peer is told so. NULL: connections are not bound to a session. */
+	bool (*secret_of)(
+		void *arg, const struct dr_conv_hello *peer, uint8_t out[DR_CONV_SECRET_BYTES]);
 	/* Server of COMM connections, which takes no others, instead of `key`: copy the key that this peer has to
 	 * prove. False: there is none; the peer is denied like one with a wrong key. */
 	bool (*key_of)(void *arg, const struct dr_conv_hello *peer, struct dr_boot_key *out);
-	void *key_arg;
+	void *of_arg; /* of both */
 	int64_t stage_ns;
 	int64_t message_ns; /* 0: stage_ns */
 };
@@ -116,8 +136,9 @@ struct dr_conv {
 	struct dr_err err;
 	enum dr_boot_cause cause;
 	/* private */
-	struct dr_boot_key found; /* by key_of */
-	bool unknown;		  /* key_of found none */
+	struct dr_noise noise;
+	bool sealed; /* everything is encrypted from here on, with: */
+	struct dr_noise_keys keys;
 	uint8_t own_hello[DR_CONV_HELLO_MAX], peer_hello[DR_CONV_HELLO_MAX];
 	size_t own_hello_len, peer_hello_len;
 	uint8_t *in, *out;
@@ -146,6 +167,16 @@ void dr_conv_sent(struct dr_conv *c, size_t n, int64_t now_ns);
 /* The peer closed or the socket failed: the end, with this cause. No-op once ENDED. */
 void dr_conv_fail(struct dr_conv *c, enum dr_boot_cause cause, const char *fmt, ...)
 	DR_PRINTF(3, 4);
+
+/* What the handshake of a session's first connection gives to both ends, and never travels; except for `session`, which
+ * names the session in the hellos of its further connections. */
+struct dr_conv_ids {
+	uint8_t session[DR_CONV_SESSION_BYTES];
+	uint8_t token[DR_CONV_TOKEN_BYTES];
+	uint8_t secret[DR_CONV_SECRET_BYTES];
+};
+/* The handshake is complete: server from IDENTIFIED, client from OPENED on. */
+void dr_conv_ids(const struct dr_conv *c, struct dr_conv_ids *out);
 
 /* Server, in WELCOME. */
 int dr_conv_welcome(struct dr_conv *c, uint64_t last_seq, int64_t now_ns);

@@ -9,8 +9,8 @@
 #include <string.h>
 
 /*
- * A hello in each direction and, with a key, a proof over both hellos. Each end's proof has its own label, so a proof
- * cannot be reflected. Other common protocols are recognised and named in the error.
+ * A hello in each direction, then the two messages of the handshake, the server's first. Other common protocols are
+ * recognised and named in the error.
  */
 
 const uint8_t dr_conv_magic[8] = { 'D', 'U', 'A', 'L', 'R', 'A', 'I', 'L' };
@@ -45,39 +45,152 @@ void dr_conv_describe_bytes(const uint8_t *b, size_t n, char *text, size_t cap)
 		snprintf(text + at, cap - at, ")");
 }
 
-static int proof_make(const struct dr_conv *c, enum dr_conv_role who, uint8_t *mac)
-{
-	const uint8_t *client = c->own_hello, *server = c->peer_hello;
-	size_t client_len = c->own_hello_len, server_len = c->peer_hello_len;
-	if (c->o.role == DR_CONV_SERVER) {
-		client = c->peer_hello, client_len = c->peer_hello_len;
-		server = c->own_hello, server_len = c->own_hello_len;
-	}
-	uint8_t buf[32 + 2 * DR_CONV_HELLO_MAX];
-	struct dr_wbuf w;
-	dr_wbuf_init(&w, buf, sizeof(buf));
-	const char *label =
-		who == DR_CONV_CLIENT ? "dualrail proof client" : "dualrail proof server";
-	dr_wbuf_bytes(&w, label, strlen(label));
-	dr_wbuf_bytes(&w, client, client_len);
-	dr_wbuf_bytes(&w, server, server_len);
-	dr_assert(!w.failed);
-	return crypto_auth(mac, buf, w.len, c->o.key->bytes);
-}
+/* ---- handshake ---------------------------------------------------------------------------- */
 
-const char *dr_conv_key_advice(const struct dr_conv *c)
+/* What a wrong pre-shared key means, and what to do. */
+static const char *advice(const struct dr_conv *c)
 {
 	if (c->o.key_of || c->o.hello.purpose == DR_CONV_COMM)
 		return "the listen comm is closed, or the handle is of another process";
+	if (!c->o.hello.has_key)
+		return "bytes were altered between the ends, or it is another session";
 	return "the key files differ; use the same --key-file on both ends";
 }
 
-static int send_proof(struct dr_conv *c)
+static const char GONE[] = "the server does not know this session; it may have been restarted";
+
+static void deny(struct dr_conv *c, enum dr_boot_cause cause)
 {
-	uint8_t mac[DR_CONV_PROOF_BYTES];
-	proof_make(c, c->o.role, mac);
-	return dr_conv_out_frame(c, DR_FRAME_PROOF, 0, mac, sizeof(mac));
+	const uint8_t data[DR_CONV_DENY_BYTES] = { (uint8_t)cause };
+	int rc = dr_conv_out_frame(c, DR_FRAME_DENY, 0, data, sizeof(data));
+	if (rc)
+		dr_conv_fail(c, DR_BOOT_LOCAL, "out of memory");
+	else if (cause == DR_BOOT_GONE)
+		dr_conv_fail(c, cause, "%s", GONE);
+	else
+		dr_conv_fail(c, cause, "%s verification failed: %s",
+			c->o.hello.has_key ? "key" : "handshake", advice(c));
 }
+
+void dr_conv_deny_frame(struct dr_conv *c, const uint8_t *data)
+{
+	if (data[0] == DR_BOOT_GONE && c->o.bound)
+		dr_conv_fail(c, DR_BOOT_GONE, "%s", GONE);
+	else
+		dr_conv_fail(c, DR_BOOT_KEY, "the peer rejected the %s: %s",
+			c->o.hello.has_key ? "key" : "handshake", advice(c));
+}
+
+/* The pre-shared key: the shared key or zeros; on a connection of a session, BLAKE2b of it keyed with the session's secret. */
+static void psk_make(const struct dr_boot_key *key, const uint8_t *secret, uint8_t *psk)
+{
+	static const char label[] = "dualrail session psk";
+	uint8_t buf[sizeof(label) + DR_BOOT_KEY_BYTES] = { 0 };
+	memcpy(buf, label, sizeof(label));
+	if (key)
+		memcpy(buf + sizeof(label), key->bytes, sizeof(key->bytes));
+	if (secret)
+		crypto_generichash(
+			psk, DR_NOISE_KEY_BYTES, buf, sizeof(buf), secret, DR_CONV_SECRET_BYTES);
+	else
+		memcpy(psk, buf + sizeof(label), DR_NOISE_KEY_BYTES);
+	sodium_memzero(buf, sizeof(buf));
+}
+
+/* OK, or why there is none for this peer. */
+static enum dr_boot_cause psk_find(const struct dr_conv *c, uint8_t psk[DR_NOISE_KEY_BYTES])
+{
+	struct dr_boot_key found;
+	uint8_t secret[DR_CONV_SECRET_BYTES];
+	const struct dr_boot_key *key = c->o.key;
+	const uint8_t *bound = c->o.bound ? c->o.secret : NULL;
+	enum dr_boot_cause cause = DR_BOOT_OK;
+	if (c->o.key_of) {
+		cause = c->o.key_of(c->o.of_arg, &c->peer, &found) ? DR_BOOT_OK : DR_BOOT_KEY;
+		key = &found;
+	} else if (c->o.secret_of && c->peer.purpose != DR_CONV_NEW) {
+		cause = c->o.secret_of(c->o.of_arg, &c->peer, secret) ? DR_BOOT_OK : DR_BOOT_GONE;
+		bound = secret;
+	}
+	if (cause == DR_BOOT_OK)
+		psk_make(key, bound, psk);
+	sodium_memzero(&found, sizeof(found));
+	sodium_memzero(secret, sizeof(secret));
+	return cause;
+}
+
+/* Both hellos, the client's first, are the prologue. */
+static void noise_init(struct dr_conv *c, const uint8_t psk[DR_NOISE_KEY_BYTES])
+{
+	bool server = c->o.role == DR_CONV_SERVER;
+	uint8_t prologue[2 * DR_CONV_HELLO_MAX];
+	struct dr_wbuf w;
+	dr_wbuf_init(&w, prologue, sizeof(prologue));
+	if (!server)
+		dr_wbuf_bytes(&w, c->own_hello, c->own_hello_len);
+	dr_wbuf_bytes(&w, c->peer_hello, c->peer_hello_len);
+	if (server)
+		dr_wbuf_bytes(&w, c->own_hello, c->own_hello_len);
+	dr_assert(!w.failed);
+	dr_noise_init(&c->noise, server, psk, c->o.ephemeral, prologue, w.len);
+	sodium_memzero(c->o.ephemeral, sizeof(c->o.ephemeral));
+}
+
+static void send_proof(struct dr_conv *c)
+{
+	uint8_t message[DR_CONV_PROOF_BYTES];
+	if (dr_noise_write(&c->noise, NULL, 0, message))
+		deny(c, DR_BOOT_KEY);
+	else if (dr_conv_out_frame(c, DR_FRAME_PROOF, 0, message, sizeof(message)))
+		dr_conv_fail(c, DR_BOOT_LOCAL, "out of memory");
+}
+
+/* The hellos are exchanged. */
+static void handshake_start(struct dr_conv *c)
+{
+	uint8_t psk[DR_NOISE_KEY_BYTES];
+	enum dr_boot_cause cause = psk_find(c, psk);
+	c->state = DR_CONV_PROOF;
+	if (cause != DR_BOOT_OK) {
+		deny(c, cause);
+		return;
+	}
+	noise_init(c, psk);
+	sodium_memzero(psk, sizeof(psk));
+	if (c->o.role == DR_CONV_SERVER)
+		send_proof(c);
+}
+
+void dr_conv_proof_frame(
+	struct dr_conv *c, int64_t now_ns, const uint8_t *data, struct dr_conv_event *ev)
+{
+	if (dr_noise_read(&c->noise, data, DR_CONV_PROOF_BYTES, NULL)) {
+		deny(c, DR_BOOT_KEY);
+		return;
+	}
+	if (c->o.role == DR_CONV_CLIENT)
+		send_proof(c);
+	if (c->state == DR_CONV_ENDED)
+		return;
+	dr_noise_split(&c->noise, &c->keys);
+	c->sealed = true;
+	c->in_need = DR_CONV_SEALED_HEADER_BYTES;
+	c->state = DR_CONV_WELCOME;
+	c->stage_at_ns = now_ns;
+	if (c->o.role == DR_CONV_SERVER)
+		ev->kind = DR_CONV_IDENTIFIED;
+}
+
+void dr_conv_ids(const struct dr_conv *c, struct dr_conv_ids *out)
+{
+	const uint8_t *exporter = c->keys.exporter;
+	dr_assert(c->sealed);
+	dr_noise_export(exporter, "dualrail session id", out->session, sizeof(out->session));
+	dr_noise_export(exporter, "dualrail session token", out->token, sizeof(out->token));
+	dr_noise_export(exporter, "dualrail session secret", out->secret, sizeof(out->secret));
+}
+
+/* ---- hello -------------------------------------------------------------------------------- */
 
 int dr_conv_out_hello(struct dr_conv *c)
 {
@@ -169,7 +282,7 @@ static void hello_parse(struct dr_conv *c, struct dr_rbuf *r)
 				  "with the same --key-file");
 }
 
-void dr_conv_hello_done(struct dr_conv *c, int64_t now_ns, struct dr_conv_event *ev)
+void dr_conv_hello_done(struct dr_conv *c, int64_t now_ns)
 {
 	struct dr_rbuf r;
 	dr_rbuf_init(&r, c->in + DR_CONV_PREFIX_BYTES, c->in_len - DR_CONV_PREFIX_BYTES);
@@ -185,40 +298,10 @@ void dr_conv_hello_done(struct dr_conv *c, int64_t now_ns, struct dr_conv_event 
 	c->peer_hello_len = c->in_len;
 	c->in_len = 0;
 	c->in_need = DR_CONV_HEADER_BYTES;
-	if (c->o.key_of) {
-		c->unknown = !c->o.key_of(c->o.key_arg, &c->peer, &c->found);
-		c->o.key = &c->found;
-	}
-	c->state = c->o.key ? DR_CONV_PROOF : DR_CONV_WELCOME;
-	if (c->o.role == DR_CONV_CLIENT) {
-		c->stage_at_ns = now_ns;
-		if (c->o.key && rc == 0)
-			rc = send_proof(c);
-	} else if (!c->o.key) {
-		ev->kind = DR_CONV_IDENTIFIED;
-	}
 	if (rc)
 		dr_conv_fail(c, DR_BOOT_LOCAL, "out of memory");
-}
-
-void dr_conv_proof_frame(
-	struct dr_conv *c, int64_t now_ns, const uint8_t *data, struct dr_conv_event *ev)
-{
-	bool server = c->o.role == DR_CONV_SERVER;
-	uint8_t want[DR_CONV_PROOF_BYTES];
-	proof_make(c, server ? DR_CONV_CLIENT : DR_CONV_SERVER, want);
-	if (sodium_memcmp(want, data, sizeof(want)) != 0 || c->unknown) {
-		int rc = server ? dr_conv_out_frame(c, DR_FRAME_DENY, 0, NULL, 0) : 0;
-		dr_conv_fail(c, rc ? DR_BOOT_LOCAL : DR_BOOT_KEY, "key verification failed: %s",
-			dr_conv_key_advice(c));
-		return;
-	}
-	c->state = DR_CONV_WELCOME;
-	c->stage_at_ns = now_ns;
-	if (!server)
-		return;
-	if (send_proof(c))
-		dr_conv_fail(c, DR_BOOT_LOCAL, "out of memory");
 	else
-		ev->kind = DR_CONV_IDENTIFIED;
+		handshake_start(c);
+	if (c->o.role == DR_CONV_CLIENT)
+		c->stage_at_ns = now_ns;
 }

@@ -40,14 +40,23 @@ static void open_pair(struct dr_conv *c, struct dr_conv *s, const char *build, u
 	snprintf(o.hello.build, sizeof(o.hello.build), "%s", build);
 	o.hello.version = version;
 	o.hello.purpose = DR_CONV_NEW;
+	o.ephemeral[0] = 1;
 	assert_int_equal(dr_conv_init(c, &o, T0), 0);
-	o = (struct dr_conv_opts){ .role = DR_CONV_SERVER, .stage_ns = STAGE };
+	o = (struct dr_conv_opts){ .role = DR_CONV_SERVER, .stage_ns = STAGE, .ephemeral = { 2 } };
 	assert_int_equal(dr_conv_init(s, &o, T0), 0);
 	deliver(c, s);
 }
 
+/* The handshake: true, and the server has to decide. */
+static bool identified(struct dr_conv *c, struct dr_conv *s)
+{
+	deliver(s, c);
+	return deliver(c, s).kind == DR_CONV_IDENTIFIED;
+}
+
 static void welcome(struct dr_conv *c, struct dr_conv *s)
 {
+	assert_true(identified(c, s));
 	assert_int_equal(dr_conv_welcome(s, 0, T0), 0);
 	assert_int_equal(deliver(s, c).kind, DR_CONV_OPENED);
 }

@@ -58,6 +58,13 @@ void dr_boot_end_fini(struct dr_boot_end *e)
 	sodium_memzero(&e->key, sizeof(e->key));
 }
 
+static bool secret_of(
+	void *arg, const struct dr_conv_hello *peer, uint8_t out[DR_CONV_SECRET_BYTES])
+{
+	const struct dr_boot_end *e = arg;
+	return dr_control_secret_of(&e->control, peer, out);
+}
+
 int dr_boot_link_opts(struct dr_boot_end *e, struct dr_link_opts *o)
 {
 	*o = (struct dr_link_opts){ .list = &e->links,
@@ -73,7 +80,12 @@ int dr_boot_link_opts(struct dr_boot_end *e, struct dr_link_opts *o)
 					      : 0,
 			.key = e->has_key ? &e->key : NULL } };
 	memcpy(o->conv.hello.build, e->version, sizeof(o->conv.hello.build));
-	return dr_random_bytes(o->conv.hello.nonce, sizeof(o->conv.hello.nonce));
+	if (e->role->conv == DR_CONV_SERVER) {
+		o->conv.secret_of = secret_of;
+		o->conv.of_arg = e;
+	}
+	int rc = dr_random_bytes(o->conv.hello.nonce, sizeof(o->conv.hello.nonce));
+	return rc ? rc : dr_random_bytes(o->conv.ephemeral, sizeof(o->conv.ephemeral));
 }
 
 /* ---- handles ------------------------------------------------------------------------------ */

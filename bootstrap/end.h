@@ -64,7 +64,7 @@ int dr_boot_end_init(struct dr_boot_end *e, const struct dr_boot_opts *o, struct
 void dr_boot_end_fini(struct dr_boot_end *e);
 /* Forget the session; its links are the caller's. */
 void dr_boot_end_reset(struct dr_boot_end *e);
-/* For a new link, with a nonce. 0 or -errno. */
+/* For a new link, with nonce and ephemeral secret. 0 or -errno. */
 int dr_boot_link_opts(struct dr_boot_end *e, struct dr_link_opts *o) DR_MUST_CHECK;
 
 /* This end's handles of pair k, copied. -EINVAL, -ENOMEM. */

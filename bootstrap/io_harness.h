@@ -563,23 +563,28 @@ static bool raw_closed(int fd)
 
 /* A client's hello by hand, until its conversation is OPEN or has ended. */
 static void raw_hello(int fd, struct dr_conv *c, unsigned purpose, unsigned k,
-	const uint8_t *session, uint64_t last_seq, struct dr_conv_event *last)
+	const struct dr_conv_ids *ids, uint64_t last_seq, struct dr_conv_event *last)
 {
 	struct dr_conv_opts o = { .role = DR_CONV_CLIENT, .stage_ns = 20 * DR_NS_PER_S };
 	o.hello.purpose = (uint8_t)purpose;
 	o.hello.k = (uint16_t)k;
 	o.hello.last_seq = last_seq;
 	snprintf(o.hello.build, sizeof(o.hello.build), "raw");
-	if (session)
-		memcpy(o.hello.session, session, sizeof(o.hello.session));
+	o.ephemeral[0] = 1;
+	if (ids) {
+		memcpy(o.hello.session, ids->session, sizeof(o.hello.session));
+		memcpy(o.secret, ids->secret, sizeof(o.secret));
+		o.bound = true;
+	}
 	assert_int_equal(dr_conv_init(c, &o, dr_now_ns()), 0);
-	const uint8_t *out;
-	size_t n = dr_conv_output(c, &out);
-	raw_send(fd, out, n);
-	dr_conv_sent(c, n, dr_now_ns());
 	int64_t end = dr_now_ns() + 20 * DR_NS_PER_S;
 	while (c->state < DR_CONV_OPEN) {
+		const uint8_t *out;
+		size_t n = dr_conv_output(c, &out);
 		uint8_t byte;
+		if (n)
+			raw_send(fd, out, n);
+		dr_conv_sent(c, n, dr_now_ns());
 		turn();
 		assert_true(dr_now_ns() < end);
 		while (c->state < DR_CONV_OPEN && recv(fd, &byte, 1, MSG_DONTWAIT) == 1)

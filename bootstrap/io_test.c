@@ -223,7 +223,7 @@ static void a_pair_is_dialled_again(void **state)
 	struct dr_boot_client *client = w.cli[0].c;
 	w.cli[0].c = NULL; /* it does not dial now */
 	int fd = raw_connect(dr_boot_server_port(w.srv.s, 1));
-	raw_hello(fd, &c, DR_CONV_GPU, 1, dr_control_session_id(server_control()), 0, &ev);
+	raw_hello(fd, &c, DR_CONV_GPU, 1, &server_control()->ids, 0, &ev);
 	assert_int_equal(ev.kind, DR_CONV_OPENED);
 	dr_conv_fini(&c);
 	close(fd);
@@ -253,7 +253,7 @@ static void a_pair_that_stops_in_mid_message(void **state)
 	struct dr_boot_client *client = w.cli[0].c;
 	w.cli[0].c = NULL;
 	int fd = raw_connect(dr_boot_server_port(w.srv.s, 1));
-	raw_hello(fd, &c, DR_CONV_GPU, 1, dr_control_session_id(server_control()), 0, &ev);
+	raw_hello(fd, &c, DR_CONV_GPU, 1, &server_control()->ids, 0, &ev);
 	raw_send(fd, "\0\0", 2);
 	until(w.srv.closes == 1);
 	assert_int_equal(w.srv.closed_cause, DR_BOOT_TIMEOUT);
@@ -527,25 +527,28 @@ static void wrong_sessions(void **state)
 	(void)state;
 	struct dr_conv c;
 	struct dr_conv_event ev;
-	static const uint8_t wrong[DR_CONV_SESSION_BYTES] = { 1 };
+	static const struct dr_conv_ids wrong = { .session = { 1 } };
 	ready_session(2, NULL);
-	uint8_t right[DR_CONV_SESSION_BYTES];
-	memcpy(right, dr_control_session_id(server_control()), sizeof(right));
+	struct dr_conv_ids right = server_control()->ids, stranger = right;
+	stranger.secret[0] ^= 1; /* saw the hello of a connection of the session */
 	const struct {
 		unsigned purpose, k;
-		const uint8_t *id;
+		const struct dr_conv_ids *ids;
 		uint64_t last;
 		enum dr_boot_cause cause;
+		bool denied;
 	} row[] = {
-		{ DR_CONV_RESUME, 0, wrong, 0, DR_BOOT_GONE },
-		{ DR_CONV_GPU, 1, wrong, 0, DR_BOOT_GONE },
-		{ DR_CONV_GPU, 1, right, 0, DR_BOOT_GONE }, /* exchange is over */
-		{ DR_CONV_RESUME, 0, right, 99, DR_BOOT_PROTOCOL },
+		{ DR_CONV_RESUME, 0, &wrong, 0, DR_BOOT_GONE, true },
+		{ DR_CONV_GPU, 1, &wrong, 0, DR_BOOT_GONE, true },
+		{ DR_CONV_RESUME, 0, &stranger, 0, DR_BOOT_KEY, true },
+		{ DR_CONV_GPU, 1, &stranger, 0, DR_BOOT_KEY, true },
+		{ DR_CONV_GPU, 1, &right, 0, DR_BOOT_GONE, false }, /* exchange is over */
+		{ DR_CONV_RESUME, 0, &right, 99, DR_BOOT_PROTOCOL, false },
 	};
 	for (size_t i = 0; i < DR_ARRAY_LEN(row); i++) {
 		int fd = raw_connect(dr_boot_server_port(w.srv.s, 0));
-		raw_hello(fd, &c, row[i].purpose, row[i].k, row[i].id, row[i].last, &ev);
-		assert_int_equal(ev.kind, DR_CONV_REFUSED);
+		raw_hello(fd, &c, row[i].purpose, row[i].k, row[i].ids, row[i].last, &ev);
+		assert_int_equal(ev.kind, row[i].denied ? DR_CONV_FAILED : DR_CONV_REFUSED);
 		assert_int_equal(ev.cause, row[i].cause);
 		dr_conv_fini(&c);
 		close(fd);
@@ -569,8 +572,8 @@ static void stops_in_mid_message(void **state)
 			const uint8_t *out;
 			assert_int_equal(
 				dr_conv_send(&c, DR_FRAME_OFFER, 0, "{\"gpus\":[0]}", 12), 0);
-			assert_int_equal(dr_conv_output(&c, &out), 28);
-			raw_send(fd, out, 20);
+			assert_int_equal(dr_conv_output(&c, &out), 60);
+			raw_send(fd, out, 40);
 		}
 		until(raw_closed(fd));
 		assert_int_equal(log_count(i ? "no OFFER received" : "message incomplete"), 1);
@@ -722,40 +725,6 @@ static void client_gone_early(void **state)
 	assert_int_equal(server_control()->state, DR_BOOT_IDLE);
 }
 
-/* ---- key files ---------------------------------------------------------------------------- */
-
-static int key_of(const char *text, mode_t mode, struct dr_boot_key *key, struct dr_err *e)
-{
-	char path[] = "/tmp/dr-key-XXXXXX";
-	int fd = mkstemp(path);
-	assert_true(fd >= 0);
-	assert_int_equal(write(fd, text, strlen(text)), strlen(text));
-	fchmod(fd, mode);
-	close(fd);
-	int rc = dr_boot_key_read(path, key, e);
-	unlink(path);
-	return rc;
-}
-
-static void key_files(void **state)
-{
-	(void)state;
-	struct dr_boot_key a, b, c;
-	struct dr_err e;
-	assert_int_equal(key_of("000102030405060708090a0b0c0d0e0f\n", 0600, &a, &e), 0);
-	assert_int_equal(key_of("000102030405060708090A0B0C0D0E0F", 0600, &b, &e), 0);
-	assert_memory_equal(&a, &b, sizeof(a));
-	assert_int_equal(key_of("correct horse battery staple \r\n", 0600, &c, &e), 0);
-	assert_memory_not_equal(&a, &c, sizeof(a));
-	assert_int_equal(w.log_len, 0);
-	assert_int_equal(key_of("000102030405060708090a0b0c0d0e0f", 0644, &a, &e), 0);
-	assert_int_equal(log_count("chmod 600"), 1);
-	assert_int_equal(key_of("0001020304050\n", 0600, &a, &e), -EINVAL);
-	assert_non_null(strstr(e.text, "13 bytes, at least 16"));
-	assert_int_equal(dr_boot_key_read("/nonexistent/key", &a, &e), -ENOENT);
-	assert_int_equal(dr_boot_key_read("/dev/zero", &a, &e), -EPERM);
-}
-
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 int main(void)
 {
@@ -788,7 +757,6 @@ int main(void)
 		TEST(server_process_gone),
 		TEST(client_process_gone),
 		TEST(client_gone_early),
-		TEST(key_files),
 	};
 	if (sodium_init() < 0)
 		return 1;

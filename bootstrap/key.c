@@ -2,7 +2,6 @@
 #include "bootstrap/bootstrap.h"
 
 #include "base/file.h"
-#include "base/log.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -11,37 +10,81 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+/*
+ * A key is BLAKE2b-256 of random bytes, or Argon2id of a passphrase. Which of the two a file has, its text decides; both
+ * ends must come to the same key from the same file, so neither salt nor cost depends on the host.
+ * Cost: 64 MiB and three passes, of the order of 0.1 s once per start. The salt is a label: it keeps tables apart that were made for other
+ * programs, and no more, so that a passphrase should be a long one.
+ */
 #define MAKE_ONE "; create one with: head -c 32 /dev/urandom | base64 >K; chmod 600 K"
 
-enum { FILE_MAX = 4096, BYTES_MIN = 16 };
+enum { FILE_MAX = 4096, BYTES_MIN = 16, RANDOM_MIN = 32, PASSES = 3 };
+static const size_t PASSPHRASE_MEMORY = 64 << 20;
+static const char salt[] = "dualrail key v1";
+_Static_assert(sizeof(salt) == crypto_pwhash_SALTBYTES, "the 0 is part of the salt");
 
-static bool all_hex(const uint8_t *b, size_t n)
+/* Hex digits of RANDOM_MIN bytes or more. Returns their number in out, or 0. */
+static size_t from_hex(const char *text, size_t len, uint8_t out[FILE_MAX])
 {
-	for (size_t i = 0; i < n; i++)
-		if (!isxdigit(b[i]))
-			return false;
-	return n >= 2 * BYTES_MIN && n % 2 == 0;
+	size_t n = 0;
+	const char *end = text;
+	if (sodium_hex2bin(out, FILE_MAX, text, len, NULL, &n, &end) || end != text + len)
+		return 0;
+	return n >= RANDOM_MIN ? n : 0;
 }
 
-static int key_from_bytes(
-	const char *path, const uint8_t *buf, size_t len, struct dr_boot_key *out, struct dr_err *e)
+/* Base64 of RANDOM_MIN bytes or more. Words without spaces are base64, too: random bytes have all kinds of characters. */
+static size_t from_base64(const char *text, size_t len, uint8_t out[FILE_MAX])
 {
-	uint8_t raw[FILE_MAX / 2 + 1];
-	while (len > 0 && isspace(buf[len - 1]))
-		len--;
-	if (all_hex(buf, len)) {
-		size_t n = 0;
-		sodium_hex2bin(raw, sizeof(raw), (const char *)buf, len, NULL, &n, NULL);
-		crypto_generichash(out->bytes, sizeof(out->bytes), raw, n, NULL, 0);
-		sodium_memzero(raw, sizeof(raw));
-		return 0;
+	size_t n = 0;
+	const char *end = text;
+	bool digit = false, upper = false, lower = false;
+	for (size_t i = 0; i < len; i++) {
+		digit |= isdigit((unsigned char)text[i]) != 0;
+		upper |= isupper((unsigned char)text[i]) != 0;
+		lower |= islower((unsigned char)text[i]) != 0;
 	}
+	if (!digit || !upper || !lower ||
+		sodium_base642bin(
+			out, FILE_MAX, text, len, NULL, &n, &end, sodium_base64_VARIANT_ORIGINAL) ||
+		end != text + len)
+		return 0;
+	return n >= RANDOM_MIN ? n : 0;
+}
+
+static int key_from_text(
+	const char *path, const char *text, size_t len, struct dr_boot_key *out, struct dr_err *e)
+{
+	uint8_t raw[FILE_MAX];
+	while (len > 0 && isspace((unsigned char)text[len - 1]))
+		len--;
 	if (len < BYTES_MIN)
 		return dr_err_set(e, -EINVAL,
 			"key file %s: %zu bytes, at least %d are needed" MAKE_ONE, path, len,
 			BYTES_MIN);
-	crypto_generichash(out->bytes, sizeof(out->bytes), buf, len, NULL, 0);
-	return 0;
+	size_t n = from_hex(text, len, raw);
+	if (!n)
+		n = from_base64(text, len, raw);
+	int rc = 0;
+	if (n)
+		crypto_generichash(out->bytes, sizeof(out->bytes), raw, n, NULL, 0);
+	else if (crypto_pwhash(out->bytes, sizeof(out->bytes), text, len, (const uint8_t *)salt,
+			 PASSES, PASSPHRASE_MEMORY, crypto_pwhash_ALG_ARGON2ID13))
+		rc = dr_err_set(e, -ENOMEM,
+			"key file %s: no memory to stretch the passphrase, which takes %zu MiB; free it, or use random bytes" MAKE_ONE,
+			path, PASSPHRASE_MEMORY >> 20);
+	sodium_memzero(raw, sizeof(raw));
+	return rc;
+}
+
+/* A file; a pipe has no readers but this one. */
+static int check_mode(const char *path, const struct stat *st, struct dr_err *e)
+{
+	if (!S_ISREG(st->st_mode) || !(st->st_mode & (S_IRGRP | S_IROTH)))
+		return 0;
+	return dr_err_set(e, -EPERM,
+		"key file %s can be read by other users (mode %04o); run: chmod 600 %s", path,
+		(unsigned)st->st_mode & 07777u, path);
 }
 
 int dr_boot_key_read(const char *path, struct dr_boot_key *out, struct dr_err *e)
@@ -54,24 +97,21 @@ int dr_boot_key_read(const char *path, struct dr_boot_key *out, struct dr_err *e
 		return dr_err_set(
 			e, fd, "key file %s: %s%s", path, why.text, fd == -ENOENT ? MAKE_ONE : "");
 	struct stat st;
-	uint8_t buf[FILE_MAX + 1];
+	char buf[FILE_MAX + 1];
 	ssize_t got = dr_file_read(fd, buf, sizeof(buf));
 	int rc = got < 0 ? (int)got : fstat(fd, &st) ? -errno : 0;
 	size_t len = rc ? 0 : (size_t)got;
 	close(fd);
-	if (rc) {
+	if (rc)
 		dr_err_set(e, rc, "key file %s: %s", path, strerror(-rc));
-	} else if (len > FILE_MAX) {
+	else
+		rc = check_mode(path, &st, e);
+	if (rc == 0 && len > FILE_MAX)
 		rc = dr_err_set(e, -EINVAL,
 			"key file %s: larger than %d bytes; give a file made for --key-file", path,
 			FILE_MAX);
-	} else {
-		rc = key_from_bytes(path, buf, len, out, e);
-		if (rc == 0 && S_ISREG(st.st_mode) && (st.st_mode & S_IROTH))
-			dr_warn("bootstrap",
-				"key file %s is readable by all users of this host; run chmod 600 %s",
-				path, path);
-	}
+	if (rc == 0)
+		rc = key_from_text(path, buf, len, out, e);
 	sodium_memzero(buf, sizeof(buf));
 	return rc;
 }

@@ -2,7 +2,6 @@
 #include "bootstrap/server_priv.h"
 
 #include "base/clock.h"
-#include "base/rng.h"
 
 #include <errno.h>
 #include <sodium.h>
@@ -203,15 +202,11 @@ void dr_server_offer_came(
 static json_t *acceptance(const struct dr_boot_server *s, const json_t *reply, unsigned pairs,
 	unsigned handles_in, unsigned handles_out)
 {
-	char session[2 * DR_CONV_SESSION_BYTES + 1], token[2 * DR_BOOT_TOKEN_BYTES + 1];
 	unsigned ports[DR_BOOT_GPUS_MAX];
-	sodium_bin2hex(session, sizeof(session), s->e.control.session_id, DR_CONV_SESSION_BYTES);
-	sodium_bin2hex(token, sizeof(token), s->e.control.token, DR_BOOT_TOKEN_BYTES);
 	for (unsigned k = 0; k < s->e.n_gpus; k++)
 		ports[k] = s->e.ports[k];
-	return json_pack("{s:s,s:s,s:o,s:o,s:i,s:i,s:i,s:O}", "session", session, "token", token,
-		"gpus", dr_boot_list(s->e.gpus, s->e.n_gpus), "ports",
-		dr_boot_list(ports, s->e.n_gpus), "pairs", (int)pairs, "handles_in",
+	return json_pack("{s:o,s:o,s:i,s:i,s:i,s:O}", "gpus", dr_boot_list(s->e.gpus, s->e.n_gpus),
+		"ports", dr_boot_list(ports, s->e.n_gpus), "pairs", (int)pairs, "handles_in",
 		(int)handles_in, "handles_out", (int)handles_out, "reply", (json_t *)reply);
 }
 
@@ -224,25 +219,20 @@ int dr_boot_server_accept(
 	if (handles_in == 0 || handles_in > DR_BOOT_HANDLES_MAX || handles_out == 0 ||
 		handles_out > DR_BOOT_HANDLES_MAX)
 		return -EINVAL;
-	int rc = dr_random_bytes(s->e.control.session_id, DR_CONV_SESSION_BYTES);
-	if (rc == 0)
-		rc = dr_random_bytes(s->e.control.token, DR_BOOT_TOKEN_BYTES);
-	if (rc)
-		return rc;
 	unsigned pairs = DR_MIN(ss->n_gpus, s->e.n_gpus);
 	json_t *j = acceptance(s, reply, pairs, handles_in, handles_out);
 	if (!j)
 		return -ENOMEM;
-	rc = s->e.control_link->conv.state == DR_CONV_OPEN
-		     ? dr_conv_send_json(&s->e.control_link->conv, DR_FRAME_ACCEPT, 0, j)
-		     : -ENOTCONN;
+	int rc = s->e.control_link->conv.state == DR_CONV_OPEN
+			 ? dr_conv_send_json(&s->e.control_link->conv, DR_FRAME_ACCEPT, 0, j)
+			 : -ENOTCONN;
 	json_decref(j);
 	if (rc)
 		return rc;
 	s->e.pairs = pairs;
 	s->e.handles_in = handles_in;
 	s->e.handles_out = handles_out;
-	s->e.control.has_ids = true;
+	dr_control_take_ids(&s->e.control, &s->e.control_link->conv);
 	s->e.control.state = DR_BOOT_EXCHANGING;
 	s->e.exchange_until_ns = dr_now_ns() + s->e.timing.exchange_ns;
 	dr_link_wake(s->e.control_link);

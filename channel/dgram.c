@@ -2,6 +2,7 @@
 #include "channel/dgram.h"
 
 #include "base/wire.h"
+#include "channel/frame.h"
 
 #include <errno.h>
 #include <sodium.h>
@@ -9,22 +10,30 @@
 /*
  * Datagram, big endian:
  *	u32 magic | u8 version | u8 role (1 connector) | u16 gpu | u32 channel | 24 B frame | 16 B MAC
- * MAC: as in heartbeats, SipHash-2-4 of 128 bits over all bytes before it, keyed with the session's token.
+ * MAC: as in heartbeats, SipHash-2-4 of 128 bits over all bytes before it, with a key of its own for each direction.
  */
-enum { MAGIC = 0x64724354, VERSION = 1, HEAD = 12, BODY = 36, MAC = 16 };
+enum { MAGIC = 0x64724354, VERSION = 2, HEAD = 12, BODY = 36, MAC = 16 };
 
 _Static_assert((int)BODY + (int)MAC == (int)DR_DGRAM_CTRL_LEN &&
 		       (int)BODY == (int)HEAD + (int)DR_FRAME_LEN,
 	"the layout above");
 _Static_assert(MAC == crypto_shorthash_siphashx24_BYTES &&
-		       DR_TOKEN_LEN == crypto_shorthash_siphashx24_KEYBYTES,
-	"the token is the key");
+		       DR_KEY_LEN == crypto_shorthash_siphashx24_KEYBYTES,
+	"the key's length");
 
-static void mac(const struct dr_dgram_end *self, const uint8_t *data, uint8_t out[MAC])
+static void mac(const uint8_t key[DR_KEY_LEN], const uint8_t *data, uint8_t out[MAC])
 {
-	int rc = crypto_shorthash_siphashx24(out, data, BODY, self->key);
+	int rc = crypto_shorthash_siphashx24(out, data, BODY, key);
 
 	dr_assert(rc == 0);
+}
+
+void dr_dgram_end_init(
+	struct dr_dgram_end *e, uint16_t gpu, bool connector, const uint8_t token[DR_TOKEN_LEN])
+{
+	*e = (struct dr_dgram_end){ .gpu = gpu, .connector = connector };
+	dr_key_derive(token, connector ? DR_KEY_DGRAM_CONNECTOR : DR_KEY_DGRAM_ACCEPTOR, e->tx_key);
+	dr_key_derive(token, connector ? DR_KEY_DGRAM_ACCEPTOR : DR_KEY_DGRAM_CONNECTOR, e->rx_key);
 }
 
 void dr_dgram_encode(const struct dr_dgram_end *self, uint32_t channel, const struct dr_frame *f,
@@ -40,7 +49,7 @@ void dr_dgram_encode(const struct dr_dgram_end *self, uint32_t channel, const st
 	dr_wbuf_u32(&w, channel);
 	dr_assert(!w.failed && w.len == HEAD);
 	dr_frame_encode(f, out + HEAD);
-	mac(self, out, out + BODY);
+	mac(self->tx_key, out, out + BODY);
 }
 
 int dr_dgram_decode(const struct dr_dgram_end *self, const void *data, size_t len,
@@ -62,7 +71,7 @@ int dr_dgram_decode(const struct dr_dgram_end *self, const void *data, size_t le
 	if (dr_rbuf_u32(&r, channel) != 0 || magic != MAGIC || version != VERSION ||
 		role != !self->connector || gpu != self->gpu)
 		return -EPROTO;
-	mac(self, b, want);
+	mac(self->rx_key, b, want);
 	if (sodium_memcmp(want, b + BODY, MAC) != 0)
 		return -EPROTO;
 	return dr_frame_decode(b + HEAD, DR_FRAME_LEN, f);

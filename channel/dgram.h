@@ -2,7 +2,7 @@
 #ifndef DR_CHANNEL_DGRAM_H
 #define DR_CHANNEL_DGRAM_H
 
-#include "channel/frame.h"
+#include "base/key.h"
 #include "transport/path.h"
 
 /*
@@ -11,12 +11,18 @@
  */
 enum { DR_DGRAM_CTRL_LEN = 52 };
 
-/* This end of a pair of workers. key: the session's token, DR_TOKEN_LEN bytes. */
+struct dr_frame;
+
+/* This end of a pair of workers. */
 struct dr_dgram_end {
-	const uint8_t *key;
+	uint8_t tx_key[DR_KEY_LEN], rx_key[DR_KEY_LEN];
 	uint16_t gpu;
 	bool connector;
 };
+
+/* token: the session's. */
+void dr_dgram_end_init(
+	struct dr_dgram_end *e, uint16_t gpu, bool connector, const uint8_t token[DR_TOKEN_LEN]);
 
 /* Writes the datagram of this end. */
 void dr_dgram_encode(const struct dr_dgram_end *self, uint32_t channel, const struct dr_frame *f,

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "channel/dgram.h"
+#include "channel/frame.h"
 
 #include <errno.h>
 #include <setjmp.h>
@@ -9,8 +10,7 @@
 #include <cmocka.h>
 
 static const uint8_t key[DR_TOKEN_LEN] = { 7, 8, 9 }, other_key[DR_TOKEN_LEN] = { 7, 8 };
-static const struct dr_dgram_end dialling = { .key = key, .gpu = 3, .connector = true };
-static const struct dr_dgram_end accepting = { .key = key, .gpu = 3 };
+static struct dr_dgram_end dialling, accepting;
 static const struct dr_frame gone = { .type = DR_FRAME_GONE, .path = 1, .epoch = 4, .gen = 5 };
 
 static void what_the_peer_sends_arrives(void **state)
@@ -30,19 +30,25 @@ static void what_the_peer_sends_arrives(void **state)
 	assert_int_equal(fr.gen, 5);
 }
 
+static int setup(void **state)
+{
+	(void)state;
+	dr_dgram_end_init(&dialling, 3, true, key);
+	dr_dgram_end_init(&accepting, 3, false, key);
+	return 0;
+}
+
 /* Reflected, of another pair of workers, of another session, too short, or changed anywhere. */
 static void everything_else_is_refused(void **state)
 {
-	const struct dr_dgram_end not_his[] = {
-		accepting,
-		{ .key = key, .gpu = 4, .connector = true },
-		{ .key = other_key, .gpu = 3, .connector = true },
-	};
+	struct dr_dgram_end not_his[3] = { accepting };
 	uint8_t buf[DR_DGRAM_CTRL_LEN + 1] = { 0 };
 	struct dr_frame fr;
 	uint32_t channel;
 
 	(void)state;
+	dr_dgram_end_init(&not_his[1], 4, true, key);
+	dr_dgram_end_init(&not_his[2], 3, true, other_key);
 	dr_dgram_encode(&accepting, 9, &gone, buf);
 	for (size_t i = 0; i < DR_ARRAY_LEN(not_his); i++)
 		assert_int_equal(
@@ -60,12 +66,30 @@ static void everything_else_is_refused(void **state)
 	}
 }
 
+/* The keys are of this use and this direction: not the token, nor those of heartbeats, nor those of the peer. */
+static void keys_are_of_this_use_alone(void **state)
+{
+	uint8_t beat[DR_KEY_LEN];
+
+	(void)state;
+	assert_memory_equal(dialling.tx_key, accepting.rx_key, DR_KEY_LEN);
+	assert_memory_equal(dialling.rx_key, accepting.tx_key, DR_KEY_LEN);
+	assert_memory_not_equal(dialling.tx_key, dialling.rx_key, DR_KEY_LEN);
+	for (unsigned use = DR_KEY_BEAT_CONNECTOR; use <= DR_KEY_BEAT_ACCEPTOR; use++) {
+		dr_key_derive(key, (enum dr_key_use)use, beat);
+		assert_memory_not_equal(dialling.tx_key, beat, DR_KEY_LEN);
+		assert_memory_not_equal(dialling.rx_key, beat, DR_KEY_LEN);
+	}
+	assert_memory_not_equal(dialling.tx_key, key, DR_KEY_LEN);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(what_the_peer_sends_arrives),
 		cmocka_unit_test(everything_else_is_refused),
+		cmocka_unit_test(keys_are_of_this_use_alone),
 	};
 
-	return cmocka_run_group_tests_name("dgram", tests, NULL, NULL);
+	return cmocka_run_group_tests_name("dgram", tests, setup, NULL);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "channel/heartbeat.h"
+#include "channel/heartbeat_priv.h"
 
 #include "base/wire.h"
 #include "channel/rate.h"
@@ -17,10 +17,11 @@
  * size: of the datagram, padding included. held: bit i, datagrams for rail i have not left the sender's host. stand:
  * bit i, the worker at position i of the sender's process stands. newest: low bits of numbers received on that rail.
  * small: of the number of datagrams without padding received there.
+ * number: the sender's clock in units of 2^24 ns, which are 16.8 ms and last for two years; below, 32 bits that count.
  * MAC: SipHash-2-4 of 128 bits (libsodium crypto_shorthash_siphashx24), designed for short messages,
- * over all bytes before it, keyed with the session's token.
+ * over all bytes before it, with a key of its own for each direction.
  */
-enum { HB_MAGIC = 0x64724842, HB_VERSION = 6, HB_MAC = 16, HB_FIXED = 23, HB_REPORT = 11 };
+enum { HB_MAGIC = 0x64724842, HB_VERSION = 7, HB_MAC = 16, HB_FIXED = 23, HB_REPORT = 11 };
 enum { FLAG_FAST = 1, FLAG_REPORT = 2, FLAG_STAND = 4, DOWN = UINT8_MAX, LONGEST_MAX = 10 };
 static const int64_t FAST_MIN_NS = DR_NS_PER_MS / 2;
 static const int64_t FORGET_NS = 5 * DR_NS_PER_S;
@@ -30,11 +31,11 @@ static const int64_t STAND_NS =
 	100 * DR_NS_PER_MS; /* a report counts so long, or for four intervals */
 
 _Static_assert(HB_MAC == crypto_shorthash_siphashx24_BYTES &&
-		       DR_TOKEN_LEN == crypto_shorthash_siphashx24_KEYBYTES,
-	"the token is the key");
+		       DR_KEY_LEN == crypto_shorthash_siphashx24_KEYBYTES,
+	"the key's length");
 
 void dr_hb_init(struct dr_hb *h, unsigned n_rails, int64_t interval_ns, uint16_t gpu,
-	bool connector, const uint8_t key[DR_TOKEN_LEN])
+	bool connector, const uint8_t token[DR_TOKEN_LEN])
 {
 	dr_assert(n_rails >= 1 && n_rails <= DR_HB_RAILS_MAX && interval_ns > 0);
 	memset(h, 0, sizeof(*h));
@@ -42,7 +43,9 @@ void dr_hb_init(struct dr_hb *h, unsigned n_rails, int64_t interval_ns, uint16_t
 	h->interval_ns = interval_ns;
 	h->gpu = gpu;
 	h->connector = connector;
-	memcpy(h->key, key, DR_TOKEN_LEN);
+	dr_key_derive(token, connector ? DR_KEY_BEAT_CONNECTOR : DR_KEY_BEAT_ACCEPTOR, h->tx_key);
+	dr_key_derive(token, connector ? DR_KEY_BEAT_ACCEPTOR : DR_KEY_BEAT_CONNECTOR, h->rx_key);
+	h->mark = 1;
 	h->next_ns = DR_NEVER;
 	h->budget = DR_HB_BUDGET;
 }
@@ -51,6 +54,8 @@ void dr_hb_start(struct dr_hb *h, int64_t now)
 {
 	h->started = true;
 	h->next_ns = h->last_tick_ns = h->alive_ns = now;
+	h->start_ns = h->sent_ns = h->mark_ns = h->all_ns = now;
+	h->base_ns = now - DR_HB_EARLIER_NS;
 	h->forget_ns = now + FORGET_NS;
 	for (unsigned i = 0; i < h->n_rails; i++)
 		h->rail[i].heard_ns = now;
@@ -171,18 +176,20 @@ static bool alive(const struct dr_hb_rail *r)
 	return r->heard || r->heard_elsewhere || r->heard_late;
 }
 
-static void mac(const struct dr_hb *h, const uint8_t *data, size_t len, uint8_t out[HB_MAC])
+static void mac(const uint8_t key[DR_KEY_LEN], const uint8_t *data, size_t len, uint8_t out[HB_MAC])
 {
-	int rc = crypto_shorthash_siphashx24(out, data, len, h->key);
+	int rc = crypto_shorthash_siphashx24(out, data, len, key);
 
 	dr_assert(rc == 0);
 }
 
-/* The full number whose low bits are `low`: the newest one that is not above `newest`. At 4,000 datagrams per
- * second, a number that was reported last looks newer after twelve days. */
+/* The full number whose low bits are `low`: the newest one that is not above `newest`; 0: there is none. At 4,000
+ * datagrams per second, a number that was reported last looks newer after twelve days. */
 static uint64_t full_number(uint64_t newest, uint32_t low)
 {
-	return newest - (uint32_t)((uint32_t)newest - low);
+	uint32_t older = (uint32_t)newest - low;
+
+	return older > newest ? 0 : newest - older;
 }
 
 /* What the peer received on a rail: of the padded datagrams that it did not, those are lost that a later
@@ -238,6 +245,26 @@ static size_t head_len(uint8_t flags)
 	return HB_FIXED + (flags & FLAG_STAND ? sizeof(uint64_t) : 0);
 }
 
+/* The newest of our datagrams that these reports name. */
+static uint64_t newest_reported(const struct dr_hb *h, const void *reports)
+{
+	uint64_t newest = 0;
+	struct dr_rbuf r;
+
+	dr_rbuf_init(&r, reports, (size_t)h->n_rails * HB_REPORT);
+	for (unsigned i = 0; i < h->n_rails; i++) {
+		uint32_t low = 0;
+		uint8_t miss;
+		const void *rest;
+
+		dr_rbuf_u8(&r, &miss);
+		dr_rbuf_u32(&r, &low);
+		(void)dr_rbuf_view(&r, &rest, HB_REPORT - 5);
+		newest = DR_MAX(newest, full_number(h->tick, low));
+	}
+	return newest;
+}
+
 int dr_hb_receive(
 	struct dr_hb *h, unsigned rail, const void *data, size_t len, size_t size, int64_t now)
 {
@@ -270,10 +297,10 @@ int dr_hb_receive(
 	used = head_len(flags) + (size_t)n * HB_REPORT;
 	if (size == len && len == used + HB_MAC)
 		total = 0;
-	mac(h, data, used, want);
+	mac(h->rx_key, data, used, want);
 	if (sodium_memcmp(want, (const uint8_t *)data + used, HB_MAC) != 0)
 		goto refuse;
-	if (number <= h->rail[rail].rx_tick)
+	if (!dr_hb_take_number(h, rail, number, newest_reported(h, reports), now))
 		goto refuse;
 	h->rail[rail].rx_tick = number;
 	if (total != 0) {
@@ -332,6 +359,7 @@ static uint8_t own_flags(const struct dr_hb *h)
 	uint8_t f = h->next_ns < h->fast_until_ns ? FLAG_FAST : 0;
 
 	f |= h->stand != 0 ? FLAG_STAND : 0;
+	f |= h->far_ns != 0 ? FLAG_REPORT : 0;
 	for (unsigned i = 0; i < h->n_rails; i++)
 		if (h->rail[i].down)
 			f |= FLAG_REPORT;
@@ -361,7 +389,7 @@ size_t dr_hb_make(struct dr_hb *h, unsigned rail, uint32_t size, uint8_t buf[DR_
 	dr_wbuf_u8(&w, flags);
 	dr_wbuf_u16(&w, (uint16_t)(size != 0 ? size : plain));
 	dr_wbuf_u16(&w, held);
-	dr_wbuf_u64(&w, ++h->tick);
+	dr_wbuf_u64(&w, dr_hb_next_number(h));
 	to->tried |= suspect(to);
 	if (flags & FLAG_STAND)
 		dr_wbuf_u64(&w, h->stand);
@@ -379,7 +407,7 @@ size_t dr_hb_make(struct dr_hb *h, unsigned rail, uint32_t size, uint8_t buf[DR_
 		dr_wbuf_u32(&w, (uint32_t)r->rx_padded);
 		dr_wbuf_u16(&w, r->small);
 	}
-	mac(h, buf, w.len, tag);
+	mac(h->tx_key, buf, w.len, tag);
 	dr_wbuf_bytes(&w, tag, sizeof(tag));
 	dr_assert(!w.failed);
 	h->sent++;
@@ -516,7 +544,7 @@ static bool needs_padded(const struct dr_hb *h, const struct dr_hb_rail *r, bool
 static void plan(struct dr_hb *h, uint32_t busy, int64_t now, struct dr_hb_out *out)
 {
 	uint32_t all = (uint32_t)((1ull << h->n_rails) - 1);
-	bool down = false, question = false;
+	bool down = false, question = false, refresh;
 	uint32_t doubt = 0, missed = 0, held = 0, waits = 0;
 
 	for (unsigned i = 0; i < h->n_rails; i++) {
@@ -535,14 +563,19 @@ static void plan(struct dr_hb *h, uint32_t busy, int64_t now, struct dr_hb_out *
 		if (needs_padded(h, r, out->full))
 			out->padded |= 1u << i;
 	}
-	out->send = down || question || doubt || h->asked || (h->stand | h->told_stand) != 0
-			    ? all
-			    : all & ~busy;
+	refresh = h->far_ns != 0 || (out->full && now - h->all_ns >= DR_HB_REFRESH_NS);
+	out->send =
+		refresh || down || question || doubt || h->asked || (h->stand | h->told_stand) != 0
+			? all
+			: all & ~busy;
+	if (out->send == all)
+		h->all_ns = now;
 	out->send &= ~waits;
 	for (unsigned i = 0; i < h->n_rails; i++)
 		if (out->send & (1u << i))
 			h->rail[i].sent_ns = now;
 	h->asked = false;
+	h->sent_ns = now;
 	if (out->full)
 		h->told_stand = h->stand;
 	h->next_ns = now + h->interval_ns / (question || missed ? DR_HB_QUARTER : doubt ? 2 : 1);

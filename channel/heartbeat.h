@@ -2,6 +2,7 @@
 #ifndef DR_CHANNEL_HEARTBEAT_H
 #define DR_CHANNEL_HEARTBEAT_H
 
+#include "base/key.h"
 #include "transport/path.h"
 
 /*
@@ -50,6 +51,16 @@
  * Packets of full size: while the owner questions a rail (dr_hb_question), each datagram on it is
  * preceded by one that is padded to the size of a data packet. The peer reports the newest datagram
  * and the newest padded one that it received. A padded one is lost when a later small one arrived.
+ * Numbers: each datagram has a number that contains its sender's clock, and one that is older than the newest of its
+ * rail is refused. So a false number that is too high makes this end deaf until the true ones are as high. It is
+ * bounded: at a time at which the peer's clock was known, both clocks begin, and the peer's advances by no more than 9/8
+ * of the time here and DR_HB_AHEAD_NS. It is known anew when the peer reports a datagram of ours: what it sent then is
+ * younger than ours, so its clock was not later when ours was sent. The bound only ever becomes lower by that. So that
+ * it is known to a second or so, datagrams are sent on all rails each second, beside bytes, too.
+ * A true peer stays below: its number follows its monotonic clock, however many datagrams it sends, loses or holds back
+ * and however long it or this end is stopped. Only a clock of this end that stands (a paused machine) brings it above: if
+ * nothing but such numbers came for DR_HB_FAR_NS, with reports of what was sent meanwhile, they are taken.
+ *
  * Several doubts (of channels, of workers) share the question. Each counts from the datagram that was sent last when
  * it began (struct dr_hb_doubt), so that none delays another, and none takes an older answer for its own.
  */
@@ -74,6 +85,11 @@ enum {
 
 /* At 1 Mb/s four packets of 9,000 bytes, which the kernel may send as one unit, take 288 ms. */
 #define DR_HB_HELD_NS (350 * DR_NS_PER_MS)
+#define DR_HB_AHEAD_NS (4 * DR_NS_PER_S)
+#define DR_HB_REFRESH_NS DR_NS_PER_S
+#define DR_HB_FAR_NS (300 * DR_NS_PER_MS)
+/* The peer began no earlier than that before this end. */
+#define DR_HB_EARLIER_NS (600 * DR_NS_PER_S)
 
 struct dr_hb_rail {
 	bool heard;	      /* since the last tick: bytes or a datagram arrived, */
@@ -121,7 +137,7 @@ struct dr_hb_rail {
 struct dr_hb {
 	unsigned n_rails;
 	int64_t interval_ns;
-	uint8_t key[DR_TOKEN_LEN];
+	uint8_t tx_key[DR_KEY_LEN], rx_key[DR_KEY_LEN];
 	uint16_t gpu;
 	bool connector; /* part of the datagram, so that a reflected one is refused */
 	bool started;
@@ -140,15 +156,24 @@ struct dr_hb {
 	uint64_t tick;	       /* number of the last datagram sent */
 	uint64_t echoed;       /* newest of ours, on any rail, that the peer reported */
 	uint64_t told;	       /* newest number of the peer over all rails: its report counts */
-	int64_t next_ns;       /* when dr_hb_tick is due */
-	int64_t last_tick_ns;  /* last full tick */
-	int64_t fast_until_ns; /* end of the fast phase */
-	unsigned budget;       /* fast ticks left */
-	unsigned spared;       /* ordinary ticks since the budget was full */
-	int64_t forget_ns;     /* when `longest` is reduced next */
-	int64_t gaps_ns;       /* when gap_ns[1] is replaced by gap_ns[0] next */
-	int64_t silent_ns;     /* executed ticks in a row in which no rail was heard, their time */
-	int64_t alive_ns;      /* last full tick in which one was */
+	/* The peer's clock was not above base_clock_ns at base_ns. It is known anew when the peer reports our datagram
+	 * number `mark`, or a later one: those are sent after mark_ns. */
+	int64_t base_clock_ns, base_ns, mark_ns;
+	uint64_t mark;
+	int64_t far_ns; /* numbers beyond the bound came since then, and no others; 0: none did */
+	uint64_t
+		far_mark; /* a report of this datagram of ours, or a later one, is younger than the first of them */
+	int64_t all_ns;		   /* datagrams were sent on all rails */
+	int64_t start_ns, sent_ns; /* of our clock: its zero; the last tick */
+	int64_t next_ns;	   /* when dr_hb_tick is due */
+	int64_t last_tick_ns;	   /* last full tick */
+	int64_t fast_until_ns;	   /* end of the fast phase */
+	unsigned budget;	   /* fast ticks left */
+	unsigned spared;	   /* ordinary ticks since the budget was full */
+	int64_t forget_ns;	   /* when `longest` is reduced next */
+	int64_t gaps_ns;	   /* when gap_ns[1] is replaced by gap_ns[0] next */
+	int64_t silent_ns; /* executed ticks in a row in which no rail was heard, their time */
+	int64_t alive_ns;  /* last full tick in which one was */
 	struct dr_hb_rail rail[DR_HB_RAILS_MAX];
 	uint64_t sent, received, refused;
 };
@@ -175,10 +200,9 @@ struct dr_hb_out {
 	bool full; /* a full tick was executed, not a quarter */
 };
 
-/* n_rails in 1..DR_HB_RAILS_MAX. gpu and connector identify the pair of workers; key: the session's
- * token. */
+/* n_rails in 1..DR_HB_RAILS_MAX. gpu and connector identify the pair of workers; token: the session's. */
 void dr_hb_init(struct dr_hb *h, unsigned n_rails, int64_t interval_ns, uint16_t gpu,
-	bool connector, const uint8_t key[DR_TOKEN_LEN]);
+	bool connector, const uint8_t token[DR_TOKEN_LEN]);
 /* From now on dr_hb_tick is due. */
 void dr_hb_start(struct dr_hb *h, int64_t now);
 /* Bytes arrived on the rail. */
@@ -202,7 +226,7 @@ uint32_t dr_hb_suspects(const struct dr_hb *h);
 /* The rail is up and was missed at this end, or at the peer's. */
 bool dr_hb_suspected(const struct dr_hb *h, unsigned rail);
 /* A datagram of `size` bytes arrived on the rail; data has its first len bytes, all but padding. 0, or
- * -EPROTO: not ours, forged or stale; it is counted and ignored. */
+ * -EPROTO: not ours, forged, stale, or with a number that cannot be; it is counted and ignored. */
 int dr_hb_receive(
 	struct dr_hb *h, unsigned rail, const void *data, size_t len, size_t size, int64_t now);
 /* Due at next_ns; earlier calls do nothing. busy: bits of the rails on which this end sent bytes within

@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "channel/dgram.h"
+#include "channel/frame.h"
 
 #include <errno.h>
 #include <stdatomic.h>
@@ -38,21 +39,13 @@ int64_t dr_manager_stuck_ns(const struct dr_manager_params *p)
 	return p->hw_retry_ns > DR_NEVER / 3 ? DR_NEVER : DR_MAX(STUCK_FAST_NS, 3 * p->hw_retry_ns);
 }
 
-struct dr_dgram_end dr_manager_dgram_end(const struct dr_manager *m)
-{
-	return (struct dr_dgram_end){
-		.key = m->prm.token, .gpu = (uint16_t)m->prm.gpu, .connector = m->prm.connector
-	};
-}
-
 static void on_dgram(struct dr_manager *m, unsigned rail, const struct dr_event *ev)
 {
-	struct dr_dgram_end self = dr_manager_dgram_end(m);
 	struct dr_channel *ch;
 	struct dr_frame fr;
 	uint32_t id;
 
-	if (dr_dgram_decode(&self, ev->data, ev->len, &id, &fr) == 0) {
+	if (dr_dgram_decode(&m->dgram, ev->data, ev->len, &id, &fr) == 0) {
 		ch = dr_manager_channel_at(m, id);
 		if (ch)
 			dr_channel_datagram(ch, &fr, m->now);
@@ -180,6 +173,7 @@ int dr_manager_create(const struct dr_manager_params *p, struct dr_manager **out
 	if (!m)
 		return dr_err_set(e, -ENOMEM, "gpu %u: out of memory", p->gpu);
 	m->prm = *p;
+	dr_dgram_end_init(&m->dgram, (uint16_t)p->gpu, p->connector, p->token);
 	m->owed_ns = DR_NEVER;
 	m->rates = p->rates ? p->rates : &m->own_rates;
 	dr_rail_rates_init(&m->own_rates, p->n_rails, p->leave_degraded);

@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "channel/dgram.h"
+#include "channel/frame.h"
 
 #include <errno.h>
 
@@ -76,13 +77,12 @@ static void on_datagram(void *arg, struct dr_channel *ch, const struct dr_frame 
 {
 	const struct mgr_channel *c = arg;
 	struct dr_manager *m = c->m;
-	struct dr_dgram_end self = dr_manager_dgram_end(m);
 	uint8_t buf[DR_DGRAM_CTRL_LEN];
 
 	(void)now;
 	if (!(m->prm.transport->caps & DR_CAP_DGRAM))
 		return;
-	dr_dgram_encode(&self, dr_channel_id(ch), frame, buf);
+	dr_dgram_encode(&m->dgram, dr_channel_id(ch), frame, buf);
 	m->prm.transport->rail_dgram(m->rail[c->spec.primary].rail, buf, sizeof(buf));
 	if (c->spec.shadow != c->spec.primary)
 		m->prm.transport->rail_dgram(m->rail[c->spec.shadow].rail, buf, sizeof(buf));

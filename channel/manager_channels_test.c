@@ -3,6 +3,7 @@
 
 #include "channel/channel_priv.h"
 #include "channel/dgram.h"
+#include "channel/frame.h"
 
 #include <errno.h>
 
@@ -361,7 +362,7 @@ static void test_unknown_numbers_are_ignored(void **state)
 	open_channel(&p, 99);
 	run_for(&p, 100 * DR_NS_PER_MS);
 	remove_channel(&p, 99);
-	self = dr_manager_dgram_end(p.m[0]);
+	self = p.m[0]->dgram;
 	dr_dgram_encode(&self, 99, &fr, buf);
 	p.m[0]->prm.transport->rail_dgram(p.m[0]->rail[0].rail, buf, sizeof(buf));
 	run_for(&p, 20 * DR_NS_PER_MS);

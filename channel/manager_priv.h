@@ -2,6 +2,7 @@
 #ifndef DR_CHANNEL_MANAGER_PRIV_H
 #define DR_CHANNEL_MANAGER_PRIV_H
 
+#include "channel/dgram.h"
 #include "channel/heartbeat.h"
 #include "channel/peer.h"
 #include "channel/rate.h"
@@ -105,6 +106,7 @@ struct dr_manager {
 	struct dr_manager_params prm;
 	struct dr_peer *peer, own_peer; /* own_peer: of this manager alone */
 	struct dr_hb *hb;		/* the peer's */
+	struct dr_dgram_end dgram;
 	struct mgr_rail rail[DR_RAILS_MAX];
 	unsigned n_open;
 	struct mgr_channel *channels, *last;
@@ -190,8 +192,6 @@ struct mgr_channel *dr_manager_lookup(const struct dr_manager *m, uint32_t id);
 int dr_manager_free_channels(struct dr_manager *m);
 /* The time after which a path without progress is left, see dr_channel_params.stuck_after_ns. */
 int64_t dr_manager_stuck_ns(const struct dr_manager_params *p);
-/* This end of the datagrams of channels. */
-struct dr_dgram_end dr_manager_dgram_end(const struct dr_manager *m);
 
 /* peer.c. */
 void dr_peer_init(struct dr_peer *p, const struct dr_manager_params *m, unsigned gpu);

@@ -128,12 +128,14 @@ int ha_rdv_give(struct ha_rdv_comm *c, const struct dr_boot_handle *handles, uns
 
 /* ---- life --------------------------------------------------------------------------------- */
 
-void ha_rdv_link_opts(struct ha_rdv *r, enum dr_conv_role role, struct dr_link_opts *o)
+int ha_rdv_link_opts(struct ha_rdv *r, enum dr_conv_role role, struct dr_link_opts *o)
 {
 	*o = (struct dr_link_opts){ .poller = r->poller,
 		.silent_ns = r->timing.silent_ns,
 		.conv = { .role = role, .stage_ns = r->timing.stage_ns } };
 	memcpy(o->conv.hello.build, r->version, sizeof(o->conv.hello.build));
+	int rc = dr_random_bytes(o->conv.hello.nonce, sizeof(o->conv.hello.nonce));
+	return rc ? rc : dr_random_bytes(o->conv.ephemeral, sizeof(o->conv.ephemeral));
 }
 
 static void set_default(int64_t *v, int64_t ns)

@@ -13,7 +13,8 @@
  * and that one dials. One short TCP connection per comm exchanges what both ends have to know:
  *
  *   connecting end (dialler)                      listening end (acceptor)
- *   HELLO {listen, comm number}, key proof ---->  HELLO, key proof
+ *   HELLO {listen, comm number}            ---->  HELLO, PROOF
+ *   PROOF                                  ---->
  *   OFFER {nonce, JSON object}             ---->  on_offer -> ha_rdv_accept or ha_rdv_refuse
  *     on_accept  <----  ACCEPT {nonce, JSON object}
  *   HANDLES                                <--->  HANDLES, both by ha_rdv_give
@@ -40,7 +41,8 @@
  * The reverse, a dialler that is done with an acceptor that is not, cannot happen. Handles are handed out in on_done
  * only, so an acceptor whose data path is dialled or hears data knows that the dialler was done as well.
  *
- * Trust. The handle's key is never sent; both ends prove it over nonces (bootstrap/conv.h). It is as secret as the
+ * Trust. The handle's key is never sent; both ends prove it in a Noise handshake, and all that follows is encrypted
+ * (bootstrap/conv.h). It is as secret as the
  * channel by which NCCL carries handles. At most 64 connections are without proof, each for stage_ns at most. While there
  * are so many, others wait in the kernel until one of them proved its key, or the oldest gives way after place_ns.
  * Rejected connections are logged, rate-limited.

@@ -86,13 +86,12 @@ static void accepted(struct dr_acceptor *a, int fd, const struct dr_addr *from, 
 	struct ha_rdv *r = dr_container_of(a, struct ha_rdv, acceptor);
 	struct dr_link_opts o;
 	struct dr_link *l;
-	ha_rdv_link_opts(r, DR_CONV_SERVER, &o);
+	int rc = ha_rdv_link_opts(r, DR_CONV_SERVER, &o);
 	o.list = &r->in;
 	o.ops = &in_ops;
-	o.owner = o.conv.key_arg = r;
+	o.owner = o.conv.of_arg = r;
 	o.conv.key_of = key_of;
-	if (dr_random_bytes(o.conv.hello.nonce, sizeof(o.conv.hello.nonce)) ||
-		dr_link_accept(&o, fd, from, now_ns, &l)) {
+	if (rc || dr_link_accept(&o, fd, from, now_ns, &l)) {
 		close(fd);
 		return;
 	}

@@ -148,7 +148,7 @@ static int dial_route(struct ha_rdv_comm *c, const struct ha_route *route, int64
 	struct dr_addr own = { .len = 0 };
 	struct dr_net_from from = { .addr = &own };
 	struct dr_link_opts o;
-	ha_rdv_link_opts(r, DR_CONV_CLIENT, &o);
+	int rc = ha_rdv_link_opts(r, DR_CONV_CLIENT, &o);
 	o.list = &r->out;
 	o.ops = &out_ops;
 	o.owner = c;
@@ -164,7 +164,6 @@ static int dial_route(struct ha_rdv_comm *c, const struct ha_route *route, int64
 		if (route->from->device[0] && !dr_addr_is_local(&route->to))
 			from.device = route->from->device;
 	}
-	int rc = dr_random_bytes(o.conv.hello.nonce, sizeof(o.conv.hello.nonce));
 	if (rc == 0)
 		rc = dr_link_dial(&o, &route->to, &from, now_ns, &c->link);
 	if (rc == -EPERM && from.device) { /* before Linux 5.7 that needs CAP_NET_RAW */

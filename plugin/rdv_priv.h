@@ -67,8 +67,9 @@ struct ha_rdv {
 	bool reap;		  /* something is over or closed */
 };
 
-/* rdv.c */
-void ha_rdv_link_opts(struct ha_rdv *r, enum dr_conv_role role, struct dr_link_opts *o);
+/* rdv.c: for a new link, with nonce and ephemeral secret. 0 or -errno. */
+int ha_rdv_link_opts(struct ha_rdv *r, enum dr_conv_role role, struct dr_link_opts *o)
+	DR_MUST_CHECK;
 /* Forget the comm: no callback, no link. */
 void ha_rdv_comm_over(struct ha_rdv_comm *c);
 void ha_rdv_comm_failed(struct ha_rdv_comm *c, const struct dr_err *e);

@@ -36,6 +36,7 @@ killers=(
 	channel/channel_test
 	channel/channel_life_test
 	channel/heartbeat_test
+	channel/heartbeat_number_test
 	channel/heartbeat_starved_test
 	channel/heartbeat_padded_test
 	channel/peer_test
@@ -50,10 +51,16 @@ killers=(
 	channel/dgram_test
 	window/window_test
 	bootstrap/conv_test
+	bootstrap/conv_seal_test
+	bootstrap/noise_test
+	bootstrap/key_test
+	bootstrap/io_test
 	bootstrap/conv_text_test
 	bootstrap/control_test
 	bootstrap/acceptor_test
 	base/source_test
+	base/key_test
+	base/file_test
 	topology/locality_test
 	topology/mtu_search_test
 	plugin/match_test

@@ -155,8 +155,10 @@ static const struct dr_opt_pair files[] = {
 	{ "FILE.json of --config",
 		"Options: {\"long-name\": value}. Options of other commands are ignored." },
 	{ "FILE of --key-file",
-		"Shared secret of both ends, at least 16 bytes: head -c 32 /dev/urandom | base64 >K; chmod 600 "
-		"K. A regular file of this user or of root, or /dev/stdin or /dev/fd/N." },
+		"Shared secret of both ends: head -c 32 /dev/urandom | base64 >K; chmod 600 K. 32 random bytes "
+		"or more as hex digits or base64 are taken as they are. Other content of 16 bytes or more is a "
+		"passphrase, which Argon2id stretches. A regular file of this user or of root that nobody else "
+		"can read, or /dev/stdin or /dev/fd/N." },
 	{ "result files",
 		"A new file replaces an own one and keeps its permissions, without setuid, setgid and sticky. "
 		"A symbolic link or a file of another user is refused with status 2. Devices, FIFOs, "

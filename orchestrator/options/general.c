@@ -115,9 +115,10 @@ static const struct dr_opt connection[] = {
 		  "kernel." },
 	{ .name = "key-file", .kind = DR_OPT_STRING, .arg = "FILE",
 	  .commands = NODE | DOCTOR, .offset = AT(key_file),
-	  .help = "File with a shared secret of at least 16 bytes, readable by its owner only: head -c 32 "
-		  "/dev/urandom | base64 >K; chmod 600 K. Both ends prove that they know it before they "
-		  "exchange anything else." },
+	  .help = "File with the secret of both ends, readable by its owner only: head -c 32 /dev/urandom | "
+		  "base64 >K; chmod 600 K. Each end proves it, and the control conversation is encrypted "
+		  "with it; data is not. Default: none; then any host that reaches the server is served, "
+		  "and who can alter packets controls the run." },
 	{ .name = "allow-from", .kind = DR_OPT_STRING, .arg = "CIDR,...",
 	  .commands = DR_CMDBIT_SERVER, .offset = AT(allow_from),
 	  .help = "Accept control connections from these networks only, IPv4 and IPv6, e.g. "

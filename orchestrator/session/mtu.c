@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "orchestrator/session/mtu.h"
 
+#include "base/key.h"
 #include "base/log.h"
 
 #include <stdio.h>
@@ -48,7 +49,7 @@ void dr_mtu_check_start(struct dr_mtu_check *m, const struct dr_plan *p,
 {
 	const struct dr_transport_kind *k = dr_plan_kind(p);
 
-	_Static_assert((int)DR_TOKEN_LEN == (int)DR_MTU_KEY, "the token is the key");
+	_Static_assert((int)DR_KEY_LEN == (int)DR_MTU_KEY, "the key's length");
 	m->n_rails = p->n_rails;
 	for (unsigned i = 0; i < p->n_rails; i++) {
 		const struct dr_plan_rail *here = &p->rail[i][m->side],
@@ -64,7 +65,7 @@ void dr_mtu_check_start(struct dr_mtu_check *m, const struct dr_plan *p,
 		if (k && k->packet_bytes)
 			prm.full_bytes =
 				k->packet_bytes(&p->kind_params, prm.full_bytes, own->end.v6);
-		memcpy(prm.key, token, sizeof(prm.key));
+		dr_key_derive(token, DR_KEY_MTU, prm.key);
 		int rc = dr_mtu_rail_start(
 			&own->end, poller, &there->addr, there->mtu_port, &prm, now);
 		m->full_bytes[i] = DR_MIN(prm.full_bytes, (uint32_t)DR_MTU_PACKET_MAX);

@@ -657,6 +657,10 @@ static void serve_clients(struct server *v)
 		say(v, false, "listening on port %u, %zu GPU%s, dualrail %s",
 			dr_boot_server_port(v->boot, 0), o->gpus.n, o->gpus.n == 1 ? "" : "s",
 			v->s.rec->version);
+	if (!o->quiet && !o->key_file && !o->trusted)
+		say(v, false,
+			"no --key-file: serves any host that reaches this port, and who can alter packets "
+			"controls the run; use it on a trusted network. Clients cannot request faults here");
 	while (!v->quit && !v->s.loop.signo)
 		turn(v);
 	for (int64_t until = dr_now_ns() + DR_NS_PER_S; unsent(v) && dr_now_ns() < until;)

@@ -176,12 +176,10 @@ result_line() {
 }
 
 @test "-q: no intervals and no options; warnings remain" {
-	printf '%032d' 1 >key
-	chmod 644 key
-	start_server --key-file key
-	client -D 150ms -i 50ms --key-file key -q
+	start_server
+	DUALRAIL_CHANELS=3 client -D 150ms -i 50ms -q
 	[ "$status" -eq 0 ]
-	[[ $output == *"readable by all users"* && $output != *"test=bw"* && $output != *" gpu all "* ]]
+	[[ $output == *"DUALRAIL_CHANELS has no effect"* && $output != *"test=bw"* && $output != *" gpu all "* ]]
 	run env DUALRAIL_CHANELS=3 "$DUALRAIL" client 127.0.0.1 --dry-run -q
 	[[ $output == *"DUALRAIL_CHANELS has no effect"* ]]
 }
@@ -201,6 +199,13 @@ result_line() {
 	[[ $status == 1 && $output == *"--key-file is empty; "* ]]
 	run "$DUALRAIL" client 127.0.0.1 -g 0 --key-file no-key
 	[[ $status == 2 && $output == *"no-key: No such file or directory; create one with: head -c 32 /dev/urandom | base64 >K"* ]]
+	head -c 32 /dev/urandom | base64 >key
+	chmod 640 key
+	for how in "server -1" "client 127.0.0.1" "doctor 127.0.0.1"; do
+		read -ra word <<<"$how"
+		run timeout "$WAIT_S" "$DUALRAIL" "${word[@]}" --port 1 -g 0 --key-file key
+		[[ $status == 2 && $output == *"key file key can be read by other users (mode 0640)"*"run: chmod 600 key"* ]]
+	done
 }
 
 @test "a server logs its version at the start, and a line when a signal ends it" {

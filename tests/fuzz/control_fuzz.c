@@ -5,6 +5,7 @@
  */
 #include "base/wire.h"
 #include "bootstrap/control.h"
+#include "tests/fuzz/lib/conv.h"
 #include "tests/fuzz/lib/fuzz.h"
 
 #include <stdio.h>
@@ -13,7 +14,7 @@ enum { STEPS_MAX = 200 };
 
 struct world {
 	struct dr_control ctl;
-	struct dr_conv conv;
+	struct dr_conv conv, peer; /* the peer: it seals what the input chooses */
 	bool server, attached;
 	int64_t now;
 	uint64_t taken; /* messages that were handed up */
@@ -28,29 +29,15 @@ static void wake(void *arg)
 static void open_conv(struct world *w)
 {
 	struct dr_conv_opts own = { .role = w->server ? DR_CONV_SERVER : DR_CONV_CLIENT,
-		.stage_ns = 5 * DR_NS_PER_S },
+		.stage_ns = 5 * DR_NS_PER_S,
+		.ephemeral = { 1 } },
 			    peer = own;
-	struct dr_conv_event ev;
-	struct dr_conv p;
-	const uint8_t *b;
-	struct dr_conv *c = w->server ? &p : &w->conv, *s = w->server ? &w->conv : &p;
 
 	peer.role = w->server ? DR_CONV_CLIENT : DR_CONV_SERVER;
 	(w->server ? &peer : &own)->hello.purpose = DR_CONV_NEW;
 	dr_assert(dr_conv_init(&w->conv, &own, w->now) == 0);
-	dr_assert(dr_conv_init(&p, &peer, w->now) == 0);
-	for (int i = 0; i < 2; i++) {
-		size_t n = dr_conv_output(c, &b);
-
-		dr_conv_feed(s, b, n, w->now, &ev);
-		dr_conv_sent(c, n, w->now);
-		if (i == 0)
-			dr_assert(dr_conv_welcome(s, 0, w->now) == 0);
-		while ((n = dr_conv_output(s, &b)) > 0)
-			dr_conv_sent(s, dr_conv_feed(c, b, n, w->now, &ev), w->now);
-	}
-	dr_assert(w->conv.state == DR_CONV_OPEN);
-	dr_conv_fini(&p);
+	dr_assert(dr_conv_init(&w->peer, &peer, w->now) == 0);
+	fz_conv_open(w->server ? &w->peer : &w->conv, w->server ? &w->conv : &w->peer, w->now);
 }
 
 static void drain(struct world *w)
@@ -67,6 +54,7 @@ static void detach(struct world *w)
 		return;
 	dr_control_detach(&w->ctl);
 	dr_conv_fini(&w->conv);
+	dr_conv_fini(&w->peer);
 	w->attached = false;
 }
 
@@ -79,6 +67,7 @@ static void attach(struct world *w, uint64_t claim)
 	if (dr_control_attach(&w->ctl, &w->conv, claim, w->now)) {
 		dr_assert(claim < acked || claim > last || w->ctl.mail.unsent);
 		dr_conv_fini(&w->conv);
+		dr_conv_fini(&w->peer);
 		return;
 	}
 	dr_assert(claim >= acked && claim <= last);
@@ -109,10 +98,11 @@ static void peer_frame(struct world *w, uint8_t how)
 	enum dr_frame_type type = how % DR_FRAME_TYPES;
 	bool numbered =
 		type == DR_FRAME_MESSAGE || type == DR_FRAME_READY || type == DR_FRAME_GOODBYE;
-	uint8_t buf[256], body[64] = { 0 };
+	uint8_t head[DR_CONV_HEADER_BYTES], body[64] = { 0 };
+	const uint8_t *buf;
 	struct dr_conv_event ev;
 	struct dr_wbuf m, b;
-	size_t at = 0;
+	size_t at = 0, n;
 
 	dr_wbuf_init(&b, body, sizeof(body));
 	if (type == DR_FRAME_MESSAGE)
@@ -124,16 +114,17 @@ static void peer_frame(struct world *w, uint8_t how)
 			dr_wbuf_u64(&b, fz_u8(w->z) & 1
 						? (uint64_t)w->now + fz_u8(w->z)
 						: (uint64_t)fz_u32(w->z) << 32 | fz_u32(w->z));
-	dr_wbuf_init(&m, buf, sizeof(buf));
+	dr_wbuf_init(&m, head, sizeof(head));
 	dr_wbuf_u32(&m, (uint32_t)b.len);
 	dr_wbuf_u32(&m, (uint32_t)type << 24);
 	dr_wbuf_u64(&m, numbered ? w->ctl.mail.received + 1 + (how & 0x80 ? fz_u8(w->z) : 0) : 0);
-	dr_wbuf_bytes(&m, body, b.len);
-	while (at < m.len) {
-		at += dr_conv_feed(&w->conv, buf + at, m.len - at, w->now, &ev);
+	n = fz_conv_seal(&w->peer, head, body, b.len, &buf);
+	while (at < n) {
+		at += dr_conv_feed(&w->conv, buf + at, n - at, w->now, &ev);
 		dr_control_heard(&w->ctl, w->now);
 		take(w, &ev);
 	}
+	dr_conv_sent(&w->peer, n, w->now);
 }
 
 static void step(struct world *w, uint8_t op)

@@ -3,10 +3,12 @@
  * The bootstrap's conversation against any bytes. Fed in fragments, with ticks before the deadline in
  * between, it says and sends exactly what it does when everything comes at once.
  *
- *	u8: 1 client, 2 has a key, 4 the owner refuses, 8, 16 purpose, 32 COMM | u8 seed of the fragments | bytes
+ *	u8: 1 client, 2 has a key, 4 the owner refuses, 8, 16 purpose, 32 COMM, 64 the bytes are frames, which a peer with
+ *	the keys of the session seals, 128 this peer is a server without WELCOME | u8 seed of the fragments | bytes
  */
 #include "base/rng.h"
 #include "bootstrap/conv.h"
+#include "tests/fuzz/lib/conv.h"
 #include "tests/fuzz/lib/fuzz.h"
 
 enum {
@@ -34,16 +36,15 @@ static bool key_of(void *arg, const struct dr_conv_hello *peer, struct dr_boot_k
 	return peer->last_seq % 2 == 0;
 }
 
-static void start(struct end *x, uint8_t flags)
+static void init(struct dr_conv *c, uint8_t flags, int64_t now)
 {
 	struct dr_conv_opts o = {
 		.role = flags & 1 ? DR_CONV_CLIENT : DR_CONV_SERVER,
 		.key = flags & 2 ? &key : NULL,
+		.ephemeral = { (uint8_t)(1 + (flags & 1)) },
 		.stage_ns = STAGE,
 	};
 
-	memset(x, 0, sizeof(*x));
-	x->now = DR_NS_PER_S;
 	o.hello.version = VERSION;
 	memset(o.hello.nonce, 7, sizeof(o.hello.nonce));
 	memcpy(o.hello.build, "fuzz", 5);
@@ -52,7 +53,78 @@ static void start(struct end *x, uint8_t flags)
 			(uint8_t)(flags & 32 ? DR_CONV_COMM : DR_CONV_NEW + (flags >> 3) % 3);
 	else if (flags & 32)
 		o.key_of = key_of, o.key = NULL;
-	dr_assert(dr_conv_init(&x->c, &o, x->now) == 0);
+	dr_assert(dr_conv_init(c, &o, now) == 0);
+}
+
+static void start(struct end *x, uint8_t flags)
+{
+	memset(x, 0, sizeof(*x));
+	x->now = DR_NS_PER_S;
+	init(&x->c, flags, x->now);
+}
+
+/* The frames of the input, each as long as its header says if there is so much. */
+static void seal_frames(struct dr_conv *peer, const uint8_t *p, size_t len)
+{
+	while (len >= DR_CONV_HEADER_BYTES) {
+		uint32_t says =
+			(uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
+		size_t n = DR_MIN(len - DR_CONV_HEADER_BYTES, (size_t)says);
+
+		dr_assert(dr_conv_out_raw(peer, p, p + DR_CONV_HEADER_BYTES, n) == 0);
+		p += DR_CONV_HEADER_BYTES + n;
+		len -= DR_CONV_HEADER_BYTES + n;
+	}
+}
+
+struct tape {
+	uint8_t *bytes;
+	size_t len;
+};
+
+/* All output of `from`, to the other end and to the tape. */
+static void carry(struct dr_conv *from, struct dr_conv *to, struct tape *t)
+{
+	struct dr_conv_event ev;
+	const uint8_t *b;
+	size_t n = dr_conv_output(from, &b), at = 0;
+
+	if (t) {
+		t->bytes = realloc(t->bytes, t->len + n + 1);
+		dr_assert(t->bytes);
+		if (n)
+			memcpy(t->bytes + t->len, b, n);
+		t->len += n;
+	}
+	while (to && at < n)
+		at += dr_conv_feed(to, b + at, n - at, 0, &ev);
+	dr_conv_sent(from, n, 0);
+}
+
+/* What a peer says to this end that has its keys: handshake, WELCOME, and these frames, sealed. */
+static struct tape peer_says(uint8_t flags, const uint8_t *frames, size_t len)
+{
+	struct tape t = { NULL, 0 };
+	struct dr_conv own, peer;
+	bool server = flags & 1; /* the peer */
+
+	init(&own, flags, 0);
+	/* A server of COMM knows the key by the hello. */
+	init(&peer, (uint8_t)((flags ^ 1) | (flags & 32 ? 2 : 0)), 0);
+	for (unsigned turn = 0; turn < 3; turn++)
+		if ((turn == 1) == server)
+			carry(&peer, &own, &t);
+		else
+			carry(&own, &peer, NULL);
+	if (peer.sealed) {
+		if (server && !(flags & 128))
+			dr_assert(dr_conv_welcome(&peer, 0, 0) == 0);
+		seal_frames(&peer, frames, len);
+	}
+	carry(&peer, NULL, &t);
+	dr_conv_fini(&own);
+	dr_conv_fini(&peer);
+	return t;
 }
 
 static void flush(struct end *x)
@@ -132,6 +204,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 	dr_rng_seed(&rng, fz_u8(&z));
 	p = fz_bytes(&z, 1 << 17, &len);
+	if (flags & 64) {
+		struct tape t = peer_says(flags, p, len);
+
+		free(p);
+		p = t.bytes;
+		len = t.len;
+	}
 	start(&whole, flags);
 	start(&parts, flags);
 	feed(&whole, p, len, flags & 4);

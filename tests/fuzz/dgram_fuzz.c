@@ -4,6 +4,7 @@
  * taken as it came; odd, it gets the right code first.
  */
 #include "channel/dgram.h"
+#include "channel/frame.h"
 #include "tests/fuzz/lib/fuzz.h"
 
 #include <errno.h>
@@ -14,8 +15,7 @@ enum { MAC = 16 };
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	static const uint8_t key[DR_TOKEN_LEN] = { 9 };
-	const struct dr_dgram_end self = { .key = key, .gpu = 3 };
-	const struct dr_dgram_end peer = { .key = key, .gpu = 3, .connector = true };
+	struct dr_dgram_end self, peer;
 	struct fz z = fz_init(data, size);
 	uint8_t how = fz_u8(&z), again[DR_DGRAM_CTRL_LEN];
 	struct dr_frame f;
@@ -24,8 +24,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	uint8_t *b = fz_bytes(&z, 64, &len);
 	int rc;
 
+	dr_dgram_end_init(&self, 3, false, key);
+	dr_dgram_end_init(&peer, 3, true, key);
 	if (how & 1 && len >= MAC)
-		crypto_shorthash_siphashx24(b + len - MAC, b, len - MAC, key);
+		crypto_shorthash_siphashx24(b + len - MAC, b, len - MAC, self.rx_key);
 	rc = dr_dgram_decode(&self, b, len, &channel, &f);
 	dr_assert(rc == 0 || rc == -EPROTO);
 	if (rc == 0) {

@@ -23,6 +23,8 @@ static void receive(struct dr_hb *h, unsigned rail, const uint8_t *b, size_t len
 	if (rc) {
 		dr_assert(h->refused == before.refused + 1);
 		before.refused++;
+		before.far_ns = h->far_ns; /* a number beyond the bound makes this end ask */
+		before.far_mark = h->far_mark;
 		dr_assert(memcmp(&before, h, sizeof(*h)) == 0);
 		return;
 	}
@@ -33,6 +35,10 @@ static void receive(struct dr_hb *h, unsigned rail, const uint8_t *b, size_t len
 	dr_assert(h->rail[rail].rx_tick > before.rail[rail].rx_tick && h->rail[rail].heard);
 	for (unsigned i = 0; i < h->n_rails; i++)
 		dr_assert(i == rail || h->rail[i].rx_tick == before.rail[i].rx_tick);
+	int64_t passed = now - before.base_ns;
+	dr_assert((before.far_ns != 0 && now - before.far_ns >= DR_HB_FAR_NS) ||
+		  (int64_t)(h->told >> 32 << 24) <=
+			  before.base_clock_ns + passed + passed / 8 + DR_HB_AHEAD_NS);
 	/* The same once more is stale. */
 	before = *h;
 	dr_assert(dr_hb_receive(h, rail, b, len, size, now) == -EPROTO);
@@ -50,13 +56,17 @@ static void forged(struct dr_hb *h, struct dr_hb *peer, struct fz *z)
 
 	for (unsigned i = 0; i < h->n_rails; i++)
 		peer->rail[i].miss = fz_u8(z);
+	if (changes & 1) { /* it has heard of this end, up to the newest datagram */
+		(void)dr_hb_make(h, rail, 0, b);
+		peer->rail[rail].rx_tick = h->tick;
+	}
 	len = dr_hb_make(peer, rail, size, b);
 	for (unsigned i = 0; i < changes; i++) {
 		size_t at = fz_u8(z) % (len - MAC);
 
 		b[at] ^= fz_u8(z);
 	}
-	crypto_shorthash_siphashx24(b + len - MAC, b, len - MAC, h->key);
+	crypto_shorthash_siphashx24(b + len - MAC, b, len - MAC, h->rx_key);
 	receive(h, rail, b, len, size != 0 ? size : len);
 }
 

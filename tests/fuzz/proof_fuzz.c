@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Two conversations with somebody in between who changes bytes. With keys, a session in which any byte
- * of a hello or a proof was changed opens at neither end that would trust the changed byte: the one
- * that received it. Without a change it opens at both.
+ * Two conversations with somebody in between who changes bytes. The end that received a changed byte of a hello, a proof or
+ * WELCOME does not open, and no client opens to a server that does not. Without a change both open.
  *
  *	u8: 1 with key, 2 another key at the server, 4.. purpose | n x (u8 direction, u16 offset, u8 xor)
  */
 #include "bootstrap/conv.h"
 #include "tests/fuzz/lib/fuzz.h"
 
-enum { HELLO_BYTES = 12 + 1 + 4 + 60, PROOF_BYTES = 16 + 32, CHANGES_MAX = 16 };
+enum {
+	HANDSHAKE_BYTES = 12 + 1 + 4 + 60 + 16 + DR_CONV_PROOF_BYTES,
+	WELCOME_BYTES = DR_CONV_SEALED_HEADER_BYTES + 8 + DR_CONV_TAG_BYTES,
+	CHANGES_MAX = 16,
+};
 
 struct side {
 	struct dr_conv c;
@@ -27,6 +30,7 @@ static void start(
 	memset(s, 0, sizeof(*s));
 	o.hello.purpose = purpose;
 	memset(o.hello.nonce, role + 1, sizeof(o.hello.nonce));
+	memset(o.ephemeral, role + 1, sizeof(o.ephemeral));
 	memcpy(o.hello.build, "fuzz", 5);
 	dr_assert(dr_conv_init(&s->c, &o, 0) == 0);
 }
@@ -69,7 +73,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	struct fz z = fz_init(data, size);
 	uint8_t flags = fz_u8(&z), change[CHANGES_MAX][4];
 	bool keyed = flags & 1, other = keyed && (flags & 2);
-	size_t handshake = HELLO_BYTES + (keyed ? PROOF_BYTES : 0);
 	struct side c, s;
 	unsigned n = 0;
 
@@ -82,15 +85,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		keyed ? &keys[0] : NULL);
 	start(&s, DR_CONV_SERVER, 0, keyed ? &keys[other] : NULL);
 	for (bool more = true; more;) {
-		more = carry(&c, &s, change, n, 0, handshake);
-		more = carry(&s, &c, change, n, 1, handshake) || more;
+		more = carry(&c, &s, change, n, 0, HANDSHAKE_BYTES);
+		more = carry(&s, &c, change, n, 1, HANDSHAKE_BYTES + WELCOME_BYTES) || more;
 	}
-	if (keyed) {
-		dr_assert(!(s.opened && (s.changed || other)));
-		dr_assert(!(c.opened && (c.changed || other)));
-		/* What one end trusts of the other, the other has proved. */
-		dr_assert(!c.opened || s.opened);
-	}
+	dr_assert(!(s.opened && (s.changed || other)));
+	dr_assert(!(c.opened && (c.changed || other)));
+	/* What one end trusts of the other, the other has proved. */
+	dr_assert(!c.opened || s.opened);
 	if (n == 0)
 		dr_assert(c.opened == !other && s.opened == !other);
 	dr_conv_fini(&c.c);

@@ -10,6 +10,7 @@
 #include "bootstrap/handles.h"
 #include "plugin/rdv_route.h"
 #include "plugin/rdv_xchg.h"
+#include "tests/fuzz/lib/conv.h"
 #include "tests/fuzz/lib/fuzz.h"
 
 #include <errno.h>
@@ -54,7 +55,7 @@ static void handle(struct fz *z)
 
 struct world {
 	struct ha_xchg x;
-	struct dr_conv conv;
+	struct dr_conv conv, peer; /* the peer: it seals what the input chooses */
 	bool dialler, attached, done;
 	bool heard_handles; /* on this conversation */
 	unsigned asked;
@@ -66,28 +67,18 @@ static void open_conv(struct world *w)
 {
 	struct dr_conv_opts c = { .role = DR_CONV_CLIENT,
 		.stage_ns = DR_NS_PER_S,
+		.ephemeral = { 1 },
 		.hello.purpose = DR_CONV_NEW },
-			    s = { .role = DR_CONV_SERVER, .stage_ns = DR_NS_PER_S };
-	struct dr_conv peer, *client = w->dialler ? &w->conv : &peer,
-			     *server = w->dialler ? &peer : &w->conv;
-	struct dr_conv_event ev;
-	const uint8_t *b;
+			    s = { .role = DR_CONV_SERVER,
+				    .stage_ns = DR_NS_PER_S,
+				    .ephemeral = { 2 } };
+	struct dr_conv *client = w->dialler ? &w->conv : &w->peer,
+		       *server = w->dialler ? &w->peer : &w->conv;
 
 	dr_assert(dr_conv_init(client, &c, 0) == 0 && dr_conv_init(server, &s, 0) == 0);
-	for (int i = 0; i < 2; i++) {
-		size_t n = dr_conv_output(client, &b);
-
-		dr_conv_feed(server, b, n, 0, &ev);
-		dr_conv_sent(client, n, 0);
-		if (i == 0)
-			dr_assert(dr_conv_welcome(server, 0, 0) == 0);
-		while ((n = dr_conv_output(server, &b)) > 0)
-			dr_conv_sent(server, dr_conv_feed(client, b, n, 0, &ev), 0);
-	}
+	fz_conv_open(client, server, 0);
 	/* The frames allowed are those of COMM. */
 	client->o.hello.purpose = server->peer.purpose = DR_CONV_COMM;
-	dr_assert(w->conv.state == DR_CONV_OPEN);
-	dr_conv_fini(&peer);
 }
 
 static void detach(struct world *w)
@@ -96,6 +87,7 @@ static void detach(struct world *w)
 		return;
 	ha_xchg_detach(&w->x);
 	dr_conv_fini(&w->conv);
+	dr_conv_fini(&w->peer);
 	w->attached = w->heard_handles = false;
 }
 
@@ -165,9 +157,10 @@ static void peer_frame(struct world *w, uint8_t how)
 	enum dr_frame_type type = types[how % DR_ARRAY_LEN(types)];
 	bool numbered = type == DR_FRAME_READY || type == DR_FRAME_GOODBYE;
 	struct dr_boot_handle h[3] = { { .len = 1 }, { .len = 0 }, { .len = 128 } };
-	uint8_t buf[512];
+	uint8_t head[DR_CONV_HEADER_BYTES];
+	const uint8_t *buf;
 	char body[256] = "";
-	size_t len = 0, at = 0;
+	size_t len = 0, at = 0, all;
 	struct dr_conv_event ev;
 	struct dr_wbuf m;
 
@@ -182,17 +175,17 @@ static void peer_frame(struct world *w, uint8_t how)
 		len = 8;
 		body[7] = (char)(how & 0x20 ? fz_u8(w->z) : 1);
 	}
-	dr_wbuf_init(&m, buf, sizeof(buf));
+	dr_wbuf_init(&m, head, sizeof(head));
 	dr_wbuf_u32(&m, (uint32_t)len);
 	dr_wbuf_u32(&m, (uint32_t)type << 24);
 	dr_wbuf_u64(&m, numbered ? 1 + (how & 0x40 ? fz_u8(w->z) : 0) : 0);
-	if (len)
-		dr_wbuf_bytes(&m, body, len);
 	dr_assert(!m.failed);
-	while (at < m.len) {
-		at += dr_conv_feed(&w->conv, buf + at, m.len - at, 0, &ev);
+	all = fz_conv_seal(&w->peer, head, body, len, &buf);
+	while (at < all) {
+		at += dr_conv_feed(&w->conv, buf + at, all - at, 0, &ev);
 		take(w, &ev);
 	}
+	dr_conv_sent(&w->peer, all, 0);
 }
 
 static void owner(struct world *w, uint8_t how)

@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The handshake of the TCP kind: connections that say anything in any fragments, and paths that come and go at
- * any time. Nobody without the token is admitted; who is admitted is of the path's channel, index, generation
- * and direction, and is the only one; slots are neither lost nor doubled.
+ * any time. HELLOs are proven with the right token and the nonce of their connection, with another token, with
+ * another nonce, or altered anywhere. Only the first are admitted; who is admitted is of the path's channel, index,
+ * generation and direction, and is the only one; slots are neither lost nor doubled.
  *
  *	n x { u8 what, u8 which, ... }
  */
 #include "tests/fuzz/lib/fuzz.h"
 #include "transport/tcp/tcp_hs.h"
+
+#include <sys/socket.h>
 
 enum { ENDS = 6, STEPS_MAX = 400 };
 
@@ -15,12 +18,18 @@ struct world {
 	struct tcp_admission a;
 	struct tcp_hs end[ENDS];
 	bool there[ENDS];
-	bool used[TCP_PENDING_MAX]; /* the owner's view of the slots */
+	bool used[TCP_PENDING_MAX];		       /* the owner's view of the slots */
+	bool proves_nothing[TCP_PENDING_MAX];	       /* they said bytes that prove nothing */
+	uint8_t hello[TCP_PENDING_MAX][TCP_HELLO_LEN]; /* what they began to say */
 	unsigned open;
 	int64_t now;
 };
 
-static const uint8_t token[DR_TOKEN_LEN] = { 9, 8, 7 };
+static const uint8_t token[DR_TOKEN_LEN] = { 9, 8, 7 }, other[DR_TOKEN_LEN] = { 9, 8, 6 };
+static const uint8_t secret[DR_KEY_LEN] = { 1 };
+static const struct tcp_rail_handle place = {
+	.family = AF_INET, .addr = { 10, 0, 0, 1 }, .tcp_port = 1, .udp_port = 1
+};
 
 static void closed(struct world *w, int slot)
 {
@@ -41,7 +50,7 @@ static void obey(struct world *w, const struct tcp_verdict *v)
 	if (v->what != TCP_ADMIT)
 		return;
 	const struct dr_path_ident *id = &v->to->id;
-	dr_assert(memcmp(v->who.token, token, sizeof(token)) == 0);
+	dr_assert(!w->proves_nothing[v->slot]);
 	dr_assert(v->to->state == TCP_HS_ADMITTED && !id->connector);
 	dr_assert(id->channel == v->who.channel && id->index == v->who.index &&
 		  id->gen == v->who.gen && id->sender != v->who.sender);
@@ -75,27 +84,52 @@ static void path(struct world *w, unsigned i, struct fz *z)
 	}
 }
 
+/* How a HELLO is made: as it should be, or with these. */
+enum { OTHER_TOKEN = 1, OTHER_NONCE = 2, ALTERED = 4 };
+
+static void make_hello(struct world *w, unsigned slot, struct fz *z, unsigned how)
+{
+	uint8_t id = fz_u8(z), bytes[TCP_CHALLENGE_LEN], flip = fz_u8(z);
+	struct dr_path_ident path = { .channel = id & 1,
+		.gen = id >> 4,
+		.index = id >> 1 & 1,
+		.sender = !(id >> 2 & 1),
+		.connector = true };
+	struct tcp_admission peer;
+	struct tcp_hs h;
+	size_t used;
+
+	dr_tcp_admission_init(&peer, how & OTHER_TOKEN ? other : token, secret);
+	dr_tcp_admission_peer(&peer, &place);
+	dr_tcp_hs_init(&h, &peer, &path);
+	dr_tcp_hs_start(&h);
+	dr_tcp_admission_challenge(&w->a, slot, bytes);
+	if (how & OTHER_NONCE)
+		bytes[8 + flip % TCP_NONCE_LEN] ^= 1;
+	dr_assert(dr_tcp_hs_bytes(&h, bytes, sizeof(bytes), &used, NULL) == 1);
+	dr_tcp_hs_hello(&h, w->hello[slot]);
+	if (how & ALTERED)
+		w->hello[slot][flip % TCP_HELLO_LEN] ^= (uint8_t)(1u << (flip >> 5));
+	w->proves_nothing[slot] = how != 0;
+}
+
 static void say(struct world *w, unsigned slot, struct fz *z)
 {
-	uint8_t how = fz_u8(z), id = fz_u8(z), bytes[TCP_HELLO_LEN];
-	struct tcp_hello h = {
-		.channel = id & 1, .gen = id >> 4, .index = id >> 1 & 1, .sender = !(id >> 2 & 1)
-	};
-	unsigned want, len;
+	uint8_t how = fz_u8(z);
+	unsigned want, len, have;
 
 	if (!w->used[slot])
 		return;
-	memcpy(h.token, token, sizeof(token));
-	h.token[0] ^= how & 1;
-	dr_tcp_hello_encode(&h, bytes);
-	if (how & 2)
-		bytes[fz_u8(z) % TCP_HELLO_LEN] ^= fz_u8(z);
+	have = w->a.slot[slot].have;
+	if (have == 0)
+		make_hello(w, slot, z, how & 7);
 	want = dr_tcp_admission_want(&w->a, slot);
-	len = how & 4 ? want : DR_MIN(want, how >> 3);
+	len = how & 8 ? want : DR_MIN(want, how >> 4);
 	dr_assert(want >= 1 && want <= TCP_HELLO_LEN);
 	struct tcp_verdict v = dr_tcp_admission_bytes(
-		&w->a, slot, bytes + w->a.slot[slot].have % TCP_HELLO_LEN, len, w->now);
+		&w->a, slot, w->hello[slot] + have % TCP_HELLO_LEN, len, w->now);
 	dr_assert(v.slot == (int)slot);
+	dr_assert(v.what != TCP_PARKED || !w->proves_nothing[slot]);
 	obey(w, &v);
 }
 
@@ -123,34 +157,60 @@ static void pass(struct world *w, uint8_t time)
 	dr_assert(dr_tcp_admission_deadline(&w->a) > w->now); /* nobody stays for long */
 }
 
-/* The connector's side: an answer in any fragments. */
-static void answer(struct world *w, struct fz *z)
+/* The connector's side: a challenge or an answer in any fragments, altered if flip is not 0. True: it was taken. */
+static bool hears(struct tcp_hs *h, uint8_t *bytes, size_t n, uint8_t flip, struct fz *z)
 {
-	struct dr_path_ident id = { .gen = 5, .connector = true };
-	uint8_t ok[TCP_HELLO_OK_LEN], flip = fz_u8(z);
-	struct tcp_hs h;
 	size_t at = 0, used;
+	struct dr_err e;
 	int rc = 0;
 
-	dr_tcp_hs_init(&h, &w->a, &id);
-	dr_tcp_hs_start(&h);
-	dr_tcp_hs_greeted(&h);
-	dr_tcp_hs_welcome(&h, ok);
 	if (flip)
-		ok[flip % TCP_HELLO_OK_LEN] ^= flip;
-	while (rc == 0 && at < sizeof(ok)) {
-		size_t some = 1u + fz_u8(z) % 16, len = DR_MIN(some, sizeof(ok) - at);
-		struct dr_err e;
+		bytes[flip % n] ^= flip;
+	while (rc == 0 && at < n) {
+		size_t some = 1u + fz_u8(z) % 16, len = DR_MIN(some, n - at);
 
-		rc = dr_tcp_hs_bytes(&h, ok + at, len, &used, &e);
+		rc = dr_tcp_hs_bytes(h, bytes + at, len, &used, &e);
 		dr_assert(used == len);
 		at += used;
 		if (rc < 0)
 			fz_explained(rc, &e);
 	}
-	dr_assert(at == sizeof(ok) && (rc == 1) == (flip == 0) &&
-		  (h.state == TCP_HS_UP) == (rc == 1));
-	dr_tcp_hs_fini(&h);
+	dr_assert(at == n && rc != 0);
+	return rc == 1;
+}
+
+static void answer(struct fz *z)
+{
+	struct dr_path_ident id[2] = { { .gen = 5, .connector = true },
+		{ .gen = 5, .sender = true } };
+	uint8_t challenge[TCP_CHALLENGE_LEN], hello[TCP_HELLO_LEN], ok[TCP_HELLO_OK_LEN];
+	uint8_t flip[2] = { fz_u8(z), fz_u8(z) };
+	struct tcp_admission a;
+	struct tcp_hs con, acc;
+	bool evicted, same = flip[0] == 0;
+
+	dr_tcp_admission_init(&a, token, secret);
+	dr_tcp_admission_self(&a, &place);
+	dr_tcp_admission_peer(&a, &place);
+	dr_tcp_hs_init(&con, &a, &id[0]);
+	dr_tcp_hs_init(&acc, &a, &id[1]);
+	dr_tcp_hs_start(&con);
+	dr_tcp_hs_start(&acc);
+	unsigned slot = dr_tcp_admission_open(&a, true, 0, &evicted);
+	dr_tcp_admission_challenge(&a, slot, challenge);
+	if (!hears(&con, challenge, sizeof(challenge), flip[0], z)) {
+		dr_assert(!same);
+		return;
+	}
+	dr_tcp_hs_hello(&con, hello);
+	dr_tcp_hs_greeted(&con);
+	struct tcp_verdict v = dr_tcp_admission_bytes(&a, slot, hello, sizeof(hello), 0);
+	dr_assert((v.what == TCP_ADMIT) == same);
+	if (!same)
+		return;
+	dr_tcp_hs_welcome(&acc, ok);
+	dr_assert(hears(&con, ok, sizeof(ok), flip[1], z) == (flip[1] == 0));
+	dr_assert((con.state == TCP_HS_UP) == (flip[1] == 0));
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -158,7 +218,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	struct fz z = fz_init(data, size);
 	struct world w = { .now = 1 };
 
-	dr_tcp_admission_init(&w.a, token);
+	dr_tcp_admission_init(&w.a, token, secret);
+	dr_tcp_admission_self(&w.a, &place);
 	for (unsigned i = 0; i < STEPS_MAX && z.n > 0; i++) {
 		uint8_t what = fz_u8(&z), which = fz_u8(&z);
 
@@ -177,7 +238,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 			pass(&w, which);
 			break;
 		default:
-			answer(&w, &z);
+			answer(&z);
 			break;
 		}
 		dr_assert(w.a.n == w.open && dr_tcp_admission_validate(&w.a));

@@ -57,12 +57,13 @@ static void frame(const uint8_t *b, size_t len)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	struct fz z = fz_init(data, size);
-	unsigned what = fz_u8(&z) % 5;
+	unsigned what = fz_u8(&z) % 6;
 	uint8_t again[DR_HANDLE_MAX];
 	struct tcp_rail_handle rail;
 	struct dr_path_ident path;
 	struct tcp_hello hello;
-	uint32_t gen;
+	struct tcp_hello_ok ok;
+	uint8_t nonce[TCP_NONCE_LEN];
 	size_t len;
 	uint8_t *b = fz_bytes(&z, 512, &len);
 
@@ -73,8 +74,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		dr_assert(hello.index < DR_PATHS);
 		dr_tcp_hello_encode(&hello, again);
 		same(b, len, again, TCP_HELLO_LEN);
-	} else if (what == 2 && taken(dr_tcp_hello_ok_parse(b, len, &gen, &why))) {
-		dr_tcp_hello_ok_encode(gen, again);
+	} else if (what == 2 && taken(dr_tcp_hello_ok_parse(b, len, &ok, &why))) {
+		dr_tcp_hello_ok_encode(&ok, again);
 		same(b, len, again, TCP_HELLO_OK_LEN);
 	} else if (what == 3 && taken(dr_tcp_rail_handle_parse(b, len, &rail, &why))) {
 		dr_assert(rail.tcp_port && rail.udp_port);
@@ -82,6 +83,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	} else if (what == 4 && taken(dr_tcp_path_handle_parse(b, len, &path, &why))) {
 		dr_assert(path.index < DR_PATHS);
 		same(b, len, again, dr_tcp_path_handle_encode(&path, again, sizeof(again)));
+	} else if (what == 5 && taken(dr_tcp_challenge_parse(b, len, nonce, &why))) {
+		dr_tcp_challenge_encode(nonce, again);
+		same(b, len, again, TCP_CHALLENGE_LEN);
 	}
 	free(b);
 	return 0;

@@ -73,22 +73,34 @@ static void hang_up(struct sim_boot *b, int64_t dial_ns)
 	b->dial_ns = dial_ns;
 }
 
+static bool secret_of(
+	void *arg, const struct dr_conv_hello *peer, uint8_t out[DR_CONV_SECRET_BYTES])
+{
+	return dr_control_secret_of(arg, peer, out);
+}
+
 static void dial(struct sim_boot *b, int64_t now)
 {
 	for (unsigned end = 0; end < 2; end++) {
 		struct boot_end *e = &b->e[end];
 		struct dr_conv_opts o = { .role = end == 1 ? DR_CONV_CLIENT : DR_CONV_SERVER,
 			.key = b->r->s->key ? &b->key : NULL,
+			.secret_of = end == 0 ? secret_of : NULL,
+			.of_arg = &e->ctl,
 			.stage_ns = 5 * DR_NS_PER_S };
 		int rc;
 
 		snprintf(o.hello.build, sizeof(o.hello.build), "sim-%u", end);
 		for (size_t i = 0; i < sizeof(o.hello.nonce); i++)
 			o.hello.nonce[i] = (uint8_t)dr_rng_u64(&b->rng);
+		for (size_t i = 0; i < sizeof(o.ephemeral); i++)
+			o.ephemeral[i] = (uint8_t)dr_rng_u64(&b->rng);
 		if (end == 1) {
 			o.hello.purpose = e->ctl.has_ids ? DR_CONV_RESUME : DR_CONV_NEW;
 			o.hello.last_seq = e->ctl.mail.received;
-			memcpy(o.hello.session, e->ctl.session_id, sizeof(o.hello.session));
+			memcpy(o.hello.session, e->ctl.ids.session, sizeof(o.hello.session));
+			memcpy(o.secret, e->ctl.ids.secret, sizeof(o.secret));
+			o.bound = e->ctl.has_ids;
 		}
 		rc = dr_conv_init(&e->conv, &o, now);
 		dr_assert(rc == 0);
@@ -233,8 +245,7 @@ static void on_handles(struct boot_end *e, const struct dr_conv_event *ev)
 	dr_free(h);
 	if (e->end == 0)
 		send_handles(e);
-	e->ctl.has_ids = true;
-	memset(e->ctl.session_id, 7, sizeof(e->ctl.session_id));
+	dr_control_take_ids(&e->ctl, &e->conv);
 	e->ctl.state = DR_BOOT_READY;
 	if (!e->b->told[e->end]) /* else the first connection was lost on the way: asked and answered again */
 		start_end(e, n, dr_sim_world_clock(r->w, e->end));

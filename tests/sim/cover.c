@@ -35,7 +35,6 @@ int sim_covered(void)
 		{ "dialled before they exist", v->early_dials }, { "idle channels", v->idle },
 		{ "strangers (stream)", v->strangers[0] },
 		{ "connections rejected", v->rejected[0] },
-		{ "connections outdated", v->outdated[0] },
 		{ "handshakes cut half-way (stream)", v->cut_hellos[0] },
 		{ "strangers (remote write)", v->strangers[1] },
 		{ "greetings rejected", v->rejected[1] }, { "greetings outdated", v->outdated[1] },
@@ -50,8 +49,8 @@ int sim_covered(void)
 	const struct {
 		const char *name;
 		uint64_t n;
-	} may[] = { { "refused writes", v->refused }, { "duplicates refused", v->duplicates },
-		{ "stale completions refused", v->stale },
+	} may[] = { { "refused writes", v->refused }, { "connections outdated", v->outdated[0] },
+		{ "duplicates refused", v->duplicates }, { "stale completions refused", v->stale },
 		{ "discarded by a stream", v->discarded },
 		{ "closes that nobody confirmed", v->unconfirmed },
 		{ "worst gap, us", v->worst_gap_ns / 1000 },

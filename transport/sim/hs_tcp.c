@@ -2,6 +2,7 @@
 #include "transport/sim/sim_priv.h"
 
 #include <string.h>
+#include <sys/socket.h>
 
 /*
  * The handshake of a stream: that of the TCP kind (transport/tcp/tcp_hs.c, the object that ships), over
@@ -12,8 +13,8 @@
  *	OPEN	 an acceptor adopted it
  *	GONE	 an end left before
  *
- * Kernels act in events, processes in progress, where bytes are given to the handshake. HELLO and HELLO_OK go
- * through lane 0 in one or two pieces, as all that follows them does.
+ * Kernels act in events, processes in progress, where bytes are given to the handshake. CHALLENGE, HELLO and HELLO_OK
+ * go through lane 0 in one or two pieces, as all that follows them does.
  */
 
 static void leave_arrive(struct dr_sim_world *w, const struct sim_event *ev);
@@ -48,6 +49,28 @@ static void leave_arrive(struct dr_sim_world *w, const struct sim_event *ev)
 void sim_tcp_dialer_left(struct sim_conn *c)
 {
 	leave(c, c->dialer, false);
+}
+
+/* As handles tell where a listener is. */
+static void set_places(struct tcp_admission *a, unsigned node, unsigned port, unsigned rail)
+{
+	struct tcp_rail_handle h = { .family = AF_INET,
+		.addr = { 10, (uint8_t)node, (uint8_t)port, (uint8_t)rail },
+		.tcp_port = 1,
+		.udp_port = 1 };
+
+	dr_tcp_admission_self(a, &h);
+	h.addr[1] = !node;
+	dr_tcp_admission_peer(a, &h);
+}
+
+void sim_tcp_rail_init(struct sim_rail *r)
+{
+	uint64_t secret[2] = { dr_rng_u64(&r->w->rng), dr_rng_u64(&r->w->rng) };
+
+	_Static_assert(sizeof(secret) == DR_KEY_LEN, "two words make a key");
+	dr_tcp_admission_init(r->admission, r->token, (const uint8_t *)secret);
+	set_places(r->admission, r->node, r->port, r->base.index);
 }
 
 /* ---- bytes ---- */
@@ -154,30 +177,34 @@ void sim_tcp_connect(struct sim_path *p)
 	syn_send(c, p->node);
 }
 
-bool sim_tcp_item(struct sim_path *p, const struct sim_item *it)
+static void say_hello(struct sim_path *p)
 {
 	uint8_t hello[TCP_HELLO_LEN];
+
+	dr_tcp_hs_hello(&p->tcp, hello);
+	dr_tcp_hs_greeted(&p->tcp);
+	sim_hs_said(&p->w->link[p->conn->rail][p->node], p->conn->port, hello, sizeof(hello));
+	send_bytes(p->conn, p->node, hello, sizeof(hello));
+}
+
+bool sim_tcp_item(struct sim_path *p, const struct sim_item *it)
+{
 	struct dr_err e;
 	size_t used;
 
-	if (p->broken || p->fence != SIM_FENCE_NO)
+	if (p->broken || p->fence != SIM_FENCE_NO || it->kind == SIM_IT_CONNECTED)
 		return false;
-	if (it->kind == SIM_IT_CONNECTED) {
-		dr_tcp_hs_hello(&p->tcp, hello);
-		dr_tcp_hs_greeted(&p->tcp);
-		sim_hs_said(
-			&p->w->link[p->conn->rail][p->node], p->conn->port, hello, sizeof(hello));
-		send_bytes(p->conn, p->node, hello, sizeof(hello));
-		return false;
-	}
-	if (p->tcp.state != TCP_HS_GREETING)
+	if (p->tcp.state != TCP_HS_DIALLING && p->tcp.state != TCP_HS_GREETING)
 		return false;
 	int rc = dr_tcp_hs_bytes(&p->tcp, it->data, it->len, &used, &e);
 	if (rc < 0)
 		sim_path_broke(p, DR_SCOPE_PATH, rc);
-	if (rc > 0)
-		sim_path_up(p);
-	return rc > 0;
+	if (p->tcp.state == TCP_HS_CHALLENGED)
+		say_hello(p);
+	if (p->tcp.state != TCP_HS_UP)
+		return false;
+	sim_path_up(p);
+	return true;
 }
 
 /* ---- a rail ---- */
@@ -192,6 +219,9 @@ static void adopt(struct sim_path *p, struct sim_conn *c)
 {
 	uint8_t ok[TCP_HELLO_OK_LEN];
 
+	if (!c->known[c->dialer])
+		sim_violation(p->w, "rail %u admitted a stranger to channel %u path %u",
+			p->base.rail->index, p->par.channel, p->par.index);
 	sim_conn_join(c, p);
 	c->state = SIM_OPEN;
 	dr_tcp_hs_welcome(&p->tcp, ok);
@@ -238,8 +268,11 @@ static int obey(struct sim_rail *r, const struct tcp_verdict *v, struct dr_sink 
 	return 0;
 }
 
+static void stranger_challenged(struct dr_sim_world *w, const struct sim_event *ev);
+
 static void accept_conn(struct sim_rail *r, struct sim_conn *c)
 {
+	uint8_t challenge[TCP_CHALLENGE_LEN];
 	bool evicted;
 	unsigned slot = dr_tcp_admission_open(
 		r->admission, c->known[c->dialer], sim_now(r->w, r->node), &evicted);
@@ -251,6 +284,14 @@ static void accept_conn(struct sim_rail *r, struct sim_conn *c)
 	r->pending[slot] = c;
 	c->slot = slot + 1;
 	arm_deadline(r);
+	dr_tcp_admission_challenge(r->admission, slot, challenge);
+	if (c->known[c->dialer]) {
+		send_bytes(c, r->node, challenge, sizeof(challenge));
+	} else if (c->answers) {
+		memcpy(c->said, challenge, sizeof(challenge));
+		sim_conn_at(c, sim_link_delay(r->w, c->rail, r->node), stranger_challenged, r->node,
+			0, 0);
+	}
 }
 
 /* It is in the admission still. */
@@ -335,33 +376,51 @@ void sim_tcp_kill(struct dr_sim_world *w, unsigned node)
 
 /* ---- strangers ---- */
 
+static void leave_soon(struct sim_conn *c)
+{
+	if (c->leaves)
+		sim_conn_at(c, sim_exp(c->w, DR_NS_PER_MS), leave_arrive, c->dialer, 0, false);
+}
+
 /* Connected: it says what it has to say, and may leave. */
 static void stranger_connected(struct sim_conn *c)
 {
 	if (c->said_len > 0)
 		send_piece(c, c->dialer, c->said, c->said_len);
-	if (c->leaves)
-		sim_conn_at(c, sim_exp(c->w, DR_NS_PER_MS), leave_arrive, c->dialer, 0, false);
+	if (!c->answers)
+		leave_soon(c);
 }
 
-/* A HELLO that is told again now is outdated: the acceptor has had it, or a newer one. */
-static bool outdated(const struct sim_rail *r, const struct tcp_hello *h)
+/* It has the nonce, and not the token. */
+static void stranger_challenged(struct dr_sim_world *w, const struct sim_event *ev)
 {
-	const struct sim_path *p = sim_hs_newest(r, h->channel, h->index);
+	static const uint8_t secret[DR_KEY_LEN];
+	struct sim_conn *c = ev->obj;
+	uint8_t hello[TCP_HELLO_LEN];
+	struct tcp_admission other;
+	struct tcp_hs h;
+	size_t used;
 
-	return p &&
-	       (p->par.gen > h->gen || (p->par.gen == h->gen && p->tcp.state >= TCP_HS_ADMITTED));
+	if (c->state != SIM_PENDING || sim_link_dead(w, c->rail, ev->from))
+		return;
+	dr_tcp_admission_init(&other, c->answer_token, secret);
+	set_places(&other, c->dialer, c->port, c->rail);
+	dr_tcp_hs_init(&h, &other, &c->answer_id);
+	dr_tcp_hs_start(&h);
+	int rc = dr_tcp_hs_bytes(&h, c->said, TCP_CHALLENGE_LEN, &used, NULL);
+	dr_assert(rc == 1);
+	dr_tcp_hs_hello(&h, hello);
+	if (c->answer_len > 0)
+		send_piece(c, c->dialer, hello, c->answer_len);
+	leave_soon(c);
 }
 
-/* One that went over this rail before. */
+/* One that went over this rail before: of a path that is gone, that is there, or that waits for this very HELLO. */
 static bool say_again(struct dr_sim_world *w, struct sim_conn *c, struct dr_rng *g)
 {
 	const struct sim_said *s = sim_hs_recall(&w->link[c->rail][c->dialer], c->port, g);
-	const char *why;
-	struct tcp_hello h;
 
-	if (!s || dr_tcp_hello_parse(s->data, TCP_HELLO_LEN, &h, &why) ||
-		!outdated(sim_conn_rail(c, !c->dialer), &h))
+	if (!s)
 		return false;
 	memcpy(c->said, s->data, TCP_HELLO_LEN);
 	c->said_len = TCP_HELLO_LEN;
@@ -369,22 +428,23 @@ static bool say_again(struct dr_sim_world *w, struct sim_conn *c, struct dr_rng 
 }
 
 /* The HELLO of a path that is there, or of its successor, with another token. */
-static void say_wrong_token(struct sim_conn *c, struct dr_rng *g)
+static void answer_with_wrong_token(struct sim_conn *c, struct dr_rng *g)
 {
 	const struct sim_rail *r = sim_conn_rail(c, c->dialer);
 	const struct sim_path *p = sim_hs_any(r, g);
-	struct tcp_hello h = { .gen = 1 };
 
+	c->answer_id = (struct dr_path_ident){ .gen = 1, .connector = true };
 	if (p)
-		h = (struct tcp_hello){ .channel = p->par.channel,
+		c->answer_id = (struct dr_path_ident){ .channel = p->par.channel,
 			.gen = p->par.gen + (uint32_t)dr_rng_below(g, 2),
 			.index = (uint8_t)p->par.index,
-			.sender = p->par.sender };
+			.sender = p->par.sender,
+			.connector = true };
 	if (r)
-		memcpy(h.token, r->token, DR_TOKEN_LEN);
-	h.token[dr_rng_below(g, DR_TOKEN_LEN)] ^= (uint8_t)(1 + dr_rng_below(g, 255));
-	dr_tcp_hello_encode(&h, c->said);
-	c->said_len = TCP_HELLO_LEN;
+		memcpy(c->answer_token, r->token, DR_TOKEN_LEN);
+	c->answer_token[dr_rng_below(g, DR_TOKEN_LEN)] ^= (uint8_t)(1 + dr_rng_below(g, 255));
+	c->answers = true;
+	c->answer_len = TCP_HELLO_LEN;
 }
 
 bool sim_tcp_stranger(struct dr_sim_world *w, unsigned port, unsigned rail, unsigned to,
@@ -396,17 +456,17 @@ bool sim_tcp_stranger(struct dr_sim_world *w, unsigned port, unsigned rail, unsi
 	case DR_SIM_SILENT:
 		break;
 	case DR_SIM_GARBAGE:
-		c->said_len = 1 + (unsigned)dr_rng_below(g, sizeof(c->said));
+		c->said_len = 1 + (unsigned)dr_rng_below(g, DR_CTRL_MAX);
 		for (unsigned i = 0; i < c->said_len; i++)
 			c->said[i] = (uint8_t)dr_rng_u64(g);
 		break;
 	case DR_SIM_PARTIAL:
-		say_wrong_token(c, g);
-		c->said_len = (unsigned)dr_rng_below(g, TCP_HELLO_LEN);
+		answer_with_wrong_token(c, g);
+		c->answer_len = (unsigned)dr_rng_below(g, TCP_HELLO_LEN);
 		c->leaves = true;
 		break;
 	case DR_SIM_WRONG_TOKEN:
-		say_wrong_token(c, g);
+		answer_with_wrong_token(c, g);
 		break;
 	case DR_SIM_OLD_HELLO:
 		if (!say_again(w, c, g)) {

@@ -37,7 +37,7 @@ static int sim_listen(const struct dr_rail_params *p, struct dr_rail **out, stru
 	r->items.stirs = &r->stirred;
 	if (sim_is_stream(w)) {
 		r->admission = sim_alloc(sizeof(*r->admission));
-		dr_tcp_admission_init(r->admission, p->token);
+		sim_tcp_rail_init(r);
 	}
 	if (w->o.personality == DR_SIM_REMOTE_WRITE) {
 		r->greetings = sim_alloc(sizeof(*r->greetings));

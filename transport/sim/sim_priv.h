@@ -105,9 +105,14 @@ struct sim_conn {
 	struct sim_path *end[2];    /* by node; NULL: not there (yet, any more) */
 	struct dr_path_ident id[2]; /* of the paths that it joined, also of one that is gone */
 	bool known[2];		    /* there was one */
-	uint8_t said[40];	    /* by a stranger, to whom no path belongs */
+	uint8_t said[80];	    /* by a stranger, to whom no path belongs */
 	unsigned said_len;
-	bool leaves;   /* the stranger, at once */
+	/* The stranger answers the challenge, as this path, with another token. */
+	bool answers;
+	struct dr_path_ident answer_id;
+	uint8_t answer_token[DR_TOKEN_LEN];
+	unsigned answer_len; /* bytes of HELLO that it says */
+	bool leaves;	     /* the stranger, at once */
 	unsigned slot; /* PENDING: 1 + that in the admission; 0: the process does not know of it */
 	uint16_t
 		cut_after; /* stream: bytes of the handshake that still come through each way; UINT16_MAX: all */
@@ -455,6 +460,7 @@ bool sim_verbs_stranger(struct dr_sim_world *w, unsigned port, unsigned rail, un
 /* hs_tcp.c */
 bool sim_tcp_stranger(struct dr_sim_world *w, unsigned port, unsigned rail, unsigned to,
 	enum dr_sim_stranger what, struct dr_rng *g);
+void sim_tcp_rail_init(struct sim_rail *r);
 void sim_tcp_connect(struct sim_path *p);
 bool sim_tcp_item(struct sim_path *p, const struct sim_item *it);
 /* The same for a rail. Returns the number of events. */

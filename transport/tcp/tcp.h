@@ -265,6 +265,8 @@ void dr_tcp_fail_socket(struct tcp_path *p, int err, const char *doing);
 void dr_tcp_watch(struct tcp_path *p, uint32_t events);
 /* Hand an admitted connection to the waiting acceptor p, which owns fd from here on. */
 void dr_tcp_adopt(struct tcp_path *p, int fd);
+/* Connector: the challenge came. */
+void dr_tcp_say_hello(struct tcp_path *p);
 
 /* tcp_tx.c */
 int dr_tcp_tx_init(struct tcp_path *p);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Connections on their way in: accept, read what the admission wants, do what it decides (tcp_hs.c). Each
+ * Connections on their way in: accept, send the challenge, read what the admission wants, do what it decides (tcp_hs.c). Each
  * slot of the admission that is used has a socket here, and no other has. Log lines about rejected connections
  * are rate-limited. Once the peer is known, connections from other addresses get no slot: the peer's sockets are bound to
  * the address of its handle. When descriptors run out, accepting pauses; epoll would report the listener at once.
@@ -195,6 +195,7 @@ static void accept_one(
 	unsigned slot = dr_tcp_admission_open(
 		&r->admission, dr_same_host(from, &r->peer), now_ns, &evicted);
 	struct tcp_pending *c = &r->pending[slot];
+	uint8_t challenge[TCP_CHALLENGE_LEN];
 
 	if (evicted && !c->parked) /* else a peer that dials before its channels exist here */
 		warn_rejected(r, c, now_ns, "too many connections wait for admission");
@@ -208,7 +209,9 @@ static void accept_one(
 		close(take(r, c));
 		return;
 	}
-	read_hello(r, c, now_ns);
+	dr_tcp_admission_challenge(&r->admission, slot, challenge);
+	/* The first bytes of a connection always fit. One that has ended is read to its end, and dropped. */
+	(void)!send(fd, challenge, sizeof(challenge), MSG_NOSIGNAL);
 }
 
 static void watch_listener(struct tcp_rail *r, uint32_t events)

@@ -1,14 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Who may become a path. Anybody can connect to the listener; a connection becomes a path when its
- * first TCP_HELLO_LEN bytes are a HELLO with this session's token for an acceptor that waits.
+ * Who may become a path. Anybody can connect to the listener; a connection becomes a path when its first
+ * TCP_HELLO_LEN bytes are a HELLO that proves this session's token, for an acceptor that waits.
+ *
+ * Proofs are MACs (BLAKE2b of 128 bits) with keys that are derived from the token, one for each direction:
+ *	HELLO		over its other bytes, the nonce of CHALLENGE and the acceptor's rail handle
+ *	HELLO_OK	over its other bytes, the whole HELLO and the same
+ * Each connection has a nonce of each end. So a recorded message is of no use, nor is one that was made for another
+ * listener, for another path, or by the end that receives it.
+ *
+ * A nonce is SipHash-2-4 of 128 bits over a counter, keyed with a random secret of the rail end: nobody else can
+ * predict it, none occurs twice, and a flood of connections costs no system call for randomness.
  *
  *  1. An unidentified connection costs a slot for at most TCP_ADMIT_NS.
  *  2. When all slots are taken the oldest connection without a right HELLO goes first.
  *  3. For one (channel, index) one HELLO is parked at most: that of the highest gen.
  *  4. An acceptor gets a connection of its own channel, index, generation and direction only, and one only.
  *  5. A connector is up only when HELLO_OK names its own generation.
- *  6. HELLO and HELLO_OK come in any fragments; no byte behind them is touched.
+ *  6. CHALLENGE, HELLO and HELLO_OK come in any fragments; no byte behind them is touched.
+ *  7. What cannot become a HELLO, as its magic or version shows, is rejected at once.
  */
 #include "transport/tcp/tcp_hs.h"
 
@@ -17,6 +27,61 @@
 #include <errno.h>
 #include <sodium.h>
 #include <string.h>
+
+/* ---- proofs ---------------------------------------------------------------------------------- */
+
+_Static_assert((int)DR_KEY_LEN == (int)DR_TOKEN_LEN, "the token is a key");
+_Static_assert((int)TCP_NONCE_LEN == (int)crypto_shorthash_siphashx24_BYTES &&
+		       (int)DR_KEY_LEN == (int)crypto_shorthash_siphashx24_KEYBYTES,
+	"a nonce is a hash");
+
+static void make_nonce(struct tcp_admission *a, uint8_t out[TCP_NONCE_LEN])
+{
+	uint64_t n = a->nonces++;
+	int rc = crypto_shorthash_siphashx24(out, (const uint8_t *)&n, sizeof(n), a->nonce_key);
+
+	dr_assert(rc == 0);
+}
+
+static void begin_mac(crypto_generichash_state *s, const uint8_t key[DR_KEY_LEN])
+{
+	int rc = crypto_generichash_init(s, key, DR_KEY_LEN, DR_MAC_LEN);
+
+	dr_assert(rc == 0);
+}
+
+/* What both MACs cover at the end, whose length varies. */
+static void end_mac(crypto_generichash_state *s, const uint8_t challenge[TCP_NONCE_LEN],
+	const struct tcp_place *acceptor, uint8_t out[DR_MAC_LEN])
+{
+	crypto_generichash_update(s, challenge, TCP_NONCE_LEN);
+	crypto_generichash_update(s, acceptor->bytes, acceptor->len);
+	int rc = crypto_generichash_final(s, out, DR_MAC_LEN);
+	dr_assert(rc == 0);
+}
+
+static void hello_mac(const struct tcp_admission *a, const uint8_t hello[TCP_HELLO_LEN],
+	const uint8_t challenge[TCP_NONCE_LEN], const struct tcp_place *acceptor,
+	uint8_t out[DR_MAC_LEN])
+{
+	crypto_generichash_state s;
+
+	begin_mac(&s, a->hello_key);
+	crypto_generichash_update(&s, hello, TCP_HELLO_PLAIN);
+	end_mac(&s, challenge, acceptor, out);
+}
+
+static void ok_mac(const struct tcp_admission *a, const uint8_t ok[TCP_HELLO_OK_LEN],
+	const uint8_t hello[TCP_HELLO_LEN], const uint8_t challenge[TCP_NONCE_LEN],
+	const struct tcp_place *acceptor, uint8_t out[DR_MAC_LEN])
+{
+	crypto_generichash_state s;
+
+	begin_mac(&s, a->ok_key);
+	crypto_generichash_update(&s, ok, TCP_HELLO_OK_PLAIN);
+	crypto_generichash_update(&s, hello, TCP_HELLO_LEN);
+	end_mac(&s, challenge, acceptor, out);
+}
 
 /* ---- a path ---------------------------------------------------------------------------------- */
 
@@ -51,47 +116,77 @@ void dr_tcp_hs_start(struct tcp_hs *h)
 	h->state = h->id.connector ? TCP_HS_DIALLING : TCP_HS_WAITING;
 }
 
-void dr_tcp_hs_hello(const struct tcp_hs *h, uint8_t out[TCP_HELLO_LEN])
+/* The challenge came: HELLO is due. */
+static int challenged(struct tcp_hs *h, struct dr_err *e)
 {
 	struct tcp_hello hello = { .channel = h->id.channel,
 		.gen = h->id.gen,
 		.index = h->id.index,
 		.sender = h->id.sender };
+	const char *why = "?";
 
-	memcpy(hello.token, h->rail->token, DR_TOKEN_LEN);
-	dr_tcp_hello_encode(&hello, out);
+	if (dr_tcp_challenge_parse(h->in, TCP_CHALLENGE_LEN, h->challenge, &why))
+		return dr_err_set(
+			e, -EPROTO, "the listener is not that of a dualrail peer: %s", why);
+	make_nonce(h->rail, hello.nonce);
+	dr_tcp_hello_encode(&hello, h->hello);
+	hello_mac(h->rail, h->hello, h->challenge, &h->rail->peer, hello.mac);
+	dr_tcp_hello_encode(&hello, h->hello);
+	h->have = 0;
+	h->state = TCP_HS_CHALLENGED;
+	return 1;
 }
 
-void dr_tcp_hs_greeted(struct tcp_hs *h)
+static int accepted(struct tcp_hs *h, struct dr_err *e)
 {
-	dr_assert(h->state == TCP_HS_DIALLING);
-	h->state = TCP_HS_GREETING;
+	uint8_t want[DR_MAC_LEN];
+	struct tcp_hello_ok ok;
+	const char *why = "?";
+
+	if (dr_tcp_hello_ok_parse(h->in, TCP_HELLO_OK_LEN, &ok, &why))
+		return dr_err_set(e, -EPROTO, "the answer is not from a dualrail peer: %s", why);
+	ok_mac(h->rail, h->in, h->hello, h->challenge, &h->rail->peer, want);
+	if (sodium_memcmp(want, ok.mac, DR_MAC_LEN) != 0)
+		return dr_err_set(e, -EPROTO,
+			"the answer does not prove the token: it is not from the peer of this session");
+	if (ok.gen != h->id.gen)
+		return dr_err_set(
+			e, -EPROTO, "the peer accepted generation %u, not %u", ok.gen, h->id.gen);
+	h->state = TCP_HS_UP;
+	return 1;
 }
 
 int dr_tcp_hs_bytes(
 	struct tcp_hs *h, const uint8_t *data, size_t len, size_t *used, struct dr_err *e)
 {
-	const char *why = "?";
-	uint32_t gen;
+	bool dialling = h->state == TCP_HS_DIALLING;
+	size_t all = dialling ? TCP_CHALLENGE_LEN : TCP_HELLO_OK_LEN;
 
-	dr_assert(h->state == TCP_HS_GREETING);
-	*used = DR_MIN(len, sizeof(h->in) - h->have);
+	dr_assert(dialling || h->state == TCP_HS_GREETING);
+	*used = DR_MIN(len, all - h->have);
 	memcpy(h->in + h->have, data, *used);
 	h->have += (unsigned)*used;
-	if (h->have < sizeof(h->in))
+	if (h->have < all)
 		return 0;
-	if (dr_tcp_hello_ok_parse(h->in, sizeof(h->in), &gen, &why))
-		return dr_err_set(e, -EPROTO, "the answer is not from a dualrail peer: %s", why);
-	if (gen != h->id.gen)
-		return dr_err_set(
-			e, -EPROTO, "the peer accepted generation %u, not %u", gen, h->id.gen);
-	h->state = TCP_HS_UP;
-	return 1;
+	return dialling ? challenged(h, e) : accepted(h, e);
+}
+
+void dr_tcp_hs_hello(const struct tcp_hs *h, uint8_t out[TCP_HELLO_LEN])
+{
+	dr_assert(h->state == TCP_HS_CHALLENGED);
+	memcpy(out, h->hello, TCP_HELLO_LEN);
+}
+
+void dr_tcp_hs_greeted(struct tcp_hs *h)
+{
+	dr_assert(h->state == TCP_HS_CHALLENGED);
+	h->state = TCP_HS_GREETING;
 }
 
 void dr_tcp_hs_welcome(const struct tcp_hs *h, uint8_t out[TCP_HELLO_OK_LEN])
 {
-	dr_tcp_hello_ok_encode(h->id.gen, out);
+	dr_assert(h->state == TCP_HS_ADMITTED);
+	memcpy(out, h->ok, TCP_HELLO_OK_LEN);
 }
 
 void dr_tcp_hs_admitted(struct tcp_hs *h)
@@ -102,10 +197,31 @@ void dr_tcp_hs_admitted(struct tcp_hs *h)
 
 /* ---- a rail ---------------------------------------------------------------------------------- */
 
-void dr_tcp_admission_init(struct tcp_admission *a, const uint8_t token[DR_TOKEN_LEN])
+void dr_tcp_admission_init(struct tcp_admission *a, const uint8_t token[DR_TOKEN_LEN],
+	const uint8_t secret[DR_KEY_LEN])
 {
 	memset(a, 0, sizeof(*a));
-	memcpy(a->token, token, DR_TOKEN_LEN);
+	dr_key_derive(token, DR_KEY_TCP_HELLO, a->hello_key);
+	dr_key_derive(token, DR_KEY_TCP_HELLO_OK, a->ok_key);
+	memcpy(a->nonce_key, secret, DR_KEY_LEN);
+}
+
+static void set_place(struct tcp_place *p, const struct tcp_rail_handle *h)
+{
+	int len = dr_tcp_rail_handle_encode(h, p->bytes, sizeof(p->bytes));
+
+	dr_assert(len > 0);
+	p->len = (unsigned)len;
+}
+
+void dr_tcp_admission_self(struct tcp_admission *a, const struct tcp_rail_handle *h)
+{
+	set_place(&a->self, h);
+}
+
+void dr_tcp_admission_peer(struct tcp_admission *a, const struct tcp_rail_handle *h)
+{
+	set_place(&a->peer, h);
 }
 
 void dr_tcp_admission_free(struct tcp_admission *a, unsigned slot)
@@ -150,7 +266,14 @@ unsigned dr_tcp_admission_open(struct tcp_admission *a, bool of_peer, int64_t no
 		.of_peer = of_peer,
 		.deadline_ns = now_ns + TCP_ADMIT_NS,
 		.order = a->arrivals++ };
+	make_nonce(a, a->slot[at].nonce);
 	return at;
+}
+
+void dr_tcp_admission_challenge(
+	const struct tcp_admission *a, unsigned slot, uint8_t out[TCP_CHALLENGE_LEN])
+{
+	dr_tcp_challenge_encode(a->slot[slot].nonce, out);
 }
 
 static bool fits(const struct tcp_hs *p, const struct tcp_hello *h)
@@ -203,8 +326,13 @@ static struct tcp_verdict park(struct tcp_admission *a, unsigned slot, int64_t n
 static struct tcp_verdict admit(struct tcp_admission *a, unsigned slot, struct tcp_hs *to)
 {
 	struct tcp_verdict v = decide(a, slot, TCP_ADMIT, NULL);
+	const struct tcp_slot *s = &a->slot[slot];
+	struct tcp_hello_ok ok = { .gen = to->id.gen };
 
 	dr_assert(to->state == TCP_HS_WAITING);
+	dr_tcp_hello_ok_encode(&ok, to->ok);
+	ok_mac(a, to->ok, s->buf, s->nonce, &a->self, ok.mac);
+	dr_tcp_hello_ok_encode(&ok, to->ok);
 	to->state = TCP_HS_ADMITTED;
 	v.to = to;
 	return v;
@@ -213,13 +341,16 @@ static struct tcp_verdict admit(struct tcp_admission *a, unsigned slot, struct t
 static struct tcp_verdict judge(struct tcp_admission *a, unsigned slot, int64_t now_ns)
 {
 	struct tcp_slot *s = &a->slot[slot];
+	uint8_t want[DR_MAC_LEN];
 	const char *why = "?";
 	bool stale;
 
 	if (dr_tcp_hello_parse(s->buf, sizeof(s->buf), &s->hello, &why))
 		return decide(a, slot, TCP_REJECT, why);
-	if (sodium_memcmp(s->hello.token, a->token, DR_TOKEN_LEN) != 0)
-		return decide(a, slot, TCP_REJECT, "wrong token (it belongs to another session)");
+	hello_mac(a, s->buf, s->nonce, &a->self, want);
+	if (sodium_memcmp(want, s->hello.mac, DR_MAC_LEN) != 0)
+		return decide(a, slot, TCP_REJECT,
+			"wrong proof of the token (of another session, or recorded)");
 	struct tcp_hs *to = find_acceptor(a, &s->hello, &stale);
 	if (to)
 		return admit(a, slot, to);
@@ -238,6 +369,7 @@ struct tcp_verdict dr_tcp_admission_bytes(
 	struct tcp_admission *a, unsigned slot, const uint8_t *data, size_t len, int64_t now_ns)
 {
 	struct tcp_slot *s = &a->slot[slot];
+	const char *why = "?";
 
 	dr_assert(s->used && len <= dr_tcp_admission_want(a, slot));
 	if (s->parked)
@@ -249,6 +381,8 @@ struct tcp_verdict dr_tcp_admission_bytes(
 		return decide(a, slot, TCP_REJECT, "it closed before it said who it is");
 	memcpy(s->buf + s->have, data, len);
 	s->have += (unsigned)len;
+	if (dr_tcp_hello_begins(s->buf, s->have, &why))
+		return decide(a, slot, TCP_REJECT, why);
 	return s->have == sizeof(s->buf) ? judge(a, slot, now_ns) : decide(a, slot, TCP_KEEP, NULL);
 }
 

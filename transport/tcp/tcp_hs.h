@@ -9,7 +9,7 @@
  * The handshake of the TCP kind, sans-IO: bytes and times come in, what is to be done goes out. The TCP kind
  * runs it over sockets, the simulated kind over its streams (the only other folder that may include this).
  *
- *	connector	NEW -> DIALLING -> GREETING (HELLO sent) -> UP (HELLO_OK came)
+ *	connector	NEW -> DIALLING -> CHALLENGED (HELLO is due) -> GREETING (HELLO sent) -> UP (HELLO_OK came)
  *	acceptor	NEW -> WAITING -> ADMITTED (HELLO_OK is to be sent) -> UP
  *
  * Two objects: the handshake of a path (tcp_hs), and a rail's admission (tcp_admission), where connections
@@ -26,9 +26,10 @@ enum {
 
 enum tcp_hs_state {
 	TCP_HS_NEW,
-	TCP_HS_WAITING,	 /* acceptor: no HELLO for this path yet */
-	TCP_HS_DIALLING, /* connector: the connection is not there; HELLO is due when it is */
-	TCP_HS_GREETING, /* connector: HELLO sent, HELLO_OK not here */
+	TCP_HS_WAITING,	   /* acceptor: no HELLO for this path yet */
+	TCP_HS_DIALLING,   /* connector: no challenge came */
+	TCP_HS_CHALLENGED, /* connector: HELLO is due */
+	TCP_HS_GREETING,   /* connector: HELLO sent, HELLO_OK not here */
 	TCP_HS_ADMITTED, /* acceptor: has a connection; HELLO_OK is the first that goes out on it */
 	TCP_HS_UP,
 	TCP_HS_ENDED, /* the path failed or was fenced */
@@ -40,8 +41,11 @@ struct tcp_hs {
 	struct tcp_admission *rail;
 	struct dr_path_ident id;
 	enum tcp_hs_state state;
-	unsigned have; /* bytes of HELLO_OK that came */
+	unsigned have; /* bytes of CHALLENGE or HELLO_OK that came */
 	uint8_t in[TCP_HELLO_OK_LEN];
+	uint8_t challenge[TCP_NONCE_LEN]; /* connector */
+	uint8_t hello[TCP_HELLO_LEN];	  /* connector, from CHALLENGED on */
+	uint8_t ok[TCP_HELLO_OK_LEN];	  /* acceptor, from ADMITTED on */
 };
 
 /* From init to fini the generation counts as known: an older HELLO, or the same again, is outdated. */
@@ -52,15 +56,16 @@ void dr_tcp_hs_end(struct tcp_hs *h);
 
 /* Connector: dial now; or acceptor: wait, and claim (below) what is parked. */
 void dr_tcp_hs_start(struct tcp_hs *h);
-/* Connector in DIALLING: the bytes to send first; greeted: all of them are with the kernel. */
-void dr_tcp_hs_hello(const struct tcp_hs *h, uint8_t out[TCP_HELLO_LEN]);
-void dr_tcp_hs_greeted(struct tcp_hs *h);
 /*
- * Connector in GREETING: bytes of the peer, in any fragments; *used of them belong to the handshake. 1: UP;
- * 0: more are needed; -EPROTO and the reason: this peer cannot be talked to.
+ * Connector in DIALLING or GREETING: bytes of the peer, in any fragments; *used of them belong to the message that is
+ * awaited. 1: it is whole, so that the state is CHALLENGED or UP; 0: more are needed; -EPROTO and the reason: this
+ * peer cannot be talked to.
  */
 int dr_tcp_hs_bytes(
 	struct tcp_hs *h, const uint8_t *data, size_t len, size_t *used, struct dr_err *e);
+/* Connector in CHALLENGED: the bytes to send; greeted: all of them are with the kernel. */
+void dr_tcp_hs_hello(const struct tcp_hs *h, uint8_t out[TCP_HELLO_LEN]);
+void dr_tcp_hs_greeted(struct tcp_hs *h);
 /* Acceptor in ADMITTED: what goes out first, and then, when that is with the kernel, UP. */
 void dr_tcp_hs_welcome(const struct tcp_hs *h, uint8_t out[TCP_HELLO_OK_LEN]);
 void dr_tcp_hs_admitted(struct tcp_hs *h);
@@ -77,11 +82,20 @@ struct tcp_slot {
 	uint64_t order;	     /* of arrival, to drop the oldest */
 	struct tcp_hello hello;
 	uint8_t buf[TCP_HELLO_LEN];
+	uint8_t nonce[TCP_NONCE_LEN]; /* of its challenge */
+};
+
+/* A listener, by the bytes of its rail handle. */
+struct tcp_place {
+	uint8_t bytes[32];
+	unsigned len;
 };
 
 struct tcp_admission {
-	uint8_t token[DR_TOKEN_LEN];
-	struct tcp_hs *acceptors; /* from init to fini */
+	uint8_t hello_key[DR_KEY_LEN], ok_key[DR_KEY_LEN], nonce_key[DR_KEY_LEN];
+	uint64_t nonces;	     /* made so far */
+	struct tcp_place self, peer; /* the listeners of both ends of the rail */
+	struct tcp_hs *acceptors;    /* from init to fini */
 	struct tcp_slot slot[TCP_PENDING_MAX];
 	unsigned n; /* used */
 	uint64_t arrivals;
@@ -104,10 +118,18 @@ struct tcp_verdict {
 	struct tcp_hello who; /* when its HELLO was understood */
 };
 
-void dr_tcp_admission_init(struct tcp_admission *a, const uint8_t token[DR_TOKEN_LEN]);
+/* secret: random, of this rail end alone; the nonces are made from it. */
+void dr_tcp_admission_init(struct tcp_admission *a, const uint8_t token[DR_TOKEN_LEN],
+	const uint8_t secret[DR_KEY_LEN]);
+/* Handles as the ends exchange them: before the first connection comes, and before the first path dials. */
+void dr_tcp_admission_self(struct tcp_admission *a, const struct tcp_rail_handle *h);
+void dr_tcp_admission_peer(struct tcp_admission *a, const struct tcp_rail_handle *h);
 /* A connection came: its slot. *evicted: whoever had it is to be closed first, for want of slots. */
 unsigned dr_tcp_admission_open(
 	struct tcp_admission *a, bool of_peer, int64_t now_ns, bool *evicted);
+/* The first bytes to send on it. */
+void dr_tcp_admission_challenge(
+	const struct tcp_admission *a, unsigned slot, uint8_t out[TCP_CHALLENGE_LEN]);
 /* The slot is free: its connection went for a reason of the owner's. */
 void dr_tcp_admission_free(struct tcp_admission *a, unsigned slot);
 /* Read so many bytes of this connection at most: what is behind HELLO is the path's. */

@@ -291,7 +291,7 @@ static void dial(struct tcp_path *p)
 		dr_tcp_fail_socket(p, -errno, doing);
 		return;
 	}
-	dr_tcp_watch(p, EPOLLIN | EPOLLOUT);
+	dr_tcp_watch(p, EPOLLIN); /* the peer speaks first */
 }
 
 static int path_connect(
@@ -333,26 +333,19 @@ void dr_tcp_adopt(struct tcp_path *p, int fd)
 	dr_path_wake(&p->base);
 }
 
-static void say_hello(struct tcp_path *p)
+void dr_tcp_say_hello(struct tcp_path *p)
 {
-	char doing[160], to[TCP_NAME_LEN];
 	uint8_t hello[TCP_HELLO_LEN];
 
 	dr_tcp_hs_hello(&p->hs, hello);
 	p->base.st.syscalls++;
-	/* While the kernel connects this is EAGAIN; when connecting failed, the reason. */
 	ssize_t n = send(p->base.po.fd, hello, sizeof(hello), MSG_NOSIGNAL);
-	if (n < 0 && (errno == EAGAIN || errno == EINTR))
-		return;
-	if (n != (ssize_t)sizeof(hello)) {
-		dr_tcp_addr_format(&tcp_path_rail(p)->peer, to);
-		snprintf(doing, sizeof(doing), "cannot connect to %s", to);
-		dr_tcp_fail_socket(p, n < 0 ? -errno : -EIO, doing);
+	if (n != (ssize_t)sizeof(hello)) { /* the first bytes of a connection always fit */
+		dr_tcp_fail_socket(p, n < 0 ? -errno : -EIO, "cannot answer the peer's challenge");
 		return;
 	}
 	p->base.st.tx_wire += sizeof(hello); /* but not tx_last_ns: see path.h */
 	dr_tcp_hs_greeted(&p->hs);
-	dr_tcp_watch(p, EPOLLIN);
 }
 
 /* ---- progress --------------------------------------------------------------------------------- */
@@ -368,8 +361,6 @@ static void do_opening(struct tcp_path *p)
 
 	switch (p->hs.state) {
 	case TCP_HS_DIALLING:
-		say_hello(p);
-		break;
 	case TCP_HS_GREETING:
 		dr_tcp_rx_pull(p);
 		break;

@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/rng.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -120,6 +121,42 @@ static void allow_stamps(struct tcp_rail *r)
 			dr_errno_name(-errno));
 }
 
+static uint16_t local_port(int fd)
+{
+	struct sockaddr_storage sa;
+	socklen_t len = sizeof(sa);
+
+	if (getsockname(fd, (struct sockaddr *)&sa, &len) < 0)
+		return 0;
+	return ntohs(sa.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&sa)->sin6_port
+					      : ((struct sockaddr_in *)&sa)->sin_port);
+}
+
+static struct tcp_rail_handle own_handle(const struct tcp_rail *r)
+{
+	struct tcp_rail_handle h = { .family = r->par.local.ss_family };
+
+	h.tcp_port = local_port(r->listener.fd);
+	h.udp_port = local_port(r->udp.fd);
+	if (h.family == AF_INET6)
+		memcpy(h.addr, &((const struct sockaddr_in6 *)&r->par.local)->sin6_addr, 16);
+	else
+		memcpy(h.addr, &((const struct sockaddr_in *)&r->par.local)->sin_addr, 4);
+	return h;
+}
+
+static int init_admission(struct tcp_rail *r, struct dr_err *e)
+{
+	uint8_t secret[DR_KEY_LEN];
+	int err = dr_random_bytes(secret, sizeof(secret));
+
+	if (err)
+		return dr_err_set(e, err, "rail %u: no random bytes from the kernel: %s",
+			r->base.index, dr_errno_name(err));
+	dr_tcp_admission_init(&r->admission, r->par.token, secret);
+	return 0;
+}
+
 int dr_tcp_listen(const struct dr_rail_params *p, struct dr_rail **out, struct dr_err *e)
 {
 	int err = check_params(p, e);
@@ -139,9 +176,10 @@ int dr_tcp_listen(const struct dr_rail_params *p, struct dr_rail **out, struct d
 	r->scope_id = find_scope(r);
 	r->listener = (struct dr_pollable){ .fd = -1, .ready = listener_ready };
 	r->udp = (struct dr_pollable){ .fd = -1, .ready = udp_ready };
-	dr_tcp_admission_init(&r->admission, p->token);
 	dr_tcp_admit_init(r);
-	err = open_in_range(r, SOCK_STREAM, &r->listener, e);
+	err = init_admission(r, e);
+	if (!err)
+		err = open_in_range(r, SOCK_STREAM, &r->listener, e);
 	if (!err)
 		err = open_in_range(r, SOCK_DGRAM, &r->udp, e);
 	if (!err)
@@ -157,35 +195,18 @@ int dr_tcp_listen(const struct dr_rail_params *p, struct dr_rail **out, struct d
 		dr_free(r);
 		return err;
 	}
+	const struct tcp_rail_handle self = own_handle(r);
+	dr_tcp_admission_self(&r->admission, &self);
 	*out = &r->base;
 	return 0;
-}
-
-static uint16_t local_port(int fd)
-{
-	struct sockaddr_storage sa;
-	socklen_t len = sizeof(sa);
-
-	if (getsockname(fd, (struct sockaddr *)&sa, &len) < 0)
-		return 0;
-	return ntohs(sa.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&sa)->sin6_port
-					      : ((struct sockaddr_in *)&sa)->sin_port);
 }
 
 int dr_tcp_rail_handle(struct dr_rail *br, void *buf, size_t cap)
 {
 	struct tcp_rail *r = tcp_rail(br);
-	struct tcp_rail_handle h = { .family = r->par.local.ss_family };
+	const struct tcp_rail_handle h = own_handle(r);
 
-	if (r->closed)
-		return -EBADF;
-	h.tcp_port = local_port(r->listener.fd);
-	h.udp_port = local_port(r->udp.fd);
-	if (h.family == AF_INET6)
-		memcpy(h.addr, &((struct sockaddr_in6 *)&r->par.local)->sin6_addr, 16);
-	else
-		memcpy(h.addr, &((struct sockaddr_in *)&r->par.local)->sin_addr, 4);
-	return dr_tcp_rail_handle_encode(&h, buf, cap);
+	return r->closed ? -EBADF : dr_tcp_rail_handle_encode(&h, buf, cap);
 }
 
 static struct sockaddr_storage to_sockaddr(
@@ -250,6 +271,7 @@ int dr_tcp_rail_peer(struct dr_rail *br, const void *handle, size_t len, struct 
 	r->peer = to_sockaddr(r, &h, h.tcp_port);
 	r->udp_peer = to_sockaddr(r, &h, h.udp_port);
 	r->has_peer = true;
+	dr_tcp_admission_peer(&r->admission, &h);
 	err = udp_connect(r);
 	if (no_route(err)) {
 		dr_warn("tcp",

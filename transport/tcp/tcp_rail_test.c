@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "transport/tcp/testkit.h"
 
+#include "base/rng.h"
+
 #include <fcntl.h>
 #include <sched.h>
 #include <stdio.h>
@@ -89,41 +91,51 @@ static int stranger(struct kit *k)
 	return fd;
 }
 
-static struct tcp_hello hello(struct kit *k, uint32_t gen)
+/* Reads the listener's challenge on fd, and answers as path 1 of channel 7; wrong: with another token. */
+static void say(struct kit *k, int fd, uint32_t gen, bool wrong)
 {
-	struct tcp_hello h = { .channel = 7, .index = 1, .gen = gen, .sender = true };
+	struct dr_path_ident id = {
+		.channel = 7, .index = 1, .gen = gen, .sender = true, .connector = true
+	};
+	uint8_t token[DR_TOKEN_LEN], secret[DR_KEY_LEN], in[TCP_CHALLENGE_LEN], out[TCP_HELLO_LEN];
+	struct tcp_admission a;
+	struct tcp_hs h;
+	size_t used;
 
-	memcpy(h.token, tcp_rail(k->rail[1])->par.token, DR_TOKEN_LEN);
-	return h;
-}
-
-static void say(int fd, const struct tcp_hello *h)
-{
-	uint8_t buf[TCP_HELLO_LEN];
-
-	dr_tcp_hello_encode(h, buf);
-	assert_int_equal(send(fd, buf, sizeof(buf), MSG_NOSIGNAL), sizeof(buf));
+	memcpy(token, k->token, sizeof(token));
+	token[15] ^= wrong;
+	assert_int_equal(dr_random_bytes(secret, sizeof(secret)), 0);
+	dr_tcp_admission_init(&a, token, secret);
+	a.peer = tcp_rail(k->rail[1])->admission.self;
+	dr_tcp_hs_init(&h, &a, &id);
+	dr_tcp_hs_start(&h);
+	kit_until(k, recv(fd, in, sizeof(in), MSG_PEEK | MSG_DONTWAIT) == sizeof(in));
+	assert_int_equal(recv(fd, in, sizeof(in), 0), sizeof(in));
+	assert_int_equal(dr_tcp_hs_bytes(&h, in, sizeof(in), &used, NULL), 1);
+	dr_tcp_hs_hello(&h, out);
+	assert_int_equal(send(fd, out, sizeof(out), MSG_NOSIGNAL), sizeof(out));
 }
 
 /* The listener hung up on fd. */
 static bool hung_up(int fd)
 {
-	char c;
+	char c[TCP_CHALLENGE_LEN];
+	ssize_t n;
 
-	return recv(fd, &c, 1, MSG_DONTWAIT) == 0 || (errno != EAGAIN && errno != EWOULDBLOCK);
+	while ((n = recv(fd, c, sizeof(c), MSG_DONTWAIT)) > 0)
+		;
+	return n == 0 || (errno != EAGAIN && errno != EWOULDBLOCK);
 }
 
 static void strangers_are_turned_away_and_the_path_lives(void **state)
 {
 	struct kit *k = *state;
-	struct tcp_hello h = hello(k, 2);
 	int wrong, garbage, closer, half, late;
 	char junk[100];
 
 	kit_up(k);
 	wrong = stranger(k);
-	h.token[15] ^= 1;
-	say(wrong, &h);
+	say(k, wrong, 2, true);
 	garbage = stranger(k);
 	memset(junk, 'G', sizeof(junk));
 	assert_int_equal(send(garbage, junk, sizeof(junk), MSG_NOSIGNAL), sizeof(junk));
@@ -248,32 +260,27 @@ static void who_comes_early_is_announced_parked_and_adopted(void **state)
 static void generations_must_agree(void **state)
 {
 	struct kit *k = *state;
-	struct tcp_hello h = hello(k, 4);
 	int four, six, five, six_again;
 
 	kit_create(k, 1, 5);
 	kit_connect(k, 1);
 	four = stranger(k);
-	say(four, &h); /* outdated: dropped */
+	say(k, four, 4, false); /* outdated: dropped */
 	kit_until(k, hung_up(four));
 	six = stranger(k);
-	h.gen = 6;
-	say(six, &h); /* newer than the path that waits: parked */
+	say(k, six, 6, false); /* newer than the path that waits: parked */
 	kit_until(k, k->rail_sink[1].count[DR_EV_INCOMING] == 1);
 	five = stranger(k);
-	h.gen = 5;
-	say(five, &h); /* the one that is waited for */
+	say(k, five, 5, false); /* the one that is waited for */
 	kit_until(k, k->sink[1].count[DR_EV_READY]);
 	assert_false(hung_up(six));
 	six_again = stranger(k);
-	h.gen = 7;
-	say(six_again, &h); /* takes the place of 6 */
+	say(k, six_again, 7, false); /* takes the place of 6 */
 	kit_until(k, k->rail_sink[1].count[DR_EV_INCOMING] == 2);
 	kit_until(k, hung_up(six));
-	h.gen = 6;
 	close(six);
 	six = stranger(k);
-	say(six, &h);
+	say(k, six, 6, false);
 	kit_until(k, hung_up(six));
 	assert_false(hung_up(six_again));
 	assert_int_equal(warnings, 0);
@@ -291,15 +298,14 @@ static void generations_must_agree(void **state)
 static void a_parked_connection_goes_when_it_closes_or_is_late(void **state)
 {
 	struct kit *k = *state;
-	struct tcp_hello h = hello(k, 1);
 	int fd = stranger(k), other;
 
-	say(fd, &h);
+	say(k, fd, 1, false);
 	kit_until(k, k->rail_sink[1].count[DR_EV_INCOMING] == 1);
 	close(fd);
 	kit_until(k, tcp_rail(k->rail[1])->admission.n == 0);
 	fd = stranger(k);
-	say(fd, &h);
+	say(k, fd, 1, false);
 	kit_until(k, k->rail_sink[1].count[DR_EV_INCOMING] == 2);
 	k->ahead_ns = TCP_ADMIT_NS;
 	other = stranger(k);
@@ -307,6 +313,36 @@ static void a_parked_connection_goes_when_it_closes_or_is_late(void **state)
 	assert_int_equal(warnings, 0);
 	close(fd);
 	close(other);
+}
+
+/* Challenges the connection as the peer's rail end would, and admits what comes; wrong: with another token, which
+ * is not compared. */
+static void admit(struct kit *k, int fd, bool wrong)
+{
+	struct dr_path_ident id = { .channel = 7, .index = 1, .gen = 5 };
+	uint8_t token[DR_TOKEN_LEN], secret[DR_KEY_LEN] = { 0 };
+	uint8_t out[TCP_CHALLENGE_LEN], in[TCP_HELLO_LEN], ok[TCP_HELLO_OK_LEN];
+	struct tcp_admission a;
+	struct tcp_hs h;
+	bool evicted;
+
+	dr_tcp_admission_init(&a, k->token, secret);
+	a.self = tcp_rail(k->rail[0])->admission.peer;
+	if (wrong) {
+		memcpy(token, k->token, sizeof(token));
+		token[0] ^= 1;
+		dr_key_derive(token, DR_KEY_TCP_HELLO_OK, a.ok_key);
+	}
+	dr_tcp_hs_init(&h, &a, &id);
+	dr_tcp_hs_start(&h);
+	unsigned slot = dr_tcp_admission_open(&a, true, 0, &evicted);
+	dr_tcp_admission_challenge(&a, slot, out);
+	assert_int_equal(send(fd, out, sizeof(out), MSG_NOSIGNAL), sizeof(out));
+	kit_until(k, recv(fd, in, sizeof(in), MSG_PEEK | MSG_DONTWAIT) == sizeof(in));
+	struct tcp_verdict v = dr_tcp_admission_bytes(&a, slot, in, sizeof(in), 0);
+	assert_int_equal(v.what, TCP_ADMIT);
+	dr_tcp_hs_welcome(&h, ok);
+	assert_int_equal(send(fd, ok, sizeof(ok), MSG_NOSIGNAL), sizeof(ok));
 }
 
 static void the_connector_refuses_what_is_no_listener_of_ours(void **state)
@@ -330,18 +366,15 @@ static void the_connector_refuses_what_is_no_listener_of_ours(void **state)
 	kit_destroy(k, 0);
 	close(peer);
 
-	for (uint32_t gen = 4; gen <= 6; gen++) { /* one that admits another generation */
-		uint8_t ok[TCP_HELLO_OK_LEN];
-
+	for (unsigned wrong = 0; wrong < 2; wrong++) { /* one with the token, and one without */
 		kit_forget(&k->sink[0]);
 		kit_create(k, 0, 5);
 		kit_connect(k, 0);
 		kit_step(k);
 		peer = accept(fd, NULL, NULL);
-		dr_tcp_hello_ok_encode(gen, ok);
-		assert_int_equal(send(peer, ok, sizeof(ok), MSG_NOSIGNAL), sizeof(ok));
+		admit(k, peer, wrong);
 		kit_until(k, k->sink[0].count[DR_EV_FAILED] + k->sink[0].count[DR_EV_READY]);
-		assert_int_equal(k->sink[0].count[DR_EV_READY], gen == 5);
+		assert_int_equal(k->sink[0].count[DR_EV_READY], !wrong);
 		kit_destroy(k, 0);
 		close(peer);
 	}
@@ -399,10 +432,8 @@ static void without_key_datagrams_wait_for_a_connection(void **state)
 	dr_tcp_ops.rail_padded(k->rail[1], "beat", 4, 1400);
 	assert_int_equal(sent_to(k, 0, 10), 0);
 
-	struct tcp_hello h = hello(k, 2);
 	int fd = stranger(k);
-	h.token[15] ^= 1;
-	say(fd, &h);
+	say(k, fd, 2, true);
 	kit_until(k, hung_up(fd));
 	close(fd);
 	assert_int_equal(sent_to(k, 0, 10), 0);

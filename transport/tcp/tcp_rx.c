@@ -21,6 +21,7 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/uio.h>
 
@@ -273,7 +274,7 @@ static bool next_frame(struct tcp_path *p)
 	return true;
 }
 
-/* Connector: the acceptor's word comes before any frame. */
+/* Connector: the challenge, and then the acceptor's word, come before any frame. */
 static void admission(struct tcp_path *p)
 {
 	struct dr_event ev = { .kind = DR_EV_READY };
@@ -287,16 +288,25 @@ static void admission(struct tcp_path *p)
 		dr_tcp_fail(p, DR_SCOPE_PATH, rc, "%s", e.text);
 	if (rc <= 0)
 		return;
+	if (p->hs.state == TCP_HS_CHALLENGED) {
+		dr_tcp_say_hello(p);
+		return;
+	}
 	p->state = TCP_UP;
 	dr_tcp_known_add(tcp_path_rail(p), p->base.po.fd);
 	dr_path_emit(&p->base, &ev);
+}
+
+static bool is_coming_up(const struct tcp_path *p)
+{
+	return p->hs.state == TCP_HS_DIALLING || p->hs.state == TCP_HS_GREETING;
 }
 
 static void consume(struct tcp_path *p)
 {
 	struct tcp_rx *x = &p->rx;
 
-	if (p->hs.state == TCP_HS_GREETING)
+	while (is_coming_up(p) && x->at < x->end)
 		admission(p);
 	while (p->state == TCP_UP && x->at < x->end) {
 		if (x->left > 0)
@@ -313,13 +323,24 @@ static void consume(struct tcp_path *p)
 
 /* ---- the socket ------------------------------------------------------------------------------- */
 
+static void cannot_connect(struct tcp_path *p, int err)
+{
+	char doing[160], to[TCP_NAME_LEN];
+
+	dr_tcp_addr_format(&tcp_path_rail(p)->peer, to);
+	snprintf(doing, sizeof(doing), "cannot connect to %s", to);
+	dr_tcp_fail_socket(p, err, doing);
+}
+
 static void gone(struct tcp_path *p, int err)
 {
 	if (err == 0 && p->tx.err)
 		err = p->tx.err;
 	if (err == 0)
 		dr_tcp_fail(p, DR_SCOPE_PATH, -ECONNRESET, "the peer closed the connection%s",
-			p->hs.state == TCP_HS_GREETING ? " before it accepted this end" : "");
+			is_coming_up(p) ? " before it accepted this end" : "");
+	else if (p->hs.state == TCP_HS_DIALLING)
+		cannot_connect(p, err);
 	else
 		dr_tcp_fail_socket(p, err, "the connection broke");
 }
@@ -402,7 +423,7 @@ void dr_tcp_rx_pull(struct tcp_path *p)
 	bool full = true;
 
 	for (int calls = 0; calls < READ_CALLS && total < READ_BYTES; calls++) {
-		if (p->state != TCP_UP && p->hs.state != TCP_HS_GREETING)
+		if (p->state != TCP_UP && !is_coming_up(p))
 			return;
 		/* A refused send: read to the very end, which then says FAILED. */
 		if (!full && !p->tx.err)

@@ -76,7 +76,7 @@ static int set_congestion_control(const struct tcp_rail *r, int fd, int type, st
 	int err = -errno;
 	return dr_err_set(e, err, "rail %u: --cc %s: %s; %s", r->base.index, cc, dr_errno_name(err),
 		err == -EPERM
-			? "it is not among net.ipv4.tcp_allowed_congestion_control, so it needs CAP_NET_ADMIN"
+			? "it is not among net.ipv4.tcp_allowed_congestion_control; add it there with sysctl"
 			: "`sysctl net.ipv4.tcp_available_congestion_control` lists those of this kernel");
 }
 

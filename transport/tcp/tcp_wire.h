@@ -2,39 +2,57 @@
 #ifndef DR_TRANSPORT_TCP_WIRE_H
 #define DR_TRANSPORT_TCP_WIRE_H
 
-#include "base/defs.h"
+#include "base/key.h"
 #include "transport/path_base.h"
 
 /*
  * The bytes of the TCP kind, all big endian; sans-IO. A connection:
  *
- *   connector -> acceptor   HELLO     magic, version, index, flags, token, channel, gen
- *   acceptor -> connector   HELLO_OK  magic, version, 0, gen
+ *   acceptor -> connector   CHALLENGE magic, version, 0, nonce
+ *   connector -> acceptor   HELLO     magic, version, index, flags, channel, gen, nonce, MAC
+ *   acceptor -> connector   HELLO_OK  magic, version, 0, gen, MAC
  *   then both ways          frames    a header of TCP_FRAME_HDR bytes and `len` bytes of payload
+ *
+ * tcp_hs.c states what the MACs cover.
  *
  * Parsers accept any bytes: 0, or -EPROTO and the reason in *why.
  */
 enum {
-	TCP_WIRE_VERSION = 2,
-	TCP_HELLO_LEN = 32,
-	TCP_HELLO_OK_LEN = 12,
+	TCP_WIRE_VERSION = 3,
+	TCP_NONCE_LEN = 16,
+	TCP_CHALLENGE_LEN = 8 + TCP_NONCE_LEN,
+	TCP_HELLO_PLAIN = 16 + TCP_NONCE_LEN, /* in front of the MAC */
+	TCP_HELLO_LEN = TCP_HELLO_PLAIN + DR_MAC_LEN,
+	TCP_HELLO_OK_PLAIN = 12,
+	TCP_HELLO_OK_LEN = TCP_HELLO_OK_PLAIN + DR_MAC_LEN,
 	TCP_FRAME_HDR = 20,
 	TCP_CREDIT_PART_LEN = 8,			    /* capacity, tag */
 	TCP_SMALL_MAX = DR_PARTS_MAX * TCP_CREDIT_PART_LEN, /* longest payload but that of DATA */
 	TCP_DATA_MAX = 1 << 30, /* bytes of one part: a length above is a lost frame boundary */
 };
 
+void dr_tcp_challenge_encode(const uint8_t nonce[TCP_NONCE_LEN], uint8_t out[TCP_CHALLENGE_LEN]);
+int dr_tcp_challenge_parse(
+	const void *buf, size_t len, uint8_t nonce[TCP_NONCE_LEN], const char **why);
+
 struct tcp_hello {
-	uint8_t token[DR_TOKEN_LEN];
 	uint32_t channel, gen;
 	uint8_t index;
 	bool sender; /* data leaves at the connector */
+	uint8_t nonce[TCP_NONCE_LEN];
+	uint8_t mac[DR_MAC_LEN];
 };
 void dr_tcp_hello_encode(const struct tcp_hello *h, uint8_t out[TCP_HELLO_LEN]);
 int dr_tcp_hello_parse(const void *buf, size_t len, struct tcp_hello *out, const char **why);
+/* The first bytes of a connection, TCP_HELLO_LEN at most: can they be the beginning of a HELLO? */
+int dr_tcp_hello_begins(const void *buf, size_t len, const char **why);
 
-void dr_tcp_hello_ok_encode(uint32_t gen, uint8_t out[TCP_HELLO_OK_LEN]);
-int dr_tcp_hello_ok_parse(const void *buf, size_t len, uint32_t *gen, const char **why);
+struct tcp_hello_ok {
+	uint32_t gen;
+	uint8_t mac[DR_MAC_LEN];
+};
+void dr_tcp_hello_ok_encode(const struct tcp_hello_ok *h, uint8_t out[TCP_HELLO_OK_LEN]);
+int dr_tcp_hello_ok_parse(const void *buf, size_t len, struct tcp_hello_ok *out, const char **why);
 
 enum tcp_frame_type {
 	TCP_FRAME_DATA = 1,   /* sender -> receiver: part, epoch, seq; payload: the part */

@@ -87,16 +87,18 @@ static void greetings_come_back_as_sent(void **state)
 {
 	struct tcp_hello h = { .channel = 5, .gen = 6, .index = 1, .sender = true }, got;
 	uint8_t buf[TCP_HELLO_LEN], ok[TCP_HELLO_OK_LEN];
+	struct tcp_hello_ok answer = { .gen = 7 }, got_ok;
 	const char *why;
-	uint32_t gen;
 	size_t i;
 
 	(void)state;
-	memset(h.token, 0xab, sizeof(h.token));
+	memset(h.nonce, 0xab, sizeof(h.nonce));
+	memset(h.mac, 0xcd, sizeof(h.mac));
 	dr_tcp_hello_encode(&h, buf);
 	memset(&got, 0, sizeof(got));
 	assert_int_equal(dr_tcp_hello_parse(buf, sizeof(buf), &got, &why), 0);
-	assert_memory_equal(got.token, h.token, sizeof(h.token));
+	assert_memory_equal(got.nonce, h.nonce, sizeof(h.nonce));
+	assert_memory_equal(got.mac, h.mac, sizeof(h.mac));
 	assert_int_equal(got.channel, 5);
 	assert_int_equal(got.gen, 6);
 	assert_int_equal(got.index, 1);
@@ -108,11 +110,38 @@ static void greetings_come_back_as_sent(void **state)
 		assert_int_equal(dr_tcp_hello_parse(buf, sizeof(buf), &got, &why), -EPROTO);
 		buf[i] ^= 0x80;
 	}
-	dr_tcp_hello_ok_encode(77, ok);
-	assert_int_equal(dr_tcp_hello_ok_parse(ok, sizeof(ok), &gen, &why), 0);
-	assert_int_equal(gen, 77);
-	assert_int_equal(dr_tcp_hello_ok_parse(buf, sizeof(ok), &gen, &why), -EPROTO);
-	assert_int_equal(dr_tcp_hello_ok_parse(ok, sizeof(ok) - 1, &gen, &why), -EPROTO);
+	memset(answer.mac, 0xef, sizeof(answer.mac));
+	dr_tcp_hello_ok_encode(&answer, ok);
+	assert_int_equal(dr_tcp_hello_ok_parse(ok, sizeof(ok), &got_ok, &why), 0);
+	assert_int_equal(got_ok.gen, 7);
+	assert_memory_equal(got_ok.mac, answer.mac, sizeof(answer.mac));
+	assert_int_equal(dr_tcp_hello_ok_parse(buf, sizeof(ok), &got_ok, &why), -EPROTO);
+	assert_int_equal(dr_tcp_hello_ok_parse(ok, sizeof(ok) - 1, &got_ok, &why), -EPROTO);
+	for (i = 0; i < 8; i++) { /* magic, version, zero */
+		ok[i] ^= 0x80;
+		assert_int_equal(dr_tcp_hello_ok_parse(ok, sizeof(ok), &got_ok, &why), -EPROTO);
+		ok[i] ^= 0x80;
+	}
+}
+
+static void challenges_come_back_as_sent(void **state)
+{
+	uint8_t nonce[TCP_NONCE_LEN], got[TCP_NONCE_LEN], buf[TCP_CHALLENGE_LEN];
+	const char *why;
+
+	(void)state;
+	for (unsigned i = 0; i < sizeof(nonce); i++)
+		nonce[i] = (uint8_t)(i + 1);
+	dr_tcp_challenge_encode(nonce, buf);
+	assert_int_equal(dr_tcp_challenge_parse(buf, sizeof(buf), got, &why), 0);
+	assert_memory_equal(got, nonce, sizeof(nonce));
+	for (size_t i = 0; i < sizeof(buf); i++)
+		assert_int_equal(dr_tcp_challenge_parse(buf, i, got, &why), -EPROTO);
+	for (size_t i = 0; i < 8; i++) { /* magic, version, zero */
+		buf[i] ^= 0x80;
+		assert_int_equal(dr_tcp_challenge_parse(buf, sizeof(buf), got, &why), -EPROTO);
+		buf[i] ^= 0x80;
+	}
 }
 
 static void rail_handles_are_checked(void **state)
@@ -167,7 +196,7 @@ static void random_bytes_do_no_harm(void **state)
 	struct tcp_frame f;
 	const char *why;
 	struct dr_rng rng;
-	uint32_t gen;
+	struct tcp_hello_ok ok;
 	size_t i, len;
 	int round;
 
@@ -182,7 +211,7 @@ static void random_bytes_do_no_harm(void **state)
 			assert_memory_equal(buf, again, TCP_FRAME_HDR);
 		}
 		dr_tcp_hello_parse(buf, len, &hello, &why);
-		dr_tcp_hello_ok_parse(buf, len, &gen, &why);
+		dr_tcp_hello_ok_parse(buf, len, &ok, &why);
 		dr_tcp_rail_handle_parse(buf, len, &rh, &why);
 		dr_tcp_path_handle_parse(buf, len, &ph, &why);
 	}
@@ -194,6 +223,7 @@ int main(void)
 		cmocka_unit_test(frames_parse_or_are_refused),
 		cmocka_unit_test(credits_come_back_as_sent),
 		cmocka_unit_test(greetings_come_back_as_sent),
+		cmocka_unit_test(challenges_come_back_as_sent),
 		cmocka_unit_test(rail_handles_are_checked),
 		cmocka_unit_test(random_bytes_do_no_harm),
 	};

@@ -61,6 +61,15 @@ static void obey_where(struct vb_rail *r, int what)
 		dr_verbs_tell_news(r, true);
 }
 
+static bool is_own(struct vb_rail *r, const struct dr_verbs_addr *a)
+{
+	struct dr_verbs_addr own;
+
+	dr_verbs_rail_addr(r, &own);
+	return a->ud_qpn == own.ud_qpn && a->lid == own.lid &&
+	       memcmp(a->gid, own.gid, sizeof(own.gid)) == 0;
+}
+
 static void on_news(struct vb_rail *r, const void *data, size_t len)
 {
 	struct dr_verbs_news n;
@@ -68,6 +77,8 @@ static void on_news(struct vb_rail *r, const void *data, size_t len)
 
 	if (dr_verbs_news_parse(data, len, r->par.token, &n, &why))
 		refuse(r, why);
+	else if (is_own(r, &n.addr))
+		refuse(r, "it tells this end's own address: somebody sent it back");
 	else
 		obey_where(r, dr_verbs_where_news(&r->where, &n));
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "transport/verbs/hello.h"
 
+#include "base/key.h"
 #include "base/wire.h"
 
 #include <errno.h>
@@ -11,7 +12,7 @@ enum {
 	RAIL_MAGIC = 0x64725652,
 	HELLO_MAGIC = 0x64725648,
 	NEWS_MAGIC = 0x6472564e,
-	VERSION = 3,
+	VERSION = 4,
 	QPS_MIN = 2 + DR_VERBS_PROBE_QPS,
 	MAC_LEN = 16,
 	FLAG_SENDER = 1,
@@ -115,10 +116,18 @@ int dr_verbs_path_handle_parse(
 	return 0;
 }
 
-static void mac(const void *data, size_t len, const uint8_t key[DR_TOKEN_LEN], uint8_t out[MAC_LEN])
+/* data begins with the type, and each type has a key of its own. */
+static void mac(
+	const void *data, size_t len, const uint8_t token[DR_TOKEN_LEN], uint8_t out[MAC_LEN])
 {
-	int rc = crypto_generichash(out, MAC_LEN, data, len, key, DR_TOKEN_LEN);
+	uint8_t type = *(const uint8_t *)data, key[DR_KEY_LEN];
 
+	dr_key_derive(token,
+		type == DR_VERBS_HELLO	   ? DR_KEY_VERBS_HELLO
+		: type == DR_VERBS_WELCOME ? DR_KEY_VERBS_WELCOME
+					   : DR_KEY_VERBS_NEWS,
+		key);
+	int rc = crypto_generichash(out, MAC_LEN, data, len, key, DR_KEY_LEN);
 	dr_assert(rc == 0);
 }
 

@@ -22,7 +22,7 @@
  *			rail handle | 16 B MAC
  *
  * Queue pair 0 carries control, the last DR_VERBS_PROBE_QPS probes, those between data. Queue pair i starts at psn + i * DR_VERBS_PSN_STEP.
- * MAC: BLAKE2b keyed with the session's token over all before it.
+ * MAC: BLAKE2b over all before it, with a key of the message's type that is derived from the session's token.
  */
 enum {
 	DR_VERBS_DGRAM = 1,

@@ -3,10 +3,12 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <sodium.h>
 #include <stdint.h>
 #include <string.h>
 #include <cmocka.h>
 
+#include "base/key.h"
 #include "base/rng.h"
 #include "transport/verbs/hello.h"
 
@@ -223,9 +225,45 @@ static void news_of_others_are_refused(void **state)
 	assert_true(dr_verbs_news_parse(buf, len + 1, key, &got, &why) < 0);
 }
 
+/* The MAC of one type, or one made with the token itself, is not that of another. */
+static void each_type_has_a_key_of_its_own(void **state)
+{
+	uint8_t buf[3][DR_VERBS_HELLO_MAX], got[16], derived[DR_KEY_LEN];
+	struct dr_verbs_hello h = sample(), out;
+	struct dr_verbs_news n = { .life = 1 }, news;
+	const char *why;
+	size_t len[3];
+
+	(void)state;
+	h.type = DR_VERBS_HELLO;
+	len[0] = dr_verbs_hello_encode(&h, key, buf[0]);
+	h.type = DR_VERBS_WELCOME;
+	len[1] = dr_verbs_hello_encode(&h, key, buf[1]);
+	n.addr = (struct dr_verbs_addr){ .roce = true, .port = 1, .mtu = 1024, .ud_qpn = 5 };
+	len[2] = dr_verbs_news_encode(&n, key, buf[2]);
+	for (unsigned i = 0; i < 3; i++)
+		for (unsigned use = 0; use <= DR_KEY_USES; use++) {
+			uint8_t *mac = buf[i] + len[i] - sizeof(got);
+			bool own = use == DR_KEY_VERBS_HELLO + i;
+
+			if (use < DR_KEY_USES)
+				dr_key_derive(key, (enum dr_key_use)use, derived);
+			else
+				memcpy(derived, key, sizeof(derived));
+			crypto_generichash(mac, sizeof(got), buf[i], len[i] - sizeof(got), derived,
+				sizeof(derived));
+			int rc = i < 2 ? dr_verbs_hello_parse(buf[i], len[i], key, &out, &why)
+				       : dr_verbs_news_parse(buf[i], len[i], key, &news, &why);
+			assert_int_equal(rc, own ? 0 : -EACCES);
+			if (own)
+				memcpy(got, mac, sizeof(got));
+		}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(each_type_has_a_key_of_its_own),
 		cmocka_unit_test(a_greeting_is_read_as_written),
 		cmocka_unit_test(a_changed_or_cut_greeting_is_refused),
 		cmocka_unit_test(invalid_fields_are_refused),
