@@ -64,6 +64,7 @@ killers=(
 	topology/locality_test
 	topology/mtu_search_test
 	plugin/match_test
+	base/privileges_test
 	plugin/plan_test
 	plugin/names_test
 	plugin/config_test

@@ -88,6 +88,8 @@ struct dr_fault_control {
 	const char *ifname;
 	const struct sockaddr *local, *peer;
 	const char *ssh; /* SSH_CONNECTION of the environment; NULL: none */
+	const struct dr_guard
+		*guard; /* its rights to change devices count; NULL: those of this process */
 	const char *
 		rails; /* for the error text: "eth1 and eth2", rails if HOST were a management address */
 };
@@ -116,7 +118,8 @@ void dr_fault_describe(const struct dr_fault_spec *s, const char *nic,
  * The guard is a child process that injects and undoes. It has its own session, ignores the signals
  * of the terminal, and undoes everything when this process ends for whatever reason: it watches
  * this process's pidfd, so descriptors that other children inherited do not delay it. Start it before
- * threads; it stays in the network namespace that the caller is in at that time.
+ * threads; it stays in the network namespace that the caller is in at that time, and keeps CAP_NET_ADMIN, so that the caller can
+ * give up its rights (base/privileges.h). A second child, the keeper, kills, undoes and starts again what the caller then may not.
  * If the guard itself is killed, the kernel removes its packet filters, and the call here that notices
  * it undoes the other faults: dr_guard_fd() is readable at once. If this process is killed too,
  * dr_fault_repair() of the next start undoes them.
@@ -155,6 +158,13 @@ int dr_fault_scope_check(const struct dr_fault_spec *s, const char *nic,
 /* opt may be NULL. */
 int dr_guard_start(const struct dr_guard_options *opt, struct dr_guard **out, struct dr_err *e)
 	DR_MUST_CHECK;
+/* Another guard in the place of a dead one; state, options and namespace are those of dr_guard_start, whatever rights this process
+ * has given up since. */
+int dr_guard_renew(struct dr_guard *g, struct dr_err *e) DR_MUST_CHECK;
+/* What this process, which may have given up its rights, cannot find out: -EPERM: the guard may not change devices; the error of
+ * dr_nft_probe. */
+int dr_guard_rights(const struct dr_guard *g);
+int dr_guard_filters(const struct dr_guard *g, struct dr_err *e);
 /* Undo what is left, end the guard, wait at most 15 s, free. Failures are logged. NULL is allowed. */
 void dr_guard_stop(struct dr_guard *g);
 

@@ -4,6 +4,8 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "orchestrator/fault/nft.h"
+#include "topology/netdev.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -15,14 +17,58 @@
 #include <stdio.h>
 #include <unistd.h>
 
+enum { LOOPBACK_INDEX = 1, KEEPER_MS = 20000 };
+
+/* Ask the keeper; -EPIPE: it is dead, or does not answer. */
+static int ask_keeper(
+	const struct dr_guard *g, enum dr_keeper_op op, int fd, struct dr_keeper_answer *out)
+{
+	struct pollfd p = { .fd = g->keeper_fd, .events = POLLIN };
+	union {
+		struct cmsghdr align;
+		char buf[CMSG_SPACE(sizeof(int))];
+	} c = { .buf = { 0 } };
+	struct iovec iov = { &op, sizeof(op) };
+	struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1 };
+
+	if (fd >= 0) {
+		c.align = (struct cmsghdr){ .cmsg_len = CMSG_LEN(sizeof(int)),
+			.cmsg_level = SOL_SOCKET,
+			.cmsg_type = SCM_RIGHTS };
+		memcpy(CMSG_DATA(&c.align), &fd, sizeof(fd));
+		m.msg_control = c.buf;
+		m.msg_controllen = sizeof(c.buf);
+	}
+	if (g->keeper_fd < 0 || sendmsg(g->keeper_fd, &m, MSG_NOSIGNAL) != (ssize_t)sizeof(op))
+		return -EPIPE;
+	while (poll(&p, 1, KEEPER_MS) < 0 && errno == EINTR)
+		;
+	return recv(g->keeper_fd, out, sizeof(*out), MSG_DONTWAIT) == (ssize_t)sizeof(*out)
+		       ? 0
+		       : -EPIPE;
+}
+
+static void reap(pid_t pid)
+{
+	while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
+		;
+}
+
 /* Reap the guard, whose locks are free then, and undo what it left. */
 static void bury(struct dr_guard *g)
 {
+	struct dr_keeper_answer a;
+
 	g->dead = true;
-	kill(g->pid, SIGKILL); /* it ends already, or does not answer */
-	while (waitpid(g->pid, NULL, 0) < 0 && errno == EINTR)
-		;
-	dr_fault_repair(g->state_dir, &g->left);
+	if (ask_keeper(g, DR_KEEPER_BURY, -1, &a) == 0) {
+		reap(g->pid);
+		g->left = a.left;
+	} else {
+		/* With the rights that this process has left. */
+		kill(g->pid, SIGKILL); /* it ends already, or does not answer */
+		reap(g->pid);
+		dr_fault_repair(g->state_dir, &g->left);
+	}
 	if (g->left.code)
 		dr_error("fault", "%s", g->left.text);
 }
@@ -92,41 +138,78 @@ static void free_guard(struct dr_guard *g)
 {
 	if (g->fd >= 0)
 		close(g->fd);
+	if (g->keeper_fd >= 0) {
+		close(g->keeper_fd);
+		reap(g->keeper);
+	}
 	dr_free(g->state_dir);
 	dr_free(g);
 }
 
-/* Start the child and wait until it is ready. */
-static int start(struct dr_guard *g, const struct dr_guard_options *opt)
+/* The keeper, a child of this process. */
+static int start_keeper(struct dr_guard *g, const struct dr_guard_options *opt)
 {
-	struct dr_fault_report ready;
 	pid_t parent = getpid();
 	int fds[2];
 
-	if (opt->state_dir && !(g->state_dir = dr_strdup(opt->state_dir)))
-		return -ENOMEM;
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds) < 0)
 		return -errno;
-	g->fd = fds[0];
-	g->pid = fork();
-	if (g->pid == 0) {
+	g->keeper = fork();
+	if (g->keeper == 0) {
 		close(fds[0]);
-		dr_guard_main(fds[1], parent, opt);
+		dr_keeper_main(fds[1], parent, opt);
 	}
-	int rc = g->pid < 0 ? -errno : 0;
+	int rc = g->keeper < 0 ? -errno : 0;
 	close(fds[1]);
-	return rc ? rc : wait_report(g, dr_now_ns() + 10 * DR_NS_PER_S, &ready);
+	if (rc)
+		close(fds[0]);
+	else
+		g->keeper_fd = fds[0];
+	return rc;
+}
+
+/* Start the guard and wait until it is ready. */
+static int start(struct dr_guard *g)
+{
+	struct dr_keeper_answer a = { .pid = 0 };
+	struct dr_fault_report ready;
+	int fds[2];
+
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds) < 0)
+		return -errno;
+	if (g->fd >= 0)
+		close(g->fd);
+	g->fd = fds[0];
+	int rc = ask_keeper(g, DR_KEEPER_START, fds[1], &a);
+	close(fds[1]);
+	if (rc == 0 && a.pid <= 0)
+		rc = a.pid;
+	if (rc)
+		return rc;
+	g->pid = a.pid;
+	g->dead = false;
+	g->left.code = 0;
+	return DR_MIN(wait_report(g, dr_now_ns() + 10 * DR_NS_PER_S, &ready), 0);
 }
 
 int dr_guard_start(const struct dr_guard_options *opt, struct dr_guard **out, struct dr_err *e)
 {
 	static const struct dr_guard_options none;
 	struct dr_guard *g = dr_calloc(1, sizeof(*g));
+	int rc = -ENOMEM;
 
 	if (!g)
-		return dr_err_set(e, -ENOMEM, "start the fault guard: %s", strerror(ENOMEM));
-	g->fd = -1;
-	int rc = start(g, opt ? opt : &none);
+		return dr_err_set(e, rc, "start the fault guard: %s", strerror(ENOMEM));
+	opt = opt ? opt : &none;
+	g->fd = g->keeper_fd = -1;
+	/* Of any device: lo is the first of every namespace. */
+	g->rights = dr_netdev_may_change(LOOPBACK_INDEX, NULL) == -EPERM ? -EPERM : 0;
+	if (dr_nft_probe(&g->filters) == 0)
+		g->filters.code = 0;
+	if (!opt->state_dir || (g->state_dir = dr_strdup(opt->state_dir)))
+		rc = start_keeper(g, opt);
+	if (rc == 0)
+		rc = start(g);
 	if (rc < 0) {
 		if (g->pid > 0 && !g->dead)
 			bury(g);
@@ -135,6 +218,28 @@ int dr_guard_start(const struct dr_guard_options *opt, struct dr_guard **out, st
 	}
 	*out = g;
 	return 0;
+}
+
+int dr_guard_renew(struct dr_guard *g, struct dr_err *e)
+{
+	dr_assert(g->dead);
+	int rc = start(g);
+
+	if (rc == 0)
+		return 0;
+	if (!g->dead)
+		bury(g);
+	return dr_err_set(e, rc, "start another fault guard: %s", strerror(-rc));
+}
+
+int dr_guard_rights(const struct dr_guard *g)
+{
+	return g->rights;
+}
+
+int dr_guard_filters(const struct dr_guard *g, struct dr_err *e)
+{
+	return g->filters.code ? dr_err_set(e, g->filters.code, "%s", g->filters.text) : 0;
 }
 
 void dr_guard_stop(struct dr_guard *g)

@@ -20,10 +20,25 @@ struct dr_guard_request {
 	struct dr_fault_scope scope;
 };
 
+/*
+ * Between the program and the keeper, another such pair: a request and its answer. START comes with the guard's
+ * descriptor; BURY kills the guard, waits for its end and undoes what it left.
+ */
+enum dr_keeper_op { DR_KEEPER_START, DR_KEEPER_BURY };
+struct dr_keeper_answer {
+	pid_t pid;	    /* START: of the guard, or -errno */
+	struct dr_err left; /* BURY: the last fault that could not be undone; code 0: none */
+};
+
 struct dr_guard {
 	int fd;
 	pid_t pid;
-	bool dead; /* and reaped */
+	int keeper_fd; /* -1: no keeper */
+	pid_t keeper;
+	/* When the guard started: may devices of this namespace be changed (0 or -EPERM), can packet filters be made? */
+	int rights;
+	struct dr_err filters; /* code 0: yes */
+	bool dead;	       /* and reaped */
 	struct dr_err
 		left; /* the last fault of a dead guard that could not be undone; code 0: none */
 	uint32_t last_id;
@@ -32,5 +47,14 @@ struct dr_guard {
 
 /* The child: serve fd until STOP or until the parent is gone, undo everything, end. */
 _Noreturn void dr_guard_main(int fd, pid_t parent, const struct dr_guard_options *opt);
+/* The child that starts, kills and replaces guards; see keeper.c. */
+_Noreturn void dr_keeper_main(int fd, pid_t parent, const struct dr_guard_options *opt);
+
+/* Of both children. The descriptor of the program becomes DR_GUARD_FD, all others but standard error are closed; a session and
+ * a name of its own, the signals of the terminal ignored. */
+enum { DR_GUARD_FD = 3 };
+void dr_guard_settle(int fd, const char *name);
+/* They keep what faults need. */
+void dr_guard_restrict(const struct dr_guard_options *opt);
 
 #endif

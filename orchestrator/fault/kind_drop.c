@@ -42,9 +42,8 @@ static void describe(const struct dr_fault_action *a, const char *duration, char
 
 static int prepare(struct dr_fault_action *a, const struct dr_fault_nic *nic, struct dr_err *e)
 {
-	(void)a;
 	(void)nic;
-	return dr_nft_probe(e);
+	return a->guard ? dr_guard_filters(a->guard, e) : dr_nft_probe(e);
 }
 
 static int inject(struct dr_fault_action *a, struct dr_fault_report *r, struct dr_err *e)

@@ -10,6 +10,8 @@ struct dr_fault_action {
 	uint32_t id;			    /* 0: free */
 	const struct dr_fault_spec *spec;   /* NULL while undoing */
 	const struct dr_guard_options *opt; /* NULL: all defaults */
+	const struct dr_guard
+		*guard; /* of a check: its rights count; NULL: this process is the guard */
 	struct dr_state state;
 	struct dr_state_file *file;
 	void *held;	       /* by the kind, in this process alone: NULL after a crash */

@@ -133,11 +133,11 @@ static int check_control(
 	return rc;
 }
 
-static int check_rights(
-	const struct dr_fault_spec *s, const struct dr_netdev *nic, struct dr_err *e)
+static int check_rights(const struct dr_fault_spec *s, const struct dr_netdev *nic,
+	const struct dr_guard *guard, struct dr_err *e)
 {
 	const char *end = s->side == DR_FAULT_SERVER ? "server" : "client";
-	int rc = dr_netdev_may_change(nic->ifindex, e);
+	int rc = guard ? dr_guard_rights(guard) : dr_netdev_may_change(nic->ifindex, e);
 
 	return rc == -EPERM
 		       ? dr_err_set(e, rc,
@@ -155,7 +155,7 @@ static int check_nic(const struct dr_fault_spec *s, const char *name,
 	int rc = dr_fault_nic_find(name, nic, state, e);
 	if (rc == 0 && c)
 		rc = check_control(&nic->dev, s->nic[0], c, e);
-	return rc ? rc : check_rights(s, &nic->dev, e);
+	return rc ? rc : check_rights(s, &nic->dev, c ? c->guard : NULL, e);
 }
 
 /* The NIC that a command is told: it may be lo, or none at all. */
@@ -228,7 +228,9 @@ int dr_fault_check(const struct dr_fault_spec *s, const char *nic,
 {
 	const struct dr_fault_kind *k = s->kind;
 	struct dr_guard_options opt = { .execs = execs };
-	struct dr_fault_action a = { .spec = s, .opt = &opt };
+	struct dr_fault_action a = {
+		.spec = s, .opt = &opt, .guard = control ? control->guard : NULL
+	};
 	struct dr_fault_nic found = { .address = "" };
 	int rc = 0;
 

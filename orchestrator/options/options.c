@@ -366,6 +366,19 @@ int dr_options_resolve(struct dr_options *o, struct dr_err *e)
 	return rc ? rc : check_pin(o, e);
 }
 
+static int check_user(struct dr_options *o, struct dr_err *e)
+{
+	int rc = o->user ? dr_user_find(o->user, &o->run_as, e) : 0;
+
+	if (rc)
+		return dr_err_prefix(e, "--user");
+	if (!o->user || o->run_as.uid == geteuid() || geteuid() == 0)
+		return 0;
+	return dr_err_set(e, -EACCES,
+		"--user %s: only root can become another user; start as root, or without --user",
+		o->run_as.name);
+}
+
 static int check(struct dr_options *o, struct dr_err *e)
 {
 	if (o->key_file && !*o->key_file)
@@ -394,7 +407,9 @@ static int check(struct dr_options *o, struct dr_err *e)
 	if (o->json_path && o->json_stream && strcmp(o->json_path, "-") == 0)
 		return dr_err_set(e, -EINVAL,
 			"--json and --json-stream both write to standard output; use --json=FILE");
-	rc = dr_options_check_transport(o, e);
+	rc = check_user(o, e);
+	if (rc == 0)
+		rc = dr_options_check_transport(o, e);
 	return rc == 0 && o->fault_part ? o->fault_part->check(o, e) : rc;
 }
 

@@ -3,6 +3,7 @@
 #define DR_ORCHESTRATOR_OPTIONS_H
 
 #include "base/opts.h"
+#include "base/privileges.h"
 #include "base/source.h"
 #include "gpu/select.h"
 #include "orchestrator/options/run.h"
@@ -123,6 +124,9 @@ struct dr_options {
 	struct dr_networks allow; /* n 0: all */
 	uint64_t max_memory;	  /* bytes; set by dr_options_parse if not given */
 	int64_t max_session_ns;	  /* 0: no limit */
+
+	const char *user;
+	struct dr_user run_as; /* of --user; name "": this one */
 
 	int64_t connect_timeout_ns, timeout_ns;
 	bool one_off;

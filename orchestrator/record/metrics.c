@@ -17,7 +17,8 @@
  * socket is made here, so that a port in use is an error with a name.
  */
 struct dr_metrics {
-	struct MHD_Daemon *daemon;
+	int fd;			   /* the listener, until the daemon has it; -1 */
+	struct MHD_Daemon *daemon; /* NULL: not serving yet */
 	uint16_t port;
 	pthread_mutex_t lock;
 	struct MHD_Response *page; /* counted: a connection that still sends it keeps it */
@@ -112,31 +113,36 @@ static int listen_on(const char *spec, uint16_t *port, struct dr_err *e)
 int dr_metrics_start(const char *listen, struct dr_metrics **out, struct dr_err *e)
 {
 	struct dr_metrics *m = dr_calloc(1, sizeof(*m));
-	sigset_t all, old;
 
 	if (!m)
 		return dr_err_set(e, -ENOMEM, "--metrics-listen=%s: out of memory", listen);
-	int fd = listen_on(listen, &m->port, e);
-	if (fd < 0) {
+	m->fd = listen_on(listen, &m->port, e);
+	if (m->fd < 0) {
+		int rc = m->fd;
+
 		dr_free(m);
-		return fd;
+		return rc;
 	}
 	pthread_mutex_init(&m->lock, NULL);
 	dr_metrics_publish(m, "", 0);
+	*out = m;
+	return 0;
+}
+
+int dr_metrics_serve(struct dr_metrics *m, struct dr_err *e)
+{
+	sigset_t all, old;
+
 	/* Signals are the main thread's. */
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &old);
 	m->daemon = MHD_start_daemon(MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_ITC, 0, NULL, NULL,
-		answer, m, MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_CONNECTION_LIMIT,
+		answer, m, MHD_OPTION_LISTEN_SOCKET, m->fd, MHD_OPTION_CONNECTION_LIMIT,
 		CONNECTIONS_MAX, MHD_OPTION_CONNECTION_TIMEOUT, IDLE_SECONDS, MHD_OPTION_END);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
-	if (!m->daemon) {
-		close(fd);
-		dr_metrics_stop(m);
-		return dr_err_set(
-			e, -ENOMEM, "--metrics-listen=%s: the HTTP server did not start", listen);
-	}
-	*out = m;
+	if (!m->daemon)
+		return dr_err_set(e, -ENOMEM, "--metrics-listen: the HTTP server did not start");
+	m->fd = -1;
 	return 0;
 }
 
@@ -175,6 +181,8 @@ void dr_metrics_stop(struct dr_metrics *m)
 		return;
 	if (m->daemon)
 		MHD_stop_daemon(m->daemon); /* closes the socket, joins the thread */
+	if (m->fd >= 0)
+		close(m->fd);
 	replace_page(m, NULL);
 	pthread_mutex_destroy(&m->lock);
 	dr_free(m);

@@ -199,6 +199,16 @@ int dr_output_open(const struct dr_output_options *o, struct dr_output **out, st
 	return 0;
 }
 
+int dr_output_probe(const struct dr_output *o, struct dr_err *e)
+{
+	return probe_all(&o->o, e);
+}
+
+int dr_output_serve(struct dr_output *o, struct dr_err *e)
+{
+	return o->metrics ? dr_metrics_serve(o->metrics, e) : 0;
+}
+
 void dr_output_close(struct dr_output *o)
 {
 	if (!o)

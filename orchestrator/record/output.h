@@ -49,6 +49,11 @@ struct dr_output;
  */
 int dr_output_open(const struct dr_output_options *o, struct dr_output **out, struct dr_err *e)
 	DR_MUST_CHECK;
+/* Could each file of the run still be written, by this user with these rights? As dr_output_open; leaves nothing behind. */
+int dr_output_probe(const struct dr_output *o, struct dr_err *e) DR_MUST_CHECK;
+/* --metrics-listen answers from now on, in a thread of its own. Once, after the process has given up its rights: it reads
+ * bytes of strangers. -ENOMEM. */
+int dr_output_serve(struct dr_output *o, struct dr_err *e) DR_MUST_CHECK;
 /* After an error before the run, in the options or of dr_output_open: writes what --json, --json-stream and --prom want
  * and what can be written, and no table. Returns the exit status. */
 int dr_output_refuse(const struct dr_output_options *o, struct dr_record *rec, int status,

@@ -412,6 +412,7 @@ static void metrics_over_http(void **state)
 	o.quiet = true;
 	assert_int_equal(dr_output_open(&o, &out, &e), 0);
 	assert_int_not_equal(dr_output_metrics_port(out), 0);
+	assert_int_equal(dr_output_serve(out, &e), 0);
 	dr_output_publish(out, rec);
 	text = http(dr_output_metrics_port(out), "GET /metrics HTTP/1.0\r\n\r\n");
 	assert_non_null(strstr(text, " 200 OK"));

@@ -126,6 +126,8 @@ void dr_matrix_print_summary(const struct dr_record *rec, FILE *f);
 struct dr_metrics;
 /* "ADDR:PORT", "[V6]:PORT", ":PORT" (all addresses). -EINVAL: not that; -EADDRINUSE and others. */
 int dr_metrics_start(const char *listen, struct dr_metrics **out, struct dr_err *e) DR_MUST_CHECK;
+/* Starts the thread that answers; before, connections wait in the listener's queue. -ENOMEM. */
+int dr_metrics_serve(struct dr_metrics *m, struct dr_err *e) DR_MUST_CHECK;
 uint16_t dr_metrics_port(const struct dr_metrics *m);
 /* The text is copied; any thread. Without memory the old text stays. */
 void dr_metrics_publish(struct dr_metrics *m, const char *text, size_t len);

@@ -507,10 +507,13 @@ static void run(struct dr_client *c)
 		rc = dial(c, &e);
 		if (rc == -ENXIO)
 			dr_client_end_for(c, DR_EXIT_PEER, DR_REASON_UNREACHABLE, "%s", e.text);
+		/* The name was resolved and the key read; the server has said nothing yet. */
+		if (rc == 0 && (rc = dr_session_become(s, &e)) != 0)
+			dr_boot_client_drop(c->boot);
 	}
 	if (rc)
 		dr_client_end(c, DR_EXIT_ENV, "%s", e.text);
-	if (!c->boot)
+	if (rc || !c->boot)
 		return;
 	connect_and_measure(c);
 	wind_up(c);

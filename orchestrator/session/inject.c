@@ -73,15 +73,28 @@ static void drop_guard(struct dr_session *s)
 	s->inj.guard = NULL;
 }
 
+static int watch_guard(struct dr_session *s, struct dr_err *e)
+{
+	struct dr_injector *inj = &s->inj;
+
+	inj->po.fd = dr_guard_fd(inj->guard);
+	int rc = dr_poller_add(s->loop.poller, &inj->po, EPOLLIN);
+	return rc ? dr_err_set(e, rc, "epoll: %s", strerror(-rc)) : 0;
+}
+
 void dr_inject_renew(struct dr_session *s)
 {
 	struct dr_err e = { 0 };
 
 	if (!s->inj.guard || s->inj.po.fd >= 0)
 		return;
+	int rc = dr_guard_renew(s->inj.guard, &e);
+	if (rc == 0)
+		rc = watch_guard(s, &e);
+	if (rc == 0)
+		return;
+	dr_error("fault", "%s; this server injects no faults any more", e.text);
 	drop_guard(s);
-	if (dr_inject_init(s, &e))
-		dr_error("fault", "%s; this server injects no faults any more", e.text);
 }
 
 /* What it held is undone. A run that injects faults here ends. */
@@ -125,11 +138,7 @@ int dr_inject_init(struct dr_session *s, struct dr_err *e)
 	if (!s->opt->faults->allow)
 		return 0;
 	int rc = dr_guard_start(&go, &inj->guard, e);
-	if (rc)
-		return rc;
-	inj->po.fd = dr_guard_fd(inj->guard);
-	rc = dr_poller_add(s->loop.poller, &inj->po, EPOLLIN);
-	return rc ? dr_err_set(e, rc, "epoll: %s", strerror(-rc)) : 0;
+	return rc ? rc : watch_guard(s, e);
 }
 
 void dr_inject_fini(struct dr_session *s)
@@ -274,6 +283,7 @@ int dr_inject_check(const struct dr_session *s, const struct dr_fault_spec *f, s
 		.local = (const struct sockaddr *)&s->route.local,
 		.peer = (const struct sockaddr *)&s->route.peer,
 		.ssh = getenv("SSH_CONNECTION"),
+		.guard = s->inj.guard,
 		.rails = rails };
 	int rc = dr_inject_allowed(s, e);
 

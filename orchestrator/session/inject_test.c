@@ -220,9 +220,46 @@ static void the_guard_dies(void **state)
 	assert_int_equal(w.failed, 0);
 }
 
+static const char *getpid_text(void)
+{
+	static char text[16];
+
+	snprintf(text, sizeof(text), "%d", (int)getpid());
+	return text;
+}
+
+/* Who has not proven a key requests nothing, whatever the server allows itself; nor does who has not announced it. */
+static void a_key_is_needed(void **state)
+{
+	static const char *const kinds[] = { "exec=one", "link-down", "blackhole", "close" };
+	struct dr_fault_spec f;
+	struct dr_err e;
+	char text[128];
+
+	(void)state;
+	for (size_t i = 0; i < DR_ARRAY_LEN(kinds); i++) {
+		snprintf(text, sizeof(text), "%s%s:path=0,side=server,for=0", kinds[i],
+			i == 0 ? getpid_text() : "");
+		assert_int_equal(dr_fault_spec_parse(text, &f, NULL), 0);
+		w.opt.trusted = false;
+		assert_int_equal(dr_inject_check(&w.s, &f, &e), -EACCES);
+		assert_non_null(
+			strstr(e.text, "start it as root with --allow-faults --key-file FILE"));
+		w.opt.key_file = "key";
+		w.s.plan.server_faults = false;
+		assert_int_equal(dr_inject_check(&w.s, &f, &e), -EACCES);
+		assert_non_null(strstr(e.text, "were not announced"));
+		w.s.plan.server_faults = true;
+		if (i == 0)
+			assert_int_equal(dr_inject_check(&w.s, &f, &e), 0);
+		w.opt.key_file = NULL;
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(a_key_is_needed, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(each_is_undone_by_its_id, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(all_are_undone_at_the_end, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(a_failed_undo_is_repeated, set_up, tear_down),

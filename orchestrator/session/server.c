@@ -695,6 +695,8 @@ int dr_server_main(const struct dr_options *o, struct dr_record *rec, struct dr_
 	rec->side = DR_END_SERVER;
 	if (rc == 0)
 		rc = listen_for_clients(&v, &e);
+	if (rc == 0)
+		rc = dr_session_become(&v.s, &e);
 	if (rc) {
 		dr_output_complain(out, e.text);
 		dr_record_error(rec, DR_EXIT_ENV, &e);

@@ -97,7 +97,11 @@ int dr_session_open(struct dr_session *s, struct dr_err *e)
 	s->inj.po.fd = -1;
 	if (rc == 0)
 		rc = dr_inject_init(s, e);
-	return rc ? rc : dr_affinity_load(s->opt, &s->topo, e);
+	if (rc == 0)
+		rc = dr_affinity_load(s->opt, &s->topo, e);
+	if (rc == 0)
+		dr_session_restrict(s);
+	return rc;
 }
 
 void dr_session_close(struct dr_session *s)

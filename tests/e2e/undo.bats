@@ -177,3 +177,33 @@ leftover() {
 	ends "$client" 137
 	wait_for has_lower_up "$A" rail0
 }
+
+# cgroup: a new one, in $group, all of whose processes can be killed at once; skips the test where there is none.
+cgroup() {
+	local root
+	root=$(findmnt -n -t cgroup2 -o TARGET | head -n 1)
+	[[ $root ]] || skip "there is no cgroup v2 here"
+	group=$root/dr$BASHPID
+	mkdir "$group" 2>/dev/null || skip "a cgroup cannot be made here"
+	[[ -e $group/cgroup.kill ]] || {
+		rmdir "$group"
+		skip "cgroup.kill needs Linux 5.14"
+	}
+}
+
+@test "the whole cgroup of the client killed, its guard too: undone by doctor --repair" {
+	local group
+	cgroup
+	key
+	server_in_b --key-file key
+	# shellcheck disable=SC2016 # for that shell
+	start client bash -c 'echo $$ >"$0/cgroup.procs" && exec "$@"' "$group" ip netns exec "$A" "$DUALRAIL" client 10.99.255.2 \
+		"${SMALL[@]}" --test failover --key-file key --allow-faults --fault link-down:path=0,at=100ms,for=60s
+	client=$pid
+	wait_for is_down "$A" rail0
+	echo 1 >"$group/cgroup.kill"
+	ends "$client" 137
+	wait_for rmdir "$group"
+	wait_for leftover
+	repaired
+}

@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The keeper of a guard: a process without work until the guard dies. The program gives up its rights, so it can neither kill
+ * the guard, nor undo what a dead guard left, nor start another one. Invariants:
+ * 1. It does nothing by itself: it answers the program, and ends when the program does.
+ * 2. The guard is a child of the program (CLONE_PARENT), which reaps it, and is its own process in all else.
+ * 3. Keeper and guard keep CAP_NET_ADMIN alone, with no_new_privs and the filter of system calls; with --fault-exec they keep
+ *    everything, since the commands are the administrator's.
+ */
+#include "orchestrator/fault/guard_priv.h"
+
+#include "base/log.h"
+#include "base/privileges.h"
+
+#include <errno.h>
+#include <linux/capability.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+enum { DEATH_MS = 10000 };
+
+struct keeper {
+	pid_t parent;
+	pid_t guard; /* 0: none */
+	const struct dr_guard_options *opt;
+};
+
+void dr_guard_restrict(const struct dr_guard_options *opt)
+{
+	struct dr_err e;
+
+	if (opt->execs && opt->execs->n)
+		return;
+	if (dr_privileges_limit(DR_CAP(CAP_NET_ADMIN), &e) || dr_privileges_filter(&e))
+		dr_info("guard", "%s", e.text);
+}
+
+/* The guard serves the descriptor that came with the request. */
+static pid_t start_guard(const struct keeper *k, int fd)
+{
+	/* As fork(), but the child's parent is the program. */
+	pid_t pid = (pid_t)syscall(SYS_clone, CLONE_PARENT | SIGCHLD, NULL, NULL, NULL, NULL);
+
+	if (pid == 0)
+		dr_guard_main(fd, k->parent, k->opt);
+	return pid < 0 ? -errno : pid;
+}
+
+/* The guard's locks are free once it has ended. */
+static void bury(struct keeper *k, struct dr_err *left)
+{
+	struct pollfd p = { .events = POLLIN };
+
+	if (k->guard > 0 && (p.fd = (int)syscall(SYS_pidfd_open, k->guard, 0)) >= 0) {
+		syscall(SYS_pidfd_send_signal, p.fd, SIGKILL, NULL, 0);
+		while (poll(&p, 1, DEATH_MS) < 0 && errno == EINTR)
+			;
+		close(p.fd);
+	}
+	k->guard = 0;
+	dr_fault_repair(k->opt->state_dir, left);
+}
+
+/* The request and its descriptor, -1 without. False: the program has ended, or asks to end. */
+static bool next_request(enum dr_keeper_op *op, int *fd)
+{
+	union {
+		struct cmsghdr align;
+		char buf[CMSG_SPACE(sizeof(int))];
+	} c;
+	struct iovec iov = { op, sizeof(*op) };
+	struct msghdr m = { .msg_iov = &iov,
+		.msg_iovlen = 1,
+		.msg_control = c.buf,
+		.msg_controllen = sizeof(c.buf) };
+	ssize_t n;
+
+	*fd = -1;
+	do {
+		n = recvmsg(DR_GUARD_FD, &m, MSG_CMSG_CLOEXEC);
+	} while (n < 0 && errno == EINTR);
+	struct cmsghdr *h = n == (ssize_t)sizeof(*op) ? CMSG_FIRSTHDR(&m) : NULL;
+	if (h && h->cmsg_level == SOL_SOCKET && h->cmsg_type == SCM_RIGHTS)
+		memcpy(fd, CMSG_DATA(h), sizeof(*fd));
+	return n == (ssize_t)sizeof(*op);
+}
+
+_Noreturn void dr_keeper_main(int fd, pid_t parent, const struct dr_guard_options *opt)
+{
+	struct keeper k = { .parent = parent, .opt = opt };
+	enum dr_keeper_op op;
+	int passed;
+
+	dr_guard_settle(fd, "dualrail-keeper");
+	dr_guard_restrict(opt);
+	while (next_request(&op, &passed)) {
+		struct dr_keeper_answer a = { .pid = 0 };
+
+		if (op == DR_KEEPER_START)
+			a.pid = k.guard = start_guard(&k, passed);
+		else
+			bury(&k, &a.left);
+		if (passed >= 0)
+			close(passed);
+		send(DR_GUARD_FD, &a, sizeof(a), MSG_NOSIGNAL);
+	}
+	_exit(0);
+}

@@ -1,0 +1,243 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck disable=SC2030,SC2031,SC2154 # set by lib.bash and by run
+# What server, client, keeper and guard may still do while a run goes on, read from /proc by another process; --user.
+# The sanitizers have threads and system calls of their own.
+# bats file_tags=release
+load lib
+
+setup() {
+	common_setup
+}
+
+teardown() { common_teardown; }
+
+# As root with every capability of a usual root process.
+as_root() {
+	[[ $EUID == 0 ]] || skip "needs root"
+	getent passwd nobody >/dev/null || skip "needs the user nobody"
+	nobody=$(id -u nobody)
+	# Nobody writes results here, and runs the program.
+	mkdir results
+	chown nobody results
+	chmod 755 "$BATS_TEST_TMPDIR" 2>/dev/null || :
+}
+
+# field PID NAME: the values of a field of the status of all its threads, each once.
+field() {
+	cat /proc/"$1"/task/*/status | awk -v name="$2:" '$1 == name { print $2 }' | sort -u
+}
+
+# has PID NAME VALUE: every thread.
+has() {
+	[[ $(field "$1" "$2") == "$3" ]] || {
+		echo "process $1 ($(cat /proc/"$1"/comm)): $2 is $(field "$1" "$2" | tr '\n' ' '), not $3"
+		return 1
+	}
+}
+
+none=0000000000000000
+net_admin=0000000000001000
+
+# confined PID UID CAPABILITIES: no thread has more, nor can it get more.
+confined() {
+	local set
+	has "$1" Uid "$2"
+	for set in CapEff CapPrm CapBnd; do has "$1" "$set" "$3"; done
+	for set in CapInh CapAmb; do has "$1" "$set" "$none"; done
+	has "$1" NoNewPrivs 1
+	has "$1" Seccomp 2
+}
+
+# running: both ends have their workers.
+working() {
+	[[ $(cat /proc/"$1"/task/*/comm | grep -c dr-worker) == 2 ]]
+}
+
+running() {
+	wait_for working "$server"
+	wait_for working "$client"
+}
+
+@test "server and client of root keep no capability, guards CAP_NET_ADMIN alone, none may gain any" {
+	local pid end
+	as_root
+	start_server --allow-faults --transport tcp -v
+	start_client -D 60s --allow-faults -v
+	running
+	for end in "$server" "$client"; do
+		confined "$end" 0 "$none"
+		for pid in $(pgrep -P "$end" -x dualrail-guard) $(pgrep -P "$end" -x dualrail-keeper); do
+			confined "$pid" 0 "$net_admin"
+		done
+		[[ $(pgrep -P "$end" | wc -l) == 2 ]]
+	done
+	kill -INT "$client"
+	ends "$client" 130
+	grep 'privileges: user 0, capabilities none, no_new_privs, system call filter' server.err
+	grep 'privileges: user 0, capabilities none, no_new_privs, system call filter' client.err
+}
+
+@test "with --fault-exec the guard keeps root's rights, server and client do not" {
+	as_root
+	start_server --allow-faults --fault-exec "x=true,true" --transport tcp
+	start_client -D 60s
+	running
+	confined "$server" 0 "$none"
+	confined "$client" 0 "$none"
+	has "$(pgrep -P "$server" -x dualrail-guard)" NoNewPrivs 0
+	has "$(pgrep -P "$server" -x dualrail-guard)" Seccomp 0
+	[[ $(field "$(pgrep -P "$server" -x dualrail-guard)" CapEff) == "$(awk '/CapEff/ { print $2 }' /proc/self/status)" ]]
+}
+
+@test "a server that may be asked for verbs keeps ipc_lock where locked memory is limited, and says why" {
+	as_root
+	ulimit -l 64
+	start_server -v
+	wait_for grep -q 'privileges: user' server.err
+	confined "$server" 0 0000000000004000
+	grep 'privileges: keeps ipc_lock: .*ulimit -l' server.err
+	kill "$server"
+	ends "$server" 143
+	ulimit -l unlimited || skip "the limit cannot be raised again"
+	start_server -v
+	wait_for grep -q 'privileges: user' server.err
+	confined "$server" 0 "$none"
+}
+
+@test "a port below 1024 and a directory of another user: what they need is kept, and the reason told" {
+	as_root
+	start server "$DUALRAIL" server -g 0-1 --port 20000 --data-ports 900-920 --transport tcp -v --control 127.0.0.9 \
+		--json=results/s.json
+	wait_for grep -q 'privileges: user' server.err
+	grep 'keeps net_bind_service: a port is below' server.err
+	grep 'dac_override: the directory of a result file is not root' server.err
+	confined "$pid" 0 0000000000000402
+}
+
+@test "--user: all threads of both ends are that user's, and so are their files; faults are injected and undone" {
+	as_root
+	two_rails
+	head -c 32 /dev/urandom | base64 >key
+	chmod 600 key
+	start server ip netns exec "$B" "$DUALRAIL" server -g 0-1 --user nobody --allow-faults --key-file key --transport tcp \
+		--json=results/s.json
+	server=$pid
+	wait_for grep -q 'listening on port' server.err
+	start client ip netns exec "$A" "$DUALRAIL" client 10.99.255.2 "${SMALL[@]}" --user nobody --key-file key \
+		--test failover --allow-faults --json=results/c.json --metrics-listen 10.99.255.1:0 \
+		--fault link-down:path=0,at=100ms,for=300ms,repeat=2,every=500ms \
+		--fault link-down:path=0,side=server,at=1s,for=300ms,repeat=2,every=500ms
+	client=$pid
+	running
+	confined "$server" "$nobody" "$none"
+	confined "$client" "$nobody" "$none"
+	[[ $(awk '/^Groups:/ { print NF }' /proc/"$server"/status) -le 2 ]]
+	confined "$(pgrep -P "$client" -x dualrail-guard)" 0 "$net_admin"
+	ends "$client" 0
+	holds results/c.json '[.failover.faults[] | select(.verdict == "PASS")] | length == 4'
+	wait_for test -s results/s.json
+	[[ $(stat -c %u results/c.json results/s.json | sort -u) == "$nobody" ]]
+	ip -n "$A" link show rail0 | grep -q LOWER_UP
+	ip -n "$B" link show rail0 | grep -q LOWER_UP
+}
+
+@test "--user: the guard is killed: its fault is undone, and the next run has another guard" {
+	as_root
+	two_rails
+	head -c 32 /dev/urandom | base64 >key
+	chmod 600 key
+	start server ip netns exec "$B" "$DUALRAIL" server -g 0-1 --user nobody --allow-faults --key-file key --transport tcp
+	server=$pid
+	wait_for grep -q 'listening on port' server.err
+	for status in 2 0; do
+		start client ip netns exec "$A" "$DUALRAIL" client 10.99.255.2 "${SMALL[@]}" --key-file key \
+			--test failover --fault link-down:path=0,side=server,at=100ms,for=$((status ? 60 : 1))s
+		client=$pid
+		wait_for is_down "$B" rail0
+		((status == 0)) || kill -9 "$(pgrep -P "$server" -x dualrail-guard)"
+		wait_for is_up "$B" rail0
+		ends "$client" "$status"
+	done
+	confined "$server" "$nobody" "$none"
+}
+
+is_down() { ! is_up "$1" "$2"; }
+is_up() { ip -n "$1" link show "$2" | grep -q LOWER_UP; }
+
+@test "--user: a wrong name, files that the user may not write and a start without root end with status 2" {
+	run "$DUALRAIL" server --user no-such-user
+	echo "$output"
+	((status == 2))
+	[[ $output == *'--user: "no-such-user" is no user of this host'* ]]
+	[[ $EUID == 0 ]] || {
+		run "$DUALRAIL" client 127.0.0.1 --user root
+		((status == 2))
+		[[ $output == *'only root can become another user'* ]]
+		return
+	}
+	as_root
+	free_port
+	mkdir -m 700 private
+	run "$DUALRAIL" server --port "$port" --user nobody --json=private/s.json
+	echo "$output"
+	((status == 2))
+	[[ $output == *"--user nobody: cannot write --json=private/s.json"* ]]
+	cp "$DUALRAIL" results/program
+	chmod 755 results/program
+	run setpriv --reuid "$nobody" --regid "$nobody" --clear-groups results/program client 127.0.0.1 --user root
+	echo "$output"
+	((status == 2))
+	[[ $output == *'--user root: only root can become another user'* ]]
+}
+
+@test "an ordinary user's run: no capability before or after, and it passes" {
+	as_root
+	cp "$DUALRAIL" results/program
+	chmod 755 results/program
+	free_port
+	cd results
+	start server setpriv --reuid "$nobody" --regid "$nobody" --clear-groups ./program server -g 0-1 --port "$port" -v
+	server=$pid
+	wait_for grep -q 'listening on port' server.err
+	run timeout "$WAIT_S" setpriv --reuid "$nobody" --regid "$nobody" --clear-groups ./program client 127.0.0.1 \
+		--port "$port" "${SMALL[@]}" -D 200ms --json=c.json
+	((status == 0))
+	has "$server" NoNewPrivs 1
+	has "$server" Seccomp 2
+	has "$server" CapEff "$none"
+	[[ $(stat -c %u c.json) == "$nobody" ]]
+}
+
+@test "demo --user: both ends are that user's; it passes and leaves nothing" {
+	as_root
+	start demo "$DUALRAIL" demo --user nobody --transport tcp -g 0-1 -N 2 -s 1M -D 2s --json=results/d.json
+	demo=$pid
+	wait_for demo_runs
+	confined "$demo" "$nobody" "$none"
+	confined "$(pgrep -P "$demo" -x dualrail)" "$nobody" "$none"
+	ends "$demo" 0
+	[[ $(stat -c %u results/d.json) == "$nobody" ]]
+}
+
+@test "demo --user: a client that fails before it is that user ends, and its server with it" {
+	as_root
+	run timeout "$WAIT_S" "$DUALRAIL" demo --user nobody -g 0 --test failover --json=results/d.json \
+		--fault link-down:path=0,nic=nosuchnic
+	echo "$output"
+	((status == 2))
+	[[ $output == *nosuchnic* ]]
+}
+
+demo_runs() {
+	server=$(pgrep -P "$demo" -x dualrail) || return
+	working "$demo" && working "$server"
+}
+
+@test "metrics are answered by a thread that has no rights either" {
+	as_root
+	start_server --metrics-listen 127.0.0.1:0 --transport tcp -v
+	wait_for grep -q 'listening on port' server.err
+	(($(find /proc/"$server"/task -mindepth 1 -maxdepth 1 | wc -l) >= 2))
+	confined "$server" 0 "$none"
+}
