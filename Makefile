@@ -3,6 +3,7 @@
 #
 #   SAN=address,undefined   a sanitizer build, in a tree of its own, with the debug assertions
 #   WERROR=1  V=1  B=DIR    warnings are errors; show commands; where to build
+#   HARDEN=no               without the flags for a hardened program, to measure their cost
 #   DIRS="base window"      only these folders
 #
 # Files are found by name: X_test.c is a test of its own, tests/*/X_main.c a program and
@@ -32,7 +33,13 @@ XFLAGS  := -std=c11 -D_GNU_SOURCE -DDR_VERSION='"$(VERSION)"' -I. -fPIC -fno-sem
 	-Wformat=2 -Wcast-function-type $(if $(WERROR),-Werror) \
 	$(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer -DDR_DEBUG)
 LDX     := -pthread -Wl,--as-needed $(if $(SAN),-fsanitize=$(SAN))
-SOLDX   := -shared $(LDX) $(if $(SAN),,-Wl,-z,defs)
+# HARDEN_CC and HARDEN_LD are found in hardening.mk: what of this the compiler and the linker know. HARDEN=no leaves it out.
+# A sanitizer has checks of its own in the place of _FORTIFY_SOURCE, which does nothing without optimisation.
+HARDEN_TRY_CC := -fstack-protector-strong -fstack-clash-protection -fcf-protection=full
+HARDEN_TRY_LD := -Wl,-z,relro -Wl,-z,now -Wl,-z,noexecstack -Wl,-z,separate-code
+LDHARD   = $(LDX) $(HARDEN_LD)
+PROGLDX  = $(HARDEN_PIE) $(LDHARD)
+SOLDX    = -shared $(LDHARD) $(if $(SAN),,-Wl,-z,defs)
 Q       := $(if $(filter 1,$(V)),,@)
 SAY      = $(if $(Q),@printf '  %-5s %s\n' $(1) $(2))
 
@@ -65,16 +72,23 @@ SONAME    := libdualrail.so.$(SOMAJOR)
 
 all: $(B)/dualrail $(B)/libdualrail.so $(PLUGIN) ## build the program, the library and the NCCL plugin (default)
 
-# Build dependencies: made (and installed, when root) before anything else is read.
-NO_DEPS := help clean uninstall setup
+# Found once for a build tree, before anything else is read. A missing package ends make with the command that installs
+# it. The targets that install packages themselves start another make for what they build.
+NO_DEPS := help clean uninstall setup check lint fuzz mutants coverage check-outside check-attack check-attack-long check-lab plugin-cycles
 ifneq ($(or $(filter-out $(NO_DEPS),$(MAKECMDGOALS)),$(if $(MAKECMDGOALS),,all)),)
--include $(B)/pkg.mk
+HARDENING := $(B)/hardening$(HARDEN:%=-%)-$(subst /,_,$(subst $() ,_,$(CC))).mk
+include $(B)/pkg.mk $(HARDENING)
 endif
+FORTIFY := $(if $(or $(SAN),$(filter -O0,$(CFLAGS)),$(findstring _FORTIFY_SOURCE,$(CFLAGS) $(CPPFLAGS))),,$(HARDEN_FORTIFY))
+HARDEN_FLAGS := $(HARDEN_CC) $(FORTIFY)
 $(B)/pkg.mk: Makefile scripts/setup.sh
-	@scripts/setup.sh build >&2
+	@scripts/setup.sh --check build >&2
 	@mkdir -p $(@D) && c=$$(pkg-config --cflags $(PKGS)) && l=$$(pkg-config --libs $(PKGS)) && \
 	  v=$$(for p in $(PKGS); do printf ', %s %s' $$p $$(pkg-config --modversion $$p); done) && \
 	  printf 'PKG_CFLAGS := %s\nPKG_LIBS := %s\nPKG_VERSIONS := %s\n' "$$c" "$$l" "$${v#, }" > $@.$$$$ && mv $@.$$$$ $@
+# A flag that the compiler or the linker does not know is left out.
+$(B)/hardening%.mk: Makefile scripts/hardening.sh $(B)/pkg.mk
+	@mkdir -p $(@D) && HARDEN='$(HARDEN)' scripts/hardening.sh '$(CC)' '$(HARDEN_TRY_CC)' '$(HARDEN_TRY_LD)' > $@.$$$$ && mv $@.$$$$ $@
 LIBS = $(PKG_LIBS) -lm -ldl
 
 $(B)/libdualrail.a: $(LIB_OBJS)
@@ -84,7 +98,7 @@ $(ARCHIVES):
 	$(Q)mkdir -p $(@D) && rm -f $@ && ar rcs $@ $(filter %.o,$^)
 $(B)/dualrail: $(B)/orchestrator/main.o $(ARCHIVES)
 	$(call SAY,LD,$@)
-	$(Q)$(CC) $(LDX) $(LDFLAGS) -o $@ $^ $(LIBS)
+	$(Q)$(CC) $(PROGLDX) $(LDFLAGS) -o $@ $^ $(LIBS)
 $(B)/libdualrail.map: $(HEADERS) scripts/exports.sh
 	$(Q)mkdir -p $(@D) && CC='$(CC)' scripts/exports.sh map $(HEADERS) >$@
 $(B)/$(SONAME): $(LIB_OBJS) $(B)/libdualrail.map
@@ -107,13 +121,13 @@ $(B)/%.o: %.c $(B)/.flags
 # The compiler does not tell which files it includes.
 $(B)/orchestrator/tools/report_assets.o: $(wildcard orchestrator/tools/report/*.js orchestrator/tools/report/*.css)
 $(B)/.flags: FORCE
-	$(Q)mkdir -p $(B); s='$(subst ','"'"',$(CC) $(filter-out -Werror,$(XFLAGS)) $(PKG_CFLAGS) $(CFLAGS) $(CPPFLAGS) $(LDFLAGS))'; \
+	$(Q)mkdir -p $(B); s='$(subst ','"'"',$(CC) $(filter-out -Werror,$(XFLAGS)) $(PKG_CFLAGS) $(HARDEN_FLAGS) $(CFLAGS) $(CPPFLAGS) $(PROGLDX) $(LDFLAGS))'; \
 	  [ "$$s" = "$$(cat $@ 2>/dev/null)" ] || echo "$$s" > $@
 
 # What --version -v and the plugin print. main.o and the plugin's build.o alone have it, so that a commit does not
 # compile other files and does not link the tests of the layers below again.
 COMMIT := $(or $(shell git describe --always --dirty --exclude='*' --abbrev=12 2>/dev/null),unknown)
-BUILD_FLAGS := $(subst ",,$(subst ',,$(strip $(CFLAGS) $(CPPFLAGS) $(LDFLAGS) $(if $(SAN),-fsanitize=$(SAN)))))
+BUILD_FLAGS := $(subst ",,$(subst ',,$(strip $(HARDEN_FLAGS) $(HARDEN_PIE) $(HARDEN_LD) $(CFLAGS) $(CPPFLAGS) $(LDFLAGS) $(if $(SAN),-fsanitize=$(SAN)))))
 BUILD_DEFS = -DDR_COMMIT='"$(COMMIT)"' -DDR_BUILD_FLAGS='"$(BUILD_FLAGS)"' -DDR_BUILD_LIBRARIES='"$(PKG_VERSIONS)"'
 $(B)/orchestrator/main.o $(B)/plugin/build.o: private CPPFLAGS += $(BUILD_DEFS)
 $(B)/orchestrator/main.o $(B)/plugin/build.o: $(B)/.commit
@@ -130,10 +144,10 @@ $(foreach d,$(TEST_DIRS),$(eval $(call test_dir,$(d))))
 $(patsubst %.c,$(B)/%,$(wildcard plugin/*_test.c)): $(PLUG_OBJS)
 $(B)/%_test: $(B)/%_test.o $(ARCHIVES)
 	$(call SAY,TEST,$@)
-	$(Q)$(CC) $(LDX) $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) -lcmocka $(LIBS)
+	$(Q)$(CC) $(PROGLDX) $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) -lcmocka $(LIBS)
 $(B)/%_main: $(B)/%_main.o $(ARCHIVES)
 	$(call SAY,LD,$@)
-	$(Q)$(CC) $(LDX) $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(LIBS)
+	$(Q)$(CC) $(PROGLDX) $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(LIBS)
 # The program with its calls led through tests/torture/dualrail_main.c, which may fail them.
 $(B)/tests/torture/dualrail_main: private LDFLAGS += @tests/torture/wrap.ld
 $(B)/tests/torture/dualrail_main: $(B)/orchestrator/main.o tests/torture/wrap.ld
@@ -143,11 +157,11 @@ $(B)/plugin.a: $(PLUG_OBJS)
 	$(Q)mkdir -p $(@D) && rm -f $@ && ar rcs $@ $^
 $(B)/%_fuzz: $(B)/%_fuzz.o $(FUZZ_LIB) $(B)/plugin.a $(ARCHIVES)
 	$(call SAY,FUZZ,$@)
-	$(Q)$(CC) $(LDX) $(if $(findstring fuzzer,$(SAN)),-fsanitize=fuzzer) $(LDFLAGS) -o $@ \
+	$(Q)$(CC) $(PROGLDX) $(if $(findstring fuzzer,$(SAN)),-fsanitize=fuzzer) $(LDFLAGS) -o $@ \
 	  $(filter %.o,$^) $(filter %.a,$^) $(LIBS)
 $(B)/%_plugin.so: $(B)/%_plugin.o
 	$(call SAY,LD,$@)
-	$(Q)$(CC) -shared $(LDX) $(LDFLAGS) -o $@ $^ $(LIBS)
+	$(Q)$(CC) -shared $(LDHARD) $(LDFLAGS) -o $@ $^ $(LIBS)
 # The fake NICs and GPUs are more than one file.
 FAKE_OBJS := $(patsubst %.c,$(B)/%.o,$(wildcard tests/fakeverbs/ibverbs/*.c) base/assert.c base/clock.c)
 $(B)/tests/fakeverbs/ibverbs_plugin.so: $(FAKE_OBJS)
@@ -319,7 +333,7 @@ uninstall: ## undo install
 # Linked again, with RPATH (not RUNPATH, which does not reach the libraries' own dependencies).
 $(B)/bundle/dualrail: $(B)/orchestrator/main.o $(ARCHIVES)
 	$(call SAY,LD,$@)
-	$(Q)mkdir -p $(@D) && $(CC) $(LDX) -Wl,--disable-new-dtags,-rpath,'$$ORIGIN/../lib' $(LDFLAGS) \
+	$(Q)mkdir -p $(@D) && $(CC) $(PROGLDX) -Wl,--disable-new-dtags,-rpath,'$$ORIGIN/../lib' $(LDFLAGS) \
 	  -o $@ $^ $(LIBS)
 $(B)/bundle/libnccl-net-ha.so: $(PLUG_OBJS) $(B)/libdualrail.a plugin/libnccl-net-ha.map
 	$(call SAY,LD,$@)

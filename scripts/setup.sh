@@ -2,11 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # Installs or names the packages that the build, tests, lint, fuzzing, coverage, benchmarks and the lab need.
 #
-#   scripts/setup.sh [--check] [GROUP...]     groups: build (default) test lint fuzz cover bench lab all
+#   scripts/setup.sh [--check] [GROUP...]     groups: build (default) test lint fuzz cover bench report lab all
 #
 # Checks for each command or library itself, not for its package. Missing packages are installed when this
-# runs as root on Debian or Ubuntu. Otherwise, and always with --check, they are printed with the command
-# that installs them. Exit status: 0 nothing is missing, 2 something is missing.
+# runs as root on Debian or Ubuntu; it prints the name of each, and of each that comes with it, before. Otherwise,
+# and always with --check, they are printed with the command that installs them; nothing is installed. Exit status: 0 nothing is missing, 2 something is missing.
 set -euo pipefail
 
 # Group, package in Debian and Ubuntu, how to check for it. "?": optional.
@@ -31,6 +31,9 @@ table() {
 		test jq cmd:jq
 		test python3-jsonschema python:jsonschema
 		test procps cmd:ps
+		test binutils cmd:readelf
+		test strace cmd:strace ?
+		test systemd cmd:systemd-analyze ?
 		test man-db cmd:lexgrog ?
 		lint clang-format cmd:clang-format
 		lint clang-tidy cmd:clang-tidy
@@ -46,6 +49,7 @@ table() {
 		bench linux-perf cmd:perf ?
 		bench stress-ng cmd:stress-ng
 		bench valgrind cmd:valgrind
+		report chromium cmd:chromium
 		lab qemu-system-x86 cmd:qemu-system-x86_64
 		lab busybox-static static:busybox
 		lab cpio cmd:cpio
@@ -107,11 +111,20 @@ name_missing() {
 	fi
 }
 
+# packages_with PACKAGE: what installing it adds or replaces besides.
+packages_with() {
+	apt-get -s install --no-install-recommends "$1" 2>/dev/null | awk -v p="$1" '
+		$1 == "Inst" && $2 != p { printf "%s%s", n++ ? " " : "", $2 }
+		END { if (!n) printf "nothing else" }'
+}
+
 install_missing() {
 	local apt=(apt-get -qq -o "DPkg::Lock::Timeout=600" -o "Acquire::Retries=3") package
 	export DEBIAN_FRONTEND=noninteractive
-	echo "installing: ${missing[*]} ${wished[*]}" >&2
 	"${apt[@]}" update >&2 || echo "apt-get update failed; the present package lists are used" >&2
+	for package in "${missing[@]}" "${wished[@]}"; do
+		echo "installing $package with: $(packages_with "$package")" >&2
+	done
 	if ((${#missing[@]})); then
 		"${apt[@]}" install -y --no-install-recommends "${missing[@]}" >/dev/null || return 1
 	fi
@@ -126,9 +139,9 @@ main() {
 	for word in "$@"; do
 		case $word in
 		--check) check=1 ;;
-		build | test | lint | fuzz | cover | bench | lab | all) groups+=("$word") ;;
+		build | test | lint | fuzz | cover | bench | report | lab | all) groups+=("$word") ;;
 		*)
-			echo "usage: scripts/setup.sh [--check] [build|test|lint|fuzz|cover|bench|lab|all]..." >&2
+			echo "usage: scripts/setup.sh [--check] [build|test|lint|fuzz|cover|bench|report|lab|all]..." >&2
 			exit 1
 			;;
 		esac
