@@ -18,6 +18,7 @@ LIBDIR  ?= $(PREFIX)/lib
 NCCLDIR ?= $(LIBDIR)/dualrail
 INCDIR  ?= $(PREFIX)/include
 MANDIR  ?= $(PREFIX)/share/man
+UNITDIR ?= $(PREFIX)/lib/systemd/system
 # Where the shells look for completion scripts.
 BASHDIR ?= $(PREFIX)/share/bash-completion/completions
 ZSHDIR  ?= $(PREFIX)/share/zsh/site-functions
@@ -308,7 +309,10 @@ $(B)/dualrail.pc: VERSION Makefile
 	  'Requires.private: $(PKGS)' 'Libs: -L$(LIBDIR) -ldualrail' 'Libs.private: -lm -ldl -pthread' \
 	  'Cflags: -I$(INCDIR)/dualrail' > $@
 
-install: all man $(COMPLETIONS) $(B)/dualrail.pc ## install under DESTDIR/PREFIX
+$(B)/dualrail-server.service: scripts/systemd/dualrail-server.service Makefile
+	$(Q)mkdir -p $(@D) && sed 's|@BINDIR@|$(BINDIR)|' $< > $@
+
+install: all man $(COMPLETIONS) $(B)/dualrail.pc $(B)/dualrail-server.service ## install under DESTDIR/PREFIX
 	install -D -m 755 $(B)/dualrail $(DESTDIR)$(BINDIR)/dualrail
 	install -D -m 755 $(B)/$(SONAME) $(DESTDIR)$(LIBDIR)/libdualrail.so.$(VERSION)
 	ln -sf libdualrail.so.$(VERSION) $(DESTDIR)$(LIBDIR)/$(SONAME)
@@ -321,13 +325,15 @@ install: all man $(COMPLETIONS) $(B)/dualrail.pc ## install under DESTDIR/PREFIX
 	install -D -m 644 $(B)/dualrail.bash $(DESTDIR)$(BASHDIR)/dualrail
 	install -D -m 644 $(B)/dualrail.zsh $(DESTDIR)$(ZSHDIR)/_dualrail
 	install -D -m 644 $(B)/dualrail.fish $(DESTDIR)$(FISHDIR)/dualrail.fish
+	install -D -m 644 $(B)/dualrail-server.service $(DESTDIR)$(UNITDIR)/dualrail-server.service
 	for f in docs/schema/*.json; do install -D -m 644 $$f $(DESTDIR)$(PREFIX)/share/dualrail/schema/$${f##*/} || exit 1; done
 	for h in $(HEADERS); do install -D -m 644 $$h $(DESTDIR)$(INCDIR)/dualrail/$$h || exit 1; done
 uninstall: ## undo install
 	rm -f $(DESTDIR)$(BINDIR)/dualrail $(DESTDIR)$(LIBDIR)/libdualrail.so* \
 	  $(DESTDIR)$(LIBDIR)/libdualrail.a $(addprefix $(DESTDIR)$(NCCLDIR)/,$(notdir $(PLUGIN)) $(NCCL_LINKS)) \
 	  $(DESTDIR)$(LIBDIR)/pkgconfig/dualrail.pc $(DESTDIR)$(MANDIR)/man1/dualrail.1 \
-	  $(DESTDIR)$(BASHDIR)/dualrail $(DESTDIR)$(ZSHDIR)/_dualrail $(DESTDIR)$(FISHDIR)/dualrail.fish
+	  $(DESTDIR)$(BASHDIR)/dualrail $(DESTDIR)$(ZSHDIR)/_dualrail $(DESTDIR)$(FISHDIR)/dualrail.fish \
+	  $(DESTDIR)$(UNITDIR)/dualrail-server.service
 	rm -rf $(DESTDIR)$(INCDIR)/dualrail $(DESTDIR)$(PREFIX)/share/dualrail/schema
 
 # Linked again, with RPATH (not RUNPATH, which does not reach the libraries' own dependencies).

@@ -63,6 +63,11 @@ killers=(
 	base/file_test
 	topology/locality_test
 	topology/mtu_search_test
+	transport/ncclnet/plugin_test
+	orchestrator/plan/transport_test
+	orchestrator/session/inject_test
+	orchestrator/fault/state_test
+	orchestrator/fault/guard_test
 	plugin/match_test
 	base/privileges_test
 	plugin/plan_test
@@ -89,7 +94,7 @@ killers=(
 	"tests/exhaustive/exhaustive_main kind=stream parts=1 faults=2 prompt=1"
 	"tests/exhaustive/exhaustive_main kind=stream parts=2 faults=2 prompt=1"
 )
-dirs="base window bootstrap transport transport/sim transport/faulty transport/tcp transport/verbs transport/staged topology channel plugin tests/conformance tests/fakeverbs tests/fakeverbs/ibverbs tests/sim tests/exhaustive"
+dirs="base window bootstrap transport transport/sim transport/faulty transport/tcp transport/verbs transport/staged transport/ncclnet topology gpu channel orchestrator/* plugin tests/conformance tests/fakeverbs tests/fakeverbs/ibverbs tests/sim tests/exhaustive"
 
 # build COPY JOBS KILLER...: these killers of a copy of the tree.
 build() {
@@ -232,11 +237,11 @@ copy_tree() {
 	mkdir -p "$1"
 	if [[ -e .git ]]; then
 		git ls-files -co --exclude-standard -z -- Makefile VERSION scripts \
-			base window bootstrap transport topology channel plugin tests/sim tests/exhaustive \
+			base window bootstrap transport topology gpu channel orchestrator plugin tests/sim tests/exhaustive \
 			tests/conformance tests/fakeverbs tests/fixtures/topology docs/NCCL_PLUGIN.md |
 			while IFS= read -r -d '' f; do [[ -e $f ]] && printf '%s\0' "$f"; done
 	else
-		find Makefile VERSION scripts base window bootstrap transport topology channel plugin \
+		find Makefile VERSION scripts base window bootstrap transport topology gpu channel orchestrator plugin \
 			tests/sim tests/exhaustive tests/conformance tests/fakeverbs tests/fixtures/topology \
 			docs/NCCL_PLUGIN.md -type f -print0
 	fi | tar --null -T - -cf - | tar -xf - -C "$1"

@@ -1,0 +1,182 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# run.sh [--long] BUILD [NAME...]: attacks on the programs of a build tree (make check-attack, check-attack-long).
+#
+# NAME: only the attacks whose names begin so. Each attack is one line with what is expected and what happened, with a key and
+# without one; then the table of all, and as the last line `N passed, N failed, N skipped`. Exit status 1 when one failed.
+# --long: every value of every byte, more runs of both programs, longer floods.
+# shellcheck disable=SC2030,SC2031,SC2154 # subshells; set by lib.bash
+set -uo pipefail
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+here=$root/tests/attack
+PATH=$PATH:/usr/sbin:/sbin
+long=
+[[ ${1-} != --long ]] || { long=1 && shift; }
+build=$(realpath "${1:?run.sh [--long] BUILD [NAME...]}")
+shift
+only=("$@")
+export DUALRAIL=$build/dualrail DR_BUILD=$build DR_ROOT=$root
+: "${WAIT_S:=60}"
+# shellcheck source=scripts/results.sh
+source "$root/scripts/results.sh"
+work=$(mktemp -d)
+export ATTACK_TMP=$work
+trap 'rm -rf "$work"' EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+table=()
+
+# row STATUS ATTACK EXPECTED KEYED UNKEYED
+row() {
+	result "$1" "$2: expected: $3; with a key: $4; without: $5"
+	table+=("$2"$'\t'"$3"$'\t'"$4"$'\t'"$5"$'\t'"$1")
+}
+
+wanted() {
+	local name
+	((${#only[@]})) || return 0
+	for name in "${only[@]}"; do [[ $1 == "$name"* ]] && return; done
+	return 1
+}
+
+# In memory, every byte or message of the conversation in both directions.
+conversation() {
+	local op keyed unkeyed status
+	for op in alter drop repeat swap truncate drop-message repeat-message swap-messages reflect-message insert replay; do
+		status=PASS
+		keyed=$("$build/tests/attack/conversation_main" keyed "$op" ${long:+all}) || status=FAIL
+		unkeyed=$("$build/tests/attack/conversation_main" unkeyed "$op" ${long:+all}) || status=FAIL
+		[[ $keyed == [1-9]*" changes, 0 unnoticed" && $unkeyed == [1-9]*" changes, 0 unnoticed" ]] || status=FAIL
+		row $status "conversation: $op" "0 unnoticed" "$keyed" "$unkeyed"
+	done
+}
+
+# What crosses a rail, in memory. The token comes from the handshake, with a key and without.
+rail() {
+	local text status=PASS
+	text=$("$build/tests/attack/rail_main" "$2" ${long:+all}) || status=FAIL
+	[[ $text == [1-9]*" changes, 0 unnoticed" ]] || status=FAIL
+	row $status "$1" "0 unnoticed" "$text" "the same"
+}
+
+# Both programs: some bytes, in the long form many.
+programs() {
+	local keyed unkeyed status=PASS n=${long:+400}
+	keyed=$(python3 "$here/mitm.py" "$DUALRAIL" keyed "${n:-6}" 2>&1) || status=FAIL
+	unkeyed=$(python3 "$here/mitm.py" "$DUALRAIL" unkeyed "${n:-6}" 2>&1) || status=FAIL
+	[[ $keyed == [1-9]*" changes, 0 unnoticed"* && $unkeyed == [1-9]*" changes, 0 unnoticed"* ]] || status=FAIL
+	row $status "$1" "0 unnoticed" "${keyed//$'\n'/; }" "${unkeyed//$'\n'/; }"
+}
+
+# A peer that keeps to no rule. keyed: also one that has the key, or another one.
+stranger() {
+	local keyed=- unkeyed status=PASS
+	unkeyed=$(python3 "$here/stranger.py" "$2" "$DUALRAIL" 2>&1 | tail -n 1) || status=FAIL
+	[[ ! ${4-} ]] || keyed=$(python3 "$here/stranger.py" "$2" "$DUALRAIL" keyed 2>&1 | tail -n 1) || status=FAIL
+	row $status "$1" "$3" "$keyed" "$unkeyed"
+}
+
+# The same in network namespaces, its server in another one.
+outsider() {
+	local text
+	text=$(
+		# shellcheck source=tests/e2e/lib.bash
+		source "$root/tests/e2e/lib.bash"
+		skip() { echo "SKIP $*" && exit; }
+		trap common_teardown EXIT
+		cd "$work" && two_rails && ip -n "$A" link set lo up && ip -n "$B" link set lo up &&
+			ip netns exec "$A" python3 "$here/stranger.py" "$2" "$DUALRAIL" "$B" 2>&1 || echo FAIL
+	)
+	case $text in
+	SKIP*) row SKIP "$1" "$3" - "${text#SKIP }" ;;
+	*FAIL) row FAIL "$1" "$3" - "$(tail -n 2 <<<"$text" | head -n 1)" ;;
+	*) row PASS "$1" "$3" - "$(tail -n 1 <<<"$text")" ;;
+	esac
+}
+
+# suite ATTACK EXPECTED FILE [FILTER]: an end-to-end file as an attack. Skipped if all that is left was skipped.
+suite() {
+	local log=$work/suite status=PASS n
+	bats --tap ${4:+-f "$4"} "$root/tests/e2e/$3.bats" >"$log" 2>&1 </dev/null || status=FAIL
+	n=$(grep -c '^ok' "$log")
+	if [[ $status == FAIL ]]; then
+		show "$log"
+	elif ((n == $(grep -c '^ok .* # skip' "$log"))); then
+		status=SKIP
+	fi
+	row $status "$1" "$2" "$n of $(grep -cE '^(not )?ok' "$log") cases of $3.bats" "the same"
+}
+
+# What a bandwidth test reports while nobody, and while a stranger opens connections with garbage as fast as he can; the most
+# descriptors of the server meanwhile. The figure is no criterion: the stranger uses a processor of the same machine.
+garbage() {
+	local seconds=${long:+30} text
+	text=$(
+		# shellcheck source=tests/e2e/lib.bash
+		source "$root/tests/e2e/lib.bash"
+		trap common_teardown EXIT
+		cd "$work" || exit
+		: "${seconds:=5}"
+		free_port
+		start server "$DUALRAIL" server -g 0-1 --port "$port" --verbose=0
+		server=$pid
+		wait_for grep -q listening server.err || exit
+		measure() {
+			"$DUALRAIL" client 127.0.0.1 --port "$port" "${SMALL[@]}" -D "${seconds}s" --json="$1" >"$1.out" 2>&1 && jq -r .total.gbps "$1"
+		}
+		alone=$(measure alone.json) || exit
+		base=$(find "/proc/$server/fd" | wc -l)
+		mkfifo hold
+		"$build/tests/flood/flood_main" garbage 1000000 $((seconds + 3)) 127.0.0.2 127.0.0.1 "$port" <>hold >flood.out 2>&1 &
+		pids+=("$!")
+		wait_for grep -q flooding flood.out || exit
+		measure beside.json >beside &
+		run=$!
+		most=0
+		while kill -0 "$run" 2>/dev/null; do
+			n=$(find "/proc/$server/fd" 2>/dev/null | wc -l)
+			most=$((n > most ? n : most))
+		done
+		wait "$run" || exit
+		wait_for grep -q opened flood.out || exit
+		"$DUALRAIL" client 127.0.0.1 --port "$port" "${SMALL[@]}" -D 100ms -q >after 2>&1 || exit
+		# 64 of one address that wait, some between accept and close, and those of the run.
+		((most <= base + 64 + 64)) || exit
+		awk -v a="$alone" -v b="$(<beside)" -v n="$(sed -nE 's/^opened ([0-9]*).*/\1/p' flood.out)" -v s=$((seconds + 3)) -v base="$base" -v most="$most" \
+			'BEGIN { printf "%d connections a second; %.1f Gb/s beside %.1f alone; descriptors %d, at most %d", n / s, b, a, base, most }'
+	)
+	if [[ $text ]]; then
+		row PASS "$1" "served on, descriptors bounded" - "$text"
+	else
+		row FAIL "$1" "served on, descriptors bounded" - "$(tail -n 1 "$work/beside.json.out" "$work/after" 2>/dev/null | tr '\n' ' ')"
+	fi
+}
+
+print_table() {
+	printf '%s\n' '' $'attack\texpected\twith a key\twithout a key\tresult' "${table[@]}" '' |
+		awk -F '\t' '{ for (i = 1; i <= NF; i++) { cell[NR, i] = $i; if (length($i) > w[i]) w[i] = length($i) } n[NR] = NF }
+			END { for (r = 1; r <= NR; r++) { for (i = 1; i < n[r]; i++) printf "%-" w[i] "s | ", cell[r, i]; print cell[r, n[r]] } }'
+}
+
+attack() {
+	wanted "$1" || return 0
+	"$2" "$1" "${@:3}"
+}
+
+attack conversation conversation
+attack data-handshake rail handshake
+attack heartbeats rail heartbeats
+attack control-datagrams rail control
+attack programs programs
+attack wrong-time stranger wrong "the connection ends, the server serves on" keyed
+attack middle stranger middle "keyed: nothing is read" keyed
+attack fault-request stranger faults "refused, no command runs"
+attack third-host outsider reflect "no datagram leaves to it"
+attack silent-client outsider silent "no datagram leaves"
+attack planted-files suite "not written, not read, status 2" planted
+attack killed-guards suite "the fault is undone" undo
+attack flood suite "served on, descriptors bounded" flood
+attack garbage garbage
+print_table
+sum_up
