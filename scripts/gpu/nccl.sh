@@ -253,6 +253,33 @@ by_kind() {
 			}'
 }
 
+# Whether failback restores the bandwidth: the median time of an iteration in the 1.5 s before the first cut, and before each
+# later one, when the rail of the last cut has been up for 1.5 s to 3 s. The ratio is first / later, as of bandwidths.
+after_failback() {
+	sort -n -k1 <(awk '/^cut/ { print $5, "cut" }' "$1") <(awk '/^iter/ { print $3, "iter", $4 }' "$2") |
+		awk 'function median(from, to, i, k, n, v, x) {
+				for (i = from; i < to; i++) {
+					if (what[i] != "iter") continue
+					for (k = n++; k > 0 && v[k - 1] > ns[i]; k--) v[k] = v[k - 1]
+					v[k] = ns[i]
+				}
+				return n ? v[int(n / 2)] : 0
+			}
+			{ at[NR] = $1; what[NR] = $2; ns[NR] = $3 }
+			END {
+				for (i = 1; i <= NR; i++) {
+					if (what[i] != "cut") continue
+					for (k = i; k > 1 && at[k - 1] > at[i] - 1.5e9; k--) ;
+					m = median(k, i)
+					if (!first) { first = m; continue }
+					if (m == 0) continue
+					r[n++] = first / m
+				}
+				for (i = 1; i < n; i++) { x = r[i]; for (k = i; k > 0 && r[k - 1] > x; k--) r[k] = r[k - 1]; r[k] = x }
+				if (n) printf "      bandwidth after failback / before the first cut: median %.3f, %.3f to %.3f (%d failbacks)\n", r[int(n / 2)], r[0], r[n - 1], n
+			}'
+}
+
 part_soak() {
 	local secs=${SOAK_SECS:-60} line
 	rm -f "$out/soak.cuts"
@@ -261,6 +288,7 @@ part_soak() {
 	finish
 	line=$(grep '^soak' "$out/soak.0")
 	by_kind "$out/soak.cuts" "$out/soak.0"
+	after_failback "$out/soak.cuts" "$out/soak.0"
 	echo "      $line; connections that switched: $(cat "$out"/soak.? | grep -c 'gap .* ms')"
 	if [[ $rc0 == 0 && $rc1 == 0 && $(awk '{ print $3 }' <<<"$line") == 0 ]]; then
 		result PASS "soak: no error, no wrong element; longest iteration $(awk '{ printf "%.1f ms, median %.1f ms", $5 / 1e6, $4 / 1e6 }' <<<"$line")"
@@ -277,8 +305,12 @@ part_soak() {
 
 part_both() {
 	local begin i after=()
-	start both 60 "${ha[@]}" -- soak 30
-	sleep 8
+	start both 90 "${ha[@]}" -- soak 30
+	for ((i = 0; i < 600; i++)); do
+		(($(grep -c '^iter' "$out/both.0") >= 100)) && break
+		kill -0 "${ranks[0]}" 2>/dev/null || break
+		sleep 0.1
+	done
 	begin=$(date +%s%N)
 	cut "$A" rail0 down
 	cut "$A" rail1 down
@@ -286,7 +318,7 @@ part_both() {
 	repair "$A" rail0 down
 	repair "$A" rail1 down
 	for i in 0 1; do after+=("$(awk -v b="$begin" '/^error/ { printf "%.1f", ($2 - b) / 1e9; exit }' "$out/both.$i")"); done
-	if [[ $rc0 == 4 && $rc1 == 4 ]] && awk -v a="${after[0]}" -v b="${after[1]}" 'BEGIN { exit !(a != "" && b != "" && a <= 5 && b <= 5) }'; then
+	if [[ $rc0 == 4 && $rc1 == 4 ]] && awk -v a="${after[0]}" -v b="${after[1]}" 'BEGIN { exit !(a != "" && b != "" && a > 0 && b > 0 && a <= 5 && b <= 5) }'; then
 		result PASS "both rails cut: an error on both ranks after ${after[0]} and ${after[1]} s"
 	else
 		result FAIL "both rails cut" "status $rc0, $rc1 after ${after[0]} and ${after[1]} s"

@@ -45,6 +45,24 @@ eight_by_two() {
 	holds "$share/c.json" '[.nics[] | select(.tx_bytes > 1000000) | .name] | unique | length == 2'
 }
 
+# Each guest has one processor. Both ends of a round trip compete for theirs with another process, so that neither data
+# nor acknowledgements move for whole time slices.
+@test "round trips, both ends polling beside a busy process: no switch, no verdict of silence" {
+	start busy0 0 timeout 90 sh -c 'while :; do :; done'
+	busy0=$pid
+	start busy1 1 timeout 90 sh -c 'while :; do :; done'
+	busy1=$pid
+	start_server --one-off -g 0 --poll busy "${TWO[@]}"
+	client "${TWO[@]}" -g 0 -N 1 --poll busy --test lat -s 64 --chunk 64 -D 20s
+	[ "$status" -eq 0 ]
+	ends "$server" 0
+	document
+	no_switch
+	holds "$share/c.json" '.latency | length == 1 and .[0].samples > 0'
+	# They were there all the time.
+	kill -0 "$busy0" "$busy1"
+}
+
 @test "four rails, as found: all of them carry data" {
 	start_server --one-off
 	client -D 4s

@@ -108,11 +108,28 @@ static void exchange_id(const char *file, ncclUniqueId *id)
 	fclose(f);
 }
 
+/* MPS refuses new clients for some time after others were killed, and a process that was refused for good. */
+static void open_device(char **argv)
+{
+	enum { TRIES = 60 };
+	int device = getenv("DEVICE") ? atoi(getenv("DEVICE")) : rank;
+	int tries = getenv("DEVICE_TRIES") ? atoi(getenv("DEVICE_TRIES")) : 0;
+	cudaError_t rc = cudaSetDevice(device);
+	char text[16];
+
+	if (rc == cudaErrorDevicesUnavailable && tries < TRIES) {
+		snprintf(text, sizeof(text), "%d", tries + 1);
+		setenv("DEVICE_TRIES", text, 1);
+		usleep(500 * 1000);
+		execv("/proc/self/exe", argv);
+	}
+	CUDA(rc);
+}
+
 static void join_job(const char *file)
 {
 	ncclUniqueId id;
 
-	CUDA(cudaSetDevice(getenv("DEVICE") ? atoi(getenv("DEVICE")) : rank));
 	CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
 	CUDA(cudaMalloc((void **)&in, BYTES_MAX));
 	CUDA(cudaMalloc((void **)&out, BYTES_MAX));
@@ -378,6 +395,7 @@ int main(int argc, char **argv)
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	rank = atoi(argv[1]);
 	ranks = atoi(argv[2]);
+	open_device(argv);
 	join_job(argv[3]);
 	if (strcmp(argv[4], "check") == 0)
 		rc = check();
