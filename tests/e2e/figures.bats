@@ -137,6 +137,16 @@ using() {
 	(($(ip netns exec "$1" ss -Htin state established | grep -cw "$2") >= 4))
 }
 
+@test "-D ends the measurement under --rate: messages that have begun are not sent to their end" {
+	nodes
+	server_in_b
+	client_in_a -N 8 -s 64M --rate 200M -D 1 --json=c.json
+	[ "$status" -eq 0 ]
+	clean c.json
+	# One message of each of the 16 channels takes 21 s at this rate.
+	holds c.json '([.nics[] | select(.side == "client") | .tx_bytes] | add) < 3 * (.bandwidth | map(.bytes) | add)'
+}
+
 @test "--cc: the data connections of both ends have it, control has not; one that is not there is an error" {
 	local other='' cc
 	nodes
