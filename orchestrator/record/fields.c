@@ -203,6 +203,8 @@ const struct dr_row_type dr_row_types[] = {
 	{ &dr_gap_summary_fields, AT(gap_groups), .max = 64 },
 	{ &dr_switch_fields, AT(switches), NEW, .max = DR_RECORD_ROWS_MAX / 4, .event = "switch" },
 	{ &dr_check_fields, AT(checks), ALL },
+	{ &dr_phase_fields, AT(phases), ALL },
+	{ &dr_channel_fields, AT(channels), NEW },
 	{ &dr_interval_fields, AT(intervals), NEW, .csv = "interval", .event = "interval",
 		.line = dr_table_interval, .settle = settle_interval },
 	{ &dr_event_fields, AT(events), NEW, .event = "event" },

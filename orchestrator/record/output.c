@@ -53,22 +53,27 @@ static const struct format {
 	int (*write)(struct dr_record *rec, FILE *f);
 	bool pass_only; /* not written when the run did not pass */
 	bool tables;	/* a directory, with a file for each table: dr_csv_tables */
+	bool refused;	/* written also when the run does not begin (dr_output_refuse) */
 } formats[] = {
-	{ "--json", NULL, write_json, false, false },
+	{ "--json", .write = write_json, .refused = true },
 	{ "--csv",
 		"Write the results as CSV, all tables in one file: the first column is the table's name.",
-		dr_csv_write, false, false },
-	{ "--csv-dir", "Write the results as CSV, each table into a file in this directory.", NULL,
-		false, true },
+		.write = dr_csv_write },
+	{ "--csv-dir", "Write the results as CSV, each table into a file in this directory.",
+		.tables = true },
 	{ "--save-baseline",
 		"Add the bandwidth of this run, if it passes, to the baseline in FILE, or begin one. Runs with "
 		"other options than those in FILE are refused with status 2.",
-		NULL, true, false },
+		.pass_only = true },
 	{ "--prom",
 		"Write the results in the Prometheus text format, also when the run fails. Several files in "
 		"one textfile directory need different labels (host, test, --prom-label). The file appears "
 		"by rename.",
-		dr_prom_write, false, false },
+		.write = dr_prom_write, .refused = true },
+	{ "--trace",
+		"Write phases, channels, faults and switches as OpenTelemetry spans (OTLP JSON), also when the "
+		"run fails. The client's file has both ends; the server's has the same trace id.",
+		.write = dr_trace_write, .refused = true },
 };
 enum { N_FORMATS = DR_ARRAY_LEN(formats) };
 _Static_assert(DR_ARRAY_LEN(formats) <= DR_OUTPUT_FILES_MAX, "each has its path");
@@ -526,15 +531,20 @@ int dr_output_refuse(const struct dr_output_options *o, struct dr_record *rec, i
 		.no_tables = true,
 		.out = o->out,
 		.err = o->err };
-	const char *prom = *dr_output_file((struct dr_output_files *)(uintptr_t)&o->files, "prom");
 	struct dr_output *out;
 
 	dr_record_error(rec, status, e);
 	if (few.json_path && dr_file_probe("--json", few.json_path, NULL))
 		few.json_path = NULL;
-	if (prom && !(few.json_path && !strcmp(few.json_path, prom)) &&
-		!dr_file_probe("--prom", prom, NULL))
-		*dr_output_file(&few.files, "prom") = prom;
+	for (size_t i = 1; i < N_FORMATS; i++) {
+		const char *path = formats[i].refused ? path_of(o, i) : NULL;
+
+		if (!path || dr_file_probe(formats[i].option, path, NULL))
+			continue;
+		few.files.path[i] = path;
+		if (check_names(&few, NULL))
+			few.files.path[i] = NULL;
+	}
 	if (dr_output_open(&few, &out, NULL)) {
 		dr_record_verdict(rec, NULL);
 		log_result(rec);

@@ -135,6 +135,8 @@ static void results_init(struct dr_record *rec)
 	rec->false_failovers = DR_UNSET;
 	rec->unexpected_switches = DR_UNSET;
 	rec->numa_nodes = DR_UNSET;
+	rec->clock_offset_ns = rec->clock_error_ns = DR_UNSET;
+	rec->run_of_peer = false;
 	dr_fields_init(&dr_integrity_fields, &rec->integrity);
 	dr_fields_init(&dr_integrity_fields, &rec->peer_integrity);
 	dr_fields_init(&dr_host_fields, &rec->peer_host);
@@ -313,6 +315,7 @@ json_t *dr_record_part(const struct dr_record *rec, struct dr_record_mark *since
 	json_t *o = dr_fields_to_json(&part_fields, rec);
 	int bad = !o;
 
+	dr_assert(dr_n_row_types <= DR_RECORD_LISTS_MAX);
 	for (size_t i = 0; i < dr_n_row_types; i++) {
 		const struct dr_row_type *t = &dr_row_types[i];
 		size_t n, from = t->flags & DR_ROW_PART_ALL ? 0 : m.n[i];

@@ -110,7 +110,7 @@ void dr_integrity_add(struct dr_integrity_row *into, const struct dr_integrity_r
 /* --------------------- the peer's part of the results --------------------- */
 
 /* How many rows of each list were handed over already; zero it before the first call. */
-enum { DR_RECORD_LISTS_MAX = 32 };
+enum { DR_RECORD_LISTS_MAX = 40 };
 struct dr_record_mark {
 	size_t n[DR_RECORD_LISTS_MAX];
 };

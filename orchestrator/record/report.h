@@ -86,6 +86,11 @@ int dr_csv_tables(const char *option, const char *dir, struct dr_record *rec, st
  */
 int dr_prom_write(struct dr_record *rec, FILE *f);
 int dr_prom_write_live(struct dr_record *rec, FILE *f);
+/*
+ * The run as spans, in the JSON encoding of an OTLP ExportTraceServiceRequest on one line: run, phases, channels, faults
+ * and switches, of both ends at the client. The trace id follows from the run_id. 0 or -ENOMEM.
+ */
+int dr_trace_write(struct dr_record *rec, FILE *f);
 /* Of struct dr_opt: KEY=VALUE into a struct dr_prom_labels. */
 int dr_prom_label_parse(const struct dr_opt *row, const char *text, void *dst, struct dr_err *e);
 

@@ -423,6 +423,107 @@ static void prom_of_files(void **state)
 	dr_record_destroy(rec);
 }
 
+/* The span of that name in the trace; NULL: none. */
+static const json_t *span_named(const json_t *trace, size_t end, const char *name)
+{
+	const json_t *r = json_array_get(json_object_get(trace, "resourceSpans"), end),
+		     *scope = json_array_get(json_object_get(r, "scopeSpans"), 0), *s;
+	size_t i;
+
+	json_array_foreach(json_object_get(scope, "spans"), i,
+		s) if (!strcmp(json_string_value(json_object_get(s, "name")), name)) return s;
+	return NULL;
+}
+
+static int64_t span_time(const json_t *span, const char *key)
+{
+	return strtoll(json_string_value(json_object_get(span, key)), NULL, 10);
+}
+
+enum { OFFSET = 5000000, LATE = 1000 };
+
+/* A run with a switch at the peer, LATE after the begin of its phase. */
+static struct dr_record *traced_record(void)
+{
+	struct dr_record *rec;
+	struct dr_switch_row s;
+
+	assert_int_equal(dr_record_create(&rec), 0);
+	rec->side = DR_END_CLIENT;
+	rec->session_ns = rec->start_ns;
+	rec->clock_offset_ns = OFFSET;
+	int64_t peer = rec->start_ns + OFFSET;
+	struct dr_phase_row p = {
+		.side = DR_END_SERVER, .begin_ns = peer, .end_ns = peer + 9 * LATE
+	};
+	dr_record_add(rec, phases, &p);
+	dr_record_add(rec, channels,
+		&((struct dr_channel_row){
+			.side = DR_END_SERVER, .begin_ns = peer, .connected_ns = peer }));
+	dr_fields_init(&dr_switch_fields, &s);
+	s.side = DR_END_SERVER;
+	s.gpu = s.channel = 0;
+	s.rec = (struct dr_switch_record){ .epoch = 1, .detect_ns = peer + LATE };
+	s.rec.first_delivery_ns = peer + 3 * LATE;
+	dr_record_add(rec, switches, &s);
+	dr_record_verdict(rec, NULL);
+	return rec;
+}
+
+static json_t *trace_of(struct dr_record *rec)
+{
+	char *text = text_of(dr_trace_write, rec);
+	json_t *doc = json_loads(text, 0, NULL);
+
+	assert_non_null(doc);
+	free(text);
+	return doc;
+}
+
+static void trace_has_one_clock(void **state)
+{
+	struct dr_record *rec = traced_record();
+	json_t *t = trace_of(rec);
+	const json_t *phase = span_named(t, 1, "phase bw"), *s = span_named(t, 1, "failover");
+
+	(void)state;
+	assert_int_equal(span_time(phase, "startTimeUnixNano"), rec->start_wall_ns);
+	assert_int_equal(span_time(s, "startTimeUnixNano"), rec->start_wall_ns + LATE);
+	assert_int_equal(span_time(s, "endTimeUnixNano"), rec->start_wall_ns + 3 * LATE);
+	assert_string_equal(json_string_value(json_object_get(s, "parentSpanId")),
+		json_string_value(json_object_get(span_named(t, 1, "channel"), "spanId")));
+	json_decref(t);
+	/* Without the offset there is nothing to put the peer's times in. */
+	rec->clock_offset_ns = DR_UNSET;
+	t = trace_of(rec);
+	assert_int_equal(json_array_size(json_object_get(t, "resourceSpans")), 1);
+	json_decref(t);
+	dr_record_destroy(rec);
+}
+
+/* Numbers of the peer that are no times: every span still ends after its begin, within its parent. */
+static void trace_of_a_hostile_peer(void **state)
+{
+	const int64_t bad[] = { INT64_MAX, INT64_MIN + 1, -1, 0 };
+	struct dr_record *rec = traced_record();
+
+	(void)state;
+	for (size_t i = 0; i < DR_ARRAY_LEN(bad); i++) {
+		rec->phases.v[0].begin_ns = rec->channels.v[0].connected_ns = bad[i];
+		rec->switches.v[0].rec.first_delivery_ns = rec->switches.v[0].gap_ns = bad[i];
+		rec->switches.v[0].trial = bad[i];
+		json_t *t = trace_of(rec);
+		const json_t *run = span_named(t, 1, "dualrail server"),
+			     *s = span_named(t, 1, "failover");
+		assert_true(
+			span_time(s, "startTimeUnixNano") >= span_time(run, "startTimeUnixNano"));
+		assert_true(span_time(s, "endTimeUnixNano") >= span_time(s, "startTimeUnixNano"));
+		assert_true(span_time(run, "endTimeUnixNano") >= span_time(s, "endTimeUnixNano"));
+		json_decref(t);
+	}
+	dr_record_destroy(rec);
+}
+
 static void tables_fit(void **state)
 {
 	struct dr_record *rec = sample_record();
@@ -673,6 +774,8 @@ int main(int argc, char **argv)
 		cmocka_unit_test(csv),
 		cmocka_unit_test(prom),
 		cmocka_unit_test(prom_of_files),
+		cmocka_unit_test(trace_has_one_clock),
+		cmocka_unit_test(trace_of_a_hostile_peer),
 		cmocka_unit_test(tables_fit),
 		cmocka_unit_test(round_trips_alone_have_no_table_of_nics),
 		cmocka_unit_test(merge),

@@ -17,6 +17,7 @@
 #include "base/fields.h"
 #include "base/hist.h"
 #include "channel/channel.h"
+#include "orchestrator/record/values.h"
 
 #include <jansson.h>
 
@@ -33,45 +34,6 @@ struct dr_list {
 
 #define DR_RECORD_SCHEMA "dualrail/1"
 
-enum dr_verdict {
-	DR_VERDICT_PASS,
-	DR_VERDICT_WRONG,	 /* data lost, doubled, reordered or corrupted */
-	DR_VERDICT_HANG,	 /* no delivery within the trial's deadline */
-	DR_VERDICT_CLEAN_ERROR,	 /* the channel ended with an error at both ends */
-	DR_VERDICT_MISSED_FAULT, /* the fault hit nothing, or nothing was in flight */
-	DR_VERDICT_FAIL,	 /* the gap is above --max-gap */
-	DR_VERDICT_INCOMPLETE,	 /* the run ended during the trial, or a gap is missing */
-	DR_VERDICTS
-};
-
-enum dr_comparison {
-	DR_COMPARISON_OK,
-	DR_COMPARISON_BELOW,
-	DR_COMPARISON_NOT_RUN, /* the baseline has it, this run has not */
-	DR_COMPARISON_NEW      /* this run has it, the baseline has not */
-};
-
-/* What a figure of a baseline is of. */
-enum dr_figure_kind { DR_FIGURE_GPU, DR_FIGURE_NIC, DR_FIGURE_PAIR };
-enum { DR_FIGURE_RUNS = 32 };
-
-/* Why a run ended with exit status 3, or why the server refused it with another one. README: "Exit status". */
-enum dr_reason {
-	DR_REASON_NONE = -1,
-	DR_REASON_UNREACHABLE, /* no route, no answer, or the name does not resolve */
-	DR_REASON_REFUSED,     /* the host answers, no server listens */
-	DR_REASON_TIMEOUT,     /* connected, but a step took too long */
-	DR_REASON_BUSY,	       /* the server serves another client */
-	DR_REASON_KEY,	       /* keys differ, or one end has none */
-	DR_REASON_VERSION,     /* protocol versions differ */
-	DR_REASON_PROTOCOL,    /* not dualrail, or bytes that break the protocol */
-	DR_REASON_DECLINED,    /* the server refused the parameters, or cannot run them */
-	DR_REASON_PATHS,       /* the data paths did not come up */
-	DR_REASON_DIED,	       /* the peer's process is gone */
-	DR_REASON_ENDED,       /* the peer ended the run */
-	DR_REASON_LOST,	       /* the control connection was lost and did not come back */
-	DR_REASON_LOCAL,       /* this end failed before the exchange was complete */
-};
 struct dr_prom_labels;
 
 #define BEGIN struct T {
@@ -294,6 +256,7 @@ BEGIN
 	E(dir, dr_fault_dir_names, "direction that is blocked, seen from the NIC's node; null: the kind has none")
 	S(64, nic, "NIC that it acts on")
 	G(NS, "at_monotonic_ns", at_ns, "time of the fault, on the monotonic clock of that end", NO_CSV)
+	G(NS, "undone_monotonic_ns", undone_ns, "time when it was undone, likewise; null: it was not", NO_CSV)
 	F(INT, channels_affected, "channels that switched")
 	F(INT, gpu, "GPU of the channel with the longest gap")
 	F(INT, channel, "its channel")
@@ -373,6 +336,35 @@ BEGIN
 	E(omitted, dr_bool_names, "true: warm-up, in no other figure")
 	F(NUM, gbps, "payload received per second")
 END(dr_interval_fields, "intervals", "intermediate result (--interval); those that are not omitted add up to the measurement")
+#undef T
+
+/* Matrix cells: gpu, rail. */
+#define T dr_phase_row
+BEGIN
+	F(INT, phase, "number of the measurement", KEY)
+	E(side, dr_end_names, "end whose clock this is", KEY)
+	E(test, dr_phase_names, "test that the measurement belongs to")
+	F(INT, message_bytes, "size of a message")
+	F(INT, gpu, "the client's GPU, of a cell of --matrix; null: all GPUs")
+	F(INT, rail, "the rail, of a cell of --matrix; null: those of the GPUs")
+	G(NS, "begin_monotonic_ns", begin_ns, "begin, warm-up included")
+	G(NS, "end_monotonic_ns", end_ns, "end of the last GPU's part at this end; null: the run ended before")
+END(dr_phase_fields, "phases", "begin and end of one measurement at one end")
+#undef T
+
+/* For --trace; in no document. connected_ns: with those of the other channels of the GPU. */
+#define T dr_channel_row
+BEGIN
+	E(side, dr_end_names, "end whose clock this is", KEY)
+	F(INT, gpu, "the client's GPU", KEY)
+	F(INT, channel, "channel of the GPU", KEY)
+	E(direction, dr_direction_names, "direction of the data")
+	E(latency, dr_bool_names, "it carries the round trips of the latency test only")
+	S(64, primary_nic, "NIC of the primary path at this end")
+	S(64, shadow_nic, "NIC of the shadow path at this end")
+	G(NS, "begin_monotonic_ns", begin_ns, "begin of the session at this end")
+	G(NS, "connected_monotonic_ns", connected_ns, "all channels of the GPU were connected")
+END(dr_channel_fields, "channels", "one channel at one end")
 #undef T
 
 #define T dr_event_row
@@ -727,6 +719,8 @@ BEGIN
 	X(int64_t start_wall_ns;)
 	A(WALL, "start_time", start_wall_ns, "begin of the run, ISO 8601")
 	G(NS, "start_monotonic_ns", start_ns, "the same time on the monotonic clock")
+	G(US, "peer_clock.offset_us", clock_offset_ns, "the peer's monotonic clock minus this end's; null: unknown, or not the client's document")
+	G(US, "peer_clock.error_us", clock_error_ns, "bound of the error of peer_clock.offset_us")
 	F(JSON, argv, "command line", .schema = "{\"type\":\"array\",\"items\":{\"type\":\"string\"}}")
 	F(JSON, options, "effective options by name", .schema = "{\"type\":\"object\"}")
 	X(char version[64], peer_version[64];)
@@ -766,6 +760,7 @@ BEGIN
 	L("integrity.phases", checks, dr_check_row, dr_check_fields, "the same, one for each measurement and receiving end")
 	L("baseline", baseline, dr_figure_row, dr_figure_fields, "--save-baseline: the figures, over all runs that wrote this file")
 	L("comparison", comparison, dr_comparison_row, dr_comparison_fields, "--baseline: every figure of this run or of the baseline")
+	L("phases", phases, dr_phase_row, dr_phase_fields, "begin and end of each measurement, at each end")
 	L("intervals", intervals, dr_interval_row, dr_interval_fields, "intermediate results")
 	L("events", events, dr_event_row, dr_event_fields, "what happened")
 	L("errors", errors, dr_error_row, dr_error_fields, "why the run did not pass")
@@ -773,6 +768,8 @@ BEGIN
 	A(UINT, "rows_lost", rows_lost, "rows left out for lack of memory or above the limit")
 	X(double cpu_percent_local, cpu_percent_peer;) /* 100: one core busy */
 	X(double min_nic_percent;) /* --min-nic; not above 0: the default */
+	X(DR_LIST(struct dr_channel_row) channels;)
+	X(bool run_of_peer;) /* run_id is the client's, and this is the server */
 	X(DR_LIST(struct dr_live_gpu_row) live_gpus;)
 	X(DR_LIST(struct dr_live_path_row) live_paths;)
 	X(DR_LIST(struct dr_live_rail_row) live_rails;)

@@ -301,6 +301,8 @@ static int undo(struct dr_client *c, struct dr_trial *t)
 	int rc = act(c, t, true);
 
 	t->undone_ns = rc ? 0 : dr_now_ns();
+	if (rc == 0 && c->fault[1].rep.after_ns > 0)
+		t->row.undone_ns = c->fault[1].rep.after_ns;
 	return rc;
 }
 

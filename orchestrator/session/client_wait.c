@@ -164,6 +164,8 @@ static void merge(const struct dr_session *s, const json_t *part)
 		return;
 	if (dr_record_merge(s->rec, part, &e))
 		dr_warn("client", "results of the server: %s", e.text);
+	dr_control_clock(
+		s->control, dr_now_ns(), &s->rec->clock_offset_ns, &s->rec->clock_error_ns);
 	for (; i < s->rec->intervals.n; i++)
 		dr_output_row(s->out, intervals, &s->rec->intervals.v[i]);
 	for (; k < s->rec->switches.n; k++) {

@@ -77,6 +77,7 @@ void dr_local_phase(struct dr_local *l, const struct dr_phase *phase)
 	}
 	l->mark_ns[0] = l->mark_ns[1] = 0;
 	l->phase_ns = dr_now_ns();
+	dr_local_phase_row(l, false);
 	l->mark_cpu_ns[0] = dr_cpu_ns();
 	for (struct dr_local_channel *ch = l->channel; ch < l->end; ch++)
 		ch->chunks_before = dr_local_live(ch).chunks_rx;
@@ -415,6 +416,8 @@ static void on_report(struct dr_local *l, const struct dr_report *rep)
 
 	switch (rep->kind) {
 	case DR_REP_READY:
+		if (!g->ready)
+			dr_local_channel_rows(l, g, rep->now_ns);
 		l->n_ready += !g->ready;
 		g->ready = true;
 		break;

@@ -95,6 +95,30 @@ void dr_local_record_plan(struct dr_local *l)
 	}
 }
 
+void dr_local_channel_rows(struct dr_local *l, const struct dr_local_gpu *g, int64_t connected_ns)
+{
+	for (const struct dr_local_channel *ch = l->channel; ch < l->end; ch++) {
+		struct dr_channel_row r;
+
+		if (ch->gpu != g)
+			continue;
+		dr_fields_init(&dr_channel_fields, &r);
+		r.side = (int)l->side;
+		r.gpu = g->number;
+		r.channel = ch->number;
+		r.direction = dr_local_direction(l, ch->sends);
+		r.latency = !ch->bulk;
+		snprintf(r.primary_nic, sizeof(r.primary_nic), "%s",
+			l->plan->rail[ch->rails.primary][l->side].name);
+		if (ch->rails.primary != ch->rails.shadow)
+			snprintf(r.shadow_nic, sizeof(r.shadow_nic), "%s",
+				l->plan->rail[ch->rails.shadow][l->side].name);
+		r.begin_ns = l->begin_ns;
+		r.connected_ns = connected_ns;
+		dr_record_add(l->rec, channels, &r);
+	}
+}
+
 void dr_local_count_nics(struct dr_local *l)
 {
 	for (unsigned i = 0; i < l->plan->n_rails; i++) {
@@ -108,6 +132,25 @@ void dr_local_count_nics(struct dr_local *l)
 }
 
 /* ---- a phase ---- */
+
+void dr_local_phase_row(struct dr_local *l, bool over)
+{
+	struct dr_phase_row r;
+
+	dr_fields_init(&dr_phase_fields, &r);
+	r.phase = l->phase.index;
+	r.side = (int)l->side;
+	r.test = (int)l->phase.kind;
+	r.message_bytes = (int64_t)l->phase.message_bytes;
+	if (l->phase.gpu_mask && l->phase.rail_mask)
+		r.gpu = l->gpu[__builtin_ctz(l->phase.gpu_mask)].number;
+	if (l->phase.rail_mask && !(l->phase.rail_mask & (l->phase.rail_mask - 1)))
+		r.rail = __builtin_ctz(l->phase.rail_mask);
+	r.begin_ns = l->phase_ns;
+	if (over)
+		r.end_ns = dr_now_ns();
+	dr_record_add(l->rec, phases, &r);
+}
 
 int64_t dr_local_again(const struct dr_local *l, const struct dr_local_gpu *g)
 {
@@ -216,6 +259,7 @@ void dr_local_results(struct dr_local *l)
 	if (!l->phase_open)
 		return;
 	l->phase_open = false;
+	dr_local_phase_row(l, true);
 	dr_local_interval_end(l, dr_now_ns());
 	dr_local_measured(l);
 	if (l->phase.kind == DR_PHASE_BW && l->phase.iters && !dr_matrix_cell_running(l)) {

@@ -261,6 +261,7 @@ static void on_offer(void *arg, const json_t *params, const unsigned *gpus, unsi
 		return;
 	}
 	dr_record_reset(s->rec);
+	s->rec->run_of_peer = v->run[0] != '\0';
 	if (v->run[0])
 		snprintf(s->rec->run_id, sizeof(s->rec->run_id), "%s", v->run);
 	s->rec->side = DR_END_SERVER;

@@ -334,6 +334,10 @@ void dr_local_record_environment(struct dr_local *l);
 /* rows.c. The rows of the plan; the NICs' own counters before the first byte. */
 void dr_local_record_plan(struct dr_local *l);
 void dr_local_count_nics(struct dr_local *l);
+/* The channels of the GPU, which are all connected now. */
+void dr_local_channel_rows(struct dr_local *l, const struct dr_local_gpu *g, int64_t connected_ns);
+/* The phase begins, or is over. */
+void dr_local_phase_row(struct dr_local *l, bool over);
 /* Put the phase's rows into the record, after phase_over or when the run has to end early. Needs a
  * snapshot after the phase for the retransmissions. */
 void dr_local_results(struct dr_local *l);

@@ -51,6 +51,41 @@ prom_of_a_run() {
 	prom_tool client.prom server.prom
 }
 
+# spans FILE JQ: how many spans of the trace the condition holds for.
+spans() {
+	jq "[.resourceSpans[].scopeSpans[].spans[] | select($2)] | length" "$1"
+}
+
+@test "--trace: the spans of both ends are one trace by the rules of OTLP JSON, and are those of the document" {
+	start_server -1 --trace server.trace
+	client --test bw,lat,failover -D 100ms --fault close:path=0,at=50ms --allow-faults --hold-down 50ms \
+		--json=c.json --trace client.trace
+	[ "$status" -eq 0 ]
+	ends "$server" 0
+	"$BATS_TEST_DIRNAME/../otlp.py" client.trace
+	"$BATS_TEST_DIRNAME/../otlp.py" client.trace server.trace
+	[ "$(spans client.trace '.name | startswith("phase ")')" -eq "$(jq '.phases | length' c.json)" ]
+	[ "$(spans client.trace '.name | startswith("fault ")')" -eq "$(jq '.failover.faults | length' c.json)" ]
+	[ "$(spans client.trace '.name == "failover" or .name == "failback"')" -eq "$(jq '.failover.switches | length' c.json)" ]
+	holds c.json '(.phases | group_by(.phase) | all(map(.side) == ["client", "server"] and all(.begin_monotonic_ns < .end_monotonic_ns)))'
+	# Two GPUs with two channels and two of the latency test, at each end.
+	[ "$(spans client.trace '.name == "channel"')" -eq 16 ]
+	[ "$(spans server.trace '.name == "channel"')" -eq 8 ]
+	# The fault is in its phase, and what it caused at both ends refers to it.
+	[ "$(spans client.trace '.name == "failover" and (.links | length) == 1')" -ge 8 ]
+	jq -e '[.resourceSpans[].scopeSpans[].spans[]] | (map({(.spanId): .name}) | add) as $name
+		| map(select(.name | startswith("fault ")))
+		| all($name[.parentSpanId] == "phase failover" and .status.code == 1)' client.trace
+	# Of a run that does not begin: its end.
+	run "$DUALRAIL" client 127.0.0.1 --port 1 -g 0 --connect-timeout 50ms --trace none.trace
+	[ "$status" -eq 3 ]
+	"$BATS_TEST_DIRNAME/../otlp.py" none.trace
+	[ "$(spans none.trace '.status.code == 2 and (.status.message | test("refused"))')" -eq 1 ]
+	run "$DUALRAIL" client 127.0.0.1 --frob --trace options.trace
+	[ "$status" -eq 1 ]
+	"$BATS_TEST_DIRNAME/../otlp.py" options.trace
+}
+
 # scrape PORT: the page of --metrics-listen.
 scrape() {
 	exec 9<>"/dev/tcp/127.0.0.1/$1" || return 1
