@@ -327,6 +327,7 @@ install: all man $(COMPLETIONS) $(B)/dualrail.pc $(B)/dualrail-server.service ##
 	install -D -m 644 $(B)/dualrail.fish $(DESTDIR)$(FISHDIR)/dualrail.fish
 	install -D -m 644 $(B)/dualrail-server.service $(DESTDIR)$(UNITDIR)/dualrail-server.service
 	for f in docs/schema/*.json; do install -D -m 644 $$f $(DESTDIR)$(PREFIX)/share/dualrail/schema/$${f##*/} || exit 1; done
+	for f in dashboard.json alerts.yaml; do install -D -m 644 scripts/metrics/$$f $(DESTDIR)$(PREFIX)/share/dualrail/metrics/$$f || exit 1; done
 	for h in $(HEADERS); do install -D -m 644 $$h $(DESTDIR)$(INCDIR)/dualrail/$$h || exit 1; done
 uninstall: ## undo install
 	rm -f $(DESTDIR)$(BINDIR)/dualrail $(DESTDIR)$(LIBDIR)/libdualrail.so* \
@@ -334,7 +335,7 @@ uninstall: ## undo install
 	  $(DESTDIR)$(LIBDIR)/pkgconfig/dualrail.pc $(DESTDIR)$(MANDIR)/man1/dualrail.1 \
 	  $(DESTDIR)$(BASHDIR)/dualrail $(DESTDIR)$(ZSHDIR)/_dualrail $(DESTDIR)$(FISHDIR)/dualrail.fish \
 	  $(DESTDIR)$(UNITDIR)/dualrail-server.service
-	rm -rf $(DESTDIR)$(INCDIR)/dualrail $(DESTDIR)$(PREFIX)/share/dualrail/schema
+	rm -rf $(DESTDIR)$(INCDIR)/dualrail $(addprefix $(DESTDIR)$(PREFIX)/share/dualrail/,schema metrics)
 
 # Linked again, with RPATH (not RUNPATH, which does not reach the libraries' own dependencies).
 $(B)/bundle/dualrail: $(B)/orchestrator/main.o $(ARCHIVES)

@@ -158,6 +158,46 @@ grows() {
 	prom_rules page.prom
 }
 
+# Text of runs that have every sort of row: a client's file of all tests beside a baseline, and both pages while data flow and
+# after a failover.
+every_metric() {
+	local s c
+	free_port
+	s=$((port + 8)) c=$((port + 9))
+	start server "$DUALRAIL" server -g 0-1 --port "$port" --allow-faults --metrics-listen "127.0.0.1:$s"
+	client -D 50ms --save-baseline base.json
+	[ "$status" -eq 0 ]
+	client --test bw,lat,failover -D 50ms --fault close:path=0,at=50ms --allow-faults --hold-down 50ms \
+		--baseline base.json --min-bw 0.001% --prom run.prom
+	[ "$status" -eq 0 ]
+	start_client -D 60s --rate 1G --metrics-listen "127.0.0.1:$c"
+	wait_for metric "$s" 'dualrail_gpu_rx_bytes_total{gpu="0"}' ">" 0
+	wait_for metric "$c" dualrail_session_active == 1
+	scrape "$s" >server.prom
+	scrape "$c" >client.prom
+}
+
+@test "dashboard and alert rules name only metrics and labels that runs export" {
+	local metrics=$BATS_TEST_DIRNAME/../../scripts/metrics names=$BATS_TEST_DIRNAME/../metricnames.py
+	every_metric
+	"$names" "$metrics/dashboard.json" "$metrics/alerts.yaml" run.prom server.prom client.prom
+	# The check finds a name and a label that do not exist.
+	sed 's/dualrail_rail_state/dualrail_rail_stat/; s/{{nic}}/{{nick}}/' "$metrics/dashboard.json" >wrong.json
+	run "$names" wrong.json "$metrics/alerts.yaml" run.prom server.prom client.prom
+	[ "$status" -eq 1 ]
+	[[ $output == *"no run exports dualrail_rail_stat"* && $output == *"no metric has a label nick"* ]]
+}
+
+# bats test_tags=release
+@test "promtool: the alert rules fire for their causes only, the expressions of the dashboard are valid" {
+	local metrics=$BATS_TEST_DIRNAME/../../scripts/metrics
+	command -v promtool >/dev/null || skip "promtool is not installed (Debian: prometheus)"
+	promtool check rules "$metrics/alerts.yaml"
+	promtool test rules "$metrics/alerts_test.yaml"
+	"$BATS_TEST_DIRNAME/../metricnames.py" "$metrics/dashboard.json" "$metrics/alerts.yaml" /dev/null --expressions panels.yaml || :
+	promtool check rules panels.yaml
+}
+
 # json_lines FILE...: there are lines, and each is one object of --log-json.
 json_lines() {
 	local one
