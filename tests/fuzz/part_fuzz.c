@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 static void check_phase(const struct dr_phase *p)
 {
@@ -89,6 +90,33 @@ static void write_all(struct dr_record *rec)
 	whole(rec);
 }
 
+/* A trace with the peer's spans: on one line of JSON, every span ends after its begin. */
+static void write_trace(struct dr_record *rec)
+{
+	char *text = NULL;
+	size_t len = 0, end, i;
+	FILE *f = open_memstream(&text, &len);
+	json_t *doc, *r, *s;
+
+	rec->side = DR_END_CLIENT;
+	rec->clock_offset_ns = rec->phases.n ? rec->phases.v[0].begin_ns : 0;
+	dr_assert(f && dr_trace_write(rec, f) == 0 && fclose(f) == 0);
+	doc = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
+	dr_assert(doc);
+	json_array_foreach(json_object_get(doc, "resourceSpans"), end, r)
+	{
+		json_t *scope = json_array_get(json_object_get(r, "scopeSpans"), 0);
+
+		json_array_foreach(json_object_get(scope, "spans"), i, s) dr_assert(
+			strtoll(json_string_value(json_object_get(s, "startTimeUnixNano")), NULL,
+				10) <=
+			strtoll(json_string_value(json_object_get(s, "endTimeUnixNano")), NULL,
+				10));
+	}
+	json_decref(doc);
+	free(text);
+}
+
 static unsigned depth(const json_t *j)
 {
 	unsigned deepest = 0, d;
@@ -132,6 +160,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		if (rc)
 			fz_explained(rc, &e);
 		write_all(rec);
+		write_trace(rec);
 		dr_record_destroy(rec);
 	} else {
 		fz_explained(-EPROTO, &e);
