@@ -269,3 +269,34 @@ block() {
 	run "$DUALRAIL" client 127.0.0.1 --dry-run --csv /dev/null --prom /dev/null
 	[ "$status" -eq 0 ]
 }
+
+# The commands of QUESTIONS.md, one a line.
+questions() {
+	awk '/^```sh$/ { on = 1; next } /^```$/ { on = 0 } on' "$BATS_TEST_DIRNAME/../../docs/QUESTIONS.md"
+}
+
+@test "every command of QUESTIONS.md runs" {
+	local line n=0
+	[[ $(id -u) == 0 ]] || skip "link-down and blackhole of the demo need root"
+	mkdir bin
+	ln -s "$DUALRAIL" bin/dualrail
+	PATH=$PWD/bin:$PATH
+	start_server
+	export DUALRAIL_DURATION=50ms DUALRAIL_WARMUP=50ms DUALRAIL_HOLD_DOWN=50ms DUALRAIL_GPUS=0-1
+	while IFS= read -r line; do
+		echo "$line"
+		# shellcheck disable=SC2086 # words
+		run timeout "$WAIT_S" bash -c "${line//node1/127.0.0.1:$port}" </dev/null
+		echo "$output"
+		if [[ $line == "dualrail doctor"* ]]; then
+			[[ $status == [02] ]]
+		elif [[ $line == "dualrail compare"* ]]; then
+			[[ $status == [07] ]]
+		else
+			[ "$status" -eq 0 ]
+		fi
+		n=$((n + 1))
+	done < <(questions)
+	[ "$n" -ge 14 ]
+	[ -s gap.trace ]
+}
