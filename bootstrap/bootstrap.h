@@ -67,6 +67,7 @@ enum dr_boot_cause {
 	DR_BOOT_GONE,	  /* RESUME answered: the server knows no such session (restarted?) */
 	DR_BOOT_GOODBYE,  /* peer said goodbye */
 	DR_BOOT_LOCAL,	  /* ended by this end, or a local failure such as memory */
+	DR_BOOT_EVICTED,  /* server: silent before the run began, and another client waits */
 };
 /* "connection refused", "no answer", ...: words for a sentence. Never NULL. */
 const char *dr_boot_cause_text(enum dr_boot_cause cause);
@@ -211,7 +212,8 @@ struct dr_boot_server;
  * address), -ENOMEM. The poller is borrowed.
  * Strangers of every kind (scanner, browser, wrong version or key) are answered where that makes
  * sense, logged with one WARN line each (rate-limited) and never disturb a session; at most 64
- * connections wait unidentified, the oldest gives way. A second client is answered BUSY.
+ * connections wait unidentified, the oldest gives way. A second client is answered BUSY. While it asks again (wait_busy),
+ * a session whose client is silent ends with DR_BOOT_EVICTED before silent_ns are over; not after READY and the first message.
  */
 int dr_boot_server_create(struct dr_boot_server **out, const struct dr_boot_opts *opts,
 	const struct dr_boot_ops *ops, void *arg, struct dr_poller *poller, struct dr_err *e)
@@ -261,6 +263,10 @@ int dr_boot_client_create(struct dr_boot_client **out, const struct dr_boot_opts
 void dr_boot_client_destroy(struct dr_boot_client *c);
 void dr_boot_client_tick(struct dr_boot_client *c, int64_t now_ns);
 int64_t dr_boot_client_deadline(const struct dr_boot_client *c);
+/* For an owner that cannot tick, since it opens GPUs or registers memory in a callback: keeps a server that others wait for
+ * from taking this end for silent. Sends PING if it is due. On any thread; the owner uses neither the client nor its
+ * poller until this has returned. */
+void dr_boot_client_pulse(struct dr_boot_client *c, int64_t now_ns);
 /* With wait_busy: what a server that serves another client said last, while this end waits for it; else NULL. */
 const char *dr_boot_client_busy(const struct dr_boot_client *c);
 int dr_boot_client_handles(struct dr_boot_client *c, unsigned k,

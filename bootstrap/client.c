@@ -395,6 +395,15 @@ void dr_boot_client_tick(struct dr_boot_client *c, int64_t now_ns)
 	dr_links_reap(&c->e.links);
 }
 
+void dr_boot_client_pulse(struct dr_boot_client *c, int64_t now_ns)
+{
+	struct dr_link *l = c->e.control_link;
+	if (!l || l->state != DR_LINK_UP)
+		return;
+	dr_control_ping(&c->e.control, now_ns);
+	dr_link_write(l, now_ns);
+}
+
 int64_t dr_boot_client_deadline(const struct dr_boot_client *c)
 {
 	int64_t at = dr_links_deadline(c->e.links);

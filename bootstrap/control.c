@@ -29,6 +29,7 @@ const char *dr_boot_cause_text(enum dr_boot_cause cause)
 		[DR_BOOT_GONE] = "session unknown to the server",
 		[DR_BOOT_GOODBYE] = "ended by the peer",
 		[DR_BOOT_LOCAL] = "ended by this end",
+		[DR_BOOT_EVICTED] = "silent while another client waits",
 	};
 	return (size_t)cause < DR_ARRAY_LEN(text) ? text[cause] : "unknown cause";
 }
@@ -213,7 +214,7 @@ int dr_control_attach(
 	if (rc)
 		return rc;
 	c->conv = conv;
-	c->heard_ns = c->silent_from_ns = c->ticked_ns = c->ping_due_ns = now_ns;
+	c->heard_ns = c->silent_from_ns = c->ticked_ns = c->ping_due_ns = c->late_ns = now_ns;
 	memcpy(c->peer_version, conv->peer.build, sizeof(c->peer_version));
 	pump(c);
 	return 0;
@@ -312,10 +313,28 @@ void dr_control_flush(struct dr_control *c)
 	c->mail.told = c->mail.received;
 }
 
+int64_t dr_control_quiet_since(const struct dr_control *c)
+{
+	return DR_MAX(c->heard_ns, c->late_ns);
+}
+
+void dr_control_ping(struct dr_control *c, int64_t now_ns)
+{
+	uint64_t t1 = (uint64_t)now_ns;
+	if (!open_now(c) || now_ns < c->ping_due_ns)
+		return;
+	if (backlog(c) < PING_BACKLOG_MAX)
+		send_u64(c, DR_FRAME_PING, &t1, 1);
+	c->ping_due_ns = now_ns + c->timing.ping_ns;
+}
+
 bool dr_control_tick(struct dr_control *c, int64_t now_ns)
 {
 	if (c->goodbye && c->goodbye_until_ns == 0)
 		c->goodbye_until_ns = now_ns + c->timing.stage_ns;
+	/* While there is a connection PING is due after ping_ns, and so is a tick. */
+	if (open_now(c) && now_ns - c->ticked_ns > 2 * c->timing.ping_ns)
+		c->late_ns = now_ns;
 	if (!open_now(c))
 		return false;
 	/*
@@ -329,12 +348,7 @@ bool dr_control_tick(struct dr_control *c, int64_t now_ns)
 		c->silent_from_ns = now_ns;
 	c->ticked_ns = now_ns;
 	pump(c);
-	if (now_ns >= c->ping_due_ns) {
-		uint64_t t1 = (uint64_t)now_ns;
-		if (backlog(c) < PING_BACKLOG_MAX)
-			send_u64(c, DR_FRAME_PING, &t1, 1);
-		c->ping_due_ns = now_ns + c->timing.ping_ns;
-	}
+	dr_control_ping(c, now_ns);
 	return now_ns - c->silent_from_ns >= c->timing.silent_ns;
 }
 

@@ -44,7 +44,8 @@ struct dr_control {
 	int64_t heard_ns;	      /* bytes of the peer's process were received */
 	int64_t silent_from_ns;	      /* silence counts from here */
 	int64_t ticked_ns, ping_due_ns;
-	bool goodbye;	    /* GOODBYE queued by this end */
+	int64_t late_ns; /* the last tick that came late: this end may not have read until then */
+	bool goodbye;	 /* GOODBYE queued by this end */
 	bool goodbye_heard; /* GOODBYE received */
 	uint64_t goodbye_seq;
 	int64_t goodbye_until_ns;
@@ -91,6 +92,10 @@ enum dr_control_news dr_control_frame(
 	struct dr_control *c, const struct dr_conv_event *ev, int64_t now_ns);
 /* Bytes of the peer were received. */
 void dr_control_heard(struct dr_control *c, int64_t now_ns);
+/* Since when nothing of the peer was received although this end read, also before READY. */
+int64_t dr_control_quiet_since(const struct dr_control *c);
+/* Send PING if it is due. */
+void dr_control_ping(struct dr_control *c, int64_t now_ns);
 /* What the peer does while it is late, on a connection that has not failed: words for the end of a message. */
 void dr_control_observed(const struct dr_control *c, int64_t now_ns, char *text, size_t cap);
 /* After a batch of input, or once the conversation is OPEN: acknowledge received messages, send queued ones. */

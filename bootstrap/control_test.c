@@ -297,11 +297,14 @@ static void silence(void **state)
 	assert_int_equal(pings, 8); /* each 250 ms */
 	assert_true(dr_control_deadline(&c.control) <= heard + 2000 * MS);
 	assert_true(dr_control_tick(&c.control, heard + 2000 * MS));
+	assert_int_equal(dr_control_quiet_since(&c.control), heard);
 	/* One byte is a sign of life. */
 	dr_control_heard(&c.control, c.now);
 	assert_false(dr_control_tick(&c.control, c.now + 100 * MS));
 	/* An end that slept itself does not blame the peer. */
+	assert_int_equal(dr_control_quiet_since(&c.control), c.now);
 	assert_false(dr_control_tick(&c.control, c.now + 60000 * MS));
+	assert_int_equal(dr_control_quiet_since(&c.control), c.now + 60000 * MS);
 	assert_false(dr_control_tick(&c.control, c.now + 60100 * MS));
 	for (int64_t t = 60100; t < 62000; t += 100)
 		assert_false(dr_control_tick(&c.control, c.now + t * MS));

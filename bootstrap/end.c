@@ -48,6 +48,7 @@ void dr_boot_end_reset(struct dr_boot_end *e)
 	e->control_link = NULL;
 	e->pairs = e->handles_in = e->handles_out = 0;
 	e->exchange_until_ns = DR_NEVER;
+	e->begun = false;
 	dr_control_reset(&e->control);
 }
 
@@ -153,6 +154,7 @@ void dr_boot_control_frame(
 	case DR_CONTROL_NOTHING:
 		return;
 	case DR_CONTROL_MESSAGE:
+		e->begun = e->begun || e->control.state == DR_BOOT_READY;
 		if (e->control.has_ids)
 			DR_BOOT_TELL(e, on_message, ev->json);
 		else

@@ -52,6 +52,7 @@ struct dr_boot_end {
 	unsigned pairs, handles_in, handles_out;
 	struct dr_boot_pair pair[DR_BOOT_GPUS_MAX];
 	int64_t exchange_until_ns;
+	bool begun; /* READY, and a message of the peer came: the run has begun */
 };
 
 /* Call a callback of the application if it has it. */

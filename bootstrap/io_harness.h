@@ -592,4 +592,86 @@ static void raw_hello(int fd, struct dr_conv *c, unsigned purpose, unsigned k,
 	}
 }
 
+/* ---- scenes ------------------------------------------------------------------------------- */
+
+static const struct dr_boot_key key_a = { { 1 } }, key_b = { { 2 } };
+
+/* Through the relay, so that the test can silence it. */
+static void first_client(void)
+{
+	if (w.listener.fd < 0)
+		relay_start(dr_boot_server_port(w.srv.s, 0));
+	dr_boot_client_destroy(w.cli[0].c);
+	memset(&w.cli[0], 0, sizeof(w.cli[0]));
+	w.cli[0].no_handles = true;
+	start_client(0, "127.0.0.1", w.relay_port, 1, NULL);
+}
+
+/* ... after the offer (0), ACCEPT (1), HANDLES (2), READY (3). */
+static void first_client_stops(unsigned moment)
+{
+	unsigned offers = w.srv.offers, readies = w.srv.readies;
+	w.srv.handles = 0;
+	w.srv.mute = moment == 0;
+	w.srv.no_handles = moment == 2;
+	first_client();
+	until(moment == 0 ? w.srv.offers > offers : w.cli[0].accepts == 1);
+	if (moment > 1)
+		give_client_handles(&w.cli[0], 0);
+	until(moment < 2 || w.srv.handles == 1);
+	until(moment < 3 || w.srv.readies > readies);
+	relay_freeze_all();
+	w.srv.mute = w.srv.no_handles = false;
+}
+
+static void second_client(void)
+{
+	dr_boot_client_destroy(w.cli[1].c);
+	memset(&w.cli[1], 0, sizeof(w.cli[1]));
+	start_client_opts(1,
+		(struct dr_boot_opts){ .host = "127.0.0.1",
+			.port = dr_boot_server_port(w.srv.s, 0),
+			.wait_busy = true },
+		1);
+}
+
+/* A port p with p .. p+5 free, below the kernel's range so that nobody gets one by chance. */
+static uint16_t free_port(void)
+{
+	for (;;) {
+		uint16_t port;
+		unsigned ok = 0;
+		assert_int_equal(dr_random_bytes(&port, sizeof(port)), 0);
+		port = (uint16_t)(11000 + port % 20000);
+		for (unsigned i = 0; i < 6; i++) {
+			struct dr_addr a = { .len = 0 };
+			int fd;
+			dr_addr_set_port(&a, (uint16_t)(port + i));
+			if (dr_net_listen(&a, &fd, NULL))
+				break;
+			close(fd);
+			ok++;
+		}
+		if (ok == 6)
+			return port;
+	}
+}
+
+static void send_first_bytes(int fd, const char *bytes, size_t len)
+{
+	if (len)
+		raw_send(fd, bytes, len);
+	else if (bytes)
+		shutdown(fd, SHUT_WR);
+	/* else half-open: connected and silent */
+}
+
+static void ready_through_relay(void)
+{
+	start_server(2, 0, &key_a);
+	relay_start(dr_boot_server_port(w.srv.s, 0));
+	start_client(0, "127.0.0.1", w.relay_port, 2, &key_a);
+	until(w.srv.readies == 1 && w.cli[0].readies == 1);
+}
+
 #endif

@@ -6,8 +6,6 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 
-static const struct dr_boot_key key_a = { { 1 } }, key_b = { { 2 } };
-
 /* ---- exchange ----------------------------------------------------------------------------- */
 
 static void exchange_of_eight_gpus(void **state)
@@ -306,29 +304,76 @@ static void busy(void **state)
 	until(w.cli[1].readies == 1);
 }
 
-/* ---- nobody there, port taken ------------------------------------------------------------- */
-
-/* A port p with p .. p+5 free, below the kernel's range so that nobody gets one by chance. */
-static uint16_t free_port(void)
+/* One that waits is served before the other's time is over, wherever that stopped. */
+static void a_silent_client_gives_way(void **state)
 {
-	for (;;) {
-		uint16_t port;
-		unsigned ok = 0;
-		assert_int_equal(dr_random_bytes(&port, sizeof(port)), 0);
-		port = (uint16_t)(11000 + port % 20000);
-		for (unsigned i = 0; i < 6; i++) {
-			struct dr_addr a = { .len = 0 };
-			int fd;
-			dr_addr_set_port(&a, (uint16_t)(port + i));
-			if (dr_net_listen(&a, &fd, NULL))
-				break;
-			close(fd);
-			ok++;
-		}
-		if (ok == 6)
-			return port;
+	(void)state;
+	struct dr_boot_opts o = { .timing = quick };
+	o.timing.resume_ns = 600 * DR_NS_PER_S;
+	start_server_opts(o, 1, 0);
+	for (unsigned i = 0; i < 4; i++) {
+		first_client_stops(i);
+		w.srv.closes = 0;
+		second_client();
+		until(w.srv.closes == 1);
+		assert_int_equal(w.srv.closed_cause, DR_BOOT_EVICTED);
+		assert_non_null(strstr(w.srv.text, "another client waits"));
+		until(w.cli[1].readies == 1);
+		relay_thaw_all();
+		until(w.cli[0].fails + w.cli[0].closes == 1);
+		assert_true(i == 3 || strstr(w.cli[0].text, "another client waits"));
+		dr_control_goodbye(client_control(1));
+		until(w.cli[1].closes == 1 && w.srv.closes == 2);
 	}
 }
+
+/* ... but not while it shows that it is alive, by itself (0) or with its pulse while its owner is in a callback (1), nor
+ * when nobody waits (2), nor after its run has begun (3). */
+static void a_client_that_keeps_its_place(void **state)
+{
+	(void)state;
+	start_server(1, 0, NULL);
+	for (unsigned i = 0; i < 4; i++) {
+		int64_t end = dr_now_ns() + 3 * quick.silent_ns;
+		w.srv.messages = w.srv.said = w.srv.closes = 0;
+		first_client();
+		until(w.cli[0].accepts == 1);
+		struct dr_boot_client *c = w.cli[0].c;
+		if (i == 3) {
+			give_client_handles(&w.cli[0], 0);
+			until(w.cli[0].readies == 1 && server_control()->state == DR_BOOT_READY);
+			say(client_control(0), &w.cli[0].said);
+			until(w.srv.messages == 1);
+		}
+		if (i >= 2)
+			relay_freeze_all();
+		if (i != 2)
+			second_client();
+		if (i == 1)
+			w.cli[0].c = NULL; /* no turn of its own */
+		while (dr_now_ns() < end) {
+			turn();
+			if (i == 1)
+				dr_boot_client_pulse(c, dr_now_ns());
+		}
+		assert_int_equal(w.srv.closes, 0);
+		w.cli[0].c = c;
+		relay_thaw_all();
+		if (i < 3)
+			give_client_handles(&w.cli[0], 0);
+		until(w.cli[0].readies == 1);
+		until(i < 3 || w.cli[0].resumes == 1);
+		dr_control_goodbye(client_control(0));
+		until(w.srv.closes == 1 && w.srv.closed_cause == DR_BOOT_GOODBYE);
+		if (i != 2) {
+			until(w.cli[1].readies == 1);
+			dr_control_goodbye(client_control(1));
+			until(w.srv.closes == 2);
+		}
+	}
+}
+
+/* ---- nobody there, port taken ------------------------------------------------------------- */
 
 static void nobody_listens(void **state)
 {
@@ -416,15 +461,6 @@ static void port_in_use(void **state)
 }
 
 /* ---- unidentified peers -------------------------------------------------------------------- */
-
-static void send_first_bytes(int fd, const char *bytes, size_t len)
-{
-	if (len)
-		raw_send(fd, bytes, len);
-	else if (bytes)
-		shutdown(fd, SHUT_WR);
-	/* else half-open: connected and silent */
-}
 
 static void unidentified_on_every_port(void **state)
 {
@@ -587,14 +623,6 @@ static void stops_in_mid_message(void **state)
 
 /* ---- loss and resume ---------------------------------------------------------------------- */
 
-static void ready_through_relay(void)
-{
-	start_server(2, 0, &key_a);
-	relay_start(dr_boot_server_port(w.srv.s, 0));
-	start_client(0, "127.0.0.1", w.relay_port, 2, &key_a);
-	until(w.srv.readies == 1 && w.cli[0].readies == 1);
-}
-
 static void resume_after_resets(void **state)
 {
 	(void)state;
@@ -741,6 +769,8 @@ int main(void)
 		TEST(a_pair_that_stops_in_mid_message),
 		TEST(keys_that_differ),
 		TEST(busy),
+		TEST(a_silent_client_gives_way),
+		TEST(a_client_that_keeps_its_place),
 		TEST(nobody_listens),
 		TEST(server_starts_later),
 		TEST(fallback_to_the_base_port),

@@ -195,10 +195,15 @@ static void link_write(struct dr_link *l, int64_t now_ns, bool may_tell)
 			return;
 		}
 		if (n < 0) {
-			if (l->state == DR_LINK_CLOSING)
+			int err = errno;
+			if (l->state == DR_LINK_CLOSING) {
 				dr_link_abort(l);
-			else if (may_tell)
-				socket_failed(l, errno, now_ns);
+			} else if (may_tell) {
+				link_read(
+					l); /* what the peer said before it closed is the reason */
+				if (l->state == DR_LINK_UP)
+					socket_failed(l, err, now_ns);
+			}
 			return;
 		}
 	}
@@ -240,6 +245,11 @@ static void link_ready(struct dr_pollable *po, uint32_t revents, int64_t now_ns)
 }
 
 /* ---- owner's calls ------------------------------------------------------------------------ */
+
+void dr_link_write(struct dr_link *l, int64_t now_ns)
+{
+	link_write(l, now_ns, false);
+}
 
 void dr_link_close(struct dr_link *l, int64_t now_ns)
 {

@@ -66,6 +66,8 @@ int dr_link_dial(const struct dr_link_opts *o, const struct dr_addr *to,
 	const struct dr_net_from *from, int64_t now_ns, struct dr_link **out) DR_MUST_CHECK;
 /* There is output: write it in the next dr_poller_wait. */
 void dr_link_wake(struct dr_link *l);
+/* Write output now; what fails is reported by the next dr_poller_wait. */
+void dr_link_write(struct dr_link *l, int64_t now_ns);
 void dr_link_close(struct dr_link *l, int64_t now_ns);
 void dr_link_abort(struct dr_link *l);
 /* Of all links of a list. tick frees the dead ones first. */

@@ -27,6 +27,8 @@
  *    own arrived, and its READY proves the rest.
  * 5. They are sent after on_handles returned. An application that cannot continue there refuses a
  *    client that is not READY yet, so the client gets the reason and the exit status.
+ * 6. Until the run has begun a client that is silent gives way to another one that waits (evict_at). One that prepares
+ *    for long shows with PING that it is alive. Nothing ends a session that has begun in favour of another client.
  */
 
 static struct dr_boot_server *server_of(struct dr_boot_end *e)
@@ -103,6 +105,55 @@ static void await(struct dr_boot_end *e, enum dr_boot_cause cause, const char *t
 	ss->lost_ns = now_ns;
 	/* A client that has not said READY may not have all handles yet, and then it does not come back. */
 	ss->resume_until_ns = now_ns + (ss->ready ? e->timing.resume_ns : e->timing.silent_ns);
+}
+
+/* ---- a silent client gives way ------------------------------------------------------------ */
+
+/*
+ * One that was told BUSY asks again after retry_max_ns at the latest. So the server is free for it within silent_ns of
+ * its first attempt; ping_ns is for delays.
+ */
+static int64_t patience(const struct dr_boot_timing *t)
+{
+	return DR_MAX(t->silent_ns - t->retry_max_ns - t->ping_ns, t->ping_ns);
+}
+
+/* Whoever did not come back within this time waits no more. */
+static int64_t waits_ns(const struct dr_boot_timing *t)
+{
+	return 2 * t->retry_max_ns;
+}
+
+void dr_server_asked(struct dr_boot_server *s, int64_t now_ns)
+{
+	if (now_ns - s->asked_ns > waits_ns(&s->e.timing))
+		s->asked_since_ns = now_ns;
+	s->asked_ns = now_ns;
+}
+
+/* DR_NEVER: no reason, as far as is known now. */
+static int64_t evict_at(const struct dr_boot_server *s)
+{
+	const struct dr_server_session *ss = &s->session;
+	if (!ss->open || ss->end_asked || s->e.begun)
+		return DR_NEVER;
+	int64_t since = DR_MAX(dr_control_quiet_since(&s->e.control), s->asked_since_ns);
+	int64_t at = since + patience(&s->e.timing);
+	return at <= s->asked_ns + waits_ns(&s->e.timing) ? at : DR_NEVER;
+}
+
+static void evict(struct dr_boot_server *s, int64_t now_ns)
+{
+	char text[160];
+	snprintf(text, sizeof(text),
+		"nothing was received from the client for %.3g s before the run began, and another client waits",
+		(double)(now_ns - s->e.control.heard_ns) / 1e9);
+	if (s->e.control_link) {
+		dr_conv_refuse(&s->e.control_link->conv, DR_BOOT_TIMEOUT, 3, text);
+		dr_link_wake(s->e.control_link);
+	}
+	s->session.end_asked = true;
+	dr_server_session_end(s, DR_BOOT_EVICTED, text, now_ns);
 }
 
 /* ---- handles ------------------------------------------------------------------------------ */
@@ -286,6 +337,8 @@ static void session_tick(struct dr_boot_server *s, int64_t now_ns)
 		dr_server_session_end(s, DR_BOOT_LOCAL, ss->end_text, now_ns);
 	if (now_ns >= s->e.exchange_until_ns)
 		exchange_over(s, now_ns);
+	if (now_ns >= evict_at(s))
+		evict(s, now_ns);
 	if (ss->open && now_ns >= ss->resume_until_ns)
 		dr_server_session_end(s, ss->lost_cause, ss->lost_text, now_ns);
 	dr_boot_control_tick(&s->e, now_ns);
@@ -309,6 +362,7 @@ int64_t dr_boot_server_deadline(const struct dr_boot_server *s)
 		return 0;
 	at = DR_MIN(at, dr_control_deadline(&s->e.control));
 	at = DR_MIN(at, s->e.exchange_until_ns);
+	at = DR_MIN(at, evict_at(s));
 	return DR_MIN(at, ss->resume_until_ns);
 }
 

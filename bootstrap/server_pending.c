@@ -34,6 +34,7 @@ static void refuse_busy(struct dr_boot_server *s, struct dr_link *l, int64_t now
 		     : "server busy: serving client %s for %lld s; try again later",
 		s->e.control.peer, (long long)((now_ns - since) / DR_NS_PER_S));
 	refuse(s, l, DR_BOOT_BUSY, 3, text, now_ns);
+	dr_server_asked(s, now_ns);
 }
 
 static bool knows_session(const struct dr_boot_server *s, const struct dr_link *l)

@@ -37,6 +37,8 @@ struct dr_boot_server {
 	struct dr_networks allow;
 	bool wildcard;
 	struct dr_server_session session;
+	/* Clients that were told BUSY: the last one, and the first of those that came one soon after the other. */
+	int64_t asked_ns, asked_since_ns;
 };
 
 /* server_listener.c */
@@ -48,6 +50,8 @@ void dr_server_identified(struct dr_boot_server *s, struct dr_link *l, int64_t n
 void dr_server_offer_came(struct dr_boot_server *s, struct dr_link *l,
 	const struct dr_conv_event *ev, int64_t now_ns);
 
+/* server.c: somebody is told BUSY. */
+void dr_server_asked(struct dr_boot_server *s, int64_t now_ns);
 /* server.c: all handles were exchanged in both directions; the client may be READY already. */
 bool dr_server_exchanged(const struct dr_boot_end *e);
 void dr_server_session_end(

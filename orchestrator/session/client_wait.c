@@ -230,8 +230,13 @@ static int take(struct dr_session *s, const struct dr_message *m, struct dr_err 
 	return 0;
 }
 
+static void alive(void *session)
+{
+	dr_boot_client_pulse(dr_client_of(session)->boot, dr_now_ns());
+}
+
 const struct dr_session_ops dr_client_ops = { NULL, give_handles, take, bad_message, failed,
-	on_fault };
+	on_fault, alive };
 
 int dr_client_collect(struct dr_client *c, int64_t ns)
 {

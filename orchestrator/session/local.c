@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "channel/peer.h"
 #include "orchestrator/engine/engine.h"
+#include "orchestrator/session/pulse.h"
 #include "topology/numa.h"
 
 #include <errno.h>
@@ -17,6 +18,7 @@
  * One end of a session, from the plan to workers that have the peer's handles, and its end.
  *  1. The GPU buffers outlive the worker that uses them: workers are destroyed first.
  *  2. A worker is watched once it has made its buffers; until then commands pass it over.
+ *  3. What may take long runs beside a pulse: it touches neither the bootstrap nor the main thread's poller.
  */
 
 enum { SPIN_NS = 20 * 1000 };
@@ -111,8 +113,12 @@ static int make_worker(struct dr_local *l, struct dr_local_worker *w, struct dr_
 
 static int watch_worker(struct dr_local_worker *w, struct dr_err *e)
 {
-	int rc = dr_worker_started(w->w, e);
+	struct dr_session *s = w->local->s;
+	struct dr_pulse pulse;
 
+	dr_pulse_start(&pulse, s->ops->alive, s);
+	int rc = dr_worker_started(w->w, e);
+	dr_pulse_stop(&pulse);
 	if (rc)
 		return rc;
 	w->po.fd = dr_worker_report_fd(w->w);
@@ -162,10 +168,21 @@ static void set_up_gpu(struct dr_local *l, unsigned k)
 			.rails = dr_plan_paths(l->plan, k, c) };
 }
 
+static int make_workers(struct dr_local *l, struct dr_err *e)
+{
+	struct dr_pulse pulse;
+
+	dr_pulse_start(&pulse, l->s->ops->alive, l->s);
+	int rc = make_peer(l, e);
+	for (unsigned i = 0; rc == 0 && i < l->n_workers; i++)
+		rc = make_worker(l, &l->worker[i], e);
+	dr_pulse_stop(&pulse);
+	return rc;
+}
+
 static int set_up(struct dr_local *l, struct dr_err *e)
 {
 	size_t n = (size_t)l->plan->n_gpus * l->n_channels;
-	int rc = 0;
 
 	l->channel = dr_calloc(n, sizeof(*l->channel));
 	l->worker = dr_calloc(l->n_workers, sizeof(*l->worker));
@@ -179,10 +196,7 @@ static int set_up(struct dr_local *l, struct dr_err *e)
 	l->gpu_end = l->gpu + l->plan->n_gpus;
 	for (unsigned k = 0; k < l->plan->n_gpus; k++)
 		set_up_gpu(l, k);
-	rc = make_peer(l, e);
-	for (unsigned i = 0; rc == 0 && i < l->n_workers; i++)
-		rc = make_worker(l, &l->worker[i], e);
-	return rc;
+	return make_workers(l, e);
 }
 
 int dr_local_create(struct dr_session *s, struct dr_err *e)

@@ -23,7 +23,8 @@
  *  1. Everything of the session before is overwritten in on_offer, before anything can fail.
  *  2. What fails there refuses the client with a reason and a status; the record has the same.
  *     With --one-off it does not count: the server waits for the next client, as after a refusal by the bootstrap
- *     (version, key, GPUs), and writes no document. What fails after the server has accepted the offer ends it.
+ *     (version, key, GPUs), and writes no document. What fails after the server has accepted the offer ends it, unless the
+ *     client gave way to one that waits.
  *  3. doctor's probe gets an answer and starts no session: no record, no line.
  *  4. A message with a bad value ends the session; one of an unknown kind is ignored.
  *  5. Lines on standard error have the time and the id of the client's run, since a server serves many. The record has
@@ -431,7 +432,7 @@ static void bad_message(struct dr_session *s, const struct dr_err *e)
 }
 
 static const struct dr_session_ops session_ops = { on_report, give_handles, take, bad_message,
-	refuse, on_fault };
+	refuse, on_fault, NULL };
 
 /* ---- the session and its end ---- */
 
@@ -507,7 +508,10 @@ static void close_session(struct server *v, enum dr_boot_cause cause, const char
 	s->local = NULL;
 	dr_mem_trim();
 	dr_inject_renew(s);
-	if (s->opt->one_off && !v->accepted) {
+	if (s->opt->one_off && (!v->accepted || cause == DR_BOOT_EVICTED)) {
+		if (v->accepted)
+			say(v, true, "client %s: %s; waiting for another client (--one-off)",
+				v->client, text);
 		dr_record_reset(s->rec);
 		return;
 	}

@@ -154,6 +154,7 @@ enum dr_reason dr_session_reason(enum dr_boot_cause cause)
 		[DR_BOOT_GONE] = DR_REASON_DIED,
 		[DR_BOOT_GOODBYE] = DR_REASON_ENDED,
 		[DR_BOOT_LOCAL] = DR_REASON_LOCAL,
+		[DR_BOOT_EVICTED] = DR_REASON_TIMEOUT,
 	};
 
 	dr_assert((size_t)cause < DR_ARRAY_LEN(reason));

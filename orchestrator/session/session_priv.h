@@ -18,6 +18,7 @@
  *   rights.c    what this process may still do when it reads bytes of the peer
  *   mtu_run.c   what the test of the path MTU (mtu.c) means for a run
  *   switch_lines.c  lines about switches, while the run lasts
+ *   pulse.c     signs of life while the main thread makes buffers
  *   local*.c, rows.c, matrix_cell.c, live.c   this end's workers and what they measure
  * struct dr_client and the server's struct server begin with a struct dr_session, which is the argument of all
  * callbacks.
@@ -37,6 +38,9 @@ struct dr_session_ops {
 	void (*failed)(struct dr_session *s, int status, const struct dr_err *e);
 	/* A fault at this end was injected or undone, or could not be. */
 	void (*fault)(struct dr_session *s, const struct dr_fault_report *rep);
+	/* Tell the peer that this end is alive, from another thread (bootstrap.h, pulse). Its argument is the session. NULL: the
+	 * peer needs no such sign. */
+	void (*alive)(void *session);
 };
 
 /* A fault that the guard injects or holds: from the request until the guard reported that it was undone, or that it was

@@ -170,6 +170,7 @@ attack heartbeats rail heartbeats
 attack control-datagrams rail control
 attack programs programs
 attack wrong-time stranger wrong "the connection ends, the server serves on" keyed
+attack stops-midway stranger stops "the next client is served within 2 s and its own time" keyed
 attack middle stranger middle "keyed: nothing is read" keyed
 attack fault-request stranger faults "refused, no command runs"
 attack third-host outsider reflect "no datagram leaves to it"

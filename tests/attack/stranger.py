@@ -5,6 +5,8 @@ line; exit status 0, 1.
 
 wrong     each type of message, known or not, at each moment of a conversation: what a client never sends ends the
           connection, and the server serves the next client
+stops     a client that is silent (keyed: stops in the middle of a message) at each moment before a run begins, while another
+          one comes: that one is served within 2 s and its own time
 middle    a man in the middle who ends the conversation of either side himself. keyed: with another key
 faults    a peer without a key requests faults, exec in particular: in the offer, and in a session that has none
 reflect   handles, offers and NICs that name a third host: no datagram leaves to it. In a network namespace; the server
@@ -79,6 +81,14 @@ class Session:
         self.peer.send(kind, self.seq if kind in wire.NUMBERED else 0, payload)
         self.seq += kind in wire.NUMBERED
 
+    def half(self, kind, payload):
+        """The begin of a message."""
+        whole, send = [], self.peer.send_raw
+        self.peer.send_raw = whole.append
+        self.say(kind, payload)
+        self.peer.send_raw = send
+        send(whole[0][:len(whole[0]) // 2])
+
 
 def served(dualrail, port, *words, **more):
     """The next client, soon."""
@@ -121,6 +131,43 @@ def wrong(dualrail, keyed):
             clients += 1
         return "%d messages at %d moments: %d ended the connection, the others had no effect on the %d clients that followed" % (
             n, len(MOMENTS), ended, clients)
+    finally:
+        server.end()
+
+
+SILENT_S = 2  # PROTOCOL.md, 8.3
+HALF = {"welcome": OFFER, "offer": HANDLES, "handles": READY, "ready": MESSAGE}
+
+
+def took(dualrail, port, *words):
+    begin = time.monotonic()
+    status, text = wire.client(dualrail, port, "--connect-timeout", "30s", *words)
+    must(status == 0, "the next client: status", status, text)
+    return time.monotonic() - begin
+
+
+def stops(dualrail, keyed):
+    words, key = (), None
+    if keyed:
+        path, key = wire.key_file(os.environ.get("ATTACK_TMP", "/tmp"))
+        words = ("--key-file", path)
+    # Its control connection would be waited for.
+    server, port = wire.server(dualrail, "--verbose=0", "--timeout", "600s", *words)
+    try:
+        said = wire.recorded(dualrail, port, *words, key=key)
+        served(dualrail, port, *words)
+        own = max(took(dualrail, port, *words) for _ in range(3))
+        worst = n = 0
+        for moment in MOMENTS:
+            session = Session(port, said, moment, key=key)
+            must(moment not in ("offer", "handles", "ready") or session.answer in (ACCEPT, HANDLES), "no session after", moment)
+            if keyed and moment in HALF:
+                session.half(HALF[moment], said.get(HALF[moment], PAYLOAD.get(HALF[moment], b"")))
+            delay = took(dualrail, port, *words) - own
+            session.peer.close()
+            must(delay <= SILENT_S + own, "stopped after %s: the next client was delayed by %.1f s" % (moment, delay))
+            worst, n = max(worst, delay), n + 1
+        return "stopped at %d moments: the next client was delayed by at most %.1f s" % (n, max(worst, 0))
     finally:
         server.end()
 
@@ -244,7 +291,7 @@ def silent(dualrail, net):
 
 
 def main():
-    attacks = {f.__name__: f for f in (wrong, middle, faults, reflect, silent)}
+    attacks = {f.__name__: f for f in (wrong, stops, middle, faults, reflect, silent)}
     if len(sys.argv) not in (3, 4) or sys.argv[1] not in attacks:
         print(__doc__.split(":")[0], file=sys.stderr)
         return 2

@@ -197,6 +197,47 @@ refused() {
 	done
 }
 
+# A client that waits in its first allocation of pinned memory, until file `hold` is removed; $first.
+start_held() {
+	touch hold
+	start first env DR_LIBCUDA="$library" "DR_FAKE_CUDA=devices=1,hold=cuMemHostAlloc:$PWD/hold" "$DUALRAIL" client 127.0.0.1 \
+		--port "$port" -g 0 -N 2 -s 1M -D 200ms
+	first=$pid
+	wait_for grep -q 'cuMemHostAlloc is held' first.err
+}
+
+told_busy() {
+	(($(grep -c 'server busy: serving' server.err) >= $1))
+}
+
+@test "a client that opens its GPUs for long keeps its place while another one waits" {
+	gpus_server -g 0 --verbose=0
+	start_held
+	start second env DR_LIBCUDA="$library" "$DUALRAIL" client 127.0.0.1 --port "$port" -g 0 -N 2 -s 1M -D 200ms
+	second=$pid
+	wait_for told_busy 6 # each 500 ms
+	rm hold
+	ends "$first" 0
+	ends "$second" 0
+	run grep 'another client waits' server.err
+	[ "$status" -eq 1 ]
+}
+
+@test "a client that is stopped while it opens its GPUs gives way, and is not the one client of --one-off" {
+	gpus_server -g 0 -1 --json=s.json
+	start_held
+	kill -STOP "$first"
+	gpus_client -g 0 -D 200ms
+	[ "$status" -eq 0 ]
+	ends "$server" 0
+	holds s.json '.exit_code == 0'
+	grep -q 'before the run began, and another client waits' server.err
+	kill -CONT "$first"
+	rm hold
+	ends "$first" 3
+	grep -q 'before the run began, and another client waits' first.err
+}
+
 @test "a GPU that fails in the middle: status 4 and its error, from either end, nothing left behind" {
 	for call in cuMemcpyDtoHAsync_v2:9 cuLaunchKernel:9; do
 		gpus_server -1 -g 0

@@ -23,6 +23,8 @@ enum {
 		SIM_CHANNELS_MAX + 2 * (SIM_MANAGERS_MAX + 1), /* of managers, and the peer's */
 };
 static const int64_t REDIAL_NS = 3 * DR_NS_PER_MS;
+/* Of PINGs every 250 ms. A server whose other clients wait takes longer silence for a reason to end a set-up. */
+static const int64_t QUIET_NS = 600 * DR_NS_PER_MS;
 
 struct boot_end {
 	struct sim_boot *b;
@@ -33,6 +35,7 @@ struct boot_end {
 	uint8_t wire[PIPE_MAX]; /* on its way from here */
 	size_t wire_len;
 	int64_t arrives_ns;
+	int64_t runs_ns; /* it has run since, and has been connected */
 	uint64_t said, heard;
 	unsigned resumes;
 };
@@ -378,6 +381,22 @@ static void say(struct sim_boot *b, int64_t now)
 	}
 }
 
+/* An end that runs never looks silent, whatever it does. */
+static void check_quiet(struct sim_boot *b, int64_t now)
+{
+	for (unsigned end = 0; end < 2; end++) {
+		struct boot_end *e = &b->e[end], *peer = &b->e[!end];
+		int64_t quiet = dr_sim_world_clock(b->r->w, end) - dr_control_quiet_since(&e->ctl);
+
+		if (stands(b->r, end, now) || !e->attached)
+			e->runs_ns = DR_MAX(now, b->r->stalled_until[end]);
+		if (e->attached && now - DR_MAX(e->runs_ns, peer->runs_ns) > QUIET_NS &&
+			quiet > QUIET_NS)
+			sim_fail(b->r, "control: end %u runs and was quiet for %" PRId64 " ns",
+				!end, quiet);
+	}
+}
+
 static void step_boot(struct sim_run *r, int64_t now)
 {
 	struct sim_boot *b = r->boot;
@@ -445,6 +464,7 @@ void sim_boot_step(struct sim_run *r, int64_t now)
 	if (r->dead[0] || r->dead[1] || now < b->due_ns)
 		return;
 	step_boot(r, now);
+	check_quiet(b, now);
 	b->due_ns = next_due(r);
 }
 
