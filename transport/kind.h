@@ -127,8 +127,10 @@ struct dr_transport_kind {
 	unsigned (*packet_bytes)(const void *params, unsigned mtu, bool v6);
 	/* With packets of this size as the largest: "--mtu 1024" into buf; false: none helps. NULL: has no option. */
 	bool (*fit_packets)(unsigned bytes, bool v6, char *buf, size_t len);
-	/* The host that a rail's handle names, port 0; -EPROTO: the handle is invalid. NULL: handles name no IP address. */
-	int (*handle_host)(const void *handle, size_t len, struct sockaddr_storage *out);
+	/* The host that a rail's handle names, port 0. Data and datagrams go there, so it has to be that of the NIC in offer or
+	 * reply. -EPROTO: the handle is invalid; -ENOENT: with these params it names none that has to be. NULL: never. */
+	int (*handle_host)(
+		const void *params, const void *handle, size_t len, struct sockaddr_storage *out);
 	const char *check_name; /* doctor's word for findings on whether the kind can run: "rdma" */
 
 	/* ---- */

@@ -97,13 +97,14 @@ int dr_plan_check_hosts(const struct dr_plan *p, enum dr_plan_end end,
 	for (unsigned i = 0; k->handle_host && i < p->n_rails; i++) {
 		const struct dr_plan_rail *r = &p->rail[i][!end];
 
-		if (k->handle_host(handles[i].bytes, handles[i].len, &host) != 0 ||
+		if (k->handle_host(&p->kind_params, handles[i].bytes, handles[i].len, &host) != 0 ||
 			dr_same_host(&host, &r->addr))
 			continue;
 		dr_netdev_addr_format((const struct sockaddr *)&host, text, sizeof(text));
 		return dr_err_set(e, -EPROTO,
-			"rail %u: the peer's handle names %s, but its NIC %s has %s", i, text,
-			r->name, r->address);
+			"rail %u: the peer's handle names %s, but its NIC %s has %s%s", i, text,
+			r->name, r->address,
+			k->bypass ? "; leave --gid out, or use --key-file" : "");
 	}
 	return 0;
 }

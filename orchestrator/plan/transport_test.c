@@ -4,6 +4,7 @@
 
 #include "topology/addr.h"
 #include "transport/tcp/tcp_wire.h"
+#include "transport/verbs/hello.h"
 #include "transport/verbs/verbs.h"
 
 #include <arpa/inet.h>
@@ -117,12 +118,57 @@ static void handles_name_hosts_of_the_plan(void **state)
 	assert_int_equal(dr_plan_check_hosts(&p, DR_PLAN_SERVER, h, &err), 0);
 }
 
+/* A GID is the NIC's address only where nobody chose another one, so who has a key may. */
+static void a_verbs_peer_without_key_is_held_to_its_nic(void **state)
+{
+	static const char *const host[2] = { "10.0.0.1", "2001:db8::1" };
+	struct dr_plan p = { .transport = "verbs", .n_rails = 2 };
+	struct dr_verbs_addr a[2] = { { .roce = true, .mtu = 1024, .ud_qpn = 7 },
+		{ .roce = true, .mtu = 1024, .ud_qpn = 7 } };
+	struct dr_boot_handle h[2] = { 0 };
+
+	(void)state;
+	a[0].gid[10] = a[0].gid[11] = 0xff;
+	assert_int_equal(inet_pton(AF_INET, host[0], a[0].gid + 12), 1);
+	assert_int_equal(inet_pton(AF_INET6, host[1], a[1].gid), 1);
+	for (unsigned i = 0; i < 2; i++) {
+		struct dr_plan_rail *r = &p.rail[i][DR_PLAN_CLIENT];
+
+		snprintf(r->name, sizeof(r->name), "eth%u", i);
+		snprintf(r->address, sizeof(r->address), "%s", host[i]);
+		assert_int_equal(dr_netdev_addr_parse(host[i], &r->addr), 0);
+	}
+	for (unsigned other = 0; other < 4; other++) {
+		unsigned i = other % 2;
+
+		for (unsigned k = 0; k < 2; k++)
+			h[k].len = (uint8_t)dr_verbs_addr_encode(
+				&a[k], h[k].bytes, sizeof(h[k].bytes));
+		assert_int_equal(dr_plan_check_hosts(&p, DR_PLAN_SERVER, h, &err), 0);
+		a[i].gid[15] ^= 2;
+		h[i].len = (uint8_t)dr_verbs_addr_encode(&a[i], h[i].bytes, sizeof(h[i].bytes));
+		assert_int_equal(
+			dr_plan_check_hosts(&p, DR_PLAN_SERVER, h, &err), other < 2 ? 0 : -EPROTO);
+		a[i].gid[15] ^= 2;
+		if (other == 1)
+			dr_plan_distrust(&p);
+	}
+	assert_non_null(strstr(err.text,
+		"rail 1: the peer's handle names 2001:db8::3, but its NIC eth1 has 2001:db8::1; leave "
+		"--gid out, or use --key-file"));
+	a[0] = (struct dr_verbs_addr){ .lid = 3, .mtu = 1024, .ud_qpn = 7 }; /* InfiniBand */
+	h[0].len = (uint8_t)dr_verbs_addr_encode(&a[0], h[0].bytes, sizeof(h[0].bytes));
+	h[1].len = (uint8_t)dr_verbs_addr_encode(&a[1], h[1].bytes, sizeof(h[1].bytes));
+	assert_int_equal(dr_plan_check_hosts(&p, DR_PLAN_SERVER, h, &err), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_server_follows),
 		cmocka_unit_test(the_manager_gets_the_nics_window),
 		cmocka_unit_test(handles_name_hosts_of_the_plan),
+		cmocka_unit_test(a_verbs_peer_without_key_is_held_to_its_nic),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

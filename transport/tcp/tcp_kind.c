@@ -54,10 +54,13 @@ static void distrust(void *params)
 	((struct dr_tcp_params *)params)->distrusts = true;
 }
 
-static int handle_host(const void *handle, size_t len, struct sockaddr_storage *out)
+static int handle_host(
+	const void *params, const void *handle, size_t len, struct sockaddr_storage *out)
 {
 	struct tcp_rail_handle h;
 	const char *why;
+
+	(void)params;
 	int rc = dr_tcp_rail_handle_parse(handle, len, &h, &why);
 
 	if (rc)

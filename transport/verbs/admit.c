@@ -70,6 +70,17 @@ static bool is_own(struct vb_rail *r, const struct dr_verbs_addr *a)
 	       memcmp(a->gid, own.gid, sizeof(own.gid)) == 0;
 }
 
+static bool allowed(struct vb_rail *r, const uint8_t gid[16])
+{
+	if (dr_verbs_where_allows(&r->where, gid))
+		return true;
+	if (r->where.known)
+		refuse(r,
+			"it names another address than the peer's handle; a peer without --key-file keeps "
+			"its address");
+	return false;
+}
+
 static void on_news(struct vb_rail *r, const void *data, size_t len)
 {
 	struct dr_verbs_news n;
@@ -79,6 +90,8 @@ static void on_news(struct vb_rail *r, const void *data, size_t len)
 		refuse(r, why);
 	else if (is_own(r, &n.addr))
 		refuse(r, "it tells this end's own address: somebody sent it back");
+	else if (!allowed(r, n.addr.gid))
+		return;
 	else
 		obey_where(r, dr_verbs_where_news(&r->where, &n));
 }
@@ -98,6 +111,8 @@ void dr_verbs_admit(struct vb_rail *r, const void *data, size_t len)
 	if (v.what == VB_HS_REJECT)
 		refuse(r, v.why);
 	if (v.what == VB_HS_REJECT || v.what == VB_HS_DROP)
+		return;
+	if (!allowed(r, v.who.gid))
 		return;
 	obey_where(r, dr_verbs_where_greeted(&r->where, &v.who));
 	if (v.what == VB_HS_INCOMING)

@@ -7,6 +7,7 @@
 #include "transport/verbs/path_priv.h"
 
 #include <errno.h>
+#include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -282,6 +283,41 @@ static bool fit_packets(unsigned bytes, bool v6, char *buf, size_t len)
 	return ib >= IB_MTU_MIN;
 }
 
+/* ---- a peer without key ---- */
+
+static void distrust(void *params)
+{
+	((struct dr_verbs_params *)params)->distrusts = true;
+}
+
+/* A GID of RoCE is an IP address. With --gid it may be another one than the NIC's in the plan, so only a peer without key is
+ * held to that. */
+static int handle_host(
+	const void *params, const void *handle, size_t len, struct sockaddr_storage *out)
+{
+	static const uint8_t mapped[12] = { [10] = 0xff, [11] = 0xff };
+	struct dr_verbs_addr a;
+	const char *why;
+	int rc = dr_verbs_addr_parse(handle, len, &a, &why);
+
+	if (rc)
+		return rc;
+	if (!((const struct dr_verbs_params *)params)->distrusts || !a.roce)
+		return -ENOENT;
+	if (memcmp(a.gid, mapped, sizeof(mapped)) == 0) {
+		struct sockaddr_in *in = (struct sockaddr_in *)out;
+
+		*in = (struct sockaddr_in){ .sin_family = AF_INET };
+		memcpy(&in->sin_addr, a.gid + sizeof(mapped), sizeof(in->sin_addr));
+	} else {
+		struct sockaddr_in6 *in6 = (struct sockaddr_in6 *)out;
+
+		*in6 = (struct sockaddr_in6){ .sin6_family = AF_INET6 };
+		memcpy(&in6->sin6_addr, a.gid, sizeof(in6->sin6_addr));
+	}
+	return 0;
+}
+
 /* ---- the descriptor ---- */
 
 static const struct dr_kind_fault faults[] = {
@@ -315,4 +351,6 @@ const struct dr_transport_kind dr_verbs_kind = {
 	.check_name = "rdma",
 	.faults = faults,
 	.memory = dr_verbs_mr_choice,
+	.distrust = distrust,
+	.handle_host = handle_host,
 };

@@ -20,9 +20,10 @@ struct dr_verbs_params {
 	unsigned tc;   /* traffic class (DSCP and ECN bits), 0..255 */
 	unsigned
 		timeout; /* 0..31: local ACK timeout 4.096 us * 2^timeout; 0: infinite (IBA 9.7.6.1.3) */
-	unsigned retry;	  /* 0..7: transport retries */
-	unsigned qps;	  /* data queue pairs of a path, 1..DR_VERBS_QPS_MAX */
-	bool lazy_mr;	  /* register with the NIC at first use instead of in mr_reg */
+	unsigned retry; /* 0..7: transport retries */
+	unsigned qps;	/* data queue pairs of a path, 1..DR_VERBS_QPS_MAX */
+	bool lazy_mr;	/* register with the NIC at first use instead of in mr_reg */
+	bool distrusts; /* the peer has no key: on RoCE its address is that of its NIC, and stays so */
 	const char *root; /* tests: prefix of /sys/module, outlives the rails; NULL: "" */
 	int64_t drain_ns; /* tests: how long a fence drains before it destroys; 0: until the deadline */
 };

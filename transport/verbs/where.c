@@ -5,10 +5,19 @@
  *  2. An end tells its address until the peer says that it knows this life: a late answer to an earlier one
  *     does not count.
  *  3. An answer is not answered.
+ *  4. A peer without key names addresses at will, and could have this end send to a third host. Its GID is checked once, in
+ *     its handle, and pinned.
  */
 #include "transport/verbs/where.h"
 
 #include <string.h>
+
+bool dr_verbs_where_allows(const struct vb_where *w, const uint8_t gid[16])
+{
+	if (!w->pinned)
+		return true;
+	return w->known && (!w->peer.roce || memcmp(w->peer.gid, gid, 16) == 0);
+}
 
 void dr_verbs_where_peer(struct vb_where *w, const struct dr_verbs_addr *peer)
 {

@@ -12,7 +12,8 @@
 #define VB_NEWS_NS (20 * DR_NS_PER_MS) /* between two announcements of a new address */
 
 struct vb_where {
-	bool known; /* the peer's address is */
+	bool known;  /* the peer's address is */
+	bool pinned; /* its GID stays that of its handle, where it is an IP address (RoCE) */
 	struct dr_verbs_addr peer;
 	uint64_t peer_life; /* of the address that the peer told last */
 	uint64_t life;	    /* of this end's: grows with each */
@@ -26,6 +27,8 @@ enum {
 	VB_WHERE_ANSWER = 2, /* send dr_verbs_where_tell(w, true) */
 };
 
+/* May this be the peer's GID? Else what names it is dropped. */
+bool dr_verbs_where_allows(const struct vb_where *w, const uint8_t gid[16]);
 /* The peer's handle came. */
 void dr_verbs_where_peer(struct vb_where *w, const struct dr_verbs_addr *peer);
 /* This end has another address. */

@@ -143,6 +143,25 @@ static void a_greeting_tells_an_address_too(void **state)
 	assert_int_equal(a.peer.ud_qpn, 45);
 }
 
+static void a_peer_without_key_stays_where_its_handle_was(void **state)
+{
+	static const uint8_t here[16] = { 0 }, other[16] = { [15] = 1 };
+	struct vb_where w = { .pinned = true };
+	struct dr_verbs_addr roce = first;
+
+	(void)state;
+	assert_false(dr_verbs_where_allows(&w, here)); /* not known yet */
+	dr_verbs_where_peer(&w, &first);
+	assert_true(dr_verbs_where_allows(&w, here));
+	assert_true(dr_verbs_where_allows(&w, other)); /* no IP address */
+	roce.roce = true;
+	dr_verbs_where_peer(&w, &roce);
+	assert_true(dr_verbs_where_allows(&w, here));
+	assert_false(dr_verbs_where_allows(&w, other));
+	w.pinned = false;
+	assert_true(dr_verbs_where_allows(&w, other));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -152,6 +171,7 @@ int main(void)
 		cmocka_unit_test(both_ends_may_move_at_once),
 		cmocka_unit_test(nothing_is_told_to_nobody),
 		cmocka_unit_test(a_greeting_tells_an_address_too),
+		cmocka_unit_test(a_peer_without_key_stays_where_its_handle_was),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
