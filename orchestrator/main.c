@@ -7,6 +7,7 @@
 #include "orchestrator/fault/options.h"
 #include "orchestrator/tools/compare.h"
 #include "orchestrator/tools/plugin.h"
+#include "orchestrator/tools/preflight.h"
 #include "orchestrator/tools/report.h"
 #include "orchestrator/tools/schema.h"
 #include "orchestrator/tools/version.h"
@@ -56,6 +57,13 @@ static void output_options(const struct dr_options *o, FILE *none, struct dr_out
 	out->metrics_listen = o->metrics_listen;
 	out->baseline_path = o->baseline;
 	out->quiet = o->quiet;
+	/* The document of the run becomes a part of that of preflight, which prints one line. */
+	if (o->command == DR_CMDBIT_PREFLIGHT) {
+		out->json_stdout = false;
+		out->json_path = NULL;
+		out->quiet = o->verbose == 0;
+		out->out = o->verbose || !none ? stderr : none;
+	}
 	/* A server prints one line per client; -v adds the tables. */
 	if (o->command == DR_CMDBIT_SERVER && o->verbose == 0) {
 		out->quiet = true;
@@ -87,6 +95,9 @@ static int bad_options(struct dr_options *o, int rc, const struct dr_err *e, str
 		dr_log_set_json(1);
 	dr_complain("%s", e->text);
 	output_options(o, NULL, &oo);
+	if (o->command == DR_CMDBIT_PREFLIGHT)
+		return dr_preflight_refuse(
+			o, dr_output_refuse(&oo, rec, dr_options_exit(rc), e), e);
 	return dr_output_refuse(&oo, rec, dr_options_exit(rc), e);
 }
 
@@ -130,6 +141,20 @@ static void warn_of_variables(const struct dr_options *o)
 		dr_warn("environment", "%s", text);
 }
 
+/* Doctor for preflight: its table with -v, on standard error. */
+static void check_machine(struct dr_options *o, struct dr_preflight_checks *out)
+{
+	struct dr_findings f = { 0 };
+
+	out->status = dr_doctor_check(o, &f);
+	out->document = dr_findings_json(&f, o->host, out->status);
+	if (out->status)
+		dr_findings_failure(&f, out->failure, sizeof(out->failure));
+	if (o->verbose)
+		dr_findings_print(&f, out->status, false, dr_log_tables());
+	dr_findings_fini(&f);
+}
+
 /* --report; of a run that failed too. */
 static int write_report(const struct dr_options *o, struct dr_record *rec, int status)
 {
@@ -144,12 +169,31 @@ static int write_report(const struct dr_options *o, struct dr_record *rec, int s
 	return status ? status : rc;
 }
 
+/* A server, a client or the demo. */
+static int run(struct dr_options *o, struct dr_record *rec, const struct dr_output_options *oo)
+{
+	struct dr_output *out;
+	struct dr_err e = { 0 };
+	int rc = o->page && !o->dry_run ? dr_file_probe("--report", o->page, &e) : 0;
+
+	rc = rc ? rc : dr_output_open(oo, &out, &e);
+	if (rc) {
+		dr_complain("%s", e.text);
+		return dr_output_refuse(oo, rec, dr_options_exit(rc), &e);
+	}
+	repair();
+	/* The demo resolves after its fork. */
+	rc = o->command == DR_CMDBIT_DEMO ? dr_demo_main(o, rec, out)
+					  : dr_session_main(o, rec, out);
+	dr_output_close(out);
+	return write_report(o, rec, rc);
+}
+
 static int with_options(struct dr_options *o, int argc, char **argv, struct dr_record *rec)
 {
 	unsigned bit = dr_options_command(argv[0]);
 	struct dr_output_options oo;
 	char *brief;
-	struct dr_output *out;
 	struct dr_err e = { 0 };
 	FILE *none = NULL;
 	int rc = dr_options_parse(o, bit, argc, argv, &e);
@@ -179,24 +223,12 @@ static int with_options(struct dr_options *o, int argc, char **argv, struct dr_r
 		return dr_plugin_main(o);
 	if (bit == DR_CMDBIT_REPORT)
 		return dr_report_main(o);
-	if (bit == DR_CMDBIT_SERVER)
+	if (bit == DR_CMDBIT_SERVER || bit == DR_CMDBIT_PREFLIGHT)
 		none = fopen("/dev/null", "w");
 	output_options(o, none, &oo);
 	oo.options = brief = dr_options_brief(o);
-	rc = bit & DR_CMDBIT_RUN && o->page && !o->dry_run ? dr_file_probe("--report", o->page, &e)
-							   : 0;
-	rc = rc ? rc : dr_output_open(&oo, &out, &e);
-	if (rc) {
-		dr_complain("%s", e.text);
-		rc = dr_output_refuse(&oo, rec, dr_options_exit(rc), &e);
-	} else {
-		repair();
-		/* The demo resolves after its fork. */
-		rc = bit == DR_CMDBIT_DEMO ? dr_demo_main(o, rec, out)
-					   : dr_session_main(o, rec, out);
-		dr_output_close(out);
-		rc = write_report(o, rec, rc);
-	}
+	rc = bit == DR_CMDBIT_PREFLIGHT ? dr_preflight_main(o, rec, &oo, check_machine)
+					: run(o, rec, &oo);
 	free(brief); /* lint-ok: of open_memstream */
 	if (none)
 		fclose(none);
@@ -208,6 +240,7 @@ static const struct dr_schema schemas[] = {
 	{ "doctor", "urn:dualrail:schema:doctor:1", &dr_doctor_fields },
 	{ "topo", "urn:dualrail:schema:topo:1", &dr_topo_fields },
 	{ "compare", "urn:dualrail:schema:compare:1", &dr_compare_fields },
+	{ "preflight", "urn:dualrail:schema:preflight:1", &dr_preflight_fields },
 	{ NULL, NULL, NULL },
 };
 

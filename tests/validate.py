@@ -16,7 +16,7 @@ import jsonschema
 
 FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "docs", "schema")
 BY_SCHEMA = {"dualrail/1": "result", "dualrail-doctor/1": "doctor", "dualrail-topo/1": "topo",
-             "dualrail-compare/1": "compare"}
+             "dualrail-compare/1": "compare", "dualrail-preflight/1": "preflight"}
 SHOWN = 5
 validators = {}
 
@@ -57,8 +57,15 @@ def documents(path):
             continue
 
 
+def parts(doc):
+    """The document and those inside it."""
+    yield doc
+    if kind_of(doc) == "preflight":
+        yield from (doc[key] for key in ("checks", "result") if doc.get(key))
+
+
 def violations(path):
-    for number, doc in documents(path):
+    for number, doc in ((n, part) for n, doc in documents(path) for part in parts(doc)):
         kind = kind_of(doc)
         if kind == "?":
             yield f"{path}:{number}: unknown schema {doc['schema']}"

@@ -35,9 +35,10 @@ union dr_kind_params {
 
 /* Who takes an option of a kind: dr_opt.commands of its rows, as the program numbers its commands. */
 enum {
-	DR_KIND_OPT_RUN = 2 | 4, /* the end that decides what runs; the value holds at both ends */
-	DR_KIND_OPT_END = 1 | 2 | 4, /* each end for itself */
-	DR_KIND_OPT_PROBE = 16,	     /* commands that probe rails and run nothing */
+	DR_KIND_OPT_RUN =
+		2 | 4 | 256, /* the end that decides what runs; the value holds at both ends */
+	DR_KIND_OPT_END = 1 | 2 | 4 | 256, /* each end for itself */
+	DR_KIND_OPT_PROBE = 16,		   /* commands that probe rails and run nothing */
 };
 
 /* A fault that only this kind has. */

@@ -289,13 +289,27 @@ static void check_all(struct visit *v, struct dr_options *o)
 		check_other_end(v);
 }
 
-int dr_doctor_main(struct dr_options *o)
+static struct visit visit(const struct dr_options *o)
 {
-	struct visit v = { .opt = o,
+	return (struct visit){ .opt = o,
 		.d = { .root = "",
 			.toward = dr_netdev_toward,
 			.dry_run = o->dry_run,
 			.named = o->rails && strcmp(o->rails, "auto") != 0 } };
+}
+
+int dr_doctor_check(struct dr_options *o, struct dr_findings *out)
+{
+	struct visit v = visit(o);
+
+	check_all(&v, o);
+	*out = v.d.f;
+	return status_of(&v);
+}
+
+int dr_doctor_main(struct dr_options *o)
+{
+	struct visit v = visit(o);
 	struct dr_err e;
 
 	if (o->json_path && strcmp(o->json_path, "-") != 0 &&

@@ -2,6 +2,7 @@
 #ifndef DR_ORCHESTRATOR_DOCTOR_DOCTOR_H
 #define DR_ORCHESTRATOR_DOCTOR_DOCTOR_H
 
+#include "orchestrator/doctor/finding.h"
 #include "orchestrator/options/options.h"
 
 /*
@@ -14,5 +15,8 @@
  * parsed; its GPUs are resolved here.
  */
 int dr_doctor_main(struct dr_options *o);
+/* The checks alone: their findings into out, which the caller frees with dr_findings_fini. Returns the exit status, as
+ * above; prints nothing. */
+int dr_doctor_check(struct dr_options *o, struct dr_findings *out) DR_MUST_CHECK;
 
 #endif

@@ -91,6 +91,21 @@ size_t dr_findings_count(const struct dr_findings *f, enum dr_severity s)
 	return n;
 }
 
+void dr_findings_failure(const struct dr_findings *f, char *buf, size_t len)
+{
+	size_t i = 0;
+
+	while (i < f->n && f->v[i].severity != DR_SEVERITY_FAIL)
+		i++;
+	if (i == f->n) {
+		snprintf(buf, len, "%s", f->no_memory ? "out of memory" : "");
+		return;
+	}
+	const struct dr_finding *x = &f->v[i];
+	snprintf(buf, len, "%s%s%s: %s%s%s", x->check, x->where[0] ? " " : "", x->where, x->text,
+		x->remedy[0] ? "; " : "", x->remedy);
+}
+
 /* ---- table ---- */
 
 enum { CHECK_WIDTH = 12, WHERE_WIDTH = 13 };

@@ -57,6 +57,8 @@ void dr_finding_remedy(struct dr_finding *x, const char *text);
 
 size_t dr_findings_count(const struct dr_findings *f, enum dr_severity s);
 
+/* The first failure, with its remedy, as one line; "": there is none. */
+void dr_findings_failure(const struct dr_findings *f, char *buf, size_t len);
 /* As a table. quiet: only warn and fail. status: the exit status. */
 void dr_findings_print(const struct dr_findings *f, int status, bool quiet, FILE *out);
 /* The document "dualrail-doctor/1"; its schema is made from this table. */

@@ -105,6 +105,7 @@ static int dial(struct probe *p, const struct dr_options *o, struct dr_err *e)
 	struct dr_dial d = { .opt = o,
 		.pair = true, /* different numbers of GPUs are a finding, not a refusal */
 		.patience_ns = p->timeout_ns,
+		.wait_busy = o->command == DR_CMDBIT_PREFLIGHT, /* as the client after it */
 		.ops = &ops,
 		.arg = p,
 		.poller = p->loop.poller };

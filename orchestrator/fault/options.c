@@ -38,7 +38,7 @@ static int parse_exec(const struct dr_opt *row, const char *text, void *dst, str
 /* clang-format off */
 static const struct dr_opt rows[] = {
 	{ .name = "fault", .kind = DR_OPT_CUSTOM, .arg = "SPEC",
-	  .parse = parse_fault, .repeat = true, .commands = DR_CMDBIT_RUN, .offset = AT(list),
+	  .parse = parse_fault, .repeat = true, .commands = DR_CMDBIT_FAULTY, .offset = AT(list),
 	  .help_more = dr_fault_kinds_help, .words = dr_fault_kinds_words,
 	  .help = "KIND[:KEY=VALUE[,KEY=VALUE]...]. Break a path. Keys: path=0|1 (primary or shadow; "
 		  "default: 0), nic=NAME (default: the NIC of that path), side=client|server (default: "
@@ -46,20 +46,20 @@ static const struct dr_opt rows[] = {
 		  "repeat=N (default: 1), every=TIME (default: for + 3s), gpu=N (whose path; default: "
 		  "the first GPU, with close and qp-error all), channel=N (the same). Kinds:" },
 	{ .name = "allow-faults", .kind = DR_OPT_FLAG,
-	  .commands = DR_CMDBIT_ALL, .offset = AT(allow),
+	  .commands = DR_CMDBIT_SERVER | DR_CMDBIT_FAULTY, .offset = AT(allow),
 	  .help = "Allow faults to be injected at this end (demo: always). A client may request "
 		  "them at a server only if both have --key-file; for these the client needs no "
 		  "--allow-faults." },
 	{ .name = "fault-exec", .kind = DR_OPT_CUSTOM, .arg = "NAME=CMD,UNDO",
-	  .parse = parse_exec, .repeat = true, .commands = DR_CMDBIT_ALL, .offset = AT(execs),
+	  .parse = parse_exec, .repeat = true, .commands = DR_CMDBIT_SERVER | DR_CMDBIT_FAULTY, .offset = AT(execs),
 	  .help = "Define exec=NAME at this end: a command and the one that undoes it. Write a "
 		  "comma inside a command as \"\\,\"." },
 	{ .name = "fault-nics", .kind = DR_OPT_STRING, .arg = "LIST",
-	  .commands = DR_CMDBIT_ALL, .offset = AT(nics),
+	  .commands = DR_CMDBIT_SERVER | DR_CMDBIT_FAULTY, .offset = AT(nics),
 	  .help = "The only NICs (eth1,eth2) of this end on which faults may act, exec= included. Default: all "
 		  "NICs that carry a path of the run. close and qp-error act on paths." },
 	{ .name = "fault-max-for", .kind = DR_OPT_DURATION, .arg = "TIME", .min = 1, .max = 1e15, .def = "1h",
-	  .commands = DR_CMDBIT_ALL, .offset = AT(for_max_ns),
+	  .commands = DR_CMDBIT_SERVER | DR_CMDBIT_FAULTY, .offset = AT(for_max_ns),
 	  .help = "The longest fault at this end. One with a longer for= is refused; one with for=0 is undone "
 		  "after this time." },
 };

@@ -19,6 +19,19 @@ static const struct dr_opt_pair doctor_defaults[] = {
 	{ NULL, NULL },
 };
 
+/* A job waits for it: short cells, and an end in seconds whatever the peer does. */
+static const struct dr_opt_pair preflight_defaults[] = {
+	{ "matrix", "on" },
+	{ "channels", "2" },
+	{ "size", "4M" },
+	{ "duration", "200ms" },
+	{ "warmup", "50ms" },
+	{ "interval", "50ms" },
+	{ "connect-timeout", "5s" },
+	{ "timeout", "10s" },
+	{ NULL, NULL },
+};
+
 static const struct dr_opt_pair server_examples[] = {
 	{ "Serve clients until Ctrl-C", "server" },
 	{ "Use two NICs and listen on another port", "server --rails eth1,eth2 --port 21000" },
@@ -56,6 +69,14 @@ static const struct dr_opt_pair doctor_examples[] = {
 	{ "Check this machine", "doctor" },
 	{ "Undo what killed runs left, check nothing", "doctor --repair" },
 	{ "Also check the paths to a server", "doctor node1 --rails eth1,eth2" },
+	{ NULL, NULL },
+};
+
+static const struct dr_opt_pair preflight_examples[] = {
+	{ "Add a run on a healthy fabric to the baseline",
+		"preflight node1 --save-baseline /var/lib/dualrail/node1.json" },
+	{ "In a job's prolog", "preflight node1 --baseline /var/lib/dualrail/node1.json" },
+	{ "Also compare every byte", "preflight node1 --verify" },
 	{ NULL, NULL },
 };
 
@@ -98,6 +119,10 @@ const struct dr_opt_command dr_options_command_list[] = {
 		"Check this machine for problems that stop a run or distort its results, and print the "
 		"fix for each. With HOST, also check the paths to the server.",
 		doctor_defaults, doctor_examples },
+	{ "preflight", DR_CMDBIT_PREFLIGHT, "HOST [options]",
+		"Before a job: the checks of doctor, a short --matrix against the server on HOST, the comparison with "
+		"--baseline. Prints one line, which names the GPU or NIC that is bad.",
+		preflight_defaults, preflight_examples },
 	{ "compare", DR_CMDBIT_COMPARE, "[options] OLD... -- NEW...",
 		"Compare result documents of repeated runs: which figures became worse or better beyond the noise. "
 		"Status 7: at least one became worse.",
@@ -112,7 +137,7 @@ const struct dr_opt_command dr_options_command_list[] = {
 	{ "help", 0, "[COMMAND]", "Print the options of a command.", NULL, NULL },
 	{ "completion", 0, "bash|zsh|fish", "Print a completion script for the shell.", NULL,
 		completion_examples },
-	{ "schema", 0, "[result|stream|log|doctor|topo|compare]",
+	{ "schema", 0, "[result|stream|log|doctor|topo|compare|preflight]",
 		"Print the JSON Schema of a document; without a name, print the names.", NULL,
 		NULL },
 	{ .name = NULL },

@@ -46,14 +46,14 @@ static const struct dr_opt results[] = {
 	  .help = "Write the result document to FILE (with \"=\"). Without FILE it is written to "
 		  "standard output and the tables to standard error." },
 	{ .name = "json-stream", .kind = DR_OPT_FLAG,
-	  .commands = ALL, .offset = AT(json_stream),
+	  .commands = ALL & ~PREFLIGHT, .offset = AT(json_stream),
 	  .help = "Write events to standard output, one JSON object per line." },
 	{ .name = "format", .kind = DR_OPT_CHOICE, .arg = "UNIT", .def = "g", .choices = "g|G|m|M",
-	  .commands = ALL, .offset = AT(format),
+	  .commands = ALL & ~PREFLIGHT, .offset = AT(format),
 	  .help = "Unit of bandwidth in tables. g: Gb/s; G: GB/s; m: Mb/s; M: MB/s, of 10^9 and 10^6. "
 		  "Documents, CSV and --min-bw are in Gb/s." },
 	{ .name = "metrics-listen", .kind = DR_OPT_STRING, .arg = "ADDR:PORT",
-	  .commands = ALL, .offset = AT(metrics_listen),
+	  .commands = ALL & ~PREFLIGHT, .offset = AT(metrics_listen),
 	  .help = "Serve live metrics over HTTP for Prometheus on this address." },
 	{ .name = "min-bw", .kind = DR_OPT_STRING, .arg = "PCT%|GBPS",
 	  .commands = RUN, .offset = AT(min_bw),
@@ -68,7 +68,7 @@ static const struct dr_opt results[] = {
 	  .help = "Exit with status 7 if the round trip of a GPU is longer, as in the latency table (full round "
 		  "trip). PNN: p50, p90, p99 (default), p999 or max, e.g. p50=50us,p99=200us. Needs --test lat." },
 	{ .name = "max-gap", .kind = DR_OPT_DURATION, .arg = "TIME", .min = 1, .max = 1e15,
-	  .commands = RUN, .offset = AT(max_gap_ns),
+	  .commands = DR_CMDBIT_FAULTY, .offset = AT(max_gap_ns),
 	  .help = "Exit with status 8 if the delivery gap of any fault is longer." },
 	{ .name = "baseline", .kind = DR_OPT_STRING, .arg = "FILE",
 	  .commands = RUN, .offset = AT(baseline),
@@ -76,7 +76,7 @@ static const struct dr_opt results[] = {
 		  "--save-baseline; exit with status 7 below 90 % (--min-bw PCT%: another share), and with 2 if "
 		  "their options differ." },
 	{ .name = "report", .kind = DR_OPT_STRING, .arg = "PAGE.html",
-	  .commands = RUN, .offset = AT(page),
+	  .commands = RUN & ~PREFLIGHT, .offset = AT(page),
 	  .help = "Write the result as an HTML page that needs no network, with charts and tables." },
 	{ .name = "output", .short_name = 'o', .kind = DR_OPT_STRING, .arg = "PAGE.html",
 	  .commands = REPORT, .offset = AT(page), .no_config = true,
@@ -190,7 +190,7 @@ static const struct dr_opt general[] = {
 	  .commands = DR_CMDBIT_DEMO, .offset = AT(links),
 	  .help = "Number of links between the two nodes of the demo." },
 	{ .name = "dry-run", .kind = DR_OPT_FLAG,
-	  .commands = RUN | DOCTOR, .offset = AT(dry_run), .no_config = true,
+	  .commands = (RUN & ~PREFLIGHT) | DOCTOR, .offset = AT(dry_run), .no_config = true,
 	  .help = "Print the plan and the effect of each fault, then exit; connects to nothing. "
 		  "doctor: report faults of a killed run without undoing them." },
 	{ .name = "repair", .kind = DR_OPT_FLAG,
@@ -204,7 +204,7 @@ static const struct dr_opt general[] = {
 		  "that has an option gives its value. The command line and "
 		  "the environment take precedence." },
 	{ .name = "preset", .kind = DR_OPT_CHOICE, .arg = "NAME", .choices = "none|nightly", .def = "none",
-	  .commands = RUN, .offset = AT(preset), .no_config = true,
+	  .commands = RUN & ~PREFLIGHT, .offset = AT(preset), .no_config = true,
 	  .help = "Options of a common job, which the command line, the environment and --config replace. nightly: "
 		  "--test bw,lat --connect-timeout 60s --quiet --log-json." },
 	{ .name = "verbose", .short_name = 'v', .kind = DR_OPT_CUSTOM, .arg = "LEVEL",
@@ -213,7 +213,7 @@ static const struct dr_opt general[] = {
 	  .offset = AT(verbose), .no_config = true,
 	  .help = "Print the effective options and log more. LEVEL 1 (-v): info; 2 (-vv): debug." },
 	{ .name = "quiet", .short_name = 'q', .kind = DR_OPT_FLAG,
-	  .commands = ANY, .offset = AT(quiet),
+	  .commands = ANY & ~PREFLIGHT, .offset = AT(quiet),
 	  .help = "Print no interval lines and no options. The final tables, warnings and errors remain." },
 	{ .name = "log-json", .kind = DR_OPT_FLAG,
 	  .commands = ANY, .offset = AT(log_json),

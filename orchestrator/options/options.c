@@ -289,6 +289,15 @@ unsigned dr_options_gpu_top(const struct dr_options *o)
 	return top;
 }
 
+/* A job's prolog breaks nothing. */
+static int check_preflight(struct dr_options *o, struct dr_err *e)
+{
+	if (o->command != DR_CMDBIT_PREFLIGHT || !o->test.failover)
+		return 0;
+	return dr_err_set(e, -EINVAL,
+		"--test failover injects faults, which preflight does not; use dualrail client");
+}
+
 static int check_gpus(const struct dr_options *o, struct dr_err *e)
 {
 	unsigned top = dr_options_gpu_top(o);
@@ -385,7 +394,7 @@ static int check(struct dr_options *o, struct dr_err *e)
 		return dr_err_set(e, -EINVAL,
 			"--key-file is empty; give the path of a key, or omit the option for none");
 	static int (*const of_run[])(struct dr_options * o, struct dr_err * e) = { check_sizes,
-		check_warmup, check_channels, check_matrix, check_criteria };
+		check_warmup, check_channels, check_matrix, check_criteria, check_preflight };
 	int rc = check_ports(o, e);
 
 	if (rc == 0)
@@ -524,7 +533,7 @@ static int inputs(struct dr_options *o, int argc, char *const argv[], struct dr_
 static int positionals(struct dr_options *o, struct dr_err *e)
 {
 	bool plugin = o->command == DR_CMDBIT_PLUGIN;
-	int least = o->command == DR_CMDBIT_CLIENT || plugin ? 1 : 0;
+	int least = o->command & (DR_CMDBIT_CLIENT | DR_CMDBIT_PREFLIGHT) || plugin ? 1 : 0;
 	int most = o->command == DR_CMDBIT_DOCTOR ? 1 : least;
 	int n;
 	char **arg = dr_opts_positional(o->table, &n);
@@ -536,7 +545,9 @@ static int positionals(struct dr_options *o, struct dr_err *e)
 	if (n < least)
 		return dr_err_set(e, -EINVAL,
 			plugin ? "FILE is missing: dualrail plugin FILE [options]"
-			       : "HOST is missing: dualrail client HOST [options]");
+			: o->command == DR_CMDBIT_CLIENT
+				? "HOST is missing: dualrail client HOST [options]"
+				: "HOST is missing: dualrail preflight HOST [options]");
 	if (plugin)
 		o->file = arg[0];
 	return n > 0 && !plugin ? take_host(o, arg[0], e) : 0;

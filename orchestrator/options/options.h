@@ -27,8 +27,11 @@ enum dr_command_bit {
 	DR_CMDBIT_COMPARE = 32,
 	DR_CMDBIT_PLUGIN = 64,
 	DR_CMDBIT_REPORT = 128,
-	DR_CMDBIT_RUN = DR_CMDBIT_CLIENT | DR_CMDBIT_DEMO, /* those that decide what is measured */
-	DR_CMDBIT_ALL = DR_CMDBIT_SERVER | DR_CMDBIT_RUN,  /* those that move data */
+	DR_CMDBIT_PREFLIGHT = 256,
+	DR_CMDBIT_FAULTY = DR_CMDBIT_CLIENT | DR_CMDBIT_DEMO, /* those that may inject faults */
+	/* those that decide what is measured */
+	DR_CMDBIT_RUN = DR_CMDBIT_FAULTY | DR_CMDBIT_PREFLIGHT,
+	DR_CMDBIT_ALL = DR_CMDBIT_SERVER | DR_CMDBIT_RUN, /* those that move data */
 };
 
 enum {
@@ -58,7 +61,7 @@ struct dr_options_part {
 
 struct dr_options {
 	unsigned command;      /* enum dr_command_bit */
-	const char *host;      /* client; doctor: may be NULL */
+	const char *host;      /* client, preflight; doctor: may be NULL */
 	const char *host_text; /* as given, also after an error; NULL: not given */
 	char *host_copy;       /* of HOST, if a port was part of it: `host` points into it */
 

@@ -28,7 +28,8 @@ void dr_options_words_transports(char *buf, size_t len);
 #define AT(field) offsetof(struct dr_options, field)
 #define ALL DR_CMDBIT_ALL
 #define RUN DR_CMDBIT_RUN
-#define NODE (DR_CMDBIT_SERVER | DR_CMDBIT_CLIENT)
+#define PREFLIGHT DR_CMDBIT_PREFLIGHT
+#define NODE (DR_CMDBIT_SERVER | DR_CMDBIT_CLIENT | PREFLIGHT)
 #define TOPO DR_CMDBIT_TOPO
 #define DOCTOR DR_CMDBIT_DOCTOR
 #define COMPARE DR_CMDBIT_COMPARE

@@ -711,7 +711,7 @@ BEGIN
 	S(40, run_id, "name of the run: its begin and a random number; that of the client at both ends")
 	E(status, status_names, "pass; fail: a criterion was missed; error: the run did not complete; null: it is not over")
 	F(SINT, exit_code, "exit status of the program; null: the run is not over", .min = 0, .max = 255)
-	S(16, command, "server, client or demo")
+	S(16, command, "server, client, demo or preflight")
 	X(char target[256], tests[24];) /* HOST as given and --test; "": unknown. For Prometheus */
 	X(const struct dr_prom_labels *labels;) /* of --prom-label; NULL: none; not owned */
 	X(int64_t end_ns, session_ns;) /* verdict, DR_UNSET: not yet; time 0 of intervals and lines for people, 0: none */

@@ -1,0 +1,154 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# preflight: one line with the verdict, which names what is bad, and the status. As root between two network namespaces
+# with shaped rails.
+# shellcheck disable=SC2154 # set by lib.bash and by run
+
+setup() {
+	load lib
+	common_setup
+}
+
+teardown() {
+	common_teardown
+	validated
+}
+
+# As in matrix.bats: the rails queue more than the windows hold and nothing is dropped, so that their rates alone decide,
+# on a busy machine too. A rail that is shaped to a twentieth is far below the share that is asked for.
+RUN=(-g 0-1 -N 1 -s 32K --window 4 -D 500ms -w 50ms --detect conservative)
+SHARE=(--min-bw 30%)
+
+# shape NET NIC RATE
+shape() {
+	tc -n "$1" qdisc replace dev "$2" root tbf rate "$3" burst 64k latency 200ms
+}
+
+# fabric: a link for control, two rails of one rate, a server.
+fabric() {
+	local i
+	two_nodes
+	link ctl0 10.98.255
+	for i in 0 1; do
+		link "rail$i" "10.98.$i"
+		shape "$A" "rail$i" 100mbit || skip "no tbf in this kernel"
+		shape "$B" "rail$i" 100mbit
+	done
+	start server ip netns exec "$B" "$DUALRAIL" server -g 0-1
+	server=$pid
+	wait_for grep -q listening server.err
+}
+
+# errors_to_err COMMAND...: for run, which would take standard error too.
+errors_to_err() {
+	"$@" 2>err
+}
+
+# preflight OPTIONS...: its standard output in $output, standard error in err.
+preflight() {
+	run errors_to_err ip netns exec "$A" timeout "$WAIT_S" "$DUALRAIL" preflight 10.98.255.2 "${RUN[@]}" "$@"
+	printf '%s\n' "$output"
+	cat err
+}
+
+@test "one line: a healthy fabric passes; a slow NIC and one without link are named, status 7" {
+	fabric
+	preflight --save-baseline good.json
+	[ "$status" -eq 0 ]
+	one_line
+	[[ $output == "preflight 10.98.255.2: PASS (exit status 0): 2 GPUs x 2 NICs, "*"; compared with no baseline" ]]
+	preflight --baseline good.json "${SHARE[@]}" --json=p.json --prom p.prom
+	[ "$status" -eq 0 ]
+	one_line
+	[[ $output == *"PASS (exit status 0): 2 GPUs x 2 NICs, "*"; 8 figures, the lowest "*" % of the baseline ("* ]]
+	holds p.json '.schema == "dualrail-preflight/1" and .status == "pass" and .exit_code == 0 and .bad == []'
+	holds p.json '.checks.schema == "dualrail-doctor/1" and .result.schema == "dualrail/1" and .result.exit_code == 0'
+	holds p.json '.result.comparison | length == 8 and all(.result == "ok")'
+	holds p.json '.verdict | startswith("2 GPUs x 2 NICs")'
+	grep -q '^dualrail_last_run_success.* 1$' p.prom
+	shape "$A" rail1 5mbit
+	preflight --baseline good.json "${SHARE[@]}" --json=slow.json
+	[ "$status" -eq 7 ]
+	one_line
+	[[ $output == "preflight 10.98.255.2: FAIL (exit status 7): NIC rail1, to-server: 0.00"*" Gb/s is "*" % of the baseline's 0."* ]]
+	[[ $output != *rail0* && $output != *GPU* ]]
+	holds slow.json '.result.errors | any(.text | startswith("gpu 0 over rail1 to-server"))'
+	holds slow.json '.exit_code == 7 and (.bad | length) == 1 and (.bad[0] | .kind == "nic" and .nic == "rail1" and .percent < 30)'
+	shape "$A" rail1 100mbit
+	ip -n "$B" link set rail1 down
+	# The document alone on standard output; the line is elsewhere then.
+	preflight --baseline good.json "${SHARE[@]}" --json
+	[ "$status" -eq 7 ]
+	grep -q 'FAIL (exit status 7): NIC rail1: not in this run: its link is down$' err
+	printf '%s' "$output" >down.json
+	holds down.json '.bad == [{kind: "nic", gpu: null, nic: "rail1", direction: null, gbps: null, mean_gbps: null,
+		percent: null, reason: "not in this run: its link is down"}]'
+	preflight --baseline good.json --channels 2 --json=o.json
+	[ "$status" -eq 2 ]
+	one_line
+	[[ $output == *"FAIL (exit status 2): baseline good.json: written with --channels 1, this run has --channels 2; "* ]]
+	holds o.json '.checks.exit_code == 0 and .result.exit_code == 2'
+	# Without the matrix it is another measurement.
+	preflight --baseline good.json --matrix=off
+	[ "$status" -eq 2 ]
+	[[ $output == *"written with --matrix, this run has no --matrix"* ]]
+}
+
+@test "no server: status 3; a stopped one: within the time that is given; one that refuses: its reason" {
+	free_port
+	run timeout "$WAIT_S" "$DUALRAIL" preflight 127.0.0.1 --port "$port" -g 0-1 --connect-timeout 300ms --json=p.json
+	[ "$status" -eq 3 ]
+	[[ $output == *"preflight 127.0.0.1: FAIL (exit status 3): peer: "* ]]
+	holds p.json '.exit_code == 3 and .checks.exit_code == 3 and .result == null and .bad == []'
+	start_server
+	wait_for grep -q listening server.err
+	kill -STOP "$server"
+	run timeout "$WAIT_S" "$DUALRAIL" preflight 127.0.0.1 --port "$port" -g 0-1 --connect-timeout 300ms
+	[ "$status" -eq 3 ]
+	kill -CONT "$server"
+	head -c 32 /dev/urandom | base64 >key
+	chmod 600 key
+	run timeout "$WAIT_S" "$DUALRAIL" preflight 127.0.0.1 --port "$port" -g 0-1 --key-file key
+	[ "$status" -eq 3 ]
+	[[ $output == *"FAIL (exit status 3): "*key* ]]
+}
+
+@test "a server that dies during the run: status 3" {
+	start_server
+	start pre "$DUALRAIL" preflight 127.0.0.1 --port "$port" -g 0-1 --rails lo@127.0.0.2,lo@127.0.0.3 -D 60 -v
+	wait_for grep -q '^matrix: ' pre.err
+	kill -KILL "$server"
+	ends "$pid" 3
+	[ "$(wc -l <pre.out)" -eq 1 ]
+	grep -q '^preflight 127.0.0.1: FAIL (exit status 3): ' pre.out
+}
+
+@test "no such baseline, a finding of doctor: status 2 before anything is measured" {
+	run errors_to_err "$DUALRAIL" preflight 127.0.0.1 --baseline none.json --json=p.json
+	[ "$status" -eq 2 ]
+	one_line
+	[[ $output == "preflight 127.0.0.1: FAIL (exit status 2): cannot read --baseline=none.json: "*"--save-baseline none.json" ]]
+	holds p.json '.exit_code == 2 and .checks == null and .result == null'
+	run errors_to_err "$DUALRAIL" preflight 127.0.0.1 --rails no-such-device --json=q.json
+	[ "$status" -eq 2 ]
+	one_line
+	[[ $output == *"FAIL (exit status 2): rails: "*no-such-device* ]]
+	holds q.json '.checks.exit_code == 2 and .result == null'
+}
+
+@test "wrong options: status 1 and the reason; nothing that breaks a path" {
+	local bad
+	run "$DUALRAIL" preflight
+	[ "$status" -eq 1 ]
+	[[ $output == *"HOST is missing: dualrail preflight HOST"* ]]
+	for bad in "--fault link-down" "--allow-faults" "--json-stream" "--dry-run" "--preset nightly"; do
+		# shellcheck disable=SC2086
+		run "$DUALRAIL" preflight 127.0.0.1 $bad
+		[ "$status" -eq 1 ]
+	done
+	run "$DUALRAIL" preflight 127.0.0.1 --test bw,failover --json=p.json
+	[ "$status" -eq 1 ]
+	one_line
+	[[ $output == *"--test failover injects faults"* ]]
+	holds p.json '.exit_code == 1 and .status == "fail" and (.verdict | contains("--test failover"))'
+}
