@@ -125,6 +125,8 @@ struct dr_engine {
 	int64_t phase_ns;
 	unsigned tx_left, rx_left; /* streams with a part not done */
 	bool first_error_reported;
+	char first_wrong[sizeof(
+		((struct dr_report *)0)->text)]; /* its text; "": none in the phase */
 	struct dr_ping ping;
 	struct dr_hist *rtt, *cadence;
 	struct dr_gpu_buffers_copies copies_before; /* when the phase began */

@@ -263,6 +263,7 @@ int dr_gpu_buffers_check(struct dr_gpu_buffers *b, struct dr_integrity *v, const
 	if (rc)
 		return rc;
 	v->corrupted++;
+	v->wrong_bytes++; /* at least */
 	snprintf(v->text, sizeof(v->text),
 		"gpu %u channel %u seq %llu: the GPU finds a wrong byte at offset %llu, but a copy of the "
 		"chunk in host memory is correct",

@@ -74,6 +74,19 @@ int dr_pattern_check(const void *buf, size_t len, uint64_t base, size_t *bad_off
 	return 1;
 }
 
+uint64_t dr_pattern_count_wrong(const void *buf, size_t len, uint64_t base)
+{
+	const uint8_t *p = buf;
+	uint64_t n = 0;
+
+	for (size_t i = 0; i < len; i++) {
+		uint64_t le = htole64(base + i / 8 * STEP);
+
+		n += p[i] != ((const uint8_t *)&le)[i % 8];
+	}
+	return n;
+}
+
 /* ---- the order of the chunks ---- */
 
 /*
@@ -95,6 +108,7 @@ void dr_integrity_begin(struct dr_integrity *v, uint64_t seq)
 	v->next = seq;
 	memset(v->skipped, 0, sizeof(v->skipped));
 	v->checked = v->corrupted = v->lost = v->duplicated = v->reordered = 0;
+	v->wrong_bytes = 0;
 }
 
 static bool is_skipped(const struct dr_integrity *v, uint64_t seq)
@@ -151,6 +165,7 @@ static void damaged(struct dr_integrity *v, const struct dr_chunk *c)
 	}
 	v->corrupted++;
 	dr_pattern_check(c->at, c->len, dr_integrity_base(v, v->next), &off);
+	v->wrong_bytes += dr_pattern_count_wrong(c->at, c->len, dr_integrity_base(v, v->next));
 	snprintf(v->text, sizeof(v->text),
 		"gpu %u channel %u seq %llu: corrupted, first wrong byte at offset %zu is 0x%02x",
 		v->gpu, v->channel, (unsigned long long)v->next, off, c->at[off]);

@@ -16,6 +16,9 @@ void dr_pattern_fill(void *buf, size_t len, uint64_t base);
 /* 0: equal; else 1 and, unless bad_offset is NULL, the offset of the first wrong byte. */
 int dr_pattern_check(const void *buf, size_t len, uint64_t base, size_t *bad_offset);
 
+/* How many bytes differ. */
+uint64_t dr_pattern_count_wrong(const void *buf, size_t len, uint64_t base);
+
 /*
  * Checks a stream of chunks by content alone. The chunks of one channel, in delivery order, should have the
  * patterns of seq, seq+1, ... A chunk with the content of another nearby seq was not damaged but moved:
@@ -39,7 +42,8 @@ struct dr_integrity {
 	uint64_t skipped[DR_INTEGRITY_SPAN /
 			 64]; /* bit seq % SPAN: skipped, within the span before next */
 	uint64_t checked, corrupted, lost, duplicated, reordered;
-	char text[160]; /* describes the last wrong chunk */
+	uint64_t wrong_bytes; /* in chunks that count as corrupted and have the right length */
+	char text[160];	      /* describes the last wrong chunk */
 };
 
 /* A received chunk and the length that the phase gives it. */

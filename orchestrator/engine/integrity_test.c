@@ -159,6 +159,35 @@ static void test_classification(void **state)
 	}
 }
 
+/* The bytes of damaged chunks are counted, until the next phase; those of moved ones are not wrong. */
+static void test_wrong_bytes_are_counted(void **state)
+{
+	struct dr_integrity v;
+	uint8_t buf[4096];
+	struct dr_chunk c = { buf, sizeof(buf), sizeof(buf), 0 };
+
+	(void)state;
+	dr_integrity_init(&v, SEED, GPU, CH, 16);
+	dr_integrity_begin(&v, 0);
+	dr_pattern_fill(buf, sizeof(buf), dr_pattern_base(SEED, GPU, CH, 0));
+	buf[0] ^= 1;
+	buf[777] ^= 0x80;
+	buf[4095] ^= 0xff;
+	assert_int_equal(dr_integrity_check(&v, &c), 1);
+	assert_int_equal(v.wrong_bytes, 3);
+	dr_pattern_fill(buf, sizeof(buf), dr_pattern_base(SEED, GPU, CH, 2));
+	assert_int_equal(dr_integrity_check(&v, &c), 1);
+	assert_int_equal(v.lost, 1);
+	assert_int_equal(v.wrong_bytes, 3);
+	dr_pattern_fill(buf, sizeof(buf), dr_pattern_base(SEED, GPU, CH, 3));
+	buf[8] ^= 1;
+	assert_int_equal(dr_integrity_check(&v, &c), 1);
+	assert_int_equal(v.wrong_bytes, 4);
+	assert_int_equal(v.corrupted, 2);
+	dr_integrity_begin(&v, 4);
+	assert_int_equal(v.wrong_bytes, 0);
+}
+
 /* A chunk too short to be told from others is never called moved. */
 static void test_tiny_chunks(void **state)
 {
@@ -220,6 +249,7 @@ int main(void)
 		cmocka_unit_test(test_check_finds_every_byte),
 		cmocka_unit_test(test_streams_differ),
 		cmocka_unit_test(test_classification),
+		cmocka_unit_test(test_wrong_bytes_are_counted),
 		cmocka_unit_test(test_tiny_chunks),
 		cmocka_unit_test(test_random_moves_add_up),
 	};

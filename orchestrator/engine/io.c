@@ -90,6 +90,18 @@ static int verify_chunk(struct dr_stream *s, const struct dr_chunk *c)
 	return rc > 0;
 }
 
+/* What s->integrity.text describes. */
+static void report_wrong(struct dr_stream *s)
+{
+	struct dr_engine *g = s->eng;
+	struct dr_report r = { .kind = DR_REP_FIRST_ERROR, .channel = s->number };
+
+	if (!g->first_wrong[0])
+		snprintf(g->first_wrong, sizeof(g->first_wrong), "%s", s->integrity.text);
+	snprintf(r.text, sizeof(r.text), "%s", s->integrity.text);
+	dr_engine_report(g, &r);
+}
+
 static void check_chunk(struct dr_stream *s, uint64_t seq, uint32_t len)
 {
 	struct dr_engine *g = s->eng;
@@ -99,7 +111,6 @@ static void check_chunk(struct dr_stream *s, uint64_t seq, uint32_t len)
 		/* The sender may use smaller ones; their sum is checked at the end of the phase. */
 		.expected = s->flight.on && len > 0 ? DR_MIN(len, most) : most,
 		.seq = seq };
-	struct dr_report r = { .kind = DR_REP_FIRST_ERROR, .channel = s->number };
 
 	if (g->phase.verify) {
 		if (!verify_chunk(s, &c))
@@ -112,8 +123,7 @@ static void check_chunk(struct dr_stream *s, uint64_t seq, uint32_t len)
 	if (g->first_error_reported)
 		return;
 	g->first_error_reported = true;
-	snprintf(r.text, sizeof(r.text), "%s", s->integrity.text);
-	dr_engine_report(g, &r);
+	report_wrong(s);
 }
 
 static int window_test(void *ctx, uint64_t seq)
@@ -305,14 +315,12 @@ unsigned dr_stream_drain(struct dr_stream *s)
 static void check_bytes(struct dr_stream *s)
 {
 	uint64_t got = atomic_load_explicit(&s->live.bytes_rx, memory_order_relaxed) + s->bytes_off;
-	struct dr_report r = { .kind = DR_REP_FIRST_ERROR, .channel = s->number };
 
 	if (!s->has_expected || got == s->expected_bytes)
 		return;
 	dr_integrity_wrong_sum(&s->integrity, got, s->expected_bytes);
 	s->bytes_off += s->expected_bytes - got;
-	snprintf(r.text, sizeof(r.text), "%s", s->integrity.text);
-	dr_engine_report(s->eng, &r);
+	report_wrong(s);
 }
 
 static bool recv_turn(struct dr_stream *s)

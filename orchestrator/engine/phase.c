@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -72,10 +73,12 @@ static void publish(struct dr_engine *g)
 		dr_stream_record_cadence(s);
 		r->verified_chunks += s->integrity.checked;
 		r->corrupted += s->integrity.corrupted;
+		r->wrong_bytes += s->integrity.wrong_bytes;
 		r->lost += s->integrity.lost;
 		r->duplicated += s->integrity.duplicated;
 		r->reordered += s->integrity.reordered;
 	}
+	memcpy(r->first_wrong, g->first_wrong, sizeof(r->first_wrong));
 	if (g->prm.gpu_buffers)
 		add_copies(g, r);
 }
@@ -185,6 +188,7 @@ static void begin_phase(struct dr_engine *g, const struct dr_phase *p, int64_t n
 	g->phase_ns = now;
 	g->message_chunks = (p->message_bytes - 1) / p->chunk_bytes + 1;
 	g->first_error_reported = false;
+	g->first_wrong[0] = '\0';
 	g->running = true;
 	if (g->prm.gpu_buffers)
 		dr_gpu_buffers_copies(g->prm.gpu_buffers, &g->copies_before);

@@ -138,6 +138,8 @@ struct dr_phase_result {
 	struct dr_hist *rtt;	 /* LAT at the client: round trips in ns; owned by the worker */
 	struct dr_hist *cadence; /* receiver: time between deliveries of a channel, ns */
 	uint64_t verified_chunks, corrupted, lost, duplicated, reordered; /* by the pattern */
+	uint64_t wrong_bytes;		     /* in corrupted chunks of the right length */
+	char first_wrong[160];		     /* the first wrong chunk; "": none */
 	struct dr_gpu_buffers_copies copies; /* during the phase; 0 without GPU memory */
 	int64_t copies_ns;		     /* how long that was */
 };

@@ -392,5 +392,8 @@ void dr_matrix_print_cell(const void *row, FILE *f)
 	if (r->switched > 0)
 		fprintf(f, ", but %s of %s channels left that NIC", count(r->switched).s,
 			count(r->channels).s);
+	if (r->wrong_chunks > 0)
+		fprintf(f, ", WRONG DATA: %s chunks, %s bytes", count(r->wrong_chunks).s,
+			count(r->wrong_bytes).s);
 	fputc('\n', f);
 }

@@ -4,14 +4,11 @@
  * and their tables (struct dr_nic_row, dr_nic_fields), included by fields.c it defines the tables, from which come
  * initialisation, JSON both ways, the merge, CSV, Prometheus and the JSON Schema. There is no guard, therefore.
  *
- *   F(kind, member, text, ...)          a field of the member's name; the kinds are those of base/fields.h
- *   G(kind, "name", member, text, ...)  of another name
+ *   F(kind, member, text, ...)          a field of the member's name, of a kind of base/fields.h; G(kind, "name", ...) of another name
  *   S(bytes, member, text, ...)         a string; E(member, names, text, ...) an enum (int)
- *   L("name", member, row, table, text)  a list of rows; R(...) one struct
- *   B(member, max, row, table, text, ...)  an array of at most max rows, their number in n_member
+ *   L("name", member, row, table, text)  a list of rows; R(...) one struct; B(member, max, ...) an array, its number in n_member
  *   A(kind, "name", member, text, ...)  a field of a member that another line declares
- *   C("name", value, text)              a constant; P("name", table, text) fields of this struct as an object
- *   X(declaration;)                     a member that is no field
+ *   C("name", value, text)              a constant; P("name", table, text) fields of this struct as an object; X(declaration;) no field
  * After the text: KEY, LABEL, METRIC, OUT (fields.c), further members of struct dr_field.
  */
 #include "base/fields.h"
@@ -136,6 +133,9 @@ BEGIN
 	F(INT, retransmits, "retransmissions of the kernel at the sender; null: the transport does not tell")
 	F(INT, client_counter_bytes, "increase of the client's interface counter, headers included")
 	F(INT, server_counter_bytes, "increase of the server's interface counter, headers included")
+	F(INT, wrong_chunks, "chunks lost, duplicated, reordered or corrupted")
+	F(INT, wrong_bytes, "bytes that differ from what was sent, in corrupted chunks; null: not compared (--verify)")
+	S(160, first_wrong, "the first wrong chunk: where it differs, and how")
 END(dr_matrix_cell_fields, "matrix_cells", "bandwidth of one GPU over one rail, one direction")
 #undef T
 

@@ -475,9 +475,32 @@ static void judge_latency(struct dr_record *rec, const struct dr_thresholds *t)
 
 /* -------------------------- data and failover -------------------------- */
 
+/* Of a matrix: the cells, so that the GPU and the NIC are known. */
+static void judge_cells(struct dr_record *rec)
+{
+	char gpu[40];
+
+	for (size_t k = 0; k < rec->matrix.cells.n; k++) {
+		const struct dr_matrix_cell_row *c = &rec->matrix.cells.v[k];
+
+		if (c->wrong_chunks <= 0)
+			continue;
+		snprintf(gpu, sizeof(gpu), "all GPUs");
+		if (c->gpu != DR_UNSET)
+			snprintf(gpu, sizeof(gpu), "gpu %" PRId64, c->gpu);
+		miss(rec, DR_EXIT_DATA,
+			"data wrong: %s over %.40s, %s: %" PRId64 " chunks, %" PRId64
+			" bytes; first: %.110s",
+			gpu, c->nic, dr_enum_name(dr_direction_names, c->direction),
+			c->wrong_chunks, DR_MAX(c->wrong_bytes, 0), c->first_wrong);
+	}
+}
+
 static void judge_integrity(struct dr_record *rec)
 {
 	const struct dr_integrity_row *i = &rec->integrity_total;
+
+	judge_cells(rec);
 
 	if (i->lost > 0 || i->duplicated > 0 || i->reordered > 0 || i->corrupted > 0)
 		miss(rec, DR_EXIT_DATA,

@@ -50,6 +50,18 @@ static void add_known(int64_t *sum, int64_t n)
 		*sum = DR_MAX(*sum, 0) + n;
 }
 
+/* What the GPU received. */
+static void add_check(
+	const struct dr_local *l, const struct dr_phase_result *r, struct dr_matrix_cell_row *row)
+{
+	add_known(&row->wrong_chunks,
+		(int64_t)(r->corrupted + r->lost + r->duplicated + r->reordered));
+	if (l->phase.verify)
+		add_known(&row->wrong_bytes, (int64_t)r->wrong_bytes);
+	if (!row->first_wrong[0])
+		snprintf(row->first_wrong, sizeof(row->first_wrong), "%s", r->first_wrong);
+}
+
 /* The GPU's part of a cell. */
 static void add_gpu(struct dr_local *l, const struct dr_local_gpu *g, bool sending,
 	struct dr_tally *sum, struct dr_matrix_cell_row *row)
@@ -62,6 +74,8 @@ static void add_gpu(struct dr_local *l, const struct dr_local_gpu *g, bool sendi
 	sum->ns = DR_MAX(sum->ns, t->ns);
 	if (sending)
 		add_known(&row->retransmits, dr_local_again(l, g));
+	else
+		add_check(l, r, row);
 	for (const struct dr_local_channel *ch = l->channel; ch < l->end; ch++) {
 		if (ch->gpu != g || ch->sends != sending || !is_on(ch, (unsigned)row->rail))
 			continue;

@@ -43,6 +43,24 @@ matrix() {
 	[ "$(grep -c ^matrix-nic, c.csv)" -eq 3 ]
 }
 
+@test "--verify: a NIC that corrupts data is found in its cells, with the bytes and the place, and in no other" {
+	library=${DUALRAIL%/*}/tests/badnic/recv_plugin.so
+	[[ -e $library ]] || skip "the library that corrupts data is not built"
+	! ldd "$DUALRAIL" | grep -q 'lib[at]san' || skip "the sanitizer's library has to be the first one"
+	free_port
+	start server env LD_PRELOAD="$library" DR_BAD_NIC=127.0.0.3 "$DUALRAIL" server -g 0-1 --port "$port" -1 --rails "$RAILS"
+	server=$pid
+	matrix --verify --json=c.json
+	[ "$status" -eq 6 ]
+	ends "$server" 6
+	holds c.json '.matrix.cells | map(select(.rail == 1)) | length == 3 and all(.wrong_chunks > 0 and
+		.wrong_bytes >= .wrong_chunks and (.first_wrong | test("channel [0-9]+ seq [0-9]+: corrupted, first wrong byte at offset [0-9]+ is")))'
+	holds c.json '.matrix.cells | map(select(.rail != 1)) | length == 6 and all(.wrong_chunks == 0 and .wrong_bytes == 0 and .first_wrong == null)'
+	[[ $output == *"data wrong: gpu 1 over lo, to-server: "*" chunks, "*" bytes; first: gpu 1 channel "* ]]
+	[ "$(grep -c '^cell: .* over rail 1 .*WRONG DATA: ' <<<"$output")" -eq 3 ]
+	if grep '^cell: .* over rail [02] .*WRONG' <<<"$output"; then return 1; fi
+}
+
 @test "both directions, reverse, iterations, a stream of cells" {
 	start_server --rails "$RAILS"
 	matrix --bidir --json=b.json
