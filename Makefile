@@ -19,6 +19,7 @@ NCCLDIR ?= $(LIBDIR)/dualrail
 INCDIR  ?= $(PREFIX)/include
 MANDIR  ?= $(PREFIX)/share/man
 UNITDIR ?= $(PREFIX)/lib/systemd/system
+DOCDIR  ?= $(PREFIX)/share/doc/dualrail
 # Where the shells look for completion scripts.
 BASHDIR ?= $(PREFIX)/share/bash-completion/completions
 ZSHDIR  ?= $(PREFIX)/share/zsh/site-functions
@@ -64,6 +65,10 @@ PLUGIN    := $(B)/libnccl-net-ha.so
 # The names by which NCCL and RCCL look for a plugin when NCCL_NET_PLUGIN is not set.
 NCCL_LINKS := libnccl-net.so librccl-net.so
 ARCHIVES  := $(B)/orchestrator.a $(B)/libdualrail.a
+# README.md and the documents keep their places to each other, for their links.
+DOCS      := README.md CHANGELOG.md SECURITY.md LICENSE $(wildcard docs/*.md docs/images/* docs/schema/README.md)
+# Of the files of others in the report page.
+NOTICES   := orchestrator/tools/report/uPlot.LICENSE
 # What a user of channels needs; libdualrail.so exports what these headers declare.
 HEADERS   := base/defs.h base/err.h base/log.h base/clock.h base/poller.h window/window.h \
 	transport/path.h transport/verbs/verbs.h channel/channel.h channel/manager.h channel/peer.h
@@ -75,7 +80,7 @@ all: $(B)/dualrail $(B)/libdualrail.so $(PLUGIN) ## build the program, the libra
 
 # Found once for a build tree, before anything else is read. A missing package ends make with the command that installs
 # it. The targets that install packages themselves start another make for what they build.
-NO_DEPS := help clean uninstall setup check lint fuzz mutants coverage check-outside check-attack check-attack-long check-lab plugin-cycles
+NO_DEPS := help clean uninstall setup deb rpm check-deb check-packages check lint fuzz mutants coverage check-outside check-attack check-attack-long check-lab plugin-cycles
 ifneq ($(or $(filter-out $(NO_DEPS),$(MAKECMDGOALS)),$(if $(MAKECMDGOALS),,all)),)
 HARDENING := $(B)/hardening$(HARDEN:%=-%)-$(subst /,_,$(subst $() ,_,$(CC))).mk
 include $(B)/pkg.mk $(HARDENING)
@@ -126,9 +131,9 @@ $(B)/.flags: FORCE
 	  [ "$$s" = "$$(cat $@ 2>/dev/null)" ] || echo "$$s" > $@
 
 # What --version -v and the plugin print. main.o and the plugin's build.o alone have it, so that a commit does not
-# compile other files and does not link the tests of the layers below again.
+# compile other files and does not link the tests of the layers below again. Flags that name the folder of the build are left out.
 COMMIT := $(or $(shell git describe --always --dirty --exclude='*' --abbrev=12 2>/dev/null),unknown)
-BUILD_FLAGS := $(subst ",,$(subst ',,$(strip $(HARDEN_FLAGS) $(HARDEN_PIE) $(HARDEN_LD) $(CFLAGS) $(CPPFLAGS) $(LDFLAGS) $(if $(SAN),-fsanitize=$(SAN)))))
+BUILD_FLAGS := $(subst ",,$(subst ',,$(filter-out -ffile-prefix-map=% -fdebug-prefix-map=%,$(HARDEN_FLAGS) $(HARDEN_PIE) $(HARDEN_LD) $(CFLAGS) $(CPPFLAGS) $(LDFLAGS) $(if $(SAN),-fsanitize=$(SAN)))))
 BUILD_DEFS = -DDR_COMMIT='"$(COMMIT)"' -DDR_BUILD_FLAGS='"$(BUILD_FLAGS)"' -DDR_BUILD_LIBRARIES='"$(PKG_VERSIONS)"'
 $(B)/orchestrator/main.o $(B)/plugin/build.o: private CPPFLAGS += $(BUILD_DEFS)
 $(B)/orchestrator/main.o $(B)/plugin/build.o: $(B)/.commit
@@ -329,6 +334,8 @@ install: all man $(COMPLETIONS) $(B)/dualrail.pc $(B)/dualrail-server.service ##
 	for f in docs/schema/*.json; do install -D -m 644 $$f $(DESTDIR)$(PREFIX)/share/dualrail/schema/$${f##*/} || exit 1; done
 	for f in dashboard.json alerts.yaml; do install -D -m 644 scripts/metrics/$$f $(DESTDIR)$(PREFIX)/share/dualrail/metrics/$$f || exit 1; done
 	for h in $(HEADERS); do install -D -m 644 $$h $(DESTDIR)$(INCDIR)/dualrail/$$h || exit 1; done
+	for f in $(DOCS); do install -D -m 644 $$f $(DESTDIR)$(DOCDIR)/$$f || exit 1; done
+	install -m 644 $(NOTICES) $(DESTDIR)$(DOCDIR)
 uninstall: ## undo install
 	rm -f $(DESTDIR)$(BINDIR)/dualrail $(DESTDIR)$(LIBDIR)/libdualrail.so* \
 	  $(DESTDIR)$(LIBDIR)/libdualrail.a $(addprefix $(DESTDIR)$(NCCLDIR)/,$(notdir $(PLUGIN)) $(NCCL_LINKS)) \
@@ -336,6 +343,8 @@ uninstall: ## undo install
 	  $(DESTDIR)$(BASHDIR)/dualrail $(DESTDIR)$(ZSHDIR)/_dualrail $(DESTDIR)$(FISHDIR)/dualrail.fish \
 	  $(DESTDIR)$(UNITDIR)/dualrail-server.service
 	rm -rf $(DESTDIR)$(INCDIR)/dualrail $(addprefix $(DESTDIR)$(PREFIX)/share/dualrail/,schema metrics)
+	rm -f $(addprefix $(DESTDIR)$(DOCDIR)/,$(DOCS) $(notdir $(NOTICES)))
+	for d in /docs/images /docs/schema /docs ''; do rmdir "$(DESTDIR)$(DOCDIR)$$d" 2>/dev/null || :; done
 
 # Linked again, with RPATH (not RUNPATH, which does not reach the libraries' own dependencies).
 $(B)/bundle/dualrail: $(B)/orchestrator/main.o $(ARCHIVES)
@@ -348,6 +357,22 @@ $(B)/bundle/libnccl-net-ha.so: $(PLUG_OBJS) $(B)/libdualrail.a plugin/libnccl-ne
 	  -Wl,--disable-new-dtags,-rpath,'$$ORIGIN/..' $(LDFLAGS) -o $@ $(PLUG_OBJS) $(B)/libdualrail.a $(LIBS)
 bundle: $(B)/bundle/dualrail $(B)/bundle/libnccl-net-ha.so man $(COMPLETIONS) ## dist/dualrail-VERSION-ARCH.tar.gz: unpack anywhere and run
 	$(Q)NCCL_LINKS='$(NCCL_LINKS)' scripts/bundle.sh $(B) $(VERSION)
+
+# Both build from a copy of the tree in $(B), with flags of their own; COMMIT and SOURCE_DATE_EPOCH are that of the last
+# commit if not given.
+deb: ## dist/*.deb with an SPDX document, by debhelper
+	$(Q)scripts/packages/deb.sh $(B) $(VERSION) '$(COMMIT)'
+rpm: ## dist/*.rpm with an SPDX document, by rpmbuild
+	$(Q)scripts/packages/rpm.sh $(B) $(VERSION) '$(COMMIT)'
+check-deb: ## builds the Debian packages; lintian, what is in them, SPDX rules
+	$(Q)scripts/setup.sh build test deb package
+	$(Q)$(MAKE) --no-print-directory deb
+	$(Q)scripts/check.sh --unit $(B) tests/install/deb.bats
+check-packages: ## the same; a second build is identical; install, run, upgrade, remove in a bare chroot (root); RPM packages
+	$(Q)scripts/setup.sh build test deb rpm package
+	$(Q)$(MAKE) --no-print-directory deb
+	$(Q)scripts/check.sh --unit $(B) tests/install/deb.bats tests/install/packages.bats
+.PHONY: deb rpm check-deb check-packages
 
 compile_commands.json: FORCE ## for clangd and clang-tidy
 	$(file >$@,[)$(foreach f,$(ALL_SRCS),$(file >>$@,$(if $(filter $(f),$(firstword $(ALL_SRCS))),,$(comma)) \

@@ -43,7 +43,7 @@ main() {
 	install -D -m 644 "$build/dualrail.fish" "$stage/share/fish/vendor_completions.d/dualrail.fish"
 	cp -R scripts "$stage/"
 	# These are useful in the source tree only.
-	rm -rf "$stage/scripts/"{lint*,check.sh,exports.sh,bundle.sh,setup.sh}
+	rm -rf "$stage/scripts/"{lint*,check.sh,exports.sh,bundle.sh,setup.sh,packages}
 	install -m 644 LICENSE VERSION "$stage/"
 	[[ -e README.md ]] && install -m 644 README.md "$stage/"
 	needed=$(glibc_needed "$stage/bin/dualrail" "$stage"/lib/*.so* "$stage"/lib/dualrail/libnccl-net-ha.so)

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Installs or names the packages that the build, tests, lint, fuzzing, coverage, benchmarks and the lab need.
 #
-#   scripts/setup.sh [--check] [GROUP...]     groups: build (default) test lint fuzz cover bench report lab all
+#   scripts/setup.sh [--check] [GROUP...]     groups: build (default) test lint fuzz cover bench report deb rpm package lab all
 #
 # Checks for each command or library itself, not for its package. Missing packages are installed when this
 # runs as root on Debian or Ubuntu; it prints the name of each, and of each that comes with it, before. Otherwise,
@@ -50,6 +50,14 @@ table() {
 		bench stress-ng cmd:stress-ng
 		bench valgrind cmd:valgrind
 		report chromium cmd:chromium
+		deb dpkg-dev cmd:dpkg-buildpackage
+		deb debhelper cmd:dh
+		deb python3 cmd:python3
+		rpm rpm cmd:rpmbuild
+		rpm cpio cmd:cpio
+		rpm python3 cmd:python3
+		package lintian cmd:lintian
+		package mmdebstrap cmd:mmdebstrap ?
 		lab qemu-system-x86 cmd:qemu-system-x86_64
 		lab busybox-static static:busybox
 		lab cpio cmd:cpio
@@ -139,9 +147,9 @@ main() {
 	for word in "$@"; do
 		case $word in
 		--check) check=1 ;;
-		build | test | lint | fuzz | cover | bench | report | lab | all) groups+=("$word") ;;
+		build | test | lint | fuzz | cover | bench | report | deb | rpm | package | lab | all) groups+=("$word") ;;
 		*)
-			echo "usage: scripts/setup.sh [--check] [build|test|lint|fuzz|cover|bench|report|lab|all]..." >&2
+			echo "usage: scripts/setup.sh [--check] [build|test|lint|fuzz|cover|bench|report|deb|rpm|package|lab|all]..." >&2
 			exit 1
 			;;
 		esac
