@@ -160,6 +160,8 @@ static void link_read(struct dr_link *l)
 		if (l->state == DR_LINK_CLOSING) {
 			if (n <= 0)
 				dr_link_abort(l);
+		} else if (n == 0 && l->write_err && l->write_err != EPIPE) {
+			socket_failed(l, l->write_err, now);
 		} else if (n == 0) {
 			link_fail(l, DR_BOOT_EOF, "connection closed by the peer", now);
 		} else if (n < 0) {
@@ -180,7 +182,7 @@ static void watch(struct dr_link *l, bool output)
 		dr_poller_mod(l->poller, &l->po, EPOLLIN | (output ? (uint32_t)EPOLLOUT : 0u));
 }
 
-/* Write pending output. Reports FAILED if `may_tell`, else the next read reports it. */
+/* Write pending output. Reports FAILED if `may_tell`, else the next read does. */
 static void link_write(struct dr_link *l, int64_t now_ns, bool may_tell)
 {
 	const uint8_t *data;
@@ -195,15 +197,13 @@ static void link_write(struct dr_link *l, int64_t now_ns, bool may_tell)
 			return;
 		}
 		if (n < 0) {
-			int err = errno;
-			if (l->state == DR_LINK_CLOSING) {
+			l->write_err = errno;
+			if (l->state == DR_LINK_CLOSING)
 				dr_link_abort(l);
-			} else if (may_tell) {
-				link_read(
-					l); /* what the peer said before it closed is the reason */
-				if (l->state == DR_LINK_UP)
-					socket_failed(l, err, now_ns);
-			}
+			else if (may_tell) /* what the peer said before it closed is the reason */
+				link_read(l);
+			if (may_tell && l->state == DR_LINK_UP)
+				socket_failed(l, l->write_err, now_ns);
 			return;
 		}
 	}

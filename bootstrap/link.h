@@ -55,6 +55,7 @@ struct dr_link {
 	const char *due_text;
 	int64_t closing_until_ns;
 	bool fin_sent;
+	int write_err; /* why a write failed; a socket says so once, so the read that finds the end reports it */
 	struct dr_link *next;
 };
 

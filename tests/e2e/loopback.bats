@@ -219,7 +219,7 @@ listeners() {
 		exec {fd}<>"/dev/tcp/$address/$number" || continue
 		held+=("$fd") # half open: says nothing
 		exec {fd}<>"/dev/tcp/$address/$number" || continue
-		printf 'GET / HTTP/1.0\r\n\r\n' >&"$fd" || :
+		env printf 'GET / HTTP/1.0\r\n\r\n' >&"$fd" || : # a program, since SIGPIPE would end this shell
 		exec {fd}>&-
 		n=$((n + 1))
 	done < <(listeners)

@@ -167,7 +167,7 @@ every_metric() {
 	start server "$DUALRAIL" server -g 0-1 --port "$port" --allow-faults --metrics-listen "127.0.0.1:$s"
 	client -D 50ms --save-baseline base.json
 	[ "$status" -eq 0 ]
-	client --test bw,lat,failover -D 50ms --fault close:path=0,at=50ms --allow-faults --hold-down 50ms \
+	client --test bw,lat,failover -D 50ms --heartbeat 1ms --fault close:path=0,at=50ms --allow-faults --hold-down 50ms \
 		--baseline base.json --min-bw 0.001% --prom run.prom
 	[ "$status" -eq 0 ]
 	start_client -D 60s --rate 1G --metrics-listen "127.0.0.1:$c"
