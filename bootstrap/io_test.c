@@ -358,6 +358,8 @@ static void a_client_that_keeps_its_place(void **state)
 		}
 		assert_int_equal(w.srv.closes, 0);
 		w.cli[0].c = c;
+		/* Here the poller answers PING even without a turn, so the server alone would not notice. */
+		assert_true(i != 1 || client_control(0)->ping_due_ns > end - 2 * quick.silent_ns);
 		relay_thaw_all();
 		if (i < 3)
 			give_client_handles(&w.cli[0], 0);
