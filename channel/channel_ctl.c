@@ -517,12 +517,14 @@ bool dr_channel_owed(const struct dr_channel *ch, unsigned *path, int64_t *since
 	return true;
 }
 
-/* The kernel goes on to repeat what it has sent; each repetition without an answer is evidence. */
+/* The kernel goes on to repeat what it has sent; each repetition without an answer is evidence. On a connection with
+ * losses the peer's kernel may be repeating its answer, which cannot be seen from here. */
 static int64_t patience(const struct dr_path_stats *s, bool congested)
 {
 	int64_t ns = PATIENCE_RTTS * s->rtt_ns;
+	bool lossy = dr_path_loses(s->recent_retransmits, s->recent_segments);
 
-	if (!s->repeats || s->silent_segments == 0 ||
+	if (!s->repeats || (s->silent_segments == 0 && !lossy) ||
 		s->unanswered >= (congested ? REPEATED_CONGESTED : REPEATED_MAX))
 		return ns;
 	return DR_MAX(ns, congested ? REPEATING_CONGESTED_NS : REPEATING_NS);

@@ -242,6 +242,24 @@ static void test_no_verdict_without_evidence(void **state)
 	}
 }
 
+/* A connection with losses has long silences of its own: its kernel has repeated three times when it is left. */
+static void test_losses_explain_a_silence(void **state)
+{
+	struct dr_path_stats st = no_answer;
+	static struct flow f;
+
+	(void)state;
+	st.recent_segments = 1000;
+	for (unsigned i = 0; i < 4; i++) {
+		st.recent_retransmits = i < 3 ? 11 : 10;
+		st.unanswered = i < 3 ? i + 1 : 2;
+		grey_open(&f, &st, 200);
+		flow_for(&f, i < 2 ? 1900 * DR_NS_PER_MS : 250 * DR_NS_PER_MS);
+		assert_int_equal(sender_stats(&f).switches, i < 2 ? 0 : 1);
+		flow_close(&f);
+	}
+}
+
 static void test_data_that_the_kernel_acknowledges_is_in_no_doubt(void **state)
 {
 	struct dr_path_stats st = no_answer;
@@ -286,12 +304,14 @@ static void test_padded_datagrams_decide_first(void **state)
 static void test_patience_with_a_path(void **state)
 {
 	static const struct {
-		unsigned silent_segments, unanswered;
+		unsigned silent_segments, unanswered, lost;
 		int64_t rtt_ms, kept_ms, left_ms;
 	} c[] = {
-		{ 1, 9, 1, 14000, 16000 },  /* it repeats segments */
-		{ 1, 10, 1, 1900, 2500 },   /* it did so often enough */
-		{ 0, 0, 1000, 7900, 8500 }, /* long round trips */
+		{ 1, 9, 0, 1, 14000, 16000 },  /* it repeats segments */
+		{ 1, 10, 0, 1, 1900, 2500 },   /* it did so often enough */
+		{ 0, 0, 0, 1000, 7900, 8500 }, /* long round trips */
+		{ 0, 0, 11, 1, 14000, 16000 }, /* the peer's kernel may repeat its answer */
+		{ 0, 0, 10, 1, 1900, 2500 },
 	};
 	static struct flow f;
 
@@ -300,6 +320,8 @@ static void test_patience_with_a_path(void **state)
 		struct dr_path_stats st = { .repeats = true,
 			.silent_segments = c[i].silent_segments,
 			.unanswered = c[i].unanswered,
+			.recent_segments = 1000,
+			.recent_retransmits = c[i].lost,
 			.rtt_ns = c[i].rtt_ms * DR_NS_PER_MS };
 
 		grey_open(&f, &st, 200);
@@ -736,6 +758,7 @@ int main(void)
 		cmocka_unit_test(test_a_slow_rail_is_not_left),
 		cmocka_unit_test(test_no_answer_to_many_segments),
 		cmocka_unit_test(test_no_verdict_without_evidence),
+		cmocka_unit_test(test_losses_explain_a_silence),
 		cmocka_unit_test(test_data_that_the_kernel_acknowledges_is_in_no_doubt),
 		cmocka_unit_test(test_a_stalled_peer_is_in_no_doubt),
 		cmocka_unit_test(test_padded_datagrams_decide_first),

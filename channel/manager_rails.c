@@ -31,14 +31,17 @@ static const int64_t OWED_NS = 2 * DR_NS_PER_MS;
 static const int64_t DOUBT_NS = 40 * DR_NS_PER_MS;
 /* A connection whose peer's kernel answers nothing for this long (or, if that is longer, for three round trips
  * and a delayed acknowledgement) although SILENT_SEGMENTS segments were sent is dead. With 5 % loss in each
- * direction, the probability of so many losses is 0.1^8. */
+ * direction, the probability of so many losses is 0.1^8 if each is on its own. It is not: segmentation offload
+ * hands several to a device at once, and the peer's kernel answers a burst with one packet (delayed and
+ * compressed acknowledgements). So a connection that lost segments lately is dead only if its kernel has repeated
+ * REPEATED_LOSSY times without an answer, too: 1.4 s with the RTO of 200 ms that Linux has at least. */
 static const int64_t NO_ANSWER_NS = 100 * DR_NS_PER_MS;
 static const int64_t DELAYED_ACK_NS = 40 * DR_NS_PER_MS;
 static const int64_t CONGESTED_NS = DR_NS_PER_S;
 static const int64_t DRAINED_NS = 80 * DR_NS_PER_MS; /* without progress: the queues are empty */
-/* A connection is crowded when more than LOSSY_PERCENT of its segments are repeated, or its round trip is
+/* A connection is crowded when more than 1 % of its segments are repeated, or its round trip is
  * QUEUED_TIMES as long as the shortest one and QUEUED_NS more. */
-enum { SILENT_SEGMENTS = 8, LOSSY_PERCENT = 1, QUEUED_TIMES = 4 };
+enum { SILENT_SEGMENTS = 8, QUEUED_TIMES = 4, REPEATED_LOSSY = 3 };
 static const int64_t QUEUED_NS = 5 * DR_NS_PER_MS;
 static const int64_t RETRY_NS = 100 * DR_NS_PER_US; /* after another manager held the lock */
 static const int64_t RAILS_NS =
@@ -457,7 +460,7 @@ static void watch_owed(struct dr_manager *m)
 /* A connection repeats some of its segments, or a queue on its way has filled up since it was made. */
 static bool crowded(const struct dr_path_stats *s)
 {
-	bool lossy = s->tx_segments > 0 && s->retransmits * 100 > s->tx_segments * LOSSY_PERCENT;
+	bool lossy = dr_path_loses(s->retransmits, s->tx_segments);
 	bool queued = s->rtt_min_ns > 0 && s->rtt_ns > QUEUED_TIMES * s->rtt_min_ns + QUEUED_NS;
 
 	return lossy || queued;
@@ -524,6 +527,9 @@ static bool congestion_explains(const struct dr_manager *m, unsigned r, int64_t 
 /* stalled_ns: without progress; needed: segments without an answer. */
 static bool no_answer(const struct dr_path_stats *s, int64_t stalled_ns, unsigned needed)
 {
+	if (dr_path_loses(s->recent_retransmits, s->recent_segments) &&
+		s->unanswered < REPEATED_LOSSY)
+		return false;
 	return DR_MIN(s->peer_ack_age_ns, stalled_ns) >=
 		       DR_MAX(NO_ANSWER_NS, 3 * s->rtt_ns + DELAYED_ACK_NS) &&
 	       s->silent_segments >= needed;

@@ -192,13 +192,22 @@ struct dr_path_stats {
 	int64_t window_ns; /* the NIC ends the connection after so long without an acknowledgement; 0: never */
 	uint64_t tx_segments,
 		retransmits; /* segments with data that were sent; of these, repetitions */
-	int64_t rtt_min_ns;  /* shortest lately, without queues; 0: unknown */
+	/* The same for the last one to two seconds, or more if nobody asked in between, before the peer's kernel
+	 * acknowledged last. 0: unknown. */
+	uint32_t recent_segments, recent_retransmits;
+	int64_t rtt_min_ns; /* shortest lately, without queues; 0: unknown */
 	uint64_t fill_bytes,
 		fill_acked; /* filler handed over (receiver: received), and acknowledged by the peer's kernel */
 	int64_t fill_rtt_ns; /* round trip of the last filler that was sent behind no other; 0: unknown */
 	/* What is acknowledged is noticed in progress only, and its age is that of the call. */
 	bool polled;
 };
+
+/* More than 1 % of a connection's segments were repetitions: losses explain a long silence on it. */
+static inline bool dr_path_loses(uint64_t retransmits, uint64_t segments)
+{
+	return retransmits * 100 > segments;
+}
 
 struct dr_transport_ops {
 	size_t size; /* of this struct */

@@ -20,6 +20,7 @@ bench_root=$(cd "$bench_dir/../.." && pwd)
 : "${BENCH_CC=bbr reno}"
 PATH=$PATH:/usr/sbin:/sbin
 stats=(python3 "$bench_dir/stats.py")
+export DUALRAIL_MEMORY=${DUALRAIL_MEMORY-host} # whatever GPUs there are; gpu.sh asks for their memory by option
 control=10.88.255.2 # of node b
 # shellcheck disable=SC2034
 rail=(10.88.0.2 10.88.1.2 10.88.2.2 10.88.3.2)

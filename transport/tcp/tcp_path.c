@@ -74,6 +74,22 @@ static unsigned unanswered(const struct tcp_info *ti, bool withdrawn)
 	return ti->tcpi_retransmits;
 }
 
+static const int64_t RECENT_NS = DR_NS_PER_S;
+
+void dr_tcp_count_recent(struct tcp_path *p, uint32_t segments, uint32_t retransmits, int64_t now)
+{
+	struct tcp_counts *c = p->counts;
+
+	if (segments < c[1].segments || retransmits < c[1].retransmits) /* a new connection */
+		c[0] = c[1] = (struct tcp_counts){ 0 };
+	if (now - c[1].ns >= RECENT_NS) {
+		c[0] = c[1];
+		c[1] = (struct tcp_counts){ now, segments, retransmits };
+	}
+	p->base.st.recent_segments = segments - c[0].segments;
+	p->base.st.recent_retransmits = retransmits - c[0].retransmits;
+}
+
 /* See dr_path_stats. A segment that is marked lost or was repeated is not in flight. */
 static unsigned silent_segments(struct tcp_path *p, const struct tcp_info *ti, int64_t now)
 {
@@ -89,6 +105,7 @@ static unsigned silent_segments(struct tcp_path *p, const struct tcp_info *ti, i
 			p->nudges = 0;
 		p->answer_segments = ti->tcpi_data_segs_out;
 		p->answer_flight = ti->tcpi_unacked - DR_MIN(gone, ti->tcpi_unacked);
+		dr_tcp_count_recent(p, ti->tcpi_data_segs_out, ti->tcpi_total_retrans, now);
 	}
 	unsigned n = p->answer_flight + (ti->tcpi_data_segs_out - p->answer_segments);
 
