@@ -600,6 +600,83 @@ static void closing_sender_takes_any_confirmation(void **state)
 	done();
 }
 
+/* Its number is of the epoch before: what was on the way then is replayed. */
+static void close_of_an_older_epoch_is_ignored(void **state)
+{
+	(void)state;
+	sender_running(1);
+	dr_fo_path_failed(&f, dr_fo_conn(0, 1), DR_SCOPE_PATH, -ECONNRESET, "test", 10 * MS);
+	dr_fo_fenced(&f, 0, 1, 10 * MS);
+	frame(DR_FRAME_ANSWER, 2, 1, 1, 0, 0, 11 * MS);
+	done();
+	frame(DR_FRAME_CLOSE, 1, 1, 0, 0, 0, 12 * MS);
+	assert_int_equal(f.state, DR_FO_RUN);
+	frame(DR_FRAME_CLOSE, 2, 1, 0, 0, 0, 13 * MS);
+	assert_int_equal(f.err, -ECANCELED);
+	done();
+}
+
+/* Whatever the peer names as its error, this end has one. */
+static void abort_without_an_error_is_one(void **state)
+{
+	(void)state;
+	for (unsigned i = 0; i < 2; i++) {
+		roles[i](1);
+		farewell(DR_FRAME_ABORT, 0, 0, 0, 10 * MS);
+		assert_int_equal(f.err, -ECANCELED);
+		assert_non_null(find(DR_FOA_DEAD, DR_FO_NONE));
+		done();
+	}
+}
+
+/* The peer that closed may not get the confirmation: it is repeated on request for 500 ms, then the end leaves. */
+static void end_whose_peer_closed_stays_for_500_ms(void **state)
+{
+	unsigned times;
+
+	(void)state;
+	for (unsigned i = 0; i < 2; i++) {
+		roles[i](0);
+		farewell(DR_FRAME_CLOSE, 0, 0, 0, 10 * MS);
+		assert_int_equal(f.err, -ESHUTDOWN);
+		done();
+		assert_int_equal(until_left(10 * MS, DR_FRAME_CLOSE, &times), 510 * MS);
+		assert_int_equal(times, 0);
+	}
+}
+
+static void confirmation_that_nobody_asked_for_ends_nothing(void **state)
+{
+	(void)state;
+	for (unsigned i = 0; i < 2; i++) {
+		roles[i](2);
+		farewell(DR_FRAME_CLOSE, DR_FRAME_CONFIRM, 0, 0, 10 * MS);
+		assert_int_equal(f.state, DR_FO_RUN);
+		assert_null(find(DR_FOA_DEAD, DR_FO_NONE));
+		done();
+	}
+}
+
+/* What waits for a path was not sent: the last acknowledgement cannot cover it, in no state. */
+static void abort_acknowledges_nothing_that_waits(void **state)
+{
+	uint64_t seq;
+
+	(void)state;
+	for (unsigned err = 0; err < 2; err++) {
+		sender_running(2);
+		assert_int_equal(dr_fo_push(&f, 2, &seq), 0);
+		dr_fo_path_failed(
+			&f, dr_fo_conn(0, 1), DR_SCOPE_PATH, -ECONNRESET, "test", 10 * MS);
+		dr_fo_fenced(&f, 0, 1, 11 * MS);
+		f.n_act = 0;
+		farewell(DR_FRAME_ABORT, 0, 3, err ? -EMSGSIZE : -ESHUTDOWN, 12 * MS);
+		assert_false(dr_fo_done(&f, 2));
+		assert_int_equal(f.err, err ? -EMSGSIZE : -ECANCELED);
+		done();
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -624,6 +701,11 @@ int main(void)
 		cmocka_unit_test(dead_end_answers_close_with_its_error),
 		cmocka_unit_test(closing_receiver_delivers_nothing_more),
 		cmocka_unit_test(closing_sender_takes_any_confirmation),
+		cmocka_unit_test(close_of_an_older_epoch_is_ignored),
+		cmocka_unit_test(abort_without_an_error_is_one),
+		cmocka_unit_test(end_whose_peer_closed_stays_for_500_ms),
+		cmocka_unit_test(confirmation_that_nobody_asked_for_ends_nothing),
+		cmocka_unit_test(abort_acknowledges_nothing_that_waits),
 	};
 
 	return cmocka_run_group_tests_name("failover_close", tests, NULL, NULL);

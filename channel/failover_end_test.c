@@ -327,6 +327,23 @@ static void channel_that_was_never_up_does_not_end(void **state)
 	}
 }
 
+/* What is retired is not read any more, although the peer has not acknowledged it. */
+static void retired_messages_hold_no_buffers(void **state)
+{
+	(void)state;
+	sender_running(2);
+	for (unsigned m = 0; m < 2; m++)
+		for (unsigned part = 0; part < 2; part++)
+			dr_fo_sent(&f, 0, 1, 1, m, part);
+	dr_fo_path_failed(&f, dr_fo_conn(0, 1), DR_SCOPE_PATH, -ECONNRESET, "test", 10 * MS);
+	frame(DR_FRAME_ANSWER, 2, 1, 1, 0, 0, 11 * MS);
+	assert_int_equal(f.state, DR_FO_SWITCH);
+	dr_fo_tick(&f, 1010 * MS);
+	assert_int_equal(f.state, DR_FO_RUN);
+	assert_int_equal(f.active, 1);
+	done();
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -343,6 +360,7 @@ int main(void)
 		cmocka_unit_test(switch_without_an_end_is_given_up),
 		cmocka_unit_test(loss_of_all_paths_is_a_deadline),
 		cmocka_unit_test(channel_that_was_never_up_does_not_end),
+		cmocka_unit_test(retired_messages_hold_no_buffers),
 	};
 
 	return cmocka_run_group_tests_name("failover_end", tests, NULL, NULL);

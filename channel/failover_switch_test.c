@@ -477,6 +477,103 @@ static void a_failure_stays_one_when_a_rail_is_left(void **state)
 	f.n_act = 0;
 }
 
+/* A path that comes up and fails at once is not dialled without end: only a connection that lived for more than a
+ * second resets the delay. */
+static void flapping_connection_keeps_the_back_off(void **state)
+{
+	static const int64_t pause[] = { 0, 10, 20, 40 };
+	int64_t t = 2000 * MS;
+
+	(void)state;
+	sender_running(0);
+	for (size_t i = 0; i < DR_ARRAY_LEN(pause); i++) {
+		uint32_t gen = f.path[1].gen;
+
+		dr_fo_path_failed(&f, dr_fo_conn(1, gen), DR_SCOPE_PATH, -ECONNRESET, "test", t);
+		dr_fo_fenced(&f, 1, gen, t);
+		assert_int_equal(f.path[1].retry_ns, t + pause[i] * MS);
+		t += DR_MAX(pause[i], 20) * MS; /* another path is READY */
+		dr_fo_tick(&f, t);
+		dr_fo_path_ready(&f, 1, gen + 1, t);
+		assert_int_equal(f.path[1].state, DR_FOP_READY);
+		done();
+		t += 1000 * MS;
+	}
+	t += MS;
+	dr_fo_path_failed(&f, dr_fo_conn(1, f.path[1].gen), DR_SCOPE_PATH, -ECONNRESET, "test", t);
+	dr_fo_fenced(&f, 1, f.path[1].gen, t);
+	assert_int_equal(f.path[1].retry_ns, t);
+	done();
+}
+
+/* GONE names a connection: one that was replaced since changes nothing. */
+static void gone_of_an_older_connection_changes_nothing(void **state)
+{
+	(void)state;
+	sender_running(0);
+	dr_fo_path_failed(&f, dr_fo_conn(1, 1), DR_SCOPE_PATH, -ECONNRESET, "test", 10 * MS);
+	dr_fo_fenced(&f, 1, 1, 10 * MS);
+	dr_fo_tick(&f, 30 * MS);
+	dr_fo_path_ready(&f, 1, 2, 31 * MS);
+	done();
+	frame(DR_FRAME_GONE, 1, 1, 1, 0, 0, 40 * MS);
+	assert_int_equal(f.path[1].state, DR_FOP_READY);
+	assert_null(find(DR_FOA_FENCE, 1));
+	frame(DR_FRAME_GONE, 1, 1, 2, 0, 0, 50 * MS);
+	assert_false(find_one(DR_FOA_FENCE, 1)->soft);
+	done();
+}
+
+/* The path that it is left for fails before it answers: the next switch is a failure. */
+static void a_degraded_rail_is_left_once(void **state)
+{
+	(void)state;
+	sender_running(2);
+	assert_int_equal(dr_fo_leave(&f, "it is slow", 100 * MS), 0);
+	dr_fo_tick(&f, 300 * MS);
+	assert_int_equal(sent(DR_FRAME_SWITCH, 1)->flags, DR_FRAME_LEFT);
+	dr_fo_path_failed(&f, dr_fo_conn(1, 1), DR_SCOPE_PATH, -ECONNRESET, "test", 310 * MS);
+	assert_int_equal(f.epoch, 3);
+	assert_false(f.rec.planned);
+	done();
+	dr_fo_fenced(&f, 0, 1, 311 * MS);
+	dr_fo_tick(&f, 331 * MS);
+	dr_fo_path_ready(&f, 0, 2, 332 * MS);
+	assert_int_equal(sent(DR_FRAME_SWITCH, 0)->flags, 0);
+	done();
+}
+
+/* A message that waits for the path is not sent yet: nobody can have received it. */
+static void acknowledgement_of_what_waits_is_a_lie(void **state)
+{
+	uint64_t seq;
+
+	(void)state;
+	sender_running(2);
+	assert_int_equal(dr_fo_push(&f, 2, &seq), 0);
+	frame(DR_FRAME_ACK, 1, 0, 1, 3, 0, 10 * MS);
+	assert_int_equal(f.err, -EPROTO);
+	assert_int_equal(f.acked, 0);
+	done();
+}
+
+/* A NOTIFY that was overtaken by the switch that it asked for says nothing of this epoch. */
+static void notify_of_an_older_epoch_is_ignored(void **state)
+{
+	(void)state;
+	sender_running(0);
+	dr_fo_path_failed(&f, dr_fo_conn(0, 1), DR_SCOPE_PATH, -ECONNRESET, "test", 10 * MS);
+	dr_fo_fenced(&f, 0, 1, 10 * MS);
+	frame(DR_FRAME_ANSWER, 2, 1, 1, 0, 0, 11 * MS);
+	assert_int_equal(f.active, 1);
+	done();
+	frame(DR_FRAME_NOTIFY, 1, 1, 1, 0, 0, 12 * MS);
+	assert_int_equal(f.state, DR_FO_RUN);
+	assert_int_equal(f.epoch, 2);
+	assert_null(find(DR_FOA_FENCE, 1));
+	done();
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -501,6 +598,11 @@ int main(void)
 		cmocka_unit_test(notify_names_the_connection_that_failed),
 		cmocka_unit_test(replay_begins_with_the_cut),
 		cmocka_unit_test(parts_are_skipped_in_the_head_only),
+		cmocka_unit_test(flapping_connection_keeps_the_back_off),
+		cmocka_unit_test(gone_of_an_older_connection_changes_nothing),
+		cmocka_unit_test(a_degraded_rail_is_left_once),
+		cmocka_unit_test(acknowledgement_of_what_waits_is_a_lie),
+		cmocka_unit_test(notify_of_an_older_epoch_is_ignored),
 	};
 
 	return cmocka_run_group_tests_name("failover_switch", tests, NULL, NULL);

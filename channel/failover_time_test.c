@@ -546,6 +546,29 @@ static void a_question_ends_with_its_connection(void **state)
 	done();
 }
 
+/* Three in a row are too many; a failback begins the row again. */
+static void lost_answers_before_a_failback_do_not_count_after_it(void **state)
+{
+	int64_t t;
+
+	(void)state;
+	sender_gated(&t);
+	for (unsigned i = 0; i < 3; i++) {
+		assert_int_equal(asked_after(t), HOLD_DOWN);
+		t += HOLD_DOWN;
+		dr_fo_gate(&f, i < 2 ? DR_FO_GATE_LOST : DR_FO_GATE_OPEN, t);
+	}
+	assert_int_equal(f.state, DR_FO_DRAIN);
+	dr_fo_tick(&f, t);
+	failed_back(t);
+	t = flap(t, HOLD_DOWN);
+	for (unsigned i = 0; i < 2; i++) {
+		t += asked_after(t);
+		dr_fo_gate(&f, DR_FO_GATE_LOST, t);
+		assert_int_equal(f.state, DR_FO_RUN);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -573,6 +596,7 @@ int main(void)
 		cmocka_unit_test(a_switch_begins_time_without_progress_anew),
 		cmocka_unit_test(progress_is_as_old_as_the_transports_last_answer),
 		cmocka_unit_test(a_rail_that_is_up_again_works),
+		cmocka_unit_test(lost_answers_before_a_failback_do_not_count_after_it),
 	};
 
 	return cmocka_run_group_tests_name("failover_time", tests, NULL, NULL);

@@ -623,6 +623,9 @@ static void the_connector_refuses_every_other_answer(void **state)
 	introduce(&p.f.peer, wrong, 1);
 	refuses(&p.con, p.ok);
 	introduce(&p.f.peer, token, 1);
+	p.con.id.gen++; /* of a peer that proves the token and names another generation */
+	refuses(&p.con, p.ok);
+	p.con.id.gen--;
 	assert_int_equal(dr_tcp_hs_bytes(&p.con, p.ok, sizeof(p.ok), &used, NULL), 1);
 	assert_int_equal(p.con.state, TCP_HS_UP);
 }
