@@ -18,6 +18,7 @@ static const char *const labels[DR_KEY_USES] = {
 	[DR_KEY_VERBS_HELLO] = "verbs hello",
 	[DR_KEY_VERBS_WELCOME] = "verbs welcome",
 	[DR_KEY_VERBS_NEWS] = "verbs news",
+	[DR_KEY_NCCL_HELLO] = "nccl hello",
 };
 
 void dr_key_derive(const uint8_t token[DR_KEY_LEN], enum dr_key_use use, uint8_t out[DR_KEY_LEN])

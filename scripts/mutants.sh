@@ -82,6 +82,7 @@ killers=(
 	transport/tcp/tcp_rail_test
 	transport/verbs/verbs_hs_test
 	transport/verbs/where_test
+	transport/ncclnet/ncclnet_wire_test
 	transport/verbs/probe_test
 	transport/verbs/path_test
 	tests/fakeverbs/unsafe_test

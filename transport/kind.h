@@ -81,6 +81,8 @@ struct dr_transport_kind {
 	const struct dr_transport_ops *ops;
 	const char *about;   /* for --help: "RoCE and InfiniBand" */
 	const char *package; /* of Debian, needed at run time */
+	/* --transport NAME:ARGUMENT: what the kind loads at this end, "FILE". NULL: it is named alone. */
+	const char *argument;
 	/* The data does not pass through the kernel: buffers are locked in memory, counters of the net
 	 * device may miss the bytes, and GPU memory may be reached without a copy. */
 	bool bypass;
@@ -96,6 +98,9 @@ struct dr_transport_kind {
 	const struct dr_fields *shared;
 	/* All params from this end's settings. params is zeroed. */
 	void (*params)(const void *settings, void *params);
+	/* The params of a kind with an argument, which outlives them (NULL: none was given), and the version of
+	 * --net-api, 0: the newest. */
+	void (*file)(void *params, const char *file, unsigned version);
 	/* What no single range says, of the peer's values too: -EINVAL. conservative: detection waits for
 	 * the hardware alone. */
 	int (*check)(const void *params, bool conservative, struct dr_err *e);
@@ -143,7 +148,7 @@ struct dr_transport_kind {
 
 /* Registered kinds, in the order of help; NULL past the last. */
 const struct dr_transport_kind *dr_transport_kind_at(size_t i);
-/* By name; NULL: not in this build. */
+/* By name, with or without an argument; NULL: not in this build. */
 const struct dr_transport_kind *dr_transport_kind(const char *name);
 /* "tcp, verbs" into buf, which is returned. */
 const char *dr_transport_names(char *buf, size_t len);

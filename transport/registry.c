@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "transport/kind.h"
 
+#include "transport/ncclnet/kind.h"
 #include "transport/tcp/tcp.h"
 #include "transport/verbs/kind.h"
 
@@ -12,6 +13,7 @@
 static const struct dr_transport_kind *const kinds[] = {
 	&dr_tcp_kind,
 	&dr_verbs_kind,
+	&dr_nccl_kind,
 };
 _Static_assert(DR_ARRAY_LEN(kinds) <= DR_KINDS_MAX, "raise DR_KINDS_MAX");
 
@@ -22,9 +24,15 @@ const struct dr_transport_kind *dr_transport_kind_at(size_t i)
 
 const struct dr_transport_kind *dr_transport_kind(const char *name)
 {
-	for (size_t i = 0; i < DR_ARRAY_LEN(kinds); i++)
-		if (strcmp(kinds[i]->name, name) == 0)
-			return kinds[i];
+	size_t len = strcspn(name, ":");
+
+	for (size_t i = 0; i < DR_ARRAY_LEN(kinds); i++) {
+		const struct dr_transport_kind *k = kinds[i];
+
+		if (strlen(k->name) == len && memcmp(k->name, name, len) == 0 &&
+			(!name[len] || k->argument))
+			return k;
+	}
 	return NULL;
 }
 

@@ -169,6 +169,8 @@ static void check_transports(struct visit *v)
 	for (size_t i = 0; (k = dr_transport_kind_at(i)) != NULL; i++) {
 		union dr_kind_params params;
 
+		if (k->argument && k != v->d.run.kind)
+			continue; /* nothing was named that could be checked */
 		dr_options_params(v->opt, k, &params);
 		v->d.bypass |= dr_check_transport(&v->d, k, &params) && k->bypass;
 	}

@@ -180,6 +180,8 @@ void dr_options_apply_log(const struct dr_options *o);
 /* The parameters of a transport kind as this end's options say. */
 void dr_options_params(
 	const struct dr_options *o, const struct dr_transport_kind *k, union dr_kind_params *out);
+/* Version of NCCL's network interface; 0: the newest. */
+unsigned dr_options_net_api(const struct dr_options *o);
 
 /* "test=bw channels=8 json=r.json": the options that were given, and those that the figures depend on most, as
  * dr_opts_print_kv writes them, with a blank behind each. After dr_options_parse; free() it. NULL: no memory. */

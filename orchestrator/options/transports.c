@@ -25,12 +25,28 @@ static size_t kind_index(const struct dr_transport_kind *k)
 	return i;
 }
 
+/* What follows the colon of --transport KIND:ARGUMENT; NULL: nothing. */
+static const char *argument_of(const struct dr_options *o)
+{
+	const char *colon = strchr(o->transport, ':');
+
+	return colon ? colon + 1 : NULL;
+}
+
+unsigned dr_options_net_api(const struct dr_options *o)
+{
+	return o->net_api ? 5 + (unsigned)o->net_api : 0;
+}
+
 void dr_options_params(
 	const struct dr_options *o, const struct dr_transport_kind *k, union dr_kind_params *out)
 {
 	memset(out, 0, sizeof(*out));
 	if (k->params)
 		k->params(&o->kinds[kind_index(k)], out);
+	if (k->file)
+		k->file(out, k == dr_transport_kind(o->transport) ? argument_of(o) : NULL,
+			dr_options_net_api(o));
 }
 
 /* ---- what only the kind can check ---- */
@@ -41,6 +57,10 @@ static int check_others(
 {
 	const struct dr_transport_kind *k;
 
+	if (!chosen->file && strcmp(dr_opts_source(o->table, "net-api"), "command line") == 0)
+		return dr_err_set(e, -EINVAL,
+			"--net-api means nothing with --transport %s; use --transport nccl:FILE",
+			chosen->name);
 	for (size_t i = 0; (k = dr_transport_kind_at(i)) != NULL; i++)
 		for (size_t r = 0; k != chosen && r < k->options.n; r++) {
 			const char *name = k->options.rows[r].name;
@@ -79,7 +99,8 @@ void dr_options_help_transports(char *buf, size_t len)
 	const struct dr_transport_kind *k;
 
 	for (size_t i = 0; (k = dr_transport_kind_at(i)) != NULL; i++) {
-		dr_append(buf, len, "%s%s (%s", i ? "; " : "Kinds: ", k->name, k->about);
+		dr_append(buf, len, "%s%s%s%s (%s", i ? "; " : "Kinds: ", k->name,
+			k->argument ? ":" : "", k->argument ? k->argument : "", k->about);
 		if (k->package)
 			dr_append(buf, len, ", needs %s at run time", k->package);
 		dr_append(buf, len, ")");

@@ -268,7 +268,7 @@ void dr_plan_manager(const struct dr_plan *p, enum dr_plan_end end, struct dr_ma
 
 	memset(out, 0, sizeof(*out));
 	out->transport = kind ? kind->ops : NULL;
-	if (kind && kind->params)
+	if (kind && kind->params_size)
 		out->kind_params = &p->kind_params;
 	if (kind && kind->windows)
 		kind->windows(&p->kind_params, &out->hw_window_ns, &out->hw_retry_ns);

@@ -21,8 +21,10 @@ const struct dr_transport_kind *dr_plan_kind(const struct dr_plan *p)
 
 void dr_plan_set_transport(struct dr_plan *p, const struct dr_options *o)
 {
-	snprintf(p->transport, sizeof(p->transport), "%s", o->transport);
-	dr_options_params(o, dr_plan_kind(p), &p->kind_params);
+	const struct dr_transport_kind *k = dr_transport_kind(o->transport);
+
+	snprintf(p->transport, sizeof(p->transport), "%s", k->name);
+	dr_options_params(o, k, &p->kind_params);
 }
 
 int dr_plan_follow_transport(struct dr_plan *p, const struct dr_options *o, struct dr_err *e)
@@ -31,7 +33,7 @@ int dr_plan_follow_transport(struct dr_plan *p, const struct dr_options *o, stru
 	union dr_kind_params agreed = p->kind_params;
 	char names[64];
 
-	if (dr_opts_given(o->table, "transport") && strcmp(o->transport, p->transport) != 0)
+	if (dr_opts_given(o->table, "transport") && dr_transport_kind(o->transport) != k)
 		return dr_err_set(e, -EPROTO,
 			"transports differ: client %s, server %s; give both the same --transport, or "
 			"none to the server",
@@ -46,7 +48,8 @@ int dr_plan_follow_transport(struct dr_plan *p, const struct dr_options *o, stru
 
 		memcpy(p->kind_params.bytes + f->off, agreed.bytes + f->off, f->len);
 	}
-	return 0;
+	/* What is this end's own. */
+	return k->file ? k->check(&p->kind_params, p->detect == DR_DETECT_CONSERVATIVE, e) : 0;
 }
 
 int dr_plan_put_transport(const struct dr_plan *p, json_t *offer)

@@ -145,7 +145,7 @@ bool plugin_leave(struct probe *p, enum plugin_call c, int rc)
 
 bool plugin_start(struct probe *p)
 {
-	unsigned version = p->opt->net_api ? (unsigned)p->opt->net_api - 1 + DR_NCCL_OLDEST : 0;
+	unsigned version = dr_options_net_api(p->opt);
 	struct dr_err *e = &p->sh->err;
 	int rc;
 

@@ -211,6 +211,32 @@ static void fence_receiver(struct cf *f)
 			fail_msg("byte %zu was written after FENCED", (size_t)delivered);
 }
 
+/* Receives that are posted while nothing was sent are withdrawn as well: what the sender sends later goes nowhere. */
+static void fence_before_data(struct cf *f)
+{
+	struct dr_part part, what;
+	struct dr_credit c;
+	size_t k;
+
+	cf_memory(f, BULK_LEN);
+	cf_up(f, 1);
+	part = cf_part(f, R, 0, BULK_LEN);
+	cf_recv(f, 1, 0, &part, 1, 0);
+	cf_until(f, f->ops->credit(f->end[S].path, 1, 0, &c) == 0);
+	f->ops->fence(f->end[R].path, false, cf_now(f) + 100 * DR_NS_PER_MS);
+	cf_until(f, f->end[R].count[DR_EV_FENCED] == 1);
+	memset(f->end[R].mem, 0xdd, f->end[R].mem_len);
+	what = cf_part(f, S, 0, BULK_LEN);
+	/* Refused where S has heard of the fence. */
+	(void)dr_path_post_send(f->end[S].path, 1, 0, 0, &what);
+	dr_path_flush(f->end[S].path, cf_now(f));
+	cf_quiet(f);
+	assert_int_equal(f->end[R].count[DR_EV_DELIVERED], 0);
+	for (k = 0; k < f->end[R].mem_len; k++)
+		if (f->end[R].mem[k] != 0xdd)
+			fail_msg("byte %zu was written after FENCED", k);
+}
+
 static void fence_sender(struct cf *f)
 {
 	struct cf_end *s = &f->end[S];
@@ -497,6 +523,7 @@ const struct cf_case cf_cases_life[] = {
 	{ "early_posts", 0, NULL, early_posts },
 	{ "incoming", 0, NULL, incoming },
 	{ "fence_receiver", 0, NULL, fence_receiver },
+	{ "fence_before_data", 0, NULL, fence_before_data },
 	{ "fence_sender", 0, NULL, fence_sender },
 	{ "fence_soft", DR_CAP_SOFT_FENCE, "a fence always ends its path", fence_soft },
 	{ "fence_soft_mid_part", DR_CAP_SOFT_FENCE, "a fence always ends its path",

@@ -12,6 +12,9 @@
  * alone: conformance_test 'tcp: sizes' ('*' and '?' match).
  */
 
+#define MIN "../minplug/libnccl-net-min.so"
+#define HA "../../libnccl-net-ha.so"
+
 static const struct cf_kind kinds[] = {
 	{ .name = "sim-stream", .personality = DR_SIM_STREAM },
 	{ .name = "sim-remote-write", .personality = DR_SIM_REMOTE_WRITE },
@@ -25,6 +28,26 @@ static const struct cf_kind kinds[] = {
 	{ .name = "verbs", .transport = "verbs" },
 	{ .name = "verbs+poller", .transport = "verbs", .poller = true, .qps = 3 },
 	{ .name = "faulty(verbs)", .transport = "verbs", .faulty = true, .qps = 4 },
+	{ .name = "nccl(min)", .transport = "nccl", .file = MIN },
+	{ .name = "nccl(busy min)", .transport = "nccl", .file = MIN, .busy = true },
+	{ .name = "nccl(min v6)+poller",
+		.transport = "nccl",
+		.file = MIN,
+		.version = 6,
+		.poller = true },
+	{ .name = "nccl(ha)", .transport = "nccl", .file = HA },
+	{ .name = "nccl(ha v8)+poller",
+		.transport = "nccl",
+		.file = HA,
+		.version = 8,
+		.poller = true },
+	{ .name = "faulty(nccl(min))", .transport = "nccl", .file = MIN, .faulty = true },
+	{ .name = "staged(nccl(min))+poller",
+		.transport = "nccl",
+		.file = MIN,
+		.poller = true,
+		.staged = true,
+		.copier = { .seed = 7, .looks_max = 5 } },
 	{ .name = "staged(sim-stream)",
 		.personality = DR_SIM_STREAM,
 		.staged = true,

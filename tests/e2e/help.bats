@@ -197,7 +197,7 @@ completes() {
 	completes "" client n1 --lin
 	completes "adaptive busy" demo --poll ""
 	completes "busy" demo --poll = b
-	completes "tcp verbs" client n1 --transport ""
+	completes "nccl tcp verbs" client n1 --transport ""
 	completes "bw,lat" client n1 --test bw,l
 	completes "bw,failover bw,lat" client n1 --test bw,
 	completes "lat,bw,failover" client n1 --test lat,bw,

@@ -1,7 +1,8 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
 # `dualrail plugin`: correct network plugins of NCCL have no violation, and each bug of tests/badplug is named.
-# shellcheck disable=SC2154,SC2030,SC2031 # set by lib.bash; tests are subshells
+# `--transport nccl:FILE`: runs over such plugins.
+# shellcheck disable=SC2154,SC2030,SC2031,SC2034,SC2054 # set and used by lib.bash; tests are subshells; commas belong to values
 
 # bats file_tags=one-thread
 setup() {
@@ -178,4 +179,89 @@ names() {
 	child=$(pgrep -P "$pid")
 	kill -KILL "$pid"
 	wait_for test ! -e "/proc/$child/exe"
+}
+
+# --- The same plugins as a transport ---
+
+# over FILE: this plugin at both ends, host memory, two rails on the loopback interface.
+over() {
+	SMALL=(-g 0-1 --memory host -N 2 -s 1M -D 300ms --rails lo@127.0.0.1,lo@127.0.0.2 --transport "nccl:$1")
+	start_server --memory host --rails lo@127.0.0.1,lo@127.0.0.2 --transport "nccl:$1"
+}
+
+@test "transport: bandwidth and latency through plugins, every byte compared" {
+	local plugin
+	for plugin in "$min" "$ha"; do
+		over "$plugin"
+		client --test bw,lat --verify --json=c.json
+		[ "$status" -eq 0 ]
+		clean c.json
+		holds c.json '.detection.transport == "nccl" and .integrity.chunks > 0'
+		holds c.json '.bandwidth | length == 2 and all(.gbps > 0)'
+		holds c.json '.latency | length >= 1 and all(.samples > 0)'
+		[[ $output == *"only as good as the plugin's close"* ]]
+		kill "$server"
+	done
+}
+
+@test "transport: the version of the interface that is asked for is used" {
+	over "$min"
+	client --net-api v6 -v
+	[ "$status" -eq 0 ]
+	client --net-api v7 --transport tcp
+	[ "$status" -eq 1 ]
+	[[ $output == *"--net-api means nothing with --transport tcp"* ]]
+}
+
+@test "transport: closed comms are replaced, and nothing is lost" {
+	over "$min"
+	client --test failover --allow-faults --verify --hold-down 100ms --json=c.json \
+		--fault close:path=0,at=200ms,for=100ms,repeat=2,every=200ms
+	[ "$status" -eq 0 ]
+	clean c.json
+	holds c.json '.failover.faults | length == 2 and all(.verdict == "PASS" and .failback_us != null)'
+}
+
+@test "transport: a rail that goes down and one that falls silent are left" {
+	[[ $(id -u) == 0 ]] || skip "needs root for network namespaces"
+	unset MINNET_IFNAME
+	start demo "$DUALRAIL" demo -g 0 --memory host --transport "nccl:$min" --test failover -D 500ms --json=c.json \
+		--fault link-down:path=0,at=100ms,for=200ms --fault blackhole:path=0,at=100ms,for=200ms
+	ends "$pid" 0
+	clean c.json
+	holds c.json '.failover.faults | length == 2 and all(.verdict == "PASS")'
+}
+
+@test "transport: what cannot be used ends with its status and one cause" {
+	local file
+	SMALL=(-g 0-1 --memory host --rails lo@127.0.0.1,lo@127.0.0.2 -q)
+	port=1
+	for file in "$PWD/missing.so" "$DR_BUILD/tests/fakecuda/cuda_plugin.so"; do
+		client --transport "nccl:$file"
+		[ "$status" -eq 2 ]
+		[[ $output == *"${file##*/}"* ]]
+	done
+	BADPLUG=init-fails client --transport "nccl:$bad"
+	[ "$status" -eq 2 ]
+	[[ $output == *"init of plugin bad returned 2, system error"* ]]
+	client --transport "nccl:$bad" --net-api v6
+	[ "$status" -eq 2 ]
+	[[ $output == *"has no ncclNetPlugin_v6; it has v11"* ]]
+	client --transport nccl
+	[ "$status" -eq 1 ]
+	one_line
+	[[ $output == *"use --transport nccl:FILE" ]]
+}
+
+@test "transport: the server loads its own file, and none that a client names" {
+	SMALL=(-g 0-1 --memory host -D 300ms --rails lo@127.0.0.1,lo@127.0.0.2 -q)
+	start_server --memory host --rails lo@127.0.0.1,lo@127.0.0.2
+	client --transport "nccl:$min"
+	[ "$status" -eq 2 ]
+	[[ $output == *"needs the file of a plugin at each end"* ]]
+	kill "$server"
+	over "$min"
+	client --transport "nccl:$ha"
+	[ "$status" -eq 4 ]
+	[[ $output == *"it is of another plugin; use the same one at both ends"* ]]
 }

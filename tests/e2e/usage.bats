@@ -115,7 +115,7 @@ teardown() {
 }
 
 @test "a transport that is not built in: status 2, names those that are" {
-	for kind in rfc1149 nccl:/no/such/libnccl-net.so; do
+	for kind in rfc1149 tcp:/no/such/file; do
 		run "$DUALRAIL" client 127.0.0.1 --transport "$kind"
 		[ "$status" -eq 2 ]
 		one_line

@@ -20,7 +20,8 @@
  * commas ("veth,eth1"), selects interfaces; loopback is used only if one of the prefixes names it.
  * Listeners and connections are bound to an address of their device, not to the interface itself.
  *
- * Host memory only, one buffer per receive (maxRecvs 1), 32 requests per comm. A comm is one connection, on which
+ * Host memory only, one buffer per receive (maxRecvs 1), 32 requests per comm; with MINNET_BUSY in the
+ * environment every other isend and irecv gives no request, which callers repeat. A comm is one connection, on which
  * bytes flow one way; nothing moves outside connect, accept and test, and no function blocks. The listener's end sends
  * nothing. The connection begins with 16 bytes, magic and the token of the listener's handle, and then carries
  * messages: magic, tag and size in 16 bytes, and the data. The k-th message belongs to the k-th receive.
@@ -127,6 +128,7 @@ struct min_comm {
 	struct min_request request[MIN_MAX_REQUESTS];
 	struct min_request *queue[MIN_MAX_REQUESTS]; /* ring, in the order of posting */
 	unsigned head, queued;
+	bool busy;	      /* the last post got no request: MINNET_BUSY */
 	struct min_wire wire; /* of the request at the head */
 	size_t moved;	      /* bytes of it, wire included */
 };

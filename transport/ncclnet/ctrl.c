@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Control frames. They are queued as bytes; a message to the peer takes as many whole frames as it has room for. The peer
+ * has NN_CTRL_REQUESTS receives posted, and no more messages than that are outstanding here, so that each finds one.
+ */
+#include "transport/ncclnet/net_priv.h"
+
+#include "base/mem.h"
+
+#include <errno.h>
+#include <string.h>
+
+enum { SLOTS_BYTES = NN_CTRL_REQUESTS * NN_CTRL_MESSAGE };
+
+int dr_nn_ctrl_init(struct nn_path *p)
+{
+	p->ctrl = dr_calloc(1, NN_CTRL_BUF);
+	p->slots = dr_pages_alloc(2 * (size_t)SLOTS_BYTES);
+	return p->ctrl && p->slots ? 0 : -ENOMEM;
+}
+
+void dr_nn_ctrl_fini(struct nn_path *p)
+{
+	dr_free(p->ctrl);
+	if (p->slots)
+		dr_pages_free(p->slots, 2 * (size_t)SLOTS_BYTES);
+}
+
+static struct nn_mem slots_of(const struct nn_path *p, const struct nn_lane *l)
+{
+	return (struct nn_mem){ .base = p->slots + (l == &p->in ? SLOTS_BYTES : 0),
+		.len = SLOTS_BYTES };
+}
+
+/* ---- to the peer ---- */
+
+int dr_nn_ctrl_queue(struct nn_path *p, const struct nn_frame *f, const void *payload)
+{
+	size_t len = NN_FRAME_HDR + f->len;
+
+	if (p->ctrl_end + len > NN_CTRL_BUF && p->ctrl_at > 0) {
+		memmove(p->ctrl, p->ctrl + p->ctrl_at, p->ctrl_end - p->ctrl_at);
+		p->ctrl_end -= p->ctrl_at;
+		p->ctrl_flushed -= p->ctrl_at;
+		p->ctrl_at = 0;
+	}
+	if (p->ctrl_end + len > NN_CTRL_BUF)
+		return -EAGAIN;
+	dr_nn_frame_encode(f, p->ctrl + p->ctrl_end);
+	memcpy(p->ctrl + p->ctrl_end + NN_FRAME_HDR, payload, f->len);
+	p->ctrl_end += len;
+	return 0;
+}
+
+int dr_nn_post_ctrl(struct dr_path *bp, const void *frame, size_t len)
+{
+	struct nn_path *p = nn_path(bp);
+	struct nn_frame f = { .type = NN_FRAME_CTRL, .len = (uint32_t)len };
+	int err = dr_nn_may_post(p);
+
+	if (err)
+		return err;
+	return len < 1 || len > DR_CTRL_MAX ? -EINVAL : dr_nn_ctrl_queue(p, &f, frame);
+}
+
+/* Bytes of the whole frames from `at` on that a message has room for. */
+static size_t message_bytes(const struct nn_path *p)
+{
+	size_t n = 0;
+
+	while (p->ctrl_at + n < p->ctrl_flushed) {
+		struct nn_frame f;
+		int rc = dr_nn_frame_parse(p->ctrl + p->ctrl_at + n, NN_FRAME_HDR, &f, NULL);
+
+		dr_assert(rc == 0);
+		if (n + NN_FRAME_HDR + f.len > NN_CTRL_MESSAGE)
+			break;
+		n += NN_FRAME_HDR + f.len;
+	}
+	return n;
+}
+
+static int push(struct nn_path *p)
+{
+	struct nn_mem mem = slots_of(p, &p->out);
+	size_t size = 0;
+	int rc;
+
+	while ((rc = dr_nn_lane_test(&p->out, &size)) > 0)
+		;
+	while (rc == 0 && p->ctrl_at < p->ctrl_flushed &&
+		nn_lane_used(&p->out) < NN_CTRL_REQUESTS) {
+		uint8_t *slot = (uint8_t *)mem.base +
+				(size_t)(p->out.tail % NN_CTRL_REQUESTS) * NN_CTRL_MESSAGE;
+
+		size = message_bytes(p);
+		memcpy(slot, p->ctrl + p->ctrl_at, size);
+		rc = dr_nn_lane_post(&p->out, &mem, slot, size, p->base.now_ns);
+		if (rc)
+			break;
+		p->ctrl_at += size;
+		p->base.st.tx_wire += size;
+		dr_path_sent(&p->base.path, p->base.now_ns);
+		if (p->ctrl_at == p->ctrl_end)
+			p->ctrl_at = p->ctrl_flushed = p->ctrl_end = 0;
+	}
+	return rc == -EAGAIN ? 0 : rc;
+}
+
+void dr_nn_ctrl_push(struct nn_path *p)
+{
+	size_t size;
+	int rc = p->broken ? 0 : push(p);
+
+	/* A plugin moves bytes when it is asked whether they have moved. */
+	if (rc == 0 && !p->broken)
+		rc = dr_nn_lane_test(&p->out, &size);
+	if (rc < 0) {
+		p->broken = rc;
+		dr_path_wake(&p->base);
+	}
+}
+
+/* ---- from the peer ---- */
+
+static int listen_once(struct nn_path *p)
+{
+	struct nn_mem mem = slots_of(p, &p->in);
+	uint8_t *slot =
+		(uint8_t *)mem.base + (size_t)(p->in.tail % NN_CTRL_REQUESTS) * NN_CTRL_MESSAGE;
+
+	return dr_nn_lane_post(&p->in, &mem, slot, NN_CTRL_MESSAGE, p->base.now_ns);
+}
+
+static void refused(struct nn_path *p, int rc)
+{
+	dr_nn_fail(p, DR_SCOPE_PATH, rc, "the plugin's %s for control messages failed: %s",
+		p->in.failed ? p->in.failed : "irecv", dr_errno_name(rc));
+}
+
+void dr_nn_ctrl_listen(struct nn_path *p)
+{
+	int rc = 0;
+
+	while (rc == 0 && nn_lane_used(&p->in) < DR_MIN(p->in.limit, (unsigned)NN_CTRL_REQUESTS))
+		rc = listen_once(p);
+	if (rc && rc != -EAGAIN)
+		refused(p, rc);
+}
+
+static void one_frame(struct nn_path *p, const struct nn_frame *f, const uint8_t *payload)
+{
+	struct dr_event ev = { .kind = DR_EV_CTRL, .data = payload, .len = f->len };
+
+	if (f->type == NN_FRAME_CTRL)
+		dr_path_emit(&p->base, &ev);
+	else if (f->type == NN_FRAME_CREDIT && p->base.par.sender)
+		dr_nn_credited(p, f, payload);
+	else
+		dr_nn_fail(p, DR_SCOPE_PATH, -EPROTO, "the peer sent a frame of type %u", f->type);
+}
+
+static void message(struct nn_path *p, const uint8_t *bytes, size_t len)
+{
+	const char *why = "it ends within a frame";
+	struct nn_frame f;
+	size_t at = 0;
+
+	while (p->state == NN_UP && at < len) {
+		if (len - at < NN_FRAME_HDR ||
+			dr_nn_frame_parse(bytes + at, NN_FRAME_HDR, &f, &why) ||
+			f.len > len - at - NN_FRAME_HDR) {
+			dr_nn_fail(p, DR_SCOPE_PATH, -EPROTO,
+				"malformed control message from the peer: %s", why);
+			return;
+		}
+		one_frame(p, &f, bytes + at + NN_FRAME_HDR);
+		at += NN_FRAME_HDR + f.len;
+	}
+}
+
+bool dr_nn_ctrl_pull(struct nn_path *p)
+{
+	uint8_t bytes[NN_CTRL_MESSAGE];
+	unsigned n;
+
+	for (n = 0; n < NN_CTRL_REQUESTS && p->state == NN_UP; n++) {
+		const uint8_t *slot = p->slots + SLOTS_BYTES +
+				      (size_t)(p->in.head % NN_CTRL_REQUESTS) * NN_CTRL_MESSAGE;
+		size_t size = 0;
+		int rc = dr_nn_lane_test(&p->in, &size);
+
+		if (rc == 0)
+			break;
+		if (rc > 0 && size > NN_CTRL_MESSAGE)
+			rc = -EPROTO;
+		if (rc < 0) {
+			refused(p, rc);
+			break;
+		}
+		/* The slot is posted again before the owner is told: it may close the path. */
+		memcpy(bytes, slot, size);
+		p->base.st.rx_wire += size;
+		dr_path_heard(&p->base.path, p->base.now_ns);
+		dr_nn_ctrl_listen(p);
+		message(p, bytes, size);
+	}
+	if (p->state == NN_UP)
+		dr_nn_ctrl_listen(p); /* those that the plugin had no request for */
+	return n > 0;
+}

@@ -1,0 +1,312 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Parts. Invariants:
+ *  1. The k-th send on the data comm is the k-th receive at the other end: both ends list the parts that were announced in
+ *     the order of the announcements, and give them to the plugin in the order of the list.
+ *  2. A list has one epoch at a time. Posted receives cannot be withdrawn, so a path is left by closing its comms.
+ *  3. Nothing is posted to the plugin before flush.
+ */
+#include "transport/ncclnet/net_priv.h"
+
+#include <errno.h>
+#include <string.h>
+
+enum { PULL_MAX = 16 }; /* parts of one progress */
+
+static struct nn_part *part_at(struct nn_path *p, uint64_t i)
+{
+	return &p->part[i % NN_PARTS];
+}
+
+static bool within(const struct dr_part *part)
+{
+	return part->off <= part->mr->len && part->len <= part->mr->len - part->off;
+}
+
+/* ---- receiver ---- */
+
+static int check_recv(const struct nn_path *p, uint32_t epoch, uint64_t seq,
+	const struct dr_part *parts, unsigned n, uint32_t skip)
+{
+	size_t bytes_max = nn_rail(p->base.path.rail)->dev.bytes_max;
+	int err = dr_nn_may_post(p);
+
+	if (err)
+		return err;
+	if (p->base.par.sender || n < 1 || n > DR_PARTS_MAX || skip >> n || epoch < p->epoch ||
+		(epoch != p->epoch && p->done != p->known))
+		return -EINVAL;
+	for (unsigned i = 0; i < n; i++) {
+		if (!(skip & 1u << i) && !within(&parts[i]))
+			return -EINVAL;
+		if (parts[i].len > bytes_max)
+			return -EMSGSIZE;
+	}
+	return p->open[seq % NN_RING] ? -EAGAIN : 0;
+}
+
+int dr_nn_post_recv(struct dr_path *bp, uint32_t epoch, uint64_t seq, const struct dr_part *parts,
+	unsigned n, uint32_t skip)
+{
+	struct nn_path *p = nn_path(bp);
+	struct nn_credit_part announced[DR_PARTS_MAX];
+	uint8_t payload[NN_SMALL_MAX];
+	struct nn_frame f = { .type = NN_FRAME_CREDIT,
+		.n = (uint8_t)n,
+		.skip = (uint8_t)skip,
+		.len = n * NN_CREDIT_PART_LEN,
+		.epoch = epoch,
+		.seq = seq };
+	int err = check_recv(p, epoch, seq, parts, n, skip);
+
+	if (err)
+		return err;
+	for (unsigned i = 0; i < n; i++)
+		announced[i] = (struct nn_credit_part){ .cap = parts[i].len, .tag = parts[i].tag };
+	dr_nn_credit_encode(announced, n, payload);
+	err = dr_nn_ctrl_queue(p, &f, payload);
+	if (err)
+		return err;
+	p->epoch = epoch;
+	for (unsigned i = 0; i < n; i++) {
+		if (skip & 1u << i)
+			continue;
+		p->open[seq % NN_RING]++;
+		*part_at(p, p->known++) = (struct nn_part){ .part = (uint8_t)i,
+			.epoch = epoch,
+			.seq = seq,
+			.mr = parts[i].mr,
+			.data = parts[i].mr->base + parts[i].off,
+			.len = parts[i].len };
+	}
+	return 0;
+}
+
+static void deliver(struct nn_path *p, const struct nn_part *x, size_t size)
+{
+	struct dr_event arriving = { .kind = DR_EV_ARRIVING, .epoch = x->epoch, .seq = x->seq };
+	struct dr_event ev = { .kind = DR_EV_DELIVERED,
+		.epoch = x->epoch,
+		.seq = x->seq,
+		.part = x->part,
+		.len = (uint32_t)size };
+	enum nn_state state = p->state;
+
+	p->base.st.rx_bytes += size;
+	p->base.st.rx_wire += size;
+	dr_path_heard(&p->base.path, p->base.now_ns);
+	p->open[x->seq % NN_RING]--;
+	p->told = ++p->done;
+	if (!p->arrived || p->arrived_epoch != x->epoch) {
+		p->arrived = true;
+		p->arrived_epoch = x->epoch;
+		dr_path_emit(&p->base, &arriving);
+	}
+	/* Unless the owner has closed the path. */
+	if (p->state == state || p->state == NN_DRAINING)
+		dr_path_emit(&p->base, &ev);
+}
+
+/* ---- sender ---- */
+
+static struct nn_credit *find_credit(const struct nn_path *p, uint32_t epoch, uint64_t seq)
+{
+	struct nn_credit *c = &p->credits[seq % NN_RING];
+
+	return c->used && c->epoch == epoch && c->seq == seq ? c : NULL;
+}
+
+/* Why the peer may not grant this; NULL: it may. */
+static const char *credit_fault(const struct nn_path *p, const struct nn_frame *f)
+{
+	const struct nn_credit *c = &p->credits[f->seq % NN_RING];
+
+	if (f->n < 1 || f->n > DR_PARTS_MAX || f->skip >> f->n)
+		return "it has no parts, or too many";
+	if (f->epoch < p->epoch || (f->epoch != p->epoch && p->issued != p->known))
+		return "another epoch is not over";
+	if (c->used && c->epoch == f->epoch && (c->todo || c->seq >= f->seq))
+		return "the message in its place is not complete";
+	return p->known - p->told > NN_PARTS - DR_PARTS_MAX ? "there are too many" : NULL;
+}
+
+void dr_nn_credited(struct nn_path *p, const struct nn_frame *f, const uint8_t *payload)
+{
+	struct nn_credit *c = &p->credits[f->seq % NN_RING];
+	struct dr_event ev = { .kind = DR_EV_CREDIT, .epoch = f->epoch, .seq = f->seq };
+	struct nn_credit_part parts[DR_PARTS_MAX];
+	const char *why = credit_fault(p, f);
+
+	if (!why && dr_nn_credit_parse(payload, f->len, f->n, parts))
+		why = "it is malformed";
+	if (why) {
+		dr_nn_fail(p, DR_SCOPE_PATH, -EPROTO,
+			"the peer granted epoch %u message %llu, which is no credit: %s", f->epoch,
+			(unsigned long long)f->seq, why);
+		return;
+	}
+	p->epoch = f->epoch;
+	*c = (struct nn_credit){ .used = true,
+		.n = f->n,
+		.skip = f->skip,
+		.todo = (uint8_t)(((1u << f->n) - 1) & ~f->skip),
+		.epoch = f->epoch,
+		.seq = f->seq,
+		.first = p->known };
+	for (unsigned i = 0; i < f->n; i++) {
+		c->cap[i] = parts[i].cap;
+		c->tag[i] = parts[i].tag;
+		if (c->todo & 1u << i)
+			*part_at(p, p->known++) = (struct nn_part){
+				.part = (uint8_t)i, .epoch = f->epoch, .seq = f->seq
+			};
+	}
+	dr_path_emit(&p->base, &ev);
+}
+
+int dr_nn_credit(struct dr_path *bp, uint32_t epoch, uint64_t seq, struct dr_credit *out)
+{
+	struct nn_path *p = nn_path(bp);
+
+	dr_dassert(p->base.par.sender);
+	const struct nn_credit *c = find_credit(p, epoch, seq);
+	if (!c)
+		return -EAGAIN;
+	*out = (struct dr_credit){ .n = c->n, .todo = c->todo };
+	memcpy(out->cap, c->cap, sizeof(out->cap));
+	memcpy(out->tag, c->tag, sizeof(out->tag));
+	return 0;
+}
+
+int dr_nn_post_send(
+	struct dr_path *bp, uint32_t epoch, uint64_t seq, unsigned part, const struct dr_part *what)
+{
+	struct nn_path *p = nn_path(bp);
+	int err = dr_nn_may_post(p);
+
+	if (err)
+		return err;
+	if (!p->base.par.sender || !within(what))
+		return -EINVAL;
+	struct nn_credit *c = find_credit(p, epoch, seq);
+	if (!c)
+		return -EAGAIN;
+	if (!(c->todo & 1u << part))
+		return -EINVAL; /* no such part, skipped, or posted before */
+	if (what->len > c->cap[part])
+		return -EMSGSIZE;
+	unsigned before = ((1u << part) - 1) & ~(unsigned)c->skip;
+	uint64_t k = c->first + (unsigned)__builtin_popcount(before);
+	if (k >= p->told + NN_SENDS)
+		return -EAGAIN;
+	c->todo &= (uint8_t) ~(1u << part);
+	struct nn_part *x = part_at(p, k);
+	dr_assert(x->seq == seq && x->part == part && !x->posted);
+	x->mr = what->mr;
+	x->data = what->mr->base + what->off;
+	x->len = what->len;
+	x->posted = true;
+	return 0;
+}
+
+void dr_nn_report_sent(struct nn_path *p)
+{
+	/* Up to here only, though the sink may post and flush more: bounded work. */
+	uint64_t end = p->done;
+
+	while (p->told < end) {
+		const struct nn_part *x = part_at(p, p->told++);
+		struct dr_event ev = {
+			.kind = DR_EV_SENT, .epoch = x->epoch, .seq = x->seq, .part = x->part
+		};
+		dr_path_emit(&p->base, &ev);
+	}
+}
+
+/* ---- both ---- */
+
+static int push(struct nn_path *p)
+{
+	while (p->issued < p->flushed) {
+		struct nn_part *x = part_at(p, p->issued);
+		struct nn_mem mem;
+		int rc;
+
+		if (p->base.par.sender && !x->posted)
+			break;
+		mem = (struct nn_mem){ .base = x->mr->base, .len = x->mr->len, .mr = x->mr };
+		rc = dr_nn_lane_post(&p->data, &mem, x->data, x->len, p->base.now_ns);
+		if (rc)
+			return rc;
+		p->issued++;
+		if (p->base.par.sender)
+			dr_path_sent(&p->base.path, p->base.now_ns);
+	}
+	return 0;
+}
+
+/* SENT is reported by the next progress. */
+static void sent(struct nn_path *p)
+{
+	const struct nn_part *x = part_at(p, p->done++);
+
+	p->base.st.tx_bytes += x->len;
+	p->base.st.tx_wire += x->len;
+}
+
+/* 1: a part is complete. */
+static int pull_one(struct nn_path *p)
+{
+	const struct nn_part x = *part_at(p, p->done);
+	size_t size = 0;
+	int rc = dr_nn_lane_test(&p->data, &size);
+
+	if (rc <= 0)
+		return rc;
+	if (p->base.par.sender) {
+		sent(p);
+		return 1;
+	}
+	if (size > x.len) {
+		dr_nn_fail(p, DR_SCOPE_PATH, -EPROTO,
+			"the plugin reports %zu bytes for a receive of %u", size, x.len);
+		return 0;
+	}
+	deliver(p, &x, size);
+	return 1;
+}
+
+static void data_failed(struct nn_path *p, int rc)
+{
+	dr_nn_fail(p, DR_SCOPE_PATH, rc, "the plugin's %s for data failed: %s",
+		p->data.failed ? p->data.failed : "call", dr_errno_name(rc));
+}
+
+void dr_nn_data_push(struct nn_path *p)
+{
+	int rc = p->broken ? 0 : push(p);
+
+	/* A plugin moves bytes when it is asked whether they have moved. */
+	if (rc == 0 && !p->broken && p->base.par.sender && p->done < p->issued)
+		rc = pull_one(p);
+	if (rc < 0 && rc != -EAGAIN) {
+		p->broken = rc;
+		dr_path_wake(&p->base);
+	}
+}
+
+bool dr_nn_data_pull(struct nn_path *p)
+{
+	unsigned n = 0;
+	int rc = 0;
+
+	while (n < PULL_MAX && (p->state == NN_UP || p->state == NN_DRAINING)) {
+		rc = pull_one(p);
+		if (rc <= 0)
+			break;
+		n++;
+	}
+	if (rc < 0)
+		data_failed(p, rc);
+	return n > 0;
+}

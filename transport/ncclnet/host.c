@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "transport/ncclnet/host.h"
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/units.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/*
+ * TCPX has 16 requests per comm with version 7 of the interface, where NCCL expects 32. The window of a channel is 16
+ * by default, so that more would help little.
+ */
+enum { REQUESTS = 16, BYTES_MAX = 1 << 30 };
+
+struct dr_nccl_host {
+	struct dr_nccl_host *next;
+	struct dr_nccl n;
+	char *file;
+	unsigned version; /* as asked for */
+	unsigned users;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct dr_nccl_host *hosts;
+
+/* ---- loading ---- */
+
+static int load(const char *file, unsigned version, struct dr_nccl_host **out, struct dr_err *e)
+{
+	struct dr_nccl_host *h = dr_calloc(1, sizeof(*h));
+	char *copy = dr_strdup(file);
+	int rc = h && copy ? dr_nccl_open(&h->n, file, version, e)
+			   : dr_err_set(e, -ENOMEM, "out of memory");
+
+	if (rc == 0 && h->n.missing) {
+		rc = dr_err_set(e, -ENOSYS, "%.120s: ncclNetPlugin_v%u lacks %s", file,
+			h->n.version, h->n.missing);
+		dr_nccl_close(&h->n);
+	}
+	if (rc) {
+		dr_free(copy);
+		dr_free(h);
+		return rc;
+	}
+	h->file = copy;
+	h->version = version;
+	h->next = hosts;
+	hosts = h;
+	*out = h;
+	return 0;
+}
+
+/* Before version 11 init has no counterpart: it is called once. */
+static int start(struct dr_nccl_host *h, struct dr_err *e)
+{
+	enum nccl_result rc;
+
+	if (h->n.initialised)
+		return 0;
+	rc = dr_nccl_init(&h->n);
+	if (rc != NCCL_SUCCESS)
+		return dr_err_set(e, -EIO,
+			"init of plugin %.40s returned %d, %s; NCCL_DEBUG=INFO has the plugin say why",
+			h->n.name, (int)rc, dr_nccl_result_name(rc));
+	dr_debug("nccl", "plugin %s of %s, interface v%u", h->n.name, h->file, h->n.version);
+	return 0;
+}
+
+int dr_nccl_host_get(
+	const char *file, unsigned version, struct dr_nccl_host **out, struct dr_err *e)
+{
+	struct dr_nccl_host *h;
+	int rc = 0;
+
+	if (!file || !*file)
+		return dr_err_set(e, -EINVAL,
+			"no file of a plugin was given; use --transport nccl:FILE at both ends");
+	(void)pthread_mutex_lock(&lock);
+	for (h = hosts; h; h = h->next)
+		if (h->version == version && strcmp(h->file, file) == 0)
+			break;
+	if (!h)
+		rc = load(file, version, &h, e);
+	if (rc == 0)
+		rc = start(h, e);
+	if (rc == 0) {
+		h->users++;
+		*out = h;
+	}
+	(void)pthread_mutex_unlock(&lock);
+	return rc;
+}
+
+void dr_nccl_host_put(struct dr_nccl_host *h)
+{
+	enum nccl_result rc = NCCL_SUCCESS;
+
+	(void)pthread_mutex_lock(&lock);
+	dr_assert(h->users > 0);
+	if (--h->users == 0)
+		rc = dr_nccl_finalize(&h->n);
+	(void)pthread_mutex_unlock(&lock);
+	if (rc != NCCL_SUCCESS)
+		dr_warn("nccl", "finalize of plugin %s returned %d, %s", h->n.name, (int)rc,
+			dr_nccl_result_name(rc));
+}
+
+const struct dr_nccl *dr_nccl_host_plugin(const struct dr_nccl_host *h)
+{
+	return &h->n;
+}
+
+/* ---- devices ---- */
+
+static bool is_rdma_of(const char *device, const char *ifname)
+{
+	char path[PATH_MAX];
+
+	snprintf(path, sizeof(path), "/sys/class/infiniband/%s/device/net/%s", device, ifname);
+	return access(path, F_OK) == 0;
+}
+
+/* The PCI function of a net device; a device of virtio is below it. */
+static bool same_pci(const char *pci_path, const char *ifname)
+{
+	char link[PATH_MAX], own[PATH_MAX], other[PATH_MAX];
+	size_t n;
+
+	snprintf(link, sizeof(link), "/sys/class/net/%s/device", ifname);
+	if (!pci_path || !*pci_path || !realpath(link, own) || !realpath(pci_path, other))
+		return false;
+	n = strlen(other);
+	return strncmp(own, other, n) == 0 && (own[n] == '\0' || own[n] == '/');
+}
+
+static bool is_on(const struct dr_nccl_properties *p, const char *ifname)
+{
+	if (p->name && strcmp(p->name, ifname) == 0)
+		return true;
+	if (p->name && !strchr(p->name, '/') && is_rdma_of(p->name, ifname))
+		return true;
+	return same_pci(p->pci_path, ifname);
+}
+
+static int use(const struct dr_nccl *n, const struct dr_nccl_properties *p, int dev,
+	struct dr_nccl_device *out, struct dr_err *e)
+{
+	if (p->device_type != NCCL_NET_DEVICE_HOST)
+		return dr_err_set(e, -ENOSYS,
+			"device %d of plugin %.40s leaves data for the GPU to unpack (type %d), which "
+			"--transport nccl does not support",
+			dev, n->name, p->device_type);
+	if (!(p->ptr_support & NCCL_PTR_HOST))
+		return dr_err_set(e, -ENOSYS,
+			"device %d of plugin %.40s does not support host memory", dev, n->name);
+	*out = (struct dr_nccl_device){ .dev = dev,
+		.requests = n->version == 6 ? (unsigned)NCCL_NET_REQUESTS_MAX_V6 : REQUESTS,
+		.bytes_max = DR_MIN(p->p2p_bytes, (size_t)BYTES_MAX) };
+	return 0;
+}
+
+int dr_nccl_host_device(const struct dr_nccl_host *h, const char *ifname,
+	struct dr_nccl_device *out, struct dr_err *e)
+{
+	const struct dr_nccl *n = &h->n;
+	struct dr_nccl_properties p;
+	char names[128] = "";
+	int ndev = 0, dev;
+	enum nccl_result rc = n->devices(&ndev);
+
+	for (dev = 0; rc == NCCL_SUCCESS && dev < ndev; dev++) {
+		rc = dr_nccl_properties(n, dev, &p);
+		if (rc == NCCL_SUCCESS && is_on(&p, ifname))
+			return use(n, &p, dev, out, e);
+		dr_append(names, sizeof(names), "%s%s", dev ? ", " : "", p.name ? p.name : "?");
+	}
+	if (rc != NCCL_SUCCESS)
+		return dr_err_set(e, -EIO, "plugin %.40s: %s of its devices: %s", n->name,
+			ndev ? "properties" : "number", dr_nccl_result_name(rc));
+	return dr_err_set(e, -ENODEV, "plugin %.40s has no device on %.40s; it has %s", n->name,
+		ifname, *names ? names : "none");
+}

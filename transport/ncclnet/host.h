@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef DR_TRANSPORT_NCCLNET_HOST_H
+#define DR_TRANSPORT_NCCLNET_HOST_H
+
+#include "transport/ncclnet.h"
+
+/*
+ * The plugins that this process has loaded for its paths. A file is loaded once for each version of the interface that
+ * is asked for, initialised by the first user and finalised after the last one; it stays mapped, since a plugin may have
+ * threads of its own. Any thread may call this.
+ */
+struct dr_nccl_host;
+
+/* file: as dlopen takes it; version 0: the newest. -ENOENT and -ENOSYS: see dr_nccl_open; -EIO: init failed; -EINVAL: no
+ * file. */
+int dr_nccl_host_get(const char *file, unsigned version, struct dr_nccl_host **out,
+	struct dr_err *e) DR_MUST_CHECK;
+void dr_nccl_host_put(struct dr_nccl_host *h);
+/* Valid until put. */
+const struct dr_nccl *dr_nccl_host_plugin(const struct dr_nccl_host *h);
+
+struct dr_nccl_device {
+	int dev;	   /* number of the plugin */
+	unsigned requests; /* that a comm may have outstanding */
+	size_t bytes_max;  /* of one message */
+};
+/* The device of this net device: the one of its name, of an RDMA device on it, or of its PCI function. -ENODEV: there is
+ * none, with those there are; -ENOSYS: there is one that needs what this program cannot do. */
+int dr_nccl_host_device(const struct dr_nccl_host *h, const char *ifname,
+	struct dr_nccl_device *out, struct dr_err *e) DR_MUST_CHECK;
+
+#endif

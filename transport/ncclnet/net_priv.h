@@ -1,0 +1,277 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef DR_TRANSPORT_NCCLNET_NET_PRIV_H
+#define DR_TRANSPORT_NCCLNET_NET_PRIV_H
+
+#include "transport/ncclnet/host.h"
+#include "transport/ncclnet/kind.h"
+#include "transport/ncclnet/wire.h"
+
+/*
+ * The nccl kind: paths over the comms of a network plugin of NCCL.
+ *
+ * A comm carries messages one way, from the end that dials to the end that accepts. A path has three: data, control to
+ * the receiver, control to the sender. Each end dials the comms that it sends on. A rail has one listener of the plugin, which
+ * accepts the comms of all its paths; the first message on a comm, HELLO, says which path and role it is for. The
+ * connector dials first; the acceptor dials when the connector's HELLO has come.
+ *
+ * A plugin moves bytes inside its calls only, and has no descriptor to sleep on. With a poller a rail is looked at in
+ * every wait, and a timer ends the wait when nothing has moved for a while (rail.c).
+ *
+ * Messages have no header and belong to receives by their order. Both ends therefore take the parts of a path in one
+ * order: ascending messages, in each the parts without skipped ones. A part that the user posts earlier waits for those
+ * before it.
+ */
+enum {
+	NN_REQUESTS_MAX = 16, /* outstanding on a comm */
+	NN_CTRL_REQUESTS =
+		8, /* messages of a control comm: receives posted ahead, sends outstanding */
+	NN_CTRL_MESSAGE = 2048, /* bytes of each, at most */
+	NN_CTRL_BUF = 64 << 10, /* bytes of queued control frames and credits */
+	NN_SENDS =
+		64, /* parts that may be posted, counted from the oldest whose SENT was not reported */
+	NN_RING = 128, /* messages announced and not complete */
+	NN_PARTS = NN_RING * DR_PARTS_MAX,
+	NN_PENDING_MAX = 64, /* accepted comms of a rail that no path has yet */
+};
+
+struct nn_rail;
+struct nn_path;
+
+struct dr_mr {
+	uint8_t *base;
+	size_t len;
+};
+
+/* ---- lane.c: the requests of one comm, in order ---- */
+
+struct nn_mem {
+	void *base;
+	size_t len;
+	const struct dr_mr *mr; /* NULL: ours */
+};
+
+/* Memory that is registered on a comm. */
+struct nn_reg {
+	struct nn_reg *next;
+	struct nn_mem mem;
+	void *mhandle;
+};
+
+/* Only the oldest request is tested: some plugins can do no other. */
+struct nn_lane {
+	const struct dr_nccl *n;
+	void *comm; /* NULL: none */
+	bool sends;
+	unsigned limit;
+	struct {
+		void *request;
+		int64_t since_ns;
+	} queue[NN_REQUESTS_MAX];
+	unsigned head, tail; /* counts */
+	struct nn_reg *regs;
+	uint64_t calls;	    /* of the plugin */
+	const char *failed; /* the call that failed last */
+};
+
+void dr_nn_lane_open(
+	struct nn_lane *l, const struct dr_nccl *n, void *comm, bool sends, unsigned limit);
+static inline unsigned nn_lane_used(const struct nn_lane *l)
+{
+	return l->tail - l->head;
+}
+/* Post [data, data+size), which is part of mem; mem is registered first if it was not. -EAGAIN: as many as are allowed are
+ * outstanding, or the plugin gave no request, which it may at any time: try again. Other errors are final for the comm. */
+int dr_nn_lane_post(struct nn_lane *l, const struct nn_mem *mem, void *data, size_t size,
+	int64_t now_ns) DR_MUST_CHECK;
+/* Test the oldest request: 1 done, with its size where it is a receive; 0 not done, or there is none; -errno. */
+int dr_nn_lane_test(struct nn_lane *l, size_t *size) DR_MUST_CHECK;
+/* When the oldest request was posted; DR_NEVER: there is none. */
+int64_t dr_nn_lane_since(const struct nn_lane *l);
+/* Deregister, if it was registered. Nothing is posted in it. -EIO: the plugin reports an error. */
+int dr_nn_lane_forget(struct nn_lane *l, const struct nn_mem *mem);
+/* Deregister everything and close the comm, whatever is outstanding. -EIO: the plugin reports an error, and may touch
+ * memory still. */
+int dr_nn_lane_close(struct nn_lane *l);
+
+/* ---- rail.c, pending.c ---- */
+
+/* A comm on its way out. Its handle stays where it is while the plugin connects. */
+struct nn_dial {
+	struct nn_dial
+		*next; /* given up by its path, and not finished: there is no call that ends it */
+	uint8_t handle[NCCL_NET_HANDLE_BYTES];
+	int64_t since_ns;
+};
+
+/* A comm that was accepted and has no path: HELLO is awaited, or the path. */
+struct nn_pending {
+	struct nn_lane lane;
+	struct nn_pending *next;
+	bool posted; /* the receive of HELLO */
+	bool greeted;
+	struct nn_hello hello;
+	int64_t until_ns;
+	uint8_t bytes[NN_HELLO_LEN];
+};
+
+struct nn_rail {
+	struct dr_rail base;
+	struct dr_rail_params par;
+	struct dr_nccl_host *host;
+	const struct dr_nccl *n;
+	struct dr_nccl_device dev;
+	void *listener;
+	bool closed, has_peer, warned;
+	struct nn_rail_handle self, peer;
+	uint8_t key[DR_KEY_LEN];
+	struct nn_dial *dials;
+	struct nn_pending *pending;
+	unsigned n_pending;
+	struct nn_path *paths; /* every path that is not closed */
+	unsigned n_paths;      /* every path that is not freed */
+	struct dr_watch watch;
+	struct dr_pollable timer;
+	struct nn_path *cursor; /* the next one that look() drives */
+	int64_t moved_ns;	/* when something moved last */
+	int64_t looked_ns;	/* ... and the listener was looked at */
+	int64_t pause_ns;	/* accept failed: not again before */
+	struct dr_sink *sink;	/* during progress */
+	int n_events;
+};
+
+static inline struct nn_rail *nn_rail(struct dr_rail *r)
+{
+	return dr_container_of(r, struct nn_rail, base);
+}
+
+int dr_nn_listen(const struct dr_rail_params *p, struct dr_rail **out, struct dr_err *e);
+int dr_nn_rail_handle(struct dr_rail *br, void *buf, size_t cap);
+int dr_nn_rail_peer(struct dr_rail *br, const void *handle, size_t len, struct dr_err *e);
+void dr_nn_rail_dgram(struct dr_rail *br, const void *data, size_t len);
+int dr_nn_rail_progress(struct dr_rail *br, int64_t now_ns, struct dr_sink *sink);
+void dr_nn_rail_close(struct dr_rail *br);
+void dr_nn_rail_fini(struct dr_rail *br);
+int dr_nn_mr_reg(
+	struct dr_rail *r, const struct dr_memory *m, struct dr_mr **out, struct dr_err *e);
+int dr_nn_mr_dereg(struct dr_rail *br, struct dr_mr *mr);
+void dr_nn_rail_event(struct nn_rail *r, struct dr_event *ev);
+/* One call of connect: 1 and the comm, 0 not yet, -errno. */
+int dr_nn_dial(struct nn_rail *r, struct nn_dial *d, void **comm) DR_MUST_CHECK;
+void dr_nn_give_up_dial(struct nn_rail *r, struct nn_dial *d);
+
+void dr_nn_pending_progress(struct nn_rail *r, int64_t now_ns);
+void dr_nn_pending_close(struct nn_rail *r);
+/* The comms that wait for p, which is connecting, become its own. */
+void dr_nn_pending_claim(struct nn_rail *r, struct nn_path *p);
+
+/* ---- path.c ---- */
+
+/* States as of the tcp kind (transport/tcp/tcp.h). */
+enum nn_state {
+	NN_NEW,
+	NN_OPENING, /* connect was called */
+	NN_UP,
+	NN_FAILING, /* FAILED is due in the next progress */
+	NN_FAILED,
+	NN_DRAINING, /* fenced: requests that are done are taken still, until none is left or for a short time */
+	NN_ABORTED, /* comms closed: FENCED is due in the next progress */
+	NN_FENCED,
+	NN_CLOSED,
+};
+
+/* Sender: a clear-to-send. Slot seq % NN_RING. */
+struct nn_credit {
+	bool used;
+	uint8_t n, skip, todo;
+	uint32_t epoch;
+	uint64_t seq, first; /* number of its first part in nn_path.part */
+	uint32_t cap[DR_PARTS_MAX], tag[DR_PARTS_MAX];
+};
+
+/* A part in the order of the path. */
+struct nn_part {
+	bool posted; /* sender: by the user */
+	uint8_t part;
+	uint32_t epoch;
+	uint64_t seq;
+	const struct dr_mr *mr;
+	uint8_t *data;
+	uint32_t len; /* receiver: capacity */
+};
+
+/*
+ * Parts are counted, never moved: told <= done <= issued <= flushed <= known, slot = count % NN_PARTS. known: announced;
+ * flushed: may be given to the plugin; issued: was; done: complete; told: reported. The receiver reports at once: done
+ * and told are the same.
+ */
+struct nn_path {
+	struct dr_path_base base;
+	struct nn_path *next; /* on the rail */
+	enum nn_state state;
+	bool fence_due;
+	int64_t fence_deadline_ns;
+	int close_err; /* the plugin could not close a comm */
+	int broken;    /* a send failed: what has come is read before FAILED */
+
+	struct nn_dial *dial[NN_ROLES];
+	struct nn_lane data, out, in;	       /* control from this end, to this end */
+	bool hello_due[NN_ROLES];	       /* to be posted */
+	uint8_t hello[NN_ROLES][NN_HELLO_LEN]; /* on their way */
+
+	struct nn_part *part;
+	uint64_t told, done, issued, flushed, known;
+	struct nn_credit *credits; /* sender */
+	uint8_t open[NN_RING];	   /* receiver: parts of the message that are to come */
+	uint32_t epoch;
+	bool arrived;
+	uint32_t arrived_epoch;
+
+	/* Control frames: [at, end) is queued, [at, flushed) may go. */
+	uint8_t *ctrl;
+	size_t ctrl_at, ctrl_flushed, ctrl_end;
+	uint8_t *slots; /* messages: NN_CTRL_REQUESTS to send, as many to receive */
+};
+
+static inline struct nn_path *nn_path(struct dr_path *p)
+{
+	return dr_container_of(p, struct nn_path, base.path);
+}
+
+static inline struct nn_rail *nn_path_rail(struct nn_path *p)
+{
+	return nn_rail(p->base.path.rail);
+}
+
+void dr_nn_fail(struct nn_path *p, enum dr_scope scope, int err, const char *fmt, ...)
+	DR_PRINTF(4, 5);
+/* A comm of p, accepted by the rail; p has it from here on. */
+void dr_nn_adopt(struct nn_path *p, enum nn_role role, const struct nn_lane *lane);
+bool dr_nn_wants(const struct nn_path *p, const struct nn_hello *h);
+/* 0, -EAGAIN or -ENOTCONN. */
+int dr_nn_may_post(const struct nn_path *p);
+
+/* data.c */
+int dr_nn_post_recv(struct dr_path *bp, uint32_t epoch, uint64_t seq, const struct dr_part *parts,
+	unsigned n, uint32_t skip);
+int dr_nn_post_send(struct dr_path *bp, uint32_t epoch, uint64_t seq, unsigned part,
+	const struct dr_part *what);
+int dr_nn_credit(struct dr_path *bp, uint32_t epoch, uint64_t seq, struct dr_credit *out);
+void dr_nn_credited(struct nn_path *p, const struct nn_frame *f, const uint8_t *payload);
+/* Give the plugin what it may have. */
+void dr_nn_data_push(struct nn_path *p);
+/* Test; the receiver reports what came. True: something was done. */
+bool dr_nn_data_pull(struct nn_path *p);
+void dr_nn_report_sent(struct nn_path *p);
+
+/* ctrl.c */
+int dr_nn_ctrl_init(struct nn_path *p);
+void dr_nn_ctrl_fini(struct nn_path *p);
+int dr_nn_post_ctrl(struct dr_path *bp, const void *frame, size_t len);
+/* A frame with this payload. -EAGAIN: no room. */
+int dr_nn_ctrl_queue(struct nn_path *p, const struct nn_frame *f, const void *payload);
+/* Post what is missing of the receives of the control comm. */
+void dr_nn_ctrl_listen(struct nn_path *p);
+void dr_nn_ctrl_push(struct nn_path *p);
+bool dr_nn_ctrl_pull(struct nn_path *p);
+
+#endif

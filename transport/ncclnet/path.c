@@ -1,0 +1,476 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Life of a path: see enum nn_state. Invariants:
+ *  1. Events leave from progress alone, in this order: what was read, SENT, FAILED, FENCED.
+ *  2. Every call of the sink may change the state (fence, close, posts); code that goes on after one looks at the state
+ *     again. Comms are closed by the sink's close, and by progress after the sink has returned.
+ *  3. FENCED means that the plugin has closed the comms. Nothing can show that its threads let go of the buffers.
+ *  4. A kept failure is reported by the next progress; with a poller, a kick causes it.
+ */
+#include "transport/ncclnet/net_priv.h"
+
+#include "base/mem.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <string.h>
+
+/* What is done is taken when a path is fenced; the rest is sent again on the other path, which does not wait longer. */
+static const int64_t DRAIN_NS = 5 * DR_NS_PER_MS;
+/* For a send, where the owner sets no bound. */
+static const int64_t REQUEST_NS = 60 * DR_NS_PER_S;
+
+/* ---- failure and end ---- */
+
+void dr_nn_fail(struct nn_path *p, enum dr_scope scope, int err, const char *fmt, ...)
+{
+	va_list ap;
+
+	p->broken = err;
+	if (p->state >= NN_FAILING)
+		return;
+	va_start(ap, fmt);
+	dr_path_keep_failure(&p->base, scope, err, fmt, ap);
+	va_end(ap);
+	p->state = NN_FAILING;
+	dr_path_wake(&p->base);
+}
+
+static void close_lane(struct nn_path *p, struct nn_lane *l)
+{
+	int rc = dr_nn_lane_close(l);
+
+	p->close_err = p->close_err ? p->close_err : rc;
+	p->base.st.syscalls += l->calls;
+	l->calls = 0;
+}
+
+static void close_comms(struct nn_path *p)
+{
+	for (int i = 0; i < NN_ROLES; i++) {
+		if (p->dial[i])
+			dr_nn_give_up_dial(nn_path_rail(p), p->dial[i]);
+		p->dial[i] = NULL;
+	}
+	close_lane(p, &p->data);
+	close_lane(p, &p->out);
+	close_lane(p, &p->in);
+	p->told = p->known;
+	p->done = p->issued = p->flushed = p->known;
+}
+
+int dr_nn_may_post(const struct nn_path *p)
+{
+	if (p->state == NN_UP)
+		return p->broken ? -EAGAIN : 0;
+	return p->state == NN_FAILING ? -EAGAIN : -ENOTCONN;
+}
+
+/* ---- coming up ---- */
+
+static int create(struct dr_rail *br, const struct dr_path_params *par, struct dr_path **out,
+	struct dr_err *e)
+{
+	struct nn_rail *r = nn_rail(br);
+	struct nn_path *p = dr_calloc(1, sizeof(*p));
+
+	if (!p)
+		return dr_path_no_memory(par, e);
+	dr_path_init(&p->base, br, par, r->par.poller, NULL);
+	p->base.st.peer_ack_age_ns = -1;
+	p->base.st.polled = true;
+	p->part = dr_calloc(NN_PARTS, sizeof(*p->part));
+	p->credits = par->sender ? dr_calloc(NN_RING, sizeof(*p->credits)) : NULL;
+	if (dr_nn_ctrl_init(p) || !p->part || (par->sender && !p->credits)) {
+		dr_nn_ctrl_fini(p);
+		dr_free(p->part);
+		dr_free(p->credits);
+		dr_free(p);
+		return dr_path_no_memory(par, e);
+	}
+	p->next = r->paths;
+	r->paths = p;
+	r->n_paths++;
+	*out = &p->base.path;
+	return 0;
+}
+
+static int handle(struct dr_path *bp, void *buf, size_t cap)
+{
+	struct dr_path_ident id = dr_path_ident(&nn_path(bp)->base);
+
+	return dr_nn_path_handle_encode(&id, buf, cap);
+}
+
+static int check_handle(struct nn_path *p, const void *buf, size_t len, struct dr_err *e)
+{
+	struct dr_path_ident peer;
+	const char *why = NULL;
+
+	if (len == 0)
+		return 0; /* no news: the rail's handle is enough */
+	(void)dr_nn_path_handle_parse(buf, len, &peer, &why);
+	return dr_path_check_peer(&p->base, &peer, why, e);
+}
+
+static void start_dial(struct nn_path *p, enum nn_role role)
+{
+	struct nn_rail *r = nn_path_rail(p);
+
+	p->dial[role] = dr_calloc(1, sizeof(*p->dial[role]));
+	if (!p->dial[role]) {
+		dr_nn_fail(p, DR_SCOPE_LOCAL, -ENOMEM, "out of memory");
+		return;
+	}
+	memcpy(p->dial[role]->handle, r->peer.listen, sizeof(r->peer.listen));
+}
+
+static void start_dials(struct nn_path *p)
+{
+	start_dial(p, NN_CTRL);
+	if (p->base.par.sender && p->state == NN_OPENING)
+		start_dial(p, NN_DATA);
+}
+
+static int path_connect(
+	struct dr_path *bp, const void *peer, size_t len, int64_t now_ns, struct dr_err *e)
+{
+	struct nn_path *p = nn_path(bp);
+	struct nn_rail *r = nn_path_rail(p);
+	int err = dr_path_check_connect(&p->base, p->state == NN_NEW, r->has_peer, e);
+
+	if (!err)
+		err = check_handle(p, peer, len, e);
+	if (err)
+		return err;
+	p->base.now_ns = now_ns;
+	p->state = NN_OPENING;
+	if (p->base.par.connector)
+		start_dials(p);
+	else
+		dr_nn_pending_claim(r, p);
+	dr_path_wake(&p->base);
+	return 0;
+}
+
+bool dr_nn_wants(const struct nn_path *p, const struct nn_hello *h)
+{
+	const struct nn_lane *l = h->role == NN_CTRL ? &p->in : &p->data;
+
+	return p->state == NN_OPENING && h->id.channel == p->base.par.channel &&
+	       h->id.gen == p->base.par.gen && h->id.index == p->base.par.index &&
+	       h->id.sender != p->base.par.sender && h->id.connector != p->base.par.connector &&
+	       !l->comm;
+}
+
+void dr_nn_adopt(struct nn_path *p, enum nn_role role, const struct nn_lane *lane)
+{
+	dr_assert(p->state == NN_OPENING);
+	if (role == NN_DATA) {
+		p->data = *lane;
+	} else {
+		p->in = *lane;
+		dr_nn_ctrl_listen(p);
+		if (!p->base.par.connector && p->state == NN_OPENING)
+			start_dials(p);
+	}
+	dr_path_wake(&p->base);
+}
+
+static void say_hello(struct nn_path *p, enum nn_role role)
+{
+	struct nn_rail *r = nn_path_rail(p);
+	struct nn_lane *l = role == NN_DATA ? &p->data : &p->out;
+	struct nn_hello hello = { .id = dr_path_ident(&p->base), .role = role };
+	struct nn_hello_key key = {
+		.key = r->key, .dialler = r->self.nonce, .listener = r->peer.nonce
+	};
+	struct nn_mem mem = { .base = p->hello[role], .len = NN_HELLO_LEN };
+	int rc;
+
+	dr_nn_hello_encode(&hello, &key, p->hello[role]);
+	rc = dr_nn_lane_post(l, &mem, mem.base, mem.len, p->base.now_ns);
+	p->hello_due[role] = rc == -EAGAIN;
+	if (rc == 0)
+		p->base.st.tx_wire += NN_HELLO_LEN; /* but not tx_last_ns: see path.h */
+	else if (rc != -EAGAIN)
+		dr_nn_fail(p, DR_SCOPE_PATH, rc, "the plugin's %s for the first message failed: %s",
+			l->failed ? l->failed : "call", dr_errno_name(rc));
+}
+
+static void go_on_dialling(struct nn_path *p, enum nn_role role)
+{
+	struct nn_rail *r = nn_path_rail(p);
+	void *comm;
+	int rc = dr_nn_dial(r, p->dial[role], &comm);
+
+	if (rc == 0)
+		return;
+	dr_free(p->dial[role]);
+	p->dial[role] = NULL;
+	if (rc < 0) {
+		dr_nn_fail(p, DR_SCOPE_PATH, rc, "the plugin's connect from device %d failed: %s",
+			r->dev.dev, dr_errno_name(rc));
+		return;
+	}
+	dr_nn_lane_open(role == NN_DATA ? &p->data : &p->out, r->n, comm, true, r->dev.requests);
+	p->hello_due[role] = true;
+}
+
+/* The HELLO of a comm that this end dialled has left. */
+static bool has_left(struct nn_path *p, enum nn_role role)
+{
+	struct nn_lane *l = role == NN_DATA ? &p->data : &p->out;
+	size_t size;
+	int rc;
+
+	if (p->hello_due[role])
+		return false;
+	rc = dr_nn_lane_test(l, &size);
+
+	if (rc < 0)
+		dr_nn_fail(p, DR_SCOPE_PATH, rc, "the plugin's %s for the first message failed: %s",
+			l->failed, dr_errno_name(rc));
+	return rc >= 0 && l->comm && nn_lane_used(l) == 0;
+}
+
+static void open_path(struct nn_path *p)
+{
+	struct dr_event ev = { .kind = DR_EV_READY };
+
+	for (int i = 0; i < NN_ROLES && p->state == NN_OPENING; i++) {
+		if (p->dial[i])
+			go_on_dialling(p, (enum nn_role)i);
+		if (p->state == NN_OPENING && p->hello_due[i])
+			say_hello(p, (enum nn_role)i);
+	}
+	if (p->state != NN_OPENING)
+		return;
+	bool out = has_left(p, NN_CTRL), data = !p->base.par.sender || has_left(p, NN_DATA);
+	if (p->state != NN_OPENING || !out || !data || !p->in.comm || !p->data.comm)
+		return;
+	p->state = NN_UP;
+	nn_path_rail(p)->moved_ns = p->base.now_ns;
+	dr_path_emit(&p->base, &ev);
+}
+
+/* ---- progress ---- */
+
+static void push(struct nn_path *p)
+{
+	dr_nn_ctrl_push(p);
+	dr_nn_data_push(p);
+}
+
+static void check_deadline(struct nn_path *p)
+{
+	int64_t give_up = nn_path_rail(p)->par.give_up_ns, oldest = dr_nn_lane_since(&p->out);
+
+	if (p->base.par.sender)
+		oldest = DR_MIN(oldest, dr_nn_lane_since(&p->data));
+	if (oldest == DR_NEVER || p->base.now_ns - oldest < (give_up > 0 ? give_up : REQUEST_NS))
+		return;
+	dr_nn_fail(p, DR_SCOPE_PATH, -ETIMEDOUT, "the plugin has not completed a send for %.1f s",
+		(double)(p->base.now_ns - oldest) / DR_NS_PER_S);
+}
+
+static void run_up(struct nn_path *p)
+{
+	bool moved = dr_nn_ctrl_pull(p);
+
+	if (p->state == NN_UP)
+		moved |= dr_nn_data_pull(p);
+	if (p->state == NN_UP)
+		push(p);
+	if (p->state == NN_UP && p->broken) {
+		const char *out = p->out.failed, *data = p->data.failed;
+
+		dr_nn_fail(p, DR_SCOPE_PATH, p->broken, "the plugin's %s failed: %s",
+			out    ? out
+			: data ? data
+			       : "call",
+			dr_errno_name(p->broken));
+	}
+	if (p->state == NN_UP)
+		check_deadline(p);
+	if (moved || p->told != p->done)
+		nn_path_rail(p)->moved_ns = p->base.now_ns;
+}
+
+static void drain(struct nn_path *p)
+{
+	bool late = p->base.now_ns >= p->fence_deadline_ns;
+
+	p->broken = 0;
+	dr_nn_data_pull(p);
+	if (p->state != NN_DRAINING)
+		return;
+	if (p->base.par.sender)
+		dr_nn_report_sent(p);
+	if (p->state != NN_DRAINING || (nn_lane_used(&p->data) > 0 && !p->broken && !late))
+		return;
+	close_comms(p);
+	p->state = NN_ABORTED;
+}
+
+static void settle_fence(struct nn_path *p)
+{
+	struct dr_event ev = { .kind = DR_EV_FENCED };
+
+	p->fence_due = false;
+	p->state = NN_FENCED;
+	if (!p->close_err) {
+		dr_path_emit(&p->base, &ev);
+		return;
+	}
+	ev = (struct dr_event){ .kind = DR_EV_FAILED,
+		.scope = DR_SCOPE_RAIL,
+		.err = p->close_err,
+		.text = "the plugin could not close a comm: its buffers stay as they are" };
+	dr_path_emit(&p->base, &ev);
+}
+
+static int progress(struct dr_path *bp, int64_t now_ns, struct dr_sink *sink)
+{
+	struct nn_path *p = nn_path(bp);
+
+	dr_path_begin(&p->base, now_ns, sink);
+	if (p->state == NN_OPENING)
+		open_path(p);
+	else if (p->state == NN_UP)
+		run_up(p);
+	if (p->state == NN_UP && p->base.par.sender)
+		dr_nn_report_sent(p);
+	if (p->state == NN_DRAINING)
+		drain(p);
+	if (p->state == NN_FAILING) {
+		p->state = NN_FAILED;
+		dr_path_emit_failure(&p->base);
+	}
+	if (p->state == NN_ABORTED && p->fence_due)
+		settle_fence(p);
+	int n = dr_path_end(&p->base);
+	if (p->state == NN_FAILING || p->state == NN_DRAINING || p->fence_due)
+		dr_path_wake(&p->base);
+	return n;
+}
+
+static void flush(struct dr_path *bp, int64_t now_ns)
+{
+	struct nn_path *p = nn_path(bp);
+
+	if (p->state != NN_UP)
+		return;
+	p->base.now_ns = now_ns;
+	p->flushed = p->known;
+	p->ctrl_flushed = p->ctrl_end;
+	nn_path_rail(p)->moved_ns = now_ns;
+	push(p);
+}
+
+/* ---- fence and end ---- */
+
+static void fence(struct dr_path *bp, bool soft, int64_t deadline_ns)
+{
+	struct nn_path *p = nn_path(bp);
+
+	(void)soft; /* no DR_CAP_SOFT_FENCE: every fence is a hard one */
+	if (p->state >= NN_DRAINING)
+		return;
+	p->fence_deadline_ns = DR_MIN(deadline_ns, p->base.now_ns + DRAIN_NS);
+	p->fence_due = true;
+	if (p->state == NN_UP) {
+		p->state = NN_DRAINING;
+	} else {
+		close_comms(p);
+		p->state = NN_ABORTED;
+	}
+	dr_path_wake(&p->base);
+}
+
+static void stats(struct dr_path *bp, struct dr_path_stats *out)
+{
+	struct nn_path *p = nn_path(bp);
+
+	*out = p->base.st;
+	out->syscalls += p->data.calls + p->out.calls + p->in.calls;
+	out->acked_bytes = out->tx_bytes;
+	for (uint64_t i = p->done; p->base.par.sender && i < p->issued; i++)
+		out->unacked_bytes += p->part[i % NN_PARTS].len;
+}
+
+static void path_close(struct dr_path *bp)
+{
+	struct nn_path *p = nn_path(bp);
+	struct nn_rail *r = nn_path_rail(p);
+	struct nn_path **link = &r->paths;
+
+	if (p->state == NN_CLOSED)
+		return;
+	while (*link != p)
+		link = &(*link)->next;
+	*link = p->next;
+	if (r->cursor == p)
+		r->cursor = p->next;
+	if (p->base.poller)
+		dr_poller_del(p->base.poller, &p->base.po);
+	/* What the plugin has may go out still. */
+	if (p->state == NN_UP)
+		dr_nn_ctrl_push(p);
+	p->state = NN_CLOSED;
+	p->fence_due = false;
+	close_comms(p);
+}
+
+static int stop(struct dr_path *bp)
+{
+	dr_assert(nn_path(bp)->state == NN_CLOSED && !nn_path(bp)->base.sink);
+	return nn_path(bp)->close_err;
+}
+
+static void fini(struct dr_path *bp)
+{
+	struct nn_path *p = nn_path(bp);
+
+	dr_assert(p->state == NN_CLOSED && !p->base.sink);
+	nn_path_rail(p)->n_paths--;
+	if (p->close_err)
+		p->slots = NULL; /* the plugin may write there until the process ends */
+	dr_nn_ctrl_fini(p);
+	dr_free(p->part);
+	dr_free(p->credits);
+	dr_free(p);
+}
+
+const struct dr_transport_ops dr_nccl_ops = {
+	sizeof(struct dr_transport_ops),
+	"nccl",
+	DR_CAP_ORDERED,
+	dr_nn_listen,
+	dr_nn_rail_handle,
+	dr_nn_rail_peer,
+	dr_nn_rail_dgram,
+	NULL,
+	NULL,
+	dr_nn_rail_progress,
+	dr_nn_rail_close,
+	dr_nn_rail_fini,
+	dr_nn_mr_reg,
+	dr_nn_mr_dereg,
+	create,
+	handle,
+	path_connect,
+	dr_nn_post_recv,
+	dr_nn_post_send,
+	dr_nn_post_ctrl,
+	flush,
+	dr_nn_credit,
+	progress,
+	fence,
+	stats,
+	NULL,
+	NULL,
+	path_close,
+	stop,
+	fini,
+};

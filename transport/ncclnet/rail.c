@@ -1,0 +1,325 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A worker's end of a rail: one listener of the plugin on one of its devices. A plugin has nothing to sleep on, so
+ * the poller looks at the rail in every wait. When nothing has moved for SPIN_NS, the wait may sleep, and a timer ends
+ * the sleep: soon at first, later after TIMER_MAX_NS.
+ */
+#include "transport/ncclnet/net_priv.h"
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/rng.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+static const int64_t SPIN_NS = 100 * DR_NS_PER_US, TIMER_MIN_NS = 20 * DR_NS_PER_US,
+		     TIMER_MAX_NS = DR_NS_PER_MS;
+/* Between two looks at the listener while no comm is on its way. */
+static const int64_t ACCEPT_NS = 500 * DR_NS_PER_US;
+/* What a dial that was given up may take to end. */
+static const int64_t DIAL_NS = 60 * DR_NS_PER_S;
+
+void dr_nn_rail_event(struct nn_rail *r, struct dr_event *ev)
+{
+	ev->rail = &r->base;
+	r->n_events++;
+	r->sink->event(r->sink, ev);
+}
+
+/* ---- the poller ---- */
+
+static bool opening(const struct nn_rail *r)
+{
+	for (const struct nn_path *p = r->paths; p; p = p->next)
+		if (p->state == NN_OPENING)
+			return true;
+	return r->n_pending > 0;
+}
+
+/* Paths may come and go in the calls; a new one stands in front of the cursor. */
+static int look(struct dr_watch *w, int64_t now_ns)
+{
+	struct nn_rail *r = dr_container_of(w, struct nn_rail, watch);
+	int64_t before = r->moved_ns;
+
+	if (r->par.ready && (now_ns - r->looked_ns >= ACCEPT_NS || opening(r)))
+		r->par.ready(r->par.arg, now_ns);
+	for (struct nn_path *p = r->paths; p; p = r->cursor) {
+		r->cursor = p->next;
+		if (p->base.par.ready)
+			p->base.par.ready(p->base.par.arg, now_ns);
+	}
+	return r->moved_ns != before;
+}
+
+static bool arm(struct dr_watch *w, int64_t now_ns)
+{
+	struct nn_rail *r = dr_container_of(w, struct nn_rail, watch);
+	int64_t idle = now_ns - r->moved_ns, delay = DR_MIN(idle / 8, TIMER_MAX_NS);
+	struct itimerspec at = { .it_value.tv_nsec = DR_MAX(delay, TIMER_MIN_NS) };
+
+	if (idle < SPIN_NS)
+		return true;
+	return timerfd_settime(r->timer.fd, 0, &at, NULL) != 0;
+}
+
+static void timer_ready(struct dr_pollable *po, uint32_t revents, int64_t now_ns)
+{
+	uint64_t n;
+
+	(void)revents;
+	(void)now_ns;
+	if (read(po->fd, &n, sizeof(n)) < 0)
+		return; /* not due yet */
+}
+
+static int start_timer(struct nn_rail *r, struct dr_err *e)
+{
+	int rc;
+
+	if (!r->par.poller)
+		return 0;
+	r->timer.fd = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
+	rc = r->timer.fd < 0 ? -errno : dr_poller_add(r->par.poller, &r->timer, EPOLLIN);
+	if (rc)
+		return dr_err_set(e, rc, "rail %u: no timer: %s", r->base.index, dr_errno_name(rc));
+	dr_poller_watch(r->par.poller, &r->watch);
+	return 0;
+}
+
+static void stop_timer(struct nn_rail *r)
+{
+	if (!r->par.poller || r->timer.fd < 0)
+		return;
+	dr_poller_unwatch(r->par.poller, &r->watch);
+	dr_poller_del(r->par.poller, &r->timer);
+	close(r->timer.fd);
+	r->timer.fd = -1;
+}
+
+/* ---- listening ---- */
+
+static uint16_t hash(const char *name)
+{
+	uint32_t h = 2166136261u; /* FNV-1a */
+
+	for (; *name; name++)
+		h = (h ^ (uint8_t)*name) * 16777619u;
+	return (uint16_t)(h ^ h >> 16);
+}
+
+static int open_listener(struct nn_rail *r, struct dr_err *e)
+{
+	enum nccl_result rc;
+	int err = dr_random_bytes(r->self.nonce, sizeof(r->self.nonce));
+
+	if (err)
+		return dr_err_set(e, err, "rail %u: no random bytes from the kernel: %s",
+			r->base.index, dr_errno_name(err));
+	r->self.plugin = hash(r->n->name);
+	rc = dr_nccl_listen(r->n, r->dev.dev, r->self.listen, &r->listener);
+	if (rc == NCCL_SUCCESS && r->listener && r->listener != DR_NCCL_UNSET)
+		return 0;
+	r->listener = NULL;
+	return dr_err_set(e, -EIO, "rail %u: plugin %.40s cannot listen on device %d: %s",
+		r->base.index, r->n->name, r->dev.dev,
+		rc == NCCL_SUCCESS ? "it gives no comm" : dr_nccl_result_name(rc));
+}
+
+static int open_rail(struct nn_rail *r, const struct dr_rail_params *p, struct dr_err *e)
+{
+	const struct dr_nccl_params *k = p->kind_params;
+	int rc = dr_nccl_host_get(k ? k->file : NULL, k ? k->version : 0, &r->host, e);
+
+	if (rc)
+		return rc;
+	r->n = dr_nccl_host_plugin(r->host);
+	rc = dr_nccl_host_device(r->host, p->ifname ? p->ifname : "", &r->dev, e);
+	if (!rc)
+		rc = open_listener(r, e);
+	return rc ? rc : start_timer(r, e);
+}
+
+int dr_nn_listen(const struct dr_rail_params *p, struct dr_rail **out, struct dr_err *e)
+{
+	struct nn_rail *r = dr_calloc(1, sizeof(*r));
+	int rc;
+
+	if (!r)
+		return dr_err_set(e, -ENOMEM, "rail %u: out of memory", p->index);
+	r->base = (struct dr_rail){ .ops = &dr_nccl_ops, .index = p->index };
+	r->par = *p;
+	r->par.kind_params = NULL;
+	r->par.ifname = NULL;
+	r->timer = (struct dr_pollable){ .fd = -1, .ready = timer_ready };
+	r->watch = (struct dr_watch){ .poll = look, .arm = arm, .with_fds = true };
+	dr_key_derive(p->token, DR_KEY_NCCL_HELLO, r->key);
+	rc = open_rail(r, p, e);
+	if (rc) {
+		dr_nn_rail_fini(&r->base);
+		return rc;
+	}
+	*out = &r->base;
+	return 0;
+}
+
+int dr_nn_rail_handle(struct dr_rail *br, void *buf, size_t cap)
+{
+	struct nn_rail *r = nn_rail(br);
+
+	return r->closed ? -EBADF : dr_nn_rail_handle_encode(&r->self, buf, cap);
+}
+
+int dr_nn_rail_peer(struct dr_rail *br, const void *handle, size_t len, struct dr_err *e)
+{
+	struct nn_rail *r = nn_rail(br);
+	struct nn_rail_handle h;
+	const char *why = "?";
+
+	if (r->closed)
+		return dr_err_set(e, -EBADF, "rail %u: closed", br->index);
+	int err = dr_nn_rail_handle_parse(handle, len, &h, &why);
+	if (!err && h.plugin != r->self.plugin) {
+		why = "it is of another plugin; use the same one at both ends";
+		err = -EPROTO;
+	}
+	if (err)
+		return dr_err_set(e, err, "rail %u: the peer's handle (%zu bytes) is invalid: %s",
+			br->index, len, why);
+	r->peer = h;
+	r->has_peer = true;
+	return 0;
+}
+
+/* No DR_CAP_DGRAM: heartbeats use the paths. */
+void dr_nn_rail_dgram(struct dr_rail *br, const void *data, size_t len)
+{
+	(void)br;
+	(void)data;
+	(void)len;
+}
+
+/* ---- dials ---- */
+
+int dr_nn_dial(struct nn_rail *r, struct nn_dial *d, void **comm)
+{
+	enum nccl_result rc = dr_nccl_connect(r->n, r->dev.dev, d->handle, comm);
+
+	if (rc != NCCL_SUCCESS)
+		return rc == NCCL_REMOTE_ERROR ? -ECONNREFUSED : -EIO;
+	if (*comm == DR_NCCL_UNSET)
+		return -EIO;
+	return *comm != NULL;
+}
+
+void dr_nn_give_up_dial(struct nn_rail *r, struct nn_dial *d)
+{
+	d->next = r->dials;
+	r->dials = d;
+}
+
+/* True: it is over, with or without success. */
+static bool is_over(struct nn_rail *r, struct nn_dial *d, int64_t now_ns)
+{
+	void *comm;
+	int rc = dr_nn_dial(r, d, &comm);
+
+	if (rc > 0)
+		(void)r->n->close_send(comm);
+	d->since_ns = d->since_ns ? d->since_ns : now_ns;
+	return rc != 0 || now_ns - d->since_ns > DIAL_NS;
+}
+
+static void end_dials(struct nn_rail *r, int64_t now_ns)
+{
+	for (struct nn_dial **at = &r->dials; *at;) {
+		struct nn_dial *d = *at;
+
+		if (!is_over(r, d, now_ns)) {
+			at = &d->next;
+			continue;
+		}
+		*at = d->next;
+		dr_free(d);
+	}
+}
+
+/* ---- progress and end ---- */
+
+int dr_nn_rail_progress(struct dr_rail *br, int64_t now_ns, struct dr_sink *sink)
+{
+	struct nn_rail *r = nn_rail(br);
+
+	if (r->closed)
+		return 0;
+	r->sink = sink;
+	r->n_events = 0;
+	r->looked_ns = now_ns;
+	end_dials(r, now_ns);
+	dr_nn_pending_progress(r, now_ns);
+	r->sink = NULL;
+	return r->n_events;
+}
+
+void dr_nn_rail_close(struct dr_rail *br)
+{
+	struct nn_rail *r = nn_rail(br);
+	struct nn_dial *d;
+
+	r->closed = true;
+	stop_timer(r);
+	dr_nn_pending_close(r);
+	while ((d = r->dials)) { /* finalize ends what the plugin still has of them */
+		r->dials = d->next;
+		dr_free(d);
+	}
+	if (r->listener && r->n->close_listen(r->listener) != NCCL_SUCCESS)
+		dr_warn("nccl", "rail %u: the plugin could not close its listener", br->index);
+	r->listener = NULL;
+}
+
+void dr_nn_rail_fini(struct dr_rail *br)
+{
+	struct nn_rail *r = nn_rail(br);
+
+	dr_assert(r->n_paths == 0);
+	dr_nn_rail_close(br);
+	if (r->host)
+		dr_nccl_host_put(r->host);
+	dr_free(r);
+}
+
+/* ---- memory ---- */
+
+int dr_nn_mr_reg(struct dr_rail *r, const struct dr_memory *m, struct dr_mr **out, struct dr_err *e)
+{
+	int rc = dr_memory_host_only(r, m, e);
+
+	if (rc)
+		return rc;
+	struct dr_mr *mr = dr_calloc(1, sizeof(*mr));
+	if (!mr)
+		return dr_err_set(e, -ENOMEM, "rail %u: out of memory", r->index);
+	*mr = (struct dr_mr){ .base = m->base, .len = m->len };
+	*out = mr;
+	return 0;
+}
+
+/* Comms register it when they first use it. */
+int dr_nn_mr_dereg(struct dr_rail *br, struct dr_mr *mr)
+{
+	struct nn_mem mem = { .base = mr->base, .len = mr->len, .mr = mr };
+	int rc = 0;
+
+	for (struct nn_path *p = nn_rail(br)->paths; p; p = p->next) {
+		int err = dr_nn_lane_forget(&p->data, &mem);
+
+		rc = rc ? rc : err;
+	}
+	dr_free(mr);
+	return rc;
+}

@@ -1,0 +1,245 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "transport/ncclnet/wire.h"
+
+#include "base/wire.h"
+
+#include <errno.h>
+#include <sodium.h>
+#include <string.h>
+
+enum {
+	MAGIC_RAIL = 0x44524e52,  /* "DRNR" */
+	MAGIC_HELLO = 0x44524e48, /* "DRNH" */
+	MAGIC_PATH = 0x44524e50,  /* "DRNP" */
+	VERSION = 1,
+	FLAG_SENDER = 1,
+	FLAG_CONNECTOR = 2,
+};
+
+static int bad(const char **why, const char *text)
+{
+	if (why)
+		*why = text;
+	return -EPROTO;
+}
+
+int dr_nn_rail_handle_encode(const struct nn_rail_handle *h, void *buf, size_t cap)
+{
+	struct dr_wbuf w;
+
+	dr_wbuf_init(&w, buf, cap);
+	dr_wbuf_u32(&w, MAGIC_RAIL);
+	dr_wbuf_u16(&w, VERSION);
+	dr_wbuf_u16(&w, h->plugin);
+	dr_wbuf_bytes(&w, h->nonce, sizeof(h->nonce));
+	dr_wbuf_bytes(&w, h->listen, sizeof(h->listen));
+	return w.failed ? -EMSGSIZE : (int)w.len;
+}
+
+int dr_nn_rail_handle_parse(
+	const void *buf, size_t len, struct nn_rail_handle *out, const char **why)
+{
+	struct dr_rbuf r;
+	uint32_t magic = 0;
+	uint16_t version = 0;
+
+	dr_rbuf_init(&r, buf, len);
+	dr_rbuf_u32(&r, &magic);
+	dr_rbuf_u16(&r, &version);
+	dr_rbuf_u16(&r, &out->plugin);
+	dr_rbuf_bytes(&r, out->nonce, sizeof(out->nonce));
+	dr_rbuf_bytes(&r, out->listen, sizeof(out->listen));
+	if (dr_rbuf_done(&r))
+		return bad(why, "wrong length");
+	if (magic != MAGIC_RAIL)
+		return bad(why, "not dualrail's magic number");
+	if (version != VERSION)
+		return bad(why, "another version of the format; use the same release at both ends");
+	return 0;
+}
+
+/* ---- path handles ---- */
+
+static uint8_t flags_of(const struct dr_path_ident *id)
+{
+	return (uint8_t)((id->sender ? FLAG_SENDER : 0) | (id->connector ? FLAG_CONNECTOR : 0));
+}
+
+int dr_nn_path_handle_encode(const struct dr_path_ident *h, void *buf, size_t cap)
+{
+	struct dr_wbuf w;
+
+	dr_wbuf_init(&w, buf, cap);
+	dr_wbuf_u32(&w, MAGIC_PATH);
+	dr_wbuf_u16(&w, VERSION);
+	dr_wbuf_u8(&w, h->index);
+	dr_wbuf_u8(&w, flags_of(h));
+	dr_wbuf_u32(&w, h->channel);
+	dr_wbuf_u32(&w, h->gen);
+	return w.failed ? -EMSGSIZE : (int)w.len;
+}
+
+int dr_nn_path_handle_parse(
+	const void *buf, size_t len, struct dr_path_ident *out, const char **why)
+{
+	struct dr_rbuf r;
+	uint32_t magic = 0;
+	uint16_t version = 0;
+	uint8_t flags = 0;
+
+	*out = (struct dr_path_ident){ 0 };
+	dr_rbuf_init(&r, buf, len);
+	dr_rbuf_u32(&r, &magic);
+	dr_rbuf_u16(&r, &version);
+	dr_rbuf_u8(&r, &out->index);
+	dr_rbuf_u8(&r, &flags);
+	dr_rbuf_u32(&r, &out->channel);
+	dr_rbuf_u32(&r, &out->gen);
+	if (dr_rbuf_done(&r) || magic != MAGIC_PATH || version != VERSION)
+		return bad(why, "it is no path handle of this release");
+	if (out->index >= DR_PATHS || flags & ~(FLAG_SENDER | FLAG_CONNECTOR))
+		return bad(why, "its members are out of range");
+	out->sender = flags & FLAG_SENDER;
+	out->connector = flags & FLAG_CONNECTOR;
+	return 0;
+}
+
+/* ---- frames ---- */
+
+void dr_nn_frame_encode(const struct nn_frame *f, uint8_t out[NN_FRAME_HDR])
+{
+	struct dr_wbuf w;
+
+	dr_wbuf_init(&w, out, NN_FRAME_HDR);
+	dr_wbuf_u8(&w, f->type);
+	dr_wbuf_u8(&w, f->n);
+	dr_wbuf_u8(&w, f->skip);
+	dr_wbuf_u8(&w, 0);
+	dr_wbuf_u32(&w, f->len);
+	dr_wbuf_u32(&w, f->epoch);
+	dr_wbuf_u64(&w, f->seq);
+	dr_assert(!w.failed && w.len == NN_FRAME_HDR);
+}
+
+static bool is_credit(const struct nn_frame *f)
+{
+	return f->type == NN_FRAME_CREDIT && f->n >= 1 && f->n <= DR_PARTS_MAX &&
+	       f->skip >> f->n == 0 && f->len == (uint32_t)f->n * NN_CREDIT_PART_LEN;
+}
+
+static bool is_ctrl(const struct nn_frame *f)
+{
+	return f->type == NN_FRAME_CTRL && !f->n && !f->skip && !f->epoch && !f->seq &&
+	       f->len >= 1 && f->len <= DR_CTRL_MAX;
+}
+
+int dr_nn_frame_parse(const void *buf, size_t len, struct nn_frame *out, const char **why)
+{
+	struct dr_rbuf r;
+	uint8_t zero = 0;
+
+	*out = (struct nn_frame){ 0 };
+	dr_rbuf_init(&r, buf, len);
+	dr_rbuf_u8(&r, &out->type);
+	dr_rbuf_u8(&r, &out->n);
+	dr_rbuf_u8(&r, &out->skip);
+	dr_rbuf_u8(&r, &zero);
+	dr_rbuf_u32(&r, &out->len);
+	dr_rbuf_u32(&r, &out->epoch);
+	dr_rbuf_u64(&r, &out->seq);
+	if (dr_rbuf_done(&r))
+		return bad(why, "a header of the wrong length");
+	return zero == 0 && (is_credit(out) || is_ctrl(out))
+		       ? 0
+		       : bad(why, "a header that is neither a credit's nor a control frame's");
+}
+
+void dr_nn_credit_encode(const struct nn_credit_part *parts, unsigned n, uint8_t *out)
+{
+	struct dr_wbuf w;
+
+	dr_wbuf_init(&w, out, (size_t)n * NN_CREDIT_PART_LEN);
+	for (unsigned i = 0; i < n; i++) {
+		dr_wbuf_u32(&w, parts[i].cap);
+		dr_wbuf_u32(&w, parts[i].tag);
+	}
+}
+
+int dr_nn_credit_parse(const void *buf, size_t len, unsigned n, struct nn_credit_part *parts)
+{
+	struct dr_rbuf r;
+
+	dr_rbuf_init(&r, buf, len);
+	for (unsigned i = 0; i < n; i++) {
+		dr_rbuf_u32(&r, &parts[i].cap);
+		dr_rbuf_u32(&r, &parts[i].tag);
+	}
+	return dr_rbuf_done(&r);
+}
+
+/* ---- HELLO ---- */
+
+static void mac_of(const uint8_t *plain, const struct nn_hello_key *k, uint8_t out[DR_MAC_LEN])
+{
+	crypto_generichash_state s;
+	int rc = crypto_generichash_init(&s, k->key, DR_KEY_LEN, DR_MAC_LEN);
+
+	dr_assert(rc == 0);
+	crypto_generichash_update(&s, plain, NN_HELLO_PLAIN);
+	crypto_generichash_update(&s, k->dialler, NN_NONCE_LEN);
+	crypto_generichash_update(&s, k->listener, NN_NONCE_LEN);
+	rc = crypto_generichash_final(&s, out, DR_MAC_LEN);
+	dr_assert(rc == 0);
+}
+
+void dr_nn_hello_encode(
+	const struct nn_hello *h, const struct nn_hello_key *k, uint8_t out[NN_HELLO_LEN])
+{
+	struct dr_wbuf w;
+
+	dr_wbuf_init(&w, out, NN_HELLO_PLAIN);
+	dr_wbuf_u32(&w, MAGIC_HELLO);
+	dr_wbuf_u8(&w, VERSION);
+	dr_wbuf_u8(&w, (uint8_t)h->role);
+	dr_wbuf_u8(&w, h->id.index);
+	dr_wbuf_u8(&w, flags_of(&h->id));
+	dr_wbuf_u32(&w, h->id.channel);
+	dr_wbuf_u32(&w, h->id.gen);
+	dr_assert(!w.failed && w.len == NN_HELLO_PLAIN);
+	mac_of(out, k, out + NN_HELLO_PLAIN);
+}
+
+int dr_nn_hello_parse(const void *buf, size_t len, const struct nn_hello_key *k,
+	struct nn_hello *out, const char **why)
+{
+	uint8_t version = 0, role = 0, flags = 0, mac[DR_MAC_LEN] = { 0 }, want[DR_MAC_LEN];
+	struct dr_rbuf r;
+	uint32_t magic = 0;
+
+	*out = (struct nn_hello){ 0 };
+	dr_rbuf_init(&r, buf, len);
+	dr_rbuf_u32(&r, &magic);
+	dr_rbuf_u8(&r, &version);
+	dr_rbuf_u8(&r, &role);
+	dr_rbuf_u8(&r, &out->id.index);
+	dr_rbuf_u8(&r, &flags);
+	dr_rbuf_u32(&r, &out->id.channel);
+	dr_rbuf_u32(&r, &out->id.gen);
+	dr_rbuf_bytes(&r, mac, sizeof(mac));
+	if (dr_rbuf_done(&r) || magic != MAGIC_HELLO || version != VERSION)
+		return bad(why, "it is no HELLO of this release");
+	mac_of(buf, k, want);
+	if (sodium_memcmp(want, mac, DR_MAC_LEN) != 0) {
+		(void)bad(why, "its MAC is wrong");
+		return -EPERM;
+	}
+	if (role >= NN_ROLES || out->id.index >= DR_PATHS ||
+		flags & ~(FLAG_SENDER | FLAG_CONNECTOR))
+		return bad(why, "its members are out of range");
+	out->role = (enum nn_role)role;
+	out->id.sender = flags & FLAG_SENDER;
+	out->id.connector = flags & FLAG_CONNECTOR;
+	/* Data flows away from the end that dials. */
+	return role == NN_DATA && !out->id.sender ? bad(why, "the receiver dialled the data comm")
+						  : 0;
+}

@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef DR_TRANSPORT_NCCLNET_WIRE_H
+#define DR_TRANSPORT_NCCLNET_WIRE_H
+
+#include "base/key.h"
+#include "base/nccl_net_abi.h"
+#include "transport/path_base.h"
+
+/*
+ * The bytes of the nccl kind, all big endian; sans-IO. The first message on each comm is a HELLO of the end that dialled
+ * it. Control messages then hold whole frames, each a header of NN_FRAME_HDR bytes and `len` bytes of payload. Data messages
+ * are the parts themselves, without a header.
+ *
+ * Parsers accept any bytes: 0, or -EPROTO and the reason in *why, which may be NULL.
+ */
+enum {
+	NN_NONCE_LEN = 8,
+	NN_RAIL_HANDLE_LEN = 16 + NCCL_NET_HANDLE_BYTES,
+	NN_HELLO_PLAIN = 16, /* in front of the MAC */
+	NN_HELLO_LEN = NN_HELLO_PLAIN + DR_MAC_LEN,
+	NN_PATH_HANDLE_LEN = 16,
+	NN_FRAME_HDR = 20,
+	NN_CREDIT_PART_LEN = 8,				  /* capacity, tag */
+	NN_SMALL_MAX = DR_PARTS_MAX * NN_CREDIT_PART_LEN, /* longest payload */
+};
+
+/* Where a rail listens, and a nonce that its HELLOs and those to it are bound to. */
+struct nn_rail_handle {
+	uint16_t plugin; /* hash of the plugin's name: both ends need the same plugin */
+	uint8_t nonce[NN_NONCE_LEN];
+	uint8_t listen[NCCL_NET_HANDLE_BYTES]; /* the plugin's */
+};
+/* Returns the length, or -EMSGSIZE. */
+int dr_nn_rail_handle_encode(const struct nn_rail_handle *h, void *buf, size_t cap);
+int dr_nn_rail_handle_parse(
+	const void *buf, size_t len, struct nn_rail_handle *out, const char **why);
+
+/* A path needs no address of its own; its handle lets both ends notice that they are mixed up. */
+int dr_nn_path_handle_encode(const struct dr_path_ident *h, void *buf, size_t cap);
+int dr_nn_path_handle_parse(
+	const void *buf, size_t len, struct dr_path_ident *out, const char **why);
+
+enum nn_frame_type {
+	NN_FRAME_CREDIT = 1, /* receiver -> sender: n, skip, epoch, seq; payload: n x {cap, tag} */
+	NN_FRAME_CTRL = 2,   /* both ways; payload: 1..DR_CTRL_MAX bytes of the user's */
+};
+struct nn_frame {
+	uint8_t type, n, skip;
+	uint32_t len; /* of the payload */
+	uint32_t epoch;
+	uint64_t seq;
+};
+void dr_nn_frame_encode(const struct nn_frame *f, uint8_t out[NN_FRAME_HDR]);
+/* The header alone; len is checked against the type. */
+int dr_nn_frame_parse(const void *buf, size_t len, struct nn_frame *out, const char **why);
+
+struct nn_credit_part {
+	uint32_t cap, tag;
+};
+void dr_nn_credit_encode(const struct nn_credit_part *parts, unsigned n, uint8_t *out);
+/* The payload of a CREDIT frame whose header was parsed: exactly n parts. */
+int dr_nn_credit_parse(const void *buf, size_t len, unsigned n, struct nn_credit_part *parts);
+
+/* What a comm is for. */
+enum nn_role { NN_CTRL, NN_DATA, NN_ROLES };
+struct nn_hello {
+	struct dr_path_ident id; /* of the end that dialled */
+	enum nn_role role;
+};
+/* The MAC covers the hello, the dialler's nonce and the listener's. */
+struct nn_hello_key {
+	const uint8_t *key; /* DR_KEY_NCCL_HELLO */
+	const uint8_t *dialler, *listener;
+};
+void dr_nn_hello_encode(
+	const struct nn_hello *h, const struct nn_hello_key *k, uint8_t out[NN_HELLO_LEN]);
+/* -EPROTO: malformed; -EPERM: the MAC is wrong. */
+int dr_nn_hello_parse(const void *buf, size_t len, const struct nn_hello_key *k,
+	struct nn_hello *out, const char **why);
+
+#endif
