@@ -89,6 +89,7 @@ killers=(
 	tests/fakeverbs/fill_test
 	tests/fakeverbs/failback_test
 	tests/conformance/staged_test
+	"tests/conformance/conformance_test tcp*"
 	tests/sim/sim_test
 	tests/exhaustive/exhaustive_test
 	"tests/exhaustive/exhaustive_main kind=stream parts=1 faults=1 cold=1 lazy=1"
