@@ -123,8 +123,8 @@ static void incoming(struct cf *f)
 	cf_until(f, f->end[R].count[DR_EV_CTRL] == 1);
 }
 
-/* Receives posted, credits there, parts posted and flushed: in flight, half of them for so long more. */
-static void bulk_late(struct cf *f, uint32_t epoch, uint64_t first, int64_t late_ns)
+/* All receives of a bulk, and their credits at the sender. */
+static void bulk_posted(struct cf *f, uint32_t epoch, uint64_t first)
 {
 	uint64_t seq;
 
@@ -139,25 +139,35 @@ static void bulk_late(struct cf *f, uint32_t epoch, uint64_t first, int64_t late
 
 		cf_until(f, f->ops->credit(f->end[S].path, epoch, first + seq, &c) == 0);
 	}
-	for (seq = 0; seq < BULK_MESSAGES; seq++) {
-		cf_pace(f, seq < BULK_MESSAGES / 2 ? 0 : late_ns);
-		cf_send(f, epoch, first + seq, 0, seq * BULK_LEN, BULK_LEN);
-	}
-	cf_pace(f, 0);
+}
+
+static void bulk_send(struct cf *f, uint32_t epoch, uint64_t first, unsigned from, unsigned to)
+{
+	unsigned i;
+
+	for (i = from; i < to; i++)
+		cf_send(f, epoch, first + i, 0, (uint64_t)i * BULK_LEN, BULK_LEN);
 }
 
 static void bulk_in_flight(struct cf *f, uint32_t epoch, uint64_t first)
 {
-	bulk_late(f, epoch, first, 0);
+	bulk_posted(f, epoch, first);
+	bulk_send(f, epoch, first, 0, BULK_MESSAGES);
 }
 
+/* Two messages or more of the first half are delivered. The second half is flushed, and the receiver has not been
+ * called since: how much a socket or a thread of the library takes at once does not matter. */
 static void bulk_ready(struct cf *f)
 {
 	cf_memory(f, (size_t)BULK_MESSAGES * BULK_LEN);
 	cf_up(f, 1);
-	bulk_late(f, 1, 0, 300 * DR_NS_PER_MS);
+	bulk_posted(f, 1, 0);
+	bulk_send(f, 1, 0, 0, BULK_MESSAGES / 2);
 	cf_until(f, f->end[R].count[DR_EV_DELIVERED] >= 2);
-	assert_true(f->end[R].count[DR_EV_DELIVERED] < BULK_MESSAGES || cf_instant(f));
+	cf_pace(f, 300 * DR_NS_PER_MS);
+	bulk_send(f, 1, 0, BULK_MESSAGES / 2, BULK_MESSAGES);
+	cf_pace(f, 0);
+	assert_true(f->end[R].count[DR_EV_DELIVERED] < BULK_MESSAGES);
 }
 
 static void wait_fenced(struct cf *f, unsigned end)

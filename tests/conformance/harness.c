@@ -96,12 +96,6 @@ static const struct dr_fake_ctl *fake_nics(void)
 	return fake;
 }
 
-bool cf_instant(const struct cf *f)
-{
-	return (is_verbs(f->kind) && getenv("DR_VERBS_RAIL")) ||
-	       (f->kind->file && strstr(f->kind->file, "-ha.so"));
-}
-
 void cf_pace(const struct cf *f, int64_t ns)
 {
 	if (is_verbs(f->kind) && fake_nics())

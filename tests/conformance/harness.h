@@ -138,9 +138,6 @@ struct dr_part cf_part(struct cf *f, unsigned end, uint64_t off, uint32_t len);
 /* What is sent from now on arrives so much later, where that can be had (the fake NICs, which else move
  * everything at once). */
 void cf_pace(const struct cf *f, int64_t ns);
-/* Everything may be there as soon as it is sent: rxe talking to itself has no wire, and libnccl-net-ha.so has a thread that
- * moves data between calls. */
-bool cf_instant(const struct cf *f);
 /* The path is broken so that this end learns of it: FAILED there. */
 void cf_break(struct cf *f, unsigned end);
 /* The n-th (from 0) event of a kind; NULL: not so many. */
