@@ -156,7 +156,7 @@ static void peer_frame(struct world *w, uint8_t how)
 		DR_FRAME_HANDLES, DR_FRAME_READY, DR_FRAME_ACK, DR_FRAME_GOODBYE };
 	enum dr_frame_type type = types[how % DR_ARRAY_LEN(types)];
 	bool numbered = type == DR_FRAME_READY || type == DR_FRAME_GOODBYE;
-	struct dr_boot_handle h[3] = { { .len = 1 }, { .len = 0 }, { .len = 128 } };
+	struct dr_boot_handle h[3] = { { .len = 1 }, { .len = 0 }, { .len = DR_BOOT_HANDLE_MAX } };
 	uint8_t head[DR_CONV_HEADER_BYTES];
 	const uint8_t *buf;
 	char body[256] = "";
@@ -190,7 +190,8 @@ static void peer_frame(struct world *w, uint8_t how)
 
 static void owner(struct world *w, uint8_t how)
 {
-	struct dr_boot_handle h[2] = { { .len = 3 }, { .len = (uint8_t)(how & 0x80 ? 129 : 9) } };
+	struct dr_boot_handle h[3] = { { .len = 3 },
+		{ .len = (uint8_t)(how & 0x80 ? DR_BOOT_HANDLE_MAX + 1 : 9) } };
 	json_t *j;
 	int rc;
 
