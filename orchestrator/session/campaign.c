@@ -405,8 +405,8 @@ static int one_trial(struct dr_client *c, struct dr_trial *t, int64_t not_before
 		t->row.dir = (int)t->spec->dir;
 	snprintf(t->row.nic, sizeof(t->row.nic), "%s", dr_inject_target(t->spec, &c->s.plan).nic);
 	int rc = steps(c, t, not_before_ns);
-	if (rc && !t->fault_ns)
-		return rc; /* never came to the fault */
+	if (rc && (!t->inject_ns || (!t->fault_ns && c->fault[0].done)))
+		return rc; /* the fault was not asked for, or was refused */
 	t->cut = rc != 0;
 	t->error = rc != 0 && (c->s.local->n_failed || c->peer_failed);
 	judge(c, t);

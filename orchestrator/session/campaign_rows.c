@@ -135,7 +135,7 @@ static struct dr_switch_row *claimed(const struct dr_client *c, const struct dr_
 
 void dr_trial_figures(struct dr_client *c, struct dr_trial *t)
 {
-	int64_t offset = 0, error = 0, fault = t->fault_ns;
+	int64_t offset = 0, error = 0, fault = t->fault_ns ? t->fault_ns : DR_UNSET;
 	bool known = dr_control_clock(c->s.control, dr_now_ns(), &offset, &error);
 	struct dr_fault_row base = t->row;
 	size_t n;
@@ -147,7 +147,7 @@ void dr_trial_figures(struct dr_client *c, struct dr_trial *t)
 		bool at_server = dr_plan_from_client(&c->s.plan, (unsigned)t->row.channel);
 		bool acted_at_server = t->spec->side == DR_FAULT_SERVER;
 
-		if (at_server != acted_at_server)
+		if (at_server != acted_at_server && fault != DR_UNSET)
 			fault = known ? fault + (at_server ? offset : -offset) : DR_UNSET;
 		t->row = base;
 		dr_fault_row_from_switches(&t->row, rows, n,

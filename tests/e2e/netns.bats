@@ -426,6 +426,7 @@ management() {
 		start_client_in_a --test failover --allow-faults --json=c.json \
 			--fault link-down:path=0,at=100ms,for=60s
 		wait_for is_down "$A" rail0
+		[ "$signal" = KILL ] || wait_for grep -q '^fault 0: rail0 set down' client.out
 		kill -"$signal" "$client"
 		wait_for has_lower_up "$A" rail0
 		[ "$signal" = KILL ] || ends "$client" 130
@@ -440,6 +441,19 @@ management() {
 	grep -Eq '^fault 0: rail0 set down at [0-9.]+ s$' client.out
 	client_in_a -D 200ms -q
 	[ "$status" -eq 0 ]
+}
+
+@test "SIGINT of the client before the injection of its fault is complete: the trial is in the document" {
+	server_in_b
+	start_client_in_a --test failover --allow-faults --json=c.json \
+		--fault-exec "slow=touch begun && sleep 60,touch undone" --fault exec=slow:path=0,at=100ms,for=200ms
+	wait_for test -e begun
+	kill -INT "$client"
+	ends "$client" 130
+	whole c.json
+	holds c.json '.failover.faults | length == 1 and all(.kind == "exec" and .verdict == "INCOMPLETE")'
+	holds c.json '.failover.faults | map([.note, .at_monotonic_ns]) == [["not finished: interrupted (SIGINT)", null]]'
+	[ -e undone ]
 }
 
 @test "demo: link-down and blackhole pass; nothing stays behind" {
