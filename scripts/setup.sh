@@ -24,6 +24,8 @@ table() {
 		build libhwloc-dev pkg:hwloc
 		build libnuma-dev pkg:numa
 		build libibverbs-dev header:infiniband/verbs.h
+		build libcurl4-gnutls-dev header:curl/curl.h ?
+		test libcurl4 lib:libcurl.so.4 ?
 		test libcmocka-dev pkg:cmocka
 		test bats cmd:bats
 		test iproute2 cmd:ip
@@ -85,6 +87,7 @@ PATH=$PATH:/usr/sbin:/sbin
 present() {
 	case $1 in
 	cmd:*) command -v "${1#cmd:}" >/dev/null ;;
+	lib:*) ldconfig -p | grep -qF "${1#lib:}" ;;
 	pkg:*) pkg-config --exists "${1#pkg:}" 2>/dev/null ;;
 	static:*) command -v "${1#static:}" >/dev/null && ! ldd "$(command -v "${1#static:}")" 2>&1 | grep -q '=>' ;;
 	file:*) [[ -e ${1#file:} ]] ;;

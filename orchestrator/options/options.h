@@ -100,7 +100,7 @@ struct dr_options {
 	struct dr_opt_list pin;
 
 	int format; /* enum dr_table_format */
-	const char *json_path, *metrics_listen;
+	const char *json_path, *metrics_listen, *trace_endpoint;
 	bool json_stream;
 	const char *min_bw, *min_nic, *max_lat, *baseline;
 	bool allow_switches;

@@ -30,6 +30,9 @@ struct dr_output_options {
 	bool json_stream; /* --json-stream: one event object a line on stdout, tables to stderr */
 	struct dr_output_files files;
 	const char *metrics_listen; /* ADDR:PORT, [V6]:PORT; port 0: any (dr_output_metrics_port) */
+	const char *trace_endpoint; /* --trace-endpoint */
+	char *(*env)(const char
+			*name); /* as getenv: OTEL_EXPORTER_OTLP_* count too; NULL: they do not */
 	const char *baseline_path;
 	const char *options; /* for the header: "name=value ..."; NULL: all of the record */
 	bool quiet;	     /* no intervals, no progress line; the final tables stay */
@@ -43,8 +46,8 @@ void dr_table_set_format(enum dr_table_format format);
 
 struct dr_output;
 /*
- * Probes every path, reads the baseline, starts the metrics listener. Failure is exit status 2
- * (DR_EXIT_ENV) unless -EINVAL, which is 1 (--json and --json-stream together, bad ADDR:PORT).
+ * Probes every path, reads the baseline, starts the metrics listener and the thread that sends traces. Failure is exit status 2
+ * (DR_EXIT_ENV) unless -EINVAL, which is 1 (--json and --json-stream together, bad ADDR:PORT or URL).
  * The strings must outlive it.
  */
 int dr_output_open(const struct dr_output_options *o, struct dr_output **out, struct dr_err *e)
@@ -99,11 +102,12 @@ void dr_output_progress(struct dr_output *o, const char *line);
 
 /*
  * Judge the record (dr_record_verdict) and write everything: tables, JSON, CSV, Prometheus, baseline,
- * the stream's "end". What cannot be written is reported on stderr, in the record's errors, and makes
- * the exit status 2 unless it is worse already. Returns the final exit status. Once a run; a server
+ * the stream's "end"; then the spans go to the collector, which changes nothing of that. What cannot be written is reported
+ * on stderr, in the record's errors, and makes the exit status 2 unless it is worse already. Returns the final exit status. Once a run; a server
  * calls it for each client (files are replaced, stdout documents follow each other).
  */
 int dr_output_finish(struct dr_output *o, struct dr_record *rec, const struct dr_thresholds *t);
-void dr_output_close(struct dr_output *o); /* NULL is allowed */
+/* Waits until spans are sent, at most for the timeout of OTLP. NULL is allowed. */
+void dr_output_close(struct dr_output *o);
 
 #endif
