@@ -29,6 +29,15 @@ static _Atomic int as_json;
 static char prefix_slot[2][PREFIX_MAX];
 static _Atomic(const char *) prefix;
 
+/* Likewise: members of JSON text, each with a comma behind it. */
+enum { RUN_MAX = 40, NODE_MAX = 64, NODE_TEXT_MAX = NODE_MAX * 6 + 48 };
+static char run_slot[2][RUN_MAX];
+static _Atomic(const char *) run_id;
+static char node_members[NODE_TEXT_MAX];
+static _Atomic(const char *) node;
+static _Thread_local const char *thread_run;
+static _Thread_local int thread_gpu = -1;
+
 static pthread_mutex_t sink_lock = PTHREAD_MUTEX_INITIALIZER;
 static _Atomic int sink_set;
 static dr_log_sink_fn sink;
@@ -69,6 +78,26 @@ void dr_log_set_prefix(const char *word)
 		snprintf(slot, PREFIX_MAX, "%s", word);
 	/* Release: pairs with the acquire in put_component(). */
 	atomic_store_explicit(&prefix, word ? slot : NULL, memory_order_release);
+}
+
+void dr_log_set_run(const char *id)
+{
+	char *slot = run_slot[atomic_load(&run_id) == run_slot[0]];
+
+	if (id)
+		snprintf(slot, RUN_MAX, "%s", id);
+	/* Release: pairs with the acquire in put_context(). */
+	atomic_store_explicit(&run_id, id ? slot : NULL, memory_order_release);
+}
+
+void dr_log_set_gpu(int gpu)
+{
+	thread_gpu = gpu;
+}
+
+void dr_log_set_thread_run(const char *id)
+{
+	thread_run = id;
 }
 
 void dr_log_set_sink(dr_log_sink_fn fn, void *arg)
@@ -146,6 +175,47 @@ static void put_component(struct line *l, const char *component, int json)
 	put_text(l, component, json);
 }
 
+void dr_log_set_node(const char *name, int rank)
+{
+	struct line l = { .buf = node_members, .cap = sizeof(node_members), .keep = 1 };
+	char cut[NODE_MAX + 1], number[32];
+
+	atomic_store(&node, NULL);
+	if (name) {
+		dr_text_copy(cut, sizeof(cut), name);
+		put_str(&l, "\"node\":\"");
+		put_text(&l, cut, 1);
+		put_str(&l, "\",");
+	}
+	if (rank >= 0) {
+		snprintf(number, sizeof(number), "\"rank\":%d,", rank);
+		put_str(&l, number);
+	}
+	node_members[l.len] = '\0';
+	/* Release: pairs with the acquire in put_context(). */
+	atomic_store_explicit(&node, node_members, memory_order_release);
+}
+
+/* What a JSON line says about its origin; each member with a comma behind it. */
+static void put_context(struct line *l)
+{
+	const char *run =
+		thread_run ? thread_run : atomic_load_explicit(&run_id, memory_order_acquire);
+	const char *members = atomic_load_explicit(&node, memory_order_acquire);
+	char text[64];
+
+	if (run && *run) {
+		snprintf(text, sizeof(text), "\"run_id\":\"%.39s\",", run);
+		put_str(l, text);
+	}
+	if (members)
+		put_str(l, members);
+	if (thread_gpu >= 0) {
+		snprintf(text, sizeof(text), "\"gpu\":%d,", thread_gpu);
+		put_str(l, text);
+	}
+}
+
 size_t dr_log_format(char *buf, size_t len, int json, const struct dr_log_line *line)
 {
 	const char *end = json ? "\"}\n" : "\n";
@@ -161,12 +231,11 @@ size_t dr_log_format(char *buf, size_t len, int json, const struct dr_log_line *
 		snprintf(head, sizeof(head), "%.15s %s ", time + 11, level_name[line->level]);
 	put_str(&l, head);
 	put_component(&l, line->component, json);
-	if (json && line->members) {
-		put_str(&l, "\",");
-		put_str(&l, line->members);
-		put_str(&l, ",\"text\":\"");
-	} else {
-		put_str(&l, json ? "\",\"text\":\"" : ": ");
+	put_str(&l, json ? "\"," : ": ");
+	if (json) {
+		put_context(&l);
+		put_str(&l, line->members ? line->members : "");
+		put_str(&l, line->members ? ",\"text\":\"" : "\"text\":\"");
 	}
 	put_text(&l, line->text, json);
 	l.keep = 0;

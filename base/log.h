@@ -9,7 +9,7 @@
 /*
  * Log lines go to standard error, one write(2) per line, so that lines of threads and processes do not mix. Thread
  * safe; keeps errno. A line is "HH:MM:SS.uuuuuu LEVEL component: text" (UTC), or after dr_log_set_json(true) a JSON
- * object {"time","level","component","text"}. What is not clean (base/text.h) in the text is replaced. A text above 1000 bytes is
+ * object {"time","level","component","run_id","node","rank","gpu","text"}, without those of the four that are not known. What is not clean (base/text.h) in the text is replaced. A text above 1000 bytes is
  * truncated and ends in "...". Log where an event is detected, once; callers pass the error on.
  */
 enum dr_log_level { DR_LOG_ERROR, DR_LOG_WARN, DR_LOG_INFO, DR_LOG_DEBUG };
@@ -21,6 +21,17 @@ int dr_log_is_json(void);
 /* Word put before every component ("server/tcp"), for processes that share a terminal. It is
  * copied, up to 31 bytes. NULL: none. */
 void dr_log_set_prefix(const char *prefix);
+/*
+ * Members of every JSON line from now on. Set them while no other thread logs, or at most once in a while: a line that is being
+ * written keeps what it has. run_id: letters, digits and dashes, up to 39 bytes; node: up to 64 bytes; they are copied. NULL and a
+ * rank below 0: none. A child process has those of its parent.
+ */
+void dr_log_set_run(const char *run_id);
+void dr_log_set_node(const char *node, int rank);
+/* Of the calling thread's lines: the GPU (below 0: none), and another run than that of the process (NULL: that one; "": none),
+ * which is not copied. */
+void dr_log_set_gpu(int gpu);
+void dr_log_set_thread_run(const char *run_id);
 /* For tests and the plugin: pass every line of the level to fn instead of writing it, one at a time under a lock. fn
  * must not log. NULL: write again; the old fn is not called any more when this returns. */
 typedef void (*dr_log_sink_fn)(

@@ -33,6 +33,10 @@ static int back_to_defaults(void **state)
 	(void)state;
 	dr_log_set_sink(NULL, NULL);
 	dr_log_set_prefix(NULL);
+	dr_log_set_run(NULL);
+	dr_log_set_node(NULL, -1);
+	dr_log_set_thread_run(NULL);
+	dr_log_set_gpu(-1);
 	dr_log_set_json(0);
 	dr_log_set_level(DR_LOG_INFO);
 	return 0;
@@ -126,6 +130,33 @@ static void json_lines_parse_whatever_the_text(void **state)
 	}
 }
 
+#define HEAD "{\"time\":\"1970-01-01T00:00:00.000000Z\",\"level\":\"warn\",\"component\":\"tcp\","
+
+static void json_lines_name_run_node_rank_and_gpu(void **state)
+{
+	struct dr_log_line parts = { 0, DR_LOG_WARN, "tcp", "x", "\"exit_code\":7" };
+
+	(void)state;
+	dr_log_set_run("run-1");
+	dr_log_set_node("no\"de", 3);
+	dr_log_set_gpu(2);
+	dr_log_format(line, sizeof(line), 1, &parts);
+	assert_string_equal(line,
+		HEAD "\"run_id\":\"run-1\",\"node\":\"no\\\"de\",\"rank\":3,\"gpu\":2,"
+		     "\"exit_code\":7,\"text\":\"x\"}\n");
+	dr_log_set_thread_run("run-2");
+	dr_log_set_node(NULL, 0);
+	dr_log_set_gpu(-1);
+	format(sizeof(line), 1, 0, DR_LOG_WARN, "tcp", "x");
+	assert_string_equal(line, HEAD "\"run_id\":\"run-2\",\"rank\":0,\"text\":\"x\"}\n");
+	dr_log_set_thread_run("");
+	dr_log_set_node(NULL, -1);
+	format(sizeof(line), 1, 0, DR_LOG_WARN, "tcp", "x");
+	assert_string_equal(line, HEAD "\"text\":\"x\"}\n");
+	format(sizeof(line), 0, 0, DR_LOG_WARN, "tcp", "x");
+	assert_string_equal(line, "00:00:00.000000 warn tcp: x\n");
+}
+
 static void a_line_is_one_write_to_standard_error(void **state)
 {
 	int fd[2], saved;
@@ -170,6 +201,7 @@ int main(void)
 		cmocka_unit_test_teardown(the_sink_sees_what_passes_the_level, back_to_defaults),
 		cmocka_unit_test_teardown(text_lines, back_to_defaults),
 		cmocka_unit_test_teardown(json_lines_parse_whatever_the_text, back_to_defaults),
+		cmocka_unit_test_teardown(json_lines_name_run_node_rank_and_gpu, back_to_defaults),
 		cmocka_unit_test_teardown(a_line_is_one_write_to_standard_error, back_to_defaults),
 		cmocka_unit_test(wall_time_reads_as_iso_8601),
 	};

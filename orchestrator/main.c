@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/file.h"
 #include "base/log.h"
+#include "base/units.h"
 #include "orchestrator/demo/demo.h"
 #include "orchestrator/doctor/doctor.h"
 #include "orchestrator/doctor/finding.h"
@@ -15,6 +16,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <limits.h>
 #include <string.h>
 #include <strings.h>
 
@@ -310,6 +312,25 @@ static void early_log(int argc, char **argv)
 			dr_log_set_json(1);
 }
 
+/* Of every line of the log: where it was written, and the process among those that a launcher started. */
+static void name_process(const struct dr_record *rec)
+{
+	static const char *const ranks[] = { "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK",
+		"SLURM_PROCID", "JOB_COMPLETION_INDEX" };
+	uint64_t rank = 0;
+	bool known = false;
+
+	for (size_t i = 0; i < DR_ARRAY_LEN(ranks) && !known; i++) {
+		const char *text = getenv(ranks[i]);
+
+		known = text && dr_parse_u64(text, 0, INT_MAX, &rank, NULL) == 0;
+	}
+	dr_log_set_node(rec->host.name[0] ? rec->host.name : NULL, known ? (int)rank : -1);
+	/* A server's lines have those of its clients. */
+	if (dr_options_command(rec->command) & DR_CMDBIT_RUN)
+		dr_log_set_run(rec->run_id);
+}
+
 int main(int argc, char **argv)
 {
 	static struct dr_fault_options faults;
@@ -335,6 +356,7 @@ int main(int argc, char **argv)
 	}
 	snprintf(rec->command, sizeof(rec->command), "%s", argv[1]);
 	dr_record_set_argv(rec, argc, argv);
+	name_process(rec);
 	int rc = with_options(&o, argc - 1, argv + 1, rec);
 	dr_options_fini(&o);
 	dr_fault_options_fini(&faults);

@@ -86,6 +86,8 @@ static void *thread_main(void *arg)
 	struct dr_worker *w = arg;
 	int rc = 0;
 
+	if (w->prm.n_gpus == 1)
+		dr_log_set_gpu((int)w->gpu[0]->prm.gpu);
 	pin(w);
 	go_to_node(w);
 	for (unsigned i = 0; i < w->prm.n_gpus && rc == 0; i++)

@@ -137,6 +137,13 @@ void dr_worker_command_ready(struct dr_pollable *po, uint32_t revents, int64_t n
 	(void)now_ns;
 }
 
+/* Lines of the log are about this GPU, DR_ALL: about any; of a worker with one GPU all are about that. */
+static void about(const struct dr_worker *w, unsigned i)
+{
+	if (w->prm.n_gpus > 1)
+		dr_log_set_gpu(i == DR_ALL ? -1 : (int)w->gpu[i]->prm.gpu);
+}
+
 static bool run_commands(struct dr_worker *w)
 {
 	struct dr_command cmd;
@@ -151,8 +158,11 @@ static bool run_commands(struct dr_worker *w)
 			continue;
 		}
 		for (unsigned i = 0; i < w->prm.n_gpus; i++)
-			if (cmd.position == DR_ALL || cmd.position == w->gpu[i]->prm.position)
+			if (cmd.position == DR_ALL || cmd.position == w->gpu[i]->prm.position) {
+				about(w, i);
 				dr_engine_command(w->gpu[i], &cmd, now);
+			}
+		about(w, DR_ALL);
 	}
 	return any;
 }
@@ -219,7 +229,9 @@ static bool step_all(struct dr_worker *w, int64_t now)
 			w->first = i;
 			return true;
 		}
+		about(w, i);
 		did |= dr_engine_step(w->gpu[i], at, left);
+		about(w, DR_ALL);
 	}
 	return did;
 }
@@ -300,8 +312,11 @@ void dr_worker_loop(struct dr_worker *w)
 		did = n > 0;
 		did |= step_all(w, dr_now_ns());
 		int64_t now = dr_now_ns();
-		for (unsigned i = 0; i < w->prm.n_gpus; i++)
+		for (unsigned i = 0; i < w->prm.n_gpus; i++) {
+			about(w, i);
 			did |= dr_manager_tick(w->gpu[i]->mgr, now) > 0;
+			about(w, DR_ALL);
+		}
 		did |= run_commands(w);
 		if (!did)
 			idle(w);

@@ -179,12 +179,14 @@ static void send_job(struct dr_otlp *o, struct job *j)
 {
 	char why[WHY_MAX] = "";
 
+	dr_log_set_thread_run(j->run_id);
 	deliver(o, j, why, sizeof(why));
 	if (why[0])
 		dr_warn(COMPONENT, "run %s: spans to %.300s (%s): %s", j->run_id, o->s.url,
 			o->s.source, why);
 	else
 		dr_info(COMPONENT, "run %s: spans were sent to %.300s", j->run_id, o->s.url);
+	dr_log_set_thread_run(NULL);
 	free(j->text); /* lint-ok: of the caller's open_memstream */
 }
 

@@ -510,18 +510,19 @@ static void log_result(const struct dr_record *rec)
 {
 	static const char *const words[] = { "PASS", "FAIL", "ERROR" };
 	bool passed = rec->exit_code == DR_EXIT_PASS;
-	char members[96], text[1000] = "";
+	char members[32], text[1000] = "";
 
 	if (!dr_log_is_json())
 		return;
-	snprintf(members, sizeof(members), "\"exit_code\":%d,\"run_id\":\"%s\"", rec->exit_code,
-		rec->run_id);
+	snprintf(members, sizeof(members), "\"exit_code\":%d", rec->exit_code);
 	dr_append(text, sizeof(text), "%s", words[rec->status]);
 	if (!passed)
 		dr_append(text, sizeof(text), " (exit status %d)", rec->exit_code);
 	for (size_t i = 0; i < rec->errors.n; i++)
 		dr_append(text, sizeof(text), "%s %s", i ? ";" : ":", rec->errors.v[i].text);
+	dr_log_set_thread_run(rec->run_id);
 	dr_log_members(passed ? DR_LOG_INFO : DR_LOG_ERROR, "result", members, text);
+	dr_log_set_thread_run(NULL);
 }
 
 /* The same text as --trace writes. */

@@ -250,9 +250,12 @@ void dr_local_stall_report(struct dr_local *l, const char *why)
 {
 	dr_warn("stall", "%s; what each channel waits for:", why);
 	for (const struct dr_local_channel *ch = l->channel; ch < l->end; ch++)
-		if (!dr_local_gpu_over(ch->gpu))
+		if (!dr_local_gpu_over(ch->gpu)) {
+			dr_log_set_gpu((int)ch->gpu->number);
 			dr_warn("stall", "GPU %u channel %u: %s", ch->gpu->number, ch->number,
 				last_snapshot(ch).text);
+		}
+	dr_log_set_gpu(-1);
 }
 
 struct dr_local_flow dr_local_flow(const struct dr_local *l)

@@ -88,25 +88,25 @@ static void say(const struct server *v, bool session, const char *fmt, ...) DR_P
 static void say(const struct server *v, bool session, const char *fmt, ...)
 {
 	const char *run = session && v->run[0] ? v->run : NULL;
-	char text[500], members[64], when[32];
+	char text[500], when[32];
 	va_list ap;
 
 	va_start(ap, fmt);
 	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
 	dr_wall_format(dr_wall_ns(), when, sizeof(when));
-	snprintf(members, sizeof(members), "\"run_id\":\"%s\"", run ? run : "");
-	if (dr_log_is_json() && run)
-		dr_log_members(DR_LOG_INFO, "server", members, text);
-	else if (dr_log_is_json())
+	dr_log_set_thread_run(run ? run : "");
+	if (dr_log_is_json())
 		dr_say("server", "%s", text);
 	else
 		dr_say("server", "%.19sZ %s%s%s", when, run ? v->run_short : "", run ? " " : "",
 			text);
+	dr_log_set_thread_run(NULL);
 }
 
 static void log_prefix(const struct server *v, bool on)
 {
+	dr_log_set_run(on && v->run[0] ? v->run : NULL);
 	/* The demo's server has one of its own. */
 	if (v->s.opt->command == DR_CMDBIT_SERVER && !dr_log_is_json())
 		dr_log_set_prefix(on && v->run[0] ? v->run_short : NULL);

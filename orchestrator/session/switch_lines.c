@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "base/log.h"
 #include "orchestrator/session/session_priv.h"
 
 #include "base/clock.h"
@@ -136,6 +137,13 @@ static bool same_name(const struct dr_local *l, unsigned rail, uint32_t others)
 	return false;
 }
 
+/* The GPU that the line is about; below 0: several. */
+static int only_gpu(const struct dr_local *l, const struct line *x)
+{
+	return __builtin_popcountll(x->gpus) == 1 ? (int)l->gpu[__builtin_ctzll(x->gpus)].number
+						  : -1;
+}
+
 static void put_line(const struct dr_local *l, const struct line *x, enum line_kind kind,
 	unsigned rail, char *buf, size_t len)
 {
@@ -147,8 +155,8 @@ static void put_line(const struct dr_local *l, const struct line *x, enum line_k
 	buf[0] = '\0';
 	dr_append(buf, len, "%s at %.2f s: ", kind == LINE_FAILBACK ? "failback" : "switch",
 		(double)(x->at_ns - l->begin_ns) / 1e9);
-	if (__builtin_popcountll(x->gpus) == 1)
-		dr_append(buf, len, "GPU %u, ", l->gpu[__builtin_ctzll(x->gpus)].number);
+	if (only_gpu(l, x) >= 0)
+		dr_append(buf, len, "GPU %d, ", only_gpu(l, x));
 	else
 		dr_append(buf, len, "%d GPUs, ", __builtin_popcountll(x->gpus));
 	put_rails(l, from, addresses, buf, len);
@@ -192,7 +200,9 @@ static void tell_batch(struct dr_local *l)
 			if (!lines[kind][rail].switches)
 				continue;
 			put_line(l, &lines[kind][rail], kind, rail, text, sizeof(text));
+			dr_log_set_gpu(only_gpu(l, &lines[kind][rail]));
 			dr_output_line(l->out, "switch", text);
+			dr_log_set_gpu(-1);
 			sl->lines++;
 		}
 }

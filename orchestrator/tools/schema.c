@@ -37,7 +37,8 @@ struct log_line {
 	int level;
 	const char *component, *text;
 	int64_t exit_code;
-	const char *run_id;
+	const char *run_id, *node;
+	int64_t rank, gpu;
 	json_t *options;
 };
 static const char *const levels[] = { "error", "warn", "info", "debug", NULL };
@@ -46,10 +47,21 @@ static const struct dr_field log_line[] = {
 	DR_FIELD_ENUM("level", struct log_line, level, levels, .text = "severity",
 		.flags = DR_F_REQUIRED),
 	F(TEXT, "component", struct log_line, component, "part of the program"),
+	DR_FIELD("run_id", DR_F_TEXT, struct log_line, run_id,
+		.text = "name of the run, as in its document: that of the client at both ends; a server: of the "
+			"client that it serves",
+		.flags = DR_F_OMIT),
+	DR_FIELD("node", DR_F_TEXT, struct log_line, node, .text = "name of the host",
+		.flags = DR_F_OMIT),
+	DR_FIELD("rank", DR_F_SINT, struct log_line, rank, .min = 0,
+		.text = "number of the process, given by its launcher: the first of PMIX_RANK, "
+			"OMPI_COMM_WORLD_RANK, PMI_RANK, SLURM_PROCID, JOB_COMPLETION_INDEX",
+		.flags = DR_F_OMIT),
+	DR_FIELD("gpu", DR_F_SINT, struct log_line, gpu, .min = 0,
+		.text = "GPU that the line is about, as in the document, if it is one",
+		.flags = DR_F_OMIT),
 	DR_FIELD("exit_code", DR_F_SINT, struct log_line, exit_code, .min = 0, .max = 255,
 		.text = "component result: exit status of the run", .flags = DR_F_OMIT),
-	DR_FIELD("run_id", DR_F_TEXT, struct log_line, run_id,
-		.text = "component result: name of the run", .flags = DR_F_OMIT),
 	DR_FIELD("options", DR_F_JSON, struct log_line, options,
 		.text = "effective options by name, with --verbose", .flags = DR_F_OMIT,
 		.schema = "{\"type\":\"object\"}"),

@@ -203,7 +203,7 @@ json_lines() {
 	local one
 	for one in "$@"; do
 		jq -Rne '[inputs | (try fromjson catch {}) | keys_unsorted] |
-			length > 0 and all(. - ["exit_code", "run_id", "options"] == ["time", "level", "component", "text"])' "$one" >/dev/null || {
+			length > 0 and all(. - ["run_id", "node", "rank", "gpu", "exit_code", "options"] == ["time", "level", "component", "text"])' "$one" >/dev/null || {
 			echo "not only objects: $one"
 			head -n 20 "$one"
 			return 1
@@ -239,6 +239,38 @@ complains() {
 	complains 2 "$DUALRAIL" client 127.0.0.1 --csv no/such/directory --log-json
 	"$DUALRAIL" topo --json --log-json 2>topo.err >topo.json || :
 	json_lines topo.err
+}
+
+# says FILE JQ: the condition holds for each line.
+says() {
+	jq -se "length > 0 and all($2)" "$1" >/dev/null || {
+		echo "not on each line of $1: $2"
+		jq -c "select($2 | not)" "$1" | head
+		return 1
+	}
+}
+
+@test "--log-json: run, node and rank are on each line, at the server on those of the run, with the same id; lines of a GPU name it" {
+	local id node
+	unset PMIX_RANK OMPI_COMM_WORLD_RANK PMI_RANK SLURM_PROCID JOB_COMPLETION_INDEX
+	start_server -1 --log-json -v --trace-requests
+	export SLURM_PROCID=7
+	start_client -n 4 -w 0 --log-json -v --json=c.json --trace-requests --workers 1
+	ends "$client" 0
+	ends "$server" 0
+	id=$(jq -r .run_id c.json)
+	node=$(uname -n)
+	says client.err ".run_id == \"$id\" and .node == \"$node\" and .rank == 7"
+	says server.err "(.run_id == null or .run_id == \"$id\") and .node == \"$node\" and .rank == null"
+	jq -se "any(.component == \"server\" and .run_id == \"$id\" and (.text | test(\": done, status 0\")))" server.err
+	jq -se 'map(select(.text | test("^listening"))) | length == 1 and all(.run_id == null)' server.err
+	for one in client.err server.err; do
+		jq -c 'select(.component == "trace")' "$one" >trace.lines
+		says trace.lines '.gpu == (.text | capture("^gpu (?<n>[0-9]+) ").n | tonumber)'
+		jq -se '[.[].gpu] | unique == [0, 1]' trace.lines
+		says trace.lines ".run_id == \"$id\""
+		jq -se 'any(.component != "trace" and .gpu == null)' "$one"
+	done
 }
 
 # csv_fits FILE LIST DOCUMENT: as many rows as the list in the document, all with the header's number of columns.
