@@ -54,6 +54,7 @@ start_service() {
 	pids+=("$!")
 	wait_for grep -q 'listening on port' server.err
 	server=$(pgrep -u 61184 -n -x program)
+	pids+=("$server") # ended by teardown; the process above it is a shell
 }
 
 as_service_in_b() {
@@ -95,13 +96,15 @@ down() { ! lower_up; }
 }
 
 @test "all of the service is killed while it holds a fault: ExecStopPost= undoes it, as the service's user" {
-	local stop
+	local stop all
 	start_service
 	start client ip netns exec "$A" "$DUALRAIL" client 10.99.255.2 "${SMALL[@]}" --key-file key --test failover \
 		--fault link-down:path=0,side=server,at=100ms,for=60s
 	wait_for down
-	# The guard first, so that nobody is left to undo anything.
-	kill -9 "$(pgrep -P "$server" -x dualrail-guard)" "$(pgrep -P "$server" -x dualrail-keeper)" "$server"
+	# Stopped first, so that nobody undoes anything while the others end.
+	all=("$(pgrep -P "$server" -x dualrail-keeper)" "$(pgrep -P "$server" -x dualrail-guard)" "$server")
+	kill -STOP "${all[@]}"
+	kill -9 "${all[@]}"
 	wait "${pids[0]}" || :
 	down
 	stop=$(value ExecStopPost)
