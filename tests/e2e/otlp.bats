@@ -137,6 +137,8 @@ warned() {
 	[[ ! -e c/1.body ]]
 }
 
+# The demo forks beside the thread that sends, which ThreadSanitizer does not support.
+# bats test_tags=release
 @test "the demo sends from the network of its caller" {
 	collector c 200
 	run timeout "$WAIT_S" "$DUALRAIL" demo -g 0 -N 1 -s 64K -D 50ms --test bw --trace-endpoint "$url"
@@ -147,6 +149,8 @@ warned() {
 	[[ ! -e c/1.body ]]
 }
 
+# A sanitizer may have a thread of its own.
+# bats test_tags=release
 @test "the thread that sends gives up what the others do" {
 	local task
 	collector c 200
