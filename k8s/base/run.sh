@@ -1,0 +1,59 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# What a pod runs. Environment: MODE, WORLD_SIZE, GPUS_PER_NODE, PATTERN, COORDINATOR, COORDINATOR_PORT, JOIN_TIMEOUT, SERVER_OPTIONS,
+# DUALRAIL_OPTIONS (ConfigMap dualrail-options); JOB_COMPLETION_INDEX (set by Kubernetes) or OMPI_COMM_WORLD_RANK is the rank.
+#
+#   sweep   dualrail sweep on every pod; rank 0 coordinates and has the document
+#   pair    rank 0 is a server for one run, rank 1 its client, which has the document
+#
+# The documents are left in RESULTS (/var/lib/dualrail). They are also printed, packed, between two lines that deploy.sh finds in the
+# log, for a finished pod's volume cannot be read. The exit status is dualrail's.
+set -u
+rank=${JOB_COMPLETION_INDEX:-${OMPI_COMM_WORLD_RANK:-}}
+results=${RESULTS:-/var/lib/dualrail}
+key=${KEY_FILE:-/etc/dualrail-key/key}
+: "${MODE:=sweep}" "${JOIN_TIMEOUT:=10m}" "${DUALRAIL_OPTIONS:=}" "${SERVER_OPTIONS:=}" "${GPUS_PER_NODE:=0}"
+
+if [ -z "$rank" ]; then
+	echo "run.sh: no rank: JOB_COMPLETION_INDEX is not set; the Job needs completionMode: Indexed" >&2
+	exit 1
+fi
+if [ "$MODE" = pair ] && [ "$WORLD_SIZE" -ne 2 ]; then
+	echo "run.sh: MODE=pair needs WORLD_SIZE=2, not $WORLD_SIZE; use MODE=sweep" >&2
+	exit 1
+fi
+
+# 0 GPUs: data in host memory.
+if [ "$GPUS_PER_NODE" -gt 0 ]; then
+	DUALRAIL_OPTIONS="-g 0-$((GPUS_PER_NODE - 1)) $DUALRAIL_OPTIONS"
+fi
+
+pack() {
+	[ -s "$1" ] || return 0
+	echo "-----BEGIN DUALRAIL RESULT ${1##*/}-----"
+	gzip -c "$1" | base64
+	echo "-----END DUALRAIL RESULT-----"
+}
+
+# The options of DUALRAIL_OPTIONS and SERVER_OPTIONS are words.
+# shellcheck disable=SC2086
+case $MODE-$rank in
+sweep-*)
+	dualrail sweep --nodes "$WORLD_SIZE" --rank "$rank" --coordinator "$COORDINATOR:$COORDINATOR_PORT" --pattern "$PATTERN" \
+		--key-file "$key" --join-timeout "$JOIN_TIMEOUT" --json="$results/sweep-$rank.json" $DUALRAIL_OPTIONS
+	;;
+pair-0)
+	dualrail server --port "$COORDINATOR_PORT" --key-file "$key" --one-off --metrics-listen "${METRICS:-0.0.0.0:9464}" $SERVER_OPTIONS
+	;;
+pair-1)
+	dualrail client "$COORDINATOR:$COORDINATOR_PORT" --key-file "$key" --connect-timeout "$JOIN_TIMEOUT" --prom "$results/pair.prom" \
+		--json="$results/pair.json" $DUALRAIL_OPTIONS
+	;;
+*)
+	echo "run.sh: MODE=$MODE, rank $rank: MODE is sweep or pair" >&2
+	exit 1
+	;;
+esac
+status=$?
+for file in "$results"/*.json "$results"/*.prom; do pack "$file"; done
+exit "$status"
