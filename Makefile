@@ -27,7 +27,7 @@ FISHDIR ?= $(PREFIX)/share/fish/vendor_completions.d
 B       ?= build/$(or $(SAN),release)
 # Sanitizers need little optimisation and line numbers alone; both halve the time of their builds.
 CFLAGS  ?= $(if $(SAN),-O1 -g1,-O2 -g)
-LAYERS  := base window bootstrap transport topology gpu channel orchestrator plugin
+LAYERS  := base window bootstrap transport topology gpu channel library orchestrator plugin
 DIRS    ?= $(sort $(patsubst %/,%,$(dir $(wildcard $(LAYERS:%=%/*.c) $(LAYERS:%=%/*/*.c)))))
 PKGS    := jansson libsodium libmnl libnftnl libmicrohttpd hwloc numa
 XFLAGS  := -std=c11 -D_GNU_SOURCE -DDR_VERSION='"$(VERSION)"' -I. -fPIC -fno-semantic-interposition \
@@ -66,12 +66,13 @@ PLUGIN    := $(B)/libnccl-net-ha.so
 NCCL_LINKS := libnccl-net.so librccl-net.so
 ARCHIVES  := $(B)/orchestrator.a $(B)/libdualrail.a
 # README.md and the documents keep their places to each other, for their links.
-DOCS      := README.md CHANGELOG.md SECURITY.md LICENSE $(wildcard docs/*.md docs/images/* docs/schema/README.md)
+DOCS      := README.md CHANGELOG.md SECURITY.md LICENSE $(wildcard docs/*.md docs/images/* docs/schema/*) \
+	$(wildcard docs/examples/kvblocks/*.*) \
+	$(sort $(shell find k8s scripts/slurm scripts/metrics -type f 2>/dev/null))
 # Of the files of others in the report page.
 NOTICES   := orchestrator/tools/report/uPlot.LICENSE
-# What a user of channels needs; libdualrail.so exports what these headers declare.
-HEADERS   := base/defs.h base/err.h base/log.h base/clock.h base/poller.h window/window.h \
-	transport/path.h transport/verbs/verbs.h channel/channel.h channel/manager.h channel/peer.h
+# The interface of libdualrail.so, which exports what it declares.
+HEADERS   := library/dualrail.h
 ALL_SRCS  := $(SRCS) $(wildcard orchestrator/main.c) $(TEST_SRCS) $(AID_SRCS)
 comma     := ,
 SONAME    := libdualrail.so.$(SOMAJOR)
@@ -80,7 +81,7 @@ all: $(B)/dualrail $(B)/libdualrail.so $(PLUGIN) ## build the program, the libra
 
 # Found once for a build tree, before anything else is read. A missing package ends make with the command that installs
 # it. The targets that install packages themselves start another make for what they build.
-NO_DEPS := help clean uninstall setup deb rpm check-deb check-packages check lint fuzz mutants coverage check-outside check-attack check-attack-long check-lab plugin-cycles
+NO_DEPS := help clean uninstall setup deb rpm check-deb check-packages check lint fuzz mutants coverage check-outside check-attack check-attack-long check-lab plugin-cycles image
 ifneq ($(or $(filter-out $(NO_DEPS),$(MAKECMDGOALS)),$(if $(MAKECMDGOALS),,all)),)
 HARDENING := $(B)/hardening$(HARDEN:%=-%)-$(subst /,_,$(subst $() ,_,$(CC))).mk
 include $(B)/pkg.mk $(HARDENING)
@@ -113,12 +114,13 @@ $(B)/$(SONAME): $(LIB_OBJS) $(B)/libdualrail.map
 	  $(LIB_OBJS) $(LIBS)
 $(B)/libdualrail.so: $(B)/$(SONAME)
 	$(Q)ln -sf $(SONAME) $@
-# dlopened by NCCL: no soname, nothing exported but the plugin's tables. Never unmapped: versions 6 to 10 of the
-# interface do not tell when the plugin's threads have to end.
-NODELETE := -Wl,-z,nodelete
+# dlopened by NCCL: nothing exported but the plugin's tables. Never unmapped: versions 6 to 10 of the interface do not tell
+# when the plugin's threads have to end. NCCL 2.28 and 2.29 forget the file of a plugin that they unloaded after the last
+# communicator, and ask the loader for libnccl-net.so (github.com/NVIDIA/nccl/issues/1978): the soname makes it find this one.
+PLUG_LD := -Wl,-z,nodelete -Wl,-soname,libnccl-net.so
 $(PLUGIN): $(PLUG_OBJS) $(B)/libdualrail.a plugin/libnccl-net-ha.map
 	$(call SAY,LD,$@)
-	$(Q)$(CC) $(SOLDX) $(NODELETE) -Wl,--version-script=plugin/libnccl-net-ha.map $(LDFLAGS) -o $@ \
+	$(Q)$(CC) $(SOLDX) $(PLUG_LD) -Wl,--version-script=plugin/libnccl-net-ha.map $(LDFLAGS) -o $@ \
 	  $(PLUG_OBJS) $(B)/libdualrail.a $(LIBS)
 
 $(B)/%.o: %.c $(B)/.flags
@@ -148,7 +150,7 @@ endef
 $(foreach d,$(TEST_DIRS),$(eval $(call test_dir,$(d))))
 # Unit tests of the plugin see its symbols, which the shared object hides.
 $(patsubst %.c,$(B)/%,$(wildcard plugin/*_test.c)): $(PLUG_OBJS)
-$(B)/bootstrap/io_test: private LDFLAGS += -Wl,--wrap=dr_now_ns # its own clock, see io_harness.h
+$(B)/bootstrap/io_test $(B)/bootstrap/io_end_test: private LDFLAGS += -Wl,--wrap=dr_now_ns # its own clock, see io_harness.h
 $(B)/%_test: $(B)/%_test.o $(ARCHIVES)
 	$(call SAY,TEST,$@)
 	$(Q)$(CC) $(PROGLDX) $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) -lcmocka $(LIBS)
@@ -182,9 +184,10 @@ AIDS        += $(foreach d,$(TEST_DIRS),$(filter $(B)/$(d)/%,$(NET_PLUGINS)))
 $(foreach p,$(NET_PLUGINS),$(eval $(p): $(filter $(dir $(p))%,$(NET_OBJS)) $(p:$(B)/%.so=%.map)))
 $(foreach p,$(NET_PLUGINS),$(eval $(filter $(dir $(p))%,$(TESTS)): | $(p)))
 $(B)/tests/faketcpx/libnccl-net-faketcpx.so: $(B)/tests/minplug/net/device.o $(B)/tests/minplug/net/log.o
+$(B)/tests/faketcpx/gpu_test: | $(B)/tests/fakecuda/cuda_plugin.so
 $(NET_PLUGINS):
 	$(call SAY,LD,$@)
-	$(Q)$(CC) $(SOLDX) -Wl,--version-script=$(filter %.map,$^) $(LDFLAGS) -o $@ $(filter %.o,$^)
+	$(Q)$(CC) $(SOLDX) -Wl,--version-script=$(filter %.map,$^) $(LDFLAGS) -o $@ $(filter %.o,$^) -ldl
 
 tests: $(TESTS) $(AIDS) ## build the tests, run nothing
 unit: $(TESTS) $(AIDS) ## run the unit tests only
@@ -202,7 +205,7 @@ sim: $(B)/tests/sim/sim_test ## seeded failover schedules: SEEDS=n of them (JOBS
 	  $(if $(SEED),$(if $(SEEDS),,-v))
 exhaustive: $(B)/tests/exhaustive/exhaustive_main ## every interleaving of a small scope of the failover core; OPTS="kind=stream faults=2" one run
 	$(Q)$< $(OPTS)
-exhaustive-full: $(B)/tests/exhaustive/exhaustive_main ## the same and larger scopes: eight minutes of one core, 2.5 GB
+exhaustive-full: $(B)/tests/exhaustive/exhaustive_main ## the same and larger scopes: ten minutes of one core, 2.5 GB
 	$(Q)$< full
 .PHONY: exhaustive-full
 fuzz: ## libFuzzer on every parser of foreign bytes: SECS=60 each, TARGETS="conv plan" only these
@@ -217,11 +220,18 @@ chaos: $(B)/dualrail ## drawn faults on real sockets, as root: TRIALS=n JOBS=n S
 	  $(if $(TRIALS),--trials $(TRIALS)) $(if $(JOBS),--jobs $(JOBS)) $(if $(SEED),--seed $(SEED)) \
 	  $(if $(KINDS),--kinds $(KINDS)) && tests/chaos/calibrate.py --dualrail $< --out $(B)/chaos-out --trials 48 \
 	  --bandwidth 4 || [ $$? = 77 ]
-kills: $(B)/dualrail ## SIGKILL of an end, its guard, both, its process group, its PID namespace while a fault is held, as root: TRIALS=100
+kills: $(B)/dualrail ## SIGKILL of an end, its guard, both, its process group, PID namespace or cgroup while a fault is held, as root: TRIALS=100
 	$(Q)tests/chaos/kill.sh $< $(or $(TRIALS),100) || [ $$? = 77 ]
 soak: $(B)/dualrail ## HOURS=h of verified data while links flap, as root; the same command goes on where it was stopped
 	$(Q)tests/chaos/soak.py --dualrail $< --out $(B)/soak-out --hours $(or $(HOURS),1) $(OPTS) || [ $$? = 77 ]
 .PHONY: chaos kills soak
+exonerate: $(B)/dualrail ## sweeps of a clean fabric, and with one rail outside the bounds, as root: SWEEPS=20 KINDS="clean half"
+	$(Q)tests/sweep/exonerate.sh $< $(or $(SWEEPS),20) $(KINDS) || [ $$? = 77 ]
+check-schedulers: $(B)/dualrail ## dualrail sweep under Debian's Open MPI and Slurm, in a Debian of their own (debootstrap), as root
+	$(Q)scripts/schedulers.sh $(B) || [ $$? = 77 ]
+image: ## the container image on a bare Debian, by debootstrap and buildah, and its demo, as root
+	$(Q)mkdir -p $(B) && scripts/image.sh $(B) || [ $$? = 77 ]
+.PHONY: exonerate check-schedulers image
 plugin-cycles: ## open and close CYCLES=10000 comms of the NCCL plugin over loopback, then a sixth as many communicators: nothing is left
 	$(Q)$(MAKE) --no-print-directory all tests
 	$(Q)CYCLES=$(or $(CYCLES),10000) LIMIT=3600 NCCL_SOCKET_IFNAME=lo $(B)/tests/plugin/contract_main --times \
@@ -266,12 +276,14 @@ bench-lab: all ## dualrail beside perftest in the lab, and campaigns of faults: 
 	$(Q)scripts/setup.sh build lab || :
 	$(Q)scripts/lab/bench.sh $(B)
 	$(Q)MODES='fast conservative' scripts/lab/failover.sh $(B)
-check-gpu: all tests ## what needs an NVIDIA GPU or CUDA's tools: PARTS="code device sanitizer e2e matrix campaign ratio nccl left"
+check-gpu: all tests ## what needs an NVIDIA GPU or CUDA's tools: PARTS="code device sanitizer e2e matrix campaign ratio unpack nccl left"
 	$(Q)PARTS='$(PARTS)' scripts/gpu/check.sh $(B)
 .PHONY: check-lab bench-lab check-gpu
 FUZZ_B ?= build/libfuzzer
 bench: all ## measure beside the peers (iperf3, qperf, ucx_perftest)
 	$(Q)scripts/setup.sh build bench
+	$(Q)$(MAKE) --no-print-directory $(B)/tests/handshake/handshake_main
+	$(Q)$(MAKE) --no-print-directory B=build/plain HARDEN=no build/plain/dualrail
 	$(Q)scripts/bench/run.sh $(B)
 setup: ## install (root) or name what build, tests, lint and benchmarks need
 	$(Q)scripts/setup.sh build test lint fuzz cover bench lab
@@ -301,7 +313,10 @@ check-schemas: $(B)/dualrail ## docs/schema is what the program generates
 	  { echo "docs/schema/$$n.json is not what the program writes; run 'make schemas'"; exit 1; }; done
 .PHONY: schemas check-schemas
 
-man: $(B)/dualrail.1 ## the man page
+man: $(B)/dualrail.1 $(B)/man3/libdualrail.3 ## the manual pages, of the program and of the library
+$(B)/man3/libdualrail.3: $(HEADERS) scripts/man3.awk VERSION
+	$(call SAY,MAN,$(@D))
+	$(Q)rm -rf $(@D) && mkdir -p $(@D) && awk -v dir=$(@D) -v version=$(VERSION) -f scripts/man3.awk $(HEADERS)
 $(B)/dualrail.1: $(B)/dualrail
 	$(call SAY,MAN,$@)
 	$(Q)$< --man > $@.tmp && mv $@.tmp $@
@@ -311,9 +326,9 @@ $(COMPLETIONS): $(B)/dualrail
 	$(Q)$< completion $(patsubst .%,%,$(suffix $@)) > $@.tmp && mv $@.tmp $@
 $(B)/dualrail.pc: VERSION Makefile
 	$(Q)mkdir -p $(@D); printf '%s\n' 'Name: dualrail' 'Version: $(VERSION)' \
-	  'Description: Dual-path channels over two rails, with failover and failback (API not stable yet)' \
+	  'Description: Blocks of memory between two processes over two or more NICs, with failover and failback' \
 	  'Requires.private: $(PKGS)' 'Libs: -L$(LIBDIR) -ldualrail' 'Libs.private: -lm -ldl -pthread' \
-	  'Cflags: -I$(INCDIR)/dualrail' > $@
+	  'Cflags: -I$(INCDIR)' > $@
 
 $(B)/dualrail-server.service: scripts/systemd/dualrail-server.service Makefile
 	$(Q)mkdir -p $(@D) && sed 's|@BINDIR@|$(BINDIR)|' $< > $@
@@ -328,24 +343,27 @@ install: all man $(COMPLETIONS) $(B)/dualrail.pc $(B)/dualrail-server.service ##
 	for l in $(NCCL_LINKS); do ln -sf $(notdir $(PLUGIN)) $(DESTDIR)$(NCCLDIR)/$$l || exit 1; done
 	install -D -m 644 $(B)/dualrail.pc $(DESTDIR)$(LIBDIR)/pkgconfig/dualrail.pc
 	install -D -m 644 $(B)/dualrail.1 $(DESTDIR)$(MANDIR)/man1/dualrail.1
+	for f in $(B)/man3/*.3; do install -D -m 644 $$f $(DESTDIR)$(MANDIR)/man3/$${f##*/} || exit 1; done
 	install -D -m 644 $(B)/dualrail.bash $(DESTDIR)$(BASHDIR)/dualrail
 	install -D -m 644 $(B)/dualrail.zsh $(DESTDIR)$(ZSHDIR)/_dualrail
 	install -D -m 644 $(B)/dualrail.fish $(DESTDIR)$(FISHDIR)/dualrail.fish
 	install -D -m 644 $(B)/dualrail-server.service $(DESTDIR)$(UNITDIR)/dualrail-server.service
 	for f in docs/schema/*.json; do install -D -m 644 $$f $(DESTDIR)$(PREFIX)/share/dualrail/schema/$${f##*/} || exit 1; done
 	for f in dashboard.json alerts.yaml; do install -D -m 644 scripts/metrics/$$f $(DESTDIR)$(PREFIX)/share/dualrail/metrics/$$f || exit 1; done
-	for h in $(HEADERS); do install -D -m 644 $$h $(DESTDIR)$(INCDIR)/dualrail/$$h || exit 1; done
-	for f in $(DOCS); do install -D -m 644 $$f $(DESTDIR)$(DOCDIR)/$$f || exit 1; done
+	for h in $(HEADERS); do install -D -m 644 $$h $(DESTDIR)$(INCDIR)/$${h##*/} || exit 1; done
+	for f in $(DOCS); do install -D -m $$(test -x $$f && echo 755 || echo 644) $$f $(DESTDIR)$(DOCDIR)/$$f || exit 1; done
 	install -m 644 $(NOTICES) $(DESTDIR)$(DOCDIR)
 uninstall: ## undo install
 	rm -f $(DESTDIR)$(BINDIR)/dualrail $(DESTDIR)$(LIBDIR)/libdualrail.so* \
 	  $(DESTDIR)$(LIBDIR)/libdualrail.a $(addprefix $(DESTDIR)$(NCCLDIR)/,$(notdir $(PLUGIN)) $(NCCL_LINKS)) \
-	  $(DESTDIR)$(LIBDIR)/pkgconfig/dualrail.pc $(DESTDIR)$(MANDIR)/man1/dualrail.1 \
+	  $(DESTDIR)$(LIBDIR)/pkgconfig/dualrail.pc $(DESTDIR)$(MANDIR)/man1/dualrail.1 $(addprefix $(DESTDIR)$(MANDIR)/man3/,libdualrail.3 dualrail_*.3) \
 	  $(DESTDIR)$(BASHDIR)/dualrail $(DESTDIR)$(ZSHDIR)/_dualrail $(DESTDIR)$(FISHDIR)/dualrail.fish \
 	  $(DESTDIR)$(UNITDIR)/dualrail-server.service
-	rm -rf $(DESTDIR)$(INCDIR)/dualrail $(addprefix $(DESTDIR)$(PREFIX)/share/dualrail/,schema metrics)
+	rm -f $(addprefix $(DESTDIR)$(INCDIR)/,$(notdir $(HEADERS)))
+	rm -rf $(addprefix $(DESTDIR)$(PREFIX)/share/dualrail/,schema metrics)
 	rm -f $(addprefix $(DESTDIR)$(DOCDIR)/,$(DOCS) $(notdir $(NOTICES)))
-	for d in /docs/images /docs/schema /docs ''; do rmdir "$(DESTDIR)$(DOCDIR)$$d" 2>/dev/null || :; done
+	(cd $(DESTDIR)$(DOCDIR) && rmdir -p --ignore-fail-on-non-empty $(sort $(dir $(DOCS)))) 2>/dev/null || :
+	rmdir $(DESTDIR)$(DOCDIR) 2>/dev/null || :
 
 # Linked again, with RPATH (not RUNPATH, which does not reach the libraries' own dependencies).
 $(B)/bundle/dualrail: $(B)/orchestrator/main.o $(ARCHIVES)
@@ -354,7 +372,7 @@ $(B)/bundle/dualrail: $(B)/orchestrator/main.o $(ARCHIVES)
 	  -o $@ $^ $(LIBS)
 $(B)/bundle/libnccl-net-ha.so: $(PLUG_OBJS) $(B)/libdualrail.a plugin/libnccl-net-ha.map
 	$(call SAY,LD,$@)
-	$(Q)mkdir -p $(@D) && $(CC) $(SOLDX) $(NODELETE) -Wl,--version-script=plugin/libnccl-net-ha.map \
+	$(Q)mkdir -p $(@D) && $(CC) $(SOLDX) $(PLUG_LD) -Wl,--version-script=plugin/libnccl-net-ha.map \
 	  -Wl,--disable-new-dtags,-rpath,'$$ORIGIN/..' $(LDFLAGS) -o $@ $(PLUG_OBJS) $(B)/libdualrail.a $(LIBS)
 bundle: $(B)/bundle/dualrail $(B)/bundle/libnccl-net-ha.so man $(COMPLETIONS) ## dist/dualrail-VERSION-ARCH.tar.gz: unpack anywhere and run
 	$(Q)NCCL_LINKS='$(NCCL_LINKS)' scripts/bundle.sh $(B) $(VERSION)

@@ -55,6 +55,14 @@ static const char *command_name(const struct dr_opts *o, unsigned command)
 	return o->spec.program;
 }
 
+/* word: the argument as typed, "--foo=bar". */
+static int not_for(const struct dr_opts *o, unsigned command, const char *word, struct dr_err *e)
+{
+	return dr_err_set(e, -EINVAL, "option \"%.*s\" is not for \"%s\"; see %s %s --help",
+		(int)strcspn(word, "="), word, command_name(o, command), o->spec.program,
+		command_name(o, command));
+}
+
 /* word: the argument as typed, "--foo=bar" or "-abc". */
 static int unknown_long(
 	const struct dr_opts *o, unsigned command, const char *word, struct dr_err *e)
@@ -73,10 +81,8 @@ static int unknown_long(
 	}
 	if (several[0])
 		return dr_err_set(e, -EINVAL, "option \"--%s\" is ambiguous: %s", name, several);
-	long i = dr_opts_find(o, name, strlen(name));
-	if (i >= 0)
-		return dr_err_set(e, -EINVAL, "option \"--%s\" is not for \"%s\"; see %s %s --help",
-			name, command_name(o, command), o->spec.program, command_name(o, command));
+	if (dr_opts_find(o, name, strlen(name)) >= 0)
+		return not_for(o, command, word, e);
 	const char *hint = dr_opts_nearest(o, command, name);
 	return dr_err_set(e, -EINVAL, "unknown option \"--%s\"%s%s%s see %s --help", name,
 		hint ? "; did you mean \"--" : ";", hint ? hint : "", hint ? "\"?" : "",
@@ -145,6 +151,20 @@ static long row_of(const struct dr_opts *o, unsigned command, int c)
 	return -1;
 }
 
+/* The word of the long option that getopt has just returned. An argument of its own is behind it. */
+static const char *long_word(const struct dr_opts *o)
+{
+	return o->argv[optarg == o->argv[optind - 1] ? optind - 2 : optind - 1];
+}
+
+/* getopt took the word for an abbreviation, but it is the whole name of an option of other commands. */
+static bool is_other_name(const struct dr_opts *o, const struct dr_opt *row, const char *word)
+{
+	size_t len = strcspn(word + 2, "=");
+
+	return len != strlen(row->name) && dr_opts_find(o, word + 2, len) >= 0;
+}
+
 static int parse_options(struct dr_opts *o, unsigned command, int argc,
 	const struct getopt_tables *t, struct dr_err *e)
 {
@@ -168,6 +188,11 @@ static int parse_options(struct dr_opts *o, unsigned command, int argc,
 		}
 		long i = row_of(o, command, c);
 		const struct dr_opt *row = o->value[i].row;
+		if (c >= ROW_BASE && is_other_name(o, row, long_word(o))) {
+			now = not_for(o, command, long_word(o), first);
+			rc = rc ? rc : now;
+			continue;
+		}
 		if (c >= ROW_BASE)
 			snprintf(label, sizeof(label), "--%s", row->name);
 		else

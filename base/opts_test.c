@@ -336,6 +336,49 @@ static void abbreviations_must_be_unambiguous(void **state)
 	wrong(f, CLIENT, "--m=x", -EINVAL, "option \"--m\" is ambiguous: --memory, --map");
 }
 
+/* The name of an option of another command is not an abbreviation. */
+static void names_of_other_commands_are_no_abbreviations(void **state)
+{
+	static const struct dr_opt rows[] = {
+		{ .name = "trace",
+			.kind = DR_OPT_STRING,
+			.arg = "FILE",
+			.help = "A.",
+			.commands = SERVER,
+			AT(map) },
+		{ .name = "trace-file",
+			.kind = DR_OPT_STRING,
+			.arg = "FILE",
+			.help = "B.",
+			.commands = ALL,
+			AT(json) },
+	};
+	static const struct dr_opt_command two[] = {
+		{ "server", SERVER, "", "Serve.", NULL, NULL },
+		{ "client", CLIENT, "", "Run.", NULL, NULL },
+		{ .name = NULL },
+	};
+	static const struct dr_opt_group group = { "Traces", rows, DR_ARRAY_LEN(rows) };
+	static const struct dr_opt_group *const both[] = { &group, NULL };
+	static const struct dr_opts_spec own = {
+		.program = "drtest", .groups = both, .commands = two
+	};
+	static const char other[] =
+		"option \"--trace\" is not for \"client\"; see drtest client --help";
+	struct fixture f = { .n = 0 };
+
+	(void)state;
+	assert_int_equal(dr_opts_create(&f.o, &own, &f.v), 0);
+	wrong(&f, CLIENT, "--trace=x", -EINVAL, other);
+	wrong(&f, CLIENT, "--trace x", -EINVAL, other);
+	wrong(&f, CLIENT, "node --trace x tail", -EINVAL, other);
+	assert_int_equal(parse(&f, CLIENT, "node --trac x --trace-file --trace"), 0);
+	assert_string_equal(f.v.json, "--trace");
+	assert_int_equal(parse(&f, SERVER, "--trace y"), 0);
+	assert_string_equal(f.v.map, "y");
+	dr_opts_destroy(f.o);
+}
+
 static void the_stronger_source_wins_in_any_order(void **state)
 {
 	struct fixture *f = *state;
@@ -640,6 +683,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(
 			errors_name_the_option_the_value_and_the_way_out, setup, teardown),
 		cmocka_unit_test_setup_teardown(abbreviations_must_be_unambiguous, setup, teardown),
+		cmocka_unit_test(names_of_other_commands_are_no_abbreviations),
 		cmocka_unit_test_setup_teardown(
 			the_stronger_source_wins_in_any_order, setup, teardown),
 		cmocka_unit_test_setup_teardown(

@@ -3,6 +3,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "bootstrap/conv.h"
 
 #include <errno.h>
 #include <netinet/in.h>
@@ -11,7 +12,8 @@
 #include <unistd.h>
 
 enum { WARN_BURST = 10, ACCEPTS_MAX = 64 };
-static const int64_t PAUSE_NS = 100 * DR_NS_PER_MS, WARN_NS = 10 * DR_NS_PER_S;
+static const int64_t PAUSE_NS = 100 * DR_NS_PER_MS, WARN_NS = 10 * DR_NS_PER_S,
+		     REJECT_PAUSE_NS = 10 * DR_NS_PER_MS;
 
 struct dr_listener {
 	struct dr_pollable po;
@@ -19,10 +21,22 @@ struct dr_listener {
 	struct dr_addr addr;
 };
 
+static double refill(struct dr_acceptor *a, int64_t now_ns)
+{
+	struct dr_reject_limit *r = &a->rejects;
+	double since_s = r->at_ns ? (double)(now_ns - r->at_ns) / 1e9 : 1;
+	r->tokens = DR_MIN(
+		r->tokens + since_s * DR_ACCEPTOR_REJECTS_PER_S, (double)DR_ACCEPTOR_REJECTS);
+	r->at_ns = now_ns;
+	return r->tokens;
+}
+
 static void warn_rejected(
 	struct dr_acceptor *a, const char *peer, uint16_t port, const char *text, int64_t now_ns)
 {
 	struct dr_warn_limit *w = &a->warn;
+	refill(a, now_ns);
+	a->rejects.tokens -= 1;
 	double since_s = w->at_ns ? (double)(now_ns - w->at_ns) / 1e9 : WARN_BURST;
 	w->tokens = DR_MIN(w->tokens + since_s, (double)WARN_BURST);
 	w->at_ns = now_ns;
@@ -129,7 +143,39 @@ static bool allowed(struct dr_acceptor *a, const struct dr_listener *d, const st
 	return false;
 }
 
+/* False: closed. Bytes that arrived with the connection, as those of a flood do, cost no conversation. */
+static bool speaks(struct dr_acceptor *a, const struct dr_listener *d, int fd,
+	const struct dr_addr *from, int64_t now_ns)
+{
+	char peer[DR_ADDR_TEXT], text[96];
+	uint8_t first[DR_CONV_MAGIC_BYTES];
+	ssize_t n = recv(fd, first, sizeof(first), MSG_PEEK | MSG_DONTWAIT);
+	if (n <= 0 || dr_conv_begins(first, (size_t)n, text, sizeof(text)))
+		return true;
+	dr_addr_format(from, peer, sizeof(peer));
+	warn_rejected(a, peer, dr_addr_port(&d->addr), text, now_ns);
+	return false;
+}
+
 /* ---- listening sockets -------------------------------------------------------------------- */
+
+static void set_queues(struct dr_acceptor *a, bool flooded)
+{
+	if (flooded == a->rejects.flooded)
+		return;
+	a->rejects.flooded = flooded;
+	for (unsigned i = 0; i < a->n; i++)
+		(void)listen(a->listeners[i]->po.fd, flooded ? DR_ACCEPTOR_FLOODED : SOMAXCONN);
+}
+
+/* 0: accept; else until then too many were rejected. */
+static int64_t rejects_until(struct dr_acceptor *a, int64_t now_ns)
+{
+	double tokens = refill(a, now_ns);
+	if (tokens < 1 || tokens >= DR_ACCEPTOR_REJECTS)
+		set_queues(a, tokens < 1);
+	return tokens < 1 ? now_ns + REJECT_PAUSE_NS : 0;
+}
 
 /* DR_NEVER: accept again. */
 static void pause_until(struct dr_acceptor *a, int64_t until_ns)
@@ -163,6 +209,7 @@ static void listener_ready(struct dr_pollable *po, uint32_t revents, int64_t now
 	(void)revents;
 	for (int i = 0; i < ACCEPTS_MAX; i++) {
 		int64_t full = a->ops->full_until ? a->ops->full_until(a, now_ns) : 0;
+		full = full ? full : rejects_until(a, now_ns);
 		if (full) {
 			pause_until(a, full);
 			return;
@@ -175,7 +222,7 @@ static void listener_ready(struct dr_pollable *po, uint32_t revents, int64_t now
 				return;
 			continue;
 		}
-		if (!allowed(a, d, &from, now_ns)) {
+		if (!allowed(a, d, &from, now_ns) || !speaks(a, d, fd, &from, now_ns)) {
 			close(fd);
 			continue;
 		}

@@ -14,8 +14,19 @@
  *  2. While few descriptors are free (dr_files_scarce), there are at most DR_ACCEPTOR_SCARCE_MAX.
  *  3. When descriptors or memory run out, a pending connection is closed, or accepting pauses: epoll would report the
  *     socket again at once.
+ *  4. A connection whose first bytes are there already and are none of this protocol's is closed at once.
+ *  5. After DR_ACCEPTOR_REJECTS rejected connections in a row, as many as DR_ACCEPTOR_REJECTS_PER_S are rejected in a second:
+ *     accepting pauses. Until the flood is over the kernel's queue is one of DR_ACCEPTOR_FLOODED, and it drops requests that
+ *     do not fit. So a flood takes little of a processor, and another connection that is in the queue waits for half a second.
  */
-enum { DR_ACCEPTOR_PENDING_MAX = 128, DR_ACCEPTOR_SOURCE_MAX = 64, DR_ACCEPTOR_SCARCE_MAX = 4 };
+enum {
+	DR_ACCEPTOR_PENDING_MAX = 128,
+	DR_ACCEPTOR_SOURCE_MAX = 64,
+	DR_ACCEPTOR_SCARCE_MAX = 4,
+	DR_ACCEPTOR_REJECTS = 256,
+	DR_ACCEPTOR_REJECTS_PER_S = 500,
+	DR_ACCEPTOR_FLOODED = 256,
+};
 struct dr_acceptor;
 struct dr_acceptor_ops {
 	/* Take over the socket, or close it. There is room for it. */
@@ -25,6 +36,13 @@ struct dr_acceptor_ops {
 	/* Is there room for another connection? 0: yes; else the time until which accepting pauses, and new
 	 * connections wait in the kernel. NULL: always. */
 	int64_t (*full_until)(struct dr_acceptor *a, int64_t now_ns);
+};
+
+/* Token bucket of rejected connections; below 1: accepting pauses. */
+struct dr_reject_limit {
+	int64_t at_ns;
+	double tokens;
+	bool flooded; /* the kernel's queues are short */
 };
 
 /* Token bucket: 10 lines at once, then one per second; suppressed ones are counted. */
@@ -46,6 +64,7 @@ struct dr_acceptor {
 	unsigned n;
 	int64_t paused_until_ns, warn_at_ns;
 	struct dr_warn_limit warn;
+	struct dr_reject_limit rejects;
 	uint64_t refused; /* from elsewhere than `allow` */
 };
 

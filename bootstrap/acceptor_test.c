@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/clock.h"
 #include "base/log.h"
-#include "bootstrap/bootstrap.h"
+#include "bootstrap/acceptor.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -141,16 +141,17 @@ static int open_files(void)
 
 enum { HOST = 0x7f000001, SOURCE_MAX = 64 };
 
-/* What sends no hello is told so, and its connection closes once it has read that. These never do. */
+/* What begins like a hello and is none is told so, and its connection closes once it has read that. These never do. */
 static void closing_connections_count(void **state)
 {
 	enum { N = 200 };
+	static const char text[] = "DUALRAIL / HTTP/1.1\r\n\r\n";
 	int fd[N], before = open_files();
 
 	(void)state;
 	for (int i = 0; i < N; i++) {
 		fd[i] = raw_open(HOST);
-		assert_int_equal(send(fd[i], "GET / HTTP/1.1\r\n\r\n", 18, MSG_NOSIGNAL), 18);
+		assert_int_equal(send(fd[i], text, sizeof(text), MSG_NOSIGNAL), sizeof(text));
 		until(raw_closed(fd[i]));
 		assert_true(open_files() - before <= i + 1 + SOURCE_MAX);
 	}
@@ -233,6 +234,95 @@ static void other_networks_are_refused(void **state)
 }
 
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+/* ---- a flood ---- */
+
+enum { FLOOD = 700 };
+static struct dr_acceptor flooded;
+static struct dr_link *no_links;
+static unsigned taken;
+
+static void take(struct dr_acceptor *a, int fd, const struct dr_addr *from, int64_t now_ns)
+{
+	(void)a, (void)from, (void)now_ns;
+	taken++;
+	close(fd);
+}
+
+static bool is_pending(const struct dr_link *l)
+{
+	(void)l;
+	return false;
+}
+
+/* Connected, and says this. */
+static int speaker(const struct dr_addr *to, const char *text)
+{
+	int fd = socket(AF_INET, SOCK_STREAM, 0);
+
+	assert_int_equal(connect(fd, (const struct sockaddr *)&to->ss, to->len), 0);
+	assert_true(send(fd, text, strlen(text), MSG_NOSIGNAL) > 0);
+	return fd;
+}
+
+static void flood_turn(void)
+{
+	(void)dr_poller_wait(w.poller, DR_NS_PER_MS);
+	dr_acceptor_tick(&flooded, dr_now_ns());
+}
+
+static bool is_over(int fd)
+{
+	char byte;
+
+	return recv(fd, &byte, 1, MSG_DONTWAIT) == 0 || errno != EAGAIN;
+}
+
+static unsigned count_over(const int *fd)
+{
+	unsigned n = 0;
+
+	for (unsigned i = 0; i < FLOOD; i++)
+		n += is_over(fd[i]);
+	return n;
+}
+
+static void garbage_is_rejected_at_a_bounded_rate(void **state)
+{
+	static const struct dr_acceptor_ops ops = { .accepted = take, .pending = is_pending };
+	struct dr_addr at = { .len = sizeof(struct sockaddr_in) };
+	int fd[FLOOD], own, listener;
+
+	(void)state;
+	((struct sockaddr_in *)&at.ss)->sin_family = AF_INET;
+	((struct sockaddr_in *)&at.ss)->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	dr_acceptor_init(&flooded, &ops, w.poller, &no_links, "test");
+	assert_int_equal(dr_acceptor_listen(&flooded, &at, NULL), 0);
+	int64_t begin = dr_now_ns();
+	for (unsigned i = 0; i < FLOOD; i++)
+		fd[i] = speaker(&at, "GET / HTTP/1.0\r\n\r\n");
+	own = speaker(&at, "DUALRAIL");
+	while (count_over(fd) < FLOOD) {
+		flood_turn();
+		unsigned n = count_over(fd);
+		/* Counted after the clock is read: never more than the bucket gave. */
+		double s = (double)(dr_now_ns() - begin) / 1e9;
+		assert_true(n <= DR_ACCEPTOR_REJECTS + s * DR_ACCEPTOR_REJECTS_PER_S + 1);
+	}
+	assert_true(flooded.rejects.flooded);
+	until((flood_turn(), taken == 1));
+	until((flood_turn(), dr_acceptor_deadline(&flooded) == DR_NEVER));
+	/* The next one after the flood finds the long queue again. */
+	listener = speaker(&at, "DUAL");
+	flooded.rejects.at_ns -= DR_NS_PER_S;
+	until((flood_turn(), taken == 2));
+	assert_false(flooded.rejects.flooded);
+	close(listener);
+	close(own);
+	for (unsigned i = 0; i < FLOOD; i++)
+		close(fd[i]);
+	dr_acceptor_fini(&flooded);
+}
+
 int main(void)
 {
 	static char networks[] = "10.0.0.0/8,127.0.0.2";
@@ -241,6 +331,7 @@ int main(void)
 		TEST(a_source_loses_its_oldest),
 		TEST(a_flood_closes_its_own),
 		TEST(few_descriptors_are_for_data),
+		TEST(garbage_is_rejected_at_a_bounded_rate),
 		cmocka_unit_test_prestate_setup_teardown(
 			other_networks_are_refused, setup, teardown, networks),
 	};

@@ -39,7 +39,7 @@
 enum {
 	DR_BOOT_PORT_BASE = 20000,
 	DR_BOOT_GPUS_MAX = 64,
-	DR_BOOT_HANDLE_MAX = 144,
+	DR_BOOT_HANDLE_MAX = 128,
 	DR_BOOT_HANDLES_MAX = 4096, /* per GPU and direction */
 	DR_BOOT_MESSAGE_BYTES_MAX = 1 << 20,
 	DR_BOOT_KEY_BYTES = 32,
@@ -106,6 +106,7 @@ struct dr_boot_timing {
 	int64_t silent_ns;    /* nothing acknowledged by the peer's kernel; READY: nothing heard of
 				 its process; for: 2 s */
 	int64_t resume_ns;    /* READY; after a loss the session is kept for: 30 s */
+	int64_t last_ns;      /* the same after dr_boot_server_last: 5 s, at most resume_ns */
 	int64_t retry_min_ns; /* client's back-off: 50 ms .. 500 ms */
 	int64_t retry_max_ns;
 	int64_t fallback_ns; /* first port refused for this long -> port_base too: 2 s */
@@ -244,6 +245,9 @@ int dr_boot_server_handles(struct dr_boot_server *s, unsigned k,
 /* End the session at once, without waiting for anything; on_closed(DR_BOOT_LOCAL) at the next
  * tick. For a peer that is known to be dead. */
 void dr_boot_server_drop(struct dr_boot_server *s);
+/* The run is over, and this end has queued its last message: what is missing is the client's confirmation. A session that
+ * has lost its connection, or loses it from now on, is kept for last_ns only. */
+void dr_boot_server_last(struct dr_boot_server *s);
 /* The same object for the whole life of s; functions return "nothing yet" while no session is. */
 struct dr_control *dr_boot_server_control(struct dr_boot_server *s);
 

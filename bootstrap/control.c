@@ -70,6 +70,8 @@ void dr_boot_timing_complete(struct dr_boot_timing *t)
 	or_default(&t->ping_ns, 250 * DR_NS_PER_MS);
 	or_default(&t->silent_ns, 2 * DR_NS_PER_S);
 	or_default(&t->resume_ns, 30 * DR_NS_PER_S);
+	or_default(&t->last_ns, 5 * DR_NS_PER_S);
+	t->last_ns = DR_MIN(t->last_ns, t->resume_ns);
 	or_default(&t->retry_min_ns, 50 * DR_NS_PER_MS);
 	or_default(&t->retry_max_ns, 500 * DR_NS_PER_MS);
 	or_default(&t->fallback_ns, 2 * DR_NS_PER_S);

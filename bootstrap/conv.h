@@ -31,6 +31,7 @@
  * stops half-way has message_ns without progress, and output that the peer does not take stage_ns.
  */
 enum {
+	DR_CONV_MAGIC_BYTES = 8,
 	DR_CONV_NONCE_BYTES = 32,
 	DR_CONV_SESSION_BYTES = 16,
 	DR_CONV_TOKEN_BYTES = 16,
@@ -50,7 +51,7 @@ enum {
 };
 
 enum dr_conv_role { DR_CONV_CLIENT, DR_CONV_SERVER };
-/* COMM: the rendezvous of one comm of the plugin, see plugin/rdv.h; last seq is the comm's number. */
+/* COMM: the rendezvous of one comm (plugin, library), see bootstrap/rdv.h; last seq is the comm's number. */
 enum dr_conv_purpose { DR_CONV_NEW = 1, DR_CONV_GPU, DR_CONV_RESUME, DR_CONV_COMM };
 enum dr_conv_state {
 	DR_CONV_HELLO,
@@ -188,6 +189,8 @@ int dr_conv_send(
 int dr_conv_send_json(struct dr_conv *c, enum dr_frame_type type, uint64_t seq, const json_t *json);
 
 const char *dr_frame_name(unsigned type);
+/* Can a conversation begin with these first bytes? False: text says what they are. */
+bool dr_conv_begins(const void *data, size_t n, char *text, size_t cap);
 /* Parse a JSON object with bounded depth, no duplicate names. Texts are clean (base/text.h) and cut to DR_CONV_TEXT_MAX bytes,
  * names are clean. NULL and a text in e. */
 json_t *dr_conv_json_parse(const void *data, size_t len, struct dr_err *e);

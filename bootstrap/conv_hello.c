@@ -13,7 +13,15 @@
  * recognised and named in the error.
  */
 
-const uint8_t dr_conv_magic[8] = { 'D', 'U', 'A', 'L', 'R', 'A', 'I', 'L' };
+const uint8_t dr_conv_magic[DR_CONV_MAGIC_BYTES] = { 'D', 'U', 'A', 'L', 'R', 'A', 'I', 'L' };
+
+bool dr_conv_begins(const void *data, size_t n, char *text, size_t cap)
+{
+	if (memcmp(data, dr_conv_magic, DR_MIN(n, sizeof(dr_conv_magic))) == 0)
+		return true;
+	dr_conv_describe_bytes(data, n, text, cap);
+	return false;
+}
 
 void dr_conv_describe_bytes(const uint8_t *b, size_t n, char *text, size_t cap)
 {

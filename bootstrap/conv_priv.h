@@ -6,7 +6,7 @@
 
 /* Shared by conv.c (bytes to frames and back) and conv_hello.c (hello and handshake). */
 enum { DR_CONV_PREFIX_BYTES = 12, DR_CONV_HELLO_REST_MIN = 1 + 60, DR_CONV_OTHER_REST_MAX = 512 };
-extern const uint8_t dr_conv_magic[8];
+extern const uint8_t dr_conv_magic[DR_CONV_MAGIC_BYTES];
 
 /* conv.c: n bytes more of output, or -ENOBUFS, -ENOMEM. */
 int dr_conv_out_reserve(struct dr_conv *c, size_t n) DR_MUST_CHECK;

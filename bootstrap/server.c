@@ -104,7 +104,9 @@ static void await(struct dr_boot_end *e, enum dr_boot_cause cause, const char *t
 	snprintf(ss->lost_text, sizeof(ss->lost_text), "%s", text);
 	ss->lost_ns = now_ns;
 	/* A client that has not said READY may not have all handles yet, and then it does not come back. */
-	ss->resume_until_ns = now_ns + (ss->ready ? e->timing.resume_ns : e->timing.silent_ns);
+	ss->resume_until_ns = now_ns + (ss->last	   ? e->timing.last_ns
+					       : ss->ready ? e->timing.resume_ns
+							   : e->timing.silent_ns);
 }
 
 /* ---- a silent client gives way ------------------------------------------------------------ */
@@ -209,6 +211,17 @@ void dr_boot_server_drop(struct dr_boot_server *s)
 		return;
 	snprintf(ss->end_text, sizeof(ss->end_text), "session ended by this end");
 	ss->end_asked = true;
+}
+
+void dr_boot_server_last(struct dr_boot_server *s)
+{
+	struct dr_server_session *ss = &s->session;
+	if (!ss->open || ss->last)
+		return;
+	ss->last = true;
+	if (s->e.control.state == DR_BOOT_LOST)
+		ss->resume_until_ns =
+			DR_MIN(ss->resume_until_ns, dr_now_ns() + s->e.timing.last_ns);
 }
 
 /* ---- events ------------------------------------------------------------------------------- */

@@ -23,6 +23,7 @@ enum dr_server_role {
 /* What a session has beside struct dr_boot_end. */
 struct dr_server_session {
 	bool open, ready;
+	bool last; /* the run is over: only the client's confirmation is missing */
 	unsigned gpus[DR_BOOT_GPUS_MAX], n_gpus; /* the client's */
 	int64_t opened_ns, lost_ns, resume_until_ns;
 	bool end_asked; /* the application ended it: on_closed(LOCAL) at the next tick */

@@ -441,17 +441,6 @@ int dr_channel_poll(struct dr_channel *ch, int64_t now)
 	return n;
 }
 
-int dr_channel_try_drive(struct dr_channel *ch)
-{
-	return atomic_flag_test_and_set_explicit(&ch->driven, memory_order_acquire) ? -EBUSY : 0;
-}
-
-void dr_channel_unlock(struct dr_channel *ch)
-{
-	/* Release: the next driver's acquire in dr_channel_try_drive sees what this driver wrote. */
-	atomic_flag_clear_explicit(&ch->driven, memory_order_release);
-}
-
 void dr_channel_sink_init(struct dr_channel *ch)
 {
 	for (unsigned i = 0; i < DR_PATHS; i++) {

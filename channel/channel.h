@@ -8,15 +8,13 @@
  * One end of a dual-path channel: one-way, ordered messages, each of 1..DR_PARTS_MAX parts, that
  * survive the loss of either path. docs/PROTOCOL.md states frames, states and invariants.
  *
- * This header and the others that `make install` installs are the public interface of libdualrail. It
- * may change with every version: no stable API or ABI is promised yet. tests/install/use.c is an
- * example.
+ * Programs outside of this tree use library/dualrail.h instead.
  *
  * Time is an argument (monotonic ns). Nothing here blocks, unless a comment says so, or makes a system
  * call of its own, so the simulator runs the same code over simulated paths.
  *
  * Threads: a channel has one driver at a time, a thread that calls its functions. Where several
- * threads may drive, dr_channel_try_drive takes that right; the others get -EBUSY and do not wait.
+ * threads may drive (the plugin, the library), their owner has a lock for all channels of a manager.
  *
  * Errors are -errno. A channel has at most one final error, which every later call returns. After it, a
  * buffer of a message that is not done may still be read or written, until dr_channel_mem_dereg or
@@ -72,9 +70,10 @@ struct dr_channel_stats {
 	uint64_t path_wire[DR_PATHS]; /* bytes with frame headers, both directions */
 	uint64_t path_fill[DR_PATHS]; /* filler of probes, sent or received */
 	uint64_t replayed_messages, replayed_bytes;
-	uint64_t duplicates_dropped; /* receiver: parts that had been received before */
-	uint64_t stale_dropped;	     /* completions of an old epoch or generation, ignored */
-	uint32_t switches, failbacks, heals; /* failbacks: all planned switches */
+	uint64_t duplicates_dropped;  /* receiver: parts that had been received before */
+	uint64_t stale_dropped;	      /* completions of an old epoch or generation, ignored */
+	uint32_t switches, failbacks; /* failbacks: all planned switches */
+	uint32_t heals;		      /* connections of paths that had been up before */
 	uint32_t epoch;
 	unsigned active; /* path index; DR_PATHS: none */
 	bool path_up[DR_PATHS];
@@ -83,6 +82,7 @@ struct dr_channel_stats {
 	uint64_t acked_seq, next_seq;	     /* sender: oldest unacknowledged, next to be posted;
 					   receiver: next to be delivered, next to be posted */
 	uint64_t syscalls, retransmits;
+	bool closed; /* it has ended without an error: the peer, or this end, closed it */
 };
 
 /* Callbacks to the owner; each may be NULL. They run on the driver's thread, inside a function below,
@@ -158,10 +158,6 @@ int dr_channel_mem_reg(struct dr_channel *ch, const struct dr_memory *m, struct 
  * says what failed): the NIC may access the memory until the process ends. mem is cleared in either case. */
 int dr_channel_mem_dereg(
 	struct dr_channel *ch, struct dr_mem *mem, int64_t now_ns, struct dr_err *e) DR_MUST_CHECK;
-
-/* 0 or -EBUSY. Pairs with dr_channel_unlock. */
-int dr_channel_try_drive(struct dr_channel *ch) DR_MUST_CHECK;
-void dr_channel_unlock(struct dr_channel *ch);
 
 /*
  * Posts one message of n parts (1..DR_PARTS_MAX, else -EINVAL); *seq counts from 0 in each channel.

@@ -116,7 +116,6 @@ int dr_channel_create(const struct dr_channel_params *p, struct dr_channel **out
 		return dr_err_set(e, -ENOMEM, "channel %u: out of memory", p->id);
 	ch->prm = *p;
 	ch->started_ns = DR_NEVER;
-	atomic_flag_clear(&ch->driven);
 	ch->probe_gap_ns = p->rail[0]->ops->caps & DR_CAP_RESET ? DR_CHANNEL_KEEPALIVE_NS
 								: DR_CHANNEL_PROBE_NS;
 	dr_channel_sink_init(ch);
@@ -671,6 +670,7 @@ void dr_channel_stats(struct dr_channel *ch, struct dr_channel_stats *out)
 		.last_progress_ns = f->last_ns,
 		.acked_seq = ch->prm.sender ? f->acked : f->head,
 		.next_seq = f->tail,
+		.closed = f->state == DR_FO_DEAD && f->err == -ESHUTDOWN,
 	};
 	for (unsigned i = 0; i < DR_PATHS; i++) {
 		struct dr_path_stats s = { 0 }, sum = ch->path[i].past;

@@ -4,8 +4,6 @@
 
 #include "channel/failover.h"
 
-#include <stdatomic.h>
-
 /* Shared by channel.c (data path) and channel_ctl.c (lifecycle, actions, rail verdicts, statistics). */
 struct dr_channel_path {
 	struct dr_channel *ch;
@@ -50,7 +48,6 @@ struct dr_channel {
 	/* Everything that was sent on the active path until heard_tx_ns is known to be acknowledged by its
 	 * transport; at quiet_ns nothing else had been sent. */
 	int64_t heard_tx_ns, quiet_ns;
-	atomic_flag driven;
 	struct dr_message msg[]; /* params.window */
 };
 

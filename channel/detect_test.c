@@ -74,6 +74,15 @@ static void conservative_waits_twice_for_who_gives_up(void **state)
 	}
 }
 
+/* ... and --detect transport for nobody: only an error of the transport ends a path. */
+static void transport_waits_for_its_errors(void **state)
+{
+	(void)state;
+	assert_int_equal(bound(DR_DETECT_TRANSPORT, 0), DR_NEVER);
+	assert_int_equal(bound(DR_DETECT_TRANSPORT, 537 * DR_NS_PER_MS), DR_NEVER);
+	assert_int_equal(stuck_after(DR_DETECT_TRANSPORT, 0), DR_NEVER);
+}
+
 static void fast_asks_neither(void **state)
 {
 	(void)state;
@@ -102,6 +111,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(conservative_waits_twice_for_who_gives_up),
+		cmocka_unit_test(transport_waits_for_its_errors),
 		cmocka_unit_test(fast_asks_neither),
 		cmocka_unit_test(fast_lets_the_nic_retry),
 	};

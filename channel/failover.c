@@ -38,8 +38,8 @@ static const int64_t TICK_MAX_NS = 100 * DR_NS_PER_MS;
 static const int64_t SENDER_TICK_NS = 50 * DR_NS_PER_MS;
 static const int64_t GONE_AGAIN_NS = 100 * DR_NS_PER_MS;
 static const int64_t FENCE_MAX_NS = DR_NS_PER_S; /* the kinds destroy the connection long before */
-/* Longest time in which a CLOSE is repeated, or confirmed again. */
-static const int64_t CLOSE_NS = 500 * DR_NS_PER_MS;
+/* Longest time in which a CLOSE is repeated, or confirmed again; or so long after this end itself stood. */
+static const int64_t CLOSE_NS = 500 * DR_NS_PER_MS, CLOSE_STOOD_NS = 50 * DR_NS_PER_MS;
 static const int64_t SAY_AGAIN_MAX_NS = 100 * DR_NS_PER_MS;
 static const int64_t LOCAL_CALM_NS =
 	DR_NS_PER_S; /* a path that carried the epoch so long did not fail in a row with the one before */
@@ -212,9 +212,8 @@ void dr_fo_path_ready(struct dr_fo *f, unsigned p, uint32_t gen, int64_t now)
 	pa->ready_ns = now;
 	pa->deadline_ns = DR_NEVER;
 	pa->rail_ok = !pa->rail_down; /* it carried a handshake in both directions */
-	if (f->ever_up)
-		f->heals++;
-	f->ever_up = true;
+	f->heals += pa->was_up;
+	pa->was_up = f->ever_up = true;
 	count_ready(f, p, now);
 	if (f->prm.sender)
 		dr_fo_tx_path_ready(f, p, now);
@@ -228,6 +227,9 @@ void dr_fo_fence(struct dr_fo *f, unsigned p, bool soft, int64_t now)
 
 	dr_assert(pa->state == DR_FOP_READY || pa->state == DR_FOP_CONNECTING ||
 		  (pa->state == DR_FOP_FENCING && pa->soft && !soft));
+	/* It worked, also if a switch fences it. */
+	if (pa->state == DR_FOP_READY && now - pa->ready_ns > DR_NS_PER_S)
+		pa->backoff_ns = 0;
 	pa->state = DR_FOP_FENCING;
 	pa->stuck = false;
 	pa->soft = soft;
@@ -261,8 +263,6 @@ void dr_fo_path_failed(struct dr_fo *f, struct dr_fo_conn conn, enum dr_scope sc
 		dr_fo_die(f, err, why, now);
 		return;
 	}
-	if (pa->state == DR_FOP_READY && now - pa->ready_ns > DR_NS_PER_S)
-		pa->backoff_ns = 0;
 	if (scope == DR_SCOPE_RAIL)
 		pa->rail_ok = false;
 	if (p == f->active && f->state != DR_FO_SWITCH)
@@ -512,6 +512,9 @@ void dr_fo_own_stall(struct dr_fo *f, int64_t for_ns, int64_t now)
 	for (size_t i = 0; i < DR_ARRAY_LEN(began); i++)
 		if (*began[i] != 0)
 			*began[i] = DR_MIN(*began[i] + for_ns, DR_MAX(now, *began[i]));
+	/* What came while it stood is read first: it may confirm the close, or complete what was delivered. */
+	if (f->closing && f->state != DR_FO_DEAD && f->leave_ns < now + CLOSE_STOOD_NS)
+		f->leave_ns = DR_MIN(f->leave_ns + for_ns, now + CLOSE_STOOD_NS);
 	for (unsigned i = 0; i < DR_PATHS; i++) {
 		struct dr_fo_path *pa = &f->path[i];
 		int64_t most = pa->state == DR_FOP_FENCING ? FENCE_MAX_NS : DIAL_NS;
@@ -595,6 +598,8 @@ int64_t dr_fo_deadline(const struct dr_fo *f)
 	if (f->prm.sender &&
 		(f->state == DR_FO_START || f->state == DR_FO_RUN || f->state == DR_FO_DRAIN))
 		d = DR_MIN(d, (f->tick_ns / SENDER_TICK_NS + 1) * SENDER_TICK_NS);
+	if (f->state >= DR_FO_SWITCH && !f->stalled)
+		d = DR_MIN(d, f->since_ns + GIVE_UP_NS);
 	return d;
 }
 

@@ -64,6 +64,7 @@ struct dr_fo_path {
 	uint32_t incoming; /* acceptor: newest generation the peer dialled */
 	bool soft;	   /* FENCING: a soft fence */
 	bool stuck;	   /* FENCING: given up, nothing of the user's is in it; it stays unused */
+	bool was_up;	   /* a connection of it was READY */
 	bool rail_ok;	   /* neither the rail's owner nor a failed path has declared it down */
 	bool rail_down;	   /* the owner has */
 	int64_t ready_ns;  /* READY since */

@@ -506,6 +506,35 @@ static void late_completion_needs_no_fence(void **state)
 	done();
 }
 
+/* The process was stopped beyond the time of a close. What came meanwhile is read before the close is given up. */
+static void own_stall_is_no_time_of_a_close(void **state)
+{
+	(void)state;
+	sender_running(1);
+	dr_fo_close(&f, 10 * MS);
+	done();
+	dr_fo_own_stall(&f, 9000 * MS, 9000 * MS);
+	dr_fo_tick(&f, 9000 * MS);
+	assert_int_equal(f.state, DR_FO_RUN);
+	done();
+	/* A process that gets its processor now and then is no reason to stay: only the time in which it runs counts. */
+	assert_int_equal(f.leave_ns, 9050 * MS);
+	dr_fo_own_stall(&f, 100 * MS, 9140 * MS);
+	assert_int_equal(f.leave_ns, 9150 * MS);
+	f.leave_ns = 9050 * MS;
+	farewell(DR_FRAME_CLOSE, DR_FRAME_CONFIRM, 1, 0, 9000 * MS + MS);
+	assert_int_equal(f.state, DR_FO_RUN);
+	dr_fo_sent(&f, 0, 1, 1, 0, 0);
+	dr_fo_sent(&f, 0, 1, 1, 0, 1);
+	dr_fo_tick(&f, 9000 * MS + 2 * MS);
+	assert_true(dr_fo_done(&f, 0));
+	done();
+	dr_fo_tick(&f, 9000 * MS + 50 * MS);
+	assert_int_equal(f.err, -ESHUTDOWN);
+	assert_non_null(find(DR_FOA_LEAVE, DR_FO_NONE));
+	done();
+}
+
 /* The peer is gone: nothing is left for which the path would be needed. */
 static void end_of_the_peer_makes_the_sender_fence_what_it_still_reads(void **state)
 {
@@ -697,6 +726,7 @@ int main(void)
 		cmocka_unit_test(close_of_the_peer_waits_for_own_fence),
 		cmocka_unit_test(lost_completion_is_replaced_by_a_fence),
 		cmocka_unit_test(late_completion_needs_no_fence),
+		cmocka_unit_test(own_stall_is_no_time_of_a_close),
 		cmocka_unit_test(end_of_the_peer_makes_the_sender_fence_what_it_still_reads),
 		cmocka_unit_test(dead_end_answers_close_with_its_error),
 		cmocka_unit_test(closing_receiver_delivers_nothing_more),

@@ -344,9 +344,39 @@ static void retired_messages_hold_no_buffers(void **state)
 	done();
 }
 
+/* A first connection heals nothing, however late it comes and of whichever path it is; each later one does. */
+static void first_connections_heal_nothing(void **state)
+{
+	(void)state;
+	sender_running(2);
+	assert_int_equal(f.heals, 0);
+	for (uint32_t gen = 1; gen < 4; gen++) {
+		int64_t t = gen * DR_NS_PER_S;
+
+		dr_fo_path_failed(&f, dr_fo_conn(1, gen), DR_SCOPE_PATH, -ECONNRESET, "test", t);
+		dr_fo_fenced(&f, 1, gen, t);
+		dr_fo_tick(&f, t + 550 * MS);
+		dr_fo_path_ready(&f, 1, gen + 1, t + 551 * MS);
+		assert_int_equal(f.heals, gen);
+		done();
+	}
+	start(true, true);
+	done();
+	dr_fo_path_ready(&f, 0, 1, 2);
+	dr_fo_path_failed(&f, dr_fo_conn(1, 1), DR_SCOPE_PATH, -ECONNREFUSED, "test", 3);
+	dr_fo_fenced(&f, 1, 1, 4);
+	done();
+	dr_fo_tick(&f, 550 * MS);
+	dr_fo_path_ready(&f, 1, 2, 551 * MS); /* its second dial */
+	assert_int_equal(f.path[1].state, DR_FOP_READY);
+	assert_int_equal(f.heals, 0);
+	done();
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(first_connections_heal_nothing),
 		cmocka_unit_test(no_path_for_long_is_the_end),
 		cmocka_unit_test(end_without_paths_asks_for_a_dial),
 		cmocka_unit_test(idle_path_that_cannot_be_fenced_is_quarantined),

@@ -321,6 +321,60 @@ static void stalled_peer_suspends_the_bound_of_a_switch(void **state)
 	assert_int_equal(f.err, -ETIMEDOUT);
 }
 
+/* A receiver whose peer names no other path, and does not dial, has no other deadline. */
+static void the_bound_of_a_switch_is_a_deadline(void **state)
+{
+	(void)state;
+	start(false, true);
+	f.prm.connector = false;
+	dr_fo_path_ready(&f, 0, 1, 2);
+	done();
+	frame(DR_FRAME_SWITCH, 1, 0, 1, 0, 0, 3);
+	assert_int_equal(f.state, DR_FO_RUN);
+	done();
+	dr_fo_path_ready(&f, 1, 1, 5 * MS);
+	f.path[0].incoming = 2; /* dialled */
+	frame(DR_FRAME_SWITCH, 2, 1, 7, 0, 0, 10 * MS);
+	dr_fo_fenced(&f, 0, 1, 10 * MS);
+	assert_int_equal(f.state, DR_FO_FENCE);
+	assert_int_equal(f.path[0].state, DR_FOP_CONNECTING);
+	assert_int_equal(dr_fo_deadline(&f), 30010 * MS);
+	done();
+	dr_fo_stalled(&f, true, 20 * MS);
+	assert_int_equal(dr_fo_deadline(&f), DR_NEVER);
+	dr_fo_stalled(&f, false, 20 * MS);
+	dr_fo_tick(&f, dr_fo_deadline(&f));
+	assert_int_equal(f.err, -ETIMEDOUT);
+}
+
+/* Also one that did not fail, but was fenced by a switch. */
+static void a_path_that_worked_is_dialled_at_once(void **state)
+{
+	const int64_t t = 5 * DR_NS_PER_S;
+
+	(void)state;
+	start(false, false);
+	dr_fo_path_ready(&f, 0, 1, 2);
+	dr_fo_path_ready(&f, 1, 1, 2);
+	done();
+	frame(DR_FRAME_SWITCH, 1, 1, 1, 0, 0, 3);
+	assert_int_equal(f.active, 1);
+	dr_fo_path_failed(&f, dr_fo_conn(0, 1), DR_SCOPE_PATH, -ECONNRESET, "test", 10 * MS);
+	dr_fo_fenced(&f, 0, 1, 10 * MS);
+	done();
+	redial(0, 40 * MS);
+	frame(DR_FRAME_SWITCH, 2, 0, 2, 0, 0, 50 * MS);
+	dr_fo_fenced(&f, 1, 1, 50 * MS);
+	assert_int_equal(f.active, 0);
+	assert_true(f.path[0].backoff_ns > 0);
+	redial(1, 80 * MS);
+	frame(DR_FRAME_SWITCH, 3, 1, 2, 0, 0, t);
+	dr_fo_fenced(&f, 0, 2, t);
+	assert_int_equal(f.active, 1);
+	assert_int_equal(f.path[0].retry_ns, t);
+	done();
+}
+
 /* Also when it is told again and again. */
 static void peer_that_is_not_stalled_gets_no_more_time(void **state)
 {
@@ -589,6 +643,8 @@ int main(void)
 		cmocka_unit_test(own_stall_is_no_time_without_acknowledgement),
 		cmocka_unit_test(own_stall_extends_nothing_that_began_after_it),
 		cmocka_unit_test(stalled_peer_suspends_the_bound_of_a_switch),
+		cmocka_unit_test(the_bound_of_a_switch_is_a_deadline),
+		cmocka_unit_test(a_path_that_worked_is_dialled_at_once),
 		cmocka_unit_test(peer_that_is_not_stalled_gets_no_more_time),
 		cmocka_unit_test(stalled_peer_owes_no_answer),
 		cmocka_unit_test(stalled_peer_owes_no_acknowledgement),

@@ -22,7 +22,14 @@
  * over all bytes before it, with a key of its own for each direction.
  */
 enum { HB_MAGIC = 0x64724842, HB_VERSION = 7, HB_MAC = 16, HB_FIXED = 23, HB_REPORT = 11 };
-enum { FLAG_FAST = 1, FLAG_REPORT = 2, FLAG_STAND = 4, DOWN = UINT8_MAX, LONGEST_MAX = 10 };
+enum {
+	FLAG_FAST = 1,
+	FLAG_REPORT = 2,
+	FLAG_STAND = 4,
+	DOWN = UINT8_MAX,
+	LONGEST_MAX = 10,
+	MUTE_MISSES = 2
+};
 static const int64_t FAST_MIN_NS = DR_NS_PER_MS / 2;
 static const int64_t FORGET_NS = 5 * DR_NS_PER_S;
 static const int64_t GAPS_NS = 100 * DR_NS_PER_MS;
@@ -76,17 +83,19 @@ bool dr_hb_suspected(const struct dr_hb *h, unsigned rail)
 	return suspect(&h->rail[rail]);
 }
 
-/* The next tick comes at once, if it is not a fast one already. */
 static bool may_be_fast(const struct dr_hb *h, int64_t now)
 {
 	return now >= h->fast_until_ns && h->budget >= DR_HB_BUDGET / 2;
 }
 
+/* The next tick comes at once, if it is not a fast one already. A phase whose suspicion was cleared goes on when the peer
+ * suspects the rail: where packets are lost on the way to it, its datagrams clear the rail here. */
 static void begin_fast(struct dr_hb *h, int64_t now)
 {
-	if (!may_be_fast(h, now))
+	if (may_be_fast(h, now))
+		h->fast_until_ns = now + DR_HB_BUDGET * fast_ns(h);
+	else if (now >= h->fast_until_ns || h->budget == 0)
 		return;
-	h->fast_until_ns = now + DR_HB_BUDGET * fast_ns(h);
 	if (now - h->last_tick_ns >= fast_ns(h))
 		h->next_ns = DR_MIN(h->next_ns, now);
 	else
@@ -140,6 +149,12 @@ void dr_hb_late_life(struct dr_hb *h, unsigned rail)
 {
 	dr_dassert(rail < h->n_rails);
 	h->rail[rail].heard_late = true;
+}
+
+void dr_hb_acked(struct dr_hb *h, unsigned rail, int64_t now)
+{
+	dr_dassert(rail < h->n_rails);
+	h->rail[rail].acked_ns = now;
 }
 
 void dr_hb_heard_elsewhere(struct dr_hb *h, unsigned rail)
@@ -215,6 +230,7 @@ static void padded_report(struct dr_hb *h, struct dr_hb_rail *r, uint32_t newest
 static void beat(struct dr_hb_rail *r, int64_t now)
 {
 	r->heard = r->beat = true;
+	r->mute = false;
 	if (r->beat_ns != 0 && now - r->beat_ns < PATIENCE_MAX_NS) /* before, none were due */
 		r->beat_gap_ns = DR_MAX(r->beat_gap_ns, now - r->beat_ns);
 	r->beat_ns = now;
@@ -361,7 +377,7 @@ static uint8_t own_flags(const struct dr_hb *h)
 	f |= h->stand != 0 ? FLAG_STAND : 0;
 	f |= h->far_ns != 0 ? FLAG_REPORT : 0;
 	for (unsigned i = 0; i < h->n_rails; i++)
-		if (h->rail[i].down)
+		if (h->rail[i].down || h->rail[i].mute)
 			f |= FLAG_REPORT;
 	return f;
 }
@@ -427,6 +443,8 @@ static int64_t patience_ns(const struct dr_hb *h, unsigned i)
 	int64_t ns = DR_MAX(
 		DR_HB_FAST_MISSES * fast_ns(h), DR_MIN(2 * dr_hb_usual_gap(h, i), PATIENCE_MAX_NS));
 
+	if (h->rail[i].mute)
+		ns = DR_MAX(ns, DR_HB_MUTE_NS);
 	return h->rail[i].peer_held ? DR_MAX(ns, DR_HB_HELD_NS) : ns;
 }
 
@@ -451,6 +469,7 @@ static uint8_t count(
 	uint8_t ended = 0;
 
 	if (alive(r)) {
+		r->mute |= !r->down && !r->beat && !h->on_paths && r->proved >= MUTE_MISSES;
 		ended = silence_ended(r);
 		r->heard_ns = now;
 		if (r->good < UINT8_MAX)
@@ -478,7 +497,7 @@ static bool silent_too_long(const struct dr_hb *h, unsigned i, int64_t now)
 	const struct dr_hb_rail *r = &h->rail[i];
 
 	return missed_enough(r, 0) && h->echoed > r->missed_at &&
-	       now - r->heard_ns >= patience_ns(h, i);
+	       now - DR_MAX(r->heard_ns, r->acked_ns) >= patience_ns(h, i);
 }
 
 /* One rail at a full tick: counts what was heard and decides whether the rail is up. */
@@ -554,7 +573,7 @@ static void plan(struct dr_hb *h, uint32_t busy, int64_t now, struct dr_hb_out *
 			r->tried = r->looked = false;
 		held |= r->held ? 1u << i : 0;
 		waits |= r->held && now - r->sent_ns < h->interval_ns ? 1u << i : 0;
-		down |= r->down;
+		down |= r->down || r->mute;
 		doubt |= suspect(r) ? 1u << i : 0;
 		missed |= suspect(r) && DR_MAX(r->miss, r->peer_miss) > 1 ? 1u << i : 0;
 		if (h->peer_runs && (r->down || (missed & (1u << i))))

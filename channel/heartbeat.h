@@ -41,6 +41,12 @@
  * While the peer does not know that its datagrams for the rail have left its host, they may be behind data on a slow
  * rail: then a silence must last for DR_HB_HELD_NS.
  *
+ * A rail that loses all datagrams: if a silence is ended by bytes although the peer's datagrams arrived elsewhere in two of its
+ * ticks, the rail is mute until one arrives on it. Its bytes are the only signs of life then. A process that waits for a
+ * processor sends none, while another thread of it sends datagrams on the other rails. So a silence of a mute rail must
+ * last for DR_HB_MUTE_NS. Then the peer's kernel has acknowledged what the rail carries, whoever runs there. While a rail is mute,
+ * both ends send datagrams in every tick.
+ *
  * Load: what waits in the own host's queue is not added to by more than one datagram per interval, and no padded one is
  * sent then. So the heartbeats of a slow rail do not fill its queue. Nor do they fill one elsewhere on the way: of the
  * padded datagrams, DR_HB_PADDED_FLIGHT at most are neither reported as received nor overtaken.
@@ -85,6 +91,8 @@ enum {
 
 /* At 1 Mb/s four packets of 9,000 bytes, which the kernel may send as one unit, take 288 ms. */
 #define DR_HB_HELD_NS (350 * DR_NS_PER_MS)
+/* Kernels delay an acknowledgement by up to 40 ms; two may be lost. */
+#define DR_HB_MUTE_NS (150 * DR_NS_PER_MS)
 #define DR_HB_AHEAD_NS (4 * DR_NS_PER_S)
 #define DR_HB_REFRESH_NS DR_NS_PER_S
 #define DR_HB_FAR_NS (300 * DR_NS_PER_MS)
@@ -98,6 +106,7 @@ struct dr_hb_rail {
 	bool heard_late;      /* or bytes were read that may have waited: they end no silence */
 	bool down;	      /* verdict */
 	bool padded_only;     /* down until a padded datagram arrives */
+	bool mute;	      /* carries bytes, and no datagrams */
 	bool suspected;	      /* by the owner: that is one of the misses */
 	uint8_t miss;	      /* see above */
 	uint8_t proved;	      /* of the misses, those in which a datagram arrived on another rail */
@@ -116,6 +125,7 @@ struct dr_hb_rail {
 	uint64_t rx_tick;    /* number of the newest datagram; older ones are refused */
 	uint64_t rx_padded;  /* number of the newest padded one */
 	int64_t heard_ns;    /* last tick that found a sign of life */
+	int64_t acked_ns;    /* dr_hb_acked, 0: never */
 	int64_t beat_ns;     /* the last datagram arrived; 0: none yet */
 	int64_t beat_gap_ns; /* longest time between two datagrams since the last ordinary tick */
 	int64_t gap_ns
@@ -210,6 +220,9 @@ void dr_hb_life(struct dr_hb *h, unsigned rail);
 /* Bytes were read that may have arrived long ago, since their reader stood. They clear the rail, are no evidence against
  * others, and end no silence of all rails. */
 void dr_hb_late_life(struct dr_hb *h, unsigned rail);
+/* The peer's kernel or NIC acknowledged bytes: the rail works, whether or not the peer's process runs. A silence goes on, and how
+ * long it was is remembered; the verdict waits. */
+void dr_hb_acked(struct dr_hb *h, unsigned rail, int64_t now);
 /* Another worker of this process heard the rail. */
 void dr_hb_heard_elsewhere(struct dr_hb *h, unsigned rail);
 /* Bits of the workers that stand, for the reports. While there are any, datagrams are sent in every full tick. */

@@ -223,6 +223,36 @@ static void a_fast_phase_finds_a_cut(void **state)
 	assert_false(p->h[0].rail[1].down || p->h[1].rail[1].down);
 }
 
+/* Packets to the peer alone are lost, at any time between two ticks. Its datagrams clear the rail at the end that suspected it
+ * first; the phase goes on. */
+static void a_fast_phase_finds_a_cut_of_one_direction(void **state)
+{
+	struct pair *p = *state;
+
+	for (int phase = 0; phase < 100; phase += 7) {
+		int64_t cut_ns;
+
+		setup(state);
+		p->busy[0] = p->busy[1] = 1u << 0;
+		for (int i = 0; i < 1000 + phase; i++) {
+			step(p, T / 100);
+			for (unsigned e = 0; e < 2; e++) {
+				dr_hb_life(&p->h[e], 0);
+				dr_hb_gap(&p->h[e], 0, T / 100);
+			}
+		}
+		p->cut[0] = 1u << 0;
+		cut_ns = p->now;
+		for (int i = 0; i < 20; i++) /* the owner waits for 2 ms */
+			step(p, T / 100);
+		dr_hb_suspect(&p->h[0], 0, p->now);
+		while (!(p->h[0].rail[0].down && p->h[1].rail[0].down) && p->now < cut_ns + 4 * T)
+			step(p, T / 100);
+		assert_true(p->now - cut_ns <= 11 * DR_NS_PER_MS);
+		assert_false(p->h[0].rail[1].down || p->h[1].rail[1].down);
+	}
+}
+
 /* A phase that could not last until a verdict does not begin, and nothing is suspect then. */
 static void a_fast_phase_needs_half_the_budget(void **state)
 {
@@ -725,6 +755,7 @@ int main(void)
 		cmocka_unit_test_setup(late_bytes_clear_a_rail_and_end_no_silence, setup),
 		cmocka_unit_test_setup(an_older_report_changes_nothing, setup),
 		cmocka_unit_test_setup(a_fast_phase_finds_a_cut, setup),
+		cmocka_unit_test_setup(a_fast_phase_finds_a_cut_of_one_direction, setup),
 		cmocka_unit_test_setup(a_fast_phase_needs_half_the_budget, setup),
 		cmocka_unit_test_setup(fast_phases_are_rationed, setup),
 		cmocka_unit_test_setup(long_fast_phases_are_rationed, setup),

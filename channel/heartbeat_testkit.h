@@ -24,6 +24,7 @@ struct pair {
 	uint32_t hole[2];      /* rails that lose what end e pads */
 	unsigned loss_percent; /* of rail 0 */
 	bool stopped[2];
+	uint32_t busy[2]; /* rails on which end e sends bytes */
 	struct dr_rng rng;
 	unsigned sent;
 };
@@ -63,7 +64,7 @@ static inline void step(struct pair *p, int64_t ns)
 		p->out[e] = (struct dr_hb_out){ 0 };
 		if (p->stopped[e])
 			continue;
-		dr_hb_tick(&p->h[e], 0, p->now, &p->out[e]);
+		dr_hb_tick(&p->h[e], p->busy[e], p->now, &p->out[e]);
 		for (unsigned r = 0; r < 2; r++) {
 			if (p->out[e].padded & p->out[e].send & (1u << r))
 				deliver(p, e, r, p->h[e].rail[r].padded_size);

@@ -26,15 +26,19 @@ static const int64_t GIVE_UP_FAST_NS = 60 * DR_NS_PER_S;
 
 static int64_t conservative_ns(const struct dr_manager_params *p)
 {
+	if (p->detect == DR_DETECT_TRANSPORT)
+		return DR_NEVER;
 	int64_t window = p->hw_window_ns ? p->hw_window_ns : TCP_RTO_FIRST_NS + GIVE_UP_NS;
 
 	return window > DR_NEVER / 2 ? DR_NEVER : 2 * window;
 }
 
+const char *const dr_detect_names[] = { "fast", "conservative", "transport", NULL };
+
 /* While heartbeats arrive, the NIC gets the time of three retries to repair a lost last packet. */
 int64_t dr_manager_stuck_ns(const struct dr_manager_params *p)
 {
-	if (p->detect == DR_DETECT_CONSERVATIVE)
+	if (p->detect != DR_DETECT_FAST)
 		return conservative_ns(p);
 	return p->hw_retry_ns > DR_NEVER / 3 ? DR_NEVER : DR_MAX(STUCK_FAST_NS, 3 * p->hw_retry_ns);
 }
@@ -123,6 +127,7 @@ static int open_rail(struct dr_manager *m, unsigned r, struct dr_err *e)
 		.port_max = p->port_max,
 		.sockbuf = p->sockbuf,
 		.dscp = p->dscp,
+		.alone = p->detect == DR_DETECT_TRANSPORT,
 		.give_up_ns = p->detect == DR_DETECT_CONSERVATIVE ? GIVE_UP_NS : GIVE_UP_FAST_NS,
 		.poller = p->poller,
 		.ready = rail_ready,
@@ -320,10 +325,15 @@ void dr_manager_link(struct dr_manager *m, int ifindex, bool up, int64_t now)
 	for (unsigned r = 0; r < m->prm.n_rails; r++) {
 		if (m->rail[r].ifindex != ifindex || ifindex == 0)
 			continue;
-		if (!up && m->rail[r].state != DR_RAIL_DOWN) {
+		if (!up && m->prm.detect == DR_DETECT_TRANSPORT)
+			continue;
+		if (!up && m->rail[r].state == DR_RAIL_DOWN) {
+			/* Its paths may be up again already, before it is heard. */
+			dr_manager_rail_down(m, r, -ENETDOWN, "link down");
+		} else if (!up) {
 			dr_hb_force_down(m->hb, r);
 			dr_manager_rail_fell(m, r, -ENETDOWN, "link down");
-		} else if (up && m->prm.detect == DR_DETECT_CONSERVATIVE) {
+		} else if (up && m->prm.detect != DR_DETECT_FAST) {
 			dr_manager_rail_up(m, r, "link up");
 		}
 	}

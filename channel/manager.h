@@ -45,7 +45,15 @@ enum {
 	DR_POSITIONS_MAX = 64
 };
 
-enum dr_detect { DR_DETECT_FAST, DR_DETECT_CONSERVATIVE };
+enum dr_detect {
+	DR_DETECT_FAST,
+	DR_DETECT_CONSERVATIVE,
+	/* Only errors of the transport: it moves to another NIC by itself, so that neither silence nor a link event says
+	 * that a path has failed. */
+	DR_DETECT_TRANSPORT,
+};
+/* By name, as in --detect. */
+extern const char *const dr_detect_names[];
 
 struct dr_manager_rail {
 	const char *ifname; /* may be NULL */
@@ -107,7 +115,7 @@ struct dr_manager_params {
 	int64_t hold_down_ns;
 	int64_t lost_after_ns; /* the channels end after this time without any acknowledgement; 0: 1.5 s */
 	/* Time after which the NIC reports an error by itself; DR_NEVER: never; 0: the kernel
-	 * retransmits. Conservative detection waits twice that. */
+	 * retransmits. Conservative detection waits twice that, DR_DETECT_TRANSPORT without limit. */
 	int64_t hw_window_ns;
 	int64_t hw_retry_ns; /* interval of the NIC's retries: how long the loss of a last packet takes; 0: the kernel's */
 	uint16_t port_min, port_max;

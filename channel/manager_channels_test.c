@@ -152,6 +152,33 @@ static void test_rails_are_judged_without_channels(void **state)
 	pair_close(&p);
 }
 
+/* A rail without paths has no kernel that acknowledges: before it falls, the datagrams that wait unread are read. */
+static void test_unread_datagrams_clear_a_rail_without_channels(void **state)
+{
+	struct pair p;
+
+	(void)state;
+	rails_only(&p, DR_SIM_STREAM);
+	p.m[0]->prm.poller = (struct dr_poller *)&p; /* end 0 reads what it is called for, */
+	for (int i = 0; i < 200; i++) {
+		struct mgr_rail *mr = &p.m[0]->rail[1]; /* which is rail 1 */
+		int64_t now;
+
+		dr_sim_world_step(p.w, dr_sim_world_now(p.w) + BEAT_NS / 2);
+		dr_manager_tick(p.m[1], dr_sim_world_clock(p.w, 1));
+		now = dr_sim_world_clock(p.w, 0);
+		p.m[0]->now = now;
+		mr->rail->ops->rail_progress(mr->rail, now, &mr->sink);
+		dr_manager_tick(p.m[0], now);
+	}
+	assert_int_equal(p.downs[0][0] + p.downs[0][1], 0);
+	dr_sim_cut(p.w, 0, DR_SIM_BOTH, true);
+	p.m[0]->prm.poller = NULL;
+	run_for(&p, 10 * BEAT_NS);
+	assert_int_equal(p.downs[0][0], 1);
+	pair_close(&p);
+}
+
 /* The peer was lost while no channel was there; heard again, it may be lost again. */
 static void test_a_peer_that_was_lost_is_found_again(void **state)
 {
@@ -591,6 +618,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_rails_are_judged_without_channels),
+		cmocka_unit_test(test_unread_datagrams_clear_a_rail_without_channels),
 		cmocka_unit_test(test_a_peer_that_was_lost_is_found_again),
 		cmocka_unit_test(test_a_channel_has_its_own_time_in_a_silence),
 		cmocka_unit_test(test_numbers),

@@ -58,9 +58,10 @@ struct mgr_rail {
 	struct dr_rail *rail;
 	struct dr_sink sink;
 	enum dr_rail_state state;
-	/* While the rail is suspect: the kernel was asked, and what it had received on the rail's paths. */
+	/* While the rail is suspect: the kernel was asked, and what it had received on the rail's paths, and the peer's
+	 * had acknowledged. */
 	bool asked;
-	uint64_t rx_segments;
+	uint64_t rx_segments, acked_wire;
 	/* Last look for congestion, and what was acknowledged on the rail's paths then, and received by receivers;
 	 * until when the rail counts as congested. */
 	int64_t looked_ns, congested_ns;
@@ -68,6 +69,10 @@ struct mgr_rail {
 	/* The look that found congestion last, the look before it, how long before it another one did, and the
 	 * longest round trip that it knew of: the smoothed one and 4 mean deviations are never less than the last. */
 	int64_t moved_ns, moved_after_ns, moves_ns, rtt_ns;
+	/* At the last look: the newest answer of the peer's kernel or NIC on any of the rail's paths, and the transmissions
+	 * since then on all of them whose answer is overdue; how many there were when that answer was first seen. */
+	int64_t answer_ns;
+	unsigned repeated, repeated_before;
 };
 
 /* A channel's doubt about the rail of its data, see manager_rails.c. */
@@ -168,6 +173,8 @@ void dr_manager_take_verdicts(struct dr_manager *m);
 /* If a heartbeat tick is due: sends heartbeats, judges the rails, handles silence on all rails. Returns
  * the number of events of what it read before it judged. */
 int dr_manager_beat(struct dr_manager *m);
+/* manager_silence.c, at a full tick: if no rail is heard, asks the peer's kernel, and informs channels and owner. */
+void dr_manager_watch_silence(struct dr_manager *m);
 /* Goes on with the probe of a rail's rate, at m->probe.next_ns; at its end answers the channels that ask. */
 void dr_manager_probe(struct dr_manager *m);
 /* No data of this manager is on any rail any more. */

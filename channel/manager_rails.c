@@ -7,13 +7,7 @@
 
 /*
  * The ChannelManager judges its rails; channels are only told about their paths.
- *
- * Where the peer's heartbeats say that its manager stands, its process runs and the channels wait, too.
- * Silence on all rails (none heard for SILENT_NS of executed ticks): every PROBE_NS each channel sends
- * a PROBE on each path that is up. While the peer's kernel acknowledges them, or answers the probes of a
- * window that it keeps shut, only its process is stalled, and the channels wait. If nothing is
- * acknowledged for lost_after_ns and transmissions on every path have no answer, both rails are lost and
- * the channels end.
+ * Silence on all of them: manager_silence.c.
  *
  * Data that is owed an acknowledgement, with `fast` detection:
  *  1. Nothing arrived on its rail for OWED_NS, and for 1.5 times the usual time: the rail is suspect, and a
@@ -25,23 +19,23 @@
  *     lose whole flights while others progress, and its queue takes small packets when it has no room for large
  *     ones.
  */
-static const int64_t SILENT_NS = 100 * DR_NS_PER_MS;
-static const int64_t PROBE_NS = 100 * DR_NS_PER_MS;
 static const int64_t OWED_NS = 2 * DR_NS_PER_MS;
 static const int64_t DOUBT_NS = 40 * DR_NS_PER_MS;
 /* A connection whose peer's kernel answers nothing for this long (or, if that is longer, for three round trips
  * and a delayed acknowledgement) although SILENT_SEGMENTS segments were sent is dead. With 5 % loss in each
  * direction, the probability of so many losses is 0.1^8 if each is on its own. It is not: segmentation offload
  * hands several to a device at once, and the peer's kernel answers a burst with one packet (delayed and
- * compressed acknowledgements). So a connection that lost segments lately is dead only if its kernel has repeated
- * REPEATED_LOSSY times without an answer, too: 1.4 s with the RTO of 200 ms that Linux has at least. */
+ * compressed acknowledgements). So a connection that lost segments lately is dead only if kernels have repeated
+ * REPEATED_LOSSY times on the rail's connections since the last answer on any of them, this one at least once: with
+ * one connection after 6.2 s (the RTO is 200 ms or more). While others are answered, its progress alone decides. */
 static const int64_t NO_ANSWER_NS = 100 * DR_NS_PER_MS;
 static const int64_t DELAYED_ACK_NS = 40 * DR_NS_PER_MS;
+static const int64_t ANSWER_NS = 5 * DR_NS_PER_MS; /* between two: kernels' clocks have steps */
 static const int64_t CONGESTED_NS = DR_NS_PER_S;
 static const int64_t DRAINED_NS = 80 * DR_NS_PER_MS; /* without progress: the queues are empty */
 /* A connection is crowded when more than 1 % of its segments are repeated, or its round trip is
  * QUEUED_TIMES as long as the shortest one and QUEUED_NS more. */
-enum { SILENT_SEGMENTS = 8, QUEUED_TIMES = 4, REPEATED_LOSSY = 3 };
+enum { SILENT_SEGMENTS = 8, QUEUED_TIMES = 4, REPEATED_LOSSY = 5 };
 static const int64_t QUEUED_NS = 5 * DR_NS_PER_MS;
 static const int64_t RETRY_NS = 100 * DR_NS_PER_US; /* after another manager held the lock */
 static const int64_t RAILS_NS =
@@ -155,11 +149,12 @@ static struct mgr_channel *heartbeat_path(struct dr_manager *m, unsigned r, unsi
 }
 
 /* After a loss the kernel holds back what arrives until the gap is filled: nothing can be read on a rail that
- * works. So the data segments that it received count, too. */
+ * works. So the data segments that it received count, too. What the peer's kernel or NIC acknowledges shows that the rail
+ * works, but not that the peer runs: a process without a processor sends no bytes. */
 static void ask_kernel(struct dr_manager *m, unsigned r)
 {
 	struct mgr_rail *mr = &m->rail[r];
-	uint64_t segments = 0;
+	uint64_t segments = 0, acked = 0;
 
 	for (struct mgr_channel *c = m->channels; c; c = c->next)
 		for (unsigned i = 0; i < DR_PATHS; i++) {
@@ -170,11 +165,15 @@ static void ask_kernel(struct dr_manager *m, unsigned r)
 				continue;
 			p->ops->stats(p, &s);
 			segments += s.rx_segments;
+			acked += s.acked_wire;
 		}
 	if (mr->asked && segments > mr->rx_segments)
 		dr_hb_life(m->hb, r);
+	if (mr->asked && acked > mr->acked_wire)
+		dr_hb_acked(m->hb, r, m->now);
 	mr->asked = true;
 	mr->rx_segments = segments;
+	mr->acked_wire = acked;
 }
 
 /* Datagrams for a rail that has little bandwidth may wait in this host, behind data. Where that is not known, they may wait
@@ -258,83 +257,6 @@ static void share_silences(struct dr_manager *m, const struct dr_hb_out *out)
 		if (out->ended[r] > 0)
 			atomic_fetch_add_explicit(
 				&l->silences[r][out->ended[r]], 1, memory_order_relaxed);
-}
-
-/* silent_ns 0: a rail is heard. That the peer's manager alone stands is told the owner when it lasts for a second. */
-static void report_silence(struct dr_manager *m, bool stalled, int64_t silent_ns)
-{
-	bool later = stalled && silent_ns == 0 && !m->stalled, told = m->silence_told;
-
-	if (m->stalled != stalled)
-		for (struct mgr_channel *c = m->channels; c; c = c->next)
-			dr_channel_stalled(c->ch, stalled, m->now);
-	if (m->stalled == stalled && m->now - m->silence_reported_ns < DR_NS_PER_S)
-		return;
-	m->stalled = stalled;
-	m->silence_reported_ns = m->now;
-	m->silence_told = stalled && !later;
-	if ((m->silence_told || told) && m->prm.ops && m->prm.ops->silence)
-		m->prm.ops->silence(m->prm.arg, stalled, silent_ns, m->now);
-}
-
-/* The peer's process runs, and its manager at our position does not. */
-static bool peer_stands(const struct dr_manager *m)
-{
-	return m->peer->shared && m->prm.position < DR_POSITIONS_MAX &&
-	       dr_hb_peer_stands(m->hb, m->prm.position, m->now);
-}
-
-static void tell_lost(struct dr_manager *m, bool lost, int64_t silent_ns)
-{
-	m->lost = lost;
-	if (m->prm.ops && m->prm.ops->silence)
-		m->prm.ops->silence(m->prm.arg, false, silent_ns, m->now);
-}
-
-/* Every rail is lost. A channel that was started during the silence has as much time as those before it had. */
-static void fail_lost(struct dr_manager *m)
-{
-	for (struct mgr_channel *c = m->channels; c; c = c->next)
-		if (dr_channel_ready(c->ch) >= 0 &&
-			m->now - dr_channel_started_ns(c->ch) >= m->prm.lost_after_ns)
-			dr_channel_fail(c->ch, -ENETDOWN,
-				"nothing is heard or acknowledged on any rail", m->now);
-}
-
-static void watch_silence(struct dr_manager *m)
-{
-	enum dr_peer_answers best = DR_PEER_UNKNOWN;
-	int64_t silent = dr_hb_silent_ns(m->hb);
-
-	if (silent < SILENT_NS) {
-		bool stands = peer_stands(m);
-
-		if (m->lost)
-			tell_lost(m, false, 0);
-		if (stands || m->stalled)
-			report_silence(m, stands, 0);
-		m->probe_ns = 0;
-		return;
-	}
-	if (m->now < m->probe_ns)
-		return;
-	m->probe_ns = m->now + PROBE_NS;
-	for (struct mgr_channel *c = m->channels; c; c = c->next) {
-		enum dr_peer_answers one = dr_channel_peer_answers(
-			c->ch, 3 * PROBE_NS, m->prm.lost_after_ns - PROBE_NS);
-
-		best = DR_MAX(best, one);
-		dr_channel_probe(c->ch, m->now);
-	}
-	if (m->hb->on_paths && best == DR_PEER_UNKNOWN)
-		return; /* nothing could be heard; a channel has its own limit of a time without a path */
-	if (best == DR_PEER_ANSWERS) {
-		report_silence(m, true, silent);
-	} else if (silent >= m->prm.lost_after_ns && best != DR_PEER_PENDING) {
-		if (!m->lost)
-			tell_lost(m, true, silent);
-		fail_lost(m);
-	}
 }
 
 /* The peer may have fenced the path that was heard last, and nothing tells so here. While either end misses
@@ -466,25 +388,38 @@ static bool crowded(const struct dr_path_stats *s)
 	return lossy || queued;
 }
 
+/* Counts the repetitions since the rail's newest answer that was seen. */
+static void count_repeated(struct mgr_rail *mr, int64_t answer_ns, unsigned unanswered)
+{
+	if (answer_ns > mr->answer_ns + ANSWER_NS) {
+		mr->answer_ns = answer_ns;
+		mr->repeated_before = unanswered;
+	}
+	mr->repeated = unanswered - DR_MIN(mr->repeated_before, unanswered);
+}
+
 /* Congested: connections progress between two looks, and one of them is crowded. Data that arrives is progress for
  * a receiver: what answers its credits waits behind the data. So are segments that it cannot read yet, or has
  * received before: behind a long queue most are repetitions. */
 static void look_for_congestion(struct dr_manager *m, unsigned r)
 {
 	struct mgr_rail *mr = &m->rail[r];
-	bool compared = m->now - mr->looked_ns <= LOOKS_NS;
+	bool compared = m->now - mr->looked_ns <= LOOKS_NS, any = false;
 	uint64_t moved = 0;
-	int64_t rtt = 0;
-	bool any = false;
+	int64_t rtt = 0, answer_ns = 0;
+	unsigned unanswered = 0;
 
 	for (struct mgr_channel *c = m->channels; c; c = c->next)
 		for (unsigned i = 0; i < DR_PATHS; i++) {
 			struct dr_path *p = dr_channel_path(c->ch, i);
-			struct dr_path_stats s = { 0 };
+			struct dr_path_stats s = { .peer_ack_age_ns = -1 };
 
 			if (!p || p->rail->index != r || !dr_channel_path_up(c->ch, i))
 				continue;
 			p->ops->stats(p, &s);
+			if (s.peer_ack_age_ns >= 0)
+				answer_ns = DR_MAX(answer_ns, m->now - s.peer_ack_age_ns);
+			unanswered += s.unanswered;
 			moved += s.acked_bytes;
 			if (!dr_channel_is_sender(c->ch))
 				moved += s.rx_wire + s.rx_segments;
@@ -498,6 +433,7 @@ static void look_for_congestion(struct dr_manager *m, unsigned r)
 		mr->rtt_ns = rtt;
 		mr->congested_ns = m->now + CONGESTED_NS;
 	}
+	count_repeated(mr, answer_ns, unanswered);
 	mr->moved_bytes = moved;
 	mr->looked_ns = m->now;
 }
@@ -524,12 +460,15 @@ static bool congestion_explains(const struct dr_manager *m, unsigned r, int64_t 
 		       m->now - mr->moved_ns <= DR_MAX(DRAINED_NS, 2 * mr->moves_ns));
 }
 
+static bool losses_explain(const struct mgr_rail *mr, const struct dr_path_stats *s)
+{
+	return dr_path_loses(s->recent_retransmits, s->recent_segments) &&
+	       (s->unanswered == 0 || mr->repeated < REPEATED_LOSSY);
+}
+
 /* stalled_ns: without progress; needed: segments without an answer. */
 static bool no_answer(const struct dr_path_stats *s, int64_t stalled_ns, unsigned needed)
 {
-	if (dr_path_loses(s->recent_retransmits, s->recent_segments) &&
-		s->unanswered < REPEATED_LOSSY)
-		return false;
 	return DR_MIN(s->peer_ack_age_ns, stalled_ns) >=
 		       DR_MAX(NO_ANSWER_NS, 3 * s->rtt_ns + DELAYED_ACK_NS) &&
 	       s->silent_segments >= needed;
@@ -588,7 +527,8 @@ static void doubt(struct dr_manager *m, struct mgr_channel *c, unsigned *rail, u
 			m->hb->rail[r].padded_size);
 		dr_hb_padded_only(m->hb, r);
 		dr_manager_rail_fell(m, r, -EMSGSIZE, why);
-	} else if (!busy && !held(&m->hb->rail[r]) && no_answer(s, stalled_ns, needed) &&
+	} else if (!busy && !held(&m->hb->rail[r]) && !losses_explain(&m->rail[r], s) &&
+		   no_answer(s, stalled_ns, needed) &&
 		   (*size == 0 || dr_hb_padded_passed(m->hb, r, &md->d))) {
 		dr_channel_path_dead(ch, i, -ETIMEDOUT,
 			"the peer's kernel or NIC acknowledges nothing although the rail works",
@@ -755,7 +695,7 @@ static int look(struct dr_manager *m)
 	share_falls(m, &out);
 	share_silences(m, &out);
 	judge(m, &out);
-	watch_silence(m);
+	dr_manager_watch_silence(m);
 	return n;
 }
 

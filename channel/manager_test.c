@@ -91,8 +91,7 @@ static void heard_by_another(bool shared)
 	run_for(&a, BEAT_NS / 3); /* workers do not tick at the same time */
 	pair_open(&b, DR_SIM_STREAM, DR_DETECT_FAST, shared ? &life : NULL, dr_sim_world_now(a.w));
 	run_both(&a, &b, 100 * DR_NS_PER_MS);
-	dr_sim_mute_dgrams(a.w, 0, DR_SIM_NODE1, true);
-	dr_sim_hole(a.w, 0, DR_SIM_NODE1, 0);
+	dr_sim_cut(a.w, 0, DR_SIM_NODE1, true);
 	run_both(&a, &b, 20 * BEAT_NS);
 	assert_int_equal(a.downs[0][0] > 0, !shared);
 	assert_int_equal(b.downs[0][0], 0);
@@ -156,7 +155,7 @@ static void test_another_workers_peer_is_no_evidence(void **state)
 	(void)state;
 	pair_open(&a, DR_SIM_STREAM, DR_DETECT_FAST, &life, 0);
 	both_paths_up(&a);
-	for (int i = 0; i < 100; i++) {
+	for (int i = 0; i < 200; i++) {
 		dr_sim_world_step(a.w, dr_sim_world_now(a.w) + BEAT_NS / 2);
 		life.heard_ns[1] = dr_sim_world_clock(a.w, 0);
 		if (i == 50) { /* one tick of the own peer, of which rail 0 loses its part */
@@ -209,7 +208,7 @@ static void test_unread_data_clears_a_rail(void **state)
 	unread(false);
 }
 
-/* netlink's word: down counts at once and in every mode, up only where no heartbeat judges. */
+/* netlink's word: down counts at once unless the transport alone judges, up only where no heartbeat judges. */
 static void link_events(enum dr_detect detect)
 {
 	struct dr_channel_stats st;
@@ -236,6 +235,59 @@ static void link_events(enum dr_detect detect)
 	dr_channel_stats(dr_manager_channel_at(p.m[0], 0), &st);
 	assert_int_equal(st.path_connections[0], 2); /* built again */
 	assert_int_equal(st.path_connections[1], 1);
+	pair_close(&p);
+}
+
+/* A path comes up before its rail is heard, and the link goes down again: the path is not kept. */
+static void test_link_goes_down_before_the_rail_is_heard(void **state)
+{
+	struct dr_channel_stats st = { 0 };
+	struct pair p;
+
+	(void)state;
+	pair_open(&p, DR_SIM_STREAM, DR_DETECT_FAST, NULL, 0);
+	both_paths_up(&p);
+	dr_sim_cut(p.w, 0, DR_SIM_BOTH, true);
+	dr_manager_link(p.m[0], 1, false, dr_sim_world_clock(p.w, 0));
+	run_for(&p, 100 * DR_NS_PER_MS);
+	dr_sim_mute_dgrams(p.w, 0, DR_SIM_BOTH, true);
+	dr_sim_cut(p.w, 0, DR_SIM_BOTH, false);
+	for (unsigned i = 0; i < 3000 && !st.path_up[0]; i++) {
+		run_for(&p, DR_NS_PER_MS);
+		dr_channel_stats(dr_manager_channel_at(p.m[0], 0), &st);
+	}
+	assert_true(st.path_up[0]);
+	assert_int_equal(dr_manager_rail_state(p.m[0], 0), DR_RAIL_DOWN);
+	dr_sim_cut(p.w, 0, DR_SIM_BOTH, true);
+	dr_manager_link(p.m[0], 1, false, dr_sim_world_clock(p.w, 0));
+	run_for(&p, DR_NS_PER_MS);
+	dr_channel_stats(dr_manager_channel_at(p.m[0], 0), &st);
+	assert_false(st.path_up[0]);
+	assert_true(st.path_up[1]);
+	dr_sim_mute_dgrams(p.w, 0, DR_SIM_BOTH, false);
+	dr_sim_cut(p.w, 0, DR_SIM_BOTH, false);
+	run_for(&p, 3 * DR_NS_PER_S);
+	dr_channel_stats(dr_manager_channel_at(p.m[0], 0), &st);
+	assert_true(st.path_up[0]);
+	pair_close(&p);
+}
+
+/* A cut of 1 s, a link event and silence: the transport says nothing, so the rail is not left. */
+static void test_transport_alone_judges(void **state)
+{
+	struct pair p;
+
+	(void)state;
+	pair_open(&p, DR_SIM_PLUGIN, DR_DETECT_TRANSPORT, NULL, 0);
+	both_paths_up(&p);
+	dr_sim_cut(p.w, 0, DR_SIM_BOTH, true);
+	dr_manager_link(p.m[0], 1, false, dr_sim_world_clock(p.w, 0));
+	run_for(&p, DR_NS_PER_S);
+	dr_sim_cut(p.w, 0, DR_SIM_BOTH, false);
+	run_for(&p, DR_NS_PER_S);
+	assert_int_equal(p.downs[0][0] + p.downs[0][1] + p.downs[1][0] + p.downs[1][1], 0);
+	assert_int_not_equal(dr_manager_rail_state(p.m[0], 0), DR_RAIL_DOWN);
+	both_paths_up(&p);
 	pair_close(&p);
 }
 
@@ -324,6 +376,37 @@ static void test_a_stopped_peer_that_goes_on_behind_a_cut_is_lost(void **state)
 		run_for(&p, DR_NS_PER_S);
 		assert_int_equal(p.losses[0], 1);
 		assert_int_equal(dr_manager_ready(p.m[0]), -ENETDOWN);
+		pair_close(&p);
+	}
+}
+
+/* The kind tells nothing of the peer's kernel: a stopped process and two cut rails look the same. */
+static void test_silence_of_an_unknown_cause_is_waited_for(void **state)
+{
+	(void)state;
+	for (unsigned cut = 0; cut < 2; cut++) {
+		struct dr_sim_opts o = world_of(DR_SIM_PLUGIN);
+		struct pair p;
+
+		o.mute = true;
+		o.retry_count = 10000;
+		pair_open_with(&p, &o, DR_DETECT_FAST, NULL, 0);
+		both_paths_up(&p);
+		for (unsigned r = 0; r < RAILS; r++)
+			dr_sim_cut(p.w, r, DR_SIM_BOTH, cut);
+		stop_peer_for(&p, 55 * DR_NS_PER_S);
+		assert_int_equal(p.losses[0], 0);
+		assert_true(p.stalls[0] >= 50); /* once per second */
+		assert_int_equal(dr_manager_ready(p.m[0]), 1);
+		if (cut) {
+			stop_peer_for(&p, 10 * DR_NS_PER_S);
+			assert_int_equal(p.losses[0], 1);
+			assert_int_equal(dr_manager_ready(p.m[0]), -ENETDOWN);
+		} else {
+			run_for(&p, DR_NS_PER_S);
+			assert_int_equal(dr_manager_ready(p.m[0]), 1);
+			assert_int_equal(dr_manager_ready(p.m[1]), 1);
+		}
 		pair_close(&p);
 	}
 }
@@ -577,8 +660,11 @@ int main(void)
 		cmocka_unit_test(test_a_fall_is_told_to_the_others),
 		cmocka_unit_test(test_another_workers_peer_is_no_evidence),
 		cmocka_unit_test(test_unread_data_clears_a_rail),
+		cmocka_unit_test(test_link_goes_down_before_the_rail_is_heard),
+		cmocka_unit_test(test_transport_alone_judges),
 		cmocka_unit_test(test_link_events),
 		cmocka_unit_test(test_a_stopped_peer_is_waited_for),
+		cmocka_unit_test(test_silence_of_an_unknown_cause_is_waited_for),
 		cmocka_unit_test(test_a_stopped_peer_that_goes_on_behind_a_cut_is_lost),
 		cmocka_unit_test(test_both_rails_lost),
 		cmocka_unit_test(test_an_own_stall_is_no_time_without_paths),

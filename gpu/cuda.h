@@ -85,6 +85,8 @@ enum {
 		(void *to, unsigned long long from, size_t len, struct CUstream_st *s))            \
 	X(memcpy_htod_async, cuMemcpyHtoDAsync_v2,                                                 \
 		(unsigned long long to, const void *from, size_t len, struct CUstream_st *s))      \
+	X(memcpy_dtod_async, cuMemcpyDtoDAsync_v2,                                                 \
+		(unsigned long long to, unsigned long long from, size_t len, struct CUstream_st *s)) \
 	X(memset_d8_async, cuMemsetD8Async,                                                        \
 		(unsigned long long dev, unsigned char byte, size_t len, struct CUstream_st *s))   \
 	X(stream_create, cuStreamCreate, (struct CUstream_st **s, unsigned flags))                 \

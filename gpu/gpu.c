@@ -66,7 +66,14 @@ static int enter_and_load(struct dr_gpu *g, struct dr_err *e)
 {
 	int rc = dr_gpu_enter(g, e);
 
-	return rc ? rc : dr_gpu_pattern_load(g, e);
+	if (rc == 0)
+		rc = dr_gpu_pattern_load(g, e);
+	if (rc)
+		return rc;
+	rc = dr_gpu_unpack_load(g, e);
+	if (rc)
+		dr_gpu_pattern_unload(g);
+	return rc;
 }
 
 int dr_gpu_open(unsigned ordinal, struct dr_gpu **out, struct dr_err *e)
@@ -101,6 +108,7 @@ void dr_gpu_close(struct dr_gpu *g)
 	if (!g)
 		return;
 	(void)dr_gpu_enter(g, NULL);
+	dr_gpu_unpack_unload(g);
 	dr_gpu_pattern_unload(g);
 	release(g);
 	dr_free(g);
@@ -109,8 +117,14 @@ void dr_gpu_close(struct dr_gpu *g)
 void dr_gpu_abandon(struct dr_gpu *g)
 {
 	(void)dr_gpu_enter(g, NULL);
+	dr_gpu_unpack_unload(g);
 	dr_gpu_pattern_unload(g);
 	dr_free(g);
+}
+
+int dr_gpu_use(const struct dr_gpu *g, struct dr_err *e)
+{
+	return dr_gpu_enter(g, e);
 }
 
 const struct dr_gpu_info *dr_gpu_info(const struct dr_gpu *g)

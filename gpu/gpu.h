@@ -68,6 +68,8 @@ void dr_gpu_close(struct dr_gpu *g);
 /* Instead of close: the context stays open until the process ends, and with it the memory that was not
  * freed, because a NIC may still access it. Free the streams first. */
 void dr_gpu_abandon(struct dr_gpu *g);
+/* Make its context current on this thread, for code of others that takes the current one. */
+int dr_gpu_use(const struct dr_gpu *g, struct dr_err *e) DR_MUST_CHECK;
 /* Valid until close. */
 const struct dr_gpu_info *dr_gpu_info(const struct dr_gpu *g);
 /* Free and total bytes of GPU memory; either pointer may be NULL. */
@@ -125,9 +127,44 @@ int dr_gpu_copy_in(struct dr_gpu_stream *s, uint64_t dev, const void *host, size
 /* The ticket up to which all copies are finished; *done never decreases. Does not wait. Needs no driver call when
  * nothing is outstanding, and almost none with completion flags (CUDA 11.7). The error is a copy's, and permanent. */
 int dr_gpu_stream_done(struct dr_gpu_stream *s, uint64_t *done, struct dr_err *e) DR_MUST_CHECK;
+/* The last ticket that was given; 0: none. */
+uint64_t dr_gpu_stream_issued(const struct dr_gpu_stream *s);
 /* Wait until that ticket is finished. */
 int dr_gpu_stream_wait(struct dr_gpu_stream *s, uint64_t ticket, struct dr_err *e) DR_MUST_CHECK;
 void dr_gpu_stream_stats(const struct dr_gpu_stream *s, struct dr_gpu_stream_stats *out);
+
+/*
+ * Put pieces of src together in dst, for GPUDirect-TCPX: a receive lies in pieces in a bounce buffer of the GPU, and
+ * a list in pinned host memory, allocated by CUDA here or in a plugin, says which piece goes where. Unpacking has a
+ * ticket as a copy has, and counts as one copy with the bytes of its pieces. The list, src and dst must stay until it
+ * is finished.
+ *
+ * The pieces do not overlap in dst and lie within [dst, dst + len) and within src; the caller checks that. Bytes of
+ * dst between the pieces keep their value. n may be 0.
+ *
+ * -EAGAIN as for a copy. -ENOMEM: no pinned memory for DR_GPU_UNPACK_HOST, whose buffer has len bytes. It waits for
+ * the stream when its buffer must grow.
+ */
+struct dr_gpu_piece {	  /* layout of loadMeta in NCCL's src/device/network/unpack/unpack_defs.h */
+	uint32_t src_off; /* in the source */
+	uint32_t len;
+	uint64_t dst_off; /* in the destination */
+};
+_Static_assert(sizeof(struct dr_gpu_piece) == 16, "loadMeta");
+enum dr_gpu_unpack_how {
+	DR_GPU_UNPACK_KERNEL, /* one kernel reads the list, through its mapping into the GPU, and copies */
+	DR_GPU_UNPACK_D2D, /* one copy from GPU to GPU for each piece */
+	DR_GPU_UNPACK_HOST, /* each piece to pinned host memory, and the whole back in one copy, or in one
+			       * for each piece where there are gaps (debugging) */
+};
+struct dr_gpu_unpack {
+	uint64_t dst, src;
+	const struct dr_gpu_piece *piece;
+	unsigned n;
+	size_t len; /* bytes of dst */
+};
+int dr_gpu_unpack(struct dr_gpu_stream *s, const struct dr_gpu_unpack *u,
+	enum dr_gpu_unpack_how how, uint64_t *ticket, struct dr_err *e) DR_MUST_CHECK;
 
 /* Synchronous: these wait until they, and everything queued before, are finished. */
 int dr_gpu_read(struct dr_gpu_stream *s, void *host, uint64_t dev, size_t len, struct dr_err *e)

@@ -17,6 +17,8 @@ struct dr_gpu {
 	unsigned multiprocessors;
 	struct CUmod_st *module; /* pattern.c's */
 	struct CUfunc_st *fill, *check;
+	struct CUmod_st *unpack_module;
+	struct CUfunc_st *unpack;
 };
 
 /*
@@ -55,7 +57,28 @@ struct dr_gpu_stream {
 	 * UINT64_MAX unless a check is running. */
 	uint32_t *wrong;
 	struct dr_gpu_memory worst;
+	/* unpack.c: pinned memory for DR_GPU_UNPACK_HOST. */
+	uint8_t *gather;
+	size_t gather_len;
 };
+
+/* Work of a stream that has a ticket. start queues it, counts its calls in the stream's stats, and returns CUDA's
+ * result. */
+struct dr_gpu_task {
+	unsigned (*start)(struct dr_gpu_stream *s, const void *arg);
+	const void *arg;
+	size_t len; /* bytes, for the stats */
+	const char *what;
+};
+/* -EAGAIN: the stream is full. An error of start is permanent: part of the work may be running. */
+int dr_gpu_stream_submit(struct dr_gpu_stream *s, const struct dr_gpu_task *t, uint64_t *ticket,
+	struct dr_err *e) DR_MUST_CHECK;
+
+/* DR_GPU_COPIES_MAX are outstanding. Not after an error, which every call returns. */
+static inline bool dr_gpu_stream_full(const struct dr_gpu_stream *s)
+{
+	return !s->failed && s->issued - s->done == DR_GPU_COPIES_MAX;
+}
 
 /* Make the GPU's context current on the calling thread. Functions that free ignore its error. */
 int dr_gpu_enter(const struct dr_gpu *g, struct dr_err *e);
@@ -69,6 +92,9 @@ int dr_gpu_stream_drain(struct dr_gpu_stream *s, const char *what, struct dr_err
 int dr_gpu_describe(const struct dr_cuda *c, unsigned ordinal, struct dr_gpu_info *out,
 	struct dr_err *e) DR_MUST_CHECK;
 
+/* pattern.c: compile code in PTX for the context that is current; what: "pattern", for errors. */
+int dr_gpu_code_load(const struct dr_gpu *g, const char *ptx, const char *what,
+	struct CUmod_st **out, struct dr_err *e) DR_MUST_CHECK;
 /* pattern.c: load the code for the context that is current, and give it back. */
 int dr_gpu_pattern_load(struct dr_gpu *g, struct dr_err *e) DR_MUST_CHECK;
 void dr_gpu_pattern_unload(struct dr_gpu *g);
@@ -76,7 +102,13 @@ void dr_gpu_pattern_unload(struct dr_gpu *g);
 int dr_gpu_pattern_init(struct dr_gpu_stream *s, struct dr_err *e) DR_MUST_CHECK;
 void dr_gpu_pattern_fini(struct dr_gpu_stream *s);
 
-/* pattern_ptx.c: the code, as the driver compiles it. */
-extern const char dr_gpu_pattern_ptx[];
+/* unpack.c, as pattern.c. */
+int dr_gpu_unpack_load(struct dr_gpu *g, struct dr_err *e) DR_MUST_CHECK;
+void dr_gpu_unpack_unload(struct dr_gpu *g);
+/* The stream is idle or destroyed. */
+void dr_gpu_unpack_fini(struct dr_gpu_stream *s);
+
+/* pattern_ptx.c, unpack_ptx.c: the code, as the driver compiles it. */
+extern const char dr_gpu_pattern_ptx[], dr_gpu_unpack_ptx[];
 
 #endif

@@ -22,25 +22,26 @@ enum {
 
 /* ---- the code ---- */
 
-static int compile(struct dr_gpu *g, struct dr_err *e)
+int dr_gpu_code_load(const struct dr_gpu *g, const char *ptx, const char *what,
+	struct CUmod_st **out, struct dr_err *e)
 {
 	char log[LOG_BYTES] = "";
 	unsigned option[] = { DR_CUDA_JIT_ERROR_LOG, DR_CUDA_JIT_ERROR_LOG_BYTES };
 	void *value[] = { log, (void *)(uintptr_t)sizeof(log) };
-	unsigned result = g->cuda->module_load_data_ex(
-		&g->module, dr_gpu_pattern_ptx, DR_ARRAY_LEN(option), option, value);
+	unsigned result =
+		g->cuda->module_load_data_ex(out, ptx, DR_ARRAY_LEN(option), option, value);
 
 	if (result == 0)
 		return 0;
 	log[sizeof(log) - 1] = '\0';
 	log[strcspn(log, "\r\n")] = '\0';
-	return dr_cuda_fail(g->cuda, result, e, "load the pattern code on GPU %u%s%s",
+	return dr_cuda_fail(g->cuda, result, e, "load the %s code on GPU %u%s%s", what,
 		g->info.ordinal, log[0] ? ": " : "", log);
 }
 
 int dr_gpu_pattern_load(struct dr_gpu *g, struct dr_err *e)
 {
-	int rc = compile(g, e);
+	int rc = dr_gpu_code_load(g, dr_gpu_pattern_ptx, "pattern", &g->module, e);
 
 	if (rc)
 		return rc;

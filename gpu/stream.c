@@ -188,6 +188,7 @@ void dr_gpu_stream_destroy(struct dr_gpu_stream *s)
 	destroy_events(s);
 	dr_gpu_note(s->gpu, "destroy a stream", c->stream_destroy(s->stream));
 	dr_gpu_pattern_fini(s);
+	dr_gpu_unpack_fini(s);
 	flag_fini(s);
 	dr_free(s);
 }
@@ -221,30 +222,31 @@ struct transfer {
 	size_t len;
 };
 
-static unsigned start_transfer(struct dr_gpu_stream *s, const struct transfer *t)
+static unsigned start_transfer(struct dr_gpu_stream *s, const void *arg)
 {
 	const struct dr_cuda *c = s->gpu->cuda;
+	const struct transfer *t = arg;
 
 	if (t->len == 0)
 		return 0;
+	s->stats.calls++;
 	return t->host_to ? c->memcpy_dtoh_async(t->host_to, t->dev, t->len, s->stream)
 			  : c->memcpy_htod_async(t->dev, t->host_from, t->len, s->stream);
 }
 
-/* The transfer between its events and before its flag. A transfer that may be running and whose end cannot be
- * detected breaks the stream. */
-static unsigned start_copy(
-	struct dr_gpu_stream *s, const struct dr_gpu_copy *slot, const struct transfer *t)
+/* The task between its events and before its flag. One that may be running and whose end cannot be detected breaks the
+ * stream. */
+static unsigned start_task(
+	struct dr_gpu_stream *s, const struct dr_gpu_copy *slot, const struct dr_gpu_task *t)
 {
 	const struct dr_cuda *c = s->gpu->cuda;
 	unsigned result = 0;
 
-	s->stats.calls +=
-		(slot->begin != NULL) + (t->len > 0) + (slot->end != NULL) + (s->flag.host != NULL);
+	s->stats.calls += (slot->begin != NULL) + (slot->end != NULL) + (s->flag.host != NULL);
 	if (slot->begin)
 		result = c->event_record(slot->begin, s->stream);
 	if (result == 0)
-		result = start_transfer(s, t);
+		result = t->start(s, t->arg);
 	if (result == 0 && slot->end)
 		result = c->event_record(slot->end, s->stream);
 	if (result == 0 && s->flag.host)
@@ -252,26 +254,34 @@ static unsigned start_copy(
 	return result;
 }
 
-static int copy(
-	struct dr_gpu_stream *s, const struct transfer *t, uint64_t *ticket, struct dr_err *e)
+int dr_gpu_stream_submit(
+	struct dr_gpu_stream *s, const struct dr_gpu_task *t, uint64_t *ticket, struct dr_err *e)
 {
 	struct dr_gpu_copy *slot = &s->copy[(s->issued + 1) % DR_GPU_COPIES_MAX];
 
-	if (!s->failed && s->issued - s->done == DR_GPU_COPIES_MAX)
+	if (dr_gpu_stream_full(s))
 		return -EAGAIN;
-	int rc = enter(s, "copying", e);
+	int rc = enter(s, t->what, e);
 	if (rc)
 		return rc;
 	unsigned result = create_events(s, slot);
 	if (result)
 		return dr_cuda_fail(
 			s->gpu->cuda, result, e, "create an event on GPU %u", s->gpu->info.ordinal);
-	result = start_copy(s, slot, t);
+	result = start_task(s, slot, t);
 	if (result)
-		return fail(s, result, "copying", e);
+		return fail(s, result, t->what, e);
 	slot->len = t->len;
 	*ticket = ++s->issued;
 	return 0;
+}
+
+static int copy(
+	struct dr_gpu_stream *s, const struct transfer *t, uint64_t *ticket, struct dr_err *e)
+{
+	struct dr_gpu_task task = { start_transfer, t, t->len, "copying" };
+
+	return dr_gpu_stream_submit(s, &task, ticket, e);
 }
 
 int dr_gpu_copy_out(struct dr_gpu_stream *s, void *host, uint64_t dev, size_t len, uint64_t *ticket,
@@ -358,6 +368,11 @@ int dr_gpu_stream_done(struct dr_gpu_stream *s, uint64_t *done, struct dr_err *e
 		return rc;
 	*done = s->done;
 	return 0;
+}
+
+uint64_t dr_gpu_stream_issued(const struct dr_gpu_stream *s)
+{
+	return s->issued;
 }
 
 int dr_gpu_stream_wait(struct dr_gpu_stream *s, uint64_t ticket, struct dr_err *e)

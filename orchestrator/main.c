@@ -6,6 +6,7 @@
 #include "orchestrator/doctor/doctor.h"
 #include "orchestrator/doctor/finding.h"
 #include "orchestrator/fault/options.h"
+#include "orchestrator/sweep/sweep.h"
 #include "orchestrator/tools/compare.h"
 #include "orchestrator/tools/plugin.h"
 #include "orchestrator/tools/preflight.h"
@@ -99,6 +100,8 @@ static int bad_options(struct dr_options *o, int rc, const struct dr_err *e, str
 		dr_log_set_json(1);
 	dr_complain("%s", e->text);
 	output_options(o, NULL, &oo);
+	if (o->command == DR_CMDBIT_SWEEP)
+		return dr_options_exit(rc);
 	if (o->command == DR_CMDBIT_PREFLIGHT)
 		return dr_preflight_refuse(
 			o, dr_output_refuse(&oo, rec, dr_options_exit(rc), e), e);
@@ -227,6 +230,8 @@ static int with_options(struct dr_options *o, int argc, char **argv, struct dr_r
 		return dr_plugin_main(o);
 	if (bit == DR_CMDBIT_REPORT)
 		return dr_report_main(o);
+	if (bit == DR_CMDBIT_SWEEP)
+		return dr_sweep_main(o, rec->run_id);
 	if (bit == DR_CMDBIT_SERVER || bit == DR_CMDBIT_PREFLIGHT)
 		none = fopen("/dev/null", "w");
 	output_options(o, none, &oo);
@@ -245,6 +250,7 @@ static const struct dr_schema schemas[] = {
 	{ "topo", "urn:dualrail:schema:topo:1", &dr_topo_fields },
 	{ "compare", "urn:dualrail:schema:compare:1", &dr_compare_fields },
 	{ "preflight", "urn:dualrail:schema:preflight:1", &dr_preflight_fields },
+	{ "sweep", "urn:dualrail:schema:sweep:1", &dr_sweep_fields },
 	{ NULL, NULL, NULL },
 };
 
@@ -340,7 +346,8 @@ int main(int argc, char **argv)
 
 	early_log(argc, argv);
 	dr_fault_options_attach(&faults, &o);
-	o.file_group = dr_output_group(DR_CMDBIT_ALL, DR_CMDBIT_RUN);
+	o.file_group =
+		dr_output_group(DR_CMDBIT_ALL & ~DR_CMDBIT_SWEEP, DR_CMDBIT_RUN & ~DR_CMDBIT_SWEEP);
 	o.files = &files;
 	if (argc >= 2) {
 		int status = without_run(&o, argc - 1, argv + 1);

@@ -167,14 +167,27 @@ static int parse_value(const struct ha_variable *v, const char *text, const stru
 /* Two processes on 16 CPUs, each with a thread of NCCL and one of the application that spin: docs/BENCHMARKS.md. */
 static unsigned default_threads(unsigned cpus)
 {
-	return DR_MAX(DR_MIN(cpus * 3 / 8, 8u), 1u);
+	return DR_MAX(DR_MIN(cpus * 3 / 8, 12u), 1u);
+}
+
+/* With CPUs for the I/O threads, they move all but the smallest messages, and poll while data is under way. Else the caller
+ * copies, and polling would take its CPU. */
+static void set_defaults_of_cpus(struct ha_config *out, unsigned cpus)
+{
+	enum { CPUS_ENOUGH = 8 };
+	bool enough = cpus >= CPUS_ENOUGH;
+
+	out->cpus = cpus;
+	out->threads = default_threads(cpus);
+	out->spin_us = enough ? 200 : 20;
+	out->eager = enough ? 8 << 10 : 144 << 10;
 }
 
 void ha_config_defaults(struct ha_config *out, const struct ha_host *host)
 {
 	memset(out, 0, sizeof(*out));
 	out->log_level = DR_LOG_WARN;
-	out->threads = default_threads(host->cpus);
+	set_defaults_of_cpus(out, host->cpus);
 	for (unsigned i = 0; i < ha_n_variables; i++) {
 		const struct ha_variable *v = &ha_variables[i];
 

@@ -48,7 +48,7 @@ struct ha_config {
 
 	unsigned threads; /* I/O threads of the process, >= 1 */
 	unsigned lanes;	  /* bulk lanes of a session for each of them */
-	unsigned spin_us; /* time without work after which an I/O thread sleeps */
+	unsigned spin_us; /* see ha_thread_start */
 	uint64_t chunk;	  /* bytes */
 	uint64_t eager;	  /* messages up to this size are copied and sent at once, bytes */
 	uint64_t sockbuf; /* bytes; 0: set by the kernel */
@@ -67,6 +67,7 @@ struct ha_config {
 	unsigned max_retries;	     /* not used, see config_table.c */
 
 	uint64_t given; /* bit i: variable i of the table is set */
+	unsigned cpus;	/* of the host; defaults follow from them */
 };
 
 /* What the defaults and %h and %p depend on. */

@@ -103,10 +103,11 @@ static void defaults(void **state)
 	assert_int_equal(c.heartbeat_ns, 10 * DR_NS_PER_MS);
 	assert_int_equal(c.hold_down_ns, DR_NS_PER_S);
 	assert_int_equal(c.connect_timeout_ns, 30 * DR_NS_PER_S);
-	assert_int_equal(c.threads, 8);
-	assert_int_equal(c.lanes, 2);
+	assert_int_equal(c.threads, 12);
+	assert_int_equal(c.lanes, 1);
 	assert_int_equal(c.chunk, 256 << 10);
-	assert_int_equal(c.eager, 144 << 10);
+	assert_int_equal(c.eager, 8 << 10);
+	assert_int_equal(c.spin_us, 200);
 	assert_int_equal(c.devices.n, 0);
 	assert_null(c.devices_variable);
 	assert_int_equal(c.gid_index, -1);
@@ -116,12 +117,13 @@ static void defaults(void **state)
 	assert_int_equal(c.log_level, DR_LOG_WARN);
 }
 
-static void threads_follow_the_cpus(void **state)
+static void defaults_follow_the_cpus(void **state)
 {
 	static const struct {
-		unsigned cpus, threads;
-	} rows[] = { { 0, 1 }, { 1, 1 }, { 2, 1 }, { 5, 1 }, { 6, 2 }, { 8, 3 }, { 16, 6 },
-		{ 22, 8 }, { 192, 8 } };
+		unsigned cpus, threads, spin_us, eager;
+	} rows[] = { { 0, 1, 20, 147456 }, { 1, 1, 20, 147456 }, { 2, 1, 20, 147456 },
+		{ 5, 1, 20, 147456 }, { 7, 2, 20, 147456 }, { 8, 3, 200, 8192 },
+		{ 16, 6, 200, 8192 }, { 32, 12, 200, 8192 }, { 192, 12, 200, 8192 } };
 	char *none[] = { NULL };
 	struct ha_config c;
 
@@ -131,6 +133,8 @@ static void threads_follow_the_cpus(void **state)
 
 		assert_int_equal(ha_config_parse(&c, none, &host, NULL), 0);
 		assert_int_equal(c.threads, rows[i].threads);
+		assert_int_equal(c.spin_us, rows[i].spin_us);
+		assert_int_equal(c.eager, rows[i].eager);
 	}
 }
 
@@ -396,16 +400,17 @@ static void the_line_states_what_is_in_force(void **state)
 	ha_config_describe(&c, &about, line, sizeof(line));
 	assert_string_equal(line,
 		"version 1.2 (build abc), transport tcp, devices eth1, eth2, heartbeat 10.0 ms, "
-		"detection fast within 50.0 ms, failback on, 1 thread with 2 lanes each, chunk 256 "
-		"KiB, eager 144 KiB");
+		"detection fast within 50.0 ms, failback on, 1 thread with 1 lane each, chunk 256 "
+		"KiB, eager 8 KiB");
 	c = config(VARS("HA_NCCL_ENABLE_BACKUP=0", "HA_NCCL_SOCKBUF=4M", "HA_NCCL_TEST_MAX_POLL=32",
-		"HA_NCCL_SPEED=25000", "HA_NCCL_FORCE_IB_TIMEOUT=12",
+		"HA_NCCL_SPEED=25000", "HA_NCCL_FORCE_IB_TIMEOUT=12", "HA_NCCL_SPIN_US=200",
 		"NCCL_SOCKET_FAMILY=AF_INET"));
 	ha_config_describe(&c, &about, line, sizeof(line));
-	assert_has(line, "no backup paths, 8 threads with 2 lanes each");
-	assert_has(line, "eager 144 KiB; NCCL_SOCKET_FAMILY=AF_INET HA_NCCL_SPEED=25000 "
+	assert_has(line, "no backup paths, 12 threads with 1 lane each");
+	assert_has(line, "eager 8 KiB; NCCL_SOCKET_FAMILY=AF_INET HA_NCCL_SPEED=25000 "
 			 "HA_NCCL_ENABLE_BACKUP=0 HA_NCCL_SOCKBUF=4M");
 	assert_lacks(line, "TEST_MAX_POLL");
+	assert_lacks(line, "SPIN_US");
 	assert_lacks(line, "IB_TIMEOUT");
 }
 
@@ -458,7 +463,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(defaults),
-		cmocka_unit_test(threads_follow_the_cpus),
+		cmocka_unit_test(defaults_follow_the_cpus),
 		cmocka_unit_test(values_are_read),
 		cmocka_unit_test(own_names_have_precedence),
 		cmocka_unit_test(log_level_follows_nccl),

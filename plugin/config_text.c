@@ -132,12 +132,12 @@ static void describe_detection(const struct ha_config *c, char *buf, size_t len)
 /* Variables that are set, have an effect on the others' row, and do not hold the default. */
 static void describe_differences(const struct ha_config *c, char *buf, size_t len)
 {
-	const struct ha_host none = { .cpus = 1, .name = "" };
+	const struct ha_host host = { .cpus = c->cpus, .name = "" };
 	char value[160], def[160];
 	struct ha_config d;
 	const char *sep = "; ";
 
-	ha_config_defaults(&d, &none);
+	ha_config_defaults(&d, &host);
 	for (unsigned i = 0; i < ha_n_variables; i++) {
 		const struct ha_variable *v = &ha_variables[i];
 

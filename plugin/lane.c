@@ -57,20 +57,45 @@ static void asked(struct ha_work *w, int64_t now)
 	l->dirty = true;
 }
 
-static struct ha_lane *least_busy(struct ha_session *s)
+/* Of the thread with the least to move, whichever session and direction that is of. */
+static struct ha_bulk *least_busy_thread(struct ha_session *s)
 {
-	struct ha_lane *best = &s->lanes[0];
-	uint64_t least = UINT64_MAX;
+	struct ha_bulk *best = &s->bulk[0];
+	int64_t least = INT64_MAX;
 
-	for (unsigned i = 0; i < s->n_lanes; i++) {
-		uint64_t bytes = atomic_load_explicit(&s->lanes[i].bytes, memory_order_relaxed);
+	for (unsigned t = 0; t < s->prm.n_threads; t++) {
+		int64_t load = ha_thread_load(s->bulk[t].thread);
 
-		if (bytes < least) {
-			least = bytes;
-			best = &s->lanes[i];
+		if (load < least) {
+			least = load;
+			best = &s->bulk[t];
 		}
 	}
 	return best;
+}
+
+static struct ha_lane *least_busy(struct ha_session *s)
+{
+	struct ha_bulk *b = least_busy_thread(s);
+	struct ha_lane *best = &b->lane[0];
+	uint64_t least = UINT64_MAX;
+
+	for (unsigned i = 0; i < s->prm.lanes; i++) {
+		uint64_t bytes = atomic_load_explicit(&b->lane[i].bytes, memory_order_relaxed);
+
+		if (bytes < least) {
+			least = bytes;
+			best = &b->lane[i];
+		}
+	}
+	return best;
+}
+
+/* The chunk counts as work of its lane's thread until it is freed. */
+static void set_load(struct ha_chunk *k, uint32_t bytes)
+{
+	k->load = bytes;
+	ha_thread_add_load(k->lane->bulk->thread, bytes);
 }
 
 int ha_session_ask(
@@ -90,6 +115,7 @@ int ha_session_ask(
 		.mem = &mr->mem[l->index], .off = what->off, .len = what->len, .tag = what->tag
 	};
 	atomic_fetch_add_explicit(&l->bytes, what->len, memory_order_relaxed);
+	set_load(k, what->len);
 	atomic_fetch_add(&comm->chunks, 1);
 	atomic_fetch_add(&mr->chunks, 1);
 	ha_thread_post(l->bulk->thread, &k->work);
@@ -139,6 +165,7 @@ static void answer(struct ha_lane *l, int64_t now)
 			ha_chunk_free(k);
 			return;
 		}
+		set_load(k, k->span.len);
 		put_flying(l, seq, k);
 	}
 }
@@ -182,6 +209,7 @@ void ha_lane_failed(void *arg, struct dr_channel *ch, int err, const char *text,
 /* Nothing of this chunk is touched any more. */
 void ha_chunk_free(struct ha_chunk *k)
 {
+	ha_thread_add_load(k->lane->bulk->thread, -(int64_t)k->load);
 	if (k->mr)
 		atomic_fetch_sub(&k->mr->chunks, 1);
 	if (k->comm)

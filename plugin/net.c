@@ -197,13 +197,13 @@ struct do_listen {
 static void do_listen(void *arg, int64_t now)
 {
 	struct do_listen *d = arg;
-	struct ha_rdv_addr own[HA_RDV_ADDRS_MAX];
-	struct ha_rdv_listen_opts o = { .addrs = own, .arg = d->l, .flags = (uint8_t)d->l->dev };
+	struct dr_rdv_addr own[DR_RDV_ADDRS_MAX];
+	struct dr_rdv_listen_opts o = { .addrs = own, .arg = d->l, .flags = (uint8_t)d->l->dev };
 
 	_Static_assert((int)HA_DEVICES_MAX <= UINT8_MAX, "the handle's flags are the device");
 	(void)now;
-	o.n = ha_process_rendezvous(d->l->p, d->l->dev, own, HA_RDV_ADDRS_MAX);
-	d->rc = ha_rdv_listen(d->l->p->rdv, &o, &d->l->rdv, d->handle, &d->e);
+	o.n = ha_process_rendezvous(d->l->p, d->l->dev, own, DR_RDV_ADDRS_MAX);
+	d->rc = dr_rdv_listen(d->l->p->rdv, &o, &d->l->rdv, d->handle, &d->e);
 }
 
 enum nccl_result ha_net_listen(void *ctx, int dev, void *handle, void **listen_comm)

@@ -27,10 +27,10 @@
 
 /* Adds the addresses of v, number nic, behind the first n. */
 static unsigned add_addresses(
-	const struct ha_device *v, unsigned nic, struct ha_rdv_addr *out, unsigned n, unsigned cap)
+	const struct ha_device *v, unsigned nic, struct dr_rdv_addr *out, unsigned n, unsigned cap)
 {
 	for (unsigned a = 0; a < v->n_addrs && n < cap; a++) {
-		struct ha_rdv_addr *r = &out[n++];
+		struct dr_rdv_addr *r = &out[n++];
 
 		memset(r, 0, sizeof(*r));
 		r->addr.ss = v->addr[a].addr;
@@ -44,7 +44,7 @@ static unsigned add_addresses(
 }
 
 unsigned ha_process_addresses(
-	const struct ha_process *p, unsigned dev, struct ha_rdv_addr *out, unsigned cap)
+	const struct ha_process *p, unsigned dev, struct dr_rdv_addr *out, unsigned cap)
 {
 	unsigned n = 0;
 	int shadow = p->devices->dev[dev].shadow;
@@ -60,7 +60,7 @@ unsigned ha_process_addresses(
 }
 
 unsigned ha_process_rendezvous(
-	const struct ha_process *p, unsigned dev, struct ha_rdv_addr *out, unsigned cap)
+	const struct ha_process *p, unsigned dev, struct dr_rdv_addr *out, unsigned cap)
 {
 	unsigned n = 0;
 
@@ -125,13 +125,13 @@ static int open_session(struct ha_link *l, const struct ha_plan *plan, const uin
 		.test_max_poll = p->cfg.test_max_poll };
 	int rc;
 
-	_Static_assert((int)HA_RDV_SECRET_BYTES == (int)DR_TOKEN_LEN, "the secret is the token");
+	_Static_assert((int)DR_RDV_SECRET_BYTES == (int)DR_TOKEN_LEN, "the secret is the token");
 	memcpy(sp.token, secret, sizeof(sp.token));
 	snprintf(sp.peer, sizeof(sp.peer), "%s", peer);
 	ha_config_manager(&p->cfg, &sp.manager);
 	sp.manager.n_rails = plan->n_rails;
 	for (unsigned r = 0; r < plan->n_rails; r++) {
-		const struct ha_rdv_addr *own = &plan->rail[r];
+		const struct dr_rdv_addr *own = &plan->rail[r];
 		const struct ha_device *d = &p->devices->dev[own->nic];
 
 		sp.device[r] = own->nic;
@@ -160,14 +160,14 @@ static int give(struct ha_endpoint *n, struct dr_err *e)
 		h[i].len = (uint8_t)DR_MAX(rc, 0);
 	}
 	if (rc >= 0)
-		rc = ha_rdv_give(n->exchange, h, at + 1);
+		rc = dr_rdv_give(n->exchange, h, at + 1);
 	dr_free(h);
 	return rc < 0 ? dr_err_set(
 				e, rc, "comm: its handles cannot be sent (%s)", dr_errno_name(rc))
 		      : 0;
 }
 
-static int start(struct ha_endpoint *n, const struct ha_rdv_done *d, struct dr_err *e)
+static int start(struct ha_endpoint *n, const struct dr_rdv_done *d, struct dr_err *e)
 {
 	unsigned at = n->opens ? n->link->n_handles : 0;
 	uint8_t(*bytes)[DR_HANDLE_MAX];
@@ -205,7 +205,7 @@ static struct ha_link *find_link(struct ha_process *p, uint64_t process, uint64_
 	return NULL;
 }
 
-static struct ha_endpoint *accepted(struct ha_listen *l, struct ha_rdv_comm *c)
+static struct ha_endpoint *accepted(struct ha_listen *l, struct dr_rdv_comm *c)
 {
 	struct ha_endpoint *n = dr_calloc(1, sizeof(*n));
 
@@ -229,8 +229,8 @@ static int answer_new(
 	struct ha_endpoint *n, const struct ha_offer *o, struct ha_plan *plan, struct dr_err *e)
 {
 	struct ha_process *p = n->p;
-	struct ha_rdv_addr own[HA_RDV_ADDRS_MAX];
-	unsigned n_own = ha_process_addresses(p, n->dev, own, HA_RDV_ADDRS_MAX);
+	struct dr_rdv_addr own[DR_RDV_ADDRS_MAX];
+	unsigned n_own = ha_process_addresses(p, n->dev, own, DR_RDV_ADDRS_MAX);
 	struct ha_link *l;
 	int rc;
 
@@ -252,7 +252,7 @@ static int answer_new(
 	l->number = o->session;
 	n->opens = true;
 	attach(n, l);
-	return open_session(l, plan, ha_rdv_secret(n->exchange), o->name, e);
+	return open_session(l, plan, dr_rdv_secret(n->exchange), o->name, e);
 }
 
 static int answer(struct ha_endpoint *n, const struct ha_offer *o, json_t **reply, struct dr_err *e)
@@ -282,7 +282,7 @@ static int answer(struct ha_endpoint *n, const struct ha_offer *o, json_t **repl
 	return rc;
 }
 
-static void on_offer(void *arg, struct ha_rdv_comm *c, const json_t *json)
+static void on_offer(void *arg, struct dr_rdv_comm *c, const json_t *json)
 {
 	struct ha_endpoint *n = accepted(arg, c);
 	struct dr_err e = { 0 };
@@ -291,28 +291,28 @@ static void on_offer(void *arg, struct ha_rdv_comm *c, const json_t *json)
 	int rc;
 
 	if (!n) {
-		ha_rdv_refuse(c, ENOMEM, "out of memory");
+		dr_rdv_refuse(c, ENOMEM, "out of memory");
 		return;
 	}
-	ha_rdv_set_arg(c, n);
+	dr_rdv_set_arg(c, n);
 	rc = ha_offer_from_json(json, &o, &e);
 	if (rc == 0)
 		rc = answer(n, &o, &reply, &e);
 	if (rc == 0)
-		rc = ha_rdv_accept(c, reply);
+		rc = dr_rdv_accept(c, reply);
 	if (rc == 0)
 		rc = give(n, &e);
 	json_decref(reply);
 	if (rc == 0)
 		return;
 	n->exchange = NULL;
-	ha_rdv_refuse(c, -rc, e.text[0] ? e.text : dr_errno_name(rc));
+	dr_rdv_refuse(c, -rc, e.text[0] ? e.text : dr_errno_name(rc));
 	ha_endpoint_fail(n, rc, e.text);
 }
 
 /* ---- dialling end ---- */
 
-static struct ha_link *link_toward(struct ha_endpoint *n, const struct ha_handle *h)
+static struct ha_link *link_toward(struct ha_endpoint *n, const struct dr_rdv_handle *h)
 {
 	for (struct ha_link *l = n->p->links; l; l = l->next)
 		if (l->connector && l->peer == h->process && l->dev == n->dev &&
@@ -324,8 +324,8 @@ static struct ha_link *link_toward(struct ha_endpoint *n, const struct ha_handle
 static int dial(struct ha_endpoint *n, int64_t now, struct dr_err *e)
 {
 	struct ha_process *p = n->p;
-	struct ha_rdv_addr own[HA_RDV_ADDRS_MAX], boot[HA_RDV_ADDRS_MAX];
-	unsigned n_own = ha_process_addresses(p, n->dev, own, HA_RDV_ADDRS_MAX);
+	struct dr_rdv_addr own[DR_RDV_ADDRS_MAX], boot[DR_RDV_ADDRS_MAX];
+	unsigned n_own = ha_process_addresses(p, n->dev, own, DR_RDV_ADDRS_MAX);
 	struct ha_offer o = { .process = p->id,
 		.session = n->link->number,
 		.opens = n->opens,
@@ -334,14 +334,14 @@ static int dial(struct ha_endpoint *n, int64_t now, struct dr_err *e)
 		.lanes = p->cfg.lanes,
 		.chunk = p->cfg.chunk,
 		.eager = p->cfg.eager };
-	struct ha_rdv_connect_opts co = { .handle = n->handle,
+	struct dr_rdv_connect_opts co = { .handle = n->handle,
 		.local = boot,
 		.timeout_ns = p->cfg.connect_timeout_ns,
 		.arg = n };
 	json_t *json;
 	int rc;
 
-	co.n_local = ha_process_rendezvous(p, n->dev, boot, HA_RDV_ADDRS_MAX);
+	co.n_local = ha_process_rendezvous(p, n->dev, boot, DR_RDV_ADDRS_MAX);
 	o.n_nics = DR_MIN(n_own, (unsigned)HA_OFFER_NICS_MAX);
 	memcpy(o.nic, own, o.n_nics * sizeof(own[0]));
 	snprintf(o.name, sizeof(o.name), "%s", p->devices->dev[n->dev].name);
@@ -350,7 +350,7 @@ static int dial(struct ha_endpoint *n, int64_t now, struct dr_err *e)
 	if (!json)
 		return dr_err_set(e, -ENOMEM, "comm: out of memory");
 	co.offer = json;
-	rc = ha_rdv_connect(p->rdv, &co, now, &n->exchange, e);
+	rc = dr_rdv_connect(p->rdv, &co, now, &n->exchange, e);
 	json_decref(json);
 	return rc;
 }
@@ -358,8 +358,8 @@ static int dial(struct ha_endpoint *n, int64_t now, struct dr_err *e)
 void ha_open_endpoint(struct ha_endpoint *n, int64_t now)
 {
 	struct dr_err e = { 0 };
-	struct ha_handle h;
-	int rc = ha_handle_decode(n->handle, &h, &e);
+	struct dr_rdv_handle h;
+	int rc = dr_rdv_handle_decode(n->handle, &h, &e);
 
 	if (rc == 0 && !n->link) {
 		struct ha_link *l = link_toward(n, &h);
@@ -392,7 +392,7 @@ void ha_open_endpoint(struct ha_endpoint *n, int64_t now)
 		ha_endpoint_fail(n, rc, e.text);
 }
 
-static void on_accept(void *arg, struct ha_rdv_comm *c, const json_t *reply)
+static void on_accept(void *arg, struct dr_rdv_comm *c, const json_t *reply)
 {
 	struct ha_endpoint *n = arg;
 	struct dr_err e = { 0 };
@@ -400,15 +400,15 @@ static void on_accept(void *arg, struct ha_rdv_comm *c, const json_t *reply)
 	int rc = 0;
 
 	if (n->opens) {
-		struct ha_rdv_addr own[HA_RDV_ADDRS_MAX];
-		unsigned n_own = ha_process_addresses(n->p, n->dev, own, HA_RDV_ADDRS_MAX);
+		struct dr_rdv_addr own[DR_RDV_ADDRS_MAX];
+		unsigned n_own = ha_process_addresses(n->p, n->dev, own, DR_RDV_ADDRS_MAX);
 
 		rc = ha_plan_from_json(reply, own, n_own, &plan, &e);
 		if (rc == 0 && (plan.threads > n->p->cfg.threads || plan.lanes > n->p->cfg.lanes))
 			rc = dr_err_set(
 				&e, -EPROTO, "the peer wants more threads than were offered");
 		if (rc == 0)
-			rc = open_session(n->link, &plan, ha_rdv_secret(c), "peer", &e);
+			rc = open_session(n->link, &plan, dr_rdv_secret(c), "peer", &e);
 	}
 	if (rc == 0)
 		rc = ha_comm_open(n->link->s, n->id_in_session, &n->comm, &e);
@@ -419,13 +419,13 @@ static void on_accept(void *arg, struct ha_rdv_comm *c, const json_t *reply)
 	if (rc == 0)
 		return;
 	n->exchange = NULL;
-	ha_rdv_cancel(c);
+	dr_rdv_cancel(c);
 	ha_endpoint_fail(n, rc, e.text);
 }
 
 /* ---- both ---- */
 
-static void on_done(void *arg, struct ha_rdv_comm *c, const struct ha_rdv_done *d)
+static void on_done(void *arg, struct dr_rdv_comm *c, const struct dr_rdv_done *d)
 {
 	struct ha_endpoint *n = arg;
 	struct dr_err e = { 0 };
@@ -448,7 +448,7 @@ static void on_done(void *arg, struct ha_rdv_comm *c, const struct ha_rdv_done *
 	set_state(n, HA_ENDPOINT_STARTING);
 }
 
-static void on_failed(void *arg, struct ha_rdv_comm *c, const struct dr_err *e)
+static void on_failed(void *arg, struct dr_rdv_comm *c, const struct dr_err *e)
 {
 	struct ha_endpoint *n = arg;
 
@@ -457,6 +457,6 @@ static void on_failed(void *arg, struct ha_rdv_comm *c, const struct dr_err *e)
 	ha_endpoint_fail(n, e->code, e->text);
 }
 
-const struct ha_rdv_ops ha_open_ops = {
+const struct dr_rdv_ops ha_open_ops = {
 	.on_offer = on_offer, .on_accept = on_accept, .on_done = on_done, .on_failed = on_failed
 };

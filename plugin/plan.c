@@ -103,7 +103,7 @@ json_t *ha_offer_to_json(const struct ha_offer *o)
 	return NULL;
 }
 
-static bool nic_from_json(const json_t *j, struct ha_rdv_addr *out)
+static bool nic_from_json(const json_t *j, struct dr_rdv_addr *out)
 {
 	const char *text = json_string_value(json_object_get(j, "addr"));
 	int64_t prefix, number;
@@ -145,7 +145,7 @@ int ha_offer_from_json(const json_t *j, struct ha_offer *out, struct dr_err *e)
 
 /* ---- plan ---- */
 
-static unsigned to_nics(const struct ha_rdv_addr *in, unsigned n, struct dr_nic *out)
+static unsigned to_nics(const struct dr_rdv_addr *in, unsigned n, struct dr_nic *out)
 {
 	unsigned k = 0;
 
@@ -158,7 +158,7 @@ static unsigned to_nics(const struct ha_rdv_addr *in, unsigned n, struct dr_nic 
 	return k;
 }
 
-static void set_rail(struct ha_plan *p, const struct ha_rdv_addr *own, const struct dr_nic *a,
+static void set_rail(struct ha_plan *p, const struct dr_rdv_addr *own, const struct dr_nic *a,
 	const struct dr_nic *b, const struct dr_nic_pair *pair)
 {
 	p->rail[p->n_rails] = own[b[pair->b].number];
@@ -167,14 +167,14 @@ static void set_rail(struct ha_plan *p, const struct ha_rdv_addr *own, const str
 }
 
 /* On another NIC than rail 0, at both ends. */
-static bool apart(const struct ha_plan *p, const struct ha_offer *o, const struct ha_rdv_addr *own,
+static bool apart(const struct ha_plan *p, const struct ha_offer *o, const struct dr_rdv_addr *own,
 	const struct dr_nic *peer)
 {
 	return p->n_rails == 0 || (own->nic != p->rail[0].nic &&
 					  o->nic[peer->number].nic != o->nic[p->peer_nic[0]].nic);
 }
 
-int ha_plan_choose(const struct ha_offer *o, const struct ha_rdv_addr *own, unsigned n_own,
+int ha_plan_choose(const struct ha_offer *o, const struct dr_rdv_addr *own, unsigned n_own,
 	bool backup, struct ha_plan *out, struct dr_err *e)
 {
 	struct dr_nic a[DR_NICS_MAX], b[DR_NICS_MAX];
@@ -209,7 +209,7 @@ json_t *ha_plan_to_json(const struct ha_plan *p)
 	return NULL;
 }
 
-int ha_plan_from_json(const json_t *j, const struct ha_rdv_addr *own, unsigned n_own,
+int ha_plan_from_json(const json_t *j, const struct dr_rdv_addr *own, unsigned n_own,
 	struct ha_plan *out, struct dr_err *e)
 {
 	const json_t *rails = json_object_get(j, "rails");

@@ -3,7 +3,7 @@
 #define DR_PLUGIN_PLAN_H
 
 #include "channel/manager.h"
-#include "plugin/rdv.h"
+#include "bootstrap/rdv.h"
 #include "transport/kind.h"
 
 /*
@@ -21,7 +21,7 @@ struct ha_offer {
 	char name[HA_OFFER_NAME_BYTES];	  /* the device */
 	char transport[DR_KIND_NAME_MAX]; /* of the data */
 	unsigned n_nics;
-	struct ha_rdv_addr nic[HA_OFFER_NICS_MAX]; /* as the dialling end listed them */
+	struct dr_rdv_addr nic[HA_OFFER_NICS_MAX]; /* as the dialling end listed them */
 };
 json_t *ha_offer_to_json(const struct ha_offer *o);
 /* Any JSON is safe: -EPROTO. */
@@ -31,18 +31,18 @@ struct ha_plan {
 	unsigned threads, lanes;
 	uint64_t chunk, eager;
 	unsigned n_rails;		   /* 0: the session exists */
-	struct ha_rdv_addr rail[DR_PATHS]; /* own end */
+	struct dr_rdv_addr rail[DR_PATHS]; /* own end */
 	unsigned peer_nic[DR_PATHS];	   /* position in the offer's list */
 };
 /*
  * At the listening end: rail 0 joins the first NIC of the offer that shares a subnet with one of `own`, rail 1 the next
  * one on other NICs. Where none does, a rail may be routed. backup false: one rail. -EADDRNOTAVAIL: no rail joins the ends.
  */
-int ha_plan_choose(const struct ha_offer *o, const struct ha_rdv_addr *own, unsigned n_own,
+int ha_plan_choose(const struct ha_offer *o, const struct dr_rdv_addr *own, unsigned n_own,
 	bool backup, struct ha_plan *out, struct dr_err *e) DR_MUST_CHECK;
 json_t *ha_plan_to_json(const struct ha_plan *p);
 /* At the dialling end; own: the list that was offered. -EPROTO. */
-int ha_plan_from_json(const json_t *j, const struct ha_rdv_addr *own, unsigned n_own,
+int ha_plan_from_json(const json_t *j, const struct dr_rdv_addr *own, unsigned n_own,
 	struct ha_plan *out, struct dr_err *e) DR_MUST_CHECK;
 
 #endif

@@ -10,9 +10,9 @@
 
 #include <cmocka.h>
 
-static struct ha_rdv_addr nic(const char *text, unsigned prefix, unsigned number)
+static struct dr_rdv_addr nic(const char *text, unsigned prefix, unsigned number)
 {
-	struct ha_rdv_addr a = { .prefix = (uint8_t)prefix, .nic = (uint8_t)number };
+	struct dr_rdv_addr a = { .prefix = (uint8_t)prefix, .nic = (uint8_t)number };
 
 	assert_int_equal(dr_addr_parse(text, &a.addr), 0);
 	snprintf(a.device, sizeof(a.device), "eth%u", number);
@@ -42,7 +42,7 @@ static struct ha_offer offer(void)
 static int choose(const struct ha_offer *o, const char *const *own, unsigned n, bool backup,
 	struct ha_plan *p)
 {
-	struct ha_rdv_addr mine[8];
+	struct dr_rdv_addr mine[8];
 
 	for (unsigned i = 0; i < n; i++)
 		mine[i] = nic(own[i], 24, i);
@@ -157,7 +157,7 @@ static void rail_without_a_router_comes_first(void **state)
 /* Two addresses of one NIC are no second rail: it would fail with the first. */
 static void rails_are_on_different_nics(void **state)
 {
-	struct ha_rdv_addr own[] = { nic("10.0.0.2", 24, 0), nic("10.0.1.2", 24, 0) };
+	struct dr_rdv_addr own[] = { nic("10.0.0.2", 24, 0), nic("10.0.1.2", 24, 0) };
 	struct ha_offer o = offer();
 	struct ha_plan p;
 

@@ -46,7 +46,7 @@ static void endpoint_free(struct ha_process *p, struct ha_endpoint *n)
 static bool endpoint_close(struct ha_process *p, struct ha_endpoint *n)
 {
 	if (n->exchange) {
-		ha_rdv_cancel(n->exchange);
+		dr_rdv_cancel(n->exchange);
 		n->exchange = NULL;
 	}
 	if (n->comm && !n->comm->closing)
@@ -131,7 +131,7 @@ static void look_at_listens(struct ha_process *p)
 		struct ha_listen *l = gone;
 
 		gone = l->next;
-		ha_rdv_listen_close(l->rdv);
+		dr_rdv_listen_close(l->rdv);
 		pthread_mutex_lock(&p->lock);
 		for (struct ha_endpoint *n = p->endpoints; n; n = n->next)
 			if (n->listen == l) { /* NCCL will not accept it */
@@ -191,8 +191,8 @@ static void tick(struct ha_member *m, int64_t now)
 {
 	struct ha_process *p = dr_container_of(m, struct ha_process, member);
 
-	if (now >= ha_rdv_deadline(p->rdv))
-		ha_rdv_tick(p->rdv, now);
+	if (now >= dr_rdv_deadline(p->rdv))
+		dr_rdv_tick(p->rdv, now);
 	for (struct ha_link *l = p->links; l && p->cfg.progress_thread; l = l->next)
 		if (l->s && l->up)
 			ha_session_tick(l->s, now);
@@ -214,7 +214,7 @@ static void tick(struct ha_member *m, int64_t now)
 static int64_t deadline(const struct ha_member *m)
 {
 	const struct ha_process *p = dr_container_of(m, struct ha_process, member);
-	int64_t d = DR_MIN(ha_rdv_deadline(p->rdv), p->tick_ns);
+	int64_t d = DR_MIN(dr_rdv_deadline(p->rdv), p->tick_ns);
 
 	for (const struct ha_link *l = p->links; l && p->cfg.progress_thread; l = l->next)
 		if (l->s && l->up)
@@ -284,10 +284,10 @@ static void begin(void *arg, int64_t now)
 	struct begin *b = arg;
 	struct ha_process *p = b->p;
 	struct dr_poller *poller = ha_thread_poller(p->control);
-	struct ha_rdv_opts o = { .process = p->id, .version = DR_VERSION };
+	struct dr_rdv_opts o = { .process = p->id, .version = DR_VERSION };
 
 	(void)now;
-	b->rc = ha_rdv_create(&p->rdv, &o, &ha_open_ops, poller, b->e);
+	b->rc = dr_rdv_create(&p->rdv, &o, &ha_open_ops, poller, b->e);
 	if (b->rc == 0)
 		b->rc = dr_linkmon_open(&p->linkmon, b->e);
 	if (b->rc == 0) {
@@ -313,7 +313,7 @@ static void end(void *arg, int64_t now)
 		dr_poller_del(ha_thread_poller(p->control), &p->link_po);
 		dr_linkmon_close(p->linkmon);
 	}
-	ha_rdv_destroy(p->rdv);
+	dr_rdv_destroy(p->rdv);
 }
 
 static int start_threads(struct ha_process *p, struct dr_err *e)

@@ -5,7 +5,7 @@
 #include "plugin/comm.h"
 #include "plugin/config.h"
 #include "plugin/device.h"
-#include "plugin/rdv.h"
+#include "bootstrap/rdv.h"
 #include "topology/linkmon.h"
 
 #include <semaphore.h>
@@ -55,12 +55,12 @@ struct ha_endpoint {
 	struct ha_listen *listen; /* accepted here; NULL after NCCL took it */
 	struct ha_link *link;
 	struct ha_comm *comm;
-	struct ha_rdv_comm *exchange;
+	struct dr_rdv_comm *exchange;
 	bool sender, opens; /* opens: its exchange opens the session */
 	unsigned dev;
 	uint32_t id_in_session;
 	uint64_t id; /* of a dialling one: in the handle while NCCL repeats connect */
-	uint8_t handle[HA_HANDLE_BYTES];
+	uint8_t handle[DR_RDV_HANDLE_BYTES];
 	/* Under the process's lock. */
 	enum ha_endpoint_state state;
 	int64_t start_ns;   /* STARTING: since then */
@@ -74,7 +74,7 @@ struct ha_listen {
 	struct ha_listen *next;
 	struct ha_process *p;
 	unsigned dev;
-	struct ha_rdv_listen *rdv;
+	struct dr_rdv_listen *rdv;
 	bool closed; /* under the process's lock */
 };
 
@@ -87,7 +87,7 @@ struct ha_process {
 	struct ha_devices *devices;
 	struct ha_thread *control, *io[HA_SESSION_THREADS_MAX];
 	struct ha_member member; /* of the control thread */
-	struct ha_rdv *rdv;
+	struct dr_rdv *rdv;
 	struct dr_linkmon *linkmon;
 	struct dr_pollable link_po;
 	pthread_mutex_t lock;
@@ -112,15 +112,15 @@ void ha_process_wake(struct ha_process *p);
 
 /* ---- open.c: on the control thread ---- */
 
-extern const struct ha_rdv_ops ha_open_ops;
+extern const struct dr_rdv_ops ha_open_ops;
 /* Starts, or starts again, what the endpoint waits for. */
 void ha_open_endpoint(struct ha_endpoint *n, int64_t now_ns);
 void ha_endpoint_fail(struct ha_endpoint *n, int err, const char *why);
 /* Addresses of its devices, the ends of rails: those of device dev first, then of its shadow. Returns their number. */
 unsigned ha_process_addresses(
-	const struct ha_process *p, unsigned dev, struct ha_rdv_addr *out, unsigned cap);
+	const struct ha_process *p, unsigned dev, struct dr_rdv_addr *out, unsigned cap);
 /* Addresses of the rendezvous: the same, or those of the network devices that the user names for it. */
 unsigned ha_process_rendezvous(
-	const struct ha_process *p, unsigned dev, struct ha_rdv_addr *out, unsigned cap);
+	const struct ha_process *p, unsigned dev, struct dr_rdv_addr *out, unsigned cap);
 
 #endif

@@ -41,11 +41,22 @@ static void inline_failed(void *arg, struct dr_channel *ch, int err, const char 
 	ha_comm_ended(s->comm[dr_channel_id(ch) % HA_COMMS_MAX], err, text);
 }
 
+/* 0: nothing was in flight. With data in flight the path's failure is detected soon after the last delivery. */
+static int64_t gap_ns(const struct ha_session *s, const struct dr_switch_record *rec)
+{
+	int64_t silent = rec->detect_ns - rec->last_delivery_ns;
+
+	if (rec->last_delivery_ns == 0 || rec->first_delivery_ns == 0 ||
+		silent > 4 * dr_manager_detect_bound(&s->prm.manager))
+		return 0;
+	return rec->first_delivery_ns - rec->last_delivery_ns;
+}
+
 /* Once for each switch: at the receiver, which knows the gap. */
 static void switched(struct ha_session *s, const char *what, struct dr_channel *ch,
 	const struct dr_switch_record *rec)
 {
-	int64_t gap = rec->first_delivery_ns - rec->last_delivery_ns;
+	int64_t gap = gap_ns(s, rec);
 
 	if (dr_channel_is_sender(ch))
 		return;
@@ -54,8 +65,6 @@ static void switched(struct ha_session *s, const char *what, struct dr_channel *
 			s->prm.peer, rec->to);
 		return;
 	}
-	if (rec->last_delivery_ns == 0 || rec->first_delivery_ns == 0)
-		gap = 0; /* nothing was in flight */
 	atomic_fetch_add(&s->gap_ns, gap);
 	dr_info("session", "%s %u from %s: path %u -> %u, gap %.3f ms: %s", what, dr_channel_id(ch),
 		s->prm.peer, rec->from, rec->to, (double)gap / 1e6, rec->cause);

@@ -41,6 +41,7 @@ struct ha_chunk {
 	struct ha_mr *mr;     /* of span; NULL: answer without bytes */
 	struct dr_span span;
 	uint64_t ordinal;  /* sender: of the message */
+	uint32_t load;	   /* bytes that it counts as work of its thread */
 	atomic_uint *left; /* receiver: chunks of the buffer that are missing */
 };
 

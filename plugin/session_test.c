@@ -225,12 +225,14 @@ static uint8_t pattern(uint64_t message, uint64_t i)
 	return (uint8_t)(message * 31 + i * 7 + i / 251);
 }
 
-/* n messages of random sizes, at most `depth` in flight; one chance in `hazard` before each round to break a path. */
+/* n messages of random sizes, at most `depth` in flight; one chance in `hazard` before each round to break a path. A channel
+ * ends after many switches without progress: on a busy machine the rounds could break paths faster than messages pass. */
+enum { BREAKS = 16 }; /* between two messages */
 static void stream(unsigned n, unsigned depth, uint64_t size_max, unsigned hazard)
 {
 	struct message *x = dr_calloc(n, sizeof(*x));
 	int64_t until = dr_now_ns() + LIMIT_NS;
-	unsigned head = 0;
+	unsigned head = 0, breaks = 0;
 	uint64_t room = BYTES / depth;
 
 	for (unsigned k = 0; k < n; k++) {
@@ -256,7 +258,8 @@ static void stream(unsigned n, unsigned depth, uint64_t size_max, unsigned hazar
 			if (!x[k].req[RX])
 				break;
 		}
-		if (hazard && dr_rng_below(&rng, hazard) == 0) {
+		if (hazard && breaks < BREAKS && dr_rng_below(&rng, hazard) == 0) {
+			breaks++;
 			unsigned i = (unsigned)dr_rng_below(&rng, ENDS);
 
 			pthread_mutex_lock(&end[i]->lock);
@@ -266,6 +269,7 @@ static void stream(unsigned n, unsigned depth, uint64_t size_max, unsigned hazar
 		}
 		drive();
 		for (; head < n && x[head].done[TX] && x[head].done[RX]; head++) {
+			breaks = 0;
 			assert_int_equal(x[head].got, x[head].size);
 			for (uint64_t i = 0; i < x[head].size; i++)
 				if (memory[RX][x[head].off + i] != pattern(head, i))
@@ -365,6 +369,53 @@ static void a_small_message_takes_one_read(void **state)
 	assert_int_equal(least, 1);
 }
 
+struct moved {
+	unsigned thread;
+	uint64_t bytes;
+};
+
+static void count_moved(void *arg, int64_t now)
+{
+	struct moved *m = arg;
+	struct dr_channel_stats st;
+
+	(void)now;
+	for (unsigned l = 0; l < LANES; l++) {
+		dr_channel_stats(end[RX]->bulk[m->thread].lane[l].ch, &st);
+		m->bytes += st.bytes;
+	}
+}
+
+static uint64_t bytes_moved_by(unsigned thread)
+{
+	struct moved m = { .thread = thread };
+
+	ha_thread_call(io[thread], count_moved, &m);
+	return m.bytes;
+}
+
+/* Other sessions' work counts. Nothing is counted when all messages are done. */
+static void chunks_go_to_the_thread_with_less_to_move(void **state)
+{
+	int64_t until = dr_now_ns() + LIMIT_NS;
+	uint64_t before;
+
+	(void)state;
+	ha_thread_add_load(io[0], 1 << 30);
+	stream(50, 8, BYTES / 8, 0);
+	assert_int_equal(bytes_moved_by(0), 0);
+	assert_true(bytes_moved_by(1) > BYTES / 8);
+	ha_thread_add_load(io[0], -(1 << 30));
+	ha_thread_add_load(io[1], 1 << 30);
+	before = bytes_moved_by(1);
+	stream(50, 8, BYTES / 8, 0);
+	assert_true(bytes_moved_by(0) > BYTES / 8);
+	assert_int_equal(bytes_moved_by(1), before);
+	ha_thread_add_load(io[1], -(1 << 30));
+	while (ha_thread_load(io[0]) != 0 || ha_thread_load(io[1]) != 0)
+		assert_true(dr_now_ns() < until);
+}
+
 int main(void)
 {
 	const char *env = getenv("SEED");
@@ -372,6 +423,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(small_messages_arrive, setup, teardown),
 		cmocka_unit_test_setup_teardown(large_messages_arrive, setup, teardown),
+		cmocka_unit_test_setup_teardown(
+			chunks_go_to_the_thread_with_less_to_move, setup, teardown),
 		cmocka_unit_test_setup_teardown(
 			messages_survive_broken_connections, setup, teardown),
 		cmocka_unit_test_setup_teardown(a_small_message_takes_one_read, setup, teardown),

@@ -24,6 +24,7 @@ struct ha_thread {
 	struct ha_work *_Atomic posted; /* the latest first */
 	atomic_bool sleeps, quit;
 	struct ha_member *members, *next;
+	_Atomic int64_t load; /* bytes */
 };
 
 /* The oldest first. */
@@ -75,7 +76,7 @@ static int64_t rest_ns(struct ha_thread *t, int64_t due, int64_t busy_ns)
 {
 	int64_t now = dr_now_ns();
 
-	if (now - busy_ns < t->spin_ns)
+	if (ha_thread_load(t) > 0 && now - busy_ns < t->spin_ns)
 		return 0;
 	atomic_store(&t->sleeps, true);
 	if (atomic_load(&t->posted) || atomic_load(&t->quit))
@@ -184,6 +185,16 @@ void ha_thread_call(struct ha_thread *t, void (*fn)(void *arg, int64_t now_ns), 
 	while (sem_wait(&c.done) != 0) /* EINTR */
 		;
 	sem_destroy(&c.done);
+}
+
+void ha_thread_add_load(struct ha_thread *t, int64_t bytes)
+{
+	atomic_fetch_add_explicit(&t->load, bytes, memory_order_relaxed);
+}
+
+int64_t ha_thread_load(const struct ha_thread *t)
+{
+	return atomic_load_explicit(&t->load, memory_order_relaxed);
 }
 
 void ha_thread_add(struct ha_thread *t, struct ha_member *m)

@@ -31,7 +31,8 @@ struct ha_member {
 	struct ha_member *next; /* private */
 };
 
-/* name: at most 15 bytes. spin_ns: how long it polls before it sleeps. Errors: -EAGAIN (no thread), -ENOMEM, those of
+/* name: at most 15 bytes. spin_ns: how long it polls without an event before it sleeps, while its load is not 0. Without load
+ * it sleeps at once. Errors: -EAGAIN (no thread), -ENOMEM, those of
  * dr_poller_create. */
 int ha_thread_start(const char *name, int64_t spin_ns, struct ha_thread **out, struct dr_err *e)
 	DR_MUST_CHECK;
@@ -44,6 +45,10 @@ struct dr_poller *ha_thread_poller(struct ha_thread *t);
 void ha_thread_post(struct ha_thread *t, struct ha_work *w);
 /* Runs fn(arg) on the thread and waits for it. Not from a thread of the plugin that t may wait for. On t: runs it now. */
 void ha_thread_call(struct ha_thread *t, void (*fn)(void *arg, int64_t now_ns), void *arg);
+
+/* Bytes that its members have in flight, or are asked to move: adds to them. Any thread. */
+void ha_thread_add_load(struct ha_thread *t, int64_t bytes);
+int64_t ha_thread_load(const struct ha_thread *t);
 
 /* On the thread. A member may remove itself, or another one, in its tick. */
 void ha_thread_add(struct ha_thread *t, struct ha_member *m);

@@ -5,10 +5,14 @@
 #include "base/mem.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -16,11 +20,13 @@ enum { POSTERS = 4, PIECES = 20000 };
 
 static struct ha_thread *t;
 static pthread_t id;
+static pid_t tid;
 
 static void note_id(void *arg, int64_t now)
 {
 	(void)arg, (void)now;
 	id = pthread_self();
+	tid = gettid();
 }
 
 static int setup(void **state)
@@ -164,6 +170,56 @@ static void member_may_remove_itself_and_others_in_its_tick(void **state)
 	assert_null(m[2].removes);
 }
 
+static int setup_spinning(void **state)
+{
+	(void)state;
+	assert_int_equal(ha_thread_start("test", 600 * DR_NS_PER_S, &t, NULL), 0);
+	ha_thread_call(t, note_id, NULL);
+	return 0;
+}
+
+/* *ticks: of the clock, in which the thread ran. */
+static bool sleeps(unsigned long *ticks)
+{
+	char file[64], text[512] = "", state = 0;
+	unsigned long user = 0, kernel = 0;
+	const char *at;
+	FILE *f;
+
+	snprintf(file, sizeof(file), "/proc/self/task/%d/stat", (int)tid);
+	f = fopen(file, "r");
+	assert_non_null(f);
+	assert_non_null(fgets(text, sizeof(text), f));
+	fclose(f);
+	at = strrchr(text, ')');
+	assert_non_null(at);
+	assert_int_equal(sscanf(at, ") %c %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %lu %lu", &state,
+				 &user, &kernel),
+		3);
+	*ticks = user + kernel;
+	return state == 'S';
+}
+
+/* A thread that polls is never asleep, and its own time advances, whatever else the machine does. */
+static void it_polls_only_under_load(void **state)
+{
+	int64_t until = dr_now_ns() + 60 * DR_NS_PER_S;
+	unsigned long before, ticks;
+
+	(void)state;
+	while (!sleeps(&before))
+		assert_true(dr_now_ns() < until);
+	ha_thread_add_load(t, 5);
+	ha_thread_call(t, nothing, NULL); /* it looks at its load when it wakes */
+	do {
+		assert_true(dr_now_ns() < until);
+		sched_yield();
+		(void)sleeps(&ticks);
+	} while (ticks < before + 4);
+	ha_thread_add_load(t, -5);
+	assert_int_equal(ha_thread_load(t), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -173,6 +229,7 @@ int main(void)
 			members_are_called_when_they_are_due, setup, teardown),
 		cmocka_unit_test_setup_teardown(
 			member_may_remove_itself_and_others_in_its_tick, setup, teardown),
+		cmocka_unit_test_setup_teardown(it_polls_only_under_load, setup_spinning, teardown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -183,6 +183,8 @@ main() {
 		export DR_E2E_WAIT=${DR_E2E_WAIT:-120}
 		# The first report ends the program, so that it cannot be overlooked.
 		export ASAN_OPTIONS=${ASAN_OPTIONS:-abort_on_error=0:detect_leaks=1}
+		# LeakSanitizer crashes over the thread-local storage of libraries that plugins of hwloc load (OpenCL, GPUs).
+		export HWLOC_PLUGINS_PATH=$work
 		export UBSAN_OPTIONS=${UBSAN_OPTIONS:-halt_on_error=1:print_stacktrace=1}
 		# With much address space randomisation ThreadSanitizer refuses to start.
 		if grep -q -e -fsanitize=thread "$build/.flags" && [[ ! ${DR_SETARCH-} ]] &&

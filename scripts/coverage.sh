@@ -20,7 +20,7 @@ schedules=${SCHEDULES:-400}
 # Without the folders whose tests kill the program or make its calls fail.
 build_tests() {
 	local dirs
-	dirs=$(find base window bootstrap transport topology gpu channel orchestrator tests/conformance \
+	dirs=$(find base window bootstrap transport topology gpu channel library orchestrator tests/conformance \
 		tests/sim tests/exhaustive tests/fuzz -name '*.c' -printf '%h\n' | sort -u | grep -v /lib$ | tr '\n' ' ')
 	env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL make -s -j"${JOBS:-$(nproc)}" tests B="$build" CC="${CC:-cc} --coverage" \
 		CFLAGS='-O0 -g' DIRS="$dirs"

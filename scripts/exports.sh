@@ -20,11 +20,11 @@ flags=(-std=c11 -D_GNU_SOURCE -I. -x c)
 names() {
 	printf '#include "%s"\n' "$@" >"$work/all.c"
 	if "${cc[@]}" "${flags[@]}" -S -o /dev/null "-fdump-go-spec=$work/spec" "$work/all.c" 2>"$work/why"; then
-		sed -nE 's/^(func|var) _(dr_[a-z0-9_]+) .*/\2/p' "$work/spec"
+		sed -nE 's/^(func|var) _(dualrail_[a-z0-9_]+) .*/\2/p' "$work/spec"
 	elif "${cc[@]}" --version | grep -q clang; then
 		"${cc[@]}" "${flags[@]}" -fsyntax-only -fno-color-diagnostics -Xclang -ast-dump "$work/all.c" >"$work/ast" &&
 			grep -E '^[|`]-(Function|Var)Decl ' "$work/ast" | grep -vE "'[^']*' (static|inline)" |
-			sed -nE "s/^[^']* (dr_[a-z0-9_]+) '.*/\1/p"
+			sed -nE "s/^[^']* (dualrail_[a-z0-9_]+) '.*/\1/p"
 	else
 		cat "$work/why" >&2
 		return 1

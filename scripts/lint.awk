@@ -51,7 +51,7 @@ function rank(module) {
 		return 1
 	if (module == "channel")
 		return 2
-	return module ~ /^(orchestrator|plugin)$/ ? 3 : -1
+	return module ~ /^(library|orchestrator|plugin)$/ ? 3 : -1
 }
 
 # Inside orchestrator/: a folder, or main.c itself.
@@ -173,8 +173,8 @@ FNR == 1 {
 		}
 	}
 	code = strip($0)
-	# tests/gpu/nccl/ has programs without our library.
-	if (rule == "calls" && !excused && FILENAME !~ /^tests\/gpu\/nccl\//)
+	# tests/gpu/nccl/ and docs/examples/ have programs of their own.
+	if (rule == "calls" && !excused && FILENAME !~ /^(tests\/gpu\/nccl|docs\/examples)\//)
 		check_calls()
 	if (length($0) && code ~ /^\{/) {
 		body = FNR

@@ -132,7 +132,7 @@ rule_cppcheck() {
 	local lists # it reads no system header, but needs the macros of this one
 	lists=$(echo '#include <sys/queue.h>' | cc -E -x c - | grep -m 1 -o '/[^"]*/sys/queue.h')
 	# Tests are left out: cmocka's long jumps look like leaks.
-	c_files | grep -v -e _test.c -e '^tests/' | grep '\.c$' | xargs cppcheck --quiet -j "$jobs" \
+	c_files | grep -v -e _test.c -e '^tests/' -e '^docs/' | grep '\.c$' | xargs cppcheck --quiet -j "$jobs" \
 		--std=c11 --enable=warning,performance,portability --inline-suppr --error-exitcode=0 \
 		--library=posix --library=gnu -D_GNU_SOURCE '-DDR_VERSION="0"' -I. \
 		'-Ddr_assert(e)=((e)?(void)0:abort())' ${lists:+"--include=$lists"} \
@@ -141,9 +141,16 @@ rule_cppcheck() {
 		--template='{file}:{line}: {id}: {message}' 2>&1
 }
 
+rule_patches() { # each planted bug applies as scripts/mutants.sh applies it
+	local patch
+	for patch in tests/mutants/*.patch; do
+		patch -p1 -F0 -s -N --dry-run <"$patch" >/dev/null 2>&1 || echo "$patch: does not apply"
+	done
+}
+
 rule_tidy() {
 	env -u MAKEFLAGS -u MAKELEVEL make -s --no-print-directory compile_commands.json >/dev/null || return
-	c_files | grep -v -e _test.c -e '^tests/' | grep '\.c$' |
+	c_files | grep -v -e _test.c -e '^tests/' -e '^docs/' | grep '\.c$' |
 		xargs -P "$jobs" -n 4 clang-tidy --quiet 2>/dev/null | grep -E ' (warning|error): '
 }
 
@@ -181,6 +188,7 @@ rule_docs() {
 	local md name opts all
 	all=$(files '*')
 	opts=$(c_files | xargs grep -hoE '(\.name = |OPT\(|^	\{ )"(--)?[a-z][a-z-]+"' | grep -oE '[a-z][a-z-]+"$' | tr -d '"' | sort -u)
+	opts+=$'\n'$(grep -oE '^#   --[a-z-]+' k8s/deploy.sh | sed 's/.*--//')
 	while IFS= read -r md; do
 		while IFS= read -r name; do
 			case $name in
@@ -193,6 +201,7 @@ rule_docs() {
 				c_files | xargs grep -qwF -e "$name" || echo "$md: there is no $name in the code"
 				;;
 			--*)
+				[[ $md == docs/examples/* ]] || # of the example's own program
 				grep -qxF -e "${name#--}" <<<"$opts"$'\nhelp\nversion' || echo "$md: there is no option $name"
 				;;
 			esac
@@ -203,7 +212,7 @@ rule_docs() {
 # Words of the code spans and fenced blocks: files, functions and, where no other program is called, options.
 spans() {
 	# shellcheck disable=SC2016
-	grep -oE '`[^`]+`' "$1" | tr -d '`' | grep -vE '^(make|lstopo|ip|rdma|perf|strace|stress-ng|iperf3|qperf|ucx_perftest|sysctl|modprobe)( |$)' |
+	grep -oE '`[^`]+`' "$1" | tr -d '`' | grep -vE '^(make|podman|lstopo|ip|rdma|perf|strace|stress-ng|iperf3|qperf|ucx_perftest|sysctl|modprobe)( |$)' |
 		grep -oE '(^| |\()(--[a-z][a-z-]+|dr_[a-z_0-9]+|[a-zA-Z_.*…{}<>0-9-]*(/[a-zA-Z_.*…{}<>0-9-]*)+|[a-z_0-9]+\.(c|h|sh|bats|py|awk|md))' |
 		sed 's/^[ =(]//; s/[.,]$//'
 }
@@ -218,7 +227,7 @@ has_heading() {
 main() {
 	local rules=("$@") rule out passed=0 failed=0 skipped=0 tool line
 	((${#rules[@]})) || rules=(calls words lines bytes spdx modes format headers cppcheck tidy shellcheck links docs
-		folders circles parameters unused terms)
+		folders circles parameters unused terms patches)
 	for rule in "${rules[@]}"; do
 		case $rule in
 		format) tool=clang-format ;;

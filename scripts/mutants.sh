@@ -2,10 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 # Applies the patches of tests/mutants one at a time, each a bug, and checks that a test finds it (make mutants).
 #
-#   scripts/mutants.sh [--all] [--schedules N] [NAME...]
+#   scripts/mutants.sh [--all] [--schedules N] [--share N] [NAME...]
 #
 # NAME is a patch without its folder and ".patch", or the beginning of one; without any, all.
 # --all runs every test of the list `killers` on each bug and names all that find it, not only the first.
+# --share N plants each N-th bug only. The commit selects which, so that N commits in a row are likely to plant most of them;
+# the others are counted as skipped.
 #
 # The unchanged tree must pass first. Then, for each bug, the patch is applied to a copy, and the killers are built
 # and run one after another: those that the patch names, then the others, the cheapest first. A bug counts as found when a killer fails with the message of a
@@ -14,13 +16,13 @@
 #
 # The last line is `N passed, N failed, N skipped`; the exit status is 1 when a bug survived.
 #
-# Environment: B, the copies are made in B/mutants (build); JOBS, copies at a time (2).
+# Environment: B, the copies are made in B/mutants (build); JOBS, copies at a time (two per processor: tests also wait).
 set -uo pipefail
 
 root=$(cd "$(dirname "$0")/.." && pwd)
 cd "$root" || exit 1
 
-jobs=${JOBS:-2}
+jobs=${JOBS:-$((2 * $(nproc 2>/dev/null || echo 2)))}
 schedules=2000
 first_seed=1
 limit_s=90 # of processor time, so that other work beside it does not matter
@@ -39,12 +41,14 @@ killers=(
 	channel/heartbeat_number_test
 	channel/heartbeat_starved_test
 	channel/heartbeat_padded_test
+	channel/heartbeat_mute_test
 	channel/peer_test
 	channel/rate_test
 	channel/rate_leave_test
 	channel/manager_test
 	channel/manager_channels_test
 	channel/grey_test
+	channel/lossy_test
 	channel/slow_test
 	channel/leave_test
 	channel/frame_test
@@ -55,6 +59,7 @@ killers=(
 	bootstrap/noise_test
 	bootstrap/key_test
 	bootstrap/io_test
+	bootstrap/io_end_test
 	bootstrap/conv_text_test
 	bootstrap/control_test
 	bootstrap/acceptor_test
@@ -64,8 +69,11 @@ killers=(
 	topology/locality_test
 	topology/mtu_search_test
 	transport/ncclnet/plugin_test
+	transport/ncclnet/guard_test
+	transport/ncclnet/lane_test
 	orchestrator/plan/transport_test
 	orchestrator/session/inject_test
+	orchestrator/sweep/confirm_test
 	orchestrator/fault/state_test
 	orchestrator/fault/guard_test
 	plugin/match_test
@@ -74,10 +82,13 @@ killers=(
 	plugin/names_test
 	plugin/config_test
 	plugin/device_test
-	plugin/rdv_handle_test
+	bootstrap/rdv_handle_test
 	plugin/session_test
-	plugin/rdv_test
+	library/request_test
+	library/library_test
+	bootstrap/rdv_test
 	transport/tcp/tcp_hs_test
+	transport/tcp/tcp_info_test
 	transport/tcp/tcp_test
 	transport/tcp/tcp_rail_test
 	transport/verbs/verbs_hs_test
@@ -95,8 +106,14 @@ killers=(
 	"tests/exhaustive/exhaustive_main kind=stream parts=1 faults=1 cold=1 lazy=1"
 	"tests/exhaustive/exhaustive_main kind=stream parts=1 faults=2 prompt=1"
 	"tests/exhaustive/exhaustive_main kind=stream parts=2 faults=2 prompt=1"
+	"tests/exhaustive/exhaustive_main kind=stream clock=1 parts=1 idle=1 faults=2 may=17"
+	"tests/exhaustive/exhaustive_main kind=stream clock=1 parts=1 idle=1 faults=1 may=2"
+	"tests/exhaustive/exhaustive_main kind=stream clock=1 parts=1 cold=1 faults=1 may=3"
+	"tests/exhaustive/exhaustive_main kind=stream clock=1 parts=1 faults=1 may=4 stop_ms=31000 stride_ms=2000"
+	"tests/exhaustive/exhaustive_main kind=stream clock=1 parts=1 idle=1 faults=1 may=1 leaves=1"
+	"tests/exhaustive/exhaustive_main kind=stream clock=1 parts=1 idle=1 flaps=1 faults=0 stride_ms=50"
 )
-dirs="base window bootstrap transport transport/sim transport/faulty transport/tcp transport/verbs transport/staged transport/ncclnet topology gpu channel orchestrator/* plugin tests/conformance tests/fakeverbs tests/fakeverbs/ibverbs tests/sim tests/exhaustive"
+dirs="base window bootstrap transport transport/sim transport/faulty transport/tcp transport/verbs transport/staged transport/ncclnet topology gpu channel library orchestrator/* plugin tests/conformance tests/fakeverbs tests/fakeverbs/ibverbs tests/sim tests/exhaustive"
 
 # build COPY JOBS KILLER...: these killers of a copy of the tree.
 build() {
@@ -167,9 +184,9 @@ judge() {
 	fi
 }
 
-# hunt COPY: builds and runs the killers of queue. Sets by (lines, one for each that found the bug) and odds.
+# hunt COPY [LOG]: builds and runs the killers of queue. Sets by (lines, one for each that found the bug) and odds.
 hunt() {
-	local copy=$1 killer rc log=$1/log
+	local copy=$1 killer rc log=${2:-$1/log}
 	by=() odds=()
 	for killer in "${queue[@]}"; do
 		if ! build "$copy" 1 "$killer" >"$log" 2>&1; then
@@ -194,9 +211,26 @@ hunt() {
 	done
 }
 
+# share K: each jobs-th killer from the K-th on, on the tree as it is. What failed goes to the file unchanged.K.
+share() {
+	local k
+	queue=()
+	for ((k = $1; k < ${#killers[@]}; k += jobs)); do queue+=("${killers[k]}"); done
+	every=1 hunt "$work/tree" "$work/log.$1"
+	printf '%s\n' "${by[@]}" "${odds[@]}" | grep . >"$work/unchanged.$1"
+}
+
+# unchanged: runs all killers on the tree as it is. Status 1, and what failed on stdout, when one fails.
+unchanged() {
+	local k
+	for ((k = 0; k < jobs; k++)); do share "$k" & done
+	wait
+	! cat "$work"/unchanged.* | grep .
+}
+
 # one COPY PATCH: prints what became of the bug. Status 1 when it survived, or was no bug.
 one() {
-	local copy=$1 file=$2 name rc=0 text
+	local copy=$1 file=$2 name rc=0 text start=$SECONDS
 	name=${file##*/}
 	name=${name%.patch}
 	# A copy of the built tree costs less than building what the last bug changed once more.
@@ -212,7 +246,7 @@ one() {
 		hunt "$copy"
 		if ((${#by[@]})); then
 			text=$(printf '\n        %s' "${by[@]:1}")
-			printf 'killed  %s by %s%s\n' "$name" "${by[0]}" "${by[1]:+$text}"
+			printf 'killed  %s by %s (%d s)%s\n' "$name" "${by[0]}" $((SECONDS - start)) "${by[1]:+$text}"
 		else
 			printf 'SURVIVED  %s%s\n' "$name" "${odds[0]:+ ($(printf '%s; ' "${odds[@]}"))}"
 			rc=1
@@ -239,18 +273,32 @@ copy_tree() {
 	mkdir -p "$1"
 	if [[ -e .git ]]; then
 		git ls-files -co --exclude-standard -z -- Makefile VERSION scripts \
-			base window bootstrap transport topology gpu channel orchestrator plugin tests/sim tests/exhaustive \
+			base window bootstrap transport topology gpu channel library orchestrator plugin tests/sim tests/exhaustive \
 			tests/conformance tests/fakeverbs tests/fixtures/topology docs/NCCL_PLUGIN.md |
 			while IFS= read -r -d '' f; do [[ -e $f ]] && printf '%s\0' "$f"; done
 	else
-		find Makefile VERSION scripts base window bootstrap transport topology gpu channel orchestrator plugin \
+		find Makefile VERSION scripts base window bootstrap transport topology gpu channel library orchestrator plugin \
 			tests/sim tests/exhaustive tests/conformance tests/fakeverbs tests/fixtures/topology \
 			docs/NCCL_PLUGIN.md -type f -print0
 	fi | tar --null -T - -cf - | tar -xf - -C "$1"
 }
 
+# narrow N: leaves each N-th file of files, beginning with one that the commit selects.
+narrow() {
+	local n=$1 first i some=()
+	[[ $n =~ ^[1-9][0-9]{0,3}$ ]] || {
+		echo "--share: a number from 1 to 9999" >&2
+		exit 1
+	}
+	first=$((16#$(git rev-parse --short=7 HEAD 2>/dev/null || echo 0) % n))
+	for ((i = first; i < ${#files[@]}; i += n)); do some+=("${files[i]}"); done
+	omitted=$((${#files[@]} - ${#some[@]}))
+	echo "SKIP  $omitted of ${#files[@]} bugs  (--share $n, those from number $first on; without it all are planted)"
+	files=("${some[@]}")
+}
+
 main() {
-	local word file names=() files=() i killed
+	local word file names=() files=() i killed text omitted=0 share=1
 	every=
 	while (($#)); do
 		word=$1
@@ -261,8 +309,12 @@ main() {
 			schedules=$1
 			shift
 			;;
+		--share)
+			share=$1
+			shift
+			;;
 		-*)
-			sed -n '5,8s/^# \{0,1\}//p' "$0" >&2
+			sed -n '5,10s/^# \{0,1\}//p' "$0" >&2
 			exit 1
 			;;
 		*) names+=("$word") ;;
@@ -278,6 +330,7 @@ main() {
 		echo "no such bug in tests/mutants" >&2
 		exit 1
 	fi
+	((share == 1)) || narrow "$share"
 	work=${B:-build}/mutants
 	[[ $work == /* ]] || work=$root/$work
 	rm -rf "$work"
@@ -292,18 +345,17 @@ main() {
 		echo "the tree as it is does not build"
 		exit 1
 	}
-	every=1 hunt "$work/tree"
-	if ((${#by[@]} + ${#odds[@]})); then
-		printf 'FAIL  the tree as it is: %s\n' "${by[@]}" "${odds[@]}"
+	text=$(unchanged) || {
+		printf 'FAIL  the tree as it is: %s\n' "$text"
 		echo "0 passed, 1 failed, 0 skipped"
 		exit 1
-	fi
+	}
 	echo "the tree as it is passes; ${#files[@]} bugs to plant, $schedules schedules each"
 	trap 'kill $(jobs -p) 2>/dev/null' INT TERM
 	for ((i = 1; i <= jobs; i++)); do worker "$work/$i" "${files[@]}" & done
 	wait
 	killed=$(find "$work/taken" -name killed | wc -l)
-	echo "$killed passed, $((${#files[@]} - killed)) failed, 0 skipped"
+	echo "$killed passed, $((${#files[@]} - killed)) failed, $omitted skipped"
 	((killed == ${#files[@]}))
 }
 

@@ -32,11 +32,13 @@ table() {
 		test nftables cmd:nft
 		test jq cmd:jq
 		test python3-jsonschema python:jsonschema
+		test python3-yaml python:yaml
 		test procps cmd:ps
 		test binutils cmd:readelf
 		test strace cmd:strace ?
 		test systemd cmd:systemd-analyze ?
 		test man-db cmd:lexgrog ?
+		test python3-cffi python:cffi ?
 		lint clang-format cmd:clang-format
 		lint clang-tidy cmd:clang-tidy
 		lint cppcheck cmd:cppcheck

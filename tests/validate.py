@@ -16,7 +16,8 @@ import jsonschema
 
 FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "docs", "schema")
 BY_SCHEMA = {"dualrail/1": "result", "dualrail-doctor/1": "doctor", "dualrail-topo/1": "topo",
-             "dualrail-compare/1": "compare", "dualrail-preflight/1": "preflight"}
+             "dualrail-compare/1": "compare", "dualrail-preflight/1": "preflight",
+             "dualrail-sweep/1": "sweep"}
 SHOWN = 5
 validators = {}
 

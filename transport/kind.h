@@ -5,6 +5,7 @@
 #include "base/fields.h"
 #include "base/opts.h"
 #include "transport/path.h"
+#include "transport/unpack.h"
 
 #include <stddef.h>
 
@@ -35,10 +36,10 @@ union dr_kind_params {
 
 /* Who takes an option of a kind: dr_opt.commands of its rows, as the program numbers its commands. */
 enum {
-	DR_KIND_OPT_RUN =
-		2 | 4 | 256, /* the end that decides what runs; the value holds at both ends */
-	DR_KIND_OPT_END = 1 | 2 | 4 | 256, /* each end for itself */
-	DR_KIND_OPT_PROBE = 16,		   /* commands that probe rails and run nothing */
+	DR_KIND_OPT_RUN = 2 | 4 | 256 |
+			  512, /* the end that decides what runs; the value holds at both ends */
+	DR_KIND_OPT_END = 1 | 2 | 4 | 256 | 512, /* each end for itself */
+	DR_KIND_OPT_PROBE = 16,			 /* commands that probe rails and run nothing */
 };
 
 /* A fault that only this kind has. */
@@ -87,6 +88,7 @@ struct dr_transport_kind {
 	 * device may miss the bytes, and GPU memory may be reached without a copy. */
 	bool bypass;
 	bool retransmits; /* dr_path_stats.retransmits is counted */
+	bool fails_over; /* it may move a path to another NIC by itself: --detect transport is allowed */
 
 	/* ---- options and parameters; without params_size the three functions are NULL ---- */
 
@@ -142,6 +144,8 @@ struct dr_transport_kind {
 	/* ---- */
 
 	const struct dr_kind_fault *faults; /* name NULL ends them */
+	/* The run has GPU memory; gpu stays until the rails are gone. NULL: rails have no use of it. */
+	void (*gpu)(void *params, const struct dr_unpack *gpu);
 	/* How a NIC reaches this GPU memory, for people; "" for host memory. Lives as long as mr. */
 	const char *(*memory)(const struct dr_mr *mr);
 };

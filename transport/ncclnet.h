@@ -138,7 +138,9 @@ enum nccl_result dr_nccl_properties(
 enum nccl_result dr_nccl_listen(const struct dr_nccl *n, int dev, void *handle, void **comm);
 /* May leave *comm NULL: to be called again with the same handle, which the plugin may have written. */
 enum nccl_result dr_nccl_connect(const struct dr_nccl *n, int dev, void *handle, void **comm);
-enum nccl_result dr_nccl_accept(const struct dr_nccl *n, void *listen_comm, void **comm);
+/* *device points to room for a device handle, which a device of type UNPACK writes, or replaces by its own. */
+enum nccl_result dr_nccl_accept(const struct dr_nccl *n, void *listen_comm, void **comm,
+	struct nccl_net_device_handle **device);
 
 struct dr_nccl_buffer {
 	void *data, *mhandle;

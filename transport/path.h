@@ -38,12 +38,11 @@
  */
 
 enum {
-	DR_PATHS = 2,	  /* paths of a channel: 0 primary, 1 shadow */
-	DR_PARTS_MAX = 8, /* parts of a message */
-	DR_CTRL_MAX = 64, /* bytes of a control frame */
-	DR_HANDLE_MAX =
-		144,	    /* bytes of a rail's or a path's handle: NCCL's 128 and 16 of our own */
-	DR_DGRAM_MAX = 256, /* bytes of a heartbeat datagram */
+	DR_PATHS = 2,		/* paths of a channel: 0 primary, 1 shadow */
+	DR_PARTS_MAX = 8,	/* parts of a message */
+	DR_CTRL_MAX = 64,	/* bytes of a control frame */
+	DR_HANDLE_MAX = 128,	/* bytes of a rail's or a path's handle */
+	DR_DGRAM_MAX = 256,	/* bytes of a heartbeat datagram */
 	DR_FILL_MAX = 64 << 10, /* bytes of one call of fill() */
 	DR_TOKEN_LEN = 16,	/* bytes of the secret that admits a connection */
 };
@@ -129,9 +128,10 @@ struct dr_rail_params {
 	const char *ifname;	       /* device to bind to; NULL or "": by address only */
 	struct sockaddr_storage local; /* address on that device; port ignored */
 	uint16_t port_min, port_max;   /* data ports; 0,0: ephemeral */
-	int sockbuf;		     /* bytes for SO_SNDBUF and SO_RCVBUF; 0: the kernel's choice */
-	int dscp;		     /* 0..63 */
-	int64_t give_up_ns;	     /* kind's own bound on data nobody acknowledges (tcp:
+	int sockbuf;	    /* bytes for SO_SNDBUF and SO_RCVBUF; 0: the kernel's choice */
+	int dscp;	    /* 0..63 */
+	bool alone;	    /* only errors of the transport end a path: --detect transport */
+	int64_t give_up_ns; /* kind's own bound on data nobody acknowledges (tcp:
 					  TCP_USER_TIMEOUT); 0: the kernel's */
 	uint8_t token[DR_TOKEN_LEN]; /* admits data connections of this session */
 	struct dr_poller *poller;    /* may be NULL: then the owner calls progress by itself */
@@ -173,6 +173,8 @@ struct dr_path_stats {
 	/* Activity of the peer's kernel or NIC (not its process); 0 if unknown. */
 	/* Of data that the peer's kernel acknowledged; control frames do not count. */
 	uint64_t acked_bytes;
+	/* The same of all bytes, control frames and filler included; 0: unknown. */
+	uint64_t acked_wire;
 	/* Handed over and not acknowledged by the peer's kernel; stream kinds: filler too. */
 	uint64_t unacked_bytes;
 	int64_t peer_ack_age_ns; /* since the peer's kernel acknowledged anything; -1 unknown */
@@ -193,8 +195,8 @@ struct dr_path_stats {
 	int64_t window_ns; /* the NIC ends the connection after so long without an acknowledgement; 0: never */
 	uint64_t tx_segments,
 		retransmits; /* segments with data that were sent; of these, repetitions */
-	/* The same for the last one to two seconds, or more if nobody asked in between, before the peer's kernel
-	 * acknowledged last. 0: unknown. */
+	/* The same before the peer's kernel acknowledged last: of 2,000 to 4,000 segments and one to two seconds at least (more
+	 * if nobody asked in between), 60 s at most. Fewer show no losses. 0: unknown. */
 	uint32_t recent_segments, recent_retransmits;
 	int64_t rtt_min_ns; /* shortest lately, without queues; 0: unknown */
 	uint64_t fill_bytes,

@@ -35,7 +35,12 @@ void dr_engine_report(struct dr_engine *g, struct dr_report *r)
 void dr_engine_fail(struct dr_engine *g, unsigned channel, int err, const char *text)
 {
 	struct dr_report r = { .kind = DR_REP_FAILED, .channel = channel, .err = err };
+	struct dr_channel_stats st;
 
+	if (channel < g->n_streams && g->stream[channel].ch) {
+		dr_channel_stats(g->stream[channel].ch, &st);
+		r.value = st.last_progress_ns;
+	}
 	snprintf(r.text, sizeof(r.text), "%s", text);
 	if (g->state != DR_ENGINE_FAILED) {
 		g->state = DR_ENGINE_FAILED;

@@ -28,7 +28,8 @@ int dr_gpu_buffers_open(const struct dr_gpu_buffers_params *p, struct dr_gpu_buf
 void dr_gpu_buffers_close(struct dr_gpu_buffers *b);
 /* A buffer on the GPU is not freed, because a NIC may access it until the process ends. */
 void dr_gpu_buffers_keep(struct dr_gpu_buffers *b);
-/* Wrap the transport of a manager that is to be created with staging; m->kind_params is kept. */
+/* Wrap the transport of a manager that is to be created with staging; m->kind_params is kept, or copied where the kind
+ * takes the GPU. */
 int dr_gpu_buffers_wrap(struct dr_gpu_buffers *b, struct dr_manager_params *m, struct dr_err *e)
 	DR_MUST_CHECK;
 
@@ -46,10 +47,11 @@ int dr_gpu_buffers_fill(struct dr_gpu_buffers *b, uint8_t *at, size_t len, uint6
 int dr_gpu_buffers_check(struct dr_gpu_buffers *b, struct dr_integrity *v, const struct dr_chunk *c,
 	struct dr_err *e) DR_MUST_CHECK;
 
-/* What was copied between this GPU and host memory, by enum dr_stage_way. One engine can be busy with each way at a
- * time. */
+/* What was copied between this GPU and host memory, by enum dr_stage_way, and unpacked within it. One engine can be busy
+ * with each at a time. */
+enum { DR_GPU_UNPACKED = 2, DR_GPU_WAYS };
 struct dr_gpu_buffers_copies {
-	struct dr_gpu_stream_stats way[2];
+	struct dr_gpu_stream_stats way[DR_GPU_WAYS];
 };
 void dr_gpu_buffers_copies(const struct dr_gpu_buffers *b, struct dr_gpu_buffers_copies *out);
 /* *c += sign * *more. */

@@ -58,6 +58,8 @@ const char *dr_fault_name(const struct dr_fault_spec *s);
 enum dr_fault_by dr_fault_by(const struct dr_fault_spec *s);
 /* Is it of a kind that takes dir=? */
 bool dr_fault_takes_dir(const struct dr_fault_spec *s);
+/* Is it known when it takes effect? Not of a command, nor of what the user does. */
+bool dr_fault_timed(const struct dr_fault_spec *s);
 /* Does it stop all traffic of the paths it acts on? */
 bool dr_fault_cuts(const struct dr_fault_spec *s);
 /* The kinds, a clause each, for --help. */

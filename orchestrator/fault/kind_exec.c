@@ -219,6 +219,7 @@ const struct dr_fault_kind dr_fault_kind_exec = {
 	.value = "NAME",
 	.help = "a command of --fault-exec",
 	.by = DR_FAULT_BY_GUARD,
+	.untimed = true,
 	.parse = parse,
 	.cuts = cuts,
 	.describe = describe,

@@ -50,5 +50,6 @@ const struct dr_fault_kind dr_fault_kind_manual = {
 	.name = "manual",
 	.help = "you break the path when asked",
 	.by = DR_FAULT_BY_USER,
+	.untimed = true,
 	.describe = describe_manual,
 };

@@ -49,7 +49,8 @@ struct dr_fault_kind {
 	 * CAP_NET_ADMIN over it, it is up, and it has one fault at a time. Other kinds need no privilege
 	 * besides --allow-faults. */
 	bool nic;
-	bool dir; /* takes dir= */
+	bool dir;     /* takes dir= */
+	bool untimed; /* somebody else breaks the path: when it takes effect is not known */
 
 	/* Check s->value and set s->number. The name of the kind is put in front of the error. */
 	int (*parse)(struct dr_fault_spec *s, struct dr_err *e);

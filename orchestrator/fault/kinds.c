@@ -58,6 +58,11 @@ bool dr_fault_takes_dir(const struct dr_fault_spec *s)
 	return s->kind->dir;
 }
 
+bool dr_fault_timed(const struct dr_fault_spec *s)
+{
+	return !s->kind->untimed;
+}
+
 const char *dr_fault_name(const struct dr_fault_spec *s)
 {
 	return s->on_path ? s->on_path->name : s->kind->name;

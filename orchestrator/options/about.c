@@ -19,9 +19,10 @@ static const struct dr_opt_pair doctor_defaults[] = {
 	{ NULL, NULL },
 };
 
-/* A job waits for it: short cells, and an end in seconds whatever the peer does. */
+/* A job waits for it: short cells, and an end in seconds whatever the peer does. A node may be bad in one direction. */
 static const struct dr_opt_pair preflight_defaults[] = {
 	{ "matrix", "on" },
+	{ "bidir", "on" },
 	{ "channels", "2" },
 	{ "size", "4M" },
 	{ "duration", "200ms" },
@@ -29,6 +30,20 @@ static const struct dr_opt_pair preflight_defaults[] = {
 	{ "interval", "50ms" },
 	{ "connect-timeout", "5s" },
 	{ "timeout", "10s" },
+	{ NULL, NULL },
+};
+
+/* Each pair takes seconds, in both directions. */
+static const struct dr_opt_pair sweep_defaults[] = {
+	{ "matrix", "on" },
+	{ "bidir", "on" },
+	{ "channels", "2" },
+	{ "size", "4M" },
+	{ "duration", "500ms" },
+	{ "warmup", "50ms" },
+	{ "interval", "100ms" },
+	{ "connect-timeout", "20s" },
+	{ "timeout", "20s" },
 	{ NULL, NULL },
 };
 
@@ -80,6 +95,16 @@ static const struct dr_opt_pair preflight_examples[] = {
 	{ NULL, NULL },
 };
 
+static const struct dr_opt_pair sweep_examples[] = {
+	{ "All pairs of the nodes of a job of Slurm", "sweep --key-file key --json=sweep.json" },
+	{ "Started on each node of a list", "sweep --hostfile scripts/node_ips/example.txt" },
+	{ "Under mpirun, with the bytes compared",
+		"sweep --coordinator node0 --verify --transport verbs" },
+	{ "Measure only what is missing in an earlier document",
+		"sweep --resume sweep.json --json=complete.json" },
+	{ NULL, NULL },
+};
+
 static const struct dr_opt_pair compare_examples[] = {
 	{ "Figures that an update made worse", "compare before/*.json -- after/*.json" },
 	{ "Only changes of more than 3 %", "compare --tolerance 3 before/*.json -- after/*.json" },
@@ -123,6 +148,10 @@ const struct dr_opt_command dr_options_command_list[] = {
 		"Before a job: the checks of doctor, a short --matrix against the server on HOST, the comparison with "
 		"--baseline. Prints one line, which names the GPU or NIC that is bad.",
 		preflight_defaults, preflight_examples },
+	{ "sweep", DR_CMDBIT_SWEEP, "[options]",
+		"On every node of a job: measure the nodes in pairs, and name the bad node, NIC, cable or fabric link, or "
+		"show that the network is not the cause. The scheduler starts it and tells the ranks.",
+		sweep_defaults, sweep_examples },
 	{ "compare", DR_CMDBIT_COMPARE, "[options] OLD... -- NEW...",
 		"Compare result documents of repeated runs: which figures became worse or better beyond the noise. "
 		"Status 7: at least one became worse.",
@@ -131,13 +160,13 @@ const struct dr_opt_command dr_options_command_list[] = {
 		"Print the devices of a network plugin of NCCL, and check that it obeys the rules of its interface.",
 		NULL, plugin_examples },
 	{ "report", DR_CMDBIT_REPORT, "RESULT... -o PAGE.html",
-		"Write result documents (--json=FILE of a run) as one HTML page that needs no network: verdict, "
+		"Write documents of runs and sweeps (--json=FILE) as one HTML page that needs no network: verdict, "
 		"charts, tables, and the documents themselves.",
 		NULL, report_examples },
 	{ "help", 0, "[COMMAND]", "Print the options of a command.", NULL, NULL },
 	{ "completion", 0, "bash|zsh|fish", "Print a completion script for the shell.", NULL,
 		completion_examples },
-	{ "schema", 0, "[result|stream|log|doctor|topo|compare|preflight]",
+	{ "schema", 0, "[result|stream|log|doctor|topo|compare|preflight|sweep]",
 		"Print the JSON Schema of a document; without a name, print the names.", NULL,
 		NULL },
 	{ .name = NULL },

@@ -46,42 +46,42 @@ static const struct dr_opt results[] = {
 	  .help = "Write the result document to FILE (with \"=\"). Without FILE it is written to "
 		  "standard output and the tables to standard error." },
 	{ .name = "json-stream", .kind = DR_OPT_FLAG,
-	  .commands = ALL & ~PREFLIGHT, .offset = AT(json_stream),
+	  .commands = ALL & ~OUTER, .offset = AT(json_stream),
 	  .help = "Write events to standard output, one JSON object per line." },
 	{ .name = "format", .kind = DR_OPT_CHOICE, .arg = "UNIT", .def = "g", .choices = "g|G|m|M",
-	  .commands = ALL & ~PREFLIGHT, .offset = AT(format),
+	  .commands = ALL & ~OUTER, .offset = AT(format),
 	  .help = "Unit of bandwidth in tables. g: Gb/s; G: GB/s; m: Mb/s; M: MB/s, of 10^9 and 10^6. "
 		  "Documents, CSV and --min-bw are in Gb/s." },
 	{ .name = "metrics-listen", .kind = DR_OPT_STRING, .arg = "ADDR:PORT",
-	  .commands = ALL & ~PREFLIGHT, .offset = AT(metrics_listen),
+	  .commands = ALL & ~OUTER, .offset = AT(metrics_listen),
 	  .help = "Serve live metrics over HTTP for Prometheus on this address." },
 	{ .name = "trace-endpoint", .kind = DR_OPT_STRING, .arg = "URL",
-	  .commands = ALL, .offset = AT(trace_endpoint),
+	  .commands = ALL & ~SWEEP, .offset = AT(trace_endpoint),
 	  .help = "Send the spans that --trace writes to a collector of OpenTelemetry when the run is over: OTLP with JSON over "
 		  "HTTP, e.g. http://COLLECTOR:4318. Without a path, /v1/traces is added. A collector that fails is a "
 		  "warning. Default: OTEL_EXPORTER_OTLP_ENDPOINT, if it is set." },
 	{ .name = "min-bw", .kind = DR_OPT_STRING, .arg = "PCT%|GBPS",
-	  .commands = RUN, .offset = AT(min_bw),
+	  .commands = RUN & ~SWEEP, .offset = AT(min_bw),
 	  .help = "Exit with status 7 if the total bandwidth is lower: percent of the line rate "
 		  "(with --baseline: of the baseline; status 2 if a NIC reports no speed), or Gb/s." },
 	{ .name = "min-nic", .kind = DR_OPT_STRING, .arg = "PCT%",
-	  .commands = RUN, .offset = AT(min_nic),
+	  .commands = RUN & ~SWEEP, .offset = AT(min_nic),
 	  .help = "With --matrix: exit with status 7 if a NIC's bandwidth is lower than this share of "
 		  "the median of the other NICs. Without this option slow NICs, below 80%, are only named." },
 	{ .name = "max-lat", .kind = DR_OPT_STRING, .arg = "[PNN=]TIME,...",
-	  .commands = RUN, .offset = AT(max_lat),
+	  .commands = RUN & ~SWEEP, .offset = AT(max_lat),
 	  .help = "Exit with status 7 if the round trip of a GPU is longer, as in the latency table (full round "
 		  "trip). PNN: p50, p90, p99 (default), p999 or max, e.g. p50=50us,p99=200us. Needs --test lat." },
 	{ .name = "max-gap", .kind = DR_OPT_DURATION, .arg = "TIME", .min = 1, .max = 1e15,
 	  .commands = DR_CMDBIT_FAULTY, .offset = AT(max_gap_ns),
 	  .help = "Exit with status 8 if the delivery gap of any fault is longer." },
 	{ .name = "baseline", .kind = DR_OPT_STRING, .arg = "FILE",
-	  .commands = RUN, .offset = AT(baseline),
+	  .commands = RUN & ~SWEEP, .offset = AT(baseline),
 	  .help = "Compare the bandwidth, and nothing else, with the mean of earlier runs, written by "
 		  "--save-baseline; exit with status 7 below 90 % (--min-bw PCT%: another share), and with 2 if "
 		  "their options differ." },
 	{ .name = "report", .kind = DR_OPT_STRING, .arg = "PAGE.html",
-	  .commands = RUN & ~PREFLIGHT, .offset = AT(page),
+	  .commands = RUN & ~OUTER, .offset = AT(page),
 	  .help = "Write the result as an HTML page that needs no network, with charts and tables." },
 	{ .name = "output", .short_name = 'o', .kind = DR_OPT_STRING, .arg = "PAGE.html",
 	  .commands = REPORT, .offset = AT(page), .no_config = true,
@@ -95,7 +95,7 @@ static const struct dr_opt results[] = {
 	  .help = "Compare runs whose options or environments differ, e.g. before and after an update of the "
 		  "kernel. Without this option the differences are listed and the status is 2." },
 	{ .name = "allow-switches", .kind = DR_OPT_FLAG,
-	  .commands = RUN, .offset = AT(allow_switches),
+	  .commands = RUN & ~SWEEP, .offset = AT(allow_switches),
 	  .help = "Let --min-bw, --baseline, --save-baseline and --matrix take bandwidth that was measured "
 		  "while channels were not on their own rail. Without this option the run ends with status 7." },
 };
@@ -137,7 +137,7 @@ static const struct dr_opt connection[] = {
 	  .commands = DR_CMDBIT_SERVER, .offset = AT(max_session_ns),
 	  .help = "End a client's session after this time, so that others are served; 0: no limit." },
 	{ .name = "user", .kind = DR_OPT_STRING, .arg = "NAME",
-	  .commands = ALL, .offset = AT(user),
+	  .commands = ALL & ~SWEEP, .offset = AT(user),
 	  .help = "Become this user, a name or a number, before the first byte of the peer is read; needs root. Files of "
 		  "results are written as that user. Faults work all the same: a process of their own keeps the right to "
 		  "them. Default: the user who starts it." },
@@ -195,7 +195,7 @@ static const struct dr_opt general[] = {
 	  .commands = DR_CMDBIT_DEMO, .offset = AT(links),
 	  .help = "Number of links between the two nodes of the demo." },
 	{ .name = "dry-run", .kind = DR_OPT_FLAG,
-	  .commands = (RUN & ~PREFLIGHT) | DOCTOR, .offset = AT(dry_run), .no_config = true,
+	  .commands = (RUN & ~OUTER) | DOCTOR, .offset = AT(dry_run), .no_config = true,
 	  .help = "Print the plan and the effect of each fault, then exit; connects to nothing. "
 		  "doctor: report faults of a killed run without undoing them." },
 	{ .name = "repair", .kind = DR_OPT_FLAG,
@@ -209,7 +209,7 @@ static const struct dr_opt general[] = {
 		  "that has an option gives its value. The command line and "
 		  "the environment take precedence." },
 	{ .name = "preset", .kind = DR_OPT_CHOICE, .arg = "NAME", .choices = "none|nightly", .def = "none",
-	  .commands = RUN & ~PREFLIGHT, .offset = AT(preset), .no_config = true,
+	  .commands = RUN & ~OUTER, .offset = AT(preset), .no_config = true,
 	  .help = "Options of a common job, which the command line, the environment and --config replace. nightly: "
 		  "--test bw,lat --connect-timeout 60s --quiet --log-json." },
 	{ .name = "verbose", .short_name = 'v', .kind = DR_OPT_CUSTOM, .arg = "LEVEL",
@@ -219,7 +219,7 @@ static const struct dr_opt general[] = {
 	  .help = "Print the effective options and log more. LEVEL 1 (-v): info; 2 (-vv): debug." },
 	{ .name = "quiet", .short_name = 'q', .kind = DR_OPT_FLAG,
 	  .commands = ANY & ~PREFLIGHT, .offset = AT(quiet),
-	  .help = "Print no interval lines and no options. The final tables, warnings and errors remain." },
+	  .help = "Print no lines of intervals and trials, and no options. The final tables, warnings and errors remain." },
 	{ .name = "log-json", .kind = DR_OPT_FLAG,
 	  .commands = ANY, .offset = AT(log_json),
 	  .help = "Write every line of standard error as a JSON object, the result of each run too. Tables stay "

@@ -81,7 +81,7 @@ static const struct dr_opt rows[] = {
 	{ .name = "size", .short_name = 's', .kind = DR_OPT_SIZE, .arg = "SIZE", .def = "64M",
 	  .min = 1, .max = 1ull << 40,
 	  .commands = RUN, .offset = AT(size),
-	  .help = "Message size. Without this option the latency test uses 8 bytes." },
+	  .help = "Message size. The default is that of bandwidth: without this option the latency test uses 8 bytes." },
 	{ .name = "begin", .short_name = 'b', .kind = DR_OPT_SIZE, .arg = "SIZE", .min = 1,
 	  .max = 1ull << 40,
 	  .commands = RUN, .offset = AT(begin),

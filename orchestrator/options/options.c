@@ -70,6 +70,7 @@ int dr_options_table(struct dr_options *o, struct dr_opts **out)
 	add_group(&g, &dr_options_results, o);
 	add_group(&g, o->file_group, o->files);
 	add_group(&g, &dr_options_connection, o);
+	add_group(&g, &dr_options_sweep, o);
 	add_group(&g, &dr_options_plugin, o);
 	add_group(&g, &dr_options_general, o);
 	return dr_opts_create(out, &spec, o);
@@ -174,6 +175,9 @@ static int check_limits(struct dr_options *o, struct dr_err *e)
 
 static int check_channels(struct dr_options *o, struct dr_err *e)
 {
+	/* --reverse is asked for, --bidir may be the command's default. */
+	if (o->reverse && !dr_opts_given(o->table, "bidir"))
+		o->bidir = false;
 	uint64_t n = o->channels * (o->bidir ? 2 : 1) + (o->test.lat ? 2 : 0);
 
 	if (o->bidir && o->reverse)
@@ -289,13 +293,20 @@ unsigned dr_options_gpu_top(const struct dr_options *o)
 	return top;
 }
 
-/* A job's prolog breaks nothing. */
+/* A job's prolog, or a sweep, breaks nothing. */
 static int check_preflight(struct dr_options *o, struct dr_err *e)
 {
-	if (o->command != DR_CMDBIT_PREFLIGHT || !o->test.failover)
+	bool sweep = o->command == DR_CMDBIT_SWEEP;
+
+	if (!sweep && o->command != DR_CMDBIT_PREFLIGHT)
+		return 0;
+	if (sweep && !o->test.bw)
+		return dr_err_set(e, -EINVAL, "a sweep compares bandwidth; add bw to --test");
+	if (!o->test.failover)
 		return 0;
 	return dr_err_set(e, -EINVAL,
-		"--test failover injects faults, which preflight does not; use dualrail client");
+		"--test failover injects faults, which %s does not; use dualrail client",
+		sweep ? "sweep" : "preflight");
 }
 
 static int check_gpus(const struct dr_options *o, struct dr_err *e)

@@ -28,9 +28,10 @@ enum dr_command_bit {
 	DR_CMDBIT_PLUGIN = 64,
 	DR_CMDBIT_REPORT = 128,
 	DR_CMDBIT_PREFLIGHT = 256,
+	DR_CMDBIT_SWEEP = 512,
 	DR_CMDBIT_FAULTY = DR_CMDBIT_CLIENT | DR_CMDBIT_DEMO, /* those that may inject faults */
 	/* those that decide what is measured */
-	DR_CMDBIT_RUN = DR_CMDBIT_FAULTY | DR_CMDBIT_PREFLIGHT,
+	DR_CMDBIT_RUN = DR_CMDBIT_FAULTY | DR_CMDBIT_PREFLIGHT | DR_CMDBIT_SWEEP,
 	DR_CMDBIT_ALL = DR_CMDBIT_SERVER | DR_CMDBIT_RUN, /* those that move data */
 };
 
@@ -83,7 +84,8 @@ struct dr_options {
 	double rate_bits; /* of a GPU and direction; 0: none */
 
 	const char *rails, *map, *spread;
-	const char *topology; /* hwloc XML; NULL: this machine */
+	const char *topology;	  /* hwloc XML; NULL: this machine */
+	const char *dra_metadata; /* directory, see orchestrator/topo/dra.h */
 	int64_t heartbeat_ns, hold_down_ns;
 	int detect, failback;  /* enum dr_detect; 0 off, 1 on */
 	double leave_degraded; /* 0: off */
@@ -137,6 +139,13 @@ struct dr_options {
 	int preset; /* enum dr_preset */
 	int verbose;
 	bool quiet, log_json, trace_requests, version, help, man;
+
+	/* sweep */
+	int pattern; /* index into the choices of --pattern */
+	uint64_t rank, nodes, reviews;
+	const char *coordinator, *hostfile, *resume;
+	int64_t join_timeout_ns, pair_timeout_ns;
+	double min_pair; /* percent */
 
 	/* plugin */
 	const char *file;

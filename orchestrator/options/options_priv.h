@@ -14,6 +14,7 @@ extern const struct dr_opt_group dr_options_measure, dr_options_paths; /* measur
 /* general.c */
 extern const struct dr_opt_group dr_options_results, dr_options_connection, dr_options_plugin,
 	dr_options_general;
+extern const struct dr_opt_group dr_options_sweep; /* sweep.c */
 
 /* transports.c */
 /* -ENOTSUP: not in this build; -EINVAL: options of another kind, values that the kind refuses. */
@@ -29,7 +30,10 @@ void dr_options_words_transports(char *buf, size_t len);
 #define ALL DR_CMDBIT_ALL
 #define RUN DR_CMDBIT_RUN
 #define PREFLIGHT DR_CMDBIT_PREFLIGHT
-#define NODE (DR_CMDBIT_SERVER | DR_CMDBIT_CLIENT | PREFLIGHT)
+#define SWEEP DR_CMDBIT_SWEEP
+/* Those that have documents and judge pairs themselves, with a run inside. */
+#define OUTER (PREFLIGHT | SWEEP)
+#define NODE (DR_CMDBIT_SERVER | DR_CMDBIT_CLIENT | OUTER)
 #define TOPO DR_CMDBIT_TOPO
 #define DOCTOR DR_CMDBIT_DOCTOR
 #define COMPARE DR_CMDBIT_COMPARE

@@ -65,16 +65,21 @@ static const struct dr_opt rows[] = {
 	  .commands = ALL | TOPO, .offset = AT(topology),
 	  .help = "Read the locations of GPUs and NICs from an hwloc XML file (lstopo --of xml "
 		  "--whole-io FILE.xml). Default: detect them on this machine." },
+	{ .name = "dra-metadata", .kind = DR_OPT_STRING, .arg = "DIR",
+	  .def = "/var/run/kubernetes.io/dra-device-attributes",
+	  .commands = TOPO, .offset = AT(dra_metadata),
+	  .help = "Directory of the device metadata that DRA drivers of Kubernetes mount (KEP-5304)." },
 	{ .name = "heartbeat", .kind = DR_OPT_DURATION, .arg = "TIME", .def = "10ms",
 	  .min = 1e6, .max = 1e10,
 	  .commands = RUN, .offset = AT(heartbeat_ns),
 	  .help = "Interval between the heartbeats of a rail." },
 	{ .name = "detect", .kind = DR_OPT_CHOICE, .arg = "MODE", .def = "fast",
-	  .choices = "fast|conservative",
+	  .choices = "fast|conservative|transport",
 	  .commands = RUN, .offset = AT(detect),
 	  .help = "Failure detection. fast: errors, 3 missed heartbeats, or 2 s without progress; "
 		  "conservative: only when the kernel or the NIC reports a failure (TCP: within "
-		  "about 2.4 s)." },
+		  "about 2.4 s); transport: only errors of the transport, for a plugin that moves "
+		  "to another NIC by itself (--transport nccl:FILE)." },
 	{ .name = "failback", .kind = DR_OPT_CHOICE, .arg = "on|off", .def = "on",
 	  .choices = "off|on",
 	  .commands = RUN, .offset = AT(failback),

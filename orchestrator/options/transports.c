@@ -86,6 +86,10 @@ int dr_options_check_transport(const struct dr_options *o, struct dr_err *e)
 			o->transport, dr_transport_names(names, sizeof(names)));
 	if (!follows)
 		rc = check_others(o, k, e);
+	if (rc == 0 && !follows && o->detect == DR_DETECT_TRANSPORT && !k->fails_over)
+		rc = dr_err_set(e, -EINVAL,
+			"--detect transport needs a transport that moves to another NIC by itself; use it with "
+			"--transport nccl:FILE, or use --detect conservative");
 	if (rc || !k->check)
 		return rc;
 	dr_options_params(o, k, &params);

@@ -123,7 +123,7 @@ static const struct dr_field offer_fields[] = {
 	PLAN_TIME(interval_ns),
 	PLAN_TIME(hold_down_ns),
 	PLAN_TIME(lost_after_ns),
-	PLAN("detect", DR_F_UINT, detect, .max = DR_DETECT_CONSERVATIVE),
+	PLAN("detect", DR_F_UINT, detect, .max = DR_DETECT_TRANSPORT),
 	PLAN("failback", DR_F_BOOL, failback),
 	DR_FIELD("leave_degraded_ppm", DR_F_UINT, struct dr_plan, leave_ppm, .flags = DR_F_OMIT,
 		.max = 999999),

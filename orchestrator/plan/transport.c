@@ -84,6 +84,9 @@ int dr_plan_read_transport(struct dr_plan *p, const json_t *offer, struct dr_err
 		return dr_err_set(e, -EPROTO, "peer: an invalid transport name");
 	dr_text_copy(p->transport, sizeof(p->transport), name);
 	const struct dr_transport_kind *k = dr_plan_kind(p);
+	if (p->detect == DR_DETECT_TRANSPORT && k && !k->fails_over)
+		return dr_err_set(e, -EPROTO,
+			"peer: --detect transport over %s, which moves to no other NIC", k->name);
 	const json_t *params = k && k->shared ? json_object_get(offer, k->shared->what) : NULL;
 	/* A client of an earlier version has no parameters of tcp. */
 	return params || (k && k->shared && strcmp(name, "tcp") != 0) ? read_params(p, k, params, e)
@@ -107,7 +110,8 @@ int dr_plan_check_hosts(const struct dr_plan *p, enum dr_plan_end end,
 		return dr_err_set(e, -EPROTO,
 			"rail %u: the peer's handle names %s, but its NIC %s has %s%s", i, text,
 			r->name, r->address,
-			k->bypass ? "; leave --gid out, or use --key-file" : "");
+			k->bypass ? "; leave --gid out, or give it and --key-file to both ends"
+				  : "");
 	}
 	return 0;
 }

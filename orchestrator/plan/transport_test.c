@@ -118,8 +118,8 @@ static void handles_name_hosts_of_the_plan(void **state)
 	assert_int_equal(dr_plan_check_hosts(&p, DR_PLAN_SERVER, h, &err), 0);
 }
 
-/* A GID is the NIC's address only where nobody chose another one, so who has a key may. */
-static void a_verbs_peer_without_key_is_held_to_its_nic(void **state)
+/* A GID is the NIC's address only where nobody chose another one: with a key, and --gid at this end, it may be another. */
+static void a_verbs_peer_is_held_to_its_nic(void **state)
 {
 	static const char *const host[2] = { "10.0.0.1", "2001:db8::1" };
 	struct dr_plan p = { .transport = "verbs", .n_rails = 2 };
@@ -128,6 +128,7 @@ static void a_verbs_peer_without_key_is_held_to_its_nic(void **state)
 	struct dr_boot_handle h[2] = { 0 };
 
 	(void)state;
+	struct dr_verbs_params *own = (struct dr_verbs_params *)&p.kind_params;
 	a[0].gid[10] = a[0].gid[11] = 0xff;
 	assert_int_equal(inet_pton(AF_INET, host[0], a[0].gid + 12), 1);
 	assert_int_equal(inet_pton(AF_INET6, host[1], a[1].gid), 1);
@@ -138,9 +139,11 @@ static void a_verbs_peer_without_key_is_held_to_its_nic(void **state)
 		snprintf(r->address, sizeof(r->address), "%s", host[i]);
 		assert_int_equal(dr_netdev_addr_parse(host[i], &r->addr), 0);
 	}
-	for (unsigned other = 0; other < 4; other++) {
+	for (unsigned other = 0; other < 6; other++) {
 		unsigned i = other % 2;
 
+		own->gid_index = other < 2 || other >= 4 ? 3 : -1;
+		own->distrusts = other >= 4;
 		for (unsigned k = 0; k < 2; k++)
 			h[k].len = (uint8_t)dr_verbs_addr_encode(
 				&a[k], h[k].bytes, sizeof(h[k].bytes));
@@ -150,12 +153,13 @@ static void a_verbs_peer_without_key_is_held_to_its_nic(void **state)
 		assert_int_equal(
 			dr_plan_check_hosts(&p, DR_PLAN_SERVER, h, &err), other < 2 ? 0 : -EPROTO);
 		a[i].gid[15] ^= 2;
-		if (other == 1)
-			dr_plan_distrust(&p);
 	}
+	own->distrusts = false;
+	dr_plan_distrust(&p);
+	assert_true(own->distrusts);
 	assert_non_null(strstr(err.text,
 		"rail 1: the peer's handle names 2001:db8::3, but its NIC eth1 has 2001:db8::1; leave "
-		"--gid out, or use --key-file"));
+		"--gid out, or give it and --key-file to both ends"));
 	a[0] = (struct dr_verbs_addr){ .lid = 3, .mtu = 1024, .ud_qpn = 7 }; /* InfiniBand */
 	h[0].len = (uint8_t)dr_verbs_addr_encode(&a[0], h[0].bytes, sizeof(h[0].bytes));
 	h[1].len = (uint8_t)dr_verbs_addr_encode(&a[1], h[1].bytes, sizeof(h[1].bytes));
@@ -168,7 +172,7 @@ int main(void)
 		cmocka_unit_test(the_server_follows),
 		cmocka_unit_test(the_manager_gets_the_nics_window),
 		cmocka_unit_test(handles_name_hosts_of_the_plan),
-		cmocka_unit_test(a_verbs_peer_without_key_is_held_to_its_nic),
+		cmocka_unit_test(a_verbs_peer_is_held_to_its_nic),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

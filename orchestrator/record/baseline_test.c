@@ -262,6 +262,34 @@ static void a_comparison_names_everything(void **state)
 	json_decref(base);
 }
 
+static void the_higher_of_two_measurements_is_compared(void **state)
+{
+	const struct dr_comparison_row first[] = {
+		{ .kind = DR_FIGURE_GPU, .gpu = 0, .message_bytes = 4096, .gbps = 9.9 },
+		{ .kind = DR_FIGURE_GPU, .gpu = 1, .message_bytes = 4096, .gbps = NAN },
+		{ .kind = DR_FIGURE_GPU,
+			.gpu = 2,
+			.message_bytes = 4096,
+			.gbps = 39,
+			.nic = "eth9" },
+	};
+	json_t *base = saved(run((double[]){ 10, 20, 40 }, 8), NULL), *doc;
+	struct dr_record *rec = run((double[]){ 5, 10, 20 }, 8);
+
+	(void)state;
+	for (size_t i = 0; i < rec->bandwidth.n; i++)
+		assert_int_equal(rec->bandwidth.v[i].message_bytes, 4096);
+	rec->earlier = first;
+	rec->n_earlier = DR_ARRAY_LEN(first);
+	doc = compared(rec, base);
+	assert_float_equal(number(doc, "comparison", 0, "", "gbps"), 9.9, 1e-9);
+	assert_string_equal(result(doc, 0), "ok");
+	assert_float_equal(number(doc, "comparison", 1, "", "percent"), 50, 1e-9);
+	assert_float_equal(number(doc, "comparison", 2, "", "percent"), 50, 1e-9);
+	json_decref(doc);
+	json_decref(base);
+}
+
 static void a_document_of_json_is_a_baseline_of_one_run(void **state)
 {
 	struct dr_record *rec = run((double[]){ 10, 20, 40 }, 8);
@@ -286,6 +314,7 @@ int main(void)
 		cmocka_unit_test(a_run_below_the_mean_is_told),
 		cmocka_unit_test(a_matrix_has_figures_of_nics_with_all_gpus),
 		cmocka_unit_test(a_comparison_names_everything),
+		cmocka_unit_test(the_higher_of_two_measurements_is_compared),
 		cmocka_unit_test(a_document_of_json_is_a_baseline_of_one_run),
 	};
 

@@ -53,6 +53,16 @@ static inline struct cell rate(double gbps)
 	return sig(gbps * rate_unit(false)->per_gbps);
 }
 
+/* A kind of fault with its direction: "blackhole in". */
+static inline struct cell dr_fault_row_name(const char *kind, int dir)
+{
+	static const char *const only[] = { "", " in", " out" };
+	struct cell c;
+
+	snprintf(c.s, sizeof(c.s), "%.40s%s", kind, dir < 0 ? "" : only[dir]);
+	return c;
+}
+
 static inline double known(int64_t v)
 {
 	return v == DR_UNSET ? NAN : (double)v;

@@ -220,7 +220,7 @@ const struct dr_row_type dr_row_types[] = {
 	{ &dr_live_process_fields, AT(live_process), .flags = DR_ROW_SINGLE | DR_ROW_OWN },
 	{ &dr_live_gpu_fields, AT(live_gpus), OWN | DR_ROW_KEEP },
 	{ &dr_live_path_fields, AT(live_paths), OWN | DR_ROW_KEEP },
-	{ &dr_live_rail_fields, AT(live_rails), OWN },
+	{ &dr_live_rail_fields, AT(live_rails), OWN | DR_ROW_KEEP },
 };
 const size_t dr_n_row_types = DR_ARRAY_LEN(dr_row_types);
 

@@ -454,8 +454,9 @@ static void write_files(struct dr_output *o, struct dr_record *rec, const struct
 	for (size_t i = 0; i < N_FORMATS; i++) {
 		done[i] = !path_of(&o->o, i) || (formats[i].pass_only && !passed);
 		if (done[i] && path_of(&o->o, i))
-			dr_warn(COMPONENT, "%s=%s: not written, the run did not pass",
-				formats[i].option, path_of(&o->o, i));
+			dr_warn(COMPONENT, "%s=%s: not written, %s", formats[i].option,
+				path_of(&o->o, i),
+				rec->bandwidth.n ? "the run did not pass" : "nothing was measured");
 	}
 	for (size_t i = 0; i < N_FORMATS;) {
 		if (done[i] || !write_file(o, i, rec, &e)) {
@@ -484,6 +485,11 @@ static void tell_saved(const struct dr_output *o)
 			"--save-baseline %s: the run that was added has only %.0f %% of the mean so far (%s); "
 			"if the fabric was not healthy, delete the file and begin it anew",
 			save_path(o), s->low_percent, s->low);
+}
+
+int64_t dr_output_saved(const struct dr_output *o)
+{
+	return o->saved.runs;
 }
 
 static void finish_stdout(struct dr_output *o, struct dr_record *rec, const struct dr_thresholds *t)

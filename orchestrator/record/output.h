@@ -71,6 +71,8 @@ int dr_output_check_baselines(const struct dr_output *o, const struct dr_record 
 bool dr_output_is_json(const struct dr_output *o);
 /* Will the result of a run that passes become a baseline? */
 bool dr_output_saves_baseline(const struct dr_output *o);
+/* After dr_output_finish: how many runs the file of --save-baseline has now; 0: this run was not added. */
+int64_t dr_output_saved(const struct dr_output *o);
 /* Port of --metrics-listen; 0: it was not given. */
 uint16_t dr_output_metrics_port(const struct dr_output *o);
 /* Where people's tables go: stderr when stdout carries JSON. */

@@ -86,7 +86,7 @@ static void put_labels(struct writer *w, const struct dr_fields *t, const void *
 }
 
 /* Whom the run measured, by the name that the user gave: it is known in every run, also in one that reached nobody.
- * A server was given none. */
+ * A server has the client's address. */
 static void put_run(struct writer *w)
 {
 	const struct dr_record *rec = w->rec;
@@ -240,6 +240,22 @@ static void write_info(struct writer *w)
 	end_sample(w, 1);
 }
 
+/* GPUs with channels that have one rail only; NAN: the run has not come to its rails, or its matrix tests one at a time. */
+static double unprotected_gpus(const struct dr_record *rec)
+{
+	double n = 0;
+
+	for (size_t i = 0; i < rec->gpus.n; i++) {
+		const struct dr_gpu_row *r = &rec->gpus.v[i];
+		bool counted = r->shadow != DR_UNSET;
+
+		for (size_t k = 0; k < i && !counted; k++)
+			counted = rec->gpus.v[k].gpu == r->gpu && rec->gpus.v[k].shadow == DR_UNSET;
+		n += !counted;
+	}
+	return rec->gpus.n && !rec->matrix.cells.n ? n : NAN;
+}
+
 static void write_run(struct writer *w)
 {
 	const struct dr_record *rec = w->rec;
@@ -265,6 +281,9 @@ static void write_run(struct writer *w)
 		w->help = last[i].metric.help;
 		sample(w, &last[i].metric, NULL, NULL, last[i].value);
 	}
+	w->help = "GPUs with channels that have one rail only, so that a lost link ends the run.";
+	sample(w, &(struct dr_field_out){ .metric = "unprotected_gpus" }, NULL, NULL,
+		unprotected_gpus(rec));
 }
 
 static int write_all(struct dr_record *rec, bool live, FILE *f)

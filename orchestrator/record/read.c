@@ -11,11 +11,12 @@
 #include "orchestrator/record/report.h"
 
 /* Result documents of earlier runs. */
-enum { DOCUMENT_BYTES_MAX = 64 << 20 };
+/* A sweep of 1,000 nodes, all pairs, has 261 MB. */
+enum { DOCUMENT_BYTES_MAX = 64 << 20, SWEEP_BYTES_MAX = 512 << 20 };
 
-/* The file's text in memory of dr_calloc's. name: the path with its option, hint: behind "does not exist". */
-static int read_text(
-	const char *name, const char *hint, const char *path, json_t **out, struct dr_err *e)
+/* name: the path with its option, hint: behind "does not exist". */
+static int read_text(const char *name, const char *hint, const char *path, int bytes_max,
+	json_t **out, struct dr_err *e)
 {
 	struct dr_err why;
 	json_error_t je;
@@ -25,7 +26,7 @@ static int read_text(
 	if (fd < 0)
 		return dr_err_set(e, fd, "cannot read %.100s: %s%.100s", name, why.text,
 			fd == -ENOENT ? hint : "");
-	bool fits = fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_size <= DOCUMENT_BYTES_MAX;
+	bool fits = fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_size <= bytes_max;
 	char *text = fits ? dr_calloc(1, (size_t)st.st_size + 1) : NULL;
 	ssize_t n = text ? dr_file_read(fd, text, (size_t)st.st_size) : -ENOMEM;
 
@@ -33,7 +34,7 @@ static int read_text(
 	if (!fits)
 		return dr_err_set(e, -EBADMSG,
 			"cannot read %.100s: not a regular file of at most %d MiB", name,
-			DOCUMENT_BYTES_MAX >> 20);
+			bytes_max >> 20);
 	*out = n < 0 ? NULL : json_loadb(text, (size_t)n, JSON_REJECT_DUPLICATES, &je);
 	dr_free(text);
 	if (n < 0)
@@ -44,28 +45,66 @@ static int read_text(
 	return 0;
 }
 
+/* What of `schemas` (NULL at the end) the document has; -1: none of them. */
+static int schema_of(const json_t *doc, const char *const *schemas)
+{
+	const char *s = json_string_value(json_object_get(doc, "schema"));
+
+	for (int i = 0; s && schemas[i]; i++)
+		if (strcmp(s, schemas[i]) == 0)
+			return i;
+	return -1;
+}
+
+struct wanted {
+	int bytes_max;
+	const char *schemas[3];
+	const char *text; /* which schemas these are, and how to get one */
+};
+
+static int load(const char *name, const char *hint, const char *path, const struct wanted *w,
+	json_t **out, struct dr_err *e)
+{
+	char schema[48];
+	json_t *doc = NULL;
+	int rc = read_text(name, hint, path, w->bytes_max, &doc, e);
+
+	if (rc)
+		return rc;
+	if (schema_of(doc, w->schemas) < 0) {
+		const char *s = json_string_value(json_object_get(doc, "schema"));
+
+		dr_text_copy(schema, sizeof(schema), s ? s : "");
+		json_decref(doc);
+		return dr_err_set(e, -EBADMSG, "%.100s: its schema is \"%.40s\", not %s", name,
+			schema, w->text);
+	}
+	*out = doc;
+	return 0;
+}
+
 int dr_document_load(const char *option, const char *path, json_t **out, struct dr_err *e)
 {
-	char name[128], hint[128] = "", schema[48];
-	json_t *doc = NULL;
+	const struct wanted wanted = { DOCUMENT_BYTES_MAX, { DR_RECORD_SCHEMA },
+		option ? "\"" DR_RECORD_SCHEMA "\"; write one with --save-baseline to a new file"
+		       : "\"" DR_RECORD_SCHEMA
+			 "\"; only documents of client and demo are read: --json=FILE" };
+	char name[128], hint[128] = "";
 
 	snprintf(name, sizeof(name), "%s%s%s", option ? option : "", option ? "=" : "", path);
 	if (option)
 		snprintf(hint, sizeof(hint), "; write it first with --save-baseline %.80s", path);
-	int rc = read_text(name, hint, path, &doc, e);
-	if (rc)
-		return rc;
-	const char *s = json_string_value(json_object_get(doc, "schema"));
-	if (!s || strcmp(s, DR_RECORD_SCHEMA)) {
-		dr_text_copy(schema, sizeof(schema), s ? s : "");
-		json_decref(doc);
-		return dr_err_set(e, -EBADMSG,
-			"%.100s: its schema is \"%.40s\", not \"" DR_RECORD_SCHEMA
-			"\"; write one with %s",
-			name, schema, option ? "--save-baseline to a new file" : "--json=FILE");
-	}
-	*out = doc;
-	return 0;
+	return load(name, hint, path, &wanted, out, e);
+}
+
+int dr_document_load_any(const char *path, json_t **out, struct dr_err *e)
+{
+	static const struct wanted wanted = { SWEEP_BYTES_MAX,
+		{ DR_RECORD_SCHEMA, DR_SWEEP_SCHEMA },
+		"\"" DR_RECORD_SCHEMA "\" or \"" DR_SWEEP_SCHEMA
+		"\"; only documents of client, demo and sweep are read: --json=FILE" };
+
+	return load(path, "", path, &wanted, out, e);
 }
 
 /* The lists from which the figures of a run follow. */

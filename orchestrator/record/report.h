@@ -25,6 +25,9 @@ int dr_json_output(const char *path, json_t *doc, int status);
  * -EBADMSG: not JSON, another schema; errors of dr_file_open. The caller owns *out. */
 int dr_document_load(const char *option, const char *path, json_t **out, struct dr_err *e)
 	DR_MUST_CHECK;
+#define DR_SWEEP_SCHEMA "dualrail-sweep/1"
+/* A document of a run or of a sweep, at most 512 MiB, the same way. */
+int dr_document_load_any(const char *path, json_t **out, struct dr_err *e) DR_MUST_CHECK;
 /* Adds what the figures of a run follow from to an empty record: rails, GPUs, bandwidth, matrix, latency, faults, CPU time.
  * -EPROTO: the document breaks its schema. */
 int dr_record_read(struct dr_record *rec, const json_t *doc, struct dr_err *e) DR_MUST_CHECK;

@@ -553,6 +553,14 @@ static void tables_fit(void **state)
 		strstr(text, "Result: 1 of 60 trials passed, 59 did not finish; longest gap "));
 	assert_int_equal(rec->gap_all.gaps, 1);
 	free(text);
+	rec->faults.v[0].verdict = DR_VERDICT_CLEAN_ERROR;
+	rec->faults.v[0].gap_ns = DR_UNSET;
+	rec->faults.v[0].error_after_ns = 1500000000;
+	text = text_of(write_table, rec);
+	assert_non_null(strstr(text, "; no delivery for 1.50 s until the error (fault 0)"));
+	assert_null(strstr(text, "longest gap"));
+	assert_int_equal(rec->gap_all.gaps, 0);
+	free(text);
 	dr_record_destroy(rec);
 	assert_int_equal(dr_record_create(&rec), 0);
 	text = text_of(write_table, rec);

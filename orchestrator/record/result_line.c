@@ -238,7 +238,7 @@ void dr_result_latency(const struct dr_record *rec, FILE *f)
 
 void dr_result_failover(const struct dr_record *rec, FILE *f)
 {
-	const struct dr_fault_row *worst = NULL;
+	const struct dr_fault_row *worst = NULL, *ended = NULL;
 	size_t n = rec->faults.n, passed = 0, cut = 0;
 	char gap[32];
 
@@ -250,6 +250,8 @@ void dr_result_failover(const struct dr_record *rec, FILE *f)
 		if (r->verdict != DR_VERDICT_INCOMPLETE && r->gap_ns != DR_UNSET &&
 			(!worst || r->gap_ns > worst->gap_ns))
 			worst = r;
+		if (r->error_after_ns != DR_UNSET)
+			ended = r;
 	}
 	if (!n)
 		return;
@@ -262,7 +264,13 @@ void dr_result_failover(const struct dr_record *rec, FILE *f)
 	if (worst) {
 		dr_format_duration(worst->gap_ns, gap, sizeof(gap));
 		fprintf(f, "; longest gap %s (fault %s, %s, GPU %s%s)", gap, count(worst->trial).s,
-			worst->kind, count(worst->gpu).s, over_nic(rec, worst->gpu).s);
+			dr_fault_row_name(worst->kind, worst->dir).s, count(worst->gpu).s,
+			over_nic(rec, worst->gpu).s);
+	}
+	if (ended) {
+		dr_format_duration(ended->error_after_ns, gap, sizeof(gap));
+		fprintf(f, "; no delivery for %s until the error (fault %s)", gap,
+			count(ended->trial).s);
 	}
 	fputc('\n', f);
 }

@@ -30,7 +30,6 @@ struct dr_list {
 };
 
 #define DR_RECORD_SCHEMA "dualrail/1"
-
 struct dr_prom_labels;
 
 #define BEGIN struct T {
@@ -255,12 +254,12 @@ BEGIN
 	E(side, dr_end_names, "end where it acts")
 	E(dir, dr_fault_dir_names, "direction that is blocked, seen from the NIC's node; null: the kind has none")
 	S(64, nic, "NIC that it acts on")
-	G(NS, "at_monotonic_ns", at_ns, "time of the fault, on the monotonic clock of that end", NO_CSV)
-	G(NS, "undone_monotonic_ns", undone_ns, "time when it was undone, likewise; null: it was not", NO_CSV)
+	G(NS, "at_monotonic_ns", at_ns, "time of the fault, on the monotonic clock of that end; exec: begin of the command; null: not known (manual)", NO_CSV)
+	G(NS, "undone_monotonic_ns", undone_ns, "time when it was undone, likewise; null: it was not, or not known (manual)", NO_CSV)
 	F(INT, channels_affected, "channels that switched")
 	F(INT, gpu, "GPU of the channel with the longest gap")
 	F(INT, channel, "its channel")
-	G(US, "gap_us", gap_ns, "its gap: last delivery before the switch to first delivery after it, receiver's clock")
+	G(US, "gap_us", gap_ns, "its gap: last delivery before the switch to first delivery after it, receiver's clock; null: CLEAN_ERROR, or none")
 	G(US, "gap_us_median_channel", gap_median_channel_ns, "median of the affected channels' gaps")
 	G(US, "cadence_us.p50", cadence_p50_ns, "time between two deliveries of a channel without a fault, median")
 	G(US, "cadence_us.p99", cadence_p99_ns, "the same, 99th percentile")
@@ -269,7 +268,7 @@ BEGIN
 	G(US, "handshake_us", handshake_ns, "part of the gap: fence to answer")
 	G(US, "replay_us", replay_ns, "part of the gap: answer to first frame on the new path")
 	G(US, "first_delivery_us", first_delivery_ns, "part of the gap: first frame to first delivery")
-	G(US, "fault_after_us", fault_after_ns, "time of the fault after the last delivery; negative: before it")
+	G(US, "fault_after_us", fault_after_ns, "time of the fault after the last delivery; negative: before it; null: not known (exec, manual)")
 	G(US, "fault_to_detect_us", fault_to_detect_ns, "detect_us - fault_after_us: time from the fault to its detection")
 	G(US, "sender.detect_us", sender_detect_ns, "sender's detection after the receiver's last delivery", NO_CSV)
 	G(US, "sender.fenced_us", sender_fenced_ns, "end of the sender's fence, likewise", NO_CSV)
@@ -278,11 +277,12 @@ BEGIN
 	G(US, "sender.first_ack_us", sender_first_ack_ns, "first acknowledgement at the sender, likewise", NO_CSV)
 	G(US, "clock_offset_us", clock_offset_ns, "receiver's clock minus sender's", NO_CSV)
 	G(US, "clock_error_us", clock_error_ns, "bound of the error of clock_offset_us", NO_CSV)
+	G(US, "error_after_us", error_after_ns, "CLEAN_ERROR: last delivery or acknowledgement at the client to the error, longest of its channels")
 	F(INT, in_flight_chunks, "chunks in flight at the switch, sum over the channels")
 	F(INT, replayed_chunks, "chunks sent again, sum over the channels")
 	F(INT, replayed_bytes, "payload sent again, sum over the channels")
 	F(INT, rounds, "most epochs that one switch took")
-	G(US, "failback_us", failback_ns, "end of the fault to the end of failback")
+	G(US, "failback_us", failback_ns, "end of the fault to the end of failback; null: not known (manual)")
 	G(US, "failback_gap_us", failback_gap_ns, "gap of the failback")
 	F(NUM, bandwidth_before_gbps, "bandwidth before the fault")
 	F(NUM, bandwidth_during_gbps, "bandwidth during the fault")
@@ -447,12 +447,13 @@ BEGIN
 	S(96, name, "name of the device")
 	S(16, bus_id, "PCI address")
 	E(staged, dr_bool_names, "true: copied through pinned host memory; false: the NIC accesses GPU memory")
-	X(char why[256];)
-	A(STR, "staged_because", why, "why it is staged")
+	S(256, staged_because, "why it is staged, or how it is reached")
 	G(INT, "copied_out_bytes", out_bytes, "copied from the GPU in the bandwidth measurements")
 	G(INT, "copied_in_bytes", in_bytes, "copied to the GPU in the bandwidth measurements")
 	G(NUM, "copy_out_busy_percent", out_busy_percent, "time in which copies from the GPU ran, by its clock")
 	G(NUM, "copy_in_busy_percent", in_busy_percent, "time in which copies to the GPU ran, by its clock")
+	G(INT, "unpacked_bytes", unpacked_bytes, "put together within the GPU, of data that a plugin left in pieces")
+	G(NUM, "unpack_busy_percent", unpack_busy_percent, "time in which the GPU did that, by its clock")
 	F(INT, copies, "copies, both directions")
 	G(INT, "copies_timed", timed, "copies timed by the GPU's clock")
 	G(INT, "copy_driver_calls", calls, "calls of the CUDA driver for the copies")
@@ -541,9 +542,9 @@ END(dr_host_fields, "host", "a host")
 
 #define T dr_detection
 BEGIN
-	S(16, mode, "--detect: fast or conservative", LABEL("mode"))
+	S(16, mode, "--detect: fast, conservative or transport", LABEL("mode"))
 	S(64, transport, "transport kind")
-	G(MS, "bound_ms", bound_ns, "bound of the detection time, computed from the options", METRIC("detection_bound_seconds",
+	G(MS, "bound_ms", bound_ns, "bound of the detection time, computed from the options; null: none", METRIC("detection_bound_seconds",
 		.help = "Bound of the detection time, computed from the options."))
 	G(US, "heartbeat_us", heartbeat_ns, "heartbeat interval")
 	G(US, "lost_after_us", lost_after_ns, "silence after which both rails count as lost")
@@ -555,17 +556,16 @@ BEGIN
 END(dr_detection_fields, "detection", "how failures are detected")
 #undef T
 /* All faults of one kind, side and direction; a row of the failover table. Each median by itself: they need not add up. */
-#define PART_HELP .help = "Median of each part of the gap."
 #define T dr_gap_summary
 BEGIN
 	S(24, kind, "kind, as in --fault", LABEL("kind"))
 	E(side, dr_end_names, "end where they act", LABEL("side"))
 	E(dir, dr_fault_dir_names, "direction that they block; null: the kind has none", LABEL("dir"))
 	G(INT, "trials", n, "number of faults")
-	F(INT, hit, "of these, faults that hit data in flight")
+	F(INT, hit, "of these, faults that hit data in flight; those that hit idle paths did not")
 	X(int64_t gaps, p50_ns, p90_ns, p99_ns, max_ns, sum_ns;) /* of the faults in hit that have a gap */
 	P("gap_us", gap_fields, "gaps")
-	G(US, "detect_us_median", detect_ns, "median of detect_us", METRIC("switchover_part_seconds", PART_HELP,
+	G(US, "detect_us_median", detect_ns, "median of detect_us", METRIC("switchover_part_seconds", .help = "Median of each part of the gap.",
 		.extra = "part", .value = "detect"))
 	G(US, "fence_us_median", fence_ns, "median of fence_us",
 		METRIC("switchover_part_seconds", .extra = "part", .value = "fence"))
@@ -583,7 +583,7 @@ BEGIN
 	X(int64_t verdicts[DR_VERDICTS];)
 	VERDICT(PASS, "trials that passed", .help = "Faults injected, by outcome.")
 	VERDICT(WRONG, "trials with wrong data")
-	VERDICT(HANG, "trials without a delivery before the deadline")
+	VERDICT(HANG, "trials in which a channel did not switch before the deadline")
 	VERDICT(CLEAN_ERROR, "trials in which the channel ended with an error at both ends")
 	VERDICT(MISSED_FAULT, "trials in which the fault hit nothing, or no chunk was in flight")
 	VERDICT(FAIL, "trials with a gap above --max-gap")
@@ -632,7 +632,7 @@ BEGIN
 	S(64, nic, "NIC at the client; null: of a GPU", LABEL("nic"))
 	E(direction, dr_direction_names, "direction of the data", LABEL("direction"))
 	F(INT, message_bytes, "size of a message", LABEL("message_bytes"))
-	F(NUM, gbps, "of this run")
+	F(NUM, gbps, "of this run; of preflight that measured twice: the higher one")
 	F(NUM, mean_gbps, "of the baseline; gbps is compared with it")
 	F(NUM, min_gbps, "the smallest of the baseline's runs")
 	F(INT, repeats, "runs of the baseline")
@@ -690,9 +690,12 @@ END(dr_live_path_fields, "live_paths", "one path of a GPU, while the process run
 #define T dr_live_rail_row
 BEGIN
 	F(INT, rail, "the rail", KEY, LABEL("rail"))
-	S(64, nic, "its NIC at this end", LABEL("nic"))
-	E(state, dr_rail_state_names, "its state", METRIC("rail_state", .help = "0: alive, 1: suspect, 2: down."))
-END(dr_live_rail_fields, "live_rails", "one rail, while the session runs")
+	S(64, nic, "its NIC at this end", KEY, LABEL("nic"))
+	E(state, dr_rail_state_names, "its state; null: no session runs", METRIC("rail_state",
+		.help = "State of the rail in the session that runs: 0 alive, 1 suspect, 2 down."))
+	F(INT, losses, "how often it went down outside the failover test", METRIC("rail_losses_total",
+		.help = "Times that the rail went down outside the failover test."))
+END(dr_live_rail_fields, "live_rails", "one rail, while the process runs")
 #undef T
 
 #define T dr_live_process
@@ -766,15 +769,15 @@ BEGIN
 	L("errors", errors, dr_error_row, dr_error_fields, "why the run did not pass")
 	X(uint64_t rows_lost;)
 	A(UINT, "rows_lost", rows_lost, "rows left out for lack of memory or above the limit")
-	X(double cpu_percent_local, cpu_percent_peer;) /* 100: one core busy */
-	X(double min_nic_percent;) /* --min-nic; not above 0: the default */
+	X(double cpu_percent_local, cpu_percent_peer, min_nic_percent;) /* 100: one core busy; --min-nic: not above 0: the default */
 	X(DR_LIST(struct dr_channel_row) channels;)
 	X(bool run_of_peer;) /* run_id is the client's, and this is the server */
-	X(DR_LIST(struct dr_live_gpu_row) live_gpus;)
-	X(DR_LIST(struct dr_live_path_row) live_paths;)
-	X(DR_LIST(struct dr_live_rail_row) live_rails;)
+	X(DR_LIST(struct dr_live_gpu_row) live_gpus; DR_LIST(struct dr_live_path_row) live_paths;
+		DR_LIST(struct dr_live_rail_row) live_rails;)
 	X(struct dr_live_process live_process;) /* unknown: without --metrics-listen */
 	X(struct dr_integrity_row integrity, peer_integrity;) /* unknown: this end received nothing */
+	/* Of a first measurement, the caller's; the higher figure of both is compared. */
+	X(const struct dr_comparison_row *earlier; size_t n_earlier;)
 END(dr_record_fields, "result", "result document of a run")
 #undef T
 /* clang-format on */

@@ -59,6 +59,17 @@ static int64_t shifted(int64_t sender_ns, int64_t offset_ns, int64_t origin_ns)
 	return sender_ns ? sender_ns + offset_ns - origin_ns : DR_UNSET;
 }
 
+/* Did the sender detect the failure, and before the receiver? The other end may see a consequence only, such as
+ * a connection that the first one closed. */
+static bool sender_first(const struct dr_switch_record *receiver,
+	const struct dr_switch_record *sender, int64_t offset_ns)
+{
+	if (!sender->self_detected || !sender->cause[0])
+		return !receiver->self_detected;
+	return !receiver->self_detected ||
+	       (offset_ns != DR_UNSET && sender->detect_ns + offset_ns < receiver->detect_ns);
+}
+
 static void take_worst(struct dr_fault_row *row, const struct dr_switch_row *worst,
 	const struct dr_switch_row *sender)
 {
@@ -72,9 +83,12 @@ static void take_worst(struct dr_fault_row *row, const struct dr_switch_row *wor
 	row->handshake_ns = part[2];
 	row->replay_ns = part[3];
 	row->first_delivery_ns = part[4];
-	snprintf(row->cause, sizeof(row->cause), "%s",
-		worst->rec.self_detected || !sender ? worst->rec.cause : sender->rec.cause);
-	if (!sender || off == DR_UNSET)
+	snprintf(row->cause, sizeof(row->cause), "%s", worst->rec.cause);
+	if (!sender)
+		return;
+	if (sender_first(&worst->rec, &sender->rec, off))
+		snprintf(row->cause, sizeof(row->cause), "%s", sender->rec.cause);
+	if (off == DR_UNSET)
 		return;
 	row->sender_detect_ns = shifted(sender->rec.detect_ns, off, origin);
 	row->sender_fenced_ns = shifted(sender->rec.fenced_ns, off, origin);
@@ -145,7 +159,8 @@ static bool same_group(const struct dr_fault_row *a, const struct dr_fault_row *
 
 static bool finished_hit(const struct dr_fault_row *f)
 {
-	return f->verdict != DR_VERDICT_MISSED_FAULT && f->verdict != DR_VERDICT_INCOMPLETE;
+	return f->verdict != DR_VERDICT_MISSED_FAULT && f->verdict != DR_VERDICT_INCOMPLETE &&
+	       f->in_flight_chunks != 0; /* 0: it hit idle paths */
 }
 
 /* Faults of first's group, or all when first is NULL; room for one number of each. */

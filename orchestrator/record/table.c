@@ -240,6 +240,16 @@ static void print_memory(const struct dr_record *rec, FILE *f)
 			num(known(r->out_bytes) / 1e6, 1).s, num(r->out_busy_percent, 1).s,
 			num(known(r->in_bytes) / 1e6, 1).s, num(r->in_busy_percent, 1).s);
 	}
+	for (size_t i = 0; i < rec->memory.n; i++) {
+		const struct dr_memory_row *r = &rec->memory.v[i];
+
+		if (r->unpacked_bytes > 0)
+			fprintf(f,
+				"  %-6s %4s  unpacked within the GPU: %s MB, which took %s %% of that time (%s)\n",
+				dr_enum_name(dr_end_names, r->side), count(r->gpu).s,
+				num((double)r->unpacked_bytes / 1e6, 1).s,
+				num(r->unpack_busy_percent, 1).s, r->staged_because);
+	}
 	dr_result_memory(rec, f);
 }
 
@@ -291,16 +301,6 @@ static void print_latency(const struct dr_record *rec, FILE *f)
 
 /* ------------------------------- failover ------------------------------- */
 
-/* "blackhole in": kind and direction. */
-static struct cell fault_name(const char *kind, int dir)
-{
-	static const char *const only[] = { "", " in", " out" };
-	struct cell c;
-
-	snprintf(c.s, sizeof(c.s), "%.40s%s", kind, dir < 0 ? "" : only[dir]);
-	return c;
-}
-
 static void print_tail(const struct dr_gap_summary *g, size_t n, FILE *f)
 {
 	for (size_t i = 0; i < n; i++)
@@ -318,7 +318,7 @@ static void print_gaps(const struct dr_gap_summary *g, size_t n, FILE *f)
 	fprintf(f, GAPS, "fault", "side", "trials", "hit", "p50", "p90", "p99", "max", "detect",
 		"fence", "handshake", "replay", "first");
 	for (size_t i = 0; i < n; i++)
-		fprintf(f, GAPS, fault_name(g[i].kind, g[i].dir).s,
+		fprintf(f, GAPS, dr_fault_row_name(g[i].kind, g[i].dir).s,
 			dr_enum_name(dr_end_names, g[i].side), count(g[i].n).s, count(g[i].hit).s,
 			ms(g[i].p50_ns).s, ms(g[i].p90_ns).s, ms(g[i].p99_ns).s, ms(g[i].max_ns).s,
 			ms(g[i].detect_ns).s, ms(g[i].fence_ns).s, ms(g[i].handshake_ns).s,
@@ -340,7 +340,7 @@ static void print_recovery(const struct dr_gap_summary *g, size_t n, FILE *f)
 	for (size_t i = 0; i < n; i++) {
 		const int64_t *v = g[i].verdicts;
 
-		fprintf(f, RECOVERY, fault_name(g[i].kind, g[i].dir).s,
+		fprintf(f, RECOVERY, dr_fault_row_name(g[i].kind, g[i].dir).s,
 			dr_enum_name(dr_end_names, g[i].side), rate(g[i].before_gbps).s,
 			rate(g[i].during_gbps).s, rate(g[i].after_gbps).s,
 			num(100 * g[i].after_gbps / g[i].before_gbps, 1).s, count(g[i].failbacks).s,
@@ -470,9 +470,12 @@ static void print_failover(const struct dr_record *rec, FILE *f)
 		print_gaps(rec->gap_groups.v, rec->gap_groups.n, f);
 		print_recovery(rec->gap_groups.v, rec->gap_groups.n, f);
 	}
-	fprintf(f, "Detection: --detect %s, bound %s (computed), heartbeat every %s%s%s\n",
+	bool bounded = rec->detection.bound_ns != DR_UNSET;
+
+	fprintf(f, "Detection: --detect %s, %s%s%s, heartbeat every %s%s%s\n",
 		rec->detection.mode[0] ? rec->detection.mode : "unknown",
-		duration(rec->detection.bound_ns).s, duration(rec->detection.heartbeat_ns).s,
+		bounded ? "bound " : "no bound", bounded ? duration(rec->detection.bound_ns).s : "",
+		bounded ? " (computed)" : "", duration(rec->detection.heartbeat_ns).s,
 		rec->detection.fence[0] ? "; fence: " : "", rec->detection.fence);
 	print_late(rec, f);
 	fprintf(f, "False failovers: %s\n", count(rec->false_failovers).s);
@@ -644,9 +647,11 @@ void dr_table_fault(const void *row, FILE *f)
 	const struct dr_fault_row *r = row;
 
 	fprintf(f, "fault %s: %s path %s %s%s%s: ", count(r->trial).s,
-		fault_name(r->kind, r->dir).s, count(r->path).s,
+		dr_fault_row_name(r->kind, r->dir).s, count(r->path).s,
 		dr_enum_name(dr_end_names, r->side), r->nic[0] ? " " : "", r->nic);
-	if (r->gap_ns == DR_UNSET)
+	if (r->error_after_ns != DR_UNSET)
+		fprintf(f, "no delivery for %s until the error", duration(r->error_after_ns).s);
+	else if (r->gap_ns == DR_UNSET)
 		fputs("no gap measured", f);
 	else
 		fprintf(f, "gap %s ms", ms(r->gap_ns).s);

@@ -44,4 +44,7 @@ enum dr_reason {
 	DR_REASON_LOCAL,       /* this end failed before the exchange was complete */
 };
 
+/* The note of a trial `manual` that nobody did. */
+#define DR_NOTE_NOBODY "nobody broke the path"
+
 #endif

@@ -300,13 +300,23 @@ static bool has_nic(const struct dr_record *rec, const char *nic)
 /* ": its link is down"; "": not known. */
 static const char *why_not_used(const struct dr_record *rec, const char *nic)
 {
+	static const char *const why[][2] = {
+		{ "no carrier", ": its link is down" },
+		{ "down", ": its link is down" },
+		{ "control connection",
+			": it carries the control connection; give HOST's management "
+			"address or --rails" },
+	};
+
 	for (size_t i = 0; i < rec->unused_nics.n; i++) {
 		const struct dr_unused_nic_row *r = &rec->unused_nics.v[i];
 
-		if (r->side == DR_END_CLIENT && !strcmp(r->nic, nic))
-			return !strcmp(r->reason, "no carrier") || !strcmp(r->reason, "down")
-				       ? ": its link is down"
-				       : ": its link is up, but it has no partner";
+		if (r->side != DR_END_CLIENT || strcmp(r->nic, nic) != 0)
+			continue;
+		for (size_t k = 0; k < DR_ARRAY_LEN(why); k++)
+			if (!strcmp(r->reason, why[k][0]))
+				return why[k][1];
+		return ": its link is up, but it has no partner";
 	}
 	return "";
 }
@@ -515,7 +525,7 @@ static const struct {
 	int verdict, exit_status;
 	const char *text;
 } failures[] = { { DR_VERDICT_WRONG, DR_EXIT_DATA, "data wrong" },
-	{ DR_VERDICT_HANG, DR_EXIT_TIMEOUT, "no delivery within the deadline" },
+	{ DR_VERDICT_HANG, DR_EXIT_TIMEOUT, "a channel did not switch within the deadline" },
 	{ DR_VERDICT_CLEAN_ERROR, DR_EXIT_FAILOVER, "the channel ended with an error" } };
 
 /* Switches outside the failover test, whose cause is outside of the program. */
@@ -565,6 +575,26 @@ static void judge_gaps(struct dr_record *rec, int64_t max_ns, bool broken)
 			"--max-gap: no fault was injected, so there is no gap to compare");
 }
 
+/* What to do about trials that hit no data in flight. */
+static const char *advice(const struct dr_record *rec)
+{
+	bool quiet = false, nobody = true;
+
+	for (size_t i = 0; i < rec->faults.n; i++) {
+		const struct dr_fault_row *f = &rec->faults.v[i];
+
+		if (f->verdict != DR_VERDICT_MISSED_FAULT)
+			continue;
+		quiet |= !f->note[0];
+		nobody &= !strcmp(f->note, DR_NOTE_NOBODY);
+	}
+	return nobody ? "nobody broke the path in time: break it when the run asks for it, or use a "
+			"longer --timeout"
+	       : quiet ? "no chunk was in flight then: leave --rate out or raise it, use more channels "
+			 "(-N), or a larger --window"
+		       : "use faults on rails that carry data";
+}
+
 static void judge_faults(struct dr_record *rec, const struct dr_thresholds *t, bool broken)
 {
 	size_t count[DR_VERDICTS] = { 0 }, n = rec->faults.n;
@@ -585,9 +615,8 @@ static void judge_faults(struct dr_record *rec, const struct dr_thresholds *t, b
 			n);
 	if (hit < min_hit)
 		miss(rec, DR_EXIT_FAILOVER,
-			"failover: only %.0f %% of %zu trials hit data in flight, below %.4g %%; use larger "
-			"messages (-s), more channels, or faults on rails that carry data",
-			hit, done, min_hit);
+			"failover: only %.0f %% of %zu trials hit data in flight, below %.4g %%; %s",
+			hit, done, min_hit, advice(rec));
 	if (t->max_gap_ns != DR_UNSET)
 		judge_gaps(rec, t->max_gap_ns, broken);
 	if (rec->false_failovers > 0)

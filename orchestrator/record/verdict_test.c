@@ -315,6 +315,9 @@ static void max_lat(void **state)
 
 static void baseline(void **state)
 {
+	const struct dr_unused_nic_row unused = {
+		.side = DR_END_CLIENT, .nic = "eth4", .reason = "control connection"
+	};
 	struct dr_record *was = sample_record(), *is = sample_record();
 	struct dr_thresholds t;
 	json_t *doc;
@@ -335,8 +338,15 @@ static void baseline(void **state)
 	is->bandwidth.v[4].gbps /= 10;
 	memcpy(is->rails.v[3].ifname, "eth9", 5);
 	assert_int_equal(dr_record_verdict(is, &t), DR_EXIT_THRESHOLD);
+	is->unused_nics.n = 0;
+	assert_int_equal(dr_record_verdict(is, &t), DR_EXIT_THRESHOLD);
 	assert_string_equal(is->errors.v[0].text, "eth4 is in the baseline, not in this run");
 	assert_non_null(strstr(is->errors.v[1].text, "eth3 to-server, messages of 64 MiB: "));
+	dr_record_add(is, unused_nics, &unused);
+	assert_int_equal(dr_record_verdict(is, &t), DR_EXIT_THRESHOLD);
+	assert_string_equal(is->errors.v[0].text,
+		"eth4 is in the baseline, not in this run: it carries the control connection; give "
+		"HOST's management address or --rails");
 	assert_non_null(strstr(is->errors.v[2].text, "gpu 4"));
 	assert_non_null(strstr(is->errors.v[is->errors.n - 1].text, "all GPUs together: "));
 	is->bandwidth.v[4].gbps *= 10;
@@ -393,9 +403,84 @@ static void nic_counters(void **state)
 	assert_int_equal(dr_nic_row_check(&r), DR_NIC_CHECK_TOO_LITTLE);
 }
 
+/* The end that saw the failure first says why; what the other one saw may be its consequence. */
+static void the_first_detector_states_the_cause(void **state)
+{
+	struct dr_switch_row sw[2];
+	struct dr_fault_row row;
+
+	(void)state;
+	for (int ahead = -1; ahead <= 1; ahead += 2)
+		for (int receiver = 1; receiver >= 0; receiver--) {
+			struct dr_switch_row *r = &sw[!receiver];
+
+			dr_fields_init(&dr_switch_fields, r);
+			r->receiver = receiver;
+			r->gpu = r->channel = 0;
+			r->rec = (struct dr_switch_record){ .self_detected = true,
+				.epoch = 2,
+				.last_delivery_ns = 1000,
+				.detect_ns = receiver ? 5000 : 5000 - 700 - ahead * 200,
+				.first_delivery_ns = 9000 };
+			snprintf(r->rec.cause, sizeof(r->rec.cause),
+				receiver ? "connection reset" : "no heartbeat received");
+			if (receiver)
+				continue;
+			/* The sender's clock is 700 behind. */
+			dr_fields_init(&dr_fault_fields, &row);
+			dr_fault_row_from_switches(&row, sw, 2, 700, 10, DR_UNSET);
+			assert_string_equal(row.cause,
+				ahead > 0 ? "no heartbeat received" : "connection reset");
+			dr_fields_init(&dr_fault_fields, &row);
+			dr_fault_row_from_switches(&row, sw, 2, DR_UNSET, DR_UNSET, DR_UNSET);
+			assert_string_equal(row.cause, "connection reset");
+		}
+}
+
+static void idle_paths_are_no_hit(void **state)
+{
+	struct dr_record *rec = sample_record();
+
+	(void)state;
+	rec->faults.v[0].in_flight_chunks = 0;
+	dr_record_settle(rec);
+	assert_int_equal(rec->gap_groups.v[0].hit, SAMPLE_TRIALS - 1);
+	assert_int_equal(rec->gap_groups.v[0].gaps, SAMPLE_TRIALS - 1);
+	dr_record_destroy(rec);
+}
+
+/* What to do depends on why nothing was hit. */
+static void the_advice_fits_the_miss(void **state)
+{
+	static const struct {
+		const char *note, *text;
+	} of[] = { { "", "leave --rate out" }, { DR_NOTE_NOBODY, "nobody broke the path in time" },
+		{ "no path of the channels was hit that carried data", "rails that carry data" } };
+
+	(void)state;
+	for (size_t k = 0; k < DR_ARRAY_LEN(of); k++) {
+		struct dr_record *rec = sample_record();
+		bool told = false;
+
+		for (size_t i = 0; i < rec->faults.n; i++) {
+			rec->faults.v[i].verdict = DR_VERDICT_MISSED_FAULT;
+			snprintf(rec->faults.v[i].note, sizeof(rec->faults.v[i].note), "%s",
+				of[k].note);
+		}
+		assert_int_equal(dr_record_verdict(rec, NULL), DR_EXIT_FAILOVER);
+		for (size_t i = 0; i < rec->errors.n; i++)
+			told |= strstr(rec->errors.v[i].text, of[k].text) != NULL;
+		assert_true(told);
+		dr_record_destroy(rec);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(the_first_detector_states_the_cause),
+		cmocka_unit_test(idle_paths_are_no_hit),
+		cmocka_unit_test(the_advice_fits_the_miss),
 		cmocka_unit_test(order_of_exit_statuses),
 		cmocka_unit_test(data_and_trials),
 		cmocka_unit_test(judging_again_replaces_the_criteria),

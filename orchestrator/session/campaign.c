@@ -232,7 +232,10 @@ static void mark_affected(struct dr_client *c, struct dr_trial *t)
 		t->hit_idle |= hits_idle(t->spec, rail, ch);
 	}
 	t->idle = t->n_affected == 0;
-	t->expects_switch = !t->idle && dr_fault_cuts(t->spec);
+	bool cuts = !t->idle && dr_fault_cuts(t->spec);
+	t->by_transport = cuts && c->s.plan.detect == DR_DETECT_TRANSPORT &&
+			  dr_fault_by(t->spec) != DR_FAULT_BY_CHANNEL;
+	t->expects_switch = cuts && !t->by_transport;
 }
 
 static void fault_failed(struct dr_client *c, const struct dr_trial *t, bool undo, const char *text)
@@ -275,6 +278,18 @@ static int act(struct dr_client *c, const struct dr_trial *t, bool undo)
 	return 0;
 }
 
+/* The server asks at its own end, where nobody may look. */
+static void ask_here(const struct dr_client *c, const struct dr_trial *t)
+{
+	char line[256];
+
+	if (dr_fault_by(t->spec) != DR_FAULT_BY_USER || t->spec->side != DR_FAULT_SERVER)
+		return;
+	dr_fault_describe(
+		t->spec, dr_inject_target(t->spec, &c->s.plan).nic, NULL, line, sizeof(line));
+	dr_say("faults", "%s", line);
+}
+
 static int inject(struct dr_client *c, struct dr_trial *t)
 {
 	memset(c->fault, 0, sizeof(c->fault));
@@ -284,7 +299,10 @@ static int inject(struct dr_client *c, struct dr_trial *t)
 	int rc = act(c, t, false);
 	if (rc)
 		return rc;
-	t->row.at_ns = t->fault_ns = c->fault[0].rep.before_ns;
+	ask_here(c, t);
+	t->fault_ns = c->fault[0].rep.before_ns;
+	if (dr_fault_by(t->spec) != DR_FAULT_BY_USER)
+		t->row.at_ns = t->fault_ns;
 	const char *text = c->fault[0].rep.text;
 	if (!c->s.opt->quiet && dr_fault_by(t->spec) != DR_FAULT_BY_USER) {
 		dr_output_progress(c->s.out, NULL);
@@ -298,6 +316,9 @@ static int inject(struct dr_client *c, struct dr_trial *t)
 
 static int undo(struct dr_client *c, struct dr_trial *t)
 {
+	/* When the user repairs the path is not known. */
+	if (dr_fault_by(t->spec) == DR_FAULT_BY_USER)
+		return 0;
 	int rc = act(c, t, true);
 
 	t->undone_ns = rc ? 0 : dr_now_ns();
@@ -306,26 +327,47 @@ static int undo(struct dr_client *c, struct dr_trial *t)
 	return rc;
 }
 
+static uint64_t chunks(const struct dr_local_channel *ch)
+{
+	struct dr_live live = dr_local_live(ch);
+
+	return live.chunks_tx + live.chunks_rx;
+}
+
+/* More than a window on each affected channel: chunks that were posted after the fault took effect have arrived. */
+static bool went_on(const struct dr_client *c)
+{
+	for (const struct dr_local_channel *ch = c->s.local->channel; ch < c->s.local->end; ch++)
+		if (ch->trial.affected && chunks(ch) <= ch->trial.chunks + c->s.plan.window)
+			return false;
+	return true;
+}
+
 /* From the injection to the undoing. */
 static int fault_lasts(struct dr_client *c, struct dr_trial *t)
 {
 	bool manual = dr_fault_by(t->spec) == DR_FAULT_BY_USER;
-	int64_t end = t->inject_ns + t->spec->for_ns;
+	int64_t end = t->inject_ns + t->spec->for_ns, bound = c->s.rec->detection.bound_ns;
 	int rc = 0;
 
+	for (struct dr_local_channel *ch = c->s.local->channel; ch < c->s.local->end; ch++)
+		ch->trial.chunks = chunks(ch);
+
+	bound = manual ? c->s.opt->timeout_ns : (bound == DR_UNSET ? 0 : bound) + SLACK_NS;
 	if (t->expects_switch)
-		rc = dr_client_wait(c, count(c->s.local).switched == t->n_affected,
-			manual ? c->s.opt->timeout_ns : c->s.rec->detection.bound_ns + SLACK_NS,
-			false);
+		rc = dr_client_wait(c, count(c->s.local).switched == t->n_affected, bound, false);
+	else if (t->by_transport)
+		rc = dr_client_wait(c, went_on(c), bound, false);
 	if (rc == -ETIMEDOUT && manual && !count(c->s.local).switched) {
 		t->nobody = true;
-		snprintf(t->row.note, sizeof(t->row.note), "nobody broke the path");
+		snprintf(t->row.note, sizeof(t->row.note), DR_NOTE_NOBODY);
 		return 0;
 	}
 	if (rc == -ETIMEDOUT) {
 		t->hang = true;
 		dr_trial_late(c, t);
-		dr_client_stalled(c, "a switchover did not finish");
+		dr_client_stalled(c, t->by_transport ? "no data arrive after the fault"
+						     : "a switchover did not finish");
 		rc = 0;
 	}
 	int64_t left = end - dr_now_ns();
@@ -424,11 +466,29 @@ static void announce(const struct dr_fault_list *l, unsigned trials)
 
 	for (unsigned i = 0; i < l->n; i++)
 		end = DR_MAX(end, l->v[i].at_ns) + (l->v[i].repeat - 1) * l->v[i].every_ns +
-		      l->v[i].for_ns;
+		      l->v[i].for_ns + (l->v[i].for_ns ? 2 : 1) * SAMPLE_NS;
 	dr_format_duration(l->v[0].at_ns, at, sizeof(at));
 	dr_format_duration(end, least, sizeof(least));
 	dr_say("failover", "failover: %u trial%s, first injection after %s, at least %s", trials,
 		trials == 1 ? "" : "s", at, least);
+}
+
+/* Which NICs are rails was guessed from HOST: a HOST that is a rail's address makes the management NIC a rail. */
+static void announce_rails(const struct dr_client *c)
+{
+	const struct dr_session *s = &c->s;
+	char rails[DR_RAILS_MAX * (IFNAMSIZ + 2)] = "";
+
+	if (!s->plan.rails_auto || !s->route.reserved || !s->route.ifname[0] ||
+		s->route.same_host || s->opt->quiet || strcmp(s->rec->command, "demo") == 0)
+		return;
+	for (unsigned i = 0; i < s->plan.n_rails; i++)
+		dr_append(rails, sizeof(rails), "%s%s", i ? ", " : "",
+			s->plan.rail[i][DR_PLAN_CLIENT].name);
+	dr_say("failover",
+		"failover: no --rails: faults may cut %s, and %s is taken for management, because HOST is "
+		"reached over it; if a NIC for management is among them, give its address as HOST",
+		rails, s->route.ifname);
 }
 
 static int all_trials(struct dr_client *c)
@@ -441,6 +501,7 @@ static int all_trials(struct dr_client *c)
 	for (unsigned i = 0; i < l->n; i++)
 		total += l->v[i].repeat;
 	announce(l, total);
+	announce_rails(c);
 	for (unsigned i = 0; i < l->n; i++) {
 		int64_t next = began + l->v[i].at_ns;
 

@@ -14,6 +14,7 @@ struct dr_trial {
 	bool idle;     /* the fault hits no path that carries data, */
 	bool hit_idle; /* but idle ones, as path=1 asks */
 	bool expects_switch;
+	bool by_transport; /* the transport has to move to another NIC, the channels to none */
 	unsigned n_affected;
 	size_t first_switch, first_event; /* rows of the record that may belong to it */
 	int64_t inject_ns;		  /* own clock: when it was asked for */

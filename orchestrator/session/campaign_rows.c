@@ -43,8 +43,10 @@ bool dr_trial_complete(struct dr_client *c, const struct dr_trial *t)
 static bool too_late(
 	const struct dr_client *c, const struct dr_trial *t, const struct dr_switch_row *r)
 {
-	return !r->rec.planned && t->undone_ns &&
-	       r->rec.detect_ns > t->undone_ns + c->s.rec->detection.bound_ns;
+	int64_t bound = c->s.rec->detection.bound_ns;
+
+	return !r->rec.planned && t->undone_ns && bound != DR_UNSET &&
+	       r->rec.detect_ns > t->undone_ns + bound;
 }
 
 /* The client's row of the same switch, whose times are on the own clock; NULL: not there. */
@@ -133,9 +135,28 @@ static struct dr_switch_row *claimed(const struct dr_client *c, const struct dr_
 	return rows;
 }
 
+/* The channels ended with an error: a switch before that is no gap after which data went on. */
+static void end_without_gap(const struct dr_client *c, struct dr_fault_row *r)
+{
+	int64_t *const of_gap[] = { &r->gap_ns, &r->gap_median_channel_ns, &r->detect_ns,
+		&r->fence_ns, &r->handshake_ns, &r->replay_ns, &r->first_delivery_ns,
+		&r->fault_after_ns, &r->fault_to_detect_ns, &r->failback_gap_ns };
+
+	for (size_t i = 0; i < DR_ARRAY_LEN(of_gap); i++)
+		*of_gap[i] = DR_UNSET;
+	if (c->s.local->n_failed)
+		r->error_after_ns = c->s.local->fail_silent_ns;
+}
+
+/* On the clock of the end where it acted. */
+static int64_t fault_time(const struct dr_trial *t)
+{
+	return t->fault_ns && dr_fault_timed(t->spec) ? t->fault_ns : DR_UNSET;
+}
+
 void dr_trial_figures(struct dr_client *c, struct dr_trial *t)
 {
-	int64_t offset = 0, error = 0, fault = t->fault_ns ? t->fault_ns : DR_UNSET;
+	int64_t offset = 0, error = 0, fault = fault_time(t);
 	bool known = dr_control_clock(c->s.control, dr_now_ns(), &offset, &error);
 	struct dr_fault_row base = t->row;
 	size_t n;
@@ -154,6 +175,8 @@ void dr_trial_figures(struct dr_client *c, struct dr_trial *t)
 			known ? (at_server ? offset : -offset) : DR_UNSET, known ? error : DR_UNSET,
 			fault);
 	}
+	if (t->error)
+		end_without_gap(c, &t->row);
 	dr_free(rows);
 }
 

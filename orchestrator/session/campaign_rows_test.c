@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "bootstrap/control.h"
 #include "orchestrator/session/campaign_priv.h"
 
 #include <setjmp.h>
@@ -18,6 +19,7 @@ static struct world {
 	struct dr_local local;
 	struct dr_local_channel channel[CHANNELS];
 	struct dr_trial t;
+	struct dr_control control; /* the clocks are not compared yet */
 } w;
 
 static int set_up(void **state)
@@ -29,6 +31,7 @@ static int set_up(void **state)
 	w.local.channel = w.channel;
 	w.local.end = w.channel + CHANNELS;
 	w.c.s.local = &w.local;
+	w.c.s.control = &w.control;
 	if (dr_record_create(&w.c.s.rec))
 		return -1;
 	w.c.s.rec->detection.bound_ns = BOUND;
@@ -161,6 +164,68 @@ static void a_second_switch_after_the_deadline_is_a_false_failover(void **state)
 	assert_trials((int64_t[]){ 0, 0, DR_UNSET, DR_UNSET }, 4);
 }
 
+/* The figures of a trial with both switches in time, of this fault, at 20 ms. */
+static void figures_of(const char *fault, bool error)
+{
+	struct dr_fault_spec spec;
+	struct dr_err e;
+
+	if (dr_fault_spec_parse(fault, &spec, &e))
+		fail_msg("%s", e.text);
+	trial(0, 1000);
+	dr_fields_init(&dr_fault_fields, &w.t.row);
+	w.t.spec = &spec;
+	w.t.fault_ns = 20 * MS;
+	w.t.error = error;
+	w.c.s.rec->switches.n = 0;
+	w.t.first_switch = 0;
+	switches(0, 2, 40);
+	switches(1, 2, 40);
+	for (size_t i = 0; i < w.c.s.rec->switches.n; i++) {
+		w.c.s.rec->switches.v[i].rec.last_delivery_ns = 10 * MS;
+		w.c.s.rec->switches.v[i].rec.first_delivery_ns = 60 * MS;
+	}
+	dr_trial_claim(&w.c, &w.t);
+	dr_trial_figures(&w.c, &w.t);
+	w.t.spec = NULL;
+}
+
+/* What a person or a command takes is no detection. */
+static void the_time_of_a_fault_by_others_is_not_known(void **state)
+{
+	static const char *const others[] = { "manual:path=0", "exec=cut:path=0" };
+
+	(void)state;
+	w.c.s.plan.reverse = true;
+	w.c.s.plan.n_each = CHANNELS;
+	figures_of("link-down:path=0,side=client", false);
+	assert_int_equal(w.t.row.fault_to_detect_ns, 20 * MS);
+	for (size_t i = 0; i < DR_ARRAY_LEN(others); i++) {
+		figures_of(others[i], false);
+		assert_int_equal(w.t.row.gap_ns, 50 * MS);
+		assert_int_equal(w.t.row.detect_ns, 30 * MS);
+		assert_int_equal(w.t.row.fault_after_ns, DR_UNSET);
+		assert_int_equal(w.t.row.fault_to_detect_ns, DR_UNSET);
+	}
+}
+
+/* A switch before the second path is lost, too, is no short gap. */
+static void an_error_has_no_gap_but_the_time_until_it(void **state)
+{
+	(void)state;
+	w.local.n_failed = 1;
+	w.local.fail_silent_ns = 1500 * MS;
+	figures_of("link-down:path=0", true);
+	assert_int_equal(w.t.row.gap_ns, DR_UNSET);
+	assert_int_equal(w.t.row.detect_ns, DR_UNSET);
+	assert_int_equal(w.t.row.error_after_ns, 1500 * MS);
+	/* The server's channels ended: this end does not know. */
+	w.local.n_failed = 0;
+	figures_of("link-down:path=0", true);
+	assert_int_equal(w.t.row.gap_ns, DR_UNSET);
+	assert_int_equal(w.t.row.error_after_ns, DR_UNSET);
+}
+
 #define TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
 int main(void)
 {
@@ -168,6 +233,8 @@ int main(void)
 		TEST(switches_in_time_belong_to_the_trial),
 		TEST(a_loss_long_after_the_fault_is_a_false_failover),
 		TEST(a_switch_after_the_deadline_is_counted_once),
+		TEST(the_time_of_a_fault_by_others_is_not_known),
+		TEST(an_error_has_no_gap_but_the_time_until_it),
 		TEST(a_second_switch_after_the_deadline_is_a_false_failover),
 	};
 

@@ -200,6 +200,11 @@ static void describe_plan(const struct dr_session *s)
 	FILE *f = dr_output_tables(s->out);
 	char line[256];
 
+	dr_session_warn_one_rail(p);
+	if (s->opt->max_gap_ns && !s->opt->test.failover)
+		dr_warn("max-gap",
+			"--max-gap judges unexpected switches only, as the failover test does not run; add "
+			"--test failover --allow-faults");
 	if (s->opt->quiet)
 		return;
 	print_plan(p, f);
@@ -214,9 +219,6 @@ static void describe_plan(const struct dr_session *s)
 			fprintf(f, "%s\n", line);
 	dr_affinity_describe(s->opt, p, DR_PLAN_CLIENT, dr_numa_nodes(), line, sizeof(line));
 	fprintf(f, "%s\n", line);
-	if (p->n_rails == 1)
-		fprintf(f,
-			"one rail only: every channel is unprotected, a lost link ends the run\n");
 }
 
 /* Control is resumed over the server's rails, too. */
@@ -265,6 +267,8 @@ static int accepted(struct dr_client *c, const json_t *reply, const unsigned *gp
 		return rc;
 	dr_plan_manager(&s->plan, DR_PLAN_CLIENT, &mp);
 	s->rec->detection.bound_ns = dr_manager_detect_bound(&mp);
+	if (s->rec->detection.bound_ns == DR_NEVER)
+		s->rec->detection.bound_ns = DR_UNSET;
 	s->rec->detection.lost_after_ns = s->plan.lost_after_ns;
 	describe_plan(s);
 	return dr_local_start(s->local, e);

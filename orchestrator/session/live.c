@@ -11,7 +11,8 @@
  *  1. The data path does nothing for this: the main thread reads relaxed counters, and asks for a snapshot only when the
  *     one before has been answered.
  *  2. Sums never fall while the process runs: a row is what earlier sessions left plus what this one has.
- *  3. What is a state and no sum is 0 when no session runs.
+ *  3. What is a state and no sum is 0 when no session runs; the state of a rail is unknown.
+ *  4. A loss of a rail in the failover test is none of its losses: the test causes it.
  */
 enum { LIVE_NS = 500 * 1000 * 1000 };
 
@@ -67,6 +68,18 @@ static void gpu_row(const struct dr_local *l, const struct dr_local_gpu *g)
 	dr_record_add(l->rec, live_gpus, &r);
 }
 
+static void rail_base(struct dr_local *l, unsigned rail)
+{
+	const char *nic = l->plan->rail[rail][l->side].name;
+
+	for (size_t i = 0; i < l->rec->live_rails.n; i++) {
+		const struct dr_live_rail_row *r = &l->rec->live_rails.v[i];
+
+		if (r->rail == rail && !strcmp(r->nic, nic))
+			l->rail_losses[rail] = r->losses;
+	}
+}
+
 /* As of the last snapshot, but for the path in use. */
 static void path_row(const struct dr_local *l, const struct dr_local_gpu *g, unsigned path)
 {
@@ -91,7 +104,9 @@ static void path_row(const struct dr_local *l, const struct dr_local_gpu *g, uns
 
 static void rail_row(const struct dr_local *l, unsigned rail)
 {
-	struct dr_live_rail_row r = { .rail = rail, .state = l->rail_state[rail] };
+	struct dr_live_rail_row r = { .rail = rail,
+		.state = l->live_due_ns ? l->rail_state[rail] : -1,
+		.losses = l->rail_losses[rail] };
 
 	snprintf(r.nic, sizeof(r.nic), "%s", l->plan->rail[rail][l->side].name);
 	dr_record_add(l->rec, live_rails, &r);
@@ -118,6 +133,8 @@ void dr_live_begin(struct dr_local *l)
 	l->rec->live_process.sessions++;
 	for (struct dr_local_gpu *g = l->gpu; g < l->gpu_end; g++)
 		gpu_base(l, g);
+	for (unsigned i = 0; i < l->plan->n_rails; i++)
+		rail_base(l, i);
 	l->live_due_ns = dr_now_ns();
 }
 
@@ -151,6 +168,15 @@ void dr_live_switch(struct dr_local_gpu *g, const struct dr_report *rep, bool re
 	g->live.gaps++;
 	g->live.gap_sum_ns += gap;
 	g->live.gap_max_ns = DR_MAX(g->live.gap_max_ns, gap);
+}
+
+void dr_live_rail(struct dr_local *l, unsigned rail, enum dr_rail_state state)
+{
+	bool trials = l->phase_open && l->phase.kind == DR_PHASE_FAILOVER;
+
+	if (state == DR_RAIL_DOWN && l->rail_state[rail] != DR_RAIL_DOWN && !trials)
+		l->rail_losses[rail]++;
+	l->rail_state[rail] = (int)state;
 }
 
 void dr_live_end(struct dr_local *l)

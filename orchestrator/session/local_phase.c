@@ -246,6 +246,14 @@ uint64_t dr_local_retransmits(const struct dr_local *l, const struct dr_local_gp
 	return sum;
 }
 
+bool dr_local_all_closed(const struct dr_local *l)
+{
+	for (const struct dr_local_channel *ch = l->channel; ch < l->end; ch++)
+		if (!dr_local_stats(ch).closed)
+			return false;
+	return true;
+}
+
 void dr_local_stall_report(struct dr_local *l, const char *why)
 {
 	dr_warn("stall", "%s; what each channel waits for:", why);
@@ -344,8 +352,15 @@ static void on_switch(struct dr_local *l, const struct dr_report *rep)
 static void on_failed(struct dr_local *l, const struct dr_report *rep)
 {
 	struct dr_local_gpu *g = gpu_of(l, rep);
+	const struct dr_local_channel *ch = NULL; /* a GPU may fail before it has channels */
 	char where[24] = "";
 
+	if (g && l->channel && rep->channel < l->n_channels)
+		ch = channel_of(l, rep);
+	if (l->n_failed == 0)
+		l->fail_silent_ns = DR_UNSET;
+	if (ch && ch->bulk && rep->value)
+		l->fail_silent_ns = DR_MAX(l->fail_silent_ns, rep->now_ns - rep->value);
 	if (g) {
 		g->done[0] = g->done[1] = true;
 		snprintf(where, sizeof(where), "GPU %u: ", g->number);
@@ -411,6 +426,14 @@ static void on_degraded(struct dr_local *l, const struct dr_report *rep)
 	event(l, rep, "degraded", text);
 }
 
+/* Kinds with datagrams tell what the peer's kernel does. */
+static const char *stopped(const struct dr_local *l)
+{
+	return dr_plan_kind(l->plan)->ops->caps & DR_CAP_DGRAM
+		       ? "every rail is silent; the peer's kernel answers: it is stopped"
+		       : "every rail is silent and no path has failed: the peer is taken to be stopped";
+}
+
 static void on_report(struct dr_local *l, const struct dr_report *rep)
 {
 	static const char *const rail_state[] = { "alive", "suspect", "down" };
@@ -435,7 +458,7 @@ static void on_report(struct dr_local *l, const struct dr_report *rep)
 		break;
 	case DR_REP_RAIL:
 		if (rep->rail < l->plan->n_rails)
-			l->rail_state[rep->rail] = rep->rail_state % 3;
+			dr_live_rail(l, rep->rail, rep->rail_state);
 		snprintf(text, sizeof(text), "%s: %s", rail_state[rep->rail_state % 3], rep->text);
 		event(l, rep, "rail", text);
 		break;
@@ -445,8 +468,7 @@ static void on_report(struct dr_local *l, const struct dr_report *rep)
 		break;
 	case DR_REP_SILENCE:
 		event(l, rep, "silence",
-			rep->flag && rep->value > 0
-				? "every rail is silent; the peer's kernel answers: it is stopped"
+			rep->flag && rep->value > 0 ? stopped(l)
 			: rep->flag	 ? "the peer's worker is stopped; others of its process run"
 			: rep->value > 0 ? "every rail is silent and nothing answers"
 					 : "a rail is heard again");

@@ -417,6 +417,8 @@ static void nic_row(struct dr_local *l, unsigned i)
 	row.seconds = (double)(dr_now_ns() - l->begin_ns) / 1e9;
 	for (const struct dr_local_channel *ch = l->channel; ch < l->end; ch++)
 		add_payload(l, ch, &row);
+	if (l->plan->detect == DR_DETECT_TRANSPORT) /* it may have used other NICs */
+		row.tx_bytes = row.rx_bytes = row.slack_bytes = DR_UNSET;
 	for (unsigned j = i; j < l->plan->n_rails; j++)
 		if (strcmp(l->plan->rail[j][l->side].name, rail->name) == 0)
 			add_rate(l, j, &row);
@@ -469,7 +471,8 @@ static void path_row(struct dr_local *l, const struct dr_local_gpu *g, unsigned 
 static void copy_figures(const struct dr_local_gpu *g, struct dr_memory_row *r)
 {
 	const struct dr_gpu_stream_stats *out = &g->copies.way[DR_STAGE_OUT],
-					 *in = &g->copies.way[DR_STAGE_IN];
+					 *in = &g->copies.way[DR_STAGE_IN],
+					 *unpack = &g->copies.way[DR_GPU_UNPACKED];
 	double ns = (double)g->copies_ns;
 
 	if (!g->buffers || ns <= 0)
@@ -478,6 +481,8 @@ static void copy_figures(const struct dr_local_gpu *g, struct dr_memory_row *r)
 	r->in_bytes = (int64_t)in->bytes;
 	r->out_busy_percent = 100 * (double)out->busy_ns / ns;
 	r->in_busy_percent = 100 * (double)in->busy_ns / ns;
+	r->unpacked_bytes = (int64_t)unpack->bytes;
+	r->unpack_busy_percent = 100 * (double)unpack->busy_ns / ns;
 	r->copies = (int64_t)(out->copies + in->copies);
 	r->timed = (int64_t)(out->timed + in->timed);
 	r->calls = (int64_t)(out->calls + in->calls);
@@ -499,7 +504,7 @@ static void memory_row(struct dr_local *l, const struct dr_local_gpu *g)
 		dr_gpu_buffers_method(g->buffers, &method);
 		r.staged = method.staged > 0;
 	}
-	snprintf(r.why, sizeof(r.why), "%s", method.why);
+	snprintf(r.staged_because, sizeof(r.staged_because), "%s", method.why);
 	copy_figures(g, &r);
 	dr_record_add(l->rec, memory, &r);
 }

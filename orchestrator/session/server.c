@@ -34,6 +34,7 @@
 
 /* A client that is informed of failed channels ends the session; otherwise it is dropped after this. */
 #define CLIENT_ENDS_NS (10 * DR_NS_PER_S)
+#define LOOK_NS (500 * DR_NS_PER_MS)
 
 enum after_snapshot { AFTER_NOTHING, AFTER_DONE, AFTER_FINISH };
 
@@ -49,6 +50,8 @@ struct server {
 	enum after_snapshot then;
 	bool finished, aborted, told_failed;
 	int64_t opened_ns;
+	bool left; /* the client's process is not expected back */
+	int64_t look_ns;
 	bool probed; /* doctor's: no run, no record */
 
 	unsigned served;
@@ -153,6 +156,8 @@ static int match(struct server *v, const json_t *params, const unsigned *gpus, u
 	if (rc == 0)
 		rc = dr_plan_match(
 			&s->plan, rails.v, rails.n, rails.has_spare ? &rails.spare : NULL, e);
+	if (rc == -EADDRNOTAVAIL)
+		dr_unused_explain(e);
 	if (rc)
 		return rc;
 	s->plan.n_gpus = (unsigned)DR_MIN((size_t)n_gpus, s->opt->gpus.n);
@@ -240,6 +245,17 @@ static void answer_probe(
 	dr_info("server", "probed by doctor at %s", v->client);
 }
 
+/* The label `host` of the metrics: the client's address without its port. */
+static void name_host(const struct server *v)
+{
+	const char *from = v->client + (*v->client == '['), *colon = strrchr(from, ':');
+	size_t len = colon ? (size_t)(colon - from) : strlen(from);
+
+	if (len && from[len - 1] == ']')
+		len--;
+	snprintf(v->s.rec->target, sizeof(v->s.rec->target), "%.*s", (int)len, from);
+}
+
 static void on_offer(void *arg, const json_t *params, const unsigned *gpus, unsigned n_gpus)
 {
 	struct server *v = server_of(arg);
@@ -247,7 +263,8 @@ static void on_offer(void *arg, const json_t *params, const unsigned *gpus, unsi
 	struct dr_err e = { 0 };
 
 	v->open = true;
-	v->finished = v->aborted = v->told_failed = v->probed = v->accepted = s->lost = false;
+	v->left = v->finished = v->aborted = v->told_failed = v->probed = v->accepted = s->lost =
+		false;
 	v->ready = false;
 	v->opened_ns = dr_now_ns();
 	s->status = 0;
@@ -262,6 +279,7 @@ static void on_offer(void *arg, const json_t *params, const unsigned *gpus, unsi
 		return;
 	}
 	dr_record_reset(s->rec);
+	name_host(v);
 	s->rec->run_of_peer = v->run[0] != '\0';
 	if (v->run[0])
 		snprintf(s->rec->run_id, sizeof(s->rec->run_id), "%s", v->run);
@@ -283,6 +301,7 @@ static void on_offer(void *arg, const json_t *params, const unsigned *gpus, unsi
 			    v->boot, s->plan.rail[i][DR_PLAN_SERVER].address, &e))
 			dr_info("server", "no resume over %s: %s",
 				s->plan.rail[i][DR_PLAN_SERVER].address, e.text);
+	dr_session_warn_one_rail(&s->plan);
 	dr_session_record_detection(s);
 	dr_output_start(s->out, s->rec);
 }
@@ -331,6 +350,7 @@ static void on_report(struct dr_session *s, const struct dr_report *rep)
 			dr_local_finish(l);
 			v->finished = true;
 			send_part(v, &(struct dr_message){ .kind = DR_MSG_FINISH });
+			dr_boot_server_last(v->boot);
 		}
 	}
 }
@@ -558,6 +578,26 @@ static int64_t check_health(struct server *v, int64_t now)
 	return now + DR_SESSION_WHY_NS;
 }
 
+/* A client that gives its control connection up closes its channels in order and cannot tell why: it will not come back,
+ * unless it is about to lose its last message. */
+static int64_t check_left(struct server *v, int64_t now)
+{
+	struct dr_session *s = &v->s;
+
+	if (!v->open || !s->local || !s->lost || v->left)
+		return DR_NEVER;
+	if (now < v->look_ns)
+		return v->look_ns;
+	v->look_ns = now + LOOK_NS;
+	if (s->local->snapshots_open == 0 && dr_local_all_closed(s->local)) {
+		v->left = true;
+		dr_boot_server_last(v->boot);
+		return DR_NEVER;
+	}
+	dr_local_snapshot_live(s->local);
+	return v->look_ns;
+}
+
 /* --max-session: the client is told, and dropped when it does not end the session (check_health). */
 static int64_t check_time(struct server *v, int64_t now)
 {
@@ -616,6 +656,7 @@ static void turn(struct server *v)
 	int64_t now = dr_now_ns();
 	int64_t next = DR_MIN(dr_boot_server_deadline(v->boot), check_health(v, now));
 
+	next = DR_MIN(next, check_left(v, now));
 	next = DR_MIN(next, check_time(v, now));
 	next = DR_MIN(next, dr_session_mtu_deadline(s));
 	size_t intervals = s->rec->intervals.n;

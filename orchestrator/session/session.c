@@ -104,6 +104,14 @@ int dr_session_open(struct dr_session *s, struct dr_err *e)
 	return rc;
 }
 
+void dr_session_warn_one_rail(const struct dr_plan *p)
+{
+	if (p->n_rails == 1)
+		dr_warn("rails",
+			"one rail only: every channel is unprotected, a lost link ends the run; "
+			"'dualrail doctor HOST' names NICs that are down");
+}
+
 void dr_session_close(struct dr_session *s)
 {
 	dr_local_destroy(s->local);
@@ -172,8 +180,7 @@ void dr_session_record_detection(struct dr_session *s)
 	const struct dr_plan *p = &s->plan;
 
 	snprintf(d->transport, sizeof(d->transport), "%s", p->transport);
-	snprintf(d->mode, sizeof(d->mode), "%s",
-		p->detect == DR_DETECT_FAST ? "fast" : "conservative");
+	snprintf(d->mode, sizeof(d->mode), "%s", dr_detect_names[p->detect]);
 	d->heartbeat_ns = p->heartbeat_ns;
 	d->hold_down_ns = p->hold_down_ns;
 	d->failback = p->failback;

@@ -204,9 +204,10 @@ struct dr_local_channel {
 	unsigned line_batch;	/* switch_lines.c: the last one that it is in */
 	/* Campaign, of the running trial. */
 	struct {
-		bool hit;      /* the fault acts on the path that carries its data, */
-		bool affected; /* and there are data: the latency test is not running */
-		bool has_row;  /* the receiver's row of its switch is in the record */
+		bool hit;	 /* the fault acts on the path that carries its data, */
+		bool affected;	 /* and there are data: the latency test is not running */
+		uint64_t chunks; /* acknowledged and consumed here when the fault took effect */
+		bool has_row;	 /* the receiver's row of its switch is in the record */
 		unsigned unplanned, planned; /* switches before */
 		/* Missed the deadline; its first switch since belongs to trial `number`, whose rows begin here. */
 		bool late;
@@ -247,6 +248,7 @@ struct dr_local {
 
 	unsigned n_ready;
 	unsigned n_failed; /* channels, and GPUs that could not start */
+	int64_t fail_silent_ns; /* before the failures: longest time without delivery or acknowledgement; DR_UNSET */
 	int fail_err;
 	char fail_text[200];
 	unsigned unprotected; /* channels with a shadow that is down now */
@@ -263,6 +265,8 @@ struct dr_local {
 	bool snapshot_was;
 	int64_t live_due_ns;	      /* live.c: the next page; 0: none */
 	int rail_state[DR_RAILS_MAX]; /* enum dr_rail_state, as last reported */
+	int64_t rail_losses
+		[DR_RAILS_MAX]; /* live.c: outside the failover test, earlier sessions included */
 
 	int64_t phase_ns;	 /* when it began here */
 	int64_t interval_at_ns;	 /* start of the running interval; 0: none */
@@ -327,6 +331,8 @@ struct dr_channel_stats dr_local_stats(const struct dr_local_channel *ch);
 uint64_t dr_local_retransmits(const struct dr_local *l, const struct dr_local_gpu *g);
 /* The same for the live figures only: the rows of the run do not depend on it. Nothing while one is open. */
 void dr_local_snapshot_live(struct dr_local *l);
+/* As of the last snapshot: the peer has closed all channels in order. */
+bool dr_local_all_closed(const struct dr_local *l);
 void dr_local_stall_report(struct dr_local *l, const char *why);
 /* Live counters: of one channel, and their sums. */
 struct dr_live dr_local_live(const struct dr_local_channel *ch);
@@ -363,6 +369,9 @@ void dr_local_finish(struct dr_local *l);
 /* Retransmissions of the GPU in this phase; DR_UNSET: the transport does not tell. */
 int64_t dr_local_again(const struct dr_local *l, const struct dr_local_gpu *g);
 
+/* Warns if the session has one rail only; at both ends, when it begins. */
+void dr_session_warn_one_rail(const struct dr_plan *p);
+
 /*
  * live.c. The rows of --metrics-listen, from the workers' relaxed counters and from snapshots, twice a second. Sums go on
  * from one session of the process to the next. Without the option nothing is done.
@@ -373,6 +382,8 @@ void dr_live_begin(struct dr_local *l);
 int64_t dr_live_deadline(const struct dr_local *l);
 void dr_live_tick(struct dr_local *l, int64_t now_ns);
 void dr_live_switch(struct dr_local_gpu *g, const struct dr_report *rep, bool receiver);
+/* The rail's state from now on; also without the option. */
+void dr_live_rail(struct dr_local *l, unsigned rail, enum dr_rail_state state);
 /* The last figures of the session; the caller publishes them. */
 void dr_live_end(struct dr_local *l);
 

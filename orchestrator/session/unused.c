@@ -87,6 +87,28 @@ void dr_unused_find(const struct dr_session *s)
 	dr_netdev_list_free(devs);
 }
 
+void dr_unused_explain(struct dr_err *e)
+{
+	struct dr_netdev *devs;
+	char down[100] = "", address[64];
+	size_t n;
+
+	if (dr_netdev_list(&devs, &n, NULL))
+		return;
+	for (size_t i = 0; i < n; i++) {
+		const struct dr_netdev_addr *a = global_addr(&devs[i]);
+
+		if (devs[i].running || devs[i].loopback || !a)
+			continue;
+		dr_netdev_addr_format((const struct sockaddr *)&a->addr, address, sizeof(address));
+		dr_append(
+			down, sizeof(down), "%s%s (%s)", *down ? ", " : "", devs[i].name, address);
+	}
+	dr_netdev_list_free(devs);
+	if (*down)
+		dr_err_prefix(e, "down at the server: %s", down);
+}
+
 int dr_unused_put(const struct dr_record *rec, json_t *reply)
 {
 	json_t *list = json_array();

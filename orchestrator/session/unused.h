@@ -19,6 +19,8 @@ void dr_unused_add(
 	const struct dr_unused *u, const struct dr_netdev *devs, size_t n, struct dr_record *rec);
 /* Those of this end, after the rails are agreed on. None where NICs were named, or both ends are on one host. */
 void dr_unused_find(const struct dr_session *s);
+/* At the server, whose rails have no partners: names its NICs that are down in front of the error. */
+void dr_unused_explain(struct dr_err *e);
 /* 0 or -1: no memory. */
 int dr_unused_put(const struct dr_record *rec, json_t *reply);
 /* Bytes of a peer: what is no such row is left out. */

@@ -182,13 +182,22 @@ struct seen {
 	json_t *first, *runs;
 };
 
+static void note_incomplete(struct compare *c, const char *path, const json_t *doc)
+{
+	const char *why = text_of(json_array_get(json_object_get(doc, "errors"), 0), "text");
+	char clean[100];
+
+	dr_text_copy(clean, sizeof(clean), why);
+	compare_note(c, path, "left out: the run did not complete%s%s", *clean ? ": " : "", clean);
+}
+
 static bool counts(struct compare *c, const char *path, const json_t *doc, struct seen *seen)
 {
 	const char *status = json_string_value(json_object_get(doc, "status")),
 		   *run = json_string_value(json_object_get(doc, "run_id"));
 
 	if (!status || strcmp(status, "error") == 0)
-		compare_note(c, path, "left out: the run did not complete");
+		note_incomplete(c, path, doc);
 	else if (run && json_object_get(seen->runs, run))
 		compare_note(c, path, "left out: the same run as in %.100s",
 			json_string_value(json_object_get(seen->runs, run)));
@@ -205,6 +214,9 @@ static int load(struct compare *c, int side, const char *path, struct seen *seen
 	json_t *doc;
 	int rc = dr_document_load(NULL, path, &doc, e);
 
+	if (rc == -ENOENT && *path == '-')
+		return dr_err_set(e, -EINVAL,
+			"%.100s behind -- is taken for a file; options go before the --", path);
 	if (rc)
 		return rc;
 	if (!counts(c, path, doc, seen)) {

@@ -116,7 +116,10 @@ static bool dial(struct probe *p, unsigned char *handle, void **comm)
 
 static bool admit(struct probe *p, void *listener, void **comm)
 {
-	return CALL(p, CALL_ACCEPT, dr_nccl_accept(&p->n, listener, comm)) &&
+	/* Devices that write one are not checked. */
+	struct nccl_net_device_handle room = { 0 }, *device = &room;
+
+	return CALL(p, CALL_ACCEPT, dr_nccl_accept(&p->n, listener, comm, &device)) &&
 	       was_written(p, CALL_ACCEPT, *comm, "*recvComm");
 }
 

@@ -26,7 +26,32 @@ static void policy_hash(FILE *f, const char *text)
 	fprintf(f, " 'sha256-%s'", base64);
 }
 
-static void head(FILE *f, const char *title)
+/* What it was, so that several pages can be told apart: "PASS: bw, node1 and node2". */
+static void title(FILE *f, const json_t *const *docs, size_t n)
+{
+	const json_t *doc = docs[0];
+
+	if (n != 1) {
+		fprintf(f, "%zu results", n);
+		return;
+	}
+	fprintf(f, "%s: ", report_status(doc));
+	if (report_is_sweep(doc)) {
+		fputs("sweep of ", f);
+		report_count(f, report_number(doc, "nodes_expected"));
+		fputs(" nodes", f);
+		return;
+	}
+	report_text(f, report_string(doc, "options.test"));
+	fputs(", ", f);
+	report_text(f, report_string(doc, "host.name"));
+	if (*report_string(doc, "host.peer.name")) {
+		fputs(" and ", f);
+		report_text(f, report_string(doc, "host.peer.name"));
+	}
+}
+
+static void head(FILE *f, const json_t *const *docs, size_t n)
 {
 	fputs("<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
 	      "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; script-src",
@@ -40,7 +65,7 @@ static void head(FILE *f, const char *title)
 	      "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
 	      "<link rel=\"icon\" href=\"data:,\">\n<title>dualrail: ",
 		f);
-	report_text(f, title);
+	title(f, docs, n);
 	fprintf(f, "</title>\n<style>%s</style>\n<style>%s</style>\n</head>\n<body>\n",
 		dr_report_uplot_css, dr_report_css);
 }
@@ -70,14 +95,13 @@ int dr_report_write(const json_t *const *docs, const char *const *names, size_t 
 {
 	int rc = 0;
 
-	head(f, n == 1 ? report_string(docs[0], "run_id") : "several runs");
-	fputs("<a class=\"skip\" href=\"#main\">Skip to the result</a>\n<header><h1>dualrail: result "
-	      "of ",
-		f);
+	head(f, docs, n);
+	fputs("<a class=\"skip\" href=\"#main\">Skip to the result</a>\n<header><h1>dualrail: ", f);
 	if (n == 1)
-		fputs("a run</h1></header>\n<main id=\"main\">\n", f);
+		fprintf(f, "result of a %s", report_is_sweep(docs[0]) ? "sweep" : "run");
 	else
-		fprintf(f, "%zu runs</h1></header>\n<main id=\"main\">\n", n);
+		fprintf(f, "%zu results", n);
+	fputs("</h1></header>\n<main id=\"main\">\n", f);
 	for (size_t i = 0; i < n; i++) {
 		fputs("<section class=\"result\">\n", f);
 		if (n > 1) {
@@ -85,7 +109,8 @@ int dr_report_write(const json_t *const *docs, const char *const *names, size_t 
 			report_text(f, names[i]);
 			fputs("</h2>\n", f);
 		}
-		report_sections(f, docs[i], (unsigned)i);
+		(report_is_sweep(docs[i]) ? report_sweep : report_sections)(
+			f, docs[i], (unsigned)i);
 		fputs("</section>\n", f);
 	}
 	fputs("</main>\n<footer class=\"soft\"><p>Written by dualrail " DR_VERSION
@@ -141,7 +166,7 @@ int dr_report_main(const struct dr_options *o)
 	if (!rc && !docs)
 		rc = dr_err_set(&e, -ENOMEM, "out of memory");
 	for (; !rc && n < (size_t)o->n_inputs; n += !rc)
-		rc = dr_document_load(NULL, o->inputs[n], &docs[n], &e);
+		rc = dr_document_load_any(o->inputs[n], &docs[n], &e);
 	if (rc)
 		dr_complain("%s", e.text);
 	rc = rc ? DR_EXIT_ENV

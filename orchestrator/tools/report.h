@@ -8,8 +8,8 @@
 #include <stdio.h>
 
 /*
- * `dualrail report RESULT... -o PAGE.html`: one HTML page that needs nothing but itself. It has the tables of each document,
- * charts of them, and the documents. Returns the exit status: 0, 1 (usage) or 2 (a file cannot be read or written).
+ * `dualrail report RESULT... -o PAGE.html`: one HTML page that needs nothing but itself. It has the tables of each document (of a
+ * run or a sweep), charts of them, and the documents. Returns the exit status: 0, 1 (usage) or 2 (a file cannot be read or written).
  */
 int dr_report_main(const struct dr_options *o);
 /* Writes the page of one document to a file; prints an error. option: precedes the path in it. 0 or DR_EXIT_ENV. */

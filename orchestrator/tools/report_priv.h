@@ -18,6 +18,8 @@ double report_number(const json_t *v, const char *path);
 
 /* Four significant digits or so; "–" for NAN. */
 void report_sig(FILE *f, double v);
+/* A whole number; "–" for NAN. */
+void report_count(FILE *f, double v);
 
 enum report_form {
 	FORM_TEXT,
@@ -42,7 +44,34 @@ typedef bool (*report_keep)(const json_t *row);
 size_t report_table(FILE *f, const char *caption, const struct report_column *c, const json_t *rows,
 	report_keep keep);
 
-/* report_sections.c: everything of one document. number: of its embedded copy. */
+/* report_parts.c. doc: number of the document in the page. */
+void report_heading(FILE *f, unsigned doc, const char *id, const char *title);
+/* An empty <figure> that report.js fills; its table follows in details. */
+void report_chart(FILE *f, unsigned doc, const char *name, const char *caption);
+void report_details(FILE *f, const char *title);
+void report_details_end(FILE *f);
+/* Tiles of a list: a figure, and a remark that the caller writes in between. */
+void report_tile_number(FILE *f, const char *name, double v, const char *unit);
+void report_tile_whole(FILE *f, const char *name, double v);
+void report_tile_end(FILE *f);
+/* A whole tile. */
+void report_tile_count(FILE *f, const char *name, double v, const char *remark);
+/* "PASS" of a document's status. */
+const char *report_status(const json_t *doc);
+/* It, the exit status, and a text. */
+void report_verdict(FILE *f, const json_t *doc, const char *text);
+/* An object as a table of two columns. */
+void report_pairs(FILE *f, const char *caption, const json_t *obj);
+struct report_part {
+	const char *id, *title; /* as in report_heading */
+	bool there;
+};
+void report_navigation(FILE *f, unsigned doc, const struct report_part *parts, size_t n);
+void report_download(FILE *f, unsigned doc);
+
+/* report_sections.c, report_sweep.c: everything of one document. number: of its embedded copy. */
 void report_sections(FILE *f, const json_t *doc, unsigned number);
+bool report_is_sweep(const json_t *doc);
+void report_sweep(FILE *f, const json_t *doc, unsigned number);
 
 #endif

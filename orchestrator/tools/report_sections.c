@@ -9,52 +9,7 @@
  * the table behind it: <details> that are open without script.
  */
 
-static void heading(FILE *f, unsigned doc, const char *id, const char *title)
-{
-	fprintf(f, "<h2 id=\"%s-%u\">%s</h2>\n", id, doc, title);
-}
-
-static void chart(FILE *f, unsigned doc, const char *name, const char *caption)
-{
-	fprintf(f,
-		"<figure data-chart=\"%s\" data-result=\"%u\"><div class=\"plot\"></div><figcaption>%s"
-		"</figcaption></figure>\n",
-		name, doc, caption);
-}
-
-static void begin_details(FILE *f, const char *title)
-{
-	fprintf(f, "<details><summary>%s</summary>\n", title);
-}
-
-static void end_details(FILE *f)
-{
-	fputs("</details>\n", f);
-}
-
 /* ---- summary ---- */
-
-static void begin_tile(FILE *f, const char *name)
-{
-	fprintf(f, "<div><dt>%s</dt><dd class=\"big\">", name);
-}
-
-static void tile_number(FILE *f, const char *name, double v, const char *unit)
-{
-	begin_tile(f, name);
-	report_sig(f, v);
-	fprintf(f, " <small>%s</small></dd>", unit);
-}
-
-static void tile_count(FILE *f, const char *name, double v, const char *remark)
-{
-	begin_tile(f, name);
-	if (isfinite(v))
-		fprintf(f, "%.0f", v);
-	else
-		fputs("–", f);
-	fprintf(f, "</dd><dd class=\"soft\">%s</dd></div>", remark);
-}
 
 static void tile_bandwidth(FILE *f, const json_t *doc, const char *path, const char *name)
 {
@@ -63,15 +18,14 @@ static void tile_bandwidth(FILE *f, const json_t *doc, const char *path, const c
 
 	if (!isfinite(v))
 		return;
-	tile_number(f, name, v, "Gb/s");
-	fputs("<dd class=\"soft\">", f);
+	report_tile_number(f, name, v, "Gb/s");
 	if (isfinite(percent)) {
 		report_sig(f, percent);
 		fputs(" % of the line rate", f);
 	} else {
 		fputs("all GPUs, best measurement", f);
 	}
-	fputs("</dd></div>", f);
+	report_tile_end(f);
 }
 
 static void tile_latency(FILE *f, const json_t *doc)
@@ -93,10 +47,11 @@ static void tile_latency(FILE *f, const json_t *doc)
 		return;
 	json_array_foreach(rows, i, row) if (report_number(row, "bytes") == bytes) worst =
 		fmax(worst, report_number(row, "rtt_us.p99"));
-	tile_number(f, "Round trip, best median", best, "µs");
-	fputs("<dd class=\"soft\">p99 of the slowest GPU: ", f);
+	report_tile_number(f, "Round trip, best median", best, "µs");
+	fputs("p99 of the slowest GPU: ", f);
 	report_sig(f, worst);
-	fputs(" µs</dd></div>", f);
+	fputs(" µs", f);
+	report_tile_end(f);
 }
 
 static void tile_gap(FILE *f, const json_t *doc)
@@ -105,10 +60,12 @@ static void tile_gap(FILE *f, const json_t *doc)
 
 	if (!(n > 0))
 		return;
-	tile_number(f, "Gap, median", report_number(doc, "failover.gap_us.p50") / 1000, "ms");
-	fprintf(f, "<dd class=\"soft\">longest of %.0f trials: ", n);
+	report_tile_number(
+		f, "Gap, median", report_number(doc, "failover.gap_us.p50") / 1000, "ms");
+	fprintf(f, "longest of %.0f trials: ", n);
 	report_sig(f, report_number(doc, "failover.gap_us.max") / 1000);
-	fputs(" ms</dd></div>", f);
+	fputs(" ms", f);
+	report_tile_end(f);
 }
 
 static void tile_data(FILE *f, const json_t *doc)
@@ -121,7 +78,7 @@ static void tile_data(FILE *f, const json_t *doc)
 		return;
 	for (size_t i = 0; i < DR_ARRAY_LEN(wrong); i++)
 		bad += fmax(0, report_number(doc, wrong[i]));
-	tile_count(f, "Wrong chunks", bad,
+	report_tile_count(f, "Wrong chunks", bad,
 		json_is_true(report_at(doc, "integrity.verified")) ? "every byte compared"
 								   : "sequence numbers checked");
 }
@@ -134,31 +91,12 @@ static void tiles(FILE *f, const json_t *doc)
 	tile_latency(f, doc);
 	tile_gap(f, doc);
 	tile_data(f, doc);
-	tile_count(f, "Unexpected switches", report_number(doc, "unexpected_switches"),
+	report_tile_count(f, "Unexpected switches", report_number(doc, "unexpected_switches"),
 		"outside the failover test");
 	if (isfinite(report_number(doc, "failover.false_failovers")))
-		tile_count(f, "False failovers", report_number(doc, "failover.false_failovers"),
-			"switches without a fault");
+		report_tile_count(f, "False failovers",
+			report_number(doc, "failover.false_failovers"), "switches without a fault");
 	fputs("</dl>\n", f);
-}
-
-/* "pass" is PASS; anything else that a document may have is no class name. */
-static void verdict(FILE *f, const json_t *doc)
-{
-	static const char *const words[][2] = { { "pass", "PASS" }, { "fail", "FAIL" },
-		{ "error", "ERROR" } };
-	const char *status = report_string(doc, "status"), *word = "NOT OVER", *class = "error";
-	double code = report_number(doc, "exit_code");
-
-	for (size_t i = 0; i < DR_ARRAY_LEN(words); i++)
-		if (strcmp(status, words[i][0]) == 0) {
-			class = words[i][0];
-			word = words[i][1];
-		}
-	fprintf(f, "<div class=\"verdict %s\"><strong>%s</strong><span>", class, word);
-	if (isfinite(code))
-		fprintf(f, "exit status %.0f", code);
-	fputs("</span></div>\n", f);
 }
 
 static void errors(FILE *f, const json_t *doc)
@@ -253,7 +191,7 @@ static void section_bandwidth(FILE *f, const json_t *doc, unsigned n)
 {
 	if (!has_rows(doc, "bandwidth") && !has_rows(doc, "nics"))
 		return;
-	heading(f, n, "bandwidth", "Bandwidth");
+	report_heading(f, n, "bandwidth", "Bandwidth");
 	report_table(f, "Each GPU, by the receiver's clock", bandwidth, report_at(doc, "bandwidth"),
 		NULL);
 	report_table(f, "Each NIC over the whole run, both directions, payload", nics,
@@ -265,24 +203,24 @@ static void section_matrix(FILE *f, const json_t *doc, unsigned n)
 {
 	if (!has_rows(doc, "matrix.cells"))
 		return;
-	heading(f, n, "matrix", "GPU × NIC");
+	report_heading(f, n, "matrix", "GPU × NIC");
 	report_table(f, "Findings", findings, report_at(doc, "matrix.nics"), NULL);
-	chart(f, n, "matrix", "Bandwidth of each GPU over each NIC alone.");
-	begin_details(f, "Table of the cells");
+	report_chart(f, n, "matrix", "Bandwidth of each GPU over each NIC alone.");
+	report_details(f, "Table of the cells");
 	report_table(
 		f, "One GPU over one NIC alone", cells, report_at(doc, "matrix.cells"), of_a_gpu);
-	end_details(f);
+	report_details_end(f);
 }
 
 static void section_latency(FILE *f, const json_t *doc, unsigned n)
 {
 	if (!has_rows(doc, "latency"))
 		return;
-	heading(f, n, "latency", "Latency");
+	report_heading(f, n, "latency", "Latency");
 	report_table(f, "Full round trips", latency, report_at(doc, "latency"), NULL);
-	chart(f, n, "histogram",
+	report_chart(f, n, "histogram",
 		"Round trips of all GPUs by duration; bins of a quarter of a power of two.");
-	chart(f, n, "percentiles", "Round trip that so many percent do not exceed.");
+	report_chart(f, n, "percentiles", "Round trip that so many percent do not exceed.");
 }
 
 /* ---- failover ---- */
@@ -303,9 +241,9 @@ static const struct report_column summary[] = { { "kind", "kind", FORM_TEXT, NUL
 	{ "failback gap, ms", "failback_gap_us_median", FORM_US_MS, NULL },
 	{ NULL, NULL, 0, NULL } };
 static const struct report_column trials[] = { { "trial", "trial", FORM_INT, NULL },
-	{ "kind", "kind", FORM_TEXT, NULL }, { "at", "side", FORM_TEXT, NULL },
-	{ "NIC", "nic", FORM_TEXT, NULL }, { "verdict", "verdict", FORM_BAD, "PASS" },
-	{ "gap, ms", "gap_us", FORM_US_MS, NULL },
+	{ "kind", "kind", FORM_TEXT, NULL }, { "direction", "dir", FORM_TEXT, NULL },
+	{ "at", "side", FORM_TEXT, NULL }, { "NIC", "nic", FORM_TEXT, NULL },
+	{ "verdict", "verdict", FORM_BAD, "PASS" }, { "gap, ms", "gap_us", FORM_US_MS, NULL },
 	{ "fault to detection", "fault_to_detect_us", FORM_US_MS, NULL },
 	{ "detect", "detect_us", FORM_US_MS, NULL }, { "fence", "fence_us", FORM_US_MS, NULL },
 	{ "handshake", "handshake_us", FORM_US_MS, NULL },
@@ -334,11 +272,11 @@ static void section_time(FILE *f, const json_t *doc, unsigned n)
 
 	if (!faults && !has_rows(doc, "intervals"))
 		return;
-	heading(f, n, "time", faults ? "Failover" : "Over time");
+	report_heading(f, n, "time", faults ? "Failover" : "Over time");
 	if (faults)
 		report_table(f, "Gaps and their parts, medians of each part by itself; ms", summary,
 			report_at(doc, "failover.summary"), NULL);
-	chart(f, n, "timeline",
+	report_chart(f, n, "timeline",
 		faults ? "Bandwidth of each interval. A fault is a full line, the steps of its switch are "
 			 "dashed lines: detection, switch, first delivery, failback. Intervals are "
 			 "placed to within some milliseconds."
@@ -346,13 +284,13 @@ static void section_time(FILE *f, const json_t *doc, unsigned n)
 	if (!faults)
 		return;
 	fputs("<h3>Gaps by kind of fault</h3>\n", f);
-	chart(f, n, "gaps", "Share of the trials whose gap is at most so long.");
-	chart(f, n, "parts",
+	report_chart(f, n, "gaps", "Share of the trials whose gap is at most so long.");
+	report_chart(f, n, "parts",
 		"Parts of the gap, medians; the sum of medians is not the median of the gap.");
-	begin_details(f, "Table of the trials");
+	report_details(f, "Table of the trials");
 	report_table(f, "Trials; the channel with the longest gap; ms", trials,
 		report_at(doc, "failover.faults"), NULL);
-	end_details(f);
+	report_details_end(f);
 }
 
 static bool is_unexpected(const json_t *row)
@@ -369,7 +307,7 @@ static void section_health(FILE *f, const json_t *doc, unsigned n)
 {
 	size_t found = 0;
 
-	heading(f, n, "health", "Degraded rails and unexpected switches");
+	report_heading(f, n, "health", "Degraded rails and unexpected switches");
 	found += report_table(f, "Degraded: slow beside another rail, or lost heartbeats", degraded,
 		report_at(doc, "nics"), is_degraded);
 	found += report_table(f, "Switches that nobody planned, outside the failover test",
@@ -378,10 +316,10 @@ static void section_health(FILE *f, const json_t *doc, unsigned n)
 		fputs("<p>None.</p>\n", f);
 	if (!has_rows(doc, "silences"))
 		return;
-	begin_details(f, "Missed heartbeats below the threshold");
+	report_details(f, "Missed heartbeats below the threshold");
 	report_table(
 		f, "Silences that ended by themselves", silences, report_at(doc, "silences"), NULL);
-	end_details(f);
+	report_details_end(f);
 }
 
 /* ---- environment ---- */
@@ -411,36 +349,22 @@ static const struct report_column env_nics[] = { { "end", "side", FORM_TEXT, NUL
 	{ "GSO", "gso", FORM_TEXT, NULL }, { "GRO", "gro", FORM_TEXT, NULL },
 	{ "interrupts on CPUs", "interrupt_cpus", FORM_TEXT, NULL }, { NULL, NULL, 0, NULL } };
 
-/* An object as a table of two columns. */
-static void pairs(FILE *f, const char *caption, const json_t *obj)
-{
-	static const struct report_column columns[] = { { "name", "name", FORM_TEXT, NULL },
-		{ "value", "value", FORM_TEXT, NULL }, { NULL, NULL, 0, NULL } };
-	json_t *rows = json_array(), *v;
-	const char *key;
-
-	json_object_foreach((json_t *)obj, key, v) if (!json_is_null(v) && !json_is_object(v))
-		json_array_append_new(rows, json_pack("{s:s, s:O}", "name", key, "value", v));
-	report_table(f, caption, columns, rows, NULL);
-	json_decref(rows);
-}
-
 static void section_environment(FILE *f, const json_t *doc, unsigned n)
 {
-	heading(f, n, "environment", "Environment");
+	report_heading(f, n, "environment", "Environment");
 	report_table(f, "Rails", rails, report_at(doc, "topology.rails"), NULL);
 	report_table(
 		f, "GPUs of this end and their rails", gpus, report_at(doc, "topology.gpus"), NULL);
-	begin_details(f, "Hosts, settings and versions");
-	pairs(f, "Versions", report_at(doc, "versions"));
-	pairs(f, "Host", report_at(doc, "host"));
-	pairs(f, "Peer's host", report_at(doc, "host.peer"));
+	report_details(f, "Hosts, settings and versions");
+	report_pairs(f, "Versions", report_at(doc, "versions"));
+	report_pairs(f, "Host", report_at(doc, "host"));
+	report_pairs(f, "Peer's host", report_at(doc, "host.peer"));
 	report_table(f, "Settings of each end", ends, report_at(doc, "environment.ends"), NULL);
 	report_table(f, "Settings of each NIC", env_nics, report_at(doc, "environment.nics"), NULL);
-	pairs(f, "Detection of failures", report_at(doc, "detection"));
-	end_details(f);
-	begin_details(f, "Options and command line");
-	pairs(f, "Effective options", report_at(doc, "options"));
+	report_pairs(f, "Detection of failures", report_at(doc, "detection"));
+	report_details_end(f);
+	report_details(f, "Options and command line");
+	report_pairs(f, "Effective options", report_at(doc, "options"));
 	fputs("<pre>", f);
 	for (size_t i = 0; i < json_array_size(report_at(doc, "argv")) && i < REPORT_ROWS; i++) {
 		const char *word = json_string_value(json_array_get(report_at(doc, "argv"), i));
@@ -449,15 +373,13 @@ static void section_environment(FILE *f, const json_t *doc, unsigned n)
 		fputc(' ', f);
 	}
 	fputs("</pre>\n", f);
-	end_details(f);
+	report_details_end(f);
 }
 
 static void navigation(FILE *f, const json_t *doc, unsigned n)
 {
-	const struct {
-		const char *id, *title;
-		bool there;
-	} parts[] = { { "bandwidth", "Bandwidth", has_rows(doc, "bandwidth") },
+	const struct report_part parts[] = { { "bandwidth", "Bandwidth",
+						     has_rows(doc, "bandwidth") },
 		{ "matrix", "GPU × NIC", has_rows(doc, "matrix.cells") },
 		{ "latency", "Latency", has_rows(doc, "latency") },
 		{ "time", "Failover and time",
@@ -465,17 +387,12 @@ static void navigation(FILE *f, const json_t *doc, unsigned n)
 		{ "health", "Degraded and unexpected", true },
 		{ "environment", "Environment", true } };
 
-	fputs("<nav aria-label=\"Parts\"><ul>", f);
-	for (size_t i = 0; i < DR_ARRAY_LEN(parts); i++)
-		if (parts[i].there)
-			fprintf(f, "<li><a href=\"#%s-%u\">%s</a></li>", parts[i].id, n,
-				parts[i].title);
-	fputs("</ul></nav>\n", f);
+	report_navigation(f, n, parts, DR_ARRAY_LEN(parts));
 }
 
 void report_sections(FILE *f, const json_t *doc, unsigned n)
 {
-	verdict(f, doc);
+	report_verdict(f, doc, "");
 	line(f, doc);
 	errors(f, doc);
 	tiles(f, doc);
@@ -486,8 +403,5 @@ void report_sections(FILE *f, const json_t *doc, unsigned n)
 	section_time(f, doc, n);
 	section_health(f, doc, n);
 	section_environment(f, doc, n);
-	fprintf(f,
-		"<p><a class=\"button\" data-download=\"%u\" download=\"result-%u.json\" href=\"#data-%u\" "
-		"hidden>Download the result document</a></p>\n",
-		n, n, n);
+	report_download(f, n);
 }

@@ -76,6 +76,14 @@ void report_sig(FILE *f, double v)
 		fprintf(f, "%.*f", a == 0 ? 0 : a < 1 ? 3 : a < 100 ? 2 : a < 10000 ? 1 : 0, v);
 }
 
+void report_count(FILE *f, double v)
+{
+	if (isfinite(v))
+		fprintf(f, "%.0f", v);
+	else
+		fputs("–", f);
+}
+
 static void put_any(FILE *f, const json_t *v)
 {
 	char *text;

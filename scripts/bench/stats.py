@@ -170,6 +170,19 @@ def cmd_gaps(rows, doc_path, key, title, bar, mode="gap"):
     return 1 if bad or not faults else 0
 
 
+def cmd_gap_median(doc_path):
+    """Median gap of a campaign in us, over the trials that hit; wrong data or verdicts are a failure."""
+    doc = load(doc_path)
+    hit = [f for f in doc["failover"]["faults"] if f["verdict"] != "MISSED_FAULT"]
+    gaps = known(hit, "gap_us")
+    broken = any(doc["integrity"][k] for k in ("lost", "duplicated", "reordered", "corrupted"))
+    if broken or not gaps or any(f["verdict"] != "PASS" for f in hit):
+        print(f"{doc_path}: wrong data, a failed trial or no gap", file=sys.stderr)
+        return 1
+    print(statistics.median(gaps))
+    return 0
+
+
 def cmd_gap_list(rows, key, title, bar):
     """Gaps in us, one a line, measured by somebody else."""
     gaps = [float(line) for line in sys.stdin if line.strip()]

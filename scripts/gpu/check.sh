@@ -4,7 +4,7 @@
 #
 #   scripts/gpu/check.sh BUILD     (make check-gpu)
 #
-# PARTS="code device sanitizer e2e matrix campaign ratio nccl left": only these parts.
+# PARTS="code device sanitizer e2e matrix campaign ratio unpack nccl left": only these parts.
 #   code       our declarations against cuda.h, the kernels through ptxas
 #   device     gpu/ on the driver (tests/gpu/device_test), with completion flags and with events
 #   sanitizer  the same, and server and client with a few small messages, under compute-sanitizer
@@ -13,6 +13,8 @@
 #   campaign   at least 50 faults under load from GPU memory
 #   ratio      bandwidth from GPU memory / from host memory, alternating (scripts/bench/gpu.sh), with the
 #              processors' and copy engines' shares of time and the driver's calls per copy
+#   unpack     data in pieces in GPU memory (the emulated GPUDirect-TCPX of tests/faketcpx): each way of unpacking, its
+#              share of time, TCP beside it, and a failover
 #   nccl       NCCL and PyTorch over libnccl-net-ha.so (scripts/gpu/nccl.sh without its measurement)
 #   left       no process and no memory stays on the GPUs
 # Environment: GPU_OUT (build/gpu), logs and result documents; GPU_TRIALS (60); BENCH_PAIRS (15),
@@ -80,15 +82,17 @@ get() {
 # ---- parts ----
 
 part_code() {
-	local arch
+	local arch what
 	run 30 "cuda.h" "$build/tests/gpu/cuda_abi_test"
 	command -v nvcc ptxas >/dev/null || {
 		skip_all "nvcc and ptxas are not installed (CUDA toolkit)" "ptxas"
 		return
 	}
-	"$build/tests/gpu/gpu_main" ptx >"$out/pattern.ptx"
-	for arch in $(nvcc --list-gpu-code); do
-		run 60 "ptxas $arch" ptxas -arch="$arch" -o "$out/pattern.cubin" "$out/pattern.ptx"
+	for what in pattern unpack; do
+		"$build/tests/gpu/gpu_main" ptx "$what" >"$out/$what.ptx"
+		for arch in $(nvcc --list-gpu-code); do
+			run 60 "ptxas $what $arch" ptxas -arch="$arch" -o "$out/$what.cubin" "$out/$what.ptx"
+		done
 	done
 }
 
@@ -252,13 +256,45 @@ killed() {
 	kill -9 "$pid" 2>/dev/null || :
 }
 
+# shares NAME: of its document: bandwidth, and the share of time in which the server's GPU unpacked and copied.
+shares() {
+	echo "      | $1: $(python3 - "$(file "$1").json" <<-'PY'
+		import json, sys
+		doc = json.load(open(sys.argv[1]))
+		gbps = sum(x["gbps"] for x in doc["bandwidth"])
+		m = next(x for x in doc["topology"]["memory"] if x["side"] == "server")
+		print(f"{gbps:.2f} Gb/s; unpacked {m['unpacked_bytes'] / 1e9:.3f} GB in {m['unpack_busy_percent']:.1f} % of the time,",
+		      f"copied in {m['copied_in_bytes'] / 1e9:.3f} GB in {m['copy_in_busy_percent']:.1f} %")
+		PY
+	)"
+}
+
+part_unpack() {
+	local mode why=$no_cuda tcpx=$build/tests/faketcpx/libnccl-net-faketcpx.so names=()
+	for mode in kernel d2d host none tcp failover; do names+=("unpack: $mode"); done
+	((EUID == 0)) || why=${why:-needs root, for network namespaces}
+	[[ -e $tcpx ]] || why=${why:-$tcpx is not built}
+	[[ $why ]] && skip_all "$why" "unpack: plugin" "${names[@]}" && return
+	[[ ${DR_LIBCUDA-} ]] || run 100 "unpack: plugin" env DR_LIBCUDA=libcuda.so.1 "$build/tests/faketcpx/gpu_test"
+	export FAKETCPX_MEMORY=cuda NCCL_DYNAMIC_CHUNK_SIZE=524288
+	for mode in kernel d2d host; do
+		demo "unpack: $mode" --transport "nccl:$tcpx" --unpack "$mode" --test bw,lat -g 0 -N 2 -s 1M -D 2 --verify &&
+			shares "unpack: $mode"
+	done
+	demo "unpack: none" --transport "nccl:$tcpx" --unpack none --test bw -g 0 -N 2 -s 1M -D 2 && shares "unpack: none"
+	demo "unpack: tcp" --test bw,lat -g 0 -N 2 -s 1M -D 2 --verify && shares "unpack: tcp"
+	demo "unpack: failover" --transport "nccl:$tcpx" --test failover -g 0 -N 2 -s 1M -D 500ms --verify \
+		--fault link-down:path=0,at=100ms,for=300ms --fault blackhole:path=0,at=100ms,for=300ms
+	unset FAKETCPX_MEMORY NCCL_DYNAMIC_CHUNK_SIZE
+}
+
 # Its results are counted as ours.
 part_nccl() {
 	local log sum
 	log=$(file nccl).log
 	[[ $no_gpu ]] && skip_all "$no_gpu" "nccl" && return
 	[[ -e $build/libnccl-net-ha.so ]] || { skip_all "$build has no libnccl-net-ha.so" "nccl" && return; }
-	GPU_OUT=$out timeout -k 10 1200 "$root/scripts/gpu/nccl.sh" "$build" check soak both torch >"$log" 2>&1 </dev/null
+	GPU_OUT=$out timeout -k 10 1200 "$root/scripts/gpu/nccl.sh" "$build" check soak cuts life both torch >"$log" 2>&1 </dev/null
 	sum=$(tail -n 1 "$log")
 	if [[ ! $sum =~ ^([0-9]+)\ passed,\ ([0-9]+)\ failed,\ ([0-9]+)\ skipped$ ]]; then
 		result FAIL "nccl" "no end" && show "$log"
@@ -285,7 +321,7 @@ part_left() {
 main() {
 	local part
 	(($#)) || {
-		sed -n '3,21s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
+		sed -n '3,23s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
 		exit 1
 	}
 	build=$(cd "$1" 2>/dev/null && pwd) || {
@@ -300,7 +336,7 @@ main() {
 	else
 		no_gpu=$(tail -n 1 <<<"$free_before") no_cuda=$no_gpu
 	fi
-	for part in ${PARTS:-code device sanitizer e2e matrix campaign ratio nccl left}; do
+	for part in ${PARTS:-code device sanitizer e2e matrix campaign ratio unpack nccl left}; do
 		"part_$part"
 	done
 	sum_up

@@ -10,8 +10,16 @@
 #   measure  all-reduce beside NCCL's Socket transport on the same rails, alternating; NCCL_PAIRS rounds (3) of NCCL_SETS
 #            ("ha 1x1 1x2 4x4 8x2": sockets per thread x threads; "ha,VARIABLE=VALUE,..." for options of the plugin) and
 #            NCCL_SIZES (8 bytes to 128 MiB)
+#   calls    system calls for one all-reduce of 8 bytes and of 4 KiB beside Socket 1x1 (needs strace)
 #   soak     all-reduce while the active rail is cut again and again (SOAK_SECS, 60; one cut every 5 s: link down and
-#            silent loss in turns, either end); Socket in the same way, which is expected to hang
+#            silent loss in turns, either end); Socket in the same way, which is expected to hang. "Link Failure Convergence":
+#            from a cut until the iteration ends that it stalled. "Zero-Impact Failover": how many iterations while the
+#            rail is cut take no longer than the p99 of those while none is
+#            SOAK_PEER=0: without Socket
+#   cuts     the same for CUTS_SECS (24) with other faults, one every 3 s at either end: the data connections of the rail
+#            are closed (ss -K), and the link goes down and up five times in a row
+#   life     communicators that come, go and break: ncclCommAbort in mid-collective by one rank and by both, split, shrink, two
+#            communicators in two threads
 #   both     both rails cut: an error on both ranks
 #   torch    PyTorch's DistributedDataParallel, TORCH_STEPS (1500) without a cut, then with cuts: all losses are equal
 #   record   not by default: the calls of a few all-reduces to the plugin, in nccl/all-reduce.calls under GPU_OUT, for
@@ -79,14 +87,18 @@ nodes() {
 }
 
 compile() {
-	local cuda=/usr/local/cuda
-	cc -O2 -std=gnu11 -I"$cuda/include" "$root/tests/gpu/nccl/collectives.c" -o "$out/collectives" \
-		-L"$cuda/lib64" -Wl,-rpath,"$cuda/lib64" -lcudart -lnccl >"$out/cc.log" 2>&1
+	local cuda=/usr/local/cuda name
+	for name in collectives life; do
+		cc -O2 -std=gnu11 -pthread -I"$cuda/include" "$root/tests/gpu/nccl/$name.c" -o "$out/$name" \
+			-L"$cuda/lib64" -Wl,-rpath,"$cuda/lib64" -lcudart -lnccl >"$out/cc.log" 2>&1 || return
+	done
 }
 
 common=(NCCL_P2P_DISABLE=1 NCCL_SHM_DISABLE=1 NCCL_NVLS_ENABLE=0 NCCL_IB_DISABLE=1 "NCCL_SOCKET_IFNAME==rail0,rail1"
 	NCCL_DEBUG=INFO "NCCL_DEBUG_SUBSYS=INIT,NET,TUNING")
-ha=("NCCL_NET_PLUGIN=$build/libnccl-net-ha.so" NCCL_NET=HA HA_NCCL_TRANSPORT=tcp)
+# Not through a link: the plugin finds its libraries beside itself.
+plugin=$(readlink -f "$build/libnccl-net-ha.so")
+ha=("NCCL_NET_PLUGIN=$plugin" NCCL_NET=HA HA_NCCL_TRANSPORT=tcp)
 socket=(NCCL_NET_PLUGIN=none NCCL_NET=Socket)
 
 # start NAME LIMIT VARIABLE... -- MODE...: both ranks in the background; logs NAME.0 and NAME.1; sets ranks.
@@ -95,7 +107,7 @@ start() {
 	shift 2
 	while [[ $1 != -- ]]; do vars+=("$1") && shift; done
 	shift
-	rm -f "$out/$name.id"
+	rm -f "$out/$name.id" "$out/$name.id".*
 	ranks=()
 	for i in 0 1; do
 		net=$([[ $i == 0 ]] && echo "$A" || echo "$B")
@@ -173,7 +185,7 @@ part_measure() {
 	# shellcheck disable=SC2086 # lists
 	for ((i = 1; i <= ${NCCL_PAIRS:-3}; i++)); do
 		for set in ${NCCL_SETS:-ha 1x1 1x2 4x4 8x2}; do
-			name=measure-$set-$i
+			name=measure-${set//[^a-zA-Z0-9_=.,-]/_}-$i
 			if [[ $set == ha* ]]; then
 				IFS=, read -ra vars <<<"${set#ha}"
 				start "$name" 120 "${ha[@]}" "${vars[@]:1}" -- measure ${NCCL_SIZES-}
@@ -189,21 +201,75 @@ part_measure() {
 	result PASS "measured: the figures are above"
 }
 
-# cut NET RAIL down|silent, and repair it.
+# called NAME WHAT: the system calls of one all-reduce, rank 0. Those that failed found nothing to do.
+called() {
+	awk -v what="$2" '
+		FNR == NR && $1 == "measure" { n = $7; next }
+		FNR < NR && $1 ~ /^(send|recv|read|write|poll|ppoll|epoll|futex)/ {
+			kind = $1 ~ /^(send|write)/ ? "send" : $1 ~ /^(recv|read)/ ? "receive" : $1 ~ /^futex/ ? "futex" : "poll"
+			done[kind] += $2 - $3; vain[kind] += $3
+		}
+		END {
+			printf "      %-20s per all-reduce: %.2f sends, %.2f receives (and %.2f in vain), %.2f polls, %.2f futex calls\n",
+				what, done["send"] / n, done["receive"] / n, vain["receive"] / n, (done["poll"] + vain["poll"]) / n, (done["futex"] + vain["futex"]) / n
+		}' "$out/$1.0" "$out/$1.strace.node0"
+}
+
+part_calls() {
+	local bytes set name vars which program=()
+	command -v strace >/dev/null || { result SKIP "system calls" "there is no strace" && return; }
+	for bytes in 8 4096; do
+		for set in ha 1x1; do
+			name=calls-$set-$bytes
+			# shellcheck disable=SC2016
+			program=(bash -c 'exec strace -f -c -U name,calls,errors --seccomp-bpf -e trace=network,read,write,readv,writev,poll,ppoll,epoll_wait,epoll_pwait,epoll_pwait2,futex -o "$0.$NCCL_HOSTID" "$@"' "$out/$name.strace" "$out/collectives")
+			vars=("${ha[@]}") which=plugin
+			[[ $set == ha ]] || vars=("${socket[@]}" NCCL_NSOCKS_PERTHREAD=1 NCCL_SOCKET_NTHREADS=1) which="Socket 1x1"
+			start "$name" 60 "${vars[@]}" -- measure "$bytes"
+			finish
+			called "$name" "$bytes B, $which"
+			[[ $rc0 == 0 && $rc1 == 0 ]] || result FAIL "system calls" "status $rc0, $rc1"
+		done
+	done
+}
+
+# data_connections NET RAIL: a filter of ss for those that moved 1 MB or more. NCCL's own connections move less.
+data_connections() {
+	enter "$1" ss -tniH state established "src $(ip -n "$1" -o -4 addr show dev "$2" | awk '{ sub("/.*", "", $4); print $4 }')" | awk '
+		/^[0-9]/ { port = $3; sub(/.*:/, "", port) }
+		{ for (i = 1; i <= NF; i++) if ($i ~ /^bytes_(sent|received):/ && substr($i, index($i, ":") + 1) + 0 >= 1e6) data = 1 }
+		/^[^0-9]/ && data { filter = filter (filter ? " or " : "") "sport = :" port; data = 0 }
+		END { print filter }'
+}
+
+# cut NET RAIL down|silent|close|flap, and repair it. What close closed is in closed.log.
 cut() {
-	if [[ $3 == down ]]; then
-		ip -n "$1" link set "$2" down
-	else
+	local i filter
+	case $3 in
+	down) ip -n "$1" link set "$2" down ;;
+	silent)
 		enter "$1" nft "table ip cut { chain in { type filter hook input priority 0; iifname \"$2\" drop; }; chain out { type filter hook output priority 0; oifname \"$2\" drop; }; }"
-	fi
+		;;
+	close)
+		filter=$(data_connections "$1" "$2")
+		[[ ! $filter ]] || enter "$1" ss -KtnH state established "( $filter )" >>"$out/closed.log" 2>&1
+		;;
+	flap)
+		for i in 1 2 3 4 5; do
+			ip -n "$1" link set "$2" down
+			sleep 0.01
+			ip -n "$1" link set "$2" up
+			sleep 0.02
+		done
+		;;
+	esac
 }
 
 repair() {
-	if [[ $3 == down ]]; then
-		ip -n "$1" link set "$2" up
-	else
-		enter "$1" nft delete table ip cut
-	fi
+	case $3 in
+	down) ip -n "$1" link set "$2" up ;;
+	silent) enter "$1" nft delete table ip cut ;;
+	esac
 }
 
 tx_bytes() {
@@ -211,23 +277,27 @@ tx_bytes() {
 	enter "$1" awk -v d="$2:" '$1 == d { print $10 }' /proc/net/dev
 }
 
-# cuts NAME SECONDS: every 5 s for 2 s the rail that carries more, while rank 0 runs. Writes "cut NUMBER NET KIND TIME_NS
-# RAIL BYTES0 BYTES1": by the system's clock, and what the rails carried in the tenth of a second before.
+# cuts NAME SECONDS KIND...: again and again for `cut_s` the rail that carries more, `rest_s` apart, while rank 0 runs; each kind at one
+# end, then at the other. Writes "cut NUMBER NET KIND TIME_NS RAIL BYTES0 BYTES1": by the system's clock, and what the rails carried in the
+# tenth of a second before.
+cut_s=2 rest_s=3
 cuts() {
-	local n=0 end=$((SECONDS + $2 - 5)) net kind rail a b c d
+	local name=$1 n=0 end=$((SECONDS + $2 - 5)) net kind rail a b c d kinds
+	shift 2
+	kinds=("$@")
 	sleep 3
 	while ((SECONDS < end)) && kill -0 "${ranks[0]}" 2>/dev/null; do
-		net=$( ((n % 4 < 2)) && echo "$A" || echo "$B")
-		kind=$( ((n % 2)) && echo silent || echo down)
+		net=$( (((n / $#) % 2 == 0)) && echo "$A" || echo "$B")
+		kind=${kinds[n % $#]}
 		a=$(tx_bytes "$net" rail0) b=$(tx_bytes "$net" rail1)
 		sleep 0.1
 		c=$(tx_bytes "$net" rail0) d=$(tx_bytes "$net" rail1)
 		rail=$( ((c - a >= d - b)) && echo rail0 || echo rail1)
-		echo "cut $n $net $kind $(date +%s%N) $rail $((c - a)) $((d - b))" >>"$out/$1.cuts"
+		echo "cut $n $net $kind $(date +%s%N) $rail $((c - a)) $((d - b))" >>"$out/$name.cuts"
 		cut "$net" "$rail" "$kind"
-		sleep 2
+		sleep "$cut_s"
 		repair "$net" "$rail" "$kind"
-		sleep 3
+		sleep "$rest_s"
 		n=$((n + 1))
 	done
 }
@@ -280,27 +350,109 @@ after_failback() {
 			}'
 }
 
+# The figures "Link Failure Convergence" and "Zero-Impact Failover", and after how many cuts connections switched. A connection
+# reports its switch when data has come over the other path, so an idle one does it late.
+failover_figures() {
+	local log p99
+	for log in "$2.0" "$2.1"; do
+		awk '/ gap .* ms/ { n++ } /^iter/ { for (; n > 0; n--) printf "%.0f switch 0\n", $3 + $4 }' "$log"
+	done >"$2.switches"
+	sort -n -k1 <(awk '/^cut/ { print $5, "cut", $4 }' "$1") <(awk '/^iter/ { print $3, "iter", $4 }' "$2.0") "$2.switches" |
+		awk -v times="$2.times" 'function put(list, n, x, k) { for (k = n; k > 0 && list[k - 1] > x; k--) list[k] = list[k - 1]; list[k] = x }
+			# When the longest iteration ended that the cut at line i may have stalled: the command that cuts needs some ms.
+			function stalled_until(i, k, longest, end) {
+				for (k = i; k > 0 && at[k] > at[i] - 5e9; k--)
+					if (what[k] == "iter" && at[k] + x[k] > at[i] && x[k] > longest) { longest = x[k]; end = at[k] + x[k] }
+				for (k = i; k <= NR && at[k] < at[i] + 0.06e9; k++)
+					if (what[k] == "iter" && x[k] > longest) { longest = x[k]; end = at[k] + x[k] }
+				return end
+			}
+			{ at[NR] = $1; what[NR] = $2; x[NR] = $3 }
+			END {
+				for (i = 1; i <= NR; i++) {
+					if (what[i] == "cut") {
+						cut = at[i]
+						put(convergence, cuts++, stalled_until(i) - cut)
+					} else if (what[i] == "switch") {
+						all++
+						if (!cut) early++
+						after[cuts] = 1
+					} else if (cut && at[i] < cut + 2e9) {
+						print "during", x[i] >times
+					} else if (!cut || at[i] > cut + 4e9) {
+						print "quiet", x[i] >times
+					}
+				}
+				if (!cuts) exit
+				for (c = 1; c <= cuts; c++) switched += after[c]
+				printf "      cuts after which connections switched: %d of %d (%d connections; %d before the first cut)\n", switched, cuts, all, early
+				printf "      Link Failure Convergence: median %.1f ms, longest %.1f ms\n", convergence[int(cuts / 2)] / 1e6, convergence[cuts - 1] / 1e6
+			}'
+	p99=$(awk '/^quiet/ { print $2 }' "$2.times" | sort -n | awk '{ v[NR] = $1 } END { print v[int(NR * 0.99)] }')
+	awk -v p99="$p99" '/^during/ { n++; within += $2 <= p99 }
+		END { if (n) printf "      Zero-Impact Failover: %.2f %% of %d iterations during cuts within the p99 of the others, %.2f ms\n", 100 * within / n, n, p99 / 1e6 }' "$2.times"
+}
+
 part_soak() {
 	local secs=${SOAK_SECS:-60} line
 	rm -f "$out/soak.cuts"
 	start soak $((secs + 60)) "${ha[@]}" -- soak "$secs"
-	cuts soak "$secs"
+	cuts soak "$secs" down silent
 	finish
 	line=$(grep '^soak' "$out/soak.0")
 	by_kind "$out/soak.cuts" "$out/soak.0"
 	after_failback "$out/soak.cuts" "$out/soak.0"
+	failover_figures "$out/soak.cuts" "$out/soak"
 	echo "      $line; connections that switched: $(cat "$out"/soak.? | grep -c 'gap .* ms')"
 	if [[ $rc0 == 0 && $rc1 == 0 && $(awk '{ print $3 }' <<<"$line") == 0 ]]; then
 		result PASS "soak: no error, no wrong element; longest iteration $(awk '{ printf "%.1f ms, median %.1f ms", $5 / 1e6, $4 / 1e6 }' <<<"$line")"
 	else
 		result FAIL "soak" "status $rc0, $rc1: $line"
 	fi
+	[[ ${SOAK_PEER-} == 0 ]] && return
 	start soak-socket 30 "${socket[@]}" NCCL_NSOCKS_PERTHREAD=1 NCCL_SOCKET_NTHREADS=2 -- soak 10
 	sleep 6
 	cut "$A" rail0 down
 	finish
 	repair "$A" rail0 down
 	echo "      Socket after one cut: status $rc0, $rc1 (124: it hung)"
+}
+
+part_cuts() {
+	local secs=${CUTS_SECS:-24} line cut_s=1 rest_s=2 closed title="link flaps"
+	rm -f "$out/cuts.cuts" "$out/closed.log"
+	start cuts $((secs + 60)) "${ha[@]}" -- soak "$secs"
+	cuts cuts "$secs" close flap
+	finish
+	line=$(grep '^soak' "$out/cuts.0")
+	by_kind "$out/cuts.cuts" "$out/cuts.0"
+	closed=$(grep -c '^ESTAB\|^[0-9]' "$out/closed.log" 2>/dev/null)
+	echo "      $line; connections that ss closed: ${closed:-0}; connections that switched: $(cat "$out"/cuts.? | grep -c 'gap .* ms')"
+	((closed > 0)) || result SKIP "connections closed in mid-collective" "ss -K closed none: $(head -n 1 "$out/closed.log" 2>/dev/null)"
+	((closed > 0)) && title="connections closed, link flaps"
+	if [[ $rc0 == 0 && $rc1 == 0 && $(awk '{ print $3 }' <<<"$line") == 0 ]]; then
+		result PASS "$title: no error, no wrong element; longest iteration $(awk '{ printf "%.1f ms, median %.1f ms", $5 / 1e6, $4 / 1e6 }' <<<"$line")"
+	else
+		result FAIL "$title" "status $rc0, $rc1: $line; $(grep -hE 'rank [01]:' "$out"/cuts.? | head -n 2)"
+	fi
+}
+
+# Each case has processes of its own, so that one that fails stops no other.
+part_life() {
+	local kind name lines program=("$out/life")
+	for kind in ${LIFE_CASES:-abort-one abort-both split shrink shrink-abort threads}; do
+		name=life-$kind
+		start "$name" 60 "${ha[@]}" -- "$kind"
+		finish
+		lines=$(grep -h "^life $kind " "$out/$name".?)
+		if [[ $lines == *skipped* ]]; then
+			result SKIP "communicators, $kind" "$(head -n 1 <<<"${lines#*skipped }")"
+		elif [[ $rc0 == 0 && $rc1 == 0 && $(grep -c "^life $kind 0 " <<<"$lines") == 2 ]] && via_ha "$name"; then
+			result PASS "communicators, $kind: right before, meanwhile and in a new one$(awk '$4 > 0 { printf "; an error came %.0f ms after the other rank'"'"'s abort", $4 }' <<<"$lines")"
+		else
+			result FAIL "communicators, $kind" "status $rc0, $rc1; $(grep -hE 'rank [01]:|too long|NCCL WARN' "$out/$name".? | head -n 3 | paste -sd';')"
+		fi
+	done
 }
 
 part_both() {
@@ -332,7 +484,7 @@ losses() {
 	if [[ ${2-} ]]; then
 		while ! grep -q '^step 20 ' "$out/$1.0" && ((SECONDS - begin < 120)); do sleep 0.1; done
 		rm -f "$out/$1.cuts"
-		cuts "$1" 200
+		cuts "$1" 200 down silent
 	fi
 	finish
 	grep -h '^step' "$out/$1.0" >"$out/$1.losses"
@@ -362,7 +514,7 @@ part_record() {
 	rm -f "$out"/calls.*
 	cc -O2 -std=gnu11 -fPIC -shared -pthread -I"$root" "$root/tests/plugin/record_plugin.c" -o "$out/record.so" -ldl \
 		>"$out/record-cc.log" 2>&1 || { result FAIL "recording" "$(head -n 2 "$out/record-cc.log")" && return; }
-	start record 120 "${ha[@]}" NCCL_NET_PLUGIN="$out/record.so" NET_RECORD_PLUGIN="$build/libnccl-net-ha.so" \
+	start record 120 "${ha[@]}" NCCL_NET_PLUGIN="$out/record.so" NET_RECORD_PLUGIN="$plugin" \
 		NET_RECORD="$out/calls" NCCL_MAX_NCHANNELS=2 -- record
 	finish
 	if [[ $rc0 != 0 || $rc1 != 0 ]] || ! via_ha record || (($(cat "$out"/calls.* | grep -c ^process) != 2)); then
@@ -381,7 +533,7 @@ part_record() {
 
 main() {
 	local part
-	(($#)) || set -- check measure soak both torch
+	(($#)) || set -- check measure soak cuts life both torch
 	gpus=$(nvidia-smi -L 2>/dev/null | wc -l)
 	if [[ $(id -u) != 0 || $gpus == 0 ]]; then
 		result SKIP "NCCL" "needs root and an NVIDIA GPU"

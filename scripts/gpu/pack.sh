@@ -12,7 +12,8 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 
 build=$1 dir=$2 bundle=${3-}
-programs=(tests/gpu/device_test tests/gpu/gpu_main tests/gpu/cuda_abi_test)
+programs=(tests/gpu/device_test tests/gpu/gpu_main tests/gpu/cuda_abi_test tests/faketcpx/gpu_test
+	tests/faketcpx/libnccl-net-faketcpx.so)
 # PACK_TOOLS: more of them, for benchmarks there.
 # shellcheck disable=SC2206
 tools=(ip ss nft ${PACK_TOOLS-})
@@ -57,12 +58,13 @@ add_bundle() {
 	mkdir -p "$dir/bundle"
 	tar -C "$dir/bundle" --strip-components=1 -xzf "$bundle"
 	ln -s bundle/bin/dualrail "$dir/dualrail"
+	ln -s bundle/lib/dualrail/libnccl-net-ha.so "$dir/libnccl-net-ha.so"
 }
 
 main() {
 	local p
 	rm -rf "$dir"
-	mkdir -p "$dir/bin" "$dir/tools" "$dir/tests/gpu"
+	mkdir -p "$dir/bin" "$dir/tools" "$dir/tests/gpu" "$dir/tests/faketcpx"
 	add_bundle
 	for p in "${programs[@]}"; do
 		install -m 755 -s "$build/$p" "$dir/$p"

@@ -5,7 +5,7 @@
 #   scripts/lab/check.sh BUILD [FILE.bats...]     (make check-lab)
 #
 # A lab that runs in LAB_DIR already is used and not stopped. Environment: FILTER, a regular expression of test
-# names; LAB_BUSY, not empty: the host does other work, tests that need an idle one are skipped. The last line is
+# names; LAB_BUSY, not empty: tests that need an idle host or boot a guest again are skipped. The last line is
 # `N passed, N failed, N skipped`; exit status 1 when something failed. On a machine that cannot run the lab every test
 # is skipped, with the reason.
 set -uo pipefail

@@ -11,6 +11,7 @@
 #   scripts/lab/lab.sh link 0|1 NIC up|down                carrier, as if the cable were pulled there
 #   scripts/lab/lab.sh port 0|1 NIC on|off                 off: the switch forgets the port; carrier stays
 #   scripts/lab/lab.sh switch NIC... | switch              these rails in one switch; each its own again
+#   scripts/lab/lab.sh power 0|1 off|on                    off: QEMU is killed; on: it boots again
 #   scripts/lab/lab.sh check [--reboot]                    every rail passes packets; reboot if one does not
 #   scripts/lab/lab.sh gid 0|1 DEVICE                      GID index of its IPv4 address (perftest -x)
 #   scripts/lab/lab.sh share                               the folder that guests see as /lab
@@ -50,7 +51,7 @@ skip() {
 }
 
 usage() {
-	sed -n '3,16s/^# \{0,1\}//p' "$self" >&2
+	sed -n '3,17s/^# \{0,1\}//p' "$self" >&2
 	exit 1
 }
 
@@ -188,7 +189,7 @@ keep() {
 	while [[ ! $why ]]; do
 		pause 1
 		for g in 0 1; do
-			kill -0 "${guests[g]}" 2>/dev/null || why="guest $g ended"
+			keep_guest "$g" "$kernel" "$tsc_khz" || why="guest $g ended"
 		done
 		if [[ $owner && $(born "$owner") != "$owner_born" ]]; then
 			why="the owner, process $owner, is gone"
@@ -198,6 +199,23 @@ keep() {
 			why="nobody waits for the boot"
 		fi
 	done
+}
+
+# Does what `power` asks for. Status 1: the guest has ended by itself.
+keep_guest() {
+	local want=$LAB_DIR/power.$1
+	[[ ! -e $want ]] || case $(<"$want") in
+	off)
+		kill -KILL "${guests[$1]}" 2>/dev/null
+		return 0
+		;;
+	on)
+		rm "$want"
+		start_guest "$@"
+		guests[$1]=$!
+		;;
+	esac
+	kill -0 "${guests[$1]}" 2>/dev/null
 }
 
 # Taps t0n (guest 0's) and t1n, joined by bridge bn; n is the NIC's number, 255 is ctl0.
@@ -418,6 +436,31 @@ link() {
 	qmp "$1" set_link "{\"name\":\"dev-$2\",\"up\":$flag}"
 }
 
+# As if its power had been cut: what the kernel of that guest knew is gone.
+power() {
+	local start=$SECONDS qemu
+	guest_arg "${1-}"
+	need_up
+	case ${2-} in
+	off)
+		qemu=$(pgrep -P "$(cat "$LAB_DIR/keeper")" -f -- "-name lab$1 ")
+		echo off >"$LAB_DIR/power.$1"
+		rm -f "$LAB_DIR/share/ready.$1"
+		kill -KILL "$qemu" || die "guest $1 has no process"
+		;;
+	on)
+		[[ -e $LAB_DIR/power.$1 ]] || die "guest $1 was not switched off"
+		echo on >"$LAB_DIR/power.$1"
+		until [[ -s $LAB_DIR/share/ready.$1 ]]; do
+			pause 0.1
+			is_up || die "the lab has ended"
+			((SECONDS - start <= LAB_BOOT_S)) || die "guest $1 is not up after $LAB_BOOT_S s"
+		done
+		;;
+	*) usage ;;
+	esac
+}
+
 # in_network COMMAND...: in the namespace of the lab.
 in_network() {
 	need_up
@@ -502,7 +545,7 @@ main() {
 		LAB_RAILS=$(sed -n 's/^LAB_RAILS=//p' "$LAB_DIR/config")
 	fi
 	case $command in
-	up | down | status | run | shell | put | get | link | port | switch | check | gid) "$command" "$@" ;;
+	up | down | status | run | shell | put | get | link | port | switch | power | check | gid) "$command" "$@" ;;
 	share) echo "$LAB_DIR/share" ;;
 	__keep) keep "$@" ;;
 	*) usage ;;

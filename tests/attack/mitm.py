@@ -81,4 +81,5 @@ def main():
     return int(status != 0)
 
 
-sys.exit(main())
+if __name__ == "__main__":
+    sys.exit(main())

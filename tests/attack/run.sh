@@ -4,7 +4,7 @@
 #
 # NAME: only the attacks whose names begin so. Each attack is one line with what is expected and what happened, with a key and
 # without one; then the table of all, and as the last line `N passed, N failed, N skipped`. Exit status 1 when one failed.
-# --long: every value of every byte, more runs of both programs, longer floods.
+# --long: every value of every byte, more runs of both programs, longer floods, and altered-frames, which make check runs too.
 # shellcheck disable=SC2030,SC2031,SC2154 # subshells; set by lib.bash
 set -uo pipefail
 
@@ -67,6 +67,16 @@ programs() {
 	unkeyed=$(python3 "$here/mitm.py" "$DUALRAIL" unkeyed "${n:-6}" 2>&1) || status=FAIL
 	[[ $keyed == [1-9]*" changes, 0 unnoticed"* && $unkeyed == [1-9]*" changes, 0 unnoticed"* ]] || status=FAIL
 	row $status "$1" "0 unnoticed" "${keyed//$'\n'/; }" "${unkeyed//$'\n'/; }"
+}
+
+# A client that ended for an altered message; --timeout is 60 s.
+last() {
+	local keyed unkeyed status=PASS
+	python3 "$here/last.py" "$DUALRAIL" keyed >"$work/last" 2>&1 &
+	unkeyed=$(python3 "$here/last.py" "$DUALRAIL" unkeyed 2>&1) || status=FAIL
+	wait $! || status=FAIL
+	keyed=$(<"$work/last")
+	row $status "$1" "the next client is served within 5 s and its own time" "$keyed" "$unkeyed"
 }
 
 # A peer that keeps to no rule. keyed: also one that has the key, or another one.
@@ -153,6 +163,14 @@ garbage() {
 	fi
 }
 
+# The part of the server in that, beside the flood of a program that does the least. Only in the long form: it takes minutes.
+share() {
+	local text status=PASS
+	[[ $long ]] || return 0
+	text=$(python3 "$here/beside.py" "$DUALRAIL" "$build" 15 3 2>&1) || status=FAIL
+	row $status "$1" "a hello is answered within 10 s; the figures are printed" - "$text"
+}
+
 print_table() {
 	printf '%s\n' '' $'attack\texpected\twith a key\twithout a key\tresult' "${table[@]}" '' |
 		awk -F '\t' '{ for (i = 1; i <= NF; i++) { cell[NR, i] = $i; if (length($i) > w[i]) w[i] = length($i) } n[NR] = NF }
@@ -169,6 +187,7 @@ attack data-handshake rail handshake
 attack heartbeats rail heartbeats
 attack control-datagrams rail control
 attack programs programs
+attack last-message last
 attack wrong-time stranger wrong "the connection ends, the server serves on" keyed
 attack stops-midway stranger stops "the next client is served within 2 s and its own time" keyed
 attack middle stranger middle "keyed: nothing is read" keyed
@@ -179,5 +198,7 @@ attack planted-files suite "not written, not read, status 2" planted
 attack killed-guards suite "the fault is undone" undo
 attack flood suite "served on, descriptors bounded" flood
 attack garbage garbage
+attack garbage-share share
+[[ ! $long ]] || attack altered-frames suite "--verify finds payload, status 6; credits, headers: the run ends, no crash" altered
 print_table
 sum_up

@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # kill.sh DUALRAIL [TRIALS]: a fault of a NIC is held, and processes are killed with SIGKILL: an end of the run, its guard,
-# both, its process group, its PID namespace. A trial is passed when the NIC is up with its address and no fault is
+# both, its process group, its PID namespace, its cgroup. A trial is passed when the NIC is up with its address and no fault is
 # recorded, after the survivor noticed or, where none is left, after `dualrail doctor --repair`. Prints a line for
-# each kind of victim. Exit status: 0 all passed, 1, 77 without root.
+# each kind of victim, and the time from the kill (a survivor), or from the start of doctor (none), until the NIC is up.
+# Exit status: 0 all passed, 1, 77 without root. Without cgroups of version 2 that can be written, with cgroup.kill (Linux 5.14),
+# no cgroup is killed.
 # shellcheck disable=SC2034,SC2154,SC2317 # variables and functions of and for lib.bash
 set -u
 DUALRAIL=$(realpath "$1")
@@ -11,10 +13,11 @@ TRIALS=${2:-100}
 WAIT_S=60
 # shellcheck source=tests/e2e/lib.bash
 source "${BASH_SOURCE[0]%/*}/../e2e/lib.bash"
-VICTIMS=(client client-guard client-both client-group client-namespace server server-guard server-both server-group
-	server-namespace)
+VICTIMS=(client client-guard client-both client-group client-namespace client-cgroup server server-guard server-both
+	server-group server-namespace server-cgroup)
 KINDS=(link-down addr-del)
-declare -A passed failed
+declare -A passed failed longest
+cgroup='' # of the victim, if that is one
 
 skip() {
 	echo "SKIP kill campaign: $*"
@@ -47,9 +50,30 @@ only_leftovers() {
 # running NET NAME COMMAND...: in a process group of its own; as the first process of a PID namespace if the victim is
 # that.
 running() {
-	local ns=()
+	local ns=() group=()
 	[[ $victim != "$2-namespace" ]] || ns=(unshare --pid --fork --kill-child)
-	start "$2" setsid ip netns exec "$1" "${ns[@]}" "$DUALRAIL" "${@:3}"
+	# shellcheck disable=SC2016 # for that shell
+	[[ $victim != "$2-cgroup" ]] || group=(sh -c 'echo $$ >"$0/cgroup.procs" && exec "$@"' "$cgroup")
+	start "$2" "${group[@]}" setsid ip netns exec "$1" "${ns[@]}" "$DUALRAIL" "${@:3}"
+}
+
+# A group of this test's own, in $cgroup.
+make_cgroup() {
+	local root
+	root=$(findmnt -rn -t cgroup2 -o TARGET | head -n 1)
+	[[ $root ]] || { echo "no cgroup2 file system is mounted" && return 1; }
+	cgroup=$root/dualrail-kill.$$
+	mkdir "$cgroup" 2>/dev/null || { echo "$root cannot be written" && return 1; }
+	[[ -e $cgroup/cgroup.kill ]] || { rmdir "$cgroup" && echo "no cgroup.kill (Linux 5.14)" && return 1; }
+}
+
+# All that is in the group is dead.
+cgroup_is_empty() {
+	grep -q '^populated 0' "$cgroup/cgroup.events"
+}
+
+now_ms() {
+	echo $((${EPOCHREALTIME/./} / 1000))
 }
 
 # The fault is held now: kill the victim, whose program is PID in namespace NET.
@@ -67,16 +91,22 @@ strike() {
 		kill -STOP "$(pgrep -P "$(pgrep -P "$1")" -x dualrail-guard)"
 		kill -9 "$1"
 		;;
+	cgroup) echo 1 >"$cgroup/cgroup.kill" ;;
 	*) kill -9 "$1" ;;
 	esac
-	[[ ${victim#*-} != @(both|namespace) ]] || {
+	begin_ms=$(now_ms)
+	[[ ${victim#*-} != @(both|namespace|cgroup) ]] || {
 		wait "$1"
-		wait_for only_leftovers "$2" && broken_nic "$2" && in_net "$2" doctor --repair
+		[[ $victim != *-cgroup ]] || wait_for cgroup_is_empty || return 1
+		wait_for only_leftovers "$2" && broken_nic "$2" || return 1
+		begin_ms=$(now_ms)
+		in_net "$2" doctor --repair
 	}
 }
 
 trial() {
-	local side=${victim%%-*} net=$A target
+	local side=${victim%%-*} net=$A target begin_ms
+	took_ms=''
 	[[ $side == client ]] || net=$B
 	pids=()
 	running "$B" server server -g 0 --allow-faults --key-file key
@@ -88,12 +118,17 @@ trial() {
 	[[ $side == client ]] || target=$server
 	wait_for broken_nic "$net" || return 1
 	strike "$target" "$net"
-	wait_for whole_nic "$net" && wait_for nothing_held "$net"
+	wait_for whole_nic "$net" && took_ms=$(($(now_ms) - begin_ms)) && wait_for nothing_held "$net"
 }
 
 cd "$(mktemp -d)" || exit 1
-trap 'common_teardown >/dev/null 2>&1; rm -rf "$PWD"' EXIT
+trap 'common_teardown >/dev/null 2>&1; [[ ! $cgroup ]] || rmdir "$cgroup"; rm -rf "$PWD"' EXIT
 two_rails
+if ! make_cgroup >cgroup.out; then
+	echo "SKIP kills of a cgroup: $(<cgroup.out)"
+	cgroup=''
+	mapfile -t VICTIMS < <(printf '%s\n' "${VICTIMS[@]}" | grep -v cgroup)
+fi
 head -c 32 /dev/urandom | base64 >key
 chmod 600 key
 bad=0
@@ -101,6 +136,7 @@ for ((i = 0; i < TRIALS; i++)); do
 	victim=${VICTIMS[i % ${#VICTIMS[@]}]} kind=${KINDS[i / ${#VICTIMS[@]} % ${#KINDS[@]}]}
 	if trial >trial.out 2>&1; then
 		passed[$victim]=$((${passed[$victim]:-0} + 1))
+		longest[$victim]=$((took_ms > ${longest[$victim]:-0} ? took_ms : ${longest[$victim]:-0}))
 	else
 		failed[$victim]=$((${failed[$victim]:-0} + 1)) bad=1
 		echo "trial $i: $victim, $kind: FAIL"
@@ -112,6 +148,7 @@ for ((i = 0; i < TRIALS; i++)); do
 	wait_for nothing_held "$A" && wait_for nothing_held "$B"
 done
 for victim in "${VICTIMS[@]}"; do
-	printf '%-18s %3d passed, %d failed\n' "$victim" "${passed[$victim]:-0}" "${failed[$victim]:-0}"
+	printf '%-18s %3d passed, %d failed; up again after %d ms at most\n' "$victim" "${passed[$victim]:-0}" \
+		"${failed[$victim]:-0}" "${longest[$victim]:-0}"
 done
 exit $bad

@@ -14,6 +14,7 @@
 
 #define MIN "../minplug/libnccl-net-min.so"
 #define HA "../../libnccl-net-ha.so"
+#define TCPX "../faketcpx/libnccl-net-faketcpx.so"
 
 static const struct cf_kind kinds[] = {
 	{ .name = "sim-stream", .personality = DR_SIM_STREAM },
@@ -40,6 +41,12 @@ static const struct cf_kind kinds[] = {
 		.transport = "nccl",
 		.file = HA,
 		.version = 8,
+		.poller = true },
+	{ .name = "nccl(tcpx)", .transport = "nccl", .file = TCPX },
+	{ .name = "faulty(nccl(tcpx))+poller",
+		.transport = "nccl",
+		.file = TCPX,
+		.faulty = true,
 		.poller = true },
 	{ .name = "faulty(nccl(min))", .transport = "nccl", .file = MIN, .faulty = true },
 	{ .name = "staged(nccl(min))+poller",

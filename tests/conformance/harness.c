@@ -69,6 +69,8 @@ static struct dr_nccl_params nccl_params(const struct cf_kind *k)
 	exe[n] = '\0';
 	(void)snprintf(out, sizeof(file[0]), "%s/%s", dirname(exe), k->file);
 	assert_int_equal(setenv("MINNET_IFNAME", "lo", 1), 0);
+	assert_int_equal(setenv("NCCL_GPUDIRECTTCPX_SOCKET_IFNAME", "lo", 1), 0);
+	assert_int_equal(setenv("NCCL_DYNAMIC_CHUNK_SIZE", "65536", 1), 0);
 	assert_int_equal(k->busy ? setenv("MINNET_BUSY", "1", 1) : unsetenv("MINNET_BUSY"), 0);
 	assert_int_equal(setenv("NCCL_SOCKET_IFNAME", "lo", 1), 0);
 	assert_int_equal(setenv("HA_NCCL_TRANSPORT", "tcp", 1), 0);

@@ -67,10 +67,14 @@ made_up() {
 	run "$DUALRAIL" compare --json=c.json old*.json -- slow0.json slow0.json
 	[ "$status" -eq 2 ]
 	holds c.json '.new.runs == 1 and .notes[0].file == "slow0.json" and ([.figures[].result] | unique) == ["too-few-runs"]'
-	jq '.status = "error" | .exit_code = 4' slow1.json >broken.json
+	jq '.status = "error" | .exit_code = 4 | .errors = [{"time": .start_time, "exit_code": 4, "errno": null, "reason": null, "text": "both rails lost"}]' slow1.json >broken.json
 	run "$DUALRAIL" compare --json=c.json old*.json -- broken.json slow*.json
 	[ "$status" -eq 7 ]
-	holds c.json '.new.runs == 10 and (.notes | length) == 1'
+	holds c.json '.new.runs == 10 and (.notes | length) == 1
+		and (.notes[0].text | endswith("did not complete: both rails lost"))'
+	run "$DUALRAIL" compare old0.json -- slow0.json --json=c.json
+	[ "$status" -ne 0 ]
+	[[ $output == *"--json=c.json behind -- is taken for a file; options go before the --"* ]]
 }
 
 @test "compare: the trials of one run on each side are enough for gaps" {

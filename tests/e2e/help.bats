@@ -3,7 +3,7 @@
 # What the program says about itself: help, man page, completion scripts. All are made from the option table.
 # shellcheck disable=SC2154 # set by lib.bash
 
-COMMANDS=(server client demo topo doctor preflight compare plugin report)
+COMMANDS=(server client demo topo doctor preflight sweep compare plugin report)
 
 # bats file_tags=one-thread
 setup() {

@@ -11,7 +11,9 @@ setup() {
 	bad=$DR_BUILD/tests/badplug/bad_plugin.so
 	ha=$DR_BUILD/libnccl-net-ha.so
 	min=$DR_BUILD/tests/minplug/libnccl-net-min.so
-	unset "${!HA_NCCL_@}" "${!NCCL_@}" BADPLUG
+	wrap=$DR_BUILD/tests/badplug/wrap_plugin.so
+	tcpx=$DR_BUILD/tests/faketcpx/libnccl-net-faketcpx.so
+	unset "${!HA_NCCL_@}" "${!NCCL_@}" "${!WRAP@}" BADPLUG
 	export HA_NCCL_TRANSPORT=tcp NCCL_SOCKET_IFNAME=lo MINNET_IFNAME=lo
 }
 
@@ -200,6 +202,8 @@ over() {
 		holds c.json '.bandwidth | length == 2 and all(.gbps > 0)'
 		holds c.json '.latency | length >= 1 and all(.samples > 0)'
 		[[ $output == *"only as good as the plugin's close"* ]]
+		# A plugin with a failover of its own hides failures from the run.
+		[[ $(grep -c 'moves to another NIC by itself' <<<"$output") == "$([[ $plugin == "$ha" ]] && echo 1 || echo 0)" ]]
 		kill "$server"
 	done
 }
@@ -232,6 +236,162 @@ over() {
 	holds c.json '.failover.faults | length == 2 and all(.verdict == "PASS")'
 }
 
+# The plugin moves its connections to the other NIC, and says so; the channels stay where they are. Without --detect transport
+# they move too, at the link event.
+@test "transport: --detect transport leaves the failover to the plugin" {
+	[[ $(id -u) == 0 ]] || skip "needs root for network namespaces"
+	unset NCCL_SOCKET_IFNAME
+	local over=(demo -g 0 --memory host --transport "nccl:$ha" --test failover -D 500ms --verify)
+	local down=link-down:path=0,at=100ms,for=700ms
+	NCCL_DEBUG=INFO start transport "$DUALRAIL" "${over[@]}" --detect transport --json=transport.json --fault "$down" \
+		--fault "blackhole${down#link-down}"
+	ends "$pid" 0
+	start fast "$DUALRAIL" "${over[@]}" --json=fast.json --fault "$down"
+	wait "$pid" || :
+	clean transport.json
+	holds transport.json '.status == "pass" and .failover.false_failovers == 0 and .failover.switches == []'
+	holds transport.json '.failover.faults | length == 2 and all(.verdict == "PASS" and .in_flight_chunks > 0)'
+	holds transport.json '.detection | .mode == "transport" and .bound_ms == null'
+	holds transport.json 'all(.nics[]; .tx_bytes == null and .counter_check == null)'
+	grep -q 'path 0 -> 1, gap' transport.err transport.out
+	grep -q 'no bound' transport.out
+	if grep -q 'by itself' transport.err; then return 1; fi
+	holds fast.json '.failover.switches | length > 0'
+	grep -q 'plugin HA moves to another NIC by itself' fast.err
+	port=1 SMALL=(-g 0 -q)
+	client --detect transport --transport tcp
+	[ "$status" -eq 1 ]
+	one_line
+	[[ $output == *"--detect transport needs a transport that moves to another NIC by itself"* ]]
+}
+
+# The interface of GPUDirect-TCPX: one comm for a listener, data in pieces of a bounce buffer, FIFO slots; misuse aborts.
+@test "transport: a plugin that leaves data in pieces, every byte compared, through a link that goes down and one that falls silent" {
+	export NCCL_DYNAMIC_CHUNK_SIZE=524288 NCCL_GPUDIRECTTCPX_SOCKET_IFNAME=lo
+	over "$tcpx"
+	client --test bw,lat --verify --json=c.json
+	[ "$status" -eq 0 ]
+	clean c.json
+	holds c.json '.integrity.chunks > 0 and all(.bandwidth[]; .gbps > 0) and all(.latency[]; .samples > 0)'
+	# Not unpacked: the data are not there, and a run that compares them says so.
+	kill "$server"
+	start_server --memory host --rails lo@127.0.0.1,lo@127.0.0.2 --transport "nccl:$tcpx" --unpack none
+	client --test bw
+	[ "$status" -eq 0 ]
+	client --test bw --verify --json=c.json
+	[ "$status" -eq 6 ]
+	holds c.json '.integrity.corrupted > 0 and .integrity.lost == 0'
+	kill "$server"
+	[[ $(id -u) == 0 ]] || skip "needs root for network namespaces"
+	unset NCCL_GPUDIRECTTCPX_SOCKET_IFNAME
+	start demo "$DUALRAIL" demo -g 0 --memory host --transport "nccl:$tcpx" --test failover -D 500ms --hold-down 200ms --verify \
+		--json=c.json --fault link-down:path=0,at=100ms,for=200ms --fault blackhole:path=0,at=100ms,for=200ms
+	ends "$pid" 0
+	clean c.json
+	holds c.json '.failover.faults | length == 2 and all(.verdict == "PASS" and .in_flight_chunks > 0 and .failback_us != null)'
+}
+
+# Bounce buffers and messages on emulated GPUs. A process that leaves GPU memory behind ends with status 99 there.
+@test "transport: data that is left in pieces in GPU memory: each way of unpacking, every byte compared by the GPU" {
+	local mode rails=(--rails lo@127.0.0.1,lo@127.0.0.2 --transport "nccl:$tcpx")
+	export DR_LIBCUDA=$DR_BUILD/tests/fakecuda/cuda_plugin.so DR_FAKE_CUDA=devices=1,memory_mib=4096,delay_us=0
+	export FAKETCPX_MEMORY=cuda FAKETCPX_PAGES=2048 NCCL_DYNAMIC_CHUNK_SIZE=524288 NCCL_GPUDIRECTTCPX_SOCKET_IFNAME=lo
+	SMALL=(-g 0 --memory cuda -N 1 -s 64K -D 200ms "${rails[@]}")
+	for mode in auto kernel d2d host; do
+		start_server --memory cuda "${rails[@]}" --unpack "$mode" -g 0
+		client --test bw,lat --verify --json=c.json
+		[ "$status" -eq 0 ]
+		clean c.json
+		holds c.json '.integrity.chunks > 0 and all(.bandwidth[]; .gbps > 0) and all(.latency[]; .samples > 0)'
+		holds c.json '.topology.memory | length == 2 and all(.memory == "cuda" and .staged == false) and
+			all(.[] | select(.side == "server"); .unpacked_bytes > 0 and .unpack_busy_percent > 0) and
+			all(.[] | select(.side == "client"); .unpacked_bytes == 0)'
+		holds c.json "[.topology.memory[] | select(.side == \"server\")][0].staged_because | endswith(\"pieces: ${mode/auto/kernel}\")"
+		kill "$server"
+		ends "$server" 143
+	done
+	start_server --memory cuda "${rails[@]}" --unpack none -g 0
+	client --test bw --verify --json=c.json
+	[ "$status" -eq 6 ]
+	holds c.json '.integrity.corrupted > 0 and .integrity.lost == 0'
+	client --memory host --unpack kernel
+	[ "$status" -eq 2 ]
+	[[ $output == *"--unpack kernel needs data buffers in GPU memory; use --memory cuda, or --unpack host"* ]]
+	kill "$server"
+	ends "$server" 143
+}
+
+@test "transport: failover with data in pieces in GPU memory, every byte compared by the GPU" {
+	[[ $(id -u) == 0 ]] || skip "needs root for network namespaces"
+	export DR_LIBCUDA=$DR_BUILD/tests/fakecuda/cuda_plugin.so DR_FAKE_CUDA=devices=1,memory_mib=4096,delay_us=0
+	export FAKETCPX_MEMORY=cuda FAKETCPX_PAGES=2048 NCCL_DYNAMIC_CHUNK_SIZE=524288
+	start demo "$DUALRAIL" demo -g 0 --memory cuda --transport "nccl:$tcpx" --test failover -D 500ms --hold-down 200ms --verify \
+		--json=c.json --fault link-down:path=0,at=100ms,for=200ms --fault blackhole:path=0,at=100ms,for=200ms
+	ends "$pid" 0
+	clean c.json
+	holds c.json '.failover.faults | length == 2 and all(.verdict == "PASS" and .in_flight_chunks > 0 and .failback_us != null)'
+	holds c.json '.topology.memory | all(.staged == false)'
+}
+
+# Whoever connects to a rail without the session's key gets no handle, and keeps nobody who has it waiting.
+@test "transport: strangers at a rail get no handle, and paths are built again beside them" {
+	over "$min"
+	start_client -D 1s --test failover --allow-faults --verify --hold-down 100ms --json=c.json \
+		--fault close:path=0,at=8s,for=100ms,repeat=3,every=500ms
+	wait_for flowing
+	ss -Htlnp "src 127.0.0.1 or src 127.0.0.2" | grep "pid=$server," | awk '{ print $4 }' | grep -v ":$port$" >ports
+	python3 - ports >strangers <<-'END' &
+		import os, socket, sys, time
+		ends = [line.strip().rsplit(":", 1) for line in open(sys.argv[1], encoding="utf-8")]
+		silent, loud, told = [], [], 0
+		for host, port in ends:
+		    for i in range(80):
+		        silent.append(socket.create_connection((host, int(port)), 30))
+		    for i in range(20):
+		        s = socket.create_connection((host, int(port)), 30)
+		        s.sendall(os.urandom(32))
+		        loud.append(s)
+		for s in loud:
+		    try:
+		        told += len(s.recv(4096))
+		    except ConnectionResetError:
+		        pass
+		print(len(ends), "rails, strangers were told", told, "bytes", flush=True)
+		time.sleep(60)
+	END
+	strangers=$!
+	wait_for grep -q 'rails, strangers were told 0 bytes' strangers
+	ends "$client" 0
+	kill "$strangers"
+	[[ $(cut -d ' ' -f 1 strangers) -ge 2 ]]
+	grep -q 'a request for a listen handle was refused' server.err
+	clean c.json
+	holds c.json '.failover.faults | length == 3 and all(.verdict == "PASS" and .failback_us != null)'
+}
+
+@test "transport: settings of a plugin that leaves data in pieces are checked at both ends" {
+	export NCCL_GPUDIRECTTCPX_SOCKET_IFNAME=lo
+	SMALL=(-g 0-1 --memory host --rails lo@127.0.0.1,lo@127.0.0.2 -q)
+	port=1
+	client --transport "nccl:$tcpx"
+	[ "$status" -eq 2 ]
+	[[ $output == *"NCCL_DYNAMIC_CHUNK_SIZE bytes, which is not set"* ]]
+	client --transport tcp --unpack none
+	[ "$status" -eq 1 ]
+	over "$min"
+	client --unpack none
+	[ "$status" -eq 2 ]
+	[[ $output == *"--unpack none means nothing with plugin Min"* ]]
+	kill "$server"
+	export NCCL_DYNAMIC_CHUNK_SIZE=524288
+	over "$tcpx"
+	NCCL_NSOCKS_PERTHREAD=2 client
+	[ "$status" -eq 4 ]
+	[[ $output == *"NCCL_NSOCKS_PERTHREAD is "*"needs the same at both ends"* ]]
+	client
+	[ "$status" -eq 0 ]
+}
+
 @test "transport: what cannot be used ends with its status and one cause" {
 	local file
 	SMALL=(-g 0-1 --memory host --rails lo@127.0.0.1,lo@127.0.0.2 -q)
@@ -244,6 +404,12 @@ over() {
 	BADPLUG=init-fails client --transport "nccl:$bad"
 	[ "$status" -eq 2 ]
 	[[ $output == *"init of plugin bad returned 2, system error"* ]]
+	BADPLUG=no-devices client --transport "nccl:$bad"
+	[ "$status" -eq 2 ]
+	[[ $output == *"plugin bad has no device on lo; it has none"* ]]
+	client --transport "nccl:$wrap"
+	[ "$status" -eq 2 ]
+	[[ $output == *"ncclNetPlugin_v11 lacks isend"* ]]
 	client --transport "nccl:$bad" --net-api v6
 	[ "$status" -eq 2 ]
 	[[ $output == *"has no ncclNetPlugin_v6; it has v11"* ]]
@@ -264,4 +430,55 @@ over() {
 	client --transport "nccl:$ha"
 	[ "$status" -eq 4 ]
 	[[ $output == *"it is of another plugin; use the same one at both ends"* ]]
+}
+
+# ended BUG AFTER STATUS TEXT: a client whose plugin has the bug of tests/badplug/wrap_plugin.c ends with this status and one
+# line that has the text, and nothing of it is left.
+ended() {
+	WRAP_BUG=$1 WRAP_AFTER=$2 client -q --json="$PWD/$1.json"
+	[ "$status" -eq "$3" ]
+	[[ $(grep -c '^dualrail: ' <<<"$output") == 1 && $output == *"dualrail: plugin wrap $4"* ]]
+	if wait_for nobody "$PWD/$1.json"; then return; fi
+	pgrep -af "$PWD/$1.json"
+	return 1
+}
+
+nobody() {
+	! pgrep -f "$1" >/dev/null
+}
+
+@test "transport: a plugin that crashes or ends the process in a call ends the run with one message" {
+	export WRAP=$min
+	over "$wrap"
+	ended abort:isend 200 134 "crashed in isend"
+	ended exit:test 2000 4 "called exit in test"
+	ended exit:devices 1 2 "called exit in devices"
+	ended abort:connect 1 134 "crashed in connect"
+	client
+	[ "$status" -eq 0 ]
+}
+
+# bats test_tags=release
+@test "transport: a plugin that does not return from a call ends the run with one message" {
+	export WRAP=$min
+	over "$wrap"
+	WRAP_BUG=hang:init start init "$DUALRAIL" client 127.0.0.1 --port 1 "${SMALL[@]}" -q
+	hung=$pid
+	ended hang:connect 1 4 "has not returned from connect for 10 s"
+	ends "$hung" 2
+	grep -q 'plugin wrap has not returned from init for 10 s' init.err
+	client
+	[ "$status" -eq 0 ]
+}
+
+@test "transport: a peer that is stopped is waited for, and nothing is lost" {
+	over "$min"
+	start_client -D 9s --verify --json=c.json
+	wait_for flowing
+	kill -STOP "$server"
+	read -rt 6 <> <(:) || : # the time is what is tested
+	kill -CONT "$server"
+	ends "$client" 0
+	clean c.json
+	holds c.json '.events | any(.kind == "silence" and (.text | test("taken to be stopped")))'
 }

@@ -88,6 +88,7 @@ all_gone() {
 	[ "$status" -eq 0 ]
 	clean c.json
 	holds c.json '.failover.faults | length == 1 and all(.kind == "exec" and .verdict == "PASS" and .gap_us > 0)'
+	holds c.json '.failover.faults | all(.at_monotonic_ns > 0 and .fault_to_detect_us == null)'
 	has_lower_up "$A" rail0
 }
 
@@ -111,6 +112,8 @@ on_other_rail() {
 	ends "$client" 0
 	clean c.json
 	holds c.json '.failover.faults | length == 1 and all(.kind == "manual" and .verdict == "PASS" and .gap_us > 0)'
+	holds c.json '.failover.faults | all([.at_monotonic_ns, .fault_to_detect_us, .fault_after_us, .undone_monotonic_ns, .failback_us] == [null, null, null, null, null])'
+	[[ $(<client.out) != *"detected later than the bound"* ]]
 }
 
 # The client's ports of its connections over rail0.
@@ -142,12 +145,30 @@ reset() {
 }
 
 @test "manual: nobody does it; the trial is a missed one, not a hang" {
-	server_in_b
-	client_in_a --test failover --allow-faults --timeout 2s --json=c.json --fault manual:path=0,at=100ms,for=100ms
+	head -c 32 /dev/urandom | base64 >key
+	chmod 600 key
+	server_in_b --allow-faults --key-file key
+	client_in_a --key-file key --test failover --timeout 2s --json=c.json --fault manual:path=0,side=server,at=100ms,for=100ms
 	[ "$status" -eq 8 ]
+	[[ $output == *"manual: break path 0, NIC rail0 on the server now"* ]]
+	grep -q 'break path 0, NIC rail0 on the server now' server.err server.out
 	clean c.json
 	holds c.json '.failover.faults | length == 1 and all(.verdict == "MISSED_FAULT")'
+	[[ $output == *"nobody broke the path in time"* ]]
+	[[ $output == *"no --rails: faults may cut rail0, rail1, and ctl0 is taken for management"* ]]
 	holds c.json '[.failover.switches[]?] == []'
+}
+
+# bats test_tags=release
+@test "both rails at once: a clean error, no gap, and the time until it" {
+	server_in_b --pair
+	client_in_a -g 0 --pair --test failover --allow-faults --json=c.json --fault exec=both:path=0,for=5s,at=100ms \
+		--fault-exec 'both=ip link set rail0 down; ip link set rail1 down,ip link set rail0 up; ip link set rail1 up'
+	[ "$status" -eq 4 ]
+	[[ $output == *"no delivery for "*" s until the error"* && $output != *"longest gap"* ]]
+	holds c.json '.failover.faults | map(.verdict) == ["CLEAN_ERROR"] and all(.gap_us == null and .error_after_us > 1e6)'
+	holds c.json '.failover.summary | all(.hit == 1 and .gap_us.p99 == null)'
+	has_lower_up "$A" rail0
 }
 
 # held NAME: that process waits in its first allocation of pinned memory, until file `hold` is removed.

@@ -164,7 +164,7 @@ result_line() {
 	awk '/^```json$/ { on = 1; next } /^```$/ { on = 0 } on' "$BATS_TEST_DIRNAME/../../README.md" >c.json
 	run ip netns exec "$A" "$DUALRAIL" client 10.99.255.2 --config c.json --dry-run -v
 	[ "$status" -eq 0 ]
-	[[ $output == *"fault=link-down:path=0"*"fault=blackhole:path=0,side=server"*"key-file=/etc/dualrail.key"* ]]
+	[[ $output == *"fault=link-down:path=0"*"fault=blackhole:path=0,side=server"*"key-file=/etc/dualrail/key"* ]]
 	run ip netns exec "$A" "$DUALRAIL" client 10.99.255.2 --config c.json --dry-run -v --fault close:path=1
 	[ "$status" -eq 0 ]
 	[[ $output == *"fault=close:path=1"* && $output != *"fault=link-down"* ]]
@@ -223,11 +223,11 @@ block() {
 	awk -v n="$2" "/^\`\`\`$1\$/ { on = ++k == n; next } /^\`\`\`\$/ { on = 0 } on" "$BATS_TEST_DIRNAME/../../docs/NIGHTLY.md"
 }
 
-@test "the script and the unit of NIGHTLY.md: a run that passes, then a server that is not there" {
+@test "the script of NIGHTLY.md: a run that passes, then a server that is not there" {
 	two_rails
 	mkdir bin textfiles
 	ln -s "$DUALRAIL" bin/dualrail
-	block sh 1 >nightly
+	block sh 2 >nightly
 	block json 1 >example.json
 	printf '%032d' 1 >key
 	chmod 600 nightly key
@@ -241,6 +241,7 @@ block() {
 	wait_for grep -q listening server.err
 	nightly
 	whole logs/10.99.255.2/*.json
+	[ -s "logs/10.99.255.2/$(date +%F).html" ]
 	[ "$(metric textfiles/dualrail-10.99.255.2.prom dualrail_last_run_success 'host="10.99.255.2",test="bw,lat"')" = 1 ]
 	result_line logs/10.99.255.2/*.log | jq -e '.exit_code == 0'
 	kill -TERM "$pid"
@@ -257,8 +258,41 @@ block() {
 	rm textfiles/*
 	nightly
 	[ -z "$(ls textfiles)" ]
-	block ini 1 >dualrail.service
-	grep -q '^SuccessExitStatus=143$' dualrail.service
+	flock -u 8
+	# Old files and the directories of days go, the lock stays.
+	mkdir logs/10.99.255.2/2020-01-01
+	touch -d 2020-01-01 logs/10.99.255.2/2020-01-01 logs/10.99.255.2/lock
+	run nightly
+	[ -e logs/10.99.255.2/lock ]
+	[ ! -e logs/10.99.255.2/2020-01-01 ]
+	grep -q '^SuccessExitStatus=143$' "$BATS_TEST_DIRNAME"/../../scripts/systemd/dualrail-server.service*
+}
+
+@test "a run with one rail, or with --max-gap that nothing can judge: warnings also with -q, at both ends, and a metric" {
+	two_rails
+	start server ip netns exec "$B" "$DUALRAIL" server -g 0 -1
+	ip -n "$B" link set rail1 down
+	run timeout "$WAIT_S" ip netns exec "$A" "$DUALRAIL" client 10.99.255.2 -D 50ms -q --max-gap 50ms --prom one.prom
+	echo "$output"
+	[ "$status" -eq 0 ]
+	[[ $output == *"one rail only"* && $output == *"--max-gap judges unexpected switches only"* ]]
+	ends "$pid" 0
+	grep -q 'one rail only' server.err
+	# Named, it is missed, and the message says whose NIC is down.
+	start server ip netns exec "$B" "$DUALRAIL" server -g 0
+	run timeout "$WAIT_S" ip netns exec "$A" "$DUALRAIL" client 10.99.255.2 -D 50ms -q --rails rail0,rail1
+	echo "$output"
+	[ "$status" -eq 2 ]
+	[[ $output == *"down at the server: rail1 (10.99.1.2): a named rail has no partner"* ]]
+	kill -TERM "$pid"
+	ends "$pid" 143
+	[ "$(metric one.prom dualrail_unprotected_gpus 'host="10.99.255.2"')" = 1 ]
+	ip -n "$B" link set rail1 up
+	start server ip netns exec "$B" "$DUALRAIL" server -g 0 -1
+	run timeout "$WAIT_S" ip netns exec "$A" "$DUALRAIL" client 10.99.255.2 -D 50ms -q --prom two.prom
+	[ "$status" -eq 0 ]
+	[[ $output != *"one rail only"* && $output != *"--max-gap"* ]]
+	[ "$(metric two.prom dualrail_unprotected_gpus 'host="10.99.255.2"')" = 0 ]
 }
 
 @test "one file twice: status 1; a device may be named twice" {

@@ -106,7 +106,7 @@ warned() {
 	[[ ! -e hang/1.body ]]
 	# Never good again: repeated within the timeout, no longer.
 	collector busy 503
-	OTEL_EXPORTER_OTLP_TIMEOUT=1500 sends --trace-endpoint "$url"
+	OTEL_EXPORTER_OTLP_TIMEOUT=5000 sends --trace-endpoint "$url"
 	warned 1
 	grep -q 'HTTP status 503 ([2-9] attempts)' <<<"$output"
 	[[ -e busy/1.body ]]

@@ -86,12 +86,11 @@ spans() {
 	"$BATS_TEST_DIRNAME/../otlp.py" options.trace
 }
 
-# scrape PORT: the page of --metrics-listen.
+# scrape PORT: the page of --metrics-listen, in the network namespace $in if it is set.
 scrape() {
-	exec 9<>"/dev/tcp/127.0.0.1/$1" || return 1
-	printf 'GET /metrics HTTP/1.0\r\n\r\n' >&9
-	sed '1,/^\r$/d' <&9
-	exec 9>&-
+	${in:+ip netns exec "$in"} bash -c 'exec 9<>"/dev/tcp/127.0.0.1/$1" || exit 1
+		printf "GET /metrics HTTP/1.0\r\n\r\n" >&9
+		sed "1,/^\r\$/d" <&9' scrape "$1"
 }
 
 # metric PORT SERIES OPERATOR VALUE: the comparison holds. The last value stays in $value.
@@ -136,6 +135,9 @@ grows() {
 	ends "$client" 130
 	wait_for metric "$s" dualrail_session_active == 0
 	metric "$s" "dualrail_path_channels_connected$path" == 0
+	run grep '^dualrail_rail_state' page.prom
+	[ "$status" -eq 1 ]
+	grep -q '^dualrail_last_run_exit_code{host="127.0.0.1",reason="[^"]*"} [1-9]' page.prom
 	metric "$s" "dualrail_gpu_rx_bytes_total$gpu" ">" 0
 	before=$value
 	# Sums go on with the next client.
@@ -155,6 +157,35 @@ grows() {
 	wait_for metric "$s" dualrail_sessions_total == 3
 	wait_for metric "$s" dualrail_session_active == 0
 	metric "$s" "dualrail_gpu_rx_bytes_total$gpu" ">" "$before"
+	prom_rules page.prom
+}
+
+@test "--metrics-listen: a lost rail is counted, one of the failover test is not; without a session no rail has a state" {
+	local in rail='{rail="0",nic="rail0"}'
+	[[ $(id -u) == 0 ]] || skip "link-down needs root"
+	two_rails
+	in=$B
+	ip -n "$B" link set lo up
+	start server ip netns exec "$B" "$DUALRAIL" server -g 0 --metrics-listen 127.0.0.1:9400
+	run timeout "$WAIT_S" ip netns exec "$A" "$DUALRAIL" client 10.99.255.2 -g 0 -N 2 --test failover --allow-faults \
+		--fault link-down:path=0,at=50ms,for=50ms --hold-down 50ms
+	echo "$output"
+	[ "$status" -eq 0 ]
+	wait_for metric 9400 dualrail_session_active == 0
+	metric 9400 "dualrail_rail_losses_total$rail" == 0
+	metric 9400 'dualrail_switches_total{gpu="0",kind="failover"}' ">=" 1
+	start client ip netns exec "$A" "$DUALRAIL" client 10.99.255.2 -g 0 -N 2 -D 60s --rate 1G
+	client=$pid
+	wait_for metric 9400 "dualrail_rail_state$rail" == 0
+	ip -n "$A" link set rail0 down
+	wait_for metric 9400 "dualrail_rail_state$rail" == 2
+	metric 9400 "dualrail_rail_losses_total$rail" == 1
+	kill -INT "$client"
+	ends "$client" 130
+	wait_for metric 9400 dualrail_session_active == 0
+	run grep '^dualrail_rail_state' page.prom
+	[ "$status" -eq 1 ]
+	metric 9400 "dualrail_rail_losses_total$rail" == 1
 	prom_rules page.prom
 }
 
@@ -430,6 +461,7 @@ column() {
 	client -g 0 --pair --window 4 -D 60s --save-baseline base.json -q
 	[ "$status" -eq 2 ]
 	[[ $output == *"--save-baseline base.json: its runs had no --window, this one --window 4; choose another file, or delete this one"* ]]
+	[[ $output == *"--save-baseline=base.json: not written, nothing was measured"* ]]
 	client -g 0 --pair -D 60s --baseline base.json --json=gpus.json
 	[ "$status" -eq 2 ]
 	[[ $output == *"written with --gpus 0-1, this run has --gpus 0; "* ]]

@@ -56,25 +56,28 @@ preflight() {
 	preflight --save-baseline good.json
 	[ "$status" -eq 0 ]
 	one_line
-	[[ $output == "preflight 10.98.255.2: PASS (exit status 0): 2 GPUs x 2 NICs, "*"; compared with no baseline" ]]
+	[[ $output == "preflight 10.98.255.2: PASS (exit status 0): 2 GPUs x 2 NICs (rail0, rail1), "*"; compared with no baseline; saved, the baseline now has 1 run" ]]
+	grep -q "ctl0 is not measured: it carries the control connection; " err
 	preflight --baseline good.json "${SHARE[@]}" --json=p.json --prom p.prom
 	[ "$status" -eq 0 ]
 	one_line
-	[[ $output == *"PASS (exit status 0): 2 GPUs x 2 NICs, "*"; 8 figures, the lowest "*" % of the baseline ("* ]]
-	holds p.json '.schema == "dualrail-preflight/1" and .status == "pass" and .exit_code == 0 and .bad == []'
+	[[ $output == *"PASS (exit status 0): 2 GPUs x 2 NICs (rail0, rail1), "*"; 16 figures, the lowest "*" % of the baseline ("* ]]
+	holds p.json '.schema == "dualrail-preflight/1" and .status == "pass" and .exit_code == 0 and .bad == [] and .measurements >= 1'
 	holds p.json '.checks.schema == "dualrail-doctor/1" and .result.schema == "dualrail/1" and .result.exit_code == 0'
-	holds p.json '.result.comparison | length == 8 and all(.result == "ok")'
+	holds p.json '.result.comparison | length == 16 and all(.result == "ok")'
 	holds p.json '.verdict | startswith("2 GPUs x 2 NICs")'
 	grep -q '^dualrail_last_run_success.* 1$' p.prom
-	shape "$A" rail1 5mbit
+	# What the server sends is slow: a node that receives slowly is bad, too.
+	shape "$B" rail1 5mbit
 	preflight --baseline good.json "${SHARE[@]}" --json=slow.json
 	[ "$status" -eq 7 ]
 	one_line
-	[[ $output == "preflight 10.98.255.2: FAIL (exit status 7): NIC rail1, to-server: 0.00"*" Gb/s is "*" % of the baseline's 0."* ]]
+	[[ $output == "preflight 10.98.255.2: FAIL (exit status 7): NIC rail1, to-"*": 0.00"*" Gb/s is "*" % of the baseline's 0."*"; measured twice" ]]
+	[[ $output == *"NIC rail1, to-client: "* ]]
 	[[ $output != *rail0* && $output != *GPU* ]]
-	holds slow.json '.result.errors | any(.text | startswith("gpu 0 over rail1 to-server"))'
-	holds slow.json '.exit_code == 7 and (.bad | length) == 1 and (.bad[0] | .kind == "nic" and .nic == "rail1" and .percent < 30)'
-	shape "$A" rail1 100mbit
+	holds slow.json '.result.errors | any(.text | startswith("gpu 0 over rail1 to-client"))'
+	holds slow.json '.exit_code == 7 and .measurements == 2 and all(.bad[]; .kind == "nic" and .nic == "rail1" and .percent < 30)'
+	shape "$B" rail1 100mbit
 	ip -n "$B" link set rail1 down
 	# The document alone on standard output; the line is elsewhere then.
 	preflight --baseline good.json "${SHARE[@]}" --json
@@ -92,6 +95,18 @@ preflight() {
 	preflight --baseline good.json --matrix=off
 	[ "$status" -eq 2 ]
 	[[ $output == *"written with --matrix, this run has no --matrix"* ]]
+}
+
+@test "a direction that is not measured is named in the line" {
+	start_server
+	run errors_to_err "$DUALRAIL" preflight 127.0.0.1 --port "$port" -g 0-1 -D 20ms -w 10ms --bidir=off
+	[ "$status" -eq 0 ]
+	[[ $output == *"; to-client not measured (--bidir)" ]]
+	run errors_to_err "$DUALRAIL" preflight 127.0.0.1 --port "$port" -g 0-1 -D 20ms -w 10ms -R
+	[ "$status" -eq 0 ]
+	[[ $output == *"; to-server not measured (--bidir)" ]]
+	run "$DUALRAIL" preflight 127.0.0.1 --port "$port" -R --bidir
+	[ "$status" -eq 1 ]
 }
 
 @test "no server: status 3; a stopped one: within the time that is given; one that refuses: its reason" {

@@ -64,6 +64,23 @@ page() {
 	rm evil.txt
 }
 
+@test "report: the page of a sweep has findings, what is missing, and the lowest figures" {
+	local sweep=$BATS_TEST_DIRNAME/../fixtures/sweep/twelve_nodes.json
+	"$DUALRAIL" report "$sweep" -o s.html
+	page s.html "$sweep"
+	grep -q '<title>dualrail: FAIL: sweep of 12 nodes</title>' s.html
+	mkdir made
+	echo '{"schema": "dualrail-sweep/1"}' >made/least.json
+	"$DUALRAIL" report made/least.json -o least.html
+	grep -q '<strong>NOT OVER</strong>' least.html
+	[ "$(sed '/<script/,$d' least.html | grep -cw 'nan')" -eq 0 ]
+	echo '{"schema": "dualrail-sweep/1", "status": 5, "nodes": [{"rank": "x"}, 3, {"rank": 9, "nics": [1, {"name": "<b>"}]}], "measured": 1,
+		"pairs": [{"client": -1, "server": 9, "lanes": [1, {"percent": "x"}]}, {"state": "ok", "client": 1e9, "lanes": {}}, 7],
+		"findings": {"a": 1}, "options": [], "verdict": "<script>"}' >made/odd.json
+	"$DUALRAIL" report made/odd.json "$sweep" -o odd.html
+	[ "$(grep -c '<b>\|<script>[^(/]' odd.html)" -eq "$(grep -c '<b>\|<script>[^(/]' s.html)" ]
+}
+
 @test "report: wrong arguments and files" {
 	local words
 	echo '{"schema": "dualrail/2"}' >two.txt
@@ -80,6 +97,8 @@ page() {
 		one_line
 		[ ! -e p.html ]
 	done
+	run "$DUALRAIL" report two.txt -o p.html
+	[[ $output == *'its schema is "dualrail/2", not "dualrail/1" or "dualrail-sweep/1"; only documents of client, demo and sweep are read: --json=FILE' ]]
 	rm two.txt
 	run "$DUALRAIL" client 127.0.0.1 -g 0 --report no/such/p.html --json=n.json
 	[ "$status" -eq 2 ]

@@ -13,16 +13,28 @@ struct list {
 
 static void add(struct list *l, enum ex_tr_kind kind, unsigned p, unsigned e, unsigned arg)
 {
+	/* A stopped end does nothing; what is done to it, it finds later. */
+	if (l->s->watch[e].stopped && kind != EX_WAKE && kind != EX_TIME && kind != EX_HEAL &&
+		kind != EX_CUT && kind != EX_HANG)
+		return;
 	dr_assert(l->n < EX_TRS_MAX);
 	l->t[l->n++] = (struct ex_tr){
 		.kind = (uint8_t)kind, .p = (uint8_t)p, .e = (uint8_t)e, .arg = (uint8_t)arg
 	};
 }
 
+/* A fault of this kind. */
+static bool may(const struct list *l, unsigned kind)
+{
+	return l->s->faults > 0 && (!l->sc->clock || (l->sc->may & kind));
+}
+
 static void add_soon(struct list *l, enum ex_tr_kind kind, unsigned p, unsigned e, unsigned arg)
 {
+	unsigned n = l->n;
+
 	add(l, kind, p, e, arg);
-	l->busy = true;
+	l->busy |= l->n > n;
 }
 
 /* free: it takes no delay that would have to be explained. */
@@ -71,7 +83,7 @@ static void connecting(struct list *l, unsigned p)
 	bool dialling = ce->st == EX_CONNECTING && !ce->failed && ce->fence == EX_F_NO;
 	bool waits = ae->st == EX_CONNECTING && !ae->failed && ae->fence == EX_F_NO;
 
-	if (pa->cut)
+	if (pa->cut || l->s->watch[EX_TX].stopped || l->s->watch[EX_RX].stopped)
 		return;
 	if (dialling && l->s->fo[a].state == DR_FO_DEAD)
 		add_soon(l, EX_NOTICE, p, c, 0); /* refused */
@@ -93,31 +105,35 @@ static void data(struct list *l, unsigned p)
 	const struct ex_end *tx = &pa->end[EX_TX], *rx = &pa->end[EX_RX];
 	unsigned first = (unsigned)__builtin_ctz(pa->rx | 1u << EX_PARTS_MAX);
 	unsigned seq = 0;
+	bool rx_runs = rx->st == EX_UP && !rx->failed && !l->s->watch[EX_RX].stopped;
+	bool tx_runs = tx->st == EX_UP && !tx->failed && !l->s->watch[EX_TX].stopped;
 
 	/* The oldest message with a receive posted here: DELIVERED comes in the order of messages. */
 	while (seq < l->sc->msgs && !(ex_parts_of(l->sc, seq) & (1u << first)))
 		seq++;
-	for (unsigned i = 0; i < la->n && rx->st == EX_UP && !rx->failed && !pa->cut; i++) {
+	for (unsigned i = 0; i < la->n && rx_runs && !pa->cut; i++) {
 		const struct ex_item *it = &la->it[i];
 
 		if (it->seq > seq && it->epoch == pa->rx_epoch)
 			continue;
-		if (l->sc->kind == EX_PLUGIN && i > 0)
+		if ((l->sc->kind == EX_PLUGIN && i > 0) || l->sc->grey)
 			break;
 		add_soon(l, EX_DATA, p, EX_RX, i);
-		if (l->s->faults > 0) {
+		if (may(l, EX_MAY_LOSE)) {
 			add(l, EX_LOSE_DATA, p, EX_RX, i);
 			l->t[l->n - 1].fault = true;
 		}
 	}
-	for (unsigned i = 0; i < EX_PARTS_MAX && tx->st == EX_UP && !tx->failed; i++) {
+	for (unsigned i = 0; i < EX_PARTS_MAX && tx_runs; i++) {
 		bool stream = l->sc->kind == EX_STREAM;
 
 		if (!(pa->wr & (1u << i)) || (stream ? tx->fence == EX_F_HARD : pa->cut))
 			continue;
+		if (l->sc->grey)
+			break;
 		if (!(pa->wr_lost & (1u << i)))
 			add_soon(l, EX_SENT, p, EX_TX, i);
-		if (!(pa->wr_lost & (1u << i)) && !stream && l->s->faults > 0) {
+		if (!(pa->wr_lost & (1u << i)) && !stream && may(l, EX_MAY_LOSE)) {
 			add(l, EX_LOSE_SENT, p, EX_TX, i);
 			l->t[l->n - 1].fault = true;
 		}
@@ -134,7 +150,7 @@ static void ends(struct list *l, unsigned p)
 		const struct ex_end *en = &pa->end[e];
 		bool up = en->st == EX_UP && !en->failed;
 
-		if (en->fence != EX_F_NO)
+		if (en->fence != EX_F_NO && !en->hung)
 			add_soon(l, EX_FENCE_DONE, p, e, 0);
 		if (up && !pa->cut && pa->lane[e == EX_TX ? EX_L_BACK : EX_L_CTRL].n > 0)
 			add_soon(l, EX_TAKE, p, e, 0);
@@ -142,7 +158,7 @@ static void ends(struct list *l, unsigned p)
 			((pa->cut && (l->sc->lazy || en->told_down)) ||
 				(!pa->cut && ex_peer_gone(pa, e)))) {
 			add(l, EX_NOTICE, p, e, 0);
-			l->busy |= !pa->cut;
+			l->busy |= !pa->cut && !l->s->watch[e].stopped;
 		}
 		if (l->s->fo[e].state == DR_FO_DEAD)
 			continue;
@@ -216,10 +232,77 @@ static void timers_late(struct list *l)
 	}
 }
 
+/* Time, and what only scopes with a clock have. */
+static void clocks(struct list *l)
+{
+	const struct ex_state *s = l->s;
+	bool due = false;
+	int64_t next = ex_clock_next(l->sc, s);
+
+	for (unsigned e = 0; e < 2; e++) {
+		const struct ex_watch *w = &s->watch[e];
+
+		if (s->fo[e].state == DR_FO_DEAD)
+			continue;
+		due |= ex_clock_due(s, e) || (!w->stopped && w->debt_ns > 0);
+		if (ex_clock_due(s, e))
+			add_soon(l, EX_TICK, 0, e, 0);
+		if (!w->stopped && w->debt_ns > 0)
+			add_soon(l, EX_OWN, 0, e, 0);
+		if (w->stopped)
+			add(l, EX_WAKE, 0, e, 0);
+		if (!s->fo[e].stalled && s->watch[!e].stopped && l->sc->told == 1)
+			add_soon(l, EX_TOLD, 0, e, 0);
+		else if (!s->fo[e].stalled && s->watch[!e].stopped && l->sc->told == 0)
+			add(l, EX_TOLD, 0, e, 0);
+		if (s->fo[e].stalled && !s->watch[!e].stopped)
+			add_soon(l, EX_UNTOLD, 0, e, 0);
+	}
+	if (next > 0 && !due && (!l->busy || may(l, EX_MAY_LATE))) {
+		add(l, EX_TIME, 0, 0, 0);
+		l->t[l->n - 1].fault = l->busy;
+	}
+}
+
+static void clock_faults(struct list *l)
+{
+	for (unsigned e = 0; e < 2; e++) {
+		const struct ex_watch *w = &l->s->watch[e];
+
+		if (l->s->fo[e].state == DR_FO_DEAD)
+			continue;
+		if (may(l, EX_MAY_STOP) && w->debt_ns == 0)
+			add(l, EX_STOP, 0, e, 0);
+		for (unsigned p = 0; p < DR_PATHS && may(l, EX_MAY_HANG); p++)
+			if (l->s->path[p].end[e].fence != EX_F_NO && !l->s->path[p].end[e].hung)
+				add(l, EX_HANG, p, e, 0);
+	}
+}
+
+/* Both ends run, and have nothing to do. */
+static bool at_rest(const struct list *l)
+{
+	for (unsigned e = 0; e < 2; e++)
+		for (unsigned p = 0; p < DR_PATHS; p++)
+			if (l->s->fo[e].state != DR_FO_RUN ||
+				l->s->fo[e].path[p].state != DR_FOP_READY)
+				return false;
+	return !l->busy && ex_done(l->sc, l->s);
+}
+
+static void flaps(struct list *l)
+{
+	if (at_rest(l))
+		add(l, EX_BREAK, l->s->fo[EX_TX].active, EX_TX, 0);
+}
+
 static void faults(struct list *l)
 {
 	unsigned n = l->n;
 
+	if (l->sc->flaps)
+		flaps(l);
+	n = l->n;
 	if (l->s->faults == 0)
 		return;
 	for (unsigned p = 0; p < DR_PATHS; p++) {
@@ -228,12 +311,15 @@ static void faults(struct list *l)
 
 			/* A cut rail's ends fail for nothing: EX_NOTICE. */
 			if (en->st == EX_UP && !en->failed && en->fence != EX_F_HARD &&
-				!l->s->path[p].cut && !ex_peer_gone(&l->s->path[p], e))
+				may(l, EX_MAY_BREAK) && !l->s->path[p].cut &&
+				!ex_peer_gone(&l->s->path[p], e))
 				add(l, EX_BREAK, p, e, 0);
 		}
-		if (!l->s->path[p].cut)
+		if (!l->s->path[p].cut && may(l, EX_MAY_CUT))
 			add(l, EX_CUT, p, 0, 0);
 	}
+	if (l->sc->clock)
+		clock_faults(l);
 	for (; n < l->n; n++)
 		l->t[n].fault = true;
 }
@@ -242,7 +328,7 @@ unsigned ex_enabled(const struct ex_scope *sc, const struct ex_state *s, struct 
 {
 	struct list l = { .sc = sc, .s = s, .t = out };
 
-	if (ex_done(sc, s) || ex_dead(s))
+	if ((ex_done(sc, s) && !sc->idle) || ex_dead(s))
 		return 0;
 	users(&l);
 	owner(&l);
@@ -251,8 +337,12 @@ unsigned ex_enabled(const struct ex_scope *sc, const struct ex_state *s, struct 
 		ends(&l, p);
 		data(&l, p);
 	}
-	timers_soon(&l);
-	timers_late(&l);
+	if (sc->clock) {
+		clocks(&l);
+	} else {
+		timers_soon(&l);
+		timers_late(&l);
+	}
 	faults(&l);
 	return l.n;
 }

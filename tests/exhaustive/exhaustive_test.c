@@ -108,6 +108,100 @@ static void test_both_rails_lost(void **state)
 	assert_true(r.dead > 0);
 }
 
+static struct ex_scope clock_scope(enum ex_personality kind, unsigned faults, unsigned may)
+{
+	struct ex_scope sc = scope(kind, EX_TX, faults);
+
+	sc.msgs = sc.parts[0] = 1;
+	sc.dups = sc.holds = sc.leaves = 0;
+	sc.clock = true;
+	sc.may = may;
+	sc.hold_ns = 100 * DR_NS_PER_MS;
+	sc.lost_ns = sc.stuck_ns = 300 * DR_NS_PER_MS;
+	sc.stop_ns = 400 * DR_NS_PER_MS;
+	return sc;
+}
+
+static void search_clock(struct ex_scope *sc, struct ex_result *sum)
+{
+	struct ex_limits lim = { .bytes = 512u << 20 };
+	struct ex_result r;
+
+	ex_scope_init(sc);
+	assert_true(ex_search(sc, &lim, stderr, &r));
+	assert_true(r.complete);
+	for (unsigned i = 0; i < EX_TR_KINDS; i++)
+		sum->seen[i] += r.seen[i];
+	for (unsigned i = 0; i < EX_RARES; i++)
+		sum->rare[i] += r.rare[i];
+}
+
+/* Each kind of step that needs the clock is taken, and each rule of time has an effect. */
+static void test_clock(void **state)
+{
+	struct ex_result sum = { .states = 0 };
+	struct ex_scope sc;
+
+	(void)state;
+	for (unsigned kind = 0; kind < EX_PERSONALITIES; kind++) {
+		sc = clock_scope(kind, 2, EX_MAY_BREAK | EX_MAY_HANG);
+		search_clock(&sc, &sum);
+		sc = clock_scope(kind, 1, EX_MAY_STOP);
+		search_clock(&sc, &sum);
+	}
+	sc = clock_scope(EX_STREAM, 0, 0); /* any number of flaps, without an end */
+	sc.idle = sc.flaps = true;
+	sc.stride_ns = 200 * DR_NS_PER_MS;
+	sc.hold_ns = 20 * DR_NS_PER_MS;
+	search_clock(&sc, &sum);
+	sc = clock_scope(EX_REMOTE_WRITE, 1, EX_MAY_CUT);
+	search_clock(&sc, &sum);
+	sc = clock_scope(EX_REMOTE_WRITE, 0, 0);
+	sc.grey = true;
+	sc.rounds = 61;
+	search_clock(&sc, &sum);
+	sc = clock_scope(EX_REMOTE_WRITE, 2, EX_MAY_BREAK | EX_MAY_STOP);
+	sc.told = 2;
+	sc.stop_ns = 31 * DR_NS_PER_S;
+	sc.stride_ns = 31 * DR_NS_PER_S;
+	search_clock(&sc, &sum);
+	for (unsigned i = EX_TIME; i <= EX_HANG; i++)
+		if (sum.seen[i] == 0)
+			fail_msg("no step of kind %u", i);
+	for (unsigned i = 0; i < EX_RARES; i++) /* four flaps take long: exhaustive_main */
+		if (sum.rare[i] == 0 && i != EX_R_FLAPS)
+			fail_msg("result %u of the rules of time is not reached", i);
+}
+
+/* A core whose times are wrong is refused, in both directions. */
+static void test_broken_times_are_seen(void **state)
+{
+	struct ex_scope sc = clock_scope(EX_STREAM, 1, EX_MAY_BREAK);
+	const struct ex_tr tick = { .kind = EX_TICK }, later = { .kind = EX_TIME };
+	static struct ex_state good, s;
+	uint8_t key[EX_PACK_MAX];
+	unsigned len;
+
+	(void)state;
+	ex_scope_init(&sc);
+	ex_init(&sc, &good);
+	assert_int_equal(good.fo[EX_TX].path[1].state, DR_FOP_CONNECTING);
+	s = good;
+	assert_null(ex_try(&sc, &s, &tick, key, &len));
+	s = good; /* a dial is given up at once */
+	s.fo[EX_TX].path[1].deadline_ns = EX_NOW;
+	assert_non_null(ex_try(&sc, &s, &tick, key, &len));
+	s = good; /* or too late */
+	s.watch[EX_TX].path_ns[1] = DR_NS_PER_S;
+	assert_non_null(ex_try(&sc, &s, &tick, key, &len));
+	s = good; /* the channel ends early */
+	s.fo[EX_TX].nopath_ns = EX_NOW - DR_NS_PER_S;
+	assert_non_null(ex_try(&sc, &s, &tick, key, &len));
+	s = good; /* data is owed for too long */
+	s.watch[EX_TX].owed_ns = sc.stuck_ns + 50 * DR_NS_PER_MS;
+	assert_non_null(ex_try(&sc, &s, &later, key, &len));
+}
+
 /* What the core writes and a key leaves out: after other values it must do the same. */
 static void scribble(struct ex_state *s, struct dr_rng *rng)
 {
@@ -124,6 +218,8 @@ static void scribble(struct ex_state *s, struct dr_rng *rng)
 		f->protected_told = dr_rng_below(rng, 2);
 		f->switches = f->failbacks = f->heals = (uint32_t)dr_rng_below(rng, 1000);
 		f->dup_dropped = f->stale_dropped = dr_rng_below(rng, 1000);
+		for (unsigned p = 0; p < DR_PATHS; p++)
+			f->path[p].was_up = dr_rng_below(rng, 2);
 		memset(f->why, 'x', sizeof(f->why) - 1);
 		for (unsigned i = 0; i < DR_CHANNEL_WINDOW_MAX; i++)
 			if (i >= f->prm.window)
@@ -178,6 +274,22 @@ static void walk(const struct ex_scope *sc, struct dr_rng *rng, uint64_t *compar
 	}
 }
 
+static void give_clock(struct ex_scope *sc, unsigned i)
+{
+	struct ex_scope with = clock_scope(sc->kind, 3, 63);
+
+	with.connector = sc->connector;
+	with.cold = sc->cold;
+	with.leaves = 1;
+	with.idle = i % 2;
+	with.flaps = i / 2 % 2;
+	with.no_failback = i / 4 % 2;
+	with.grey = i / 8 % 4 == 0;
+	with.told = i / 8 % 3;
+	with.stride_ns = i / 16 % 2 * 100 * DR_NS_PER_MS;
+	*sc = with;
+}
+
 static void test_keys_leave_out_nothing(void **state)
 {
 	const char *env = getenv("SEED");
@@ -195,6 +307,8 @@ static void test_keys_leave_out_nothing(void **state)
 		sc.any_order = i / 12 % 2;
 		sc.cold = i / 24 % 2;
 		sc.late_users[0] = sc.late_users[1] = i / 48 % 2;
+		if (i % 4 == 3)
+			give_clock(&sc, i / 4);
 		ex_scope_init(&sc);
 		walk(&sc, &rng, &compared);
 	}
@@ -244,6 +358,8 @@ int main(void)
 		cmocka_unit_test(test_plugin),
 		cmocka_unit_test(test_leaving),
 		cmocka_unit_test(test_both_rails_lost),
+		cmocka_unit_test(test_clock),
+		cmocka_unit_test(test_broken_times_are_seen),
 		cmocka_unit_test(test_keys_leave_out_nothing),
 		cmocka_unit_test(test_broken_states_are_seen),
 	};

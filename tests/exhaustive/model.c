@@ -77,6 +77,7 @@ void ex_copy(struct ex_state *to, const struct ex_state *from)
 	to->dups = from->dups;
 	to->holds = from->holds;
 	to->leaves = from->leaves;
+	memcpy(to->watch, from->watch, sizeof(to->watch));
 }
 
 /* Users who post as early as they may. */
@@ -86,8 +87,8 @@ static void users(const struct ex_scope *sc, struct ex_state *s)
 		struct dr_fo *f = &s->fo[e];
 		uint64_t seq;
 
-		while (!sc->late_users[e] && f->state != DR_FO_DEAD && f->tail < sc->msgs &&
-			dr_fo_push(f, sc->parts[f->tail], &seq) == 0)
+		while (!sc->late_users[e] && !s->watch[e].stopped && f->state != DR_FO_DEAD &&
+			f->tail < sc->msgs && dr_fo_push(f, sc->parts[f->tail], &seq) == 0)
 			ex_turn(sc, s, e);
 	}
 }
@@ -104,15 +105,18 @@ void ex_init(const struct ex_scope *sc, struct ex_state *s)
 			.connector = e == sc->connector,
 			.soft_fence = sc->kind == EX_STREAM,
 			.shadow = true,
-			.failback = true,
+			.failback = !sc->no_failback,
 			.window = sc->window,
-			.hold_down_ns = DR_NS_PER_S,
-			.lost_after_ns = DR_NS_PER_S,
-			.stuck_after_ns = DR_NS_PER_S };
+			.hold_down_ns = sc->clock ? sc->hold_ns : DR_NS_PER_S,
+			.lost_after_ns = sc->clock ? sc->lost_ns : DR_NS_PER_S,
+			.stuck_after_ns = sc->clock ? sc->stuck_ns : DR_NS_PER_S };
 
 		dr_fo_init(&s->fo[e], &p);
 		dr_fo_start(&s->fo[e], EX_NOW);
-		ex_times(&s->fo[e]);
+		if (sc->clock)
+			ex_watch_start(s);
+		else
+			ex_times(&s->fo[e]);
 		ex_turn(sc, s, e);
 	}
 	users(sc, s);
@@ -129,6 +133,7 @@ void ex_init(const struct ex_scope *sc, struct ex_state *s)
 				ex_step(sc, s, &t[i]);
 		}
 	}
+	s->fo[EX_TX].rounds = s->watch[EX_TX].rounds = (uint8_t)sc->rounds;
 }
 
 /* What was under way to end e of this path gets there no more. */
@@ -382,6 +387,16 @@ static void event(const struct ex_scope *sc, struct ex_state *s, const struct ex
 	case EX_LOSE_DATA:
 		lane_pop(&pa->lane[EX_L_DATA], t->arg);
 		break;
+	case EX_TIME:
+	case EX_TICK:
+	case EX_WAKE:
+	case EX_OWN:
+	case EX_TOLD:
+	case EX_UNTOLD:
+	case EX_STOP:
+	case EX_HANG:
+		ex_clock_event(sc, s, t);
+		break;
 	default:
 		timer(&s->fo[*e], t);
 		break;
@@ -411,8 +426,20 @@ static void at_once(const struct ex_scope *sc, struct ex_state *s)
 	}
 }
 
+/* The rules of time after an event; those of EX_TIME and of ticks were checked when it happened. */
+static void watch(const struct ex_scope *sc, struct ex_state *s, const struct ex_tr *t,
+	const struct ex_seen was[2])
+{
+	bool ticks = t->kind == EX_TIME || t->kind == EX_TICK || t->kind == EX_OWN;
+
+	for (unsigned e = 0; e < 2 && !ticks; e++)
+		ex_watch_event(sc, s, e, &was[e], t, false);
+	ex_clock_canon(sc, s);
+}
+
 void ex_step(const struct ex_scope *sc, struct ex_state *s, const struct ex_tr *t)
 {
+	struct ex_seen was[2];
 	uint32_t epoch[2] = { s->fo[0].epoch, s->fo[1].epoch };
 	unsigned e = t->e;
 
@@ -421,14 +448,19 @@ void ex_step(const struct ex_scope *sc, struct ex_state *s, const struct ex_tr *
 	s->faults -= t->fault;
 	s->dups -= t->dup;
 	s->holds -= t->hold;
+	for (unsigned i = 0; i < 2 && sc->clock; i++)
+		ex_see(&s->fo[i], &was[i]);
 	event(sc, s, t, &e);
 	if (t->kind < EX_HEAL || (t->kind > EX_HEAL && t->kind < EX_CUT))
 		ex_turn(sc, s, e);
 	users(sc, s);
-	if (!sc->lazy)
+	if (sc->clock)
+		watch(sc, s, t, was);
+	else if (!sc->lazy)
 		at_once(sc, s);
 	for (e = 0; e < 2; e++) {
-		ex_times(&s->fo[e]);
+		if (!sc->clock)
+			ex_times(&s->fo[e]);
 		if (s->fo[e].epoch < epoch[e])
 			ex_violation("the epoch of end %u went back", e);
 	}

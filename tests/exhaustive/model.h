@@ -2,7 +2,7 @@
 #ifndef DR_TESTS_EXHAUSTIVE_MODEL_H
 #define DR_TESTS_EXHAUSTIVE_MODEL_H
 
-#include "channel/failover.h"
+#include "tests/exhaustive/clock.h"
 
 /*
  * Exhaustive search of the failover core in a small scope: both ends' struct dr_fo, the objects that
@@ -11,7 +11,7 @@
  * of one end, of a NIC, of the wire or of the fault injector; what dr_channel_turn does after an event
  * (carry out the core's actions, post what it allows) is part of the step.
  *
- * Time. The model has no clock. Before each call of the core its timers are all set to "just started",
+ * Time. Most scopes have no clock; clock.h describes the others. Without it, before each call of the core its timers are all set to "just started",
  * so no timer is due; a transition of its own sets one timer to due and calls dr_fo_tick. So every order
  * of timers and events is searched, also such as no clock would show. Three sorts are rationed:
  *  - a timer that judges the peer (dial, answer, stuck, drain, the wait for the primary) goes off when
@@ -39,7 +39,7 @@
  * In all of them a fence takes a while, an end may learn late or first by a timer that its peer is gone,
  * and a cut rail freezes what is in flight until it is whole again or the connection is given up.
  */
-enum { EX_MSGS_MAX = 5, EX_PARTS_MAX = 8, EX_LANE_MAX = 15, EX_PACK_MAX = 512 };
+enum { EX_MSGS_MAX = 5, EX_PARTS_MAX = 8, EX_LANE_MAX = 15, EX_PACK_MAX = 768 };
 
 enum ex_personality { EX_STREAM, EX_REMOTE_WRITE, EX_PLUGIN, EX_PERSONALITIES };
 enum { EX_TX, EX_RX }; /* ends: sender, receiver */
@@ -66,6 +66,19 @@ struct ex_scope {
 	bool any_order;	    /* remote write: SENT in any order; else in the order of posting */
 	bool cold;	    /* from the first dial on; else both paths are up and the sender runs */
 	bool late_users[2]; /* the user of this end posts at any moment; else as early as it may */
+	/* With a clock: clock.h. */
+	bool clock;
+	unsigned may;	  /* the faults: EX_MAY_ */
+	bool idle;	  /* the search goes on after the transfer */
+	bool no_failback; /* the sender does not return to the primary */
+	unsigned
+		told; /* the peer of a stopped end learns of it at any time; 1: at once; 2: never */
+	bool flaps;   /* an idle channel's paths break any number of times, which costs no fault */
+	bool grey;    /* data is never reported, on both rails */
+	unsigned rounds;		    /* epochs without progress before the first state */
+	int64_t hold_ns, lost_ns, stuck_ns; /* parameters of the cores */
+	int64_t stop_ns;		    /* longest stop of an end */
+	int64_t stride_ns; /* ticks that change only times are one step, up to this; 0: a step each */
 	/* made from the above by ex_scope_init */
 	unsigned base[EX_MSGS_MAX], all; /* parts are numbered through: first of a message; mask */
 };
@@ -82,6 +95,15 @@ struct ex_lane {
 	struct ex_item it[EX_LANE_MAX];
 };
 
+enum {
+	EX_MAY_BREAK = 1,
+	EX_MAY_CUT = 2,
+	EX_MAY_STOP = 4,  /* an end is stopped */
+	EX_MAY_HANG = 8,  /* a fence is never done */
+	EX_MAY_LATE = 16, /* what may happen at once happens later */
+	EX_MAY_LOSE = 32,
+};
+
 enum ex_end_state { EX_NONE, EX_CONNECTING, EX_UP, EX_FENCED };
 enum { EX_F_NO, EX_F_SOFT, EX_F_HARD };
 struct ex_end {
@@ -89,6 +111,7 @@ struct ex_end {
 	bool failed;	/* FAILED was reported: nothing but FENCED follows */
 	bool told_down; /* the rail's owner said so */
 	bool knocked;	/* acceptor: admitted the dial; connector: its dial was told as INCOMING */
+	bool hung;	/* its fence is never done */
 	uint32_t gen;
 };
 
@@ -107,6 +130,7 @@ struct ex_state {
 	struct ex_path path[DR_PATHS];
 	uint8_t consumed; /* parts: the witness that the core's head and got are held against */
 	uint8_t faults, dups, holds, leaves;
+	struct ex_watch watch[2]; /* with a clock */
 };
 
 enum ex_tr_kind {
@@ -135,8 +159,16 @@ enum ex_tr_kind {
 	EX_STUCK,
 	EX_DRAIN_OUT,
 	EX_LEAVE_OUT,
+	EX_TIME, /* with a clock, from here */
+	EX_TICK,
+	EX_WAKE,
+	EX_OWN,	 /* the end notices that it was stopped */
+	EX_TOLD, /* the end learns that its peer is stopped */
+	EX_UNTOLD,
 	EX_BREAK, /* faults from here */
 	EX_CUT,
+	EX_STOP, /* with a clock */
+	EX_HANG,
 	EX_LOSE_SENT,
 	EX_LOSE_DATA,
 	EX_TR_KINDS

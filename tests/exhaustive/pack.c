@@ -247,7 +247,10 @@ unsigned ex_pack(const struct ex_scope *sc, const struct ex_state *s, uint8_t *o
 		put_core(&k, &s->fo[e]);
 	for (unsigned p = 0; p < DR_PATHS; p++)
 		put_path(&k, s, p);
-	return k.n;
+	if (!sc->clock)
+		return k.n;
+	dr_assert(k.n <= EX_PACK_MAX / 2);
+	return (unsigned)(ex_clock_put(s, out + k.n) - out);
 }
 
 static void get_params(const struct ex_scope *sc, unsigned e, struct dr_fo *f)
@@ -257,9 +260,12 @@ static void get_params(const struct ex_scope *sc, unsigned e, struct dr_fo *f)
 	p->sender = e == EX_TX;
 	p->connector = e == sc->connector;
 	p->soft_fence = sc->kind == EX_STREAM;
-	p->shadow = p->failback = true;
+	p->shadow = true;
+	p->failback = !sc->no_failback;
 	p->window = sc->window;
-	p->hold_down_ns = p->lost_after_ns = p->stuck_after_ns = DR_NS_PER_S;
+	p->hold_down_ns = sc->clock ? sc->hold_ns : DR_NS_PER_S;
+	p->lost_after_ns = sc->clock ? sc->lost_ns : DR_NS_PER_S;
+	p->stuck_after_ns = sc->clock ? sc->stuck_ns : DR_NS_PER_S;
 }
 
 static const uint8_t *get_core(
@@ -390,6 +396,8 @@ void ex_unpack(const struct ex_scope *sc, const uint8_t *in, struct ex_state *s)
 	s->fo[EX_TX].leaving = leaving;
 	for (unsigned p = 0; p < DR_PATHS; p++)
 		in = get_path(in, &s->path[p]);
-	for (unsigned e = 0; e < 2; e++)
+	if (sc->clock)
+		ex_clock_get(in, s);
+	for (unsigned e = 0; e < 2 && !sc->clock; e++)
 		ex_times(&s->fo[e]);
 }

@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -239,6 +240,13 @@ static void edge_add(struct search *x, uint32_t to)
 	x->edge[x->edges++] = to;
 }
 
+/* Then the channel may end. */
+static bool hung(const struct ex_state *s)
+{
+	return s->path[0].end[0].hung || s->path[0].end[1].hung || s->path[1].end[0].hung ||
+	       s->path[1].end[1].hung;
+}
+
 static uint8_t mark_of(const struct search *x, const struct ex_state *s)
 {
 	uint8_t m = 0;
@@ -248,7 +256,7 @@ static uint8_t mark_of(const struct search *x, const struct ex_state *s)
 	if (ex_dead(s))
 		m |= M_DEAD;
 	if (s->fo[0].state != DR_FO_DEAD && s->fo[1].state != DR_FO_DEAD &&
-		!(s->path[0].cut && s->path[1].cut))
+		!(s->path[0].cut && s->path[1].cut) && !x->sc->grey && !hung(s))
 		m |= M_OWES;
 	return m;
 }
@@ -258,7 +266,7 @@ static bool helps(const struct ex_scope *sc, const struct ex_tr *t)
 	/* Where no completion is lost, nothing gets stuck. */
 	bool slow = t->kind == EX_NO_ANSWER || (t->kind == EX_STUCK && sc->kind == EX_STREAM);
 
-	return t->fault || t->kind == EX_HEAL || (sc->prompt && slow);
+	return t->fault || t->kind == EX_HEAL || t->kind == EX_BREAK || (sc->prompt && slow);
 }
 
 static bool answers_elsewhere(const struct dr_fo *before, const struct dr_fo *after)
@@ -267,6 +275,37 @@ static bool answers_elsewhere(const struct dr_fo *before, const struct dr_fo *af
 		       (before->state != DR_FO_RUN || before->epoch != after->epoch);
 
 	return answers && after->active != after->target;
+}
+
+static void count_end(struct ex_result *r, const struct dr_fo *f, const struct ex_tr *t)
+{
+	if (f->err == -EIO)
+		r->rare[EX_R_FENCE]++;
+	else if (f->err == -ETIMEDOUT)
+		r->rare[strstr(f->why, "30 s") != NULL ? EX_R_SWITCH : EX_R_ROUNDS]++;
+	else if (t->kind != EX_TAKE)
+		r->rare[EX_R_NO_PATH]++;
+}
+
+static void count_rare(struct ex_result *r, const struct ex_state *was, const struct ex_state *is,
+	const struct ex_tr *t)
+{
+	const struct dr_fo *tx = &is->fo[EX_TX];
+
+	for (unsigned e = 0; e < 2; e++) {
+		const struct dr_fo *a = &was->fo[e], *b = &is->fo[e];
+
+		if (a->state != DR_FO_DEAD && b->state == DR_FO_DEAD)
+			count_end(r, b, t);
+		for (unsigned p = 0; p < DR_PATHS && b->state != DR_FO_DEAD; p++) {
+			r->rare[EX_R_GIVEN_UP] += b->path[p].stuck && !a->path[p].stuck;
+			r->rare[EX_R_BACKOFF] += b->path[p].backoff_ns == DR_NS_PER_S / 2;
+		}
+	}
+	r->rare[EX_R_FAILBACK] += tx->planned && was->fo[EX_TX].state == DR_FO_SWITCH &&
+				  tx->state == DR_FO_RUN && tx->active == 0;
+	r->rare[EX_R_FLAPS] += tx->penalty == 4;
+	r->rare[EX_R_DECAY] += tx->penalty < was->fo[EX_TX].penalty;
 }
 
 static bool expand(struct search *x, uint32_t i, const uint8_t *key)
@@ -292,6 +331,8 @@ static bool expand(struct search *x, uint32_t i, const uint8_t *key)
 			broken(x, i, &t[k], what);
 			return false;
 		}
+		if (x->sc->clock)
+			count_rare(x->res, &base, &s, &t[k]);
 		x->res->elsewhere += answers_elsewhere(&base.fo[EX_RX], &s.fo[EX_RX]);
 		hash[k] = fingerprint(out[k], len[k]);
 		__builtin_prefetch(&x->table[hash[k] & (x->slots - 1)]);

@@ -24,6 +24,20 @@ struct ex_limits {
 	uint64_t states; /* 0: no bound */
 };
 
+/* What the rules of time lead to. */
+enum ex_rare {
+	EX_R_FAILBACK,
+	EX_R_FLAPS,    /* the hold-down is doubled as often as it may be */
+	EX_R_DECAY,    /* and halved */
+	EX_R_BACKOFF,  /* the longest delay of a dial */
+	EX_R_GIVEN_UP, /* a fence that is never done, of an empty path */
+	EX_R_NO_PATH,  /* ends of the channel */
+	EX_R_FENCE,
+	EX_R_SWITCH,
+	EX_R_ROUNDS,
+	EX_RARES
+};
+
 struct ex_result {
 	uint64_t states, transitions, done, dead;
 	unsigned depth;
@@ -32,8 +46,9 @@ struct ex_result {
 	uint64_t bytes;
 	double seconds;
 	uint64_t seen[EX_TR_KINDS]; /* transitions by kind */
-	uint64_t elsewhere;	    /* answers on a path that the sender did not propose */
-	double misses; /* expected number of states taken for others: states^2 / 2^65 */
+	uint64_t rare[EX_RARES];
+	uint64_t elsewhere; /* answers on a path that the sender did not propose */
+	double misses;	    /* expected number of states taken for others: states^2 / 2^65 */
 };
 
 /* Returns false, with the trace written to out, when something is broken. */

@@ -57,6 +57,26 @@ static const char *timer_text(enum ex_tr_kind k)
 	}
 }
 
+static const char *clock_text(enum ex_tr_kind k)
+{
+	switch (k) {
+	case EX_TICK:
+		return "ticks";
+	case EX_WAKE:
+		return "goes on";
+	case EX_OWN:
+		return "notices that it was stopped";
+	case EX_TOLD:
+		return "learns that its peer is stopped";
+	case EX_UNTOLD:
+		return "learns that its peer goes on";
+	case EX_STOP:
+		return "FAULT, is stopped";
+	default:
+		return "?";
+	}
+}
+
 void ex_tr_text(const struct ex_scope *sc, const struct ex_state *s, const struct ex_tr *t,
 	char *buf, size_t len)
 {
@@ -111,6 +131,21 @@ void ex_tr_text(const struct ex_scope *sc, const struct ex_state *s, const struc
 		break;
 	case EX_HEAL:
 		n = snprintf(buf, len, "rail %u is whole again", t->p);
+		break;
+	case EX_TIME:
+		n = snprintf(
+			buf, len, "%lld ms pass", (long long)(ex_clock_next(sc, s) / DR_NS_PER_MS));
+		break;
+	case EX_TICK:
+	case EX_WAKE:
+	case EX_OWN:
+	case EX_TOLD:
+	case EX_UNTOLD:
+	case EX_STOP:
+		n = snprintf(buf, len, "%s: %s", end, clock_text((enum ex_tr_kind)t->kind));
+		break;
+	case EX_HANG:
+		n = snprintf(buf, len, "%s: FAULT, the fence of path %u is never done", end, t->p);
 		break;
 	case EX_BREAK:
 		n = snprintf(buf, len, "%s: FAULT, path %u fails", end, t->p);

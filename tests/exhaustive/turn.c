@@ -98,6 +98,7 @@ static void act_fence(struct ex_state *s, unsigned e, const struct dr_fo_act *a)
 	}
 	if (en->st == EX_FENCED || en->fence == EX_F_HARD)
 		return;
+	en->hung = false;
 	if (a->soft && en->st == EX_UP && !en->failed) {
 		en->fence = EX_F_SOFT;
 		if (e == EX_RX)
@@ -251,6 +252,8 @@ static void pump_sender(const struct ex_scope *sc, struct ex_state *s)
 
 void ex_turn(const struct ex_scope *sc, struct ex_state *s, unsigned e)
 {
+	if (s->watch[e].stopped)
+		return;
 	settle(sc, s, e);
 	if (e == EX_TX)
 		pump_sender(sc, s);

@@ -189,6 +189,17 @@ static void ld8(struct machine *m, const struct ins *i)
 		set(m, i, *p);
 }
 
+static void ld64(struct machine *m, const struct ins *i)
+{
+	const void *p = at(m, get(m, &i->o[1]), 8, false);
+	uint64_t le;
+
+	if (!p)
+		return;
+	memcpy(&le, p, sizeof(le));
+	set(m, i, le64toh(le));
+}
+
 static void ld_v2(struct machine *m, const struct ins *i)
 {
 	const void *p = at(m, get(m, &i->o[2]), 16, false);
@@ -247,6 +258,7 @@ static const struct {
 	{ "st.volatile.global.u32", st32, 2 },
 	{ "st.global.v2.u64", st_v2, 3 },
 	{ "ld.global.u8", ld8, 2 },
+	{ "ld.global.u64", ld64, 2 },
 	{ "ld.global.v2.u64", ld_v2, 3 },
 	{ "red.global.min.u64", red_min, 2 },
 };

@@ -43,14 +43,30 @@ uint8_t *pair_pages(size_t len)
 	return p;
 }
 
-/* The lowest descriptor that is free, which the next socket gets. */
-static int next_fd(void)
+/* The lowest two descriptors that are free, which the next sockets get. */
+static void next_fds(int *first, int *second)
 {
-	int fd = dup(STDERR_FILENO);
+	*first = dup(STDERR_FILENO);
+	*second = dup(STDERR_FILENO);
+	MUST(*first >= 0 && *second >= 0);
+	(void)close(*first);
+	(void)close(*second);
+}
 
-	MUST(fd >= 0);
-	(void)close(fd);
-	return fd;
+/* To standard error, which a failed test prints. */
+void pair_log(
+	enum min_level level, unsigned long flags, const char *file, int line, const char *fmt, ...)
+{
+	va_list ap;
+
+	(void)level;
+	(void)flags;
+	(void)file;
+	(void)line;
+	va_start(ap, fmt);
+	(void)vfprintf(stderr, fmt, ap);
+	va_end(ap);
+	(void)fputc('\n', stderr);
 }
 
 void pair_listen(struct pair *p)
@@ -59,7 +75,7 @@ void pair_listen(struct pair *p)
 
 	memset(p, 0, sizeof(*p));
 	p->net = pair_load();
-	MUST(p->net->init(NULL) == MIN_OK);
+	MUST(p->net->init(pair_log) == MIN_OK);
 	MUST(p->net->devices(&ndev) == MIN_OK && ndev == 1);
 	MUST(p->net->listen(0, p->handle, &p->lcomm) == MIN_OK && p->lcomm);
 }
@@ -69,10 +85,9 @@ void pair_connect(struct pair *p, bool with_device)
 	struct min_device_handle *device = with_device ? &p->device : NULL;
 	int64_t start = dr_now_ns();
 
-	p->ctrl_fd = next_fd();
+	next_fds(&p->ctrl_fd, &p->data_fd);
 	/* Neither call gives a comm at once. */
 	MUST(p->net->connect(0, p->handle, &p->scomm, NULL) == MIN_OK && !p->scomm);
-	p->data_fd = p->ctrl_fd + 1;
 	while (!p->scomm) {
 		MUST(p->net->connect(0, p->handle, &p->scomm, NULL) == MIN_OK);
 		pair_in_time(start);
@@ -155,6 +170,9 @@ int pair_setup(void **state)
 	(void)unsetenv("NCCL_GPUDIRECTTCPX_RECV_SYNC");
 	(void)unsetenv("NCCL_NSOCKS_PERTHREAD");
 	(void)unsetenv("NCCL_SOCKET_NTHREADS");
+	(void)unsetenv("FAKETCPX_MEMORY");
+	(void)unsetenv("FAKETCPX_PAGES");
+	(void)unsetenv("FAKETCPX_SEED");
 	return setenv("NCCL_GPUDIRECTTCPX_SOCKET_IFNAME", "lo", 1) ||
 	       setenv("NCCL_DYNAMIC_CHUNK_SIZE", "524288", 1);
 }

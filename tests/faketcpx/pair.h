@@ -45,6 +45,9 @@ struct pair {
 const struct min_net_v7 *pair_load(void);
 /* Memory that starts at a page; free() frees it. */
 uint8_t *pair_pages(size_t len);
+/* A plugin's logger. */
+void pair_log(enum min_level level, unsigned long flags, const char *file, int line,
+	const char *fmt, ...) __attribute__((format(printf, 5, 6)));
 /* Initialises and listens. */
 void pair_listen(struct pair *p);
 /* with_device: accept gets a place for the device handle. */

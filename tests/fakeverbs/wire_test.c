@@ -227,6 +227,42 @@ static uint32_t ud_of(struct pair *p, const char *dev)
 
 /* It breaks at an end that sends nothing, and still hears the peer. Told by completions, by an event, or by
  * both: the rail does not fail. */
+static void count_apm(enum dr_log_level level, const char *component, const char *text, void *arg)
+{
+	unsigned *n = arg;
+
+	(void)component;
+	*n += level == DR_LOG_WARN && strstr(text, "APM") && strstr(text, "fake0");
+}
+
+/* Migration by the NIC breaks nothing, and is reported once. */
+static void path_migrated(void **state)
+{
+	enum dr_log_level before = dr_log_level();
+	unsigned told = 0;
+	struct pair p;
+	uint32_t qpn;
+
+	(void)state;
+	pair_init(&p, false);
+	pair_up(&p);
+	p.doing = "path migrated";
+	assert_int_not_equal(p.fake->qp_list("fake0", IBV_QPT_RC, &qpn, 1), 0);
+	dr_log_set_level(DR_LOG_WARN);
+	dr_log_set_sink(count_apm, &told);
+	for (unsigned i = 0; i < 2; i++)
+		p.fake->event("fake0", qpn, IBV_EVENT_PATH_MIG);
+	pair_until(&p, p.fake->count("ack_async_event") == 2);
+	for (unsigned i = 0; i < 10; i++)
+		pair_turn(&p);
+	dr_log_set_sink(NULL, NULL);
+	dr_log_set_level(before);
+	assert_int_equal(told, 1);
+	pair_transfer(&p);
+	assert_false(pair_any_failed(&p));
+	pair_end(&p);
+}
+
 static void broken_datagrams_work_again(void **state)
 {
 	struct pair p;
@@ -521,7 +557,8 @@ int main(int argc, char **argv)
 		cmocka_unit_test(port_flaps), cmocka_unit_test(gid_moved_and_no_route),
 		cmocka_unit_test(gid_moved), cmocka_unit_test(gid_moved_while_greeting),
 		cmocka_unit_test(address_gone_and_back), cmocka_unit_test(device_fatal),
-		cmocka_unit_test(qp_fatal), cmocka_unit_test(broken_datagrams_work_again),
+		cmocka_unit_test(qp_fatal), cmocka_unit_test(path_migrated),
+		cmocka_unit_test(broken_datagrams_work_again),
 		cmocka_unit_test(broken_datagrams_that_stay_broken),
 		cmocka_unit_test(fence_past_its_deadline),
 		cmocka_unit_test(fence_waits_for_the_count),

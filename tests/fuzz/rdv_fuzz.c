@@ -8,8 +8,8 @@
  */
 #include "base/wire.h"
 #include "bootstrap/handles.h"
-#include "plugin/rdv_route.h"
-#include "plugin/rdv_xchg.h"
+#include "bootstrap/rdv_route.h"
+#include "bootstrap/rdv_xchg.h"
 #include "tests/fuzz/lib/conv.h"
 #include "tests/fuzz/lib/fuzz.h"
 
@@ -17,36 +17,36 @@
 #include <sodium.h>
 
 enum { STEPS_MAX = 200 };
-static const uint8_t nonce[HA_XCHG_NONCE_BYTES] = { 1, 2, 3 };
+static const uint8_t nonce[DR_XCHG_NONCE_BYTES] = { 1, 2, 3 };
 static const struct dr_boot_key key = { .bytes = { 4 } };
 
 /* ---- handles ------------------------------------------------------------------------------ */
 
 static void handle(struct fz *z)
 {
-	uint8_t in[HA_HANDLE_BYTES] = { 0 }, again[HA_HANDLE_BYTES];
-	struct ha_rdv_addr local[2] = { 0 };
-	struct ha_route routes[HA_ROUTES_MAX];
-	struct ha_handle h;
+	uint8_t in[DR_RDV_HANDLE_BYTES] = { 0 }, again[DR_RDV_HANDLE_BYTES];
+	struct dr_rdv_addr local[2] = { 0 };
+	struct dr_rdv_route routes[DR_RDV_ROUTES_MAX];
+	struct dr_rdv_handle h;
 	struct dr_err e;
 	size_t len;
 	uint8_t *b = fz_bytes(z, sizeof(in), &len);
 
 	memcpy(in, b, len);
 	free(b);
-	int rc = ha_handle_decode(in, &h, &e);
+	int rc = dr_rdv_handle_decode(in, &h, &e);
 	if (rc) {
 		fz_explained(rc, &e);
 		return;
 	}
-	dr_assert(ha_handle_encode(&h, again) == (int)h.n);
+	dr_assert(dr_rdv_handle_encode(&h, again) == (int)h.n);
 	dr_assert(memcmp(in, again, sizeof(in)) == 0);
 	for (unsigned i = 0; i < 2; i++) {
 		local[i] = h.addrs[i % h.n];
 		memcpy(local[i].device, "lo", 3);
 	}
-	unsigned n = ha_routes(&h, local, 2, routes);
-	dr_assert(n >= 2 && n <= HA_ROUTES_MAX && routes[0].from == &local[0]);
+	unsigned n = dr_rdv_routes(&h, local, 2, routes);
+	dr_assert(n >= 2 && n <= DR_RDV_ROUTES_MAX && routes[0].from == &local[0]);
 	for (unsigned i = 0; i < n; i++)
 		dr_assert(dr_addr_port(&routes[i].to) == h.port);
 }
@@ -54,7 +54,7 @@ static void handle(struct fz *z)
 /* ---- exchange ----------------------------------------------------------------------------- */
 
 struct world {
-	struct ha_xchg x;
+	struct dr_xchg x;
 	struct dr_conv conv, peer; /* the peer: it seals what the input chooses */
 	bool dialler, attached, done;
 	bool heard_handles; /* on this conversation */
@@ -85,7 +85,7 @@ static void detach(struct world *w)
 {
 	if (!w->attached)
 		return;
-	ha_xchg_detach(&w->x);
+	dr_xchg_detach(&w->x);
 	dr_conv_fini(&w->conv);
 	dr_conv_fini(&w->peer);
 	w->attached = w->heard_handles = false;
@@ -95,45 +95,45 @@ static void attach(struct world *w)
 {
 	detach(w);
 	open_conv(w);
-	ha_xchg_attach(&w->x, &w->conv);
+	dr_xchg_attach(&w->x, &w->conv);
 	w->attached = true;
 }
 
 static void take(struct world *w, const struct dr_conv_event *ev)
 {
 	const json_t *reply = NULL;
-	enum ha_xchg_state before = w->x.state;
+	enum dr_xchg_state before = w->x.state;
 
 	if (ev->kind != DR_CONV_FRAME)
 		return;
 	bool handles = ev->type == DR_FRAME_HANDLES;
-	switch (ha_xchg_frame(&w->x, ev, &reply)) {
-	case HA_XCHG_ACCEPT:
+	switch (dr_xchg_frame(&w->x, ev, &reply)) {
+	case DR_XCHG_ACCEPT:
 		dr_assert(w->dialler && w->asked++ == 0 && json_is_object(reply));
-		dr_assert(before == HA_XCHG_OFFERED && w->x.state == HA_XCHG_ACCEPTED);
+		dr_assert(before == DR_XCHG_OFFERED && w->x.state == DR_XCHG_ACCEPTED);
 		break;
-	case HA_XCHG_ALL:
-		dr_assert(!w->done && before == HA_XCHG_ACCEPTED);
+	case DR_XCHG_ALL:
+		dr_assert(!w->done && before == DR_XCHG_ACCEPTED);
 		dr_assert(w->x.own.set && w->x.theirs.set && (w->dialler || w->heard_handles));
 		w->done = true;
 		break;
-	case HA_XCHG_BROKEN:
+	case DR_XCHG_BROKEN:
 		dr_assert(w->conv.state == DR_CONV_ENDED && w->conv.err.text[0]);
 		handles = false;
 		break;
-	case HA_XCHG_GOODBYE:
+	case DR_XCHG_GOODBYE:
 		dr_assert(!w->dialler);
 		break;
 	default:
 		dr_assert(w->conv.state == DR_CONV_OPEN);
 	}
 	w->heard_handles |= handles;
-	dr_assert(w->done == (w->x.state == HA_XCHG_DONE));
+	dr_assert(w->done == (w->x.state == DR_XCHG_DONE));
 }
 
 static size_t peer_json(struct world *w, uint8_t how, char *body, size_t cap)
 {
-	char hex[2 * HA_XCHG_NONCE_BYTES + 1];
+	char hex[2 * DR_XCHG_NONCE_BYTES + 1];
 
 	if (how & 0x20) {
 		size_t n = DR_MIN(w->z->n, (size_t)(how & 0x1f)), len;
@@ -198,17 +198,17 @@ static void owner(struct world *w, uint8_t how)
 	switch (how % 3) {
 	case 0:
 		j = json_pack("{s:i}", "r", 1);
-		rc = ha_xchg_accept(&w->x, j);
+		rc = dr_xchg_accept(&w->x, j);
 		dr_assert((rc == 0) <= !w->dialler);
 		json_decref(j);
 		break;
 	case 1:
-		rc = ha_xchg_give(&w->x, h, how >> 6);
+		rc = dr_xchg_give(&w->x, h, how >> 6);
 		dr_assert(rc == 0 || rc == -EINVAL);
 		break;
 	default:
-		if (!w->dialler && w->x.state < HA_XCHG_DONE && how & 0x80)
-			ha_xchg_refuse(&w->x, 3, "no");
+		if (!w->dialler && w->x.state < DR_XCHG_DONE && how & 0x80)
+			dr_xchg_refuse(&w->x, 3, "no");
 	}
 }
 
@@ -224,7 +224,7 @@ static void step(struct world *w, uint8_t op)
 		peer_frame(w, fz_u8(w->z));
 }
 
-static void offer(struct fz *z, struct ha_xchg_offer *out)
+static void offer(struct fz *z, struct dr_xchg_offer *out)
 {
 	static const char fallback[] =
 		"{\"nonce\":\"01020300000000000000000000000000\",\"timeout_ms\":5,\"offer\":{}}";
@@ -233,43 +233,43 @@ static void offer(struct fz *z, struct ha_xchg_offer *out)
 	json_t *j = n ? dr_conv_json_parse(b, len, NULL) : NULL;
 
 	free(b);
-	if (j && ha_xchg_offer_read(j, out) == 0)
+	if (j && dr_xchg_offer_read(j, out) == 0)
 		dr_assert(json_is_object(out->offer) && out->timeout_ns >= 0 &&
 			  out->timeout_ns <= 3600 * DR_NS_PER_S);
 	fz_shows_json(j);
 	json_decref(j);
 	j = json_loads(fallback, 0, NULL);
-	dr_assert(ha_xchg_offer_read(j, out) == 0);
+	dr_assert(dr_xchg_offer_read(j, out) == 0);
 	json_decref(j);
 	out->offer = NULL;
 }
 
 static void exchange(struct fz *z, bool dialler)
 {
-	struct ha_xchg_opts o = { .key = &key, .number = 9, .nonce = nonce };
+	struct dr_xchg_opts o = { .key = &key, .number = 9, .nonce = nonce };
 	struct world w = { .dialler = dialler, .z = z };
-	struct ha_xchg_offer got;
+	struct dr_xchg_offer got;
 	json_t *j;
 
 	offer(z, &got);
 	if (dialler) {
 		j = json_object();
-		dr_assert(ha_xchg_init_dialler(&w.x, &o, j, DR_NS_PER_S) == 0);
+		dr_assert(dr_xchg_init_dialler(&w.x, &o, j, DR_NS_PER_S) == 0);
 		json_decref(j);
 	} else {
-		ha_xchg_init_acceptor(&w.x, &o, &got);
+		dr_xchg_init_acceptor(&w.x, &o, &got);
 	}
 	attach(&w);
 	for (unsigned i = 0; i < STEPS_MAX && z->n; i++) {
 		step(&w, fz_u8(z));
-		ha_xchg_validate(&w.x);
+		dr_xchg_validate(&w.x);
 		if (w.attached) {
 			dr_conv_validate(&w.conv);
 			fz_shows(w.conv.err.text);
 		}
 	}
 	detach(&w);
-	ha_xchg_fini(&w.x);
+	dr_xchg_fini(&w.x);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

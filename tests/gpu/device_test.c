@@ -305,6 +305,142 @@ static void what_copies_cost(void **state)
 	dr_gpu_free(gpu, &m);
 }
 
+/* ---- unpacking ---- */
+
+static const struct {
+	enum dr_gpu_unpack_how how;
+	const char *name;
+} ways[] = { { DR_GPU_UNPACK_KERNEL, "kernel" }, { DR_GPU_UNPACK_D2D, "copies" },
+	{ DR_GPU_UNPACK_HOST, "host" } };
+
+/* A list, in pinned memory, of pieces of src in any order. They lie at multiples of step there, and at any address
+ * for step 1; in dst they leave no gap. */
+static unsigned cut(
+	struct dr_rng *rng, struct dr_gpu_piece *list, size_t len, uint32_t most, uint32_t step)
+{
+	uint32_t at = 0;
+	unsigned n = 0;
+
+	for (size_t off = 0; off < len; n++) {
+		uint32_t size = step > 1 ? most : 1 + (uint32_t)dr_rng_below(rng, most);
+		unsigned other = (unsigned)dr_rng_below(rng, n + 1);
+
+		size = (uint32_t)DR_MIN((size_t)size, len - off);
+		list[n] = list[other];
+		list[other] = (struct dr_gpu_piece){ at, size, off };
+		at += (size + step - 1) / step * step;
+		off += size;
+	}
+	return n;
+}
+
+static void expect_unpacked(struct dr_gpu_unpack *u, enum dr_gpu_unpack_how how,
+	const unsigned char *src, unsigned char *host)
+{
+	uint64_t ticket;
+
+	assert_int_equal(dr_gpu_set(stream, u->dst - 16, 0x5c, u->len + 32, NULL), 0);
+	assert_int_equal(dr_gpu_unpack(stream, u, how, &ticket, NULL), 0);
+	assert_int_equal(dr_gpu_stream_wait(stream, ticket, NULL), 0);
+	assert_int_equal(dr_gpu_read(stream, host, u->dst - 16, u->len + 32, NULL), 0);
+	for (unsigned i = 0; i < u->n; i++)
+		assert_memory_equal(host + 16 + u->piece[i].dst_off, src + u->piece[i].src_off,
+			u->piece[i].len);
+	for (size_t i = 0; i < 16; i++) {
+		assert_int_equal(host[i], 0x5c);
+		assert_int_equal(host[16 + u->len + i], 0x5c);
+	}
+}
+
+/* One list, rewritten each time: a kernel reads what stands there now. */
+static void unpacks_in_each_way(void **state)
+{
+	struct dr_gpu_memory src = take(2 * MIB), dst = take(2 * MIB);
+	unsigned char *a = take_pinned(2 * MIB), *b = take_pinned(2 * MIB);
+	struct dr_gpu_piece *list = take_pinned(MIB * sizeof(*list));
+	uint64_t seed = 0;
+	struct dr_rng rng;
+
+	(void)state;
+	assert_int_equal(dr_random_bytes(&seed, sizeof(seed)), 0);
+	print_message("seed %llu\n", (unsigned long long)seed);
+	dr_rng_seed(&rng, seed);
+	assert_int_equal(dr_gpu_pattern_fill(stream, src.dev, 2 * MIB, seed, NULL), 0);
+	assert_int_equal(dr_gpu_read(stream, a, src.dev, 2 * MIB, NULL), 0);
+	for (int i = 0; i < (small_only ? 6 : 60); i++) {
+		size_t len = dr_rng_below(&rng, i % 2 ? MIB : 5000);
+		struct dr_gpu_unpack u = { .src = src.dev, .dst = dst.dev + 16 + (i / 3 % 2) * 5 };
+
+		u.len = len;
+		u.piece = list;
+		u.n = i % 5 ? cut(&rng, list, len, i % 4 < 2 ? 4096 : 70, 1)
+			    : cut(&rng, list, len, 4096, 4096);
+		for (size_t k = 0; k < DR_ARRAY_LEN(ways); k++)
+			expect_unpacked(&u, ways[k].how, a, b);
+	}
+	dr_gpu_host_free(gpu, list);
+	dr_gpu_host_free(gpu, a);
+	dr_gpu_host_free(gpu, b);
+	dr_gpu_free(gpu, &src);
+	dr_gpu_free(gpu, &dst);
+}
+
+/* Up to four at a time. */
+static double unpack_rate(
+	const struct dr_gpu_unpack *u, enum dr_gpu_unpack_how how, unsigned n, int64_t *us)
+{
+	uint64_t ticket = 0, done = 0, first;
+	int64_t begin;
+
+	assert_int_equal(dr_gpu_unpack(stream, u, how, &first, NULL), 0);
+	assert_int_equal(dr_gpu_stream_wait(stream, first, NULL), 0);
+	begin = dr_now_ns();
+	while (ticket < first + n) {
+		assert_int_equal(dr_gpu_stream_done(stream, &done, NULL), 0);
+		if (ticket >= done + 4)
+			continue;
+		assert_int_equal(dr_gpu_unpack(stream, u, how, &ticket, NULL), 0);
+	}
+	assert_int_equal(dr_gpu_stream_wait(stream, ticket, NULL), 0);
+	*us = (dr_now_ns() - begin) / n / 1000;
+	return per_s((uint64_t)u->len * n, dr_now_ns() - begin);
+}
+
+/* Messages in pieces of a page, at pages, as a NIC splits them, and with the payload of an Ethernet frame. */
+static void what_unpacking_costs(void **state)
+{
+	static const size_t lens[] = { 65536, 512 * 1024, 4 * MIB };
+	static const uint32_t sizes[] = { 4096, 1448 };
+	struct dr_gpu_memory src, dst;
+	struct dr_gpu_piece *list;
+	struct dr_rng rng;
+	int64_t us;
+
+	(void)state;
+	skip_when_small();
+	src = take(16 * MIB);
+	dst = take(4 * MIB);
+	list = take_pinned(4096 * sizeof(*list));
+	dr_rng_seed(&rng, 1);
+	for (size_t i = 0; i < DR_ARRAY_LEN(lens) * DR_ARRAY_LEN(sizes); i++) {
+		uint32_t size = sizes[i % DR_ARRAY_LEN(sizes)];
+		struct dr_gpu_unpack u = { .src = src.dev, .dst = dst.dev, .piece = list };
+
+		u.len = lens[i / DR_ARRAY_LEN(sizes)];
+		u.n = cut(&rng, list, u.len, size, 4096);
+		for (size_t k = 0; k < DR_ARRAY_LEN(ways); k++) {
+			double gbps = unpack_rate(&u, ways[k].how,
+				ways[k].how == DR_GPU_UNPACK_KERNEL ? 500 : 20, &us);
+
+			print_message("unpack %5zu KiB in %4u pieces by %s: %.1f GB/s, %lld us\n",
+				u.len / 1024, u.n, ways[k].name, gbps, (long long)us);
+		}
+	}
+	dr_gpu_host_free(gpu, list);
+	dr_gpu_free(gpu, &src);
+	dr_gpu_free(gpu, &dst);
+}
+
 /* ---- the pattern ---- */
 
 static void expect_filled(uint64_t dev, size_t len, uint64_t seq, unsigned char *host)
@@ -532,6 +668,8 @@ int main(void)
 		cmocka_unit_test(copies_round_trip),
 		cmocka_unit_test(copies_run_beside_kernels),
 		cmocka_unit_test(what_copies_cost),
+		cmocka_unit_test(unpacks_in_each_way),
+		cmocka_unit_test(what_unpacking_costs),
 		cmocka_unit_test(pattern_of_every_length),
 		cmocka_unit_test(wrong_bytes_are_found),
 		cmocka_unit_test(what_the_pattern_costs),

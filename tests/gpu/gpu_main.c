@@ -7,7 +7,7 @@
 /*
  * For scripts/gpu/check.sh.
  *   gpu_main list    a line for each GPU, "ordinal bus-id free-bytes"; none: the reason and status 77
- *   gpu_main ptx     the code of the kernels, for ptxas
+ *   gpu_main ptx WHAT    the code of the kernels, for ptxas; WHAT: pattern, unpack
  */
 
 static int say_free(unsigned ordinal)
@@ -47,10 +47,12 @@ static int list(void)
 
 int main(int argc, char **argv)
 {
-	if (argc == 2 && strcmp(argv[1], "ptx") == 0)
+	if (argc == 3 && strcmp(argv[1], "ptx") == 0 && strcmp(argv[2], "pattern") == 0)
 		return fputs(dr_gpu_pattern_ptx, stdout) < 0;
+	if (argc == 3 && strcmp(argv[1], "ptx") == 0 && strcmp(argv[2], "unpack") == 0)
+		return fputs(dr_gpu_unpack_ptx, stdout) < 0;
 	if (argc == 2 && strcmp(argv[1], "list") == 0)
 		return list();
-	fprintf(stderr, "gpu_main list|ptx\n");
+	fprintf(stderr, "gpu_main list|ptx pattern|ptx unpack\n");
 	return 1;
 }

@@ -32,8 +32,17 @@ unpack_all() {
 	[[ $(wc -l <wanted) -gt 40 ]]
 	for deb in *"_$ARCH.deb"; do
 		[[ $deb == *-dbgsym_* ]] || (cd "$deb" && find . -not -type d)
-	done | grep -vE '/(changelog.gz|copyright)$' | sed 's/\.1\.gz$/.1/' | sort >found
+	done | grep -vE '/(changelog.gz|copyright)$' | sed -E 's/\.([13])\.gz$/.\1/' | sort >found
 	diff wanted found
+}
+
+@test "the links of the documents lead to files of the package, and what is run there is executable" {
+	unpack_all
+	local docs=dualrail_${VERSION}_$ARCH.deb/usr/share/doc/dualrail
+	"$BATS_TEST_DIRNAME/links.py" "$docs"
+	[ -x "$docs/k8s/deploy.sh" ]
+	[ -x "$docs/scripts/slurm/prolog.sh" ]
+	[ -x "$docs/docs/examples/kvblocks/blocks.py" ]
 }
 
 @test "libraries are dependencies where they are linked, and recommended or suggested where they are opened at run time" {

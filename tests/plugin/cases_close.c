@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 
+#include <pthread.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -248,6 +249,38 @@ static void unmapped(struct rank *r)
 	end_close_both(&e);
 }
 
+static void *abandon(void *arg)
+{
+	half_abandon_memory(arg);
+	half_close(arg);
+	return NULL;
+}
+
+/* ncclCommAbort of one communicator while another one, e.g. its parent, carries data: another thread closes the comm. */
+static void closed_beside(struct rank *r)
+{
+	struct half h;
+	struct end e;
+	pthread_t t;
+	void *other;
+
+	end_open(&e, r);
+	other = end_comm(&e, 0, 1, 0);
+	for (int i = 0; i < 4; i++) {
+		half_open(&h, &e);
+		half_post(&h, REQUESTS);
+		CHECK(&e, pthread_create(&t, NULL, abandon, &h) == 0, "thread");
+		RANK_AT(r, "data beside a comm that ends");
+		for (int k = 0; k < 5; k++)
+			end_ping(&e, other, h.sends);
+		pthread_join(t, NULL);
+		ping_on_new_comm(&e);
+		half_check_abandoned(&h);
+	}
+	end_close_comm(&e, other, r->id == 0);
+	end_close_both(&e);
+}
+
 /* The peer process ends in mid-stream: errors in time, then the comm can be closed. */
 static void peer_ends(struct rank *r)
 {
@@ -326,6 +359,7 @@ static const struct contract_case cases[] = {
 	{ .name = "sender_closes", .run = sender_closes, .ranks = 2, .limit_s = 40 },
 	{ .name = "receiver_closes", .run = receiver_closes, .ranks = 2, .limit_s = 40 },
 	{ .name = "unmapped", .run = unmapped, .ranks = 2 },
+	{ .name = "closed_beside", .run = closed_beside, .ranks = 2 },
 	{ .name = "sender_exits", .run = sender_exits, .ranks = 2, .each = true },
 	{ .name = "peer_ends", .run = peer_ends, .ranks = 2, .limit_s = 40 },
 };

@@ -5,6 +5,7 @@
 
 #include <malloc.h>
 #include <stdio.h>
+#include <string.h>
 
 /* The plugin unloaded between communicators, and what is left after many comms. */
 
@@ -37,6 +38,28 @@ static void unload(struct rank *r)
 			before = host_has_contexts(&e.h) ? before : held_now();
 		held_back_to(r, before, "after unloading");
 	}
+}
+
+/*
+ * NCCL 2.28 and 2.29 forget the file of a plugin that they unloaded after the last communicator: the next one asks the loader
+ * for this name, which no folder of libraries has here (github.com/NVIDIA/nccl/issues/1978).
+ */
+static void file_forgotten(struct rank *r)
+{
+	struct end e;
+	char why[300];
+
+	end_open(&e, r);
+	one_comm(&e);
+	end_finalize(&e);
+	host_unload(&e.h);
+	RANK_AT(r, "the plugin is asked for by another name");
+	CHECK(&e, host_load(&e.h, "libnccl-net.so", r->version, why, sizeof(why)) == 0, "%s", why);
+	CHECK(&e, strcmp(e.h.name, "HA") == 0, "another plugin: %s", e.h.name);
+	end_init(&e);
+	one_comm(&e);
+	end_finalize(&e);
+	host_unload(&e.h);
 }
 
 /* Bytes of the heap in use, however many comms were opened before. GROWTH is what counters and lists may add once. */
@@ -145,6 +168,7 @@ static void communicators(struct rank *r)
 
 static const struct contract_case cases[] = {
 	{ .name = "unload", .run = unload, .ranks = 2, .limit_s = 60, .each = true },
+	{ .name = "file_forgotten", .run = file_forgotten, .ranks = 2, .each = true },
 	{ .name = "cycles", .run = cycles, .ranks = 2, .limit_s = 60 },
 	{ .name = "communicators", .run = communicators, .ranks = 2, .limit_s = 60 },
 };

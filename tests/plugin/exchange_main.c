@@ -30,6 +30,7 @@
  *     --ms N            of one run (150)
  *     --socks N --threads N    data connections and threads of each comm of the peer (0 0: the caller's thread)
  *     --only NAME       plugin or socket: measures this one alone
+ *     --test-times      at the end how long the plugin's test() took: a line "# rank ..." of each rank
  *
  * Each rank has one thread, which posts up to 8 receives and sends of each comm in advance and tests the oldest of each. A
  * channel sends its half of its part in messages of at most 512 KiB, then what it received, message by message.
@@ -48,6 +49,14 @@ struct settings {
 	const char *plugin, *netns[RANKS_MAX], *only;
 	uint64_t size[SIZES_MAX];
 	unsigned n_sizes, channels, pairs, ms, socks, threads, version;
+	bool test_times;
+};
+
+/* How long calls of the plugin's test() took: how many in each microsecond, the last place for all above. */
+enum { TEST_US = 20000 };
+struct test_times {
+	uint64_t calls, in_us[TEST_US + 1];
+	int64_t longest_ns;
 };
 
 /* One direction of a channel, over one of the two. */
@@ -67,6 +76,7 @@ struct bench {
 	struct end e;
 	const struct settings *s;
 	struct channel ch[CHANNELS_MAX];
+	struct test_times times;
 };
 
 /* ---- open ---- */
@@ -194,6 +204,41 @@ static void post(struct bench *b, struct flow *f, size_t size)
 	f->posted += *req != NULL;
 }
 
+static void test_plugin(struct bench *b, void *req, int *done, int *n)
+{
+	int64_t ns = b->s->test_times ? dr_now_ns() : 0;
+
+	OK(&b->e, b->e.h.test(req, done, n));
+	if (!b->s->test_times)
+		return;
+	ns = dr_now_ns() - ns;
+	b->times.calls++;
+	b->times.in_us[DR_MIN(ns / 1000, (int64_t)TEST_US)]++;
+	b->times.longest_ns = DR_MAX(b->times.longest_ns, ns);
+}
+
+/* The least number of whole microseconds within which this part of the calls ended. */
+static unsigned test_quantile_us(const struct test_times *t, double part)
+{
+	uint64_t n = 0;
+
+	for (unsigned us = 0; us < TEST_US; us++)
+		if ((double)(n += t->in_us[us]) >= part * (double)t->calls)
+			return us + 1;
+	return TEST_US + 1;
+}
+
+static void print_test_times(const struct bench *b)
+{
+	const struct test_times *t = &b->times;
+
+	printf("# rank %u: %lu calls of test: median %u us, p99 %u us, p99.9 %u us, longest %ld us\n",
+		b->e.r->id, (unsigned long)t->calls, test_quantile_us(t, 0.5),
+		test_quantile_us(t, 0.99), test_quantile_us(t, 0.999),
+		(long)(t->longest_ns / 1000));
+	fflush(stdout);
+}
+
 /* The oldest request, if there is one. */
 static bool test(struct bench *b, struct flow *f, size_t size)
 {
@@ -207,7 +252,7 @@ static bool test(struct bench *b, struct flow *f, size_t size)
 		done = sock_test(req, &got);
 		CHECK(&b->e, done >= 0, "%s", strerror(-done));
 	} else {
-		OK(&b->e, b->e.h.test(req, &done, &n));
+		test_plugin(b, req, &done, &n);
 		got = (size_t)n;
 	}
 	if (!done)
@@ -342,6 +387,8 @@ static void rank_main(struct rank *r)
 			flow_open(&b, r->id ? &b.ch[i].out[over] : &b.ch[i].in[over], over, 1, i);
 		}
 	measure(&b);
+	if (b.s->test_times)
+		print_test_times(&b);
 	rank_barrier(r);
 	for (unsigned i = 0; i < b.s->channels; i++)
 		for (int over = PLUGIN; over <= SOCKET; over++) {
@@ -383,6 +430,10 @@ static bool option(struct settings *s, int o, char *arg)
 		return sizes(s, arg);
 	if (o == 'n')
 		return namespaces(s, arg);
+	if (o == 'x') {
+		s->test_times = true;
+		return true;
+	}
 	if (o == 'o') {
 		s->only = arg;
 		return strcmp(arg, "plugin") == 0 || strcmp(arg, "socket") == 0;
@@ -401,7 +452,8 @@ int main(int argc, char **argv)
 		{ "pairs", required_argument, NULL, 'p' }, { "ms", required_argument, NULL, 'm' },
 		{ "socks", required_argument, NULL, 'k' },
 		{ "threads", required_argument, NULL, 't' },
-		{ "only", required_argument, NULL, 'o' }, { NULL, 0, NULL, 0 } };
+		{ "only", required_argument, NULL, 'o' }, { "test-times", no_argument, NULL, 'x' },
+		{ NULL, 0, NULL, 0 } };
 	struct settings s = { .channels = 2, .pairs = 15, .ms = 150, .version = 11 };
 	struct rank_job job = {
 		.name = "exchange", .run = rank_main, .n = 2, .limit_s = 600, .arg = &s
@@ -418,7 +470,7 @@ int main(int argc, char **argv)
 		(s.threads ? s.socks == 0 || s.socks % s.threads : s.socks)) {
 		fprintf(stderr,
 			"exchange_main [--netns A,B] [--sizes N,...] [--channels N] [--pairs N] [--ms N]\n"
-			"  [--socks N --threads N] [--only plugin|socket] PLUGIN\n");
+			"  [--socks N --threads N] [--only plugin|socket] [--test-times] PLUGIN\n");
 		return 1;
 	}
 	s.plugin = argv[optind];

@@ -28,6 +28,8 @@ run -g 0-3 --test bw,lat -i 100ms -D 1s --report bandwidth.html
 run -g 0-1 --test failover -i 50ms --fault link-down:path=0,for=200ms,repeat=2 --fault blackhole:path=0,for=200ms,repeat=2 \
 	--report failover.html
 run -g 0-3 --links 3 --test bw --matrix -D 200ms -s 1M --report matrix.html
+# Of twelve namespaces: one NIC at a tenth, one without carrier, one node killed.
+"$dualrail" report "$here/../fixtures/sweep/twelve_nodes.json" -o sweep.html
 args=()
 # Its digest is checked by npm; without a registry the other checks run.
 if npm pack --silent "$AXE" >/dev/null 2>&1 && tar -xzf axe-core-*.tgz package/axe.min.js; then
@@ -39,4 +41,4 @@ fi
 	mkdir -p "$SHOTS"
 	args+=(--shots "$SHOTS")
 }
-"$here/browser.py" "${args[@]}" bandwidth.html failover.html matrix.html
+"$here/browser.py" "${args[@]}" bandwidth.html failover.html matrix.html sweep.html

@@ -4,9 +4,9 @@
 
 usage: page.py PAGE.html DOCUMENT.json...
 
-The page is well-formed, has no element, attribute or address that could load or run something, except its own two scripts and two
+DOCUMENTs are of runs or of sweeps. The page is well-formed, has no element, attribute or address that could load or run something, except its own two scripts and two
 style sheets, whose hashes are in its policy. The embedded documents are the given ones. Every GPU, NIC, trial and option of the
-documents stands in a table, and each chart has its table.
+documents stands in a table, and each chart has its table. Of a sweep, every finding, NIC and pair without figures does.
 """
 import base64
 import hashlib
@@ -83,7 +83,26 @@ def check(page, text, docs):
 
     def row(*words):
         return any(all(str(w) in r.split(" | ") for w in words) for r in rows)
+    def of_a_sweep(doc):
+        names = {n["rank"]: ("%d %s" % (n["rank"], n["host"] or "")).strip() for n in doc["nodes"]}
+        missing = [f["text"] for f in doc["findings"][:300] if not row(f["kind"], f["text"])]
+        missing += [p for p in [p for p in doc["pairs"] if p["state"] != "ok"][:300]
+                    if not row(names[p["client"]], names[p["server"]], p["state"])]
+        missing += [(names[n["rank"]], c["name"]) for n in doc["nodes"][:100] for c in n["nics"] if not row(names[n["rank"]], c["name"])]
+        low = sorted((x["percent"], p["client"], p["server"], x["direction"]) for p in doc["pairs"] for x in p["lanes"]
+                     if x["percent"] is not None)[:5]
+        for percent, *ends, direction in low:
+            ends = ends if direction == "to-server" else ends[::-1]
+            missing += [] if row(*(names[e] for e in ends)) else [(percent, ends)]
+        return missing + ([] if "sweep" in page.charts else ["node x node"])
+
     for doc in docs:
+        if doc["schema"] == "dualrail-sweep/1":
+            if {"pass": "PASS", "fail": "FAIL"}[doc["status"]] not in page.text or doc["verdict"] not in page.text:
+                yield "no verdict"
+            for name in of_a_sweep(doc) + [k for k, v in doc["options"].items() if v is not None and not row(k)]:
+                yield "not in a table: %s" % (name,)
+            continue
         if {"pass": "PASS", "fail": "FAIL", "error": "ERROR"}.get(doc["status"], "NOT OVER") not in page.text:
             yield "no verdict"
         missing = [b["gpu"] for b in doc["bandwidth"][:300] if not row(b["gpu"], b["direction"])]

@@ -406,7 +406,8 @@ void sim_app_dereg(struct sim_run *r, unsigned c, unsigned end)
 		r->ch[c].total++;
 		step(u, dr_sim_world_clock(r->w, end));
 	}
-	if (u->gone || u->err != 0 || u->posted == u->done)
+	/* Or the peer has closed it, which the user has not noticed yet. */
+	if (u->gone || u->err != 0 || u->posted == u->done || dr_channel_ready(channel_of(u)) < 0)
 		return;
 	u->gone = u->dereg = true;
 	if (dr_channel_mem_dereg(channel_of(u), &u->reg, dr_sim_world_clock(r->w, end), NULL) != 0)

@@ -11,12 +11,13 @@
  * Users that give a channel up: either end or both, idle or with messages outstanding, at any step of the
  * protocol. A user drives its end until it has left, takes its memory back at once, and overwrites it.
  *
- *  - The end leaves within 500 ms of its own clock; the peer ends as well.
+ *  - The end leaves within 500 ms of its own clock, or 50 ms after it stood; the peer ends as well.
  *  - Nothing can be posted after the close. A close is reported as an error to nobody.
  *  - No delivered message is reported as failed by its sender, if the close was confirmed.
  *  - Nothing touches the memory of an end that has left.
  */
 static const int64_t CLOSE_NS = 500 * DR_NS_PER_MS;
+static const int64_t STOOD_NS = 50 * DR_NS_PER_MS;
 static const int64_t TURN_NS = DR_NS_PER_MS; /* of a loop that was due */
 
 static struct dr_channel *channel_of(const struct sim_user *u)
@@ -136,7 +137,8 @@ void sim_give_up_watch(struct sim_run *r)
 			struct sim_user *u = &r->ch[c].user[end];
 
 			if (!u->closing || u->gone || !can_act(u) ||
-				now <= sim_stalled_until(sim_worker_of(r, c, end)) + TURN_NS ||
+				now <= sim_stalled_until(sim_worker_of(r, c, end)) + STOOD_NS +
+						TURN_NS ||
 				clock_of(u) <= u->closed_ns + CLOSE_NS + TURN_NS)
 				continue;
 			sim_fail(r, "close: channel %u end %u has not left after %.3f ms", c, end,

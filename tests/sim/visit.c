@@ -19,7 +19,7 @@
  *  - and all that is checked of the channels beside it.
  */
 enum { FIRST_ID = 1000, LEN = 64, WINDOW = 4, HANDLE_PATH = 6, HANDLE_NODE = 5, HANDLE_SENDER = 7 };
-static const int64_t CLOSE_NS = 500 * DR_NS_PER_MS;
+static const int64_t CLOSE_NS = 500 * DR_NS_PER_MS, STOOD_NS = 50 * DR_NS_PER_MS;
 static const int64_t TURN_NS = 2 * DR_NS_PER_MS;
 static const int64_t CALM_NS = 3 * DR_NS_PER_S;	    /* to come up, and for the messages */
 static const int64_t PATIENCE_NS = 5 * DR_NS_PER_S; /* of a user whose messages do not arrive */
@@ -312,7 +312,7 @@ static void watch(struct sim_run *r, struct sim_visitor *v, unsigned end)
 	int64_t now = dr_sim_world_now(r->w);
 	int64_t since = DR_MAX(DR_MAX(e->since_ns, v->e[!end].since_ns), sim_all_run_ns(r));
 
-	if (e->st == SIM_CLOSING && now > sim_stalled_until(wk) + TURN_NS &&
+	if (e->st == SIM_CLOSING && now > sim_stalled_until(wk) + STOOD_NS + TURN_NS &&
 		dr_sim_world_clock(r->w, end) > e->closed_ns + CLOSE_NS + TURN_NS && e->err == 0)
 		sim_fail(r, "visitor: channel %u end %u has not left after %.3f ms", v->id, end,
 			SIM_MS(dr_sim_world_clock(r->w, end) - e->closed_ns));

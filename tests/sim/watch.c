@@ -104,10 +104,13 @@ static void check_goes_on(struct sim_run *r, unsigned c, int64_t now)
 			c, SIM_MS(now - since));
 }
 
+/* A plugin tells nothing of the peer's kernel: while the peer stands, an end takes silence for that (manager_silence.c). */
 static void check_ends(struct sim_run *r, unsigned c, unsigned end, int64_t now)
 {
 	const struct sim_user *u = &r->ch[c].user[end];
-	int64_t since = running_since(sim_worker_of(r, c, end), now);
+	int64_t since = r->s->world.personality == DR_SIM_PLUGIN
+				? both_running_since(r, c, now)
+				: running_since(sim_worker_of(r, c, end), now);
 
 	if (u->err != 0 || r->dead[end] || since == DR_NEVER)
 		return;

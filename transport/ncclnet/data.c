@@ -278,6 +278,11 @@ static int pull_one(struct nn_path *p)
 
 static void data_failed(struct nn_path *p, int rc)
 {
+	if (p->data.gpu_failed) {
+		dr_nn_fail(p, DR_SCOPE_LOCAL, rc, "the GPU could not unpack what was received: %s",
+			dr_errno_name(rc));
+		return;
+	}
 	dr_nn_fail(p, DR_SCOPE_PATH, rc, "the plugin's %s for data failed: %s",
 		p->data.failed ? p->data.failed : "call", dr_errno_name(rc));
 }

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "transport/ncclnet/host.h"
 
+#include "transport/ncclnet/guard.h"
+#include "transport/ncclnet/unpack.h"
+
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/units.h"
@@ -36,7 +39,7 @@ static int load(const char *file, unsigned version, struct dr_nccl_host **out, s
 {
 	struct dr_nccl_host *h = dr_calloc(1, sizeof(*h));
 	char *copy = dr_strdup(file);
-	int rc = h && copy ? dr_nccl_open(&h->n, file, version, e)
+	int rc = h && copy ? NN_CALL(file, "dlopen", dr_nccl_open(&h->n, file, version, e))
 			   : dr_err_set(e, -ENOMEM, "out of memory");
 
 	if (rc == 0 && h->n.missing) {
@@ -64,7 +67,7 @@ static int start(struct dr_nccl_host *h, struct dr_err *e)
 
 	if (h->n.initialised)
 		return 0;
-	rc = dr_nccl_init(&h->n);
+	rc = (enum nccl_result)NN_CALL(h->n.name, "init", dr_nccl_init(&h->n));
 	if (rc != NCCL_SUCCESS)
 		return dr_err_set(e, -EIO,
 			"init of plugin %.40s returned %d, %s; NCCL_DEBUG=INFO has the plugin say why",
@@ -83,6 +86,7 @@ int dr_nccl_host_get(
 		return dr_err_set(e, -EINVAL,
 			"no file of a plugin was given; use --transport nccl:FILE at both ends");
 	(void)pthread_mutex_lock(&lock);
+	dr_nn_guard_start();
 	for (h = hosts; h; h = h->next)
 		if (h->version == version && strcmp(h->file, file) == 0)
 			break;
@@ -93,6 +97,8 @@ int dr_nccl_host_get(
 	if (rc == 0) {
 		h->users++;
 		*out = h;
+	} else {
+		dr_nn_guard_stop();
 	}
 	(void)pthread_mutex_unlock(&lock);
 	return rc;
@@ -105,7 +111,8 @@ void dr_nccl_host_put(struct dr_nccl_host *h)
 	(void)pthread_mutex_lock(&lock);
 	dr_assert(h->users > 0);
 	if (--h->users == 0)
-		rc = dr_nccl_finalize(&h->n);
+		rc = (enum nccl_result)NN_CALL(h->n.name, "finalize", dr_nccl_finalize(&h->n));
+	dr_nn_guard_stop();
 	(void)pthread_mutex_unlock(&lock);
 	if (rc != NCCL_SUCCESS)
 		dr_warn("nccl", "finalize of plugin %s returned %d, %s", h->n.name, (int)rc,
@@ -149,21 +156,36 @@ static bool is_on(const struct dr_nccl_properties *p, const char *ifname)
 	return same_pci(p->pci_path, ifname);
 }
 
+/* GPUDirect-TCPX and its like. */
+static int use_unpack(const struct dr_nccl *n, const struct dr_nccl_properties *p, int dev,
+	struct dr_nccl_device *out, struct dr_err *e)
+{
+	if (p->device_version != NN_UNPACK_VERSION || !n->consumed)
+		return dr_err_set(e, -ENOSYS,
+			"device %d of plugin %.40s leaves data to be unpacked as version %d%s; version %d with "
+			"irecvConsumed is supported",
+			dev, n->name, p->device_version,
+			n->consumed ? "" : ", without irecvConsumed", NN_UNPACK_VERSION);
+	out->unpack = true;
+	out->bytes_max = DR_MIN(out->bytes_max, (size_t)NN_UNPACK_BYTES_MAX);
+	return dr_nn_unpack_check_env(n->name, e);
+}
+
 static int use(const struct dr_nccl *n, const struct dr_nccl_properties *p, int dev,
 	struct dr_nccl_device *out, struct dr_err *e)
 {
-	if (p->device_type != NCCL_NET_DEVICE_HOST)
+	if (p->device_type != NCCL_NET_DEVICE_HOST && p->device_type != NCCL_NET_DEVICE_UNPACK)
 		return dr_err_set(e, -ENOSYS,
-			"device %d of plugin %.40s leaves data for the GPU to unpack (type %d), which "
-			"--transport nccl does not support",
+			"device %d of plugin %.40s is of type %d, which --transport nccl does not support",
 			dev, n->name, p->device_type);
 	if (!(p->ptr_support & NCCL_PTR_HOST))
 		return dr_err_set(e, -ENOSYS,
 			"device %d of plugin %.40s does not support host memory", dev, n->name);
 	*out = (struct dr_nccl_device){ .dev = dev,
 		.requests = n->version == 6 ? (unsigned)NCCL_NET_REQUESTS_MAX_V6 : REQUESTS,
-		.bytes_max = DR_MIN(p->p2p_bytes, (size_t)BYTES_MAX) };
-	return 0;
+		.bytes_max = DR_MIN(p->p2p_bytes, (size_t)BYTES_MAX),
+		.cuda = p->ptr_support & NCCL_PTR_CUDA };
+	return p->device_type == NCCL_NET_DEVICE_UNPACK ? use_unpack(n, p, dev, out, e) : 0;
 }
 
 int dr_nccl_host_device(const struct dr_nccl_host *h, const char *ifname,
@@ -173,10 +195,11 @@ int dr_nccl_host_device(const struct dr_nccl_host *h, const char *ifname,
 	struct dr_nccl_properties p;
 	char names[128] = "";
 	int ndev = 0, dev;
-	enum nccl_result rc = n->devices(&ndev);
+	enum nccl_result rc = (enum nccl_result)NN_CALL(n->name, "devices", n->devices(&ndev));
 
 	for (dev = 0; rc == NCCL_SUCCESS && dev < ndev; dev++) {
-		rc = dr_nccl_properties(n, dev, &p);
+		rc = (enum nccl_result)NN_CALL(
+			n->name, "getProperties", dr_nccl_properties(n, dev, &p));
 		if (rc == NCCL_SUCCESS && is_on(&p, ifname))
 			return use(n, &p, dev, out, e);
 		dr_append(names, sizeof(names), "%s%s", dev ? ", " : "", p.name ? p.name : "?");

@@ -23,6 +23,8 @@ struct dr_nccl_device {
 	int dev;	   /* number of the plugin */
 	unsigned requests; /* that a comm may have outstanding */
 	size_t bytes_max;  /* of one message */
+	bool unpack;	   /* received data are in pieces: unpack.h */
+	bool cuda;	   /* it takes GPU memory */
 };
 /* The device of this net device: the one of its name, of an RDMA device on it, or of its PCI function. -ENODEV: there is
  * none, with those there are; -ENOSYS: there is one that needs what this program cannot do. */

@@ -3,14 +3,45 @@
 
 #include "transport/kind.h"
 #include "transport/ncclnet/host.h"
+#include "transport/ncclnet/wire.h"
 
 #include <errno.h>
+#include <netinet/in.h>
 #include <stdio.h>
+
+struct settings {
+	int unpack;
+};
+
+/* clang-format off */
+static const struct dr_opt rows[] = {
+	{ .name = "unpack", .kind = DR_OPT_CHOICE, .arg = "MODE", .def = "auto",
+	  .choices = "auto|kernel|d2d|host|none",
+	  .commands = DR_KIND_OPT_END, .offset = offsetof(struct settings, unpack),
+	  .env = { "UCCL_TCPX_UNPACK_IMPL" },
+	  .help = "How received data that the plugin leaves in pieces (GPUDirect-TCPX) come together. kernel: one kernel "
+		  "of the GPU copies them; d2d: one copy within the GPU for each; host: the CPU copies them, with "
+		  "--memory cuda through host memory; none: they are left there, to measure the transport alone, "
+		  "and cannot be compared; auto: kernel with --memory cuda, else host." },
+};
+/* clang-format on */
+
+static void set_params(const void *settings, void *params)
+{
+	((struct dr_nccl_params *)params)->unpack = ((const struct settings *)settings)->unpack;
+}
+
+static void take_gpu(void *params, const struct dr_unpack *gpu)
+{
+	((struct dr_nccl_params *)params)->gpu = *gpu;
+}
 
 static void take_file(void *params, const char *file, unsigned version)
 {
-	*(struct dr_nccl_params *)params =
-		(struct dr_nccl_params){ .file = file, .version = version };
+	struct dr_nccl_params *p = params;
+
+	p->file = file;
+	p->version = version;
 }
 
 static int check(const void *params, bool conservative, struct dr_err *e)
@@ -62,16 +93,40 @@ static int probe(const struct dr_rail_params *rail, const void *params, struct d
 	return rc;
 }
 
+static int handle_host(
+	const void *params, const void *handle, size_t len, struct sockaddr_storage *out)
+{
+	struct nn_rail_handle h;
+	int rc = dr_nn_rail_handle_parse(handle, len, &h, NULL);
+
+	(void)params;
+	if (rc)
+		return rc;
+	*out = h.at;
+	if (out->ss_family == AF_INET6)
+		((struct sockaddr_in6 *)out)->sin6_port = 0;
+	else
+		((struct sockaddr_in *)out)->sin_port = 0;
+	return 0;
+}
+
 const struct dr_transport_kind dr_nccl_kind = {
 	.name = "nccl",
 	.ops = &dr_nccl_ops,
 	.about = "a network plugin of NCCL, loaded from FILE by each end",
 	.argument = "FILE",
+	.fails_over = true,
+	.options = { "Transport nccl", rows, DR_ARRAY_LEN(rows) },
+	.settings_size = sizeof(struct settings),
 	.params_size = sizeof(struct dr_nccl_params),
+	.params = set_params,
 	.file = take_file,
 	.check = check,
 	.warning = warning,
 	.nics_help = "the NICs on which the plugin has a device are used",
 	.probe = probe,
 	.check_name = "nccl",
+	.handle_host = handle_host,
+	.gpu = take_gpu,
+	.memory = dr_nn_memory,
 };

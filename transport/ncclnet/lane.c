@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "transport/ncclnet/net_priv.h"
 
+#include "transport/ncclnet/guard.h"
+
+#include "base/log.h"
 #include "base/mem.h"
 
 #include <errno.h>
@@ -53,13 +56,14 @@ static struct nn_reg *find(struct nn_lane *l, const struct nn_mem *mem)
 static int add(struct nn_lane *l, const struct nn_mem *mem, struct nn_reg **out)
 {
 	struct dr_nccl_buffer b = { .data = mem->base, .size = mem->len };
+	int type = mem->mr && mem->mr->cuda ? NCCL_PTR_CUDA : NCCL_PTR_HOST;
 	struct nn_reg *r = dr_calloc(1, sizeof(*r));
 	int rc;
 
 	if (!r)
 		return -ENOMEM;
 	l->calls++;
-	rc = failed(l, "regMr", dr_nccl_reg(l->n, l->comm, &b, NCCL_PTR_HOST));
+	rc = failed(l, "regMr", NN_CALL(l->n->name, "regMr", dr_nccl_reg(l->n, l->comm, &b, type)));
 	if (rc) {
 		dr_free(r);
 		return rc;
@@ -73,7 +77,8 @@ static int add(struct nn_lane *l, const struct nn_mem *mem, struct nn_reg **out)
 static int dereg_first(struct nn_lane *l)
 {
 	struct nn_reg *r = l->regs;
-	int rc = failed(l, "deregMr", l->n->dereg_mr(l->comm, r->mhandle));
+	int rc = failed(
+		l, "deregMr", NN_CALL(l->n->name, "deregMr", l->n->dereg_mr(l->comm, r->mhandle)));
 
 	l->calls++;
 	l->regs = r->next;
@@ -87,6 +92,11 @@ int dr_nn_lane_forget(struct nn_lane *l, const struct nn_mem *mem)
 }
 
 /* ---- requests ---- */
+
+static struct nn_request *request_at(struct nn_lane *l, unsigned i)
+{
+	return &l->queue[i % NN_REQUESTS_MAX];
+}
 
 int dr_nn_lane_post(
 	struct nn_lane *l, const struct nn_mem *mem, void *data, size_t size, int64_t now_ns)
@@ -105,8 +115,12 @@ int dr_nn_lane_post(
 		return rc;
 	b.mhandle = reg->mhandle;
 	l->calls++;
-	rc = l->sends ? failed(l, "isend", dr_nccl_isend(l->n, l->comm, &b, &request))
-		      : failed(l, "irecv", dr_nccl_irecv(l->n, l->comm, 1, &b, &request));
+	rc = l->sends ? failed(l, "isend",
+				NN_CALL(l->n->name, "isend",
+					dr_nccl_isend(l->n, l->comm, &b, &request)))
+		      : failed(l, "irecv",
+				NN_CALL(l->n->name, "irecv",
+					dr_nccl_irecv(l->n, l->comm, 1, &b, &request)));
 	if (rc)
 		return rc;
 	if (request == DR_NCCL_UNSET) {
@@ -115,37 +129,171 @@ int dr_nn_lane_post(
 	}
 	if (!request)
 		return -EAGAIN;
-	l->queue[l->tail % NN_REQUESTS_MAX].request = request;
-	l->queue[l->tail % NN_REQUESTS_MAX].since_ns = now_ns;
-	l->tail++;
+	*request_at(l, l->tail++) = (struct nn_request){ .request = request,
+		.since_ns = now_ns,
+		.data = data,
+		.cap = size,
+		.cuda = mem->mr && mem->mr->cuda };
 	return 0;
+}
+
+/* The next request: 1 complete, says the plugin; 0 not yet. */
+static int test_next(struct nn_lane *l)
+{
+	struct nn_request *q = request_at(l, l->tested);
+	int sizes[SIZES], done = 0, rc;
+
+	memset(sizes, -1, sizeof(sizes));
+	l->calls++;
+	rc = failed(l, "test", NN_CALL(l->n->name, "test", l->n->test(q->request, &done, sizes)));
+	if (rc || !done)
+		return rc;
+	q->size = sizes[0];
+	q->ticket = 0;
+	if (l->pieces) /* test says no size */
+		q->slot = (unsigned)(l->received++ % NN_UNPACK_SLOTS);
+	l->tested++;
+	return 1;
+}
+
+/* ---- pieces in GPU memory ---- */
+
+/* The reason is said here, once: an error of the GPU is permanent. */
+static int gpu_failed(struct nn_lane *l, int rc, const struct dr_err *e)
+{
+	if (rc >= 0 || rc == -EAGAIN)
+		return rc;
+	if (!l->gpu_failed)
+		dr_warn("nccl", "unpacking by the GPU failed: %s", e->text);
+	l->failed = "unpacking by the GPU";
+	l->gpu_failed = true;
+	return rc;
+}
+
+/* Host memory: messages of control comms, which are short. */
+static int read_pieces(struct nn_lane *l, const struct nn_request *q, struct dr_err *e)
+{
+	const struct nn_unpack_meta *meta = l->unpack.meta;
+	int rc = 0;
+
+	for (uint64_t i = 0; i < meta->cnt[q->slot] && rc == 0; i++) {
+		const struct nn_unpack_piece *x = &meta->mem[q->slot][i];
+
+		rc = l->gpu.ops->read(l->gpu.arg, q->data + x->dst_off,
+			l->unpack.bounce_buf + x->src_off, x->len, e);
+	}
+	return rc;
+}
+
+static int start_on_gpu(struct nn_lane *l, struct nn_request *q, struct dr_err *e)
+{
+	static const enum dr_unpack_how how[] = { [NN_UNPACK_KERNEL] = DR_UNPACK_KERNEL,
+		[NN_UNPACK_D2D] = DR_UNPACK_D2D,
+		[NN_UNPACK_HOST] = DR_UNPACK_HOST };
+	struct dr_unpack_work w = { .dst = q->data,
+		.src = l->unpack.bounce_buf,
+		.piece = l->unpack.meta->mem[q->slot],
+		.n = (unsigned)l->unpack.meta->cnt[q->slot],
+		.len = q->cap };
+
+	if (!q->cuda)
+		return read_pieces(l, q, e);
+	if (l->mode == NN_UNPACK_NONE)
+		return 0;
+	return l->gpu.ops->start(l->gpu.arg, &w, how[l->mode], &q->ticket, e);
+}
+
+/* ---- the end of a request ---- */
+
+/* Begin to unpack a receive that is complete. In host memory that is all. */
+static int start(struct nn_lane *l, struct nn_request *q)
+{
+	struct dr_err e = { .text = "" };
+	int rc = 0;
+
+	if (l->pieces && l->gpu.ops) {
+		q->size = dr_nn_unpack_bytes(&l->unpack, q->slot, q->cap);
+		if (q->size >= 0)
+			rc = gpu_failed(l, start_on_gpu(l, q, &e), &e);
+	} else if (l->pieces) {
+		q->size = dr_nn_unpack(&l->unpack, q->slot, l->mode, q->data, q->cap);
+	}
+	if (rc == 0 && q->size < 0) {
+		l->failed = l->pieces ? "metadata of pieces that do not fit"
+				      : "test without the size of a receive";
+		rc = -EIO;
+	}
+	return rc;
+}
+
+/* 1: the oldest receive is where it belongs. */
+static int unpacked(struct nn_lane *l)
+{
+	const struct nn_request *q = request_at(l, l->head);
+	struct dr_err e = { .text = "" };
+	uint64_t done = 0;
+	int rc;
+
+	if (q->ticket == 0)
+		return 1;
+	rc = gpu_failed(l, l->gpu.ops->done(l->gpu.arg, &done, &e), &e);
+	return rc ? rc : done >= q->ticket;
+}
+
+static int consume(struct nn_lane *l, size_t *size)
+{
+	const struct nn_request *q = request_at(l, l->head);
+	int rc = 0;
+
+	if (l->n->consumed) {
+		l->calls++;
+		rc = failed(l, "irecvConsumed",
+			NN_CALL(l->n->name, "irecvConsumed",
+				l->n->consumed(l->comm, 1, q->request)));
+	}
+	*size = (size_t)q->size;
+	return rc;
+}
+
+/* The GPU unpacks while the plugin goes on: all that are complete are started. */
+static void advance(struct nn_lane *l)
+{
+	int rc = 1;
+
+	while (rc > 0 && l->error == 0 && l->tested != l->tail) {
+		if (l->tested != l->head && !l->gpu.ops)
+			break;
+		rc = test_next(l);
+		if (l->sends && rc > 0)
+			l->started = l->tested;
+	}
+	if (rc < 0)
+		l->error = rc;
+	while (l->started != l->tested) {
+		rc = start(l, request_at(l, l->started));
+		if (rc < 0) {
+			l->error = rc == -EAGAIN ? l->error : rc;
+			return;
+		}
+		l->started++;
+	}
 }
 
 int dr_nn_lane_test(struct nn_lane *l, size_t *size)
 {
-	int sizes[SIZES], done = 0, rc;
-	void *request;
+	int rc = 1;
 
 	if (!l->comm || nn_lane_used(l) == 0)
 		return 0;
-	memset(sizes, -1, sizeof(sizes));
-	request = l->queue[l->head % NN_REQUESTS_MAX].request;
-	l->calls++;
-	rc = failed(l, "test", l->n->test(request, &done, sizes));
-	if (rc || !done)
+	advance(l);
+	if (l->head == l->started)
+		return l->error;
+	if (!l->sends)
+		rc = unpacked(l);
+	if (rc <= 0)
 		return rc;
+	rc = l->sends ? 0 : consume(l, size);
 	l->head++;
-	if (l->sends)
-		return 1;
-	if (l->n->consumed) {
-		l->calls++;
-		rc = failed(l, "irecvConsumed", l->n->consumed(l->comm, 1, request));
-	}
-	if (rc == 0 && sizes[0] < 0) {
-		l->failed = "test without the size of a receive";
-		rc = -EIO;
-	}
-	*size = (size_t)sizes[0];
 	return rc ? rc : 1;
 }
 
@@ -160,14 +308,21 @@ int dr_nn_lane_close(struct nn_lane *l)
 
 	if (!l->comm)
 		return 0;
+	if (l->gpu.ops && l->head != l->started)
+		l->gpu.ops->wait(l->gpu.arg);
 	while (l->regs) {
 		err = dereg_first(l);
 		rc = rc ? rc : err;
 	}
-	err = l->sends ? failed(l, "closeSend", l->n->close_send(l->comm))
-		       : failed(l, "closeRecv", l->n->close_recv(l->comm));
+	err = l->sends ? failed(l, "closeSend",
+				 NN_CALL(l->n->name, "closeSend", l->n->close_send(l->comm)))
+		       : failed(l, "closeRecv",
+				 NN_CALL(l->n->name, "closeRecv", l->n->close_recv(l->comm)));
 	l->calls++;
 	l->comm = NULL;
-	l->head = l->tail;
+	if (!err)
+		dr_free(l->device);
+	l->device = NULL;
+	l->head = l->started = l->tested = l->tail;
 	return err ? err : rc;
 }

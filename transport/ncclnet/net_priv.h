@@ -4,15 +4,17 @@
 
 #include "transport/ncclnet/host.h"
 #include "transport/ncclnet/kind.h"
+#include "transport/ncclnet/unpack.h"
 #include "transport/ncclnet/wire.h"
+#include "transport/unpack.h"
 
 /*
  * The nccl kind: paths over the comms of a network plugin of NCCL.
  *
  * A comm carries messages one way, from the end that dials to the end that accepts. A path has three: data, control to
- * the receiver, control to the sender. Each end dials the comms that it sends on. A rail has one listener of the plugin, which
- * accepts the comms of all its paths; the first message on a comm, HELLO, says which path and role it is for. The
- * connector dials first; the acceptor dials when the connector's HELLO has come.
+ * the receiver, control to the sender. Each end dials the comms that it sends on. A listener of the plugin gives one comm;
+ * a dialler asks the peer's rail for the handle of a new one. The first message on a comm, HELLO, says which path and
+ * role it is for. The connector dials first; the acceptor dials when the connector's HELLO has come.
  *
  * A plugin moves bytes inside its calls only, and has no descriptor to sleep on. With a poller a rail is looked at in
  * every wait, and a timer ends the wait when nothing has moved for a while (rail.c).
@@ -31,15 +33,18 @@ enum {
 		64, /* parts that may be posted, counted from the oldest whose SENT was not reported */
 	NN_RING = 128, /* messages announced and not complete */
 	NN_PARTS = NN_RING * DR_PARTS_MAX,
-	NN_PENDING_MAX = 64, /* accepted comms of a rail that no path has yet */
+	NN_PENDING_MAX =
+		64, /* of a rail: accepted comms that no path has yet, listeners, diallers that ask */
 };
 
 struct nn_rail;
 struct nn_path;
 
 struct dr_mr {
-	uint8_t *base;
+	uint8_t *base; /* cuda: an address of the GPU */
 	size_t len;
+	bool cuda;
+	char how[64]; /* it is reached, for people; "" for host memory */
 };
 
 /* ---- lane.c: the requests of one comm, in order ---- */
@@ -57,17 +62,38 @@ struct nn_reg {
 	void *mhandle;
 };
 
-/* Only the oldest request is tested: some plugins can do no other. */
+struct nn_request {
+	void *request;
+	int64_t since_ns;
+	/* Of a receive. */
+	uint8_t *data;
+	size_t cap;
+	bool cuda;	 /* data is an address of the GPU */
+	unsigned slot;	 /* of its pieces */
+	ssize_t size;	 /* once it is complete */
+	uint64_t ticket; /* of unpacking; 0: done at once */
+};
+
+/*
+ * Only the oldest request that is not complete is tested: some plugins can do no other. Counts, slot = count %
+ * NN_REQUESTS_MAX: head <= started <= tested <= tail. tested: complete, says the plugin; started: being unpacked; head: over.
+ */
 struct nn_lane {
 	const struct dr_nccl *n;
 	void *comm; /* NULL: none */
 	bool sends;
 	unsigned limit;
-	struct {
-		void *request;
-		int64_t since_ns;
-	} queue[NN_REQUESTS_MAX];
-	unsigned head, tail; /* counts */
+	struct nn_request queue[NN_REQUESTS_MAX];
+	unsigned head, started, tested, tail;
+	int error; /* of the oldest request that is not complete; reported when those before it are over */
+	/* Receives of a device of type UNPACK: handle, mode, and how many were complete. */
+	bool pieces;
+	struct nn_unpack_handle unpack;
+	enum nn_unpack_mode mode;
+	struct dr_unpack gpu; /* with ops: bounce buffer and pieces are in GPU memory */
+	bool gpu_failed;
+	uint64_t received;
+	struct nccl_net_device_handle *device; /* the plugin's device handle, ours to free */
 	struct nn_reg *regs;
 	uint64_t calls;	    /* of the plugin */
 	const char *failed; /* the call that failed last */
@@ -93,7 +119,7 @@ int dr_nn_lane_forget(struct nn_lane *l, const struct nn_mem *mem);
  * memory still. */
 int dr_nn_lane_close(struct nn_lane *l);
 
-/* ---- rail.c, pending.c ---- */
+/* ---- rail.c, dial.c, listener.c, pending.c ---- */
 
 /* A comm on its way out. Its handle stays where it is while the plugin connects. */
 struct nn_dial {
@@ -101,6 +127,26 @@ struct nn_dial {
 		*next; /* given up by its path, and not finished: there is no call that ends it */
 	uint8_t handle[NCCL_NET_HANDLE_BYTES];
 	int64_t since_ns;
+	int fd; /* on which the peer's rail is asked for the handle; -1: it has come */
+	size_t sent, got;
+	uint8_t hello[NN_HELLO_LEN], reply[NN_REPLY_LEN];
+};
+
+/* A connection on which a dialler asks for a handle. */
+struct nn_asker {
+	struct nn_asker *next;
+	int fd;
+	size_t got;
+	int64_t until_ns;
+	uint8_t hello[NN_HELLO_LEN];
+};
+
+/* A listener of the plugin, until its comm comes. Where the plugin writes a device handle, it may do so at once. */
+struct nn_listener {
+	struct nn_listener *next;
+	void *comm;
+	int64_t until_ns;
+	struct nccl_net_device_handle *device;
 };
 
 /* A comm that was accepted and has no path: HELLO is awaited, or the path. */
@@ -120,10 +166,19 @@ struct nn_rail {
 	struct dr_nccl_host *host;
 	const struct dr_nccl *n;
 	struct dr_nccl_device dev;
-	void *listener;
 	bool closed, has_peer, warned;
+	uint32_t scope_id; /* of an IPv6 link-local address */
+	enum nn_unpack_mode unpack;
+	struct dr_unpack gpu;
 	struct nn_rail_handle self, peer;
 	uint8_t key[DR_KEY_LEN];
+	struct dr_pollable ask; /* where diallers ask for handles */
+	bool asked;		/* somebody does */
+	struct nn_asker *askers;
+	struct nn_listener *listeners, *spare;
+	uint8_t spare_handle
+		[NCCL_NET_HANDLE_BYTES]; /* of the listener that nobody has the handle of yet */
+	unsigned n_askers, n_listeners;
 	struct nn_dial *dials;
 	struct nn_pending *pending;
 	unsigned n_pending;
@@ -134,7 +189,7 @@ struct nn_rail {
 	struct nn_path *cursor; /* the next one that look() drives */
 	int64_t moved_ns;	/* when something moved last */
 	int64_t looked_ns;	/* ... and the listener was looked at */
-	int64_t pause_ns;	/* accept failed: not again before */
+	int64_t pause_ns;	/* no descriptors or memory: no further dialler before */
 	struct dr_sink *sink;	/* during progress */
 	int n_events;
 };
@@ -142,6 +197,13 @@ struct nn_rail {
 static inline struct nn_rail *nn_rail(struct dr_rail *r)
 {
 	return dr_container_of(r, struct nn_rail, base);
+}
+
+/* Before the plugin is called: it takes the context that is current. An error shows up in the plugin's own calls. */
+static inline void nn_rail_enter(const struct nn_rail *r)
+{
+	if (r->gpu.ops)
+		(void)r->gpu.ops->enter(r->gpu.arg, NULL);
 }
 
 int dr_nn_listen(const struct dr_rail_params *p, struct dr_rail **out, struct dr_err *e);
@@ -155,10 +217,28 @@ int dr_nn_mr_reg(
 	struct dr_rail *r, const struct dr_memory *m, struct dr_mr **out, struct dr_err *e);
 int dr_nn_mr_dereg(struct dr_rail *br, struct dr_mr *mr);
 void dr_nn_rail_event(struct nn_rail *r, struct dr_event *ev);
-/* One call of connect: 1 and the comm, 0 not yet, -errno. */
-int dr_nn_dial(struct nn_rail *r, struct nn_dial *d, void **comm) DR_MUST_CHECK;
-void dr_nn_give_up_dial(struct nn_rail *r, struct nn_dial *d);
 
+/* The HELLO asks for a handle and is the first message of the comm. -errno of the socket, -ENOMEM. */
+int dr_nn_dial_start(struct nn_rail *r, const struct nn_hello *hello, int64_t now_ns,
+	struct nn_dial **out) DR_MUST_CHECK;
+/* A step: 1 and the comm, 0 not yet, -errno. Of asking where d->fd >= 0, else of the plugin's connect. */
+int dr_nn_dial(struct nn_rail *r, struct nn_dial *d, int64_t now_ns, void **comm) DR_MUST_CHECK;
+void dr_nn_dial_free(struct nn_dial *d);
+void dr_nn_give_up_dial(struct nn_rail *r, struct nn_dial *d);
+void dr_nn_dials_progress(struct nn_rail *r, int64_t now_ns);
+void dr_nn_dials_close(struct nn_rail *r);
+
+/* Sets r->self.at. The errors of socket, bind and listen. */
+int dr_nn_listener_open(struct nn_rail *r, struct dr_err *e) DR_MUST_CHECK;
+void dr_nn_listener_progress(struct nn_rail *r, int64_t now_ns);
+void dr_nn_listener_close(struct nn_rail *r);
+socklen_t dr_nn_addr_len(const struct sockaddr_storage *ss);
+void dr_nn_set_port(const struct nn_rail *r, struct sockaddr_storage *ss, uint16_t port);
+
+/* A comm that was accepted; closed on error. device: the memory of its device handle, which the comm owns from here on; used:
+ * where the handle is. -ENOMEM, or the plugin's. */
+int dr_nn_pending_add(struct nn_rail *r, void *comm, struct nccl_net_device_handle *device,
+	const struct nccl_net_device_handle *used, int64_t now_ns) DR_MUST_CHECK;
 void dr_nn_pending_progress(struct nn_rail *r, int64_t now_ns);
 void dr_nn_pending_close(struct nn_rail *r);
 /* The comms that wait for p, which is connecting, become its own. */

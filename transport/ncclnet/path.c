@@ -115,14 +115,12 @@ static int check_handle(struct nn_path *p, const void *buf, size_t len, struct d
 
 static void start_dial(struct nn_path *p, enum nn_role role)
 {
-	struct nn_rail *r = nn_path_rail(p);
+	struct nn_hello hello = { .id = dr_path_ident(&p->base), .role = role };
+	int rc = dr_nn_dial_start(nn_path_rail(p), &hello, p->base.now_ns, &p->dial[role]);
 
-	p->dial[role] = dr_calloc(1, sizeof(*p->dial[role]));
-	if (!p->dial[role]) {
-		dr_nn_fail(p, DR_SCOPE_LOCAL, -ENOMEM, "out of memory");
-		return;
-	}
-	memcpy(p->dial[role]->handle, r->peer.listen, sizeof(r->peer.listen));
+	if (rc)
+		dr_nn_fail(p, rc == -ENOMEM ? DR_SCOPE_LOCAL : DR_SCOPE_PATH, rc,
+			"the peer's rail cannot be asked for a handle: %s", dr_errno_name(rc));
 }
 
 static void start_dials(struct nn_path *p)
@@ -143,6 +141,7 @@ static int path_connect(
 		err = check_handle(p, peer, len, e);
 	if (err)
 		return err;
+	nn_rail_enter(r);
 	p->base.now_ns = now_ns;
 	p->state = NN_OPENING;
 	if (p->base.par.connector)
@@ -202,14 +201,16 @@ static void go_on_dialling(struct nn_path *p, enum nn_role role)
 {
 	struct nn_rail *r = nn_path_rail(p);
 	void *comm;
-	int rc = dr_nn_dial(r, p->dial[role], &comm);
+	int rc = dr_nn_dial(r, p->dial[role], p->base.now_ns, &comm);
 
 	if (rc == 0)
 		return;
-	dr_free(p->dial[role]);
+	bool asked = p->dial[role]->fd >= 0;
+	dr_nn_dial_free(p->dial[role]);
 	p->dial[role] = NULL;
 	if (rc < 0) {
-		dr_nn_fail(p, DR_SCOPE_PATH, rc, "the plugin's connect from device %d failed: %s",
+		dr_nn_fail(p, DR_SCOPE_PATH, rc, "%s, device %d: %s",
+			asked ? "the peer's rail gave no handle" : "the plugin's connect failed",
 			r->dev.dev, dr_errno_name(rc));
 		return;
 	}
@@ -334,6 +335,7 @@ static int progress(struct dr_path *bp, int64_t now_ns, struct dr_sink *sink)
 {
 	struct nn_path *p = nn_path(bp);
 
+	nn_rail_enter(nn_path_rail(p));
 	dr_path_begin(&p->base, now_ns, sink);
 	if (p->state == NN_OPENING)
 		open_path(p);
@@ -361,6 +363,7 @@ static void flush(struct dr_path *bp, int64_t now_ns)
 
 	if (p->state != NN_UP)
 		return;
+	nn_rail_enter(nn_path_rail(p));
 	p->base.now_ns = now_ns;
 	p->flushed = p->known;
 	p->ctrl_flushed = p->ctrl_end;
@@ -377,6 +380,7 @@ static void fence(struct dr_path *bp, bool soft, int64_t deadline_ns)
 	(void)soft; /* no DR_CAP_SOFT_FENCE: every fence is a hard one */
 	if (p->state >= NN_DRAINING)
 		return;
+	nn_rail_enter(nn_path_rail(p));
 	p->fence_deadline_ns = DR_MIN(deadline_ns, p->base.now_ns + DRAIN_NS);
 	p->fence_due = true;
 	if (p->state == NN_UP) {
@@ -407,6 +411,7 @@ static void path_close(struct dr_path *bp)
 
 	if (p->state == NN_CLOSED)
 		return;
+	nn_rail_enter(r);
 	while (*link != p)
 		link = &(*link)->next;
 	*link = p->next;

@@ -5,15 +5,15 @@
  */
 #include "transport/ncclnet/net_priv.h"
 
+#include "transport/ncclnet/guard.h"
+
 #include "base/log.h"
 #include "base/mem.h"
 
 #include <errno.h>
 #include <string.h>
 
-enum { ACCEPT_BATCH = 16 };
 static const int64_t HELLO_NS = 5 * DR_NS_PER_S, PARKED_NS = 5 * DR_NS_PER_S;
-static const int64_t PAUSE_NS = 100 * DR_NS_PER_MS;
 
 static struct nn_mem bytes_of(struct nn_pending *g)
 {
@@ -45,27 +45,6 @@ static int await_hello(struct nn_pending *g, int64_t now_ns)
 	return rc == -EAGAIN ? 0 : rc;
 }
 
-static int add(struct nn_rail *r, void *comm, int64_t now_ns)
-{
-	struct nn_pending *g = dr_calloc(1, sizeof(*g)), **at = &r->pending;
-	int rc;
-
-	if (!g) {
-		(void)r->n->close_recv(comm);
-		return -ENOMEM;
-	}
-	dr_nn_lane_open(&g->lane, r->n, comm, false, r->dev.requests);
-	g->until_ns = now_ns + HELLO_NS;
-	while (*at) /* the oldest stands in front */
-		at = &(*at)->next;
-	*at = g;
-	r->n_pending++;
-	rc = await_hello(g, now_ns);
-	if (rc)
-		leave(r, at);
-	return rc;
-}
-
 /* Room for one more. */
 static bool has_room(struct nn_rail *r)
 {
@@ -81,30 +60,45 @@ static bool has_room(struct nn_rail *r)
 	return true;
 }
 
-static void accept_some(struct nn_rail *r, int64_t now_ns)
+/* With GPU memory the handle is there. */
+static int take_handle(const struct nn_rail *r, struct nn_lane *l, const void *handle)
 {
-	for (int i = 0; i < ACCEPT_BATCH && now_ns >= r->pause_ns && has_room(r); i++) {
-		void *comm;
-		enum nccl_result rc = dr_nccl_accept(r->n, r->listener, &comm);
-
-		if (rc == NCCL_SUCCESS && comm == DR_NCCL_UNSET)
-			rc = NCCL_INTERNAL_ERROR;
-		if (rc == NCCL_SUCCESS && !comm)
-			return;
-		if (rc == NCCL_SUCCESS && add(r, comm, now_ns) == 0) {
-			r->moved_ns = now_ns;
-			continue;
-		}
-		if (rc != NCCL_SUCCESS && !r->warned)
-			dr_warn("nccl",
-				"rail %u: the plugin's accept failed: %s; it is tried again",
-				r->base.index, dr_nccl_result_name(rc));
-		r->warned = true;
-		r->pause_ns = now_ns + PAUSE_NS;
-	}
+	l->pieces = true;
+	l->gpu = r->gpu;
+	if (r->gpu.ops)
+		return r->gpu.ops->read(r->gpu.arg, &l->unpack, handle, sizeof(l->unpack), NULL);
+	l->unpack = *(const struct nn_unpack_handle *)handle;
+	return 0;
 }
 
-static void give(struct nn_pending *g, struct nn_path *p)
+int dr_nn_pending_add(struct nn_rail *r, void *comm, struct nccl_net_device_handle *device,
+	const struct nccl_net_device_handle *used, int64_t now_ns)
+{
+	struct nn_pending *g = has_room(r) ? dr_calloc(1, sizeof(*g)) : NULL, **at = &r->pending;
+	bool has_pieces = used && used->netDeviceType == NCCL_NET_DEVICE_UNPACK && used->handle;
+	int rc;
+
+	if (!g || has_pieces != r->dev.unpack) {
+		(void)NN_CALL(r->n->name, "closeRecv", r->n->close_recv(comm));
+		dr_free(device);
+		dr_free(g);
+		return g ? -EPROTO : -ENOMEM;
+	}
+	dr_nn_lane_open(&g->lane, r->n, comm, false, r->dev.requests);
+	g->lane.device = device;
+	rc = has_pieces ? take_handle(r, &g->lane, used->handle) : 0;
+	g->until_ns = now_ns + HELLO_NS;
+	while (*at) /* the oldest stands in front */
+		at = &(*at)->next;
+	*at = g;
+	r->n_pending++;
+	rc = rc ? rc : await_hello(g, now_ns);
+	if (rc)
+		leave(r, at);
+	return rc;
+}
+
+static void give(struct nn_rail *r, struct nn_pending *g, struct nn_path *p)
 {
 	struct nn_mem mem = bytes_of(g);
 	struct nn_lane lane;
@@ -113,6 +107,9 @@ static void give(struct nn_pending *g, struct nn_path *p)
 	lane = g->lane;
 	g->lane.comm = NULL;
 	g->lane.regs = NULL;
+	g->lane.device = NULL;
+	if (g->hello.role == NN_DATA)
+		lane.mode = r->unpack;
 	dr_nn_adopt(p, g->hello.role, &lane);
 	if (rc)
 		dr_nn_fail(p, DR_SCOPE_PATH, rc, "the plugin's deregMr failed");
@@ -147,7 +144,7 @@ static bool greet(struct nn_rail *r, struct nn_pending *g, int64_t now_ns)
 	g->until_ns = now_ns + PARKED_NS;
 	p = path_for(r, &g->hello);
 	if (p) {
-		give(g, p);
+		give(r, g, p);
 		return false;
 	}
 	ev.channel = g->hello.id.channel;
@@ -175,9 +172,6 @@ static bool look(struct nn_rail *r, struct nn_pending *g, int64_t now_ns)
 
 void dr_nn_pending_progress(struct nn_rail *r, int64_t now_ns)
 {
-	if (!r->has_peer)
-		return;
-	accept_some(r, now_ns);
 	for (struct nn_pending **at = &r->pending; *at && !r->closed;) {
 		struct nn_pending *g = *at;
 
@@ -198,7 +192,7 @@ void dr_nn_pending_claim(struct nn_rail *r, struct nn_path *p)
 {
 	for (struct nn_pending **at = &r->pending; *at;) {
 		if ((*at)->greeted && dr_nn_wants(p, &(*at)->hello)) {
-			give(*at, p);
+			give(r, *at, p);
 			leave(r, at);
 		} else {
 			at = &(*at)->next;

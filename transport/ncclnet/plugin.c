@@ -269,13 +269,12 @@ enum nccl_result dr_nccl_connect(const struct dr_nccl *n, int dev, void *handle,
 			       : n->connect.device(dev, handle, comm, &device);
 }
 
-enum nccl_result dr_nccl_accept(const struct dr_nccl *n, void *listen_comm, void **comm)
+enum nccl_result dr_nccl_accept(const struct dr_nccl *n, void *listen_comm, void **comm,
+	struct nccl_net_device_handle **device)
 {
-	struct nccl_net_device_handle *device = NULL;
-
 	*comm = DR_NCCL_UNSET;
 	return n->version == 6 ? n->accept.plain(listen_comm, comm)
-			       : n->accept.device(listen_comm, comm, &device);
+			       : n->accept.device(listen_comm, comm, device);
 }
 
 int dr_nccl_reg(const struct dr_nccl *n, void *comm, struct dr_nccl_buffer *b, int type)

@@ -111,7 +111,7 @@ static enum nccl_result received(unsigned version, int n, const int *tags, void 
 	static enum nccl_result accept_v##v(                                                       \
 		void *listener, void **comm, struct nccl_net_device_handle **device)               \
 	{                                                                                          \
-		assert_null(*device);                                                              \
+		assert_non_null(*device);                                                          \
 		return opened(v, -1, listener, comm);                                              \
 	}
 #define REG(v, type_of_size)                                                                       \
@@ -261,6 +261,7 @@ static void expect(unsigned version, bool context)
 static void opens(struct dr_nccl *n)
 {
 	unsigned v = n->version;
+	struct nccl_net_device_handle room, *device = &room;
 	void *comm;
 
 	assert_int_equal(dr_nccl_init(n), 0);
@@ -273,7 +274,7 @@ static void opens(struct dr_nccl *n)
 	assert_int_equal(dr_nccl_connect(n, 4, DATA, &comm), 0);
 	assert_true(got.dev == 4 && got.data == DATA && comm == COMM);
 	expect(v, true);
-	assert_int_equal(dr_nccl_accept(n, DATA, &comm), 0);
+	assert_int_equal(dr_nccl_accept(n, DATA, &comm, &device), 0);
 	assert_true(got.data == DATA && comm == COMM);
 	expect(v, false);
 }

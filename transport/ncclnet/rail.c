@@ -1,17 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A worker's end of a rail: one listener of the plugin on one of its devices. A plugin has nothing to sleep on, so
+ * A worker's end of a rail: one device of the plugin. A plugin has nothing to sleep on, so
  * the poller looks at the rail in every wait. When nothing has moved for SPIN_NS, the wait may sleep, and a timer ends
  * the sleep: soon at first, later after TIMER_MAX_NS.
  */
 #include "transport/ncclnet/net_priv.h"
+
+#include "transport/ncclnet/guard.h"
 
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/rng.h"
 
 #include <errno.h>
+#include <net/if.h>
+#include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
@@ -20,8 +25,6 @@ static const int64_t SPIN_NS = 100 * DR_NS_PER_US, TIMER_MIN_NS = 20 * DR_NS_PER
 		     TIMER_MAX_NS = DR_NS_PER_MS;
 /* Between two looks at the listener while no comm is on its way. */
 static const int64_t ACCEPT_NS = 500 * DR_NS_PER_US;
-/* What a dial that was given up may take to end. */
-static const int64_t DIAL_NS = 60 * DR_NS_PER_S;
 
 void dr_nn_rail_event(struct nn_rail *r, struct dr_event *ev)
 {
@@ -37,7 +40,7 @@ static bool opening(const struct nn_rail *r)
 	for (const struct nn_path *p = r->paths; p; p = p->next)
 		if (p->state == NN_OPENING)
 			return true;
-	return r->n_pending > 0;
+	return r->n_pending > 0 || r->n_askers > 0 || r->n_listeners > 0;
 }
 
 /* Paths may come and go in the calls; a new one stands in front of the cursor. */
@@ -46,7 +49,7 @@ static int look(struct dr_watch *w, int64_t now_ns)
 	struct nn_rail *r = dr_container_of(w, struct nn_rail, watch);
 	int64_t before = r->moved_ns;
 
-	if (r->par.ready && (now_ns - r->looked_ns >= ACCEPT_NS || opening(r)))
+	if (r->par.ready && (now_ns - r->looked_ns >= ACCEPT_NS || r->asked || opening(r)))
 		r->par.ready(r->par.arg, now_ns);
 	for (struct nn_path *p = r->paths; p; p = r->cursor) {
 		r->cursor = p->next;
@@ -75,6 +78,16 @@ static void timer_ready(struct dr_pollable *po, uint32_t revents, int64_t now_ns
 	(void)now_ns;
 	if (read(po->fd, &n, sizeof(n)) < 0)
 		return; /* not due yet */
+}
+
+/* A dialler asks for a handle: look() sees to it. */
+static void ask_ready(struct dr_pollable *po, uint32_t revents, int64_t now_ns)
+{
+	struct nn_rail *r = dr_container_of(po, struct nn_rail, ask);
+
+	(void)revents;
+	(void)now_ns;
+	r->asked = true;
 }
 
 static int start_timer(struct nn_rail *r, struct dr_err *e)
@@ -114,20 +127,50 @@ static uint16_t hash(const char *name)
 
 static int open_listener(struct nn_rail *r, struct dr_err *e)
 {
-	enum nccl_result rc;
 	int err = dr_random_bytes(r->self.nonce, sizeof(r->self.nonce));
 
 	if (err)
 		return dr_err_set(e, err, "rail %u: no random bytes from the kernel: %s",
 			r->base.index, dr_errno_name(err));
 	r->self.plugin = hash(r->n->name);
-	rc = dr_nccl_listen(r->n, r->dev.dev, r->self.listen, &r->listener);
-	if (rc == NCCL_SUCCESS && r->listener && r->listener != DR_NCCL_UNSET)
+	return dr_nn_listener_open(r, e);
+}
+
+/* The project's own plugin hides failures from the channels above it, which then have none to measure. */
+static void tell_backup(const char *name)
+{
+	static atomic_bool told;
+	const char *backup = getenv("HA_NCCL_ENABLE_BACKUP");
+
+	if (strcmp(name, "HA") == 0 && (!backup || strcmp(backup, "0") != 0) &&
+		!atomic_exchange(&told, true))
+		dr_warn("nccl",
+			"plugin HA moves to another NIC by itself, and so would this program: give --detect "
+			"transport to leave that to the plugin, or set HA_NCCL_ENABLE_BACKUP=0 at both "
+			"ends to leave it to this program");
+}
+
+static int use_unpack(struct nn_rail *r, const struct dr_nccl_params *k, struct dr_err *e)
+{
+	enum nn_unpack_mode mode = k ? (enum nn_unpack_mode)k->unpack : NN_UNPACK_AUTO;
+
+	if (!r->dev.unpack && mode != NN_UNPACK_AUTO)
+		return dr_err_set(e, -EINVAL,
+			"--unpack %s means nothing with plugin %.40s, which leaves no data in pieces",
+			dr_nn_unpack_names[mode], r->n->name);
+	if (!r->dev.unpack)
 		return 0;
-	r->listener = NULL;
-	return dr_err_set(e, -EIO, "rail %u: plugin %.40s cannot listen on device %d: %s",
-		r->base.index, r->n->name, r->dev.dev,
-		rc == NCCL_SUCCESS ? "it gives no comm" : dr_nccl_result_name(rc));
+	dr_nn_unpack_settings(r->self.setting, NN_SETTINGS);
+	if (k && r->dev.cuda)
+		r->gpu = k->gpu;
+	if (!r->gpu.ops && (mode == NN_UNPACK_KERNEL || mode == NN_UNPACK_D2D))
+		return dr_err_set(e, -EINVAL,
+			"--unpack %s needs data buffers in GPU memory; use --memory cuda, or --unpack host",
+			dr_nn_unpack_names[mode]);
+	if (mode == NN_UNPACK_AUTO)
+		mode = r->gpu.ops ? NN_UNPACK_KERNEL : NN_UNPACK_HOST;
+	r->unpack = mode;
+	return 0;
 }
 
 static int open_rail(struct nn_rail *r, const struct dr_rail_params *p, struct dr_err *e)
@@ -138,7 +181,12 @@ static int open_rail(struct nn_rail *r, const struct dr_rail_params *p, struct d
 	if (rc)
 		return rc;
 	r->n = dr_nccl_host_plugin(r->host);
+	if (!p->alone)
+		tell_backup(r->n->name);
 	rc = dr_nccl_host_device(r->host, p->ifname ? p->ifname : "", &r->dev, e);
+	if (!rc)
+		rc = use_unpack(r, k, e);
+	nn_rail_enter(r);
 	if (!rc)
 		rc = open_listener(r, e);
 	return rc ? rc : start_timer(r, e);
@@ -155,6 +203,8 @@ int dr_nn_listen(const struct dr_rail_params *p, struct dr_rail **out, struct dr
 	r->par = *p;
 	r->par.kind_params = NULL;
 	r->par.ifname = NULL;
+	r->scope_id = p->ifname && *p->ifname ? if_nametoindex(p->ifname) : 0;
+	r->ask = (struct dr_pollable){ .fd = -1, .ready = ask_ready };
 	r->timer = (struct dr_pollable){ .fd = -1, .ready = timer_ready };
 	r->watch = (struct dr_watch){ .poll = look, .arm = arm, .with_fds = true };
 	dr_key_derive(p->token, DR_KEY_NCCL_HELLO, r->key);
@@ -190,6 +240,12 @@ int dr_nn_rail_peer(struct dr_rail *br, const void *handle, size_t len, struct d
 	if (err)
 		return dr_err_set(e, err, "rail %u: the peer's handle (%zu bytes) is invalid: %s",
 			br->index, len, why);
+	for (unsigned i = 0; !err && i < NN_SETTINGS; i++)
+		if (h.setting[i] != r->self.setting[i])
+			return dr_err_set(e, -EPROTO,
+				"rail %u: %s is %u here and %u at the peer; plugin %.40s needs the same at both ends",
+				br->index, dr_nn_unpack_setting(i), r->self.setting[i],
+				h.setting[i], r->n->name);
 	r->peer = h;
 	r->has_peer = true;
 	return 0;
@@ -203,51 +259,6 @@ void dr_nn_rail_dgram(struct dr_rail *br, const void *data, size_t len)
 	(void)len;
 }
 
-/* ---- dials ---- */
-
-int dr_nn_dial(struct nn_rail *r, struct nn_dial *d, void **comm)
-{
-	enum nccl_result rc = dr_nccl_connect(r->n, r->dev.dev, d->handle, comm);
-
-	if (rc != NCCL_SUCCESS)
-		return rc == NCCL_REMOTE_ERROR ? -ECONNREFUSED : -EIO;
-	if (*comm == DR_NCCL_UNSET)
-		return -EIO;
-	return *comm != NULL;
-}
-
-void dr_nn_give_up_dial(struct nn_rail *r, struct nn_dial *d)
-{
-	d->next = r->dials;
-	r->dials = d;
-}
-
-/* True: it is over, with or without success. */
-static bool is_over(struct nn_rail *r, struct nn_dial *d, int64_t now_ns)
-{
-	void *comm;
-	int rc = dr_nn_dial(r, d, &comm);
-
-	if (rc > 0)
-		(void)r->n->close_send(comm);
-	d->since_ns = d->since_ns ? d->since_ns : now_ns;
-	return rc != 0 || now_ns - d->since_ns > DIAL_NS;
-}
-
-static void end_dials(struct nn_rail *r, int64_t now_ns)
-{
-	for (struct nn_dial **at = &r->dials; *at;) {
-		struct nn_dial *d = *at;
-
-		if (!is_over(r, d, now_ns)) {
-			at = &d->next;
-			continue;
-		}
-		*at = d->next;
-		dr_free(d);
-	}
-}
-
 /* ---- progress and end ---- */
 
 int dr_nn_rail_progress(struct dr_rail *br, int64_t now_ns, struct dr_sink *sink)
@@ -259,7 +270,9 @@ int dr_nn_rail_progress(struct dr_rail *br, int64_t now_ns, struct dr_sink *sink
 	r->sink = sink;
 	r->n_events = 0;
 	r->looked_ns = now_ns;
-	end_dials(r, now_ns);
+	nn_rail_enter(r);
+	dr_nn_dials_progress(r, now_ns);
+	dr_nn_listener_progress(r, now_ns);
 	dr_nn_pending_progress(r, now_ns);
 	r->sink = NULL;
 	return r->n_events;
@@ -268,18 +281,13 @@ int dr_nn_rail_progress(struct dr_rail *br, int64_t now_ns, struct dr_sink *sink
 void dr_nn_rail_close(struct dr_rail *br)
 {
 	struct nn_rail *r = nn_rail(br);
-	struct nn_dial *d;
 
 	r->closed = true;
+	nn_rail_enter(r);
 	stop_timer(r);
+	dr_nn_listener_close(r);
 	dr_nn_pending_close(r);
-	while ((d = r->dials)) { /* finalize ends what the plugin still has of them */
-		r->dials = d->next;
-		dr_free(d);
-	}
-	if (r->listener && r->n->close_listen(r->listener) != NCCL_SUCCESS)
-		dr_warn("nccl", "rail %u: the plugin could not close its listener", br->index);
-	r->listener = NULL;
+	dr_nn_dials_close(r);
 }
 
 void dr_nn_rail_fini(struct dr_rail *br)
@@ -297,16 +305,26 @@ void dr_nn_rail_fini(struct dr_rail *br)
 
 int dr_nn_mr_reg(struct dr_rail *r, const struct dr_memory *m, struct dr_mr **out, struct dr_err *e)
 {
-	int rc = dr_memory_host_only(r, m, e);
+	/* Only a plugin that leaves pieces is given GPU memory: others may need a flush, which is not made. */
+	bool cuda = m->kind == DR_MEMORY_CUDA && nn_rail(r)->gpu.ops;
+	int rc = cuda ? 0 : dr_memory_host_only(r, m, e);
 
 	if (rc)
 		return rc;
 	struct dr_mr *mr = dr_calloc(1, sizeof(*mr));
 	if (!mr)
 		return dr_err_set(e, -ENOMEM, "rail %u: out of memory", r->index);
-	*mr = (struct dr_mr){ .base = m->base, .len = m->len };
+	*mr = (struct dr_mr){ .base = m->base, .len = m->len, .cuda = cuda };
+	if (cuda)
+		(void)snprintf(mr->how, sizeof(mr->how), "plugin %.40s, pieces: %s",
+			nn_rail(r)->n->name, dr_nn_unpack_names[nn_rail(r)->unpack]);
 	*out = mr;
 	return 0;
+}
+
+const char *dr_nn_memory(const struct dr_mr *mr)
+{
+	return mr->how;
 }
 
 /* Comms register it when they first use it. */
@@ -315,6 +333,7 @@ int dr_nn_mr_dereg(struct dr_rail *br, struct dr_mr *mr)
 	struct nn_mem mem = { .base = mr->base, .len = mr->len, .mr = mr };
 	int rc = 0;
 
+	nn_rail_enter(nn_rail(br));
 	for (struct nn_path *p = nn_rail(br)->paths; p; p = p->next) {
 		int err = dr_nn_lane_forget(&p->data, &mem);
 

@@ -3,7 +3,9 @@
 
 #include "base/wire.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
+#include <netinet/in.h>
 #include <sodium.h>
 #include <string.h>
 
@@ -12,6 +14,9 @@ enum {
 	MAGIC_HELLO = 0x44524e48, /* "DRNH" */
 	MAGIC_PATH = 0x44524e50,  /* "DRNP" */
 	VERSION = 1,
+	VERSION_RAIL = 2,
+	IPV4 = 4,
+	IPV6 = 6,
 	FLAG_SENDER = 1,
 	FLAG_CONNECTOR = 2,
 };
@@ -23,16 +28,66 @@ static int bad(const char **why, const char *text)
 	return -EPROTO;
 }
 
+static void put_address(struct dr_wbuf *w, const struct sockaddr_storage *ss)
+{
+	uint8_t addr[16] = { 0 };
+	uint16_t port = 0;
+	bool v6 = ss->ss_family == AF_INET6;
+
+	if (v6) {
+		const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)ss;
+
+		memcpy(addr, &in6->sin6_addr, sizeof(in6->sin6_addr));
+		port = ntohs(in6->sin6_port);
+	} else {
+		const struct sockaddr_in *in = (const struct sockaddr_in *)ss;
+
+		memcpy(addr, &in->sin_addr, sizeof(in->sin_addr));
+		port = ntohs(in->sin_port);
+	}
+	dr_wbuf_u16(w, v6 ? IPV6 : IPV4);
+	dr_wbuf_u16(w, port);
+	dr_wbuf_bytes(w, addr, sizeof(addr));
+}
+
+static bool get_address(struct dr_rbuf *r, struct sockaddr_storage *out)
+{
+	static const uint8_t zero[12];
+	uint16_t family = 0, port = 0;
+	uint8_t addr[16] = { 0 };
+
+	memset(out, 0, sizeof(*out));
+	dr_rbuf_u16(r, &family);
+	dr_rbuf_u16(r, &port);
+	dr_rbuf_bytes(r, addr, sizeof(addr));
+	if (family == IPV6) {
+		struct sockaddr_in6 *in6 = (struct sockaddr_in6 *)out;
+
+		in6->sin6_family = AF_INET6;
+		in6->sin6_port = htons(port);
+		memcpy(&in6->sin6_addr, addr, sizeof(in6->sin6_addr));
+	} else {
+		struct sockaddr_in *in = (struct sockaddr_in *)out;
+
+		in->sin_family = AF_INET;
+		in->sin_port = htons(port);
+		memcpy(&in->sin_addr, addr, sizeof(in->sin_addr));
+	}
+	return port && (family == IPV6 || (family == IPV4 && !memcmp(addr + 4, zero, 12)));
+}
+
 int dr_nn_rail_handle_encode(const struct nn_rail_handle *h, void *buf, size_t cap)
 {
 	struct dr_wbuf w;
 
 	dr_wbuf_init(&w, buf, cap);
 	dr_wbuf_u32(&w, MAGIC_RAIL);
-	dr_wbuf_u16(&w, VERSION);
+	dr_wbuf_u16(&w, VERSION_RAIL);
 	dr_wbuf_u16(&w, h->plugin);
 	dr_wbuf_bytes(&w, h->nonce, sizeof(h->nonce));
-	dr_wbuf_bytes(&w, h->listen, sizeof(h->listen));
+	put_address(&w, &h->at);
+	for (int i = 0; i < NN_SETTINGS; i++)
+		dr_wbuf_u32(&w, h->setting[i]);
 	return w.failed ? -EMSGSIZE : (int)w.len;
 }
 
@@ -42,20 +97,23 @@ int dr_nn_rail_handle_parse(
 	struct dr_rbuf r;
 	uint32_t magic = 0;
 	uint16_t version = 0;
+	bool usable;
 
 	dr_rbuf_init(&r, buf, len);
 	dr_rbuf_u32(&r, &magic);
 	dr_rbuf_u16(&r, &version);
 	dr_rbuf_u16(&r, &out->plugin);
 	dr_rbuf_bytes(&r, out->nonce, sizeof(out->nonce));
-	dr_rbuf_bytes(&r, out->listen, sizeof(out->listen));
+	usable = get_address(&r, &out->at);
+	for (int i = 0; i < NN_SETTINGS; i++)
+		dr_rbuf_u32(&r, &out->setting[i]);
+	if (len >= 6 && magic == MAGIC_RAIL && version != VERSION_RAIL)
+		return bad(why, "another version of the format; use the same release at both ends");
 	if (dr_rbuf_done(&r))
 		return bad(why, "wrong length");
 	if (magic != MAGIC_RAIL)
 		return bad(why, "not dualrail's magic number");
-	if (version != VERSION)
-		return bad(why, "another version of the format; use the same release at both ends");
-	return 0;
+	return usable ? 0 : bad(why, "it has no usable address");
 }
 
 /* ---- path handles ---- */
@@ -179,13 +237,17 @@ int dr_nn_credit_parse(const void *buf, size_t len, unsigned n, struct nn_credit
 
 /* ---- HELLO ---- */
 
-static void mac_of(const uint8_t *plain, const struct nn_hello_key *k, uint8_t out[DR_MAC_LEN])
+/* Of a HELLO without its MAC; or of a whole HELLO and the handle of the reply. */
+static void mac_of(const uint8_t *hello, const uint8_t *handle, const struct nn_hello_key *k,
+	uint8_t out[DR_MAC_LEN])
 {
 	crypto_generichash_state s;
 	int rc = crypto_generichash_init(&s, k->key, DR_KEY_LEN, DR_MAC_LEN);
 
 	dr_assert(rc == 0);
-	crypto_generichash_update(&s, plain, NN_HELLO_PLAIN);
+	crypto_generichash_update(&s, hello, handle ? NN_HELLO_LEN : NN_HELLO_PLAIN);
+	if (handle)
+		crypto_generichash_update(&s, handle, NCCL_NET_HANDLE_BYTES);
 	crypto_generichash_update(&s, k->dialler, NN_NONCE_LEN);
 	crypto_generichash_update(&s, k->listener, NN_NONCE_LEN);
 	rc = crypto_generichash_final(&s, out, DR_MAC_LEN);
@@ -206,7 +268,7 @@ void dr_nn_hello_encode(
 	dr_wbuf_u32(&w, h->id.channel);
 	dr_wbuf_u32(&w, h->id.gen);
 	dr_assert(!w.failed && w.len == NN_HELLO_PLAIN);
-	mac_of(out, k, out + NN_HELLO_PLAIN);
+	mac_of(out, NULL, k, out + NN_HELLO_PLAIN);
 }
 
 int dr_nn_hello_parse(const void *buf, size_t len, const struct nn_hello_key *k,
@@ -228,7 +290,7 @@ int dr_nn_hello_parse(const void *buf, size_t len, const struct nn_hello_key *k,
 	dr_rbuf_bytes(&r, mac, sizeof(mac));
 	if (dr_rbuf_done(&r) || magic != MAGIC_HELLO || version != VERSION)
 		return bad(why, "it is no HELLO of this release");
-	mac_of(buf, k, want);
+	mac_of(buf, NULL, k, want);
 	if (sodium_memcmp(want, mac, DR_MAC_LEN) != 0) {
 		(void)bad(why, "its MAC is wrong");
 		return -EPERM;
@@ -242,4 +304,26 @@ int dr_nn_hello_parse(const void *buf, size_t len, const struct nn_hello_key *k,
 	/* Data flows away from the end that dials. */
 	return role == NN_DATA && !out->id.sender ? bad(why, "the receiver dialled the data comm")
 						  : 0;
+}
+
+/* ---- reply ---- */
+
+void dr_nn_reply_encode(const uint8_t hello[NN_HELLO_LEN],
+	const uint8_t handle[NCCL_NET_HANDLE_BYTES], const struct nn_hello_key *k,
+	uint8_t out[NN_REPLY_LEN])
+{
+	memcpy(out, handle, NCCL_NET_HANDLE_BYTES);
+	mac_of(hello, handle, k, out + NCCL_NET_HANDLE_BYTES);
+}
+
+int dr_nn_reply_parse(const uint8_t reply[NN_REPLY_LEN], const uint8_t hello[NN_HELLO_LEN],
+	const struct nn_hello_key *k, uint8_t handle[NCCL_NET_HANDLE_BYTES])
+{
+	uint8_t want[DR_MAC_LEN];
+
+	mac_of(hello, reply, k, want);
+	if (sodium_memcmp(want, reply + NCCL_NET_HANDLE_BYTES, DR_MAC_LEN) != 0)
+		return -EPERM;
+	memcpy(handle, reply, NCCL_NET_HANDLE_BYTES);
+	return 0;
 }

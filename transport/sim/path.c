@@ -520,7 +520,7 @@ void sim_stats(struct dr_path *dp, struct dr_path_stats *out)
 
 	*out = p->st;
 	out->peer_ack_age_ns = -1;
-	if (!c)
+	if (!c || w->o.mute)
 		return;
 	for (unsigned n = 0; n < SIM_LANES; n++) {
 		struct sim_lane *l = &c->lane[p->node][n];
@@ -539,6 +539,7 @@ void sim_stats(struct dr_path *dp, struct dr_path_stats *out)
 			out->unanswered = DR_MAX(out->unanswered,
 				DR_MAX(l->retries, (unsigned)((w->now - l->last_ack) / ANSWER_NS)));
 	}
+	out->acked_wire = out->tx_wire - DR_MIN(out->tx_wire, out->unacked_bytes);
 	out->peer_ack_age_ns = last < 0 ? -1 : w->now - last;
 	out->rtt_ns = k[0].o.delay_min_ns + k[0].o.delay_exp_ns + k[1].o.delay_min_ns +
 		      k[1].o.delay_exp_ns;

@@ -75,6 +75,7 @@ struct dr_sim_opts {
 	int64_t fence_min_ns;	    /* remote write, plugin: a hard fence takes min + exp */
 	int64_t fence_exp_ns;
 	int64_t zombie_exp_ns; /* extra delay (mean) of writes in flight when the sender fences */
+	bool mute;	       /* nothing is told of the peer's kernel, as by a plugin of NCCL */
 	int64_t park_ns;       /* plugin: how long an incoming connection waits for its path */
 };
 /* The defaults: 10 us + 5 us exp, 10 Gb/s, 64 KiB segments; personality stream. */

@@ -244,7 +244,7 @@ struct tcp_path {
 	unsigned answer_flight;	  /* and in flight */
 	unsigned nudges;	  /* segments that did not leave this host since, */
 	int64_t nudged_ns;	  /* and the last of them */
-	/* For recent_segments: counts when an answer was seen, the second one RECENT_NS or more after the first. */
+	/* For recent_segments: counts when an answer was seen, the second one a window or more after the first. */
 	struct tcp_counts {
 		int64_t ns;
 		uint32_t segments, retransmits;
@@ -268,6 +268,9 @@ void dr_tcp_fail(struct tcp_path *p, enum dr_scope scope, int err, const char *f
 void dr_tcp_fail_socket(struct tcp_path *p, int err, const char *doing);
 /* Have the poller, if there is one, look for these events of p's socket. */
 void dr_tcp_watch(struct tcp_path *p, uint32_t events);
+/* dr_path_stats.unanswered. withdrawn: the peer's window is closed. */
+struct tcp_info;
+unsigned dr_tcp_unanswered(const struct tcp_info *ti, bool withdrawn);
 /* Sets recent_segments and recent_retransmits from the connection's counts, now that the peer's kernel has
  * acknowledged something. */
 void dr_tcp_count_recent(struct tcp_path *p, uint32_t segments, uint32_t retransmits, int64_t now);

@@ -64,17 +64,25 @@ static void unwatch(struct tcp_path *p)
 
 /* Transmissions in a row that the peer's kernel did not answer. tcpi_probes and tcpi_retransmits count
  * them from the last answer on. If the peer has withdrawn its window with data in flight, the kernel
- * counts neither; then it sends one retransmission per tcpi_rto. */
-static unsigned unanswered(const struct tcp_info *ti, bool withdrawn)
+ * counts neither; then it sends one retransmission per tcpi_rto. The answer to the last repetition may be under way. */
+enum { OVERDUE_US = 4000 }; /* the kernel's clock has steps of 1 to 4 ms */
+
+unsigned dr_tcp_unanswered(const struct tcp_info *ti, bool withdrawn)
 {
+	uint64_t sent_us = (uint64_t)ti->tcpi_last_data_sent * 1000;
+
 	if (ti->tcpi_unacked == 0)
 		return ti->tcpi_probes;
 	if (withdrawn && ti->tcpi_retransmits == 0 && ti->tcpi_rto > 0)
 		return (unsigned)((uint64_t)ti->tcpi_last_ack_recv * 1000 / ti->tcpi_rto);
+	if (ti->tcpi_retransmits > 0 && sent_us < OVERDUE_US + ti->tcpi_rtt * 3ull / 2)
+		return ti->tcpi_retransmits - 1u;
 	return ti->tcpi_retransmits;
 }
 
-static const int64_t RECENT_NS = DR_NS_PER_S;
+/* Few segments show no losses: a window of them ends later. */
+enum { RECENT_SEGMENTS = 2000 };
+static const int64_t RECENT_NS = DR_NS_PER_S, RECENT_MAX_NS = 30 * DR_NS_PER_S;
 
 void dr_tcp_count_recent(struct tcp_path *p, uint32_t segments, uint32_t retransmits, int64_t now)
 {
@@ -82,7 +90,8 @@ void dr_tcp_count_recent(struct tcp_path *p, uint32_t segments, uint32_t retrans
 
 	if (segments < c[1].segments || retransmits < c[1].retransmits) /* a new connection */
 		c[0] = c[1] = (struct tcp_counts){ 0 };
-	if (now - c[1].ns >= RECENT_NS) {
+	if (now - c[1].ns >= RECENT_MAX_NS ||
+		(now - c[1].ns >= RECENT_NS && segments - c[1].segments >= RECENT_SEGMENTS)) {
 		c[0] = c[1];
 		c[1] = (struct tcp_counts){ now, segments, retransmits };
 	}
@@ -154,7 +163,7 @@ static void read_kernel_stats(struct tcp_path *p)
 	bool waits = ti.tcpi_unacked == 0 && ti.tcpi_notsent_bytes > 0;
 	bool room = known && ti.tcpi_snd_wnd >= ti.tcpi_snd_mss;
 	st->peer_ack_age_ns = ti.tcpi_last_ack_recv * DR_NS_PER_MS;
-	st->unanswered = unanswered(&ti, withdrawn);
+	st->unanswered = dr_tcp_unanswered(&ti, withdrawn);
 	st->window_shut = withdrawn || (waits && !room);
 	st->silent_segments = silent_segments(p, &ti, dr_now_ns());
 	st->repeats = true;
@@ -175,8 +184,8 @@ static void read_kernel_stats(struct tcp_path *p)
 	/* Filler is sent last, as a rule; what follows makes this too little for a moment. */
 	st->fill_acked =
 		DR_MAX(st->fill_acked, st->fill_bytes - DR_MIN(st->fill_bytes, st->unacked_bytes));
-	st->acked_bytes =
-		DR_MIN(st->tx_wire - DR_MIN(st->tx_wire, st->unacked_bytes), p->tx.data_end);
+	st->acked_wire = st->tx_wire - DR_MIN(st->tx_wire, st->unacked_bytes);
+	st->acked_bytes = DR_MIN(st->acked_wire, p->tx.data_end);
 }
 
 static void close_socket(struct tcp_path *p, bool abort)

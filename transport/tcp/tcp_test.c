@@ -737,28 +737,10 @@ static void answered_segments_are_not_silent(void **state)
 	assert_true(st.silent_segments < 50);
 }
 
-static void old_losses_are_forgotten(void **state)
-{
-	static const struct {
-		uint32_t ms, segments, retransmits, recent_segments, recent_retransmits;
-	} c[] = { { 5000, 10, 4, 10, 4 }, { 5999, 100, 8, 100, 8 }, { 6000, 110, 8, 100, 4 },
-		{ 6999, 200, 9, 190, 5 }, { 7000, 210, 9, 100, 1 }, { 8000, 300, 9, 90, 0 },
-		{ 8001, 5, 1, 5, 1 }, { 9000, 50, 1, 50, 1 }, { 10000, 60, 0, 60, 0 } };
-	struct tcp_path p = { .state = TCP_UP };
-
-	(void)state;
-	for (size_t i = 0; i < DR_ARRAY_LEN(c); i++) {
-		dr_tcp_count_recent(&p, c[i].segments, c[i].retransmits, c[i].ms * DR_NS_PER_MS);
-		assert_int_equal(p.base.st.recent_segments, c[i].recent_segments);
-		assert_int_equal(p.base.st.recent_retransmits, c[i].recent_retransmits);
-	}
-}
-
 int main(void)
 {
 	static int polled = 1;
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(old_losses_are_forgotten),
 		BOTH(answered_segments_are_not_silent),
 		BOTH(mixed_sizes_arrive_whole),
 		{ "mixed_sizes_arrive_whole, IPv6", mixed_sizes_arrive_whole, setup6, teardown,

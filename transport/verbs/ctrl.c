@@ -148,6 +148,7 @@ static void on_sent(struct vb_path *p, const struct vb_wc *wc)
 	for (; p->ctrl.done < done; p->ctrl.done++)
 		p->acked_bytes += p->ctrl.len[p->ctrl.done % VB_CTRL_DEPTH];
 	p->ack_ns = p->base.now_ns;
+	dr_verbs_known_add(vb_path_rail(p), &p->conn->peer);
 	if (p->ctrl.timed != 0 && done >= p->ctrl.timed) {
 		dr_verbs_rtt(p, p->base.now_ns - p->ctrl.timed_ns);
 		p->ctrl.timed = 0;

@@ -116,15 +116,32 @@ static void qp_failed(struct vb_rail *r, uint32_t qpn, enum ibv_event_type type)
 		dr_verbs_ud_failed(r, r->ibv->event_type_str(type));
 }
 
+/* No alternate path is ever set here, so another party does it: the driver or the fabric's manager. */
+static void path_migrated(struct vb_rail *r, uint32_t qpn)
+{
+	if (r->apm_told)
+		return;
+	r->apm_told = true;
+	dr_warn("verbs",
+		"rail %u: %s moved queue pair %u to an alternate path: automatic path migration (APM) is in "
+		"use; its data may then cross the other rail's port, and faults of this rail are hidden "
+		"from failover: turn APM off",
+		r->base.index, r->dev.name, qpn);
+}
+
 static bool names_qp(enum ibv_event_type t)
 {
-	return t == IBV_EVENT_QP_FATAL || t == IBV_EVENT_QP_REQ_ERR ||
+	return t == IBV_EVENT_PATH_MIG || t == IBV_EVENT_QP_FATAL || t == IBV_EVENT_QP_REQ_ERR ||
 	       t == IBV_EVENT_QP_ACCESS_ERR || t == IBV_EVENT_PATH_MIG_ERR;
 }
 
 static void on_event(struct vb_rail *r, enum ibv_event_type type, uint32_t qpn, uint8_t port)
 {
 	dr_debug("verbs", "rail %u: %s", r->base.index, r->ibv->event_type_str(type));
+	if (type == IBV_EVENT_PATH_MIG) {
+		path_migrated(r, qpn);
+		return;
+	}
 	if (names_qp(type)) {
 		qp_failed(r, qpn, type);
 		return;

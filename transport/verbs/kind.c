@@ -290,19 +290,20 @@ static void distrust(void *params)
 	((struct dr_verbs_params *)params)->distrusts = true;
 }
 
-/* A GID of RoCE is an IP address. With --gid it may be another one than the NIC's in the plan, so only a peer without key is
- * held to that. */
+/* A GID of RoCE is an IP address. With --gid it may be another one than the NIC's in the plan: allowed for a peer with the key
+ * if this end has --gid too. A GID of InfiniBand names a port, which the plan does not know. */
 static int handle_host(
 	const void *params, const void *handle, size_t len, struct sockaddr_storage *out)
 {
 	static const uint8_t mapped[12] = { [10] = 0xff, [11] = 0xff };
+	const struct dr_verbs_params *p = params;
 	struct dr_verbs_addr a;
 	const char *why;
 	int rc = dr_verbs_addr_parse(handle, len, &a, &why);
 
 	if (rc)
 		return rc;
-	if (!((const struct dr_verbs_params *)params)->distrusts || !a.roce)
+	if (!a.roce || (!p->distrusts && p->gid_index >= 0))
 		return -ENOENT;
 	if (memcmp(a.gid, mapped, sizeof(mapped)) == 0) {
 		struct sockaddr_in *in = (struct sockaddr_in *)out;

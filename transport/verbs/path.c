@@ -280,6 +280,7 @@ static void stats(struct dr_path *bp, struct dr_path_stats *out)
 
 	*out = p->base.st;
 	out->acked_bytes = p->acked_data;
+	out->acked_wire = p->acked_bytes;
 	out->unacked_bytes = p->posted_bytes - p->acked_bytes;
 	out->peer_ack_age_ns = p->ack_ns ? now - p->ack_ns : -1;
 	out->unanswered = probe_ns ? (unsigned)((now - probe_ns) / dr_verbs_answer_ns(vp)) : 0;

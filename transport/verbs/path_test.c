@@ -126,7 +126,8 @@ static int setup(void **state)
 	return 0;
 }
 
-static void up(struct bench *b)
+/* The rails know each other. */
+static void meet(struct bench *b)
 {
 	uint8_t handle[DR_HANDLE_MAX];
 	unsigned i;
@@ -142,10 +143,22 @@ static void up(struct bench *b)
 		assert_int_equal(
 			dr_verbs_ops.rail_peer(b->side[i].rail, handle, (size_t)n, NULL), 0);
 	}
+}
+
+static void connect_both(struct bench *b)
+{
+	unsigned i;
+
 	for (i = 0; i < 2; i++)
 		assert_int_equal(
 			dr_verbs_ops.connect(b->side[i].path, NULL, 0, dr_now_ns(), NULL), 0);
 	until(b, b->side[S].count[DR_EV_READY] && b->side[R].count[DR_EV_READY]);
+}
+
+static void up(struct bench *b)
+{
+	meet(b);
+	connect_both(b);
 }
 
 static int teardown(void **state)
@@ -670,6 +683,59 @@ static void every_allocation_may_fail(void **state)
 	assert_true(ok == 4 && k > 12);
 }
 
+/* ---- a peer without key ---- */
+
+/* How many of n datagrams leave. */
+static unsigned sent_by(struct bench *b, unsigned i, unsigned n)
+{
+	struct vb_rail *r = vb_rail(b->side[i].rail);
+	uint64_t before = r->ud.posted;
+
+	for (unsigned k = 0; k < n; k++)
+		dr_verbs_ops.rail_dgram(b->side[i].rail, "beat", 4);
+	return (unsigned)(r->ud.posted - before);
+}
+
+/* R distrusts its peer: it answers datagrams, one for each, until the peer's NIC has acknowledged something. */
+static void without_key_datagrams_wait_for_an_acknowledgement(void **state)
+{
+	struct bench *b = *state;
+	struct vb_rail *r, other;
+
+	b->vp.distrusts = true;
+	meet(b);
+	r = vb_rail(b->side[R].rail);
+	vb_rail(b->side[S].rail)->vp.distrusts = vb_rail(b->side[S].rail)->limited = false;
+	until(b, r->ud.ah && !r->ud.job.busy && vb_rail(b->side[S].rail)->ud.ah);
+	assert_int_equal(sent_by(b, R, 10), 0);
+	assert_int_equal(sent_by(b, S, 3), 3);
+	until(b, b->side[R].count[DR_EV_DGRAM] == 3);
+	dr_verbs_ops.rail_padded(b->side[R].rail, "beat", 4, 500);
+	assert_int_equal(sent_by(b, R, 10), 3);
+	assert_int_equal(sent_by(b, R, 10), 0);
+
+	connect_both(b);
+	until(b, dr_verbs_known_may_send(r, true));
+	assert_false(r->limited);
+	assert_int_equal(sent_by(b, R, 10), 10);
+
+	/* Another end of this session knows; not for another host, not for another session, not after it moved. */
+	other = *r;
+	other.limited = true;
+	assert_true(dr_verbs_known_may_send(&other, true));
+	other.limited = true;
+	other.where.peer.gid[15] ^= 1;
+	assert_false(dr_verbs_known_may_send(&other, true));
+	other.where.peer.gid[15] ^= 1;
+	other.where.peer.lid ^= 1;
+	assert_false(dr_verbs_known_may_send(&other, true));
+	other.where.peer.lid ^= 1;
+	other.par.token[0] ^= 1;
+	assert_false(dr_verbs_known_may_send(&other, true));
+	dr_verbs_ah_renew(r);
+	assert_true(r->limited);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -701,6 +767,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(
 			a_removed_device_is_missed_without_an_event, setup, teardown),
 		cmocka_unit_test_setup_teardown(every_allocation_may_fail, setup, teardown),
+		cmocka_unit_test_setup_teardown(
+			without_key_datagrams_wait_for_an_acknowledgement, setup, teardown),
 	};
 
 	return cmocka_run_group_tests_name("verbs_path", tests, NULL, NULL);

@@ -11,7 +11,7 @@
 #include <net/if.h>
 #include <sys/types.h>
 
-/* A rail: rail.c, nic.c, ud.c, admit.c, event.c. */
+/* A rail: rail.c, nic.c, ud.c, admit.c, event.c, known.c. */
 
 /* Where completions find their connection; gen: of those that had the place. */
 struct vb_slot {
@@ -99,6 +99,9 @@ struct vb_rail {
 	bool closed;
 	unsigned flushing; /* regions that want a flush */
 	struct vb_where where;
+	/* Set: datagrams that leave are limited to those that came (known.c). */
+	bool limited;
+	uint64_t heard, answered;
 	struct vb_path *paths; /* every path that is not closed */
 	unsigned n_paths;      /* every path that is not freed */
 	struct vb_path *ready; /* paths that their owner should drive, and have a poller */
@@ -115,6 +118,7 @@ struct vb_rail {
 	int64_t async_ns; /* looked at last, where there is no poller */
 	struct vb_admission admission;
 	int64_t warn_ns;
+	bool apm_told; /* that the device migrates paths by itself */
 
 	int err; /* 0, or why the rail failed */
 	enum dr_scope scope;
@@ -187,6 +191,11 @@ void dr_verbs_rail_dgram(struct dr_rail *br, const void *data, size_t len);
 void dr_verbs_rail_padded(struct dr_rail *br, const void *data, size_t len, uint32_t size);
 /* Ask the helper for an address handle, also when there is one. */
 void dr_verbs_ah_renew(struct vb_rail *r);
+
+/* known.c: addresses at which a peer without key has shown itself. The NIC of this peer has acknowledged a message. */
+void dr_verbs_known_add(const struct vb_rail *r, const struct dr_verbs_hello *peer);
+/* May a datagram leave to where the peer is? */
+bool dr_verbs_known_may_send(struct vb_rail *r, bool padded);
 
 int dr_verbs_scratch_open(struct vb_rail *r, struct dr_err *e);
 /* As for datagrams: deregister; an error: its memory may be accessed until the device is closed. */

@@ -207,7 +207,8 @@ void dr_verbs_ah_renew(struct vb_rail *r)
 	if (!r->where.known || r->closed || r->dead)
 		return;
 	r->ud.ah_stale = true;
-	a->again = a->busy; /* what is under way may be of an old address */
+	r->limited = r->vp.distrusts; /* the address may be a new one */
+	a->again = a->busy;	      /* what is under way may be of an old address */
 	if (a->busy)
 		return;
 	a->busy = true;
@@ -242,7 +243,8 @@ static void send_padded(struct vb_rail *r, const void *head, size_t head_len, co
 	struct vb_ud *u = &r->ud;
 	struct ibv_send_wr *bad;
 
-	if (head_len + len > VB_UD_BUF || padding > VB_UD_PAD || !may_send(r))
+	if (head_len + len > VB_UD_BUF || padding > VB_UD_PAD || !may_send(r) ||
+		!dr_verbs_known_may_send(r, padding > 0))
 		return;
 	unsigned slot = VB_UD_RECVS + (unsigned)(u->posted % VB_UD_SENDS);
 	memcpy(u->slab + slot * VB_UD_BUF, head, head_len);
@@ -259,8 +261,10 @@ static void send_padded(struct vb_rail *r, const void *head, size_t head_len, co
 			.remote_qpn = r->where.peer.ud_qpn,
 			.remote_qkey = r->where.peer.ud_qkey } };
 	r->syscalls++;
-	if (ibv_post_send(u->qp, &wr, &bad) == 0)
+	if (ibv_post_send(u->qp, &wr, &bad) == 0) {
 		u->posted++;
+		r->answered++;
+	}
 }
 
 void dr_verbs_ud_send(
@@ -311,6 +315,7 @@ static void received(struct vb_rail *r, const struct ibv_wc *wc)
 	const uint8_t *data = r->ud.slab + slot * VB_UD_BUF + VB_GRH;
 	struct dr_event ev = { .kind = DR_EV_DGRAM, .data = data + 1 };
 
+	r->heard++;
 	if (wc->byte_len >= VB_GRH + 2) {
 		ev.size = wc->byte_len - VB_GRH - 1;
 		ev.len = DR_MIN(ev.size, (uint32_t)DR_DGRAM_MAX);

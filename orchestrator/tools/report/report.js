@@ -74,11 +74,11 @@ function marks(doc, clock) {
 	}
 	for (const f of list((doc.failover || {}).faults)) {
 		if (!num(f.at_monotonic_ns)) continue;
-		const t = clock.at(f.side, f.at_monotonic_ns), last = t - (f.fault_after_us || 0) / 1e6, end = undo.get(f.trial);
-		const sum = (...names) => names.every(n => num(f[n])) ? last + names.reduce((s, n) => s + f[n], 0) / 1e6 : null;
+		const t = clock.at(f.side, f.at_monotonic_ns), last = num(f.fault_after_us) ? t - f.fault_after_us / 1e6 : null, end = undo.get(f.trial);
+		const sum = (...names) => num(last) && names.every(n => num(f[n])) ? last + names.reduce((s, n) => s + f[n], 0) / 1e6 : null;
 		out.push({ trial: f.trial, f, steps: [
-			["fault", t], ["last delivery", num(f.gap_us) ? last : null], ["detected", sum("detect_us")],
-			["switched", sum("detect_us", "fence_us", "handshake_us")], ["first delivery", num(f.gap_us) ? last + f.gap_us / 1e6 : null],
+			["fault", t], ["last delivery", last], ["detected", sum("detect_us")],
+			["switched", sum("detect_us", "fence_us", "handshake_us")], ["first delivery", num(last) && num(f.gap_us) ? last + f.gap_us / 1e6 : null],
 			["fault undone", end === undefined ? null : end], ["failback", end !== undefined && num(f.failback_us) ? end + f.failback_us / 1e6 : null],
 		].filter(s => num(s[1])) });
 	}
@@ -269,10 +269,11 @@ function parts(box, doc) {
 
 /* ---- heat map: our own canvas, one pixel a cell stretched, so that a million cells are one image ---- */
 /*
- * rows, cols: names. value(r, c): a number or null. unit: behind a value. Wheel, + and - zoom at the cell, dragging moves, arrows
- * choose a cell, 0 shows all. The chosen cell is told in words beside the map.
+ * rows, cols: names. value(r, c): a number or null. unit: behind a value. failed(r, c), if given: why there is no value, or undefined;
+ * such cells have a colour of their own. Wheel, + and - zoom at the cell, dragging moves, arrows choose a cell, 0 shows all. The
+ * chosen cell is told in words beside the map.
  */
-function heatmap(box, { rows, cols, value, unit, rowTitle, colTitle }) {
+function heatmap(box, { rows, cols, value, unit, rowTitle, colTitle, failed = () => undefined }) {
 	const R = rows.length, C = cols.length, canvas = el("canvas"), told = el("p", "", "soft"), ctx = canvas.getContext("2d");
 	const image = document.createElement("canvas"), values = new Float64Array(R * C);
 	let lo = Infinity, hi = -Infinity, view = { r: 0, c: 0, h: R, w: C }, at = null, drag = null, pixels = null;
@@ -282,15 +283,17 @@ function heatmap(box, { rows, cols, value, unit, rowTitle, colTitle }) {
 		if (num(v)) { lo = Math.min(lo, v); hi = Math.max(hi, v); }
 	}
 	if (!(hi >= lo)) return false;
+	const bad = new Set();
+	for (let i = 0; i < values.length; i++) if (isNaN(values[i]) && failed(Math.floor(i / C), i % C) !== undefined) bad.add(i);
 	lo = Math.min(lo, hi * 0.5); /* a scale that begins at the lowest cell would make noise look like a finding */
 	image.width = C; image.height = R;
 	const rgb = s => { const m = /^#(..)(..)(..)$/.exec(s) || [0, "00", "60", "c0"]; return [1, 2, 3].map(i => parseInt(m[i], 16)); };
 	function paint() {
-		const a = rgb(css("--panel")), b = rgb(css("--accent")), ic = image.getContext("2d"), px = ic.createImageData(C, R);
+		const a = rgb(css("--panel")), b = rgb(css("--accent")), broken = rgb(css("--bad")), ic = image.getContext("2d"), px = ic.createImageData(C, R);
 		for (let i = 0; i < values.length; i++) {
 			const v = values[i], k = isNaN(v) ? 0 : 0.08 + 0.92 * (hi > lo ? (v - lo) / (hi - lo) : 1);
-			for (let j = 0; j < 3; j++) px.data[4 * i + j] = a[j] + (b[j] - a[j]) * k;
-			px.data[4 * i + 3] = isNaN(v) ? 0 : 255;
+			for (let j = 0; j < 3; j++) px.data[4 * i + j] = bad.has(i) ? broken[j] : a[j] + (b[j] - a[j]) * k;
+			px.data[4 * i + 3] = isNaN(v) && !bad.has(i) ? 0 : 255;
 		}
 		ic.putImageData(px, 0, 0);
 		pixels = px.data;
@@ -333,7 +336,7 @@ function heatmap(box, { rows, cols, value, unit, rowTitle, colTitle }) {
 	function choose(r, c) {
 		at = { r: clamp(r, 0, R - 1), c: clamp(c, 0, C - 1) };
 		const v = values[at.r * C + at.c];
-		told.textContent = rows[at.r] + ", " + cols[at.c] + ": " + (isNaN(v) ? "not measured" : sig(v) + " " + unit);
+		told.textContent = rows[at.r] + ", " + cols[at.c] + ": " + (isNaN(v) ? failed(at.r, at.c) || "not measured" : sig(v) + " " + unit);
 		if (at.c < view.c || at.c >= view.c + view.w) view.c = clamp(Math.floor(at.c - view.w / 2), 0, C - view.w);
 		if (at.r < view.r || at.r >= view.r + view.h) view.r = clamp(Math.floor(at.r - view.h / 2), 0, R - view.h);
 		draw();
@@ -365,7 +368,7 @@ function heatmap(box, { rows, cols, value, unit, rowTitle, colTitle }) {
 		e.preventDefault();
 	});
 	box.classList.add("heat");
-	told.textContent = "Scale: " + sig(lo) + " (faint) to " + sig(hi) + " " + unit + " (full colour)." + (big ? " Wheel or + and - zoom, dragging moves." : "");
+	told.textContent = "Scale: " + sig(lo) + " (faint) to " + sig(hi) + " " + unit + " (full colour)." + (bad.size ? " Red: no figure, see the table." : "") + (big ? " Wheel or + and - zoom, dragging moves." : "");
 	box.append(canvas, told);
 	paint(); layout(); draw();
 	redraws.push(resize => { if (resize) layout(); else paint(); draw(); });
@@ -386,8 +389,38 @@ function matrix(box, doc) {
 	return true;
 }
 
+/* ---- sweep ---- */
+
+/* Places of the ranks in the map, and their names. */
+function nodesOf(doc) {
+	const nodes = list(doc.nodes), at = new Map(nodes.map((n, i) => [n.rank, i]));
+	return { n: nodes.length, at, names: nodes.map(n => n.rank + (n.host ? " " + n.host : "")) };
+}
+
+/* A map of the values that `each` sets for a pair; why a pair without figures has none. */
+function nodeMap(box, doc, unit, each) {
+	const { n, at, names } = nodesOf(doc), values = new Map(), why = new Map();
+	for (const p of list(doc.pairs)) {
+		const c = at.get(p.client), s = at.get(p.server);
+		if (c === undefined || s === undefined) continue;
+		if (p.state !== "ok") for (const i of [c * n + s, s * n + c]) why.set(i, p.state + (p.error ? ": " + p.error : ""));
+		each(p, (back, v) => {
+			const i = back ? s * n + c : c * n + s;
+			if (num(v)) values.set(i, Math.min(v, values.has(i) ? values.get(i) : Infinity));
+		});
+	}
+	return { names, lowest: i => values.get(i), why, n, unit, box };
+}
+
+function drawNodes({ box, names, lowest, why, n, unit }, rowTitle, colTitle) {
+	return heatmap(box, { rows: names, cols: names, value: (r, c) => lowest(r * n + c), failed: (r, c) => why.get(r * n + c), unit, rowTitle, colTitle });
+}
+
+const sweep = (box, doc) => drawNodes(nodeMap(box, doc, "Gb/s", (p, set) => { for (const l of list(p.lanes)) set(l.direction === "to-client", l.gbps); }), "from", "to");
+const roundtrips = (box, doc) => drawNodes(nodeMap(box, doc, "µs", (p, set) => { set(false, p.rtt_us); set(true, p.rtt_us); }), "node", "node");
+
 /* ---- the page ---- */
-const charts = { timeline, histogram, percentiles, gaps, parts, matrix };
+const charts = { timeline, histogram, percentiles, gaps, parts, matrix, sweep, roundtrips };
 const docs = new Map();
 const docOf = n => { if (!docs.has(n)) docs.set(n, JSON.parse(document.getElementById("data-" + n).textContent)); return docs.get(n); };
 

@@ -113,8 +113,8 @@ struct dr_fgpu_work {
 	const unsigned char *from;
 	size_t len;
 	unsigned char byte;
-	uint32_t value;		       /* word */
-	struct dr_fgpu_memory *memory; /* in use until done; may be NULL */
+	uint32_t value;				/* word */
+	struct dr_fgpu_memory *memory, *source; /* in use until done; may be NULL */
 	struct dr_fgpu_pinned *pinned;
 	struct CUevent_st *event;
 	struct CUfunc_st *fn; /* kernel */
@@ -149,9 +149,11 @@ unsigned dr_fgpu_pageable(void);
 struct CUfunc_st {
 	const char *name;
 	unsigned n_args; /* 8 bytes each, as the code declares them */
+	/* Where it works: 0, or 700 where an address is wrong. */
+	unsigned (*place)(struct dr_fgpu_work *w);
 	void (*run)(const struct dr_fgpu_work *w);
 };
-enum { DR_FGPU_KERNELS = 2 };
+enum { DR_FGPU_KERNELS = 3 };
 struct CUmod_st {
 	struct dr_fgpu_node node;
 	struct CUfunc_st fn[DR_FGPU_KERNELS];

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/fakecuda/cuda/fake.h"
 
+#include "gpu/gpu.h"
+
 #include <endian.h>
 
 /*
@@ -77,9 +79,51 @@ static unsigned place(struct dr_fgpu_work *w)
 	return 0;
 }
 
+/* ---- unpacking ---- */
+
+enum { ARG_DST, ARG_SRC, ARG_LIST, ARG_N };
+
+static const struct dr_gpu_piece *list_of(const struct dr_fgpu_work *w)
+{
+	return (const struct dr_gpu_piece *)(uintptr_t)w->arg[ARG_LIST];
+}
+
+static void run_unpack(const struct dr_fgpu_work *w)
+{
+	const struct dr_gpu_piece *x = list_of(w);
+
+	for (uint64_t i = 0; i < w->arg[ARG_N]; i++)
+		memcpy(w->to + x[i].dst_off, w->from + x[i].src_off, x[i].len);
+}
+
+/* The pieces are checked at the launch, and read again when the kernel runs. */
+static unsigned place_unpack(struct dr_fgpu_work *w)
+{
+	const struct dr_gpu_piece *x = list_of(w);
+	uint64_t dst = w->arg[ARG_DST], src = w->arg[ARG_SRC], n = w->arg[ARG_N];
+
+	w->memory = dr_fgpu_memory_at(dst, 1);
+	w->source = dr_fgpu_memory_at(src, 1);
+	w->pinned = dr_fgpu_pinned_at(x, n * sizeof(*x));
+	for (uint64_t i = 0; w->memory && w->source && w->pinned && i < n; i++)
+		if (!dr_fgpu_memory_at(dst + x[i].dst_off, x[i].len) ||
+			!dr_fgpu_memory_at(src + x[i].src_off, x[i].len))
+			w->memory = NULL;
+	if (!w->memory || !w->source || !w->pinned || w->arg[ARG_LIST] % 8) {
+		dr_fgpu_violation("dr_unpack of %llu pieces from %#llx to %#llx: no memory, or the "
+				  "list is not pinned or not aligned",
+			(unsigned long long)n, (unsigned long long)src, (unsigned long long)dst);
+		return 700;
+	}
+	w->to = w->memory->bytes + (dst - w->memory->dev);
+	w->from = w->source->bytes + (src - w->source->dev);
+	return 0;
+}
+
 static const struct CUfunc_st known[DR_FGPU_KERNELS] = {
-	{ "dr_pattern_fill", 3, run_fill },
-	{ "dr_pattern_check", 5, run_check },
+	{ "dr_pattern_fill", 3, place, run_fill },
+	{ "dr_pattern_check", 5, place, run_check },
+	{ "dr_unpack", 4, place_unpack, run_unpack },
 };
 
 /* ---- modules ---- */
@@ -194,7 +238,7 @@ unsigned cuLaunchKernel(struct CUfunc_st *fn, unsigned grid_x, unsigned grid_y, 
 		return dr_fgpu_leave(result);
 	for (unsigned i = 0; i < fn->n_args; i++)
 		memcpy(&w.arg[i], args[i], sizeof(w.arg[i]));
-	result = place(&w);
+	result = fn->place(&w);
 	if (result == 700) {
 		ctx->failed = result;
 		result = 0;

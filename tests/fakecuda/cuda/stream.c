@@ -49,6 +49,8 @@ static void finish(struct CUstream_st *s, struct dr_fgpu_work *w)
 {
 	if (w->memory)
 		w->memory->users--;
+	if (w->source)
+		w->source->users--;
 	if (w->pinned)
 		w->pinned->users--;
 	if (w->event) {
@@ -110,6 +112,8 @@ unsigned dr_fgpu_submit(struct CUstream_st *s, const struct dr_fgpu_work *w)
 	copy->issued_ns = dr_now_ns();
 	if (w->memory)
 		w->memory->users++;
+	if (w->source)
+		w->source->users++;
 	if (w->pinned)
 		w->pinned->users++;
 	/* Until it is done, the destination is nobody's; work before it may still need it. */
@@ -191,6 +195,27 @@ unsigned cuMemcpyHtoDAsync_v2(
 		enter_stream(DR_FGPU_CALL_cuMemcpyHtoDAsync_v2, "cuMemcpyHtoDAsync_v2", s);
 
 	return dr_fgpu_leave(result ? result : copy(s, &w, to, from, len));
+}
+
+unsigned cuMemcpyDtoDAsync_v2(
+	unsigned long long to, unsigned long long from, size_t len, struct CUstream_st *s)
+{
+	struct dr_fgpu_work w = { .kind = DR_FGPU_COPY, .len = len };
+	unsigned result =
+		enter_stream(DR_FGPU_CALL_cuMemcpyDtoDAsync_v2, "cuMemcpyDtoDAsync_v2", s);
+
+	if (result)
+		return dr_fgpu_leave(result);
+	w.memory = dr_fgpu_memory_at(to, len);
+	w.source = dr_fgpu_memory_at(from, len);
+	if (!w.memory || !w.source) {
+		dr_fgpu_violation(
+			"a copy from %#llx to %#llx, %zu bytes, which is no memory", from, to, len);
+		return dr_fgpu_leave(DR_CUDA_INVALID_VALUE);
+	}
+	w.to = w.memory->bytes + (to - w.memory->dev);
+	w.from = w.source->bytes + (from - w.source->dev);
+	return dr_fgpu_leave(dr_fgpu_submit(s, &w));
 }
 
 unsigned cuMemsetD8Async(

@@ -43,6 +43,7 @@ struct tcpx_comm *tcpx_comm_new(bool is_send)
 enum min_result tcpx_close(void *comm)
 {
 	struct tcpx_comm *c = comm;
+	enum min_result result;
 
 	if (!c)
 		return MIN_OK;
@@ -60,10 +61,26 @@ enum min_result tcpx_close(void *comm)
 		free(mr);
 	}
 	tcpx_bounce_fini(c);
+	result = tcpx_gpu_close(&c->gpu);
 	(void)pthread_mutex_destroy(&c->lock);
 	free(c->request);
 	free(c);
-	return MIN_OK;
+	return result;
+}
+
+/* A sender copies out of GPU memory, a receiver only hands its address back. */
+static enum min_result use_gpu(struct tcpx_comm *c, const void *data)
+{
+	enum min_result result = MIN_OK;
+
+	if (!tcpx_gpu_knows(data))
+		tcpx_misuse("regMr of CUDA memory at %p, which is no GPU memory", data);
+	if (!c->is_send)
+		return MIN_OK;
+	(void)pthread_mutex_lock(&c->lock);
+	result = tcpx_gpu_open(&c->gpu, c->n_socks);
+	(void)pthread_mutex_unlock(&c->lock);
+	return result;
 }
 
 enum min_result tcpx_reg(void *comm, void *data, int size, int type, void **mh)
@@ -76,6 +93,8 @@ enum min_result tcpx_reg(void *comm, void *data, int size, int type, void **mh)
 	if (type == TCPX_PTR_CUDA && (uintptr_t)data % TCPX_PAGE != 0)
 		tcpx_misuse(
 			"regMr of CUDA memory at %p, which is no multiple of %d", data, TCPX_PAGE);
+	if (tcpx_settings.cuda && type == TCPX_PTR_CUDA && use_gpu(c, data) != MIN_OK)
+		return MIN_CUDA_ERROR;
 	mr = calloc(1, sizeof(*mr));
 	if (!mr)
 		return min_failed(ENOMEM, "a registration");
@@ -154,6 +173,7 @@ static enum min_result post(struct tcpx_comm *c, void *data, int size, void *mh,
 	r->room = (uint32_t)size;
 	r->size = c->is_send ? (uint32_t)size : 0;
 	r->known = c->is_send;
+	r->in_gpu = tcpx_settings.cuda && r->mr->type == TCPX_PTR_CUDA;
 	r->offset = r->moved = 0;
 	r->fragments = r->pages = 0;
 	*request = r;
@@ -211,12 +231,13 @@ enum min_result tcpx_test(void *request, int *done, int *size)
 			(unsigned long long)r->no, (unsigned long long)c->complete);
 	result = tcpx_progress(c);
 	if (result == MIN_OK && c->complete < c->handed && r->moved == r->size) {
-		*done = 1;
-		c->complete++;
-		if (c->is_send)
-			c->freed++;
-		else
-			tcpx_bounce_publish(c, r);
+		if (!c->is_send)
+			result = c->error = tcpx_bounce_publish(c, r);
+		if (result == MIN_OK) {
+			*done = 1;
+			c->complete++;
+			c->freed += c->is_send;
+		}
 	}
 	(void)pthread_mutex_unlock(&c->lock);
 	return result;
@@ -226,6 +247,7 @@ enum min_result tcpx_consumed(void *rcomm, int n, void *request)
 {
 	struct tcpx_request *r = request;
 	struct tcpx_comm *c = rcomm;
+	enum min_result result;
 
 	if (n != 1 || !c || c->is_send || !r || r->comm != c)
 		tcpx_misuse("irecvConsumed of %d requests, or of none of this comm", n);
@@ -238,8 +260,10 @@ enum min_result tcpx_consumed(void *rcomm, int n, void *request)
 	if (r->no != c->freed)
 		tcpx_misuse("irecvConsumed of receive %llu out of order: the oldest one is %llu",
 			(unsigned long long)r->no, (unsigned long long)c->freed);
-	tcpx_bounce_recycle(c, r);
+	result = tcpx_bounce_recycle(c, r);
+	if (result != MIN_OK)
+		c->error = result;
 	c->freed++;
 	(void)pthread_mutex_unlock(&c->lock);
-	return MIN_OK;
+	return result;
 }

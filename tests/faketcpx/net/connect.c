@@ -309,6 +309,16 @@ static void check_handle(const struct handle *h)
 		tcpx_misuse("connect after it failed");
 }
 
+/* The sender. Its context is that of this thread, or if there is none of its first registration of GPU memory. */
+static struct tcpx_comm *connected(const int *fd, unsigned n)
+{
+	struct tcpx_comm *c = comm_of(true, fd, n);
+
+	if (c && tcpx_settings.cuda)
+		(void)tcpx_gpu_take(&c->gpu);
+	return c;
+}
+
 enum min_result tcpx_connect(int dev, void *handle, void **scomm, struct min_device_handle **device)
 {
 	struct handle h;
@@ -330,7 +340,7 @@ enum min_result tcpx_connect(int dev, void *handle, void **scomm, struct min_dev
 
 			for (unsigned i = 0; i < h.dial->n; i++)
 				fd[i] = h.dial->conn[i].fd;
-			*scomm = comm_of(true, fd, h.dial->n);
+			*scomm = connected(fd, h.dial->n);
 			h.state = DIAL_DONE;
 		}
 		if (rc != 0)
@@ -377,13 +387,16 @@ static void take(struct listener *l, int listen_fd)
 
 static enum min_result give_device(struct tcpx_comm *c, struct min_device_handle **device)
 {
+	enum min_result result;
+
 	if (!device || !*device)
 		return MIN_OK; /* irecv complains */
-	if (!tcpx_bounce_init(c))
-		return min_failed(ENOMEM, "a bounce buffer");
+	result = tcpx_bounce_init(c);
+	if (result != MIN_OK)
+		return result;
 	**device = (struct min_device_handle){ .type = TCPX_DEVICE_UNPACK,
 		.version = TCPX_UNPACK_VERSION,
-		.handle = c->device,
+		.handle = tcpx_settings.cuda ? (void *)c->gpu.handle : c->device,
 		.size = sizeof(*c->device),
 		.needs_proxy_progress = 1 };
 	return MIN_OK;
@@ -392,6 +405,7 @@ static enum min_result give_device(struct tcpx_comm *c, struct min_device_handle
 enum min_result tcpx_accept(void *lcomm, void **rcomm, struct min_device_handle **device)
 {
 	struct listener *l = lcomm;
+	enum min_result result;
 	struct tcpx_comm *c;
 
 	*rcomm = NULL;
@@ -423,6 +437,10 @@ enum min_result tcpx_accept(void *lcomm, void **rcomm, struct min_device_handle 
 		l->fd[i] = -1;
 	if (!c)
 		return min_failed(ENOMEM, "a comm");
-	*rcomm = c;
-	return give_device(c, device);
+	result = give_device(c, device);
+	if (result != MIN_OK)
+		(void)tcpx_close(c);
+	else
+		*rcomm = c;
+	return result;
 }

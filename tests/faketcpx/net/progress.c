@@ -29,29 +29,63 @@ static size_t ctrl_io(struct tcpx_comm *c, bool out, void *data, size_t len)
 	return 0;
 }
 
+/*
+ * The bytes of a send that go next, in host memory, and how many. Those of GPU memory are copied out in parts of
+ * TCPX_STAGE. NULL after an error.
+ */
+static const uint8_t *outgoing(
+	struct tcpx_comm *c, struct tcpx_sock *s, struct tcpx_task *t, size_t *len)
+{
+	const uint8_t *from = t->r->data + t->offset + t->moved;
+	uint8_t *stage;
+
+	if (!t->r->in_gpu)
+		return from;
+	stage = tcpx_stage(c, s);
+	if (t->moved == t->staged) {
+		size_t part = *len < TCPX_STAGE ? *len : TCPX_STAGE;
+
+		c->error = tcpx_gpu_read(&c->gpu, stage, from, part);
+		if (c->error != MIN_OK)
+			return NULL;
+		t->staged += (uint32_t)part;
+	}
+	*len = t->staged - t->moved;
+	return stage + t->moved % TCPX_STAGE;
+}
+
+/* Sends or receives once: the bytes moved, -1 with EAGAIN for none now. */
+static ssize_t sock_io(struct tcpx_comm *c, struct tcpx_sock *s, struct tcpx_task *t)
+{
+	size_t len = t->size - t->moved;
+	const uint8_t *from;
+	uint8_t *to;
+	ssize_t n;
+
+	errno = EAGAIN;
+	if (c->is_send) {
+		from = outgoing(c, s, t, &len);
+		return from ? send(s->fd, from, len, MSG_NOSIGNAL | MSG_DONTWAIT) : -1;
+	}
+	to = tcpx_bounce_place(c, s, t, &len);
+	n = to ? recv(s->fd, to, len, MSG_DONTWAIT) : -1;
+	if (n > 0)
+		c->error = tcpx_bounce_filled(c, s, t, (size_t)n);
+	return n;
+}
+
 static void sock_go_on(struct tcpx_comm *c, struct tcpx_sock *s)
 {
-	while (s->count > 0 && !s->dead) {
+	while (s->count > 0 && !s->dead && c->error == MIN_OK) {
 		struct tcpx_task *t = &s->task[s->head];
-		size_t len = t->size - t->moved;
-		ssize_t n;
+		ssize_t n = sock_io(c, s, t);
 
-		if (c->is_send) {
-			n = send(s->fd, t->r->data + t->offset + t->moved, len,
-				MSG_NOSIGNAL | MSG_DONTWAIT);
-		} else {
-			uint8_t *to = tcpx_bounce_place(c, t, &len);
-
-			n = recv(s->fd, to, len, MSG_DONTWAIT);
-		}
 		if (n < 0 && (errno == EAGAIN || errno == EINTR))
 			return;
 		if (n <= 0) {
 			s->dead = true;
 			return;
 		}
-		if (!c->is_send)
-			tcpx_bounce_filled(c, t, (size_t)n);
 		t->moved += (uint32_t)n;
 		t->r->moved += (uint32_t)n;
 		if (t->moved == t->size) {
@@ -162,6 +196,8 @@ enum min_result tcpx_progress(struct tcpx_comm *c)
 		return c->error;
 	for (unsigned i = 0; i < c->n_socks; i++)
 		sock_go_on(c, &c->sock[i]);
+	if (c->error != MIN_OK)
+		return c->error;
 	if (c->started < c->posted && may_start(c))
 		c->started++;
 	no = c->handed;

@@ -15,12 +15,34 @@ static unsigned long number(const char *name, unsigned long unset)
 	return text && *text ? strtoul(text, NULL, 0) : unset;
 }
 
+/* Where memory of type CUDA is. */
+static bool read_memory(bool *cuda, unsigned *pages)
+{
+	const char *memory = getenv("FAKETCPX_MEMORY");
+	unsigned long n;
+
+	*cuda = memory && strcmp(memory, "cuda") == 0;
+	if (memory && *memory && !*cuda && strcmp(memory, "host") != 0) {
+		min_log(MIN_LEVEL_WARN, "FAKETCPX_MEMORY=%s is neither host nor cuda", memory);
+		return false;
+	}
+	n = number("FAKETCPX_PAGES", *cuda ? TCPX_PAGES_GPU : TCPX_PAGES_MAX);
+	if (n < TCPX_PAGES_MIN || n > TCPX_PAGES_MAX) {
+		min_log(MIN_LEVEL_WARN, "FAKETCPX_PAGES=%lu, %d to %d are possible", n,
+			TCPX_PAGES_MIN, TCPX_PAGES_MAX);
+		return false;
+	}
+	*pages = (unsigned)n;
+	return true;
+}
+
 static enum min_result init(min_logger log)
 {
 	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 	static bool done;
 	unsigned long socks;
-	bool again;
+	unsigned pages;
+	bool again, cuda;
 
 	(void)pthread_mutex_lock(&lock);
 	again = done;
@@ -38,10 +60,14 @@ static enum min_result init(min_logger log)
 			TCPX_SOCKETS_MAX);
 		return MIN_INTERNAL_ERROR;
 	}
+	if (!read_memory(&cuda, &pages))
+		return MIN_INTERNAL_ERROR;
 	tcpx_settings = (struct tcpx_settings){
 		.n_socks = (unsigned)socks,
 		.chunk = (uint32_t)number("NCCL_DYNAMIC_CHUNK_SIZE", 0),
 		.recv_sync = number("NCCL_GPUDIRECTTCPX_RECV_SYNC", 0) != 0,
+		.cuda = cuda,
+		.pages = pages,
 		.seed = number("FAKETCPX_SEED", 1),
 		.ctrl_dev = getenv("NCCL_GPUDIRECTTCPX_CTRL_DEV"),
 	};

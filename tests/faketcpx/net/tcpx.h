@@ -7,12 +7,18 @@
 #include <sys/queue.h>
 
 #include "tests/faketcpx/faketcpx.h"
+#include "tests/faketcpx/net/cuda.h"
 #include "tests/minplug/net/abi.h"
 #include "tests/minplug/net/net.h"
 
 /* tests/faketcpx/faketcpx.h describes the plugin. */
 
-enum { TCPX_PAGES = TCPX_SLOTS * TCPX_FRAGMENTS_MAX };
+/* Pages of a bounce buffer. All that 16 receives can need; in GPU memory fewer. One receive has to fit. */
+enum {
+	TCPX_PAGES_MIN = TCPX_FRAGMENTS_MAX,
+	TCPX_PAGES_MAX = TCPX_SLOTS * TCPX_FRAGMENTS_MAX,
+	TCPX_PAGES_GPU = 4096,
+};
 
 /* A piece of a message on one data connection. */
 struct tcpx_task {
@@ -20,7 +26,8 @@ struct tcpx_task {
 	uint32_t offset, size, moved;
 	/* The fragment that is being filled: its length and bytes in it. */
 	uint32_t fragment, filled;
-	uint32_t at; /* in the bounce buffer */
+	uint32_t at;	 /* in the bounce buffer */
+	uint32_t staged; /* bytes of a send that were copied out of GPU memory */
 };
 
 struct tcpx_sock {
@@ -28,6 +35,7 @@ struct tcpx_sock {
 	bool dead;
 	struct tcpx_task task[TCPX_TASKS_MAX];
 	unsigned head, count;
+	unsigned staged; /* pages of the staging memory that were filled, of receivers */
 };
 
 struct tcpx_mr {
@@ -48,6 +56,7 @@ struct tcpx_request {
 	uint32_t offset; /* handed out to connections */
 	uint32_t moved;	 /* through them */
 	bool known;
+	bool in_gpu; /* data is an address of GPU memory */
 	unsigned fragments, pages;
 	uint32_t page[TCPX_FRAGMENTS_MAX];
 	struct tcpx_fragment fragment[TCPX_FRAGMENTS_MAX];
@@ -80,7 +89,10 @@ struct tcpx_comm {
 	struct tcpx_ctrl ctrl;
 	size_t ctrl_moved; /* bytes of it; when sending, 0: nothing to send */
 
-	/* Of receivers. */
+	/* Of receivers, and of senders with registered GPU memory. */
+	struct tcpx_gpu gpu;
+
+	/* Of receivers. bounce is an address of GPU memory if gpu is open. */
 	struct tcpx_device_handle *device;
 	uint8_t *bounce;
 	uint32_t *free_page;
@@ -95,6 +107,8 @@ struct tcpx_settings {
 	unsigned n_socks;
 	uint32_t chunk; /* 0: not set */
 	bool recv_sync;
+	bool cuda; /* memory of type CUDA is GPU memory */
+	unsigned pages;
 	uint64_t seed;
 	const char *ctrl_dev; /* NULL: the device's own */
 };
@@ -109,15 +123,19 @@ enum min_result tcpx_accept(void *lcomm, void **rcomm, struct min_device_handle 
 enum min_result tcpx_close_listen(void *lcomm);
 
 /* bounce.c */
-bool tcpx_bounce_init(struct tcpx_comm *c);
+enum min_result tcpx_bounce_init(struct tcpx_comm *c);
 void tcpx_bounce_fini(struct tcpx_comm *c);
-/* Where the next bytes of the task go, and how many fit there. */
-uint8_t *tcpx_bounce_place(struct tcpx_comm *c, struct tcpx_task *t, size_t *len);
+/* Where in host memory the next bytes of the connection's task go, and how many fit there. NULL: when a page is free. */
+uint8_t *tcpx_bounce_place(
+	struct tcpx_comm *c, struct tcpx_sock *s, struct tcpx_task *t, size_t *len);
 /* That many bytes are there. */
-void tcpx_bounce_filled(struct tcpx_comm *c, struct tcpx_task *t, size_t len);
-/* Describes the fragments of a complete receive to the device. */
-void tcpx_bounce_publish(struct tcpx_comm *c, struct tcpx_request *r);
-void tcpx_bounce_recycle(struct tcpx_comm *c, struct tcpx_request *r);
+enum min_result tcpx_bounce_filled(
+	struct tcpx_comm *c, struct tcpx_sock *s, struct tcpx_task *t, size_t len);
+/* Describes the fragments of a complete receive to the device, once they are in the bounce buffer. */
+enum min_result tcpx_bounce_publish(struct tcpx_comm *c, struct tcpx_request *r);
+enum min_result tcpx_bounce_recycle(struct tcpx_comm *c, struct tcpx_request *r);
+/* The staging memory of a connection. */
+uint8_t *tcpx_stage(const struct tcpx_comm *c, const struct tcpx_sock *s);
 
 /* progress.c */
 enum min_result tcpx_progress(struct tcpx_comm *c);

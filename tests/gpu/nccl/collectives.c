@@ -17,16 +17,17 @@
  *
  *   collectives RANK RANKS IDFILE [check | measure | soak SECONDS | record]
  *
- * The ranks share the file system; rank 0 writes NCCL's id to IDFILE. The environment decides about NCCL's network.
+ * The ranks share the file system; rank 0 writes NCCL's id to IDFILE. IDFILE "env": they do not, and NCCL_COMM_ID is the
+ * address of rank 0 (k8s/nccl). The environment decides about NCCL's network.
  * check: all collectives, several sizes, in place and out of place, every element compared.
  * measure: all-reduce of 8 bytes to 128 MiB, or of BYTES: time per operation, bus bandwidth, CPU seconds per GB.
- * soak: all-reduce of 8 MiB, five times untimed, then for so many seconds, every element compared; each iteration's time goes to standard output as
- * "iter NUMBER START_NS TIME_NS" (the start by CLOCK_REALTIME), so that an observer can compare it with the faults that it
- * makes.
+ * soak: all-reduce of 8 MiB, five times untimed, then for so many seconds. Every element of each iteration is compared while the next
+ * one is under way, which is part of that one's time. Each iteration's time goes to standard output as "iter NUMBER START_NS TIME_NS"
+ * (the start by CLOCK_REALTIME), so that an observer can compare it with the faults that it makes.
  * record: all-reduce twice of a few sizes, every element compared, for a recording of the calls to the network plugin.
  *
- * Lines of results: "check OP BYTES PLACE WRONG", "measure BYTES US GBPS MAX_US CPU_S_PER_GB", "soak ITERATIONS WRONG
- * MEDIAN_NS MAX_NS". After an error "error NOW_NS" (CLOCK_REALTIME). Exit status: 0, 1 (usage), 4 (an error of NCCL or CUDA), 6 (wrong elements).
+ * Lines of results: "check OP BYTES PLACE WRONG", "measure BYTES US GBPS MAX_US CPU_S_PER_GB ALL", "soak ITERATIONS WRONG
+ * MEDIAN_NS MAX_NS"; ALL: how many ran, those before the measurement too. After an error "error NOW_NS" (CLOCK_REALTIME). Exit status: 0, 1 (usage), 4 (an error of NCCL or CUDA), 6 (wrong elements).
  */
 
 static int rank, ranks;
@@ -92,6 +93,13 @@ static void exchange_id(const char *file, ncclUniqueId *id)
 	char part[4096];
 	FILE *f;
 
+	/* With NCCL_COMM_ID each rank gets the same id, and rank 0 serves it. */
+	if (strcmp(file, "env") == 0) {
+		if (!getenv("NCCL_COMM_ID"))
+			die("IDFILE is env, but NCCL_COMM_ID is not set");
+		NCCL(ncclGetUniqueId(id));
+		return;
+	}
 	if (rank == 0) {
 		NCCL(ncclGetUniqueId(id));
 		snprintf(part, sizeof(part), "%s.part", file);
@@ -311,7 +319,7 @@ static int iterations(size_t bytes)
 static void measure_one(size_t bytes)
 {
 	int n = iterations(bytes);
-	int64_t *times = calloc((size_t)n, sizeof(*times)), begin;
+	int64_t *times = (int64_t *)calloc((size_t)n, sizeof(*times)), begin;
 	double cpu = 0, seconds = 0;
 
 	for (int k = -5 - n / 10; k < n; k++) {
@@ -328,9 +336,9 @@ static void measure_one(size_t bytes)
 	for (int k = 0; k < n; k++)
 		seconds += (double)times[k] / 1e9;
 	qsort(times, (size_t)n, sizeof(*times), by_value);
-	printf("measure %zu %.2f %.3f %.2f %.3f\n", bytes, (double)times[n / 2] / 1e3,
+	printf("measure %zu %.2f %.3f %.2f %.3f %d\n", bytes, (double)times[n / 2] / 1e3,
 		(double)bytes * n / seconds / 1e9 * 2 * (ranks - 1) / ranks,
-		(double)times[n - 1] / 1e3, cpu / ((double)bytes * n / 1e9));
+		(double)times[n - 1] / 1e3, cpu / ((double)bytes * n / 1e9), n + 5 + n / 10);
 	free(times);
 }
 
@@ -348,39 +356,87 @@ static int measure(int argc, char **argv)
 	return 0;
 }
 
+/* Two iterations at a time: while one is under way, the result of the one before is compared. Their inputs come in turns, so that
+ * the result of another iteration is wrong. */
+enum { SOAK_BYTES = 8 << 20, SOAK_N = SOAK_BYTES / sizeof(float), SOAK_INPUTS = 4 };
+
+struct soak {
+	cudaStream_t copies;
+	float *got, *right; /* SOAK_N; SOAK_INPUTS times as many */
+	size_t wrong;
+};
+
+static void soak_prepare(struct soak *s)
+{
+	CUDA(cudaStreamCreateWithFlags(&s->copies, cudaStreamNonBlocking));
+	s->got = host;
+	s->right = host + SOAK_N;
+	for (size_t k = 0; k < SOAK_INPUTS; k++) {
+		for (size_t i = 0; i < SOAK_N; i++)
+			s->got[i] = value(rank, i + 13 * k);
+		CUDA(cudaMemcpy(in + k * SOAK_N, s->got, SOAK_BYTES, cudaMemcpyHostToDevice));
+		for (size_t i = 0; i < SOAK_N; i++)
+			s->right[k * SOAK_N + i] = sum(i + 13 * k);
+	}
+}
+
+static void soak_begin(size_t k)
+{
+	float *to = out + (k % 2) * SOAK_N;
+
+	CUDA(cudaMemsetAsync(to, 0xff, SOAK_BYTES, stream));
+	NCCL(ncclAllReduce(
+		in + (k % SOAK_INPUTS) * SOAK_N, to, SOAK_N, ncclFloat, ncclSum, comm, stream));
+}
+
+static void soak_compare(struct soak *s, size_t k)
+{
+	const float *right = s->right + (k % SOAK_INPUTS) * SOAK_N;
+
+	CUDA(cudaMemcpyAsync(
+		s->got, out + (k % 2) * SOAK_N, SOAK_BYTES, cudaMemcpyDeviceToHost, s->copies));
+	CUDA(cudaStreamSynchronize(s->copies));
+	if (memcmp(s->got, right, SOAK_BYTES) == 0)
+		return;
+	for (size_t i = 0; i < SOAK_N; i++)
+		s->wrong += s->got[i] != right[i];
+}
+
 static int soak(double seconds)
 {
-	size_t n = (8 << 20) / sizeof(float), wrong = 0, count = 0, room = 1 << 20;
-	int64_t *times = calloc(room, sizeof(*times)), end;
+	size_t count = 0, room = 1 << 20;
+	int64_t *times = (int64_t *)calloc(room, sizeof(*times)), end;
+	struct soak s = { 0 };
 	int go = 1, *shared;
 
 	CUDA(cudaMalloc((void **)&shared, sizeof(int)));
-	fill(in, n);
+	soak_prepare(&s);
 	for (int i = 0; i < 5; i++) { /* the first ones connect */
-		NCCL(ncclAllReduce(in, out, n, ncclFloat, ncclSum, comm, stream));
+		soak_begin(0);
 		wait_stream();
 	}
 	end = now_ns() + (int64_t)(seconds * 1e9);
 	while (go) {
 		int64_t start = clock_ns(CLOCK_REALTIME), begin = now_ns();
 
-		NCCL(ncclAllReduce(in, out, n, ncclFloat, ncclSum, comm, stream));
+		soak_begin(count);
+		if (count > 0)
+			soak_compare(&s, count - 1);
 		wait_stream();
 		times[count++] = now_ns() - begin;
 		printf("iter %zu %lld %lld\n", count, (long long)start,
 			(long long)times[count - 1]);
-		if (count % 16 == 0)
-			wrong += count_wrong(ALL_REDUCE, out, n);
 		go = now_ns() < end && count < room; /* all ranks stop after the same iteration */
 		CUDA(cudaMemcpy(shared, &go, sizeof(go), cudaMemcpyHostToDevice));
 		NCCL(ncclAllReduce(shared, shared, 1, ncclInt, ncclMin, comm, stream));
 		wait_stream();
 		CUDA(cudaMemcpy(&go, shared, sizeof(go), cudaMemcpyDeviceToHost));
 	}
+	soak_compare(&s, count - 1);
 	qsort(times, count, sizeof(*times), by_value);
-	printf("soak %zu %zu %lld %lld\n", count, wrong, (long long)times[count / 2],
+	printf("soak %zu %zu %lld %lld\n", count, s.wrong, (long long)times[count / 2],
 		(long long)times[count - 1]);
-	return wrong ? 6 : 0;
+	return s.wrong ? 6 : 0;
 }
 
 int main(int argc, char **argv)

@@ -22,6 +22,7 @@ enum {
 
 enum min_result {
 	MIN_OK = 0,
+	MIN_CUDA_ERROR = 1,
 	MIN_SYSTEM_ERROR = 2,
 	MIN_INTERNAL_ERROR = 3,
 	MIN_INVALID_ARGUMENT = 4,

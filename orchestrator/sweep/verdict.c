@@ -1,0 +1,768 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/mem.h"
+#include "base/units.h"
+#include "orchestrator/record/record.h"
+#include "orchestrator/sweep/verdict_priv.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char *const dr_sweep_kind_names[] = { "corrupts", "bad-node", "bad-cable", "bad-nic",
+	"asymmetric", "fabric-link", "slow-pair", "failed-pair", "node-missing", NULL };
+
+/* ---- findings ---- */
+
+struct dr_sweep_finding *verdict_add(
+	struct verdict_search *s, enum dr_sweep_kind kind, int64_t rank, int64_t peer_rank)
+{
+	static struct dr_sweep_finding lost;
+	struct dr_sweep_verdict *o = s->out;
+	struct dr_sweep_finding *grown = dr_grow(o->v, &o->cap, o->n + 1, sizeof(*grown));
+
+	if (!grown) {
+		s->failed = true;
+		return &lost;
+	}
+	o->v = grown;
+	o->v[o->n] = (struct dr_sweep_finding){ .kind = (int)kind,
+		.rank = rank,
+		.peer_rank = peer_rank,
+		.gbps = NAN,
+		.median_gbps = s->median,
+		.percent = NAN };
+	return &o->v[o->n++];
+}
+
+void verdict_figure(const struct verdict_search *s, struct dr_sweep_finding *x, float gbps)
+{
+	if (x->gbps <= (double)gbps)
+		return;
+	x->gbps = (double)gbps;
+	x->percent = s->median > 0 ? 100 * (double)gbps / s->median : NAN;
+}
+
+void verdict_node(const struct verdict_search *s, uint32_t rank, char *buf, size_t len)
+{
+	const char *host = s->j->node[rank].host;
+
+	snprintf(buf, len, "rank %u%s%.40s%s", rank, *host ? " (" : "", host, *host ? ")" : "");
+}
+
+const char *verdict_nic(const struct verdict_search *s, uint32_t rank, unsigned nic)
+{
+	return nic < s->j->node[rank].n_nics ? s->j->node[rank].nic[nic].name : "?";
+}
+
+/* ---- figures ---- */
+
+static int by_value(const void *a, const void *b)
+{
+	float x = *(const float *)a, y = *(const float *)b;
+
+	return x < y ? -1 : x > y;
+}
+
+/* Sorts them. */
+static double median_of(float *v, size_t n)
+{
+	qsort(v, n, sizeof(*v), by_value);
+	return n % 2 ? (double)v[n / 2] : ((double)v[n / 2 - 1] + (double)v[n / 2]) / 2;
+}
+
+int dr_sweep_median(const struct dr_sweep_result *r, size_t n, double *out)
+{
+	size_t all = 0, k = 0;
+	float *v;
+
+	*out = NAN;
+	for (size_t i = 0; i < n; i++)
+		all += r[i].n_lanes;
+	if (!all)
+		return 0;
+	v = dr_calloc(all, sizeof(*v));
+	if (!v)
+		return -ENOMEM;
+	for (size_t i = 0; i < n; i++)
+		for (unsigned l = 0; l < r[i].n_lanes; l++) {
+			const struct dr_sweep_lane *x = &r[i].lane[l];
+			float gbps = x->n_runs ? x->run[0] : x->gbps;
+
+			if (isfinite(gbps))
+				v[k++] = gbps;
+		}
+	if (k)
+		*out = median_of(v, k);
+	dr_free(v);
+	return 0;
+}
+
+/* Reported, not judged. */
+static int round_trips(const struct dr_sweep_judge *j, struct dr_sweep_verdict *out)
+{
+	float *v = j->n_results ? dr_calloc(j->n_results, sizeof(*v)) : NULL;
+	size_t n = 0;
+
+	out->rtt_us = out->rtt_max_us = out->rtt_max_p99_us = NAN;
+	if (j->n_results && !v)
+		return -ENOMEM;
+	for (size_t i = 0; i < j->n_results; i++) {
+		const struct dr_sweep_result *r = &j->result[i];
+
+		if (!(r->rtt_us > 0))
+			continue;
+		v[n++] = r->rtt_us;
+		if (out->rtt_max_us >= (double)r->rtt_us)
+			continue;
+		out->rtt_max_us = (double)r->rtt_us;
+		out->rtt_max_p99_us = (double)r->rtt_p99_us;
+		out->rtt_max_pair = r->pair;
+	}
+	out->rtt_pairs = n;
+	if (n)
+		out->rtt_us = median_of(v, n);
+	dr_free(v);
+	return 0;
+}
+
+static void add_figure(
+	struct verdict_search *s, const struct dr_sweep_result *r, const struct dr_sweep_lane *l)
+{
+	struct figure *f = &s->f[s->n++];
+	bool back = l->to_client;
+
+	*f = (struct figure){ .from = back ? r->pair.server : r->pair.client,
+		.to = back ? r->pair.client : r->pair.server,
+		.from_nic = back ? l->server_nic : l->client_nic,
+		.to_nic = back ? l->client_nic : l->server_nic,
+		.gbps = isfinite(l->gbps) ? l->gbps : 0,
+		.runs = l->n_runs,
+		.has_alone = l->has_alone,
+		.alone = isfinite(l->alone) ? l->alone : 0,
+		.wrong = l->wrong };
+	f->low = !((double)f->gbps >= s->j->least * s->median);
+	s->out->low += f->low;
+	s->out->lowest_percent = fmin(s->out->lowest_percent, 100 * (double)f->gbps / s->median);
+}
+
+/* A pair is low if one of its figures is. */
+static void count_pair(struct verdict_search *s, const struct dr_sweep_result *r)
+{
+	double bound = s->j->least * s->median;
+	bool low = false, was = false;
+
+	for (unsigned i = 0; i < r->n_lanes; i++) {
+		const struct dr_sweep_lane *l = &r->lane[i];
+
+		low = low || !((double)l->gbps >= bound);
+		for (unsigned k = 0; k < l->n_runs; k++)
+			was = was || !((double)l->run[k] >= bound);
+	}
+	s->out->low_pairs += low;
+	s->out->cleared += was && !low;
+}
+
+static int collect(struct verdict_search *s)
+{
+	const struct dr_sweep_judge *j = s->j;
+	size_t all = 0;
+	int rc = dr_sweep_median(j->result, j->n_results, &s->median);
+
+	s->out->median_gbps = s->median;
+	s->out->lowest_percent = NAN;
+	for (size_t i = 0; i < j->n_results; i++) {
+		all += j->result[i].n_lanes;
+		s->out->pairs++;
+		s->out->ok += j->result[i].state == DR_SWEEP_OK;
+		s->out->failed += j->result[i].state == DR_SWEEP_FAILED;
+		s->out->missing += j->result[i].state == DR_SWEEP_MISSING;
+	}
+	s->f = rc == 0 && all ? dr_calloc(all, sizeof(*s->f)) : NULL;
+	if (rc || (all && !s->f))
+		return -ENOMEM;
+	for (size_t i = 0; i < j->n_results; i++) {
+		for (unsigned l = 0; l < j->result[i].n_lanes; l++)
+			add_figure(s, &j->result[i], &j->result[i].lane[l]);
+		count_pair(s, &j->result[i]);
+	}
+	s->out->figures = all;
+	s->out->in_doubt = 2 * s->out->low_pairs > s->out->ok;
+	return 0;
+}
+
+/* ---- ports: a NIC of a node ---- */
+
+/* Of a NIC, sending and receiving: figures that nothing explains yet, and those of them that are low (or wrong). */
+struct port {
+	uint32_t of[2], bad[2];
+	float lowest;
+	uint64_t wrong;
+};
+
+static struct port *port_at(struct port *p, uint32_t rank, unsigned nic)
+{
+	return &p[(size_t)rank * DR_SWEEP_NICS_MAX + nic];
+}
+
+static void count_ports(const struct verdict_search *s, struct port *p, bool wrong)
+{
+	memset(p, 0, (size_t)s->j->nodes * DR_SWEEP_NICS_MAX * sizeof(*p));
+	for (size_t i = 0; i < s->n; i++) {
+		const struct figure *f = &s->f[i];
+		bool bad = wrong ? f->wrong > 0 : f->low;
+		struct port *end[2] = { port_at(p, f->from, f->from_nic),
+			port_at(p, f->to, f->to_nic) };
+
+		if (f->explained)
+			continue;
+		for (int e = 0; e < 2; e++) {
+			if (bad && (!end[e]->bad[0] && !end[e]->bad[1]))
+				end[e]->lowest = f->gbps;
+			end[e]->of[e]++;
+			end[e]->bad[e] += bad;
+			end[e]->wrong += bad ? f->wrong : 0;
+			if (bad)
+				end[e]->lowest = DR_MIN(end[e]->lowest, f->gbps);
+		}
+	}
+}
+
+static bool is_most(uint32_t bad, uint32_t of)
+{
+	return bad >= 2 && 2 * (uint64_t)bad > of;
+}
+
+/* Share of bad figures, in the directions in which most are. */
+static double share(const struct port *p)
+{
+	uint32_t bad = 0, of = 0;
+
+	for (int e = 0; e < 2; e++)
+		if (is_most(p->bad[e], p->of[e])) {
+			bad += p->bad[e];
+			of += p->of[e];
+		}
+	return of ? (double)bad / of + 1e-9 * bad : 0;
+}
+
+/* The port with the largest share; NULL: none has most. */
+static const struct port *worst_port(
+	const struct verdict_search *s, const struct port *p, uint32_t *rank, unsigned *nic)
+{
+	const struct port *worst = NULL;
+	double most = 0;
+
+	for (uint32_t r = 0; r < s->j->nodes; r++)
+		for (unsigned k = 0; k < s->j->node[r].n_nics; k++) {
+			const struct port *x = &p[(size_t)r * DR_SWEEP_NICS_MAX + k];
+
+			if (share(x) <= most)
+				continue;
+			most = share(x);
+			worst = x;
+			*rank = r;
+			*nic = k;
+		}
+	return worst;
+}
+
+static void explain_port(struct verdict_search *s, uint32_t rank, unsigned nic, const bool dir[2])
+{
+	for (size_t i = 0; i < s->n; i++) {
+		struct figure *f = &s->f[i];
+
+		if ((dir[0] && f->from == rank && f->from_nic == nic) ||
+			(dir[1] && f->to == rank && f->to_nic == nic))
+			f->explained = true;
+	}
+}
+
+/* Directions of a port that is low in both. */
+enum alone {
+	ALONE_UNKNOWN,
+	ALONE_BOTH_LOW,
+	ALONE_BOTH_GOOD,
+	ALONE_SENDS_SLOWLY,
+	ALONE_RECEIVES_SLOWLY
+};
+
+/*
+ * What runs in one direction tell of a port that is low in both: acknowledgements of one direction wait behind the data of
+ * the other, so one slow direction makes both low.
+ */
+static enum alone alone_port(const struct verdict_search *s, uint32_t rank, unsigned nic)
+{
+	uint32_t of[2] = { 0 }, low[2] = { 0 };
+
+	for (size_t i = 0; i < s->n; i++) {
+		const struct figure *f = &s->f[i];
+		bool sends = f->from == rank && f->from_nic == nic;
+
+		if (!f->has_alone || (!sends && !(f->to == rank && f->to_nic == nic)))
+			continue;
+		of[sends ? 0 : 1]++;
+		low[sends ? 0 : 1] += !((double)f->alone >= s->j->least * s->median);
+	}
+	if (!of[0] || !of[1])
+		return ALONE_UNKNOWN;
+	bool slow[2] = { 2 * low[0] > of[0], 2 * low[1] > of[1] };
+
+	return slow[0] && slow[1] ? ALONE_BOTH_LOW
+	       : slow[0]	  ? ALONE_SENDS_SLOWLY
+	       : slow[1]	  ? ALONE_RECEIVES_SLOWLY
+				  : ALONE_BOTH_GOOD;
+}
+
+/* The speed of most NICs; 0: unknown. */
+static int64_t usual_speed(const struct verdict_search *s)
+{
+	int64_t speed = 0, votes = 0;
+
+	/* Boyer and Moore's majority vote. */
+	for (uint32_t r = 0; r < s->j->nodes; r++)
+		for (unsigned k = 0; k < s->j->node[r].n_nics; k++) {
+			int64_t v = s->j->node[r].nic[k].speed_mbps;
+
+			if (v <= 0)
+				continue;
+			if (!votes)
+				speed = v;
+			votes += v == speed ? 1 : -1;
+		}
+	return votes > 0 ? speed : 0;
+}
+
+static unsigned measured_nics(const struct verdict_search *s, uint32_t rank)
+{
+	uint32_t mask = 0;
+	unsigned n = 0;
+
+	for (size_t i = 0; i < s->n; i++) {
+		if (s->f[i].from == rank)
+			mask |= 1u << s->f[i].from_nic;
+		if (s->f[i].to == rank)
+			mask |= 1u << s->f[i].to_nic;
+	}
+	for (; mask; mask &= mask - 1)
+		n++;
+	return n;
+}
+
+/* dir: in which the figures are low; alone: in which they are without data the other way. */
+static void describe_port(
+	struct verdict_search *s, struct dr_sweep_finding *x, const bool dir[2], enum alone alone)
+{
+	static const char *const notes[] = { [ALONE_UNKNOWN] = "",
+		[ALONE_BOTH_LOW] = "; each direction alone is low as well",
+		[ALONE_BOTH_GOOD] = "; each direction alone is good",
+		[ALONE_SENDS_SLOWLY] = "; alone, receiving is good",
+		[ALONE_RECEIVES_SLOWLY] = "; alone, sending is good" };
+	bool sends = dir[1] ? alone == ALONE_SENDS_SLOWLY : dir[0];
+	bool receives = dir[0] ? alone == ALONE_RECEIVES_SLOWLY : dir[1];
+	const struct dr_sweep_nic *nic = NULL;
+	uint32_t rank = (uint32_t)x->rank;
+	char who[80];
+
+	verdict_node(s, rank, who, sizeof(who));
+	for (unsigned k = 0; k < s->j->node[rank].n_nics; k++)
+		if (strcmp(s->j->node[rank].nic[k].name, x->nic) == 0)
+			nic = &s->j->node[rank].nic[k];
+	snprintf(x->text, sizeof(x->text),
+		"%s NIC %s%s: lowest %.3g Gb/s is %.0f %% of the median %.3g, %lld of %lld figures low",
+		who, x->nic,
+		sends	   ? " sends slowly"
+		: receives ? " receives slowly"
+			   : "",
+		x->gbps, x->percent, s->median, (long long)x->low, (long long)x->of);
+	if (nic && x->kind == DR_SWEEP_BAD_CABLE)
+		dr_append(x->text, sizeof(x->text),
+			"; its link is at %lld Mb/s, most others at %lld",
+			(long long)nic->speed_mbps, (long long)usual_speed(s));
+	if (nic && nic->rx_errors > 0)
+		dr_append(x->text, sizeof(x->text), "; %lld receive errors",
+			(long long)nic->rx_errors);
+	dr_append(x->text, sizeof(x->text), "%s", notes[alone]);
+	if (measured_nics(s, rank) == 1)
+		dr_append(x->text, sizeof(x->text),
+			"; its only NIC, so node and NIC are not told apart");
+}
+
+static void slow_port(struct verdict_search *s, const struct port *p, uint32_t rank, unsigned nic)
+{
+	bool dir[2] = { is_most(p->bad[0], p->of[0]), is_most(p->bad[1], p->of[1]) };
+	const struct dr_sweep_nic *n = &s->j->node[rank].nic[nic];
+	int64_t usual = usual_speed(s);
+	bool trained = n->speed_mbps > 0 && n->speed_mbps < usual;
+	enum alone alone = dir[0] && dir[1] ? alone_port(s, rank, nic) : ALONE_UNKNOWN;
+	bool one_way =
+		!dir[0] || !dir[1] || alone == ALONE_SENDS_SLOWLY || alone == ALONE_RECEIVES_SLOWLY;
+	struct dr_sweep_finding *x = verdict_add(s,
+		trained	  ? DR_SWEEP_BAD_CABLE
+		: one_way ? DR_SWEEP_ASYMMETRIC
+			  : DR_SWEEP_BAD_NIC,
+		rank, DR_UNSET);
+
+	snprintf(x->nic, sizeof(x->nic), "%s", n->name);
+	for (int e = 0; e < 2; e++)
+		if (dir[e]) {
+			x->low += p->bad[e];
+			x->of += p->of[e];
+		}
+	verdict_figure(s, x, p->lowest);
+	describe_port(s, x, dir, alone);
+	explain_port(s, rank, nic, dir);
+}
+
+static void slow_ports(struct verdict_search *s, struct port *p)
+{
+	const struct port *worst;
+	uint32_t rank;
+	unsigned nic;
+
+	for (count_ports(s, p, false);
+		(worst = worst_port(s, p, &rank, &nic)) != NULL && !s->failed;
+		count_ports(s, p, false))
+		slow_port(s, worst, rank, nic);
+}
+
+/* ---- wrong bytes ---- */
+
+static void wrong_port(struct verdict_search *s, const struct port *p, uint32_t rank, unsigned nic)
+{
+	bool dir[2] = { is_most(p->bad[0], p->of[0]), is_most(p->bad[1], p->of[1]) };
+	struct dr_sweep_finding *x = verdict_add(s, DR_SWEEP_CORRUPTS, rank, DR_UNSET);
+	char who[80];
+
+	verdict_node(s, rank, who, sizeof(who));
+	snprintf(x->nic, sizeof(x->nic), "%s", s->j->node[rank].nic[nic].name);
+	for (int e = 0; e < 2; e++)
+		if (dir[e]) {
+			x->low += p->bad[e];
+			x->of += p->of[e];
+		}
+	x->wrong_chunks = (int64_t)p->wrong;
+	snprintf(x->text, sizeof(x->text),
+		"%s NIC %s corrupts data that it %s: %lld chunks with wrong bytes, in %lld of %lld "
+		"measurements",
+		who, x->nic,
+		dir[0] && dir[1] ? "sends and receives"
+		: dir[0]	 ? "sends"
+				 : "receives",
+		(long long)x->wrong_chunks, (long long)x->low, (long long)x->of);
+	/* What it did to data says nothing about rates. */
+	for (size_t i = 0; i < s->n; i++)
+		if ((dir[0] && s->f[i].from == rank && s->f[i].from_nic == nic) ||
+			(dir[1] && s->f[i].to == rank && s->f[i].to_nic == nic))
+			s->f[i].wrong = 0;
+}
+
+static void wrong_figure(struct verdict_search *s, const struct figure *f)
+{
+	struct dr_sweep_finding *x = verdict_add(s, DR_SWEEP_CORRUPTS, f->from, f->to);
+	char from[80], to[80];
+
+	verdict_node(s, f->from, from, sizeof(from));
+	verdict_node(s, f->to, to, sizeof(to));
+	snprintf(x->nic, sizeof(x->nic), "%s", verdict_nic(s, f->from, f->from_nic));
+	snprintf(x->peer_nic, sizeof(x->peer_nic), "%s", verdict_nic(s, f->to, f->to_nic));
+	x->wrong_chunks = f->wrong;
+	x->low = x->of = 1;
+	snprintf(x->text, sizeof(x->text),
+		"data from %s NIC %s to %s NIC %s is corrupted: %lld chunks with wrong bytes", from,
+		x->nic, to, x->peer_nic, (long long)x->wrong_chunks);
+}
+
+static void wrong_ports(struct verdict_search *s, struct port *p)
+{
+	const struct port *worst;
+	uint32_t rank;
+	unsigned nic;
+
+	for (count_ports(s, p, true); (worst = worst_port(s, p, &rank, &nic)) != NULL && !s->failed;
+		count_ports(s, p, true))
+		wrong_port(s, worst, rank, nic);
+	for (size_t i = 0; i < s->n; i++)
+		if (s->f[i].wrong)
+			wrong_figure(s, &s->f[i]);
+}
+
+/* ---- nodes ---- */
+
+/* Runs of a node that were made, and those that failed; `skip`: nodes that explain theirs. */
+static void count_runs(const struct verdict_search *s, uint32_t (*runs)[2], const uint8_t *skip)
+{
+	for (size_t i = 0; i < s->j->n_results; i++) {
+		const struct dr_sweep_result *r = &s->j->result[i];
+		uint32_t a = r->pair.client, b = r->pair.server;
+
+		if ((r->state != DR_SWEEP_OK && r->state != DR_SWEEP_FAILED) || skip[a] || skip[b])
+			continue;
+		runs[a][0]++;
+		runs[b][0]++;
+		runs[a][1] += r->state == DR_SWEEP_FAILED;
+		runs[b][1] += r->state == DR_SWEEP_FAILED;
+	}
+}
+
+static const char *failure_text(const struct verdict_search *s, uint32_t rank)
+{
+	for (size_t i = 0; i < s->j->n_results; i++) {
+		const struct dr_sweep_result *r = &s->j->result[i];
+
+		if (r->state == DR_SWEEP_FAILED && r->text &&
+			(r->pair.client == rank || r->pair.server == rank))
+			return r->text;
+	}
+	return "no reason known";
+}
+
+static void failed_node(struct verdict_search *s, uint32_t rank, const uint32_t runs[2])
+{
+	struct dr_sweep_finding *x = verdict_add(s, DR_SWEEP_BAD_NODE, rank, DR_UNSET);
+	char who[80];
+
+	verdict_node(s, rank, who, sizeof(who));
+	x->low = runs[1];
+	x->of = runs[0];
+	snprintf(x->reason, sizeof(x->reason), "%s", failure_text(s, rank));
+	snprintf(x->text, sizeof(x->text), "%s: %u of %u pairs failed: %s", who, runs[1], runs[0],
+		x->reason);
+}
+
+static void failed_pairs(struct verdict_search *s, const uint8_t *skip)
+{
+	for (size_t i = 0; i < s->j->n_results; i++) {
+		const struct dr_sweep_result *r = &s->j->result[i];
+		char a[80], b[80];
+
+		if (r->state != DR_SWEEP_FAILED || skip[r->pair.client] || skip[r->pair.server])
+			continue;
+		struct dr_sweep_finding *x =
+			verdict_add(s, DR_SWEEP_FAILED_PAIR, r->pair.client, r->pair.server);
+
+		verdict_node(s, r->pair.client, a, sizeof(a));
+		verdict_node(s, r->pair.server, b, sizeof(b));
+		x->low = x->of = 1;
+		snprintf(x->reason, sizeof(x->reason), "%s", r->text ? r->text : "no reason known");
+		snprintf(x->text, sizeof(x->text), "%s with %s: the run failed: %.120s", a, b,
+			x->reason);
+	}
+}
+
+static void failed_nodes(struct verdict_search *s)
+{
+	uint8_t *skip = dr_calloc(s->j->nodes, 1);
+	uint32_t(*runs)[2] = dr_calloc(s->j->nodes, sizeof(*runs));
+
+	s->failed = s->failed || !skip || !runs;
+	while (!s->failed) {
+		uint32_t worst = s->j->nodes;
+
+		memset(runs, 0, s->j->nodes * sizeof(*runs));
+		count_runs(s, runs, skip);
+		for (uint32_t r = 0; r < s->j->nodes; r++)
+			if (is_most(runs[r][1], runs[r][0]) &&
+				(worst == s->j->nodes ||
+					(uint64_t)runs[r][1] * runs[worst][0] >
+						(uint64_t)runs[worst][1] * runs[r][0]))
+				worst = r;
+		if (worst == s->j->nodes)
+			break;
+		failed_node(s, worst, runs[worst]);
+		skip[worst] = 1;
+	}
+	if (!s->failed)
+		failed_pairs(s, skip);
+	dr_free(runs);
+	dr_free(skip);
+}
+
+static void missing_nodes(struct verdict_search *s)
+{
+	for (uint32_t r = 0; r < s->j->nodes; r++) {
+		const struct dr_sweep_node *n = &s->j->node[r];
+		char who[80];
+
+		if (n->presence == DR_SWEEP_PRESENT)
+			continue;
+		struct dr_sweep_finding *x = verdict_add(s, DR_SWEEP_NODE_MISSING, r, DR_UNSET);
+
+		s->out->missing_nodes++;
+		verdict_node(s, r, who, sizeof(who));
+		snprintf(x->text, sizeof(x->text), "%s %s%s%s", who,
+			n->presence == DR_SWEEP_LOST ? "was lost" : "never joined",
+			*n->reason ? ": " : "", n->reason);
+	}
+}
+
+/* A NIC that no pair of its node could use. Whether it should be in use, only other nodes tell: they have one. */
+static void unused_nics(struct verdict_search *s)
+{
+	uint32_t *used = dr_calloc(s->j->nodes, sizeof(*used)),
+		 *unused = dr_calloc(s->j->nodes, sizeof(*unused));
+
+	s->failed = s->failed || !used || !unused;
+	for (size_t i = 0; i < s->n && !s->failed; i++) {
+		used[s->f[i].from] |= 1u << s->f[i].from_nic;
+		used[s->f[i].to] |= 1u << s->f[i].to_nic;
+	}
+	for (size_t i = 0; i < s->j->n_results && !s->failed; i++) {
+		unused[s->j->result[i].pair.client] |= s->j->result[i].unused[0];
+		unused[s->j->result[i].pair.server] |= s->j->result[i].unused[1];
+	}
+	for (uint32_t r = 0; r < s->j->nodes && !s->failed; r++)
+		for (unsigned k = 0; k < s->j->node[r].n_nics; k++) {
+			const struct dr_sweep_nic *nic = &s->j->node[r].nic[k];
+			char who[80];
+
+			if (!(unused[r] & ~used[r] & 1u << k))
+				continue;
+			bool cable = nic->told && nic->up && !nic->carrier;
+			struct dr_sweep_finding *x = verdict_add(
+				s, cable ? DR_SWEEP_BAD_CABLE : DR_SWEEP_BAD_NIC, r, DR_UNSET);
+
+			snprintf(x->nic, sizeof(x->nic), "%s", nic->name);
+			verdict_node(s, r, who, sizeof(who));
+			snprintf(x->text, sizeof(x->text), "%s NIC %s carries nothing: %s", who,
+				nic->name,
+				cable ? "no carrier: cable, transceiver or port of the switch"
+				      : "it is set down");
+		}
+	dr_free(used);
+	dr_free(unused);
+}
+
+/* Two or more NICs of a node, all bad both ways: it is the node. */
+static void whole_nodes(struct verdict_search *s)
+{
+	struct dr_sweep_verdict *o = s->out;
+
+	for (uint32_t r = 0; r < s->j->nodes; r++) {
+		struct dr_sweep_finding *first = NULL;
+		unsigned bad = 0, kept = 0;
+		char who[80];
+
+		for (size_t i = 0; i < o->n; i++)
+			if (o->v[i].kind == DR_SWEEP_BAD_NIC && o->v[i].rank == r) {
+				first = first ? first : &o->v[i];
+				bad++;
+			}
+		if (bad < 2 || bad < measured_nics(s, r))
+			continue;
+		verdict_node(s, r, who, sizeof(who));
+		for (size_t i = 0; i < o->n; i++) {
+			struct dr_sweep_finding *x = &o->v[i];
+
+			if (x != first && x->kind == DR_SWEEP_BAD_NIC && x->rank == r) {
+				first->low += x->low;
+				first->of += x->of;
+				if (x->gbps < first->gbps) {
+					first->gbps = x->gbps;
+					first->percent = x->percent;
+				}
+				continue;
+			}
+			o->v[kept++] = *x;
+			if (x == first)
+				first = &o->v[kept - 1];
+		}
+		o->n = kept;
+		first->kind = DR_SWEEP_BAD_NODE;
+		first->nic[0] = '\0';
+		snprintf(first->text, sizeof(first->text),
+			"%s: all %u NICs are low: lowest %.3g Gb/s is %.0f %% of the median %.3g, %lld of %lld "
+			"figures low",
+			who, bad, first->gbps, first->percent, s->median, (long long)first->low,
+			(long long)first->of);
+	}
+}
+
+/* ---- the line ---- */
+
+static void conclude(struct dr_sweep_verdict *o, const struct dr_sweep_judge *j)
+{
+	size_t missing = o->missing_nodes, bad = o->n - missing;
+	bool wrong = false;
+
+	for (size_t i = 0; i < o->n; i++)
+		wrong = wrong || o->v[i].kind == DR_SWEEP_CORRUPTS;
+	o->exit_code = wrong				      ? DR_EXIT_DATA
+		       : bad				      ? DR_EXIT_THRESHOLD
+		       : missing || o->missing || !o->figures ? DR_EXIT_PEER
+							      : DR_EXIT_PASS;
+	o->line[0] = '\0';
+	if (bad)
+		dr_append(
+			o->line, sizeof(o->line), "BAD: %zu finding%s: ", bad, bad == 1 ? "" : "s");
+	for (size_t i = 0, shown = 0; i < o->n && bad; i++) {
+		const struct dr_sweep_finding *x = &o->v[i];
+
+		if (x->kind == DR_SWEEP_NODE_MISSING || shown == 4)
+			continue;
+		dr_append(o->line, sizeof(o->line), "%s%s", shown++ ? ", " : "",
+			dr_sweep_kind_names[x->kind]);
+		if (x->rank != DR_UNSET)
+			dr_append(o->line, sizeof(o->line), " rank %lld%s%s", (long long)x->rank,
+				*x->nic ? " " : "", x->nic);
+		if (x->peer_rank != DR_UNSET)
+			dr_append(o->line, sizeof(o->line), " with %lld", (long long)x->peer_rank);
+	}
+	if (bad > 4)
+		dr_append(o->line, sizeof(o->line), " and %zu more", bad - 4);
+	if (!bad && !missing && !o->missing && o->figures)
+		dr_append(o->line, sizeof(o->line),
+			"network exonerated: %llu of %llu pairs of %u nodes, %llu figures, the lowest %.0f %% of the "
+			"median %.3g Gb/s (bound %.0f %%)",
+			(unsigned long long)o->ok, (unsigned long long)o->pairs, j->nodes,
+			(unsigned long long)o->figures, o->lowest_percent, o->median_gbps,
+			100 * j->least);
+	else
+		dr_append(o->line, sizeof(o->line), "%s%llu of %llu pairs measured",
+			bad ? "; " : "INCOMPLETE: ", (unsigned long long)o->ok,
+			(unsigned long long)o->pairs);
+	if (missing)
+		dr_append(o->line, sizeof(o->line), "; %zu node%s missing", missing,
+			missing == 1 ? "" : "s");
+	if (o->cleared && o->exit_code == DR_EXIT_PASS)
+		dr_append(o->line, sizeof(o->line),
+			"; %llu pair%s low in a run, not when measured again",
+			(unsigned long long)o->cleared, o->cleared == 1 ? " was" : "s were");
+	if (o->in_doubt)
+		dr_append(o->line, sizeof(o->line),
+			"; %llu of %llu pairs are low, so the median is in doubt as the reference",
+			(unsigned long long)o->low_pairs, (unsigned long long)o->ok);
+}
+
+int dr_sweep_judge(const struct dr_sweep_judge *j, struct dr_sweep_verdict *out)
+{
+	struct verdict_search s = { .j = j, .out = out, .median = NAN };
+	struct port *ports = dr_calloc((size_t)j->nodes * DR_SWEEP_NICS_MAX, sizeof(*ports));
+
+	*out = (struct dr_sweep_verdict){ .median_gbps = NAN, .lowest_percent = NAN };
+	s.failed = !ports || collect(&s) || round_trips(j, out);
+	if (!s.failed) {
+		wrong_ports(&s, ports);
+		failed_nodes(&s);
+		unused_nics(&s);
+		verdict_fabric(&s);
+		slow_ports(&s, ports);
+		whole_nodes(&s);
+		verdict_pairs(&s);
+		missing_nodes(&s);
+		conclude(out, j);
+	}
+	dr_free(s.f);
+	dr_free(ports);
+	if (s.failed)
+		dr_sweep_verdict_fini(out);
+	return s.failed ? -ENOMEM : 0;
+}
+
+void dr_sweep_verdict_fini(struct dr_sweep_verdict *v)
+{
+	dr_free(v->v);
+	v->v = NULL;
+	v->n = v->cap = 0;
+}

@@ -1,0 +1,335 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# The manifests of k8s/, deploy.sh against a kubectl that records calls, and the pods' commands in network namespaces. No cluster.
+# shellcheck disable=SC2030,SC2031,SC2154 # set by lib.bash and by run
+
+# bats file_tags=release
+setup() {
+	load lib
+	common_setup
+	K8S=$BATS_TEST_DIRNAME/../../k8s
+	CHECKS=$BATS_TEST_DIRNAME/../k8s
+	export FAKE=$PWD/fake KUBECTL=$CHECKS/kubectl REAL_KUBECTL
+	REAL_KUBECTL=$(command -v kubectl) || REAL_KUBECTL=
+}
+
+teardown() {
+	common_teardown
+	validated
+}
+
+need_kustomize() {
+	local minor
+	[[ $REAL_KUBECTL ]] || skip "no kubectl here; kubectl 1.27 or newer renders the overlays"
+	minor=$("$REAL_KUBECTL" version --client -o json | sed -n 's/.*"gitVersion": *"v1\.\([0-9]*\).*/\1/p' | head -n 1)
+	((minor >= 27)) || skip "kubectl is 1.$minor; 1.27 or newer is needed to render the overlays"
+}
+
+# A cluster with four nodes, three of them with eight GPUs.
+cluster() {
+	mkdir "$FAKE"
+	echo 30 >"$FAKE/version"
+	printf '%s\n' "n1 8" "n2 8" "n3 8" "n4" >"$FAKE/nodes"
+	printf '%s\n' resource.k8s.io/v1 jobset.x-k8s.io/v1alpha2 kubeflow.org/v2beta1 >"$FAKE/apis"
+	echo default >"$FAKE/namespaces"
+	: >"$FAKE/pods"
+	: >"$FAKE/calls"
+}
+
+deploy_sh() {
+	run "$K8S/deploy.sh" "$@"
+	echo "$output"
+}
+
+called() {
+	grep -q -- "$1" "$FAKE/calls" || {
+		cat "$FAKE/calls"
+		return 1
+	}
+}
+
+@test "each file with Kubernetes objects follows the schemas" {
+	local files
+	mapfile -t files < <(grep -lE '^kind: [A-Z]' -r "$K8S" --include=*.yaml | grep -v kustomization.yaml | grep -v /patch)
+	((${#files[@]} >= 6))
+	"$CHECKS/check.py" --single "${files[@]}"
+}
+
+@test "each overlay renders, and the result follows the schemas" {
+	local folder
+	need_kustomize
+	for folder in "$K8S"/overlays/*/ "$K8S"/nccl/ "$K8S"/repair/; do
+		[[ -d $folder ]] || continue
+		"$REAL_KUBECTL" kustomize "$folder" >rendered.yaml
+		case $folder in
+		*repair/) "$CHECKS/check.py" --single rendered.yaml ;;
+		*) "$CHECKS/check.py" rendered.yaml ;;
+		esac
+	done
+}
+
+# planted SED TEXT: after this change of the rendered base, check.py names the problem.
+planted() {
+	sed "$1" base.yaml >planted.yaml
+	! cmp -s base.yaml planted.yaml
+	run "$CHECKS/check.py" planted.yaml
+	echo "$output"
+	[ "$status" -eq 1 ]
+	[[ $output == *"$2"* ]]
+}
+
+@test "a wrong field, a missing required field and a wrong type are found" {
+	{
+		cat "$K8S/base/job.yaml"
+		echo ---
+		cat "$K8S/base/service.yaml"
+		printf -- '---\napiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: %s\n' dualrail-options
+		printf -- '---\napiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: %s\n' dualrail-run
+	} >base.yaml
+	"$CHECKS/check.py" base.yaml
+	planted 's/backoffLimit:/backofLimit:/' ".spec.backofLimit: unknown field of V1JobSpec"
+	planted 's/subdomain:/subdomian:/' "unknown field of V1PodSpec"
+	planted 's/- name: dualrail$/- workingDir: x/' "required field name of V1Container is missing"
+	planted 's/topologyKey: .*/namespaces: [a]/' "required field topologyKey of V1PodAffinityTerm is missing"
+	planted 's/completions: 2/completions: "2"/' "'2' is not of the type number"
+	planted 's/runAsUser: 0/runAsUser: true/' "True is not of the type number"
+	planted 's/medium: Memory/medium: memory/' "'memory' is none of"
+	planted 's/memory: 16Gi/memory: 16GB/' "'16GB' is no quantity"
+	planted 's,batch/v1,batch/v2,' "is not known here"
+	planted 's/secretName: .*/secretName: 7/' "7 is not of the type string"
+	planted 's/name: shm$/name: sham/;0,/name: sham/s//name: shm/' "the pod has no volume shm"
+	planted 's/dualrail-run$/dualrail-rum/;0,/dualrail-rum/s//dualrail-run/' "ConfigMap dualrail-run is not in this manifest"
+	planted 's/activeDeadlineSeconds: .*//' "the job has no activeDeadlineSeconds"
+	planted 's/allowPrivilegeEscalation: false/privileged: true/' "privileged"
+	planted 's/^    dualrail.job: sweep/    dualrail\/job: swept/' "selects no pod"
+}
+
+@test "wrong fields of JobSet, MPIJob and ResourceClaimTemplate are found" {
+	local name
+	printf 'apiVersion: jobset.x-k8s.io/v1alpha2\nkind: JobSet\nmetadata: {name: a}\nspec: {replicatedJobs: [{nam: a, template: {}}], networks: {}}\n' >jobset.yaml
+	printf 'apiVersion: kubeflow.org/v2beta1\nkind: MPIJob\nmetadata: {name: a}\nspec: {slotsPerWorker: "8", mpiReplicaSpecs: {Worker: {}}}\n' >mpijob.yaml
+	printf 'apiVersion: resource.k8s.io/v1\nkind: ResourceClaimTemplate\nmetadata: {name: a}\nspec: {spec: {devices: {requests: [{exactly: {count: 1}}]}}}\n' >claim.yaml
+	for name in jobset mpijob claim; do
+		run "$CHECKS/check.py" --single "$name.yaml"
+		[ "$status" -eq 1 ]
+		echo "$output" >>found
+	done
+	cat found
+	for name in "replicatedJobs\[0\].nam: unknown" "required field name of ReplicatedJob" "spec.networks: unknown field of JobSetSpec" \
+		"slotsPerWorker: '8' is not" "required field Launcher" "required field template of MPIReplicaSpec" \
+		"required field deviceClassName of V1ExactDeviceRequest" "required field name of V1DeviceRequest"; do
+		grep -q "$name" found
+	done
+}
+
+@test "deploy.sh: deploy twice, status, another job, cleanup" {
+	need_kustomize
+	cluster
+	deploy_sh deploy --world-size 3 --gpus-per-node 8 --namespace perf --image reg:5000/x/dualrail:v7 --set PATTERN=ring
+	[ "$status" -eq 0 ]
+	called "^create namespace perf"
+	called "^--namespace perf apply -f -"
+	# The secret is never an argument.
+	grep -q '"stringData": {"key": "[A-Za-z0-9+/]\{40,\}=*"}' "$FAKE/stdin"
+	[ "$(grep -c stringData "$FAKE/calls")" -eq 0 ]
+	"$CHECKS/check.py" "$FAKE/applied"
+	for line in "completions: 3" "parallelism: 3" 'WORLD_SIZE: "3"' 'nvidia.com/gpu: "8"' "PATTERN: ring" "image: reg:5000/x/dualrail:v7" "namespace: perf"; do
+		grep -qF "$line" "$FAKE/applied"
+	done
+	deploy_sh deploy --world-size 3 --gpus-per-node 8 --namespace perf --image reg:5000/x/dualrail:v7 --set PATTERN=ring
+	[ "$status" -eq 0 ]
+	[[ $output == *"runs already; nothing was changed"* ]]
+	[ "$(grep -c 'apply -f -' "$FAKE/calls")" -eq 1 ]
+	deploy_sh deploy --world-size 2 --namespace perf
+	[ "$status" -eq 1 ]
+	[[ $output == *"another job runs"* ]]
+	deploy_sh status --namespace perf
+	[ "$status" -eq 3 ]
+	sed -i 's/ - / Complete /' "$FAKE/jobs"
+	deploy_sh status --namespace perf
+	[ "$status" -eq 0 ]
+	deploy_sh deploy --world-size 2 --namespace perf
+	[ "$status" -eq 0 ]
+	[[ $output == *"replacing the job, which is complete"* ]]
+	called "delete job.batch dualrail --wait=true"
+	sed -i 's/ - / Failed /' "$FAKE/jobs"
+	deploy_sh status --namespace perf
+	[ "$status" -eq 1 ]
+	deploy_sh cleanup --namespace perf
+	[ "$status" -eq 0 ]
+	called "delete job,service,configmap,secret -l app=nccl-test"
+	deploy_sh status
+	[ "$status" -eq 1 ]
+	[[ $output == *"there is no job"* ]]
+}
+
+@test "deploy.sh: one pair of requests per GPU in a claim" {
+	need_kustomize
+	cluster
+	deploy_sh deploy --dry-run --overlay dra-dranet --gpus-per-node 8
+	[ "$status" -eq 0 ]
+	"$CHECKS/check.py" - <<<"$output"
+	[ "$(grep -c 'name: nic-7$' <<<"$output")" -eq 2 ]
+	[ "$(grep -c 'matchAttribute: resource.kubernetes.io/pcieRoot' <<<"$output")" -eq 8 ]
+	[ "$(grep -c 'distinctAttribute: resource.kubernetes.io/pcieRoot' <<<"$output")" -eq 8 ]
+	[ "$(grep -c 'apply' "$FAKE/calls")" -eq 0 ]
+}
+
+@test "deploy.sh says what is missing: kubectl, cluster, kind, rights, GPUs; and what is wrong" {
+	need_kustomize
+	cluster
+	KUBECTL=$PWD/none deploy_sh deploy
+	[ "$status" -eq 2 ]
+	[[ $output == *"none is not installed; install kubectl 1.27 or newer"* ]]
+	echo 20 >"$FAKE/version"
+	deploy_sh deploy
+	[ "$status" -eq 2 ]
+	[[ $output == *"is 1.20; 1.27 or newer is needed"* ]]
+	echo 34 >"$FAKE/version"
+	touch "$FAKE/down"
+	deploy_sh status
+	[ "$status" -eq 2 ]
+	[[ $output == *"the cluster does not answer: dial tcp 10.0.0.1:6443"* ]]
+	rm "$FAKE/down"
+	echo services >"$FAKE/denied"
+	deploy_sh deploy
+	[ "$status" -eq 2 ]
+	[[ $output == *"you may not create services"* ]]
+	rm "$FAKE/denied"
+	deploy_sh deploy --world-size 4 --gpus-per-node 8
+	[ "$status" -eq 2 ]
+	[[ $output == *"4 nodes with 8 GPUs are needed; 3 of 4 nodes"* ]]
+	: >"$FAKE/apis"
+	deploy_sh deploy --overlay dra-dranet
+	[ "$status" -eq 2 ]
+	[[ $output == *"does not serve resource.k8s.io/v1"* ]]
+	[ "$(grep -c 'apply' "$FAKE/calls")" -eq 0 ]
+	rm "$FAKE/nodes"
+	deploy_sh deploy --gpus-per-node 0
+	[ "$status" -eq 0 ]
+	deploy_sh deploy --world-size 1
+	[ "$status" -eq 1 ]
+	deploy_sh deploy --world-size 2x
+	[ "$status" -eq 1 ]
+	deploy_sh deploy --overlay ../base
+	[ "$status" -eq 1 ]
+	[[ $output == *"does not exist; there are:"* ]]
+	deploy_sh deploy --frob
+	[ "$status" -eq 1 ]
+	deploy_sh frob
+	[ "$status" -eq 1 ]
+	[[ $output == *"unknown command frob"* ]]
+}
+
+@test "deploy.sh: logs, results, and cleanup that repairs nodes" {
+	need_kustomize
+	cluster
+	printf '%s\n' "dualrail-0-x n1" "dualrail-1-y n2" >"$FAKE/pods"
+	echo '{"schema": "none", "n": 1}' >doc.json
+	{
+		echo hello
+		echo "-----BEGIN DUALRAIL RESULT pair.json-----"
+		gzip -c doc.json | base64
+		echo "-----END DUALRAIL RESULT-----"
+		echo "-----BEGIN DUALRAIL RESULT ../evil-----"
+		gzip -c doc.json | base64
+		echo "-----END DUALRAIL RESULT-----"
+	} >"$FAKE/dualrail-1-y.log"
+	echo waiting >"$FAKE/dualrail-0-x.log"
+	deploy_sh logs
+	[ "$status" -eq 0 ]
+	[[ $output == *"dualrail-0-x: waiting"* && $output == *"dualrail-1-y: hello"* && $output != *BEGIN* ]]
+	deploy_sh results --output out
+	[ "$status" -eq 0 ]
+	cmp doc.json out/dualrail-1-y-pair.json
+	[ "$(find . -name '*evil*' | wc -l)" -eq 0 ]
+	echo waiting >"$FAKE/dualrail-1-y.log"
+	deploy_sh results --output out
+	[ "$status" -eq 1 ]
+	[[ $output == *"no pod has printed a result"* ]]
+	touch "$FAKE/host"
+	deploy_sh cleanup --namespace perf
+	[ "$status" -eq 0 ]
+	called "exec dualrail-0-x -c dualrail -- dualrail doctor --repair"
+	[[ $output == *"repaired: n1 n2"* ]]
+	"$CHECKS/check.py" --single "$FAKE/applied"
+	grep -A2 "operator: In" "$FAKE/applied" | grep -q n1
+	grep -q "completions: 2" "$FAKE/applied"
+	touch "$FAKE/repair-hangs"
+	deploy_sh cleanup --namespace perf
+	[ "$status" -eq 2 ]
+	[[ $output == *"run on these nodes: dualrail doctor --repair"* ]]
+	called "delete job,service,configmap,secret -l app=nccl-test"
+}
+
+# pods MANIFEST: pods 0 and 1 of the job in namespaces A and B; both end with status 0.
+pods() {
+	local index
+	PATH=$(dirname "$DUALRAIL"):$PATH
+	for index in 0 1; do
+		mkdir "pod$index"
+		"$CHECKS/pod.py" "$1" "$index" "$PWD/pod$index" 0123456789abcdef0123456789abcdef "10.99.255.1 dualrail-0.dualrail"
+	done
+	unshare -m sh -c 'mount -t tmpfs t /mnt && mkdir /mnt/u /mnt/w && mount -t overlay o -o lowerdir=/etc,upperdir=/mnt/u,workdir=/mnt/w /etc' 2>/dev/null ||
+		skip "no overlay file system can be mounted here"
+	start pod0 ip netns exec "$A" unshare -m sh "$PWD/pod0/pod.sh"
+	server=$pid
+	start pod1 ip netns exec "$B" unshare -m sh "$PWD/pod1/pod.sh"
+	ends "$pid" 0
+	ends "$server" 0
+}
+
+@test "the pods' commands: a pair with the environment of an Indexed Job, its document from the log" {
+	need_kustomize
+	cluster
+	two_rails
+	"$K8S/deploy.sh" deploy --dry-run --gpus-per-node 0 --set MODE=pair --set "DUALRAIL_OPTIONS=-g 0-1 -N 2 -s 1M -D 200ms" >pair.yaml
+	pods pair.yaml
+	printf '%s\n' "dualrail-0-x n1" "dualrail-1-y n2" >"$FAKE/pods"
+	cp pod0.out "$FAKE/dualrail-0-x.log"
+	cp pod1.out "$FAKE/dualrail-1-y.log"
+	deploy_sh results
+	[ "$status" -eq 0 ]
+	holds dualrail-results/dualrail-1-y-pair.json '.status == "pass" and (.argv | index("--key-file")) != null'
+	grep -q '^dualrail_last_run_success{.*} 1' dualrail-results/dualrail-1-y-pair.prom
+}
+
+@test "the pods' commands: a sweep with the environment of an Indexed Job" {
+	need_kustomize
+	cluster
+	two_rails
+	"$K8S/deploy.sh" deploy --dry-run --gpus-per-node 0 \
+		--set "DUALRAIL_OPTIONS=-g 0 -N 1 -s 32K --window 4 -D 300ms -w 50ms --rate 50M --min-pair 50 --detect conservative" >sweep.yaml
+	pods sweep.yaml
+	printf '%s\n' "dualrail-0-x n1" "dualrail-1-y n2" >"$FAKE/pods"
+	cp pod0.out "$FAKE/dualrail-0-x.log"
+	cp pod1.out "$FAKE/dualrail-1-y.log"
+	deploy_sh results
+	[ "$status" -eq 0 ]
+	holds dualrail-results/dualrail-0-x-sweep-0.json '.schema == "dualrail-sweep/1" and .status == "pass" and .findings == [] and (.pairs | length) == 1'
+	[[ $(<pod0.out) == *"network exonerated"* ]]
+}
+
+@test "the pods' commands: faults with the overlay failover" {
+	need_kustomize
+	cluster
+	two_rails
+	"$K8S/deploy.sh" deploy --dry-run --overlay failover --gpus-per-node 0 \
+		--set "DUALRAIL_OPTIONS=-g 0-1 -N 2 -s 1M -D 2s --test failover --allow-faults --fault link-down:path=0,at=500ms,for=300ms" >failover.yaml
+	pods failover.yaml
+	holds pod1/results/pair.json '(.failover.faults | length) == 1 and .integrity.lost == 0 and .integrity.corrupted == 0'
+}
+
+@test "run.sh: no rank, a wrong MODE, three pods for a pair" {
+	local word
+	for word in "JOB_COMPLETION_INDEX= MODE=pair WORLD_SIZE=2" "JOB_COMPLETION_INDEX=0 MODE=frob WORLD_SIZE=2" "JOB_COMPLETION_INDEX=0 MODE=pair WORLD_SIZE=3"; do
+		# shellcheck disable=SC2086 # words
+		run env $word RESULTS="$PWD" sh "$K8S/base/run.sh"
+		[ "$status" -eq 1 ]
+		one_line
+	done
+}
+
+@test "a server-side dry run of the manifests" {
+	skip "no kube-apiserver is packaged for Debian; the schemas are checked instead"
+}

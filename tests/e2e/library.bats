@@ -1,0 +1,129 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck disable=SC2154 # pid: of background()
+# libdualrail as its users see it: the example docs/examples/kvblocks in C and in Python, two processes, while
+# connections or links are cut under the data; its manual pages.
+# bats file_tags=release
+load lib
+
+setup() {
+	common_setup
+	DR_ROOT=${DR_ROOT:-$BATS_TEST_DIRNAME/../..}
+	DR_BUILD=${DR_BUILD:-$DR_ROOT/build/release}
+	EXAMPLE=$DR_ROOT/docs/examples/kvblocks
+	export DUALRAIL_HEADER=$DR_ROOT/library/dualrail.h DUALRAIL_LIBRARY=$DR_BUILD/libdualrail.so.0
+	export PYTHONDONTWRITEBYTECODE=1 LD_LIBRARY_PATH=$DR_BUILD
+	# Each run has content of its own.
+	SEED=$RANDOM$RANDOM
+	echo "seed $SEED"
+}
+teardown() {
+	common_teardown
+	validated
+}
+
+# The command of the example's README, with the tree in the place of an installation.
+build_example() {
+	cc -std=c11 -D_POSIX_C_SOURCE=200809L -Wall -Wextra -Werror -O2 -I"$DR_ROOT/library" "$EXAMPLE/blocks.c" \
+		-L"$DR_BUILD" -ldualrail -o blocks
+}
+
+python_example() {
+	/usr/bin/python3 -c 'import cffi' 2>/dev/null || skip "python3-cffi is not installed"
+}
+
+# Every block of every round was compared and is right, and faults hit data on its way: it was sent again.
+every_block_is_right() {
+	cat send.out receive.out | tail -n 5
+	grep -E "^[1-9][0-9]* rounds of $1 blocks, 0 wrong, [1-9][0-9]* faults hit data, [1-9][0-9]* bytes sent again$" send.out
+	grep -E '^[1-9][0-9]* blocks compared, 0 wrong, [1-9][0-9]* switches, longest gap [0-9.]+ ms$' receive.out
+	local rounds compared
+	rounds=$(awk '/ rounds of /{ print $1 }' send.out) compared=$(awk '/ compared, /{ print $1 }' receive.out)
+	((compared == rounds * $1))
+}
+
+# both PROGRAM...: the two ends over two addresses of the loopback device, connections aborted three times.
+both() {
+	local nics=127.0.0.2,127.0.0.3 receiver
+	background receive "$@" receive --nics $nics --handle handle --seed "$SEED" "${plot[@]}"
+	receiver=$pid
+	background send "$@" send --nics $nics --handle handle --seed "$SEED" --faults 3 --cut
+	ends "$pid" 0
+	ends "$receiver" 0
+	every_block_is_right 64
+	[[ $(stat -c %a handle) == 600 ]]
+}
+
+@test "the example moves blocks between two processes; connections are aborted under the data, and every block is right" {
+	build_example
+	both ./blocks
+}
+
+@test "the example through Python: the same, and the gaps as a picture" {
+	python_example
+	plot=(--plot gaps.svg)
+	both /usr/bin/python3 "$EXAMPLE/blocks.py"
+	/usr/bin/python3 -c 'import xml.dom.minidom as m; d = m.parse("gaps.svg")
+assert len(d.getElementsByTagName("polyline")[0].getAttribute("points").split()) > 10
+assert any(t.firstChild.data.endswith(" ms") for t in d.getElementsByTagName("title"))'
+}
+
+# A block is not compared with itself: what the sender does not put is found.
+@test "a byte that is wrong in the receiver's memory is found by the example" {
+	local receiver
+	sed 's/n.wrong = count_wrong/b->memory[5] ^= 1; n.wrong = count_wrong/' "$EXAMPLE/blocks.c" >broken.c
+	cc -std=c11 -D_POSIX_C_SOURCE=200809L -I"$DR_ROOT/library" broken.c -L"$DR_BUILD" -ldualrail -o broken
+	build_example
+	background receive ./broken receive --nics 127.0.0.2 --handle handle
+	receiver=$pid
+	run timeout "$WAIT_S" ./blocks send --nics 127.0.0.2 --handle handle --faults 0
+	[[ $status == 1 && $output == *"1 rounds of 64 blocks, 1 wrong, 0 faults"* ]]
+	ends "$receiver" 1
+}
+
+# has N PATTERN: at least N lines of the sender's output.
+has() { (($(grep -c "$2" send.out) >= $1)); }
+gone() { ! kill -0 "$sender" 2>/dev/null; }
+# Lanes that are unprotected now: each says so, and when it has healed, in turn.
+open_lanes() { echo $(($(grep -c unprotected send.out) - $(grep -c healed send.out))); }
+exposed() { gone || (($(open_lanes) > 0)); }
+whole() { gone || (($(open_lanes) == 0)); }
+
+# The links go down in turn, for data stays where it is while a rail flaps, until the sender says that a fault hit data.
+@test "the example between two nodes: a link goes down under the data, and every block is right" {
+	local receiver sender rail=0
+	two_rails
+	build_example
+	background receive ip netns exec "$B" ./blocks receive --nics rail0,rail1 --handle handle --seed "$SEED"
+	receiver=$pid
+	background send ip netns exec "$A" ./blocks send --nics rail0,rail1 --handle handle --seed "$SEED" --faults 1
+	sender=$pid
+	wait_for has 1 'first round done'
+	until gone; do
+		ip -n "$A" link set "rail$rail" down
+		wait_for exposed
+		ip -n "$A" link set "rail$rail" up
+		wait_for whole
+		rail=$((1 - rail))
+	done
+	ends "$sender" 0
+	ends "$receiver" 0
+	every_block_is_right 64
+}
+
+@test "the manual pages of the library have no warnings, and man finds each of them by its name" {
+	local page name
+	command -v lexgrog >/dev/null || skip "lexgrog is not installed (man-db)"
+	make -s -C "$DR_ROOT" man B="$DR_BUILD"
+	lexgrog "$DR_BUILD"/man3/*.3 >names
+	for page in "$DR_BUILD"/man3/*.3; do
+		name=${page##*/}
+		grep -qF "$page: \"${name%.3} - " names
+	done
+	LC_ALL=C.UTF-8 MANROFFSEQ='' MANWIDTH=80 man --warnings -E UTF-8 -l -Tutf8 -Z "$DR_BUILD"/man3/*.3 2>&1 >/dev/null | tee warnings
+	[[ ! -s warnings ]]
+	# A page for each function, whose names are those that the library exports.
+	diff <(cd "$DR_BUILD"/man3 && printf '%s\n' dualrail_*.3 | sed 's/\.3$//' | sort) \
+		<(nm -D --defined-only "$DUALRAIL_LIBRARY" | awk '$2 == "T" { sub("@.*", "", $3); print $3 }' | sort)
+	[[ $(nm -D --defined-only "$DUALRAIL_LIBRARY" | grep -c '@@DUALRAIL_0$') == $(nm -D --defined-only "$DUALRAIL_LIBRARY" | grep -c ' T ') ]]
+}

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef DR_TRANSPORT_NCCLNET_GUARD_H
+#define DR_TRANSPORT_NCCLNET_GUARD_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+/*
+ * A plugin runs inside this process, and a call of it may never return, crash, or end the process. Each call is marked by
+ * its thread, so that the end has one message and a documented exit status:
+ *  - no return within DR_NN_CALL_S seconds in which this process ran: a message, then _exit;
+ *  - exit() within a call: a message, then _exit with the status below in place of the plugin's;
+ *  - a signal of a crash within a call: a message, then the signal's default action (128+n).
+ * The status is 2 for calls that start a plugin (dlopen, init, devices, getProperties, listen) and 4 for the others.
+ * _exit by the plugin cannot be noticed.
+ */
+enum { DR_NN_CALL_S = 10 };
+
+struct nn_guard_mark {
+	_Atomic(const char *) call; /* NULL: in no call */
+	_Atomic(const char *) plugin;
+	_Atomic unsigned count; /* of calls */
+	/* private */
+	unsigned seen, ticks;
+	struct nn_guard_mark *next;
+	atomic_bool used;
+};
+
+/* Of this thread; NULL: out of memory, and the calls of this thread are not watched. */
+struct nn_guard_mark *dr_nn_guard_mark(void);
+/* The calls are watched from here on, by a thread that ends after as many dr_nn_guard_stop. Not for several threads at once. */
+void dr_nn_guard_start(void);
+void dr_nn_guard_stop(void);
+
+static inline void nn_guard_enter(const char *plugin, const char *call)
+{
+	struct nn_guard_mark *m = dr_nn_guard_mark();
+
+	if (!m)
+		return;
+	atomic_store_explicit(&m->plugin, plugin, memory_order_relaxed);
+	atomic_fetch_add_explicit(&m->count, 1, memory_order_relaxed);
+	atomic_store_explicit(&m->call, call, memory_order_release);
+}
+
+static inline int nn_guard_left(int rc)
+{
+	struct nn_guard_mark *m = dr_nn_guard_mark();
+
+	if (m)
+		atomic_store_explicit(&m->call, NULL, memory_order_relaxed);
+	return rc;
+}
+
+/* The result of a call of the plugin. */
+#define NN_CALL(plugin, call, expression)                                                          \
+	(nn_guard_enter(plugin, call), nn_guard_left((int)(expression)))
+
+#endif
