@@ -31,7 +31,7 @@ client_in_a() {
 	nodes
 	server_in_b --rails rail0,rail1
 	start client ip netns exec "$A" "$DUALRAIL" client 10.99.255.2 -g 0-1 -N 2 -s 1M --rails rail0,rail1 \
-		-i 100ms -D 2s --json=cut.json
+		-i 100ms -D 4s --json=cut.json
 	client=$pid
 	wait_for flowing
 	ip -n "$A" link set rail0 down

@@ -296,7 +296,7 @@ over() {
 	local mode rails=(--rails lo@127.0.0.1,lo@127.0.0.2 --transport "nccl:$tcpx")
 	export DR_LIBCUDA=$DR_BUILD/tests/fakecuda/cuda_plugin.so DR_FAKE_CUDA=devices=1,memory_mib=4096,delay_us=0
 	export FAKETCPX_MEMORY=cuda FAKETCPX_PAGES=2048 NCCL_DYNAMIC_CHUNK_SIZE=524288 NCCL_GPUDIRECTTCPX_SOCKET_IFNAME=lo
-	SMALL=(-g 0 --memory cuda -N 1 -s 64K -D 200ms "${rails[@]}")
+	SMALL=(-g 0 --memory cuda -N 1 -s 64K -n 64 "${rails[@]}")
 	for mode in auto kernel d2d host; do
 		start_server --memory cuda "${rails[@]}" --unpack "$mode" -g 0
 		client --test bw,lat --verify --json=c.json
