@@ -29,6 +29,14 @@ struct reg {
 	int rc;
 };
 
+static void any_coming(void *arg, int64_t now)
+{
+	struct reg *r = arg;
+
+	for (unsigned i = 0; i < r->b->s->prm.lanes; i++)
+		r->rc |= ha_lane_coming(&r->b->lane[i], r->mr, now);
+}
+
 static void dereg_lanes(void *arg, int64_t now)
 {
 	struct reg *r = arg;
@@ -39,6 +47,7 @@ static void dereg_lanes(void *arg, int64_t now)
 		int rc = mem->base ? dr_channel_mem_dereg(l->ch, mem, now, r->e) : 0;
 
 		r->rc = r->rc ? r->rc : rc;
+		ha_lane_forget(l, r->mr);
 		if (atomic_load(&r->mr->chunks) > 0 && dr_channel_ready(l->ch) < 0) {
 			l->lost = true;
 			ha_lane_drop(l);
@@ -58,7 +67,7 @@ static void reg_lanes(void *arg, int64_t now)
 	}
 }
 
-/* On every I/O thread of the session. Returns the first error. */
+/* On every I/O thread of the session. Returns the first rc that is not 0. */
 static int on_all(struct ha_mr *mr, void (*fn)(void *arg, int64_t now), const struct dr_memory *m,
 	struct dr_err *e)
 {
@@ -122,11 +131,13 @@ int ha_mr_dereg(struct ha_comm *c, struct ha_mr *mr, struct dr_err *e)
 	int rc;
 
 	unlink_mr(c, mr);
-	while (atomic_load(&mr->chunks) > 0 && dr_now_ns() < until)
+	while (atomic_load(&mr->chunks) > 0 && on_all(mr, any_coming, NULL, NULL) != 0 &&
+		dr_now_ns() < until)
 		sched_yield();
 	rc = on_all(mr, dereg_lanes, NULL, e);
 	if (rc != 0)
 		return rc; /* not freed: chunks in flight point to it */
+	dr_assert(atomic_load(&mr->chunks) == 0);
 	dr_free(mr->mem);
 	dr_free(mr);
 	return 0;

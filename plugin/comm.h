@@ -25,8 +25,9 @@ struct ha_mr {
 };
 int ha_mr_reg(struct ha_comm *c, const struct dr_memory *m, struct ha_mr **out, struct dr_err *e)
 	DR_MUST_CHECK;
-/* 0: nothing accesses the memory any more, and mr is freed. Waits up to 100 ms for chunks in flight, then ends the
- * lanes that carry them, and with them the session. -errno: the NIC may access the memory until the process ends. */
+/* 0: nothing accesses the memory any more, and mr is freed. Waits up to 100 ms for chunks in flight whose lane has a path
+ * that is up (without a shadow: and not silent for DR_HB_MISSES heartbeats). Then ends the lanes that carry any, and with
+ * them the session. -errno: the NIC may access the memory until the process ends. */
 int ha_mr_dereg(struct ha_comm *c, struct ha_mr *mr, struct dr_err *e);
 
 struct ha_buffer {

@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "channel/heartbeat.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -21,11 +22,12 @@ static struct ha_lane *lane_of(struct ha_bulk *b, const struct dr_channel *ch)
 	return &b->lane[dr_channel_id(ch)];
 }
 
-static void put_flying(struct ha_lane *l, uint64_t seq, struct ha_chunk *k)
+static void put_flying(struct ha_lane *l, uint64_t seq, struct ha_chunk *k, int64_t now)
 {
 	dr_assert(!l->flying[seq % HA_WINDOW]);
 	l->flying[seq % HA_WINDOW] = k;
 	l->n_flying++;
+	l->posted_ns = now;
 }
 
 /* ---- receiver ---- */
@@ -41,7 +43,7 @@ static void post_waiting(struct ha_lane *l, int64_t now)
 		l->waiting = k->next;
 		if (!l->waiting)
 			l->waiting_end = &l->waiting;
-		put_flying(l, seq, k);
+		put_flying(l, seq, k, now);
 	}
 }
 
@@ -166,7 +168,7 @@ static void answer(struct ha_lane *l, int64_t now)
 			return;
 		}
 		set_load(k, k->span.len);
-		put_flying(l, seq, k);
+		put_flying(l, seq, k, now);
 	}
 }
 
@@ -234,6 +236,51 @@ void ha_lane_drop(struct ha_lane *l)
 		ha_chunk_free(k);
 	}
 	l->waiting_end = &l->waiting;
+}
+
+/* The peer's I/O thread answers a chunk whatever its comms do. Without another rail nobody declares a silent one down, so
+ * that as many intervals without a byte as would do it count here. */
+static bool silent(const struct ha_lane *l, int64_t now)
+{
+	const struct dr_manager_params *p = &l->bulk->s->prm.manager;
+	const struct dr_path *only = dr_channel_path(l->ch, 0);
+
+	return p->n_rails == 1 && l->n_flying > 0 &&
+	       now - DR_MAX(l->posted_ns, only->rx_last_ns) >= DR_HB_MISSES * p->heartbeat_ns;
+}
+
+/* During a switch the other path is up. Without any path nothing is done until one is built again, if ever. */
+bool ha_lane_coming(const struct ha_lane *l, const struct ha_mr *mr, int64_t now)
+{
+	bool any = false;
+
+	if (!dr_channel_path_up(l->ch, 0) && !dr_channel_path_up(l->ch, 1))
+		return false;
+	if (silent(l, now))
+		return false;
+	for (unsigned i = 0; i < HA_WINDOW; i++)
+		any |= l->flying[i] && l->flying[i]->mr == mr;
+	for (const struct ha_chunk *k = l->waiting; k; k = k->next)
+		any |= k->mr == mr;
+	return any;
+}
+
+void ha_lane_forget(struct ha_lane *l, const struct ha_mr *mr)
+{
+	struct ha_chunk **at = &l->waiting;
+
+	while (*at) {
+		struct ha_chunk *k = *at;
+
+		if (k->mr != mr) {
+			at = &k->next;
+			continue;
+		}
+		*at = k->next;
+		atomic_fetch_sub_explicit(&l->bytes, k->span.len, memory_order_relaxed);
+		ha_chunk_free(k);
+	}
+	l->waiting_end = at;
 }
 
 void ha_bulk_tick(struct ha_member *member, int64_t now)

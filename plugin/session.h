@@ -53,6 +53,7 @@ struct ha_lane {
 	struct dr_mem nothing;		    /* for answers without bytes */
 	struct ha_chunk *flying[HA_WINDOW]; /* posted, by sequence number modulo the window */
 	unsigned n_flying;
+	int64_t posted_ns;			 /* the last of them */
 	struct ha_chunk *waiting, **waiting_end; /* receiver: to be posted */
 	bool dirty;				 /* to be looked at in this turn */
 	bool lost;		/* its channel has ended: nothing is completed any more */

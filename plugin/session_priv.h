@@ -12,6 +12,10 @@ void ha_lane_failed(void *arg, struct dr_channel *ch, int err, const char *text,
 /* Adds the counters of a channel. */
 void ha_session_count(struct ha_session *s, struct dr_channel *ch, struct ha_counters *to);
 void ha_lane_drop(struct ha_lane *l);
+/* On its I/O thread: chunks of mr are on the lane, and its channel has a path that may carry them. */
+bool ha_lane_coming(const struct ha_lane *l, const struct ha_mr *mr, int64_t now_ns);
+/* On its I/O thread: chunks of mr that were not posted yet are dropped. */
+void ha_lane_forget(struct ha_lane *l, const struct ha_mr *mr);
 void ha_chunk_free(struct ha_chunk *k);
 void ha_bulk_tick(struct ha_member *member, int64_t now_ns);
 int64_t ha_bulk_deadline(const struct ha_member *member);

@@ -8,8 +8,10 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <semaphore.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,6 +23,7 @@ enum {
 	THREADS = 2,
 	LANES = 2,
 	CHUNK = 64 << 10,
+	SMALL_CHUNK = 4 << 10,
 	EAGER = 1024,
 	MEDIUM = 256 << 10,
 	BYTES = 4 << 20
@@ -28,14 +31,19 @@ enum {
 enum { TX, RX, ENDS };
 static const int64_t LIMIT_NS = 60 * DR_NS_PER_S; /* of a wait: an error if it is reached */
 
-static struct ha_thread *io[THREADS];
+static struct ha_thread *io[ENDS][THREADS];
 static struct ha_session *end[ENDS];
 static struct ha_comm *comm[ENDS];
 static uint8_t *memory[ENDS];
 static struct ha_mr *mr[ENDS];
 static struct dr_rng rng;
-static uint64_t eager;
+static uint64_t eager, chunk;
 static int sockbuf;
+static unsigned rails;
+
+/* TCP that makes no new connection while `unreachable`. */
+static struct dr_transport_ops breakable;
+static atomic_bool unreachable;
 
 static struct sockaddr_storage address(const char *text)
 {
@@ -47,25 +55,46 @@ static struct sockaddr_storage address(const char *text)
 	return ss;
 }
 
+static int create_path(
+	struct dr_rail *r, const struct dr_path_params *par, struct dr_path **out, struct dr_err *e)
+{
+	if (atomic_load(&unreachable))
+		return dr_err_set(e, -ENETUNREACH, "no connection is made");
+	return dr_transport_find("tcp")->create(r, par, out, e);
+}
+
+static int listen_rail(const struct dr_rail_params *p, struct dr_rail **out, struct dr_err *e)
+{
+	int rc = dr_transport_find("tcp")->listen(p, out, e);
+
+	if (rc == 0)
+		(*out)->ops = &breakable;
+	return rc;
+}
+
 static struct ha_session_params params(bool connector)
 {
 	struct ha_session_params p = { .connector = connector,
 		.n_threads = THREADS,
 		.lanes = LANES,
-		.threads = io,
-		.chunk = CHUNK,
+		.threads = io[connector ? TX : RX],
+		.chunk = chunk,
 		.eager = eager,
 		.test_max_poll = 32,
 		.peer = "peer" };
 
-	p.manager.transport = dr_transport_find("tcp");
-	p.manager.n_rails = 2;
+	breakable = *dr_transport_find("tcp");
+	breakable.listen = listen_rail;
+	breakable.create = create_path;
+	p.manager.transport = &breakable;
+	p.manager.n_rails = rails;
 	p.manager.rail[0].local = address(connector ? "127.0.0.1" : "127.0.0.3");
 	p.manager.rail[1].local = address(connector ? "127.0.0.2" : "127.0.0.4");
 	p.manager.heartbeat_ns = 10 * DR_NS_PER_MS;
 	p.manager.failback = true;
 	p.manager.hold_down_ns = 100 * DR_NS_PER_MS;
 	p.manager.hw_window_ns = 0;
+	p.manager.lost_after_ns = 10 * DR_NS_PER_S;
 	p.manager.sockbuf = sockbuf;
 	memset(p.token, 7, sizeof(p.token));
 	return p;
@@ -132,8 +161,10 @@ static int open_both(void **state)
 	struct dr_err e;
 
 	(void)state;
+	atomic_store(&unreachable, false);
 	for (unsigned t = 0; t < THREADS; t++)
-		assert_int_equal(ha_thread_start("io", 0, &io[t], &e), 0);
+		for (unsigned i = 0; i < ENDS; i++)
+			assert_int_equal(ha_thread_start("io", 0, &io[i][t], &e), 0);
 	for (unsigned i = 0; i < ENDS; i++) {
 		struct ha_session_params p = params(i == TX);
 
@@ -155,22 +186,37 @@ static int open_both(void **state)
 static int setup(void **state)
 {
 	eager = EAGER;
+	chunk = CHUNK;
 	sockbuf = 0;
+	rails = 2;
 	return open_both(state);
 }
 
 static int setup_medium(void **state)
 {
 	eager = MEDIUM;
+	chunk = CHUNK;
 	sockbuf = 16 << 10;
+	rails = 2;
+	return open_both(state);
+}
+
+static int setup_one_rail(void **state)
+{
+	eager = EAGER;
+	chunk = SMALL_CHUNK;
+	sockbuf = 0;
+	rails = 1;
 	return open_both(state);
 }
 
 static int teardown(void **state)
 {
 	(void)state;
+	atomic_store(&unreachable, false);
 	for (unsigned i = 0; i < ENDS; i++)
-		assert_int_equal(ha_mr_dereg(comm[i], mr[i], NULL), 0);
+		if (mr[i])
+			assert_int_equal(ha_mr_dereg(comm[i], mr[i], NULL), 0);
 	close_comm();
 	for (unsigned i = 0; i < ENDS; i++)
 		ha_session_close(end[i]);
@@ -181,7 +227,8 @@ static int teardown(void **state)
 		dr_pages_free(memory[i], BYTES);
 	}
 	for (unsigned t = 0; t < THREADS; t++)
-		ha_thread_stop(io[t]);
+		for (unsigned i = 0; i < ENDS; i++)
+			ha_thread_stop(io[i][t]);
 	return 0;
 }
 
@@ -390,7 +437,7 @@ static uint64_t bytes_moved_by(unsigned thread)
 {
 	struct moved m = { .thread = thread };
 
-	ha_thread_call(io[thread], count_moved, &m);
+	ha_thread_call(io[RX][thread], count_moved, &m);
 	return m.bytes;
 }
 
@@ -401,19 +448,261 @@ static void chunks_go_to_the_thread_with_less_to_move(void **state)
 	uint64_t before;
 
 	(void)state;
-	ha_thread_add_load(io[0], 1 << 30);
+	ha_thread_add_load(io[RX][0], 1 << 30);
 	stream(50, 8, BYTES / 8, 0);
 	assert_int_equal(bytes_moved_by(0), 0);
 	assert_true(bytes_moved_by(1) > BYTES / 8);
-	ha_thread_add_load(io[0], -(1 << 30));
-	ha_thread_add_load(io[1], 1 << 30);
+	ha_thread_add_load(io[RX][0], -(1 << 30));
+	ha_thread_add_load(io[RX][1], 1 << 30);
 	before = bytes_moved_by(1);
 	stream(50, 8, BYTES / 8, 0);
 	assert_true(bytes_moved_by(0) > BYTES / 8);
 	assert_int_equal(bytes_moved_by(1), before);
-	ha_thread_add_load(io[1], -(1 << 30));
-	while (ha_thread_load(io[0]) != 0 || ha_thread_load(io[1]) != 0)
+	ha_thread_add_load(io[RX][1], -(1 << 30));
+	while (ha_thread_load(io[RX][0]) != 0 || ha_thread_load(io[RX][1]) != 0)
 		assert_true(dr_now_ns() < until);
+}
+
+/* ---- memory that is deregistered with chunks in flight ---- */
+
+enum { ATTEMPTS = 10, IN_FLIGHT = 3 };
+static const int64_t DEREG_NS = 100 * DR_NS_PER_MS; /* see ha_mr_dereg */
+
+struct part {
+	unsigned end, thread;
+	unsigned n;
+};
+
+static void each_part(void (*fn)(void *arg, int64_t now), struct part *p)
+{
+	for (p->end = 0; p->end < ENDS; p->end++)
+		for (p->thread = 0; p->thread < THREADS; p->thread++)
+			ha_thread_call(io[p->end][p->thread], fn, p);
+}
+
+static void break_path_0(void *arg, int64_t now)
+{
+	const struct part *p = arg;
+
+	for (unsigned l = 0; l < LANES; l++)
+		dr_channel_break_path(end[p->end]->bulk[p->thread].lane[l].ch, 0, now);
+}
+
+/* The comms keep their connections. */
+static void break_lanes(void)
+{
+	struct part p;
+
+	atomic_store(&unreachable, rails == 1);
+	each_part(break_path_0, &p);
+}
+
+static void break_receiver(void)
+{
+	struct part p = { .end = RX };
+
+	for (; p.thread < THREADS; p.thread++)
+		ha_thread_call(io[RX][p.thread], break_path_0, &p);
+}
+
+static void count_up(void *arg, int64_t now)
+{
+	struct part *p = arg;
+
+	(void)now;
+	for (unsigned l = 0; l < LANES; l++)
+		for (unsigned i = 0; i < rails; i++)
+			p->n += dr_channel_path_up(end[p->end]->bulk[p->thread].lane[l].ch, i);
+}
+
+static void wait_for_all_paths(void)
+{
+	int64_t until = dr_now_ns() + LIMIT_NS;
+	struct part p;
+
+	do {
+		assert_true(dr_now_ns() < until);
+		drive();
+		p.n = 0;
+		each_part(count_up, &p);
+	} while (p.n < ENDS * THREADS * LANES * rails);
+}
+
+/* The sender's I/O threads stand from stop_sender to go_on. */
+static struct stop {
+	struct ha_work work;
+	sem_t stands, go;
+} stop[THREADS];
+
+static void stand(struct ha_work *w, int64_t now)
+{
+	struct stop *s = dr_container_of(w, struct stop, work);
+
+	(void)now;
+	sem_post(&s->stands);
+	while (sem_wait(&s->go) != 0)
+		;
+}
+
+static void stop_sender(void)
+{
+	for (unsigned t = 0; t < THREADS; t++) {
+		stop[t].work.run = stand;
+		sem_init(&stop[t].stands, 0, 0);
+		sem_init(&stop[t].go, 0, 0);
+		ha_thread_post(io[TX][t], &stop[t].work);
+		while (sem_wait(&stop[t].stands) != 0)
+			;
+	}
+}
+
+static void go_on(void)
+{
+	for (unsigned t = 0; t < THREADS; t++)
+		sem_post(&stop[t].go);
+}
+
+/* Until chunks of each message are asked for. */
+static void start_large(struct message *x, unsigned n)
+{
+	int64_t until = dr_now_ns() + LIMIT_NS;
+
+	for (unsigned k = 0; k < n; k++)
+		while (!x[k].req[TX] || !x[k].req[RX] ||
+			!atomic_load(&x[k].req[RX]->buf[0].mr->chunks)) {
+			assert_true(dr_now_ns() < until);
+			for (unsigned i = 0; i < ENDS; i++)
+				if (!x[k].req[i])
+					start(&x[k], i);
+			assert_int_equal(ha_comm_test(x[k].req[RX], &x[k].done[RX], NULL), 0);
+			if (x[k].done[RX])
+				return;
+			drive();
+		}
+}
+
+/* As deregMr. Returns how long it took. */
+static int64_t deregister(unsigned i)
+{
+	int64_t start_ns;
+
+	ha_comm_forget(comm[i], mr[i]);
+	start_ns = dr_now_ns();
+	assert_int_equal(ha_mr_dereg(comm[i], mr[i], NULL), 0);
+	mr[i] = NULL;
+	return dr_now_ns() - start_ns;
+}
+
+enum { BROKEN, STANDS };
+
+/* How long memory with chunks in flight takes. The session is lost. */
+static int64_t lose(void **state, unsigned how)
+{
+	struct message x = { .size = BYTES, .tag = 3 };
+	int64_t took;
+
+	(void)state;
+	wait_for_all_paths();
+	if (how == STANDS)
+		stop_sender();
+	else
+		break_lanes();
+	start_large(&x, 1);
+	assert_false(x.done[RX]);
+	took = deregister(RX);
+	assert_int_not_equal(atomic_load(&end[RX]->err), 0);
+	if (how == STANDS)
+		go_on();
+	return took;
+}
+
+/* The least of several attempts: other work on the machine may take any time, but not in each of them. */
+static void at_once(void **state, unsigned how)
+{
+	int64_t took = lose(state, how);
+
+	for (unsigned a = 1; a < ATTEMPTS && took >= DEREG_NS; a++) {
+		teardown(state);
+		setup_one_rail(state);
+		took = lose(state, how);
+	}
+	assert_true(took < DEREG_NS);
+}
+
+static void memory_without_a_path_is_not_waited_for(void **state)
+{
+	at_once(state, BROKEN);
+}
+
+static void memory_on_a_path_that_is_silent_is_not_waited_for(void **state)
+{
+	at_once(state, STANDS);
+}
+
+static void memory_is_waited_for_while_a_rail_is_left(void **state)
+{
+	assert_true(lose(state, STANDS) >= DEREG_NS);
+}
+
+/* They wait until the lane has room for them: only they are given up. */
+static void memory_of_chunks_that_were_not_posted_is_free(void **state)
+{
+	struct dr_memory m = { .base = memory[RX], .len = BYTES };
+	struct message x[2] = { { .size = BYTES / 2, .tag = 3 },
+		{ .off = BYTES / 2, .size = BYTES / 2, .tag = 3 } };
+	int64_t until = dr_now_ns() + LIMIT_NS;
+	struct ha_mr *first = mr[RX];
+	unsigned n;
+
+	(void)state;
+	memset(memory[TX], 1, BYTES);
+	memset(memory[RX], 2, BYTES);
+	wait_for_all_paths();
+	break_lanes();
+	start_large(&x[0], 1);
+	n = atomic_load(&first->chunks);
+	assert_true(n > THREADS * LANES * HA_WINDOW);
+	assert_int_equal(ha_mr_reg(comm[RX], &m, &mr[RX], NULL), 0);
+	start_large(&x[1], 1);
+	assert_int_equal(atomic_load(&mr[RX]->chunks), n);
+	(void)deregister(RX);
+	mr[RX] = first;
+	assert_int_equal(atomic_load(&end[RX]->err), 0);
+	assert_int_equal(atomic_load(&first->chunks), n);
+	atomic_store(&unreachable, false);
+	while (atomic_load(&first->chunks) > 0) {
+		assert_true(dr_now_ns() < until);
+		drive();
+	}
+	for (unsigned i = BYTES / 2; i < BYTES; i++)
+		assert_int_equal(memory[RX][i], 2);
+}
+
+/* The other path delivers them, so that the session is not lost. An attempt that took as long as the wait tells nothing. */
+static void memory_is_not_taken_from_a_switch(void **state)
+{
+	unsigned told = 0;
+
+	for (unsigned a = 0; a < ATTEMPTS && told < IN_FLIGHT; a++) {
+		struct message x = { .size = BYTES, .tag = 3 };
+		bool in_flight;
+
+		if (a > 0) {
+			teardown(state);
+			setup_medium(state);
+		}
+		wait_for_all_paths();
+		stop_sender();
+		start_large(&x, 1);
+		break_receiver();
+		go_on();
+		in_flight = atomic_load(&mr[RX]->chunks) > 0;
+		if (deregister(RX) >= DEREG_NS)
+			continue;
+		assert_int_equal(atomic_load(&end[RX]->err), 0);
+		told += in_flight;
+	}
+	print_message("%u attempts of a switch had chunks in flight\n", told);
 }
 
 int main(void)
@@ -431,6 +720,16 @@ int main(void)
 		cmocka_unit_test_setup_teardown(medium_messages_arrive, setup_medium, teardown),
 		cmocka_unit_test_setup_teardown(
 			a_request_waits_for_the_socket, setup_medium, teardown),
+		cmocka_unit_test_setup_teardown(
+			memory_without_a_path_is_not_waited_for, setup_one_rail, teardown),
+		cmocka_unit_test_setup_teardown(memory_on_a_path_that_is_silent_is_not_waited_for,
+			setup_one_rail, teardown),
+		cmocka_unit_test_setup_teardown(
+			memory_is_waited_for_while_a_rail_is_left, setup, teardown),
+		cmocka_unit_test_setup_teardown(
+			memory_of_chunks_that_were_not_posted_is_free, setup_one_rail, teardown),
+		cmocka_unit_test_setup_teardown(
+			memory_is_not_taken_from_a_switch, setup_medium, teardown),
 	};
 
 	print_message("SEED=%llu\n", (unsigned long long)seed);
