@@ -36,6 +36,7 @@ static const int64_t DRAINED_NS = 80 * DR_NS_PER_MS; /* without progress: the qu
 /* A connection is crowded when more than 1 % of its segments are repeated, or its round trip is
  * QUEUED_TIMES as long as the shortest one and QUEUED_NS more. */
 enum { SILENT_SEGMENTS = 8, QUEUED_TIMES = 4, REPEATED_LOSSY = 5 };
+enum { READS_MAX = 1024 }; /* of a rail in one tick */
 static const int64_t QUEUED_NS = 5 * DR_NS_PER_MS;
 static const int64_t RETRY_NS = 100 * DR_NS_PER_US; /* after another manager held the lock */
 static const int64_t RAILS_NS =
@@ -637,17 +638,23 @@ static void judge(struct dr_manager *m, const struct dr_hb_out *out)
 }
 
 /* The driver reads the heartbeats when its poller is told. It may stand, or be late: if a rail has not been heard,
- * all that has not been read is read before the tick judges. */
+ * all that has not been read is read before the tick judges. What is left would count as heard in later ticks: many wait
+ * where the driver stands and bytes of paths were signs of life so far. */
 static int read_unheard(struct dr_manager *m)
 {
 	bool unheard = false;
 	uint32_t rails = 0;
+	int n = 0, one = 1;
 
 	for (unsigned r = 0; m->peer->shared && r < m->prm.n_rails; r++) {
 		unheard |= !m->hb->rail[r].heard;
 		rails |= m->hb->rail[r].beat ? 0 : 1u << r;
 	}
-	return unheard ? dr_peer_read(m, rails) : 0;
+	for (int i = 0; unheard && one > 0 && i < READS_MAX; i++) {
+		one = dr_peer_read(m, rails);
+		n += one;
+	}
+	return n;
 }
 
 /* No heartbeats come to the rails of a manager that shares a peer, but datagrams of channels do, and the kind may have

@@ -198,7 +198,8 @@ static void on_item(struct report *r, const struct sim_item *it)
 	struct sim_path *p = r->p;
 
 	p->w->hash = dr_mix64(p->w->hash ^ ((uint64_t)it->kind << 32) ^ it->seq ^ it->len);
-	if (it->kind <= SIM_IT_WHOLE)
+	/* Bytes of the peer's process: its kernel connects alone. */
+	if (it->kind <= SIM_IT_WHOLE && it->kind != SIM_IT_CONNECTED)
 		dr_path_heard(&p->base, sim_now(p->w, p->node));
 	if (it->kind == SIM_IT_CTRL)
 		read_done(p, sim_is_stream(p->w) ? it->len + 8 : 1);
