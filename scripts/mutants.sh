@@ -71,6 +71,7 @@ killers=(
 	transport/ncclnet/plugin_test
 	transport/ncclnet/guard_test
 	transport/ncclnet/lane_test
+	transport/ncclnet/iso_test
 	orchestrator/plan/transport_test
 	orchestrator/session/inject_test
 	orchestrator/sweep/confirm_test
@@ -274,12 +275,12 @@ copy_tree() {
 	if [[ -e .git ]]; then
 		git ls-files -co --exclude-standard -z -- Makefile VERSION scripts \
 			base window bootstrap transport topology gpu channel library orchestrator plugin tests/sim tests/exhaustive \
-			tests/conformance tests/fakeverbs tests/fixtures/topology docs/NCCL_PLUGIN.md |
+			tests/conformance tests/fakeverbs tests/fixtures/topology tests/minplug docs/NCCL_PLUGIN.md |
 			while IFS= read -r -d '' f; do [[ -e $f ]] && printf '%s\0' "$f"; done
 	else
 		find Makefile VERSION scripts base window bootstrap transport topology gpu channel library orchestrator plugin \
 			tests/sim tests/exhaustive tests/conformance tests/fakeverbs tests/fixtures/topology \
-			docs/NCCL_PLUGIN.md -type f -print0
+			tests/minplug docs/NCCL_PLUGIN.md -type f -print0
 	fi | tar --null -T - -cf - | tar -xf - -C "$1"
 }
 

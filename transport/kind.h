@@ -112,6 +112,12 @@ struct dr_transport_kind {
 	/* A warning on params that are valid; NULL: none. */
 	const char *(*warning)(const void *params, bool conservative);
 
+	/* Once, by the first thread before there are others: start the processes that the kind needs. They inherit the rights
+	 * that this one has. NULL: it needs none. */
+	int (*prepare)(const void *params, struct dr_err *e);
+	/* Data buffers in host memory should be of dr_shared_alloc, which saves copies. NULL: need not. */
+	bool (*shares)(const void *params);
+
 	/* ---- detection: see dr_manager_params.hw_window_ns and hw_retry_ns; NULL: the kernel's ---- */
 
 	void (*windows)(const void *params, int64_t *window_ns, int64_t *retry_ns);

@@ -90,6 +90,17 @@ int dr_session_main(struct dr_options *o, struct dr_record *rec, struct dr_outpu
 
 /* ---- what both ends do ---- */
 
+static int prepare_kind(const struct dr_options *o, struct dr_err *e)
+{
+	const struct dr_transport_kind *k = dr_transport_kind(o->transport);
+	union dr_kind_params params;
+
+	if (!k || !k->prepare)
+		return 0;
+	dr_options_params(o, k, &params);
+	return k->prepare(&params, e);
+}
+
 int dr_session_open(struct dr_session *s, struct dr_err *e)
 {
 	int rc = dr_loop_init(&s->loop, e);
@@ -101,7 +112,7 @@ int dr_session_open(struct dr_session *s, struct dr_err *e)
 		rc = dr_affinity_load(s->opt, &s->topo, e);
 	if (rc == 0)
 		dr_session_restrict(s);
-	return rc;
+	return rc ? rc : prepare_kind(s->opt, e);
 }
 
 void dr_session_warn_one_rail(const struct dr_plan *p)

@@ -48,6 +48,24 @@ static const struct cf_kind kinds[] = {
 		.file = TCPX,
 		.faulty = true,
 		.poller = true },
+	{ .name = "isolated(nccl(min))", .transport = "nccl", .file = MIN, .isolated = true },
+	{ .name = "isolated(nccl(min))+poller",
+		.transport = "nccl",
+		.file = MIN,
+		.poller = true,
+		.isolated = true,
+		.shared = true },
+	{ .name = "isolated(nccl(tcpx))+poller",
+		.transport = "nccl",
+		.file = TCPX,
+		.poller = true,
+		.isolated = true,
+		.shared = true },
+	{ .name = "isolated(nccl(ha))",
+		.transport = "nccl",
+		.file = HA,
+		.isolated = true,
+		.shared = true },
 	{ .name = "faulty(nccl(min))", .transport = "nccl", .file = MIN, .faulty = true },
 	{ .name = "staged(nccl(min))+poller",
 		.transport = "nccl",
@@ -187,6 +205,9 @@ int main(int argc, char **argv)
 	jobs = calloc(JOBS_MAX, sizeof(*jobs));
 	dr_assert(jobs != NULL);
 	dr_log_set_level(DR_LOG_ERROR);
+	for (i = 0; i < DR_ARRAY_LEN(kinds); i++)
+		if (kinds[i].isolated)
+			cf_prepare(&kinds[i]);
 	for (i = 0; i < DR_ARRAY_LEN(kinds); i++)
 		skipped += add_cases(&kinds[i]);
 	skipped += add_registered();

@@ -37,6 +37,8 @@ struct cf_kind {
 	unsigned qps;	   /* verbs */
 	const char *file;  /* nccl: the plugin, as seen from this program's folder */
 	unsigned version;  /* ... and its interface; 0: the newest */
+	bool isolated;	   /* ... in a process of its own */
+	bool shared;	   /* ... which can map the memory */
 	bool busy; /* ... gives no request for every other isend and irecv (libnccl-net-min.so) */
 };
 
@@ -86,6 +88,8 @@ struct cf {
 };
 
 /* NULL and *why when this build lacks the kind, or this machine a device for it. */
+/* Once, before everything: the processes that start others must know the environment. */
+void cf_prepare(const struct cf_kind *k);
 const struct dr_transport_ops *cf_kind_ops(const struct cf_kind *k, const char **why);
 
 /* Rails up and told of each other; no path yet. */

@@ -16,8 +16,10 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
+#define REST ", and the run ends with it; check the file with `dualrail plugin`"
 enum { TICK_MS = 250, TICKS = DR_NN_CALL_S * 1000 / TICK_MS, STATUS_START = 2, STATUS_RUN = 4 };
 
 static _Atomic(struct nn_guard_mark *) marks;
@@ -27,6 +29,7 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static unsigned users; /* under lock, as is `watched` */
 static bool watched;
+static int alone = -1; /* see dr_nn_guard_alone */
 
 /* ---- marks ---- */
 
@@ -87,21 +90,6 @@ static int status_of(const char *call)
 
 /* ---- the ways to end ---- */
 
-static void on_exit_call(void)
-{
-	static atomic_flag ending = ATOMIC_FLAG_INIT;
-	const char *call = call_of(own);
-
-	if (!call)
-		return;
-	while (atomic_flag_test_and_set(&ending))
-		(void)pause();
-	dr_complain(
-		"plugin %s called exit in %s, and the run ends with it; check the file with `dualrail plugin`",
-		plugin_of(own), call);
-	_exit(status_of(call)); /* lint-ok: what main would return is the plugin's */
-}
-
 static void append(char *buf, size_t len, const char *text)
 {
 	size_t at = strlen(buf);
@@ -111,18 +99,45 @@ static void append(char *buf, size_t len, const char *text)
 	buf[at] = '\0';
 }
 
+/* A handler may call it. */
+static void report(const char *what, const char *call)
+{
+	char line[DR_NN_GUARD_TEXT] = "";
+
+	append(line, sizeof(line), what);
+	append(line, sizeof(line), call);
+	(void)send(alone, line, strlen(line) + 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+static void on_exit_call(void)
+{
+	static atomic_flag ending = ATOMIC_FLAG_INIT;
+	const char *call = call_of(own);
+
+	if (!call)
+		return;
+	while (atomic_flag_test_and_set(&ending))
+		(void)pause();
+	if (alone >= 0)
+		report("called exit in ", call);
+	else
+		dr_complain("plugin %s called exit in %s" REST, plugin_of(own), call);
+	_exit(status_of(call)); /* lint-ok: what main would return is the plugin's */
+}
+
 /* Only what a handler may call. The action is the default again: the signal comes anew when this returns. */
 static void on_crash(int sig)
 {
 	const char *call = call_of(own);
 	char line[256] = "dualrail: plugin ";
 
-	if (call) {
+	if (call && alone >= 0) {
+		report("crashed in ", call);
+	} else if (call) {
 		append(line, sizeof(line), plugin_of(own));
 		append(line, sizeof(line), " crashed in ");
 		append(line, sizeof(line), call);
-		append(line, sizeof(line),
-			", and the run ends with it; check the file with `dualrail plugin`\n");
+		append(line, sizeof(line), REST "\n");
 		if (write(STDERR_FILENO, line, strlen(line)) < 0)
 			_exit(128 + sig); /* lint-ok: nothing can be told */
 	}
@@ -131,10 +146,13 @@ static void on_crash(int sig)
 
 static void hung(const struct nn_guard_mark *m, const char *call)
 {
-	dr_complain(
-		"plugin %s has not returned from %s for %d s, and the run cannot go on; check the file with `dualrail "
-		"plugin`",
-		plugin_of(m), call, DR_NN_CALL_S);
+	if (alone >= 0)
+		report("did not return in time from ", call);
+	else
+		dr_complain(
+			"plugin %s has not returned from %s for %d s, and the run cannot go on; check the "
+			"file with `dualrail plugin`",
+			plugin_of(m), call, DR_NN_CALL_S);
 	_exit(status_of(call)); /* lint-ok: the thread in the call cannot be ended */
 }
 
@@ -195,6 +213,11 @@ struct nn_guard_mark *dr_nn_guard_mark(void)
 	if (own)
 		(void)pthread_setspecific(end_of_thread, own);
 	return own;
+}
+
+void dr_nn_guard_alone(int sock)
+{
+	alone = sock;
 }
 
 void dr_nn_guard_start(void)

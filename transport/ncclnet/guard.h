@@ -15,7 +15,7 @@
  * The status is 2 for calls that start a plugin (dlopen, init, devices, getProperties, listen) and 4 for the others.
  * _exit by the plugin cannot be noticed.
  */
-enum { DR_NN_CALL_S = 10 };
+enum { DR_NN_CALL_S = 10, DR_NN_GUARD_TEXT = 64 /* bytes of a packet, see dr_nn_guard_alone */ };
 
 struct nn_guard_mark {
 	_Atomic(const char *) call; /* NULL: in no call */
@@ -32,6 +32,9 @@ struct nn_guard_mark *dr_nn_guard_mark(void);
 /* The calls are watched from here on, by a thread that ends after as many dr_nn_guard_stop. Not for several threads at once. */
 void dr_nn_guard_start(void);
 void dr_nn_guard_stop(void);
+/* The process exists for the plugin alone: what it does to end it, "crashed in isend", becomes a packet on this socket in place
+ * of a message. Before other threads. */
+void dr_nn_guard_alone(int sock);
 
 static inline void nn_guard_enter(const char *plugin, const char *call)
 {

@@ -3,14 +3,17 @@
 
 #include "transport/kind.h"
 #include "transport/ncclnet/host.h"
+#include "transport/ncclnet/iso.h"
 #include "transport/ncclnet/wire.h"
 
 #include <errno.h>
 #include <netinet/in.h>
 #include <stdio.h>
+#include <string.h>
 
 struct settings {
 	int unpack;
+	int isolate;
 };
 
 /* clang-format off */
@@ -23,12 +26,21 @@ static const struct dr_opt rows[] = {
 		  "of the GPU copies them; d2d: one copy within the GPU for each; host: the CPU copies them, with "
 		  "--memory cuda through host memory; none: they are left there, to measure the transport alone, "
 		  "and cannot be compared; auto: kernel with --memory cuda, else host." },
+	{ .name = "isolate", .kind = DR_OPT_CHOICE, .arg = "on|off", .def = "off", .choices = "off|on",
+	  .commands = DR_KIND_OPT_END | DR_KIND_OPT_PROBE, .offset = offsetof(struct settings, isolate),
+	  .help = "Run each device of the plugin in a process of its own. A plugin that crashes, exits or hangs loses that NIC, "
+		  "and the process is started again; a failover ends it, so that nothing touches the buffers any more. "
+		  "With --memory cuda the data go through host memory. off: the plugin runs in this process." },
 };
 /* clang-format on */
 
 static void set_params(const void *settings, void *params)
 {
-	((struct dr_nccl_params *)params)->unpack = ((const struct settings *)settings)->unpack;
+	const struct settings *s = settings;
+	struct dr_nccl_params *p = params;
+
+	p->unpack = s->unpack;
+	p->isolate = s->isolate;
 }
 
 static void take_gpu(void *params, const struct dr_unpack *gpu)
@@ -49,33 +61,79 @@ static int check(const void *params, bool conservative, struct dr_err *e)
 	const struct dr_nccl_params *p = params;
 
 	(void)conservative;
-	if (p->file && *p->file)
-		return 0;
-	return dr_err_set(e, -EINVAL,
-		"transport nccl needs the file of a plugin at each end; use --transport nccl:FILE");
+	if (!p->file || !*p->file)
+		return dr_err_set(e, -EINVAL,
+			"transport nccl needs the file of a plugin at each end; use --transport nccl:FILE");
+	if (p->isolate && strlen(p->file) >= ISO_FILE_MAX)
+		return dr_err_set(e, -EINVAL, "the plugin's file name is longer than %d bytes",
+			ISO_FILE_MAX - 1);
+	if (p->isolate && (p->unpack == NN_UNPACK_KERNEL || p->unpack == NN_UNPACK_D2D))
+		return dr_err_set(e, -EINVAL,
+			"--unpack %s needs the plugin in this process; use --unpack host, or --isolate off",
+			dr_nn_unpack_names[p->unpack]);
+	return 0;
+}
+
+static int prepare(const void *params, struct dr_err *e)
+{
+	return ((const struct dr_nccl_params *)params)->isolate ? dr_iso_spawner_start(e) : 0;
+}
+
+static bool shares(const void *params)
+{
+	return ((const struct dr_nccl_params *)params)->isolate;
 }
 
 static const char *warning(const void *params, bool conservative)
 {
-	(void)params;
 	(void)conservative;
+	if (((const struct dr_nccl_params *)params)->isolate)
+		return NULL;
 	return "--transport nccl runs the plugin in this process: the fence of a failover is only as good as the plugin's "
-	       "close, and a plugin that crashes or blocks takes the run with it";
+	       "close, and a plugin that crashes or blocks takes the run with it; see --isolate";
 }
 
-static int find(const struct dr_nccl_host *h, const struct dr_rail_params *rail,
+static void found(const struct dr_rail_params *rail, int dev, const char *name, unsigned version,
+	struct dr_kind_probe *out)
+{
+	struct dr_kind_finding *x;
+
+	if (!out)
+		return;
+	x = &out->v[out->n++];
+	*x = (struct dr_kind_finding){ .level = DR_KIND_OK, .check = "nccl" };
+	snprintf(x->text, sizeof(x->text), "%s is device %d of plugin %.60s, interface v%u",
+		rail->ifname, dev, name, version);
+}
+
+static int probe_here(const struct dr_nccl_host *h, const struct dr_rail_params *rail,
 	struct dr_kind_probe *out, struct dr_err *e)
 {
 	const struct dr_nccl *n = dr_nccl_host_plugin(h);
 	struct dr_nccl_device dev;
 	int rc = dr_nccl_host_device(h, rail->ifname, &dev, e);
 
-	if (rc || !out)
+	if (rc == 0)
+		found(rail, dev.dev, n->name, n->version, out);
+	return rc;
+}
+
+/* By a process, which ends again. */
+static int probe_apart(const struct dr_nccl_params *p, const struct dr_rail_params *rail,
+	struct dr_kind_probe *out, struct dr_err *e)
+{
+	const struct iso_hello *h;
+	struct iso_config config;
+	struct nn_proc *proc;
+	int rc = dr_iso_spawner_start(e);
+
+	dr_nn_iso_config(p, rail->ifname, &config);
+	rc = rc ? rc : dr_nn_proc_get(&config, &proc, e);
+	if (rc)
 		return rc;
-	struct dr_kind_finding *x = &out->v[out->n++];
-	*x = (struct dr_kind_finding){ .level = DR_KIND_OK, .check = "nccl" };
-	snprintf(x->text, sizeof(x->text), "%s is device %d of plugin %.60s, interface v%u",
-		rail->ifname, dev.dev, n->name, n->version);
+	h = dr_nn_proc_hello(proc);
+	found(rail, h->dev.dev, h->name, h->version, out);
+	dr_nn_proc_put(proc);
 	return 0;
 }
 
@@ -84,11 +142,14 @@ static int probe(const struct dr_rail_params *rail, const void *params, struct d
 {
 	const struct dr_nccl_params *p = params;
 	struct dr_nccl_host *h;
-	int rc = dr_nccl_host_get(p->file, p->version, &h, e);
+	int rc;
 
+	if (p->isolate)
+		return probe_apart(p, rail, out, e);
+	rc = dr_nccl_host_get(p->file, p->version, &h, e);
 	if (rc)
 		return rc;
-	rc = find(h, rail, out, e);
+	rc = probe_here(h, rail, out, e);
 	dr_nccl_host_put(h);
 	return rc;
 }
@@ -123,6 +184,8 @@ const struct dr_transport_kind dr_nccl_kind = {
 	.file = take_file,
 	.check = check,
 	.warning = warning,
+	.prepare = prepare,
+	.shares = shares,
 	.nics_help = "the NICs on which the plugin has a device are used",
 	.probe = probe,
 	.check_name = "nccl",

@@ -80,7 +80,7 @@ static void complain(struct nn_rail *r, const char *what, const char *why)
 	r->warned = true;
 }
 
-/* -EIO: the plugin cannot listen, *why. */
+/* -EIO: the plugin cannot listen, *why; -EAGAIN: not yet. */
 static int make_listener(struct nn_rail *r, uint8_t handle[NCCL_NET_HANDLE_BYTES],
 	struct nn_listener **out, const char **why)
 {
@@ -103,7 +103,7 @@ static int make_listener(struct nn_rail *r, uint8_t handle[NCCL_NET_HANDLE_BYTES
 	*why = rc == NCCL_SUCCESS ? "it gives no comm" : dr_nccl_result_name(rc);
 	dr_free(l->device);
 	dr_free(l);
-	return -EIO;
+	return rc == NCCL_IN_PROGRESS ? -EAGAIN : -EIO;
 }
 
 /* The handle of a listener that nobody else has. */
@@ -111,13 +111,16 @@ static int add_listener(struct nn_rail *r, uint8_t handle[NCCL_NET_HANDLE_BYTES]
 {
 	struct nn_listener *l = r->spare;
 	const char *why = "?";
+	int rc = 0;
 
 	if (l)
 		memcpy(handle, r->spare_handle, sizeof(r->spare_handle));
-	else if (make_listener(r, handle, &l, &why)) {
+	else
+		rc = make_listener(r, handle, &l, &why);
+	if (rc && rc != -EAGAIN)
 		complain(r, "the plugin cannot listen", why);
-		return -EIO;
-	}
+	if (rc)
+		return rc;
 	r->spare = NULL;
 	l->until_ns = now_ns + COMM_NS;
 	l->next = r->listeners;
@@ -126,7 +129,8 @@ static int add_listener(struct nn_rail *r, uint8_t handle[NCCL_NET_HANDLE_BYTES]
 	return 0;
 }
 
-static void answer(struct nn_rail *r, struct nn_asker *a, int64_t now_ns)
+/* -EAGAIN: there is no listener yet. */
+static int answer(struct nn_rail *r, struct nn_asker *a, int64_t now_ns)
 {
 	struct nn_hello_key key = {
 		.key = r->key, .dialler = r->peer.nonce, .listener = r->self.nonce
@@ -137,14 +141,16 @@ static void answer(struct nn_rail *r, struct nn_asker *a, int64_t now_ns)
 
 	if (dr_nn_hello_parse(a->hello, sizeof(a->hello), &key, &hello, &why)) {
 		complain(r, "a request for a listen handle was refused", why);
-		return;
+		return -EPROTO;
 	}
-	if (r->n_listeners == NN_PENDING_MAX || add_listener(r, handle, now_ns))
-		return;
+	int rc = r->n_listeners == NN_PENDING_MAX ? -ENOBUFS : add_listener(r, handle, now_ns);
+	if (rc)
+		return rc;
 	dr_nn_reply_encode(a->hello, handle, &key, reply);
 	/* It fits into the empty buffer of a new connection; else the dialler asks again. */
 	if (send(a->fd, reply, sizeof(reply), MSG_NOSIGNAL) != (ssize_t)sizeof(reply))
 		close_listener(r, &r->listeners);
+	return 0;
 }
 
 /* ---- diallers ---- */
@@ -191,16 +197,17 @@ static void add_askers(struct nn_rail *r, int64_t now_ns)
 /* False: it goes. */
 static bool read_asker(struct nn_rail *r, struct nn_asker *a, int64_t now_ns)
 {
-	ssize_t n = recv(a->fd, a->hello + a->got, sizeof(a->hello) - a->got, 0);
+	size_t left = sizeof(a->hello) - a->got;
+	ssize_t n = left ? recv(a->fd, a->hello + a->got, left, 0) : 0;
 
 	if (n < 0)
 		return (errno == EAGAIN || errno == EINTR) && now_ns < a->until_ns;
 	a->got += (size_t)n;
 	if (a->got < sizeof(a->hello))
 		return n > 0;
-	answer(r, a, now_ns);
-	r->moved_ns = now_ns;
-	return false;
+	if (left)
+		r->moved_ns = now_ns;
+	return answer(r, a, now_ns) == -EAGAIN && now_ns < a->until_ns;
 }
 
 /* ---- comms ---- */
@@ -281,16 +288,24 @@ void dr_nn_listener_progress(struct nn_rail *r, int64_t now_ns)
 	}
 }
 
+void dr_nn_listener_drop_spare(struct nn_rail *r)
+{
+	struct nn_listener *l = r->spare;
+
+	if (!l)
+		return;
+	l->next = r->listeners;
+	r->listeners = l;
+	r->n_listeners++;
+	r->spare = NULL;
+	close_listener(r, &r->listeners);
+}
+
 void dr_nn_listener_close(struct nn_rail *r)
 {
 	while (r->askers)
 		drop(r, &r->askers);
-	if (r->spare) {
-		r->spare->next = r->listeners;
-		r->listeners = r->spare;
-		r->n_listeners++;
-		r->spare = NULL;
-	}
+	dr_nn_listener_drop_spare(r);
 	while (r->listeners)
 		close_listener(r, &r->listeners);
 	if (r->ask.fd < 0)

@@ -163,7 +163,8 @@ struct nn_pending {
 struct nn_rail {
 	struct dr_rail base;
 	struct dr_rail_params par;
-	struct dr_nccl_host *host;
+	struct dr_nccl_host *host; /* NULL: the plugin is in another process */
+	struct nn_port *port;	   /* to that; NULL: it is in this one */
 	const struct dr_nccl *n;
 	struct dr_nccl_device dev;
 	bool closed, has_peer, warned;
@@ -232,6 +233,8 @@ void dr_nn_dials_close(struct nn_rail *r);
 int dr_nn_listener_open(struct nn_rail *r, struct dr_err *e) DR_MUST_CHECK;
 void dr_nn_listener_progress(struct nn_rail *r, int64_t now_ns);
 void dr_nn_listener_close(struct nn_rail *r);
+/* The listener that nobody has the handle of does not work any more. */
+void dr_nn_listener_drop_spare(struct nn_rail *r);
 socklen_t dr_nn_addr_len(const struct sockaddr_storage *ss);
 void dr_nn_set_port(const struct nn_rail *r, struct sockaddr_storage *ss, uint16_t port);
 
@@ -289,7 +292,9 @@ struct nn_path {
 	struct nn_path *next; /* on the rail */
 	enum nn_state state;
 	bool fence_due;
-	int64_t fence_deadline_ns;
+	bool killing; /* the plugin's process was ended, and may not be gone yet */
+	bool mute;    /* DRAINING: only FENCED is reported */
+	int64_t fence_deadline_ns, kill_deadline_ns;
 	int close_err; /* the plugin could not close a comm */
 	int broken;    /* a send failed: what has come is read before FAILED */
 

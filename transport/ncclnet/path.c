@@ -4,10 +4,13 @@
  *  1. Events leave from progress alone, in this order: what was read, SENT, FAILED, FENCED.
  *  2. Every call of the sink may change the state (fence, close, posts); code that goes on after one looks at the state
  *     again. Comms are closed by the sink's close, and by progress after the sink has returned.
- *  3. FENCED means that the plugin has closed the comms. Nothing can show that its threads let go of the buffers.
+ *  3. FENCED means that the plugin has closed the comms. Nothing can show that its threads let go of the buffers, unless it is
+ *     in a process of its own: where it has buffers, the process is gone.
  *  4. A kept failure is reported by the next progress; with a poller, a kick causes it.
  */
 #include "transport/ncclnet/net_priv.h"
+
+#include "transport/ncclnet/iso.h"
 
 #include "base/mem.h"
 
@@ -17,20 +20,38 @@
 
 /* What is done is taken when a path is fenced; the rest is sent again on the other path, which does not wait longer. */
 static const int64_t DRAIN_NS = 5 * DR_NS_PER_MS;
+/* Shorter than any silence that ends a path. */
+static const int64_t HEARD_NS = 30 * DR_NS_PER_MS;
 /* For a send, where the owner sets no bound. */
 static const int64_t REQUEST_NS = 60 * DR_NS_PER_S;
 
 /* ---- failure and end ---- */
 
+static void keep_failure(struct nn_path *p, enum dr_scope scope, int err, const char *fmt, ...)
+	DR_PRINTF(4, 5);
+static void keep_failure(struct nn_path *p, enum dr_scope scope, int err, const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	dr_path_keep_failure(&p->base, scope, err, fmt, ap);
+	va_end(ap);
+}
+
 void dr_nn_fail(struct nn_path *p, enum dr_scope scope, int err, const char *fmt, ...)
 {
+	const struct nn_port *port = nn_path_rail(p)->port;
+	const char *death = port ? dr_nn_port_death(port) : NULL;
 	va_list ap;
 
 	p->broken = err;
 	if (p->state >= NN_FAILING)
 		return;
 	va_start(ap, fmt);
-	dr_path_keep_failure(&p->base, scope, err, fmt, ap);
+	if (death)
+		keep_failure(p, DR_SCOPE_RAIL, err, "%s", death);
+	else
+		dr_path_keep_failure(&p->base, scope, err, fmt, ap);
 	va_end(ap);
 	p->state = NN_FAILING;
 	dr_path_wake(&p->base);
@@ -298,17 +319,25 @@ static void run_up(struct nn_path *p)
 		nn_path_rail(p)->moved_ns = p->base.now_ns;
 }
 
+static void drain_data(struct nn_path *p)
+{
+	p->broken = 0;
+	dr_nn_data_pull(p);
+	if (p->state == NN_DRAINING && p->base.par.sender)
+		dr_nn_report_sent(p);
+}
+
 static void drain(struct nn_path *p)
 {
 	bool late = p->base.now_ns >= p->fence_deadline_ns;
 
-	p->broken = 0;
-	dr_nn_data_pull(p);
-	if (p->state != NN_DRAINING)
+	if (p->killing && !dr_nn_port_is_gone(nn_path_rail(p)->port) &&
+		p->base.now_ns < p->kill_deadline_ns)
 		return;
-	if (p->base.par.sender)
-		dr_nn_report_sent(p);
-	if (p->state != NN_DRAINING || (nn_lane_used(&p->data) > 0 && !p->broken && !late))
+	if (!p->mute)
+		drain_data(p);
+	if (p->state != NN_DRAINING ||
+		(!p->mute && nn_lane_used(&p->data) > 0 && !p->broken && !late))
 		return;
 	close_comms(p);
 	p->state = NN_ABORTED;
@@ -373,6 +402,21 @@ static void flush(struct dr_path *bp, int64_t now_ns)
 
 /* ---- fence and end ---- */
 
+/*
+ * All paths over this device lose the plugin's process: there is no other way to be sure of the buffers. A receiver that hears
+ * the peer is left as planned, or for a failure that this end does not see: there the plugin's own close is enough, and
+ * the process is ended if that does not come.
+ */
+static bool needs_kill(const struct nn_path *p)
+{
+	const struct dr_rail *r = p->base.path.rail;
+	int64_t heard = atomic_load_explicit(&r->rx_last_ns, memory_order_relaxed);
+	bool hears = p->state == NN_UP && p->base.now_ns - heard < HEARD_NS;
+
+	return nn_rail(p->base.path.rail)->port && nn_lane_used(&p->data) > 0 &&
+	       (p->base.par.sender || !hears);
+}
+
 static void fence(struct dr_path *bp, bool soft, int64_t deadline_ns)
 {
 	struct nn_path *p = nn_path(bp);
@@ -381,9 +425,15 @@ static void fence(struct dr_path *bp, bool soft, int64_t deadline_ns)
 	if (p->state >= NN_DRAINING)
 		return;
 	nn_rail_enter(nn_path_rail(p));
+	if (needs_kill(p)) {
+		p->killing = true;
+		p->mute = p->state != NN_UP; /* it has failed, and reports nothing more */
+		p->kill_deadline_ns = deadline_ns;
+		dr_nn_port_kill(nn_path_rail(p)->port);
+	}
 	p->fence_deadline_ns = DR_MIN(deadline_ns, p->base.now_ns + DRAIN_NS);
 	p->fence_due = true;
-	if (p->state == NN_UP) {
+	if (p->state == NN_UP || p->killing) {
 		p->state = NN_DRAINING;
 	} else {
 		close_comms(p);

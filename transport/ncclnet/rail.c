@@ -7,6 +7,7 @@
 #include "transport/ncclnet/net_priv.h"
 
 #include "transport/ncclnet/guard.h"
+#include "transport/ncclnet/iso.h"
 
 #include "base/log.h"
 #include "base/mem.h"
@@ -65,8 +66,10 @@ static bool arm(struct dr_watch *w, int64_t now_ns)
 	int64_t idle = now_ns - r->moved_ns, delay = DR_MIN(idle / 8, TIMER_MAX_NS);
 	struct itimerspec at = { .it_value.tv_nsec = DR_MAX(delay, TIMER_MIN_NS) };
 
-	if (idle < SPIN_NS)
+	if (r->port ? !dr_nn_port_sleep(r->port) : idle < SPIN_NS)
 		return true;
+	if (r->port && !dr_nn_port_death(r->port) && !opening(r))
+		return false; /* its events wake */
 	return timerfd_settime(r->timer.fd, 0, &at, NULL) != 0;
 }
 
@@ -161,7 +164,7 @@ static int use_unpack(struct nn_rail *r, const struct dr_nccl_params *k, struct 
 	if (!r->dev.unpack)
 		return 0;
 	dr_nn_unpack_settings(r->self.setting, NN_SETTINGS);
-	if (k && r->dev.cuda)
+	if (k && r->dev.cuda && !r->port)
 		r->gpu = k->gpu;
 	if (!r->gpu.ops && (mode == NN_UNPACK_KERNEL || mode == NN_UNPACK_D2D))
 		return dr_err_set(e, -EINVAL,
@@ -173,19 +176,39 @@ static int use_unpack(struct nn_rail *r, const struct dr_nccl_params *k, struct 
 	return 0;
 }
 
-static int open_rail(struct nn_rail *r, const struct dr_rail_params *p, struct dr_err *e)
+static int open_plugin(
+	struct nn_rail *r, const struct dr_nccl_params *k, const char *ifname, struct dr_err *e)
 {
-	const struct dr_nccl_params *k = p->kind_params;
-	int rc = dr_nccl_host_get(k ? k->file : NULL, k ? k->version : 0, &r->host, e);
+	struct iso_config config;
+	int rc;
 
+	if (k && k->isolate) {
+		dr_nn_iso_config(k, ifname, &config);
+		rc = dr_nn_port_open(&config, r->par.poller, &r->port, e);
+		if (rc)
+			return rc;
+		r->n = dr_nn_port_plugin(r->port);
+		r->dev = *dr_nn_port_device(r->port);
+		return 0;
+	}
+	rc = dr_nccl_host_get(k ? k->file : NULL, k ? k->version : 0, &r->host, e);
 	if (rc)
 		return rc;
 	r->n = dr_nccl_host_plugin(r->host);
-	if (!p->alone)
+	return dr_nccl_host_device(r->host, ifname, &r->dev, e);
+}
+
+static int open_rail(struct nn_rail *r, const struct dr_rail_params *p, struct dr_err *e)
+{
+	const struct dr_nccl_params *k = p->kind_params;
+	int rc = open_plugin(r, k, p->ifname ? p->ifname : "", e);
+
+	if (!rc && !p->alone)
 		tell_backup(r->n->name);
-	rc = dr_nccl_host_device(r->host, p->ifname ? p->ifname : "", &r->dev, e);
 	if (!rc)
 		rc = use_unpack(r, k, e);
+	if (r->port)
+		r->dev.unpack = false; /* its process puts the pieces together */
 	nn_rail_enter(r);
 	if (!rc)
 		rc = open_listener(r, e);
@@ -271,6 +294,8 @@ int dr_nn_rail_progress(struct dr_rail *br, int64_t now_ns, struct dr_sink *sink
 	r->n_events = 0;
 	r->looked_ns = now_ns;
 	nn_rail_enter(r);
+	if (r->port && dr_nn_port_progress(r->port, now_ns))
+		dr_nn_listener_drop_spare(r);
 	dr_nn_dials_progress(r, now_ns);
 	dr_nn_listener_progress(r, now_ns);
 	dr_nn_pending_progress(r, now_ns);
@@ -298,6 +323,8 @@ void dr_nn_rail_fini(struct dr_rail *br)
 	dr_nn_rail_close(br);
 	if (r->host)
 		dr_nccl_host_put(r->host);
+	if (r->port)
+		dr_nn_port_close(r->port);
 	dr_free(r);
 }
 

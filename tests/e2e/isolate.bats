@@ -1,0 +1,145 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# `--isolate on`: each device of a network plugin of NCCL in a process of its own. What happens to that process is one NIC's
+# failure, and nothing of it is left.
+# shellcheck disable=SC2154,SC2030,SC2031 # set and used by lib.bash; tests are subshells
+
+# bats file_tags=one-thread
+setup() {
+	load lib
+	common_setup
+	[[ $(id -u) == 0 ]] || skip "needs root for network namespaces: on loopback both rails are one device"
+	ha=$DR_BUILD/libnccl-net-ha.so
+	min=$DR_BUILD/tests/minplug/libnccl-net-min.so
+	wrap=$DR_BUILD/tests/badplug/wrap_plugin.so
+	tcpx=$DR_BUILD/tests/faketcpx/libnccl-net-faketcpx.so
+	unset "${!HA_NCCL_@}" "${!NCCL_@}" "${!WRAP@}" BADPLUG MINNET_IFNAME
+	export WRAP=$min NCCL_DYNAMIC_CHUNK_SIZE=524288
+	FILE=$PWD/result.json
+}
+
+teardown() {
+	common_teardown
+}
+
+# over PLUGIN [OPTIONS...]: the demo, in the background.
+over() {
+	start client "$DUALRAIL" demo -g 0-1 -N 2 -s 1M -w 0 --memory host --transport "nccl:$1" --isolate on --verify \
+		-i 100ms --json="$FILE" "${@:2}"
+	demo=$pid
+}
+
+# of NAME: the processes of this test with that name. They are forked, so that their command line is the program's.
+of() {
+	local p
+	for p in $(pgrep -f "json=$FILE"); do
+		[[ $(cat "/proc/$p/comm" 2>/dev/null) != "$1" ]] || echo "$p"
+	done
+}
+
+nobody() {
+	! pgrep -f "json=$FILE" >/dev/null
+}
+
+shut() {
+	if wait_for nobody; then return; fi
+	pgrep -af "json=$FILE"
+	return 1
+}
+
+# survives BUG AFTER TEXT: one process has the bug of tests/badplug/wrap_plugin.c once. The run goes on over the other NIC, every
+# byte is right, and a line says what happened.
+survives() {
+	touch once
+	WRAP_ONCE=$PWD/once WRAP_BUG=$1 WRAP_AFTER=$2 over "$wrap" --test bw -D 1s -v
+	ends "$demo" 0
+	[[ ! -e once ]]
+	clean "$FILE"
+	holds "$FILE" '.integrity.chunks > 0 and .status == "pass"'
+	grep -q "the process of plugin wrap has ended: it $3" client.err
+	shut
+}
+
+@test "a plugin that crashes, exits or hangs in a call costs a NIC for a moment, and the run goes on" {
+	survives abort:isend 200 'crashed in isend'
+	holds "$FILE" '.unexpected_switches > 0'
+	survives exit:test 2000 'called exit in test'
+	survives hang:isend 200 'was ended to fence its buffers'
+	holds "$FILE" '.unexpected_switches > 0'
+	survives abort:accept 1 'crashed in accept'
+	survives exit:regMr 1 'called exit in regMr'
+}
+
+@test "the plugin's process is killed, and the program is: nothing hangs, and nothing is left" {
+	local victim
+	over "$min" --test bw -D 2s
+	wait_for flowing
+	victim=$(of dualrail-plugin | head -n 1)
+	kill -KILL "$victim"
+	ends "$demo" 0
+	clean "$FILE"
+	holds "$FILE" '.status == "pass" and .unexpected_switches > 0'
+	grep -q 'it ended by signal 9 (Killed); it is started again' client.err
+	shut
+	over "$min" --test bw -D 60s
+	wait_for flowing
+	[[ $(of dualrail-plugin | wc -l) == 4 ]]
+	kill -KILL "$demo"
+	shut
+}
+
+@test "a link that goes down and one that falls silent: the process is ended, and comes back" {
+	local plugin
+	for plugin in "$min" "$tcpx"; do
+		over "$plugin" --test failover -D 500ms --hold-down 200ms -v \
+			--fault link-down:path=0,at=100ms,for=300ms --fault blackhole:path=0,at=100ms,for=300ms
+		# 8: where processors are few, a rail whose process did not run is left, too.
+		wait "$demo" || [[ $? == 8 ]]
+		clean "$FILE"
+		holds "$FILE" '.failover.faults | length == 2 and all(.verdict == "PASS" and .in_flight_chunks > 0 and .failback_us != null)'
+		shut
+	done
+}
+
+@test "the project's own plugin, with latency, in both directions" {
+	HA_NCCL_ENABLE_BACKUP=0 over "$ha" --test bw,lat -D 500ms --bidir
+	ends "$demo" 0
+	clean "$FILE"
+	holds "$FILE" '.integrity.chunks > 0 and all(.bandwidth[]; .gbps > 0) and all(.latency[]; .samples > 0)'
+	shut
+}
+
+# refused STATUS TEXT COMMAND...
+refused() {
+	run timeout "$WAIT_S" "${@:3}"
+	echo "$output"
+	[[ $status == "$1" && $output == *"$2"* ]]
+	shut
+}
+
+@test "what cannot start ends with its status and one cause" {
+	local demo=("$DUALRAIL" demo -g 0 -q --memory host --isolate on --json="$FILE" --connect-timeout 3s)
+	WRAP_BUG=exit:init refused 2 'has ended at its start: it called exit in init' "${demo[@]}" --transport "nccl:$wrap"
+	WRAP_BUG=abort:devices refused 2 'has ended at its start: it crashed in devices' "${demo[@]}" --transport "nccl:$wrap"
+	WRAP_BUG=error:init refused 2 'init of plugin wrap returned 3' "${demo[@]}" --transport "nccl:$wrap"
+	WRAP_BUG=exit:listen refused 2 'plugin wrap cannot listen on device' "${demo[@]}" --transport "nccl:$wrap"
+	WRAP_BUG=abort:isend refused 3 'it crashed in isend' "${demo[@]}" --transport "nccl:$wrap"
+	refused 2 'cannot be loaded' "${demo[@]}" --transport nccl:/etc/passwd
+	refused 1 '--unpack kernel needs the plugin in this process' "${demo[@]}" --transport "nccl:$tcpx" --unpack kernel
+}
+
+# bats test_tags=release
+@test "a plugin that does not come back from its start is given up" {
+	WRAP_BUG=hang:init refused 2 'has not come up in its process within 10 s' "$DUALRAIL" demo -g 0 -q --memory host \
+		--isolate on --json="$FILE" --transport "nccl:$wrap"
+}
+
+@test "doctor tries the plugin in a process" {
+	run timeout "$WAIT_S" "$DUALRAIL" doctor --transport "nccl:$min" --isolate on --json="$FILE"
+	echo "$output"
+	[[ $output == *"of plugin Min, interface v12"* ]]
+	WRAP_BUG=abort:init run timeout "$WAIT_S" "$DUALRAIL" doctor --transport "nccl:$wrap" --isolate on --json="$FILE"
+	echo "$output"
+	[[ $status != 134 && $output == *"it crashed in init"* ]]
+	shut
+}

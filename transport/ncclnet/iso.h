@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef DR_TRANSPORT_NCCLNET_ISO_H
+#define DR_TRANSPORT_NCCLNET_ISO_H
+
+#include "transport/ncclnet/host.h"
+#include "transport/ncclnet/unpack.h"
+
+#include <stdatomic.h>
+#include <sys/types.h>
+
+/*
+ * --isolate on: the plugin runs in a process of its own, one for each of its devices, so that it can be ended.
+ *
+ *	program                                        spawner                 plugin's process
+ *	rail (a worker's) -- nn_port ---- rings -------------------------- thread of the port, with its comms
+ *	                       |
+ *	                    nn_proc ------ ctl ---------------------------- loads the plugin, takes ports
+ *	                       |
+ *	                    spawner ------ requests -- starts and reaps
+ *
+ * iso_spawn.c: the spawner, forked before the program has threads, since processes cannot be started later (the filter
+ * of system calls) and cannot be forked by a process with threads. iso_proc.c: the program's side of a plugin's process.
+ * iso_port.c: a rail's connection to it, as a struct dr_nccl, so that the rest of the kind drives it like a plugin.
+ * iso_child.c: the plugin's process.
+ *
+ * Between a port and its thread are two rings in shared memory, each with one writer and one reader. Commands are done
+ * in their order. The process trusts the program; the program takes nothing for granted that the process writes.
+ */
+
+/* ---- the spawner's protocol: packets of a socket pair ---- */
+
+enum { ISO_FILE_MAX = 512, ISO_NAME_MAX = 64, ISO_TEXT_MAX = 256 };
+
+/* What a process loads. */
+struct iso_config {
+	char file[ISO_FILE_MAX];
+	char ifname[ISO_NAME_MAX];
+	unsigned version; /* of the interface; 0: the newest */
+	int unpack;	  /* enum nn_unpack_mode */
+	/* Of the program when it asks: it may have become another user since the spawner was started. */
+	uid_t uid;
+	uint64_t caps;
+};
+
+struct dr_nccl_params;
+void dr_nn_iso_config(
+	const struct dr_nccl_params *params, const char *ifname, struct iso_config *out);
+
+enum iso_request_op { ISO_SPAWN, ISO_KILL };
+struct iso_request {
+	enum iso_request_op op;
+	uint64_t id;
+	struct iso_config config; /* SPAWN, with the process's end of ctl */
+};
+/* The process `id` has ended and is reaped. */
+struct iso_ended {
+	uint64_t id;
+	int status; /* of waitpid; -errno: it was not started */
+};
+
+/* ---- ctl: packets of a socket pair ---- */
+
+/* The first packet, from the process. */
+struct iso_hello {
+	int rc; /* 0, or why it ends */
+	char text[ISO_TEXT_MAX];
+	char name[ISO_NAME_MAX]; /* the plugin's */
+	unsigned version;
+	pid_t pid;
+	struct dr_nccl_device dev;
+};
+/* To the process, with these descriptors. */
+enum iso_attach { ISO_SOCKET, ISO_RINGS, ISO_WAKE_PROCESS, ISO_WAKE_PROGRAM, ISO_FDS };
+
+/* ---- rings ---- */
+
+enum {
+	ISO_RING = 1024,
+	ISO_COMMS = 1024,   /* listeners and comms of a port */
+	ISO_REGIONS = 4096, /* pieces of memory of a port: registrations and what they lie in */
+	ISO_REQUESTS = 32,  /* outstanding on a comm */
+};
+
+enum iso_op {
+	/* Commands. comm, mem, other: numbers that the program gives. */
+	ISO_LISTEN,	  /* comm; LISTENING answers */
+	ISO_ACCEPT,	  /* comm: the listener, other: the comm; ACCEPTED{other} answers */
+	ISO_CONNECT,	  /* comm, handle; CONNECTED answers */
+	ISO_MAP,	  /* mem, len; the descriptor is the next one on the socket */
+	ISO_UNMAP,	  /* mem */
+	ISO_SEND,	  /* comm, mem, other: the registration, off, len; DONE or FAILED answers */
+	ISO_RECEIVE,	  /* the same */
+	ISO_REGISTER,	  /* other: the registration, mem, off, len, user */
+	ISO_DEREGISTER,	  /* comm, other */
+	ISO_CLOSE,	  /* comm; CLOSED answers */
+	ISO_CLOSE_LISTEN, /* comm; CLOSED answers */
+	/* Events. rc: enum nccl_result */
+	ISO_LISTENING, /* comm, rc, handle */
+	ISO_ACCEPTED,  /* comm, rc */
+	ISO_CONNECTED, /* comm, rc */
+	ISO_DONE,      /* comm, len: the oldest request of the comm */
+	ISO_FAILED,    /* comm, rc: the oldest request, and with it the comm */
+	ISO_CLOSED,    /* comm, rc */
+};
+
+struct iso_message {
+	uint32_t op, comm, mem, other;
+	int32_t rc;
+	uint32_t user; /* the memory is the user's, not a copy */
+	uint64_t off, len;
+	uint8_t handle[NCCL_NET_HANDLE_BYTES];
+};
+
+struct iso_ring {
+	_Alignas(64) atomic_uint head;	 /* the reader's */
+	_Alignas(64) atomic_uint tail;	 /* the writer's */
+	_Alignas(64) atomic_uint sleeps; /* the reader waits for its descriptor */
+	struct iso_message slot[ISO_RING];
+};
+struct iso_rings {
+	struct iso_ring commands, events;
+};
+
+static inline bool iso_ring_full(const struct iso_ring *r)
+{
+	return atomic_load_explicit(&r->tail, memory_order_relaxed) -
+		       atomic_load_explicit(&r->head, memory_order_acquire) >=
+	       ISO_RING;
+}
+
+/* The reader's next message; NULL: none. Valid until iso_ring_pop. */
+static inline const struct iso_message *iso_ring_next(const struct iso_ring *r)
+{
+	unsigned head = atomic_load_explicit(&r->head, memory_order_relaxed);
+
+	if (head == atomic_load_explicit(&r->tail, memory_order_acquire))
+		return NULL;
+	return &r->slot[head % ISO_RING];
+}
+
+static inline void iso_ring_pop(struct iso_ring *r)
+{
+	atomic_fetch_add_explicit(&r->head, 1, memory_order_release);
+}
+
+/* The ring is not full. True: the reader sleeps, and has to be woken. */
+static inline bool iso_ring_push(struct iso_ring *r, const struct iso_message *m)
+{
+	unsigned tail = atomic_load_explicit(&r->tail, memory_order_relaxed);
+
+	r->slot[tail % ISO_RING] = *m;
+	/* Sequentially consistent, as in iso_ring_sleep: one of the two sees what the other wrote. */
+	atomic_store(&r->tail, tail + 1);
+	return atomic_load(&r->sleeps) && atomic_exchange(&r->sleeps, 0);
+}
+
+/* The reader is about to sleep. False: there is a message. */
+static inline bool iso_ring_sleep(struct iso_ring *r)
+{
+	atomic_store(&r->sleeps, 1);
+	if (atomic_load_explicit(&r->head, memory_order_relaxed) == atomic_load(&r->tail))
+		return true;
+	atomic_store(&r->sleeps, 0);
+	return false;
+}
+
+static inline void iso_ring_awake(struct iso_ring *r)
+{
+	atomic_store_explicit(&r->sleeps, 0, memory_order_relaxed);
+}
+
+/* ---- helpers ---- */
+
+/* A packet with up to ISO_FDS descriptors. 0 or -errno. */
+int dr_iso_send(int sock, const void *bytes, size_t len, const int *fds, unsigned n) DR_MUST_CHECK;
+/* Its bytes, and the descriptors, -1 where there are none. The bytes' number, 0 at the end, -errno. */
+ssize_t dr_iso_receive(int sock, void *bytes, size_t cap, int *fds, unsigned n, int flags)
+	DR_MUST_CHECK;
+
+/* iso_child.c: the process. Does not return. */
+_Noreturn void dr_iso_child(int ctl, const struct iso_config *config);
+
+/* ---- iso_spawn.c ---- */
+
+/* Start the spawner, if there is none. By a process that has no other threads. */
+int dr_iso_spawner_start(struct dr_err *e) DR_MUST_CHECK;
+/* Any thread. ctl: the process's end, which stays the caller's. */
+int dr_iso_spawn(uint64_t id, const struct iso_config *config, int ctl, struct dr_err *e)
+	DR_MUST_CHECK;
+void dr_iso_kill(uint64_t id);
+/* True: it has ended, with that status (struct iso_ended). Nothing can touch memory for it any more. */
+bool dr_iso_has_ended(uint64_t id, int *status);
+/* Its end is of no interest any more. */
+void dr_iso_forget(uint64_t id);
+
+/* ---- iso_proc.c ---- */
+
+/* A device of a plugin in a process, shared by all rails on it. */
+struct nn_proc;
+int dr_nn_proc_get(const struct iso_config *config, struct nn_proc **out, struct dr_err *e)
+	DR_MUST_CHECK;
+void dr_nn_proc_put(struct nn_proc *p);
+/* As it said when it was started. */
+const struct iso_hello *dr_nn_proc_hello(const struct nn_proc *p);
+/* Give it these descriptors. Starts it again if it has ended and the pause after that is over. *start: the number of the
+ * start that they went to. -EAGAIN: in the pause. */
+int dr_nn_proc_attach(struct nn_proc *p, const int fds[ISO_FDS], int64_t now_ns, uint64_t *start)
+	DR_MUST_CHECK;
+/* End it, if it is still that start. why: for people. */
+#define DR_ISO_FENCED "it was ended to fence its buffers"
+void dr_nn_proc_kill(struct nn_proc *p, uint64_t start, const char *why);
+/* That start has ended. text: how, "signal 11 (Segmentation fault)". */
+bool dr_nn_proc_has_ended(struct nn_proc *p, uint64_t start, char *text, size_t len);
+
+/* ---- iso_port.c ---- */
+
+struct dr_poller;
+struct nn_port;
+int dr_nn_port_open(const struct iso_config *config, struct dr_poller *poller, struct nn_port **out,
+	struct dr_err *e) DR_MUST_CHECK;
+void dr_nn_port_close(struct nn_port *p);
+const struct dr_nccl *dr_nn_port_plugin(const struct nn_port *p);
+const struct dr_nccl_device *dr_nn_port_device(const struct nn_port *p);
+/* Look for the end of the process, and start it again. True: it has been started again, and no listener or comm of before
+ * works. */
+bool dr_nn_port_progress(struct nn_port *p, int64_t now_ns);
+/* How the process ended; NULL: it runs. */
+const char *dr_nn_port_death(const struct nn_port *p);
+/* End the process: no buffer is touched once dr_nn_port_is_gone. */
+void dr_nn_port_kill(struct nn_port *p);
+bool dr_nn_port_is_gone(struct nn_port *p);
+/* Before its thread sleeps: events make the poller's descriptor ready. False: there are some. */
+bool dr_nn_port_sleep(struct nn_port *p);
+
+#endif

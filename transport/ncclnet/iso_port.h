@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef DR_TRANSPORT_NCCLNET_ISO_PORT_H
+#define DR_TRANSPORT_NCCLNET_ISO_PORT_H
+
+#include "transport/ncclnet/iso.h"
+
+#include "base/poller.h"
+
+/* Private to iso_port.c (the connection and the process) and iso_net.c (the functions of a plugin). */
+
+struct iso_request_state {
+	struct iso_comm *comm;
+	uint64_t number; /* on the comm */
+	void *data;
+	size_t len, size;
+	struct iso_reg *reg;
+	uint64_t off;
+};
+
+/* Listener or comm. */
+struct iso_comm {
+	struct nn_port *port;
+	uint32_t id;
+	uint64_t start; /* of the process that has it */
+	bool listener, is_user, ready, wanted, closing;
+	enum nccl_result rc; /* the first error */
+	uint8_t handle[NCCL_NET_HANDLE_BYTES];
+	struct iso_comm *comm; /* of a listener: what it accepts */
+	struct iso_request_state request[ISO_REQUESTS];
+	uint64_t posted, done, taken; /* taken: by test */
+	unsigned users;		      /* requests in the user's memory, outstanding */
+};
+
+/* Memory that the process has mapped. */
+struct iso_region {
+	bool used;
+	uint64_t shared; /* dr_shared.id */
+	uint8_t *base;
+	bool copy; /* ours: a copy of what cannot be mapped */
+};
+struct iso_reg {
+	bool used;
+	uint32_t id, region;
+	uint8_t *data; /* the user's */
+	size_t len;
+};
+
+struct nn_port {
+	struct dr_nccl n;
+	struct nn_proc *proc;
+	uint64_t start;
+	bool dead, killed, listened;
+	char why[ISO_TEXT_MAX];
+	int64_t again_ns; /* no start before */
+	int64_t warn_ns;  /* its ends until then are no warnings */
+	int64_t eof_ns;	  /* the process has closed its socket; 0: it has not */
+	uint64_t magic;	  /* of handles that belong to a dial of this port */
+	struct dr_poller *poller;
+	struct dr_pollable woken, ended;
+	int sock, wake, rings_fd;
+	struct iso_rings *rings;
+	struct iso_comm *comm[ISO_COMMS];
+	struct iso_comm *stock; /* a listener that nobody has; NULL: none */
+	struct iso_region region[ISO_REGIONS];
+	struct iso_reg *reg[ISO_REGIONS];
+};
+
+static inline bool iso_has_room(const struct nn_port *p)
+{
+	return !iso_ring_full(&p->rings->commands);
+}
+
+static inline bool iso_is_dead(const struct iso_comm *c)
+{
+	return c->port->dead || c->start != c->port->start;
+}
+
+/* Where the memory is copied to; NULL: the process has it mapped. */
+static inline uint8_t *iso_copy_of(const struct nn_port *p, const struct iso_reg *r)
+{
+	const struct iso_region *g = &p->region[r->region];
+
+	return g->copy ? g->base : NULL;
+}
+
+/* A command; there is room. */
+void dr_iso_push(struct nn_port *p, const struct iso_message *m);
+/* For commands that cannot be refused. False: the process takes none, and is of no use any more. */
+bool dr_iso_push_surely(struct nn_port *p, const struct iso_message *m);
+/* NULL: out of memory or numbers. */
+struct iso_comm *dr_iso_new_comm(struct nn_port *p, bool listener);
+void dr_iso_free_comm(struct iso_comm *c);
+/* What the process has answered. */
+void dr_iso_take_events(struct nn_port *p);
+/* Until c is ready, or fails. */
+void dr_iso_await(struct iso_comm *c, int64_t ns);
+/* iso_net.c: into p->n. */
+void dr_iso_fill_plugin(struct nn_port *p);
+
+#endif

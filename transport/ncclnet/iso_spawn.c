@@ -1,0 +1,312 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The spawner: a process without threads that forks the plugins' processes and reaps them. Invariants:
+ *  1. It ends when the program does. Its children end by themselves then: their ctl is closed.
+ *  2. A child that has ended is reported once, after it was reaped: its memory is gone.
+ *  3. Only ids of children that are not reaped are killed, so that no foreign process is.
+ */
+#include "transport/ncclnet/iso.h"
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/privileges.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { CHILDREN_MAX = 64, SPAWNER_FD = 3, REQUEST_MS = 2000 };
+
+/* ---- packets ---- */
+
+union control {
+	struct cmsghdr align;
+	char buf[CMSG_SPACE(sizeof(int) * ISO_FDS)];
+};
+
+int dr_iso_send(int sock, const void *bytes, size_t len, const int *fds, unsigned n)
+{
+	union control c = { 0 };
+	struct iovec iov = { (void *)bytes, len };
+	struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1 };
+	ssize_t rc;
+
+	if (n > 0) {
+		m.msg_control = c.buf;
+		m.msg_controllen = CMSG_SPACE(sizeof(int) * n);
+		*CMSG_FIRSTHDR(&m) = (struct cmsghdr){ .cmsg_len = CMSG_LEN(sizeof(int) * n),
+			.cmsg_level = SOL_SOCKET,
+			.cmsg_type = SCM_RIGHTS };
+		memcpy(CMSG_DATA(CMSG_FIRSTHDR(&m)), fds, sizeof(int) * n);
+	}
+	do
+		rc = sendmsg(sock, &m, MSG_NOSIGNAL);
+	while (rc < 0 && errno == EINTR);
+	return rc < 0 ? -errno : 0;
+}
+
+ssize_t dr_iso_receive(int sock, void *bytes, size_t cap, int *fds, unsigned n, int flags)
+{
+	union control c;
+	struct iovec iov = { bytes, cap };
+	struct msghdr m = { .msg_iov = &iov,
+		.msg_iovlen = 1,
+		.msg_control = c.buf,
+		.msg_controllen = sizeof(c.buf) };
+	struct cmsghdr *h;
+	ssize_t rc;
+
+	for (unsigned i = 0; i < n; i++)
+		fds[i] = -1;
+	do
+		rc = recvmsg(sock, &m, flags | MSG_CMSG_CLOEXEC);
+	while (rc < 0 && errno == EINTR);
+	if (rc < 0)
+		return -errno;
+	h = CMSG_FIRSTHDR(&m);
+	if (h && h->cmsg_level == SOL_SOCKET && h->cmsg_type == SCM_RIGHTS &&
+		h->cmsg_len <= CMSG_LEN(sizeof(int) * n))
+		memcpy(fds, CMSG_DATA(h), h->cmsg_len - CMSG_LEN(0));
+	return rc;
+}
+
+/* ---- the process ---- */
+
+struct child {
+	uint64_t id;
+	pid_t pid;
+	int pidfd;
+};
+struct spawner {
+	struct child child[CHILDREN_MAX];
+	unsigned n;
+};
+
+static void report(uint64_t id, int status)
+{
+	struct iso_ended m = { .id = id, .status = status };
+
+	if (dr_iso_send(SPAWNER_FD, &m, sizeof(m), NULL, 0))
+		_exit(0); /* lint-ok: the program has ended */
+}
+
+/* Nothing of the program stays open: a device is in use as long as somebody holds it. */
+static void settle(int fd)
+{
+	static const int ignored[] = { SIGINT, SIGHUP, SIGTERM, SIGQUIT, SIGPIPE, SIGTSTP, SIGTTIN,
+		SIGTTOU, SIGUSR1, SIGUSR2, SIGALRM };
+	sigset_t none;
+
+	if (fd != SPAWNER_FD)
+		(void)dup2(fd, SPAWNER_FD);
+	closefrom(SPAWNER_FD + 1);
+	(void)fcntl(SPAWNER_FD, F_SETFD, FD_CLOEXEC);
+	(void)dup2(STDERR_FILENO, STDOUT_FILENO);
+	(void)setsid();
+	(void)prctl(PR_SET_NAME, "dualrail-spawn");
+	for (size_t i = 0; i < DR_ARRAY_LEN(ignored); i++)
+		(void)signal(ignored[i], SIG_IGN);
+	(void)signal(SIGCHLD, SIG_DFL);
+	sigemptyset(&none);
+	(void)sigprocmask(SIG_SETMASK, &none, NULL);
+}
+
+static void spawn(struct spawner *s, const struct iso_request *q, int ctl)
+{
+	struct child c = { .id = q->id, .pid = -1, .pidfd = -1 };
+
+	if (ctl >= 0 && s->n < CHILDREN_MAX)
+		c.pid = fork();
+	if (c.pid == 0) {
+		close(SPAWNER_FD);
+		for (unsigned i = 0; i < s->n; i++)
+			close(s->child[i].pidfd);
+		dr_iso_child(ctl, &q->config);
+	}
+	if (c.pid > 0)
+		c.pidfd = (int)syscall(SYS_pidfd_open, c.pid, 0);
+	if (c.pid > 0 && c.pidfd < 0) { /* its end would not be noticed */
+		(void)kill(c.pid, SIGKILL);
+		(void)waitpid(c.pid, NULL, 0);
+	}
+	if (c.pidfd < 0)
+		report(q->id, -EAGAIN);
+	else
+		s->child[s->n++] = c;
+}
+
+static void serve(struct spawner *s)
+{
+	struct iso_request q;
+	int ctl;
+	ssize_t n = dr_iso_receive(SPAWNER_FD, &q, sizeof(q), &ctl, 1, 0);
+
+	if (n != (ssize_t)sizeof(q))
+		_exit(0); /* lint-ok: the program has ended */
+	if (q.op == ISO_SPAWN)
+		spawn(s, &q, ctl);
+	for (unsigned i = 0; q.op == ISO_KILL && i < s->n; i++)
+		if (s->child[i].id == q.id)
+			(void)kill(s->child[i].pid, SIGKILL);
+	if (ctl >= 0)
+		close(ctl);
+}
+
+/* What the plugin forked in its process group goes too. */
+static void reap(struct spawner *s, unsigned i)
+{
+	struct child c = s->child[i];
+	int status = 0;
+
+	(void)kill(-c.pid, SIGKILL);
+	while (waitpid(c.pid, &status, 0) < 0 && errno == EINTR)
+		;
+	close(c.pidfd);
+	s->child[i] = s->child[--s->n];
+	report(c.id, status);
+}
+
+static _Noreturn void spawner_main(int fd)
+{
+	static struct spawner s;
+
+	settle(fd);
+	for (;;) {
+		struct pollfd p[1 + CHILDREN_MAX] = { { SPAWNER_FD, POLLIN, 0 } };
+		unsigned n = s.n;
+
+		for (unsigned i = 0; i < n; i++)
+			p[1 + i] = (struct pollfd){ s.child[i].pidfd, POLLIN, 0 };
+		if (poll(p, 1 + n, -1) < 0)
+			continue;
+		for (unsigned i = n; i-- > 0;) /* from the end: reap moves the last one */
+			if (p[1 + i].revents)
+				reap(&s, i);
+		if (p[0].revents)
+			serve(&s);
+	}
+}
+
+/* ---- the program's side ---- */
+
+struct ended {
+	struct ended *next;
+	struct iso_ended m;
+};
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct ended *ended; /* under lock, as is sock */
+static int sock = -1;
+static bool lost; /* the spawner has ended: its children too, since nobody can be sure of them */
+
+int dr_iso_spawner_start(struct dr_err *e)
+{
+	int fds[2];
+	pid_t pid;
+
+	if (sock >= 0)
+		return 0;
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds))
+		return dr_err_set(e, -errno, "--isolate: socketpair: %s", strerror(errno));
+	pid = fork();
+	if (pid == 0) {
+		close(fds[0]);
+		spawner_main(fds[1]);
+	}
+	close(fds[1]);
+	if (pid < 0) {
+		int rc = -errno;
+
+		close(fds[0]);
+		return dr_err_set(e, rc, "--isolate: no process can be started: %s", strerror(-rc));
+	}
+	sock = fds[0];
+	return 0;
+}
+
+/* With the lock. Ends that were reported go into the list. */
+static void take_reports(void)
+{
+	struct iso_ended m;
+	ssize_t n;
+
+	while ((n = dr_iso_receive(sock, &m, sizeof(m), NULL, 0, MSG_DONTWAIT)) > 0) {
+		struct ended *x = dr_calloc(1, sizeof(*x));
+
+		if (!x) { /* read again later is not possible: say nothing wrong */
+			lost = true;
+			return;
+		}
+		*x = (struct ended){ .next = ended, .m = m };
+		ended = x;
+	}
+	lost = lost || (n != -EAGAIN);
+}
+
+int dr_iso_spawn(uint64_t id, const struct iso_config *config, int ctl, struct dr_err *e)
+{
+	struct iso_request q = { .op = ISO_SPAWN, .id = id, .config = *config };
+	int rc = -EPIPE;
+
+	q.config.uid = getuid();
+	q.config.caps = dr_privileges_held();
+	(void)pthread_mutex_lock(&lock);
+	if (sock >= 0 && !lost)
+		rc = dr_iso_send(sock, &q, sizeof(q), &ctl, 1);
+	(void)pthread_mutex_unlock(&lock);
+	return rc ? dr_err_set(e, rc, "the process that starts plugins for --isolate has ended")
+		  : 0;
+}
+
+void dr_iso_kill(uint64_t id)
+{
+	struct iso_request q = { .op = ISO_KILL, .id = id };
+
+	(void)pthread_mutex_lock(&lock);
+	if (sock >= 0 && dr_iso_send(sock, &q, sizeof(q), NULL, 0))
+		lost = true;
+	(void)pthread_mutex_unlock(&lock);
+}
+
+static struct ended **find(uint64_t id)
+{
+	struct ended **at = &ended;
+
+	while (*at && (*at)->m.id != id)
+		at = &(*at)->next;
+	return at;
+}
+
+bool dr_iso_has_ended(uint64_t id, int *status)
+{
+	struct ended *x;
+
+	(void)pthread_mutex_lock(&lock);
+	if (sock >= 0)
+		take_reports();
+	x = *find(id);
+	if (x)
+		*status = x->m.status;
+	(void)pthread_mutex_unlock(&lock);
+	return x != NULL;
+}
+
+void dr_iso_forget(uint64_t id)
+{
+	struct ended **at, *x;
+
+	(void)pthread_mutex_lock(&lock);
+	at = find(id);
+	x = *at;
+	if (x)
+		*at = x->next;
+	(void)pthread_mutex_unlock(&lock);
+	dr_free(x);
+}

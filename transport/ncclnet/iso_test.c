@@ -1,0 +1,340 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "transport/ncclnet/iso_port.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/shared.h"
+#include "base/sysfile.h"
+
+#include <libgen.h>
+#include <poll.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+/* Two ports of one process, which runs the minimal plugin on the loopback interface. */
+
+enum { BYTES = 1 << 16 };
+static struct {
+	struct nn_port *port[2]; /* 0 dials, 1 listens */
+	void *send, *recv, *listener;
+} w;
+
+#define until(cond)                                                                                \
+	do {                                                                                       \
+		int64_t end = dr_now_ns() + 60 * DR_NS_PER_S;                                      \
+		while (!(cond)) {                                                                  \
+			(void)poll(NULL, 0, 1);                                                    \
+			if (dr_now_ns() > end)                                                     \
+				fail_msg("never: %s", #cond);                                      \
+		}                                                                                  \
+	} while (0)
+
+static const struct dr_nccl *net(int i)
+{
+	return dr_nn_port_plugin(w.port[i]);
+}
+
+static bool accepted(void)
+{
+	struct nccl_net_device_handle room, *device = &room;
+
+	assert_int_equal(dr_nccl_accept(net(1), w.listener, &w.recv, &device), NCCL_SUCCESS);
+	return w.recv != NULL;
+}
+
+static bool connected(uint8_t *handle)
+{
+	assert_int_equal(dr_nccl_connect(net(0), 0, handle, &w.send), NCCL_SUCCESS);
+	return w.send != NULL;
+}
+
+static void connect_both(void)
+{
+	uint8_t handle[NCCL_NET_HANDLE_BYTES] = { 0 };
+	enum nccl_result rc = NCCL_IN_PROGRESS;
+
+	until((rc = dr_nccl_listen(net(1), 0, handle, &w.listener)) != NCCL_IN_PROGRESS);
+	assert_int_equal(rc, NCCL_SUCCESS);
+	w.send = w.recv = NULL;
+	/* A plugin may finish one end only when the other one has sent. */
+	until(w.send || connected(handle));
+	until(accepted());
+	assert_int_equal(net(1)->close_listen(w.listener), NCCL_SUCCESS);
+}
+
+static void close_both(void)
+{
+	assert_int_equal(net(0)->close_send(w.send), NCCL_SUCCESS);
+	assert_int_equal(net(1)->close_recv(w.recv), NCCL_SUCCESS);
+}
+
+static void *post(int i, struct dr_nccl_buffer *b, size_t size)
+{
+	void *request = NULL;
+
+	b->size = size;
+	until((i ? dr_nccl_irecv(net(1), w.recv, 1, b, &request)
+		 : dr_nccl_isend(net(0), w.send, b, &request)) != NCCL_SUCCESS ||
+		request);
+	assert_non_null(request);
+	return request;
+}
+
+static int done_with(int i, void *request, int *size)
+{
+	int done = 0, rc;
+	int64_t end = dr_now_ns() + 60 * DR_NS_PER_S;
+
+	do {
+		rc = (int)net(i)->test(request, &done, size);
+		(void)dr_nn_port_progress(w.port[i], dr_now_ns());
+	} while (rc == 0 && !done && dr_now_ns() < end);
+	return rc;
+}
+
+static void reg(int i, struct dr_nccl_buffer *b, void *data)
+{
+	*b = (struct dr_nccl_buffer){ .data = data, .size = BYTES };
+	assert_int_equal(dr_nccl_reg(net(i), i ? w.recv : w.send, b, NCCL_PTR_HOST), NCCL_SUCCESS);
+}
+
+/* Messages of `from` into `to`, and back to a receive that is longer. */
+static void exchange(uint8_t *from, uint8_t *to)
+{
+	struct dr_nccl_buffer a, b;
+	int size = 0;
+
+	connect_both();
+	reg(0, &a, from);
+	reg(1, &b, to);
+	for (size_t len = 1; len <= BYTES; len *= 4) {
+		for (size_t i = 0; i < len; i++)
+			from[i] = (uint8_t)(i * 7 + len);
+		memset(to, 0xee, BYTES);
+		void *r = post(1, &b, BYTES), *s = post(0, &a, len);
+		assert_int_equal(done_with(0, s, &size), NCCL_SUCCESS);
+		assert_int_equal(done_with(1, r, &size), NCCL_SUCCESS);
+		assert_int_equal(size, len);
+		assert_memory_equal(from, to, len);
+		assert_int_equal(to[DR_MIN(len, BYTES - 1)], len < BYTES ? 0xee : from[BYTES - 1]);
+	}
+	assert_int_equal(net(0)->dereg_mr(w.send, a.mhandle), NCCL_SUCCESS);
+	assert_int_equal(net(1)->dereg_mr(w.recv, b.mhandle), NCCL_SUCCESS);
+	close_both();
+}
+
+static int setup(void **state)
+{
+	struct iso_config c = { .unpack = NN_UNPACK_AUTO, .ifname = "lo" };
+	char exe[256];
+	ssize_t n = readlink("/proc/self/exe", exe, sizeof(exe) - 1);
+	struct dr_err e = { 0 };
+
+	(void)state;
+	assert_true(n > 0);
+	exe[n] = '\0';
+	(void)snprintf(
+		c.file, sizeof(c.file), "%s/../../tests/minplug/libnccl-net-min.so", dirname(exe));
+	for (int i = 0; i < 2; i++)
+		if (dr_nn_port_open(&c, NULL, &w.port[i], &e))
+			fail_msg("%s", e.text);
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	for (int i = 0; i < 2; i++)
+		dr_nn_port_close(w.port[i]);
+	return 0;
+}
+
+static void memory_that_is_shared_and_memory_that_is_copied(void **state)
+{
+	uint8_t *shared = dr_shared_alloc(2 * BYTES), *own = malloc(2 * BYTES);
+
+	(void)state;
+	assert_string_equal(net(0)->name, "Min");
+	exchange(shared, shared + BYTES);
+	exchange(own, own + BYTES);
+	exchange(own, shared);
+	exchange(shared, own);
+	free(own);
+	dr_shared_free(shared);
+}
+
+static bool holds_done(struct iso_ring *r)
+{
+	bool any = false;
+
+	for (unsigned i = atomic_load(&r->head); i != atomic_load(&r->tail); i++)
+		any |= r->slot[i % ISO_RING].op == ISO_DONE;
+	return any;
+}
+
+/* What came before the process ended is given out, and everything fails afterwards. */
+static void the_end_of_the_process(void **state)
+{
+	uint8_t *shared = dr_shared_alloc(2 * BYTES);
+	struct dr_nccl_buffer a, b;
+	int size = 0, more = 0, done = 0;
+
+	(void)state;
+	connect_both();
+	reg(0, &a, shared);
+	reg(1, &b, shared + BYTES);
+	memset(shared, 3, BYTES);
+	void *first = post(1, &b, BYTES), *second = post(1, &b, BYTES), *s = post(0, &a, 100);
+	assert_int_equal(done_with(0, s, &size), NCCL_SUCCESS);
+	until(holds_done(&w.port[1]->rings->events)); /* and it is not taken */
+	dr_nn_port_kill(w.port[0]);
+	until(dr_nn_port_is_gone(w.port[0]) && dr_nn_port_is_gone(w.port[1]));
+	until(dr_nn_port_death(w.port[1]));
+	assert_non_null(strstr(dr_nn_port_death(w.port[0]), DR_ISO_FENCED));
+	assert_int_equal(dr_nccl_isend(net(0), w.send, &a, &s), NCCL_REMOTE_ERROR);
+	/* It is started again by whoever looks, and both ports find the new one. */
+	until(dr_nn_port_progress(w.port[0], dr_now_ns()));
+	until(dr_nn_port_progress(w.port[1], dr_now_ns()));
+	assert_null(dr_nn_port_death(w.port[0]));
+	assert_int_equal(done_with(1, first, &size), NCCL_SUCCESS);
+	assert_int_equal(size, 100);
+	assert_int_equal(shared[BYTES + 99], 3);
+	assert_int_equal(net(1)->test(second, &done, &more), NCCL_REMOTE_ERROR);
+	assert_int_equal(dr_nccl_isend(net(0), w.send, &a, &s), NCCL_REMOTE_ERROR);
+	close_both(); /* nothing is waited for */
+	exchange(shared, shared + BYTES);
+	dr_shared_free(shared);
+}
+
+struct running {
+	pid_t pid;
+	unsigned n;
+};
+
+static int count_running(const char *tid, void *arg)
+{
+	struct running *r = arg;
+	char stat[128];
+	const char *state;
+
+	(void)dr_sysfile_text(stat, sizeof(stat), "", "/proc/%d/task/%s/stat", r->pid, tid);
+	state = strrchr(stat, ')');
+	r->n += !state || state[2] != 'T';
+	return 0;
+}
+
+static bool all_stopped(pid_t pid)
+{
+	struct running r = { .pid = pid };
+	char tasks[64];
+
+	(void)snprintf(tasks, sizeof(tasks), "/proc/%d/task", pid);
+	(void)dr_sysfile_each("", tasks, count_running, &r);
+	return r.n == 0;
+}
+
+/* A comm whose user's memory is outstanding: the process has closed it when close returns, or has ended. */
+static void a_close_that_does_not_come_ends_the_process(void **state)
+{
+	uint8_t *shared = dr_shared_alloc(BYTES);
+	struct dr_nccl_buffer b;
+
+	(void)state;
+	connect_both();
+	reg(1, &b, shared);
+	(void)post(1, &b, BYTES);
+	assert_int_equal(net(1)->close_recv(w.recv), NCCL_SUCCESS);
+	(void)dr_nn_port_progress(w.port[1], dr_now_ns());
+	assert_null(dr_nn_port_death(w.port[1])); /* it was confirmed */
+	assert_int_equal(net(0)->close_send(w.send), NCCL_SUCCESS);
+	connect_both();
+	reg(1, &b, shared);
+	(void)post(1, &b, BYTES);
+	/* Nobody takes the commands: the process is stopped. */
+	pid_t pid = dr_nn_proc_hello(w.port[1]->proc)->pid;
+	assert_int_equal(kill(pid, SIGSTOP), 0);
+	until(all_stopped(pid));
+	assert_int_equal(net(1)->close_recv(w.recv), NCCL_SUCCESS);
+	assert_true(dr_nn_port_is_gone(w.port[1]));
+	assert_int_equal(net(0)->close_send(w.send), NCCL_SUCCESS);
+	dr_shared_free(shared);
+}
+
+/* What the process writes into the rings is not believed. */
+static void numbers_of_the_process_are_checked(void **state)
+{
+	static const struct iso_message bad[] = {
+		{ .op = ISO_DONE, .comm = ISO_COMMS },
+		{ .op = ISO_DONE, .comm = UINT32_MAX },
+		{ .op = ISO_CLOSED, .comm = 1000 },
+		{ .op = 99, .comm = 0 },
+		{ .op = ISO_LISTEN, .comm = 0 },
+	};
+	struct iso_ring *events;
+	uint8_t *own = malloc(BYTES);
+	struct dr_nccl_buffer b;
+	struct iso_message m = { .op = ISO_DONE, .len = BYTES + 1 };
+	int size = 0;
+
+	(void)state;
+	connect_both();
+	events = &w.port[1]->rings->events;
+	for (size_t i = 0; i < DR_ARRAY_LEN(bad); i++)
+		(void)iso_ring_push(events, &bad[i]);
+	reg(1, &b, own);
+	void *r = post(1, &b, BYTES);
+	m.comm = ((struct iso_comm *)w.recv)->id;
+	(void)iso_ring_push(events, &m);
+	assert_int_equal(done_with(1, r, &size), NCCL_INTERNAL_ERROR);
+	m.len = 0; /* more than was posted */
+	for (int i = 0; i < 3; i++)
+		(void)iso_ring_push(events, &m);
+	dr_iso_take_events(w.port[1]);
+	close_both();
+	free(own);
+}
+
+/* The reader says that it sleeps, or sees the message: never neither. */
+static void a_reader_that_sleeps_is_woken(void **state)
+{
+	static struct iso_ring r;
+	struct iso_message m = { .op = ISO_DONE };
+
+	(void)state;
+	assert_true(iso_ring_sleep(&r));
+	assert_true(iso_ring_push(&r, &m));  /* to be woken */
+	assert_false(iso_ring_push(&r, &m)); /* once */
+	assert_false(iso_ring_sleep(&r));    /* there is something */
+	assert_false(iso_ring_push(&r, &m)); /* awake */
+	for (unsigned n = 3; n < ISO_RING; n++) {
+		assert_false(iso_ring_full(&r));
+		(void)iso_ring_push(&r, &m);
+	}
+	assert_true(iso_ring_full(&r));
+	iso_ring_pop(&r);
+	assert_false(iso_ring_full(&r));
+}
+
+int main(void)
+{
+#define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+	const struct CMUnitTest tests[] = { T(memory_that_is_shared_and_memory_that_is_copied),
+		T(the_end_of_the_process), T(a_close_that_does_not_come_ends_the_process),
+		T(numbers_of_the_process_are_checked),
+		cmocka_unit_test(a_reader_that_sleeps_is_woken) };
+	struct dr_err e = { 0 };
+
+	dr_log_set_level(DR_LOG_ERROR);
+	if (setenv("MINNET_IFNAME", "lo", 1) || dr_iso_spawner_start(&e)) {
+		printf("%s\n", e.text);
+		return 1;
+	}
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
