@@ -190,6 +190,8 @@ int dr_iso_spawn(uint64_t id, const struct iso_config *config, int ctl, struct d
 void dr_iso_kill(uint64_t id);
 /* True: it has ended, with that status (struct iso_ended). Nothing can touch memory for it any more. */
 bool dr_iso_has_ended(uint64_t id, int *status);
+/* The spawner has ended: no further end will be known. */
+bool dr_iso_is_lost(void);
 /* Its end is of no interest any more. */
 void dr_iso_forget(uint64_t id);
 
@@ -226,10 +228,15 @@ const struct dr_nccl_device *dr_nn_port_device(const struct nn_port *p);
 bool dr_nn_port_progress(struct nn_port *p, int64_t now_ns);
 /* How the process ended; NULL: it runs. */
 const char *dr_nn_port_death(const struct nn_port *p);
+/* The comm's process has ended, and another one was started since. NULL: no. */
+bool dr_nn_port_is_old(const void *comm);
+/* How the last one ended that did. */
+const char *dr_nn_port_last_death(const struct nn_port *p);
 /* End the process: no buffer is touched once dr_nn_port_is_gone. */
 void dr_nn_port_kill(struct nn_port *p);
 bool dr_nn_port_is_gone(struct nn_port *p);
-/* Before its thread sleeps: events make the poller's descriptor ready. False: there are some. */
+/* Before its thread sleeps: events make the poller's descriptor ready. False: there were some since the last time, and the
+ * comms have to be looked at again. */
 bool dr_nn_port_sleep(struct nn_port *p);
 
 #endif

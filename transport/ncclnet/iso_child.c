@@ -30,7 +30,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { STATUS_START = 2, LAST_S = 2, TEST_MAX = 16 };
+enum { STATUS_START = 2, LAST_S = 2, TEST_MAX = 16, CONDEMNED_MAX = 64 };
 static const int64_t SPIN_NS = 100 * DR_NS_PER_US, SLEEP_MIN_NS = 20 * DR_NS_PER_US,
 		     SLEEP_MAX_NS = DR_NS_PER_MS;
 
@@ -69,8 +69,11 @@ struct port {
 	struct iso_rings *rings;
 	struct comm *comm;     /* ISO_COMMS */
 	struct region *region; /* ISO_REGIONS */
-	unsigned top;	       /* comms from here on are free */
-	bool waiting;	       /* something needs to be looked at again */
+	/* Copies that the program has no use of any more. The plugin may have receives there until the next comm is closed. */
+	struct region condemned[CONDEMNED_MAX];
+	unsigned n_condemned;
+	unsigned top; /* comms from here on are free */
+	bool waiting; /* something needs to be looked at again */
 };
 
 static struct {
@@ -176,11 +179,24 @@ static void do_accept(struct port *p, const struct iso_message *m)
 	(void)take(p, m->other, ACCEPTING);
 }
 
+static void unmap(const struct region *r)
+{
+	if (r->base)
+		(void)munmap(r->base, r->len);
+}
+
+static void unmap_condemned(struct port *p)
+{
+	while (p->n_condemned > 0)
+		unmap(&p->condemned[--p->n_condemned]);
+}
+
 static void do_close(struct port *p, const struct iso_message *m)
 {
 	struct comm *c = &p->comm[m->comm];
 	int rc = dr_nn_lane_close(&c->lane);
 
+	unmap_condemned(p);
 	release(p, m->comm);
 	answer(p, ISO_CLOSED, m->comm, rc ? NCCL_SYSTEM_ERROR : NCCL_SUCCESS);
 }
@@ -258,8 +274,9 @@ static void do_map(struct port *p, const struct iso_message *m)
 
 static void do_unmap(struct port *p, const struct iso_message *m)
 {
-	if (p->region[m->mem].base)
-		(void)munmap(p->region[m->mem].base, p->region[m->mem].len);
+	if (p->n_condemned == CONDEMNED_MAX) /* rather more at once than a comm can have */
+		unmap(&p->condemned[--p->n_condemned]);
+	p->condemned[p->n_condemned++] = p->region[m->mem];
 	p->region[m->mem] = (struct region){ .len = 0 };
 }
 
@@ -437,9 +454,9 @@ static void close_all(struct port *p)
 			(void)NN_CALL(self.n->name, "closeListen", self.n->close_listen(c->listen));
 		dr_free(c->device);
 	}
+	unmap_condemned(p);
 	for (unsigned i = 0; i < ISO_REGIONS; i++)
-		if (p->region[i].base)
-			(void)munmap(p->region[i].base, p->region[i].len);
+		unmap(&p->region[i]);
 	for (unsigned i = 0; i < ISO_FDS; i++)
 		close(p->fd[i]);
 	(void)munmap(p->rings, sizeof(*p->rings));
@@ -521,7 +538,10 @@ static int become(const struct iso_config *config, struct dr_err *e)
 		return 0;
 	snprintf(number, sizeof(number), "%u", config->uid);
 	rc = dr_user_find(number, &u, e);
-	return rc ? rc : dr_privileges_become(&u, config->caps, e);
+	rc = rc ? rc : dr_privileges_become(&u, config->caps, e);
+	/* Lost with the other user. */
+	(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+	return rc;
 }
 
 static int load(const struct iso_config *config, struct iso_hello *h, struct dr_err *e)

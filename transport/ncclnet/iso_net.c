@@ -15,7 +15,7 @@
 /* How long the rail's thread may wait: for a listener's handle when the rail is opened; for a close; for the end of a process
  * that was killed. */
 static const int64_t OPEN_NS = 10 * DR_NS_PER_S, CLOSE_NS = 100 * DR_NS_PER_MS,
-		     END_NS = 2 * DR_NS_PER_S;
+		     END_NS = 50 * DR_NS_PER_MS;
 
 /* A dial's handle after its first call. */
 struct dialled {
@@ -75,6 +75,8 @@ static enum nccl_result port_listen(void *ctx, int dev, void *handle, void **com
 	return NCCL_SUCCESS;
 }
 
+static enum nccl_result close_as(struct iso_comm *c, enum iso_op op);
+
 static enum nccl_result port_connect(
 	void *ctx, int dev, void *handle, void **comm, struct nccl_net_device_handle **device)
 {
@@ -106,9 +108,15 @@ static enum nccl_result port_connect(
 		dr_iso_free_comm(c);
 		return NCCL_REMOTE_ERROR;
 	}
-	if (c->ready && c->rc == NCCL_SUCCESS)
+	if (c->rc != NCCL_SUCCESS) {
+		enum nccl_result rc = c->rc;
+
+		(void)close_as(c, ISO_CLOSE);
+		return rc;
+	}
+	if (c->ready)
 		*comm = c;
-	return c->rc;
+	return NCCL_SUCCESS;
 }
 
 static enum nccl_result port_accept(
@@ -350,7 +358,7 @@ static bool is_over(struct nn_port *p, uint32_t id, const struct iso_comm *c, in
 		dr_iso_take_events(p);
 		if (p->comm[id] != c)
 			return true;
-		(void)poll(NULL, 0, 0);
+		dr_iso_look_for_end(p, dr_now_ns());
 	} while (!p->dead && dr_now_ns() < until);
 	return false;
 }
@@ -396,12 +404,12 @@ static enum nccl_result port_close(void *comm)
 
 static enum nccl_result port_close_listen(void *comm)
 {
-	struct iso_comm *l = comm;
+	struct iso_comm *l = comm, *accepting = l->comm;
+	enum nccl_result rc = close_as(l, ISO_CLOSE_LISTEN);
 
-	if (l->comm)
-		(void)close_as(l->comm, ISO_CLOSE);
-	l->comm = NULL;
-	return close_as(l, ISO_CLOSE_LISTEN);
+	if (accepting)
+		(void)close_as(accepting, ISO_CLOSE);
+	return rc;
 }
 
 /* ---- the table ---- */

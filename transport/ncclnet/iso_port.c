@@ -118,6 +118,7 @@ static void apply(struct nn_port *p, const struct iso_message *m)
 
 	if (!c || c->start != p->start)
 		return;
+	p->fresh = true;
 	switch ((enum iso_op)m->op) {
 	case ISO_LISTENING:
 		memcpy(c->handle, m->handle, sizeof(c->handle));
@@ -156,8 +157,6 @@ void dr_iso_take_events(struct nn_port *p)
 	}
 }
 
-static void look_for_end(struct nn_port *p, int64_t now_ns);
-
 void dr_iso_await(struct iso_comm *c, int64_t ns)
 {
 	int64_t until = dr_now_ns() + ns;
@@ -165,7 +164,7 @@ void dr_iso_await(struct iso_comm *c, int64_t ns)
 	dr_iso_take_events(c->port);
 	while (!c->ready && c->rc == NCCL_SUCCESS && !iso_is_dead(c) && dr_now_ns() < until) {
 		(void)poll(NULL, 0, 0);
-		look_for_end(c->port, dr_now_ns());
+		dr_iso_look_for_end(c->port, dr_now_ns());
 		dr_iso_take_events(c->port);
 	}
 }
@@ -264,7 +263,7 @@ static bool has_closed(const struct nn_port *p)
 	return p->sock < 0 || (poll(&pfd, 1, 0) > 0 && pfd.revents);
 }
 
-static void look_for_end(struct nn_port *p, int64_t now_ns)
+void dr_iso_look_for_end(struct nn_port *p, int64_t now_ns)
 {
 	char how[ISO_TEXT_MAX] = "";
 	bool fenced;
@@ -277,9 +276,11 @@ static void look_for_end(struct nn_port *p, int64_t now_ns)
 			p->n.name, how);
 	else if (now_ns - p->eof_ns < REAP_NS)
 		return;
-	else
-		snprintf(
-			p->why, sizeof(p->why), "the process of plugin %.40s has ended", p->n.name);
+	else {
+		dr_nn_proc_kill(p->proc, p->start, "it had closed its connection");
+		snprintf(p->why, sizeof(p->why),
+			"the process of plugin %.40s has closed its connection", p->n.name);
+	}
 	dr_iso_take_events(p);
 	p->dead = true;
 	fenced = strcmp(how, DR_ISO_FENCED) == 0;
@@ -296,7 +297,7 @@ static void look_for_end(struct nn_port *p, int64_t now_ns)
 
 bool dr_nn_port_progress(struct nn_port *p, int64_t now_ns)
 {
-	look_for_end(p, now_ns);
+	dr_iso_look_for_end(p, now_ns);
 	if (!p->dead || now_ns < p->again_ns || !dr_nn_port_is_gone(p))
 		return false;
 	p->again_ns = now_ns + AGAIN_NS;
@@ -317,6 +318,18 @@ const char *dr_nn_port_death(const struct nn_port *p)
 	return p->dead ? p->why : NULL;
 }
 
+const char *dr_nn_port_last_death(const struct nn_port *p)
+{
+	return p->why;
+}
+
+bool dr_nn_port_is_old(const void *comm)
+{
+	const struct iso_comm *c = comm;
+
+	return c && c->start != c->port->start;
+}
+
 void dr_nn_port_kill(struct nn_port *p)
 {
 	if (p->dead || p->killed)
@@ -331,7 +344,7 @@ bool dr_nn_port_is_gone(struct nn_port *p)
 
 	if (!dr_nn_proc_has_ended(p->proc, p->start, how, sizeof(how)))
 		return false;
-	look_for_end(p, dr_now_ns());
+	dr_iso_look_for_end(p, dr_now_ns());
 	return true;
 }
 
@@ -339,6 +352,11 @@ bool dr_nn_port_is_gone(struct nn_port *p)
 
 bool dr_nn_port_sleep(struct nn_port *p)
 {
+	dr_iso_take_events(p);
+	if (p->fresh) {
+		p->fresh = false;
+		return false;
+	}
 	return !p->rings || iso_ring_sleep(&p->rings->events);
 }
 
@@ -357,7 +375,7 @@ static void woken_ready(struct dr_pollable *po, uint32_t revents, int64_t now_ns
 static void ended_ready(struct dr_pollable *po, uint32_t revents, int64_t now_ns)
 {
 	(void)revents;
-	look_for_end(dr_container_of(po, struct nn_port, ended), now_ns);
+	dr_iso_look_for_end(dr_container_of(po, struct nn_port, ended), now_ns);
 }
 
 /* ---- life ---- */

@@ -50,6 +50,7 @@ struct nn_port {
 	struct nn_proc *proc;
 	uint64_t start;
 	bool dead, killed, listened;
+	bool fresh; /* events were taken since the rail was about to sleep: of comms that it has looked at before, perhaps */
 	char why[ISO_TEXT_MAX];
 	int64_t again_ns; /* no start before */
 	int64_t warn_ns;  /* its ends until then are no warnings */
@@ -94,6 +95,8 @@ void dr_iso_free_comm(struct iso_comm *c);
 void dr_iso_take_events(struct nn_port *p);
 /* Until c is ready, or fails. */
 void dr_iso_await(struct iso_comm *c, int64_t ns);
+/* The process may have ended. */
+void dr_iso_look_for_end(struct nn_port *p, int64_t now_ns);
 /* iso_net.c: into p->n. */
 void dr_iso_fill_plugin(struct nn_port *p);
 

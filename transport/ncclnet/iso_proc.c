@@ -37,6 +37,8 @@ struct nn_proc {
 	int64_t began_ns, again_ns, pause_ns;
 	char why[ISO_TEXT_MAX]; /* it was ended by this program; "": it ended by itself */
 	char end[ISO_TEXT_MAX];
+	uint64_t before; /* the start before it, and how that ended */
+	char before_end[ISO_TEXT_MAX];
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -59,6 +61,8 @@ static int start(struct nn_proc *p, int64_t now_ns, struct dr_err *e)
 
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds))
 		return dr_err_set(e, -errno, "--isolate: socketpair: %s", strerror(errno));
+	p->before = p->start;
+	memcpy(p->before_end, p->end, sizeof(p->before_end));
 	p->start = ++last_start;
 	rc = dr_iso_spawn(p->start, &p->config, fds[1], e);
 	close(fds[1]);
@@ -106,6 +110,14 @@ static void describe(struct nn_proc *p, int status, char *text, size_t len)
 		snprintf(text, len, "it ended with status %d", WEXITSTATUS(status));
 }
 
+/* A process closes its descriptors after it has let go of its memory. */
+static bool has_hung_up(int ctl)
+{
+	struct pollfd pfd = { .fd = ctl, .events = POLLRDHUP };
+
+	return poll(&pfd, 1, 0) > 0;
+}
+
 /* With the lock: the last start has ended. */
 static bool look(struct nn_proc *p)
 {
@@ -113,8 +125,11 @@ static bool look(struct nn_proc *p)
 
 	if (p->ctl < 0)
 		return true;
-	if (!dr_iso_has_ended(p->start, &status))
-		return false;
+	if (!dr_iso_has_ended(p->start, &status)) {
+		if (!dr_iso_is_lost() || !has_hung_up(p->ctl))
+			return false;
+		status = -EPIPE;
+	}
 	int64_t now = dr_now_ns();
 	bool early = now - p->began_ns < LIVED_NS;
 
@@ -171,9 +186,9 @@ static int await_hello(struct nn_proc *p, struct dr_err *e)
 static bool link_is_up(const char *ifname)
 {
 	struct ifreq q = { .ifr_flags = 0 };
-	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0), rc;
+	int fd = *ifname ? socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0) : -1, rc;
 
-	if (fd < 0 || !*ifname)
+	if (fd < 0)
 		return true;
 	snprintf(q.ifr_name, sizeof(q.ifr_name), "%.*s", IFNAMSIZ - 1, ifname);
 	rc = ioctl(fd, SIOCGIFFLAGS, &q);
@@ -302,7 +317,10 @@ bool dr_nn_proc_has_ended(struct nn_proc *p, uint64_t start_id, char *text, size
 	(void)pthread_mutex_lock(&lock);
 	is = p->start != start_id || look(p);
 	if (is)
-		snprintf(text, len, "%s", p->start == start_id ? p->end : "it has ended");
+		snprintf(text, len, "%s",
+			p->start == start_id	? p->end
+			: p->before == start_id ? p->before_end
+						: "it has ended");
 	(void)pthread_mutex_unlock(&lock);
 	return is;
 }

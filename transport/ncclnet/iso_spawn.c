@@ -111,6 +111,7 @@ static void settle(int fd)
 	(void)fcntl(SPAWNER_FD, F_SETFD, FD_CLOEXEC);
 	(void)dup2(STDERR_FILENO, STDOUT_FILENO);
 	(void)setsid();
+	(void)prctl(PR_SET_CHILD_SUBREAPER, 1);
 	(void)prctl(PR_SET_NAME, "dualrail-spawn");
 	for (size_t i = 0; i < DR_ARRAY_LEN(ignored); i++)
 		(void)signal(ignored[i], SIG_IGN);
@@ -122,10 +123,15 @@ static void settle(int fd)
 static void spawn(struct spawner *s, const struct iso_request *q, int ctl)
 {
 	struct child c = { .id = q->id, .pid = -1, .pidfd = -1 };
+	pid_t spawner = getpid();
 
 	if (ctl >= 0 && s->n < CHILDREN_MAX)
 		c.pid = fork();
 	if (c.pid == 0) {
+		/* Without the spawner nobody would know of its end. */
+		(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+		if (getppid() != spawner)
+			_exit(0); /* lint-ok: the spawner has ended */
 		close(SPAWNER_FD);
 		for (unsigned i = 0; i < s->n; i++)
 			close(s->child[i].pidfd);
@@ -160,7 +166,7 @@ static void serve(struct spawner *s)
 		close(ctl);
 }
 
-/* What the plugin forked in its process group goes too. */
+/* What the plugin forked in its process group goes too: it has the buffers mapped. */
 static void reap(struct spawner *s, unsigned i)
 {
 	struct child c = s->child[i];
@@ -168,6 +174,8 @@ static void reap(struct spawner *s, unsigned i)
 
 	(void)kill(-c.pid, SIGKILL);
 	while (waitpid(c.pid, &status, 0) < 0 && errno == EINTR)
+		;
+	while (waitpid(-c.pid, NULL, 0) > 0 || errno == EINTR)
 		;
 	close(c.pidfd);
 	s->child[i] = s->child[--s->n];
@@ -204,7 +212,7 @@ struct ended {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct ended *ended; /* under lock, as is sock */
 static int sock = -1;
-static bool lost; /* the spawner has ended: its children too, since nobody can be sure of them */
+static bool lost; /* the spawner has ended, and its children are ended by the kernel */
 
 int dr_iso_spawner_start(struct dr_err *e)
 {
@@ -282,6 +290,16 @@ static struct ended **find(uint64_t id)
 	while (*at && (*at)->m.id != id)
 		at = &(*at)->next;
 	return at;
+}
+
+bool dr_iso_is_lost(void)
+{
+	bool is;
+
+	(void)pthread_mutex_lock(&lock);
+	is = lost;
+	(void)pthread_mutex_unlock(&lock);
+	return is;
 }
 
 bool dr_iso_has_ended(uint64_t id, int *status)

@@ -267,6 +267,26 @@ static void a_close_that_does_not_come_ends_the_process(void **state)
 	dr_shared_free(shared);
 }
 
+/* More dials than there are numbers fail, and give theirs back. */
+static void dials_that_fail(void **state)
+{
+	uint8_t handle[NCCL_NET_HANDLE_BYTES] = { 0 }, copy[NCCL_NET_HANDLE_BYTES];
+	enum nccl_result rc;
+
+	(void)state;
+	until((rc = dr_nccl_listen(net(1), 0, handle, &w.listener)) != NCCL_IN_PROGRESS);
+	assert_int_equal(rc, NCCL_SUCCESS);
+	assert_int_equal(net(1)->close_listen(w.listener), NCCL_SUCCESS);
+	for (unsigned i = 0; i < ISO_COMMS + 8; i++) {
+		memcpy(copy, handle, sizeof(copy));
+		until((rc = dr_nccl_connect(net(0), 0, copy, &w.send)) != NCCL_SUCCESS || w.send);
+		if (rc == NCCL_SUCCESS) /* its connection failed later */
+			assert_int_equal(net(0)->close_send(w.send), NCCL_SUCCESS);
+	}
+	connect_both();
+	close_both();
+}
+
 /* What the process writes into the rings is not believed. */
 static void numbers_of_the_process_are_checked(void **state)
 {
@@ -327,7 +347,7 @@ int main(void)
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 	const struct CMUnitTest tests[] = { T(memory_that_is_shared_and_memory_that_is_copied),
 		T(the_end_of_the_process), T(a_close_that_does_not_come_ends_the_process),
-		T(numbers_of_the_process_are_checked),
+		T(dials_that_fail), T(numbers_of_the_process_are_checked),
 		cmocka_unit_test(a_reader_that_sleeps_is_woken) };
 	struct dr_err e = { 0 };
 

@@ -20,6 +20,8 @@
 
 /* What is done is taken when a path is fenced; the rest is sent again on the other path, which does not wait longer. */
 static const int64_t DRAIN_NS = 5 * DR_NS_PER_MS;
+/* What the end of a process may take: a driver may hold it. Less than the core's bound of a fence. */
+static const int64_t KILL_NS = 900 * DR_NS_PER_MS;
 /* Shorter than any silence that ends a path. */
 static const int64_t HEARD_NS = 30 * DR_NS_PER_MS;
 /* For a send, where the owner sets no bound. */
@@ -38,10 +40,21 @@ static void keep_failure(struct nn_path *p, enum dr_scope scope, int err, const 
 	va_end(ap);
 }
 
-void dr_nn_fail(struct nn_path *p, enum dr_scope scope, int err, const char *fmt, ...)
+/* How the process of its comms ended; NULL: it runs, or there is none. */
+static const char *death_of(struct nn_path *p)
 {
 	const struct nn_port *port = nn_path_rail(p)->port;
-	const char *death = port ? dr_nn_port_death(port) : NULL;
+	bool old = port && (dr_nn_port_is_old(p->data.comm) || dr_nn_port_is_old(p->out.comm) ||
+				   dr_nn_port_is_old(p->in.comm));
+
+	if (old)
+		return dr_nn_port_last_death(port);
+	return port ? dr_nn_port_death(port) : NULL;
+}
+
+void dr_nn_fail(struct nn_path *p, enum dr_scope scope, int err, const char *fmt, ...)
+{
+	const char *death = death_of(p);
 	va_list ap;
 
 	p->broken = err;
@@ -331,8 +344,8 @@ static void drain(struct nn_path *p)
 {
 	bool late = p->base.now_ns >= p->fence_deadline_ns;
 
-	if (p->killing && !dr_nn_port_is_gone(nn_path_rail(p)->port) &&
-		p->base.now_ns < p->kill_deadline_ns)
+	if (p->killing && !dr_nn_port_is_old(p->data.comm) &&
+		!dr_nn_port_is_gone(nn_path_rail(p)->port) && p->base.now_ns < p->kill_deadline_ns)
 		return;
 	if (!p->mute)
 		drain_data(p);
@@ -414,7 +427,7 @@ static bool needs_kill(const struct nn_path *p)
 	bool hears = p->state == NN_UP && p->base.now_ns - heard < HEARD_NS;
 
 	return nn_rail(p->base.path.rail)->port && nn_lane_used(&p->data) > 0 &&
-	       (p->base.par.sender || !hears);
+	       !dr_nn_port_is_old(p->data.comm) && (p->base.par.sender || !hears);
 }
 
 static void fence(struct dr_path *bp, bool soft, int64_t deadline_ns)
@@ -428,7 +441,7 @@ static void fence(struct dr_path *bp, bool soft, int64_t deadline_ns)
 	if (needs_kill(p)) {
 		p->killing = true;
 		p->mute = p->state != NN_UP; /* it has failed, and reports nothing more */
-		p->kill_deadline_ns = deadline_ns;
+		p->kill_deadline_ns = DR_MAX(deadline_ns, p->base.now_ns + KILL_NS);
 		dr_nn_port_kill(nn_path_rail(p)->port);
 	}
 	p->fence_deadline_ns = DR_MIN(deadline_ns, p->base.now_ns + DRAIN_NS);
