@@ -36,7 +36,7 @@ static void stock_up(struct nn_port *p)
 
 	if (p->stock || p->dead || !iso_has_room(p))
 		return;
-	p->stock = dr_iso_new_comm(p, true);
+	p->stock = dr_iso_new_comm(p);
 	if (!p->stock)
 		return;
 	m.comm = p->stock->id;
@@ -91,7 +91,7 @@ static enum nccl_result port_connect(
 	dr_iso_take_events(p);
 	memcpy(&d, handle, sizeof(d));
 	if (d.magic != p->magic) {
-		c = p->dead || !iso_has_room(p) ? NULL : dr_iso_new_comm(p, false);
+		c = p->dead || !iso_has_room(p) ? NULL : dr_iso_new_comm(p);
 		if (!c)
 			return NCCL_SUCCESS; /* again later */
 		m.comm = c->id;
@@ -132,7 +132,7 @@ static enum nccl_result port_accept(
 	if (iso_is_dead(l))
 		return NCCL_REMOTE_ERROR;
 	if (!l->wanted) {
-		l->comm = iso_has_room(p) ? dr_iso_new_comm(p, false) : NULL;
+		l->comm = iso_has_room(p) ? dr_iso_new_comm(p) : NULL;
 		if (!l->comm)
 			return NCCL_SUCCESS; /* again later */
 		l->wanted = true;

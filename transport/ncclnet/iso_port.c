@@ -30,7 +30,7 @@
 static const int64_t ROOM_NS = 100 * DR_NS_PER_MS;
 /* A process that has closed its socket is given so long until its end is known. */
 static const int64_t REAP_NS = 500 * DR_NS_PER_MS;
-/* A process that ends again within that time is no news. */
+/* If the process ends again within this time, that is logged as information, not as a warning. */
 static const int64_t WARN_NS = 10 * DR_NS_PER_S;
 /* Between two attempts to start it again. */
 static const int64_t AGAIN_NS = 5 * DR_NS_PER_MS;
@@ -68,7 +68,7 @@ bool dr_iso_push_surely(struct nn_port *p, const struct iso_message *m)
 
 /* ---- comms ---- */
 
-struct iso_comm *dr_iso_new_comm(struct nn_port *p, bool listener)
+struct iso_comm *dr_iso_new_comm(struct nn_port *p)
 {
 	for (uint32_t i = 0; i < ISO_COMMS; i++) {
 		if (p->comm[i])
@@ -78,7 +78,6 @@ struct iso_comm *dr_iso_new_comm(struct nn_port *p, bool listener)
 			p->comm[i]->port = p;
 			p->comm[i]->id = i;
 			p->comm[i]->start = p->start;
-			p->comm[i]->listener = listener;
 		}
 		return p->comm[i];
 	}

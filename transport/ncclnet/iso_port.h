@@ -22,7 +22,7 @@ struct iso_comm {
 	struct nn_port *port;
 	uint32_t id;
 	uint64_t start; /* of the process that has it */
-	bool listener, is_user, ready, wanted, closing;
+	bool ready, wanted, closing;
 	enum nccl_result rc; /* the first error */
 	uint8_t handle[NCCL_NET_HANDLE_BYTES];
 	struct iso_comm *comm; /* of a listener: what it accepts */
@@ -89,7 +89,7 @@ void dr_iso_push(struct nn_port *p, const struct iso_message *m);
 /* For commands that cannot be refused. False: the process takes none, and is of no use any more. */
 bool dr_iso_push_surely(struct nn_port *p, const struct iso_message *m);
 /* NULL: out of memory or numbers. */
-struct iso_comm *dr_iso_new_comm(struct nn_port *p, bool listener);
+struct iso_comm *dr_iso_new_comm(struct nn_port *p);
 void dr_iso_free_comm(struct iso_comm *c);
 /* What the process has answered. */
 void dr_iso_take_events(struct nn_port *p);

@@ -76,29 +76,32 @@ static int start(struct nn_proc *p, int64_t now_ns, struct dr_err *e)
 	return 0;
 }
 
-/* What it said before it ended: "crashed in isend", or why it could not start again. */
-static void read_last_words(struct nn_proc *p, char *text, size_t len)
+/* What it sent before it ended: "crashed in isend", or "could not start: ...". */
+static void read_reason(struct nn_proc *p, char *text, size_t len)
 {
 	struct iso_hello h;
 	ssize_t n;
 
 	*text = '\0';
 	while ((n = dr_iso_receive(p->ctl, &h, sizeof(h), NULL, 0, MSG_DONTWAIT)) > 0) {
-		const char *words = n == (ssize_t)sizeof(h) ? h.text : (const char *)&h;
-		size_t max = n == (ssize_t)sizeof(h) ? sizeof(h.text) : (size_t)n;
+		bool hello = n == (ssize_t)sizeof(h);
+		const char *reason = hello ? h.text : (const char *)&h;
+		size_t max = hello ? sizeof(h.text) : (size_t)n;
 
-		snprintf(text, len, "%.*s", (int)strnlen(words, max), words);
+		if (!hello || h.rc)
+			snprintf(text, len, "%s%.*s", hello ? "could not start: " : "",
+				(int)strnlen(reason, max), reason);
 	}
 }
 
-/* "signal 11 (Segmentation fault)" */
+/* "it ended by signal 11 (Segmentation fault)" */
 static void describe(struct nn_proc *p, int status, char *text, size_t len)
 {
-	char words[ISO_TEXT_MAX];
+	char reason[ISO_TEXT_MAX];
 
-	read_last_words(p, words, sizeof(words));
-	if (words[0])
-		snprintf(text, len, "it %s", words);
+	read_reason(p, reason, sizeof(reason));
+	if (reason[0])
+		snprintf(text, len, "it %s", reason);
 	else if (p->why[0])
 		snprintf(text, len, "%s", p->why);
 	else if (status < 0)

@@ -5,7 +5,7 @@
  *  2. Every call of the sink may change the state (fence, close, posts); code that goes on after one looks at the state
  *     again. Comms are closed by the sink's close, and by progress after the sink has returned.
  *  3. FENCED means that the plugin has closed the comms. Nothing can show that its threads let go of the buffers, unless it is
- *     in a process of its own: where it has buffers, the process is gone.
+ *     in a process of its own, and that was ended: see needs_kill().
  *  4. A kept failure is reported by the next progress; with a poller, a kick causes it.
  */
 #include "transport/ncclnet/net_priv.h"
