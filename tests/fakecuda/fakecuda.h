@@ -23,6 +23,7 @@
  *   version=13000    of the driver, as cuDriverGetVersion counts
  *   dmabuf=1         memory can be exported (as a memfd)
  *   ordered=0        remote writes need no flush
+ *   ipc=1            memory can be shared with another process, which has the same DR_FAKE_CUDA
  *   flags=1          what a stream writes (cuStreamWriteValue32) becomes visible
  *   delay_us=50      what each piece of work on a stream takes
  *   counts=1         how often each call was made is told at the end
@@ -38,6 +39,7 @@
  *    destination is junk from the call until then, its source is read then
  *  - copies from and to host memory that is not pinned wait
  *  - calls without a current context fail (201), those with another stream's or event's fail (400)
+ *  - a process that is forked after cuInit cannot use CUDA; memory is not freed while another process has it mapped
  *  - after work failed on a GPU every call on its context fails with that
  *  - kernels are known by name and run as C; what the code in PTX declares as parameters is passed
  *

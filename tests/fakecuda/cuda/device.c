@@ -5,7 +5,7 @@
 
 struct dr_fgpu_config dr_fgpu_config;
 struct CUctx_st dr_fgpu_ctx[DR_FGPU_DEVICES_MAX];
-static bool initialised; /* for good: libraries call cuInit once in a process */
+static pid_t initialised; /* the process that called cuInit: once, and for good */
 
 /* ---- DR_FAKE_CUDA ---- */
 
@@ -42,6 +42,8 @@ static void set(const char *key, char *value)
 		dr_fgpu_config.dmabuf = n > 0;
 	else if (strcmp(key, "ordered") == 0)
 		dr_fgpu_config.ordered = n > 0;
+	else if (strcmp(key, "ipc") == 0)
+		dr_fgpu_config.ipc = n > 0;
 	else if (strcmp(key, "flags") == 0)
 		dr_fgpu_config.flags = n > 0;
 	else if (strcmp(key, "delay_us") == 0)
@@ -89,6 +91,7 @@ void dr_fgpu_configure(void)
 		.memory_bytes = 1 << 30,
 		.version = 13000,
 		.dmabuf = true,
+		.ipc = true,
 		.flags = true };
 	dr_fgpu_delay(50 * DR_NS_PER_US);
 	dr_assert(copy != NULL);
@@ -124,7 +127,10 @@ unsigned cuInit(unsigned flags)
 		result = dr_fgpu_config.init;
 	if (result == 0 && dr_fgpu_config.devices == 0)
 		result = DR_CUDA_NO_DEVICE;
-	initialised = initialised || result == 0;
+	if (initialised && initialised != getpid())
+		dr_fgpu_violation("cuInit in a process that was forked after cuInit");
+	else if (result == 0)
+		initialised = getpid();
 	return dr_fgpu_leave(result);
 }
 
@@ -179,8 +185,9 @@ static unsigned enter_device(enum dr_fgpu_call c, int dev)
 {
 	unsigned result = dr_fgpu_enter(c);
 
-	if (!initialised) {
-		dr_fgpu_violation("a call before cuInit");
+	if (initialised != getpid()) {
+		dr_fgpu_violation(initialised ? "a call in a process that was forked after cuInit"
+					      : "a call before cuInit");
 		return 3; /* CUDA_ERROR_NOT_INITIALIZED */
 	}
 	if (dev < 0 || (unsigned)dev >= dr_fgpu_config.devices)

@@ -6,7 +6,8 @@
 /*
  * Device addresses come from a range in which nothing is mapped, one after the other, none twice; the
  * bytes are elsewhere. An allocation begins SKEW bytes behind a multiple of GRANULE, and from the next
- * multiple on its bytes are a memfd's from 0, which is what an export gives.
+ * multiple on its bytes are a memfd's from 0, which is what an export gives. Behind them the file has room for those that
+ * have mapped it (share.c).
  */
 enum { SKEW = 512, GRANULE = 65536, JUNK = 0xa5, JUNK_MAX = 1 << 20 };
 #define SPACE_MAX ((size_t)64 << 30)
@@ -92,7 +93,7 @@ static bool have_space(void)
 	return space != NULL;
 }
 
-static bool take_space(size_t len, unsigned long long *dev)
+bool dr_fgpu_take_space(size_t len, unsigned long long *dev)
 {
 	if (!have_space() || len > space_bytes - space_used - 2 * (size_t)GRANULE)
 		return false;
@@ -102,18 +103,21 @@ static bool take_space(size_t len, unsigned long long *dev)
 }
 
 /* GRANULE bytes of nothing special, then the memfd's. */
-static bool map_bytes(struct dr_fgpu_memory *m, size_t len)
+bool dr_fgpu_map_bytes(struct dr_fgpu_memory *m)
 {
-	size_t file = whole(len, GRANULE);
+	size_t file = whole(m->len, GRANULE);
 	void *p = mmap(
 		NULL, GRANULE + file, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
 	if (p == MAP_FAILED)
 		return false;
-	m->fd = memfd_create("fake GPU memory", MFD_CLOEXEC);
-	if (m->fd < 0 || ftruncate(m->fd, (off_t)file) ||
-		mmap((char *)p + GRANULE, file, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
-			m->fd, 0) == MAP_FAILED) {
+	if (!m->imported) {
+		m->fd = memfd_create("fake GPU memory", MFD_CLOEXEC);
+		if (m->fd >= 0 && ftruncate(m->fd, (off_t)(file + GRANULE)))
+			(void)close(m->fd), m->fd = -1;
+	}
+	if (m->fd < 0 || mmap((char *)p + GRANULE, file, PROT_READ | PROT_WRITE,
+				 MAP_SHARED | MAP_FIXED, m->fd, 0) == MAP_FAILED) {
 		if (m->fd >= 0)
 			(void)close(m->fd);
 		(void)munmap(p, GRANULE + file);
@@ -122,8 +126,8 @@ static bool map_bytes(struct dr_fgpu_memory *m, size_t len)
 	m->map = p;
 	m->mapped = GRANULE + file;
 	m->bytes = m->map + SKEW;
-	m->len = len;
-	memset(m->bytes, JUNK, DR_MIN(len, (size_t)JUNK_MAX));
+	if (!m->imported)
+		memset(m->bytes, JUNK, DR_MIN(m->len, (size_t)JUNK_MAX));
 	return true;
 }
 
@@ -141,7 +145,8 @@ unsigned cuMemAlloc_v2(unsigned long long *dev, size_t len)
 		return dr_fgpu_leave(result);
 	m = calloc(1, sizeof(*m));
 	dr_assert(m != NULL);
-	if (!take_space(len, &m->dev) || !map_bytes(m, len)) {
+	m->len = len;
+	if (!dr_fgpu_take_space(len, &m->dev) || !dr_fgpu_map_bytes(m)) {
 		free(m);
 		return dr_fgpu_leave(DR_CUDA_OUT_OF_MEMORY);
 	}
@@ -154,7 +159,7 @@ unsigned cuMemAlloc_v2(unsigned long long *dev, size_t len)
 void dr_fgpu_memory_free(struct dr_fgpu_memory *m)
 {
 	dr_fgpu_del(&dr_fgpu_memories, &m->node);
-	m->node.ctx->used -= m->len;
+	m->node.ctx->used -= m->imported ? 0 : m->len;
 	(void)munmap(m->map, m->mapped);
 	(void)close(m->fd);
 	free(m);
@@ -166,12 +171,15 @@ unsigned cuMemFree_v2(unsigned long long dev)
 	unsigned result = dr_fgpu_enter_ctx(DR_FGPU_CALL_cuMemFree_v2, &ctx);
 	struct dr_fgpu_memory *m = dr_fgpu_memory_at(dev, 1);
 
-	if (!m || m->dev != dev) {
+	if (!m || m->dev != dev || m->imported) {
 		dr_fgpu_violation("cuMemFree of what is no memory: %#llx", dev);
 		return dr_fgpu_leave(DR_CUDA_INVALID_VALUE);
 	}
 	if (m->users)
 		dr_fgpu_violation("cuMemFree with %u pieces of work that use it", m->users);
+	if (dr_fgpu_importer(m))
+		dr_fgpu_violation("cuMemFree of memory that process %d has mapped",
+			(int)dr_fgpu_importer(m));
 	while (m->users)
 		dr_fgpu_wait(DR_NEVER);
 	dr_fgpu_memory_free(m);
@@ -200,6 +208,8 @@ unsigned cuMemGetHandleForAddressRange(
 
 	if (result == 0 && !dr_fgpu_config.dmabuf)
 		result = DR_CUDA_NOT_SUPPORTED;
+	if (result == 0 && m && m->imported) /* as the driver does */
+		result = DR_CUDA_INVALID_VALUE;
 	if (result == 0 && (!m || type != DR_CUDA_RANGE_DMA_BUF_FD || flags || len % 4096 ||
 				   m->bytes + (dev - m->dev) != m->map + GRANULE)) {
 		dr_fgpu_violation("the export of %#llx, %zu bytes", dev, len);
