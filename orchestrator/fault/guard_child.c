@@ -9,17 +9,15 @@
  */
 #include "orchestrator/fault/guard_priv.h"
 
+#include "base/child.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "orchestrator/fault/kind_priv.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -35,40 +33,6 @@ struct guard {
 	struct dr_fault_action actions[ACTIONS_MAX]; /* id 0: free */
 };
 
-/* Close all of the parent's descriptors except standard error and the socket, which becomes DR_GUARD_FD: a
- * GPU or NIC stays in use as long as a guard holds it open. closefrom() uses /proc/self/fd where the
- * kernel has no close_range (before Linux 5.9). */
-static void drop_descriptors(int fd)
-{
-	if (fd != DR_GUARD_FD)
-		dup2(fd, DR_GUARD_FD);
-	closefrom(DR_GUARD_FD + 1);
-	if (fd < DR_GUARD_FD)
-		close(fd);
-	int null = open("/dev/null", O_RDWR);
-	dup2(null, STDIN_FILENO);
-	dup2(null, STDOUT_FILENO);
-	if (null > DR_GUARD_FD)
-		close(null);
-	fcntl(DR_GUARD_FD, F_SETFD, FD_CLOEXEC);
-}
-
-void dr_guard_settle(int fd, const char *name)
-{
-	static const int ignored[] = { SIGINT, SIGHUP, SIGTERM, SIGQUIT, SIGPIPE, SIGTSTP, SIGTTIN,
-		SIGTTOU, SIGUSR1, SIGUSR2, SIGALRM };
-	sigset_t none;
-
-	drop_descriptors(fd);
-	setsid();
-	prctl(PR_SET_NAME, name);
-	for (size_t i = 0; i < DR_ARRAY_LEN(ignored); i++)
-		signal(ignored[i], SIG_IGN);
-	signal(SIGCHLD, SIG_DFL);
-	sigemptyset(&none);
-	sigprocmask(SIG_SETMASK, &none, NULL);
-}
-
 static void reply(const struct guard *g, const struct dr_fault_report *r)
 {
 	if (g->orphan) {
@@ -77,7 +41,7 @@ static void reply(const struct guard *g, const struct dr_fault_report *r)
 		return;
 	}
 	/* If the parent does not read its reports, further ones are dropped. */
-	send(DR_GUARD_FD, r, sizeof(*r), MSG_DONTWAIT | MSG_NOSIGNAL);
+	send(DR_CHILD_FD, r, sizeof(*r), MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
 static struct dr_fault_action *action_of(struct guard *g, uint32_t id)
@@ -180,7 +144,7 @@ static _Noreturn void undo_all(struct guard *g)
 static void serve(struct guard *g)
 {
 	for (;;) {
-		struct pollfd p[2] = { { .fd = DR_GUARD_FD, .events = POLLIN },
+		struct pollfd p[2] = { { .fd = DR_CHILD_FD, .events = POLLIN },
 			{ .fd = g->parent_fd, .events = POLLIN } };
 		struct dr_guard_request q;
 
@@ -191,7 +155,7 @@ static void serve(struct guard *g)
 			return;
 		if (!p[0].revents)
 			continue;
-		ssize_t n = recv(DR_GUARD_FD, &q, sizeof(q), MSG_DONTWAIT);
+		ssize_t n = recv(DR_CHILD_FD, &q, sizeof(q), MSG_DONTWAIT);
 		if (n < 0 && (errno == EAGAIN || errno == EINTR))
 			continue;
 		g->orphan |= n != sizeof(q);
@@ -209,7 +173,7 @@ _Noreturn void dr_guard_main(int fd, pid_t parent, const struct dr_guard_options
 	static struct guard g;
 	struct dr_fault_report ready = { .id = 0 };
 
-	dr_guard_settle(fd, "dualrail-guard");
+	dr_child_settle(fd, "dualrail-guard");
 	dr_guard_restrict(opt);
 	g.opt = opt;
 	g.parent_fd = (int)syscall(SYS_pidfd_open, parent, 0);

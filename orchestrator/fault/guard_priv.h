@@ -50,11 +50,7 @@ _Noreturn void dr_guard_main(int fd, pid_t parent, const struct dr_guard_options
 /* The child that starts, kills and replaces guards; see keeper.c. */
 _Noreturn void dr_keeper_main(int fd, pid_t parent, const struct dr_guard_options *opt);
 
-/* Of both children. The descriptor of the program becomes DR_GUARD_FD, all others but standard error are closed; a session and
- * a name of its own, the signals of the terminal ignored. */
-enum { DR_GUARD_FD = 3 };
-void dr_guard_settle(int fd, const char *name);
-/* They keep what faults need. */
+/* Both children keep what faults need. */
 void dr_guard_restrict(const struct dr_guard_options *opt);
 
 #endif

@@ -9,6 +9,7 @@
  */
 #include "orchestrator/fault/guard_priv.h"
 
+#include "base/child.h"
 #include "base/log.h"
 #include "base/privileges.h"
 
@@ -83,7 +84,7 @@ static bool next_request(enum dr_keeper_op *op, int *fd)
 
 	*fd = -1;
 	do {
-		n = recvmsg(DR_GUARD_FD, &m, MSG_CMSG_CLOEXEC);
+		n = recvmsg(DR_CHILD_FD, &m, MSG_CMSG_CLOEXEC);
 	} while (n < 0 && errno == EINTR);
 	struct cmsghdr *h = n == (ssize_t)sizeof(*op) ? CMSG_FIRSTHDR(&m) : NULL;
 	if (h && h->cmsg_level == SOL_SOCKET && h->cmsg_type == SCM_RIGHTS)
@@ -97,7 +98,7 @@ _Noreturn void dr_keeper_main(int fd, pid_t parent, const struct dr_guard_option
 	enum dr_keeper_op op;
 	int passed;
 
-	dr_guard_settle(fd, "dualrail-keeper");
+	dr_child_settle(fd, "dualrail-keeper");
 	dr_guard_restrict(opt);
 	while (next_request(&op, &passed)) {
 		struct dr_keeper_answer a = { .pid = 0 };
@@ -108,7 +109,7 @@ _Noreturn void dr_keeper_main(int fd, pid_t parent, const struct dr_guard_option
 			bury(&k, &a.left);
 		if (passed >= 0)
 			close(passed);
-		send(DR_GUARD_FD, &a, sizeof(a), MSG_NOSIGNAL);
+		send(DR_CHILD_FD, &a, sizeof(a), MSG_NOSIGNAL);
 	}
 	_exit(0);
 }

@@ -7,12 +7,12 @@
  */
 #include "transport/ncclnet/iso.h"
 
+#include "base/child.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/privileges.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -23,7 +23,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { CHILDREN_MAX = 64, SPAWNER_FD = 3, REQUEST_MS = 2000 };
+enum { CHILDREN_MAX = 64 };
 
 /* ---- packets ---- */
 
@@ -94,30 +94,8 @@ static void report(uint64_t id, int status)
 {
 	struct iso_ended m = { .id = id, .status = status };
 
-	if (dr_iso_send(SPAWNER_FD, &m, sizeof(m), NULL, 0))
+	if (dr_iso_send(DR_CHILD_FD, &m, sizeof(m), NULL, 0))
 		_exit(0); /* lint-ok: the program has ended */
-}
-
-/* Nothing of the program stays open: a device is in use as long as somebody holds it. */
-static void settle(int fd)
-{
-	static const int ignored[] = { SIGINT, SIGHUP, SIGTERM, SIGQUIT, SIGPIPE, SIGTSTP, SIGTTIN,
-		SIGTTOU, SIGUSR1, SIGUSR2, SIGALRM };
-	sigset_t none;
-
-	if (fd != SPAWNER_FD)
-		(void)dup2(fd, SPAWNER_FD);
-	closefrom(SPAWNER_FD + 1);
-	(void)fcntl(SPAWNER_FD, F_SETFD, FD_CLOEXEC);
-	(void)dup2(STDERR_FILENO, STDOUT_FILENO);
-	(void)setsid();
-	(void)prctl(PR_SET_CHILD_SUBREAPER, 1);
-	(void)prctl(PR_SET_NAME, "dualrail-spawn");
-	for (size_t i = 0; i < DR_ARRAY_LEN(ignored); i++)
-		(void)signal(ignored[i], SIG_IGN);
-	(void)signal(SIGCHLD, SIG_DFL);
-	sigemptyset(&none);
-	(void)sigprocmask(SIG_SETMASK, &none, NULL);
 }
 
 static void spawn(struct spawner *s, const struct iso_request *q, int ctl)
@@ -132,7 +110,7 @@ static void spawn(struct spawner *s, const struct iso_request *q, int ctl)
 		(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
 		if (getppid() != spawner)
 			_exit(0); /* lint-ok: the spawner has ended */
-		close(SPAWNER_FD);
+		close(DR_CHILD_FD);
 		for (unsigned i = 0; i < s->n; i++)
 			close(s->child[i].pidfd);
 		dr_iso_child(ctl, &q->config);
@@ -153,7 +131,7 @@ static void serve(struct spawner *s)
 {
 	struct iso_request q;
 	int ctl;
-	ssize_t n = dr_iso_receive(SPAWNER_FD, &q, sizeof(q), &ctl, 1, 0);
+	ssize_t n = dr_iso_receive(DR_CHILD_FD, &q, sizeof(q), &ctl, 1, 0);
 
 	if (n != (ssize_t)sizeof(q))
 		_exit(0); /* lint-ok: the program has ended */
@@ -186,9 +164,12 @@ static _Noreturn void spawner_main(int fd)
 {
 	static struct spawner s;
 
-	settle(fd);
+	dr_child_settle(fd, "dualrail-spawn");
+	/* So that what a plugin prints is not lost. */
+	(void)dup2(STDERR_FILENO, STDOUT_FILENO);
+	(void)prctl(PR_SET_CHILD_SUBREAPER, 1);
 	for (;;) {
-		struct pollfd p[1 + CHILDREN_MAX] = { { SPAWNER_FD, POLLIN, 0 } };
+		struct pollfd p[1 + CHILDREN_MAX] = { { DR_CHILD_FD, POLLIN, 0 } };
 		unsigned n = s.n;
 
 		for (unsigned i = 0; i < n; i++)
