@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/packet.h"
 #include "orchestrator/fault/nft.h"
 #include "topology/netdev.h"
 
@@ -24,22 +25,8 @@ static int ask_keeper(
 	const struct dr_guard *g, enum dr_keeper_op op, int fd, struct dr_keeper_answer *out)
 {
 	struct pollfd p = { .fd = g->keeper_fd, .events = POLLIN };
-	union {
-		struct cmsghdr align;
-		char buf[CMSG_SPACE(sizeof(int))];
-	} c = { .buf = { 0 } };
-	struct iovec iov = { &op, sizeof(op) };
-	struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1 };
 
-	if (fd >= 0) {
-		c.align = (struct cmsghdr){ .cmsg_len = CMSG_LEN(sizeof(int)),
-			.cmsg_level = SOL_SOCKET,
-			.cmsg_type = SCM_RIGHTS };
-		memcpy(CMSG_DATA(&c.align), &fd, sizeof(fd));
-		m.msg_control = c.buf;
-		m.msg_controllen = sizeof(c.buf);
-	}
-	if (g->keeper_fd < 0 || sendmsg(g->keeper_fd, &m, MSG_NOSIGNAL) != (ssize_t)sizeof(op))
+	if (g->keeper_fd < 0 || dr_packet_send(g->keeper_fd, &op, sizeof(op), &fd, fd >= 0 ? 1 : 0))
 		return -EPIPE;
 	while (poll(&p, 1, KEEPER_MS) < 0 && errno == EINTR)
 		;

@@ -11,6 +11,7 @@
 
 #include "base/child.h"
 #include "base/log.h"
+#include "base/packet.h"
 #include "base/privileges.h"
 
 #include <errno.h>
@@ -18,8 +19,6 @@
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
-#include <string.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -68,30 +67,6 @@ static void bury(struct keeper *k, struct dr_err *left)
 	dr_fault_repair(k->opt->state_dir, left);
 }
 
-/* The request and its descriptor, -1 without. False: the program has ended, or asks to end. */
-static bool next_request(enum dr_keeper_op *op, int *fd)
-{
-	union {
-		struct cmsghdr align;
-		char buf[CMSG_SPACE(sizeof(int))];
-	} c;
-	struct iovec iov = { op, sizeof(*op) };
-	struct msghdr m = { .msg_iov = &iov,
-		.msg_iovlen = 1,
-		.msg_control = c.buf,
-		.msg_controllen = sizeof(c.buf) };
-	ssize_t n;
-
-	*fd = -1;
-	do {
-		n = recvmsg(DR_CHILD_FD, &m, MSG_CMSG_CLOEXEC);
-	} while (n < 0 && errno == EINTR);
-	struct cmsghdr *h = n == (ssize_t)sizeof(*op) ? CMSG_FIRSTHDR(&m) : NULL;
-	if (h && h->cmsg_level == SOL_SOCKET && h->cmsg_type == SCM_RIGHTS)
-		memcpy(fd, CMSG_DATA(h), sizeof(*fd));
-	return n == (ssize_t)sizeof(*op);
-}
-
 _Noreturn void dr_keeper_main(int fd, pid_t parent, const struct dr_guard_options *opt)
 {
 	struct keeper k = { .parent = parent, .opt = opt };
@@ -100,7 +75,9 @@ _Noreturn void dr_keeper_main(int fd, pid_t parent, const struct dr_guard_option
 
 	dr_child_settle(fd, "dualrail-keeper");
 	dr_guard_restrict(opt);
-	while (next_request(&op, &passed)) {
+	/* Until the program closes its end, or ends. */
+	while (dr_packet_receive(DR_CHILD_FD, &op, sizeof(op), &passed, 1, 0) ==
+		(ssize_t)sizeof(op)) {
 		struct dr_keeper_answer a = { .pid = 0 };
 
 		if (op == DR_KEEPER_START)

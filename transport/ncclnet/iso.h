@@ -2,6 +2,7 @@
 #ifndef DR_TRANSPORT_NCCLNET_ISO_H
 #define DR_TRANSPORT_NCCLNET_ISO_H
 
+#include "base/packet.h"
 #include "transport/ncclnet/host.h"
 #include "transport/ncclnet/unpack.h"
 
@@ -169,15 +170,9 @@ static inline void iso_ring_awake(struct iso_ring *r)
 	atomic_store_explicit(&r->sleeps, 0, memory_order_relaxed);
 }
 
-/* ---- helpers ---- */
+/* ---- iso_child.c ---- */
 
-/* A packet with up to ISO_FDS descriptors. 0 or -errno. */
-int dr_iso_send(int sock, const void *bytes, size_t len, const int *fds, unsigned n) DR_MUST_CHECK;
-/* Its bytes, and the descriptors, -1 where there are none. The bytes' number, 0 at the end, -errno. */
-ssize_t dr_iso_receive(int sock, void *bytes, size_t cap, int *fds, unsigned n, int flags)
-	DR_MUST_CHECK;
-
-/* iso_child.c: the process. Does not return. */
+/* The process. Does not return. */
 _Noreturn void dr_iso_child(int ctl, const struct iso_config *config);
 
 /* ---- iso_spawn.c ---- */

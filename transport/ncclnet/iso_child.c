@@ -264,7 +264,7 @@ static void do_map(struct port *p, const struct iso_message *m)
 	int fd;
 
 	*r = (struct region){ .len = m->len };
-	if (dr_iso_receive(p->fd[ISO_SOCKET], &byte, sizeof(byte), &fd, 1, 0) != 1 || fd < 0)
+	if (dr_packet_receive(p->fd[ISO_SOCKET], &byte, sizeof(byte), &fd, 1, 0) != 1 || fd < 0)
 		return;
 	r->base = mmap(NULL, r->len, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (r->base == MAP_FAILED)
@@ -514,7 +514,7 @@ static void *take_ports(void *arg)
 	int ctl = *(const int *)arg, fds[ISO_FDS];
 	char byte;
 
-	while (dr_iso_receive(ctl, &byte, sizeof(byte), fds, ISO_FDS, 0) == 1) {
+	while (dr_packet_receive(ctl, &byte, sizeof(byte), fds, ISO_FDS, 0) == 1) {
 		struct port *p = dr_calloc(1, sizeof(*p));
 
 		if (!p)
@@ -577,7 +577,7 @@ _Noreturn void dr_iso_child(int ctl, const struct iso_config *config)
 		_exit(STATUS_START); /* lint-ok: see end() */
 	h.rc = load(config, &h, &e);
 	snprintf(h.text, sizeof(h.text), "%s", e.text);
-	if (dr_iso_send(ctl, &h, sizeof(h), NULL, 0) || h.rc)
+	if (dr_packet_send(ctl, &h, sizeof(h), NULL, 0) || h.rc)
 		_exit(STATUS_START); /* lint-ok: see end() */
 	(void)pthread_mutex_lock(&self.lock);
 	self.up = true;

@@ -155,7 +155,7 @@ static bool send_region(struct nn_port *p, uint32_t i, const struct dr_shared *s
 	struct iso_message m = { .op = ISO_MAP, .mem = i, .len = s->len };
 	const char byte = 0;
 
-	return dr_iso_send(p->sock, &byte, sizeof(byte), &s->fd, 1) == 0 &&
+	return dr_packet_send(p->sock, &byte, sizeof(byte), &s->fd, 1) == 0 &&
 	       dr_iso_push_surely(p, &m);
 }
 

@@ -83,7 +83,7 @@ static void read_reason(struct nn_proc *p, char *text, size_t len)
 	ssize_t n;
 
 	*text = '\0';
-	while ((n = dr_iso_receive(p->ctl, &h, sizeof(h), NULL, 0, MSG_DONTWAIT)) > 0) {
+	while ((n = dr_packet_receive(p->ctl, &h, sizeof(h), NULL, 0, MSG_DONTWAIT)) > 0) {
 		bool hello = n == (ssize_t)sizeof(h);
 		const char *reason = hello ? h.text : (const char *)&h;
 		size_t max = hello ? sizeof(h.text) : (size_t)n;
@@ -165,9 +165,9 @@ static int await_hello(struct nn_proc *p, struct dr_err *e)
 	while (poll(&pfd, 1, HELLO_MS) < 0 && errno == EINTR)
 		;
 	if (pfd.revents)
-		n = dr_iso_receive(p->ctl, &p->hello, sizeof(p->hello), NULL, 0, MSG_PEEK);
+		n = dr_packet_receive(p->ctl, &p->hello, sizeof(p->hello), NULL, 0, MSG_PEEK);
 	if (n == (ssize_t)sizeof(p->hello))
-		n = dr_iso_receive(p->ctl, &p->hello, sizeof(p->hello), NULL, 0, 0);
+		n = dr_packet_receive(p->ctl, &p->hello, sizeof(p->hello), NULL, 0, 0);
 	if (n == (ssize_t)sizeof(p->hello)) {
 		p->hello.text[sizeof(p->hello.text) - 1] = '\0';
 		p->hello.name[sizeof(p->hello.name) - 1] = '\0';
@@ -297,7 +297,7 @@ int dr_nn_proc_attach(
 		rc = now_ns < p->again_ns || !link_is_up(p->config.ifname) ? -EAGAIN
 									   : start(p, now_ns, NULL);
 	if (rc == 0)
-		rc = dr_iso_send(p->ctl, &byte, sizeof(byte), fds, ISO_FDS);
+		rc = dr_packet_send(p->ctl, &byte, sizeof(byte), fds, ISO_FDS);
 	*start_out = p->start;
 	(void)pthread_mutex_unlock(&lock);
 	return rc;

@@ -25,59 +25,6 @@
 
 enum { CHILDREN_MAX = 64 };
 
-/* ---- packets ---- */
-
-union control {
-	struct cmsghdr align;
-	char buf[CMSG_SPACE(sizeof(int) * ISO_FDS)];
-};
-
-int dr_iso_send(int sock, const void *bytes, size_t len, const int *fds, unsigned n)
-{
-	union control c = { 0 };
-	struct iovec iov = { (void *)bytes, len };
-	struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1 };
-	ssize_t rc;
-
-	if (n > 0) {
-		m.msg_control = c.buf;
-		m.msg_controllen = CMSG_SPACE(sizeof(int) * n);
-		*CMSG_FIRSTHDR(&m) = (struct cmsghdr){ .cmsg_len = CMSG_LEN(sizeof(int) * n),
-			.cmsg_level = SOL_SOCKET,
-			.cmsg_type = SCM_RIGHTS };
-		memcpy(CMSG_DATA(CMSG_FIRSTHDR(&m)), fds, sizeof(int) * n);
-	}
-	do
-		rc = sendmsg(sock, &m, MSG_NOSIGNAL);
-	while (rc < 0 && errno == EINTR);
-	return rc < 0 ? -errno : 0;
-}
-
-ssize_t dr_iso_receive(int sock, void *bytes, size_t cap, int *fds, unsigned n, int flags)
-{
-	union control c;
-	struct iovec iov = { bytes, cap };
-	struct msghdr m = { .msg_iov = &iov,
-		.msg_iovlen = 1,
-		.msg_control = c.buf,
-		.msg_controllen = sizeof(c.buf) };
-	struct cmsghdr *h;
-	ssize_t rc;
-
-	for (unsigned i = 0; i < n; i++)
-		fds[i] = -1;
-	do
-		rc = recvmsg(sock, &m, flags | MSG_CMSG_CLOEXEC);
-	while (rc < 0 && errno == EINTR);
-	if (rc < 0)
-		return -errno;
-	h = CMSG_FIRSTHDR(&m);
-	if (h && h->cmsg_level == SOL_SOCKET && h->cmsg_type == SCM_RIGHTS &&
-		h->cmsg_len <= CMSG_LEN(sizeof(int) * n))
-		memcpy(fds, CMSG_DATA(h), h->cmsg_len - CMSG_LEN(0));
-	return rc;
-}
-
 /* ---- the process ---- */
 
 struct child {
@@ -94,7 +41,7 @@ static void report(uint64_t id, int status)
 {
 	struct iso_ended m = { .id = id, .status = status };
 
-	if (dr_iso_send(DR_CHILD_FD, &m, sizeof(m), NULL, 0))
+	if (dr_packet_send(DR_CHILD_FD, &m, sizeof(m), NULL, 0))
 		_exit(0); /* lint-ok: the program has ended */
 }
 
@@ -131,7 +78,7 @@ static void serve(struct spawner *s)
 {
 	struct iso_request q;
 	int ctl;
-	ssize_t n = dr_iso_receive(DR_CHILD_FD, &q, sizeof(q), &ctl, 1, 0);
+	ssize_t n = dr_packet_receive(DR_CHILD_FD, &q, sizeof(q), &ctl, 1, 0);
 
 	if (n != (ssize_t)sizeof(q))
 		_exit(0); /* lint-ok: the program has ended */
@@ -226,7 +173,7 @@ static void take_reports(void)
 	struct iso_ended m;
 	ssize_t n;
 
-	while ((n = dr_iso_receive(sock, &m, sizeof(m), NULL, 0, MSG_DONTWAIT)) > 0) {
+	while ((n = dr_packet_receive(sock, &m, sizeof(m), NULL, 0, MSG_DONTWAIT)) > 0) {
 		struct ended *x = dr_calloc(1, sizeof(*x));
 
 		if (!x) { /* read again later is not possible: say nothing wrong */
@@ -248,7 +195,7 @@ int dr_iso_spawn(uint64_t id, const struct iso_config *config, int ctl, struct d
 	q.config.caps = dr_privileges_held();
 	(void)pthread_mutex_lock(&lock);
 	if (sock >= 0 && !lost)
-		rc = dr_iso_send(sock, &q, sizeof(q), &ctl, 1);
+		rc = dr_packet_send(sock, &q, sizeof(q), &ctl, 1);
 	(void)pthread_mutex_unlock(&lock);
 	return rc ? dr_err_set(e, rc, "the process that starts plugins for --isolate has ended")
 		  : 0;
@@ -259,7 +206,7 @@ void dr_iso_kill(uint64_t id)
 	struct iso_request q = { .op = ISO_KILL, .id = id };
 
 	(void)pthread_mutex_lock(&lock);
-	if (sock >= 0 && dr_iso_send(sock, &q, sizeof(q), NULL, 0))
+	if (sock >= 0 && dr_packet_send(sock, &q, sizeof(q), NULL, 0))
 		lost = true;
 	(void)pthread_mutex_unlock(&lock);
 }
