@@ -92,9 +92,23 @@ int dr_gpu_stream_drain(struct dr_gpu_stream *s, const char *what, struct dr_err
 int dr_gpu_describe(const struct dr_cuda *c, unsigned ordinal, struct dr_gpu_info *out,
 	struct dr_err *e) DR_MUST_CHECK;
 
-/* pattern.c: compile code in PTX for the context that is current; what: "pattern", for errors. */
-int dr_gpu_code_load(const struct dr_gpu *g, const char *ptx, const char *what,
-	struct CUmod_st **out, struct dr_err *e) DR_MUST_CHECK;
+/* code.c: code in PTX, and where its module and its kernels go. */
+enum { DR_GPU_KERNELS_MAX = 2 };
+struct dr_gpu_code {
+	const char *ptx;
+	const char *what; /* "pattern", for errors */
+	struct CUmod_st **module;
+	struct {
+		const char *name; /* NULL: no more */
+		struct CUfunc_st **fn;
+	} kernel[DR_GPU_KERNELS_MAX];
+};
+/* Compile it for the context that is current, and look up its kernels, which are valid until the unload. Nothing is owed on
+ * an error. */
+int dr_gpu_code_load(const struct dr_gpu *g, const struct dr_gpu_code *c, struct dr_err *e)
+	DR_MUST_CHECK;
+/* *module becomes NULL, and may be that before. */
+void dr_gpu_code_unload(const struct dr_gpu *g, struct CUmod_st **module);
 /* pattern.c: load the code for the context that is current, and give it back. */
 int dr_gpu_pattern_load(struct dr_gpu *g, struct dr_err *e) DR_MUST_CHECK;
 void dr_gpu_pattern_unload(struct dr_gpu *g);

@@ -175,6 +175,26 @@ static void compiler_complains(void **state)
 	assert_says(e, "ptxas fatal : the fake's compiler failed: CUDA_ERROR_INVALID_PTX (218");
 }
 
+/* Of each kernel. */
+static void kernel_not_found(void **state)
+{
+	static const char *const words[] = { "look up dr_pattern_fill in the pattern code on GPU 1",
+		"look up dr_pattern_check in the pattern code on GPU 1",
+		"look up dr_unpack in the unpacking code on GPU 1" };
+	struct dr_gpu *g;
+	struct dr_err e;
+
+	(void)state;
+	for (unsigned i = 0; i < DR_ARRAY_LEN(words); i++) {
+		fake->fail_call("cuModuleGetFunction", i + 1, 0);
+		assert_true(dr_gpu_open(1, &g, &e) < 0);
+		assert_says(e, words[i]);
+		assert_int_equal(fake->alive_total(), 0);
+	}
+	assert_int_equal(dr_gpu_open(1, &g, NULL), 0);
+	dr_gpu_close(g);
+}
+
 /* ---- memory ---- */
 
 static void memory_is_aligned(void **state)
@@ -422,6 +442,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(one_context_each, setup, teardown),
 		cmocka_unit_test_setup_teardown(any_thread_may, setup, teardown),
 		cmocka_unit_test_setup_teardown(compiler_complains, setup, teardown),
+		cmocka_unit_test_setup_teardown(kernel_not_found, setup, teardown),
 		cmocka_unit_test_setup_teardown(memory_is_aligned, setup, teardown),
 		cmocka_unit_test_setup_teardown(out_of_memory, setup, teardown),
 		cmocka_unit_test_setup_teardown(keeps_the_order_or_not, setup, teardown),

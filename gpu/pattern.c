@@ -2,7 +2,6 @@
 #include "gpu/gpu_priv.h"
 
 #include <stdatomic.h>
-#include <string.h>
 
 /*
  * Two kernels (pattern_ptx.c), compiled by the driver when a GPU is opened. Each thread handles 16 bytes, then the
@@ -17,48 +16,23 @@ enum {
 	BLOCK = 256, /* threads */
 	BLOCKS_PER_MULTIPROCESSOR = 8,
 	BYTES_PER_THREAD = 16,
-	LOG_BYTES = 160, /* of the compiler's message: fits into struct dr_err */
 };
 
 /* ---- the code ---- */
 
-int dr_gpu_code_load(const struct dr_gpu *g, const char *ptx, const char *what,
-	struct CUmod_st **out, struct dr_err *e)
-{
-	char log[LOG_BYTES] = "";
-	unsigned option[] = { DR_CUDA_JIT_ERROR_LOG, DR_CUDA_JIT_ERROR_LOG_BYTES };
-	void *value[] = { log, (void *)(uintptr_t)sizeof(log) };
-	unsigned result =
-		g->cuda->module_load_data_ex(out, ptx, DR_ARRAY_LEN(option), option, value);
-
-	if (result == 0)
-		return 0;
-	log[sizeof(log) - 1] = '\0';
-	log[strcspn(log, "\r\n")] = '\0';
-	return dr_cuda_fail(g->cuda, result, e, "load the %s code on GPU %u%s%s", what,
-		g->info.ordinal, log[0] ? ": " : "", log);
-}
-
 int dr_gpu_pattern_load(struct dr_gpu *g, struct dr_err *e)
 {
-	int rc = dr_gpu_code_load(g, dr_gpu_pattern_ptx, "pattern", &g->module, e);
+	const struct dr_gpu_code code = { .ptx = dr_gpu_pattern_ptx,
+		.what = "pattern",
+		.module = &g->module,
+		.kernel = { { "dr_pattern_fill", &g->fill }, { "dr_pattern_check", &g->check } } };
 
-	if (rc)
-		return rc;
-	unsigned result = g->cuda->module_get_function(&g->fill, g->module, "dr_pattern_fill");
-	if (result == 0)
-		result = g->cuda->module_get_function(&g->check, g->module, "dr_pattern_check");
-	if (result == 0)
-		return 0;
-	dr_gpu_pattern_unload(g);
-	return dr_cuda_fail(
-		g->cuda, result, e, "look up the pattern code on GPU %u", g->info.ordinal);
+	return dr_gpu_code_load(g, &code, e);
 }
 
 void dr_gpu_pattern_unload(struct dr_gpu *g)
 {
-	(void)g->cuda->module_unload(g->module);
-	g->module = NULL;
+	dr_gpu_code_unload(g, &g->module);
 }
 
 /* ---- per stream ---- */

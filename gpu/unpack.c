@@ -20,23 +20,17 @@ enum { BLOCK = 256 /* threads */, BLOCKS_PER_MULTIPROCESSOR = 8 };
 
 int dr_gpu_unpack_load(struct dr_gpu *g, struct dr_err *e)
 {
-	int rc = dr_gpu_code_load(g, dr_gpu_unpack_ptx, "unpacking", &g->unpack_module, e);
+	const struct dr_gpu_code code = { .ptx = dr_gpu_unpack_ptx,
+		.what = "unpacking",
+		.module = &g->unpack_module,
+		.kernel = { { "dr_unpack", &g->unpack } } };
 
-	if (rc)
-		return rc;
-	unsigned result = g->cuda->module_get_function(&g->unpack, g->unpack_module, "dr_unpack");
-	if (result == 0)
-		return 0;
-	dr_gpu_unpack_unload(g);
-	return dr_cuda_fail(
-		g->cuda, result, e, "look up the unpacking code on GPU %u", g->info.ordinal);
+	return dr_gpu_code_load(g, &code, e);
 }
 
 void dr_gpu_unpack_unload(struct dr_gpu *g)
 {
-	if (g->unpack_module)
-		(void)g->cuda->module_unload(g->unpack_module);
-	g->unpack_module = NULL;
+	dr_gpu_code_unload(g, &g->unpack_module);
 }
 
 void dr_gpu_unpack_fini(struct dr_gpu_stream *s)
