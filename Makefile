@@ -178,14 +178,19 @@ FAKE_GPU_OBJS := $(patsubst %.c,$(B)/%.o,$(wildcard tests/fakecuda/cuda/*.c) bas
 $(B)/tests/fakecuda/cuda_plugin.so: $(FAKE_GPU_OBJS)
 # NCCL plugins for tests, libnccl-net-NAME.so of tests/FOLDER/net, linked as NCCL expects it. The unit tests of the
 # folder load it.
-NET_PLUGINS := $(B)/tests/minplug/libnccl-net-min.so $(B)/tests/faketcpx/libnccl-net-faketcpx.so
+NET_PLUGINS := $(B)/tests/minplug/libnccl-net-min.so $(B)/tests/faketcpx/libnccl-net-faketcpx.so \
+	$(B)/tests/fakegdr/libnccl-net-fakegdr.so
 NET_OBJS    := $(patsubst %.c,$(B)/%.o,$(wildcard tests/*/net/*.c))
 AIDS        += $(foreach d,$(TEST_DIRS),$(filter $(B)/$(d)/%,$(NET_PLUGINS)))
 $(foreach p,$(NET_PLUGINS),$(eval $(p): $(filter $(dir $(p))%,$(NET_OBJS)) $(p:$(B)/%.so=%.map)))
 $(foreach p,$(NET_PLUGINS),$(eval $(filter $(dir $(p))%,$(TESTS)): | $(p)))
 $(B)/transport/ncclnet/iso_test: | $(B)/tests/minplug/libnccl-net-min.so
-$(B)/tests/faketcpx/libnccl-net-faketcpx.so: $(B)/tests/minplug/net/device.o $(B)/tests/minplug/net/log.o
-$(B)/tests/faketcpx/gpu_test: | $(B)/tests/fakecuda/cuda_plugin.so
+MINPLUG_OBJS := $(B)/tests/minplug/net/device.o $(B)/tests/minplug/net/log.o
+$(B)/tests/faketcpx/libnccl-net-faketcpx.so: $(MINPLUG_OBJS)
+$(B)/tests/fakegdr/libnccl-net-fakegdr.so: $(MINPLUG_OBJS) $(filter-out %/bounce.o %/table.o,$(filter $(B)/tests/faketcpx/%,$(NET_OBJS)))
+$(B)/tests/faketcpx/gpu_test $(B)/tests/fakegdr/gpu_test: | $(B)/tests/fakecuda/cuda_plugin.so
+# Both ends of a comm in one process.
+$(patsubst %.c,$(B)/%,$(wildcard tests/fakegdr/*_test.c)): $(B)/tests/faketcpx/pair.o
 $(NET_PLUGINS):
 	$(call SAY,LD,$@)
 	$(Q)$(CC) $(SOLDX) -Wl,--version-script=$(filter %.map,$^) $(LDFLAGS) -o $@ $(filter %.o,$^) -ldl

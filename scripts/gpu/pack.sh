@@ -13,7 +13,7 @@ cd "$(dirname "$0")/../.."
 
 build=$1 dir=$2 bundle=${3-}
 programs=(tests/gpu/device_test tests/gpu/gpu_main tests/gpu/cuda_abi_test tests/faketcpx/gpu_test
-	tests/faketcpx/libnccl-net-faketcpx.so)
+	tests/faketcpx/libnccl-net-faketcpx.so tests/fakegdr/gpu_test tests/fakegdr/libnccl-net-fakegdr.so)
 # PACK_TOOLS: more of them, for benchmarks there.
 # shellcheck disable=SC2206
 tools=(ip ss nft ${PACK_TOOLS-})
@@ -64,7 +64,7 @@ add_bundle() {
 main() {
 	local p
 	rm -rf "$dir"
-	mkdir -p "$dir/bin" "$dir/tools" "$dir/tests/gpu" "$dir/tests/faketcpx"
+	mkdir -p "$dir/bin" "$dir/tools" "$dir/tests/gpu" "$dir/tests/faketcpx" "$dir/tests/fakegdr"
 	add_bundle
 	for p in "${programs[@]}"; do
 		install -m 755 -s "$build/$p" "$dir/$p"

@@ -3,7 +3,6 @@
 
 #include <pthread.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
 
 #include "base/rng.h"
 #include "gpu/cuda.h"
@@ -656,61 +655,43 @@ static void refuse_settings(void)
 
 /* ---- tests ---- */
 
-static void ends(void (*run)(void), int expected, const char *says)
-{
-	char said[8192] = "";
-	int status = pair_child(run, said, sizeof(said));
-	bool ok = WIFEXITED(status) && WEXITSTATUS(status) == expected;
-
-	if (!ok || !strstr(said, says))
-		(void)fprintf(stderr, "status %d, \"%s\" expected, SEED=%llu:\n%s\n", status, says,
-			(unsigned long long)seed, said);
-	assert_true(ok);
-	assert_non_null(strstr(said, says));
-}
-
-static void runs(void (*run)(void))
-{
-	ends(run, 0, "");
-}
-
 static void carries_gpu_memory(void **state)
 {
 	(void)state;
-	runs(carry);
+	pair_ends(carry, 0, "");
 	(void)setenv("NCCL_GPUDIRECTTCPX_RECV_SYNC", "1", 1);
 	(void)setenv("NCCL_NSOCKS_PERTHREAD", "4", 1);
 	(void)setenv("NCCL_SOCKET_NTHREADS", "2", 1);
 	(void)setenv("NCCL_DYNAMIC_CHUNK_SIZE", "20000", 1);
-	runs(carry);
+	pair_ends(carry, 0, "");
 	(void)setenv("NCCL_DYNAMIC_CHUNK_SIZE", "300000", 1);
-	runs(carry);
+	pair_ends(carry, 0, "");
 }
 
 static void is_there_when_complete(void **state)
 {
 	(void)state;
-	runs(carry_late);
+	pair_ends(carry_late, 0, "");
 }
 
 static void waits_for_pages(void **state)
 {
 	(void)state;
 	(void)setenv("FAKETCPX_PAGES", "2048", 1);
-	runs(wait_for_pages);
-	runs(carry_big);
+	pair_ends(wait_for_pages, 0, "");
+	pair_ends(carry_big, 0, "");
 	(void)setenv("FAKETCPX_PAGES", "2100", 1);
 	(void)setenv("NCCL_NSOCKS_PERTHREAD", "2", 1);
 	(void)setenv("NCCL_DYNAMIC_CHUNK_SIZE", "2097152", 1);
-	runs(carry_unevenly);
+	pair_ends(carry_unevenly, 0, "");
 }
 
 static void keeps_contexts(void **state)
 {
 	(void)state;
-	runs(keep_contexts);
-	ends(lack_context, 0, "no CUDA context is current");
-	ends(lack_library, 0, "/nonexistent/libcuda.so");
+	pair_ends(keep_contexts, 0, "");
+	pair_ends(lack_context, 0, "no CUDA context is current");
+	pair_ends(lack_library, 0, "/nonexistent/libcuda.so");
 }
 
 static void reports_failures(void **state)
@@ -718,21 +699,22 @@ static void reports_failures(void **state)
 	(void)state;
 	if (!fake)
 		skip();
-	ends(fail_each_call, 0, "cuMemcpyHtoDAsync_v2: CUDA_ERROR_UNKNOWN (999)");
-	ends(fail_to_switch, 0, "cuCtxSetCurrent: CUDA_ERROR_UNKNOWN (999)");
-	ends(fail_work, 0, "cuStreamSynchronize: CUDA_ERROR_LAUNCH_FAILED (719)");
-	ends(lose_own_context, LEFT_BEHIND, "CUDA_ERROR_INVALID_CONTEXT (201)");
-	ends(lose_other_context, LEFT_BEHIND, "cuCtxSetCurrent: CUDA_ERROR_INVALID_CONTEXT (201)");
+	pair_ends(fail_each_call, 0, "cuMemcpyHtoDAsync_v2: CUDA_ERROR_UNKNOWN (999)");
+	pair_ends(fail_to_switch, 0, "cuCtxSetCurrent: CUDA_ERROR_UNKNOWN (999)");
+	pair_ends(fail_work, 0, "cuStreamSynchronize: CUDA_ERROR_LAUNCH_FAILED (719)");
+	pair_ends(lose_own_context, LEFT_BEHIND, "CUDA_ERROR_INVALID_CONTEXT (201)");
+	pair_ends(lose_other_context, LEFT_BEHIND,
+		"cuCtxSetCurrent: CUDA_ERROR_INVALID_CONTEXT (201)");
 }
 
 static void refuses_settings(void **state)
 {
 	(void)state;
 	(void)setenv("FAKETCPX_PAGES", "2047", 1);
-	ends(refuse_settings, 0, "FAKETCPX_PAGES=2047, 2048 to 32768 are possible");
+	pair_ends(refuse_settings, 0, "FAKETCPX_PAGES=2047, 2048 to 32768 are possible");
 	(void)setenv("FAKETCPX_PAGES", "", 1);
 	(void)setenv("FAKETCPX_MEMORY", "gpu", 1);
-	ends(refuse_settings, 0, "FAKETCPX_MEMORY=gpu is neither host nor cuda");
+	pair_ends(refuse_settings, 0, "FAKETCPX_MEMORY=gpu is neither host nor cuda");
 }
 
 static int setup(void **state)

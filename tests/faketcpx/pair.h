@@ -18,7 +18,7 @@
 #include "tests/minplug/net/abi.h"
 
 /*
- * Both ends of a comm of libnccl-net-faketcpx.so in one process, over loopback. The plugin can be initialised once in a
+ * Both ends of a comm of libnccl-net-faketcpx.so, or of another plugin, in one process, over loopback. The plugin can be initialised once in a
  * process and ends it on misuse, so all of this is called in children.
  */
 enum { PATIENCE_S = 60 };
@@ -31,6 +31,14 @@ enum { PATIENCE_S = 60 };
 		}                                                                                  \
 	} while (0)
 
+/* The plugin, a file beside the test; a test may set another one before its first child. */
+struct pair_plugin {
+	const char *file;
+	unsigned versions; /* bit v: it has a table of version v */
+	bool sizes;	   /* test writes them */
+};
+extern struct pair_plugin pair_plugin;
+
 struct pair {
 	const struct min_net_v7 *net;
 	uint8_t handle[MIN_HANDLE_BYTES];
@@ -40,6 +48,7 @@ struct pair {
 	uint8_t *out, *in; /* ROOM for each of the requests */
 	void *out_mh, *in_mh;
 	int ctrl_fd, data_fd; /* the sender's */
+	int size;	      /* what test wrote last */
 };
 
 const struct min_net_v7 *pair_load(void);
@@ -54,6 +63,8 @@ void pair_listen(struct pair *p);
 void pair_connect(struct pair *p, bool with_device);
 /* Both, and buffers of so many bytes, registered as CUDA memory: 0x5a to send, 0xee to receive. */
 void pair_init(struct pair *p, size_t bytes);
+/* The second part of it. */
+void pair_register(struct pair *p, size_t bytes);
 void pair_fini(struct pair *p);
 
 /* The request of size bytes at an offset of the buffer. */
@@ -69,5 +80,9 @@ void pair_in_time(int64_t start);
 int pair_setup(void **state);
 /* Runs it in a child. Returns waitpid's status, and what was printed on standard error. */
 int pair_child(void (*run)(void), char *said, size_t len);
+/* The same; it has to end with this status, and to have said this. */
+void pair_ends(void (*run)(void), int expected, const char *says);
+/* The same; it has to abort, with these words behind the plugin's name. */
+void pair_aborts(void (*run)(void), const char *plugin, const char *says);
 
 #endif

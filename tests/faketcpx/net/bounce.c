@@ -119,11 +119,6 @@ static bool begin(struct tcpx_comm *c, struct tcpx_task *t)
 	return true;
 }
 
-uint8_t *tcpx_stage(const struct tcpx_comm *c, const struct tcpx_sock *s)
-{
-	return c->gpu.stage + (size_t)(s - c->sock) * TCPX_STAGE;
-}
-
 static uint8_t *stage_page(const struct tcpx_comm *c, const struct tcpx_sock *s)
 {
 	return tcpx_stage(c, s) + (size_t)s->staged * TCPX_PAGE;
@@ -180,7 +175,7 @@ static enum min_result poison(struct tcpx_comm *c, const struct tcpx_request *r)
 	return MIN_OK;
 }
 
-enum min_result tcpx_bounce_recycle(struct tcpx_comm *c, struct tcpx_request *r)
+static enum min_result recycle(struct tcpx_comm *c, struct tcpx_request *r)
 {
 	struct tcpx_meta *meta = c->device->meta;
 
@@ -189,4 +184,29 @@ enum min_result tcpx_bounce_recycle(struct tcpx_comm *c, struct tcpx_request *r)
 	for (unsigned i = 0; i < r->pages; i++)
 		c->free_page[c->free_pages++] = r->page[i];
 	return poison(c, r);
+}
+
+enum min_result tcpx_consumed(void *rcomm, int n, void *request)
+{
+	struct tcpx_request *r = request;
+	struct tcpx_comm *c = rcomm;
+	enum min_result result;
+
+	if (n != 1 || !c || c->is_send || !r || r->head.comm != c)
+		tcpx_misuse("irecvConsumed of %d requests, or of none of this comm", n);
+	(void)pthread_mutex_lock(&c->lock);
+	if (r->no < c->freed)
+		tcpx_misuse("irecvConsumed twice for receive %llu", (unsigned long long)r->no);
+	if (r->no >= c->complete)
+		tcpx_misuse("irecvConsumed of receive %llu, which is not complete",
+			(unsigned long long)r->no);
+	if (r->no != c->freed)
+		tcpx_misuse("irecvConsumed of receive %llu out of order: the oldest one is %llu",
+			(unsigned long long)r->no, (unsigned long long)c->freed);
+	result = recycle(c, r);
+	if (result != MIN_OK)
+		c->error = result;
+	c->freed++;
+	(void)pthread_mutex_unlock(&c->lock);
+	return result;
 }

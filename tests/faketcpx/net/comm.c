@@ -14,7 +14,7 @@ void tcpx_misuse(const char *fmt, ...)
 {
 	va_list ap;
 
-	(void)fputs("faketcpx: ", stderr);
+	(void)fprintf(stderr, "%s: ", tcpx_kind.name);
 	va_start(ap, fmt);
 	(void)vfprintf(stderr, fmt, ap);
 	va_end(ap);
@@ -47,7 +47,7 @@ enum min_result tcpx_close(void *comm)
 
 	if (!c)
 		return MIN_OK;
-	if (!c->is_send && c->freed < c->complete)
+	if (c->freed < c->complete)
 		min_log(MIN_LEVEL_WARN, "close with %llu complete receives that were not consumed",
 			(unsigned long long)(c->complete - c->freed));
 	if (c->ctrl_fd >= 0)
@@ -60,7 +60,7 @@ enum min_result tcpx_close(void *comm)
 		LIST_REMOVE(mr, next);
 		free(mr);
 	}
-	tcpx_bounce_fini(c);
+	tcpx_kind.fini(c);
 	result = tcpx_gpu_close(&c->gpu);
 	(void)pthread_mutex_destroy(&c->lock);
 	free(c->request);
@@ -68,14 +68,16 @@ enum min_result tcpx_close(void *comm)
 	return result;
 }
 
-/* A sender copies out of GPU memory, a receiver only hands its address back. */
-static enum min_result use_gpu(struct tcpx_comm *c, const void *data)
+enum min_result tcpx_use_gpu(struct tcpx_comm *c, const void *data)
 {
 	enum min_result result = MIN_OK;
 
+	if (!tcpx_settings.cuda)
+		return MIN_OK;
 	if (!tcpx_gpu_knows(data))
 		tcpx_misuse("regMr of CUDA memory at %p, which is no GPU memory", data);
-	if (!c->is_send)
+	/* Of receives the address is only handed back. */
+	if (!c->is_send && tcpx_kind.unpack)
 		return MIN_OK;
 	(void)pthread_mutex_lock(&c->lock);
 	result = tcpx_gpu_open(&c->gpu, c->n_socks);
@@ -90,10 +92,10 @@ enum min_result tcpx_reg(void *comm, void *data, int size, int type, void **mh)
 
 	if (!c || size < 0 || (type != MIN_PTR_HOST && type != TCPX_PTR_CUDA))
 		tcpx_misuse("regMr of %d bytes of type %d", size, type);
-	if (type == TCPX_PTR_CUDA && (uintptr_t)data % TCPX_PAGE != 0)
+	if (tcpx_kind.unpack && type == TCPX_PTR_CUDA && (uintptr_t)data % TCPX_PAGE != 0)
 		tcpx_misuse(
 			"regMr of CUDA memory at %p, which is no multiple of %d", data, TCPX_PAGE);
-	if (tcpx_settings.cuda && type == TCPX_PTR_CUDA && use_gpu(c, data) != MIN_OK)
+	if (type == TCPX_PTR_CUDA && tcpx_use_gpu(c, data) != MIN_OK)
 		return MIN_CUDA_ERROR;
 	mr = calloc(1, sizeof(*mr));
 	if (!mr)
@@ -119,9 +121,12 @@ enum min_result tcpx_dereg(void *comm, void *mh)
 	if (!c || mr->comm != c)
 		tcpx_misuse("deregMr of memory of another comm");
 	(void)pthread_mutex_lock(&c->lock);
-	for (uint64_t no = c->complete; no < c->posted; no++)
-		if (c->request[no % TCPX_REQUESTS_MAX].mr == mr)
+	for (uint64_t no = c->complete; no < c->posted; no++) {
+		const struct tcpx_request *r = &c->request[no % TCPX_REQUESTS_MAX];
+
+		if (r->mr == mr && !r->reported)
 			c->ended = true;
+	}
 	LIST_REMOVE(mr, next);
 	(void)pthread_mutex_unlock(&c->lock);
 	free(mr);
@@ -142,15 +147,18 @@ static void check_memory(const struct tcpx_comm *c, const void *data, int size, 
 		(size_t)(start - mr->data) > mr->size - (size_t)size)
 		tcpx_misuse("a %s of %d bytes at %p, which is not registered: %p to %p is", what,
 			size, data, (const void *)mr->data, (const void *)(mr->data + mr->size));
-	if (!c->is_send && mr->type == TCPX_PTR_CUDA && (uintptr_t)data % TCPX_PAGE != 0)
+	if (tcpx_kind.unpack && !c->is_send && mr->type == TCPX_PTR_CUDA &&
+		(uintptr_t)data % TCPX_PAGE != 0)
 		tcpx_misuse("a receive into CUDA memory at %p, which is no multiple of %d", data,
 			TCPX_PAGE);
 }
 
-static void check_room(const struct tcpx_comm *c)
+static bool has_room(const struct tcpx_comm *c)
 {
 	if (c->posted - c->freed < TCPX_REQUESTS_MAX)
-		return;
+		return true;
+	if (!tcpx_kind.unpack)
+		return false;
 	if (!c->is_send && c->complete > c->freed)
 		tcpx_misuse(
 			"more than %d receives; %llu are complete, but irecvConsumed is missing",
@@ -158,15 +166,9 @@ static void check_room(const struct tcpx_comm *c)
 	tcpx_misuse("more than %d %s", TCPX_REQUESTS_MAX, c->is_send ? "sends" : "receives");
 }
 
-static enum min_result post(struct tcpx_comm *c, void *data, int size, void *mh, void **request)
+static void fill(struct tcpx_comm *c, struct tcpx_request *r, void *data, int size, void *mh)
 {
-	struct tcpx_request *r;
-
-	(void)pthread_mutex_lock(&c->lock);
-	check_memory(c, data, size, mh);
-	check_room(c);
-	r = &c->request[c->posted % TCPX_REQUESTS_MAX];
-	r->comm = c;
+	r->head.comm = c;
 	r->no = c->posted++;
 	r->mr = mh;
 	r->data = data;
@@ -176,6 +178,21 @@ static enum min_result post(struct tcpx_comm *c, void *data, int size, void *mh,
 	r->in_gpu = tcpx_settings.cuda && r->mr->type == TCPX_PTR_CUDA;
 	r->offset = r->moved = 0;
 	r->fragments = r->pages = 0;
+	r->reported = false;
+	if (!c->is_send)
+		tcpx_kind.posted(c, r);
+}
+
+static enum min_result post(struct tcpx_comm *c, void *data, int size, void *mh, void **request)
+{
+	struct tcpx_request *r = NULL;
+
+	(void)pthread_mutex_lock(&c->lock);
+	check_memory(c, data, size, mh);
+	if (has_room(c)) {
+		r = &c->request[c->posted % TCPX_REQUESTS_MAX];
+		fill(c, r, data, size, mh);
+	}
 	*request = r;
 	(void)pthread_mutex_unlock(&c->lock);
 	return MIN_OK;
@@ -188,8 +205,8 @@ enum min_result tcpx_isend(void *scomm, void *data, int size, int tag, void *mh,
 	(void)tag;
 	if (!c || !c->is_send || size < 0)
 		tcpx_misuse("isend of %d bytes on what does not send", size);
-	if (size > TCPX_RECEIVE_MAX)
-		tcpx_misuse("isend of %d bytes, %d is the limit", size, TCPX_RECEIVE_MAX);
+	if ((uint32_t)size > tcpx_kind.message_max)
+		tcpx_misuse("isend of %d bytes, %u is the limit", size, tcpx_kind.message_max);
 	if (tcpx_settings.chunk == 0 && size > 0)
 		tcpx_misuse("isend without NCCL_DYNAMIC_CHUNK_SIZE would never end");
 	return post(c, data, size, mh, request);
@@ -205,11 +222,32 @@ enum min_result tcpx_irecv(
 		tcpx_misuse("irecv of %d buffers, 1 is possible", n);
 	if (!c || c->is_send || sizes[0] < 0)
 		tcpx_misuse("irecv of %d bytes on what does not receive", sizes[0]);
-	if (!c->device)
+	if (tcpx_kind.unpack && !c->device)
 		tcpx_misuse("irecv on a comm whose accept got no place for the device handle");
-	if (sizes[0] > TCPX_RECEIVE_MAX)
-		tcpx_misuse("irecv of %d bytes, %d is the limit", sizes[0], TCPX_RECEIVE_MAX);
+	if ((uint32_t)sizes[0] > tcpx_kind.message_max)
+		tcpx_misuse("irecv of %d bytes, %u is the limit", sizes[0], tcpx_kind.message_max);
 	return post(c, data[0], sizes[0], mhs[0], request);
+}
+
+static void check_test(const struct tcpx_comm *c, const struct tcpx_request *r)
+{
+	if (c->complete == c->posted || r->no < c->complete || r->reported)
+		tcpx_misuse("test of request %llu, which is complete", (unsigned long long)r->no);
+	if (tcpx_kind.unpack && r->no != c->complete)
+		tcpx_misuse("test of request %llu out of order: the oldest one is %llu",
+			(unsigned long long)r->no, (unsigned long long)c->complete);
+}
+
+static void report(struct tcpx_comm *c, struct tcpx_request *r, int *size)
+{
+	/* Google's does not write it. */
+	if (!tcpx_kind.unpack && size)
+		*size = (int)r->size;
+	r->reported = true;
+	while (c->complete < c->posted && c->request[c->complete % TCPX_REQUESTS_MAX].reported) {
+		c->complete++;
+		c->freed += c->is_send || !tcpx_kind.unpack;
+	}
 }
 
 enum min_result tcpx_test(void *request, int *done, int *size)
@@ -218,52 +256,21 @@ enum min_result tcpx_test(void *request, int *done, int *size)
 	enum min_result result;
 	struct tcpx_comm *c;
 
-	(void)size; /* Google's does not write it. */
 	*done = 0;
-	if (!r || !r->comm)
+	if (!r || !r->head.comm)
 		tcpx_misuse("test of no request");
-	c = r->comm;
+	c = r->head.comm;
 	(void)pthread_mutex_lock(&c->lock);
-	if (c->complete == c->posted || r->no < c->complete)
-		tcpx_misuse("test of request %llu, which is complete", (unsigned long long)r->no);
-	if (r->no != c->complete)
-		tcpx_misuse("test of request %llu out of order: the oldest one is %llu",
-			(unsigned long long)r->no, (unsigned long long)c->complete);
+	check_test(c, r);
 	result = tcpx_progress(c);
-	if (result == MIN_OK && c->complete < c->handed && r->moved == r->size) {
+	if (result == MIN_OK && r->no < c->handed && r->moved == r->size) {
 		if (!c->is_send)
-			result = c->error = tcpx_bounce_publish(c, r);
+			result = c->error = tcpx_kind.complete(c, r);
 		if (result == MIN_OK) {
 			*done = 1;
-			c->complete++;
-			c->freed += c->is_send;
+			report(c, r, size);
 		}
 	}
-	(void)pthread_mutex_unlock(&c->lock);
-	return result;
-}
-
-enum min_result tcpx_consumed(void *rcomm, int n, void *request)
-{
-	struct tcpx_request *r = request;
-	struct tcpx_comm *c = rcomm;
-	enum min_result result;
-
-	if (n != 1 || !c || c->is_send || !r || r->comm != c)
-		tcpx_misuse("irecvConsumed of %d requests, or of none of this comm", n);
-	(void)pthread_mutex_lock(&c->lock);
-	if (r->no < c->freed)
-		tcpx_misuse("irecvConsumed twice for receive %llu", (unsigned long long)r->no);
-	if (r->no >= c->complete)
-		tcpx_misuse("irecvConsumed of receive %llu, which is not complete",
-			(unsigned long long)r->no);
-	if (r->no != c->freed)
-		tcpx_misuse("irecvConsumed of receive %llu out of order: the oldest one is %llu",
-			(unsigned long long)r->no, (unsigned long long)c->freed);
-	result = tcpx_bounce_recycle(c, r);
-	if (result != MIN_OK)
-		c->error = result;
-	c->freed++;
 	(void)pthread_mutex_unlock(&c->lock);
 	return result;
 }

@@ -385,14 +385,14 @@ static void take(struct listener *l, int listen_fd)
 	}
 }
 
-static enum min_result give_device(struct tcpx_comm *c, struct min_device_handle **device)
+static enum min_result accepted(struct tcpx_comm *c, struct min_device_handle **device)
 {
 	enum min_result result;
 
-	if (!device || !*device)
+	if (tcpx_kind.unpack && (!device || !*device))
 		return MIN_OK; /* irecv complains */
-	result = tcpx_bounce_init(c);
-	if (result != MIN_OK)
+	result = tcpx_kind.init(c);
+	if (result != MIN_OK || !tcpx_kind.unpack)
 		return result;
 	**device = (struct min_device_handle){ .type = TCPX_DEVICE_UNPACK,
 		.version = TCPX_UNPACK_VERSION,
@@ -437,7 +437,7 @@ enum min_result tcpx_accept(void *lcomm, void **rcomm, struct min_device_handle 
 		l->fd[i] = -1;
 	if (!c)
 		return min_failed(ENOMEM, "a comm");
-	result = give_device(c, device);
+	result = accepted(c, device);
 	if (result != MIN_OK)
 		(void)tcpx_close(c);
 	else

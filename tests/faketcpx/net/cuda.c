@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/minplug/net/net.h"
+#include "tests/faketcpx/net/tcpx.h"
 
 /*
  * The driver's calls are declared here and looked up in libcuda.so.1, or in the library that DR_LIBCUDA names.
@@ -86,7 +86,7 @@ static bool loaded(bool say)
 {
 	(void)pthread_once(&once, load);
 	if (load_error[0] && say)
-		min_log(MIN_LEVEL_WARN, "FAKETCPX_MEMORY=cuda: %s", load_error);
+		min_log(MIN_LEVEL_WARN, "%s=cuda: %s", tcpx_kind.memory, load_error);
 	return !load_error[0];
 }
 
@@ -151,7 +151,7 @@ static enum min_result take(struct tcpx_gpu *g)
 		return MIN_OK;
 	g->ctx = NULL;
 	if (result == MIN_OK)
-		min_log(MIN_LEVEL_WARN, "FAKETCPX_MEMORY=cuda: no CUDA context is current");
+		min_log(MIN_LEVEL_WARN, "%s=cuda: no CUDA context is current", tcpx_kind.memory);
 	return MIN_CUDA_ERROR;
 }
 

@@ -10,7 +10,7 @@
 #include "tests/minplug/net/abi.h"
 
 /*
- * GPU memory of a comm, for FAKETCPX_MEMORY=cuda. Addresses of GPU memory are pointers here and are never followed.
+ * GPU memory of a comm, for FAKETCPX_MEMORY=cuda and FAKEGDR_MEMORY=cuda. Addresses of GPU memory are pointers here and are never followed.
  *
  * Each call makes the comm's context current and the caller's again at its end. It needs the comm's lock, except while
  * nobody else knows the comm. Results are MIN_OK and MIN_CUDA_ERROR; what failed is logged here.

@@ -29,6 +29,11 @@ static size_t ctrl_io(struct tcpx_comm *c, bool out, void *data, size_t len)
 	return 0;
 }
 
+uint8_t *tcpx_stage(const struct tcpx_comm *c, const struct tcpx_sock *s)
+{
+	return c->gpu.stage + (size_t)(s - c->sock) * TCPX_STAGE;
+}
+
 /*
  * The bytes of a send that go next, in host memory, and how many. Those of GPU memory are copied out in parts of
  * TCPX_STAGE. NULL after an error.
@@ -67,10 +72,10 @@ static ssize_t sock_io(struct tcpx_comm *c, struct tcpx_sock *s, struct tcpx_tas
 		from = outgoing(c, s, t, &len);
 		return from ? send(s->fd, from, len, MSG_NOSIGNAL | MSG_DONTWAIT) : -1;
 	}
-	to = tcpx_bounce_place(c, s, t, &len);
+	to = tcpx_kind.place(c, s, t, &len);
 	n = to ? recv(s->fd, to, len, MSG_DONTWAIT) : -1;
 	if (n > 0)
-		c->error = tcpx_bounce_filled(c, s, t, (size_t)n);
+		c->error = tcpx_kind.filled(c, s, t, (size_t)n);
 	return n;
 }
 
@@ -84,6 +89,9 @@ static void sock_go_on(struct tcpx_comm *c, struct tcpx_sock *s)
 			return;
 		if (n <= 0) {
 			s->dead = true;
+			if (!tcpx_kind.unpack)
+				c->error = min_failed(
+					n == 0 ? ECONNRESET : errno, "a data connection");
 			return;
 		}
 		t->moved += (uint32_t)n;

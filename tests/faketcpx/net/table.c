@@ -2,31 +2,33 @@
 #include "tests/faketcpx/net/tcpx.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #define NAME "GPUDirectTCPX_v7"
 
-struct tcpx_settings tcpx_settings;
-
-static unsigned long number(const char *name, unsigned long unset)
+/* What is posted is not yet of interest. */
+static void posted(struct tcpx_comm *c, struct tcpx_request *r)
 {
-	const char *text = getenv(name);
-
-	return text && *text ? strtoul(text, NULL, 0) : unset;
+	(void)c;
+	(void)r;
 }
 
-/* Where memory of type CUDA is. */
-static bool read_memory(bool *cuda, unsigned *pages)
-{
-	const char *memory = getenv("FAKETCPX_MEMORY");
-	unsigned long n;
+const struct tcpx_kind tcpx_kind = {
+	.name = "faketcpx",
+	.memory = "FAKETCPX_MEMORY",
+	.unpack = true,
+	.message_max = TCPX_RECEIVE_MAX,
+	.init = tcpx_bounce_init,
+	.fini = tcpx_bounce_fini,
+	.posted = posted,
+	.place = tcpx_bounce_place,
+	.filled = tcpx_bounce_filled,
+	.complete = tcpx_bounce_publish,
+};
 
-	*cuda = memory && strcmp(memory, "cuda") == 0;
-	if (memory && *memory && !*cuda && strcmp(memory, "host") != 0) {
-		min_log(MIN_LEVEL_WARN, "FAKETCPX_MEMORY=%s is neither host nor cuda", memory);
-		return false;
-	}
-	n = number("FAKETCPX_PAGES", *cuda ? TCPX_PAGES_GPU : TCPX_PAGES_MAX);
+static bool read_pages(bool cuda, unsigned *pages)
+{
+	unsigned long n = tcpx_number("FAKETCPX_PAGES", cuda ? TCPX_PAGES_GPU : TCPX_PAGES_MAX);
+
 	if (n < TCPX_PAGES_MIN || n > TCPX_PAGES_MAX) {
 		min_log(MIN_LEVEL_WARN, "FAKETCPX_PAGES=%lu, %d to %d are possible", n,
 			TCPX_PAGES_MIN, TCPX_PAGES_MAX);
@@ -40,9 +42,8 @@ static enum min_result init(min_logger log)
 {
 	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 	static bool done;
-	unsigned long socks;
-	unsigned pages;
-	bool again, cuda;
+	struct tcpx_settings *s = &tcpx_settings;
+	bool again;
 
 	(void)pthread_mutex_lock(&lock);
 	again = done;
@@ -54,23 +55,11 @@ static enum min_result init(min_logger log)
 	}
 	min_log_set(log, NAME);
 	min_devices_scan(getenv("NCCL_GPUDIRECTTCPX_SOCKET_IFNAME"));
-	socks = number("NCCL_NSOCKS_PERTHREAD", 1) * number("NCCL_SOCKET_NTHREADS", 1);
-	if (socks == 0 || socks > TCPX_SOCKETS_MAX) {
-		min_log(MIN_LEVEL_WARN, "%lu data connections, 1 to %d are possible", socks,
-			TCPX_SOCKETS_MAX);
+	if (!tcpx_settings_read(s, 0) || !read_pages(s->cuda, &s->pages))
 		return MIN_INTERNAL_ERROR;
-	}
-	if (!read_memory(&cuda, &pages))
-		return MIN_INTERNAL_ERROR;
-	tcpx_settings = (struct tcpx_settings){
-		.n_socks = (unsigned)socks,
-		.chunk = (uint32_t)number("NCCL_DYNAMIC_CHUNK_SIZE", 0),
-		.recv_sync = number("NCCL_GPUDIRECTTCPX_RECV_SYNC", 0) != 0,
-		.cuda = cuda,
-		.pages = pages,
-		.seed = number("FAKETCPX_SEED", 1),
-		.ctrl_dev = getenv("NCCL_GPUDIRECTTCPX_CTRL_DEV"),
-	};
+	s->recv_sync = tcpx_number("NCCL_GPUDIRECTTCPX_RECV_SYNC", 0) != 0;
+	s->seed = tcpx_number("FAKETCPX_SEED", 1);
+	s->ctrl_dev = getenv("NCCL_GPUDIRECTTCPX_CTRL_DEV");
 	return MIN_OK;
 }
 

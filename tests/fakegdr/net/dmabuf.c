@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/fakegdr/net/gdr.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* Registration by a dma-buf. An exported memfd stands for one and can be looked into; a real one is only told by its name. */
+
+static bool is_a(const char *link, const char *kind)
+{
+	return strncmp(link, kind, strlen(kind)) == 0;
+}
+
+static enum min_result read_byte(struct tcpx_comm *c, const uint8_t *at, uint8_t *out)
+{
+	if (tcpx_settings.cuda)
+		return tcpx_gpu_read(&c->gpu, out, at, 1);
+	*out = *at;
+	return MIN_OK;
+}
+
+/* Whether a change of the file's byte is one of the memory's. The byte is restored. */
+static enum min_result is_same(
+	struct tcpx_comm *c, uint8_t *file, const uint8_t *memory, bool *same)
+{
+	uint8_t was = *file, changed = (uint8_t)~was, got = was;
+	enum min_result result;
+
+	*file = changed;
+	result = read_byte(c, memory, &got);
+	*file = was;
+	*same = got == changed;
+	return result;
+}
+
+static enum min_result compare(
+	struct tcpx_comm *c, const uint8_t *data, size_t size, uint64_t offset, int fd)
+{
+	size_t skip = offset % TCPX_PAGE, last = size - 1;
+	enum min_result result;
+	struct stat st;
+	uint8_t *map;
+	bool same;
+
+	if (fstat(fd, &st) != 0 || offset > (uint64_t)st.st_size ||
+		size > (uint64_t)st.st_size - offset)
+		tcpx_misuse("regMrDmaBuf of %zu bytes at offset %llu of a dma-buf of %lld bytes",
+			size, (unsigned long long)offset, (long long)st.st_size);
+	map = mmap(
+		NULL, skip + size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, (off_t)(offset - skip));
+	if (map == MAP_FAILED)
+		tcpx_misuse("regMrDmaBuf of descriptor %d, which cannot be mapped", fd);
+	result = is_same(c, map + skip, data, &same);
+	if (result == MIN_OK && same)
+		result = is_same(c, map + skip + last, data + last, &same);
+	(void)munmap(map, skip + size);
+	if (result == MIN_OK && !same)
+		tcpx_misuse("regMrDmaBuf: offset %llu of the dma-buf is other memory than %p",
+			(unsigned long long)offset, (const void *)data);
+	return result;
+}
+
+enum min_result gdr_reg_dmabuf(
+	void *comm, void *data, size_t size, int type, uint64_t offset, int fd, void **mh)
+{
+	char path[32], link[64] = "";
+	enum min_result result;
+	ssize_t n;
+
+	if (!gdr_settings.dmabuf)
+		tcpx_misuse("regMrDmaBuf, and ptrSupport lacks dma-bufs");
+	if (!comm || type != GDR_PTR_CUDA || size == 0 || size > GDR_MESSAGE_MAX)
+		tcpx_misuse("regMrDmaBuf of %zu bytes of type %d", size, type);
+	(void)snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	n = readlink(path, link, sizeof(link) - 1);
+	if (n < 0)
+		tcpx_misuse("regMrDmaBuf of descriptor %d, which is not open", fd);
+	if (!is_a(link, "/memfd:") && !is_a(link, "/dmabuf:"))
+		tcpx_misuse("regMrDmaBuf of descriptor %d, which is no dma-buf: %s", fd, link);
+	result = tcpx_use_gpu(comm, data);
+	if (result == MIN_OK && is_a(link, "/memfd:")) {
+		struct tcpx_comm *c = comm;
+
+		(void)pthread_mutex_lock(&c->lock);
+		result = compare(c, data, size, offset, fd);
+		(void)pthread_mutex_unlock(&c->lock);
+	}
+	return result == MIN_OK ? tcpx_reg(comm, data, (int)size, type, mh) : result;
+}
