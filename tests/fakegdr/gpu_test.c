@@ -394,14 +394,32 @@ static bool is_current(const struct CUctx_st *ctx)
 	return now == ctx;
 }
 
-/* Comms keep the context that they took, and callers theirs. */
+/* Registers memory of the first GPU while the second one's context is current, which is gone afterwards. */
+static void register_elsewhere_current(struct bed *b)
+{
+	struct CUctx_st *other;
+	int n = 0;
+
+	MUST(cu->device_get_count(&n) == 0);
+	if (n > 1)
+		MUST(cu->primary_ctx_retain(&other, 1) == 0 && cu->ctx_set_current(other) == 0);
+	register_side(b, b->p.scomm, &b->out);
+	register_side(b, b->p.rcomm, &b->in);
+	MUST(cu->ctx_set_current(b->ctx) == 0);
+	if (n > 1)
+		MUST(cu->primary_ctx_release(1) == 0);
+}
+
+/* Comms keep the context of connect and accept, and callers theirs. */
 static void keep_contexts(void)
 {
 	struct bed b;
 	void *s, *r;
 
 	bed_make(&b, "delay_us=2");
-	connect_bed(&b);
+	pair_listen(&b.p);
+	pair_connect(&b.p, true);
+	register_elsewhere_current(&b);
 	for (unsigned message = 4; message < 6; message++) {
 		MUST(cu->ctx_set_current(b.ctx) == 0);
 		s = post_send(&b, message);
@@ -621,8 +639,6 @@ int main(void)
 		cmocka_unit_test_setup(reports_failures, setup),
 	};
 
-	pair_plugin = (struct pair_plugin){
-		.file = "libnccl-net-fakegdr.so", .versions = 1 << 7 | 1 << 9, .sizes = true
-	};
+	pair_plugin = pair_fakegdr;
 	return cmocka_run_group_tests(tests, group_setup, NULL);
 }

@@ -271,68 +271,58 @@ static void use_every_page(void)
 	pair_fini(&p);
 }
 
-static void runs(void (*run)(void))
-{
-	char said[4096] = "";
-	int status = pair_child(run, said, sizeof(said));
-
-	if (status != 0)
-		print_message("%s\n", said);
-	assert_int_equal(status, 0);
-}
-
 static void tells_what_it_is(void **state)
 {
 	(void)state;
-	runs(tell);
-	runs(tell_device);
+	pair_ends(tell, 0, "");
+	pair_ends(tell_device, 0, "");
 }
 
 static void carries_data(void **state)
 {
 	(void)state;
-	runs(carry);
+	pair_ends(carry, 0, "");
 	(void)setenv("NCCL_GPUDIRECTTCPX_RECV_SYNC", "1", 1);
-	runs(carry);
+	pair_ends(carry, 0, "");
 	(void)setenv("NCCL_NSOCKS_PERTHREAD", "4", 1);
 	(void)setenv("NCCL_SOCKET_NTHREADS", "2", 1);
 	(void)setenv("NCCL_DYNAMIC_CHUNK_SIZE", "20000", 1);
 	(void)setenv("NCCL_GPUDIRECTTCPX_CTRL_DEV", "lo", 1);
 	(void)setenv("FAKETCPX_SEED", "7", 1);
-	runs(carry);
+	pair_ends(carry, 0, "");
 }
 
 static void pages_return(void **state)
 {
 	(void)state;
-	runs(use_every_page);
+	pair_ends(use_every_page, 0, "");
 }
 
 static void sends_wait_for_receives(void **state)
 {
 	(void)state;
-	runs(send_first_alone);
+	pair_ends(send_first_alone, 0, "");
 	(void)setenv("NCCL_GPUDIRECTTCPX_RECV_SYNC", "1", 1);
-	runs(send_first_in_sync);
+	pair_ends(send_first_in_sync, 0, "");
 }
 
 static void moves_in_tests_only(void **state)
 {
 	(void)state;
-	runs(start_one_by_one);
+	pair_ends(start_one_by_one, 0, "");
 }
 
 static void lost_connections(void **state)
 {
 	(void)state;
-	runs(lose_data);
-	runs(lose_control);
+	pair_ends(lose_data, 0, "");
+	pair_ends(lose_control, 0, "");
 }
 
 static void deregistered_memory(void **state)
 {
 	(void)state;
-	runs(deregister);
+	pair_ends(deregister, 0, "");
 }
 
 int main(void)

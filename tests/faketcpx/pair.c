@@ -11,9 +11,13 @@
 
 struct pair_plugin pair_plugin = { .file = "libnccl-net-faketcpx.so", .versions = 1 << 7 };
 
-const struct min_net_v7 *pair_load(void)
+const struct pair_plugin pair_fakegdr = {
+	.file = "libnccl-net-fakegdr.so", .versions = 1 << 7 | 1 << 9, .sizes = true
+};
+
+const void *pair_table(int version)
 {
-	char exe[PATH_MAX], path[PATH_MAX + 32];
+	char exe[PATH_MAX], path[PATH_MAX + 32], symbol[32];
 	ssize_t n = readlink("/proc/self/exe", exe, sizeof(exe) - 1);
 	void *lib;
 
@@ -22,13 +26,15 @@ const struct min_net_v7 *pair_load(void)
 	(void)snprintf(path, sizeof(path), "%s/%s", dirname(exe), pair_plugin.file);
 	lib = dlopen(path, RTLD_NOW | RTLD_LOCAL);
 	MUST(lib != NULL);
-	for (int v = 4; v <= 12; v++) {
-		char symbol[32];
+	(void)snprintf(symbol, sizeof(symbol), "ncclNetPlugin_v%d", version);
+	return dlsym(lib, symbol);
+}
 
-		(void)snprintf(symbol, sizeof(symbol), "ncclNetPlugin_v%d", v);
-		MUST((dlsym(lib, symbol) != NULL) == (pair_plugin.versions >> v & 1));
-	}
-	return dlsym(lib, "ncclNetPlugin_v7");
+const struct min_net_v7 *pair_load(void)
+{
+	for (int v = 4; v <= 12; v++)
+		MUST((pair_table(v) != NULL) == (pair_plugin.versions >> v & 1));
+	return pair_table(7);
 }
 
 void pair_in_time(int64_t start)

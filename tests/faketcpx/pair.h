@@ -38,6 +38,7 @@ struct pair_plugin {
 	bool sizes;	   /* test writes them */
 };
 extern struct pair_plugin pair_plugin;
+extern const struct pair_plugin pair_fakegdr;
 
 struct pair {
 	const struct min_net_v7 *net;
@@ -51,6 +52,9 @@ struct pair {
 	int size;	      /* what test wrote last */
 };
 
+/* The plugin's table of a version; NULL: it has none. */
+const void *pair_table(int version);
+/* That of version 7; the versions are checked. */
 const struct min_net_v7 *pair_load(void);
 /* Memory that starts at a page; free() frees it. */
 uint8_t *pair_pages(size_t len);
