@@ -6,7 +6,8 @@
 #
 # PARTS="code device sanitizer e2e matrix campaign ratio unpack nccl left": only these parts.
 #   code       our declarations against cuda.h, the kernels through ptxas
-#   device     gpu/ on the driver (tests/gpu/device_test), with completion flags and with events
+#   device     gpu/ on the driver (tests/gpu/device_test), with completion flags and with events; the
+#              emulated plugin that takes GPU memory (tests/fakegdr)
 #   sanitizer  the same, and server and client with a few small messages, under compute-sanitizer
 #   e2e        the program with --memory cuda between two namespaces, as root
 #   matrix     --matrix from GPU and from host memory, over two links; its tables are shown
@@ -99,6 +100,8 @@ part_code() {
 part_device() {
 	run_tests "gpu/" "$build/tests/gpu/device_test"
 	DR_GPU_COMPLETION=events run_tests "gpu/ by events" "$build/tests/gpu/device_test"
+	[[ $no_gpu ]] && skip_all "$no_gpu" "fakegdr" && return
+	[[ ${DR_LIBCUDA-} ]] || DR_LIBCUDA=libcuda.so.1 run_tests "fakegdr" "$build/tests/fakegdr/gpu_test"
 }
 
 # follow NAME: what its log ends with, every 10 s.

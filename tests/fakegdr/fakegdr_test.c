@@ -46,6 +46,19 @@ static void tell_more(void)
 	check_common(pair_table(9), MIN_PTR_HOST | GDR_PTR_CUDA | GDR_PTR_DMABUF, 0);
 }
 
+/* The device handle is left alone, and CUDA memory starts anywhere. */
+static void connect_plainly(void)
+{
+	static const struct min_device_handle none;
+	struct pair p;
+	void *mh;
+
+	pair_init(&p, ROOM);
+	MUST(memcmp(&p.device, &none, sizeof(none)) == 0);
+	MUST(p.net->reg_mr(p.rcomm, p.in + 1, 8, GDR_PTR_CUDA, &mh) == MIN_OK);
+	pair_fini(&p);
+}
+
 static void refuse(void)
 {
 	MUST(pair_load()->init(pair_log) == MIN_INTERNAL_ERROR);
@@ -233,6 +246,28 @@ static void deregister(void)
 	pair_fini(&p);
 }
 
+/* Of memory whose receive is complete, while an older one is not. */
+static void deregister_complete(void)
+{
+	int size = 8, tag = 0;
+	void *s, *r[2], *data, *mh;
+	struct pair p;
+
+	pair_init(&p, (size_t)2 * TCPX_PAGE);
+	data = p.in + TCPX_PAGE;
+	MUST(p.net->reg_mr(p.rcomm, data, TCPX_PAGE, GDR_PTR_CUDA, &mh) == MIN_OK);
+	r[0] = pair_receive(&p, 0, 8);
+	MUST(p.net->irecv(p.rcomm, 1, &data, &size, &tag, &mh, &r[1]) == MIN_OK && r[1]);
+	for (int i = 0; i < 2; i++) {
+		s = pair_send(&p, 0, 8);
+		pair_wait(&p, s, i == 1 ? r[1] : NULL);
+	}
+	MUST(p.net->dereg_mr(p.rcomm, mh) == MIN_OK);
+	pair_wait(&p, NULL, r[0]);
+	pair_wait(&p, pair_send(&p, 0, 8), pair_receive(&p, 0, 8));
+	pair_fini(&p);
+}
+
 /* A memfd stands for the dma-buf. It starts a page before the memory. */
 static void use_dmabuf(void)
 {
@@ -263,6 +298,7 @@ static void tells_what_it_is(void **state)
 {
 	(void)state;
 	pair_ends(tell, 0, "");
+	pair_ends(connect_plainly, 0, "");
 	(void)setenv("FAKEGDR_DMABUF", "1", 1);
 	(void)setenv("FAKEGDR_ORDERED", "1", 1);
 	pair_ends(tell_more, 0, "");
@@ -302,6 +338,7 @@ static void registers_memory(void **state)
 {
 	(void)state;
 	pair_ends(deregister, 0, "");
+	pair_ends(deregister_complete, 0, "");
 	(void)setenv("FAKEGDR_DMABUF", "1", 1);
 	pair_ends(use_dmabuf, 0, "");
 }
