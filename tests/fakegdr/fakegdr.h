@@ -24,7 +24,7 @@
  * Visibility. With FAKEGDR_ORDERED=0 the last bytes of a receive into CUDA memory, up to 4,096 of them, are not there when
  * test says that it is complete: 0xdd is in their place. iflush of the receive returns a request, which is complete in
  * the third test; the bytes are written before that and not earlier. iflush gets the receive's address and
- * registration, and the size that test gave, as from NCCL. A receive of no bytes needs none, and into host memory
+ * registration, and the size that test gave, as from NCCL. The latest receive at that address is meant. A receive of no bytes needs none, and into host memory
  * neither; iflush then gives no request. With FAKEGDR_ORDERED=1 all bytes are there at completion, and iflush never gives a
  * request.
  *
