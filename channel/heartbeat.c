@@ -170,6 +170,12 @@ void dr_hb_held(struct dr_hb *h, unsigned rail, bool held)
 	h->rail[rail].looked = h->rail[rail].tried;
 }
 
+void dr_hb_no_path(struct dr_hb *h, unsigned rail, bool none)
+{
+	dr_dassert(rail < h->n_rails);
+	h->rail[rail].no_path = none;
+}
+
 bool dr_hb_doubted(const struct dr_hb *h, unsigned rail)
 {
 	return suspect(&h->rail[rail]) || h->rail[rail].padded_size != 0;
@@ -367,7 +373,7 @@ static uint8_t reported(const struct dr_hb_rail *r)
 /* Nothing is known of a suspect rail before a datagram was sent on it, and looked after. */
 static bool report_held(const struct dr_hb *h, const struct dr_hb_rail *r)
 {
-	return r->held || (h->looks && suspect(r) && !r->looked);
+	return r->held || r->no_path || (h->looks && suspect(r) && !r->looked);
 }
 
 static uint8_t own_flags(const struct dr_hb *h)
@@ -491,6 +497,14 @@ static uint8_t count(
 	return ended;
 }
 
+/* It could not be heard, which is no silence. */
+static void could_not_be_heard(struct dr_hb_rail *r, int64_t now)
+{
+	r->miss = r->proved = r->proved_full = 0;
+	r->suspected = false;
+	r->heard_ns = now;
+}
+
 /* See the header: misses, evidence that is younger than the silence, and time. */
 static bool silent_too_long(const struct dr_hb *h, unsigned i, int64_t now)
 {
@@ -505,7 +519,10 @@ static void judge(struct dr_hb *h, unsigned i, uint8_t miss_max, int64_t now, st
 {
 	struct dr_hb_rail *r = &h->rail[i];
 
-	out->ended[i] = count(h, r, miss_max, now - h->last_tick_ns >= h->interval_ns, now);
+	if (r->no_path && !r->down && !alive(r))
+		could_not_be_heard(r, now);
+	else
+		out->ended[i] = count(h, r, miss_max, now - h->last_tick_ns >= h->interval_ns, now);
 	if (!r->down && (silent_too_long(h, i, now) || r->peer_miss == DOWN)) {
 		r->down = true;
 		r->good = 0;

@@ -41,6 +41,9 @@
  * While the peer does not know that its datagrams for the rail have left its host, they may be behind data on a slow
  * rail: then a silence must last for DR_HB_HELD_NS.
  *
+ * Where heartbeats use the paths: a rail without a path here cannot be heard, so its silence begins with the first tick that
+ * has one. Nor can this end send on it, and so its datagrams on other rails say that it is held.
+ *
  * A rail that loses all datagrams: if a silence is ended by bytes although the peer's datagrams arrived elsewhere in two of its
  * ticks, the rail is mute until one arrives on it. Its bytes are the only signs of life then. A process that waits for a
  * processor sends none, while another thread of it sends datagrams on the other rails. So a silence of a mute rail must
@@ -117,6 +120,7 @@ struct dr_hb_rail {
 	/* The owner's datagrams have not left this host; one was sent since the rail is suspect; and the owner has
 	 * looked since, so that `held` is about it. */
 	bool held, tried, looked;
+	bool no_path;	     /* heartbeats use the paths, and none is up here */
 	int64_t sent_ns;     /* the tick that had the last one sent */
 	bool peer_held;	     /* the peer's, as it reported last */
 	uint8_t peer_miss;   /* as the peer reported last; 255: it declared the rail down */
@@ -151,9 +155,9 @@ struct dr_hb {
 	uint16_t gpu;
 	bool connector; /* part of the datagram, so that a reflected one is refused */
 	bool started;
-	/* Set by the owner: heartbeats use the paths, and there is no other way to a rail whose paths are all being
-	 * rebuilt. Heartbeats of the other rails would be evidence against it. So a request for reports adds some
-	 * only once in DR_HB_RARE intervals: fewer than DR_HB_MISSES in the time that a rebuild takes. */
+	/* Set by the owner, which calls dr_hb_no_path: heartbeats use the paths. An end may hold a path that the other one has
+	 * left, and heartbeats of the other rails are evidence then. So a request for reports adds some only once in
+	 * DR_HB_RARE intervals: fewer than DR_HB_MISSES in the time that a rebuild takes. */
 	bool on_paths;
 	bool looks;	/* set by the owner: it calls dr_hb_held */
 	bool peer_runs; /* a datagram arrived before the last full tick */
@@ -231,6 +235,8 @@ void dr_hb_stand(struct dr_hb *h, uint64_t workers);
 bool dr_hb_peer_stands(const struct dr_hb *h, unsigned worker, int64_t now);
 /* Whether datagrams that were sent on the rail have not left this host; between two ticks. */
 void dr_hb_held(struct dr_hb *h, unsigned rail, bool held);
+/* Whether heartbeats use the paths and none of the rail's is up at this end; before a tick. */
+void dr_hb_no_path(struct dr_hb *h, unsigned rail, bool none);
 /* The rail is suspect or in question: the owner should look for that. */
 bool dr_hb_doubted(const struct dr_hb *h, unsigned rail);
 /* Bits of the rails that the next full tick would declare down if nothing more is received. The owner

@@ -192,6 +192,14 @@ static void look_for_held(struct dr_manager *m)
 		dr_hb_held(m->hb, r, dr_hb_doubted(m->hb, r) && waits_here(m, r));
 }
 
+static void look_for_paths(struct dr_manager *m)
+{
+	unsigned path;
+
+	for (unsigned r = 0; m->hb->on_paths && r < m->prm.n_rails; r++)
+		dr_hb_no_path(m->hb, r, !heartbeat_path(m, r, &path));
+}
+
 /* Before a rail is declared down: reads what has arrived on it and is still unread because our loop was
  * stalled or is long. Returns the number of events. */
 static int read_suspects(struct dr_manager *m)
@@ -685,6 +693,7 @@ static int look(struct dr_manager *m)
 	}
 	share_life(m);
 	look_for_held(m);
+	look_for_paths(m);
 	dr_hb_tick(m->hb, busy, m->now, &out);
 	send_heartbeats(m, &out);
 	if (due)

@@ -44,6 +44,32 @@ static void test_missed_beats_go_onto_every_path(void **state)
 	pair_close(&p);
 }
 
+/* A fence that takes long leaves a rail without a path, as after each failback of a kind without soft fences. Nothing can
+ * be heard there, and the heartbeats of the other rail are no evidence. */
+static void test_a_rail_without_paths_is_not_silent(void **state)
+{
+	struct dr_sim_opts o = world_of(DR_SIM_PLUGIN);
+	struct dr_channel *ch;
+	struct pair p;
+
+	(void)state;
+	o.fence_min_ns = 8 * BEAT_NS;
+	pair_open_with(&p, &o, DR_DETECT_FAST, NULL, 0);
+	both_paths_up(&p);
+	for (unsigned end = 0; end < 2; end++)
+		for (uint32_t c = 0; c < CHANNELS; c++) /* both paths over rail 1 */
+			dr_channel_break_path(dr_manager_channel_at(p.m[end], c), c == 0,
+				dr_sim_world_clock(p.w, end));
+	run_for(&p, 6 * BEAT_NS);
+	ch = dr_manager_channel_at(p.m[0], 0);
+	assert_false(dr_channel_path_up(ch, 1));
+	run_for(&p, 20 * BEAT_NS);
+	assert_true(dr_channel_path_up(ch, 1));
+	for (unsigned end = 0; end < 2; end++)
+		assert_int_equal(p.downs[end][0] + p.downs[end][1], 0);
+	pair_close(&p);
+}
+
 /* Both rails fail for a moment in which the accepting end loses both paths of a channel, and the resets are
  * lost too. The other end has no reason to dial, and no path is left to say so. */
 static void lost_resets(enum dr_sim_personality kind)
@@ -654,6 +680,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_beats_go_where_the_peer_listens),
 		cmocka_unit_test(test_missed_beats_go_onto_every_path),
+		cmocka_unit_test(test_a_rail_without_paths_is_not_silent),
 		cmocka_unit_test(test_lost_resets_of_both_paths),
 		cmocka_unit_test(test_workers_share_what_they_hear),
 		cmocka_unit_test(test_workers_share_what_fell),

@@ -42,6 +42,7 @@ killers=(
 	channel/heartbeat_starved_test
 	channel/heartbeat_padded_test
 	channel/heartbeat_mute_test
+	channel/heartbeat_path_test
 	channel/peer_test
 	channel/rate_test
 	channel/rate_leave_test

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "channel/heartbeat_testkit.h"
+
+/* Heartbeats that use the paths, and rails that have none. Rail 0 is silent, rail 1 is heard. */
+
+static void no_path(struct pair *p, bool at_0, bool at_1)
+{
+	p->h[0].on_paths = p->h[1].on_paths = true;
+	dr_hb_no_path(&p->h[0], 0, at_0);
+	dr_hb_no_path(&p->h[1], 0, at_1);
+	p->cut[0] = p->cut[1] = 1u << 0;
+}
+
+static void a_rail_whose_paths_are_being_rebuilt_is_not_silent(void **state)
+{
+	struct pair *p = *state;
+
+	no_path(p, true, true);
+	for (int i = 0; i < 100; i++) {
+		half_round(p);
+		assert_int_equal(p->out[0].fell | p->out[1].fell, 0);
+		assert_int_equal(p->h[0].rail[0].miss | p->h[1].rail[0].miss, 0);
+	}
+}
+
+/* One end has its path before the other one, or longer. */
+static void a_peer_without_a_path_is_waited_for(void **state)
+{
+	struct pair *p = *state;
+
+	no_path(p, false, true);
+	assert_in_range(rounds_until(p, 0, 0, true), DR_HB_HELD_NS / T, DR_HB_HELD_NS / T + 2);
+}
+
+/* What was missed before does not count. */
+static void silence_begins_with_a_path(void **state)
+{
+	struct pair *p = *state;
+
+	no_path(p, false, false);
+	for (int i = 0; i < 4; i++)
+		half_round(p);
+	assert_true(p->h[0].rail[0].miss > 0);
+	no_path(p, true, true);
+	for (int i = 0; i < 20; i++)
+		half_round(p);
+	no_path(p, false, false);
+	assert_in_range(rounds_until(p, 0, 0, true), DR_HB_MISSES, DR_HB_MISSES + 1);
+}
+
+/* Its paths are left for that reason. The peer follows at once. */
+static void a_rail_that_is_down_is_reported_without_a_path(void **state)
+{
+	struct pair *p = *state;
+
+	for (int i = 0; i < 10; i++)
+		half_round(p);
+	dr_hb_force_down(&p->h[0], 0);
+	no_path(p, true, false);
+	assert_in_range(rounds_until(p, 1, 0, true), 1, 2);
+	for (int i = 0; i < 20; i++)
+		half_round(p);
+	assert_true(p->h[0].rail[0].down && p->h[1].rail[0].down);
+	no_path(p, false, false);
+	p->cut[0] = p->cut[1] = 0;
+	assert_true(rounds_until(p, 0, 0, false) > 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup(a_rail_whose_paths_are_being_rebuilt_is_not_silent, setup),
+		cmocka_unit_test_setup(a_peer_without_a_path_is_waited_for, setup),
+		cmocka_unit_test_setup(silence_begins_with_a_path, setup),
+		cmocka_unit_test_setup(a_rail_that_is_down_is_reported_without_a_path, setup),
+	};
+
+	return cmocka_run_group_tests_name("heartbeat_path", tests, NULL, NULL);
+}
