@@ -74,6 +74,10 @@ killers=(
 	transport/ncclnet/lane_test
 	transport/ncclnet/iso_test
 	orchestrator/plan/transport_test
+	orchestrator/engine/gaps_test
+	orchestrator/engine/stream_gaps_test
+	orchestrator/record/delivery_gap_test
+	orchestrator/session/campaign_gaps_test
 	orchestrator/session/inject_test
 	orchestrator/sweep/confirm_test
 	orchestrator/fault/state_test

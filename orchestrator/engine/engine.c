@@ -94,7 +94,9 @@ static void on_completed(
 		return;
 	/* Recorded one delivery later: the switch that explains the interval may be reported after it. */
 	dr_stream_record_cadence(s);
-	if (s->last_done_ns) {
+	if (s->gaps.on) {
+		dr_stream_gap(s, now_ns);
+	} else if (s->last_done_ns) {
 		s->cadence_start_ns = s->last_done_ns;
 		s->cadence_end_ns = now_ns;
 	}

@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 
 #include "orchestrator/engine/flight.h"
+#include "orchestrator/engine/gaps.h"
 #include "orchestrator/engine/integrity.h"
 #include "orchestrator/engine/worker.h"
 #include "window/window.h"
@@ -17,6 +18,7 @@
  *	phase.c		commands, phases and their results
  *	io.c		posting, testing, consuming; the turns of the bulk streams
  *	latency.c	ping-pong
+ *	stream_gaps.c	the longest time between deliveries around a fault
  */
 struct dr_engine;
 
@@ -62,6 +64,13 @@ struct dr_stream {
 	int64_t last_done_ns;			  /* last delivery in this phase; 0 none */
 	int64_t gap_start_ns, gap_end_ns;	  /* of the last switch: no cadence */
 	int64_t cadence_start_ns, cadence_end_ns; /* newest interval, not recorded yet; 0,0 none */
+	struct {
+		bool on;    /* receiver: DR_CMD_GAPS was given, and the answer is not: no cadence */
+		bool asked; /* the next delivery is the last one that counts, */
+		unsigned trial; /* of these */
+		int64_t since_ns;
+		struct dr_gaps all;
+	} gaps;
 	struct dr_integrity integrity;
 	struct dr_live_cell live;
 };
@@ -199,6 +208,11 @@ bool dr_stream_take(struct dr_stream *s);
 unsigned dr_stream_drain(struct dr_stream *s);
 /* Bulk: one bounded turn. True: something was done. */
 bool dr_stream_turn(struct dr_stream *s);
+
+/* stream_gaps.c. DR_CMD_GAPS. */
+void dr_engine_gaps(struct dr_engine *g, const struct dr_command *cmd);
+/* A delivery at now_ns, after the one at last_done_ns, while gaps.on. */
+void dr_stream_gap(struct dr_stream *s, int64_t now_ns);
 
 void dr_ping_begin(struct dr_engine *g);
 bool dr_ping_step(struct dr_engine *g);

@@ -195,6 +195,7 @@ void dr_stream_begin(struct dr_stream *s, uint64_t total, bool part)
 	s->last_done_ns = 0;
 	s->gap_start_ns = s->gap_end_ns = 0;
 	s->cadence_start_ns = s->cadence_end_ns = 0;
+	s->gaps.on = false;
 	dr_integrity_begin(&s->integrity, dr_stream_next_take(s));
 }
 

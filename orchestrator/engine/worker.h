@@ -64,6 +64,8 @@ enum dr_report_kind {
 			      position DR_ALL: the worker cannot continue */
 	DR_REP_SNAPSHOT,    /* reply to DR_CMD_SNAPSHOT: token in value; the counters can be read */
 	DR_REP_FIRST_ERROR, /* integrity: the first wrong byte, described in text */
+	DR_REP_GAP, /* answer to DR_CMD_GAPS of a channel that receives: value: the trial; rec: last_delivery_ns,
+		       first_delivery_ns */
 };
 
 struct dr_report {
@@ -96,6 +98,10 @@ enum dr_command_kind {
 	DR_CMD_SWITCH, /* planned switch of the same */
 	DR_CMD_RAIL_SMALL, /* rail `channel` carries no datagrams of `value` bytes: it is down for data, with text */
 	DR_CMD_FAIL, /* fail all channels: err, text */
+	DR_CMD_GAPS, /* of the bulk channels that receive, path: the trial. flag false: note the time between
+			deliveries from now on, and take none for cadence. True: it ends with the next delivery of each
+			channel, which reports its longest interval that ended after value. An interval that the command
+			finds open counts whole, however late that delivery comes */
 	DR_CMD_PAUSE_RECV, /* flag: receivers post nothing (to test that lack of credit causes no failover) */
 };
 enum { DR_ALL = 0xffffffffu };

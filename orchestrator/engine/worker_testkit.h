@@ -43,6 +43,8 @@ struct end {
 	unsigned done[GPUS_MAX][2]; /* parts: 0 receiving, 1 sending */
 	int64_t asked, snapshot;
 	struct dr_report last_failed, last_switch;
+	unsigned gaps; /* answers to DR_CMD_GAPS */
+	struct dr_report last_gap;
 };
 
 static struct config cfg;
@@ -141,6 +143,10 @@ static inline void take_report(struct end *e, const struct dr_report *r)
 	case DR_REP_SWITCH:
 		e->switches++;
 		e->last_switch = *r;
+		break;
+	case DR_REP_GAP:
+		e->gaps++;
+		e->last_gap = *r;
 		break;
 	case DR_REP_FAILED:
 		e->failed++;

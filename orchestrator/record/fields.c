@@ -202,6 +202,8 @@ const struct dr_row_type dr_row_types[] = {
 	{ &dr_fault_fields, AT(faults), .csv = "fault", .event = "fault", .line = dr_table_fault },
 	{ &dr_gap_summary_fields, AT(gap_groups), .max = 64 },
 	{ &dr_switch_fields, AT(switches), NEW, .max = DR_RECORD_ROWS_MAX / 4, .event = "switch" },
+	{ &dr_delivery_gap_fields, AT(delivery_gaps), NEW, .max = DR_RECORD_ROWS_MAX / 4,
+		.event = "delivery-gap" },
 	{ &dr_check_fields, AT(checks), ALL },
 	{ &dr_phase_fields, AT(phases), ALL },
 	{ &dr_channel_fields, AT(channels), NEW },

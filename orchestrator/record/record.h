@@ -141,6 +141,13 @@ int dr_record_merge(struct dr_record *rec, const json_t *part, struct dr_err *e)
 size_t dr_fault_row_from_switches(struct dr_fault_row *row, const struct dr_switch_row *sw,
 	size_t n, int64_t clock_offset_ns, int64_t clock_error_ns, int64_t fault_ns);
 
+/*
+ * The same from the delivery gaps of channels that did not switch, whose transport moved to another NIC: gap, gpu and
+ * channel are those of the longest one, which is returned. There are no parts. NULL: there is none, nothing is changed.
+ */
+const struct dr_delivery_gap_row *dr_fault_row_from_gaps(
+	struct dr_fault_row *row, const struct dr_delivery_gap_row *gaps, size_t n);
+
 /* Of a receiver's record; DR_UNSET: one of the two deliveries is not known. */
 int64_t dr_switch_gap(const struct dr_switch_record *r);
 

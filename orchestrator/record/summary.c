@@ -14,7 +14,7 @@ static int64_t percentile(double *v, size_t n, double p)
 	return n ? (int64_t)dr_percentile_exact(v, n, p) : DR_UNSET;
 }
 
-/* --------------------------- one fault from its switches --------------------------- */
+/* --------------------------- one fault from its switches or gaps --------------------------- */
 
 /*
  * The receiver's six times, made monotonic: a time that was not reached (0) or lies before its
@@ -148,6 +148,34 @@ size_t dr_fault_row_from_switches(struct dr_fault_row *row, const struct dr_swit
 	dr_free(gaps);
 	row->channels_affected = (int64_t)n_gaps;
 	return n_gaps;
+}
+
+const struct dr_delivery_gap_row *dr_fault_row_from_gaps(
+	struct dr_fault_row *row, const struct dr_delivery_gap_row *gaps, size_t n)
+{
+	int64_t *const parts[] = { &row->detect_ns, &row->fence_ns, &row->handshake_ns,
+		&row->replay_ns, &row->first_delivery_ns, &row->fault_to_detect_ns,
+		&row->sender_detect_ns, &row->sender_fenced_ns, &row->sender_answer_ns,
+		&row->sender_first_frame_ns, &row->sender_first_ack_ns };
+	double *each = dr_calloc(n, sizeof(*each));
+	const struct dr_delivery_gap_row *worst = NULL;
+
+	for (size_t i = 0; i < n; i++) {
+		if (each)
+			each[i] = (double)gaps[i].gap_ns;
+		if (!worst || gaps[i].gap_ns > worst->gap_ns)
+			worst = &gaps[i];
+	}
+	if (worst) {
+		row->gpu = worst->gpu;
+		row->channel = worst->channel;
+		row->gap_ns = worst->gap_ns;
+		row->gap_median_channel_ns = each ? percentile(each, n, 50) : DR_UNSET;
+		for (size_t i = 0; i < DR_ARRAY_LEN(parts); i++)
+			*parts[i] = DR_UNSET;
+	}
+	dr_free(each);
+	return worst;
 }
 
 /* ------------------------------- the gap table ------------------------------- */

@@ -310,9 +310,41 @@ static void print_tail(const struct dr_gap_summary *g, size_t n, FILE *f)
 		}
 }
 
-#define GAPS "  %-13s %-6s %6s %3s %6s %6s %6s %6s | %6s %5s %9s %6s %6s\n"
-static void print_gaps(const struct dr_gap_summary *g, size_t n, FILE *f)
+/* A gap of a transport that moved its connections by itself has no parts. */
+static void print_gap_legend(const struct dr_record *rec, FILE *f)
 {
+	int64_t cadence = DR_UNSET;
+	bool parts = false, whole = false;
+
+	for (size_t i = 0; i < rec->faults.n; i++) {
+		const struct dr_fault_row *r = &rec->faults.v[i];
+
+		parts |= r->detect_ns != DR_UNSET;
+		if (r->gap_ns == DR_UNSET || r->detect_ns != DR_UNSET)
+			continue;
+		whole = true;
+		cadence = DR_MAX(cadence, r->cadence_p99_ns);
+	}
+	fputs("  hit: trials with data in flight", f);
+	if (parts || !whole)
+		fputs(". A gap runs from the last delivery to: detection, end of the\n"
+		      "  fence, answer to the switch (handshake), first replayed frame, first delivery",
+			f);
+	fputc('\n', f);
+	if (whole)
+		fprintf(f,
+			"  A gap without parts: the transport moved to another NIC by itself. It is the longest time between\n"
+			"  two deliveries, from the fault until data that were posted after it arrived. Without a fault that\n"
+			"  time is %s ms (p99)\n",
+			ms(cadence).s);
+}
+
+#define GAPS "  %-13s %-6s %6s %3s %6s %6s %6s %6s | %6s %5s %9s %6s %6s\n"
+static void print_gaps(const struct dr_record *rec, FILE *f)
+{
+	const struct dr_gap_summary *g = rec->gap_groups.v;
+	size_t n = rec->gap_groups.n;
+
 	fputs("\nFailover: delivery gap of the worst channel, ms; on the right the medians of its parts, ms\n",
 		f);
 	fprintf(f, GAPS, "fault", "side", "trials", "hit", "p50", "p90", "p99", "max", "detect",
@@ -324,9 +356,7 @@ static void print_gaps(const struct dr_gap_summary *g, size_t n, FILE *f)
 			ms(g[i].detect_ns).s, ms(g[i].fence_ns).s, ms(g[i].handshake_ns).s,
 			ms(g[i].replay_ns).s, ms(g[i].first_delivery_ns).s);
 	print_tail(g, n, f);
-	fputs("  hit: trials with data in flight. A gap runs from the last delivery to: detection, end of the\n"
-	      "  fence, answer to the switch (handshake), first replayed frame, first delivery\n",
-		f);
+	print_gap_legend(rec, f);
 }
 
 #define RECOVERY "  %-13s %-6s %6s %6s %6s %7s | %4s %5s | %4s %5s %4s %5s %6s %4s\n"
@@ -467,7 +497,7 @@ static void print_failover(const struct dr_record *rec, FILE *f)
 	if (!rec->faults.n && rec->false_failovers == DR_UNSET)
 		return;
 	if (rec->gap_groups.n) {
-		print_gaps(rec->gap_groups.v, rec->gap_groups.n, f);
+		print_gaps(rec, f);
 		print_recovery(rec->gap_groups.v, rec->gap_groups.n, f);
 	}
 	bool bounded = rec->detection.bound_ns != DR_UNSET;
@@ -659,7 +689,12 @@ void dr_table_fault(const void *row, FILE *f)
 		count(r->channels_affected).s, count(r->in_flight_chunks).s,
 		count(r->replayed_chunks).s, dr_enum_name(dr_verdict_names, r->verdict),
 		r->note[0] ? ": " : "", r->note);
-	if (r->gap_ns != DR_UNSET)
+	if (r->gap_ns == DR_UNSET)
+		return;
+	if (r->detect_ns == DR_UNSET)
+		fputs("  = longest time between two deliveries after the fault; no channel switched\n",
+			f);
+	else
 		fprintf(f,
 			"  = detect %s + fence %s + handshake %s + replay %s + first delivery %s ms%s%s\n",
 			ms(r->detect_ns).s, ms(r->fence_ns).s, ms(r->handshake_ns).s,

@@ -21,7 +21,7 @@
  *  3. Times of the peer are shifted to this end's clock. Where the offset is unknown the peer has no spans.
  *  4. Attributes of a span are the fields of its row, by their tables; unknown ones and times are left out.
  */
-enum span_kind { SPAN_RUN, SPAN_PHASE, SPAN_CHANNEL, SPAN_FAULT, SPAN_SWITCH };
+enum span_kind { SPAN_RUN, SPAN_PHASE, SPAN_CHANNEL, SPAN_FAULT, SPAN_SWITCH, SPAN_GAP };
 enum status_code { STATUS_OK = 1, STATUS_ERROR = 2 };
 enum { ID_BYTES = 8, TRACE_ID_BYTES = 16, NO_PARENT = -1, KIND_INTERNAL = 1 };
 /* SpanFlags of the protocol: it is known whether the parent is remote; it is. */
@@ -47,8 +47,8 @@ struct trace {
 	size_t n, cap;
 	int64_t shift_ns[2]; /* of either end: its monotonic clock to time since 1970 */
 	bool has[2];	     /* the spans of that end */
-	size_t n_before;     /* spans before those of the switches, which nothing refers to */
-	int bad;	     /* failures for lack of memory */
+	size_t n_before; /* spans before those of the switches and gaps, which nothing refers to */
+	int bad;	 /* failures for lack of memory */
 };
 
 /* -------------------------------- JSON -------------------------------- */
@@ -237,7 +237,7 @@ static json_t *add(struct trace *t, struct span_key key, ptrdiff_t parent, struc
 	put(t, s.json, "kind", json_integer(KIND_INTERNAL));
 	put(t, s.json, "attributes", attrs);
 	t->span[t->n++] = s;
-	if (key.kind != SPAN_SWITCH)
+	if (key.kind < SPAN_SWITCH)
 		t->n_before = t->n;
 	return s.json;
 }
@@ -417,6 +417,25 @@ static void add_switches(struct trace *t, int side, ptrdiff_t run)
 	}
 }
 
+/* Where channels do not switch. */
+static void add_gaps(struct trace *t, int side, ptrdiff_t run)
+{
+	const struct dr_record *rec = t->rec;
+
+	for (size_t i = 0; i < rec->delivery_gaps.n; i++) {
+		const struct dr_delivery_gap_row *r = &rec->delivery_gaps.v[i];
+		struct span_key key = { side, SPAN_GAP, r->gpu, r->channel, r->trial };
+
+		if (r->side != side || r->last_delivery_ns == DR_UNSET)
+			continue;
+		json_t *span = add(t, key, channel_or(t, side, r->gpu, r->channel, run),
+			(struct extent){ r->last_delivery_ns, r->first_delivery_ns },
+			"delivery gap", attributes(t, &dr_delivery_gap_fields, r));
+		if (span)
+			link_fault(t, span, r->trial);
+	}
+}
+
 /* What happened, at the channel or at the run of that end. */
 static void add_events(struct trace *t, int side, ptrdiff_t run)
 {
@@ -531,6 +550,10 @@ int dr_trace_write(struct dr_record *rec, FILE *f)
 		add_switches(&t, own, 0);
 	if (!t.bad && peer)
 		add_switches(&t, !own, (ptrdiff_t)of_peer);
+	if (!t.bad)
+		add_gaps(&t, own, 0);
+	if (!t.bad && peer)
+		add_gaps(&t, !own, (ptrdiff_t)of_peer);
 	if (!t.bad)
 		widen(&t);
 	t.bad += !ends;

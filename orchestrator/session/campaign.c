@@ -10,6 +10,8 @@
 /*
  * A trial: steady -> bandwidth before -> inject -> all affected channels switched -> bandwidth
  * during -> undo -> all came back -> bandwidth after -> both ends' records -> verdict.
+ * Where the transport moves to another NIC instead: deliveries are watched from before the injection until data that were
+ * posted after it arrive.
  *
  * Steady means: every channel on its primary path, both paths up, and that for long enough that the
  * channels' flap damping does not take the next fault for a flap of the same link (a loss within
@@ -21,6 +23,7 @@
 #define INJECT_NS (15 * DR_NS_PER_S)
 #define RECORDS_NS (2 * DR_NS_PER_S)
 #define POLL_NS (20 * DR_NS_PER_MS)
+#define WENT_ON_NS (2 * DR_NS_PER_MS)
 
 /* ---- which faults ---- */
 
@@ -88,8 +91,7 @@ static void judge(struct dr_client *c, struct dr_trial *t)
 		dr_trial_figures(c, t);
 	failback_time(c, t);
 	t->row.channels_affected = t->n_affected;
-	if (t->row.in_flight_chunks == DR_UNSET || t->row.in_flight_chunks < (int64_t)t->in_flight)
-		t->row.in_flight_chunks = (int64_t)t->in_flight;
+	t->row.in_flight_chunks = DR_MAX(t->row.in_flight_chunks, t->in_flight);
 	if (data_wrong(c, t))
 		t->row.verdict = DR_VERDICT_WRONG;
 	else if (t->error)
@@ -100,7 +102,7 @@ static void judge(struct dr_client *c, struct dr_trial *t)
 		t->row.verdict = DR_VERDICT_INCOMPLETE;
 	else if (t->nobody || (t->idle ? !t->hit_idle : t->row.in_flight_chunks == 0))
 		t->row.verdict = DR_VERDICT_MISSED_FAULT;
-	else if (t->expects_switch && t->row.gap_ns == DR_UNSET)
+	else if ((t->expects_switch || t->by_transport) && t->row.gap_ns == DR_UNSET)
 		t->row.verdict = DR_VERDICT_INCOMPLETE;
 	else if (c->s.opt->max_gap_ns && t->row.gap_ns > c->s.opt->max_gap_ns)
 		t->row.verdict = DR_VERDICT_FAIL;
@@ -122,9 +124,9 @@ static void judge(struct dr_client *c, struct dr_trial *t)
 /* ---- steady state ---- */
 
 /* Channels that are not where they should be when nothing is broken; of the affected ones those that have left the
- * path since the injection, those that are not on it again, and what they have in flight. */
+ * path since the injection, those that are not on it again, those that send here, and what these have in flight. */
 struct channels {
-	unsigned unsteady, switched, away;
+	unsigned unsteady, switched, away, senders;
 	uint64_t in_flight;
 };
 
@@ -142,6 +144,7 @@ static struct channels count(const struct dr_local *l)
 			continue;
 		n.switched += left;
 		n.away += live.active != 0 || (left && ch->planned == ch->trial.planned);
+		n.senders += ch->sends;
 		n.in_flight += live.in_flight;
 	}
 	return n;
@@ -232,10 +235,8 @@ static void mark_affected(struct dr_client *c, struct dr_trial *t)
 		t->hit_idle |= hits_idle(t->spec, rail, ch);
 	}
 	t->idle = t->n_affected == 0;
-	bool cuts = !t->idle && dr_fault_cuts(t->spec);
-	t->by_transport = cuts && c->s.plan.detect == DR_DETECT_TRANSPORT &&
-			  dr_fault_by(t->spec) != DR_FAULT_BY_CHANNEL;
-	t->expects_switch = cuts && !t->by_transport;
+	t->by_transport = t->watched && !t->idle;
+	t->expects_switch = !t->watched && !t->idle && dr_fault_cuts(t->spec);
 }
 
 static void fault_failed(struct dr_client *c, const struct dr_trial *t, bool undo, const char *text)
@@ -294,7 +295,9 @@ static int inject(struct dr_client *c, struct dr_trial *t)
 {
 	memset(c->fault, 0, sizeof(c->fault));
 	c->fault_id = (t->spec->side == DR_FAULT_SERVER ? DR_CLIENT_SERVER_FAULT : 0) + t->number;
-	t->in_flight = count(c->s.local).in_flight;
+	struct channels n = count(c->s.local);
+
+	t->in_flight = t->by_transport && !n.senders ? DR_UNSET : (int64_t)n.in_flight;
 	t->inject_ns = dr_now_ns();
 	int rc = act(c, t, false);
 	if (rc)
@@ -343,6 +346,17 @@ static bool went_on(const struct dr_client *c)
 	return true;
 }
 
+/* Nothing wakes this end when data arrive. */
+static int wait_went_on(struct dr_client *c, int64_t ns)
+{
+	int64_t deadline = dr_now_ns() + ns;
+	int rc = 0;
+
+	while (rc == 0 && !went_on(c))
+		rc = dr_now_ns() < deadline ? dr_client_sleep(c, WENT_ON_NS) : -ETIMEDOUT;
+	return rc;
+}
+
 /* From the injection to the undoing. */
 static int fault_lasts(struct dr_client *c, struct dr_trial *t)
 {
@@ -357,7 +371,7 @@ static int fault_lasts(struct dr_client *c, struct dr_trial *t)
 	if (t->expects_switch)
 		rc = dr_client_wait(c, count(c->s.local).switched == t->n_affected, bound, false);
 	else if (t->by_transport)
-		rc = dr_client_wait(c, went_on(c), bound, false);
+		rc = wait_went_on(c, bound);
 	if (rc == -ETIMEDOUT && manual && !count(c->s.local).switched) {
 		t->nobody = true;
 		snprintf(t->row.note, sizeof(t->row.note), DR_NOTE_NOBODY);
@@ -370,6 +384,9 @@ static int fault_lasts(struct dr_client *c, struct dr_trial *t)
 						     : "a switchover did not finish");
 		rc = 0;
 	}
+	/* Of the others it is not known whether the path is broken already. */
+	if (rc == 0 && t->by_transport && dr_fault_timed(t->spec))
+		dr_trial_gaps_end(c, t);
 	int64_t left = end - dr_now_ns();
 	if (rc == 0 && left >= SAMPLE_NS / 4)
 		rc = sample(c, DR_MIN(left, 5 * SAMPLE_NS), &t->row.bandwidth_during_gbps);
@@ -391,6 +408,12 @@ static int comes_back(struct dr_client *c, struct dr_trial *t)
 	return 0;
 }
 
+static bool complete(struct dr_client *c, const struct dr_trial *t)
+{
+	return (!t->expects_switch || dr_trial_complete(c, t)) &&
+	       (!t->by_transport || dr_trial_gaps_complete(c, t));
+}
+
 static int gather(struct dr_client *c, const struct dr_trial *t)
 {
 	int64_t deadline = dr_now_ns() + RECORDS_NS;
@@ -398,7 +421,7 @@ static int gather(struct dr_client *c, const struct dr_trial *t)
 
 	do {
 		rc = dr_client_collect(c, deadline - dr_now_ns());
-		if (rc || t->idle || !t->expects_switch || dr_trial_complete(c, t))
+		if (rc || t->idle || complete(c, t))
 			break;
 		rc = dr_client_sleep(c, POLL_NS);
 	} while (rc == 0 && dr_now_ns() < deadline);
@@ -413,6 +436,8 @@ static int steps(struct dr_client *c, struct dr_trial *t, int64_t not_before_ns)
 		rc = dr_client_sleep(c, not_before_ns - dr_now_ns());
 	if (rc == 0)
 		rc = sample(c, SAMPLE_NS, &t->row.bandwidth_before_gbps);
+	if (rc == 0)
+		dr_trial_gaps_begin(c, t);
 	/* Rows that are in the record now belong to earlier trials or to no fault. */
 	if (rc == 0)
 		rc = dr_client_collect(c, c->s.opt->timeout_ns);
@@ -421,11 +446,14 @@ static int steps(struct dr_client *c, struct dr_trial *t, int64_t not_before_ns)
 	dr_trial_claim_late(c);
 	t->first_switch = c->s.rec->switches.n;
 	t->first_event = c->s.rec->events.n;
+	t->first_gap = c->s.rec->delivery_gaps.n;
 	mark_affected(c, t);
 	dr_switch_lines_trial(c->s.local, true);
 	rc = inject(c, t);
 	if (rc == 0)
 		rc = fault_lasts(c, t);
+	if (rc == 0)
+		dr_trial_gaps_end(c, t);
 	if (rc == 0 && t->spec->for_ns) {
 		rc = undo(c, t);
 		if (rc == 0)

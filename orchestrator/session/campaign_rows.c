@@ -12,15 +12,19 @@
  *     next trial begins. The trial is a HANG already.
  */
 
-/* The channel of the row; NULL: none of ours. */
-static struct dr_local_channel *channel_of(const struct dr_client *c, const struct dr_switch_row *r)
+struct dr_local_channel *dr_trial_channel(const struct dr_client *c, int64_t gpu, int64_t channel)
 {
 	const struct dr_local *l = c->s.local;
 
 	for (const struct dr_local_gpu *g = l->gpu; g < l->gpu_end; g++)
-		if (g->number == r->gpu && r->channel >= 0 && r->channel < l->n_channels)
-			return &l->channel[g->position * l->n_channels + r->channel];
+		if (g->number == gpu && channel >= 0 && channel < l->n_channels)
+			return &l->channel[g->position * l->n_channels + channel];
 	return NULL;
+}
+
+static struct dr_local_channel *channel_of(const struct dr_client *c, const struct dr_switch_row *r)
+{
+	return dr_trial_channel(c, r->gpu, r->channel);
 }
 
 bool dr_trial_complete(struct dr_client *c, const struct dr_trial *t)
@@ -175,6 +179,8 @@ void dr_trial_figures(struct dr_client *c, struct dr_trial *t)
 			known ? (at_server ? offset : -offset) : DR_UNSET, known ? error : DR_UNSET,
 			fault);
 	}
+	if (t->by_transport)
+		dr_trial_gaps_figures(c, t);
 	if (t->error)
 		end_without_gap(c, &t->row);
 	dr_free(rows);

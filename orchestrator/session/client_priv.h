@@ -13,7 +13,7 @@
  *   client.c        from the dial to the end; ready, gone, dead
  *   client_wait.c   what ends the run; the server's messages; the live line
  *   client_phase.c  the phases, --matrix included
- *   campaign.c      the failover test; campaign_rows.c: the switches in its record
+ *   campaign.c      the failover test; campaign_rows.c, campaign_gaps.c: the switches and gaps in its record
  */
 struct dr_client {
 	struct dr_session s;
@@ -100,7 +100,7 @@ void dr_client_stalled(struct dr_client *c, const char *why);
 void dr_client_salvage(struct dr_client *c);
 
 /*
- * campaign.c, with campaign_rows.c. The failover test: traffic runs on while faults are injected and undone, trial after trial. Every
+ * campaign.c, with campaign_rows.c and campaign_gaps.c. The failover test: traffic runs on while faults are injected and undone, trial after trial. Every
  * trial becomes a dr_fault_row; what the receivers saw counts.
  */
 

@@ -157,7 +157,7 @@ static void bad_message(struct dr_session *s, const struct dr_err *e)
 /* Rows that came are shown as they come. */
 static void merge(const struct dr_session *s, const json_t *part)
 {
-	size_t i = s->rec->intervals.n, k = s->rec->switches.n;
+	size_t i = s->rec->intervals.n, k = s->rec->switches.n, g = s->rec->delivery_gaps.n;
 	struct dr_err e;
 
 	if (!part)
@@ -172,6 +172,8 @@ static void merge(const struct dr_session *s, const json_t *part)
 		s->rec->switches.v[k].trial = DR_UNSET; /* only the campaign decides on that */
 		dr_output_row(s->out, switches, &s->rec->switches.v[k]);
 	}
+	for (; g < s->rec->delivery_gaps.n; g++)
+		dr_output_row(s->out, delivery_gaps, &s->rec->delivery_gaps.v[g]);
 }
 
 static void on_fault(struct dr_session *s, const struct dr_fault_report *rep)

@@ -127,6 +127,17 @@ static void failback(struct dr_local *l)
 	}
 }
 
+static void gaps(struct dr_local *l, const struct dr_message *m)
+{
+	struct dr_command cmd = { .kind = DR_CMD_GAPS,
+		.position = DR_ALL,
+		.path = m->index,
+		.flag = m->which,
+		.value = m->since_ns };
+
+	dr_local_post(l, DR_ALL, &cmd);
+}
+
 static int expect(struct dr_local *l, const struct dr_message *m, struct dr_err *e)
 {
 	struct dr_command cmd = { .kind = DR_CMD_EXPECT, .position = m->gpu };
@@ -154,6 +165,9 @@ int dr_local_take(struct dr_local *l, const struct dr_message *m, struct dr_err 
 		break;
 	case DR_MSG_SWITCH:
 		failback(l);
+		break;
+	case DR_MSG_GAPS:
+		gaps(l, m);
 		break;
 	case DR_MSG_EXPECT:
 		return expect(l, m, e);
@@ -349,6 +363,23 @@ static void on_switch(struct dr_local *l, const struct dr_report *rep)
 	dr_output_row(l->out, switches, &row);
 }
 
+static void on_gap(struct dr_local *l, const struct dr_report *rep)
+{
+	const struct dr_local_channel *ch = channel_of(l, rep);
+	struct dr_delivery_gap_row row;
+
+	dr_fields_init(&dr_delivery_gap_fields, &row);
+	row.side = (int)l->side;
+	row.gpu = ch->gpu->number;
+	row.channel = ch->number;
+	row.trial = rep->value;
+	row.last_delivery_ns = rep->rec.last_delivery_ns;
+	row.first_delivery_ns = rep->rec.first_delivery_ns;
+	row.gap_ns = dr_switch_gap(&rep->rec);
+	dr_record_add(l->rec, delivery_gaps, &row);
+	dr_output_row(l->out, delivery_gaps, &row);
+}
+
 static void on_failed(struct dr_local *l, const struct dr_report *rep)
 {
 	struct dr_local_gpu *g = gpu_of(l, rep);
@@ -452,6 +483,9 @@ static void on_report(struct dr_local *l, const struct dr_report *rep)
 		break;
 	case DR_REP_SWITCH:
 		on_switch(l, rep);
+		break;
+	case DR_REP_GAP:
+		on_gap(l, rep);
 		break;
 	case DR_REP_PROTECTION:
 		on_protection(l, rep);

@@ -61,6 +61,8 @@ static const struct dr_fields tables[DR_MSG_KINDS] = {
 	[DR_MSG_INJECT] = KIND("inject", ID, TEXT("spec", text)),
 	[DR_MSG_UNDO] = KIND("undo", ID),
 	[DR_MSG_SWITCH] = BARE("switch"),
+	[DR_MSG_GAPS] = KIND("gaps", INDEX, MEMBER("which", DR_F_UINT, which, .max = 1),
+		DR_FIELD("since_ns", DR_F_NS, struct dr_message, since_ns, .flags = DR_F_OMIT)),
 	[DR_MSG_ABORT] =
 		KIND("abort", MEMBER("status", DR_F_SINT, status, .max = 255), TEXT("text", text)),
 	[DR_MSG_EXPECT] = KIND("expect", MEMBER("gpu", DR_F_UINT, gpu),

@@ -21,6 +21,7 @@ enum dr_message_kind {
 	DR_MSG_INJECT,	/* fault.id, text: as in --fault; answer: FAULT */
 	DR_MSG_UNDO,	/* fault.id; answer: FAULT */
 	DR_MSG_SWITCH,	/* failback of all channels that the server sends on */
+	DR_MSG_GAPS, /* index: trial, which: DR_CMD_GAPS, since_ns on the server's clock; its rows come in a PART */
 	/* Both. */
 	DR_MSG_ABORT, /* status, text: this end gives up */
 	DR_MSG_EXPECT, /* gpu, totals, bytes: chunks and bytes that each channel of that GPU has sent so far */
@@ -39,6 +40,7 @@ struct dr_message {
 	enum dr_message_kind kind;
 	struct dr_phase phase;
 	unsigned which, index, gpu; /* gpu: position */
+	int64_t since_ns;
 	uint64_t token;
 	int status, err; /* exit status; 0 or -errno */
 	struct dr_fault_report fault;

@@ -244,6 +244,7 @@ static const struct report_column trials[] = { { "trial", "trial", FORM_INT, NUL
 	{ "kind", "kind", FORM_TEXT, NULL }, { "direction", "dir", FORM_TEXT, NULL },
 	{ "at", "side", FORM_TEXT, NULL }, { "NIC", "nic", FORM_TEXT, NULL },
 	{ "verdict", "verdict", FORM_BAD, "PASS" }, { "gap, ms", "gap_us", FORM_US_MS, NULL },
+	{ "cadence p99", "cadence_us.p99", FORM_US_MS, NULL },
 	{ "fault to detection", "fault_to_detect_us", FORM_US_MS, NULL },
 	{ "detect", "detect_us", FORM_US_MS, NULL }, { "fence", "fence_us", FORM_US_MS, NULL },
 	{ "handshake", "handshake_us", FORM_US_MS, NULL },
@@ -276,6 +277,11 @@ static void section_time(FILE *f, const json_t *doc, unsigned n)
 	if (faults)
 		report_table(f, "Gaps and their parts, medians of each part by itself; ms", summary,
 			report_at(doc, "failover.summary"), NULL);
+	if (faults && strcmp(report_string(doc, "detection.mode"), "transport") == 0)
+		fputs("<p>The transport moves to another NIC by itself, and no channel switches. Then a gap is the "
+		      "longest time between two deliveries, from the fault until data that were posted after it "
+		      "arrived; it has no parts. Cadence: that time without a fault.</p>\n",
+			f);
 	report_chart(f, n, "timeline",
 		faults ? "Bandwidth of each interval. A fault is a full line, the steps of its switch are "
 			 "dashed lines: detection, switch, first delivery, failback. Intervals are "
