@@ -78,6 +78,7 @@ killers=(
 	orchestrator/engine/stream_gaps_test
 	orchestrator/record/delivery_gap_test
 	orchestrator/session/campaign_gaps_test
+	orchestrator/session/campaign_nics_test
 	orchestrator/session/inject_test
 	orchestrator/sweep/confirm_test
 	orchestrator/fault/state_test

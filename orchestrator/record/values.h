@@ -44,7 +44,8 @@ enum dr_reason {
 	DR_REASON_LOCAL,       /* this end failed before the exchange was complete */
 };
 
-/* The note of a trial `manual` that nobody did. */
+/* The note of a trial `manual` that nobody did; of one whose NIC the transport did not use. */
 #define DR_NOTE_NOBODY "nobody broke the path"
+#define DR_NOTE_UNUSED "the transport used another NIC"
 
 #endif

@@ -578,7 +578,7 @@ static void judge_gaps(struct dr_record *rec, int64_t max_ns, bool broken)
 /* What to do about trials that hit no data in flight. */
 static const char *advice(const struct dr_record *rec)
 {
-	bool quiet = false, nobody = true;
+	bool quiet = false, nobody = true, unused = false;
 
 	for (size_t i = 0; i < rec->faults.n; i++) {
 		const struct dr_fault_row *f = &rec->faults.v[i];
@@ -587,11 +587,15 @@ static const char *advice(const struct dr_record *rec)
 			continue;
 		quiet |= !f->note[0];
 		nobody &= !strcmp(f->note, DR_NOTE_NOBODY);
+		unused |= !strcmp(f->note, DR_NOTE_UNUSED);
 	}
 	return nobody ? "nobody broke the path in time: break it when the run asks for it, or use a "
 			"longer --timeout"
 	       : quiet ? "no chunk was in flight then: leave --rate out or raise it, use more channels "
 			 "(-N), or a larger --window"
+	       : unused
+		       ? "the transport used another NIC then: let it return before the next fault, by every= "
+			 "in --fault or a shorter hold-down of its own"
 		       : "use faults on rails that carry data";
 }
 

@@ -455,6 +455,7 @@ static void the_advice_fits_the_miss(void **state)
 	static const struct {
 		const char *note, *text;
 	} of[] = { { "", "leave --rate out" }, { DR_NOTE_NOBODY, "nobody broke the path in time" },
+		{ DR_NOTE_UNUSED, "let it return before the next fault" },
 		{ "no path of the channels was hit that carried data", "rails that carry data" } };
 
 	(void)state;

@@ -90,7 +90,7 @@ static void judge(struct dr_client *c, struct dr_trial *t)
 	if (!t->idle)
 		dr_trial_figures(c, t);
 	failback_time(c, t);
-	t->row.channels_affected = t->n_affected;
+	t->row.channels_affected = t->unused ? 0 : t->n_affected;
 	t->row.in_flight_chunks = DR_MAX(t->row.in_flight_chunks, t->in_flight);
 	if (data_wrong(c, t))
 		t->row.verdict = DR_VERDICT_WRONG;
@@ -100,7 +100,7 @@ static void judge(struct dr_client *c, struct dr_trial *t)
 		t->row.verdict = DR_VERDICT_HANG;
 	else if (t->cut)
 		t->row.verdict = DR_VERDICT_INCOMPLETE;
-	else if (t->nobody || (t->idle ? !t->hit_idle : t->row.in_flight_chunks == 0))
+	else if (t->nobody || t->unused || (t->idle ? !t->hit_idle : t->row.in_flight_chunks == 0))
 		t->row.verdict = DR_VERDICT_MISSED_FAULT;
 	else if ((t->expects_switch || t->by_transport) && t->row.gap_ns == DR_UNSET)
 		t->row.verdict = DR_VERDICT_INCOMPLETE;
@@ -112,6 +112,8 @@ static void judge(struct dr_client *c, struct dr_trial *t)
 		snprintf(t->row.note, sizeof(t->row.note),
 			t->hit_idle ? "hit idle paths (path=1), and no path that carried data"
 				    : "no path of the channels was hit that carried data");
+	if (t->unused && t->row.verdict == DR_VERDICT_MISSED_FAULT)
+		snprintf(t->row.note, sizeof(t->row.note), DR_NOTE_UNUSED);
 	if (t->row.verdict == DR_VERDICT_INCOMPLETE)
 		snprintf(t->row.note, sizeof(t->row.note), "not finished: %.75s",
 			!t->cut		     ? "the receiver's gap is not known"
@@ -430,12 +432,17 @@ static int gather(struct dr_client *c, const struct dr_trial *t)
 
 static int steps(struct dr_client *c, struct dr_trial *t, int64_t not_before_ns)
 {
+	struct dr_trial_nics before, after;
+	bool moves = c->s.plan.detect == DR_DETECT_TRANSPORT;
+	int rail = moves ? dr_inject_target(t->spec, &c->s.plan).rail : -1;
 	int rc = wait_steady(c);
 
 	if (rc == 0 && dr_now_ns() < not_before_ns)
 		rc = dr_client_sleep(c, not_before_ns - dr_now_ns());
+	dr_trial_nics_read(c->s.local, rail, &before);
 	if (rc == 0)
 		rc = sample(c, SAMPLE_NS, &t->row.bandwidth_before_gbps);
+	dr_trial_nics_read(c->s.local, rail, &after);
 	if (rc == 0)
 		dr_trial_gaps_begin(c, t);
 	/* Rows that are in the record now belong to earlier trials or to no fault. */
@@ -448,6 +455,7 @@ static int steps(struct dr_client *c, struct dr_trial *t, int64_t not_before_ns)
 	t->first_event = c->s.rec->events.n;
 	t->first_gap = c->s.rec->delivery_gaps.n;
 	mark_affected(c, t);
+	t->unused = t->by_transport && dr_trial_nic_unused(c->s.local, &before, &after);
 	dr_switch_lines_trial(c->s.local, true);
 	rc = inject(c, t);
 	if (rc == 0)

@@ -5,7 +5,7 @@
 #include "orchestrator/session/client_priv.h"
 
 /* Shared by campaign.c (the steps of a trial), campaign_rows.c (the switches in the record that belong to it) and
- * campaign_gaps.c (the delivery gaps, where channels do not switch). */
+ * campaign_gaps.c (the delivery gaps, where channels do not switch); campaign_nics.c: whether the NIC was in use. */
 
 /* One trial: one injection of one fault. What it is for each channel is in struct dr_local_channel. */
 struct dr_trial {
@@ -16,7 +16,8 @@ struct dr_trial {
 	bool hit_idle; /* but idle ones, as path=1 asks */
 	bool expects_switch;
 	bool watched;	   /* the receivers note the time between deliveries now */
-	bool by_transport; /* the transport has to move to another NIC, the channels to none */
+	bool by_transport; /* the transport has to move to another NIC, the channels to none; */
+	bool unused;	   /* it did not use the NIC, by the NICs' counters */
 	unsigned n_affected;
 	size_t first_switch, first_event, first_gap; /* rows of the record that may belong to it */
 	int64_t inject_ns;			     /* own clock: when it was asked for */
@@ -53,5 +54,17 @@ void dr_trial_gaps_end(struct dr_client *c, struct dr_trial *t);
 bool dr_trial_gaps_complete(const struct dr_client *c, const struct dr_trial *t);
 /* The trial's gap from them, in place of what the switches gave. */
 void dr_trial_gaps_figures(const struct dr_client *c, struct dr_trial *t);
+
+/* campaign_nics.c. What this end's NICs have counted so far: that of a rail, and all; and the payload of both directions. */
+struct dr_trial_nics {
+	bool known;
+	uint64_t nic, all, payload;
+};
+/* rail -1: none, not known. */
+void dr_trial_nics_read(const struct dr_local *l, int rail, struct dr_trial_nics *out);
+/* Between the two readings the affected channels' data did not go over that NIC. False: they did, or the counters do not
+ * tell. */
+bool dr_trial_nic_unused(const struct dr_local *l, const struct dr_trial_nics *before,
+	const struct dr_trial_nics *after);
 
 #endif

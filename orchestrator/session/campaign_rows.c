@@ -179,7 +179,7 @@ void dr_trial_figures(struct dr_client *c, struct dr_trial *t)
 			known ? (at_server ? offset : -offset) : DR_UNSET, known ? error : DR_UNSET,
 			fault);
 	}
-	if (t->by_transport)
+	if (t->by_transport && !t->unused)
 		dr_trial_gaps_figures(c, t);
 	if (t->error)
 		end_without_gap(c, &t->row);

@@ -13,7 +13,8 @@
  *   client.c        from the dial to the end; ready, gone, dead
  *   client_wait.c   what ends the run; the server's messages; the live line
  *   client_phase.c  the phases, --matrix included
- *   campaign.c      the failover test; campaign_rows.c, campaign_gaps.c: the switches and gaps in its record
+ *   campaign.c      the failover test; campaign_rows.c, campaign_gaps.c: the switches and gaps in its record;
+ *                   campaign_nics.c: whether the NIC was in use
  */
 struct dr_client {
 	struct dr_session s;
