@@ -28,9 +28,11 @@
  * neither; iflush then gives no request. With FAKEGDR_ORDERED=1 all bytes are there at completion, and iflush never gives a
  * request.
  *
+ * deregMr of memory whose receives or flushes are not complete: nothing moves on the comm any more, and it can be closed.
+ *
  * dma-bufs. regMrDmaBuf takes an open descriptor of a dma-buf, or of a memfd, as the emulated CUDA library exports it.
- * The first and last byte of a memfd's range have to be those of the memory: each is changed through the descriptor, read as
- * CUDA memory, and restored. The descriptor is not needed after the call.
+ * The first and last 64 bytes of a memfd's range have to be those of the memory, which other comms may use meanwhile. The
+ * descriptor is not needed after the call.
  *
  * GPU memory (FAKEGDR_MEMORY=cuda). A comm takes the context that is current when connect or accept gives it; if there is none,
  * the one at its first registration of CUDA memory. Memory registered as CUDA is GPU memory and is never followed by the CPU;
@@ -44,7 +46,7 @@
  *
  * Misuse ends the process by abort() with a line "fakegdr: ..." on standard error:
  *   iflush of a receive that is not complete, with another address, size or registration than the receive's, or
- *   twice; a flush tested after it was complete; deregMr of memory whose flush is not complete; a request tested after it was
+ *   twice; a flush tested after it was complete, or after deregMr of its memory; a request tested after it was
  *   complete; memory that is not registered; a receive shorter than its message; more than one buffer; regMrDmaBuf without
  *   FAKEGDR_DMABUF=1, of a descriptor that is not open or is no dma-buf, or whose bytes at the offset are not those of the
  *   memory; connect or accept after their end; connect with another copy of the handle; CUDA memory that is no GPU

@@ -122,6 +122,17 @@ static void need_none_when_empty(void)
 	need_none(0);
 }
 
+/* Whoever gives a comm up deregisters its memory and closes it, whatever is outstanding. */
+static void close_in_a_flush(void)
+{
+	struct pair p;
+
+	pair_init(&p, ROOM);
+	pair_wait(&p, pair_send(&p, 0, 100), pair_receive(&p, 0, ROOM));
+	MUST(flush(&p, 100));
+	pair_fini(&p);
+}
+
 static void use_any_order(void)
 {
 	static const int order[] = { 2, 0, 3, 1 };
@@ -314,6 +325,7 @@ static void needs_a_flush(void **state)
 	(void)state;
 	pair_ends(need_flush, 0, "");
 	pair_ends(need_none_when_empty, 0, "");
+	pair_ends(close_in_a_flush, 0, "");
 	(void)setenv("FAKEGDR_ORDERED", "1", 1);
 	pair_ends(need_none_when_ordered, 0, "");
 }

@@ -552,6 +552,8 @@ static void register_elsewhere(void)
 	bed_make(&b, "");
 	pair_listen(&b.p);
 	pair_connect(&b.p, true);
+	MUST(cu->memset_d8_async((uintptr_t)(b.in.gpu + GRANULE), 0x11, 1, b.in.stream) == 0);
+	MUST(cu->stream_synchronize(b.in.stream) == 0);
 	(void)b.p.net->reg_mr_dmabuf(b.p.rcomm, b.in.gpu + GRANULE, ROOM, GDR_PTR_CUDA,
 		GRANULE + TCPX_PAGE, export(&b.in), &b.in.gpu_mh);
 }

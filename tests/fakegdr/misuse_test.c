@@ -154,10 +154,12 @@ static void test_flush_twice(void)
 static void deregister_in_flush(void)
 {
 	struct pair p;
+	void *f;
 
 	(void)receive(&p);
-	(void)flush(&p, 0, SIZE, p.in_mh);
+	f = flush(&p, 0, SIZE, p.in_mh);
 	(void)p.net->dereg_mr(p.rcomm, p.in_mh);
+	(void)pair_done(&p, f);
 }
 
 /* After it the receives of the memory are unknown. */
@@ -291,7 +293,7 @@ static const struct {
 	{ flush_two, "iflush of 2 buffers" },
 	{ flush_send, "on what does not receive" },
 	{ test_flush_twice, "test of the flush of receive 0, which is complete" },
-	{ deregister_in_flush, "deregMr while the flush of receive 0 is not complete" },
+	{ deregister_in_flush, "test of the flush of receive 0, whose registration is gone" },
 	{ flush_deregistered, "where no receive was posted" },
 	{ forget_flush, "256 receives after receive 0, whose flush is not complete" },
 	{ message_too_long, "receive 0 has room for 100 bytes, its message has 101" },

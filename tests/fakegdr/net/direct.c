@@ -16,7 +16,8 @@
  */
 enum { RECEIVES = 256 };
 
-enum gdr_state { GDR_NONE, GDR_RECEIVING, GDR_COMPLETE, GDR_FLUSHING, GDR_FLUSHED };
+/* GDR_CUT: its registration went while it was FLUSHING. */
+enum gdr_state { GDR_NONE, GDR_RECEIVING, GDR_COMPLETE, GDR_FLUSHING, GDR_CUT, GDR_FLUSHED };
 
 struct gdr_receive {
 	struct tcpx_head head; /* the request of its flush */
@@ -146,7 +147,7 @@ static struct gdr_receive *find(const struct tcpx_comm *c, const void *data)
 	for (uint64_t i = 1; i <= RECEIVES && i <= c->posted; i++) {
 		struct gdr_receive *g = entry(c, c->posted - i);
 
-		if (g->state != GDR_NONE && g->data == data)
+		if (g->state != GDR_NONE && g->state != GDR_CUT && g->data == data)
 			return g;
 	}
 	return NULL;
@@ -196,6 +197,9 @@ static enum min_result test_flush(struct gdr_receive *g, int *done)
 	enum min_result result;
 
 	(void)pthread_mutex_lock(&c->lock);
+	if (g->state == GDR_CUT)
+		tcpx_misuse("test of the flush of receive %llu, whose registration is gone",
+			(unsigned long long)g->no);
 	if (g->state != GDR_FLUSHING)
 		tcpx_misuse("test of the flush of receive %llu, which is complete",
 			(unsigned long long)g->no);
@@ -220,7 +224,7 @@ enum min_result gdr_test(void *request, int *done, int *size)
 	return tcpx_test(request, done, size);
 }
 
-/* Its receives are known no more. */
+/* Its receives are known no more. In a flush of one nothing moves from then on, as in tcpx_dereg: the comm can be closed. */
 enum min_result gdr_dereg(void *comm, void *mh)
 {
 	struct tcpx_comm *c = comm;
@@ -232,11 +236,8 @@ enum min_result gdr_dereg(void *comm, void *mh)
 
 			if (g->mr != mh)
 				continue;
-			if (g->state == GDR_FLUSHING)
-				tcpx_misuse("deregMr while the flush of receive %llu is not "
-					    "complete",
-					(unsigned long long)g->no);
-			g->state = GDR_NONE;
+			c->ended = c->ended || g->state == GDR_FLUSHING;
+			g->state = g->state == GDR_FLUSHING ? GDR_CUT : GDR_NONE;
 		}
 		(void)pthread_mutex_unlock(&c->lock);
 	}

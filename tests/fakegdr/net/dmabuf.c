@@ -14,32 +14,36 @@ static bool is_a(const char *link, const char *kind)
 	return strncmp(link, kind, strlen(kind)) == 0;
 }
 
-static enum min_result read_byte(struct tcpx_comm *c, const uint8_t *at, uint8_t *out)
+enum { LOOK = 64, TRIES = 100 };
+
+static enum min_result read_bytes(struct tcpx_comm *c, const uint8_t *at, uint8_t *out, size_t n)
 {
 	if (tcpx_settings.cuda)
-		return tcpx_gpu_read(&c->gpu, out, at, 1);
-	*out = *at;
+		return tcpx_gpu_read(&c->gpu, out, at, n);
+	memcpy(out, at, n);
 	return MIN_OK;
 }
 
-/* Whether a change of the file's byte is one of the memory's. The byte is restored. */
+/* Whether the file has the memory's bytes. Other comms may receive there meanwhile, so it is looked at again; and send from
+ * there, so nothing is changed. */
 static enum min_result is_same(
-	struct tcpx_comm *c, uint8_t *file, const uint8_t *memory, bool *same)
+	struct tcpx_comm *c, const uint8_t *file, const uint8_t *memory, size_t n, bool *same)
 {
-	uint8_t was = *file, changed = (uint8_t)~was, got = was;
-	enum min_result result;
+	enum min_result result = MIN_OK;
+	uint8_t got[LOOK];
 
-	*file = changed;
-	result = read_byte(c, memory, &got);
-	*file = was;
-	*same = got == changed;
+	*same = false;
+	for (int i = 0; i < TRIES && result == MIN_OK && !*same; i++) {
+		result = read_bytes(c, memory, got, n);
+		*same = result == MIN_OK && memcmp(file, got, n) == 0;
+	}
 	return result;
 }
 
 static enum min_result compare(
 	struct tcpx_comm *c, const uint8_t *data, size_t size, uint64_t offset, int fd)
 {
-	size_t skip = offset % TCPX_PAGE, last = size - 1;
+	size_t skip = offset % TCPX_PAGE, n = size < LOOK ? size : LOOK, last = size - n;
 	enum min_result result;
 	struct stat st;
 	uint8_t *map;
@@ -49,13 +53,12 @@ static enum min_result compare(
 		size > (uint64_t)st.st_size - offset)
 		tcpx_misuse("regMrDmaBuf of %zu bytes at offset %llu of a dma-buf of %lld bytes",
 			size, (unsigned long long)offset, (long long)st.st_size);
-	map = mmap(
-		NULL, skip + size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, (off_t)(offset - skip));
+	map = mmap(NULL, skip + size, PROT_READ, MAP_SHARED, fd, (off_t)(offset - skip));
 	if (map == MAP_FAILED)
 		tcpx_misuse("regMrDmaBuf of descriptor %d, which cannot be mapped", fd);
-	result = is_same(c, map + skip, data, &same);
+	result = is_same(c, map + skip, data, n, &same);
 	if (result == MIN_OK && same)
-		result = is_same(c, map + skip + last, data + last, &same);
+		result = is_same(c, map + skip + last, data + last, n, &same);
 	(void)munmap(map, skip + size);
 	if (result == MIN_OK && !same)
 		tcpx_misuse("regMrDmaBuf: offset %llu of the dma-buf is other memory than %p",
