@@ -185,6 +185,8 @@ AIDS        += $(foreach d,$(TEST_DIRS),$(filter $(B)/$(d)/%,$(NET_PLUGINS)))
 $(foreach p,$(NET_PLUGINS),$(eval $(p): $(filter $(dir $(p))%,$(NET_OBJS)) $(p:$(B)/%.so=%.map)))
 $(foreach p,$(NET_PLUGINS),$(eval $(filter $(dir $(p))%,$(TESTS)): | $(p)))
 $(B)/transport/ncclnet/iso_test: | $(B)/tests/minplug/libnccl-net-min.so
+$(B)/transport/ncclnet/iso_gpu_test: | $(B)/tests/faketcpx/libnccl-net-faketcpx.so \
+	$(B)/tests/fakegdr/libnccl-net-fakegdr.so $(B)/tests/fakecuda/cuda_plugin.so
 MINPLUG_OBJS := $(B)/tests/minplug/net/device.o $(B)/tests/minplug/net/log.o
 $(B)/tests/faketcpx/libnccl-net-faketcpx.so: $(MINPLUG_OBJS)
 $(B)/tests/fakegdr/libnccl-net-fakegdr.so: $(MINPLUG_OBJS) $(filter-out %/bounce.o %/table.o,$(filter $(B)/tests/faketcpx/%,$(NET_OBJS)))

@@ -42,8 +42,7 @@ int dr_gpu_map(struct dr_gpu *g, const struct dr_gpu_share *s, struct dr_gpu_map
 	if (rc)
 		return rc;
 	memcpy(&handle, s->handle, sizeof(handle));
-	unsigned result =
-		g->cuda->ipc_open_mem_handle(&base, handle, DR_CUDA_IPC_LAZY_PEER_ACCESS);
+	unsigned result = g->cuda->ipc_open_mem_handle(&base, handle, DR_CUDA_IPC_LAZY_PEER_ACCESS);
 	if (result)
 		return dr_cuda_fail(g->cuda, result, e,
 			"map memory of GPU %u of another process (CUDA IPC)", g->info.ordinal);

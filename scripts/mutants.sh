@@ -72,7 +72,10 @@ killers=(
 	transport/ncclnet/plugin_test
 	transport/ncclnet/guard_test
 	transport/ncclnet/lane_test
+	transport/ncclnet/flush_test
 	transport/ncclnet/iso_test
+	transport/ncclnet/iso_gpu_test
+	gpu/share_test
 	orchestrator/plan/transport_test
 	orchestrator/engine/gaps_test
 	orchestrator/engine/stream_gaps_test
@@ -124,7 +127,7 @@ dirs="base window bootstrap transport transport/sim transport/faulty transport/t
 
 # build COPY JOBS KILLER...: these killers of a copy of the tree.
 build() {
-	local copy=$1 jobs=$2 killer targets=(b/tests/fakeverbs/ibverbs_plugin.so)
+	local copy=$1 jobs=$2 killer targets=(b/tests/fakeverbs/ibverbs_plugin.so b/tests/fakecuda/cuda_plugin.so)
 	shift 2
 	for killer in "$@"; do targets+=("b/${killer%% *}"); done
 	make -s -C "$copy" -j"$jobs" B=b CFLAGS='-O1 -g0' DIRS="$dirs" "${targets[@]}"
@@ -186,6 +189,8 @@ judge() {
 		odd=$(grep -m 1 -o 'exception: .*' "$log")
 	elif grep -q '^\[  FAILED  \] ' "$log"; then
 		found="$name: $(sed -n 's/^\[  FAILED  \] //p' "$log" | grep -v ' ' | head -n 1)"
+	elif grep -q '^misuse: ' "$log"; then # what the emulated GPUs say at the end of a test
+		found="$name: $(grep -m 1 '^misuse: ' "$log")"
 	else
 		odd="exit status $rc"
 	fi
@@ -281,12 +286,13 @@ copy_tree() {
 	if [[ -e .git ]]; then
 		git ls-files -co --exclude-standard -z -- Makefile VERSION scripts \
 			base window bootstrap transport topology gpu channel library orchestrator plugin tests/sim tests/exhaustive \
-			tests/conformance tests/fakeverbs tests/fixtures/topology tests/minplug docs/NCCL_PLUGIN.md |
+			tests/conformance tests/fakeverbs tests/fixtures/topology tests/minplug tests/faketcpx tests/fakegdr tests/fakecuda \
+			docs/NCCL_PLUGIN.md |
 			while IFS= read -r -d '' f; do [[ -e $f ]] && printf '%s\0' "$f"; done
 	else
 		find Makefile VERSION scripts base window bootstrap transport topology gpu channel library orchestrator plugin \
 			tests/sim tests/exhaustive tests/conformance tests/fakeverbs tests/fixtures/topology \
-			tests/minplug docs/NCCL_PLUGIN.md -type f -print0
+			tests/minplug tests/faketcpx tests/fakegdr tests/fakecuda docs/NCCL_PLUGIN.md -type f -print0
 	fi | tar --null -T - -cf - | tar -xf - -C "$1"
 }
 

@@ -38,6 +38,10 @@ struct dr_nccl {
 	enum nccl_result (*close_recv)(void *comm);
 	enum nccl_result (*close_listen)(void *comm);
 	/* Of some: NULL where the version or the plugin has none. */
+	enum nccl_result (*reg_dmabuf)(void *comm, void *data, size_t size, int type, uint64_t off,
+		int fd, void **mhandle);
+	enum nccl_result (*flush)(
+		void *comm, int n, void **data, int *sizes, void **mhandles, void **request);
 	enum nccl_result (*consumed)(void *comm, int n, void *request);
 	enum nccl_result (*finalize)(void *ctx);
 	/* By shape; which one is used follows from the version. */
@@ -151,12 +155,20 @@ struct dr_nccl_buffer {
  * device supports. -1 in place of a result: larger than this version can express. */
 int dr_nccl_reg(const struct dr_nccl *n, void *comm, struct dr_nccl_buffer *b, int type);
 
+/* GPU memory through the dma-buf fd, which stays the caller's, from offset off in it. The plugin has regMrDmaBuf. */
+enum nccl_result dr_nccl_reg_dmabuf(
+	const struct dr_nccl *n, void *comm, struct dr_nccl_buffer *b, int fd, uint64_t off);
+
 enum { DR_NCCL_GROUP_MAX = 8 };
 enum nccl_result dr_nccl_isend(
 	const struct dr_nccl *n, void *comm, const struct dr_nccl_buffer *b, void **request);
 /* One request for `count` receives, at most DR_NCCL_GROUP_MAX and maxRecvs of the device. */
 enum nccl_result dr_nccl_irecv(const struct dr_nccl *n, void *comm, int count,
 	const struct dr_nccl_buffer *b, void **request);
+
+/* Make the `size` bytes that were received into b visible to the GPU. *request: to be tested; NULL: they are. */
+enum nccl_result dr_nccl_flush(
+	const struct dr_nccl *n, void *comm, const struct dr_nccl_buffer *b, void **request);
 
 /* "internal error"; never NULL. */
 const char *dr_nccl_result_name(enum nccl_result rc);

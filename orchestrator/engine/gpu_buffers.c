@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "orchestrator/engine/gpu_rail.h"
 #include "transport/kind.h"
 
 #include <errno.h>
@@ -12,20 +13,21 @@
 #include <unistd.h>
 
 /*
- * Independent streams: copies out, copies in, unpacking where the transport leaves pieces, and the pattern. A buffer is filled before its chunk is posted
- * and checked after it was delivered, when no copy accesses it, so the streams need no mutual order.
+ * Independent streams: copies out, copies in, the pattern, and unpacking where rails do that (gpu_rail.c). A buffer is filled
+ * before its chunk is posted and checked after it was delivered, when no copy accesses it, so the streams need no mutual order.
  */
 struct dr_gpu_buffers {
 	struct dr_gpu_buffers_params prm;
 	struct dr_gpu *gpu;
 	/* A stream that had an error is destroyed, which waits for what it was told, and is NULL then. */
-	struct dr_gpu_stream *copy[DR_GPU_WAYS]; /* by enum dr_stage_way, DR_GPU_UNPACKED */
+	struct dr_gpu_stream *copy[DR_GPU_UNPACKED]; /* by enum dr_stage_way */
 	struct dr_gpu_stream *work;
-	struct dr_gpu_stream_stats past[DR_GPU_WAYS]; /* of copy[], when it is NULL */
-	union dr_kind_params params;		      /* of a kind that takes the GPU */
+	struct dr_gpu_stream_stats past[DR_GPU_UNPACKED]; /* of copy[], when it is NULL */
+	union dr_kind_params params;			  /* of a kind that takes the GPU */
+	struct dr_gpu_rail rails;			  /* ... and what its rails use */
 	struct dr_staged *staged;
 	struct dr_staged_rail_params rail; /* what the manager's kind_params point to */
-	bool remote_write;		   /* the transport is worth a dma-buf */
+	bool wants_dmabuf;		   /* the transport may register memory by it */
 	uint8_t *readback; /* host memory for a chunk that is wrong, made when needed */
 	size_t readback_len;
 	unsigned rings; /* reserved: one a channel whose memory is staged */
@@ -87,91 +89,29 @@ static int stage_done(void *arg, enum dr_stage_way way, uint64_t *ticket, struct
 	return b->copy[way] ? dr_gpu_stream_done(b->copy[way], ticket, e) : no_stream(b, e);
 }
 
-static void wait_for(struct dr_gpu_buffers *b, unsigned way, uint64_t ticket)
+static void stage_wait(void *arg, enum dr_stage_way way, uint64_t ticket)
 {
+	struct dr_gpu_buffers *b = arg;
+
 	if (b->copy[way] == NULL || dr_gpu_stream_wait(b->copy[way], ticket, NULL) == 0)
 		return;
 	dr_gpu_stream_stats(b->copy[way], &b->past[way]);
 	end_stream(&b->copy[way]);
 }
 
-static void stage_wait(void *arg, enum dr_stage_way way, uint64_t ticket)
-{
-	wait_for(arg, way, ticket);
-}
-
 static const struct dr_stage_ops stage_ops = { stage_alloc, stage_release, stage_start, stage_done,
 	stage_wait };
 
-/* ---- unpacking ---- */
-
-static int unpack_enter(void *arg, struct dr_err *e)
-{
-	struct dr_gpu_buffers *b = arg;
-
-	return dr_gpu_use(b->gpu, e);
-}
-
-static int unpack_read(void *arg, void *host, const void *dev, size_t len, struct dr_err *e)
-{
-	struct dr_gpu_buffers *b = arg;
-	struct dr_gpu_stream *s = b->copy[DR_GPU_UNPACKED];
-
-	return s ? dr_gpu_read(s, host, address(dev), len, e) : no_stream(b, e);
-}
-
-static int unpack_start(void *arg, const struct dr_unpack_work *w, enum dr_unpack_how how,
-	uint64_t *ticket, struct dr_err *e)
-{
-	static const enum dr_gpu_unpack_how gpu_how[] = { [DR_UNPACK_KERNEL] = DR_GPU_UNPACK_KERNEL,
-		[DR_UNPACK_D2D] = DR_GPU_UNPACK_D2D,
-		[DR_UNPACK_HOST] = DR_GPU_UNPACK_HOST };
-	struct dr_gpu_buffers *b = arg;
-	struct dr_gpu_unpack u = { .dst = address(w->dst),
-		.src = address(w->src),
-		.piece = w->piece,
-		.n = w->n,
-		.len = w->len };
-
-	if (!b->copy[DR_GPU_UNPACKED])
-		return no_stream(b, e);
-	return dr_gpu_unpack(b->copy[DR_GPU_UNPACKED], &u, gpu_how[how], ticket, e);
-}
-
-static int unpack_done(void *arg, uint64_t *ticket, struct dr_err *e)
-{
-	struct dr_gpu_buffers *b = arg;
-	struct dr_gpu_stream *s = b->copy[DR_GPU_UNPACKED];
-
-	return s ? dr_gpu_stream_done(s, ticket, e) : no_stream(b, e);
-}
-
-static void unpack_wait(void *arg)
-{
-	struct dr_gpu_buffers *b = arg;
-	struct dr_gpu_stream *s = b->copy[DR_GPU_UNPACKED];
-
-	if (s)
-		wait_for(b, DR_GPU_UNPACKED, dr_gpu_stream_issued(s));
-}
-
-static const struct dr_unpack_ops unpack_ops = { unpack_enter, unpack_read, unpack_start,
-	unpack_done, unpack_wait };
-
 /* The kind's params with the GPU in them. */
-static int give_gpu(struct dr_gpu_buffers *b, const struct dr_transport_kind *kind,
-	const void **params, struct dr_err *e)
+static void give_gpu(
+	struct dr_gpu_buffers *b, const struct dr_transport_kind *kind, const void **params)
 {
-	struct dr_unpack gpu = { &unpack_ops, b };
-	int rc = dr_gpu_stream_create(b->gpu, &b->copy[DR_GPU_UNPACKED], e);
+	struct dr_rail_gpu gpu = dr_gpu_rail_init(&b->rails, b->gpu);
 
-	if (rc)
-		return rc;
 	dr_assert(kind->params_size <= sizeof(b->params) && *params);
 	memcpy(&b->params, *params, kind->params_size);
 	kind->gpu(&b->params, &gpu);
 	*params = &b->params;
-	return 0;
 }
 
 /* ---- life ---- */
@@ -206,8 +146,9 @@ void dr_gpu_buffers_close(struct dr_gpu_buffers *b)
 	keep = b->keep || (b->staged && dr_staged_kept(b->staged) > 0);
 	dr_staged_destroy(b->staged);
 	dr_gpu_stream_destroy(b->work);
-	for (int way = 0; way < DR_GPU_WAYS; way++)
+	for (int way = 0; way < DR_GPU_UNPACKED; way++)
 		dr_gpu_stream_destroy(b->copy[way]);
+	dr_gpu_rail_fini(&b->rails);
 	if (keep)
 		dr_gpu_abandon(b->gpu);
 	else
@@ -231,11 +172,11 @@ int dr_gpu_buffers_wrap(struct dr_gpu_buffers *b, struct dr_manager_params *m, s
 		.ring_bytes = b->prm.ring_bytes };
 	int rc = dr_staged_create(&sp, &b->staged, e);
 
-	if (rc == 0 && kind && kind->gpu)
-		rc = give_gpu(b, kind, &m->kind_params, e);
 	if (rc)
 		return rc;
-	b->remote_write = m->transport->caps & DR_CAP_REMOTE_WRITE;
+	if (kind && kind->gpu)
+		give_gpu(b, kind, &m->kind_params);
+	b->wants_dmabuf = (m->transport->caps & DR_CAP_REMOTE_WRITE) || (kind && kind->gpu);
 	b->rail = (struct dr_staged_rail_params){ b->staged, m->kind_params };
 	m->transport = dr_staged_ops(b->staged);
 	m->kind_params = &b->rail;
@@ -249,13 +190,12 @@ struct dr_gpu *dr_gpu_buffers_gpu(const struct dr_gpu_buffers *b)
 	return b->gpu;
 }
 
-/* Only for transports that write into the memory directly. */
 static void export_dmabuf(
 	struct dr_gpu_buffers *b, const struct dr_gpu_memory *buf, struct dr_memory *m)
 {
 	struct dr_err why;
 
-	if (!b->remote_write || !dr_gpu_info(b->gpu)->dmabuf)
+	if (!b->wants_dmabuf || !dr_gpu_info(b->gpu)->dmabuf)
 		return;
 	if (dr_gpu_dmabuf(b->gpu, buf, &m->dmabuf_fd, &why) == 0)
 		m->dmabuf = true;
@@ -357,11 +297,12 @@ const struct dr_err *dr_gpu_buffers_error(const struct dr_gpu_buffers *b)
 
 void dr_gpu_buffers_copies(const struct dr_gpu_buffers *b, struct dr_gpu_buffers_copies *out)
 {
-	for (int way = 0; way < DR_GPU_WAYS; way++) {
+	for (int way = 0; way < DR_GPU_UNPACKED; way++) {
 		out->way[way] = b->past[way];
 		if (b->copy[way])
 			dr_gpu_stream_stats(b->copy[way], &out->way[way]);
 	}
+	dr_gpu_rail_stats(&b->rails, &out->way[DR_GPU_UNPACKED]);
 }
 
 void dr_gpu_buffers_copies_add(

@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "orchestrator/engine/gpu_rail.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -74,12 +75,28 @@ const char *dr_loop_interrupted(const struct dr_loop *l)
 	return l->signo == SIGINT ? "interrupted (SIGINT)" : "interrupted (SIGTERM)";
 }
 
+int dr_session_prepare(const struct dr_options *o, struct dr_err *e)
+{
+	const struct dr_transport_kind *k = dr_transport_kind(o->transport);
+	struct dr_rail_gpu gpu = { .ops = &dr_gpu_rail_ops };
+	union dr_kind_params params;
+
+	if (!k || !k->prepare)
+		return 0;
+	dr_options_params(o, k, &params);
+	if (k->gpu)
+		k->gpu(&params, &gpu);
+	return k->prepare(&params, e);
+}
+
 int dr_session_main(struct dr_options *o, struct dr_record *rec, struct dr_output *out)
 {
 	struct dr_err e = { 0 };
 
+	int rc = dr_session_prepare(o, &e);
 	dr_live_start(out, rec);
-	int rc = dr_options_resolve(o, &e);
+	if (rc == 0)
+		rc = dr_options_resolve(o, &e);
 	if (rc == 0)
 		return o->command == DR_CMDBIT_SERVER ? dr_server_main(o, rec, out)
 						      : dr_client_main(o, rec, out);
@@ -89,17 +106,6 @@ int dr_session_main(struct dr_options *o, struct dr_record *rec, struct dr_outpu
 }
 
 /* ---- what both ends do ---- */
-
-static int prepare_kind(const struct dr_options *o, struct dr_err *e)
-{
-	const struct dr_transport_kind *k = dr_transport_kind(o->transport);
-	union dr_kind_params params;
-
-	if (!k || !k->prepare)
-		return 0;
-	dr_options_params(o, k, &params);
-	return k->prepare(&params, e);
-}
 
 int dr_session_open(struct dr_session *s, struct dr_err *e)
 {
@@ -112,7 +118,7 @@ int dr_session_open(struct dr_session *s, struct dr_err *e)
 		rc = dr_affinity_load(s->opt, &s->topo, e);
 	if (rc == 0)
 		dr_session_restrict(s);
-	return rc ? rc : prepare_kind(s->opt, e);
+	return rc;
 }
 
 void dr_session_warn_one_rail(const struct dr_plan *p)

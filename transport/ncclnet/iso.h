@@ -3,6 +3,7 @@
 #define DR_TRANSPORT_NCCLNET_ISO_H
 
 #include "base/packet.h"
+#include "transport/gpu.h"
 #include "transport/ncclnet/host.h"
 #include "transport/ncclnet/unpack.h"
 
@@ -22,7 +23,7 @@
  * iso_spawn.c: the spawner, forked before the program has threads, since processes cannot be started later (the filter
  * of system calls) and cannot be forked by a process with threads. iso_proc.c: the program's side of a plugin's process.
  * iso_port.c: a rail's connection to it, as a struct dr_nccl, so that the rest of the kind drives it like a plugin.
- * iso_child.c: the plugin's process.
+ * iso_gpu.c: GPU memory that both processes reach. iso_child.c: the plugin's process.
  *
  * Between a port and its thread are two rings in shared memory, each with one writer and one reader. Commands are done
  * in their order. The process trusts the program; the program takes nothing for granted that the process writes.
@@ -47,16 +48,19 @@ struct dr_nccl_params;
 void dr_nn_iso_config(
 	const struct dr_nccl_params *params, const char *ifname, struct iso_config *out);
 
-enum iso_request_op { ISO_SPAWN, ISO_KILL };
+enum iso_request_op { ISO_SPAWN, ISO_KILL, ISO_LIMIT };
 struct iso_request {
 	enum iso_request_op op;
 	uint64_t id;
-	struct iso_config config; /* SPAWN, with the process's end of ctl */
+	struct iso_config config; /* SPAWN, with the process's end of ctl; LIMIT: the rights */
 };
-/* The process `id` has ended and is reaped. */
-struct iso_ended {
+/* From the spawner: the process `id` was started, and has ended and is reaped. */
+struct iso_report {
 	uint64_t id;
-	int status; /* of waitpid; -errno: it was not started */
+	pid_t pid;
+	bool ended;
+	int status;	/* of waitpid; -errno: it was not started */
+	int64_t cpu_ns; /* ended: processor time of all its threads */
 };
 
 /* ---- ctl: packets of a socket pair ---- */
@@ -71,7 +75,10 @@ struct iso_hello {
 	struct dr_nccl_device dev;
 };
 /* To the process, with these descriptors. */
-enum iso_attach { ISO_SOCKET, ISO_RINGS, ISO_WAKE_PROCESS, ISO_WAKE_PROGRAM, ISO_FDS };
+enum iso_attach_fd { ISO_SOCKET, ISO_RINGS, ISO_WAKE_PROCESS, ISO_WAKE_PROGRAM, ISO_FDS };
+struct iso_attach {
+	int gpu; /* CUDA's number of the GPU whose memory the port has; -1: host memory only */
+};
 
 /* ---- rings ---- */
 
@@ -84,11 +91,13 @@ enum {
 
 enum iso_op {
 	/* Commands. comm, mem, other: numbers that the program gives. */
-	ISO_LISTEN,	  /* comm; LISTENING answers */
-	ISO_ACCEPT,	  /* comm: the listener, other: the comm; ACCEPTED{other} answers */
-	ISO_CONNECT,	  /* comm, handle; CONNECTED answers */
-	ISO_MAP,	  /* mem, len; the descriptor is the next one on the socket */
-	ISO_UNMAP,	  /* mem */
+	ISO_LISTEN,  /* comm; LISTENING answers */
+	ISO_ACCEPT,  /* comm: the listener, other: the comm; ACCEPTED{other} answers */
+	ISO_CONNECT, /* comm, handle; CONNECTED answers */
+	ISO_MAP,     /* mem, len; the descriptor is the next one on the socket */
+	ISO_MAP_GPU, /* mem, len, handle: struct iso_gpu_map; user: iflush is needed. other: a descriptor of a dma-buf
+			   * is the next one on the socket. MAPPED answers */
+	ISO_UNMAP,	  /* mem; UNMAPPED answers if it is of the GPU */
 	ISO_SEND,	  /* comm, mem, other: the registration, off, len; DONE or FAILED answers */
 	ISO_RECEIVE,	  /* the same */
 	ISO_REGISTER,	  /* other: the registration, mem, off, len, user */
@@ -102,7 +111,17 @@ enum iso_op {
 	ISO_DONE,      /* comm, len: the oldest request of the comm */
 	ISO_FAILED,    /* comm, rc: the oldest request, and with it the comm */
 	ISO_CLOSED,    /* comm, rc */
+	ISO_TEXT,      /* mem, handle: a part of the text of an error; MAPPED follows */
+	ISO_MAPPED,    /* mem, rc: -errno */
+	ISO_UNMAPPED,  /* mem */
 };
+
+/* How the process reaches memory of the GPU. */
+struct iso_gpu_map {
+	struct dr_gpu_shared shared;
+	uint64_t dmabuf_off; /* of its first byte */
+};
+_Static_assert(sizeof(struct iso_gpu_map) <= NCCL_NET_HANDLE_BYTES, "iso_message.handle");
 
 struct iso_message {
 	uint32_t op, comm, mem, other;
@@ -120,6 +139,10 @@ struct iso_ring {
 };
 struct iso_rings {
 	struct iso_ring commands, events;
+	struct { /* struct dr_unpack_stats of the port's thread */
+		_Atomic uint64_t copies, bytes;
+		_Atomic int64_t busy_ns;
+	} unpacked;
 };
 
 static inline bool iso_ring_full(const struct iso_ring *r)
@@ -172,23 +195,29 @@ static inline void iso_ring_awake(struct iso_ring *r)
 
 /* ---- iso_child.c ---- */
 
-/* The process. Does not return. */
-_Noreturn void dr_iso_child(int ctl, const struct iso_config *config);
+/* The process. Does not return. gpu may be NULL. */
+_Noreturn void dr_iso_child(
+	int ctl, const struct iso_config *config, const struct dr_gpu_process_ops *gpu);
 
 /* ---- iso_spawn.c ---- */
 
-/* Start the spawner, if there is none. By a process that has no other threads. */
-int dr_iso_spawner_start(struct dr_err *e) DR_MUST_CHECK;
+/* Start the spawner, if there is none. By a process that has no other threads and has not used CUDA. gpu: for the plugins'
+ * processes; NULL: they use no GPU memory of this one. */
+int dr_iso_spawner_start(const struct dr_gpu_process_ops *gpu, struct dr_err *e) DR_MUST_CHECK;
+/* It gives up the rights that this process has given up. */
+void dr_iso_limit(void);
 /* Any thread. ctl: the process's end, which stays the caller's. */
 int dr_iso_spawn(uint64_t id, const struct iso_config *config, int ctl, struct dr_err *e)
 	DR_MUST_CHECK;
 void dr_iso_kill(uint64_t id);
-/* True: it has ended, with that status (struct iso_ended). Nothing can touch memory for it any more. */
+/* True: it has ended, with that status (struct iso_report). Nothing can touch memory for it any more. */
 bool dr_iso_has_ended(uint64_t id, int *status);
 /* The spawner has ended: no further end will be known. */
 bool dr_iso_is_lost(void);
 /* Its end is of no interest any more. */
 void dr_iso_forget(uint64_t id);
+/* Processor time of all processes so far, ended ones included. Any thread. */
+int64_t dr_iso_cpu_ns(void);
 
 /* ---- iso_proc.c ---- */
 
@@ -201,8 +230,8 @@ void dr_nn_proc_put(struct nn_proc *p);
 const struct iso_hello *dr_nn_proc_hello(const struct nn_proc *p);
 /* Give it these descriptors. Starts it again if it has ended and the pause after that is over. *start: the number of the
  * start that they went to. -EAGAIN: in the pause. */
-int dr_nn_proc_attach(struct nn_proc *p, const int fds[ISO_FDS], int64_t now_ns, uint64_t *start)
-	DR_MUST_CHECK;
+int dr_nn_proc_attach(struct nn_proc *p, const struct iso_attach *what, const int fds[ISO_FDS],
+	int64_t now_ns, uint64_t *start) DR_MUST_CHECK;
 /* End it, if it is still that start. why: for people. */
 #define DR_ISO_FENCED "it was ended to fence its buffers"
 void dr_nn_proc_kill(struct nn_proc *p, uint64_t start, const char *why);
@@ -211,10 +240,12 @@ bool dr_nn_proc_has_ended(struct nn_proc *p, uint64_t start, char *text, size_t 
 
 /* ---- iso_port.c ---- */
 
+struct dr_mr;
 struct dr_poller;
 struct nn_port;
-int dr_nn_port_open(const struct iso_config *config, struct dr_poller *poller, struct nn_port **out,
-	struct dr_err *e) DR_MUST_CHECK;
+/* gpu: of the run, used where the plugin takes GPU memory. */
+int dr_nn_port_open(const struct iso_config *config, struct dr_poller *poller,
+	const struct dr_rail_gpu *gpu, struct nn_port **out, struct dr_err *e) DR_MUST_CHECK;
 void dr_nn_port_close(struct nn_port *p);
 const struct dr_nccl *dr_nn_port_plugin(const struct nn_port *p);
 const struct dr_nccl_device *dr_nn_port_device(const struct nn_port *p);
@@ -230,8 +261,24 @@ const char *dr_nn_port_last_death(const struct nn_port *p);
 /* End the process: no buffer is touched once dr_nn_port_is_gone. */
 void dr_nn_port_kill(struct nn_port *p);
 bool dr_nn_port_is_gone(struct nn_port *p);
+/* How long the process may take to close a comm, before it is ended. */
+enum { DR_ISO_CLOSE_MS = 100 };
+/* How many comms were closed so far with the user's memory outstanding. */
+uint64_t dr_nn_port_closes(const struct nn_port *p);
+/* The process may touch the memory of one of the first `closes` of them: it has neither closed it nor ended. */
+bool dr_nn_port_is_closing(struct nn_port *p, uint64_t closes);
+/* Wait for that, and end the process if it does not come. -EIO: it has not ended within a bound. */
+int dr_nn_port_finish_closing(struct nn_port *p, uint64_t closes);
 /* Before its thread sleeps: events make the poller's descriptor ready. False: there were some since the last time, and the
  * comms have to be looked at again. */
 bool dr_nn_port_sleep(struct nn_port *p);
+
+/* ---- iso_gpu.c ---- */
+
+/* GPU memory of the rail, for registrations within it, until unmap: the process maps it, and each one that is started again. Waits
+ * for that. -ENOTSUP: CUDA cannot share it, or the process cannot map it. */
+int dr_nn_port_map(struct nn_port *p, const struct dr_mr *mr, struct dr_err *e) DR_MUST_CHECK;
+/* Waits until the process has unmapped it, or has ended. Nothing is registered in it. -EIO: neither, within a bound. */
+int dr_nn_port_unmap(struct nn_port *p, const struct dr_mr *mr);
 
 #endif

@@ -54,8 +54,11 @@ struct comm {
 };
 
 struct region {
-	uint8_t *base; /* of what is mapped here, or NULL */
+	uint8_t *base; /* of what is mapped here, or NULL; gpu: an address of the GPU */
 	size_t len;
+	bool gpu;
+	void *gpu_base;	 /* of the allocation; NULL: it is not mapped */
+	struct dr_mr mr; /* of gpu, and of registrations in it */
 	/* Of a registration. */
 	struct nn_mem mem;
 	uint64_t off; /* of mem in what it lies in */
@@ -74,6 +77,10 @@ struct port {
 	unsigned n_condemned;
 	unsigned top; /* comms from here on are free */
 	bool waiting; /* something needs to be looked at again */
+	/* GPU memory: of this ordinal, -1: none. Without ops: it could not be opened, gpu_error. */
+	int gpu_ordinal;
+	struct dr_rail_gpu gpu;
+	struct dr_err gpu_error;
 };
 
 static struct {
@@ -84,6 +91,7 @@ static struct {
 	const struct dr_nccl *n;
 	struct dr_nccl_device dev;
 	enum nn_unpack_mode unpack;
+	const struct dr_gpu_process_ops *gpu;
 	struct port *ports;
 } self = { .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER };
 
@@ -220,24 +228,16 @@ static bool dial(struct port *p, uint32_t i)
 	return true;
 }
 
-static void take_pieces(struct comm *c, const struct nccl_net_device_handle *device)
-{
-	if (!device || device->netDeviceType != NCCL_NET_DEVICE_UNPACK || !device->handle)
-		return;
-	c->lane.pieces = true;
-	c->lane.mode = NN_UNPACK_HOST;
-	c->lane.unpack = *(const struct nn_unpack_handle *)device->handle;
-}
-
 /* True: the one comm of the listener has come, or will not. */
 static bool accept_one(struct port *p, struct comm *l)
 {
 	struct comm *c = &p->comm[l->other];
 	struct nccl_net_device_handle *device = l->device;
 	void *comm = NULL;
-	int rc = l->listen ? NN_CALL(self.n->name, "accept",
-				     dr_nccl_accept(self.n, l->listen, &comm, &device))
-			   : NCCL_INTERNAL_ERROR;
+	int rc = l->listen && !(p->gpu_ordinal >= 0 && !p->gpu.ops)
+			 ? NN_CALL(self.n->name, "accept",
+				   dr_nccl_accept(self.n, l->listen, &comm, &device))
+			 : NCCL_INTERNAL_ERROR;
 
 	if (rc == NCCL_SUCCESS && comm == DR_NCCL_UNSET)
 		rc = NCCL_INTERNAL_ERROR;
@@ -248,7 +248,9 @@ static bool accept_one(struct port *p, struct comm *l)
 		dr_nn_lane_open(&c->lane, self.n, comm, false, self.dev.requests);
 		c->lane.device = l->device;
 		l->device = NULL;
-		take_pieces(c, device);
+		c->lane.mode = NN_UNPACK_HOST;
+		if (dr_nn_lane_take_pieces(&c->lane, device, &p->gpu))
+			rc = NCCL_INTERNAL_ERROR;
 	}
 	c->state = rc ? BROKEN : UP;
 	answer(p, ISO_ACCEPTED, l->other, rc);
@@ -272,8 +274,114 @@ static void do_map(struct port *p, const struct iso_message *m)
 	close(fd);
 }
 
+/* ---- GPU memory ---- */
+
+static void open_gpu(struct port *p)
+{
+	struct dr_err *e = &p->gpu_error;
+	int rc;
+
+	if (p->gpu_ordinal < 0)
+		return;
+	rc = self.gpu ? self.gpu->open((unsigned)p->gpu_ordinal, &p->gpu, e)
+		      : dr_err_set(e, -ENOTSUP, "the plugin's process was started without GPUs");
+	if (rc == 0 && self.dev.unpack && p->gpu.ops->prepare(p->gpu.arg, e) != 0)
+		self.gpu->close(&p->gpu);
+	if (!p->gpu.ops)
+		dr_warn("nccl", "%s", e->text);
+}
+
+static int map_gpu(struct port *p, struct region *r, const struct iso_message *m, struct dr_err *e)
+{
+	struct iso_gpu_map how;
+	void *dev;
+	int rc;
+
+	memcpy(&how, m->handle, sizeof(how));
+	rc = self.gpu->map(p->gpu.arg, &how.shared, &r->gpu_base, &dev, e);
+	if (rc)
+		return rc;
+	r->mr.dmabuf_off = how.dmabuf_off;
+	r->base = dev;
+	r->mr.base = dev;
+	return 0;
+}
+
+static void unmap_gpu(struct port *p, struct region *r)
+{
+	if (r->gpu_base)
+		self.gpu->unmap(p->gpu.arg, r->gpu_base);
+	if (r->mr.dmabuf_fd >= 0)
+		close(r->mr.dmabuf_fd);
+	*r = (struct region){ .gpu = true, .mr.dmabuf_fd = -1 };
+}
+
+static void tell_text(struct port *p, uint32_t mem, const char *text)
+{
+	struct iso_message m = { .op = ISO_TEXT, .mem = mem };
+
+	for (size_t at = 0, len = strlen(text), n; at < len; at += n) {
+		n = DR_MIN(len - at, sizeof(m.handle));
+		memset(m.handle, 0, sizeof(m.handle));
+		memcpy(m.handle, text + at, n);
+		tell(p, &m);
+	}
+}
+
+static void do_map_gpu(struct port *p, const struct iso_message *m)
+{
+	struct iso_message a = { .op = ISO_MAPPED, .mem = m->mem };
+	struct region *r = &p->region[m->mem];
+	struct dr_err e = p->gpu_error;
+	char byte;
+
+	*r = (struct region){ .gpu = true,
+		.len = m->len,
+		.mr = { .len = m->len,
+			.cuda = true,
+			.flush = m->user,
+			.dmabuf = m->other,
+			.dmabuf_fd = -1 } };
+	if (m->other && dr_packet_receive(p->fd[ISO_SOCKET], &byte, sizeof(byte), &r->mr.dmabuf_fd,
+				1, 0) != 1)
+		r->mr.dmabuf_fd = -1;
+	if (!p->gpu.ops)
+		a.rc = -ENODEV;
+	else if (m->other && r->mr.dmabuf_fd < 0)
+		a.rc = dr_err_set(&e, -EBADF, "the descriptor of the dma-buf has not come");
+	else
+		a.rc = map_gpu(p, r, m, &e);
+	if (a.rc) {
+		unmap_gpu(p, r);
+		tell_text(p, m->mem, e.text);
+	}
+	tell(p, &a);
+}
+
+/* What unpacking has cost, for the program. */
+static void tell_stats(struct port *p)
+{
+	struct dr_unpack_stats s;
+
+	if (!p->gpu.ops || !self.dev.unpack)
+		return;
+	p->gpu.ops->stats(p->gpu.arg, &s);
+	atomic_store_explicit(&p->rings->unpacked.copies, s.copies, memory_order_relaxed);
+	atomic_store_explicit(&p->rings->unpacked.bytes, s.bytes, memory_order_relaxed);
+	atomic_store_explicit(&p->rings->unpacked.busy_ns, s.busy_ns, memory_order_relaxed);
+}
+
+/* ---- memory ---- */
+
 static void do_unmap(struct port *p, const struct iso_message *m)
 {
+	struct iso_message a = { .op = ISO_UNMAPPED, .mem = m->mem };
+
+	if (p->region[m->mem].gpu) {
+		unmap_gpu(p, &p->region[m->mem]);
+		tell(p, &a);
+		return;
+	}
 	if (p->n_condemned == CONDEMNED_MAX) /* rather more at once than a comm can have */
 		unmap(&p->condemned[--p->n_condemned]);
 	p->condemned[p->n_condemned++] = p->region[m->mem];
@@ -286,18 +394,25 @@ static void do_register(struct port *p, const struct iso_message *m)
 	struct region *r = &p->region[m->other];
 
 	*r = (struct region){ .off = m->off, .user = m->user };
-	if (in->base)
-		r->mem = (struct nn_mem){ .base = in->base + m->off, .len = m->len };
+	if (!in->base)
+		return;
+	r->mem = (struct nn_mem){ .base = in->base + m->off, .len = m->len };
+	if (in->gpu) {
+		r->mr = in->mr;
+		r->mr.dmabuf_off += m->off;
+		r->mem.mr = &r->mr;
+	}
 }
 
 static void do_deregister(struct port *p, const struct iso_message *m)
 {
 	struct comm *c = &p->comm[m->comm];
 	struct region *r = &p->region[m->other];
-	int err = c->state == UP ? dr_nn_lane_forget(&c->lane, &r->mem) : 0;
+	/* Of a broken comm, too: memory of the GPU may be unmapped next. */
+	int err = dr_nn_lane_forget(&c->lane, &r->mem);
 
 	*r = (struct region){ .len = 0 };
-	if (err)
+	if (err && c->state == UP)
 		break_comm(p, m->comm, err);
 }
 
@@ -314,6 +429,13 @@ static void do_post(struct port *p, const struct iso_message *m)
 		(struct post){ .reg = m->other, .off = m->off, .len = m->len };
 }
 
+static enum nn_unpack_mode mode_of(const struct port *p)
+{
+	if (self.unpack != NN_UNPACK_AUTO)
+		return self.unpack;
+	return p->gpu.ops ? NN_UNPACK_KERNEL : NN_UNPACK_HOST;
+}
+
 /* Give the plugin what it may have, in order. */
 static int post_waiting(struct port *p, struct comm *c, int64_t now_ns)
 {
@@ -326,7 +448,7 @@ static int post_waiting(struct port *p, struct comm *c, int64_t now_ns)
 		if (!r->mem.base) /* it could not be mapped */
 			return -ENOMEM;
 		if (c->lane.pieces && r->user)
-			c->lane.mode = self.unpack;
+			c->lane.mode = mode_of(p);
 		rc = dr_nn_lane_post(
 			&c->lane, &r->mem, (uint8_t *)r->mem.base + x->off, x->len, now_ns);
 		if (rc == 0)
@@ -378,6 +500,9 @@ static void obey(struct port *p, const struct iso_message *m)
 	case ISO_MAP:
 		do_map(p, m);
 		break;
+	case ISO_MAP_GPU:
+		do_map_gpu(p, m);
+		break;
 	case ISO_UNMAP:
 		do_unmap(p, m);
 		break;
@@ -408,6 +533,8 @@ static bool turn(struct port *p, int64_t now_ns)
 	bool moved = false;
 
 	p->waiting = false;
+	if (p->gpu.ops)
+		(void)p->gpu.ops->enter(p->gpu.arg, NULL);
 	for (unsigned n = 0; n < ISO_RING && (m = iso_ring_next(&p->rings->commands)); n++) {
 		obey(p, m);
 		iso_ring_pop(&p->rings->commands);
@@ -423,6 +550,8 @@ static bool turn(struct port *p, int64_t now_ns)
 		else if (c->state == LISTENER && c->wanted)
 			p->waiting |= !accept_one(p, c);
 	}
+	if (moved)
+		tell_stats(p);
 	return moved;
 }
 
@@ -456,7 +585,12 @@ static void close_all(struct port *p)
 	}
 	unmap_condemned(p);
 	for (unsigned i = 0; i < ISO_REGIONS; i++)
-		unmap(&p->region[i]);
+		if (p->region[i].gpu)
+			unmap_gpu(p, &p->region[i]);
+		else
+			unmap(&p->region[i]);
+	if (p->gpu.ops)
+		self.gpu->close(&p->gpu);
 	for (unsigned i = 0; i < ISO_FDS; i++)
 		close(p->fd[i]);
 	(void)munmap(p->rings, sizeof(*p->rings));
@@ -474,6 +608,7 @@ static void *serve(void *arg)
 	while (!self.up)
 		(void)pthread_cond_wait(&self.changed, &self.lock);
 	(void)pthread_mutex_unlock(&self.lock);
+	open_gpu(p);
 	for (bool open = true; open;) {
 		int64_t now = dr_now_ns();
 
@@ -512,14 +647,15 @@ static _Noreturn void end(void)
 static void *take_ports(void *arg)
 {
 	int ctl = *(const int *)arg, fds[ISO_FDS];
-	char byte;
+	struct iso_attach what;
 
-	while (dr_packet_receive(ctl, &byte, sizeof(byte), fds, ISO_FDS, 0) == 1) {
+	while (dr_packet_receive(ctl, &what, sizeof(what), fds, ISO_FDS, 0) == sizeof(what)) {
 		struct port *p = dr_calloc(1, sizeof(*p));
 
 		if (!p)
 			break;
 		memcpy(p->fd, fds, sizeof(p->fd));
+		p->gpu_ordinal = what.gpu;
 		if (!open_port(p))
 			break;
 		p->next = self.ports;
@@ -553,9 +689,7 @@ static int load(const struct iso_config *config, struct iso_hello *h, struct dr_
 		return rc;
 	self.n = dr_nccl_host_plugin(self.host);
 	rc = dr_nccl_host_device(self.host, config->ifname, &self.dev, e);
-	self.unpack = (enum nn_unpack_mode)config->unpack == NN_UNPACK_AUTO
-			      ? NN_UNPACK_HOST
-			      : (enum nn_unpack_mode)config->unpack;
+	self.unpack = (enum nn_unpack_mode)config->unpack;
 	h->dev = self.dev;
 	h->version = self.n->version;
 	h->pid = getpid();
@@ -563,12 +697,14 @@ static int load(const struct iso_config *config, struct iso_hello *h, struct dr_
 	return rc;
 }
 
-_Noreturn void dr_iso_child(int ctl, const struct iso_config *config)
+_Noreturn void dr_iso_child(
+	int ctl, const struct iso_config *config, const struct dr_gpu_process_ops *gpu)
 {
 	struct iso_hello h = { .rc = 0 };
 	struct dr_err e = { .text = "" };
 	pthread_t thread;
 
+	self.gpu = gpu;
 	(void)setpgid(0, 0);
 	(void)prctl(PR_SET_NAME, "dualrail-plugin");
 	(void)signal(SIGALRM, SIG_DFL);

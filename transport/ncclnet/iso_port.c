@@ -4,7 +4,8 @@
  * find answers in the other one. Invariants:
  *  1. A request is complete when its DONE or FAILED has come; those of a comm complete in the order of posting.
  *  2. Memory that the process cannot map is copied: to a shared copy when it is sent, from there when it has come.
- *  3. A comm with the user's memory outstanding is closed when the process says so, or has ended.
+ *  3. A comm with the user's memory outstanding is closed when the process says so, or has ended. Nothing waits for that: the
+ *     path looks for it (dr_nn_port_is_closing).
  *  4. What came before the process ended is given out; then everything fails.
  *  5. Numbers that the process writes are checked.
  */
@@ -34,6 +35,8 @@ static const int64_t REAP_NS = 500 * DR_NS_PER_MS;
 static const int64_t WARN_NS = 10 * DR_NS_PER_S;
 /* Between two attempts to start it again. */
 static const int64_t AGAIN_NS = 5 * DR_NS_PER_MS;
+/* The process opens the GPU before the first map. */
+static const int64_t MAP_NS = 10 * DR_NS_PER_S;
 
 /* ---- rings ---- */
 
@@ -66,6 +69,21 @@ bool dr_iso_push_surely(struct nn_port *p, const struct iso_message *m)
 	return true;
 }
 
+/* A process that takes no commands takes no descriptors either, and the socket is full before the ring. */
+bool dr_iso_push_with(struct nn_port *p, const struct iso_message *m, int fd)
+{
+	int64_t until = dr_now_ns() + ROOM_NS;
+	const char byte = 0;
+	int rc;
+
+	while ((rc = dr_packet_send(p->sock, &byte, sizeof(byte), &fd, 1)) == -EAGAIN &&
+		dr_now_ns() < until)
+		(void)poll(NULL, 0, 1);
+	if (rc == -EAGAIN)
+		dr_nn_port_kill(p);
+	return rc == 0 && dr_iso_push_surely(p, m);
+}
+
 /* ---- comms ---- */
 
 struct iso_comm *dr_iso_new_comm(struct nn_port *p)
@@ -86,6 +104,7 @@ struct iso_comm *dr_iso_new_comm(struct nn_port *p)
 
 void dr_iso_free_comm(struct iso_comm *c)
 {
+	c->port->n_holding -= c->holds;
 	c->port->comm[c->id] = NULL;
 	dr_free(c);
 }
@@ -115,6 +134,10 @@ static void apply(struct nn_port *p, const struct iso_message *m)
 {
 	struct iso_comm *c = m->comm < ISO_COMMS ? p->comm[m->comm] : NULL;
 
+	if (m->op == ISO_TEXT || m->op == ISO_MAPPED || m->op == ISO_UNMAPPED) {
+		dr_iso_gpu_answered(p, m);
+		return;
+	}
 	if (!c || c->start != p->start)
 		return;
 	p->fresh = true;
@@ -170,11 +193,14 @@ void dr_iso_await(struct iso_comm *c, int64_t ns)
 
 /* ---- the process ---- */
 
+/* GPU memory stays: it is the rail's. */
 static void drop_memory(struct nn_port *p)
 {
 	for (uint32_t i = 0; i < ISO_REGIONS; i++) {
 		struct iso_region g = p->region[i];
 
+		if (g.gpu)
+			continue;
 		p->region[i] = (struct iso_region){ .used = false };
 		if (g.used && g.copy)
 			dr_shared_free(g.base);
@@ -230,6 +256,7 @@ static int watch_rings(struct nn_port *p)
 /* -EAGAIN: the process has ended a short time ago. */
 static int attach(struct nn_port *p, int64_t now_ns)
 {
+	const struct iso_attach what = { .gpu = p->gpu.ops ? (int)p->gpu.ordinal : -1 };
 	int pair[2], rc = open_rings(p);
 
 	if (rc == 0 && socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0)
@@ -241,7 +268,8 @@ static int attach(struct nn_port *p, int64_t now_ns)
 			[ISO_WAKE_PROGRAM] = p->woken.fd };
 
 		p->sock = pair[0];
-		rc = dr_nn_proc_attach(p->proc, fds, now_ns, &p->start);
+		(void)fcntl(p->sock, F_SETFL, O_NONBLOCK); /* the process's end waits */
+		rc = dr_nn_proc_attach(p->proc, &what, fds, now_ns, &p->start);
 		close(pair[1]);
 	}
 	rc = rc ? rc : watch_rings(p);
@@ -251,6 +279,8 @@ static int attach(struct nn_port *p, int64_t now_ns)
 	}
 	p->dead = p->killed = false;
 	p->eof_ns = 0;
+	p->counted = (struct dr_unpack_stats){ .copies = 0 };
+	dr_iso_gpu_map_again(p);
 	return 0;
 }
 
@@ -297,6 +327,7 @@ void dr_iso_look_for_end(struct nn_port *p, int64_t now_ns)
 bool dr_nn_port_progress(struct nn_port *p, int64_t now_ns)
 {
 	dr_iso_look_for_end(p, now_ns);
+	dr_iso_gpu_count(p);
 	if (!p->dead || now_ns < p->again_ns || !dr_nn_port_is_gone(p))
 		return false;
 	p->again_ns = now_ns + AGAIN_NS;
@@ -379,8 +410,8 @@ static void ended_ready(struct dr_pollable *po, uint32_t revents, int64_t now_ns
 
 /* ---- life ---- */
 
-int dr_nn_port_open(const struct iso_config *config, struct dr_poller *poller, struct nn_port **out,
-	struct dr_err *e)
+int dr_nn_port_open(const struct iso_config *config, struct dr_poller *poller,
+	const struct dr_rail_gpu *gpu, struct nn_port **out, struct dr_err *e)
 {
 	struct nn_port *p = dr_calloc(1, sizeof(*p));
 	int rc;
@@ -389,6 +420,7 @@ int dr_nn_port_open(const struct iso_config *config, struct dr_poller *poller, s
 		return dr_err_set(e, -ENOMEM, "out of memory");
 	p->sock = p->wake = p->rings_fd = p->woken.fd = p->ended.fd = -1;
 	p->poller = poller;
+	p->map_ns = MAP_NS;
 	p->woken.ready = woken_ready;
 	p->ended.ready = ended_ready;
 	rc = dr_random_bytes(&p->magic, sizeof(p->magic));
@@ -399,6 +431,8 @@ int dr_nn_port_open(const struct iso_config *config, struct dr_poller *poller, s
 		return rc;
 	}
 	dr_iso_fill_plugin(p);
+	if (dr_nn_port_device(p)->cuda)
+		p->gpu = *gpu;
 	rc = attach(p, dr_now_ns());
 	if (rc) {
 		dr_nn_proc_put(p->proc);
@@ -418,6 +452,8 @@ void dr_nn_port_close(struct nn_port *p)
 	for (uint32_t i = 0; i < ISO_REGIONS; i++)
 		dr_free(p->reg[i]);
 	drop_memory(p);
+	for (uint32_t i = 0; i < ISO_REGIONS; i++)
+		dr_free(p->region[i].gpu);
 	dr_nn_proc_put(p->proc);
 	dr_free(p);
 }

@@ -286,10 +286,9 @@ const struct iso_hello *dr_nn_proc_hello(const struct nn_proc *p)
 
 /* ---- while it runs ---- */
 
-int dr_nn_proc_attach(
-	struct nn_proc *p, const int fds[ISO_FDS], int64_t now_ns, uint64_t *start_out)
+int dr_nn_proc_attach(struct nn_proc *p, const struct iso_attach *what, const int fds[ISO_FDS],
+	int64_t now_ns, uint64_t *start_out)
 {
-	const char byte = 0;
 	int rc = 0;
 
 	(void)pthread_mutex_lock(&lock);
@@ -297,7 +296,7 @@ int dr_nn_proc_attach(
 		rc = now_ns < p->again_ns || !link_is_up(p->config.ifname) ? -EAGAIN
 									   : start(p, now_ns, NULL);
 	if (rc == 0)
-		rc = dr_packet_send(p->ctl, &byte, sizeof(byte), fds, ISO_FDS);
+		rc = dr_packet_send(p->ctl, what, sizeof(*what), fds, ISO_FDS);
 	*start_out = p->start;
 	(void)pthread_mutex_unlock(&lock);
 	return rc;

@@ -8,6 +8,7 @@
 #include "transport/ncclnet/iso.h"
 
 #include "base/child.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/privileges.h"
@@ -17,7 +18,9 @@
 #include <pthread.h>
 #include <signal.h>
 #include <string.h>
+#include <time.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -35,18 +38,18 @@ struct child {
 struct spawner {
 	struct child child[CHILDREN_MAX];
 	unsigned n;
+	const struct dr_gpu_process_ops *gpu;
 };
 
-static void report(uint64_t id, int status)
+static void report(const struct iso_report *r)
 {
-	struct iso_ended m = { .id = id, .status = status };
-
-	if (dr_packet_send(DR_CHILD_FD, &m, sizeof(m), NULL, 0))
+	if (dr_packet_send(DR_CHILD_FD, r, sizeof(*r), NULL, 0))
 		_exit(0); /* lint-ok: the program has ended */
 }
 
 static void spawn(struct spawner *s, const struct iso_request *q, int ctl)
 {
+	struct iso_report r = { .id = q->id };
 	struct child c = { .id = q->id, .pid = -1, .pidfd = -1 };
 	pid_t spawner = getpid();
 
@@ -60,7 +63,7 @@ static void spawn(struct spawner *s, const struct iso_request *q, int ctl)
 		close(DR_CHILD_FD);
 		for (unsigned i = 0; i < s->n; i++)
 			close(s->child[i].pidfd);
-		dr_iso_child(ctl, &q->config);
+		dr_iso_child(ctl, &q->config, s->gpu);
 	}
 	if (c.pid > 0)
 		c.pidfd = (int)syscall(SYS_pidfd_open, c.pid, 0);
@@ -68,10 +71,31 @@ static void spawn(struct spawner *s, const struct iso_request *q, int ctl)
 		(void)kill(c.pid, SIGKILL);
 		(void)waitpid(c.pid, NULL, 0);
 	}
-	if (c.pidfd < 0)
-		report(q->id, -EAGAIN);
-	else
+	if (c.pidfd < 0) {
+		r.ended = true;
+		r.status = -EAGAIN;
+	} else {
+		r.pid = c.pid;
 		s->child[s->n++] = c;
+	}
+	report(&r);
+}
+
+static int64_t time_of(const struct rusage *u)
+{
+	return (u->ru_utime.tv_sec + u->ru_stime.tv_sec) * DR_NS_PER_S +
+	       (u->ru_utime.tv_usec + u->ru_stime.tv_usec) * DR_NS_PER_US;
+}
+
+/* Processes that are started later inherit it. The program has said what does not work here. */
+static void limit(const struct iso_request *q)
+{
+	struct dr_err e;
+
+	if (dr_privileges_limit(q->config.caps, &e))
+		dr_debug("nccl", "the process that starts plugins: %s", e.text);
+	if (dr_privileges_filter(&e))
+		dr_debug("nccl", "the process that starts plugins: %s", e.text);
 }
 
 static void serve(struct spawner *s)
@@ -84,6 +108,8 @@ static void serve(struct spawner *s)
 		_exit(0); /* lint-ok: the program has ended */
 	if (q.op == ISO_SPAWN)
 		spawn(s, &q, ctl);
+	if (q.op == ISO_LIMIT)
+		limit(&q);
 	for (unsigned i = 0; q.op == ISO_KILL && i < s->n; i++)
 		if (s->child[i].id == q.id)
 			(void)kill(s->child[i].pid, SIGKILL);
@@ -95,22 +121,25 @@ static void serve(struct spawner *s)
 static void reap(struct spawner *s, unsigned i)
 {
 	struct child c = s->child[i];
-	int status = 0;
+	struct iso_report r = { .id = c.id, .pid = c.pid, .ended = true };
+	struct rusage used = { .ru_nsignals = 0 };
 
 	(void)kill(-c.pid, SIGKILL);
-	while (waitpid(c.pid, &status, 0) < 0 && errno == EINTR)
+	while (wait4(c.pid, &r.status, 0, &used) < 0 && errno == EINTR)
 		;
+	r.cpu_ns = time_of(&used);
 	while (waitpid(-c.pid, NULL, 0) > 0 || errno == EINTR)
 		;
 	close(c.pidfd);
 	s->child[i] = s->child[--s->n];
-	report(c.id, status);
+	report(&r);
 }
 
-static _Noreturn void spawner_main(int fd)
+static _Noreturn void spawner_main(int fd, const struct dr_gpu_process_ops *gpu)
 {
 	static struct spawner s;
 
+	s.gpu = gpu;
 	dr_child_settle(fd, "dualrail-spawn");
 	/* So that what a plugin prints is not lost. */
 	(void)dup2(STDERR_FILENO, STDOUT_FILENO);
@@ -133,16 +162,18 @@ static _Noreturn void spawner_main(int fd)
 
 /* ---- the program's side ---- */
 
-struct ended {
-	struct ended *next;
-	struct iso_ended m;
+/* Processes that were started and not forgotten. */
+struct started {
+	struct started *next;
+	struct iso_report r;
 };
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct ended *ended; /* under lock, as is sock */
+static struct started *started; /* under lock, as is sock */
+static int64_t forgotten_ns;	/* processor time of those that are forgotten */
 static int sock = -1;
 static bool lost; /* the spawner has ended, and its children are ended by the kernel */
 
-int dr_iso_spawner_start(struct dr_err *e)
+int dr_iso_spawner_start(const struct dr_gpu_process_ops *gpu, struct dr_err *e)
 {
 	int fds[2];
 	pid_t pid;
@@ -154,7 +185,7 @@ int dr_iso_spawner_start(struct dr_err *e)
 	pid = fork();
 	if (pid == 0) {
 		close(fds[0]);
-		spawner_main(fds[1]);
+		spawner_main(fds[1], gpu);
 	}
 	close(fds[1]);
 	if (pid < 0) {
@@ -167,23 +198,59 @@ int dr_iso_spawner_start(struct dr_err *e)
 	return 0;
 }
 
-/* With the lock. Ends that were reported go into the list. */
+static struct started **find(uint64_t id)
+{
+	struct started **at = &started;
+
+	while (*at && (*at)->r.id != id)
+		at = &(*at)->next;
+	return at;
+}
+
+/* With the lock. What was reported goes into the list. */
 static void take_reports(void)
 {
-	struct iso_ended m;
+	struct iso_report r;
 	ssize_t n;
 
-	while ((n = dr_packet_receive(sock, &m, sizeof(m), NULL, 0, MSG_DONTWAIT)) > 0) {
-		struct ended *x = dr_calloc(1, sizeof(*x));
+	while ((n = dr_packet_receive(sock, &r, sizeof(r), NULL, 0, MSG_DONTWAIT)) > 0) {
+		struct started **at = find(r.id);
 
-		if (!x) { /* read again later is not possible: say nothing wrong */
+		if (!*at)
+			*at = dr_calloc(1, sizeof(**at));
+		if (!*at) { /* read again later is not possible: say nothing wrong */
 			lost = true;
 			return;
 		}
-		*x = (struct ended){ .next = ended, .m = m };
-		ended = x;
+		(*at)->r = r;
 	}
 	lost = lost || (n != -EAGAIN);
+}
+
+/* Of a process that has ended, and whose report has not come or is lost: what was read last. */
+static int64_t time_now(struct iso_report *r)
+{
+	struct timespec ts;
+	clockid_t clock;
+
+	if (!r->ended && clock_getcpuclockid(r->pid, &clock) == 0 &&
+		clock_gettime(clock, &ts) == 0) /* lint-ok: processor time of another process */
+		r->cpu_ns = (int64_t)ts.tv_sec * DR_NS_PER_S + ts.tv_nsec;
+	return r->cpu_ns;
+}
+
+int64_t dr_iso_cpu_ns(void)
+{
+	int64_t sum;
+
+	(void)pthread_mutex_lock(&lock);
+	if (sock >= 0)
+		take_reports();
+	sum = forgotten_ns;
+	for (struct started *x = started; x; x = x->next)
+		sum += time_now(&x->r);
+	(void)pthread_mutex_unlock(&lock);
+	return sum;
 }
 
 int dr_iso_spawn(uint64_t id, const struct iso_config *config, int ctl, struct dr_err *e)
@@ -201,6 +268,16 @@ int dr_iso_spawn(uint64_t id, const struct iso_config *config, int ctl, struct d
 		  : 0;
 }
 
+void dr_iso_limit(void)
+{
+	struct iso_request q = { .op = ISO_LIMIT, .config.caps = dr_privileges_held() };
+
+	(void)pthread_mutex_lock(&lock);
+	if (sock >= 0 && dr_packet_send(sock, &q, sizeof(q), NULL, 0))
+		lost = true;
+	(void)pthread_mutex_unlock(&lock);
+}
+
 void dr_iso_kill(uint64_t id)
 {
 	struct iso_request q = { .op = ISO_KILL, .id = id };
@@ -209,15 +286,6 @@ void dr_iso_kill(uint64_t id)
 	if (sock >= 0 && dr_packet_send(sock, &q, sizeof(q), NULL, 0))
 		lost = true;
 	(void)pthread_mutex_unlock(&lock);
-}
-
-static struct ended **find(uint64_t id)
-{
-	struct ended **at = &ended;
-
-	while (*at && (*at)->m.id != id)
-		at = &(*at)->next;
-	return at;
 }
 
 bool dr_iso_is_lost(void)
@@ -232,27 +300,31 @@ bool dr_iso_is_lost(void)
 
 bool dr_iso_has_ended(uint64_t id, int *status)
 {
-	struct ended *x;
+	const struct started *x;
+	bool has;
 
 	(void)pthread_mutex_lock(&lock);
 	if (sock >= 0)
 		take_reports();
 	x = *find(id);
-	if (x)
-		*status = x->m.status;
+	has = x && x->r.ended;
+	if (has)
+		*status = x->r.status;
 	(void)pthread_mutex_unlock(&lock);
-	return x != NULL;
+	return has;
 }
 
 void dr_iso_forget(uint64_t id)
 {
-	struct ended **at, *x;
+	struct started **at, *x;
 
 	(void)pthread_mutex_lock(&lock);
 	at = find(id);
 	x = *at;
-	if (x)
+	if (x) {
 		*at = x->next;
+		forgotten_ns += x->r.cpu_ns;
+	}
 	(void)pthread_mutex_unlock(&lock);
 	dr_free(x);
 }

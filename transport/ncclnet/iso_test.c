@@ -6,6 +6,7 @@
 #include "base/shared.h"
 #include "base/sysfile.h"
 
+#include <errno.h>
 #include <libgen.h>
 #include <poll.h>
 #include <setjmp.h>
@@ -14,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -132,6 +134,7 @@ static void exchange(uint8_t *from, uint8_t *to)
 
 static int setup(void **state)
 {
+	const struct dr_rail_gpu no_gpu = { .ops = NULL };
 	struct iso_config c = { .unpack = NN_UNPACK_AUTO, .ifname = "lo" };
 	char exe[256];
 	ssize_t n = readlink("/proc/self/exe", exe, sizeof(exe) - 1);
@@ -143,7 +146,7 @@ static int setup(void **state)
 	(void)snprintf(
 		c.file, sizeof(c.file), "%s/../../tests/minplug/libnccl-net-min.so", dirname(exe));
 	for (int i = 0; i < 2; i++)
-		if (dr_nn_port_open(&c, NULL, &w.port[i], &e))
+		if (dr_nn_port_open(&c, NULL, &no_gpu, &w.port[i], &e))
 			fail_msg("%s", e.text);
 	return 0;
 }
@@ -168,6 +171,23 @@ static void memory_that_is_shared_and_memory_that_is_copied(void **state)
 	exchange(shared, own);
 	free(own);
 	dr_shared_free(shared);
+}
+
+/* Of the processes that are running, and of those that have ended. */
+static void the_time_of_the_processor_is_counted(void **state)
+{
+	int64_t before = dr_iso_cpu_ns(), with;
+
+	(void)state;
+	assert_true(before > 0);
+	until(dr_iso_cpu_ns() > before); /* its threads look for work */
+	dr_nn_port_kill(w.port[0]);
+	until(dr_nn_port_is_gone(w.port[0]));
+	with = dr_iso_cpu_ns();
+	assert_true(with >= before);
+	until(dr_nn_port_progress(w.port[0], dr_now_ns()));
+	assert_true(dr_iso_cpu_ns() >= with);
+	until(dr_nn_port_progress(w.port[1], dr_now_ns()));
 }
 
 static bool holds_done(struct iso_ring *r)
@@ -245,12 +265,18 @@ static void a_close_that_does_not_come_ends_the_process(void **state)
 {
 	uint8_t *shared = dr_shared_alloc(BYTES);
 	struct dr_nccl_buffer b;
+	uint64_t first, both;
 
 	(void)state;
 	connect_both();
 	reg(1, &b, shared);
 	(void)post(1, &b, BYTES);
+	assert_int_equal(dr_nn_port_closes(w.port[1]), 0);
 	assert_int_equal(net(1)->close_recv(w.recv), NCCL_SUCCESS);
+	first = dr_nn_port_closes(w.port[1]);
+	assert_int_equal(first, 1);
+	assert_int_equal(dr_nn_port_finish_closing(w.port[1], first), 0);
+	assert_false(dr_nn_port_is_closing(w.port[1], first));
 	(void)dr_nn_port_progress(w.port[1], dr_now_ns());
 	assert_null(dr_nn_port_death(w.port[1])); /* it was confirmed */
 	assert_int_equal(net(0)->close_send(w.send), NCCL_SUCCESS);
@@ -262,9 +288,87 @@ static void a_close_that_does_not_come_ends_the_process(void **state)
 	assert_int_equal(kill(pid, SIGSTOP), 0);
 	until(all_stopped(pid));
 	assert_int_equal(net(1)->close_recv(w.recv), NCCL_SUCCESS);
+	both = dr_nn_port_closes(w.port[1]);
+	assert_true(dr_nn_port_is_closing(w.port[1], both)); /* it did not wait */
+	/* Who has closed the first only need not wait for the second. */
+	assert_false(dr_nn_port_is_closing(w.port[1], first));
+	assert_int_equal(dr_nn_port_finish_closing(w.port[1], first), 0);
+	assert_true(dr_nn_port_is_closing(w.port[1], both));
+	assert_false(dr_nn_port_is_gone(w.port[1]));
+	assert_int_equal(dr_nn_port_finish_closing(w.port[1], both), 0);
+	assert_false(dr_nn_port_is_closing(w.port[1], both));
 	assert_true(dr_nn_port_is_gone(w.port[1]));
 	assert_int_equal(net(0)->close_send(w.send), NCCL_SUCCESS);
 	dr_shared_free(shared);
+}
+
+static pid_t parent_of(pid_t pid)
+{
+	char stat[256];
+	const char *state;
+
+	(void)dr_sysfile_text(stat, sizeof(stat), "", "/proc/%d/stat", pid);
+	state = strrchr(stat, ')');
+	assert_non_null(state);
+	return (pid_t)strtol(state + 3, NULL, 10);
+}
+
+/* Its end counts when it is reaped, not when it is wanted. The spawner is stopped, and ends nobody. */
+static void a_process_that_is_to_be_ended_has_not_ended(void **state)
+{
+	uint8_t *shared = dr_shared_alloc(BYTES);
+	pid_t spawner = parent_of(dr_nn_proc_hello(w.port[1]->proc)->pid);
+	struct dr_nccl_buffer b;
+	uint64_t closes;
+
+	(void)state;
+	connect_both();
+	reg(1, &b, shared);
+	(void)post(1, &b, BYTES);
+	assert_int_equal(kill(spawner, SIGSTOP), 0);
+	until(all_stopped(spawner));
+	dr_nn_port_kill(w.port[1]);
+	assert_int_equal(net(1)->close_recv(w.recv), NCCL_SUCCESS);
+	closes = dr_nn_port_closes(w.port[1]);
+	assert_int_equal(closes, 1);
+	bool before = dr_nn_port_is_closing(w.port[1], closes);
+	int rc = dr_nn_port_finish_closing(w.port[1], closes);
+	bool after = dr_nn_port_is_closing(w.port[1], closes);
+	assert_int_equal(kill(spawner, SIGCONT), 0);
+	assert_true(before);
+	assert_int_equal(rc, -EIO);
+	assert_true(after);
+	until(!dr_nn_port_is_closing(w.port[1], closes));
+	assert_true(dr_nn_port_is_gone(w.port[1]));
+	assert_int_equal(net(0)->close_send(w.send), NCCL_SUCCESS);
+	dr_shared_free(shared);
+}
+
+/* The program does not wait for a process that takes no descriptors: it ends it. */
+static void a_process_that_takes_no_memory_is_ended(void **state)
+{
+	uint8_t *own = malloc(BYTES);
+	int few = 1; /* bytes: the least that the kernel has */
+	enum nccl_result rc = NCCL_SUCCESS;
+	pid_t pid;
+
+	(void)state;
+	connect_both();
+	pid = dr_nn_proc_hello(w.port[1]->proc)->pid;
+	assert_int_equal(kill(pid, SIGSTOP), 0);
+	until(all_stopped(pid));
+	assert_int_equal(setsockopt(w.port[1]->sock, SOL_SOCKET, SO_SNDBUF, &few, sizeof(few)), 0);
+	(void)alarm(60);
+	for (int i = 0; i < 100 && rc == NCCL_SUCCESS; i++) {
+		struct dr_nccl_buffer b = { .data = own, .size = BYTES };
+
+		rc = (enum nccl_result)dr_nccl_reg(net(1), w.recv, &b, NCCL_PTR_HOST);
+	}
+	(void)alarm(0);
+	assert_int_equal(rc, NCCL_SYSTEM_ERROR);
+	until(dr_nn_port_is_gone(w.port[1]));
+	close_both();
+	free(own);
 }
 
 /* More dials than there are numbers fail, and give theirs back. */
@@ -342,17 +446,35 @@ static void a_reader_that_sleeps_is_woken(void **state)
 	assert_false(iso_ring_full(&r));
 }
 
+/* The last test: no process can be started afterwards. */
+static void without_the_spawner_the_time_is_kept(void **state)
+{
+	pid_t spawner = parent_of(dr_nn_proc_hello(w.port[0]->proc)->pid);
+	int64_t before = dr_iso_cpu_ns();
+
+	(void)state;
+	assert_int_equal(kill(spawner, SIGKILL), 0);
+	for (int i = 0; i < 2; i++)
+		until(dr_nn_port_is_gone(w.port[i]));
+	assert_true(dr_iso_is_lost());
+	assert_true(dr_iso_cpu_ns() >= before);
+}
+
 int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 	const struct CMUnitTest tests[] = { T(memory_that_is_shared_and_memory_that_is_copied),
-		T(the_end_of_the_process), T(a_close_that_does_not_come_ends_the_process),
-		T(dials_that_fail), T(numbers_of_the_process_are_checked),
-		cmocka_unit_test(a_reader_that_sleeps_is_woken) };
+		T(the_end_of_the_process), T(the_time_of_the_processor_is_counted),
+		T(a_close_that_does_not_come_ends_the_process),
+		T(a_process_that_is_to_be_ended_has_not_ended),
+		T(a_process_that_takes_no_memory_is_ended), T(dials_that_fail),
+		T(numbers_of_the_process_are_checked),
+		cmocka_unit_test(a_reader_that_sleeps_is_woken),
+		T(without_the_spawner_the_time_is_kept) };
 	struct dr_err e = { 0 };
 
 	dr_log_set_level(DR_LOG_ERROR);
-	if (setenv("MINNET_IFNAME", "lo", 1) || dr_iso_spawner_start(&e)) {
+	if (setenv("MINNET_IFNAME", "lo", 1) || dr_iso_spawner_start(NULL, &e)) {
 		printf("%s\n", e.text);
 		return 1;
 	}

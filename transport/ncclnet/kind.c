@@ -30,7 +30,7 @@ static const struct dr_opt rows[] = {
 	  .commands = DR_KIND_OPT_END | DR_KIND_OPT_PROBE, .offset = offsetof(struct settings, isolate),
 	  .help = "Run each device of the plugin in a process of its own. A plugin that crashes, exits or hangs loses that NIC, "
 		  "and the process is started again; a failover ends it, so that nothing touches the buffers any more. "
-		  "With --memory cuda the data go through host memory. off: the plugin runs in this process." },
+		  "off: the plugin runs in this process." },
 };
 /* clang-format on */
 
@@ -43,7 +43,7 @@ static void set_params(const void *settings, void *params)
 	p->isolate = s->isolate;
 }
 
-static void take_gpu(void *params, const struct dr_unpack *gpu)
+static void take_gpu(void *params, const struct dr_rail_gpu *gpu)
 {
 	((struct dr_nccl_params *)params)->gpu = *gpu;
 }
@@ -67,16 +67,16 @@ static int check(const void *params, bool conservative, struct dr_err *e)
 	if (p->isolate && strlen(p->file) >= ISO_FILE_MAX)
 		return dr_err_set(e, -EINVAL, "the plugin's file name is longer than %d bytes",
 			ISO_FILE_MAX - 1);
-	if (p->isolate && (p->unpack == NN_UNPACK_KERNEL || p->unpack == NN_UNPACK_D2D))
-		return dr_err_set(e, -EINVAL,
-			"--unpack %s needs the plugin in this process; use --unpack host, or --isolate off",
-			dr_nn_unpack_names[p->unpack]);
 	return 0;
 }
 
 static int prepare(const void *params, struct dr_err *e)
 {
-	return ((const struct dr_nccl_params *)params)->isolate ? dr_iso_spawner_start(e) : 0;
+	const struct dr_nccl_params *p = params;
+
+	if (!p->isolate)
+		return 0;
+	return dr_iso_spawner_start(p->gpu.ops ? p->gpu.ops->process : NULL, e);
 }
 
 static bool shares(const void *params)
@@ -125,7 +125,7 @@ static int probe_apart(const struct dr_nccl_params *p, const struct dr_rail_para
 	const struct iso_hello *h;
 	struct iso_config config;
 	struct nn_proc *proc;
-	int rc = dr_iso_spawner_start(e);
+	int rc = dr_iso_spawner_start(NULL, e);
 
 	dr_nn_iso_config(p, rail->ifname, &config);
 	rc = rc ? rc : dr_nn_proc_get(&config, &proc, e);
@@ -185,6 +185,8 @@ const struct dr_transport_kind dr_nccl_kind = {
 	.check = check,
 	.warning = warning,
 	.prepare = prepare,
+	.limit = dr_iso_limit,
+	.cpu_ns = dr_iso_cpu_ns,
 	.shares = shares,
 	.nics_help = "the NICs on which the plugin has a device are used",
 	.probe = probe,

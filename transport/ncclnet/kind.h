@@ -3,7 +3,7 @@
 #define DR_TRANSPORT_NCCLNET_KIND_H
 
 #include "transport/path.h"
-#include "transport/unpack.h"
+#include "transport/gpu.h"
 
 /* dr_rail_params.kind_params of every rail; copied by listen. */
 struct dr_nccl_params {
@@ -11,7 +11,7 @@ struct dr_nccl_params {
 	unsigned version; /* of the interface; 0: the newest */
 	int unpack;	  /* enum nn_unpack_mode */
 	bool isolate;	  /* the plugin runs in a process of its own */
-	struct dr_unpack gpu;
+	struct dr_rail_gpu gpu;
 };
 
 struct dr_transport_kind;

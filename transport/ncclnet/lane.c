@@ -30,7 +30,38 @@ void dr_nn_lane_open(
 		.limit = DR_MIN(limit, (unsigned)NN_REQUESTS_MAX) };
 }
 
+/* The reason is said here, once: an error of the GPU is permanent. */
+static int gpu_failed(struct nn_lane *l, const char *what, int rc, const struct dr_err *e)
+{
+	if (rc >= 0 || rc == -EAGAIN)
+		return rc;
+	if (!l->gpu_failed)
+		dr_warn("nccl", "%s failed: %s", what, e->text);
+	l->failed = what;
+	l->gpu_failed = true;
+	return rc;
+}
+
+int dr_nn_lane_take_pieces(struct nn_lane *l, const struct nccl_net_device_handle *device,
+	const struct dr_rail_gpu *gpu)
+{
+	struct dr_err e = { .text = "" };
+
+	if (!device || device->netDeviceType != NCCL_NET_DEVICE_UNPACK || !device->handle)
+		return 0;
+	l->pieces = true;
+	l->gpu = *gpu;
+	if (gpu->ops) /* the handle is there, too */
+		return gpu_failed(l, "reading the device handle from the GPU",
+			gpu->ops->read(gpu->arg, &l->unpack, device->handle, sizeof(l->unpack), &e),
+			&e);
+	l->unpack = *(const struct nn_unpack_handle *)device->handle;
+	return 0;
+}
+
 /* ---- memory ---- */
+
+/* The functions of a port (iso_net.c) have neither regMrDmaBuf nor iflush: the plugin's process calls those. */
 
 static bool same(const struct nn_mem *a, const struct nn_mem *b)
 {
@@ -53,17 +84,29 @@ static struct nn_reg *find(struct nn_lane *l, const struct nn_mem *mem)
 	return NULL;
 }
 
+static int register_at(struct nn_lane *l, const struct dr_mr *mr, struct dr_nccl_buffer *b)
+{
+	int type = mr && mr->cuda ? NCCL_PTR_CUDA : NCCL_PTR_HOST;
+
+	l->calls++;
+	if (mr && mr->dmabuf && l->n->reg_dmabuf)
+		return failed(l, "regMrDmaBuf",
+			NN_CALL(l->n->name, "regMrDmaBuf",
+				dr_nccl_reg_dmabuf(
+					l->n, l->comm, b, mr->dmabuf_fd, mr->dmabuf_off)));
+	return failed(
+		l, "regMr", NN_CALL(l->n->name, "regMr", dr_nccl_reg(l->n, l->comm, b, type)));
+}
+
 static int add(struct nn_lane *l, const struct nn_mem *mem, struct nn_reg **out)
 {
 	struct dr_nccl_buffer b = { .data = mem->base, .size = mem->len };
-	int type = mem->mr && mem->mr->cuda ? NCCL_PTR_CUDA : NCCL_PTR_HOST;
 	struct nn_reg *r = dr_calloc(1, sizeof(*r));
 	int rc;
 
 	if (!r)
 		return -ENOMEM;
-	l->calls++;
-	rc = failed(l, "regMr", NN_CALL(l->n->name, "regMr", dr_nccl_reg(l->n, l->comm, &b, type)));
+	rc = register_at(l, mem->mr, &b);
 	if (rc) {
 		dr_free(r);
 		return rc;
@@ -133,7 +176,10 @@ int dr_nn_lane_post(
 		.since_ns = now_ns,
 		.data = data,
 		.cap = size,
-		.cuda = mem->mr && mem->mr->cuda };
+		.mhandle = b.mhandle,
+		.cuda = mem->mr && mem->mr->cuda,
+		.flush = !l->sends && !l->pieces && l->n->flush && mem->mr && mem->mr->flush };
+	l->flushes = l->flushes || request_at(l, l->tail - 1)->flush;
 	return 0;
 }
 
@@ -150,6 +196,7 @@ static int test_next(struct nn_lane *l)
 		return rc;
 	q->size = sizes[0];
 	q->ticket = 0;
+	q->flushing = NULL;
 	if (l->pieces) /* test says no size */
 		q->slot = (unsigned)(l->received++ % NN_UNPACK_SLOTS);
 	l->tested++;
@@ -157,18 +204,6 @@ static int test_next(struct nn_lane *l)
 }
 
 /* ---- pieces in GPU memory ---- */
-
-/* The reason is said here, once: an error of the GPU is permanent. */
-static int gpu_failed(struct nn_lane *l, int rc, const struct dr_err *e)
-{
-	if (rc >= 0 || rc == -EAGAIN)
-		return rc;
-	if (!l->gpu_failed)
-		dr_warn("nccl", "unpacking by the GPU failed: %s", e->text);
-	l->failed = "unpacking by the GPU";
-	l->gpu_failed = true;
-	return rc;
-}
 
 /* Host memory: messages of control comms, which are short. */
 static int read_pieces(struct nn_lane *l, const struct nn_request *q, struct dr_err *e)
@@ -203,9 +238,46 @@ static int start_on_gpu(struct nn_lane *l, struct nn_request *q, struct dr_err *
 	return l->gpu.ops->start(l->gpu.arg, &w, how[l->mode], &q->ticket, e);
 }
 
+/* ---- flush ---- */
+
+static int start_flush(struct nn_lane *l, struct nn_request *q)
+{
+	struct dr_nccl_buffer b = {
+		.data = q->data, .size = (size_t)q->size, .mhandle = q->mhandle
+	};
+	int rc;
+
+	if (q->size == 0)
+		return 0;
+	l->calls++;
+	rc = failed(l, "iflush",
+		NN_CALL(l->n->name, "iflush", dr_nccl_flush(l->n, l->comm, &b, &q->flushing)));
+	if (rc == 0 && q->flushing == DR_NCCL_UNSET) {
+		l->failed = "iflush without a request";
+		rc = -EIO;
+	}
+	return rc;
+}
+
+/* 1: done, 0: not yet. */
+static int flushed(struct nn_lane *l, struct nn_request *q)
+{
+	int done = 0, rc;
+
+	if (!q->flushing)
+		return 1;
+	l->calls++;
+	rc = failed(l, "test of a flush",
+		NN_CALL(l->n->name, "test", l->n->test(q->flushing, &done, NULL)));
+	if (rc || !done)
+		return rc;
+	q->flushing = NULL;
+	return 1;
+}
+
 /* ---- the end of a request ---- */
 
-/* Begin to unpack a receive that is complete. In host memory that is all. */
+/* Begin to unpack or flush a receive that is complete. In host memory that is all. */
 static int start(struct nn_lane *l, struct nn_request *q)
 {
 	struct dr_err e = { .text = "" };
@@ -214,7 +286,7 @@ static int start(struct nn_lane *l, struct nn_request *q)
 	if (l->pieces && l->gpu.ops) {
 		q->size = dr_nn_unpack_bytes(&l->unpack, q->slot, q->cap);
 		if (q->size >= 0)
-			rc = gpu_failed(l, start_on_gpu(l, q, &e), &e);
+			rc = gpu_failed(l, "unpacking by the GPU", start_on_gpu(l, q, &e), &e);
 	} else if (l->pieces) {
 		q->size = dr_nn_unpack(&l->unpack, q->slot, l->mode, q->data, q->cap);
 	}
@@ -223,20 +295,20 @@ static int start(struct nn_lane *l, struct nn_request *q)
 				      : "test without the size of a receive";
 		rc = -EIO;
 	}
-	return rc;
+	return rc == 0 && q->flush ? start_flush(l, q) : rc;
 }
 
 /* 1: the oldest receive is where it belongs. */
-static int unpacked(struct nn_lane *l)
+static int in_place(struct nn_lane *l)
 {
-	const struct nn_request *q = request_at(l, l->head);
+	struct nn_request *q = request_at(l, l->head);
 	struct dr_err e = { .text = "" };
 	uint64_t done = 0;
 	int rc;
 
 	if (q->ticket == 0)
-		return 1;
-	rc = gpu_failed(l, l->gpu.ops->done(l->gpu.arg, &done, &e), &e);
+		return flushed(l, q);
+	rc = gpu_failed(l, "unpacking by the GPU", l->gpu.ops->done(l->gpu.arg, &done, &e), &e);
 	return rc ? rc : done >= q->ticket;
 }
 
@@ -255,13 +327,13 @@ static int consume(struct nn_lane *l, size_t *size)
 	return rc;
 }
 
-/* The GPU unpacks while the plugin goes on: all that are complete are started. */
+/* The GPU unpacks, and the NIC flushes, while the plugin goes on: all that are complete are started. */
 static void advance(struct nn_lane *l)
 {
 	int rc = 1;
 
 	while (rc > 0 && l->error == 0 && l->tested != l->tail) {
-		if (l->tested != l->head && !l->gpu.ops)
+		if (l->tested != l->head && !l->gpu.ops && !l->flushes)
 			break;
 		rc = test_next(l);
 		if (l->sends && rc > 0)
@@ -269,13 +341,15 @@ static void advance(struct nn_lane *l)
 	}
 	if (rc < 0)
 		l->error = rc;
-	while (l->started != l->tested) {
+	while (l->started != l->tested && !l->start_failed) {
 		rc = start(l, request_at(l, l->started));
-		if (rc < 0) {
-			l->error = rc == -EAGAIN ? l->error : rc;
+		if (rc == -EAGAIN)
 			return;
-		}
-		l->started++;
+		l->start_failed = rc < 0;
+		if (rc < 0)
+			l->error = rc;
+		else
+			l->started++;
 	}
 }
 
@@ -289,7 +363,7 @@ int dr_nn_lane_test(struct nn_lane *l, size_t *size)
 	if (l->head == l->started)
 		return l->error;
 	if (!l->sends)
-		rc = unpacked(l);
+		rc = in_place(l);
 	if (rc <= 0)
 		return rc;
 	rc = l->sends ? 0 : consume(l, size);

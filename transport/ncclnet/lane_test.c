@@ -162,7 +162,9 @@ static void gpu_wait(void *arg)
 	gpu_works(gpu.started - gpu.finished);
 }
 
-static const struct dr_unpack_ops ops = { gpu_enter, gpu_read, gpu_start, gpu_done, gpu_wait };
+static const struct dr_rail_gpu_ops ops = {
+	.enter = gpu_enter, .read = gpu_read, .start = gpu_start, .done = gpu_done, .wait = gpu_wait
+};
 
 static void post(unsigned n)
 {
@@ -211,7 +213,7 @@ static int setup(void **state)
 	dr_nn_lane_open(&lane, &net, &plugin, false, 16);
 	lane.pieces = true;
 	lane.unpack = (struct nn_unpack_handle){ &meta, bounce, 0 };
-	lane.gpu = (struct dr_unpack){ &ops, NULL };
+	lane.gpu = (struct dr_rail_gpu){ .ops = &ops };
 	lane.mode = NN_UNPACK_KERNEL;
 	return 0;
 }

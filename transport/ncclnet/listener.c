@@ -219,6 +219,7 @@ static bool accept_from(struct nn_rail *r, struct nn_listener *l, int64_t now_ns
 	void *comm;
 	enum nccl_result rc = (enum nccl_result)NN_CALL(
 		r->n->name, "accept", dr_nccl_accept(r->n, l->comm, &comm, &device));
+	int err;
 
 	if (rc == NCCL_SUCCESS && comm == DR_NCCL_UNSET)
 		rc = NCCL_INTERNAL_ERROR;
@@ -228,9 +229,12 @@ static bool accept_from(struct nn_rail *r, struct nn_listener *l, int64_t now_ns
 	}
 	if (!comm)
 		return now_ns < l->until_ns;
-	if (dr_nn_pending_add(r, comm, l->device, device, now_ns) == 0)
-		r->moved_ns = now_ns;
+	err = dr_nn_pending_add(r, comm, l->device, device, now_ns);
 	l->device = NULL;
+	if (err == 0)
+		r->moved_ns = now_ns;
+	else
+		complain(r, "a comm that the plugin accepted was closed", dr_errno_name(err));
 	return false;
 }
 

@@ -6,7 +6,7 @@
 #include "transport/ncclnet/kind.h"
 #include "transport/ncclnet/unpack.h"
 #include "transport/ncclnet/wire.h"
-#include "transport/unpack.h"
+#include "transport/gpu.h"
 
 /*
  * The nccl kind: paths over the comms of a network plugin of NCCL.
@@ -44,6 +44,10 @@ struct dr_mr {
 	uint8_t *base; /* cuda: an address of the GPU */
 	size_t len;
 	bool cuda;
+	bool flush;  /* cuda: what was received is visible to the GPU after iflush */
+	bool dmabuf; /* cuda: registered by this descriptor */
+	int dmabuf_fd;
+	uint64_t dmabuf_off;
 	char how[64]; /* it is reached, for people; "" for host memory */
 };
 
@@ -68,15 +72,19 @@ struct nn_request {
 	/* Of a receive. */
 	uint8_t *data;
 	size_t cap;
+	void *mhandle;	 /* of what it is in */
 	bool cuda;	 /* data is an address of the GPU */
+	bool flush;	 /* ... that needs iflush */
 	unsigned slot;	 /* of its pieces */
 	ssize_t size;	 /* once it is complete */
 	uint64_t ticket; /* of unpacking; 0: done at once */
+	void *flushing;	 /* the request of iflush; NULL: none, or it is done */
 };
 
 /*
  * Only the oldest request that is not complete is tested: some plugins can do no other. Counts, slot = count %
- * NN_REQUESTS_MAX: head <= started <= tested <= tail. tested: complete, says the plugin; started: being unpacked; head: over.
+ * NN_REQUESTS_MAX: head <= started <= tested <= tail. tested: complete, says the plugin; started: being unpacked or flushed;
+ * head: over.
  */
 struct nn_lane {
 	const struct dr_nccl *n;
@@ -86,12 +94,14 @@ struct nn_lane {
 	struct nn_request queue[NN_REQUESTS_MAX];
 	unsigned head, started, tested, tail;
 	int error; /* of the oldest request that is not complete; reported when those before it are over */
+	bool start_failed; /* ... and it was complete, but could not be unpacked or flushed */
 	/* Receives of a device of type UNPACK: handle, mode, and how many were complete. */
 	bool pieces;
 	struct nn_unpack_handle unpack;
 	enum nn_unpack_mode mode;
-	struct dr_unpack gpu; /* with ops: bounce buffer and pieces are in GPU memory */
+	struct dr_rail_gpu gpu; /* with ops: bounce buffer and pieces are in GPU memory */
 	bool gpu_failed;
+	bool flushes; /* receives are in GPU memory that needs iflush */
 	uint64_t received;
 	struct nccl_net_device_handle *device; /* the plugin's device handle, ours to free */
 	struct nn_reg *regs;
@@ -101,6 +111,10 @@ struct nn_lane {
 
 void dr_nn_lane_open(
 	struct nn_lane *l, const struct dr_nccl *n, void *comm, bool sends, unsigned limit);
+/* The device handle that accept gave: whether receives are left in pieces, and where. gpu: of the rail; without ops it is in host
+ * memory. An error of the GPU is logged. */
+int dr_nn_lane_take_pieces(struct nn_lane *l, const struct nccl_net_device_handle *device,
+	const struct dr_rail_gpu *gpu) DR_MUST_CHECK;
 static inline unsigned nn_lane_used(const struct nn_lane *l)
 {
 	return l->tail - l->head;
@@ -168,9 +182,10 @@ struct nn_rail {
 	const struct dr_nccl *n;
 	struct dr_nccl_device dev;
 	bool closed, has_peer, warned;
+	bool pieces; /* the device leaves data in pieces, which its process puts together with --isolate */
 	uint32_t scope_id; /* of an IPv6 link-local address */
 	enum nn_unpack_mode unpack;
-	struct dr_unpack gpu;
+	struct dr_rail_gpu gpu;
 	struct nn_rail_handle self, peer;
 	uint8_t key[DR_KEY_LEN];
 	struct dr_pollable ask; /* where diallers ask for handles */
@@ -203,7 +218,7 @@ static inline struct nn_rail *nn_rail(struct dr_rail *r)
 /* Before the plugin is called: it takes the context that is current. An error shows up in the plugin's own calls. */
 static inline void nn_rail_enter(const struct nn_rail *r)
 {
-	if (r->gpu.ops)
+	if (r->gpu.ops && !r->port)
 		(void)r->gpu.ops->enter(r->gpu.arg, NULL);
 }
 
@@ -257,6 +272,7 @@ enum nn_state {
 	NN_FAILING, /* FAILED is due in the next progress */
 	NN_FAILED,
 	NN_DRAINING, /* fenced: requests that are done are taken still, until none is left or for a short time */
+	NN_CLOSING, /* comms closed, but the plugin's process (--isolate) may touch buffers */
 	NN_ABORTED, /* comms closed: FENCED is due in the next progress */
 	NN_FENCED,
 	NN_CLOSED,
@@ -294,9 +310,10 @@ struct nn_path {
 	bool fence_due;
 	bool killing; /* the plugin's process was ended, and may not be gone yet */
 	bool mute;    /* DRAINING: only FENCED is reported */
-	int64_t fence_deadline_ns, kill_deadline_ns;
-	int close_err; /* the plugin could not close a comm */
-	int broken;    /* a send failed: what has come is read before FAILED */
+	int64_t fence_deadline_ns, close_deadline_ns, kill_deadline_ns;
+	uint64_t closes; /* dr_nn_port_closes once its comms were closed */
+	int close_err;	 /* the plugin could not close a comm */
+	int broken;	 /* a send failed: what has come is read before FAILED */
 
 	struct nn_dial *dial[NN_ROLES];
 	struct nn_lane data, out, in;	       /* control from this end, to this end */

@@ -72,8 +72,10 @@ void dr_nn_fail(struct nn_path *p, enum dr_scope scope, int err, const char *fmt
 
 static void close_lane(struct nn_path *p, struct nn_lane *l)
 {
+	const struct nn_port *port = l->comm ? nn_path_rail(p)->port : NULL;
 	int rc = dr_nn_lane_close(l);
 
+	p->closes = port ? dr_nn_port_closes(port) : p->closes;
 	p->close_err = p->close_err ? p->close_err : rc;
 	p->base.st.syscalls += l->calls;
 	l->calls = 0;
@@ -340,6 +342,32 @@ static void drain_data(struct nn_path *p)
 		dr_nn_report_sent(p);
 }
 
+/* Comms are closed; FENCED waits until that is sure. */
+static void abort_path(struct nn_path *p)
+{
+	struct nn_rail *r = nn_path_rail(p);
+
+	close_comms(p);
+	p->close_deadline_ns = p->base.now_ns + DR_ISO_CLOSE_MS * DR_NS_PER_MS;
+	p->kill_deadline_ns = DR_MAX(p->kill_deadline_ns, p->base.now_ns + KILL_NS);
+	p->state = r->port && dr_nn_port_is_closing(r->port, p->closes) ? NN_CLOSING : NN_ABORTED;
+}
+
+/* The plugin's process is ended if it does not close them. */
+static void await_close(struct nn_path *p)
+{
+	struct nn_port *port = nn_path_rail(p)->port;
+
+	if (!dr_nn_port_is_closing(port, p->closes)) {
+		p->state = NN_ABORTED;
+	} else if (p->base.now_ns >= p->kill_deadline_ns) {
+		p->close_err = -EIO;
+		p->state = NN_ABORTED;
+	} else if (p->base.now_ns >= p->close_deadline_ns) {
+		dr_nn_port_kill(port);
+	}
+}
+
 static void drain(struct nn_path *p)
 {
 	bool late = p->base.now_ns >= p->fence_deadline_ns;
@@ -352,8 +380,7 @@ static void drain(struct nn_path *p)
 	if (p->state != NN_DRAINING ||
 		(!p->mute && nn_lane_used(&p->data) > 0 && !p->broken && !late))
 		return;
-	close_comms(p);
-	p->state = NN_ABORTED;
+	abort_path(p);
 }
 
 static void settle_fence(struct nn_path *p)
@@ -387,6 +414,8 @@ static int progress(struct dr_path *bp, int64_t now_ns, struct dr_sink *sink)
 		dr_nn_report_sent(p);
 	if (p->state == NN_DRAINING)
 		drain(p);
+	else if (p->state == NN_CLOSING)
+		await_close(p);
 	if (p->state == NN_FAILING) {
 		p->state = NN_FAILED;
 		dr_path_emit_failure(&p->base);
@@ -449,8 +478,7 @@ static void fence(struct dr_path *bp, bool soft, int64_t deadline_ns)
 	if (p->state == NN_UP || p->killing) {
 		p->state = NN_DRAINING;
 	} else {
-		close_comms(p);
-		p->state = NN_ABORTED;
+		abort_path(p);
 	}
 	dr_path_wake(&p->base);
 }
@@ -492,8 +520,15 @@ static void path_close(struct dr_path *bp)
 
 static int stop(struct dr_path *bp)
 {
-	dr_assert(nn_path(bp)->state == NN_CLOSED && !nn_path(bp)->base.sink);
-	return nn_path(bp)->close_err;
+	struct nn_path *p = nn_path(bp);
+	struct nn_port *port = nn_path_rail(p)->port;
+	int rc = 0;
+
+	dr_assert(p->state == NN_CLOSED && !p->base.sink);
+	if (port)
+		rc = dr_nn_port_finish_closing(port, p->closes);
+	p->close_err = p->close_err ? p->close_err : rc;
+	return p->close_err;
 }
 
 static void fini(struct dr_path *bp)

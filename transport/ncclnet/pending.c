@@ -60,33 +60,22 @@ static bool has_room(struct nn_rail *r)
 	return true;
 }
 
-/* With GPU memory the handle is there. */
-static int take_handle(const struct nn_rail *r, struct nn_lane *l, const void *handle)
-{
-	l->pieces = true;
-	l->gpu = r->gpu;
-	if (r->gpu.ops)
-		return r->gpu.ops->read(r->gpu.arg, &l->unpack, handle, sizeof(l->unpack), NULL);
-	l->unpack = *(const struct nn_unpack_handle *)handle;
-	return 0;
-}
-
 int dr_nn_pending_add(struct nn_rail *r, void *comm, struct nccl_net_device_handle *device,
 	const struct nccl_net_device_handle *used, int64_t now_ns)
 {
 	struct nn_pending *g = has_room(r) ? dr_calloc(1, sizeof(*g)) : NULL, **at = &r->pending;
-	bool has_pieces = used && used->netDeviceType == NCCL_NET_DEVICE_UNPACK && used->handle;
 	int rc;
 
-	if (!g || has_pieces != r->dev.unpack) {
+	if (!g) {
 		(void)NN_CALL(r->n->name, "closeRecv", r->n->close_recv(comm));
 		dr_free(device);
-		dr_free(g);
-		return g ? -EPROTO : -ENOMEM;
+		return -ENOMEM;
 	}
 	dr_nn_lane_open(&g->lane, r->n, comm, false, r->dev.requests);
 	g->lane.device = device;
-	rc = has_pieces ? take_handle(r, &g->lane, used->handle) : 0;
+	rc = dr_nn_lane_take_pieces(&g->lane, used, &r->gpu);
+	if (rc == 0 && g->lane.pieces != r->dev.unpack)
+		rc = -EPROTO;
 	g->until_ns = now_ns + HELLO_NS;
 	while (*at) /* the oldest stands in front */
 		at = &(*at)->next;

@@ -19,6 +19,8 @@
 		n->name = t->name;                                                                 \
 		n->devices = t->devices;                                                           \
 		n->dereg_mr = t->deregMr;                                                          \
+		n->reg_dmabuf = t->regMrDmaBuf;                                                    \
+		n->flush = t->iflush;                                                              \
 		n->test = t->test;                                                                 \
 		n->close_send = t->closeSend;                                                      \
 		n->close_recv = t->closeRecv;                                                      \
@@ -320,6 +322,23 @@ enum nccl_result dr_nccl_irecv(const struct dr_nccl *n, void *comm, int count,
 	if (n->version == 9)
 		return n->irecv.wide(comm, count, data, wide, tags, mhandle, request);
 	return n->irecv.narrow(comm, count, data, sizes, tags, mhandle, request);
+}
+
+enum nccl_result dr_nccl_reg_dmabuf(
+	const struct dr_nccl *n, void *comm, struct dr_nccl_buffer *b, int fd, uint64_t off)
+{
+	b->mhandle = NULL;
+	return n->reg_dmabuf(comm, b->data, b->size, NCCL_PTR_CUDA, off, fd, &b->mhandle);
+}
+
+enum nccl_result dr_nccl_flush(
+	const struct dr_nccl *n, void *comm, const struct dr_nccl_buffer *b, void **request)
+{
+	void *data = b->data, *mhandle = b->mhandle;
+	int size = (int)b->size;
+
+	*request = DR_NCCL_UNSET;
+	return n->flush(comm, 1, &data, &size, &mhandle, request);
 }
 
 const char *dr_nccl_result_name(enum nccl_result rc)

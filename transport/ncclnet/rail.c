@@ -14,6 +14,7 @@
 #include "base/rng.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <net/if.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -164,8 +165,6 @@ static int use_unpack(struct nn_rail *r, const struct dr_nccl_params *k, struct 
 	if (!r->dev.unpack)
 		return 0;
 	dr_nn_unpack_settings(r->self.setting, NN_SETTINGS);
-	if (k && r->dev.cuda && !r->port)
-		r->gpu = k->gpu;
 	if (!r->gpu.ops && (mode == NN_UNPACK_KERNEL || mode == NN_UNPACK_D2D))
 		return dr_err_set(e, -EINVAL,
 			"--unpack %s needs data buffers in GPU memory; use --memory cuda, or --unpack host",
@@ -173,7 +172,7 @@ static int use_unpack(struct nn_rail *r, const struct dr_nccl_params *k, struct 
 	if (mode == NN_UNPACK_AUTO)
 		mode = r->gpu.ops ? NN_UNPACK_KERNEL : NN_UNPACK_HOST;
 	r->unpack = mode;
-	return 0;
+	return r->gpu.ops && !r->port ? r->gpu.ops->prepare(r->gpu.arg, e) : 0;
 }
 
 static int open_plugin(
@@ -184,7 +183,7 @@ static int open_plugin(
 
 	if (k && k->isolate) {
 		dr_nn_iso_config(k, ifname, &config);
-		rc = dr_nn_port_open(&config, r->par.poller, &r->port, e);
+		rc = dr_nn_port_open(&config, r->par.poller, &k->gpu, &r->port, e);
 		if (rc)
 			return rc;
 		r->n = dr_nn_port_plugin(r->port);
@@ -205,8 +204,11 @@ static int open_rail(struct nn_rail *r, const struct dr_rail_params *p, struct d
 
 	if (!rc && !p->alone)
 		tell_backup(r->n->name);
+	if (!rc && k && r->dev.cuda)
+		r->gpu = k->gpu;
 	if (!rc)
 		rc = use_unpack(r, k, e);
+	r->pieces = r->dev.unpack;
 	if (r->port)
 		r->dev.unpack = false; /* its process puts the pieces together */
 	nn_rail_enter(r);
@@ -330,21 +332,71 @@ void dr_nn_rail_fini(struct dr_rail *br)
 
 /* ---- memory ---- */
 
+/* The GPU puts pieces together itself, and sees what it has copied. */
+static bool needs_flush(const struct nn_rail *r, const struct dr_memory *m)
+{
+	return !r->pieces && (r->dev.force_flush || !m->ordered);
+}
+
+/* Why the plugin is not given GPU memory; NULL: it is. */
+static const char *why_not_cuda(const struct nn_rail *r, const struct dr_memory *m)
+{
+	if (!r->gpu.ops)
+		return "host memory only";
+	if (needs_flush(r, m) && !r->dev.can_flush)
+		return "GPU memory without iflush, which this GPU needs";
+	return NULL;
+}
+
+static int reg_cuda(
+	struct nn_rail *r, const struct dr_memory *m, struct dr_mr *mr, struct dr_err *e)
+{
+	const char *why = why_not_cuda(r, m);
+	int rc;
+
+	if (why)
+		return dr_err_set(e, -ENOTSUP, "plugin %.40s supports %s", r->n->name, why);
+	mr->cuda = true;
+	mr->flush = needs_flush(r, m);
+	mr->dmabuf = m->dmabuf && r->dev.dmabuf;
+	mr->dmabuf_off = m->dmabuf_off;
+	mr->dmabuf_fd = mr->dmabuf ? fcntl(m->dmabuf_fd, F_DUPFD_CLOEXEC, 0) : -1;
+	if (mr->dmabuf && mr->dmabuf_fd < 0)
+		return dr_err_set(e, -errno, "rail %u: the dma-buf's descriptor: %s", r->base.index,
+			strerror(errno));
+	rc = r->port ? dr_nn_port_map(r->port, mr, e) : 0;
+	if (rc == -ENOTSUP && r->pieces)
+		rc = -EIO; /* the plugin has no use of host memory */
+	if (r->pieces)
+		(void)snprintf(mr->how, sizeof(mr->how), "plugin %.40s, pieces: %s", r->n->name,
+			dr_nn_unpack_names[r->unpack]);
+	else
+		(void)snprintf(mr->how, sizeof(mr->how), "plugin %.40s%s", r->n->name,
+			mr->dmabuf ? ", by a dma-buf" : "");
+	return rc;
+}
+
+static void free_mr(struct dr_mr *mr)
+{
+	if (mr->dmabuf && mr->dmabuf_fd >= 0)
+		close(mr->dmabuf_fd);
+	dr_free(mr);
+}
+
 int dr_nn_mr_reg(struct dr_rail *r, const struct dr_memory *m, struct dr_mr **out, struct dr_err *e)
 {
-	/* Only a plugin that leaves pieces is given GPU memory: others may need a flush, which is not made. */
-	bool cuda = m->kind == DR_MEMORY_CUDA && nn_rail(r)->gpu.ops;
-	int rc = cuda ? 0 : dr_memory_host_only(r, m, e);
-
-	if (rc)
-		return rc;
 	struct dr_mr *mr = dr_calloc(1, sizeof(*mr));
+	int rc = 0;
+
 	if (!mr)
 		return dr_err_set(e, -ENOMEM, "rail %u: out of memory", r->index);
-	*mr = (struct dr_mr){ .base = m->base, .len = m->len, .cuda = cuda };
-	if (cuda)
-		(void)snprintf(mr->how, sizeof(mr->how), "plugin %.40s, pieces: %s",
-			nn_rail(r)->n->name, dr_nn_unpack_names[nn_rail(r)->unpack]);
+	*mr = (struct dr_mr){ .base = m->base, .len = m->len, .dmabuf_fd = -1 };
+	if (m->kind == DR_MEMORY_CUDA)
+		rc = reg_cuda(nn_rail(r), m, mr, e);
+	if (rc) {
+		free_mr(mr);
+		return rc;
+	}
 	*out = mr;
 	return 0;
 }
@@ -358,14 +410,15 @@ const char *dr_nn_memory(const struct dr_mr *mr)
 int dr_nn_mr_dereg(struct dr_rail *br, struct dr_mr *mr)
 {
 	struct nn_mem mem = { .base = mr->base, .len = mr->len, .mr = mr };
-	int rc = 0;
+	struct nn_rail *r = nn_rail(br);
+	int rc = 0, err;
 
-	nn_rail_enter(nn_rail(br));
-	for (struct nn_path *p = nn_rail(br)->paths; p; p = p->next) {
-		int err = dr_nn_lane_forget(&p->data, &mem);
-
+	nn_rail_enter(r);
+	for (struct nn_path *p = r->paths; p; p = p->next) {
+		err = dr_nn_lane_forget(&p->data, &mem);
 		rc = rc ? rc : err;
 	}
-	dr_free(mr);
-	return rc;
+	err = r->port && mr->cuda ? dr_nn_port_unmap(r->port, mr) : 0;
+	free_mr(mr);
+	return rc ? rc : err;
 }

@@ -89,7 +89,7 @@ struct dr_fgpu_memory {
 	unsigned char *bytes; /* of dev */
 	unsigned char *map;
 	int fd;
-	bool imported;	/* of another process: see share.c */
+	bool imported; /* of another process: see share.c */
 	unsigned imports;
 	unsigned users; /* pieces of work that are not done */
 };

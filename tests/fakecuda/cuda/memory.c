@@ -178,8 +178,8 @@ unsigned cuMemFree_v2(unsigned long long dev)
 	if (m->users)
 		dr_fgpu_violation("cuMemFree with %u pieces of work that use it", m->users);
 	if (dr_fgpu_importer(m))
-		dr_fgpu_violation("cuMemFree of memory that process %d has mapped",
-			(int)dr_fgpu_importer(m));
+		dr_fgpu_violation(
+			"cuMemFree of memory that process %d has mapped", (int)dr_fgpu_importer(m));
 	while (m->users)
 		dr_fgpu_wait(DR_NEVER);
 	dr_fgpu_memory_free(m);

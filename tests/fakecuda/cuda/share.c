@@ -90,7 +90,8 @@ unsigned cuIpcGetMemHandle(struct CUipcMemHandle_st *handle, unsigned long long 
 	if (result == 0 && !dr_fgpu_config.ipc)
 		result = DR_CUDA_NOT_SUPPORTED;
 	if (result == 0 && (!m || m->dev != dev || m->imported || fstat(m->fd, &st))) {
-		dr_fgpu_violation("the handle of %#llx, which is no allocation of this process", dev);
+		dr_fgpu_violation(
+			"the handle of %#llx, which is no allocation of this process", dev);
 		result = DR_CUDA_INVALID_VALUE;
 	}
 	if (result == 0) {

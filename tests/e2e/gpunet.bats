@@ -1,0 +1,186 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# `--transport nccl:FILE --memory cuda`: plugins that receive into GPU memory, and those that leave data in pieces there, in this
+# process and in one of their own (--isolate on). On emulated GPUs (tests/fakecuda): a process that leaves memory, a stream or a
+# context behind, or misuses one, ends with status 99, and memory that is freed while another process has it mapped is misuse.
+# shellcheck disable=SC2154,SC2030,SC2031,SC2034,SC2054 # set and used by lib.bash; tests are subshells; commas belong to values
+
+# bats file_tags=one-thread
+setup() {
+	load lib
+	common_setup
+	tcpx=$DR_BUILD/tests/faketcpx/libnccl-net-faketcpx.so
+	gdr=$DR_BUILD/tests/fakegdr/libnccl-net-fakegdr.so
+	unset "${!NCCL_@}" "${!FAKEGDR_@}" "${!FAKETCPX_@}"
+	export DR_LIBCUDA=$DR_BUILD/tests/fakecuda/cuda_plugin.so DR_FAKE_CUDA=devices=1,memory_mib=4096,delay_us=0
+	export FAKETCPX_MEMORY=cuda FAKETCPX_PAGES=2048 NCCL_DYNAMIC_CHUNK_SIZE=524288 FAKEGDR_MEMORY=cuda
+}
+
+teardown() {
+	common_teardown
+}
+
+# over FILE OPTIONS...: this plugin at both ends, GPU memory, two rails on the loopback interface.
+over() {
+	local rails=(--rails lo@127.0.0.1,lo@127.0.0.2 --transport "nccl:$1")
+	export NCCL_GPUDIRECTTCPX_SOCKET_IFNAME=lo FAKEGDR_IFNAME=lo
+	SMALL=(-g 0 --memory cuda -N 1 -s 64K -n 64 "${rails[@]}" "${@:2}")
+	start_server --memory cuda "${rails[@]}" -g 0 "${@:2}"
+}
+
+# Its own check for what is left behind is in the status.
+stopped() {
+	kill "$server"
+	ends "$server" 143
+}
+
+# passes TEXT: every byte was compared by the GPU and is right, nothing was staged, and the server says how that memory is reached.
+passes() {
+	[ "$status" -eq 0 ]
+	clean c.json
+	holds c.json '.integrity.chunks > 0 and all(.bandwidth[]; .gbps > 0) and all(.latency[]; .samples > 0)'
+	holds c.json '.topology.memory | length == 2 and all(.memory == "cuda" and .staged == false)'
+	holds c.json "[.topology.memory[] | select(.side == \"server\")][0].staged_because == \"$1\""
+}
+
+# pieces ISOLATE MODE: the bytes that the server's GPU has put together.
+pieces() {
+	over "$tcpx" --isolate "$1" --unpack "$2"
+	client --test bw,lat --verify --json=c.json
+	passes "plugin GPUDirectTCPX_v7, pieces: ${2/auto/kernel}"
+	holds c.json '.topology.memory | all(.[] | select(.side == "server"); .unpacked_bytes > 0 and .unpack_busy_percent > 0) and
+		all(.[] | select(.side == "client"); .unpacked_bytes == 0)'
+	stopped
+}
+
+@test "data that is left in pieces in GPU memory: each way of unpacking" {
+	local mode
+	for mode in auto kernel d2d host; do pieces off "$mode"; done
+	over "$tcpx" --unpack none
+	client --test bw --verify --json=c.json
+	[ "$status" -eq 6 ]
+	holds c.json '.integrity.corrupted > 0 and .integrity.lost == 0'
+	client --memory host --unpack kernel
+	[ "$status" -eq 2 ]
+	[[ $output == *"--unpack kernel needs data buffers in GPU memory; use --memory cuda, or --unpack host"* ]]
+	stopped
+}
+
+@test "the same by a process of the plugin's, which has the buffers mapped" {
+	local mode
+	for mode in auto d2d host; do pieces on "$mode"; done
+}
+
+# direct ISOLATE TEXT OPTIONS...
+direct() {
+	over "$gdr" --isolate "$1" "${@:3}"
+	client --test bw,lat --verify --json=c.json
+	passes "plugin FakeGDR$2"
+	holds c.json '.topology.memory | all(.copied_out_bytes == 0 and .copied_in_bytes == 0 and .unpacked_bytes == 0)'
+	stopped
+}
+
+@test "a plugin that receives into GPU memory: with a flush, without one, by a dma-buf" {
+	local way
+	for way in off on; do
+		direct "$way" ''
+		direct "$way" '' --net-api v7
+		DR_FAKE_CUDA+=,ordered=1 FAKEGDR_ORDERED=1 direct "$way" ''
+		FAKEGDR_DMABUF=1 FAKEGDR_DMABUF_ONLY=1 direct "$way" ', by a dma-buf'
+	done
+	# The last bytes come with the flush, which a GPU of this kind is said not to need. Version 9 has a property that asks for it.
+	DR_FAKE_CUDA+=,ordered=1
+	direct off ''
+	over "$gdr" --net-api v7
+	client --test bw --verify --json=c.json
+	[ "$status" -eq 6 ]
+	holds c.json '.integrity.corrupted > 0 and .integrity.lost == 0'
+	stopped
+}
+
+@test "memory that cannot be shared with the plugin's process is staged, unless data are in pieces there" {
+	DR_FAKE_CUDA+=,ipc=0
+	over "$gdr" --isolate on
+	client --test bw --verify --json=c.json
+	[ "$status" -eq 0 ]
+	clean c.json
+	holds c.json '.topology.memory | all(.staged and (.staged_because | contains("(CUDA IPC): CUDA_ERROR_NOT_SUPPORTED")))'
+	stopped
+	over "$tcpx" --isolate on
+	client --test bw
+	[ "$status" -eq 2 ]
+	[[ $output == *"share memory of GPU 0 with another process (CUDA IPC): CUDA_ERROR_NOT_SUPPORTED"* ]]
+	stopped
+	DR_FAKE_CUDA=devices=1,memory_mib=4096,delay_us=0,fail=cuIpcOpenMemHandle_v2:1
+	over "$gdr" --isolate on
+	client --test bw --verify --json=c.json
+	[ "$status" -eq 0 ]
+	holds c.json '.topology.memory | all(.staged and (.staged_because | contains("does not map GPU memory: map memory of GPU 0 of another process")))'
+	stopped
+}
+
+@test "preflight, whose checks use CUDA before the run, has GPU memory in the plugin's process too" {
+	over "$gdr" --isolate on
+	run timeout "$WAIT_S" "$DUALRAIL" preflight 127.0.0.1 --port "$port" "${SMALL[@]}" -w 8 --json=c.json
+	echo "$output"
+	[ "$status" -eq 0 ]
+	holds c.json '.status == "pass" and ([.. | .staged? | booleans] | length > 0 and all(. == false))'
+	stopped
+}
+
+# Where processors are few, a rail whose process did not run is left, too (8). A fault that comes just then hits no data.
+cut() {
+	start demo "$DUALRAIL" demo -g 0 --memory cuda --transport "nccl:$1" --isolate "$2" --test failover -D 500ms --hold-down 200ms \
+		--verify --json=c.json --fault link-down:path=0,at=100ms,for=200ms --fault blackhole:path=0,at=100ms,for=200ms
+	wait "$pid" || [[ $? == 8 ]]
+	clean c.json
+	holds c.json '.failover.faults | length == 2 and all(.verdict == "PASS" or .verdict == "MISSED_FAULT") and
+		any(.verdict == "PASS" and .in_flight_chunks > 0)'
+	holds c.json '.topology.memory | length == 2 and all(.staged == false)'
+}
+
+@test "failover with data in GPU memory" {
+	[[ $(id -u) == 0 ]] || skip "needs root for network namespaces"
+	cut "$tcpx" off
+	cut "$tcpx" on
+	cut "$gdr" off
+	cut "$gdr" on
+}
+
+# of NAME: the processes of this test with that name. They are forked, so that their command line is the program's.
+of() {
+	local p
+	for p in $(pgrep -f "json=$PWD/c.json"); do
+		[[ $(cat "/proc/$p/comm" 2>/dev/null) != "$1" ]] || echo "$p"
+	done
+}
+
+kill_one() {
+	kill -KILL "$(of dualrail-plugin | sed -n "$1p")"
+}
+
+all_four() {
+	[[ $(of dualrail-plugin | wc -l) == 4 ]]
+}
+
+nobody() {
+	! pgrep -f "json=$PWD/c.json" >/dev/null
+}
+
+@test "a plugin's process that is killed maps the memory again, and every byte is right" {
+	[[ $(id -u) == 0 ]] || skip "needs root for network namespaces"
+	local i
+	start client "$DUALRAIL" demo -g 0 -N 2 -s 1M -w 0 --memory cuda --transport "nccl:$gdr" --isolate on --verify --test bw -D 5s \
+		-i 100ms --json="$PWD/c.json"
+	demo=$pid
+	for i in 1 2; do
+		wait_for flowing && wait_for all_four
+		wait_for kill_one "$i"
+		wait_for all_four
+	done
+	ends "$demo" 0
+	clean c.json
+	holds c.json '.status == "pass" and (.topology.memory | all(.staged == false))'
+	grep -q 'it ended by signal 9 (Killed); it is started again' client.err
+	wait_for nobody
+}

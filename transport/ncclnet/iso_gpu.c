@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * GPU memory that this process and the plugin's reach: the program's end. Registered memory of the rail is mapped by the plugin's
+ * process (CUDA IPC) and stays mapped until mr_dereg, since it may be freed then. A process that is started again maps
+ * everything before it does anything else, as commands are done in their order.
+ */
+#include "transport/ncclnet/iso_port.h"
+#include "transport/ncclnet/net_priv.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/units.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+
+/* How long the rail's thread may wait for an unmap. */
+static const int64_t UNMAP_NS = 100 * DR_NS_PER_MS;
+
+int dr_iso_gpu_region(const struct nn_port *p, const void *data, size_t len)
+{
+	uintptr_t at = (uintptr_t)data;
+
+	for (int i = 0; i < ISO_REGIONS; i++) {
+		const struct iso_gpu_memory *g = p->region[i].gpu;
+		uintptr_t base = (uintptr_t)p->region[i].base;
+
+		if (g && g->mr && at >= base && at - base <= g->mr->len &&
+			len <= g->mr->len - (at - base))
+			return i;
+	}
+	return -1;
+}
+
+/* ---- map ---- */
+
+static bool send_map(struct nn_port *p, uint32_t i)
+{
+	struct iso_gpu_memory *g = p->region[i].gpu;
+	struct iso_message m = { .op = ISO_MAP_GPU,
+		.mem = i,
+		.other = g->mr->dmabuf,
+		.user = g->mr->flush,
+		.len = g->mr->len };
+	const struct iso_gpu_map how = { .shared = g->shared, .dmabuf_off = g->mr->dmabuf_off };
+
+	memcpy(m.handle, &how, sizeof(how));
+	g->mapped = false;
+	g->why[0] = '\0';
+	return g->mr->dmabuf ? dr_iso_push_with(p, &m, g->mr->dmabuf_fd)
+			     : dr_iso_push_surely(p, &m);
+}
+
+void dr_iso_gpu_answered(struct nn_port *p, const struct iso_message *m)
+{
+	struct iso_gpu_memory *g = m->mem < ISO_REGIONS ? p->region[m->mem].gpu : NULL;
+
+	if (!g)
+		return;
+	if (m->op == ISO_TEXT) {
+		dr_append(g->why, sizeof(g->why), "%.*s", (int)sizeof(m->handle),
+			(const char *)m->handle);
+		return;
+	}
+	if (m->op == ISO_UNMAPPED) {
+		g->unmapped = true;
+		return;
+	}
+	g->mapped = true;
+	g->rc = m->rc;
+	if (g->rc && !g->awaited)
+		dr_warn("nccl", "the process of plugin %.40s does not reach the GPU memory: %s",
+			p->n.name, g->why);
+}
+
+/* False: it has ended, or the time is over. */
+static bool await(struct nn_port *p, const bool *answered, int64_t ns)
+{
+	int64_t until = dr_now_ns() + ns;
+
+	dr_iso_take_events(p);
+	while (!*answered && !p->dead && dr_now_ns() < until) {
+		(void)poll(NULL, 0, 1);
+		dr_iso_look_for_end(p, dr_now_ns());
+		dr_iso_take_events(p);
+	}
+	return *answered;
+}
+
+static int free_region(const struct nn_port *p)
+{
+	for (int i = 0; i < ISO_REGIONS; i++)
+		if (!p->region[i].used && !p->reg[i])
+			return i;
+	return -1;
+}
+
+static void drop(struct nn_port *p, int i)
+{
+	dr_free(p->region[i].gpu);
+	p->region[i] = (struct iso_region){ .used = false };
+}
+
+/* The process does not have it mapped, or is ended. -EIO: it has not ended within a bound. */
+static int let_go(struct nn_port *p, int i, bool mapped)
+{
+	if (mapped && dr_iso_end_process(p)) {
+		/* Its number is not used again: the process may have it mapped. */
+		p->region[i].gpu->mr = NULL;
+		return -EIO;
+	}
+	drop(p, i);
+	return 0;
+}
+
+int dr_nn_port_map(struct nn_port *p, const struct dr_mr *mr, struct dr_err *e)
+{
+	struct iso_gpu_memory *g = dr_calloc(1, sizeof(*g));
+	int i = g ? free_region(p) : -1, rc;
+
+	if (i < 0) {
+		dr_free(g);
+		return dr_err_set(e, -ENOMEM, "--isolate: out of memory or registrations");
+	}
+	g->mr = mr;
+	g->awaited = true;
+	rc = p->gpu.ops->share(p->gpu.arg, mr->base, &g->shared, e);
+	if (rc) {
+		dr_free(g);
+		return rc;
+	}
+	p->region[i] = (struct iso_region){ .used = true, .base = mr->base, .gpu = g };
+	if (send_map(p, (uint32_t)i) && await(p, &g->mapped, p->map_ns) && g->rc == 0) {
+		g->awaited = false;
+		return 0;
+	}
+	rc = dr_err_set(e, -ENOTSUP, "--isolate: the plugin's process does not map GPU memory: %s",
+		g->why[0] ? g->why
+		: p->dead ? p->why
+			  : "no answer from it");
+	/* Without an answer, it may map it later. */
+	return let_go(p, i, !g->mapped) ? -EIO : rc;
+}
+
+void dr_iso_gpu_map_again(struct nn_port *p)
+{
+	for (uint32_t i = 0; i < ISO_REGIONS; i++) {
+		struct iso_gpu_memory *g = p->region[i].gpu;
+
+		if (g && !g->mr) {
+			drop(p, (int)i);
+		} else if (g && !send_map(p, i)) {
+			dr_nn_port_kill(p); /* it lacks the memory */
+			return;
+		}
+	}
+}
+
+/* ---- unmap ---- */
+
+int dr_nn_port_unmap(struct nn_port *p, const struct dr_mr *mr)
+{
+	struct iso_message m = { .op = ISO_UNMAP };
+	bool unmapped = false;
+	int i = 0;
+
+	while (i < ISO_REGIONS && !(p->region[i].gpu && p->region[i].gpu->mr == mr))
+		i++;
+	if (i == ISO_REGIONS)
+		return 0;
+	m.mem = (uint32_t)i;
+	if (!p->dead && !p->killed && dr_iso_push_surely(p, &m))
+		unmapped = await(p, &p->region[i].gpu->unmapped, UNMAP_NS);
+	return let_go(p, i, !unmapped);
+}
+
+/* ---- what it cost ---- */
+
+void dr_iso_gpu_count(struct nn_port *p)
+{
+	struct dr_unpack_stats now, more;
+
+	if (!p->gpu.ops || !p->rings)
+		return;
+	now.copies = atomic_load_explicit(&p->rings->unpacked.copies, memory_order_relaxed);
+	now.bytes = atomic_load_explicit(&p->rings->unpacked.bytes, memory_order_relaxed);
+	now.busy_ns = atomic_load_explicit(&p->rings->unpacked.busy_ns, memory_order_relaxed);
+	more = (struct dr_unpack_stats){ .copies = now.copies - p->counted.copies,
+		.bytes = now.bytes - p->counted.bytes,
+		.busy_ns = now.busy_ns - p->counted.busy_ns };
+	if (more.copies || more.bytes || more.busy_ns)
+		p->gpu.ops->add_stats(p->gpu.arg, &more);
+	p->counted = now;
+}
