@@ -4,10 +4,10 @@
 #
 #   scripts/gpu/check.sh BUILD     (make check-gpu)
 #
-# PARTS="code device sanitizer e2e matrix campaign ratio unpack nccl left": only these parts.
+# PARTS="code device sanitizer e2e matrix campaign ratio unpack direct nccl left": only these parts.
 #   code       our declarations against cuda.h, the kernels through ptxas
-#   device     gpu/ on the driver (tests/gpu/device_test), with completion flags and with events; the
-#              emulated plugin that takes GPU memory (tests/fakegdr)
+#   device     gpu/ on the driver (tests/gpu/device_test), with completion flags and with events; memory
+#              in two processes (gpu/share_test)
 #   sanitizer  the same, and server and client with a few small messages, under compute-sanitizer
 #   e2e        the program with --memory cuda between two namespaces, as root
 #   matrix     --matrix from GPU and from host memory, over two links; its tables are shown
@@ -15,7 +15,8 @@
 #   ratio      bandwidth from GPU memory / from host memory, alternating (scripts/bench/gpu.sh), with the
 #              processors' and copy engines' shares of time and the driver's calls per copy
 #   unpack     data in pieces in GPU memory (the emulated GPUDirect-TCPX of tests/faketcpx): each way of unpacking, its
-#              share of time, TCP beside it, and a failover
+#              share of time, TCP beside it, and a failover; the plugin in this process and in one of its own
+#   direct     a plugin that takes GPU memory directly (tests/fakegdr), with a flush, by a dma-buf, in a process of its own
 #   nccl       NCCL and PyTorch over libnccl-net-ha.so (scripts/gpu/nccl.sh without its measurement)
 #   left       no process and no memory stays on the GPUs
 # Environment: GPU_OUT (build/gpu), logs and result documents; GPU_TRIALS (60); BENCH_PAIRS (15),
@@ -100,8 +101,8 @@ part_code() {
 part_device() {
 	run_tests "gpu/" "$build/tests/gpu/device_test"
 	DR_GPU_COMPLETION=events run_tests "gpu/ by events" "$build/tests/gpu/device_test"
-	[[ $no_gpu ]] && skip_all "$no_gpu" "fakegdr" && return
-	[[ ${DR_LIBCUDA-} ]] || DR_LIBCUDA=libcuda.so.1 run_tests "fakegdr" "$build/tests/fakegdr/gpu_test"
+	[[ $no_gpu ]] && skip_all "$no_gpu" "gpu/ in two processes" && return
+	[[ ${DR_LIBCUDA-} ]] || DR_LIBCUDA=libcuda.so.1 run_tests "gpu/ in two processes" "$build/gpu/share_test"
 }
 
 # follow NAME: what its log ends with, every 10 s.
@@ -272,9 +273,13 @@ shares() {
 	)"
 }
 
+# Two faults of a failover.
+cuts=(--fault "link-down:path=0,at=100ms,for=300ms" --fault "blackhole:path=0,at=100ms,for=300ms")
+
 part_unpack() {
 	local mode why=$no_cuda tcpx=$build/tests/faketcpx/libnccl-net-faketcpx.so names=()
 	for mode in kernel d2d host none tcp failover; do names+=("unpack: $mode"); done
+	for mode in kernel d2d host failover; do names+=("unpack: isolated $mode"); done
 	((EUID == 0)) || why=${why:-needs root, for network namespaces}
 	[[ -e $tcpx ]] || why=${why:-$tcpx is not built}
 	[[ $why ]] && skip_all "$why" "unpack: plugin" "${names[@]}" && return
@@ -283,12 +288,33 @@ part_unpack() {
 	for mode in kernel d2d host; do
 		demo "unpack: $mode" --transport "nccl:$tcpx" --unpack "$mode" --test bw,lat -g 0 -N 2 -s 1M -D 2 --verify &&
 			shares "unpack: $mode"
+		demo "unpack: isolated $mode" --transport "nccl:$tcpx" --isolate on --unpack "$mode" --test bw,lat -g 0 -N 2 \
+			-s 1M -D 2 --verify && shares "unpack: isolated $mode"
 	done
 	demo "unpack: none" --transport "nccl:$tcpx" --unpack none --test bw -g 0 -N 2 -s 1M -D 2 && shares "unpack: none"
 	demo "unpack: tcp" --test bw,lat -g 0 -N 2 -s 1M -D 2 --verify && shares "unpack: tcp"
-	demo "unpack: failover" --transport "nccl:$tcpx" --test failover -g 0 -N 2 -s 1M -D 500ms --verify \
-		--fault link-down:path=0,at=100ms,for=300ms --fault blackhole:path=0,at=100ms,for=300ms
+	demo "unpack: failover" --transport "nccl:$tcpx" --test failover -g 0 -N 2 -s 1M -D 500ms --verify "${cuts[@]}"
+	demo "unpack: isolated failover" --transport "nccl:$tcpx" --isolate on --test failover -g 0 -N 2 -s 1M -D 500ms \
+		--verify "${cuts[@]}"
 	unset FAKETCPX_MEMORY NCCL_DYNAMIC_CHUNK_SIZE
+}
+
+part_direct() {
+	local way name why=$no_cuda gdr=$build/tests/fakegdr/libnccl-net-fakegdr.so names=() over
+	for way in flush dma-buf failover; do names+=("direct: $way" "direct: isolated $way"); done
+	((EUID == 0)) || why=${why:-needs root, for network namespaces}
+	[[ -e $gdr ]] || why=${why:-$gdr is not built}
+	[[ $why ]] && skip_all "$why" "direct: plugin" "${names[@]}" && return
+	[[ ${DR_LIBCUDA-} ]] || DR_LIBCUDA=libcuda.so.1 run_tests "direct: plugin" "$build/tests/fakegdr/gpu_test"
+	export FAKEGDR_MEMORY=cuda
+	over=(--transport "nccl:$gdr" --test "bw,lat" -g 0 -N 2 -s 1M -D 2 --verify)
+	for way in off on; do
+		name=direct:$([[ $way == on ]] && echo " isolated")
+		demo "$name flush" "${over[@]}" --isolate "$way" && shares "$name flush"
+		FAKEGDR_DMABUF=1 FAKEGDR_DMABUF_ONLY=1 demo "$name dma-buf" "${over[@]}" --isolate "$way"
+		demo "$name failover" "${over[@]}" --test failover -D 500ms --isolate "$way" "${cuts[@]}"
+	done
+	unset FAKEGDR_MEMORY
 }
 
 # Its results are counted as ours.
@@ -324,7 +350,7 @@ part_left() {
 main() {
 	local part
 	(($#)) || {
-		sed -n '3,23s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
+		sed -n '3,25s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
 		exit 1
 	}
 	build=$(cd "$1" 2>/dev/null && pwd) || {
@@ -339,7 +365,7 @@ main() {
 	else
 		no_gpu=$(tail -n 1 <<<"$free_before") no_cuda=$no_gpu
 	fi
-	for part in ${PARTS:-code device sanitizer e2e matrix campaign ratio unpack nccl left}; do
+	for part in ${PARTS:-code device sanitizer e2e matrix campaign ratio unpack direct nccl left}; do
 		"part_$part"
 	done
 	sum_up
