@@ -74,6 +74,7 @@ killers=(
 	transport/ncclnet/lane_test
 	transport/ncclnet/flush_test
 	transport/ncclnet/iso_test
+	transport/ncclnet/iso_path_test
 	transport/ncclnet/iso_gpu_test
 	gpu/share_test
 	orchestrator/plan/transport_test

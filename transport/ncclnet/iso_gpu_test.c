@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "transport/ncclnet/iso_port.h"
+#include "transport/ncclnet/iso_testkit.h"
 #include "transport/ncclnet/net_priv.h"
 
 #include "base/clock.h"
@@ -269,6 +270,7 @@ static void a_process_that_does_not_unmap_is_ended(void **state)
 	map_both();
 	pid = dr_nn_proc_hello(w.port[0]->proc)->pid;
 	assert_int_equal(kill(pid, SIGSTOP), 0);
+	until(all_stopped(pid));
 	unmap_both();
 	assert_true(dr_nn_port_is_gone(w.port[0]));
 	for (int i = 0; i < 2; i++)
@@ -285,6 +287,7 @@ static void a_process_that_does_not_map_is_ended(void **state)
 	(void)state;
 	w.port[0]->map_ns = 50 * DR_NS_PER_MS;
 	assert_int_equal(kill(pid, SIGSTOP), 0);
+	until(all_stopped(pid));
 	assert_int_equal(dr_nn_port_map(w.port[0], &mr, &e), -ENOTSUP);
 	assert_says(e, "does not map GPU memory: no answer from it");
 	(void)kill(pid, SIGCONT);

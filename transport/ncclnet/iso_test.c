@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "transport/ncclnet/iso_port.h"
+#include "transport/ncclnet/iso_testkit.h"
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -231,33 +232,6 @@ static void the_end_of_the_process(void **state)
 	close_both(); /* nothing is waited for */
 	exchange(shared, shared + BYTES);
 	dr_shared_free(shared);
-}
-
-struct running {
-	pid_t pid;
-	unsigned n;
-};
-
-static int count_running(const char *tid, void *arg)
-{
-	struct running *r = arg;
-	char stat[128];
-	const char *state;
-
-	(void)dr_sysfile_text(stat, sizeof(stat), "", "/proc/%d/task/%s/stat", r->pid, tid);
-	state = strrchr(stat, ')');
-	r->n += !state || state[2] != 'T';
-	return 0;
-}
-
-static bool all_stopped(pid_t pid)
-{
-	struct running r = { .pid = pid };
-	char tasks[64];
-
-	(void)snprintf(tasks, sizeof(tasks), "/proc/%d/task", pid);
-	(void)dr_sysfile_each("", tasks, count_running, &r);
-	return r.n == 0;
 }
 
 /* A comm whose user's memory is outstanding: the process has closed it when close returns, or has ended. */
