@@ -4,7 +4,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "orchestrator/engine/gpu_rail.h"
+#include "orchestrator/engine/rail_cuda.h"
 #include "transport/kind.h"
 
 #include <errno.h>
@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 /*
- * Independent streams: copies out, copies in, the pattern, and unpacking where rails do that (gpu_rail.c). A buffer is filled
+ * Independent streams: copies out, copies in, the pattern, and unpacking where rails do that (rail_cuda.c). A buffer is filled
  * before its chunk is posted and checked after it was delivered, when no copy accesses it, so the streams need no mutual order.
  */
 struct dr_gpu_buffers {
@@ -24,7 +24,7 @@ struct dr_gpu_buffers {
 	struct dr_gpu_stream *work;
 	struct dr_gpu_stream_stats past[DR_GPU_UNPACKED]; /* of copy[], when it is NULL */
 	union dr_kind_params params;			  /* of a kind that takes the GPU */
-	struct dr_gpu_rail rails;			  /* ... and what its rails use */
+	struct dr_rail_cuda rails;			  /* ... and what its rails use */
 	struct dr_staged *staged;
 	struct dr_staged_rail_params rail; /* what the manager's kind_params point to */
 	bool wants_dmabuf;		   /* the transport may register memory by it */
@@ -106,7 +106,7 @@ static const struct dr_stage_ops stage_ops = { stage_alloc, stage_release, stage
 static void give_gpu(
 	struct dr_gpu_buffers *b, const struct dr_transport_kind *kind, const void **params)
 {
-	struct dr_rail_gpu gpu = dr_gpu_rail_init(&b->rails, b->gpu);
+	struct dr_rail_gpu gpu = dr_rail_cuda_init(&b->rails, b->gpu);
 
 	dr_assert(kind->params_size <= sizeof(b->params) && *params);
 	memcpy(&b->params, *params, kind->params_size);
@@ -148,7 +148,7 @@ void dr_gpu_buffers_close(struct dr_gpu_buffers *b)
 	dr_gpu_stream_destroy(b->work);
 	for (int way = 0; way < DR_GPU_UNPACKED; way++)
 		dr_gpu_stream_destroy(b->copy[way]);
-	dr_gpu_rail_fini(&b->rails);
+	dr_rail_cuda_fini(&b->rails);
 	if (keep)
 		dr_gpu_abandon(b->gpu);
 	else
@@ -302,7 +302,7 @@ void dr_gpu_buffers_copies(const struct dr_gpu_buffers *b, struct dr_gpu_buffers
 		if (b->copy[way])
 			dr_gpu_stream_stats(b->copy[way], &out->way[way]);
 	}
-	dr_gpu_rail_stats(&b->rails, &out->way[DR_GPU_UNPACKED]);
+	dr_rail_cuda_stats(&b->rails, &out->way[DR_GPU_UNPACKED]);
 }
 
 void dr_gpu_buffers_copies_add(

@@ -3,7 +3,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "orchestrator/engine/gpu_rail.h"
+#include "orchestrator/engine/rail_cuda.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -78,7 +78,7 @@ const char *dr_loop_interrupted(const struct dr_loop *l)
 int dr_session_prepare(const struct dr_options *o, struct dr_err *e)
 {
 	const struct dr_transport_kind *k = dr_transport_kind(o->transport);
-	struct dr_rail_gpu gpu = { .ops = &dr_gpu_rail_ops };
+	struct dr_rail_gpu gpu = { .ops = &dr_rail_cuda_ops };
 	union dr_kind_params params;
 
 	if (!k || !k->prepare)

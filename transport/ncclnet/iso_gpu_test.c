@@ -6,7 +6,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "gpu/cuda.h"
-#include "orchestrator/engine/gpu_rail.h"
+#include "orchestrator/engine/rail_cuda.h"
 #include "tests/fakecuda/testkit.h"
 
 #include <poll.h>
@@ -23,23 +23,13 @@ static struct {
 	struct nn_port *port[2]; /* 0 dials, 1 listens */
 	struct dr_gpu *gpu;
 	struct dr_gpu_stream *work;
-	struct dr_gpu_rail rail[2];
+	struct dr_rail_cuda rail[2];
 	struct dr_gpu_memory m[2];
 	struct dr_mr mr[2];
 	void *comm[2];
 	size_t from; /* where the registered part of the memory begins */
 	bool direct; /* the plugin receives into GPU memory, which it takes by a dma-buf */
 } w;
-
-#define until(cond)                                                                                \
-	do {                                                                                       \
-		int64_t end = dr_now_ns() + 60 * DR_NS_PER_S;                                      \
-		while (!(cond)) {                                                                  \
-			(void)poll(NULL, 0, 1);                                                    \
-			if (dr_now_ns() > end)                                                     \
-				fail_msg("never: %s", #cond);                                      \
-		}                                                                                  \
-	} while (0)
 
 static const struct dr_nccl *net(int i)
 {
@@ -187,7 +177,7 @@ static int setup_ports(void **state)
 	assert_int_equal(dr_gpu_open(0, &w.gpu, NULL), 0);
 	assert_int_equal(dr_gpu_stream_create(w.gpu, &w.work, NULL), 0);
 	for (int i = 0; i < 2; i++) {
-		struct dr_rail_gpu g = dr_gpu_rail_init(&w.rail[i], w.gpu);
+		struct dr_rail_gpu g = dr_rail_cuda_init(&w.rail[i], w.gpu);
 
 		assert_int_equal(dr_gpu_alloc(w.gpu, BYTES, &w.m[i], NULL), 0);
 		if (dr_nn_port_open(&c, NULL, &g, &w.port[i], &e))
@@ -207,7 +197,7 @@ static int teardown_ports(void **state)
 {
 	for (int i = 0; i < 2; i++) {
 		dr_nn_port_close(w.port[i]);
-		dr_gpu_rail_fini(&w.rail[i]);
+		dr_rail_cuda_fini(&w.rail[i]);
 		dr_gpu_free(w.gpu, &w.m[i]);
 	}
 	dr_gpu_stream_destroy(w.work);
@@ -223,7 +213,7 @@ static uint64_t unpacked(void)
 	struct dr_gpu_stream_stats s;
 
 	(void)dr_nn_port_progress(w.port[1], dr_now_ns());
-	dr_gpu_rail_stats(&w.rail[1], &s);
+	dr_rail_cuda_stats(&w.rail[1], &s);
 	return s.bytes;
 }
 
@@ -325,7 +315,7 @@ static int share_nothing(void *arg, const void *dev, struct dr_gpu_shared *out, 
 static void memory_that_cannot_be_mapped(void **state)
 {
 	struct dr_mr mr = { .base = pointer(w.m[0].dev), .len = BYTES, .cuda = true };
-	struct dr_rail_gpu_ops ops = dr_gpu_rail_ops;
+	struct dr_rail_gpu_ops ops = dr_rail_cuda_ops;
 	struct dr_err e = { 0 };
 
 	(void)state;
@@ -335,7 +325,7 @@ static void memory_that_cannot_be_mapped(void **state)
 	assert_says(
 		e, "map memory of GPU 0 of another process (CUDA IPC): CUDA_ERROR_INVALID_VALUE");
 	assert_says(e, "invalid argument"); /* the end of the text */
-	w.port[0]->gpu.ops = &dr_gpu_rail_ops;
+	w.port[0]->gpu.ops = &dr_rail_cuda_ops;
 	map_both();
 	exchange(9);
 	unmap_both();
@@ -393,7 +383,7 @@ int main(void)
 	(void)setenv("FAKEGDR_DMABUF_ONLY", "1", 1);
 	(void)setenv("FAKEGDR_IFNAME", "lo", 1);
 	fake = dr_fakecuda_attach("../../tests");
-	if (!fake || dr_iso_spawner_start(dr_gpu_rail_ops.process, &e)) {
+	if (!fake || dr_iso_spawner_start(dr_rail_cuda_ops.process, &e)) {
 		printf("%s\n",
 			fake ? e.text : "tests/fakecuda/cuda_plugin.so is not built: make tests");
 		return 1;

@@ -39,7 +39,7 @@ static struct {
 	struct dr_sink nobody;
 } w;
 
-#define until(cond)                                                                                \
+#define drive_until(cond)                                                                          \
 	do {                                                                                       \
 		int64_t until_ns = dr_now_ns() + 20 * DR_NS_PER_S;                                 \
 		while (!(cond)) {                                                                  \
@@ -120,7 +120,7 @@ static void connect_channel(int c)
 		assert_int_equal(dr_nccl_ops.create(w.rail[i], &p, &e->path, NULL), 0);
 		assert_int_equal(dr_nccl_ops.connect(e->path, NULL, 0, dr_now_ns(), NULL), 0);
 	}
-	until(w.end[c][0].ready && w.end[c][1].ready);
+	drive_until(w.end[c][0].ready && w.end[c][1].ready);
 }
 
 /* The plugin has a receive in the memory. */
@@ -131,7 +131,7 @@ static void post_receive(int c)
 
 	assert_int_equal(dr_nccl_ops.post_recv(p, 0, 0, &part, 1, 0), 0);
 	dr_nccl_ops.flush(p, dr_now_ns());
-	until(nn_lane_used(&nn_path(p)->data) == 1);
+	drive_until(nn_lane_used(&nn_path(p)->data) == 1);
 }
 
 /* By a receiver that hears the peer, for which the plugin's close is enough. */
@@ -208,7 +208,7 @@ static void fenced_when_the_process_has_closed_it(void **state)
 	(void)state;
 	post_receive(0);
 	fence(0);
-	until(w.end[0][1].fenced);
+	drive_until(w.end[0][1].fenced);
 	assert_int_equal(dr_nn_port_closes(port()), 1);
 	assert_false(dr_nn_port_is_closing(port(), 1));
 	assert_false(w.end[0][1].failed);
@@ -224,7 +224,7 @@ static void fenced_when_the_process_has_ended(void **state)
 	post_receive(0);
 	stop_process();
 	fence(0);
-	until(e->fenced || (waited |= nn_path(e->path)->state == NN_CLOSING, false));
+	drive_until(e->fenced || (waited |= nn_path(e->path)->state == NN_CLOSING, false));
 	assert_true(waited);
 	assert_false(e->failed);
 	assert_false(dr_nn_port_is_closing(port(), dr_nn_port_closes(port())));
@@ -239,7 +239,7 @@ static void closed_while_its_fence_waits(void **state)
 	post_receive(0);
 	stop_process();
 	fence(0);
-	until(nn_path(e->path)->state == NN_CLOSING);
+	drive_until(nn_path(e->path)->state == NN_CLOSING);
 	assert_int_equal(close_path(0, 1), 0);
 	assert_false(e->fenced);
 	assert_true(dr_nn_port_is_gone(port()));
@@ -251,10 +251,10 @@ static void a_fenced_path_does_not_wait_for_another(void **state)
 	(void)state;
 	post_receive(1);
 	fence(0);
-	until(w.end[0][1].fenced);
+	drive_until(w.end[0][1].fenced);
 	stop_process();
 	fence(1);
-	until(nn_path(w.end[1][1].path)->state == NN_CLOSING);
+	drive_until(nn_path(w.end[1][1].path)->state == NN_CLOSING);
 	assert_int_equal(close_path(0, 1), 0);
 	assert_false(dr_nn_port_is_gone(port()));
 	assert_int_equal(close_path(1, 1), 0);

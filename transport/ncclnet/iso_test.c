@@ -29,16 +29,6 @@ static struct {
 	void *send, *recv, *listener;
 } w;
 
-#define until(cond)                                                                                \
-	do {                                                                                       \
-		int64_t end = dr_now_ns() + 60 * DR_NS_PER_S;                                      \
-		while (!(cond)) {                                                                  \
-			(void)poll(NULL, 0, 1);                                                    \
-			if (dr_now_ns() > end)                                                     \
-				fail_msg("never: %s", #cond);                                      \
-		}                                                                                  \
-	} while (0)
-
 static const struct dr_nccl *net(int i)
 {
 	return dr_nn_port_plugin(w.port[i]);

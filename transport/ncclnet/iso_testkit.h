@@ -2,15 +2,28 @@
 #ifndef DR_TRANSPORT_NCCLNET_ISO_TESTKIT_H
 #define DR_TRANSPORT_NCCLNET_ISO_TESTKIT_H
 
+#include "base/clock.h"
 #include "base/sysfile.h"
 
+#include <poll.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/types.h>
 
-/* For the tests of isolated plugins: a signal that stops a process takes effect some time after kill(). */
+/* For the tests of isolated plugins. */
 
+#define until(cond)                                                                                \
+	do {                                                                                       \
+		int64_t end = dr_now_ns() + 60 * DR_NS_PER_S;                                      \
+		while (!(cond)) {                                                                  \
+			(void)poll(NULL, 0, 1);                                                    \
+			if (dr_now_ns() > end)                                                     \
+				fail_msg("never: %s", #cond);                                      \
+		}                                                                                  \
+	} while (0)
+
+/* A signal that stops a process takes effect some time after kill(). */
 struct running {
 	pid_t pid;
 	unsigned n;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "orchestrator/engine/gpu_rail.h"
+#include "orchestrator/engine/rail_cuda.h"
 
 #include "base/mem.h"
 
@@ -18,28 +18,28 @@ static void *pointer(uint64_t dev)
 	return (void *)(uintptr_t)dev;
 }
 
-static int no_stream(const struct dr_gpu_rail *r, struct dr_err *e)
+static int no_stream(const struct dr_rail_cuda *r, struct dr_err *e)
 {
 	return dr_err_set(e, -EIO, "GPU %u has failed earlier", dr_gpu_info(r->gpu)->ordinal);
 }
 
 static int enter(void *arg, struct dr_err *e)
 {
-	return dr_gpu_use(((struct dr_gpu_rail *)arg)->gpu, e);
+	return dr_gpu_use(((struct dr_rail_cuda *)arg)->gpu, e);
 }
 
 /* ---- unpacking ---- */
 
 static int prepare(void *arg, struct dr_err *e)
 {
-	struct dr_gpu_rail *r = arg;
+	struct dr_rail_cuda *r = arg;
 
 	return r->stream ? 0 : dr_gpu_stream_create(r->gpu, &r->stream, e);
 }
 
 static int read_gpu(void *arg, void *host, const void *dev, size_t len, struct dr_err *e)
 {
-	struct dr_gpu_rail *r = arg;
+	struct dr_rail_cuda *r = arg;
 
 	return r->stream ? dr_gpu_read(r->stream, host, address(dev), len, e) : no_stream(r, e);
 }
@@ -50,7 +50,7 @@ static int start(void *arg, const struct dr_unpack_work *w, enum dr_unpack_how h
 	static const enum dr_gpu_unpack_how gpu_how[] = { [DR_UNPACK_KERNEL] = DR_GPU_UNPACK_KERNEL,
 		[DR_UNPACK_D2D] = DR_GPU_UNPACK_D2D,
 		[DR_UNPACK_HOST] = DR_GPU_UNPACK_HOST };
-	struct dr_gpu_rail *r = arg;
+	struct dr_rail_cuda *r = arg;
 	struct dr_gpu_unpack u = { .dst = address(w->dst),
 		.src = address(w->src),
 		.piece = w->piece,
@@ -62,14 +62,14 @@ static int start(void *arg, const struct dr_unpack_work *w, enum dr_unpack_how h
 
 static int done(void *arg, uint64_t *ticket, struct dr_err *e)
 {
-	struct dr_gpu_rail *r = arg;
+	struct dr_rail_cuda *r = arg;
 
 	return r->stream ? dr_gpu_stream_done(r->stream, ticket, e) : no_stream(r, e);
 }
 
 static void wait_all(void *arg)
 {
-	struct dr_gpu_rail *r = arg;
+	struct dr_rail_cuda *r = arg;
 
 	if (!r->stream || dr_gpu_stream_wait(r->stream, dr_gpu_stream_issued(r->stream), NULL) == 0)
 		return;
@@ -80,7 +80,7 @@ static void wait_all(void *arg)
 
 /* ---- what it cost ---- */
 
-void dr_gpu_rail_stats(const struct dr_gpu_rail *r, struct dr_gpu_stream_stats *out)
+void dr_rail_cuda_stats(const struct dr_rail_cuda *r, struct dr_gpu_stream_stats *out)
 {
 	*out = r->past;
 	if (r->stream)
@@ -94,7 +94,7 @@ static void get_stats(void *arg, struct dr_unpack_stats *out)
 {
 	struct dr_gpu_stream_stats all;
 
-	dr_gpu_rail_stats(arg, &all);
+	dr_rail_cuda_stats(arg, &all);
 	*out = (struct dr_unpack_stats){
 		.copies = all.copies, .bytes = all.bytes, .busy_ns = all.busy_ns
 	};
@@ -102,7 +102,7 @@ static void get_stats(void *arg, struct dr_unpack_stats *out)
 
 static void add_stats(void *arg, const struct dr_unpack_stats *more)
 {
-	struct dr_gpu_rail *r = arg;
+	struct dr_rail_cuda *r = arg;
 
 	r->foreign.copies += more->copies;
 	r->foreign.bytes += more->bytes;
@@ -113,7 +113,7 @@ static void add_stats(void *arg, const struct dr_unpack_stats *more)
 
 static int share(void *arg, const void *dev, struct dr_gpu_shared *out, struct dr_err *e)
 {
-	struct dr_gpu_rail *r = arg;
+	struct dr_rail_cuda *r = arg;
 	struct dr_gpu_share s;
 	int rc = dr_gpu_share(r->gpu, address(dev), &s, e);
 
@@ -126,7 +126,7 @@ static int share(void *arg, const void *dev, struct dr_gpu_shared *out, struct d
 
 static int process_open(unsigned ordinal, struct dr_rail_gpu *out, struct dr_err *e)
 {
-	struct dr_gpu_rail *r = dr_calloc(1, sizeof(*r));
+	struct dr_rail_cuda *r = dr_calloc(1, sizeof(*r));
 	struct dr_gpu *gpu;
 	int rc = r ? dr_gpu_open(ordinal, &gpu, e) : dr_err_set(e, -ENOMEM, "out of memory");
 
@@ -134,15 +134,15 @@ static int process_open(unsigned ordinal, struct dr_rail_gpu *out, struct dr_err
 		dr_free(r);
 		return rc;
 	}
-	*out = dr_gpu_rail_init(r, gpu);
+	*out = dr_rail_cuda_init(r, gpu);
 	return 0;
 }
 
 static void process_close(struct dr_rail_gpu *gpu)
 {
-	struct dr_gpu_rail *r = gpu->arg;
+	struct dr_rail_cuda *r = gpu->arg;
 
-	dr_gpu_rail_fini(r);
+	dr_rail_cuda_fini(r);
 	dr_gpu_close(r->gpu);
 	dr_free(r);
 	*gpu = (struct dr_rail_gpu){ .ops = NULL };
@@ -151,7 +151,7 @@ static void process_close(struct dr_rail_gpu *gpu)
 static int process_map(
 	void *arg, const struct dr_gpu_shared *s, void **base, void **dev, struct dr_err *e)
 {
-	struct dr_gpu_rail *r = arg;
+	struct dr_rail_cuda *r = arg;
 	struct dr_gpu_share from = { .off = s->off };
 	struct dr_gpu_mapping m;
 	int rc;
@@ -167,7 +167,7 @@ static int process_map(
 
 static void process_unmap(void *arg, void *base)
 {
-	struct dr_gpu_rail *r = arg;
+	struct dr_rail_cuda *r = arg;
 	struct dr_gpu_mapping m = { .base = address(base) };
 
 	dr_gpu_unmap(r->gpu, &m);
@@ -176,20 +176,20 @@ static void process_unmap(void *arg, void *base)
 static const struct dr_gpu_process_ops process_ops = { process_open, process_close, process_map,
 	process_unmap };
 
-const struct dr_rail_gpu_ops dr_gpu_rail_ops = { enter, prepare, read_gpu, start, done, wait_all,
+const struct dr_rail_gpu_ops dr_rail_cuda_ops = { enter, prepare, read_gpu, start, done, wait_all,
 	get_stats, add_stats, share, &process_ops };
 
 /* ---- life ---- */
 
-struct dr_rail_gpu dr_gpu_rail_init(struct dr_gpu_rail *r, struct dr_gpu *gpu)
+struct dr_rail_gpu dr_rail_cuda_init(struct dr_rail_cuda *r, struct dr_gpu *gpu)
 {
-	*r = (struct dr_gpu_rail){ .gpu = gpu };
+	*r = (struct dr_rail_cuda){ .gpu = gpu };
 	return (struct dr_rail_gpu){
-		.ops = &dr_gpu_rail_ops, .arg = r, .ordinal = dr_gpu_info(gpu)->ordinal
+		.ops = &dr_rail_cuda_ops, .arg = r, .ordinal = dr_gpu_info(gpu)->ordinal
 	};
 }
 
-void dr_gpu_rail_fini(struct dr_gpu_rail *r)
+void dr_rail_cuda_fini(struct dr_rail_cuda *r)
 {
 	dr_gpu_stream_destroy(r->stream);
 	r->stream = NULL;
