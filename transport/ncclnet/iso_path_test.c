@@ -137,9 +137,10 @@ static void post_receive(int c)
 /* By a receiver that hears the peer, for which the plugin's close is enough. */
 static void fence(int c)
 {
-	int64_t now = dr_now_ns();
+	int64_t now;
 
 	progress_all();
+	now = dr_now_ns();
 	atomic_store(&w.rail[1]->rx_last_ns, now);
 	dr_nccl_ops.fence(w.end[c][1].path, false, now + 100 * DR_NS_PER_MS);
 }
