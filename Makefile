@@ -184,6 +184,7 @@ NET_OBJS    := $(patsubst %.c,$(B)/%.o,$(wildcard tests/*/net/*.c))
 AIDS        += $(foreach d,$(TEST_DIRS),$(filter $(B)/$(d)/%,$(NET_PLUGINS)))
 $(foreach p,$(NET_PLUGINS),$(eval $(p): $(filter $(dir $(p))%,$(NET_OBJS)) $(p:$(B)/%.so=%.map)))
 $(foreach p,$(NET_PLUGINS),$(eval $(filter $(dir $(p))%,$(TESTS)): | $(p)))
+$(B)/transport/ncclnet/iso_test: | $(B)/tests/badplug/wrap_plugin.so
 $(B)/transport/ncclnet/iso_test $(B)/transport/ncclnet/iso_path_test: | $(B)/tests/minplug/libnccl-net-min.so
 $(B)/transport/ncclnet/iso_gpu_test: | $(B)/tests/faketcpx/libnccl-net-faketcpx.so \
 	$(B)/tests/fakegdr/libnccl-net-fakegdr.so $(B)/tests/fakecuda/cuda_plugin.so

@@ -3,6 +3,8 @@
 
 #include "base/mem.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -16,16 +18,27 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct buffer *buffers;
 static uint64_t last_id;
 
+int dr_shared_memfd(const char *name, size_t len)
+{
+	int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING), err;
+
+	if (fd >= 0 && ftruncate(fd, (off_t)len) == 0 &&
+		fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0)
+		return fd;
+	err = -errno;
+	if (fd >= 0)
+		close(fd);
+	return err;
+}
+
 static int map(struct dr_shared *s)
 {
-	s->fd = memfd_create("dualrail", MFD_CLOEXEC);
+	s->fd = dr_shared_memfd("dualrail", s->len);
 	if (s->fd < 0)
 		return -1;
-	if (ftruncate(s->fd, (off_t)s->len) == 0) {
-		s->base = mmap(NULL, s->len, PROT_READ | PROT_WRITE, MAP_SHARED, s->fd, 0);
-		if (s->base != MAP_FAILED)
-			return 0;
-	}
+	s->base = mmap(NULL, s->len, PROT_READ | PROT_WRITE, MAP_SHARED, s->fd, 0);
+	if (s->base != MAP_FAILED)
+		return 0;
 	close(s->fd);
 	return -1;
 }

@@ -43,6 +43,7 @@ killers=(
 	channel/heartbeat_padded_test
 	channel/heartbeat_mute_test
 	channel/heartbeat_path_test
+	channel/detect_test
 	channel/peer_test
 	channel/rate_test
 	channel/rate_leave_test
@@ -287,13 +288,13 @@ copy_tree() {
 	if [[ -e .git ]]; then
 		git ls-files -co --exclude-standard -z -- Makefile VERSION scripts \
 			base window bootstrap transport topology gpu channel library orchestrator plugin tests/sim tests/exhaustive \
-			tests/conformance tests/fakeverbs tests/fixtures/topology tests/minplug tests/faketcpx tests/fakegdr tests/fakecuda \
+			tests/conformance tests/fakeverbs tests/fixtures/topology tests/minplug tests/faketcpx tests/fakegdr tests/badplug tests/fakecuda \
 			docs/NCCL_PLUGIN.md |
 			while IFS= read -r -d '' f; do [[ -e $f ]] && printf '%s\0' "$f"; done
 	else
 		find Makefile VERSION scripts base window bootstrap transport topology gpu channel library orchestrator plugin \
 			tests/sim tests/exhaustive tests/conformance tests/fakeverbs tests/fixtures/topology \
-			tests/minplug tests/faketcpx tests/fakegdr tests/fakecuda docs/NCCL_PLUGIN.md -type f -print0
+			tests/minplug tests/faketcpx tests/fakegdr tests/badplug tests/fakecuda docs/NCCL_PLUGIN.md -type f -print0
 	fi | tar --null -T - -cf - | tar -xf - -C "$1"
 }
 

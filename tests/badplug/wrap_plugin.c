@@ -4,6 +4,7 @@
 
 #include <dlfcn.h>
 #include <poll.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,17 +28,18 @@ static long number(const char *variable, long other)
 
 static bool is_due(const char *call)
 {
-	static unsigned long calls;
-	static bool mine;
+	static atomic_ulong calls;
+	static atomic_bool mine;
 	const char *bug = getenv("WRAP_BUG"), *once = getenv("WRAP_ONCE"),
 		   *of = bug ? strchr(bug, ':') : NULL;
 	long dev = number("WRAP_DEV", -1);
 
 	if (!of || strcmp(of + 1, call) != 0 || (dev >= 0 && dev != device))
 		return false;
-	if (++calls < (unsigned long)number("WRAP_AFTER", 1))
+	if (atomic_fetch_add(&calls, 1) + 1 < (unsigned long)number("WRAP_AFTER", 1))
 		return false;
-	mine = mine || !once || unlink(once) == 0;
+	if (!once || unlink(once) == 0)
+		mine = true;
 	return mine;
 }
 

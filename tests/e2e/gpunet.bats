@@ -111,6 +111,18 @@ direct() {
 	[ "$status" -eq 2 ]
 	[[ $output == *"share memory of GPU 0 with another process (CUDA IPC): CUDA_ERROR_NOT_SUPPORTED"* ]]
 	stopped
+	# The program has the GPU alone (compute mode EXCLUSIVE_PROCESS).
+	DR_FAKE_CUDA=devices=1,memory_mib=4096,delay_us=0,refuse=dualrail-plugin
+	over "$gdr" --isolate on
+	client --test bw --verify --json=c.json
+	[ "$status" -eq 0 ]
+	holds c.json '.topology.memory | all(.staged and (.staged_because | contains("CUDA_ERROR_DEVICE_UNAVAILABLE")))'
+	stopped
+	over "$tcpx" --isolate on
+	client --test bw
+	[ "$status" -eq 2 ]
+	[[ $output == *"CUDA_ERROR_DEVICE_UNAVAILABLE"* ]]
+	stopped
 	DR_FAKE_CUDA=devices=1,memory_mib=4096,delay_us=0,fail=cuIpcOpenMemHandle_v2:1
 	over "$gdr" --isolate on
 	client --test bw --verify --json=c.json

@@ -27,6 +27,7 @@
  *   flags=1          what a stream writes (cuStreamWriteValue32) becomes visible
  *   delay_us=50      what each piece of work on a stream takes
  *   counts=1         how often each call was made is told at the end
+ *   refuse=NAME      threads of that name get no context, as processes in compute mode EXCLUSIVE_PROCESS
  *   init=0           cuInit fails with this result
  *   fail=CALL:K      the K-th call of that name fails
  *   hold=CALL:FILE   calls of that name wait as long as FILE exists; the first one that does tells

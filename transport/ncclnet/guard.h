@@ -7,7 +7,8 @@
 #include <stddef.h>
 
 /*
- * A plugin runs inside this process, and a call of it may never return, crash, or end the process. Each call is marked by
+ * A plugin's call may not return, may crash, or may end the process that it runs in: the program, or the plugin's own process
+ * (dr_nn_guard_alone). Each call is marked by
  * its thread, so that the end has one message and a documented exit status:
  *  - no return within DR_NN_CALL_S seconds in which this process ran: a message, then _exit;
  *  - exit() within a call: a message, then _exit with the status below in place of the plugin's;
@@ -29,11 +30,11 @@ struct nn_guard_mark {
 
 /* Of this thread; NULL: out of memory, and the calls of this thread are not watched. */
 struct nn_guard_mark *dr_nn_guard_mark(void);
-/* The calls are watched from here on, by a thread that ends after as many dr_nn_guard_stop. Not for several threads at once. */
+/* Watch the calls from here on, by a thread that ends after as many calls of dr_nn_guard_stop. */
 void dr_nn_guard_start(void);
 void dr_nn_guard_stop(void);
-/* The process exists for the plugin alone: what it does to end it, "crashed in isend", becomes a packet on this socket in place
- * of a message. Before other threads. */
+/* This process runs the plugin only. The reason of its end ("crashed in isend") is sent as a packet on sock, in place of a
+ * message. Called before there are other threads. */
 void dr_nn_guard_alone(int sock);
 
 static inline void nn_guard_enter(const char *plugin, const char *call)

@@ -70,7 +70,7 @@ static int start(struct dr_nccl_host *h, struct dr_err *e)
 	rc = (enum nccl_result)NN_CALL(h->n.name, "init", dr_nccl_init(&h->n));
 	if (rc != NCCL_SUCCESS)
 		return dr_err_set(e, -EIO,
-			"init of plugin %.40s returned %d, %s; NCCL_DEBUG=INFO has the plugin say why",
+			"init of plugin %.40s returned %d, %s; set NCCL_DEBUG=INFO to see the plugin's reason",
 			h->n.name, (int)rc, dr_nccl_result_name(rc));
 	dr_debug("nccl", "plugin %s of %s, interface v%u", h->n.name, h->file, h->n.version);
 	return 0;
@@ -162,8 +162,8 @@ static int use_unpack(const struct dr_nccl *n, const struct dr_nccl_properties *
 {
 	if (p->device_version != NN_UNPACK_VERSION || !n->consumed)
 		return dr_err_set(e, -ENOSYS,
-			"device %d of plugin %.40s leaves data to be unpacked as version %d%s; version %d with "
-			"irecvConsumed is supported",
+			"device %d of plugin %.40s has unpack version %d%s; only version %d with irecvConsumed "
+			"is supported",
 			dev, n->name, p->device_version,
 			n->consumed ? "" : ", without irecvConsumed", NN_UNPACK_VERSION);
 	out->unpack = true;
@@ -208,8 +208,10 @@ int dr_nccl_host_device(const struct dr_nccl_host *h, const char *ifname,
 		dr_append(names, sizeof(names), "%s%s", dev ? ", " : "", p.name ? p.name : "?");
 	}
 	if (rc != NCCL_SUCCESS)
-		return dr_err_set(e, -EIO, "plugin %.40s: %s of its devices: %s", n->name,
-			ndev ? "properties" : "number", dr_nccl_result_name(rc));
-	return dr_err_set(e, -ENODEV, "plugin %.40s has no device on %.40s; it has %s", n->name,
-		ifname, *names ? names : "none");
+		return dr_err_set(e, -EIO,
+			"plugin %.40s: %s failed: %s; set NCCL_DEBUG=INFO to see the plugin's reason",
+			n->name, ndev ? "getProperties" : "devices", dr_nccl_result_name(rc));
+	return dr_err_set(e, -ENODEV,
+		"plugin %.40s has no device on %.40s; it has %s; name NICs of its devices with --rails",
+		n->name, ifname, *names ? names : "none");
 }

@@ -29,8 +29,9 @@ struct dr_nccl_device {
 	bool can_flush;	   /* ... has iflush */
 	bool force_flush; /* ... and wants it after each receive, also where the GPU does not need it */
 };
-/* The device of this net device: the one of its name, of an RDMA device on it, or of its PCI function. -ENODEV: there is
- * none, with those there are; -ENOSYS: there is one that needs what this program cannot do. */
+/* The device of this net device: the one of its name, of an RDMA device on it, or of its PCI function. -ENODEV:
+ * none; the text lists the plugin's devices. -ENOSYS: the device needs what this program does not support. -EINVAL: a variable
+ * of the environment is missing or wrong (dr_nn_unpack_check_env). -EIO: devices or getProperties failed. */
 int dr_nccl_host_device(const struct dr_nccl_host *h, const char *ifname,
 	struct dr_nccl_device *out, struct dr_err *e) DR_MUST_CHECK;
 

@@ -26,7 +26,7 @@
  * iso_gpu.c: GPU memory that both processes reach. iso_child.c: the plugin's process.
  *
  * Between a port and its thread are two rings in shared memory, each with one writer and one reader. Commands are done
- * in their order. The process trusts the program; the program takes nothing for granted that the process writes.
+ * in their order. The process does not check what the program writes; the program checks all that the process writes.
  */
 
 /* ---- the spawner's protocol: packets of a socket pair ---- */
@@ -110,10 +110,10 @@ enum iso_op {
 	ISO_CONNECTED, /* comm, rc */
 	ISO_DONE,      /* comm, len: the oldest request of the comm */
 	ISO_FAILED,    /* comm, rc: the oldest request, and with it the comm */
-	ISO_CLOSED,    /* comm, rc */
+	ISO_CLOSED,    /* comm, rc: of an error the plugin may use the comm's buffers still */
 	ISO_TEXT,      /* mem, handle: a part of the text of an error; MAPPED follows */
 	ISO_MAPPED,    /* mem, rc: -errno */
-	ISO_UNMAPPED,  /* mem */
+	ISO_UNMAPPED, /* mem, rc: -errno: the plugin could not deregister it, and it stays mapped */
 };
 
 /* How the process reaches memory of the GPU. */
@@ -162,6 +162,12 @@ static inline const struct iso_message *iso_ring_next(const struct iso_ring *r)
 	return &r->slot[head % ISO_RING];
 }
 
+/* How many messages the reader has taken, modulo 2^32. */
+static inline unsigned iso_ring_done(const struct iso_ring *r)
+{
+	return atomic_load_explicit(&r->head, memory_order_relaxed);
+}
+
 static inline void iso_ring_pop(struct iso_ring *r)
 {
 	atomic_fetch_add_explicit(&r->head, 1, memory_order_release);
@@ -201,8 +207,8 @@ _Noreturn void dr_iso_child(
 
 /* ---- iso_spawn.c ---- */
 
-/* Start the spawner, if there is none. By a process that has no other threads and has not used CUDA. gpu: for the plugins'
- * processes; NULL: they use no GPU memory of this one. */
+/* Start the spawner, if there is none. Called before the process has other threads and before it uses CUDA. gpu: what the plugins'
+ * processes use to reach GPU memory; NULL: they do not reach any. */
 int dr_iso_spawner_start(const struct dr_gpu_process_ops *gpu, struct dr_err *e) DR_MUST_CHECK;
 /* It gives up the rights that this process has given up. */
 void dr_iso_limit(void);
@@ -212,7 +218,7 @@ int dr_iso_spawn(uint64_t id, const struct iso_config *config, int ctl, struct d
 void dr_iso_kill(uint64_t id);
 /* True: it has ended, with that status (struct iso_report). Nothing can touch memory for it any more. */
 bool dr_iso_has_ended(uint64_t id, int *status);
-/* The spawner has ended: no further end will be known. */
+/* The spawner has ended, so that ends of processes are not reported any more. */
 bool dr_iso_is_lost(void);
 /* Its end is of no interest any more. */
 void dr_iso_forget(uint64_t id);
@@ -228,11 +234,11 @@ int dr_nn_proc_get(const struct iso_config *config, struct nn_proc **out, struct
 void dr_nn_proc_put(struct nn_proc *p);
 /* As it said when it was started. */
 const struct iso_hello *dr_nn_proc_hello(const struct nn_proc *p);
-/* Give it these descriptors. Starts it again if it has ended and the pause after that is over. *start: the number of the
- * start that they went to. -EAGAIN: in the pause. */
+/* Send these descriptors to the process. If it has ended, it is started again first, unless the pause after its end is not over or
+ * the link is down: -EAGAIN. *start: the number of the start that got them. Otherwise the error of the start or of the socket. */
 int dr_nn_proc_attach(struct nn_proc *p, const struct iso_attach *what, const int fds[ISO_FDS],
 	int64_t now_ns, uint64_t *start) DR_MUST_CHECK;
-/* End it, if it is still that start. why: for people. */
+/* End it, if it is still that start. why: text for messages. */
 #define DR_ISO_FENCED "it was ended to fence its buffers"
 void dr_nn_proc_kill(struct nn_proc *p, uint64_t start, const char *why);
 /* That start has ended. text: how, "signal 11 (Segmentation fault)". */
@@ -261,8 +267,16 @@ const char *dr_nn_port_last_death(const struct nn_port *p);
 /* End the process: no buffer is touched once dr_nn_port_is_gone. */
 void dr_nn_port_kill(struct nn_port *p);
 bool dr_nn_port_is_gone(struct nn_port *p);
-/* How long the process may take to close a comm, before it is ended. */
-enum { DR_ISO_CLOSE_MS = 100 };
+/* How long the process may take for one command, and for all that it was given before a comm is closed, before it is ended. */
+enum { DR_ISO_CLOSE_MS = 100, DR_ISO_CLOSE_ALL_MS = 450 };
+/* A wait for the process: it goes on while commands are done. */
+struct nn_patience {
+	int64_t next_ns, last_ns;
+	unsigned done;
+};
+struct nn_patience dr_nn_port_patience(const struct nn_port *p, int64_t now_ns);
+/* False: the wait is over. */
+bool dr_nn_port_may_wait(const struct nn_port *p, struct nn_patience *x, int64_t now_ns);
 /* How many comms were closed so far with the user's memory outstanding. */
 uint64_t dr_nn_port_closes(const struct nn_port *p);
 /* The process may touch the memory of one of the first `closes` of them: it has neither closed it nor ended. */

@@ -51,6 +51,7 @@ struct comm {
 	struct nn_lane lane;
 	struct post post[ISO_REQUESTS];
 	unsigned head, tail; /* of post */
+	int rc;		     /* the first error of a deregistration */
 };
 
 struct region {
@@ -59,7 +60,9 @@ struct region {
 	bool gpu;
 	void *gpu_base;	 /* of the allocation; NULL: it is not mapped */
 	struct dr_mr mr; /* of gpu, and of registrations in it */
+	bool kept;	 /* the plugin could not deregister it, and may use it still */
 	/* Of a registration. */
+	struct region *in;
 	struct nn_mem mem;
 	uint64_t off; /* of mem in what it lies in */
 	bool user;
@@ -204,6 +207,7 @@ static void do_close(struct port *p, const struct iso_message *m)
 	struct comm *c = &p->comm[m->comm];
 	int rc = dr_nn_lane_close(&c->lane);
 
+	rc = rc ? rc : c->rc;
 	unmap_condemned(p);
 	release(p, m->comm);
 	answer(p, ISO_CLOSED, m->comm, rc ? NCCL_SYSTEM_ERROR : NCCL_SUCCESS);
@@ -234,10 +238,11 @@ static bool accept_one(struct port *p, struct comm *l)
 	struct comm *c = &p->comm[l->other];
 	struct nccl_net_device_handle *device = l->device;
 	void *comm = NULL;
-	int rc = l->listen && !(p->gpu_ordinal >= 0 && !p->gpu.ops)
-			 ? NN_CALL(self.n->name, "accept",
-				   dr_nccl_accept(self.n, l->listen, &comm, &device))
-			 : NCCL_INTERNAL_ERROR;
+	/* The device handle cannot be read then. */
+	bool no_gpu = self.dev.unpack && p->gpu_ordinal >= 0 && !p->gpu.ops;
+	int rc = l->listen && !no_gpu ? NN_CALL(self.n->name, "accept",
+						dr_nccl_accept(self.n, l->listen, &comm, &device))
+				      : NCCL_INTERNAL_ERROR;
 
 	if (rc == NCCL_SUCCESS && comm == DR_NCCL_UNSET)
 		rc = NCCL_INTERNAL_ERROR;
@@ -378,7 +383,10 @@ static void do_unmap(struct port *p, const struct iso_message *m)
 	struct iso_message a = { .op = ISO_UNMAPPED, .mem = m->mem };
 
 	if (p->region[m->mem].gpu) {
-		unmap_gpu(p, &p->region[m->mem]);
+		if (p->region[m->mem].kept)
+			a.rc = -EIO;
+		else
+			unmap_gpu(p, &p->region[m->mem]);
 		tell(p, &a);
 		return;
 	}
@@ -390,10 +398,10 @@ static void do_unmap(struct port *p, const struct iso_message *m)
 
 static void do_register(struct port *p, const struct iso_message *m)
 {
-	const struct region *in = &p->region[m->mem];
+	struct region *in = &p->region[m->mem];
 	struct region *r = &p->region[m->other];
 
-	*r = (struct region){ .off = m->off, .user = m->user };
+	*r = (struct region){ .off = m->off, .user = m->user, .in = in };
 	if (!in->base)
 		return;
 	r->mem = (struct nn_mem){ .base = in->base + m->off, .len = m->len };
@@ -408,12 +416,17 @@ static void do_deregister(struct port *p, const struct iso_message *m)
 {
 	struct comm *c = &p->comm[m->comm];
 	struct region *r = &p->region[m->other];
+	/* Requests that are outstanding there are tested and flushed no more. */
+	int used = dr_nn_lane_uses(&c->lane, &r->mem) ? -ECANCELED : 0;
 	/* Of a broken comm, too: memory of the GPU may be unmapped next. */
 	int err = dr_nn_lane_forget(&c->lane, &r->mem);
 
+	c->rc = c->rc ? c->rc : err;
+	if (r->in)
+		r->in->kept |= err != 0;
 	*r = (struct region){ .len = 0 };
-	if (err && c->state == UP)
-		break_comm(p, m->comm, err);
+	if ((err || used) && c->state == UP)
+		break_comm(p, m->comm, err ? err : used);
 }
 
 /* ---- requests ---- */

@@ -17,8 +17,10 @@
 #include <stdio.h>
 #include <string.h>
 
-/* How long the rail's thread may wait for an unmap. */
-static const int64_t UNMAP_NS = 100 * DR_NS_PER_MS;
+/* Of a process that ends while it maps memory: so many are started. */
+enum { STARTS_MAX = 3 };
+/* More in a step is not believed: what unpacking has cost is written by the plugin's process. */
+static const int64_t BUSY_MAX_NS = 3600 * DR_NS_PER_S;
 
 int dr_iso_gpu_region(const struct nn_port *p, const void *data, size_t len)
 {
@@ -65,29 +67,45 @@ void dr_iso_gpu_answered(struct nn_port *p, const struct iso_message *m)
 			(const char *)m->handle);
 		return;
 	}
-	if (m->op == ISO_UNMAPPED) {
-		g->unmapped = true;
-		return;
-	}
-	g->mapped = true;
+	*(m->op == ISO_UNMAPPED ? &g->unmapped : &g->mapped) = true;
 	g->rc = m->rc;
-	if (g->rc && !g->awaited)
-		dr_warn("nccl", "the process of plugin %.40s does not reach the GPU memory: %s",
-			p->n.name, g->why);
+	if (m->op == ISO_MAPPED && g->rc && !g->awaited) {
+		char why[ISO_TEXT_MAX + 64];
+
+		(void)snprintf(why, sizeof(why), "it could not map the GPU memory: %s", g->why);
+		dr_iso_end(p, why); /* the next one may */
+	}
+}
+
+/* A process that ends meanwhile is started again, and is told to map it. */
+static void await_mapped(struct nn_port *p, const struct iso_gpu_memory *g)
+{
+	int64_t until = dr_now_ns() + p->map_ns;
+	uint64_t start = p->start;
+	unsigned starts = 0;
+
+	dr_iso_take_events(p);
+	while (!g->mapped && !(p->dead && starts == STARTS_MAX) && dr_now_ns() < until) {
+		(void)poll(NULL, 0, 1);
+		dr_iso_keep_up(p, dr_now_ns());
+		dr_iso_take_events(p);
+		starts += p->start != start;
+		start = p->start;
+	}
 }
 
 /* False: it has ended, or the time is over. */
-static bool await(struct nn_port *p, const bool *answered, int64_t ns)
+static bool await_unmapped(struct nn_port *p, const struct iso_gpu_memory *g)
 {
-	int64_t until = dr_now_ns() + ns;
+	struct nn_patience x = dr_nn_port_patience(p, dr_now_ns());
 
 	dr_iso_take_events(p);
-	while (!*answered && !p->dead && dr_now_ns() < until) {
+	while (!g->unmapped && !p->dead && dr_nn_port_may_wait(p, &x, dr_now_ns())) {
 		(void)poll(NULL, 0, 1);
 		dr_iso_look_for_end(p, dr_now_ns());
 		dr_iso_take_events(p);
 	}
-	return *answered;
+	return g->unmapped && g->rc == 0;
 }
 
 static int free_region(const struct nn_port *p)
@@ -128,12 +146,15 @@ int dr_nn_port_map(struct nn_port *p, const struct dr_mr *mr, struct dr_err *e)
 	g->mr = mr;
 	g->awaited = true;
 	rc = p->gpu.ops->share(p->gpu.arg, mr->base, &g->shared, e);
-	if (rc) {
+	if (rc) { /* whatever the driver says: it can be staged */
 		dr_free(g);
-		return rc;
+		return -ENOTSUP;
 	}
 	p->region[i] = (struct iso_region){ .used = true, .base = mr->base, .gpu = g };
-	if (send_map(p, (uint32_t)i) && await(p, &g->mapped, p->map_ns) && g->rc == 0) {
+	if (!p->dead)
+		(void)send_map(p, (uint32_t)i);
+	await_mapped(p, g);
+	if (g->mapped && g->rc == 0) {
 		g->awaited = false;
 		return 0;
 	}
@@ -173,7 +194,7 @@ int dr_nn_port_unmap(struct nn_port *p, const struct dr_mr *mr)
 		return 0;
 	m.mem = (uint32_t)i;
 	if (!p->dead && !p->killed && dr_iso_push_surely(p, &m))
-		unmapped = await(p, &p->region[i].gpu->unmapped, UNMAP_NS);
+		unmapped = await_unmapped(p, p->region[i].gpu);
 	return let_go(p, i, !unmapped);
 }
 
@@ -190,7 +211,9 @@ void dr_iso_gpu_count(struct nn_port *p)
 	now.busy_ns = atomic_load_explicit(&p->rings->unpacked.busy_ns, memory_order_relaxed);
 	more = (struct dr_unpack_stats){ .copies = now.copies - p->counted.copies,
 		.bytes = now.bytes - p->counted.bytes,
-		.busy_ns = now.busy_ns - p->counted.busy_ns };
+		.busy_ns = (int64_t)((uint64_t)now.busy_ns - (uint64_t)p->counted.busy_ns) };
+	if (more.busy_ns < 0 || more.busy_ns > BUSY_MAX_NS)
+		more.busy_ns = 0;
 	if (more.copies || more.bytes || more.busy_ns)
 		p->gpu.ops->add_stats(p->gpu.arg, &more);
 	p->counted = now;

@@ -340,9 +340,102 @@ static void memory_that_cannot_be_shared(void **state)
 	fake->fail_always("cuIpcGetMemHandle", DR_CUDA_NOT_SUPPORTED);
 	assert_int_equal(dr_nn_port_map(w.port[0], &mr, &e), -ENOTSUP);
 	assert_says(e, "CUDA_ERROR_NOT_SUPPORTED");
+	fake->fail_always("cuIpcGetMemHandle", DR_CUDA_INVALID_VALUE);
+	assert_int_equal(dr_nn_port_map(w.port[0], &mr, &e), -ENOTSUP);
+	assert_says(e, "CUDA_ERROR_INVALID_VALUE");
 	fake->fail_always("cuIpcGetMemHandle", 0);
 	assert_int_equal(dr_nn_port_map(w.port[0], &mr, &e), 0);
 	assert_int_equal(dr_nn_port_unmap(w.port[0], &mr), 0);
+}
+
+/* A process that ended just before is started again, and maps it then. */
+static void a_process_that_has_ended_maps_it_later(void **state)
+{
+	struct dr_mr mr = { .base = pointer(w.m[0].dev), .len = BYTES, .cuda = true };
+	struct dr_err e = { 0 };
+
+	(void)state;
+	dr_nn_port_kill(w.port[0]);
+	until(dr_nn_port_is_gone(w.port[0]));
+	if (dr_nn_port_map(w.port[0], &mr, &e))
+		fail_msg("%s", e.text);
+	/* The rail has to know that its listeners are gone. */
+	assert_true(dr_nn_port_progress(w.port[0], dr_now_ns()));
+	assert_false(dr_nn_port_progress(w.port[0], dr_now_ns()));
+	assert_int_equal(dr_nn_port_unmap(w.port[0], &mr), 0);
+}
+
+static void look(int i)
+{
+	(void)dr_nn_port_progress(w.port[i], dr_now_ns());
+	dr_iso_take_events(w.port[i]);
+}
+
+/* It is of no use: the next one may map it. */
+static void a_process_that_cannot_map_it_again_is_ended(void **state)
+{
+	struct dr_gpu_shared was;
+	struct iso_gpu_memory *g;
+
+	(void)state;
+	map_both();
+	g = w.port[0]->region[dr_iso_gpu_region(w.port[0], w.mr[0].base, 1)].gpu;
+	was = g->shared;
+	memset(&g->shared, 0, sizeof(g->shared));
+	dr_nn_port_kill(w.port[0]);
+	until((look(0),
+		strstr(dr_nn_port_last_death(w.port[0]), "it could not map the GPU memory: map")));
+	g->shared = was;
+	until((look(0), g->mapped && g->rc == 0));
+	until((look(1), !dr_nn_port_death(w.port[1])));
+	exchange(13);
+	unmap_both();
+}
+
+/* The process says that its plugin keeps it, and is ended. */
+static void a_process_whose_plugin_keeps_it_is_ended(void **state)
+{
+	struct iso_message m = { .op = ISO_UNMAPPED, .rc = -EIO };
+	pid_t pid;
+
+	(void)state;
+	map_both();
+	pid = dr_nn_proc_hello(w.port[0]->proc)->pid;
+	m.mem = (uint32_t)dr_iso_gpu_region(w.port[0], w.mr[0].base, 1);
+	assert_int_equal(kill(pid, SIGSTOP), 0);
+	until(all_stopped(pid));
+	(void)iso_ring_push(&w.port[0]->rings->events, &m);
+	assert_int_equal(dr_nn_port_unmap(w.port[0], &w.mr[0]), 0);
+	assert_true(dr_nn_port_is_gone(w.port[0]));
+	dr_gpu_free(w.gpu, &w.m[0]);
+	assert_int_equal(dr_nn_port_unmap(w.port[1], &w.mr[1]), 0);
+}
+
+/* Requests that are outstanding there fail: the plugin, which would say nothing of them, is not asked any more. */
+static void memory_that_is_deregistered_with_requests(void **state)
+{
+	struct dr_nccl_buffer b[2];
+	int size = 0, done = 0;
+
+	(void)state;
+	map_both();
+	connect_both();
+	for (int i = 0; i < 2; i++) {
+		b[i] = (struct dr_nccl_buffer){ .data = w.mr[i].base, .size = 2 * PAGE };
+		assert_int_equal(
+			dr_nccl_reg(net(i), w.comm[i], &b[i], NCCL_PTR_CUDA), NCCL_SUCCESS);
+	}
+	b[0].size = b[1].size = PAGE;
+	void *first = post(1, &b[1]), *s = post(0, &b[0]);
+	b[1].data = (uint8_t *)w.mr[1].base + PAGE;
+	void *second = post(1, &b[1]);
+	finish(0, s, &size);
+	finish(1, first, &size);
+	assert_int_equal(net(1)->dereg_mr(w.comm[1], b[1].mhandle), NCCL_SUCCESS);
+	until(net(1)->test(second, &done, &size) == NCCL_SYSTEM_ERROR);
+	assert_int_equal(net(0)->dereg_mr(w.comm[0], b[0].mhandle), NCCL_SUCCESS);
+	close_both();
+	unmap_both();
 }
 
 /* Part of an allocation, by its dma-buf: the plugin sees that offset and memory are the same. */
@@ -367,7 +460,11 @@ int main(void)
 		T(a_process_that_is_started_again_maps_it_again),
 		T(a_process_that_does_not_unmap_is_ended), T(memory_that_is_not_mapped),
 		T(memory_that_cannot_be_mapped), T(memory_that_cannot_be_shared),
-		T(a_process_that_does_not_map_is_ended),
+		T(a_process_that_does_not_map_is_ended), T(a_process_that_has_ended_maps_it_later),
+		T(a_process_that_cannot_map_it_again_is_ended),
+		T(a_process_whose_plugin_keeps_it_is_ended),
+		cmocka_unit_test_setup_teardown(
+			memory_that_is_deregistered_with_requests, setup_direct, teardown_ports),
 		cmocka_unit_test_setup_teardown(
 			memory_that_is_taken_by_a_dma_buf, setup_direct, teardown_ports) };
 	struct dr_err e = { 0 };

@@ -13,9 +13,9 @@
 #include <poll.h>
 #include <string.h>
 
-/* How long the rail's thread may wait: for a listener's handle when the rail is opened; for the end of a process that was
- * killed, which took 57 to 69 ms with a CUDA context on an H100. */
-static const int64_t OPEN_NS = 10 * DR_NS_PER_S, END_NS = 250 * DR_NS_PER_MS;
+/* How long the rail's thread may wait: for a listener's handle when the rail is opened, before which the process opens the GPU; for
+ * the end of a process that was killed, which took 55 to 72 ms with one CUDA context on an H100. */
+static const int64_t OPEN_NS = 30 * DR_NS_PER_S, END_NS = 900 * DR_NS_PER_MS;
 
 /* A dial's handle after its first call. */
 struct dialled {
@@ -388,9 +388,10 @@ bool dr_nn_port_is_closing(struct nn_port *p, uint64_t closes)
 
 int dr_nn_port_finish_closing(struct nn_port *p, uint64_t closes)
 {
-	int64_t until = dr_now_ns() + DR_ISO_CLOSE_MS * DR_NS_PER_MS;
+	struct nn_patience x = dr_nn_port_patience(p, dr_now_ns());
 
-	while (dr_nn_port_is_closing(p, closes) && !p->killed && dr_now_ns() < until)
+	while (dr_nn_port_is_closing(p, closes) && !p->killed &&
+		dr_nn_port_may_wait(p, &x, dr_now_ns()))
 		(void)poll(NULL, 0, 1);
 	if (!dr_nn_port_is_closing(p, closes))
 		return 0;

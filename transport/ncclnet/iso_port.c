@@ -4,8 +4,8 @@
  * find answers in the other one. Invariants:
  *  1. A request is complete when its DONE or FAILED has come; those of a comm complete in the order of posting.
  *  2. Memory that the process cannot map is copied: to a shared copy when it is sent, from there when it has come.
- *  3. A comm with the user's memory outstanding is closed when the process says so, or has ended. Nothing waits for that: the
- *     path looks for it (dr_nn_port_is_closing).
+ *  3. A comm with the user's memory outstanding is closed when the process says so, or has ended; a process whose plugin fails
+ *     to close it is ended. Nothing waits for that: the path looks for it (dr_nn_port_is_closing).
  *  4. What came before the process ended is given out; then everything fails.
  *  5. Numbers that the process writes are checked.
  */
@@ -157,7 +157,9 @@ static void apply(struct nn_port *p, const struct iso_message *m)
 		c->rc = c->rc ? c->rc : (enum nccl_result)m->rc;
 		break;
 	case ISO_CLOSED:
-		if (c->closing)
+		if (c->closing && c->holds && m->rc)
+			dr_iso_end(p, "its plugin could not close a comm");
+		else if (c->closing)
 			dr_iso_free_comm(c);
 		break;
 	default:
@@ -177,6 +179,24 @@ void dr_iso_take_events(struct nn_port *p)
 		iso_ring_pop(&p->rings->events);
 		apply(p, &m);
 	}
+}
+
+struct nn_patience dr_nn_port_patience(const struct nn_port *p, int64_t now_ns)
+{
+	return (struct nn_patience){ .next_ns = now_ns + DR_ISO_CLOSE_MS * DR_NS_PER_MS,
+		.last_ns = now_ns + DR_ISO_CLOSE_ALL_MS * DR_NS_PER_MS,
+		.done = p->rings ? iso_ring_done(&p->rings->commands) : 0 };
+}
+
+bool dr_nn_port_may_wait(const struct nn_port *p, struct nn_patience *x, int64_t now_ns)
+{
+	unsigned done = p->rings ? iso_ring_done(&p->rings->commands) : x->done;
+
+	if (done != x->done) {
+		x->done = done;
+		x->next_ns = now_ns + DR_ISO_CLOSE_MS * DR_NS_PER_MS;
+	}
+	return now_ns < DR_MIN(x->next_ns, x->last_ns);
 }
 
 void dr_iso_await(struct iso_comm *c, int64_t ns)
@@ -227,12 +247,11 @@ static void close_rings(struct nn_port *p)
 
 static int open_rings(struct nn_port *p)
 {
-	p->rings_fd = memfd_create("dualrail-rings", MFD_CLOEXEC);
+	p->rings_fd = dr_shared_memfd("dualrail-rings", sizeof(*p->rings));
 	p->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	p->woken.fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	if (p->rings_fd < 0 || p->wake < 0 || p->woken.fd < 0 ||
-		ftruncate(p->rings_fd, sizeof(*p->rings)) != 0)
-		return -errno;
+	if (p->rings_fd < 0 || p->wake < 0 || p->woken.fd < 0)
+		return p->rings_fd < 0 ? p->rings_fd : -errno;
 	p->rings =
 		mmap(NULL, sizeof(*p->rings), PROT_READ | PROT_WRITE, MAP_SHARED, p->rings_fd, 0);
 	if (p->rings == MAP_FAILED) {
@@ -253,11 +272,12 @@ static int watch_rings(struct nn_port *p)
 	return rc ? rc : dr_poller_add(p->poller, &p->ended, EPOLLRDHUP);
 }
 
-/* -EAGAIN: the process has ended a short time ago. */
+/* -EAGAIN: the process has ended a short time ago, or the link is down. */
 static int attach(struct nn_port *p, int64_t now_ns)
 {
 	const struct iso_attach what = { .gpu = p->gpu.ops ? (int)p->gpu.ordinal : -1 };
 	int pair[2], rc = open_rings(p);
+	uint64_t start = 0;
 
 	if (rc == 0 && socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0)
 		rc = -errno;
@@ -269,7 +289,7 @@ static int attach(struct nn_port *p, int64_t now_ns)
 
 		p->sock = pair[0];
 		(void)fcntl(p->sock, F_SETFL, O_NONBLOCK); /* the process's end waits */
-		rc = dr_nn_proc_attach(p->proc, &what, fds, now_ns, &p->start);
+		rc = dr_nn_proc_attach(p->proc, &what, fds, now_ns, &start);
 		close(pair[1]);
 	}
 	rc = rc ? rc : watch_rings(p);
@@ -277,6 +297,7 @@ static int attach(struct nn_port *p, int64_t now_ns)
 		close_rings(p);
 		return rc;
 	}
+	p->start = start;
 	p->dead = p->killed = false;
 	p->eof_ns = 0;
 	p->counted = (struct dr_unpack_stats){ .copies = 0 };
@@ -324,12 +345,11 @@ void dr_iso_look_for_end(struct nn_port *p, int64_t now_ns)
 		dr_poller_del(p->poller, &p->ended);
 }
 
-bool dr_nn_port_progress(struct nn_port *p, int64_t now_ns)
+void dr_iso_keep_up(struct nn_port *p, int64_t now_ns)
 {
 	dr_iso_look_for_end(p, now_ns);
-	dr_iso_gpu_count(p);
 	if (!p->dead || now_ns < p->again_ns || !dr_nn_port_is_gone(p))
-		return false;
+		return;
 	p->again_ns = now_ns + AGAIN_NS;
 	/* Comms of before keep their numbers until they are closed; nobody has those that were closing. */
 	for (uint32_t i = 0; i < ISO_COMMS; i++)
@@ -340,7 +360,18 @@ bool dr_nn_port_progress(struct nn_port *p, int64_t now_ns)
 	p->stock = NULL;
 	close_rings(p);
 	drop_memory(p);
-	return attach(p, now_ns) == 0;
+	p->restarted |= attach(p, now_ns) == 0;
+}
+
+bool dr_nn_port_progress(struct nn_port *p, int64_t now_ns)
+{
+	bool restarted;
+
+	dr_iso_gpu_count(p);
+	dr_iso_keep_up(p, now_ns);
+	restarted = p->restarted;
+	p->restarted = false;
+	return restarted;
 }
 
 const char *dr_nn_port_death(const struct nn_port *p)
@@ -360,12 +391,17 @@ bool dr_nn_port_is_old(const void *comm)
 	return c && c->start != c->port->start;
 }
 
-void dr_nn_port_kill(struct nn_port *p)
+void dr_iso_end(struct nn_port *p, const char *why)
 {
 	if (p->dead || p->killed)
 		return;
 	p->killed = true;
-	dr_nn_proc_kill(p->proc, p->start, DR_ISO_FENCED);
+	dr_nn_proc_kill(p->proc, p->start, why);
+}
+
+void dr_nn_port_kill(struct nn_port *p)
+{
+	dr_iso_end(p, DR_ISO_FENCED);
 }
 
 bool dr_nn_port_is_gone(struct nn_port *p)

@@ -38,7 +38,7 @@ struct iso_gpu_memory {
 	struct dr_gpu_shared shared;
 	bool awaited;	       /* dr_nn_port_map reports an error */
 	bool mapped, unmapped; /* the answers have come */
-	int rc;		       /* of the first */
+	int rc;		       /* of the last */
 	char why[ISO_TEXT_MAX];
 };
 
@@ -62,6 +62,7 @@ struct nn_port {
 	struct nn_proc *proc;
 	uint64_t start;
 	bool dead, killed, listened;
+	bool restarted; /* since dr_nn_port_progress */
 	bool fresh; /* events were taken since the rail was about to sleep: of comms that it has looked at before, perhaps */
 	char why[ISO_TEXT_MAX];
 	int64_t again_ns;		/* no start before */
@@ -116,6 +117,10 @@ void dr_iso_take_events(struct nn_port *p);
 void dr_iso_await(struct iso_comm *c, int64_t ns);
 /* The process may have ended. */
 void dr_iso_look_for_end(struct nn_port *p, int64_t now_ns);
+/* The same, and start the process again if it has ended. */
+void dr_iso_keep_up(struct nn_port *p, int64_t now_ns);
+/* End the process; why: as dr_nn_proc_kill. */
+void dr_iso_end(struct nn_port *p, const char *why);
 /* End the process, and wait for that. -EIO: it has not ended within a bound. */
 int dr_iso_end_process(struct nn_port *p);
 /* iso_net.c: into p->n. */

@@ -215,7 +215,10 @@ static void destroy(struct nn_proc *p)
 	if (!ends_within(p, END_MS)) {
 		dr_iso_kill(p->start);
 		if (!ends_within(p, KILL_MS))
-			dr_warn("nccl", "the process of plugin %s cannot be ended", p->hello.name);
+			dr_warn("nccl",
+				"the process of plugin %s has not ended %d ms after SIGKILL; a driver may hold it, "
+				"see dualrail-plugin in `ps -eo pid,stat,comm`",
+				p->hello.name, KILL_MS);
 	}
 	if (p->ctl >= 0)
 		close(p->ctl);

@@ -264,7 +264,9 @@ int dr_iso_spawn(uint64_t id, const struct iso_config *config, int ctl, struct d
 	if (sock >= 0 && !lost)
 		rc = dr_packet_send(sock, &q, sizeof(q), &ctl, 1);
 	(void)pthread_mutex_unlock(&lock);
-	return rc ? dr_err_set(e, rc, "the process that starts plugins for --isolate has ended")
+	return rc ? dr_err_set(e, rc,
+			    "the process that starts plugins (--isolate on, dualrail-spawn) has ended, so that "
+			    "none can be started; start the run again")
 		  : 0;
 }
 

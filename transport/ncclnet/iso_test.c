@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <libgen.h>
+#include <limits.h>
 #include <poll.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -22,6 +23,8 @@
 #include <cmocka.h>
 
 /* Two ports of one process, which runs the minimal plugin on the loopback interface. */
+
+#define MINIMAL "minplug/libnccl-net-min.so"
 
 enum { BYTES = 1 << 16 };
 static struct {
@@ -123,23 +126,40 @@ static void exchange(uint8_t *from, uint8_t *to)
 	close_both();
 }
 
-static int setup(void **state)
+static void path_of(char *path, size_t len, const char *file)
+{
+	char exe[256];
+	ssize_t n = readlink("/proc/self/exe", exe, sizeof(exe) - 1);
+
+	assert_true(n > 0);
+	exe[n] = '\0';
+	(void)snprintf(path, len, "%s/../../tests/%s", dirname(exe), file);
+}
+
+static int setup_file(const char *file)
 {
 	const struct dr_rail_gpu no_gpu = { .ops = NULL };
 	struct iso_config c = { .unpack = NN_UNPACK_AUTO, .ifname = "lo" };
-	char exe[256];
-	ssize_t n = readlink("/proc/self/exe", exe, sizeof(exe) - 1);
 	struct dr_err e = { 0 };
 
-	(void)state;
-	assert_true(n > 0);
-	exe[n] = '\0';
-	(void)snprintf(
-		c.file, sizeof(c.file), "%s/../../tests/minplug/libnccl-net-min.so", dirname(exe));
+	path_of(c.file, sizeof(c.file), file);
 	for (int i = 0; i < 2; i++)
 		if (dr_nn_port_open(&c, NULL, &no_gpu, &w.port[i], &e))
 			fail_msg("%s", e.text);
 	return 0;
+}
+
+static int setup(void **state)
+{
+	(void)state;
+	return setup_file(MINIMAL);
+}
+
+/* The minimal plugin, whose deregMr fails: see main. */
+static int setup_faulty(void **state)
+{
+	(void)state;
+	return setup_file("badplug/wrap_plugin.so");
 }
 
 static int teardown(void **state)
@@ -224,6 +244,14 @@ static void the_end_of_the_process(void **state)
 	dr_shared_free(shared);
 }
 
+static void stop_process(void)
+{
+	pid_t pid = dr_nn_proc_hello(w.port[1]->proc)->pid;
+
+	assert_int_equal(kill(pid, SIGSTOP), 0);
+	until(all_stopped(pid));
+}
+
 /* A comm whose user's memory is outstanding: the process has closed it when close returns, or has ended. */
 static void a_close_that_does_not_come_ends_the_process(void **state)
 {
@@ -248,9 +276,7 @@ static void a_close_that_does_not_come_ends_the_process(void **state)
 	reg(1, &b, shared);
 	(void)post(1, &b, BYTES);
 	/* Nobody takes the commands: the process is stopped. */
-	pid_t pid = dr_nn_proc_hello(w.port[1]->proc)->pid;
-	assert_int_equal(kill(pid, SIGSTOP), 0);
-	until(all_stopped(pid));
+	stop_process();
 	assert_int_equal(net(1)->close_recv(w.recv), NCCL_SUCCESS);
 	both = dr_nn_port_closes(w.port[1]);
 	assert_true(dr_nn_port_is_closing(w.port[1], both)); /* it did not wait */
@@ -264,6 +290,88 @@ static void a_close_that_does_not_come_ends_the_process(void **state)
 	assert_true(dr_nn_port_is_gone(w.port[1]));
 	assert_int_equal(net(0)->close_send(w.send), NCCL_SUCCESS);
 	dr_shared_free(shared);
+}
+
+/* A process that works on what it was told is not ended for taking long, within a bound. */
+static void a_process_that_makes_progress_is_waited_for(void **state)
+{
+	const struct iso_message m = { .op = ISO_CLOSE };
+	const int64_t ms = DR_NS_PER_MS;
+	struct iso_ring *commands;
+	struct nn_patience x;
+
+	(void)state;
+	stop_process();
+	commands = &w.port[1]->rings->commands;
+	x = dr_nn_port_patience(w.port[1], 0);
+	assert_true(dr_nn_port_may_wait(w.port[1], &x, 99 * ms));
+	assert_false(dr_nn_port_may_wait(w.port[1], &x, 100 * ms));
+	for (int64_t now = 90; now < 450; now += 90) {
+		(void)iso_ring_push(commands, &m);
+		iso_ring_pop(commands);
+		assert_true(dr_nn_port_may_wait(w.port[1], &x, now * ms));
+		assert_true(dr_nn_port_may_wait(w.port[1], &x, (now + 89) * ms));
+	}
+	(void)iso_ring_push(commands, &m);
+	iso_ring_pop(commands);
+	assert_false(dr_nn_port_may_wait(w.port[1], &x, 450 * ms));
+	dr_nn_port_kill(w.port[1]);
+}
+
+/* A receive that the plugin has: one before it is complete. */
+static void leave_outstanding(uint8_t *memory, struct dr_nccl_buffer *b)
+{
+	struct dr_nccl_buffer a;
+	int size = 0;
+
+	reg(0, &a, memory);
+	reg(1, b, memory);
+	void *first = post(1, b, BYTES), *s = post(0, &a, 100);
+	(void)post(1, b, BYTES);
+	assert_int_equal(done_with(0, s, &size), NCCL_SUCCESS);
+	assert_int_equal(done_with(1, first, &size), NCCL_SUCCESS);
+}
+
+/* A plugin that cannot let go of the user's memory may write it still. */
+static void a_plugin_that_fails_to_deregister_is_ended(void **state)
+{
+	uint8_t *shared = dr_shared_alloc(BYTES);
+	struct dr_nccl_buffer b;
+	uint64_t closes;
+
+	(void)state;
+	for (int by_close = 0; by_close < 2; by_close++) {
+		connect_both();
+		leave_outstanding(shared, &b);
+		if (!by_close)
+			assert_int_equal(net(1)->dereg_mr(w.recv, b.mhandle), NCCL_SUCCESS);
+		close_both();
+		closes = dr_nn_port_closes(w.port[1]);
+		until(!dr_nn_port_is_closing(w.port[1], closes));
+		assert_true(dr_nn_port_is_gone(w.port[1]));
+		for (int i = 0; i < 2; i++)
+			until(dr_nn_port_progress(w.port[i], dr_now_ns()));
+	}
+	assert_int_equal(closes, 2);
+	dr_shared_free(shared);
+}
+
+/* Else the process could make its mappings invalid. */
+static void shared_memory_keeps_its_size(void **state)
+{
+	uint8_t *own = dr_shared_alloc(BYTES);
+	struct dr_shared s;
+
+	(void)state;
+	assert_true(dr_shared_find(own, BYTES, &s));
+	for (int more = -1; more <= 1; more += 2) {
+		assert_int_equal(ftruncate(s.fd, BYTES + more), -1);
+		assert_int_equal(errno, EPERM);
+		assert_int_equal(
+			ftruncate(w.port[0]->rings_fd, (off_t)sizeof(struct iso_rings) + more), -1);
+		assert_int_equal(errno, EPERM);
+	}
+	dr_shared_free(own);
 }
 
 static pid_t parent_of(pid_t pid)
@@ -314,13 +422,10 @@ static void a_process_that_takes_no_memory_is_ended(void **state)
 	uint8_t *own = malloc(BYTES);
 	int few = 1; /* bytes: the least that the kernel has */
 	enum nccl_result rc = NCCL_SUCCESS;
-	pid_t pid;
 
 	(void)state;
 	connect_both();
-	pid = dr_nn_proc_hello(w.port[1]->proc)->pid;
-	assert_int_equal(kill(pid, SIGSTOP), 0);
-	until(all_stopped(pid));
+	stop_process();
 	assert_int_equal(setsockopt(w.port[1]->sock, SOL_SOCKET, SO_SNDBUF, &few, sizeof(few)), 0);
 	(void)alarm(60);
 	for (int i = 0; i < 100 && rc == NCCL_SUCCESS; i++) {
@@ -433,12 +538,18 @@ int main(void)
 		T(a_process_that_is_to_be_ended_has_not_ended),
 		T(a_process_that_takes_no_memory_is_ended), T(dials_that_fail),
 		T(numbers_of_the_process_are_checked),
+		T(a_process_that_makes_progress_is_waited_for), T(shared_memory_keeps_its_size),
+		cmocka_unit_test_setup_teardown(
+			a_plugin_that_fails_to_deregister_is_ended, setup_faulty, teardown),
 		cmocka_unit_test(a_reader_that_sleeps_is_woken),
 		T(without_the_spawner_the_time_is_kept) };
 	struct dr_err e = { 0 };
+	char minimal[PATH_MAX];
 
 	dr_log_set_level(DR_LOG_ERROR);
-	if (setenv("MINNET_IFNAME", "lo", 1) || dr_iso_spawner_start(NULL, &e)) {
+	path_of(minimal, sizeof(minimal), MINIMAL);
+	if (setenv("MINNET_IFNAME", "lo", 1) || setenv("WRAP", minimal, 1) ||
+		setenv("WRAP_BUG", "error:deregMr", 1) || dr_iso_spawner_start(NULL, &e)) {
 		printf("%s\n", e.text);
 		return 1;
 	}

@@ -22,15 +22,16 @@ static const struct dr_opt rows[] = {
 	  .choices = "auto|kernel|d2d|host|none",
 	  .commands = DR_KIND_OPT_END, .offset = offsetof(struct settings, unpack),
 	  .env = { "UCCL_TCPX_UNPACK_IMPL" },
-	  .help = "How received data that the plugin leaves in pieces (GPUDirect-TCPX) come together. kernel: one kernel "
-		  "of the GPU copies them; d2d: one copy within the GPU for each; host: the CPU copies them, with "
-		  "--memory cuda through host memory; none: they are left there, to measure the transport alone, "
-		  "and cannot be compared; auto: kernel with --memory cuda, else host." },
+	  .help = "How received data that the plugin leaves in pieces (GPUDirect-TCPX) is put together. kernel: one kernel "
+		  "of the GPU copies the pieces; d2d: one copy within the GPU for each; host: the CPU copies them, with "
+		  "--memory cuda through host memory; none: pieces are not copied, to measure the transport alone; "
+		  "--verify fails then; auto: kernel with --memory cuda, else host." },
 	{ .name = "isolate", .kind = DR_OPT_CHOICE, .arg = "on|off", .def = "off", .choices = "off|on",
 	  .commands = DR_KIND_OPT_END | DR_KIND_OPT_PROBE, .offset = offsetof(struct settings, isolate),
-	  .help = "Run each device of the plugin in a process of its own. A plugin that crashes, exits or hangs loses that NIC, "
-		  "and the process is started again; a failover ends it, so that nothing touches the buffers any more. "
-		  "off: the plugin runs in this process." },
+	  .help = "Run each device of the plugin in a process of its own. If the plugin crashes, exits or hangs, the channels move "
+		  "to the other NIC and the process is started again. A failover ends the process, unless it has no buffer in "
+		  "use or, at a receiver that still hears the peer, the plugin closes its connections in time. off: the "
+		  "plugin runs in this process." },
 };
 /* clang-format on */
 
@@ -89,8 +90,8 @@ static const char *warning(const void *params, bool conservative)
 	(void)conservative;
 	if (((const struct dr_nccl_params *)params)->isolate)
 		return NULL;
-	return "--transport nccl runs the plugin in this process: the fence of a failover is only as good as the plugin's "
-	       "close, and a plugin that crashes or blocks takes the run with it; see --isolate";
+	return "--transport nccl runs the plugin in this process: after a failover it may still access buffers if its close "
+	       "does not stop that, and a plugin that crashes or blocks ends the run; --isolate on runs it in a process of its own";
 }
 
 static void found(const struct dr_rail_params *rail, int dev, const char *name, unsigned version,

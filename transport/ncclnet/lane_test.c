@@ -380,6 +380,37 @@ static void close_waits_for_the_gpu(void **state)
 	assert_int_equal(nn_lane_used(&lane), 0);
 }
 
+/* A part of the work may be running. */
+static void close_waits_after_a_failed_start_too(void **state)
+{
+	(void)state;
+	post(1);
+	plugin.complete = 1;
+	gpu.refuse = -EIO;
+	assert_int_equal(over(), -EIO);
+	assert_int_equal(dr_nn_lane_close(&lane), 0);
+	assert_int_equal(gpu.waits, 1);
+}
+
+static void where_requests_are_outstanding(void **state)
+{
+	const struct nn_mem first = { .base = memory, .len = LEN },
+			    second = { .base = memory + LEN, .len = LEN };
+
+	(void)state;
+	post(1);
+	assert_true(dr_nn_lane_uses(&lane, &first));
+	assert_false(dr_nn_lane_uses(&lane, &second));
+	post(1);
+	assert_true(dr_nn_lane_uses(&lane, &second));
+	plugin.complete = 1;
+	assert_int_equal(over(), 0);
+	gpu_works(1);
+	assert_int_equal(over(), 1);
+	assert_false(dr_nn_lane_uses(&lane, &first));
+	assert_true(dr_nn_lane_uses(&lane, &second));
+}
+
 int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
@@ -387,7 +418,8 @@ int main(void)
 		T(slots_go_round), T(each_mode_reaches_the_gpu),
 		T(messages_in_host_memory_are_read), T(a_gpu_that_is_full_is_asked_again),
 		T(what_came_before_an_error_is_over_first), T(an_error_of_the_gpu_is_told_apart),
-		T(pieces_that_do_not_fit_never_reach_the_gpu), T(close_waits_for_the_gpu) };
+		T(pieces_that_do_not_fit_never_reach_the_gpu), T(close_waits_for_the_gpu),
+		T(close_waits_after_a_failed_start_too), T(where_requests_are_outstanding) };
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,6 +3,7 @@
 #define DR_TRANSPORT_NCCLNET_NET_PRIV_H
 
 #include "transport/ncclnet/host.h"
+#include "transport/ncclnet/iso.h"
 #include "transport/ncclnet/kind.h"
 #include "transport/ncclnet/unpack.h"
 #include "transport/ncclnet/wire.h"
@@ -48,7 +49,7 @@ struct dr_mr {
 	bool dmabuf; /* cuda: registered by this descriptor */
 	int dmabuf_fd;
 	uint64_t dmabuf_off;
-	char how[64]; /* it is reached, for people; "" for host memory */
+	char how[64]; /* how the GPU memory is reached, a text for the result; "" for host memory */
 };
 
 /* ---- lane.c: the requests of one comm, in order ---- */
@@ -127,6 +128,8 @@ int dr_nn_lane_post(struct nn_lane *l, const struct nn_mem *mem, void *data, siz
 int dr_nn_lane_test(struct nn_lane *l, size_t *size) DR_MUST_CHECK;
 /* When the oldest request was posted; DR_NEVER: there is none. */
 int64_t dr_nn_lane_since(const struct nn_lane *l);
+/* A request that is outstanding has its data there. */
+bool dr_nn_lane_uses(struct nn_lane *l, const struct nn_mem *mem);
 /* Deregister, if it was registered. Nothing is posted in it. -EIO: the plugin reports an error. */
 int dr_nn_lane_forget(struct nn_lane *l, const struct nn_mem *mem);
 /* Deregister everything and close the comm, whatever is outstanding. -EIO: the plugin reports an error, and may touch
@@ -271,9 +274,9 @@ enum nn_state {
 	NN_UP,
 	NN_FAILING, /* FAILED is due in the next progress */
 	NN_FAILED,
-	NN_DRAINING, /* fenced: requests that are done are taken still, until none is left or for a short time */
-	NN_CLOSING, /* comms closed, but the plugin's process (--isolate) may touch buffers */
-	NN_ABORTED, /* comms closed: FENCED is due in the next progress */
+	NN_DRAINING, /* fenced: completed requests are still taken, until none is outstanding or a short time has passed */
+	NN_CLOSING,  /* comms closed, but the plugin's process (--isolate) may touch buffers */
+	NN_ABORTED,  /* comms closed: FENCED is due in the next progress */
 	NN_FENCED,
 	NN_CLOSED,
 };
@@ -310,7 +313,8 @@ struct nn_path {
 	bool fence_due;
 	bool killing; /* the plugin's process was ended, and may not be gone yet */
 	bool mute;    /* DRAINING: only FENCED is reported */
-	int64_t fence_deadline_ns, close_deadline_ns, kill_deadline_ns;
+	int64_t fence_deadline_ns, kill_deadline_ns;
+	struct nn_patience closing;
 	uint64_t closes; /* dr_nn_port_closes once its comms were closed */
 	int close_err;	 /* the plugin could not close a comm */
 	int broken;	 /* a send failed: what has come is read before FAILED */

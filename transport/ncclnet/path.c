@@ -20,7 +20,7 @@
 
 /* What is done is taken when a path is fenced; the rest is sent again on the other path, which does not wait longer. */
 static const int64_t DRAIN_NS = 5 * DR_NS_PER_MS;
-/* What the end of a process may take: a driver may hold it. Less than the core's bound of a fence. */
+/* What closing the comms in a process may take, its end included: a driver may hold it. Less than the core's bound of a fence. */
 static const int64_t KILL_NS = 900 * DR_NS_PER_MS;
 /* Shorter than any silence that ends a path. */
 static const int64_t HEARD_NS = 30 * DR_NS_PER_MS;
@@ -348,7 +348,8 @@ static void abort_path(struct nn_path *p)
 	struct nn_rail *r = nn_path_rail(p);
 
 	close_comms(p);
-	p->close_deadline_ns = p->base.now_ns + DR_ISO_CLOSE_MS * DR_NS_PER_MS;
+	if (r->port)
+		p->closing = dr_nn_port_patience(r->port, p->base.now_ns);
 	p->kill_deadline_ns = DR_MAX(p->kill_deadline_ns, p->base.now_ns + KILL_NS);
 	p->state = r->port && dr_nn_port_is_closing(r->port, p->closes) ? NN_CLOSING : NN_ABORTED;
 }
@@ -363,7 +364,7 @@ static void await_close(struct nn_path *p)
 	} else if (p->base.now_ns >= p->kill_deadline_ns) {
 		p->close_err = -EIO;
 		p->state = NN_ABORTED;
-	} else if (p->base.now_ns >= p->close_deadline_ns) {
+	} else if (!dr_nn_port_may_wait(port, &p->closing, p->base.now_ns)) {
 		dr_nn_port_kill(port);
 	}
 }
@@ -396,7 +397,7 @@ static void settle_fence(struct nn_path *p)
 	ev = (struct dr_event){ .kind = DR_EV_FAILED,
 		.scope = DR_SCOPE_RAIL,
 		.err = p->close_err,
-		.text = "the plugin could not close a comm: its buffers stay as they are" };
+		.text = "the plugin could not close a comm, and may still access its buffers" };
 	dr_path_emit(&p->base, &ev);
 }
 

@@ -160,7 +160,7 @@ static int use_unpack(struct nn_rail *r, const struct dr_nccl_params *k, struct 
 
 	if (!r->dev.unpack && mode != NN_UNPACK_AUTO)
 		return dr_err_set(e, -EINVAL,
-			"--unpack %s means nothing with plugin %.40s, which leaves no data in pieces",
+			"--unpack %s means nothing with plugin %.40s, which leaves no data in pieces; omit it",
 			dr_nn_unpack_names[mode], r->n->name);
 	if (!r->dev.unpack)
 		return 0;
@@ -268,7 +268,8 @@ int dr_nn_rail_peer(struct dr_rail *br, const void *handle, size_t len, struct d
 	for (unsigned i = 0; !err && i < NN_SETTINGS; i++)
 		if (h.setting[i] != r->self.setting[i])
 			return dr_err_set(e, -EPROTO,
-				"rail %u: %s is %u here and %u at the peer; plugin %.40s needs the same at both ends",
+				"rail %u: %s is %u here and %u at the peer (0: not set); plugin %.40s needs the same at "
+				"both ends",
 				br->index, dr_nn_unpack_setting(i), r->self.setting[i],
 				h.setting[i], r->n->name);
 	r->peer = h;
@@ -344,7 +345,7 @@ static const char *why_not_cuda(const struct nn_rail *r, const struct dr_memory 
 	if (!r->gpu.ops)
 		return "host memory only";
 	if (needs_flush(r, m) && !r->dev.can_flush)
-		return "GPU memory without iflush, which this GPU needs";
+		return "GPU memory, but has no iflush, which the GPU or its own forceFlush requires";
 	return NULL;
 }
 

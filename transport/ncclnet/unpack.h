@@ -37,17 +37,18 @@ struct nn_unpack_handle {
 _Static_assert(sizeof(struct nn_unpack_piece) == 16, "piece");
 _Static_assert(sizeof(struct nn_unpack_handle) == 24, "handle");
 
-/* --unpack. With GPU memory bounce buffer and device handle are there, and the metadata in pinned host memory. */
+/* --unpack. With --memory cuda the bounce buffer and the device handle are in GPU memory, and the metadata in pinned host memory. */
 enum nn_unpack_mode {
 	NN_UNPACK_AUTO,	  /* KERNEL with GPU memory, else HOST */
 	NN_UNPACK_KERNEL, /* GPU memory: one kernel copies all pieces of a receive */
 	NN_UNPACK_D2D,	  /* GPU memory: a copy for each piece */
 	NN_UNPACK_HOST,	  /* the CPU copies each piece; with GPU memory through host memory */
-	NN_UNPACK_NONE, /* nothing is copied: the transport without the cost of unpacking; the data are not there */
+	NN_UNPACK_NONE, /* nothing is copied: the transport without the cost of unpacking; the buffers do not get the data */
 };
 extern const char *const dr_nn_unpack_names[];
 
-/* Bytes of the pieces of a slot. -EPROTO: there are too many, or they do not fit into cap bytes or overlap the end. */
+/* Bytes of the pieces of a slot. -EPROTO: more than NN_UNPACK_PIECES pieces, a piece that ends beyond cap, or more than cap bytes
+ * in all. Offsets in the bounce buffer are not checked: its size is not known. */
 ssize_t dr_nn_unpack_bytes(const struct nn_unpack_handle *h, unsigned slot, size_t cap);
 /* Copy the pieces of a slot in host memory to data, which has room for cap bytes, unless mode is NONE. As above. */
 ssize_t dr_nn_unpack(const struct nn_unpack_handle *h, unsigned slot, enum nn_unpack_mode mode,

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/fakecuda/cuda/fake.h"
 
+#include <stdio.h>
+#include <sys/prctl.h>
+
 /* The library itself, its GPUs and their primary contexts. */
 
 struct dr_fgpu_config dr_fgpu_config;
@@ -52,6 +55,8 @@ static void set(const char *key, char *value)
 		dr_fgpu_config.tell_counts = n > 0;
 	else if (strcmp(key, "init") == 0)
 		dr_fgpu_config.init = (unsigned)n;
+	else if (strcmp(key, "refuse") == 0)
+		(void)snprintf(dr_fgpu_config.refuse, sizeof(dr_fgpu_config.refuse), "%s", value);
 	else if (strcmp(key, "fail") == 0)
 		set_fail(value);
 	else if (strcmp(key, "hold") == 0)
@@ -141,6 +146,8 @@ static const struct {
 	{ DR_CUDA_INVALID_VALUE, "CUDA_ERROR_INVALID_VALUE", "invalid argument" },
 	{ DR_CUDA_OUT_OF_MEMORY, "CUDA_ERROR_OUT_OF_MEMORY", "out of memory" },
 	{ DR_CUDA_STUB_LIBRARY, "CUDA_ERROR_STUB_LIBRARY", "CUDA driver is a stub library" },
+	{ DR_CUDA_DEVICE_UNAVAILABLE, "CUDA_ERROR_DEVICE_UNAVAILABLE",
+		"CUDA-capable device(s) is/are busy or unavailable" },
 	{ DR_CUDA_NO_DEVICE, "CUDA_ERROR_NO_DEVICE", "no CUDA-capable device is detected" },
 	{ DR_CUDA_INVALID_DEVICE, "CUDA_ERROR_INVALID_DEVICE", "invalid device ordinal" },
 	{ DR_CUDA_INVALID_CONTEXT, "CUDA_ERROR_INVALID_CONTEXT", "invalid device context" },
@@ -265,10 +272,20 @@ unsigned cuDeviceGetAttribute(int *value, unsigned attr, int dev)
 
 /* ---- contexts ---- */
 
+static bool is_refused(void)
+{
+	char name[sizeof(dr_fgpu_config.refuse)] = "";
+
+	(void)prctl(PR_GET_NAME, name);
+	return *dr_fgpu_config.refuse && strcmp(name, dr_fgpu_config.refuse) == 0;
+}
+
 unsigned cuDevicePrimaryCtxRetain(struct CUctx_st **ctx, int dev)
 {
 	unsigned result = enter_device(DR_FGPU_CALL_cuDevicePrimaryCtxRetain, dev);
 
+	if (result == 0 && is_refused())
+		result = DR_CUDA_DEVICE_UNAVAILABLE;
 	if (result == 0) {
 		*ctx = &dr_fgpu_ctx[dev];
 		(*ctx)->dev = dev;

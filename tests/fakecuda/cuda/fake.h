@@ -46,6 +46,7 @@ struct dr_fgpu_config {
 	int version;
 	bool dmabuf, ordered, ipc, tell_counts, flags;
 	unsigned init;
+	char refuse[16]; /* the kernel's limit of a thread's name */
 };
 extern struct dr_fgpu_config dr_fgpu_config; /* read at the first call and at reset */
 extern struct CUctx_st dr_fgpu_ctx[DR_FGPU_DEVICES_MAX];
