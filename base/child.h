@@ -11,7 +11,7 @@
 enum { DR_CHILD_FD = 3 };
 
 /*
- * In the child, behind fork() and before its first thread; fd: its socket.
+ * In the child, after fork() and before it has other threads; fd: its socket.
  *
  * Descriptors: fd becomes DR_CHILD_FD, with close-on-exec. Standard error stays. Standard input and output become /dev/null.
  * All others are closed.

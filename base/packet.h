@@ -15,14 +15,14 @@ enum { DR_PACKET_FDS = 4 };
 
 /*
  * A packet of len > 0 bytes with n <= DR_PACKET_FDS descriptors, which stay the caller's; fds is not read if n is 0. Waits
- * while the socket is full, if it is blocking. Raises no SIGPIPE. 0 or -errno; -EPIPE: the peer has closed.
+ * while the socket is full if it is blocking, else -EAGAIN. Raises no SIGPIPE. 0 or -errno; -EPIPE: the peer has closed.
  */
 int dr_packet_send(int sock, const void *bytes, size_t len, const int *fds, unsigned n)
 	DR_MUST_CHECK;
 
 /*
- * The next packet; flags: of recvmsg, e.g. MSG_DONTWAIT. Returns its bytes, of which those above cap are lost; 0: the peer has
- * closed; -errno.
+ * The next packet; flags: of recvmsg, e.g. MSG_DONTWAIT. Returns its length, at most cap; the rest of a longer packet is lost.
+ * 0: the peer has closed; -errno.
  *
  * fds gets its descriptors, close-on-exec and owned by the caller, in their order; -1 in the places that are left, and in all n
  * on an error. If it had more than n, or if some were lost because this process has too many open, none is kept: all n are -1.

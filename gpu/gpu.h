@@ -162,8 +162,9 @@ void dr_gpu_stream_stats(const struct dr_gpu_stream *s, struct dr_gpu_stream_sta
  * ticket as a copy has, and counts as one copy with the bytes of its pieces. The list, src and dst must stay until it
  * is finished.
  *
- * The pieces do not overlap in dst and lie within [dst, dst + len) and within src; the caller checks that. Bytes of
- * dst between the pieces keep their value. n may be 0.
+ * The pieces lie within [dst, dst + len), which the caller checks. They also lie within src and do not overlap in dst;
+ * that is not checked, since a plugin does not tell the size of src. Bytes of dst between the pieces keep their value.
+ * n may be 0.
  *
  * -EAGAIN as for a copy. -ENOMEM: no pinned memory for DR_GPU_UNPACK_HOST, whose buffer has len bytes. It waits for
  * the stream when its buffer must grow.

@@ -6,15 +6,15 @@
 #include "transport/gpu.h"
 
 /*
- * What rails do with GPU memory themselves (transport/gpu.h), on the driver: in the process of the run, and in one that it has
- * started.
+ * The functions of transport/gpu.h, by calls of the CUDA driver. Used in the program, and in the processes of plugins
+ * (--isolate on).
  */
 struct dr_rail_cuda {
 	struct dr_gpu *gpu;
-	/* Of unpacking: NULL before prepare. A stream that had an error is destroyed, which waits for what it was told. */
+	/* For unpacking. NULL before prepare, and after an error: it is destroyed then, which waits for its work. */
 	struct dr_gpu_stream *stream;
-	struct dr_gpu_stream_stats past; /* of it, when it was destroyed */
-	struct dr_unpack_stats foreign;	 /* of other processes */
+	struct dr_gpu_stream_stats past; /* of streams that were destroyed */
+	struct dr_unpack_stats foreign;	 /* unpacking that other processes did for this rail */
 };
 
 extern const struct dr_rail_gpu_ops dr_rail_cuda_ops;

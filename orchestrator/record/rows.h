@@ -368,7 +368,7 @@ BEGIN
 	E(memory, memory_names, "where its buffers are")
 	S(96, name, "name of the device")
 	S(16, bus_id, "PCI address")
-	E(staged, dr_bool_names, "true: copied through pinned host memory; false: the NIC accesses GPU memory")
+	E(staged, dr_bool_names, "true: copied through pinned host memory; false: given to the NIC, or to the plugin")
 	S(256, staged_because, "why it is staged, or how it is reached")
 	G(INT, "copied_out_bytes", out_bytes, "copied from the GPU in the bandwidth measurements")
 	G(INT, "copied_in_bytes", in_bytes, "copied to the GPU in the bandwidth measurements")

@@ -534,7 +534,7 @@ bool dr_local_describe_memory(const struct dr_local *l, char *buf, size_t len)
 	dr_gpu_buffers_method(g->buffers, &method);
 	snprintf(buf, len, "GPU memory: %s%s",
 		method.staged ? "staged through pinned host memory: "
-			      : "reached by the NICs themselves",
+			      : "not staged: given to the NIC, or to the plugin",
 		method.staged ? method.why : "");
 	return true;
 }
