@@ -268,7 +268,7 @@ const char *dr_nn_port_last_death(const struct nn_port *p);
 void dr_nn_port_kill(struct nn_port *p);
 bool dr_nn_port_is_gone(struct nn_port *p);
 /* How long the process may take for one command, and for all that it was given before a comm is closed, before it is ended. */
-enum { DR_ISO_CLOSE_MS = 100, DR_ISO_CLOSE_ALL_MS = 450 };
+enum { DR_ISO_CLOSE_MS = 100, DR_ISO_CLOSE_ALL_MS = 250 };
 /* A wait for the process: it goes on while commands are done. */
 struct nn_patience {
 	int64_t next_ns, last_ns;

@@ -17,8 +17,10 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Of a process that ends while it maps memory: so many are started. */
+/* Of processes that end while they map memory, or that cannot: so many are started in a row. */
 enum { STARTS_MAX = 3 };
+/* Those that cannot are in a row if no more time than that is between them. */
+static const int64_t ROW_NS = 10 * DR_NS_PER_S;
 /* More in a step is not believed: what unpacking has cost is written by the plugin's process. */
 static const int64_t BUSY_MAX_NS = 3600 * DR_NS_PER_S;
 
@@ -56,6 +58,27 @@ static bool send_map(struct nn_port *p, uint32_t i)
 			     : dr_iso_push_surely(p, &m);
 }
 
+/* The next process may be able to map it. Not for ever: the GPUs of other ports lose this process, too. */
+static void could_not_map(struct nn_port *p, const struct iso_gpu_memory *g)
+{
+	char why[ISO_TEXT_MAX + 64];
+	int64_t now = dr_now_ns();
+
+	if (p->killed)
+		return;
+	if (now - p->unmapped_ns > ROW_NS)
+		p->unmapped = 0;
+	p->unmapped_ns = now;
+	if (++p->unmapped <= STARTS_MAX) {
+		(void)snprintf(why, sizeof(why), "it could not map the GPU memory: %s", g->why);
+		dr_iso_end(p, why);
+	} else if (p->unmapped == STARTS_MAX + 1) {
+		dr_warn("nccl",
+			"the process of plugin %.40s cannot map the memory of GPU %u, whose data its NIC does not carry: %s",
+			p->n.name, p->gpu.ordinal, g->why);
+	}
+}
+
 void dr_iso_gpu_answered(struct nn_port *p, const struct iso_message *m)
 {
 	struct iso_gpu_memory *g = m->mem < ISO_REGIONS ? p->region[m->mem].gpu : NULL;
@@ -69,12 +92,8 @@ void dr_iso_gpu_answered(struct nn_port *p, const struct iso_message *m)
 	}
 	*(m->op == ISO_UNMAPPED ? &g->unmapped : &g->mapped) = true;
 	g->rc = m->rc;
-	if (m->op == ISO_MAPPED && g->rc && !g->awaited) {
-		char why[ISO_TEXT_MAX + 64];
-
-		(void)snprintf(why, sizeof(why), "it could not map the GPU memory: %s", g->why);
-		dr_iso_end(p, why); /* the next one may */
-	}
+	if (m->op == ISO_MAPPED && g->rc && !g->awaited)
+		could_not_map(p, g);
 }
 
 /* A process that ends meanwhile is started again, and is told to map it. */
@@ -85,13 +104,18 @@ static void await_mapped(struct nn_port *p, const struct iso_gpu_memory *g)
 	unsigned starts = 0;
 
 	dr_iso_take_events(p);
-	while (!g->mapped && !(p->dead && starts == STARTS_MAX) && dr_now_ns() < until) {
+	while (!g->mapped && !(p->dead && (p->gave_up || starts >= STARTS_MAX)) &&
+		dr_now_ns() < until) {
 		(void)poll(NULL, 0, 1);
 		dr_iso_keep_up(p, dr_now_ns());
 		dr_iso_take_events(p);
-		starts += p->start != start;
+		if (p->start == start)
+			continue;
 		start = p->start;
+		starts++;
+		until = dr_now_ns() + p->map_ns; /* it opens the GPU first */
 	}
+	p->gave_up = !g->mapped;
 }
 
 /* False: it has ended, or the time is over. */
@@ -195,6 +219,8 @@ int dr_nn_port_unmap(struct nn_port *p, const struct dr_mr *mr)
 	m.mem = (uint32_t)i;
 	if (!p->dead && !p->killed && dr_iso_push_surely(p, &m))
 		unmapped = await_unmapped(p, p->region[i].gpu);
+	if (!unmapped && p->region[i].gpu->unmapped)
+		dr_iso_end(p, "its plugin could not deregister GPU memory");
 	return let_go(p, i, !unmapped);
 }
 

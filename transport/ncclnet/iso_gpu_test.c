@@ -385,7 +385,12 @@ static void a_process_that_cannot_map_it_again_is_ended(void **state)
 	dr_nn_port_kill(w.port[0]);
 	until((look(0),
 		strstr(dr_nn_port_last_death(w.port[0]), "it could not map the GPU memory: map")));
+	/* ... but not for ever: other GPUs lose the process, too. */
+	until((look(0), w.port[0]->unmapped > 3));
+	assert_false(w.port[0]->killed);
+	assert_null(dr_nn_port_death(w.port[0]));
 	g->shared = was;
+	dr_nn_port_kill(w.port[0]);
 	until((look(0), g->mapped && g->rc == 0));
 	until((look(1), !dr_nn_port_death(w.port[1])));
 	exchange(13);
@@ -407,6 +412,8 @@ static void a_process_whose_plugin_keeps_it_is_ended(void **state)
 	(void)iso_ring_push(&w.port[0]->rings->events, &m);
 	assert_int_equal(dr_nn_port_unmap(w.port[0], &w.mr[0]), 0);
 	assert_true(dr_nn_port_is_gone(w.port[0]));
+	assert_non_null(
+		strstr(dr_nn_port_last_death(w.port[0]), "could not deregister GPU memory"));
 	dr_gpu_free(w.gpu, &w.m[0]);
 	assert_int_equal(dr_nn_port_unmap(w.port[1], &w.mr[1]), 0);
 }

@@ -356,12 +356,15 @@ static enum nccl_result port_test(void *request, int *done, int *sizes)
 
 int dr_iso_end_process(struct nn_port *p)
 {
-	int64_t until = dr_now_ns() + END_NS;
+	/* It is waited for once. */
+	int64_t until = dr_now_ns() + (p->unended == p->start ? 0 : END_NS);
 
 	dr_nn_port_kill(p);
 	while (!dr_nn_port_is_gone(p)) {
-		if (dr_now_ns() > until)
+		if (dr_now_ns() > until) {
+			p->unended = p->start;
 			return -EIO;
+		}
 		(void)poll(NULL, 0, 1);
 	}
 	return 0;

@@ -157,10 +157,12 @@ static void apply(struct nn_port *p, const struct iso_message *m)
 		c->rc = c->rc ? c->rc : (enum nccl_result)m->rc;
 		break;
 	case ISO_CLOSED:
-		if (c->closing && c->holds && m->rc)
+		if (c->closing && c->holds && (m->rc || p->keeps)) {
+			p->keeps = true;
 			dr_iso_end(p, "its plugin could not close a comm");
-		else if (c->closing)
+		} else if (c->closing) {
 			dr_iso_free_comm(c);
+		}
 		break;
 	default:
 		break;
@@ -298,7 +300,7 @@ static int attach(struct nn_port *p, int64_t now_ns)
 		return rc;
 	}
 	p->start = start;
-	p->dead = p->killed = false;
+	p->dead = p->killed = p->keeps = false;
 	p->eof_ns = 0;
 	p->counted = (struct dr_unpack_stats){ .copies = 0 };
 	dr_iso_gpu_map_again(p);
