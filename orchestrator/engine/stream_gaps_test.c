@@ -36,18 +36,6 @@ static void opened(unsigned channels)
 	flows();
 }
 
-/* Nothing is delivered any more. */
-static void stopped(void)
-{
-	uint64_t at;
-
-	post(SERVER, DR_CMD_PAUSE_RECV, 0, true);
-	do {
-		at = live_rx(SERVER);
-		pump(50);
-	} while (live_rx(SERVER) != at);
-}
-
 static void for_a_time(void)
 {
 	for (int64_t until = dr_now_ns() + STOP_NS; dr_now_ns() < until;)
@@ -77,7 +65,7 @@ static void an_interval_counts_whole(void **state)
 	opened(2);
 	gaps(false, 0);
 	since = dr_now_ns();
-	stopped();
+	stop_receiving();
 	for_a_time();
 	asked = dr_now_ns();
 	gaps(true, since);
@@ -89,7 +77,7 @@ static void an_interval_counts_whole(void **state)
 	assert_true(r->last_delivery_ns < asked - STOP_NS);
 	assert_true(r->first_delivery_ns > asked + STOP_NS);
 	assert_int_equal(ends[SERVER].last_gap.value, TRIAL);
-	stopped();
+	stop_receiving();
 	for_a_time();
 	resumed();
 	assert_int_equal(ends[SERVER].gaps, 2);
@@ -104,7 +92,7 @@ static void what_the_fault_did_not_cause_does_not_count(void **state)
 	(void)state;
 	opened(1);
 	gaps(false, 0);
-	stopped();
+	stop_receiving();
 	for_a_time();
 	resumed();
 	since = dr_now_ns();

@@ -363,6 +363,29 @@ static inline uint64_t live_rx(unsigned side)
 	return sum;
 }
 
+static inline bool all_received(void)
+{
+	struct dr_live l;
+	bool all = true;
+
+	for (unsigned k = 0; k < cfg.n_gpus; k++) {
+		for (unsigned i = 0; i < cfg.n_bulk; i++) {
+			dr_worker_live(ends[SERVER].w, k, i, &l);
+			all = all && l.chunks_rx == l.posted;
+		}
+	}
+	return all;
+}
+
+/* Nothing is delivered to the server any more: its worker posts no receive, and those that it had posted are over. */
+static inline void stop_receiving(void)
+{
+	post(SERVER, DR_CMD_PAUSE_RECV, 0, true);
+	post(SERVER, DR_CMD_SNAPSHOT, ++ends[SERVER].asked, false);
+	WAIT(ends[SERVER].snapshot == ends[SERVER].asked);
+	WAIT(all_received());
+}
+
 static inline uint64_t live_in_flight(unsigned side)
 {
 	struct dr_live l;
