@@ -12,7 +12,8 @@
  * Data buffers that another process can map: pages of a memfd, page-aligned and zeroed. Any thread may call these.
  */
 
-/* A memfd of len zeros, whose size no process can change: a mapping of it stays valid. -errno. */
+/* A memfd of len zeros, whose size no process can change: a mapping of it stays valid. The descriptor, which the caller
+ * closes, or -errno. */
 int dr_shared_memfd(const char *name, size_t len) DR_MUST_CHECK;
 /* NULL: out of memory or descriptors. size is rounded up to whole pages. */
 void *dr_shared_alloc(size_t size);

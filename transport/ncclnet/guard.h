@@ -8,8 +8,7 @@
 
 /*
  * A plugin's call may not return, may crash, or may end the process that it runs in: the program, or the plugin's own process
- * (dr_nn_guard_alone). Each call is marked by
- * its thread, so that the end has one message and a documented exit status:
+ * (dr_nn_guard_alone). Each call is marked by its thread, so that the end has one message and a documented exit status:
  *  - no return within DR_NN_CALL_S seconds in which this process ran: a message, then _exit;
  *  - exit() within a call: a message, then _exit with the status below in place of the plugin's;
  *  - a signal of a crash within a call: a message, then the signal's default action (128+n).

@@ -267,9 +267,9 @@ const char *dr_nn_port_last_death(const struct nn_port *p);
 /* End the process: no buffer is touched once dr_nn_port_is_gone. */
 void dr_nn_port_kill(struct nn_port *p);
 bool dr_nn_port_is_gone(struct nn_port *p);
-/* How long the process may take for one command, and for all that it was given before a comm is closed, before it is ended. */
+/* The time for closing a comm, before the process is ended: from one completed command to the next, and in all. */
 enum { DR_ISO_CLOSE_MS = 100, DR_ISO_CLOSE_ALL_MS = 250 };
-/* A wait for the process: it goes on while commands are done. */
+/* A wait that goes on while the process completes commands. */
 struct nn_patience {
 	int64_t next_ns, last_ns;
 	unsigned done;

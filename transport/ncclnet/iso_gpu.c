@@ -58,7 +58,7 @@ static bool send_map(struct nn_port *p, uint32_t i)
 			     : dr_iso_push_surely(p, &m);
 }
 
-/* The next process may be able to map it. Not for ever: the GPUs of other ports lose this process, too. */
+/* The next process may be able to map it. Not without limit: the GPUs of other ports lose this process, too. */
 static void could_not_map(struct nn_port *p, const struct iso_gpu_memory *g)
 {
 	char why[ISO_TEXT_MAX + 64];
@@ -66,15 +66,15 @@ static void could_not_map(struct nn_port *p, const struct iso_gpu_memory *g)
 
 	if (p->killed)
 		return;
-	if (now - p->unmapped_ns > ROW_NS)
-		p->unmapped = 0;
-	p->unmapped_ns = now;
-	if (++p->unmapped <= STARTS_MAX) {
+	if (now - p->map_failed_ns > ROW_NS)
+		p->map_failures = 0;
+	p->map_failed_ns = now;
+	if (++p->map_failures <= STARTS_MAX) {
 		(void)snprintf(why, sizeof(why), "it could not map the GPU memory: %s", g->why);
 		dr_iso_end(p, why);
-	} else if (p->unmapped == STARTS_MAX + 1) {
+	} else if (p->map_failures == STARTS_MAX + 1) {
 		dr_warn("nccl",
-			"the process of plugin %.40s cannot map the memory of GPU %u, whose data its NIC does not carry: %s",
+			"the process of plugin %.40s cannot map the memory of GPU %u, so that its NIC carries no data of that GPU: %s",
 			p->n.name, p->gpu.ordinal, g->why);
 	}
 }
@@ -118,7 +118,7 @@ static void await_mapped(struct nn_port *p, const struct iso_gpu_memory *g)
 	p->gave_up = !g->mapped;
 }
 
-/* False: it has ended, or the time is over. */
+/* False: the plugin keeps it, the process has ended, or the time is over. */
 static bool await_unmapped(struct nn_port *p, const struct iso_gpu_memory *g)
 {
 	struct nn_patience x = dr_nn_port_patience(p, dr_now_ns());

@@ -356,7 +356,7 @@ static enum nccl_result port_test(void *request, int *done, int *sizes)
 
 int dr_iso_end_process(struct nn_port *p)
 {
-	/* It is waited for once. */
+	/* A process that does not end is waited for once. */
 	int64_t until = dr_now_ns() + (p->unended == p->start ? 0 : END_NS);
 
 	dr_nn_port_kill(p);

@@ -66,8 +66,8 @@ struct nn_port {
 	bool keeps; /* the plugin could not close a comm: those that were closed after it wait for the process's end, too */
 	bool gave_up; /* a process ended, or said nothing, instead of mapping GPU memory */
 	/* Processes in a row that could not map GPU memory again, and when the last one said so. */
-	unsigned unmapped;
-	int64_t unmapped_ns;
+	unsigned map_failures;
+	int64_t map_failed_ns;
 	uint64_t unended; /* this start did not end when it was killed; 0: none */
 	bool fresh; /* events were taken since the rail was about to sleep: of comms that it has looked at before, perhaps */
 	char why[ISO_TEXT_MAX];

@@ -333,7 +333,7 @@ static void leave_outstanding(uint8_t *memory, struct dr_nccl_buffer *b)
 	assert_int_equal(done_with(1, first, &size), NCCL_SUCCESS);
 }
 
-/* A plugin that cannot let go of the user's memory may write it still. */
+/* A plugin that could not deregister memory may still write to it. */
 static void a_plugin_that_fails_to_deregister_is_ended(void **state)
 {
 	uint8_t *shared = dr_shared_alloc(BYTES);
@@ -357,7 +357,7 @@ static void a_plugin_that_fails_to_deregister_is_ended(void **state)
 	dr_shared_free(shared);
 }
 
-/* Else the process could make its mappings invalid. */
+/* Otherwise the process could invalidate the program's mappings. */
 static void shared_memory_keeps_its_size(void **state)
 {
 	uint8_t *own = dr_shared_alloc(BYTES);
@@ -386,7 +386,7 @@ static pid_t parent_of(pid_t pid)
 	return (pid_t)strtol(state + 3, NULL, 10);
 }
 
-/* While the process is being ended, a comm that was closed well after the one that was not is no proof for that one. */
+/* That a later comm was closed does not show that an earlier one is, whose close failed. */
 static void a_close_that_fails_holds_up_later_ones(void **state)
 {
 	struct iso_message m = { .op = ISO_CLOSED, .rc = NCCL_SYSTEM_ERROR };
