@@ -46,15 +46,20 @@ void dr_fgpu_unlock(void)
 	pthread_mutex_unlock(&mutex);
 }
 
-void dr_fgpu_wait(int64_t until_ns)
+void dr_fgpu_wait_on(pthread_cond_t *c, int64_t until_ns)
 {
 	struct timespec ts = { .tv_sec = until_ns / DR_NS_PER_S,
 		.tv_nsec = until_ns % DR_NS_PER_S };
 
 	if (until_ns == DR_NEVER)
-		pthread_cond_wait(&cond, &mutex);
+		pthread_cond_wait(c, &mutex);
 	else
-		(void)pthread_cond_clockwait(&cond, &mutex, CLOCK_MONOTONIC, &ts);
+		(void)pthread_cond_clockwait(c, &mutex, CLOCK_MONOTONIC, &ts);
+}
+
+void dr_fgpu_wait(int64_t until_ns)
+{
+	dr_fgpu_wait_on(&cond, until_ns);
 }
 
 void dr_fgpu_changed(void)

@@ -61,7 +61,9 @@ enum dr_fgpu_call {
 };
 void dr_fgpu_lock(void);
 void dr_fgpu_unlock(void);
-/* Wait, locked, until something changed or that time (CLOCK_MONOTONIC) came. */
+/* Wait, locked, until the condition was signalled or that time (CLOCK_MONOTONIC) came. */
+void dr_fgpu_wait_on(pthread_cond_t *c, int64_t until_ns);
+/* The same for what calls wait for: an event, an empty stream, memory that is not in use. */
 void dr_fgpu_wait(int64_t until_ns);
 void dr_fgpu_changed(void);
 /* Count it, and the result to fail with, 0: none. Locks, and stays locked. */
@@ -136,6 +138,8 @@ struct dr_fgpu_work {
 struct CUstream_st {
 	struct dr_fgpu_node node;
 	pthread_t thread;
+	/* Of the thread alone: with one for all, each copy would wake the threads of all streams. */
+	pthread_cond_t work;
 	bool stop;
 	struct dr_fgpu_work *head, *tail; /* the head stays in place while it runs */
 };

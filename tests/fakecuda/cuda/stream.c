@@ -47,12 +47,14 @@ static bool due(const struct CUstream_st *s, int64_t since_ns, int64_t *at_ns)
 
 static void finish(struct CUstream_st *s, struct dr_fgpu_work *w)
 {
-	if (w->memory)
-		w->memory->users--;
-	if (w->source)
-		w->source->users--;
-	if (w->pinned)
-		w->pinned->users--;
+	bool waited_for = !w->next || w->event;
+
+	if (w->memory && --w->memory->users == 0)
+		waited_for = true;
+	if (w->source && --w->source->users == 0)
+		waited_for = true;
+	if (w->pinned && --w->pinned->users == 0)
+		waited_for = true;
 	if (w->event) {
 		w->event->reached++;
 		w->event->at_ns = dr_now_ns();
@@ -61,7 +63,8 @@ static void finish(struct CUstream_st *s, struct dr_fgpu_work *w)
 	if (!s->head)
 		s->tail = NULL;
 	free(w);
-	dr_fgpu_changed();
+	if (waited_for)
+		dr_fgpu_changed();
 }
 
 static void do_head(struct CUstream_st *s)
@@ -89,7 +92,7 @@ static void *stream_thread(void *arg)
 	dr_fgpu_lock();
 	while (!s->stop || s->head) {
 		if (!due(s, since_ns, &at_ns)) {
-			dr_fgpu_wait(at_ns);
+			dr_fgpu_wait_on(&s->work, at_ns);
 			continue;
 		}
 		do_head(s);
@@ -119,12 +122,13 @@ unsigned dr_fgpu_submit(struct CUstream_st *s, const struct dr_fgpu_work *w)
 	/* Until it is done, the destination is nobody's; work before it may still need it. */
 	if (w->kind == DR_FGPU_COPY && !s->head)
 		memset(w->to, JUNK, w->len);
-	if (s->tail)
+	if (s->tail) {
 		s->tail->next = copy;
-	else
+	} else {
 		s->head = copy;
+		pthread_cond_signal(&s->work);
+	}
 	s->tail = copy;
-	dr_fgpu_changed();
 	return 0;
 }
 
@@ -249,7 +253,9 @@ unsigned cuStreamCreate(struct CUstream_st **out, unsigned flags)
 		return dr_fgpu_leave(result);
 	s = calloc(1, sizeof(*s));
 	dr_assert(s != NULL);
+	pthread_cond_init(&s->work, NULL);
 	if (pthread_create(&s->thread, NULL, stream_thread, s)) {
+		pthread_cond_destroy(&s->work);
 		free(s);
 		return dr_fgpu_leave(DR_CUDA_OUT_OF_MEMORY);
 	}
@@ -262,10 +268,11 @@ void dr_fgpu_stream_free(struct CUstream_st *s)
 {
 	dr_fgpu_del(&dr_fgpu_streams, &s->node);
 	s->stop = true;
-	dr_fgpu_changed();
+	pthread_cond_signal(&s->work);
 	dr_fgpu_unlock();
 	pthread_join(s->thread, NULL);
 	dr_fgpu_lock();
+	pthread_cond_destroy(&s->work);
 	free(s);
 }
 
@@ -414,11 +421,18 @@ unsigned cuEventElapsedTime(float *ms, struct CUevent_st *from, struct CUevent_s
 
 /* ---- what tests order ---- */
 
+/* The first piece of work of each stream may be due now. */
+static void wake_streams(void)
+{
+	for (struct dr_fgpu_node *n = dr_fgpu_streams; n; n = n->next)
+		pthread_cond_signal(&((struct CUstream_st *)n)->work);
+}
+
 void dr_fgpu_hold(bool on)
 {
 	dr_fgpu_lock();
 	held = on;
-	dr_fgpu_changed();
+	wake_streams();
 	dr_fgpu_unlock();
 }
 
@@ -426,7 +440,7 @@ void dr_fgpu_hold(bool on)
 void dr_fgpu_delay(int64_t ns)
 {
 	delay_ns = ns;
-	dr_fgpu_changed();
+	wake_streams();
 }
 
 void dr_fgpu_fail_work(unsigned result)
