@@ -38,12 +38,12 @@ end_background() {
 	return 0
 }
 
-# ends PID STATUS: waits for the process and checks its exit status.
+# ends PID STATUS...: waits for the process and checks that its exit status is one of these.
 ends() {
 	local rc=0
 	wait "$1" 2>/dev/null || rc=$?
-	((rc == $2)) || {
-		echo "process $1 ended with $rc, not $2"
+	[[ " ${*:2} " == *" $rc "* ]] || {
+		echo "process $1 ended with $rc, not ${*:2}"
 		tail -n 30 ./*.err ./*.out
 		return 1
 	}

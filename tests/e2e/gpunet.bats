@@ -145,7 +145,7 @@ direct() {
 cut() {
 	start demo "$DUALRAIL" demo -g 0 --memory cuda --transport "nccl:$1" --isolate "$2" --test failover -D 500ms --hold-down 200ms \
 		--verify --json=c.json --fault link-down:path=0,at=100ms,for=200ms --fault blackhole:path=0,at=100ms,for=200ms
-	wait "$pid" || [[ $? == 8 ]]
+	ends "$pid" 0 8
 	clean c.json
 	holds c.json '.failover.faults | length == 2 and all(.verdict == "PASS" or .verdict == "MISSED_FAULT") and
 		any(.verdict == "PASS" and .in_flight_chunks > 0)'
