@@ -79,11 +79,20 @@ last() {
 	row $status "$1" "the next client is served within 5 s and its own time" "$keyed" "$unkeyed"
 }
 
+# against_stranger ATTACK [keyed]: its last line; all of it goes to the standard error when it failed.
+against_stranger() {
+	local rc=0
+	python3 "$here/stranger.py" "$1" "$DUALRAIL" "${@:2}" >"$work/stranger" 2>&1 || rc=$?
+	((rc == 0)) || show "$work/stranger" 120 >&2
+	tail -n 1 "$work/stranger"
+	return $rc
+}
+
 # A peer that keeps to no rule. keyed: also one that has the key, or another one.
 stranger() {
 	local keyed=- unkeyed status=PASS
-	unkeyed=$(python3 "$here/stranger.py" "$2" "$DUALRAIL" 2>&1 | tail -n 1) || status=FAIL
-	[[ ! ${4-} ]] || keyed=$(python3 "$here/stranger.py" "$2" "$DUALRAIL" keyed 2>&1 | tail -n 1) || status=FAIL
+	unkeyed=$(against_stranger "$2") || status=FAIL
+	[[ ! ${4-} ]] || keyed=$(against_stranger "$2" keyed) || status=FAIL
 	row $status "$1" "$3" "$keyed" "$unkeyed"
 }
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """stranger.py ATTACK DUALRAIL [NETNS|keyed]: a peer that keeps to no rule, without a key but where keyed is given. Prints one
-line; exit status 0, 1.
+line, after what the programs said when it failed; exit status 0, 1.
 
 wrong     each type of message, known or not, at each moment of a conversation: what a client never sends ends the
           connection, and the server serves the next client
@@ -299,6 +299,8 @@ def main():
         print(attacks[sys.argv[1]](sys.argv[2], sys.argv[3] if len(sys.argv) > 3 else None))
         return 0
     except (Failed, RuntimeError, OSError, wire.Ended, subprocess.TimeoutExpired) as e:
+        for p in wire.Program.all:
+            print(" ".join(p.p.args[1:]), "said:", *p.text().splitlines()[-20:], sep="\n")
         print(re.sub(r"\s+", " ", str(e)) or repr(e))
         return 1
 
