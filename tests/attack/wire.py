@@ -329,18 +329,27 @@ SMALL = ("-g", "0", "-N", "2", "-s", "64K", "-D", "50ms", "-w", "0")
 
 def client(dualrail, port, *words, host="127.0.0.1", prefix=(), limit_s=WAIT_S):
     """Status, and what it says; None when it does not end in time: then it is asked to, and killed 5 s later."""
-    with subprocess.Popen([*prefix, dualrail, "client", host, "--port", str(port), *SMALL, *words], stdout=subprocess.PIPE,
-                          stderr=subprocess.PIPE, text=True, errors="replace") as p:
-        try:
-            text = "".join(p.communicate(timeout=limit_s))
-            return p.returncode, text
-        except subprocess.TimeoutExpired:
+    # Files: the end of a pipe is not the end of the program.
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        p = subprocess.Popen([*prefix, dualrail, "client", host, "--port", str(port), *SMALL, *words], stdout=out, stderr=err)
+        status = ended(p, limit_s)
+        if status is None:
             p.terminate()
-        try:
-            return None, "".join(p.communicate(timeout=5))
-        except subprocess.TimeoutExpired:
-            p.kill()
-            return None, "".join(p.communicate())
+            if ended(p, 5) is None:
+                p.kill()
+                p.wait()
+        text = b""
+        for f in (out, err):
+            f.seek(0)
+            text += f.read()
+    return status, text.decode(errors="replace")
+
+
+def ended(p, limit_s):
+    try:
+        return p.wait(limit_s)
+    except subprocess.TimeoutExpired:
+        return None
 
 
 def key_file(directory):
