@@ -273,12 +273,12 @@ class Program:
     all = []
 
     def __init__(self, dualrail, *words, prefix=()):
-        Program.all.append(self)
         self.dir = tempfile.mkdtemp(prefix="attack-", dir=os.environ.get("ATTACK_TMP"))
         self.err = os.path.join(self.dir, "err")
         self.out = os.path.join(self.dir, "out")
         with open(self.err, "wb") as err, open(self.out, "wb") as out:
             self.p = subprocess.Popen([*prefix, dualrail, *words], stdout=out, stderr=err, stdin=subprocess.DEVNULL)
+        Program.all.append(self)
 
     def text(self):
         with open(self.err, encoding="utf-8", errors="replace") as f:
