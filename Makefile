@@ -6,9 +6,9 @@
 #   HARDEN=no               without the flags for a hardened program, to measure their cost
 #   DIRS="base window"      only these folders
 #
-# Files are found by name: X_test.c is a test of its own, tests/*/X_main.c a program and
-# tests/*/X_plugin.c a shared object that tests use; other files in tests/D/ are linked into each
-# of the tests and programs there. tests/fuzz/X_fuzz.c is a fuzz target.
+# Files are found by name: D/X_test.c is a test, part of the program D/tests and run as D/X_test, a link to it;
+# tests/D/X_main.c is a program and tests/D/X_plugin.c a shared object that tests use; other files in tests/D/
+# are linked into the tests and programs there. tests/fuzz/X_fuzz.c is a fuzz target.
 VERSION := $(shell cat VERSION)
 SOMAJOR := 0
 PREFIX  ?= /usr/local
@@ -56,6 +56,10 @@ ALL_DIRS  := $(if $(filter file,$(origin DIRS)),1)
 TEST_DIRS := $(if $(ALL_DIRS),$(sort $(patsubst %/,%,$(dir $(wildcard tests/*/*.c)))),$(filter tests/%,$(DIRS)))
 TEST_SRCS := $(wildcard $(filter-out tests/%,$(DIRS:%=%/*_test.c)) $(TEST_DIRS:%=%/*_test.c))
 TESTS     := $(TEST_SRCS:%.c=$(B)/%)
+# Tests that replace a function of libc or of the program are linked alone, the others into one program for each folder.
+OWN_TESTS := $(filter $(addprefix $(B)/,base/packet_test bootstrap/io_test bootstrap/io_end_test \
+	orchestrator/engine/worker_ping_test),$(TESTS))
+DIR_TESTS := $(filter-out $(OWN_TESTS),$(TESTS))
 AID_SRCS  := $(wildcard $(TEST_DIRS:%=%/*_main.c) $(TEST_DIRS:%=%/*_plugin.c))
 AIDS      := $(patsubst %_main.c,$(B)/%_main,$(filter %_main.c,$(AID_SRCS))) \
 	$(patsubst %_plugin.c,$(B)/%_plugin.so,$(filter %_plugin.c,$(AID_SRCS)))
@@ -125,7 +129,8 @@ $(PLUGIN): $(PLUG_OBJS) $(B)/libdualrail.a plugin/libnccl-net-ha.map
 
 $(B)/%.o: %.c $(B)/.flags
 	$(call SAY,CC,$<)
-	$(Q)mkdir -p $(@D) && $(CC) $(XFLAGS) $(PKG_CFLAGS) $(HARDEN_FLAGS) $(CFLAGS) $(CPPFLAGS) -MMD -MP -c -o $@ $<
+	$(Q)mkdir -p $(@D) && $(CC) $(XFLAGS) $(PKG_CFLAGS) $(HARDEN_FLAGS) $(CFLAGS) $(CPPFLAGS) -MMD -MP -c -o $@ $< $(RENAME)
+$(DIR_TESTS:=.o): private RENAME = && objcopy --redefine-sym main=$(*F)_main $@
 # The compiler does not tell which files it includes.
 $(B)/orchestrator/tools/report_assets.o: $(wildcard orchestrator/tools/report/*.js orchestrator/tools/report/*.css)
 $(B)/.flags: FORCE
@@ -145,13 +150,28 @@ $(B)/.commit: FORCE
 # Objects that all tests and programs of a folder in tests/ share.
 aids_of  = $(patsubst %.c,$(B)/%.o,$(filter-out $(IS_TEST),$(wildcard $(1)/*.c)))
 define test_dir
-$(patsubst %.c,$(B)/%,$(wildcard $(1)/*_test.c $(1)/*_main.c)): $(call aids_of,$(1))
+$(B)/$(1)/tests $(patsubst %.c,$(B)/%,$(wildcard $(1)/*_main.c)): $(call aids_of,$(1))
 endef
 $(foreach d,$(TEST_DIRS),$(eval $(call test_dir,$(d))))
+# The folder's own time stamp changes with the list of its files.
+define test_program
+$(1)tests: $(2:=.o)
+$(1)tests.o: $(1:$(B)/%=%) tests/multicall.c $(B)/.flags
+$(1)tests.o: private TESTS = $(patsubst %,T(%),$(notdir $(2)))
+$(2): $(1)tests
+endef
+$(foreach d,$(sort $(dir $(DIR_TESTS))),$(eval $(call test_program,$(d),$(foreach t,$(DIR_TESTS),$(if $(filter $(d),$(dir $(t))),$(t))))))
 # Unit tests of the plugin see its symbols, which the shared object hides.
-$(patsubst %.c,$(B)/%,$(wildcard plugin/*_test.c)): $(PLUG_OBJS)
+$(B)/plugin/tests: $(PLUG_OBJS)
 $(B)/bootstrap/io_test $(B)/bootstrap/io_end_test: private LDFLAGS += -Wl,--wrap=dr_now_ns # its own clock, see io_harness.h
-$(B)/%_test: $(B)/%_test.o $(ARCHIVES)
+$(B)/%/tests.o:
+	$(Q)mkdir -p $(@D) && $(CC) $(XFLAGS) $(CFLAGS) $(CPPFLAGS) '-DTESTS=$(TESTS)' -c -o $@ tests/multicall.c
+$(B)/%/tests: $(B)/%/tests.o $(ARCHIVES)
+	$(call SAY,TEST,$@)
+	$(Q)$(CC) $(PROGLDX) $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) -lcmocka $(LIBS)
+$(DIR_TESTS):
+	$(Q)ln -sf tests $@
+$(OWN_TESTS): %: %.o $(ARCHIVES)
 	$(call SAY,TEST,$@)
 	$(Q)$(CC) $(PROGLDX) $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) -lcmocka $(LIBS)
 $(B)/%_main: $(B)/%_main.o $(ARCHIVES)
@@ -193,7 +213,7 @@ $(B)/tests/faketcpx/libnccl-net-faketcpx.so: $(MINPLUG_OBJS)
 $(B)/tests/fakegdr/libnccl-net-fakegdr.so: $(MINPLUG_OBJS) $(filter-out %/bounce.o %/table.o,$(filter $(B)/tests/faketcpx/%,$(NET_OBJS)))
 $(B)/tests/faketcpx/gpu_test $(B)/tests/fakegdr/gpu_test: | $(B)/tests/fakecuda/cuda_plugin.so
 # Both ends of a comm in one process.
-$(patsubst %.c,$(B)/%,$(wildcard tests/fakegdr/*_test.c)): $(B)/tests/faketcpx/pair.o
+$(B)/tests/fakegdr/tests: $(B)/tests/faketcpx/pair.o
 $(NET_PLUGINS):
 	$(call SAY,LD,$@)
 	$(Q)$(CC) $(SOLDX) -Wl,--version-script=$(filter %.map,$^) $(LDFLAGS) -o $@ $(filter %.o,$^) -ldl

@@ -204,7 +204,7 @@ main() {
 		while IFS= read -r file; do
 			source=${file#"$build"/}.c
 			[[ -e $source ]] && set -- "$@" "$file"
-		done < <(find "$build" -name '*_test' -type f -perm -u+x | sort)
+		done < <(find "$build" -name '*_test' -xtype f -perm -u+x | sort)
 	fi
 	for file in "$@"; do
 		if [[ ! $only_threads ]] || has_threads "$file"; then files+=("$file"); fi
