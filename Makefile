@@ -55,6 +55,10 @@ OBJS      := $(LIB_OBJS) $(ORCH_OBJS) $(PLUG_OBJS)
 ALL_DIRS  := $(if $(filter file,$(origin DIRS)),1)
 TEST_DIRS := $(if $(ALL_DIRS),$(sort $(patsubst %/,%,$(dir $(wildcard tests/*/*.c)))),$(filter tests/%,$(DIRS)))
 TEST_SRCS := $(wildcard $(filter-out tests/%,$(DIRS:%=%/*_test.c)) $(TEST_DIRS:%=%/*_test.c))
+# Tests of code that starts threads or loads libraries; the others can show no race.
+THREADED  := $(addsuffix _test.c,base/poller base/privileges base/queue channel/peer_thread) $(addsuffix /%,gpu \
+	library orchestrator/engine plugin transport/ncclnet transport/verbs tests/conformance) tests/fake%
+TEST_SRCS := $(if $(filter thread,$(SAN)),$(filter $(THREADED),$(TEST_SRCS)),$(TEST_SRCS))
 TESTS     := $(TEST_SRCS:%.c=$(B)/%)
 # Tests that replace a function of libc or of the program are linked alone, the others into one program for each folder.
 OWN_TESTS := $(filter $(addprefix $(B)/,base/packet_test bootstrap/io_test bootstrap/io_end_test \
@@ -63,7 +67,7 @@ DIR_TESTS := $(filter-out $(OWN_TESTS),$(TESTS))
 AID_SRCS  := $(wildcard $(TEST_DIRS:%=%/*_main.c) $(TEST_DIRS:%=%/*_plugin.c))
 AIDS      := $(patsubst %_main.c,$(B)/%_main,$(filter %_main.c,$(AID_SRCS))) \
 	$(patsubst %_plugin.c,$(B)/%_plugin.so,$(filter %_plugin.c,$(AID_SRCS)))
-FUZZERS   := $(patsubst %.c,$(B)/%,$(if $(filter tests/fuzz,$(TEST_DIRS)),$(wildcard tests/fuzz/*_fuzz.c)))
+FUZZERS   := $(if $(filter thread,$(SAN)),,$(patsubst %.c,$(B)/%,$(if $(filter tests/fuzz,$(TEST_DIRS)),$(wildcard tests/fuzz/*_fuzz.c))))
 AIDS      += $(FUZZERS)
 PLUGIN    := $(B)/libnccl-net-ha.so
 # The names by which NCCL and RCCL look for a plugin when NCCL_NET_PLUGIN is not set.
@@ -85,7 +89,7 @@ all: $(B)/dualrail $(B)/libdualrail.so $(PLUGIN) ## build the program, the libra
 
 # Found once for a build tree, before anything else is read. A missing package ends make with the command that installs
 # it. The targets that install packages themselves start another make for what they build.
-NO_DEPS := help clean uninstall setup deb rpm check-deb check-packages check lint fuzz mutants coverage check-outside check-attack check-attack-long check-lab plugin-cycles image
+NO_DEPS := help clean uninstall setup deb rpm check-deb check-packages check lint nightly fuzz mutants coverage check-outside check-attack check-attack-long check-lab plugin-cycles image
 ifneq ($(or $(filter-out $(NO_DEPS),$(MAKECMDGOALS)),$(if $(MAKECMDGOALS),,all)),)
 HARDENING := $(B)/hardening$(HARDEN:%=-%)-$(subst /,_,$(subst $() ,_,$(CC))).mk
 include $(B)/pkg.mk $(HARDENING)
@@ -222,13 +226,18 @@ tests: $(TESTS) $(AIDS) ## build the tests, run nothing
 unit: $(TESTS) $(AIDS) ## run the unit tests only
 	$(Q)scripts/check.sh --unit $(B) $(TESTS)
 # Two makes, so that the tools are there before the first file is compiled.
-check: ## build, then run all tests; as root missing packages are installed
+check: ## build, then run the tests; as root missing packages are installed: ALL=1 also those with the tag nightly
 	$(Q)scripts/setup.sh build test
 	$(Q)$(MAKE) --no-print-directory all tests exports check-schemas
-	$(Q)scripts/check.sh $(B) $(TESTS)
-lint: ## rules that are programs: layers, format, analysers, banned calls, sizes, links
+	$(Q)ALL='$(ALL)' scripts/check.sh $(B) $(TESTS)
+lint: ## rules that are programs: layers, format, analysers of changed files (ALL=1: of all), banned calls, sizes, links
 	$(Q)scripts/setup.sh build lint
-	$(Q)scripts/lint.sh
+	$(Q)ALL='$(ALL)' BASE='$(BASE)' scripts/lint.sh
+nightly: ## all that takes long: PARTS="sim lab" only these, AGAIN=1 also what has passed on this commit
+	$(Q)scripts/nightly.sh $(PARTS)
+check-install: all $(B)/tests/plugin/contract_main ## the demo, make install and the archive of make bundle, used from elsewhere
+	$(Q)tests/install/installed.sh $(B)
+.PHONY: nightly check-install
 sim: $(B)/tests/sim/sim_test ## seeded failover schedules: SEEDS=n of them (JOBS=n processes), or SEED=n (WITHOUT=mask) one, traced
 	$(Q)SEEDS='$(SEEDS)' SEED='$(SEED)' WITHOUT='$(WITHOUT)' $< $(if $(JOBS),--jobs $(JOBS)) \
 	  $(if $(SEED),$(if $(SEEDS),,-v))

@@ -15,12 +15,13 @@
 # 0 passed, 77 skipped (the last line is the reason), anything else failed. Before cmocka's skip(), a test
 # prints "SKIP: reason".
 #
-# With sanitizers, bats tests with the tag "release" are left out: they test time alone, on paths that other
-# tests take too. Under ThreadSanitizer, so are the tag "one-thread" and binaries that create no thread and
-# load no library: they cannot show a race, and the other builds run them.
+# Bats tests with the tag "nightly" are left out: they are slow and guard what an ordinary change hardly breaks, or they
+# need a quiet machine. With AddressSanitizer or ThreadSanitizer, so are bats files without a line "check.sh: address" or
+# "check.sh: thread". ALL=1 runs these, too, but never tests with the tag "release" with a sanitizer (they test time
+# alone) and with the tag "one-thread" with ThreadSanitizer (they cannot show a race).
 #
-# Environment: JOBS, files at a time (processors + 1, with ThreadSanitizer processors; at most 8);
-# DR_TEST_TIMEOUT, seconds a binary may take (120; three times that with sanitizers); DR_TEST_TIMES, a file that
+# Environment: ALL; JOBS, files at a time (processors + 1, with ThreadSanitizer processors; at most 8);
+# DR_TEST_TIMEOUT, seconds until a binary counts as hanging (600); DR_TEST_TIMES, a file that
 # gets the seconds that each file took; DR_E2E_WAIT, the longest wait of a bats test for one condition, in
 # seconds (60; 120 with sanitizers).
 # Bats tests get DUALRAIL (the program), DR_BUILD (the build tree), DR_ROOT (this repository) and DR_LANE
@@ -87,7 +88,7 @@ run_binary() {
 
 run_bats() {
 	local file=$1 name=${1%.bats} log=$work/log.$lane rc
-	timeout -k 10 1200 env BATS_TEST_TIMEOUT="$bats_limit" DUALRAIL="$root_build/dualrail" \
+	timeout -k 10 3600 env BATS_TEST_TIMEOUT="$limit" DUALRAIL="$root_build/dualrail" \
 		DR_BUILD="$root_build" DR_ROOT="$root" DR_LANE="$lane" \
 		bats --tap "${bats_args[@]}" "$file" >"$log" 2>&1 </dev/null
 	rc=$?
@@ -125,14 +126,6 @@ source_of() {
 
 runs_alone() {
 	grep -qs 'check.sh: alone' "$(source_of "$1")"
-}
-
-# Whether the test may have more than one thread: it, a library that it loads or a program that it runs. A channel
-# has one driver; its tests contain functions that create threads, but call none.
-has_threads() {
-	[[ $1 != */channel/*_test ]] || return 1
-	# Without -q: it ends at the first match, and nm by a signal, which pipefail takes for "no thread".
-	[[ $1 == */tests/torture/* ]] || nm "$1" | grep -E ' (pthread_create|dlopen)(@|$)' >/dev/null
 }
 
 # Files in the order in which they start: the longest first, so that no worker is left with one at the end.
@@ -176,10 +169,10 @@ main() {
 	}
 	build=$1
 	shift
-	limit=${DR_TEST_TIMEOUT:-120} bats_limit=180 bats_args=() only_threads=
+	limit=${DR_TEST_TIMEOUT:-600} bats_args=() mark=. tags='!nightly,'
+	[[ ! ${ALL-} ]] || tags=
 	jobs=$(nproc 2>/dev/null || echo 1) spare=1
 	if grep -qs -e -fsanitize= "$build/.flags"; then
-		limit=$((limit * 3)) bats_limit=$((bats_limit * 2))
 		export DR_E2E_WAIT=${DR_E2E_WAIT:-120}
 		# The first report ends the program, so that it cannot be overlooked.
 		export ASAN_OPTIONS=${ASAN_OPTIONS:-abort_on_error=0:detect_leaks=1}
@@ -192,11 +185,13 @@ main() {
 			exec env DR_SETARCH=1 setarch -R "$self" "${args[@]}"
 		fi
 		export TSAN_OPTIONS=${TSAN_OPTIONS:-halt_on_error=1:second_deadlock_stack=1}
-		bats_args=(--filter-tags '!release')
+		tags+='!release,' mark='check.sh:.* address'
 		if grep -q -e -fsanitize=thread "$build/.flags"; then
-			only_threads=1 bats_args=(--filter-tags '!release,!one-thread') spare=0
+			tags+='!one-thread,' mark='check.sh:.* thread' spare=0
 		fi
+		[[ ! ${ALL-} ]] || mark=.
 	fi
+	[[ ! $tags ]] || bats_args=(--filter-tags "${tags%,}")
 	jobs=${JOBS:-$((jobs + spare))}
 	((jobs <= 8)) || jobs=8
 	[[ $build == /* ]] && root_build=$build || root_build=$root/$build
@@ -206,13 +201,9 @@ main() {
 			[[ -e $source ]] && set -- "$@" "$file"
 		done < <(find "$build" -name '*_test' -xtype f -perm -u+x | sort)
 	fi
-	for file in "$@"; do
-		if [[ ! $only_threads ]] || has_threads "$file"; then files+=("$file"); fi
-	done
+	files=("$@")
 	if [[ ! $only_unit ]]; then
-		for file in tests/e2e/*.bats; do
-			[[ -e $file ]] && files+=("$file")
-		done
+		mapfile -t -O "${#files[@]}" files < <(grep -l "$mark" tests/e2e/*.bats)
 	fi
 	run_all "${files[@]}"
 	sum_up
