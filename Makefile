@@ -165,6 +165,9 @@ $(1)tests.o: private TESTS = $(patsubst %,T(%),$(notdir $(2)))
 $(2): $(1)tests
 endef
 $(foreach d,$(sort $(dir $(DIR_TESTS))),$(eval $(call test_program,$(d),$(foreach t,$(DIR_TESTS),$(if $(filter $(d),$(dir $(t))),$(t))))))
+# The simulated transport and the fault-injecting wrapper, which these tests use.
+SIM_OBJS := $(patsubst %.c,$(B)/%.o,$(wildcard tests/sim/world/*.c tests/faulty/*.c))
+$(addprefix $(B)/,$(addsuffix /tests,channel tests/sim tests/conformance orchestrator/engine)): $(SIM_OBJS)
 # Unit tests of the plugin see its symbols, which the shared object hides.
 $(B)/plugin/tests: $(PLUG_OBJS)
 $(B)/bootstrap/io_test $(B)/bootstrap/io_end_test: private LDFLAGS += -Wl,--wrap=dr_now_ns # its own clock, see io_harness.h
@@ -334,11 +337,10 @@ exports: $(B)/libdualrail.so $(PLUGIN) ## the library exports what the installed
 	$(Q)! nm -D --defined-only $(PLUGIN) | awk '$$2 ~ /[TDBRVW]/ {print $$3}' | grep -v '^ncclNetPlugin_v'
 
 # Compiled without inlining, one section per function, the linker names the functions that neither the
-# program nor a user of the library reaches. The simulator and the fault-injecting wrapper are for tests.
-UNUSED_OBJS = $(B)/orchestrator/main.o $(filter-out $(B)/transport/sim/% $(B)/transport/faulty/%,$(OBJS))
+# program nor a user of the library reaches.
 unused: ## functions that only tests call; scripts/lint.sh unused compares them with scripts/lint-unused.txt
 	$(Q)$(MAKE) --no-print-directory -s B=$(B)/unused CFLAGS='-O0 -w -ffunction-sections' unused-list
-unused-list: $(UNUSED_OBJS)
+unused-list: $(B)/orchestrator/main.o $(OBJS)
 	$(Q)$(CC) $(LDX) -Wl,--gc-sections,--print-gc-sections -o $(B)/dualrail \
 	  $(addprefix -Wl$(comma)-u$(comma),$(shell CC='$(CC)' scripts/exports.sh names $(HEADERS)) ncclNetPlugin_v12) $^ $(LIBS) 2>&1 | \
 	  sed -nE "s#.*section '\.text\.([A-Za-z_0-9]+)' in file '$(B)/([^']*)\.o'.*#\1 \2.c#p" | sort
@@ -446,5 +448,5 @@ FORCE:
 .SECONDARY:
 .DELETE_ON_ERROR:
 -include $(OBJS:.o=.d) $(TESTS:=.d) $(B)/orchestrator/main.d \
-	$(patsubst %.c,$(B)/%.d,$(AID_SRCS)) $(FUZZERS:=.d) $(FUZZ_LIB:.o=.d) $(FAKE_OBJS:.o=.d) \
+	$(patsubst %.c,$(B)/%.d,$(AID_SRCS)) $(FUZZERS:=.d) $(FUZZ_LIB:.o=.d) $(SIM_OBJS:.o=.d) $(FAKE_OBJS:.o=.d) \
 	$(FAKE_GPU_OBJS:.o=.d) $(NET_OBJS:.o=.d) $(foreach d,$(TEST_DIRS),$(patsubst %.o,%.d,$(call aids_of,$(d))))

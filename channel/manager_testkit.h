@@ -3,7 +3,7 @@
 #define DR_CHANNEL_MANAGER_TESTKIT_H
 
 #include "channel/manager_priv.h"
-#include "transport/sim/sim.h"
+#include "tests/sim/sim.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

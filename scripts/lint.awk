@@ -111,8 +111,7 @@ function check_include(name,    from, to, kind) {
 	if (name ~ /^transport\/[^\/]+\// && FILENAME != "transport/registry.c") {
 		kind = name
 		sub(/\/[^\/]*$/, "/", kind)
-		# the simulator runs the sans-IO handshakes of the kinds
-		if (index(FILENAME, kind) != 1 && !(FILENAME ~ /^transport\/sim\// && name ~ /[\/_]hs\.h$/))
+		if (index(FILENAME, kind) != 1)
 			say("only " kind " and transport/registry.c know \"" name "\"; use transport/path.h and transport/kind.h")
 	}
 }

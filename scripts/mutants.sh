@@ -125,7 +125,7 @@ killers=(
 	"tests/exhaustive/exhaustive_main kind=stream clock=1 parts=1 idle=1 faults=1 may=1 leaves=1"
 	"tests/exhaustive/exhaustive_main kind=stream clock=1 parts=1 idle=1 flaps=1 faults=0 stride_ms=50"
 )
-dirs="base window bootstrap transport transport/sim transport/faulty transport/tcp transport/verbs transport/staged transport/ncclnet topology gpu channel library orchestrator/* plugin tests/conformance tests/fakeverbs tests/fakeverbs/ibverbs tests/sim tests/exhaustive"
+dirs="base window bootstrap transport transport/tcp transport/verbs transport/staged transport/ncclnet topology gpu channel library orchestrator/* plugin tests/conformance tests/fakeverbs tests/fakeverbs/ibverbs tests/sim tests/exhaustive"
 
 # build COPY JOBS KILLER...: these killers of a copy of the tree.
 build() {
@@ -287,13 +287,13 @@ copy_tree() {
 	mkdir -p "$1"
 	if [[ -e .git ]]; then
 		git ls-files -co --exclude-standard -z -- Makefile VERSION scripts \
-			base window bootstrap transport topology gpu channel library orchestrator plugin tests/sim tests/exhaustive \
+			base window bootstrap transport topology gpu channel library orchestrator plugin tests/sim tests/faulty tests/exhaustive \
 			tests/conformance tests/fakeverbs tests/fixtures/topology tests/minplug tests/faketcpx tests/fakegdr tests/badplug tests/fakecuda \
 			docs/NCCL_PLUGIN.md |
 			while IFS= read -r -d '' f; do [[ -e $f ]] && printf '%s\0' "$f"; done
 	else
 		find Makefile VERSION scripts base window bootstrap transport topology gpu channel library orchestrator plugin \
-			tests/sim tests/exhaustive tests/conformance tests/fakeverbs tests/fixtures/topology \
+			tests/sim tests/faulty tests/exhaustive tests/conformance tests/fakeverbs tests/fixtures/topology \
 			tests/minplug tests/faketcpx tests/fakegdr tests/badplug tests/fakecuda docs/NCCL_PLUGIN.md -type f -print0
 	fi | tar --null -T - -cf - | tar -xf - -C "$1"
 }

@@ -348,7 +348,7 @@ static inline void dr_path_sent(struct dr_path *p, int64_t now_ns)
 /* -ENOTSUP unless m is host memory; for kinds that support no other. */
 int dr_memory_host_only(const struct dr_rail *r, const struct dr_memory *m, struct dr_err *e);
 
-/* Kind by name ("tcp"; "sim" is linked into tests only): NULL when it is not in this build. */
+/* Kind by name ("tcp"); NULL when it is not in this build. */
 const struct dr_transport_ops *dr_transport_find(const char *name);
 
 static inline int dr_path_post_recv(struct dr_path *p, uint32_t epoch, uint64_t seq,

@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Every kind that a user can name. The simulated one is missing: tests name it directly. */
+/* Every kind that a user can name. */
 static const struct dr_transport_kind *const kinds[] = {
 	&dr_tcp_kind,
 	&dr_verbs_kind,

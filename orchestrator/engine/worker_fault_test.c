@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "orchestrator/engine/worker_testkit.h"
-#include "transport/faulty/faulty.h"
+#include "tests/faulty/faulty.h"
 
 #include <sys/mman.h>
 

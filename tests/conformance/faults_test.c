@@ -5,7 +5,7 @@
 
 /*
  * The faults that other tests rely on do what their headers say: those of the simulated world
- * (transport/sim/sim.h) and of the wrapper (transport/faulty/faulty.h). A fault that does nothing would
+ * (tests/sim/sim.h) and of the wrapper (tests/faulty/faulty.h). A fault that does nothing would
  * make every test above it pass.
  */
 

@@ -11,9 +11,9 @@
 #include <cmocka.h>
 
 #include "tests/conformance/copier.h"
-#include "transport/faulty/faulty.h"
+#include "tests/faulty/faulty.h"
 #include "transport/path.h"
-#include "transport/sim/sim.h"
+#include "tests/sim/sim.h"
 #include "transport/verbs/verbs.h"
 
 /*

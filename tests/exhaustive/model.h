@@ -30,7 +30,7 @@
  * in order: the core compares them and adds one at the end that is ahead. exhaustive_test.c compares,
  * on random walks, what a core that lived through it all does with what one made from the key does.
  *
- * Personalities (transport/sim/sim.h says what each is like):
+ * Personalities (tests/sim/sim.h says what each is like):
  *  stream        one FIFO each way for control, credits and data; SENT when the kernel took the part;
  *                the peer of an end that is fenced hard is told; soft fence;
  *  remote write  data in any order, beside control; SENT and DELIVERED in any order, each possibly

@@ -5,7 +5,7 @@
  * Faults of the handshakes of paths: strangers at the listeners, and handshakes that break half-way: those of
  * streams after any byte of CHALLENGE, HELLO or HELLO_OK, those of remote write at any step, at one end, which begins again
  * with the next generation. They switch nothing and end nothing. That a path comes up with its own peer alone is
- * checked by the simulated world, for every path (transport/sim/check.c).
+ * checked by the simulated world, for every path (tests/sim/world/check.c).
  */
 static const int64_t LOOK_NS = 20 * DR_NS_PER_MS;
 static const int64_t HANDSHAKE_NS = 250 * DR_NS_PER_MS;

@@ -5,7 +5,7 @@
 #include "base/clock.h"
 #include "base/rng.h"
 #include "channel/manager_priv.h"
-#include "transport/sim/sim.h"
+#include "tests/sim/sim.h"
 #include "window/window.h"
 
 /*

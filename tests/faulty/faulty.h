@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef DR_TRANSPORT_FAULTY_FAULTY_H
-#define DR_TRANSPORT_FAULTY_FAULTY_H
+#ifndef DR_TESTS_FAULTY_FAULTY_H
+#define DR_TESTS_FAULTY_FAULTY_H
 
 #include "base/rng.h"
 #include "transport/path.h"

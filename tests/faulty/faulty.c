@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "transport/faulty/faulty.h"
+#include "tests/faulty/faulty.h"
 
 #include "base/mem.h"
 #include "transport/path_base.h"

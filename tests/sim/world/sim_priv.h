@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef DR_TRANSPORT_SIM_PRIV_H
-#define DR_TRANSPORT_SIM_PRIV_H
+#ifndef DR_TESTS_SIM_WORLD_SIM_PRIV_H
+#define DR_TESTS_SIM_WORLD_SIM_PRIV_H
 
 #include "base/rng.h"
-#include "transport/sim/sim.h"
+#include "tests/sim/sim.h"
 #include "transport/tcp/tcp_hs.h"
 #include "transport/verbs/verbs_hs.h"
 

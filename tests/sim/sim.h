@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef DR_TRANSPORT_SIM_SIM_H
-#define DR_TRANSPORT_SIM_SIM_H
+#ifndef DR_TESTS_SIM_SIM_H
+#define DR_TESTS_SIM_SIM_H
 
 #include "transport/path.h"
 

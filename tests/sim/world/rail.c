@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "transport/sim/sim_priv.h"
+#include "tests/sim/world/sim_priv.h"
 
 #include "base/mem.h"
 #include "base/wire.h"
