@@ -74,7 +74,7 @@ PLUGIN    := $(B)/libnccl-net-ha.so
 NCCL_LINKS := libnccl-net.so librccl-net.so
 ARCHIVES  := $(B)/orchestrator.a $(B)/libdualrail.a
 # README.md and the documents keep their places to each other, for their links.
-DOCS      := README.md CHANGELOG.md SECURITY.md LICENSE $(wildcard docs/*.md docs/images/* docs/schema/*) \
+DOCS      := README.md CHANGELOG.md SECURITY.md LICENSE $(wildcard docs/*.md docs/images/*) \
 	$(wildcard docs/examples/kvblocks/*.*) \
 	$(sort $(shell find k8s scripts/slurm scripts/metrics -type f 2>/dev/null))
 # Of the files of others in the report page.
@@ -231,7 +231,7 @@ unit: $(TESTS) $(AIDS) ## run the unit tests only
 # Two makes, so that the tools are there before the first file is compiled.
 check: ## build, then run the tests; as root missing packages are installed: ALL=1 also those with the tag nightly
 	$(Q)scripts/setup.sh build test
-	$(Q)$(MAKE) --no-print-directory all tests exports check-schemas
+	$(Q)$(MAKE) --no-print-directory all tests exports
 	$(Q)ALL='$(ALL)' scripts/check.sh $(B) $(TESTS)
 lint: ## rules that are programs: layers, format, analysers of changed files (ALL=1: of all), banned calls, sizes, links
 	$(Q)scripts/setup.sh build lint
@@ -346,12 +346,11 @@ unused-list: $(B)/orchestrator/main.o $(OBJS)
 	  sed -nE "s#.*section '\.text\.([A-Za-z_0-9]+)' in file '$(B)/([^']*)\.o'.*#\1 \2.c#p" | sort
 .PHONY: unused unused-list
 
-schemas: $(B)/dualrail ## write docs/schema from the program's tables
-	$(Q)for n in $$($< schema); do $< schema $$n >docs/schema/$$n.json || exit 1; done
-check-schemas: $(B)/dualrail ## docs/schema is what the program generates
-	$(Q)for n in $$($< schema); do $< schema $$n | diff -u docs/schema/$$n.json - || \
-	  { echo "docs/schema/$$n.json is not what the program writes; run 'make schemas'"; exit 1; }; done
-.PHONY: schemas check-schemas
+schemas: $(B)/schema/result.json ## the JSON Schema of each document, from the program's tables
+$(B)/schema/result.json: $(B)/dualrail
+	$(call SAY,GEN,$(@D))
+	$(Q)rm -rf $(@D) && mkdir -p $(@D) && for n in $$($< schema); do $< schema $$n >$(@D)/$$n.json || exit 1; done && test -s $@
+.PHONY: schemas
 
 man: $(B)/dualrail.1 $(B)/man3/libdualrail.3 ## the manual pages, of the program and of the library
 $(B)/man3/libdualrail.3: $(HEADERS) scripts/man3.awk VERSION
@@ -373,7 +372,7 @@ $(B)/dualrail.pc: VERSION Makefile
 $(B)/dualrail-server.service: scripts/systemd/dualrail-server.service Makefile
 	$(Q)mkdir -p $(@D) && sed 's|@BINDIR@|$(BINDIR)|' $< > $@
 
-install: all man $(COMPLETIONS) $(B)/dualrail.pc $(B)/dualrail-server.service ## install under DESTDIR/PREFIX
+install: all man schemas $(COMPLETIONS) $(B)/dualrail.pc $(B)/dualrail-server.service ## install under DESTDIR/PREFIX
 	install -D -m 755 $(B)/dualrail $(DESTDIR)$(BINDIR)/dualrail
 	install -D -m 755 $(B)/$(SONAME) $(DESTDIR)$(LIBDIR)/libdualrail.so.$(VERSION)
 	ln -sf libdualrail.so.$(VERSION) $(DESTDIR)$(LIBDIR)/$(SONAME)
@@ -388,7 +387,8 @@ install: all man $(COMPLETIONS) $(B)/dualrail.pc $(B)/dualrail-server.service ##
 	install -D -m 644 $(B)/dualrail.zsh $(DESTDIR)$(ZSHDIR)/_dualrail
 	install -D -m 644 $(B)/dualrail.fish $(DESTDIR)$(FISHDIR)/dualrail.fish
 	install -D -m 644 $(B)/dualrail-server.service $(DESTDIR)$(UNITDIR)/dualrail-server.service
-	for f in docs/schema/*.json; do install -D -m 644 $$f $(DESTDIR)$(PREFIX)/share/dualrail/schema/$${f##*/} || exit 1; done
+	for d in $(PREFIX)/share/dualrail $(DOCDIR)/docs; do \
+	  install -D -m 644 -t $(DESTDIR)$$d/schema $(B)/schema/*.json || exit 1; done
 	for f in dashboard.json alerts.yaml; do install -D -m 644 scripts/metrics/$$f $(DESTDIR)$(PREFIX)/share/dualrail/metrics/$$f || exit 1; done
 	for h in $(HEADERS); do install -D -m 644 $$h $(DESTDIR)$(INCDIR)/$${h##*/} || exit 1; done
 	for f in $(DOCS); do install -D -m $$(test -x $$f && echo 755 || echo 644) $$f $(DESTDIR)$(DOCDIR)/$$f || exit 1; done
@@ -400,7 +400,7 @@ uninstall: ## undo install
 	  $(DESTDIR)$(BASHDIR)/dualrail $(DESTDIR)$(ZSHDIR)/_dualrail $(DESTDIR)$(FISHDIR)/dualrail.fish \
 	  $(DESTDIR)$(UNITDIR)/dualrail-server.service
 	rm -f $(addprefix $(DESTDIR)$(INCDIR)/,$(notdir $(HEADERS)))
-	rm -rf $(addprefix $(DESTDIR)$(PREFIX)/share/dualrail/,schema metrics)
+	rm -rf $(addprefix $(DESTDIR)$(PREFIX)/share/dualrail/,schema metrics) $(DESTDIR)$(DOCDIR)/docs/schema
 	rm -f $(addprefix $(DESTDIR)$(DOCDIR)/,$(DOCS) $(notdir $(NOTICES)))
 	(cd $(DESTDIR)$(DOCDIR) && rmdir -p --ignore-fail-on-non-empty $(sort $(dir $(DOCS)))) 2>/dev/null || :
 	rmdir $(DESTDIR)$(DOCDIR) 2>/dev/null || :

@@ -53,7 +53,7 @@ ends() {
 # every teardown, for only the last command's status counts there.
 validated() {
 	printf '%s' "${output-}" >last-output
-	"${BASH_SOURCE[0]%/*}/validate.py" . "$@"
+	"${BASH_SOURCE[0]%/*}/validate.py" "$DUALRAIL" . "$@"
 }
 
 # True once the client has printed an interval: data flow.

@@ -1,8 +1,8 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Validates what dualrail wrote against docs/schema.
+"""Validates what dualrail wrote against the schemas that it prints.
 
-usage: validate.py FILE|DIRECTORY...     of a directory every file in it
+usage: validate.py DUALRAIL FILE|DIRECTORY...     of a directory every file in it
 
 A file is one JSON document or JSON lines. Each document says by its keys which schema it has; a file that is
 neither, and a document of somebody else's, is passed over. A last line that a killed process left
@@ -10,11 +10,11 @@ incomplete is none. Prints each violation; exit status 1 if there was one.
 """
 import json
 import os
+import subprocess
 import sys
 
 import jsonschema
 
-FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "docs", "schema")
 BY_SCHEMA = {"dualrail/1": "result", "dualrail-doctor/1": "doctor", "dualrail-topo/1": "topo",
              "dualrail-compare/1": "compare", "dualrail-preflight/1": "preflight",
              "dualrail-sweep/1": "sweep"}
@@ -24,8 +24,8 @@ validators = {}
 
 def validator(name):
     if name not in validators:
-        with open(os.path.join(FOLDER, name + ".json"), encoding="utf-8") as f:
-            validators[name] = jsonschema.Draft202012Validator(json.load(f))
+        schema = subprocess.run([sys.argv[1], "schema", name], check=True, capture_output=True).stdout
+        validators[name] = jsonschema.Draft202012Validator(json.loads(schema))
     return validators[name]
 
 
@@ -86,7 +86,7 @@ def files(paths):
 
 
 def main():
-    found = [v for path in files(sys.argv[1:]) for v in violations(path)]
+    found = [v for path in files(sys.argv[2:]) for v in violations(path)]
     for v in found[:SHOWN]:
         print(v)
     if len(found) > SHOWN:

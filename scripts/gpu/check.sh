@@ -137,7 +137,7 @@ demo() {
 	shift
 	run 150 "$name" "$dualrail" demo --memory cuda --json="$doc" -q "$@" || return
 	if /usr/bin/python3 -c 'import jsonschema' 2>/dev/null; then
-		run 60 "$name: document" "$root/tests/validate.py" "$doc"
+		run 60 "$name: document" "$root/tests/validate.py" "$dualrail" "$doc"
 	fi
 	wrong=$(get "$doc" integrity | tr -d "{}' ")
 	[[ $wrong == *lost:0,duplicated:0,reordered:0,corrupted:0* ]] || {

@@ -254,7 +254,7 @@ class Run:
                 document = json.load(f)
         except (OSError, ValueError):
             return None
-        found = subprocess.run([VALIDATE, self.files[side]], capture_output=True, text=True)
+        found = subprocess.run([VALIDATE, self.dualrail, self.files[side]], capture_output=True, text=True)
         if found.returncode:
             raise SystemExit(found.stdout + found.stderr)
         return document

@@ -237,6 +237,26 @@ completes() {
 	[ "$(offers 'dualrail completion z')" = "zsh " ]
 }
 
+@test "no schema of a document changes unnoticed" {
+	local name
+	for name in $("$DUALRAIL" schema); do
+		# What a key means may be said in other words.
+		echo "$name $("$DUALRAIL" schema "$name" |
+			jq -cS 'del(.. | objects | select(.description | type == "string") | .description)' | sha256sum | cut -c 1-12)"
+	done >found
+	# A key that is removed or changes its meaning changes the number in $id and in the document's "schema", too.
+	diff - found <<-'END'
+		result abd981ed4684
+		stream 140000d7cd64
+		log 18e893aa91b6
+		doctor 07c89400c9b5
+		topo 1fb5899b03b3
+		compare 20d25edfd06a
+		preflight 31089f16eb03
+		sweep 690278bdc6d9
+	END
+}
+
 @test "completion in zsh: options and words" {
 	command -v zsh >/dev/null || skip "zsh is not installed"
 	"$DUALRAIL" completion zsh >_dualrail
