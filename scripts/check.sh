@@ -24,8 +24,9 @@
 # DR_TEST_TIMEOUT, seconds until a binary counts as hanging (600); DR_TEST_TIMES, a file that
 # gets the seconds that each file took; DR_E2E_WAIT, the longest wait of a bats test for one condition, in
 # seconds (60; 120 with sanitizers).
-# Bats tests get DUALRAIL (the program), DR_BUILD (the build tree), DR_ROOT (this repository) and DR_LANE
-# (0 to JOBS - 1: files that run at the same time have different ones).
+# Bats tests get DUALRAIL (the program), DR_BUILD (the build tree) and DR_ROOT (this repository).
+#
+# A process that a file leaves behind is a failure: it has DR_TEST_FILE of that file in its environment.
 set -uo pipefail
 
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -89,7 +90,7 @@ run_binary() {
 run_bats() {
 	local file=$1 name=${1%.bats} log=$work/log.$lane rc
 	timeout -k 10 3600 env BATS_TEST_TIMEOUT="$limit" DUALRAIL="$root_build/dualrail" \
-		DR_BUILD="$root_build" DR_ROOT="$root" DR_LANE="$lane" \
+		DR_BUILD="$root_build" DR_ROOT="$root" \
 		bats --tap "${bats_args[@]}" "$file" >"$log" 2>&1 </dev/null
 	rc=$?
 	read_tap "$log" "$name"
@@ -99,11 +100,28 @@ run_bats() {
 	echo "      again: DUALRAIL=$build/dualrail DR_BUILD=$build DR_ROOT=. bats $file"
 }
 
+left_processes() {
+	grep -lszxF "DR_TEST_FILE=$1" /proc/[0-9]*/environ | cut -d / -f 3
+}
+
+# Names the processes that file $1 has left behind, and ends them. One that is about to end has 5 s.
+no_process_left() {
+	local end=$((SECONDS + 5)) one
+	while [[ $(left_processes "$work/$1") ]] && ((SECONDS < end)); do
+		read -rt 0.1 <> <(:) || :
+	done
+	for one in $(left_processes "$work/$1"); do
+		result FAIL "$1" "left behind: $one $(tr '\0' ' ' <"/proc/$one/cmdline" | cut -c 1-200)"
+		kill -KILL "$one"
+	done 2>/dev/null
+}
+
 # Runs one file; its results go to the standard output, its counts to $work/counts.
 run_file() {
 	local start=$EPOCHREALTIME
 	passed=0 failed=0 skipped=0
-	if [[ $1 == *.bats ]]; then run_bats "$1"; else run_binary "$1"; fi
+	if [[ $1 == *.bats ]]; then DR_TEST_FILE=$work/$1 run_bats "$1"; else DR_TEST_FILE=$work/$1 run_binary "$1"; fi
+	no_process_left "$1"
 	echo "$passed $failed $skipped" >>"$work/counts"
 	[[ ! ${DR_TEST_TIMES-} ]] ||
 		echo "$(((${EPOCHREALTIME/./} - ${start/./}) / 1000000)) $1" >>"$DR_TEST_TIMES"

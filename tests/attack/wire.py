@@ -8,6 +8,7 @@ import select
 import socket
 import struct
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -15,6 +16,8 @@ import time
 import noise
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
+sys.path.append(os.path.join(ROOT, "tests"))
+import ports  # noqa: E402
 PROOF, DENY, WELCOME, REFUSE, OFFER, ACCEPT, HANDLES, MESSAGE, READY, GOODBYE, ACK, PING, PONG = range(1, 14)
 NUMBERED = (MESSAGE, READY, GOODBYE)
 WAIT_S = 60
@@ -302,22 +305,8 @@ def wait(condition, limit_s=WAIT_S):
     return True
 
 
-def free_port():
-    """One that has 15 free ones behind it, as far as can be seen."""
-    while True:
-        s = socket.create_server(("127.0.0.1", 0))
-        port = s.getsockname()[1]
-        s.close()
-        try:
-            for x in [socket.create_server(("127.0.0.1", port + i)) for i in range(4)]:
-                x.close()
-            return port
-        except OSError:
-            continue
-
-
 def server(dualrail, *words, **more):
-    port = free_port()
+    port = ports.hold()
     p = Program(dualrail, "server", "-g", "0", "--port", str(port), *words, **more)
     if not p.says("listening"):
         raise RuntimeError("the server does not start: " + p.text())

@@ -16,9 +16,10 @@ teardown() {
 }
 
 # end VERSION listen|PORT: an end of another protocol version with a hostile name of its own. listen: a server with its port in
-# the file "port".
+# the file "port", which takes the place of this shell.
 end() {
-	python3 - "$@" <<'P'
+	[[ $2 == listen ]] && local as=exec
+	${as-} python3 - "$@" <<'P'
 import os, socket, struct, sys
 version, where = int(sys.argv[1]), sys.argv[2]
 evil = "1\033[31m\033]0;t\007\n0:0:0 ERROR x: forged\r\u009b0m\u202eexe\u2066\u200b"

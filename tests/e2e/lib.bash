@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Helpers of the end-to-end tests. No fixed ports and no fixed sleeps: ports are free ones, and tests wait for
+# Helpers of the end-to-end tests. No fixed ports and no fixed sleeps: ports are held, and tests wait for
 # conditions. The disabled warnings are about variables that tests read or that bats sets.
 # shellcheck shell=bash disable=SC2034,SC2154
 
@@ -25,19 +25,10 @@ common_teardown() {
 	done
 }
 
-# A port with 16 free ones behind it, in $port; files that run at the same time (DR_LANE) draw from different
-# ranges.
+# The first of 16 ports that are this test's, in $port: bound until it ends (ports.py).
 free_port() {
-	local used base i
-	used=$(ss -Htan | awk '{ sub(".*:", "", $4); print $4 }' | sort -un)
-	while :; do
-		base=$((10000 + ${DR_LANE:-0} * 2400 + RANDOM % 2380))
-		for ((i = 0; i < 16; i++)); do
-			grep -qx $((base + i)) <<<"$used" && continue 2
-		done
-		port=$base
-		return
-	done
+	read -r port < <(exec python3 -IS "${BASH_SOURCE[0]%/*}/../ports.py" 3>&-)
+	pids+=("$!")
 }
 
 start() {

@@ -78,17 +78,22 @@ static void remove_file(const char *name)
 	unlink(path);
 }
 
-/* A port of the loopback that is free now. */
+/* A port of the loopback that nobody else gets until the next call: bound, and with SO_REUSEADDR from then on, so that
+ * the server can bind it, too. */
 static unsigned free_port(void)
 {
 	struct sockaddr_in sa = { .sin_family = AF_INET,
 		.sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	static int held = -1;
 	socklen_t len = sizeof(sa);
-	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	int one = 1;
 
-	dr_assert(fd >= 0 && bind(fd, (struct sockaddr *)&sa, len) == 0);
-	dr_assert(getsockname(fd, (struct sockaddr *)&sa, &len) == 0);
-	close(fd);
+	if (held >= 0)
+		close(held);
+	held = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	dr_assert(held >= 0 && bind(held, (struct sockaddr *)&sa, len) == 0);
+	dr_assert(getsockname(held, (struct sockaddr *)&sa, &len) == 0);
+	dr_assert(setsockopt(held, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)) == 0);
 	return ntohs(sa.sin_port);
 }
 
