@@ -119,10 +119,10 @@ no_process_left() {
 # Runs one file; its results go to the standard output, its counts to $work/counts.
 run_file() {
 	local start=$EPOCHREALTIME
-	passed=0 failed=0 skipped=0
+	passed=0 failed=0 skipped=0 unjudged=0
 	if [[ $1 == *.bats ]]; then DR_TEST_FILE=$work/$1 run_bats "$1"; else DR_TEST_FILE=$work/$1 run_binary "$1"; fi
 	no_process_left "$1"
-	echo "$passed $failed $skipped" >>"$work/counts"
+	echo "$passed $failed $skipped $unjudged" >>"$work/counts"
 	[[ ! ${DR_TEST_TIMES-} ]] ||
 		echo "$(((${EPOCHREALTIME/./} - ${start/./}) / 1000000)) $1" >>"$DR_TEST_TIMES"
 }
@@ -171,9 +171,9 @@ run_all() {
 	for file in "${alone[@]}"; do
 		run_file "$file"
 	done
-	passed=0 failed=0 skipped=0
+	passed=0 failed=0 skipped=0 unjudged=0
 	while read -r -a one; do
-		((passed += one[0], failed += one[1], skipped += one[2], ended++))
+		((passed += one[0], failed += one[1], skipped += one[2], unjudged += one[3], ended++))
 	done <"$work/counts"
 	((ended == $#)) || result FAIL "scripts/check.sh" "$ended of $# files came to an end"
 }

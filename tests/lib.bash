@@ -49,6 +49,26 @@ ends() {
 	}
 }
 
+# watch: from here on it is measured how long the machine keeps this test's processes from running (stood.py).
+watch() {
+	background stood python3 -IS "${BASH_SOURCE[0]%/*}/stood.py" "$BASHPID"
+	watcher=$pid
+}
+
+# judge MS COMMAND...: a check of a time, or of what happens only in time. It is not judged, and the test skipped, when it fails
+# and the machine stood for MS or longer since watch.
+judge() {
+	local least=$1 stood
+	shift
+	"$@" && return
+	kill "$watcher"
+	wait "$watcher" || :
+	stood=$(<stood.out)
+	((${stood:-0} < least)) || skip "not judged: the machine stood for $stood ms"
+	echo "the machine stood for ${stood:-0} ms, less than $least"
+	return 1
+}
+
 # validated [DIRECTORY]: every document here and there, and the last command's output, fits its schema. Last in
 # every teardown, for only the last command's status counts there.
 validated() {
