@@ -73,6 +73,7 @@ staged_at_both_ends() {
 }
 
 @test "many short phases, each to its last chunk without waiting for anything" {
+	watch
 	gpus_server
 	for delay in 0 30 300; do
 		DR_FAKE_CUDA=devices=2,memory_mib=512,delay_us=$delay run fake timeout "$WAIT_S" "$DUALRAIL" \
@@ -80,7 +81,7 @@ staged_at_both_ends() {
 			--json=c.json
 		[ "$status" -eq 0 ]
 		clean c.json
-		holds c.json '.failover.switches == [] and (.bandwidth | length) == 48'
+		judge 100 holds c.json '.failover.switches == [] and (.bandwidth | length) == 48'
 	done
 }
 
@@ -110,14 +111,15 @@ staged_at_both_ends() {
 }
 
 @test "failover and failback from GPU memory: every trial passes, nothing lost, doubled or wrong" {
+	watch
 	gpus_server -1 --allow-faults
 	gpus_client -s 256K --chunk 64K --test failover --allow-faults --hold-down 50ms --json=c.json \
 		--fault close:path=0,at=100ms,for=50ms,repeat=5,every=200ms
-	[ "$status" -eq 0 ]
+	judge_status 100 0
 	ends "$server" 0
 	clean c.json
 	staged_at_both_ends c.json
-	holds c.json '.failover.faults | length == 5 and all(.[]; .verdict == "PASS")'
+	judge 100 holds c.json '.failover.faults | length == 5 and all(.[]; .verdict == "PASS")'
 }
 
 @test "demo makes no use of CUDA before it forks" {

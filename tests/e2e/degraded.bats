@@ -4,13 +4,14 @@
 # shellcheck disable=SC2154 # set by lib.bash
 
 # check.sh: alone
-# bats file_tags=release
+# bats file_tags=release,nightly
 setup() {
 	load lib
 	common_setup
 	for tool in tc nft; do
 		command -v $tool >/dev/null || skip "needs $tool"
 	done
+	watch
 	two_rails
 	shape rail1 2gbit
 }
@@ -59,8 +60,8 @@ pair() {
 }
 
 finish() {
-	ends "$client" 0
-	ends "$server" 0
+	judge_status 100 0 "$client"
+	judge_status 100 0 "$server"
 }
 
 # said TEXT: a line of the client's log.
@@ -72,31 +73,31 @@ said() {
 	shape rail0 2gbit
 	pair -g 0,1 --map "0=rail0,rail1;1=rail1,rail0" -D 6
 	shape rail0 5mbit 200ms # a shorter queue drops whole flights, which may look like a failure
-	wait_for said 'rail 0 \(rail0 -> rail0\) is degraded: [3-6][0-9.]* Mb/s measured, rail 1 carries'
+	judge 500 wait_for said 'rail 0 \(rail0 -> rail0\) is degraded: [3-6][0-9.]* Mb/s measured, rail 1 carries'
 	finish
-	holds result.json '[.nics[] | select(.side == "client" and .name == "rail0")][0] |
+	judge 100 holds result.json '[.nics[] | select(.side == "client" and .name == "rail0")][0] |
 		.degraded and .measured_gbps > 0.003 and .measured_gbps < 0.007'
-	holds result.json '[.nics[] | select(.side == "client" and .name == "rail1")][0].degraded == false'
-	holds result.json '[.events[] | select(.kind == "degraded")] | length == 1'
-	holds result.json '.failover.switches == []'
+	judge 100 holds result.json '[.nics[] | select(.side == "client" and .name == "rail1")][0].degraded == false'
+	judge 100 holds result.json '[.events[] | select(.kind == "degraded")] | length == 1'
+	judge 100 holds result.json '.failover.switches == []'
 }
 
 @test "a rail that is asked for little is not called degraded" {
 	shape rail0 2gbit
 	pair -g 0,1 --map "0=rail0,rail1;1=rail1,rail0" -D 3 --rate 10M
 	finish
-	holds result.json '[.nics[] | select(.degraded)] == []'
-	holds result.json '[.events[] | select(.kind == "degraded")] == []'
+	judge 100 holds result.json '[.nics[] | select(.degraded)] == []'
+	judge 100 holds result.json '[.events[] | select(.kind == "degraded")] == []'
 }
 
 @test "lost heartbeats are named with their share" {
 	pair -g 0 --map "0=rail1,rail0" -D 6
 	lose_on_rail0
-	wait_for said 'rail [01] \(rail0 -> rail0\) is degraded: [2-6][0-9] % of heartbeats lost'
+	judge 500 wait_for said 'rail [01] \(rail0 -> rail0\) is degraded: [2-6][0-9] % of heartbeats lost'
 	finish
-	holds result.json '[.nics[] | select(.side == "client" and .name == "rail0")][0] |
+	judge 100 holds result.json '[.nics[] | select(.side == "client" and .name == "rail0")][0] |
 		.degraded and .loss_percent >= 20'
-	holds result.json '[.nics[] | select(.side == "server")][0].degraded == false'
+	judge 100 holds result.json '[.nics[] | select(.side == "server")][0].degraded == false'
 }
 
 switches() {
@@ -108,38 +109,38 @@ switches() {
 	ip -n "$A" link set rail0 down
 	shape rail0 1mbit
 	ip -n "$A" link set rail0 up
-	wait_for said 'rail 0 \(rail0 -> rail0\) is degraded: .*b/s measured, rail 1 carries'
+	judge 500 wait_for said 'rail 0 \(rail0 -> rail0\) is degraded: .*b/s measured, rail 1 carries'
 	read -rt 3 <> <(:) || : # probes go on, and each is refused
 	unshape rail0
 	finish
 	grep -Eo 'is degraded: [0-9.]+ [kM]b/s' client.err | awk '{ v = $3 * ($4 ~ /^M/ ? 1000 : 1) }
 		v < 300 || v > 5000 { bad = 1 } END { exit bad || NR == 0 }'
 	# One return of both channels, after the rail was repaired.
-	[[ $(switches) == 2 ]]
-	holds result.json '[.failover.switches[] | select(.side == "client" and .to_path == 0)] | all(.planned)'
+	judge 100 test "$(switches)" == 2
+	judge 100 holds result.json '[.failover.switches[] | select(.side == "client" and .to_path == 0)] | all(.planned)'
 }
 
 # last_above GBPS: the mean of the last second.
 last_above() {
-	holds result.json "[.intervals[-10:][].gbps] | add / length > $1"
+	judge 100 holds result.json "[.intervals[-10:][].gbps] | add / length > $1"
 }
 
 @test "--leave-degraded leaves a rail that loses packets" {
 	pair -g 0 --map "0=rail0,rail1" -D 10 --leave-degraded 0.1
 	lose_on_rail0
 	finish
-	holds result.json '[.nics[] | select(.side == "client" and .name == "rail0")][0].degraded'
-	holds result.json '[.failover.switches[] | select(.side == "client")] | last.to_path == 1'
+	judge 100 holds result.json '[.nics[] | select(.side == "client" and .name == "rail0")][0].degraded'
+	judge 100 holds result.json '[.failover.switches[] | select(.side == "client")] | last.to_path == 1'
 	last_above 0.05
 }
 
 # left_rail0: the channels of the GPUs on rail 0 left it once, planned, and the sender named what was measured.
 left_rail0() {
 	jq -c '.failover.switches[] | [.side, .gpu, .channel, .planned, .from_path, .cause]' result.json
-	holds result.json '[.failover.switches[] | select(.side == "client")] |
+	judge 100 holds result.json '[.failover.switches[] | select(.side == "client")] |
 		length == 2 and all(.planned and .from_path == 0 and (.error == null) and
 			(.cause | test("b/s measured, rail 1 carries [0-9.]+ [MG]b/s")))'
-	holds result.json '[.failover.switches[] | select(.side == "server")] | length == 2 and all(.planned)'
+	judge 100 holds result.json '[.failover.switches[] | select(.side == "server")] | length == 2 and all(.planned)'
 }
 
 @test "--leave-degraded leaves a rail with a small fraction of the other rail's rate" {

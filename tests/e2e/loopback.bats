@@ -14,6 +14,7 @@ teardown() {
 }
 
 @test "bandwidth and latency: a whole document, both ends' figures agree" {
+	watch
 	start_server -1 --json=s.json -v
 	client --test bw,lat -D 400ms -i 100ms --verify --json=c.json
 	[ "$status" -eq 0 ]
@@ -31,7 +32,7 @@ teardown() {
 	grep -Eq "^[0-9-]{10}T[0-9:]{8}Z $id client .*: done, status 0" server.err
 	grep -q " info $id/server: client .*: 2 GPUs" server.err
 	holds c.json '.bandwidth | length == 2 and all(.gbps > 0 and .bytes > 0 and .direction == "to-server")'
-	holds c.json '.bandwidth | all(.sender_gbps / .gbps > 0.5 and .sender_gbps / .gbps < 2)'
+	judge 100 holds c.json '.bandwidth | all(.sender_gbps / .gbps > 0.5 and .sender_gbps / .gbps < 2)'
 	holds c.json '.latency | length == 2 and all(.samples > 0 and .rtt_us.p50 > 0 and .rtt_us.max >= .rtt_us.p50)'
 	holds c.json '.intervals | length >= 1'
 	holds c.json '.integrity.chunks > 0'
@@ -87,37 +88,41 @@ teardown() {
 }
 
 @test "closed connections: the other path takes over, nothing is lost" {
+	watch
 	start_server
 	client --test failover --allow-faults --hold-down 100ms --json=c.json \
 		--fault close:path=0,at=200ms,for=100ms,repeat=3,every=200ms
-	[ "$status" -eq 0 ]
+	judge_status 100 0
 	whole c.json
 	clean c.json
-	holds c.json '.failover.faults | length == 3 and all(.verdict == "PASS" and .channels_affected == 4 and .gap_us > 0)'
+	judge 100 holds c.json '.failover.faults | length == 3 and all(.verdict == "PASS" and .channels_affected == 4 and .gap_us > 0)'
 	# The parts add up to the gap.
 	holds c.json '.failover.faults | all((.detect_us + .fence_us + .handshake_us + .replay_us + .first_delivery_us - .gap_us) | fabs < 1)'
-	holds c.json '.failover.false_failovers == 0'
+	judge 100 holds c.json '.failover.false_failovers == 0'
 	holds c.json '.failover.faults | all(.failback_us != null)'
 }
 
 @test "closed connections while both directions run" {
+	watch
 	start_server
 	client --test failover --bidir --allow-faults --hold-down 100ms --json=c.json \
 		--fault close:path=0,at=200ms,for=100ms,repeat=2,every=200ms
-	[ "$status" -eq 0 ]
+	judge_status 100 0
 	clean c.json
-	holds c.json '.failover.faults | length == 2 and all(.verdict == "PASS" and .channels_affected == 8)'
+	judge 100 holds c.json '.failover.faults | length == 2 and all(.verdict == "PASS" and .channels_affected == 8)'
 }
 
 @test "failback off: the campaign switches back by itself between trials" {
+	watch
 	start_server
 	client --test failover --failback off --allow-faults --hold-down 100ms --json=c.json \
 		--fault close:path=0,at=200ms,for=100ms,repeat=2,every=200ms
-	[ "$status" -eq 0 ]
-	holds c.json '.failover.faults | length == 2 and all(.verdict == "PASS" and .channels_affected == 4)'
+	judge_status 100 0
+	judge 100 holds c.json '.failover.faults | length == 2 and all(.verdict == "PASS" and .channels_affected == 4)'
 }
 
 @test "a fault at the server needs its leave and a key, and then works" {
+	watch
 	local spec=close:path=0,side=server,at=100ms,for=100ms
 	head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \n' >key
 	chmod 600 key
@@ -133,8 +138,8 @@ teardown() {
 	kill "$server"
 	start_server --allow-faults --key-file key
 	client --key-file key --hold-down 100ms --test failover --fault "$spec" --json=c.json
-	[ "$status" -eq 0 ]
-	holds c.json '.failover.faults | length == 1 and all(.verdict == "PASS" and .side == "server")'
+	judge_status 100 0
+	judge 100 holds c.json '.failover.faults | length == 1 and all(.verdict == "PASS" and .side == "server")'
 }
 
 @test "another key, or none: status 3, and the server serves on" {

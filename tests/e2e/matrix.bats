@@ -23,15 +23,16 @@ matrix() {
 }
 
 @test "every GPU over every NIC, all GPUs over each, all over all: from one run" {
+	watch
 	start_server -1 --rails "$RAILS" --json=s.json
 	matrix --verify --json=c.json --csv c.csv
-	[ "$status" -eq 0 ]
+	judge_status 100 0
 	ends "$server" 0
 	[[ $output == *"matrix: 2 GPUs x 3 NICs = 6 cells, each NIC with all GPUs, then all GPUs over all NICs: 10 measurements"* ]]
 	whole c.json
 	clean c.json
 	holds c.json '[.matrix.cells[] | [.rail, .gpu]] == [[0,0],[0,1],[0,null],[1,0],[1,1],[1,null],[2,0],[2,1],[2,null]]'
-	holds c.json '.matrix.cells | all(.gbps > 0 and .bytes > 0 and .seconds > 0 and .sender_bytes > 0 and .switched == 0)'
+	judge 100 holds c.json '.matrix.cells | all(.gbps > 0 and .bytes > 0 and .seconds > 0 and .sender_bytes > 0 and .switched == 0)'
 	holds c.json '.matrix.cells | all(.channels == (if .gpu == null then 2 else 1 end) and .messages == 40 * .channels)'
 	# The receiver's clock and bytes: both ends tell the same.
 	holds s.json "[.matrix.cells[] | .bytes, .seconds] == $(jq -c '[.matrix.cells[] | .bytes, .seconds]' c.json)"
@@ -62,13 +63,14 @@ matrix() {
 }
 
 @test "both directions, reverse, iterations, a stream of cells" {
+	watch
 	start_server --rails "$RAILS"
 	matrix --bidir --json=b.json
-	[ "$status" -eq 0 ]
+	judge_status 100 0
 	holds b.json '[.matrix.cells[] | [.rail, .gpu, .direction]] | length == 18 and (unique | length) == 18'
 	holds b.json '.matrix.cells | all(.gbps > 0 and .channels == (if .gpu == null then 2 else 1 end))'
 	client --rails "$RAILS" --matrix -N 2 -s 64K -n 7 -w 2 -R --json-stream 2>/dev/null
-	[ "$status" -eq 0 ]
+	judge_status 100 0
 	sed -n '/^{/p' <<<"$output" >r.jsonl
 	jq -es '[.[] | select(.event == "matrix-cell").data] | length == 9 and all(.direction == "to-client" and
 		.messages == (if .gpu == null then 28 else 14 end))' r.jsonl
@@ -76,9 +78,10 @@ matrix() {
 }
 
 @test "--min-bw judges the phase of all GPUs over all NICs" {
+	watch
 	start_server --rails "$RAILS"
 	matrix --min-bw 0.000001 -q
-	[ "$status" -eq 0 ]
+	judge_status 100 0
 	matrix --min-bw 900000 --json=c.json -q
 	[ "$status" -eq 7 ]
 	holds c.json '.errors | any(.text | contains("in total"))'
@@ -124,31 +127,33 @@ start_in_namespaces() {
 }
 
 @test "a slow NIC is named, with its figure, and no other one" {
+	watch
 	links 100mbit 20mbit 100mbit
 	start_in_namespaces --detect conservative -D 500ms -w 50ms --min-nic 70%
-	ends "$client" 7
-	grep -q '^rail1 <-> rail1 (rail 1, 10.98.1.1 -> 10.98.1.2) is slow, client to server:$' client.out
-	grep -q '^  0\.0[0-9]* Gb/s, others 0\..*, both GPUs; server to client not measured (--bidir)$' client.out
-	grep -q '^  rail1 (rail 1), client to server: 0.0.* of the other NICs, below --min-nic=70%$' client.out
+	judge_status 100 7 "$client"
+	judge 100 grep -q '^rail1 <-> rail1 (rail 1, 10.98.1.1 -> 10.98.1.2) is slow, client to server:$' client.out
+	judge 100 grep -q '^  0\.0[0-9]* Gb/s, others 0\..*, both GPUs; server to client not measured (--bidir)$' client.out
+	judge 100 grep -q '^  rail1 (rail 1), client to server: 0.0.* of the other NICs, below --min-nic=70%$' client.out
 	grep -q 'slowest GPU [01] (over all 3 NICs): ' client.out
-	holds c.json '[.matrix.nics[] | .finding] == ["ok", "slow", "ok"]'
-	holds c.json '.matrix.nics[1] | .nic == "rail1" and .alone_gbps < 0.03 and (.cause | contains("median"))'
-	grep -q '^  slow: rail 1 (rail1 <-> rail1): 0.0' client.out
+	judge 100 holds c.json '[.matrix.nics[] | .finding] == ["ok", "slow", "ok"]'
+	judge 100 holds c.json '.matrix.nics[1] | .nic == "rail1" and .alone_gbps < 0.03 and (.cause | contains("median"))'
+	judge 100 grep -q '^  slow: rail 1 (rail1 <-> rail1): 0.0' client.out
 	[ "$(grep -c '^  \(slow\|idle\|left\): rail' client.out)" -eq 1 ]
 	# The NICs' own counters: not below the payload, not far above it.
-	holds c.json '.matrix.cells | all(.client_counter_bytes / .sender_bytes > 0.5 and .client_counter_bytes / .sender_bytes < 2)'
-	holds c.json '[.matrix.nics[].share_percent] | add > 99.9 and add < 100.1 and .[1] < 20'
+	judge 100 holds c.json '.matrix.cells | all(.client_counter_bytes / .sender_bytes > 0.5 and .client_counter_bytes / .sender_bytes < 2)'
+	judge 100 holds c.json '[.matrix.nics[].share_percent] | add > 99.9 and add < 100.1 and .[1] < 20'
 	holds c.json '.matrix.total.counters | length == 6 and all(.counter_tx_bytes + .counter_rx_bytes > 0)'
-	holds s.json '[.matrix.nics[] | .finding] == ["ok", "slow", "ok"]'
+	judge 100 holds s.json '[.matrix.nics[] | .finding] == ["ok", "slow", "ok"]'
 }
 
 @test "a NIC whose link is down is named: by the run, by doctor, and first by a baseline" {
+	watch
 	links 200mbit 200mbit 200mbit
 	start server ip netns exec "$B" "$DUALRAIL" server -g 0-1 --port 20000
 	server=$pid
 	local run=(ip netns exec "$A" "$DUALRAIL" client 10.98.255.2 -g 0-1 -N 1 -s 32K -D 100ms -w 50ms -i 0)
 	run "${run[@]}" --save-baseline good.json
-	[ "$status" -eq 0 ]
+	judge_status 100 0
 	[[ $output == *$'\n'"not used: ctl0 (10.98.255.1): control connection"$'\n'"server not used: ctl0 (10.98.255.2): control connection"$'\n'* ]]
 	[[ $output == *"control connection over ctl0, so ctl0 carries no data; "* ]]
 	ip -n "$B" link set rail1 down
@@ -169,16 +174,17 @@ start_in_namespaces() {
 }
 
 @test "a NIC that carries nothing is named idle; what moved to another is no figure for it" {
+	watch
 	links 100mbit 100mbit 100mbit
 	start_in_namespaces -n 200 -w 2
 	wait_for grep -q '^cell: GPU 0 over rail 0' client.out
 	ip -n "$B" link set rail2 down
-	ends "$client" 7
+	judge_status 100 7 "$client"
 	clean c.json
-	holds c.json '.matrix.nics[2].finding == "idle" and .matrix.nics[2].alone_gbps == null'
-	holds c.json '.matrix.cells | map(select(.rail == 2)) | length == 3 and all(.switched == .channels and .bytes > 0)'
-	holds c.json '.matrix.nics[0, 1].finding != "idle"'
-	grep -q '^  idle: rail 2 (rail2 <-> rail2): its own counters' client.out
+	judge 100 holds c.json '.matrix.nics[2].finding == "idle" and .matrix.nics[2].alone_gbps == null'
+	judge 100 holds c.json '.matrix.cells | map(select(.rail == 2)) | length == 3 and all(.switched == .channels and .bytes > 0)'
+	judge 100 holds c.json '.matrix.nics[0, 1].finding != "idle"'
+	judge 100 grep -q '^  idle: rail 2 (rail2 <-> rail2): its own counters' client.out
 	grep -q '^cell: GPU 0 over rail 2 (rail2), to-server: .*, but 1 of 1 channels left that NIC' client.out
 	grep -q '^ *0 .* left  *|' client.out
 }

@@ -223,22 +223,24 @@ over() {
 }
 
 @test "transport: closed comms are replaced, and nothing is lost" {
+	watch
 	over "$min"
 	client --test failover --allow-faults --verify --hold-down 100ms --json=c.json \
 		--fault close:path=0,at=200ms,for=100ms,repeat=2,every=200ms
-	[ "$status" -eq 0 ]
+	judge_status 100 0
 	clean c.json
-	holds c.json '.failover.faults | length == 2 and all(.verdict == "PASS" and .failback_us != null)'
+	judge 100 holds c.json '.failover.faults | length == 2 and all(.verdict == "PASS" and .failback_us != null)'
 }
 
 @test "transport: a rail that goes down and one that falls silent are left" {
+	watch
 	[[ $(id -u) == 0 ]] || skip "needs root for network namespaces"
 	unset MINNET_IFNAME
 	start demo "$DUALRAIL" demo -g 0 --memory host --transport "nccl:$min" --test failover -D 500ms --json=c.json \
 		--fault link-down:path=0,at=100ms,for=200ms --fault blackhole:path=0,at=100ms,for=200ms
-	ends "$pid" 0
+	judge_status 100 0 "$pid"
 	clean c.json
-	holds c.json '.failover.faults | length == 2 and all(.verdict == "PASS")'
+	judge 100 holds c.json '.failover.faults | length == 2 and all(.verdict == "PASS")'
 }
 
 # The plugin moves its connections to the other NIC, and says so; the channels stay where they are. Without --detect transport
@@ -246,6 +248,7 @@ over() {
 # not much longer. Silent faults, as they stand out from the time between two deliveries. With a short hold-down the plugin is
 # back before the next one.
 @test "transport: --detect transport leaves the failover to the plugin" {
+	watch
 	[[ $(id -u) == 0 ]] || skip "needs root for network namespaces"
 	unset NCCL_SOCKET_IFNAME
 	local over=(demo -g 0 --memory host --transport "nccl:$ha" --test failover -D 500ms --verify)
@@ -253,23 +256,23 @@ over() {
 	export HA_NCCL_HOLD_DOWN_MS=100
 	NCCL_DEBUG=INFO start transport "$DUALRAIL" "${over[@]}" --detect transport --json=transport.json --trace transport.trace \
 		--fault blackhole:path=0,at=100ms,for=700ms,repeat=2,every=3s
-	ends "$pid" 0
+	judge_status 100 0 "$pid"
 	start fast "$DUALRAIL" "${over[@]}" --json=fast.json --fault "$down"
 	wait "$pid" || :
 	clean transport.json
-	holds transport.json '.status == "pass" and .failover.false_failovers == 0 and .failover.switches == []'
-	holds transport.json '.failover.faults | length == 2 and all(.verdict == "PASS" and .in_flight_chunks > 0)'
-	holds transport.json '.detection | .mode == "transport" and .bound_ms == null'
-	holds transport.json 'all(.nics[]; .tx_bytes == null and .counter_check == null)'
+	judge 100 holds transport.json '.status == "pass" and .failover.false_failovers == 0 and .failover.switches == []'
+	judge 100 holds transport.json '.failover.faults | length == 2 and all(.verdict == "PASS" and .in_flight_chunks > 0)'
+	judge 100 holds transport.json '.detection | .mode == "transport" and .bound_ms == null'
+	judge 100 holds transport.json 'all(.nics[]; .tx_bytes == null and .counter_check == null)'
 	mapfile -t gaps < <(lane_gaps transport.err transport.out)
 	echo "gaps of data in the plugin's log, ms: ${gaps[*]}; measured: $(jq -c '[.failover.faults[].gap_us]' transport.json)"
-	((${#gaps[@]} >= 2))
-	holds transport.json "[.failover.faults[].gap_us / 1000] | min > 0.9 * ${gaps[0]} - 1 and max > 0.9 * ${gaps[-1]} - 1 and
+	judge 100 test "${#gaps[@]}" -ge 2
+	judge 100 holds transport.json "[.failover.faults[].gap_us / 1000] | min > 0.9 * ${gaps[0]} - 1 and max > 0.9 * ${gaps[-1]} - 1 and
 		max < ${gaps[-1]} + 500"
-	holds transport.json '.failover.faults | all(.gap_us > .cadence_us.p99 and .gap_us >= .gap_us_median_channel)'
-	holds transport.json '.failover.faults | all(.gap_us > .fault_after_us)' # it ends after the fault
-	holds transport.json '.failover.faults | all(.detect_us == null and .replay_us == null and .first_delivery_us == null)'
-	holds transport.json '.failover | (.gap_us.n == 2) and .gap_us.max == (.faults | map(.gap_us) | max) and
+	judge 100 holds transport.json '.failover.faults | all(.gap_us > .cadence_us.p99 and .gap_us >= .gap_us_median_channel)'
+	judge 100 holds transport.json '.failover.faults | all(.gap_us > .fault_after_us)' # it ends after the fault
+	judge 100 holds transport.json '.failover.faults | all(.detect_us == null and .replay_us == null and .first_delivery_us == null)'
+	judge 100 holds transport.json '.failover | (.gap_us.n == 2) and .gap_us.max == (.faults | map(.gap_us) | max) and
 		(.delivery_gaps | length == 4 and all(.side == "server" and .gap_us > 0))'
 	grep -q 'longest time between two deliveries after the fault' transport.out
 	"$DUALRAIL" report transport.json -o page.html
@@ -279,13 +282,13 @@ over() {
 	# A plugin that is still on the other NIC: the fault cuts nothing, and the time between two deliveries is no gap.
 	HA_NCCL_HOLD_DOWN_MS=60000 start away "$DUALRAIL" "${over[@]}" --detect transport --json=away.json --fault "$down" \
 		--fault link-down:path=0,at=2s,for=200ms
-	ends "$pid" 8
-	holds away.json '.failover.switches == [] and (.failover.faults[0] | .verdict == "PASS" and .gap_us > 0)'
-	holds away.json '.failover.faults[1] | .verdict == "MISSED_FAULT" and .gap_us == null and .note == "the transport used another NIC"'
-	holds away.json '.failover.gap_us.n == 1 and (.errors[0].text | contains("let it return before the next fault"))'
+	judge_status 100 8 "$pid"
+	judge 100 holds away.json '.failover.switches == [] and (.failover.faults[0] | .verdict == "PASS" and .gap_us > 0)'
+	judge 100 holds away.json '.failover.faults[1] | .verdict == "MISSED_FAULT" and .gap_us == null and .note == "the transport used another NIC"'
+	judge 100 holds away.json '.failover.gap_us.n == 1 and (.errors[0].text | contains("let it return before the next fault"))'
 	grep -q 'no bound' transport.out
 	if grep -q 'by itself' transport.err; then return 1; fi
-	holds fast.json '.failover.switches | length > 0'
+	judge 100 holds fast.json '.failover.switches | length > 0'
 	grep -q 'plugin HA moves to another NIC by itself' fast.err
 	port=1 SMALL=(-g 0 -q)
 	client --detect transport --transport tcp
@@ -296,6 +299,7 @@ over() {
 
 # The interface of GPUDirect-TCPX: one comm for a listener, data in pieces of a bounce buffer, FIFO slots; misuse aborts.
 @test "transport: a plugin that leaves data in pieces, every byte compared, through a link that goes down and one that falls silent" {
+	watch
 	export NCCL_DYNAMIC_CHUNK_SIZE=524288 NCCL_GPUDIRECTTCPX_SOCKET_IFNAME=lo
 	over "$tcpx"
 	client --test bw,lat --verify --json=c.json
@@ -315,13 +319,14 @@ over() {
 	unset NCCL_GPUDIRECTTCPX_SOCKET_IFNAME
 	start demo "$DUALRAIL" demo -g 0 --memory host --transport "nccl:$tcpx" --test failover -D 500ms --hold-down 200ms --verify \
 		--json=c.json --fault link-down:path=0,at=100ms,for=200ms --fault blackhole:path=0,at=100ms,for=200ms
-	ends "$pid" 0
+	judge_status 100 0 "$pid"
 	clean c.json
-	holds c.json '.failover.faults | length == 2 and all(.verdict == "PASS" and .in_flight_chunks > 0 and .failback_us != null)'
+	judge 100 holds c.json '.failover.faults | length == 2 and all(.verdict == "PASS" and .in_flight_chunks > 0 and .failback_us != null)'
 }
 
 # Whoever connects to a rail without the session's key gets no handle, and keeps nobody who has it waiting.
 @test "transport: strangers at a rail get no handle, and paths are built again beside them" {
+	watch
 	over "$min"
 	start_client -D 1s --test failover --allow-faults --verify --hold-down 100ms --json=c.json \
 		--fault close:path=0,at=8s,for=100ms,repeat=3,every=500ms
@@ -348,12 +353,12 @@ over() {
 	END
 	strangers=$!
 	wait_for grep -q 'rails, strangers were told 0 bytes' strangers
-	ends "$client" 0
+	judge_status 100 0 "$client"
 	kill "$strangers"
 	[[ $(cut -d ' ' -f 1 strangers) -ge 2 ]]
 	grep -q 'a request for a listen handle was refused' server.err
 	clean c.json
-	holds c.json '.failover.faults | length == 3 and all(.verdict == "PASS" and .failback_us != null)'
+	judge 100 holds c.json '.failover.faults | length == 3 and all(.verdict == "PASS" and .failback_us != null)'
 }
 
 @test "transport: settings of a plugin that leaves data in pieces are checked at both ends" {

@@ -44,13 +44,14 @@ warned() {
 }
 
 @test "--trace-endpoint: the collector gets the text that --trace writes, from both ends, by the rules of OTLP" {
+	watch
 	collector c 200
 	collector s 200
 	start_server -1 --trace s.trace --trace-endpoint "${url}/any/path?x=1"
 	url=http://127.0.0.1:$(<c/port)
 	client "${RUN[@]}" --test bw,failover --fault close:path=0,at=20ms --allow-faults --hold-down 50ms --trace c.trace \
 		--trace-endpoint "$url"
-	((status == 0))
+	judge_status 100 0
 	ends "$server" 0
 	warned 0
 	cmp c.trace c/0.body

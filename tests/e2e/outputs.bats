@@ -27,12 +27,13 @@ prom_tool() {
 
 # Both ends of a run between two namespaces, so that there are counters of NICs, with all tests.
 prom_of_a_run() {
+	watch
 	two_rails
 	start server ip netns exec "$B" "$DUALRAIL" server -g 0 -1 --prom server.prom
 	server=$pid
 	run timeout "$WAIT_S" ip netns exec "$A" "$DUALRAIL" client 10.99.255.2 -g 0 -N 2 -s 64K -D 150ms \
 		--test bw,lat,failover --fault close:path=0,at=50ms --allow-faults --hold-down 50ms --prom client.prom
-	[ "$status" -eq 0 ]
+	judge_status 100 0
 	ends "$server" 0
 	grep -q '^dualrail_nic_interface_tx_bytes{' client.prom
 	grep -q '^dualrail_nic_interface_tx_bytes{' server.prom
@@ -57,10 +58,11 @@ spans() {
 }
 
 @test "--trace: the spans of both ends are one trace by the rules of OTLP JSON, and are those of the document" {
+	watch
 	start_server -1 --trace server.trace
 	client --test bw,lat,failover -D 100ms --fault close:path=0,at=50ms --allow-faults --hold-down 50ms \
 		--json=c.json --trace client.trace
-	[ "$status" -eq 0 ]
+	judge_status 100 0
 	ends "$server" 0
 	"$BATS_TEST_DIRNAME/../otlp.py" client.trace
 	"$BATS_TEST_DIRNAME/../otlp.py" client.trace server.trace
@@ -110,6 +112,7 @@ grows() {
 }
 
 @test "--metrics-listen: both ends have a page before, during and after a session, and its figures grow" {
+	watch
 	local s c gpu='{gpu="0"}' path='{gpu="0",path="0"}'
 	free_port
 	s=$((port + 8)) c=$((port + 9))
@@ -142,7 +145,7 @@ grows() {
 	before=$value
 	# Sums go on with the next client.
 	client -D 100ms --test bw,failover --fault close:path=0,at=50ms,for=50ms --allow-faults --hold-down 50ms
-	[ "$status" -eq 0 ]
+	judge_status 100 0
 	wait_for metric "$s" dualrail_session_active == 0
 	metric "$s" dualrail_sessions_total == 2
 	metric "$s" "dualrail_gpu_rx_bytes_total$gpu" ">" "$before"
@@ -161,6 +164,7 @@ grows() {
 }
 
 @test "--metrics-listen: a lost rail is counted, one of the failover test is not; without a session no rail has a state" {
+	watch
 	local in rail='{rail="0",nic="rail0"}'
 	[[ $(id -u) == 0 ]] || skip "link-down needs root"
 	two_rails
@@ -170,28 +174,29 @@ grows() {
 	run timeout "$WAIT_S" ip netns exec "$A" "$DUALRAIL" client 10.99.255.2 -g 0 -N 2 --test failover --allow-faults \
 		--fault link-down:path=0,at=50ms,for=50ms --hold-down 50ms
 	echo "$output"
-	[ "$status" -eq 0 ]
+	judge_status 100 0
 	wait_for metric 9400 dualrail_session_active == 0
-	metric 9400 "dualrail_rail_losses_total$rail" == 0
+	judge 100 metric 9400 "dualrail_rail_losses_total$rail" == 0
 	metric 9400 'dualrail_switches_total{gpu="0",kind="failover"}' ">=" 1
 	start client ip netns exec "$A" "$DUALRAIL" client 10.99.255.2 -g 0 -N 2 -D 60s --rate 1G
 	client=$pid
 	wait_for metric 9400 "dualrail_rail_state$rail" == 0
 	ip -n "$A" link set rail0 down
 	wait_for metric 9400 "dualrail_rail_state$rail" == 2
-	metric 9400 "dualrail_rail_losses_total$rail" == 1
+	judge 100 metric 9400 "dualrail_rail_losses_total$rail" == 1
 	kill -INT "$client"
 	ends "$client" 130
 	wait_for metric 9400 dualrail_session_active == 0
 	run grep '^dualrail_rail_state' page.prom
 	[ "$status" -eq 1 ]
-	metric 9400 "dualrail_rail_losses_total$rail" == 1
+	judge 100 metric 9400 "dualrail_rail_losses_total$rail" == 1
 	prom_rules page.prom
 }
 
 # Text of runs that have every sort of row: a client's file of all tests beside a baseline, and both pages while data flow and
 # after a failover.
 every_metric() {
+	watch
 	local s c
 	free_port
 	s=$((port + 8)) c=$((port + 9))
@@ -200,7 +205,7 @@ every_metric() {
 	[ "$status" -eq 0 ]
 	client --test bw,lat,failover -D 50ms --heartbeat 1ms --fault close:path=0,at=50ms --allow-faults --hold-down 50ms \
 		--baseline base.json --min-bw 0.001% --prom run.prom
-	[ "$status" -eq 0 ]
+	judge_status 100 0
 	start_client -D 60s --rate 1G --metrics-listen "127.0.0.1:$c"
 	wait_for metric "$s" 'dualrail_gpu_rx_bytes_total{gpu="0"}' ">" 0
 	wait_for metric "$c" dualrail_session_active == 1

@@ -116,6 +116,7 @@ running() {
 }
 
 @test "--user: all threads of both ends are that user's, and so are their files; faults are injected and undone" {
+	watch
 	as_root
 	two_rails
 	head -c 32 /dev/urandom | base64 >key
@@ -134,8 +135,8 @@ running() {
 	confined "$client" "$nobody" "$none"
 	[[ $(awk '/^Groups:/ { print NF }' /proc/"$server"/status) -le 2 ]]
 	confined "$(pgrep -P "$client" -x dualrail-guard)" 0 "$net_admin"
-	ends "$client" 0
-	holds results/c.json '[.failover.faults[] | select(.verdict == "PASS")] | length == 4'
+	judge_status 100 0 "$client"
+	judge 100 holds results/c.json '[.failover.faults[] | select(.verdict == "PASS")] | length == 4'
 	wait_for test -s results/s.json
 	[[ $(stat -c %u results/c.json results/s.json | sort -u) == "$nobody" ]]
 	ip -n "$A" link show rail0 | grep -q LOWER_UP

@@ -83,12 +83,13 @@ down() { ! lower_up; }
 }
 
 @test "a server with the unit's user and capabilities serves, and injects and undoes a fault" {
+	watch
 	start_service
 	run timeout "$WAIT_S" ip netns exec "$A" "$DUALRAIL" client 10.99.255.2 "${SMALL[@]}" --key-file key --test bw,failover \
 		-D 300ms --fault link-down:path=0,side=server,at=100ms,for=200ms --json=c.json
 	tail -n 5 <<<"$output"
-	((status == 0))
-	holds c.json '.failover.faults | length == 1 and .[0].verdict == "PASS"'
+	judge_status 100 0
+	judge 100 holds c.json '.failover.faults | length == 1 and .[0].verdict == "PASS"'
 	# Locked memory may be limited all the same: a container cannot raise the limit.
 	grep -Eq '^CapEff:.000000000000(0000|4000)$' /proc/"$server"/status
 	grep -q '^CapEff:.0000000000001000$' /proc/"$(pgrep -P "$server" -x dualrail-guard)"/status

@@ -7,11 +7,12 @@
 HOGS_S=8
 
 # check.sh: alone
-# bats file_tags=release
+# bats file_tags=release,nightly
 setup() {
 	load lib
 	common_setup
 	[[ -r /proc/self/schedstat ]] || skip "this kernel does not tell how long a task waited for a processor"
+	watch
 	two_rails
 }
 
@@ -60,9 +61,9 @@ hogs_end() {
 	flow
 	hogs_on
 	hogs_end
-	ends "$client" 0
-	ends "$server" 0
-	holds c.json '.failover.switches | map(select(.planned | not)) == []'
+	judge_status 100 0 "$client"
+	judge_status 100 0 "$server"
+	judge 100 holds c.json '.failover.switches | map(select(.planned | not)) == []'
 	clean c.json
 }
 
@@ -81,9 +82,9 @@ hogs_end() {
 		END
 	done
 	hogs_end
-	ends "$client" 0
-	ends "$server" 0
-	holds c.json '[.topology.gpus[] | select(.primary_rail == 0).gpu] as $on_it | .failover.switches |
+	judge_status 100 0 "$client"
+	judge_status 100 0 "$server"
+	judge 100 holds c.json '[.topology.gpus[] | select(.primary_rail == 0).gpu] as $on_it | .failover.switches |
 		length > 0 and all(.[]; .from_path == 0 and (.gpu | IN($on_it[])))'
 	clean c.json
 }

@@ -50,11 +50,12 @@ guard_of() {
 }
 
 @test "SIGKILL of the client's guard: undone at once, the run ends with 2, the server serves the next" {
+	watch
 	key
 	server_in_b --allow-faults --key-file key
 	holding client --json=c.json
 	kill -9 "$(guard_of "$client")"
-	ends "$client" 2
+	judge_status 100 2 "$client"
 	has_lower_up "$A" rail0
 	whole c.json
 	holds c.json '.errors[0].text | test("^the fault guard .* died; its faults were undone$")'
@@ -65,12 +66,13 @@ guard_of() {
 }
 
 @test "SIGKILL of the server's guard: undone at once, both ends record 2, the next run has another guard" {
+	watch
 	key
 	server_in_b --allow-faults --key-file key --json=s.json
 	holding server --json=c.json
 	kill -9 "$(guard_of "$server")"
 	wait_for has_lower_up "$B" rail0
-	ends "$client" 2
+	judge_status 100 2 "$client"
 	whole c.json
 	holds c.json '.errors[0].text | test("^server .*: the fault guard .* died; its faults were undone$")'
 	wait_for test -s s.json

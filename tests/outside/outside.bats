@@ -9,7 +9,7 @@
 # shellcheck disable=SC2154 # set by lib.bash
 
 # check.sh: alone
-# bats file_tags=release
+# bats file_tags=release,nightly
 
 # What is expected of each fault. Rails: those that channels leave; "-": none. Stall: the longest time without data
 # of a channel, in ms. Paths: how many of the four over rail 0 are up at the end. "now" is what the program does at
