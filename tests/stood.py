@@ -11,6 +11,7 @@ import sys
 import time
 
 PERIOD_S, SLEEP_S, FOREIGN_LEAST, OVERSLEPT_LEAST_S = 0.25, 0.005, 0.2, 0.005
+PROC = "/proc"
 
 
 def read(path):
@@ -30,8 +31,8 @@ class Family:
     def sample(self):
         """Processor time of all since the last call, and the longest wait of one, in ns."""
         parents = {}
-        for name in os.listdir("/proc"):
-            if name.isdigit() and (stat := read(f"/proc/{name}/stat")):
+        for name in os.listdir(PROC):
+            if name.isdigit() and (stat := read(f"{PROC}/{name}/stat")):
                 parents[int(name)] = int(stat[stat.rindex(b")") + 4:].split(b" ", 1)[0])
         self.known &= parents.keys()
         found = True
@@ -42,11 +43,11 @@ class Family:
         now = {}
         for pid in self.known - {self.root, os.getpid()}:
             try:
-                tasks = os.listdir(f"/proc/{pid}/task")
+                tasks = os.listdir(f"{PROC}/{pid}/task")
             except OSError:
                 continue
             for task in tasks:
-                if stat := read(f"/proc/{pid}/task/{task}/schedstat").split():
+                if stat := read(f"{PROC}/{pid}/task/{task}/schedstat").split():
                     now[pid, task] = run, wait = int(stat[0]), int(stat[1])
                     before = self.threads.get((pid, task), (0, 0))
                     ran += run - before[0]
@@ -57,8 +58,14 @@ class Family:
 
 def used_ns():
     """Processor time of all processes, and what other machines of the host took; interrupts belong to nobody."""
-    user, nice, system, _idle, _iowait, _irq, _softirq, steal = map(int, read("/proc/stat").split(None, 9)[1:9])
+    user, nice, system, _idle, _iowait, _irq, _softirq, steal = map(int, read(f"{PROC}/stat").split(None, 9)[1:9])
     return (user + nice + system + steal) * 1_000_000_000 // os.sysconf("SC_CLK_TCK")
+
+
+def excused(used, ran, waited):
+    """Of the time that one waited, what others caused; used: by all, ran: by those that are watched."""
+    others = max(used - ran, 0)
+    return waited * others / used if others > FOREIGN_LEAST * used else 0
 
 
 def main():
@@ -81,11 +88,10 @@ def main():
         if now >= due or ended:
             ran, longest = family.sample()
             before, used = used, used_ns()
-            others = max(used - before - ran, 0)
-            if others > FOREIGN_LEAST * (used - before):
-                stood_s += longest / 1e9 * others / (used - before)
+            stood_s += excused(used - before, ran, longest) / 1e9
             due = 0 if ended else now + PERIOD_S
     print(round(stood_s * 1000))
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -143,6 +143,8 @@ direct() {
 }
 
 cut() {
+	[[ $(id -u) == 0 ]] || skip "needs root for network namespaces"
+	watch
 	start demo "$DUALRAIL" demo -g 0 --memory cuda --transport "nccl:$1" --isolate "$2" --test failover -D 500ms --hold-down 200ms \
 		--verify --json=c.json --fault link-down:path=0,at=100ms,for=200ms --fault blackhole:path=0,at=100ms,for=200ms
 	judge_status 100 0 "$pid"
@@ -151,12 +153,19 @@ cut() {
 	holds c.json '.topology.memory | length == 2 and all(.staged == false)'
 }
 
-@test "failover with data in GPU memory" {
-	watch
-	[[ $(id -u) == 0 ]] || skip "needs root for network namespaces"
+@test "failover with data in GPU memory, left in pieces" {
 	cut "$tcpx" off
+}
+
+@test "failover with data in GPU memory, left in pieces by a process of the plugin's" {
 	cut "$tcpx" on
+}
+
+@test "failover with data in GPU memory that the plugin receives into" {
 	cut "$gdr" off
+}
+
+@test "failover with data in GPU memory that the plugin's process receives into" {
 	cut "$gdr" on
 }
 

@@ -95,17 +95,23 @@ survives() {
 	shut
 }
 
-@test "a link that goes down and one that falls silent: the process is ended, and comes back" {
+# cut FILE
+cut() {
 	watch
-	local plugin
-	for plugin in "$min" "$tcpx"; do
-		over "$plugin" --test failover -D 500ms --hold-down 200ms -v \
-			--fault link-down:path=0,at=100ms,for=300ms --fault blackhole:path=0,at=100ms,for=300ms
-		judge_status 100 0 "$demo"
-		clean "$FILE"
-		judge 100 holds "$FILE" '.failover.faults | length == 2 and all(.verdict == "PASS" and .in_flight_chunks > 0)'
-		shut
-	done
+	over "$1" --test failover -D 500ms --hold-down 200ms -v \
+		--fault link-down:path=0,at=100ms,for=300ms --fault blackhole:path=0,at=100ms,for=300ms
+	judge_status 100 0 "$demo"
+	clean "$FILE"
+	judge 100 holds "$FILE" '.failover.faults | length == 2 and all(.verdict == "PASS" and .in_flight_chunks > 0)'
+	shut
+}
+
+@test "a link that goes down and one that falls silent: the process is ended, and comes back" {
+	cut "$min"
+}
+
+@test "the same with a plugin that leaves data in pieces" {
+	cut "$tcpx"
 }
 
 @test "the project's own plugin, with latency, in both directions" {
@@ -135,7 +141,7 @@ refused() {
 	refused 2 '--unpack kernel needs data buffers in GPU memory' "${demo[@]}" --transport "nccl:$tcpx" --unpack kernel
 }
 
-# bats test_tags=release
+# bats test_tags=release,nightly
 @test "a plugin that does not come back from its start is given up" {
 	WRAP_BUG=hang:init refused 2 'has not come up in its process within 10 s' "$DUALRAIL" demo -g 0 -q --memory host \
 		--isolate on --json="$FILE" --transport "nccl:$wrap"

@@ -147,7 +147,7 @@ teardown() {
 	head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \n' >other
 	chmod 600 key other
 	start_server --key-file key
-	client --key-file other --connect-timeout 2s -D 100ms -q
+	client --key-file other -D 100ms -q
 	[ "$status" -eq 3 ]
 	client --connect-timeout 2s -D 100ms -q
 	[ "$status" -eq 3 ]

@@ -126,6 +126,7 @@ start_in_namespaces() {
 	client=$pid
 }
 
+# bats test_tags=nightly
 @test "a slow NIC is named, with its figure, and no other one" {
 	watch
 	links 100mbit 20mbit 100mbit
@@ -149,7 +150,7 @@ start_in_namespaces() {
 @test "a NIC whose link is down is named: by the run, by doctor, and first by a baseline" {
 	watch
 	links 200mbit 200mbit 200mbit
-	start server ip netns exec "$B" "$DUALRAIL" server -g 0-1 --port 20000
+	start server ip netns exec "$B" "$DUALRAIL" server -g 0-1
 	server=$pid
 	local run=(ip netns exec "$A" "$DUALRAIL" client 10.98.255.2 -g 0-1 -N 1 -s 32K -D 100ms -w 50ms -i 0)
 	run "${run[@]}" --save-baseline good.json

@@ -247,6 +247,7 @@ over() {
 # they move too, at the link event. Gaps are judged by the plugin's log: one that was measured contains that of the data, and is
 # not much longer. Silent faults, as they stand out from the time between two deliveries. With a short hold-down the plugin is
 # back before the next one.
+# bats test_tags=nightly
 @test "transport: --detect transport leaves the failover to the plugin" {
 	watch
 	[[ $(id -u) == 0 ]] || skip "needs root for network namespaces"
@@ -450,7 +451,7 @@ nobody() {
 	[ "$status" -eq 0 ]
 }
 
-# bats test_tags=release
+# bats test_tags=release,nightly
 @test "transport: a plugin that does not return from a call ends the run with one message" {
 	export WRAP=$min
 	over "$wrap"
@@ -463,6 +464,7 @@ nobody() {
 	[ "$status" -eq 0 ]
 }
 
+# bats test_tags=nightly
 @test "transport: a peer that is stopped is waited for, and nothing is lost" {
 	over "$min"
 	start_client -D 9s --verify --json=c.json

@@ -73,7 +73,7 @@ metric() {
 	chmod 600 key1 key2
 	start_server --key-file key1
 	wait_for grep -q listening server.err
-	run "$DUALRAIL" client 127.0.0.1 --port "$port" -g 0 --key-file key2 --connect-timeout 2s --json=key.json
+	run "$DUALRAIL" client 127.0.0.1 --port "$port" -g 0 --key-file key2 --json=key.json
 	[ "$status" -eq 3 ]
 	holds key.json '.errors[0].reason == "key"'
 	run "$DUALRAIL" client no-such-host.invalid -g 0 --connect-timeout 50ms --json=name.json

@@ -52,14 +52,15 @@ preflight() {
 }
 
 @test "one line: a healthy fabric passes; a slow NIC and one without link are named, status 7" {
+	watch
 	fabric
 	preflight --save-baseline good.json
-	[ "$status" -eq 0 ]
+	judge_status 100 0
 	one_line
 	[[ $output == "preflight 10.98.255.2: PASS (exit status 0): 2 GPUs x 2 NICs (rail0, rail1), "*"; compared with no baseline; saved, the baseline now has 1 run" ]]
 	grep -q "ctl0 is not measured: it carries the control connection; " err
 	preflight --baseline good.json "${SHARE[@]}" --json=p.json --prom p.prom
-	[ "$status" -eq 0 ]
+	judge_status 100 0
 	one_line
 	[[ $output == *"PASS (exit status 0): 2 GPUs x 2 NICs (rail0, rail1), "*"; 16 figures, the lowest "*" % of the baseline ("* ]]
 	holds p.json '.schema == "dualrail-preflight/1" and .status == "pass" and .exit_code == 0 and .bad == [] and .measurements >= 1'
@@ -70,7 +71,7 @@ preflight() {
 	# What the server sends is slow: a node that receives slowly is bad, too.
 	shape "$B" rail1 5mbit
 	preflight --baseline good.json "${SHARE[@]}" --json=slow.json
-	[ "$status" -eq 7 ]
+	judge_status 100 7
 	one_line
 	[[ $output == "preflight 10.98.255.2: FAIL (exit status 7): NIC rail1, to-"*": 0.00"*" Gb/s is "*" % of the baseline's 0."*"; measured twice" ]]
 	[[ $output == *"NIC rail1, to-client: "* ]]
@@ -81,7 +82,7 @@ preflight() {
 	ip -n "$B" link set rail1 down
 	# The document alone on standard output; the line is elsewhere then.
 	preflight --baseline good.json "${SHARE[@]}" --json
-	[ "$status" -eq 7 ]
+	judge_status 100 7
 	grep -q 'FAIL (exit status 7): NIC rail1: not in this run: its link is down$' err
 	printf '%s' "$output" >down.json
 	holds down.json '.bad == [{kind: "nic", gpu: null, nic: "rail1", direction: null, gbps: null, mean_gbps: null,
@@ -98,12 +99,13 @@ preflight() {
 }
 
 @test "a direction that is not measured is named in the line" {
+	watch
 	start_server
 	run errors_to_err "$DUALRAIL" preflight 127.0.0.1 --port "$port" -g 0-1 -D 20ms -w 10ms --bidir=off
-	[ "$status" -eq 0 ]
+	judge_status 100 0
 	[[ $output == *"; to-client not measured (--bidir)" ]]
 	run errors_to_err "$DUALRAIL" preflight 127.0.0.1 --port "$port" -g 0-1 -D 20ms -w 10ms -R
-	[ "$status" -eq 0 ]
+	judge_status 100 0
 	[[ $output == *"; to-server not measured (--bidir)" ]]
 	run "$DUALRAIL" preflight 127.0.0.1 --port "$port" -R --bidir
 	[ "$status" -eq 1 ]

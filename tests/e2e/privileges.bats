@@ -107,7 +107,8 @@ running() {
 
 @test "a port below 1024 and a directory of another user: what they need is kept, and the reason told" {
 	as_root
-	start server "$DUALRAIL" server -g 0-1 --port 20000 --data-ports 900-920 --transport tcp -v --control 127.0.0.9 \
+	free_port
+	start server "$DUALRAIL" server -g 0-1 --port "$port" --data-ports 900-920 --transport tcp -v --control 127.0.0.9 \
 		--json=results/s.json
 	wait_for grep -q 'privileges: user' server.err
 	grep 'keeps net_bind_service: a port is below' server.err

@@ -92,6 +92,7 @@ finding() {
 
 # bats test_tags=release
 @test "all pairs of six nodes: a slow NIC, one without carrier and one that corrupts are named, and nothing else" {
+	watch
 	local library=${DUALRAIL%/*}/tests/badnic/recv_plugin.so
 	[[ -e $library ]] || skip "the library that corrupts data is not built"
 	fabric 6
@@ -99,17 +100,17 @@ finding() {
 	slow 1 rail1
 	ip -n "$SW" link set rail0-3 down
 	sweep_all --verify --json=s.json
-	[ "$status" -eq 6 ]
-	finding bad-nic 1 '"rail1"'
-	finding bad-cable 3 '"rail0"'
-	finding corrupts 4 '"rail0"'
-	holds s.json '.findings | length == 3'
+	judge_status 100 6
+	judge 100 finding bad-nic 1 '"rail1"'
+	judge 100 finding bad-cable 3 '"rail0"'
+	judge 100 finding corrupts 4 '"rail0"'
+	judge 100 holds s.json '.findings | length == 3'
 	holds s.json '.schema == "dualrail-sweep/1" and .exit_code == 6 and .status == "fail" and .nodes_expected == 6'
-	holds s.json '(.pairs | length) == 15 and all(.pairs[]; .state == "ok") and .measured.ok == 15'
+	judge 100 holds s.json '(.pairs | length) == 15 and all(.pairs[]; .state == "ok") and .measured.ok == 15'
 	# Node 3 has one rail: 5 pairs over one, 10 over two, both directions.
-	holds s.json '.measured.figures == 50 and [.pairs[].lanes[]] == [.pairs[].lanes[] | select(.gbps > 0)]'
-	holds s.json '.findings[] | select(.kind == "bad-nic") | .percent < 50 and .low == .of and .low >= 8'
-	holds s.json '.findings[] | select(.kind == "corrupts") | .wrong_chunks > 0'
+	judge 100 holds s.json '.measured.figures == 50 and [.pairs[].lanes[]] == [.pairs[].lanes[] | select(.gbps > 0)]'
+	judge 100 holds s.json '.findings[] | select(.kind == "bad-nic") | .percent < 50 and .low == .of and .low >= 8'
+	judge 100 holds s.json '.findings[] | select(.kind == "corrupts") | .wrong_chunks > 0'
 	[[ $output == *"bad-nic: rank 1 "*" NIC rail1: lowest "* ]]
 	[[ $output == *"bad-cable: rank 3 "*" NIC rail0 carries nothing: no carrier"* ]]
 	[[ $output == *"corrupts: rank 4 "*" NIC rail0 corrupts data that it receives: "* ]]
@@ -120,20 +121,22 @@ finding() {
 # Data of one direction and acknowledgements of the other share the slow queue, so both are low at the same time.
 # bats test_tags=release
 @test "a NIC that is slow in one direction is told, though both are low while data flow both ways" {
+	watch
 	fabric 3
 	tc -n "${NODES[1]}" qdisc replace dev rail1 root tbf rate 5mbit burst 16k latency 400ms || skip "no tbf in this kernel"
 	sweep_all --repeat 1 -D 200ms --json=s.json
-	[ "$status" -eq 7 ]
-	finding asymmetric 1 '"rail1"'
-	holds s.json '.findings | length == 1'
+	judge_status 100 7
+	judge 100 finding asymmetric 1 '"rail1"'
+	judge 100 holds s.json '.findings | length == 1'
 	[[ $output == *"asymmetric: rank 1 "*" NIC rail1 sends slowly: "*"alone, receiving is good"* ]]
 	grep -q '^round 1, 0 of 3 pairs measured' n0.err
-	grep -q '^round .*3 of 3 pairs measured, 0 failed, 2 low; 2 to be measured again; after' n0.err
+	judge 100 grep -q '^round .*3 of 3 pairs measured, 0 failed, 2 low; 2 to be measured again; after' n0.err
 	grep -q '2 to be measured to the client alone; after' n0.err
 }
 
 # bats test_tags=release
 @test "a node that is killed: the others finish, the document tells what is missing, --resume measures only that" {
+	watch
 	local i killed first last
 	fabric 4
 	for i in 3 2 1; do
@@ -156,7 +159,7 @@ finding() {
 	[[ $(tail -n 1 n0.out) == "sweep: FAIL (exit status 3): INCOMPLETE: "*" of 6 pairs measured; 1 node missing" ]]
 	cp s.json before.json
 	sweep_all --resume before.json --json=s.json
-	[ "$status" -eq 0 ]
+	judge_status 100 0
 	[[ $output == *"network exonerated: 6 of 6 pairs of 4 nodes, 24 figures, the lowest "* ]]
 	holds s.json '.findings == [] and .measured.ok == 6'
 	# What was there was not measured again: figures are the same.
@@ -290,12 +293,13 @@ scale() {
 
 # bats test_tags=release
 @test "--pattern suspects names a slow NIC from a few rounds" {
+	watch
 	fabric 6
 	slow 4 rail1
 	sweep_all --pattern suspects --json=s.json
-	[ "$status" -eq 7 ]
-	finding bad-nic 4 '"rail1"'
-	holds s.json '.findings | length == 1'
+	judge_status 100 7
+	judge 100 finding bad-nic 4 '"rail1"'
+	judge 100 holds s.json '.findings | length == 1'
 	# Three rounds of three pairs; all pairs are 15. Each of two repetitions is at most five rounds, if all are low; then
 	# each direction alone of three pairs per node.
 	holds s.json '.pattern == "suspects" and (.pairs | length) <= 9 and .rounds <= 13 + 2 * 5'
