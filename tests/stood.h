@@ -31,7 +31,8 @@ static inline void stood_read(struct stood *s)
 	char path[300];
 
 	*s = (struct stood){ 0 };
-	if (f && fscanf(f, "cpu %lld %lld %lld %*d %*d %*d %*d %lld", &user, &nice, &system, &steal) == 4)
+	if (f && fscanf(f, "cpu %lld %lld %lld %*d %*d %*d %*d %lld", &user, &nice, &system,
+			 &steal) == 4)
 		s->used_ns = (user + nice + system + steal) * (DR_NS_PER_S / sysconf(_SC_CLK_TCK));
 	if (f)
 		fclose(f);
@@ -61,7 +62,9 @@ static inline void stood_judge(const struct stood *s, bool ok, long long ms)
 	stood_read(&now);
 	used = now.used_ns - s->used_ns;
 	others = used - (now.ran_ns - s->ran_ns);
-	stood = others > used / 5 ? (now.waited_ns - s->waited_ns) / 1000 * (others / 1000) / (used / 1000) / 1000 : 0;
+	stood = others > used / 5 ? (now.waited_ns - s->waited_ns) / 1000 * (others / 1000) /
+					    (used / 1000) / 1000
+				  : 0;
 	if (stood < ms)
 		fail_msg("the machine stood for %lld ms, less than %lld", stood, ms);
 	printf("SKIP: not judged: the machine stood for %lld ms\n", stood);
