@@ -61,8 +61,8 @@ THREADED  := $(addsuffix _test.c,base/poller base/privileges base/queue channel/
 TEST_SRCS := $(if $(filter thread,$(SAN)),$(filter $(THREADED),$(TEST_SRCS)),$(TEST_SRCS))
 TESTS     := $(TEST_SRCS:%.c=$(B)/%)
 # Tests that replace a function of libc or of the program are linked alone, the others into one program for each folder.
-OWN_TESTS := $(filter $(addprefix $(B)/,base/packet_test bootstrap/io_test bootstrap/io_end_test \
-	orchestrator/engine/worker_ping_test),$(TESTS))
+OWN_TESTS := $(filter $(addprefix $(B)/,base/packet_test bootstrap/io_test bootstrap/io_end_test bootstrap/rdv_test \
+	bootstrap/rdv_break_test orchestrator/engine/worker_ping_test),$(TESTS))
 DIR_TESTS := $(filter-out $(OWN_TESTS),$(TESTS))
 AID_SRCS  := $(wildcard $(TEST_DIRS:%=%/*_main.c) $(TEST_DIRS:%=%/*_plugin.c))
 AIDS      := $(patsubst %_main.c,$(B)/%_main,$(filter %_main.c,$(AID_SRCS))) \
@@ -170,7 +170,7 @@ SIM_OBJS := $(patsubst %.c,$(B)/%.o,$(wildcard tests/sim/world/*.c tests/faulty/
 $(addprefix $(B)/,$(addsuffix /tests,channel tests/sim tests/conformance orchestrator/engine)): $(SIM_OBJS)
 # Unit tests of the plugin see its symbols, which the shared object hides.
 $(B)/plugin/tests: $(PLUG_OBJS)
-$(B)/bootstrap/io_test $(B)/bootstrap/io_end_test: private LDFLAGS += -Wl,--wrap=dr_now_ns # its own clock, see io_harness.h
+$(filter $(B)/bootstrap/%,$(OWN_TESTS)): private LDFLAGS += -Wl,--wrap=dr_now_ns # their own clock, see test_clock.h
 $(B)/%/tests.o:
 	$(Q)mkdir -p $(@D) && $(CC) $(XFLAGS) $(CFLAGS) $(CPPFLAGS) '-DTESTS=$(TESTS)' -c -o $@ tests/multicall.c
 $(B)/%/tests: $(B)/%/tests.o $(ARCHIVES)

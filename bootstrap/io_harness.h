@@ -20,6 +20,7 @@
 #include "base/rng.h"
 #include "bootstrap/control.h"
 #include "bootstrap/net.h"
+#include "bootstrap/test_clock.h"
 
 #include <errno.h>
 #include <linux/filter.h>
@@ -319,34 +320,6 @@ static int teardown(void **state)
 }
 
 /* One turn of the loop: tick what is due, sleep at most 20 ms. */
-/*
- * The clock of everything in this program (the linker's --wrap). It advances between two turns alone, by the time that
- * passed but at most by WORK_NS_MAX if something happened, and else by the time that was to be waited for. So a process
- * that is not scheduled for a second sees neither a silence nor a conversation of that length.
- */
-int64_t __real_dr_now_ns(void);
-int64_t __wrap_dr_now_ns(void);
-
-#define WORK_NS_MAX (1 * MS)
-static struct {
-	int64_t now_ns, read_ns; /* what the program sees; the real clock at that time */
-} test_clock;
-
-int64_t __wrap_dr_now_ns(void)
-{
-	if (!test_clock.read_ns)
-		test_clock.now_ns = test_clock.read_ns = __real_dr_now_ns();
-	return test_clock.now_ns;
-}
-
-static void advance_clock(int64_t max_ns)
-{
-	int64_t real_ns = __real_dr_now_ns(), now_ns = dr_now_ns();
-
-	test_clock.now_ns = now_ns + DR_MIN(real_ns - test_clock.read_ns, max_ns);
-	test_clock.read_ns = real_ns;
-}
-
 static void turn(void)
 {
 	int64_t now = dr_now_ns(), at = now + 20 * MS;
