@@ -74,7 +74,7 @@ judge() {
 }
 
 # judge_status MS STATUS [PID]: a check of the exit status of that process, or of the last `run`, that is judged likewise. Only a
-# run that was late may be excused: rails lost, hang, threshold, failover. Wrong data and crashes are not.
+# run that was late may be excused: rails lost, hang, threshold, failover, or none of these. Wrong data and crashes are not.
 judge_status() {
 	[[ ! ${3-} ]] || {
 		status=0
@@ -83,7 +83,7 @@ judge_status() {
 	((status != $2)) || return 0
 	echo "exit status $status, not $2"
 	[[ ! ${3-} ]] || tail -n 30 ./*.err ./*.out
-	[[ $status == [4578] ]] && judge "$1" false
+	[[ $status == [4578] || $status$2 == 0[4578] ]] && judge "$1" false
 }
 
 # validated [DIRECTORY]: every document here and there, and the last command's output, fits its schema. Last in

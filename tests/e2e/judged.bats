@@ -41,24 +41,28 @@ judged() {
 	[[ $status == 1 && $output == "a document here has wrong data" ]]
 }
 
-# ended STATUS: judge_status() of a process that ended so.
+# ended STATUS WANT: judge_status() of a process that ended so.
 ended() {
 	sh -c "exit $1" &
-	judged 180 judge_status 100 0 $!
+	judged 180 judge_status 100 "$2" $!
 }
 
 @test "of exit statuses, only those of a run that was late are skipped" {
 	local rc
 	for rc in 4 5 7 8; do
-		run ended $rc
+		run ended $rc 0
 		[[ $status == 0 && $output == *"exit status $rc, not 0"*"SKIP not judged"* ]]
 	done
 	for rc in 1 2 3 6 134 137 139; do
-		run ended $rc
+		run ended $rc 0
 		[[ $status == 1 && $output != *SKIP* ]]
 	done
-	run ended 0
+	run ended 0 0
 	[[ $status == 0 && ! $output ]]
+	run ended 0 7
+	[[ $status == 0 && $output == *"SKIP not judged"* ]]
+	run ended 0 2
+	[[ $status == 1 && $output != *SKIP* ]]
 }
 
 @test "only the share of others in what the processes waited for counts, and it counts from a fifth on" {
