@@ -3,7 +3,6 @@
 #define DR_BOOTSTRAP_TEST_CLOCK_H
 
 #include "base/clock.h"
-#include "base/defs.h"
 
 /*
  * The clock of everything in this program (the linker's --wrap). It advances between two turns alone, by the time that
