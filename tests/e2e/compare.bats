@@ -15,7 +15,7 @@ teardown() {
 	validated
 }
 
-# bats test_tags=release
+# bats test_tags=release,nightly
 @test "compare: 20 pairs without a difference give at most one false alarm, 5 % less bandwidth is found in at least 19 of 20" {
 	"$BATS_TEST_DIRNAME/../compare/pairs.py" --dualrail "$DUALRAIL" --out pairs --seed 1 synthetic
 }

@@ -212,6 +212,7 @@ told_busy() {
 	(($(grep -c 'server busy: serving' server.err) >= $1))
 }
 
+# bats test_tags=nightly
 @test "a client that opens its GPUs for long keeps its place while another one waits" {
 	gpus_server -g 0 --verbose=0
 	start_held

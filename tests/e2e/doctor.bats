@@ -1,6 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
 # doctor: each finding is true, and the command that it gives fixes it.
+# check.sh: address
 # shellcheck disable=SC2154,SC2030,SC2031 # set by lib.bash and by run
 
 # bats file_tags=one-thread
@@ -364,6 +365,7 @@ sysctl_in() {
 	no_finding path-mtu
 }
 
+# bats test_tags=nightly
 @test "two rails in one subnet: ARP, route and rp_filter; the remedies bring both rails to work" {
 	one_subnet
 	server_in_b

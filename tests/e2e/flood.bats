@@ -1,6 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
 # Connections of strangers beside runs over the loopback: needs no privilege. Strangers come from 127.0.0.2.
+# check.sh: address
 # shellcheck disable=SC2154,SC2030,SC2031 # set by lib.bash and by run
 
 setup() {

@@ -80,6 +80,7 @@ direct() {
 	stopped
 }
 
+# bats test_tags=nightly
 @test "a plugin that receives into GPU memory: with a flush, without one, by a dma-buf" {
 	local way
 	for way in off on; do

@@ -27,6 +27,7 @@ takes() {
 	[[ $status == 0 || $output == "dualrail: --$2: "* ]]
 }
 
+# bats test_tags=nightly
 @test "the help of each command lists the options that the command takes, and no other" {
 	local command name all
 	for command in "${COMMANDS[@]}"; do options_of "$command" >"$command.options"; done
@@ -82,6 +83,7 @@ takes() {
 	[[ $output == *"connect-timeout=5s"* ]]
 }
 
+# bats test_tags=nightly
 @test "a default of the demo does not exclude options that replace it" {
 	run "$DUALRAIL" demo -n 5 --dry-run
 	[ "$status" -eq 0 ]

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Peers whose texts have escape sequences, newlines and characters that forge what is shown. Nothing of that comes to
 # standard output, standard error, the log, the document or metrics.
+# check.sh: address
 # shellcheck disable=SC2154,SC2030,SC2031 # set by lib.bash and by run
 
 setup() {

@@ -4,7 +4,7 @@
 # failure, and nothing of it is left.
 # shellcheck disable=SC2154,SC2030,SC2031 # set and used by lib.bash; tests are subshells
 
-# bats file_tags=one-thread
+# bats file_tags=one-thread,nightly
 setup() {
 	load lib
 	common_setup

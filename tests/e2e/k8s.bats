@@ -55,6 +55,7 @@ called() {
 	"$CHECKS/check.py" --single "${files[@]}"
 }
 
+# bats test_tags=nightly
 @test "each overlay renders, and the result follows the schemas" {
 	local folder
 	need_kustomize
@@ -78,6 +79,7 @@ planted() {
 	[[ $output == *"$2"* ]]
 }
 
+# bats test_tags=nightly
 @test "a wrong field, a missing required field and a wrong type are found" {
 	{
 		cat "$K8S/base/job.yaml"

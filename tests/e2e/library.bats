@@ -1,5 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
+# check.sh: address thread
 # shellcheck disable=SC2154 # pid: of background()
 # libdualrail as its users see it: the example docs/examples/kvblocks in C and in Python, two processes, while
 # connections or links are cut under the data; its manual pages.
@@ -59,6 +60,7 @@ both() {
 	both ./blocks
 }
 
+# bats test_tags=nightly
 @test "the example through Python: the same, and the gaps as a picture" {
 	python_example
 	plot=(--plot gaps.svg)
@@ -111,6 +113,7 @@ whole() { gone || (($(open_lanes) == 0)); }
 	every_block_is_right 64
 }
 
+# bats test_tags=nightly
 @test "the manual pages of the library have no warnings, and man finds each of them by its name" {
 	local page name
 	command -v lexgrog >/dev/null || skip "lexgrog is not installed (man-db)"

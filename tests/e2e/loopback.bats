@@ -1,6 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
 # Whole runs over the loopback: needs no privilege.
+# check.sh: thread
 # shellcheck disable=SC2154,SC2030,SC2031 # set by lib.bash and by run
 
 setup() {
@@ -298,6 +299,7 @@ listeners() {
 	[ "$status" -eq 7 ]
 }
 
+# bats test_tags=nightly
 @test "demo without privileges: closed connections, passes, says what it does not show" {
 	local as=() program=$DUALRAIL
 	if [[ $(id -u) == 0 ]]; then

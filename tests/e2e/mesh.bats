@@ -124,6 +124,7 @@ one_cable_one_way_round() {
 	holds c.json '.topology.gpus | all(.shadow_rail == null)'
 }
 
+# bats test_tags=nightly
 @test "a ring of four: two ways to the node opposite; one is cut where neither end sees it" {
 	watch
 	cable "$A" ab "$B" ba 10.97.1
@@ -159,6 +160,7 @@ settled() {
 	done
 }
 
+# bats test_tags=nightly
 @test "IPv6: the cable and the way round" {
 	local i=0 spec
 	mesh

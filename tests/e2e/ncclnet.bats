@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # `dualrail plugin`: correct network plugins of NCCL have no violation, and each bug of tests/badplug is named.
 # `--transport nccl:FILE`: runs over such plugins.
+# check.sh: thread
 # shellcheck disable=SC2154,SC2030,SC2031,SC2034,SC2054 # set and used by lib.bash; tests are subshells; commas belong to values
 
 # bats file_tags=one-thread
@@ -58,6 +59,7 @@ names() {
 	[[ $output == *"plugin Min, interface v12 of v6 "* ]]
 }
 
+# bats test_tags=nightly
 @test "each version of the interface can be used" {
 	local v
 	for v in 6 7 8 9 10 11; do
@@ -170,6 +172,7 @@ names() {
 	one_line
 }
 
+# bats test_tags=nightly
 @test "the plugin's log obeys NCCL_DEBUG and NCCL_DEBUG_SUBSYS" {
 	check "$bad"
 	if grep -q 'plugin with bug' <<<"$output"; then return 1; fi
@@ -326,6 +329,7 @@ over() {
 }
 
 # Whoever connects to a rail without the session's key gets no handle, and keeps nobody who has it waiting.
+# bats test_tags=nightly
 @test "transport: strangers at a rail get no handle, and paths are built again beside them" {
 	watch
 	over "$min"

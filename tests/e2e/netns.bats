@@ -1,6 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
 # Two network namespaces with two rails and a control link: links are really cut. Needs root.
+# check.sh: thread
 # shellcheck disable=SC2030,SC2031,SC2154 # set by lib.bash and by run
 
 setup() {

@@ -309,6 +309,7 @@ questions() {
 	awk '/^```sh$/ { on = 1; next } /^```$/ { on = 0 } on' "$BATS_TEST_DIRNAME/../../docs/QUESTIONS.md"
 }
 
+# bats test_tags=nightly
 @test "every command of QUESTIONS.md runs" {
 	watch
 	local line n=0

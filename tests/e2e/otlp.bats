@@ -3,6 +3,7 @@
 # Spans that are sent to a collector of OpenTelemetry (--trace-endpoint, OTEL_EXPORTER_OTLP_*). The collector is tests/collector.py.
 # shellcheck disable=SC2154,SC2034,SC2030,SC2031 # set by lib.bash
 
+# bats file_tags=nightly
 setup() {
 	load lib
 	common_setup

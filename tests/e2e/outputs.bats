@@ -224,7 +224,7 @@ every_metric() {
 	[[ $output == *"no run exports dualrail_rail_stat"* && $output == *"no metric has a label nick"* ]]
 }
 
-# bats test_tags=release
+# bats test_tags=release,nightly
 @test "promtool: the alert rules fire for their causes only, the expressions of the dashboard are valid" {
 	local metrics=$BATS_TEST_DIRNAME/../../scripts/metrics
 	command -v promtool >/dev/null || skip "promtool is not installed (Debian: prometheus)"

@@ -1,6 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
 # Files that another user placed under a name that root is about to write or read: status 2, one message, nothing else.
+# check.sh: address
 # shellcheck disable=SC2154,SC2030,SC2031,SC2016 # set by lib.bash and by run; text for another shell
 
 setup() {

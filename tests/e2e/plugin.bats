@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # NCCL's plugin without NCCL and without a GPU: the contract of its calls for each version of the ABI, and collectives
 # on host memory while rails fail. tests/plugin/ has the programs. Over loopback, or as root between namespaces.
+# check.sh: address thread
 # shellcheck disable=SC2154 # set by lib.bash
 
 setup() {
@@ -63,7 +64,7 @@ switched() {
 	NCCL_SOCKET_IFNAME=lo passes "$contract" --versions 11 "$plugin"
 }
 
-# bats test_tags=one-thread
+# bats test_tags=one-thread,nightly
 @test "plugin contract over loopback: the other versions of the ABI" {
 	NCCL_SOCKET_IFNAME=lo passes "$contract" --brief --versions 6-10 "$plugin"
 	NCCL_SOCKET_IFNAME=lo passes "$contract" --brief --versions 12 "$plugin"

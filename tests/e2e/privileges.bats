@@ -1,5 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
+# check.sh: address
 # shellcheck disable=SC2030,SC2031,SC2154 # set by lib.bash and by run
 # What server, client, keeper and guard may still do while a run goes on, read from /proc by another process; --user.
 # The sanitizers have threads and system calls of their own.
@@ -211,6 +212,7 @@ is_up() { ip -n "$1" link show "$2" | grep -q LOWER_UP; }
 	[[ $(stat -c %u c.json) == "$nobody" ]]
 }
 
+# bats test_tags=nightly
 @test "demo --user: both ends are that user's; it passes and leaves nothing" {
 	as_root
 	start demo "$DUALRAIL" demo --user nobody --transport tcp -g 0-1 -N 2 -s 1M -D 2s --json=results/d.json

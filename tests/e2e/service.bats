@@ -130,6 +130,7 @@ listed() {
 	done
 }
 
+# bats test_tags=nightly
 @test "what the server calls is within the unit's system calls and address families" {
 	local word
 	command -v systemd-analyze >/dev/null || skip "systemd-analyze is not installed"

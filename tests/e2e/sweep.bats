@@ -119,7 +119,7 @@ finding() {
 }
 
 # Data of one direction and acknowledgements of the other share the slow queue, so both are low at the same time.
-# bats test_tags=release
+# bats test_tags=release,nightly
 @test "a NIC that is slow in one direction is told, though both are low while data flow both ways" {
 	watch
 	fabric 3
@@ -248,7 +248,7 @@ scale() {
 	per_node=$(sed -n 's/.* bytes_per_node \([0-9]*\) .*/\1/p' <<<"$output")
 }
 
-# bats test_tags=release
+# bats test_tags=release,nightly
 @test "a coordinator with 4000 nodes: every pair is measured, and memory is linear in the nodes" {
 	local few
 	[[ -x ${DUALRAIL%/*}/tests/sweep/scale_main ]] || skip "scale_main is not built"
@@ -291,7 +291,7 @@ scale() {
 	holds s.json '.exit_code == 143 and (.findings | map(.kind)) == ["node-missing"] and .pairs == []'
 }
 
-# bats test_tags=release
+# bats test_tags=release,nightly
 @test "--pattern suspects names a slow NIC from a few rounds" {
 	watch
 	fabric 6

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Injected faults are undone, whichever processes are killed while one is held. Every fault lasts 60 s or longer, so
 # nothing here waits for its regular end.
+# check.sh: address
 # shellcheck disable=SC2030,SC2031,SC2154 # set by lib.bash and by run
 
 load lib

@@ -1,6 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
 # Bad input: a status that says whose mistake it is, and one line that says what to do.
+# check.sh: address
 # shellcheck disable=SC2154 # set by lib.bash
 
 # bats file_tags=one-thread
@@ -123,6 +124,7 @@ teardown() {
 	done
 }
 
+# bats test_tags=nightly
 @test "a server that is not there: status 3 within the connect timeout" {
 	free_port
 	run timeout "$WAIT_S" "$DUALRAIL" client 127.0.0.1 --port "$port" --connect-timeout 300ms -q
