@@ -1,6 +1,5 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# check.sh: address
 # bats file_tags=release
 # Bytes of TCP data connections are altered on a rail from outside, by nftables in the server's or the client's namespace. veth
 # leaves checksums to the receiver's kernel, which takes them for right: nobody on the way notices. See SECURITY.md, "What

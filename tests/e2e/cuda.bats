@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # GPU memory, on emulated GPUs (tests/fakecuda). A process that leaves memory, a stream or a context
 # behind, or misuses one, ends with status 99 there, so every status below says that too.
+# check.sh: thread
 # shellcheck disable=SC2030,SC2031,SC2154 # set by lib.bash and by run
 
 setup() {

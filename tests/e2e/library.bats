@@ -1,6 +1,5 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# check.sh: address thread
 # shellcheck disable=SC2154 # pid: of background()
 # libdualrail as its users see it: the example docs/examples/kvblocks in C and in Python, two processes, while
 # connections or links are cut under the data; its manual pages.

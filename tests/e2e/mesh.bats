@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Meshes of network namespaces: each pair of nodes that has a cable has a subnet of its own, and every
 # node forwards for the others. Needs root.
+# check.sh: thread
 # shellcheck disable=SC2154 # set by lib.bash
 
 setup() {

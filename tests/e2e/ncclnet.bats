@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # `dualrail plugin`: correct network plugins of NCCL have no violation, and each bug of tests/badplug is named.
 # `--transport nccl:FILE`: runs over such plugins.
-# check.sh: thread
 # shellcheck disable=SC2154,SC2030,SC2031,SC2034,SC2054 # set and used by lib.bash; tests are subshells; commas belong to values
 
 # bats file_tags=one-thread

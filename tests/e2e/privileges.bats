@@ -1,6 +1,5 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# check.sh: address
 # shellcheck disable=SC2030,SC2031,SC2154 # set by lib.bash and by run
 # What server, client, keeper and guard may still do while a run goes on, read from /proc by another process; --user.
 # The sanitizers have threads and system calls of their own.
