@@ -69,6 +69,8 @@ struct dr_fake_ctl {
 	void (*fail_always)(const char *call, int err);
 	/* Every such call blocks for ms first. */
 	void (*delay)(const char *call, int ms);
+	/* Once, before the next such call does its work: fn(arg), which may use this table. */
+	void (*before)(const char *call, void (*fn)(void *arg), void *arg);
 	unsigned (*count)(const char *call);
 	void (*alive)(struct dr_fake_alive *out);
 	unsigned (*alive_total)(void);

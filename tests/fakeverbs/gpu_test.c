@@ -277,6 +277,31 @@ static void fence_with_flushes_out(void **state)
 	}
 }
 
+/* Parts that landed and whose flush was not posted hold no fence up, and are not told. Those that were flushed are. */
+static void fence_after_parts_landed(void **state)
+{
+	enum { NOT_SEEN, FLUSHED, POST_FAILS, CASES };
+	struct gpu_pair g;
+
+	(void)state;
+	for (unsigned k = 0; k < CASES; k++) {
+		gpu_init(&g, false);
+		g.p.seen = check_seen;
+		gpu_up(&g);
+		one_message(&g);
+		assert_int_equal(pair_post_send(&g.p, 0), 0);
+		if (k == POST_FAILS)
+			g.p.fake->fail_call("post_send", 1, 0);
+		if (k != NOT_SEEN)
+			pair_turn_one(&g.p, R);
+		assert_int_equal(g.p.e[R].failed, k == POST_FAILS);
+		pair_fence(&g.p, R, DR_NEVER);
+		pair_until(&g.p, g.p.e[R].fenced);
+		assert_int_equal(g.p.e[R].count[DR_EV_DELIVERED], k == FLUSHED ? PAIR_PARTS : 0);
+		gpu_end(&g);
+	}
+}
+
 /* One life with the k-th such call failing: an error in words, or FAILED, and nothing stays. */
 static bool life_with(const char *call, unsigned k)
 {
@@ -464,7 +489,8 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = { cmocka_unit_test(flushed_before_it_is_told),
 		cmocka_unit_test(small_from_gpu_memory), cmocka_unit_test(registered_late),
 		cmocka_unit_test(not_flushed_where_ordered), cmocka_unit_test(flush_fails),
-		cmocka_unit_test(fence_with_flushes_out), cmocka_unit_test(each_call_failing),
+		cmocka_unit_test(fence_with_flushes_out),
+		cmocka_unit_test(fence_after_parts_landed), cmocka_unit_test(each_call_failing),
 		cmocka_unit_test(by_peer_memory), cmocka_unit_test(out_of_reach),
 		cmocka_unit_test(told_to_the_wrapper), cmocka_unit_test(registered_again) };
 

@@ -3,6 +3,9 @@
 #include "transport/verbs/hello.h"
 
 #include "base/log.h"
+#include "base/poller.h"
+
+#include <poll.h>
 
 /* The verbs path kind while the NICs and the wire do what they do: ports, GIDs, fences, slow calls. */
 
@@ -423,6 +426,59 @@ static void fence_without_deadline(void **state)
 	}
 }
 
+enum { MANY_MSGS = 8, MANY = MANY_MSGS * DR_PARTS_MAX, MANY_LEN = 64 };
+
+static struct dr_part many(struct pair *p, unsigned end, uint64_t seq, unsigned i)
+{
+	return (struct dr_part){ p->e[end].mr, (seq * DR_PARTS_MAX + i) * MANY_LEN, MANY_LEN, i };
+}
+
+/* More parts than one look takes, for S to flush. The first message goes last, and the others are told after it. */
+static void post_many(struct pair *p)
+{
+	struct dr_part parts[DR_PARTS_MAX];
+	struct dr_credit c;
+
+	for (uint64_t seq = 0; seq < MANY_MSGS; seq++) {
+		for (unsigned i = 0; i < DR_PARTS_MAX; i++)
+			parts[i] = many(p, R, seq, i);
+		assert_int_equal(
+			dr_verbs_ops.post_recv(p->e[R].path, 1, seq, parts, DR_PARTS_MAX, 0), 0);
+	}
+	dr_verbs_ops.flush(p->e[R].path, dr_now_ns());
+	for (uint64_t seq = MANY_MSGS; seq-- > 0;) {
+		while (dr_verbs_ops.credit(p->e[S].path, 1, seq, &c) != 0)
+			pair_turn_one(p, S);
+		for (unsigned i = 0; i < DR_PARTS_MAX; i++) {
+			parts[i] = many(p, S, seq, i);
+			assert_int_equal(
+				dr_verbs_ops.post_send(p->e[S].path, 1, seq, i, &parts[i]), 0);
+		}
+	}
+}
+
+/* It is all told first, whether the receiver has looked at some of it or at nothing. */
+static void fence_after_parts_landed(void **state)
+{
+	struct pair p;
+
+	(void)state;
+	for (unsigned looks = 0; looks < 3; looks++) {
+		pair_init(&p, false);
+		pair_up(&p);
+		post_many(&p);
+		dr_verbs_ops.flush(p.e[S].path, dr_now_ns());
+		for (unsigned i = 0; i < looks; i++)
+			pair_turn_one(&p, R);
+		assert_true(p.e[R].count[DR_EV_DELIVERED] < MANY);
+		pair_fence(&p, R, DR_NEVER);
+		pair_until(&p, p.e[R].fenced);
+		assert_int_equal(p.e[R].count[DR_EV_DELIVERED], MANY);
+		assert_memory_equal(p.e[R].mem, p.e[S].mem, MANY * MANY_LEN);
+		pair_end(&p);
+	}
+}
+
 /* A write that waits in the sender's NIC while the receiver fences finds nobody. */
 static void late_write(void **state)
 {
@@ -476,6 +532,66 @@ static void stale_completions(void **state)
 		}
 		pair_end(&p);
 	}
+}
+
+/* ---- sleep ------------------------------------------------------------------------------------ */
+
+static void empty(struct dr_poller *poller)
+{
+	while (dr_poller_wait(poller, 0) > 0)
+		continue;
+}
+
+static void release(void *arg)
+{
+	((struct pair *)arg)->fake->hold("fake0", false);
+}
+
+/* What comes after the receiver's last look, before its queue is armed, makes no event. Each queue is armed alone: the others
+ * are armed already. */
+static void come_before_armed(void **state)
+{
+	struct dr_poller *poller;
+	struct pair p;
+
+	(void)state;
+	pair_init(&p, true);
+	poller = p.poller; /* of the receiver alone */
+	assert_int_equal(pair_listen_one(&p, R), 0);
+	p.poller = NULL;
+	if (pair_listen_one(&p, S) || pair_introduce(&p) || pair_register(&p) || pair_create(&p) ||
+		pair_connect(&p))
+		fail_msg("%s: %s", p.doing, p.error);
+	pair_until(&p, p.e[S].count[DR_EV_READY] && p.e[R].count[DR_EV_READY]);
+	for (unsigned dgram = 0; dgram < 2; dgram++) {
+		unsigned *n = &p.e[R].count[dgram ? DR_EV_DGRAM : DR_EV_DELIVERED];
+		unsigned all = dgram ? 2 : MANY, armed;
+		struct pollfd fd = { .fd = dr_poller_fd(poller), .events = POLLIN };
+
+		empty(poller);
+		dr_poller_rest(poller);
+		if (dgram)
+			dr_verbs_ops.rail_dgram(p.e[S].rail, "beat", 4);
+		else
+			post_many(&p); /* its credits are sent: that is an event */
+		empty(poller);
+		p.fake->hold("fake0", true);
+		if (dgram)
+			dr_verbs_ops.rail_dgram(p.e[S].rail, "beat", 4);
+		else
+			dr_verbs_ops.flush(p.e[S].path, dr_now_ns());
+		p.fake->before("req_notify_cq", release, &p);
+		armed = p.fake->count("req_notify_cq");
+		dr_poller_rest(poller);
+		assert_int_equal(p.fake->count("req_notify_cq"), armed + 1);
+		assert_true(*n == all || poll(&fd, 1, 0) == 1);
+		empty(poller);
+		assert_int_equal(*n, all);
+	}
+	pair_fence_both(&p);
+	p.poller = poller;
+	pair_shut(&p);
+	pair_clean(&p, false);
 }
 
 /* ---- what blocks in the kernel ---------------------------------------------------------------- */
@@ -563,10 +679,11 @@ int main(int argc, char **argv)
 		cmocka_unit_test(fence_past_its_deadline),
 		cmocka_unit_test(fence_waits_for_the_count),
 		cmocka_unit_test(fence_that_cannot_destroy),
-		cmocka_unit_test(fence_without_deadline), cmocka_unit_test(late_write),
-		cmocka_unit_test(stale_completions), cmocka_unit_test(slow_neighbour),
-		cmocka_unit_test(no_neighbour), cmocka_unit_test(closed_while_joining),
-		cmocka_unit_test(datagrams_lost) };
+		cmocka_unit_test(fence_without_deadline),
+		cmocka_unit_test(fence_after_parts_landed), cmocka_unit_test(late_write),
+		cmocka_unit_test(come_before_armed), cmocka_unit_test(stale_completions),
+		cmocka_unit_test(slow_neighbour), cmocka_unit_test(no_neighbour),
+		cmocka_unit_test(closed_while_joining), cmocka_unit_test(datagrams_lost) };
 
 	dr_log_set_level(DR_LOG_ERROR);
 	if (argc > 1)

@@ -25,6 +25,11 @@ static struct {
 	int err;
 	const char *failed;
 } order;
+static struct hook {
+	int call;
+	void (*fn)(void *arg);
+	void *arg;
+} hook;
 static unsigned n_violations;
 static char first_violation[200];
 
@@ -90,13 +95,20 @@ static int pick(enum dr_fake_call c)
 
 int dr_fake_enter(enum dr_fake_call c)
 {
+	struct hook h = { 0 };
 	int err, ms;
 
 	dr_fake_lock();
 	counts[c]++;
 	ms = delays[c];
 	err = pick(c);
+	if (hook.call == (int)c) {
+		h = hook;
+		hook.fn = NULL;
+	}
 	dr_fake_unlock();
+	if (h.fn)
+		h.fn(h.arg);
 	if (ms > 0)
 		dr_fake_block_ms(ms);
 	return err;
@@ -147,6 +159,11 @@ void dr_fake_call_delay(const char *call, int ms)
 		delays[c] = ms;
 }
 
+void dr_fake_call_before(const char *call, void (*fn)(void *arg), void *arg)
+{
+	hook = (struct hook){ find(call), fn, arg };
+}
+
 unsigned dr_fake_call_count(const char *call)
 {
 	int c = find(call);
@@ -160,5 +177,6 @@ void dr_fake_calls_reset(void)
 	memset(delays, 0, sizeof(delays));
 	memset(always, 0, sizeof(always));
 	memset(&order, 0, sizeof(order));
+	hook.fn = NULL;
 	n_violations = 0;
 }

@@ -77,6 +77,13 @@ static void delay(const char *call, int ms)
 	end();
 }
 
+static void before(const char *call, void (*fn)(void *arg), void *arg)
+{
+	begin();
+	dr_fake_call_before(call, fn, arg);
+	end();
+}
+
 static unsigned count(const char *call)
 {
 	unsigned n;
@@ -503,6 +510,7 @@ const struct dr_fake_ctl dr_fake_ctl = {
 	.failed = failed,
 	.fail_always = fail_always,
 	.delay = delay,
+	.before = before,
 	.count = count,
 	.alive = alive,
 	.alive_total = alive_total,

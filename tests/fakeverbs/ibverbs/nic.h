@@ -71,6 +71,7 @@ void dr_fake_call_fail(const char *call, unsigned k, int err);
 const char *dr_fake_call_failed(void);
 void dr_fake_call_fail_always(const char *call, int err);
 void dr_fake_call_delay(const char *call, int ms);
+void dr_fake_call_before(const char *call, void (*fn)(void *arg), void *arg);
 unsigned dr_fake_call_count(const char *call);
 /* The calling thread stops for so long. */
 void dr_fake_block_ms(int ms);
