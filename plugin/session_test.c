@@ -266,6 +266,18 @@ static void test_one(struct message *x, unsigned i)
 		fail_msg("%d", rc);
 }
 
+static void both(struct message *x)
+{
+	int64_t until = dr_now_ns() + LIMIT_NS;
+
+	while (!x->done[TX] || !x->done[RX]) {
+		assert_true(dr_now_ns() < until);
+		for (unsigned i = 0; i < ENDS; i++)
+			test_one(x, i);
+		drive();
+	}
+}
+
 static uint8_t pattern(uint64_t message, uint64_t i)
 {
 	return (uint8_t)(message * 31 + i * 7 + i / 251);
@@ -358,7 +370,6 @@ static void medium_messages_arrive(void **state)
 static void a_request_waits_for_the_socket(void **state)
 {
 	struct message x = { .size = MEDIUM };
-	int64_t until = dr_now_ns() + LIMIT_NS;
 
 	(void)state;
 	memset(memory[TX], 1, MEDIUM);
@@ -367,11 +378,7 @@ static void a_request_waits_for_the_socket(void **state)
 	for (unsigned i = 0; i < 100; i++) /* nobody reads at the other end */
 		test_one(&x, TX);
 	assert_false(x.done[TX]);
-	while (!x.done[TX] || !x.done[RX]) {
-		assert_true(dr_now_ns() < until);
-		test_one(&x, TX);
-		test_one(&x, RX);
-	}
+	both(&x);
 	assert_int_equal(x.got, MEDIUM);
 	for (unsigned i = 0; i < MEDIUM; i++)
 		assert_int_equal(memory[RX][i], 1);
@@ -561,23 +568,19 @@ static void go_on(void)
 		sem_post(&stop[t].go);
 }
 
-/* Until chunks of each message are asked for. */
-static void start_large(struct message *x, unsigned n)
+/* Until so many chunks of its memory are asked for, or it is done. */
+static void start_large(struct message *x, unsigned chunks)
 {
 	int64_t until = dr_now_ns() + LIMIT_NS;
 
-	for (unsigned k = 0; k < n; k++)
-		while (!x[k].req[TX] || !x[k].req[RX] ||
-			!atomic_load(&x[k].req[RX]->buf[0].mr->chunks)) {
-			assert_true(dr_now_ns() < until);
-			for (unsigned i = 0; i < ENDS; i++)
-				if (!x[k].req[i])
-					start(&x[k], i);
-			assert_int_equal(ha_comm_test(x[k].req[RX], &x[k].done[RX], NULL), 0);
-			if (x[k].done[RX])
-				return;
-			drive();
-		}
+	do {
+		assert_true(dr_now_ns() < until);
+		for (unsigned i = 0; i < ENDS; i++)
+			if (!x->req[i])
+				start(x, i);
+		test_one(x, RX);
+		drive();
+	} while (!x->done[RX] && (!x->req[TX] || atomic_load(&mr[RX]->chunks) < chunks));
 }
 
 /* As deregMr. Returns how long it took. */
@@ -632,38 +635,53 @@ static void memory_is_waited_for_while_a_rail_is_left(void **state)
 	assert_true(lose(state, STANDS) >= DEREG_NS);
 }
 
-/* They wait until the lane has room for them: only they are given up. */
+/* They wait until the lane has room for them: only they are given up. Those of other comms before them, if there are any,
+ * and after them arrive. */
 static void memory_of_chunks_that_were_not_posted_is_free(void **state)
 {
-	struct dr_memory m = { .base = memory[RX], .len = BYTES };
-	struct message x[2] = { { .size = BYTES / 2, .tag = 3 },
-		{ .off = BYTES / 2, .size = BYTES / 2, .tag = 3 } };
-	int64_t until = dr_now_ns() + LIMIT_NS;
-	struct ha_mr *first = mr[RX];
-	unsigned n;
+	enum { Q = BYTES / 4, FLYING = THREADS * LANES * HA_WINDOW };
+	_Static_assert(Q / SMALL_CHUNK == FLYING, "a quarter of the memory fills all lanes");
+	struct ha_comm *other[ENDS], *own[ENDS];
 
-	(void)state;
-	memset(memory[TX], 1, BYTES);
-	memset(memory[RX], 2, BYTES);
-	wait_for_all_paths();
-	break_lanes();
-	start_large(&x[0], 1);
-	n = atomic_load(&first->chunks);
-	assert_true(n > THREADS * LANES * HA_WINDOW);
-	assert_int_equal(ha_mr_reg(comm[RX], &m, &mr[RX], NULL), 0);
-	start_large(&x[1], 1);
-	assert_int_equal(atomic_load(&mr[RX]->chunks), n);
-	(void)deregister(RX);
-	mr[RX] = first;
-	assert_int_equal(atomic_load(&end[RX]->err), 0);
-	assert_int_equal(atomic_load(&first->chunks), n);
-	atomic_store(&unreachable, false);
-	while (atomic_load(&first->chunks) > 0) {
-		assert_true(dr_now_ns() < until);
-		drive();
+	for (unsigned before = 0; before < 2; before++) {
+		struct message x = { .size = Q + before * Q, .tag = 3 },
+			       gone = { .off = 3 * Q, .size = Q, .tag = 3 },
+			       after = { .off = 2 * Q, .size = Q, .tag = 3 };
+		struct dr_memory m = { .len = BYTES };
+		struct ha_mr *first;
+
+		if (before > 0) {
+			teardown(state);
+			setup_one_rail(state);
+		}
+		m.base = memory[RX];
+		first = mr[RX];
+		memset(memory[TX], 1, BYTES);
+		memset(memory[RX], 2, BYTES);
+		memcpy(own, comm, sizeof(own));
+		open_comm(6);
+		memcpy(other, comm, sizeof(other));
+		wait_for_all_paths();
+		break_lanes();
+		memcpy(comm, own, sizeof(own));
+		start_large(&x, (1 + before) * FLYING);
+		memcpy(comm, other, sizeof(other));
+		assert_int_equal(ha_mr_reg(comm[RX], &m, &mr[RX], NULL), 0);
+		start_large(&gone, FLYING);
+		(void)deregister(RX);
+		mr[RX] = first;
+		assert_int_equal(atomic_load(&end[RX]->err), 0);
+		memcpy(comm, own, sizeof(own));
+		start_large(&after, (2 + before) * FLYING);
+		atomic_store(&unreachable, false);
+		both(&x);
+		both(&after);
+		for (unsigned i = 0; i < BYTES; i++)
+			assert_int_equal(memory[RX][i], i < x.size || i / Q == 2 ? 1 : 2);
+		memcpy(comm, other, sizeof(other));
+		close_comm();
+		memcpy(comm, own, sizeof(own));
 	}
-	for (unsigned i = BYTES / 2; i < BYTES; i++)
-		assert_int_equal(memory[RX][i], 2);
 }
 
 /* The other path delivers them, so that the session is not lost. An attempt that took as long as the wait tells nothing. */
