@@ -488,6 +488,29 @@ static void lost_completion_is_replaced_by_a_fence(void **state)
 	}
 }
 
+/* They were those of a connection that is gone. */
+static void a_switch_ends_the_wait_for_completions(void **state)
+{
+	unsigned part, skip;
+	uint64_t seq;
+
+	(void)state;
+	sender_running(2);
+	farewell(DR_FRAME_CLOSE, 0, 1, 0, 10 * MS);
+	dr_fo_path_failed(&f, dr_fo_conn(0, 1), DR_SCOPE_PATH, -ECONNRESET, "test", 20 * MS);
+	dr_fo_fenced(&f, 0, 1, 21 * MS);
+	frame(DR_FRAME_ANSWER, 2, 1, 1, 1, 0, 30 * MS);
+	while (dr_fo_next(&f, &seq, &part, &skip))
+		dr_fo_posted(&f, 30 * MS);
+	done();
+	frame(DR_FRAME_CLOSE, 2, 1, 0, 2, 0, 150 * MS);
+	dr_fo_tick(&f, 249 * MS);
+	assert_int_equal(f.state, DR_FO_RUN);
+	dr_fo_tick(&f, 250 * MS);
+	assert_false(find_one(DR_FOA_FENCE, 1)->soft);
+	f.n_act = 0;
+}
+
 static void late_completion_needs_no_fence(void **state)
 {
 	(void)state;
@@ -725,6 +748,7 @@ int main(void)
 		cmocka_unit_test(abort_acknowledges_what_no_path_reads),
 		cmocka_unit_test(close_of_the_peer_waits_for_own_fence),
 		cmocka_unit_test(lost_completion_is_replaced_by_a_fence),
+		cmocka_unit_test(a_switch_ends_the_wait_for_completions),
 		cmocka_unit_test(late_completion_needs_no_fence),
 		cmocka_unit_test(own_stall_is_no_time_of_a_close),
 		cmocka_unit_test(end_of_the_peer_makes_the_sender_fence_what_it_still_reads),
