@@ -302,9 +302,9 @@ check-report: $(B)/dualrail ## pages of `dualrail report` in headless Chromium, 
 	$(Q)scripts/setup.sh report || :
 	$(Q)AXE='$(AXE)' SHOTS='$(abspath $(SHOTS))' tests/report/check.sh $(abspath $<)
 .PHONY: check-report
-mutants: ## plant the bugs of tests/mutants one by one, a test has to find each: NAMES="01 48" only these, OPTS=--all names all that find it
+mutants: ## apply the patches of tests/mutants one by one, the test that each names has to fail: NAMES="03 12" only these
 	$(Q)scripts/setup.sh build test cover
-	$(Q)scripts/mutants.sh $(OPTS) $(NAMES)
+	$(Q)scripts/mutate.py --patches tests/mutants $(NAMES)
 coverage: ## line coverage of window, channel and bootstrap by the tests without end-to-end runs
 	$(Q)scripts/setup.sh build test cover
 	$(Q)scripts/coverage.sh

@@ -154,7 +154,7 @@ rule_cppcheck() {
 		--template='{file}:{line}: {id}: {message}' 2>&1
 }
 
-rule_patches() { # each planted bug applies as scripts/mutants.sh applies it
+rule_patches() { # each planted bug applies as scripts/mutate.py applies it
 	local patch
 	for patch in tests/mutants/*.patch; do
 		patch -p1 -F0 -s -N --dry-run <"$patch" >/dev/null 2>&1 || echo "$patch: does not apply"
