@@ -331,7 +331,13 @@ static void receiver_notifies_until_switched(void **state)
 	dr_fo_tick(&f, 16 * MS);
 	assert_non_null(sent(DR_FRAME_NOTIFY, 1));
 	done();
-	frame(DR_FRAME_SWITCH, 2, 1, 1, 0, 0, 17 * MS);
+	dr_fo_tick(&f, 26 * MS);
+	assert_int_equal(f.path[0].state, DR_FOP_CONNECTING);
+	done();
+	dr_fo_path_ready(&f, 0, 2, 27 * MS); /* told at once */
+	assert_non_null(sent(DR_FRAME_NOTIFY, 0));
+	done();
+	frame(DR_FRAME_SWITCH, 2, 1, 1, 0, 0, 28 * MS);
 	assert_non_null(sent(DR_FRAME_ANSWER, 1));
 	done();
 }

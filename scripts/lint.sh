@@ -158,6 +158,7 @@ rule_patches() { # each planted bug applies as scripts/mutate.py applies it
 	local patch
 	for patch in tests/mutants/*.patch; do
 		patch -p1 -F0 -s -N --dry-run <"$patch" >/dev/null 2>&1 || echo "$patch: does not apply"
+		grep -q "^# Killed by: " "$patch" || echo "$patch: names no test (# Killed by: TEST)"
 	done
 }
 

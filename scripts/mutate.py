@@ -135,9 +135,9 @@ def drawn(folder):
 
 
 def expand(entries):
-    for entry in entries:
-        env, pattern, args = re.match(r"((?:\w+=\S+ )*)(\S+)(.*)", entry).groups()
-        yield from (f"{env}b/{s[:-2]}{args}" for s in sorted(glob.glob(f"{pattern}.c", recursive=True)))
+    """The commands of entries of TESTS."""
+    parts = [re.match(r"((?:\w+=\S+ )*)(\S+)(.*)", entry).groups() for entry in entries]
+    return [f"{env}b/{s[:-2]}{args}" for env, p, args in parts for s in sorted(glob.glob(f"{p}.c", recursive=True))]
 
 
 def built(*tests):
@@ -266,14 +266,12 @@ def main():
     os.chdir(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     if o.patches:
         files = sorted(f for n in o.names or [""] for f in glob.glob(f"{o.patches}/{n}*.patch"))
-        named = {f: re.findall(r"^# Killed by: (.*)", open(f).read(), re.M) for f in files}
-        hunt = Hunt(o, {f: list(expand(", ".join(named[f]).split(", "))) for f in files})
+        hunt = Hunt(o, {f: expand(re.search(r"# Killed by: (.*)", open(f).read())[1].split(", ")) for f in files})
         hunt.each(hunt.patch, files)
         killed, survived = hunt.count["killed"], 0
     else:
         draws, (seed, _, only) = {f: drawn(f) for f in o.names}, o.seed.partition(".")
-        hunt = Hunt(o, {f: list(expand(TESTS[f])) for f in o.names})
-        print(f"seeds {seed} to {int(seed) + o.n - 1}", flush=True)
+        hunt = Hunt(o, {f: expand(TESTS[f]) for f in o.names})
         hunt.each(hunt.mutant, [(f, draws[f], int(seed) + i, only) for i in range(o.n) for f in o.names])
         for row in [["folder", *COLUMNS], *([f, *(hunt.count[f, c] for c in COLUMNS)] for f in o.names)]:
             print(f"{row[0]:<12}", *(f"{v:>9}" for v in row[1:]))
