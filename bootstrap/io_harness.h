@@ -330,7 +330,7 @@ static void turn(void)
 			at = DR_MIN(at, dr_boot_client_deadline(w.cli[i].c));
 	int events = dr_poller_wait(w.poller, DR_MAX(at - now, 0));
 	assert_true(events >= 0);
-	advance_clock(events ? WORK_NS_MAX : DR_MAX(at - now, WORK_NS_MAX));
+	advance_clock(events ? 0 : at - now);
 	now = dr_now_ns();
 	if (w.srv.s && now >= dr_boot_server_deadline(w.srv.s))
 		dr_boot_server_tick(w.srv.s, now);

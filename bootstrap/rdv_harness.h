@@ -282,7 +282,7 @@ static void turn(void)
 			at = DR_MIN(at, dr_rdv_deadline(w.node[i]));
 	int events = dr_poller_wait(w.poller, DR_MAX(at - now, 0));
 	assert_true(events >= 0);
-	advance_clock(events ? WORK_NS_MAX : DR_MAX(at - now, WORK_NS_MAX));
+	advance_clock(events ? 0 : at - now);
 	now = dr_now_ns();
 	for (int i = 0; i < NODES; i++)
 		if (w.node[i] && now >= dr_rdv_deadline(w.node[i]))

@@ -3,6 +3,7 @@
 #define DR_TESTS_STOOD_H
 
 #include "base/clock.h"
+#include "base/defs.h"
 
 #include <dirent.h>
 #include <setjmp.h> /* what cmocka.h needs */
