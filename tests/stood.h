@@ -8,6 +8,7 @@
 #include <dirent.h>
 #include <setjmp.h> /* what cmocka.h needs */
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
