@@ -173,11 +173,15 @@ static void answer_on_a_path_that_fails_is_void(void **state)
 	f.n_act = 0;
 }
 
-/* An ANSWER names a connection. Of a path that is dialled, this one is waited for, any other is gone. */
-static void answer_on_a_path_that_is_dialled(void **state)
+/* An ANSWER names a connection, here the second one: while it is dialled it is waited for, and then it is used. Any other
+ * is gone, or this end does not know it yet. */
+static void answer_names_a_connection(void **state)
 {
 	(void)state;
-	for (uint32_t gen = 1; gen <= 2; gen++) {
+	for (unsigned k = 0; k < 6; k++) {
+		uint32_t gen = 1 + k / 2;
+		bool ready = k % 2;
+
 		sender_running(1);
 		dr_fo_path_failed(
 			&f, dr_fo_conn(0, 1), DR_SCOPE_PATH, -ECONNRESET, "test", 10 * MS);
@@ -185,9 +189,12 @@ static void answer_on_a_path_that_is_dialled(void **state)
 		f.n_act = 0;
 		dr_fo_tick(&f, 30 * MS);
 		assert_int_equal(f.path[0].state, DR_FOP_CONNECTING);
+		if (ready)
+			dr_fo_path_ready(&f, 0, 2, 30 * MS);
 		frame(DR_FRAME_ANSWER, 2, 0, gen, 0, 0, 31 * MS);
 		assert_int_equal(f.epoch, gen == 2 ? 2 : 3);
-		assert_int_equal(f.target, gen == 2 ? 0 : 1);
+		assert_int_equal(f.state, gen == 2 && ready ? DR_FO_RUN : DR_FO_SWITCH);
+		assert_int_equal(f.state == DR_FO_RUN ? f.active : f.target, gen == 2 ? 0 : 1);
 		done();
 	}
 }
@@ -590,7 +597,7 @@ int main(void)
 		cmocka_unit_test(record_of_a_switch_with_two_faults),
 		cmocka_unit_test(record_of_a_switch_that_the_receiver_began),
 		cmocka_unit_test(answer_on_a_path_that_fails_is_void),
-		cmocka_unit_test(answer_on_a_path_that_is_dialled),
+		cmocka_unit_test(answer_names_a_connection),
 		cmocka_unit_test(drain_ends_with_its_primary),
 		cmocka_unit_test(drain_that_was_given_up_waits),
 		cmocka_unit_test(time_for_an_answer_runs_from_the_proposal),

@@ -298,7 +298,8 @@ static void test_others_go_on(void **state)
 	others_go_on(DR_SIM_PLUGIN);
 }
 
-/* The channel comes up on its other path at once, and gets the first one when the rail is back. */
+/* It is the primary's rail of channel 0 and the shadow's of channel 1. Both are up on the other path at once, and have both
+ * paths as soon as the rail is back, since they know that it was down. */
 static void test_opened_while_a_rail_is_down(void **state)
 {
 	struct dr_channel_stats st;
@@ -309,26 +310,30 @@ static void test_opened_while_a_rail_is_down(void **state)
 	dr_sim_cut(p.w, 0, DR_SIM_BOTH, true);
 	run_for(&p, 10 * BEAT_NS);
 	assert_int_equal(dr_manager_rail_state(p.m[0], 0), DR_RAIL_DOWN);
-	for (unsigned end = 0; end < 2; end++)
-		open_end(&p, 0, end);
+	for (unsigned k = 0; k < 4; k++)
+		open_end(&p, k / 2, k % 2);
 	run_for(&p, 2 * BEAT_NS);
-	for (unsigned end = 0; end < 2; end++) {
-		assert_true(of(&p, 0, end)->fo.path[0].rail_down);
-		assert_false(of(&p, 0, end)->fo.path[1].rail_down);
-		start_end(&p, 0, end);
-	}
-	run_for(&p, 200 * DR_NS_PER_MS);
-	for (unsigned end = 0; end < 2; end++) {
-		dr_channel_stats(of(&p, 0, end), &st);
-		assert_int_equal(dr_channel_ready(of(&p, 0, end)), 1);
-		assert_int_equal(st.active, 1);
+	for (unsigned k = 0; k < 4; k++)
+		start_end(&p, k / 2, k % 2);
+	run_for(&p, 2500 * DR_NS_PER_MS); /* then a dial is repeated after a long time */
+	for (unsigned k = 0; k < 4; k++) {
+		dr_channel_stats(of(&p, k / 2, k % 2), &st);
+		assert_int_equal(dr_channel_ready(of(&p, k / 2, k % 2)), 1);
+		assert_int_equal(st.active, k / 2 == 0);
 	}
 	dr_sim_cut(p.w, 0, DR_SIM_BOTH, false);
+	while (dr_manager_rail_state(p.m[0], 0) == DR_RAIL_DOWN)
+		turn(&p, dr_sim_world_now(p.w) + DR_NS_PER_MS);
+	run_for(&p, 3 * BEAT_NS);
+	for (unsigned k = 0; k < 4; k++) {
+		dr_channel_stats(of(&p, k / 2, k % 2), &st);
+		assert_true(st.path_up[0] && st.path_up[1]);
+	}
 	run_for(&p, 3 * DR_NS_PER_S);
-	for (unsigned end = 0; end < 2; end++) {
-		dr_channel_stats(of(&p, 0, end), &st);
+	for (unsigned k = 0; k < 4; k++) {
+		dr_channel_stats(of(&p, k / 2, k % 2), &st);
 		assert_int_equal(st.active, 0);
-		assert_int_equal(p.failed[end][0], 0);
+		assert_int_equal(p.failed[k % 2][k / 2], 0);
 	}
 	pair_close(&p);
 }
@@ -584,6 +589,42 @@ static void test_a_thousand_channels(void **state)
 	pair_close(&p);
 }
 
+/* Six receivers, of which four dial in an order in which the last one's deadline is before another one's: whichever is
+ * removed, no deadline of the rest is forgotten. */
+static void test_the_deadlines_of_the_rest_are_kept(void **state)
+{
+	static const uint8_t dials[][7] = { { [4] = 1 }, { [3] = 2, 1 }, { [3] = 5, 1 },
+		{ [3] = 1, 1 } };
+	static const struct dr_manager_channel spec = { 0, 1, false };
+	struct dr_channel *ch[6];
+	struct pair p;
+
+	(void)state;
+	for (unsigned gone = 0; gone < DR_ARRAY_LEN(ch); gone++) {
+		rails_only(&p, DR_SIM_STREAM);
+		for (unsigned k = 0; k < DR_ARRAY_LEN(ch); k++)
+			assert_int_equal(
+				dr_manager_open_channel(p.m[0], k, &spec, &ch[k], NULL), 0);
+		for (unsigned i = 0; i < DR_ARRAY_LEN(dials); i++) {
+			assert_int_equal(
+				dr_channel_start(ch[dials[i][3]], dials[i], sizeof(dials[i]),
+					dr_sim_world_clock(p.w, 0), NULL),
+				0);
+			run_for(&p, 101 * DR_NS_PER_MS); /* no heartbeat is due with it */
+		}
+		dr_channel_close(ch[gone], dr_sim_world_clock(p.w, 0));
+		run_for(&p, BEAT_NS); /* then nothing of it is due any more */
+		assert_int_equal(dr_manager_remove_channel(p.m[0], ch[gone], NULL), 0);
+		for (unsigned i = 0; i < 6000; i++) {
+			if (i % 6 == 0)
+				run_for(&p, DR_NS_PER_MS);
+			assert_true(i % 6 == gone ||
+				    dr_manager_deadline(p.m[0]) <= dr_channel_deadline(ch[i % 6]));
+		}
+		pair_close(&p);
+	}
+}
+
 /* What receivers held back is acknowledged when their owner is idle, whatever other channels there are. */
 static void test_an_idle_owner_acknowledges(void **state)
 {
@@ -631,6 +672,7 @@ int main(void)
 		cmocka_unit_test(test_the_probe_of_a_channel_ends_with_it),
 		cmocka_unit_test(test_the_last_bytes_of_a_channel_count),
 		cmocka_unit_test(test_a_thousand_channels),
+		cmocka_unit_test(test_the_deadlines_of_the_rest_are_kept),
 		cmocka_unit_test(test_an_idle_owner_acknowledges),
 	};
 
