@@ -16,18 +16,25 @@ static void a_rail_whose_paths_are_being_rebuilt_is_not_silent(void **state)
 	struct pair *p = *state;
 
 	no_path(p, true, true);
-	for (int i = 0; i < 100; i++) {
+	dr_hb_suspect(&p->h[0], 0, 0);
+	for (int i = 0; i < 110; i++) {
+		if (i == 100)
+			p->cut[0] = p->cut[1] = 0;
 		half_round(p);
 		assert_int_equal(p->out[0].fell | p->out[1].fell, 0);
 		assert_int_equal(p->h[0].rail[0].miss | p->h[1].rail[0].miss, 0);
+		assert_int_equal(p->out[0].ended[0] | p->out[1].ended[0], 0);
 	}
 }
 
-/* One end has its path before the other one, or longer. */
+/* One end has its path before the other one, or longer. The time in which neither had one does not count. */
 static void a_peer_without_a_path_is_waited_for(void **state)
 {
 	struct pair *p = *state;
 
+	no_path(p, true, true);
+	for (int i = 0; i < 100; i++)
+		half_round(p);
 	no_path(p, false, true);
 	assert_in_range(rounds_until(p, 0, 0, true), DR_HB_HELD_NS / T, DR_HB_HELD_NS / T + 2);
 }

@@ -179,6 +179,22 @@ static void test_unread_datagrams_clear_a_rail_without_channels(void **state)
 	pair_close(&p);
 }
 
+/* Heartbeats use the paths: what cannot be heard without one is no silence. */
+static void test_nothing_is_expected_without_a_path(void **state)
+{
+	struct pair p;
+
+	(void)state;
+	rails_only(&p, DR_SIM_PLUGIN);
+	run_for(&p, 70 * DR_NS_PER_S);
+	open_channel(&p, 0);
+	run_for(&p, DR_NS_PER_S);
+	for (unsigned end = 0; end < 2; end++)
+		assert_int_equal(p.stalls[end] + p.losses[end], 0);
+	assert_int_equal(dr_channel_ready(of(&p, 0, 0)), 1);
+	pair_close(&p);
+}
+
 /* The peer was lost while no channel was there; heard again, it may be lost again. */
 static void test_a_peer_that_was_lost_is_found_again(void **state)
 {
@@ -660,6 +676,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_rails_are_judged_without_channels),
 		cmocka_unit_test(test_unread_datagrams_clear_a_rail_without_channels),
+		cmocka_unit_test(test_nothing_is_expected_without_a_path),
 		cmocka_unit_test(test_a_peer_that_was_lost_is_found_again),
 		cmocka_unit_test(test_a_channel_has_its_own_time_in_a_silence),
 		cmocka_unit_test(test_numbers),
