@@ -335,8 +335,8 @@ static void test_a_queue_that_drains_is_no_congestion(void **state)
 		int64_t rtt_ms, dev_ms, moves_ms;
 		bool kept;
 	} c[] = {
-		{ 100, 0, 90, false }, /* of what was sent before */
-		{ 100, 0, 190, true }, /* of what was sent later: the rail works */
+		{ 100, 0, 105, false }, /* of what was sent before */
+		{ 100, 0, 120, true },	/* of what was sent later: the rail works */
 		{ 40, 0, 90, true },
 		{ 40, 15, 90, false }, /* the queue grew just before it failed */
 	};
@@ -345,13 +345,17 @@ static void test_a_queue_that_drains_is_no_congestion(void **state)
 	(void)state;
 	for (unsigned i = 0; i < DR_ARRAY_LEN(c); i++) {
 		struct dr_path_stats queued = { .rtt_min_ns = DR_NS_PER_MS,
-			.rtt_ns = c[i].rtt_ms * DR_NS_PER_MS,
+			.rtt_ns = 10 * DR_NS_PER_MS,
 			.rtt_dev_ns = c[i].dev_ms * DR_NS_PER_MS };
 
 		crowd_open(&f, &no_answer, &queued, 1);
-		flow_for(&f, c[i].moves_ms * DR_NS_PER_MS);
+		flow_for(&f, 70 * DR_NS_PER_MS);
+		other.rtt_ns = c[i].rtt_ms * DR_NS_PER_MS;
+		flow_for(&f, (c[i].moves_ms - 70) * DR_NS_PER_MS);
 		assert_int_equal(sender_stats(&f).switches, 0);
 		other_step = 0;
+		other.rtt_ns = other.rtt_dev_ns =
+			0;			 /* the one that counts is that of the progress */
 		flow_for(&f, 60 * DR_NS_PER_MS); /* another connection may be next in the queue */
 		assert_int_equal(sender_stats(&f).switches, 0);
 		flow_for(&f, 60 * DR_NS_PER_MS);
@@ -375,6 +379,26 @@ static void test_a_rail_that_seldom_progresses_is_congested(void **state)
 		assert_int_equal(sender_stats(&f).switches, 0);
 	}
 	flow_for(&f, 150 * DR_NS_PER_MS);
+	assert_int_equal(sender_stats(&f).switches, 1);
+	flow_close(&f);
+}
+
+/* Progress that is seen in the moment in which the last finding ends counts before it is judged. */
+static void test_congestion_is_looked_for_before_it_is_judged(void **state)
+{
+	struct dr_path_stats st = no_answer, lossy = { .tx_segments = 1000, .retransmits = 11 };
+	static struct flow f;
+
+	(void)state;
+	st.unanswered = 20;
+	crowd_open(&f, &st, &lossy, 0);
+	flow_for(&f, 60 * DR_NS_PER_MS);
+	for (unsigned i = 0; i < 4; i++) {
+		other.acked_bytes++;
+		flow_for(&f, DR_NS_PER_S);
+		assert_int_equal(sender_stats(&f).switches, 0);
+	}
+	flow_for(&f, 20 * DR_NS_PER_MS);
 	assert_int_equal(sender_stats(&f).switches, 1);
 	flow_close(&f);
 }
@@ -664,6 +688,37 @@ static void test_a_question_ends(void **state)
 	flow_close(&f);
 }
 
+/* What one connection has acknowledged, and what waited there, says nothing about the next one on the same path. */
+static void test_a_rate_is_that_of_one_connection(void **state)
+{
+	struct dr_path_stats st = { .unacked_bytes = 5000 };
+	const struct dr_transport_ops *path_ops;
+	struct dr_rate_state rate;
+	static struct flow f;
+	struct dr_channel *ch;
+
+	(void)state;
+	for (unsigned anew = 0; anew < 2; anew++) {
+		grey_open(&f, &st, UINT32_MAX);
+		dr_sim_cut(f.p.w, 1, DR_SIM_BOTH, true);
+		acked_step = 10;
+		ch = dr_manager_channel_at(f.p.m[0], 0);
+		path_ops = dr_channel_path(ch, 0)->ops;
+		flow_for(&f, 700 * DR_NS_PER_MS);
+		for (unsigned i = 0; i < 4; i++) {
+			if (anew)
+				dr_channel_break_path(ch, 0, dr_sim_world_clock(f.p.w, 0));
+			while (!dr_channel_path_up(ch, 0))
+				flow_for(&f, DR_NS_PER_MS);
+			dr_channel_path(ch, 0)->ops = path_ops;
+			flow_for(&f, 250 * DR_NS_PER_MS);
+		}
+		dr_rail_rates_get(f.p.m[0]->rates, 0, &rate);
+		assert_int_equal(rate.bps > 0 && rate.bps < 1e4, !anew);
+		flow_close(&f);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -683,6 +738,7 @@ int main(void)
 		cmocka_unit_test(test_patience_with_a_path),
 		cmocka_unit_test(test_a_congested_rail_is_no_grey_failure),
 		cmocka_unit_test(test_a_finding_of_congestion_holds_for_a_second),
+		cmocka_unit_test(test_congestion_is_looked_for_before_it_is_judged),
 		cmocka_unit_test(test_looks_far_apart_find_no_congestion),
 		cmocka_unit_test(test_a_queue_that_drains_is_no_congestion),
 		cmocka_unit_test(test_a_rail_that_seldom_progresses_is_congested),
@@ -695,6 +751,7 @@ int main(void)
 		cmocka_unit_test(test_a_receiver_on_a_congested_rail_waits),
 		cmocka_unit_test(test_an_idle_receiver_costs_one_question),
 		cmocka_unit_test(test_a_question_ends),
+		cmocka_unit_test(test_a_rate_is_that_of_one_connection),
 		cmocka_unit_test(test_segments_that_the_kernel_holds_back),
 		cmocka_unit_test(test_segments_before_the_suspicion),
 		cmocka_unit_test(test_segments_of_another_rail),
