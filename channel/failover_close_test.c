@@ -183,8 +183,7 @@ static void receivers_close_acknowledges(void **state)
 	assert_true(dr_fo_done(&f, 0));
 	farewell(DR_FRAME_CLOSE, 0, 1, 0, 20 * MS);
 	assert_true(said(DR_FRAME_CLOSE, DR_FRAME_CONFIRM, 0));
-	assert_int_equal(f.err, -ESHUTDOWN);
-	assert_null(find(DR_FOA_DEAD, DR_FO_NONE));
+	ended(-ESHUTDOWN, false);
 	assert_false(f.left); /* its confirmation may be lost */
 	done();
 	farewell(DR_FRAME_CLOSE, 0, 1, 0, 30 * MS);
@@ -212,8 +211,7 @@ static void senders_close_waits_for_its_messages(void **state)
 	dr_fo_close(&f, 10 * MS);
 	assert_int_equal(sent(DR_FRAME_CLOSE, 0)->seq, 1);
 	done();
-	dr_fo_sent(&f, 0, 1, 1, 0, 0);
-	dr_fo_sent(&f, 0, 1, 1, 0, 1);
+	retired(0);
 	farewell(DR_FRAME_CLOSE, DR_FRAME_CONFIRM, 1, 0, 11 * MS);
 	assert_true(dr_fo_done(&f, 0));
 	assert_true(f.left);
@@ -231,12 +229,10 @@ static void close_with_messages_outstanding_is_an_error(void **state)
 {
 	(void)state;
 	sender_running(2);
-	dr_fo_sent(&f, 0, 1, 1, 0, 0);
-	dr_fo_sent(&f, 0, 1, 1, 0, 1);
+	retired(0);
 	farewell(DR_FRAME_CLOSE, 0, 1, 0, 10 * MS);
 	assert_true(dr_fo_done(&f, 0));
-	assert_int_equal(f.err, -ECANCELED);
-	assert_non_null(find(DR_FOA_DEAD, DR_FO_NONE));
+	ended(-ECANCELED, true);
 	done();
 	/* Lies. */
 	sender_running(1);
@@ -268,8 +264,7 @@ static void closing_end_is_told_of_a_close_without_an_error(void **state)
 		dr_fo_close(&f, 10 * MS);
 		done();
 		peer_ended(0, -ESHUTDOWN, 11 * MS);
-		assert_int_equal(f.err, -ESHUTDOWN);
-		assert_null(find(DR_FOA_DEAD, DR_FO_NONE));
+		ended(-ESHUTDOWN, false);
 		assert_non_null(find(DR_FOA_LEAVE, DR_FO_NONE));
 		assert_int_equal(dr_fo_deadline(&f), DR_NEVER);
 		done();
@@ -284,16 +279,14 @@ static void closing_receiver_expects_a_sender_that_is_cut_off(void **state)
 	dr_fo_close(&f, 10 * MS);
 	done();
 	peer_ended(3, -ECANCELED, 11 * MS);
-	assert_int_equal(f.err, -ESHUTDOWN);
-	assert_null(find(DR_FOA_DEAD, DR_FO_NONE));
+	ended(-ESHUTDOWN, false);
 	assert_true(f.left);
 	done();
 	sender_running(1);
 	dr_fo_close(&f, 10 * MS);
 	done();
 	peer_ended(0, -ECANCELED, 11 * MS); /* its message is lost */
-	assert_int_equal(f.err, -ECANCELED);
-	assert_non_null(find(DR_FOA_DEAD, DR_FO_NONE));
+	ended(-ECANCELED, true);
 	done();
 }
 
@@ -317,8 +310,7 @@ static void closing_end_keeps_its_deadline(void **state)
 		dr_fo_close(&f, 10 * MS);
 		done();
 		peer_ended(0, -EMSGSIZE, 11 * MS);
-		assert_int_equal(f.err, -EMSGSIZE);
-		assert_non_null(find(DR_FOA_DEAD, DR_FO_NONE));
+		ended(-EMSGSIZE, true);
 		assert_true(f.left);
 		done();
 	}
@@ -377,27 +369,22 @@ static void peer_that_closed_unheard_is_an_error_for_what_is_left(void **state)
 	peer_ended(1, -ESHUTDOWN, 10 * MS);
 	assert_true(dr_fo_done(&f, 0)); /* it was delivered */
 	assert_false(dr_fo_done(&f, 1));
-	assert_int_equal(f.err, -ECANCELED);
-	assert_non_null(find(DR_FOA_DEAD, DR_FO_NONE));
+	ended(-ECANCELED, true);
 	done();
 	sender_running(1);
-	dr_fo_sent(&f, 0, 1, 1, 0, 0);
-	dr_fo_sent(&f, 0, 1, 1, 0, 1);
+	retired(0);
 	peer_ended(1, -ESHUTDOWN, 10 * MS);
 	assert_true(dr_fo_done(&f, 0));
-	assert_int_equal(f.err, -ESHUTDOWN);
-	assert_null(find(DR_FOA_DEAD, DR_FO_NONE));
+	ended(-ESHUTDOWN, false);
 	assert_false(f.left); /* it confirms again until 500 ms are over */
 	done();
 	receiver_running(2); /* more receives than messages */
 	peer_ended(0, -ESHUTDOWN, 10 * MS);
-	assert_int_equal(f.err, -ESHUTDOWN);
-	assert_null(find(DR_FOA_DEAD, DR_FO_NONE));
+	ended(-ESHUTDOWN, false);
 	done();
 	receiver_running(2);
 	peer_ended(1, -ESHUTDOWN, 10 * MS);
-	assert_int_equal(f.err, -ECANCELED);
-	assert_non_null(find(DR_FOA_DEAD, DR_FO_NONE));
+	ended(-ECANCELED, true);
 	done();
 }
 
@@ -406,8 +393,7 @@ static void abort_acknowledges_what_no_path_reads(void **state)
 {
 	(void)state;
 	sender_running(2);
-	dr_fo_sent(&f, 0, 1, 1, 0, 0);
-	dr_fo_sent(&f, 0, 1, 1, 0, 1);
+	retired(0);
 	peer_ended(2, -EMSGSIZE, 10 * MS);
 	assert_true(dr_fo_done(&f, 0));
 	assert_false(dr_fo_done(&f, 1)); /* the path still reads it */
@@ -482,8 +468,7 @@ static void lost_completion_is_replaced_by_a_fence(void **state)
 		assert_true(dr_fo_done(&f, 0));
 		done();
 		farewell(DR_FRAME_CLOSE, flags, 1, 0, 120 * MS);
-		assert_int_equal(f.err, -ESHUTDOWN);
-		assert_null(find(DR_FOA_DEAD, DR_FO_NONE));
+		ended(-ESHUTDOWN, false);
 		f.n_act = 0;
 	}
 }
@@ -519,8 +504,7 @@ static void late_completion_needs_no_fence(void **state)
 	dr_fo_own_stall(&f, 80 * MS, 90 * MS); /* it may be there, and unread */
 	dr_fo_tick(&f, 150 * MS);
 	assert_int_equal(f.state, DR_FO_RUN);
-	dr_fo_sent(&f, 0, 1, 1, 0, 0);
-	dr_fo_sent(&f, 0, 1, 1, 0, 1);
+	retired(0);
 	dr_fo_tick(&f, 200 * MS);
 	assert_null(find(DR_FOA_FENCE, 0));
 	assert_true(dr_fo_done(&f, 0));
@@ -547,8 +531,7 @@ static void own_stall_is_no_time_of_a_close(void **state)
 	f.leave_ns = 9050 * MS;
 	farewell(DR_FRAME_CLOSE, DR_FRAME_CONFIRM, 1, 0, 9000 * MS + MS);
 	assert_int_equal(f.state, DR_FO_RUN);
-	dr_fo_sent(&f, 0, 1, 1, 0, 0);
-	dr_fo_sent(&f, 0, 1, 1, 0, 1);
+	retired(0);
 	dr_fo_tick(&f, 9000 * MS + 2 * MS);
 	assert_true(dr_fo_done(&f, 0));
 	done();
@@ -580,8 +563,7 @@ static void end_of_the_peer_makes_the_sender_fence_what_it_still_reads(void **st
 		dr_fo_fenced(&f, 0, 1, 12 * MS);
 		farewell(DR_FRAME_ABORT, 0, 1, -ESHUTDOWN, 13 * MS);
 		assert_true(dr_fo_done(&f, 0));
-		assert_int_equal(f.err, -ESHUTDOWN);
-		assert_null(find(DR_FOA_DEAD, DR_FO_NONE));
+		ended(-ESHUTDOWN, false);
 		f.n_act = 0;
 	}
 }
@@ -640,8 +622,7 @@ static void closing_sender_takes_any_confirmation(void **state)
 {
 	(void)state;
 	sender_running(2);
-	dr_fo_sent(&f, 0, 1, 1, 0, 0);
-	dr_fo_sent(&f, 0, 1, 1, 0, 1);
+	retired(0);
 	dr_fo_close(&f, 10 * MS);
 	done();
 	farewell(DR_FRAME_CLOSE, DR_FRAME_CONFIRM, 1, 0, 11 * MS);
@@ -657,9 +638,7 @@ static void close_of_an_older_epoch_is_ignored(void **state)
 {
 	(void)state;
 	sender_running(1);
-	dr_fo_path_failed(&f, dr_fo_conn(0, 1), DR_SCOPE_PATH, -ECONNRESET, "test", 10 * MS);
-	dr_fo_fenced(&f, 0, 1, 10 * MS);
-	frame(DR_FRAME_ANSWER, 2, 1, 1, 0, 0, 11 * MS);
+	fail_over();
 	done();
 	frame(DR_FRAME_CLOSE, 1, 1, 0, 0, 0, 12 * MS);
 	assert_int_equal(f.state, DR_FO_RUN);
@@ -675,8 +654,7 @@ static void abort_without_an_error_is_one(void **state)
 	for (unsigned i = 0; i < 2; i++) {
 		roles[i](1);
 		farewell(DR_FRAME_ABORT, 0, 0, 0, 10 * MS);
-		assert_int_equal(f.err, -ECANCELED);
-		assert_non_null(find(DR_FOA_DEAD, DR_FO_NONE));
+		ended(-ECANCELED, true);
 		done();
 	}
 }

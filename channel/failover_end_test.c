@@ -17,8 +17,7 @@ static void no_path_for_long_is_the_end(void **state)
 		assert_int_not_equal(f.state, DR_FO_DEAD);
 	}
 	dr_fo_tick(&f, 1520 * MS);
-	assert_int_equal(f.err, -ENETDOWN);
-	assert_non_null(find(DR_FOA_DEAD, DR_FO_NONE));
+	ended(-ENETDOWN, true);
 }
 
 /* The accepting end cannot dial. While no path carries GONE, datagrams do, until the peer dials. */
@@ -29,13 +28,11 @@ static void end_without_paths_asks_for_a_dial(void **state)
 	(void)state;
 	receiver_running(0);
 	f.prm.connector = false;
-	dr_fo_path_failed(&f, dr_fo_conn(1, 1), DR_SCOPE_PATH, -ECONNRESET, "test", 10 * MS);
-	dr_fo_fenced(&f, 1, 1, 10 * MS);
+	drop_path(1, 1, 10 * MS);
 	assert_int_equal(sent(DR_FRAME_GONE, 0)->path, 1); /* another path carries it */
 	assert_null(find(DR_FOA_DGRAM, 1));
 	done();
-	dr_fo_path_failed(&f, dr_fo_conn(0, 1), DR_SCOPE_PATH, -ECONNRESET, "test", 20 * MS);
-	dr_fo_fenced(&f, 0, 1, 20 * MS);
+	drop_path(0, 1, 20 * MS);
 	assert_non_null(find(DR_FOA_DGRAM, 0));
 	assert_int_equal(find_one(DR_FOA_DGRAM, 0)->frame.type, DR_FRAME_GONE);
 	assert_int_equal(find_one(DR_FOA_DGRAM, 0)->frame.gen, 1);
@@ -92,8 +89,7 @@ static void idle_path_that_cannot_be_fenced_is_quarantined(void **state)
 	done();
 	/* Without the heal the loss of the other path is the end, by the clock of lost paths. */
 	stuck_idle_path(receiver_running);
-	dr_fo_path_failed(&f, dr_fo_conn(0, 1), DR_SCOPE_PATH, -ECONNRESET, "test", t);
-	dr_fo_fenced(&f, 0, 1, t);
+	drop_path(0, 1, t);
 	dr_fo_tick(&f, t + 1499 * MS);
 	assert_int_not_equal(f.state, DR_FO_DEAD);
 	dr_fo_tick(&f, t + 1501 * MS);
@@ -194,8 +190,7 @@ static void flap(uint64_t cut, int64_t t)
 	unsigned p = f.active, q = !p;
 
 	f.n_act = 0;
-	dr_fo_path_failed(&f, dr_fo_conn(p, f.path[p].gen), DR_SCOPE_PATH, -ECONNRESET, "test", t);
-	dr_fo_fenced(&f, p, f.path[p].gen, t);
+	drop_path(p, f.path[p].gen, t);
 	if (f.state == DR_FO_DEAD)
 		return;
 	frame(DR_FRAME_ANSWER, f.epoch, q, f.path[q].gen, cut, 0, t + 1);
@@ -225,7 +220,6 @@ static void idle_channel_survives_thousands_of_flaps(void **state)
 /* What the receiver's cut says it has is progress, even if no acknowledgement arrives in between. */
 static void a_cut_that_grows_is_progress(void **state)
 {
-	unsigned part, skip;
 	uint64_t seq;
 
 	(void)state;
@@ -235,16 +229,14 @@ static void a_cut_that_grows_is_progress(void **state)
 		flap(i, i * DR_NS_PER_S);
 		assert_int_not_equal(f.state, DR_FO_DEAD);
 		assert_int_equal(dr_fo_push(&f, 2, &seq), 0);
-		while (dr_fo_next(&f, &seq, &part, &skip))
-			dr_fo_posted(&f, i * DR_NS_PER_S);
+		post_all(i * DR_NS_PER_S);
 	}
 }
 
 /* Each switch completes, and the data that goes out afterwards never arrives. */
 static void completed_switches_without_progress_are_bounded(void **state)
 {
-	unsigned part, skip, i = 0;
-	uint64_t seq;
+	unsigned i = 0;
 
 	(void)state;
 	sender_running(1);
@@ -252,8 +244,7 @@ static void completed_switches_without_progress_are_bounded(void **state)
 	for (; f.state != DR_FO_DEAD; i++) {
 		assert_true(i <= DR_FO_ROUNDS_MAX);
 		flap(0, i * DR_NS_PER_S);
-		while (dr_fo_next(&f, &seq, &part, &skip))
-			dr_fo_posted(&f, i * DR_NS_PER_S);
+		post_all(i * DR_NS_PER_S);
 	}
 	assert_int_equal(f.err, -ETIMEDOUT);
 	assert_int_equal(i, DR_FO_ROUNDS_MAX + 1);
@@ -353,8 +344,7 @@ static void first_connections_heal_nothing(void **state)
 	for (uint32_t gen = 1; gen < 4; gen++) {
 		int64_t t = gen * DR_NS_PER_S;
 
-		dr_fo_path_failed(&f, dr_fo_conn(1, gen), DR_SCOPE_PATH, -ECONNRESET, "test", t);
-		dr_fo_fenced(&f, 1, gen, t);
+		drop_path(1, gen, t);
 		dr_fo_tick(&f, t + 550 * MS);
 		dr_fo_path_ready(&f, 1, gen + 1, t + 551 * MS);
 		assert_int_equal(f.heals, gen);

@@ -21,8 +21,7 @@ static void soft_fence_keeps_the_path(void **state)
 	assert_null(find(DR_FOA_PROTECTION, 0));
 	done();
 	receiver_running(2); /* the same path again, and it is the only one */
-	dr_fo_path_failed(&f, dr_fo_conn(1, 1), DR_SCOPE_PATH, -ECONNRESET, "test", 10 * MS);
-	dr_fo_fenced(&f, 1, 1, 10 * MS);
+	drop_path(1, 1, 10 * MS);
 	f.n_act = 0;
 	frame(DR_FRAME_SWITCH, 2, 0, 1, 0, 0, 11 * MS);
 	assert_true(find_one(DR_FOA_FENCE, 0)->soft);
@@ -183,9 +182,7 @@ static void answer_names_a_connection(void **state)
 		bool ready = k % 2;
 
 		sender_running(1);
-		dr_fo_path_failed(
-			&f, dr_fo_conn(0, 1), DR_SCOPE_PATH, -ECONNRESET, "test", 10 * MS);
-		dr_fo_fenced(&f, 0, 1, 10 * MS);
+		drop_path(0, 1, 10 * MS);
 		f.n_act = 0;
 		dr_fo_tick(&f, 30 * MS);
 		assert_int_equal(f.path[0].state, DR_FOP_CONNECTING);
@@ -207,12 +204,8 @@ static void drain_ends_with_its_primary(void **state)
 
 	(void)state;
 	sender_running(0);
-	dr_fo_path_failed(&f, dr_fo_conn(0, 1), DR_SCOPE_PATH, -ECONNRESET, "test", 10 * MS);
-	dr_fo_fenced(&f, 0, 1, 10 * MS);
-	frame(DR_FRAME_ANSWER, 2, 1, 1, 0, 0, 11 * MS);
-	dr_fo_tick(&f, 31 * MS);
-	dr_fo_path_ready(&f, 0, 2, 32 * MS);
-	f.n_act = 0;
+	fail_over();
+	heal();
 	assert_int_equal(dr_fo_push(&f, 1, &seq), 0);
 	dr_fo_posted(&f, 33 * MS);
 	assert_int_equal(dr_fo_push(&f, 1, &seq), 0);
@@ -234,12 +227,8 @@ static void drain_that_was_given_up_waits(void **state)
 
 	(void)state;
 	sender_running(0);
-	dr_fo_path_failed(&f, dr_fo_conn(0, 1), DR_SCOPE_PATH, -ECONNRESET, "test", 10 * MS);
-	dr_fo_fenced(&f, 0, 1, 10 * MS);
-	frame(DR_FRAME_ANSWER, 2, 1, 1, 0, 0, 11 * MS);
-	dr_fo_tick(&f, 31 * MS);
-	dr_fo_path_ready(&f, 0, 2, 32 * MS);
-	f.n_act = 0;
+	fail_over();
+	heal();
 	assert_int_equal(dr_fo_push(&f, 1, &seq), 0);
 	dr_fo_posted(&f, 33 * MS);
 	dr_fo_tick(&f, 132 * MS);
@@ -261,9 +250,7 @@ static void time_for_an_answer_runs_from_the_proposal(void **state)
 	(void)state;
 	sender_running(1);
 	for (unsigned p = 0; p < DR_PATHS; p++) {
-		dr_fo_path_failed(
-			&f, dr_fo_conn(p, 1), DR_SCOPE_PATH, -ECONNRESET, "test", 10 * MS);
-		dr_fo_fenced(&f, p, 1, 10 * MS);
+		drop_path(p, 1, 10 * MS);
 	}
 	f.n_act = 0;
 	dr_fo_tick(&f, 11 * MS);
@@ -320,9 +307,7 @@ static void replay_begins_with_the_cut(void **state)
 	dr_fo_posted(&f, 5); /* its part 0 */
 	assert_true(dr_fo_next(&f, &seq, &part, &skip));
 	assert_int_equal(part, 1);
-	dr_fo_path_failed(&f, dr_fo_conn(0, 1), DR_SCOPE_PATH, -ECONNRESET, "test", 10 * MS);
-	dr_fo_fenced(&f, 0, 1, 10 * MS);
-	frame(DR_FRAME_ANSWER, 2, 1, 1, 0, 0, 11 * MS);
+	fail_over();
 	assert_true(dr_fo_next(&f, &seq, &part, &skip));
 	assert_int_equal(part, 0);
 	done();
@@ -375,8 +360,7 @@ static void a_degraded_rail_is_left(void **state)
 	frame(DR_FRAME_ANSWER, 2, 1, 1, 1, 0, 301 * MS);
 	assert_int_equal(f.active, 1);
 	assert_true(f.head == 1 && f.cursor == 1);
-	while (dr_fo_next(&f, &seq, &part, &skip))
-		dr_fo_posted(&f, 302 * MS);
+	post_all(302 * MS);
 	done();
 	frame(DR_FRAME_ACK, 2, 1, 1, 2, 0, 303 * MS);
 	assert_non_null(find(DR_FOA_SWITCHED, 1));
@@ -496,8 +480,7 @@ static void flapping_connection_keeps_the_back_off(void **state)
 	for (size_t i = 0; i < DR_ARRAY_LEN(pause); i++) {
 		uint32_t gen = f.path[1].gen;
 
-		dr_fo_path_failed(&f, dr_fo_conn(1, gen), DR_SCOPE_PATH, -ECONNRESET, "test", t);
-		dr_fo_fenced(&f, 1, gen, t);
+		drop_path(1, gen, t);
 		assert_int_equal(f.path[1].retry_ns, t + pause[i] * MS);
 		t += DR_MAX(pause[i], 20) * MS; /* another path is READY */
 		dr_fo_tick(&f, t);
@@ -507,8 +490,7 @@ static void flapping_connection_keeps_the_back_off(void **state)
 		t += 1000 * MS;
 	}
 	t += MS;
-	dr_fo_path_failed(&f, dr_fo_conn(1, f.path[1].gen), DR_SCOPE_PATH, -ECONNRESET, "test", t);
-	dr_fo_fenced(&f, 1, f.path[1].gen, t);
+	drop_path(1, f.path[1].gen, t);
 	assert_int_equal(f.path[1].retry_ns, t);
 	done();
 }
@@ -518,8 +500,7 @@ static void gone_of_an_older_connection_changes_nothing(void **state)
 {
 	(void)state;
 	sender_running(0);
-	dr_fo_path_failed(&f, dr_fo_conn(1, 1), DR_SCOPE_PATH, -ECONNRESET, "test", 10 * MS);
-	dr_fo_fenced(&f, 1, 1, 10 * MS);
+	drop_path(1, 1, 10 * MS);
 	dr_fo_tick(&f, 30 * MS);
 	dr_fo_path_ready(&f, 1, 2, 31 * MS);
 	done();
@@ -569,9 +550,7 @@ static void notify_of_an_older_epoch_is_ignored(void **state)
 {
 	(void)state;
 	sender_running(0);
-	dr_fo_path_failed(&f, dr_fo_conn(0, 1), DR_SCOPE_PATH, -ECONNRESET, "test", 10 * MS);
-	dr_fo_fenced(&f, 0, 1, 10 * MS);
-	frame(DR_FRAME_ANSWER, 2, 1, 1, 0, 0, 11 * MS);
+	fail_over();
 	assert_int_equal(f.active, 1);
 	done();
 	frame(DR_FRAME_NOTIFY, 1, 1, 1, 0, 0, 12 * MS);

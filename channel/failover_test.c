@@ -40,8 +40,7 @@ static void completion_of_another_epoch_is_stale(void **state)
 	frame(DR_FRAME_ACK, 1, 0, 1, 1, 0, 5);
 	assert_false(dr_fo_done(&f, 0));
 	assert_int_equal(f.stale_dropped, 2);
-	dr_fo_sent(&f, 0, 1, 1, 0, 0);
-	dr_fo_sent(&f, 0, 1, 1, 0, 1);
+	retired(0);
 	assert_true(dr_fo_done(&f, 0));
 	done();
 }
@@ -120,8 +119,7 @@ static void second_fault_takes_the_next_epoch(void **state)
 {
 	(void)state;
 	sender_running(2);
-	dr_fo_path_failed(&f, dr_fo_conn(0, 1), DR_SCOPE_PATH, -ECONNRESET, "test", 10);
-	dr_fo_fenced(&f, 0, 1, 10);
+	drop_path(0, 1, 10);
 	done();
 	dr_fo_path_failed(&f, dr_fo_conn(1, 1), DR_SCOPE_PATH, -ECONNRESET, "test", 11);
 	assert_int_equal(f.epoch, 3);
@@ -144,8 +142,7 @@ static void sender_repeats_its_switch(void **state)
 {
 	(void)state;
 	sender_running(1);
-	dr_fo_path_failed(&f, dr_fo_conn(0, 1), DR_SCOPE_PATH, -ECONNRESET, "test", 10 * MS);
-	dr_fo_fenced(&f, 0, 1, 10 * MS);
+	drop_path(0, 1, 10 * MS);
 	done();
 	assert_true(dr_fo_deadline(&f) <= 20 * MS);
 	dr_fo_tick(&f, 19 * MS);
@@ -173,8 +170,7 @@ static void broken_path_rests_while_another_carries(void **state)
 	assert_int_equal(find_one(DR_FOA_CONNECT, 0)->gen, 2);
 	done();
 	/* The other one goes while it rests: dialled at once. */
-	dr_fo_path_failed(&f, dr_fo_conn(0, 2), DR_SCOPE_PATH, -ECONNRESET, "test", 2000 * MS);
-	dr_fo_fenced(&f, 0, 2, 2000 * MS);
+	drop_path(0, 2, 2000 * MS);
 	f.path[0].retry_ns = 2001 * MS;
 	dr_fo_tick(&f, 2001 * MS);
 	assert_null(find(DR_FOA_CONNECT, 0));
@@ -247,8 +243,7 @@ static void failback_drains_first(void **state)
 
 	(void)state;
 	sender_running(2);
-	dr_fo_path_failed(&f, dr_fo_conn(0, 1), DR_SCOPE_PATH, -ECONNRESET, "test", 10);
-	dr_fo_fenced(&f, 0, 1, 10);
+	drop_path(0, 1, 10);
 	frame(DR_FRAME_ANSWER, 2, 1, 1, 0, 0, 11);
 	done();
 	dr_fo_tick(&f, 10 + 20 * MS);
@@ -369,9 +364,7 @@ static void fresh_path_waits_for_its_proposal(void **state)
 		frame(DR_FRAME_SWITCH, 1, 0, 1, 0, 0, 3);
 		assert_non_null(sent(DR_FRAME_ANSWER, 0));
 		for (unsigned i = 0; i < 2; i++) {
-			dr_fo_path_failed(
-				&f, dr_fo_conn(i, 1), DR_SCOPE_PATH, -ECONNRESET, "test", 5 * MS);
-			dr_fo_fenced(&f, i, 1, 5 * MS);
+			drop_path(i, 1, 5 * MS);
 		}
 		frame(DR_FRAME_SWITCH, 2, 1, 2, 0, 0, 6 * MS);
 		assert_int_equal(f.state, DR_FO_FENCE);
@@ -453,12 +446,8 @@ static void planned_switch_answered_on_the_shadow(void **state)
 {
 	(void)state;
 	sender_running(0);
-	dr_fo_path_failed(&f, dr_fo_conn(0, 1), DR_SCOPE_PATH, -ECONNRESET, "test", 10 * MS);
-	dr_fo_fenced(&f, 0, 1, 10 * MS);
-	frame(DR_FRAME_ANSWER, 2, 1, 1, 0, 0, 11 * MS);
-	dr_fo_tick(&f, 31 * MS);
-	dr_fo_path_ready(&f, 0, 2, 32 * MS);
-	f.n_act = 0;
+	fail_over();
+	heal();
 	dr_fo_tick(&f, 132 * MS);
 	assert_int_equal(sent(DR_FRAME_SWITCH, 1)->flags, DR_FRAME_PLANNED);
 	done();
@@ -491,14 +480,12 @@ static void cut_is_checked_against_what_was_sent(void **state)
 		uint64_t seq;
 
 		sender_running(2);
-		dr_fo_sent(&f, 0, 1, 1, 0, 0);
-		dr_fo_sent(&f, 0, 1, 1, 0, 1);
+		retired(0);
 		frame(DR_FRAME_ACK, 1, 0, 1, 1, 0, 5);
 		for (unsigned m = 2; m < 4; m++)
 			assert_int_equal(dr_fo_push(&f, 2, &seq), 0);
 		dr_fo_posted(&f, 6);
-		dr_fo_path_failed(&f, dr_fo_conn(0, 1), DR_SCOPE_PATH, -ECONNRESET, "test", 10);
-		dr_fo_fenced(&f, 0, 1, 10);
+		drop_path(0, 1, 10);
 		f.n_act = 0;
 		frame(DR_FRAME_ANSWER, 2, 1, 1, cut[i].seq, cut[i].mask, 11);
 		assert_int_equal(f.state, cut[i].good ? DR_FO_RUN : DR_FO_DEAD);

@@ -219,8 +219,7 @@ static void own_stall_is_no_time_without_an_answer(void **state)
 {
 	(void)state;
 	sender_running(1);
-	dr_fo_path_failed(&f, dr_fo_conn(0, 1), DR_SCOPE_PATH, -ECONNRESET, "test", 10 * MS);
-	dr_fo_fenced(&f, 0, 1, 10 * MS);
+	drop_path(0, 1, 10 * MS);
 	done();
 	dr_fo_own_stall(&f, STALL, STALL + 10 * MS);
 	dr_fo_tick(&f, STALL + 509 * MS);
@@ -236,8 +235,7 @@ static void own_stall_is_no_time_of_a_switch_or_drain(void **state)
 {
 	(void)state;
 	receiver_running(1);
-	dr_fo_path_failed(&f, dr_fo_conn(0, 1), DR_SCOPE_PATH, -ECONNRESET, "test", MS);
-	dr_fo_fenced(&f, 0, 1, MS);
+	drop_path(0, 1, MS);
 	done();
 	dr_fo_own_stall(&f, STALL, STALL + 10 * MS);
 	dr_fo_tick(&f, STALL + 30000 * MS);
@@ -304,8 +302,7 @@ static void stalled_peer_suspends_the_bound_of_a_switch(void **state)
 
 	(void)state;
 	receiver_running(1);
-	dr_fo_path_failed(&f, dr_fo_conn(0, 1), DR_SCOPE_PATH, -ECONNRESET, "test", t);
-	dr_fo_fenced(&f, 0, 1, t);
+	drop_path(0, 1, t);
 	dr_fo_stalled(&f, true, t);
 	for (; t < 100 * DR_NS_PER_S; t += 100 * MS) {
 		f.n_act = 0;
@@ -359,8 +356,7 @@ static void a_path_that_worked_is_dialled_at_once(void **state)
 	done();
 	frame(DR_FRAME_SWITCH, 1, 1, 1, 0, 0, 3);
 	assert_int_equal(f.active, 1);
-	dr_fo_path_failed(&f, dr_fo_conn(0, 1), DR_SCOPE_PATH, -ECONNRESET, "test", 10 * MS);
-	dr_fo_fenced(&f, 0, 1, 10 * MS);
+	drop_path(0, 1, 10 * MS);
 	done();
 	redial(0, 40 * MS);
 	frame(DR_FRAME_SWITCH, 2, 0, 2, 0, 0, 50 * MS);
@@ -380,8 +376,7 @@ static void peer_that_is_not_stalled_gets_no_more_time(void **state)
 {
 	(void)state;
 	receiver_running(1);
-	dr_fo_path_failed(&f, dr_fo_conn(0, 1), DR_SCOPE_PATH, -ECONNRESET, "test", 0);
-	dr_fo_fenced(&f, 0, 1, 0);
+	drop_path(0, 1, 0);
 	for (int64_t t = 100 * MS; t <= 30000 * MS; t += 100 * MS) {
 		assert_int_equal(f.state, DR_FO_NOTIFY);
 		dr_fo_stalled(&f, false, t);
@@ -398,8 +393,7 @@ static void stalled_peer_owes_no_answer(void **state)
 
 	(void)state;
 	sender_running(1);
-	dr_fo_path_failed(&f, dr_fo_conn(0, 1), DR_SCOPE_PATH, -ECONNRESET, "test", t);
-	dr_fo_fenced(&f, 0, 1, t);
+	drop_path(0, 1, t);
 	dr_fo_stalled(&f, true, t);
 	for (; t < 60 * DR_NS_PER_S; t += 100 * MS) {
 		f.n_act = 0;
@@ -455,8 +449,7 @@ static void a_switch_begins_time_without_progress_anew(void **state)
 	sender_running(1);
 	dr_fo_transport(&f, dr_fo_conn(0, 1), 0, 500 * MS, 15000 * MS, 500 * MS);
 	assert_int_equal(f.patience_ns, 15000 * MS);
-	dr_fo_path_failed(&f, dr_fo_conn(0, 1), DR_SCOPE_PATH, -ECONNRESET, "test", t);
-	dr_fo_fenced(&f, 0, 1, t);
+	drop_path(0, 1, t);
 	done();
 	frame(DR_FRAME_ANSWER, 2, 1, 1, 0, 0, t);
 	assert_int_equal(f.state, DR_FO_RUN);

@@ -18,8 +18,7 @@ static void packets_of_full_size_are_lost(void **state)
 	struct pair *p = *state;
 	int n = 0;
 
-	for (int i = 0; i < 10; i++)
-		half_round(p);
+	half_rounds(p, 10);
 	p->hole[0] = 1u << 0;
 	ask(p);
 	while (!dr_hb_padded_lost(&p->h[0], 0, &asked) && n < 100) {
@@ -44,14 +43,12 @@ static void each_question_begins_anew(void **state)
 	struct pair *p = *state;
 
 	ask(p);
-	for (int i = 0; i < 10; i++)
-		half_round(p);
+	half_rounds(p, 10);
 	assert_true(dr_hb_padded_passed(&p->h[0], 0, &asked));
 	dr_hb_question(&p->h[0], 0, 0, p->now);
 	p->hole[0] = 1u << 0;
 	ask(p);
-	for (int i = 0; i < 10; i++)
-		half_round(p);
+	half_rounds(p, 10);
 	assert_false(dr_hb_padded_passed(&p->h[0], 0, &asked));
 	assert_true(dr_hb_padded_lost(&p->h[0], 0, &asked));
 	dr_hb_question(&p->h[0], 0, 0, p->now);
@@ -76,8 +73,7 @@ static void doubts_share_the_question(void **state)
 	p->hole[0] = 1u << 0;
 	ask(p);
 	first = asked;
-	for (int i = 0; i < 40; i++)
-		half_round(p);
+	half_rounds(p, 40);
 	for (int i = 0; i < 2; i++) { /* the second, when few are sent, and of another size */
 		assert_true(dr_hb_padded_lost(&p->h[0], 0, &first));
 		dr_hb_doubt(&p->h[0], 0, &asked);
@@ -110,11 +106,9 @@ static void a_long_question_costs_one_datagram_per_interval(void **state)
 
 	p->hole[0] = 1u << 0;
 	ask(p);
-	for (int i = 0; i < 10; i++)
-		half_round(p);
+	half_rounds(p, 10);
 	n = p->h[0].rail[0].n_padded;
-	for (int i = 0; i < 100; i++)
-		half_round(p);
+	half_rounds(p, 100);
 	assert_in_range(p->h[0].rail[0].n_padded - n, 49, 51);
 }
 
@@ -193,8 +187,7 @@ static void a_report_that_stays_overtakes_nothing(void **state)
 {
 	struct pair *p = *state;
 
-	for (int i = 0; i < 10; i++)
-		half_round(p);
+	half_rounds(p, 10);
 	p->cut[0] = 1u << 0;
 	ask(p);
 	for (int i = 0; i < 150000; i++) {
@@ -209,8 +202,7 @@ static void padded_datagrams_do_not_fill_a_queue(void **state)
 {
 	struct pair *p = *state;
 
-	for (int i = 0; i < 10; i++)
-		half_round(p);
+	half_rounds(p, 10);
 	p->cut[0] = 1u << 0; /* bytes arrive, no datagram does for a second */
 	ask(p);
 	for (int i = 0; i < 200; i++) {
@@ -219,8 +211,7 @@ static void padded_datagrams_do_not_fill_a_queue(void **state)
 	}
 	assert_int_equal(p->h[0].rail[0].n_padded, DR_HB_PADDED_FLIGHT);
 	p->cut[0] = 0; /* something that was sent later does */
-	for (int i = 0; i < 10; i++)
-		half_round(p);
+	half_rounds(p, 10);
 	assert_true(dr_hb_padded_passed(&p->h[0], 0, &asked));
 }
 
@@ -231,12 +222,10 @@ static void no_padded_datagram_behind_those_that_wait(void **state)
 
 	ask(p);
 	dr_hb_held(&p->h[0], 0, true);
-	for (int i = 0; i < 20; i++)
-		half_round(p);
+	half_rounds(p, 20);
 	assert_int_equal(p->h[0].rail[0].n_padded, 0);
 	dr_hb_held(&p->h[0], 0, false);
-	for (int i = 0; i < 4; i++)
-		half_round(p);
+	half_rounds(p, 4);
 	assert_true(dr_hb_padded_passed(&p->h[0], 0, &asked));
 }
 

@@ -33,8 +33,7 @@ static void a_peer_without_a_path_is_waited_for(void **state)
 	struct pair *p = *state;
 
 	no_path(p, true, true);
-	for (int i = 0; i < 100; i++)
-		half_round(p);
+	half_rounds(p, 100);
 	no_path(p, false, true);
 	assert_in_range(rounds_until(p, 0, 0, true), DR_HB_HELD_NS / T, DR_HB_HELD_NS / T + 2);
 }
@@ -45,12 +44,10 @@ static void silence_begins_with_a_path(void **state)
 	struct pair *p = *state;
 
 	no_path(p, false, false);
-	for (int i = 0; i < 4; i++)
-		half_round(p);
+	half_rounds(p, 4);
 	assert_true(p->h[0].rail[0].miss > 0);
 	no_path(p, true, true);
-	for (int i = 0; i < 20; i++)
-		half_round(p);
+	half_rounds(p, 20);
 	no_path(p, false, false);
 	assert_in_range(rounds_until(p, 0, 0, true), DR_HB_MISSES, DR_HB_MISSES + 1);
 }
@@ -60,13 +57,11 @@ static void a_rail_that_is_down_is_reported_without_a_path(void **state)
 {
 	struct pair *p = *state;
 
-	for (int i = 0; i < 10; i++)
-		half_round(p);
+	half_rounds(p, 10);
 	dr_hb_force_down(&p->h[0], 0);
 	no_path(p, true, false);
 	assert_in_range(rounds_until(p, 1, 0, true), 1, 2);
-	for (int i = 0; i < 20; i++)
-		half_round(p);
+	half_rounds(p, 20);
 	assert_true(p->h[0].rail[0].down && p->h[1].rail[0].down);
 	no_path(p, false, false);
 	p->cut[0] = p->cut[1] = 0;

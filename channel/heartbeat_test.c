@@ -17,8 +17,7 @@ static void cut_both_ways_is_seen_by_both(void **state)
 	struct pair *p = *state;
 	int n;
 
-	for (int i = 0; i < 10; i++)
-		half_round(p);
+	half_rounds(p, 10);
 	p->cut[0] = p->cut[1] = 1u << 0;
 	n = rounds_until(p, 0, 0, true);
 	assert_in_range(n, DR_HB_MISSES, DR_HB_MISSES + 2);
@@ -32,8 +31,7 @@ static void one_way_cut_is_learnt_from_the_peer(void **state)
 {
 	struct pair *p = *state;
 
-	for (int i = 0; i < 10; i++)
-		half_round(p);
+	half_rounds(p, 10);
 	p->cut[0] = 1u << 1; /* end 0 hears all, end 1 does not hear rail 1 */
 	assert_in_range(rounds_until(p, 0, 1, true), DR_HB_MISSES, DR_HB_MISSES + 3);
 }
@@ -42,8 +40,7 @@ static void peer_that_stands_still_is_no_failure(void **state)
 {
 	struct pair *p = *state;
 
-	for (int i = 0; i < 10; i++)
-		half_round(p);
+	half_rounds(p, 10);
 	p->stopped[1] = true;
 	for (int i = 0; i < 600; i++) {
 		half_round(p);
@@ -258,8 +255,7 @@ static void a_fast_phase_needs_half_the_budget(void **state)
 {
 	struct pair *p = *state;
 
-	for (int i = 0; i < 10; i++)
-		half_round(p);
+	half_rounds(p, 10);
 	p->h[0].budget = DR_HB_BUDGET / 2 - 1;
 	dr_hb_suspect(&p->h[0], 0, p->now);
 	assert_false(dr_hb_suspected(&p->h[0], 0));
@@ -343,8 +339,7 @@ static void silence_of_a_fast_phase_is_time(void **state)
 	struct pair *p = *state;
 	int64_t from;
 
-	for (int i = 0; i < 10; i++)
-		half_round(p);
+	half_rounds(p, 10);
 	p->stopped[1] = true;
 	from = p->now;
 	dr_hb_suspect(&p->h[0], 0, p->now);
@@ -358,8 +353,7 @@ static void a_suspicion_begins_without_evidence(void **state)
 {
 	struct pair *p = *state;
 
-	for (int i = 0; i < 10; i++)
-		half_round(p);
+	half_rounds(p, 10);
 	p->cut[1] = 1u << 0;
 	step(p, T / 2); /* a datagram of rail 1 arrives after the tick of end 0 */
 	step(p, T / 2);
@@ -401,8 +395,7 @@ static void a_fast_silence_is_no_measure_of_slow_ones(void **state)
 	struct pair *p = *state;
 	unsigned missed;
 
-	for (int i = 0; i < 10; i++)
-		half_round(p);
+	half_rounds(p, 10);
 	p->cut[0] = p->cut[1] = 1u << 0;
 	dr_hb_suspect(&p->h[0], 0, p->now);
 	for (int i = 0; i < 6; i++)
@@ -413,8 +406,7 @@ static void a_fast_silence_is_no_measure_of_slow_ones(void **state)
 	assert_in_range(p->h[0].rail[0].longest, 4, 6);
 	assert_int_equal(p->h[0].rail[0].longest_full, 0);
 	p->h[0].budget = p->h[1].budget = 0;
-	for (int i = 0; i < 20; i++)
-		half_round(p);
+	half_rounds(p, 20);
 	p->cut[0] = p->cut[1] = 1u << 0;
 	missed = (unsigned)rounds_until(p, 0, 0, true);
 	assert_in_range(missed, DR_HB_MISSES, DR_HB_MISSES + 2);
@@ -427,8 +419,7 @@ static void a_silence_is_counted_when_it_ends(void **state)
 	struct pair *p = *state;
 	unsigned ended[DR_HB_HISTOGRAM] = { 0 };
 
-	for (int i = 0; i < 10; i++)
-		half_round(p);
+	half_rounds(p, 10);
 	for (int i = 0; i < 200; i++) {
 		p->cut[1] = i / 20 < 6 && i % 20 < 5 ? 1u << 0 : 0;
 		half_round(p);
@@ -575,8 +566,7 @@ static void patience_has_a_limit(void **state)
 	struct pair *p = *state;
 	int64_t cut_ns;
 
-	for (int i = 0; i < 10; i++)
-		half_round(p);
+	half_rounds(p, 10);
 	p->cut[0] = p->cut[1] = 1u << 0;
 	cut_ns = p->now;
 	while (!p->h[0].rail[0].down && p->now < cut_ns + DR_NS_PER_S) {
@@ -610,8 +600,7 @@ static void datagrams_older_than_the_silence_are_no_evidence(void **state)
 	struct dr_hb_out out;
 	size_t len[50];
 
-	for (int i = 0; i < 10; i++)
-		half_round(p);
+	half_rounds(p, 10);
 	for (size_t i = 0; i < DR_ARRAY_LEN(old); i++)
 		len[i] = dr_hb_make(&p->h[1], 1, 0, old[i]);
 	for (size_t i = 0; i < DR_ARRAY_LEN(old); i++) {
@@ -635,8 +624,7 @@ static void datagrams_held_back_by_the_peers_host_are_waited_for(void **state)
 	struct pair *p = *state;
 	int n;
 
-	for (int i = 0; i < 10; i++)
-		half_round(p);
+	half_rounds(p, 10);
 	p->cut[1] = 1u << 0;
 	dr_hb_held(&p->h[1], 0, true);
 	n = rounds_until(p, 0, 0, true);
@@ -652,8 +640,7 @@ static void long_silence(struct pair *p)
 	struct dr_hb_out out;
 
 	p->h[0].looks = p->h[1].looks = true;
-	for (int i = 0; i < 10; i++)
-		half_round(p);
+	half_rounds(p, 10);
 	for (size_t i = 0; i < DR_ARRAY_LEN(old); i++)
 		len[i] = dr_hb_make(&p->h[1], 1, 0, old[i]);
 	for (size_t i = 0; i < DR_ARRAY_LEN(old); i++) {
@@ -706,8 +693,7 @@ static void a_queue_is_not_filled(void **state)
 	for (unsigned held = 0; held < 2; held++) {
 		unsigned n = 0;
 
-		for (int i = 0; i < 20; i++)
-			half_round(p);
+		half_rounds(p, 20);
 		p->cut[1] = 1u << 0;
 		dr_hb_suspect(&p->h[0], 0, p->now);
 		for (int i = 0; i < 5; i++) {
@@ -731,8 +717,7 @@ static void datagrams_held_back_elsewhere_change_nothing(void **state)
 {
 	struct pair *p = *state;
 
-	for (int i = 0; i < 10; i++)
-		half_round(p);
+	half_rounds(p, 10);
 	p->cut[1] = 1u << 0;
 	dr_hb_held(&p->h[1], 1, true);
 	dr_hb_held(&p->h[0], 0, true);

@@ -90,6 +90,12 @@ static inline void half_round(struct pair *p)
 	}
 }
 
+static inline void half_rounds(struct pair *p, int n)
+{
+	for (int i = 0; i < n; i++)
+		half_round(p);
+}
+
 /* Runs until `e` reports that rail r fell (or rose); returns the intervals it took, -1: never. */
 static inline int rounds_until(struct pair *p, unsigned e, unsigned r, bool fell)
 {

@@ -6,41 +6,41 @@
  * Managers that leave degraded rails, or do not fail back to them. Both rails carry the same; rail 0, the primary,
  * becomes worse.
  */
+static struct flow f;
 
 static const double RATE = 100e6;
 
-static void leave_open(struct flow *f, enum dr_sim_personality kind, double rate, double leave)
+static void leave_open(struct flow *of, enum dr_sim_personality kind, double rate, double leave)
 {
 	struct dr_sim_opts o = small_packets();
 
 	o.personality = kind;
 	o.link.bits_per_s = rate;
 	pair_leave_degraded = leave;
-	flow_open(f, &o, WARM_NS);
+	flow_open(of, &o, WARM_NS);
 	pair_leave_degraded = 0;
 }
 
-static struct dr_rate_state rail_state(struct flow *f, unsigned rail)
+static struct dr_rate_state rail_state(struct flow *of, unsigned rail)
 {
 	struct dr_rate_state st;
 
-	dr_rail_rates_get(f->p.m[0]->rates, rail, &st);
+	dr_rail_rates_get(of->p.m[0]->rates, rail, &st);
 	return st;
 }
 
-static void set_loss(struct flow *f, unsigned rail, unsigned percent)
+static void set_loss(struct flow *of, unsigned rail, unsigned percent)
 {
 	struct dr_sim_link l;
 
-	dr_sim_link_get(f->p.w, rail, 0, &l);
+	dr_sim_link_get(of->p.w, rail, 0, &l);
 	l.loss_ppm = l.dgram_loss_ppm = 10000 * percent;
-	dr_sim_link_set(f->p.w, rail, DR_SIM_BOTH, &l);
+	dr_sim_link_set(of->p.w, rail, DR_SIM_BOTH, &l);
 }
 
 /* Nothing is known of the other rail at first. */
 static void test_a_rail_with_a_hundredth_is_left_and_returned_to_once(void **state)
 {
-	static struct flow f;
 	struct dr_channel *ch;
 	uint64_t before;
 
@@ -78,8 +78,6 @@ static void test_a_rail_with_a_hundredth_is_left_and_returned_to_once(void **sta
 /* What is in flight is acknowledged within half a sample: the transport tells that it was never idle. */
 static void test_a_rail_with_little_in_flight_is_left(void **state)
 {
-	static struct flow f;
-
 	(void)state;
 	leave_open(&f, DR_SIM_STREAM, RATE, 0.1);
 	set_rate(&f, 0, 5e6);
@@ -94,7 +92,6 @@ static void test_a_rail_that_is_asked_for_little_is_not_slow(void **state)
 {
 	static const int64_t delay_ns[] = { DR_NS_PER_MS / 10, 20 * DR_NS_PER_MS };
 	struct dr_sim_opts o = small_packets();
-	static struct flow f;
 
 	(void)state;
 	for (unsigned k = 0; k < DR_ARRAY_LEN(delay_ns); k++) {
@@ -114,8 +111,6 @@ static void test_a_rail_that_is_asked_for_little_is_not_slow(void **state)
 
 static void test_without_the_option_it_is_kept(void **state)
 {
-	static struct flow f;
-
 	(void)state;
 	leave_open(&f, DR_SIM_STREAM, RATE, 0);
 	set_rate(&f, 0, 1e6);
@@ -139,7 +134,6 @@ static void test_the_ratio_decides(void **state)
 		{ 0.5, 2.4e6, 4e6, 0, 0 },
 		{ 0.02, 0.2e6, 4e6, 0, 0 },
 	};
-	static struct flow f;
 
 	(void)state;
 	for (unsigned i = 0; i < DR_ARRAY_LEN(c); i++) {
@@ -157,8 +151,6 @@ static void test_the_ratio_decides(void **state)
 
 static void test_a_rail_is_not_left_for_a_slow_one(void **state)
 {
-	static struct flow f;
-
 	(void)state;
 	leave_open(&f, DR_SIM_STREAM, RATE, 0.1);
 	set_rate(&f, 0, 1e6);
@@ -171,8 +163,6 @@ static void test_a_rail_is_not_left_for_a_slow_one(void **state)
 
 static void test_a_rail_is_not_left_for_one_that_is_down(void **state)
 {
-	static struct flow f;
-
 	(void)state;
 	leave_open(&f, DR_SIM_STREAM, RATE, 0.1);
 	dr_sim_cut(f.p.w, 1, DR_SIM_BOTH, true);
@@ -190,8 +180,6 @@ static void test_a_rail_is_not_left_for_one_that_is_down(void **state)
 /* The rail may be declared down meanwhile; it is not used again before its heartbeats arrive. */
 static void test_a_rail_that_loses_heartbeats_is_left(void **state)
 {
-	static struct flow f;
-
 	(void)state;
 	leave_open(&f, DR_SIM_STREAM, RATE, 0.1);
 	set_loss(&f, 0, 40);
@@ -213,7 +201,6 @@ static void test_rails_that_are_slow_in_turns_are_left_less_and_less(void **stat
 {
 	static const enum dr_sim_personality kind[] = { DR_SIM_STREAM, DR_SIM_REMOTE_WRITE };
 	static const double FAST = 20e6, SLOW = 0.4e6;
-	static struct flow f;
 
 	(void)state;
 	for (unsigned i = 0; i < 2 * DR_ARRAY_LEN(kind); i++) {
@@ -245,7 +232,6 @@ static void test_rails_that_are_slow_in_turns_are_left_less_and_less(void **stat
 static void test_a_kind_that_cannot_probe_returns_less_and_less(void **state)
 {
 	struct dr_transport_ops blind = *dr_sim_ops(DR_SIM_STREAM);
-	static struct flow f;
 	struct dr_channel *ch;
 	uint32_t planned;
 
@@ -274,9 +260,9 @@ static void test_a_kind_that_cannot_probe_returns_less_and_less(void **state)
 	flow_close(&f);
 }
 
-static unsigned flows_of(struct flow *f, unsigned rail)
+static unsigned flows_of(struct flow *of, unsigned rail)
 {
-	return f->p.m[0]->rates->rate.rail[rail].flows;
+	return of->p.m[0]->rates->rate.rail[rail].flows;
 }
 
 /* Heartbeats pass on a rail with a hundredth of the rate. Traffic returns when the rate does, once. */
@@ -284,7 +270,6 @@ static void failback_waits_for_bandwidth(enum dr_sim_personality kind)
 {
 	struct dr_sim_opts o = small_packets();
 	struct dr_rate_state st;
-	static struct flow f;
 
 	o.personality = kind;
 	o.link.bits_per_s = 100e6;
@@ -327,7 +312,6 @@ static void test_failback_of_remote_writes_waits_for_bandwidth(void **state)
 static void test_heartbeats_behind_filler_are_waited_for(void **state)
 {
 	struct dr_sim_opts o = small_packets();
-	static struct flow f;
 
 	(void)state;
 	o.personality = DR_SIM_REMOTE_WRITE;

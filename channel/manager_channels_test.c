@@ -202,19 +202,16 @@ static void test_a_peer_that_was_lost_is_found_again(void **state)
 
 	(void)state;
 	rails_only(&p, DR_SIM_STREAM);
-	for (unsigned r = 0; r < RAILS; r++)
-		dr_sim_cut(p.w, r, DR_SIM_BOTH, true);
+	cut_all(&p, true);
 	run_for(&p, 3 * DR_NS_PER_S);
 	assert_int_equal(p.losses[0], 1);
-	for (unsigned r = 0; r < RAILS; r++)
-		dr_sim_cut(p.w, r, DR_SIM_BOTH, false);
+	cut_all(&p, false);
 	run_for(&p, 10 * BEAT_NS);
 	open_channel(&p, 0);
 	run_for(&p, 3 * DR_NS_PER_S);
 	assert_int_equal(dr_channel_ready(of(&p, 0, 0)), 1);
 	assert_int_equal(p.losses[0], 1);
-	for (unsigned r = 0; r < RAILS; r++)
-		dr_sim_cut(p.w, r, DR_SIM_BOTH, true);
+	cut_all(&p, true);
 	run_for(&p, 4 * DR_NS_PER_S);
 	assert_int_equal(p.losses[0], 2);
 	assert_int_equal(p.failed[0][0], -ENETDOWN);
@@ -228,8 +225,7 @@ static void test_a_channel_has_its_own_time_in_a_silence(void **state)
 
 	(void)state;
 	rails_only(&p, DR_SIM_STREAM);
-	for (unsigned r = 0; r < RAILS; r++)
-		dr_sim_cut(p.w, r, DR_SIM_BOTH, true);
+	cut_all(&p, true);
 	run_for(&p, 1200 * DR_NS_PER_MS);
 	open_channel(&p, 0);
 	run_for(&p, 1200 * DR_NS_PER_MS);
@@ -276,8 +272,7 @@ static void others_go_on(enum dr_sim_personality kind)
 	uint64_t done;
 	struct pair p;
 
-	pair_open(&p, kind, DR_DETECT_FAST, NULL, 0);
-	both_paths_up(&p);
+	pair_up(&p, kind);
 	stream_open(&p, &s, 0);
 	for (uint32_t round = 0; round < 20; round++) {
 		uint32_t id = 100 + 7 * round;
@@ -405,8 +400,7 @@ static void test_unknown_numbers_are_ignored(void **state)
 	struct pair p;
 
 	(void)state;
-	pair_open(&p, DR_SIM_STREAM, DR_DETECT_FAST, NULL, 0);
-	both_paths_up(&p);
+	pair_up(&p, DR_SIM_STREAM);
 	open_channel(&p, 99);
 	run_for(&p, 100 * DR_NS_PER_MS);
 	remove_channel(&p, 99);
@@ -429,17 +423,14 @@ static void test_the_peer_of_a_removed_channel_ends(void **state)
 	struct pair p;
 
 	(void)state;
-	pair_open(&p, DR_SIM_STREAM, DR_DETECT_FAST, NULL, 0);
-	both_paths_up(&p);
+	pair_up(&p, DR_SIM_STREAM);
 	rx = of(&p, 1, 1);
-	for (unsigned r = 0; r < RAILS; r++)
-		dr_sim_cut(p.w, r, DR_SIM_BOTH, true);
+	cut_all(&p, true);
 	dr_channel_close(rx, dr_sim_world_clock(p.w, 1));
 	while (!dr_channel_closed(rx))
 		turn(&p, dr_sim_world_now(p.w) + DR_NS_PER_MS);
 	assert_int_equal(dr_manager_remove_channel(p.m[1], rx, NULL), 0);
-	for (unsigned r = 0; r < RAILS; r++)
-		dr_sim_cut(p.w, r, DR_SIM_BOTH, false);
+	cut_all(&p, false);
 	run_for(&p, 4 * DR_NS_PER_S);
 	assert_true(dr_channel_ready(of(&p, 1, 0)) < 0); /* it could not be told */
 	assert_int_equal(dr_channel_ready(of(&p, 0, 0)), 1);
@@ -454,8 +445,7 @@ static void test_the_question_of_a_doubt_is_withdrawn(void **state)
 	struct pair p;
 
 	(void)state;
-	pair_open(&p, DR_SIM_STREAM, DR_DETECT_FAST, NULL, 0);
-	both_paths_up(&p);
+	pair_up(&p, DR_SIM_STREAM);
 	open_channel(&p, 2);
 	run_for(&p, 100 * DR_NS_PER_MS);
 	for (unsigned i = 0; i < 2; i++) {
@@ -512,8 +502,7 @@ static void test_the_last_bytes_of_a_channel_count(void **state)
 	struct pair p;
 
 	(void)state;
-	pair_open(&p, DR_SIM_STREAM, DR_DETECT_FAST, NULL, 0);
-	both_paths_up(&p);
+	pair_up(&p, DR_SIM_STREAM);
 	stream_open(&p, &s, 1);
 	stream_for(&p, &s, 50 * DR_NS_PER_MS);
 	c = dr_manager_lookup(p.m[0], 1);
@@ -648,8 +637,7 @@ static void test_an_idle_owner_acknowledges(void **state)
 	struct pair p;
 
 	(void)state;
-	pair_open(&p, DR_SIM_STREAM, DR_DETECT_FAST, NULL, 0);
-	both_paths_up(&p);
+	pair_up(&p, DR_SIM_STREAM);
 	for (uint32_t id = 2; id < 40; id++)
 		open_channel(&p, id);
 	run_for(&p, 200 * DR_NS_PER_MS);

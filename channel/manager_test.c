@@ -14,8 +14,7 @@ static void test_beats_go_where_the_peer_listens(void **state)
 	struct pair p;
 
 	(void)state;
-	pair_open(&p, DR_SIM_PLUGIN, DR_DETECT_FAST, NULL, 0);
-	both_paths_up(&p);
+	pair_up(&p, DR_SIM_PLUGIN);
 	dr_sim_cut(p.w, 1, DR_SIM_NODE1, true); /* nothing from end 1 on rail 1, NOTIFY too */
 	dr_channel_break_path(dr_manager_channel_at(p.m[1], 0), 0, dr_sim_world_clock(p.w, 1));
 	run_for(&p, 20 * BEAT_NS);
@@ -33,8 +32,7 @@ static void test_missed_beats_go_onto_every_path(void **state)
 	struct pair p;
 
 	(void)state;
-	pair_open(&p, DR_SIM_PLUGIN, DR_DETECT_FAST, NULL, 0);
-	both_paths_up(&p);
+	pair_up(&p, DR_SIM_PLUGIN);
 	fenced = dr_channel_path(dr_manager_channel_at(p.m[1], 0), 0);
 	fenced->ops->fence(fenced, false, dr_sim_world_clock(p.w, 1));
 	dr_channel_path(dr_manager_channel_at(p.m[0], 0), 0)->rx_last_ns = DR_NEVER;
@@ -77,16 +75,13 @@ static void lost_resets(enum dr_sim_personality kind)
 	struct dr_channel_stats st;
 	struct pair p;
 
-	pair_open(&p, kind, DR_DETECT_FAST, NULL, 0);
-	both_paths_up(&p);
-	for (unsigned r = 0; r < RAILS; r++)
-		dr_sim_cut(p.w, r, DR_SIM_BOTH, true);
+	pair_up(&p, kind);
+	cut_all(&p, true);
 	for (unsigned i = 0; i < DR_PATHS; i++)
 		dr_channel_break_path(
 			dr_manager_channel_at(p.m[1], 0), i, dr_sim_world_clock(p.w, 1));
 	run_for(&p, 2 * BEAT_NS);
-	for (unsigned r = 0; r < RAILS; r++)
-		dr_sim_cut(p.w, r, DR_SIM_BOTH, false);
+	cut_all(&p, false);
 	run_for(&p, 300 * DR_NS_PER_MS);
 	for (unsigned end = 0; end < 2; end++) {
 		assert_int_equal(dr_channel_ready(dr_manager_channel_at(p.m[end], 0)), 1);
@@ -200,8 +195,7 @@ static void unread(bool dgrams)
 {
 	struct pair p;
 
-	pair_open(&p, DR_SIM_STREAM, DR_DETECT_FAST, NULL, 0);
-	both_paths_up(&p);
+	pair_up(&p, DR_SIM_STREAM);
 	if (!dgrams) /* control frames alone tell of rail 0 then */
 		dr_sim_mute_dgrams(p.w, 0, DR_SIM_NODE1, true);
 	p.m[0]->prm.poller = (struct dr_poller *)&p; /* end 0 reads what it is called for, */
@@ -271,8 +265,7 @@ static void test_link_goes_down_before_the_rail_is_heard(void **state)
 	struct pair p;
 
 	(void)state;
-	pair_open(&p, DR_SIM_STREAM, DR_DETECT_FAST, NULL, 0);
-	both_paths_up(&p);
+	pair_up(&p, DR_SIM_STREAM);
 	dr_sim_cut(p.w, 0, DR_SIM_BOTH, true);
 	dr_manager_link(p.m[0], 1, false, dr_sim_world_clock(p.w, 0));
 	run_for(&p, 100 * DR_NS_PER_MS);
@@ -396,8 +389,7 @@ static void test_a_stopped_peer_that_goes_on_behind_a_cut_is_lost(void **state)
 		pair_open_with(&p, &o, DR_DETECT_FAST, NULL, 0);
 		both_paths_up(&p);
 		stop_peer_for(&p, 5 * DR_NS_PER_S);
-		for (unsigned r = 0; r < RAILS; r++)
-			dr_sim_cut(p.w, r, DR_SIM_BOTH, true);
+		cut_all(&p, true);
 		stop_peer_for(&p, DR_NS_PER_S);
 		run_for(&p, DR_NS_PER_S);
 		assert_int_equal(p.losses[0], 1);
@@ -418,8 +410,7 @@ static void test_silence_of_an_unknown_cause_is_waited_for(void **state)
 		o.retry_count = 10000;
 		pair_open_with(&p, &o, DR_DETECT_FAST, NULL, 0);
 		both_paths_up(&p);
-		for (unsigned r = 0; r < RAILS; r++)
-			dr_sim_cut(p.w, r, DR_SIM_BOTH, cut);
+		cut_all(&p, cut);
 		stop_peer_for(&p, 55 * DR_NS_PER_S);
 		assert_int_equal(p.losses[0], 0);
 		assert_true(p.stalls[0] >= 50); /* once per second */
@@ -444,8 +435,7 @@ static void test_both_rails_lost(void **state)
 	for (enum dr_sim_personality kind = DR_SIM_STREAM; kind <= DR_SIM_PLUGIN; kind++) {
 		struct pair p;
 
-		pair_open(&p, kind, DR_DETECT_FAST, NULL, 0);
-		both_paths_up(&p);
+		pair_up(&p, kind);
 		dr_sim_cut(p.w, 0, DR_SIM_BOTH, true);
 		dr_sim_cut(p.w, 1, DR_SIM_BOTH, true);
 		run_for(&p, 1450 * DR_NS_PER_MS);
@@ -463,8 +453,7 @@ static void test_an_own_stall_is_no_time_without_paths(void **state)
 	struct pair p;
 
 	(void)state;
-	pair_open(&p, DR_SIM_STREAM, DR_DETECT_FAST, NULL, 0);
-	both_paths_up(&p);
+	pair_up(&p, DR_SIM_STREAM);
 	for (unsigned i = 0; i < RAILS; i++)
 		dr_sim_link_down(p.w, i, DR_SIM_BOTH, 0, true);
 	run_for(&p, 100 * DR_NS_PER_MS);
@@ -514,8 +503,7 @@ static void receiver_closes_first(enum dr_sim_personality kind)
 	struct message x = { 0 };
 	struct pair p;
 
-	pair_open(&p, kind, DR_DETECT_FAST, NULL, 0);
-	both_paths_up(&p);
+	pair_up(&p, kind);
 	tx = dr_manager_channel_at(p.m[0], 0);
 	rx = dr_manager_channel_at(p.m[1], 0);
 	dr_channel_set_ack_batch(rx, true);
@@ -558,8 +546,7 @@ static void test_an_end_that_was_told_leaves_when_the_peer_has_left(void **state
 	int64_t told;
 
 	(void)state;
-	pair_open(&p, DR_SIM_STREAM, DR_DETECT_FAST, NULL, 0);
-	both_paths_up(&p);
+	pair_up(&p, DR_SIM_STREAM);
 	dr_manager_close(p.m[1], dr_sim_world_clock(p.w, 1));
 	while (!dr_manager_closed(p.m[1]))
 		turn(&p, dr_sim_world_now(p.w) + DR_NS_PER_MS);
@@ -580,8 +567,7 @@ static void lost_abort(enum dr_sim_personality kind, int64_t cut_ns)
 	struct message x = { 0 };
 	struct pair p;
 
-	pair_open(&p, kind, DR_DETECT_FAST, NULL, 0);
-	both_paths_up(&p);
+	pair_up(&p, kind);
 	for (unsigned i = 0; i < RAILS; i++)
 		dr_sim_cut(p.w, i, DR_SIM_BOTH, true);
 	message_post(&p, &x);
@@ -614,8 +600,7 @@ static void test_dial_to_a_dead_channel_is_refused(void **state)
 	struct pair p;
 
 	(void)state;
-	pair_open(&p, DR_SIM_STREAM, DR_DETECT_FAST, NULL, 0);
-	both_paths_up(&p);
+	pair_up(&p, DR_SIM_STREAM);
 	message_post(&p, &x);
 	dr_sim_world_step(p.w, dr_sim_world_now(p.w) + DR_NS_PER_US);
 	assert_int_equal(dr_channel_mem_dereg(dr_manager_channel_at(p.m[1], 0), &x.mem[1],

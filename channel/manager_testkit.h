@@ -243,4 +243,16 @@ static inline void both_paths_up(struct pair *p)
 		}
 }
 
+static inline void pair_up(struct pair *p, enum dr_sim_personality kind)
+{
+	pair_open(p, kind, DR_DETECT_FAST, NULL, 0);
+	both_paths_up(p);
+}
+
+static inline void cut_all(struct pair *p, bool on)
+{
+	for (unsigned r = 0; r < RAILS; r++)
+		dr_sim_cut(p->w, r, DR_SIM_BOTH, on);
+}
+
 #endif

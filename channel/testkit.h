@@ -73,10 +73,39 @@ static inline void frame(enum dr_frame_type type, uint32_t epoch, unsigned path,
 	dr_fo_frame(&f, path, &fr, now);
 }
 
+/* The connection fails and is fenced at once. */
+static inline void drop_path(unsigned p, uint32_t gen, int64_t now)
+{
+	dr_fo_path_failed(&f, dr_fo_conn(p, gen), DR_SCOPE_PATH, -ECONNRESET, "test", now);
+	dr_fo_fenced(&f, p, gen, now);
+}
+
+/* The owner is told of the end only if it did not ask for it. */
+static inline void ended(int err, bool told)
+{
+	assert_int_equal(f.err, err);
+	assert_int_equal(find(DR_FOA_DEAD, DR_FO_NONE) != NULL, told);
+}
+
+static inline void post_all(int64_t now)
+{
+	unsigned part, skip;
+	uint64_t seq;
+
+	while (dr_fo_next(&f, &seq, &part, &skip))
+		dr_fo_posted(&f, now);
+}
+
+/* The path has no part of the message any more. */
+static inline void retired(uint64_t seq)
+{
+	dr_fo_sent(&f, 0, 1, 1, seq, 0);
+	dr_fo_sent(&f, 0, 1, 1, seq, 1);
+}
+
 /* A sender in RUN, epoch 1, path 0, with n messages of two parts posted. */
 static inline void sender_running(unsigned n)
 {
-	unsigned part, skip;
 	uint64_t seq;
 
 	start(true, true);
@@ -91,14 +120,12 @@ static inline void sender_running(unsigned n)
 	assert_int_equal(f.state, DR_FO_RUN);
 	for (unsigned i = 0; i < n; i++)
 		assert_int_equal(dr_fo_push(&f, 2, &seq), 0);
-	while (dr_fo_next(&f, &seq, &part, &skip))
-		dr_fo_posted(&f, 4);
+	post_all(4);
 	done();
 }
 
 static inline void receiver_running(unsigned n)
 {
-	unsigned part, skip;
 	uint64_t seq;
 
 	start(false, true);
@@ -110,9 +137,22 @@ static inline void receiver_running(unsigned n)
 	assert_non_null(sent(DR_FRAME_ANSWER, 0));
 	for (unsigned i = 0; i < n; i++)
 		assert_int_equal(dr_fo_push(&f, 2, &seq), 0);
-	while (dr_fo_next(&f, &seq, &part, &skip))
-		dr_fo_posted(&f, 4);
+	post_all(4);
 	done();
+}
+
+/* From path 0 to path 1, of a sender with nothing delivered; then path 0 is back. */
+static inline void fail_over(void)
+{
+	drop_path(0, 1, 10 * MS);
+	frame(DR_FRAME_ANSWER, 2, 1, 1, 0, 0, 11 * MS);
+}
+
+static inline void heal(void)
+{
+	dr_fo_tick(&f, 31 * MS);
+	dr_fo_path_ready(&f, 0, 2, 32 * MS);
+	f.n_act = 0;
 }
 
 #endif
