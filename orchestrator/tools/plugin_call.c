@@ -20,50 +20,9 @@
  */
 static const int64_t BLOCK_NS = 500 * DR_NS_PER_MS;
 
-static const char *const call_names[CALL_N] = {
-	[CALL_NONE] = "no call",
-	[CALL_DLOPEN] = "dlopen",
-	[CALL_INIT] = "init",
-	[CALL_DEVICES] = "devices",
-	[CALL_PROPERTIES] = "getProperties",
-	[CALL_LISTEN] = "listen",
-	[CALL_CONNECT] = "connect",
-	[CALL_ACCEPT] = "accept",
-	[CALL_REG] = "regMr",
-	[CALL_DEREG] = "deregMr",
-	[CALL_ISEND] = "isend",
-	[CALL_IRECV] = "irecv",
-	[CALL_TEST] = "test",
-	[CALL_CONSUMED] = "irecvConsumed",
-	[CALL_CLOSE_SEND] = "closeSend",
-	[CALL_CLOSE_RECV] = "closeRecv",
-	[CALL_CLOSE_LISTEN] = "closeListen",
-	[CALL_FINALIZE] = "finalize",
-	[CALL_DLCLOSE] = "dlclose",
-};
-
-static const char *const rule_names[RULE_N] = {
-	[RULE_CRASH] = "crash",
-	[RULE_EXIT] = "exit",
-	[RULE_HANG] = "hang",
-	[RULE_BLOCKS] = "blocks",
-	[RULE_ERROR] = "error",
-	[RULE_NULL] = "null",
-	[RULE_UNSET] = "unset",
-	[RULE_HANDLE] = "handle",
-	[RULE_PROPERTIES] = "properties",
-	[RULE_CONNECT] = "connect",
-	[RULE_SIZE] = "size",
-	[RULE_EARLY] = "early",
-	[RULE_DATA] = "data",
-	[RULE_BOUNDS] = "bounds",
-	[RULE_ORDER] = "order",
-	[RULE_LOST] = "lost",
-	[RULE_REQUESTS] = "requests",
-	[RULE_LEAK] = "leak",
-	[RULE_LATE] = "late",
-	[RULE_DESCRIPTORS] = "descriptors",
-};
+#define PLUGIN_NAME(number, name) name,
+static const char *const call_names[] = { PLUGIN_CALLS(PLUGIN_NAME) };
+static const char *const rule_names[] = { PLUGIN_RULES(PLUGIN_NAME) };
 
 const char *plugin_call_name(enum plugin_call c)
 {

@@ -45,14 +45,20 @@ static void check_properties(struct probe *p, int dev, const struct dr_nccl_prop
 			dev, q->p2p_bytes);
 }
 
-static void check_names(struct plugin_shared *sh, int n)
+/* NCCL takes devices of one guid and port for one. */
+static void check_twins(struct plugin_shared *sh, int n)
 {
 	for (int i = 0; i < n; i++)
-		for (int k = 0; k < i; k++)
-			if (strcmp(sh->device[i].name, sh->device[k].name) == 0)
+		for (int k = 0; k < i; k++) {
+			const struct plugin_device *a = &sh->device[k], *b = &sh->device[i];
+
+			if (strcmp(a->name, b->name) == 0)
 				plugin_found(sh, RULE_PROPERTIES,
-					"devices %d and %d have the same name, %s", k, i,
-					sh->device[i].name);
+					"devices %d and %d have the same name, %s", k, i, a->name);
+			if (a->p.guid == b->p.guid && a->p.port == b->p.port)
+				plugin_found(sh, RULE_PROPERTIES,
+					"devices %d and %d have the same guid and port", k, i);
+		}
 }
 
 static void load(struct probe *p)
@@ -84,7 +90,7 @@ static void load(struct probe *p)
 		dr_text_copy(d->name, sizeof(d->name), d->p.name);
 		dr_text_copy(d->pci, sizeof(d->pci), d->p.pci_path ? d->p.pci_path : "");
 	}
-	check_names(sh, sh->n_devices);
+	check_twins(sh, sh->n_devices);
 }
 
 const struct plugin_case plugin_load_case = { "load", "load, init, devices, properties", load };
@@ -178,8 +184,11 @@ static void with_pair(struct probe *p, const struct exchange *x)
 static void sizes(struct probe *p)
 {
 	static const struct message m[] = { { 0, 0 }, { 0, 64 }, { 1, 1 }, { 7, 8 }, { 64, 64 },
-		{ 128, 128 }, { 129, 4 * KIB }, { 4 * KIB, 4 * KIB }, { 64 * KIB, 64 * KIB },
-		{ 64 * KIB + 1, 256 * KIB }, { MIB, MIB }, { 3 * MIB + 5, 4 * MIB }, { 8, 8 } };
+		{ 128, 128 }, { 129, 4 * KIB }, { 4 * KIB, 4 * KIB }, { 8 * KIB, 8 * KIB },
+		{ 8 * KIB - 1, 8 * KIB }, { 8 * KIB + 1, 8 * KIB + 1 }, { 64 * KIB, 64 * KIB },
+		{ 64 * KIB + 1, 256 * KIB }, { 512 * KIB, 512 * KIB }, { 1, MIB },
+		{ 512 * KIB + 1, 512 * KIB + 1 }, { MIB, MIB }, { 3 * MIB + 5, 4 * MIB },
+		{ 8, 8 } };
 	struct pair c;
 	uint64_t key = 0;
 
@@ -206,7 +215,7 @@ static void mixed(struct exchange *x, unsigned group)
 {
 	static const size_t size[] = { 8, 4 * KIB, 512, 128 * KIB, 64, 0, 16 * KIB, 300 * KIB };
 
-	x->n = WINDOW;
+	x->n = WINDOW / group * group;
 	x->group = group;
 	for (unsigned i = 0; i < x->n; i++) {
 		x->m[i].sent = size[i % DR_ARRAY_LEN(size)];
@@ -240,19 +249,23 @@ static void many(struct probe *p)
 	with_pair(p, &x);
 }
 
+/* Group sizes up to maxRecvs; all tags different, all equal, two. */
 static void grouped(struct probe *p)
 {
+	struct exchange x = { .rounds = 2 };
 	struct dr_nccl_properties q;
-	struct exchange x = { .rounds = 4, .first = FIRST_RECEIVES };
-	unsigned most;
+	struct pair c;
 
-	if (!CALL(p, CALL_PROPERTIES, dr_nccl_properties(&p->n, p->dev, &q)))
+	if (!CALL(p, CALL_PROPERTIES, dr_nccl_properties(&p->n, p->dev, &q)) || !pair_open(p, &c))
 		return;
-	most = (unsigned)DR_MAX(q.max_recvs, 1);
-	/* A power of two, which divides the window. */
-	mixed(&x, most >= 8 ? 8 : most >= 4 ? 4 : most >= 2 ? 2 : 1);
-	x.first = FIRST_BOTH;
-	with_pair(p, &x);
+	for (int group = DR_MIN(q.max_recvs, (int)DR_NCCL_GROUP_MAX); group > 0; group /= 2)
+		for (x.tags = 0; x.tags < 3 && !p->dead; x.tags++) {
+			mixed(&x, (unsigned)group);
+			x.first = x.tags == 2 ? FIRST_SENDS : FIRST_BOTH;
+			(void)pair_exchange(p, &c, &x);
+			x.key += x.rounds * WINDOW;
+		}
+	pair_close(p, &c);
 }
 
 /* Two comms, one in each direction of two processes, at the same time. */

@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "orchestrator/engine/integrity.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -12,7 +13,7 @@
  * Both ends are driven by one thread, so a call that waits for the other end never returns.
  *
  * 1. Requests are posted and tested in order, and only the oldest one of each end is tested.
- * 2. Each message has a content of its own (pattern_fill). What a receive got is checked at the moment when test
+ * 2. Each message has a content of its own (key_of). What a receive got is checked at the moment when test
  *    says done, before another call could bring the data.
  * 3. A request that is missing is told from one that is lost: with none outstanding the plugin has run out of
  *    requests, else the oldest one never ends.
@@ -37,36 +38,6 @@ bool pause_turn(struct pause *w)
 	if (++w->turns > SPIN)
 		(void)poll(NULL, 0, 1); /* the plugin's threads need the CPU */
 	return w->turns % 16 || dr_now_ns() < w->end_ns;
-}
-
-/* ---- content ---- */
-
-static uint64_t word_of(uint64_t key, size_t i)
-{
-	uint64_t x = (key + 1) * 0x9e3779b97f4a7c15u + i * 0xd1b54a32d192ed03u;
-
-	x ^= x >> 29;
-	return x * 0xbf58476d1ce4e5b9u;
-}
-
-static unsigned char byte_of(uint64_t key, size_t at)
-{
-	return (unsigned char)(word_of(key, at / 8) >> (at % 8 * 8));
-}
-
-void pattern_fill(unsigned char *mem, size_t len, uint64_t key)
-{
-	for (size_t i = 0; i < len; i++)
-		mem[i] = byte_of(key, i);
-}
-
-size_t pattern_check(const unsigned char *mem, size_t len, uint64_t key)
-{
-	size_t i = 0;
-
-	while (i < len && mem[i] == byte_of(key, i))
-		i++;
-	return i;
 }
 
 /* ---- memory ---- */
@@ -199,7 +170,7 @@ void pair_close(struct probe *p, struct pair *c)
 
 static uint64_t key_of(const struct run *r, unsigned i)
 {
-	return r->x->key + (uint64_t)r->round * WINDOW + i;
+	return dr_pattern_base(0, 0, 0, r->x->key + (uint64_t)r->round * WINDOW + i);
 }
 
 static unsigned char *place(const struct run *r, const struct region *g, unsigned i)
@@ -207,21 +178,31 @@ static unsigned char *place(const struct run *r, const struct region *g, unsigne
 	return (unsigned char *)g->b.data + r->at[i];
 }
 
+static int tag_of(const struct run *r, unsigned i)
+{
+	unsigned k = i % r->x->group;
+
+	return (int)(r->x->tags ? k % r->x->tags : k) + 7;
+}
+
 static struct dr_nccl_buffer buffer_of(
 	const struct run *r, const struct region *g, unsigned i, size_t size)
 {
-	return (struct dr_nccl_buffer){ .data = place(r, g, i),
-		.mhandle = g->b.mhandle,
-		.size = size,
-		.tag = (int)(i % r->x->group) + 7 };
+	return (struct dr_nccl_buffer){
+		.data = place(r, g, i), .mhandle = g->b.mhandle, .size = size, .tag = tag_of(r, i)
+	};
 }
 
-/* The receives of a group are sent in the opposite order: tags select the buffers. */
+/* The tags of a group are sent in the opposite order, since tags select the buffers; equal ones in that of the buffers. */
 static unsigned nth_sent(const struct run *r, unsigned n)
 {
-	unsigned g = r->x->group;
+	unsigned g = r->x->group, t = r->x->tags ? r->x->tags : g, k = n % g;
 
-	return n / g * g + (g - 1 - n % g);
+	for (unsigned tag = t; tag-- > 0;)
+		for (unsigned i = tag; i < g; i += t)
+			if (k-- == 0)
+				return n / g * g + i;
+	return n; /* not reached */
 }
 
 static void round_start(struct run *r)
@@ -229,7 +210,7 @@ static void round_start(struct run *r)
 	r->sends = r->sent = r->receives = r->received = 0;
 	memset(r->to.b.data, POISON, r->to.b.size);
 	for (unsigned i = 0; i < r->x->n; i++)
-		pattern_fill(place(r, &r->from, i), r->x->m[i].sent, key_of(r, i));
+		dr_pattern_fill(place(r, &r->from, i), r->x->m[i].sent, key_of(r, i));
 	pause_progress(r->p, &r->pause);
 }
 
@@ -334,7 +315,7 @@ static unsigned whose(const struct run *r, unsigned i)
 	for (unsigned k = 0; k < r->x->n; k++) {
 		size_t both = DR_MIN(len, r->x->m[k].sent);
 
-		if (k != i && both >= 4 && pattern_check(mem, both, key_of(r, k)) == both)
+		if (k != i && both >= 4 && !dr_pattern_check(mem, both, key_of(r, k), NULL))
 			return k;
 	}
 	return r->x->n;
@@ -350,7 +331,7 @@ static bool comes_later(struct run *r, unsigned i)
 	do {
 		size_t len = r->x->m[i].sent;
 
-		if (pattern_check(place(r, &r->to, i), len, key_of(r, i)) == len)
+		if (!dr_pattern_check(place(r, &r->to, i), len, key_of(r, i), NULL))
 			return true;
 		(void)test_send(r);
 	} while (!r->p->dead && pause_turn(&w));
@@ -360,16 +341,16 @@ static bool comes_later(struct run *r, unsigned i)
 static void check_data(struct run *r, unsigned i)
 {
 	size_t len = r->x->m[i].sent;
-	size_t right = pattern_check(place(r, &r->to, i), len, key_of(r, i));
+	size_t right = len;
 	unsigned other;
 
-	if (right == len)
+	if (!dr_pattern_check(place(r, &r->to, i), len, key_of(r, i), &right))
 		return;
 	other = whose(r, i);
 	if (other < r->x->n)
 		plugin_found(r->p->sh, RULE_ORDER,
 			"receive %u has the data of send %u, which was tag %d's message %u", i,
-			other, (int)(other % r->x->group) + 7, other / r->x->group);
+			other, tag_of(r, other), other / r->x->group);
 	else if (comes_later(r, i))
 		plugin_found(r->p->sh, RULE_EARLY, "test said done %s of %zu bytes of a receive",
 			"before the data were there:", len - right);

@@ -17,54 +17,45 @@
 
 /* ---- findings, in memory that parent and child share ---- */
 
-enum plugin_call {
-	CALL_NONE,
-	CALL_DLOPEN,
-	CALL_INIT,
-	CALL_DEVICES,
-	CALL_PROPERTIES,
-	CALL_LISTEN,
-	CALL_CONNECT,
-	CALL_ACCEPT,
-	CALL_REG,
-	CALL_DEREG,
-	CALL_ISEND,
-	CALL_IRECV,
-	CALL_TEST,
-	CALL_CONSUMED,
-	CALL_CLOSE_SEND,
-	CALL_CLOSE_RECV,
-	CALL_CLOSE_LISTEN,
-	CALL_FINALIZE,
-	CALL_DLCLOSE,
-	CALL_N,
-};
+/* clang-format off */
+/* Number, name. In the order of the ABI: plugin_call.c says by it which of them may wait. */
+#define PLUGIN_CALLS(X) \
+	X(NONE, "no call") X(DLOPEN, "dlopen") X(INIT, "init") X(DEVICES, "devices") \
+	X(PROPERTIES, "getProperties") X(LISTEN, "listen") X(CONNECT, "connect") \
+	X(ACCEPT, "accept") X(REG, "regMr") X(DEREG, "deregMr") X(ISEND, "isend") \
+	X(IRECV, "irecv") X(TEST, "test") X(CONSUMED, "irecvConsumed") \
+	X(CLOSE_SEND, "closeSend") X(CLOSE_RECV, "closeRecv") \
+	X(CLOSE_LISTEN, "closeListen") X(FINALIZE, "finalize") X(DLCLOSE, "dlclose")
+/* clang-format on */
+#define PLUGIN_CALL(number, name) CALL_##number,
+enum plugin_call { PLUGIN_CALLS(PLUGIN_CALL) CALL_N };
 /* "isend" */
 const char *plugin_call_name(enum plugin_call c);
 
-enum plugin_rule {
-	RULE_CRASH,	  /* a call ended the process with a signal */
-	RULE_EXIT,	  /* a call ended the process */
-	RULE_HANG,	  /* a call did not return */
-	RULE_BLOCKS,	  /* a call waited for something */
-	RULE_ERROR,	  /* a call that is allowed failed */
-	RULE_NULL,	  /* NULL where none is allowed */
-	RULE_UNSET,	  /* an output was not written */
-	RULE_HANDLE,	  /* more than 128 bytes */
-	RULE_PROPERTIES,  /* not plausible */
-	RULE_CONNECT,	  /* no comm */
-	RULE_SIZE,	  /* test reports a wrong size */
-	RULE_EARLY,	  /* done before the data is there */
-	RULE_DATA,	  /* wrong bytes */
-	RULE_BOUNDS,	  /* bytes beside the message were written */
-	RULE_ORDER,	  /* the data of another message */
-	RULE_LOST,	  /* a request is never done */
-	RULE_REQUESTS,	  /* fewer requests in flight than NCCL needs */
-	RULE_LEAK,	  /* requests are used up */
-	RULE_LATE,	  /* memory was written after deregMr */
-	RULE_DESCRIPTORS, /* left open by closed comms */
-	RULE_N,
-};
+/* Number, name: what `dualrail plugin` and the tests of our own plugin hold against a plugin. */
+#define PLUGIN_RULES(X)                                                                            \
+	X(CRASH, "crash")	      /* a call ended the process with a signal */                 \
+	X(EXIT, "exit")		      /* a call ended the process */                               \
+	X(HANG, "hang")		      /* a call did not return */                                  \
+	X(BLOCKS, "blocks")	      /* a call waited for something */                            \
+	X(ERROR, "error")	      /* a call that is allowed failed */                          \
+	X(NULL, "null")		      /* NULL where none is allowed */                             \
+	X(UNSET, "unset")	      /* an output was not written */                              \
+	X(HANDLE, "handle")	      /* more than 128 bytes */                                    \
+	X(PROPERTIES, "properties")   /* not plausible */                                          \
+	X(CONNECT, "connect")	      /* no comm */                                                \
+	X(SIZE, "size")		      /* test reports a wrong size */                              \
+	X(EARLY, "early")	      /* done before the data is there */                          \
+	X(DATA, "data")		      /* wrong bytes */                                            \
+	X(BOUNDS, "bounds")	      /* bytes beside the message were written */                  \
+	X(ORDER, "order")	      /* the data of another message */                            \
+	X(LOST, "lost")		      /* a request is never done */                                \
+	X(REQUESTS, "requests")	      /* fewer requests in flight than NCCL needs */               \
+	X(LEAK, "leak")		      /* requests are used up */                                   \
+	X(LATE, "late")		      /* memory was written after deregMr */                       \
+	X(DESCRIPTORS, "descriptors") /* left open by closed comms */
+#define PLUGIN_RULE(number, name) RULE_##number,
+enum plugin_rule { PLUGIN_RULES(PLUGIN_RULE) RULE_N };
 const char *plugin_rule_name(enum plugin_rule r);
 
 enum { PLUGIN_FINDINGS = 16, PLUGIN_DEVICES = 16, HANDLE_GUARD = 64 };
@@ -169,6 +160,7 @@ struct exchange {
 	struct message m[WINDOW];
 	unsigned rounds;
 	unsigned group;	  /* receives of a request; n is a multiple of it */
+	unsigned tags;	  /* different ones in a group; 0: all are */
 	bool no_sizes;	  /* test gets NULL for them */
 	enum first first; /* of the requests of a round */
 	uint64_t key;	  /* what tells the data of an exchange from that of others */
@@ -190,8 +182,5 @@ bool run_step(struct run *r);
 bool run_close(struct run *r);
 /* All of it. False: the case is over. */
 bool pair_exchange(struct probe *p, const struct pair *c, const struct exchange *x);
-/* The part of a fill pattern that identifies it. */
-void pattern_fill(unsigned char *mem, size_t len, uint64_t key);
-size_t pattern_check(const unsigned char *mem, size_t len, uint64_t key);
 
 #endif

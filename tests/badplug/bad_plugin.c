@@ -95,23 +95,22 @@ static enum nccl_result bad_devices(int *ndev)
 {
 	ENTER("devices");
 	if (!is("devices-unset"))
-		*ndev = is("no-devices") ? 0 : is("same-name") ? 2 : 1;
+		*ndev = is("no-devices") ? 0 : is("same-name") || is("same-port") ? 2 : 1;
 	return NCCL_SUCCESS;
 }
 
 static enum nccl_result bad_properties(int dev, struct nccl_net_properties_v11 *p)
 {
-	static char name[] = "bad0";
+	static char names[2][5] = { "bad0", "bad1" };
 
-	(void)dev;
 	ENTER("getProperties");
-	p->name = is("name-null") ? NULL : name;
+	p->name = is("name-null") ? NULL : names[is("same-name") ? 0 : dev];
 	p->pciPath = NULL;
 	p->guid = 1;
 	p->ptrSupport = is("no-host-memory") ? NCCL_PTR_CUDA : NCCL_PTR_HOST;
 	p->regIsGlobal = p->forceFlush = 0;
 	p->speed = 1000;
-	p->port = 1;
+	p->port = is("same-port") ? 1 : 1 + dev;
 	p->latency = 1;
 	p->maxComms = 64;
 	p->maxRecvs = is("no-receives") ? 0 : GROUP;
@@ -283,10 +282,12 @@ static void match(struct conn *c)
 	if (!r)
 		return;
 	for (int k = 0; k < r->n; k++) {
-		if (!r->match[k])
-			r->match[k] = find_send(c, r->tag[k]);
-		if (!r->match[k])
+		r->match[k] = find_send(c, r->tag[k]);
+		if (!r->match[k]) { /* the sends are not done before all are there */
+			while (k-- > 0)
+				r->match[k]->matched = false;
 			return;
+		}
 		r->match[k]->matched = true;
 	}
 	for (int k = 0; k < r->n; k++)

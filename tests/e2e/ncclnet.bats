@@ -79,6 +79,7 @@ names() {
 		devices-unset unset ndev
 		name-null null name
 		same-name properties same name
+		same-port properties same guid
 		properties-unset properties vProps.ndevs
 		properties-overrun properties behind
 		no-host-memory properties host memory
