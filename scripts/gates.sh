@@ -118,13 +118,22 @@ nccl() {
 
 gate0() {
 	local rc handle
-	over_loopback "$contract" --versions 6-12 "$plugin" table handles never_blocks listen_unused connect_to_nobody
+	over_loopback "$contract" --versions 6-12 "$plugin" properties listen_again never_blocks listen_unused connect_to_nobody
 	rc=$?
 	handle=$(sed -nE 's/.*longest call ([0-9]+) us.*/\1/p' "$work/out" | sort -n | tail -n 1)
-	verdict $rc 0 "$(count '^ok') cases with versions 6 to 12 of the interface, handles of 128 bytes, longest call of connect or accept $handle us"
+	verdict $rc 0 "$(count '^ok') cases with versions 6 to 12 of the interface, longest call of connect or accept $handle us"
 	test_times
+	over_loopback rules
+	verdict $? 0 "$(count '^ok ') checks of the rules for any plugin with versions 6 to 12 of the interface, $(count ^VIOLATION) violations"
 	over_loopback "$contract" --brief "$plugin"
 	verdict $? 0 "$(count '^ok') cases that differ between the versions, $(count '^not ok') failed"
+}
+
+rules() {
+	local v
+	for v in 6 7 8 9 10 11 12; do
+		HA_NCCL_TRANSPORT=tcp "$BUILD/dualrail" plugin "$plugin" --net-api "v$v" || return
+	done
 }
 
 # Of the slower rank, under load: messages of 4 bytes to 512 KiB, 8 of each comm in flight. Beyond the bar on a busy machine says
@@ -302,7 +311,7 @@ gate7() {
 }
 
 gate8() {
-	over_loopback "$contract" --versions 9-12 "$plugin" optional_completion
+	over_loopback "$contract" --versions 9-12 "$plugin" completion
 	verdict $? 8 "receives without completion arrive with versions 9 to 12 of the interface: $(count '^ok') of 4"
 	nccl 8 check
 }

@@ -15,12 +15,20 @@ enum { REQUESTS = 32, EACH = 256 * 1024, SENT = 0x33 };
 /* A final failure is reported within 5 s; the rest is for a busy machine. */
 static const int64_t ERROR_NS = 15 * DR_NS_PER_S;
 
+/* What becomes of the memory before the comm is closed. */
+enum fate {
+	REPLACED, /* new pages with a pattern: a late write would be seen, a late read would send them */
+	UNMAPPED,
+	KEPT, /* and registered */
+};
+
 struct half {
 	struct end *e;
 	void *comm;
 	bool sends;
 	struct mem m;
 	void *request[REQUESTS];
+	enum fate fate;
 };
 
 static void half_open(struct half *h, struct end *e)
@@ -45,13 +53,13 @@ static void half_post(struct half *h, unsigned n)
 
 	RANK_AT(h->e->r, "post");
 	for (unsigned i = 0; i < n; i++) {
-		struct host_buffer b = mem_buffer(&h->m, (size_t)i * EACH, size_of(i), 0);
+		struct dr_nccl_buffer b = mem_buffer(&h->m, (size_t)i * EACH, size_of(i), 0);
 		enum nccl_result rc;
 
 		do {
-			h->request[i] = (void *)(uintptr_t)0xbad;
-			rc = h->sends ? host_send(&h->e->h, h->comm, &b, &h->request[i])
-				      : host_recv(&h->e->h, h->comm, 1, &b, &h->request[i]);
+			h->request[i] = DR_NCCL_UNSET;
+			rc = h->sends ? dr_nccl_isend(&h->e->n, h->comm, &b, &h->request[i])
+				      : dr_nccl_irecv(&h->e->n, h->comm, 1, &b, &h->request[i]);
 			rank_relax(&turns);
 		} while (rc == NCCL_SUCCESS && !h->request[i]);
 		if (rc != NCCL_SUCCESS)
@@ -69,7 +77,7 @@ static unsigned half_settle(struct half *h, int64_t bound_ns)
 	for (unsigned i = 0; i < REQUESTS; i++) {
 		while (h->request[i]) {
 			int done = 0x5a5a;
-			enum nccl_result rc = h->e->h.test(h->request[i], &done, NULL);
+			enum nccl_result rc = h->e->n.test(h->request[i], &done, NULL);
 
 			CHECK(h->e, done == 0 || done == 1, "done was not set");
 			errors += rc != NCCL_SUCCESS;
@@ -86,101 +94,50 @@ static unsigned half_settle(struct half *h, int64_t bound_ns)
 	return errors;
 }
 
-/* New pages with a pattern in place of the old ones: a late write would be seen, a late read would send them. */
-static void half_abandon_memory(struct half *h)
+static void half_close(struct half *h, enum fate fate)
 {
-	mem_dereg(h->e, &h->m);
-	munmap(h->m.p, h->m.len);
-	h->m.p = mmap(h->m.p, h->m.len, PROT_READ | PROT_WRITE,
-		MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
-	CHECK(h->e, h->m.p != MAP_FAILED, "mmap");
-	memset(h->m.p, 0x44, h->m.len);
-}
-
-static void half_close(struct half *h)
-{
+	if (fate != KEPT) {
+		mem_dereg(h->e, &h->m);
+		munmap(h->m.p, h->m.len);
+	}
+	if (fate == REPLACED) {
+		h->m.p = mmap(h->m.p, h->m.len, PROT_READ | PROT_WRITE,
+			MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+		CHECK(h->e, h->m.p != MAP_FAILED, "mmap");
+		memset(h->m.p, 0x44, h->m.len);
+	}
 	end_close_comm(h->e, h->comm, h->sends);
-	h->comm = NULL;
 }
 
-/* After everything else has ended. */
-static void half_check_abandoned(struct half *h)
+/* Another comm works, and the memory was not written. */
+static void half_check(struct half *h, enum fate fate)
 {
-	CHECK(h->e, all_bytes(h->m.p, h->m.len, 0x44), "memory was written after deregMr");
-	munmap(h->m.p, h->m.len);
+	end_short_comm(h->e);
+	CHECK(h->e, fate != REPLACED || all_bytes(h->m.p, h->m.len, 0x44),
+		"memory was written after deregMr");
+	if (fate != UNMAPPED)
+		munmap(h->m.p, h->m.len);
 }
 
-static void ping_on_new_comm(struct end *e)
-{
-	bool sends = e->r->id == 0;
-	void *comm = end_comm(e, 0, 1, 0);
-
-	end_ping(e, comm, sends);
-	end_close_comm(e, comm, sends);
-}
-
-/* ---- cases ---- */
-
-/* NCCL's order: deregMr, free the memory, closeSend or closeRecv; then the comm's memory is used for other things. */
-static void dereg_then_close(struct rank *r)
-{
-	struct end e;
-
-	end_open(&e, r);
-	for (int i = 0; i < 4; i++) {
-		struct half h;
-		struct host_buffer b;
-		uint64_t key = (uint64_t)i;
-
-		half_open(&h, &e);
-		b = mem_buffer(&h.m, 0, i % 2 ? h.m.len / 4 : 100, 0);
-		if (h.sends)
-			pattern_fill(b.data, b.size, key);
-		end_wait(
-			&e, h.sends ? end_send(&e, h.comm, &b) : end_recv(&e, h.comm, 1, &b), NULL);
-		CHECK(&e, h.sends || pattern_check(b.data, b.size, key) == b.size, "data");
-		half_abandon_memory(&h);
-		half_close(&h);
-		ping_on_new_comm(&e);
-		half_check_abandoned(&h);
-	}
-	end_close(&e);
-}
-
-static void close_without_dereg(struct rank *r)
-{
-	struct end e;
-
-	end_open(&e, r);
-	for (int i = 0; i < 3; i++) {
-		struct half h;
-
-		half_open(&h, &e);
-		end_ping(&e, h.comm, h.sends);
-		half_close(&h);
-		ping_on_new_comm(&e);
-		munmap(h.m.p, h.m.len);
-	}
-	end_close(&e);
-}
-
-/* ncclCommAbort: both ends give up with everything in flight. */
+/* ncclCommAbort: both ends give up with everything in flight. What stays registered has nothing in flight. */
 static void both_close(struct rank *r)
 {
 	struct end e;
 
 	end_open(&e, r);
-	for (int i = 0; i < 5; i++) {
+	for (int i = 0; i < 9; i++) {
+		enum fate fate = (enum fate)(i % 3);
 		struct half h;
 
 		half_open(&h, &e);
-		half_post(&h, REQUESTS); /* the other end may have closed already */
-		if (i == 1)		 /* both in mid-stream */
+		if (fate == KEPT)
+			end_ping(&e, h.comm, h.sends);
+		else
+			half_post(&h, REQUESTS); /* the other end may have closed already */
+		if (i < 3)			 /* both in mid-stream */
 			rank_barrier(r);
-		half_abandon_memory(&h);
-		half_close(&h);
-		ping_on_new_comm(&e);
-		half_check_abandoned(&h);
+		half_close(&h, fate);
+		half_check(&h, fate);
 	}
 	end_close_both(&e);
 }
@@ -192,27 +149,19 @@ static void one_closes(struct rank *r, unsigned closer)
 
 	end_open(&e, r);
 	for (int i = 0; i < 4; i++) {
+		bool posts =
+			r->id != closer || i % 2 == 0; /* else only the other end has requests */
 		struct half h;
-		bool posts = i % 2 == 0; /* else only the other end has requests */
 
 		half_open(&h, &e);
-		if (r->id == closer) {
-			if (posts)
-				half_post(&h, REQUESTS);
-			if (i >= 2) /* when the other end has posted */
-				rank_barrier(r);
-			half_abandon_memory(&h);
-			half_close(&h);
-		} else {
+		if (posts)
 			half_post(&h, REQUESTS);
-			if (i >= 2)
-				rank_barrier(r);
+		if (i >= 2) /* when the other end has posted */
+			rank_barrier(r);
+		if (r->id != closer)
 			(void)half_settle(&h, ERROR_NS);
-			half_abandon_memory(&h);
-			half_close(&h);
-		}
-		ping_on_new_comm(&e);
-		half_check_abandoned(&h);
+		half_close(&h, REPLACED);
+		half_check(&h, REPLACED);
 	}
 	end_close_both(&e);
 }
@@ -227,32 +176,11 @@ static void receiver_closes(struct rank *r)
 	one_closes(r, 1);
 }
 
-/* The memory of requests in flight is unmapped after deregMr, while another comm goes on. */
-static void unmapped(struct rank *r)
-{
-	struct half h;
-	struct end e;
-	void *other;
-
-	end_open(&e, r);
-	other = end_comm(&e, 0, 1, 0);
-	for (int i = 0; i < 3; i++) {
-		half_open(&h, &e);
-		half_post(&h, REQUESTS);
-		mem_dereg(&e, &h.m);
-		mem_unmap(&h.m);
-		end_ping(&e, other, h.sends);
-		half_close(&h);
-		end_ping(&e, other, h.sends);
-	}
-	end_close_comm(&e, other, r->id == 0);
-	end_close_both(&e);
-}
-
 static void *abandon(void *arg)
 {
-	half_abandon_memory(arg);
-	half_close(arg);
+	struct half *h = arg;
+
+	half_close(h, h->fate);
 	return NULL;
 }
 
@@ -268,14 +196,14 @@ static void closed_beside(struct rank *r)
 	other = end_comm(&e, 0, 1, 0);
 	for (int i = 0; i < 4; i++) {
 		half_open(&h, &e);
+		h.fate = i % 2 ? UNMAPPED : REPLACED;
 		half_post(&h, REQUESTS);
 		CHECK(&e, pthread_create(&t, NULL, abandon, &h) == 0, "thread");
 		RANK_AT(r, "data beside a comm that ends");
 		for (int k = 0; k < 5; k++)
 			end_ping(&e, other, h.sends);
 		pthread_join(t, NULL);
-		ping_on_new_comm(&e);
-		half_check_abandoned(&h);
+		half_check(&h, h.fate);
 	}
 	end_close_comm(&e, other, r->id == 0);
 	end_close_both(&e);
@@ -286,7 +214,7 @@ static void peer_ends(struct rank *r)
 {
 	struct half h;
 	struct end e;
-	struct host_buffer b;
+	struct dr_nccl_buffer b;
 	int64_t end;
 	enum nccl_result rc = NCCL_SUCCESS;
 	unsigned turns = 0;
@@ -308,17 +236,17 @@ static void peer_ends(struct rank *r)
 	while (rc == NCCL_SUCCESS) {
 		int done = 0;
 
-		rc = request ? e.h.test(request, &done, NULL)
-			     : host_send(&e.h, h.comm, &b, &request);
+		rc = request ? e.n.test(request, &done, NULL)
+			     : dr_nccl_isend(&e.n, h.comm, &b, &request);
 		if (done)
 			request = NULL; /* the socket took it */
 		CHECK(&e, dr_now_ns() < end, "no error in time");
 		rank_relax(&turns);
 	}
-	CHECK(&e, rc == NCCL_REMOTE_ERROR || rc == NCCL_SYSTEM_ERROR, "%s", host_result_name(rc));
-	CHECK(&e, host_logged(&r->view->log, NCCL_LOG_WARN, "") > 0, "no warning says why");
-	mem_free(&e, &h.m);
-	half_close(&h);
+	CHECK(&e, rc == NCCL_REMOTE_ERROR || rc == NCCL_SYSTEM_ERROR, "%s",
+		dr_nccl_result_name(rc));
+	CHECK(&e, rank_logged(r, NCCL_LOG_WARN, "") > 0, "no warning says why");
+	half_close(&h, UNMAPPED);
 	end_close(&e);
 }
 
@@ -326,7 +254,6 @@ static void peer_ends(struct rank *r)
 static void sender_exits(struct rank *r)
 {
 	enum { MESSAGES = 8 };
-	struct host_buffer b;
 	struct mem m;
 	struct end e;
 	void *comm;
@@ -335,30 +262,21 @@ static void sender_exits(struct rank *r)
 	end_open(&e, r);
 	comm = end_comm(&e, 0, 1, 0);
 	mem_new(&e, &m, comm, 4096);
-	b = mem_buffer(&m, 0, m.len, 0);
 	RANK_AT(r, "the sender ends");
 	while (r->id == 1 && recv(r->fd[0], &gone, 1, 0) > 0)
 		;
 	RANK_AT(r, "what the sender left");
-	for (uint64_t i = 0; i < MESSAGES; i++) {
-		if (r->id == 0)
-			pattern_fill(m.p, m.len, i);
-		end_wait(&e, r->id == 0 ? end_send(&e, comm, &b) : end_recv(&e, comm, 1, &b), NULL);
-		CHECK(&e, pattern_check(m.p, m.len, i) == m.len, "message %llu",
-			(unsigned long long)i);
-	}
+	for (uint64_t i = 0; i < MESSAGES; i++)
+		end_checked(&e, &m, m.len, r->id == 0, i);
 	mem_free(&e, &m);
 	end_close_comm(&e, comm, r->id == 0);
 	end_close(&e);
 }
 
 static const struct contract_case cases[] = {
-	{ .name = "dereg_then_close", .run = dereg_then_close, .ranks = 2, .each = true },
-	{ .name = "close_without_dereg", .run = close_without_dereg, .ranks = 2 },
-	{ .name = "both_close", .run = both_close, .ranks = 2 },
+	{ .name = "both_close", .run = both_close, .ranks = 2, .each = true },
 	{ .name = "sender_closes", .run = sender_closes, .ranks = 2, .limit_s = 40 },
 	{ .name = "receiver_closes", .run = receiver_closes, .ranks = 2, .limit_s = 40 },
-	{ .name = "unmapped", .run = unmapped, .ranks = 2 },
 	{ .name = "closed_beside", .run = closed_beside, .ranks = 2 },
 	{ .name = "sender_exits", .run = sender_exits, .ranks = 2, .each = true },
 	{ .name = "peer_ends", .run = peer_ends, .ranks = 2, .limit_s = 40 },

@@ -35,93 +35,6 @@ static void one_close(struct one *o)
 	end_close(&o->e);
 }
 
-/* ---- sizes ---- */
-
-/* What is sent into a receive of that capacity; bytes behind the message are not touched. */
-static void pair_of_sizes(struct one *o, size_t sent, size_t cap)
-{
-	enum { MARGIN = 32 };
-	struct end *e = &o->e;
-	struct host_buffer b = mem_buffer(&o->m, MARGIN, o->sends ? sent : cap, 3);
-	unsigned char *p = b.data;
-	int got = -1;
-
-	if (o->sends) {
-		pattern_fill(p, sent, sent ^ cap << 32);
-		end_wait(e, end_send(e, o->comm, &b), &got);
-		CHECK(e, got == -1 || got == (int)sent, "sent %zu, test says %d", sent, got);
-		return;
-	}
-	memset(o->m.p, 0x77, cap + 2 * MARGIN);
-	end_wait(e, end_recv(e, o->comm, 1, &b), &got);
-	CHECK(e, got == (int)sent, "%zu sent into %zu: test says %d", sent, cap, got);
-	CHECK(e, pattern_check(p, sent, sent ^ cap << 32) == sent,
-		"%zu sent into %zu: wrong at %zu", sent, cap,
-		pattern_check(p, sent, sent ^ cap << 32));
-	CHECK(e, all_bytes(o->m.p, MARGIN, 0x77), "%zu sent into %zu: bytes before", sent, cap);
-	CHECK(e, all_bytes(p + sent, cap - sent + MARGIN, 0x77), "%zu sent into %zu: bytes behind",
-		sent, cap);
-}
-
-static void sizes(struct rank *r)
-{
-	static const size_t of[] = { 0, 1, 2, 7, 8, 64, 127, 128, 129, 4 * KIB, 8 * KIB - 1,
-		8 * KIB, 8 * KIB + 1, 16 * KIB, 64 * KIB - 1, 64 * KIB, 64 * KIB + 1, 200000,
-		512 * KIB - 1, 512 * KIB, 512 * KIB + 1, MIB, 2 * MIB + 17, 8 * MIB };
-	static const size_t smaller[][2] = { { 0, 1 }, { 0, MIB }, { 1, MIB },
-		{ 8 * KIB, 8 * KIB + 1 }, { 4 * KIB, 5 * KIB }, { 16 * KIB, 17 * KIB },
-		{ MIB, 2 * MIB }, { 8 * KIB + 1, 4 * MIB }, { 512 * KIB + 1, 8 * MIB } };
-	struct one o;
-
-	one_open(&o, r, 8 * MIB + 4 * KIB);
-	for (size_t i = 0; i < DR_ARRAY_LEN(of); i++)
-		pair_of_sizes(&o, of[i], of[i]);
-	for (size_t i = 0; i < DR_ARRAY_LEN(smaller); i++)
-		pair_of_sizes(&o, smaller[i][0], smaller[i][1]);
-	one_close(&o);
-}
-
-/* Not a multiple of anything, any place in the memory. SEED. */
-static void random_sizes(struct rank *r)
-{
-	enum { MESSAGES = 150 };
-	struct one o;
-
-	one_open(&o, r, 4 * MIB);
-	for (int i = 0; i < MESSAGES; i++) {
-		size_t most = (size_t)1 << dr_rng_below(&r->common, 21);
-		size_t sent = (size_t)dr_rng_below(&r->common, most);
-		size_t cap = sent + (dr_rng_chance(&r->common, 1, 2)
-						    ? 0
-						    : (size_t)dr_rng_below(&r->common, most));
-
-		pair_of_sizes(&o, sent, cap);
-	}
-	one_close(&o);
-}
-
-/* Without memory, as NCCL does for empty blocks: nothing is registered for them. */
-static void zero_bytes(struct rank *r)
-{
-	struct host_buffer none = { .tag = 1 }, some;
-	struct one o;
-
-	one_open(&o, r, 64 * KIB);
-	for (int i = 0; i < 40; i++) {
-		int got = -1;
-
-		some = i % 3 ? mem_buffer(&o.m, 0, i % 2 ? 64 * KIB : 5, 1) : none;
-		if (o.sends && i % 3 == 1) /* an empty message into a buffer that is not */
-			some.size = 0;
-		end_wait(&o.e,
-			o.sends ? end_send(&o.e, o.comm, &some) : end_recv(&o.e, o.comm, 1, &some),
-			o.sends ? NULL : &got);
-		CHECK(&o.e, o.sends || got == (i % 3 == 2 ? (int)some.size : 0), "message %d: %d",
-			i, got);
-	}
-	one_close(&o);
-}
-
 /* ---- order ---- */
 
 /* As many requests as the ABI allows, tested in any order at either end. */
@@ -138,7 +51,7 @@ static void any_order(struct rank *r)
 		unsigned left = n, turns = 0;
 
 		for (unsigned i = 0; i < n; i++) {
-			struct host_buffer b;
+			struct dr_nccl_buffer b;
 			bool small = dr_rng_chance(&r->common, 1, 2);
 
 			size[i] = (size_t)dr_rng_below(&r->common, small ? 9 * KIB : EACH);
@@ -171,72 +84,49 @@ static void any_order(struct rank *r)
 	one_close(&o);
 }
 
-static void sizes_null(struct rank *r)
+/*
+ * LL and LL128: NCCL needs no completion, but a request that can be tested, and the data in place. Between, empty
+ * messages without memory, for which NCCL registers nothing, and into a buffer that is not empty. Nothing is to be flushed
+ * in host memory: iflush ends at once or is a request.
+ */
+static void completion(struct rank *r)
 {
-	struct one o;
-
-	one_open(&o, r, 64 * KIB);
-	for (int i = 0; i < 20; i++) {
-		struct host_buffer b = mem_buffer(&o.m, 0, i % 2 ? 64 * KIB : 64, 0);
-
-		if (o.sends)
-			pattern_fill(o.m.p, b.size, (uint64_t)i);
-		end_wait(&o.e, o.sends ? end_send(&o.e, o.comm, &b) : end_recv(&o.e, o.comm, 1, &b),
-			NULL);
-		CHECK(&o.e, pattern_check(o.m.p, b.size, (uint64_t)i) == b.size, "message %d", i);
-	}
-	one_close(&o);
-}
-
-/* LL and LL128: NCCL needs no completion, but a request that can be tested, and the data in place. */
-static void optional_completion(struct rank *r)
-{
+	static const size_t sizes[][2] = { { 4 * KIB, 4 * KIB }, { 128 * KIB, 128 * KIB }, { 0, 0 },
+		{ 64, 64 }, { 0, 64 * KIB } };
 	struct one o;
 
 	one_open(&o, r, 128 * KIB);
-	for (int i = 0; i < 20; i++) {
-		struct host_buffer b = mem_buffer(&o.m, 0, i % 2 ? 128 * KIB : 4 * KIB, 0);
+	for (uint64_t i = 0; i < 40; i++) {
+		const size_t *size = sizes[i % DR_ARRAY_LEN(sizes)];
+		bool hint = r->version >= 9 && i % 2;
+		struct dr_nccl_buffer b = mem_buffer(&o.m, 0, size[!o.sends], 0);
 		void *request = NULL;
 		unsigned turns = 0;
+		int got = 0;
 
-		if (o.sends) {
-			pattern_fill(o.m.p, b.size, (uint64_t)i);
-			end_wait(&o.e, end_send(&o.e, o.comm, &b), NULL);
-			continue;
-		}
-		while (!request) {
-			request = NCCL_NET_OPTIONAL_RECV_COMPLETION;
-			OK(&o.e, host_recv(&o.e.h, o.comm, 1, &b, &request));
-			CHECK(&o.e, request != NCCL_NET_OPTIONAL_RECV_COMPLETION,
+		if (size[1] == 0)
+			b = (struct dr_nccl_buffer){ .tag = 0 };
+		if (o.sends && size[0])
+			pattern_fill(o.m.p, size[0], i);
+		if (o.sends)
+			request = end_send(&o.e, o.comm, &b);
+		for (; !request; rank_relax(&turns)) {
+			request = hint ? NCCL_NET_OPTIONAL_RECV_COMPLETION : NULL;
+			OK(&o.e, end_irecv_raw(&o.e, o.comm, 1, &b, &request));
+			CHECK(&o.e, !hint || request != NCCL_NET_OPTIONAL_RECV_COMPLETION,
 				"the request is the hint");
 		}
+		end_wait(&o.e, request, i % 3 ? &got : NULL);
+		CHECK(&o.e, o.sends || i % 3 == 0 || hint || got == (int)size[0], "message %d: %d",
+			(int)i, got);
 		/* A GPU looks at the memory itself, whatever test says. */
 		RANK_AT(r, "data in place");
-		end_wait(&o.e, request, NULL);
-		while (pattern_check(o.m.p, b.size, (uint64_t)i) != b.size)
+		while (pattern_check(o.m.p, size[0], i) != size[0])
 			rank_relax(&turns);
-	}
-	one_close(&o);
-}
-
-/* Only host memory: nothing to flush, at once or as a request. */
-static void flush(struct rank *r)
-{
-	struct one o;
-
-	one_open(&o, r, 4 * KIB);
-	for (int i = 0; i < 4; i++) {
-		struct host_buffer b = mem_buffer(&o.m, 0, 1000, 0);
-		void *request = (void *)(uintptr_t)0xbad, *data = b.data, *mh = b.mhandle;
-		int size = 1000;
-
-		if (o.sends) {
-			end_wait(&o.e, end_send(&o.e, o.comm, &b), NULL);
+		if (o.sends || !size[0])
 			continue;
-		}
-		end_wait(&o.e, end_recv(&o.e, o.comm, 1, &b), NULL);
-		OK(&o.e, o.e.h.flush(o.comm, 1, &data, &size, &mh, &request));
-		CHECK(&o.e, request != (void *)(uintptr_t)0xbad, "iflush did not set the request");
+		OK(&o.e, dr_nccl_flush(&o.e.n, o.comm, &b, &request));
+		CHECK(&o.e, request != DR_NCCL_UNSET, "iflush did not set the request");
 		if (request)
 			end_wait(&o.e, request, NULL);
 	}
@@ -246,7 +136,8 @@ static void flush(struct rank *r)
 /* ---- a send longer than the receive ---- */
 
 /* Until the comm gives an error, in a call of its own or for the request. */
-static void until_error(struct end *e, void *comm, bool sends, void *request, struct host_buffer *b)
+static void until_error(
+	struct end *e, void *comm, bool sends, void *request, struct dr_nccl_buffer *b)
 {
 	int64_t end = dr_now_ns() + 10 * DR_NS_PER_S;
 	enum nccl_result rc = NCCL_SUCCESS;
@@ -257,17 +148,18 @@ static void until_error(struct end *e, void *comm, bool sends, void *request, st
 		int done = 0;
 
 		if (request) {
-			rc = e->h.test(request, &done, NULL);
+			rc = e->n.test(request, &done, NULL);
 			if (done)
 				request = NULL;
 		} else {
-			rc = sends ? host_send(&e->h, comm, b, &request)
-				   : host_recv(&e->h, comm, 1, b, &request);
+			rc = sends ? dr_nccl_isend(&e->n, comm, b, &request)
+				   : dr_nccl_irecv(&e->n, comm, 1, b, &request);
 		}
 		rank_relax(&turns);
 	}
 	CHECK(e, rc != NCCL_SUCCESS, "no error in time");
-	CHECK(e, rc == NCCL_INVALID_USAGE || rc == NCCL_REMOTE_ERROR, "%s", host_result_name(rc));
+	CHECK(e, rc == NCCL_INVALID_USAGE || rc == NCCL_REMOTE_ERROR, "%s",
+		dr_nccl_result_name(rc));
 }
 
 static void too_long(struct rank *r)
@@ -280,7 +172,7 @@ static void too_long(struct rank *r)
 	for (size_t i = 0; i < DR_ARRAY_LEN(of); i++) {
 		bool sends = r->id == 0;
 		void *comm = end_comm(&e, 0, 1, 0), *request;
-		struct host_buffer b;
+		struct dr_nccl_buffer b;
 		struct mem m;
 		char text[120];
 
@@ -295,8 +187,7 @@ static void too_long(struct rank *r)
 			sends ? "a message of %zu bytes is longer than the peer's buffer of %zu (tag %zu)"
 			      : "a message of %zu bytes came for a buffer of %zu (tag %zu)",
 			of[i][0], of[i][1], 40 + i);
-		CHECK(&e, host_logged(&r->view->log, NCCL_LOG_WARN, text) > 0, "no warning has: %s",
-			text);
+		CHECK(&e, rank_logged(r, NCCL_LOG_WARN, text) > 0, "no warning has: %s", text);
 		mem_free(&e, &m);
 		end_close_comm(&e, comm, sends);
 		rank_barrier(r);
@@ -319,15 +210,10 @@ static void *register_often(void *arg)
 	while (!atomic_load(&g->stop)) {
 		struct mem m[3];
 
-		for (int i = 0; i < 3; i++) {
-			mem_map(&g->o->e, &m[i], (size_t)(i + 1) * 100000);
-			OK(&g->o->e, host_reg(&g->o->e.h, g->o->comm, m[i].p, m[i].len,
-					     NCCL_PTR_HOST, &m[i].mhandle));
-		}
-		for (int i = 0; i < 3; i++) {
-			OK(&g->o->e, g->o->e.h.dereg(g->o->comm, m[i].mhandle));
-			mem_unmap(&m[i]);
-		}
+		for (int i = 0; i < 3; i++)
+			mem_new(&g->o->e, &m[i], g->o->comm, (size_t)(i + 1) * 100000);
+		for (int i = 0; i < 3; i++)
+			mem_free(&g->o->e, &m[i]);
 		g->n++;
 	}
 	return NULL;
@@ -343,16 +229,8 @@ static void register_in_thread(struct rank *r)
 	one_open(&o, r, MIB);
 	g.o = &o;
 	CHECK(&o.e, pthread_create(&t, NULL, register_often, &g) == 0, "thread");
-	for (uint64_t i = 0; i < 60; i++) {
-		struct host_buffer b = mem_buffer(&o.m, 0, i % 2 ? MIB : 3000, 0);
-
-		if (o.sends)
-			pattern_fill(o.m.p, b.size, i);
-		end_wait(&o.e, o.sends ? end_send(&o.e, o.comm, &b) : end_recv(&o.e, o.comm, 1, &b),
-			NULL);
-		CHECK(&o.e, pattern_check(o.m.p, b.size, i) == b.size, "message %llu",
-			(unsigned long long)i);
-	}
+	for (uint64_t i = 0; i < 60; i++)
+		end_checked(&o.e, &o.m, i % 2 ? MIB : 3000, o.sends, i);
 	atomic_store(&g.stop, true);
 	pthread_join(t, NULL);
 	CHECK(&o.e, g.n > 0, "nothing was registered meanwhile");
@@ -362,40 +240,65 @@ static void register_in_thread(struct rank *r)
 /* Overlapping and odd ranges; what cannot be registered is an error with a NULL handle, and nothing worse. */
 static void registrations(struct rank *r)
 {
-	void *first = NULL, *second = NULL, *none = (void *)(uintptr_t)0xbad;
-	struct host_buffer b;
+	struct dr_nccl_buffer first, b;
+	void *none = DR_NCCL_UNSET;
 	struct one o;
 
 	one_open(&o, r, 100000);
-	OK(&o.e, host_reg(&o.e.h, o.comm, o.m.p + 1, 50001, NCCL_PTR_HOST, &first));
-	OK(&o.e, host_reg(&o.e.h, o.comm, o.m.p + 4097, 60000, NCCL_PTR_HOST, &second));
-	CHECK(&o.e, host_reg(&o.e.h, o.comm, o.m.p, 4096, NCCL_PTR_CUDA, &none) != NCCL_SUCCESS,
-		"host memory as GPU memory");
-	CHECK(&o.e, none == NULL, "the handle was not set");
-	b = (struct host_buffer){ o.m.p + 4097, second, 60000, 0 };
+	first = (struct dr_nccl_buffer){ .data = o.m.p + 1, .size = 50001 };
+	b = (struct dr_nccl_buffer){ .data = o.m.p + 4097, .size = 60000 };
+	OK(&o.e, dr_nccl_reg(&o.e.n, o.comm, &first, NCCL_PTR_HOST));
+	OK(&o.e, dr_nccl_reg(&o.e.n, o.comm, &b, NCCL_PTR_HOST));
+	if (r->version >= 8) {
+		CHECK(&o.e,
+			o.e.n.reg_mr.wide(o.comm, o.m.p, 4096, NCCL_PTR_CUDA, &none) !=
+				NCCL_SUCCESS,
+			"host memory as GPU memory");
+		CHECK(&o.e, none == NULL, "the handle was not set");
+	}
 	if (o.sends)
 		pattern_fill(b.data, b.size, 1);
-	OK(&o.e, o.e.h.dereg(o.comm, first));
-	end_wait(&o.e, o.sends ? end_send(&o.e, o.comm, &b) : end_recv(&o.e, o.comm, 1, &b), NULL);
+	OK(&o.e, o.e.n.dereg_mr(o.comm, first.mhandle));
+	(void)end_message(&o.e, o.comm, o.sends, &b);
 	CHECK(&o.e, pattern_check(b.data, b.size, 1) == b.size, "wrong data");
-	OK(&o.e, o.e.h.dereg(o.comm, second));
+	OK(&o.e, o.e.n.dereg_mr(o.comm, b.mhandle));
 	one_close(&o);
 }
 
+/* More buffers than maxRecvs, or none, is an error and no request. */
+static void groups_too_many(struct rank *r)
+{
+	struct dr_nccl_buffer b[16];
+	void *comm, *request = DR_NCCL_UNSET;
+	struct mem m;
+	struct end e;
+
+	end_open(&e, r);
+	comm = end_comm(&e, 0, 1, 0);
+	mem_new(&e, &m, comm, 4096);
+	for (int i = 0; i < 16; i++)
+		b[i] = mem_buffer(&m, 0, 16, i);
+	if (r->id == 1) {
+		struct dr_nccl_properties p;
+
+		OK(&e, dr_nccl_properties(&e.n, 0, &p));
+		CHECK(&e, end_irecv_raw(&e, comm, p.max_recvs + 1, b, &request) != NCCL_SUCCESS,
+			"maxRecvs + 1 buffers");
+		CHECK(&e, request == NULL, "the request was not set");
+		CHECK(&e, end_irecv_raw(&e, comm, 0, b, &request) != NCCL_SUCCESS, "no buffers");
+	}
+	rank_barrier(r);
+	mem_free(&e, &m);
+	end_close_comm(&e, comm, r->id == 0);
+	end_close(&e);
+}
+
 static const struct contract_case cases[] = {
-	{ .name = "message_sizes", .run = sizes, .ranks = 2, .each = true },
-	{ .name = "random_sizes", .run = random_sizes, .ranks = 2 },
-	{ .name = "zero_bytes", .run = zero_bytes, .ranks = 2, .each = true },
 	{ .name = "any_order", .run = any_order, .ranks = 2, .each = true },
-	{ .name = "sizes_null", .run = sizes_null, .ranks = 2, .each = true },
-	{ .name = "optional_completion",
-		.run = optional_completion,
-		.ranks = 2,
-		.from = 9,
-		.each = true },
-	{ .name = "flush", .run = flush, .ranks = 2, .each = true },
+	{ .name = "completion", .run = completion, .ranks = 2, .each = true },
 	{ .name = "too_long", .run = too_long, .ranks = 2 },
 	{ .name = "register_in_thread", .run = register_in_thread, .ranks = 2 },
+	{ .name = "groups_too_many", .run = groups_too_many, .ranks = 2, .each = true },
 	{ .name = "registrations", .run = registrations, .ranks = 2, .each = true },
 };
 const struct contract_cases contract_data = { cases, DR_ARRAY_LEN(cases) };

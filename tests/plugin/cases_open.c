@@ -2,6 +2,7 @@
 #include "tests/plugin/contract.h"
 
 #include "base/clock.h"
+#include "base/sysfile.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -31,17 +32,14 @@ static int64_t own_ns(void)
 static void stop_process(struct end *e, pid_t pid)
 {
 	unsigned turns = 0;
-	char path[64], state = 0;
+	char text[512], state = 0;
 
-	snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
 	CHECK(e, kill(pid, SIGSTOP) == 0, "SIGSTOP");
 	RANK_AT(e->r, "wait until the peer is stopped");
-	while (state != 'T') {
-		FILE *f = fopen(path, "r");
-
-		CHECK(e, f && fscanf(f, "%*d (%*[^)]) %c", &state) == 1, "%s", path);
-		fclose(f);
-		rank_relax(&turns);
+	for (; state != 'T'; rank_relax(&turns)) {
+		CHECK(e, dr_sysfile_text(text, sizeof(text), "", "/proc/%d/stat", (int)pid) > 0,
+			"stat");
+		CHECK(e, sscanf(text, "%*d (%*[^)]) %c", &state) == 1, "%s", text);
 	}
 }
 
@@ -66,7 +64,7 @@ static void never_blocks(struct rank *r)
 		rank_send(r, 0, &h, sizeof(h));
 		rank_send(r, 0, &pid, sizeof(pid));
 		comm = end_accept(&e, l);
-		OK(&e, e.h.close_listen(l));
+		OK(&e, e.n.close_listen(l));
 	} else {
 		rank_recv(r, 1, &h, sizeof(h));
 		rank_recv(r, 1, &pid, sizeof(pid));
@@ -90,59 +88,6 @@ static void never_blocks(struct rank *r)
 	end_close(&e);
 }
 
-/* At most 128 bytes are written; copies of one handle are as good as the original, each makes a comm. */
-static void handles(struct rank *r)
-{
-	enum { COPIES = 4, MARGIN = 64 };
-	unsigned char raw[NCCL_NET_HANDLE_BYTES + MARGIN];
-	struct handle h[COPIES];
-	void *comm[COPIES] = { NULL }, *l = NULL;
-	unsigned up = 0, turns = 0;
-	struct end e;
-
-	end_open(&e, r);
-	if (r->id == 1) {
-		memset(raw, 0x5a, sizeof(raw));
-		OK(&e, host_listen(&e.h, e.ctx, 0, raw, &l));
-		CHECK(&e, all_bytes(raw + NCCL_NET_HANDLE_BYTES, MARGIN, 0x5a), "over 128 bytes");
-		rank_send(r, 0, raw, NCCL_NET_HANDLE_BYTES);
-		for (; up < COPIES; up++)
-			comm[up] = end_accept(&e, l);
-		OK(&e, e.h.close_listen(l));
-	} else {
-		rank_recv(r, 1, &h[0], sizeof(h[0]));
-		for (int i = 1; i < COPIES; i++)
-			h[i] = h[0];
-		RANK_AT(r, "connect from copies");
-		while (up < COPIES) {
-			for (int i = 0; i < COPIES; i++)
-				if (!comm[i] && (comm[i] = end_try_connect(&e, 0, &h[i])))
-					up++;
-			rank_relax(&turns);
-		}
-	}
-	for (int i = 0; i < COPIES; i++)
-		for (int j = 0; j < i; j++)
-			CHECK(&e, comm[i] != comm[j], "two comms are one");
-	/* The order of accept need not be that of connect: all carry the same. */
-	for (int i = 0; i < COPIES; i++) {
-		struct mem m;
-		struct host_buffer b;
-
-		mem_new(&e, &m, comm[i], 64);
-		b = mem_buffer(&m, 0, 8, 0);
-		if (r->id == 0)
-			pattern_fill(m.p, 8, 5);
-		end_wait(&e, r->id == 0 ? end_send(&e, comm[i], &b) : end_recv(&e, comm[i], 1, &b),
-			NULL);
-		CHECK(&e, pattern_check(m.p, 8, 5) == 8, "comm %d", i);
-		mem_free(&e, &m);
-	}
-	for (int i = 0; i < COPIES; i++)
-		end_close_comm(&e, comm[i], r->id == 0);
-	end_close(&e);
-}
-
 /* n comms in each direction, all of them opened at once by calls in turn, as NCCL's proxy thread does. */
 static void open_both_ways(struct end *e, unsigned n, int dev, void **out, void **in)
 {
@@ -162,7 +107,7 @@ static void open_both_ways(struct end *e, unsigned n, int dev, void **out, void 
 			if (!out[i] && (out[i] = end_try_connect(e, dev, &theirs[i])))
 				left--;
 			if (!in[i] && (in[i] = end_try_accept(e, l[i]))) {
-				OK(e, e->h.close_listen(l[i]));
+				OK(e, e->n.close_listen(l[i]));
 				left--;
 			}
 		}
@@ -199,7 +144,7 @@ static void many(struct rank *r)
 	open_both_ways(&e, COMMS, 0, out, in);
 	for (unsigned i = 0; i < COMMS; i++) { /* all carry data at once */
 		size_t size = i % 2 ? 100000 : 300;
-		struct host_buffer b[2];
+		struct dr_nccl_buffer b[2];
 
 		mem_new(&e, &m[i][0], out[i], size);
 		mem_new(&e, &m[i][1], in[i], size);
@@ -243,7 +188,7 @@ static void reverse_devices(struct rank *r)
 			l = end_listen(&e, e.ndev - 1 - i, &h);
 			rank_send(r, 0, &h, sizeof(h));
 			comm = end_accept(&e, l);
-			OK(&e, e.h.close_listen(l));
+			OK(&e, e.n.close_listen(l));
 		}
 		end_ping(&e, comm, sends);
 		end_close_comm(&e, comm, sends);
@@ -251,26 +196,29 @@ static void reverse_devices(struct rank *r)
 	end_close(&e);
 }
 
-static void no_device_handles(struct rank *r)
+/* NULL in place of a pointer to a device handle. */
+static void *try_without_device(struct end *e, struct handle *h, void *l)
 {
-	struct end e;
-	void *comm;
+	struct nccl_net_comm_config config = { NCCL_NET_UNDEFINED };
+	const struct dr_nccl *n = &e->n;
+	void *comm = NULL;
 
-	end_open(&e, r);
-	host_no_device_handles(true);
-	comm = end_comm(&e, 0, 1, 0);
-	host_no_device_handles(false);
-	end_ping(&e, comm, r->id == 0);
-	end_close_comm(&e, comm, r->id == 0);
-	end_close(&e);
+	if (l)
+		OK(e, n->accept.device(l, &comm, NULL));
+	else if (n->version >= 11)
+		OK(e, n->connect.context(n->ctx, 0, h, &comm, NULL));
+	else if (n->version == 10)
+		OK(e, n->connect.config(0, &config, h, &comm, NULL));
+	else
+		OK(e, n->connect.device(0, h, &comm, NULL));
+	return comm;
 }
 
-/* A listen comm serves several connects, one after the other. */
-static void listen_again(struct rank *r)
+static void no_device_handles(struct rank *r)
 {
-	enum { TIMES = 12 };
-	void *comm[TIMES], *l = NULL;
-	struct handle h, copy;
+	void *comm = NULL, *l = NULL;
+	unsigned turns = 0;
+	struct handle h;
 	struct end e;
 
 	end_open(&e, r);
@@ -280,17 +228,59 @@ static void listen_again(struct rank *r)
 	} else {
 		rank_recv(r, 1, &h, sizeof(h));
 	}
+	while (!(comm = try_without_device(&e, &h, l)))
+		rank_relax(&turns);
+	if (l)
+		OK(&e, e.n.close_listen(l));
+	end_ping(&e, comm, r->id == 0);
+	end_close_comm(&e, comm, r->id == 0);
+	end_close(&e);
+}
+
+/* Copies of one handle are as good as the original, each makes a comm: some at once, then one after the other. */
+static void listen_again(struct rank *r)
+{
+	enum { AT_ONCE = 4, TIMES = 12 };
+	void *comm[TIMES] = { NULL }, *l = NULL;
+	unsigned up = 0, turns = 0;
+	struct handle h[TIMES];
+	struct end e;
+
+	end_open(&e, r);
+	if (r->id == 1) {
+		l = end_listen(&e, 0, &h[0]);
+		rank_send(r, 0, &h[0], sizeof(h[0]));
+	} else {
+		rank_recv(r, 1, &h[0], sizeof(h[0]));
+	}
+	for (int i = 1; i < TIMES; i++)
+		h[i] = h[0];
+	RANK_AT(r, "connect from copies");
+	for (; up < AT_ONCE; rank_relax(&turns))
+		for (int i = 0; i < AT_ONCE; i++)
+			if (!comm[i] && (comm[i] = l ? end_try_accept(&e, l)
+						     : end_try_connect(&e, 0, &h[i])))
+				up++;
 	for (int i = 0; i < TIMES; i++) {
-		copy = h;
-		comm[i] = r->id ? end_accept(&e, l) : end_connect(&e, 0, &copy);
-		end_ping(&e, comm[i], r->id == 0);
+		struct mem m;
+
+		if (i >= AT_ONCE)
+			comm[i] = l ? end_accept(&e, l) : end_connect(&e, 0, &h[i]);
+		for (int j = 0; j < i; j++)
+			CHECK(&e, comm[i] != comm[j], "two comms are one");
+		/* The order of accept need not be that of connect: all carry the same. */
+		mem_new(&e, &m, comm[i], 64);
+		end_checked(&e, &m, 8, r->id == 0, 5);
+		mem_free(&e, &m);
 	}
 	if (l)
-		OK(&e, e.h.close_listen(l));
-	for (int i = 0; i < TIMES; i++) { /* the comms outlive it */
+		OK(&e, e.n.close_listen(l));
+	for (int i = AT_ONCE; i < TIMES; i++) { /* the comms outlive it */
 		end_ping(&e, comm[i], r->id == 0);
 		end_close_comm(&e, comm[i], r->id == 0);
 	}
+	for (int i = 0; i < AT_ONCE; i++)
+		end_close_comm(&e, comm[i], r->id == 0);
 	end_close(&e);
 }
 
@@ -307,7 +297,7 @@ static void listen_unused(struct rank *r)
 
 		if (i % 2)
 			CHECK(&e, !end_try_accept(&e, l), "accepted nobody");
-		OK(&e, e.h.close_listen(l));
+		OK(&e, e.n.close_listen(l));
 		if (i == e.ndev) /* it may keep a socket for each device */
 			before = held_now();
 	}
@@ -317,7 +307,6 @@ static void listen_unused(struct rank *r)
 
 static const struct contract_case cases[] = {
 	{ .name = "never_blocks", .run = never_blocks, .ranks = 2 },
-	{ .name = "handles", .run = handles, .ranks = 2 },
 	{ .name = "both_ways", .run = both_ways, .ranks = 2, .each = true },
 	{ .name = "many", .run = many, .ranks = 2 },
 	{ .name = "reverse_devices", .run = reverse_devices, .ranks = 2, .rails = true },

@@ -3,15 +3,10 @@
 
 #include "base/clock.h"
 
-#include <arpa/inet.h>
-#include <dirent.h>
-#include <errno.h>
 #include <netinet/in.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 /* Connections that do not come about, and strangers on the listening port. */
@@ -24,73 +19,27 @@ struct place {
 	socklen_t len;
 };
 
-static bool own_inode(unsigned long inode)
-{
-	DIR *dir = opendir("/proc/self/fd");
-	struct dirent *d;
-	bool found = false;
-
-	while (dir && (d = readdir(dir)) && !found) {
-		char path[300];
-		struct stat st;
-
-		snprintf(path, sizeof(path), "/proc/self/fd/%s", d->d_name);
-		found = stat(path, &st) == 0 && S_ISSOCK(st.st_mode) && st.st_ino == inode;
-	}
-	if (dir)
-		closedir(dir);
-	return found;
-}
-
-static bool parse_listener(const char *line, bool v6, struct place *p)
-{
-	struct sockaddr_in *in = (void *)&p->at;
-	struct sockaddr_in6 *in6 = (void *)&p->at;
-	unsigned long inode;
-	unsigned port, state;
-	char addr[40];
-
-	if (sscanf(line, " %*d: %39[0-9A-F]:%x %*[0-9A-F:] %x %*x:%*x %*x:%*x %*x %*u %*u %lu",
-		    addr, &port, &state, &inode) != 4 ||
-		state != 10 || !own_inode(inode))
-		return false;
-	memset(p, 0, sizeof(*p));
-	if (!v6) {
-		in->sin_family = AF_INET;
-		in->sin_port = htons((uint16_t)port);
-		in->sin_addr.s_addr = (uint32_t)strtoul(addr, NULL, 16);
-		if (in->sin_addr.s_addr == 0)
-			in->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-		p->len = sizeof(*in);
-		return true;
-	}
-	in6->sin6_family = AF_INET6;
-	in6->sin6_port = htons((uint16_t)port);
-	for (int i = 0; i < 4; i++) {
-		char word[9];
-
-		snprintf(word, sizeof(word), "%.8s", addr + i * 8);
-		in6->sin6_addr.s6_addr32[i] = (uint32_t)strtoul(word, NULL, 16);
-	}
-	if (IN6_IS_ADDR_UNSPECIFIED(&in6->sin6_addr))
-		in6->sin6_addr = in6addr_loopback;
-	p->len = sizeof(*in6);
-	return true;
-}
-
 static unsigned listeners(struct place *out)
 {
-	static const char *const files[] = { "/proc/net/tcp", "/proc/net/tcp6" };
 	unsigned n = 0;
 
-	for (unsigned f = 0; f < 2; f++) {
-		FILE *in = fopen(files[f], "r");
-		char line[300];
+	for (int fd = 0; fd < 1024 && n < PORTS; fd++) {
+		struct place *p = &out[n];
+		struct sockaddr_in *in = (void *)&p->at;
+		struct sockaddr_in6 *in6 = (void *)&p->at;
+		int listens = 0;
 
-		while (in && n < PORTS && fgets(line, sizeof(line), in))
-			n += parse_listener(line, f == 1, &out[n]);
-		if (in)
-			fclose(in);
+		p->len = sizeof(listens);
+		if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &p->len) != 0 || !listens)
+			continue;
+		p->len = sizeof(p->at);
+		if (getsockname(fd, (struct sockaddr *)&p->at, &p->len) != 0)
+			continue;
+		if (p->at.ss_family == AF_INET && in->sin_addr.s_addr == 0)
+			in->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+		else if (p->at.ss_family == AF_INET6 && IN6_IS_ADDR_UNSPECIFIED(&in6->sin6_addr))
+			in6->sin6_addr = in6addr_loopback;
+		n += p->at.ss_family == AF_INET || p->at.ss_family == AF_INET6;
 	}
 	return n;
 }
@@ -154,7 +103,7 @@ static void strangers(struct rank *r)
 			CHECK(&e, !end_try_accept(&e, l), "accepted a stranger");
 		rank_send(r, 0, &h, sizeof(h));
 		comm = end_accept(&e, l);
-		OK(&e, e.h.close_listen(l));
+		OK(&e, e.n.close_listen(l));
 	} else {
 		rank_recv(r, 1, &h, sizeof(h));
 		comm = end_connect(&e, 0, &h);
@@ -181,12 +130,12 @@ static void connect_fails(struct end *e, struct handle *h, int64_t bound_ns, con
 
 	RANK_AT(e->r, "connect that has to fail");
 	while (rc == NCCL_SUCCESS && !comm && dr_now_ns() < end) {
-		rc = host_connect(&e->h, e->ctx, 0, h, &comm);
+		rc = dr_nccl_connect(&e->n, 0, h, &comm);
 		rank_relax(&turns);
 	}
 	CHECK(e, rc != NCCL_SUCCESS, "%s: %s", what, comm ? "it has a comm" : "no error in time");
 	CHECK(e, rc != NCCL_IN_PROGRESS, "%s: in progress is a result of NCCL alone", what);
-	CHECK(e, host_logged(&e->r->view->log, NCCL_LOG_WARN, "") > 0, "%s: no warning", what);
+	CHECK(e, rank_logged(e->r, NCCL_LOG_WARN, "") > 0, "%s: no warning", what);
 }
 
 /* A handle whose process is gone, one that is closed, and one that nobody wrote. */
@@ -202,7 +151,7 @@ static void connect_to_nobody(struct rank *r)
 	end_open(&e, r);
 	if (r->id == 1) {
 		l = end_listen(&e, 0, &closed);
-		OK(&e, e.h.close_listen(l));
+		OK(&e, e.n.close_listen(l));
 		rank_send(r, 0, &closed, sizeof(closed));
 		(void)end_listen(&e, 0, &h);
 		rank_barrier(r); /* the closed one was tried */
@@ -245,14 +194,14 @@ static void close_listen_early(struct rank *r)
 			rank_send(r, 0, &h, sizeof(h));
 			while (turns < wait)
 				rank_relax(&turns);
-			OK(&e, e.h.close_listen(l));
+			OK(&e, e.n.close_listen(l));
 			rank_barrier(r);
 			continue;
 		}
 		rank_recv(r, 1, &h, sizeof(h));
 		RANK_AT(r, "connect to a listen comm that is closed meanwhile");
 		while (rc == NCCL_SUCCESS && !comm && dr_now_ns() < end) {
-			rc = host_connect(&e.h, e.ctx, 0, &h, &comm);
+			rc = dr_nccl_connect(&e.n, 0, &h, &comm);
 			rank_relax(&turns);
 		}
 		CHECK(&e, rc != NCCL_SUCCESS || comm, "neither a comm nor an error");

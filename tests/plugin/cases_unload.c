@@ -2,20 +2,23 @@
 #include "tests/plugin/contract.h"
 
 #include "base/clock.h"
+#include "base/sysfile.h"
+#include "base/units.h"
 
 #include <malloc.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* The plugin unloaded between communicators, and what is left after many comms. */
 
-static void one_comm(struct end *e)
+unsigned long contract_env(const char *name, unsigned long otherwise)
 {
-	bool sends = e->r->id == 0;
-	void *comm = end_comm(e, 0, 1, 0);
+	const char *text = getenv(name);
+	uint64_t value;
 
-	end_ping(e, comm, sends);
-	end_close_comm(e, comm, sends);
+	return text && dr_parse_u64(text, 0, UINT32_MAX, &value, NULL) == 0 ? value : otherwise;
 }
 
 /* NCCL from 2.28 on unloads the plugin after the last communicator, older ones before 2.26 do too. */
@@ -30,12 +33,10 @@ static void unload(struct rank *r)
 		atomic_store(&r->view->step, (unsigned long)i);
 		end_open(&e, r);
 		if (i % WITH_COMM == 0)
-			one_comm(&e);
-		end_finalize(&e);
-		RANK_AT(r, "unload");
-		host_unload(&e.h);
+			end_short_comm(&e);
+		end_close(&e);
 		if (i == 0) /* versions without finalize keep what the first one began */
-			before = host_has_contexts(&e.h) ? before : held_now();
+			before = e.n.finalize ? before : held_now();
 		held_back_to(r, before, "after unloading");
 	}
 }
@@ -47,19 +48,25 @@ static void unload(struct rank *r)
 static void file_forgotten(struct rank *r)
 {
 	struct end e;
-	char why[300];
 
 	end_open(&e, r);
-	one_comm(&e);
-	end_finalize(&e);
-	host_unload(&e.h);
-	RANK_AT(r, "the plugin is asked for by another name");
-	CHECK(&e, host_load(&e.h, "libnccl-net.so", r->version, why, sizeof(why)) == 0, "%s", why);
-	CHECK(&e, strcmp(e.h.name, "HA") == 0, "another plugin: %s", e.h.name);
+	end_short_comm(&e);
+	end_close(&e);
+	end_load(&e, r, "libnccl-net.so");
+	CHECK(&e, strcmp(e.n.name, "HA") == 0, "another plugin: %s", e.n.name);
 	end_init(&e);
-	one_comm(&e);
-	end_finalize(&e);
-	host_unload(&e.h);
+	end_short_comm(&e);
+	end_close(&e);
+}
+
+static unsigned long resident_kib(void)
+{
+	unsigned long pages = 0;
+	char text[64];
+
+	if (dr_sysfile_text(text, sizeof(text), "", "/proc/self/statm") > 0)
+		(void)!sscanf(text, "%*u %lu", &pages);
+	return pages * (unsigned long)sysconf(_SC_PAGESIZE) / 1024;
 }
 
 /* Bytes of the heap in use, however many comms were opened before. GROWTH is what counters and lists may add once. */
@@ -153,17 +160,17 @@ static void communicators(struct rank *r)
 	struct end e;
 
 	end_open(&e, r);
-	one_comm(&e);
+	end_short_comm(&e);
 	end_finalize(&e);
 	before = held_now();
 	for (unsigned long i = 0; i < n; i++) {
 		atomic_store(&r->view->step, i);
 		end_init(&e);
-		one_comm(&e);
+		end_short_comm(&e);
 		end_finalize(&e);
 		held_back_to(r, before, "after finalize");
 	}
-	host_unload(&e.h);
+	dr_nccl_close(&e.n);
 }
 
 static const struct contract_case cases[] = {

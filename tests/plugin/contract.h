@@ -20,7 +20,7 @@ struct contract_cases {
 	unsigned n;
 };
 extern const struct contract_cases contract_life, contract_unload, contract_open, contract_peers,
-	contract_data, contract_group, contract_close;
+	contract_data, contract_close;
 
 /* The number in the environment, else `otherwise`. */
 unsigned long contract_env(const char *name, unsigned long otherwise);

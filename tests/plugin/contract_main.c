@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/clock.h"
 #include "tests/plugin/contract.h"
-#include "tests/plugin/remote.h"
 
-#include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +10,6 @@
  * The contract between NCCL and a network plugin, without NCCL and without a GPU.
  *
  *   contract_main [--versions 6-12] [--netns A,B|--remote RANK,ADDRESS:PORT] [--brief] [--times] PLUGIN [CASE...]
- *   contract_main --list
  *
  * Each case runs for each version of the ABI that it concerns, in processes of its own, and prints a line of TAP. With
  * --brief only those whose calls differ between the versions. With --netns the two ranks run in these network
@@ -22,16 +19,14 @@
  * plugin itself reads.
  */
 static const struct contract_cases *const all[] = { &contract_life, &contract_unload,
-	&contract_open, &contract_peers, &contract_data, &contract_group, &contract_close };
+	&contract_open, &contract_peers, &contract_data, &contract_close };
 
 struct settings {
-	const char *plugin, *netns[2];
+	struct rank_job job;
 	unsigned oldest, newest;
-	uint64_t seed;
 	char **names;
 	int n_names;
-	bool times, brief, far;
-	struct rank_remote remote;
+	bool times, brief;
 	unsigned done, failed;
 };
 
@@ -45,24 +40,18 @@ static bool wanted(const struct settings *s, const char *name)
 
 static void run_one(struct settings *s, const struct contract_case *c, unsigned version)
 {
-	unsigned limit = c->limit_s ? c->limit_s : 20;
-	struct rank_job job = { .name = c->name,
-		.run = c->run,
-		.n = c->ranks,
-		.version = version,
-		.limit_s = (unsigned)contract_env("LIMIT", limit),
-		.plugin = s->plugin,
-		.netns = s->netns[0] ? s->netns : NULL,
-		.remote = s->far ? &s->remote : NULL,
-		.seed = s->seed };
-	char reason[400] = "";
+	struct rank_job job = s->job;
+	char reason[400] = "needs two devices";
 	int64_t start = dr_now_ns();
-	bool rails = s->netns[0] || s->far;
-	enum rank_outcome o =
-		c->rails && !rails ? RANK_SKIPPED : rank_run(&job, reason, sizeof(reason));
+	bool rails = job.netns[0] || job.far;
+	enum rank_outcome o;
 
-	if (c->rails && !rails)
-		snprintf(reason, sizeof(reason), "needs two devices");
+	job.name = c->name;
+	job.run = c->run;
+	job.n = c->ranks;
+	job.version = version;
+	job.limit_s = (unsigned)contract_env("LIMIT", c->limit_s ? c->limit_s : 20);
+	o = c->rails && !rails ? RANK_SKIPPED : rank_run(&job, reason, sizeof(reason));
 	s->failed += o == RANK_FAILED;
 	printf("%sok %u - v%u %s", o == RANK_FAILED ? "not " : "", ++s->done, version, c->name);
 	if (o == RANK_SKIPPED)
@@ -88,73 +77,35 @@ static void run_all(struct settings *s)
 	printf("1..%u\n", s->done);
 }
 
-static int list(void)
+static bool versions(void *to, char *text)
 {
-	for (unsigned g = 0; g < DR_ARRAY_LEN(all); g++)
-		for (unsigned i = 0; i < all[g]->n; i++)
-			printf("%s\n", all[g]->of[i].name);
-	return 0;
-}
-
-static bool versions(struct settings *s, const char *text)
-{
+	struct settings *s = to;
 	char end;
 	int n = sscanf(text, "%u-%u%c", &s->oldest, &s->newest, &end);
 
 	if (n == 1)
 		s->newest = s->oldest;
-	return (n == 1 || n == 2) && s->oldest >= HOST_OLDEST && s->newest <= HOST_NEWEST &&
+	return (n == 1 || n == 2) && s->oldest >= DR_NCCL_OLDEST && s->newest <= DR_NCCL_NEWEST &&
 	       s->oldest <= s->newest;
-}
-
-static bool namespaces(struct settings *s, char *text)
-{
-	s->netns[0] = strsep(&text, ",");
-	s->netns[1] = text;
-	return text && *text;
-}
-
-static int usage(void)
-{
-	fprintf(stderr,
-		"contract_main [--versions 6-12] [--netns A,B|--remote RANK,ADDRESS:PORT] [--brief] [--times]\n"
-		"  PLUGIN [CASE...]\n"
-		"contract_main --list\n");
-	return 1;
 }
 
 int main(int argc, char **argv)
 {
-	static const struct option options[] = { { "versions", required_argument, NULL, 'v' },
-		{ "netns", required_argument, NULL, 'n' },
-		{ "remote", required_argument, NULL, 'r' }, { "times", no_argument, NULL, 't' },
-		{ "brief", no_argument, NULL, 'b' }, { "list", no_argument, NULL, 'l' },
-		{ NULL, 0, NULL, 0 } };
-	struct settings s = { .oldest = HOST_OLDEST, .newest = HOST_NEWEST };
+	struct settings s = { .oldest = DR_NCCL_OLDEST, .newest = DR_NCCL_NEWEST };
+	const struct rank_option options[] = { RANK_BY("versions", versions, &s),
+		RANK_IS("brief", RANK_FLAG, &s.brief), RANK_IS("times", RANK_FLAG, &s.times),
+		{ .name = NULL } };
 	uint64_t random;
-	int o;
+	int at = rank_options(&s.job, options, argc, argv, 1);
 
-	while ((o = getopt_long(argc, argv, "", options, NULL)) != -1) {
-		if (o == 'l')
-			return list();
-		else if (o == 't')
-			s.times = true;
-		else if (o == 'b')
-			s.brief = true;
-		else if (o == 'r' && rank_remote_parse(optarg, &s.remote))
-			s.far = true;
-		else if (!(o == 'v' && versions(&s, optarg)) &&
-			 !(o == 'n' && namespaces(&s, optarg)))
-			return usage();
-	}
-	if (optind == argc || dr_random_bytes(&random, sizeof(random)) != 0)
-		return usage();
-	s.plugin = argv[optind];
-	s.names = argv + optind + 1;
-	s.n_names = argc - optind - 1;
-	s.seed = contract_env("SEED", random >> 40);
+	if (at == 0 || dr_random_bytes(&random, sizeof(random)) != 0)
+		return 1;
+	s.job.plugin = argv[at];
+	s.names = argv + at + 1;
+	s.n_names = argc - at - 1;
+	s.job.seed = contract_env("SEED", random >> 40);
 	setenv("NCCL_DEBUG", "INFO", 0);
-	printf("# SEED=%llu\n", (unsigned long long)s.seed);
+	printf("# SEED=%llu\n", (unsigned long long)s.job.seed);
 	run_all(&s);
 	return s.failed > 0 || s.done == 0;
 }

@@ -2,8 +2,8 @@
 #include "tests/plugin/end.h"
 
 #include "base/clock.h"
+#include "base/sysfile.h"
 
-#include <dirent.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -12,40 +12,65 @@
 
 /* ---- life ---- */
 
+void end_load(struct end *e, struct rank *r, const char *file)
+{
+	struct dr_err err = { 0 };
+
+	*e = (struct end){ .r = r };
+	RANK_AT(r, "load");
+	CHECK(e, dr_nccl_open(&e->n, file, r->version, &err) == 0, "%s", err.text);
+	CHECK(e, !e->n.missing, "%s is NULL", e->n.missing);
+}
+
 void end_open(struct end *e, struct rank *r)
 {
-	char why[300];
-
-	memset(e, 0, sizeof(*e));
-	e->r = r;
-	RANK_AT(r, "load");
-	CHECK(e, host_load(&e->h, r->plugin, r->version, why, sizeof(why)) == 0, "%s", why);
+	end_load(e, r, r->plugin);
 	end_init(e);
+}
+
+enum { RAW_MAX = 16 };
+
+/* As dr_nccl_init, with the rank's logger. */
+enum nccl_result end_try_init(struct end *e)
+{
+	static _Atomic uint64_t communicators;
+	struct nccl_net_comm_config config = { NCCL_NET_UNDEFINED };
+	struct dr_nccl *n = &e->n;
+	enum nccl_result rc = NCCL_SUCCESS;
+
+	n->ctx = DR_NCCL_UNSET;
+	if (n->version >= 11)
+		rc = n->init.context(&n->ctx, atomic_fetch_add(&communicators, 1) + 1, &config,
+			rank_logger, NULL);
+	else if (!n->initialised)
+		rc = n->version == 10 ? n->init.profiled(rank_logger, NULL)
+				      : n->init.plain(rank_logger);
+	n->initialised = rc == NCCL_SUCCESS;
+	return rc;
 }
 
 void end_init(struct end *e)
 {
 	RANK_AT(e->r, "init");
-	OK(e, host_init(&e->h, &e->ctx));
-	CHECK(e, !host_has_contexts(&e->h) || e->ctx != (void *)(uintptr_t)0xbad,
-		"the context was not set");
+	OK(e, end_try_init(e));
+	CHECK(e, e->n.version < 11 || e->n.ctx != DR_NCCL_UNSET, "the context was not set");
 	e->ndev = -1;
-	OK(e, e->h.devices(&e->ndev));
+	OK(e, e->n.devices(&e->ndev));
 	CHECK(e, e->ndev > 0, "%d devices", e->ndev);
 }
 
 void end_finalize(struct end *e)
 {
 	RANK_AT(e->r, "finalize");
-	OK(e, host_finalize(&e->h, e->ctx));
-	e->ctx = NULL;
+	OK(e, dr_nccl_finalize(&e->n));
+	e->n.initialised = false;
 }
 
 void end_close(struct end *e)
 {
 	end_finalize(e);
 	RANK_AT(e->r, "unload");
-	host_unload(&e->h);
+	dr_nccl_close(&e->n);
 	RANK_AT(e->r, "end");
 }
 
@@ -53,7 +78,7 @@ void end_close_both(struct end *e)
 {
 	rank_barrier(e->r);
 	end_finalize(e);
-	CHECK(e, host_logged(&e->r->view->log, NCCL_LOG_WARN, "did not close") == 0,
+	CHECK(e, rank_logged(e->r, NCCL_LOG_WARN, "did not close") == 0,
 		"finalize gave up although the peer is there");
 	rank_barrier(e->r);
 	end_close(e);
@@ -63,11 +88,11 @@ void end_close_both(struct end *e)
 
 void *end_listen(struct end *e, int dev, struct handle *handle)
 {
-	void *l = NULL;
+	void *l;
 
 	RANK_AT(e->r, "listen");
-	OK(e, host_listen(&e->h, e->ctx, dev, handle, &l));
-	CHECK(e, l, "no listen comm");
+	OK(e, dr_nccl_listen(&e->n, dev, handle, &l));
+	CHECK(e, l && l != DR_NCCL_UNSET, "no listen comm");
 	return l;
 }
 
@@ -75,17 +100,18 @@ void *end_try_connect(struct end *e, int dev, struct handle *handle)
 {
 	void *comm;
 
-	OK(e, host_connect(&e->h, e->ctx, dev, handle, &comm));
-	CHECK(e, comm != (void *)(uintptr_t)0xbad, "the comm was not set");
+	OK(e, dr_nccl_connect(&e->n, dev, handle, &comm));
+	CHECK(e, comm != DR_NCCL_UNSET, "the comm was not set");
 	return comm;
 }
 
 void *end_try_accept(struct end *e, void *listen_comm)
 {
+	struct nccl_net_device_handle *none = NULL;
 	void *comm;
 
-	OK(e, host_accept(&e->h, listen_comm, &comm));
-	CHECK(e, comm != (void *)(uintptr_t)0xbad, "the comm was not set");
+	OK(e, dr_nccl_accept(&e->n, listen_comm, &comm, &none));
+	CHECK(e, comm != DR_NCCL_UNSET, "the comm was not set");
 	return comm;
 }
 
@@ -124,7 +150,7 @@ void *end_comm(struct end *e, unsigned from, unsigned to, int dev)
 	l = end_listen(e, dev, &h);
 	rank_send(e->r, from, &h, sizeof(h));
 	comm = end_accept(e, l);
-	OK(e, e->h.close_listen(l));
+	OK(e, e->n.close_listen(l));
 	return comm;
 }
 
@@ -132,7 +158,16 @@ void end_close_comm(struct end *e, void *comm, bool sends)
 {
 	RANK_AT(e->r, "close");
 	if (comm)
-		OK(e, sends ? e->h.close_send(comm) : e->h.close_recv(comm));
+		OK(e, sends ? e->n.close_send(comm) : e->n.close_recv(comm));
+}
+
+void end_short_comm(struct end *e)
+{
+	bool sends = e->r->id == 0;
+	void *comm = end_comm(e, 0, 1, 0);
+
+	end_ping(e, comm, sends);
+	end_close_comm(e, comm, sends);
 }
 
 /* ---- memory ---- */
@@ -145,17 +180,10 @@ void mem_map(struct end *e, struct mem *m, size_t len)
 	CHECK(e, m->p != MAP_FAILED, "mmap of %zu bytes", len);
 }
 
-void mem_reg(struct end *e, struct mem *m, void *comm)
-{
-	RANK_AT(e->r, "regMr");
-	m->comm = comm;
-	OK(e, host_reg(&e->h, comm, m->p, m->len, NCCL_PTR_HOST, &m->mhandle));
-}
-
 void mem_dereg(struct end *e, struct mem *m)
 {
 	RANK_AT(e->r, "deregMr");
-	OK(e, e->h.dereg(m->comm, m->mhandle));
+	OK(e, e->n.dereg_mr(m->comm, m->mhandle));
 	m->mhandle = NULL;
 }
 
@@ -167,8 +195,14 @@ void mem_unmap(struct mem *m)
 
 void mem_new(struct end *e, struct mem *m, void *comm, size_t len)
 {
+	struct dr_nccl_buffer b;
+
 	mem_map(e, m, len);
-	mem_reg(e, m, comm);
+	b = mem_buffer(m, 0, len, 0);
+	RANK_AT(e->r, "regMr");
+	OK(e, dr_nccl_reg(&e->n, comm, &b, NCCL_PTR_HOST));
+	m->comm = comm;
+	m->mhandle = b.mhandle;
 }
 
 void mem_free(struct end *e, struct mem *m)
@@ -177,38 +211,11 @@ void mem_free(struct end *e, struct mem *m)
 	mem_unmap(m);
 }
 
-struct host_buffer mem_buffer(const struct mem *m, size_t off, size_t size, int tag)
+struct dr_nccl_buffer mem_buffer(const struct mem *m, size_t off, size_t size, int tag)
 {
-	return (struct host_buffer){
+	return (struct dr_nccl_buffer){
 		.data = m->p + off, .mhandle = m->mhandle, .size = size, .tag = tag
 	};
-}
-
-static unsigned char pattern_at(size_t i, uint64_t key, uint64_t *word)
-{
-	if (i % 8 == 0 || *word == 0)
-		*word = dr_mix64(key ^ (i / 8)) | 1;
-	return (unsigned char)(*word >> (i % 8 * 8));
-}
-
-void pattern_fill(void *p, size_t len, uint64_t key)
-{
-	unsigned char *b = p;
-	uint64_t word = 0;
-
-	for (size_t i = 0; i < len; i++)
-		b[i] = pattern_at(i, key, &word);
-}
-
-size_t pattern_check(const void *p, size_t len, uint64_t key)
-{
-	const unsigned char *b = p;
-	uint64_t word = 0;
-	size_t i = 0;
-
-	while (i < len && b[i] == pattern_at(i, key, &word))
-		i++;
-	return i;
 }
 
 bool all_bytes(const void *p, size_t len, unsigned char value)
@@ -220,41 +227,58 @@ bool all_bytes(const void *p, size_t len, unsigned char value)
 
 /* ---- messages ---- */
 
-void *end_send(struct end *e, void *comm, const struct host_buffer *b)
+void *end_send(struct end *e, void *comm, const struct dr_nccl_buffer *b)
 {
 	void *request;
 	unsigned turns = 0;
 
-	do {
-		request = (void *)(uintptr_t)0xbad; /* what an earlier use left */
-		OK(e, host_send(&e->h, comm, b, &request));
-		CHECK(e, request != (void *)(uintptr_t)0xbad, "isend did not set the request");
-		if (!request)
-			rank_relax(&turns);
-	} while (!request);
-	return request;
+	for (;; rank_relax(&turns)) {
+		OK(e, dr_nccl_isend(&e->n, comm, b, &request));
+		CHECK(e, request != DR_NCCL_UNSET, "isend did not set the request");
+		if (request)
+			return request;
+	}
 }
 
-void *end_recv(struct end *e, void *comm, int n, const struct host_buffer *b)
+void *end_recv(struct end *e, void *comm, int n, const struct dr_nccl_buffer *b)
 {
 	void *request;
 	unsigned turns = 0;
 
-	do {
-		request = (void *)(uintptr_t)0xbad;
-		OK(e, host_recv(&e->h, comm, n, b, &request));
-		CHECK(e, request != (void *)(uintptr_t)0xbad, "irecv did not set the request");
-		if (!request)
-			rank_relax(&turns);
-	} while (!request);
-	return request;
+	for (;; rank_relax(&turns)) {
+		OK(e, dr_nccl_irecv(&e->n, comm, n, b, &request));
+		CHECK(e, request != DR_NCCL_UNSET, "irecv did not set the request");
+		if (request)
+			return request;
+	}
+}
+
+enum nccl_result end_irecv_raw(
+	struct end *e, void *comm, int n, const struct dr_nccl_buffer *b, void **request)
+{
+	void *data[RAW_MAX] = { NULL }, *mhandle[RAW_MAX] = { NULL }, *profile[RAW_MAX] = { NULL };
+	size_t wide[RAW_MAX] = { 0 };
+	int sizes[RAW_MAX] = { 0 }, tags[RAW_MAX] = { 0 };
+
+	for (int i = 0; i < n && i < RAW_MAX; i++) {
+		data[i] = b[i].data;
+		mhandle[i] = b[i].mhandle;
+		wide[i] = b[i].size;
+		sizes[i] = (int)b[i].size;
+		tags[i] = b[i].tag;
+	}
+	if (e->n.version >= 10)
+		return e->n.irecv.profiled(comm, n, data, wide, tags, mhandle, profile, request);
+	if (e->n.version == 9)
+		return e->n.irecv.wide(comm, n, data, wide, tags, mhandle, request);
+	return e->n.irecv.narrow(comm, n, data, sizes, tags, mhandle, request);
 }
 
 bool end_test(struct end *e, void *request, int *sizes)
 {
 	int done = 0x5a5a;
 
-	OK(e, e->h.test(request, &done, sizes));
+	OK(e, e->n.test(request, &done, sizes));
 	CHECK(e, done == 0 || done == 1, "test set done to %d", done);
 	return done;
 }
@@ -267,21 +291,27 @@ void end_wait(struct end *e, void *request, int *sizes)
 		rank_relax(&turns);
 }
 
-static void ping_one(struct end *e, const struct mem *m, size_t size, bool sends)
+int end_message(struct end *e, void *comm, bool sends, const struct dr_nccl_buffer *b)
 {
-	struct host_buffer b = mem_buffer(m, 0, size, 7);
 	int got = -1;
 
-	if (sends) {
-		pattern_fill(m->p, size, size);
-		end_wait(e, end_send(e, m->comm, &b), NULL);
-		return;
-	}
-	memset(m->p, 0, size);
-	end_wait(e, end_recv(e, m->comm, 1, &b), &got);
-	CHECK(e, got == (int)size, "received %d bytes of %zu", got, size);
-	CHECK(e, pattern_check(m->p, size, size) == size, "wrong at byte %zu of %zu",
-		pattern_check(m->p, size, size), size);
+	end_wait(e, sends ? end_send(e, comm, b) : end_recv(e, comm, 1, b), &got);
+	return got;
+}
+
+void end_checked(struct end *e, const struct mem *m, size_t size, bool sends, uint64_t key)
+{
+	struct dr_nccl_buffer b = mem_buffer(m, 0, size, 7);
+	int got;
+
+	if (sends)
+		pattern_fill(m->p, size, key);
+	else
+		memset(m->p, 0, size);
+	got = end_message(e, m->comm, sends, &b);
+	CHECK(e, sends || got == (int)size, "received %d bytes of %zu", got, size);
+	CHECK(e, pattern_check(m->p, size, key) == size, "message %llu: wrong at byte %zu of %zu",
+		(unsigned long long)key, pattern_check(m->p, size, key), size);
 }
 
 void end_ping(struct end *e, void *comm, bool sends)
@@ -290,78 +320,58 @@ void end_ping(struct end *e, void *comm, bool sends)
 
 	mem_new(e, &m, comm, 200000);
 	RANK_AT(e->r, "small ping");
-	ping_one(e, &m, 100, sends);
+	end_checked(e, &m, 100, sends, 100);
 	RANK_AT(e->r, "large ping");
-	ping_one(e, &m, m.len, sends);
+	end_checked(e, &m, m.len, sends, m.len);
 	mem_free(e, &m);
 }
 
 /* ---- this process ---- */
 
-static unsigned entries(const char *path)
+static int count(const char *name, void *arg)
 {
-	DIR *dir = opendir(path);
-	unsigned n = 0;
-
-	while (dir && readdir(dir))
-		n++;
-	if (dir)
-		closedir(dir);
-	return n;
+	(void)name;
+	++*(unsigned *)arg;
+	return 0;
 }
 
 struct held held_now(void)
 {
-	return (struct held){ .threads = entries("/proc/self/task"),
-		.fds = entries("/proc/self/fd") };
+	struct held h = { 0 };
+
+	(void)dr_sysfile_each("", "/proc/self/task", count, &h.threads);
+	(void)dr_sysfile_each("", "/proc/self/fd", count, &h.fds);
+	return h;
 }
 
-static void name_fds(char *out, size_t len)
+static int print_fd(const char *name, void *arg)
 {
-	struct dirent *d;
-	DIR *dir = opendir("/proc/self/fd");
-	size_t at = 0;
+	char path[80], to[120];
+	ssize_t n;
 
-	while (dir && (d = readdir(dir)) && at < len) {
-		char path[300], to[120];
-		ssize_t n;
-
-		snprintf(path, sizeof(path), "/proc/self/fd/%s", d->d_name);
-		n = readlink(path, to, sizeof(to) - 1);
-		if (n > 0)
-			at += (size_t)snprintf(out + at, len - at, " %.*s", (int)n, to);
-	}
-	if (dir)
-		closedir(dir);
+	(void)arg;
+	snprintf(path, sizeof(path), "/proc/self/fd/%s", name);
+	n = readlink(path, to, sizeof(to));
+	if (n > 0)
+		printf("#     descriptor %.*s\n", (int)n, to);
+	return 0;
 }
 
 void held_back_to(struct rank *r, struct held before, const char *when)
 {
 	int64_t end = dr_now_ns() + 5 * DR_NS_PER_S;
 	struct held now = held_now();
-	char fds[400] = "";
 	unsigned turns = 0;
 
 	while ((now.threads > before.threads || now.fds > before.fds) && dr_now_ns() < end) {
 		rank_relax(&turns);
 		now = held_now();
 	}
-	name_fds(fds, sizeof(fds));
-	RANK_CHECK(r, now.threads <= before.threads, "%s: %u threads, %u before", when, now.threads,
-		before.threads);
-	RANK_CHECK(r, now.fds <= before.fds, "%s: %u descriptors, %u before:%s", when, now.fds,
-		before.fds, fds);
-}
-
-unsigned long resident_kib(void)
-{
-	FILE *f = fopen("/proc/self/statm", "r");
-	unsigned long total = 0, pages = 0;
-
-	if (f) {
-		if (fscanf(f, "%lu %lu", &total, &pages) != 2)
-			pages = 0;
-		fclose(f);
+	if (now.fds > before.fds) {
+		(void)dr_sysfile_each("", "/proc/self/fd", print_fd, NULL);
+		fflush(stdout);
 	}
-	return pages * (unsigned long)sysconf(_SC_PAGESIZE) / 1024;
+	RANK_CHECK(r, now.threads <= before.threads && now.fds <= before.fds,
+		"%s: %u threads and %u descriptors, %u and %u before", when, now.threads, now.fds,
+		before.threads, before.fds);
 }

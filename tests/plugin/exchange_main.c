@@ -4,13 +4,10 @@
 #include "base/units.h"
 #include "tests/plugin/end.h"
 #include "tests/plugin/sockets.h"
+#include "topology/netdev.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
-#include <fcntl.h>
-#include <getopt.h>
-#include <ifaddrs.h>
-#include <net/if.h>
 #include <netinet/tcp.h>
 #include <sched.h>
 #include <stdio.h>
@@ -46,9 +43,9 @@ enum {
 enum { PLUGIN, SOCKET };
 
 struct settings {
-	const char *plugin, *netns[RANKS_MAX], *only;
+	const char *only;
 	uint64_t size[SIZES_MAX];
-	unsigned n_sizes, channels, pairs, ms, socks, threads, version;
+	unsigned n_sizes, channels, pairs, ms, socks, threads;
 	bool test_times;
 };
 
@@ -81,52 +78,26 @@ struct bench {
 
 /* ---- open ---- */
 
-/* Whether NCCL_SOCKET_IFNAME, if it is a list of whole names, has this one. */
-static bool wanted(const char *name)
+/* Of the nth device of NCCL_SOCKET_IFNAME, or of those that serve; of the loopback if there is none. */
+static struct sockaddr_in address(unsigned nth)
 {
-	const char *list = getenv("NCCL_SOCKET_IFNAME"), *at;
-	size_t len = strlen(name);
+	struct sockaddr_in of = { .sin_family = AF_INET,
+		.sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	const char *list = getenv("NCCL_SOCKET_IFNAME");
+	struct dr_netdev_rail rail[CHANNELS_MAX];
+	int n = dr_netdev_rails(list && *list == '=' ? list + 1 : list, (struct sockaddr *)&of,
+		rail, CHANNELS_MAX, NULL);
 
-	if (!list || list[0] != '=')
-		return true;
-	for (at = strstr(list, name); at; at = strstr(at + 1, name))
-		if ((at[-1] == '=' || at[-1] == ',') && (at[len] == ',' || at[len] == 0))
-			return true;
-	return false;
-}
-
-/* The address of the nth device that is up, and of the loopback if it is the only one. */
-static struct sockaddr_in address(struct bench *b, unsigned nth)
-{
-	struct sockaddr_in found[CHANNELS_MAX],
-		lo = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
-	struct ifaddrs *all = NULL;
-	unsigned n = 0;
-
-	CHECK(&b->e, getifaddrs(&all) == 0, "addresses");
-	for (struct ifaddrs *a = all; a && n < CHANNELS_MAX; a = a->ifa_next)
-		if (a->ifa_addr && a->ifa_addr->sa_family == AF_INET &&
-			!(a->ifa_flags & IFF_LOOPBACK) && a->ifa_flags & IFF_UP &&
-			wanted(a->ifa_name))
-			memcpy(&found[n++], a->ifa_addr, sizeof(lo));
-	freeifaddrs(all);
-	if (n == 0)
-		return lo;
-	found[nth % n].sin_port = 0;
-	return found[nth % n];
-}
-
-static void tune(int fd)
-{
-	int on = 1;
-
-	(void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+	if (n > 0 && rail[nth % (unsigned)n].addr.ss_family == AF_INET)
+		memcpy(&of, &rail[nth % (unsigned)n].addr, sizeof(of));
+	of.sin_port = 0;
+	return of;
 }
 
 static struct sock_comm *socket_comm(struct bench *b, unsigned from, unsigned nth)
 {
 	struct rank *r = b->e.r;
-	int fds[1 + SOCK_CONNS_MAX], l = -1;
+	int fds[1 + SOCK_CONNS_MAX], l = -1, on = 1;
 	struct sockaddr_in a;
 	socklen_t len = sizeof(a);
 	bool dials = r->id == from;
@@ -135,7 +106,7 @@ static struct sock_comm *socket_comm(struct bench *b, unsigned from, unsigned nt
 	if (dials) {
 		rank_recv(r, 1 - from, &a, sizeof(a));
 	} else {
-		a = address(b, nth);
+		a = address(nth);
 		l = socket(AF_INET, SOCK_STREAM, 0);
 		CHECK(&b->e, bind(l, (struct sockaddr *)&a, sizeof(a)) == 0, "bind");
 		CHECK(&b->e, listen(l, 32) == 0, "listen");
@@ -148,7 +119,7 @@ static struct sock_comm *socket_comm(struct bench *b, unsigned from, unsigned nt
 		if (dials)
 			CHECK(&b->e, connect(fds[i], (struct sockaddr *)&a, sizeof(a)) == 0, "%s",
 				strerror(errno));
-		tune(fds[i]);
+		(void)setsockopt(fds[i], IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
 	}
 	if (l >= 0)
 		close(l);
@@ -195,11 +166,11 @@ static void post(struct bench *b, struct flow *f, size_t size)
 	if (f->over == SOCKET) {
 		*req = sock_post(f->comm, slot(f, f->posted), size);
 	} else {
-		struct host_buffer hb =
+		struct dr_nccl_buffer hb =
 			mem_buffer(&f->mem, f->posted % DEPTH * MESSAGE_MAX, size, 0);
 
-		OK(&b->e, f->sends ? host_send(&b->e.h, f->comm, &hb, req)
-				   : host_recv(&b->e.h, f->comm, 1, &hb, req));
+		OK(&b->e, f->sends ? dr_nccl_isend(&b->e.n, f->comm, &hb, req)
+				   : dr_nccl_irecv(&b->e.n, f->comm, 1, &hb, req));
 	}
 	f->posted += *req != NULL;
 }
@@ -208,7 +179,7 @@ static void test_plugin(struct bench *b, void *req, int *done, int *n)
 {
 	int64_t ns = b->s->test_times ? dr_now_ns() : 0;
 
-	OK(&b->e, b->e.h.test(req, done, n));
+	OK(&b->e, b->e.n.test(req, done, n));
 	if (!b->s->test_times)
 		return;
 	ns = dr_now_ns() - ns;
@@ -400,8 +371,10 @@ static void rank_main(struct rank *r)
 
 /* ---- options ---- */
 
-static bool sizes(struct settings *s, char *text)
+static bool sizes(void *to, char *text)
 {
+	struct settings *s = to;
+
 	s->n_sizes = 0;
 	while (text && s->n_sizes < SIZES_MAX)
 		if (dr_parse_size(strsep(&text, ","), &s->size[s->n_sizes++], NULL) != 0)
@@ -409,73 +382,33 @@ static bool sizes(struct settings *s, char *text)
 	return !text;
 }
 
-static bool namespaces(struct settings *s, char *text)
-{
-	s->netns[0] = strsep(&text, ",");
-	s->netns[1] = text;
-	return text && !strchr(text, ',');
-}
-
-static bool option(struct settings *s, int o, char *arg)
-{
-	unsigned *to = o == 'c'	  ? &s->channels
-		       : o == 'p' ? &s->pairs
-		       : o == 'm' ? &s->ms
-		       : o == 'k' ? &s->socks
-		       : o == 't' ? &s->threads
-				  : NULL;
-	uint64_t n;
-
-	if (o == 's')
-		return sizes(s, arg);
-	if (o == 'n')
-		return namespaces(s, arg);
-	if (o == 'x') {
-		s->test_times = true;
-		return true;
-	}
-	if (o == 'o') {
-		s->only = arg;
-		return strcmp(arg, "plugin") == 0 || strcmp(arg, "socket") == 0;
-	}
-	if (!to || dr_parse_u64(arg, 0, 100000, &n, NULL) != 0)
-		return false;
-	*to = (unsigned)n;
-	return true;
-}
-
 int main(int argc, char **argv)
 {
-	static const struct option options[] = { { "netns", required_argument, NULL, 'n' },
-		{ "sizes", required_argument, NULL, 's' },
-		{ "channels", required_argument, NULL, 'c' },
-		{ "pairs", required_argument, NULL, 'p' }, { "ms", required_argument, NULL, 'm' },
-		{ "socks", required_argument, NULL, 'k' },
-		{ "threads", required_argument, NULL, 't' },
-		{ "only", required_argument, NULL, 'o' }, { "test-times", no_argument, NULL, 'x' },
-		{ NULL, 0, NULL, 0 } };
-	struct settings s = { .channels = 2, .pairs = 15, .ms = 150, .version = 11 };
-	struct rank_job job = {
-		.name = "exchange", .run = rank_main, .n = 2, .limit_s = 600, .arg = &s
-	};
+	struct settings s = { .channels = 2, .pairs = 15, .ms = 150 };
+	struct rank_job job = { .name = "exchange",
+		.run = rank_main,
+		.n = 2,
+		.version = 11,
+		.limit_s = 600,
+		.arg = &s };
+	const struct rank_option options[] = { RANK_BY("sizes", sizes, &s),
+		RANK_IN("channels", &s.channels, 1, CHANNELS_MAX),
+		RANK_IN("pairs", &s.pairs, 1, UINT32_MAX), RANK_IN("ms", &s.ms, 1, UINT32_MAX),
+		RANK_IN("socks", &s.socks, 0, SOCK_CONNS_MAX),
+		RANK_IN("threads", &s.threads, 0, SOCK_CONNS_MAX),
+		RANK_IS("only", RANK_TEXT, &s.only),
+		RANK_IS("test-times", RANK_FLAG, &s.test_times), { .name = NULL } };
 	char reason[300], all[] = "8,4K,64K,256K,1M,8M";
-	int o;
+	int at;
 
 	(void)sizes(&s, all);
-	while ((o = getopt_long(argc, argv, "", options, NULL)) != -1)
-		if (!option(&s, o, optarg))
-			break;
-	if (o != -1 || optind + 1 != argc || s.channels < 1 || s.channels > CHANNELS_MAX ||
-		s.socks > SOCK_CONNS_MAX ||
-		(s.threads ? s.socks == 0 || s.socks % s.threads : s.socks)) {
-		fprintf(stderr,
-			"exchange_main [--netns A,B] [--sizes N,...] [--channels N] [--pairs N] [--ms N]\n"
-			"  [--socks N --threads N] [--only plugin|socket] [--test-times] PLUGIN\n");
+	at = rank_options(&job, options, argc, argv, 1);
+	if (at == 0)
+		return 1;
+	if (s.threads ? s.socks % s.threads || !s.socks : s.socks) {
+		fprintf(stderr, "--threads has to divide --socks\n");
 		return 1;
 	}
-	s.plugin = argv[optind];
-	job.plugin = s.plugin;
-	job.version = s.version;
-	job.netns = s.netns[0] ? s.netns : NULL;
+	job.plugin = argv[at];
 	return rank_run(&job, reason, sizeof(reason)) != RANK_PASSED;
 }

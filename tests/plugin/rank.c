@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tests/plugin/remote.h"
+#include "tests/plugin/rank.h"
 
 #include "base/clock.h"
+#include "base/sysfile.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -27,6 +27,37 @@ enum { STATUS_SKIP = 77, TICK_MS = 5, SPIN = 500 };
 static const int64_t GRACE_NS = DR_NS_PER_S;
 
 /* ---- in a rank ---- */
+
+static struct rank_view *own_view;
+
+void rank_logger(enum nccl_log_level level, unsigned long flags, const char *file, int line,
+	const char *fmt, ...)
+{
+	struct rank_view *v = own_view;
+	struct rank_line *l = &v->line_of[atomic_fetch_add(&v->n_lines, 1) % RANK_LINES];
+	va_list ap;
+
+	(void)flags, (void)file, (void)line;
+	atomic_store(&l->whole, false);
+	l->level = level;
+	va_start(ap, fmt);
+	vsnprintf(l->text, sizeof(l->text), fmt, ap);
+	va_end(ap);
+	atomic_store(&l->whole, true);
+}
+
+unsigned rank_logged(const struct rank *r, enum nccl_log_level level, const char *text)
+{
+	unsigned found = 0;
+
+	for (unsigned i = 0; i < RANK_LINES; i++) {
+		const struct rank_line *l = &r->view->line_of[i];
+
+		found += atomic_load(&l->whole) && (level == NCCL_LOG_NONE || l->level == level) &&
+			 strstr(l->text, text);
+	}
+	return found;
+}
 
 void rank_fail(struct rank *r, const char *file, int line, const char *fmt, ...)
 {
@@ -132,14 +163,14 @@ _Noreturn static void rank_main(struct rank *r, const struct rank_job *job, pid_
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	if (getppid() != parent)
 		_exit(1);
-	if (job->netns && job->netns[r->id]) {
+	if (job->netns[0] && job->netns[r->id]) {
 		int rc = enter(job->netns[r->id]);
 
 		if (rc != 0)
 			rank_fail(r, __FILE__, __LINE__, "network namespace %s: %s",
 				job->netns[r->id], strerror(-rc));
 	}
-	host_log_to(&r->view->log);
+	own_view = r->view;
 	begin_threads(r);
 	job->run(r);
 	exit(0); /* lint-ok: as a job does, so that the plugin's destructors run */
@@ -161,15 +192,15 @@ struct crew {
 /* Is the rank made on another host? */
 static bool elsewhere(const struct crew *c, unsigned id)
 {
-	return c->job->remote && c->job->n == 2 && id != c->job->remote->id;
+	return c->job->far && c->job->n == 2 && id != c->job->remote.id;
 }
 
 static int make_sockets(struct crew *c)
 {
 	memset(c->pair, -1, sizeof(c->pair));
-	if (c->job->remote && c->job->n == 2) {
-		unsigned id = c->job->remote->id;
-		int fd = rank_remote_open(c->job->remote, c->job, c->end_ns);
+	if (c->job->far && c->job->n == 2) {
+		unsigned id = c->job->remote.id;
+		int fd = rank_remote_open(c->job, c->end_ns);
 
 		c->pair[id][!id] = fd;
 		c->ended[!id] = true;
@@ -240,45 +271,32 @@ static unsigned reap(struct crew *c)
 	return running;
 }
 
-/* Threads of a process and what they wait for, in one line. */
-static void print_threads(pid_t pid)
+static int print_thread(const char *tid, void *arg)
 {
-	char path[300], name[64], where[64];
-	struct dirent *d;
-	DIR *dir;
+	char name[64], where[64];
+	int pid = *(int *)arg;
+
+	(void)dr_sysfile_text(name, sizeof(name), "", "/proc/%d/task/%s/comm", pid, tid);
+	(void)dr_sysfile_text(where, sizeof(where), "", "/proc/%d/task/%s/wchan", pid, tid);
+	printf("#     thread %s: %s\n", name, where);
+	return 0;
+}
+
+/* Threads of a process and what they wait for. */
+static void print_threads(int pid)
+{
+	char path[64];
 
 	snprintf(path, sizeof(path), "/proc/%d/task", pid);
-	dir = opendir(path);
-	while (dir && (d = readdir(dir))) {
-		FILE *f;
-
-		if (d->d_name[0] == '.')
-			continue;
-		snprintf(path, sizeof(path), "/proc/%d/task/%s/comm", pid, d->d_name);
-		f = fopen(path, "r");
-		if (!f || !fgets(name, sizeof(name), f))
-			name[0] = 0;
-		if (f)
-			fclose(f);
-		snprintf(path, sizeof(path), "/proc/%d/task/%s/wchan", pid, d->d_name);
-		f = fopen(path, "r");
-		if (!f || !fgets(where, sizeof(where), f))
-			where[0] = 0;
-		if (f)
-			fclose(f);
-		name[strcspn(name, "\n")] = 0;
-		printf("#     thread %s: %s\n", name, where);
-	}
-	if (dir)
-		closedir(dir);
+	(void)dr_sysfile_each("", path, print_thread, &pid);
 }
 
 static void print_log(const struct rank_view *v)
 {
-	unsigned n = atomic_load(&v->log.n);
+	unsigned n = atomic_load(&v->n_lines);
 
-	for (unsigned i = n > HOST_LINES ? n - HOST_LINES : 0; i < n; i++) {
-		const struct host_line *l = &v->log.line[i % HOST_LINES];
+	for (unsigned i = n > RANK_LINES ? n - RANK_LINES : 0; i < n; i++) {
+		const struct rank_line *l = &v->line_of[i % RANK_LINES];
 
 		printf("#     %s %s\n", l->level == NCCL_LOG_WARN ? "WARN" : "info", l->text);
 	}

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tests/plugin/remote.h"
+#include "tests/plugin/rank.h"
 
 #include "base/clock.h"
 #include "base/units.h"
+#include "transport/ncclnet.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -19,20 +20,6 @@ struct greeting {
 	uint32_t version;
 	uint64_t seed;
 };
-
-bool rank_remote_parse(const char *text, struct rank_remote *out)
-{
-	char address[INET_ADDRSTRLEN];
-	unsigned id, port;
-	char end;
-
-	if (sscanf(text, "%1u,%15[0-9.]:%5u%c", &id, address, &port, &end) != 3 || id > 1 ||
-		port == 0 || port > UINT16_MAX)
-		return false;
-	*out = (struct rank_remote){ .id = id,
-		.at = { .sin_family = AF_INET, .sin_port = htons((uint16_t)port) } };
-	return inet_pton(AF_INET, address, &out->at.sin_addr) == 1;
-}
 
 static int ms_until(int64_t end_ns)
 {
@@ -90,12 +77,97 @@ static int greet(int fd, const struct rank_job *job, int64_t end_ns)
 	return 0;
 }
 
-int rank_remote_open(const struct rank_remote *o, const struct rank_job *job, int64_t end_ns)
+int rank_remote_open(const struct rank_job *job, int64_t end_ns)
 {
+	const struct rank_remote *o = &job->remote;
 	int fd = o->id == 0 ? accept_one(o, end_ns) : connect_one(o, end_ns);
 	int rc = fd < 0 ? fd : greet(fd, job, end_ns);
 
 	if (rc < 0 && fd >= 0)
 		close(fd);
 	return rc < 0 ? rc : fd;
+}
+
+/* ---- options ---- */
+
+/* "0,10.0.0.1:7777" */
+static bool take_remote(void *to, char *text)
+{
+	char address[INET_ADDRSTRLEN], end;
+	struct rank_job *job = to;
+	unsigned port;
+
+	if (sscanf(text, "%1u,%15[0-9.]:%5u%c", &job->remote.id, address, &port, &end) != 3 ||
+		job->remote.id > 1 || port == 0 || port > UINT16_MAX)
+		return false;
+	job->far = true;
+	job->remote.at =
+		(struct sockaddr_in){ .sin_family = AF_INET, .sin_port = htons((uint16_t)port) };
+	return inet_pton(AF_INET, address, &job->remote.at.sin_addr) == 1;
+}
+
+static bool take_netns(void *to, char *text)
+{
+	struct rank_job *job = to;
+
+	for (job->n = 0; text && job->n < RANKS_MAX; job->n++)
+		job->netns[job->n] = strsep(&text, ",");
+	return !text && job->n >= 2;
+}
+
+static bool take(const struct rank_option *o, char *value)
+{
+	uint64_t n;
+
+	switch (o->kind) {
+	case RANK_FLAG:
+		*(bool *)o->to = true;
+		return true;
+	case RANK_NUMBER:
+		if (dr_parse_u64(value, o->least, o->most, &n, NULL) != 0)
+			return false;
+		*(unsigned *)o->to = (unsigned)n;
+		return true;
+	case RANK_SIZE:
+		return dr_parse_size(value, o->to, NULL) == 0;
+	case RANK_TEXT:
+		*(char **)o->to = value;
+		return true;
+	default:
+		return o->call(o->to, value);
+	}
+}
+
+static const struct rank_option *find(const struct rank_option *o, const char *name)
+{
+	while (o->name && strcmp(o->name, name) != 0)
+		o++;
+	return o->name ? o : NULL;
+}
+
+int rank_options(
+	struct rank_job *job, const struct rank_option *own, int argc, char **argv, int operands)
+{
+	const struct rank_option common[] = { RANK_BY("netns", take_netns, job),
+		RANK_BY("remote", take_remote, job),
+		RANK_IN("version", &job->version, DR_NCCL_OLDEST, DR_NCCL_NEWEST),
+		RANK_IN("limit", &job->limit_s, 1, 100000),
+		RANK_IS("log", RANK_FLAG, &job->show_log), { .name = NULL } };
+	int at = 1;
+
+	for (; at < argc && strncmp(argv[at], "--", 2) == 0; at++) {
+		const char *name = argv[at] + 2;
+		const struct rank_option *o = find(own, name);
+
+		o = o ? o : find(common, name);
+		if (!o || (o->kind != RANK_FLAG && ++at == argc) || !take(o, argv[at])) {
+			fprintf(stderr, "--%s is wrong; tests/plugin/*_main.c name the options\n",
+				name);
+			return 0;
+		}
+	}
+	if (argc - at >= operands)
+		return at;
+	fprintf(stderr, "%d operands are needed\n", operands);
+	return 0;
 }

@@ -4,7 +4,7 @@
 #include "tests/plugin/end.h"
 #include "tests/plugin/recording.h"
 
-#include <getopt.h>
+#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -73,13 +73,6 @@ struct replay {
 	uint64_t sent, received, bytes;
 };
 
-struct settings {
-	const char *plugin, *netns[2];
-	struct recording rec;
-	unsigned version, limit_s;
-	bool log;
-};
-
 #define RIGHT(p, cond) CHECK(&(p)->e, cond, "line %u", (p)->line)
 
 /* ---- comms ---- */
@@ -111,8 +104,8 @@ static void listen_for(struct replay *p, const int64_t *a)
 
 	RIGHT(p, !p->listen[a[0]].comm);
 	RANK_AT(p->e.r, "listen");
-	OK(&p->e, host_listen(&p->e.h, p->ctx[a[1]], (int)(a[2] % p->e.ndev), &h,
-			  &p->listen[a[0]].comm));
+	p->e.n.ctx = p->ctx[a[1]];
+	OK(&p->e, dr_nccl_listen(&p->e.n, (int)(a[2] % p->e.ndev), &h, &p->listen[a[0]].comm));
 	p->listen[a[0]].hash = a[3];
 	tell_handle(p, a[3], &h);
 }
@@ -125,10 +118,9 @@ static void turn(struct replay *p)
 
 		if (!c->begun || c->comm)
 			continue;
-		if (c->sends)
-			OK(&p->e, host_connect(&p->e.h, c->ctx, c->dev, &c->handle, &c->comm));
-		else
-			OK(&p->e, host_accept(&p->e.h, c->listen_comm, &c->comm));
+		p->e.n.ctx = c->ctx;
+		c->comm = c->sends ? end_try_connect(&p->e, c->dev, &c->handle)
+				   : end_try_accept(&p->e, c->listen_comm);
 	}
 }
 
@@ -184,20 +176,6 @@ static void register_memory(struct replay *p, const int64_t *a)
 	mem_new(&p->e, &p->mr[a[0]], p->comm[a[1]].comm, (size_t)a[2]);
 }
 
-static bool overlap(const struct part *a, const struct part *b)
-{
-	return a->m && a->m == b->m && a->cap > 0 && b->cap > 0 && a->off < b->off + b->cap &&
-	       b->off < a->off + a->cap;
-}
-
-/* Memory of a request in flight is not used again, or its bytes could not be compared. */
-static void check_free(struct replay *p, const struct part *part)
-{
-	for (unsigned i = 0; i < REC_REQUESTS_MAX && p->flights > 0; i++)
-		for (unsigned b = 0; p->request[i] && b < p->request[i]->n; b++)
-			RIGHT(p, !overlap(part, &p->request[i]->part[b]));
-}
-
 static void part_of(struct replay *p, struct part *part, const int64_t *a)
 {
 	*part = (struct part){ .off = (size_t)a[1], .cap = (size_t)a[2] };
@@ -208,10 +186,10 @@ static void part_of(struct replay *p, struct part *part, const int64_t *a)
 	RIGHT(p, part->m->p && part->off <= part->m->len && part->cap <= part->m->len - part->off);
 }
 
-static struct host_buffer buffer_of(const struct part *part, int64_t tag)
+static struct dr_nccl_buffer buffer_of(const struct part *part, int64_t tag)
 {
 	if (!part->m)
-		return (struct host_buffer){ .size = part->cap, .tag = (int)tag };
+		return (struct dr_nccl_buffer){ .size = part->cap, .tag = (int)tag };
 	return mem_buffer(part->m, part->off, part->cap, (int)tag);
 }
 
@@ -250,12 +228,11 @@ static void send_message(struct replay *p, const int64_t *a)
 {
 	struct request *q = new_request(p, a[0], false, 1);
 	struct comm *c = &p->comm[a[1]];
-	struct host_buffer b;
+	struct dr_nccl_buffer b;
 
 	RANK_AT(p->e.r, "send");
 	RIGHT(p, c->comm && c->sends);
 	part_of(p, &q->part[0], a + 2);
-	check_free(p, &q->part[0]);
 	q->part[0].key = next_key(p, c, a[5]);
 	b = buffer_of(&q->part[0], a[5]);
 	if (q->part[0].m)
@@ -267,14 +244,14 @@ static void send_message(struct replay *p, const int64_t *a)
 }
 
 static void *post_recv(
-	struct replay *p, void *comm, bool optional, unsigned n, const struct host_buffer *b)
+	struct replay *p, void *comm, bool optional, unsigned n, const struct dr_nccl_buffer *b)
 {
 	unsigned turns = 0;
 
 	for (;;) {
 		void *request = optional ? NCCL_NET_OPTIONAL_RECV_COMPLETION : NULL;
 
-		OK(&p->e, host_recv(&p->e.h, comm, (int)n, b, &request));
+		OK(&p->e, end_irecv_raw(&p->e, comm, (int)n, b, &request));
 		if (request)
 			return request;
 		rank_relax(&turns);
@@ -288,7 +265,7 @@ static void recv_message(struct replay *p, const int64_t *a)
 	unsigned n = (unsigned)a[4];
 	struct request *q = new_request(p, a[0], true, n);
 	struct comm *c = &p->comm[a[1]];
-	struct host_buffer b[REC_BUFFERS_MAX];
+	struct dr_nccl_buffer b[REC_BUFFERS_MAX];
 
 	RANK_AT(p->e.r, "recv");
 	RIGHT(p, c->comm && !c->sends);
@@ -296,7 +273,6 @@ static void recv_message(struct replay *p, const int64_t *a)
 		const int64_t *at = a + 5 + (size_t)i * 4;
 
 		part_of(p, &q->part[i], at);
-		check_free(p, &q->part[i]);
 		q->part[i].key = next_key(p, c, at[3]);
 		b[i] = buffer_of(&q->part[i], at[3]);
 		if (q->part[i].m)
@@ -346,7 +322,7 @@ static void flush(struct replay *p, const int64_t *a)
 
 	RANK_AT(p->e.r, "flush");
 	for (int i = 0; i < n; i++) {
-		struct host_buffer b;
+		struct dr_nccl_buffer b;
 		struct part part;
 
 		part_of(p, &part, a + 3 + (ptrdiff_t)i * 3);
@@ -355,7 +331,7 @@ static void flush(struct replay *p, const int64_t *a)
 		mhandle[i] = b.mhandle;
 		size[i] = (int)b.size;
 	}
-	OK(&p->e, p->e.h.flush(p->comm[a[1]].comm, n, data, size, mhandle, &request));
+	OK(&p->e, p->e.n.flush(p->comm[a[1]].comm, n, data, size, mhandle, &request));
 	if (request)
 		end_wait(&p->e, request, NULL);
 	if (a[0] >= 0) { /* its end in the recording has nothing to wait for */
@@ -373,25 +349,28 @@ static void set_attributes(struct replay *p, const int64_t *a)
 		.op = (uint32_t)a[8], .algo = (uint32_t)a[9], .proto = (uint32_t)a[10]
 	};
 	struct nccl_net_comm_attr *side[] = { &attr.sendCommAttr, &attr.recvCommAttr };
+	const struct nccl_net_v11 *t; /* the same offset in version 12 */
 
 	for (int i = 0; i < 2; i++)
 		*side[i] = (struct nccl_net_comm_attr){ (int32_t)a[4 * i], (int32_t)a[4 * i + 1],
 			(int32_t)a[4 * i + 2], (int32_t)a[4 * i + 3] };
-	CHECK(&p->e, host_set_attr(&p->e.h, p->ctx[0], &attr) <= 0, "setNetAttr");
+	if (p->e.n.version < 11)
+		return;
+	t = dlsym(p->e.n.so, p->e.n.version == 11 ? "ncclNetPlugin_v11" : "ncclNetPlugin_v12");
+	CHECK(&p->e, t && t->setNetAttr, "no setNetAttr");
+	OK(&p->e, t->setNetAttr(p->ctx[0], &attr));
 }
 
 static void begin_context(struct replay *p, int64_t number)
 {
-	RANK_AT(p->e.r, "init");
-	OK(&p->e, host_init(&p->e.h, &p->ctx[number]));
-	OK(&p->e, p->e.h.devices(&p->e.ndev));
-	CHECK(&p->e, p->e.ndev > 0, "%d devices", p->e.ndev);
+	end_init(&p->e);
+	p->ctx[number] = p->e.n.ctx;
 }
 
 static void one_call(struct replay *p, const struct rec_call *c)
 {
 	const int64_t *a = c->arg;
-	struct host_properties props;
+	struct dr_nccl_properties props;
 
 	p->line = c->line;
 	atomic_store(&p->e.r->view->step, c->line);
@@ -400,7 +379,7 @@ static void one_call(struct replay *p, const struct rec_call *c)
 		begin_context(p, a[0]);
 		break;
 	case REC_PROPERTIES:
-		OK(&p->e, host_properties(&p->e.h, (int)(a[0] % p->e.ndev), &props));
+		OK(&p->e, dr_nccl_properties(&p->e.n, (int)(a[0] % p->e.ndev), &props));
 		break;
 	case REC_LISTEN:
 		listen_for(p, a);
@@ -440,12 +419,13 @@ static void one_call(struct replay *p, const struct rec_call *c)
 		break;
 	case REC_CLOSE_LISTEN:
 		RIGHT(p, p->listen[a[0]].comm);
-		OK(&p->e, p->e.h.close_listen(p->listen[a[0]].comm));
+		OK(&p->e, p->e.n.close_listen(p->listen[a[0]].comm));
 		p->listen[a[0]].comm = NULL;
 		break;
 	case REC_FINALIZE:
-		RANK_AT(p->e.r, "finalize");
-		OK(&p->e, host_finalize(&p->e.h, p->ctx[a[0]]));
+		p->e.n.ctx = p->ctx[a[0]];
+		p->e.n.initialised = true;
+		end_finalize(&p->e);
 		break;
 	default: /* devices: with init */
 		break;
@@ -454,79 +434,40 @@ static void one_call(struct replay *p, const struct rec_call *c)
 
 static void replay(struct rank *r)
 {
-	const struct settings *s = r->arg;
-	const struct rec_process *calls = &s->rec.process[r->id];
+	const struct recording *rec = r->arg;
+	const struct rec_process *calls = &rec->process[r->id];
 	static struct replay p;
-	char why[300];
 
-	p.e.r = r;
-	RANK_AT(r, "load");
-	CHECK(&p.e, host_load(&p.e.h, r->plugin, r->version, why, sizeof(why)) == 0, "%s", why);
+	end_load(&p.e, r, r->plugin);
 	for (unsigned i = 0; i < calls->n; i++)
 		one_call(&p, &calls->call[i]);
 	RANK_AT(r, "end");
 	CHECK(&p.e, p.flights == 0, "%u requests of the recording have no end", p.flights);
 	rank_barrier(r);
-	host_unload(&p.e.h);
+	dr_nccl_close(&p.e.n);
 	printf("rank %u: %u calls, %llu sent, %llu received and right, %llu bytes sent, depth %u\n",
 		r->id, calls->n, (unsigned long long)p.sent, (unsigned long long)p.received,
 		(unsigned long long)p.bytes, p.depth);
 	fflush(stdout);
 }
 
-/* ---- options ---- */
-
-static int usage(void)
-{
-	fprintf(stderr,
-		"replay_main [--netns A,B] [--version V] [--limit S] [--log] RECORDING PLUGIN\n");
-	return 1;
-}
-
-static bool option(struct settings *s, int o, char *arg)
-{
-	uint64_t n = 0;
-	bool is_number = arg && dr_parse_u64(arg, 1, 100000, &n, NULL) == 0;
-
-	if (o == 'n') {
-		s->netns[0] = strsep(&arg, ",");
-		s->netns[1] = arg;
-		return arg && *arg;
-	}
-	if (o == 'v')
-		s->version = (unsigned)n;
-	else if (o == 't')
-		s->limit_s = (unsigned)n;
-	else if (o == 'l')
-		return s->log = true;
-	return is_number && (o == 't' || (o == 'v' && n >= HOST_OLDEST && n <= HOST_NEWEST));
-}
-
 int main(int argc, char **argv)
 {
-	static const struct option options[] = { { "netns", required_argument, NULL, 'n' },
-		{ "version", required_argument, NULL, 'v' },
-		{ "limit", required_argument, NULL, 't' }, { "log", no_argument, NULL, 'l' },
-		{ NULL, 0, NULL, 0 } };
-	static struct settings s = { .version = 11, .limit_s = 60 };
-	struct rank_job job = { .name = "replay", .run = replay, .n = 2, .arg = &s };
+	static struct recording rec;
+	struct rank_job job = {
+		.name = "replay", .run = replay, .n = 2, .version = 11, .limit_s = 60, .arg = &rec
+	};
+	const struct rank_option none = { .name = NULL };
+	int at = rank_options(&job, &none, argc, argv, 2);
 	char why[400];
-	int o;
 
-	while ((o = getopt_long(argc, argv, "", options, NULL)) != -1)
-		if (!option(&s, o, optarg))
-			return usage();
-	if (optind + 2 != argc)
-		return usage();
-	if (rec_read(&s.rec, argv[optind], why, sizeof(why)) != 0) {
+	if (at == 0)
+		return 1;
+	if (rec_read(&rec, argv[at], why, sizeof(why)) != 0) {
 		fprintf(stderr, "%s\n", why);
 		return 1;
 	}
-	job.plugin = argv[optind + 1];
-	job.version = s.version;
-	job.limit_s = s.limit_s;
-	job.netns = s.netns[0] ? s.netns : NULL;
-	job.show_log = s.log;
+	job.plugin = argv[at + 1];
 	setenv("NCCL_DEBUG", "INFO", 0);
 	return rank_run(&job, why, sizeof(why)) != RANK_PASSED;
 }

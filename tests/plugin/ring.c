@@ -43,7 +43,7 @@ static void connect_all(struct ring *g)
 			if (!g->out[i] && (g->out[i] = end_try_connect(e, dev, &theirs[i])))
 				left--;
 			if (!g->in[i] && (g->in[i] = end_try_accept(e, listening[i]))) {
-				OK(e, e->h.close_listen(listening[i]));
+				OK(e, e->n.close_listen(listening[i]));
 				left--;
 			}
 		}
@@ -84,8 +84,8 @@ void ring_close(struct ring *g)
 
 struct flight {
 	void *send[RANKS_MAX * SLICES], *recv[RANKS_MAX * SLICES];
-	struct host_buffer out[RANKS_MAX * SLICES];
-	struct host_buffer in[RANKS_MAX * SLICES][RING_BLOCKS];
+	struct dr_nccl_buffer out[RANKS_MAX * SLICES];
+	struct dr_nccl_buffer in[RANKS_MAX * SLICES][RING_BLOCKS];
 	unsigned to[RANKS_MAX * SLICES], from[RANKS_MAX * SLICES];
 	unsigned n_send, n_recv, n_in; /* n_in: buffers of a receive */
 };
@@ -93,7 +93,7 @@ struct flight {
 /* One turn for one request: posts it, or tests it. Adds to *left unless it is done. */
 static enum nccl_result turn_send(struct ring *g, struct flight *f, unsigned i, unsigned *left)
 {
-	struct host *h = &g->e.h;
+	const struct dr_nccl *n = &g->e.n;
 	enum nccl_result rc;
 	int done = 0;
 
@@ -101,9 +101,9 @@ static enum nccl_result turn_send(struct ring *g, struct flight *f, unsigned i, 
 		return NCCL_SUCCESS;
 	if (!f->send[i]) {
 		*left += 1;
-		return host_send(h, g->out[f->to[i]], &f->out[i], &f->send[i]);
+		return dr_nccl_isend(n, g->out[f->to[i]], &f->out[i], &f->send[i]);
 	}
-	rc = h->test(f->send[i], &done, NULL);
+	rc = n->test(f->send[i], &done, NULL);
 	if (done)
 		f->out[i].data = NULL;
 	*left += !done;
@@ -112,7 +112,7 @@ static enum nccl_result turn_send(struct ring *g, struct flight *f, unsigned i, 
 
 static enum nccl_result turn_recv(struct ring *g, struct flight *f, unsigned i, unsigned *left)
 {
-	struct host *h = &g->e.h;
+	const struct dr_nccl *n = &g->e.n;
 	int done = 0, sizes[64] = { 0 };
 	enum nccl_result rc;
 
@@ -120,9 +120,9 @@ static enum nccl_result turn_recv(struct ring *g, struct flight *f, unsigned i, 
 		return NCCL_SUCCESS;
 	if (!f->recv[i]) {
 		*left += 1;
-		return host_recv(h, g->in[f->from[i]], (int)f->n_in, f->in[i], &f->recv[i]);
+		return dr_nccl_irecv(n, g->in[f->from[i]], (int)f->n_in, f->in[i], &f->recv[i]);
 	}
-	rc = h->test(f->recv[i], &done, sizes);
+	rc = n->test(f->recv[i], &done, sizes);
 	for (unsigned b = 0; b < f->n_in && done; b++)
 		CHECK(&g->e, sizes[b] == (int)f->in[i][b].size, "%d bytes, expected %zu", sizes[b],
 			f->in[i][b].size);
@@ -248,23 +248,6 @@ enum nccl_result ring_all_reduce(struct ring *g, uint64_t key)
 		CHECK(&g->e, v[i] == sum, "element %zu of all-reduce %llu", i,
 			(unsigned long long)key);
 	}
-	g->checked += rc == NCCL_SUCCESS ? g->count : 0;
-	return rc;
-}
-
-enum nccl_result ring_all_gather(struct ring *g, uint64_t key)
-{
-	size_t n = g->count / g->n;
-	uint32_t *v = to_send(g);
-	enum nccl_result rc;
-
-	RANK_AT(g->e.r, "all-gather");
-	for (size_t i = 0; i < g->count; i++)
-		v[i] = i / n == g->id ? value(key, g->id, i) : 0;
-	rc = gather_parts(g, g->id);
-	for (size_t i = 0; i < g->count && rc == NCCL_SUCCESS; i++)
-		CHECK(&g->e, v[i] == value(key, (unsigned)(i / n), i),
-			"element %zu of all-gather %llu", i, (unsigned long long)key);
 	g->checked += rc == NCCL_SUCCESS ? g->count : 0;
 	return rc;
 }

@@ -25,7 +25,6 @@ void ring_close(struct ring *g);
 
 /* key: makes the values of this call. */
 enum nccl_result ring_all_reduce(struct ring *g, uint64_t key);
-enum nccl_result ring_all_gather(struct ring *g, uint64_t key);
 enum nccl_result ring_all_to_all(struct ring *g, uint64_t key);
 
 #endif

@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/clock.h"
 #include "base/units.h"
-#include "tests/plugin/remote.h"
 #include "tests/plugin/ring.h"
 
 #include <errno.h>
-#include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,7 +20,7 @@
  *                       --iters count
  *     --version V       of the ABI (11)
  *     --bytes N         of the vector (3M)
- *     --op NAME         all-reduce, all-gather, all-to-all or mixed (mixed)
+ *     --op NAME         all-reduce, all-to-all or mixed (mixed)
  *     --do N:COMMAND    after N more iterations since the last command; COMMAND runs in a shell of this namespace,
  *                       while the ranks go on; up to 8 of them
  *     --iters N         so many iterations after the last command (20)
@@ -37,12 +35,10 @@ enum { COMMANDS = 8 };
 enum { LONGEST_NS, ERROR_NS, CHECKED, SWITCHES, STOP, DONE };
 
 struct settings {
-	const char *plugin, *op, *netns[RANKS_MAX];
-	unsigned ranks, version, limit_s, error_s;
-	bool far;
-	struct rank_remote remote;
-	uint64_t bytes, iters;
-	bool log;
+	struct rank_job job;
+	const char *op;
+	unsigned error_s, iters;
+	uint64_t bytes;
 	struct {
 		uint64_t after;
 		const char *command;
@@ -66,15 +62,13 @@ struct settings {
 static enum nccl_result iterate(struct ring *g, const char *op, uint64_t i)
 {
 	static enum nccl_result (*const ops[])(
-		struct ring *, uint64_t) = { ring_all_reduce, ring_all_gather, ring_all_to_all };
+		struct ring *, uint64_t) = { ring_all_reduce, ring_all_to_all };
 	unsigned which = (unsigned)(i % DR_ARRAY_LEN(ops));
 
 	if (strcmp(op, "all-reduce") == 0)
 		which = 0;
-	else if (strcmp(op, "all-gather") == 0)
-		which = 1;
 	else if (strcmp(op, "all-to-all") == 0)
-		which = 2;
+		which = 1;
 	return ops[which](g, i);
 }
 
@@ -121,7 +115,7 @@ static void rank_loop(struct rank *r, struct ring *g, const struct settings *s)
 		atomic_store(&r->view->step, i + 1);
 	}
 	RANK_CHECK(r, s->error_s > 0, "iteration %lu: %s", atomic_load(&r->view->step),
-		host_result_name(rc));
+		dr_nccl_result_name(rc));
 	after_error(r, last);
 }
 
@@ -133,8 +127,8 @@ static void rank_run_ring(struct rank *r)
 	ring_open(&g, r, s->bytes);
 	rank_loop(r, &g, s);
 	atomic_store(&r->view->value[SWITCHES],
-		(long long)host_logged(&r->view->log, NCCL_LOG_INFO, ": path 0 -> 1") +
-			(long long)host_logged(&r->view->log, NCCL_LOG_INFO, ": path 1 -> 0"));
+		(long long)rank_logged(r, NCCL_LOG_INFO, ": path 0 -> 1") +
+			(long long)rank_logged(r, NCCL_LOG_INFO, ": path 1 -> 0"));
 	ring_close(&g);
 	atomic_store(&r->view->value[DONE], 1);
 }
@@ -177,12 +171,12 @@ static void end_command(struct settings *s, uint64_t step)
 /* The ranks that are made here. */
 static unsigned own_first(const struct settings *s)
 {
-	return s->far ? s->remote.id : 0;
+	return s->job.far ? s->job.remote.id : 0;
 }
 
 static unsigned own_end(const struct settings *s)
 {
-	return s->far ? s->remote.id + 1 : s->ranks;
+	return s->job.far ? s->job.remote.id + 1 : s->job.n;
 }
 
 static void collect(struct settings *s, struct rank_view *views)
@@ -235,20 +229,8 @@ static bool as_expected(struct settings *s, double *error_s)
 
 static int run(struct settings *s)
 {
-	struct rank_job job = { .name = s->op,
-		.run = rank_run_ring,
-		.n = s->ranks,
-		.version = s->version,
-		.limit_s = s->limit_s,
-		.plugin = s->plugin,
-		.netns = s->netns[0] ? s->netns : NULL,
-		.remote = s->far ? &s->remote : NULL,
-		.arg = s,
-		.watch = watch,
-		.watch_arg = s,
-		.show_log = s->log };
 	char reason[300];
-	bool passed = rank_run(&job, reason, sizeof(reason)) == RANK_PASSED;
+	bool passed = rank_run(&s->job, reason, sizeof(reason)) == RANK_PASSED;
 	double error_s;
 
 	if (s->running) { /* the ranks ended before it */
@@ -259,108 +241,48 @@ static int run(struct settings *s)
 	passed = as_expected(s, &error_s) && passed;
 	printf("ranks=%u iterations=%lu checked=%lld switches=%lld switches_least=%lld longest_ms=%.1f errors=%u error_s=%.2f "
 	       "result=%s\n",
-		s->ranks, s->steps, s->sum[CHECKED], s->sum[SWITCHES], s->least_switches,
+		s->job.n, s->steps, s->sum[CHECKED], s->sum[SWITCHES], s->least_switches,
 		(double)s->longest_ns / DR_NS_PER_MS, s->errors, error_s, passed ? "pass" : "fail");
 	return !passed;
 }
 
 /* ---- options ---- */
 
-static bool number(const char *text, uint64_t *out)
-{
-	return dr_parse_u64(text, 1, UINT32_MAX, out, NULL) == 0;
-}
-
-static bool add_command(struct settings *s, char *text)
+static bool add_command(void *to, char *text)
 {
 	char *after = strsep(&text, ":");
-	uint64_t n;
+	struct settings *s = to;
 
-	if (!text || s->n_acts == COMMANDS || !number(after, &n))
+	if (!text || s->n_acts == COMMANDS ||
+		dr_parse_u64(after, 1, UINT32_MAX, &s->act[s->n_acts].after, NULL) != 0)
 		return false;
-	s->act[s->n_acts].after = n;
 	s->act[s->n_acts++].command = text;
 	return true;
 }
 
-static bool namespaces(struct settings *s, char *text)
-{
-	s->ranks = 0;
-	while (text && s->ranks < RANKS_MAX)
-		s->netns[s->ranks++] = strsep(&text, ",");
-	return !text && s->ranks >= 2;
-}
-
-static bool option(struct settings *s, int o, char *arg)
-{
-	uint64_t n = 0;
-	bool is_number = arg && number(arg, &n);
-
-	switch (o) {
-	case 'n':
-		return namespaces(s, arg);
-	case 'd':
-		return add_command(s, arg);
-	case 'l':
-		return s->log = true;
-	case 'o':
-		s->op = arg;
-		return true;
-	case 'b':
-		return dr_parse_size(arg, &s->bytes, NULL) == 0;
-	case 'r':
-		s->ranks = (unsigned)n;
-		return is_number && n >= 2 && n <= RANKS_MAX;
-	case 'f':
-		return s->far = rank_remote_parse(arg, &s->remote);
-	case 'v':
-		s->version = (unsigned)n;
-		return is_number && n >= HOST_OLDEST && n <= HOST_NEWEST;
-	case 'i':
-		s->iters = n;
-		return is_number;
-	case 'e':
-		s->error_s = (unsigned)n;
-		return is_number;
-	case 't':
-		s->limit_s = (unsigned)n;
-		return is_number;
-	default:
-		return false;
-	}
-}
-
 int main(int argc, char **argv)
 {
-	static const struct option options[] = { { "netns", required_argument, NULL, 'n' },
-		{ "ranks", required_argument, NULL, 'r' },
-		{ "remote", required_argument, NULL, 'f' },
-		{ "version", required_argument, NULL, 'v' },
-		{ "bytes", required_argument, NULL, 'b' }, { "op", required_argument, NULL, 'o' },
-		{ "do", required_argument, NULL, 'd' }, { "iters", required_argument, NULL, 'i' },
-		{ "error", required_argument, NULL, 'e' },
-		{ "limit", required_argument, NULL, 't' }, { "log", no_argument, NULL, 'l' },
-		{ NULL, 0, NULL, 0 } };
-	struct settings s = { .op = "mixed",
-		.ranks = 2,
+	struct settings s = { .op = "mixed", .bytes = 3 << 20, .iters = 20 };
+	const struct rank_option options[] = { RANK_IN("ranks", &s.job.n, 2, RANKS_MAX),
+		RANK_IS("bytes", RANK_SIZE, &s.bytes), RANK_IS("op", RANK_TEXT, &s.op),
+		RANK_BY("do", add_command, &s), RANK_IN("iters", &s.iters, 1, UINT32_MAX),
+		RANK_IN("error", &s.error_s, 1, UINT32_MAX), { .name = NULL } };
+	int at;
+
+	s.job = (struct rank_job){ .run = rank_run_ring,
+		.n = 2,
 		.version = 11,
 		.limit_s = 60,
-		.bytes = 3 << 20,
-		.iters = 20 };
-	int o;
-
-	while ((o = getopt_long(argc, argv, "", options, NULL)) != -1)
-		if (!option(&s, o, optarg))
-			break;
-	if (o != -1 || optind + 1 != argc) {
-		fprintf(stderr,
-			"ring_main [--netns A,B|--ranks N|--remote R,A:P] [--version V] [--bytes N] [--op NAME]\n"
-			"  [--do N:COMMAND]... [--iters N] [--error S] [--limit S] [--log] PLUGIN\n");
+		.arg = &s,
+		.watch = watch,
+		.watch_arg = &s };
+	at = rank_options(&s.job, options, argc, argv, 1);
+	if (at == 0)
 		return 1;
-	}
-	if (s.far && s.remote.id != 0)
+	if (s.job.far && s.job.remote.id != 0)
 		s.n_acts = 0;
-	s.plugin = argv[optind];
+	s.job.name = s.op;
+	s.job.plugin = argv[at];
 	setenv("NCCL_DEBUG", "INFO", 0); /* switches are counted in the log */
 	return run(&s);
 }
