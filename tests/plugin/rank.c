@@ -22,7 +22,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { STATUS_SKIP = 77, TICK_MS = 5, SPIN = 500 };
+enum { TICK_MS = 5, SPIN = 500 };
 /* For the other ranks to end by themselves after one has failed. */
 static const int64_t GRACE_NS = DR_NS_PER_S;
 
@@ -70,16 +70,6 @@ void rank_fail(struct rank *r, const char *file, int line, const char *fmt, ...)
 	_exit(1);
 }
 
-void rank_skip(struct rank *r, const char *fmt, ...)
-{
-	va_list ap;
-
-	va_start(ap, fmt);
-	vsnprintf(r->view->text, sizeof(r->view->text), fmt, ap);
-	va_end(ap);
-	_exit(STATUS_SKIP);
-}
-
 void rank_send(struct rank *r, unsigned to, const void *data, size_t len)
 {
 	ssize_t n = send(r->fd[to], data, len, MSG_NOSIGNAL);
@@ -95,13 +85,6 @@ void rank_recv(struct rank *r, unsigned from, void *data, size_t len)
 	if (n != (ssize_t)len)
 		rank_fail(r, __FILE__, __LINE__, "rank %u sent %zd bytes, expected %zu (at %s)",
 			from, n, len, atomic_load(&r->view->what));
-}
-
-bool rank_pending(struct rank *r, unsigned from)
-{
-	struct pollfd p = { .fd = r->fd[from], .events = POLLIN };
-
-	return poll(&p, 1, 0) > 0;
 }
 
 void rank_barrier(struct rank *r)
@@ -341,17 +324,6 @@ static void wait_for_ranks(struct crew *c)
 	}
 }
 
-static enum rank_outcome judge(const struct crew *c, char *reason, size_t len)
-{
-	for (unsigned i = 0; i < c->job->n; i++)
-		if (c->ended[i] && WIFEXITED(c->status[i]) &&
-			WEXITSTATUS(c->status[i]) == STATUS_SKIP) {
-			snprintf(reason, len, "%s", c->views[i].text);
-			return RANK_SKIPPED;
-		}
-	return c->failed || c->late ? RANK_FAILED : RANK_PASSED;
-}
-
 static void end_ranks(struct crew *c)
 {
 	for (unsigned i = 0; i < c->job->n; i++)
@@ -361,23 +333,23 @@ static void end_ranks(struct crew *c)
 		}
 }
 
-static void report(const struct crew *c, enum rank_outcome o)
+static void report(const struct crew *c, bool passed)
 {
-	if (o == RANK_FAILED)
+	if (!passed)
 		printf("# %s, version %u, SEED=%llu%s\n", c->job->name, c->job->version,
 			(unsigned long long)c->job->seed,
 			c->late && !c->failed ? ": the time is over" : "");
 	for (unsigned i = 0; i < c->job->n; i++)
-		if (o == RANK_FAILED && !elsewhere(c, i))
+		if (!passed && !elsewhere(c, i))
 			print_rank(c, i);
 		else if (c->job->show_log)
 			print_log(&c->views[i]);
 }
 
-enum rank_outcome rank_run(const struct rank_job *job, char *reason, size_t len)
+bool rank_run(const struct rank_job *job)
 {
 	struct crew c = { .job = job };
-	enum rank_outcome o;
+	bool passed;
 	sigset_t chld, old;
 	pid_t parent = getpid();
 	int rc;
@@ -388,7 +360,7 @@ enum rank_outcome rank_run(const struct rank_job *job, char *reason, size_t len)
 	rc = c.views == MAP_FAILED ? -errno : make_sockets(&c);
 	if (rc != 0) {
 		printf("# %s: ranks cannot be connected: %s\n", job->name, strerror(-rc));
-		return RANK_FAILED;
+		return false;
 	}
 	sigemptyset(&chld);
 	sigaddset(&chld, SIGCHLD);
@@ -400,10 +372,10 @@ enum rank_outcome rank_run(const struct rank_job *job, char *reason, size_t len)
 	wait_for_ranks(&c);
 	if (job->watch)
 		job->watch(job->watch_arg, c.views);
-	o = judge(&c, reason, len);
-	report(&c, o);
+	passed = !c.failed && !c.late;
+	report(&c, passed);
 	end_ranks(&c);
 	sigprocmask(SIG_SETMASK, &old, NULL);
 	munmap(c.views, sizeof(*c.views) * job->n);
-	return o;
+	return passed;
 }

@@ -76,10 +76,8 @@ struct rank_job {
 	bool show_log; /* print what the plugin logged, also when the test passes */
 };
 
-enum rank_outcome { RANK_PASSED, RANK_FAILED, RANK_SKIPPED };
-
-/* Prints what failed as comments of TAP. reason: of a skipped job. */
-enum rank_outcome rank_run(const struct rank_job *job, char *reason, size_t len);
+/* Whether all ranks passed. Prints what failed as comments of TAP. */
+bool rank_run(const struct rank_job *job);
 
 /* A connection of both hosts for this job; the caller closes it. -ETIMEDOUT: after end_ns; -EPROTO: the other host is at
  * another job. */
@@ -128,9 +126,6 @@ int rank_options(
 
 _Noreturn void rank_fail(struct rank *r, const char *file, int line, const char *fmt, ...)
 	__attribute__((format(printf, 4, 5)));
-/* The whole test is skipped. */
-_Noreturn void rank_skip(struct rank *r, const char *fmt, ...)
-	__attribute__((format(printf, 2, 3)));
 #define RANK_CHECK(r, cond, fmt, ...)                                                              \
 	((cond) ? (void)0 : rank_fail(r, __FILE__, __LINE__, "%s: " fmt, #cond, ##__VA_ARGS__))
 
@@ -143,8 +138,6 @@ unsigned rank_logged(const struct rank *r, enum nccl_log_level level, const char
 /* One message, at most 64 KiB. Receiving waits; the lengths have to agree. */
 void rank_send(struct rank *r, unsigned to, const void *data, size_t len);
 void rank_recv(struct rank *r, unsigned from, void *data, size_t len);
-/* True when a message of that rank waits. */
-bool rank_pending(struct rank *r, unsigned from);
 /* All ranks wait for each other. */
 void rank_barrier(struct rank *r);
 /* In a loop that waits for something: yields the processor, later sleeps up to a millisecond. *n counts the turns. */

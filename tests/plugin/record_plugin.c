@@ -3,8 +3,6 @@
 
 #include <dlfcn.h>
 #include <inttypes.h>
-#include <pthread.h>
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,110 +16,29 @@
  *   NET_RECORD_PLUGIN   the other plugin
  *   NET_RECORD          a path; the process PID writes PATH.PID
  *
- * One call is one line, written when the call has returned. Objects are numbered in the order of their creation:
- * contexts, listen comms, comms (send and receive together), registrations and requests each from 0. Calls that say "not
- * yet" have no line; the line of the call that ends the waiting counts them (TURNS).
+ * One call is one line, written when the call has returned; before it, if it ends an object. Objects are named by numbers:
+ * their addresses, which may be used again after their end; 0: none. Calls that say "not yet" have no line.
  *
  *   process                                    begins the lines of a process
- *   init CTX                                   devices N              properties DEV
+ *   init CTX
  *   listen LISTEN CTX DEV HANDLE               HANDLE: a hash of the bytes
- *   connect COMM CTX DEV HANDLE                the first call; `up` follows when the comm is there
- *   accept COMM LISTEN
- *   up COMM TURNS
- *   register MR COMM BYTES TYPE                unregister MR
- *   send REQUEST COMM MR OFFSET BYTES TAG TURNS
- *   recv REQUEST COMM OPTIONAL TURNS N, then N times MR OFFSET BYTES TAG
+ *   dial DIAL CTX DEV HANDLE                   the first connect of a handle
+ *   connect COMM DIAL                          its comm is there
+ *   accept COMM LISTEN                         a comm is there
+ *   register MR COMM ADDRESS BYTES TYPE        unregister MR
+ *   send REQUEST COMM MR ADDRESS BYTES TAG
+ *   recv REQUEST COMM OPTIONAL, then for each buffer MR ADDRESS BYTES TAG
  *                                              OPTIONAL: 1 if NCCL does not need the completion (LL, LL128)
- *   flush REQUEST COMM N, then N times MR OFFSET BYTES     REQUEST -1: nothing to wait for
- *   done REQUEST TURNS, then N times BYTES     of a receive, else nothing
+ *   flush REQUEST COMM, then for each buffer MR ADDRESS BYTES
+ *   done REQUEST, then the sizes that test wrote
  *   attributes, then 11 numbers                the members of struct nccl_net_attr; only if they differ from the line before:
  *                                              NCCL sets them before each call
  *   close-send COMM    close-recv COMM    close-listen LISTEN    finalize CTX
- *
- * MR -1: no registration. A request is tested by one thread at a time, as NCCL does.
  */
-enum { OBJECTS = 4096, BUFFERS = 8 };
+enum { DIALS = 64, BUFFERS = 8 };
 
-/* Objects of a kind that exist, by their pointers. */
-struct object {
-	const void *p;
-	int number, n;	/* n: buffers of a request */
-	bool recv, up;	/* of a request; of a comm */
-	unsigned turns; /* calls so far */
-	const char *base;
-};
-struct kind {
-	struct object of[OBJECTS];
-	int used, next;
-};
-
-static struct kind contexts, listens, comms, dialled, accepted, mrs, requests;
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static const struct nccl_net_v11 *to;
 static FILE *out;
-
-/* ---- objects and lines: under the lock ---- */
-
-static struct object *find(struct kind *k, const void *p)
-{
-	for (int i = 0; i < k->used; i++)
-		if (k->of[i].p == p)
-			return &k->of[i];
-	return NULL;
-}
-
-static struct object *add_as(struct kind *k, const void *p, int number)
-{
-	struct object *o = find(k, p);
-
-	if (!o && k->used == OBJECTS) {
-		fprintf(out, "overflow\n"); /* which no reader of a recording takes */
-		k->used--;
-	}
-	if (!o)
-		o = &k->of[k->used++];
-	*o = (struct object){ .p = p, .number = number };
-	return o;
-}
-
-static struct object *add(struct kind *k, const void *p)
-{
-	return add_as(k, p, k->next++);
-}
-
-static int number_of(struct kind *k, const void *p)
-{
-	struct object *o = find(k, p);
-
-	return o ? o->number : -1;
-}
-
-/* The number of what ends now. */
-static int take(struct kind *k, const void *p)
-{
-	struct object *o = find(k, p);
-	int number = o ? o->number : -1;
-
-	if (o)
-		*o = k->of[--k->used];
-	return number;
-}
-
-__attribute__((format(printf, 1, 2))) static void put(const char *fmt, ...)
-{
-	va_list ap;
-
-	va_start(ap, fmt);
-	vfprintf(out, fmt, ap);
-	va_end(ap);
-}
-
-static void put_buffer(const void *data, size_t size, const void *mhandle)
-{
-	struct object *m = mhandle ? find(&mrs, mhandle) : NULL;
-
-	put(" %d %td %zu", m ? m->number : -1, m ? (const char *)data - m->base : 0, size);
-}
 
 /* FNV-1a */
 static uint64_t hash(const void *p)
@@ -134,7 +51,11 @@ static uint64_t hash(const void *p)
 	return h >> 16;
 }
 
-/* ---- calls ---- */
+static uintptr_t id(const void *p)
+{
+	return (uintptr_t)p;
+}
+#define ID "%#" PRIxPTR
 
 static enum nccl_result init(void **ctx, uint64_t comm_id, struct nccl_net_comm_config *config,
 	nccl_logger_fn logger, nccl_profiler_fn profiler)
@@ -144,30 +65,8 @@ static enum nccl_result init(void **ctx, uint64_t comm_id, struct nccl_net_comm_
 	if (!to || !out)
 		return NCCL_SYSTEM_ERROR;
 	rc = to->init(ctx, comm_id, config, logger, profiler);
-	pthread_mutex_lock(&lock);
 	if (rc == NCCL_SUCCESS)
-		put("init %d\n", add(&contexts, *ctx)->number);
-	pthread_mutex_unlock(&lock);
-	return rc;
-}
-
-static enum nccl_result devices(int *ndev)
-{
-	enum nccl_result rc = to->devices(ndev);
-
-	pthread_mutex_lock(&lock);
-	put("devices %d\n", *ndev);
-	pthread_mutex_unlock(&lock);
-	return rc;
-}
-
-static enum nccl_result properties(int dev, struct nccl_net_properties_v11 *props)
-{
-	enum nccl_result rc = to->getProperties(dev, props);
-
-	pthread_mutex_lock(&lock);
-	put("properties %d\n", dev);
-	pthread_mutex_unlock(&lock);
+		fprintf(out, "init " ID "\n", id(*ctx));
 	return rc;
 }
 
@@ -175,81 +74,57 @@ static enum nccl_result listen_(void *ctx, int dev, void *handle, void **comm)
 {
 	enum nccl_result rc = to->listen(ctx, dev, handle, comm);
 
-	pthread_mutex_lock(&lock);
 	if (rc == NCCL_SUCCESS)
-		put("listen %d %d %d %" PRIx64 "\n", add(&listens, *comm)->number,
-			number_of(&contexts, ctx), dev, hash(handle));
-	pthread_mutex_unlock(&lock);
+		fprintf(out, "listen " ID " " ID " %d %#" PRIx64 "\n", id(*comm), id(ctx), dev,
+			hash(handle));
 	return rc;
 }
 
-/* Counts a call. The comm gets its number with the first one; key: what all calls for it have in common. */
-static bool first_call(struct kind *pending, const void *key)
+/* Finds a handle among those that are being connected, or a free place. The plugin may have written into it since. */
+static const void **dial_of(const void *handle)
 {
-	struct object *o = find(pending, key);
-	bool first = !o;
+	static _Thread_local const void *dials[DIALS];
 
-	if (first)
-		o = add_as(pending, key, comms.next++);
-	o->turns++;
-	return first;
-}
-
-static void came_up(struct kind *pending, const void *key, const void *comm)
-{
-	struct object *o = find(pending, key);
-
-	put("up %d %u\n", o->number, o->turns);
-	(void)add_as(&comms, comm, take(pending, key));
+	for (int i = 0; i < DIALS; i++)
+		if (dials[i] == handle)
+			return &dials[i];
+	return handle ? dial_of(NULL) : &dials[0];
 }
 
 static enum nccl_result connect_(
 	void *ctx, int dev, void *handle, void **comm, struct nccl_net_device_handle **dev_comm)
 {
+	const void **dial = dial_of(handle);
 	enum nccl_result rc;
 
-	pthread_mutex_lock(&lock);
-	if (first_call(&dialled, handle))
-		put("connect %d %d %d %" PRIx64 "\n", number_of(&dialled, handle),
-			number_of(&contexts, ctx), dev, hash(handle));
-	pthread_mutex_unlock(&lock);
+	if (!*dial)
+		fprintf(out, "dial " ID " " ID " %d %#" PRIx64 "\n", id(handle), id(ctx), dev,
+			hash(handle));
+	*dial = handle;
 	rc = to->connect(ctx, dev, handle, comm, dev_comm);
-	pthread_mutex_lock(&lock);
-	if (rc == NCCL_SUCCESS && *comm)
-		came_up(&dialled, handle, *comm);
-	pthread_mutex_unlock(&lock);
+	if (rc == NCCL_SUCCESS && *comm) {
+		*dial = NULL;
+		fprintf(out, "connect " ID " " ID "\n", id(*comm), id(handle));
+	}
 	return rc;
 }
 
 static enum nccl_result accept_(
 	void *listen_comm, void **comm, struct nccl_net_device_handle **dev_comm)
 {
-	enum nccl_result rc;
+	enum nccl_result rc = to->accept(listen_comm, comm, dev_comm);
 
-	pthread_mutex_lock(&lock);
-	if (first_call(&accepted, listen_comm))
-		put("accept %d %d\n", number_of(&accepted, listen_comm),
-			number_of(&listens, listen_comm));
-	pthread_mutex_unlock(&lock);
-	rc = to->accept(listen_comm, comm, dev_comm);
-	pthread_mutex_lock(&lock);
 	if (rc == NCCL_SUCCESS && *comm)
-		came_up(&accepted, listen_comm, *comm);
-	pthread_mutex_unlock(&lock);
+		fprintf(out, "accept " ID " " ID "\n", id(*comm), id(listen_comm));
 	return rc;
 }
 
 static enum nccl_result registered(
 	enum nccl_result rc, void *comm, void *data, size_t size, int type, void **mhandle)
 {
-	pthread_mutex_lock(&lock);
-	if (rc == NCCL_SUCCESS) {
-		struct object *m = add(&mrs, *mhandle);
-
-		m->base = data;
-		put("register %d %d %zu %d\n", m->number, number_of(&comms, comm), size, type);
-	}
-	pthread_mutex_unlock(&lock);
+	if (rc == NCCL_SUCCESS)
+		fprintf(out, "register " ID " " ID " " ID " %zu %d\n", id(*mhandle), id(comm),
+			id(data), size, type);
 	return rc;
 }
 
@@ -266,46 +141,14 @@ static enum nccl_result reg_dmabuf(
 		size, type, mhandle);
 }
 
-/* What ends gives its address back, perhaps to another thread: its line comes before the call. */
-static void ends(const char *what, struct kind *k, const void *p)
-{
-	pthread_mutex_lock(&lock);
-	put("%s %d\n", what, take(k, p));
-	fflush(out);
-	pthread_mutex_unlock(&lock);
-}
-
-static enum nccl_result dereg(void *comm, void *mhandle)
-{
-	ends("unregister", &mrs, mhandle);
-	return to->deregMr(comm, mhandle);
-}
-
-/* Calls that were told to try again later are counted at the comm. */
-static unsigned turns_of(void *comm, bool end)
-{
-	struct object *c = find(&comms, comm);
-	unsigned turns = c ? ++c->turns : 0;
-
-	if (c && end)
-		c->turns = 0;
-	return turns;
-}
-
 static enum nccl_result isend(
 	void *comm, void *data, size_t size, int tag, void *mhandle, void *phandle, void **request)
 {
 	enum nccl_result rc = to->isend(comm, data, size, tag, mhandle, phandle, request);
-	unsigned turns;
 
-	pthread_mutex_lock(&lock);
-	turns = turns_of(comm, *request);
-	if (rc == NCCL_SUCCESS && *request) {
-		put("send %d %d", add(&requests, *request)->number, number_of(&comms, comm));
-		put_buffer(data, size, mhandle);
-		put(" %d %u\n", tag, turns);
-	}
-	pthread_mutex_unlock(&lock);
+	if (rc == NCCL_SUCCESS && *request)
+		fprintf(out, "send " ID " " ID " " ID " " ID " %zu %d\n", id(*request), id(comm),
+			id(mhandle), id(data), size, tag);
 	return rc;
 }
 
@@ -314,23 +157,16 @@ static enum nccl_result irecv(void *comm, int n, void **data, size_t *sizes, int
 {
 	bool optional = *request == NCCL_NET_OPTIONAL_RECV_COMPLETION;
 	enum nccl_result rc = to->irecv(comm, n, data, sizes, tags, mhandles, phandles, request);
-	unsigned turns;
 
-	pthread_mutex_lock(&lock);
-	turns = turns_of(comm, *request);
-	if (rc == NCCL_SUCCESS && *request) {
-		struct object *q = add(&requests, *request);
-
-		q->recv = true;
-		q->n = n;
-		put("recv %d %d %d %u %d", q->number, number_of(&comms, comm), optional, turns, n);
-		for (int i = 0; i < n; i++) {
-			put_buffer(data[i], sizes[i], mhandles[i]);
-			put(" %d", tags[i]);
-		}
-		put("\n");
-	}
-	pthread_mutex_unlock(&lock);
+	if (rc != NCCL_SUCCESS || !*request)
+		return rc;
+	flockfile(out);
+	fprintf(out, "recv " ID " " ID " %d", id(*request), id(comm), optional);
+	for (int i = 0; i < n; i++)
+		fprintf(out, " " ID " " ID " %zu %d", id(mhandles[i]), id(data[i]), sizes[i],
+			tags[i]);
+	fputc('\n', out);
+	funlockfile(out);
 	return rc;
 }
 
@@ -339,95 +175,98 @@ static enum nccl_result iflush(
 {
 	enum nccl_result rc = to->iflush(comm, n, data, sizes, mhandles, request);
 
-	pthread_mutex_lock(&lock);
-	if (rc == NCCL_SUCCESS) {
-		put("flush %d %d %d", *request ? add(&requests, *request)->number : -1,
-			number_of(&comms, comm), n);
-		for (int i = 0; i < n; i++)
-			put_buffer(data[i], (size_t)sizes[i], mhandles[i]);
-		put("\n");
-	}
-	pthread_mutex_unlock(&lock);
+	if (rc != NCCL_SUCCESS)
+		return rc;
+	flockfile(out);
+	fprintf(out, "flush " ID " " ID, id(*request), id(comm));
+	for (int i = 0; i < n; i++)
+		fprintf(out, " " ID " " ID " %d", id(mhandles[i]), id(data[i]), sizes[i]);
+	fputc('\n', out);
+	funlockfile(out);
 	return rc;
 }
 
 static enum nccl_result test(void *request, int *done, int *sizes)
 {
-	int own[BUFFERS] = { 0 }, *got = sizes ? sizes : own;
-	enum nccl_result rc = to->test(request, done, got);
-	struct object *q;
+	int got[BUFFERS];
+	enum nccl_result rc;
 
-	pthread_mutex_lock(&lock);
-	q = find(&requests, request);
-	if (q)
-		q->turns++;
-	if (q && rc == NCCL_SUCCESS && *done) {
-		put("done %d %u", q->number, q->turns);
-		for (int i = 0; q->recv && i < q->n && i < BUFFERS; i++)
-			put(" %d", got[i]);
-		put("\n");
-		take(&requests, request);
+	memset(got, -1, sizeof(got));
+	rc = to->test(request, done, got);
+	if (rc != NCCL_SUCCESS || !*done)
+		return rc;
+	flockfile(out);
+	fprintf(out, "done " ID, id(request));
+	for (int i = 0; i < BUFFERS && got[i] >= 0; i++) {
+		fprintf(out, " %d", got[i]);
+		if (sizes)
+			sizes[i] = got[i];
 	}
-	pthread_mutex_unlock(&lock);
+	fputc('\n', out);
+	funlockfile(out);
 	return rc;
+}
+
+/* What ends gives its address back, perhaps to another thread: its line comes before the call. */
+static void ends(const char *what, const void *p)
+{
+	fprintf(out, "%s " ID "\n", what, id(p));
+	fflush(out);
+}
+
+static enum nccl_result dereg(void *comm, void *mhandle)
+{
+	ends("unregister", mhandle);
+	return to->deregMr(comm, mhandle);
 }
 
 static enum nccl_result close_send(void *comm)
 {
-	ends("close-send", &comms, comm);
+	ends("close-send", comm);
 	return to->closeSend(comm);
 }
 
 static enum nccl_result close_recv(void *comm)
 {
-	ends("close-recv", &comms, comm);
+	ends("close-recv", comm);
 	return to->closeRecv(comm);
 }
 
 static enum nccl_result close_listen(void *comm)
 {
-	pthread_mutex_lock(&lock);
-	take(&accepted, comm);
-	pthread_mutex_unlock(&lock);
-	ends("close-listen", &listens, comm);
+	ends("close-listen", comm);
 	return to->closeListen(comm);
 }
 
 static enum nccl_result finalize(void *ctx)
 {
-	if (!to)
+	if (!to || !out)
 		return NCCL_SUCCESS;
-	ends("finalize", &contexts, ctx);
+	ends("finalize", ctx);
 	return to->finalize(ctx);
 }
 
 static enum nccl_result set_attr(void *ctx, struct nccl_net_attr *a)
 {
-	const struct nccl_net_comm_attr *side[] = { &a->sendCommAttr, &a->recvCommAttr };
+	const struct nccl_net_comm_attr *s = &a->sendCommAttr, *r = &a->recvCommAttr;
 	static struct nccl_net_attr last;
 
-	pthread_mutex_lock(&lock);
-	if (memcmp(&last, a, sizeof(last)) == 0)
-		goto written;
+	flockfile(out);
+	if (memcmp(&last, a, sizeof(last)) != 0)
+		fprintf(out, "attributes %d %d %d %d %d %d %d %d %u %u %u\n", s->maxConcurrentPeers,
+			s->minConcurrentPeers, s->maxFlowsPerPeer, s->minFlowsPerPeer,
+			r->maxConcurrentPeers, r->minConcurrentPeers, r->maxFlowsPerPeer,
+			r->minFlowsPerPeer, a->op, a->algo, a->proto);
 	last = *a;
-	put("attributes");
-	for (int i = 0; i < 2; i++)
-		put(" %d %d %d %d", side[i]->maxConcurrentPeers, side[i]->minConcurrentPeers,
-			side[i]->maxFlowsPerPeer, side[i]->minFlowsPerPeer);
-	put(" %u %u %u\n", a->op, a->algo, a->proto);
-written:
-	pthread_mutex_unlock(&lock);
+	funlockfile(out);
 	return to->setNetAttr ? to->setNetAttr(ctx, a) : NCCL_SUCCESS;
 }
 
-/* ---- the table ---- */
-
+/* The rest comes from the other plugin. */
 extern struct nccl_net_v11 ncclNetPlugin_v11;
 struct nccl_net_v11 ncclNetPlugin_v11 = {
 	.name = "record",
 	.init = init,
-	.devices = devices,
-	.getProperties = properties,
 	.listen = listen_,
 	.connect = connect_,
 	.accept = accept_,
@@ -445,32 +284,26 @@ struct nccl_net_v11 ncclNetPlugin_v11 = {
 	.setNetAttr = set_attr,
 };
 
-static void *load(const char *file)
-{
-	void *so = file ? dlopen(file, RTLD_NOW | RTLD_LOCAL) : NULL;
-
-	if (!so)
-		fprintf(stderr, "record: NET_RECORD_PLUGIN: %s\n",
-			file ? dlerror() : "it is not set");
-	return so ? dlsym(so, "ncclNetPlugin_v11") : NULL;
-}
-
 __attribute__((constructor)) static void start(void)
 {
-	const char *path = getenv("NET_RECORD");
+	const char *path = getenv("NET_RECORD"), *other = getenv("NET_RECORD_PLUGIN");
+	void *so = other ? dlopen(other, RTLD_NOW | RTLD_LOCAL) : NULL;
 	char file[4096];
 
-	to = load(getenv("NET_RECORD_PLUGIN"));
-	if (!to || !path)
-		return;
-	snprintf(file, sizeof(file), "%s.%d", path, (int)getpid());
-	out = fopen(file, "we");
+	to = so ? dlsym(so, "ncclNetPlugin_v11") : NULL;
+	snprintf(file, sizeof(file), "%s.%d", path ? path : "", (int)getpid());
+	if (!to)
+		fprintf(stderr, "record: NET_RECORD_PLUGIN: %s\n", other ? dlerror() : "not set");
+	else if (path)
+		out = fopen(file, "we");
 	if (!out) {
 		fprintf(stderr, "record: %s cannot be written\n", file);
 		return;
 	}
-	put("process\n");
+	fprintf(out, "process\n");
 	ncclNetPlugin_v11.name = to->name;
+	ncclNetPlugin_v11.devices = to->devices;
+	ncclNetPlugin_v11.getProperties = to->getProperties;
 	ncclNetPlugin_v11.getDeviceMr = to->getDeviceMr;
 	ncclNetPlugin_v11.irecvConsumed = to->irecvConsumed;
 	ncclNetPlugin_v11.makeVDevice = to->makeVDevice;

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/clock.h"
-#include "base/units.h"
 #include "tests/plugin/end.h"
-#include "tests/plugin/recording.h"
 
 #include <dlfcn.h>
 #include <stdio.h>
@@ -21,329 +19,350 @@
  *
  * Prints a line for each rank. Exit status 0: all calls of both ranks were made, and all bytes were right.
  */
-enum { TAGS_MAX = 64, FLIGHTS_MAX = 1024 };
+enum { TAGS = 64, BUFFERS = 8, NUMBERS = 4 * BUFFERS + 4, POISON = 0xee };
 
-struct handle_of {
+struct part {
+	struct mem *m; /* NULL: no bytes */
+	struct dr_nccl_buffer b;
+	uint64_t key;
+};
+
+/* What a number of the recording names, until it ends. */
+enum kind { CTX, LISTEN, DIAL, COMM, MR, REQUEST };
+struct object {
+	struct object *next;
+	enum kind kind;
+	int64_t id;
+	void *p; /* the plugin's; of a listen: the next comm that it has accepted, of a dial: its comm */
+	int64_t hash; /* of the handle: the same at both ends of a comm */
+	/* listen, dial */
+	void *ctx, *listen_comm;
+	int dev;
+	struct handle handle;
+	/* comm */
+	bool sends;
+	struct {
+		int64_t tag;
+		uint64_t n; /* messages so far */
+	} tag[TAGS];
+	/* registration */
+	struct mem mem;
+	int64_t base;
+	/* request */
+	bool receives;
+	unsigned n;
+	struct part part[BUFFERS];
+};
+
+struct told_handle {
 	int64_t hash;
 	struct handle handle;
 };
 
-struct comm {
-	bool begun, sends;
-	void *comm;
-	/* connect */
-	void *ctx;
-	int dev;
-	struct handle handle;
-	/* accept */
-	void *listen_comm;
-	int64_t hash; /* of the handle: the same at both ends */
-	struct {
-		int64_t tag;
-		uint64_t n; /* messages so far */
-	} tag[TAGS_MAX];
-};
-
-struct part {
-	struct mem *m;
-	size_t off, cap;
-	uint64_t key;
-};
-struct request {
-	void *req;
-	bool recv;
-	unsigned n;
-	struct part part[REC_BUFFERS_MAX];
-};
-
-/* One rank. Objects by the recording's numbers. */
+/* One rank. */
 struct replay {
 	struct end e;
-	void *ctx[REC_OBJECTS_MAX];
-	struct {
-		void *comm;
-		int64_t hash;
-	} listen[REC_OBJECTS_MAX];
-	struct comm comm[REC_OBJECTS_MAX];
-	struct mem mr[REC_OBJECTS_MAX];
-	struct request *request[REC_REQUESTS_MAX]; /* in flight */
-	struct handle_of known[REC_OBJECTS_MAX];   /* of the peer's listen comms */
-	unsigned n_known;
-	unsigned line, flights, depth;
+	struct object *objects;
+	struct told_handle known[64];			  /* of the peer's listen comms */
+	unsigned n_known, line, n, calls, flights, depth; /* n: numbers of the line */
 	uint64_t sent, received, bytes;
 };
 
-#define RIGHT(p, cond) CHECK(&(p)->e, cond, "line %u", (p)->line)
+#define RIGHT(p, cond) CHECK(&(p)->e, cond, "line %u is not a line of a recording", (p)->line)
 
-/* ---- comms ---- */
+/* ---- objects ---- */
 
-static void tell_handle(struct replay *p, int64_t hash, const struct handle *h)
+static struct object **place_of(struct replay *p, enum kind kind, int64_t id)
 {
-	struct handle_of of = { .hash = hash, .handle = *h };
+	struct object **at = &p->objects;
 
-	rank_send(p->e.r, !p->e.r->id, &of, sizeof(of));
+	while (*at && ((*at)->kind != kind || (*at)->id != id))
+		at = &(*at)->next;
+	return at;
 }
 
-static struct handle handle_of(struct replay *p, int64_t hash)
+static struct object *find(struct replay *p, enum kind kind, int64_t id)
 {
-	for (unsigned i = 0;; i++) {
-		if (i == p->n_known) {
-			RIGHT(p, p->n_known < REC_OBJECTS_MAX);
-			RANK_AT(p->e.r, "handle of the peer");
-			rank_recv(p->e.r, !p->e.r->id, &p->known[i], sizeof(p->known[i]));
-			p->n_known++;
-		}
-		if (p->known[i].hash == hash)
-			return p->known[i].handle;
-	}
+	struct object *o = *place_of(p, kind, id);
+
+	RIGHT(p, o);
+	return o;
 }
 
-static void listen_for(struct replay *p, const int64_t *a)
+static struct object *add(struct replay *p, enum kind kind, int64_t id)
 {
-	struct handle h;
+	struct object *o = calloc(1, sizeof(*o));
 
-	RIGHT(p, !p->listen[a[0]].comm);
-	RANK_AT(p->e.r, "listen");
-	p->e.n.ctx = p->ctx[a[1]];
-	OK(&p->e, dr_nccl_listen(&p->e.n, (int)(a[2] % p->e.ndev), &h, &p->listen[a[0]].comm));
-	p->listen[a[0]].hash = a[3];
-	tell_handle(p, a[3], &h);
+	RIGHT(p, o && id && !*place_of(p, kind, id));
+	o->next = p->objects;
+	o->kind = kind;
+	o->id = id;
+	return p->objects = o;
 }
 
-/* One call for each comm that is not up. */
+static void drop(struct replay *p, struct object *o)
+{
+	*place_of(p, o->kind, o->id) = o->next;
+	free(o);
+}
+
+/* ---- contexts, comms ---- */
+
+static void do_init(struct replay *p, const int64_t *a)
+{
+	end_init(&p->e);
+	add(p, CTX, a[0])->p = p->e.n.ctx;
+}
+
+static void do_finalize(struct replay *p, const int64_t *a)
+{
+	struct object *o = find(p, CTX, a[0]);
+
+	p->e.n.ctx = o->p;
+	p->e.n.initialised = true;
+	end_finalize(&p->e);
+	drop(p, o);
+}
+
+static void do_listen(struct replay *p, const int64_t *a)
+{
+	struct object *o = add(p, LISTEN, a[0]);
+	struct told_handle told = { .hash = a[3] };
+
+	p->e.n.ctx = find(p, CTX, a[1])->p;
+	o->hash = a[3];
+	o->listen_comm = end_listen(&p->e, (int)(a[2] % p->e.ndev), &told.handle);
+	rank_send(p->e.r, !p->e.r->id, &told, sizeof(told));
+}
+
+/* One call for each comm that may come. */
 static void turn(struct replay *p)
 {
-	for (unsigned i = 0; i < REC_OBJECTS_MAX; i++) {
-		struct comm *c = &p->comm[i];
-
-		if (!c->begun || c->comm)
-			continue;
-		p->e.n.ctx = c->ctx;
-		c->comm = c->sends ? end_try_connect(&p->e, c->dev, &c->handle)
-				   : end_try_accept(&p->e, c->listen_comm);
+	for (struct object *o = p->objects; o; o = o->next) {
+		p->e.n.ctx = o->ctx;
+		if (o->kind == DIAL && !o->p)
+			o->p = end_try_connect(&p->e, o->dev, &o->handle);
+		else if (o->kind == LISTEN && !o->p)
+			o->p = end_try_accept(&p->e, o->listen_comm);
 	}
 }
 
-static void begin_comm(struct replay *p, const struct rec_call *call)
+static void do_dial(struct replay *p, const int64_t *a)
 {
-	struct comm *c = &p->comm[call->arg[0]];
+	struct object *o = add(p, DIAL, a[0]);
+	unsigned i = 0;
 
-	RIGHT(p, !c->begun);
-	memset(c, 0, sizeof(*c));
-	c->sends = call->verb == REC_CONNECT;
-	if (c->sends) {
-		c->ctx = p->ctx[call->arg[1]];
-		c->dev = (int)(call->arg[2] % p->e.ndev);
-		c->hash = call->arg[3];
-		c->handle = handle_of(p, c->hash);
-	} else {
-		c->listen_comm = p->listen[call->arg[1]].comm;
-		c->hash = p->listen[call->arg[1]].hash;
-		RIGHT(p, c->listen_comm);
+	RANK_AT(p->e.r, "handle of the peer");
+	o->ctx = find(p, CTX, a[1])->p;
+	o->dev = (int)(a[2] % p->e.ndev);
+	o->hash = a[3];
+	for (;; i++) {
+		RIGHT(p, i < DR_ARRAY_LEN(p->known));
+		if (i == p->n_known)
+			rank_recv(
+				p->e.r, !p->e.r->id, &p->known[p->n_known++], sizeof(p->known[0]));
+		if (p->known[i].hash == o->hash)
+			break;
 	}
-	c->begun = true;
+	o->handle = p->known[i].handle;
 	turn(p);
 }
 
-static void until_up(struct replay *p, unsigned comm)
+/* Until there is the comm of a dial or a listen. */
+static void come_up(struct replay *p, int64_t id, struct object *from)
 {
+	struct object *o = add(p, COMM, id);
 	unsigned turns = 0;
 
 	RANK_AT(p->e.r, "comm comes up");
-	RIGHT(p, p->comm[comm].begun);
-	while (!p->comm[comm].comm) {
+	for (; !from->p; rank_relax(&turns))
 		turn(p);
-		rank_relax(&turns);
-	}
+	o->p = from->p;
+	o->hash = from->hash;
+	o->sends = from->kind == DIAL;
+	from->p = NULL;
 }
 
-static void close_comm(struct replay *p, const struct rec_call *call)
+static void do_connect(struct replay *p, const int64_t *a)
 {
-	struct comm *c = &p->comm[call->arg[0]];
-	bool sends = call->verb == REC_CLOSE_SEND;
+	struct object *dial = find(p, DIAL, a[1]);
 
-	RIGHT(p, c->comm && c->sends == sends);
-	end_close_comm(&p->e, c->comm, sends);
-	c->begun = false; /* its number is not used again */
-	c->comm = NULL;
+	come_up(p, a[0], dial);
+	drop(p, dial);
+}
+
+static void do_accept(struct replay *p, const int64_t *a)
+{
+	come_up(p, a[0], find(p, LISTEN, a[1]));
+}
+
+static void do_close_listen(struct replay *p, const int64_t *a)
+{
+	struct object *o = find(p, LISTEN, a[0]);
+
+	OK(&p->e, p->e.n.close_listen(o->listen_comm));
+	drop(p, o);
+}
+
+/* Either end: the recording's is that of the comm. */
+static void do_close(struct replay *p, const int64_t *a)
+{
+	struct object *o = find(p, COMM, a[0]);
+
+	end_close_comm(&p->e, o->p, o->sends);
+	drop(p, o);
 }
 
 /* ---- memory ---- */
 
-static void register_memory(struct replay *p, const int64_t *a)
+static void do_register(struct replay *p, const int64_t *a)
 {
-	RIGHT(p, p->comm[a[1]].comm && a[2] > 0 && !p->mr[a[0]].p);
-	mem_new(&p->e, &p->mr[a[0]], p->comm[a[1]].comm, (size_t)a[2]);
+	struct object *o = add(p, MR, a[0]);
+
+	o->base = a[2];
+	mem_new(&p->e, &o->mem, find(p, COMM, a[1])->p, (size_t)a[3]);
 }
 
-static void part_of(struct replay *p, struct part *part, const int64_t *a)
+static void do_unregister(struct replay *p, const int64_t *a)
 {
-	*part = (struct part){ .off = (size_t)a[1], .cap = (size_t)a[2] };
-	RIGHT(p, a[0] < REC_OBJECTS_MAX && a[1] >= 0 && a[2] >= 0);
-	if (a[0] < 0)
+	struct object *o = find(p, MR, a[0]);
+
+	mem_free(&p->e, &o->mem);
+	drop(p, o);
+}
+
+/* MR ADDRESS BYTES */
+static void part_of(struct replay *p, struct part *part, const int64_t *a, int64_t tag)
+{
+	struct object *o = a[0] ? find(p, MR, a[0]) : NULL;
+	size_t off = o ? (size_t)(a[1] - o->base) : 0, size = (size_t)a[2];
+
+	*part = (struct part){ .b = { .size = size, .tag = (int)tag } };
+	if (!o)
 		return;
-	part->m = &p->mr[a[0]];
-	RIGHT(p, part->m->p && part->off <= part->m->len && part->cap <= part->m->len - part->off);
-}
-
-static struct dr_nccl_buffer buffer_of(const struct part *part, int64_t tag)
-{
-	if (!part->m)
-		return (struct dr_nccl_buffer){ .size = part->cap, .tag = (int)tag };
-	return mem_buffer(part->m, part->off, part->cap, (int)tag);
+	RIGHT(p, off <= o->mem.len && size <= o->mem.len - off);
+	part->m = &o->mem;
+	part->b = mem_buffer(part->m, off, size, (int)tag);
 }
 
 /* ---- messages ---- */
 
 /* The bytes of the next message with that tag: both ends count the same. */
-static uint64_t next_key(struct replay *p, struct comm *c, int64_t tag)
+static uint64_t next_key(struct replay *p, struct object *c, int64_t tag)
 {
 	unsigned i = 0;
 
-	while (i < TAGS_MAX && c->tag[i].n > 0 && c->tag[i].tag != tag)
+	while (i < TAGS && c->tag[i].n > 0 && c->tag[i].tag != tag)
 		i++;
-	RIGHT(p, i < TAGS_MAX);
+	RIGHT(p, i < TAGS);
 	c->tag[i].tag = tag;
 	return dr_mix64((uint64_t)c->hash ^ dr_mix64((uint64_t)tag << 32 | c->tag[i].n++));
 }
 
-static struct request *new_request(struct replay *p, int64_t number, bool recv, unsigned n)
+static struct object *in_flight(struct replay *p, int64_t id, unsigned n)
 {
-	struct request *q = calloc(1, sizeof(*q));
+	struct object *q = add(p, REQUEST, id);
 
-	RIGHT(p, q && !p->request[number] && p->flights < FLIGHTS_MAX);
-	q->recv = recv;
+	RIGHT(p, n <= BUFFERS);
 	q->n = n;
+	p->flights++;
+	p->depth = DR_MAX(p->depth, p->flights);
 	return q;
 }
 
-static void in_flight(struct replay *p, int64_t number, struct request *q)
+static void do_send(struct replay *p, const int64_t *a)
 {
-	p->request[number] = q;
-	p->flights++;
-	p->depth = DR_MAX(p->depth, p->flights);
-}
-
-static void send_message(struct replay *p, const int64_t *a)
-{
-	struct request *q = new_request(p, a[0], false, 1);
-	struct comm *c = &p->comm[a[1]];
-	struct dr_nccl_buffer b;
+	struct object *q = in_flight(p, a[0], 1), *c = find(p, COMM, a[1]);
+	struct part *part = &q->part[0];
 
 	RANK_AT(p->e.r, "send");
-	RIGHT(p, c->comm && c->sends);
-	part_of(p, &q->part[0], a + 2);
-	q->part[0].key = next_key(p, c, a[5]);
-	b = buffer_of(&q->part[0], a[5]);
-	if (q->part[0].m)
-		pattern_fill(b.data, b.size, q->part[0].key);
-	q->req = end_send(&p->e, c->comm, &b);
-	in_flight(p, a[0], q);
+	part_of(p, part, a + 2, a[5]);
+	part->key = next_key(p, c, a[5]);
+	if (part->m)
+		pattern_fill(part->b.data, part->b.size, part->key);
+	q->p = end_send(&p->e, c->p, &part->b);
 	p->sent++;
-	p->bytes += b.size;
+	p->bytes += part->b.size;
 }
 
-static void *post_recv(
-	struct replay *p, void *comm, bool optional, unsigned n, const struct dr_nccl_buffer *b)
+static void do_recv(struct replay *p, const int64_t *a)
 {
+	struct object *q = in_flight(p, a[0], (p->n - 3) / 4), *c = find(p, COMM, a[1]);
+	struct dr_nccl_buffer b[BUFFERS];
 	unsigned turns = 0;
 
-	for (;;) {
-		void *request = optional ? NCCL_NET_OPTIONAL_RECV_COMPLETION : NULL;
-
-		OK(&p->e, end_irecv_raw(&p->e, comm, (int)n, b, &request));
-		if (request)
-			return request;
-		rank_relax(&turns);
-	}
-}
-
-enum { POISON = 0xee };
-
-static void recv_message(struct replay *p, const int64_t *a)
-{
-	unsigned n = (unsigned)a[4];
-	struct request *q = new_request(p, a[0], true, n);
-	struct comm *c = &p->comm[a[1]];
-	struct dr_nccl_buffer b[REC_BUFFERS_MAX];
-
 	RANK_AT(p->e.r, "recv");
-	RIGHT(p, c->comm && !c->sends);
-	for (unsigned i = 0; i < n; i++) {
-		const int64_t *at = a + 5 + (size_t)i * 4;
+	q->receives = true;
+	for (unsigned i = 0; i < q->n; i++) {
+		const int64_t *at = a + 3 + (ptrdiff_t)i * 4;
 
-		part_of(p, &q->part[i], at);
+		part_of(p, &q->part[i], at, at[3]);
 		q->part[i].key = next_key(p, c, at[3]);
-		b[i] = buffer_of(&q->part[i], at[3]);
+		b[i] = q->part[i].b;
 		if (q->part[i].m)
 			memset(b[i].data, POISON, b[i].size);
 	}
-	q->req = post_recv(p, c->comm, a[2], n, b);
-	in_flight(p, a[0], q);
+	for (; !q->p; rank_relax(&turns)) {
+		q->p = a[2] ? NCCL_NET_OPTIONAL_RECV_COMPLETION : NULL;
+		OK(&p->e, end_irecv_raw(&p->e, c->p, (int)q->n, b, &q->p));
+	}
 }
 
 static void check_message(struct replay *p, const struct part *part, int got, int64_t size)
 {
-	const unsigned char *at = part->m ? part->m->p + part->off : NULL;
+	const unsigned char *at = part->b.data;
+	size_t right = part->m ? pattern_check(at, (size_t)size, part->key) : (size_t)size;
 
 	CHECK(&p->e, got == size, "line %u: %d bytes, %lld in the recording", p->line, got,
 		(long long)size);
 	p->received++;
-	if (!at)
-		return;
-	CHECK(&p->e, pattern_check(at, (size_t)size, part->key) == (size_t)size,
-		"line %u: wrong at byte %zu of %lld", p->line,
-		pattern_check(at, (size_t)size, part->key), (long long)size);
-	CHECK(&p->e, all_bytes(at + size, part->cap - (size_t)size, POISON),
+	CHECK(&p->e, right == (size_t)size, "line %u: wrong at byte %zu of %lld", p->line, right,
+		(long long)size);
+	CHECK(&p->e, !part->m || all_bytes(at + size, part->b.size - (size_t)size, POISON),
 		"line %u: bytes behind the message were written", p->line);
 }
 
-static void until_done(struct replay *p, const struct rec_call *call)
+static void do_done(struct replay *p, const int64_t *a)
 {
-	struct request *q = p->request[call->arg[0]];
-	int got[REC_BUFFERS_MAX] = { 0 };
+	struct object *q = find(p, REQUEST, a[0]);
+	int got[BUFFERS] = { 0 };
 
 	RANK_AT(p->e.r, "request");
-	RIGHT(p, q && call->n == 2 + (q->recv ? q->n : 0));
-	if (q->req)
-		end_wait(&p->e, q->req, got);
-	for (unsigned i = 0; q->recv && i < q->n; i++)
-		check_message(p, &q->part[i], got[i], call->arg[2 + i]);
-	p->request[call->arg[0]] = NULL;
+	RIGHT(p, !q->receives || p->n == 1 + q->n);
+	if (q->p)
+		end_wait(&p->e, q->p, got);
+	for (unsigned i = 0; q->receives && i < q->n; i++)
+		check_message(p, &q->part[i], got[i], a[1 + i]);
 	p->flights--;
-	free(q);
+	drop(p, q);
 }
 
 /* What it waits for, if anything, is done before the next call. */
-static void flush(struct replay *p, const int64_t *a)
+static void do_flush(struct replay *p, const int64_t *a)
 {
-	void *data[REC_BUFFERS_MAX], *mhandle[REC_BUFFERS_MAX], *request = NULL;
-	int size[REC_BUFFERS_MAX], n = (int)a[2];
+	void *data[BUFFERS], *mhandle[BUFFERS], *request = NULL, *comm = find(p, COMM, a[1])->p;
+	int size[BUFFERS], count = (int)(p->n - 2) / 3;
 
 	RANK_AT(p->e.r, "flush");
-	for (int i = 0; i < n; i++) {
-		struct dr_nccl_buffer b;
+	RIGHT(p, count <= BUFFERS);
+	for (int i = 0; i < count; i++) {
 		struct part part;
 
-		part_of(p, &part, a + 3 + (ptrdiff_t)i * 3);
-		b = buffer_of(&part, 0);
-		data[i] = b.data;
-		mhandle[i] = b.mhandle;
-		size[i] = (int)b.size;
+		part_of(p, &part, a + 2 + (ptrdiff_t)i * 3, 0);
+		data[i] = part.b.data;
+		mhandle[i] = part.b.mhandle;
+		size[i] = (int)part.b.size;
 	}
-	OK(&p->e, p->e.n.flush(p->comm[a[1]].comm, n, data, size, mhandle, &request));
+	OK(&p->e, p->e.n.flush(comm, count, data, size, mhandle, &request));
 	if (request)
 		end_wait(&p->e, request, NULL);
-	if (a[0] >= 0) { /* its end in the recording has nothing to wait for */
-		struct request *q = new_request(p, a[0], false, 0);
-
-		in_flight(p, a[0], q);
-	}
+	if (a[0]) /* its end in the recording has nothing to wait for */
+		(void)in_flight(p, a[0], 0);
 }
 
 /* ---- calls ---- */
 
-static void set_attributes(struct replay *p, const int64_t *a)
+static void do_attributes(struct replay *p, const int64_t *a)
 {
 	struct nccl_net_attr attr = {
 		.op = (uint32_t)a[8], .algo = (uint32_t)a[9], .proto = (uint32_t)a[10]
@@ -358,116 +377,82 @@ static void set_attributes(struct replay *p, const int64_t *a)
 		return;
 	t = dlsym(p->e.n.so, p->e.n.version == 11 ? "ncclNetPlugin_v11" : "ncclNetPlugin_v12");
 	CHECK(&p->e, t && t->setNetAttr, "no setNetAttr");
-	OK(&p->e, t->setNetAttr(p->ctx[0], &attr));
+	OK(&p->e, t->setNetAttr(p->e.n.ctx, &attr));
 }
 
-static void begin_context(struct replay *p, int64_t number)
-{
-	end_init(&p->e);
-	p->ctx[number] = p->e.n.ctx;
-}
+static const struct {
+	const char *name;
+	unsigned least; /* numbers */
+	void (*call)(struct replay *p, const int64_t *a);
+} calls[] = { { "init", 1, do_init }, { "listen", 4, do_listen }, { "dial", 4, do_dial },
+	{ "connect", 2, do_connect }, { "accept", 2, do_accept }, { "register", 5, do_register },
+	{ "unregister", 1, do_unregister }, { "send", 6, do_send }, { "recv", 7, do_recv },
+	{ "flush", 5, do_flush }, { "done", 1, do_done }, { "attributes", 11, do_attributes },
+	{ "close-send", 1, do_close }, { "close-recv", 1, do_close },
+	{ "close-listen", 1, do_close_listen }, { "finalize", 1, do_finalize } };
 
-static void one_call(struct replay *p, const struct rec_call *c)
+static void one_call(struct replay *p, char *text)
 {
-	const int64_t *a = c->arg;
-	struct dr_nccl_properties props;
+	const char *word = strsep(&text, " ");
+	int64_t a[NUMBERS];
+	unsigned n = 0, c = 0;
 
-	p->line = c->line;
-	atomic_store(&p->e.r->view->step, c->line);
-	switch (c->verb) {
-	case REC_INIT:
-		begin_context(p, a[0]);
-		break;
-	case REC_PROPERTIES:
-		OK(&p->e, dr_nccl_properties(&p->e.n, (int)(a[0] % p->e.ndev), &props));
-		break;
-	case REC_LISTEN:
-		listen_for(p, a);
-		break;
-	case REC_CONNECT:
-	case REC_ACCEPT:
-		begin_comm(p, c);
-		break;
-	case REC_UP:
-		until_up(p, (unsigned)a[0]);
-		break;
-	case REC_REGISTER:
-		register_memory(p, a);
-		break;
-	case REC_UNREGISTER:
-		RIGHT(p, p->mr[a[0]].p);
-		mem_free(&p->e, &p->mr[a[0]]);
-		break;
-	case REC_SEND:
-		send_message(p, a);
-		break;
-	case REC_RECV:
-		recv_message(p, a);
-		break;
-	case REC_FLUSH:
-		flush(p, a);
-		break;
-	case REC_DONE:
-		until_done(p, c);
-		break;
-	case REC_ATTRIBUTES:
-		set_attributes(p, a);
-		break;
-	case REC_CLOSE_SEND:
-	case REC_CLOSE_RECV:
-		close_comm(p, c);
-		break;
-	case REC_CLOSE_LISTEN:
-		RIGHT(p, p->listen[a[0]].comm);
-		OK(&p->e, p->e.n.close_listen(p->listen[a[0]].comm));
-		p->listen[a[0]].comm = NULL;
-		break;
-	case REC_FINALIZE:
-		p->e.n.ctx = p->ctx[a[0]];
-		p->e.n.initialised = true;
-		end_finalize(&p->e);
-		break;
-	default: /* devices: with init */
-		break;
+	for (char *end; text; n++) {
+		char *number = strsep(&text, " ");
+
+		RIGHT(p, n < NUMBERS);
+		a[n] = (int64_t)strtoull(number, &end, 0);
+		RIGHT(p, *number && !*end);
 	}
+	while (c < DR_ARRAY_LEN(calls) && strcmp(word, calls[c].name) != 0)
+		c++;
+	RIGHT(p, c < DR_ARRAY_LEN(calls) && n >= calls[c].least);
+	atomic_store(&p->e.r->view->step, p->line);
+	p->n = n;
+	calls[c].call(p, a);
+	p->calls++;
 }
 
 static void replay(struct rank *r)
 {
-	const struct recording *rec = r->arg;
-	const struct rec_process *calls = &rec->process[r->id];
+	FILE *f = fopen(r->arg, "re");
 	static struct replay p;
+	char text[1000];
+	unsigned process = 0;
 
 	end_load(&p.e, r, r->plugin);
-	for (unsigned i = 0; i < calls->n; i++)
-		one_call(&p, &calls->call[i]);
+	CHECK(&p.e, f, "%s", (const char *)r->arg);
+	for (p.line = 1; fgets(text, sizeof(text), f); p.line++) {
+		text[strcspn(text, "\n")] = 0;
+		if (strcmp(text, "process") == 0)
+			process++;
+		else if (text[0] != '#' && process == r->id + 1)
+			one_call(&p, text);
+	}
+	fclose(f);
 	RANK_AT(r, "end");
-	CHECK(&p.e, p.flights == 0, "%u requests of the recording have no end", p.flights);
+	CHECK(&p.e, process == 2 && p.flights == 0,
+		"%u processes; %u requests of the recording have no end", process, p.flights);
 	rank_barrier(r);
 	dr_nccl_close(&p.e.n);
 	printf("rank %u: %u calls, %llu sent, %llu received and right, %llu bytes sent, depth %u\n",
-		r->id, calls->n, (unsigned long long)p.sent, (unsigned long long)p.received,
+		r->id, p.calls, (unsigned long long)p.sent, (unsigned long long)p.received,
 		(unsigned long long)p.bytes, p.depth);
 	fflush(stdout);
 }
 
 int main(int argc, char **argv)
 {
-	static struct recording rec;
 	struct rank_job job = {
-		.name = "replay", .run = replay, .n = 2, .version = 11, .limit_s = 60, .arg = &rec
+		.name = "replay", .run = replay, .n = 2, .version = 11, .limit_s = 60
 	};
 	const struct rank_option none = { .name = NULL };
 	int at = rank_options(&job, &none, argc, argv, 2);
-	char why[400];
 
 	if (at == 0)
 		return 1;
-	if (rec_read(&rec, argv[at], why, sizeof(why)) != 0) {
-		fprintf(stderr, "%s\n", why);
-		return 1;
-	}
+	job.arg = argv[at];
 	job.plugin = argv[at + 1];
 	setenv("NCCL_DEBUG", "INFO", 0);
-	return rank_run(&job, why, sizeof(why)) != RANK_PASSED;
+	return !rank_run(&job);
 }
