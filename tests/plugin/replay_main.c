@@ -368,8 +368,11 @@ static void do_attributes(struct replay *p, const int64_t *a)
 		.op = (uint32_t)a[8], .algo = (uint32_t)a[9], .proto = (uint32_t)a[10]
 	};
 	struct nccl_net_comm_attr *side[] = { &attr.sendCommAttr, &attr.recvCommAttr };
-	const struct nccl_net_v11 *t; /* the same offset in version 12 */
+	const struct nccl_net_v11 *t;
 
+	_Static_assert(offsetof(struct nccl_net_v11, setNetAttr) ==
+			       offsetof(struct nccl_net_v12, setNetAttr),
+		"one struct for both");
 	for (int i = 0; i < 2; i++)
 		*side[i] = (struct nccl_net_comm_attr){ (int32_t)a[4 * i], (int32_t)a[4 * i + 1],
 			(int32_t)a[4 * i + 2], (int32_t)a[4 * i + 3] };
