@@ -62,13 +62,12 @@ TEST_SRCS := $(if $(filter thread,$(SAN)),$(filter $(THREADED),$(TEST_SRCS)),$(T
 TESTS     := $(TEST_SRCS:%.c=$(B)/%)
 # Tests that replace a function of libc or of the program are linked alone, the others into one program for each folder.
 OWN_TESTS := $(filter $(addprefix $(B)/,base/packet_test bootstrap/io_test bootstrap/io_end_test bootstrap/rdv_test \
-	bootstrap/rdv_break_test orchestrator/engine/worker_ping_test),$(TESTS))
+	bootstrap/rdv_break_test orchestrator/engine/worker_ping_test tests/fuzz/replay_test),$(TESTS))
 DIR_TESTS := $(filter-out $(OWN_TESTS),$(TESTS))
 AID_SRCS  := $(wildcard $(TEST_DIRS:%=%/*_main.c) $(TEST_DIRS:%=%/*_plugin.c))
 AIDS      := $(patsubst %_main.c,$(B)/%_main,$(filter %_main.c,$(AID_SRCS))) \
 	$(patsubst %_plugin.c,$(B)/%_plugin.so,$(filter %_plugin.c,$(AID_SRCS)))
-FUZZERS   := $(if $(filter thread,$(SAN)),,$(patsubst %.c,$(B)/%,$(if $(filter tests/fuzz,$(TEST_DIRS)),$(wildcard tests/fuzz/*_fuzz.c))))
-AIDS      += $(FUZZERS)
+FUZZERS   := $(patsubst %.c,$(B)/%,$(if $(filter tests/fuzz,$(TEST_DIRS)),$(wildcard tests/fuzz/*_fuzz.c)))
 PLUGIN    := $(B)/libnccl-net-ha.so
 # The names by which NCCL and RCCL look for a plugin when NCCL_NET_PLUGIN is not set.
 NCCL_LINKS := libnccl-net.so librccl-net.so
@@ -187,13 +186,14 @@ $(B)/%_main: $(B)/%_main.o $(ARCHIVES)
 # The program with its calls led through tests/torture/dualrail_main.c, which may fail them.
 $(B)/tests/torture/dualrail_main: private LDFLAGS += @tests/torture/wrap.ld
 $(B)/tests/torture/dualrail_main: $(B)/orchestrator/main.o tests/torture/wrap.ld
-# Without libFuzzer a target is a program that replays files.
-FUZZ_LIB := $(B)/tests/fuzz/lib/fake_nl.o $(if $(findstring fuzzer,$(SAN)),,$(B)/tests/fuzz/lib/driver.o)
+# Each target is a program with libFuzzer; all of them are in the test that replays their inputs.
+FUZZ_LIB := $(B)/tests/fuzz/lib/fake_nl.o $(B)/tests/fuzz/lib/fuzz.o
+$(B)/tests/fuzz/replay_test: $(FUZZERS:=.o) $(FUZZ_LIB) $(B)/plugin.a
 $(B)/plugin.a: $(PLUG_OBJS)
 	$(Q)mkdir -p $(@D) && rm -f $@ && ar rcs $@ $^
 $(B)/%_fuzz: $(B)/%_fuzz.o $(FUZZ_LIB) $(B)/plugin.a $(ARCHIVES)
 	$(call SAY,FUZZ,$@)
-	$(Q)$(CC) $(PROGLDX) $(if $(findstring fuzzer,$(SAN)),-fsanitize=fuzzer) $(LDFLAGS) -o $@ \
+	$(Q)$(CC) $(PROGLDX) -fsanitize=fuzzer $(LDFLAGS) -o $@ \
 	  $(filter %.o,$^) $(filter %.a,$^) $(LIBS)
 $(B)/%_plugin.so: $(B)/%_plugin.o
 	$(call SAY,LD,$@)

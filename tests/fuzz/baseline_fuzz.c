@@ -4,11 +4,6 @@
 #include "orchestrator/record/report.h"
 #include "tests/fuzz/lib/fuzz.h"
 
-#include <errno.h>
-#include <stdio.h>
-#include <sys/mman.h>
-#include <unistd.h>
-
 static void judge(const json_t *baseline, double percent)
 {
 	struct dr_thresholds t;
@@ -39,25 +34,15 @@ static void judge(const json_t *baseline, double percent)
 	dr_record_destroy(rec);
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+FUZZ(z)
 {
-	struct fz z = fz_init(data, size);
-	double percent = fz_u8(&z);
+	double percent = fz_u8(z);
 	struct dr_err e = { 0 };
 	json_t *j = NULL;
-	char path[64];
-	int rc, fd = memfd_create("baseline", MFD_CLOEXEC);
 
-	dr_assert(fd >= 0 && write(fd, z.n ? (const void *)z.p : "", z.n) == (ssize_t)z.n);
-	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-	rc = dr_baseline_load("--baseline", path, &j, &e);
-	if (rc) {
-		fz_explained(rc, &e);
-	} else {
+	if (!fz_failed(dr_baseline_load("--baseline", fz_file(z, z->p, z->n), &j, &e), &e)) {
 		dr_assert(json_array_size(json_object_get(j, "bandwidth")) >= 1);
 		judge(j, percent);
 	}
 	json_decref(j);
-	close(fd);
-	return 0;
 }

@@ -3,19 +3,14 @@
  * Numbered messages of a session against a peer that sends any frames, loses the connection and comes
  * back with any claim. A byte chooses each step; see step().
  */
-#include "base/wire.h"
 #include "bootstrap/control.h"
 #include "tests/fuzz/lib/conv.h"
-#include "tests/fuzz/lib/fuzz.h"
-
-#include <stdio.h>
 
 enum { STEPS_MAX = 200 };
 
 struct world {
 	struct dr_control ctl;
-	struct dr_conv conv, peer; /* the peer: it seals what the input chooses */
-	bool server, attached;
+	struct fz_link link;
 	int64_t now;
 	uint64_t taken; /* messages that were handed up */
 	struct fz *z;
@@ -26,36 +21,11 @@ static void wake(void *arg)
 	(void)arg;
 }
 
-static void open_conv(struct world *w)
-{
-	struct dr_conv_opts own = { .role = w->server ? DR_CONV_SERVER : DR_CONV_CLIENT,
-		.stage_ns = 5 * DR_NS_PER_S,
-		.ephemeral = { 1 } },
-			    peer = own;
-
-	peer.role = w->server ? DR_CONV_CLIENT : DR_CONV_SERVER;
-	(w->server ? &peer : &own)->hello.purpose = DR_CONV_NEW;
-	dr_assert(dr_conv_init(&w->conv, &own, w->now) == 0);
-	dr_assert(dr_conv_init(&w->peer, &peer, w->now) == 0);
-	fz_conv_open(w->server ? &w->peer : &w->conv, w->server ? &w->conv : &w->peer, w->now);
-}
-
-static void drain(struct world *w)
-{
-	const uint8_t *b;
-	size_t n = dr_conv_output(&w->conv, &b);
-
-	dr_conv_sent(&w->conv, n, w->now);
-}
-
 static void detach(struct world *w)
 {
-	if (!w->attached)
-		return;
-	dr_control_detach(&w->ctl);
-	dr_conv_fini(&w->conv);
-	dr_conv_fini(&w->peer);
-	w->attached = false;
+	if (w->link.open)
+		dr_control_detach(&w->ctl);
+	fz_link_close(&w->link);
 }
 
 static void attach(struct world *w, uint64_t claim)
@@ -63,22 +33,22 @@ static void attach(struct world *w, uint64_t claim)
 	uint64_t acked = w->ctl.mail.acked, last = w->ctl.mail.last;
 
 	detach(w);
-	open_conv(w);
-	if (dr_control_attach(&w->ctl, &w->conv, claim, w->now)) {
+	fz_link_open(&w->link, w->now);
+	if (dr_control_attach(&w->ctl, &w->link.own, claim, w->now)) {
 		dr_assert(claim < acked || claim > last || w->ctl.mail.unsent);
-		dr_conv_fini(&w->conv);
-		dr_conv_fini(&w->peer);
+		fz_link_close(&w->link);
 		return;
 	}
 	dr_assert(claim >= acked && claim <= last);
-	w->attached = true;
 }
 
-static void take(struct world *w, const struct dr_conv_event *ev)
+static void take(void *arg, const struct dr_conv_event *ev)
 {
+	struct world *w = arg;
 	uint64_t next = w->ctl.mail.received + 1;
 	enum dr_control_news news;
 
+	dr_control_heard(&w->ctl, w->now);
 	if (ev->kind != DR_CONV_FRAME)
 		return;
 	news = dr_control_frame(&w->ctl, ev, w->now);
@@ -88,7 +58,7 @@ static void take(struct world *w, const struct dr_conv_event *ev)
 	} else {
 		dr_assert(w->ctl.mail.received == next - 1);
 	}
-	dr_assert((news == DR_CONTROL_BROKEN) == (w->conv.state == DR_CONV_ENDED));
+	dr_assert((news == DR_CONTROL_BROKEN) == (w->link.own.state == DR_CONV_ENDED));
 }
 
 /* A frame of the peer's: right in most respects, so that it gets somewhere. */
@@ -98,11 +68,9 @@ static void peer_frame(struct world *w, uint8_t how)
 	enum dr_frame_type type = how % DR_FRAME_TYPES;
 	bool numbered =
 		type == DR_FRAME_MESSAGE || type == DR_FRAME_READY || type == DR_FRAME_GOODBYE;
-	uint8_t head[DR_CONV_HEADER_BYTES], body[64] = { 0 };
-	const uint8_t *buf;
-	struct dr_conv_event ev;
-	struct dr_wbuf m, b;
-	size_t at = 0, n;
+	uint8_t body[64] = { 0 };
+	struct dr_wbuf b;
+	uint64_t seq;
 
 	dr_wbuf_init(&b, body, sizeof(body));
 	if (type == DR_FRAME_MESSAGE)
@@ -114,17 +82,8 @@ static void peer_frame(struct world *w, uint8_t how)
 			dr_wbuf_u64(&b, fz_u8(w->z) & 1
 						? (uint64_t)w->now + fz_u8(w->z)
 						: (uint64_t)fz_u32(w->z) << 32 | fz_u32(w->z));
-	dr_wbuf_init(&m, head, sizeof(head));
-	dr_wbuf_u32(&m, (uint32_t)b.len);
-	dr_wbuf_u32(&m, (uint32_t)type << 24);
-	dr_wbuf_u64(&m, numbered ? w->ctl.mail.received + 1 + (how & 0x80 ? fz_u8(w->z) : 0) : 0);
-	n = fz_conv_seal(&w->peer, head, body, b.len, &buf);
-	while (at < n) {
-		at += dr_conv_feed(&w->conv, buf + at, n - at, w->now, &ev);
-		dr_control_heard(&w->ctl, w->now);
-		take(w, &ev);
-	}
-	dr_conv_sent(&w->peer, n, w->now);
+	seq = numbered ? w->ctl.mail.received + 1 + (how & 0x80 ? fz_u8(w->z) : 0) : 0;
+	fz_link_frame(&w->link, type, seq, body, b.len, w->now, take, w);
 }
 
 static void step(struct world *w, uint8_t op)
@@ -140,13 +99,13 @@ static void step(struct world *w, uint8_t op)
 		json_decref(j);
 		break;
 	case 1:
-		if (!w->server) /* the client's to send */
+		if (!w->link.server) /* the client's to send */
 			dr_assert(dr_control_post(&w->ctl, DR_FRAME_READY) == 0);
 		break;
 	case 2:
 		w->now += (int64_t)fz_u16(w->z) * DR_NS_PER_MS;
-		if (w->attached) {
-			dr_conv_tick(&w->conv, w->now, &ev);
+		if (w->link.open) {
+			dr_conv_tick(&w->link.own, w->now, &ev);
 			dr_control_tick(&w->ctl, w->now);
 		}
 		break;
@@ -163,33 +122,35 @@ static void step(struct world *w, uint8_t op)
 		dr_control_goodbye(&w->ctl);
 		break;
 	case 7:
-		if (w->attached)
-			drain(w);
+		if (w->link.open) { /* it goes nowhere */
+			const uint8_t *b;
+
+			dr_conv_sent(&w->link.own, dr_conv_output(&w->link.own, &b), w->now);
+		}
 		break;
 	default:
-		if (w->attached && w->conv.state == DR_CONV_OPEN)
+		if (w->link.open && w->link.own.state == DR_CONV_OPEN)
 			peer_frame(w, fz_u8(w->z));
 	}
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+FUZZ(z)
 {
-	struct fz z = fz_init(data, size);
-	struct world w = { .now = DR_NS_PER_S, .z = &z };
+	struct world w = { .now = DR_NS_PER_S, .z = z };
 	struct dr_boot_timing t = { 0 };
 	int64_t offset, error;
 
-	w.server = fz_u8(&z) & 1;
+	w.link.server = fz_u8(z) & 1;
 	dr_boot_timing_complete(&t);
 	dr_control_init(&w.ctl, &t, wake, NULL);
 	w.ctl.state = DR_BOOT_READY;
 	w.ctl.has_ids = true;
 	attach(&w, 0);
-	for (unsigned i = 0; i < STEPS_MAX && z.n; i++) {
-		step(&w, fz_u8(&z));
+	for (unsigned i = 0; i < STEPS_MAX && z->n; i++) {
+		step(&w, fz_u8(z));
 		dr_mailbox_validate(&w.ctl.mail);
-		if (w.attached)
-			dr_conv_validate(&w.conv);
+		if (w.link.open)
+			dr_conv_validate(&w.link.own);
 		dr_assert(w.taken == w.ctl.mail.received);
 		if (dr_control_clock(&w.ctl, w.now, &offset, &error))
 			dr_assert(error >= 0);
@@ -197,5 +158,4 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	}
 	detach(&w);
 	dr_control_reset(&w.ctl);
-	return 0;
 }

@@ -9,7 +9,6 @@
 #include "base/rng.h"
 #include "bootstrap/conv.h"
 #include "tests/fuzz/lib/conv.h"
-#include "tests/fuzz/lib/fuzz.h"
 
 enum {
 	EVENTS_MAX = 64,
@@ -192,22 +191,20 @@ static void compare(const struct end *a, const struct end *b)
 			  a->ev[i].code == b->ev[i].code && a->ev[i].len == b->ev[i].len);
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+FUZZ(z)
 {
 	static struct end whole, parts;
-	struct fz z = fz_init(data, size);
-	uint8_t flags = fz_u8(&z);
+	uint8_t flags = fz_u8(z);
 	struct dr_conv_event ev;
+	struct tape t = { NULL, 0 };
 	struct dr_rng rng;
 	size_t len, at = 0;
 	uint8_t *p;
 
-	dr_rng_seed(&rng, fz_u8(&z));
-	p = fz_bytes(&z, 1 << 17, &len);
+	dr_rng_seed(&rng, fz_u8(z));
+	p = fz_bytes(z, 1 << 17, &len);
 	if (flags & 64) {
-		struct tape t = peer_says(flags, p, len);
-
-		free(p);
+		t = peer_says(flags, p, len);
 		p = t.bytes;
 		len = t.len;
 	}
@@ -236,6 +233,5 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	dr_conv_validate(&parts.c);
 	dr_conv_fini(&whole.c);
 	dr_conv_fini(&parts.c);
-	free(p);
-	return 0;
+	free(t.bytes);
 }

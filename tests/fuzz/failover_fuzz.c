@@ -8,8 +8,6 @@
 #include "channel/failover.h"
 #include "tests/fuzz/lib/fuzz.h"
 
-#include <errno.h>
-
 enum { STEPS_MAX = 400 };
 
 struct world {
@@ -194,17 +192,15 @@ static void step(struct world *w, uint8_t op)
 	}
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data_in, size_t size)
+FUZZ(z)
 {
-	struct fz z = fz_init(data_in, size);
-	struct world w = { .z = &z, .now = DR_NS_PER_S };
-	uint8_t flags = fz_u8(&z);
+	struct world w = { .z = z, .now = DR_NS_PER_S };
+	uint8_t flags = fz_u8(z);
 
-	start(&w, flags, fz_u8(&z));
+	start(&w, flags, fz_u8(z));
 	drain(&w);
-	for (unsigned i = 0; i < STEPS_MAX && z.n; i++) {
-		step(&w, fz_u8(&z));
+	for (unsigned i = 0; i < STEPS_MAX && z->n; i++) {
+		step(&w, fz_u8(z));
 		drain(&w);
 	}
-	return 0;
 }

@@ -3,8 +3,6 @@
 #include "orchestrator/fault/fault.h"
 #include "tests/fuzz/lib/fuzz.h"
 
-#include <errno.h>
-
 static const int64_t TIME_MAX_NS = 1000000 * DR_NS_PER_S;
 
 static void in_range(const struct dr_fault_spec *s)
@@ -30,16 +28,14 @@ static bool same(const struct dr_fault_spec *a, const struct dr_fault_spec *b)
 	       a->gpu == b->gpu && a->channel == b->channel;
 }
 
-static void spec(const char *text)
+static void spec(char *text)
 {
 	struct dr_fault_spec s, again;
 	struct dr_err e = { 0 };
 	char canonical[DR_FAULT_SPEC_MAX], line[512];
-	int rc = dr_fault_spec_parse(text, &s, &e);
 
-	if (rc) {
-		dr_assert(rc == -EINVAL);
-		fz_explained(rc, &e);
+	if (fz_failed(dr_fault_spec_parse(text, &s, &e), &e)) {
+		dr_assert(e.code == -EINVAL);
 		return;
 	}
 	in_range(&s);
@@ -58,29 +54,21 @@ static void execs(char *text)
 	while ((line = strsep(&rest, "\n")) != NULL) {
 		struct dr_err e = { 0 };
 		size_t before = t.n;
-		int rc = dr_fault_execs_add(&t, line, &e);
+		bool bad = fz_failed(dr_fault_execs_add(&t, line, &e), &e);
 
-		dr_assert(t.n == before + (rc == 0));
-		if (rc) {
-			fz_explained(rc, &e);
+		dr_assert(t.n == before + !bad);
+		if (bad)
 			continue;
-		}
 		dr_assert(t.v[before].cmd[0] && t.v[before].undo[0]);
 		dr_assert(dr_fault_execs_find(&t, t.v[before].name) == &t.v[before]);
 	}
 	dr_fault_execs_fini(&t);
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+FUZZ(z)
 {
-	struct fz z = fz_init(data, size);
-	bool commands = fz_u8(&z) == '!';
-	char *text = fz_text(&z, 2048);
+	bool commands = fz_u8(z) == '!';
+	char *text = fz_text(z, 2048);
 
-	if (commands)
-		execs(text);
-	else
-		spec(text);
-	free(text);
-	return 0;
+	(commands ? execs : spec)(text);
 }

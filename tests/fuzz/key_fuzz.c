@@ -9,44 +9,37 @@
 
 #include <ctype.h>
 #include <sodium.h>
-#include <stdio.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 enum { SHORTEST = 16, RANDOM_MIN = 32, FILE_MAX = 4096 };
 
-static int read_key(const void *b, size_t len, mode_t mode, struct dr_boot_key *out)
+static int read_key(struct fz *z, const void *b, size_t len, mode_t mode, struct dr_boot_key *out)
 {
-	int rc, fd = memfd_create("key", MFD_CLOEXEC);
 	struct dr_err e = { 0 };
-	char path[64];
+	char *path = fz_file(z, b, len);
+	int rc;
 
-	dr_assert(fd >= 0 && fchmod(fd, mode) == 0 && write(fd, b, len) == (ssize_t)len);
-	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	dr_assert(fchmod(z->fd, mode) == 0);
 	rc = dr_boot_key_read(path, out, &e);
-	close(fd);
-	if (rc)
-		fz_explained(rc, &e);
+	(void)fz_failed(rc, &e);
 	return rc;
 }
 
-static void random_bytes(const uint8_t *p, size_t len)
+static void random_bytes(struct fz *z, const uint8_t *p, size_t len)
 {
 	size_t cap = 2 * len + 8, n;
-	char *text = malloc(cap);
+	char *text = fz_alloc(z, cap);
 	struct dr_boot_key a, b;
 	bool kinds[3] = { false, false, false }, hex = true;
 
-	dr_assert(text);
 	sodium_bin2hex(text, cap, p, len);
 	n = 2 * len;
-	dr_assert(read_key(text, n, 0600, &a) == 0);
-	dr_assert(read_key(text, n, 0640, &b) && read_key(text, n, 0604, &b));
+	dr_assert(read_key(z, text, n, 0600, &a) == 0);
+	dr_assert(read_key(z, text, n, 0640, &b) && read_key(z, text, n, 0604, &b));
 	for (size_t i = 0; i < n; i++)
 		text[i] = (char)toupper((unsigned char)text[i]);
 	memcpy(text + n, " \r\n\t", 4);
-	dr_assert(read_key(text, n + 4, 0600, &b) == 0);
+	dr_assert(read_key(z, text, n + 4, 0600, &b) == 0);
 	dr_assert(memcmp(a.bytes, b.bytes, sizeof(a.bytes)) == 0);
 	sodium_bin2base64(text, cap, p, len, sodium_base64_VARIANT_ORIGINAL);
 	n = strlen(text);
@@ -58,23 +51,19 @@ static void random_bytes(const uint8_t *p, size_t len)
 	}
 	text[n] = '\n';
 	if (kinds[0] && kinds[1] && kinds[2] && !hex) {
-		dr_assert(read_key(text, n + 1, 0600, &b) == 0);
+		dr_assert(read_key(z, text, n + 1, 0600, &b) == 0);
 		dr_assert(memcmp(a.bytes, b.bytes, sizeof(a.bytes)) == 0);
 	}
-	free(text);
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+FUZZ(z)
 {
-	struct fz z = fz_init(data, size);
 	struct dr_boot_key key;
 	size_t len;
-	uint8_t *p = fz_bytes(&z, 5000, &len);
+	uint8_t *p = fz_bytes(z, 5000, &len);
 
 	if (len < SHORTEST || len > FILE_MAX)
-		dr_assert(read_key(p, len, 0600, &key) != 0);
+		dr_assert(read_key(z, p, len, 0600, &key) != 0);
 	else if (len >= RANDOM_MIN && len <= FILE_MAX / 2 - 4)
-		random_bytes(p, len);
-	free(p);
-	return 0;
+		random_bytes(z, p, len);
 }

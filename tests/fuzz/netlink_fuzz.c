@@ -12,7 +12,6 @@
 #include <linux/rtnetlink.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 enum { IFS_MAX = 64 };
 
@@ -26,12 +25,9 @@ static void list(void)
 	struct dr_netdev *v;
 	struct dr_err e = { 0 };
 	size_t n;
-	int rc = dr_netdev_list(&v, &n, &e);
 
-	if (rc) {
-		fz_explained(rc, &e);
+	if (fz_failed(dr_netdev_list(&v, &n, &e), &e))
 		return;
-	}
 	for (size_t i = 0; i < n; i++) {
 		text_ends(v[i].name, sizeof(v[i].name));
 		text_ends(v[i].kind, sizeof(v[i].kind));
@@ -141,16 +137,15 @@ static void routes(void)
 	}
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+FUZZ(z)
 {
 	struct sockaddr_in to = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(0x0a000001) };
 	struct dr_netdev_snapshot snap = { 0 };
-	struct fz z = fz_init(data, size);
 	struct dr_netdev_counters c;
 	struct dr_netdev d;
-	uint8_t what = fz_u8(&z) % 5;
+	uint8_t what = fz_u8(z) % 5;
 
-	fake_nl = (struct fake_nl){ .answers = z.p, .len = z.n, .fd = -1 };
+	fake_nl = (struct fake_nl){ .answers = z->p, .len = z->n, .fd = -1 };
 	if (what == 0) {
 		list();
 	} else if (what == 1) {
@@ -167,5 +162,4 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		(void)!dr_netdev_restore(3, &snap, NULL);
 		dr_netdev_snapshot_fini(&snap);
 	}
-	return 0;
 }

@@ -7,10 +7,7 @@
 #include "orchestrator/session/message.h"
 #include "tests/fuzz/lib/fuzz.h"
 
-#include <errno.h>
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
 
 static void check_phase(const struct dr_phase *p)
 {
@@ -137,35 +134,29 @@ static unsigned depth(const json_t *j)
 	return json_is_object(j) || json_is_array(j) ? deepest + 1 : 0;
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+FUZZ(z)
 {
-	struct fz z = fz_init(data, size);
 	struct dr_err e = { 0 };
 	struct dr_record *rec;
 	size_t len;
-	uint8_t *p = fz_bytes(&z, 1 << 16, &len);
+	uint8_t *p = fz_bytes(z, 1 << 16, &len);
 	json_t *j = dr_conv_json_parse(p, len, &e), *wrapped;
-	int rc;
 
-	if (j) {
-		dr_assert(depth(j) <= DR_CONV_JSON_DEPTH_MAX);
-		fz_shows_json(j);
-		message(j);
-		wrapped = json_pack("{s:s, s:O}", "t", "phase", "phase", j);
-		dr_assert(wrapped);
-		message(wrapped);
-		json_decref(wrapped);
-		dr_assert(dr_record_create(&rec) == 0);
-		rc = dr_record_merge(rec, j, &e);
-		if (rc)
-			fz_explained(rc, &e);
-		write_all(rec);
-		write_trace(rec);
-		dr_record_destroy(rec);
-	} else {
+	if (!j) {
 		fz_explained(-EPROTO, &e);
+		return;
 	}
+	dr_assert(depth(j) <= DR_CONV_JSON_DEPTH_MAX);
+	fz_shows_json(j);
+	message(j);
+	wrapped = json_pack("{s:s, s:O}", "t", "phase", "phase", j);
+	dr_assert(wrapped);
+	message(wrapped);
+	json_decref(wrapped);
+	dr_assert(dr_record_create(&rec) == 0);
+	(void)fz_failed(dr_record_merge(rec, j, &e), &e);
+	write_all(rec);
+	write_trace(rec);
+	dr_record_destroy(rec);
 	json_decref(j);
-	free(p);
-	return 0;
 }

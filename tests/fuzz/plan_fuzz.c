@@ -8,8 +8,6 @@
 #include "tests/fuzz/lib/fuzz.h"
 
 #include <arpa/inet.h>
-#include <errno.h>
-#include <stdio.h>
 
 enum { RAILS = 3, GPUS = 4 };
 
@@ -150,20 +148,15 @@ static void reply(const json_t *j)
 		use(&p);
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+FUZZ(z)
 {
-	struct fz z = fz_init(data, size);
-	uint8_t what = fz_u8(&z) % 4;
-	char *s = fz_text(&z, 8192);
+	uint8_t what = fz_u8(z) % 4;
+	char *s = fz_text(z, 8192);
 	json_t *j = what < 2 ? NULL : dr_conv_json_parse(s, strlen(s), NULL);
 
 	if (what < 2)
 		typed(s, what == 0);
-	else if (j && what == 2)
-		offer(j);
 	else if (j)
-		reply(j);
+		(what == 2 ? offer : reply)(j);
 	json_decref(j);
-	free(s);
-	return 0;
 }

@@ -4,8 +4,6 @@
 #include "orchestrator/doctor/peer.h"
 #include "tests/fuzz/lib/fuzz.h"
 
-#include <stdio.h>
-
 enum { RAILS = 3 };
 
 static void own_rails(struct dr_doctor_nic nic[RAILS])
@@ -47,17 +45,14 @@ static void judge(const struct dr_plan_probe *probe)
 	dr_findings_fini(&d.f);
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+FUZZ(z)
 {
-	struct fz z = fz_init(data, size);
-	char *text = fz_text(&z, 1 << 14);
+	char *text = fz_text(z, 1 << 14);
 	json_t *j = json_loads(text, JSON_DECODE_ANY, NULL);
 	struct dr_plan_probe probe;
 	struct dr_err e = { 0 };
-	int rc = dr_plan_probe_read(j, &probe, &e);
 
-	if (rc) {
-		fz_explained(rc, &e);
+	if (fz_failed(dr_plan_probe_read(j, &probe, &e), &e)) {
 		dr_assert(!probe.tells && probe.n_nics == 0 && probe.n_pairs == 0);
 	} else {
 		dr_assert(probe.n_nics <= DR_PLAN_PROBE_NICS_MAX &&
@@ -66,6 +61,4 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		judge(&probe);
 	}
 	json_decref(j);
-	free(text);
-	return 0;
 }

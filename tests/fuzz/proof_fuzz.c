@@ -68,17 +68,16 @@ static bool carry(struct side *from, struct side *to, const uint8_t (*change)[4]
 	return true;
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+FUZZ(z)
 {
-	struct fz z = fz_init(data, size);
-	uint8_t flags = fz_u8(&z), change[CHANGES_MAX][4];
+	uint8_t flags = fz_u8(z), change[CHANGES_MAX][4];
 	bool keyed = flags & 1, other = keyed && (flags & 2);
 	struct side c, s;
 	unsigned n = 0;
 
-	while (n < CHANGES_MAX && z.n >= 4) {
+	while (n < CHANGES_MAX && z->n >= 4) {
 		for (unsigned i = 0; i < 4; i++)
-			change[n][i] = fz_u8(&z);
+			change[n][i] = fz_u8(z);
 		n++;
 	}
 	start(&c, DR_CONV_CLIENT, (uint8_t)(DR_CONV_NEW + (flags >> 2) % 3),
@@ -96,5 +95,4 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		dr_assert(c.opened == !other && s.opened == !other);
 	dr_conv_fini(&c.c);
 	dr_conv_fini(&s.c);
-	return 0;
 }

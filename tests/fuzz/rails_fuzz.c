@@ -4,7 +4,6 @@
 #include "tests/fuzz/lib/fuzz.h"
 #include "topology/netdev.h"
 
-#include <errno.h>
 #include <linux/if.h>
 #include <linux/if_addr.h>
 #include <linux/rtnetlink.h>
@@ -15,51 +14,41 @@ enum { RAILS_MAX = 4, ANSWERS_MAX = 64 };
 static uint8_t answers[ANSWERS_MAX * 1024];
 static size_t answers_len;
 
-static void part(size_t len)
-{
-	uint8_t *at = answers + answers_len;
-
-	at[0] = (uint8_t)(len >> 8);
-	at[1] = (uint8_t)len;
-	answers_len += 2 + len;
-}
-
 /* lo, eth1 10.0.1.1 and fd00::1, eth2 without an address: answers to one dr_netdev_list. */
 static void make_answers(void)
 {
 	static const char *const names[] = { "lo", "eth1", "eth2" };
 	static const uint8_t v4[2][4] = { { 127, 0, 0, 1 }, { 10, 0, 1, 1 } };
 	static const uint8_t v6[16] = { 0xfd, [15] = 1 };
-	uint32_t buf[256];
-	size_t start = answers_len, len = 0;
 
-	for (unsigned i = 0; i < 3; i++) {
-		struct nlmsghdr *nlh = mnl_nlmsg_put_header(buf);
-		struct ifinfomsg *ifi = mnl_nlmsg_put_extra_header(nlh, sizeof(*ifi));
+	for (int addresses = 0; addresses < 2; addresses++) {
+		uint8_t *at = answers + answers_len;
+		size_t len = 0;
 
-		nlh->nlmsg_type = RTM_NEWLINK;
-		ifi->ifi_index = (int)i + 1;
-		ifi->ifi_flags = IFF_UP | IFF_LOWER_UP | (i == 0 ? IFF_LOOPBACK : 0);
-		mnl_attr_put_strz(nlh, IFLA_IFNAME, names[i]);
-		memcpy(answers + start + 2 + len, buf, nlh->nlmsg_len);
-		len += nlh->nlmsg_len;
+		for (int i = 0; i < 3; i++) {
+			struct ifinfomsg ifi = { .ifi_index = i + 1,
+				.ifi_flags = IFF_UP | IFF_LOWER_UP | (i == 0 ? IFF_LOOPBACK : 0) };
+			struct ifaddrmsg ifa = { .ifa_index = i == 0 ? 1 : 2,
+				.ifa_family = i < 2 ? AF_INET : AF_INET6,
+				.ifa_prefixlen = 24 };
+			size_t body_len = addresses ? sizeof(ifa) : sizeof(ifi);
+			uint32_t buf[256];
+			void *body;
+			struct nlmsghdr *nlh = dr_nl_msg(
+				buf, addresses ? RTM_NEWADDR : RTM_NEWLINK, 0, body_len, &body);
+
+			memcpy(body, addresses ? (void *)&ifa : &ifi, body_len);
+			if (addresses)
+				mnl_attr_put(nlh, IFA_ADDRESS, i < 2 ? 4 : 16, i < 2 ? v4[i] : v6);
+			else
+				mnl_attr_put_strz(nlh, IFLA_IFNAME, names[i]);
+			memcpy(at + 2 + len, buf, nlh->nlmsg_len);
+			len += nlh->nlmsg_len;
+		}
+		at[0] = (uint8_t)(len >> 8);
+		at[1] = (uint8_t)len;
+		answers_len += 2 + len;
 	}
-	part(len);
-	start = answers_len;
-	len = 0;
-	for (unsigned i = 0; i < 3; i++) {
-		struct nlmsghdr *nlh = mnl_nlmsg_put_header(buf);
-		struct ifaddrmsg *ifa = mnl_nlmsg_put_extra_header(nlh, sizeof(*ifa));
-
-		nlh->nlmsg_type = RTM_NEWADDR;
-		ifa->ifa_index = i == 0 ? 1 : 2;
-		ifa->ifa_family = i < 2 ? AF_INET : AF_INET6;
-		ifa->ifa_prefixlen = 24;
-		mnl_attr_put(nlh, IFA_ADDRESS, i < 2 ? 4 : 16, i < 2 ? v4[i] : v6);
-		memcpy(answers + start + 2 + len, buf, nlh->nlmsg_len);
-		len += nlh->nlmsg_len;
-	}
-	part(len);
 }
 
 /* NAME@ADDRESS is a rail of that device. */
@@ -75,14 +64,13 @@ static void named(const char *list, const struct dr_netdev_rail *r, int n)
 	}
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+FUZZ(z)
 {
-	struct fz z = fz_init(data, size);
 	struct dr_netdev_rail r[RAILS_MAX];
 	struct sockaddr_storage control;
 	struct dr_err e = { 0 };
-	bool with_control = fz_u8(&z) & 1;
-	char *s = fz_text(&z, 1024);
+	bool with_control = fz_u8(z) & 1;
+	char *s = fz_text(z, 1024);
 	int n;
 
 	if (answers_len == 0)
@@ -91,8 +79,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	dr_assert(dr_netdev_addr_parse("10.0.1.1", &control) == 0);
 	fake_nl = (struct fake_nl){ .answers = answers, .len = answers_len, .fd = -1 };
 	n = dr_netdev_rails(s, with_control ? (struct sockaddr *)&control : NULL, r, RAILS_MAX, &e);
-	if (n < 0)
-		fz_explained(n, &e);
+	(void)fz_failed(DR_MIN(n, 0), &e);
 	dr_assert(n != 0 && n <= RAILS_MAX);
 	for (int i = 0; i < n; i++) {
 		dr_assert(r[i].ifindex == 1 || r[i].ifindex == 2);
@@ -103,6 +90,4 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 				(struct sockaddr *)&r[i].addr, (struct sockaddr *)&r[k].addr));
 	}
 	named(s, r, n);
-	free(s);
-	return 0;
 }

@@ -6,14 +6,11 @@
  *	u8 1, 2: acceptor, dialler | u8 .. | frames of a peer that has the key, connections that come and go, and the
  *	owner's calls, in any order; see step()
  */
-#include "base/wire.h"
 #include "bootstrap/handles.h"
 #include "bootstrap/rdv_route.h"
 #include "bootstrap/rdv_xchg.h"
 #include "tests/fuzz/lib/conv.h"
-#include "tests/fuzz/lib/fuzz.h"
 
-#include <errno.h>
 #include <sodium.h>
 
 enum { STEPS_MAX = 200 };
@@ -33,14 +30,10 @@ static void handle(struct fz *z)
 	uint8_t *b = fz_bytes(z, sizeof(in), &len);
 
 	memcpy(in, b, len);
-	free(b);
-	int rc = dr_rdv_handle_decode(in, &h, &e);
-	if (rc) {
-		fz_explained(rc, &e);
+	if (fz_failed(dr_rdv_handle_decode(in, &h, &e), &e))
 		return;
-	}
 	dr_assert(dr_rdv_handle_encode(&h, again) == (int)h.n);
-	dr_assert(memcmp(in, again, sizeof(in)) == 0);
+	fz_same(in, sizeof(in), again, sizeof(again));
 	for (unsigned i = 0; i < 2; i++) {
 		local[i] = h.addrs[i % h.n];
 		memcpy(local[i].device, "lo", 3);
@@ -55,52 +48,37 @@ static void handle(struct fz *z)
 
 struct world {
 	struct dr_xchg x;
-	struct dr_conv conv, peer; /* the peer: it seals what the input chooses */
-	bool dialler, attached, done;
+	struct fz_link link;
+	bool dialler, done;
 	bool heard_handles; /* on this conversation */
 	unsigned asked;
 	struct fz *z;
 };
 
-/* A conversation that is open, at both roles. */
-static void open_conv(struct world *w)
-{
-	struct dr_conv_opts c = { .role = DR_CONV_CLIENT,
-		.stage_ns = DR_NS_PER_S,
-		.ephemeral = { 1 },
-		.hello.purpose = DR_CONV_NEW },
-			    s = { .role = DR_CONV_SERVER,
-				    .stage_ns = DR_NS_PER_S,
-				    .ephemeral = { 2 } };
-	struct dr_conv *client = w->dialler ? &w->conv : &w->peer,
-		       *server = w->dialler ? &w->peer : &w->conv;
-
-	dr_assert(dr_conv_init(client, &c, 0) == 0 && dr_conv_init(server, &s, 0) == 0);
-	fz_conv_open(client, server, 0);
-	/* The frames allowed are those of COMM. */
-	client->o.hello.purpose = server->peer.purpose = DR_CONV_COMM;
-}
-
 static void detach(struct world *w)
 {
-	if (!w->attached)
-		return;
-	dr_xchg_detach(&w->x);
-	dr_conv_fini(&w->conv);
-	dr_conv_fini(&w->peer);
-	w->attached = w->heard_handles = false;
+	if (w->link.open)
+		dr_xchg_detach(&w->x);
+	fz_link_close(&w->link);
+	w->heard_handles = false;
 }
 
 static void attach(struct world *w)
 {
+	struct fz_link *l = &w->link;
+
 	detach(w);
-	open_conv(w);
-	dr_xchg_attach(&w->x, &w->conv);
-	w->attached = true;
+	l->server = !w->dialler;
+	fz_link_open(l, 0);
+	/* The frames allowed are those of COMM. */
+	(l->server ? &l->peer : &l->own)->o.hello.purpose = DR_CONV_COMM;
+	(l->server ? &l->own : &l->peer)->peer.purpose = DR_CONV_COMM;
+	dr_xchg_attach(&w->x, &l->own);
 }
 
-static void take(struct world *w, const struct dr_conv_event *ev)
+static void take(void *arg, const struct dr_conv_event *ev)
 {
+	struct world *w = arg;
 	const json_t *reply = NULL;
 	enum dr_xchg_state before = w->x.state;
 
@@ -118,14 +96,14 @@ static void take(struct world *w, const struct dr_conv_event *ev)
 		w->done = true;
 		break;
 	case DR_XCHG_BROKEN:
-		dr_assert(w->conv.state == DR_CONV_ENDED && w->conv.err.text[0]);
+		dr_assert(w->link.own.state == DR_CONV_ENDED && w->link.own.err.text[0]);
 		handles = false;
 		break;
 	case DR_XCHG_GOODBYE:
 		dr_assert(!w->dialler);
 		break;
 	default:
-		dr_assert(w->conv.state == DR_CONV_OPEN);
+		dr_assert(w->link.own.state == DR_CONV_OPEN);
 	}
 	w->heard_handles |= handles;
 	dr_assert(w->done == (w->x.state == DR_XCHG_DONE));
@@ -140,7 +118,6 @@ static size_t peer_json(struct world *w, uint8_t how, char *body, size_t cap)
 		uint8_t *b = fz_bytes(w->z, n, &len);
 
 		memcpy(body, b, len);
-		free(b);
 		return len;
 	}
 	sodium_bin2hex(hex, sizeof(hex), nonce, sizeof(nonce));
@@ -157,12 +134,8 @@ static void peer_frame(struct world *w, uint8_t how)
 	enum dr_frame_type type = types[how % DR_ARRAY_LEN(types)];
 	bool numbered = type == DR_FRAME_READY || type == DR_FRAME_GOODBYE;
 	struct dr_boot_handle h[3] = { { .len = 1 }, { .len = 0 }, { .len = DR_BOOT_HANDLE_MAX } };
-	uint8_t head[DR_CONV_HEADER_BYTES];
-	const uint8_t *buf;
 	char body[256] = "";
-	size_t len = 0, at = 0, all;
-	struct dr_conv_event ev;
-	struct dr_wbuf m;
+	size_t len = 0;
 
 	if (type == DR_FRAME_OFFER || type == DR_FRAME_ACCEPT) {
 		len = peer_json(w, how, body, sizeof(body));
@@ -175,17 +148,8 @@ static void peer_frame(struct world *w, uint8_t how)
 		len = 8;
 		body[7] = (char)(how & 0x20 ? fz_u8(w->z) : 1);
 	}
-	dr_wbuf_init(&m, head, sizeof(head));
-	dr_wbuf_u32(&m, (uint32_t)len);
-	dr_wbuf_u32(&m, (uint32_t)type << 24);
-	dr_wbuf_u64(&m, numbered ? 1 + (how & 0x40 ? fz_u8(w->z) : 0) : 0);
-	dr_assert(!m.failed);
-	all = fz_conv_seal(&w->peer, head, body, len, &buf);
-	while (at < all) {
-		at += dr_conv_feed(&w->conv, buf + at, all - at, 0, &ev);
-		take(w, &ev);
-	}
-	dr_conv_sent(&w->peer, all, 0);
+	fz_link_frame(&w->link, type, numbered ? 1 + (how & 0x40 ? fz_u8(w->z) : 0) : 0, body, len,
+		0, take, w);
 }
 
 static void owner(struct world *w, uint8_t how)
@@ -220,7 +184,7 @@ static void step(struct world *w, uint8_t op)
 		attach(w);
 	else if (op % 8 == 2)
 		owner(w, fz_u8(w->z));
-	else if (w->attached && w->conv.state == DR_CONV_OPEN)
+	else if (w->link.open && w->link.own.state == DR_CONV_OPEN)
 		peer_frame(w, fz_u8(w->z));
 }
 
@@ -232,7 +196,6 @@ static void offer(struct fz *z, struct dr_xchg_offer *out)
 	uint8_t n = fz_u8(z), *b = fz_bytes(z, n, &len);
 	json_t *j = n ? dr_conv_json_parse(b, len, NULL) : NULL;
 
-	free(b);
 	if (j && dr_xchg_offer_read(j, out) == 0)
 		dr_assert(json_is_object(out->offer) && out->timeout_ns >= 0 &&
 			  out->timeout_ns <= 3600 * DR_NS_PER_S);
@@ -263,24 +226,22 @@ static void exchange(struct fz *z, bool dialler)
 	for (unsigned i = 0; i < STEPS_MAX && z->n; i++) {
 		step(&w, fz_u8(z));
 		dr_xchg_validate(&w.x);
-		if (w.attached) {
-			dr_conv_validate(&w.conv);
-			fz_shows(w.conv.err.text);
+		if (w.link.open) {
+			dr_conv_validate(&w.link.own);
+			fz_shows(w.link.own.err.text);
 		}
 	}
 	detach(&w);
 	dr_xchg_fini(&w.x);
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+FUZZ(z)
 {
-	struct fz z = fz_init(data, size);
-	uint8_t kind = fz_u8(&z) % 3;
+	uint8_t kind = fz_u8(z) % 3;
 
 	dr_assert(sodium_init() >= 0);
 	if (kind == 0)
-		handle(&z);
+		handle(z);
 	else
-		exchange(&z, kind == 2);
-	return 0;
+		exchange(z, kind == 2);
 }

@@ -16,7 +16,7 @@ export UBSAN_OPTIONS=${UBSAN_OPTIONS:-halt_on_error=1:print_stacktrace=1}
 # Options of libFuzzer: no more bytes than make sense, a bound for one input.
 max_len() {
 	case $1 in
-	baseline | part | config | plan | statefile) echo 8192 ;;
+	baseline | part | options | plan | statefile) echo 8192 ;;
 	conv | netlink | tcppath) echo 4096 ;;
 	*) echo 1024 ;;
 	esac

@@ -11,7 +11,6 @@
 #include "tests/fuzz/lib/fake_nl.h"
 #include "tests/fuzz/lib/fuzz.h"
 
-#include <errno.h>
 #include <linux/rtnetlink.h>
 #include <sys/types.h>
 
@@ -40,33 +39,27 @@ static void seen(const struct nlmsghdr *nlh, void *arg)
 	dr_assert(nlh->nlmsg_len <= DR_NL_BUF);
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+FUZZ(z)
 {
-	struct fz z = fz_init(data, size);
-	bool raw = fz_u8(&z) & 1;
+	bool raw = fz_u8(z) & 1;
 	struct dr_state_where w;
 	struct dr_state s;
 	pid_t pid = 0;
 	size_t len, again_len;
-	uint8_t *p = fz_bytes(&z, 1 << 16, &len), *again;
-	int rc;
+	uint8_t *p = fz_bytes(z, 1 << 16, &len), *again;
 
 	if (!raw && len >= SUM_LEN)
 		put_checksum(p, len);
-	rc = dr_state_decode(p, len, &s, &w, &pid);
-	dr_assert(rc == 0 || rc == -EPROTO);
-	if (rc == 0) {
-		dr_assert(s.kind && memchr(s.nic, 0, sizeof(s.nic)));
-		fake_nl = (struct fake_nl){ .fd = -1, .seen = seen, .arg = &s };
-		(void)!dr_netdev_restore(s.ifindex, &s.snap, NULL);
-		fake_nl.seen = NULL;
-		dr_assert(dr_state_encode(&s, &w, &again, &again_len) == 0);
-		/* Bytes behind the end of a name or of the command are not kept. */
-		dr_assert(again_len <= len &&
-			  memcmp(p + SUM_LEN, again + SUM_LEN, PLACE_END - SUM_LEN) == 0);
-		dr_free(again);
-		dr_state_fini(&s);
-	}
-	free(p);
-	return 0;
+	if (!fz_taken(dr_state_decode(p, len, &s, &w, &pid)))
+		return;
+	dr_assert(s.kind && memchr(s.nic, 0, sizeof(s.nic)));
+	fake_nl = (struct fake_nl){ .fd = -1, .seen = seen, .arg = &s };
+	(void)!dr_netdev_restore(s.ifindex, &s.snap, NULL);
+	fake_nl.seen = NULL;
+	dr_assert(dr_state_encode(&s, &w, &again, &again_len) == 0);
+	/* Bytes behind the end of a name or of the command are not kept. */
+	dr_assert(again_len <= len);
+	fz_same(p + SUM_LEN, PLACE_END - SUM_LEN, again + SUM_LEN, PLACE_END - SUM_LEN);
+	dr_free(again);
+	dr_state_fini(&s);
 }

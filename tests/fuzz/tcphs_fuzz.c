@@ -213,15 +213,14 @@ static void answer(struct fz *z)
 	dr_assert((con.state == TCP_HS_UP) == (flip[1] == 0));
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+FUZZ(z)
 {
-	struct fz z = fz_init(data, size);
 	struct world w = { .now = 1 };
 
 	dr_tcp_admission_init(&w.a, token, secret);
 	dr_tcp_admission_self(&w.a, &place);
-	for (unsigned i = 0; i < STEPS_MAX && z.n > 0; i++) {
-		uint8_t what = fz_u8(&z), which = fz_u8(&z);
+	for (unsigned i = 0; i < STEPS_MAX && z->n > 0; i++) {
+		uint8_t what = fz_u8(z), which = fz_u8(z);
 
 		switch (what % 6) {
 		case 0:
@@ -229,19 +228,18 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 			break;
 		case 1:
 		case 2:
-			say(&w, which % TCP_PENDING_MAX, &z);
+			say(&w, which % TCP_PENDING_MAX, z);
 			break;
 		case 3:
-			path(&w, which % ENDS, &z);
+			path(&w, which % ENDS, z);
 			break;
 		case 4:
 			pass(&w, which);
 			break;
 		default:
-			answer(&z);
+			answer(z);
 			break;
 		}
 		dr_assert(w.a.n == w.open && dr_tcp_admission_validate(&w.a));
 	}
-	return 0;
 }

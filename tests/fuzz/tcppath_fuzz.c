@@ -9,9 +9,7 @@
 #include "tests/fuzz/lib/fuzz.h"
 #include "transport/tcp/tcp.h"
 
-#include <errno.h>
 #include <poll.h>
-#include <unistd.h>
 
 enum { MESSAGES = 3, PARTS = 2, PART_BYTES = 48, CHANNEL = 7, EPOCH = 1, ROUNDS_MAX = 64 };
 
@@ -20,7 +18,6 @@ struct world {
 	struct dr_rail *rail;
 	struct dr_path *path;
 	struct dr_mr *mr;
-	uint8_t *buf;
 	bool sender, ready, failed, fenced;
 	unsigned delivered[MESSAGES], sent[MESSAGES], credits;
 	int64_t now;
@@ -81,8 +78,16 @@ static void progress(struct world *w)
 		dr_path_progress(w->path, w->now, &w->sink);
 }
 
-static void open_rail(struct world *w, struct tcp_rail_handle *h)
+static void progress_until(struct world *w, const bool *done)
 {
+	for (int i = 0; i < 1000 && !*done; i++)
+		progress(w);
+	dr_assert(*done);
+}
+
+static struct tcp_rail_handle open_rail(struct world *w, struct fz *z)
+{
+	struct tcp_rail_handle h;
 	struct dr_rail_params rp = { .ifname = "lo" };
 	struct sockaddr_in *in = (struct sockaddr_in *)&rp.local;
 	uint8_t handle[DR_HANDLE_MAX];
@@ -93,11 +98,12 @@ static void open_rail(struct world *w, struct tcp_rail_handle *h)
 	in->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
 	dr_assert(dr_tcp_ops.listen(&rp, &w->rail, NULL) == 0);
 	n = dr_tcp_ops.rail_handle(w->rail, handle, sizeof(handle));
-	dr_assert(n > 0 && dr_tcp_rail_handle_parse(handle, (size_t)n, h, NULL) == 0);
+	dr_assert(n > 0 && dr_tcp_rail_handle_parse(handle, (size_t)n, &h, NULL) == 0);
 	dr_assert(dr_tcp_ops.rail_peer(w->rail, handle, (size_t)n, NULL) == 0);
-	w->buf = malloc(MESSAGES * PARTS * PART_BYTES);
-	m = (struct dr_memory){ .base = w->buf, .len = MESSAGES * PARTS * PART_BYTES };
-	dr_assert(w->buf && dr_tcp_ops.mr_reg(w->rail, &m, &w->mr, NULL) == 0);
+	m = (struct dr_memory){ .base = fz_alloc(z, MESSAGES * PARTS * PART_BYTES),
+		.len = MESSAGES * PARTS * PART_BYTES };
+	dr_assert(dr_tcp_ops.mr_reg(w->rail, &m, &w->mr, NULL) == 0);
+	return h;
 }
 
 /* libFuzzer's alarm may interrupt connect, which then goes on by itself. */
@@ -143,10 +149,10 @@ static void prove(struct world *w)
 }
 
 /* The peer dials and says who it is. */
-static void dial(struct world *w, const struct tcp_rail_handle *h)
+static void dial(struct world *w, struct tcp_rail_handle h)
 {
 	struct dr_path_params pp = { .channel = CHANNEL, .gen = 1, .sender = w->sender };
-	struct sockaddr_in sa = { .sin_family = AF_INET, .sin_port = htons(h->tcp_port) };
+	struct sockaddr_in sa = { .sin_family = AF_INET, .sin_port = htons(h.tcp_port) };
 	struct linger none = { .l_onoff = 1 };
 
 	dr_assert(dr_tcp_ops.create(w->rail, &pp, &w->path, NULL) == 0);
@@ -157,9 +163,7 @@ static void dial(struct world *w, const struct tcp_rail_handle *h)
 	/* Reset at the end: no socket stays in TIME_WAIT. */
 	setsockopt(w->fd, SOL_SOCKET, SO_LINGER, &none, sizeof(none));
 	prove(w);
-	for (int i = 0; i < 1000 && !w->ready; i++)
-		progress(w);
-	dr_assert(w->ready);
+	progress_until(w, &w->ready);
 }
 
 static void post(struct world *w, uint64_t seq)
@@ -186,7 +190,6 @@ static void talk(struct world *w, struct fz *z, bool soft)
 
 		if (len && send(w->fd, b, len, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
 			dr_assert(errno == EPIPE || errno == ECONNRESET || errno == EAGAIN);
-		free(b);
 		progress(w);
 		if (w->sender && !w->failed && w->credits && i < MESSAGES)
 			post(w, i);
@@ -197,26 +200,20 @@ static void talk(struct world *w, struct fz *z, bool soft)
 	}
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+FUZZ(z)
 {
-	struct fz z = fz_init(data, size);
 	struct world w = { .sink.event = on_event, .now = DR_NS_PER_S };
-	uint8_t flags = fz_u8(&z);
-	struct tcp_rail_handle h;
+	uint8_t flags = fz_u8(z);
 
 	dr_log_set_level(DR_LOG_ERROR);
 	w.sender = flags & 1;
-	open_rail(&w, &h);
-	dial(&w, &h);
+	dial(&w, open_rail(&w, z));
 	for (uint64_t seq = 0; !w.sender && seq < MESSAGES; seq++)
 		post(&w, seq);
-	talk(&w, &z, flags & 2);
-	if (!w.fenced) {
+	talk(&w, z, flags & 2);
+	if (!w.fenced)
 		w.path->ops->fence(w.path, false, w.now + DR_NS_PER_S);
-		for (int i = 0; i < 1000 && !w.fenced; i++)
-			progress(&w);
-		dr_assert(w.fenced);
-	}
+	progress_until(&w, &w.fenced);
 	dr_tcp_ops.close(w.path);
 	dr_assert(dr_tcp_ops.stop(w.path) == 0);
 	dr_tcp_ops.fini(w.path);
@@ -224,6 +221,4 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	dr_tcp_ops.rail_close(w.rail);
 	dr_tcp_ops.rail_fini(w.rail);
 	close(w.fd);
-	free(w.buf);
-	return 0;
 }

@@ -3,19 +3,12 @@
 #include "tests/fuzz/lib/fuzz.h"
 #include "transport/tcp/tcp_wire.h"
 
-#include <errno.h>
-
 static const char *why;
 
 static bool taken(int rc)
 {
 	dr_assert(rc == 0 || (rc == -EPROTO && why && why[0]));
 	return rc == 0;
-}
-
-static void same(const uint8_t *b, size_t len, const uint8_t *again, int n)
-{
-	dr_assert(n >= 0 && (size_t)n == len && memcmp(b, again, len) == 0);
 }
 
 /* What tcp_wire.h says of each type. */
@@ -42,7 +35,7 @@ static void frame(const uint8_t *b, size_t len)
 	if (!taken(dr_tcp_frame_parse(b, head, &f, &why)))
 		return;
 	dr_tcp_frame_encode(&f, again);
-	same(b, head, again, TCP_FRAME_HDR);
+	fz_same(b, head, again, TCP_FRAME_HDR);
 	fields_fit(&f);
 	if (f.type != TCP_FRAME_CREDIT)
 		return;
@@ -51,13 +44,12 @@ static void frame(const uint8_t *b, size_t len)
 		return;
 	}
 	dr_tcp_credit_encode(part, f.n, again);
-	same(b + head, len - head, again, (int)f.len);
+	fz_same(b + head, len - head, again, f.len);
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+FUZZ(z)
 {
-	struct fz z = fz_init(data, size);
-	unsigned what = fz_u8(&z) % 6;
+	unsigned what = fz_u8(z) % 6;
 	uint8_t again[DR_HANDLE_MAX];
 	struct tcp_rail_handle rail;
 	struct dr_path_ident path;
@@ -65,7 +57,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	struct tcp_hello_ok ok;
 	uint8_t nonce[TCP_NONCE_LEN];
 	size_t len;
-	uint8_t *b = fz_bytes(&z, 512, &len);
+	uint8_t *b = fz_bytes(z, 512, &len);
 
 	why = NULL;
 	if (what == 0) {
@@ -73,20 +65,20 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	} else if (what == 1 && taken(dr_tcp_hello_parse(b, len, &hello, &why))) {
 		dr_assert(hello.index < DR_PATHS);
 		dr_tcp_hello_encode(&hello, again);
-		same(b, len, again, TCP_HELLO_LEN);
+		fz_same(b, len, again, TCP_HELLO_LEN);
 	} else if (what == 2 && taken(dr_tcp_hello_ok_parse(b, len, &ok, &why))) {
 		dr_tcp_hello_ok_encode(&ok, again);
-		same(b, len, again, TCP_HELLO_OK_LEN);
+		fz_same(b, len, again, TCP_HELLO_OK_LEN);
 	} else if (what == 3 && taken(dr_tcp_rail_handle_parse(b, len, &rail, &why))) {
 		dr_assert(rail.tcp_port && rail.udp_port);
-		same(b, len, again, dr_tcp_rail_handle_encode(&rail, again, sizeof(again)));
+		fz_same(b, len, again,
+			(size_t)dr_tcp_rail_handle_encode(&rail, again, sizeof(again)));
 	} else if (what == 4 && taken(dr_tcp_path_handle_parse(b, len, &path, &why))) {
 		dr_assert(path.index < DR_PATHS);
-		same(b, len, again, dr_tcp_path_handle_encode(&path, again, sizeof(again)));
+		fz_same(b, len, again,
+			(size_t)dr_tcp_path_handle_encode(&path, again, sizeof(again)));
 	} else if (what == 5 && taken(dr_tcp_challenge_parse(b, len, nonce, &why))) {
 		dr_tcp_challenge_encode(nonce, again);
-		same(b, len, again, TCP_CHALLENGE_LEN);
+		fz_same(b, len, again, TCP_CHALLENGE_LEN);
 	}
-	free(b);
-	return 0;
 }

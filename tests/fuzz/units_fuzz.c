@@ -5,7 +5,6 @@
 
 #include <inttypes.h>
 #include <math.h>
-#include <stdio.h>
 
 enum { LIST_CAP = 64, LIST_MAX = 1000 };
 static const uint64_t U_MARK = 0x5a5a5a5a5a5a5a5a;
@@ -15,10 +14,8 @@ static void size(const char *s)
 	uint64_t v = U_MARK, again = 0;
 	struct dr_err e = { 0 };
 	char buf[64], *space;
-	int rc = dr_parse_size(s, &v, &e);
 
-	if (rc) {
-		fz_explained(rc, &e);
+	if (fz_failed(dr_parse_size(s, &v, &e), &e)) {
 		dr_assert(v == U_MARK);
 		return;
 	}
@@ -34,10 +31,8 @@ static void duration(const char *s)
 	int64_t v = -7, again = 0;
 	struct dr_err e = { 0 };
 	char buf[64];
-	int rc = dr_parse_duration(s, &v, &e);
 
-	if (rc) {
-		fz_explained(rc, &e);
+	if (fz_failed(dr_parse_duration(s, &v, &e), &e)) {
 		dr_assert(v == -7);
 		return;
 	}
@@ -52,16 +47,12 @@ static void reals(const char *s)
 {
 	struct dr_err e = { 0 };
 	double v = -7;
-	int rc = dr_parse_rate(s, &v, &e);
+	bool bad = fz_failed(dr_parse_rate(s, &v, &e), &e);
 
-	if (rc)
-		fz_explained(rc, &e);
-	dr_assert(rc ? v == -7 : isfinite(v) && v >= 0);
+	dr_assert(bad ? v == -7 : isfinite(v) && v >= 0);
 	v = -7;
-	rc = dr_parse_double(s, -1e6, 1e9, &v, &e);
-	if (rc)
-		fz_explained(rc, &e);
-	dr_assert(rc ? v == -7 : v >= -1e6 && v <= 1e9);
+	bad = fz_failed(dr_parse_double(s, -1e6, 1e9, &v, &e), &e);
+	dr_assert(bad ? v == -7 : v >= -1e6 && v <= 1e9);
 }
 
 static void number(const char *s)
@@ -69,11 +60,9 @@ static void number(const char *s)
 	uint64_t v = U_MARK;
 	struct dr_err e = { 0 };
 	char buf[32];
-	int rc = dr_parse_u64(s, 3, 40000, &v, &e);
+	bool bad = fz_failed(dr_parse_u64(s, 3, 40000, &v, &e), &e);
 
-	if (rc)
-		fz_explained(rc, &e);
-	dr_assert(rc ? v == U_MARK : v >= 3 && v <= 40000);
+	dr_assert(bad ? v == U_MARK : v >= 3 && v <= 40000);
 	if (dr_parse_u64(s, 0, UINT64_MAX, &v, NULL))
 		return;
 	snprintf(buf, sizeof(buf), "%" PRIu64, v);
@@ -85,10 +74,8 @@ static void list(const char *s)
 	unsigned v[LIST_CAP];
 	struct dr_err e = { 0 };
 	size_t n = 99;
-	int rc = dr_parse_list(s, LIST_MAX, v, LIST_CAP, &n, &e);
 
-	if (rc) {
-		fz_explained(rc, &e);
+	if (fz_failed(dr_parse_list(s, LIST_MAX, v, LIST_CAP, &n, &e), &e)) {
 		dr_assert(n == 99);
 		return;
 	}
@@ -100,10 +87,10 @@ static void list(const char *s)
 	}
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
+FUZZ(z)
 {
-	struct fz z = fz_init(data, n);
-	char *s = fz_text(&z, 4096), buf[32];
+	const struct fz whole = *z;
+	char *s = fz_text(z, 4096), buf[32];
 	int64_t ns = 0;
 
 	size(s);
@@ -111,9 +98,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 	reals(s);
 	number(s);
 	list(s);
-	free(s);
-	memcpy(&ns, data ? (const void *)data : "", DR_MIN(n, sizeof(ns)));
+	memcpy(&ns, whole.n ? (const void *)whole.p : "", DR_MIN(whole.n, sizeof(ns)));
 	dr_format_duration(ns, buf, sizeof(buf));
 	dr_assert(strlen(buf) < sizeof(buf) - 1);
-	return 0;
 }

@@ -186,31 +186,27 @@ static void pass(struct world *w, uint8_t time)
 		}
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+FUZZ(z)
 {
-	struct fz z = fz_init(data, size);
-	struct world *w = calloc(1, sizeof(*w));
+	struct world *w = fz_alloc(z, sizeof(*w));
 
-	dr_assert(w);
 	w->now = 1;
 	for (unsigned k = 0; k < 2; k++)
 		dr_verbs_admission_init(&w->node[k].a, token);
-	for (unsigned i = 0; i < STEPS_MAX && z.n > 0; i++) {
-		uint8_t what = fz_u8(&z), which = fz_u8(&z);
+	for (unsigned i = 0; i < STEPS_MAX && z->n > 0; i++) {
+		uint8_t what = fz_u8(z), which = fz_u8(z);
 		struct node *n = &w->node[what >> 7];
 
 		switch ((what & 0x7f) % 5) {
 		case 0:
-			path(w, n, which % ENDS, &z);
+			path(w, n, which % ENDS, z);
 			break;
 		case 1:
-			arrive(w, n, which, &z);
+			arrive(w, n, which, z);
 			break;
 		case 2:
-			carry(w, n, which % ENDS, false);
-			break;
 		case 3:
-			carry(w, n, which % ENDS, true);
+			carry(w, n, which % ENDS, (what & 0x7f) % 5 == 3);
 			break;
 		default:
 			pass(w, which);
@@ -218,6 +214,4 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		}
 		dr_assert(dr_verbs_admission_validate(&n->a));
 	}
-	free(w);
-	return 0;
 }
