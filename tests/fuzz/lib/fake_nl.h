@@ -5,8 +5,8 @@
 #include "topology/nl.h"
 
 /*
- * Stands in for topology/nl.c: a request gets the next part of `answers` (u16 length, bytes) as its
- * answer instead of the kernel's; nothing leaves the process. `seen` is called with each request.
+ * Stands in for the sockets of libmnl under topology/nl.c: a request gets the next part of `answers` (u16 length, bytes)
+ * as its answer instead of the kernel's; nothing leaves the process. `seen` is called with each request.
  */
 struct fake_nl {
 	const uint8_t *answers;
