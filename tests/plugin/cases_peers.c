@@ -213,7 +213,7 @@ static void close_listen_early(struct rank *r)
 
 static const struct contract_case cases[] = {
 	{ .name = "strangers", .run = strangers, .ranks = 2 },
-	{ .name = "connect_to_nobody", .run = connect_to_nobody, .ranks = 2, .limit_s = 40 },
-	{ .name = "close_listen_early", .run = close_listen_early, .ranks = 2, .limit_s = 60 },
+	{ .name = "connect_to_nobody", .run = connect_to_nobody, .ranks = 2 },
+	{ .name = "close_listen_early", .run = close_listen_early, .ranks = 2 },
 };
 const struct contract_cases contract_peers = { cases, DR_ARRAY_LEN(cases) };

@@ -174,9 +174,9 @@ static void communicators(struct rank *r)
 }
 
 static const struct contract_case cases[] = {
-	{ .name = "unload", .run = unload, .ranks = 2, .limit_s = 60, .each = true },
+	{ .name = "unload", .run = unload, .ranks = 2, .each = true },
 	{ .name = "file_forgotten", .run = file_forgotten, .ranks = 2, .each = true },
-	{ .name = "cycles", .run = cycles, .ranks = 2, .limit_s = 60 },
-	{ .name = "communicators", .run = communicators, .ranks = 2, .limit_s = 60 },
+	{ .name = "cycles", .run = cycles, .ranks = 2 },
+	{ .name = "communicators", .run = communicators, .ranks = 2 },
 };
 const struct contract_cases contract_unload = { cases, DR_ARRAY_LEN(cases) };

@@ -10,7 +10,6 @@ struct contract_case {
 	void (*run)(struct rank *r);
 	unsigned ranks;
 	unsigned from, to; /* versions; 0: all */
-	unsigned limit_s;  /* 0: 20 */
 	bool rails;	   /* needs two devices */
 	bool each;	   /* what depends on the version: with --brief too */
 };

@@ -15,7 +15,7 @@
  * --brief only those whose calls differ between the versions. With --netns the two ranks run in these network
  * namespaces, with --remote on two hosts with one SEED: rank 0 listens at that address. CASE: whole names, or the beginnings of names.
  *
- * Environment: SEED (random; it is printed), CYCLES of the cases with cycles, LIMIT for all seconds of a case; what the
+ * Environment: SEED (random; it is printed), CYCLES of the cases with cycles, LIMIT (60), the seconds of a case; what the
  * plugin itself reads.
  */
 static const struct contract_cases *const all[] = { &contract_life, &contract_unload,
@@ -48,7 +48,7 @@ static void run_one(struct settings *s, const struct contract_case *c, unsigned 
 	job.run = c->run;
 	job.n = c->ranks;
 	job.version = version;
-	job.limit_s = (unsigned)contract_env("LIMIT", c->limit_s ? c->limit_s : 20);
+	job.limit_s = (unsigned)contract_env("LIMIT", 60);
 	passed = skipped || rank_run(&job);
 	s->failed += !passed;
 	printf("%sok %u - v%u %s", passed ? "" : "not ", ++s->done, version, c->name);
