@@ -238,7 +238,7 @@ lint: ## rules that are programs: layers, format, analysers of changed files (AL
 	$(Q)ALL='$(ALL)' BASE='$(BASE)' scripts/lint.sh
 nightly: ## all that takes long: PARTS="sim lab" only these, AGAIN=1 also what has passed on this commit
 	$(Q)scripts/nightly.sh $(PARTS)
-check-install: all $(B)/tests/plugin/contract_main ## the demo, make install and the archive of make bundle, used from elsewhere
+check-install: all ## the demo, make install and the archive of make bundle, used from elsewhere
 	$(Q)tests/install/installed.sh $(B)
 .PHONY: nightly check-install
 sim: $(B)/tests/sim/sim_test ## seeded failover schedules: SEEDS=n of them (JOBS=n processes), or SEED=n (WITHOUT=mask) one, traced

@@ -26,12 +26,12 @@ demo() {
 
 # The NCCL plugin in DIR by each of its names, found in LD_LIBRARY_PATH only, in versions 6 and 12 of the interface.
 plugin_in() {
-	local name
+	local name version
 	for name in libnccl-net-ha.so libnccl-net.so librccl-net.so; do
-		LD_LIBRARY_PATH=$1 NCCL_SOCKET_IFNAME=lo "$build/tests/plugin/contract_main" \
-			--versions 6 "$name" properties &&
-			LD_LIBRARY_PATH=$1 NCCL_SOCKET_IFNAME=lo "$build/tests/plugin/contract_main" \
-				--versions 12 "$name" properties both_ways || return
+		for version in v6 v12; do
+			LD_LIBRARY_PATH=$1 NCCL_SOCKET_IFNAME=lo HA_NCCL_TRANSPORT=tcp "$build/dualrail" plugin "$name" \
+				--net-api $version || return
+		done
 	done
 }
 
