@@ -241,7 +241,7 @@ nightly: ## all that takes long: PARTS="sim lab" only these, AGAIN=1 also what h
 check-install: all ## the demo, make install and the archive of make bundle, used from elsewhere
 	$(Q)tests/install/installed.sh $(B)
 .PHONY: nightly check-install
-sim: $(B)/tests/sim/sim_test ## seeded failover schedules: SEEDS=n of them (JOBS=n processes), or SEED=n (WITHOUT=mask) one, traced
+sim: $(B)/tests/sim/sim_test ## seeded failover schedules: SEEDS=n of them (JOBS=n processes, from SEED=n on), or SEED=n (WITHOUT=mask) alone one, traced
 	$(Q)SEEDS='$(SEEDS)' SEED='$(SEED)' WITHOUT='$(WITHOUT)' $< $(if $(JOBS),--jobs $(JOBS)) \
 	  $(if $(SEED),$(if $(SEEDS),,-v))
 exhaustive: $(B)/tests/exhaustive/exhaustive_main ## every interleaving of a small scope of the failover core; OPTS="kind=stream faults=2" one run

@@ -30,16 +30,18 @@
  *
  * and over all seeds (2000 and more) the rare states were reached (coverage counters).
  *
- * sim_test [--seeds N] [--seed S] [--jobs N] [--without MASK] [-v]; environment SEEDS, SEED, WITHOUT. A
- * failure prints the line that replays it, and one with fewer faults that fails too (unless SHRINK=0; the first
- * three of a process). With --jobs so many processes run all the seeds, whatever fails; without, one per processor, 16
- * at most, each of which stops after three failures.
+ * sim_test [--seeds N] [--seed S] [--jobs N] [--without MASK] [-v]; environment SEEDS, SEED, WITHOUT. N schedules
+ * from S on; without N the one of S, which -v traces; without S from a random one. A failure prints the line that
+ * replays it, and one with fewer faults that fails too (unless SHRINK=0; the first three of a process). With --jobs
+ * so many processes run all the seeds, whatever fails; without, one per processor, 16 at most, each of which stops
+ * after three failures.
  */
 #include "tests/sim/run.h"
 
 #include "base/log.h"
 
 #include <assert.h>
+#include <errno.h>
 #include <inttypes.h>
 #include <malloc.h>
 #include <stdio.h>
@@ -190,34 +192,61 @@ static int run_all(const struct how *h)
 	return failures;
 }
 
-static uint64_t number(const char *text, uint64_t otherwise)
+/* False: there is no value. Ends the program if it is no number of min to max. */
+static bool number(const char *name, const char *text, uint64_t min, uint64_t max, uint64_t *out)
 {
-	return text != NULL && text[0] ? strtoull(text, NULL, 0) : otherwise;
+	char *end;
+
+	if (text == NULL || text[0] == '\0')
+		return false;
+	errno = 0;
+	*out = strtoull(text, &end, 0);
+	if (errno == 0 && *end == '\0' && text[0] != '-' && *out >= min && *out <= max)
+		return true;
+	fprintf(stderr, "sim: %s '%s' is no number of %" PRIu64 " to %" PRIu64 "\n", name, text,
+		min, max);
+	exit(1);
 }
 
+/* A seed alone is one schedule; with a number of them, so many from that one on. */
 static void parse_args(int argc, char **argv, struct how *h)
 {
-	h->n = number(getenv("SEEDS"), h->n);
-	h->first = number(getenv("SEED"), h->first);
-	h->one = number(getenv("SEED"), UINT64_MAX) != UINT64_MAX &&
-		 number(getenv("SEEDS"), UINT64_MAX) == UINT64_MAX;
-	h->without = (uint32_t)number(getenv("WITHOUT"), 0);
+	const struct {
+		const char *option, *variable;
+		uint64_t min, max;
+	} know[] = { { "--seeds", "SEEDS", 1, UINT32_MAX }, { "--seed", "SEED", 0, INT64_MAX },
+		{ "--without", "WITHOUT", 0, UINT32_MAX }, { "--jobs", "", 1, 1024 } };
+	uint64_t v[DR_ARRAY_LEN(know)] = { h->n, h->first, 0, 0 };
+	bool given[DR_ARRAY_LEN(know)];
+	size_t k;
+
+	for (k = 0; k < DR_ARRAY_LEN(know); k++)
+		given[k] = number(know[k].variable, getenv(know[k].variable), know[k].min,
+			know[k].max, &v[k]);
 	for (int i = 1; i < argc; i++) {
 		if (strcmp(argv[i], "-v") == 0) {
 			sim_verbose = 1;
-		} else if (i + 1 < argc && strcmp(argv[i], "--seeds") == 0) {
-			h->n = number(argv[++i], h->n);
-		} else if (i + 1 < argc && strcmp(argv[i], "--jobs") == 0) {
-			h->jobs = (unsigned)number(argv[++i], 0);
-		} else if (i + 1 < argc && strcmp(argv[i], "--without") == 0) {
-			h->without = (uint32_t)number(argv[++i], 0);
-		} else if (i + 1 < argc && strcmp(argv[i], "--seed") == 0) {
-			h->first = number(argv[++i], h->first);
-			h->one = true;
+			continue;
 		}
+		for (k = 0; k < DR_ARRAY_LEN(know) && strcmp(argv[i], know[k].option) != 0;)
+			k++;
+		if (k == DR_ARRAY_LEN(know) || i + 1 == argc ||
+			!number(know[k].option, argv[++i], know[k].min, know[k].max, &v[k])) {
+			fprintf(stderr, "sim: cannot use '%s'; see the top of sim_test.c\n",
+				argv[i]);
+			exit(1);
+		}
+		given[k] = true;
 	}
-	h->n = h->one ? 1 : DR_MAX(h->n, (uint64_t)1);
-	sim_verbose &= h->one;
+	h->one = given[1] && !given[0];
+	h->n = h->one ? 1 : v[0];
+	h->first = v[1];
+	h->without = (uint32_t)v[2];
+	h->jobs = (unsigned)v[3];
+	if (sim_verbose && !h->one) {
+		fprintf(stderr, "sim: -v traces one schedule: it needs --seed, without --seeds\n");
+		exit(1);
+	}
 }
 
 int main(int argc, char **argv)
@@ -228,7 +257,7 @@ int main(int argc, char **argv)
 	double s;
 
 	parse_args(argc, argv, &h);
-	dr_log_set_level(sim_verbose && h.one ? DR_LOG_DEBUG : DR_LOG_ERROR);
+	dr_log_set_level(sim_verbose ? DR_LOG_DEBUG : DR_LOG_ERROR);
 	(void)mallopt(M_TRIM_THRESHOLD, 64 << 20);
 	(void)mallopt(M_MMAP_THRESHOLD, 64 << 20);
 	printf("sim: %" PRIu64 " schedules from seed %" PRIu64 "\n", h.n, h.first);
