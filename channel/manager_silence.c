@@ -72,7 +72,7 @@ void dr_manager_watch_silence(struct dr_manager *m)
 			tell_lost(m, false, 0);
 		if (stands || m->stalled)
 			report_silence(m, stands, 0);
-		m->probe_ns = 0;
+		m->probe_ns = m->answered_ns = 0;
 		return;
 	}
 	if (m->now < m->probe_ns)
@@ -93,8 +93,13 @@ void dr_manager_watch_silence(struct dr_manager *m)
 		return;
 	}
 	if (best == DR_PEER_ANSWERS) {
+		m->answered_ns = silent + PROBE_NS; /* or later, before the next look */
 		report_silence(m, true, silent);
-	} else if (silent >= m->prm.lost_after_ns && best != DR_PEER_PENDING) {
+		return;
+	}
+	if (best == DR_PEER_UNKNOWN) /* no path is left: there was one when the peer answered */
+		silent -= m->answered_ns;
+	if (silent >= m->prm.lost_after_ns && best != DR_PEER_PENDING) {
 		if (!m->lost)
 			tell_lost(m, true, silent);
 		fail_lost(m);

@@ -334,8 +334,8 @@ static void stop_peer_for(struct pair *p, int64_t ns)
 }
 
 /* The peer's kernel takes a few control frames only, then its window is shut. Its process is waited for
- * as long as the kernel answers probes, over one rail too; then both rails are cut. */
-static void stopped_peer(enum dr_sim_personality kind, bool one_rail, bool cut)
+ * as long as the kernel answers probes, over one rail too; then both rails are cut, and what they carried may break. */
+static void stopped_peer(enum dr_sim_personality kind, bool one_rail, bool cut, bool broken)
 {
 	struct dr_sim_opts o = world_of(kind);
 	struct pair p;
@@ -355,9 +355,12 @@ static void stopped_peer(enum dr_sim_personality kind, bool one_rail, bool cut)
 	assert_int_equal(dr_manager_ready(p.m[0]), 1);
 	dr_sim_cut(p.w, 0, DR_SIM_BOTH, cut);
 	dr_sim_cut(p.w, 1, DR_SIM_BOTH, cut || one_rail);
+	for (unsigned r = 0; r < RAILS && broken; r++)
+		dr_sim_link_down(p.w, r, DR_SIM_NODE0, 0, true);
 	if (cut) {
-		stop_peer_for(&p, 3 * DR_NS_PER_S);
-		assert_int_equal(p.losses[0], 1);
+		stop_peer_for(&p, 1350 * DR_NS_PER_MS);
+		assert_true(dr_manager_ready(p.m[0]) >= 0);
+		stop_peer_for(&p, 1650 * DR_NS_PER_MS);
 		assert_int_equal(dr_manager_ready(p.m[0]), -ENETDOWN);
 	} else {
 		run_for(&p, DR_NS_PER_S);
@@ -371,8 +374,8 @@ static void test_a_stopped_peer_is_waited_for(void **state)
 {
 	(void)state;
 	for (enum dr_sim_personality kind = DR_SIM_STREAM; kind <= DR_SIM_PLUGIN; kind++)
-		for (unsigned i = 0; i < 4; i++)
-			stopped_peer(kind, i & 1, i & 2);
+		for (unsigned i = 0; i < 6; i++)
+			stopped_peer(kind, i & 1, i & 6, i & 4);
 }
 
 /* The process goes on when both rails are cut: nobody is told that its window opens. */

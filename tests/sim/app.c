@@ -125,30 +125,6 @@ static void on_completed(
 	c->last_ns = now;
 }
 
-static bool quarantined(const struct sim_run *r, unsigned c, unsigned end, unsigned path)
-{
-	struct dr_sim_place at = sim_place(r, c, end, path);
-
-	return dr_sim_path_quarantined(r->w, &at);
-}
-
-/* A fence that failed for good ends a channel in two ways: it holds buffers of the user, or every other
- * path is lost. That it is there is not enough. */
-static bool excused(const struct sim_user *u, int err)
-{
-	const struct sim_run *r = u->r;
-	const struct sim_user *peer = &r->ch[u->channel].user[!u->end];
-	bool any = false;
-
-	for (unsigned end = 0; end < 2; end++)
-		for (unsigned i = 0; i < DR_PATHS; i++)
-			any |= quarantined(r, u->channel, end, i);
-	if (err == -EIO)
-		return peer->err == -EIO ||
-		       (u->posted > u->done && quarantined(r, u->channel, u->end, u->active));
-	return err == -ENETDOWN && any;
-}
-
 static void on_failed(void *arg, struct dr_channel *ch, int err, const char *text, int64_t now)
 {
 	struct sim_user *u;
@@ -170,10 +146,7 @@ static void on_failed(void *arg, struct dr_channel *ch, int err, const char *tex
 	u->err = err;
 	u->died_ns = dr_sim_world_now(r->w);
 	sim_cover.deaths++;
-	if (!(r->s->may_die & (1u << u->channel)) && !excused(u, err) &&
-		!sim_give_up_excuses(u, err))
-		sim_fail(r, "death: channel %u end %u failed though a rail worked: %s", u->channel,
-			u->end, text);
+	sim_judge_death(u, err, text);
 }
 
 static void on_protection(void *arg, struct dr_channel *ch, bool prot, unsigned path, int64_t now)
@@ -420,12 +393,14 @@ void sim_app_dereg(struct sim_run *r, unsigned c, unsigned end)
 
 /* Without datagrams a channel that ends tells its peer on its paths alone. Where these are broken at the
  * other end, or are dropped with what was just queued, nobody tells it. Only where one end alone had a
- * reason: elsewhere both find out by themselves. */
+ * reason: elsewhere both find out by themselves. Before READY the owner of a channel ends the session. */
 static bool untold(const struct sim_user *u)
 {
 	const struct sim_run *r = u->r;
 	const struct sim_user *peer = &r->ch[u->channel].user[!u->end];
 
+	if (!r->was_ready && peer->err != 0 && u->err == 0)
+		return true;
 	return r->s->world.personality == DR_SIM_PLUGIN &&
 	       (peer->err == -EIO || peer->err == -ECANCELED || peer->err == -ESHUTDOWN) &&
 	       u->err == 0 && dr_sim_world_now(r->w) > peer->died_ns + 2 * r->s->lost_after_ns;
@@ -460,7 +435,7 @@ bool sim_app_healed(struct sim_run *r, unsigned rail_mask)
 						*b = &channel_of(&u[1])->fo.path[i];
 
 			if (!(rail_mask & (1u << sim_rail_of_path(r, c, i))) ||
-				quarantined(r, c, 0, i) || quarantined(r, c, 1, i))
+				sim_quarantined(r, c, 0, i) || sim_quarantined(r, c, 1, i))
 				continue;
 			if (a->state != DR_FOP_READY || b->state != DR_FOP_READY ||
 				a->gen != b->gen || !a->rail_ok || !b->rail_ok)
@@ -476,7 +451,7 @@ bool sim_app_back(struct sim_run *r)
 		const struct sim_user *u = r->ch[c].user;
 
 		if (u[0].err == 0 && u[1].err == 0 && !r->dead[0] && !r->dead[1] &&
-			!quarantined(r, c, 0, 0) && !quarantined(r, c, 1, 0) &&
+			!sim_quarantined(r, c, 0, 0) && !sim_quarantined(r, c, 1, 0) &&
 			channel_of(&u[u[0].sender ? 0 : 1])->fo.active != 0)
 			return false;
 	}

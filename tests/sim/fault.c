@@ -243,9 +243,6 @@ static void strike(struct sim_run *r, unsigned i, int64_t now)
 		kill_end(r, f->mask & 1);
 		fs->until = now;
 		break;
-	case F_BOTH_CUT:
-		r->both_cut_ns = now;
-		break;
 	default:
 		break;
 	}
@@ -289,8 +286,6 @@ static void lift(struct sim_run *r, unsigned i)
 		dr_sim_link_up(r->w, r->fs[i].flips % 2);
 	else if (f->kind == F_STUCK)
 		stick(r, f, false);
-	else if (f->kind == F_BOTH_CUT)
-		r->both_cut_ns = 0;
 }
 
 /* ---- when ---- */
@@ -356,10 +351,8 @@ static bool may_strike(struct sim_run *r, unsigned i)
 	enum sim_fault_kind kind = r->s->fault[i].kind;
 
 	/* Until all channels are up, deadlines are their owner's, who is not simulated. */
-	if (kind >= F_STOP || r->s->fault[i].len_ns >= DR_NS_PER_S || kind == F_FLAPS ||
-		kind == F_CLOSE)
-		if (!r->was_ready)
-			return false;
+	if ((kind >= F_DEREG || kind == F_FLAPS || kind == F_CLOSE) && !r->was_ready)
+		return false;
 	if (kind > F_FLAPS)
 		return true;
 	for (unsigned k = 0; k < r->s->n_faults; k++)

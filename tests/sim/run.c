@@ -75,6 +75,13 @@ struct dr_sim_place sim_place(const struct sim_run *r, unsigned c, unsigned end,
 		.index = path };
 }
 
+bool sim_quarantined(const struct sim_run *r, unsigned c, unsigned end, unsigned path)
+{
+	struct dr_sim_place at = sim_place(r, c, end, path);
+
+	return dr_sim_path_quarantined(r->w, &at);
+}
+
 int64_t sim_stalled_until(const struct sim_worker *wk)
 {
 	return DR_MAX(wk->stalled_until, wk->r->stalled_until[wk->end]);
@@ -424,6 +431,7 @@ static void simulate(struct sim_run *r)
 			sim_app_offer(r, now);
 		step_ends(r, app);
 		sim_greet_watch(r, now);
+		sim_judge(r, now);
 		sim_watch(r, now);
 		if (!r->was_ready && r->started == 3)
 			r->was_ready = all_ready(r);
@@ -498,10 +506,10 @@ int sim_schedule_run(uint64_t seed, uint32_t without, char *why, size_t len)
 		return 1;
 	sim_say(r,
 		"seed %" PRIu64
-		": %s, %u managers%s, %u channels, window %u, %u faults, channels that may end: %#x",
+		": %s, %u managers%s, %u channels, window %u, %u faults",
 		seed, dr_sim_personality_name(s.world.personality), s.n_managers,
 		s.peer ? " with common heartbeats" : "", s.n_channels, s.window,
-		sim_count_faults(&s), s.may_die & ((1u << s.n_channels) - 1));
+		sim_count_faults(&s));
 	if (setup(r) == 0) {
 		simulate(r);
 		collect(r);

@@ -18,7 +18,8 @@
  *	give_up.c	how users give channels up, and what they check	   tap.c    control frames: lost, replayed
  *	boot.c	the conversation that exchanges the handles	   run.c    the loop, and what ends it
  *	cover.c what was reached, over all schedules		   shrink.c less of a schedule that fails
- *	watch.c	what is checked of managers that share a process, and how soon a channel ends
+ *	watch.c	what is checked of managers that share a process
+ *	judge.c	whether a channel may end, and whether it must
  *	visit.c	channels that come and go beside those	   poller.c stands for base/poller.c
  *
  * Driving is as in production, with a thread per manager: a path is driven when it has something to report, a
@@ -134,7 +135,6 @@ struct sim_schedule {
 	unsigned n_faults;
 	struct sim_fault fault[SIM_FAULTS_MAX];
 	/* What follows from the faults. */
-	unsigned may_die; /* mask of channels that may end */
 	bool calm;	  /* nothing that could make a channel switch */
 	bool steady;	  /* outages of one and the same rail, nothing else */
 	bool one_rail;	  /* at most one outage and nothing else: the idle path's channels stay */
@@ -178,6 +178,10 @@ struct sim_user { /* one end of a channel */
 	int64_t closed_ns;	 /* end's clock */
 	int err;
 	int64_t died_ns; /* world's clock */
+	/* judge.c: a path joins it to its peer, or did; its process runs; a path could come up. And the time in which it
+	 * was not joined, in which it could have been, and in which it has stood. */
+	bool joined, was_joined, runs, could;
+	int64_t alone_ns, could_ns, stood_ns;
 };
 
 /* Control frames that an end received, the last SIM_TAP of them. */
@@ -262,7 +266,7 @@ struct sim_run {
 	bool clock_stands[2];
 	bool faults_over;
 	int64_t faults_over_ns, traffic_until_ns, next_burst_ns, pause_until_ns;
-	int64_t both_cut_ns; /* since then both rails are; 0: they are not */
+	int64_t judged_ns; /* judge.c looked last */
 	bool healed;
 	char fail[400];
 };
@@ -291,6 +295,8 @@ static inline unsigned sim_rail_of_path(const struct sim_run *r, unsigned c, uns
 struct dr_channel *sim_channel_at(const struct sim_run *r, unsigned c, unsigned end);
 /* The channel's number in the schedule, and its user. */
 struct sim_user *sim_user_of(const struct dr_channel *ch);
+/* A path of this end, closed or not, is in a fence that failed for good. */
+bool sim_quarantined(const struct sim_run *r, unsigned c, unsigned end, unsigned path);
 struct dr_sim_place sim_place(const struct sim_run *r, unsigned c, unsigned end, unsigned path);
 /* Until then the worker, all of an end, or any of both ends stand. */
 int64_t sim_stalled_until(const struct sim_worker *wk);
@@ -359,6 +365,11 @@ void sim_visit_run(struct sim_run *r, int64_t now);
 int64_t sim_visit_next(const struct sim_run *r);
 bool sim_visit_over(const struct sim_run *r);
 void sim_visit_fini(struct sim_run *r);
+
+/* judge.c */
+void sim_judge(struct sim_run *r, int64_t now);
+/* The end has failed. */
+void sim_judge_death(struct sim_user *u, int err, const char *text);
 
 /* watch.c */
 void sim_watch(struct sim_run *r, int64_t now);

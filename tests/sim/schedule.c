@@ -256,17 +256,6 @@ unsigned sim_workers(const struct sim_schedule *s, const struct sim_fault *f)
 	return all > 1 ? 1u + (unsigned)((f->seed >> 32) % (all - 1)) : 1;
 }
 
-/* While some managers of an end stand for long, a dial of their peers finds nobody. */
-static unsigned channels_of(const struct sim_schedule *s, unsigned workers)
-{
-	unsigned mask = 0;
-
-	for (unsigned c = 0; c < s->n_channels; c++)
-		if (workers & (1u << c % s->n_managers))
-			mask |= 1u << c;
-	return mask;
-}
-
 /* One rail fails again and again, the other one never: each switch and each failback is bounded. */
 static void draw_one_rail(struct sim_schedule *s, struct dr_rng *g)
 {
@@ -289,24 +278,13 @@ static void draw_one_rail(struct sim_schedule *s, struct dr_rng *g)
 
 static void follows(struct sim_schedule *s)
 {
-	unsigned outages = 0, others = 0, harmless = 0, beside = 0;
-	bool stop;
-
-	for (unsigned i = 0; i < s->n_faults; i++) /* other faults than managers that stand */
-		beside += !(s->without & (1u << i)) && s->fault[i].kind != F_WORKER &&
-			  s->fault[i].kind != F_WORKER_STOP;
+	unsigned outages = 0, others = 0, harmless = 0;
 
 	for (unsigned i = 0; i < s->n_faults; i++) {
 		enum sim_fault_kind k = s->fault[i].kind;
 
 		if (s->without & (1u << i))
 			continue;
-		/* a dial finds nobody */
-		stop = k == F_STOP || (k == F_CLOCK && s->fault[i].len_ns >= DR_NS_PER_S);
-		if ((k >= F_DEREG && k != F_STUCK) || (stop && beside > 1))
-			s->may_die = ~0u;
-		if (k == F_WORKER_STOP && beside > 0)
-			s->may_die |= channels_of(s, sim_workers(s, &s->fault[i]));
 		if (k <= F_LINK_DOWN)
 			outages++;
 		else if (k == F_REPLAY || k == F_LOSE || k == F_STALL || k == F_CLOCK ||

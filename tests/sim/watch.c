@@ -9,16 +9,11 @@
  *  beat	the tick is executed a quarter of an interval late at most while any of them runs; every one that runs
  *		takes a verdict at once
  *  others	where nothing is wrong but that some stand, the channels of the others go on
- *
- * and of all:
- *
- *  both	while both rails are cut, every channel ends at each end that runs
  */
 static const int64_t LOOK_NS = DR_NS_PER_MS / 2;
 static const int64_t TURN_NS =
 	2 * DR_NS_PER_MS; /* of a thread that was woken, with all that it may have to do */
 static const int64_t GOES_ON_NS = 300 * DR_NS_PER_MS;
-static const int64_t BOTH_CUT_NS = 2 * DR_NS_PER_S; /* behind lost_after_ns */
 
 /* The time since when the worker has been running, or DR_NEVER. */
 static int64_t running_since(struct sim_worker *wk, int64_t now)
@@ -104,22 +99,6 @@ static void check_goes_on(struct sim_run *r, unsigned c, int64_t now)
 			c, SIM_MS(now - since));
 }
 
-/* A plugin tells nothing of the peer's kernel: while the peer stands, an end takes silence for that (manager_silence.c). */
-static void check_ends(struct sim_run *r, unsigned c, unsigned end, int64_t now)
-{
-	const struct sim_user *u = &r->ch[c].user[end];
-	int64_t since = r->s->world.personality == DR_SIM_PLUGIN
-				? both_running_since(r, c, now)
-				: running_since(sim_worker_of(r, c, end), now);
-
-	if (u->err != 0 || r->dead[end] || since == DR_NEVER)
-		return;
-	since = DR_MAX(since, r->both_cut_ns);
-	if (now - since > r->s->lost_after_ns + BOTH_CUT_NS)
-		sim_fail(r, "both: channel %u end %u goes on %.3f ms after both rails were cut", c,
-			end, SIM_MS(now - since));
-}
-
 void sim_watch(struct sim_run *r, int64_t now)
 {
 	if (now < r->watch_due_ns)
@@ -135,6 +114,4 @@ void sim_watch(struct sim_run *r, int64_t now)
 	}
 	for (unsigned c = 0; r->s->calm && c < r->s->n_channels; c++)
 		check_goes_on(r, c, now);
-	for (unsigned i = 0; r->both_cut_ns > 0 && i < 2 * r->s->n_channels; i++)
-		check_ends(r, i / 2, i % 2, now);
 }

@@ -117,6 +117,21 @@ struct dr_path *dr_sim_path_find(struct dr_sim_world *w, const struct dr_sim_pla
 	return NULL;
 }
 
+static bool is_up(const struct sim_path *p)
+{
+	return p && p->ready && !p->broken && !p->closed && p->fence < SIM_FENCE_HARD &&
+	       !p->w->dead[p->node];
+}
+
+bool dr_sim_path_joins(const struct dr_sim_world *w, const struct dr_sim_place *at)
+{
+	const struct sim_path *p = first_path(w, at);
+
+	while (p && (p->closed || !is_at(p, at)))
+		p = p->next;
+	return is_up(p) && p->conn && is_up(p->conn->end[!p->node]);
+}
+
 bool dr_sim_path_quarantined(const struct dr_sim_world *w, const struct dr_sim_place *at)
 {
 	for (const struct sim_path *p = first_path(w, at); p; p = p->next)

@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/sim/run.h"
+
+#include <errno.h>
+
+/*
+ * Whether a channel may end, and whether it must, by what the simulated world shows: which connections join both
+ * ends, which rails carry, and who runs. Nothing of it comes from the channels.
+ *
+ *  death  An end ends because it closed, or its memory went, or a fence failed, or the peer has told it of its own
+ *         end, or since nothing joined it to its peer for lost_after. In this time, less COME_UP_NS, no rail carried or one of both did not run:
+ *         otherwise there would have been a path.
+ *  ends   and an end that nothing joins to its peer for longer does end.
+ *
+ * Only time in which the end itself runs counts. Not covered: a path that breaks while the peer is stopped cannot be built again
+ * before it goes on, and the channel ends although the peer's process lives. So the time in which the peer stands
+ * counts as well; where a connection is left, the peer's kernel or NIC answers on it, and nothing may end.
+ */
+static const int64_t COME_UP_NS = DR_NS_PER_S;
+static const int64_t OWN_STALL_NS = 100 * DR_NS_PER_MS; /* that an end notices; see manager.c */
+static const int64_t ENDS_NS = 2 * DR_NS_PER_S; /* behind lost_after */
+
+static bool runs(const struct sim_worker *wk, int64_t now)
+{
+	return wk->started && !wk->r->dead[wk->end] && now >= sim_stalled_until(wk);
+}
+
+static bool carries(const struct sim_run *r, unsigned rail)
+{
+	return !dr_sim_link_is_cut(r->w, rail, 0) && !dr_sim_link_is_cut(r->w, rail, 1);
+}
+
+static bool joined(struct sim_run *r, unsigned c)
+{
+	for (unsigned i = 0; i < DR_PATHS; i++) {
+		struct dr_sim_place at = sim_place(r, c, 0, i);
+
+		if (carries(r, at.rail) && dr_sim_path_joins(r->w, &at))
+			return true;
+	}
+	return false;
+}
+
+/* The process runs: heartbeats, and with them silence, are those of all its managers. */
+static bool process_runs(const struct sim_run *r, unsigned end, int64_t now)
+{
+	bool any = false;
+
+	for (unsigned k = 0; k < r->s->n_managers; k++)
+		any |= runs(&r->wk[end][k], now);
+	return any;
+}
+
+/* What was so since the last look, for the time since then. A short stall of its own is no stall to an end. */
+static void count(struct sim_run *r, int64_t now)
+{
+	for (unsigned i = 0; i < 2 * r->s->n_channels; i++) {
+		struct sim_user *u = &r->ch[i / 2].user[i % 2];
+		int64_t ns = now - r->judged_ns;
+
+		if (!u->runs) {
+			u->stood_ns += ns;
+			continue;
+		}
+		if (u->stood_ns <= OWN_STALL_NS + r->s->heartbeat_ns)
+			ns += u->stood_ns;
+		u->stood_ns = 0;
+		u->alone_ns += u->joined ? 0 : ns;
+		u->could_ns += u->could ? ns : 0;
+	}
+	r->judged_ns = now;
+}
+
+static void check_ends(struct sim_run *r, const struct sim_user *u, int64_t now)
+{
+	const struct sim_worker *wk = sim_worker_of(r, u->channel, u->end);
+
+	if (u->err == 0 && u->was_joined && u->alone_ns > r->s->lost_after_ns + ENDS_NS &&
+		runs(wk, now) && now - sim_stalled_until(wk) > ENDS_NS)
+		sim_fail(r, "ends: channel %u end %u goes on %.3f ms after it lost its peer",
+			u->channel, u->end, SIM_MS(u->alone_ns));
+}
+
+void sim_judge(struct sim_run *r, int64_t now)
+{
+	bool rail = carries(r, 0) || carries(r, 1);
+	bool up[2] = { process_runs(r, 0, now), process_runs(r, 1, now) };
+
+	count(r, now);
+	for (unsigned c = 0; c < r->s->n_channels; c++) {
+		bool both = runs(sim_worker_of(r, c, 0), now) && runs(sim_worker_of(r, c, 1), now);
+		bool is = joined(r, c);
+
+		for (unsigned end = 0; end < 2; end++) {
+			struct sim_user *u = &r->ch[c].user[end];
+
+			if (is) {
+				u->was_joined = true;
+				u->alone_ns = u->could_ns = u->stood_ns = 0;
+			}
+			u->joined = is;
+			u->runs = up[end];
+			/* An end that has ended builds no path. */
+			u->could = !is && rail && both && r->ch[c].user[!end].err == 0;
+			check_ends(r, u, now);
+		}
+	}
+}
+
+/* A fence that failed for good ends a channel in two ways: it holds buffers of the user, or every other
+ * path is lost. That it is there is not enough. */
+static bool stuck(const struct sim_user *u, int err)
+{
+	const struct sim_run *r = u->r;
+	bool any = false;
+
+	for (unsigned end = 0; end < 2; end++)
+		for (unsigned i = 0; i < DR_PATHS; i++)
+			any |= sim_quarantined(r, u->channel, end, i);
+	if (err == -EIO)
+		return u->posted > u->done &&
+		       sim_quarantined(r, u->channel, u->end, u->active);
+	return err == -ENETDOWN && any;
+}
+
+void sim_judge_death(struct sim_user *u, int err, const char *text)
+{
+	struct sim_run *r = u->r;
+	const struct sim_user *peer = &r->ch[u->channel].user[!u->end];
+	/* A tick of the heartbeats, and one look. */
+	int64_t least = r->s->lost_after_ns - 2 * r->s->heartbeat_ns - DR_NS_PER_MS;
+
+	count(r, dr_sim_world_now(r->w));
+	if (stuck(u, err) || sim_give_up_excuses(u, err) || (u->dereg && err == -ECANCELED) ||
+		peer->err == err)
+		return;
+	if (err != -ENETDOWN || u->alone_ns < least || u->could_ns > COME_UP_NS)
+		sim_fail(r,
+			"death: channel %u end %u failed; it had no path for %.3f ms, %.3f of them while "
+			"both ran and a rail carried: %s",
+			u->channel, u->end, SIM_MS(u->alone_ns), SIM_MS(u->could_ns), text);
+}
