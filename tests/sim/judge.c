@@ -18,6 +18,7 @@
  */
 static const int64_t COME_UP_NS = DR_NS_PER_S;
 static const int64_t OWN_STALL_NS = 100 * DR_NS_PER_MS; /* that an end notices; see manager.c */
+static const int64_t PROBE_NS = 100 * DR_NS_PER_MS;
 static const int64_t ENDS_NS = 2 * DR_NS_PER_S; /* behind lost_after */
 
 static bool runs(const struct sim_worker *wk, int64_t now)
@@ -30,12 +31,14 @@ static bool carries(const struct sim_run *r, unsigned rail)
 	return !dr_sim_link_is_cut(r->w, rail, 0) && !dr_sim_link_is_cut(r->w, rail, 1);
 }
 
-static bool joined(struct sim_run *r, unsigned c)
+/* A path of this end is up, here and, if the rail carries, there: the peer's kernel or NIC answers. */
+static bool has_path(const struct sim_user *u, bool answers)
 {
 	for (unsigned i = 0; i < DR_PATHS; i++) {
-		struct dr_sim_place at = sim_place(r, c, 0, i);
+		struct dr_sim_place at = sim_place(u->r, u->channel, u->end, i);
+		unsigned ends = dr_sim_path_ends(u->r->w, &at);
 
-		if (carries(r, at.rail) && dr_sim_path_joins(r->w, &at))
+		if (answers ? ends == 2 && carries(u->r, at.rail) : ends > 0)
 			return true;
 	}
 	return false;
@@ -89,7 +92,7 @@ void sim_judge(struct sim_run *r, int64_t now)
 	count(r, now);
 	for (unsigned c = 0; c < r->s->n_channels; c++) {
 		bool both = runs(sim_worker_of(r, c, 0), now) && runs(sim_worker_of(r, c, 1), now);
-		bool is = joined(r, c);
+		bool is = has_path(&r->ch[c].user[0], true);
 
 		for (unsigned end = 0; end < 2; end++) {
 			struct sim_user *u = &r->ch[c].user[end];
@@ -127,8 +130,9 @@ void sim_judge_death(struct sim_user *u, int err, const char *text)
 {
 	struct sim_run *r = u->r;
 	const struct sim_user *peer = &r->ch[u->channel].user[!u->end];
-	/* A tick of the heartbeats, and one look. */
-	int64_t least = r->s->lost_after_ns - 2 * r->s->heartbeat_ns - DR_NS_PER_MS;
+	/* A tick of the heartbeats, and one look. Where a path looks up, its acknowledgements are asked for once in PROBE_NS. */
+	int64_t least = r->s->lost_after_ns - 2 * r->s->heartbeat_ns - DR_NS_PER_MS -
+			(has_path(u, false) ? PROBE_NS : 0);
 
 	count(r, dr_sim_world_now(r->w));
 	if (stuck(u, err) || sim_give_up_excuses(u, err) || (u->dereg && err == -ECANCELED) ||
