@@ -99,6 +99,7 @@ static void on_switched(void *arg, struct dr_channel *ch, const struct dr_switch
 		if (rec->self_detected)
 			*(u->sender ? &sim_cover.self_tx : &sim_cover.self_rx) += 1;
 	}
+	sim_switch_recorded(u, rec);
 	check_bound(u, rec);
 	if (!u->sender)
 		check_gap(u, rec);
@@ -115,8 +116,8 @@ static void on_completed(
 		return;
 	u = sim_user_of(ch);
 	c = &u->r->ch[u->channel];
-	if (ch->fo.data_epoch != c->epoch) {
-		c->epoch = ch->fo.data_epoch;
+	if (c->tap[u->end].epoch != c->epoch) {
+		sim_switch_delivered(u, c->tap[u->end].epoch, c->tap[u->end].path);
 		c->gap_from_ns = c->last_ns != 0
 					 ? c->last_ns
 					 : sim_worker_of(u->r, u->channel, u->end)->start_ns;
@@ -500,6 +501,7 @@ static void collect_channel(struct sim_run *r, unsigned c, uint64_t *refused)
 	sim_cover.unlike += a->user[0].err != 0 && a->user[1].err != 0 &&
 			    (a->user[0].err == -ECANCELED) != (a->user[1].err == -ECANCELED);
 	check_kept(r, c);
+	sim_switch_collect(r, c);
 	sim_give_up_collect(r, c);
 	sim_cover.idle += r->s->idle >> c & 1;
 	if (r->s->calm && a->unplanned > 0)

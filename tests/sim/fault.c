@@ -27,8 +27,9 @@ static struct dr_channel *channel_at(const struct sim_run *r, unsigned c, unsign
 }
 
 /* The path of some channel on this rail, at its sender's or its receiver's end. */
-static struct dr_path *some_path(struct sim_run *r, struct dr_rng *g, unsigned rail, bool sender)
+static struct dr_path *some_path(struct sim_run *r, struct dr_rng *g, unsigned fault, bool sender)
 {
+	unsigned rail = r->s->fault[fault].rail;
 	unsigned c = (unsigned)dr_rng_below(g, r->s->n_channels);
 
 	for (unsigned end = 0; end < 2; end++)
@@ -36,8 +37,10 @@ static struct dr_path *some_path(struct sim_run *r, struct dr_rng *g, unsigned r
 			struct dr_sim_place at = sim_place(r, c, end, i);
 			struct dr_path *p = at.rail == rail ? dr_sim_path_find(r->w, &at) : NULL;
 
-			if (p != NULL && r->ch[c].user[end].sender == sender)
-				return p;
+			if (p == NULL || r->ch[c].user[end].sender != sender)
+				continue;
+			sim_switch_broke(r, fault, c, i, channel_at(r, c, end)->path[i].gen);
+			return p;
 		}
 	return NULL;
 }
@@ -130,26 +133,28 @@ static void kill_end(struct sim_run *r, unsigned end)
 	dr_sim_kill(r->w, end);
 }
 
-static void stick(struct sim_run *r, const struct sim_fault *f, bool on)
+static void stick(struct sim_run *r, unsigned i, bool on)
 {
+	const struct sim_fault *f = &r->s->fault[i];
 	unsigned end = f->mask & 1;
 	struct dr_rng g;
 	struct dr_path *p;
 
 	dr_sim_fence_time(r->w, f->rail, end, on ? 0 : r->s->fence_ns[f->rail][end], on);
 	dr_rng_seed(&g, f->seed);
-	p = on ? some_path(r, &g, f->rail, dr_rng_chance(&g, 1, 2)) : NULL;
+	p = on ? some_path(r, &g, i, dr_rng_chance(&g, 1, 2)) : NULL;
 	if (p != NULL)
 		dr_sim_path_break(p, DR_SIM_BOTH, -EIO);
 }
 
-static void strike_path(struct sim_run *r, const struct sim_fault *f)
+static void strike_path(struct sim_run *r, unsigned i)
 {
+	const struct sim_fault *f = &r->s->fault[i];
 	struct dr_rng g;
 	struct dr_path *p;
 
 	dr_rng_seed(&g, f->seed);
-	p = some_path(r, &g, f->rail,
+	p = some_path(r, &g, i,
 		f->kind == F_COMPLETION || (f->kind == F_BREAK && dr_rng_chance(&g, 1, 2)));
 	if (p == NULL)
 		return;
@@ -194,7 +199,7 @@ static void strike(struct sim_run *r, unsigned i, int64_t now)
 	case F_COMPLETION:
 	case F_CREDIT:
 	case F_DUP:
-		strike_path(r, f);
+		strike_path(r, i);
 		fs->until = now;
 		break;
 	case F_CLOG:
@@ -237,7 +242,7 @@ static void strike(struct sim_run *r, unsigned i, int64_t now)
 		fs->until = now;
 		break;
 	case F_STUCK:
-		stick(r, f, true);
+		stick(r, i, true);
 		break;
 	case F_KILL:
 		kill_end(r, f->mask & 1);
@@ -285,7 +290,7 @@ static void lift(struct sim_run *r, unsigned i)
 	else if (f->kind == F_FLAPS && r->fs[i].down)
 		dr_sim_link_up(r->w, r->fs[i].flips % 2);
 	else if (f->kind == F_STUCK)
-		stick(r, f, false);
+		stick(r, i, false);
 }
 
 /* ---- when ---- */

@@ -18,6 +18,7 @@
  */
 static const int64_t COME_UP_NS = DR_NS_PER_S;
 static const int64_t OWN_STALL_NS = 100 * DR_NS_PER_MS; /* that an end notices; see manager.c */
+/* Silence counts from what the peer's process sent last; after PROBE_NS, and as often, its kernel or NIC is asked. */
 static const int64_t PROBE_NS = 100 * DR_NS_PER_MS;
 static const int64_t ENDS_NS = 2 * DR_NS_PER_S; /* behind lost_after */
 
@@ -31,14 +32,12 @@ static bool carries(const struct sim_run *r, unsigned rail)
 	return !dr_sim_link_is_cut(r->w, rail, 0) && !dr_sim_link_is_cut(r->w, rail, 1);
 }
 
-/* A path of this end is up, here and, if the rail carries, there: the peer's kernel or NIC answers. */
-static bool has_path(const struct sim_user *u, bool answers)
+static bool joined(const struct sim_run *r, unsigned c)
 {
 	for (unsigned i = 0; i < DR_PATHS; i++) {
-		struct dr_sim_place at = sim_place(u->r, u->channel, u->end, i);
-		unsigned ends = dr_sim_path_ends(u->r->w, &at);
+		struct dr_sim_place at = sim_place(r, c, 0, i);
 
-		if (answers ? ends == 2 && carries(u->r, at.rail) : ends > 0)
+		if (carries(r, at.rail) && dr_sim_path_joins(r->w, &at))
 			return true;
 	}
 	return false;
@@ -69,6 +68,7 @@ static void count(struct sim_run *r, int64_t now)
 			ns += u->stood_ns;
 		u->stood_ns = 0;
 		u->alone_ns += u->joined ? 0 : ns;
+		u->unheard_ns += u->heard ? 0 : ns;
 		u->could_ns += u->could ? ns : 0;
 	}
 	r->judged_ns = now;
@@ -77,9 +77,13 @@ static void count(struct sim_run *r, int64_t now)
 static void check_ends(struct sim_run *r, const struct sim_user *u, int64_t now)
 {
 	const struct sim_worker *wk = sim_worker_of(r, u->channel, u->end);
+	int64_t stood = sim_stalled_until(wk);
 
+	/* A plugin tells nothing of the peer's kernel: while the peer stands, silence may be that (manager_silence.c). */
+	if (r->s->world.personality == DR_SIM_PLUGIN)
+		stood = DR_MAX(sim_all_run_ns(r) + r->s->lost_after_ns, stood);
 	if (u->err == 0 && u->was_joined && u->alone_ns > r->s->lost_after_ns + ENDS_NS &&
-		runs(wk, now) && now - sim_stalled_until(wk) > ENDS_NS)
+		runs(wk, now) && now - stood > ENDS_NS)
 		sim_fail(r, "ends: channel %u end %u goes on %.3f ms after it lost its peer",
 			u->channel, u->end, SIM_MS(u->alone_ns));
 }
@@ -92,7 +96,7 @@ void sim_judge(struct sim_run *r, int64_t now)
 	count(r, now);
 	for (unsigned c = 0; c < r->s->n_channels; c++) {
 		bool both = runs(sim_worker_of(r, c, 0), now) && runs(sim_worker_of(r, c, 1), now);
-		bool is = has_path(&r->ch[c].user[0], true);
+		bool is = joined(r, c);
 
 		for (unsigned end = 0; end < 2; end++) {
 			struct sim_user *u = &r->ch[c].user[end];
@@ -102,6 +106,8 @@ void sim_judge(struct sim_run *r, int64_t now)
 				u->alone_ns = u->could_ns = u->stood_ns = 0;
 			}
 			u->joined = is;
+			u->heard = is && up[!end];
+			u->unheard_ns = u->heard ? 0 : u->unheard_ns;
 			u->runs = up[end];
 			/* An end that has ended builds no path. */
 			u->could = !is && rail && both && r->ch[c].user[!end].err == 0;
@@ -130,11 +136,12 @@ void sim_judge_death(struct sim_user *u, int err, const char *text)
 {
 	struct sim_run *r = u->r;
 	const struct sim_user *peer = &r->ch[u->channel].user[!u->end];
-	/* A tick of the heartbeats, and one look. Where a path looks up, its acknowledgements are asked for once in PROBE_NS. */
-	int64_t least = r->s->lost_after_ns - 2 * r->s->heartbeat_ns - DR_NS_PER_MS -
-			(has_path(u, false) ? PROBE_NS : 0);
+	/* A tick of the heartbeats, and one look. */
+	int64_t least = r->s->lost_after_ns - 2 * r->s->heartbeat_ns - DR_NS_PER_MS;
 
 	count(r, dr_sim_world_now(r->w));
+	if (u->unheard_ns >= least)
+		least -= PROBE_NS;
 	if (stuck(u, err) || sim_give_up_excuses(u, err) || (u->dereg && err == -ECANCELED) ||
 		peer->err == err)
 		return;

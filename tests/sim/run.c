@@ -171,6 +171,7 @@ static int setup(struct sim_run *r)
 	struct dr_manager_params p = { .transport = dr_sim_ops(s->world.personality),
 		.n_rails = 2,
 		.window = s->window,
+		.detect = s->conservative ? DR_DETECT_CONSERVATIVE : DR_DETECT_FAST,
 		.heartbeat_ns = s->heartbeat_ns,
 		.failback = s->failback,
 		.hold_down_ns = s->hold_down_ns,
@@ -432,6 +433,7 @@ static void simulate(struct sim_run *r)
 		step_ends(r, app);
 		sim_greet_watch(r, now);
 		sim_judge(r, now);
+		sim_switch_watch(r, now);
 		sim_watch(r, now);
 		if (!r->was_ready && r->started == 3)
 			r->was_ready = all_ready(r);
@@ -474,6 +476,7 @@ static void collect(struct sim_run *r)
 	sim_cover.dups += n->dups;
 	sim_cover.discarded += n->discarded;
 	sim_cover.stuck += n->stuck;
+	sim_cover.timeouts += n->timeouts;
 }
 
 static void close_all(struct sim_run *r)

@@ -19,6 +19,7 @@
  *	boot.c	the conversation that exchanges the handles	   run.c    the loop, and what ends it
  *	cover.c what was reached, over all schedules		   shrink.c less of a schedule that fails
  *	watch.c	what is checked of managers that share a process
+ *	switches.c  whether both ends record the same switches, and each has a cause
  *	judge.c	whether a channel may end, and whether it must
  *	visit.c	channels that come and go beside those	   poller.c stands for base/poller.c
  *
@@ -126,6 +127,7 @@ struct sim_schedule {
 	unsigned parts[SIM_CHANNELS_MAX];
 	int64_t heartbeat_ns, hold_down_ns, lost_after_ns;
 	bool failback, wait_failback, key;
+	bool conservative; /* paths are left when the kernel or NIC gives up, so that outages last longer */
 	int64_t dense_ns, sparse_ns; /* between bursts: near a fault, elsewhere */
 	unsigned first_messages;
 	bool visits;   /* channels come and go */
@@ -178,16 +180,24 @@ struct sim_user { /* one end of a channel */
 	int64_t closed_ns;	 /* end's clock */
 	int err;
 	int64_t died_ns; /* world's clock */
-	/* judge.c: a path joins it to its peer, or did; its process runs; a path could come up. And the time in which it
-	 * was not joined, in which it could have been, and in which it has stood. */
-	bool joined, was_joined, runs, could;
-	int64_t alone_ns, could_ns, stood_ns;
+	/* judge.c: a path joins it to its peer, or did; the peer's process runs as well; its own does; a path could come
+	 * up. And the time in which it was not joined, not heard, could have been joined, and has stood. */
+	bool joined, was_joined, heard, runs, could;
+	int64_t alone_ns, unheard_ns, could_ns, stood_ns;
 };
 
 /* Control frames that an end received, the last SIM_TAP of them. */
 struct sim_tap {
 	uint8_t frame[SIM_TAP][SIM_FRAME];
 	uint64_t n;
+	uint32_t epoch; /* of the data that came last, and its path */
+	unsigned path;
+};
+
+/* Switches that an end has recorded so far, and the last one. */
+struct sim_records {
+	uint32_t n, planned, epoch;
+	unsigned from, to;
 };
 
 struct sim_channel {
@@ -195,8 +205,16 @@ struct sim_channel {
 	unsigned parts;
 	uint64_t total; /* messages to send; grows until the faults are over */
 	struct sim_user user[2];
-	/* truth about gaps, kept beside the channel's own records; receiver's clock */
+	/* Truth about switches and gaps, kept beside the channel's own records; switches.c: the last message came in this
+	 * epoch over `to`, those of the epoch before over `from`, which is yet to be recorded */
 	uint32_t epoch;
+	unsigned from, to;
+	bool owed, at_rest;
+	struct sim_records rec[2], rested[2]; /* now; when both ends were at rest last, */
+	uint32_t rest_epoch;
+	int64_t rest_ns;
+	uint32_t leaves; /* a broken connection with this epoch at the latest */
+	/* receiver's clock */
 	int64_t last_ns, gap_from_ns, gap_to_ns;
 	uint64_t seen;	    /* watch.c: messages done, both ends, */
 	int64_t moved_ns;   /* and when that changed last, or when all were done */
@@ -232,6 +250,7 @@ struct sim_fault_state {
 	unsigned flips;
 	int64_t flip_ns; /* FLAPS: of the next one */
 	bool down;	 /* FLAPS: rail flips % 2 is */
+	unsigned hit;	 /* 1 + the channel whose connection it struck */
 };
 
 struct sim_boot;
@@ -366,6 +385,15 @@ int64_t sim_visit_next(const struct sim_run *r);
 bool sim_visit_over(const struct sim_run *r);
 void sim_visit_fini(struct sim_run *r);
 
+/* switches.c */
+/* A message is complete at its receiver. */
+void sim_switch_delivered(const struct sim_user *u, uint32_t epoch, unsigned path);
+void sim_switch_recorded(const struct sim_user *u, const struct dr_switch_record *rec);
+/* Fault i has struck this connection. */
+void sim_switch_broke(struct sim_run *r, unsigned i, unsigned c, unsigned path, uint32_t gen);
+void sim_switch_watch(struct sim_run *r, int64_t now);
+void sim_switch_collect(struct sim_run *r, unsigned c);
+
 /* judge.c */
 void sim_judge(struct sim_run *r, int64_t now);
 /* The end has failed. */
@@ -403,7 +431,8 @@ struct sim_cover {
 	/* of streams; of remote write */
 	uint64_t strangers[2], rejected[2], outdated[2], cut_hellos[2];
 	uint64_t kept_hellos, welcomed_again; /* remote write */
-	uint64_t zombies, snapshots, refused, read_again, lost, dups, discarded, stuck;
+	uint64_t zombies, snapshots, refused, read_again, lost, dups, discarded, stuck, timeouts;
+	uint64_t compared;
 	uint64_t faults[F_KINDS], steps[SIM_STEPS], personality[3];
 };
 extern struct sim_cover sim_cover;

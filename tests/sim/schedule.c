@@ -49,10 +49,12 @@ static void draw_world(struct sim_schedule *s, struct dr_rng *g)
 		unsigned depth = (unsigned)PICK(g, 2, 5, 64), most = (unsigned)PICK(g, 1, 2, 32);
 		unsigned sends = (unsigned)PICK(g, 1, 2, 5, 64);
 		unsigned ctrl = (unsigned)PICK(g, 1, 2, 32);
+		uint32_t unread = (uint32_t)PICK(g, 100, 2000); /* full while the process stands */
 
 		if (small) {
 			o->segment_bytes = seg;
 			o->window_bytes = win;
+			o->rcvbuf_bytes = seg + DR_CTRL_MAX + unread;
 			o->recv_depth = depth;
 			o->send_depth = sends;
 			o->ctrl_depth = ctrl;
@@ -249,6 +251,15 @@ static void draw_stalls(struct sim_schedule *s, struct dr_rng *g)
 		add(s, g, F_WORKER, up_to(g, PICK(g, 2, 10, 90, 300) * DR_NS_PER_MS));
 }
 
+/* Half of the outages are longer than a kernel repeats what has no answer. */
+static void draw_conservative(struct sim_schedule *s, struct dr_rng *g)
+{
+	s->conservative = dr_rng_chance(g, 1, 8);
+	for (unsigned i = 0; s->conservative && i < s->n_faults; i++)
+		if (s->fault[i].kind <= F_LINK_DOWN && dr_rng_chance(g, 1, 2))
+			s->fault[i].len_ns = PICK(g, 1500, 3000) * DR_NS_PER_MS;
+}
+
 unsigned sim_workers(const struct sim_schedule *s, const struct sim_fault *f)
 {
 	unsigned all = (1u << s->n_managers) - 1;
@@ -320,6 +331,7 @@ void sim_draw(struct sim_schedule *s, uint64_t seed, uint32_t without)
 		draw_one_rail(s, &g);
 	draw_more(s, &g);
 	draw_stalls(s, &g);
+	draw_conservative(s, &g);
 	follows(s);
 	s->visits = dr_rng_chance(&g, 1, 3) && !(without & SIM_NO_VISITORS);
 }

@@ -146,6 +146,7 @@ struct dr_sim_counts {
 	uint64_t dups;	    /* DELIVERED reported twice */
 	uint64_t discarded; /* stream: bytes for which nothing was posted any more */
 	uint64_t stuck;	    /* fences that failed */
+	uint64_t timeouts;  /* stream: connections that a kernel gave up */
 	/* handshakes of streams and of remote write */
 	uint64_t strangers, rejected, outdated;
 	uint64_t cut_hellos; /* broke in the middle */
@@ -240,8 +241,8 @@ void dr_sim_clock_stand(struct dr_sim_world *w, unsigned node, int64_t for_ns);
 void dr_sim_fence_time(
 	struct dr_sim_world *w, unsigned rail, unsigned node, int64_t ns, bool stuck);
 
-/* At how many ends the connection of the newest path is up: 0 if it is not at this one. A link may be dead. */
-unsigned dr_sim_path_ends(const struct dr_sim_world *w, const struct dr_sim_place *at);
+/* The newest path is up at both ends of its connection. A link may be dead. */
+bool dr_sim_path_joins(const struct dr_sim_world *w, const struct dr_sim_place *at);
 
 /* A path, open or closed, is in a fence that failed for good. */
 bool dr_sim_path_quarantined(const struct dr_sim_world *w, const struct dr_sim_place *at);

@@ -47,6 +47,10 @@ static void on_event(struct dr_sink *sink, const struct dr_event *ev)
 		}
 		memcpy(t->frame[t->n++ % SIM_TAP], ev->data, DR_FRAME_LEN);
 	}
+	if (ev->kind == DR_EV_DELIVERED) {
+		t->epoch = ev->epoch;
+		t->path = (unsigned)(cp - cp->ch->path);
+	}
 	channel_event(sink, ev);
 }
 

@@ -493,23 +493,6 @@ void sim_fence(struct dr_path *dp, bool soft, int64_t deadline_ns)
 
 static const int64_t ANSWER_NS = 500 * DR_NS_PER_MS; /* as verbs counts a probe without an answer */
 
-/* A window that is shut is probed once per rto_max_ns. Nobody looks at it in between, so that the probes
- * are counted here, from the first look on that finds the link dead. */
-static void shut(const struct dr_sim_world *w, const struct sim_conn *c, struct sim_lane *l,
-	struct dr_path_stats *out)
-{
-	bool dead = sim_link_dead(w, c->rail, 0) || sim_link_dead(w, c->rail, 1);
-
-	if (!dead)
-		l->mute_ns = 0;
-	else if (l->mute_ns == 0)
-		l->mute_ns = w->now;
-	out->window_shut = true;
-	if (dead)
-		out->unanswered = DR_MAX(
-			out->unanswered, (unsigned)((w->now - l->mute_ns) / w->o.rto_max_ns));
-}
-
 void sim_stats(struct dr_path *dp, struct dr_path_stats *out)
 {
 	const struct sim_path *p = sim_path_of(dp);
@@ -533,8 +516,9 @@ void sim_stats(struct dr_path *dp, struct dr_path_stats *out)
 			out->busy_ns += l->busy_ns + (l->unacked > 0 ? w->now - l->busy_since : 0);
 		out->retransmits += l->retransmits;
 		last = DR_MAX(last, l->last_ack);
+		out->window_shut |= l->shut;
 		if (l->shut)
-			shut(w, c, l, out);
+			out->unanswered = DR_MAX(out->unanswered, l->probes);
 		else if (l->unacked > 0) /* a killed NIC retries nothing; its owner's clock runs */
 			out->unanswered = DR_MAX(out->unanswered,
 				DR_MAX(l->retries, (unsigned)((w->now - l->last_ack) / ANSWER_NS)));

@@ -30,6 +30,7 @@ static int sim_listen(const struct dr_rail_params *p, struct dr_rail **out, stru
 	r->w = w;
 	r->node = k->node;
 	r->port = k->port;
+	r->give_up_ns = p->give_up_ns;
 	memcpy(r->token, p->token, DR_TOKEN_LEN);
 	r->ready = p->ready;
 	r->arg = p->arg;

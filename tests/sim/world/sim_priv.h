@@ -83,10 +83,11 @@ struct sim_lane {
 	uint64_t unacked, acked_data, acked_fill; /* bytes */
 	int64_t tail_at, rto, last_ack;
 	int64_t busy_since, busy_ns; /* unacked is not 0; time so far before that */
-	int64_t mute_ns; /* shut: since then probes of the window get no answer; 0: they do */
-	unsigned retries;
+	/* First transmission or probe of the window since the last answer that was repeated without one; 0: none. */
+	int64_t silent_ns;
+	unsigned retries, probes; /* of these, repetitions; probes */
 	uint64_t retransmits;
-	bool armed, ack_armed,
+	bool armed, ack_armed, probe_armed,
 		shut; /* shut: the receiver's window is closed, or no receive is ready */
 };
 
@@ -259,6 +260,7 @@ struct sim_rail {
 	struct dr_sim_world *w;
 	unsigned node, port;
 	bool closed, has_peer;
+	int64_t give_up_ns; /* stream: TCP_USER_TIMEOUT; 0: none */
 	uint8_t token[DR_TOKEN_LEN];
 	struct tcp_admission *admission;	   /* stream */
 	struct vb_admission *greetings;		   /* remote write */

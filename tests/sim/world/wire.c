@@ -10,6 +10,9 @@
  *    lost one holds up all behind it, as a retransmission does.
  *  - A segment that meets a dead link, or (not a stream) an end that does not answer, is tried again
  *    after the retransmission timeout; a MUTE end retries nothing: what is lost then is lost.
+ *  - A kernel gives a stream up when the rail's give_up_ns have passed since it first repeated what has no answer:
+ *    data, or probes of a window that the peer's kernel keeps shut. It answers them though its process stands.
+ *    The tcp kind sets no keepalive, so that a stream on which nothing is sent never breaks by itself.
  *  - An acknowledgement that is lost is asked for again by the same timer. Remote write and plugin give
  *    up after retry_count of either: the sender sees an error although the data may have arrived.
  *  - Remote writes read the sender's memory on arrival, as late as it can be, unless the sender was
@@ -19,6 +22,7 @@
 static void lane_fire(struct dr_sim_world *w, const struct sim_event *ev);
 static void ack_fire(struct dr_sim_world *w, const struct sim_event *ev);
 static void ack_again(struct dr_sim_world *w, const struct sim_event *ev);
+static void probe_fire(struct dr_sim_world *w, const struct sim_event *ev);
 
 void sim_lane_init(struct dr_sim_world *w, struct sim_lane *l)
 {
@@ -83,6 +87,14 @@ bool sim_lane_room(const struct sim_conn *c, unsigned from, unsigned lane, uint3
 	return c->lane[from][lane].unacked < c->w->o.window_bytes + extra;
 }
 
+/* The peer's kernel or NIC answers. */
+static void answered(struct sim_conn *c, struct sim_lane *l)
+{
+	l->last_ack = c->w->now;
+	l->silent_ns = 0;
+	l->retries = l->probes = 0;
+}
+
 void sim_lanes_reopen(struct sim_conn *c, unsigned to)
 {
 	for (unsigned n = 0; n < SIM_LANES; n++) {
@@ -92,7 +104,7 @@ void sim_lanes_reopen(struct sim_conn *c, unsigned to)
 			continue;
 		l->shut = false;
 		if (!sim_link_dead(c->w, c->rail, to)) /* the update of the window tells it */
-			l->last_ack = c->w->now;
+			answered(c, l);
 		arm(c, !to, n, c->w->now + sim_link_delay(c->w, c->rail, to));
 	}
 }
@@ -165,6 +177,27 @@ static void read_again(struct sim_conn *c, unsigned from, const struct sim_lane 
 			sim_check_again(c->w, s);
 }
 
+/* Stream: something has to be repeated. True when the kernel gives the connection up; *again is when it would. */
+static bool timed_out(struct sim_conn *c, unsigned from, struct sim_lane *l, int64_t *again)
+{
+	int64_t give_up = sim_conn_rail(c, from) ? sim_conn_rail(c, from)->give_up_ns : 0;
+
+	if (l->silent_ns == 0)
+		l->silent_ns = c->w->now;
+	*again = c->w->now + l->rto;
+	l->rto = DR_MIN(2 * l->rto, c->w->o.rto_max_ns);
+	if (give_up == 0)
+		return false;
+	*again = DR_MIN(*again, l->silent_ns + give_up);
+	if (c->w->now < l->silent_ns + give_up)
+		return false;
+	c->w->counts.timeouts++;
+	sim_path_broke(c->end[from], DR_SCOPE_PATH, -ETIMEDOUT);
+	if (!c->mute[from]) /* a stranger's, or one that no path has yet */
+		sim_lanes_mute(c, from, true);
+	return true;
+}
+
 /* A segment or an acknowledgement did not get through: true when the sender gives up. */
 static bool retry(struct sim_conn *c, unsigned from, struct sim_lane *l, int64_t *again)
 {
@@ -173,11 +206,9 @@ static bool retry(struct sim_conn *c, unsigned from, struct sim_lane *l, int64_t
 	read_again(c, from, l);
 	l->retransmits++;
 	l->retries++;
+	if (sim_is_stream(w))
+		return timed_out(c, from, l, again);
 	*again = w->now + l->rto;
-	if (sim_is_stream(w)) {
-		l->rto = DR_MIN(2 * l->rto, w->o.rto_max_ns);
-		return false;
-	}
 	if (l->retries <= w->o.retry_count)
 		return false;
 	sim_path_broke(c->end[from], DR_SCOPE_PATH, -ETIMEDOUT);
@@ -196,6 +227,13 @@ static void lost(struct sim_conn *c, unsigned from, unsigned lane)
 	} else {
 		arm_head(c, from, lane); /* what the break left */
 	}
+}
+
+static void probe_later(struct sim_conn *c, unsigned from, unsigned lane, int64_t ns)
+{
+	if (!c->lane[from][lane].probe_armed)
+		sim_conn_at(c, ns, probe_fire, from, lane, 0);
+	c->lane[from][lane].probe_armed = true;
 }
 
 static bool fits(const struct sim_path *dst, const struct sim_seg *s)
@@ -394,9 +432,31 @@ static void lane_fire(struct dr_sim_world *w, const struct sim_event *ev)
 		lost(c, from, ev->lane);
 	} else if (!in && !fits(dst, head)) {
 		l->shut = true;
+		probe_later(c, from, ev->lane, sim_is_stream(w) ? l->rto : w->o.rto_max_ns);
 	} else {
 		arrive(c, from, ev->lane, dst);
 	}
+}
+
+/* The receiver may have no room for long: a probe asks. */
+static void probe_fire(struct dr_sim_world *w, const struct sim_event *ev)
+{
+	struct sim_conn *c = ev->obj;
+	unsigned from = ev->from;
+	struct sim_lane *l = &c->lane[from][ev->lane];
+	int64_t again = w->now + w->o.rto_max_ns;
+
+	l->probe_armed = false;
+	if (!l->shut || c->mute[from])
+		return;
+	if (!sim_link_dead(w, c->rail, 0) && !sim_link_dead(w, c->rail, 1)) {
+		answered(c, l);
+	} else {
+		l->probes++;
+		if (sim_is_stream(w) && timed_out(c, from, l, &again))
+			return;
+	}
+	probe_later(c, from, ev->lane, again - w->now);
 }
 
 static void sent_late(struct dr_sim_world *w, const struct sim_event *ev)
@@ -426,8 +486,7 @@ static void ack_fire(struct dr_sim_world *w, const struct sim_event *ev)
 		}
 		return;
 	}
-	l->last_ack = w->now;
-	l->retries = 0;
+	answered(c, l);
 	l->rto = sim_is_stream(w) ? w->o.rto_ns : w->o.retry_ns;
 	for (struct sim_seg *s; (s = STAILQ_FIRST(&l->done)) && s->number <= ev->a;) {
 		STAILQ_REMOVE_HEAD(&l->done, next);

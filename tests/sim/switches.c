@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/sim/run.h"
+
+#include "channel/channel_priv.h"
+
+/*
+ * The switches and failbacks that the ends record: compared with what the paths delivered, with each other, and with
+ * the faults. Faults hit a path: those of its rail, and those of its connection.
+ *
+ *  record    The receiver records one switch for each delivery that is of another epoch than the one before it, from
+ *            and to the paths that carried these two. Epochs grow, and each record begins where the last one ended.
+ *            Between two times at which the channel is at rest in the same epoch at both ends, k epochs apart, each
+ *            end records 1 to k switches, and both end alike. With k = 1 they record the same one: a fault in the middle
+ *            of a switch leads to another epoch, and one end may have finished the first one, or not. Not covered: until
+ *            data flows for the first time, one end may take for a switch what the other one does not.
+ *  cause     A single switch that is no failback leaves a path that a fault hit since the last rest, or CAUSE_NS before it.
+ *            Completions and credits are hit when they come, which may be at any time. Losses of the world are a
+ *            cause at any time.
+ *  missing   A connection that broke while it carried the data was left; so was one whose rail was out for longer than
+ *            detection takes, where nothing else is wrong; and then there is exactly one switch.
+ */
+static const int64_t CAUSE_NS = 2500 * DR_NS_PER_MS, STOOD_NS = 200 * DR_NS_PER_MS;
+
+static const struct dr_fo *fo_of(const struct sim_user *u)
+{
+	return &sim_channel_at(u->r, u->channel, u->end)->fo;
+}
+
+static struct sim_channel *channel_of(const struct sim_user *u)
+{
+	return &u->r->ch[u->channel];
+}
+
+/* ---- of an end ---- */
+
+static void check_recorded(struct sim_channel *c, const struct sim_user *u)
+{
+	if (c->owed)
+		sim_fail(u->r, "record: channel %u: no switch is recorded for epoch %u",
+			u->channel, c->epoch);
+	c->owed = false;
+}
+
+void sim_switch_delivered(const struct sim_user *u, uint32_t epoch, unsigned path)
+{
+	struct sim_channel *c = channel_of(u);
+
+	if (epoch == c->epoch)
+		return;
+	check_recorded(c, u);
+	c->owed = c->epoch != 0;
+	c->from = c->to;
+	c->to = path;
+	c->epoch = epoch;
+}
+
+void sim_switch_recorded(const struct sim_user *u, const struct dr_switch_record *rec)
+{
+	struct sim_channel *c = channel_of(u);
+	struct sim_records *n = &c->rec[u->end];
+
+	c->at_rest = false;
+	if (rec->epoch <= n->epoch || (n->n > 0 && rec->from != n->to))
+		sim_fail(u->r,
+			"record: channel %u %s: epoch %u from path %u, behind epoch %u to path %u",
+			u->channel, u->sender ? "sender" : "receiver", rec->epoch, rec->from,
+			n->epoch, n->to);
+	if (!u->sender && (rec->epoch != c->epoch || rec->to != c->to ||
+				  (c->owed ? rec->from != c->from : n->n > 0)))
+		sim_fail(u->r,
+			"record: channel %u: epoch %u from path %u to %u; it was %u from %u to %u%s",
+			u->channel, rec->epoch, rec->from, rec->to, c->epoch, c->from, c->to,
+			c->owed ? "" : ", and is recorded");
+	c->owed = c->owed && u->sender;
+	n->n++;
+	n->planned += rec->planned;
+	n->epoch = rec->epoch;
+	n->from = rec->from;
+	n->to = rec->to;
+}
+
+/* ---- of faults ---- */
+
+static bool of_rail(enum sim_fault_kind k)
+{
+	return k <= F_FLAPS || k == F_BLINK || k == F_CLOG || k == F_MUTE || k == F_STUCK ||
+	       k == F_BOTH_CUT;
+}
+
+static bool of_connection(enum sim_fault_kind k)
+{
+	return k == F_BREAK || k == F_COMPLETION || k == F_CREDIT || k == F_STUCK;
+}
+
+/* The fault struck a path of this channel over this rail after `since`. */
+static bool hit(const struct sim_run *r, unsigned i, unsigned c, unsigned rail, int64_t since)
+{
+	const struct sim_fault *f = &r->s->fault[i];
+	const struct sim_fault_state *fs = &r->fs[i];
+	bool late = fs->st == SIM_ON || fs->until >= since;
+
+	if (fs->st != SIM_ON && fs->st != SIM_OVER)
+		return false;
+	if (of_rail(f->kind) && late &&
+		(f->rail == rail || f->kind == F_FLAPS || f->kind == F_BLINK ||
+			f->kind == F_BOTH_CUT))
+		return true;
+	return of_connection(f->kind) && fs->hit == c + 1 && f->rail == rail &&
+	       (late || f->kind == F_COMPLETION || f->kind == F_CREDIT);
+}
+
+static void check_cause(struct sim_run *r, unsigned c, unsigned path)
+{
+	const struct dr_sim_link *l = &r->s->world.link;
+	unsigned rail = sim_rail_of_path(r, c, path);
+
+	if (l->loss_ppm > 0 || l->dgram_loss_ppm > 0)
+		return;
+	for (unsigned i = 0; i < r->s->n_faults; i++)
+		if (hit(r, i, c, rail, r->ch[c].rest_ns - CAUSE_NS))
+			return;
+	sim_fail(r, "cause: channel %u left path %u in epoch %u, and no fault hit it", c, path,
+		r->ch[c].rec[0].epoch);
+}
+
+void sim_switch_broke(struct sim_run *r, unsigned i, unsigned c, unsigned path, uint32_t gen)
+{
+	const struct sim_user *u = r->ch[c].user;
+	const struct dr_fo *f[2] = { fo_of(&u[0]), fo_of(&u[1]) };
+
+	r->fs[i].hit = c + 1;
+	if (r->s->fault[i].kind != F_BREAK || f[0]->epoch != f[1]->epoch)
+		return;
+	for (unsigned end = 0; end < 2; end++)
+		if (f[end]->state != DR_FO_RUN || f[end]->active != path ||
+			f[end]->path[path].gen != gen)
+			return;
+	r->ch[c].leaves = f[0]->epoch + 1;
+}
+
+/* ---- of both ends ---- */
+
+static bool at_rest(const struct sim_channel *c)
+{
+	const struct dr_fo *f[2] = { fo_of(&c->user[0]), fo_of(&c->user[1]) };
+
+	for (unsigned end = 0; end < 2; end++)
+		if (c->user[end].err != 0 || f[end]->state != DR_FO_RUN || f[end]->rec_open)
+			return false;
+	return f[0]->epoch == f[1]->epoch && !c->owed;
+}
+
+static void compare(struct sim_run *r, unsigned ch)
+{
+	struct sim_channel *c = &r->ch[ch];
+	const struct sim_records *a = c->rec, *was = c->rested;
+	uint32_t epoch = fo_of(&c->user[0])->epoch, k = epoch - c->rest_epoch;
+	bool first = c->rest_epoch == 0, alike = a[0].to == a[1].to;
+
+	for (unsigned end = 0; end < 2; end++)
+		alike &= k == 0 ? a[end].n == was[end].n
+				: a[end].epoch == epoch && a[end].n > was[end].n &&
+					  a[end].n - was[end].n <= k;
+	if (k == 1)
+		alike &= a[0].from == a[1].from &&
+			 a[0].planned - was[0].planned == a[1].planned - was[1].planned;
+	if (!alike && !first)
+		sim_fail(r,
+			"record: channel %u: %u epochs to %u; end 0 records %u switches, the last from path "
+			"%u to %u in epoch %u, end 1 %u, from %u to %u in %u",
+			ch, k, epoch, a[0].n - was[0].n, a[0].from, a[0].to, a[0].epoch,
+			a[1].n - was[1].n, a[1].from, a[1].to, a[1].epoch);
+	if (!first && k == 1 && a[0].planned == was[0].planned)
+		check_cause(r, ch, a[0].from);
+	sim_cover.compared += !first && k == 1;
+	c->rested[0] = a[0];
+	c->rested[1] = a[1];
+	c->rest_epoch = epoch;
+}
+
+void sim_switch_watch(struct sim_run *r, int64_t now)
+{
+	int64_t stood = sim_all_run_ns(r);
+
+	for (unsigned i = 0; i < r->s->n_channels; i++) {
+		struct sim_channel *c = &r->ch[i];
+
+		if (!c->at_rest && at_rest(c)) {
+			compare(r, i);
+			c->at_rest = true;
+		}
+		/* An end that stood learns what hit its path when it goes on. */
+		if (c->at_rest && (stood == 0 || now - stood > STOOD_NS))
+			c->rest_ns = now;
+	}
+}
+
+void sim_switch_collect(struct sim_run *r, unsigned i)
+{
+	const struct sim_channel *c = &r->ch[i];
+
+	if (at_rest(c) && c->leaves > fo_of(&c->user[0])->epoch)
+		sim_fail(r, "missing: channel %u still uses a connection that broke", i);
+}
