@@ -94,11 +94,8 @@ static void on_switched(void *arg, struct dr_channel *ch, const struct dr_switch
 	sim_cover.replayed += rec->replayed_messages;
 	sim_cover.rounds += rec->rounds > 1;
 	r->next_burst_ns = DR_MIN(r->next_burst_ns, dr_sim_world_now(r->w) + 50 * DR_NS_PER_US);
-	if (!rec->planned) {
-		r->ch[u->channel].unplanned++;
-		if (rec->self_detected)
-			*(u->sender ? &sim_cover.self_tx : &sim_cover.self_rx) += 1;
-	}
+	if (!rec->planned && rec->self_detected)
+		*(u->sender ? &sim_cover.self_tx : &sim_cover.self_rx) += 1;
 	sim_switch_recorded(u, rec);
 	check_bound(u, rec);
 	if (!u->sender)
@@ -504,12 +501,6 @@ static void collect_channel(struct sim_run *r, unsigned c, uint64_t *refused)
 	sim_switch_collect(r, c);
 	sim_give_up_collect(r, c);
 	sim_cover.idle += r->s->idle >> c & 1;
-	if (r->s->calm && a->unplanned > 0)
-		sim_fail(r, "calm: channel %u switched without a cause", c);
-	if (r->s->one_rail && a->unplanned > 0)
-		for (unsigned i = 0; i < r->s->n_faults; i++)
-			if (!(r->s->without & (1u << i)) && r->s->fault[i].rail != r->s->primary[c])
-				sim_fail(r, "calm: channel %u switched for its idle path", c);
 }
 
 void sim_app_collect(struct sim_run *r)

@@ -39,7 +39,7 @@ static struct dr_path *some_path(struct sim_run *r, struct dr_rng *g, unsigned f
 
 			if (p == NULL || r->ch[c].user[end].sender != sender)
 				continue;
-			sim_switch_broke(r, fault, c, i, channel_at(r, c, end)->path[i].gen);
+			sim_switch_broke(r, fault, c, i);
 			return p;
 		}
 	return NULL;
@@ -175,6 +175,12 @@ static void strike_path(struct sim_run *r, unsigned i)
 	}
 }
 
+static bool lasts(enum sim_fault_kind k)
+{
+	return !(k == F_BREAK || (k >= F_COMPLETION && k <= F_REPLAY) || k == F_CLOSE ||
+		 (k >= F_CONTROL && k <= F_HALF) || k == F_DEREG || k == F_KILL);
+}
+
 static void strike(struct sim_run *r, unsigned i, int64_t now)
 {
 	const struct sim_fault *f = &r->s->fault[i];
@@ -185,9 +191,10 @@ static void strike(struct sim_run *r, unsigned i, int64_t now)
 	sim_cover.faults[f->kind]++;
 	fs->st = SIM_ON;
 	fs->at = now;
-	fs->until = now + f->len_ns;
+	fs->until = now + (lasts(f->kind) ? f->len_ns : 0);
 	r->last_fault_ns = now;
 	r->next_burst_ns = DR_MIN(r->next_burst_ns, now);
+	sim_switch_out(r, i);
 	sim_boot_touch(r);
 	for (unsigned w = 0; w < 2 * r->s->n_managers; w++)
 		sim_touch(&r->wk[w % 2][w / 2]);
@@ -200,7 +207,6 @@ static void strike(struct sim_run *r, unsigned i, int64_t now)
 	case F_CREDIT:
 	case F_DUP:
 		strike_path(r, i);
-		fs->until = now;
 		break;
 	case F_CLOG:
 		dr_sim_clog(r->w, f->rail, f->mask, f->len_ns);
@@ -217,11 +223,9 @@ static void strike(struct sim_run *r, unsigned i, int64_t now)
 		break;
 	case F_REPLAY:
 		sim_tap_replay(r, f);
-		fs->until = now;
 		break;
 	case F_CLOSE:
 		sim_give_up(r, f);
-		fs->until = now;
 		break;
 	case F_FLAPS:
 		fs->until = DR_NEVER;
@@ -230,23 +234,19 @@ static void strike(struct sim_run *r, unsigned i, int64_t now)
 		break;
 	case F_CONTROL:
 		sim_boot_break(r);
-		fs->until = now;
 		break;
 	case F_STRANGERS:
 	case F_HALF:
 		sim_greet_strike(r, f);
-		fs->until = now;
 		break;
 	case F_DEREG:
 		sim_app_dereg(r, (unsigned)(f->seed % r->s->n_channels), f->mask & 1);
-		fs->until = now;
 		break;
 	case F_STUCK:
 		stick(r, i, true);
 		break;
 	case F_KILL:
 		kill_end(r, f->mask & 1);
-		fs->until = now;
 		break;
 	default:
 		break;

@@ -218,7 +218,6 @@ struct sim_channel {
 	int64_t last_ns, gap_from_ns, gap_to_ns;
 	uint64_t seen;	    /* watch.c: messages done, both ends, */
 	int64_t moved_ns;   /* and when that changed last, or when all were done */
-	uint64_t unplanned; /* switches, both ends */
 };
 
 /* One end of a channel that comes and goes; see visit.c. */
@@ -389,8 +388,9 @@ void sim_visit_fini(struct sim_run *r);
 /* A message is complete at its receiver. */
 void sim_switch_delivered(const struct sim_user *u, uint32_t epoch, unsigned path);
 void sim_switch_recorded(const struct sim_user *u, const struct dr_switch_record *rec);
-/* Fault i has struck this connection. */
-void sim_switch_broke(struct sim_run *r, unsigned i, unsigned c, unsigned path, uint32_t gen);
+/* Fault i has struck this connection; or a rail. */
+void sim_switch_broke(struct sim_run *r, unsigned i, unsigned c, unsigned path);
+void sim_switch_out(struct sim_run *r, unsigned i);
 void sim_switch_watch(struct sim_run *r, int64_t now);
 void sim_switch_collect(struct sim_run *r, unsigned c);
 

@@ -17,9 +17,12 @@
  *            Completions and credits are hit when they come, which may be at any time. Losses of the world are a
  *            cause at any time.
  *  missing   A connection that broke while it carried the data was left; so was one whose rail was out for longer than
- *            detection takes, where nothing else is wrong; and then there is exactly one switch.
+ *            detection takes, where nothing else is wrong.
+ *  calm      Where nothing is wrong that could be a cause, nothing switches. One outage makes one switch and one failback,
+ *            and none for an idle path.
  */
 static const int64_t CAUSE_NS = 2500 * DR_NS_PER_MS, STOOD_NS = 200 * DR_NS_PER_MS;
+enum { OUT_TICKS = 10 }; /* of heartbeats, in which an outage is detected for certain */
 
 static const struct dr_fo *fo_of(const struct sim_user *u)
 {
@@ -123,21 +126,6 @@ static void check_cause(struct sim_run *r, unsigned c, unsigned path)
 		r->ch[c].rec[0].epoch);
 }
 
-void sim_switch_broke(struct sim_run *r, unsigned i, unsigned c, unsigned path, uint32_t gen)
-{
-	const struct sim_user *u = r->ch[c].user;
-	const struct dr_fo *f[2] = { fo_of(&u[0]), fo_of(&u[1]) };
-
-	r->fs[i].hit = c + 1;
-	if (r->s->fault[i].kind != F_BREAK || f[0]->epoch != f[1]->epoch)
-		return;
-	for (unsigned end = 0; end < 2; end++)
-		if (f[end]->state != DR_FO_RUN || f[end]->active != path ||
-			f[end]->path[path].gen != gen)
-			return;
-	r->ch[c].leaves = f[0]->epoch + 1;
-}
-
 /* ---- of both ends ---- */
 
 static bool at_rest(const struct sim_channel *c)
@@ -148,6 +136,30 @@ static bool at_rest(const struct sim_channel *c)
 		if (c->user[end].err != 0 || f[end]->state != DR_FO_RUN || f[end]->rec_open)
 			return false;
 	return f[0]->epoch == f[1]->epoch && !c->owed;
+}
+
+/* It carries the data at both ends. */
+static bool carries(const struct sim_channel *c, unsigned path)
+{
+	return at_rest(c) && fo_of(&c->user[0])->active == path &&
+	       fo_of(&c->user[0])->path[path].gen == fo_of(&c->user[1])->path[path].gen;
+}
+
+void sim_switch_broke(struct sim_run *r, unsigned i, unsigned c, unsigned path)
+{
+	r->fs[i].hit = c + 1;
+	if (r->s->fault[i].kind == F_BREAK && carries(&r->ch[c], path))
+		r->ch[c].leaves = fo_of(r->ch[c].user)->epoch + 1;
+}
+
+void sim_switch_out(struct sim_run *r, unsigned i)
+{
+	const struct sim_fault *f = &r->s->fault[i];
+
+	for (unsigned c = 0; c < r->s->n_channels; c++)
+		if (r->s->one_rail && !r->s->conservative && f->len_ns >= OUT_TICKS * r->s->heartbeat_ns &&
+			carries(&r->ch[c], f->rail != r->s->primary[c]))
+			r->ch[c].leaves = fo_of(r->ch[c].user)->epoch + 1;
 }
 
 static void compare(struct sim_run *r, unsigned ch)
@@ -198,7 +210,16 @@ void sim_switch_watch(struct sim_run *r, int64_t now)
 void sim_switch_collect(struct sim_run *r, unsigned i)
 {
 	const struct sim_channel *c = &r->ch[i];
+	uint32_t most = !r->s->calm;
 
 	if (at_rest(c) && c->leaves > fo_of(&c->user[0])->epoch)
 		sim_fail(r, "missing: channel %u still uses a connection that broke", i);
+	for (unsigned k = 0; r->s->one_rail && k < r->s->n_faults; k++)
+		if (!(r->s->without & (1u << k)))
+			most = r->s->fault[k].rail == r->s->primary[i];
+	for (unsigned end = 0; end < 2 && (r->s->calm || r->s->one_rail); end++)
+		/* It may have begun on its shadow. */
+		if (c->rec[end].n - c->rec[end].planned > most || c->rec[end].planned > most + 1)
+			sim_fail(r, "calm: channel %u end %u switched %u times, and failed back %u times",
+				i, end, c->rec[end].n - c->rec[end].planned, c->rec[end].planned);
 }

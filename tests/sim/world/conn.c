@@ -22,26 +22,6 @@ static void hs_send(struct sim_conn *c, unsigned from, enum hs step)
 	sim_conn_at(c, sim_link_delay(c->w, c->rail, from), hs_arrive, from, 0, step);
 }
 
-static const char *text_of(int err)
-{
-	switch (err) {
-	case -ECONNRESET:
-		return "connection reset by the peer";
-	case -ETIMEDOUT:
-		return "retries exhausted: the peer's NIC does not answer";
-	case -EACCES:
-		return "the peer's NIC refused a write or a token";
-	case -EIO:
-		return "completion with error";
-	case -ECONNREFUSED:
-		return "no path accepts this connection";
-	case -ENETDOWN:
-		return "link down";
-	default:
-		return "simulated failure";
-	}
-}
-
 void sim_path_broke(struct sim_path *p, enum dr_scope scope, int err)
 {
 	if (!p || p->broken || p->closed || p->fence >= SIM_FENCE_HARD || p->w->dead[p->node])
@@ -52,7 +32,7 @@ void sim_path_broke(struct sim_path *p, enum dr_scope scope, int err)
 	struct sim_item *it = sim_item_add(p->w, &p->items, SIM_IT_FAILED);
 	it->scope = scope;
 	it->err = err;
-	it->text = text_of(err);
+	it->text = dr_errno_name(err);
 	if (p->conn)
 		sim_lanes_mute(p->conn, p->node, sim_is_stream(p->w));
 }
