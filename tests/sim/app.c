@@ -37,11 +37,6 @@ static uint8_t *part_addr(const struct sim_user *u, uint64_t seq, unsigned part)
 	return u->mem + ((seq % u->r->s->window) * SIM_PARTS_MAX + part) * SIM_PART_MAX;
 }
 
-static struct dr_channel *channel_of(const struct sim_user *u)
-{
-	return sim_channel_at(u->r, u->channel, u->end);
-}
-
 /* ---- what the channels tell ---- */
 
 static void check_gap(const struct sim_user *u, const struct dr_switch_record *rec)
@@ -171,7 +166,7 @@ const struct dr_manager_ops sim_app_ops = {
 
 static int test(void *ctx, uint64_t seq)
 {
-	return dr_channel_test(channel_of(ctx), seq);
+	return dr_channel_test(sim_channel_of(ctx), seq);
 }
 
 static void check_content(const struct sim_user *u, uint64_t seq)
@@ -182,12 +177,12 @@ static void check_content(const struct sim_user *u, uint64_t seq)
 		uint32_t len = part_len(r, u->channel, seq, i);
 		const uint64_t *p = (void *)part_addr(u, seq, i);
 
-		if (dr_channel_received_len(channel_of(u), seq, i) != len)
+		if (dr_channel_received_len(sim_channel_of(u), seq, i) != len)
 			sim_fail(r,
 				"content: channel %u seq %" PRIu64
 				" part %u: %u bytes instead of %u",
-				u->channel, seq, i, dr_channel_received_len(channel_of(u), seq, i),
-				len);
+				u->channel, seq, i,
+				dr_channel_received_len(sim_channel_of(u), seq, i), len);
 		for (size_t k = 0; k < len / 8; k++)
 			if (p[k] != word(r, u->channel, seq, i, k)) {
 				sim_fail(r, "content: channel %u seq %" PRIu64 " part %u at %zu",
@@ -201,7 +196,7 @@ static int consume(void *ctx, uint64_t seq)
 {
 	struct sim_user *u = ctx;
 	struct sim_run *r = u->r;
-	const struct sim_user *peer = &r->ch[u->channel].user[!u->end];
+	const struct sim_user *peer = sim_peer_of(u);
 
 	if (seq != u->done)
 		sim_fail(r, "order: channel %u end %u: seq %" PRIu64 " after %" PRIu64, u->channel,
@@ -209,7 +204,7 @@ static int consume(void *ctx, uint64_t seq)
 	if (!u->sender) {
 		check_content(u, seq);
 		sim_cover.messages++;
-	} else if (peer->done <= seq && !dr_fo_done(&channel_of(peer)->fo, seq)) {
+	} else if (peer->done <= seq && !dr_fo_done(&sim_channel_of(peer)->fo, seq)) {
 		sim_fail(r, "word: channel %u: seq %" PRIu64 " completed before it was delivered",
 			u->channel, seq);
 	}
@@ -243,8 +238,8 @@ static void post_one(struct sim_user *u, int64_t now)
 			((uint64_t *)(void *)p)[k] = word(r, u->channel, seq, i, k);
 		s[i] = (struct dr_span){ &u->reg, (uint64_t)(p - u->mem), len, i };
 	}
-	rc = u->sender ? dr_channel_send(channel_of(u), s, n, &got, now)
-		       : dr_channel_recv(channel_of(u), s, n, &got, now);
+	rc = u->sender ? dr_channel_send(sim_channel_of(u), s, n, &got, now)
+		       : dr_channel_recv(sim_channel_of(u), s, n, &got, now);
 	if (rc == 0 && got == seq)
 		rc = dr_window_push(&u->win, seq);
 	else if (rc == 0)
@@ -268,12 +263,12 @@ static void post_more(struct sim_user *u, int64_t now)
 		posted = true;
 	}
 	if (posted)
-		dr_channel_flush(channel_of(u), now);
+		dr_channel_flush(sim_channel_of(u), now);
 }
 
 static void step(struct sim_user *u, int64_t now)
 {
-	unsigned active = channel_of(u)->fo.active;
+	unsigned active = sim_channel_of(u)->fo.active;
 	int rc = -1;
 
 	if (active < DR_PATHS)
@@ -304,7 +299,7 @@ static bool failback_is_near(struct sim_run *r)
 {
 	for (unsigned c = 0; c < r->s->n_channels && r->s->failback; c++) {
 		const struct sim_user *u = &r->ch[c].user[r->ch[c].user[0].sender ? 0 : 1];
-		const struct dr_fo *f = &channel_of(u)->fo;
+		const struct dr_fo *f = &sim_channel_of(u)->fo;
 
 		if (f->active == 1 && f->path[0].state == DR_FOP_READY)
 			return true;
@@ -359,7 +354,7 @@ void sim_app_setup(struct sim_run *r)
 			rc = dr_window_init(&u->win, r->s->window, &window_ops, u);
 			dr_assert(rc == 0);
 			m = (struct dr_memory){ .base = u->mem, .len = size };
-			rc = dr_channel_mem_reg(channel_of(u), &m, &u->reg, &e);
+			rc = dr_channel_mem_reg(sim_channel_of(u), &m, &u->reg, &e);
 			dr_assert(rc == 0);
 			r->ch[c].parts = r->s->parts[c];
 			r->ch[c].total = r->s->idle & (1u << c) ? 0 : r->s->first_messages;
@@ -378,10 +373,12 @@ void sim_app_dereg(struct sim_run *r, unsigned c, unsigned end)
 		step(u, dr_sim_world_clock(r->w, end));
 	}
 	/* Or the peer has closed it, which the user has not noticed yet. */
-	if (u->gone || u->err != 0 || u->posted == u->done || dr_channel_ready(channel_of(u)) < 0)
+	if (u->gone || u->err != 0 || u->posted == u->done ||
+		dr_channel_ready(sim_channel_of(u)) < 0)
 		return;
 	u->gone = u->dereg = true;
-	if (dr_channel_mem_dereg(channel_of(u), &u->reg, dr_sim_world_clock(r->w, end), NULL) != 0)
+	if (dr_channel_mem_dereg(sim_channel_of(u), &u->reg, dr_sim_world_clock(r->w, end), NULL) !=
+		0)
 		sim_fail(r, "outcome: channel %u end %u: memory cannot be deregistered", c, end);
 	dr_sim_world_give_back(r->w, u->mem, (size_t)r->s->window * SIM_PARTS_MAX * SIM_PART_MAX);
 	if (u->err != -ECANCELED)
@@ -395,7 +392,7 @@ void sim_app_dereg(struct sim_run *r, unsigned c, unsigned end)
 static bool untold(const struct sim_user *u)
 {
 	const struct sim_run *r = u->r;
-	const struct sim_user *peer = &r->ch[u->channel].user[!u->end];
+	const struct sim_user *peer = sim_peer_of(u);
 
 	if (!r->was_ready && peer->err != 0 && u->err == 0)
 		return true;
@@ -429,8 +426,8 @@ bool sim_app_healed(struct sim_run *r, unsigned rail_mask)
 		if (u[0].err != 0 || u[1].err != 0 || r->dead[0] || r->dead[1])
 			continue;
 		for (unsigned i = 0; i < DR_PATHS; i++) {
-			const struct dr_fo_path *a = &channel_of(&u[0])->fo.path[i],
-						*b = &channel_of(&u[1])->fo.path[i];
+			const struct dr_fo_path *a = &sim_channel_of(&u[0])->fo.path[i],
+						*b = &sim_channel_of(&u[1])->fo.path[i];
 
 			if (!(rail_mask & (1u << sim_rail_of_path(r, c, i))) ||
 				sim_quarantined(r, c, 0, i) || sim_quarantined(r, c, 1, i))
@@ -450,7 +447,7 @@ bool sim_app_back(struct sim_run *r)
 
 		if (u[0].err == 0 && u[1].err == 0 && !r->dead[0] && !r->dead[1] &&
 			!sim_quarantined(r, c, 0, 0) && !sim_quarantined(r, c, 1, 0) &&
-			channel_of(&u[u[0].sender ? 0 : 1])->fo.active != 0)
+			sim_channel_of(&u[u[0].sender ? 0 : 1])->fo.active != 0)
 			return false;
 	}
 	return true;
@@ -468,8 +465,9 @@ static void check_kept(struct sim_run *r, unsigned c)
 	while (bad < r->s->n_faults - 1 && (r->s->without & (1u << bad)))
 		bad++;
 	for (unsigned end = 0; end < 2; end++)
-		if (channel_of(&r->ch[c].user[end])->fo.path[r->s->primary[c] == f[bad].rail].gen !=
-			1)
+		if (sim_channel_of(&r->ch[c].user[end])
+				->fo.path[r->s->primary[c] == f[bad].rail]
+				.gen != 1)
 			sim_fail(r,
 				"kept: channel %u end %u: the path that never failed was dialled again",
 				c, end);
@@ -483,7 +481,7 @@ static void collect_channel(struct sim_run *r, unsigned c, uint64_t *refused)
 		const struct sim_user *u = &a->user[end], *peer = &a->user[!end];
 		struct dr_channel_stats s;
 
-		dr_channel_stats(channel_of(u), &s);
+		dr_channel_stats(sim_channel_of(u), &s);
 		sim_cover.duplicates += s.duplicates_dropped;
 		sim_cover.stale += s.stale_dropped;
 		sim_cover.heals += s.heals;

@@ -21,11 +21,6 @@ static bool left_out(const struct sim_run *r, unsigned i)
 	return r->s->without & (1u << i);
 }
 
-static struct dr_channel *channel_at(const struct sim_run *r, unsigned c, unsigned end)
-{
-	return sim_channel_at(r, c, end);
-}
-
 /* The path of some channel on this rail, at its sender's or its receiver's end. */
 static struct dr_path *some_path(struct sim_run *r, struct dr_rng *g, unsigned fault, bool sender)
 {
@@ -297,7 +292,7 @@ static void lift(struct sim_run *r, unsigned i)
 
 static bool at_step(const struct sim_run *r, unsigned c, unsigned end, enum sim_step step)
 {
-	const struct dr_fo *f = &channel_at(r, c, end)->fo;
+	const struct dr_fo *f = &sim_channel_at(r, c, end)->fo;
 	bool fencing = f->path[0].state == DR_FOP_FENCING || f->path[1].state == DR_FOP_FENCING;
 	bool dialling =
 		f->path[0].state == DR_FOP_CONNECTING || f->path[1].state == DR_FOP_CONNECTING;

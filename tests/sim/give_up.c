@@ -20,33 +20,15 @@ static const int64_t CLOSE_NS = 500 * DR_NS_PER_MS;
 static const int64_t STOOD_NS = 50 * DR_NS_PER_MS;
 static const int64_t TURN_NS = DR_NS_PER_MS; /* of a loop that was due */
 
-static struct dr_channel *channel_of(const struct sim_user *u)
-{
-	return sim_channel_at(u->r, u->channel, u->end);
-}
-
-static struct sim_user *peer_of(const struct sim_user *u)
-{
-	return &u->r->ch[u->channel].user[!u->end];
-}
-
 static int64_t clock_of(const struct sim_user *u)
 {
 	return dr_sim_world_clock(u->r->w, u->end);
 }
 
-static bool can_act(const struct sim_user *u)
-{
-	const struct sim_worker *wk = sim_worker_of(u->r, u->channel, u->end);
-
-	return wk->started && !u->r->dead[u->end] &&
-	       dr_sim_world_now(u->r->w) >= sim_stalled_until(wk);
-}
-
 static void close_end(struct sim_user *u)
 {
 	struct dr_span s = { &u->reg, 0, 8, 0 };
-	struct dr_channel *ch = channel_of(u);
+	struct dr_channel *ch = sim_channel_of(u);
 	uint64_t seq;
 	int rc;
 
@@ -72,7 +54,7 @@ void sim_give_up(struct sim_run *r, const struct sim_fault *f)
 		struct sim_user *u = &r->ch[c].user[end];
 
 		if (busy && !u->closing && u->err == 0 &&
-			can_act(u)) { /* so that there is something */
+			sim_runs(sim_worker_of(r, c, end))) { /* so that there is something */
 			r->ch[c].total++;
 			sim_app_step_user(u);
 		}
@@ -80,7 +62,8 @@ void sim_give_up(struct sim_run *r, const struct sim_fault *f)
 	for (unsigned end = 0; end < 2; end++) {
 		struct sim_user *u = &r->ch[c].user[end];
 
-		if ((f->mask & (1u << end)) && !u->closing && !u->gone && u->err == 0 && can_act(u))
+		if ((f->mask & (1u << end)) && !u->closing && !u->gone && u->err == 0 &&
+			sim_runs(sim_worker_of(r, c, end)))
 			close_end(u);
 	}
 }
@@ -89,7 +72,7 @@ void sim_give_up(struct sim_run *r, const struct sim_fault *f)
 static void release(struct sim_user *u)
 {
 	struct sim_run *r = u->r;
-	struct dr_channel *ch = channel_of(u);
+	struct dr_channel *ch = sim_channel_of(u);
 	size_t size = u->reg.len;
 
 	u->confirmed = ch->fo.peer_knows;
@@ -114,7 +97,7 @@ static void release(struct sim_user *u)
 
 void sim_give_up_step(struct sim_user *u, int64_t now)
 {
-	struct dr_channel *ch = channel_of(u);
+	struct dr_channel *ch = sim_channel_of(u);
 
 	if (u->err == 0 && dr_channel_ready(ch) == -ESHUTDOWN) {
 		u->err = -ESHUTDOWN;
@@ -136,7 +119,7 @@ void sim_give_up_watch(struct sim_run *r)
 		for (unsigned end = 0; end < 2; end++) {
 			struct sim_user *u = &r->ch[c].user[end];
 
-			if (!u->closing || u->gone || !can_act(u) ||
+			if (!u->closing || u->gone || !sim_runs(sim_worker_of(r, c, end)) ||
 				now <= sim_stalled_until(sim_worker_of(r, c, end)) + STOOD_NS +
 						TURN_NS ||
 				clock_of(u) <= u->closed_ns + CLOSE_NS + TURN_NS)
@@ -154,7 +137,7 @@ bool sim_given_up(const struct sim_run *r, unsigned c)
 /* Messages that are outstanding then, or, without datagrams, a peer that could not be told. */
 bool sim_give_up_excuses(const struct sim_user *u, int err)
 {
-	if (!peer_of(u)->closing)
+	if (!sim_peer_of(u)->closing)
 		return false;
 	return err == -ECANCELED ||
 	       (err == -ENETDOWN && u->r->s->world.personality == DR_SIM_PLUGIN);
@@ -164,8 +147,8 @@ bool sim_give_up_excuses(const struct sim_user *u, int err)
 void sim_give_up_collect(struct sim_run *r, unsigned c)
 {
 	const struct sim_user *tx = &r->ch[c].user[r->ch[c].user[0].sender ? 0 : 1];
-	const struct sim_user *rx = peer_of(tx);
-	uint64_t done = channel_of(tx)->fo.head, delivered = channel_of(rx)->fo.head;
+	const struct sim_user *rx = sim_peer_of(tx);
+	uint64_t done = sim_channel_of(tx)->fo.head, delivered = sim_channel_of(rx)->fo.head;
 
 	if (!sim_given_up(r, c) || r->dead[0] || r->dead[1])
 		return;

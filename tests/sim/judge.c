@@ -22,11 +22,6 @@ static const int64_t OWN_STALL_NS = 100 * DR_NS_PER_MS; /* that an end notices; 
 static const int64_t PROBE_NS = 100 * DR_NS_PER_MS;
 static const int64_t ENDS_NS = 2 * DR_NS_PER_S; /* behind lost_after */
 
-static bool runs(const struct sim_worker *wk, int64_t now)
-{
-	return wk->started && !wk->r->dead[wk->end] && now >= sim_stalled_until(wk);
-}
-
 static bool carries(const struct sim_run *r, unsigned rail)
 {
 	return !dr_sim_link_is_cut(r->w, rail, 0) && !dr_sim_link_is_cut(r->w, rail, 1);
@@ -44,12 +39,12 @@ static bool joined(const struct sim_run *r, unsigned c)
 }
 
 /* The process runs: heartbeats, and with them silence, are those of all its managers. */
-static bool process_runs(const struct sim_run *r, unsigned end, int64_t now)
+static bool process_runs(const struct sim_run *r, unsigned end)
 {
 	bool any = false;
 
 	for (unsigned k = 0; k < r->s->n_managers; k++)
-		any |= runs(&r->wk[end][k], now);
+		any |= sim_runs(&r->wk[end][k]);
 	return any;
 }
 
@@ -83,7 +78,7 @@ static void check_ends(struct sim_run *r, const struct sim_user *u, int64_t now)
 	if (r->s->world.personality == DR_SIM_PLUGIN)
 		stood = DR_MAX(sim_all_run_ns(r) + r->s->lost_after_ns, stood);
 	if (u->err == 0 && u->was_joined && u->alone_ns > r->s->lost_after_ns + ENDS_NS &&
-		runs(wk, now) && now - stood > ENDS_NS)
+		sim_runs(wk) && now - stood > ENDS_NS)
 		sim_fail(r, "ends: channel %u end %u goes on %.3f ms after it lost its peer",
 			u->channel, u->end, SIM_MS(u->alone_ns));
 }
@@ -91,11 +86,11 @@ static void check_ends(struct sim_run *r, const struct sim_user *u, int64_t now)
 void sim_judge(struct sim_run *r, int64_t now)
 {
 	bool rail = carries(r, 0) || carries(r, 1);
-	bool up[2] = { process_runs(r, 0, now), process_runs(r, 1, now) };
+	bool up[2] = { process_runs(r, 0), process_runs(r, 1) };
 
 	count(r, now);
 	for (unsigned c = 0; c < r->s->n_channels; c++) {
-		bool both = runs(sim_worker_of(r, c, 0), now) && runs(sim_worker_of(r, c, 1), now);
+		bool both = sim_runs(sim_worker_of(r, c, 0)) && sim_runs(sim_worker_of(r, c, 1));
 		bool is = joined(r, c);
 
 		for (unsigned end = 0; end < 2; end++) {
@@ -127,15 +122,13 @@ static bool stuck(const struct sim_user *u, int err)
 		for (unsigned i = 0; i < DR_PATHS; i++)
 			any |= sim_quarantined(r, u->channel, end, i);
 	if (err == -EIO)
-		return u->posted > u->done &&
-		       sim_quarantined(r, u->channel, u->end, u->active);
+		return u->posted > u->done && sim_quarantined(r, u->channel, u->end, u->active);
 	return err == -ENETDOWN && any;
 }
 
 void sim_judge_death(struct sim_user *u, int err, const char *text)
 {
 	struct sim_run *r = u->r;
-	const struct sim_user *peer = &r->ch[u->channel].user[!u->end];
 	/* A tick of the heartbeats, and one look. */
 	int64_t least = r->s->lost_after_ns - 2 * r->s->heartbeat_ns - DR_NS_PER_MS;
 
@@ -143,7 +136,7 @@ void sim_judge_death(struct sim_user *u, int err, const char *text)
 	if (u->unheard_ns >= least)
 		least -= PROBE_NS;
 	if (stuck(u, err) || sim_give_up_excuses(u, err) || (u->dereg && err == -ECANCELED) ||
-		peer->err == err)
+		sim_peer_of(u)->err == err)
 		return;
 	if (err != -ENETDOWN || u->alone_ns < least || u->could_ns > COME_UP_NS)
 		sim_fail(r,

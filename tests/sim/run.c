@@ -87,6 +87,12 @@ int64_t sim_stalled_until(const struct sim_worker *wk)
 	return DR_MAX(wk->stalled_until, wk->r->stalled_until[wk->end]);
 }
 
+bool sim_runs(const struct sim_worker *wk)
+{
+	return wk->started && !wk->r->dead[wk->end] &&
+	       dr_sim_world_now(wk->r->w) >= sim_stalled_until(wk);
+}
+
 int64_t sim_all_run_ns(const struct sim_run *r)
 {
 	int64_t ns = DR_MAX(r->stalled_until[0], r->stalled_until[1]);
@@ -260,15 +266,14 @@ static uint32_t ticks_of(const struct sim_worker *wk)
 static bool drive(struct sim_worker *wk, bool app)
 {
 	struct sim_run *r = wk->r;
-	int64_t now = dr_sim_world_now(r->w);
 	unsigned n;
 
-	if (!wk->started || r->dead[wk->end] || now < sim_stalled_until(wk))
+	if (!sim_runs(wk))
 		return false;
 	if (wk->touched)
 		dr_sim_port_stir(r->w, wk->end, wk->k);
 	n = poll(wk);
-	if (now >= deadline(wk) || (r->s->eager && n > 0)) {
+	if (dr_sim_world_now(r->w) >= deadline(wk) || (r->s->eager && n > 0)) {
 		uint32_t ticks = ticks_of(wk);
 
 		wk->poller.woken = false;
@@ -507,10 +512,8 @@ int sim_schedule_run(uint64_t seed, uint32_t without, char *why, size_t len)
 	dr_rng_seed(&r->visit_rng, dr_mix64(seed + 4));
 	if (dr_sim_world_create(dr_mix64(seed + 2), &s.world, &r->w) != 0)
 		return 1;
-	sim_say(r,
-		"seed %" PRIu64
-		": %s, %u managers%s, %u channels, window %u, %u faults",
-		seed, dr_sim_personality_name(s.world.personality), s.n_managers,
+	sim_say(r, "seed %" PRIu64 ": %s, %u managers%s, %u channels, window %u, %u faults", seed,
+		dr_sim_personality_name(s.world.personality), s.n_managers,
 		s.peer ? " with common heartbeats" : "", s.n_channels, s.window,
 		sim_count_faults(&s));
 	if (setup(r) == 0) {

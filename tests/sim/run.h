@@ -137,9 +137,9 @@ struct sim_schedule {
 	unsigned n_faults;
 	struct sim_fault fault[SIM_FAULTS_MAX];
 	/* What follows from the faults. */
-	bool calm;	  /* nothing that could make a channel switch */
-	bool steady;	  /* outages of one and the same rail, nothing else */
-	bool one_rail;	  /* at most one outage and nothing else: the idle path's channels stay */
+	bool calm;     /* nothing that could make a channel switch */
+	bool steady;   /* outages of one and the same rail, nothing else */
+	bool one_rail; /* at most one outage and nothing else: the idle path's channels stay */
 };
 
 struct sim_run;
@@ -206,18 +206,18 @@ struct sim_channel {
 	uint64_t total; /* messages to send; grows until the faults are over */
 	struct sim_user user[2];
 	/* Truth about switches and gaps, kept beside the channel's own records; switches.c: the last message came in this
-	 * epoch over `to`, those of the epoch before over `from`, which is yet to be recorded */
+	 * epoch over `to`, those of the epoch before over `from`, which is yet to be recorded, at once if it is due */
 	uint32_t epoch;
 	unsigned from, to;
-	bool owed, at_rest;
+	bool owed, due, at_rest;
 	struct sim_records rec[2], rested[2]; /* now; when both ends were at rest last, */
 	uint32_t rest_epoch;
 	int64_t rest_ns;
 	uint32_t leaves; /* a broken connection with this epoch at the latest */
 	/* receiver's clock */
 	int64_t last_ns, gap_from_ns, gap_to_ns;
-	uint64_t seen;	    /* watch.c: messages done, both ends, */
-	int64_t moved_ns;   /* and when that changed last, or when all were done */
+	uint64_t seen;	  /* watch.c: messages done, both ends, */
+	int64_t moved_ns; /* and when that changed last, or when all were done */
 };
 
 /* One end of a channel that comes and goes; see visit.c. */
@@ -316,9 +316,21 @@ struct sim_user *sim_user_of(const struct dr_channel *ch);
 /* A path of this end, closed or not, is in a fence that failed for good. */
 bool sim_quarantined(const struct sim_run *r, unsigned c, unsigned end, unsigned path);
 struct dr_sim_place sim_place(const struct sim_run *r, unsigned c, unsigned end, unsigned path);
+static inline struct dr_channel *sim_channel_of(const struct sim_user *u)
+{
+	return sim_channel_at(u->r, u->channel, u->end);
+}
+
+static inline struct sim_user *sim_peer_of(const struct sim_user *u)
+{
+	return &u->r->ch[u->channel].user[!u->end];
+}
+
 /* Until then the worker, all of an end, or any of both ends stand. */
 int64_t sim_stalled_until(const struct sim_worker *wk);
 int64_t sim_all_run_ns(const struct sim_run *r);
+/* It was started and does not stand. */
+bool sim_runs(const struct sim_worker *wk);
 /* Something was done to its channels from outside. */
 void sim_touch(struct sim_worker *wk);
 

@@ -167,54 +167,45 @@ static int run_all(const struct how *h)
 	return failures;
 }
 
-/* False: there is no value. Ends the program if it is no number below 2^63. */
-static bool number(const char *name, const char *text, uint64_t *out)
+/* Nothing is no value; false: it is no number below 2^63. */
+static bool number(const char *text, uint64_t *out, bool *given)
 {
 	char *end;
 
 	if (text == NULL || text[0] == '\0')
-		return false;
-	*out = strtoull(text, &end, 0);
-	if (*end == '\0' && text[0] != '-' && *out <= INT64_MAX)
 		return true;
-	fprintf(stderr, "sim: %s '%s' is no number\n", name, text);
-	exit(1);
+	*given = true;
+	*out = strtoull(text, &end, 0);
+	return *end == '\0' && text[0] != '-' && *out <= INT64_MAX;
 }
 
 /* A seed alone is one schedule; with a number of them, so many from that one on. */
-static void parse_args(int argc, char **argv, struct how *h)
+static bool parse_args(int argc, char **argv, struct how *h)
 {
 	const char *const option[] = { "--seeds", "--seed", "--without", "--jobs" },
 			  *const variable[] = { "SEEDS", "SEED", "WITHOUT", "" };
-	uint64_t v[] = { h->n, h->first, 0, 0 };
-	bool given[DR_ARRAY_LEN(v)], wrong = false;
+	uint64_t v[] = { h->n, h->first, 0, 1 };
+	bool given[DR_ARRAY_LEN(v)] = { false }, right = true;
+	size_t k;
 
-	for (size_t k = 0; k < DR_ARRAY_LEN(v); k++)
-		given[k] = number(variable[k], getenv(variable[k]), &v[k]);
-	for (int i = 1; i < argc && !wrong; i++) {
-		size_t k = 0;
-
+	for (k = 0; k < DR_ARRAY_LEN(v); k++)
+		right &= number(getenv(variable[k]), &v[k], &given[k]);
+	for (int i = 1; i < argc && right; i++) {
 		if (strcmp(argv[i], "-v") == 0) {
 			sim_verbose = 1;
 			continue;
 		}
-		while (k < DR_ARRAY_LEN(v) && strcmp(argv[i], option[k]) != 0)
+		for (k = 0; k < DR_ARRAY_LEN(v) && strcmp(argv[i], option[k]) != 0;)
 			k++;
-		wrong = k == DR_ARRAY_LEN(v) || !number(option[k], argv[i + 1], &v[k]);
-		given[k % DR_ARRAY_LEN(v)] = true;
-		i++;
+		right = k < DR_ARRAY_LEN(v) && ++i < argc && argv[i][0] != '\0' &&
+			number(argv[i], &v[k], &given[k]);
 	}
 	h->one = given[1] && !given[0];
-	if (wrong || v[0] < 1 || (given[3] && v[3] < 1) || (sim_verbose && !h->one)) {
-		fprintf(stderr,
-			"sim: options are [--seeds N] [--seed S] [--jobs N] [--without MASK]; -v traces one "
-			"schedule, that of --seed without --seeds\n");
-		exit(1);
-	}
 	h->n = h->one ? 1 : v[0];
 	h->first = v[1];
 	h->without = (uint32_t)v[2];
-	h->jobs = (unsigned)v[3];
+	h->jobs = given[3] ? (unsigned)v[3] : 0;
+	return right && v[0] >= 1 && v[3] >= 1 && (!sim_verbose || h->one);
 }
 
 int main(int argc, char **argv)
@@ -224,7 +215,12 @@ int main(int argc, char **argv)
 	int failures;
 	double s;
 
-	parse_args(argc, argv, &h);
+	if (!parse_args(argc, argv, &h)) {
+		fprintf(stderr,
+			"sim: options are [--seeds N] [--seed S] [--jobs N] [--without MASK]; -v traces one "
+			"schedule, that of --seed without --seeds\n");
+		return 1;
+	}
 	dr_log_set_level(sim_verbose ? DR_LOG_DEBUG : DR_LOG_ERROR);
 	(void)mallopt(M_TRIM_THRESHOLD, 64 << 20);
 	(void)mallopt(M_MMAP_THRESHOLD, 64 << 20);

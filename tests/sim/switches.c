@@ -8,7 +8,7 @@
  * the faults. Faults hit a path: those of its rail, and those of its connection.
  *
  *  record    The receiver records one switch for each delivery that is of another epoch than the one before it, from
- *            and to the paths that carried these two. Epochs grow, and each record begins where the last one ended.
+ *            and to the paths that carried these two; or later, if the next switch had begun by then. Epochs grow, and each record begins where the last one ended.
  *            Between two times at which the channel is at rest in the same epoch at both ends, k epochs apart, each
  *            end records 1 to k switches, and both end alike. With k = 1 they record the same one: a fault in the middle
  *            of a switch leads to another epoch, and one end may have finished the first one, or not. Not covered: until
@@ -26,7 +26,7 @@ enum { OUT_TICKS = 10 }; /* of heartbeats, in which an outage is detected for ce
 
 static const struct dr_fo *fo_of(const struct sim_user *u)
 {
-	return &sim_channel_at(u->r, u->channel, u->end)->fo;
+	return &sim_channel_of(u)->fo;
 }
 
 static struct sim_channel *channel_of(const struct sim_user *u)
@@ -36,23 +36,17 @@ static struct sim_channel *channel_of(const struct sim_user *u)
 
 /* ---- of an end ---- */
 
-static void check_recorded(struct sim_channel *c, const struct sim_user *u)
-{
-	if (c->owed)
-		sim_fail(u->r, "record: channel %u: no switch is recorded for epoch %u",
-			u->channel, c->epoch);
-	c->owed = false;
-}
-
 void sim_switch_delivered(const struct sim_user *u, uint32_t epoch, unsigned path)
 {
 	struct sim_channel *c = channel_of(u);
 
-	if (epoch == c->epoch)
-		return;
-	check_recorded(c, u);
+	if (c->owed && c->due)
+		sim_fail(u->r, "record: channel %u: no switch is recorded for epoch %u", u->channel,
+			c->epoch);
+	if (!c->owed)
+		c->from = c->to;
 	c->owed = c->epoch != 0;
-	c->from = c->to;
+	c->due = fo_of(u)->state == DR_FO_RUN;
 	c->to = path;
 	c->epoch = epoch;
 }
@@ -157,7 +151,8 @@ void sim_switch_out(struct sim_run *r, unsigned i)
 	const struct sim_fault *f = &r->s->fault[i];
 
 	for (unsigned c = 0; c < r->s->n_channels; c++)
-		if (r->s->one_rail && !r->s->conservative && f->len_ns >= OUT_TICKS * r->s->heartbeat_ns &&
+		if (r->s->one_rail && !r->s->conservative &&
+			f->len_ns >= OUT_TICKS * r->s->heartbeat_ns &&
 			carries(&r->ch[c], f->rail != r->s->primary[c]))
 			r->ch[c].leaves = fo_of(r->ch[c].user)->epoch + 1;
 }
@@ -220,6 +215,7 @@ void sim_switch_collect(struct sim_run *r, unsigned i)
 	for (unsigned end = 0; end < 2 && (r->s->calm || r->s->one_rail); end++)
 		/* It may have begun on its shadow. */
 		if (c->rec[end].n - c->rec[end].planned > most || c->rec[end].planned > most + 1)
-			sim_fail(r, "calm: channel %u end %u switched %u times, and failed back %u times",
+			sim_fail(r,
+				"calm: channel %u end %u switched %u times, and failed back %u times",
 				i, end, c->rec[end].n - c->rec[end].planned, c->rec[end].planned);
 }

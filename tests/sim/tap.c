@@ -101,8 +101,7 @@ void sim_tap_replay(struct sim_run *r, const struct sim_fault *f)
 		const struct sim_tap *t = &r->ch[c].tap[end];
 		uint64_t kept = DR_MIN(t->n, (uint64_t)SIM_TAP);
 
-		if (kept == 0 || r->dead[end] ||
-			dr_sim_world_now(r->w) < sim_stalled_until(sim_worker_of(r, c, end)))
+		if (kept == 0 || !sim_runs(sim_worker_of(r, c, end)))
 			continue;
 		replay(sim_channel_at(r, c, end), path, t->frame[dr_rng_below(&g, kept)],
 			dr_sim_world_clock(r->w, end));

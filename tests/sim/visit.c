@@ -300,11 +300,6 @@ void sim_visit_step(struct sim_worker *wk)
 		step_end(r, v, wk->end);
 }
 
-static bool can_act(const struct sim_run *r, const struct sim_worker *wk)
-{
-	return wk->started && !r->dead[wk->end] && dr_sim_world_now(r->w) >= sim_stalled_until(wk);
-}
-
 static void watch(struct sim_run *r, struct sim_visitor *v, unsigned end)
 {
 	struct sim_worker *wk = worker_of(r, v, end);
@@ -338,7 +333,7 @@ void sim_visit_run(struct sim_run *r, int64_t now)
 		for (unsigned end = 0; end < 2 && v->id != 0; end++) {
 			struct sim_worker *wk = worker_of(r, v, end);
 
-			if (!can_act(r, wk) || v->e[end].st == SIM_GONE)
+			if (!sim_runs(wk) || v->e[end].st == SIM_GONE)
 				continue;
 			step_end(r, v, end);
 			sim_touch(wk);
