@@ -10,7 +10,7 @@
  * Silence on all rails (none heard for SILENT_NS of executed ticks): every PROBE_NS each channel sends
  * a PROBE on each path that is up. While the peer's kernel acknowledges them, or answers the probes of a
  * window that it keeps shut, only its process is stalled, and the channels wait. If nothing is
- * acknowledged for lost_after_ns and transmissions on every path have no answer, both rails are lost and
+ * acknowledged for lost_after_ns and transmissions on every path that is left have no answer, both rails are lost and
  * the channels end. A kind that carries heartbeats on its paths and tells nothing of the peer's kernel (nccl) cannot
  * separate the two: while a path is up the silence counts as a stalled process, for UNKNOWN_NS.
  */
@@ -93,13 +93,11 @@ void dr_manager_watch_silence(struct dr_manager *m)
 		return;
 	}
 	if (best == DR_PEER_ANSWERS) {
-		m->answered_ns = silent + PROBE_NS; /* or later, before the next look */
+		m->answered_ns = silent + PROBE_NS; /* it may go on to do so until the next look */
 		report_silence(m, true, silent);
-		return;
-	}
-	if (best == DR_PEER_UNKNOWN) /* no path is left: there was one when the peer answered */
-		silent -= m->answered_ns;
-	if (silent >= m->prm.lost_after_ns && best != DR_PEER_PENDING) {
+	} else if (silent - (best == DR_PEER_UNKNOWN ? m->answered_ns : 0) >=
+			   m->prm.lost_after_ns &&
+		   best != DR_PEER_PENDING) {
 		if (!m->lost)
 			tell_lost(m, true, silent);
 		fail_lost(m);
