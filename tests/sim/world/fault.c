@@ -22,6 +22,8 @@ void dr_sim_cut(struct dr_sim_world *w, unsigned rail, unsigned from_mask, bool 
 	for (unsigned n = 0; n < 2; n++)
 		if (from_mask & (1u << n))
 			w->link[rail][n].cut = on;
+	if (on && from_mask)
+		sim_lanes_probe(w, rail);
 }
 
 void dr_sim_hole(struct dr_sim_world *w, unsigned rail, unsigned from_mask, uint32_t bytes)
@@ -82,6 +84,7 @@ void dr_sim_link_down(
 {
 	w->down[rail] = true;
 	w->down_no[rail]++;
+	sim_lanes_probe(w, rail);
 	for (unsigned n = 0; n < 2; n++)
 		if (told_mask & (1u << n))
 			sim_at(w, w->now + delay_ns,

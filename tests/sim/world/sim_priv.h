@@ -409,6 +409,8 @@ void sim_lane_send(struct sim_conn *c, unsigned from, unsigned lane, struct sim_
 bool sim_lane_room(const struct sim_conn *c, unsigned from, unsigned lane, uint32_t extra);
 void sim_lanes_reopen(struct sim_conn *c, unsigned to);
 void sim_lanes_mute(struct sim_conn *c, unsigned from, bool drop_all);
+/* A link of this rail died: windows that are shut are probed. */
+void sim_lanes_probe(struct dr_sim_world *w, unsigned rail);
 void sim_lanes_snapshot(struct sim_conn *c, unsigned from);
 void sim_lanes_free(struct sim_conn *c);
 void sim_seg_free(struct dr_sim_world *w, struct sim_seg *s);

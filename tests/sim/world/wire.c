@@ -229,11 +229,31 @@ static void lost(struct sim_conn *c, unsigned from, unsigned lane)
 	}
 }
 
-static void probe_later(struct sim_conn *c, unsigned from, unsigned lane, int64_t ns)
+/* Probes of a window that is shut are as far apart as they become. As long as the links work they are answered, without
+ * events. */
+static void probe_later(struct sim_conn *c, unsigned from, unsigned lane, int64_t at)
 {
 	if (!c->lane[from][lane].probe_armed)
-		sim_conn_at(c, ns, probe_fire, from, lane, 0);
+		sim_conn_at(c, at - c->w->now, probe_fire, from, lane, 0);
 	c->lane[from][lane].probe_armed = true;
+}
+
+static void probe_first(struct sim_conn *c, unsigned from, unsigned lane)
+{
+	struct sim_lane *l = &c->lane[from][lane];
+
+	if (!l->shut || l->probe_armed)
+		return;
+	l->last_ack = c->w->now;
+	l->rto = sim_is_stream(c->w) ? c->w->o.rto_max_ns : l->rto;
+	probe_later(c, from, lane, c->w->now + c->w->o.rto_max_ns);
+}
+
+void sim_lanes_probe(struct dr_sim_world *w, unsigned rail)
+{
+	for (struct sim_conn *c = w->conns; c; c = c->next)
+		for (unsigned i = 0; c->rail == rail && i < 2 * SIM_LANES; i++)
+			probe_first(c, i % 2, i / 2);
 }
 
 static bool fits(const struct sim_path *dst, const struct sim_seg *s)
@@ -432,31 +452,30 @@ static void lane_fire(struct dr_sim_world *w, const struct sim_event *ev)
 		lost(c, from, ev->lane);
 	} else if (!in && !fits(dst, head)) {
 		l->shut = true;
-		probe_later(c, from, ev->lane, sim_is_stream(w) ? l->rto : w->o.rto_max_ns);
+		if (sim_link_dead(w, c->rail, to))
+			probe_first(c, from, ev->lane);
 	} else {
 		arrive(c, from, ev->lane, dst);
 	}
 }
 
-/* The receiver may have no room for long: a probe asks. */
+/* A probe of a window that is shut. */
 static void probe_fire(struct dr_sim_world *w, const struct sim_event *ev)
 {
 	struct sim_conn *c = ev->obj;
-	unsigned from = ev->from;
-	struct sim_lane *l = &c->lane[from][ev->lane];
+	struct sim_lane *l = &c->lane[ev->from][ev->lane];
 	int64_t again = w->now + w->o.rto_max_ns;
 
 	l->probe_armed = false;
-	if (!l->shut || c->mute[from])
+	if (!l->shut || c->mute[ev->from])
 		return;
 	if (!sim_link_dead(w, c->rail, 0) && !sim_link_dead(w, c->rail, 1)) {
 		answered(c, l);
-	} else {
-		l->probes++;
-		if (sim_is_stream(w) && timed_out(c, from, l, &again))
-			return;
+		return;
 	}
-	probe_later(c, from, ev->lane, again - w->now);
+	l->probes++;
+	if (!sim_is_stream(w) || !timed_out(c, ev->from, l, &again))
+		probe_later(c, ev->from, ev->lane, again);
 }
 
 static void sent_late(struct dr_sim_world *w, const struct sim_event *ev)
