@@ -20,7 +20,7 @@
 # "check.sh: thread". ALL=1 runs these, too, but never tests with the tag "release" with a sanitizer (they test time
 # alone) and with the tag "one-thread" with ThreadSanitizer (they cannot show a race).
 #
-# Environment: ALL; JOBS, files at a time (processors + 1, with ThreadSanitizer processors; at most 8);
+# Environment: ALL; JOBS, files at a time (processors + 2, since most wait; with ThreadSanitizer + 1; at most 8);
 # DR_TEST_TIMEOUT, seconds until a binary counts as hanging (600); DR_TEST_TIMES, a file that
 # gets the seconds that each file took; DR_E2E_WAIT, the longest wait of a bats test for one condition, in
 # seconds (60; 120 with sanitizers).
@@ -189,7 +189,7 @@ main() {
 	shift
 	limit=${DR_TEST_TIMEOUT:-600} bats_args=() mark=. tags='!nightly,'
 	[[ ! ${ALL-} ]] || tags=
-	jobs=$(nproc 2>/dev/null || echo 1) spare=1
+	jobs=$(nproc 2>/dev/null || echo 1) spare=2
 	if grep -qs -e -fsanitize= "$build/.flags"; then
 		export DR_E2E_WAIT=${DR_E2E_WAIT:-120}
 		# The first report ends the program, so that it cannot be overlooked.
@@ -205,7 +205,7 @@ main() {
 		export TSAN_OPTIONS=${TSAN_OPTIONS:-halt_on_error=1:second_deadlock_stack=1}
 		tags+='!release,' mark='check.sh:.* address'
 		if grep -q -e -fsanitize=thread "$build/.flags"; then
-			tags+='!one-thread,' mark='check.sh:.* thread' spare=0
+			tags+='!one-thread,' mark='check.sh:.* thread' spare=1
 		fi
 		[[ ! ${ALL-} ]] || mark=.
 	fi

@@ -22,7 +22,8 @@ static const struct {
 int main(int argc, char **argv)
 {
 	for (int given = 0; given < argc && given < 2; given++) {
-		const char *slash = strrchr(argv[given], '/'), *name = slash ? slash + 1 : argv[given];
+		const char *slash = strrchr(argv[given], '/'),
+			   *name = slash ? slash + 1 : argv[given];
 
 		for (size_t i = 0; i < sizeof(tests) / sizeof(tests[0]); i++)
 			if (strcmp(name, tests[i].name) == 0)

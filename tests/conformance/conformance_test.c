@@ -6,6 +6,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 /*
  * The path contract (transport/path.h) run over every kind of path. A test is "kind: case"; one of them
@@ -196,6 +197,17 @@ static unsigned add_registered(void)
 	return skipped;
 }
 
+/* ThreadSanitizer sees a race only where a kind has a thread beside its caller's: verbs' helper, our plugin's. */
+static bool worthwhile(const struct cf_kind *k)
+{
+#if defined(__SANITIZE_THREAD__)
+	return !k->faulty && k->transport &&
+	       (strcmp(k->transport, "verbs") == 0 || (k->file && strcmp(k->file, HA) == 0));
+#else
+	return k->name;
+#endif
+}
+
 int main(int argc, char **argv)
 {
 	unsigned skipped = 0;
@@ -206,10 +218,11 @@ int main(int argc, char **argv)
 	dr_assert(jobs != NULL);
 	dr_log_set_level(DR_LOG_ERROR);
 	for (i = 0; i < DR_ARRAY_LEN(kinds); i++)
-		if (kinds[i].isolated)
+		if (kinds[i].isolated && worthwhile(&kinds[i]))
 			cf_prepare(&kinds[i]);
 	for (i = 0; i < DR_ARRAY_LEN(kinds); i++)
-		skipped += add_cases(&kinds[i]);
+		if (worthwhile(&kinds[i]))
+			skipped += add_cases(&kinds[i]);
 	skipped += add_registered();
 	if (argc > 1)
 		cmocka_set_test_filter(argv[1]);
