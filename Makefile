@@ -57,7 +57,7 @@ TEST_DIRS := $(if $(ALL_DIRS),$(sort $(patsubst %/,%,$(dir $(wildcard tests/*/*.
 TEST_SRCS := $(wildcard $(filter-out tests/%,$(DIRS:%=%/*_test.c)) $(TEST_DIRS:%=%/*_test.c))
 # Tests of code that starts threads or loads libraries; the others can show no race.
 THREADED  := $(addsuffix _test.c,base/poller base/privileges base/queue channel/peer_thread) $(addsuffix /%,gpu \
-	library orchestrator/engine plugin transport/ncclnet transport/verbs tests/conformance) tests/fake%
+	library orchestrator/engine plugin transport/ncclnet transport/verbs tests/conformance tests/plugins) tests/fake%
 TEST_SRCS := $(if $(filter thread,$(SAN)),$(filter $(THREADED),$(TEST_SRCS)),$(TEST_SRCS))
 TESTS     := $(TEST_SRCS:%.c=$(B)/%)
 # Tests that replace a function of libc or of the program are linked alone, the others into one program for each folder.
@@ -203,27 +203,14 @@ FAKE_OBJS := $(patsubst %.c,$(B)/%.o,$(wildcard tests/fakeverbs/ibverbs/*.c) bas
 $(B)/tests/fakeverbs/ibverbs_plugin.so: $(FAKE_OBJS)
 FAKE_GPU_OBJS := $(patsubst %.c,$(B)/%.o,$(wildcard tests/fakecuda/cuda/*.c) base/assert.c base/clock.c)
 $(B)/tests/fakecuda/cuda_plugin.so: $(FAKE_GPU_OBJS)
-# NCCL plugins for tests, libnccl-net-NAME.so of tests/FOLDER/net, linked as NCCL expects it. The unit tests of the
-# folder load it.
-NET_PLUGINS := $(B)/tests/minplug/libnccl-net-min.so $(B)/tests/faketcpx/libnccl-net-faketcpx.so \
-	$(B)/tests/fakegdr/libnccl-net-fakegdr.so
-NET_OBJS    := $(patsubst %.c,$(B)/%.o,$(wildcard tests/*/net/*.c))
-AIDS        += $(foreach d,$(TEST_DIRS),$(filter $(B)/$(d)/%,$(NET_PLUGINS)))
-$(foreach p,$(NET_PLUGINS),$(eval $(p): $(filter $(dir $(p))%,$(NET_OBJS)) $(p:$(B)/%.so=%.map)))
-$(foreach p,$(NET_PLUGINS),$(eval $(filter $(dir $(p))%,$(TESTS)): | $(p)))
-$(B)/transport/ncclnet/iso_test: | $(B)/tests/badplug/wrap_plugin.so
-$(B)/transport/ncclnet/iso_test $(B)/transport/ncclnet/iso_path_test: | $(B)/tests/minplug/libnccl-net-min.so
-$(B)/transport/ncclnet/iso_gpu_test: | $(B)/tests/faketcpx/libnccl-net-faketcpx.so \
-	$(B)/tests/fakegdr/libnccl-net-fakegdr.so $(B)/tests/fakecuda/cuda_plugin.so
-MINPLUG_OBJS := $(B)/tests/minplug/net/device.o $(B)/tests/minplug/net/log.o
-$(B)/tests/faketcpx/libnccl-net-faketcpx.so: $(MINPLUG_OBJS)
-$(B)/tests/fakegdr/libnccl-net-fakegdr.so: $(MINPLUG_OBJS) $(filter-out %/bounce.o %/table.o,$(filter $(B)/tests/faketcpx/%,$(NET_OBJS)))
-$(B)/tests/faketcpx/gpu_test $(B)/tests/fakegdr/gpu_test: | $(B)/tests/fakecuda/cuda_plugin.so
-# Both ends of a comm in one process.
-$(B)/tests/fakegdr/tests: $(B)/tests/faketcpx/pair.o
-$(NET_PLUGINS):
+# The emulated NCCL plugin, linked as NCCL expects it. Tests load it.
+NET_PLUGIN := $(B)/tests/plugins/libnccl-net-fake.so
+NET_OBJS   := $(patsubst %.c,$(B)/%.o,$(wildcard tests/plugins/net/*.c))
+AIDS       += $(if $(filter tests/plugins,$(TEST_DIRS)),$(NET_PLUGIN))
+$(filter $(B)/tests/plugins/% $(B)/transport/ncclnet/iso%_test,$(TESTS)): | $(NET_PLUGIN) $(B)/tests/fakecuda/cuda_plugin.so
+$(NET_PLUGIN): $(NET_OBJS) $(B)/libdualrail.a tests/plugins/libnccl-net-fake.map
 	$(call SAY,LD,$@)
-	$(Q)$(CC) $(SOLDX) -Wl,--version-script=$(filter %.map,$^) $(LDFLAGS) -o $@ $(filter %.o,$^) -ldl
+	$(Q)$(CC) $(SOLDX) -Wl,--version-script=$(filter %.map,$^) $(LDFLAGS) -o $@ $(filter %.o %.a,$^) $(LIBS)
 
 tests: $(TESTS) $(AIDS) ## build the tests, run nothing
 unit: $(TESTS) $(AIDS) ## run the unit tests only

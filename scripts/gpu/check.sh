@@ -14,9 +14,9 @@
 #   campaign   at least 50 faults under load from GPU memory
 #   ratio      bandwidth from GPU memory / from host memory, alternating (scripts/bench/gpu.sh), with the
 #              processors' and copy engines' shares of time and the driver's calls per copy
-#   unpack     data in pieces in GPU memory (the emulated GPUDirect-TCPX of tests/faketcpx): each way of unpacking, its
+#   unpack     data in pieces in GPU memory (the emulated GPUDirect-TCPX of tests/plugins): each way of unpacking, its
 #              share of time, TCP beside it, and a failover; the plugin in this process and in one of its own
-#   direct     a plugin that takes GPU memory directly (tests/fakegdr), with a flush, by a dma-buf, in a process of its own
+#   direct     a plugin that takes GPU memory directly (tests/plugins), with a flush, by a dma-buf, in a process of its own
 #   nccl       NCCL and PyTorch over libnccl-net-ha.so (scripts/gpu/nccl.sh without its measurement)
 #   left       no process and no memory stays on the GPUs
 # Environment: GPU_OUT (build/gpu), logs and result documents; GPU_TRIALS (60); BENCH_PAIRS (15),
@@ -277,44 +277,44 @@ shares() {
 cuts=(--fault "link-down:path=0,at=100ms,for=300ms" --fault "blackhole:path=0,at=100ms,for=300ms")
 
 part_unpack() {
-	local mode why=$no_cuda tcpx=$build/tests/faketcpx/libnccl-net-faketcpx.so names=()
+	local mode why=$no_cuda fake=$build/tests/plugins/libnccl-net-fake.so names=()
 	for mode in kernel d2d host none tcp failover; do names+=("unpack: $mode"); done
 	for mode in kernel d2d host failover; do names+=("unpack: isolated $mode"); done
 	((EUID == 0)) || why=${why:-needs root, for network namespaces}
-	[[ -e $tcpx ]] || why=${why:-$tcpx is not built}
+	[[ -e $fake ]] || why=${why:-$fake is not built}
 	[[ $why ]] && skip_all "$why" "unpack: plugin" "${names[@]}" && return
-	[[ ${DR_LIBCUDA-} ]] || run 100 "unpack: plugin" env DR_LIBCUDA=libcuda.so.1 "$build/tests/faketcpx/gpu_test"
-	export FAKETCPX_MEMORY=cuda NCCL_DYNAMIC_CHUNK_SIZE=524288
+	[[ ${DR_LIBCUDA-} ]] || run 100 "unpack: plugin" env FAKENET=pieces DR_LIBCUDA=libcuda.so.1 "$build/tests/plugins/gpu_test"
+	export FAKENET=pieces FAKENET_MEMORY=cuda NCCL_DYNAMIC_CHUNK_SIZE=524288
 	for mode in kernel d2d host; do
-		demo "unpack: $mode" --transport "nccl:$tcpx" --unpack "$mode" --test bw,lat -g 0 -N 2 -s 1M -D 2 --verify &&
+		demo "unpack: $mode" --transport "nccl:$fake" --unpack "$mode" --test bw,lat -g 0 -N 2 -s 1M -D 2 --verify &&
 			shares "unpack: $mode"
-		demo "unpack: isolated $mode" --transport "nccl:$tcpx" --isolate on --unpack "$mode" --test bw,lat -g 0 -N 2 \
+		demo "unpack: isolated $mode" --transport "nccl:$fake" --isolate on --unpack "$mode" --test bw,lat -g 0 -N 2 \
 			-s 1M -D 2 --verify && shares "unpack: isolated $mode"
 	done
-	demo "unpack: none" --transport "nccl:$tcpx" --unpack none --test bw -g 0 -N 2 -s 1M -D 2 && shares "unpack: none"
+	demo "unpack: none" --transport "nccl:$fake" --unpack none --test bw -g 0 -N 2 -s 1M -D 2 && shares "unpack: none"
 	demo "unpack: tcp" --test bw,lat -g 0 -N 2 -s 1M -D 2 --verify && shares "unpack: tcp"
-	demo "unpack: failover" --transport "nccl:$tcpx" --test failover -g 0 -N 2 -s 1M -D 500ms --verify "${cuts[@]}"
-	demo "unpack: isolated failover" --transport "nccl:$tcpx" --isolate on --test failover -g 0 -N 2 -s 1M -D 500ms \
+	demo "unpack: failover" --transport "nccl:$fake" --test failover -g 0 -N 2 -s 1M -D 500ms --verify "${cuts[@]}"
+	demo "unpack: isolated failover" --transport "nccl:$fake" --isolate on --test failover -g 0 -N 2 -s 1M -D 500ms \
 		--verify "${cuts[@]}"
-	unset FAKETCPX_MEMORY NCCL_DYNAMIC_CHUNK_SIZE
+	unset FAKENET FAKENET_MEMORY NCCL_DYNAMIC_CHUNK_SIZE
 }
 
 part_direct() {
-	local way name why=$no_cuda gdr=$build/tests/fakegdr/libnccl-net-fakegdr.so names=() over
+	local way name why=$no_cuda fake=$build/tests/plugins/libnccl-net-fake.so names=() over
 	for way in flush dma-buf failover; do names+=("direct: $way" "direct: isolated $way"); done
 	((EUID == 0)) || why=${why:-needs root, for network namespaces}
-	[[ -e $gdr ]] || why=${why:-$gdr is not built}
+	[[ -e $fake ]] || why=${why:-$fake is not built}
 	[[ $why ]] && skip_all "$why" "direct: plugin" "${names[@]}" && return
-	[[ ${DR_LIBCUDA-} ]] || DR_LIBCUDA=libcuda.so.1 run_tests "direct: plugin" "$build/tests/fakegdr/gpu_test"
-	export FAKEGDR_MEMORY=cuda
-	over=(--transport "nccl:$gdr" --test "bw,lat" -g 0 -N 2 -s 1M -D 2 --verify)
+	[[ ${DR_LIBCUDA-} ]] || FAKENET=direct DR_LIBCUDA=libcuda.so.1 run_tests "direct: plugin" "$build/tests/plugins/gpu_test"
+	export FAKENET=direct FAKENET_MEMORY=cuda
+	over=(--transport "nccl:$fake" --test "bw,lat" -g 0 -N 2 -s 1M -D 2 --verify)
 	for way in off on; do
 		name=direct:$([[ $way == on ]] && echo " isolated")
 		demo "$name flush" "${over[@]}" --isolate "$way" && shares "$name flush"
-		FAKEGDR_DMABUF=1 FAKEGDR_DMABUF_ONLY=1 demo "$name dma-buf" "${over[@]}" --isolate "$way"
+		FAKENET_DMABUF=only demo "$name dma-buf" "${over[@]}" --isolate "$way"
 		demo "$name failover" "${over[@]}" --test failover -D 500ms --isolate "$way" "${cuts[@]}"
 	done
-	unset FAKEGDR_MEMORY
+	unset FAKENET FAKENET_MEMORY
 }
 
 # Its results are counted as ours.

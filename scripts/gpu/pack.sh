@@ -12,8 +12,8 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 
 build=$1 dir=$2 bundle=${3-}
-programs=(tests/gpu/device_test gpu/share_test tests/gpu/gpu_main tests/gpu/cuda_abi_test tests/faketcpx/gpu_test
-	tests/faketcpx/libnccl-net-faketcpx.so tests/fakegdr/gpu_test tests/fakegdr/libnccl-net-fakegdr.so)
+programs=(tests/gpu/device_test gpu/share_test tests/gpu/gpu_main tests/gpu/cuda_abi_test tests/plugins/gpu_test
+	tests/plugins/libnccl-net-fake.so)
 # PACK_TOOLS: more of them, for benchmarks there.
 # shellcheck disable=SC2206
 tools=(ip ss nft ${PACK_TOOLS-})
@@ -64,7 +64,7 @@ add_bundle() {
 main() {
 	local p
 	rm -rf "$dir"
-	mkdir -p "$dir/bin" "$dir/tools" "$dir/gpu" "$dir/tests/gpu" "$dir/tests/faketcpx" "$dir/tests/fakegdr"
+	mkdir -p "$dir/bin" "$dir/tools" "$dir/gpu" "$dir/tests/gpu" "$dir/tests/plugins"
 	add_bundle
 	for p in "${programs[@]}"; do
 		install -m 755 -s "$build/$p" "$dir/$p"

@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "base/shared.h"
 #include "tests/fakeverbs/fakeverbs.h"
+#include "tests/plugins/env.h"
 #include "transport/kind.h"
 #include "transport/ncclnet/kind.h"
 
@@ -64,16 +65,18 @@ static struct place place_of(const struct cf_kind *k, unsigned i)
 static struct dr_nccl_params nccl_params(const struct cf_kind *k)
 {
 	static char file[2][512];
-	char *out = file[strstr(k->file, "min") != NULL], exe[256];
+	char *out = file[strstr(k->file, "fake") != NULL], exe[256], env[64];
 	ssize_t n = readlink("/proc/self/exe", exe, sizeof(exe) - 1);
 
 	assert_true(n > 0);
 	exe[n] = '\0';
 	(void)snprintf(out, sizeof(file[0]), "%s/%s", dirname(exe), k->file);
-	assert_int_equal(setenv("MINNET_IFNAME", "lo", 1), 0);
+	assert_int_equal(setenv("FAKENET_IFNAME", "lo", 1), 0);
 	assert_int_equal(setenv("NCCL_GPUDIRECTTCPX_SOCKET_IFNAME", "lo", 1), 0);
 	assert_int_equal(setenv("NCCL_DYNAMIC_CHUNK_SIZE", "65536", 1), 0);
-	assert_int_equal(k->busy ? setenv("MINNET_BUSY", "1", 1) : unsetenv("MINNET_BUSY"), 0);
+	(void)snprintf(env, sizeof(env), "FAKENET=%s\nFAKENET_BUGS=%s\n", k->fake ? k->fake : "",
+		k->busy ? "busy" : "");
+	assert_int_equal(fakenet_env(env), 0);
 	assert_int_equal(setenv("NCCL_SOCKET_IFNAME", "lo", 1), 0);
 	assert_int_equal(setenv("HA_NCCL_TRANSPORT", "tcp", 1), 0);
 	return (struct dr_nccl_params){

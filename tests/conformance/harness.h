@@ -36,10 +36,11 @@ struct cf_kind {
 	size_t ring_bytes; /* 0: enough for every case */
 	unsigned qps;	   /* verbs */
 	const char *file;  /* nccl: the plugin, as seen from this program's folder */
+	const char *fake;  /* ... its personality, if it is emulated; NULL: socket */
 	unsigned version;  /* ... and its interface; 0: the newest */
 	bool isolated;	   /* ... in a process of its own */
 	bool shared;	   /* ... which can map the memory */
-	bool busy; /* ... gives no request for every other isend and irecv (libnccl-net-min.so) */
+	bool busy; /* ... gives no request for every other isend and irecv (libnccl-net-fake.so) */
 };
 
 /*

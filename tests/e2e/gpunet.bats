@@ -9,21 +9,20 @@
 setup() {
 	load lib
 	common_setup
-	tcpx=$DR_BUILD/tests/faketcpx/libnccl-net-faketcpx.so
-	gdr=$DR_BUILD/tests/fakegdr/libnccl-net-fakegdr.so
-	unset "${!NCCL_@}" "${!FAKEGDR_@}" "${!FAKETCPX_@}"
+	fake=$DR_BUILD/tests/plugins/libnccl-net-fake.so
+	unset "${!NCCL_@}" "${!FAKENET@}"
 	export DR_LIBCUDA=$DR_BUILD/tests/fakecuda/cuda_plugin.so DR_FAKE_CUDA=devices=1,memory_mib=4096,delay_us=0
-	export FAKETCPX_MEMORY=cuda FAKETCPX_PAGES=2048 NCCL_DYNAMIC_CHUNK_SIZE=524288 FAKEGDR_MEMORY=cuda
+	export FAKENET_MEMORY=cuda FAKENET_PAGES=2048 NCCL_DYNAMIC_CHUNK_SIZE=524288
 }
 
 teardown() {
 	common_teardown
 }
 
-# over FILE OPTIONS...: this plugin at both ends, GPU memory, two rails on the loopback interface.
+# over PERSONALITY OPTIONS...: this plugin at both ends, GPU memory, two rails on the loopback interface.
 over() {
-	local rails=(--rails lo@127.0.0.1,lo@127.0.0.2 --transport "nccl:$1")
-	export NCCL_GPUDIRECTTCPX_SOCKET_IFNAME=lo FAKEGDR_IFNAME=lo
+	local rails=(--rails lo@127.0.0.1,lo@127.0.0.2 --transport "nccl:$fake")
+	export FAKENET=$1 NCCL_GPUDIRECTTCPX_SOCKET_IFNAME=lo FAKENET_IFNAME=lo
 	SMALL=(-g 0 --memory cuda -N 1 -s 64K -n 64 "${rails[@]}" "${@:2}")
 	start_server --memory cuda "${rails[@]}" -g 0 "${@:2}"
 }
@@ -45,7 +44,7 @@ passes() {
 
 # pieces ISOLATE MODE: the bytes that the server's GPU has put together.
 pieces() {
-	over "$tcpx" --isolate "$1" --unpack "$2"
+	over pieces --isolate "$1" --unpack "$2"
 	client --test bw,lat --verify --json=c.json
 	passes "plugin GPUDirectTCPX_v7, pieces: ${2/auto/kernel}"
 	holds c.json '.topology.memory | all(.[] | select(.side == "server"); .unpacked_bytes > 0 and .unpack_busy_percent > 0) and
@@ -56,7 +55,7 @@ pieces() {
 @test "data that is left in pieces in GPU memory: each way of unpacking" {
 	local mode
 	for mode in auto kernel d2d host; do pieces off "$mode"; done
-	over "$tcpx" --unpack none
+	over pieces --unpack none
 	client --test bw --verify --json=c.json
 	[ "$status" -eq 6 ]
 	holds c.json '.integrity.corrupted > 0 and .integrity.lost == 0'
@@ -73,9 +72,9 @@ pieces() {
 
 # direct ISOLATE TEXT OPTIONS...
 direct() {
-	over "$gdr" --isolate "$1" "${@:3}"
+	over direct --isolate "$1" "${@:3}"
 	client --test bw,lat --verify --json=c.json
-	passes "plugin FakeGDR$2"
+	passes "plugin FakeDirect$2"
 	holds c.json '.topology.memory | all(.copied_out_bytes == 0 and .copied_in_bytes == 0 and .unpacked_bytes == 0)'
 	stopped
 }
@@ -86,13 +85,13 @@ direct() {
 	for way in off on; do
 		direct "$way" ''
 		direct "$way" '' --net-api v7
-		DR_FAKE_CUDA+=,ordered=1 FAKEGDR_ORDERED=1 direct "$way" ''
-		FAKEGDR_DMABUF=1 FAKEGDR_DMABUF_ONLY=1 direct "$way" ', by a dma-buf'
+		DR_FAKE_CUDA+=,ordered=1 FAKENET_ORDERED=1 direct "$way" '' --net-api v9
+		FAKENET_DMABUF=only direct "$way" ', by a dma-buf'
 	done
 	# The last bytes come with the flush, which a GPU of this kind is said not to need. Version 9 has a property that asks for it.
 	DR_FAKE_CUDA+=,ordered=1
 	direct off ''
-	over "$gdr" --net-api v7
+	over direct --net-api v7
 	client --test bw --verify --json=c.json
 	[ "$status" -eq 6 ]
 	holds c.json '.integrity.corrupted > 0 and .integrity.lost == 0'
@@ -101,31 +100,31 @@ direct() {
 
 @test "memory that cannot be shared with the plugin's process is staged, unless data are in pieces there" {
 	DR_FAKE_CUDA+=,ipc=0
-	over "$gdr" --isolate on
+	over direct --isolate on
 	client --test bw --verify --json=c.json
 	[ "$status" -eq 0 ]
 	clean c.json
 	holds c.json '.topology.memory | all(.staged and (.staged_because | contains("(CUDA IPC): CUDA_ERROR_NOT_SUPPORTED")))'
 	stopped
-	over "$tcpx" --isolate on
+	over pieces --isolate on
 	client --test bw
 	[ "$status" -eq 2 ]
 	[[ $output == *"share memory of GPU 0 with another process (CUDA IPC): CUDA_ERROR_NOT_SUPPORTED"* ]]
 	stopped
 	# The program has the GPU alone (compute mode EXCLUSIVE_PROCESS).
 	DR_FAKE_CUDA=devices=1,memory_mib=4096,delay_us=0,refuse=dualrail-plugin
-	over "$gdr" --isolate on
+	over direct --isolate on
 	client --test bw --verify --json=c.json
 	[ "$status" -eq 0 ]
 	holds c.json '.topology.memory | all(.staged and (.staged_because | contains("CUDA_ERROR_DEVICE_UNAVAILABLE")))'
 	stopped
-	over "$tcpx" --isolate on
+	over pieces --isolate on
 	client --test bw
 	[ "$status" -eq 2 ]
 	[[ $output == *"CUDA_ERROR_DEVICE_UNAVAILABLE"* ]]
 	stopped
 	DR_FAKE_CUDA=devices=1,memory_mib=4096,delay_us=0,fail=cuIpcOpenMemHandle_v2:1
-	over "$gdr" --isolate on
+	over direct --isolate on
 	client --test bw --verify --json=c.json
 	[ "$status" -eq 0 ]
 	holds c.json '.topology.memory | all(.staged and (.staged_because | contains("does not map GPU memory: map memory of GPU 0 of another process")))'
@@ -134,7 +133,7 @@ direct() {
 
 @test "preflight, whose checks use CUDA before the run, has GPU memory in the plugin's process too" {
 	watch
-	over "$gdr" --isolate on
+	over direct --isolate on
 	run timeout "$WAIT_S" "$DUALRAIL" preflight 127.0.0.1 --port "$port" "${SMALL[@]}" -w 8 --json=c.json
 	echo "$output"
 	# A channel that has left its rail for a moment is refused by the matrix.
@@ -146,7 +145,7 @@ direct() {
 cut() {
 	[[ $(id -u) == 0 ]] || skip "needs root for network namespaces"
 	watch
-	start demo "$DUALRAIL" demo -g 0 --memory cuda --transport "nccl:$1" --isolate "$2" --test failover -D 500ms --hold-down 200ms \
+	FAKENET=$1 start demo "$DUALRAIL" demo -g 0 --memory cuda --transport "nccl:$fake" --isolate "$2" --test failover -D 500ms --hold-down 200ms \
 		--verify --json=c.json --fault link-down:path=0,at=100ms,for=200ms --fault blackhole:path=0,at=100ms,for=200ms
 	judge_status 100 0 "$pid"
 	clean c.json
@@ -155,19 +154,19 @@ cut() {
 }
 
 @test "failover with data in GPU memory, left in pieces" {
-	cut "$tcpx" off
+	cut pieces off
 }
 
 @test "failover with data in GPU memory, left in pieces by a process of the plugin's" {
-	cut "$tcpx" on
+	cut pieces on
 }
 
 @test "failover with data in GPU memory that the plugin receives into" {
-	cut "$gdr" off
+	cut direct off
 }
 
 @test "failover with data in GPU memory that the plugin's process receives into" {
-	cut "$gdr" on
+	cut direct on
 }
 
 # of NAME: the processes of this test with that name. They are forked, so that their command line is the program's.
@@ -192,7 +191,7 @@ nobody() {
 
 @test "a plugin's process that is killed maps the memory again, and every byte is right" {
 	[[ $(id -u) == 0 ]] || skip "needs root for network namespaces"
-	start client "$DUALRAIL" demo -g 0 -N 2 -s 1M -w 0 --memory cuda --transport "nccl:$gdr" --isolate on --verify --test bw -D 5s \
+	FAKENET=direct start client "$DUALRAIL" demo -g 0 -N 2 -s 1M -w 0 --memory cuda --transport "nccl:$fake" --isolate on --verify --test bw -D 5s \
 		-i 100ms --json="$PWD/c.json"
 	demo=$pid
 	wait_for flowing

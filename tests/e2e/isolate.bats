@@ -10,11 +10,9 @@ setup() {
 	common_setup
 	[[ $(id -u) == 0 ]] || skip "needs root for network namespaces: on loopback both rails are one device"
 	ha=$DR_BUILD/libnccl-net-ha.so
-	min=$DR_BUILD/tests/minplug/libnccl-net-min.so
-	wrap=$DR_BUILD/tests/badplug/wrap_plugin.so
-	tcpx=$DR_BUILD/tests/faketcpx/libnccl-net-faketcpx.so
-	unset "${!HA_NCCL_@}" "${!NCCL_@}" "${!WRAP@}" BADPLUG MINNET_IFNAME
-	export WRAP=$min NCCL_DYNAMIC_CHUNK_SIZE=524288
+	fake=$DR_BUILD/tests/plugins/libnccl-net-fake.so
+	unset "${!HA_NCCL_@}" "${!NCCL_@}" "${!FAKENET@}"
+	export NCCL_DYNAMIC_CHUNK_SIZE=524288
 	FILE=$PWD/result.json
 }
 
@@ -55,31 +53,31 @@ shut() {
 	return 1
 }
 
-# survives BUG AFTER TEXT: one process has the bug of tests/badplug/wrap_plugin.c once. The run goes on over the other NIC, every
+# survives BUG TEXT: one process has the bug of tests/plugins/net/bugs.h once. The run goes on over the other NIC, every
 # byte is right, and a line says what happened.
 survives() {
 	touch once
-	WRAP_ONCE=$PWD/once WRAP_BUG=$1 WRAP_AFTER=$2 over "$wrap" --test bw -D 1s -v
+	FAKENET_ONCE=$PWD/once FAKENET_BUGS=$1 over "$fake" --test bw -D 1s -v
 	ends "$demo" 0
 	[[ ! -e once ]]
 	clean "$FILE"
 	holds "$FILE" '.integrity.chunks > 0 and .status == "pass"'
-	grep -q "the process of plugin wrap has ended: it $3" client.err
+	grep -q "the process of plugin FakeSocket has ended: it $2" client.err
 	shut
 }
 
 @test "a plugin that crashes, exits or hangs in a call costs a NIC for a moment, and the run goes on" {
-	survives abort:isend 200 'crashed in isend'
+	survives crash:isend@200 'crashed in isend'
 	holds "$FILE" '.unexpected_switches > 0'
-	survives exit:test 2000 'called exit in test'
-	survives hang:isend 200 'was ended to fence its buffers'
+	survives exit:test@2000 'called exit in test'
+	survives hang:isend@200 'was ended to fence its buffers'
 	holds "$FILE" '.unexpected_switches > 0'
-	survives abort:accept 1 'crashed in accept'
-	survives exit:regMr 1 'called exit in regMr'
+	survives crash:accept 'crashed in accept'
+	survives exit:regMr 'called exit in regMr'
 }
 
 @test "the plugin's process is killed, and the program is: nothing hangs, and nothing is left" {
-	over "$min" --test bw -D 5s
+	over "$fake" --test bw -D 5s
 	wait_for flowing
 	# On a busy machine a process may have been ended just now, and its channels may be on the other NIC.
 	wait_for kill_one
@@ -88,17 +86,17 @@ survives() {
 	holds "$FILE" '.status == "pass"'
 	grep -q 'it ended by signal 9 (Killed); it is started again' client.err
 	shut
-	over "$min" --test bw -D 60s
+	over "$fake" --test bw -D 60s
 	wait_for flowing
 	wait_for all_four
 	kill -KILL "$demo"
 	shut
 }
 
-# cut FILE
+# cut PERSONALITY
 cut() {
 	watch
-	over "$1" --test failover -D 500ms --hold-down 200ms -v \
+	FAKENET=$1 over "$fake" --test failover -D 500ms --hold-down 200ms -v \
 		--fault link-down:path=0,at=100ms,for=300ms --fault blackhole:path=0,at=100ms,for=300ms
 	judge_status 100 0 "$demo"
 	clean "$FILE"
@@ -107,11 +105,11 @@ cut() {
 }
 
 @test "a link that goes down and one that falls silent: the process is ended, and comes back" {
-	cut "$min"
+	cut socket
 }
 
 @test "the same with a plugin that leaves data in pieces" {
-	cut "$tcpx"
+	cut pieces
 }
 
 @test "the project's own plugin, with latency, in both directions" {
@@ -132,26 +130,26 @@ refused() {
 
 @test "what cannot start ends with its status and one cause" {
 	local demo=("$DUALRAIL" demo -g 0 -q --memory host --isolate on --json="$FILE" --connect-timeout 3s)
-	WRAP_BUG=exit:init refused 2 'has ended at its start: it called exit in init' "${demo[@]}" --transport "nccl:$wrap"
-	WRAP_BUG=abort:devices refused 2 'has ended at its start: it crashed in devices' "${demo[@]}" --transport "nccl:$wrap"
-	WRAP_BUG=error:init refused 2 'init of plugin wrap returned 3' "${demo[@]}" --transport "nccl:$wrap"
-	WRAP_BUG=exit:listen refused 2 'plugin wrap cannot listen on device' "${demo[@]}" --transport "nccl:$wrap"
-	WRAP_BUG=abort:isend refused 3 'it crashed in isend' "${demo[@]}" --transport "nccl:$wrap"
+	FAKENET_BUGS=exit:init refused 2 'has ended at its start: it called exit in init' "${demo[@]}" --transport "nccl:$fake"
+	FAKENET_BUGS=crash:devices refused 2 'has ended at its start: it crashed in devices' "${demo[@]}" --transport "nccl:$fake"
+	FAKENET_BUGS=error:init refused 2 'init of plugin FakeSocket returned 3' "${demo[@]}" --transport "nccl:$fake"
+	FAKENET_BUGS=exit:listen refused 2 'plugin FakeSocket cannot listen on device' "${demo[@]}" --transport "nccl:$fake"
+	FAKENET_BUGS=crash:isend refused 3 'it crashed in isend' "${demo[@]}" --transport "nccl:$fake"
 	refused 2 'cannot be loaded' "${demo[@]}" --transport nccl:/etc/passwd
-	refused 2 '--unpack kernel needs data buffers in GPU memory' "${demo[@]}" --transport "nccl:$tcpx" --unpack kernel
+	FAKENET=pieces refused 2 '--unpack kernel needs data buffers in GPU memory' "${demo[@]}" --transport "nccl:$fake" --unpack kernel
 }
 
 # bats test_tags=release,nightly
 @test "a plugin that does not come back from its start is given up" {
-	WRAP_BUG=hang:init refused 2 'has not come up in its process within 10 s' "$DUALRAIL" demo -g 0 -q --memory host \
-		--isolate on --json="$FILE" --transport "nccl:$wrap"
+	FAKENET_BUGS=hang:init refused 2 'has not come up in its process within 10 s' "$DUALRAIL" demo -g 0 -q --memory host \
+		--isolate on --json="$FILE" --transport "nccl:$fake"
 }
 
 @test "doctor tries the plugin in a process" {
-	run timeout "$WAIT_S" "$DUALRAIL" doctor --transport "nccl:$min" --isolate on --json="$FILE"
+	run timeout "$WAIT_S" "$DUALRAIL" doctor --transport "nccl:$fake" --isolate on --json="$FILE"
 	echo "$output"
-	[[ $output == *"of plugin Min, interface v12"* ]]
-	WRAP_BUG=abort:init run timeout "$WAIT_S" "$DUALRAIL" doctor --transport "nccl:$wrap" --isolate on --json="$FILE"
+	[[ $output == *"of plugin FakeSocket, interface v12"* ]]
+	FAKENET_BUGS=crash:init run timeout "$WAIT_S" "$DUALRAIL" doctor --transport "nccl:$fake" --isolate on --json="$FILE"
 	echo "$output"
 	[[ $status != 134 && $output == *"it crashed in init"* ]]
 	shut

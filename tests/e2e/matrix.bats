@@ -45,7 +45,7 @@ matrix() {
 }
 
 @test "--verify: a NIC that corrupts data is found in its cells, with the bytes and the place, and in no other" {
-	library=${DUALRAIL%/*}/tests/badnic/recv_plugin.so
+	library=${DUALRAIL%/*}/tests/plugins/badnic_plugin.so
 	[[ -e $library ]] || skip "the library that corrupts data is not built"
 	! ldd "$DUALRAIL" | grep -q 'lib[at]san' || skip "the sanitizer's library has to be the first one"
 	free_port

@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# `dualrail plugin`: correct network plugins of NCCL have no violation, and each bug of tests/badplug is named.
+# `dualrail plugin`: correct network plugins of NCCL have no violation, and each misbehaviour of tests/plugins is named.
 # `--transport nccl:FILE`: runs over such plugins.
 # shellcheck disable=SC2154,SC2030,SC2031,SC2034,SC2054 # set and used by lib.bash; tests are subshells; commas belong to values
 
@@ -8,13 +8,10 @@
 setup() {
 	load lib
 	common_setup
-	bad=$DR_BUILD/tests/badplug/bad_plugin.so
 	ha=$DR_BUILD/libnccl-net-ha.so
-	min=$DR_BUILD/tests/minplug/libnccl-net-min.so
-	wrap=$DR_BUILD/tests/badplug/wrap_plugin.so
-	tcpx=$DR_BUILD/tests/faketcpx/libnccl-net-faketcpx.so
-	unset "${!HA_NCCL_@}" "${!NCCL_@}" "${!WRAP@}" BADPLUG
-	export HA_NCCL_TRANSPORT=tcp NCCL_SOCKET_IFNAME=lo MINNET_IFNAME=lo
+	fake=$DR_BUILD/tests/plugins/libnccl-net-fake.so
+	unset "${!HA_NCCL_@}" "${!NCCL_@}" "${!FAKENET@}"
+	export HA_NCCL_TRANSPORT=tcp NCCL_SOCKET_IFNAME=lo FAKENET_IFNAME=lo
 }
 
 teardown() {
@@ -38,24 +35,24 @@ conforms() {
 	[[ $(grep -c '^ok ' <<<"$output") == 9 ]]
 }
 
-# names RULE TEXT: the bug in BADPLUG is a violation of the rule, and its line has the text.
+# names RULE TEXT: the bug in FAKENET_BUGS is a violation of the rule, and its line has the text.
 names() {
-	check "$bad" --call-limit "${limit-1s}" -q
+	check "$fake" --call-limit "${limit-1s}" -q
 	if [[ $status != 4 ]] || ! grep -q "^VIOLATION .* $1 .*$2" <<<"$output"; then
-		echo "$BADPLUG: no violation of $1 with \"$2\", status $status"
+		echo "$FAKENET_BUGS: no violation of $1 with \"$2\", status $status"
 		return 1
 	fi
 }
 
 @test "plugins without a bug have no violation" {
-	conforms "$bad"
-	[[ $output == *"plugin bad, interface v11 of v11"* ]]
 	conforms "$ha"
 	[[ $output == *"plugin HA, interface v12 of v6 v7 v8 v9 v10 v11 v12"* ]]
 	[[ $output == *"irecv took 32 at once"* ]]
 	HA_NCCL_ENABLE_BACKUP=0 conforms "$ha"
-	conforms "$min"
-	[[ $output == *"plugin Min, interface v12 of v6 "* ]]
+	conforms "$fake"
+	[[ $output == *"plugin FakeSocket, interface v12 of v6 "* ]]
+	# No request for every other call, and memory that is registered without a handle.
+	FAKENET_BUGS=busy,mhandle-null conforms "$fake"
 }
 
 # bats test_tags=nightly
@@ -64,17 +61,17 @@ names() {
 	for v in 6 7 8 9 10 11; do
 		conforms "$ha" --net-api "v$v"
 		[[ $output == *"interface v$v of v6"* ]]
-		conforms "$min" --net-api "v$v"
+		conforms "$fake" --net-api "v$v"
 	done
 }
 
 @test "violations of the contract are named" {
 	local rule text
-	while read -r BADPLUG rule text; do
-		export BADPLUG
+	while read -r FAKENET_BUGS rule text; do
+		export FAKENET_BUGS
 		names "$rule" "$text"
 	done <<-'END'
-		finalize-null null finalize
+		null:finalize null finalize
 		no-context unset ctx
 		devices-unset unset ndev
 		name-null null name
@@ -100,8 +97,8 @@ names() {
 
 @test "violations of the rules of messages are named" {
 	local rule text
-	while read -r BADPLUG rule text; do
-		export BADPLUG
+	while read -r FAKENET_BUGS rule text; do
+		export FAKENET_BUGS
 		names "$rule" "$text"
 	done <<-'END'
 		oversize size for a receive of
@@ -128,17 +125,17 @@ names() {
 		for what in crash exit hang error; do
 			# That is no violation: the plugin says that it cannot be used, or has no way to say so.
 			[[ $what:$call == error:init || $what:$call == error:dlopen ]] && continue
-			export BADPLUG=$what:$call
+			export FAKENET_BUGS=$what:$call
 			names "$what" "$call"
 		done
 	done
-	if pgrep -f "plugin $bad --call-limit"; then return 1; fi
+	if pgrep -f "plugin $fake --call-limit"; then return 1; fi
 }
 
 @test "calls that wait are named" {
 	limit=10s
 	for call in listen connect accept isend irecv test; do
-		BADPLUG=blocks:$call names blocks "$call took"
+		FAKENET_BUGS=blocks:$call names blocks "$call took"
 	done
 }
 
@@ -155,15 +152,15 @@ names() {
 	[ "$status" -eq 2 ]
 	one_line
 	[[ $output == *"has no symbol ncclNetPlugin_v6 to v12"* ]]
-	check "$bad" --net-api v6
+	FAKENET=pieces check "$fake" --net-api v6
 	[ "$status" -eq 2 ]
 	one_line
-	[[ $output == *"has no ncclNetPlugin_v6; it has v11"* ]]
-	BADPLUG=init-fails check "$bad"
+	[[ $output == *"has no ncclNetPlugin_v6; it has v7"* ]]
+	FAKENET_BUGS=init-fails check "$fake"
 	[ "$status" -eq 2 ]
 	one_line
-	[[ $output == *"init of plugin bad returned 2, system error"* ]]
-	BADPLUG=no-devices check "$bad"
+	[[ $output == *"init of plugin FakeSocket returned 2, system error"* ]]
+	FAKENET_BUGS=no-devices check "$fake"
 	[ "$status" -eq 2 ]
 	one_line
 	[[ $output == *"offers 0 devices"* ]]
@@ -174,17 +171,17 @@ names() {
 
 # bats test_tags=nightly
 @test "the plugin's log obeys NCCL_DEBUG and NCCL_DEBUG_SUBSYS" {
-	check "$bad"
-	if grep -q 'plugin with bug' <<<"$output"; then return 1; fi
-	NCCL_DEBUG=INFO check "$bad"
-	grep -q 'INFO .*plugin with bug' <<<"$output"
-	NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=NET check "$bad"
-	if grep -q 'plugin with bug' <<<"$output"; then return 1; fi
+	check "$fake"
+	if grep -q 'misbehaviours:' <<<"$output"; then return 1; fi
+	NCCL_DEBUG=INFO check "$fake"
+	grep -q 'INFO .*misbehaviours:' <<<"$output"
+	NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=NET check "$fake"
+	if grep -q 'misbehaviours:' <<<"$output"; then return 1; fi
 }
 
 @test "a check that is killed leaves no process of the plugin" {
-	export BADPLUG=hang:connect
-	start hung "$DUALRAIL" plugin "$bad" --call-limit 300s
+	export FAKENET_BUGS=hang:connect
+	start hung "$DUALRAIL" plugin "$fake" --call-limit 300s
 	wait_for pgrep -P "$pid"
 	child=$(pgrep -P "$pid")
 	kill -KILL "$pid"
@@ -201,7 +198,7 @@ over() {
 
 @test "transport: bandwidth and latency through plugins, every byte compared" {
 	local plugin
-	for plugin in "$min" "$ha"; do
+	for plugin in "$fake" "$ha"; do
 		over "$plugin"
 		client --test bw,lat --verify --json=c.json
 		[ "$status" -eq 0 ]
@@ -217,7 +214,7 @@ over() {
 }
 
 @test "transport: the version of the interface that is asked for is used" {
-	over "$min"
+	over "$fake"
 	client --net-api v6 -v
 	[ "$status" -eq 0 ]
 	client --net-api v7 --transport tcp
@@ -227,7 +224,7 @@ over() {
 
 @test "transport: closed comms are replaced, and nothing is lost" {
 	watch
-	over "$min"
+	over "$fake"
 	client --test failover --allow-faults --verify --hold-down 100ms --json=c.json \
 		--fault close:path=0,at=200ms,for=100ms,repeat=2,every=200ms
 	judge_status 100 0
@@ -238,8 +235,8 @@ over() {
 @test "transport: a rail that goes down and one that falls silent are left" {
 	watch
 	[[ $(id -u) == 0 ]] || skip "needs root for network namespaces"
-	unset MINNET_IFNAME
-	start demo "$DUALRAIL" demo -g 0 --memory host --transport "nccl:$min" --test failover -D 500ms --json=c.json \
+	unset FAKENET_IFNAME
+	start demo "$DUALRAIL" demo -g 0 --memory host --transport "nccl:$fake" --test failover -D 500ms --json=c.json \
 		--fault link-down:path=0,at=100ms,for=200ms --fault blackhole:path=0,at=100ms,for=200ms
 	judge_status 100 0 "$pid"
 	clean c.json
@@ -304,15 +301,15 @@ over() {
 # The interface of GPUDirect-TCPX: one comm for a listener, data in pieces of a bounce buffer, FIFO slots; misuse aborts.
 @test "transport: a plugin that leaves data in pieces, every byte compared, through a link that goes down and one that falls silent" {
 	watch
-	export NCCL_DYNAMIC_CHUNK_SIZE=524288 NCCL_GPUDIRECTTCPX_SOCKET_IFNAME=lo
-	over "$tcpx"
+	export FAKENET=pieces NCCL_DYNAMIC_CHUNK_SIZE=524288 NCCL_GPUDIRECTTCPX_SOCKET_IFNAME=lo
+	over "$fake"
 	client --test bw,lat --verify --json=c.json
 	[ "$status" -eq 0 ]
 	clean c.json
 	holds c.json '.integrity.chunks > 0 and all(.bandwidth[]; .gbps > 0) and all(.latency[]; .samples > 0)'
 	# Not unpacked: the data are not there, and a run that compares them says so.
 	kill "$server"
-	start_server --memory host --rails lo@127.0.0.1,lo@127.0.0.2 --transport "nccl:$tcpx" --unpack none
+	start_server --memory host --rails lo@127.0.0.1,lo@127.0.0.2 --transport "nccl:$fake" --unpack none
 	client --test bw
 	[ "$status" -eq 0 ]
 	client --test bw --verify --json=c.json
@@ -321,7 +318,7 @@ over() {
 	kill "$server"
 	[[ $(id -u) == 0 ]] || skip "needs root for network namespaces"
 	unset NCCL_GPUDIRECTTCPX_SOCKET_IFNAME
-	start demo "$DUALRAIL" demo -g 0 --memory host --transport "nccl:$tcpx" --test failover -D 500ms --hold-down 200ms --verify \
+	start demo "$DUALRAIL" demo -g 0 --memory host --transport "nccl:$fake" --test failover -D 500ms --hold-down 200ms --verify \
 		--json=c.json --fault link-down:path=0,at=100ms,for=200ms --fault blackhole:path=0,at=100ms,for=200ms
 	judge_status 100 0 "$pid"
 	clean c.json
@@ -332,7 +329,7 @@ over() {
 # bats test_tags=nightly
 @test "transport: strangers at a rail get no handle, and paths are built again beside them" {
 	watch
-	over "$min"
+	over "$fake"
 	start_client -D 1s --test failover --allow-faults --verify --hold-down 100ms --json=c.json \
 		--fault close:path=0,at=8s,for=100ms,repeat=3,every=500ms
 	wait_for flowing
@@ -370,18 +367,18 @@ over() {
 	export NCCL_GPUDIRECTTCPX_SOCKET_IFNAME=lo
 	SMALL=(-g 0-1 --memory host --rails lo@127.0.0.1,lo@127.0.0.2 -q)
 	port=1
-	client --transport "nccl:$tcpx"
+	FAKENET=pieces client --transport "nccl:$fake"
 	[ "$status" -eq 2 ]
 	[[ $output == *"NCCL_DYNAMIC_CHUNK_SIZE bytes, which is not set"* ]]
 	client --transport tcp --unpack none
 	[ "$status" -eq 1 ]
-	over "$min"
+	over "$fake"
 	client --unpack none
 	[ "$status" -eq 2 ]
-	[[ $output == *"--unpack none means nothing with plugin Min"* ]]
+	[[ $output == *"--unpack none means nothing with plugin FakeSocket"* ]]
 	kill "$server"
-	export NCCL_DYNAMIC_CHUNK_SIZE=524288
-	over "$tcpx"
+	export FAKENET=pieces NCCL_DYNAMIC_CHUNK_SIZE=524288
+	over "$fake"
 	NCCL_NSOCKS_PERTHREAD=2 client
 	[ "$status" -eq 4 ]
 	[[ $output == *"NCCL_NSOCKS_PERTHREAD is "*"needs the same at both ends"* ]]
@@ -398,18 +395,18 @@ over() {
 		[ "$status" -eq 2 ]
 		[[ $output == *"${file##*/}"* ]]
 	done
-	BADPLUG=init-fails client --transport "nccl:$bad"
+	FAKENET_BUGS=init-fails client --transport "nccl:$fake"
 	[ "$status" -eq 2 ]
-	[[ $output == *"init of plugin bad returned 2, system error"* ]]
-	BADPLUG=no-devices client --transport "nccl:$bad"
+	[[ $output == *"init of plugin FakeSocket returned 2, system error"* ]]
+	FAKENET_BUGS=no-devices client --transport "nccl:$fake"
 	[ "$status" -eq 2 ]
-	[[ $output == *"plugin bad has no device on lo; it has none"* ]]
-	client --transport "nccl:$wrap"
+	[[ $output == *"plugin FakeSocket has no device on lo; it has none"* ]]
+	FAKENET_BUGS=null:isend client --transport "nccl:$fake"
 	[ "$status" -eq 2 ]
-	[[ $output == *"ncclNetPlugin_v11 lacks isend"* ]]
-	client --transport "nccl:$bad" --net-api v6
+	[[ $output == *"ncclNetPlugin_v12 lacks isend"* ]]
+	FAKENET=pieces client --transport "nccl:$fake" --net-api v6
 	[ "$status" -eq 2 ]
-	[[ $output == *"has no ncclNetPlugin_v6; it has v11"* ]]
+	[[ $output == *"has no ncclNetPlugin_v6; it has v7"* ]]
 	client --transport nccl
 	[ "$status" -eq 1 ]
 	one_line
@@ -419,22 +416,22 @@ over() {
 @test "transport: the server loads its own file, and none that a client names" {
 	SMALL=(-g 0-1 --memory host -D 300ms --rails lo@127.0.0.1,lo@127.0.0.2 -q)
 	start_server --memory host --rails lo@127.0.0.1,lo@127.0.0.2
-	client --transport "nccl:$min"
+	client --transport "nccl:$fake"
 	[ "$status" -eq 2 ]
 	[[ $output == *"needs the file of a plugin at each end"* ]]
 	kill "$server"
-	over "$min"
+	over "$fake"
 	client --transport "nccl:$ha"
 	[ "$status" -eq 4 ]
 	[[ $output == *"it is of another plugin; use the same one at both ends"* ]]
 }
 
-# ended BUG AFTER STATUS TEXT: a client whose plugin has the bug of tests/badplug/wrap_plugin.c ends with this status and one
+# ended BUG STATUS TEXT: a client whose plugin has the bug of tests/plugins/net/bugs.h ends with this status and one
 # line that has the text, and nothing of it is left.
 ended() {
-	WRAP_BUG=$1 WRAP_AFTER=$2 client -q --json="$PWD/$1.json"
-	[ "$status" -eq "$3" ]
-	[[ $(grep -c '^dualrail: ' <<<"$output") == 1 && $output == *"dualrail: plugin wrap $4"* ]]
+	FAKENET_BUGS=$1 client -q --json="$PWD/$1.json"
+	[ "$status" -eq "$2" ]
+	[[ $(grep -c '^dualrail: ' <<<"$output") == 1 && $output == *"dualrail: plugin FakeSocket $3"* ]]
 	if wait_for nobody "$PWD/$1.json"; then return; fi
 	pgrep -af "$PWD/$1.json"
 	return 1
@@ -445,32 +442,30 @@ nobody() {
 }
 
 @test "transport: a plugin that crashes or ends the process in a call ends the run with one message" {
-	export WRAP=$min
-	over "$wrap"
-	ended abort:isend 200 134 "crashed in isend"
-	ended exit:test 2000 4 "called exit in test"
-	ended exit:devices 1 2 "called exit in devices"
-	ended abort:connect 1 134 "crashed in connect"
+	over "$fake"
+	ended crash:isend@200 134 "crashed in isend"
+	ended exit:test@2000 4 "called exit in test"
+	ended exit:devices 2 "called exit in devices"
+	ended crash:connect 134 "crashed in connect"
 	client
 	[ "$status" -eq 0 ]
 }
 
 # bats test_tags=release,nightly
 @test "transport: a plugin that does not return from a call ends the run with one message" {
-	export WRAP=$min
-	over "$wrap"
-	WRAP_BUG=hang:init start init "$DUALRAIL" client 127.0.0.1 --port 1 "${SMALL[@]}" -q
+	over "$fake"
+	FAKENET_BUGS=hang:init start init "$DUALRAIL" client 127.0.0.1 --port 1 "${SMALL[@]}" -q
 	hung=$pid
-	ended hang:connect 1 4 "has not returned from connect for 10 s"
+	ended hang:connect 4 "has not returned from connect for 10 s"
 	ends "$hung" 2
-	grep -q 'plugin wrap has not returned from init for 10 s' init.err
+	grep -q 'plugin FakeSocket has not returned from init for 10 s' init.err
 	client
 	[ "$status" -eq 0 ]
 }
 
 # bats test_tags=nightly
 @test "transport: a peer that is stopped is waited for, and nothing is lost" {
-	over "$min"
+	over "$fake"
 	start_client -D 9s --verify --json=c.json
 	wait_for flowing
 	kill -STOP "$server"

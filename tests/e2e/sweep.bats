@@ -93,7 +93,7 @@ finding() {
 # bats test_tags=release
 @test "all pairs of six nodes: a slow NIC, one without carrier and one that corrupts are named, and nothing else" {
 	watch
-	local library=${DUALRAIL%/*}/tests/badnic/recv_plugin.so
+	local library=${DUALRAIL%/*}/tests/plugins/badnic_plugin.so
 	[[ -e $library ]] || skip "the library that corrupts data is not built"
 	fabric 6
 	declare -A EXTRA=([4]=DR_BAD_NIC=10.96.0.14) PRELOAD=([4]=$library)

@@ -8,6 +8,7 @@
 #include "gpu/cuda.h"
 #include "orchestrator/engine/rail_cuda.h"
 #include "tests/fakecuda/testkit.h"
+#include "tests/plugins/env.h"
 
 #include <poll.h>
 #include <signal.h>
@@ -162,8 +163,9 @@ static struct iso_config config_of(void)
 
 	assert_true(n > 0);
 	exe[n] = '\0';
-	(void)snprintf(c.file, sizeof(c.file), "%.300s/../../tests/%s.so", dirname(exe),
-		w.direct ? "fakegdr/libnccl-net-fakegdr" : "faketcpx/libnccl-net-faketcpx");
+	(void)snprintf(c.file, sizeof(c.file), "%.300s/../../tests/plugins/libnccl-net-fake.so",
+		dirname(exe));
+	assert_int_equal(fakenet_env(w.direct ? "FAKENET=direct" : "FAKENET=pieces"), 0);
 	return c;
 }
 
@@ -478,14 +480,13 @@ int main(void)
 
 	dr_log_set_level(DR_LOG_ERROR);
 	(void)setenv("DR_FAKE_CUDA", "memory_mib=4096,delay_us=0", 1);
-	(void)setenv("FAKETCPX_MEMORY", "cuda", 1);
-	(void)setenv("FAKETCPX_PAGES", "2048", 1);
+	(void)setenv("FAKENET_MEMORY", "cuda", 1);
+	(void)setenv("FAKENET_PAGES", "2048", 1);
+	(void)setenv("FAKENET_DMABUF", "only", 1);
+	(void)setenv("FAKENET_IFNAME", "lo", 1);
 	(void)setenv("NCCL_DYNAMIC_CHUNK_SIZE", "524288", 1);
 	(void)setenv("NCCL_GPUDIRECTTCPX_SOCKET_IFNAME", "lo", 1);
-	(void)setenv("FAKEGDR_MEMORY", "cuda", 1);
-	(void)setenv("FAKEGDR_DMABUF", "1", 1);
-	(void)setenv("FAKEGDR_DMABUF_ONLY", "1", 1);
-	(void)setenv("FAKEGDR_IFNAME", "lo", 1);
+	(void)fakenet_env("");
 	fake = dr_fakecuda_attach("../../tests");
 	if (!fake || dr_iso_spawner_start(dr_rail_cuda_ops.process, &e)) {
 		printf("%s\n",

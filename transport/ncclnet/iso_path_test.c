@@ -176,7 +176,7 @@ static int setup(void **state)
 	assert_true(n > 0);
 	exe[n] = '\0';
 	(void)snprintf(
-		file, sizeof(file), "%s/../../tests/minplug/libnccl-net-min.so", dirname(exe));
+		file, sizeof(file), "%s/../../tests/plugins/libnccl-net-fake.so", dirname(exe));
 	w.nobody.event = on_rail_event;
 	memory.base = w.memory = dr_shared_alloc(BYTES);
 	for (int i = 0; i < 2; i++)
@@ -271,7 +271,7 @@ int main(void)
 	struct dr_err e = { 0 };
 
 	dr_log_set_level(DR_LOG_ERROR);
-	if (setenv("MINNET_IFNAME", "lo", 1) || dr_iso_spawner_start(NULL, &e)) {
+	if (setenv("FAKENET_IFNAME", "lo", 1) || dr_iso_spawner_start(NULL, &e)) {
 		printf("%s\n", e.text);
 		return 1;
 	}

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/shared.h"
 #include "base/sysfile.h"
+#include "tests/plugins/env.h"
 
 #include <errno.h>
 #include <libgen.h>
@@ -22,9 +23,7 @@
 
 #include <cmocka.h>
 
-/* Two ports of one process, which runs the minimal plugin on the loopback interface. */
-
-#define MINIMAL "minplug/libnccl-net-min.so"
+/* Two ports of one process, which runs the emulated plugin on the loopback interface. */
 
 enum { BYTES = 1 << 16 };
 static struct {
@@ -126,23 +125,19 @@ static void exchange(uint8_t *from, uint8_t *to)
 	close_both();
 }
 
-static void path_of(char *path, size_t len, const char *file)
+static int setup_bugs(const char *bugs)
 {
+	const struct dr_rail_gpu no_gpu = { .ops = NULL };
+	struct iso_config c = { .unpack = NN_UNPACK_AUTO, .ifname = "lo" };
+	struct dr_err e = { 0 };
 	char exe[256];
 	ssize_t n = readlink("/proc/self/exe", exe, sizeof(exe) - 1);
 
 	assert_true(n > 0);
 	exe[n] = '\0';
-	(void)snprintf(path, len, "%s/../../tests/%s", dirname(exe), file);
-}
-
-static int setup_file(const char *file)
-{
-	const struct dr_rail_gpu no_gpu = { .ops = NULL };
-	struct iso_config c = { .unpack = NN_UNPACK_AUTO, .ifname = "lo" };
-	struct dr_err e = { 0 };
-
-	path_of(c.file, sizeof(c.file), file);
+	(void)snprintf(
+		c.file, sizeof(c.file), "%s/../../tests/plugins/libnccl-net-fake.so", dirname(exe));
+	assert_int_equal(fakenet_env(bugs), 0);
 	for (int i = 0; i < 2; i++)
 		if (dr_nn_port_open(&c, NULL, &no_gpu, &w.port[i], &e))
 			fail_msg("%s", e.text);
@@ -152,14 +147,13 @@ static int setup_file(const char *file)
 static int setup(void **state)
 {
 	(void)state;
-	return setup_file(MINIMAL);
+	return setup_bugs("");
 }
 
-/* The minimal plugin, whose deregMr fails: see main. */
 static int setup_faulty(void **state)
 {
 	(void)state;
-	return setup_file("badplug/wrap_plugin.so");
+	return setup_bugs("FAKENET_BUGS=error:deregMr");
 }
 
 static int teardown(void **state)
@@ -175,7 +169,7 @@ static void memory_that_is_shared_and_memory_that_is_copied(void **state)
 	uint8_t *shared = dr_shared_alloc(2 * BYTES), *own = malloc(2 * BYTES);
 
 	(void)state;
-	assert_string_equal(net(0)->name, "Min");
+	assert_string_equal(net(0)->name, "FakeSocket");
 	exchange(shared, shared + BYTES);
 	exchange(own, own + BYTES);
 	exchange(own, shared);
@@ -583,12 +577,10 @@ int main(void)
 		cmocka_unit_test(a_reader_that_sleeps_is_woken),
 		T(without_the_spawner_the_time_is_kept) };
 	struct dr_err e = { 0 };
-	char minimal[PATH_MAX];
 
 	dr_log_set_level(DR_LOG_ERROR);
-	path_of(minimal, sizeof(minimal), MINIMAL);
-	if (setenv("MINNET_IFNAME", "lo", 1) || setenv("WRAP", minimal, 1) ||
-		setenv("WRAP_BUG", "error:deregMr", 1) || dr_iso_spawner_start(NULL, &e)) {
+	if (setenv("FAKENET_IFNAME", "lo", 1) || fakenet_env("") ||
+		dr_iso_spawner_start(NULL, &e)) {
 		printf("%s\n", e.text);
 		return 1;
 	}
