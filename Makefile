@@ -88,7 +88,7 @@ all: $(B)/dualrail $(B)/libdualrail.so $(PLUGIN) ## build the program, the libra
 
 # Found once for a build tree, before anything else is read. A missing package ends make with the command that installs
 # it. The targets that install packages themselves start another make for what they build.
-NO_DEPS := help clean uninstall setup deb rpm check-deb check-packages check lint nightly fuzz mutants coverage check-outside check-attack check-attack-long check-lab plugin-cycles image
+NO_DEPS := help clean uninstall setup deb rpm check-deb check-packages check lint nightly fuzz mutants mutate coverage check-outside check-attack check-attack-long check-lab plugin-cycles image
 ifneq ($(or $(filter-out $(NO_DEPS),$(MAKECMDGOALS)),$(if $(MAKECMDGOALS),,all)),)
 HARDENING := $(B)/hardening$(HARDEN:%=-%)-$(subst /,_,$(subst $() ,_,$(CC))).mk
 include $(B)/pkg.mk $(HARDENING)
@@ -207,7 +207,7 @@ $(B)/tests/fakecuda/cuda_plugin.so: $(FAKE_GPU_OBJS)
 NET_PLUGIN := $(B)/tests/plugins/libnccl-net-fake.so
 NET_OBJS   := $(patsubst %.c,$(B)/%.o,$(wildcard tests/plugins/net/*.c))
 AIDS       += $(if $(filter tests/plugins,$(TEST_DIRS)),$(NET_PLUGIN))
-$(filter $(B)/tests/plugins/% $(B)/transport/ncclnet/iso%_test,$(TESTS)): | $(NET_PLUGIN) $(B)/tests/fakecuda/cuda_plugin.so
+$(filter $(B)/tests/plugins/% $(B)/tests/conformance/% $(B)/transport/ncclnet/iso%_test,$(TESTS)): | $(NET_PLUGIN) $(PLUGIN) $(B)/tests/fakecuda/cuda_plugin.so
 $(NET_PLUGIN): $(NET_OBJS) $(B)/libdualrail.a tests/plugins/libnccl-net-fake.map
 	$(call SAY,LD,$@)
 	$(Q)$(CC) $(SOLDX) -Wl,--version-script=$(filter %.map,$^) $(LDFLAGS) -o $@ $(filter %.o %.a,$^) $(LIBS)
@@ -292,6 +292,10 @@ check-report: $(B)/dualrail ## pages of `dualrail report` in headless Chromium, 
 mutants: ## apply the patches of tests/mutants one by one, the test that each names has to fail: NAMES="03 12" only these
 	$(Q)scripts/setup.sh build test cover
 	$(Q)scripts/mutate.py --patches tests/mutants $(NAMES)
+mutate: ## N=40 fresh random bugs in each folder of the data path, FOLDERS="channel plugin" in these; survivors are listed with their seeds
+	$(Q)scripts/setup.sh build test cover
+	$(Q)scripts/mutate.py -n $(or $(N),40) $(if $(MINUTES),--minutes $(MINUTES)) $(or $(FOLDERS),channel window transport bootstrap plugin)
+.PHONY: mutate
 coverage: ## line coverage of window, channel and bootstrap by the tests without end-to-end runs
 	$(Q)scripts/setup.sh build test cover
 	$(Q)scripts/coverage.sh

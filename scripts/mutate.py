@@ -29,7 +29,7 @@ TESTS = {
     "channel": ["channel/*_test", SIM, *SEARCH, "tests/conformance/conformance_test tcp*", "tests/fakeverbs/failback_test"],
     "window": ["window/*_test", SIM],
     "transport": ["transport/**/*_test", "tests/conformance/*_test", "tests/fakeverbs/*_test", SIM,
-                  "tests/minplug/*_test", "tests/faketcpx/*_test", "tests/fakegdr/*_test"],
+                  "tests/plugins/*_test"],
     "bootstrap": ["bootstrap/*_test"],
     "plugin": ["plugin/*_test",
                "NCCL_SOCKET_IFNAME=lo tests/plugin/contract_main --versions 11 b/libnccl-net-ha.so"],
