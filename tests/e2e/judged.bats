@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # What the other files rely on: a check is skipped only where the machine stood, ports are held, and scripts/check.sh finds
 # processes that a file leaves behind.
-# shellcheck disable=SC2154 # set by lib.bash and by run
+# shellcheck disable=SC2154,SC2016,SC2317 # set by lib.bash and by run; for the shell of a test
 
 setup() {
 	load lib
