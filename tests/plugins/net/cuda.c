@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/plugins/net/cuda.h"
 
+#include <stdatomic.h>
 #include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,14 +14,17 @@ enum { ATTRIBUTE_MEMORY_TYPE = 2, MEMORY_TYPE_DEVICE = 2 };
 typedef unsigned long long dev_ptr;
 typedef struct CUctx_st *context;
 
-static const struct dr_cuda *cu;
+static _Atomic(const struct dr_cuda *) cu; /* the same for all threads */
 
 static bool loaded(bool say)
 {
+	const struct dr_cuda *c;
 	struct dr_err e;
 
-	if (dr_cuda_load(&cu, &e) == 0)
+	if (dr_cuda_load(&c, &e) == 0) {
+		atomic_store(&cu, c);
 		return true;
+	}
 	if (say)
 		fn_log(FN_LEVEL_WARN, "FAKENET_MEMORY=cuda: %s", e.text);
 	return false;
@@ -32,12 +36,12 @@ static enum fn_result check(unsigned result, const char *call)
 
 	if (result == 0)
 		return FN_OK;
-	(void)dr_cuda_fail(cu, result, &e, "%s", call);
+	(void)dr_cuda_fail(atomic_load(&cu), result, &e, "%s", call);
 	fn_log(FN_LEVEL_WARN, "%s", e.text);
 	return FN_CUDA_ERROR;
 }
 
-#define CALL(name, ...) check(cu->name(__VA_ARGS__), #name)
+#define CALL(name, ...) check(atomic_load(&cu)->name(__VA_ARGS__), #name)
 
 static enum fn_result first(enum fn_result a, enum fn_result b)
 {

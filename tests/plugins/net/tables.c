@@ -70,6 +70,8 @@ static enum fn_result finalize_v11(void *ctx)
 	return FN_OK;
 }
 
+static char fn_twin[] = "twin";
+
 /* A device is told twice. */
 static bool twin(void)
 {
@@ -94,7 +96,7 @@ static enum fn_result devices(int *ndev)
 			return FN_INTERNAL_ERROR;                                                  \
 		memset((p), 0, sizeof(*(p)));                                                      \
 		(p)->name = fn_bug(FN_BUG_NAME_NULL)		? NULL                             \
-			    : fn_bug(FN_BUG_SAME_PORT) && (dev) ? "twin"                           \
+			    : fn_bug(FN_BUG_SAME_PORT) && (dev) ? fn_twin                          \
 								: (char *)d_->name;                \
 		(p)->guid = d_->index;                                                             \
 		(p)->ptr_support = ptr_support();                                                  \
