@@ -12,7 +12,7 @@ with --strict as failed. A timeout, ten seconds more than five times the time of
 takes longer now, the test has as much more. After M minutes no further mutant begins, and the seed to go on with is printed.
 
 The second form applies each patch of DIR, or those whose names begin with NAME. One of the tests that the patch names
-(`# Killed by: TEST, TEST`) has to fail; a patch that does not apply, a crash or a timeout is a failure.
+(`# Killed by: TEST, TEST`) has to fail; a patch that does not apply, a crash or a timeout (110 s later) is a failure.
 
 A test that fails on the unchanged tree is left out and counts as failed. A mutant may signal any process, so each test has
 a PID namespace of its own (as root, or where the kernel lets users make one). Environment: B, the copies are made in
@@ -201,12 +201,13 @@ class Hunt:
 
     def first_to_fail(self, copy, tests):
         """(test, status) of the first one that fails. The second make builds all others: it takes longer than most tests."""
+        spare = 120 if self.o.patches else 10  # a patch has to be found, not to hang
         for i, test in enumerate(tests):
             if i >= 2 or self.make(copy, *built(*tests[i:] if i else tests[:1])):
-                rc, start = self.run(copy, test, 10 + 5 * self.times[test]), time.monotonic()
+                rc, start = self.run(copy, test, spare + 5 * self.times[test]), time.monotonic()
                 if rc is None and self.run(self.tree, test, 900) in (0, 77):  # it hangs, or the machine is slower now
                     now = time.monotonic() - start
-                    rc = self.run(copy, test, 10 + 5 * now) if now > 2 * self.times[test] else None
+                    rc = self.run(copy, test, spare + 5 * now) if now > 2 * self.times[test] else None
                 if rc not in (0, 77):
                     return test, rc
         return None, 0
