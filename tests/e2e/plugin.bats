@@ -3,7 +3,7 @@
 # NCCL's plugin without NCCL and without a GPU: what it promises beyond the rules for any plugin (`dualrail plugin`, in
 # ncclnet.bats), and collectives on host memory while rails fail. tests/plugin/ has the programs. Over loopback, or as root
 # between namespaces.
-# check.sh: address thread
+# check.sh: thread
 # shellcheck disable=SC2154 # set by lib.bash
 
 setup() {
