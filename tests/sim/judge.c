@@ -9,12 +9,13 @@
  *
  *  death  An end ends because it closed, or its memory went, or a fence failed, or the peer has told it of its own
  *         end, or since nothing joined it to its peer for lost_after. In this time, less COME_UP_NS, no rail carried or one of both did not run:
- *         otherwise there would have been a path.
+ *         otherwise there would have been a path. A path that joins them ends this time when something must have been heard on it (hear_ns).
  *  ends   and an end that nothing joins to its peer for longer does end.
  *
- * Only time in which the end itself runs counts. Not covered: a path that breaks while the peer is stopped cannot be built again
+ * Only time in which the end itself runs counts, but for what its kernel or NIC waits for. Not covered: a path that breaks while the peer is stopped cannot be built again
  * before it goes on, and the channel ends although the peer's process lives. So the time in which the peer stands
- * counts as well; where a connection is left, the peer's kernel or NIC answers on it, and nothing may end.
+ * counts as well; where a connection is left, the peer's kernel or NIC answers on it, and nothing may end. Where it broke at the
+ * peer's end alone, which stands, they may answer or not: then this end may end, and `ends` does not judge it before the peer goes on.
  */
 static const int64_t COME_UP_NS = DR_NS_PER_S;
 static const int64_t OWN_STALL_NS = 100 * DR_NS_PER_MS; /* that an end notices; see manager.c */
@@ -27,15 +28,29 @@ static bool carries(const struct sim_run *r, unsigned rail)
 	return !dr_sim_link_is_cut(r->w, rail, 0) && !dr_sim_link_is_cut(r->w, rail, 1);
 }
 
-static bool joined(const struct sim_run *r, unsigned c)
+/* Ends that are up of a connection of this end, over a rail that carries. */
+static unsigned ends_up(const struct sim_run *r, unsigned c, unsigned end)
 {
-	for (unsigned i = 0; i < DR_PATHS; i++) {
-		struct dr_sim_place at = sim_place(r, c, 0, i);
+	unsigned n = 0;
 
-		if (carries(r, at.rail) && dr_sim_path_joins(r->w, &at))
-			return true;
+	for (unsigned i = 0; i < DR_PATHS; i++) {
+		struct dr_sim_place at = sim_place(r, c, end, i);
+		n = DR_MAX(n, carries(r, at.rail) ? dr_sim_path_ends(r->w, &at) : 0);
 	}
-	return false;
+	return n;
+}
+
+/* A tick of both ends, and one look; as many as detection allows for where heartbeats are lost. */
+static int64_t hear_ns(const struct sim_run *r)
+{
+	return (sim_lossy(r->s) ? 5 : 2) * r->s->heartbeat_ns + DR_NS_PER_MS;
+}
+
+/* It is so, and has been for long enough. */
+static bool settled(const struct sim_run *r, bool is, int64_t *since_ns, int64_t now)
+{
+	*since_ns = is ? *since_ns : now;
+	return is && now - *since_ns >= hear_ns(r);
 }
 
 /* The process runs: heartbeats, and with them silence, are those of all its managers. */
@@ -65,6 +80,7 @@ static void count(struct sim_run *r, int64_t now)
 		u->alone_ns += u->joined ? 0 : ns;
 		u->unheard_ns += u->heard ? 0 : ns;
 		u->could_ns += u->could ? ns : 0;
+		u->left_ns += u->left ? ns : 0;
 	}
 	r->judged_ns = now;
 }
@@ -72,15 +88,14 @@ static void count(struct sim_run *r, int64_t now)
 static void check_ends(struct sim_run *r, const struct sim_user *u, int64_t now)
 {
 	const struct sim_worker *wk = sim_worker_of(r, u->channel, u->end);
-	int64_t stood = sim_stalled_until(wk);
+	int64_t stood = sim_stalled_until(wk), most = r->s->lost_after_ns + ENDS_NS;
 
-	/* A plugin tells nothing of the peer's kernel: while the peer stands, silence may be that (manager_silence.c). */
+	/* What happened while its thread stood it learns when that goes on. A plugin tells nothing of the peer's kernel: while the peer stands, silence may be that (manager_silence.c). */
 	if (r->s->world.personality == DR_SIM_PLUGIN)
-		stood = DR_MAX(sim_all_run_ns(r) + r->s->lost_after_ns, stood);
-	if (u->err == 0 && u->was_joined && u->alone_ns > r->s->lost_after_ns + ENDS_NS &&
-		sim_runs(wk) && now - stood > ENDS_NS)
+		stood = sim_all_run_ns(r);
+	if (u->err == 0 && u->was_joined && u->left_ns > most && sim_runs(wk) && now - stood > most)
 		sim_fail(r, "ends: channel %u end %u goes on %.3f ms after it lost its peer",
-			u->channel, u->end, SIM_MS(u->alone_ns));
+			u->channel, u->end, SIM_MS(u->left_ns));
 }
 
 void sim_judge(struct sim_run *r, int64_t now)
@@ -91,17 +106,21 @@ void sim_judge(struct sim_run *r, int64_t now)
 	count(r, now);
 	for (unsigned c = 0; c < r->s->n_channels; c++) {
 		bool both = sim_runs(sim_worker_of(r, c, 0)) && sim_runs(sim_worker_of(r, c, 1));
-		bool is = joined(r, c);
+		bool is = ends_up(r, c, 0) == DR_PATHS;
 
 		for (unsigned end = 0; end < 2; end++) {
 			struct sim_user *u = &r->ch[c].user[end];
+			bool stands = !r->dead[!end] && !sim_runs(sim_worker_of(r, c, !end));
 
-			if (is) {
-				u->was_joined = true;
+			u->joined = settled(r, is, &u->joined_at, now);
+			if (u->joined) {
 				u->alone_ns = u->could_ns = u->stood_ns = 0;
+				u->alone_at = now;
 			}
-			u->joined = is;
-			u->heard = is && up[!end];
+			u->was_joined |= is;
+			u->left = !is && !(stands && ends_up(r, c, end) > 0);
+			u->left_ns = u->left ? u->left_ns : 0;
+			u->heard = settled(r, is && up[!end], &u->heard_at, now);
 			u->unheard_ns = u->heard ? 0 : u->unheard_ns;
 			u->runs = up[end];
 			/* An end that has ended builds no path. */
@@ -129,12 +148,11 @@ static bool stuck(const struct sim_user *u, int err)
 void sim_judge_death(struct sim_user *u, int err, const char *text)
 {
 	struct sim_run *r = u->r;
-	/* A tick of the heartbeats, and one look. */
-	int64_t least = r->s->lost_after_ns - 2 * r->s->heartbeat_ns - DR_NS_PER_MS;
+	int64_t now = dr_sim_world_now(r->w), least = r->s->lost_after_ns - hear_ns(r);
 
-	count(r, dr_sim_world_now(r->w));
-	if (u->unheard_ns >= least)
-		least -= PROBE_NS;
+	count(r, now);
+	if (u->unheard_ns >= least && now - u->alone_at >= least - PROBE_NS)
+		least = 0;
 	if (stuck(u, err) || sim_give_up_excuses(u, err) || (u->dereg && err == -ECANCELED) ||
 		sim_peer_of(u)->err == err)
 		return;

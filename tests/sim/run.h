@@ -181,9 +181,9 @@ struct sim_user { /* one end of a channel */
 	int err;
 	int64_t died_ns; /* world's clock */
 	/* judge.c: a path joins it to its peer, or did; the peer's process runs as well; its own does; a path could come
-	 * up. And the time in which it was not joined, not heard, could have been joined, and has stood. */
-	bool joined, was_joined, heard, runs, could;
-	int64_t alone_ns, unheard_ns, could_ns, stood_ns;
+	 * up; nothing of its peer is left. And the time in which it was so, and has stood; world's clock: since when */
+	bool joined, was_joined, heard, runs, could, left;
+	int64_t alone_ns, unheard_ns, could_ns, stood_ns, left_ns, alone_at, joined_at, heard_at;
 };
 
 /* Control frames that an end received, the last SIM_TAP of them. */
@@ -209,7 +209,7 @@ struct sim_channel {
 	 * epoch over `to`, those of the epoch before over `from`, which is yet to be recorded, at once if it is due */
 	uint32_t epoch;
 	unsigned from, to;
-	bool owed, due, at_rest;
+	bool owed, due, at_rest, drops;	      /* the sender may drop its record */
 	struct sim_records rec[2], rested[2]; /* now; when both ends were at rest last, */
 	uint32_t rest_epoch;
 	int64_t rest_ns;
@@ -324,6 +324,11 @@ static inline struct dr_channel *sim_channel_of(const struct sim_user *u)
 static inline struct sim_user *sim_peer_of(const struct sim_user *u)
 {
 	return &u->r->ch[u->channel].user[!u->end];
+}
+
+static inline bool sim_lossy(const struct sim_schedule *s)
+{
+	return s->world.link.loss_ppm > 0 || s->world.link.dgram_loss_ppm > 0;
 }
 
 /* Until then the worker, all of an end, or any of both ends stand. */

@@ -307,10 +307,8 @@ static void follows(struct sim_schedule *s)
 		if (k >= F_BREAK || k == F_FLAPS)
 			s->steady = false;
 	}
-	s->calm = outages + others == 0 && s->world.link.loss_ppm == 0 &&
-		  s->world.link.dgram_loss_ppm == 0;
-	s->one_rail = outages == 1 && others + harmless == 0 && s->world.link.loss_ppm == 0 &&
-		      s->world.link.dgram_loss_ppm == 0;
+	s->calm = outages + others == 0 && !sim_lossy(s);
+	s->one_rail = outages == 1 && others + harmless == 0 && !sim_lossy(s);
 }
 
 void sim_draw(struct sim_schedule *s, uint64_t seed, uint32_t without)

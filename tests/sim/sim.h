@@ -241,8 +241,8 @@ void dr_sim_clock_stand(struct dr_sim_world *w, unsigned node, int64_t for_ns);
 void dr_sim_fence_time(
 	struct dr_sim_world *w, unsigned rail, unsigned node, int64_t ns, bool stuck);
 
-/* The newest path is up at both ends of its connection. A link may be dead. */
-bool dr_sim_path_joins(const struct dr_sim_world *w, const struct dr_sim_place *at);
+/* How many ends of the newest path's connection are up; 0: not this one. A link may be dead. */
+unsigned dr_sim_path_ends(const struct dr_sim_world *w, const struct dr_sim_place *at);
 
 /* A path, open or closed, is in a fence that failed for good. */
 bool dr_sim_path_quarantined(const struct dr_sim_world *w, const struct dr_sim_place *at);

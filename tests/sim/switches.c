@@ -12,17 +12,18 @@
  *            Between two times at which the channel is at rest in the same epoch at both ends, k epochs apart, each
  *            end records 1 to k switches, and both end alike. With k = 1 they record the same one: a fault in the middle
  *            of a switch leads to another epoch, and one end may have finished the first one, or not. Not covered: until
- *            data flows for the first time, one end may take for a switch what the other one does not.
+ *            data flows for the first time, one end may take for a switch what the other one does not; and a sender drops
+ *            the record of a switch if a failback that begins before its replay is acknowledged is given up.
  *  cause     A single switch that is no failback leaves a path that a fault hit since the last rest, or CAUSE_NS before it.
  *            Completions and credits are hit when they come, which may be at any time. Losses of the world are a
  *            cause at any time.
  *  missing   A connection that broke while it carried the data was left; so was one whose rail was out for longer than
- *            detection takes, where nothing else is wrong.
+ *            detection takes at most (its patience follows what was usual on the rail), where nothing else is wrong.
  *  calm      Where nothing is wrong that could be a cause, nothing switches. One outage makes one switch and one failback,
  *            and none for an idle path.
  */
 static const int64_t CAUSE_NS = 2500 * DR_NS_PER_MS, STOOD_NS = 200 * DR_NS_PER_MS;
-enum { OUT_TICKS = 10 }; /* of heartbeats, in which an outage is detected for certain */
+enum { OUT_TICKS = 5 }; /* of heartbeats, in which an outage is detected behind the patience */
 
 static const struct dr_fo *fo_of(const struct sim_user *u)
 {
@@ -44,9 +45,9 @@ void sim_switch_delivered(const struct sim_user *u, uint32_t epoch, unsigned pat
 		sim_fail(u->r, "record: channel %u: no switch is recorded for epoch %u", u->channel,
 			c->epoch);
 	if (!c->owed)
-		c->from = c->to;
-	c->owed = c->epoch != 0;
+		c->from = c->epoch != 0 ? c->to : DR_PATHS; /* unknown: one on which no data came */
 	c->due = fo_of(u)->state == DR_FO_RUN;
+	c->owed = c->epoch != 0 || !c->due;
 	c->to = path;
 	c->epoch = epoch;
 }
@@ -57,13 +58,14 @@ void sim_switch_recorded(const struct sim_user *u, const struct dr_switch_record
 	struct sim_records *n = &c->rec[u->end];
 
 	c->at_rest = false;
-	if (rec->epoch <= n->epoch || (n->n > 0 && rec->from != n->to))
+	if (rec->epoch <= n->epoch || (n->n > 0 && rec->from != n->to && !(u->sender && c->drops)))
 		sim_fail(u->r,
 			"record: channel %u %s: epoch %u from path %u, behind epoch %u to path %u",
 			u->channel, u->sender ? "sender" : "receiver", rec->epoch, rec->from,
 			n->epoch, n->to);
-	if (!u->sender && (rec->epoch != c->epoch || rec->to != c->to ||
-				  (c->owed ? rec->from != c->from : n->n > 0)))
+	if (!u->sender &&
+		(rec->epoch != c->epoch || rec->to != c->to ||
+			(c->owed ? rec->from != c->from && c->from != DR_PATHS : n->n > 0)))
 		sim_fail(u->r,
 			"record: channel %u: epoch %u from path %u to %u; it was %u from %u to %u%s",
 			u->channel, rec->epoch, rec->from, rec->to, c->epoch, c->from, c->to,
@@ -108,10 +110,9 @@ static bool hit(const struct sim_run *r, unsigned i, unsigned c, unsigned rail, 
 
 static void check_cause(struct sim_run *r, unsigned c, unsigned path)
 {
-	const struct dr_sim_link *l = &r->s->world.link;
 	unsigned rail = sim_rail_of_path(r, c, path);
 
-	if (l->loss_ppm > 0 || l->dgram_loss_ppm > 0)
+	if (sim_lossy(r->s))
 		return;
 	for (unsigned i = 0; i < r->s->n_faults; i++)
 		if (hit(r, i, c, rail, r->ch[c].rest_ns - CAUSE_NS))
@@ -146,13 +147,23 @@ void sim_switch_broke(struct sim_run *r, unsigned i, unsigned c, unsigned path)
 		r->ch[c].leaves = fo_of(r->ch[c].user)->epoch + 1;
 }
 
+/* An outage of this rail is detected in this time, for all that was heard on it until now; see patience_ns in heartbeat.c. */
+static int64_t detected_ns(const struct sim_run *r, unsigned c, unsigned rail)
+{
+	int64_t usual = 0, ns = OUT_TICKS * r->s->heartbeat_ns;
+
+	for (unsigned end = 0; end < 2; end++)
+		usual = DR_MAX(usual, dr_hb_usual_gap(sim_worker_of(r, c, end)->m->hb, rail));
+	return ns + DR_MAX(ns, DR_MIN(2 * usual, 200 * DR_NS_PER_MS));
+}
+
 void sim_switch_out(struct sim_run *r, unsigned i)
 {
 	const struct sim_fault *f = &r->s->fault[i];
 
 	for (unsigned c = 0; c < r->s->n_channels; c++)
 		if (r->s->one_rail && !r->s->conservative &&
-			f->len_ns >= OUT_TICKS * r->s->heartbeat_ns &&
+			f->len_ns >= detected_ns(r, c, f->rail) &&
 			carries(&r->ch[c], f->rail != r->s->primary[c]))
 			r->ch[c].leaves = fo_of(r->ch[c].user)->epoch + 1;
 }
@@ -191,13 +202,19 @@ void sim_switch_watch(struct sim_run *r, int64_t now)
 
 	for (unsigned i = 0; i < r->s->n_channels; i++) {
 		struct sim_channel *c = &r->ch[i];
+		unsigned tx = !c->user[0].sender;
+		const struct dr_fo *f = fo_of(&c->user[tx]);
 
+		c->drops |= f->state == DR_FO_DRAIN && f->rec_open;
 		if (!c->at_rest && at_rest(c)) {
+			if (c->drops && c->rec[tx].epoch < c->rec[!tx].epoch)
+				c->rec[tx] = c->rec[!tx];
 			compare(r, i);
 			c->at_rest = true;
+			c->drops = false;
 		}
 		/* An end that stood learns what hit its path when it goes on. */
-		if (c->at_rest && (stood == 0 || now - stood > STOOD_NS))
+		if (c->at_rest && at_rest(c) && (stood == 0 || now - stood > STOOD_NS))
 			c->rest_ns = now;
 	}
 }

@@ -7,7 +7,7 @@
  * Managers of one process that share heartbeats, of which some stand:
  *
  *  beat	the tick is executed a quarter of an interval late at most while any of them runs; every one that runs
- *		takes a verdict at once
+ *		takes a verdict at once, but that a rail is up only while it is heard (conservative detection may keep it)
  *  others	where nothing is wrong but that some stand, the channels of the others go on
  */
 static const int64_t LOOK_NS = DR_NS_PER_MS / 2;
@@ -65,7 +65,8 @@ static void check_verdict(struct sim_run *r, unsigned end, unsigned rail, int64_
 		struct sim_worker *wk = &r->wk[end][k];
 		int64_t since = DR_MAX(running_since(wk, now), at);
 
-		if (since == DR_NEVER || now - since < TURN_NS)
+		if (since == DR_NEVER || now - since < TURN_NS ||
+			(!pr->down && r->peer[end]->hb.rail[rail].down))
 			continue;
 		if ((dr_manager_rail_state(wk->m, rail) == DR_RAIL_DOWN) != pr->down)
 			sim_fail(r,

@@ -126,13 +126,13 @@ static bool is_up(const struct sim_path *p)
 	       !p->w->dead[p->node];
 }
 
-bool dr_sim_path_joins(const struct dr_sim_world *w, const struct dr_sim_place *at)
+unsigned dr_sim_path_ends(const struct dr_sim_world *w, const struct dr_sim_place *at)
 {
 	const struct sim_path *p = first_path(w, at);
 
 	while (p && (p->closed || !is_at(p, at)))
 		p = p->next;
-	return is_up(p) && p->conn && is_up(p->conn->end[!p->node]);
+	return is_up(p) ? 1 + (p->conn && is_up(p->conn->end[!p->node])) : 0;
 }
 
 bool dr_sim_path_quarantined(const struct dr_sim_world *w, const struct dr_sim_place *at)
