@@ -4,7 +4,7 @@
 #
 #   scripts/lint.sh [RULE...]     all rules, or only these
 #
-# The analysers (cppcheck, tidy) look at files that differ from the commit BASE (the last one that is a day older than the
+# The analysers (cppcheck, tidy) look at files that differ from the commit BASE (the last one that is six hours older than the
 # newest); with ALL=1 at all files, and the rule unused, which needs a build of its own, is among the rules.
 # Exit status 1 when a rule is broken. The last line is `N passed, N failed, N skipped`.
 set -uo pipefail
@@ -33,7 +33,7 @@ analysed() {
 	local all base
 	all=$(files '*.c' | grep -v -e _test.c -e '^tests/' -e '^docs/')
 	if [[ ! ${ALL-} && -e .git ]]; then
-		base=${BASE:-$(git rev-list -1 --before="$(($(git log -1 --format=%ct) - 86400))" HEAD)}
+		base=${BASE:-$(git rev-list -1 --before="$(($(git log -1 --format=%ct) - 21600))" HEAD)}
 		all=$(comm -12 <(sort <<<"$all") <(git diff --name-only "${base:-4b825dc642cb6eb9a060e54bf8d69288fbee4904}" | sort))
 	fi
 	echo "$all"
