@@ -82,6 +82,7 @@ main() {
 	[[ $commit == "$(cat "$OUT/commit" 2>/dev/null)" && $commit != *-dirty && $commit != unknown ]] || rm -f "$OUT"/*.result
 	echo "$commit" >"$OUT/commit"
 	step setup 30 scripts/setup.sh build test lint fuzz cover
+	step build 60 make all tests
 	for part in "${names[@]}"; do
 		if passed "$part"; then
 			echo "=== $part: has passed on $commit"
@@ -91,7 +92,7 @@ main() {
 		fi
 	done
 	grep -hE '^(PASS|FAIL|SKIP)  gate [0-9]' "$OUT/gates.log" 2>/dev/null
-	table setup "${names[@]}"
+	table setup build "${names[@]}"
 }
 
 main "$@"

@@ -5,7 +5,7 @@
 # steps_dir is a folder for results. A step leaves NAME.log and NAME.result there, the latter a line of
 # "PASSED FAILED SKIPPED SECONDS STATUS". Its output is printed when it ends, in one piece, so steps may run
 # at the same time. A command that closes with `N passed, N failed, N skipped` gives these counts; any other
-# counts as one. Status 77: skipped, the last line says why.
+# counts as one. Skipped: status 77, or success with a last line that begins with SKIP; it says why.
 
 # shellcheck disable=SC2154 # steps_dir is set by the user
 
@@ -19,7 +19,7 @@ step() {
 	if [[ $last =~ ^([0-9]+)\ passed,\ ([0-9]+)\ failed,\ ([0-9]+) ]]; then
 		p=${BASH_REMATCH[1]} f=${BASH_REMATCH[2]} s=${BASH_REMATCH[3]}
 		((rc == 0 || f > 0)) || f=1
-	elif ((rc == 77)); then
+	elif ((rc == 77)) || { ((rc == 0)) && [[ $(tail -n 1 "$log") == SKIP* ]]; }; then
 		s=1
 	else
 		p=$((rc == 0)) f=$((rc != 0))
@@ -39,7 +39,7 @@ failures() {
 # table NAME...: a line for each of these steps, what failed in them, and the sum. Status 1 when a step failed or has no
 # result. shows NAME, if there is such a function, prints what a step shows.
 table() {
-	local name p f s seconds rc P=0 F=0 S=0
+	local name p f s seconds rc P=0 F=0 S=0 logs=("${@/#/$steps_dir/}")
 	printf '\n%8s %8s %8s %8s  %s\n' seconds passed failed skipped step
 	for name in "$@"; do
 		p=0 f=1 s=0 seconds=- rc=-
@@ -56,7 +56,7 @@ table() {
 			failures "$steps_dir/$name.log"
 		fi
 	done
-	printf '\n%d of the skipped were not judged: the machine stood\n' "$(cat "$steps_dir"/*.log 2>/dev/null | grep -c '^SKIP .*(not judged: ')"
+	printf '\n%d of the skipped were not judged: the machine stood\n' "$(cat "${logs[@]/%/.log}" 2>/dev/null | grep -c '^SKIP .*(not judged: ')"
 	printf '%d passed, %d failed, %d skipped\n' "$P" "$F" "$S"
 	((F == 0))
 }

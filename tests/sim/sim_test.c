@@ -3,7 +3,7 @@
  * Seeded simulation of failover: the ChannelManagers of two processes and their control conversation, the objects
  * that ship, over simulated rails in virtual time. A seed draws everything: personality, managers, channels,
  * windows, parts, delays, the faults and when they strike. The first word of a failure says which check it was;
- * the files of run.h say at their heads what they check (memory, handshake: tests of the world, transport/sim/check.c).
+ * the files of run.h say at their heads what they check (memory, handshake: tests of the world, tests/sim/world/check.c).
  * Over all seeds (2000 and more) the rare states were reached (coverage counters).
  *
  * sim_test [--seeds N] [--seed S] [--jobs N] [--without MASK] [-v]; environment SEEDS, SEED, WITHOUT. N schedules
