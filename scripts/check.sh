@@ -83,6 +83,7 @@ run_binary() {
 		return
 	fi
 	((rc == 0 || (rc == 77 && seen == 0))) && return
+	grep -A 3 '^not ok [0-9]' "$log" | head -n 40 | sed 's/^/      > /'
 	show "$log"
 	echo "      again: $binary"
 }
