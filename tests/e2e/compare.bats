@@ -31,7 +31,7 @@ runs() {
 
 made_up() {
 	start_server
-	client -D 50ms --test bw,lat --json=a.json
+	client -n 20 --test bw,lat --json=a.json
 	[ "$status" -eq 0 ]
 }
 
