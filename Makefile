@@ -207,7 +207,7 @@ $(B)/tests/fakecuda/cuda_plugin.so: $(FAKE_GPU_OBJS)
 NET_PLUGIN := $(B)/tests/plugins/libnccl-net-fake.so
 NET_OBJS   := $(patsubst %.c,$(B)/%.o,$(wildcard tests/plugins/net/*.c))
 AIDS       += $(if $(filter tests/plugins,$(TEST_DIRS)),$(NET_PLUGIN))
-$(filter $(B)/tests/plugins/% $(B)/tests/conformance/% $(B)/transport/ncclnet/iso%_test,$(TESTS)): | $(NET_PLUGIN) $(PLUGIN) $(B)/tests/fakecuda/cuda_plugin.so
+$(filter $(B)/tests/plugins/% $(B)/tests/conformance/%,$(TESTS)): | $(NET_PLUGIN) $(PLUGIN) $(B)/tests/fakecuda/cuda_plugin.so
 $(NET_PLUGIN): $(NET_OBJS) $(B)/libdualrail.a tests/plugins/libnccl-net-fake.map
 	$(call SAY,LD,$@)
 	$(Q)$(CC) $(SOLDX) -Wl,--version-script=$(filter %.map,$^) $(LDFLAGS) -o $@ $(filter %.o %.a,$^) $(LIBS)

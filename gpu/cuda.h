@@ -19,7 +19,6 @@ struct CUstream_st;
 struct CUevent_st;
 struct CUmod_st;
 struct CUfunc_st;
-struct CUipcMemHandle_st; /* 64 bytes, passed by value; defined in share.c, since cuda.h defines it too */
 
 enum {
 	DR_CUDA_SUCCESS = 0,
@@ -55,7 +54,6 @@ enum {
 	DR_CUDA_EVENT_DISABLE_TIMING = 2,
 	DR_CUDA_HOST_PORTABLE = 1,
 	DR_CUDA_RANGE_DMA_BUF_FD = 1,
-	DR_CUDA_IPC_LAZY_PEER_ACCESS = 1,
 	DR_CUDA_JIT_ERROR_LOG = 5,
 	DR_CUDA_JIT_ERROR_LOG_BYTES = 6,
 
@@ -114,13 +112,6 @@ enum {
 	X(mem_host_get_device_pointer, cuMemHostGetDevicePointer_v2,                               \
 		(unsigned long long *dev, void *host, unsigned flags))                             \
 	X(stream_query, cuStreamQuery, (struct CUstream_st *s))                                    \
-	X(mem_get_address_range, cuMemGetAddressRange_v2,                                          \
-		(unsigned long long *base, size_t *len, unsigned long long dev))                   \
-	X(ipc_get_mem_handle, cuIpcGetMemHandle,                                                   \
-		(struct CUipcMemHandle_st *handle, unsigned long long dev))                        \
-	X(ipc_open_mem_handle, cuIpcOpenMemHandle_v2,                                              \
-		(unsigned long long *dev, struct CUipcMemHandle_st handle, unsigned flags))        \
-	X(ipc_close_mem_handle, cuIpcCloseMemHandle, (unsigned long long dev))                     \
 	OPT(stream_write_value32, cuStreamWriteValue32_v2,                                         \
 		(struct CUstream_st *s, unsigned long long dev, uint32_t value, unsigned flags))   \
 	OPT(mem_get_handle_for_address_range, cuMemGetHandleForAddressRange,                       \

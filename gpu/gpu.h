@@ -98,29 +98,6 @@ int dr_gpu_dmabuf(struct dr_gpu *g, const struct dr_gpu_memory *m, int *fd, stru
 	DR_MUST_CHECK;
 
 /*
- * Memory of a GPU in a second process (CUDA IPC). The second process is not forked from one that has used CUDA, and
- * opens the same GPU. The memory stays the first one's: the second unmaps it, or has ended, before it is freed. When a
- * process has ended and is reaped, the driver has ended its work on the GPU.
- */
-enum { DR_GPU_SHARE_LEN = 64 };
-struct dr_gpu_share {
-	uint8_t handle[DR_GPU_SHARE_LEN]; /* the driver's, of the whole allocation */
-	uint64_t off;			  /* in it */
-};
-/* dev: in memory of dr_gpu_alloc. -ENOTSUP: this GPU or driver cannot. */
-int dr_gpu_share(struct dr_gpu *g, uint64_t dev, struct dr_gpu_share *out, struct dr_err *e)
-	DR_MUST_CHECK;
-struct dr_gpu_mapping {
-	uint64_t dev;  /* where that dev is in this process */
-	uint64_t base; /* of the allocation */
-};
-/* In the second process. No such allocation may be mapped twice. */
-int dr_gpu_map(struct dr_gpu *g, const struct dr_gpu_share *s, struct dr_gpu_mapping *out,
-	struct dr_err *e) DR_MUST_CHECK;
-/* No work may use it. No-op when base is 0. Clears *m. */
-void dr_gpu_unmap(struct dr_gpu *g, struct dr_gpu_mapping *m);
-
-/*
  * A stream executes its work in order, independently of other streams. Copies are asynchronous: the n-th copy of a
  * stream has ticket n, from 1, and is finished when dr_gpu_stream_done() has reached n. Both its buffers must stay
  * until then. Host memory should be pinned (dr_gpu_host_alloc); with other memory the call may wait. A copy may

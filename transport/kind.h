@@ -112,16 +112,6 @@ struct dr_transport_kind {
 	/* A warning on params that are valid; NULL: none. */
 	const char *(*warning)(const void *params, bool conservative);
 
-	/* By the first thread before there are others, and before CUDA is used: start the processes that the kind needs. NULL: it
-	 * needs none. The params have a GPU without arg: see gpu. Repeating it is allowed. */
-	int (*prepare)(const void *params, struct dr_err *e);
-	/* This process has given rights up: the processes of prepare do the same. NULL: there are none. */
-	void (*limit)(void);
-	/* Processor time of these processes so far, ended ones included. NULL: there are none. Any thread. */
-	int64_t (*cpu_ns)(void);
-	/* Data buffers in host memory should be of dr_shared_alloc, which saves copies. NULL: need not. */
-	bool (*shares)(const void *params);
-
 	/* ---- detection: see dr_manager_params.hw_window_ns and hw_retry_ns; NULL: the kernel's ---- */
 
 	void (*windows)(const void *params, int64_t *window_ns, int64_t *retry_ns);
@@ -154,8 +144,7 @@ struct dr_transport_kind {
 	/* ---- */
 
 	const struct dr_kind_fault *faults; /* name NULL ends them */
-	/* The run has GPU memory; gpu stays until the rails are gone. Without arg, for prepare: it may have. NULL: rails have
-	 * no use of it. */
+	/* The run has GPU memory; gpu stays until the rails are gone. NULL: rails have no use of it. */
 	void (*gpu)(void *params, const struct dr_rail_gpu *gpu);
 	/* How a NIC reaches this GPU memory, for people; "" for host memory. Lives as long as mr. */
 	const char *(*memory)(const struct dr_mr *mr);

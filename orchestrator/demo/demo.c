@@ -43,7 +43,7 @@ static int server_process(void *p)
 	o->quiet = o->verbose == 0;
 	o->json_path = o->metrics_listen = NULL;
 	/* The client reports errors of --gpus. */
-	if (dr_session_prepare(o, NULL) || dr_options_resolve(o, NULL) || dr_record_create(&rec))
+	if (dr_options_resolve(o, NULL) || dr_record_create(&rec))
 		return DR_EXIT_ENV;
 	int rc = dr_output_open(&oo, &out, NULL);
 	if (rc == 0) {

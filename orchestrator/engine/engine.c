@@ -7,7 +7,6 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/shared.h"
 #include "channel/rate.h"
 #include "orchestrator/engine/engine.h"
 
@@ -289,8 +288,7 @@ static int alloc_buffer(struct dr_stream *s, struct dr_err *e)
 		s->buf = (uint8_t *)(uintptr_t)s->on_gpu.dev;
 		return rc;
 	}
-	s->buf = s->eng->prm.shared_buffers ? dr_shared_alloc(s->buf_bytes)
-					    : dr_pages_alloc(s->buf_bytes);
+	s->buf = dr_pages_alloc(s->buf_bytes);
 	if (s->buf)
 		return 0;
 	return dr_err_set(e, -ENOMEM,
@@ -341,8 +339,6 @@ static void free_buffer(struct dr_stream *s)
 		return;
 	if (s->eng->prm.gpu_buffers)
 		dr_gpu_free(dr_gpu_buffers_gpu(s->eng->prm.gpu_buffers), &s->on_gpu);
-	else if (s->eng->prm.shared_buffers)
-		dr_shared_free(s->buf);
 	else
 		dr_pages_free(s->buf, s->buf_bytes);
 }

@@ -5,16 +5,12 @@
 #include "gpu/gpu.h"
 #include "transport/gpu.h"
 
-/*
- * The functions of transport/gpu.h, by calls of the CUDA driver. Used in the program, and in the processes of plugins
- * (--isolate on).
- */
+/* The functions of transport/gpu.h, by calls of the CUDA driver. */
 struct dr_rail_cuda {
 	struct dr_gpu *gpu;
 	/* For unpacking. NULL before prepare, and after an error: it is destroyed then, which waits for its work. */
 	struct dr_gpu_stream *stream;
 	struct dr_gpu_stream_stats past; /* of streams that were destroyed */
-	struct dr_unpack_stats foreign;	 /* unpacking that other processes did for this rail */
 };
 
 extern const struct dr_rail_gpu_ops dr_rail_cuda_ops;
@@ -23,7 +19,7 @@ extern const struct dr_rail_gpu_ops dr_rail_cuda_ops;
 struct dr_rail_gpu dr_rail_cuda_init(struct dr_rail_cuda *r, struct dr_gpu *gpu);
 /* Waits for outstanding work. */
 void dr_rail_cuda_fini(struct dr_rail_cuda *r);
-/* Of unpacking, here and in other processes. */
+/* Of unpacking. */
 void dr_rail_cuda_stats(const struct dr_rail_cuda *r, struct dr_gpu_stream_stats *out);
 
 #endif

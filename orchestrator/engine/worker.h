@@ -25,7 +25,6 @@ struct dr_worker_gpu_params {
 	struct dr_manager_channel channel[DR_GPU_CHANNELS_MAX];
 	struct dr_gpu_buffers *
 		gpu_buffers; /* GPU memory, around manager's transport already; NULL: host memory */
-	bool shared_buffers; /* host memory that other processes can map */
 	/* Channels 0..n_bulk-1 carry bandwidth; lat_tx/lat_rx: channel numbers of the ping-pong as seen
 	 * from this end, -1 none. */
 	unsigned n_bulk;

@@ -101,7 +101,7 @@ BEGIN
 	F(INT, message_bytes, "its size of a message")
 	F(NUM, line_gbps, "speed of all rails in use, one direction")
 	F(NUM, line_rate_percent, "the slower direction relative to line_gbps")
-	F(NUM, cpu_percent_local, "CPU time of this process and of a plugin's (--isolate); 100: one core", METRIC("cpu_cores",
+	F(NUM, cpu_percent_local, "CPU time of this process; 100: one core", METRIC("cpu_cores",
 		.help = "CPU used during the measurement, in cores.", .extra = "end", .value = "local"))
 	F(NUM, cpu_percent_peer, "CPU time of the peer process; 100: one core",
 		METRIC("cpu_cores", .extra = "end", .value = "peer"))

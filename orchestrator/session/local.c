@@ -62,7 +62,6 @@ static int make_peer(struct dr_local *l, struct dr_err *e)
 static int gpu_params(struct dr_local *l, struct dr_local_gpu *g, struct dr_worker_gpu_params *p,
 	struct dr_err *e)
 {
-	const struct dr_transport_kind *kind = dr_plan_kind(l->plan);
 	unsigned n_bulk = dr_plan_n_bulk(l->plan), client = l->side == DR_PLAN_CLIENT;
 	struct dr_gpu_buffers_params bp = { .ordinal = l->plan->gpu[g->position][l->side],
 		.ring_bytes = l->plan->window * dr_engine_stride(l->plan->chunk_max) };
@@ -82,7 +81,6 @@ static int gpu_params(struct dr_local *l, struct dr_local_gpu *g, struct dr_work
 	if (g->buffers)
 		rc = dr_gpu_buffers_wrap(g->buffers, &p->manager, e);
 	p->gpu_buffers = g->buffers;
-	p->shared_buffers = kind && kind->shares && kind->shares(&l->plan->kind_params);
 	return rc;
 }
 

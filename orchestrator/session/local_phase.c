@@ -78,7 +78,7 @@ void dr_local_phase(struct dr_local *l, const struct dr_phase *phase)
 	l->mark_ns[0] = l->mark_ns[1] = 0;
 	l->phase_ns = dr_now_ns();
 	dr_local_phase_row(l, false);
-	l->mark_cpu_ns[0] = dr_local_cpu_ns(l);
+	l->mark_cpu_ns[0] = dr_cpu_ns();
 	for (struct dr_local_channel *ch = l->channel; ch < l->end; ch++)
 		ch->chunks_before = dr_local_live(ch).chunks_rx;
 	l->interval_at_ns = 0;
@@ -97,7 +97,7 @@ static void mark(struct dr_local *l, unsigned which)
 	struct dr_command cmd = { .kind = DR_CMD_MARK, .position = DR_ALL, .value = which };
 
 	l->mark_ns[which] = dr_now_ns();
-	l->mark_cpu_ns[which] = dr_local_cpu_ns(l);
+	l->mark_cpu_ns[which] = dr_cpu_ns();
 	dr_local_post(l, DR_ALL, &cmd);
 	mark_rails(l, which);
 	dr_matrix_mark(l, (int)which);

@@ -136,7 +136,6 @@ void dr_session_restrict(struct dr_session *s)
 	/* CAP_KILL: the demo ends its server, which may be the other user before this end is. */
 	uint64_t until = DR_CAP(CAP_SETUID) | DR_CAP(CAP_SETGID) | DR_CAP(CAP_SETPCAP) |
 			 DR_CAP(CAP_KILL) | DR_CAP(CAP_DAC_READ_SEARCH);
-	const struct dr_transport_kind *kind = dr_transport_kind(s->opt->transport);
 	struct keeping k = { .why = "" };
 	struct dr_err e;
 
@@ -146,8 +145,6 @@ void dr_session_restrict(struct dr_session *s)
 		dr_info("privileges", "%s", e.text);
 	if (dr_privileges_filter(&e))
 		dr_info("privileges", "%s", e.text);
-	if (kind && kind->limit)
-		kind->limit();
 	if (k.caps)
 		dr_info("privileges", "keeps %s", k.why);
 }

@@ -254,13 +254,6 @@ static void gpu_results(struct dr_local *l, struct dr_local_gpu *g)
 		integrity(l, r);
 }
 
-int64_t dr_local_cpu_ns(const struct dr_local *l)
-{
-	const struct dr_transport_kind *kind = dr_plan_kind(l->plan);
-
-	return dr_cpu_ns() + (kind && kind->cpu_ns ? kind->cpu_ns() : 0);
-}
-
 void dr_local_results(struct dr_local *l)
 {
 	if (!l->phase_open)
@@ -270,7 +263,7 @@ void dr_local_results(struct dr_local *l)
 	dr_local_interval_end(l, dr_now_ns());
 	dr_local_measured(l);
 	if (l->phase.kind == DR_PHASE_BW && l->phase.iters && !dr_matrix_cell_running(l)) {
-		l->cpu_ns += dr_local_cpu_ns(l) - l->mark_cpu_ns[0];
+		l->cpu_ns += dr_cpu_ns() - l->mark_cpu_ns[0];
 		l->cpu_wall_ns += dr_now_ns() - l->phase_ns;
 	}
 	dr_matrix_results(l);

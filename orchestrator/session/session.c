@@ -75,28 +75,12 @@ const char *dr_loop_interrupted(const struct dr_loop *l)
 	return l->signo == SIGINT ? "interrupted (SIGINT)" : "interrupted (SIGTERM)";
 }
 
-int dr_session_prepare(const struct dr_options *o, struct dr_err *e)
-{
-	const struct dr_transport_kind *k = dr_transport_kind(o->transport);
-	struct dr_rail_gpu gpu = { .ops = &dr_rail_cuda_ops };
-	union dr_kind_params params;
-
-	if (!k || !k->prepare)
-		return 0;
-	dr_options_params(o, k, &params);
-	if (k->gpu)
-		k->gpu(&params, &gpu);
-	return k->prepare(&params, e);
-}
-
 int dr_session_main(struct dr_options *o, struct dr_record *rec, struct dr_output *out)
 {
 	struct dr_err e = { 0 };
 
-	int rc = dr_session_prepare(o, &e);
 	dr_live_start(out, rec);
-	if (rc == 0)
-		rc = dr_options_resolve(o, &e);
+	int rc = dr_options_resolve(o, &e);
 	if (rc == 0)
 		return o->command == DR_CMDBIT_SERVER ? dr_server_main(o, rec, out)
 						      : dr_client_main(o, rec, out);

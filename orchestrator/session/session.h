@@ -28,12 +28,10 @@ void dr_loop_turn(struct dr_loop *l, int64_t deadline_ns);
 /* "interrupted (SIGINT)", once a signal came. */
 const char *dr_loop_interrupted(const struct dr_loop *l);
 
-/* Start the processes that the transport needs: before anything uses CUDA, as resolving the options does. May be repeated. */
-int dr_session_prepare(const struct dr_options *o, struct dr_err *e) DR_MUST_CHECK;
 /* Runs a client or a server to its end; the exit status. The record and the outputs are written. */
 int dr_client_main(const struct dr_options *o, struct dr_record *rec, struct dr_output *out);
 int dr_server_main(const struct dr_options *o, struct dr_record *rec, struct dr_output *out);
-/* The same for the command in the options, with dr_session_prepare and dr_options_resolve before. */
+/* The same for the command in the options, with dr_options_resolve before. */
 int dr_session_main(struct dr_options *o, struct dr_record *rec, struct dr_output *out);
 
 #endif

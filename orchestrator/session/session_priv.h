@@ -349,7 +349,6 @@ void dr_local_channel_rows(struct dr_local *l, const struct dr_local_gpu *g, int
 /* The phase begins, or is over. */
 void dr_local_phase_row(struct dr_local *l, bool over);
 /* Processor time of this process and of those that the transport has started. */
-int64_t dr_local_cpu_ns(const struct dr_local *l);
 /* Put the phase's rows into the record, after phase_over or when the run has to end early. Needs a
  * snapshot after the phase for the retransmissions. */
 void dr_local_results(struct dr_local *l);

@@ -311,10 +311,8 @@ static void run(struct preflight *p, struct dr_options *o, const struct dr_outpu
 {
 	struct dr_output *out;
 	struct dr_err e = { 0 };
-	/* Before the checks, which use CUDA and these processes. */
-	int rc = dr_session_prepare(o, &e);
+	int rc = dr_output_open(oo, &out, &e);
 
-	rc = rc ? rc : dr_output_open(oo, &out, &e);
 	if (rc) {
 		dr_complain("%s", e.text);
 		fail(p, dr_output_refuse(oo, p->rec, dr_options_exit(rc), &e), e.text);

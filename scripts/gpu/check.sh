@@ -6,8 +6,7 @@
 #
 # PARTS="code device sanitizer e2e matrix campaign ratio unpack direct nccl left": only these parts.
 #   code       our declarations against cuda.h, the kernels through ptxas
-#   device     gpu/ on the driver (tests/gpu/device_test), with completion flags and with events; memory
-#              in two processes (gpu/share_test)
+#   device     gpu/ on the driver (tests/gpu/device_test), with completion flags and with events
 #   sanitizer  the same, and server and client with a few small messages, under compute-sanitizer
 #   e2e        the program with --memory cuda between two namespaces, as root
 #   matrix     --matrix from GPU and from host memory, over two links; its tables are shown
@@ -15,8 +14,8 @@
 #   ratio      bandwidth from GPU memory / from host memory, alternating (scripts/bench/gpu.sh), with the
 #              processors' and copy engines' shares of time and the driver's calls per copy
 #   unpack     data in pieces in GPU memory (the emulated GPUDirect-TCPX of tests/plugins): each way of unpacking, its
-#              share of time, TCP beside it, and a failover; the plugin in this process and in one of its own
-#   direct     a plugin that takes GPU memory directly (tests/plugins), with a flush, by a dma-buf, in a process of its own
+#              share of time, TCP beside it, and a failover
+#   direct     a plugin that takes GPU memory directly (tests/plugins), with a flush, by a dma-buf
 #   nccl       NCCL and PyTorch over libnccl-net-ha.so (scripts/gpu/nccl.sh without its measurement)
 #   left       no process and no memory stays on the GPUs
 # Environment: GPU_OUT (build/gpu), logs and result documents; GPU_TRIALS (60); BENCH_PAIRS (15),
@@ -101,8 +100,6 @@ part_code() {
 part_device() {
 	run_tests "gpu/" "$build/tests/gpu/device_test"
 	DR_GPU_COMPLETION=events run_tests "gpu/ by events" "$build/tests/gpu/device_test"
-	[[ $no_gpu ]] && skip_all "$no_gpu" "gpu/ in two processes" && return
-	[[ ${DR_LIBCUDA-} ]] || DR_LIBCUDA=libcuda.so.1 run_tests "gpu/ in two processes" "$build/gpu/share_test"
 }
 
 # follow NAME: what its log ends with, every 10 s.
@@ -279,7 +276,6 @@ cuts=(--fault "link-down:path=0,at=100ms,for=300ms" --fault "blackhole:path=0,at
 part_unpack() {
 	local mode why=$no_cuda fake=$build/tests/plugins/libnccl-net-fake.so names=()
 	for mode in kernel d2d host none tcp failover; do names+=("unpack: $mode"); done
-	for mode in kernel d2d host failover; do names+=("unpack: isolated $mode"); done
 	((EUID == 0)) || why=${why:-needs root, for network namespaces}
 	[[ -e $fake ]] || why=${why:-$fake is not built}
 	[[ $why ]] && skip_all "$why" "unpack: plugin" "${names[@]}" && return
@@ -288,32 +284,25 @@ part_unpack() {
 	for mode in kernel d2d host; do
 		demo "unpack: $mode" --transport "nccl:$fake" --unpack "$mode" --test bw,lat -g 0 -N 2 -s 1M -D 2 --verify &&
 			shares "unpack: $mode"
-		demo "unpack: isolated $mode" --transport "nccl:$fake" --isolate on --unpack "$mode" --test bw,lat -g 0 -N 2 \
-			-s 1M -D 2 --verify && shares "unpack: isolated $mode"
 	done
 	demo "unpack: none" --transport "nccl:$fake" --unpack none --test bw -g 0 -N 2 -s 1M -D 2 && shares "unpack: none"
 	demo "unpack: tcp" --test bw,lat -g 0 -N 2 -s 1M -D 2 --verify && shares "unpack: tcp"
 	demo "unpack: failover" --transport "nccl:$fake" --test failover -g 0 -N 2 -s 1M -D 500ms --verify "${cuts[@]}"
-	demo "unpack: isolated failover" --transport "nccl:$fake" --isolate on --test failover -g 0 -N 2 -s 1M -D 500ms \
-		--verify "${cuts[@]}"
 	unset FAKENET FAKENET_MEMORY NCCL_DYNAMIC_CHUNK_SIZE
 }
 
 part_direct() {
-	local way name why=$no_cuda fake=$build/tests/plugins/libnccl-net-fake.so names=() over
-	for way in flush dma-buf failover; do names+=("direct: $way" "direct: isolated $way"); done
+	local way why=$no_cuda fake=$build/tests/plugins/libnccl-net-fake.so names=() over
+	for way in flush dma-buf failover; do names+=("direct: $way"); done
 	((EUID == 0)) || why=${why:-needs root, for network namespaces}
 	[[ -e $fake ]] || why=${why:-$fake is not built}
 	[[ $why ]] && skip_all "$why" "direct: plugin" "${names[@]}" && return
 	[[ ${DR_LIBCUDA-} ]] || FAKENET=direct DR_LIBCUDA=libcuda.so.1 run_tests "direct: plugin" "$build/tests/plugins/gpu_test"
 	export FAKENET=direct FAKENET_MEMORY=cuda
 	over=(--transport "nccl:$fake" --test "bw,lat" -g 0 -N 2 -s 1M -D 2 --verify)
-	for way in off on; do
-		name=direct:$([[ $way == on ]] && echo " isolated")
-		demo "$name flush" "${over[@]}" --isolate "$way" && shares "$name flush"
-		FAKENET_DMABUF=only demo "$name dma-buf" "${over[@]}" --isolate "$way"
-		demo "$name failover" "${over[@]}" --test failover -D 500ms --isolate "$way" "${cuts[@]}"
-	done
+	demo "direct: flush" "${over[@]}" && shares "direct: flush"
+	FAKENET_DMABUF=only demo "direct: dma-buf" "${over[@]}"
+	demo "direct: failover" "${over[@]}" --test failover -D 500ms "${cuts[@]}"
 	unset FAKENET FAKENET_MEMORY
 }
 

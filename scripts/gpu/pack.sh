@@ -12,7 +12,7 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 
 build=$1 dir=$2 bundle=${3-}
-programs=(tests/gpu/device_test gpu/share_test tests/gpu/gpu_main tests/gpu/cuda_abi_test tests/plugins/gpu_test
+programs=(tests/gpu/device_test tests/gpu/gpu_main tests/gpu/cuda_abi_test tests/plugins/gpu_test
 	tests/plugins/libnccl-net-fake.so)
 # PACK_TOOLS: more of them, for benchmarks there.
 # shellcheck disable=SC2206

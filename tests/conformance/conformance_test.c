@@ -49,25 +49,6 @@ static const struct cf_kind kinds[] = {
 		.fake = "pieces",
 		.faulty = true,
 		.poller = true },
-	{ .name = "isolated(nccl(socket))", .transport = "nccl", .file = FAKE, .isolated = true },
-	{ .name = "isolated(nccl(socket))+poller",
-		.transport = "nccl",
-		.file = FAKE,
-		.poller = true,
-		.isolated = true,
-		.shared = true },
-	{ .name = "isolated(nccl(pieces))+poller",
-		.transport = "nccl",
-		.file = FAKE,
-		.fake = "pieces",
-		.poller = true,
-		.isolated = true,
-		.shared = true },
-	{ .name = "isolated(nccl(ha))",
-		.transport = "nccl",
-		.file = HA,
-		.isolated = true,
-		.shared = true },
 	{ .name = "faulty(nccl(socket))", .transport = "nccl", .file = FAKE, .faulty = true },
 	{ .name = "staged(nccl(socket))+poller",
 		.transport = "nccl",
@@ -218,9 +199,6 @@ int main(int argc, char **argv)
 	jobs = calloc(JOBS_MAX, sizeof(*jobs));
 	dr_assert(jobs != NULL);
 	dr_log_set_level(DR_LOG_ERROR);
-	for (i = 0; i < DR_ARRAY_LEN(kinds); i++)
-		if (kinds[i].isolated && worthwhile(&kinds[i]))
-			cf_prepare(&kinds[i]);
 	for (i = 0; i < DR_ARRAY_LEN(kinds); i++)
 		if (worthwhile(&kinds[i]))
 			skipped += add_cases(&kinds[i]);

@@ -4,7 +4,6 @@
 #include "base/clock.h"
 #include "base/rng.h"
 #include "base/mem.h"
-#include "base/shared.h"
 #include "tests/fakeverbs/fakeverbs.h"
 #include "tests/plugins/env.h"
 #include "transport/kind.h"
@@ -79,18 +78,7 @@ static struct dr_nccl_params nccl_params(const struct cf_kind *k)
 	assert_int_equal(fakenet_env(env), 0);
 	assert_int_equal(setenv("NCCL_SOCKET_IFNAME", "lo", 1), 0);
 	assert_int_equal(setenv("HA_NCCL_TRANSPORT", "tcp", 1), 0);
-	return (struct dr_nccl_params){
-		.file = out, .version = k->version, .isolate = k->isolated
-	};
-}
-
-void cf_prepare(const struct cf_kind *k)
-{
-	struct dr_nccl_params p = nccl_params(k);
-	struct dr_err e = { 0 };
-
-	if (dr_nccl_kind.prepare(&p, &e))
-		fail_msg("%s", e.text);
+	return (struct dr_nccl_params){ .file = out, .version = k->version };
 }
 
 /* Real devices give up later: an emulated machine may stand still for a while. */
@@ -442,10 +430,7 @@ void cf_shut(struct cf *f)
 			f->ops->rail_close(e->rail);
 			f->ops->rail_fini(e->rail);
 		}
-		if (f->kind->shared)
-			dr_shared_free(e->mem);
-		else
-			dr_pages_free(e->mem, e->mem_len);
+		dr_pages_free(e->mem, e->mem_len);
 		dr_free(e->log);
 		dr_free(e->rail_log);
 	}
@@ -469,7 +454,7 @@ void cf_memory(struct cf *f, size_t len)
 		struct dr_memory m = { .len = len,
 			.kind = f->staged ? DR_MEMORY_CUDA : DR_MEMORY_HOST };
 
-		e->mem = f->kind->shared ? dr_shared_alloc(len) : dr_pages_alloc(len);
+		e->mem = dr_pages_alloc(len);
 		e->mem_len = len;
 		assert_non_null(e->mem);
 		memset(e->mem, 0xee, len);

@@ -38,8 +38,6 @@ struct cf_kind {
 	const char *file;  /* nccl: the plugin, as seen from this program's folder */
 	const char *fake;  /* ... its personality, if it is emulated; NULL: socket */
 	unsigned version;  /* ... and its interface; 0: the newest */
-	bool isolated;	   /* ... in a process of its own */
-	bool shared;	   /* ... which can map the memory */
 	bool busy; /* ... gives no request for every other isend and irecv (libnccl-net-fake.so) */
 };
 
@@ -89,8 +87,6 @@ struct cf {
 };
 
 /* NULL and *why when this build lacks the kind, or this machine a device for it. */
-/* Once, before everything: the processes that start others must know the environment. */
-void cf_prepare(const struct cf_kind *k);
 const struct dr_transport_ops *cf_kind_ops(const struct cf_kind *k, const char **why);
 
 /* Rails up and told of each other; no path yet. */

@@ -23,11 +23,9 @@
  *   version=13000    of the driver, as cuDriverGetVersion counts
  *   dmabuf=1         memory can be exported (as a memfd)
  *   ordered=0        remote writes need no flush
- *   ipc=1            memory can be shared with another process, which has the same DR_FAKE_CUDA
  *   flags=1          what a stream writes (cuStreamWriteValue32) becomes visible
  *   delay_us=50      what each piece of work on a stream takes
  *   counts=1         how often each call was made is told at the end
- *   refuse=NAME      threads of that name get no context, as processes in compute mode EXCLUSIVE_PROCESS
  *   init=0           cuInit fails with this result
  *   fail=CALL:K      the K-th call of that name fails
  *   hold=CALL:FILE   calls of that name wait as long as FILE exists; the first one that does tells

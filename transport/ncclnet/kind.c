@@ -3,7 +3,6 @@
 
 #include "transport/kind.h"
 #include "transport/ncclnet/host.h"
-#include "transport/ncclnet/iso.h"
 #include "transport/ncclnet/wire.h"
 
 #include <errno.h>
@@ -13,7 +12,6 @@
 
 struct settings {
 	int unpack;
-	int isolate;
 };
 
 /* clang-format off */
@@ -26,12 +24,6 @@ static const struct dr_opt rows[] = {
 		  "of the GPU copies the pieces; d2d: one copy within the GPU for each; host: the CPU copies them, with "
 		  "--memory cuda through host memory; none: pieces are not copied, to measure the transport alone; "
 		  "--verify fails then; auto: kernel with --memory cuda, else host." },
-	{ .name = "isolate", .kind = DR_OPT_CHOICE, .arg = "on|off", .def = "off", .choices = "off|on",
-	  .commands = DR_KIND_OPT_END | DR_KIND_OPT_PROBE, .offset = offsetof(struct settings, isolate),
-	  .help = "Run each device of the plugin in a process of its own. If the plugin crashes, exits or hangs, the channels move "
-		  "to the other NIC and the process is started again. A failover ends the process, unless it has no buffer in "
-		  "use or, at a receiver that still hears the peer, the plugin closes its connections in time. off: the "
-		  "plugin runs in this process." },
 };
 /* clang-format on */
 
@@ -41,7 +33,6 @@ static void set_params(const void *settings, void *params)
 	struct dr_nccl_params *p = params;
 
 	p->unpack = s->unpack;
-	p->isolate = s->isolate;
 }
 
 static void take_gpu(void *params, const struct dr_rail_gpu *gpu)
@@ -65,33 +56,15 @@ static int check(const void *params, bool conservative, struct dr_err *e)
 	if (!p->file || !*p->file)
 		return dr_err_set(e, -EINVAL,
 			"transport nccl needs the file of a plugin at each end; use --transport nccl:FILE");
-	if (p->isolate && strlen(p->file) >= ISO_FILE_MAX)
-		return dr_err_set(e, -EINVAL, "the plugin's file name is longer than %d bytes",
-			ISO_FILE_MAX - 1);
 	return 0;
-}
-
-static int prepare(const void *params, struct dr_err *e)
-{
-	const struct dr_nccl_params *p = params;
-
-	if (!p->isolate)
-		return 0;
-	return dr_iso_spawner_start(p->gpu.ops ? p->gpu.ops->process : NULL, e);
-}
-
-static bool shares(const void *params)
-{
-	return ((const struct dr_nccl_params *)params)->isolate;
 }
 
 static const char *warning(const void *params, bool conservative)
 {
+	(void)params;
 	(void)conservative;
-	if (((const struct dr_nccl_params *)params)->isolate)
-		return NULL;
 	return "--transport nccl runs the plugin in this process: after a failover it may still access buffers if its close "
-	       "does not stop that, and a plugin that crashes or blocks ends the run; --isolate on runs it in a process of its own";
+	       "does not stop that, and a plugin that crashes or blocks ends the run";
 }
 
 static void found(const struct dr_rail_params *rail, int dev, const char *name, unsigned version,
@@ -119,25 +92,6 @@ static int probe_here(const struct dr_nccl_host *h, const struct dr_rail_params 
 	return rc;
 }
 
-/* By a process, which ends again. */
-static int probe_apart(const struct dr_nccl_params *p, const struct dr_rail_params *rail,
-	struct dr_kind_probe *out, struct dr_err *e)
-{
-	const struct iso_hello *h;
-	struct iso_config config;
-	struct nn_proc *proc;
-	int rc = dr_iso_spawner_start(NULL, e);
-
-	dr_nn_iso_config(p, rail->ifname, &config);
-	rc = rc ? rc : dr_nn_proc_get(&config, &proc, e);
-	if (rc)
-		return rc;
-	h = dr_nn_proc_hello(proc);
-	found(rail, h->dev.dev, h->name, h->version, out);
-	dr_nn_proc_put(proc);
-	return 0;
-}
-
 static int probe(const struct dr_rail_params *rail, const void *params, struct dr_kind_probe *out,
 	struct dr_err *e)
 {
@@ -145,8 +99,6 @@ static int probe(const struct dr_rail_params *rail, const void *params, struct d
 	struct dr_nccl_host *h;
 	int rc;
 
-	if (p->isolate)
-		return probe_apart(p, rail, out, e);
 	rc = dr_nccl_host_get(p->file, p->version, &h, e);
 	if (rc)
 		return rc;
@@ -185,10 +137,6 @@ const struct dr_transport_kind dr_nccl_kind = {
 	.file = take_file,
 	.check = check,
 	.warning = warning,
-	.prepare = prepare,
-	.limit = dr_iso_limit,
-	.cpu_ns = dr_iso_cpu_ns,
-	.shares = shares,
 	.nics_help = "the NICs on which the plugin has a device are used",
 	.probe = probe,
 	.check_name = "nccl",

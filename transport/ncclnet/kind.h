@@ -10,7 +10,6 @@ struct dr_nccl_params {
 	const char *file; /* of the plugin; outlives the rails */
 	unsigned version; /* of the interface; 0: the newest */
 	int unpack;	  /* enum nn_unpack_mode */
-	bool isolate;	  /* the plugin runs in a process of its own */
 	struct dr_rail_gpu gpu;
 };
 

@@ -61,8 +61,6 @@ int dr_nn_lane_take_pieces(struct nn_lane *l, const struct nccl_net_device_handl
 
 /* ---- memory ---- */
 
-/* The functions of a port (iso_net.c) have neither regMrDmaBuf nor iflush: the plugin's process calls those. */
-
 static bool same(const struct nn_mem *a, const struct nn_mem *b)
 {
 	return a->base == b->base && a->len == b->len && a->mr == b->mr;

@@ -292,7 +292,8 @@ void dr_nn_listener_progress(struct nn_rail *r, int64_t now_ns)
 	}
 }
 
-void dr_nn_listener_drop_spare(struct nn_rail *r)
+/* The listener that nobody has the handle of. */
+static void drop_spare(struct nn_rail *r)
 {
 	struct nn_listener *l = r->spare;
 
@@ -309,7 +310,7 @@ void dr_nn_listener_close(struct nn_rail *r)
 {
 	while (r->askers)
 		drop(r, &r->askers);
-	dr_nn_listener_drop_spare(r);
+	drop_spare(r);
 	while (r->listeners)
 		close_listener(r, &r->listeners);
 	if (r->ask.fd < 0)

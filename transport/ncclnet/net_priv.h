@@ -3,7 +3,6 @@
 #define DR_TRANSPORT_NCCLNET_NET_PRIV_H
 
 #include "transport/ncclnet/host.h"
-#include "transport/ncclnet/iso.h"
 #include "transport/ncclnet/kind.h"
 #include "transport/ncclnet/unpack.h"
 #include "transport/ncclnet/wire.h"
@@ -180,12 +179,10 @@ struct nn_pending {
 struct nn_rail {
 	struct dr_rail base;
 	struct dr_rail_params par;
-	struct dr_nccl_host *host; /* NULL: the plugin is in another process */
-	struct nn_port *port;	   /* to that; NULL: it is in this one */
+	struct dr_nccl_host *host;
 	const struct dr_nccl *n;
 	struct dr_nccl_device dev;
 	bool closed, has_peer, warned;
-	bool pieces; /* the device leaves data in pieces, which its process puts together with --isolate */
 	uint32_t scope_id; /* of an IPv6 link-local address */
 	enum nn_unpack_mode unpack;
 	struct dr_rail_gpu gpu;
@@ -221,7 +218,7 @@ static inline struct nn_rail *nn_rail(struct dr_rail *r)
 /* Before the plugin is called: it takes the context that is current. An error shows up in the plugin's own calls. */
 static inline void nn_rail_enter(const struct nn_rail *r)
 {
-	if (r->gpu.ops && !r->port)
+	if (r->gpu.ops)
 		(void)r->gpu.ops->enter(r->gpu.arg, NULL);
 }
 
@@ -251,8 +248,6 @@ void dr_nn_dials_close(struct nn_rail *r);
 int dr_nn_listener_open(struct nn_rail *r, struct dr_err *e) DR_MUST_CHECK;
 void dr_nn_listener_progress(struct nn_rail *r, int64_t now_ns);
 void dr_nn_listener_close(struct nn_rail *r);
-/* The listener that nobody has the handle of does not work any more. */
-void dr_nn_listener_drop_spare(struct nn_rail *r);
 socklen_t dr_nn_addr_len(const struct sockaddr_storage *ss);
 void dr_nn_set_port(const struct nn_rail *r, struct sockaddr_storage *ss, uint16_t port);
 
@@ -275,7 +270,6 @@ enum nn_state {
 	NN_FAILING, /* FAILED is due in the next progress */
 	NN_FAILED,
 	NN_DRAINING, /* fenced: completed requests are still taken, until none is outstanding or a short time has passed */
-	NN_CLOSING,  /* comms closed, but the plugin's process (--isolate) may touch buffers */
 	NN_ABORTED,  /* comms closed: FENCED is due in the next progress */
 	NN_FENCED,
 	NN_CLOSED,
@@ -311,13 +305,9 @@ struct nn_path {
 	struct nn_path *next; /* on the rail */
 	enum nn_state state;
 	bool fence_due;
-	bool killing; /* the plugin's process was ended, and may not be gone yet */
-	bool mute;    /* DRAINING: only FENCED is reported */
-	int64_t fence_deadline_ns, kill_deadline_ns;
-	struct nn_patience closing;
-	uint64_t closes; /* dr_nn_port_closes once its comms were closed */
-	int close_err;	 /* the plugin could not close a comm */
-	int broken;	 /* a send failed: what has come is read before FAILED */
+	int64_t fence_deadline_ns;
+	int close_err; /* the plugin could not close a comm */
+	int broken;    /* a send failed: what has come is read before FAILED */
 
 	struct nn_dial *dial[NN_ROLES];
 	struct nn_lane data, out, in;	       /* control from this end, to this end */

@@ -4,13 +4,10 @@
  *  1. Events leave from progress alone, in this order: what was read, SENT, FAILED, FENCED.
  *  2. Every call of the sink may change the state (fence, close, posts); code that goes on after one looks at the state
  *     again. Comms are closed by the sink's close, and by progress after the sink has returned.
- *  3. FENCED means that the plugin has closed the comms. Nothing can show that its threads let go of the buffers, unless it is
- *     in a process of its own, and that was ended: see needs_kill().
+ *  3. FENCED means that the plugin has closed the comms. Nothing can show that its threads let go of the buffers.
  *  4. A kept failure is reported by the next progress; with a poller, a kick causes it.
  */
 #include "transport/ncclnet/net_priv.h"
-
-#include "transport/ncclnet/iso.h"
 
 #include "base/mem.h"
 
@@ -20,51 +17,20 @@
 
 /* What is done is taken when a path is fenced; the rest is sent again on the other path, which does not wait longer. */
 static const int64_t DRAIN_NS = 5 * DR_NS_PER_MS;
-/* What closing the comms in a process may take, its end included: a driver may hold it. Less than the core's bound of a fence. */
-static const int64_t KILL_NS = 900 * DR_NS_PER_MS;
-/* Shorter than any silence that ends a path. */
-static const int64_t HEARD_NS = 30 * DR_NS_PER_MS;
 /* For a send, where the owner sets no bound. */
 static const int64_t REQUEST_NS = 60 * DR_NS_PER_S;
 
 /* ---- failure and end ---- */
 
-static void keep_failure(struct nn_path *p, enum dr_scope scope, int err, const char *fmt, ...)
-	DR_PRINTF(4, 5);
-static void keep_failure(struct nn_path *p, enum dr_scope scope, int err, const char *fmt, ...)
-{
-	va_list ap;
-
-	va_start(ap, fmt);
-	dr_path_keep_failure(&p->base, scope, err, fmt, ap);
-	va_end(ap);
-}
-
-/* How the process of its comms ended; NULL: it runs, or there is none. */
-static const char *death_of(struct nn_path *p)
-{
-	const struct nn_port *port = nn_path_rail(p)->port;
-	bool old = port && (dr_nn_port_is_old(p->data.comm) || dr_nn_port_is_old(p->out.comm) ||
-				   dr_nn_port_is_old(p->in.comm));
-
-	if (old)
-		return dr_nn_port_last_death(port);
-	return port ? dr_nn_port_death(port) : NULL;
-}
-
 void dr_nn_fail(struct nn_path *p, enum dr_scope scope, int err, const char *fmt, ...)
 {
-	const char *death = death_of(p);
 	va_list ap;
 
 	p->broken = err;
 	if (p->state >= NN_FAILING)
 		return;
 	va_start(ap, fmt);
-	if (death)
-		keep_failure(p, DR_SCOPE_RAIL, err, "%s", death);
-	else
-		dr_path_keep_failure(&p->base, scope, err, fmt, ap);
+	dr_path_keep_failure(&p->base, scope, err, fmt, ap);
 	va_end(ap);
 	p->state = NN_FAILING;
 	dr_path_wake(&p->base);
@@ -72,10 +38,8 @@ void dr_nn_fail(struct nn_path *p, enum dr_scope scope, int err, const char *fmt
 
 static void close_lane(struct nn_path *p, struct nn_lane *l)
 {
-	const struct nn_port *port = l->comm ? nn_path_rail(p)->port : NULL;
 	int rc = dr_nn_lane_close(l);
 
-	p->closes = port ? dr_nn_port_closes(port) : p->closes;
 	p->close_err = p->close_err ? p->close_err : rc;
 	p->base.st.syscalls += l->calls;
 	l->calls = 0;
@@ -342,46 +306,19 @@ static void drain_data(struct nn_path *p)
 		dr_nn_report_sent(p);
 }
 
-/* Comms are closed; FENCED waits until that is sure. */
 static void abort_path(struct nn_path *p)
 {
-	struct nn_rail *r = nn_path_rail(p);
-
 	close_comms(p);
-	if (r->port)
-		p->closing = dr_nn_port_patience(r->port, p->base.now_ns);
-	p->kill_deadline_ns = DR_MAX(p->kill_deadline_ns, p->base.now_ns + KILL_NS);
-	p->state = r->port && dr_nn_port_is_closing(r->port, p->closes) ? NN_CLOSING : NN_ABORTED;
-}
-
-/* The plugin's process is ended if it does not close them. */
-static void await_close(struct nn_path *p)
-{
-	struct nn_port *port = nn_path_rail(p)->port;
-
-	if (!dr_nn_port_is_closing(port, p->closes)) {
-		p->state = NN_ABORTED;
-	} else if (p->base.now_ns >= p->kill_deadline_ns) {
-		p->close_err = -EIO;
-		p->state = NN_ABORTED;
-	} else if (!dr_nn_port_may_wait(port, &p->closing, p->base.now_ns)) {
-		dr_nn_port_kill(port);
-	}
+	p->state = NN_ABORTED;
 }
 
 static void drain(struct nn_path *p)
 {
 	bool late = p->base.now_ns >= p->fence_deadline_ns;
 
-	if (p->killing && !dr_nn_port_is_old(p->data.comm) &&
-		!dr_nn_port_is_gone(nn_path_rail(p)->port) && p->base.now_ns < p->kill_deadline_ns)
-		return;
-	if (!p->mute)
-		drain_data(p);
-	if (p->state != NN_DRAINING ||
-		(!p->mute && nn_lane_used(&p->data) > 0 && !p->broken && !late))
-		return;
-	abort_path(p);
+	drain_data(p);
+	if (p->state == NN_DRAINING && (nn_lane_used(&p->data) == 0 || p->broken || late))
+		abort_path(p);
 }
 
 static void settle_fence(struct nn_path *p)
@@ -415,8 +352,6 @@ static int progress(struct dr_path *bp, int64_t now_ns, struct dr_sink *sink)
 		dr_nn_report_sent(p);
 	if (p->state == NN_DRAINING)
 		drain(p);
-	else if (p->state == NN_CLOSING)
-		await_close(p);
 	if (p->state == NN_FAILING) {
 		p->state = NN_FAILED;
 		dr_path_emit_failure(&p->base);
@@ -445,21 +380,6 @@ static void flush(struct dr_path *bp, int64_t now_ns)
 
 /* ---- fence and end ---- */
 
-/*
- * All paths over this device lose the plugin's process: there is no other way to be sure of the buffers. A receiver that hears
- * the peer is left as planned, or for a failure that this end does not see: there the plugin's own close is enough, and
- * the process is ended if that does not come.
- */
-static bool needs_kill(const struct nn_path *p)
-{
-	const struct dr_rail *r = p->base.path.rail;
-	int64_t heard = atomic_load_explicit(&r->rx_last_ns, memory_order_relaxed);
-	bool hears = p->state == NN_UP && p->base.now_ns - heard < HEARD_NS;
-
-	return nn_rail(p->base.path.rail)->port && nn_lane_used(&p->data) > 0 &&
-	       !dr_nn_port_is_old(p->data.comm) && (p->base.par.sender || !hears);
-}
-
 static void fence(struct dr_path *bp, bool soft, int64_t deadline_ns)
 {
 	struct nn_path *p = nn_path(bp);
@@ -468,19 +388,12 @@ static void fence(struct dr_path *bp, bool soft, int64_t deadline_ns)
 	if (p->state >= NN_DRAINING)
 		return;
 	nn_rail_enter(nn_path_rail(p));
-	if (needs_kill(p)) {
-		p->killing = true;
-		p->mute = p->state != NN_UP; /* it has failed, and reports nothing more */
-		p->kill_deadline_ns = DR_MAX(deadline_ns, p->base.now_ns + KILL_NS);
-		dr_nn_port_kill(nn_path_rail(p)->port);
-	}
 	p->fence_deadline_ns = DR_MIN(deadline_ns, p->base.now_ns + DRAIN_NS);
 	p->fence_due = true;
-	if (p->state == NN_UP || p->killing) {
+	if (p->state == NN_UP)
 		p->state = NN_DRAINING;
-	} else {
+	else
 		abort_path(p);
-	}
 	dr_path_wake(&p->base);
 }
 
@@ -522,13 +435,8 @@ static void path_close(struct dr_path *bp)
 static int stop(struct dr_path *bp)
 {
 	struct nn_path *p = nn_path(bp);
-	struct nn_port *port = nn_path_rail(p)->port;
-	int rc = 0;
 
 	dr_assert(p->state == NN_CLOSED && !p->base.sink);
-	if (port)
-		rc = dr_nn_port_finish_closing(port, p->closes);
-	p->close_err = p->close_err ? p->close_err : rc;
 	return p->close_err;
 }
 

@@ -7,7 +7,6 @@
 #include "transport/ncclnet/net_priv.h"
 
 #include "transport/ncclnet/guard.h"
-#include "transport/ncclnet/iso.h"
 
 #include "base/log.h"
 #include "base/mem.h"
@@ -67,10 +66,8 @@ static bool arm(struct dr_watch *w, int64_t now_ns)
 	int64_t idle = now_ns - r->moved_ns, delay = DR_MIN(idle / 8, TIMER_MAX_NS);
 	struct itimerspec at = { .it_value.tv_nsec = DR_MAX(delay, TIMER_MIN_NS) };
 
-	if (r->port ? !dr_nn_port_sleep(r->port) : idle < SPIN_NS)
+	if (idle < SPIN_NS)
 		return true;
-	if (r->port && !dr_nn_port_death(r->port) && !opening(r))
-		return false; /* its events wake */
 	return timerfd_settime(r->timer.fd, 0, &at, NULL) != 0;
 }
 
@@ -172,25 +169,14 @@ static int use_unpack(struct nn_rail *r, const struct dr_nccl_params *k, struct 
 	if (mode == NN_UNPACK_AUTO)
 		mode = r->gpu.ops ? NN_UNPACK_KERNEL : NN_UNPACK_HOST;
 	r->unpack = mode;
-	return r->gpu.ops && !r->port ? r->gpu.ops->prepare(r->gpu.arg, e) : 0;
+	return r->gpu.ops ? r->gpu.ops->prepare(r->gpu.arg, e) : 0;
 }
 
 static int open_plugin(
 	struct nn_rail *r, const struct dr_nccl_params *k, const char *ifname, struct dr_err *e)
 {
-	struct iso_config config;
-	int rc;
+	int rc = dr_nccl_host_get(k ? k->file : NULL, k ? k->version : 0, &r->host, e);
 
-	if (k && k->isolate) {
-		dr_nn_iso_config(k, ifname, &config);
-		rc = dr_nn_port_open(&config, r->par.poller, &k->gpu, &r->port, e);
-		if (rc)
-			return rc;
-		r->n = dr_nn_port_plugin(r->port);
-		r->dev = *dr_nn_port_device(r->port);
-		return 0;
-	}
-	rc = dr_nccl_host_get(k ? k->file : NULL, k ? k->version : 0, &r->host, e);
 	if (rc)
 		return rc;
 	r->n = dr_nccl_host_plugin(r->host);
@@ -208,9 +194,6 @@ static int open_rail(struct nn_rail *r, const struct dr_rail_params *p, struct d
 		r->gpu = k->gpu;
 	if (!rc)
 		rc = use_unpack(r, k, e);
-	r->pieces = r->dev.unpack;
-	if (r->port)
-		r->dev.unpack = false; /* its process puts the pieces together */
 	nn_rail_enter(r);
 	if (!rc)
 		rc = open_listener(r, e);
@@ -297,8 +280,6 @@ int dr_nn_rail_progress(struct dr_rail *br, int64_t now_ns, struct dr_sink *sink
 	r->n_events = 0;
 	r->looked_ns = now_ns;
 	nn_rail_enter(r);
-	if (r->port && dr_nn_port_progress(r->port, now_ns))
-		dr_nn_listener_drop_spare(r);
 	dr_nn_dials_progress(r, now_ns);
 	dr_nn_listener_progress(r, now_ns);
 	dr_nn_pending_progress(r, now_ns);
@@ -326,8 +307,6 @@ void dr_nn_rail_fini(struct dr_rail *br)
 	dr_nn_rail_close(br);
 	if (r->host)
 		dr_nccl_host_put(r->host);
-	if (r->port)
-		dr_nn_port_close(r->port);
 	dr_free(r);
 }
 
@@ -336,7 +315,7 @@ void dr_nn_rail_fini(struct dr_rail *br)
 /* The GPU puts pieces together itself, and sees what it has copied. */
 static bool needs_flush(const struct nn_rail *r, const struct dr_memory *m)
 {
-	return !r->pieces && (r->dev.force_flush || !m->ordered);
+	return !r->dev.unpack && (r->dev.force_flush || !m->ordered);
 }
 
 /* Why the plugin is not given GPU memory; NULL: it is. */
@@ -353,7 +332,6 @@ static int reg_cuda(
 	struct nn_rail *r, const struct dr_memory *m, struct dr_mr *mr, struct dr_err *e)
 {
 	const char *why = why_not_cuda(r, m);
-	int rc;
 
 	if (why)
 		return dr_err_set(e, -ENOTSUP, "plugin %.40s supports %s", r->n->name, why);
@@ -365,16 +343,13 @@ static int reg_cuda(
 	if (mr->dmabuf && mr->dmabuf_fd < 0)
 		return dr_err_set(e, -errno, "rail %u: the dma-buf's descriptor: %s", r->base.index,
 			strerror(errno));
-	rc = r->port ? dr_nn_port_map(r->port, mr, e) : 0;
-	if (rc == -ENOTSUP && r->pieces)
-		rc = -EIO; /* the plugin has no use of host memory */
-	if (r->pieces)
+	if (r->dev.unpack)
 		(void)snprintf(mr->how, sizeof(mr->how), "plugin %.40s, pieces: %s", r->n->name,
 			dr_nn_unpack_names[r->unpack]);
 	else
 		(void)snprintf(mr->how, sizeof(mr->how), "plugin %.40s%s", r->n->name,
 			mr->dmabuf ? ", by a dma-buf" : "");
-	return rc;
+	return 0;
 }
 
 static void free_mr(struct dr_mr *mr)
@@ -419,7 +394,6 @@ int dr_nn_mr_dereg(struct dr_rail *br, struct dr_mr *mr)
 		err = dr_nn_lane_forget(&p->data, &mem);
 		rc = rc ? rc : err;
 	}
-	err = r->port && mr->cuda ? dr_nn_port_unmap(r->port, mr) : 0;
 	free_mr(mr);
-	return rc ? rc : err;
+	return rc;
 }

@@ -2,7 +2,6 @@
 #include "tests/fakecuda/cuda/fake.h"
 
 #include <stdio.h>
-#include <sys/prctl.h>
 
 /* The library itself, its GPUs and their primary contexts. */
 
@@ -45,8 +44,6 @@ static void set(const char *key, char *value)
 		dr_fgpu_config.dmabuf = n > 0;
 	else if (strcmp(key, "ordered") == 0)
 		dr_fgpu_config.ordered = n > 0;
-	else if (strcmp(key, "ipc") == 0)
-		dr_fgpu_config.ipc = n > 0;
 	else if (strcmp(key, "flags") == 0)
 		dr_fgpu_config.flags = n > 0;
 	else if (strcmp(key, "delay_us") == 0)
@@ -55,8 +52,6 @@ static void set(const char *key, char *value)
 		dr_fgpu_config.tell_counts = n > 0;
 	else if (strcmp(key, "init") == 0)
 		dr_fgpu_config.init = (unsigned)n;
-	else if (strcmp(key, "refuse") == 0)
-		(void)snprintf(dr_fgpu_config.refuse, sizeof(dr_fgpu_config.refuse), "%s", value);
 	else if (strcmp(key, "fail") == 0)
 		set_fail(value);
 	else if (strcmp(key, "hold") == 0)
@@ -96,7 +91,6 @@ void dr_fgpu_configure(void)
 		.memory_bytes = 1 << 30,
 		.version = 13000,
 		.dmabuf = true,
-		.ipc = true,
 		.flags = true };
 	dr_fgpu_delay(50 * DR_NS_PER_US);
 	dr_assert(copy != NULL);
@@ -272,20 +266,10 @@ unsigned cuDeviceGetAttribute(int *value, unsigned attr, int dev)
 
 /* ---- contexts ---- */
 
-static bool is_refused(void)
-{
-	char name[sizeof(dr_fgpu_config.refuse)] = "";
-
-	(void)prctl(PR_GET_NAME, name);
-	return *dr_fgpu_config.refuse && strcmp(name, dr_fgpu_config.refuse) == 0;
-}
-
 unsigned cuDevicePrimaryCtxRetain(struct CUctx_st **ctx, int dev)
 {
 	unsigned result = enter_device(DR_FGPU_CALL_cuDevicePrimaryCtxRetain, dev);
 
-	if (result == 0 && is_refused())
-		result = DR_CUDA_DEVICE_UNAVAILABLE;
 	if (result == 0) {
 		*ctx = &dr_fgpu_ctx[dev];
 		(*ctx)->dev = dev;

@@ -11,9 +11,6 @@
 /* What the parts of the emulated library share. Everything is under one lock, except the work of
  * streams while it runs. */
 
-struct CUipcMemHandle_st { /* of cuda.h */
-	char reserved[64];
-};
 #define DR_FGPU_DECLARE(field, symbol, args) DR_EXPORT unsigned symbol args;
 DR_CUDA_CALLS(DR_FGPU_DECLARE, DR_FGPU_DECLARE)
 DR_EXPORT unsigned cuDriverGetVersion(int *version);
@@ -44,9 +41,8 @@ struct dr_fgpu_config {
 	unsigned slot[DR_FGPU_DEVICES_MAX]; /* which GPU of the machine the process's n-th is */
 	uint64_t memory_bytes;
 	int version;
-	bool dmabuf, ordered, ipc, tell_counts, flags;
+	bool dmabuf, ordered, tell_counts, flags;
 	unsigned init;
-	char refuse[16]; /* the kernel's limit of a thread's name */
 };
 extern struct dr_fgpu_config dr_fgpu_config; /* read at the first call and at reset */
 extern struct CUctx_st dr_fgpu_ctx[DR_FGPU_DEVICES_MAX];
@@ -92,8 +88,6 @@ struct dr_fgpu_memory {
 	unsigned char *bytes; /* of dev */
 	unsigned char *map;
 	int fd;
-	bool imported; /* of another process: see share.c */
-	unsigned imports;
 	unsigned users; /* pieces of work that are not done */
 };
 struct dr_fgpu_pinned {
@@ -108,12 +102,6 @@ struct dr_fgpu_memory *dr_fgpu_memory_at(unsigned long long dev, size_t len);
 struct dr_fgpu_pinned *dr_fgpu_pinned_at(const void *p, size_t len);
 void dr_fgpu_memory_free(struct dr_fgpu_memory *m);
 void dr_fgpu_pinned_free(struct dr_fgpu_pinned *p);
-/* Room for len bytes of another memory: its address. False: there is none. */
-bool dr_fgpu_take_space(size_t len, unsigned long long *dev);
-/* Map the bytes of m, whose len is set: of its fd, or of a new one. */
-bool dr_fgpu_map_bytes(struct dr_fgpu_memory *m);
-/* share.c: 0, or a process that has the memory mapped. */
-pid_t dr_fgpu_importer(const struct dr_fgpu_memory *m);
 void *dr_fgpu_bytes(unsigned long long dev);
 
 /* ---- stream.c ---- */

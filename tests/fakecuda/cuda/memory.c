@@ -6,8 +6,7 @@
 /*
  * Device addresses come from a range in which nothing is mapped, one after the other, none twice; the
  * bytes are elsewhere. An allocation begins SKEW bytes behind a multiple of GRANULE, and from the next
- * multiple on its bytes are a memfd's from 0, which is what an export gives. Behind them the file has room for those that
- * have mapped it (share.c).
+ * multiple on its bytes are a memfd's from 0, which is what an export gives.
  */
 enum { SKEW = 512, GRANULE = 65536, JUNK = 0xa5, JUNK_MAX = 1 << 20 };
 #define SPACE_MAX ((size_t)64 << 30)
@@ -93,7 +92,7 @@ static bool have_space(void)
 	return space != NULL;
 }
 
-bool dr_fgpu_take_space(size_t len, unsigned long long *dev)
+static bool take_space(size_t len, unsigned long long *dev)
 {
 	if (!have_space() || len > space_bytes - space_used - 2 * (size_t)GRANULE)
 		return false;
@@ -103,7 +102,7 @@ bool dr_fgpu_take_space(size_t len, unsigned long long *dev)
 }
 
 /* GRANULE bytes of nothing special, then the memfd's. */
-bool dr_fgpu_map_bytes(struct dr_fgpu_memory *m)
+static bool map_bytes(struct dr_fgpu_memory *m)
 {
 	size_t file = whole(m->len, GRANULE);
 	void *p = mmap(
@@ -111,11 +110,9 @@ bool dr_fgpu_map_bytes(struct dr_fgpu_memory *m)
 
 	if (p == MAP_FAILED)
 		return false;
-	if (!m->imported) {
-		m->fd = memfd_create("fake GPU memory", MFD_CLOEXEC);
-		if (m->fd >= 0 && ftruncate(m->fd, (off_t)(file + GRANULE)))
-			(void)close(m->fd), m->fd = -1;
-	}
+	m->fd = memfd_create("fake GPU memory", MFD_CLOEXEC);
+	if (m->fd >= 0 && ftruncate(m->fd, (off_t)file))
+		(void)close(m->fd), m->fd = -1;
 	if (m->fd < 0 || mmap((char *)p + GRANULE, file, PROT_READ | PROT_WRITE,
 				 MAP_SHARED | MAP_FIXED, m->fd, 0) == MAP_FAILED) {
 		if (m->fd >= 0)
@@ -126,8 +123,7 @@ bool dr_fgpu_map_bytes(struct dr_fgpu_memory *m)
 	m->map = p;
 	m->mapped = GRANULE + file;
 	m->bytes = m->map + SKEW;
-	if (!m->imported)
-		memset(m->bytes, JUNK, DR_MIN(m->len, (size_t)JUNK_MAX));
+	memset(m->bytes, JUNK, DR_MIN(m->len, (size_t)JUNK_MAX));
 	return true;
 }
 
@@ -146,7 +142,7 @@ unsigned cuMemAlloc_v2(unsigned long long *dev, size_t len)
 	m = calloc(1, sizeof(*m));
 	dr_assert(m != NULL);
 	m->len = len;
-	if (!dr_fgpu_take_space(len, &m->dev) || !dr_fgpu_map_bytes(m)) {
+	if (!take_space(len, &m->dev) || !map_bytes(m)) {
 		free(m);
 		return dr_fgpu_leave(DR_CUDA_OUT_OF_MEMORY);
 	}
@@ -159,7 +155,7 @@ unsigned cuMemAlloc_v2(unsigned long long *dev, size_t len)
 void dr_fgpu_memory_free(struct dr_fgpu_memory *m)
 {
 	dr_fgpu_del(&dr_fgpu_memories, &m->node);
-	m->node.ctx->used -= m->imported ? 0 : m->len;
+	m->node.ctx->used -= m->len;
 	(void)munmap(m->map, m->mapped);
 	(void)close(m->fd);
 	free(m);
@@ -171,15 +167,12 @@ unsigned cuMemFree_v2(unsigned long long dev)
 	unsigned result = dr_fgpu_enter_ctx(DR_FGPU_CALL_cuMemFree_v2, &ctx);
 	struct dr_fgpu_memory *m = dr_fgpu_memory_at(dev, 1);
 
-	if (!m || m->dev != dev || m->imported) {
+	if (!m || m->dev != dev) {
 		dr_fgpu_violation("cuMemFree of what is no memory: %#llx", dev);
 		return dr_fgpu_leave(DR_CUDA_INVALID_VALUE);
 	}
 	if (m->users)
 		dr_fgpu_violation("cuMemFree with %u pieces of work that use it", m->users);
-	if (dr_fgpu_importer(m))
-		dr_fgpu_violation(
-			"cuMemFree of memory that process %d has mapped", (int)dr_fgpu_importer(m));
 	while (m->users)
 		dr_fgpu_wait(DR_NEVER);
 	dr_fgpu_memory_free(m);
@@ -208,8 +201,6 @@ unsigned cuMemGetHandleForAddressRange(
 
 	if (result == 0 && !dr_fgpu_config.dmabuf)
 		result = DR_CUDA_NOT_SUPPORTED;
-	if (result == 0 && m && m->imported) /* as the driver does */
-		result = DR_CUDA_INVALID_VALUE;
 	if (result == 0 && (!m || type != DR_CUDA_RANGE_DMA_BUF_FD || flags || len % 4096 ||
 				   m->bytes + (dev - m->dev) != m->map + GRANULE)) {
 		dr_fgpu_violation("the export of %#llx, %zu bytes", dev, len);
