@@ -58,8 +58,6 @@ static void output_options(const struct dr_options *o, FILE *none, struct dr_out
 	out->json_stream = o->json_stream;
 	out->files = *(const struct dr_output_files *)o->files;
 	out->metrics_listen = o->metrics_listen;
-	out->trace_endpoint = o->trace_endpoint;
-	out->env = getenv;
 	out->baseline_path = o->baseline;
 	out->quiet = o->quiet;
 	/* The document of the run becomes a part of that of preflight, which prints one line. */

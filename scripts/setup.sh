@@ -24,13 +24,12 @@ table() {
 		build libhwloc-dev pkg:hwloc
 		build libnuma-dev pkg:numa
 		build libibverbs-dev header:infiniband/verbs.h
-		build libcurl4-gnutls-dev header:curl/curl.h ?
-		test libcurl4 lib:libcurl.so.4 ?
 		test libcmocka-dev pkg:cmocka
 		test bats cmd:bats
 		test iproute2 cmd:ip
 		test nftables cmd:nft
 		test jq cmd:jq
+		test curl cmd:curl ?
 		test python3-jsonschema python:jsonschema
 		test python3-yaml python:yaml
 		test procps cmd:ps

@@ -1,10 +1,10 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # What a pod runs. Environment: MODE, WORLD_SIZE, GPUS_PER_NODE, PATTERN, COORDINATOR, COORDINATOR_PORT, JOIN_TIMEOUT, SERVER_OPTIONS,
-# DUALRAIL_OPTIONS (ConfigMap dualrail-options); JOB_COMPLETION_INDEX (set by Kubernetes) or OMPI_COMM_WORLD_RANK is the rank.
+# DUALRAIL_OPTIONS, JAEGER_AGENT_HOST (ConfigMap dualrail-options); JOB_COMPLETION_INDEX (set by Kubernetes) or OMPI_COMM_WORLD_RANK is the rank.
 #
 #   sweep   dualrail sweep on every pod; rank 0 coordinates and has the document
-#   pair    rank 0 is a server for one run, rank 1 its client, which has the document
+#   pair    rank 0 is a server for one run, rank 1 its client, which has the document and sends the trace
 #
 # The documents are left in RESULTS (/var/lib/dualrail). They are also printed, packed, between two lines that deploy.sh finds in the
 # log, for a finished pod's volume cannot be read. The exit status is dualrail's.
@@ -12,7 +12,7 @@ set -u
 rank=${JOB_COMPLETION_INDEX:-${OMPI_COMM_WORLD_RANK:-}}
 results=${RESULTS:-/var/lib/dualrail}
 key=${KEY_FILE:-/etc/dualrail-key/key}
-: "${MODE:=sweep}" "${JOIN_TIMEOUT:=10m}" "${DUALRAIL_OPTIONS:=}" "${SERVER_OPTIONS:=}" "${GPUS_PER_NODE:=0}"
+: "${MODE:=sweep}" "${JOIN_TIMEOUT:=10m}" "${DUALRAIL_OPTIONS:=}" "${SERVER_OPTIONS:=}" "${GPUS_PER_NODE:=0}" "${JAEGER_AGENT_HOST:=}"
 
 if [ -z "$rank" ]; then
 	echo "run.sh: no rank: JOB_COMPLETION_INDEX is not set; the Job needs completionMode: Indexed" >&2
@@ -47,7 +47,7 @@ pair-0)
 	;;
 pair-1)
 	dualrail client "$COORDINATOR:$COORDINATOR_PORT" --key-file "$key" --connect-timeout "$JOIN_TIMEOUT" --prom "$results/pair.prom" \
-		--json="$results/pair.json" $DUALRAIL_OPTIONS
+		--json="$results/pair.json" ${JAEGER_AGENT_HOST:+--trace "$results/pair.trace"} $DUALRAIL_OPTIONS
 	;;
 *)
 	echo "run.sh: MODE=$MODE, rank $rank: MODE is sweep or pair" >&2
@@ -55,5 +55,9 @@ pair-1)
 	;;
 esac
 status=$?
+if [ -s "$results/pair.trace" ]; then
+	curl -sS -f -m 10 -o /dev/null -H "Content-Type: application/json" -d "@$results/pair.trace" \
+		"http://$JAEGER_AGENT_HOST:4318/v1/traces" || echo "run.sh: warning: the trace was not sent to $JAEGER_AGENT_HOST" >&2
+fi
 for file in "$results"/*.json "$results"/*.prom; do pack "$file"; done
 exit "$status"

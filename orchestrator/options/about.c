@@ -227,12 +227,6 @@ static const struct dr_opt_pair notes[] = {
 		"dualrail_last_run_timestamp_seconds (the begin), dualrail_last_run_duration_seconds, and the "
 		"figures as gauges. The labels are host, test and those of --prom-label. --metrics-listen serves "
 		"them over HTTP with counters of the process." },
-	{ "TRACES",
-		"--trace writes the run as spans of OpenTelemetry, --trace-endpoint sends them. Without that option the address is "
-		"that of OTEL_EXPORTER_OTLP_TRACES_ENDPOINT, or of OTEL_EXPORTER_OTLP_ENDPOINT with /v1/traces added. "
-		"OTEL_EXPORTER_OTLP_HEADERS (NAME=VALUE,...) and OTEL_EXPORTER_OTLP_TIMEOUT (milliseconds for a run, default "
-		"10000) apply to both. Statuses 429, 502, 503 and 504 are repeated within that time. A collector that fails is a "
-		"warning and changes neither the result nor the exit status." },
 	{ NULL, NULL },
 };
 

@@ -55,11 +55,6 @@ static const struct dr_opt results[] = {
 	{ .name = "metrics-listen", .kind = DR_OPT_STRING, .arg = "ADDR:PORT",
 	  .commands = ALL & ~OUTER, .offset = AT(metrics_listen),
 	  .help = "Serve live metrics over HTTP for Prometheus on this address." },
-	{ .name = "trace-endpoint", .kind = DR_OPT_STRING, .arg = "URL",
-	  .commands = ALL & ~SWEEP, .offset = AT(trace_endpoint),
-	  .help = "Send the spans that --trace writes to a collector of OpenTelemetry when the run is over: OTLP with JSON over "
-		  "HTTP, e.g. http://COLLECTOR:4318. Without a path, /v1/traces is added. A collector that fails is a "
-		  "warning. Default: OTEL_EXPORTER_OTLP_ENDPOINT, if it is set." },
 	{ .name = "min-bw", .kind = DR_OPT_STRING, .arg = "PCT%|GBPS",
 	  .commands = RUN & ~SWEEP, .offset = AT(min_bw),
 	  .help = "Exit with status 7 if the total bandwidth is lower: percent of the line rate "

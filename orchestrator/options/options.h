@@ -102,7 +102,7 @@ struct dr_options {
 	struct dr_opt_list pin;
 
 	int format; /* enum dr_table_format */
-	const char *json_path, *metrics_listen, *trace_endpoint;
+	const char *json_path, *metrics_listen;
 	bool json_stream;
 	const char *min_bw, *min_nic, *max_lat, *baseline;
 	bool allow_switches;

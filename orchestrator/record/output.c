@@ -11,7 +11,6 @@
 #include "base/mem.h"
 #include "base/units.h"
 #include "orchestrator/record/fields.h"
-#include "orchestrator/record/otlp.h"
 #include "orchestrator/record/output.h"
 #include "orchestrator/record/report.h"
 
@@ -29,7 +28,6 @@ struct dr_output {
 	json_t *earlier;		/* what the file of --save-baseline has; NULL: nothing */
 	struct dr_baseline_saved saved; /* runs 0: no baseline was written */
 	struct dr_metrics *metrics;
-	struct dr_otlp *otlp;
 	bool terminal, progress_shown;
 	struct dr_err stream_err; /* the first; code 0: none */
 };
@@ -175,23 +173,6 @@ static int check_names(const struct dr_output_options *o, struct dr_err *e)
 	return 0;
 }
 
-/* What only the environment asks for is no reason to end a run. */
-static int open_otlp(struct dr_output *p, struct dr_err *e)
-{
-	struct dr_otlp_settings s;
-	struct dr_err why = { 0 };
-	int rc = dr_otlp_settings(p->o.trace_endpoint, p->o.env, &s, e);
-
-	if (rc <= 0)
-		return rc;
-	rc = dr_otlp_start(&s, &p->otlp, &why);
-	if (rc && s.option)
-		return dr_err_set(e, rc, "%s", why.text);
-	if (rc)
-		dr_warn(COMPONENT, "no spans are sent (%s): %s", s.source, why.text);
-	return 0;
-}
-
 int dr_output_open(const struct dr_output_options *o, struct dr_output **out, struct dr_err *e)
 {
 	if (o->json_stdout && o->json_stream)
@@ -215,8 +196,6 @@ int dr_output_open(const struct dr_output_options *o, struct dr_output **out, st
 		rc = load_earlier(p, e);
 	if (!rc && o->metrics_listen)
 		rc = dr_metrics_start(o->metrics_listen, &p->metrics, e);
-	if (!rc)
-		rc = open_otlp(p, e);
 	if (rc) {
 		dr_output_close(p);
 		return rc;
@@ -241,7 +220,6 @@ void dr_output_close(struct dr_output *o)
 		return;
 	dr_output_progress(o, NULL);
 	dr_metrics_stop(o->metrics);
-	dr_otlp_stop(o->otlp);
 	json_decref(o->baseline);
 	json_decref(o->earlier);
 	dr_free(o);
@@ -531,20 +509,6 @@ static void log_result(const struct dr_record *rec)
 	dr_log_set_thread_run(NULL);
 }
 
-/* The same text as --trace writes. */
-static void send_trace(struct dr_output *o, struct dr_record *rec)
-{
-	char *text;
-	size_t len;
-
-	if (!o->otlp)
-		return;
-	if (render(dr_trace_write, rec, &text, &len))
-		dr_warn(COMPONENT, "the spans of run %s are not sent: out of memory", rec->run_id);
-	else
-		dr_otlp_send(o->otlp, rec->run_id, text, len);
-}
-
 int dr_output_finish(struct dr_output *o, struct dr_record *rec, const struct dr_thresholds *t)
 {
 	bool json = o->tables != o->o.out;
@@ -562,7 +526,6 @@ int dr_output_finish(struct dr_output *o, struct dr_record *rec, const struct dr
 		finish_stdout(o, rec, t);
 	dr_output_publish(o, rec);
 	log_result(rec);
-	send_trace(o, rec);
 	return rec->exit_code;
 }
 

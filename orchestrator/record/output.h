@@ -30,9 +30,6 @@ struct dr_output_options {
 	bool json_stream; /* --json-stream: one event object a line on stdout, tables to stderr */
 	struct dr_output_files files;
 	const char *metrics_listen; /* ADDR:PORT, [V6]:PORT; port 0: any (dr_output_metrics_port) */
-	const char *trace_endpoint; /* --trace-endpoint */
-	char *(*env)(const char
-			*name); /* as getenv: OTEL_EXPORTER_OTLP_* count too; NULL: they do not */
 	const char *baseline_path;
 	const char *options; /* for the header: "name=value ..."; NULL: all of the record */
 	bool quiet;	     /* no intervals, no progress line; the final tables stay */
@@ -46,8 +43,8 @@ void dr_table_set_format(enum dr_table_format format);
 
 struct dr_output;
 /*
- * Probes every path, reads the baseline, starts the metrics listener and the thread that sends traces. Failure is exit status 2
- * (DR_EXIT_ENV) unless -EINVAL, which is 1 (--json and --json-stream together, bad ADDR:PORT or URL).
+ * Probes every path, reads the baseline and starts the metrics listener. Failure is exit status 2 (DR_EXIT_ENV) unless
+ * -EINVAL, which is 1 (--json and --json-stream together, bad ADDR:PORT).
  * The strings must outlive it.
  */
 int dr_output_open(const struct dr_output_options *o, struct dr_output **out, struct dr_err *e)

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "orchestrator/tools/version.h"
 
-#include "orchestrator/record/http.h"
 #include "transport/kind.h"
 
 #include <gnu/libc-version.h>
@@ -38,10 +37,6 @@ static void print_libraries(const struct dr_build *b)
 	printf("in use:      jansson %s, libsodium %s, libmicrohttpd %s, hwloc API %u.%u.%u, glibc %s\n",
 		jansson_in_use(), sodium_version_string(), MHD_get_version(), hwloc >> 16,
 		hwloc >> 8 & 0xff, hwloc & 0xff, gnu_get_libc_version());
-	printf("traces:      %s%s\n",
-		dr_http_built_with() ? "sent by libcurl, opened at run time; built with "
-				     : "files only; built without libcurl",
-		dr_http_built_with() ? dr_http_built_with() : "");
 }
 
 void dr_version_print(const struct dr_build *b, bool verbose)

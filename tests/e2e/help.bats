@@ -97,7 +97,7 @@ takes() {
 	local name
 	"$DUALRAIL" --man >dualrail.1
 	[[ $(grep '^\.SH' dualrail.1 | tr '\n' ' ') == ".SH NAME .SH SYNOPSIS .SH DESCRIPTION .SH COMMANDS .SH OPTIONS \
-.SH EXIT STATUS .SH ENVIRONMENT .SH FILES .SH METRICS .SH TRACES .SH EXAMPLES .SH SEE ALSO " ]]
+.SH EXIT STATUS .SH ENVIRONMENT .SH FILES .SH METRICS .SH EXAMPLES .SH SEE ALSO " ]]
 	[[ $(head -n 1 dualrail.1) == ".TH DUALRAIL 1 "* ]]
 	for name in $(for c in "${COMMANDS[@]}"; do options_of "$c"; done | sort -u); do
 		grep -qF -e "\\fB\\-\\-${name//-/\\-}\\fR" dualrail.1

@@ -322,6 +322,31 @@ pods() {
 	holds pod1/results/pair.json '(.failover.faults | length) == 1 and .integrity.lost == 0 and .integrity.corrupted == 0'
 }
 
+# pair: what the two pods of a pair run, with a collector's address.
+pair() {
+	local of=(env MODE=pair WORLD_SIZE=2 COORDINATOR=10.99.255.1 COORDINATOR_PORT=18570 KEY_FILE="$PWD/key" JAEGER_AGENT_HOST=10.99.255.1
+		RESULTS="$PWD" PATH="$(dirname "$DUALRAIL"):$PATH" "DUALRAIL_OPTIONS=-g 0 -N 1 -s 64K -n 20")
+	start "$1.0" ip netns exec "$A" "${of[@]}" JOB_COMPLETION_INDEX=0 sh "$K8S/base/run.sh"
+	server=$pid
+	start "$1.1" ip netns exec "$B" "${of[@]}" JOB_COMPLETION_INDEX=1 sh "$K8S/base/run.sh"
+	ends "$pid" 0
+	ends "$server" 0
+}
+
+@test "run.sh: the trace of a pair goes to JAEGER_AGENT_HOST; no collector there is a warning" {
+	two_rails
+	(umask 077 && echo 0123456789abcdef0123456789abcdef >key)
+	start collector ip netns exec "$A" "$CHECKS/collector.py" 4318
+	wait_for test -s collector.out
+	pair heard
+	cmp collector.body <(tr -d '\n' <pair.trace)
+	[[ $(<collector.out) == *"/v1/traces application/json" ]]
+	"$BATS_TEST_DIRNAME/../otlp.py" collector.body
+	! grep -q 'warning: the trace' heard.1.err || false
+	pair alone
+	grep -q 'warning: the trace was not sent to 10.99.255.1' alone.1.err
+}
+
 @test "run.sh: no rank, a wrong MODE, three pods for a pair" {
 	local word
 	for word in "JOB_COMPLETION_INDEX= MODE=pair WORLD_SIZE=2" "JOB_COMPLETION_INDEX=0 MODE=frob WORLD_SIZE=2" "JOB_COMPLETION_INDEX=0 MODE=pair WORLD_SIZE=3"; do

@@ -51,11 +51,10 @@ unpack_all() {
 		dpkg-deb -f "$DR_ROOT/dist/${deb}_${VERSION}_$ARCH.deb" Depends >depends
 		grep -q 'libc6 (>= ' depends
 		grep -q 'libjansson4 (>= ' depends
-		lacks 'ibverbs|cuda|curl' depends
+		lacks 'ibverbs|cuda' depends
 		dpkg-deb -f "$DR_ROOT/dist/${deb}_${VERSION}_$ARCH.deb" Recommends Suggests >others
 		grep -q libibverbs1 others
 		grep -q libcuda1 others
-		[[ $deb != dualrail ]] || grep -q libcurl4 others
 	done
 }
 
