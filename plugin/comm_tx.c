@@ -8,11 +8,10 @@
 
 /*
  * The sending end of a comm. A small message is copied into a slot with its header. The slot of frame n is n modulo the
- * window: the channel takes a frame only when the one a window before it was acknowledged. Its request is done at once if
- * the socket takes so few bytes as a rule, else when the socket has taken them: NCCL stops calling when its requests are
- * done, and what is left then waits for the progress thread.
+ * window: the channel takes a frame only when the one a window before it was acknowledged. Its request is done when the
+ * transport has taken all of it, which is at once as a rule: NCCL stops calling when its requests are done, and what is left
+ * then waits for the control thread.
  */
-enum { AT_ONCE_MAX = 8 << 10 }; /* bytes */
 
 static uint8_t *slot_at(const struct ha_comm *c, unsigned slot)
 {
@@ -72,9 +71,9 @@ static int send_message(
 	if (rc != 0)
 		return rc;
 	fill_slot(c, &h, b);
-	if (r->copied && b->size <= AT_ONCE_MAX)
-		atomic_store_explicit(&r->done, true, memory_order_relaxed);
 	dr_channel_flush(c->ch, now);
+	if (r->copied && dr_channel_sent(c->ch, r->ordinal))
+		atomic_store_explicit(&r->done, true, memory_order_relaxed);
 	return 0;
 }
 

@@ -384,6 +384,34 @@ static void a_request_waits_for_the_socket(void **state)
 		assert_int_equal(memory[RX][i], 1);
 }
 
+/* Nothing is received, so the peer's slots stay in use. What waits for one goes out only while somebody calls. */
+static void a_small_request_waits_for_a_slot(void **state)
+{
+	struct message x[HA_SLOTS + 1] = { 0 };
+	struct message *last = &x[HA_SLOTS];
+	int64_t until = dr_now_ns() + LIMIT_NS;
+
+	(void)state;
+	for (unsigned k = 0; k <= HA_SLOTS; k++)
+		x[k].size = 8;
+	for (unsigned k = 0; k < HA_SLOTS; k++)
+		while (!x[k].done[TX]) {
+			assert_true(dr_now_ns() < until);
+			test_one(&x[k], TX);
+			drive();
+		}
+	while (!last->req[TX]) { /* acknowledgements make room */
+		assert_true(dr_now_ns() < until);
+		start(last, TX);
+		drive();
+	}
+	for (unsigned i = 0; i < 100; i++)
+		test_one(last, TX);
+	assert_false(last->done[TX]);
+	for (unsigned k = 0; k <= HA_SLOTS; k++)
+		both(&x[k]);
+}
+
 static uint64_t system_calls(const struct ha_comm *c)
 {
 	struct dr_path_stats st;
@@ -722,6 +750,7 @@ int main(void)
 			chunks_go_to_the_thread_with_less_to_move, setup, teardown),
 		cmocka_unit_test_setup_teardown(
 			messages_survive_broken_connections, setup, teardown),
+		cmocka_unit_test_setup_teardown(a_small_request_waits_for_a_slot, setup, teardown),
 		cmocka_unit_test_setup_teardown(a_small_message_takes_one_read, setup, teardown),
 		cmocka_unit_test_setup_teardown(medium_messages_arrive, setup_medium, teardown),
 		cmocka_unit_test_setup_teardown(
