@@ -351,6 +351,10 @@ static enum dr_boot_cause raw_refused(
 	return ev.cause;
 }
 
+#define TEXT(s) s, sizeof(s) - 1
+#define OFFER(nonce, ms) TEXT("{\"nonce\":\"" nonce "\",\"timeout_ms\":" ms ",\"offer\":{}}")
+#define NONCE "01020300000000000000000000000000"
+
 static void known_peer_breaks_the_rules(void **state)
 {
 	(void)state;
@@ -362,7 +366,10 @@ static void known_peer_breaks_the_rules(void **state)
 	} row[] = {
 		{ DR_FRAME_HANDLES, 0, "\0\0\0\0", 4 },
 		{ DR_FRAME_OFFER, 0, "{}", 2 },
-		{ DR_FRAME_OFFER, 0, "{\"nonce\":\"00\",\"timeout_ms\":1,\"offer\":{}}", 40 },
+		{ DR_FRAME_OFFER, 0, OFFER("00", "1") },
+		{ DR_FRAME_OFFER, 0, OFFER(NONCE, "-1") },
+		{ DR_FRAME_OFFER, 0, OFFER(NONCE, "3600001") },
+		{ DR_FRAME_OFFER, 0, OFFER(NONCE, "\"1\"") },
 		{ DR_FRAME_READY, 1, "", 0 },
 	};
 	struct dr_rdv_handle h;
