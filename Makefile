@@ -198,6 +198,12 @@ $(B)/%_fuzz: $(B)/%_fuzz.o $(FUZZ_LIB) $(B)/plugin.a $(ARCHIVES)
 $(B)/%_plugin.so: $(B)/%_plugin.o
 	$(call SAY,LD,$@)
 	$(Q)$(CC) -shared $(LDHARD) $(LDFLAGS) -o $@ $^ $(LIBS)
+# Machines for tests of the topology.
+MACHINES := $(patsubst %,tests/fixtures/topology/%.xml,a3-high a3-numa bond dgx dual-port single vm)
+AIDS     += $(MACHINES)
+$(filter $(B)/topology/% $(B)/plugin/% $(B)/orchestrator/plan/%,$(TESTS)): | $(MACHINES)
+$(MACHINES): %.xml: tests/fixtures/topology/make.py
+	$(Q)python3 $< $(*F)
 # The fake NICs and GPUs are more than one file.
 FAKE_OBJS := $(patsubst %.c,$(B)/%.o,$(wildcard tests/fakeverbs/ibverbs/*.c) base/assert.c base/clock.c)
 $(B)/tests/fakeverbs/ibverbs_plugin.so: $(FAKE_OBJS)
