@@ -142,11 +142,11 @@ name() {
 	if [[ $overlay == nccl ]]; then echo dualrail-nccl; else echo dualrail; fi
 }
 
-# The requests and constraints of a claim with $gpus pairs of a GPU and a NIC, as JSON patches. $1: name, $2: the constraint.
+# The requests and constraints of a claim with $gpus pairs of a GPU and a NIC, as JSON patches.
 claim_patch() {
 	local i
 	cat <<-END
-		- target: {kind: ResourceClaimTemplate, name: $1}
+		- target: {kind: ResourceClaimTemplate, name: dualrail-aligned}
 		  patch: |-
 	END
 	for ((i = 1; i < gpus; i++)); do
@@ -162,7 +162,7 @@ claim_patch() {
 			      value: nic-$i
 			    - op: add
 			      path: /spec/spec/devices/constraints/-
-			      value: {requests: [gpu-$i, nic-$i], $2: resource.kubernetes.io/pcieRoot}
+			      value: {requests: [gpu-$i, nic-$i], matchAttribute: resource.kubernetes.io/pcieRoot}
 		END
 	done
 }
@@ -205,12 +205,7 @@ kustomization() {
 	printf 'patches:\n- target: {kind: %s}\n  patch: |-\n' "$kinds"
 	for path in "${counts[@]}"; do printf '    - {op: replace, path: %s, value: %s}\n' "$path" "$nodes"; done
 	case $overlay in
-	dra-dranet*)
-		if ((gpus > 1)); then
-			claim_patch dualrail-aligned matchAttribute
-			claim_patch dualrail-unaligned distinctAttribute
-		fi
-		;;
+	dra) ((gpus < 2)) || claim_patch ;;
 	*)
 		if ((gpus)); then
 			printf '    - {op: add, path: %s/nvidia.com~1gpu, value: "%s"}\n' "$limits" "$gpus"
@@ -224,7 +219,7 @@ kustomization() {
 # render: the manifests; the annotation dualrail/manifest is the checksum of what is rendered without it.
 render() {
 	local first hash
-	[[ $overlay != dra-dranet* || $gpus -gt 0 ]] || fail 1 "--overlay $overlay takes GPUs from its claim; --gpus-per-node 0 needs another overlay"
+	[[ $overlay != dra || $gpus -gt 0 ]] || fail 1 "--overlay $overlay takes GPUs from its claim; --gpus-per-node 0 needs another overlay"
 	kustomization none >"$work/kustomization.yaml"
 	first=$("$kubectl" kustomize "$work") || fail 2 "the overlay $overlay cannot be rendered, see above"
 	hash=$(sha256sum <<<"$first" | cut -c1-16)
@@ -265,13 +260,13 @@ deploy() {
 	case $overlay in
 	jobset) need_api jobset.x-k8s.io/v1alpha2 "JobSet" ;;
 	mpijob) need_api kubeflow.org/v2beta1 "the MPI Operator" ;;
-	*dranet*) need_api resource.k8s.io/v1 "Kubernetes 1.34 or newer and a DRA driver" ;;
+	dra) need_api resource.k8s.io/v1 "Kubernetes 1.34 or newer and a DRA driver" ;;
 	esac
 	if [[ $namespace ]] && ! "$kubectl" get namespace "$namespace" >/dev/null 2>&1; then
 		"$kubectl" create namespace "$namespace" || fail 2 "namespace $namespace does not exist and could not be created, see above"
 	fi
 	need_rights create "$(kind)" services configmaps secrets
-	[[ $overlay == dra-dranet* ]] || need_gpus
+	[[ $overlay == dra ]] || need_gpus
 	manifests=$(render)
 	hash=$(sed -n 's/.*dualrail\/manifest: "\{0,1\}\([0-9a-f]\{16\}\).*/\1/p' <<<"$manifests" | head -n 1)
 	now=$(state)

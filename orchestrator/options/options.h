@@ -84,8 +84,7 @@ struct dr_options {
 	double rate_bits; /* of a GPU and direction; 0: none */
 
 	const char *rails, *map, *spread;
-	const char *topology;	  /* hwloc XML; NULL: this machine */
-	const char *dra_metadata; /* directory, see orchestrator/topo/dra.h */
+	const char *topology; /* hwloc XML; NULL: this machine */
 	int64_t heartbeat_ns, hold_down_ns;
 	int detect, failback;  /* enum dr_detect; 0 off, 1 on */
 	double leave_degraded; /* 0: off */

@@ -65,10 +65,6 @@ static const struct dr_opt rows[] = {
 	  .commands = ALL | TOPO, .offset = AT(topology),
 	  .help = "Read the locations of GPUs and NICs from an hwloc XML file (lstopo --of xml "
 		  "--whole-io FILE.xml). Default: detect them on this machine." },
-	{ .name = "dra-metadata", .kind = DR_OPT_STRING, .arg = "DIR",
-	  .def = "/var/run/kubernetes.io/dra-device-attributes",
-	  .commands = TOPO, .offset = AT(dra_metadata),
-	  .help = "Directory of the device metadata that DRA drivers of Kubernetes mount (KEP-5304)." },
 	{ .name = "heartbeat", .kind = DR_OPT_DURATION, .arg = "TIME", .def = "10ms",
 	  .min = 1e6, .max = 1e10,
 	  .commands = RUN, .offset = AT(heartbeat_ns),

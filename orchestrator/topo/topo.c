@@ -227,9 +227,6 @@ int dr_topo_main(const struct dr_options *o)
 	struct dr_topo_view v = { .opt = o };
 	int rc = dr_affinity_look(o->topology, !o->topology, &v.topo, &v.err);
 
-	/* Another machine's topology has nothing to do with this pod, unless its metadata is given too. */
-	if (rc == 0 && (!o->topology || dr_opts_given(o->table, "dra-metadata")))
-		rc = dr_dra_read(o->dra_metadata, &v.dra, &v.err);
 	if (rc == 0)
 		rc = make_plan(&v);
 	v.status = rc == 0 ? 0 : rc == -EINVAL ? DR_EXIT_USAGE : DR_EXIT_ENV;
@@ -240,6 +237,5 @@ int dr_topo_main(const struct dr_options *o)
 		dr_complain("%s", v.err.text);
 	rc = dr_json_output(o->json_path, doc, v.status);
 	dr_topo_destroy(v.topo);
-	dr_dra_free(&v.dra);
 	return rc;
 }

@@ -4,7 +4,6 @@
 
 #include "orchestrator/options/options.h"
 #include "orchestrator/plan/plan.h"
-#include "orchestrator/topo/dra.h"
 
 /*
  * Folder topo/: `dualrail topo`.
@@ -25,7 +24,6 @@ struct dr_topo_transport {
 struct dr_topo_view {
 	const struct dr_options *opt;
 	struct dr_topo *topo;
-	struct dr_dra dra;
 	struct dr_plan plan; /* rails and GPUs of the client's side; n_rails 0: no map */
 	struct dr_topo_transport transport[DR_KINDS_MAX]; /* in the registry's order; live only */
 	int status;

@@ -160,7 +160,7 @@ static const struct dr_field transport_rows[] = {
 static DR_FIELDS(transport_fields, "transports", transport_rows, T, .text = "a transport kind");
 #undef T
 
-enum { GPUS, NICS, DISTANCES, DRA, TRANSPORTS, MAP, ERRORS, LISTS };
+enum { GPUS, NICS, DISTANCES, TRANSPORTS, MAP, ERRORS, LISTS };
 struct document {
 	int status, exit_code;
 	const char *source;
@@ -179,8 +179,6 @@ static const struct dr_field document_rows[] = {
 	LIST("gpus", GPUS, "the GPUs", .row = &gpu_fields),
 	LIST("nics", NICS, "the NICs", .row = &nic_fields),
 	LIST("distances", DISTANCES, "distance of each GPU to each NIC", .row = &distance_fields),
-	LIST("dra", DRA, "devices that Kubernetes allocated to this pod by DRA",
-		.row = &dr_dra_fields),
 	LIST("transports", TRANSPORTS, "the transport kinds of this build",
 		.row = &transport_fields),
 	LIST("map", MAP, "rails that each GPU would use", .row = &pair_fields),
@@ -301,7 +299,7 @@ json_t *dr_topo_view_json(const struct dr_topo_view *v)
 	json_t *o = NULL;
 
 	for (unsigned i = 0; i < LISTS; i++)
-		d.list[i] = i == DRA ? dr_dra_json(&v->dra, t) : json_array();
+		d.list[i] = json_array();
 	for (unsigned g = 0; g < t->n_gpus; g++) {
 		add(&d.list[GPUS], &gpu_fields,
 			&(struct gpu){ g, t->gpu[g].bus_id, t->gpu[g].name, t->gpu[g].place.numa });
@@ -446,7 +444,6 @@ void dr_topo_view_print(const struct dr_topo_view *v, const json_t *doc, FILE *f
 		fprintf(f, "no GPU found: the GPUs below are logical GPUs with host memory\n");
 	print_nics(json_object_get(doc, "nics"), f);
 	print_distances(doc, f);
-	dr_dra_print(json_object_get(doc, "dra"), f);
 	if (v->plan.n_rails && t->live)
 		print_transports(v, doc, f);
 	if (v->plan.n_rails) {

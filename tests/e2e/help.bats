@@ -252,7 +252,7 @@ completes() {
 		stream 140000d7cd64
 		log 18e893aa91b6
 		doctor 07c89400c9b5
-		topo 1fb5899b03b3
+		topo 8401cfcaa557
 		compare 20d25edfd06a
 		preflight 31089f16eb03
 		sweep 690278bdc6d9

@@ -97,59 +97,6 @@ shadow_of() {
 	jq -e '.transports | length >= 2 and all(.rails == null and .error == null)' topo.json
 }
 
-# device DRIVER NAME BUS ROOT NUMA [INTERFACE]: a device of the metadata.
-device() {
-	jq -n --arg driver "$1" --arg name "$2" --arg bus "$3" --arg root "$4" --argjson numa "$5" --arg interface "${6-}" '
-		"resource.kubernetes.io/" as $r |
-		{$driver, $name, pool: "node", attributes: ({($r + "numaNode"): $numa, index: {int: 0}}
-			+ (if $bus != "" then {($r + "pciBusID"): {string: $bus}} else {} end)
-			+ (if $root != "" then {($r + "pcieRoot"): {string: $root}} else {} end))}
-		+ (if $interface != "" then {networkData: {interfaceName: $interface, ips: ["192.0.2.1/24"]}} else {} end)'
-}
-
-# metadata VERSION REQUEST DEVICE...: one object of a metadata file.
-metadata() {
-	jq -n --arg version "$1" --arg request "$2" '{kind: "DeviceMetadata", apiVersion: "metadata.resource.k8s.io/\($version)",
-		metadata: {name: "claim-x7k2p", namespace: "default", generation: 1}, podClaimName: "net",
-		requests: [{name: $request, devices: [inputs]}]}' < <(printf '%s\n' "${@:3}")
-}
-
-@test "devices that Kubernetes allocated by DRA, and which GPU has a NIC below its PCIe root" {
-	local at=dra/resourceclaimtemplates/net machine=(--topology "$machines/a3-high.xml" --rails eth1,eth2)
-	mkdir -p "$at"/{gpu-0,gpu-1,nic-0} dra/resourceclaims/shared/odd
-	metadata v1beta1 gpu-0 "$(device gpu.nvidia.com gpu-0 0000:04:00.0 pci0000:01 '{"int": 0}')" >"$at/gpu-0/gpu.nvidia.com-metadata.json"
-	metadata v1alpha1 gpu-1 "$(device gpu.nvidia.com gpu-2 0000:0A:00.0 pci0000:07 '{"int": 0}')" >"$at/gpu-1/gpu.nvidia.com-metadata.json"
-	# Several versions in one file; the first is not known. The interface has another name than the device.
-	{
-		metadata v7 nic-0 "$(device dra.net wrong 0000:00:00.0 "" '{"int": 1}')"
-		metadata v1 nic-0 "$(device dra.net port-a 0000:06:00.0 pci0000:01 '{"ints": [0, 1]}' eth1)"
-	} >"$at/nic-0/dra.net-metadata.json"
-	echo '{"kind": "DeviceMetadata"' >dra/resourceclaims/shared/odd/cut-metadata.json
-	echo '{}' >dra/resourceclaims/shared/odd/other.json
-	"$DUALRAIL" topo "${machine[@]}" --dra-metadata dra >out 2>err
-	output=$(<out)
-	grep -Eq '^net/gpu-0 +gpu.nvidia.com +0000:04:00.0 +pci0000:01 +0 +- +GPU 0$' <<<"$output"
-	grep -Eq '^net/nic-0 +dra.net +0000:06:00.0 +pci0000:01 +0 +eth1 +eth1$' <<<"$output"
-	grep -qx 'GPU 0 is aligned with eth1: PCIe root pci0000:01' <<<"$output"
-	grep -qx 'GPU 2 is aligned with no NIC of 1 that were allocated: none is below PCIe root pci0000:07' <<<"$output"
-	grep -q 'cut-metadata.json is left out: no JSON' err
-	if grep -q other.json err; then return 1; fi
-	"$DUALRAIL" topo -q --json=topo.json "${machine[@]}" --dra-metadata dra 2>/dev/null
-	jq -e '.dra | length == 3 and map(.gpu) == [0, 2, null] and map(.nic) == [null, null, "eth1"]' topo.json
-	jq -e '.dra[2] | .claim == "net" and .request == "nic-0" and .driver == "dra.net" and .device == "port-a" and
-		.bus_id == "0000:06:00.0" and .pcie_root == "pci0000:01" and .numa == 0 and .interface == "eth1"' topo.json
-	# Another machine's devices are not this pod's; no metadata is no error.
-	"$DUALRAIL" topo -q --json=topo.json "${machine[@]}"
-	jq -e '.dra == []' topo.json
-	"$DUALRAIL" topo -q --json=topo.json "${machine[@]}" --dra-metadata nowhere
-	jq -e '.dra == []' topo.json
-	mkdir odd
-	: >odd/resourceclaims
-	run "$DUALRAIL" topo "${machine[@]}" --dra-metadata odd
-	[ "$status" -eq 2 ]
-	[[ $output == *"device metadata in odd: Not a directory"* ]]
-}
-
 @test "one NIC: no shadow, and it says so" {
 	run "$DUALRAIL" topo --topology "$machines/single.xml"
 	[ "$status" -eq 0 ]
