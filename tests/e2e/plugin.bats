@@ -38,11 +38,13 @@ rails() {
 	export NCCL_SOCKET_IFNAME="=rail0,rail1"
 }
 
-# passes COMMAND...: prints its output if it fails.
+# passes COMMAND...: prints its output if it fails. deregMr waits 100 ms for chunks in flight; then the session ends, and all its
+# comms: after watch() that is not judged where the machine stood for so long.
 passes() {
 	run timeout $((WAIT_S * 2)) "$@"
 	[[ $status == 0 ]] || {
 		printf '%s\n' "${output:0:20000}"
+		[[ ! ${watcher-} || ! $output =~ deregistered\ with\ messages\ outstanding|the\ session\ [0-9]+\ is\ over ]] || judge 100 false
 		return 1
 	}
 	tail -n 1 <<<"$output"
@@ -62,6 +64,7 @@ switched() {
 }
 
 @test "plugin contract over loopback: all cases" {
+	watch
 	NCCL_SOCKET_IFNAME=lo passes "$contract" --versions 11 "$plugin"
 }
 
@@ -72,6 +75,7 @@ switched() {
 }
 
 @test "plugin contract over two rails between namespaces" {
+	watch
 	rails
 	passes "$contract" --netns "$A,$B" --versions 6 "$plugin" reverse properties both_ways
 	passes "$contract" --netns "$A,$B" --versions 12 "$plugin" reverse properties both_ways many \
