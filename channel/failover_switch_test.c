@@ -531,6 +531,28 @@ static void a_degraded_rail_is_left_once(void **state)
 	done();
 }
 
+/* The path that a failback drains for fails before the replay of the last switch is acknowledged. */
+static void the_last_record_outlives_a_failback_that_is_given_up(void **state)
+{
+	(void)state;
+	sender_running(2);
+	fail_over();
+	post_all(12 * MS);
+	heal();
+	dr_fo_tick(&f, 140 * MS);
+	assert_int_equal(f.state, DR_FO_DRAIN);
+	f.n_act = 0;
+	drop_path(0, 2, 141 * MS);
+	assert_int_equal(f.state, DR_FO_RUN);
+	assert_null(find(DR_FOA_SWITCHED, 1));
+	f.n_act = 0;
+	frame(DR_FRAME_ACK, 2, 1, 1, 2, 0, 142 * MS);
+	assert_non_null(find(DR_FOA_SWITCHED, 1));
+	assert_false(f.done.planned);
+	assert_int_equal(f.done.replayed_messages, 2);
+	done();
+}
+
 /* A message that waits for the path is not sent yet: nobody can have received it. */
 static void acknowledgement_of_what_waits_is_a_lie(void **state)
 {
@@ -587,6 +609,7 @@ int main(void)
 		cmocka_unit_test(flapping_connection_keeps_the_back_off),
 		cmocka_unit_test(gone_of_an_older_connection_changes_nothing),
 		cmocka_unit_test(a_degraded_rail_is_left_once),
+		cmocka_unit_test(the_last_record_outlives_a_failback_that_is_given_up),
 		cmocka_unit_test(acknowledgement_of_what_waits_is_a_lie),
 		cmocka_unit_test(notify_of_an_older_epoch_is_ignored),
 	};

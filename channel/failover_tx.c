@@ -99,7 +99,6 @@ void dr_fo_tx_path_lost(struct dr_fo *f, unsigned p, int64_t now)
 			damp(f, now);
 			begin_switch(f, dr_fo_pick(f, p), false, now);
 		} else if (f->state == DR_FO_DRAIN && p == f->target) {
-			f->rec_open = false;
 			dr_fo_set_state(f, DR_FO_RUN, now);
 		}
 		break;

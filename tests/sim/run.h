@@ -209,7 +209,7 @@ struct sim_channel {
 	 * epoch over `to`, those of the epoch before over `from`, which is yet to be recorded, at once if it is due */
 	uint32_t epoch;
 	unsigned from, to;
-	bool owed, due, at_rest, drops;	      /* the sender may drop its record */
+	bool owed, due, at_rest;
 	struct sim_records rec[2], rested[2]; /* now; when both ends were at rest last, */
 	uint32_t rest_epoch;
 	int64_t rest_ns;

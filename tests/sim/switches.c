@@ -12,8 +12,7 @@
  *            Between two times at which the channel is at rest in the same epoch at both ends, k epochs apart, each
  *            end records 1 to k switches, and both end alike. With k = 1 they record the same one: a fault in the middle
  *            of a switch leads to another epoch, and one end may have finished the first one, or not. Not covered: until
- *            data flows for the first time, one end may take for a switch what the other one does not; and a sender drops
- *            the record of a switch if a failback that begins before its replay is acknowledged is given up.
+ *            data flows for the first time, one end may take for a switch what the other one does not.
  *  cause     A single switch that is no failback leaves a path that a fault hit since the last rest, or CAUSE_NS before it.
  *            Completions and credits are hit when they come, which may be at any time. Losses of the world are a
  *            cause at any time.
@@ -58,7 +57,7 @@ void sim_switch_recorded(const struct sim_user *u, const struct dr_switch_record
 	struct sim_records *n = &c->rec[u->end];
 
 	c->at_rest = false;
-	if (rec->epoch <= n->epoch || (n->n > 0 && rec->from != n->to && !(u->sender && c->drops)))
+	if (rec->epoch <= n->epoch || (n->n > 0 && rec->from != n->to))
 		sim_fail(u->r,
 			"record: channel %u %s: epoch %u from path %u, behind epoch %u to path %u",
 			u->channel, u->sender ? "sender" : "receiver", rec->epoch, rec->from,
@@ -202,16 +201,10 @@ void sim_switch_watch(struct sim_run *r, int64_t now)
 
 	for (unsigned i = 0; i < r->s->n_channels; i++) {
 		struct sim_channel *c = &r->ch[i];
-		unsigned tx = !c->user[0].sender;
-		const struct dr_fo *f = fo_of(&c->user[tx]);
 
-		c->drops |= f->state == DR_FO_DRAIN && f->rec_open;
 		if (!c->at_rest && at_rest(c)) {
-			if (c->drops && c->rec[tx].epoch < c->rec[!tx].epoch)
-				c->rec[tx] = c->rec[!tx];
 			compare(r, i);
 			c->at_rest = true;
-			c->drops = false;
 		}
 		/* An end that stood learns what hit its path when it goes on. */
 		if (c->at_rest && at_rest(c) && (stood == 0 || now - stood > STOOD_NS))
