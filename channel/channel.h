@@ -45,7 +45,7 @@ struct dr_span {
 struct dr_switch_record {
 	uint32_t epoch;	     /* the epoch that the switch began */
 	unsigned from, to;   /* path indices */
-	bool planned;	     /* a failback, a request, or a degraded rail was left */
+	bool planned;	     /* a failback or a request */
 	bool self_detected;  /* false: requested by the other end */
 	enum dr_scope scope; /* of the cause, when self-detected */
 	int err;	     /* of the cause, -errno */
@@ -290,8 +290,6 @@ struct dr_path *dr_channel_path(struct dr_channel *ch, unsigned index);
 /* Sender: starts a planned switch to the other path, at a message boundary. -EAGAIN: no other path is
  * ready, or a switch is under way. */
 int dr_channel_switch_now(struct dr_channel *ch, int64_t now_ns);
-/* Sender: the same because the rail of the active path is degraded, see dr_fo_leave. */
-int dr_channel_leave(struct dr_channel *ch, const char *why, int64_t now_ns);
 /* Ends the channel with err (-errno) at both ends. */
 void dr_channel_fail(struct dr_channel *ch, int err, const char *why, int64_t now_ns);
 /* The same with a number for the peer's owner, below 2^40 and not 0. */

@@ -48,15 +48,6 @@ bool dr_channel_answer(struct dr_channel *ch, enum dr_channel_answer answer, int
 	return back;
 }
 
-int dr_channel_leave(struct dr_channel *ch, const char *why, int64_t now)
-{
-	int rc = dr_fo_leave(&ch->fo, why, now);
-
-	if (rc == 0)
-		dr_channel_tick(ch, now);
-	return rc;
-}
-
 int dr_channel_fill(struct dr_channel *ch, unsigned i, uint32_t bytes, uint32_t *gen, int64_t now)
 {
 	int rc = 0;

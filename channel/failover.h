@@ -97,8 +97,6 @@ struct dr_fo {
 		target; /* SWITCH, DRAIN: proposed path; NOTIFY: failed one; FENCE: the sender's proposal */
 	uint32_t target_gen;
 	bool planned;
-	bool leaving; /* sender, DRAIN, SWITCH: it leaves a degraded rail, */
-	char leave_why[96];
 	struct dr_fo_path path[DR_PATHS];
 
 	/* Messages: slot = seq % window. Sender: posted and retired have a bit per part, for this
@@ -233,9 +231,6 @@ bool dr_fo_sent_whole(const struct dr_fo *f, uint64_t seq);
 /* Sender: starts a planned switch. -EAGAIN: no other ready path, or a switch is in progress; or the
  * final error. */
 int dr_fo_switch_now(struct dr_fo *f, int64_t now);
-/* The same because the rail of the active path is degraded (why: text for people, at most 95 bytes). What is not
- * acknowledged within 200 ms is fenced and replayed. -EAGAIN also if the other path's rail is down. */
-int dr_fo_leave(struct dr_fo *f, const char *why, int64_t now);
 /* The answer while `asked` is set: fail back; not now, the next question comes after a doubled hold-down (8 times
  * at most); or nobody knows, then it comes after another hold-down, and the third time in a row the channel fails
  * back all the same. Without an answer for 5 s it counts as lost. Ignored while nothing is asked. */

@@ -83,11 +83,9 @@ static void try_answer(struct dr_fo *f, int64_t now)
 	send_answer(f);
 }
 
-static const char LEFT[] = "degraded rail, left by the sender";
-
 static void on_switch(struct dr_fo *f, const struct dr_frame *fr, int64_t now)
 {
-	bool planned = fr->flags & DR_FRAME_PLANNED, left = fr->flags & DR_FRAME_LEFT;
+	bool planned = fr->flags & DR_FRAME_PLANNED;
 	unsigned old = f->data_path;
 
 	if (fr->epoch < f->epoch)
@@ -102,26 +100,20 @@ static void on_switch(struct dr_fo *f, const struct dr_frame *fr, int64_t now)
 			f, -EPROTO, "the peer proposed a path that the channel does not have", now);
 		return;
 	}
-	/* What a receiver detected just before is the sender's fence; an older record is of a failure. */
-	if (left && f->state == DR_FO_NOTIFY && f->rec.rounds == 0) {
-		f->rec.self_detected = false;
-		f->rec.err = 0;
-		snprintf(f->rec.cause, sizeof(f->rec.cause), "%s", LEFT);
-	} else if (f->state != DR_FO_START)
+	if (f->state != DR_FO_START)
 		dr_fo_record_open(f, false, DR_SCOPE_PATH, 0,
-			left	  ? LEFT
-			: planned ? "failback, requested by the sender"
-				  : "switch, requested by the sender",
+			planned ? "failback, requested by the sender"
+				: "switch, requested by the sender",
 			now);
 	if (f->rec_open) {
 		f->rec.rounds++;
-		f->rec.planned = (planned || left) && f->rec.rounds == 1;
+		f->rec.planned = planned && f->rec.rounds == 1;
 	}
 	f->epoch = fr->epoch;
 	f->target = fr->path;
 	f->target_gen = fr->gen;
 	f->planned = planned;
-	if (planned || left) /* from a path that works */
+	if (planned) /* from a path that works */
 		f->local_failures = 0;
 	f->active = DR_FO_NONE;
 	dr_fo_set_state(f, DR_FO_FENCE, now);

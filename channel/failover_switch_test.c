@@ -334,122 +334,8 @@ static void parts_are_skipped_in_the_head_only(void **state)
 	done();
 }
 
-/* A degraded rail: nothing new is posted there. What is not acknowledged within 200 ms is fenced and replayed. */
-static void a_degraded_rail_is_left(void **state)
-{
-	unsigned part, skip;
-	uint64_t seq;
-
-	(void)state;
-	sender_running(2);
-	assert_int_equal(dr_fo_leave(&f, "it is slow", 100 * MS), 0);
-	assert_int_equal(f.state, DR_FO_DRAIN);
-	assert_int_equal(dr_fo_leave(&f, "again", 100 * MS), -EAGAIN);
-	assert_int_equal(dr_fo_push(&f, 2, &seq), 0);
-	assert_false(dr_fo_next(&f, &seq, &part, &skip));
-	dr_fo_tick(&f, 299 * MS);
-	assert_int_equal(f.state, DR_FO_DRAIN);
-	done();
-	dr_fo_tick(&f, 300 * MS);
-	assert_int_equal(f.state, DR_FO_SWITCH);
-	assert_false(find_one(DR_FOA_FENCE, 0)->soft);
-	assert_int_equal(sent(DR_FRAME_SWITCH, 1)->flags, DR_FRAME_LEFT);
-	assert_int_equal(sent(DR_FRAME_SWITCH, 1)->path, 1);
-	done();
-	dr_fo_fenced(&f, 0, 1, 301 * MS);
-	frame(DR_FRAME_ANSWER, 2, 1, 1, 1, 0, 301 * MS);
-	assert_int_equal(f.active, 1);
-	assert_true(f.head == 1 && f.cursor == 1);
-	post_all(302 * MS);
-	done();
-	frame(DR_FRAME_ACK, 2, 1, 1, 2, 0, 303 * MS);
-	assert_non_null(find(DR_FOA_SWITCHED, 1));
-	assert_true(f.done.planned);
-	assert_string_equal(f.done.cause, "it is slow");
-	assert_int_equal(f.done.replayed_messages, 1);
-	assert_int_equal(f.switches, 0);
-	done();
-}
-
-/* All is acknowledged in time: the connections stay. */
-static void a_degraded_rail_is_drained(void **state)
-{
-	(void)state;
-	sender_running(0);
-	assert_int_equal(dr_fo_leave(&f, "it is slow", 100 * MS), 0);
-	dr_fo_tick(&f, 101 * MS);
-	assert_null(find(DR_FOA_FENCE, 0));
-	assert_int_equal(sent(DR_FRAME_SWITCH, 1)->flags, DR_FRAME_PLANNED | DR_FRAME_LEFT);
-	frame(DR_FRAME_ANSWER, 2, 1, 1, 0, 0, 102 * MS);
-	assert_true(f.done.planned);
-	assert_string_equal(f.done.cause, "it is slow");
-	done();
-	/* The next switch is no such one. */
-	dr_fo_path_failed(&f, dr_fo_conn(1, 1), DR_SCOPE_PATH, -ECONNRESET, "test", 200 * MS);
-	assert_int_equal(sent(DR_FRAME_SWITCH, 0)->flags, 0);
-	dr_fo_fenced(&f, 1, 1, 201 * MS);
-	frame(DR_FRAME_ANSWER, 3, 0, 1, 0, 0, 202 * MS);
-	assert_false(f.done.planned);
-	assert_int_equal(f.switches, 1);
-	done();
-}
-
-/* It fails while it is left: that is a failure. */
-static void a_degraded_rail_that_fails_is_not_left(void **state)
-{
-	(void)state;
-	sender_running(2);
-	assert_int_equal(dr_fo_leave(&f, "it is slow", 100 * MS), 0);
-	dr_fo_path_failed(&f, dr_fo_conn(0, 1), DR_SCOPE_PATH, -ECONNRESET, "test", 110 * MS);
-	assert_int_equal(sent(DR_FRAME_SWITCH, 1)->flags, 0);
-	assert_false(f.rec.planned);
-	assert_string_equal(f.rec.cause, "test");
-	done();
-}
-
-/* Neither for a path that is not there, nor for one whose rail is down; nor by a receiver. */
-static void a_degraded_rail_is_better_than_none(void **state)
-{
-	(void)state;
-	sender_running(2);
-	dr_fo_rail(&f, 1, false, 10 * MS);
-	assert_int_equal(dr_fo_leave(&f, "it is slow", 100 * MS), -EAGAIN);
-	dr_fo_rail(&f, 1, true, 110 * MS);
-	assert_int_equal(dr_fo_leave(&f, "it is slow", 120 * MS), 0);
-	dr_fo_path_failed(&f, dr_fo_conn(1, 1), DR_SCOPE_PATH, -ECONNRESET, "test", 130 * MS);
-	assert_int_equal(f.state, DR_FO_RUN);
-	assert_int_equal(dr_fo_leave(&f, "it is slow", 140 * MS), -EAGAIN);
-	assert_int_equal(f.active, 0);
-	f.n_act = 0;
-	receiver_running(2);
-	assert_int_equal(dr_fo_leave(&f, "it is slow", 100 * MS), -EAGAIN);
-	done();
-}
-
-/* The sender's fence resets the connection, which may be seen before its SWITCH. */
-static void a_receiver_learns_that_a_rail_is_left(void **state)
-{
-	struct dr_frame fr = {
-		.type = DR_FRAME_SWITCH, .epoch = 2, .path = 1, .gen = 1, .flags = DR_FRAME_LEFT
-	};
-
-	(void)state;
-	for (unsigned reset = 0; reset < 2; reset++) {
-		receiver_running(2);
-		if (reset)
-			dr_fo_path_failed(
-				&f, dr_fo_conn(0, 1), DR_SCOPE_PATH, -ECONNRESET, "reset", 9 * MS);
-		dr_fo_frame(&f, 1, &fr, 10 * MS);
-		assert_false(find_one(DR_FOA_FENCE, 0)->soft);
-		assert_true(f.rec.planned && !f.rec.self_detected && f.rec.from == 0);
-		assert_int_equal(f.rec.err, 0);
-		assert_string_equal(f.rec.cause, "degraded rail, left by the sender");
-		f.n_act = 0;
-	}
-}
-
-/* A record is open until something is delivered: the rail is left later, and the failure stays in the record. */
-static void a_failure_stays_one_when_a_rail_is_left(void **state)
+/* A record is open until something is delivered: with a planned switch before that, the failure stays in the record. */
+static void a_failure_stays_one_when_a_planned_switch_follows(void **state)
 {
 	struct dr_frame fr = { .type = DR_FRAME_SWITCH, .epoch = 2, .path = 1, .gen = 1 };
 
@@ -460,7 +346,7 @@ static void a_failure_stays_one_when_a_rail_is_left(void **state)
 	dr_fo_fenced(&f, 0, 1, 11 * MS);
 	assert_int_equal(f.state, DR_FO_RUN);
 	fr.epoch = 3;
-	fr.flags = DR_FRAME_LEFT;
+	fr.flags = DR_FRAME_PLANNED;
 	dr_fo_frame(&f, 1, &fr, 500 * MS);
 	assert_true(!f.rec.planned && f.rec.self_detected);
 	assert_int_equal(f.rec.err, -ECONNRESET);
@@ -509,25 +395,6 @@ static void gone_of_an_older_connection_changes_nothing(void **state)
 	assert_null(find(DR_FOA_FENCE, 1));
 	frame(DR_FRAME_GONE, 1, 1, 2, 0, 0, 50 * MS);
 	assert_false(find_one(DR_FOA_FENCE, 1)->soft);
-	done();
-}
-
-/* The path that it is left for fails before it answers: the next switch is a failure. */
-static void a_degraded_rail_is_left_once(void **state)
-{
-	(void)state;
-	sender_running(2);
-	assert_int_equal(dr_fo_leave(&f, "it is slow", 100 * MS), 0);
-	dr_fo_tick(&f, 300 * MS);
-	assert_int_equal(sent(DR_FRAME_SWITCH, 1)->flags, DR_FRAME_LEFT);
-	dr_fo_path_failed(&f, dr_fo_conn(1, 1), DR_SCOPE_PATH, -ECONNRESET, "test", 310 * MS);
-	assert_int_equal(f.epoch, 3);
-	assert_false(f.rec.planned);
-	done();
-	dr_fo_fenced(&f, 0, 1, 311 * MS);
-	dr_fo_tick(&f, 331 * MS);
-	dr_fo_path_ready(&f, 0, 2, 332 * MS);
-	assert_int_equal(sent(DR_FRAME_SWITCH, 0)->flags, 0);
 	done();
 }
 
@@ -585,12 +452,7 @@ static void notify_of_an_older_epoch_is_ignored(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(a_degraded_rail_is_left),
-		cmocka_unit_test(a_degraded_rail_is_drained),
-		cmocka_unit_test(a_degraded_rail_that_fails_is_not_left),
-		cmocka_unit_test(a_degraded_rail_is_better_than_none),
-		cmocka_unit_test(a_receiver_learns_that_a_rail_is_left),
-		cmocka_unit_test(a_failure_stays_one_when_a_rail_is_left),
+		cmocka_unit_test(a_failure_stays_one_when_a_planned_switch_follows),
 		cmocka_unit_test(soft_fence_keeps_the_path),
 		cmocka_unit_test(dials_back_off),
 		cmocka_unit_test(rail_that_is_heard_again_is_dialled_again),
@@ -608,7 +470,6 @@ int main(void)
 		cmocka_unit_test(parts_are_skipped_in_the_head_only),
 		cmocka_unit_test(flapping_connection_keeps_the_back_off),
 		cmocka_unit_test(gone_of_an_older_connection_changes_nothing),
-		cmocka_unit_test(a_degraded_rail_is_left_once),
 		cmocka_unit_test(the_last_record_outlives_a_failback_that_is_given_up),
 		cmocka_unit_test(acknowledgement_of_what_waits_is_a_lie),
 		cmocka_unit_test(notify_of_an_older_epoch_is_ignored),

@@ -9,14 +9,11 @@
  *
  *	START --a path is READY--> SWITCH --ANSWER and own fence--> RUN
  *	RUN --active path failed, NOTIFY, stuck--> SWITCH      (epoch + 1)
- *	RUN --degraded rail--> DRAIN --all acknowledged, or 200 ms--> SWITCH
  *	RUN --primary healed and held down--> DRAIN --all acknowledged--> SWITCH (planned)
  *	SWITCH --proposed path failed--> SWITCH                (epoch + 1)
  */
 
 static const int64_t DRAIN_MAX_NS = DR_NS_PER_S; /* a drain that takes longer is cancelled */
-static const int64_t LEAVE_NS =
-	200 * DR_NS_PER_MS; /* a drain of a degraded rail; then the rest is replayed */
 static const int64_t ANSWER_NS =
 	500 * DR_NS_PER_MS; /* longest wait for an answer; SWITCH is repeated 50 times */
 static const int64_t PRIMARY_WAIT_NS =
@@ -39,7 +36,7 @@ static void send_switch(struct dr_fo *f, int64_t now)
 		return;
 	fr.path = f->target;
 	fr.gen = f->path[f->target].gen;
-	fr.flags = (f->planned ? DR_FRAME_PLANNED : 0) | (f->leaving ? DR_FRAME_LEFT : 0);
+	fr.flags = f->planned ? DR_FRAME_PLANNED : 0;
 	dr_fo_broadcast(f, &fr);
 }
 
@@ -51,10 +48,9 @@ static void begin_switch(struct dr_fo *f, unsigned target, bool planned, int64_t
 	}
 	dr_assert(f->epoch < UINT32_MAX);
 	f->epoch++;
-	f->leaving = f->leaving && f->state == DR_FO_DRAIN;
 	if (f->rec_open) {
 		f->rec.rounds++;
-		f->rec.planned = planned || f->leaving;
+		f->rec.planned = planned;
 		if (f->state != DR_FO_SWITCH)
 			f->rec.in_flight_messages =
 				(uint32_t)(f->cursor + (f->cursor_part > 0) - f->acked);
@@ -63,7 +59,7 @@ static void begin_switch(struct dr_fo *f, unsigned target, bool planned, int64_t
 	f->target = target;
 	f->proposed_ns = now;
 	f->planned = planned;
-	if (planned || f->leaving) /* from a path that works */
+	if (planned) /* from a path that works */
 		f->local_failures = 0;
 	f->answered = false;
 	dr_fo_set_state(f, DR_FO_SWITCH, now);
@@ -94,7 +90,6 @@ void dr_fo_tx_path_lost(struct dr_fo *f, unsigned p, int64_t now)
 	switch (f->state) {
 	case DR_FO_RUN:
 	case DR_FO_DRAIN:
-		f->leaving = false;
 		if (p == f->active) {
 			damp(f, now);
 			begin_switch(f, dr_fo_pick(f, p), false, now);
@@ -158,7 +153,6 @@ static void try_resume(struct dr_fo *f, int64_t now)
 	f->moved_ns = now;
 	f->unread_ns = 0;
 	f->patience_ns = f->prm.stuck_after_ns;
-	f->leaving = false;
 	if (f->planned && f->active == 0)
 		f->failback_ns = now;
 	else if (f->planned) /* not ready at the other end: wait another hold-down */
@@ -421,14 +415,6 @@ static void watch_answer(struct dr_fo *f, int64_t now)
 		"the switch to this path was not answered", now);
 }
 
-/* The rail may need many times as long for what is on the way as the other path for its replay. */
-static void leave_undrained(struct dr_fo *f, int64_t now)
-{
-	dr_fo_record_open(f, true, DR_SCOPE_OP, 0, f->leave_why, now);
-	dr_fo_fence(f, f->active, false, now);
-	begin_switch(f, f->target, false, now);
-}
-
 void dr_fo_tx_tick(struct dr_fo *f, int64_t dt, int64_t now)
 {
 	if (f->penalty > 0 && now >= f->calm_ns) {
@@ -450,9 +436,7 @@ void dr_fo_tx_tick(struct dr_fo *f, int64_t dt, int64_t now)
 	case DR_FO_DRAIN:
 		watch_progress(f, dt, now);
 		watch_unread(f, now);
-		if (f->state == DR_FO_DRAIN && f->leaving && now - f->since_ns >= LEAVE_NS) {
-			leave_undrained(f, now);
-		} else if (f->state == DR_FO_DRAIN && now - f->since_ns >= DRAIN_MAX_NS) {
+		if (f->state == DR_FO_DRAIN && now - f->since_ns >= DRAIN_MAX_NS) {
 			f->target = DR_FO_NONE;
 			f->path[0].ready_ns = now; /* wait another hold-down */
 			dr_fo_set_state(f, DR_FO_RUN, now);
@@ -467,8 +451,7 @@ void dr_fo_tx_tick(struct dr_fo *f, int64_t dt, int64_t now)
 		break;
 	}
 	if (dr_fo_tx_drained(f)) {
-		dr_fo_record_open(f, true, DR_SCOPE_OP, 0,
-			f->leaving ? f->leave_why : "failback to the primary path", now);
+		dr_fo_record_open(f, true, DR_SCOPE_OP, 0, "failback to the primary path", now);
 		begin_switch(f, f->target, true, now);
 	}
 }
@@ -482,21 +465,6 @@ int dr_fo_switch_now(struct dr_fo *f, int64_t now)
 	f->target = to;
 	dr_fo_set_state(f, DR_FO_DRAIN, now);
 	return 0;
-}
-
-int dr_fo_leave(struct dr_fo *f, const char *why, int64_t now)
-{
-	unsigned to = dr_fo_pick(f, f->active);
-	int rc;
-
-	if (f->closing || f->rec_open || to == DR_FO_NONE || !f->path[to].rail_ok)
-		return f->state == DR_FO_DEAD ? f->err : -EAGAIN;
-	rc = dr_fo_switch_now(f, now);
-	if (rc == 0) {
-		f->leaving = true;
-		snprintf(f->leave_why, sizeof(f->leave_why), "%s", why);
-	}
-	return rc;
 }
 
 void dr_fo_sent(

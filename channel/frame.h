@@ -28,9 +28,8 @@ enum dr_frame_type {
 	DR_FRAME_TYPES
 };
 
-/* flags. SWITCH: planned, the sender has drained; left, it leaves a degraded rail, drained or not. ABORT, CLOSE: the
- * peer's was received. */
-enum { DR_FRAME_PLANNED = 1, DR_FRAME_CONFIRM = 2, DR_FRAME_LEFT = 4, DR_FRAME_FLAGS = 7 };
+/* flags. SWITCH: planned, the sender has drained. ABORT, CLOSE: the peer's was received. */
+enum { DR_FRAME_PLANNED = 1, DR_FRAME_CONFIRM = 2, DR_FRAME_FLAGS = 3 };
 
 struct dr_frame {
 	enum dr_frame_type type;

@@ -181,7 +181,7 @@ int dr_manager_create(const struct dr_manager_params *p, struct dr_manager **out
 	dr_dgram_end_init(&m->dgram, (uint16_t)p->gpu, p->connector, p->token);
 	m->owed_ns = DR_NEVER;
 	m->rates = p->rates ? p->rates : &m->own_rates;
-	dr_rail_rates_init(&m->own_rates, p->n_rails, p->leave_degraded);
+	dr_rail_rates_init(&m->own_rates, p->n_rails);
 	dr_manager_channels_init(m);
 	if (m->prm.lost_after_ns == 0)
 		m->prm.lost_after_ns = LOST_NS;

@@ -111,7 +111,6 @@ struct dr_manager_params {
 	int64_t heartbeat_ns;
 	enum dr_detect detect;
 	bool failback;
-	double leave_degraded; /* fraction of the other rail's rate, see dr_rate_move; 0: rails are not left */
 	int64_t hold_down_ns;
 	int64_t lost_after_ns; /* the channels end after this time without any acknowledgement; 0: 1.5 s */
 	/* Time after which the NIC reports an error by itself; DR_NEVER: never; 0: the kernel
@@ -123,7 +122,7 @@ struct dr_manager_params {
 	struct dr_poller *poller; /* NULL in the simulator: dr_manager_tick then drives all I/O */
 	struct dr_peer *peer; /* sends the heartbeats, see channel/peer.h; NULL: the manager does */
 	struct dr_rail_life *life;   /* shared by the managers of a session; NULL: not shared */
-	struct dr_rail_rates *rates; /* the same; made with leave_degraded */
+	struct dr_rail_rates *rates; /* the same */
 	const struct dr_manager_ops *ops;
 	void *arg;
 	const void *kind_params; /* of the rails' kind, see dr_rail_params */

@@ -287,7 +287,7 @@ static int make_channel(struct mgr_channel *c, uint32_t id, struct dr_err *e)
 		.connector = p->connector,
 		.window = p->window,
 		.failback = p->failback,
-		.gated = p->transport->fill != NULL || p->leave_degraded > 0,
+		.gated = p->transport->fill != NULL,
 		.hold_down_ns = p->hold_down_ns,
 		.lost_after_ns = p->lost_after_ns,
 		.stuck_after_ns = dr_manager_stuck_ns(p),

@@ -475,9 +475,7 @@ static void test_the_probe_of_a_channel_ends_with_it(void **state)
 	struct pair p;
 
 	(void)state;
-	pair_leave_degraded = 0.125;
 	pair_open(&p, DR_SIM_STREAM, DR_DETECT_FAST, NULL, 0);
-	pair_leave_degraded = 0;
 	both_paths_up(&p);
 	c = dr_manager_lookup(p.m[0], 0);
 	p.m[0]->probe.on = true;

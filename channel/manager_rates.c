@@ -14,8 +14,7 @@
  *     were acknowledged since, or something there was not acknowledged nearly all the time, for another reason than
  *     the rail's delay. It was not held back by the peer's receive buffer.
  *  3. A rail that is down, and a peer whose process is stalled, are not judged.
- *  4. A sender leaves a degraded rail only for a rail that is alive and not suspect.
- *  5. What a channel sent since the last sample counts in the next one, too, if the channel is removed before it.
+ *  4. What a channel sent since the last sample counts in the next one, too, if the channel is removed before it.
  */
 enum { LIMITED_PERCENT = 20, BUSY_PERCENT = 95, DELAYS = 4 };
 static const int64_t PROBE_STEP_NS = DR_RATE_LOOK_NS;
@@ -296,7 +295,7 @@ static void answer(struct dr_manager *m, struct mgr_channel *c, int64_t since)
 		    m->now))
 		return;
 	pthread_mutex_lock(&m->rates->lock);
-	changed = dr_rate_returned(&m->rates->rate, q.rail, m->now);
+	changed = dr_rate_returned(&m->rates->rate, q.rail);
 	pthread_mutex_unlock(&m->rates->lock);
 	if (changed)
 		tell(m, q.rail);
@@ -309,35 +308,6 @@ static void answer_all(struct dr_manager *m)
 	for (struct mgr_channel *c = m->channels; c; c = c->next)
 		if (dr_channel_asks(c->ch, &since))
 			answer(m, c, since);
-}
-
-/* Rule 4. */
-static void leave(struct dr_manager *m, struct mgr_channel *c)
-{
-	struct dr_rate_question q = { .blind = !m->prm.transport->fill };
-	struct dr_channel *ch = c->ch;
-	int active = dr_channel_active(ch);
-	enum dr_rate_move move;
-	char why[96];
-
-	if (m->probe.on || active < 0 || !dr_channel_is_sender(ch) ||
-		!dr_channel_path_up(ch, !active))
-		return;
-	q.rail = rail_of(c, (unsigned)active);
-	q.other = rail_of(c, !active);
-	if (m->rail[q.other].state != DR_RAIL_ALIVE)
-		return;
-	pthread_mutex_lock(&m->rates->lock);
-	move = dr_rate_move(&m->rates->rate, &q, m->now);
-	dr_rate_why_left(&m->rates->rate, &q, why, sizeof(why));
-	pthread_mutex_unlock(&m->rates->lock);
-	if (move == DR_RATE_PROBE_OTHER)
-		probe_begin(m, c, !active, q.other);
-	if (move != DR_RATE_LEAVE || dr_channel_leave(ch, why, m->now) != 0)
-		return;
-	pthread_mutex_lock(&m->rates->lock);
-	dr_rate_left(&m->rates->rate, &q, m->now);
-	pthread_mutex_unlock(&m->rates->lock);
 }
 
 void dr_manager_probe(struct dr_manager *m)
@@ -356,6 +326,4 @@ void dr_manager_rates(struct dr_manager *m)
 		return;
 	sample(m);
 	m->sampled_ns = m->now;
-	for (struct mgr_channel *c = m->channels; m->prm.leave_degraded > 0 && c; c = c->next)
-		leave(m, c);
 }

@@ -18,8 +18,6 @@
 enum { RAILS = 2, CHANNELS = 2, FAILED = 8 };
 static const int64_t BEAT_NS = 10 * DR_NS_PER_MS;
 
-static double pair_leave_degraded; /* of the next pair */
-
 struct pair {
 	struct dr_sim_world *w;
 	struct dr_manager *m[2];
@@ -144,7 +142,6 @@ static inline void pair_make(struct pair *p, const struct dr_sim_opts *o, enum d
 			.heartbeat_ns = BEAT_NS,
 			.detect = detect,
 			.failback = true,
-			.leave_degraded = pair_leave_degraded,
 			.hold_down_ns = DR_NS_PER_S,
 			.life = end == 0 ? life : NULL,
 			.ops = &ops,

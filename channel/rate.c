@@ -4,26 +4,11 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Clearly more than the fraction, and less than 1. */
-static double above(double fraction)
+void dr_rate_init(struct dr_rate *r, unsigned n_rails)
 {
-	return DR_MIN(2 * fraction, (1 + fraction) / 2);
-}
-
-void dr_rate_init(struct dr_rate *r, unsigned n_rails, double leave)
-{
-	dr_assert(n_rails <= DR_RATE_RAILS_MAX && leave >= 0 && leave < 1);
+	dr_assert(n_rails <= DR_RATE_RAILS_MAX);
 	memset(r, 0, sizeof(*r));
 	r->n_rails = n_rails;
-	r->leave = leave;
-	r->slow = r->back = DR_RATE_SLOW;
-	r->fast = DR_RATE_FAST;
-	if (leave > 0)
-		r->back = DR_MIN(r->back, 1 / above(leave));
-	if (leave * DR_RATE_SLOW > 1) {
-		r->slow = 1 / leave;
-		r->fast = 1 / above(leave);
-	}
 	for (unsigned i = 0; i < n_rails; i++)
 		r->rail[i].loss_percent = -1;
 }
@@ -62,8 +47,8 @@ static bool judge(struct dr_rate *r, unsigned rail, double bps, bool exact, int6
 	if (ref < 0)
 		return false;
 	other = r->rail[ref].capacity;
-	p->slow = !exact ? p->slow : bps * r->slow < other ? p->slow + 1 : 0;
-	p->fast = bps * r->fast >= other ? p->fast + 1 : 0;
+	p->slow = !exact ? p->slow : bps * DR_RATE_SLOW < other ? p->slow + 1 : 0;
+	p->fast = bps * DR_RATE_FAST >= other ? p->fast + 1 : 0;
 	if (p->slow >= DR_RATE_JUDGED) {
 		p->by_rate = true;
 		p->versus = (unsigned)ref;
@@ -73,39 +58,10 @@ static bool judge(struct dr_rate *r, unsigned rail, double bps, bool exact, int6
 	return p->by_rate != was && (was ? !p->by_loss : true);
 }
 
-static double waited_max(const struct dr_rate_rail *p)
-{
-	double max = 0;
-
-	for (unsigned i = 0; i < DR_RATE_JUDGED; i++)
-		max = DR_MAX(max, p->waited.bps[i]);
-	return max;
-}
-
-/* Traffic is on a rail that was left. */
-static void used_again(struct dr_rate_rail *p, int64_t now)
-{
-	if (p->left)
-		p->returned_ns = now;
-	p->left = false;
-}
-
-/* A window of traffic, for dr_rate_move. */
-static void remember(struct dr_rate_rail *p, double bps, bool waited, int64_t now)
-{
-	if (!waited && bps >= waited_max(p))
-		p->waited.n = 0;
-	if (!waited)
-		return;
-	p->waited.bps[p->waited.n % DR_RATE_JUDGED] = bps;
-	p->waited.n++;
-	p->waited.ns = now;
-}
-
 bool dr_rate_acked(struct dr_rate *r, unsigned rail, uint64_t bytes, int64_t waited_ns, int64_t now)
 {
 	struct dr_rate_rail *p = &r->rail[rail];
-	bool waited, changed;
+	bool waited;
 	double bps;
 
 	dr_assert(rail < r->n_rails);
@@ -124,11 +80,7 @@ bool dr_rate_acked(struct dr_rate *r, unsigned rail, uint64_t bytes, int64_t wai
 	p->bytes = 0;
 	if (bps <= 0)
 		return false;
-	remember(p, bps, waited, now);
-	changed = judge(r, rail, bps, waited, now);
-	if (p->fast >= DR_RATE_JUDGED && !p->by_loss)
-		used_again(p, now);
-	return changed;
+	return judge(r, rail, bps, waited, now);
 }
 
 static int64_t limit_of(int64_t rtt_ns)
@@ -327,10 +279,10 @@ bool dr_rate_probing(const struct dr_rate *r, unsigned rail, int64_t now)
 }
 
 /* What the probe measured is too little beside the rail in use. */
-static bool too_slow(const struct dr_rate *r, const struct dr_rate_result *p,
-	const struct dr_rate_rail *o, bool known, unsigned refused)
+static bool too_slow(
+	const struct dr_rate_result *p, const struct dr_rate_rail *o, bool known, unsigned refused)
 {
-	double needed = o->capacity / r->back;
+	double needed = o->capacity / DR_RATE_SLOW;
 
 	if (as_one_of(o, p->bps))
 		return false;
@@ -340,20 +292,19 @@ static bool too_slow(const struct dr_rate *r, const struct dr_rate_result *p,
 		return p->bps < needed;
 	/* The traffic on the other rail may want all that is known of its capacity. But that may have been
 	 * measured too high, and a rail that is not degraded is not kept waiting for it. */
-	return p->bps < o->capacity / DR_MIN((double)(2u << refused), r->back);
+	return p->bps < o->capacity / DR_MIN((double)(2u << refused), DR_RATE_SLOW);
 }
 
 /* Whatever was carried in the time that does not count, it is too little. */
-static bool slow_at_most(const struct dr_rate *r, const struct dr_rate_rail *o, double most)
+static bool slow_at_most(const struct dr_rate_rail *o, double most)
 {
-	return most > 0 && most * r->slow < o->capacity && !as_one_of(o, most);
+	return most > 0 && most * DR_RATE_SLOW < o->capacity && !as_one_of(o, most);
 }
 
 /* What the probe measured is no lower bound, or too little in any case. */
-static bool proves(
-	const struct dr_rate *r, const struct dr_rate_result *p, const struct dr_rate_rail *o)
+static bool proves(const struct dr_rate_result *p, const struct dr_rate_rail *o)
 {
-	return p->proven || slow_at_most(r, o, p->most);
+	return p->proven || slow_at_most(o, p->most);
 }
 
 /* The answer of the probe that ended last; DR_RATE_PROBE: *which is to be probed. */
@@ -372,37 +323,18 @@ static enum dr_rate_gate result(
 		*which = q->other;
 		return q->busy ? DR_RATE_WAIT : DR_RATE_PROBE;
 	}
-	if (!too_slow(r, &p->probed, o, known, p->refused)) {
+	if (!too_slow(&p->probed, o, known, p->refused)) {
 		p->refused = 0;
 		return DR_RATE_OPEN;
 	}
-	if (!proves(r, &p->probed, o))
+	if (!proves(&p->probed, o))
 		return p->by_rate ? DR_RATE_LOST : DR_RATE_OPEN;
-	if (p->by_rate ||
-		(before->ns != 0 && now - before->ns <= DR_RATE_RECENT_NS && proves(r, before, o) &&
-			too_slow(r, before, o, known, p->refused))) {
+	if (p->by_rate || (before->ns != 0 && now - before->ns <= DR_RATE_RECENT_NS &&
+				  proves(before, o) && too_slow(before, o, known, p->refused))) {
 		p->refused = DR_MIN(p->refused + 1, (unsigned)DR_RATE_REFUSED_MAX);
 		return DR_RATE_SHUT;
 	}
 	return DR_RATE_PROBE;
-}
-
-/* The rail was left, and the time for which it is not returned to from `o` is not over. */
-static bool too_soon(const struct dr_rate_rail *p, const struct dr_rate_rail *o, int64_t now)
-{
-	int64_t wait = p->again > 0 ? DR_RATE_AGAIN_NS << (p->again - 1) : 0;
-
-	if (o->by_loss || o->by_rate)
-		wait /= DR_RATE_AGAIN_BAD;
-	return p->left && now - p->left_ns < wait;
-}
-
-/* The rail was left a short time ago; or it loses heartbeats, and the other one is not degraded. */
-static bool kept_away(const struct dr_rate *r, const struct dr_rate_question *q, int64_t now)
-{
-	const struct dr_rate_rail *p = &r->rail[q->rail], *o = &r->rail[q->other];
-
-	return r->leave > 0 && (too_soon(p, o, now) || (p->by_loss && !o->by_loss && !o->by_rate));
 }
 
 enum dr_rate_gate dr_rate_gate(
@@ -412,17 +344,12 @@ enum dr_rate_gate dr_rate_gate(
 
 	dr_assert(q->rail < r->n_rails && q->other < r->n_rails);
 	*which = q->rail;
-	if (kept_away(r, q, now))
-		return DR_RATE_SHUT;
 	if (q->blind)
 		return DR_RATE_OPEN;
 	if (p->probed.ns != 0 && p->probed.ns >= q->asked_ns - PROBE_FRESH_NS &&
 		p->probing_ns == 0) {
 		enum dr_rate_gate gate = result(r, q, now, which);
 
-		/* A rail that was left is not returned to because nothing is known. */
-		if (gate == DR_RATE_LOST && p->left && p->by_rate)
-			return DR_RATE_SHUT;
 		if (gate != DR_RATE_PROBE)
 			return gate;
 	}
@@ -432,90 +359,15 @@ enum dr_rate_gate dr_rate_gate(
 	return DR_RATE_PROBE;
 }
 
-bool dr_rate_returned(struct dr_rate *r, unsigned rail, int64_t now)
+bool dr_rate_returned(struct dr_rate *r, unsigned rail)
 {
 	struct dr_rate_rail *p = &r->rail[rail];
 	bool was = p->by_rate;
 
 	dr_assert(rail < r->n_rails);
 	p->by_rate = false;
-	p->slow = p->fast = p->slow_probes = p->waited.n = 0;
-	used_again(p, now);
+	p->slow = p->fast = p->slow_probes = 0;
 	return was && !p->by_loss;
-}
-
-/* What the other rail carries is known from lately, or was probed then. */
-static bool fresh(const struct dr_rate_rail *o, int64_t now)
-{
-	return now - DR_MAX(o->at_ns, o->probed.ns) <= DR_RATE_FRESH_NS &&
-	       (o->at_ns != 0 || o->probed.ns != 0);
-}
-
-/* Some time ago it carried enough. Does a probe confirm it, as far as a probe can tell? */
-static bool confirmed(const struct dr_rate_rail *o, double needed, int64_t now)
-{
-	if (now - o->at_ns <= DR_RATE_FRESH_NS)
-		return true;
-	return o->probed.bps > 0 && (o->probed.whole || o->probed.bps > needed);
-}
-
-enum dr_rate_move dr_rate_move(struct dr_rate *r, const struct dr_rate_question *q, int64_t now)
-{
-	struct dr_rate_rail *p = &r->rail[q->rail], *o = &r->rail[q->other];
-	bool known = recent(o, now);
-	bool waited = p->waited.n >= DR_RATE_JUDGED && now - p->waited.ns <= 3 * DR_RATE_WINDOW_NS;
-	double needed; /* of the other rail */
-
-	dr_assert(q->rail < r->n_rails && q->other < r->n_rails);
-	if (r->leave <= 0 || q->rail == q->other || o->by_rate || o->by_loss || too_soon(o, p, now))
-		return DR_RATE_STAY;
-	if (p->by_loss && o->loss_percent < DR_RATE_CLEAN)
-		return known && o->exact && waited && o->capacity < waited_max(p) ? DR_RATE_STAY
-										  : DR_RATE_LEAVE;
-	if (!waited)
-		return DR_RATE_STAY;
-	needed = waited_max(p) / r->leave;
-	if ((known || q->blind ? o->capacity : DR_RATE_PROBE_MAX_BPS) <= needed)
-		return DR_RATE_STAY;
-	if (!q->blind && !fresh(o, now)) {
-		if (dr_rate_probing(r, q->other, now))
-			return DR_RATE_STAY;
-		o->probing_ns = now;
-		return DR_RATE_PROBE_OTHER;
-	}
-	return p->by_rate && known && (q->blind || confirmed(o, needed, now)) ? DR_RATE_LEAVE
-									      : DR_RATE_STAY;
-}
-
-void dr_rate_left(struct dr_rate *r, const struct dr_rate_question *q, int64_t now)
-{
-	struct dr_rate_rail *p = &r->rail[q->rail];
-	bool soon = p->returned_ns != 0 && now - p->returned_ns <= DR_RATE_RECENT_NS;
-
-	dr_assert(q->rail < r->n_rails && q->other < r->n_rails);
-	used_again(&r->rail[q->other], now);
-	if (p->left) /* another channel was the first */
-		return;
-	p->left = true;
-	p->left_ns = now;
-	p->again = soon ? DR_MIN(p->again + 1, (unsigned)DR_RATE_AGAIN_MAX) : 0;
-	if (p->again == 0 && (q->blind || waited_max(p) * 2 >= DR_RATE_PROBE_MAX_BPS))
-		p->again = 1;
-}
-
-void dr_rate_why_left(
-	const struct dr_rate *r, const struct dr_rate_question *q, char *buf, size_t len)
-{
-	struct dr_rate_state st;
-	char text[96];
-
-	dr_rate_get(r, q->rail, &st);
-	if (r->rail[q->rail].by_rate) {
-		st.versus = q->other;
-		st.versus_bps = r->rail[q->other].capacity;
-	}
-	dr_rate_describe(&st, text, sizeof(text));
-	snprintf(buf, len, "rail %u is %s", q->rail, text);
 }
 
 bool dr_rate_probed(struct dr_rate *r, unsigned rail, const struct dr_rate_probe *p, int64_t now)
@@ -526,7 +378,7 @@ bool dr_rate_probed(struct dr_rate *r, unsigned rail, const struct dr_rate_probe
 	struct dr_rate_result got = {
 		.ns = now, .bps = p->bps, .most = p->most, .whole = p->whole, .proven = p->proven
 	};
-	bool proven = o ? proves(r, &got, o) && !as_one_of(o, p->bps) : p->proven;
+	bool proven = o ? proves(&got, o) && !as_one_of(o, p->bps) : p->proven;
 	bool exact = proven && p->bps < DR_RATE_PROBE_MAX_BPS, changed;
 
 	dr_assert(rail < r->n_rails && p->done);
@@ -591,9 +443,9 @@ bool dr_rate_enough(const struct dr_rate *r, unsigned rail, double bps, int64_t 
 
 	if (ref < 0 || p->by_rate)
 		return false;
-	return bps * r->fast >= r->rail[ref].capacity ||
-	       (recent(p, now) && bps * r->fast >= p->capacity && p->slow == 0 &&
-		       p->capacity * r->fast >= r->rail[ref].capacity);
+	return bps * DR_RATE_FAST >= r->rail[ref].capacity ||
+	       (recent(p, now) && bps * DR_RATE_FAST >= p->capacity && p->slow == 0 &&
+		       p->capacity * DR_RATE_FAST >= r->rail[ref].capacity);
 }
 
 static int format_rate(double bps, char *buf, size_t len)
@@ -667,12 +519,12 @@ bool dr_rate_report(struct dr_rate_reports *p, const struct dr_rate_report *now,
 	return counted && !paused;
 }
 
-void dr_rail_rates_init(struct dr_rail_rates *r, unsigned n_rails, double leave)
+void dr_rail_rates_init(struct dr_rail_rates *r, unsigned n_rails)
 {
 	int rc = pthread_mutex_init(&r->lock, NULL);
 
 	dr_assert(rc == 0);
-	dr_rate_init(&r->rate, n_rails, leave);
+	dr_rate_init(&r->rate, n_rails);
 }
 
 void dr_rail_rates_fini(struct dr_rail_rates *r)

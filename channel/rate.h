@@ -21,8 +21,6 @@
  * 1 / DR_RATE_SLOW of what another rail carries (measured within DR_RATE_RECENT_NS), and no more if as many
  * windows in a row carried 1 / DR_RATE_FAST of it. A rail that is asked for little is never called degraded.
  *
- * If rails are left below a fraction `leave` (dr_rate_move), the limit is the larger one of `leave` and 1 / DR_RATE_SLOW.
- *
  * It is degraded by loss if of DR_RATE_DATAGRAMS or more heartbeats without padding, of DR_RATE_LOSS_NS or more,
  * DR_RATE_LOSSY percent did not arrive, and no more if fewer than DR_RATE_CLEAN percent of the next as many are lost. With 5 % loss, 20 or
  * more of 100 are lost with a probability of 2e-7.
@@ -37,10 +35,6 @@ enum {
 	DR_RATE_CLEAN = 10,
 	DR_RATE_REFUSED_MAX = 3,
 };
-/* A rail that was left, see dr_rate_move. */
-enum { DR_RATE_AGAIN_MAX = 6, DR_RATE_AGAIN_BAD = 8 };
-#define DR_RATE_AGAIN_NS (10 * DR_NS_PER_S)
-#define DR_RATE_FRESH_NS (5 * DR_NS_PER_S)
 #define DR_RATE_SAMPLE_NS (100 * DR_NS_PER_MS)
 #define DR_RATE_WINDOW_NS (400 * DR_NS_PER_MS)
 #define DR_RATE_LOSS_NS DR_NS_PER_S
@@ -71,23 +65,12 @@ struct dr_rate_rail {
 	int64_t probing_ns;		      /* a probe began at; 0: none is going on */
 	struct dr_rate_result probed, before; /* the last probe, and the one before it */
 	unsigned slow_probes;		      /* in a row */
-	struct {
-		double bps[DR_RATE_JUDGED]; /* the last windows in which data waited, a ring */
-		unsigned n;
-		int64_t ns; /* end of the last one */
-	} waited;
-	bool left;		      /* by dr_rate_left, at left_ns */
-	unsigned again;		      /* see DR_RATE_AGAIN_NS */
-	int64_t left_ns, returned_ns; /* returned_ns: after it was left; 0: never */
 	unsigned refused; /* times in a row that failback to it was refused, see dr_rate_gate */
 	unsigned flows;	  /* see dr_rate_flows */
 };
 
 struct dr_rate {
 	unsigned n_rails;
-	/* leave: fraction of the other rail's rate below which a rail is left; 0: never. The others are
-	 * divisors: named degraded below 1 / slow, no longer at 1 / fast, failback at 1 / back. */
-	double leave, slow, fast, back;
 	struct dr_rate_rail rail[DR_RATE_RAILS_MAX];
 };
 
@@ -196,38 +179,9 @@ enum dr_rate_gate dr_rate_gate(
 	struct dr_rate *r, const struct dr_rate_question *q, int64_t now, unsigned *which);
 /* Traffic returns to the rail, which is no longer degraded by rate until its traffic or a probe says so. True: the
  * rail's verdict changed. */
-bool dr_rate_returned(struct dr_rate *r, unsigned rail, int64_t now);
+bool dr_rate_returned(struct dr_rate *r, unsigned rail);
 /* The end of the probe. True: the rail's verdict changed. */
 bool dr_rate_probed(struct dr_rate *r, unsigned rail, const struct dr_rate_probe *p, int64_t now);
-
-/*
- * Leaving degraded rails. A sender on `rail` moves to `other`, which is not degraded, if heartbeats are lost on `rail`,
- * or if it is named degraded by rate and the last DR_RATE_JUDGED windows in which data waited carried less than the
- * fraction `leave` of what `other` carries. What `other` carries must have been seen in the last DR_RATE_FRESH_NS;
- * otherwise it is probed first. A probe shows DR_RATE_PROBE_MAX_BPS at most, so that a rail above `leave` of that is
- * left only if traffic has shown more on `other`.
- *
- * A rail that loses heartbeats is left if fewer than DR_RATE_CLEAN percent are lost on `other`, and `other` is not known to
- * carry less than the rail does.
- *
- * Hysteresis: failback needs twice the fraction, or the middle between it and 1 where that is less, and DR_RATE_CLEAN for
- * losses. Where a probe cannot tell (the rail carried half of DR_RATE_PROBE_MAX_BPS, or the kind has none), and where
- * a rail is left within DR_RATE_RECENT_NS of a return, it is not returned to for DR_RATE_AGAIN_NS, doubled each time.
- * While the rail in use is degraded, too, it is 1 / DR_RATE_AGAIN_BAD of that. So a channel whose rails become bad in turns
- * changes less and less often. Any way to a rail that was left counts as a return: failback, or leaving the other rail.
- */
-enum dr_rate_move {
-	DR_RATE_STAY,
-	DR_RATE_LEAVE,
-	DR_RATE_PROBE_OTHER, /* by the caller, then it asks again */
-};
-/* busy, asked_ns are not used. */
-enum dr_rate_move dr_rate_move(struct dr_rate *r, const struct dr_rate_question *q, int64_t now);
-/* The caller's channel leaves q->rail. */
-void dr_rate_left(struct dr_rate *r, const struct dr_rate_question *q, int64_t now);
-/* Why, with both rates: "rail 0 is degraded: ...". */
-void dr_rate_why_left(
-	const struct dr_rate *r, const struct dr_rate_question *q, char *buf, size_t len);
 
 /* What is known of a rail. */
 struct dr_rate_state {
@@ -239,8 +193,7 @@ struct dr_rate_state {
 	double versus_bps;	/* and what it carries */
 };
 
-/* leave: 0 or between 0 and 1. */
-void dr_rate_init(struct dr_rate *r, unsigned n_rails, double leave);
+void dr_rate_init(struct dr_rate *r, unsigned n_rails);
 /* Of the rail: `bytes` were acknowledged since the last call of the same owner; data has waited since
  * waited_ns, DR_NEVER: it did not. Several owners may use a rail. True: the rail's verdict changed. */
 bool dr_rate_acked(
@@ -287,7 +240,7 @@ struct dr_rail_rates {
 	pthread_mutex_t lock;
 	struct dr_rate rate;
 };
-void dr_rail_rates_init(struct dr_rail_rates *r, unsigned n_rails, double leave);
+void dr_rail_rates_init(struct dr_rail_rates *r, unsigned n_rails);
 void dr_rail_rates_fini(struct dr_rail_rates *r);
 void dr_rail_rates_get(struct dr_rail_rates *r, unsigned rail, struct dr_rate_state *out);
 

@@ -327,7 +327,7 @@ static void test_what_was_not_polled_for_is_no_time_of_the_rail(void **state)
 	sl.away_ns = 12 * DR_NS_PER_MS;
 	assert_int_equal(gate_with(&sl, true, &probes), DR_RATE_SHUT);
 	assert_true(state_of(0).degraded && state_of(0).bps < 3e6);
-	dr_rate_init(&r, 2, 0);
+	dr_rate_init(&r, 2);
 	carry(1, 9.4e9, true, 2 * DR_NS_PER_S);
 	sl.away_ns = 36 * DR_NS_PER_MS;
 	sl.window_ns = DR_NS_PER_S;
@@ -536,7 +536,7 @@ static void test_a_probe_as_fast_as_a_connection_in_use_shows_nothing(void **sta
 	carry(1, 320e6, true, 2 * DR_NS_PER_S);
 	assert_int_equal(gate_after(24e6, true), DR_RATE_SHUT);
 	assert_true(state_of(0).degraded);
-	dr_rate_init(&r, 2, 0);
+	dr_rate_init(&r, 2);
 	carry(1, 320e6, true, 2 * DR_NS_PER_S);
 	dr_rate_flows(&r, 1, 7);
 	dr_rate_flows(&r, 1, 9);
@@ -555,7 +555,7 @@ static void test_a_share_of_a_lower_bound_is_enough(void **state)
 	(void)state;
 	carry(1, 320e6, false, 2 * DR_NS_PER_S);
 	assert_int_equal(gate_after(40e6, true), DR_RATE_SHUT);
-	dr_rate_init(&r, 2, 0);
+	dr_rate_init(&r, 2);
 	carry(1, 320e6, false, 2 * DR_NS_PER_S);
 	dr_rate_flows(&r, 1, 16);
 	assert_int_equal(gate_after(40e6, true), DR_RATE_OPEN);
@@ -570,7 +570,7 @@ static void test_a_slow_rail_is_not_failed_back_to(void **state)
 	assert_int_equal(
 		gate_after(100e6, true), DR_RATE_SHUT); /* it carries the burst in its time */
 	assert_int_equal(gate_after(9e9, true), DR_RATE_OPEN);
-	dr_rate_init(&r, 2, 0);
+	dr_rate_init(&r, 2);
 	carry(1, 50e6, true, 2 * DR_NS_PER_S);
 	assert_int_equal(gate_after(20e6, true), DR_RATE_OPEN);
 }
@@ -602,7 +602,7 @@ static void test_a_probe_shows_no_more_than_its_limit(void **state)
 	carry(1, 9.4e9, false, 2 * DR_NS_PER_S);
 	assert_true(state_of(1).carries_bps > 9e9);
 	/* The clock stood still in the part that was late. */
-	dr_rate_init(&r, 2, 0);
+	dr_rate_init(&r, 2);
 	p = (struct dr_rate_probe){ .done = true, .proven = true, .bps = 4e15 };
 	dr_rate_probed(&r, 1, &p, now);
 	assert_true(state_of(1).carries_bps == DR_RATE_PROBE_MAX_BPS && state_of(1).bps == 0);
@@ -677,9 +677,9 @@ static void test_a_rail_that_traffic_returned_to_is_not_degraded(void **state)
 	assert_int_equal(gate_after(1e6, true), DR_RATE_SHUT);
 	assert_int_equal(changes, 1);
 	assert_int_equal(gate_after(500e6, true), DR_RATE_OPEN);
-	assert_true(dr_rate_returned(&r, 0, now));
+	assert_true(dr_rate_returned(&r, 0));
 	assert_false(state_of(0).degraded);
-	assert_false(dr_rate_returned(&r, 0, now));
+	assert_false(dr_rate_returned(&r, 0));
 	carry(0, 1e6, true, 2 * DR_NS_PER_S); /* its traffic may say so again */
 	assert_true(state_of(0).degraded);
 }

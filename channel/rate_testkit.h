@@ -20,7 +20,7 @@ static unsigned changes;
 static inline int setup(void **state)
 {
 	(void)state;
-	dr_rate_init(&r, 2, 0);
+	dr_rate_init(&r, 2);
 	now = DR_NS_PER_S;
 	changes = 0;
 	return 0;

@@ -46,26 +46,6 @@ static int parse_int(const struct ha_variable *v, const char *text, int64_t *out
 	return *out < v->first ? -EINVAL : 0;
 }
 
-/* "0", "0.1" or "10%". */
-static int parse_ratio(const char *text, double *out)
-{
-	char number[32];
-	size_t len = strlen(text);
-	double scale = 1;
-
-	if (len == 0 || len >= sizeof(number))
-		return -EINVAL;
-	memcpy(number, text, len + 1);
-	if (number[len - 1] == '%') {
-		number[len - 1] = '\0';
-		scale = 100;
-	}
-	if (dr_parse_double(number, 0, 100, out, NULL) < 0)
-		return -EINVAL;
-	*out /= scale;
-	return *out < 1 ? 0 : -EINVAL;
-}
-
 static int parse_level(const char *text)
 {
 	if (strcasecmp(text, "TRACE") == 0)
@@ -146,9 +126,6 @@ static int parse_value(const struct ha_variable *v, const char *text, const stru
 		rc = dr_parse_choice(v->choices, text, dst, NULL);
 		if (rc == 0)
 			*(int *)dst += v->first;
-		break;
-	case HA_VAR_RATIO:
-		rc = parse_ratio(text, dst);
 		break;
 	case HA_VAR_NAMES:
 		return parse_names(v, text, dst, e);
@@ -482,7 +459,6 @@ void ha_config_manager(const struct ha_config *c, struct dr_manager_params *p)
 	p->heartbeat_ns = c->heartbeat_ns;
 	p->failback = c->failback;
 	p->hold_down_ns = c->hold_down_ns;
-	p->leave_degraded = c->leave_degraded;
 	p->lost_after_ns = LOST_AFTER_NS;
 	p->sockbuf = (int)c->sockbuf;
 	/* The manager waits for twice the window of the hardware. */

@@ -43,7 +43,6 @@ struct ha_config {
 	int64_t rto_ns; /* detection bound in mode conservative, at least the transport's */
 	bool failback;
 	int64_t hold_down_ns;
-	double leave_degraded; /* as dr_manager_params; 0: degraded rails are not left */
 	int64_t connect_timeout_ns;
 
 	unsigned threads; /* I/O threads of the process, >= 1 */

@@ -15,7 +15,6 @@ enum ha_var_kind {
 	HA_VAR_INT,    /* int, from min */
 	HA_VAR_MS,     /* int64_t in ns, given in milliseconds */
 	HA_VAR_SIZE,   /* uint64_t, bytes */
-	HA_VAR_RATIO,  /* double: 0 or above 0 and below 1, or percent */
 	HA_VAR_CHOICE, /* int: index into choices, plus first */
 	HA_VAR_NAMES,  /* struct ha_names */
 	HA_VAR_PATH,   /* char[HA_PATH_BYTES] */

@@ -47,10 +47,6 @@ const struct ha_variable ha_variables[] = {
 	{ .name = "HA_NCCL_HOLD_DOWN_MS", .kind = HA_VAR_MS, .offset = AT(hold_down_ns), .def = "1000",
 	  .min = 1, .max = 1000000, .unit = "ms", .use = HA_USE_FAILBACK,
 	  .help = "Time that the first path must be healthy before failback." },
-	{ .name = "HA_NCCL_LEAVE_DEGRADED", .kind = HA_VAR_RATIO, .offset = AT(leave_degraded), .def = "0",
-	  .use = HA_USE_BACKUP,
-	  .help = "Leave a rail that carries less than this fraction of the other one, e.g. 0.1 or 10%. 0: such rails "
-		  "are reported and kept." },
 	{ .name = "HA_NCCL_MAX_RETRIES", .kind = HA_VAR_UINT, .offset = AT(max_retries), .max = 1000000,
 	  .use = HA_USE_NEVER, .default_text = "-",
 	  .help = "A variable of nccl-ha, without effect: see the warning that it causes.",

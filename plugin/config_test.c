@@ -141,16 +141,14 @@ static void defaults_follow_the_cpus(void **state)
 static void values_are_read(void **state)
 {
 	struct ha_config c = config(VARS("HA_NCCL_HEARTBEAT_MS=25", "HA_NCCL_CHUNK=1M",
-		"HA_NCCL_EAGER=0", "HA_NCCL_LEAVE_DEGRADED=10%", "HA_NCCL_NTHREADS=7",
-		"NCCL_SOCKET_FAMILY=AF_INET6", "HA_NCCL_METRICS_FILE=/run/%h-%p.%x%%prom",
-		"HA_NCCL_ENABLE_FAILBACK=0"));
+		"HA_NCCL_EAGER=0", "HA_NCCL_NTHREADS=7", "NCCL_SOCKET_FAMILY=AF_INET6",
+		"HA_NCCL_METRICS_FILE=/run/%h-%p.%x%%prom", "HA_NCCL_ENABLE_FAILBACK=0"));
 
 	(void)state;
 	assert_string_equal(lines, "");
 	assert_int_equal(c.heartbeat_ns, 25 * DR_NS_PER_MS);
 	assert_int_equal(c.chunk, 1 << 20);
 	assert_int_equal(c.eager, 0);
-	assert_true(c.leave_degraded > 0.0999 && c.leave_degraded < 0.1001);
 	assert_int_equal(c.threads, 7);
 	assert_int_equal(c.family, HA_FAMILY_INET6);
 	assert_string_equal(c.metrics_file, "/run/node7-4711.%x%prom");
@@ -208,8 +206,6 @@ static void an_error_names_variable_value_and_range(void **state)
 		"HA_NCCL_TRANSPORT=ib: not accepted; use auto, tcp or verbs");
 	assert_string_equal(refused("NCCL_SOCKET_FAMILY=AF_UNIX"),
 		"NCCL_SOCKET_FAMILY=AF_UNIX: not accepted; use AF_INET or AF_INET6");
-	assert_has(refused("HA_NCCL_LEAVE_DEGRADED=1"), "use 0 to below 1");
-	assert_has(refused("HA_NCCL_LEAVE_DEGRADED=x%"), "use 0 to below 1");
 	assert_has(refused("HA_NCCL_EAGER=257K"), "use 0 to 256K bytes");
 	assert_has(refused("HA_NCCL_DEVICES=^"), "HA_NCCL_DEVICES: ");
 	assert_has(refused("HA_NCCL_FORCE_IB_TIMEOUT=32"), "use 1 to 31");

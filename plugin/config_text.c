@@ -41,9 +41,6 @@ void ha_var_format(const struct ha_variable *v, const struct ha_config *c, char 
 	case HA_VAR_SIZE:
 		format_size(*(const uint64_t *)at, buf, len);
 		break;
-	case HA_VAR_RATIO:
-		snprintf(buf, len, "%g", *(const double *)at);
-		break;
 	case HA_VAR_CHOICE:
 		buf[0] = '\0';
 		if (*(const int *)at >= v->first)
@@ -89,9 +86,6 @@ void ha_var_accepted(const struct ha_variable *v, char *buf, size_t len)
 	case HA_VAR_CHOICE:
 	case HA_VAR_LEVEL:
 		format_choices(v->choices, buf, len);
-		break;
-	case HA_VAR_RATIO:
-		snprintf(buf, len, "0 to below 1, or a percentage, e.g. 10%%");
 		break;
 	case HA_VAR_NAMES:
 		snprintf(buf, len, "names separated by commas");

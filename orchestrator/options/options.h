@@ -86,8 +86,7 @@ struct dr_options {
 	const char *rails, *map, *spread;
 	const char *topology; /* hwloc XML; NULL: this machine */
 	int64_t heartbeat_ns, hold_down_ns;
-	int detect, failback;  /* enum dr_detect; 0 off, 1 on */
-	double leave_degraded; /* 0: off */
+	int detect, failback; /* enum dr_detect; 0 off, 1 on */
 
 	/* Set by dr_fault_options_attach before parsing; both NULL: the group "Faults" does not exist. */
 	struct dr_fault_options *faults; /* target of the group; not owned */

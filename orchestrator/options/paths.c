@@ -8,33 +8,6 @@
 
 /* Rails and paths. The options of the transport kinds stand in their descriptors. */
 
-enum { RATIO_LEN_MAX = 32 };
-
-/* "0.1" or "10%", rounded to millionths; see struct dr_plan. */
-static int parse_ratio(const struct dr_opt *row, const char *text, void *dst, struct dr_err *e)
-{
-	size_t len = text ? strlen(text) : 0;
-	char number[RATIO_LEN_MAX];
-	double v = 0, scale = 1;
-
-	(void)row;
-	if (text && len > 0 && len < sizeof(number)) {
-		memcpy(number, text, len + 1);
-		if (number[len - 1] == '%') {
-			number[len - 1] = '\0';
-			scale = 100;
-		}
-		if (dr_parse_double(number, 0, 100, &v, NULL))
-			v = 0;
-	}
-	v /= scale;
-	if (text && !(v >= 1e-6 && v <= 1 - 1e-6))
-		return dr_err_set(e, -EINVAL,
-			"\"%.60s\" is not a ratio between 0 and 1; use e.g. 0.1 or 10%%", text);
-	*(double *)dst = v;
-	return 0;
-}
-
 /* clang-format off */
 static const struct dr_opt rows[] = {
 	{ .name = "transport", .kind = DR_OPT_STRING, .arg = "KIND", .def = "tcp",
@@ -84,12 +57,6 @@ static const struct dr_opt rows[] = {
 	  .min = 1e6, .max = 1e12,
 	  .commands = RUN, .offset = AT(hold_down_ns),
 	  .help = "Time the primary path must be healthy before failback." },
-	{ .name = "leave-degraded", .kind = DR_OPT_CUSTOM, .arg = "RATIO", .parse = parse_ratio,
-	  .commands = RUN, .offset = AT(leave_degraded),
-	  .help = "Move channels away from a degraded rail to their other path: a rail that "
-		  "carries less than this fraction of what the other one carries, e.g. 0.1 or "
-		  "10%, or that loses many heartbeats. Default: off, such rails are only "
-		  "named." },
 	{ .name = "sockbuf", .kind = DR_OPT_SIZE, .arg = "SIZE", .max = 1 << 30,
 	  .commands = RUN | DOCTOR, .offset = AT(sockbuf),
 	  .help = "Size of the socket buffers. Default: set by the kernel." },

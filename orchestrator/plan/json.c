@@ -125,8 +125,6 @@ static const struct dr_field offer_fields[] = {
 	PLAN_TIME(lost_after_ns),
 	PLAN("detect", DR_F_UINT, detect, .max = DR_DETECT_TRANSPORT),
 	PLAN("failback", DR_F_BOOL, failback),
-	DR_FIELD("leave_degraded_ppm", DR_F_UINT, struct dr_plan, leave_ppm, .flags = DR_F_OMIT,
-		.max = 999999),
 	PLAN("seed", DR_F_UINT, seed),
 	PLAN("sockbuf", DR_F_SINT, sockbuf, .max = 1 << 30),
 	PLAN("dscp", DR_F_SINT, dscp, .max = 63),

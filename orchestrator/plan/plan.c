@@ -285,7 +285,6 @@ void dr_plan_manager(const struct dr_plan *p, enum dr_plan_end end, struct dr_ma
 	out->heartbeat_ns = p->heartbeat_ns;
 	out->detect = p->detect;
 	out->failback = p->failback;
-	out->leave_degraded = p->leave_ppm / 1e6;
 	out->hold_down_ns = p->hold_down_ns;
 	out->lost_after_ns = p->lost_after_ns;
 	out->sockbuf = p->sockbuf;

@@ -89,7 +89,6 @@ struct dr_plan {
 	int64_t interval_ns; /* reporting interval of received data at both ends; 0: disabled */
 	enum dr_detect detect;
 	bool failback;
-	unsigned leave_ppm; /* of the other rail's rate: slower rails are left; 0: none */
 	uint64_t seed;
 	int sockbuf, dscp;
 	bool server_faults; /* the client will request faults at the server: */

@@ -473,7 +473,6 @@ BEGIN
 	G(US, "stuck_after_us", stuck_after_ns, "time without transport progress after which a path counts as failed")
 	G(US, "hold_down_us", hold_down_ns, "time the primary path must be healthy before failback")
 	E(failback, dr_bool_names, "channels return to the primary path")
-	F(NUM, leave_degraded, "--leave-degraded: fraction of the other rail's rate below which a rail is left; null: off")
 	S(96, fence, "what the transport's fence promises; null: everything")
 END(dr_detection_fields, "detection", "how failures are detected")
 #undef T
@@ -529,7 +528,7 @@ END(dr_comparison_fields, "comparison", "one figure beside that of the baseline"
 #undef T
 
 /* --metrics-listen: sums over the life of this process, also while a session runs (session/live.c). In no document. */
-#define SWITCHES_HELP .help = "Switches of channels: failover, failback to path 0, or leave of a degraded rail."
+#define SWITCHES_HELP .help = "Switches of channels: failover, failback to path 0, or a planned switch to path 1."
 #define T dr_live_gpu_row
 BEGIN
 	F(INT, gpu, "the client's GPU", KEY, LABEL("gpu"))

@@ -67,7 +67,7 @@ BEGIN
 	A(UINT, "epoch", rec.epoch, "epoch after the switch")
 	A(UINT, "from_path", rec.from, "path before")
 	A(UINT, "to_path", rec.to, "path after")
-	A(BOOL, "planned", rec.planned, "a failback, a request, or a degraded rail was left; not a failure")
+	A(BOOL, "planned", rec.planned, "a failback or a request; not a failure")
 	A(BOOL, "self_detected", rec.self_detected, "this end detected the failure itself")
 	A(ENUM, "scope", rec.scope, "what failed", .names = scope_names)
 	A(ERRNO, "error", rec.err, "error of the failed path")

@@ -212,7 +212,7 @@ int dr_local_create(struct dr_session *s, struct dr_err *e)
 	l->side = s->side;
 	l->n_channels = dr_plan_n_channels(l->plan);
 	l->n_workers = count_workers(s->opt, l->plan);
-	dr_rail_rates_init(&l->rates, l->plan->n_rails, l->plan->leave_ppm / 1e6);
+	dr_rail_rates_init(&l->rates, l->plan->n_rails);
 	warn_transport(l->plan);
 	int rc = set_up(l, e);
 	if (rc) {

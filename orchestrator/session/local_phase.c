@@ -347,7 +347,7 @@ static void on_switch(struct dr_local *l, const struct dr_report *rep)
 	dr_live_switch(ch->gpu, rep, !ch->sends);
 	if (!rep->rec.planned)
 		ch->unplanned++;
-	else if (rep->rec.to == 0) /* else a degraded rail was left */
+	else if (rep->rec.to == 0)
 		ch->planned++;
 	dr_fields_init(&dr_switch_fields, &row);
 	row.side = (int)l->side;

@@ -178,7 +178,6 @@ void dr_client_settings(const struct dr_options *o, struct dr_plan *p)
 	p->hold_down_ns = o->hold_down_ns;
 	p->detect = (enum dr_detect)o->detect;
 	p->failback = o->failback;
-	p->leave_ppm = (unsigned)lround(o->leave_degraded * 1e6);
 	p->lost_after_ns = LOST_AFTER_NS;
 	p->seed = o->seed;
 	p->sockbuf = (int)o->sockbuf;

@@ -185,8 +185,6 @@ void dr_session_record_detection(struct dr_session *s)
 	d->heartbeat_ns = p->heartbeat_ns;
 	d->hold_down_ns = p->hold_down_ns;
 	d->failback = p->failback;
-	if (p->leave_ppm > 0)
-		d->leave_degraded = p->leave_ppm / 1e6;
 }
 
 void dr_session_on_handles(void *arg, unsigned k, const struct dr_boot_handle *handles, unsigned n)

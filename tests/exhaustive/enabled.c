@@ -66,15 +66,6 @@ static void users(struct list *l)
 	}
 }
 
-static void owner(struct list *l)
-{
-	const struct dr_fo *tx = &l->s->fo[EX_TX];
-
-	if (l->s->leaves > 0 && tx->state == DR_FO_RUN &&
-		tx->path[!tx->active].state == DR_FOP_READY && tx->path[!tx->active].rail_ok)
-		add(l, EX_LEAVE, 0, EX_TX, 0);
-}
-
 static void connecting(struct list *l, unsigned p)
 {
 	const struct ex_path *pa = &l->s->path[p];
@@ -225,9 +216,7 @@ static void timers_late(struct list *l)
 	if (tx->state == DR_FO_RUN || tx->state == DR_FO_DRAIN) {
 		if (tx->cursor + (tx->cursor_part > 0) > tx->head && tx->path[tx->active].rail_ok)
 			add_late(l, EX_STUCK, 0, EX_TX, pa[tx->active].cut);
-		if (tx->state == DR_FO_DRAIN && tx->leaving)
-			add(l, EX_LEAVE_OUT, 0, EX_TX, 0);
-		else if (tx->state == DR_FO_DRAIN)
+		if (tx->state == DR_FO_DRAIN)
 			add_late(l, EX_DRAIN_OUT, 0, EX_TX, pa[0].cut || pa[1].cut);
 	}
 }
@@ -331,7 +320,6 @@ unsigned ex_enabled(const struct ex_scope *sc, const struct ex_state *s, struct 
 	if ((ex_done(sc, s) && !sc->idle) || ex_dead(s))
 		return 0;
 	users(&l);
-	owner(&l);
 	for (unsigned p = 0; p < DR_PATHS; p++) {
 		connecting(&l, p);
 		ends(&l, p);

@@ -11,7 +11,7 @@
  * ones. With values: one run.
  *
  *	kind=stream|remote-write|plugin  connector=sender|receiver  parts=1,2,1 (a message each)
- *	window=2  faults=2  dups=0  holds=0  leaves=0  frames=4  late=0 (1 sender, 2 receiver, 3 both)
+ *	window=2  faults=2  dups=0  holds=0  frames=4  late=0 (1 sender, 2 receiver, 3 both)
  *	lazy=0  any=0  cold=0  prompt=0 (model.h: struct ex_scope)  mem=2048 (MiB)  states=0 (no bound)
  *	clock=0, and with 1: may=0 (sum of 1 a path breaks, 2 a rail is cut, 4 an end is stopped, 8 a fence is
  *	never done, 16 something happens later, 32 a completion is lost)  idle=0  no_failback=0  told=0  flaps=0
@@ -45,12 +45,6 @@ static const struct row {
 	{ EX_REMOTE_WRITE, "parts=1 faults=1 holds=1 lazy=1 cold=1 prompt=1" },
 	{ EX_STREAM, "parts=1 faults=1 holds=1 lazy=1 cold=1 connector=receiver prompt=1" },
 	{ EX_REMOTE_WRITE, "parts=1 faults=1 holds=1 lazy=1 cold=1 connector=receiver prompt=1" },
-	/* a degraded rail is left */
-	{ EX_STREAM, "parts=1,2 faults=1 holds=1 leaves=1 prompt=1" },
-	{ EX_REMOTE_WRITE, "parts=1,2 faults=1 leaves=1 prompt=1" },
-	{ EX_PLUGIN, "parts=1,2 faults=1 leaves=1 prompt=1" },
-	{ EX_STREAM, "parts=1,2 faults=1 holds=1 leaves=1 prompt=1 connector=receiver" },
-	{ EX_REMOTE_WRITE, "parts=2 faults=1 leaves=1 prompt=1 connector=receiver" },
 	/* with a clock: any number of flaps */
 	{ EX_STREAM, "clock=1 parts=1 idle=1 flaps=1 faults=0 stride_ms=50" },
 	{ EX_REMOTE_WRITE, "clock=1 parts=1 idle=1 flaps=1 faults=0 no_failback=1" },
@@ -69,9 +63,6 @@ static const struct row {
 	{ EX_STREAM, "clock=1 parts=1 faults=1 may=4 stop_ms=31000 stride_ms=2000" },
 	{ EX_REMOTE_WRITE, "clock=1 parts=1 faults=2 may=5 told=2 stop_ms=31000 stride_ms=2000 "
 			   "connector=receiver" },
-	/* a degraded rail is left */
-	{ EX_STREAM, "clock=1 parts=1 idle=1 faults=1 may=1 leaves=1" },
-	{ EX_REMOTE_WRITE, "clock=1 parts=1 faults=2 may=17 leaves=1" },
 	/* larger ones, with "full" */
 	{ EX_STREAM, "clock=1 parts=1 faults=2 may=5 told=1 stop_ms=40000 stride_ms=1000 "
 		     "lost_ms=1500" },
@@ -86,7 +77,6 @@ enum {
 	O_FAULTS,
 	O_DUPS,
 	O_HOLDS,
-	O_LEAVES,
 	O_FRAMES,
 	O_LATE,
 	O_LAZY,
@@ -110,12 +100,12 @@ enum {
 	O_STRIDE_MS,
 	O_NUMBERS
 };
-static const char *const names[O_NUMBERS] = { "window", "faults", "dups", "holds", "leaves",
-	"frames", "late", "lazy", "any", "cold", "prompt", "mem", "states", "clock", "may", "idle",
-	"no_failback", "told", "flaps", "grey", "rounds", "hold_ms", "lost_ms", "stuck_ms",
-	"stop_ms", "stride_ms" };
-static const uint64_t at_most[O_NUMBERS] = { 4, 7, 7, 3, 3, 6, 3, 1, 1, 1, 1, 1 << 20,
-	UINT32_MAX / 2, 1, 63, 1, 1, 2, 1, 1, 64, 1000, 10000, 10000, 40000, 10000 };
+static const char *const names[O_NUMBERS] = { "window", "faults", "dups", "holds", "frames", "late",
+	"lazy", "any", "cold", "prompt", "mem", "states", "clock", "may", "idle", "no_failback",
+	"told", "flaps", "grey", "rounds", "hold_ms", "lost_ms", "stuck_ms", "stop_ms",
+	"stride_ms" };
+static const uint64_t at_most[O_NUMBERS] = { 4, 7, 7, 3, 6, 3, 1, 1, 1, 1, 1 << 20, UINT32_MAX / 2,
+	1, 63, 1, 1, 2, 1, 1, 64, 1000, 10000, 10000, 40000, 10000 };
 
 struct options {
 	unsigned kind, connector;
@@ -178,7 +168,6 @@ static int scope_of(const struct options *o, struct ex_scope *sc)
 		.faults = (unsigned)o->v[O_FAULTS],
 		.dups = (unsigned)o->v[O_DUPS],
 		.holds = (unsigned)o->v[O_HOLDS],
-		.leaves = (unsigned)o->v[O_LEAVES],
 		.frames = (unsigned)o->v[O_FRAMES],
 		.lazy = o->v[O_LAZY] != 0,
 		.any_order = o->v[O_ANY] != 0,

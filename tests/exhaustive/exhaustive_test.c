@@ -26,7 +26,6 @@ static struct ex_scope scope(enum ex_personality kind, unsigned connector, unsig
 		.faults = faults,
 		.dups = 1,
 		.holds = 1,
-		.leaves = 1,
 		.frames = 4 };
 
 	return sc;
@@ -49,7 +48,6 @@ static void search_small(enum ex_personality kind, unsigned connector, unsigned 
 
 	sc.parts[0] = parts;
 	sc.msgs = parts;
-	sc.leaves = 0;
 	sc.prompt = true;
 	ex_scope_init(&sc);
 	assert_true(ex_search(&sc, &lim, stderr, &r));
@@ -85,23 +83,6 @@ static void test_plugin(void **state)
 	search_small(EX_PLUGIN, EX_TX, 2);
 }
 
-/* The owner leaves a degraded rail at any moment; `make exhaustive` searches it for the other personalities. */
-static void test_leaving(void **state)
-{
-	struct ex_scope sc = scope(EX_STREAM, EX_TX, 1);
-	struct ex_limits lim = { .bytes = 512u << 20 };
-	struct ex_result r;
-
-	(void)state;
-	skip_if_slow();
-	sc.parts[0] = 1;
-	sc.dups = sc.holds = 0;
-	sc.prompt = true;
-	ex_scope_init(&sc);
-	assert_true(ex_search(&sc, &lim, stderr, &r));
-	assert_true(r.complete && r.seen[EX_LEAVE] > 0 && r.seen[EX_LEAVE_OUT] > 0);
-}
-
 /* Both rails cut: the channel ends at both ends, and such states are found. */
 static void test_both_rails_lost(void **state)
 {
@@ -113,7 +94,7 @@ static void test_both_rails_lost(void **state)
 	skip_if_slow();
 	sc.msgs = 1;
 	sc.parts[0] = 1;
-	sc.dups = sc.holds = sc.leaves = 0;
+	sc.dups = sc.holds = 0;
 	ex_scope_init(&sc);
 	assert_true(ex_search(&sc, &lim, stderr, &r));
 	assert_true(r.complete);
@@ -125,7 +106,7 @@ static struct ex_scope clock_scope(enum ex_personality kind, unsigned faults, un
 	struct ex_scope sc = scope(kind, EX_TX, faults);
 
 	sc.msgs = sc.parts[0] = 1;
-	sc.dups = sc.holds = sc.leaves = 0;
+	sc.dups = sc.holds = 0;
 	sc.clock = true;
 	sc.may = may;
 	sc.hold_ns = 100 * DR_NS_PER_MS;
@@ -293,7 +274,6 @@ static void give_clock(struct ex_scope *sc, unsigned i)
 
 	with.connector = sc->connector;
 	with.cold = sc->cold;
-	with.leaves = 1;
 	with.idle = i % 2;
 	with.flaps = i / 2 % 2;
 	with.no_failback = i / 4 % 2;
@@ -369,7 +349,6 @@ int main(void)
 		cmocka_unit_test(test_stream),
 		cmocka_unit_test(test_remote_write),
 		cmocka_unit_test(test_plugin),
-		cmocka_unit_test(test_leaving),
 		cmocka_unit_test(test_both_rails_lost),
 		cmocka_unit_test(test_clock),
 		cmocka_unit_test(test_broken_times_are_seen),

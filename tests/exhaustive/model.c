@@ -76,7 +76,6 @@ void ex_copy(struct ex_state *to, const struct ex_state *from)
 	to->faults = from->faults;
 	to->dups = from->dups;
 	to->holds = from->holds;
-	to->leaves = from->leaves;
 	memcpy(to->watch, from->watch, sizeof(to->watch));
 }
 
@@ -99,7 +98,6 @@ void ex_init(const struct ex_scope *sc, struct ex_state *s)
 	s->faults = (uint8_t)sc->faults;
 	s->dups = (uint8_t)sc->dups;
 	s->holds = (uint8_t)sc->holds;
-	s->leaves = (uint8_t)sc->leaves;
 	for (unsigned e = 0; e < 2; e++) {
 		struct dr_fo_params p = { .sender = e == EX_TX,
 			.connector = e == sc->connector,
@@ -313,7 +311,6 @@ static void timer(struct dr_fo *f, const struct ex_tr *t)
 		break;
 	case EX_PRIMARY_OUT:
 	case EX_DRAIN_OUT:
-	case EX_LEAVE_OUT:
 		f->since_ns = past;
 		break;
 	case EX_STUCK:
@@ -335,12 +332,6 @@ static void event(const struct ex_scope *sc, struct ex_state *s, const struct ex
 	switch ((enum ex_tr_kind)t->kind) {
 	case EX_PUSH:
 		rc = dr_fo_push(&s->fo[*e], sc->parts[s->fo[*e].tail], &seq);
-		dr_assert(rc == 0);
-		break;
-	case EX_LEAVE:
-		s->leaves--;
-		s->fo[EX_TX].rec_open = false; /* it may be, and is in no key */
-		rc = dr_fo_leave(&s->fo[EX_TX], "degraded", EX_NOW);
 		dr_assert(rc == 0);
 		break;
 	case EX_DIAL:

@@ -21,7 +21,6 @@
  *    costs one of `dups`.
  *  - failback begins when nothing else can happen; at any other moment it costs one of `holds`. What the judge of the
  *    rails' rates answers to a gated failback is the same: it begins later or not at all.
- *  - the owner leaves a degraded rail at any moment, which costs one of `leaves`.
  * The channel may end for want of a path only when both rails are cut or the peer has ended.
  *
  * Left out of a state's key, and why that hides nothing: times (above); the records, counters and
@@ -55,7 +54,6 @@ struct ex_scope {
 	unsigned connector; /* end that dials */
 	unsigned msgs, parts[EX_MSGS_MAX], window, faults, dups;
 	unsigned holds;	 /* failbacks that come while something else is under way */
-	unsigned leaves; /* times that the sender's owner leaves the rail in use (dr_fo_leave) */
 	unsigned frames; /* control frames in flight each way of a path; more: back-pressure */
 	/* Steps of their own, else done at once: dialling again, the fence of a connection that never
 	 * was; and a cut connection may be given up before the rail's owner tells. */
@@ -129,13 +127,12 @@ struct ex_state {
 	struct dr_fo fo[2];
 	struct ex_path path[DR_PATHS];
 	uint8_t consumed; /* parts: the witness that the core's head and got are held against */
-	uint8_t faults, dups, holds, leaves;
+	uint8_t faults, dups, holds;
 	struct ex_watch watch[2]; /* with a clock */
 };
 
 enum ex_tr_kind {
 	EX_PUSH, /* the user posts a message */
-	EX_LEAVE,
 	EX_DIAL, /* a dial gets to the acceptor */
 	EX_ACC,	 /* the acceptor's end is READY */
 	EX_TAKE, /* the next item of a lane gets to an end */
@@ -158,7 +155,6 @@ enum ex_tr_kind {
 	EX_PRIMARY_OUT,
 	EX_STUCK,
 	EX_DRAIN_OUT,
-	EX_LEAVE_OUT,
 	EX_TIME, /* with a clock, from here */
 	EX_TICK,
 	EX_WAKE,

@@ -59,11 +59,6 @@ static bool reads_target(const struct dr_fo *f)
 	       f->state == DR_FO_NOTIFY;
 }
 
-static bool reads_leaving(const struct dr_fo *f)
-{
-	return (f->state == DR_FO_DRAIN || f->state == DR_FO_SWITCH) && f->leaving;
-}
-
 static bool reads_target_gen(const struct dr_fo *f)
 {
 	return f->state == DR_FO_FENCE || f->state == DR_FO_NOTIFY;
@@ -242,7 +237,6 @@ unsigned ex_pack(const struct ex_scope *sc, const struct ex_state *s, uint8_t *o
 		ex_violation("the model's numbers run out");
 	put(&k, s->consumed);
 	put(&k, s->faults | s->dups << 3 | s->holds << 6);
-	put(&k, s->leaves | reads_leaving(&s->fo[EX_TX]) << 2);
 	for (unsigned e = 0; e < 2; e++)
 		put_core(&k, &s->fo[e]);
 	for (unsigned p = 0; p < DR_PATHS; p++)
@@ -382,18 +376,13 @@ static const uint8_t *get_path(const uint8_t *b, struct ex_path *pa)
 
 void ex_unpack(const struct ex_scope *sc, const uint8_t *in, struct ex_state *s)
 {
-	bool leaving;
-
 	memset(s, 0, sizeof(*s));
 	s->consumed = *in++;
 	s->faults = *in & 7;
 	s->dups = *in >> 3 & 7;
 	s->holds = *in++ >> 6;
-	s->leaves = *in & 3;
-	leaving = *in++ >> 2;
 	for (unsigned e = 0; e < 2; e++)
 		in = get_core(sc, in, e, &s->fo[e]);
-	s->fo[EX_TX].leaving = leaving;
 	for (unsigned p = 0; p < DR_PATHS; p++)
 		in = get_path(in, &s->path[p]);
 	if (sc->clock)

@@ -9,7 +9,6 @@
 static const int64_t MS = DR_NS_PER_MS;
 static const int64_t GRID_NS = 50 * DR_NS_PER_MS; /* the sender looks that often */
 static const int64_t DIAL_NS = DR_NS_PER_S, FENCE_NS = DR_NS_PER_S, DRAIN_NS = DR_NS_PER_S;
-static const int64_t LEAVE_NS = 200 * DR_NS_PER_MS;
 static const int64_t ANSWER_NS = 500 * DR_NS_PER_MS, PRIMARY_NS = 500 * DR_NS_PER_MS;
 static const int64_t SWITCH_NS = 30 * DR_NS_PER_S;
 static const int64_t REDIAL_NS = 20 * DR_NS_PER_MS;
@@ -35,7 +34,6 @@ void ex_see(const struct dr_fo *f, struct ex_seen *was)
 	was->target = f->target;
 	was->active = f->active;
 	was->planned = f->planned;
-	was->leaving = f->leaving;
 	was->answered = f->answered;
 	was->stalled = f->stalled;
 	was->ever_up = f->ever_up;
@@ -162,12 +160,9 @@ static void check_verdicts(const struct look *l)
 	if (!l->f->prm.sender || p == DR_FO_NONE || was->path[p].state != DR_FOP_READY)
 		return;
 	given_up = changed(l, p);
-	if (was->state == DR_FO_RUN || (was->state == DR_FO_DRAIN && !was->leaving)) {
+	if (was->state == DR_FO_RUN || was->state == DR_FO_DRAIN) {
 		rule(l, "data is not acknowledged", l->w->owed_ns, l->f->prm.stuck_after_ns,
 			given_up);
-	} else if (was->state == DR_FO_DRAIN && given_up) {
-		rule(l, "a degraded rail is left", DR_MAX(l->w->owed_ns, l->w->state_ns), LEAVE_NS,
-			true);
 	} else if (was->state == DR_FO_SWITCH && !was->answered) {
 		if (was->stalled && given_up)
 			ex_violation(
@@ -182,8 +177,7 @@ static bool begins_failback(const struct look *l)
 	const struct dr_fo *f = l->f;
 
 	return l->was->state == DR_FO_RUN && l->was->active != 0 && f->target == 0 &&
-	       ((f->state == DR_FO_DRAIN && !f->leaving) ||
-		       (f->state == DR_FO_SWITCH && f->planned));
+	       (f->state == DR_FO_DRAIN || (f->state == DR_FO_SWITCH && f->planned));
 }
 
 static void check_states(const struct look *l)
@@ -201,8 +195,8 @@ static void check_states(const struct look *l)
 		rule(l, "failback", l->w->hold_ns, hold, began);
 	else if (began)
 		ex_violation("failback to a primary that does not work");
-	if (was->state == DR_FO_DRAIN && !was->leaving &&
-		(f->state == DR_FO_RUN || f->state == DR_FO_DRAIN) && was->epoch == f->epoch)
+	if (was->state == DR_FO_DRAIN && (f->state == DR_FO_RUN || f->state == DR_FO_DRAIN) &&
+		was->epoch == f->epoch)
 		rule(l, "a drain is cancelled", l->w->state_ns, DRAIN_NS, f->state == DR_FO_RUN);
 	if (was->state == DR_FO_START && f->prm.sender && !was->path[0].rail_down &&
 		was->path[0].state != DR_FOP_READY && was->path[1].state == DR_FOP_READY)
@@ -284,13 +278,13 @@ static void update_switch(const struct look *l)
 
 	if (!f->prm.sender)
 		return;
-	if (ran && f->state == DR_FO_SWITCH && !f->planned && !f->leaving) {
+	if (ran && f->state == DR_FO_SWITCH && !f->planned) {
 		if (was->active == 0 && w->failback_ns >= 0 &&
 			w->failback_ns < f->prm.hold_down_ns / 2)
 			w->flaps = (uint8_t)DR_MIN(w->flaps + 1, FLAPS_MAX);
 		w->calm_ns = 0;
 	}
-	if (was->state == DR_FO_DRAIN && !was->leaving && f->state == DR_FO_RUN && l->tick)
+	if (was->state == DR_FO_DRAIN && f->state == DR_FO_RUN && l->tick)
 		w->hold_ns = 0;
 	if (f->epoch != was->epoch)
 		w->rounds = (uint8_t)(w->rounds + (f->epoch - was->epoch));

@@ -16,10 +16,9 @@ static const char *item_text(const struct ex_item *it, char *buf, size_t len)
 		snprintf(
 			buf, len, "data epoch %u message %u part %u", it->epoch, it->seq, it->mask);
 	else
-		snprintf(buf, len, "%s epoch %u path %u gen %u seq %u mask %x%s%s",
+		snprintf(buf, len, "%s epoch %u path %u gen %u seq %u mask %x%s",
 			dr_frame_type_name(it->kind), it->epoch, it->path, it->gen, it->seq,
-			it->mask, it->flags & DR_FRAME_PLANNED ? " planned" : "",
-			it->flags & DR_FRAME_LEFT ? " left" : "");
+			it->mask, it->flags & DR_FRAME_PLANNED ? " planned" : "");
 	return buf;
 }
 
@@ -50,8 +49,6 @@ static const char *timer_text(enum ex_tr_kind k)
 		return "no acknowledgement for too long";
 	case EX_DRAIN_OUT:
 		return "drain takes too long";
-	case EX_LEAVE_OUT:
-		return "leaves the degraded rail before it has drained";
 	default:
 		return "?";
 	}
@@ -89,10 +86,6 @@ void ex_tr_text(const struct ex_scope *sc, const struct ex_state *s, const struc
 	case EX_PUSH:
 		n = snprintf(buf, len, "%s: the user posts message %u of %u part(s)", end,
 			(unsigned)s->fo[t->e].tail, sc->parts[s->fo[t->e].tail]);
-		break;
-	case EX_LEAVE:
-		n = snprintf(
-			buf, len, "%s: leaves rail %u, which is degraded", end, s->fo[t->e].active);
 		break;
 	case EX_DIAL:
 		n = snprintf(buf, len, "path %u: the dial of gen %u gets to the %s", t->p,

@@ -188,7 +188,7 @@ static int setup(struct sim_run *r)
 		p.connector = end == 1;
 		p.life = &r->life[end];
 		p.rates = &r->rates[end];
-		dr_rail_rates_init(&r->rates[end], 2, 0);
+		dr_rail_rates_init(&r->rates[end], 2);
 		if (make_peer(r, end, &p) != 0 || make_managers(r, end, &p) != 0)
 			return -1;
 		for (unsigned rail = 0; rail < 2; rail++)
