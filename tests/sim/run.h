@@ -196,7 +196,7 @@ struct sim_tap {
 
 /* Switches that an end has recorded so far, and the last one. */
 struct sim_records {
-	uint32_t n, planned, epoch;
+	uint32_t n, planned, initial, epoch; /* initial: not planned, from no path */
 	unsigned from, to;
 };
 

@@ -7,7 +7,8 @@
  * Over all seeds (2000 and more) the rare states were reached (coverage counters).
  *
  * sim_test [--seeds N] [--seed S] [--jobs N] [--without MASK] [-v]; environment SEEDS, SEED, WITHOUT. N schedules
- * from S on; without N the one of S, which -v traces; without S from a random one. A failure prints the line that
+ * from S on; without N the one of S, which -v traces; without S from a random one, and without both the first ones, so
+ * that a test of a change fails for what changed. A failure prints the line that
  * replays it, and one with fewer faults that fails too (unless SHRINK=0; the first three of a process). With --jobs
  * so many processes run all the seeds, whatever fails; without, one per processor, 16 at most, each of which stops
  * after three failures.
@@ -202,7 +203,7 @@ static bool parse_args(int argc, char **argv, struct how *h)
 	}
 	h->one = given[1] && !given[0];
 	h->n = h->one ? 1 : v[0];
-	h->first = v[1];
+	h->first = given[0] || given[1] ? v[1] : 1;
 	h->without = (uint32_t)v[2];
 	h->jobs = given[3] ? (unsigned)v[3] : 0;
 	return right && v[0] >= 1 && v[3] >= 1 && (!sim_verbose || h->one);
