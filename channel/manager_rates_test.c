@@ -2,7 +2,7 @@
 #include "channel/channel_priv.h"
 #include "channel/flow_testkit.h"
 
-/* Managers name a rail that became slow, and do not fail back to it. Both rails carry the same at first. */
+/* A rail that became slow is kept while it is in use, and is not failed back to. Both rails carry the same at first. */
 static struct flow f;
 
 static struct dr_rate_state rail_state(struct flow *of, unsigned rail)

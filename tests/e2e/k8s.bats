@@ -333,6 +333,7 @@ pair() {
 }
 
 @test "run.sh: the trace of a pair goes to JAEGER_AGENT_HOST; no collector there is a warning" {
+	command -v curl >/dev/null || skip "curl is not installed"
 	two_rails
 	(umask 077 && echo 0123456789abcdef0123456789abcdef >key)
 	start collector ip netns exec "$A" "$CHECKS/collector.py" 4318
