@@ -68,7 +68,6 @@ struct dr_channel_stats {
 	uint64_t path_bytes
 		[DR_PATHS]; /* user bytes over each path, including replays and partial parts */
 	uint64_t path_wire[DR_PATHS]; /* bytes with frame headers, both directions */
-	uint64_t path_fill[DR_PATHS]; /* filler of probes, sent or received */
 	uint64_t replayed_messages, replayed_bytes;
 	uint64_t duplicates_dropped;  /* receiver: parts that had been received before */
 	uint64_t stale_dropped;	      /* completions of an old epoch or generation, ignored */
@@ -121,7 +120,6 @@ struct dr_channel_params {
 	unsigned window;		/* messages in flight, 1..DR_CHANNEL_WINDOW_MAX */
 	struct dr_rail *rail[DR_PATHS]; /* rail[1] NULL: no shadow */
 	bool failback;
-	bool gated; /* the owner decides about each failback: dr_channel_asks, dr_channel_answer */
 	int64_t hold_down_ns;	  /* time the primary must be healthy before failback */
 	int64_t lost_after_ns;	  /* the channel ends after this time without any path */
 	int64_t stuck_after_ns;	  /* longest time without an acknowledgement while the rail works */
@@ -232,24 +230,6 @@ bool dr_channel_owed(const struct dr_channel *ch, unsigned *path, int64_t *since
 /* Sender with data that waits for an acknowledgement: its active path, the generation and statistics of it. */
 bool dr_channel_sending(
 	struct dr_channel *ch, unsigned *path, uint32_t *gen, struct dr_path_stats *out);
-/* Sender with params.gated: the primary is healthy for its hold-down, and the channel waits for the answer whether to
- * fail back. */
-bool dr_channel_asks(const struct dr_channel *ch, int64_t *since_ns);
-enum dr_channel_answer {
-	DR_CHANNEL_FAIL_BACK,
-	DR_CHANNEL_NOT_NOW, /* asks again after a doubled hold-down */
-	DR_CHANNEL_UNKNOWN, /* asks again after a hold-down, twice at most */
-};
-/* True: the channel fails back. */
-bool dr_channel_answer(struct dr_channel *ch, enum dr_channel_answer answer, int64_t now_ns);
-/* Sender: sends filler on path `index`. *gen: its connection. -EAGAIN: the path is not up, or back-pressure. */
-int dr_channel_fill(
-	struct dr_channel *ch, unsigned index, uint32_t bytes, uint32_t *gen, int64_t now_ns);
-/* The generation of the path's connection. */
-uint32_t dr_channel_generation(const struct dr_channel *ch, unsigned index);
-/* Statistics of this connection of the path; false: it is gone. */
-bool dr_channel_path_stats(
-	struct dr_channel *ch, unsigned index, uint32_t gen, struct dr_path_stats *out);
 /* Bytes of all messages that are done. */
 uint64_t dr_channel_bytes_done(const struct dr_channel *ch);
 /* The path that carries the data; -1: none now. */

@@ -62,7 +62,6 @@ static void add_stats(struct dr_path_stats *sum, const struct dr_path_stats *s)
 	sum->rx_wire += s->rx_wire;
 	sum->syscalls += s->syscalls;
 	sum->retransmits += s->retransmits;
-	sum->fill_bytes += s->fill_bytes;
 }
 
 /* What could not be destroyed may access buffers until the process ends, also when the path object is gone. */
@@ -100,7 +99,6 @@ int dr_channel_create(const struct dr_channel_params *p, struct dr_channel **out
 		.connector = p->connector,
 		.shadow = !!p->rail[1],
 		.failback = p->failback,
-		.gated = p->gated,
 		.window = p->window,
 		.hold_down_ns = p->hold_down_ns,
 		.lost_after_ns = p->lost_after_ns,
@@ -680,7 +678,6 @@ void dr_channel_stats(struct dr_channel *ch, struct dr_channel_stats *out)
 		add_stats(&sum, &s);
 		out->path_bytes[i] = ch->prm.sender ? sum.tx_bytes : sum.rx_bytes;
 		out->path_wire[i] = sum.tx_wire + sum.rx_wire;
-		out->path_fill[i] = sum.fill_bytes;
 		out->path_up[i] = f->path[i].state == DR_FOP_READY;
 		out->path_connections[i] = ch->path[i].connections;
 		out->syscalls += sum.syscalls;

@@ -78,7 +78,6 @@ struct dr_fo_path {
  * messages, 1..DR_CHANNEL_WINDOW_MAX; times as in dr_channel_params. */
 struct dr_fo_params {
 	bool sender, connector, soft_fence, shadow, failback;
-	bool gated; /* sender: before a failback the owner is asked, see dr_fo_gate */
 	unsigned window;
 	int64_t hold_down_ns, lost_after_ns, stuck_after_ns;
 };
@@ -142,10 +141,6 @@ struct dr_fo {
 	int64_t tick_ns;     /* time of the last tick, to detect our own stalls */
 	int64_t failback_ns; /* time of the last failback */
 	int64_t calm_ns;     /* time at which the penalty decays */
-	bool asked;	     /* sender, RUN: the owner has to answer whether to fail back, */
-	int64_t asked_ns;    /* since then */
-	unsigned refused;    /* refusals in a row: how often the hold-down is doubled */
-	unsigned unanswered; /* questions in a row whose answer was lost */
 	unsigned penalty;    /* flap damping: how often the hold-down is doubled */
 	bool closing;	     /* this end closes: CLOSE is repeated */
 	int64_t unread_ns; /* sender, RUN, DRAIN: the peer's CLOSE waits for completions since then; or 0 */
@@ -231,11 +226,6 @@ bool dr_fo_sent_whole(const struct dr_fo *f, uint64_t seq);
 /* Sender: starts a planned switch. -EAGAIN: no other ready path, or a switch is in progress; or the
  * final error. */
 int dr_fo_switch_now(struct dr_fo *f, int64_t now);
-/* The answer while `asked` is set: fail back; not now, the next question comes after a doubled hold-down (8 times
- * at most); or nobody knows, then it comes after another hold-down, and the third time in a row the channel fails
- * back all the same. Without an answer for 5 s it counts as lost. Ignored while nothing is asked. */
-enum dr_fo_gate { DR_FO_GATE_OPEN, DR_FO_GATE_SHUT, DR_FO_GATE_LOST };
-void dr_fo_gate(struct dr_fo *f, enum dr_fo_gate answer, int64_t now);
 /* Ends the channel with err (-errno); the peer is told on every ready path. */
 void dr_fo_die(struct dr_fo *f, int err, const char *why, int64_t now);
 /* Starts to close: CLOSE is repeated until the peer confirms it, for 500 ms at most. A receiver delivers

@@ -496,133 +496,9 @@ static void a_rail_that_is_up_again_works(void **state)
 	done();
 }
 
-/* The primary is healthy since *t, and the owner has to be asked before the failback. */
-static void sender_gated(int64_t *t)
-{
-	sender_running(0);
-	f.prm.gated = true;
-	*t = flap(10 * MS, 0);
-}
-
-/* How long from t until the owner is asked. */
-static int64_t asked_after(int64_t t)
-{
-	for (int64_t now = t;; now += MS) {
-		assert_true(now < t + 100 * HOLD_DOWN);
-		dr_fo_tick(&f, now);
-		assert_int_equal(f.state, DR_FO_RUN);
-		done();
-		if (f.asked)
-			return now - t;
-	}
-}
-
-static void a_gated_failback_waits_for_the_answer(void **state)
-{
-	int64_t t;
-
-	(void)state;
-	sender_gated(&t);
-	dr_fo_gate(&f, DR_FO_GATE_OPEN, t); /* nothing was asked */
-	assert_int_equal(asked_after(t), HOLD_DOWN);
-	t += HOLD_DOWN;
-	for (int64_t now = t; now < t + 1000 * MS; now += MS) {
-		dr_fo_tick(&f, now);
-		assert_int_equal(f.state, DR_FO_RUN);
-		assert_true(f.asked);
-	}
-	dr_fo_gate(&f, DR_FO_GATE_OPEN, t + 1000 * MS);
-	assert_int_equal(f.state, DR_FO_DRAIN);
-	dr_fo_tick(&f, t + 1001 * MS);
-	failed_back(t + 1001 * MS);
-	assert_false(f.asked);
-}
-
-static void refusals_double_the_hold_down_up_to_8_times(void **state)
-{
-	static const int64_t doubled[] = { 1, 2, 4, 8, 8, 8 };
-	int64_t t;
-
-	(void)state;
-	sender_gated(&t);
-	for (size_t i = 0; i < DR_ARRAY_LEN(doubled); i++) {
-		assert_int_equal(asked_after(t), doubled[i] * HOLD_DOWN);
-		t += doubled[i] * HOLD_DOWN;
-		dr_fo_gate(&f, DR_FO_GATE_SHUT, t);
-		assert_false(f.asked);
-	}
-	assert_int_equal(asked_after(t), 8 * HOLD_DOWN);
-	t += 8 * HOLD_DOWN;
-	dr_fo_gate(&f, DR_FO_GATE_OPEN, t);
-	assert_int_equal(f.state, DR_FO_DRAIN);
-	assert_int_equal(f.refused, 0);
-}
-
-static void lost_answers_do_not_block_failback(void **state)
-{
-	int64_t t;
-
-	(void)state;
-	sender_gated(&t);
-	assert_int_equal(asked_after(t), HOLD_DOWN);
-	t += HOLD_DOWN;
-	dr_fo_gate(&f, DR_FO_GATE_LOST, t);
-	assert_int_equal(asked_after(t), HOLD_DOWN);
-	t += HOLD_DOWN;
-	for (int64_t end = t + 5 * DR_NS_PER_S; t < end; t += MS) /* no answer at all */
-		dr_fo_tick(&f, t);
-	dr_fo_tick(&f, t);
-	assert_false(f.asked);
-	assert_int_equal(asked_after(t), HOLD_DOWN);
-	dr_fo_gate(&f, DR_FO_GATE_LOST, t + HOLD_DOWN);
-	assert_int_equal(f.state, DR_FO_DRAIN);
-}
-
-static void a_question_ends_with_its_connection(void **state)
-{
-	int64_t t;
-
-	(void)state;
-	sender_gated(&t);
-	t += asked_after(t);
-	dr_fo_path_failed(&f, dr_fo_conn(0, f.path[0].gen), DR_SCOPE_PATH, -ECONNRESET, "test", t);
-	dr_fo_gate(&f, DR_FO_GATE_OPEN, t);
-	assert_int_equal(f.state, DR_FO_RUN);
-	dr_fo_tick(&f, t + MS);
-	assert_false(f.asked);
-	done();
-}
-
-/* Three in a row are too many; a failback begins the row again. */
-static void lost_answers_before_a_failback_do_not_count_after_it(void **state)
-{
-	int64_t t;
-
-	(void)state;
-	sender_gated(&t);
-	for (unsigned i = 0; i < 3; i++) {
-		assert_int_equal(asked_after(t), HOLD_DOWN);
-		t += HOLD_DOWN;
-		dr_fo_gate(&f, i < 2 ? DR_FO_GATE_LOST : DR_FO_GATE_OPEN, t);
-	}
-	assert_int_equal(f.state, DR_FO_DRAIN);
-	dr_fo_tick(&f, t);
-	failed_back(t);
-	t = flap(t, HOLD_DOWN);
-	for (unsigned i = 0; i < 2; i++) {
-		t += asked_after(t);
-		dr_fo_gate(&f, DR_FO_GATE_LOST, t);
-		assert_int_equal(f.state, DR_FO_RUN);
-	}
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(a_gated_failback_waits_for_the_answer),
-		cmocka_unit_test(refusals_double_the_hold_down_up_to_8_times),
-		cmocka_unit_test(lost_answers_do_not_block_failback),
-		cmocka_unit_test(a_question_ends_with_its_connection),
 		cmocka_unit_test(flaps_double_the_hold_down),
 		cmocka_unit_test(late_failure_is_no_flap),
 		cmocka_unit_test(shadow_that_fails_is_no_flap),
@@ -645,7 +521,6 @@ int main(void)
 		cmocka_unit_test(a_switch_begins_time_without_progress_anew),
 		cmocka_unit_test(progress_is_as_old_as_the_transports_last_answer),
 		cmocka_unit_test(a_rail_that_is_up_again_works),
-		cmocka_unit_test(lost_answers_before_a_failback_do_not_count_after_it),
 	};
 
 	return cmocka_run_group_tests_name("failover_time", tests, NULL, NULL);

@@ -24,8 +24,6 @@ static const int64_t PRIMARY_WAIT_NS =
  * trip, but may be lost, and a close has 500 ms for all. */
 static const int64_t UNREAD_NS = 100 * DR_NS_PER_MS;
 
-static const int64_t GATE_NS = 5 * DR_NS_PER_S; /* longest wait for the owner's answer */
-enum { GATE_LOST_MAX = 3, GATE_REFUSED_MAX = 3 };
 
 static void send_switch(struct dr_fo *f, int64_t now)
 {
@@ -328,50 +326,12 @@ static bool may_fail_back(const struct dr_fo *f)
 	       f->path[0].state == DR_FOP_READY && f->path[0].rail_ok;
 }
 
-static void fail_back(struct dr_fo *f, int64_t now)
-{
-	f->asked = false;
-	f->refused = f->unanswered = 0;
-	f->target = 0;
-	dr_fo_set_state(f, DR_FO_DRAIN, now);
-}
-
 static void want_failback(struct dr_fo *f, int64_t now)
 {
-	unsigned doubled = DR_MAX(f->penalty, f->refused);
-	bool due = may_fail_back(f);
-
-	if (now - f->path[0].ready_ns < f->prm.hold_down_ns << doubled)
-		due = false;
-	if (!due || !f->prm.gated) {
-		f->asked = false;
-		if (due)
-			fail_back(f, now);
+	if (!may_fail_back(f) || now - f->path[0].ready_ns < f->prm.hold_down_ns << f->penalty)
 		return;
-	}
-	if (!f->asked) {
-		f->asked = true;
-		f->asked_ns = now;
-	} else if (now - f->asked_ns >= GATE_NS) {
-		dr_fo_gate(f, DR_FO_GATE_LOST, now);
-	}
-}
-
-void dr_fo_gate(struct dr_fo *f, enum dr_fo_gate answer, int64_t now)
-{
-	if (!f->asked || !may_fail_back(f))
-		return;
-	if (answer == DR_FO_GATE_OPEN ||
-		(answer == DR_FO_GATE_LOST && ++f->unanswered >= GATE_LOST_MAX)) {
-		fail_back(f, now);
-		return;
-	}
-	f->asked = false;
-	f->path[0].ready_ns = now; /* wait another hold-down */
-	if (answer == DR_FO_GATE_LOST)
-		return;
-	f->unanswered = 0;
-	f->refused = DR_MIN(f->refused + 1, (unsigned)GATE_REFUSED_MAX);
+	f->target = 0;
+	dr_fo_set_state(f, DR_FO_DRAIN, now);
 }
 
 void dr_fo_transport(struct dr_fo *f, struct dr_fo_conn conn, uint64_t acked_bytes,

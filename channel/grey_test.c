@@ -542,38 +542,6 @@ static void test_a_receiver_that_nothing_answers_leaves_the_path(void **state)
 	flow_close(&f);
 }
 
-/* A manager on a kind that does not tell what waits looks after rail 0, on which it has a question, as if there was a
- * probe. */
-static void probed_for(struct flow *of, unsigned end, int64_t ns)
-{
-	for (int64_t t = 0; t < ns; t += DR_NS_PER_MS) {
-		int64_t now = dr_sim_world_clock(of->p.w, end);
-
-		of->p.m[end]->rates->rate.rail[0].probing_ns = now;
-		dr_hb_question(of->p.m[end]->hb, 0, DR_DGRAM_MAX + 1, now);
-		run_for(&of->p, DR_NS_PER_MS);
-	}
-	of->p.m[end]->rates->rate.rail[0].probing_ns = 0;
-}
-
-/* The answers, or what they answer, have not left the host: they are behind the filler of a probe. */
-static void test_what_waits_in_the_host_has_no_answer_yet(void **state)
-{
-	(void)state;
-	for (unsigned end = 0; end < 2; end++) {
-		struct dr_path_stats st = no_answer;
-
-		st.unacked_bytes = 64;
-		idle_open(&f, &st);
-		f.p.m[end]->hb->looks = false;
-		probed_for(&f, end, 600 * DR_NS_PER_MS);
-		assert_int_equal(sender_stats(&f).switches, 0);
-		run_for(&f.p, 100 * DR_NS_PER_MS);
-		assert_int_equal(sender_stats(&f).active, 1);
-		flow_close(&f);
-	}
-}
-
 /* The answers wait behind data on a congested rail: data that arrives there shows that the rail works. */
 static void test_a_receiver_on_a_congested_rail_waits(void **state)
 {
@@ -683,7 +651,6 @@ int main(void)
 		cmocka_unit_test(test_the_only_path_is_kept),
 		cmocka_unit_test(test_other_rails_data_clears_nothing),
 		cmocka_unit_test(test_a_receiver_that_nothing_answers_leaves_the_path),
-		cmocka_unit_test(test_what_waits_in_the_host_has_no_answer_yet),
 		cmocka_unit_test(test_a_receiver_on_a_congested_rail_waits),
 		cmocka_unit_test(test_an_idle_receiver_costs_one_question),
 		cmocka_unit_test(test_a_question_ends),

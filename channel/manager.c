@@ -160,7 +160,6 @@ static int free_all(struct dr_manager *m)
 		m->rail[r].rail->ops->rail_close(m->rail[r].rail);
 		m->rail[r].rail->ops->rail_fini(m->rail[r].rail);
 	}
-	dr_manager_rates_fini(m);
 	dr_rail_rates_fini(&m->own_rates);
 	dr_free(m);
 	return rc;
@@ -297,8 +296,6 @@ int dr_manager_tick(struct dr_manager *m, int64_t now)
 	dr_manager_tick_channels(m);
 	if (m->started)
 		n += dr_manager_beat(m);
-	if (m->probe.on && now >= m->probe.next_ns)
-		dr_manager_probe(m);
 	return n;
 }
 
@@ -313,8 +310,7 @@ int64_t dr_manager_deadline(const struct dr_manager *m)
 {
 	int64_t d = m->started ? beat_deadline(m) : DR_NEVER;
 
-	d = DR_MIN(d, dr_manager_channels_due(m));
-	return m->probe.on ? DR_MIN(d, m->probe.next_ns) : d;
+	return DR_MIN(d, dr_manager_channels_due(m));
 }
 
 void dr_manager_link(struct dr_manager *m, int ifindex, bool up, int64_t now)

@@ -15,7 +15,7 @@
  *     among the deadlines from dr_manager_open_channel to dr_manager_remove_channel.
  *  2. What arrives for a number that is not in the table is ignored: the peer repeats a dial, and ends a channel
  *     whose paths are gone.
- *  3. Nothing refers to a channel that was removed: its doubt and its probe end before it is freed.
+ *  3. Nothing refers to a channel that was removed: its doubt ends before it is freed.
  *  4. The channel with the earliest deadline is on top of a heap. The deadline there may be earlier than the channel's
  *     is now, never later.
  */
@@ -287,7 +287,6 @@ static int make_channel(struct mgr_channel *c, uint32_t id, struct dr_err *e)
 		.connector = p->connector,
 		.window = p->window,
 		.failback = p->failback,
-		.gated = p->transport->fill != NULL,
 		.hold_down_ns = p->hold_down_ns,
 		.lost_after_ns = p->lost_after_ns,
 		.stuck_after_ns = dr_manager_stuck_ns(p),

@@ -468,29 +468,6 @@ static void test_the_question_of_a_doubt_is_withdrawn(void **state)
 	pair_close(&p);
 }
 
-static void test_the_probe_of_a_channel_ends_with_it(void **state)
-{
-	struct mgr_channel *c;
-	struct dr_err e;
-	struct pair p;
-
-	(void)state;
-	pair_open(&p, DR_SIM_STREAM, DR_DETECT_FAST, NULL, 0);
-	both_paths_up(&p);
-	c = dr_manager_lookup(p.m[0], 0);
-	p.m[0]->probe.on = true;
-	p.m[0]->probe.c = c;
-	p.m[0]->probe.gen = dr_channel_generation(c->ch, 0);
-	p.m[0]->probe.next_ns = DR_NEVER;
-	dr_rate_probe_init(&p.m[0]->probe.p, 0, 0, 0);
-	dr_channel_fail(c->ch, -EIO, "planned", dr_sim_world_clock(p.w, 0));
-	c->ch->fo.left = true;
-	assert_int_equal(dr_manager_remove_channel(p.m[0], c->ch, &e), 0);
-	assert_false(p.m[0]->probe.on);
-	run_for(&p, 100 * DR_NS_PER_MS);
-	pair_close(&p);
-}
-
 /* What it sent since the last sample counts. */
 static void test_the_last_bytes_of_a_channel_count(void **state)
 {
@@ -672,7 +649,6 @@ int main(void)
 		cmocka_unit_test(test_unknown_numbers_are_ignored),
 		cmocka_unit_test(test_the_peer_of_a_removed_channel_ends),
 		cmocka_unit_test(test_the_question_of_a_doubt_is_withdrawn),
-		cmocka_unit_test(test_the_probe_of_a_channel_ends_with_it),
 		cmocka_unit_test(test_the_last_bytes_of_a_channel_count),
 		cmocka_unit_test(test_a_thousand_channels),
 		cmocka_unit_test(test_the_deadlines_of_the_rest_are_kept),

@@ -151,17 +151,7 @@ struct dr_manager {
 	uint64_t removed_bytes
 		[DR_RAILS_MAX]; /* of channels that were removed since the last sample */
 	int64_t waited_ns[DR_RAILS_MAX];
-	unsigned flows[DR_RAILS_MAX]; /* of dr_rate_flows, this manager's */
 	int64_t sampled_ns;
-	struct {
-		bool on;
-		struct mgr_channel *c; /* the channel and the path that carry the filler */
-		unsigned path, rail;
-		uint32_t gen;
-		uint64_t base; /* filler of the connection that was acknowledged before */
-		int64_t next_ns;
-		struct dr_rate_probe p;
-	} probe; /* of a rail's rate */
 };
 
 /* Rail r is down, or up again: sets its state and informs the channels that use it. */
@@ -176,16 +166,9 @@ void dr_manager_take_verdicts(struct dr_manager *m);
 int dr_manager_beat(struct dr_manager *m);
 /* manager_silence.c, at a full tick: if no rail is heard, asks the peer's kernel, and informs channels and owner. */
 void dr_manager_watch_silence(struct dr_manager *m);
-/* Goes on with the probe of a rail's rate, at m->probe.next_ns; at its end answers the channels that ask. */
-void dr_manager_probe(struct dr_manager *m);
-/* No data of this manager is on any rail any more. */
-void dr_manager_rates_fini(struct dr_manager *m);
-/* A probe of the rail's rate, of any worker, is going on. */
-bool dr_manager_probing(struct dr_manager *m, unsigned r);
 /* Samples the rates of the rails, if it is time. */
 void dr_manager_rates(struct dr_manager *m);
-/* The channel is being removed: withdraws the question of its doubt; ends the probe that it carries, and keeps what it
- * sent for the next sample. */
+/* The channel is being removed: withdraws the question of its doubt; keeps what it sent for the next sample. */
 void dr_manager_forget_doubt(struct dr_manager *m, struct mgr_channel *c);
 void dr_manager_forget_flow(struct dr_manager *m, struct mgr_channel *c);
 

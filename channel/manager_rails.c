@@ -177,13 +177,12 @@ static void ask_kernel(struct dr_manager *m, unsigned r)
 	mr->acked_wire = acked;
 }
 
-/* Datagrams for a rail that has little bandwidth may wait in this host, behind data. Where that is not known, they may wait
- * behind the filler of a probe. */
+/* Datagrams for a rail that has little bandwidth may wait in this host, behind data. */
 static bool waits_here(struct dr_manager *m, unsigned r)
 {
 	struct dr_rail *rail = m->peer->rail[r].rail;
 
-	return m->hb->looks ? rail->ops->rail_held(rail) : dr_manager_probing(m, r);
+	return m->hb->looks && rail->ops->rail_held(rail);
 }
 
 static void look_for_held(struct dr_manager *m)

@@ -17,7 +17,6 @@
  *  4. What a channel sent since the last sample counts in the next one, too, if the channel is removed before it.
  */
 enum { LIMITED_PERCENT = 20, BUSY_PERCENT = 95, DELAYS = 4 };
-static const int64_t PROBE_STEP_NS = DR_RATE_LOOK_NS;
 static const int64_t PAUSE_NS = 500 * DR_NS_PER_MS;
 
 static unsigned rail_of(const struct mgr_channel *c, unsigned path)
@@ -81,52 +80,18 @@ static uint64_t ask(const struct dr_manager *m, struct mgr_channel *c, unsigned 
 	return f->acked - was.acked;
 }
 
-/* Locked. Devices that write into the peer's memory may be software, and have one processor in common. */
-static void count_flows(struct dr_manager *m, const unsigned flows[DR_RAILS_MAX])
-{
-	for (unsigned r = 0; r < m->prm.n_rails; r++) {
-		unsigned n = m->prm.transport->caps & DR_CAP_REMOTE_WRITE ? flows[r] : 0;
-
-		dr_rate_flows(&m->rates->rate, r, (int)n - (int)m->flows[r]);
-		m->flows[r] = n;
-	}
-}
-
-void dr_manager_rates_fini(struct dr_manager *m)
-{
-	const unsigned none[DR_RAILS_MAX] = { 0 };
-
-	pthread_mutex_lock(&m->rates->lock);
-	count_flows(m, none);
-	pthread_mutex_unlock(&m->rates->lock);
-}
-
-bool dr_manager_probing(struct dr_manager *m, unsigned r)
-{
-	bool probing;
-
-	pthread_mutex_lock(&m->rates->lock);
-	probing = dr_rate_probing(&m->rates->rate, r, m->now);
-	pthread_mutex_unlock(&m->rates->lock);
-	return probing;
-}
-
 /* Rule 1: bytes per rail that the peer acknowledged since the last sample. */
 static uint32_t slow_rails(struct dr_manager *m, uint64_t cheap[DR_RAILS_MAX])
 {
 	double dt = (double)(m->now - m->sampled_ns);
-	unsigned flows[DR_RAILS_MAX] = { 0 };
 	uint32_t slow = 0;
 
 	for (struct mgr_channel *c = m->channels; c; c = c->next) {
 		uint64_t done = newly_done(c);
-		unsigned r = data_rail(c);
 
-		cheap[r] += done;
-		flows[r] += done > 0;
+		cheap[data_rail(c)] += done;
 	}
 	pthread_mutex_lock(&m->rates->lock);
-	count_flows(m, flows);
 	for (unsigned r = 0; r < m->prm.n_rails; r++)
 		if (!dr_rate_enough(&m->rates->rate, r, (double)cheap[r] * 8e9 / dt, m->now))
 			slow |= 1u << r;
@@ -195,133 +160,17 @@ static void count_losses(struct dr_manager *m, unsigned r)
 		tell(m, r);
 }
 
-static void probe_over(struct dr_manager *m)
-{
-	bool changed;
-
-	m->probe.on = false;
-	m->probe.p.done = true;
-	pthread_mutex_lock(&m->rates->lock);
-	changed = dr_rate_probed(&m->rates->rate, m->probe.rail, &m->probe.p, m->now);
-	pthread_mutex_unlock(&m->rates->lock);
-	dr_debug("rail", "rail %u: probe of %llu bytes: %.0f bit/s%s", m->probe.rail,
-		(unsigned long long)m->probe.p.sent, m->probe.p.bps,
-		m->probe.p.proven ? "" : " at least");
-	if (changed)
-		tell(m, m->probe.rail);
-}
-
-static void probe_lost(struct dr_manager *m)
-{
-	m->probe.p.bps = 0;
-	probe_over(m);
-}
-
 void dr_manager_forget_flow(struct dr_manager *m, struct mgr_channel *c)
 {
-	m->removed_bytes[data_rail(c)] += newly_done(c);
-	if (m->probe.on && m->probe.c == c)
-		probe_lost(m);
-}
+	uint64_t done = newly_done(c);
 
-/* Back-pressure and a connection that is gone lose the probe. */
-static void probe_step(struct dr_manager *m)
-{
-	struct dr_channel *ch = m->probe.c->ch;
-	struct dr_rate_look look;
-	struct dr_path_stats s;
-	uint32_t n;
-
-	m->probe.next_ns = m->now + PROBE_STEP_NS;
-	if (!dr_channel_path_stats(ch, m->probe.path, m->probe.gen, &s)) {
-		probe_lost(m);
-		return;
-	}
-	look = (struct dr_rate_look){ .handed = s.fill_bytes - m->probe.base,
-		.acked = s.fill_acked - DR_MIN(s.fill_acked, m->probe.base),
-		.age_ns = s.peer_ack_age_ns,
-		.held_ns = s.held_ns,
-		.polled = s.polled,
-		.rtt_ns = s.fill_rtt_ns };
-	n = dr_rate_probe_step(&m->probe.p, &look, m->now);
-	if (n > 0 && dr_channel_fill(ch, m->probe.path, n, &m->probe.gen, m->now) != 0) {
-		probe_lost(m);
-	} else if (m->probe.p.done) {
-		probe_over(m);
-	}
-}
-
-static void probe_begin(struct dr_manager *m, struct mgr_channel *c, unsigned path, unsigned rail)
-{
-	struct dr_path_stats s = { 0 };
-
-	m->probe.c = c;
-	m->probe.path = path;
-	m->probe.rail = rail;
-	m->probe.gen = dr_channel_generation(c->ch, path);
-	m->probe.base = 0;
-	if (dr_channel_path_stats(c->ch, path, m->probe.gen, &s))
-		m->probe.base = s.fill_bytes;
-	dr_rate_probe_init(&m->probe.p, s.rtt_min_ns, s.held_ns, s.window_ns);
-	m->probe.on = true;
-	probe_step(m);
-}
-
-/* Channels that want to fail back. What one of them measures is the answer for all of the process. */
-static void answer(struct dr_manager *m, struct mgr_channel *c, int64_t since)
-{
-	struct dr_rate_question q = { .rail = rail_of(c, 0),
-		.other = rail_of(c, 1),
-		.asked_ns = since,
-		.blind = !m->prm.transport->fill };
-	enum dr_rate_gate gate;
-	unsigned which, path;
-	bool changed;
-
-	if (m->probe.on)
-		return;
-	q.busy = dr_channel_owed(c->ch, &path, &since);
-	pthread_mutex_lock(&m->rates->lock);
-	gate = dr_rate_gate(&m->rates->rate, &q, m->now, &which);
-	pthread_mutex_unlock(&m->rates->lock);
-	if (gate == DR_RATE_PROBE)
-		probe_begin(m, c, which == q.rail ? 0 : 1, which);
-	if (gate == DR_RATE_PROBE || gate == DR_RATE_WAIT)
-		return;
-	if (!dr_channel_answer(c->ch,
-		    gate == DR_RATE_OPEN   ? DR_CHANNEL_FAIL_BACK
-		    : gate == DR_RATE_SHUT ? DR_CHANNEL_NOT_NOW
-					   : DR_CHANNEL_UNKNOWN,
-		    m->now))
-		return;
-	pthread_mutex_lock(&m->rates->lock);
-	changed = dr_rate_returned(&m->rates->rate, q.rail);
-	pthread_mutex_unlock(&m->rates->lock);
-	if (changed)
-		tell(m, q.rail);
-}
-
-static void answer_all(struct dr_manager *m)
-{
-	int64_t since;
-
-	for (struct mgr_channel *c = m->channels; c; c = c->next)
-		if (dr_channel_asks(c->ch, &since))
-			answer(m, c, since);
-}
-
-void dr_manager_probe(struct dr_manager *m)
-{
-	probe_step(m);
-	if (!m->probe.on)
-		answer_all(m);
+	m->removed_bytes[data_rail(c)] += done;
 }
 
 void dr_manager_rates(struct dr_manager *m)
 {
 	for (unsigned r = 0; r < m->prm.n_rails; r++)
 		count_losses(m, r);
-	answer_all(m);
 	if (m->now - m->sampled_ns < DR_RATE_SAMPLE_NS)
 		return;
 	sample(m);

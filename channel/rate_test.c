@@ -1,5 +1,57 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "channel/rate_testkit.h"
+#include "channel/rate.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+/* Rail 0 beside rail 1, sampled every 100 ms. */
+static struct dr_rate r;
+static int64_t now;
+static unsigned changes;
+
+static int setup(void **state)
+{
+	(void)state;
+	dr_rate_init(&r, 2);
+	now = DR_NS_PER_S;
+	changes = 0;
+	return 0;
+}
+
+/* For for_ns the rail carries bps; waits: data waits all the time. */
+static void carry(unsigned rail, double bps, bool waits, int64_t for_ns)
+{
+	int64_t since = waits ? now : DR_NEVER, end = now + for_ns;
+
+	while (now < end) {
+		now += DR_RATE_SAMPLE_NS;
+		changes += dr_rate_acked(
+			&r, rail, (uint64_t)(bps / 8e9 * (double)DR_RATE_SAMPLE_NS), since, now);
+	}
+}
+
+static struct dr_rate_state state_of(unsigned rail)
+{
+	struct dr_rate_state st;
+
+	dr_rate_get(&r, rail, &st);
+	return st;
+}
+
+/* Heartbeats: `lost` of 100, n times. */
+static void beats(int lost, unsigned n)
+{
+	for (unsigned i = 0; i < 10 * n; i++) {
+		now += DR_RATE_SAMPLE_NS;
+		changes += dr_rate_datagrams(
+			&r, 0, 10, lost / 10 + (int)(i % 10 < (unsigned)lost % 10), now);
+	}
+}
 
 static void test_a_rail_with_a_hundredth_of_the_other_ones_rate_is_named(void **state)
 {
@@ -219,544 +271,9 @@ static void test_a_pause_of_the_peer_is_not_counted(void **state)
 	assert_int_equal(lost, 0);
 }
 
-static void test_a_probe_measures_what_the_rail_carries(void **state)
-{
-	struct dr_rate_probe p = probe_of(1e6, 0);
-
-	(void)state;
-	assert_true(p.proven && !p.whole && p.bps > 0.9e6 && p.bps < 1.2e6);
-	assert_true(p.sent <= 64 << 10); /* little is queued on a slow rail */
-	p = probe_of(1e6, 20000);
-	assert_true(p.proven && !p.whole && p.bps < 2e6);
-	p = probe_of(1e6, 64000);
-	assert_true(p.proven && !p.whole && p.bps < 2e6);
-	p = probe_of(20e6, 0);
-	assert_true(p.proven && !p.whole && p.bps > 15e6 && p.bps < 25e6);
-	p = probe_of(100e6, 0);
-	assert_true(p.proven && p.bps > 80e6 && p.bps < 110e6);
-	p = probe_of(0, 0);
-	assert_true(p.done && p.proven && !p.whole && p.bps < 1e3);
-}
-
-/* The time of a return: four round trips. */
-static void test_a_fast_rail_is_probed_with_few_looks(void **state)
-{
-	int64_t begin = now;
-	struct dr_rate_probe p = probe_of(10e9, 0);
-
-	(void)state;
-	assert_true(p.whole && p.bps > DR_RATE_PROBE_MAX_BPS);
-	assert_true(p.sent < DR_RATE_BURST && now - begin <= 5 * DR_NS_PER_MS);
-}
-
-/* The fastest chunk counts, and the burst goes on while they become faster. */
-static void test_a_ramp_is_not_the_rate(void **state)
-{
-	struct dr_rate_probe p =
-		probe_with(&(struct slow){ .bps = 800e6, .ramp_ns = 55 * DR_NS_PER_MS });
-
-	(void)state;
-	assert_true(p.whole && p.bps > DR_RATE_PROBE_MAX_BPS);
-	assert_true(p.sent > DR_RATE_BURST / 2 && p.sent <= DR_RATE_BURST_MAX);
-}
-
-static void test_a_closed_buffer_of_the_peer_is_not_the_rail(void **state)
-{
-	struct dr_rate_probe p =
-		probe_with(&(struct slow){ .bps = 150e6, .held_ns = 1 * DR_NS_PER_MS });
-
-	(void)state;
-	assert_true(p.proven && p.bps > 140e6 && p.bps < 160e6);
-	p = probe_with(&(struct slow){ .bps = 150e6, .held_ns = 6 * DR_NS_PER_MS });
-	assert_false(p.proven);
-	p = probe_with(&(struct slow){ .bps = 150e6, .stopped = true });
-	assert_true(p.done && !p.proven);
-}
-
-/* What the kernel has leaves all the same. */
-static void test_time_in_which_the_prober_does_not_run_proves_nothing(void **state)
-{
-	struct slow sl = { .bps = 150e6, .away_ns = 36 * DR_NS_PER_MS, .handed_max = 64 << 10 };
-	struct dr_rate_probe p = probe_with(&sl);
-
-	(void)state;
-	assert_false(p.proven);
-	sl.handed_max = 0;
-	sl.bps = 1e6;
-	p = probe_with(&sl);
-	assert_true(p.proven && p.bps < 2e6);
-}
-
-/* However little of the time counts, the rail carried all that it carried in the whole of it. */
-static void test_a_lower_bound_is_no_more_than_the_rail_carries(void **state)
-{
-	unsigned unproven = 0;
-
-	(void)state;
-	for (int64_t ms = 4; ms < 40; ms++)
-		for (unsigned held = 0; held < 10; held += 3) {
-			struct slow sl = { .bps = 5e6,
-				.away_ns = ms * DR_NS_PER_MS,
-				.held_ns = held * DR_NS_PER_MS,
-				.handed_max = 4 << 10 };
-			struct dr_rate_probe p = probe_with(&sl);
-
-			assert_true(p.proven || p.bps < 5.5e6);
-			unproven += !p.proven;
-		}
-	assert_true(unproven > 50);
-}
-
-/* Acknowledgements that are found late show neither a slow rail nor hide one. */
-static void test_what_was_not_polled_for_is_no_time_of_the_rail(void **state)
-{
-	struct slow sl = { .bps = 150e6, .away_ns = 36 * DR_NS_PER_MS };
-	struct dr_rate_probe p = probe_with(&sl);
-	unsigned probes;
-
-	(void)state;
-	assert_true(p.proven && p.bps < 140e6);
-	sl.polled = true;
-	p = probe_with(&sl);
-	assert_false(p.proven);
-	carry(1, 9.4e9, true, 2 * DR_NS_PER_S);
-	assert_int_equal(gate_with(&sl, true, &probes), DR_RATE_OPEN);
-	assert_int_equal(probes, 1);
-	assert_false(state_of(0).degraded);
-	sl.bps = 2e6;
-	sl.away_ns = 12 * DR_NS_PER_MS;
-	assert_int_equal(gate_with(&sl, true, &probes), DR_RATE_SHUT);
-	assert_true(state_of(0).degraded && state_of(0).bps < 3e6);
-	dr_rate_init(&r, 2);
-	carry(1, 9.4e9, true, 2 * DR_NS_PER_S);
-	sl.away_ns = 36 * DR_NS_PER_MS;
-	sl.window_ns = DR_NS_PER_S;
-	assert_false(probe_with(&sl).proven);
-	assert_int_equal(gate_with(&sl, true, &probes), DR_RATE_SHUT);
-	assert_true(state_of(0).degraded);
-}
-
-/* What the other rail carries becomes known after the probe. */
-static void test_a_slow_rail_is_known_later(void **state)
-{
-	struct slow sl = {
-		.bps = 2e6, .away_ns = 36 * DR_NS_PER_MS, .polled = true, .window_ns = DR_NS_PER_S
-	};
-	struct dr_rate_question q = { .rail = 0, .other = 1, .busy = true };
-	struct dr_rate_probe p;
-	unsigned which;
-
-	(void)state;
-	q.asked_ns = now;
-	assert_int_equal(dr_rate_gate(&r, &q, now, &which), DR_RATE_PROBE);
-	p = probe_with(&sl);
-	assert_false(p.proven);
-	dr_rate_probed(&r, 0, &p, now);
-	assert_int_equal(dr_rate_gate(&r, &q, now, &which), DR_RATE_WAIT);
-	carry(1, 9.4e9, true, 2 * DR_NS_PER_S);
-	assert_int_equal(dr_rate_gate(&r, &q, now, &which), DR_RATE_PROBE);
-	assert_int_equal(which, 0);
-	p = probe_with(&sl);
-	assert_false(p.proven);
-	dr_rate_probed(&r, 0, &p, now);
-	assert_int_equal(dr_rate_gate(&r, &q, now, &which), DR_RATE_SHUT);
-}
-
-enum { WINDOW_MS = 470 };
-
-/* What is on the way takes a part of the NIC's window only: of rails of 1 Mb/s or more behind a small token bucket, too. */
-static void test_filler_does_not_reach_the_window_of_a_nic(void **state)
-{
-	static const double rates[] = { 0.1e6, 0.3e6, 1e6, 3e6, 20e6, 100e6 };
-	struct slow sl = { .polled = true, .window_ns = WINDOW_MS * DR_NS_PER_MS };
-
-	(void)state;
-	for (unsigned i = 0; i < DR_ARRAY_LEN(rates); i++)
-		for (sl.bucket = 0; sl.bucket <= 40 << 10; sl.bucket += 4 << 10) {
-			struct dr_rate_probe p;
-
-			sl.bps = rates[i];
-			p = probe_with(&sl);
-			assert_true(p.proven && p.bps > 0.8 * sl.bps && p.bps < 3 * sl.bps);
-			assert_true(p.whole == (sl.bps > 50e6));
-			if (sl.bucket == 0 || (sl.bps >= 1e6 && sl.bucket <= 32 << 10))
-				assert_true((double)(p.sent - sl.bucket) * 8 < 0.5 * sl.bps);
-		}
-}
-
-/* A NIC gives up what a larger bucket has let in; by then the rate is known. */
-static void test_a_rate_is_known_before_the_nic_gives_up(void **state)
-{
-	struct slow sl = { .bps = 1e6,
-		.polled = true,
-		.bucket = 200 << 10,
-		.window_ns = WINDOW_MS * DR_NS_PER_MS };
-	int64_t begin = now;
-	struct dr_rate_probe p = probe_with(&sl);
-
-	(void)state;
-	assert_true(p.proven && !p.whole && p.bps > 0.8e6 && p.bps < 1.2e6);
-	assert_true(now - begin < 300 * DR_NS_PER_MS);
-	sl.stands_ns = DR_NS_PER_S; /* nothing is carried: nothing is known */
-	sl.bucket = 0;
-	assert_true(probe_with(&sl).bps == 0);
-}
-
-/* One repetition of a lost packet is no rate, and the ramp goes on. */
-static void test_a_chunk_that_took_long_once_is_repeated(void **state)
-{
-	struct slow sl = { .bps = 4e9,
-		.polled = true,
-		.stands_ns = 70 * DR_NS_PER_MS,
-		.window_ns = WINDOW_MS * DR_NS_PER_MS };
-	struct dr_rate_probe p = probe_with(&sl);
-
-	(void)state;
-	assert_true(p.whole && p.proven && p.bps >= DR_RATE_PROBE_MAX_BPS);
-}
-
-/* Neither is a long round trip, or a moment in which this process did not look. */
-static void test_a_round_trip_is_no_part_of_the_window(void **state)
-{
-	struct slow sl = { .bps = 4e9,
-		.polled = true,
-		.rtt_ns = 120 * DR_NS_PER_MS, /* more than the time of a burst without it */
-		.window_ns = WINDOW_MS * DR_NS_PER_MS };
-	struct dr_rate_probe p = probe_with(&sl);
-
-	(void)state;
-	assert_true(p.whole && p.bps > DR_RATE_PROBE_MAX_BPS);
-	sl.rtt_ns = 25 * DR_NS_PER_MS;
-	sl.window_ns = 34 * DR_NS_PER_MS;
-	p = probe_with(&sl);
-	assert_true(p.whole && p.bps > DR_RATE_PROBE_MAX_BPS);
-	sl.rtt_ns = 6 * DR_NS_PER_MS;
-	sl.window_ns = 9 * DR_NS_PER_MS;
-	p = probe_with(&sl);
-	assert_true(p.whole && p.bps > DR_RATE_PROBE_MAX_BPS);
-}
-
-/* The connection that ends in a probe says nothing, and does not make the one before it be forgotten. */
-static void test_a_lost_probe_leaves_the_one_before_it(void **state)
-{
-	struct dr_rate_probe lost = { .done = true };
-	struct dr_rate_question q = { .rail = 0, .other = 1 };
-	struct dr_rate_probe p;
-	unsigned which;
-
-	(void)state;
-	carry(1, 9.4e9, true, 2 * DR_NS_PER_S);
-	q.asked_ns = now;
-	assert_int_equal(dr_rate_gate(&r, &q, now, &which), DR_RATE_PROBE);
-	p = probe_of(1e6, 0);
-	dr_rate_probed(&r, 0, &p, now);
-	assert_int_equal(dr_rate_gate(&r, &q, now, &which), DR_RATE_PROBE);
-	dr_rate_probed(&r, 0, &lost, now);
-	assert_int_equal(dr_rate_gate(&r, &q, now, &which), DR_RATE_LOST);
-	q.asked_ns = now += DR_NS_PER_S;
-	assert_int_equal(dr_rate_gate(&r, &q, now, &which), DR_RATE_PROBE);
-	p = probe_of(1e6, 0);
-	dr_rate_probed(&r, 0, &p, now);
-	assert_int_equal(dr_rate_gate(&r, &q, now, &which), DR_RATE_SHUT);
-	assert_true(state_of(0).degraded);
-}
-
-/* Of the rest's time little counts, but of the whole burst's enough to tell. */
-static void test_a_rest_that_nobody_looked_at_hides_no_slow_rail(void **state)
-{
-	struct dr_rate_look look = { .polled = true, .rtt_ns = DR_NS_PER_MS };
-	struct dr_rate_probe p;
-
-	(void)state;
-	carry(1, 60e6, true, 2 * DR_NS_PER_S);
-	for (unsigned i = 0; i < 2; i++) {
-		now += DR_NS_PER_S;
-		dr_rate_probe_init(&p, 0, 0, WINDOW_MS * DR_NS_PER_MS);
-		look.acked = look.handed = 0;
-		for (unsigned n = 0; n < 6; n++) { /* 2 and 8 KiB at once, then 32 KiB */
-			(void)dr_rate_probe_step(&p, &look, now);
-			look.handed = p.sent;
-			if (n < 2)
-				look.acked = p.sent;
-			now += (n < 3 ? 1 : n < 5 ? 52 : 30) * DR_NS_PER_MS;
-		}
-		look.acked = p.sent; /* seen late */
-		(void)dr_rate_probe_step(&p, &look, now);
-		assert_true(p.done && !p.proven && p.most < 6e6);
-		dr_rate_probed(&r, 0, &p, now);
-	}
-	assert_true(state_of(0).degraded);
-}
-
-/* Nearly all of the time is none in which the rail was looked at: it may be fast. */
-static void test_a_rate_that_may_be_enough_proves_nothing(void **state)
-{
-	struct dr_rate_look look = { .polled = true, .rtt_ns = DR_NS_PER_MS };
-	struct dr_rate_probe p;
-
-	(void)state;
-	carry(1, 60e6, true, 2 * DR_NS_PER_S);
-	for (unsigned i = 0; i < 3; i++) {
-		now += DR_NS_PER_S;
-		dr_rate_probe_init(&p, 0, 0, WINDOW_MS * DR_NS_PER_MS);
-		look.acked = look.handed = 0;
-		while (!p.done) {
-			(void)dr_rate_probe_step(&p, &look, now);
-			look.acked = look.handed = p.sent;
-			now += 55 * DR_NS_PER_MS;
-		}
-		assert_true(!p.proven && p.bps < 2e6);
-		dr_rate_probed(&r, 0, &p, now);
-	}
-	assert_false(state_of(0).degraded);
-}
-
-/* Its time is over when the second chunk is carried, and nobody looked in between. */
-static void test_a_burst_whose_time_ends_unseen_is_not_whole(void **state)
-{
-	struct dr_rate_look look = { 0 };
-	struct dr_rate_probe p;
-
-	(void)state;
-	dr_rate_probe_init(&p, DR_NS_PER_MS, 0, 0);
-	while (!p.done) {
-		(void)dr_rate_probe_step(&p, &look, now);
-		look.handed = p.sent;
-		(void)dr_rate_probe_step(&p, &look, now += DR_NS_PER_MS);
-		look.acked = p.sent;
-		now += 54 * DR_NS_PER_MS;
-	}
-	assert_true(p.proven && !p.whole && p.bps < 4e6);
-}
-
-/* Sixteen connections on one processor: another one gets its share and no more. */
-static void test_a_probe_as_fast_as_a_connection_in_use_shows_nothing(void **state)
-{
-	(void)state;
-	carry(1, 320e6, true, 2 * DR_NS_PER_S);
-	assert_int_equal(gate_after(24e6, true), DR_RATE_SHUT);
-	assert_true(state_of(0).degraded);
-	dr_rate_init(&r, 2);
-	carry(1, 320e6, true, 2 * DR_NS_PER_S);
-	dr_rate_flows(&r, 1, 7);
-	dr_rate_flows(&r, 1, 9);
-	for (unsigned i = 0; i < 3; i++)
-		assert_int_equal(gate_after(24e6, true), DR_RATE_OPEN);
-	assert_false(state_of(0).degraded);
-	assert_int_equal(gate_after(5e6, true), DR_RATE_SHUT);
-	assert_true(state_of(0).degraded && state_of(0).bps < 6e6);
-	dr_rate_flows(&r, 1, -16);
-	assert_int_equal(gate_after(24e6, true), DR_RATE_SHUT);
-}
-
-/* The same where the other rail's capacity is a lower bound, and the burst is not carried in its time. */
-static void test_a_share_of_a_lower_bound_is_enough(void **state)
-{
-	(void)state;
-	carry(1, 320e6, false, 2 * DR_NS_PER_S);
-	assert_int_equal(gate_after(40e6, true), DR_RATE_SHUT);
-	dr_rate_init(&r, 2);
-	carry(1, 320e6, false, 2 * DR_NS_PER_S);
-	dr_rate_flows(&r, 1, 16);
-	assert_int_equal(gate_after(40e6, true), DR_RATE_OPEN);
-}
-
-static void test_a_slow_rail_is_not_failed_back_to(void **state)
-{
-	(void)state;
-	carry(1, 9.4e9, false, 2 * DR_NS_PER_S);
-	assert_int_equal(gate_after(1e6, true), DR_RATE_SHUT);
-	assert_true(state_of(0).degraded && state_of(0).bps < 1.2e6);
-	assert_int_equal(
-		gate_after(100e6, true), DR_RATE_SHUT); /* it carries the burst in its time */
-	assert_int_equal(gate_after(9e9, true), DR_RATE_OPEN);
-	dr_rate_init(&r, 2);
-	carry(1, 50e6, true, 2 * DR_NS_PER_S);
-	assert_int_equal(gate_after(20e6, true), DR_RATE_OPEN);
-}
-
-/* A lower bound may be too high, for example if the clock stood still while it was measured. It keeps a rail waiting
- * that is not degraded, but not for as long as it is remembered. */
-static void test_a_lower_bound_refuses_a_sound_rail_for_a_while(void **state)
-{
-	unsigned refused = 0;
-
-	(void)state;
-	carry(1, 300e6, false, DR_NS_PER_S);
-	while (gate_after(50e6, true) != DR_RATE_OPEN)
-		assert_true(++refused < 3);
-	assert_int_equal(refused, 2);
-	for (unsigned i = 0; i < 8; i++)
-		assert_int_equal(gate_after(25e6, true), DR_RATE_SHUT);
-}
-
-/* A probe shows no difference above that. */
-static void test_a_probe_shows_no_more_than_its_limit(void **state)
-{
-	struct dr_rate_probe p = probe_of(4e9, 0);
-
-	(void)state;
-	assert_true(p.bps > 1e9);
-	dr_rate_probed(&r, 1, &p, now);
-	assert_true(state_of(1).carries_bps == DR_RATE_PROBE_MAX_BPS);
-	carry(1, 9.4e9, false, 2 * DR_NS_PER_S);
-	assert_true(state_of(1).carries_bps > 9e9);
-	/* The clock stood still in the part that was late. */
-	dr_rate_init(&r, 2);
-	p = (struct dr_rate_probe){ .done = true, .proven = true, .bps = 4e15 };
-	dr_rate_probed(&r, 1, &p, now);
-	assert_true(state_of(1).carries_bps == DR_RATE_PROBE_MAX_BPS && state_of(1).bps == 0);
-}
-
-/* The age of an acknowledgement is known to the kernel's clock tick. It shortens a chunk only where the look was late. */
-static void test_an_age_is_not_exact(void **state)
-{
-	struct dr_rate_look look = { 0 };
-	struct dr_rate_probe p;
-
-	(void)state;
-	dr_rate_probe_init(&p, DR_NS_PER_MS, 0, 0);
-	while (!p.done) {
-		(void)dr_rate_probe_step(&p, &look, now);
-		look.handed = look.acked = p.sent;
-		now += 30 * DR_NS_PER_MS;
-		look.age_ns = p.last < DR_RATE_CHUNK_MAX ? 30 * DR_NS_PER_MS : 8 * DR_NS_PER_MS;
-	}
-	assert_true(p.bps > 135e6 && p.bps < 145e6); /* 512 KiB in 30 ms */
-	assert_true(p.sent >= DR_RATE_BURST);	     /* the late looks cost nothing */
-}
-
-static void test_one_slow_probe_refuses_nothing(void **state)
-{
-	struct dr_rate_question q = { .rail = 0, .other = 1 };
-	struct dr_rate_probe p;
-	unsigned which;
-
-	(void)state;
-	carry(1, 1.4e9, false, 2 * DR_NS_PER_S);
-	carry(0, 1e6, true, DR_RATE_WINDOW_NS); /* as the rail was cut */
-	q.asked_ns = now;
-	assert_int_equal(dr_rate_gate(&r, &q, now, &which), DR_RATE_PROBE);
-	p = probe_of(100e6, 0);
-	assert_false(dr_rate_probed(&r, 0, &p, now));
-	assert_false(state_of(0).degraded);
-	assert_int_equal(dr_rate_gate(&r, &q, now, &which), DR_RATE_PROBE);
-	p = probe_of(1e9, 0);
-	dr_rate_probed(&r, 0, &p, now);
-	assert_int_equal(dr_rate_gate(&r, &q, now, &which), DR_RATE_OPEN);
-	assert_false(state_of(0).degraded);
-	/* That one was long ago: two more are needed. */
-	unsigned probes;
-	assert_int_equal(gate_with(&(struct slow){ .bps = 50e6 }, true, &probes), DR_RATE_SHUT);
-	assert_int_equal(probes, 2);
-	assert_int_equal(gate_with(&(struct slow){ .bps = 50e6 }, true, &probes), DR_RATE_SHUT);
-	assert_int_equal(probes, 1);
-}
-
-static void test_a_probe_that_proves_nothing_names_no_rail(void **state)
-{
-	struct slow sl = { .bps = 20e6, .held_ns = 6 * DR_NS_PER_MS };
-	unsigned probes;
-
-	(void)state;
-	carry(1, 1.4e9, false, 2 * DR_NS_PER_S);
-	assert_int_equal(gate_with(&sl, true, &probes), DR_RATE_OPEN);
-	assert_int_equal(probes, 1);
-	assert_false(state_of(0).degraded);
-	/* Of a rail that is named it is no answer. */
-	assert_int_equal(gate_after(1e6, true), DR_RATE_SHUT);
-	assert_int_equal(gate_with(&sl, true, &probes), DR_RATE_LOST);
-	assert_true(state_of(0).degraded);
-}
-
-/* Also where the probe cannot tell whether the rail has the fifth that ends the mark. */
-static void test_a_rail_that_traffic_returned_to_is_not_degraded(void **state)
-{
-	(void)state;
-	carry(1, 9.4e9, true, 2 * DR_NS_PER_S);
-	assert_int_equal(gate_after(1e6, true), DR_RATE_SHUT);
-	assert_int_equal(changes, 1);
-	assert_int_equal(gate_after(500e6, true), DR_RATE_OPEN);
-	assert_true(dr_rate_returned(&r, 0));
-	assert_false(state_of(0).degraded);
-	assert_false(dr_rate_returned(&r, 0));
-	carry(0, 1e6, true, 2 * DR_NS_PER_S); /* its traffic may say so again */
-	assert_true(state_of(0).degraded);
-}
-
-static void test_an_idle_channel_fails_back_to_a_rail_that_carries_the_burst(void **state)
-{
-	(void)state;
-	assert_int_equal(gate_after(200e6, false), DR_RATE_OPEN);
-}
-
-/* Without a reference an idle channel probes the other rail; traffic measures it by itself. */
-static void test_a_slow_rail_is_compared_with_the_rail_in_use(void **state)
-{
-	struct dr_rate_question q = { .rail = 0, .other = 1, .asked_ns = now };
-	struct dr_rate_probe p;
-	unsigned which;
-
-	(void)state;
-	assert_int_equal(gate_after(20e6, true), DR_RATE_WAIT);
-	assert_int_equal(dr_rate_gate(&r, &q, now, &which), DR_RATE_PROBE);
-	assert_int_equal(which, 1);
-	p = probe_of(30e6, 0);
-	dr_rate_probed(&r, 1, &p, now);
-	assert_int_equal(dr_rate_gate(&r, &q, now, &which), DR_RATE_OPEN);
-}
-
-static void test_a_lost_probe_is_no_measurement(void **state)
-{
-	struct dr_rate_question q = { .rail = 0, .other = 1, .asked_ns = now };
-	struct dr_rate_probe p = { .done = true };
-	unsigned which;
-
-	(void)state;
-	carry(1, 9.4e9, false, 2 * DR_NS_PER_S);
-	q.asked_ns = now;
-	dr_rate_gate(&r, &q, now, &which);
-	dr_rate_probed(&r, 0, &p, now);
-	assert_int_equal(dr_rate_gate(&r, &q, now, &which), DR_RATE_LOST);
-	assert_false(state_of(0).degraded);
-	q.asked_ns = now += DR_NS_PER_S; /* the next question has a probe of its own */
-	assert_int_equal(dr_rate_gate(&r, &q, now, &which), DR_RATE_PROBE);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup(test_a_probe_measures_what_the_rail_carries, setup),
-		cmocka_unit_test_setup(test_a_fast_rail_is_probed_with_few_looks, setup),
-		cmocka_unit_test_setup(test_a_ramp_is_not_the_rate, setup),
-		cmocka_unit_test_setup(test_a_closed_buffer_of_the_peer_is_not_the_rail, setup),
-		cmocka_unit_test_setup(
-			test_time_in_which_the_prober_does_not_run_proves_nothing, setup),
-		cmocka_unit_test_setup(test_what_was_not_polled_for_is_no_time_of_the_rail, setup),
-		cmocka_unit_test_setup(test_a_slow_rail_is_known_later, setup),
-		cmocka_unit_test_setup(test_filler_does_not_reach_the_window_of_a_nic, setup),
-		cmocka_unit_test_setup(test_a_rate_is_known_before_the_nic_gives_up, setup),
-		cmocka_unit_test_setup(test_a_chunk_that_took_long_once_is_repeated, setup),
-		cmocka_unit_test_setup(test_a_round_trip_is_no_part_of_the_window, setup),
-		cmocka_unit_test_setup(test_a_rest_that_nobody_looked_at_hides_no_slow_rail, setup),
-		cmocka_unit_test_setup(test_a_burst_whose_time_ends_unseen_is_not_whole, setup),
-		cmocka_unit_test_setup(test_a_rate_that_may_be_enough_proves_nothing, setup),
-		cmocka_unit_test_setup(test_a_lost_probe_leaves_the_one_before_it, setup),
-		cmocka_unit_test_setup(
-			test_a_probe_as_fast_as_a_connection_in_use_shows_nothing, setup),
-		cmocka_unit_test_setup(test_a_share_of_a_lower_bound_is_enough, setup),
-		cmocka_unit_test_setup(test_a_lower_bound_refuses_a_sound_rail_for_a_while, setup),
-		cmocka_unit_test_setup(test_a_probe_shows_no_more_than_its_limit, setup),
-		cmocka_unit_test_setup(test_an_age_is_not_exact, setup),
-		cmocka_unit_test_setup(test_one_slow_probe_refuses_nothing, setup),
-		cmocka_unit_test_setup(test_a_probe_that_proves_nothing_names_no_rail, setup),
-		cmocka_unit_test_setup(test_a_rail_that_traffic_returned_to_is_not_degraded, setup),
-		cmocka_unit_test_setup(test_a_lower_bound_is_no_more_than_the_rail_carries, setup),
-		cmocka_unit_test_setup(test_a_slow_rail_is_not_failed_back_to, setup),
-		cmocka_unit_test_setup(
-			test_an_idle_channel_fails_back_to_a_rail_that_carries_the_burst, setup),
-		cmocka_unit_test_setup(test_a_slow_rail_is_compared_with_the_rail_in_use, setup),
-		cmocka_unit_test_setup(test_a_lost_probe_is_no_measurement, setup),
 		cmocka_unit_test_setup(
 			test_a_rail_with_a_hundredth_of_the_other_ones_rate_is_named, setup),
 		cmocka_unit_test_setup(test_a_rail_that_is_asked_for_little_is_not_slow, setup),

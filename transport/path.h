@@ -43,7 +43,6 @@ enum {
 	DR_CTRL_MAX = 64,	/* bytes of a control frame */
 	DR_HANDLE_MAX = 128,	/* bytes of a rail's or a path's handle */
 	DR_DGRAM_MAX = 256,	/* bytes of a heartbeat datagram */
-	DR_FILL_MAX = 64 << 10, /* bytes of one call of fill() */
 	DR_TOKEN_LEN = 16,	/* bytes of the secret that admits a connection */
 };
 
@@ -173,9 +172,9 @@ struct dr_path_stats {
 	/* Activity of the peer's kernel or NIC (not its process); 0 if unknown. */
 	/* Of data that the peer's kernel acknowledged; control frames do not count. */
 	uint64_t acked_bytes;
-	/* The same of all bytes, control frames and filler included; 0: unknown. */
+	/* The same of all bytes, control frames included; 0: unknown. */
 	uint64_t acked_wire;
-	/* Handed over and not acknowledged by the peer's kernel; stream kinds: filler too. */
+	/* Handed over and not acknowledged by the peer's kernel. */
 	uint64_t unacked_bytes;
 	int64_t peer_ack_age_ns; /* since the peer's kernel acknowledged anything; -1 unknown */
 	unsigned unanswered;	 /* transmissions and probes since then whose answer is overdue */
@@ -192,18 +191,12 @@ struct dr_path_stats {
 	uint32_t segment_bytes; /* size of a datagram as long as a full data packet; 0: unknown */
 	int64_t rtt_ns, rtt_dev_ns,
 		rto_ns; /* smoothed round trip, and its mean deviation; 0: unknown */
-	int64_t window_ns; /* the NIC ends the connection after so long without an acknowledgement; 0: never */
 	uint64_t tx_segments,
 		retransmits; /* segments with data that were sent; of these, repetitions */
 	/* The same before the peer's kernel acknowledged last: of 2,000 to 4,000 segments and one to two seconds at least (more
 	 * if nobody asked in between), 60 s at most. Fewer show no losses. 0: unknown. */
 	uint32_t recent_segments, recent_retransmits;
 	int64_t rtt_min_ns; /* shortest lately, without queues; 0: unknown */
-	uint64_t fill_bytes,
-		fill_acked; /* filler handed over (receiver: received), and acknowledged by the peer's kernel */
-	int64_t fill_rtt_ns; /* round trip of the last filler that was sent behind no other; 0: unknown */
-	/* What is acknowledged is noticed in progress only, and its age is that of the call. */
-	bool polled;
 };
 
 /* More than 1 % of a connection's segments were repetitions: losses explain a long silence on it. */
@@ -295,11 +288,6 @@ struct dr_transport_ops {
 	 * that losses alone do not explain it if none is answered; to be repeated every 4 ms or more. Nothing
 	 * before READY and after FAILED. NULL: any control frame does. */
 	void (*probe)(struct dr_path *p, bool all, int64_t now_ns);
-	/* Sender, UP: queue 1..DR_FILL_MAX bytes of filler, which the peer receives and discards, to measure what
-	 * the path carries: stats counts those acknowledged. They leave at the next flush, in order with
-	 * what is queued. Errors: those of post_send, -EAGAIN included. NULL: this kind cannot, or its
-	 * heartbeats use the paths, where filler would delay them. */
-	int (*fill)(struct dr_path *p, uint32_t bytes);
 
 	void (*close)(struct dr_path *p);
 	/* After close: wait until nothing can touch a buffer. -errno: the connection could not be

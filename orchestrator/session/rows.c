@@ -381,7 +381,6 @@ static void add_payload(
 			continue;
 		*(ch->sends ? &row->tx_bytes : &row->rx_bytes) += (int64_t)st.path_bytes[p];
 		row->connections += st.path_connections[p];
-		row->slack_bytes += (int64_t)st.path_fill[p];
 	}
 	row->slack_bytes += (int64_t)(st.switches + st.failbacks) * SLACK_PER_SWITCH;
 }

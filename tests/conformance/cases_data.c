@@ -493,70 +493,6 @@ static void dgrams(struct cf *f)
 	f->ops->rail_dgram(f->end[0].rail, data, sizeof(data));
 }
 
-static struct dr_path_stats stats_of(struct cf *f, unsigned end)
-{
-	struct dr_path_stats s = { 0 };
-
-	f->ops->stats(f->end[end].path, &s);
-	return s;
-}
-
-/* n calls of this length, sent; back-pressure is waited out. */
-static void fill_sent(struct cf *f, unsigned n, uint32_t len)
-{
-	while (n-- > 0) {
-		int rc;
-
-		cf_until(f, (rc = f->ops->fill(f->end[S].path, len)) != -EAGAIN);
-		assert_int_equal(rc, 0);
-		dr_path_flush(f->end[S].path, cf_now(f));
-	}
-}
-
-/* Filler around a message: it is counted apart at both ends, acknowledged, and causes no event. */
-static void filler_is_discarded(struct cf *f)
-{
-	enum { LEN = 100000, FILLER = 3 + 70 * DR_FILL_MAX };
-	struct dr_part part;
-
-	cf_memory(f, LEN);
-	cf_up(f, 1);
-	assert_int_equal(f->ops->fill(f->end[R].path, 1), -EINVAL);
-	assert_int_equal(f->ops->fill(f->end[S].path, 0), -EINVAL);
-	assert_int_equal(f->ops->fill(f->end[S].path, DR_FILL_MAX + 1), -EINVAL);
-	part = cf_part(f, R, 0, LEN);
-	cf_recv(f, 1, 0, &part, 1, 0);
-	wait_credit(f, 1, 0, 1);
-	cf_fill(f->end[S].mem, 0, 0, LEN);
-	fill_sent(f, 3, 1);
-	fill_sent(f, 35, DR_FILL_MAX);
-	cf_send(f, 1, 0, 0, 0, LEN);
-	cf_ctrl(f, S, "x", 1);
-	fill_sent(f, 35, DR_FILL_MAX);
-	wait_delivered(f, 0, 0);
-	cf_check(f->end[R].mem, 0, 0, LEN);
-	cf_until(f, stats_of(f, R).fill_bytes == FILLER && stats_of(f, S).fill_acked == FILLER &&
-			    f->end[R].count[DR_EV_CTRL] == 1);
-	cf_until(f, f->end[S].count[DR_EV_SENT] == 1);
-	assert_int_equal(stats_of(f, S).fill_bytes, FILLER);
-	assert_int_equal(stats_of(f, S).tx_bytes, LEN);
-	assert_int_equal(stats_of(f, R).rx_bytes, LEN);
-	assert_int_equal(f->end[R].count[DR_EV_DELIVERED], 1);
-}
-
-/* It delays no fence, and none is taken afterwards. */
-static void filler_ends_with_its_path(struct cf *f)
-{
-	cf_memory(f, 4096);
-	cf_up(f, 1);
-	assert_int_equal(f->ops->fill(f->end[S].path, DR_FILL_MAX), 0);
-	dr_path_flush(f->end[S].path, cf_now(f));
-	f->ops->fence(f->end[S].path, false, cf_now(f) + DR_NS_PER_S);
-	cf_until(f, f->end[S].count[DR_EV_FENCED] == 1);
-	assert_true(f->ops->fill(f->end[S].path, 1) < 0);
-	assert_int_equal(f->end[S].count[DR_EV_SENT], 0);
-}
-
 const struct cf_case cf_cases_data[] = {
 	{ "credit_first", 0, NULL, credit_first },
 	{ "parts_any_order", 0, NULL, parts_any_order },
@@ -570,9 +506,6 @@ const struct cf_case cf_cases_data[] = {
 	{ "skip_mask", 0, NULL, skip_mask },
 	{ "flush_sends", 0, NULL, flush_sends },
 	{ "progress_bounded", 0, NULL, progress_bounded },
-	{ "filler_is_discarded", CF_NEEDS_FILL, "it sends no filler", filler_is_discarded },
-	{ "filler_ends_with_its_path", CF_NEEDS_FILL, "it sends no filler",
-		filler_ends_with_its_path },
 	{ "dgrams", DR_CAP_DGRAM, "its rails carry no datagrams", dgrams },
 };
 const size_t cf_n_cases_data = DR_ARRAY_LEN(cf_cases_data);

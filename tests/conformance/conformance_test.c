@@ -130,9 +130,7 @@ static unsigned add(const struct cf_kind *k, const struct cf_case *c, size_t n)
 	for (; n-- > 0; c++) {
 		struct job *j = &jobs[n_jobs];
 
-		uint32_t has = ops ? ops->caps | (ops->fill ? CF_NEEDS_FILL : 0u) : 0;
-
-		if (!ops || (has & c->needs) != c->needs) {
+		if (!ops || (ops->caps & c->needs) != c->needs) {
 			printf("SKIP %s: %s: %s\n", k->name, c->name, ops ? c->why : why);
 			skipped++;
 			continue;

@@ -146,10 +146,9 @@ const struct cf_event *cf_nth(const struct cf_end *e, enum dr_event_kind kind, u
 /* Position in the log of DELIVERED of this part; -1: not there. */
 int cf_delivered_at(const struct cf_end *e, uint64_t seq, unsigned part);
 
-enum { CF_NEEDS_FILL = 1 << 30 }; /* the operation fill, beside DR_CAP_* */
 struct cf_case {
 	const char *name;
-	uint32_t needs;	 /* DR_CAP_*, CF_NEEDS_FILL */
+	uint32_t needs;	 /* DR_CAP_* */
 	const char *why; /* skipped without them, because */
 	void (*run)(struct cf *f);
 };

@@ -19,8 +19,7 @@
  *    delay of half a second or more;
  *  - a frame is repeated (SWITCH, NOTIFY, GONE) when nothing else can happen; at any other moment it
  *    costs one of `dups`.
- *  - failback begins when nothing else can happen; at any other moment it costs one of `holds`. What the judge of the
- *    rails' rates answers to a gated failback is the same: it begins later or not at all.
+ *  - failback begins when nothing else can happen; at any other moment it costs one of `holds`.
  * The channel may end for want of a path only when both rails are cut or the peer has ended.
  *
  * Left out of a state's key, and why that hides nothing: times (above); the records, counters and

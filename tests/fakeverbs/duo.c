@@ -81,17 +81,10 @@ static void on_rail(
 	((struct duo *)arg)->downs += state == DR_RAIL_DOWN;
 }
 
-static void on_degraded(void *arg, unsigned rail, const struct dr_rate_state *state, int64_t now_ns)
-{
-	(void)now_ns;
-	((struct duo *)arg)->rate[rail] = *state;
-}
-
 static const struct dr_manager_ops sender_ops = {
 	.channel = { .failed = on_failed, .switched = on_switched },
 	.rail = on_rail,
 	.silence = on_silence,
-	.degraded = on_degraded,
 };
 static const struct dr_manager_ops receiver_ops = {
 	.channel = { .failed = on_failed, .switched = on_switched }, .rail = on_rail

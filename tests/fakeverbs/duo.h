@@ -12,7 +12,6 @@
 
 #include "base/clock.h"
 #include "channel/peer.h"
-#include "channel/rate.h"
 #include "tests/fakeverbs/fakeverbs.h"
 #include "transport/verbs/verbs.h"
 
@@ -51,7 +50,6 @@ struct duo {
 	char why[2][256];
 	char cause[256];	      /* of the last switch, where it was detected */
 	unsigned downs;		      /* rails that either end declared down */
-	struct dr_rate_state rate[2]; /* of the sender's rails, when their verdict changed last */
 	int64_t stalled_ns; /* when the sender was told last that its peer is stalled; 0: never */
 	int64_t began_ns;
 };

@@ -109,11 +109,6 @@ struct dr_fake_ctl {
 	/* Work waits in the NIC, and no timer runs, until released. */
 	void (*hold)(const char *dev, bool on);
 	void (*latency)(const char *dev, int64_t ns);
-	/* Each reliable connection of this device sends at this rate; 0: at once. */
-	void (*rate)(const char *dev, double bits_per_s);
-	/* With a rate: so many bytes pass at once, after a pause. What is under way for longer than the queue pair's patience,
-	 * with its repetitions, ends it. */
-	void (*bucket)(const char *dev, double bytes);
 	/* The next n datagrams that leave this device get lost. */
 	void (*drop)(const char *dev, unsigned n);
 	/* retry_cnt 7 means infinite, as in rxe. Default: 7 retries. */

@@ -408,14 +408,6 @@ static void f_probe(struct dr_path *dp, bool all, int64_t now_ns)
 	path_of(dp)->f->inner->probe(path_of(dp)->inner, all, now_ns);
 }
 
-static int f_fill(struct dr_path *dp, uint32_t bytes)
-{
-	struct faulty_path *p = path_of(dp);
-	int rc = before_post(p, "fill");
-
-	return rc ? rc : p->f->inner->fill(p->inner, bytes);
-}
-
 static void f_stats(struct dr_path *dp, struct dr_path_stats *out)
 {
 	path_of(dp)->f->inner->stats(path_of(dp)->inner, out);
@@ -469,7 +461,7 @@ int dr_faulty_create(const struct dr_transport_ops *inner, const struct dr_fault
 		f_rail_progress, f_rail_close, f_rail_fini, f_mr_reg, f_mr_dereg, f_create,
 		f_handle, f_connect, f_post_recv, f_post_send, f_post_ctrl, f_flush, f_credit,
 		f_progress, f_fence, f_stats, inner->probe ? f_probe : NULL,
-		inner->fill ? f_fill : NULL, f_close, f_stop, f_fini };
+		f_close, f_stop, f_fini };
 	*out = f;
 	return 0;
 }

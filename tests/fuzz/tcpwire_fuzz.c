@@ -22,7 +22,7 @@ static void fields_fit(const struct tcp_frame *f)
 		dr_assert(f->n >= 1 && f->n <= DR_PARTS_MAX && !f->part && f->len <= TCP_SMALL_MAX);
 	else
 		dr_assert(none && !f->epoch && !f->seq && f->len >= 1 &&
-			  f->len <= (f->type == TCP_FRAME_FILL ? DR_FILL_MAX : DR_CTRL_MAX));
+			  f->len <= DR_CTRL_MAX);
 }
 
 static void frame(const uint8_t *b, size_t len)

@@ -47,7 +47,6 @@ static void greet(struct node *to, const struct vb_hs *h)
 		.ud_qpn = 1,
 		.msg_max = 4096,
 		.ctrl_recvs = 4,
-		.scratch_len = 1,
 		.qpn = { 1, 1, 1, 1, 1, 1, 1 } };
 
 	m->len = dr_verbs_hs_greeting(h, &mine, m->bytes);

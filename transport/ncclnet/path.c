@@ -78,7 +78,6 @@ static int create(struct dr_rail *br, const struct dr_path_params *par, struct d
 		return dr_path_no_memory(par, e);
 	dr_path_init(&p->base, br, par, r->par.poller, NULL);
 	p->base.st.peer_ack_age_ns = -1;
-	p->base.st.polled = true;
 	p->part = dr_calloc(NN_PARTS, sizeof(*p->part));
 	p->credits = par->sender ? dr_calloc(NN_RING, sizeof(*p->credits)) : NULL;
 	if (dr_nn_ctrl_init(p) || !p->part || (par->sender && !p->credits)) {
@@ -480,7 +479,6 @@ const struct dr_transport_ops dr_nccl_ops = {
 	progress,
 	fence,
 	stats,
-	NULL,
 	NULL,
 	path_close,
 	stop,

@@ -345,13 +345,6 @@ void dr_stage_stats(struct dr_path *bp, struct dr_path_stats *out)
 	inner_ops(p)->stats(p->inner, out);
 }
 
-int dr_stage_fill(struct dr_path *bp, uint32_t bytes)
-{
-	struct staged_path *p = staged_path(bp);
-
-	return inner_ops(p)->fill(p->inner, bytes);
-}
-
 void dr_stage_probe(struct dr_path *bp, bool all, int64_t now_ns)
 {
 	struct staged_path *p = staged_path(bp);

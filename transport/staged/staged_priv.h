@@ -197,7 +197,6 @@ void dr_stage_flush(struct dr_path *p, int64_t now_ns);
 int dr_stage_progress(struct dr_path *p, int64_t now_ns, struct dr_sink *sink);
 void dr_stage_stats(struct dr_path *p, struct dr_path_stats *out);
 void dr_stage_probe(struct dr_path *p, bool all, int64_t now_ns);
-int dr_stage_fill(struct dr_path *p, uint32_t bytes);
 void dr_stage_close(struct dr_path *p);
 int dr_stage_stop(struct dr_path *p);
 void dr_stage_fini(struct dr_path *p);

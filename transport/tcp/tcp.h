@@ -165,7 +165,6 @@ struct tcp_send {
 	uint32_t epoch;
 	uint64_t seq;
 	unsigned part;
-	bool fill; /* filler: no part of the user's */
 	uint8_t *data;
 	uint32_t len;
 	uint8_t hdr[TCP_FRAME_HDR];
@@ -284,7 +283,6 @@ int dr_tcp_tx_init(struct tcp_path *p);
 void dr_tcp_tx_fini(struct tcp_path *p);
 int dr_tcp_post_send(struct dr_path *bp, uint32_t epoch, uint64_t seq, unsigned part,
 	const struct dr_part *what);
-int dr_tcp_fill(struct dr_path *bp, uint32_t bytes);
 int dr_tcp_post_ctrl(struct dr_path *bp, const void *frame, size_t len);
 void dr_tcp_flush(struct dr_path *bp, int64_t now_ns);
 int dr_tcp_credit(struct dr_path *bp, uint32_t epoch, uint64_t seq, struct dr_credit *out);

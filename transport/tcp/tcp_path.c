@@ -181,9 +181,6 @@ static void read_kernel_stats(struct tcp_path *p)
 	st->retransmits = ti.tcpi_total_retrans;
 	if (ioctl(p->base.po.fd, SIOCOUTQ, &queued) == 0)
 		st->unacked_bytes = (uint64_t)queued;
-	/* Filler is sent last, as a rule; what follows makes this too little for a moment. */
-	st->fill_acked =
-		DR_MAX(st->fill_acked, st->fill_bytes - DR_MIN(st->fill_bytes, st->unacked_bytes));
 	st->acked_wire = st->tx_wire - DR_MIN(st->tx_wire, st->unacked_bytes);
 	st->acked_bytes = DR_MIN(st->acked_wire, p->tx.data_end);
 }
@@ -581,7 +578,6 @@ const struct dr_transport_ops dr_tcp_ops = {
 	fence,
 	stats,
 	NULL,
-	dr_tcp_fill,
 	path_close,
 	stop,
 	fini,

@@ -155,20 +155,6 @@ static struct tcp_recv *match(const struct tcp_rx *x, const struct tcp_frame *f,
 	return NULL;
 }
 
-static void begin_fill(struct tcp_path *p, const struct tcp_frame *f)
-{
-	struct tcp_rx *x = &p->rx;
-
-	if (p->base.par.sender) {
-		dr_tcp_fail(p, DR_SCOPE_PATH, -EPROTO, "the receiver sent filler");
-		return;
-	}
-	x->cur = *f;
-	x->left = f->len;
-	x->body = NULL;
-	x->cur_recv = NULL;
-}
-
 static void begin_data(struct tcp_path *p, const struct tcp_frame *f)
 {
 	struct tcp_rx *x = &p->rx;
@@ -203,26 +189,12 @@ static void control(struct tcp_path *p, const struct tcp_frame *f, const uint8_t
 		dr_tcp_fail(p, DR_SCOPE_PATH, -EPROTO, "the sender sent a credit");
 }
 
-/* The kernel delays the acknowledgement of a last short segment by 40 ms, which is no property of the rail. */
-static void filler_came(struct tcp_path *p, size_t n)
-{
-	int on = 1;
-
-	p->base.st.fill_bytes += n;
-	if (p->rx.left > 0)
-		return;
-	p->base.st.syscalls++;
-	(void)setsockopt(p->base.po.fd, IPPROTO_TCP, TCP_QUICKACK, &on, sizeof(on));
-}
-
 /* Account for n bytes of the frame at hand that are in the buffer (or swallowed) now. */
 static void body_came(struct tcp_path *p, size_t n)
 {
 	struct tcp_rx *x = &p->rx;
 
 	x->left -= (uint32_t)n;
-	if (x->cur.type == TCP_FRAME_FILL)
-		filler_came(p, n);
 	if (x->body) {
 		x->body += n;
 		p->base.st.rx_bytes += n;
@@ -259,11 +231,6 @@ static bool next_frame(struct tcp_path *p)
 	if (f.type == TCP_FRAME_DATA) {
 		x->at += TCP_FRAME_HDR;
 		begin_data(p, &f);
-		return true;
-	}
-	if (f.type == TCP_FRAME_FILL) {
-		x->at += TCP_FRAME_HDR;
-		begin_fill(p, &f);
 		return true;
 	}
 	if (have < TCP_FRAME_HDR + f.len)

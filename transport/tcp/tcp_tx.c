@@ -131,26 +131,6 @@ int dr_tcp_post_send(
 	return 0;
 }
 
-int dr_tcp_fill(struct dr_path *bp, uint32_t bytes)
-{
-	static uint8_t filler[DR_FILL_MAX]; /* only read */
-	struct tcp_path *p = tcp_path(bp);
-	struct tcp_tx *t = &p->tx;
-	int err = may_post(p);
-
-	if (err)
-		return err;
-	if (!p->base.par.sender || bytes < 1 || bytes > DR_FILL_MAX)
-		return -EINVAL;
-	if (t->posted - t->told == TCP_SENDS)
-		return -EAGAIN;
-	struct tcp_send *s = &t->queue[t->posted++ % TCP_SENDS];
-	*s = (struct tcp_send){ .fill = true, .data = filler, .len = bytes };
-	struct tcp_frame f = { .type = TCP_FRAME_FILL, .len = bytes };
-	dr_tcp_frame_encode(&f, s->hdr);
-	return 0;
-}
-
 /* Room for len more control bytes, or NULL. */
 static uint8_t *ctrl_room(struct tcp_tx *t, size_t len)
 {
@@ -245,10 +225,9 @@ static size_t take_send(struct tcp_path *p, size_t len)
 	t->head_off += (uint32_t)taken;
 	payload = DR_MAX(t->head_off, (uint32_t)TCP_FRAME_HDR) -
 		  DR_MAX(before, (uint32_t)TCP_FRAME_HDR);
-	*(s->fill ? &p->base.st.fill_bytes : &p->base.st.tx_bytes) += payload;
+	p->base.st.tx_bytes += payload;
 	p->base.st.tx_wire += taken;
-	if (!s->fill)
-		t->data_end = p->base.st.tx_wire;
+	t->data_end = p->base.st.tx_wire;
 	if (t->head_off == total) {
 		t->done++;
 		t->head_off = 0;
@@ -328,8 +307,8 @@ void dr_tcp_tx_report(struct tcp_path *p)
 		struct dr_event ev = {
 			.kind = DR_EV_SENT, .epoch = s->epoch, .seq = s->seq, .part = s->part
 		};
-		if (!s->fill)
-			dr_path_emit(&p->base, &ev);
+
+		dr_path_emit(&p->base, &ev);
 	}
 }
 

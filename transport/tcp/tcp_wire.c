@@ -199,12 +199,6 @@ static int check_frame(const struct tcp_frame *f, const char **why)
 		if (f->len != f->n * (uint32_t)TCP_CREDIT_PART_LEN)
 			return bad(why, "credit of the wrong length");
 		return 0;
-	case TCP_FRAME_FILL:
-		if (f->len < 1 || f->len > DR_FILL_MAX)
-			return bad(why, "filler of the wrong length");
-		if (f->part || f->n || f->skip || f->epoch || f->seq)
-			return bad(why, "filler with fields that are not its own");
-		return 0;
 	case TCP_FRAME_CTRL:
 		if (f->len < 1 || f->len > DR_CTRL_MAX)
 			return bad(why, "control frame of the wrong length");

@@ -57,7 +57,6 @@ int dr_tcp_hello_ok_parse(const void *buf, size_t len, struct tcp_hello_ok *out,
 enum tcp_frame_type {
 	TCP_FRAME_DATA = 1,   /* sender -> receiver: part, epoch, seq; payload: the part */
 	TCP_FRAME_CREDIT = 2, /* receiver -> sender: n, skip, epoch, seq; payload: n x {cap, tag} */
-	TCP_FRAME_FILL = 4,   /* sender -> receiver; payload: discarded */
 	TCP_FRAME_CTRL = 3,   /* both ways; payload: 1..DR_CTRL_MAX bytes of the user's */
 };
 struct tcp_frame {

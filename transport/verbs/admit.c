@@ -20,10 +20,7 @@ void dr_verbs_greet(struct vb_path *p)
 		.ud_qkey = r->ud.qkey,
 		.psn = c->psn,
 		.msg_max = dr_verbs_msg_max(r),
-		.ctrl_recvs = VB_CTRL_DEPTH,
-		.scratch = (uintptr_t)r->scratch.mr->addr,
-		.scratch_key = r->scratch.mr->rkey,
-		.scratch_len = VB_FILL_PIECE };
+		.ctrl_recvs = VB_CTRL_DEPTH };
 	uint8_t buf[DR_VERBS_HELLO_MAX];
 
 	memcpy(mine.gid, &r->dev.gid, sizeof(mine.gid));

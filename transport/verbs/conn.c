@@ -63,7 +63,7 @@ static int build_qp(struct vb_conn *c, unsigned i)
 	struct ibv_qp_cap cap = { .max_send_sge = 1, .max_recv_sge = 1 };
 
 	if (i > r->vp.qps) {
-		cap.max_send_wr = i + 1 == c->n ? VB_PROBES + VB_FILLS : VB_PROBES;
+		cap.max_send_wr = VB_PROBES;
 		cap.max_recv_wr = 1;
 	} else {
 		cap.max_send_wr = i == 0 ? VB_CTRL_SENDS : c->sender ? r->sq : 1;

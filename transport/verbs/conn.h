@@ -11,9 +11,6 @@
 enum {
 	VB_CTRL_DEPTH = 32,			   /* control messages in flight, each way */
 	VB_PROBES = 3,				   /* on one queue pair, without an answer */
-	VB_FILLS = 160,				   /* work requests of filler on one path */
-	VB_FILL_PIECE = 4096,			   /* bytes of one of them at most */
-	VB_FILL_MAX = VB_FILLS * VB_FILL_PIECE,	   /* bytes of filler without an acknowledgement */
 	VB_PROBED = 1 + DR_VERBS_PROBE_QPS,	   /* queue pairs that carry probes */
 	VB_CTRL_SENDS = VB_CTRL_DEPTH + VB_PROBES, /* work requests for them, and for probes */
 	VB_CTRL_MSG = 1024,			   /* bytes of a control message at most */
@@ -73,12 +70,11 @@ struct vb_wcs {
 	unsigned mask, head, tail;
 };
 
-/* wr_id: serial of the connection (slot 16, generation 16) | receive 1 | queue pair 3 | probe 1 | count 27. Of probes count is 0, of filler VB_ID_FILL. */
+/* wr_id: serial of the connection (slot 16, generation 16) | receive 1 | queue pair 3 | probe 1 | count 27. Of probes count is 0. */
 enum {
 	VB_ID_RECV = 1u << 31,
 	VB_ID_QP_SHIFT = 28,
 	VB_ID_PROBE = 1u << 27,
-	VB_ID_FILL = 1,
 	VB_ID_COUNT = (1u << 27) - 1
 };
 static inline uint32_t vb_id(bool recv, unsigned qp, uint64_t count)

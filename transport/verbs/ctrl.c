@@ -174,8 +174,6 @@ static void on_frame(struct vb_path *p, const struct dr_verbs_frame *f)
 
 	if (f->type == DR_VERBS_FRAME_CTRL)
 		dr_path_emit(&p->base, &ev);
-	else if (f->type == DR_VERBS_FRAME_FILLED)
-		dr_verbs_fill_told(p, f->filled);
 	else if (p->base.par.sender)
 		dr_verbs_credited(p, &f->credit);
 	else
@@ -234,8 +232,6 @@ void dr_verbs_ctrl_wc(struct vb_path *p, const struct vb_wc *wc)
 		on_received(p, wc);
 	else if (!(wc->id & VB_ID_PROBE))
 		on_sent(p, wc);
-	else if (wc->id & VB_ID_COUNT)
-		dr_verbs_filled(p);
 	else
 		dr_verbs_probed(p, wc);
 }

@@ -36,28 +36,9 @@ size_t dr_verbs_credit_encode(const struct dr_verbs_credit *c, uint8_t *buf)
 	return w.len;
 }
 
-size_t dr_verbs_filled_encode(uint64_t bytes, uint8_t *buf)
-{
-	struct dr_wbuf w;
-
-	dr_wbuf_init(&w, buf, DR_VERBS_FRAME_MAX);
-	dr_wbuf_u8(&w, DR_VERBS_FRAME_FILLED);
-	dr_wbuf_u8(&w, 0);
-	dr_wbuf_u64(&w, bytes);
-	dr_assert(!w.failed);
-	return w.len;
-}
-
 size_t dr_verbs_frame_len(const uint8_t *frame)
 {
-	switch (frame[0]) {
-	case DR_VERBS_FRAME_CTRL:
-		return 2u + frame[1];
-	case DR_VERBS_FRAME_FILLED:
-		return 10;
-	default:
-		return 16u + 20u * frame[1];
-	}
+	return frame[0] == DR_VERBS_FRAME_CTRL ? 2u + frame[1] : 16u + 20u * frame[1];
 }
 
 static int next_ctrl(struct dr_rbuf *r, struct dr_verbs_frame *f)
@@ -88,15 +69,6 @@ static int next_credit(struct dr_rbuf *r, struct dr_verbs_credit *c)
 	return r->failed ? -EPROTO : 1;
 }
 
-static int next_filled(struct dr_rbuf *r, uint64_t *bytes)
-{
-	uint8_t zero = 0;
-
-	dr_rbuf_u8(r, &zero);
-	dr_rbuf_u64(r, bytes);
-	return r->failed || zero != 0 ? -EPROTO : 1;
-}
-
 int dr_verbs_frame_next(struct dr_rbuf *r, struct dr_verbs_frame *out)
 {
 	if (r->failed)
@@ -109,8 +81,6 @@ int dr_verbs_frame_next(struct dr_rbuf *r, struct dr_verbs_frame *out)
 		return next_ctrl(r, out);
 	case DR_VERBS_FRAME_CREDIT:
 		return next_credit(r, &out->credit);
-	case DR_VERBS_FRAME_FILLED:
-		return next_filled(r, &out->filled);
 	default:
 		return -EPROTO;
 	}

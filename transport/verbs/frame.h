@@ -13,7 +13,6 @@
  *	CTRL frame	u8 1 | u8 len | len bytes
  *	CREDIT frame	u8 2 | u8 n | u8 skip | u8 0 | u32 epoch | u64 seq |
  *			n x { u64 addr | u32 rkey | u32 cap | u32 tag }
- *	FILLED frame	u8 3 | u8 0 | u64 bytes of filler so far
  *
  * granted: how many control receives the sender of the message has posted so far; its peer may have
  * sent so many messages in all. A message without frames only carries that number.
@@ -21,13 +20,9 @@
 enum {
 	DR_VERBS_FRAME_CTRL = 1,
 	DR_VERBS_FRAME_CREDIT = 2,
-	DR_VERBS_FRAME_FILLED = 3,
 	DR_VERBS_MSG_HDR = 4,
 	DR_VERBS_FRAME_MAX = 16 + 20 * DR_PARTS_MAX,
 };
-
-/* Bytes of filler on one path: more is an error of the peer. */
-#define DR_VERBS_FILLED_MAX (1ull << 48)
 
 struct dr_verbs_credit {
 	uint8_t n, skip;
@@ -44,13 +39,11 @@ struct dr_verbs_frame {
 	const void *data; /* CTRL */
 	uint8_t len;
 	struct dr_verbs_credit credit; /* CREDIT */
-	uint64_t filled;	       /* FILLED */
 };
 
 /* Bytes written to buf, which holds DR_VERBS_FRAME_MAX. */
 size_t dr_verbs_ctrl_encode(const void *data, size_t len, uint8_t *buf);
 size_t dr_verbs_credit_encode(const struct dr_verbs_credit *c, uint8_t *buf);
-size_t dr_verbs_filled_encode(uint64_t bytes, uint8_t *buf);
 /* Length of a frame that was encoded here. */
 size_t dr_verbs_frame_len(const uint8_t *frame);
 /* The next frame of a message: 1; 0: it is at its end; -EPROTO. */

@@ -82,28 +82,6 @@ static void cut_frames_are_refused(void **state)
 	assert_int_equal(dr_verbs_frame_next(&r, &f), -EPROTO);
 }
 
-static void the_total_of_filler_is_read_as_written(void **state)
-{
-	uint8_t buf[DR_VERBS_FRAME_MAX];
-	size_t len = dr_verbs_filled_encode(0x123456789ab, buf), i;
-	struct dr_verbs_frame f;
-	struct dr_rbuf r;
-
-	(void)state;
-	assert_int_equal(dr_verbs_frame_len(buf), len);
-	dr_rbuf_init(&r, buf, len);
-	assert_int_equal(dr_verbs_frame_next(&r, &f), 1);
-	assert_int_equal(f.type, DR_VERBS_FRAME_FILLED);
-	assert_true(f.filled == 0x123456789ab);
-	assert_int_equal(dr_verbs_frame_next(&r, &f), 0);
-	for (i = 1; i < len; i++) {
-		dr_rbuf_init(&r, buf, i);
-		assert_int_equal(dr_verbs_frame_next(&r, &f), -EPROTO);
-	}
-	buf[1] = 1;
-	dr_rbuf_init(&r, buf, len);
-	assert_int_equal(dr_verbs_frame_next(&r, &f), -EPROTO);
-}
 
 static void random_messages_end(void **state)
 {
@@ -177,7 +155,6 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(packed_frames_are_read_one_by_one),
 		cmocka_unit_test(cut_frames_are_refused),
-		cmocka_unit_test(the_total_of_filler_is_read_as_written),
 		cmocka_unit_test(random_messages_end),
 		cmocka_unit_test(the_immediate_value_names_a_part),
 		cmocka_unit_test(counts_survive_their_28_bits),

@@ -12,7 +12,7 @@ enum {
 	RAIL_MAGIC = 0x64725652,
 	HELLO_MAGIC = 0x64725648,
 	NEWS_MAGIC = 0x6472564e,
-	VERSION = 4,
+	VERSION = 5,
 	QPS_MIN = 2 + DR_VERBS_PROBE_QPS,
 	MAC_LEN = 16,
 	FLAG_SENDER = 1,
@@ -154,9 +154,6 @@ size_t dr_verbs_hello_encode(const struct dr_verbs_hello *h, const uint8_t key[D
 	dr_wbuf_u32(&w, h->psn);
 	dr_wbuf_u32(&w, h->msg_max);
 	dr_wbuf_u16(&w, h->ctrl_recvs);
-	dr_wbuf_u64(&w, h->scratch);
-	dr_wbuf_u32(&w, h->scratch_key);
-	dr_wbuf_u32(&w, h->scratch_len);
 	dr_wbuf_u8(&w, h->n);
 	for (unsigned i = 0; i < h->n; i++)
 		dr_wbuf_u32(&w, h->qpn[i]);
@@ -169,8 +166,7 @@ size_t dr_verbs_hello_encode(const struct dr_verbs_hello *h, const uint8_t key[D
 static const char *invalid(const struct dr_verbs_hello *h)
 {
 	if (!mtu_ok(h->mtu) || h->ud_qpn == 0 || h->ud_qpn > 0xffffff ||
-		h->psn > DR_VERBS_PSN_MASK || h->msg_max < 4096 || h->ctrl_recvs < 4 ||
-		h->scratch_len == 0)
+		h->psn > DR_VERBS_PSN_MASK || h->msg_max < 4096 || h->ctrl_recvs < 4)
 		return "its fields are invalid";
 	for (unsigned i = 0; i < h->n; i++)
 		if (h->qpn[i] == 0 || h->qpn[i] > 0xffffff)
@@ -202,9 +198,6 @@ int dr_verbs_hello_parse(const void *buf, size_t len, const uint8_t key[DR_TOKEN
 	dr_rbuf_u32(&r, &h.psn);
 	dr_rbuf_u32(&r, &h.msg_max);
 	dr_rbuf_u16(&r, &h.ctrl_recvs);
-	dr_rbuf_u64(&r, &h.scratch);
-	dr_rbuf_u32(&r, &h.scratch_key);
-	dr_rbuf_u32(&r, &h.scratch_len);
 	dr_rbuf_u8(&r, &h.n);
 	*why = "it is not a HELLO of a verbs path of this version";
 	if (r.failed || magic != HELLO_MAGIC || version != VERSION || flags > FLAG_SENDER ||

@@ -15,8 +15,8 @@
  *	datagram	u8 DGRAM | bytes
  *	HELLO, WELCOME	u8 type | u32 magic | u8 version | u8 flags | u8 index | u32 channel | u32 gen |
  *			u16 mtu | u16 lid | 16 B gid | u32 UD queue pair | u32 its key | u32 psn |
- *			u32 largest message | u16 control receives | u64 scratch memory | u32 its key |
- *			u32 its length | u8 n | n x u32 queue pair | 16 B MAC
+ *			u32 largest message | u16 control receives | u8 n | n x u32 queue pair |
+ *			16 B MAC
  *
  *	NEWS		u8 type | u32 magic | u8 version | u8 flags (1 answer) | u64 life | u64 knows |
  *			rail handle | 16 B MAC
@@ -34,7 +34,7 @@ enum {
 	DR_VERBS_SHARED_QPS = DR_VERBS_QPS + DR_VERBS_PROBE_QPS,
 	DR_VERBS_PSN_STEP = 0x10000,
 	DR_VERBS_PSN_MASK = 0xffffff,
-	DR_VERBS_HELLO_MAX = 112 + 4 * DR_VERBS_SHARED_QPS,
+	DR_VERBS_HELLO_MAX = 96 + 4 * DR_VERBS_SHARED_QPS,
 	DR_VERBS_NEWS_MAX = 96,
 };
 
@@ -57,8 +57,6 @@ struct dr_verbs_hello {
 	uint32_t ud_qpn, ud_qkey;
 	uint32_t psn, msg_max;
 	uint16_t ctrl_recvs;
-	uint64_t scratch; /* memory for filler: 1 byte at least */
-	uint32_t scratch_key, scratch_len;
 	uint32_t qpn[DR_VERBS_SHARED_QPS];
 };
 

@@ -42,7 +42,7 @@ static int plan_depths(struct vb_rail *r, struct dr_err *e)
 
 	for (;;) {
 		r->conn_cqes = VB_CTRL_DEPTH + VB_CTRL_SENDS + DR_VERBS_PROBE_QPS * VB_PROBES +
-			       VB_FILLS + VB_FLUSH + r->vp.qps * DR_MAX(sq, rq);
+			       VB_FLUSH + r->vp.qps * DR_MAX(sq, rq);
 		if (r->conn_cqes <= max_cqe || sq == 0)
 			break;
 		sq /= 2;
@@ -51,7 +51,7 @@ static int plan_depths(struct vb_rail *r, struct dr_err *e)
 	r->cq_conns = DR_MIN((unsigned)VB_CQ_CONNS, max_cqe / r->conn_cqes);
 	r->nic.sq = sq;
 	r->nic.rq = rq;
-	if (sq >= 1 && rq >= DR_PARTS_MAX && max_wr >= VB_PROBES + VB_FILLS)
+	if (sq >= 1 && rq >= DR_PARTS_MAX && max_wr >= VB_PROBES)
 		return 0;
 	return dr_err_set(e, -ENODEV,
 		"%s: queues of %u work requests and %u completions are too small", r->dev.name,
@@ -103,15 +103,14 @@ int dr_verbs_nic_open(struct vb_rail *r, struct dr_err *e)
 		rc = no_blocking(r->dev.ctx->async_fd);
 	if (rc)
 		return dr_err_set(e, rc, "%s: fcntl: %s", r->dev.name, dr_errno_name(rc));
-	rc = dr_verbs_scratch_open(r, e);
-	return rc ? rc : dr_verbs_ud_open(r, e);
+	return dr_verbs_ud_open(r, e);
 }
 
 int dr_verbs_nic_close(struct vb_rail *r)
 {
 	if (!r->ibv)
 		return 0;
-	int ud = dr_verbs_ud_close(r), scratch = dr_verbs_scratch_close(r);
+	int ud = dr_verbs_ud_close(r);
 	dr_verbs_cq_fini(r);
 	if (r->channel)
 		r->ibv->destroy_comp_channel(r->channel);
@@ -120,16 +119,13 @@ int dr_verbs_nic_close(struct vb_rail *r)
 		(void)r->ibv->dealloc_pd(r->pd); /* busy when something is stuck: goes with ctx */
 	r->pd = NULL;
 	int rc = dr_verbs_dev_close(&r->dev);
-	if (rc && (ud || scratch || r->stuck))
+	if (rc && (ud || r->stuck))
 		dr_error("verbs",
 			"rail %u: cannot close %s: %s; memory of its connections stays allocated until "
 			"the process ends",
 			r->base.index, r->dev.name, dr_errno_name(rc));
 	if (rc == 0 || ud == 0)
 		dr_verbs_ud_free(r);
-	if (rc == 0 || scratch == 0)
-		dr_verbs_scratch_free(r);
-	r->scratch = (struct vb_scratch){ 0 };
 	r->ud = (struct vb_ud){ 0 };
 	dr_verbs_conn_free_stuck(r, rc == 0);
 	return rc;

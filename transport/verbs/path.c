@@ -84,7 +84,7 @@ static int path_alloc(struct vb_path *p)
 {
 	struct vb_rail *r = vb_path_rail(p);
 	int rc = wcs_init(&p->ctrl_wcs,
-		VB_CTRL_DEPTH + VB_CTRL_SENDS + DR_VERBS_PROBE_QPS * VB_PROBES + VB_FILLS);
+		VB_CTRL_DEPTH + VB_CTRL_SENDS + DR_VERBS_PROBE_QPS * VB_PROBES);
 
 	rc = rc ? rc
 		: wcs_init(&p->data_wcs,
@@ -203,8 +203,6 @@ static void push(struct vb_path *p)
 		dr_verbs_ctrl_push(p);
 	if (p->state == VB_UP)
 		dr_verbs_tx_push(p);
-	if (p->state == VB_UP)
-		dr_verbs_fill_push(p);
 }
 
 static bool work_left(const struct vb_path *p)
@@ -257,7 +255,6 @@ static void flush(struct dr_path *bp, int64_t now_ns)
 		return;
 	p->base.now_ns = now_ns;
 	p->ctrl.flushed = p->ctrl.end;
-	p->fill.flushed = p->fill.queued;
 	for (unsigned i = 0; p->lanes && i < vb_path_rail(p)->vp.qps; i++)
 		p->lanes[i].flushed = p->lanes[i].queued;
 	if (!p->base.par.sender)
@@ -288,9 +285,7 @@ static void stats(struct dr_path *bp, struct dr_path_stats *out)
 	if (p->state == VB_UP) /* less the type of a datagram */
 		out->segment_bytes = DR_MIN((unsigned)p->conn->peer.mtu, p->conn->dev.mtu) - 1;
 	out->rtt_ns = p->rtt_ns;
-	out->polled = true;
 	out->rto_ns = dr_verbs_window_ns(vp);
-	out->window_ns = out->rto_ns == DR_NEVER ? 0 : out->rto_ns;
 }
 
 static void unlink_ready(struct vb_path *p)
@@ -388,7 +383,6 @@ const struct dr_transport_ops dr_verbs_ops = {
 	dr_verbs_fence,
 	stats,
 	dr_verbs_probe,
-	dr_verbs_fill,
 	path_close,
 	stop,
 	fini,

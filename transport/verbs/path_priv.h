@@ -14,7 +14,7 @@
  *	conn	conn.c: the connection of one path; qp.c: its queue pairs, made and destroyed by the helper;
  *		cq.c: completion queues, the poller's probes	conn.h
  *	path	path.c: life, ops; up.c: coming up; ctrl.c: control messages; probe.c: what the peer's NIC
- *		answers; fill.c: filler; tx.c: data out; rx.c: data in; flush.c: GPU memory; fence.c	path_priv.h
+ *		answers; tx.c: data out; rx.c: data in; flush.c: GPU memory; fence.c	path_priv.h
  *	sans-IO	verbs_hs.c: the handshake; where.c: addresses of rails; hello.c, frame.c: bytes; status.c: what a completion status means
  *
  * Threads. A rail and its paths belong to their owner's thread. The helper thread of a rail sees
@@ -119,19 +119,6 @@ struct vb_probes {
 	int64_t at_ns[VB_PROBES];
 };
 
-/* A write of filler: all bytes up to its end; lone_ns: when it was sent, if nothing was on the way; else 0. */
-struct vb_filled {
-	uint64_t bytes;
-	int64_t lone_ns;
-};
-/* Sender: filler. Bytes: acked <= posted <= flushed <= queued; writes: done <= sent <= done + VB_FILLS, place =
- * count % VB_FILLS. */
-struct vb_fill {
-	uint64_t acked, posted, flushed, queued;
-	unsigned done, sent;
-	struct vb_filled ring[VB_FILLS];
-};
-
 struct vb_path {
 	struct dr_path_base base;
 	struct vb_path *next;	    /* on the rail */
@@ -161,7 +148,6 @@ struct vb_path {
 	int64_t ack_ns;			    /* last good send completion */
 	struct vb_probes probes[VB_PROBED]; /* of queue pair 0, then of the probe queue pairs */
 	int64_t rtt_ns;			    /* smoothed; 0: nothing was answered yet */
-	struct vb_fill fill;
 	uint64_t posted_bytes, acked_bytes;
 	uint64_t acked_data; /* of acked_bytes */
 };
@@ -188,11 +174,6 @@ static inline unsigned vb_data_end(const struct vb_path *p)
 static inline unsigned vb_shared_qps(const struct vb_path *p)
 {
 	return vb_data_end(p) + DR_VERBS_PROBE_QPS;
-}
-/* The queue pair of filler, which carries probes as well. */
-static inline unsigned vb_fill_qp(const struct vb_path *p)
-{
-	return vb_shared_qps(p) - 1;
 }
 /* Work requests that carry len bytes. */
 static inline uint32_t vb_pieces(const struct vb_path *p, uint32_t len)
@@ -240,14 +221,6 @@ struct vb_silence {
 	int64_t rtt_ns, retry_ns;	/* the latter as dr_verbs_retry_ns */
 };
 unsigned dr_verbs_silent(const struct vb_silence *s, int64_t now_ns);
-
-/* fill.c */
-int dr_verbs_fill(struct dr_path *bp, uint32_t bytes);
-void dr_verbs_fill_push(struct vb_path *p);
-/* The oldest write is acknowledged. */
-void dr_verbs_filled(struct vb_path *p);
-/* Receiver: the peer sent so much in all. */
-void dr_verbs_fill_told(struct vb_path *p, uint64_t bytes);
 
 /* tx.c */
 int dr_verbs_post_send(struct dr_path *bp, uint32_t epoch, uint64_t seq, unsigned part,

@@ -606,8 +606,7 @@ static void an_outdated_hello_moves_no_address(void **state)
 		.gid = { 9 },
 		.ud_qpn = 99,
 		.msg_max = 4096,
-		.ctrl_recvs = 4,
-		.scratch_len = 1 };
+		.ctrl_recvs = 4 };
 	uint8_t buf[DR_VERBS_HELLO_MAX];
 	const char *why = "";
 	size_t len;

@@ -70,12 +70,6 @@ struct vb_nic {
 	const char *broke;	 /* OPEN: what of it failed, a static string; NULL: nothing */
 };
 
-/* Where the peer's filler goes, and from where this end's is sent (fill.c). */
-struct vb_scratch {
-	uint8_t *mem;
-	struct ibv_mr *mr;
-};
-
 struct vb_rail {
 	struct dr_rail base;
 	struct dr_rail_params par;
@@ -89,7 +83,6 @@ struct vb_rail {
 	unsigned conn_cqes, cq_conns; /* see rail.c: plan_depths */
 	unsigned sq, rq;	      /* work requests of one data queue pair */
 	struct vb_ud ud;
-	struct vb_scratch scratch;
 	struct vb_helper helper;
 	struct vb_gid_job gid;
 	struct vb_nic nic;
@@ -196,11 +189,6 @@ void dr_verbs_ah_renew(struct vb_rail *r);
 void dr_verbs_known_add(const struct vb_rail *r, const struct dr_verbs_hello *peer);
 /* May a datagram leave to where the peer is? */
 bool dr_verbs_known_may_send(struct vb_rail *r, bool padded);
-
-int dr_verbs_scratch_open(struct vb_rail *r, struct dr_err *e);
-/* As for datagrams: deregister; an error: its memory may be accessed until the device is closed. */
-int dr_verbs_scratch_close(struct vb_rail *r);
-void dr_verbs_scratch_free(struct vb_rail *r);
 
 void dr_verbs_event_progress(struct vb_rail *r);
 

@@ -50,7 +50,7 @@ const struct vb_status *dr_verbs_status(enum ibv_wc_status s)
 static const char *queue_name(const struct vb_path *p, uint32_t id)
 {
 	if (!(id & VB_ID_RECV) && (id & VB_ID_PROBE))
-		return id & VB_ID_FILL ? "filler" : "probe";
+		return "probe";
 	if (p->conn->flush > 0 && vb_id_qp(id) == p->conn->flush)
 		return "flush of GPU memory";
 	if (vb_id_qp(id) == 0)

@@ -75,7 +75,6 @@ static void greets(struct fix *f, const struct vb_hs *h)
 		.psn = 77,
 		.msg_max = 4096,
 		.ctrl_recvs = 32,
-		.scratch_len = 4096,
 		.qpn = { 11, 12, 13, 14, 15, 16, 17 } };
 
 	f->len = dr_verbs_hs_greeting(h, &mine, f->bytes);

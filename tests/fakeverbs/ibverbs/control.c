@@ -252,20 +252,6 @@ static void hold(const char *dev, bool on)
 	end();
 }
 
-static void rate(const char *dev, double bits_per_s)
-{
-	begin();
-	EACH(d, dev) d->rate = bits_per_s;
-	end();
-}
-
-static void bucket(const char *dev, double bytes)
-{
-	begin();
-	EACH(d, dev) d->bucket = bytes;
-	end();
-}
-
 static void latency(const char *dev, int64_t ns)
 {
 	begin();
@@ -529,8 +515,6 @@ const struct dr_fake_ctl dr_fake_ctl = {
 	.refuse = refuse,
 	.hold = hold,
 	.latency = latency,
-	.rate = rate,
-	.bucket = bucket,
 	.drop = drop,
 	.retry7_for_ever = retry7_for_ever,
 	.no_flush = no_flush,

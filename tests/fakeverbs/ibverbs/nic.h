@@ -135,8 +135,6 @@ struct dr_fake_dev {
 	bool gone;   /* not listed any more */
 	int node_fd; /* ibv.dev_path is this descriptor's: there while the device is; 0: closed */
 	int64_t latency_ns;
-	double rate;   /* bit/s; 0: none */
-	double bucket; /* bytes; 0: queue pairs wait without end */
 	int rtr_ms, rtr_err, loop_err, dmabuf_err;
 	struct dr_fake_rule rule[2]; /* of sends, of receives */
 };
@@ -246,7 +244,6 @@ struct dr_fake_swqe {
 	struct ibv_ah_attr ah;
 	union ibv_gid sgid;
 	int64_t ready_ns;
-	bool too_late;	/* then patience ends */
 	bool landed;	/* the front of a write whose last packet finds no receive */
 	bool delivered; /* only the acknowledgment is missing */
 };
@@ -269,7 +266,6 @@ struct dr_fake_qp {
 	unsigned sq_head, sq_tail, sq_used, sq_silent, rq_head, rq_tail, rq_used;
 	uint64_t sent, received;  /* messages: stand for the PSNs */
 	int64_t retry_ns, rnr_ns; /* when patience ends; 0: no trouble */
-	int64_t free_ns;	  /* with a rate: when what was posted has left */
 	unsigned events_got, events_acked;
 };
 

@@ -110,10 +110,6 @@ static void move_at(struct dr_fake_qp *qp, int64_t now_ns)
 		if (w->ready_ns > now_ns)
 			break;
 		w->ready_ns = 0;
-		if (w->too_late) {
-			fail(qp, IBV_WC_RETRY_EXC_ERR);
-			break;
-		}
 		r = qp->ibv.qp_type == IBV_QPT_RC ? dr_fake_try_rc(qp, w) : dr_fake_try_ud(qp, w);
 		if (r == DR_FAKE_DONE) {
 			dr_fake_done_send(qp, IBV_WC_SUCCESS);

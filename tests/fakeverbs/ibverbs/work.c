@@ -50,26 +50,6 @@ static int check_send(const struct dr_fake_qp *qp, const struct ibv_send_wr *wr)
 	return qp->sq_used < qp->cap.max_send_wr ? 0 : ENOMEM;
 }
 
-/* Sets when work that is posted now has reached the peer; 0: at once. */
-static void arrives(struct dr_fake_qp *qp, struct dr_fake_swqe *w)
-{
-	const struct dr_fake_dev *d = qp->dev;
-	int64_t now = d->rate > 0 || d->latency_ns ? dr_fake_now_ns() : 0, until, ahead;
-
-	w->ready_ns = d->latency_ns ? now + d->latency_ns : 0;
-	w->too_late = false;
-	if (d->rate <= 0 || qp->ibv.qp_type != IBV_QPT_RC)
-		return;
-	ahead = now - (int64_t)(d->bucket * 8e9 / d->rate);
-	qp->free_ns = DR_MAX(qp->free_ns, ahead) + (int64_t)(w->len * 8e9 / d->rate);
-	w->ready_ns = DR_MAX(qp->free_ns, now) + d->latency_ns;
-	until = now + DR_MIN(dr_fake_patience_ns(qp), DR_NEVER - now);
-	if (d->bucket <= 0 || w->ready_ns <= until)
-		return;
-	w->ready_ns = until;
-	w->too_late = true;
-}
-
 static void take_send(struct dr_fake_qp *qp, const struct ibv_send_wr *wr)
 {
 	struct dr_fake_swqe *w = &qp->sq[qp->sq_tail % qp->cap.max_send_wr];
@@ -81,7 +61,7 @@ static void take_send(struct dr_fake_qp *qp, const struct ibv_send_wr *wr)
 		w->sge[i] = wr->sg_list[i];
 	w->len = (uint32_t)length_of(w->sge, wr->num_sge);
 	w->landed = w->delivered = false;
-	arrives(qp, w);
+	w->ready_ns = qp->dev->latency_ns ? dr_fake_now_ns() + qp->dev->latency_ns : 0;
 	if (wr->send_flags & IBV_SEND_INLINE)
 		dr_fake_gather(qp, w, w->inl, w->len);
 	if (qp->ibv.qp_type == IBV_QPT_UD) {

@@ -103,8 +103,7 @@ static void greet(struct sim_path *p)
 		.ud_qpn = 1 + p->node,
 		.psn = p->qpn,
 		.msg_max = 1 << 20,
-		.ctrl_recvs = (uint16_t)DR_MAX(4u, p->w->o.ctrl_depth),
-		.scratch_len = 4096 };
+		.ctrl_recvs = (uint16_t)DR_MAX(4u, p->w->o.ctrl_depth) };
 	struct sim_rail *r = sim_rail_of(p->base.rail);
 	struct sim_dgram d = { .port = r->port, .rail = r->base.index, .kind = SIM_IT_GREETING };
 
@@ -305,7 +304,7 @@ static unsigned say_wrong_token(const struct sim_rail *r, struct dr_rng *g, uint
 {
 	const struct sim_path *p = sim_hs_any(r, g);
 	struct dr_verbs_hello h = {
-		.mtu = 1024, .ud_qpn = 1, .msg_max = 4096, .ctrl_recvs = 4, .scratch_len = 1
+		.mtu = 1024, .ud_qpn = 1, .msg_max = 4096, .ctrl_recvs = 4
 	};
 	struct vb_admission other;
 	struct vb_hs hs = { .rail = &other, .id = { .gen = 1 }, .n = DR_VERBS_SHARED_QPS };

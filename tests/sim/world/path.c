@@ -262,27 +262,6 @@ int sim_post_ctrl(struct dr_path *dp, const void *frame, size_t len)
 	return 0;
 }
 
-/* Handed to the NIC at once, whatever its window: the caller sends a bounded burst. */
-int sim_fill(struct dr_path *dp, uint32_t bytes)
-{
-	struct sim_path *p = sim_path_of(dp);
-	int err = may_post(p, false);
-
-	if (!p->par.sender || bytes < 1 || bytes > DR_FILL_MAX)
-		return -EINVAL;
-	if (err)
-		return err;
-	while (bytes > 0) {
-		struct sim_seg *s = sim_seg_new(p->w, SIM_SEG_FILL);
-
-		s->bytes = DR_MIN(bytes, p->w->o.segment_bytes);
-		bytes -= s->bytes;
-		p->st.fill_bytes += s->bytes;
-		sim_lane_send(p->conn, p->node, sim_is_stream(p->w) ? 0 : 1, s);
-	}
-	return 0;
-}
-
 static void unlink_wr(struct sim_path *p, struct sim_wr *wr)
 {
 	TAILQ_REMOVE(&p->wrs, wr, next);
@@ -509,7 +488,6 @@ void sim_stats(struct dr_path *dp, struct dr_path_stats *out)
 		struct sim_lane *l = &c->lane[p->node][n];
 
 		out->acked_bytes += l->acked_data;
-		out->fill_acked += l->acked_fill;
 		out->silent_segments = DR_MAX(out->silent_segments, l->retries);
 		out->unacked_bytes += l->unacked;
 		if (sim_is_stream(w)) /* as the kernel tells */

@@ -322,22 +322,21 @@ static int sim_mr_dereg(struct dr_rail *dr, struct dr_mr *m)
 
 const struct dr_transport_ops *dr_sim_ops(enum dr_sim_personality p)
 {
-#define SIM_OPS(NAME, CAPS, PADDED, HELD, FILL)                                                    \
+#define SIM_OPS(NAME, CAPS, PADDED, HELD)                                                          \
 	{                                                                                          \
 		sizeof(struct dr_transport_ops), NAME, CAPS, sim_listen, sim_rail_handle,          \
 			sim_rail_peer, sim_rail_dgram, PADDED, HELD, sim_rail_progress,            \
 			sim_rail_close, sim_rail_fini, sim_mr_reg, sim_mr_dereg, sim_create,       \
 			sim_handle, sim_connect, sim_post_recv, sim_post_send, sim_post_ctrl,      \
-			sim_flush, sim_credit, sim_progress, sim_fence, sim_stats, NULL, FILL,     \
+			sim_flush, sim_credit, sim_progress, sim_fence, sim_stats, NULL,           \
 			sim_close, sim_stop, sim_fini                                              \
 	}
 	static const struct dr_transport_ops of[] = {
 		SIM_OPS("sim-stream",
 			DR_CAP_ORDERED | DR_CAP_SOFT_FENCE | DR_CAP_DGRAM | DR_CAP_RESET,
-			sim_rail_padded, sim_rail_held, sim_fill),
-		SIM_OPS("sim-remote-write", DR_CAP_REMOTE_WRITE | DR_CAP_DGRAM, NULL, NULL,
-			sim_fill),
-		SIM_OPS("sim-plugin", DR_CAP_ORDERED, NULL, NULL, NULL),
+			sim_rail_padded, sim_rail_held),
+		SIM_OPS("sim-remote-write", DR_CAP_REMOTE_WRITE | DR_CAP_DGRAM, NULL, NULL),
+		SIM_OPS("sim-plugin", DR_CAP_ORDERED, NULL, NULL),
 	};
 
 	return &of[p];

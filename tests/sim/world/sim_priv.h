@@ -50,7 +50,6 @@ enum sim_seg_kind {
 	SIM_SEG_CTRL,
 	SIM_SEG_CREDIT,
 	SIM_SEG_DATA,
-	SIM_SEG_FILL,
 	SIM_SEG_RESET
 };
 
@@ -80,7 +79,7 @@ struct sim_lane {
 	struct sim_segs wire;			  /* in order */
 	struct sim_segs done;			  /* arrived, acknowledgement under way */
 	uint64_t numbers, arrived;		  /* last segment sent; last arrived */
-	uint64_t unacked, acked_data, acked_fill; /* bytes */
+	uint64_t unacked, acked_data; /* bytes */
 	int64_t tail_at, rto, last_ack;
 	int64_t busy_since, busy_ns; /* unacked is not 0; time so far before that */
 	/* First transmission or probe of the window since the last answer that was repeated without one; 0: none. */
@@ -498,7 +497,6 @@ int sim_post_send(
 	struct dr_path *p, uint32_t epoch, uint64_t seq, unsigned part, const struct dr_part *what);
 int sim_post_ctrl(struct dr_path *p, const void *frame, size_t len);
 void sim_flush(struct dr_path *p, int64_t now_ns);
-int sim_fill(struct dr_path *p, uint32_t bytes);
 int sim_credit(struct dr_path *p, uint32_t epoch, uint64_t seq, struct dr_credit *out);
 int sim_progress(struct dr_path *p, int64_t now_ns, struct dr_sink *sink);
 void sim_fence(struct dr_path *p, bool soft, int64_t deadline_ns);

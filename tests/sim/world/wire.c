@@ -317,10 +317,6 @@ static void land(struct sim_conn *c, unsigned from, struct sim_path *dst, struct
 		it->len = s->len;
 		memcpy(it->data, s->frame, s->len);
 		return;
-	case SIM_SEG_FILL: /* the kernel or NIC takes it, and nobody looks at it */
-		if (dst)
-			dst->st.fill_bytes += s->bytes;
-		return;
 	case SIM_SEG_RESET:
 		sim_path_broke(dst, DR_SCOPE_PATH, -ECONNRESET);
 		return;
@@ -514,8 +510,6 @@ static void ack_fire(struct dr_sim_world *w, const struct sim_event *ev)
 			l->busy_ns += w->now - l->busy_since;
 		if (s->kind == SIM_SEG_DATA)
 			l->acked_data += s->bytes;
-		if (s->kind == SIM_SEG_FILL)
-			l->acked_fill += s->bytes;
 		if (s->kind == SIM_SEG_HELLO && p && !sim_is_stream(w))
 			sim_verbs_acked(p);
 		if (s->kind == SIM_SEG_DATA && s->last && s->sent_late != DR_NEVER && s->wr)
