@@ -296,10 +296,10 @@ check-report: $(B)/dualrail ## pages of `dualrail report` in headless Chromium, 
 	$(Q)AXE='$(AXE)' SHOTS='$(abspath $(SHOTS))' tests/report/check.sh $(abspath $<)
 .PHONY: check-report
 mutants: ## apply the patches of tests/mutants one by one, the test that each names has to fail: NAMES="03 12" only these
-	$(Q)scripts/setup.sh build test cover
+	$(Q)scripts/setup.sh build test mutate
 	$(Q)scripts/mutate.py --patches tests/mutants $(NAMES)
 mutate: ## N=40 fresh random bugs in each folder of the data path, FOLDERS="channel plugin" in these; survivors are listed with their seeds
-	$(Q)scripts/setup.sh build test cover
+	$(Q)scripts/setup.sh build test mutate
 	$(Q)scripts/mutate.py -n $(or $(N),40) $(if $(MINUTES),--minutes $(MINUTES)) $(or $(FOLDERS),channel window transport bootstrap plugin)
 .PHONY: mutate
 coverage: ## line coverage of window, channel and bootstrap by the tests without end-to-end runs

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Installs or names the packages that the build, tests, lint, fuzzing, coverage, benchmarks and the lab need.
 #
-#   scripts/setup.sh [--check] [GROUP...]     groups: build (default) test lint fuzz cover bench report deb rpm package lab all
+#   scripts/setup.sh [--check] [GROUP...]     groups: build (default) test lint fuzz cover mutate bench report deb rpm
+#                                             package lab all
 #
 # Checks for each command or library itself, not for its package. Missing packages are installed when this
 # runs as root on Debian or Ubuntu; it prints the name of each, and of each that comes with it, before. Otherwise,
@@ -44,7 +45,7 @@ table() {
 		lint shellcheck cmd:shellcheck
 		fuzz clang cmd:clang
 		cover gcovr cmd:gcovr
-		cover patch cmd:patch
+		mutate patch cmd:patch
 		bench iperf3 cmd:iperf3
 		bench qperf cmd:qperf
 		bench ucx-utils cmd:ucx_perftest ?
@@ -151,9 +152,9 @@ main() {
 	for word in "$@"; do
 		case $word in
 		--check) check=1 ;;
-		build | test | lint | fuzz | cover | bench | report | deb | rpm | package | lab | all) groups+=("$word") ;;
+		build | test | lint | fuzz | cover | mutate | bench | report | deb | rpm | package | lab | all) groups+=("$word") ;;
 		*)
-			echo "usage: scripts/setup.sh [--check] [build|test|lint|fuzz|cover|bench|report|deb|rpm|package|lab|all]..." >&2
+			echo "usage: scripts/setup.sh [--check] [build|test|lint|fuzz|cover|mutate|bench|report|deb|rpm|package|lab|all]..." >&2
 			exit 1
 			;;
 		esac
