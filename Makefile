@@ -274,7 +274,7 @@ plugin-cycles: ## open and close CYCLES=10000 comms of the NCCL plugin over loop
 check-outside: ## faults made by ip, tc, nft and ss between two namespaces, each with its verdict and longest stall, as root: STALLS=FILE collects them
 	$(Q)scripts/setup.sh build test
 	$(Q)$(MAKE) --no-print-directory all tests
-	$(Q)STALLS='$(abspath $(STALLS))' scripts/check.sh --unit $(B) $(wildcard tests/outside/*.bats)
+	$(Q)ALL=1 STALLS='$(abspath $(STALLS))' scripts/check.sh --unit $(B) $(wildcard tests/outside/*.bats)
 .PHONY: check-outside
 check-compare: $(B)/dualrail ## false alarms and power of `dualrail compare` on runs of the demo, as root: PAIRS=20 RUNS=15
 	$(Q)tests/compare/pairs.py --dualrail $(abspath $<) --out $(B)/compare-out --pairs $(or $(PAIRS),20) \

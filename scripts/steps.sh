@@ -18,7 +18,7 @@ step() {
 	last=$(grep -E '^[0-9]+ passed, [0-9]+ failed, [0-9]+ skipped$' "$log" | tail -n 1)
 	if [[ $last =~ ^([0-9]+)\ passed,\ ([0-9]+)\ failed,\ ([0-9]+) ]]; then
 		p=${BASH_REMATCH[1]} f=${BASH_REMATCH[2]} s=${BASH_REMATCH[3]}
-		((rc == 0 || f > 0)) || f=1
+		((rc == 0 && p + f + s > 0 || f > 0)) || f=1 # no test ran: a failure, too
 	elif ((rc == 77)) || { ((rc == 0)) && [[ $(tail -n 1 "$log") == SKIP* ]]; }; then
 		s=1
 	else
