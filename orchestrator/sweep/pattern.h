@@ -54,10 +54,9 @@ uint32_t dr_pattern_next(
  * ring        each node with the next one: 2 rounds, or 3 for an odd number of nodes
  * bisection   each node of the lower half with one of the upper half, all at once: 1 round
  * one-to-all  rank 0 with each other node: nodes - 1 rounds of one pair
- * suspects    a few rounds, each chosen by the results before it: group testing, see suspects.h
  * The order is that of --pattern.
  */
 extern const struct dr_pattern_ops dr_pattern_all_pairs, dr_pattern_ring, dr_pattern_bisection,
-	dr_pattern_one_to_all, dr_pattern_suspects;
+	dr_pattern_one_to_all;
 
 #endif

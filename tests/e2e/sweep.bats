@@ -290,18 +290,3 @@ scale() {
 	ends "$pid" 143
 	holds s.json '.exit_code == 143 and (.findings | map(.kind)) == ["node-missing"] and .pairs == []'
 }
-
-# bats test_tags=release,nightly
-@test "--pattern suspects names a slow NIC from a few rounds" {
-	watch
-	fabric 6
-	slow 4 rail1
-	sweep_all --pattern suspects --json=s.json
-	judge_status 100 7
-	judge 100 finding bad-nic 4 '"rail1"'
-	judge 100 holds s.json '.findings | length == 1'
-	# Three rounds of three pairs; all pairs are 15. Each of two repetitions is at most five rounds, if all are low; then
-	# each direction alone of three pairs per node.
-	holds s.json '.pattern == "suspects" and (.pairs | length) <= 9 and .rounds <= 13 + 2 * 5'
-	holds s.json '[.pairs[] | [.client, .server] | sort] | length == (unique | length)'
-}
