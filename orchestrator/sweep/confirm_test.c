@@ -72,7 +72,7 @@ static void run_round(struct sweep *s)
 			bool both = dr_coord_way(&s->c) == DR_SWEEP_BOTH_WAYS;
 
 			assert_int_equal((both ? dr_sweep_confirm : dr_sweep_mark_alone)(
-						 s->c.result, s->c.n_results, s->n, s->c.o.least),
+						 s->c.result, s->c.n_results, s->n, 0.8),
 				0);
 			dr_coord_reviewed(&s->c, 0);
 		}
@@ -96,8 +96,7 @@ static void begin(struct sweep *s, uint32_t n, unsigned reviews, rule_fn rule)
 		.join_ns = 100,
 		.pair_ns = 1000,
 		.reviews = reviews,
-		.alone = reviews > 0,
-		.least = 0.8 };
+		.alone = reviews > 0 };
 
 	*s = (struct sweep){ .n = n, .rule = rule };
 	s->busy = dr_calloc(n, 1);

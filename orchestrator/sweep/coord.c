@@ -2,7 +2,6 @@
 #include "orchestrator/sweep/coord.h"
 
 #include "base/mem.h"
-#include "orchestrator/sweep/verdict.h"
 
 #include <errno.h>
 #include <math.h>
@@ -14,14 +13,12 @@
 
 int dr_coord_init(struct dr_coord *c, const struct dr_coord_opts *o, int64_t now_ns)
 {
+	dr_assert(o->nodes >= 2);
 	*c = (struct dr_coord){ .o = *o, .until_ns = now_ns + o->join_ns };
-	int rc = dr_pattern_init(&c->pattern, o->pattern, o->nodes);
-
 	c->here = dr_calloc(o->nodes, sizeof(*c->here));
 	c->pairs = dr_calloc(o->nodes / 2 + 1, sizeof(*c->pairs));
-	c->outcomes = dr_calloc(o->nodes / 2 + 1, sizeof(*c->outcomes));
 	c->round = dr_calloc(o->nodes / 2 + 1, sizeof(*c->round));
-	if (rc == 0 && c->here && c->pairs && c->outcomes && c->round)
+	if (c->here && c->pairs && c->round)
 		return 0;
 	dr_coord_fini(c);
 	return -ENOMEM;
@@ -31,11 +28,9 @@ void dr_coord_fini(struct dr_coord *c)
 {
 	for (size_t i = 0; i < c->n_results; i++)
 		dr_sweep_result_fini(&c->result[i]);
-	dr_pattern_fini(&c->pattern);
 	dr_free(c->result);
 	dr_free(c->here);
 	dr_free(c->pairs);
-	dr_free(c->outcomes);
 	dr_free(c->round);
 	dr_free(c->action);
 	memset(c, 0, sizeof(*c));
@@ -160,27 +155,10 @@ static void over(struct dr_coord *c)
 	act(c, DR_COORD_END, 0, 0, false);
 }
 
-static enum dr_sweep_outcome outcome(
-	const struct dr_coord *c, const struct dr_sweep_result *r, double median)
-{
-	if (r->state == DR_SWEEP_FAILED)
-		return DR_SWEEP_BAD;
-	if (r->state != DR_SWEEP_OK)
-		return DR_SWEEP_UNKNOWN;
-	/* A pair without figures is not low. */
-	return (double)dr_sweep_lowest(r) < c->o.least * median ? DR_SWEEP_BAD : DR_SWEEP_GOOD;
-}
-
 /* The results of the pattern's next round: false, there is none. */
 static bool pattern_round(struct dr_coord *c)
 {
-	double median = NAN;
-
-	if (c->o.least > 0 && dr_sweep_median(c->result, c->n_results, &median))
-		c->failed = true;
-	for (uint32_t i = 0; i < c->n_round; i++)
-		c->outcomes[i] = outcome(c, &c->result[c->round[i]], median);
-	uint32_t n = dr_pattern_next(&c->pattern, c->rounds ? c->outcomes : NULL, c->pairs);
+	uint32_t n = c->o.pattern->round(c->o.nodes, c->rounds, c->pairs);
 
 	c->n_round = 0;
 	for (uint32_t i = 0; i < n && !c->failed; i++) {

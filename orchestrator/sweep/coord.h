@@ -47,7 +47,6 @@ struct dr_coord_opts {
 	int64_t join_ns, pair_ns;
 	unsigned reviews; /* how often pairs may be measured again */
 	bool alone;	  /* then runs in one direction may follow, of each direction once */
-	double least; /* a figure below this share of the median is bad for the pattern; 0: only a failure is */
 };
 
 struct dr_coord {
@@ -58,10 +57,8 @@ struct dr_coord {
 	uint32_t rounds; /* begun, those of AGAIN included */
 	uint32_t present;
 	/* private */
-	struct dr_pattern pattern;
 	uint8_t *here; /* of each rank: is it present? */
 	struct dr_sweep_pair *pairs;
-	enum dr_sweep_outcome *outcomes;
 	uint32_t *round; /* results of this round */
 	uint32_t n_round, running;
 	size_t n_known; /* results of an earlier sweep; sorted by pair once the sweep begins */

@@ -1,47 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "orchestrator/sweep/pattern.h"
 
-#include <errno.h>
-
-int dr_pattern_init(struct dr_pattern *p, const struct dr_pattern_ops *ops, uint32_t nodes)
-{
-	dr_assert(nodes >= 2);
-	*p = (struct dr_pattern){ .ops = ops, .nodes = nodes };
-	return ops->init ? ops->init(p) : 0;
-}
-
-void dr_pattern_fini(struct dr_pattern *p)
-{
-	if (p->ops && p->ops->fini)
-		p->ops->fini(p);
-	*p = (struct dr_pattern){ .ops = NULL };
-}
-
-uint32_t dr_pattern_next(
-	struct dr_pattern *p, const enum dr_sweep_outcome *last, struct dr_sweep_pair *out)
-{
-	uint32_t n = p->ops->next_round(p, last, out);
-
-	p->round += n > 0;
-	return n;
-}
-
 /*
  * Circle method: one node stays, the others move one place per round; nodes that face each other are a pair. With an odd
  * number of nodes the one that stays is a dummy, and who faces it rests.
  */
-static uint32_t all_pairs(
-	struct dr_pattern *p, const enum dr_sweep_outcome *last, struct dr_sweep_pair *out)
+static uint32_t all_pairs(uint32_t nodes, uint32_t round, struct dr_sweep_pair *out)
 {
-	uint32_t even = p->nodes + p->nodes % 2, wheel = even - 1, r = p->round, n = 0;
+	uint32_t even = nodes + nodes % 2, wheel = even - 1, n = 0;
 
-	(void)last;
-	if (r == wheel)
+	if (round == wheel)
 		return 0;
-	if (even == p->nodes)
-		out[n++] = (struct dr_sweep_pair){ r, even - 1 };
+	if (even == nodes)
+		out[n++] = (struct dr_sweep_pair){ round, even - 1 };
 	for (uint32_t i = 1; i < even / 2; i++) {
-		uint32_t a = (r + i) % wheel, b = (r + wheel - i) % wheel;
+		uint32_t a = (round + i) % wheel, b = (round + wheel - i) % wheel;
 
 		/* Who is the client alternates, so that a node is about as often the one as the other. */
 		out[n++] = i % 2 ? (struct dr_sweep_pair){ a, b } : (struct dr_sweep_pair){ b, a };
@@ -49,45 +22,39 @@ static uint32_t all_pairs(
 	return n;
 }
 
-static uint32_t ring(
-	struct dr_pattern *p, const enum dr_sweep_outcome *last, struct dr_sweep_pair *out)
+static uint32_t ring(uint32_t nodes, uint32_t round, struct dr_sweep_pair *out)
 {
-	uint32_t n = 0, nodes = p->nodes;
+	uint32_t n = 0;
 
-	(void)last;
-	if (p->round == 2 && nodes % 2) {
+	if (round == 2 && nodes % 2) {
 		out[0] = (struct dr_sweep_pair){ nodes - 1, 0 };
 		return 1;
 	}
-	if (p->round >= 2 || (p->round == 1 && nodes == 2))
+	if (round >= 2 || (round == 1 && nodes == 2))
 		return 0;
-	for (uint32_t i = p->round; i + 1 < nodes; i += 2)
+	for (uint32_t i = round; i + 1 < nodes; i += 2)
 		out[n++] = (struct dr_sweep_pair){ i, i + 1 };
-	if (p->round == 1 && nodes % 2 == 0)
+	if (round == 1 && nodes % 2 == 0)
 		out[n++] = (struct dr_sweep_pair){ nodes - 1, 0 };
 	return n;
 }
 
-static uint32_t bisection(
-	struct dr_pattern *p, const enum dr_sweep_outcome *last, struct dr_sweep_pair *out)
+static uint32_t bisection(uint32_t nodes, uint32_t round, struct dr_sweep_pair *out)
 {
-	uint32_t half = p->nodes / 2;
+	uint32_t half = nodes / 2;
 
-	(void)last;
-	if (p->round)
+	if (round)
 		return 0;
 	for (uint32_t i = 0; i < half; i++)
 		out[i] = (struct dr_sweep_pair){ i, half + i };
 	return half;
 }
 
-static uint32_t one_to_all(
-	struct dr_pattern *p, const enum dr_sweep_outcome *last, struct dr_sweep_pair *out)
+static uint32_t one_to_all(uint32_t nodes, uint32_t round, struct dr_sweep_pair *out)
 {
-	(void)last;
-	if (p->round + 1 >= p->nodes)
+	if (round + 1 >= nodes)
 		return 0;
-	out[0] = (struct dr_sweep_pair){ 0, p->round + 1 };
+	out[0] = (struct dr_sweep_pair){ 0, round + 1 };
 	return 1;
 }
 
@@ -112,14 +79,14 @@ static uint64_t one_to_all_total(uint32_t nodes)
 }
 
 const struct dr_pattern_ops dr_pattern_all_pairs = {
-	.name = "all-pairs", .next_round = all_pairs, .total = all_pairs_total
+	.name = "all-pairs", .round = all_pairs, .total = all_pairs_total
 };
 const struct dr_pattern_ops dr_pattern_ring = {
-	.name = "ring", .next_round = ring, .total = ring_total
+	.name = "ring", .round = ring, .total = ring_total
 };
 const struct dr_pattern_ops dr_pattern_bisection = {
-	.name = "bisection", .next_round = bisection, .total = bisection_total
+	.name = "bisection", .round = bisection, .total = bisection_total
 };
 const struct dr_pattern_ops dr_pattern_one_to_all = {
-	.name = "one-to-all", .next_round = one_to_all, .total = one_to_all_total
+	.name = "one-to-all", .round = one_to_all, .total = one_to_all_total
 };

@@ -85,7 +85,6 @@ static void again(const struct dr_coord *c, const struct counts *n, char *buf, s
 void dr_sweep_progress_line(struct dr_sweep_progress *p, const struct dr_coord *c, double least,
 	int64_t now_ns, char *buf, size_t len)
 {
-	uint64_t all = c->o.pattern->total ? c->o.pattern->total(c->o.nodes) : 0;
 	struct counts n;
 
 	if (!p->stage && stage_of(c))
@@ -96,10 +95,9 @@ void dr_sweep_progress_line(struct dr_sweep_progress *p, const struct dr_coord *
 		return;
 	}
 	n = count(c, least);
-	snprintf(buf, len, "round %u, %llu", c->rounds, (unsigned long long)n.done);
-	if (all)
-		dr_append(buf, len, " of %llu", (unsigned long long)all);
-	dr_append(buf, len, " pairs measured, %llu failed, %llu low", (unsigned long long)n.failed,
+	snprintf(buf, len, "round %u, %llu of %llu pairs measured, %llu failed, %llu low",
+		c->rounds, (unsigned long long)n.done,
+		(unsigned long long)c->o.pattern->total(c->o.nodes), (unsigned long long)n.failed,
 		(unsigned long long)n.low);
 	if (c->present < c->o.nodes)
 		dr_append(
