@@ -24,7 +24,6 @@ static const int64_t PRIMARY_WAIT_NS =
  * trip, but may be lost, and a close has 500 ms for all. */
 static const int64_t UNREAD_NS = 100 * DR_NS_PER_MS;
 
-
 static void send_switch(struct dr_fo *f, int64_t now)
 {
 	struct dr_frame fr = { .type = DR_FRAME_SWITCH, .epoch = f->epoch, .seq = f->acked };

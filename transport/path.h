@@ -38,12 +38,12 @@
  */
 
 enum {
-	DR_PATHS = 2,		/* paths of a channel: 0 primary, 1 shadow */
-	DR_PARTS_MAX = 8,	/* parts of a message */
-	DR_CTRL_MAX = 64,	/* bytes of a control frame */
-	DR_HANDLE_MAX = 128,	/* bytes of a rail's or a path's handle */
-	DR_DGRAM_MAX = 256,	/* bytes of a heartbeat datagram */
-	DR_TOKEN_LEN = 16,	/* bytes of the secret that admits a connection */
+	DR_PATHS = 2,	     /* paths of a channel: 0 primary, 1 shadow */
+	DR_PARTS_MAX = 8,    /* parts of a message */
+	DR_CTRL_MAX = 64,    /* bytes of a control frame */
+	DR_HANDLE_MAX = 128, /* bytes of a rail's or a path's handle */
+	DR_DGRAM_MAX = 256,  /* bytes of a heartbeat datagram */
+	DR_TOKEN_LEN = 16,   /* bytes of the secret that admits a connection */
 };
 
 /* What is broken. Set by the code that detects the failure; failover decides on this value only. */

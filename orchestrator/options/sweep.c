@@ -6,12 +6,12 @@
 /* clang-format off */
 static const struct dr_opt sweep[] = {
 	{ .name = "pattern", .kind = DR_OPT_CHOICE, .arg = "NAME", .def = "all-pairs",
-	  .choices = "all-pairs|ring|bisection|one-to-all",
+	  .choices = "all-pairs|ring|bisection|one-to-all|random",
 	  .commands = SWEEP, .offset = AT(pattern),
 	  .help = "Pairs to measure. all-pairs: every pair, in rounds in which every node is busy; ring: each node with "
 		  "the next; bisection: the lower half with the upper, all at once; "
-		  "one-to-all: rank 0 with each. The more pairs a node is in, the surer it can "
-		  "be told from its partners." },
+		  "one-to-all: rank 0 with each; random: each with four others. "
+		  "The more pairs a node is in, the surer it can be told from its partners." },
 	{ .name = "hostfile", .kind = DR_OPT_STRING, .arg = "FILE",
 	  .commands = SWEEP, .offset = AT(hostfile),
 	  .help = "Nodes of the sweep, one address or name per line, # starts a comment. The rank is the line of this "

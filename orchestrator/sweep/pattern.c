@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "orchestrator/sweep/pattern.h"
 
+enum { RANDOM_ROUNDS = 4 };
+
 /*
  * Circle method: one node stays, the others move one place per round; nodes that face each other are a pair. With an odd
  * number of nodes the one that stays is a dummy, and who faces it rests.
@@ -58,6 +60,35 @@ static uint32_t one_to_all(uint32_t nodes, uint32_t round, struct dr_sweep_pair 
 	return 1;
 }
 
+/*
+ * A bijection of the numbers below n: steps that are bijections of as many bits, until the result is below n. The same for
+ * every sweep of n nodes, so that one can go on with another one's document.
+ */
+static uint32_t shuffled(uint32_t i, uint32_t n)
+{
+	unsigned bits = 1;
+
+	while ((n - 1) >> bits)
+		bits++;
+	do {
+		for (unsigned step = 0; step < 3; step++) {
+			i = (i * 0x9e3779b1 + 0x7f4a7c15) & ((1u << bits) - 1);
+			i ^= i >> (bits / 2 + 1);
+		}
+	} while (i >= n);
+	return i;
+}
+
+static uint32_t random_pairs(uint32_t nodes, uint32_t round, struct dr_sweep_pair *out)
+{
+	uint32_t n = round < RANDOM_ROUNDS ? all_pairs(nodes, round, out) : 0;
+
+	for (uint32_t i = 0; i < n; i++)
+		out[i] = (struct dr_sweep_pair){ shuffled(out[i].client, nodes),
+			shuffled(out[i].server, nodes) };
+	return n;
+}
+
 static uint64_t all_pairs_total(uint32_t nodes)
 {
 	return (uint64_t)nodes * (nodes - 1) / 2;
@@ -66,6 +97,13 @@ static uint64_t all_pairs_total(uint32_t nodes)
 static uint64_t ring_total(uint32_t nodes)
 {
 	return nodes == 2 ? 1 : nodes;
+}
+
+static uint64_t random_total(uint32_t nodes)
+{
+	uint32_t rounds = nodes - 1 + nodes % 2;
+
+	return (uint64_t)(nodes / 2) * DR_MIN(rounds, (uint32_t)RANDOM_ROUNDS);
 }
 
 static uint64_t bisection_total(uint32_t nodes)
@@ -89,4 +127,7 @@ const struct dr_pattern_ops dr_pattern_bisection = {
 };
 const struct dr_pattern_ops dr_pattern_one_to_all = {
 	.name = "one-to-all", .round = one_to_all, .total = one_to_all_total
+};
+const struct dr_pattern_ops dr_pattern_random = {
+	.name = "random", .round = random_pairs, .total = random_total
 };

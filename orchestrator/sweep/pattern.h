@@ -24,9 +24,10 @@ struct dr_pattern_ops {
  * ring        each node with the next one: 2 rounds, or 3 for an odd number of nodes
  * bisection   each node of the lower half with one of the upper half, all at once: 1 round
  * one-to-all  rank 0 with each other node: nodes - 1 rounds of one pair
+ * random      each node with four others, drawn at random and the same in every sweep of so many nodes: 4 rounds
  * The order is that of --pattern.
  */
 extern const struct dr_pattern_ops dr_pattern_all_pairs, dr_pattern_ring, dr_pattern_bisection,
-	dr_pattern_one_to_all;
+	dr_pattern_one_to_all, dr_pattern_random;
 
 #endif

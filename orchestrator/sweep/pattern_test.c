@@ -64,7 +64,27 @@ static void other_patterns_have_their_pairs(void **state)
 		assert_int_equal(pairs, n / 2);
 		assert_int_equal(walk(&dr_pattern_one_to_all, n, &pairs), n - 1);
 		assert_int_equal(pairs, n - 1);
+		assert_int_equal(walk(&dr_pattern_random, n, &pairs), DR_MIN(n - 1 + n % 2, 4u));
+		assert_int_equal(pairs, DR_MIN(n - 1 + n % 2, 4u) * (n / 2));
 	}
+}
+
+/* Ranks near each other share a switch as a rule: about an eighth of the pairs are within a sixteenth of all ranks. */
+static void random_pairs_are_far_apart(void **state)
+{
+	enum { NODES = 1000 };
+	struct dr_sweep_pair out[NODES / 2];
+	unsigned near = 0;
+
+	(void)state;
+	for (uint32_t round = 0; round < 4; round++) {
+		assert_int_equal(dr_pattern_random.round(NODES, round, out), NODES / 2);
+		for (unsigned i = 0; i < NODES / 2; i++)
+			near += DR_MAX(out[i].client, out[i].server) -
+					DR_MIN(out[i].client, out[i].server) <
+				NODES / 16;
+	}
+	assert_in_range(near, 160, 320);
 }
 
 int main(void)
@@ -72,6 +92,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(all_pairs_takes_one_round_less_than_nodes),
 		cmocka_unit_test(other_patterns_have_their_pairs),
+		cmocka_unit_test(random_pairs_are_far_apart),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

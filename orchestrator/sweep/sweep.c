@@ -50,7 +50,7 @@ struct sweep {
 };
 
 static const struct dr_pattern_ops *const patterns[] = { &dr_pattern_all_pairs, &dr_pattern_ring,
-	&dr_pattern_bisection, &dr_pattern_one_to_all };
+	&dr_pattern_bisection, &dr_pattern_one_to_all, &dr_pattern_random };
 
 static const int64_t END_NS = 5 * DR_NS_PER_S, PARTIAL_NS = 30 * DR_NS_PER_S,
 		     TERMINAL_NS = 5 * DR_NS_PER_S;

@@ -290,3 +290,15 @@ scale() {
 	ends "$pid" 143
 	holds s.json '.exit_code == 143 and (.findings | map(.kind)) == ["node-missing"] and .pairs == []'
 }
+
+# bats test_tags=release,nightly
+@test "--pattern random names a slow NIC from four rounds" {
+	watch
+	fabric 6
+	slow 4 rail1
+	sweep_all --pattern random --json=s.json
+	judge_status 100 7
+	judge 100 finding bad-nic 4 '"rail1"'
+	judge 100 holds s.json '.findings | length == 1'
+	holds s.json '.pattern == "random" and (.pairs | length) == 12'
+}

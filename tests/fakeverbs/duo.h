@@ -48,8 +48,8 @@ struct duo {
 	uint64_t sent, acked, posted, taken; /* messages; taken: looked at, in order */
 	int err[2];			     /* of ops->failed; 0: not called */
 	char why[2][256];
-	char cause[256];	      /* of the last switch, where it was detected */
-	unsigned downs;		      /* rails that either end declared down */
+	char cause[256];    /* of the last switch, where it was detected */
+	unsigned downs;	    /* rails that either end declared down */
 	int64_t stalled_ns; /* when the sender was told last that its peer is stalled; 0: never */
 	int64_t began_ns;
 };

@@ -460,8 +460,8 @@ int dr_faulty_create(const struct dr_transport_ops *inner, const struct dr_fault
 		inner->rail_padded ? f_rail_padded : NULL, inner->rail_held ? f_rail_held : NULL,
 		f_rail_progress, f_rail_close, f_rail_fini, f_mr_reg, f_mr_dereg, f_create,
 		f_handle, f_connect, f_post_recv, f_post_send, f_post_ctrl, f_flush, f_credit,
-		f_progress, f_fence, f_stats, inner->probe ? f_probe : NULL,
-		f_close, f_stop, f_fini };
+		f_progress, f_fence, f_stats, inner->probe ? f_probe : NULL, f_close, f_stop,
+		f_fini };
 	*out = f;
 	return 0;
 }

@@ -21,8 +21,7 @@ static void fields_fit(const struct tcp_frame *f)
 	else if (f->type == TCP_FRAME_CREDIT)
 		dr_assert(f->n >= 1 && f->n <= DR_PARTS_MAX && !f->part && f->len <= TCP_SMALL_MAX);
 	else
-		dr_assert(none && !f->epoch && !f->seq && f->len >= 1 &&
-			  f->len <= DR_CTRL_MAX);
+		dr_assert(none && !f->epoch && !f->seq && f->len >= 1 && f->len <= DR_CTRL_MAX);
 }
 
 static void frame(const uint8_t *b, size_t len)

@@ -194,8 +194,7 @@ int dr_staged_create(const struct dr_staged_params *p, struct dr_staged **out, s
 		dr_stage_handle, dr_stage_connect, dr_stage_post_recv, dr_stage_post_send,
 		dr_stage_post_ctrl, dr_stage_flush, dr_stage_credit, dr_stage_progress,
 		dr_stage_fence, dr_stage_stats, p->inner->probe ? dr_stage_probe : NULL,
-		dr_stage_close, dr_stage_stop,
-		dr_stage_fini };
+		dr_stage_close, dr_stage_stop, dr_stage_fini };
 	*out = f;
 	return 0;
 }

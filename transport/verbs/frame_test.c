@@ -82,7 +82,6 @@ static void cut_frames_are_refused(void **state)
 	assert_int_equal(dr_verbs_frame_next(&r, &f), -EPROTO);
 }
 
-
 static void random_messages_end(void **state)
 {
 	uint8_t buf[VB_CTRL_MSG];

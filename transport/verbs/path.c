@@ -83,8 +83,8 @@ static void path_free(struct vb_path *p)
 static int path_alloc(struct vb_path *p)
 {
 	struct vb_rail *r = vb_path_rail(p);
-	int rc = wcs_init(&p->ctrl_wcs,
-		VB_CTRL_DEPTH + VB_CTRL_SENDS + DR_VERBS_PROBE_QPS * VB_PROBES);
+	int rc = wcs_init(
+		&p->ctrl_wcs, VB_CTRL_DEPTH + VB_CTRL_SENDS + DR_VERBS_PROBE_QPS * VB_PROBES);
 
 	rc = rc ? rc
 		: wcs_init(&p->data_wcs,

@@ -601,12 +601,9 @@ static void a_removed_device_is_missed_without_an_event(void **state)
 /* A HELLO that somebody recorded earlier: heartbeats go where the peer is, and not where it was. */
 static void an_outdated_hello_moves_no_address(void **state)
 {
-	struct dr_verbs_hello old = { .mtu = 1024,
-		.lid = 9,
-		.gid = { 9 },
-		.ud_qpn = 99,
-		.msg_max = 4096,
-		.ctrl_recvs = 4 };
+	struct dr_verbs_hello old = {
+		.mtu = 1024, .lid = 9, .gid = { 9 }, .ud_qpn = 99, .msg_max = 4096, .ctrl_recvs = 4
+	};
 	uint8_t buf[DR_VERBS_HELLO_MAX];
 	const char *why = "";
 	size_t len;

@@ -303,9 +303,7 @@ static unsigned say_again(const struct sim_rail *r, struct dr_rng *g, uint8_t *o
 static unsigned say_wrong_token(const struct sim_rail *r, struct dr_rng *g, uint8_t *out)
 {
 	const struct sim_path *p = sim_hs_any(r, g);
-	struct dr_verbs_hello h = {
-		.mtu = 1024, .ud_qpn = 1, .msg_max = 4096, .ctrl_recvs = 4
-	};
+	struct dr_verbs_hello h = { .mtu = 1024, .ud_qpn = 1, .msg_max = 4096, .ctrl_recvs = 4 };
 	struct vb_admission other;
 	struct vb_hs hs = { .rail = &other, .id = { .gen = 1 }, .n = DR_VERBS_SHARED_QPS };
 

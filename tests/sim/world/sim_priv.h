@@ -45,13 +45,7 @@ struct sim_credit {
 	uint32_t cap[DR_PARTS_MAX], tag[DR_PARTS_MAX];
 };
 
-enum sim_seg_kind {
-	SIM_SEG_HELLO,
-	SIM_SEG_CTRL,
-	SIM_SEG_CREDIT,
-	SIM_SEG_DATA,
-	SIM_SEG_RESET
-};
+enum sim_seg_kind { SIM_SEG_HELLO, SIM_SEG_CTRL, SIM_SEG_CREDIT, SIM_SEG_DATA, SIM_SEG_RESET };
 
 struct sim_seg {
 	STAILQ_ENTRY(sim_seg) next;
@@ -76,9 +70,9 @@ struct sim_seg {
 STAILQ_HEAD(sim_segs, sim_seg);
 
 struct sim_lane {
-	struct sim_segs wire;			  /* in order */
-	struct sim_segs done;			  /* arrived, acknowledgement under way */
-	uint64_t numbers, arrived;		  /* last segment sent; last arrived */
+	struct sim_segs wire;	      /* in order */
+	struct sim_segs done;	      /* arrived, acknowledgement under way */
+	uint64_t numbers, arrived;    /* last segment sent; last arrived */
 	uint64_t unacked, acked_data; /* bytes */
 	int64_t tail_at, rto, last_ack;
 	int64_t busy_since, busy_ns; /* unacked is not 0; time so far before that */
