@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Run libFuzzer targets, two at a time. `make fuzz` builds them and calls this.
+# Run libFuzzer targets, one for each processor at a time. `make fuzz` builds them and calls this.
 #
 #   tests/fuzz/run.sh BUILD SECONDS [TARGET...]
 #   tests/fuzz/run.sh --merge BUILD TARGET      new inputs that reach more go to tests/fuzz/corpus
@@ -69,7 +69,7 @@ main() {
 		done
 	fi
 	for source in "${names[@]}"; do
-		while (($(jobs -pr | wc -l) >= ${FUZZ_JOBS:-2})); do
+		while (($(jobs -pr | wc -l) >= ${FUZZ_JOBS:-$(nproc)})); do
 			wait -n || failed=$((failed + 1))
 		done
 		fuzz_one "$build" "$seconds" "$source" &

@@ -300,9 +300,84 @@ static void some(const char *side, const char *class, long from, long to)
 	report(side, class, (unsigned)(to - from + 1), n, 0);
 }
 
+static void make_dir(void)
+{
+	snprintf(dir, sizeof(dir), "/tmp/dualrail-torture-XXXXXX");
+	dr_assert(mkdtemp(dir));
+}
+
+static void remove_dir(void)
+{
+	remove_file("log");
+	remove_file("server.err");
+	remove_file("client.err");
+	remove_file("result.json");
+	rmdir(dir);
+}
+
+struct share {
+	unsigned runs, failures;
+};
+
+/* Every step-th k from the first on. How many calls there are depends on timing too. */
+static struct share share_of(const char *side, const char *class, long first, long step)
+{
+	struct share done = { 0 };
+	unsigned idle = 0;
+	char name[64];
+	bool fired;
+
+	make_dir();
+	failures = 0;
+	for (long k = first; idle < IDLE; k += step) {
+		one(side, class, k, &fired, name);
+		idle = fired ? 0 : idle + 1;
+		done.runs += fired;
+	}
+	remove_dir();
+	done.failures = failures;
+	return done;
+}
+
+/* Every k: a process for each processor takes its share. Returns the runs. */
+static unsigned all_calls(const char *side, const char *class)
+{
+	long jobs = sysconf(_SC_NPROCESSORS_ONLN);
+	struct share done;
+	unsigned runs = 0;
+	int fd[2];
+
+	dr_assert(pipe(fd) == 0);
+	fflush(NULL);
+	for (long j = 0; j < jobs; j++) {
+		pid_t pid = fork();
+
+		dr_assert(pid >= 0);
+		if (pid == 0) {
+			done = share_of(side, class, j + 1, jobs);
+			_exit(write(fd[1], &done, sizeof(done)) != sizeof(done));
+		}
+	}
+	close(fd[1]);
+	for (long j = 0; j < jobs; j++) {
+		if (read(fd[0], &done, sizeof(done)) != sizeof(done)) {
+			printf("# %s, %s: a process that makes calls fail has ended\n", side,
+				class);
+			failures++;
+			break;
+		}
+		runs += done.runs;
+		failures += done.failures;
+	}
+	close(fd[0]);
+	while (wait(NULL) > 0)
+		;
+	return runs;
+}
+
 static void every(const char *side, const char *class, bool all, struct dr_rng *rng)
 {
-	unsigned before = failures, runs = 0, idle = 0;
+	unsigned before = failures, runs = 0;
 	char name[64];
 	bool fired;
 	long n = one(side, class, 0, &fired, name);
@@ -311,12 +386,8 @@ static void every(const char *side, const char *class, bool all, struct dr_rng *
 		printf("# %s, %s: the run without a failure counted nothing\n", side, class);
 		failures++;
 	}
-	/* How many calls there are depends on timing too. */
-	for (long k = 1; all && idle < IDLE; k++) {
-		one(side, class, k, &fired, name);
-		idle = fired ? 0 : idle + 1;
-		runs += fired;
-	}
+	if (all && n > 0)
+		runs = all_calls(side, class);
 	for (int i = 0; !all && i < SAMPLES && n > 0; i++, runs++)
 		one(side, class, 1 + (long)dr_rng_below(rng, (uint64_t)n), &fired, name);
 	report(side, class, runs, n, before);
@@ -336,8 +407,7 @@ int main(int argc, char **argv)
 	(void)argc;
 	snprintf(program, sizeof(program), "%.*s/dualrail_main", slash ? (int)(slash - argv[0]) : 1,
 		slash ? argv[0] : ".");
-	snprintf(dir, sizeof(dir), "/tmp/dualrail-torture-XXXXXX");
-	dr_assert(mkdtemp(dir));
+	make_dir();
 	faults = getenv("FAULTS") != NULL;
 	n = what ? sscanf(what, "%15[^:]:%15[^:]:%ld-%ld", side, class, &from, &to) : 0;
 	dr_rng_seed(&rng, seed);
@@ -353,10 +423,6 @@ int main(int argc, char **argv)
 		}
 	}
 	printf("1..%u\n", tests);
-	remove_file("log");
-	remove_file("server.err");
-	remove_file("client.err");
-	remove_file("result.json");
-	rmdir(dir);
+	remove_dir();
 	return failures > 0;
 }
