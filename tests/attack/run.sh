@@ -5,6 +5,7 @@
 # NAME: only the attacks whose names begin so. Each attack is one line with what is expected and what happened, with a key and
 # without one; then the table of all, and as the last line `N passed, N failed, N skipped`. Exit status 1 when one failed.
 # --long: every value of every byte, more runs of both programs, longer floods, and altered-frames, which make check runs too.
+# As many attacks as there are processors run at a time.
 # shellcheck disable=SC2030,SC2031,SC2154 # subshells; set by lib.bash
 set -uo pipefail
 
@@ -25,12 +26,25 @@ export ATTACK_TMP=$work
 trap 'rm -rf "$work"' EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
-table=()
+names=()
 
 # row STATUS ATTACK EXPECTED KEYED UNKEYED
 row() {
-	result "$1" "$2: expected: $3; with a key: $4; without: $5" "$(grep -om1 'not judged: .*' <<<"$4"$'\n'"$5")"
-	table+=("$2"$'\t'"$3"$'\t'"$4"$'\t'"$5"$'\t'"$1")
+	local IFS=$'\t'
+	echo "${*//$'\n'/; }" >>"$work/rows"
+}
+
+# results: of all attacks, in their order, with what they printed.
+results() {
+	local name status attack expected keyed unkeyed
+	for name in "${names[@]}"; do
+		cat "$work/$name/out"
+		[[ -e $work/$name/rows ]] || result FAIL "$name" "it has no result"
+		while IFS=$'\t' read -r status attack expected keyed unkeyed; do
+			result "$status" "$attack: expected: $expected; with a key: $keyed; without: $unkeyed" \
+				"$(grep -om1 'not judged: .*' <<<"$keyed"$'\n'"$unkeyed")"
+		done < <(cat "$work/$name/rows" 2>/dev/null)
+	done
 }
 
 wanted() {
@@ -63,10 +77,12 @@ rail() {
 # Both programs: some bytes, in the long form many.
 programs() {
 	local keyed unkeyed status=PASS n=${long:+400}
-	keyed=$(python3 "$here/mitm.py" "$DUALRAIL" keyed "${n:-6}" 2>&1) || status=FAIL
+	python3 "$here/mitm.py" "$DUALRAIL" keyed "${n:-6}" >"$work/keyed" 2>&1 &
 	unkeyed=$(python3 "$here/mitm.py" "$DUALRAIL" unkeyed "${n:-6}" 2>&1) || status=FAIL
+	wait $! || status=FAIL
+	keyed=$(<"$work/keyed")
 	[[ $keyed == [1-9]*" changes, 0 unnoticed"* && $unkeyed == [1-9]*" changes, 0 unnoticed"* ]] || status=FAIL
-	row $status "$1" "0 unnoticed" "${keyed//$'\n'/; }" "${unkeyed//$'\n'/; }"
+	row $status "$1" "0 unnoticed" "$keyed" "$unkeyed"
 }
 
 # A client that ended for an altered message; --timeout is 60 s.
@@ -182,14 +198,24 @@ share() {
 }
 
 print_table() {
-	printf '%s\n' '' $'attack\texpected\twith a key\twithout a key\tresult' "${table[@]}" '' |
-		awk -F '\t' '{ for (i = 1; i <= NF; i++) { cell[NR, i] = $i; if (length($i) > w[i]) w[i] = length($i) } n[NR] = NF }
+	(
+		echo $'\nresult\tattack\texpected\twith a key\twithout a key'
+		for name in "${names[@]}"; do cat "$work/$name/rows" 2>/dev/null; done
+		echo
+	) | awk -F '\t' '{ for (i = 1; i <= NF; i++) { cell[NR, i] = $i; if (length($i) > w[i]) w[i] = length($i) } n[NR] = NF }
 			END { for (r = 1; r <= NR; r++) { for (i = 1; i < n[r]; i++) printf "%-" w[i] "s | ", cell[r, i]; print cell[r, n[r]] } }'
 }
 
 attack() {
 	wanted "$1" || return 0
-	"$2" "$1" "${@:3}"
+	while (($(jobs -pr | wc -l) >= $(nproc))); do wait -n || :; done
+	names+=("$1")
+	mkdir "$work/$1"
+	(
+		work=$work/$1
+		ATTACK_TMP=$work
+		"$2" "$1" "${@:3}"
+	) >"$work/$1/out" 2>&1 &
 }
 
 attack conversation conversation
@@ -210,5 +236,7 @@ attack flood suite "served on, descriptors bounded" flood
 attack garbage garbage
 attack garbage-share share
 [[ ! $long ]] || attack altered-frames suite "--verify finds payload, status 6; credits, headers: the run ends, no crash" altered
+wait
+results
 print_table
 sum_up
