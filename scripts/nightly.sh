@@ -8,14 +8,14 @@
 # it. Results are in OUT (build/nightly). It ends with a table, a line for each gate of docs/VALIDATION_PLAN.md, what the
 # failed parts printed, and `N passed, N failed, N skipped`; the exit status is 1 when something failed.
 #
-# Environment: SEEDS of sim (200000), SECS of each fuzzer (60), MUTANTS of each folder (30), TRIALS of chaos (200), HOURS of
-# soak (1): HOURS=24 make nightly PARTS=soak.
+# Environment: SEEDS of sim (200000), SECS of each fuzzer (60), MUTANTS of each folder (30), TRIALS of chaos (200), RUNS of
+# compare at each side (10), HOURS of soak (0.1): HOURS=24 make nightly PARTS=soak.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 export LC_ALL=C.UTF-8 DEBIAN_FRONTEND=noninteractive
 jobs=$(nproc 2>/dev/null || echo 2)
 export MAKEFLAGS="-j$jobs"
-: "${OUT:=build/nightly}" "${SEEDS:=200000}" "${SECS:=60}" "${MUTANTS:=30}" "${TRIALS:=200}" "${HOURS:=1}"
+: "${OUT:=build/nightly}" "${SEEDS:=200000}" "${SECS:=60}" "${MUTANTS:=30}" "${TRIALS:=200}" "${RUNS:=10}" "${HOURS:=0.1}"
 steps_dir=$OUT
 # shellcheck source=scripts/steps.sh
 source scripts/steps.sh
@@ -43,11 +43,11 @@ parts() {
 		schedulers | 60 | make check-schedulers | sweep under Open MPI and Slurm
 		image | 60 | make image | the container image and its demo
 		fleet | 120 | make exonerate | sweeps: false and missed findings
-		compare | 120 | make check-compare | compare: false alarms and power
+		compare | 120 | make check-compare RUNS=$RUNS | compare: false alarms and power
 		cycles | 70 | make plugin-cycles | the NCCL plugin: nothing is left after 10,000 comms
 		gpu | 60 | make check-gpu | GPU memory, real NCCL
 		gates | 60 | scripts/gates.sh | the gates of an NCCL transport
-		soak | $((HOURS * 60 + 30)) | make soak HOURS=$HOURS | verified data while links flap; goes on where it was stopped
+		soak | $(awk -v h="$HOURS" 'BEGIN { print int(h * 60) + 30 }') | make soak HOURS=$HOURS | verified data while links flap; goes on where it was stopped
 	END
 }
 

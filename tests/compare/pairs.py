@@ -21,6 +21,8 @@ import random
 import statistics
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 GPUS, NICS, TRIALS = 8, 4, 10
 OPTIONS = {"transport": "tcp", "channels": 8, "size": 4194304, "bidir": False}
@@ -56,21 +58,17 @@ def document(rng, number, loss):
     }
 
 
-class Judge:
-    def __init__(self, program, folder):
-        self.program, self.folder, self.worse = program, folder, []
-
-    def compare(self, old, new, *options):
-        """The exit status: 0, or 7 if a figure is worse."""
-        path = os.path.join(self.folder, "compare.json")
-        rc = subprocess.run([self.program, "compare", "--json=" + path, *options, *old, "--", *new],
-                            stdout=subprocess.PIPE, check=False).returncode
-        if rc not in (0, 7):
-            sys.exit("compare ended with %d" % rc)
-        with open(path, encoding="utf-8") as f:
-            self.worse = [x for x in json.load(f)["figures"] if x["result"] == "worse"]
-        assert bool(self.worse) == (rc == 7)
-        return rc
+def worse_figures(args, old, new, *options):
+    """What `compare` calls worse."""
+    path = os.path.join(args.out, "compare-%d.json" % threading.get_ident())
+    rc = subprocess.run([args.dualrail, "compare", "--json=" + path, *options, *old, "--", *new],
+                        stdout=subprocess.PIPE, check=False).returncode
+    if rc not in (0, 7):
+        sys.exit("compare ended with %d" % rc)
+    with open(path, encoding="utf-8") as f:
+        worse = [x for x in json.load(f)["figures"] if x["result"] == "worse"]
+    assert bool(worse) == (rc == 7)
+    return worse
 
 
 def written(folder, name, doc):
@@ -80,7 +78,7 @@ def written(folder, name, doc):
     return path
 
 
-def synthetic(judge, args):
+def synthetic(args):
     rng = random.Random(args.seed)
     found = {"no difference": 0, "all GPUs 5 % less": 0, "one GPU 5 % less": 0}
     losses = {"no difference": [1] * GPUS, "all GPUs 5 % less": [0.95] * GPUS,
@@ -95,8 +93,8 @@ def synthetic(judge, args):
                     number += 1
                     docs.append(written(args.out, "%d-%d" % (len(side), k), document(rng, number, factor)))
                 side.append(docs)
-            judge.compare(side[0], side[1])
-            found[name] += any(x["quantity"] == "bandwidth" for x in judge.worse) if loss[3] < 1 else bool(judge.worse)
+            worse = worse_figures(args, side[0], side[1])
+            found[name] += any(x["quantity"] == "bandwidth" for x in worse) if loss[3] < 1 else bool(worse)
     return found
 
 
@@ -115,21 +113,23 @@ def spread(paths):
     return statistics.stdev(total) / statistics.mean(total)
 
 
-def real(judge, args):
+def real(args):
     names = {"no difference": ([], []), "rate 5 % less": (["--rate", "1G"], ["--rate", "0.95G"])}
-    found, noise = dict.fromkeys(names, 0), []
-    for name, options in names.items():
-        for pair in range(args.pairs):
-            side = [[], []]
-            for k in range(args.runs):
-                for s in (0, 1):
-                    side[s].append(demo(args, "%d-%d" % (s, k), ["--test", "bw,lat", *options[s]]))
-            judge.compare(side[0], side[1], "--allow-differences")
-            found[name] += any(x["quantity"] == "bandwidth" for x in judge.worse) if options[1] else bool(judge.worse)
-            noise.append(spread(side[0]))
-            print("%s, pair %d: %s; total bandwidth of the old runs: sd %.1f %%" % (
-                name, pair, ", ".join(x["quantity"] + " of " + x["group"] for x in judge.worse) or "nothing worse",
-                100 * noise[-1]), flush=True)
+    found = dict.fromkeys(names, 0)
+
+    def compared(pair, name):
+        options, side = names[name], [[], []]
+        for k in range(args.runs):
+            for s in (0, 1):
+                side[s].append(demo(args, "%d-%d-%d" % (pair, s, k), ["--test", "bw,lat", *options[s]]))
+        worse = worse_figures(args, side[0], side[1], "--allow-differences")
+        print("%s, pair %d: %s; total bandwidth of the old runs: sd %.1f %%" % (
+            name, pair, ", ".join(x["quantity"] + " of " + x["group"] for x in worse) or "nothing worse",
+            100 * spread(side[0])), flush=True)
+        return any(x["quantity"] == "bandwidth" for x in worse) if options[1] else bool(worse)
+    for name in names:  # eight processors for each demo: two GPUs at each end, and what they wake
+        with ThreadPoolExecutor(max(1, os.cpu_count() // 8)) as pool:
+            found[name] = sum(pool.map(compared, range(args.pairs), [name] * args.pairs))
     return found
 
 
@@ -146,7 +146,7 @@ def main():
         args.seed = random.SystemRandom().randrange(1 << 32)
     os.makedirs(args.out, exist_ok=True)
     print("seed %d, %d pairs of %d and %d runs" % (args.seed, args.pairs, args.runs, args.runs), flush=True)
-    found = (synthetic if args.mode == "synthetic" else real)(Judge(args.dualrail, args.out), args)
+    found = (synthetic if args.mode == "synthetic" else real)(args)
     bad = 0
     for i, (name, n) in enumerate(found.items()):
         print("%-20s worse in %d of %d" % (name, n, args.pairs))
