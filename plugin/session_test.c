@@ -328,6 +328,8 @@ static void stream(unsigned n, unsigned depth, uint64_t size_max, unsigned hazar
 		drive();
 		for (; head < n && x[head].done[TX] && x[head].done[RX]; head++) {
 			breaks = 0;
+			until = dr_now_ns() +
+				LIMIT_NS; /* of each message: all take long on a busy machine */
 			assert_int_equal(x[head].got, x[head].size);
 			for (uint64_t i = 0; i < x[head].size; i++)
 				if (memory[RX][x[head].off + i] != pattern(head, i))
