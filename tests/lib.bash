@@ -1,8 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 # Functions shared by tests/e2e/lib.bash and tests/lab/lib.bash. Tests do not sleep: they wait for a condition,
 # at most WAIT_S seconds.
-# shellcheck shell=bash disable=SC2034 # variables that tests read
+# shellcheck shell=bash disable=SC2034,SC2154 # variables that tests read, and those of bats
 pids=()
+
+# Of bats, for scripts use this file, too: `run -STATUS`; what was run last is shown when a test fails.
+[[ ! ${BATS_VERSION-} ]] || bats_require_minimum_version 1.5.0
+BATS_PRINT_OUTPUT_ON_FAILURE=1
 
 # wait_for COMMAND...: repeats it until it succeeds.
 wait_for() {
@@ -16,7 +20,8 @@ wait_for() {
 	done
 }
 
-# background NAME COMMAND...: output in NAME.out and NAME.err, process id in $pid.
+# background NAME COMMAND...: output in NAME.out and NAME.err, process id in $pid; that of a server, client or demo also in the
+# variable of that name.
 background() {
 	local name=$1
 	shift
@@ -25,6 +30,7 @@ background() {
 	"$@" >"$name.out" 2>>"$name.err" </dev/null 3>&- &
 	pid=$!
 	pids+=("$pid")
+	[[ $name != @(server|client|demo) ]] || printf -v "$name" %s "$pid"
 }
 
 # end_background SIGNAL: sends it to all background processes that still run.
@@ -38,6 +44,24 @@ end_background() {
 	return 0
 }
 
+# gives STATUS COMMAND...: a program, or a function that uses `run` such as client, ends with this exit status.
+gives() {
+	if [[ $(type -t "$2") == function ]]; then "${@:2}"; else run "${@:2}"; fi
+	((status == $1)) || {
+		echo "exit status $status, not $1: ${*:2}"
+		return 1
+	}
+}
+
+# tells STATUS TEXT COMMAND...: as gives, and its output has the text.
+tells() {
+	gives "$1" "${@:3}"
+	[[ $output == *"$2"* ]] || {
+		echo "not in its output: $2"
+		return 1
+	}
+}
+
 # ends PID STATUS...: waits for the process and checks that its exit status is one of these.
 ends() {
 	local rc=0
@@ -49,8 +73,10 @@ ends() {
 	}
 }
 
-# watch: from here on it is measured how long the machine keeps this test's processes from running (stood.py).
+# watch: from here on it is measured how long the machine keeps this test's processes from running (stood.py). Called by
+# common_setup for tests that say `judge`; a test whose functions do it for it calls it itself.
 watch() {
+	[[ ! ${watcher-} ]] || return 0
 	background stood python3 -IS "${BASH_SOURCE[0]%/*}/stood.py" "$BASHPID"
 	watcher=$pid
 }
@@ -96,6 +122,12 @@ validated() {
 # True once the client has printed an interval: data flow.
 flowing() {
 	grep -q 'Gb/s' client.out
+}
+
+# under_way START...: starts a client by this function, and waits until data flow.
+under_way() {
+	"$@"
+	wait_for flowing
 }
 
 # holds FILE FILTER: the jq filter is true for the file.

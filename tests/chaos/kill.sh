@@ -129,8 +129,7 @@ if ! make_cgroup >cgroup.out; then
 	cgroup=''
 	mapfile -t VICTIMS < <(printf '%s\n' "${VICTIMS[@]}" | grep -v cgroup)
 fi
-head -c 32 /dev/urandom | base64 >key
-chmod 600 key
+new_key key
 bad=0
 for ((i = 0; i < TRIALS; i++)); do
 	victim=${VICTIMS[i % ${#VICTIMS[@]}]} kind=${KINDS[i / ${#VICTIMS[@]} % ${#KINDS[@]}]}

@@ -4,9 +4,8 @@
 # Bytes of TCP data connections are altered on a rail from outside, by nftables in the server's or the client's namespace. veth
 # leaves checksums to the receiver's kernel, which takes them for right: nobody on the way notices. See SECURITY.md, "What
 # altered frames can do".
-# shellcheck disable=SC2030,SC2031,SC2154 # set by lib.bash and by run
 
-load lib
+load usual
 
 setup() {
 	common_setup
@@ -15,11 +14,6 @@ setup() {
 	seed=${SEED:-$RANDOM}
 	echo "seed $seed (SEED=$seed draws the same)"
 	RANDOM=$seed
-}
-
-teardown() {
-	common_teardown
-	validated
 }
 
 # alter NET BYTE VALUE MATCH: sets this byte behind the TCP header of packets that arrive at rail0 there, ten times a second.
@@ -38,18 +32,12 @@ unaltered() {
 	ip netns exec "$1" nft delete table inet altered
 }
 
-serve() {
-	start server ip netns exec "$B" "$DUALRAIL" server -g 0 --timeout 5s
-	server=$pid
-	wait_for grep -q 'listening on port' server.err
-}
-
 in_a() {
 	run timeout "$WAIT_S" ip netns exec "$A" "$DUALRAIL" client 10.99.255.2 -g 0 -N 2 -s 256K --timeout 5s -q "$@"
 }
 
 @test "altered payload: --verify finds it, status 6; without it nobody does" {
-	serve
+	server_in_b -g 0 --timeout 5s
 	alter "$B" 3000 $((RANDOM % 256)) "meta length > 8000"
 	in_a -D 2s --verify --json=c.json
 	echo "altered $(altered "$B"): $output"
@@ -80,7 +68,7 @@ altered_run() {
 }
 
 @test "altered credits and acknowledgements: each run ends, nothing crashes, the server serves on" {
-	serve
+	server_in_b -g 0 --timeout 5s
 	hits=0
 	for ((i = 0; i < 4; i++)); do
 		altered_run "$A" $((RANDOM % 48)) "meta length 60-1500"
@@ -89,7 +77,7 @@ altered_run() {
 }
 
 @test "altered headers of data frames: each run ends, nothing crashes, the server serves on" {
-	serve
+	server_in_b -g 0 --timeout 5s
 	hits=0
 	for ((i = 0; i < 4; i++)); do
 		altered_run "$B" $((RANDOM % 32)) "meta length > 8000"

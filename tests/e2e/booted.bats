@@ -2,17 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # bats file_tags=release
 # The unit under systemd as the first process of a PID namespace, with an overlay over this file system.
-# shellcheck disable=SC2030,SC2031,SC2154 # set by lib.bash and by run
 
-load lib
-
-setup() {
-	common_setup
-}
-
-teardown() {
-	common_teardown
-}
+load usual
 
 @test "systemd starts the unit as a user of its own, repairs and restarts after SIGKILL, and stops it without a failure" {
 	[[ $(id -u) == 0 ]] || skip "needs root"

@@ -2,18 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # `dualrail compare`: what it finds, and what it refuses; the preset of nightly jobs. On made-up documents, and on runs
 # over loopback.
-# shellcheck disable=SC2154,SC2030,SC2031 # set by lib.bash
 
 # bats file_tags=one-thread
-setup() {
-	load lib
-	common_setup
-}
-
-teardown() {
-	common_teardown
-	validated
-}
+load usual
 
 # bats test_tags=release,nightly
 @test "compare: 20 pairs without a difference give at most one false alarm, 5 % less bandwidth is found in at least 19 of 20" {
@@ -31,8 +22,7 @@ runs() {
 
 made_up() {
 	start_server
-	client -n 20 --test bw,lat --json=a.json
-	[ "$status" -eq 0 ]
+	gives 0 client -n 20 --test bw,lat --json=a.json
 }
 
 @test "compare: worse, better and no change have their exit status, and the table fits 100 columns" {
@@ -40,36 +30,28 @@ made_up() {
 	runs old 1
 	runs same 1
 	runs slow 0.95
-	run "$DUALRAIL" compare --json=c.json old*.json -- same*.json
-	[ "$status" -eq 0 ]
+	run -0 "$DUALRAIL" compare --json=c.json old*.json -- same*.json
 	holds c.json '.status == "pass" and ([.figures[].result] | unique) == ["no-change"]'
-	run "$DUALRAIL" compare -v --json=c.json old*.json -- slow*.json
-	[ "$status" -eq 7 ]
+	run -7 "$DUALRAIL" compare -v --json=c.json old*.json -- slow*.json
 	[[ $output == *"WORSE"*"FAIL (exit status 7)" ]]
 	[ "$(wc -L <<<"$output")" -le 100 ]
 	holds c.json '.status == "fail" and .old.runs == 10 and .new.runs == 10
 		and ([.figures[] | select(.group == "gpu" or .group == "latency") | .result] | unique) == ["worse"]
 		and all(.figures[] | select(.group == "gpu"); .ratio > 0.945 and .ratio < 0.955 and .ratio_low < .ratio_high)'
-	run "$DUALRAIL" compare --json=c.json slow*.json -- old*.json
-	[ "$status" -eq 0 ]
+	run -0 "$DUALRAIL" compare --json=c.json slow*.json -- old*.json
 	holds c.json '[.figures[] | select(.group == "gpu") | .result] | unique == ["better"]'
-	run "$DUALRAIL" compare --tolerance 6 old*.json -- slow*.json
-	[ "$status" -eq 0 ]
+	run -0 "$DUALRAIL" compare --tolerance 6 old*.json -- slow*.json
 }
 
 @test "compare: too few runs, one run alone, and runs that count once" {
 	made_up
 	runs old 1
 	runs slow 0.9
-	run "$DUALRAIL" compare old0.json -- slow0.json
-	[ "$status" -eq 2 ]
-	[[ $output == *"runs of each side are needed"* ]]
-	run "$DUALRAIL" compare --json=c.json old*.json -- slow0.json slow0.json
-	[ "$status" -eq 2 ]
+	tells 2 "runs of each side are needed" "$DUALRAIL" compare old0.json -- slow0.json
+	run -2 "$DUALRAIL" compare --json=c.json old*.json -- slow0.json slow0.json
 	holds c.json '.new.runs == 1 and .notes[0].file == "slow0.json" and ([.figures[].result] | unique) == ["too-few-runs"]'
 	jq '.status = "error" | .exit_code = 4 | .errors = [{"time": .start_time, "exit_code": 4, "errno": null, "reason": null, "text": "both rails lost"}]' slow1.json >broken.json
-	run "$DUALRAIL" compare --json=c.json old*.json -- broken.json slow*.json
-	[ "$status" -eq 7 ]
+	run -7 "$DUALRAIL" compare --json=c.json old*.json -- broken.json slow*.json
 	holds c.json '.new.runs == 10 and (.notes | length) == 1
 		and (.notes[0].text | endswith("did not complete: both rails lost"))'
 	run "$DUALRAIL" compare old0.json -- slow0.json --json=c.json
@@ -85,8 +67,7 @@ made_up() {
 		jq --arg k "$kind" '.run_id = $k | .failover.faults = [range(20) | {trial: ., kind: "close", side: "server", dir: null,
 			verdict: "PASS", in_flight_chunks: 5, gap_us: ((if $k == "old" then 900 else 1300 end) + . * 7 % 20)}]' a.json >"made/$kind.json"
 	done
-	run "$DUALRAIL" compare --json=c.json made/old.json -- made/new.json
-	[ "$status" -eq 7 ]
+	run -7 "$DUALRAIL" compare --json=c.json made/old.json -- made/new.json
 	holds c.json '[.figures[] | select(.result == "worse") | [.group, .kind, .old.runs]] == [["gap", "close", 20]]'
 }
 
@@ -95,12 +76,10 @@ made_up() {
 	runs old 1
 	runs new 1
 	jq '.run_id = "x" | .options.channels = 3 | .options.size = 2097152 | .host.kernel = "0.1"' a.json >new9.json
-	run "$DUALRAIL" compare --json=c.json old*.json -- new*.json
-	[ "$status" -eq 2 ]
+	run -2 "$DUALRAIL" compare --json=c.json old*.json -- new*.json
 	[[ $output == *"--channels 2  ->  --channels 3   (new9.json)"* ]]
 	holds c.json '.status == "error" and (.differences | length) == 3 and .figures == []'
-	run "$DUALRAIL" compare --allow-differences --json=c.json old*.json -- new*.json
-	[ "$status" -eq 0 ]
+	run -0 "$DUALRAIL" compare --allow-differences --json=c.json old*.json -- new*.json
 	holds c.json '(.differences | length) == 3 and (.figures | length) > 0'
 }
 
@@ -109,8 +88,7 @@ made_up() {
 	made_up
 	for words in "" "a.json" "a.json --" "-- a.json"; do
 		# shellcheck disable=SC2086 # words
-		run "$DUALRAIL" compare $words
-		[ "$status" -eq 1 ]
+		run -1 "$DUALRAIL" compare $words
 		one_line
 	done
 	mkdir made
@@ -118,13 +96,11 @@ made_up() {
 	echo '{"schema": "dualrail/1", "status": "pass", "bandwidth": [{"gpu": "x"}]}' >made/type.json
 	echo '[1,' >made/half.json
 	for words in no.json made/two.json made/type.json made/half.json .; do
-		run "$DUALRAIL" compare a.json -- "$words"
-		[ "$status" -eq 2 ]
+		run -2 "$DUALRAIL" compare a.json -- "$words"
 		one_line
 	done
 	jq '.run_id = "e" | .versions.local = "\u001b[31m" | .topology.rails[0].ifname = "\u001b]0;x\u0007" | .options.channels = "\u001b[2J"' a.json >escape.json
-	run "$DUALRAIL" compare --allow-differences a.json -- escape.json
-	[ "$status" -eq 2 ]
+	run -2 "$DUALRAIL" compare --allow-differences a.json -- escape.json
 	[ -z "$(tr -d '\n' <<<"$output" | tr -cd '\000-\037')" ]
 }
 
@@ -134,6 +110,5 @@ made_up() {
 	DUALRAIL_CONNECT_TIMEOUT=7s run "$DUALRAIL" client 127.0.0.1 --port "$port" -g 0-1 -N 2 -s 1M --preset nightly --config c.json --json=n.json
 	[ "$status" -eq 0 ]
 	holds n.json '.options | .test == "bw,lat" and ."log-json" and (.quiet | not) and .duration == "50ms" and ."connect-timeout" == "7s"'
-	run "$DUALRAIL" client 127.0.0.1 --port "$port" -g 0 --preset weekly
-	[ "$status" -eq 1 ]
+	run -1 "$DUALRAIL" client 127.0.0.1 --port "$port" -g 0 --preset weekly
 }

@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # HOST is the address of a rail: which NICs carry data, which faults are allowed, what a cut of that rail does. Two
 # namespaces with rails e0 and e1, and ctl0. Needs root.
-# shellcheck disable=SC2030,SC2031,SC2034,SC2154 # set by lib.bash and by run
+
+load usual
 
 setup() {
-	load lib
 	common_setup
 	two_nodes
 	link e0 10.98.0
@@ -13,27 +13,14 @@ setup() {
 	link ctl0 10.98.255
 }
 
-teardown() {
-	common_teardown
-	validated
-}
-
 serve() {
 	start server ip netns exec "$B" "$DUALRAIL" server -g 0 --memory host -q "$@"
-	server=$pid
-}
-
-# stop: ends that server.
-stop() {
-	kill -TERM "$server"
-	ends "$server" 143
 }
 
 # client_to HOST OPTIONS...: a short run from A.
 client_to() {
 	run timeout "$WAIT_S" ip netns exec "$A" "$DUALRAIL" client "$1" --memory host -N 1 -s 64K -D 100ms --json=c.json \
 		"${@:2}"
-	tail -n 12 <<<"$output"
 }
 
 # rails_are NIC...: the run passed, and its rails have these NICs at both ends.
@@ -56,11 +43,11 @@ default_over() {
 	rails_are e0 e1
 	client_to 10.98.0.2 --rails e0
 	rails_are e0
-	stop
+	stop server
 	serve --rails e0
 	client_to 10.98.0.2
 	rails_are e0
-	stop
+	stop server
 	serve --rails e0,e1
 	client_to 10.98.0.2
 	rails_are e0 e1
@@ -101,12 +88,10 @@ default_over() {
 }
 
 @test "the rail of the control connection is cut: data leaves it, control is resumed over the other one" {
-	watch
 	default_over "$A" ctl0
 	serve --json=s.json
 	start client ip netns exec "$A" "$DUALRAIL" client 10.98.0.2 --memory host -N 2 -s 64K -D 4s -i 100ms \
 		--rate 100M --verify --json=c.json
-	client=$pid
 	wait_for flowing
 	ip -n "$A" link set e0 down
 	ends "$client" 0
@@ -118,7 +103,6 @@ default_over() {
 }
 
 @test "faults never act on the NIC of the control connection: it is no rail where a fault would" {
-	watch
 	default_over "$A" ctl0
 	serve
 	client_to 10.98.0.2 -s 1M --test failover --allow-faults --hold-down 100ms --fault link-down:path=0,at=100ms,for=100ms
@@ -128,8 +112,7 @@ default_over() {
 	client_to 10.98.0.2 -s 1M --test failover --allow-faults --hold-down 100ms --fault link-down:nic=e1,at=100ms,for=100ms \
 		-g 0 -N 2 --spread all
 	rails_are e0 e1
-	client_to 10.98.0.2 --test failover --allow-faults --fault link-down:nic=e0
-	[ "$status" -eq 2 ]
+	gives 2 client_to 10.98.0.2 --test failover --allow-faults --fault link-down:nic=e0
 	[[ $output == *"e0 refused: the control connection needs that device"* ]]
 }
 
@@ -159,8 +142,7 @@ default_over() {
 @test "--control decides which NIC carries control: the rails and the faults follow it" {
 	serve
 	# 10.98.0.2 is reached over e0 by default.
-	client_to 10.98.0.2 --control ctl0 --dry-run
-	[ "$status" -eq 0 ]
+	gives 0 client_to 10.98.0.2 --control ctl0 --dry-run
 	[[ $output == *"primary e0 "* && $output != *"primary ctl0 "* ]]
 	client_to 10.98.0.2 --control ctl0 --test failover --allow-faults --fault link-down:nic=ctl0
 	[ "$status" -eq 2 ]

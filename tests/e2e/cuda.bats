@@ -3,19 +3,14 @@
 # GPU memory, on emulated GPUs (tests/fakecuda). A process that leaves memory, a stream or a context
 # behind, or misuses one, ends with status 99 there, so every status below says that too.
 # check.sh: thread
-# shellcheck disable=SC2030,SC2031,SC2154 # set by lib.bash and by run
+
+load usual
 
 setup() {
-	load lib
 	common_setup
 	library=${DUALRAIL%/*}/tests/fakecuda/cuda_plugin.so
 	[[ -e $library ]] || skip "the fake libcuda is not built"
 	export DR_FAKE_CUDA=devices=2,memory_mib=512,delay_us=5
-}
-
-teardown() {
-	common_teardown
-	validated
 }
 
 fake() {
@@ -26,13 +21,11 @@ fake() {
 gpus_server() {
 	free_port
 	start server env DR_LIBCUDA="$library" "$DUALRAIL" server --port "$port" "$@"
-	server=$pid
 	wait_for grep -q listening server.err
 }
 
 gpus_client() {
 	run fake timeout "$WAIT_S" "$DUALRAIL" client 127.0.0.1 --port "$port" -N 2 -s 1M "$@"
-	tail -n 12 <<<"$output"
 }
 
 # Of what both ends have, in the document.
@@ -43,8 +36,7 @@ staged_at_both_ends() {
 
 @test "all GPUs that CUDA shows are used, from their own memory; every byte is checked" {
 	gpus_server -1
-	gpus_client -D 300ms -w 50ms --verify --json=c.json
-	[ "$status" -eq 0 ]
+	gives 0 gpus_client -D 300ms -w 50ms --verify --json=c.json
 	[[ $output == *"GPU memory: staged through pinned host memory: tcp supports host memory only"* ]]
 	ends "$server" 0
 	whole c.json
@@ -64,17 +56,14 @@ staged_at_both_ends() {
 @test "both ways at once, the other way round, and latency" {
 	gpus_server
 	for way in --bidir -R; do
-		gpus_client --test bw,lat -D 200ms -w 50ms --verify --json=c.json "$way"
-		[ "$status" -eq 0 ]
+		gives 0 gpus_client --test bw,lat -D 200ms -w 50ms --verify --json=c.json "$way"
 		clean c.json
 		holds c.json '.latency | length == 2 and all(.[]; .samples > 0)'
 	done
-	kill "$server"
-	ends "$server" 143
+	stop server
 }
 
 @test "many short phases, each to its last chunk without waiting for anything" {
-	watch
 	gpus_server
 	for delay in 0 30 300; do
 		DR_FAKE_CUDA=devices=2,memory_mib=512,delay_us=$delay run fake timeout "$WAIT_S" "$DUALRAIL" \
@@ -98,21 +87,18 @@ staged_at_both_ends() {
 
 @test "a client in host memory, a server in GPU memory, and the other way round" {
 	gpus_server -1 -g 0
-	gpus_client -g 0 --memory host -D 200ms --verify --json=c.json
-	[ "$status" -eq 0 ]
+	gives 0 gpus_client -g 0 --memory host -D 200ms --verify --json=c.json
 	ends "$server" 0
 	clean c.json
 	holds c.json '.topology.memory | map([.side, .memory]) | sort == [["client", "host"], ["server", "cuda"]]'
 	gpus_server -1 -g 0 --memory host
-	gpus_client -g 0 -D 200ms --verify --json=c.json
-	[ "$status" -eq 0 ]
+	gives 0 gpus_client -g 0 -D 200ms --verify --json=c.json
 	ends "$server" 0
 	clean c.json
 	holds c.json '.topology.memory | map([.side, .memory]) | sort == [["client", "cuda"], ["server", "host"]]'
 }
 
 @test "failover and failback from GPU memory: every trial passes, nothing lost, doubled or wrong" {
-	watch
 	gpus_server -1 --allow-faults
 	gpus_client -s 256K --chunk 64K --test failover --allow-faults --hold-down 50ms --json=c.json \
 		--fault close:path=0,at=100ms,for=50ms,repeat=5,every=200ms
@@ -134,7 +120,6 @@ refused() {
 	local want=$1 words=$2
 	shift 2
 	run fake "$DUALRAIL" client 127.0.0.1 -q --json=r.json "$@"
-	echo "$output"
 	[ "$status" -eq "$want" ]
 	[[ $(grep -c '^dualrail: ' <<<"$output") == 1 ]]
 	[[ $output == *"$words"* ]]
@@ -161,39 +146,30 @@ refused() {
 
 @test "without --memory a machine without GPUs uses host memory, and says so when that may surprise" {
 	export DR_FAKE_CUDA=devices=0
-	run fake "$DUALRAIL" client 127.0.0.1 --dry-run
-	[ "$status" -eq 0 ]
+	run -0 fake "$DUALRAIL" client 127.0.0.1 --dry-run
 	[[ $output == *"GPU 7 <-> 7"* && $output != *warn* ]]
-	DR_FAKE_CUDA=version=10000 run fake "$DUALRAIL" client 127.0.0.1 --dry-run
-	[ "$status" -eq 0 ]
+	DR_FAKE_CUDA=version=10000 run -0 fake "$DUALRAIL" client 127.0.0.1 --dry-run
 	[[ $output == *"using host memory: the NVIDIA driver is too old"* ]]
 }
 
 @test "out of GPU memory, of pinned memory: status 2, with what was asked for, at either end" {
 	gpus_server -g 0
-	DR_FAKE_CUDA=devices=1,memory_mib=8 gpus_client -g 0 -q --json=c.json
-	[ "$status" -eq 2 ]
+	DR_FAKE_CUDA=devices=1,memory_mib=8 gives 2 gpus_client -g 0 -q --json=c.json
 	[[ $output == *"is out of memory: "*" bytes requested"*"--window"* ]]
 	whole c.json
-	DR_FAKE_CUDA=devices=1,fail=cuMemHostAlloc:4 gpus_client -g 0 -q
-	[ "$status" -eq 2 ]
+	DR_FAKE_CUDA=devices=1,fail=cuMemHostAlloc:4 gives 2 gpus_client -g 0 -q
 	[[ $output == *"bytes of pinned host memory"* ]]
-	kill "$server"
-	ends "$server" 143
+	stop server
 	DR_FAKE_CUDA=devices=1,memory_mib=8 gpus_server -g 0
-	gpus_client -g 0 -q
-	[ "$status" -eq 2 ]
-	[[ $output == *"is out of memory: "* ]]
-	kill "$server"
-	ends "$server" 143
+	tells 2 "is out of memory: " gpus_client -g 0 -q
+	stop server
 }
 
 @test "a server that finds late that it cannot run: both ends say why, and end with its status" {
 	# 1: it opens its GPUs; 9: with the handles of both, it makes their buffers
 	for fail in memory_mib=8 fail=cuMemHostAlloc:1 fail=cuMemHostAlloc:9; do
 		DR_FAKE_CUDA=devices=2,$fail gpus_server -1 -g 0-1 --json=s.json
-		gpus_client -g 0-1 -q --json=c.json
-		[ "$status" -eq 2 ]
+		gives 2 gpus_client -g 0-1 -q --json=c.json
 		ends "$server" 2
 		holds s.json '.exit_code == 2 and (.errors[0].text | test("memory: [0-9]+ bytes requested|bytes of pinned host memory"))'
 		holds c.json ".exit_code == 2 and (.errors[0].text | endswith($(jq '.errors[0].text' s.json)))"
@@ -223,16 +199,14 @@ told_busy() {
 	rm hold
 	ends "$first" 0
 	ends "$second" 0
-	run grep 'another client waits' server.err
-	[ "$status" -eq 1 ]
+	run -1 grep 'another client waits' server.err
 }
 
 @test "a client that is stopped while it opens its GPUs gives way, and is not the one client of --one-off" {
 	gpus_server -g 0 -1 --json=s.json
 	start_held
 	kill -STOP "$first"
-	gpus_client -g 0 -D 200ms
-	[ "$status" -eq 0 ]
+	gives 0 gpus_client -g 0 -D 200ms
 	ends "$server" 0
 	holds s.json '.exit_code == 0'
 	grep -q 'before the run began, and another client waits' server.err
@@ -251,8 +225,7 @@ told_busy() {
 		ends "$server" 4
 	done
 	DR_FAKE_CUDA=devices=1,fail=cuMemcpyHtoDAsync_v2:9 gpus_server -1 -g 0
-	gpus_client -g 0 -D 5s --json=c.json
-	[ "$status" -eq 4 ]
+	gives 4 gpus_client -g 0 -D 5s --json=c.json
 	holds c.json '.errors[0].text | test("server: .*on GPU 0: CUDA_ERROR_")'
 	ends "$server" 4
 }

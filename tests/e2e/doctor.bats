@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # doctor: each finding is true, and the command that it gives fixes it.
 # check.sh: address
-# shellcheck disable=SC2154,SC2030,SC2031 # set by lib.bash and by run
 
 # bats file_tags=one-thread
 setup() {
@@ -27,7 +26,6 @@ doctor() {
 	local gpus=(-g 0-1)
 	[[ " $* " != *" -g "* ]] || gpus=()
 	run timeout "$WAIT_S" "$DUALRAIL" doctor --json=d.json "${gpus[@]}" "$@"
-	tail -n 20 <<<"$output"
 }
 
 # finding CHECK SEVERITY [WHERE]: there is one.
@@ -63,29 +61,22 @@ no_finding() {
 }
 
 @test "usage: two hosts, rails that are none, a file that cannot be written" {
-	run "$DUALRAIL" doctor a b
-	[ "$status" -eq 1 ]
+	run -1 "$DUALRAIL" doctor a b
 	one_line
-	run "$DUALRAIL" doctor --size 1M
-	[ "$status" -eq 1 ]
-	run "$DUALRAIL" doctor --json=/no/such/folder/x.json
-	[ "$status" -eq 2 ]
+	run -1 "$DUALRAIL" doctor --size 1M
+	run -2 "$DUALRAIL" doctor --json=/no/such/folder/x.json
 	one_line
-	doctor --rails no-such-device
-	[ "$status" -eq 2 ]
+	gives 2 doctor --rails no-such-device
 	finding rails fail
-	doctor --rails ,
-	[ "$status" -eq 1 ]
+	gives 1 doctor --rails ,
 	finding rails fail
-	doctor --control no-such-device
-	[ "$status" -eq 2 ]
+	gives 2 doctor --control no-such-device
 	finding control fail
 }
 
 @test "too few open files: status 2, and the command of the finding fixes it" {
 	ulimit -S -n 100
-	doctor "${LO[@]}" -N 32
-	[ "$status" -eq 2 ]
+	gives 2 doctor "${LO[@]}" -N 32
 	finding open-files fail
 	local remedy
 	remedy=$(jq -r '.findings[] | select(.check == "open-files") | .remedy' d.json)
@@ -102,12 +93,10 @@ no_finding() {
 	cp "$DUALRAIL" other
 	start other ./other server -g 0-1 --port "$port"
 	wait_for grep -q listening other.err
-	doctor "${LO[@]}" --port "$port"
-	[ "$status" -eq 2 ]
+	gives 2 doctor "${LO[@]}" --port "$port"
 	finding ports fail
 	holds d.json ".findings | any(.check == \"ports\" and .found == \"other ($pid)\")"
 	start_server
-	wait_for grep -q listening server.err
 	doctor "${LO[@]}" --port "$port"
 	finding ports note
 }
@@ -115,11 +104,9 @@ no_finding() {
 @test "GPUs: in host memory where there are none; one that is not there stops a run" {
 	doctor "${LO[@]}" --memory host
 	finding gpus ok
-	DR_LIBCUDA=libnone-of-this-name.so.1 doctor "${LO[@]}" --memory cuda
-	[ "$status" -eq 2 ]
+	DR_LIBCUDA=libnone-of-this-name.so.1 gives 2 doctor "${LO[@]}" --memory cuda
 	finding gpus fail
-	doctor "${LO[@]}" -g 3,3
-	[ "$status" -eq 1 ]
+	gives 1 doctor "${LO[@]}" -g 3,3
 }
 
 @test "RDMA: missing is a note, with --transport verbs it stops a run; a sound one is shown" {
@@ -128,18 +115,15 @@ no_finding() {
 	export DR_IBVERBS=libnone-of-this-name.so.1
 	doctor "${LO[@]}"
 	finding rdma note
-	doctor "${LO[@]}" --transport verbs
-	[ "$status" -eq 2 ]
+	gives 2 doctor "${LO[@]}" --transport verbs
 	finding rdma fail
 	export DR_IBVERBS=$plugin
 	doctor "${LO[@]}" --transport verbs
 	finding rdma ok lo
 	no_finding rdma
-	doctor "${LO[@]}" --transport verbs --gid 99
-	[ "$status" -eq 2 ]
+	gives 2 doctor "${LO[@]}" --transport verbs --gid 99
 	finding rdma fail lo
-	DR_FAKE_IBV=fake0:lo:127.0.0.1 doctor "${LO[@]}" --transport verbs
-	[ "$status" -eq 2 ]
+	DR_FAKE_IBV=fake0:lo:127.0.0.1 gives 2 doctor "${LO[@]}" --transport verbs
 	finding rdma fail
 	finding rdma ok lo
 }
@@ -148,42 +132,32 @@ no_finding() {
 
 @test "no server there, no such host: status 3, in the document too" {
 	free_port
-	doctor 127.0.0.1 --port "$port" --connect-timeout 300ms
-	[ "$status" -eq 3 ]
+	gives 3 doctor 127.0.0.1 --port "$port" --connect-timeout 300ms
 	finding peer fail
 	holds d.json '.exit_code == 3 and .target == "127.0.0.1" and (.findings | any(.remedy != null
 		and (.remedy | contains("dualrail server"))))'
-	doctor no.such.host.invalid --connect-timeout 300ms
-	[ "$status" -eq 3 ]
+	gives 3 doctor no.such.host.invalid --connect-timeout 300ms
 	finding peer fail
 }
 
 @test "a server answers doctor, is not disturbed by it, and keeps no record" {
-	head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \n' >key
-	head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \n' >other-key
-	chmod 600 key other-key
+	new_key key other-key
 	start_server --key-file key --one-off --json=s.json
-	wait_for grep -q listening server.err
 	doctor 127.0.0.1 --port "$port" --key-file key
 	finding peer ok
 	finding peer-gpus ok
 	finding peer-rails ok
 	no_finding peer
-	doctor 127.0.0.1 --port "$port" --key-file other-key --connect-timeout 5s
-	[ "$status" -eq 3 ]
-	doctor 127.0.0.1 --port "$port" --connect-timeout 5s
-	[ "$status" -eq 3 ]
-	doctor 127.0.0.1 --port "$port" --key-file key -g 0-3
-	[ "$status" -eq 2 ]
+	gives 3 doctor 127.0.0.1 --port "$port" --key-file other-key --connect-timeout 5s
+	gives 3 doctor 127.0.0.1 --port "$port" --connect-timeout 5s
+	gives 2 doctor 127.0.0.1 --port "$port" --key-file key -g 0-3
 	finding peer-gpus fail
 	doctor 127.0.0.1 --port "$port" --key-file key -g 0-3 --pair
 	finding peer-gpus ok
-	doctor 127.0.0.1 --port "$port" --key-file key --transport verbs --rails nothing
-	[ "$status" -eq 2 ]
+	gives 2 doctor 127.0.0.1 --port "$port" --key-file key --transport verbs --rails nothing
 	[[ ! -e s.json ]]
 	# The first client after all of that is the one that --one-off serves.
-	client -D 200ms -q --key-file key
-	[ "$status" -eq 0 ]
+	gives 0 client -D 200ms -q --key-file key
 	ends "$server" 0
 	whole s.json
 	holds s.json '.exit_code == 0'
@@ -191,9 +165,7 @@ no_finding() {
 
 @test "what the server would refuse a client doctor finds" {
 	start_server --rails lo@127.0.0.9
-	wait_for grep -q listening server.err
-	doctor 127.0.0.1 --port "$port" --rails lo@127.0.0.1,lo@127.0.0.2
-	[ "$status" -eq 2 ]
+	gives 2 doctor 127.0.0.1 --port "$port" --rails lo@127.0.0.1,lo@127.0.0.2
 	finding peer fail
 	run "$DUALRAIL" client 127.0.0.1 --port "$port" -g 0-1 --rails lo@127.0.0.1,lo@127.0.0.2 -q
 	[ "$status" -eq 2 ]
@@ -244,17 +216,6 @@ one_subnet() {
 	port "$A" rail1 10.99.0.11/24 sw0
 }
 
-server_in_b() {
-	start server ip netns exec "$B" "$DUALRAIL" server -g 0-1
-	server=$pid
-	wait_for grep -q listening server.err
-}
-
-doctor_in_a() {
-	run timeout "$WAIT_S" ip netns exec "$A" "$DUALRAIL" doctor --json=d.json -g 0-1 "$@"
-	tail -n 20 <<<"$output"
-}
-
 # apply_fix NET CHECK: runs in NET the commands that doctor gave for CHECK, without the remarks in brackets.
 apply_fix() {
 	local commands
@@ -267,8 +228,7 @@ apply_fix() {
 @test "two sound nodes: status 0; the way of each rail was tried at full size" {
 	two_subnets
 	server_in_b
-	doctor_in_a 10.99.255.2
-	[ "$status" -eq 0 ]
+	gives 0 doctor_in_a 10.99.255.2
 	finding peer ok
 	finding peer-rails ok
 	finding route ok
@@ -291,8 +251,7 @@ sysctl_in() {
 	finding settings ok
 	sysctl_in "$B" net.ipv4.tcp_wmem="4096 16384 1048576"
 	sysctl_in "$A" net.ipv4.tcp_rmem="4096 131072 1048576"
-	doctor_in_a 10.99.255.2
-	[ "$status" -eq 0 ]
+	gives 0 doctor_in_a 10.99.255.2
 	finding tcp-buffers warn tcp_wmem
 	finding tcp-buffers warn tcp_rmem
 	no_finding settings
@@ -317,8 +276,7 @@ sysctl_in() {
 	two_subnets
 	server_in_b
 	ip -n "$C" link set "$last_port" down
-	doctor_in_a --rails rail0,rail1
-	[ "$status" -eq 2 ]
+	gives 2 doctor_in_a --rails rail0,rail1
 	finding link fail rail1
 	doctor_in_a 10.99.255.2
 	finding rails warn
@@ -329,8 +287,7 @@ sysctl_in() {
 	finding mtu warn rail1
 	finding peer-mtu warn rail1
 	apply_fix "$A" mtu
-	doctor_in_a 10.99.255.2
-	[ "$status" -eq 0 ]
+	gives 0 doctor_in_a 10.99.255.2
 	finding mtu ok
 }
 
@@ -338,8 +295,7 @@ sysctl_in() {
 	two_subnets
 	ip -n "$B" link set rail1 mtu 1400
 	server_in_b
-	doctor_in_a 10.99.255.2
-	[ "$status" -eq 0 ]
+	gives 0 doctor_in_a 10.99.255.2
 	finding peer-mtu warn rail1
 	finding path-mtu ok rail1
 	apply_fix "$B" peer-mtu
@@ -352,8 +308,7 @@ sysctl_in() {
 	two_subnets
 	server_in_b
 	ip -n "$C" link set "$last_port" mtu 1400
-	doctor_in_a 10.99.255.2
-	[ "$status" -eq 2 ]
+	gives 2 doctor_in_a 10.99.255.2
 	finding path-mtu fail rail1
 	finding path-mtu ok rail0
 	# Nobody there at all is no proof of that.
@@ -369,8 +324,7 @@ sysctl_in() {
 @test "two rails in one subnet: ARP, route and rp_filter; the remedies bring both rails to work" {
 	one_subnet
 	server_in_b
-	doctor_in_a 10.99.255.2
-	[ "$status" -eq 2 ]
+	gives 2 doctor_in_a 10.99.255.2
 	finding arp fail rail0
 	finding arp fail rail1
 	finding route warn rail1
@@ -379,18 +333,15 @@ sysctl_in() {
 	doctor_in_a 10.99.255.2
 	finding arp ok
 	ip netns exec "$A" sysctl -qw net.ipv4.conf.all.rp_filter=1
-	doctor_in_a 10.99.255.2
-	[ "$status" -eq 2 ]
+	gives 2 doctor_in_a 10.99.255.2
 	finding rp-filter fail rail1
 	apply_fix "$A" rp-filter
-	doctor_in_a 10.99.255.2
-	[ "$status" -eq 0 ]
+	gives 0 doctor_in_a 10.99.255.2
 	no_finding rp-filter
 	finding route warn rail1
 	apply_fix "$A" route
 	ip netns exec "$A" sysctl -qw net.ipv4.conf.rail1.rp_filter=1
-	doctor_in_a 10.99.255.2
-	[ "$status" -eq 0 ]
+	gives 0 doctor_in_a 10.99.255.2
 	finding route ok
 	finding path-mtu ok rail0
 	finding path-mtu ok rail1
@@ -399,24 +350,11 @@ sysctl_in() {
 	holds c.json '[.nics[] | select(.tx_bytes > 1000000)] | length == 2'
 }
 
-is_down() {
-	! ip -n "$1" link show "$2" | grep -q '[<,]UP[,>]'
-}
-
-family() {
-	local child
-	for child in $(pgrep -P "$1"); do
-		family "$child"
-		echo "$child"
-	done
-}
-
 @test "a run killed with its guard leaves a cut link: doctor names it, then repairs it" {
 	two_subnets
 	server_in_b
 	start client ip netns exec "$A" "$DUALRAIL" client 10.99.255.2 "${SMALL[@]}" --test failover \
 		--allow-faults --fault link-down:path=0,at=100ms,for=60s
-	client=$pid
 	wait_for is_down "$A" rail0
 	# The guard first, so that nobody is left to undo anything.
 	local one
@@ -427,8 +365,7 @@ family() {
 		kill -9 "$one"
 	done
 	wait "$client" || :
-	doctor_in_a --rails rail0,rail1 --dry-run
-	[ "$status" -eq 2 ]
+	gives 2 doctor_in_a --rails rail0,rail1 --dry-run
 	finding leftover fail rail0
 	is_down "$A" rail0
 	doctor_in_a --rails rail0,rail1

@@ -1,40 +1,14 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
 # What a run says about itself: figures, marks, verdicts, outputs. Two namespaces with two rails and a control link.
-# shellcheck disable=SC2154,SC2034,SC2016,SC2013 # set by lib.bash
+# shellcheck disable=SC2016,SC2013 # awk's variables; one word a line
 
-setup() {
-	load lib
-	common_setup
-}
-
-teardown() {
-	common_teardown
-	validated
-}
-
-nodes() {
-	two_rails
-}
-
-server_in_b() {
-	start server ip netns exec "$B" "$DUALRAIL" server -g 0-1 --pair "$@"
-	server=$pid
-}
-
-client_in_a() {
-	run timeout "$WAIT_S" ip netns exec "$A" "$DUALRAIL" client 10.99.255.2 -g 0-1 -N 2 -s 1M "$@"
-	tail -n 30 <<<"$output"
-}
+load usual
 
 @test "a switch that nobody planned is named, its figures are marked, and thresholds and baselines refuse them" {
-	watch
-	nodes
-	server_in_b --rails rail0,rail1
-	start client ip netns exec "$A" "$DUALRAIL" client 10.99.255.2 -g 0-1 -N 2 -s 1M --rails rail0,rail1 \
-		-i 100ms -D 4s --json=cut.json
-	client=$pid
-	wait_for flowing
+	two_rails
+	server_in_b --pair --rails rail0,rail1
+	under_way start_client_in_a --rails rail0,rail1 -D 4s --json=cut.json
 	ip -n "$A" link set rail0 down
 	ends "$client" 0
 	judge 100 holds cut.json '.unexpected_switches == 2 and .failover.false_failovers == null'
@@ -72,9 +46,8 @@ client_in_a() {
 }
 
 @test "trials: a fault that hits nothing is missed, a gap above --max-gap fails its trial, every at= counts" {
-	watch
-	nodes
-	server_in_b
+	two_rails
+	server_in_b --pair
 	client_in_a -g 0 -D 200ms --test bw,failover --allow-faults --hold-down 100ms --max-gap 1us --json=c.json \
 		--fault close:path=0,at=100ms,for=100ms --fault link-down:path=0,nic=rail1,at=2500ms,for=100ms
 	judge_status 100 8
@@ -107,13 +80,11 @@ mean_is_total() {
 }
 
 @test "-D ends the measurement: little is in flight on slow rails; the intervals of both directions add up to it" {
-	watch
 	local direction seconds
-	nodes
+	two_rails
 	shaped 50mbit || skip "no tbf here"
-	server_in_b
-	client_in_a -N 8 -s 8M -D 1 -i 250ms --bidir --json=c.json
-	[ "$status" -eq 0 ]
+	server_in_b --pair
+	gives 0 client_in_a -N 8 -s 8M -D 1 -i 250ms --bidir --json=c.json
 	clean c.json
 	judge 100 holds c.json '.unexpected_switches == 0 and (.bandwidth | map(.bytes) | add) > 12e6'
 	# The settings of both ends that the figure depends on.
@@ -141,11 +112,9 @@ using() {
 }
 
 @test "-D ends the measurement under --rate: messages that have begun are not sent to their end" {
-	watch
-	nodes
-	server_in_b
-	client_in_a -N 8 -s 64M --rate 200M -D 1 --json=c.json
-	[ "$status" -eq 0 ]
+	two_rails
+	server_in_b --pair
+	gives 0 client_in_a -N 8 -s 64M --rate 200M -D 1 --json=c.json
 	clean c.json
 	# One message of each of the 16 channels takes 21 s at this rate.
 	judge 100 holds c.json '([.nics[] | select(.side == "client") | .tx_bytes] | add) < 3 * (.bandwidth | map(.bytes) | add)'
@@ -153,22 +122,18 @@ using() {
 
 @test "--cc: the data connections of both ends have it, control has not; one that is not there is an error" {
 	local other='' cc
-	nodes
+	two_rails
 	for cc in $(cat /proc/sys/net/ipv4/tcp_allowed_congestion_control); do
 		[[ $cc == "$(ip netns exec "$A" cat /proc/sys/net/ipv4/tcp_congestion_control)" ]] || other=$cc
 	done
 	[[ $other ]] || skip "this kernel allows one congestion control only"
 	free_port
-	server_in_b --port "$port"
-	start client ip netns exec "$A" "$DUALRAIL" client 10.99.255.2 --port "$port" -g 0-1 -N 2 -s 1M -D 60s -i 100ms --cc "$other"
-	client=$pid
-	wait_for flowing
+	server_in_b --pair --port "$port"
+	under_way start_client_in_a --port "$port" -D 60s --cc "$other"
 	wait_for using "$A" "$other"
 	wait_for using "$B" "$other"
-	kill -INT "$client"
-	ends "$client" 130
-	client_in_a --port "$port" --cc nosuchthing -D 100ms --json=c.json
-	[ "$status" -eq 2 ]
+	stop client INT
+	gives 2 client_in_a --port "$port" --cc nosuchthing -D 100ms --json=c.json
 	holds c.json '.errors[0].text | contains("--cc nosuchthing") and contains("tcp_available_congestion_control")'
 }
 

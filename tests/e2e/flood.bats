@@ -2,18 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Connections of strangers beside runs over the loopback: needs no privilege. Strangers come from 127.0.0.2.
 # check.sh: address
-# shellcheck disable=SC2154,SC2030,SC2031 # set by lib.bash and by run
 
-setup() {
-	load lib
-	common_setup
-	[[ -d ${DR_BUILD-} ]] || DR_BUILD=$BATS_TEST_DIRNAME/../../build/release
-}
-
-teardown() {
-	common_teardown
-	validated
-}
+load usual
 
 # flood NAME MODE COUNT SECONDS PORT...: in the background, and waits until it has begun.
 flood() {
@@ -39,8 +29,7 @@ server_ports() {
 @test "a flood of garbage on every port beside a run: it passes, and the server's descriptors are bounded" {
 	local most=0 base n ports
 	start_server --verbose=0
-	start_client -D 2s --verify --json=c.json
-	wait_for flowing
+	under_way start_client -D 2s --verify --json=c.json
 	base=$(descriptors)
 	mapfile -t ports < <(server_ports)
 	[ "${#ports[@]}" -ge 3 ]
@@ -54,8 +43,7 @@ server_ports() {
 	# Pending ones of one source, and some between accept and close.
 	echo "descriptors: $base before, at most $most"
 	[ "$most" -le $((base + 64 + 16)) ]
-	client -D 100ms -q
-	[ "$status" -eq 0 ]
+	gives 0 client -D 100ms -q
 	grep -q 'rejected connection from 127.0.0.2' server.err
 	[ "$(wc -l <server.err)" -lt 2000 ]
 }
@@ -63,14 +51,11 @@ server_ports() {
 @test "hundreds of silent and half connections: the next clients are served, and descriptors are bounded" {
 	local base
 	start_server --verbose=0
-	wait_for grep -q listening server.err
 	base=$(descriptors)
 	flood silent silent 300 20 "$port"
 	flood half half 300 20 "$port"
-	client -D 100ms -q --connect-timeout 10s
-	[ "$status" -eq 0 ]
-	client -D 100ms -q --connect-timeout 10s
-	[ "$status" -eq 0 ]
+	gives 0 client -D 100ms -q --connect-timeout 10s
+	gives 0 client -D 100ms -q --connect-timeout 10s
 	wait_for grep -q opened silent.out
 	wait_for grep -q opened half.out
 	[ "$(descriptors)" -le $((base + 64 + 8)) ]
@@ -81,52 +66,42 @@ server_ports() {
 	free_port
 	# shellcheck disable=SC2016 # for that bash
 	start server bash -c 'ulimit -n 128 && exec "$0" "$@"' "$DUALRAIL" server -g 0-1 --port "$port" --verbose=0
-	server=$pid
 	wait_for grep -q listening server.err
 	flood strangers silent 500 10 "$port"
 	wait_for grep -q opened strangers.out
 	[ "$(descriptors)" -le 100 ]
-	client -D 200ms --verify -q
-	[ "$status" -eq 0 ]
-	client -D 100ms -q
-	[ "$status" -eq 0 ]
+	gives 0 client -D 200ms --verify -q
+	gives 0 client -D 100ms -q
 }
 
 @test "--allow-from: others are refused, counted and logged" {
 	local base
 	start_server --verbose=0 --allow-from 127.0.0.1,10.0.0.0/8,::1
-	wait_for grep -q listening server.err
 	base=$(descriptors)
 	flood strangers silent 300 20 "$port"
 	wait_for grep -q opened strangers.out
 	[ "$(descriptors)" -le $((base + 2)) ]
-	client -D 100ms -q
-	[ "$status" -eq 0 ]
+	gives 0 client -D 100ms -q
 	grep -q 'rejected connection from 127.0.0.2:.* not in the networks of --allow-from (1 so far)' server.err
 	[ "$(grep -c 'not in the networks' server.err)" -lt 100 ]
-	run "$DUALRAIL" server -g 0 --allow-from 10.0.0.1/8
-	[ "$status" -eq 1 ]
+	run -1 "$DUALRAIL" server -g 0 --allow-from 10.0.0.1/8
 	[[ $output == *"--allow-from"*"bits behind the prefix"* ]]
 }
 
 refused_for_memory() {
-	client -D 100ms --window 16 --chunk 1M -s 1M
-	[ "$status" -eq 2 ]
+	gives 2 client -D 100ms --window 16 --chunk 1M -s 1M
 	[[ $output == *"needs 64.0 MiB of message buffers at the server, which allows 16.0 MiB"*"--max-memory"* ]]
 }
 
 @test "--max-memory: a client cannot reserve more" {
 	start_server --verbose=0 --max-memory 16M
 	refused_for_memory
-	client -D 100ms --window 4
-	[ "$status" -eq 0 ]
+	gives 0 client -D 100ms --window 4
 }
 
 @test "--max-session: a client cannot stay longer, and the next one is answered" {
 	start_server --verbose=0 --max-memory 16M --max-session 500ms --json=s.json
-	client -D 600s --window 4 --json=c.json
-	[ "$status" -eq 5 ]
-	[[ $output == *"the limit of the server (--max-session)"* ]]
+	tells 5 "the limit of the server (--max-session)" client -D 600s --window 4 --json=c.json
 	wait_for holds s.json '.exit_code == 5'
 	refused_for_memory
 }

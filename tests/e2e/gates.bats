@@ -1,18 +1,14 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
 # scripts/gates.sh itself, with its cheapest gate. plugin.bats has what most gates run.
-# shellcheck disable=SC2154 # set by lib.bash
 
 # bats file_tags=one-thread
+load usual
+
 setup() {
-	load lib
 	common_setup
 	gates=$DR_ROOT/scripts/gates.sh
 	export BUILD=$DR_BUILD
-}
-
-teardown() {
-	common_teardown
 }
 
 @test "gates: help, unknown gates and a build without a plugin" {

@@ -2,20 +2,17 @@
 # SPDX-License-Identifier: Apache-2.0
 # `--transport nccl:FILE --memory cuda`: plugins that receive into GPU memory, and those that leave data in pieces there.
 # On emulated GPUs (tests/fakecuda): a process that leaves memory, a stream or a context behind, or misuses one, ends with status 99.
-# shellcheck disable=SC2154,SC2030,SC2031,SC2034,SC2054 # set and used by lib.bash; tests are subshells; commas belong to values
+# shellcheck disable=SC2054 # commas belong to values
 
 # bats file_tags=one-thread
+load usual
+
 setup() {
-	load lib
 	common_setup
 	fake=$DR_BUILD/tests/plugins/libnccl-net-fake.so
 	unset "${!NCCL_@}" "${!FAKENET@}"
 	export DR_LIBCUDA=$DR_BUILD/tests/fakecuda/cuda_plugin.so DR_FAKE_CUDA=devices=1,memory_mib=4096,delay_us=0
 	export FAKENET_MEMORY=cuda FAKENET_PAGES=2048 NCCL_DYNAMIC_CHUNK_SIZE=524288
-}
-
-teardown() {
-	common_teardown
 }
 
 # over PERSONALITY OPTIONS...: this plugin at both ends, GPU memory, two rails on the loopback interface.
@@ -28,8 +25,7 @@ over() {
 
 # Its own check for what is left behind is in the status.
 stopped() {
-	kill "$server"
-	ends "$server" 143
+	stop server
 }
 
 # passes TEXT: every byte was compared by the GPU and is right, nothing was staged, and the server says how that memory is reached.
@@ -55,11 +51,9 @@ pieces() {
 	local mode
 	for mode in auto kernel d2d host; do pieces "$mode"; done
 	over pieces --unpack none
-	client --test bw --verify --json=c.json
-	[ "$status" -eq 6 ]
+	gives 6 client --test bw --verify --json=c.json
 	holds c.json '.integrity.corrupted > 0 and .integrity.lost == 0'
-	client --memory host --unpack kernel
-	[ "$status" -eq 2 ]
+	gives 2 client --memory host --unpack kernel
 	[[ $output == *"--unpack kernel needs data buffers in GPU memory; use --memory cuda, or --unpack host"* ]]
 	stopped
 }
@@ -83,8 +77,7 @@ direct() {
 	DR_FAKE_CUDA+=,ordered=1
 	direct ''
 	over direct --net-api v7
-	client --test bw --verify --json=c.json
-	[ "$status" -eq 6 ]
+	gives 6 client --test bw --verify --json=c.json
 	holds c.json '.integrity.corrupted > 0 and .integrity.lost == 0'
 	stopped
 }

@@ -1,19 +1,11 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
 # What the program says about itself: help, man page, completion scripts. All are made from the option table.
-# shellcheck disable=SC2154 # set by lib.bash
 
 COMMANDS=(server client demo topo doctor preflight sweep compare plugin report)
 
 # bats file_tags=one-thread
-setup() {
-	load lib
-	common_setup
-}
-
-teardown() {
-	common_teardown
-}
+load usual
 
 # options_of COMMAND: the long options in its help.
 options_of() {
@@ -64,8 +56,7 @@ takes() {
 		grep -q '^    dualrail ' examples.txt
 	done
 	[ "$("$DUALRAIL" help demo)" = "$("$DUALRAIL" demo --help)" ]
-	run "$DUALRAIL" help nonsense
-	[ "$status" -eq 1 ]
+	run -1 "$DUALRAIL" help nonsense
 	one_line
 }
 
@@ -76,8 +67,7 @@ takes() {
 	[[ $(of demo channels) == *"(default: 2)"* ]]
 	[[ $(of doctor connect-timeout) == *"default: 5s)"* ]]
 	[[ $(of client connect-timeout) == *"default: 30s)"* ]]
-	run "$DUALRAIL" demo --dry-run -v
-	[ "$status" -eq 0 ]
+	run -0 "$DUALRAIL" demo --dry-run -v
 	[[ $output == *"test=bw,lat,failover"*"channels=2"*"duration=3s"*"hold-down=300ms"* ]]
 	run "$DUALRAIL" doctor -q -v
 	[[ $output == *"connect-timeout=5s"* ]]
@@ -85,12 +75,9 @@ takes() {
 
 # bats test_tags=nightly
 @test "a default of the demo does not exclude options that replace it" {
-	run "$DUALRAIL" demo -n 5 --dry-run
-	[ "$status" -eq 0 ]
-	run "$DUALRAIL" demo --test bw -b 1K -e 1M --dry-run
-	[ "$status" -eq 0 ]
-	run "$DUALRAIL" demo -n 5 -D 3 --dry-run
-	[ "$status" -eq 1 ]
+	run -0 "$DUALRAIL" demo -n 5 --dry-run
+	run -0 "$DUALRAIL" demo --test bw -b 1K -e 1M --dry-run
+	run -1 "$DUALRAIL" demo -n 5 -D 3 --dry-run
 }
 
 @test "the man page has all sections, is found by apropos and has no warnings" {
@@ -121,11 +108,9 @@ takes() {
 }
 
 @test "--version is one line; with -v also commit, flags, transports and libraries" {
-	run "$DUALRAIL" --version
-	[ "$status" -eq 0 ]
+	run -0 "$DUALRAIL" --version
 	one_line
-	run "$DUALRAIL" --version -v
-	[ "$status" -eq 0 ]
+	run -0 "$DUALRAIL" --version -v
 	for line in '^dualrail [0-9.]+ ' '^commit: +([0-9a-f]{12}(-dirty)?|unknown)$' '^compiler: +[A-Za-z]+ .*[0-9]' '^flags: +.*-O' \
 		'tcp: sockets' 'verbs: RoCE' '^built with: .*libmnl [0-9]' '^in use: .*jansson [0-9]+\.[0-9].*glibc [0-9]'; do
 		grep -qE -e "$line" <<<"$output" || { echo "no $line in: $output" && return 1; }
@@ -140,13 +125,11 @@ takes() {
 @test "help of the commands without options: help COMMAND and COMMAND --help" {
 	local command
 	for command in help completion schema; do
-		run "$DUALRAIL" help "$command"
-		[ "$status" -eq 0 ]
+		run -0 "$DUALRAIL" help "$command"
 		[[ $output == "Usage: dualrail $command "* ]]
 		local help=$output
 		[[ $command == help ]] && continue
-		run "$DUALRAIL" "$command" --help
-		[ "$status" -eq 0 ]
+		run -0 "$DUALRAIL" "$command" --help
 		[ "$output" = "$help" ]
 	done
 	[[ $("$DUALRAIL" help completion) == *"completion bash >>~/.bashrc"* ]]
@@ -160,14 +143,12 @@ takes() {
 	done
 	[[ $help == *"KIND[:KEY=VALUE[,KEY=VALUE]...]"* ]]
 	# A kind alone is a complete specification.
-	run "$DUALRAIL" client 127.0.0.1 --test failover --allow-faults --fault close --dry-run
-	[ "$status" -eq 0 ]
+	run -0 "$DUALRAIL" client 127.0.0.1 --test failover --allow-faults --fault close --dry-run
 }
 
 @test "completion: unknown or missing shell: status 1, one line" {
 	for shell in csh ""; do
-		run "$DUALRAIL" completion ${shell:+"$shell"}
-		[ "$status" -eq 1 ]
+		run -1 "$DUALRAIL" completion ${shell:+"$shell"}
 		one_line
 	done
 }

@@ -3,18 +3,8 @@
 # Peers whose texts have escape sequences, newlines and characters that forge what is shown. Nothing of that comes to
 # standard output, standard error, the log, the document or metrics.
 # check.sh: address
-# shellcheck disable=SC2154,SC2030,SC2031 # set by lib.bash and by run
 
-setup() {
-	[[ -d ${DR_BUILD-} ]] || DR_BUILD=$BATS_TEST_DIRNAME/../../build/release
-	load lib
-	common_setup
-}
-
-teardown() {
-	common_teardown
-	validated
-}
+load usual
 
 # end VERSION listen|PORT: an end of another protocol version with a hostile name of its own. listen: a server with its port in
 # the file "port", which takes the place of this shell.
@@ -120,8 +110,7 @@ meet() {
 		start_server -v $log
 		wait_for end 60000 "$port"
 		wait_for grep -q 'protocol versions differ: .*peer 60000 (dualrail 1?\[31m?\]0;t??0:0:0 ERROR x: forged??0m?' server.err
-		kill "$server"
-		ends "$server" 143
+		stop server
 		cp server.err server.log
 		if [[ $log ]]; then shows server.log; else shows server.err; fi
 	done
@@ -133,9 +122,7 @@ meet() {
 	start server unshare -u python3 -c 'import os, socket, sys
 socket.sethostname(b"rack\x1b[31m\r\xc2\x9b0m\xe2\x80\xaeexe\xe2\x80\x8b")
 os.execv(sys.argv[1], sys.argv[1:])' "$DUALRAIL" server -g 0-1 --port "$port" -1
-	server=$pid
-	client -D 100ms --json=c.json --csv c.csv --prom c.prom
-	[ "$status" -eq 0 ]
+	gives 0 client -D 100ms --json=c.json --csv c.csv --prom c.prom
 	ends "$server" 0
 	printf '%s\n' "$output" >text
 	holds c.json '.host.peer.name == "rack?[31m??0m?exe?"'

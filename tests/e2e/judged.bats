@@ -2,16 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # What the other files rely on: a check is skipped only where the machine stood, ports are held, and scripts/check.sh finds
 # processes that a file leaves behind.
-# shellcheck disable=SC2154,SC2016,SC2317 # set by lib.bash and by run; for the shell of a test
+# shellcheck disable=SC2016,SC2317 # for the shell of a test
 
-setup() {
-	load lib
-	common_setup
-}
-
-teardown() {
-	common_teardown
-}
+load usual
 
 # judged MS COMMAND...: what judge() or judge_status() makes of it where the machine stood for MS.
 judged() {

@@ -1,21 +1,16 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
 # The manifests of k8s/, deploy.sh against a kubectl that records calls, and the pods' commands in network namespaces. No cluster.
-# shellcheck disable=SC2030,SC2031,SC2154 # set by lib.bash and by run
 
 # bats file_tags=release
+load usual
+
 setup() {
-	load lib
 	common_setup
 	K8S=$BATS_TEST_DIRNAME/../../k8s
 	CHECKS=$BATS_TEST_DIRNAME/../k8s
 	export FAKE=$PWD/fake KUBECTL=$CHECKS/kubectl REAL_KUBECTL
 	REAL_KUBECTL=$(command -v kubectl) || REAL_KUBECTL=
-}
-
-teardown() {
-	common_teardown
-	validated
 }
 
 need_kustomize() {
@@ -38,7 +33,6 @@ cluster() {
 
 deploy_sh() {
 	run "$K8S/deploy.sh" "$@"
-	echo "$output"
 }
 
 called() {
@@ -73,10 +67,7 @@ called() {
 planted() {
 	sed "$1" base.yaml >planted.yaml
 	! cmp -s base.yaml planted.yaml
-	run "$CHECKS/check.py" planted.yaml
-	echo "$output"
-	[ "$status" -eq 1 ]
-	[[ $output == *"$2"* ]]
+	tells 1 "$2" "$CHECKS/check.py" planted.yaml
 }
 
 # bats test_tags=nightly
@@ -112,8 +103,7 @@ planted() {
 	printf 'apiVersion: kubeflow.org/v2beta1\nkind: MPIJob\nmetadata: {name: a}\nspec: {slotsPerWorker: "8", mpiReplicaSpecs: {Worker: {}}}\n' >mpijob.yaml
 	printf 'apiVersion: resource.k8s.io/v1\nkind: ResourceClaimTemplate\nmetadata: {name: a}\nspec: {spec: {devices: {requests: [{exactly: {count: 1}}]}}}\n' >claim.yaml
 	for name in jobset mpijob claim; do
-		run "$CHECKS/check.py" --single "$name.yaml"
-		[ "$status" -eq 1 ]
+		run -1 "$CHECKS/check.py" --single "$name.yaml"
 		echo "$output" >>found
 	done
 	cat found
@@ -142,34 +132,24 @@ planted() {
 	[ "$status" -eq 0 ]
 	[[ $output == *"runs already; nothing was changed"* ]]
 	[ "$(grep -c 'apply -f -' "$FAKE/calls")" -eq 1 ]
-	deploy_sh deploy --world-size 2 --namespace perf
-	[ "$status" -eq 1 ]
-	[[ $output == *"another job runs"* ]]
-	deploy_sh status --namespace perf
-	[ "$status" -eq 3 ]
+	tells 1 "another job runs" deploy_sh deploy --world-size 2 --namespace perf
+	gives 3 deploy_sh status --namespace perf
 	sed -i 's/ - / Complete /' "$FAKE/jobs"
-	deploy_sh status --namespace perf
-	[ "$status" -eq 0 ]
-	deploy_sh deploy --world-size 2 --namespace perf
-	[ "$status" -eq 0 ]
+	gives 0 deploy_sh status --namespace perf
+	gives 0 deploy_sh deploy --world-size 2 --namespace perf
 	[[ $output == *"replacing the job, which is complete"* ]]
 	called "delete job.batch dualrail --wait=true"
 	sed -i 's/ - / Failed /' "$FAKE/jobs"
-	deploy_sh status --namespace perf
-	[ "$status" -eq 1 ]
-	deploy_sh cleanup --namespace perf
-	[ "$status" -eq 0 ]
+	gives 1 deploy_sh status --namespace perf
+	gives 0 deploy_sh cleanup --namespace perf
 	called "delete job,service,configmap,secret -l app=nccl-test"
-	deploy_sh status
-	[ "$status" -eq 1 ]
-	[[ $output == *"there is no job"* ]]
+	tells 1 "there is no job" deploy_sh status
 }
 
 @test "deploy.sh: one pair of requests per GPU in a claim" {
 	need_kustomize
 	cluster
-	deploy_sh deploy --dry-run --overlay dra --gpus-per-node 8
-	[ "$status" -eq 0 ]
+	gives 0 deploy_sh deploy --dry-run --overlay dra --gpus-per-node 8
 	"$CHECKS/check.py" - <<<"$output"
 	[ "$(grep -c 'name: nic-7$' <<<"$output")" -eq 1 ]
 	[ "$(grep -c 'matchAttribute: resource.kubernetes.io/pcieRoot' <<<"$output")" -eq 8 ]
@@ -179,47 +159,29 @@ planted() {
 @test "deploy.sh says what is missing: kubectl, cluster, kind, rights, GPUs; and what is wrong" {
 	need_kustomize
 	cluster
-	KUBECTL=$PWD/none deploy_sh deploy
-	[ "$status" -eq 2 ]
+	KUBECTL=$PWD/none gives 2 deploy_sh deploy
 	[[ $output == *"none is not installed; install kubectl 1.27 or newer"* ]]
 	echo 20 >"$FAKE/version"
-	deploy_sh deploy
-	[ "$status" -eq 2 ]
-	[[ $output == *"is 1.20; 1.27 or newer is needed"* ]]
+	tells 2 "is 1.20; 1.27 or newer is needed" deploy_sh deploy
 	echo 34 >"$FAKE/version"
 	touch "$FAKE/down"
-	deploy_sh status
-	[ "$status" -eq 2 ]
-	[[ $output == *"the cluster does not answer: dial tcp 10.0.0.1:6443"* ]]
+	tells 2 "the cluster does not answer: dial tcp 10.0.0.1:6443" deploy_sh status
 	rm "$FAKE/down"
 	echo services >"$FAKE/denied"
-	deploy_sh deploy
-	[ "$status" -eq 2 ]
-	[[ $output == *"you may not create services"* ]]
+	tells 2 "you may not create services" deploy_sh deploy
 	rm "$FAKE/denied"
-	deploy_sh deploy --world-size 4 --gpus-per-node 8
-	[ "$status" -eq 2 ]
+	gives 2 deploy_sh deploy --world-size 4 --gpus-per-node 8
 	[[ $output == *"4 nodes with 8 GPUs are needed; 3 of 4 nodes"* ]]
 	: >"$FAKE/apis"
-	deploy_sh deploy --overlay dra
-	[ "$status" -eq 2 ]
-	[[ $output == *"does not serve resource.k8s.io/v1"* ]]
+	tells 2 "does not serve resource.k8s.io/v1" deploy_sh deploy --overlay dra
 	[ "$(grep -c 'apply' "$FAKE/calls")" -eq 0 ]
 	rm "$FAKE/nodes"
-	deploy_sh deploy --gpus-per-node 0
-	[ "$status" -eq 0 ]
-	deploy_sh deploy --world-size 1
-	[ "$status" -eq 1 ]
-	deploy_sh deploy --world-size 2x
-	[ "$status" -eq 1 ]
-	deploy_sh deploy --overlay ../base
-	[ "$status" -eq 1 ]
-	[[ $output == *"does not exist; there are:"* ]]
-	deploy_sh deploy --frob
-	[ "$status" -eq 1 ]
-	deploy_sh frob
-	[ "$status" -eq 1 ]
-	[[ $output == *"unknown command frob"* ]]
+	gives 0 deploy_sh deploy --gpus-per-node 0
+	gives 1 deploy_sh deploy --world-size 1
+	gives 1 deploy_sh deploy --world-size 2x
+	tells 1 "does not exist; there are:" deploy_sh deploy --overlay ../base
+	gives 1 deploy_sh deploy --frob
+	tells 1 "unknown command frob" deploy_sh frob
 }
 
 @test "deploy.sh: logs, results, and cleanup that repairs nodes" {
@@ -237,29 +199,22 @@ planted() {
 		echo "-----END DUALRAIL RESULT-----"
 	} >"$FAKE/dualrail-1-y.log"
 	echo waiting >"$FAKE/dualrail-0-x.log"
-	deploy_sh logs
-	[ "$status" -eq 0 ]
+	gives 0 deploy_sh logs
 	[[ $output == *"dualrail-0-x: waiting"* && $output == *"dualrail-1-y: hello"* && $output != *BEGIN* ]]
-	deploy_sh results --output out
-	[ "$status" -eq 0 ]
+	gives 0 deploy_sh results --output out
 	cmp doc.json out/dualrail-1-y-pair.json
 	[ "$(find . -name '*evil*' | wc -l)" -eq 0 ]
 	echo waiting >"$FAKE/dualrail-1-y.log"
-	deploy_sh results --output out
-	[ "$status" -eq 1 ]
-	[[ $output == *"no pod has printed a result"* ]]
+	tells 1 "no pod has printed a result" deploy_sh results --output out
 	touch "$FAKE/host"
-	deploy_sh cleanup --namespace perf
-	[ "$status" -eq 0 ]
+	gives 0 deploy_sh cleanup --namespace perf
 	called "exec dualrail-0-x -c dualrail -- dualrail doctor --repair"
 	[[ $output == *"repaired: n1 n2"* ]]
 	"$CHECKS/check.py" --single "$FAKE/applied"
 	grep -A2 "operator: In" "$FAKE/applied" | grep -q n1
 	grep -q "completions: 2" "$FAKE/applied"
 	touch "$FAKE/repair-hangs"
-	deploy_sh cleanup --namespace perf
-	[ "$status" -eq 2 ]
-	[[ $output == *"run on these nodes: dualrail doctor --repair"* ]]
+	tells 2 "run on these nodes: dualrail doctor --repair" deploy_sh cleanup --namespace perf
 	called "delete job,service,configmap,secret -l app=nccl-test"
 }
 
@@ -289,8 +244,7 @@ pods() {
 	printf '%s\n' "dualrail-0-x n1" "dualrail-1-y n2" >"$FAKE/pods"
 	cp pod0.out "$FAKE/dualrail-0-x.log"
 	cp pod1.out "$FAKE/dualrail-1-y.log"
-	deploy_sh results
-	[ "$status" -eq 0 ]
+	gives 0 deploy_sh results
 	holds dualrail-results/dualrail-1-y-pair.json '.status == "pass" and (.argv | index("--key-file")) != null'
 	grep -q '^dualrail_last_run_success{.*} 1' dualrail-results/dualrail-1-y-pair.prom
 }
@@ -305,8 +259,7 @@ pods() {
 	printf '%s\n' "dualrail-0-x n1" "dualrail-1-y n2" >"$FAKE/pods"
 	cp pod0.out "$FAKE/dualrail-0-x.log"
 	cp pod1.out "$FAKE/dualrail-1-y.log"
-	deploy_sh results
-	[ "$status" -eq 0 ]
+	gives 0 deploy_sh results
 	holds dualrail-results/dualrail-0-x-sweep-0.json '.schema == "dualrail-sweep/1" and .status == "pass" and .findings == [] and (.pairs | length) == 1'
 	[[ $(<pod0.out) == *"network exonerated"* ]]
 }
@@ -351,8 +304,7 @@ pair() {
 	local word
 	for word in "JOB_COMPLETION_INDEX= MODE=pair WORLD_SIZE=2" "JOB_COMPLETION_INDEX=0 MODE=frob WORLD_SIZE=2" "JOB_COMPLETION_INDEX=0 MODE=pair WORLD_SIZE=3"; do
 		# shellcheck disable=SC2086 # words
-		run env $word RESULTS="$PWD" sh "$K8S/base/run.sh"
-		[ "$status" -eq 1 ]
+		run -1 env $word RESULTS="$PWD" sh "$K8S/base/run.sh"
 		one_line
 	done
 }

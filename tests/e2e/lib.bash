@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Helpers of the end-to-end tests. No fixed ports and no fixed sleeps: ports are held, and tests wait for
-# conditions. The disabled warnings are about variables that tests read or that bats sets.
-# shellcheck shell=bash disable=SC2034,SC2154
+# conditions.
+# shellcheck shell=bash
 
 # The longest wait for one condition, in seconds; builds with sanitizers on busy machines are slow.
 WAIT_S=${DR_E2E_WAIT:-60}
@@ -13,8 +13,12 @@ source "${BASH_SOURCE[0]%/*}/../lib.bash"
 SMALL=(-g 0-1 -N 2 -s 1M)
 
 common_setup() {
-	[[ -x ${DUALRAIL-} ]] || DUALRAIL=$BATS_TEST_DIRNAME/../../build/release/dualrail
+	[[ -d ${DR_ROOT-} ]] || DR_ROOT=$(realpath "${BASH_SOURCE[0]%/*}/../..")
+	[[ -d ${DR_BUILD-} ]] || DR_BUILD=$DR_ROOT/build/release
+	[[ -x ${DUALRAIL-} ]] || DUALRAIL=$DR_BUILD/dualrail
 	cd "$BATS_TEST_TMPDIR" || return 1
+	# A test that judges a time is watched from its beginning on.
+	[[ $(declare -f "$BATS_TEST_NAME") != *judge* ]] || watch
 }
 
 common_teardown() {
@@ -31,30 +35,39 @@ free_port() {
 	pids+=("$!")
 }
 
-start() {
-	background "$@"
-}
+start() { background "$@"; }
 
+# start_server OPTIONS...: a server, until it listens.
 start_server() {
 	free_port
 	start server "$DUALRAIL" server -g 0-1 --port "$port" "$@"
-	server=$pid
+	wait_for grep -q listening server.err
+}
+
+# stop NAME [SIGNAL]: sends it (TERM) to the process in that variable, which ends with its status.
+stop() {
+	kill "-${2-TERM}" "${!1}"
+	ends "${!1}" $((128 + $(kill -l "${2-TERM}")))
 }
 
 # client OPTIONS...: runs a client against that server and waits for its end.
 client() {
 	run timeout "$WAIT_S" "$DUALRAIL" client 127.0.0.1 --port "$port" "${SMALL[@]}" "$@"
-	tail -n 12 <<<"$output"
 }
 
 start_client() {
 	start client "$DUALRAIL" client 127.0.0.1 --port "$port" "${SMALL[@]}" -i 100ms "$@"
-	client=$pid
 }
 
 # one_line: the output is one line.
 one_line() {
 	[[ $(wc -l <<<"$output") == 1 ]]
+}
+
+# refuses STATUS TEXT COMMAND...: as tells, and its output is one line.
+refuses() {
+	tells "$@"
+	one_line
 }
 
 # whole FILE: the result document has every top-level key of the schema.
@@ -87,6 +100,52 @@ link() {
 	ip -n "$B" addr add "$2.2/24" dev "$1"
 	ip -n "$A" link set "$1" up
 	ip -n "$B" link set "$1" up
+}
+
+# server_in_b OPTIONS...: a server in B, until it listens.
+server_in_b() {
+	start server ip netns exec "$B" "$DUALRAIL" server -g 0-1 "$@"
+	wait_for grep -q listening server.err
+}
+
+# client_in_a OPTIONS...: a client in A, until it ends. start_client_in_a: in the background.
+client_in_a() {
+	run timeout "$WAIT_S" ip netns exec "$A" "$DUALRAIL" client 10.99.255.2 "${SMALL[@]}" "$@"
+}
+
+start_client_in_a() {
+	start client ip netns exec "$A" "$DUALRAIL" client 10.99.255.2 "${SMALL[@]}" -i 100ms "$@"
+}
+
+# doctor_in_a OPTIONS...: doctor in A, its document in d.json.
+doctor_in_a() {
+	run timeout "$WAIT_S" ip netns exec "$A" "$DUALRAIL" doctor --json=d.json -g 0-1 "$@"
+}
+
+# has_lower_up NODE NIC: the link is there. is_down NODE NIC: the NIC was set down.
+has_lower_up() {
+	ip -n "$1" link show "$2" | grep -q LOWER_UP
+}
+
+is_down() {
+	! ip -n "$1" link show "$2" | grep -q '[<,]UP[,>]'
+}
+
+# new_key FILE...: a key of its own in each.
+new_key() {
+	local file
+	for file in "$@"; do
+		(umask 077 && head -c 32 /dev/urandom | base64 >"$file")
+	done
+}
+
+# family PID: what it started and lives, the youngest first.
+family() {
+	local child
+	for child in $(pgrep -P "$1"); do
+		family "$child"
+		echo "$child"
+	done
 }
 
 # four_nodes: network namespaces A, B, C and D that forward, for meshes of cables; see two_nodes.

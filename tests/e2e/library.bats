@@ -1,15 +1,12 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# shellcheck disable=SC2154 # pid: of background()
 # libdualrail as its users see it: the example docs/examples/kvblocks in C and in Python, two processes, while
 # connections or links are cut under the data; its manual pages.
 # bats file_tags=release
-load lib
+load usual
 
 setup() {
 	common_setup
-	DR_ROOT=${DR_ROOT:-$BATS_TEST_DIRNAME/../..}
-	DR_BUILD=${DR_BUILD:-$DR_ROOT/build/release}
 	EXAMPLE=$DR_ROOT/docs/examples/kvblocks
 	export DUALRAIL_HEADER=$DR_ROOT/library/dualrail.h DUALRAIL_LIBRARY=$DR_BUILD/libdualrail.so.0
 	export PYTHONDONTWRITEBYTECODE=1 LD_LIBRARY_PATH=$DR_BUILD
@@ -17,11 +14,6 @@ setup() {
 	SEED=$RANDOM$RANDOM
 	echo "seed $SEED"
 }
-teardown() {
-	common_teardown
-	validated
-}
-
 # The command of the example's README, with the tree in the place of an installation.
 build_example() {
 	cc -std=c11 -D_POSIX_C_SOURCE=200809L -Wall -Wextra -Werror -O2 -I"$DR_ROOT/library" "$EXAMPLE/blocks.c" \

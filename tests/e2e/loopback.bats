@@ -2,23 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 # Whole runs over the loopback: needs no privilege.
 # check.sh: thread
-# shellcheck disable=SC2154,SC2030,SC2031 # set by lib.bash and by run
 
-setup() {
-	load lib
-	common_setup
-}
-
-teardown() {
-	common_teardown
-	validated
-}
+load usual
 
 @test "bandwidth and latency: a whole document, both ends' figures agree" {
-	watch
 	start_server -1 --json=s.json -v
-	client --test bw,lat -D 400ms -i 100ms --verify --json=c.json
-	[ "$status" -eq 0 ]
+	gives 0 client --test bw,lat -D 400ms -i 100ms --verify --json=c.json
 	# The head has what was given and what the figures depend on; -v has the rest.
 	[[ $(tr -s '\n ' ' ' <<<"$output") == *" test=bw,lat gpus=0-1 memory=auto channels=2 chunk=256KiB size=1MiB duration=400ms interval=100ms verify=on transport=tcp json=c.json port=$port GPU 0 "* ]]
 	ends "$server" 0
@@ -43,19 +32,16 @@ teardown() {
 
 @test "both directions at once, and reverse" {
 	start_server
-	client -D 300ms --bidir --json=b.json
-	[ "$status" -eq 0 ]
+	gives 0 client -D 300ms --bidir --json=b.json
 	holds b.json '[.bandwidth[].direction] | unique == ["to-client", "to-server"]'
-	client -D 300ms -R --json=r.json
-	[ "$status" -eq 0 ]
+	gives 0 client -D 300ms -R --json=r.json
 	holds r.json '[.bandwidth[].direction] | unique == ["to-client"]'
 	holds r.json '.bandwidth | all(.bytes > 0)'
 }
 
 @test "iterations: exactly as many messages as asked for" {
 	start_server
-	client -n 7 -w 2 --json=c.json
-	[ "$status" -eq 0 ]
+	gives 0 client -n 7 -w 2 --json=c.json
 	holds c.json '.bandwidth | map(.messages) == [14, 14]'
 }
 
@@ -89,7 +75,6 @@ teardown() {
 }
 
 @test "closed connections: the other path takes over, nothing is lost" {
-	watch
 	start_server
 	client --test failover --allow-faults --hold-down 100ms --json=c.json \
 		--fault close:path=0,at=200ms,for=100ms,repeat=3,every=200ms
@@ -104,7 +89,6 @@ teardown() {
 }
 
 @test "closed connections while both directions run" {
-	watch
 	start_server
 	client --test failover --bidir --allow-faults --hold-down 100ms --json=c.json \
 		--fault close:path=0,at=200ms,for=100ms,repeat=2,every=200ms
@@ -114,7 +98,6 @@ teardown() {
 }
 
 @test "failback off: the campaign switches back by itself between trials" {
-	watch
 	start_server
 	client --test failover --failback off --allow-faults --hold-down 100ms --json=c.json \
 		--fault close:path=0,at=200ms,for=100ms,repeat=2,every=200ms
@@ -123,18 +106,14 @@ teardown() {
 }
 
 @test "a fault at the server needs its leave and a key, and then works" {
-	watch
 	local spec=close:path=0,side=server,at=100ms,for=100ms
-	head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \n' >key
-	chmod 600 key
+	new_key key
 	start_server --key-file key
-	client --key-file key --test failover --fault "$spec" -q
-	[ "$status" -eq 2 ]
+	gives 2 client --key-file key --test failover --fault "$spec" -q
 	[[ $output == *"start it as root with --allow-faults --key-file FILE, and this end with the same key"* ]]
 	kill "$server"
 	start_server --allow-faults
-	client --test failover --fault "$spec" -q
-	[ "$status" -eq 2 ]
+	gives 2 client --test failover --fault "$spec" -q
 	[[ $output == *"start it as root with --allow-faults --key-file FILE"* ]]
 	kill "$server"
 	start_server --allow-faults --key-file key
@@ -144,16 +123,11 @@ teardown() {
 }
 
 @test "another key, or none: status 3, and the server serves on" {
-	head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \n' >key
-	head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \n' >other
-	chmod 600 key other
+	new_key key other
 	start_server --key-file key
-	client --key-file other -D 100ms -q
-	[ "$status" -eq 3 ]
-	client --connect-timeout 2s -D 100ms -q
-	[ "$status" -eq 3 ]
-	client --key-file key -D 100ms -q
-	[ "$status" -eq 0 ]
+	gives 3 client --key-file other -D 100ms -q
+	gives 3 client --connect-timeout 2s -D 100ms -q
+	gives 0 client --key-file key -D 100ms -q
 }
 
 # old_end listen|PORT: an end that speaks protocol version 2, the one before handles of the process. listen: a server, its
@@ -184,8 +158,7 @@ P
 	own="this end $((16#$(od -An -tx1 -j 8 -N 2 hello | tr -d ' '))) (dualrail "
 	[[ $own != *" 2 "* ]]
 	grep -F "protocol versions differ: $own" server.err | grep -F "$other"
-	client -D 100ms -q
-	[ "$status" -eq 0 ]
+	gives 0 client -D 100ms -q
 
 	old_end listen >hello &
 	old=$!
@@ -211,8 +184,7 @@ listeners() {
 @test "garbage and half-open connections on every port disturb nothing" {
 	local kind address number n=0 held=()
 	start_server --verbose=0
-	start_client -D 3s --verify --json=c.json
-	wait_for flowing
+	under_way start_client -D 3s --verify --json=c.json
 	while read -r kind address number; do
 		if [[ $kind == udp ]]; then
 			head -c 100 /dev/urandom >"/dev/udp/$address/$number" || :
@@ -234,32 +206,26 @@ listeners() {
 	clean c.json
 	holds c.json '.status == "pass"'
 	for fd in "${held[@]}"; do exec {fd}>&-; done
-	client -D 100ms -q
-	[ "$status" -eq 0 ]
+	gives 0 client -D 100ms -q
 }
 
 @test "SIGTERM in the middle: 143, a whole document with what was measured so far" {
 	start_server --json=s.json
-	start_client -D 60s --json=c.json
-	wait_for flowing
-	kill -TERM "$client"
-	ends "$client" 143
+	under_way start_client -D 60s --json=c.json
+	stop client
 	whole c.json
 	holds c.json '.exit_code == 143 and (.errors | length >= 1)'
 	holds c.json '.bandwidth | length == 2 and all(.sender_bytes > 0)'
 	# The server wrote its own and serves the next.
 	wait_for test -s s.json
 	whole s.json
-	client -D 100ms -q
-	[ "$status" -eq 0 ]
-	kill -TERM "$server"
-	ends "$server" 143
+	gives 0 client -D 100ms -q
+	stop server
 }
 
 @test "SIGKILL of the server: the client ends with 3 and a whole document" {
 	start_server
-	start_client -D 60s --json=c.json
-	wait_for flowing
+	under_way start_client -D 60s --json=c.json
 	kill -9 "$server"
 	ends "$client" 3
 	whole c.json
@@ -268,35 +234,29 @@ listeners() {
 
 @test "SIGKILL of the client: the server says so, and serves the next" {
 	start_server --json=s.json
-	start_client -D 60s
-	wait_for flowing
+	under_way start_client -D 60s
 	kill -9 "$client"
 	wait_for test -s s.json
 	whole s.json
 	holds s.json '.exit_code == 3'
-	client -D 100ms -q
-	[ "$status" -eq 0 ]
+	gives 0 client -D 100ms -q
 }
 
 @test "a second client is told that the server is busy, or waits until it is not" {
 	start_server
-	start_client -D 60s
-	wait_for flowing
-	client -D 100ms --connect-timeout 300ms -q
-	[ "$status" -eq 3 ]
+	under_way start_client -D 60s
+	gives 3 client -D 100ms --connect-timeout 300ms -q
 	start second "$DUALRAIL" client 127.0.0.1 --port "$port" "${SMALL[@]}" -D 100ms
 	second=$pid
 	wait_for grep -q '^server busy: serving client .*; waiting up to 30s (--connect-timeout)$' second.err
-	kill -TERM "$client"
-	ends "$client" 143
+	stop client
 	ends "$second" 0
 	grep -q '^PASS' second.out
 }
 
 @test "a threshold that is missed: status 7" {
 	start_server
-	client -D 200ms --min-bw 1000000 -q
-	[ "$status" -eq 7 ]
+	gives 7 client -D 200ms --min-bw 1000000 -q
 }
 
 # bats test_tags=nightly
@@ -310,8 +270,5 @@ listeners() {
 		program=$PWD/dualrail
 		"${as[@]}" "$program" --version >/dev/null || skip "the test folder is closed to others"
 	fi
-	run "${as[@]}" timeout "$WAIT_S" "$program" demo -D 300ms -q
-	echo "$output"
-	[ "$status" -eq 0 ]
-	[[ $output == *"not shown"* ]]
+	tells 0 "not shown" "${as[@]}" timeout "$WAIT_S" "$program" demo -D 300ms -q
 }

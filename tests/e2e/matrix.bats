@@ -2,28 +2,18 @@
 # SPDX-License-Identifier: Apache-2.0
 # --matrix: two GPUs and three rails, over the loopback and, as root, over shaped links between two
 # network namespaces.
-# shellcheck disable=SC2154 # set by lib.bash
 
 RAILS=lo@127.0.0.2,lo@127.0.0.3,lo@127.0.0.4
 # Counted messages, so that a busy machine changes no cell's content.
 TINY=(-N 1 -s 64K --window 4 -n 40 -w 2 -i 0)
 
-setup() {
-	load lib
-	common_setup
-}
-
-teardown() {
-	common_teardown
-	validated
-}
+load usual
 
 matrix() {
 	client --rails "$RAILS" --matrix "${TINY[@]}" "$@"
 }
 
 @test "every GPU over every NIC, all GPUs over each, all over all: from one run" {
-	watch
 	start_server -1 --rails "$RAILS" --json=s.json
 	matrix --verify --json=c.json --csv c.csv
 	judge_status 100 0
@@ -50,9 +40,7 @@ matrix() {
 	! ldd "$DUALRAIL" | grep -q 'lib[at]san' || skip "the sanitizer's library has to be the first one"
 	free_port
 	start server env LD_PRELOAD="$library" DR_BAD_NIC=127.0.0.3 "$DUALRAIL" server -g 0-1 --port "$port" -1 --rails "$RAILS"
-	server=$pid
-	matrix --verify --json=c.json
-	[ "$status" -eq 6 ]
+	gives 6 matrix --verify --json=c.json
 	ends "$server" 6
 	holds c.json '.matrix.cells | map(select(.rail == 1)) | length == 3 and all(.wrong_chunks > 0 and
 		.wrong_bytes >= .wrong_chunks and (.first_wrong | test("channel [0-9]+ seq [0-9]+: corrupted, first wrong byte at offset [0-9]+ is")))'
@@ -63,7 +51,6 @@ matrix() {
 }
 
 @test "both directions, reverse, iterations, a stream of cells" {
-	watch
 	start_server --rails "$RAILS"
 	matrix --bidir --json=b.json
 	judge_status 100 0
@@ -78,27 +65,21 @@ matrix() {
 }
 
 @test "--min-bw judges the phase of all GPUs over all NICs" {
-	watch
 	start_server --rails "$RAILS"
 	matrix --min-bw 0.000001 -q
 	judge_status 100 0
-	matrix --min-bw 900000 --json=c.json -q
-	[ "$status" -eq 7 ]
+	gives 7 matrix --min-bw 900000 --json=c.json -q
 	holds c.json '.errors | any(.text | contains("in total"))'
 }
 
 @test "what a matrix is not: status 1 and the reason" {
-	run "$DUALRAIL" client 127.0.0.1 -q --min-nic 80%
-	[ "$status" -eq 1 ]
+	run -1 "$DUALRAIL" client 127.0.0.1 -q --min-nic 80%
 	[[ $output == *"--min-nic compares the NICs of --matrix; add --matrix"* ]]
 	for bad in "-b 64K -e 1M" "--test lat" "--map 0=0" "--spread all" "-N 22" "-N 11 --bidir"; do
 		# shellcheck disable=SC2086
-		run "$DUALRAIL" client 127.0.0.1 -q --rails "$RAILS" --matrix $bad
-		[ "$status" -eq 1 ]
-		[[ $output == *--matrix* ]]
+		tells 1 --matrix "$DUALRAIL" client 127.0.0.1 -q --rails "$RAILS" --matrix $bad
 	done
-	run "$DUALRAIL" client 127.0.0.1 -q --rails "$RAILS" --matrix -N 21 --dry-run
-	[ "$status" -eq 0 ]
+	run -0 "$DUALRAIL" client 127.0.0.1 -q --rails "$RAILS" --matrix -N 21 --dry-run
 	[[ $output == *"21 channels a direction on each of 3 rails"*"= 24 cells"*"28 x 5.30 s = about 148 s"* ]]
 }
 
@@ -119,16 +100,13 @@ links() {
 }
 
 start_in_namespaces() {
-	start server ip netns exec "$B" "$DUALRAIL" server -1 -g 0-1 --json=s.json
-	server=$pid
+	server_in_b -1 --json=s.json
 	start client ip netns exec "$A" "$DUALRAIL" client 10.98.255.2 -g 0-1 --matrix -N 1 -s 32K --window 4 \
 		-i 0 --json=c.json "$@"
-	client=$pid
 }
 
 # bats test_tags=nightly
 @test "a slow NIC is named, with its figure, and no other one" {
-	watch
 	links 100mbit 20mbit 100mbit
 	start_in_namespaces --detect conservative -D 500ms -w 50ms --min-nic 70%
 	judge_status 100 7 "$client"
@@ -148,10 +126,8 @@ start_in_namespaces() {
 }
 
 @test "a NIC whose link is down is named: by the run, by doctor, and first by a baseline" {
-	watch
 	links 200mbit 200mbit 200mbit
-	start server ip netns exec "$B" "$DUALRAIL" server -g 0-1
-	server=$pid
+	server_in_b
 	local run=(ip netns exec "$A" "$DUALRAIL" client 10.98.255.2 -g 0-1 -N 1 -s 32K -D 100ms -w 50ms -i 0)
 	run "${run[@]}" --save-baseline good.json
 	judge_status 100 0
@@ -162,8 +138,7 @@ start_in_namespaces() {
 	ip -n "$A" link add management-nic0 up type veth peer name unused0
 	ip -n "$A" link set unused0 up
 	ip -n "$A" addr add 10.98.77.1/24 dev management-nic0
-	run "${run[@]}" --baseline good.json --json=c.json
-	[ "$status" -eq 7 ]
+	run -7 "${run[@]}" --baseline good.json --json=c.json
 	[[ $output == *$'\n'"not used: rail1 (10.98.1.1): no carrier; ctl0 "* ]]
 	[[ $output == *$'\n'"server not used: rail1 (10.98.1.2): down; ctl0 "* ]]
 	grep -q "^  .*management-nic0 (10.98.77.1)\|^  .*management NIC$" <<<"$output"
@@ -175,7 +150,6 @@ start_in_namespaces() {
 }
 
 @test "a NIC that carries nothing is named idle; what moved to another is no figure for it" {
-	watch
 	links 100mbit 100mbit 100mbit
 	start_in_namespaces -n 200 -w 2
 	wait_for grep -q '^cell: GPU 0 over rail 0' client.out

@@ -3,17 +3,12 @@
 # Meshes of network namespaces: each pair of nodes that has a cable has a subnet of its own, and every
 # node forwards for the others. Needs root.
 # check.sh: thread
-# shellcheck disable=SC2154 # set by lib.bash
+
+load usual
 
 setup() {
-	load lib
 	common_setup
 	four_nodes
-}
-
-teardown() {
-	common_teardown
-	validated
 }
 
 # The mesh of three, and a network for control between A and B.
@@ -31,12 +26,10 @@ serve() {
 # client_in NODE HOST OPTIONS...
 client_in() {
 	run timeout "$WAIT_S" ip netns exec "$1" "$DUALRAIL" client "$2" "${SMALL[@]}" "${@:3}"
-	tail -n 12 <<<"$output"
 }
 
 start_client_in() {
 	start client ip netns exec "$1" "$DUALRAIL" client "$2" "${SMALL[@]}" -i 100ms "${@:3}"
-	client=$pid
 }
 
 # carried NODE DEVICE BYTES: more than that has left by it.
@@ -61,25 +54,20 @@ one_cable_one_way_round() {
 	serve "$A"
 	serve "$B"
 	serve "$C"
-	client_in "$A" 10.97.1.2 -D 300ms --verify --json=ab.json
-	[ "$status" -eq 0 ]
+	gives 0 client_in "$A" 10.97.1.2 -D 300ms --verify --json=ab.json
 	[[ $output == *"primary ab 10.97.1.1, shadow ac 10.97.2.1 (routed)"* ]]
 	[[ $output == *"is routed: ac 10.97.2.1 <-> bc 10.97.3.1 share no subnet"* ]]
 	one_cable_one_way_round ab.json
-	client_in "$B" 10.97.3.2 -D 300ms --verify --bidir --json=bc.json
-	[ "$status" -eq 0 ]
+	gives 0 client_in "$B" 10.97.3.2 -D 300ms --verify --bidir --json=bc.json
 	one_cable_one_way_round bc.json
-	client_in "$C" 10.97.2.1 -D 300ms --verify -R --json=ca.json
-	[ "$status" -eq 0 ]
+	gives 0 client_in "$C" 10.97.2.1 -D 300ms --verify -R --json=ca.json
 	one_cable_one_way_round ca.json
 }
 
 @test "the cable cut in mid-run, control with it: data goes on by the way round, nothing is lost" {
-	watch
 	mesh
 	serve "$B" --json=s.json
-	start_client_in "$A" 10.97.1.2 -D 6s --verify --json=c.json
-	wait_for flowing
+	under_way start_client_in "$A" 10.97.1.2 -D 6s --verify --json=c.json
 	run carried "$A" ac 20000000
 	[ "$status" -ne 0 ]
 	ip -n "$A" link set ab down
@@ -94,7 +82,6 @@ one_cable_one_way_round() {
 }
 
 @test "a fault on the cable, and one on the way round, with a network for control" {
-	watch
 	local opts=at=200ms,for=200ms
 	SMALL=(-g 0 -N 2 -s 1M)
 	mesh_with_control
@@ -116,8 +103,7 @@ one_cable_one_way_round() {
 	via "$A" 10.97.3 10.97.1.2 ab
 	via "$C" 10.97.1 10.97.3.1 cb
 	serve "$C"
-	client_in "$A" 10.97.3.2 -D 300ms --verify --json=c.json
-	[ "$status" -eq 0 ]
+	gives 0 client_in "$A" 10.97.3.2 -D 300ms --verify --json=c.json
 	[[ $output == *"primary ab 10.97.1.1 (routed), no shadow: unprotected"* ]]
 	[[ $output == *"one rail only: every channel is unprotected"* ]]
 	clean c.json
@@ -127,7 +113,6 @@ one_cable_one_way_round() {
 
 # bats test_tags=nightly
 @test "a ring of four: two ways to the node opposite; one is cut where neither end sees it" {
-	watch
 	cable "$A" ab "$B" ba 10.97.1
 	cable "$B" bx "$D" xb 10.97.5
 	cable "$D" dc "$C" cd 10.97.2
@@ -140,8 +125,7 @@ one_cable_one_way_round() {
 	serve "$D" --rails xb,dc
 	# Named in another order than at the server: the routes tell which belongs to which.
 	SMALL=(-g 0 -N 2 -s 1M)
-	start_client_in "$A" 10.97.5.2 --rails ay,ab --pair -D 4s --verify --json=c.json
-	wait_for flowing
+	under_way start_client_in "$A" 10.97.5.2 --rails ay,ab --pair -D 4s --verify --json=c.json
 	ip netns exec "$C" sysctl -qw net.ipv4.ip_forward=0
 	wait_for carried "$A" ab 20000000
 	ip netns exec "$C" sysctl -qw net.ipv4.ip_forward=1
@@ -179,8 +163,7 @@ settled() {
 	ip -n "$B" route add fd97:2::/64 via fd97:3::2 dev bc
 	wait_for settled "$A" "$B" "$C"
 	serve "$B"
-	start_client_in "$A" fd97:1::2 -D 3s --verify --json=c.json
-	wait_for flowing
+	under_way start_client_in "$A" fd97:1::2 -D 3s --verify --json=c.json
 	ip -n "$A" link set ab down
 	wait_for carried "$A" ac 20000000
 	ends "$client" 0
@@ -193,15 +176,13 @@ settled() {
 	cable "$A" ac "$C" ca 10.97.2
 	cable "$B" bd "$D" db 10.97.4
 	serve "$B" --rails bd
-	client_in "$A" 10.97.255.2 --rails ac -q --json=c.json
-	[ "$status" -eq 2 ]
+	gives 2 client_in "$A" 10.97.255.2 --rails ac -q --json=c.json
 	[[ $output == *"client 10.97.2.1/24"*"server 10.97.4.1/24"*"--rails"* ]]
 	whole c.json
 	holds c.json '.exit_code == 2 and (.errors | length == 1)'
 	# Left to itself it takes what there is: the network of control.
 	kill "$server"
 	serve "$B"
-	client_in "$A" 10.97.255.2 -D 200ms --json=c.json
-	[ "$status" -eq 0 ]
+	gives 0 client_in "$A" 10.97.255.2 -D 200ms --json=c.json
 	holds c.json '.topology.rails | map(.ifname) == ["ctl0"] and all(.routed | not)'
 }

@@ -2,11 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 # `dualrail plugin`: correct network plugins of NCCL have no violation, and each misbehaviour of tests/plugins is named.
 # `--transport nccl:FILE`: runs over such plugins.
-# shellcheck disable=SC2154,SC2030,SC2031,SC2034,SC2054 # set and used by lib.bash; tests are subshells; commas belong to values
+# shellcheck disable=SC2054 # commas belong to values
 
 # bats file_tags=one-thread
+load usual
+
 setup() {
-	load lib
 	common_setup
 	ha=$DR_BUILD/libnccl-net-ha.so
 	fake=$DR_BUILD/tests/plugins/libnccl-net-fake.so
@@ -14,13 +15,8 @@ setup() {
 	export HA_NCCL_TRANSPORT=tcp NCCL_SOCKET_IFNAME=lo FAKENET_IFNAME=lo
 }
 
-teardown() {
-	common_teardown
-}
-
 check() {
 	run timeout $((WAIT_S * 2)) "$DUALRAIL" plugin "$@"
-	printf '%s\n' "${output:0:4000}"
 }
 
 # lane_gaps FILE...: the gaps of lanes, which carry data, in logs of libnccl-net-ha.so, in ms, ascending.
@@ -141,31 +137,24 @@ names() {
 
 @test "what is no plugin, does not start or has no device ends with status 2 and one line" {
 	echo "no object" >text.so
-	check "$PWD/text.so"
-	[ "$status" -eq 2 ]
+	gives 2 check "$PWD/text.so"
 	one_line
 	[[ $output == *"text.so cannot be loaded: "* ]]
-	check "$PWD/missing.so"
-	[ "$status" -eq 2 ]
+	gives 2 check "$PWD/missing.so"
 	one_line
-	check "$DR_BUILD/tests/fakecuda/cuda_plugin.so"
-	[ "$status" -eq 2 ]
+	gives 2 check "$DR_BUILD/tests/fakecuda/cuda_plugin.so"
 	one_line
 	[[ $output == *"has no symbol ncclNetPlugin_v6 to v12"* ]]
-	FAKENET=pieces check "$fake" --net-api v6
-	[ "$status" -eq 2 ]
+	FAKENET=pieces gives 2 check "$fake" --net-api v6
 	one_line
 	[[ $output == *"has no ncclNetPlugin_v6; it has v7"* ]]
-	FAKENET_BUGS=init-fails check "$fake"
-	[ "$status" -eq 2 ]
+	FAKENET_BUGS=init-fails gives 2 check "$fake"
 	one_line
 	[[ $output == *"init of plugin FakeSocket returned 2, system error"* ]]
-	FAKENET_BUGS=no-devices check "$fake"
-	[ "$status" -eq 2 ]
+	FAKENET_BUGS=no-devices gives 2 check "$fake"
 	one_line
 	[[ $output == *"offers 0 devices"* ]]
-	check
-	[ "$status" -eq 1 ]
+	gives 1 check
 	one_line
 }
 
@@ -200,8 +189,7 @@ over() {
 	local plugin
 	for plugin in "$fake" "$ha"; do
 		over "$plugin"
-		client --test bw,lat --verify --json=c.json
-		[ "$status" -eq 0 ]
+		gives 0 client --test bw,lat --verify --json=c.json
 		clean c.json
 		holds c.json '.detection.transport == "nccl" and .integrity.chunks > 0'
 		holds c.json '.bandwidth | length == 2 and all(.gbps > 0)'
@@ -215,15 +203,11 @@ over() {
 
 @test "transport: the version of the interface that is asked for is used" {
 	over "$fake"
-	client --net-api v6 -v
-	[ "$status" -eq 0 ]
-	client --net-api v7 --transport tcp
-	[ "$status" -eq 1 ]
-	[[ $output == *"--net-api means nothing with --transport tcp"* ]]
+	gives 0 client --net-api v6 -v
+	tells 1 "--net-api means nothing with --transport tcp" client --net-api v7 --transport tcp
 }
 
 @test "transport: closed comms are replaced, and nothing is lost" {
-	watch
 	over "$fake"
 	client --test failover --allow-faults --verify --hold-down 100ms --json=c.json \
 		--fault close:path=0,at=200ms,for=100ms,repeat=2,every=200ms
@@ -233,7 +217,6 @@ over() {
 }
 
 @test "transport: a rail that goes down and one that falls silent are left" {
-	watch
 	[[ $(id -u) == 0 ]] || skip "needs root for network namespaces"
 	unset FAKENET_IFNAME
 	start demo "$DUALRAIL" demo -g 0 --memory host --transport "nccl:$fake" --test failover -D 500ms --json=c.json \
@@ -249,7 +232,6 @@ over() {
 # back before the next one.
 # bats test_tags=nightly
 @test "transport: --detect transport leaves the failover to the plugin" {
-	watch
 	[[ $(id -u) == 0 ]] || skip "needs root for network namespaces"
 	unset NCCL_SOCKET_IFNAME
 	local over=(demo -g 0 --memory host --transport "nccl:$ha" --test failover -D 500ms --verify)
@@ -292,28 +274,23 @@ over() {
 	judge 100 holds fast.json '.failover.switches | length > 0'
 	grep -q 'plugin HA moves to another NIC by itself' fast.err
 	port=1 SMALL=(-g 0 -q)
-	client --detect transport --transport tcp
-	[ "$status" -eq 1 ]
+	gives 1 client --detect transport --transport tcp
 	one_line
 	[[ $output == *"--detect transport needs a transport that moves to another NIC by itself"* ]]
 }
 
 # The interface of GPUDirect-TCPX: one comm for a listener, data in pieces of a bounce buffer, FIFO slots; misuse aborts.
 @test "transport: a plugin that leaves data in pieces, every byte compared, through a link that goes down and one that falls silent" {
-	watch
 	export FAKENET=pieces NCCL_DYNAMIC_CHUNK_SIZE=524288 NCCL_GPUDIRECTTCPX_SOCKET_IFNAME=lo
 	over "$fake"
-	client --test bw,lat --verify --json=c.json
-	[ "$status" -eq 0 ]
+	gives 0 client --test bw,lat --verify --json=c.json
 	clean c.json
 	holds c.json '.integrity.chunks > 0 and all(.bandwidth[]; .gbps > 0) and all(.latency[]; .samples > 0)'
 	# Not unpacked: the data are not there, and a run that compares them says so.
 	kill "$server"
 	start_server --memory host --rails lo@127.0.0.1,lo@127.0.0.2 --transport "nccl:$fake" --unpack none
-	client --test bw
-	[ "$status" -eq 0 ]
-	client --test bw --verify --json=c.json
-	[ "$status" -eq 6 ]
+	gives 0 client --test bw
+	gives 6 client --test bw --verify --json=c.json
 	holds c.json '.integrity.corrupted > 0 and .integrity.lost == 0'
 	kill "$server"
 	[[ $(id -u) == 0 ]] || skip "needs root for network namespaces"
@@ -328,11 +305,9 @@ over() {
 # Whoever connects to a rail without the session's key gets no handle, and keeps nobody who has it waiting.
 # bats test_tags=nightly
 @test "transport: strangers at a rail get no handle, and paths are built again beside them" {
-	watch
 	over "$fake"
-	start_client -D 1s --test failover --allow-faults --verify --hold-down 100ms --json=c.json \
-		--fault close:path=0,at=8s,for=100ms,repeat=3,every=500ms
-	wait_for flowing
+	under_way start_client -D 1s --test failover --allow-faults --verify --hold-down 100ms \
+		--json=c.json --fault close:path=0,at=8s,for=100ms,repeat=3,every=500ms
 	ss -Htlnp "src 127.0.0.1 or src 127.0.0.2" | grep "pid=$server," | awk '{ print $4 }' | grep -v ":$port$" >ports
 	python3 - ports >strangers <<-'END' &
 		import os, socket, sys, time
@@ -367,23 +342,17 @@ over() {
 	export NCCL_GPUDIRECTTCPX_SOCKET_IFNAME=lo
 	SMALL=(-g 0-1 --memory host --rails lo@127.0.0.1,lo@127.0.0.2 -q)
 	port=1
-	FAKENET=pieces client --transport "nccl:$fake"
-	[ "$status" -eq 2 ]
+	FAKENET=pieces gives 2 client --transport "nccl:$fake"
 	[[ $output == *"NCCL_DYNAMIC_CHUNK_SIZE bytes, which is not set"* ]]
-	client --transport tcp --unpack none
-	[ "$status" -eq 1 ]
+	gives 1 client --transport tcp --unpack none
 	over "$fake"
-	client --unpack none
-	[ "$status" -eq 2 ]
-	[[ $output == *"--unpack none means nothing with plugin FakeSocket"* ]]
+	tells 2 "--unpack none means nothing with plugin FakeSocket" client --unpack none
 	kill "$server"
 	export FAKENET=pieces NCCL_DYNAMIC_CHUNK_SIZE=524288
 	over "$fake"
-	NCCL_NSOCKS_PERTHREAD=2 client
-	[ "$status" -eq 4 ]
+	NCCL_NSOCKS_PERTHREAD=2 gives 4 client
 	[[ $output == *"NCCL_NSOCKS_PERTHREAD is "*"needs the same at both ends"* ]]
-	client
-	[ "$status" -eq 0 ]
+	gives 0 client
 }
 
 @test "transport: what cannot be used ends with its status and one cause" {
@@ -391,24 +360,17 @@ over() {
 	SMALL=(-g 0-1 --memory host --rails lo@127.0.0.1,lo@127.0.0.2 -q)
 	port=1
 	for file in "$PWD/missing.so" "$DR_BUILD/tests/fakecuda/cuda_plugin.so"; do
-		client --transport "nccl:$file"
-		[ "$status" -eq 2 ]
-		[[ $output == *"${file##*/}"* ]]
+		tells 2 "${file##*/}" client --transport "nccl:$file"
 	done
-	FAKENET_BUGS=init-fails client --transport "nccl:$fake"
-	[ "$status" -eq 2 ]
+	FAKENET_BUGS=init-fails gives 2 client --transport "nccl:$fake"
 	[[ $output == *"init of plugin FakeSocket returned 2, system error"* ]]
-	FAKENET_BUGS=no-devices client --transport "nccl:$fake"
-	[ "$status" -eq 2 ]
+	FAKENET_BUGS=no-devices gives 2 client --transport "nccl:$fake"
 	[[ $output == *"plugin FakeSocket has no device on lo; it has none"* ]]
-	FAKENET_BUGS=null:isend client --transport "nccl:$fake"
-	[ "$status" -eq 2 ]
+	FAKENET_BUGS=null:isend gives 2 client --transport "nccl:$fake"
 	[[ $output == *"ncclNetPlugin_v12 lacks isend"* ]]
-	FAKENET=pieces client --transport "nccl:$fake" --net-api v6
-	[ "$status" -eq 2 ]
+	FAKENET=pieces gives 2 client --transport "nccl:$fake" --net-api v6
 	[[ $output == *"has no ncclNetPlugin_v6; it has v7"* ]]
-	client --transport nccl
-	[ "$status" -eq 1 ]
+	gives 1 client --transport nccl
 	one_line
 	[[ $output == *"use --transport nccl:FILE" ]]
 }
@@ -416,13 +378,10 @@ over() {
 @test "transport: the server loads its own file, and none that a client names" {
 	SMALL=(-g 0-1 --memory host -D 300ms --rails lo@127.0.0.1,lo@127.0.0.2 -q)
 	start_server --memory host --rails lo@127.0.0.1,lo@127.0.0.2
-	client --transport "nccl:$fake"
-	[ "$status" -eq 2 ]
-	[[ $output == *"needs the file of a plugin at each end"* ]]
+	tells 2 "needs the file of a plugin at each end" client --transport "nccl:$fake"
 	kill "$server"
 	over "$fake"
-	client --transport "nccl:$ha"
-	[ "$status" -eq 4 ]
+	gives 4 client --transport "nccl:$ha"
 	[[ $output == *"it is of another plugin; use the same one at both ends"* ]]
 }
 
@@ -447,8 +406,7 @@ nobody() {
 	ended exit:test@2000 4 "called exit in test"
 	ended exit:devices 2 "called exit in devices"
 	ended crash:connect 134 "crashed in connect"
-	client
-	[ "$status" -eq 0 ]
+	gives 0 client
 }
 
 # bats test_tags=release,nightly
@@ -459,15 +417,13 @@ nobody() {
 	ended hang:connect 4 "has not returned from connect for 10 s"
 	ends "$hung" 2
 	grep -q 'plugin FakeSocket has not returned from init for 10 s' init.err
-	client
-	[ "$status" -eq 0 ]
+	gives 0 client
 }
 
 # bats test_tags=nightly
 @test "transport: a peer that is stopped is waited for, and nothing is lost" {
 	over "$fake"
-	start_client -D 9s --verify --json=c.json
-	wait_for flowing
+	under_way start_client -D 9s --verify --json=c.json
 	kill -STOP "$server"
 	read -rt 6 <> <(:) || : # the time is what is tested
 	kill -CONT "$server"

@@ -2,50 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 # Two network namespaces with two rails and a control link: links are really cut. Needs root.
 # check.sh: thread
-# shellcheck disable=SC2030,SC2031,SC2154 # set by lib.bash and by run
+
+load usual
 
 setup() {
-	load lib
 	common_setup
 	two_rails
-}
-
-teardown() {
-	common_teardown
-	validated
-}
-
-server_in_b() {
-	start server ip netns exec "$B" "$DUALRAIL" server -g 0-1 "$@"
-	server=$pid
-}
-
-client_in_a() {
-	run timeout "$WAIT_S" ip netns exec "$A" "$DUALRAIL" client 10.99.255.2 "${SMALL[@]}" "$@"
-	tail -n 12 <<<"$output"
-}
-
-start_client_in_a() {
-	start client ip netns exec "$A" "$DUALRAIL" client 10.99.255.2 "${SMALL[@]}" -i 100ms "$@"
-	client=$pid
-}
-
-has_lower_up() {
-	ip -n "$1" link show "$2" | grep -q 'LOWER_UP'
-}
-
-is_down() {
-	! ip -n "$1" link show "$2" | grep -q '[<,]UP[,>]'
-}
-
-
-# What started from PID and lives, the guard's own session included.
-family() {
-	local child
-	for child in $(pgrep -P "$1"); do
-		echo "$child"
-		family "$child"
-	done
 }
 
 all_gone() {
@@ -57,10 +19,8 @@ all_gone() {
 }
 
 @test "link-down and blackhole, at the client and at the server: all pass, counters agree" {
-	watch
 	local opts=for=200ms,at=200ms
-	head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \n' >key
-	chmod 600 key
+	new_key key
 	server_in_b --allow-faults --key-file key
 	client_in_a --key-file key --test failover --allow-faults --hold-down 100ms --json=c.json \
 		--fault "link-down:path=0,$opts" --fault "blackhole:path=0,$opts" \
@@ -83,7 +43,6 @@ all_gone() {
 }
 
 @test "exec: a command of the user's cuts and restores, workers pinned" {
-	watch
 	server_in_b --pin 0
 	client_in_a --pin 0 --test failover --allow-faults --hold-down 100ms --json=c.json \
 		--fault-exec "cut=ip link set rail0 down,ip link set rail0 up" \
@@ -105,7 +64,6 @@ on_other_rail() {
 }
 
 @test "manual: asks, waits for somebody to break the path, measures that" {
-	watch
 	server_in_b --pair
 	start_client_in_a -g 0 --pair --test failover --allow-faults --hold-down 100ms --json=c.json \
 		--fault manual:path=0,at=100ms,for=200ms
@@ -131,7 +89,6 @@ reset() {
 }
 
 @test "a channel that misses the deadline of its trial: a hang, and its late switch is no false failover" {
-	watch
 	server_in_b --pair
 	start_client_in_a -g 0 --pair --test failover --allow-faults --hold-down 100ms --timeout 5s --json=c.json \
 		--fault manual:path=0,at=100ms,for=200ms
@@ -150,9 +107,7 @@ reset() {
 }
 
 @test "manual: nobody does it; the trial is a missed one, not a hang" {
-	watch
-	head -c 32 /dev/urandom | base64 >key
-	chmod 600 key
+	new_key key
 	server_in_b --allow-faults --key-file key
 	client_in_a --key-file key --test failover --timeout 2s --json=c.json --fault manual:path=0,side=server,at=100ms,for=100ms
 	[ "$status" -eq 8 ]
@@ -167,7 +122,6 @@ reset() {
 
 # bats test_tags=release
 @test "both rails at once: a clean error, no gap, and the time until it" {
-	watch
 	server_in_b --pair
 	client_in_a -g 0 --pair --test failover --allow-faults --json=c.json --fault exec=both:path=0,for=5s,at=100ms \
 		--fault-exec 'both=ip link set rail0 down; ip link set rail1 down,ip link set rail0 up; ip link set rail1 up'
@@ -203,8 +157,6 @@ control_port() {
 
 @test "the server's host vanishes while it opens its GPU: both ends notice before READY" {
 	start server with_held_gpu "$B" "$DUALRAIL" server -1 -g 0
-	server=$pid
-	wait_for grep -q listening server.err
 	touch hold
 	start_client_in_a -g 0 --json=c.json
 	wait_for held server
@@ -220,31 +172,26 @@ control_port() {
 	server_in_b -g 0
 	touch hold
 	start client with_held_gpu "$A" "$DUALRAIL" client 10.99.255.2 -g 0 -N 2 -s 1M
-	client=$pid
 	wait_for held client
 	vanish "$(control_port)"
 	wait_for grep -q "client 10.99.255.1:.*the peer's host has acknowledged nothing for 2 s" server.err
-	client_in_a -g 0 -D 200ms
-	[ "$status" -eq 0 ]
+	gives 0 client_in_a -g 0 -D 200ms
 	rm hold
 	ends "$client" 3
 }
 
 @test "pending connections of a server, silent or with half a hello, do not hold up its next client" {
 	server_in_b -g 0
-	wait_for grep -q listening server.err
 	# shellcheck disable=SC2016 # bash in the namespace
 	start pending ip netns exec "$A" bash -c 'exec 5<>/dev/tcp/10.99.255.2/20000 6<>/dev/tcp/10.99.255.2/20000
 		printf DUALRAIL >&6
 		echo open
 		exec sleep infinity'
 	wait_for grep -q open pending.out
-	client_in_a -g 0 -D 200ms
-	[ "$status" -eq 0 ]
+	gives 0 client_in_a -g 0 -D 200ms
 }
 
 @test "IPv6 rails: bandwidth, then a cut" {
-	watch
 	local net
 	for net in "$A" "$B"; do
 		ip netns exec "$net" sysctl -qw net.ipv6.conf.all.disable_ipv6=0 || skip "no IPv6 here"
@@ -263,7 +210,6 @@ control_port() {
 }
 
 @test "a fault on the idle path disturbs nothing" {
-	watch
 	server_in_b --pair
 	client_in_a -g 0 --pair --test failover --allow-faults --hold-down 100ms --json=c.json \
 		--fault link-down:path=1,for=200ms,at=200ms
@@ -273,13 +219,12 @@ control_port() {
 }
 
 @test "a rail without a link at the start: the run begins on the shadow and goes home later" {
-	watch
 	local end
 	for end in "$A" "$B"; do
 		ip -n "$end" link set rail0 down
 		server_in_b --one-off --rails rail0,rail1
-		start_client_in_a --rails rail0,rail1 -D 4s --hold-down 100ms --verify --json=c.json --log-json
-		wait_for flowing
+		under_way start_client_in_a --rails rail0,rail1 -D 4s --hold-down 100ms --verify \
+			--json=c.json --log-json
 		ip -n "$end" link set rail0 up
 		ends "$client" 0
 		ends "$server" 0
@@ -293,7 +238,6 @@ control_port() {
 }
 
 @test "heartbeats that an idle rail loses are counted at both ends, and the rail is kept" {
-	watch
 	local node
 	command -v nft >/dev/null || skip "needs nft"
 	for node in "$A" "$B"; do
@@ -320,9 +264,8 @@ control_port() {
 }
 
 @test "the control NIC is never cut" {
-	run timeout "$WAIT_S" ip netns exec "$A" "$DUALRAIL" client 10.99.255.2 --test failover \
+	run -2 timeout "$WAIT_S" ip netns exec "$A" "$DUALRAIL" client 10.99.255.2 --test failover \
 		--allow-faults --fault link-down:path=0,nic=ctl0 -q
-	[ "$status" -eq 2 ]
 	[[ $output == *ctl0* ]]
 	has_lower_up "$A" ctl0
 }
@@ -336,54 +279,44 @@ management() {
 }
 
 @test "the NIC of the default route is cut only where nic= names it, and a NIC without paths never" {
-	watch
 	local fault=(-g 0 --pair --test failover --allow-faults --hold-down 100ms --fault)
 	management
 	server_in_b --pair
 	client_to_rail() { run timeout "$WAIT_S" ip netns exec "$A" "$DUALRAIL" client 10.99.0.2 "${SMALL[@]}" "$@"; }
-	client_to_rail "${fault[@]}" link-down:path=1
-	[ "$status" -eq 2 ]
+	gives 2 client_to_rail "${fault[@]}" link-down:path=1
 	[[ $output == *"--fault link-down: refused: mgmt has this node's default route; give HOST's management address, so that rail1 and rail0 are rails, or name it: nic=mgmt"* ]]
 	has_lower_up "$A" mgmt
 	client_to_rail "${fault[@]}" link-down:nic=mgmt,at=0,for=100ms --rails mgmt,rail1 --json=c.json
 	judge_status 100 0
 	judge 100 holds c.json '.failover.faults | map(.nic + .verdict) == ["mgmtPASS"]'
-	client_to_rail "${fault[@]}" link-down:nic=mgmt
-	[ "$status" -eq 2 ]
+	gives 2 client_to_rail "${fault[@]}" link-down:nic=mgmt
 	[[ $output == *"--fault link-down: refused: mgmt carries no path of this run; rails are rail0, rail1"* ]]
 	has_lower_up "$A" mgmt
 	# The NIC of the ssh session likewise: by the address of this host in SSH_CONNECTION.
 	ip -n "$A" route del default
 	export SSH_CONNECTION="10.99.9.254 50022 10.99.9.1 22"
-	client_to_rail "${fault[@]}" link-down:path=1
-	[ "$status" -eq 2 ]
+	gives 2 client_to_rail "${fault[@]}" link-down:path=1
 	[[ $output == *"--fault link-down: refused: mgmt carries the ssh session; "*"or name it: nic=mgmt"* ]]
-	client_to_rail "${fault[@]}" link-down:path=1 --dry-run --rails mgmt,rail1
-	[ "$status" -eq 0 ]
-	client_to_rail "${fault[@]}" link-down:path=0 --dry-run --rails mgmt,rail1
-	[ "$status" -eq 2 ]
+	gives 0 client_to_rail "${fault[@]}" link-down:path=1 --dry-run --rails mgmt,rail1
+	gives 2 client_to_rail "${fault[@]}" link-down:path=0 --dry-run --rails mgmt,rail1
 	[[ $output == *"mgmt carries the ssh session"* ]]
-	client_to_rail "${fault[@]}" link-down:nic=mgmt --dry-run --rails mgmt,rail1
-	[ "$status" -eq 0 ]
+	gives 0 client_to_rail "${fault[@]}" link-down:nic=mgmt --dry-run --rails mgmt,rail1
 	unset SSH_CONNECTION
 	has_lower_up "$A" mgmt
 }
 
 @test "faults at the server are checked before data: rights, device and the rule of the default route" {
 	local fault=(-g 0 --pair --key-file key --test failover --fault)
-	head -c 32 /dev/urandom | base64 >key
-	chmod 600 key
+	new_key key
 	cp key servers
 	chown 65534 servers
 	management
 	start server ip netns exec "$B" setpriv --reuid 65534 --clear-groups --inh-caps=-all --ambient-caps=-all \
 		"$DUALRAIL" server -g 0-1 --pair --allow-faults --key-file /dev/fd/7 7<servers
-	server=$pid
 	run timeout "$WAIT_S" ip netns exec "$A" "$DUALRAIL" client 10.99.9.2 "${fault[@]}" blackhole:side=server,at=60s
 	[ "$status" -eq 2 ]
 	[[ $output == *"server 10.99.9.2:20000: --fault blackhole: needs CAP_NET_ADMIN at the server (rail0: Operation not permitted); start the server as root"* ]]
-	kill "$server"
-	ends "$server" 143
+	stop server
 	server_in_b --pair --allow-faults --key-file key
 	run timeout "$WAIT_S" ip netns exec "$A" "$DUALRAIL" client 10.99.9.2 "${fault[@]}" blackhole:side=server,nic=eth9,at=60s
 	[ "$status" -eq 2 ]
@@ -400,8 +333,7 @@ management() {
 
 @test "both rails cut: the client ends with 4, the server records 4 and serves the next" {
 	server_in_b --json=s.json
-	start_client_in_a -D 60s --json=c.json
-	wait_for flowing
+	under_way start_client_in_a -D 60s --json=c.json
 	ip -n "$A" link set rail0 down
 	ip -n "$A" link set rail1 down
 	ends "$client" 4
@@ -412,14 +344,12 @@ management() {
 	holds s.json '.exit_code == 4'
 	ip -n "$A" link set rail0 up
 	ip -n "$A" link set rail1 up
-	client_in_a -D 200ms -q
-	[ "$status" -eq 0 ]
+	gives 0 client_in_a -D 200ms -q
 }
 
 @test "the peer stopped for 3 s: the run goes on" {
 	server_in_b
-	start_client_in_a -D 6s --verify --json=c.json
-	wait_for flowing
+	under_way start_client_in_a -D 6s --verify --json=c.json
 	kill -STOP "$server"
 	read -rt 3 <> <(:) || : # the time is what is tested
 	kill -CONT "$server"
@@ -429,10 +359,8 @@ management() {
 }
 
 @test "the control link alone cut: the run goes on, control is resumed over a rail" {
-	watch
 	server_in_b
-	start_client_in_a -D 6s --json=c.json
-	wait_for flowing
+	under_way start_client_in_a -D 6s --json=c.json
 	ip -n "$A" link set ctl0 down
 	ends "$client" 0
 	clean c.json
@@ -442,8 +370,7 @@ management() {
 }
 
 @test "SIGKILL of the server during its fault: undone, the client ends with 3" {
-	head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \n' >key
-	chmod 600 key
+	new_key key
 	server_in_b --allow-faults --key-file key
 	start_client_in_a --key-file key --test failover --json=c.json \
 		--fault link-down:path=0,side=server,at=100ms,for=60s
@@ -473,8 +400,7 @@ management() {
 	grep -q '^Result: 0 of 1 trial finished$' client.out
 	grep -q '^failover: 1 trial, first injection after 100.*ms, at least ' client.err
 	grep -Eq '^fault 0: rail0 set down at [0-9.]+ s$' client.out
-	client_in_a -D 200ms -q
-	[ "$status" -eq 0 ]
+	gives 0 client_in_a -D 200ms -q
 }
 
 @test "SIGINT of the client before the injection of its fault is complete: the trial is in the document" {
@@ -482,8 +408,7 @@ management() {
 	start_client_in_a --test failover --allow-faults --json=c.json \
 		--fault-exec "slow=touch begun && sleep 60,touch undone" --fault exec=slow:path=0,at=100ms,for=200ms
 	wait_for test -e begun
-	kill -INT "$client"
-	ends "$client" 130
+	stop client INT
 	whole c.json
 	holds c.json '.failover.faults | length == 1 and all(.kind == "exec" and .verdict == "INCOMPLETE")'
 	holds c.json '.failover.faults | map([.note, .at_monotonic_ns]) == [["not finished: interrupted (SIGINT)", null]]'
@@ -491,11 +416,9 @@ management() {
 }
 
 @test "demo: link-down and blackhole pass; nothing stays behind" {
-	watch
 	start demo "$DUALRAIL" demo -D 500ms --json=c.json \
 		--fault link-down:path=0,at=100ms,for=200ms,repeat=2,every=300ms \
 		--fault blackhole:path=0,at=100ms,for=200ms,repeat=2,every=300ms
-	demo=$pid
 	wait_for grep -q 'Gb/s' demo.out
 	mapfile -t left < <(family "$demo")
 	[ "${#left[@]}" -ge 2 ]
@@ -513,7 +436,6 @@ management() {
 @test "demo killed or interrupted: nothing stays behind" {
 	for signal in KILL INT; do
 		start demo "$DUALRAIL" demo --test failover
-		demo=$pid
 		wait_for grep -q 'Gb/s' demo.out
 		mapfile -t left < <(family "$demo")
 		[ "${#left[@]}" -ge 2 ]

@@ -1,18 +1,9 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
 # What a job that runs every night relies on: metrics and a log line after every kind of end, criteria, files of options.
-# shellcheck disable=SC2154 # set by lib.bash
 
 # bats file_tags=one-thread
-setup() {
-	load lib
-	common_setup
-}
-
-teardown() {
-	common_teardown
-	validated
-}
+load usual
 
 # metric FILE NAME [LABELS]: the value of the sample, whose labels have LABELS.
 metric() {
@@ -22,10 +13,8 @@ metric() {
 @test "--prom: files of two runs and two peers have no series in common, and none of the live ones" {
 	local file
 	start_server
-	client -D 50ms --prom one.prom --metrics-listen 127.0.0.1:0
-	[ "$status" -eq 0 ]
-	client -D 50ms --test lat --prom two.prom
-	[ "$status" -eq 0 ]
+	gives 0 client -D 50ms --prom one.prom --metrics-listen 127.0.0.1:0
+	gives 0 client -D 50ms --test lat --prom two.prom
 	run "$DUALRAIL" client localhost --port "$port" -g 0 --pair -D 50ms --prom three.prom --prom-label rack=b7
 	[ "$status" -eq 0 ]
 	sort -u one.prom two.prom three.prom | grep '^dualrail' >all.prom
@@ -43,8 +32,7 @@ metric() {
 	done
 	for label in host=x 9=x x a=1\ --prom-label\ a=2; do
 		# shellcheck disable=SC2086 # two words
-		run "$DUALRAIL" client localhost --dry-run --prom-label $label
-		[ "$status" -eq 1 ]
+		run -1 "$DUALRAIL" client localhost --dry-run --prom-label $label
 		one_line
 	done
 }
@@ -72,15 +60,11 @@ metric() {
 	printf '%032d' 2 >key2
 	chmod 600 key1 key2
 	start_server --key-file key1
-	wait_for grep -q listening server.err
-	run "$DUALRAIL" client 127.0.0.1 --port "$port" -g 0 --key-file key2 --json=key.json
-	[ "$status" -eq 3 ]
+	run -3 "$DUALRAIL" client 127.0.0.1 --port "$port" -g 0 --key-file key2 --json=key.json
 	holds key.json '.errors[0].reason == "key"'
-	run "$DUALRAIL" client no-such-host.invalid -g 0 --connect-timeout 50ms --json=name.json
-	[ "$status" -eq 3 ]
+	run -3 "$DUALRAIL" client no-such-host.invalid -g 0 --connect-timeout 50ms --json=name.json
 	holds name.json '.errors[0].reason == "unreachable"'
-	start_client --key-file key1 -D 30s --json=died.json
-	wait_for flowing
+	under_way start_client --key-file key1 -D 30s --json=died.json
 	kill -KILL "$server"
 	ends "$client" 3
 	holds died.json '.errors[0].reason == "died"'
@@ -91,8 +75,7 @@ metric() {
 	for words in "--min-bw lat --min-bw 5" "--baseline failover --baseline x" "--save-baseline lat --save-baseline x" \
 		"--max-lat bw --max-lat 1ms"; do
 		read -ra word <<<"$words"
-		run "$DUALRAIL" client 127.0.0.1 --port 1 --test "${word[@]:1}"
-		[ "$status" -eq 1 ]
+		run -1 "$DUALRAIL" client 127.0.0.1 --port 1 --test "${word[@]:1}"
 		one_line
 		[[ $output == *"${word[0]} needs --test "*"(it is \"${word[1]}\")" ]]
 	done
@@ -100,17 +83,14 @@ metric() {
 
 @test "--max-lat: status 7 names GPU and figure; a longer limit passes" {
 	start_server
-	client --test lat -n 50 --max-lat p50=1ns,max=1m --json=slow.json
-	[ "$status" -eq 7 ]
+	gives 7 client --test lat -n 50 --max-lat p50=1ns,max=1m --json=slow.json
 	holds slow.json '.errors | length == 2 and all(.exit_code == 7)
 		and (.[0].text | test("^latency: GPU 0, 1048576 bytes: p50 of the round trip is .* above --max-lat p50=1ns$"))'
-	client --test lat -n 50 --max-lat 1m
-	[ "$status" -eq 0 ]
+	gives 0 client --test lat -n 50 --max-lat 1m
 	client --test lat -n 50 --max-lat 1ns
 	[[ $status == 7 && $output == *"p99 of the round trip"* ]]
 	for limit in p98=1ms 200 p99= =1ms; do
-		run "$DUALRAIL" client 127.0.0.1 --test lat --dry-run --max-lat "$limit"
-		[ "$status" -eq 1 ]
+		run -1 "$DUALRAIL" client 127.0.0.1 --test lat --dry-run --max-lat "$limit"
 	done
 }
 
@@ -138,47 +118,40 @@ result_line() {
 	"$DUALRAIL" client 127.0.0.1 --config c.json -D x >out 2>err || [ "$?" -eq 1 ]
 	result_line err | jq -e '.exit_code == 1 and (.text | startswith("ERROR (exit status 1): -D: "))'
 	[ "$(jq -s length err)" -eq 2 ]
-	kill -TERM "$server"
-	ends "$server" 143
+	stop server
 	[ "$(jq -s 'map(select(.component == "result")) | length' server.err)" -ge 3 ]
 }
 
 @test "several --config files: all are read, the last one that has an option decides, messages name the file" {
 	echo '{"channels": 3, "key-file": "one.key", "fault-exec": ["a=x,y", "b=x,y"]}' >one.json
 	echo '{"channels": 4, "fault-exec": ["c=x,y"], "key-file": null}' >two.json
-	run "$DUALRAIL" client 127.0.0.1 --config one.json --config two.json --dry-run -v
-	[ "$status" -eq 0 ]
+	run -0 "$DUALRAIL" client 127.0.0.1 --config one.json --config two.json --dry-run -v
 	[[ $output == *"channels=4"* && $output == *"key-file=one.key"* && $output == *"fault-exec=c=x,y"* ]]
 	[[ $output != *"fault-exec=a"* ]]
 	echo '{"window": "x"}' >bad.json
-	run "$DUALRAIL" client 127.0.0.1 --config one.json --config bad.json --dry-run
-	[ "$status" -eq 1 ]
+	run -1 "$DUALRAIL" client 127.0.0.1 --config one.json --config bad.json --dry-run
 	[ "$output" = 'dualrail: --config bad.json: "window": "x" is not a whole number; use e.g. 8' ]
-	run "$DUALRAIL" client 127.0.0.1 --config one.json --config none.json --dry-run
-	[ "$status" -eq 2 ]
+	run -2 "$DUALRAIL" client 127.0.0.1 --config one.json --config none.json --dry-run
 	[ "$output" = 'dualrail: --config none.json: No such file or directory' ]
 }
 
 @test "the configuration file of README serves each command; --fault replaces its list" {
 	two_rails
 	awk '/^```json$/ { on = 1; next } /^```$/ { on = 0 } on' "$BATS_TEST_DIRNAME/../../README.md" >c.json
-	run ip netns exec "$A" "$DUALRAIL" client 10.99.255.2 --config c.json --dry-run -v
-	[ "$status" -eq 0 ]
+	run -0 ip netns exec "$A" "$DUALRAIL" client 10.99.255.2 --config c.json --dry-run -v
 	[[ $output == *"fault=link-down:path=0"*"fault=blackhole:path=0,side=server"*"key-file=/etc/dualrail/key"* ]]
 	run ip netns exec "$A" "$DUALRAIL" client 10.99.255.2 --config c.json --dry-run -v --fault close:path=1
 	[ "$status" -eq 0 ]
 	[[ $output == *"fault=close:path=1"* && $output != *"fault=link-down"* ]]
 	# Options of other commands are ignored.
-	run "$DUALRAIL" topo --config c.json
-	[ "$status" -eq 0 ]
+	run -0 "$DUALRAIL" topo --config c.json
 	run "$DUALRAIL" server --config c.json --port x
 	[[ $status == 1 && $output == *"--port"* ]]
 }
 
 @test "-q: no intervals and no options; warnings remain" {
 	start_server
-	DUALRAIL_CHANELS=3 client -D 150ms -i 50ms -q
-	[ "$status" -eq 0 ]
+	DUALRAIL_CHANELS=3 gives 0 client -D 150ms -i 50ms -q
 	[[ $output == *"DUALRAIL_CHANELS has no effect"* && $output != *"test=bw"* && $output != *" gpu all "* ]]
 	run env DUALRAIL_CHANELS=3 "$DUALRAIL" client 127.0.0.1 --dry-run -q
 	[[ $output == *"DUALRAIL_CHANELS has no effect"* ]]
@@ -211,10 +184,8 @@ result_line() {
 @test "a server logs its version at the start, and a line when a signal ends it" {
 	start_server
 	wait_for grep -q 'listening on port .* dualrail [0-9]' server.err
-	client -D 50ms
-	[ "$status" -eq 0 ]
-	kill -TERM "$server"
-	ends "$server" 143
+	gives 0 client -D 50ms
+	stop server
 	grep -q 'Z interrupted (SIGTERM) after 1 run, status 143$' server.err
 }
 
@@ -237,18 +208,15 @@ block() {
 		env PATH="$PWD/bin:$PATH" LOGS="$PWD/logs" CONFIG="$PWD/config.json" TEXTFILES="$PWD/textfiles" PATIENCE=1s \
 			ip netns exec "$A" sh ./nightly 10.99.255.2
 	}
-	start server ip netns exec "$B" "$DUALRAIL" server --config config.json --log-json -g 0
-	wait_for grep -q listening server.err
+	server_in_b --config config.json --log-json -g 0
 	nightly
 	whole logs/10.99.255.2/*.json
 	[ -s "logs/10.99.255.2/$(date +%F).html" ]
 	[ "$(metric textfiles/dualrail-10.99.255.2.prom dualrail_last_run_success 'host="10.99.255.2",test="bw,lat"')" = 1 ]
 	result_line logs/10.99.255.2/*.log | jq -e '.exit_code == 0'
-	kill -TERM "$pid"
-	ends "$pid" 143
+	stop pid
 	rm logs/10.99.255.2/*.log
-	run nightly
-	[ "$status" -eq 3 ]
+	run -3 nightly
 	[ "$(metric textfiles/dualrail-10.99.255.2.prom dualrail_last_run_exit_code 'reason="refused"')" = 3 ]
 	result_line logs/10.99.255.2/*.log | jq -e '.exit_code == 3'
 	[ "$(ls textfiles)" = dualrail-10.99.255.2.prom ]
@@ -270,25 +238,22 @@ block() {
 
 @test "a run with one rail, or with --max-gap that nothing can judge: warnings also with -q, at both ends, and a metric" {
 	two_rails
-	start server ip netns exec "$B" "$DUALRAIL" server -g 0 -1
+	server_in_b -g 0 -1
 	ip -n "$B" link set rail1 down
 	run timeout "$WAIT_S" ip netns exec "$A" "$DUALRAIL" client 10.99.255.2 -D 50ms -q --max-gap 50ms --prom one.prom
-	echo "$output"
 	[ "$status" -eq 0 ]
 	[[ $output == *"one rail only"* && $output == *"--max-gap judges unexpected switches only"* ]]
 	ends "$pid" 0
 	grep -q 'one rail only' server.err
 	# Named, it is missed, and the message says whose NIC is down.
-	start server ip netns exec "$B" "$DUALRAIL" server -g 0
+	server_in_b -g 0
 	run timeout "$WAIT_S" ip netns exec "$A" "$DUALRAIL" client 10.99.255.2 -D 50ms -q --rails rail0,rail1
-	echo "$output"
 	[ "$status" -eq 2 ]
 	[[ $output == *"down at the server: rail1 (10.99.1.2): a named rail has no partner"* ]]
-	kill -TERM "$pid"
-	ends "$pid" 143
+	stop pid
 	[ "$(metric one.prom dualrail_unprotected_gpus 'host="10.99.255.2"')" = 1 ]
 	ip -n "$B" link set rail1 up
-	start server ip netns exec "$B" "$DUALRAIL" server -g 0 -1
+	server_in_b -g 0 -1
 	run timeout "$WAIT_S" ip netns exec "$A" "$DUALRAIL" client 10.99.255.2 -D 50ms -q --prom two.prom
 	[ "$status" -eq 0 ]
 	[[ $output != *"one rail only"* && $output != *"--max-gap"* ]]
@@ -296,12 +261,9 @@ block() {
 }
 
 @test "one file twice: status 1; a device may be named twice" {
-	run "$DUALRAIL" client 127.0.0.1 --json=x --prom x
-	[ "$status" -eq 1 ]
-	one_line
-	[[ $output == *"--json=x and --prom=x name the same file"* ]]
-	run "$DUALRAIL" client 127.0.0.1 --dry-run --csv /dev/null --prom /dev/null
-	[ "$status" -eq 0 ]
+	refuses 1 "--json=x and --prom=x name the same file" \
+		"$DUALRAIL" client 127.0.0.1 --json=x --prom x
+	run -0 "$DUALRAIL" client 127.0.0.1 --dry-run --csv /dev/null --prom /dev/null
 }
 
 # The commands of QUESTIONS.md, one a line.
@@ -311,7 +273,6 @@ questions() {
 
 # bats test_tags=nightly
 @test "every command of QUESTIONS.md runs" {
-	watch
 	local line n=0
 	[[ $(id -u) == 0 ]] || skip "link-down and blackhole of the demo need root"
 	mkdir bin
@@ -323,7 +284,6 @@ questions() {
 		echo "$line"
 		# shellcheck disable=SC2086 # words
 		run timeout "$WAIT_S" bash -c "${line//node1/127.0.0.1:$port}" </dev/null
-		echo "$output"
 		if [[ $line == "dualrail doctor"* ]]; then
 			[[ $status == [02] ]]
 		elif [[ $line == "dualrail compare"* ]]; then

@@ -1,17 +1,9 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
 # The outputs of a run. On loopback, but for the counters of NICs.
-# shellcheck disable=SC2154,SC2034,SC2016,SC2030,SC2031 # set by lib.bash
+# shellcheck disable=SC2016 # jq's variables
 
-setup() {
-	load lib
-	common_setup
-}
-
-teardown() {
-	common_teardown
-	validated
-}
+load usual
 
 # prom_rules FILE...: the rules of Prometheus text; prom_tool FILE...: the same by promtool.
 prom_rules() {
@@ -29,8 +21,7 @@ prom_tool() {
 prom_of_a_run() {
 	watch
 	two_rails
-	start server ip netns exec "$B" "$DUALRAIL" server -g 0 -1 --prom server.prom
-	server=$pid
+	server_in_b -g 0 -1 --prom server.prom
 	run timeout "$WAIT_S" ip netns exec "$A" "$DUALRAIL" client 10.99.255.2 -g 0 -N 2 -s 64K -D 150ms \
 		--test bw,lat,failover --fault close:path=0,at=50ms --allow-faults --hold-down 50ms --prom client.prom
 	judge_status 100 0
@@ -58,7 +49,6 @@ spans() {
 }
 
 @test "--trace: the spans of both ends are one trace by the rules of OTLP JSON, and are those of the document" {
-	watch
 	start_server -1 --trace server.trace
 	client --test bw,lat,failover -D 100ms --fault close:path=0,at=50ms --allow-faults --hold-down 50ms \
 		--json=c.json --trace client.trace
@@ -79,12 +69,10 @@ spans() {
 		| map(select(.name | startswith("fault ")))
 		| all($name[.parentSpanId] == "phase failover" and .status.code == 1)' client.trace
 	# Of a run that does not begin: its end.
-	run "$DUALRAIL" client 127.0.0.1 --port 1 -g 0 --connect-timeout 50ms --trace none.trace
-	[ "$status" -eq 3 ]
+	run -3 "$DUALRAIL" client 127.0.0.1 --port 1 -g 0 --connect-timeout 50ms --trace none.trace
 	"$BATS_TEST_DIRNAME/../otlp.py" none.trace
 	[ "$(spans none.trace '.status.code == 2 and (.status.message | test("refused"))')" -eq 1 ]
-	run "$DUALRAIL" client 127.0.0.1 --frob --trace options.trace
-	[ "$status" -eq 1 ]
+	run -1 "$DUALRAIL" client 127.0.0.1 --frob --trace options.trace
 	"$BATS_TEST_DIRNAME/../otlp.py" options.trace
 }
 
@@ -112,17 +100,14 @@ grows() {
 }
 
 @test "--metrics-listen: both ends have a page before, during and after a session, and its figures grow" {
-	watch
 	local s c gpu='{gpu="0"}' path='{gpu="0",path="0"}'
 	free_port
 	s=$((port + 8)) c=$((port + 9))
 	# A client without a server has a page.
 	start early "$DUALRAIL" client 127.0.0.1 --port "$port" -g 0 --metrics-listen "127.0.0.1:$c"
 	wait_for metric "$c" dualrail_session_active == 0
-	kill -INT "$pid"
-	ends "$pid" 130
+	stop pid INT
 	start server "$DUALRAIL" server -g 0-1 --port "$port" --allow-faults --metrics-listen "127.0.0.1:$s"
-	server=$pid
 	wait_for metric "$s" dualrail_sessions_total == 0
 	start_client -D 60s --rate 1G --metrics-listen "127.0.0.1:$c"
 	grows "$s" "dualrail_gpu_rx_bytes_total$gpu"
@@ -134,12 +119,10 @@ grows() {
 	metric "$c" "dualrail_path_channels_connected$path" == 2
 	grep -q '^dualrail_rail_state{rail="0",nic="[^"]*"} 0$' page.prom
 	prom_rules page.prom
-	kill -INT "$client"
-	ends "$client" 130
+	stop client INT
 	wait_for metric "$s" dualrail_session_active == 0
 	metric "$s" "dualrail_path_channels_connected$path" == 0
-	run grep '^dualrail_rail_state' page.prom
-	[ "$status" -eq 1 ]
+	run -1 grep '^dualrail_rail_state' page.prom
 	grep -q '^dualrail_last_run_exit_code{host="127.0.0.1",reason="[^"]*"} [1-9]' page.prom
 	metric "$s" "dualrail_gpu_rx_bytes_total$gpu" ">" 0
 	before=$value
@@ -155,8 +138,7 @@ grows() {
 	metric "$s" "dualrail_gpu_rx_bytes_total$gpu" ">" "$before"
 	before=$value
 	# Less than the clients before had.
-	client -D 50ms -w 0s --rate 50M
-	[ "$status" -eq 0 ]
+	gives 0 client -D 50ms -w 0s --rate 50M
 	wait_for metric "$s" dualrail_sessions_total == 3
 	wait_for metric "$s" dualrail_session_active == 0
 	metric "$s" "dualrail_gpu_rx_bytes_total$gpu" ">" "$before"
@@ -164,31 +146,26 @@ grows() {
 }
 
 @test "--metrics-listen: a lost rail is counted, one of the failover test is not; without a session no rail has a state" {
-	watch
 	local in rail='{rail="0",nic="rail0"}'
 	[[ $(id -u) == 0 ]] || skip "link-down needs root"
 	two_rails
 	in=$B
 	ip -n "$B" link set lo up
-	start server ip netns exec "$B" "$DUALRAIL" server -g 0 --metrics-listen 127.0.0.1:9400
+	server_in_b -g 0 --metrics-listen 127.0.0.1:9400
 	run timeout "$WAIT_S" ip netns exec "$A" "$DUALRAIL" client 10.99.255.2 -g 0 -N 2 --test failover --allow-faults \
 		--fault link-down:path=0,at=50ms,for=50ms --hold-down 50ms
-	echo "$output"
 	judge_status 100 0
 	wait_for metric 9400 dualrail_session_active == 0
 	judge 100 metric 9400 "dualrail_rail_losses_total$rail" == 0
 	metric 9400 'dualrail_switches_total{gpu="0",kind="failover"}' ">=" 1
 	start client ip netns exec "$A" "$DUALRAIL" client 10.99.255.2 -g 0 -N 2 -D 60s --rate 1G
-	client=$pid
 	wait_for metric 9400 "dualrail_rail_state$rail" == 0
 	ip -n "$A" link set rail0 down
 	wait_for metric 9400 "dualrail_rail_state$rail" == 2
 	judge 100 metric 9400 "dualrail_rail_losses_total$rail" == 1
-	kill -INT "$client"
-	ends "$client" 130
+	stop client INT
 	wait_for metric 9400 dualrail_session_active == 0
-	run grep '^dualrail_rail_state' page.prom
-	[ "$status" -eq 1 ]
+	run -1 grep '^dualrail_rail_state' page.prom
 	judge 100 metric 9400 "dualrail_rail_losses_total$rail" == 1
 	prom_rules page.prom
 }
@@ -201,8 +178,7 @@ every_metric() {
 	free_port
 	s=$((port + 8)) c=$((port + 9))
 	start server "$DUALRAIL" server -g 0-1 --port "$port" --allow-faults --metrics-listen "127.0.0.1:$s"
-	client -D 50ms --save-baseline base.json
-	[ "$status" -eq 0 ]
+	gives 0 client -D 50ms --save-baseline base.json
 	client --test bw,lat,failover -D 50ms --heartbeat 1ms --fault close:path=0,at=50ms --allow-faults --hold-down 50ms \
 		--baseline base.json --min-bw 0.001% --prom run.prom
 	judge_status 100 0
@@ -219,8 +195,7 @@ every_metric() {
 	"$names" "$metrics/dashboard.json" "$metrics/alerts.yaml" run.prom server.prom client.prom
 	# The check finds a name and a label that do not exist.
 	sed 's/dualrail_rail_state/dualrail_rail_stat/; s/{{nic}}/{{nick}}/' "$metrics/dashboard.json" >wrong.json
-	run "$names" wrong.json "$metrics/alerts.yaml" run.prom server.prom client.prom
-	[ "$status" -eq 1 ]
+	run -1 "$names" wrong.json "$metrics/alerts.yaml" run.prom server.prom client.prom
 	[[ $output == *"no run exports dualrail_rail_stat"* && $output == *"no metric has a label nick"* ]]
 }
 
@@ -260,7 +235,6 @@ complains() {
 @test "--log-json: every line on standard error is one object: tables, warnings, errors, what a server says" {
 	export DUALRAIL_CHANEL=4
 	start_server -1 --log-json -v
-	wait_for grep -q '"text":"listening on port ' server.err
 	start_client -D 150ms -i 50ms --test bw,lat --log-json -v --json
 	ends "$client" 0
 	ends "$server" 0
@@ -331,8 +305,7 @@ P
 	mkdir tables
 	touch tables/fault.csv # of an earlier run
 	start_server -1
-	client -D 100ms -i 50ms --test bw,lat --csv-dir tables --csv all.csv --json=c.json
-	[ "$status" -eq 0 ]
+	gives 0 client -D 100ms -i 50ms --test bw,lat --csv-dir tables --csv all.csv --json=c.json
 	ends "$server" 0
 	[ "$(cd tables && echo *)" = "bandwidth.csv interval.csv latency.csv nic.csv total.csv" ] ||
 		[ "$(cd tables && echo *)" = "bandwidth.csv interval.csv latency.csv nic.csv silence.csv total.csv" ]
@@ -346,15 +319,10 @@ P
 @test "--csv-dir, --csv: a directory that is missing, cannot be written or is full ends with status 2 and the reason" {
 	: >file
 	start_server
-	client -D 100ms --csv-dir no/such
-	[ "$status" -eq 2 ]
+	gives 2 client -D 100ms --csv-dir no/such
 	[[ $output == *"cannot write --csv-dir=no/such: there is no such directory; create it first"* ]]
-	client -D 100ms --csv-dir file
-	[ "$status" -eq 2 ]
-	[[ $output == *"cannot write --csv-dir=file: not a directory"* ]]
-	client -D 100ms --csv-dir /proc
-	[ "$status" -eq 2 ]
-	[[ $output == *"cannot write --csv-dir=/proc/bandwidth.csv: "* ]]
+	tells 2 "cannot write --csv-dir=file: not a directory" client -D 100ms --csv-dir file
+	tells 2 "cannot write --csv-dir=/proc/bandwidth.csv: " client -D 100ms --csv-dir /proc
 	unshare -m true 2>/dev/null || skip "the rest needs root for a full file system"
 	mkdir full
 	run timeout "$WAIT_S" unshare -m sh -c 'mount -t tmpfs -o size=4k none full && exec "$@"' sh "$DUALRAIL" \
@@ -376,8 +344,7 @@ column() {
 	start_server
 	for unit in g:Gb/s:1 G:GB/s:0.125 m:Mb/s:1000 M:MB/s:125; do
 		IFS=: read -r letter name factor <<<"$unit"
-		client -g 0 --pair -D 100ms -i 50ms --format "$letter" --json=c.json
-		[ "$status" -eq 0 ]
+		gives 0 client -g 0 --pair -D 100ms -i 50ms --format "$letter" --json=c.json
 		printf '%s\n' "$output" >tables
 		want=$(jq ".bandwidth[0].gbps * $factor" c.json)
 		awk -v v="$(column "$name" tables)" -v w="$want" 'BEGIN { d = v / w - 1; exit !(v > 0 && d < 0.01 && d > -0.01) }'
@@ -387,8 +354,7 @@ column() {
 		awk 'length > 100 { print; bad = 1 } END { exit bad }' <(sed -n '/^Bandwidth/,$p' tables)
 		holds c.json ".options.format == \"$letter\""
 	done
-	client -D 100ms --format k
-	[ "$status" -eq 1 ]
+	gives 1 client -D 100ms --format k
 	[[ $output == *"--format"*"g"*"G"*"m"*"M"* ]]
 }
 
@@ -420,8 +386,7 @@ column() {
 
 @test "latency: the document and Prometheus have a histogram that adds up to the samples" {
 	start_server -1
-	client -D 100ms --test lat -s 64 --json=c.json --prom c.prom
-	[ "$status" -eq 0 ]
+	gives 0 client -D 100ms --test lat -s 64 --json=c.json --prom c.prom
 	ends "$server" 0
 	holds c.json '.latency | length == 2 and all(
 		. as $l | (.histogram | length > 1)
@@ -438,20 +403,17 @@ column() {
 
 @test "--save-baseline keeps the runs of each GPU, NIC and pair; --baseline says what it compared with what, and what not" {
 	start_server
-	client -D 300ms --save-baseline base.json
-	[ "$status" -eq 0 ]
+	gives 0 client -D 300ms --save-baseline base.json
 	holds base.json '[.baseline[].kind] | unique == ["gpu", "nic"]'
 	holds base.json '.baseline | all(.repeats == 1 and .mean_gbps == .min_gbps and (.runs | length) == 1)'
 	holds base.json '.baseline | (map(select(.kind == "gpu").mean_gbps) | add) - (map(select(.kind == "nic").mean_gbps) | add)
 		| fabs < 1e-6'
-	client -D 300ms --save-baseline base.json
-	[ "$status" -eq 0 ]
+	gives 0 client -D 300ms --save-baseline base.json
 	holds base.json '.baseline | all(.repeats == 2 and (.runs | length) == 2
 		and .min_gbps == ([.runs[].gbps] | min)
 		and (.mean_gbps - ([.runs[].gbps] | add / 2) | fabs) < 1e-6)'
 	# The same figures are compared.
-	client -D 300ms --baseline base.json --min-bw 1% --json=same.json --prom same.prom
-	[ "$status" -eq 0 ]
+	gives 0 client -D 300ms --baseline base.json --min-bw 1% --json=same.json --prom same.prom
 	holds same.json '[.comparison[].result] | unique == ["ok"]'
 	holds same.json '.comparison | all(.repeats == 2 and .percent > 0 and .min_gbps <= .mean_gbps)'
 	[[ $output == *"Result: compared 2 GPU, "*" NIC figures with the mean of 2 runs;"*"lowest "* && $output != *"not in this run"* ]]
@@ -459,33 +421,26 @@ column() {
 	grep -q '^dualrail_baseline_ratio{.*kind="gpu",gpu="0"' same.prom
 	# Other options are refused before anything is measured: at once, and GPUs when the server has named them.
 	cp base.json before.json
-	client -N 1 -D 60s --baseline base.json --json=other.json
-	[ "$status" -eq 2 ]
+	gives 2 client -N 1 -D 60s --baseline base.json --json=other.json
 	[[ $output == *"baseline base.json: written with --channels 2, this run has --channels 1; use those options or another file"* ]]
 	holds other.json '.events == [] and .bandwidth == []'
-	client -g 0 --pair --window 4 -D 60s --save-baseline base.json -q
-	[ "$status" -eq 2 ]
+	gives 2 client -g 0 --pair --window 4 -D 60s --save-baseline base.json -q
 	[[ $output == *"--save-baseline base.json: its runs had no --window, this one --window 4; choose another file, or delete this one"* ]]
 	[[ $output == *"--save-baseline=base.json: not written, nothing was measured"* ]]
-	client -g 0 --pair -D 60s --baseline base.json --json=gpus.json
-	[ "$status" -eq 2 ]
+	gives 2 client -g 0 --pair -D 60s --baseline base.json --json=gpus.json
 	[[ $output == *"written with --gpus 0-1, this run has --gpus 0; "* ]]
 	holds gpus.json '.bandwidth == [] and (.topology.gpus | length) > 0'
-	client --baseline typo.json
-	[ "$status" -eq 2 ]
+	gives 2 client --baseline typo.json
 	[[ $output == *"cannot read --baseline=typo.json: No such file or directory; write it first with --save-baseline typo.json"* ]]
 	cmp base.json before.json
 	# A figure far below is an error that names the mean.
 	jq '.baseline |= map(.mean_gbps *= 1000)' base.json >high.json
-	client -D 300ms --baseline high.json --json=low.json
-	[ "$status" -eq 7 ]
+	gives 7 client -D 300ms --baseline high.json --json=low.json
 	holds low.json '.errors | any(.text | test("^gpu 0 to-server, messages of 1 MiB: .* % of the baseline.s .* \\(mean of 2\\), below 90 %"))'
 	# A run that is added although it is far below the others.
-	client -D 300ms --save-baseline high.json
-	[ "$status" -eq 0 ]
+	gives 0 client -D 300ms --save-baseline high.json
 	[[ $output == *"baseline: high.json now has 3 runs"* && $output == *"the run that was added has only 0 % of the mean so far ("* ]]
-	client -g 0 --pair -D 50ms -w 0s --matrix --save-baseline pairs.json
-	[ "$status" -eq 0 ]
+	gives 0 client -g 0 --pair -D 50ms -w 0s --matrix --save-baseline pairs.json
 	[[ $output == *"baseline: pairs.json now has 1 run"* ]]
 	holds pairs.json '[.baseline[].kind] | unique == ["gpu", "nic", "pair"]'
 }

@@ -2,12 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 # Packets of full size that do not pass a rail, between two network namespaces: what the start of a run and doctor
 # find, in each direction. Needs root.
-# shellcheck disable=SC2154,SC2034,SC2016,SC2030,SC2031 # set by lib.bash and by run
+# shellcheck disable=SC2016 # jq's variables
+
+load usual
 
 setup() {
-	load lib
 	common_setup
 	command -v nft >/dev/null || skip "needs nft"
+	SMALL+=(-D 300ms --json=c.json)
 	watch
 	two_rails
 	for dev in rail0 rail1 ctl0; do
@@ -15,11 +17,6 @@ setup() {
 		ip -n "$A" link set "$dev" mtu 9000 gso_max_segs 1
 		ip -n "$B" link set "$dev" mtu 9000 gso_max_segs 1
 	done
-}
-
-teardown() {
-	common_teardown
-	validated
 }
 
 # hole NODE NIC [BYTES]: as if a switch dropped larger packets on their way to the node.
@@ -32,17 +29,6 @@ hole() {
 			}
 		}
 	END
-}
-
-server_in_b() {
-	start server ip netns exec "$B" "$DUALRAIL" server -g 0-1 "$@"
-	server=$pid
-	wait_for grep -q listening server.err
-}
-
-client_in_a() {
-	run timeout "$WAIT_S" ip netns exec "$A" "$DUALRAIL" client 10.99.255.2 "${SMALL[@]}" -D 300ms --json=c.json "$@"
-	tail -n 12 <<<"$output"
 }
 
 # What the test of a rail finds is judged only where its answers were not late: a search of some round trips.
@@ -67,8 +53,7 @@ left_before_data() {
 
 @test "full packets pass in both directions: recorded at both ends, no warning" {
 	server_in_b -1 --json=s.json
-	client_in_a
-	[ "$status" -eq 0 ]
+	gives 0 client_in_a
 	ends "$server" 0
 	for file in c.json s.json; do
 		path_mtu $file 0 9000 9000
@@ -81,9 +66,7 @@ left_before_data() {
 @test "large packets to the server are lost on one rail: warned at both ends, data uses the other rail" {
 	hole "$B" rail0
 	server_in_b -1 --json=s.json
-	client_in_a
-	[ "$status" -eq 0 ]
-	[[ $output == *"packets above 1500 bytes are lost"* ]]
+	tells 0 "packets above 1500 bytes are lost" client_in_a
 	ends "$server" 0
 	grep -q "packets above 1500 bytes are lost" server.err
 	for file in c.json s.json; do
@@ -99,8 +82,7 @@ left_before_data() {
 @test "large packets to the client are lost on one rail: warned at both ends, the server's data uses the other rail" {
 	hole "$A" rail0 4444
 	server_in_b -1 --json=s.json
-	client_in_a -R
-	[ "$status" -eq 0 ]
+	gives 0 client_in_a -R
 	ends "$server" 0
 	for file in c.json s.json; do
 		path_mtu $file 0 9000 4444
@@ -115,8 +97,7 @@ left_before_data() {
 @test "a hole against the direction of the data costs a warning only" {
 	hole "$A" rail0
 	server_in_b
-	client_in_a
-	[ "$status" -eq 0 ]
+	gives 0 client_in_a
 	path_mtu c.json 0 9000 1500
 	says c.json client "packets above 1500"
 	judge 100 holds c.json '.failover.switches == []'
@@ -126,8 +107,7 @@ left_before_data() {
 	hole "$B" rail0
 	hole "$B" rail1 2000
 	server_in_b -1 --json=s.json
-	client_in_a
-	[ "$status" -eq 2 ]
+	gives 2 client_in_a
 	[[ $output == *"no rail carries data: rail 0, client's rail0 -> server's rail0: packets above 1500 bytes are lost"* ]]
 	ends "$server" 2
 	path_mtu c.json 0 1500 9000
@@ -137,15 +117,13 @@ left_before_data() {
 	done
 	# Messages that fit pass.
 	server_in_b -1
-	client_in_a -s 64 --window 4 -N 1
-	[ "$status" -eq 0 ]
+	gives 0 client_in_a -s 64 --window 4 -N 1
 }
 
 @test "NICs with different MTUs: packets have the smaller one, both ends are told" {
 	ip -n "$B" link set rail1 mtu 1500
 	server_in_b -1 --json=s.json
-	client_in_a
-	[ "$status" -eq 0 ]
+	gives 0 client_in_a
 	ends "$server" 0
 	path_mtu c.json 1 1500 1500
 	holds c.json '.topology.rails[1] | .mtu_bytes == 9000 and .peer_mtu_bytes == 1500'
@@ -166,16 +144,10 @@ left_before_data() {
 		}
 	END
 	server_in_b
-	client_in_a -D 6s
-	[ "$status" -eq 0 ]
+	gives 0 client_in_a -D 6s
 	path_mtu c.json 0 null null
 	path_mtu c.json 1 9000 9000
 	holds c.json '[.events[] | select(.kind == "path-mtu")] == []'
-}
-
-doctor_in_a() {
-	run timeout "$WAIT_S" ip netns exec "$A" "$DUALRAIL" doctor 10.99.255.2 --json=d.json -g 0-1
-	tail -n 20 <<<"$output"
 }
 
 # found SEVERITY NIC TEXT [BYTES]: a finding path-mtu.
@@ -189,8 +161,7 @@ found() {
 
 @test "doctor: full packets pass in both directions of each rail" {
 	server_in_b
-	doctor_in_a
-	[ "$status" -eq 0 ]
+	gives 0 doctor_in_a 10.99.255.2
 	for rail in rail0 rail1; do
 		found ok $rail "packets of 9000 bytes to the server's $rail arrive"
 		found ok $rail "packets of 9000 bytes from the server's $rail arrive"
@@ -201,8 +172,7 @@ found() {
 	hole "$B" rail0
 	hole "$A" rail1 5000
 	server_in_b
-	doctor_in_a
-	[ "$status" -eq 2 ]
+	gives 2 doctor_in_a 10.99.255.2
 	found fail rail0 "packets above 1500 bytes to the server's rail0 are lost" 1500
 	found ok rail0 "packets of 9000 bytes from the server's rail0"
 	found ok rail1 "packets of 9000 bytes to the server's rail1"
@@ -213,13 +183,11 @@ found() {
 		sed 's/.*at both ends: //; s/ (at the server.*//' >fix
 	ip netns exec "$A" sh -e fix
 	ip netns exec "$B" sh -e fix
-	doctor_in_a
-	[ "$status" -eq 0 ]
+	gives 0 doctor_in_a 10.99.255.2
 	found ok rail0 "packets of 1500 bytes to the server's rail0"
 	found ok rail1 "packets of 5000 bytes from the server's rail1"
 	# The server is free again, and its runs are as clean.
-	client_in_a
-	[ "$status" -eq 0 ]
+	gives 0 client_in_a
 	path_mtu c.json 0 1500 1500
 	holds c.json '[.events[] | select(.kind == "path-mtu")] == []'
 }
@@ -227,8 +195,7 @@ found() {
 @test "doctor: NICs with different MTUs" {
 	ip -n "$B" link set rail1 mtu 1500
 	server_in_b
-	doctor_in_a
-	[ "$status" -eq 0 ]
+	gives 0 doctor_in_a 10.99.255.2
 	holds d.json '.findings | any(.check == "peer-mtu" and .where == "rail1" and .severity == "warn")'
 	found ok rail1 "packets of 1500 bytes to the server's rail1"
 	found ok rail1 "packets of 1500 bytes from the server's rail1"
@@ -239,11 +206,10 @@ found() {
 	ip -n "$A" addr add 10.98.0.1/24 dev above
 	ip -n "$A" link set above up mtu 9000
 	ip -n "$A" link set below up
-	run timeout "$WAIT_S" ip netns exec "$A" "$DUALRAIL" doctor --json=d.json -g 0-1 --rails above,rail0
-	[ "$status" -eq 2 ]
+	gives 2 doctor_in_a --rails above,rail0
 	holds d.json '.findings | any(.check == "mtu" and .where == "above" and .severity == "fail" and
 		.found == "1500" and .needed == "9000" and (.remedy | startswith("ip link set below mtu 9000")))'
 	ip -n "$A" link set below mtu 9000
-	run timeout "$WAIT_S" ip netns exec "$A" "$DUALRAIL" doctor --json=d.json -g 0-1 --rails above,rail0
+	doctor_in_a --rails above,rail0
 	holds d.json '.findings | all(.check != "mtu" or .severity == "ok")'
 }

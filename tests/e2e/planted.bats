@@ -2,17 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # Files that another user placed under a name that root is about to write or read: status 2, one message, nothing else.
 # check.sh: address
-# shellcheck disable=SC2154,SC2030,SC2031,SC2016 # set by lib.bash and by run; text for another shell
+# shellcheck disable=SC2016 # text for another shell
 
-setup() {
-	load lib
-	common_setup
-}
-
-teardown() {
-	common_teardown
-	validated
-}
+load usual
 
 # Runs a command as another user.
 other() {
@@ -63,8 +55,7 @@ refused() {
 	refused "cannot write --json=shared/file: it belongs to user 65534" topo --json=shared/file
 	mkdir tables
 	mv shared/file tables/interval.csv
-	run timeout "$WAIT_S" "$DUALRAIL" client 127.0.0.1 --csv-dir tables
-	[ "$status" -eq 2 ]
+	run -2 timeout "$WAIT_S" "$DUALRAIL" client 127.0.0.1 --csv-dir tables
 	[[ $output == *"cannot write --csv-dir=tables/interval.csv: it belongs to user 65534"* ]]
 	[ "$(cat tables/interval.csv)" = planted ]
 }
@@ -114,12 +105,10 @@ refused() {
 	grep -q ^total, real.csv
 	grep -q ^dualrail_ reader.out
 	# A key by descriptor, and by a link of this user, as Kubernetes mounts it.
-	head -c 32 /dev/urandom | base64 >key.1
-	chmod 600 key.1
+	new_key key.1
 	ln -s key.1 key
 	start_server -1 --key-file key
-	client -D 100ms -q --key-file <(cat key.1) --json=/dev/stdout --csv /dev/null
-	[ "$status" -eq 0 ]
+	gives 0 client -D 100ms -q --key-file <(cat key.1) --json=/dev/stdout --csv /dev/null
 	ends "$server" 0
 	[[ $output == *'"schema": "dualrail/1"'* ]]
 	[ -c /dev/null ]

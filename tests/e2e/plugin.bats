@@ -4,10 +4,10 @@
 # ncclnet.bats), and collectives on host memory while rails fail. tests/plugin/ has the programs. Over loopback, or as root
 # between namespaces.
 # check.sh: thread
-# shellcheck disable=SC2154 # set by lib.bash
+
+load usual
 
 setup() {
-	load lib
 	common_setup
 	plugin=$DR_BUILD/libnccl-net-ha.so
 	contract=$DR_BUILD/tests/plugin/contract_main
@@ -22,10 +22,6 @@ setup() {
 	error=$((WAIT_S * 2 / 15))
 	cp "$BATS_TEST_DIRNAME/../plugin/act.sh" act
 	export WAIT_S
-}
-
-teardown() {
-	common_teardown
 }
 
 # The namespaces' own loopback is up, as on any host.

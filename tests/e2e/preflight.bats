@@ -2,17 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # preflight: one line with the verdict, which names what is bad, and the status. As root between two network namespaces
 # with shaped rails.
-# shellcheck disable=SC2154 # set by lib.bash and by run
 
-setup() {
-	load lib
-	common_setup
-}
-
-teardown() {
-	common_teardown
-	validated
-}
+load usual
 
 # As in matrix.bats: the rails queue more than the windows hold and nothing is dropped, so that their rates alone decide,
 # on a busy machine too. A rail that is shaped to a twentieth is far below the share that is asked for.
@@ -34,9 +25,7 @@ fabric() {
 		shape "$A" "rail$i" 100mbit || skip "no tbf in this kernel"
 		shape "$B" "rail$i" 100mbit
 	done
-	start server ip netns exec "$B" "$DUALRAIL" server -g 0-1
-	server=$pid
-	wait_for grep -q listening server.err
+	server_in_b
 }
 
 # errors_to_err COMMAND...: for run, which would take standard error too.
@@ -47,12 +36,10 @@ errors_to_err() {
 # preflight OPTIONS...: its standard output in $output, standard error in err.
 preflight() {
 	run errors_to_err ip netns exec "$A" timeout "$WAIT_S" "$DUALRAIL" preflight 10.98.255.2 "${RUN[@]}" "$@"
-	printf '%s\n' "$output"
 	cat err
 }
 
 @test "one line: a healthy fabric passes; a slow NIC and one without link are named, status 7" {
-	watch
 	fabric
 	preflight --save-baseline good.json
 	judge_status 100 0
@@ -87,19 +74,16 @@ preflight() {
 	printf '%s' "$output" >down.json
 	holds down.json '.bad == [{kind: "nic", gpu: null, nic: "rail1", direction: null, gbps: null, mean_gbps: null,
 		percent: null, reason: "not in this run: its link is down"}]'
-	preflight --baseline good.json --channels 2 --json=o.json
-	[ "$status" -eq 2 ]
+	gives 2 preflight --baseline good.json --channels 2 --json=o.json
 	one_line
 	[[ $output == *"FAIL (exit status 2): baseline good.json: written with --channels 1, this run has --channels 2; "* ]]
 	holds o.json '.checks.exit_code == 0 and .result.exit_code == 2'
 	# Without the matrix it is another measurement.
-	preflight --baseline good.json --matrix=off
-	[ "$status" -eq 2 ]
+	gives 2 preflight --baseline good.json --matrix=off
 	[[ $output == *"written with --matrix, this run has no --matrix"* ]]
 }
 
 @test "a direction that is not measured is named in the line" {
-	watch
 	start_server
 	run errors_to_err "$DUALRAIL" preflight 127.0.0.1 --port "$port" -g 0-1 -D 20ms -w 10ms --bidir=off
 	judge_status 100 0
@@ -107,8 +91,7 @@ preflight() {
 	run errors_to_err "$DUALRAIL" preflight 127.0.0.1 --port "$port" -g 0-1 -D 20ms -w 10ms -R
 	judge_status 100 0
 	[[ $output == *"; to-server not measured (--bidir)" ]]
-	run "$DUALRAIL" preflight 127.0.0.1 --port "$port" -R --bidir
-	[ "$status" -eq 1 ]
+	run -1 "$DUALRAIL" preflight 127.0.0.1 --port "$port" -R --bidir
 }
 
 @test "no server: status 3; a stopped one: within the time that is given; one that refuses: its reason" {
@@ -118,13 +101,11 @@ preflight() {
 	[[ $output == *"preflight 127.0.0.1: FAIL (exit status 3): peer: "* ]]
 	holds p.json '.exit_code == 3 and .checks.exit_code == 3 and .result == null and .bad == []'
 	start_server
-	wait_for grep -q listening server.err
 	kill -STOP "$server"
 	run timeout "$WAIT_S" "$DUALRAIL" preflight 127.0.0.1 --port "$port" -g 0-1 --connect-timeout 300ms
 	[ "$status" -eq 3 ]
 	kill -CONT "$server"
-	head -c 32 /dev/urandom | base64 >key
-	chmod 600 key
+	new_key key
 	run timeout "$WAIT_S" "$DUALRAIL" preflight 127.0.0.1 --port "$port" -g 0-1 --key-file key
 	[ "$status" -eq 3 ]
 	[[ $output == *"FAIL (exit status 3): "*key* ]]
@@ -141,13 +122,11 @@ preflight() {
 }
 
 @test "no such baseline, a finding of doctor: status 2 before anything is measured" {
-	run errors_to_err "$DUALRAIL" preflight 127.0.0.1 --baseline none.json --json=p.json
-	[ "$status" -eq 2 ]
+	run -2 errors_to_err "$DUALRAIL" preflight 127.0.0.1 --baseline none.json --json=p.json
 	one_line
 	[[ $output == "preflight 127.0.0.1: FAIL (exit status 2): cannot read --baseline=none.json: "*"--save-baseline none.json" ]]
 	holds p.json '.exit_code == 2 and .checks == null and .result == null'
-	run errors_to_err "$DUALRAIL" preflight 127.0.0.1 --rails no-such-device --json=q.json
-	[ "$status" -eq 2 ]
+	run -2 errors_to_err "$DUALRAIL" preflight 127.0.0.1 --rails no-such-device --json=q.json
 	one_line
 	[[ $output == *"FAIL (exit status 2): rails: "*no-such-device* ]]
 	holds q.json '.checks.exit_code == 2 and .result == null'
@@ -155,17 +134,12 @@ preflight() {
 
 @test "wrong options: status 1 and the reason; nothing that breaks a path" {
 	local bad
-	run "$DUALRAIL" preflight
-	[ "$status" -eq 1 ]
-	[[ $output == *"HOST is missing: dualrail preflight HOST"* ]]
+	refuses 1 "HOST is missing: dualrail preflight HOST" "$DUALRAIL" preflight
 	for bad in "--fault link-down" "--allow-faults" "--json-stream" "--dry-run" "--preset nightly"; do
 		# shellcheck disable=SC2086
-		run "$DUALRAIL" preflight 127.0.0.1 $bad
-		[ "$status" -eq 1 ]
+		run -1 "$DUALRAIL" preflight 127.0.0.1 $bad
 	done
-	run "$DUALRAIL" preflight 127.0.0.1 --test bw,failover --json=p.json
-	[ "$status" -eq 1 ]
-	one_line
-	[[ $output == *"--test failover injects faults"* ]]
+	refuses 1 "--test failover injects faults" \
+		"$DUALRAIL" preflight 127.0.0.1 --test bw,failover --json=p.json
 	holds p.json '.exit_code == 1 and .status == "fail" and (.verdict | contains("--test failover"))'
 }

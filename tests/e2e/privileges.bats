@@ -1,16 +1,9 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# shellcheck disable=SC2030,SC2031,SC2154 # set by lib.bash and by run
 # What server, client, keeper and guard may still do while a run goes on, read from /proc by another process; --user.
 # The sanitizers have threads and system calls of their own.
 # bats file_tags=release
-load lib
-
-setup() {
-	common_setup
-}
-
-teardown() { common_teardown; }
+load usual
 
 # As root with every capability of a usual root process.
 as_root() {
@@ -72,8 +65,7 @@ running() {
 		done
 		[[ $(pgrep -P "$end" | wc -l) == 2 ]]
 	done
-	kill -INT "$client"
-	ends "$client" 130
+	stop client INT
 	grep 'privileges: user 0, capabilities none, no_new_privs, system call filter' server.err
 	grep 'privileges: user 0, capabilities none, no_new_privs, system call filter' client.err
 }
@@ -97,8 +89,7 @@ running() {
 	wait_for grep -q 'privileges: user' server.err
 	confined "$server" 0 0000000000004000
 	grep 'privileges: keeps ipc_lock: .*ulimit -l' server.err
-	kill "$server"
-	ends "$server" 143
+	stop server
 	ulimit -l unlimited || skip "the limit cannot be raised again"
 	start_server -v
 	wait_for grep -q 'privileges: user' server.err
@@ -117,20 +108,14 @@ running() {
 }
 
 @test "--user: all threads of both ends are that user's, and so are their files; faults are injected and undone" {
-	watch
 	as_root
 	two_rails
-	head -c 32 /dev/urandom | base64 >key
-	chmod 600 key
-	start server ip netns exec "$B" "$DUALRAIL" server -g 0-1 --user nobody --allow-faults --key-file key --transport tcp \
-		--json=results/s.json
-	server=$pid
-	wait_for grep -q 'listening on port' server.err
+	new_key key
+	server_in_b --user nobody --allow-faults --key-file key --transport tcp --json=results/s.json
 	start client ip netns exec "$A" "$DUALRAIL" client 10.99.255.2 "${SMALL[@]}" --user nobody --key-file key \
 		--test failover --allow-faults --json=results/c.json --metrics-listen 10.99.255.1:0 \
 		--fault link-down:path=0,at=100ms,for=300ms,repeat=2,every=500ms \
 		--fault link-down:path=0,side=server,at=1s,for=300ms,repeat=2,every=500ms
-	client=$pid
 	running
 	confined "$server" "$nobody" "$none"
 	confined "$client" "$nobody" "$none"
@@ -140,55 +125,41 @@ running() {
 	judge 100 holds results/c.json '[.failover.faults[] | select(.verdict == "PASS")] | length == 4'
 	wait_for test -s results/s.json
 	[[ $(stat -c %u results/c.json results/s.json | sort -u) == "$nobody" ]]
-	ip -n "$A" link show rail0 | grep -q LOWER_UP
-	ip -n "$B" link show rail0 | grep -q LOWER_UP
+	has_lower_up "$A" rail0
+	has_lower_up "$B" rail0
 }
 
 @test "--user: the guard is killed: its fault is undone, and the next run has another guard" {
 	as_root
 	two_rails
-	head -c 32 /dev/urandom | base64 >key
-	chmod 600 key
-	start server ip netns exec "$B" "$DUALRAIL" server -g 0-1 --user nobody --allow-faults --key-file key --transport tcp
-	server=$pid
-	wait_for grep -q 'listening on port' server.err
+	new_key key
+	server_in_b --user nobody --allow-faults --key-file key --transport tcp
 	for status in 2 0; do
 		start client ip netns exec "$A" "$DUALRAIL" client 10.99.255.2 "${SMALL[@]}" --key-file key \
 			--test failover --fault link-down:path=0,side=server,at=100ms,for=$((status ? 60 : 1))s
-		client=$pid
 		wait_for is_down "$B" rail0
 		((status == 0)) || kill -9 "$(pgrep -P "$server" -x dualrail-guard)"
-		wait_for is_up "$B" rail0
+		wait_for has_lower_up "$B" rail0
 		ends "$client" "$status"
 	done
 	confined "$server" "$nobody" "$none"
 }
 
-is_down() { ! is_up "$1" "$2"; }
-is_up() { ip -n "$1" link show "$2" | grep -q LOWER_UP; }
-
 @test "--user: a wrong name, files that the user may not write and a start without root end with status 2" {
-	run "$DUALRAIL" server --user no-such-user
-	echo "$output"
-	((status == 2))
+	run -2 "$DUALRAIL" server --user no-such-user
 	[[ $output == *'--user: "no-such-user" is no user of this host'* ]]
 	[[ $EUID == 0 ]] || {
-		run "$DUALRAIL" client 127.0.0.1 --user root
-		((status == 2))
-		[[ $output == *'only root can become another user'* ]]
+		tells 2 'only root can become another user' "$DUALRAIL" client 127.0.0.1 --user root
 		return
 	}
 	as_root
 	free_port
 	mkdir -m 700 private
-	run "$DUALRAIL" server --port "$port" --user nobody --json=private/s.json
-	echo "$output"
-	((status == 2))
+	run -2 "$DUALRAIL" server --port "$port" --user nobody --json=private/s.json
 	[[ $output == *"--user nobody: cannot write --json=private/s.json"* ]]
 	cp "$DUALRAIL" results/program
 	chmod 755 results/program
 	run setpriv --reuid "$nobody" --regid "$nobody" --clear-groups results/program client 127.0.0.1 --user root
-	echo "$output"
 	((status == 2))
 	[[ $output == *'--user root: only root can become another user'* ]]
 }
@@ -200,7 +171,6 @@ is_up() { ip -n "$1" link show "$2" | grep -q LOWER_UP; }
 	free_port
 	cd results
 	start server setpriv --reuid "$nobody" --regid "$nobody" --clear-groups ./program server -g 0-1 --port "$port" -v
-	server=$pid
 	wait_for grep -q 'listening on port' server.err
 	run timeout "$WAIT_S" setpriv --reuid "$nobody" --regid "$nobody" --clear-groups ./program client 127.0.0.1 \
 		--port "$port" "${SMALL[@]}" -D 200ms --json=c.json
@@ -215,7 +185,6 @@ is_up() { ip -n "$1" link show "$2" | grep -q LOWER_UP; }
 @test "demo --user: both ends are that user's; it passes and leaves nothing" {
 	as_root
 	start demo "$DUALRAIL" demo --user nobody --transport tcp -g 0-1 -N 2 -s 1M -D 2s --json=results/d.json
-	demo=$pid
 	wait_for demo_runs
 	confined "$demo" "$nobody" "$none"
 	confined "$(pgrep -P "$demo" -x dualrail)" "$nobody" "$none"
@@ -227,7 +196,6 @@ is_up() { ip -n "$1" link show "$2" | grep -q LOWER_UP; }
 	as_root
 	run timeout "$WAIT_S" "$DUALRAIL" demo --user nobody -g 0 --test failover --json=results/d.json \
 		--fault link-down:path=0,nic=nosuchnic
-	echo "$output"
 	((status == 2))
 	[[ $output == *nosuchnic* ]]
 }
@@ -240,7 +208,6 @@ demo_runs() {
 @test "metrics are answered by a thread that has no rights either" {
 	as_root
 	start_server --metrics-listen 127.0.0.1:0 --transport tcp -v
-	wait_for grep -q 'listening on port' server.err
 	(($(find /proc/"$server"/task -mindepth 1 -maxdepth 1 | wc -l) >= 2))
 	confined "$server" 0 "$none"
 }

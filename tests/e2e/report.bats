@@ -2,18 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # `dualrail report` and --report: what the page has, and that a hostile document does nothing in it. Without a browser; see
 # `make check-report`.
-# shellcheck disable=SC2154 # set by lib.bash
 
 # bats file_tags=one-thread
-setup() {
-	load lib
-	common_setup
-}
-
-teardown() {
-	common_teardown
-	validated
-}
+load usual
 
 page() {
 	"$BATS_TEST_DIRNAME/../report/page.py" "$@"
@@ -28,8 +19,7 @@ page() {
 	"$DUALRAIL" report a.json -o page.html
 	cmp run.html page.html
 	[ "$(stat -c %s page.html)" -lt 1048576 ]
-	client -D 50ms --matrix --json=m.json
-	[ "$status" -eq 0 ]
+	gives 0 client -D 50ms --matrix --json=m.json
 	"$DUALRAIL" report a.json m.json -o two.html
 	page two.html a.json m.json
 }
@@ -51,8 +41,7 @@ page() {
 @test "report: markup in a document is text" {
 	local evil='</script><script>alert(1)</script><img src=x onerror=alert(1)>"\u0027 onload=\"x\" <!--'
 	start_server
-	client -D 50ms --test bw,lat --json=a.json
-	[ "$status" -eq 0 ]
+	gives 0 client -D 50ms --test bw,lat --json=a.json
 	jq --arg e "$evil" '.nics[0].name = ($e | .[0:60]) | .run_id = $e | .host.name = $e | .argv = [$e] | .command = $e
 		| .options = {($e): $e, test: $e} | .errors = [{exit_code: 7, errno: null, reason: null, time: null, text: $e}]
 		| .latency[0].nic = "\u202e\u001b[31m<b>"' a.json >evil.txt
@@ -86,21 +75,18 @@ page() {
 	echo '{"schema": "dualrail/2"}' >two.txt
 	for words in "" "a.json" "-o p.html" "a.json -o"; do
 		# shellcheck disable=SC2086 # words
-		run "$DUALRAIL" report $words
-		[ "$status" -eq 1 ]
+		run -1 "$DUALRAIL" report $words
 		one_line
 	done
 	for words in "no.json -o p.html" "two.txt -o p.html" "two.txt -o no/such/p.html"; do
 		# shellcheck disable=SC2086 # words
-		run "$DUALRAIL" report $words
-		[ "$status" -eq 2 ]
+		run -2 "$DUALRAIL" report $words
 		one_line
 		[ ! -e p.html ]
 	done
 	run "$DUALRAIL" report two.txt -o p.html
 	[[ $output == *'its schema is "dualrail/2", not "dualrail/1" or "dualrail-sweep/1"; only documents of client, demo and sweep are read: --json=FILE' ]]
 	rm two.txt
-	run "$DUALRAIL" client 127.0.0.1 -g 0 --report no/such/p.html --json=n.json
-	[ "$status" -eq 2 ]
+	run -2 "$DUALRAIL" client 127.0.0.1 -g 0 --report no/such/p.html --json=n.json
 	holds n.json '.errors[0].text | test("--report")'
 }

@@ -3,19 +3,15 @@
 # The systemd unit: its rating, and a server that runs as it prescribes. Without systemd as process 1 the user, capabilities,
 # limits and no_new_privs are set by setpriv; system calls and address families are read from strace and compared with the lists.
 # Mounts and device lists are not made here.
-# shellcheck disable=SC2030,SC2031,SC2154 # set by lib.bash and by run
 # The sanitizers have threads and system calls of their own.
 # bats file_tags=release
-load lib
+load usual
 
 setup() {
 	common_setup
-	[[ -d ${DR_ROOT-} ]] || DR_ROOT=$BATS_TEST_DIRNAME/../..
 	sed "s|@BINDIR@|$(dirname "$(realpath "$DUALRAIL")")|" \
 		"$DR_ROOT/scripts/systemd/dualrail-server.service" >dualrail-server.service
 }
-
-teardown() { common_teardown; }
 
 # value KEY: of the unit, the last one.
 value() {
@@ -42,8 +38,7 @@ start_service() {
 	command -v setpriv >/dev/null || skip "needs setpriv (util-linux)"
 	[[ $(value StandardInput) == file:* && $(value ExecStart) == *" --key-file /dev/stdin "* ]]
 	two_rails
-	head -c 32 /dev/urandom | base64 >key
-	chmod 600 key
+	new_key key
 	mkdir -m 700 run
 	chown 61184:61184 run
 	export XDG_RUNTIME_DIR=$PWD/run
@@ -66,34 +61,25 @@ client_in_a() {
 	ip netns exec "$A" "$DUALRAIL" client 10.99.255.2 "${SMALL[@]}" --key-file key "$@"
 }
 
-lower_up() { ip -n "$B" link show rail0 | grep -q LOWER_UP; }
-down() { ! lower_up; }
-
 @test "the unit is valid, and rated 3.0 or better" {
 	command -v systemd-analyze >/dev/null || skip "systemd-analyze is not installed"
 	(($(systemd-analyze --version | awk '{ print $2; exit }') >= 250)) || skip "systemd-analyze has no --offline before 250"
-	run systemd-analyze verify --man=no ./dualrail-server.service
-	echo "$output"
-	((status == 0))
+	run -0 systemd-analyze verify --man=no ./dualrail-server.service
 	[[ $output != *dualrail-server.service* ]]
-	run systemd-analyze security --offline=true --threshold=30 ./dualrail-server.service
-	tail -n 1 <<<"$output"
-	((status == 0))
+	run -0 systemd-analyze security --offline=true --threshold=30 ./dualrail-server.service
 	[[ $output == *"exposure level for dualrail-server.service: "[012].* || $output == *": 3.0 "* ]]
 }
 
 @test "a server with the unit's user and capabilities serves, and injects and undoes a fault" {
-	watch
 	start_service
 	run timeout "$WAIT_S" ip netns exec "$A" "$DUALRAIL" client 10.99.255.2 "${SMALL[@]}" --key-file key --test bw,failover \
 		-D 300ms --fault link-down:path=0,side=server,at=100ms,for=200ms --json=c.json
-	tail -n 5 <<<"$output"
 	judge_status 100 0
 	judge 100 holds c.json '.failover.faults | length == 1 and .[0].verdict == "PASS"'
 	# Locked memory may be limited all the same: a container cannot raise the limit.
 	grep -Eq '^CapEff:.000000000000(0000|4000)$' /proc/"$server"/status
 	grep -q '^CapEff:.0000000000001000$' /proc/"$(pgrep -P "$server" -x dualrail-guard)"/status
-	lower_up
+	has_lower_up "$B" rail0
 }
 
 @test "all of the service is killed while it holds a fault: ExecStopPost= undoes it, as the service's user" {
@@ -101,20 +87,18 @@ down() { ! lower_up; }
 	start_service
 	start client ip netns exec "$A" "$DUALRAIL" client 10.99.255.2 "${SMALL[@]}" --key-file key --test failover \
 		--fault link-down:path=0,side=server,at=100ms,for=60s
-	wait_for down
+	wait_for is_down "$B" rail0
 	# Stopped first, so that nobody undoes anything while the others end.
 	all=("$(pgrep -P "$server" -x dualrail-keeper)" "$(pgrep -P "$server" -x dualrail-guard)" "$server")
 	kill -STOP "${all[@]}"
 	kill -9 "${all[@]}"
 	wait "${pids[0]}" || :
-	down
+	is_down "$B" rail0
 	stop=$(value ExecStopPost)
 	[[ $stop == */dualrail\ doctor\ --repair ]]
 	# shellcheck disable=SC2086 # words of the unit
-	run as_service_in_b ./program ${stop#* }
-	echo "$output"
-	((status == 0))
-	lower_up
+	run -0 as_service_in_b ./program ${stop#* }
+	has_lower_up "$B" rail0
 }
 
 # listed SET...: the system calls of these sets of systemd.
@@ -150,7 +134,6 @@ listed() {
 	start_service strace -f -qq -o run/trace
 	run timeout "$WAIT_S" ip netns exec "$A" "$DUALRAIL" client 10.99.255.2 "${SMALL[@]}" --key-file key --test bw,lat,failover \
 		-D 200ms --fault link-down:path=0,side=server,at=200ms,for=200ms --fault blackhole:path=0,side=server,at=1s,for=200ms
-	tail -n 5 <<<"$output"
 	((status == 0))
 	kill "$server"
 	wait "${pids[0]}" || :

@@ -1,19 +1,14 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
 # Peers whose process is stopped while its kernel answers. Two namespaces with two rails and a control link.
-# shellcheck disable=SC2154 # set by lib.bash
 
 # bats file_tags=release,nightly
+load usual
+
 setup() {
-	load lib
 	common_setup
 	watch
 	two_rails
-}
-
-teardown() {
-	common_teardown
-	validated
 }
 
 # pair NAME OPTIONS...: a server and a client of one channel, whose data do not fit into the peer's window. Their

@@ -2,32 +2,26 @@
 # SPDX-License-Identifier: Apache-2.0
 # Both ends starved of processors: busy loops on each of them at nice 0, dualrail at nice 19. No rail may be
 # left for it, and one that is really silent has to be. Two namespaces with two rails and a control link.
-# shellcheck disable=SC2016,SC2154 # jq's variables; set by lib.bash
+# shellcheck disable=SC2016 # jq's variables
 
 HOGS_S=8
 
 # check.sh: alone
 # bats file_tags=release,nightly
+load usual
+
 setup() {
-	load lib
 	common_setup
 	[[ -r /proc/self/schedstat ]] || skip "this kernel does not tell how long a task waited for a processor"
 	watch
 	two_rails
 }
 
-teardown() {
-	common_teardown
-	validated
-}
-
 # Data flow over four GPUs' channels, both rails the primary of some.
 flow() {
 	start server nice -n 19 ip netns exec "$B" "$DUALRAIL" server -g 0-3 -1
-	server=$pid
 	start client nice -n 19 ip netns exec "$A" "$DUALRAIL" client 10.99.255.2 -g 0-3 -N 4 -s 1M --verify \
 		-D $((HOGS_S + 2)) -i 100ms --json=c.json
-	client=$pid
 	wait_for flowing
 }
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
 # Where GPUs and NICs sit, shown by `topo` and used by a run.
-# shellcheck disable=SC2154,SC2054 # set by lib.bash; commas belong to values
+# shellcheck disable=SC2054 # commas belong to values
 
 # bats file_tags=one-thread
 setup() {
@@ -46,8 +46,7 @@ shadow_of() {
 }
 
 @test "the table says the same, with the reason" {
-	run "$DUALRAIL" topo --topology "$machines/dgx.xml"
-	[ "$status" -eq 0 ]
+	run -0 "$DUALRAIL" topo --topology "$machines/dgx.xml"
 	[[ $output == *"GPU 5   8 channels: primary rdma5, shadow rdma7 (nearest: same PCI switch)"* ]]
 	grep -Eq '^eno1 .* slow beside the others$' <<<"$output"
 	grep -Eq '^rdma3 +mlx5_3 +0000:25:00.0 +0 up +200 +9000 +10.0.3.1/24 +3$' <<<"$output"
@@ -55,9 +54,7 @@ shadow_of() {
 }
 
 @test "JSON has distances, link, speed, MTU, subnet and GID" {
-	run "$DUALRAIL" topo --topology "$machines/dgx.xml" --json=topo.json
-	[ "$status" -eq 0 ]
-	[[ $output == *"GPU 0 "* ]]
+	tells 0 "GPU 0 " "$DUALRAIL" topo --topology "$machines/dgx.xml" --json=topo.json
 	jq -e '.distances | length == 72' topo.json
 	jq -e '.distances[] | select(.gpu == 0 and .nic == "rdma1") | .distance == "switch" and .bridges > 0' topo.json
 	jq -e '.nics[] | select(.name == "rdma2") | .link == "up" and .speed_gbps == 200 and .mtu_bytes == 9000
@@ -84,8 +81,7 @@ shadow_of() {
 	plugin=${DR_BUILD:-${DUALRAIL%/*}}/tests/fakeverbs/ibverbs_plugin.so
 	[[ -e $plugin ]] || skip "the fake libibverbs is not built"
 	export DR_IBVERBS=$plugin DR_FAKE_IBV=fake0:lo:127.0.0.1
-	run "$DUALRAIL" topo --rails lo@127.0.0.1,lo@127.0.0.2
-	[ "$status" -eq 0 ]
+	run -0 "$DUALRAIL" topo --rails lo@127.0.0.1,lo@127.0.0.2
 	grep -Eq '^transport tcp +lo lo$' <<<"$output"
 	grep -Eq '^transport verbs +lo; not all rails: .*127.0.0.2' <<<"$output"
 	"$DUALRAIL" topo -q --json=topo.json --rails lo@127.0.0.1,lo@127.0.0.2
@@ -98,46 +94,29 @@ shadow_of() {
 }
 
 @test "one NIC: no shadow, and it says so" {
-	run "$DUALRAIL" topo --topology "$machines/single.xml"
-	[ "$status" -eq 0 ]
+	run -0 "$DUALRAIL" topo --topology "$machines/single.xml"
 	[[ $output == *"no shadow: unprotected (the only rail)"* ]]
 }
 
 @test "functions of one port are no shadows for each other" {
-	run "$DUALRAIL" topo --topology "$machines/dual-port.xml" --rails c0p0,c0p0v0
-	[ "$status" -eq 0 ]
+	run -0 "$DUALRAIL" topo --topology "$machines/dual-port.xml" --rails c0p0,c0p0v0
 	[[ $output == *"no shadow: unprotected"*"all rails share its port"* ]]
 }
 
 @test "no such file, no XML, no such NIC or GPU: one line, status 1 or 2" {
 	echo hello >broken.xml
-	run "$DUALRAIL" topo --topology nowhere.xml
-	[ "$status" -eq 2 ]
+	refuses 2 nowhere.xml "$DUALRAIL" topo --topology nowhere.xml
+	refuses 2 lstopo "$DUALRAIL" topo --topology broken.xml
+	refuses 2 rdma9 "$DUALRAIL" topo -q --topology "$machines/dgx.xml" --rails rdma9
+	refuses 2 0000:a3:00.0 "$DUALRAIL" topo -q --topology "$machines/dgx.xml" -g 8
+	run -1 "$DUALRAIL" topo -q --topology "$machines/dgx.xml" --map 0=rdma9
 	one_line
-	[[ $output == *nowhere.xml* ]]
-	run "$DUALRAIL" topo --topology broken.xml
-	[ "$status" -eq 2 ]
-	one_line
-	[[ $output == *lstopo* ]]
-	run "$DUALRAIL" topo -q --topology "$machines/dgx.xml" --rails rdma9
-	[ "$status" -eq 2 ]
-	one_line
-	[[ $output == *rdma9* ]]
-	run "$DUALRAIL" topo -q --topology "$machines/dgx.xml" -g 8
-	[ "$status" -eq 2 ]
-	one_line
-	[[ $output == *0000:a3:00.0* ]]
-	run "$DUALRAIL" topo -q --topology "$machines/dgx.xml" --map 0=rdma9
-	[ "$status" -eq 1 ]
-	one_line
-	run "$DUALRAIL" client 127.0.0.1 --dry-run --topology broken.xml
-	[ "$status" -eq 2 ]
+	run -2 "$DUALRAIL" client 127.0.0.1 --dry-run --topology broken.xml
 	[[ $output == *broken.xml*lstopo* ]]
 }
 
 @test "an error is in the document too" {
-	run "$DUALRAIL" topo --topology nowhere.xml --json=topo.json
-	[ "$status" -eq 2 ]
+	run -2 "$DUALRAIL" topo --topology nowhere.xml --json=topo.json
 	jq -e '.status == "error" and .exit_code == 2 and (.errors[0] | contains("nowhere.xml"))' topo.json
 }
 
@@ -160,9 +139,8 @@ veth() {
 	namespace
 	veth eth3 10.77.3.1/24
 	veth eth1 10.77.1.1/24
-	run ip netns exec "$NS" "$DUALRAIL" client 10.77.1.2 --dry-run -g 0-7 -N 1 \
+	run -0 ip netns exec "$NS" "$DUALRAIL" client 10.77.1.2 --dry-run -g 0-7 -N 1 \
 		--rails eth3,eth1 --topology "$machines/a3-high.xml"
-	[ "$status" -eq 0 ]
 	[[ $output == *"GPU 0 <-> 0: primary eth1 10.77.1.1, shadow eth3 10.77.3.1 (nearest: same root)"* ]]
 	[[ $output == *"GPU 3 <-> 3: primary eth1 10.77.1.1, shadow eth3 10.77.3.1 (nearest: same NUMA node)"* ]]
 	[[ $output == *"GPU 7 <-> 7: primary eth3 10.77.3.1, shadow eth1 10.77.1.1 (nearest: same NUMA node)"* ]]
@@ -170,8 +148,7 @@ veth() {
 
 @test "without places the rails are shared by number, to the end and in the document" {
 	start_server --rails lo@127.0.0.1,lo@127.0.0.2
-	client --rails lo@127.0.0.1,lo@127.0.0.2 --iters 20 --json=run.json
-	[ "$status" -eq 0 ]
+	gives 0 client --rails lo@127.0.0.1,lo@127.0.0.2 --iters 20 --json=run.json
 	[[ $output == *"(by number: distances unknown)"* ]]
 	[[ $output == *"NUMA: "* ]]
 	jq -e '.topology.numa_nodes >= 1 and (.topology.numa_binding | startswith("NUMA: "))
@@ -197,10 +174,8 @@ veth() {
 	wait_for sh -c "ip netns exec $NS $DUALRAIL topo | grep -Eq '^fast .* up '"
 	run ip netns exec "$NS" "$DUALRAIL" topo
 	[[ $output == *"slow beside the others"* ]]
-	run ip netns exec "$NS" "$DUALRAIL" client 10.77.5.2 --dry-run -g 0
-	[ "$status" -eq 0 ]
+	run -0 ip netns exec "$NS" "$DUALRAIL" client 10.77.5.2 --dry-run -g 0
 	[[ $output == *"primary fast"*"no shadow"* ]]
-	run ip netns exec "$NS" "$DUALRAIL" client 10.77.5.2 --dry-run -g 0 --rails fast,slow
-	[ "$status" -eq 0 ]
+	run -0 ip netns exec "$NS" "$DUALRAIL" client 10.77.5.2 --dry-run -g 0 --rails fast,slow
 	[[ $output == *"shadow slow"* ]]
 }

@@ -3,37 +3,12 @@
 # Injected faults are undone, whichever processes are killed while one is held. Every fault lasts 60 s or longer, so
 # nothing here waits for its regular end.
 # check.sh: address
-# shellcheck disable=SC2030,SC2031,SC2154 # set by lib.bash and by run
 
-load lib
+load usual
 
 setup() {
 	common_setup
 	two_rails
-}
-
-teardown() {
-	common_teardown
-	validated
-}
-
-has_lower_up() {
-	ip -n "$1" link show "$2" | grep -q LOWER_UP
-}
-
-is_down() {
-	! ip -n "$1" link show "$2" | grep -q '[<,]UP[,>]'
-}
-
-key() {
-	head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \n' >key
-	chmod 600 key
-}
-
-server_in_b() {
-	start server ip netns exec "$B" "$DUALRAIL" server -g 0-1 "$@"
-	server=$pid
-	wait_for grep -q 'listening on port' server.err
 }
 
 # holding SIDE OPTIONS...: a client in A that holds rail0 of that side down.
@@ -42,7 +17,6 @@ holding() {
 	[[ $1 == client ]] || net=$B
 	start client ip netns exec "$A" "$DUALRAIL" client 10.99.255.2 "${SMALL[@]}" --test failover --key-file key \
 		--allow-faults --fault link-down:path=0,side="$1",at=100ms,for=60s "${@:2}"
-	client=$pid
 	wait_for is_down "$net" rail0
 }
 
@@ -51,8 +25,7 @@ guard_of() {
 }
 
 @test "SIGKILL of the client's guard: undone at once, the run ends with 2, the server serves the next" {
-	watch
-	key
+	new_key key
 	server_in_b --allow-faults --key-file key
 	holding client --json=c.json
 	kill -9 "$(guard_of "$client")"
@@ -61,14 +34,12 @@ guard_of() {
 	whole c.json
 	holds c.json '.errors[0].text | test("^the fault guard .* died; its faults were undone$")'
 	holding client
-	kill -INT "$client"
-	ends "$client" 130
+	stop client INT
 	has_lower_up "$A" rail0
 }
 
 @test "SIGKILL of the server's guard: undone at once, both ends record 2, the next run has another guard" {
-	watch
-	key
+	new_key key
 	server_in_b --allow-faults --key-file key --json=s.json
 	holding server --json=c.json
 	kill -9 "$(guard_of "$server")"
@@ -79,13 +50,12 @@ guard_of() {
 	wait_for test -s s.json
 	holds s.json '.exit_code == 2'
 	holding server
-	kill -INT "$client"
-	ends "$client" 130
+	stop client INT
 	wait_for has_lower_up "$B" rail0
 }
 
 @test "a command is not told the control NIC; --fault-nics and --fault-max-for bound what a client may ask for" {
-	key
+	new_key key
 	server_in_b --allow-faults --key-file key --fault-nics rail1 --fault-max-for 20s
 	refused() {
 		run timeout "$WAIT_S" ip netns exec "$A" "$DUALRAIL" client 10.99.255.2 "${SMALL[@]}" --test failover --key-file key \
@@ -114,11 +84,9 @@ in_a() {
 # repaired: the link is down until `doctor --repair`, which says what it undid, and has nothing to do afterwards.
 repaired() {
 	is_down "$A" rail0
-	in_a doctor --repair --dry-run
-	[ "$status" -eq 2 ]
+	gives 2 in_a doctor --repair --dry-run
 	[[ $output == *"fail  leftover     rail0"*"the fault link-down of a killed run is still active"* ]]
-	in_a doctor --repair
-	[ "$status" -eq 0 ]
+	gives 0 in_a doctor --repair
 	[[ $output == *"note  leftover     rail0"*"undid the fault link-down of a killed run"* ]]
 	has_lower_up "$A" rail0
 	in_a doctor --repair
@@ -127,11 +95,10 @@ repaired() {
 
 @test "doctor names a fault that is held, and by whom; after SIGKILL of client and guard it is undone by doctor --repair" {
 	local guard
-	key
+	new_key key
 	server_in_b --key-file key
 	holding client
-	in_a doctor --repair
-	[ "$status" -eq 0 ]
+	gives 0 in_a doctor --repair
 	[[ $output == *"note  fault        rail0"*"link-down is active since "*", held by dualrail ($client)"* ]]
 	[[ $output == *"ok    leftover "* ]]
 	is_down "$A" rail0
@@ -143,19 +110,17 @@ repaired() {
 }
 
 @test "SIGKILL of the whole PID namespace: undone by the next start, or by doctor --repair" {
-	key
+	new_key key
 	server_in_b --key-file key
 	for undo in start repair; do
 		start client ip netns exec "$A" unshare --pid --fork --kill-child "$DUALRAIL" client 10.99.255.2 "${SMALL[@]}" \
 			--test failover --key-file key --allow-faults --fault link-down:path=0,at=100ms,for=60s
-		client=$pid
 		wait_for is_down "$A" rail0
 		in_a doctor --repair
 		[[ $output == *"held by a dualrail of another PID namespace"* ]]
 		# The first process closes its sockets before the kernel kills the others: the guard could be faster.
 		kill -STOP "$(guard_of "$(pgrep -P "$client")")"
-		kill -9 "$client"
-		ends "$client" 137
+		stop client KILL
 		wait_for leftover
 		[ "$undo" = start ] || repaired
 		[ "$undo" = repair ] || in_a client 10.99.255.2 -q -D 100ms -g 0 --key-file key
@@ -165,16 +130,14 @@ repaired() {
 
 # leftover: nobody holds a fault in A any more, and one is there.
 leftover() {
-	in_a doctor --repair --dry-run
-	[ "$status" -eq 2 ]
+	gives 2 in_a doctor --repair --dry-run
 }
 
 @test "SIGKILL of the client's process group: its guard undoes the fault" {
-	key
+	new_key key
 	server_in_b --key-file key
 	start client setsid ip netns exec "$A" "$DUALRAIL" client 10.99.255.2 "${SMALL[@]}" --test failover \
 		--key-file key --allow-faults --fault link-down:path=0,at=100ms,for=60s
-	client=$pid
 	wait_for is_down "$A" rail0
 	kill -9 -- "-$client"
 	ends "$client" 137
@@ -197,12 +160,11 @@ cgroup() {
 @test "the whole cgroup of the client killed, its guard too: undone by doctor --repair" {
 	local group
 	cgroup
-	key
+	new_key key
 	server_in_b --key-file key
 	# shellcheck disable=SC2016 # for that shell
 	start client bash -c 'echo $$ >"$0/cgroup.procs" && exec "$@"' "$group" ip netns exec "$A" "$DUALRAIL" client 10.99.255.2 \
 		"${SMALL[@]}" --test failover --key-file key --allow-faults --fault link-down:path=0,at=100ms,for=60s
-	client=$pid
 	wait_for is_down "$A" rail0
 	echo 1 >"$group/cgroup.kill"
 	ends "$client" 137

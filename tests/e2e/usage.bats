@@ -2,78 +2,52 @@
 # SPDX-License-Identifier: Apache-2.0
 # Bad input: a status that says whose mistake it is, and one line that says what to do.
 # check.sh: address
-# shellcheck disable=SC2154 # set by lib.bash
 
 # bats file_tags=one-thread
-setup() {
-	load lib
-	common_setup
-}
-
-teardown() {
-	common_teardown
-	validated
-}
+load usual
 
 @test "no command, unknown command: status 1" {
-	run "$DUALRAIL"
-	[ "$status" -eq 1 ]
+	run -1 "$DUALRAIL"
 	one_line
-	run "$DUALRAIL" serve
-	[ "$status" -eq 1 ]
-	one_line
-	[[ $output == *'"serve" is not a command'* ]]
+	refuses 1 '"serve" is not a command' "$DUALRAIL" serve
 }
 
 @test "unknown option, missing host: status 1" {
-	run "$DUALRAIL" client 127.0.0.1 --chanels 8
-	[ "$status" -eq 1 ]
+	run -1 "$DUALRAIL" client 127.0.0.1 --chanels 8
 	one_line
 	[[ $output == *--chanels*'did you mean "--channels"?'* ]]
-	run "$DUALRAIL" client
-	[ "$status" -eq 1 ]
-	one_line
-	[[ $output == *HOST* ]]
+	refuses 1 HOST "$DUALRAIL" client
 }
 
 @test "a long option with one dash, a value that needs its =: status 1, names what was meant" {
 	local try
 	for try in test:bw gpus:0 bidir: json=x.json: warmup:1 tests:bw; do
 		# shellcheck disable=SC2086 # a value, or none
-		run "$DUALRAIL" client 127.0.0.1 --dry-run "-${try%:*}" ${try#*:}
-		[ "$status" -eq 1 ]
+		run -1 "$DUALRAIL" client 127.0.0.1 --dry-run "-${try%:*}" ${try#*:}
 		one_line
 		try=${try%%[=:]*}
 		[[ $output == *"did you mean \"--${try%s}"*'"?'* ]]
 	done
 	for try in "client 127.0.0.1 --json r.json" "client --json r.json 127.0.0.1" "demo --json r.json" "server --json r.json"; do
 		# shellcheck disable=SC2086 # a command line
-		run "$DUALRAIL" $try
-		[ "$status" -eq 1 ]
+		run -1 "$DUALRAIL" $try
 		[[ $output == *'"r.json" is not expected here; did you mean --json=r.json?'* ]]
 	done
-	run "$DUALRAIL" client 127.0.0.1 127.0.0.2
-	[ "$status" -eq 1 ]
+	run -1 "$DUALRAIL" client 127.0.0.1 127.0.0.2
 	[[ $output == *'"127.0.0.2" is not expected here; see --help'* ]]
 }
 
 @test "a size that is none: status 1, names it" {
-	run "$DUALRAIL" client 127.0.0.1 -s 8x
-	[ "$status" -eq 1 ]
-	one_line
-	[[ $output == *8x* ]]
+	refuses 1 8x "$DUALRAIL" client 127.0.0.1 -s 8x
 }
 
 @test "a bare number for a short time: status 1, asks for the unit; seconds stay seconds for long ones" {
 	local name
 	for name in heartbeat hold-down max-gap; do
-		run "$DUALRAIL" client 127.0.0.1 --dry-run --test failover "--$name" 0.5
-		[ "$status" -eq 1 ]
-		one_line
-		[[ $output == *"--$name: \"0.5\" has no unit; use 0.5ms or 0.5s"* ]]
+		refuses 1 "--$name: \"0.5\" has no unit; use 0.5ms or 0.5s" \
+			"$DUALRAIL" client 127.0.0.1 --dry-run --test failover "--$name" 0.5
 		echo "{\"$name\": 2}" >c.json
-		run "$DUALRAIL" client 127.0.0.1 --dry-run --config c.json
-		[ "$status" -eq 1 ]
+		run -1 "$DUALRAIL" client 127.0.0.1 --dry-run --config c.json
 		[[ $output == *"\"2\" has no unit; use 2ms or 2s"* ]]
 	done
 	run "$DUALRAIL" client 127.0.0.1 --dry-run -v -D 7 -i 2 -w 1 --timeout 9 --connect-timeout 8 --heartbeat 20ms
@@ -84,30 +58,21 @@ teardown() {
 @test "zero channels, window 0 and 257: status 1" {
 	for bad in "-N 0" "--window 0" "--window 257" "-s 0"; do
 		# shellcheck disable=SC2086
-		run "$DUALRAIL" client 127.0.0.1 $bad
-		[ "$status" -eq 1 ]
-		one_line
-		[[ $output == *"out of range"* ]]
+		refuses 1 "out of range" "$DUALRAIL" client 127.0.0.1 $bad
 	done
 }
 
 @test "an explicit chunk above the smallest size: status 1; the default adapts" {
-	run "$DUALRAIL" client 127.0.0.1 -s 4K --chunk 8K
-	[ "$status" -eq 1 ]
-	one_line
-	[[ $output == *--chunk* ]]
-	run "$DUALRAIL" client 127.0.0.1 -b 1K -e 64K --chunk 2K
-	[ "$status" -eq 1 ]
-	run "$DUALRAIL" client 127.0.0.1 -s 4K --dry-run
-	[ "$status" -eq 0 ]
+	refuses 1 --chunk "$DUALRAIL" client 127.0.0.1 -s 4K --chunk 8K
+	run -1 "$DUALRAIL" client 127.0.0.1 -b 1K -e 64K --chunk 2K
+	run -0 "$DUALRAIL" client 127.0.0.1 -s 4K --dry-run
 }
 
 @test "options that exclude each other: status 1" {
 	for bad in "--bidir -R" "-n 5 -D 1" "-s 1M -b 1K -e 1M" \
 		"--fault close:path=0"; do
 		# shellcheck disable=SC2086
-		run "$DUALRAIL" client 127.0.0.1 $bad
-		[ "$status" -eq 1 ]
+		run -1 "$DUALRAIL" client 127.0.0.1 $bad
 		one_line
 	done
 	"$DUALRAIL" client 127.0.0.1 --json --json-stream >doc.json 2>err || [ "$?" -eq 1 ]
@@ -117,8 +82,7 @@ teardown() {
 
 @test "a transport that is not built in: status 2, names those that are" {
 	for kind in rfc1149 tcp:/no/such/file; do
-		run "$DUALRAIL" client 127.0.0.1 --transport "$kind"
-		[ "$status" -eq 2 ]
+		run -2 "$DUALRAIL" client 127.0.0.1 --transport "$kind"
 		one_line
 		[[ $output == *"not in this build"*tcp* ]]
 	done
@@ -130,15 +94,12 @@ teardown() {
 	run timeout "$WAIT_S" "$DUALRAIL" client 127.0.0.1 --port "$port" --connect-timeout 300ms -q
 	[ "$status" -eq 3 ]
 	[[ $output == *"Connection refused; this is an address of this machine: start 'dualrail server' here with the same --port, or name the other node"* ]]
-	run timeout "$WAIT_S" "$DUALRAIL" client no.such.host.invalid --connect-timeout 300ms -q
-	[ "$status" -eq 3 ]
+	run -3 timeout "$WAIT_S" "$DUALRAIL" client no.such.host.invalid --connect-timeout 300ms -q
 }
 
 @test "a port in use: status 2, names it" {
 	start_server
-	wait_for grep -q listening server.err
-	run timeout "$WAIT_S" "$DUALRAIL" server -g 0-1 --port "$port"
-	[ "$status" -eq 2 ]
+	run -2 timeout "$WAIT_S" "$DUALRAIL" server -g 0-1 --port "$port"
 	[[ $output == *"TCP port $port: in use; \`ss -ltnp sport = :$port\` names the process"*"--port"* ]]
 }
 
@@ -184,8 +145,7 @@ except socket.gaierror as e: print(e.errno == socket.EAI_AGAIN)') == True ]] || 
 		[[ $output == *"--control ::1"*"IPv4 address to reach the server localhost"* ]]
 	fi
 	# Link-local addresses need their interface.
-	run timeout "$WAIT_S" "$DUALRAIL" client 127.0.0.1 --control fe80::7 --memory host -q
-	[ "$status" -eq 2 ]
+	run -2 timeout "$WAIT_S" "$DUALRAIL" client 127.0.0.1 --control fe80::7 --memory host -q
 	[[ $output == *"--control fe80::7: a link-local address needs its interface"* ]]
 	run timeout "$WAIT_S" "$DUALRAIL" client fe80::7 --memory host -q
 	[[ $output == *"fe80::7"*"needs its interface: ADDRESS%INTERFACE"* ]]
@@ -196,14 +156,12 @@ except socket.gaierror as e: print(e.errno == socket.EAI_AGAIN)') == True ]] || 
 	cpus=$(nproc)
 	for command in "client 127.0.0.1 --dry-run" server; do
 		# shellcheck disable=SC2086 # a command and its options
-		run timeout "$WAIT_S" "$DUALRAIL" $command --memory host --pin 0,9999
-		[ "$status" -eq 2 ]
+		run -2 timeout "$WAIT_S" "$DUALRAIL" $command --memory host --pin 0,9999
 		[[ $output == *"--pin: no CPU 9999; this process may use $cpus CPU"* ]]
 	done
 	local last
 	last=$(taskset -cp $$ | sed 's/.*[ ,-]//')
-	run "$DUALRAIL" client 127.0.0.1 --dry-run --memory host --pin "$last"
-	[ "$status" -eq 0 ]
+	run -0 "$DUALRAIL" client 127.0.0.1 --dry-run --memory host --pin "$last"
 	# A mask that was inherited is no limit.
 	if ((cpus > 1)); then
 		run taskset -c "$last" "$DUALRAIL" client 127.0.0.1 --dry-run --memory host --pin 0
@@ -214,18 +172,12 @@ except socket.gaierror as e: print(e.errno == socket.EAI_AGAIN)') == True ]] || 
 }
 
 @test "an unwritable result file: status 2 before anything runs" {
-	run "$DUALRAIL" client 127.0.0.1 --json=/no/such/folder/x.json
-	[ "$status" -eq 2 ]
-	one_line
-	[[ $output == */no/such/folder* ]]
+	refuses 2 /no/such/folder "$DUALRAIL" client 127.0.0.1 --json=/no/such/folder/x.json
 }
 
 @test "a fault without --allow-faults: status 2, names the option" {
-	run "$DUALRAIL" client 127.0.0.1 --test failover --fault close:path=0 -q
-	[ "$status" -eq 2 ]
-	[[ $output == *--allow-faults* ]]
-	run "$DUALRAIL" client 127.0.0.1 --test failover -q
-	[ "$status" -eq 2 ]
+	tells 2 --allow-faults "$DUALRAIL" client 127.0.0.1 --test failover --fault close:path=0 -q
+	run -2 "$DUALRAIL" client 127.0.0.1 --test failover -q
 	[[ $output == *"the failover test injects faults: add --allow-faults at this end"* ]]
 	[[ $output != *link-down* ]]
 }
@@ -243,15 +195,13 @@ except socket.gaierror as e: print(e.errno == socket.EAI_AGAIN)') == True ]] || 
 }
 
 @test "a bad command line still leaves a whole document when --json names a file" {
-	run "$DUALRAIL" client 127.0.0.1 --json=r.json --rails no-such-device
-	[ "$status" -eq 2 ]
+	run -2 "$DUALRAIL" client 127.0.0.1 --json=r.json --rails no-such-device
 	whole r.json
 	holds r.json '.exit_code == 2 and .status == "error"'
 }
 
 @test "a bad argument before --json, a dry run, the begin of a stream: a valid document" {
-	run "$DUALRAIL" client 127.0.0.1 --bogus --json=r.json
-	[ "$status" -eq 1 ]
+	run -1 "$DUALRAIL" client 127.0.0.1 --bogus --json=r.json
 	whole r.json
 	holds r.json '.exit_code == 1 and (.errors[0].text | contains("--bogus"))'
 	"$DUALRAIL" client 127.0.0.1 -N 0 --json >s.json 2>/dev/null || [ "$?" -eq 1 ]
@@ -268,16 +218,14 @@ except socket.gaierror as e: print(e.errno == socket.EAI_AGAIN)') == True ]] || 
 
 @test "a configuration file, the environment and the command line, in this order" {
 	echo '{"channels": 3, "window": 4}' >c.json
-	run env DUALRAIL_WINDOW=5 "$DUALRAIL" client 127.0.0.1 --config c.json --dry-run -v
-	[ "$status" -eq 0 ]
+	run -0 env DUALRAIL_WINDOW=5 "$DUALRAIL" client 127.0.0.1 --config c.json --dry-run -v
 	[[ $output == *"channels=3"* && $output == *"window=5"* ]]
 	run env DUALRAIL_WINDOW=5 "$DUALRAIL" client 127.0.0.1 --config c.json --dry-run -v --window 6
 	[[ $output == *"window=6"* ]]
 	run env UCCL_TCPX_NUM_CHANNELS=7 UCCL_TCPX_BOOTSTRAP_PORT_BASE=20100 \
 		"$DUALRAIL" client 127.0.0.1 --dry-run -v
 	[[ $output == *"channels=7"* && $output == *"port=20100"* ]]
-	run "$DUALRAIL" client 127.0.0.1 --config /no/such.json
-	[ "$status" -eq 2 ]
+	run -2 "$DUALRAIL" client 127.0.0.1 --config /no/such.json
 	one_line
 }
 
@@ -306,33 +254,22 @@ except socket.gaierror as e: print(e.errno == socket.EAI_AGAIN)') == True ]] || 
 }
 
 @test "help and version" {
-	run "$DUALRAIL" --help
-	[ "$status" -eq 0 ]
-	[[ $output == *client* ]]
-	run "$DUALRAIL" client --help
-	[ "$status" -eq 0 ]
-	[[ $output == *--hold-down* ]]
-	run "$DUALRAIL" --version
-	[ "$status" -eq 0 ]
+	tells 0 client "$DUALRAIL" --help
+	tells 0 --hold-down "$DUALRAIL" client --help
+	run -0 "$DUALRAIL" --version
 	one_line
-	run "$DUALRAIL" --man
-	[ "$status" -eq 0 ]
-	[[ $output == *".SH OPTIONS"* ]]
+	tells 0 ".SH OPTIONS" "$DUALRAIL" --man
 }
 
 @test "run_p2p.sh: one line and status 2 for what it cannot do; a node list skips this node" {
 	local script=$BATS_TEST_DIRNAME/../../scripts/run_p2p.sh
-	run "$script" nonsense
-	[ "$status" -eq 2 ]
+	run -2 "$script" nonsense
 	one_line
-	run "$script" client
-	[ "$status" -eq 2 ]
+	run -2 "$script" client
 	one_line
-	run "$script" client nowhere.txt
-	[ "$status" -eq 2 ]
+	run -2 "$script" client nowhere.txt
 	one_line
 	printf '# comment\n127.0.0.1\n 192.0.2.99 # the other\n' >nodes.txt
-	run env DUALRAIL="$(type -P echo)" "$script" client nodes.txt -D 1
-	[ "$status" -eq 0 ]
+	run -0 env DUALRAIL="$(type -P echo)" "$script" client nodes.txt -D 1
 	[ "$output" = "client 192.0.2.99 -D 1" ]
 }

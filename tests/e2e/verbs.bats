@@ -1,38 +1,25 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
 # The verbs transport where there is no RDMA: what is missing is said once, with what to do.
-# shellcheck disable=SC2154 # set by lib.bash
 
-setup() {
-	load lib
-	common_setup
-}
-
-teardown() {
-	common_teardown
-	validated
-}
+load usual
 
 no_library() {
 	DR_IBVERBS=libnone-of-this-name.so.1 "$@"
 }
 
 @test "no libibverbs: status 2, names the packages; tcp does not care" {
-	run no_library "$DUALRAIL" client 127.0.0.1 --transport verbs --rails lo@127.0.0.1 -q
-	[ "$status" -eq 2 ]
+	run -2 no_library "$DUALRAIL" client 127.0.0.1 --transport verbs --rails lo@127.0.0.1 -q
 	[[ $output == *"apt-get install libibverbs1 ibverbs-providers"* ]]
-	run no_library "$DUALRAIL" client 127.0.0.1 --transport verbs -q --json=r.json
-	[ "$status" -eq 2 ]
+	run -2 no_library "$DUALRAIL" client 127.0.0.1 --transport verbs -q --json=r.json
 	whole r.json
 	holds r.json '.exit_code == 2 and (.errors | length) == 1'
-	run no_library "$DUALRAIL" client 127.0.0.1 --dry-run
-	[ "$status" -eq 0 ]
+	run -0 no_library "$DUALRAIL" client 127.0.0.1 --dry-run
 }
 
 @test "a library that is another one: status 2, names the symbol" {
-	run env DR_IBVERBS=libm.so.6 "$DUALRAIL" client 127.0.0.1 --transport verbs \
+	run -2 env DR_IBVERBS=libm.so.6 "$DUALRAIL" client 127.0.0.1 --transport verbs \
 		--rails lo@127.0.0.1 -q
-	[ "$status" -eq 2 ]
 	[[ $output == *"libm.so.6 has no ibv_"* ]]
 }
 
@@ -48,19 +35,16 @@ no_library() {
 		"--test failover --fault qp-error:path=0" \
 		"--transport verbs --mtu 1500" "--transport verbs --qps 5" "--transport verbs --ib-retry 8"; do
 		# shellcheck disable=SC2086
-		run "$DUALRAIL" client 127.0.0.1 $bad
-		[ "$status" -eq 1 ]
+		run -1 "$DUALRAIL" client 127.0.0.1 $bad
 		one_line
 	done
-	run env NCCL_IB_TIMEOUT=20 NCCL_IB_RETRY_CNT=7 NCCL_IB_GID_INDEX=-1 \
+	run -0 env NCCL_IB_TIMEOUT=20 NCCL_IB_RETRY_CNT=7 NCCL_IB_GID_INDEX=-1 \
 		"$DUALRAIL" client 127.0.0.1 --dry-run -v
-	[ "$status" -eq 0 ]
 	[[ $output == *"ib-timeout=20"* && $output == *"gid=-1"* ]]
 }
 
 @test "a server told verbs refuses a client of tcp with both names: status 3" {
 	start_server --transport verbs
-	wait_for grep -q listening server.err
 	run timeout "$WAIT_S" "$DUALRAIL" client 127.0.0.1 --port "$port" "${SMALL[@]}" -D 100ms -q
 	[ "$status" -eq 3 ]
 	[[ $output == *"client tcp, server verbs"* ]]
@@ -74,27 +58,22 @@ fake() {
 }
 
 @test "rails by RDMA name; one that is none: status 2, lists those there are" {
-	run fake "$DUALRAIL" client 127.0.0.1 -g 0 --transport verbs --rails fake0 --dry-run
-	[ "$status" -eq 0 ]
+	run -0 fake "$DUALRAIL" client 127.0.0.1 -g 0 --transport verbs --rails fake0 --dry-run
 	[[ $output == *"primary lo 127.0.0.1"* ]]
-	run fake "$DUALRAIL" client 127.0.0.1 --transport verbs --rails fake9 -q
-	[ "$status" -eq 2 ]
+	run -2 fake "$DUALRAIL" client 127.0.0.1 --transport verbs --rails fake9 -q
 	[[ $output == *"no RDMA device 'fake9'; there are: fake0 (lo), fake1 (lo)"* ]]
 }
 
 @test "a rail without RDMA device, a GID that is not there: status 2 before anybody is called" {
 	export DR_FAKE_IBV=fake0:lo:127.0.0.1
-	run fake "$DUALRAIL" client 127.0.0.1 --transport verbs --rails lo@127.0.0.2 -q
-	[ "$status" -eq 2 ]
+	run -2 fake "$DUALRAIL" client 127.0.0.1 --transport verbs --rails lo@127.0.0.2 -q
 	[[ $output == *"no GID for 127.0.0.2"* ]]
-	run fake "$DUALRAIL" client 127.0.0.1 --transport verbs --rails fake0 --gid 900 -q
-	[ "$status" -eq 2 ]
+	run -2 fake "$DUALRAIL" client 127.0.0.1 --transport verbs --rails fake0 --gid 900 -q
 	[[ $output == *"--gid 900: the GID table of fake0 port 1 has"*"entries"* ]]
 }
 
 @test "a server told tcp refuses a client of verbs with both names: status 3" {
 	start_server --transport tcp
-	wait_for grep -q listening server.err
 	run fake timeout "$WAIT_S" "$DUALRAIL" client 127.0.0.1 --port "$port" -g 0-1 -N 2 -s 1M -q \
 		--transport verbs --rails fake0
 	[ "$status" -eq 3 ]
@@ -102,10 +81,7 @@ fake() {
 }
 
 @test "a server that cannot follow its client says why: status 2" {
-	free_port
-	start server env DR_IBVERBS=libnone-of-this-name.so.1 \
-		"$DUALRAIL" server -g 0-1 --port "$port" --rails lo@127.0.0.1
-	wait_for grep -q listening server.err
+	DR_IBVERBS=libnone-of-this-name.so.1 start_server --rails lo@127.0.0.1
 	run fake timeout "$WAIT_S" "$DUALRAIL" client 127.0.0.1 --port "$port" -g 0-1 -N 2 -s 1M -q \
 		--transport verbs --rails fake0
 	[ "$status" -eq 2 ]
@@ -113,9 +89,8 @@ fake() {
 }
 
 @test "conservative detection of a NIC that never gives up: status 1" {
-	run no_library "$DUALRAIL" client 127.0.0.1 --transport verbs --detect conservative \
+	run -1 no_library "$DUALRAIL" client 127.0.0.1 --transport verbs --detect conservative \
 		--ib-timeout 0
-	[ "$status" -eq 1 ]
 	[[ $output == *"never gives up"* ]]
 }
 

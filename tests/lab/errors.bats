@@ -1,7 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
 # What verbs runs say when they cannot be: what was tried, with which value, and what to do.
-# shellcheck disable=SC2154,SC2030,SC2031 # set by lib.bash and bats
 
 setup_file() {
 	load lib
@@ -59,7 +58,6 @@ refused() {
 	start_server "${TWO[@]}"
 	run lab run -t "$WAIT_S" 0 setpriv --bounding-set=-ipc_lock --inh-caps=-ipc_lock prlimit --memlock=65536 \
 		"$DR/bin/dualrail" client 10.77.0.2 "${OPTS[@]}" "${TWO[@]}" -D 1s -q
-	echo "$output"
 	refused 2 "64 KiB" "ulimit -l"
 }
 

@@ -1,7 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
 # dualrail over verbs between two nodes: what goes wrong while it runs.
-# shellcheck disable=SC2154,SC2030,SC2031,SC2034 # set by lib.bash and bats, or for them
 
 setup_file() {
 	load lib
@@ -53,8 +52,7 @@ campaign() {
 
 @test "the device deleted under the run: no data lost, nothing of ours holds it afterwards" {
 	start_server "${TWO[@]}"
-	start_client "${TWO[@]}" -D 6s --verify
-	wait_for flowing
+	under_way start_client "${TWO[@]}" -D 6s --verify
 	# The kernel waits with it for the last user of the device.
 	start del 0 rdma link del rxe0
 	del=$pid
@@ -62,8 +60,7 @@ campaign() {
 	ends "$del" 0
 	document
 	lab run 0 rdma link add rxe0 type rxe netdev nic0
-	client "${TWO[@]}" -D 1s
-	[ "$status" -eq 0 ]
+	gives 0 client "${TWO[@]}" -D 1s
 }
 
 @test "a NIC with infinite retries: heartbeats detect the cut" {
@@ -73,8 +70,7 @@ campaign() {
 @test "carrier lost outside, at the client and at the server: one switch each, no fault announced" {
 	start_server "${TWO[@]}"
 	for side in 0 1; do
-		start_client "${TWO[@]}" -D 12s --verify
-		wait_for flowing
+		under_way start_client "${TWO[@]}" -D 12s --verify
 		lab link $side nic0 down
 		flow_on 8
 		lab link $side nic0 up
@@ -86,8 +82,7 @@ campaign() {
 
 @test "the switch forgets a port: no event anywhere, data go on over the other rail" {
 	start_server "${TWO[@]}"
-	start_client "${TWO[@]}" -D 12s --verify
-	wait_for flowing
+	under_way start_client "${TWO[@]}" -D 12s --verify
 	lab port 1 nic0 off
 	flow_on 8
 	lab port 1 nic0 on
@@ -98,8 +93,7 @@ campaign() {
 
 @test "both rails lost: the client ends with 4, the server records 4 and serves the next" {
 	start_server "${TWO[@]}" --json="$inside/s.json"
-	start_client "${TWO[@]}" -D 100s
-	wait_for flowing
+	under_way start_client "${TWO[@]}" -D 100s
 	lab link 0 nic0 down
 	lab link 0 nic1 down
 	ends "$client" 4
@@ -109,15 +103,13 @@ campaign() {
 	lab link 0 nic0 up
 	lab link 0 nic1 up
 	wait_for lab check
-	client "${TWO[@]}" -D 1s
-	[ "$status" -eq 0 ]
+	gives 0 client "${TWO[@]}" -D 1s
 }
 
 @test "the receiver's process dies: the client ends with 3, nothing stays in either kernel" {
 	for g in 0 1; do resources $g >resources.$g; done
 	start_server "${TWO[@]}"
-	start_client "${TWO[@]}" -D 100s
-	wait_for flowing
+	under_way start_client "${TWO[@]}" -D 100s
 	lab run 1 pkill -KILL -x dualrail
 	ends "$client" 3
 	holds "$share/c.json" '.exit_code == 3'
@@ -129,8 +121,7 @@ campaign() {
 	idle_host
 	GPUS=(-g 0 --pair)
 	start_server "${TWO[@]}"
-	start_client "${TWO[@]}" -D 15s -s 32K -w 0 --rate 1k
-	wait_for flowing
+	under_way start_client "${TWO[@]}" -D 15s -s 32K -w 0 --rate 1k
 	flow_on 5
 	lab port 1 nic0 off
 	ends "$client" 0
@@ -158,8 +149,7 @@ back_on_primary() {
 @test "the address goes and comes back: its GID has another index, is found, and data return to that rail" {
 	GPUS=(-g 0 --pair)
 	start_server "${TWO[@]}"
-	start_client "${TWO[@]}" -D 20s --verify
-	wait_for flowing
+	under_way start_client "${TWO[@]}" -D 20s --verify
 	before=$(gid_index 0 0)
 	lab run 0 sh -c 'ip addr del 192.168.100.1/24 dev nic0 && ip addr add 192.168.100.1/24 dev nic0'
 	after=$(gid_index 0 0)
@@ -169,15 +159,13 @@ back_on_primary() {
 	document
 	holds "$share/c.json" '[.failover.switches[] | select(.side == "client" and (.planned | not)) | .from_path] | index(0)'
 	back_on_primary
-	client "${TWO[@]}" -D 1s
-	[ "$status" -eq 0 ]
+	gives 0 client "${TWO[@]}" -D 1s
 	document
 }
 
 @test "the control network lost: the run goes on" {
 	start_server "${TWO[@]}"
-	start_client "${TWO[@]}" -D 15s
-	wait_for flowing
+	under_way start_client "${TWO[@]}" -D 15s
 	lab link 0 ctl0 down
 	ends "$client" 0
 	document
@@ -215,8 +203,7 @@ lose_both() {
 @test "a second fault during the switch, the shadow's, which passes: one switch, nothing lost, status 0" {
 	GPUS=(-g 0 --pair)
 	start_server "${TWO[@]}"
-	start_client "${TWO[@]}" -D 8s --verify
-	wait_for flowing
+	under_way start_client "${TWO[@]}" -D 8s --verify
 	lose_data
 	lose_both
 	lab port 1 nic1 on
@@ -239,8 +226,7 @@ lose_both() {
 	lab port 1 nic1 on
 	lab link 0 nic0 up
 	wait_for lab check
-	client "${TWO[@]}" -D 1s
-	[ "$status" -eq 0 ]
+	gives 0 client "${TWO[@]}" -D 1s
 }
 
 @test "1 % loss and 10 ms of delay: no switch" {

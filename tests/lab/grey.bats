@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # dualrail over verbs between two nodes: grey failures, made from outside. Filters in the receiving guest drop what
 # the transport header of RoCE v2 says: reliable connections, datagrams, or packets above a size. Default options.
-# shellcheck disable=SC2154,SC2030,SC2031,SC2034 # set by lib.bash and bats, or for them
 
 setup_file() {
 	load lib
@@ -39,8 +38,7 @@ left_for() {
 	start_server "${TWO[@]}"
 	for guest in 0 1; do
 		for opt in "" -R; do
-			start_client "${TWO[@]}" -D 8s --verify $opt
-			wait_for flowing
+			under_way start_client "${TWO[@]}" -D 8s --verify $opt
 			lose $guest nic0 "$1"
 			ends "$client" 0
 			hit $guest
@@ -57,8 +55,7 @@ left_for() {
 
 @test "packets above 1,500 bytes are lost: the rail is left for that reason" {
 	start_server "${TWO[@]}"
-	start_client "${TWO[@]}" -D 8s --verify
-	wait_for flowing
+	under_way start_client "${TWO[@]}" -D 8s --verify
 	lose 1 nic0 "$LARGE"
 	ends "$client" 0
 	hit 1
@@ -69,8 +66,7 @@ left_for() {
 @test "datagrams are lost, reliable connections carry: no rail goes down, on the one with data and on the idle one" {
 	start_server "${TWO[@]}"
 	for nic in nic0 nic1; do
-		start_client "${TWO[@]}" -D 8s --verify
-		wait_for flowing
+		under_way start_client "${TWO[@]}" -D 8s --verify
 		lose 0 $nic "$UD"
 		lose 1 $nic "$UD"
 		ends "$client" 0
@@ -94,8 +90,7 @@ left_for() {
 		lab run both tc qdisc add dev nic$n root netem loss 5%
 	done
 	start_server "${TWO[@]}"
-	client "${TWO[@]}" -D 20s --verify
-	[ "$status" -eq 0 ]
+	gives 0 client "${TWO[@]}" -D 20s --verify
 	document
 	no_switch
 }
@@ -105,16 +100,14 @@ left_for() {
 		lab run both tc qdisc add dev nic$n root netem delay 50ms limit 10000
 	done
 	start_server "${TWO[@]}"
-	client "${TWO[@]}" -D 10s --verify
-	[ "$status" -eq 0 ]
+	gives 0 client "${TWO[@]}" -D 10s --verify
 	document
 	no_switch
 }
 
 @test "a receiver that is stopped for 3 s: no switch" {
 	start_server "${TWO[@]}"
-	start_client "${TWO[@]}" -D 10s --verify
-	wait_for flowing
+	under_way start_client "${TWO[@]}" -D 10s --verify
 	lab run 1 sh -c 'pkill -STOP -x dualrail && sleep 3; pkill -CONT -x dualrail'
 	ends "$client" 0
 	document

@@ -1,7 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
 # The lab itself: what the tests of verbs take for granted.
-# shellcheck disable=SC2154 # set by lib.bash
 
 setup() {
 	load lib
@@ -63,7 +62,6 @@ none_runs() {
 	for n in 0 1 2 3; do
 		before=$(lab run 0 cat "/sys/class/net/nic$n/statistics/tx_bytes")
 		start server 1 ib_write_bw -d "rxe$n" -x "$(lab gid 1 "rxe$n")" -F -s 65536 -n 200
-		server=$pid
 		wait_for listens 1 18515
 		lab run 0 ib_write_bw -d "rxe$n" -x "$(lab gid 0 "rxe$n")" -F -s 65536 -n 200 "10.77.0.2" >bw
 		ends "$server" 0
@@ -91,8 +89,7 @@ watching() {
 	wait_for grep -q IBV_EVENT_PORT_ERR events.out
 	carrier 1 nic1 1
 	port_state 1 rxe1 ACTIVE
-	run lab check
-	[ "$status" -eq 1 ]
+	run -1 lab check
 	[[ $output == *"nic1: no answer"* ]]
 	lab link 0 nic1 up
 	wait_for carrier 0 nic1 1
@@ -103,8 +100,7 @@ watching() {
 
 @test "the switch forgets a port: silence, no loss of carrier; the receiver's cut does not hold the sender up" {
 	lab port 1 nic2 off
-	run lab check
-	[ "$status" -eq 1 ]
+	run -1 lab check
 	[[ $output == *"nic2: no answer"* ]]
 	carrier 0 nic2 1
 	carrier 1 nic2 1
@@ -147,13 +143,11 @@ gone() {
 }
 
 @test "without root, and without QEMU: said so, status 77" {
-	run setpriv --reuid nobody --clear-groups "$DR_ROOT/scripts/lab/lab.sh" up
-	[ "$status" -eq 77 ]
+	run -77 setpriv --reuid nobody --clear-groups "$DR_ROOT/scripts/lab/lab.sh" up
 	[[ $output == *root* ]]
 	mkdir empty
 	for tool in bash uname dirname readlink; do ln -s "$(command -v "$tool")" empty/; done
 	sed "s|^PATH=.*|PATH=$PWD/empty|" "$DR_ROOT/scripts/lab/lab.sh" >lab.sh
-	run env LAB_DIR="$PWD/none" bash lab.sh up
-	[ "$status" -eq 77 ]
+	run -77 env LAB_DIR="$PWD/none" bash lab.sh up
 	[[ $output == *qemu-system-x86_64*"not installed"* ]]
 }

@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # NCCL's plugin over verbs between two nodes, without NCCL and without a GPU: rank 0 in guest 0, rank 1 in guest 1.
 # The programs are those of tests/e2e/plugin.bats.
-# shellcheck disable=SC2154,SC2030,SC2031 # set by lib.bash and bats
 
 PLUGIN=/opt/dualrail/plugin # in the guests
 

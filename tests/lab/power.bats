@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # The power of a node is cut while a fault is held: of the client, whose server holds one for it, and of the node that holds
 # one itself. TRIALS=n repeats each.
-# shellcheck disable=SC2154,SC2030,SC2031,SC2034 # set by lib.bash and bats, or for them
 
 setup_file() {
 	load lib
@@ -43,7 +42,6 @@ serve() {
 cut() {
 	start client 0 "$DR/bin/dualrail" client 10.77.0.2 -g 0 -N 1 -s 64K --rails nic0,nic1 --heartbeat 100ms --key-file "$DR/key" \
 		--test failover --allow-faults --warmup 0 --fault "link-down:path=0,side=$1,at=0,for=600s"
-	client=$pid
 	wait_for is_down "$2" nic0 || {
 		tail -n 5 client.out client.err server.out server.err
 		return 1

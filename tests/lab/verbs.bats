@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # dualrail over verbs between two nodes, started with its script by hand: whole runs in peace. What goes wrong
 # is in faults.bats.
-# shellcheck disable=SC2154,SC2030,SC2031 # set by lib.bash and bats
 
 setup_file() {
 	load lib
@@ -34,8 +33,7 @@ eight_by_two() {
 
 @test "two rails: eight GPUs, bandwidth and latency, every byte compared, the NICs' counters agree" {
 	start_server --one-off "${TWO[@]}"
-	client "${TWO[@]}" --test bw,lat -D 4s --verify
-	[ "$status" -eq 0 ]
+	gives 0 client "${TWO[@]}" --test bw,lat -D 4s --verify
 	ends "$server" 0
 	document
 	no_switch
@@ -53,8 +51,7 @@ eight_by_two() {
 	start busy1 1 timeout 90 sh -c 'while :; do :; done'
 	busy1=$pid
 	start_server --one-off -g 0 --poll busy "${TWO[@]}"
-	client "${TWO[@]}" -g 0 -N 1 --poll busy --test lat -s 64 --chunk 64 -D 20s
-	[ "$status" -eq 0 ]
+	gives 0 client "${TWO[@]}" -g 0 -N 1 --poll busy --test lat -s 64 --chunk 64 -D 20s
 	ends "$server" 0
 	document
 	no_switch
@@ -65,8 +62,7 @@ eight_by_two() {
 
 @test "four rails, as found: all of them carry data" {
 	start_server --one-off
-	client -D 4s
-	[ "$status" -eq 0 ]
+	gives 0 client -D 4s
 	ends "$server" 0
 	document
 	no_switch
@@ -77,8 +73,7 @@ eight_by_two() {
 
 @test "both directions, several queue pairs a path, memory registered at first use" {
 	start_server --one-off "${TWO[@]}"
-	client "${TWO[@]}" -D 3s --bidir --qps 2 --register lazy --verify
-	[ "$status" -eq 0 ]
+	gives 0 client "${TWO[@]}" -D 3s --bidir --qps 2 --register lazy --verify
 	document
 	holds "$share/c.json" '[.bandwidth[].direction] | unique == ["to-client", "to-server"]'
 }
