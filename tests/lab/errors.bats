@@ -2,19 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # What verbs runs say when they cannot be: what was tried, with which value, and what to do.
 
-setup_file() {
-	load lib
-	install_dualrail
-}
-
-setup() {
-	load lib
-	verbs_setup
-}
-
-teardown() {
-	common_teardown
-}
+load usual
 
 # refused STATUS WORD...: the client ended so, and its error output has all the words.
 refused() {

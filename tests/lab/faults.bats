@@ -2,15 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # dualrail over verbs between two nodes: what goes wrong while it runs.
 
-setup_file() {
-	load lib
-	install_dualrail
-}
-
-setup() {
-	load lib
-	verbs_setup
-}
+load usual
 
 teardown() {
 	lose_nothing

@@ -3,13 +3,9 @@
 # dualrail over verbs between two nodes: grey failures, made from outside. Filters in the receiving guest drop what
 # the transport header of RoCE v2 says: reliable connections, datagrams, or packets above a size. Default options.
 
-setup_file() {
-	load lib
-	install_dualrail
-}
+load usual
 
 setup() {
-	load lib
 	idle_host
 	verbs_setup
 	OPTS=(--transport verbs -N 1 -s 256K --chunk 32K --window 4)

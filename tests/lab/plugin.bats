@@ -3,6 +3,8 @@
 # NCCL's plugin over verbs between two nodes, without NCCL and without a GPU: rank 0 in guest 0, rank 1 in guest 1.
 # The programs are those of tests/e2e/plugin.bats.
 
+load usual
+
 PLUGIN=/opt/dualrail/plugin # in the guests
 
 install_plugin() {
@@ -17,20 +19,14 @@ install_plugin() {
 }
 
 setup_file() {
-	load lib
 	install_dualrail
 	install_plugin
 }
 
 setup() {
-	load lib
 	verbs_setup
 	lab run both test -e $PLUGIN/ring_main || install_plugin
 	write_act
-}
-
-teardown() {
-	common_teardown
 }
 
 # What ring_main does to a rail of guest 0 while data flow over it; afterwards they flow over the other one.

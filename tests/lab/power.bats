@@ -3,13 +3,13 @@
 # The power of a node is cut while a fault is held: of the client, whose server holds one for it, and of the node that holds
 # one itself. TRIALS=n repeats each.
 
+load usual
+
 setup_file() {
-	load lib
 	[[ ${LAB_BUSY-} ]] || install_dualrail
 }
 
 setup() {
-	load lib
 	[[ -z ${LAB_BUSY-} ]] || skip "boots a guest again, which takes a minute; make check-lab runs it"
 	verbs_setup
 }

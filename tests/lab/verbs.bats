@@ -3,19 +3,7 @@
 # dualrail over verbs between two nodes, started with its script by hand: whole runs in peace. What goes wrong
 # is in faults.bats.
 
-setup_file() {
-	load lib
-	install_dualrail
-}
-
-setup() {
-	load lib
-	verbs_setup
-}
-
-teardown() {
-	common_teardown
-}
+load usual
 
 @test "the path contract over a real device" {
 	lab run 0 test -x "$DR/bin/conformance_test" || skip "conformance_test is not built"
