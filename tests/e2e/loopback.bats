@@ -54,13 +54,6 @@ load usual
 	holds c.json '[.bandwidth[].message_bytes] | unique == [4096, 16384, 65536]'
 }
 
-@test "--json alone: the document on standard output and nothing else there" {
-	start_server -1
-	"$DUALRAIL" client 127.0.0.1 --port "$port" "${SMALL[@]}" -D 200ms --json >c.json 2>tables
-	whole c.json
-	grep -q Gb/s tables
-}
-
 @test "different numbers of GPUs: refused with both counts; --pair takes the first ones" {
 	start_server --pair
 	run timeout "$WAIT_S" "$DUALRAIL" client 127.0.0.1 --port "$port" -g 0-2 -N 1 -s 64K -D 100ms \
@@ -252,11 +245,6 @@ listeners() {
 	stop client
 	ends "$second" 0
 	grep -q '^PASS' second.out
-}
-
-@test "a threshold that is missed: status 7" {
-	start_server
-	gives 7 client -D 200ms --min-bw 1000000 -q
 }
 
 # bats test_tags=nightly

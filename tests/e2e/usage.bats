@@ -37,10 +37,6 @@ load usual
 	[[ $output == *'"127.0.0.2" is not expected here; see --help'* ]]
 }
 
-@test "a size that is none: status 1, names it" {
-	refuses 1 8x "$DUALRAIL" client 127.0.0.1 -s 8x
-}
-
 @test "a bare number for a short time: status 1, asks for the unit; seconds stay seconds for long ones" {
 	local name
 	for name in heartbeat hold-down max-gap; do
@@ -182,12 +178,6 @@ except socket.gaierror as e: print(e.errno == socket.EAI_AGAIN)') == True ]] || 
 	[[ $output != *link-down* ]]
 }
 
-@test "a time inside --fault needs its unit" {
-	run "$DUALRAIL" client 127.0.0.1 --test failover --allow-faults --fault close:at=500,for=1s
-	[ "$status" -eq 1 ]
-	[[ $output == *"at=500: \"500\" has no unit; use 500ms or 500s"* ]]
-}
-
 @test "a fault on the loopback is refused" {
 	run "$DUALRAIL" client 127.0.0.1 --test failover --fault link-down:path=0 --allow-faults -q
 	[ "$status" -eq 2 ]
@@ -251,14 +241,6 @@ except socket.gaierror as e: print(e.errno == socket.EAI_AGAIN)') == True ]] || 
 		--dry-run -v
 	[ "$status" -eq 0 ]
 	[[ $output == *$'\n'"port=20000"$'\n'* && $output != *"has no effect"* ]]
-}
-
-@test "help and version" {
-	tells 0 client "$DUALRAIL" --help
-	tells 0 --hold-down "$DUALRAIL" client --help
-	run -0 "$DUALRAIL" --version
-	one_line
-	tells 0 ".SH OPTIONS" "$DUALRAIL" --man
 }
 
 @test "run_p2p.sh: one line and status 2 for what it cannot do; a node list skips this node" {
