@@ -30,18 +30,7 @@ static void list_devices(void)
 	(void)fprintf(stderr, "of %d", ndev);
 }
 
-static void interfaces_are_chosen_by_name(void **state)
-{
-	(void)state;
-	(void)setenv("FAKENET_IFNAME", "nothing,,lo", 1);
-	ends_child_exits(list_devices, 0, "lo 0;of 1");
-	(void)setenv("FAKENET_IFNAME", "lo-and-more", 1);
-	ends_child_exits(list_devices, 0, "of 0");
-	(void)unsetenv("FAKENET_IFNAME");
-	ends_child_exits(list_devices, 0, "of ");
-}
-
-/* In a namespace of its own whose loopback has ::1 alone. Exit status 77: namespaces are not to be had. */
+/* In a namespace of its own whose loopback has ::1 alone. */
 static void use_ipv6(void)
 {
 	struct ifreq r = { .ifr_name = "lo" };
@@ -49,28 +38,17 @@ static void use_ipv6(void)
 	int fd;
 
 	if (unshare(geteuid() == 0 ? CLONE_NEWNET : CLONE_NEWUSER | CLONE_NEWNET) != 0)
-		_exit(77);
+		ends_skip("no network namespace");
 	fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	r.ifr_flags = IFF_UP;
-	if (fd < 0 || ioctl(fd, SIOCSIFFLAGS, &r) != 0)
-		_exit(77);
+	MUST(fd >= 0 && ioctl(fd, SIOCSIFFLAGS, &r) == 0);
 	memcpy(&r.ifr_addr, &none, sizeof(none));
 	if (ioctl(fd, SIOCSIFADDR, &r) != 0 || access("/proc/net/if_inet6", F_OK) != 0)
-		_exit(77);
+		ends_skip("no IPv6 in a network namespace");
 	(void)close(fd);
 	ends_init(&e, FN_PAGE);
 	(void)ends_wait(&e, ends_send(&e, 0, 8), ends_receive(&e, 0, 8));
 	ends_fini(&e);
-}
-
-static void connects_over_ipv6(void **state)
-{
-	(void)state;
-	EACH_FAKE(ANY_FAKE)
-	if (ends_child(use_ipv6) == 77) {
-		(void)printf("SKIP: no network namespace, or no IPv6 in it\n");
-		skip();
-	}
 }
 
 /* ---- comms that come up ---- */
@@ -95,13 +73,6 @@ static void use_one_handle(void)
 	e.scomm = scomm[0];
 	e.rcomm = rcomm[0];
 	ends_close(&e);
-}
-
-static void connects_many_by_one_handle(void **state)
-{
-	(void)state;
-	EACH_WAY(SOCKET)
-	ends_child(use_one_handle);
 }
 
 /* What the child listens on: the only sockets that it has. */
@@ -155,13 +126,6 @@ static void meet_strangers(void)
 	for (int i = 1; i < N; i++)
 		(void)close(fd[i]);
 	ends_close(&e);
-}
-
-static void strangers_are_no_peers(void **state)
-{
-	(void)state;
-	EACH_FAKE(ANY_FAKE)
-	ends_child(meet_strangers);
 }
 
 /* ---- comms that take long, and that fail ---- */
@@ -223,13 +187,6 @@ static void fail_later(void)
 	MUST(dr_nccl_finalize(&e.net) == NCCL_SUCCESS);
 }
 
-static void connects_in_several_calls(void **state)
-{
-	(void)state;
-	ends_child(connect_slowly);
-	ends_child(fail_later);
-}
-
 /* A device that there is not, and a listener that is gone. */
 static void fail_to_connect(void)
 {
@@ -245,19 +202,14 @@ static void fail_to_connect(void)
 	MUST(dr_nccl_finalize(&e.net) == NCCL_SUCCESS);
 }
 
-static void connect_tells_failures(void **state)
-{
-	(void)state;
-	EACH_WAY(ANY_FAKE)
-	ends_child(fail_to_connect);
-}
-
 /* NCCL closes nothing of a connection that has not come up. */
 static void leave_all(void)
 {
 	unsigned before;
 	void *more;
 
+	if (ends_way->version < 11) /* it has no finalize */
+		return;
 	ends_listen(&e);
 	MUST(dr_nccl_finalize(&e.net) == NCCL_SUCCESS);
 	before = ends_descriptors();
@@ -272,25 +224,24 @@ static void leave_all(void)
 	free(e.in);
 }
 
-static void finalize_closes_the_rest(void **state)
-{
-	(void)state;
-	EACH_WAY(SOCKET | DIRECT)
-	if (ends_way->version >= 11)
-		ends_child(leave_all);
-}
+/* clang-format off */
+static const struct ends_case cases[] = {
+	{ NEWEST("interfaces are chosen by prefix", list_devices, SOCKET),
+		.env = "FAKENET_IFNAME=nothing,,lo", .says = "lo 0;of 1" },
+	{ NEWEST("a longer name is no prefix", list_devices, SOCKET),
+		.env = "FAKENET_IFNAME=lo-and-more", .says = "of 0" },
+	{ NEWEST("loopback has to be named", list_devices, SOCKET), .env = "FAKENET_IFNAME", .says = "of " },
+	{ NEWEST("connects over IPv6", use_ipv6, ANY_FAKE) },
+	{ EACH("connects many by one handle", use_one_handle, SOCKET) },
+	{ NEWEST("strangers are no peers", meet_strangers, ANY_FAKE) },
+	{ NEWEST("connects in several calls", connect_slowly, SOCKET) },
+	{ NEWEST("fails in a later call", fail_later, SOCKET) },
+	{ EACH("connect tells failures", fail_to_connect, ANY_FAKE) },
+	{ EACH("finalize closes the rest", leave_all, SOCKET | DIRECT) },
+};
+/* clang-format on */
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup(interfaces_are_chosen_by_name, ends_setup),
-		cmocka_unit_test_setup(connects_over_ipv6, ends_setup),
-		cmocka_unit_test_setup(connects_many_by_one_handle, ends_setup),
-		cmocka_unit_test_setup(strangers_are_no_peers, ends_setup),
-		cmocka_unit_test_setup(connects_in_several_calls, ends_setup),
-		cmocka_unit_test_setup(connect_tells_failures, ends_setup),
-		cmocka_unit_test_setup(finalize_closes_the_rest, ends_setup),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return ends_main(cases, LENGTH(cases), ends_setup, NULL);
 }

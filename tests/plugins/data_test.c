@@ -81,30 +81,6 @@ static void tell_device(void)
 	ends_fini(&e);
 }
 
-static void tells_what_it_is(void **state)
-{
-	(void)state;
-	EACH_WAY(ANY_FAKE)
-	{
-		ends_child(tell);
-		ends_child(tell_device);
-	}
-	(void)setenv("FAKENET_DMABUF", "1", 1);
-	(void)setenv("FAKENET_ORDERED", "1", 1);
-	EACH_WAY(DIRECT)
-	ends_child(tell);
-	(void)setenv("FAKENET_MEMORY", "gpu", 1);
-	EACH_FAKE(CUDA_FAKE)
-	ends_child_exits(refuse_settings, 0, "FAKENET_MEMORY=gpu is neither host nor cuda");
-	(void)unsetenv("FAKENET_MEMORY");
-	(void)setenv("NCCL_NSOCKS_PERTHREAD", "9", 1);
-	EACH_FAKE(CUDA_FAKE)
-	ends_child_exits(refuse_settings, 0, "9 data connections, 1 to 8 are possible");
-	(void)setenv("FAKENET_PAGES", "2047", 1);
-	EACH_FAKE(PIECES)
-	ends_child_exits(refuse_settings, 0, "FAKENET_PAGES=2047, 2048 to 32768 are possible");
-}
-
 /* ---- many messages ---- */
 
 static void carry(void)
@@ -127,28 +103,6 @@ static void carry(void)
 		bed_close(&b[i]);
 		bed_drop(&b[i]);
 	}
-}
-
-static void carries_data_between_threads(void **state)
-{
-	(void)state;
-	EACH_WAY(ANY_FAKE)
-	ends_child(carry);
-	(void)setenv("NCCL_GPUDIRECTTCPX_RECV_SYNC", "1", 1);
-	EACH_WAY(PIECES)
-	ends_child(carry);
-	(void)setenv("NCCL_NSOCKS_PERTHREAD", "4", 1);
-	(void)setenv("NCCL_SOCKET_NTHREADS", "2", 1);
-	(void)setenv("NCCL_DYNAMIC_CHUNK_SIZE", "20000", 1);
-	(void)setenv("FAKENET_SEED", "7", 1);
-	/* Pages have to be used again. */
-	(void)setenv("FAKENET_PAGES", "2048", 1);
-	EACH_FAKE(CUDA_FAKE)
-	ends_child(carry);
-	(void)unsetenv("NCCL_DYNAMIC_CHUNK_SIZE");
-	(void)setenv("FAKENET_ORDERED", "1", 1);
-	EACH_FAKE(DIRECT)
-	ends_child(carry);
 }
 
 /* ---- requests ---- */
@@ -269,23 +223,6 @@ static void send_first(void)
 	ends_fini(&e);
 }
 
-static void takes_requests(void **state)
-{
-	(void)state;
-	EACH_WAY(SOCKET | DIRECT)
-	ends_child(fill_requests);
-	EACH_WAY(SOCKET)
-	ends_child(group);
-	EACH_FAKE(ANY_FAKE)
-	{
-		ends_child(start_one_by_one);
-		ends_child(send_first);
-	}
-	(void)setenv("NCCL_GPUDIRECTTCPX_RECV_SYNC", "1", 1);
-	EACH_WAY(PIECES)
-	ends_child(send_first);
-}
-
 /* Whoever gives a comm up deregisters its memory and closes it, whatever is outstanding. */
 static void close_in_a_flush(void)
 {
@@ -374,20 +311,6 @@ static void close_receiver(void)
 	ends_fini(&e);
 }
 
-static void connections_end(void **state)
-{
-	(void)state;
-	EACH_FAKE(CUDA_FAKE)
-	ends_child_exits(lose_data, 0, ends_way->fake == DIRECT ? "a data connection: " : "");
-	EACH_FAKE(ANY_FAKE)
-	ends_child(lose_control);
-	EACH_WAY(SOCKET)
-	{
-		ends_child(close_sender);
-		ends_child(close_receiver);
-	}
-}
-
 /* ---- memory ---- */
 
 /*
@@ -464,30 +387,49 @@ static void use_dmabuf(void)
 	(void)munmap(map, room);
 }
 
-static void registers_memory(void **state)
-{
-	(void)state;
-	EACH_WAY(ANY_FAKE)
-	ends_child(deregister);
-	EACH_WAY(SOCKET | DIRECT)
-	ends_child(deregister_complete);
-	(void)setenv("FAKENET_DMABUF", "1", 1);
-	EACH_WAY(DIRECT)
-	{
-		ends_child(use_dmabuf);
-		ends_child(close_in_a_flush);
-	}
-}
+/* Connections and chunks of an odd size; pages have to be used again. */
+#define SPREAD                                                                                     \
+	"NCCL_GPUDIRECTTCPX_RECV_SYNC=1 NCCL_NSOCKS_PERTHREAD=4 NCCL_SOCKET_NTHREADS=2 "           \
+	"FAKENET_SEED=7 FAKENET_PAGES=2048 "
+
+/* clang-format off */
+static const struct ends_case cases[] = {
+	{ EACH("tells what it is", tell, ANY_FAKE) },
+	{ EACH("tells of its device", tell_device, ANY_FAKE) },
+	{ EACH("tells that it takes dma-bufs", tell, DIRECT),
+		.env = "FAKENET_DMABUF=1 FAKENET_ORDERED=1" },
+	{ NEWEST("refuses other memory", refuse_settings, CUDA_FAKE),
+		.env = "FAKENET_MEMORY=gpu", .says = "FAKENET_MEMORY=gpu is neither host nor cuda" },
+	{ NEWEST("refuses too many connections", refuse_settings, CUDA_FAKE),
+		.env = "NCCL_NSOCKS_PERTHREAD=9", .says = "9 data connections, 1 to 8 are possible" },
+	{ NEWEST("refuses too few pages", refuse_settings, PIECES),
+		.env = "FAKENET_PAGES=2047", .says = "FAKENET_PAGES=2047, 2048 to 32768 are possible" },
+	{ EACH("carries data between threads", carry, ANY_FAKE) },
+	{ EACH("carries data, and senders wait", carry, PIECES),
+		.env = "NCCL_GPUDIRECTTCPX_RECV_SYNC=1" },
+	{ NEWEST("carries data over eight connections", carry, CUDA_FAKE),
+		.env = SPREAD "NCCL_DYNAMIC_CHUNK_SIZE=20000" },
+	{ NEWEST("carries ordered data", carry, DIRECT),
+		.env = SPREAD "NCCL_DYNAMIC_CHUNK_SIZE FAKENET_ORDERED=1" },
+	{ EACH("takes so many requests", fill_requests, SOCKET | DIRECT) },
+	{ EACH("receives into several buffers", group, SOCKET) },
+	{ NEWEST("starts requests one by one", start_one_by_one, ANY_FAKE) },
+	{ NEWEST("sends before the receive", send_first, ANY_FAKE) },
+	{ EACH("sends after the receive", send_first, PIECES),
+		.env = "NCCL_GPUDIRECTTCPX_RECV_SYNC=1" },
+	{ NEWEST("loses a data connection of pieces", lose_data, PIECES) },
+	{ NEWEST("loses a data connection", lose_data, DIRECT), .says = "a data connection: " },
+	{ NEWEST("loses control", lose_control, ANY_FAKE) },
+	{ EACH("loses its sender", close_sender, SOCKET) },
+	{ EACH("loses its receiver", close_receiver, SOCKET) },
+	{ EACH("deregisters memory", deregister, ANY_FAKE) },
+	{ EACH("deregisters what is complete", deregister_complete, SOCKET | DIRECT) },
+	{ EACH("takes a dma-buf", use_dmabuf, DIRECT), .env = "FAKENET_DMABUF=1" },
+	{ EACH("closes in a flush", close_in_a_flush, DIRECT), .env = "FAKENET_DMABUF=1" },
+};
+/* clang-format on */
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup(tells_what_it_is, ends_setup),
-		cmocka_unit_test_setup(carries_data_between_threads, ends_setup),
-		cmocka_unit_test_setup(takes_requests, ends_setup),
-		cmocka_unit_test_setup(connections_end, ends_setup),
-		cmocka_unit_test_setup(registers_memory, ends_setup),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return ends_main(cases, LENGTH(cases), ends_setup, NULL);
 }

@@ -11,7 +11,7 @@
 
 #include "base/log.h"
 
-enum { PATIENCE_S = 60 };
+enum { PATIENCE_S = 60, SKIPPED = 77, CASES_MAX = 32 };
 
 #define S(v)                                                                                       \
 	{                                                                                          \
@@ -335,18 +335,27 @@ static void judge(bool ok, int status, const char *said, const char *says)
 	if (ok)
 		return;
 	(void)fprintf(stderr, "personality %d, version %u: status %d, \"%s\" expected: %s\n",
-		ends_way->fake, ends_way->version, status, says, said);
+		ends_way->fake, ends_way->version, status, says ? says : "", said);
 	fail();
 }
 
-int ends_child_exits(void (*run)(void), int expected, const char *says)
+void ends_skip(const char *reason)
+{
+	(void)fprintf(stderr, "SKIP: %s", reason);
+	_exit(SKIPPED);
+}
+
+static void child_exits(const struct ends_case *c)
 {
 	static char said[1 << 16];
-	int status = child(run, said, sizeof(said));
+	int status = child(c->run, said, sizeof(said));
 	int ended = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 
-	judge(ended == 77 || (ended == expected && strstr(said, says)), status, said, says);
-	return ended;
+	if (ended == SKIPPED) {
+		(void)puts(said);
+		skip();
+	}
+	judge(ended == c->status && (!c->says || strstr(said, c->says)), status, said, c->says);
 }
 
 void ends_child_aborts(void (*run)(void), const char *says)
@@ -355,6 +364,55 @@ void ends_child_aborts(void (*run)(void), const char *says)
 	int status = child(run, said, sizeof(said));
 	const char *line = strstr(said, "fakenet: ");
 
+	if (WIFEXITED(status) && WEXITSTATUS(status) == SKIPPED)
+		skip();
 	judge(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT && line && strstr(line, says),
 		status, said, says);
+}
+
+/* ---- cases ---- */
+
+static void set_environment(const char *words)
+{
+	char *copy = strdup(words), *rest = copy, *word, *value;
+
+	assert_non_null(copy);
+	while ((word = strsep(&rest, " ")) != NULL) {
+		value = strchr(word, '=');
+		if (value)
+			*value++ = '\0';
+		assert_int_equal(value ? setenv(word, value, 1) : unsetenv(word), 0);
+	}
+	free(copy);
+}
+
+static void run_case(void **state)
+{
+	const struct ends_case *c = *state;
+
+	if (c->env)
+		set_environment(c->env);
+	EACH_WAY(c->fakes)
+	{
+		if (!c->each_version && !ends_is_newest())
+			continue;
+		if (c->aborts)
+			ends_child_aborts(c->run, c->says);
+		else
+			child_exits(c);
+	}
+}
+
+int ends_main(const struct ends_case *cases, unsigned n, CMFixtureFunction setup,
+	CMFixtureFunction group_setup)
+{
+	struct CMUnitTest tests[CASES_MAX] = { { .name = NULL } };
+
+	assert_true(n <= CASES_MAX);
+	for (unsigned i = 0; i < n; i++)
+		tests[i] = (struct CMUnitTest){ .name = cases[i].name,
+			.test_func = run_case,
+			.setup_func = setup,
+			.initial_state = (void *)(uintptr_t)&cases[i] };
+	return _cmocka_run_group_tests("cases", tests, n, group_setup, NULL);
 }

@@ -50,9 +50,12 @@ extern unsigned ends_only; /* no other personalities */
 #define EACH_WAY(mask)                                                                             \
 	for (ends_way = ends_ways; ends_way < ends_ways + ends_n_ways; ends_way++)                 \
 		if (ends_way->fake & (mask)&ends_only)
+static inline bool ends_is_newest(void)
+{
+	return ends_way == ends_ways || ends_way[-1].fake != ends_way->fake;
+}
 /* The newest version alone. */
-#define EACH_FAKE(mask)                                                                            \
-	EACH_WAY(mask) if (ends_way == ends_ways || ends_way[-1].fake != ends_way->fake)
+#define EACH_FAKE(mask) EACH_WAY(mask) if (ends_is_newest())
 
 struct ends {
 	struct dr_nccl net;
@@ -116,10 +119,25 @@ unsigned ends_descriptors(void);
 
 /* Of a test: nothing of it is in the environment, loopback is the device, pieces have 512 KiB. */
 int ends_setup(void **state);
-/* Runs it in a child; it has to end with this status, or with 77, and to say this on standard error. Returns the status. */
-int ends_child_exits(void (*run)(void), int status, const char *says);
-/* The same; it has to abort, with these words behind the plugin's name. */
+/* In a child: the test is skipped. */
+_Noreturn void ends_skip(const char *reason);
+/* Runs it in a child; it has to abort, with these words behind the plugin's name. */
 void ends_child_aborts(void (*run)(void), const char *says);
-#define ends_child(run) ends_child_exits(run, 0, "")
+
+/* A test: what a child does over each of these personalities, and how it has to end. */
+struct ends_case {
+	const char *name;
+	void (*run)(void);
+	unsigned fakes;
+	bool each_version; /* else the newest one alone */
+	const char *env;   /* words NAME=VALUE, beside what setup has set; NAME alone: not set */
+	const char *says;  /* on standard error */
+	int status;
+	bool aborts; /* instead of that status, and says it behind the plugin's name */
+};
+#define NEWEST(name_, run_, fakes_) .name = (name_), .run = (run_), .fakes = (fakes_)
+#define EACH(name_, run_, fakes_) NEWEST(name_, run_, fakes_), .each_version = true
+int ends_main(const struct ends_case *cases, unsigned n, CMFixtureFunction setup,
+	CMFixtureFunction group_setup);
 
 #endif

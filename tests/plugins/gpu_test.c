@@ -95,30 +95,6 @@ static void carry_late(void)
 	drop_bed();
 }
 
-static void carries_gpu_memory(void **state)
-{
-	(void)state;
-	EACH_FAKE(CUDA_FAKE)
-	ends_child(carry);
-	(void)setenv("NCCL_GPUDIRECTTCPX_RECV_SYNC", "1", 1);
-	(void)setenv("NCCL_NSOCKS_PERTHREAD", "4", 1);
-	(void)setenv("NCCL_SOCKET_NTHREADS", "2", 1);
-	(void)setenv("NCCL_DYNAMIC_CHUNK_SIZE", "20001", 1);
-	EACH_FAKE(CUDA_FAKE)
-	ends_child(carry);
-	(void)setenv("NCCL_DYNAMIC_CHUNK_SIZE", "300000", 1);
-	(void)setenv("FAKENET_ORDERED", "1", 1);
-	EACH_FAKE(CUDA_FAKE)
-	ends_child(carry);
-}
-
-static void is_there_when_complete(void **state)
-{
-	(void)state;
-	EACH_FAKE(CUDA_FAKE)
-	ends_child(carry_late);
-}
-
 /* ---- pages of pieces ---- */
 
 /* The second receive needs pages of the first. */
@@ -197,19 +173,10 @@ static void carry_unevenly(void)
 	bed_drop(&b);
 }
 
-static void waits_for_pages(void **state)
+static void need_emulated(void)
 {
-	(void)state;
-	EACH_FAKE(PIECES)
-	{
-		(void)setenv("FAKENET_PAGES", "2048", 1);
-		ends_child(wait_for_pages);
-		ends_child(carry_big);
-		(void)setenv("FAKENET_PAGES", "2100", 1);
-		(void)setenv("NCCL_NSOCKS_PERTHREAD", "2", 1);
-		(void)setenv("NCCL_DYNAMIC_CHUNK_SIZE", "2097152", 1);
-		ends_child(carry_unevenly);
-	}
+	if (!bed_fake)
+		ends_skip("it needs an emulated GPU");
 }
 
 /* ---- dma-bufs of direct ---- */
@@ -242,6 +209,7 @@ static void carry_dmabuf(void)
 {
 	uint8_t byte;
 
+	need_emulated();
 	bed_make(&b, "");
 	ends_listen(&e);
 	ends_connect(&e);
@@ -261,6 +229,7 @@ static void carry_dmabuf(void)
 /* The dma-buf of the memory, with an offset in it that belongs to other memory. */
 static void register_elsewhere(void)
 {
+	need_emulated();
 	bed_make(&b, "");
 	ends_listen(&e);
 	ends_connect(&e);
@@ -269,28 +238,6 @@ static void register_elsewhere(void)
 	MUST(bed_cu->stream_synchronize(b.in.stream) == 0);
 	(void)e.net.reg_dmabuf(e.rcomm, b.in.dev + BED_GRANULE, BED_ROOM, NCCL_PTR_CUDA,
 		BED_GRANULE + FN_PAGE, export(&b.in), &b.in.dev_mh);
-}
-
-static void need_emulated(void)
-{
-	if (bed_fake)
-		return;
-	print_message("SKIP: it needs an emulated GPU\n");
-	skip();
-}
-
-static void takes_dmabufs(void **state)
-{
-	(void)state;
-	need_emulated();
-	EACH_WAY(DIRECT)
-	{
-		(void)setenv("FAKENET_DMABUF", "1", 1);
-		ends_child_aborts(register_elsewhere,
-			"regMrDmaBuf: offset 69632 of the dma-buf is other memory than");
-		(void)setenv("FAKENET_DMABUF", "only", 1);
-		ends_child_exits(carry_dmabuf, 0, "regMr of CUDA memory, which needs a dma-buf");
-	}
 }
 
 /* ---- contexts ---- */
@@ -358,19 +305,6 @@ static void lack_library(void)
 	MUST(ends_dial(&e) == NCCL_SUCCESS && ends_admit(&e, true) == NCCL_UNHANDLED_CUDA_ERROR &&
 		!e.rcomm);
 	ends_close(&e);
-}
-
-static void keeps_contexts(void **state)
-{
-	(void)state;
-	EACH_FAKE(CUDA_FAKE)
-	{
-		ends_child(keep_contexts);
-		ends_child_exits(
-			lack_context, 0, "FAKENET_MEMORY=cuda: no CUDA context is current");
-	}
-	EACH_FAKE(PIECES)
-	ends_child_exits(lack_library, 0, "/nonexistent/libcuda.so");
 }
 
 /* ---- failures ---- */
@@ -444,6 +378,7 @@ static void scene(int fd, bool fail_work)
 
 static int start_scenes(void)
 {
+	need_emulated();
 	bed_make(&b, "delay_us=2");
 	ends_listen(&e);
 	MUST(e.net.close_listen(e.lcomm) == NCCL_SUCCESS);
@@ -478,6 +413,7 @@ static void fail_to_switch(void)
 {
 	void *s, *r;
 
+	need_emulated();
 	bed_make(&b, "delay_us=2");
 	connect_bed();
 	s = bed_send(&b, 1);
@@ -503,6 +439,7 @@ static void fail_work(void)
 /* Misuse of the driver, which the emulated one counts. The plugin does not crash. */
 static void lose_context(void)
 {
+	need_emulated();
 	bed_make(&b, "");
 	connect_bed();
 	bed_drop(&b);
@@ -511,24 +448,6 @@ static void lose_context(void)
 	MUST(e.net.close_send(e.scomm) == NCCL_UNHANDLED_CUDA_ERROR);
 	MUST(e.net.close_recv(e.rcomm) == NCCL_UNHANDLED_CUDA_ERROR);
 	MUST(dr_nccl_finalize(&e.net) == NCCL_SUCCESS);
-}
-
-static void reports_failures(void **state)
-{
-	(void)state;
-	need_emulated();
-	EACH_FAKE(CUDA_FAKE)
-	{
-		(void)setenv("FAKENET_DMABUF", "1", 1);
-		(void)unsetenv("OTHER");
-		ends_child_exits(fail_each_call, 0, "memcpy_htod_async: CUDA_ERROR_UNKNOWN (999");
-		ends_child_exits(fail_to_switch, 0, "ctx_set_current: CUDA_ERROR_UNKNOWN (999");
-		ends_child_exits(fail_work, 0, "CUDA_ERROR_LAUNCH_FAILED (719");
-		ends_child_exits(lose_context, LEFT_BEHIND, "CUDA_ERROR_INVALID_CONTEXT (201");
-		(void)setenv("OTHER", "1", 1);
-		ends_child_exits(lose_context, LEFT_BEHIND,
-			"ctx_set_current: CUDA_ERROR_INVALID_CONTEXT (201");
-	}
 }
 
 static int setup(void **state)
@@ -560,16 +479,45 @@ static int group_setup(void **state)
 	return -1;
 }
 
+#define SPREAD "NCCL_GPUDIRECTTCPX_RECV_SYNC=1 NCCL_NSOCKS_PERTHREAD=4 NCCL_SOCKET_NTHREADS=2 "
+
+/* clang-format off */
+static const struct ends_case cases[] = {
+	{ NEWEST("carries GPU memory", carry, CUDA_FAKE) },
+	{ NEWEST("carries it over eight connections", carry, CUDA_FAKE),
+		.env = SPREAD "NCCL_DYNAMIC_CHUNK_SIZE=20001" },
+	{ NEWEST("carries it in order", carry, CUDA_FAKE),
+		.env = SPREAD "NCCL_DYNAMIC_CHUNK_SIZE=300000 FAKENET_ORDERED=1" },
+	{ NEWEST("is there when complete", carry_late, CUDA_FAKE) },
+	{ NEWEST("waits for pages", wait_for_pages, PIECES), .env = "FAKENET_PAGES=2048" },
+	{ NEWEST("carries large messages", carry_big, PIECES), .env = "FAKENET_PAGES=2048" },
+	{ NEWEST("one connection stands still", carry_unevenly, PIECES),
+		.env = "FAKENET_PAGES=2100 NCCL_NSOCKS_PERTHREAD=2 NCCL_DYNAMIC_CHUNK_SIZE=2097152" },
+	{ EACH("refuses the dma-buf of other memory", register_elsewhere, DIRECT),
+		.env = "FAKENET_DMABUF=1", .aborts = true,
+		.says = "regMrDmaBuf: offset 69632 of the dma-buf is other memory than" },
+	{ EACH("takes dma-bufs alone", carry_dmabuf, DIRECT),
+		.env = "FAKENET_DMABUF=only", .says = "regMr of CUDA memory, which needs a dma-buf" },
+	{ NEWEST("keeps contexts", keep_contexts, CUDA_FAKE) },
+	{ NEWEST("lacks a context", lack_context, CUDA_FAKE),
+		.says = "FAKENET_MEMORY=cuda: no CUDA context is current" },
+	{ NEWEST("lacks the library", lack_library, PIECES), .says = "/nonexistent/libcuda.so" },
+	{ NEWEST("each call fails", fail_each_call, CUDA_FAKE),
+		.env = "FAKENET_DMABUF=1", .says = "memcpy_htod_async: CUDA_ERROR_UNKNOWN (999" },
+	{ NEWEST("a context cannot be set", fail_to_switch, CUDA_FAKE),
+		.env = "FAKENET_DMABUF=1", .says = "ctx_set_current: CUDA_ERROR_UNKNOWN (999" },
+	{ NEWEST("the work fails", fail_work, CUDA_FAKE),
+		.env = "FAKENET_DMABUF=1", .says = "CUDA_ERROR_LAUNCH_FAILED (719" },
+	{ NEWEST("the context is gone", lose_context, CUDA_FAKE),
+		.env = "FAKENET_DMABUF=1 OTHER", .status = LEFT_BEHIND,
+		.says = "CUDA_ERROR_INVALID_CONTEXT (201" },
+	{ NEWEST("the context is gone, and none is current", lose_context, CUDA_FAKE),
+		.env = "FAKENET_DMABUF=1 OTHER=1", .status = LEFT_BEHIND,
+		.says = "ctx_set_current: CUDA_ERROR_INVALID_CONTEXT (201" },
+};
+/* clang-format on */
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup(carries_gpu_memory, setup),
-		cmocka_unit_test_setup(is_there_when_complete, setup),
-		cmocka_unit_test_setup(waits_for_pages, setup),
-		cmocka_unit_test_setup(takes_dmabufs, setup),
-		cmocka_unit_test_setup(keeps_contexts, setup),
-		cmocka_unit_test_setup(reports_failures, setup),
-	};
-
-	return cmocka_run_group_tests(tests, group_setup, NULL);
+	return ends_main(cases, LENGTH(cases), setup, group_setup);
 }
