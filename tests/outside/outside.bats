@@ -153,10 +153,8 @@ flow() {
 	observer=$pid
 	wait_for grep -q ready observer.err
 	start server ip netns exec "$B" "$DUALRAIL" server -g 0-1 -1 --json=s.json
-	server=$pid
 	start client ip netns exec "$A" "$DUALRAIL" client 10.99.255.2 -g 0-1 -N 2 --chunk 64K --window 8 -s 1M \
 		--verify -D 4s -i 0 --json=c.json
-	client=$pid
 	start waits watch_waits
 	watcher=$pid
 	wait_for observed
@@ -252,30 +250,28 @@ expect() {
 	[[ $limit == . ]] || ((${stall%.*} < SCALE * limit + wait))
 }
 
-@test "link down at the client" {
+# breaks NAME COMMAND...: this fault on flowing data, and what is expected of it.
+breaks() {
+	[[ $2 != @(filter|both_ways) ]] || needs_filter
 	flow
-	fault ip -n "$A" link set rail0 down
-	expect link-down-client
+	fault "${@:2}"
+	expect "$1"
+}
+
+@test "link down at the client" {
+	breaks link-down-client ip -n "$A" link set rail0 down
 }
 
 @test "link down at the server" {
-	flow
-	fault ip -n "$B" link set rail0 down
-	expect link-down-server
+	breaks link-down-server ip -n "$B" link set rail0 down
 }
 
 @test "packets to the server dropped" {
-	needs_filter
-	flow
-	fault filter "$B" drop
-	expect drop-to-server
+	breaks drop-to-server filter "$B" drop
 }
 
 @test "packets to the client dropped" {
-	needs_filter
-	flow
-	fault filter "$A" drop
-	expect drop-to-client
+	breaks drop-to-client filter "$A" drop
 }
 
 both_ways() {
@@ -284,69 +280,45 @@ both_ways() {
 }
 
 @test "black hole: packets of both directions dropped" {
-	needs_filter
-	flow
-	fault both_ways drop
-	expect black-hole
+	breaks black-hole both_ways drop
 }
 
 @test "MTU hole: packets above 1,500 bytes to the server dropped" {
-	needs_filter
-	flow
-	fault filter "$B" "meta length > 1514 drop"
-	expect mtu-hole
+	breaks mtu-hole filter "$B" "meta length > 1514 drop"
 }
 
 @test "MTU hole: packets above 1,500 bytes refused by the client's output filter" {
-	needs_filter
-	flow
-	fault filter "$A" "meta length > 1514 drop" rail0 egress
-	expect mtu-refused
+	breaks mtu-refused filter "$A" "meta length > 1514 drop" rail0 egress
 }
 
 @test "TCP dropped, other packets pass" {
-	needs_filter
-	flow
-	fault both_ways "meta l4proto tcp drop"
-	expect tcp-dropped
+	breaks tcp-dropped both_ways "meta l4proto tcp drop"
 }
 
 @test "TCP to the server refused by the client's output filter, other packets pass" {
-	needs_filter
-	flow
-	fault filter "$A" "meta l4proto tcp drop" rail0 egress
-	expect tcp-refused
+	breaks tcp-refused filter "$A" "meta l4proto tcp drop" rail0 egress
 }
 
 @test "UDP dropped, other packets pass" {
-	needs_filter
-	flow
-	fault both_ways "meta l4proto udp drop"
-	expect udp-dropped
+	breaks udp-dropped both_ways "meta l4proto udp drop"
 }
 
+NOBODY=02:00:00:00:00:99
+
 @test "wrong ARP entry at the client" {
-	flow
-	fault ip -n "$A" neigh replace 10.99.0.2 lladdr 02:00:00:00:00:99 dev rail0 nud permanent
-	expect wrong-arp-client
+	breaks wrong-arp-client ip -n "$A" neigh replace 10.99.0.2 dev rail0 lladdr "$NOBODY" nud permanent
 }
 
 @test "wrong ARP entry at the server" {
-	flow
-	fault ip -n "$B" neigh replace 10.99.0.1 lladdr 02:00:00:00:00:99 dev rail0 nud permanent
-	expect wrong-arp-server
+	breaks wrong-arp-server ip -n "$B" neigh replace 10.99.0.1 dev rail0 lladdr "$NOBODY" nud permanent
 }
 
 @test "address removed at the client" {
-	flow
-	fault ip -n "$A" addr del 10.99.0.1/24 dev rail0
-	expect address-client
+	breaks address-client ip -n "$A" addr del 10.99.0.1/24 dev rail0
 }
 
 @test "address removed at the server" {
-	flow
-	fault ip -n "$B" addr del 10.99.0.2/24 dev rail0
-	expect address-server
+	breaks address-server ip -n "$B" addr del 10.99.0.2/24 dev rail0
 }
 
 # Some seconds of a hundredth of the other rail's rate.
@@ -357,9 +329,7 @@ slow() {
 }
 
 @test "1 Mb/s for three seconds" {
-	flow
-	fault slow
-	expect slow
+	breaks slow slow
 }
 
 close_connections() {
@@ -387,35 +357,23 @@ reject() {
 
 @test "TCP reset: every segment rejected by the server's firewall" {
 	reject ctl9 2>/dev/null || skip "this kernel has no nft reject"
-	flow
-	fault reject rail0
-	expect reject
+	breaks reject reject rail0
 }
 
 @test "5 % loss" {
-	needs_filter
-	flow
-	fault filter "$B" "numgen random mod 100 < 5 drop"
-	expect loss-5
+	breaks loss-5 filter "$B" "numgen random mod 100 < 5 drop"
 }
 
 @test "40 % loss" {
-	needs_filter
-	flow
-	fault filter "$B" "numgen random mod 100 < 40 drop"
-	expect loss-40
+	breaks loss-40 filter "$B" "numgen random mod 100 < 40 drop"
 }
 
 @test "NIC deleted" {
-	flow
-	fault ip -n "$A" link del rail0
-	expect deleted
+	breaks deleted ip -n "$A" link del rail0
 }
 
 @test "NIC moved to another namespace" {
-	flow
-	fault ip -n "$A" link set rail0 netns "$C"
-	expect moved
+	breaks moved ip -n "$A" link set rail0 netns "$C"
 }
 
 # Ten times forgotten, while packets flow.
@@ -429,9 +387,7 @@ flap_neighbour() {
 }
 
 @test "neighbour entries forgotten again and again: the rail is used on" {
-	flow
-	fault flap_neighbour
-	expect neighbour-flap
+	breaks neighbour-flap flap_neighbour
 }
 
 # A third station on the wire takes the server's address and announces it.
@@ -452,15 +408,11 @@ duplicate() {
 }
 
 @test "route changed to a router that is not there" {
-	flow
-	fault ip -n "$A" route add 10.99.0.2/32 via 10.99.0.77 dev rail0
-	expect route-lost
+	breaks route-lost ip -n "$A" route add 10.99.0.2/32 via 10.99.0.77 dev rail0
 }
 
 @test "route changed to the other rail: sockets are bound to their NIC" {
-	flow
-	fault ip -n "$A" route replace 10.99.0.0/24 dev rail1
-	expect route-elsewhere
+	breaks route-elsewhere ip -n "$A" route replace 10.99.0.0/24 dev rail1
 }
 
 both_rails() {
