@@ -92,9 +92,8 @@ def main():
     rounds, seconds = (int(x) for x in (sys.argv[3:] + ["10", "2"][len(sys.argv) - 3:])[:2])
     seed = int(os.environ.get("SEED", random.randrange(1 << 30)))
     draw = random.Random(seed)
-    server, port = wire.server(dualrail, "--verbose=0")
     gbps, opened, waited = {k: [] for k in FLOODED}, {k: 0 for k in FLOODED}, []
-    try:
+    with wire.server(dualrail, "--verbose=0") as (_, port):
         for _ in range(rounds):
             for kind in draw.sample(FLOODED, len(FLOODED)):
                 sink, at = (None, port) if kind in ("alone", "server") else start_sink(build, kind)
@@ -106,8 +105,6 @@ def main():
                 if sink:
                     sink.kill()
                     sink.wait()
-    finally:
-        server.end()
     a_second = {k: n / rounds / (seconds + 2) for k, n in opened.items()}
     print("%d rounds of %d s (seed %d): %s; beside a flood of the server %s of alone, %s of a flood of a program that accepts none, %s of one that "
           "closes at once; %d hellos meanwhile: median %.0f ms, longest %.0f ms" % (

@@ -5,7 +5,6 @@
 Neither end can tell the other why, and the client has closed its channels in order. Prints after how long the server serves the next
 client. Exit status 1 if a server waits for half of --timeout.
 """
-import os
 import sys
 import threading
 import time
@@ -19,8 +18,7 @@ LAST = 600  # bytes from the end of what the server says: in its results, whose 
 
 def one(dualrail, words, back, out):
     """out[back]: seconds until the next client is served; None if it is not."""
-    server, port = wire.server(dualrail, "--timeout", "%ds" % TIMEOUT_S, *words)
-    try:
+    with wire.server(dualrail, "--timeout", "%ds" % TIMEOUT_S, *words) as (_, port):
         proxy = wire.Proxy(port).serve()
         wire.client(dualrail, proxy.port, *words)
         proxy.stop()
@@ -36,14 +34,11 @@ def one(dualrail, words, back, out):
             if wire.client(dualrail, port, "--connect-timeout", "1s", *words)[0] == 0:
                 out[back] = time.monotonic() - begin
                 return
-    finally:
-        server.end()
 
 
 def main():
-    dualrail, words, out = sys.argv[1], (), {LAST: None, 0: None}
-    if sys.argv[2] == "keyed":
-        words = ("--key-file", wire.key_file(os.environ.get("ATTACK_TMP", "/tmp"))[0])
+    dualrail, out = sys.argv[1], {LAST: None, 0: None}
+    words, _ = wire.new_key(sys.argv[2] == "keyed")
     threads = [threading.Thread(target=one, args=(dualrail, words, back, out)) for back in out]
     for t in threads:
         t.start()

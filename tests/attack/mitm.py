@@ -6,7 +6,6 @@ In each run one bit of one byte of the control connection is changed, in the one
 ends with an error, or if an end closes the connection for it; control is then resumed, and the result is right. Prints
 "N changes, N unnoticed: ..."; runs that last for longer than 20 s are counted apart. Exit status 1 if the server does not serve the next client.
 """
-import os
 import re
 import sys
 import threading
@@ -52,14 +51,11 @@ def main():
     if len(sys.argv) not in (3, 4) or sys.argv[2] not in ("keyed", "unkeyed"):
         print(__doc__.split(":")[0], file=sys.stderr)
         return 2
-    dualrail, words = sys.argv[1], ()
-    if sys.argv[2] == "keyed":
-        words = ("--key-file", wire.key_file(os.environ.get("ATTACK_TMP", "/tmp"))[0])
-    # The server waits so long for a client whose control connection was broken when all its data had arrived.
-    server, port = wire.server(dualrail, "--verbose=0", "--timeout", "3s", *words)
+    dualrail, (words, _) = sys.argv[1], wire.new_key(sys.argv[2] == "keyed")
     count = {"failed": 0, "resumed": 0, "late": 0, "unnoticed": 0}
     first = ""
-    try:
+    # The server waits so long for a client whose control connection was broken when all its data had arrived.
+    with wire.server(dualrail, "--verbose=0", "--timeout", "3s", *words) as (_, port):
         proxy = wire.Proxy(port).serve()
         status, text = wire.client(dualrail, proxy.port, "--verify", *words)
         proxy.stop()
@@ -72,8 +68,6 @@ def main():
                 if result in ("unnoticed", "late") and not first:
                     first = "; first: byte %d of the %s's" % (at, ("client", "server")[direction])
         status, text = wire.client(dualrail, port, "--verify", *words)
-    finally:
-        server.end()
     print("%d changes, %d unnoticed: %d runs failed, %d made control again, %d had not ended after 20 s%s" % (
         sum(count.values()), count["unnoticed"], count["failed"], count["resumed"], count["late"], first))
     if status:

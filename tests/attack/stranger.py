@@ -20,6 +20,7 @@ import re
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 
 import wire
 from wire import ACCEPT, ACK, GOODBYE, HANDLES, MESSAGE, OFFER, PING, READY, REFUSE, WELCOME
@@ -109,12 +110,8 @@ MOMENTS = ("connect", "hello", "proof", "welcome", "offer", "handles", "ready")
 
 
 def wrong(dualrail, keyed):
-    words, key = (), None
-    if keyed:
-        path, key = wire.key_file(os.environ.get("ATTACK_TMP", "/tmp"))
-        words = ("--key-file", path)
-    server, port = wire.server(dualrail, "--verbose=0", *words)
-    try:
+    words, key = wire.new_key(keyed)
+    with wire.server(dualrail, "--verbose=0", *words) as (server, port):
         said = wire.recorded(dualrail, port, *words, key=key)
         n = ended = clients = 0
         for moment in MOMENTS:
@@ -135,8 +132,6 @@ def wrong(dualrail, keyed):
             clients += 1
         return "%d messages at %d moments: %d ended the connection, the others had no effect on the %d clients that followed" % (
             n, len(MOMENTS), ended, clients)
-    finally:
-        server.end()
 
 
 SILENT_S = 2  # PROTOCOL.md, 8.3
@@ -150,15 +145,21 @@ def took(dualrail, port, *words):
     return time.monotonic() - begin
 
 
-def stops(dualrail, keyed):
-    words, key = (), None
-    if keyed:
-        path, key = wire.key_file(os.environ.get("ATTACK_TMP", "/tmp"))
-        words = ("--key-file", path)
-    watch = subprocess.Popen([os.path.join(wire.ROOT, "tests", "stood.py"), str(os.getpid())], stdout=subprocess.PIPE, text=True)
-    # Its control connection would be waited for.
-    server, port = wire.server(dualrail, "--verbose=0", "--timeout", "600s", *words)
+@contextmanager
+def watched():
+    """stood.py, which says when it is terminated for how long the machine stood."""
+    p = subprocess.Popen([os.path.join(wire.ROOT, "tests", "stood.py"), str(os.getpid())], stdout=subprocess.PIPE, text=True)
     try:
+        yield p
+    finally:
+        p.kill()
+        p.wait()
+
+
+def stops(dualrail, keyed):
+    words, key = wire.new_key(keyed)
+    # --timeout: its control connection would be waited for.
+    with watched() as watch, wire.server(dualrail, "--verbose=0", "--timeout", "600s", *words) as (_, port):
         said = wire.recorded(dualrail, port, *words, key=key)
         served(dualrail, port, *words)
         own = max(took(dualrail, port, *words) for _ in range(3))
@@ -178,18 +179,11 @@ def stops(dualrail, keyed):
                 raise Failed("stopped after %s: the next client was delayed by %.1f s" % (moment, delay))
             worst, n = max(worst, delay), n + 1
         return "stopped at %d moments: the next client was delayed by at most %.1f s" % (n, max(worst, 0))
-    finally:
-        server.end()
-        watch.kill()
-        watch.wait()
 
 
 def middle(dualrail, keyed):
-    words = ()
-    if keyed:
-        words = ("--key-file", wire.key_file(os.environ.get("ATTACK_TMP", "/tmp"))[0])
-    server, port = wire.server(dualrail, "--verbose=0", *words)
-    try:
+    words, _ = wire.new_key(keyed)
+    with wire.server(dualrail, "--verbose=0", *words) as (_, port):
         man = wire.Middle(port, key=bytes(32) if keyed else None)
         status, text = wire.client(dualrail, man.port, "--connect-timeout", "3s", *words)
         read = len(man.said[0]) + len(man.said[1])
@@ -197,15 +191,12 @@ def middle(dualrail, keyed):
             must(read == 0 and status == 3, read, "messages read, status", status, text)
         served(dualrail, port, *words)
         return "%d messages read and passed on, the client's status %s" % (read, status)
-    finally:
-        server.end()
 
 
 def faults(dualrail, _):
     told = os.path.join(os.environ.get("ATTACK_TMP", "/tmp"), "told.%d" % os.getpid())
     exec_ = "mark=touch %s,rm -f %s" % (told, told)
-    server, port = wire.server(dualrail, "--verbose=0", "--allow-faults", "--fault-exec", exec_)
-    try:
+    with wire.server(dualrail, "--verbose=0", "--allow-faults", "--fault-exec", exec_) as (_, port):
         record = wire.recorded(dualrail, port)
         plain = json.loads(record[OFFER])
         refused = 0
@@ -233,8 +224,6 @@ def faults(dualrail, _):
         served(dualrail, port)
         must(not os.path.exists(told), "the command of exec ran")
         return "%d requests refused, no command ran" % refused
-    finally:
-        server.end()
 
 
 def counted(net, *rules):
@@ -250,14 +239,14 @@ def counted(net, *rules):
     return read
 
 
+@contextmanager
 def outside(dualrail, net):
-    server, port = wire.server(dualrail, "--verbose=0", prefix=("ip", "netns", "exec", net))
-    return server, port, wire.recorded(dualrail, port, "--rails", "rail0,rail1", host=CONTROL)
+    with wire.server(dualrail, "--verbose=0", prefix=("ip", "netns", "exec", net)) as (_, port):
+        yield port, wire.recorded(dualrail, port, "--rails", "rail0,rail1", host=CONTROL)
 
 
 def reflect(dualrail, net):
-    server, port, record = outside(dualrail, net)
-    try:
+    with outside(dualrail, net) as (port, record):
         read = counted(net, ("third_udp", "ip daddr %s meta l4proto udp" % THIRD), ("third_tcp", "ip daddr %s meta l4proto tcp" % THIRD),
                        ("alive", "ip daddr 10.99.255.1 meta l4proto tcp"))
         plain = json.loads(record[OFFER])
@@ -279,13 +268,10 @@ def reflect(dualrail, net):
         must(n["third_udp"] == 0, n["third_udp"], "datagrams left to the third host")
         return "%d of %d handles and offers that name a third host refused; %d datagrams and %d TCP segments left to it" % (
             refused, cases, n["third_udp"], n["third_tcp"])
-    finally:
-        server.end()
 
 
 def silent(dualrail, net):
-    server, port, record = outside(dualrail, net)
-    try:
+    with outside(dualrail, net) as (port, record):
         # WELCOME: the session that was recorded has ended, its last datagrams have left.
         Session(port, record, "welcome", host=CONTROL).peer.close()
         read = counted(net, ("beats", "ip daddr { 10.99.0.1, 10.99.1.1 } meta l4proto udp"))
@@ -298,8 +284,6 @@ def silent(dualrail, net):
         served(dualrail, port, "--rails", "rail0,rail1", host=CONTROL)
         must(read()["beats"] > 0, "the counters count nothing")
         return "%d datagrams in 1 s of a session of which no datagram and no connection came" % n
-    finally:
-        server.end()
 
 
 def main():

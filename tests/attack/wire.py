@@ -12,6 +12,7 @@ import sys
 import tempfile
 import threading
 import time
+from contextlib import contextmanager
 
 import noise
 
@@ -305,12 +306,17 @@ def wait(condition, limit_s=WAIT_S):
     return True
 
 
+@contextmanager
 def server(dualrail, *words, **more):
+    """A server that listens until the block ends, and its port."""
     port = ports.hold()
     p = Program(dualrail, "server", "-g", "0", "--port", str(port), *words, **more)
     if not p.says("listening"):
         raise RuntimeError("the server does not start: " + p.text())
-    return p, port
+    try:
+        yield p, port
+    finally:
+        p.end()
 
 
 SMALL = ("-g", "0", "-N", "2", "-s", "64K", "-D", "50ms", "-w", "0")
@@ -341,13 +347,15 @@ def ended(p, limit_s):
         return None
 
 
-def key_file(directory):
-    """A new key: the file, and the 32 bytes that it stands for."""
+def new_key(keyed):
+    """Options that name a new key, and the 32 bytes that it stands for; not keyed: none of both."""
+    if not keyed:
+        return (), None
     raw = os.urandom(32)
-    path = os.path.join(directory, "key.%d" % os.getpid())
+    path = os.path.join(os.environ.get("ATTACK_TMP", "/tmp"), "key.%d" % os.getpid())
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="ascii") as f:
         f.write(raw.hex())
-    return path, hashlib.blake2b(raw, digest_size=32).digest()
+    return ("--key-file", path), hashlib.blake2b(raw, digest_size=32).digest()
 
 
 def recorded(dualrail, port, *words, host="127.0.0.1", key=None):
