@@ -196,52 +196,24 @@ static unsigned enter_device(enum dr_fgpu_call c, int dev)
 	return result;
 }
 
-unsigned cuDeviceGetCount(int *n)
-{
-	unsigned result = enter_device(DR_FGPU_CALL_cuDeviceGetCount, 0);
-
-	if (result == 0)
-		*n = (int)dr_fgpu_config.devices;
-	return dr_fgpu_leave(result);
-}
-
-unsigned cuDeviceGet(int *dev, int ordinal)
-{
-	unsigned result = enter_device(DR_FGPU_CALL_cuDeviceGet, ordinal);
-
-	if (result == 0)
-		*dev = ordinal;
-	return dr_fgpu_leave(result);
-}
-
-unsigned cuDeviceGetName(char *buf, int len, int dev)
-{
-	unsigned result = enter_device(DR_FGPU_CALL_cuDeviceGetName, dev);
-
-	if (result == 0)
-		(void)snprintf(buf, (size_t)len, "Fake GPU");
-	return dr_fgpu_leave(result);
-}
-
-unsigned cuDeviceTotalMem_v2(size_t *bytes, int dev)
-{
-	unsigned result = enter_device(DR_FGPU_CALL_cuDeviceTotalMem_v2, dev);
-
-	if (result == 0)
-		*bytes = dr_fgpu_config.memory_bytes;
-	return dr_fgpu_leave(result);
-}
-
+/* A call that tells something about a GPU. */
+#define TELLS(symbol, args, dev, tell)                                                             \
+	unsigned symbol args                                                                       \
+	{                                                                                          \
+		unsigned result = enter_device(DR_FGPU_CALL_##symbol, dev);                        \
+                                                                                                   \
+		if (result == 0)                                                                   \
+			tell;                                                                      \
+		return dr_fgpu_leave(result);                                                      \
+	}
+TELLS(cuDeviceGetCount, (int *n), 0, *n = (int)dr_fgpu_config.devices)
+TELLS(cuDeviceGet, (int *dev, int ordinal), ordinal, *dev = ordinal)
+TELLS(cuDeviceGetName, (char *buf, int len, int dev), dev,
+	(void)snprintf(buf, (size_t)len, "Fake GPU"))
+TELLS(cuDeviceTotalMem_v2, (size_t * bytes, int dev), dev, *bytes = dr_fgpu_config.memory_bytes)
 /* In capitals, as CUDA has it. */
-unsigned cuDeviceGetPCIBusId(char *buf, int len, int dev)
-{
-	unsigned result = enter_device(DR_FGPU_CALL_cuDeviceGetPCIBusId, dev);
-
-	if (result == 0)
-		(void)snprintf(
-			buf, (size_t)len, "0000:%02X:00.0", 0x1b + 0x10 * dr_fgpu_config.slot[dev]);
-	return dr_fgpu_leave(result);
-}
+TELLS(cuDeviceGetPCIBusId, (char *buf, int len, int dev), dev,
+	(void)snprintf(buf, (size_t)len, "0000:%02X:00.0", 0x1b + 0x10 * dr_fgpu_config.slot[dev]))
 
 unsigned cuDeviceGetAttribute(int *value, unsigned attr, int dev)
 {
