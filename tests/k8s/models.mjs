@@ -11,8 +11,11 @@ import { pathToFileURL } from "node:url";
 
 const ROOTS = ["V1Job", "V1JobTemplateSpec", "V1Service", "V1ConfigMap", "V1Secret", "V1PersistentVolumeClaim", "V1ServiceAccount", "V1Namespace",
 	"V1ResourceClaimTemplate", "V1DeviceClass"];
-// No manifest sets these.
-const LEFT_OUT = new Set(["status", "managedFields", "ownerReferences"]);
+// No manifest sets these: check.py says of one that does that the field is unknown.
+const LEFT_OUT = new Set(["status", "managedFields", "ownerReferences", "ephemeralContainers", "windowsOptions", "awsElasticBlockStore",
+	"azureDisk", "azureFile", "cephfs", "cinder", "clusterTrustBundle", "csi", "fc", "flexVolume", "flocker", "gcePersistentDisk", "gitRepo",
+	"glusterfs", "iscsi", "nfs", "photonPersistentDisk", "podCertificate", "portworxVolume", "quobyte", "rbd", "scaleIO", "storageos",
+	"vsphereVolume"]);
 const folder = resolve(process.argv[2], "dist/gen/models");
 const models = await import(pathToFileURL(resolve(folder, "all.js")));
 const found = {};
