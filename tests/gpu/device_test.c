@@ -520,36 +520,6 @@ static void wrong_bytes_are_found(void **state)
 	dr_gpu_free(gpu, &m);
 }
 
-static void what_the_pattern_costs(void **state)
-{
-	static const uint64_t lens[] = { 4096, 512 * 1024, 4 * MIB, GIB };
-	struct dr_gpu_memory m;
-	uint64_t bad;
-	int64_t t[3];
-
-	(void)state;
-	skip_when_small();
-	m = take(GIB);
-	for (size_t i = 0; i < DR_ARRAY_LEN(lens); i++) {
-		unsigned n = lens[i] == GIB ? 20 : 500;
-
-		t[0] = dr_now_ns();
-		for (unsigned k = 0; k < n; k++)
-			assert_int_equal(dr_gpu_pattern_fill(stream, m.dev, lens[i], 1, NULL), 0);
-		t[1] = dr_now_ns();
-		for (unsigned k = 0; k < n; k++)
-			assert_int_equal(
-				dr_gpu_pattern_check(stream, m.dev, lens[i], 1, &bad, NULL), 0);
-		t[2] = dr_now_ns();
-		print_message(
-			"pattern, %llu KiB: fill %.1f us (%.0f GB/s), check %.1f us (%.0f GB/s)\n",
-			(unsigned long long)lens[i] / 1024, (double)(t[1] - t[0]) / n / 1e3,
-			per_s(lens[i] * n, t[1] - t[0]), (double)(t[2] - t[1]) / n / 1e3,
-			per_s(lens[i] * n, t[2] - t[1]));
-	}
-	dr_gpu_free(gpu, &m);
-}
-
 /* Lengths and offsets that 32 bits do not hold. */
 static void more_than_4_gib(void **state)
 {
@@ -672,7 +642,6 @@ int main(void)
 		cmocka_unit_test(what_unpacking_costs),
 		cmocka_unit_test(pattern_of_every_length),
 		cmocka_unit_test(wrong_bytes_are_found),
-		cmocka_unit_test(what_the_pattern_costs),
 		cmocka_unit_test(more_than_4_gib),
 		cmocka_unit_test(threads_share_gpus),
 	};
