@@ -150,7 +150,7 @@ finding() {
 	wait_for grep -q 'pair 0, .*exit status 0' n0.err
 	# The program itself, not `ip netns exec`, which has become it.
 	kill -KILL "$killed"
-	ends "$first" 3
+	judge_status 100 3 "$first"
 	ends "$last" 0
 	holds s.json '.exit_code == 3 and (.nodes | map(.presence)) == ["present", "present", "lost", "present"]'
 	holds s.json '.findings | length == 1 and .[0].kind == "node-missing" and .[0].rank == 2'
