@@ -149,13 +149,10 @@ void dr_fo_set_state(struct dr_fo *f, enum dr_fo_state s, int64_t now)
 
 unsigned dr_fo_pick(const struct dr_fo *f, unsigned not )
 {
-	unsigned best = DR_FO_NONE;
-
-	for (unsigned i = DR_PATHS; i-- > 0;)
-		if (i != not &&f->path[i].state == DR_FOP_READY &&
-			(best == DR_FO_NONE || !f->path[i].rail_down || f->path[best].rail_down))
-			best = i;
-	return best;
+	for (unsigned i = 0; i < DR_PATHS; i++)
+		if (i != not &&f->path[i].state == DR_FOP_READY)
+			return i;
+	return DR_FO_NONE;
 }
 
 static void connect_path(struct dr_fo *f, unsigned p, uint32_t gen, int64_t now)
