@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <setjmp.h>
+#include <sodium.h>
 #include <stdarg.h>
 #include <string.h>
 
@@ -66,6 +67,24 @@ static void everything_else_is_refused(void **state)
 	}
 }
 
+/* Authentic, but of another protocol, version, role or pair of workers: magic, version, role and gpu, each alone. */
+static void what_is_foreign_is_refused_although_authentic(void **state)
+{
+	enum { HEAD = 8, BODY = 36 };
+	uint8_t buf[DR_DGRAM_CTRL_LEN];
+	struct dr_frame fr;
+	uint32_t channel;
+
+	(void)state;
+	for (size_t at = 0; at <= HEAD; at++) {
+		dr_dgram_encode(&accepting, 9, &gone, buf);
+		buf[at] ^= 1;
+		crypto_shorthash_siphashx24(buf + BODY, buf, BODY, accepting.tx_key);
+		assert_int_equal(dr_dgram_decode(&dialling, buf, sizeof(buf), &channel, &fr),
+			at < HEAD ? -EPROTO : 0); /* behind them is the channel's number */
+	}
+}
+
 /* The keys are of this use and this direction: not the token, nor those of heartbeats, nor those of the peer. */
 static void keys_are_of_this_use_alone(void **state)
 {
@@ -88,6 +107,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(what_the_peer_sends_arrives),
 		cmocka_unit_test(everything_else_is_refused),
+		cmocka_unit_test(what_is_foreign_is_refused_although_authentic),
 		cmocka_unit_test(keys_are_of_this_use_alone),
 	};
 

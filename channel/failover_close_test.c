@@ -442,21 +442,24 @@ static void close_of_the_peer_waits_for_own_fence(void **state)
 	}
 }
 
-/* The receiver's CLOSE, or its confirmation, acknowledges a message whose completions do not come. */
+/* The receiver's CLOSE, or its confirmation, acknowledges a message whose completions do not come; also in a drain. */
 static void lost_completion_is_replaced_by_a_fence(void **state)
 {
 	(void)state;
-	for (unsigned closing = 0; closing < 2; closing++) {
+	for (unsigned i = 0; i < 4; i++) {
+		bool closing = i & 1, drain = i & 2;
 		unsigned flags = closing ? DR_FRAME_CONFIRM : 0;
 
 		sender_running(1);
+		if (drain)
+			assert_int_equal(dr_fo_switch_now(&f, 5 * MS), 0);
 		if (closing)
 			dr_fo_close(&f, 10 * MS);
 		farewell(DR_FRAME_CLOSE, flags, 1, 0, 10 * MS);
 		farewell(DR_FRAME_CLOSE, flags, 1, 0, 100 * MS);
 		dr_fo_tick(&f, 109 * MS);
 		assert_null(find(DR_FOA_FENCE, 0));
-		assert_int_equal(f.state, DR_FO_RUN);
+		assert_int_equal(f.state, drain ? DR_FO_DRAIN : DR_FO_RUN);
 		done();
 		dr_fo_tick(&f, 110 * MS);
 		assert_false(find_one(DR_FOA_FENCE, 0)->soft);

@@ -62,6 +62,27 @@ static void dials_back_off(void **state)
 	}
 }
 
+/* At the start the shadow waits for the primary, but not if the primary's rail is down: known before, or later. */
+static void a_rail_that_is_down_delays_no_start(void **state)
+{
+	(void)state;
+	for (unsigned later = 0; later < 2; later++) {
+		start(true, true);
+		if (!later)
+			dr_fo_rail(&f, 0, false, 2 * MS);
+		dr_fo_path_ready(&f, 1, 1, 3 * MS);
+		dr_fo_tick(&f, 4 * MS);
+		assert_int_equal(f.state, later ? DR_FO_START : DR_FO_SWITCH);
+		if (later)
+			dr_fo_rail(&f, 0, false, 5 * MS);
+		dr_fo_tick(&f, 6 * MS);
+		assert_int_equal(f.state, DR_FO_SWITCH);
+		assert_int_equal(sent(DR_FRAME_SWITCH, 1)->path, 1);
+		assert_int_equal(sent(DR_FRAME_SWITCH, 1)->flags, 0);
+		done();
+	}
+}
+
 /* A dial that was begun on a rail that was dead may wait for a second: it is begun again. */
 static void rail_that_is_heard_again_is_dialled_again(void **state)
 {
@@ -455,6 +476,7 @@ int main(void)
 		cmocka_unit_test(a_failure_stays_one_when_a_planned_switch_follows),
 		cmocka_unit_test(soft_fence_keeps_the_path),
 		cmocka_unit_test(dials_back_off),
+		cmocka_unit_test(a_rail_that_is_down_delays_no_start),
 		cmocka_unit_test(rail_that_is_heard_again_is_dialled_again),
 		cmocka_unit_test(old_dial_changes_nothing),
 		cmocka_unit_test(record_of_a_switch_with_two_faults),

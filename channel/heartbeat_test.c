@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "channel/heartbeat_testkit.h"
 
+#include <sodium.h>
+
 static void peace_fells_nothing(void **state)
 {
 	struct pair *p = *state;
@@ -113,6 +115,23 @@ static void forged_stale_and_reflected_are_refused(void **state)
 	assert_int_equal(dr_hb_receive(&p->h[1], 0, buf, n, n, 0), 0);
 	assert_int_equal(dr_hb_receive(&p->h[1], 0, buf, n, n, 0), -EPROTO); /* twice */
 	assert_true(p->h[1].rail[0].heard);
+}
+
+/* Authentic, but of another protocol, version, role, pair of workers, rail, number of rails or size: each alone. */
+static void what_is_foreign_is_refused_although_authentic(void **state)
+{
+	enum { FLAGS = 10, HEAD = 13, MAC = 16 };
+	struct pair *p = *state;
+	uint8_t buf[DR_DGRAM_MAX];
+
+	for (size_t at = 0; at <= HEAD; at++) {
+		size_t n = dr_hb_make(&p->h[0], 0, 0, buf) - MAC;
+
+		buf[at] ^= at == FLAGS ? 0 : 1;
+		crypto_shorthash_siphashx24(buf + n, buf, n, p->h[0].tx_key);
+		assert_int_equal(dr_hb_receive(&p->h[1], 0, buf, n + MAC, n + MAC, 0),
+			at == FLAGS || at == HEAD ? 0 : -EPROTO);
+	}
 }
 
 /* The peer came to no tick of its own: bytes that pass on one rail say nothing of the other. */
@@ -739,6 +758,7 @@ int main(void)
 		cmocka_unit_test_setup(other_signs_of_life_count, setup),
 		cmocka_unit_test_setup(busy_rail_is_spared_unless_suspect, setup),
 		cmocka_unit_test_setup(forged_stale_and_reflected_are_refused, setup),
+		cmocka_unit_test_setup(what_is_foreign_is_refused_although_authentic, setup),
 		cmocka_unit_test_setup(bytes_alone_declare_no_rail_down, setup),
 		cmocka_unit_test_setup(other_workers_clear_a_rail_but_never_declare_it_down, setup),
 		cmocka_unit_test_setup(late_bytes_clear_a_rail_and_end_no_silence, setup),
