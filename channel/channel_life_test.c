@@ -194,6 +194,55 @@ static void test_memory_of_a_waiting_message_is_in_use(void **state)
 	teardown(&k);
 }
 
+static int refuse_the_second(
+	struct dr_rail *r, const struct dr_path_params *p, struct dr_path **out, struct dr_err *e)
+{
+	return p->gen == 2 ? dr_err_set(e, -ENOMEM, "test") : fake_create(r, p, out, e);
+}
+
+/* There is nothing to fence: the next connection may come. */
+static void test_connection_that_was_not_made_is_fenced(void **state)
+{
+	static struct dr_transport_ops ops;
+	struct kit k;
+
+	(void)state;
+	ops = fake_ops;
+	ops.create = refuse_the_second;
+	kind = &ops;
+	setup(&k, 4);
+	kind = &fake_ops;
+	give(&k, 1, DR_EV_FAILED);
+	give(&k, 1, DR_EV_FENCED);
+	for (uint32_t gen = 2; gen <= 3; gen++) {
+		dr_channel_incoming(k.ch, 1, gen, k.now);
+		dr_channel_progress(k.ch, k.now);
+		assert_int_equal(dr_channel_path_up(k.ch, 1), gen == 3);
+	}
+	teardown(&k);
+}
+
+/* A dial that was begun on a dead rail is left when the rail is up, not in the next tick. */
+static void test_dial_is_left_when_the_rail_is_up(void **state)
+{
+	struct kit k;
+
+	(void)state;
+	connector = true;
+	setup(&k, 4);
+	connector = false;
+	dr_channel_rail_down(k.ch, 1, -ENETDOWN, "test", k.now);
+	give(&k, 1, DR_EV_FENCED);
+	k.now += 20 * DR_NS_PER_MS;
+	dr_channel_tick(k.ch, k.now);
+	assert_int_equal(made[1]->handle_len, 0); /* of a later connection */
+	made[1]->n_events = 0;			  /* which is not READY */
+	made[1]->fences = true;
+	dr_channel_rail_up(k.ch, 1, k.now);
+	assert_int_equal(made[1]->n_events, 1);
+	teardown(&k);
+}
+
 /* ---- frames ---- */
 
 /* A datagram has no number: only what may be replayed at any time counts. */
@@ -259,6 +308,8 @@ static void test_idle_connections_are_probed_rarely(void **state)
 		if (k.now < 6 * DR_NS_PER_S)
 			dr_path_sent(&made[0]->base, k.now);
 		dr_channel_tick(k.ch, k.now);
+		for (unsigned i = 0; i < DR_PATHS; i++)
+			assert_true(k.now - made[i]->base.tx_last_ns < 2 * DR_NS_PER_S);
 	}
 	assert_in_range(made[0]->probes, 1, 2);
 	assert_in_range(made[1]->probes, 4, 5);
@@ -272,6 +323,8 @@ int main(void)
 		cmocka_unit_test(test_totals_outlive_connections),
 		cmocka_unit_test(test_handle_is_of_the_first_connection),
 		cmocka_unit_test(test_handle_of_another_end_is_refused),
+		cmocka_unit_test(test_connection_that_was_not_made_is_fenced),
+		cmocka_unit_test(test_dial_is_left_when_the_rail_is_up),
 		cmocka_unit_test(test_refused_registration_leaves_nothing),
 		cmocka_unit_test(test_memory_of_a_waiting_message_is_in_use),
 		cmocka_unit_test(test_datagrams_carry_farewells_only),

@@ -93,7 +93,9 @@ static void test_ack_batch(void **state)
 	setup(&k, 16);
 	dr_channel_set_ack_batch(k.ch, true);
 	for (unsigned i = 0; i < 11; i++) {
+		due_ns = DR_NEVER;
 		arrive(&k, i, 1);
+		assert_int_equal(due_ns, dr_channel_deadline(k.ch));
 		repost(&k, 1);
 		assert_false(dr_channel_idle(k.ch, k.now));
 		assert_int_equal(k.path->flushes, 0);

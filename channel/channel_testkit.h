@@ -138,7 +138,7 @@ static inline void fake_flush(struct dr_path *p, int64_t now)
 {
 	struct fake *f = (struct fake *)p;
 
-	(void)now;
+	dr_path_sent(p, now);
 	f->flushes++;
 	f->acks_out += f->acks;
 	f->credits_out += f->credits;
@@ -230,6 +230,7 @@ static const struct dr_transport_ops fake_ops = {
 
 /* What the rails are; before setup. */
 static const struct dr_transport_ops *kind = &fake_ops;
+static bool connector; /* before setup, too */
 static uint8_t memory[4096];
 static int64_t due_ns;
 
@@ -274,6 +275,7 @@ static inline void setup_end(struct kit *k, unsigned window, bool sender)
 	static const struct dr_channel_ops ops = { .completed = completed, .credited = credited };
 	struct dr_channel_params p = { .id = 3,
 		.sender = sender,
+		.connector = connector,
 		.ops = &ops,
 		.window = window,
 		.hold_down_ns = DR_NS_PER_S,

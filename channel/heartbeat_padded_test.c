@@ -58,6 +58,18 @@ static void each_question_begins_anew(void **state)
 	assert_false(dr_hb_padded_lost(&p->h[0], 0, &asked));
 }
 
+static void a_question_is_of_one_rail(void **state)
+{
+	struct pair *p = *state;
+
+	for (unsigned r = 0; r < 2; r++) {
+		dr_hb_question(&p->h[0], r, 9000, p->now);
+		assert_true(dr_hb_doubted(&p->h[0], r));
+		assert_false(dr_hb_doubted(&p->h[0], !r));
+		dr_hb_question(&p->h[0], r, 0, p->now);
+	}
+}
+
 /* A doubt that begins later neither delays an earlier one, nor takes its answer. */
 static void doubts_share_the_question(void **state)
 {
@@ -182,6 +194,24 @@ static void padded_datagrams_are_not_lost_alone(void **state)
 	}
 }
 
+/* Half of those needed were overtaken when the peer stops: of the later ones nothing is known. */
+static void what_nothing_overtook_is_not_lost(void **state)
+{
+	struct pair *p = *state;
+
+	ask(p);
+	half_rounds(p, 200); /* few of many small ones are lost */
+	p->hole[0] = 1u << 0;
+	while (p->h[0].rail[0].padded_lost < DR_HB_PADDED_LOST - DR_HB_PADDED_FLIGHT)
+		step(p, T / 4);
+	p->stopped[1] = true;
+	for (int i = 0; i < 100; i++) {
+		half_round(p);
+		assert_false(dr_hb_padded_lost(&p->h[0], 0, &asked));
+	}
+	assert_true(p->h[0].rail[0].n_padded >= DR_HB_PADDED_LOST);
+}
+
 /* Of a rail that carries nothing, the number that the peer reports stays, however many are sent. */
 static void a_report_that_stays_overtakes_nothing(void **state)
 {
@@ -254,12 +284,14 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup(packets_of_full_size_are_lost, setup),
 		cmocka_unit_test_setup(each_question_begins_anew, setup),
+		cmocka_unit_test_setup(a_question_is_of_one_rail, setup),
 		cmocka_unit_test_setup(doubts_share_the_question, setup),
 		cmocka_unit_test_setup(a_long_question_costs_one_datagram_per_interval, setup),
 		cmocka_unit_test_setup(a_padded_datagram_is_answered, setup),
 		cmocka_unit_test_setup(an_old_padded_datagram_answers_nothing, setup),
 		cmocka_unit_test_setup(padded_datagrams_are_not_lost_alone, setup),
 		cmocka_unit_test_setup(answers_are_lost_as_often_as_segments, setup),
+		cmocka_unit_test_setup(what_nothing_overtook_is_not_lost, setup),
 		cmocka_unit_test_setup(a_report_that_stays_overtakes_nothing, setup),
 		cmocka_unit_test_setup(padded_datagrams_do_not_fill_a_queue, setup),
 		cmocka_unit_test_setup(no_padded_datagram_behind_those_that_wait, setup),
