@@ -70,8 +70,7 @@ void dr_manager_watch_silence(struct dr_manager *m)
 
 		if (m->lost)
 			tell_lost(m, false, 0);
-		if (stands || m->stalled)
-			report_silence(m, stands, 0);
+		report_silence(m, stands, 0);
 		m->probe_ns = m->answered_ns = 0;
 		return;
 	}
