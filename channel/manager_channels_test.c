@@ -265,6 +265,21 @@ static void test_numbers(void **state)
 	pair_close(&p);
 }
 
+/* Also while others are not ready yet. */
+static void test_a_channel_that_ended_is_told_at_once(void **state)
+{
+	struct pair p;
+
+	(void)state;
+	rails_only(&p, DR_SIM_STREAM);
+	for (uint32_t id = 0; id < 2; id++)
+		open_end(&p, id, 0);
+	assert_int_equal(dr_manager_ready(p.m[0]), 0);
+	dr_channel_fail(of(&p, 1, 0), -EIO, "test", dr_sim_world_clock(p.w, 0));
+	assert_int_equal(dr_manager_ready(p.m[0]), -EIO);
+	pair_close(&p);
+}
+
 static void others_go_on(enum dr_sim_personality kind)
 {
 	struct dr_channel_stats st;
@@ -643,6 +658,7 @@ int main(void)
 		cmocka_unit_test(test_a_peer_that_was_lost_is_found_again),
 		cmocka_unit_test(test_a_channel_has_its_own_time_in_a_silence),
 		cmocka_unit_test(test_numbers),
+		cmocka_unit_test(test_a_channel_that_ended_is_told_at_once),
 		cmocka_unit_test(test_others_go_on),
 		cmocka_unit_test(test_opened_while_a_rail_is_down),
 		cmocka_unit_test(test_a_dial_before_the_channel_exists),

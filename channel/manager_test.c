@@ -167,6 +167,29 @@ static void test_a_fall_is_told_to_the_others(void **state)
 	pair_close(&a);
 }
 
+/* Of a rail that did not fall, too. */
+static void test_silences_are_counted(void **state)
+{
+	struct dr_rail_life life = { 0 };
+	unsigned n[RAILS] = { 0 };
+	struct pair a;
+
+	(void)state;
+	pair_open(&a, DR_SIM_STREAM, DR_DETECT_FAST, &life, 0);
+	both_paths_up(&a);
+	dr_sim_cut(a.w, 0, DR_SIM_BOTH, true);
+	run_for(&a, 5 * BEAT_NS / 2);
+	dr_sim_cut(a.w, 0, DR_SIM_BOTH, false);
+	run_for(&a, 10 * BEAT_NS);
+	for (unsigned r = 0; r < RAILS; r++)
+		for (unsigned i = 0; i < DR_SILENCES; i++)
+			n[r] += (unsigned)life.silences[r][i];
+	assert_int_equal(a.downs[0][0], 0);
+	assert_int_equal(n[0], 1);
+	assert_int_equal(n[1], 0);
+	pair_close(&a);
+}
+
 /* Our own peer stands still, another worker's runs and is heard on one rail: no evidence for us. */
 static void test_another_workers_peer_is_no_evidence(void **state)
 {
@@ -673,6 +696,7 @@ int main(void)
 		cmocka_unit_test(test_workers_share_what_they_hear),
 		cmocka_unit_test(test_workers_share_what_fell),
 		cmocka_unit_test(test_a_fall_is_told_to_the_others),
+		cmocka_unit_test(test_silences_are_counted),
 		cmocka_unit_test(test_another_workers_peer_is_no_evidence),
 		cmocka_unit_test(test_unread_data_clears_a_rail),
 		cmocka_unit_test(test_link_goes_down_before_the_rail_is_heard),
