@@ -386,6 +386,32 @@ static void a_request_waits_for_the_socket(void **state)
 		assert_int_equal(memory[RX][i], 1);
 }
 
+/* Those of messages that are taken before the other path carries the comm, too. */
+static void slots_are_free_after_a_switch(void **state)
+{
+	struct message x[HA_SLOTS + 1] = { 0 };
+	int64_t until = dr_now_ns() + LIMIT_NS;
+
+	(void)state;
+	for (unsigned k = 0; k <= HA_SLOTS; k++)
+		x[k].size = 8;
+	for (unsigned k = 0; k < HA_SLOTS || comm[RX]->arrived < HA_SLOTS;) {
+		assert_true(dr_now_ns() < until);
+		if (k < HA_SLOTS)
+			test_one(&x[k], TX);
+		k += k < HA_SLOTS && x[k].done[TX];
+		drive();
+	}
+	pthread_mutex_lock(&end[RX]->lock);
+	dr_channel_break_path(comm[RX]->ch, (unsigned)dr_channel_active(comm[RX]->ch), dr_now_ns());
+	pthread_mutex_unlock(&end[RX]->lock);
+	for (unsigned k = 0; k < HA_SLOTS; k++)
+		start(&x[k], RX);
+	assert_int_equal(dr_channel_ready(comm[RX]->ch), 0);
+	for (unsigned k = 0; k <= HA_SLOTS; k++)
+		both(&x[k]);
+}
+
 /* Nothing is received, so the peer's slots stay in use. What waits for one goes out only while somebody calls. */
 static void a_small_request_waits_for_a_slot(void **state)
 {
@@ -752,6 +778,7 @@ int main(void)
 			chunks_go_to_the_thread_with_less_to_move, setup, teardown),
 		cmocka_unit_test_setup_teardown(
 			messages_survive_broken_connections, setup, teardown),
+		cmocka_unit_test_setup_teardown(slots_are_free_after_a_switch, setup, teardown),
 		cmocka_unit_test_setup_teardown(a_small_request_waits_for_a_slot, setup, teardown),
 		cmocka_unit_test_setup_teardown(a_small_message_takes_one_read, setup, teardown),
 		cmocka_unit_test_setup_teardown(medium_messages_arrive, setup_medium, teardown),

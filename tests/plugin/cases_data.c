@@ -266,6 +266,67 @@ static void registrations(struct rank *r)
 	one_close(&o);
 }
 
+/* A receive of several large messages is done when each of them is. */
+static void groups(struct rank *r)
+{
+	enum { N = 3 };
+	struct dr_nccl_buffer b[N];
+	void *request[N];
+	int got[N];
+	struct one o;
+
+	one_open(&o, r, (size_t)N * MIB);
+	for (int i = 0; i < N; i++) {
+		b[i] = mem_buffer(&o.m, (size_t)i * MIB, MIB, i);
+		if (o.sends)
+			pattern_fill(b[i].data, MIB, (uint64_t)i);
+	}
+	if (!o.sends)
+		request[0] = end_recv(&o.e, o.comm, N, b);
+	for (int i = N; o.sends && i-- > 0;)
+		request[i] = end_send(&o.e, o.comm, &b[i]);
+	for (int i = 0; i < (o.sends ? N : 1); i++)
+		end_wait(&o.e, request[i], o.sends ? NULL : got);
+	for (int i = 0; !o.sends && i < N; i++)
+		CHECK(&o.e, got[i] == MIB && pattern_check(b[i].data, MIB, (uint64_t)i) == MIB,
+			"message %d: %d bytes", i, got[i]);
+	one_close(&o);
+}
+
+/* A buffer that begins or ends outside of its registration, or has none, is an error and no request. */
+static void outside(struct rank *r)
+{
+	enum { AT = 4096, LEN = 4096 };
+	static const struct {
+		int at, len;
+	} bad[] = { { -1, 16 }, { LEN, 16 }, { LEN - 15, 16 }, { 0, LEN + 1 } };
+	struct dr_nccl_buffer own, b[2];
+	struct one o;
+
+	one_open(&o, r, 3 * LEN);
+	own = (struct dr_nccl_buffer){ .data = o.m.p + AT, .size = LEN };
+	OK(&o.e, dr_nccl_reg(&o.e.n, o.comm, &own, NCCL_PTR_HOST));
+	for (size_t i = 0; i <= DR_ARRAY_LEN(bad); i++) {
+		struct dr_nccl_buffer *of = &b[!o.sends];
+		void *request = DR_NCCL_UNSET;
+		enum nccl_result rc;
+
+		b[0] = b[1] = own;
+		if (i < DR_ARRAY_LEN(bad)) {
+			of->data = (unsigned char *)own.data + bad[i].at;
+			of->size = (size_t)bad[i].len;
+		} else {
+			of->mhandle = NULL;
+		}
+		rc = o.sends ? dr_nccl_isend(&o.e.n, o.comm, of, &request)
+			     : end_irecv_raw(&o.e, o.comm, 2, b, &request);
+		CHECK(&o.e, rc == NCCL_INVALID_ARGUMENT && !request, "buffer %zu", i);
+	}
+	rank_barrier(r);
+	OK(&o.e, o.e.n.dereg_mr(o.comm, own.mhandle));
+	one_close(&o);
+}
+
 /* More buffers than maxRecvs, or none, is an error and no request. */
 static void groups_too_many(struct rank *r)
 {
@@ -300,6 +361,8 @@ static const struct contract_case cases[] = {
 	{ .name = "too_long", .run = too_long, .ranks = 2 },
 	{ .name = "register_in_thread", .run = register_in_thread, .ranks = 2 },
 	{ .name = "groups_too_many", .run = groups_too_many, .ranks = 2 },
+	{ .name = "groups", .run = groups, .ranks = 2 },
+	{ .name = "outside", .run = outside, .ranks = 2 },
 	{ .name = "registrations", .run = registrations, .ranks = 2, .each = true },
 };
 const struct contract_cases contract_data = { cases, DR_ARRAY_LEN(cases) };
