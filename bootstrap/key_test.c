@@ -64,6 +64,8 @@ static void key_files(void **state)
 	assert_int_equal(key_of("correct horse battery staple \r\n", 0600, &key, &e), 0);
 	assert_memory_equal(&key, &want, sizeof(key));
 	same_key("correct horse battery staple", "correct horse battery stapler", false);
+	/* So is base64 of few bytes, whatever these are. */
+	same_key("Correcthorse1234", "Correcthorse1235", false);
 	/* 44 letters are base64, but words. */
 	static const char words[] = "correcthorsebatterystaplecorrecthorsebattery";
 	assert_int_equal(crypto_pwhash(want.bytes, sizeof(want.bytes), words, sizeof(words) - 1,

@@ -57,6 +57,7 @@ static void caret_excludes(void **state)
 static void a_port_restricts_the_name(void **state)
 {
 	(void)state;
+	assert_true(matches("mlx5_0:0", "mlx5_0", 0));
 	assert_true(matches("mlx5_0:1,mlx5_2", "mlx5_0", 1));
 	assert_false(matches("mlx5_0:1,mlx5_2", "mlx5_0", 2));
 	assert_true(matches("mlx5_0:1,mlx5_2", "mlx5_2", 2));

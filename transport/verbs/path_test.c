@@ -239,6 +239,23 @@ static void a_part_of_more_pieces_than_receives_is_refused(void **state)
 	transfer(b, 0, 100);
 }
 
+static void a_part_outside_its_memory_is_refused(void **state)
+{
+	static const struct dr_part bad[] = { { .off = MEM + 1 }, { .off = MEM, .len = 1 },
+		{ .off = 1, .len = MEM }, { .len = MEM + 1 } };
+	struct bench *b = *state;
+
+	up(b);
+	for (size_t k = 0; k < 2 * DR_ARRAY_LEN(bad); k++) {
+		struct dr_part part[2] = { { .len = 8 }, { .len = 8 } };
+
+		part[k % 2] = bad[k / 2];
+		part[0].mr = part[1].mr = b->side[R].mr;
+		assert_int_equal(dr_path_post_recv(b->side[R].path, 1, 0, part, 2, 0), -EINVAL);
+	}
+	transfer(b, 0, 100);
+}
+
 /* Shorter than granted: what was not used up serves the next credits, and the queue never overflows. */
 static void receives_that_were_not_used_up_serve_again(void **state)
 {
@@ -739,6 +756,8 @@ int main(void)
 			a_part_above_the_ports_limit_goes_in_pieces, setup, teardown),
 		cmocka_unit_test_setup_teardown(
 			a_part_of_more_pieces_than_receives_is_refused, setup, teardown),
+		cmocka_unit_test_setup_teardown(
+			a_part_outside_its_memory_is_refused, setup, teardown),
 		cmocka_unit_test_setup_teardown(
 			receives_that_were_not_used_up_serve_again, setup, teardown),
 		cmocka_unit_test_setup_teardown(
