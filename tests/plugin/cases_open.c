@@ -132,6 +132,25 @@ static void both_ways(struct rank *r)
 	end_close(&e);
 }
 
+/* Each of two senders has its own session with the receiver, also for its second comm. */
+static void two_senders(struct rank *r)
+{
+	enum { COMMS = 4 };
+	void *comm[COMMS] = { NULL };
+	struct end e;
+
+	end_open(&e, r);
+	for (unsigned i = 0; i < COMMS; i++)
+		if (r->id == i % 2 || r->id == 2)
+			comm[i] = end_comm(&e, i % 2, 2, 0);
+	for (unsigned i = 0; i < COMMS; i++)
+		if (comm[i])
+			end_ping(&e, comm[i], r->id != 2);
+	for (unsigned i = 0; i < COMMS; i++)
+		end_close_comm(&e, comm[i], r->id != 2);
+	end_close(&e);
+}
+
 static void many(struct rank *r)
 {
 	enum { COMMS = 24 };
@@ -308,6 +327,7 @@ static void listen_unused(struct rank *r)
 static const struct contract_case cases[] = {
 	{ .name = "never_blocks", .run = never_blocks, .ranks = 2 },
 	{ .name = "both_ways", .run = both_ways, .ranks = 2, .each = true },
+	{ .name = "two_senders", .run = two_senders, .ranks = 3 },
 	{ .name = "many", .run = many, .ranks = 2 },
 	{ .name = "reverse_devices", .run = reverse_devices, .ranks = 2, .rails = true },
 	{ .name = "no_device_handles",

@@ -4,7 +4,7 @@
 
 #include "tests/plugin/end.h"
 
-/* One rule of the contract between NCCL and a plugin, shown by one or two ranks. */
+/* One rule of the contract between NCCL and a plugin, shown by one to three ranks. */
 struct contract_case {
 	const char *name;
 	void (*run)(struct rank *r);
