@@ -266,6 +266,7 @@ static void failback_drains_first(void **state)
 	dr_fo_tick(&f, 124 * MS);
 	assert_int_equal(f.state, DR_FO_SWITCH);
 	assert_int_equal(sent(DR_FRAME_SWITCH, 0)->flags, DR_FRAME_PLANNED);
+	assert_int_equal(f.rec.err, 0);
 	assert_null(find(DR_FOA_FENCE, 1));
 	done();
 }

@@ -387,7 +387,8 @@ static void one_port_has_one_guid_and_port(void **state)
 	add(b, "vlan", "", "vlan", "10.7.0.1")->link = b->dev[1].ifindex;
 	add(b, "va", "", "veth", "10.8.0.1");
 	add(b, "vb", "", "veth", "10.9.0.1");
-	assert_string_equal(names(b, ""), "p0 p1 q0 q1 va vb vlan");
+	add(b, "v0", "", "vlan", "10.6.0.1")->link = b->dev[0].ifindex; /* counts once with p0 */
+	assert_string_equal(names(b, ""), "p0 p1 q0 q1 v0 va vb vlan");
 	assert_true(device(b, "p0")->guid == device(b, "p1")->guid);
 	assert_int_equal(device(b, "p0")->port, 1);
 	assert_int_equal(device(b, "p1")->port, 2);
