@@ -16,7 +16,6 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #define REST ", and the run ends with it; check the file with `dualrail plugin`"
@@ -29,7 +28,6 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static unsigned users; /* under lock, as is `watched` */
 static bool watched;
-static int alone = -1; /* see dr_nn_guard_alone */
 
 /* ---- marks ---- */
 
@@ -99,16 +97,6 @@ static void append(char *buf, size_t len, const char *text)
 	buf[at] = '\0';
 }
 
-/* A handler may call it. */
-static void report(const char *what, const char *call)
-{
-	char line[DR_NN_GUARD_TEXT] = "";
-
-	append(line, sizeof(line), what);
-	append(line, sizeof(line), call);
-	(void)send(alone, line, strlen(line) + 1, MSG_NOSIGNAL | MSG_DONTWAIT);
-}
-
 static void on_exit_call(void)
 {
 	static atomic_flag ending = ATOMIC_FLAG_INIT;
@@ -118,10 +106,7 @@ static void on_exit_call(void)
 		return;
 	while (atomic_flag_test_and_set(&ending))
 		(void)pause();
-	if (alone >= 0)
-		report("called exit in ", call);
-	else
-		dr_complain("plugin %s called exit in %s" REST, plugin_of(own), call);
+	dr_complain("plugin %s called exit in %s" REST, plugin_of(own), call);
 	_exit(status_of(call)); /* lint-ok: what main would return is the plugin's */
 }
 
@@ -131,9 +116,7 @@ static void on_crash(int sig)
 	const char *call = call_of(own);
 	char line[256] = "dualrail: plugin ";
 
-	if (call && alone >= 0) {
-		report("crashed in ", call);
-	} else if (call) {
+	if (call) {
 		append(line, sizeof(line), plugin_of(own));
 		append(line, sizeof(line), " crashed in ");
 		append(line, sizeof(line), call);
@@ -146,13 +129,10 @@ static void on_crash(int sig)
 
 static void hung(const struct nn_guard_mark *m, const char *call)
 {
-	if (alone >= 0)
-		report("did not return in time from ", call);
-	else
-		dr_complain(
-			"plugin %s has not returned from %s for %d s, and the run cannot go on; check the "
-			"file with `dualrail plugin`",
-			plugin_of(m), call, DR_NN_CALL_S);
+	dr_complain(
+		"plugin %s has not returned from %s for %d s, and the run cannot go on; check the "
+		"file with `dualrail plugin`",
+		plugin_of(m), call, DR_NN_CALL_S);
 	_exit(status_of(call)); /* lint-ok: the thread in the call cannot be ended */
 }
 
@@ -213,11 +193,6 @@ struct nn_guard_mark *dr_nn_guard_mark(void)
 	if (own)
 		(void)pthread_setspecific(end_of_thread, own);
 	return own;
-}
-
-void dr_nn_guard_alone(int sock)
-{
-	alone = sock;
 }
 
 void dr_nn_guard_start(void)

@@ -7,15 +7,15 @@
 #include <stddef.h>
 
 /*
- * A plugin's call may not return, may crash, or may end the process that it runs in: the program, or the plugin's own process
- * (dr_nn_guard_alone). Each call is marked by its thread, so that the end has one message and a documented exit status:
+ * A plugin's call may not return, may crash, or may end the process. Each call is marked by its
+ * thread, so that the end has one message and a documented exit status:
  *  - no return within DR_NN_CALL_S seconds in which this process ran: a message, then _exit;
  *  - exit() within a call: a message, then _exit with the status below in place of the plugin's;
  *  - a signal of a crash within a call: a message, then the signal's default action (128+n).
  * The status is 2 for calls that start a plugin (dlopen, init, devices, getProperties, listen) and 4 for the others.
  * _exit by the plugin cannot be noticed.
  */
-enum { DR_NN_CALL_S = 10, DR_NN_GUARD_TEXT = 64 /* bytes of a packet, see dr_nn_guard_alone */ };
+enum { DR_NN_CALL_S = 10 };
 
 struct nn_guard_mark {
 	_Atomic(const char *) call; /* NULL: in no call */
@@ -32,10 +32,6 @@ struct nn_guard_mark *dr_nn_guard_mark(void);
 /* Watch the calls from here on, by a thread that ends after as many calls of dr_nn_guard_stop. */
 void dr_nn_guard_start(void);
 void dr_nn_guard_stop(void);
-/* This process runs the plugin only. The reason of its end ("crashed in isend") is sent as a packet on sock, in place of a
- * message. Called before there are other threads. */
-void dr_nn_guard_alone(int sock);
-
 static inline void nn_guard_enter(const char *plugin, const char *call)
 {
 	struct nn_guard_mark *m = dr_nn_guard_mark();

@@ -139,14 +139,6 @@ static struct nn_request *request_at(struct nn_lane *l, unsigned i)
 	return &l->queue[i % NN_REQUESTS_MAX];
 }
 
-bool dr_nn_lane_uses(struct nn_lane *l, const struct nn_mem *mem)
-{
-	for (unsigned i = l->head; i != l->tail; i++)
-		if ((uintptr_t)request_at(l, i)->data - (uintptr_t)mem->base < mem->len)
-			return true;
-	return false;
-}
-
 int dr_nn_lane_post(
 	struct nn_lane *l, const struct nn_mem *mem, void *data, size_t size, int64_t now_ns)
 {

@@ -392,25 +392,6 @@ static void close_waits_after_a_failed_start_too(void **state)
 	assert_int_equal(gpu.waits, 1);
 }
 
-static void where_requests_are_outstanding(void **state)
-{
-	const struct nn_mem first = { .base = memory, .len = LEN },
-			    second = { .base = memory + LEN, .len = LEN };
-
-	(void)state;
-	post(1);
-	assert_true(dr_nn_lane_uses(&lane, &first));
-	assert_false(dr_nn_lane_uses(&lane, &second));
-	post(1);
-	assert_true(dr_nn_lane_uses(&lane, &second));
-	plugin.complete = 1;
-	assert_int_equal(over(), 0);
-	gpu_works(1);
-	assert_int_equal(over(), 1);
-	assert_false(dr_nn_lane_uses(&lane, &first));
-	assert_true(dr_nn_lane_uses(&lane, &second));
-}
-
 int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
@@ -419,7 +400,7 @@ int main(void)
 		T(messages_in_host_memory_are_read), T(a_gpu_that_is_full_is_asked_again),
 		T(what_came_before_an_error_is_over_first), T(an_error_of_the_gpu_is_told_apart),
 		T(pieces_that_do_not_fit_never_reach_the_gpu), T(close_waits_for_the_gpu),
-		T(close_waits_after_a_failed_start_too), T(where_requests_are_outstanding) };
+		T(close_waits_after_a_failed_start_too) };
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

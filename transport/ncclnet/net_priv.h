@@ -127,8 +127,6 @@ int dr_nn_lane_post(struct nn_lane *l, const struct nn_mem *mem, void *data, siz
 int dr_nn_lane_test(struct nn_lane *l, size_t *size) DR_MUST_CHECK;
 /* When the oldest request was posted; DR_NEVER: there is none. */
 int64_t dr_nn_lane_since(const struct nn_lane *l);
-/* A request that is outstanding has its data there. */
-bool dr_nn_lane_uses(struct nn_lane *l, const struct nn_mem *mem);
 /* Deregister, if it was registered. Nothing is posted in it. -EIO: the plugin reports an error. */
 int dr_nn_lane_forget(struct nn_lane *l, const struct nn_mem *mem);
 /* Deregister everything and close the comm, whatever is outstanding. -EIO: the plugin reports an error, and may touch
