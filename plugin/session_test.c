@@ -13,7 +13,6 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,7 +24,8 @@ enum {
 	SMALL_CHUNK = 4 << 10,
 	EAGER = 1024,
 	MEDIUM = 256 << 10,
-	BYTES = 4 << 20
+	BYTES = 4 << 20,
+	BREAKS = 16, /* of paths, between two messages */
 };
 enum { TX, RX, ENDS };
 static const int64_t LIMIT_NS = 60 * DR_NS_PER_S; /* of a wait: an error if it is reached */
@@ -285,7 +285,6 @@ static uint8_t pattern(uint64_t message, uint64_t i)
 
 /* n messages of random sizes, at most `depth` in flight; one chance in `hazard` before each round to break a path. A channel
  * ends after many switches without progress: on a busy machine the rounds could break paths faster than messages pass. */
-enum { BREAKS = 16 }; /* between two messages */
 static void stream(unsigned n, unsigned depth, uint64_t size_max, unsigned hazard)
 {
 	struct message *x = dr_calloc(n, sizeof(*x));
@@ -328,8 +327,7 @@ static void stream(unsigned n, unsigned depth, uint64_t size_max, unsigned hazar
 		drive();
 		for (; head < n && x[head].done[TX] && x[head].done[RX]; head++) {
 			breaks = 0;
-			until = dr_now_ns() +
-				LIMIT_NS; /* of each message: all take long on a busy machine */
+			until = dr_now_ns() + LIMIT_NS;
 			assert_int_equal(x[head].got, x[head].size);
 			for (uint64_t i = 0; i < x[head].size; i++)
 				if (memory[RX][x[head].off + i] != pattern(head, i))
