@@ -6,72 +6,17 @@
 #include "transport/path.h"
 
 /*
- * Judges the rails between two workers. Sans-IO: the owner reports what it received and calls the tick
- * when it is due, and sends the datagrams that the tick requests. One thread; times are monotonic ns.
+ * Judges the rails between two processes by heartbeats. Sans-IO: the owner reports what it received,
+ * calls the tick when it is due, and sends the datagrams that the tick requests. One thread; times are
+ * monotonic ns. The rules are in docs/PROTOCOL.md, sections 1.3 (numbers) and 6 (detection). In short:
  *
- * Silence alone proves nothing: either process may be stalled. So a rail is judged relative to the
- * other rails. `miss` of a rail counts our own executed ticks in which a heartbeat of the peer arrived
- * on another rail and nothing arrived on this one. A sign of life, received by any worker, resets it.
- * At DR_HB_MISSES the rail is declared down in our direction. Each datagram carries our counts, so
- * that the peer learns of the direction that it cannot observe. A stalled peer is heard on no rail,
- * and nothing counts; a stall of our own executes no tick. Ticks in which no rail is heard count as
- * silence; the owner then checks what the peer's kernel still does.
- *
- * Evidence must be younger than the silence: the peer's datagrams may have waited behind data for long. So a rail
- * is declared down only when the peer has reported a datagram that was sent after the silence began.
- *
- * Only the peer's own datagrams are evidence against a rail. Its bytes are sent whenever its loop
- * handles a path, its heartbeats of all rails in one tick; a starved peer may send bytes on one rail
- * for many of our ticks before it executes its own. What another worker hears is no evidence either,
- * since its peer is another thread. Bytes on another rail raise a first miss only. Then both ends send
- * datagrams on every rail, and these decide.
- *
- * A rail on which we sent anything within the last interval needs no datagram: its bytes are the sign
- * of life. While any rail is suspect, every rail gets a datagram each half of an interval, and after
- * a second miss each quarter, so that losses do not matter.
- *
- * Fast phase: an owner that is owed an answer on a busy rail need not wait for the next tick. It
- * calls dr_hb_suspect, and both ends then tick every DR_HB_FAST-th of an interval, for as long as a rail
- * is suspect and the budget lasts (DR_HB_BUDGET ticks, half of them to begin; DR_HB_SPARED ordinary
- * ticks give one back).
- *
- * Patience: a rail with losses or with little bandwidth is silent now and then while it works. So it is
- * declared down only after three times the misses of the longest silence that ended by itself (after
- * four, if that was one), of ticks of the same sort, and after twice the usual time between two signs of life, 200 ms at most.
- * While the peer does not know that its datagrams for the rail have left its host, they may be behind data on a slow
- * rail: then a silence must last for DR_HB_HELD_NS.
- *
- * Where heartbeats use the paths: a rail without a path here cannot be heard, so its silence begins with the first tick that
- * has one. Nor can this end send on it, and so its datagrams on other rails say that it is held.
- *
- * A rail that loses all datagrams: if a silence is ended by bytes although the peer's datagrams arrived elsewhere in two of its
- * ticks, the rail is mute until one arrives on it. Its bytes are the only signs of life then. A process that waits for a
- * processor sends none, while another thread of it sends datagrams on the other rails. So a silence of a mute rail must
- * last for DR_HB_MUTE_NS. Then the peer's kernel has acknowledged what the rail carries, whoever runs there. While a rail is mute,
- * both ends send datagrams in every tick.
- *
- * Load: what waits in the own host's queue is not added to by more than one datagram per interval, and no padded one is
- * sent then. So the heartbeats of a slow rail do not fill its queue. Nor do they fill one elsewhere on the way: of the
- * padded datagrams, DR_HB_PADDED_FLIGHT at most are neither reported as received nor overtaken.
- *
- * Workers that share the heartbeats of a process: those that stand although others run are named in each datagram
- * (dr_hb_stand), so that their peers do not take them for paths that make no progress.
- *
- * Packets of full size: while the owner questions a rail (dr_hb_question), each datagram on it is
- * preceded by one that is padded to the size of a data packet. The peer reports the newest datagram
- * and the newest padded one that it received. A padded one is lost when a later small one arrived.
- * Numbers: each datagram has a number that contains its sender's clock, and one that is older than the newest of its
- * rail is refused. So a false number that is too high makes this end deaf until the true ones are as high. It is
- * bounded: at a time at which the peer's clock was known, both clocks begin, and the peer's advances by no more than 9/8
- * of the time here and DR_HB_AHEAD_NS. It is known anew when the peer reports a datagram of ours: what it sent then is
- * younger than ours, so its clock was not later when ours was sent. The bound only ever becomes lower by that. So that
- * it is known to a second or so, datagrams are sent on all rails each second, beside bytes, too.
- * A true peer stays below: its number follows its monotonic clock, however many datagrams it sends, loses or holds back
- * and however long it or this end is stopped. Only a clock of this end that stands (a paused machine) brings it above: if
- * nothing but such numbers came for DR_HB_FAR_NS, with reports of what was sent meanwhile, they are taken.
- *
- * Several doubts (of channels, of workers) share the question. Each counts from the datagram that was sent last when
- * it began (struct dr_hb_doubt), so that none delays another, and none takes an older answer for its own.
+ *  - Silence is judged relative to the other rails. A miss of a rail is an executed tick of ours in which
+ *    a datagram of the peer arrived on another rail, and nothing on this one. A stalled peer is heard on
+ *    no rail, and a stall of ours executes no tick: neither counts.
+ *  - A rail is declared down after DR_HB_MISSES, later if it was silent before and came back, and only
+ *    with evidence that is younger than the silence.
+ *  - Each datagram carries our counts, so that the peer learns of the direction that it cannot observe.
+ *  - Doubts of the owner are questions (dr_hb_question): padded datagrams show whether full packets pass.
  */
 enum {
 	DR_HB_RAILS_MAX = 16,
