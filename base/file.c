@@ -321,23 +321,6 @@ int dr_file_write(const char *option, const char *path, const char *text, size_t
 	return rc ? cannot(e, option, path, rc, &(struct reason){ "" }) : 0;
 }
 
-bool dr_file_remove(const char *path)
-{
-	const char *name;
-	struct stat st;
-	int dir_fd = dir_open(path, &name);
-	bool gone = false;
-
-	if (dir_fd < 0)
-		return dir_fd == -ENOENT;
-	if (fstatat(dir_fd, name, &st, AT_SYMLINK_NOFOLLOW))
-		gone = errno == ENOENT;
-	else if (S_ISREG(st.st_mode) && st.st_uid == geteuid())
-		gone = unlinkat(dir_fd, name, 0) == 0;
-	close(dir_fd);
-	return gone;
-}
-
 /* ---- reading ---- */
 
 static int refuse_owner(struct reason *why, const char *what, const struct stat *st)

@@ -34,9 +34,6 @@ int dr_file_probe(const char *option, const char *path, struct dr_err *e) DR_MUS
 /* The whole text is there under its name, or -errno and the target is as it was (in place: cut). */
 int dr_file_write(const char *option, const char *path, const char *text, size_t len,
 	unsigned flags, struct dr_err *e) DR_MUST_CHECK;
-/* There is no file of that name (any more). False: it is no own regular file, or cannot be removed. */
-bool dr_file_remove(const char *path);
-
 /* Opens for reading; the caller closes. -errno: e->text is the reason and the next step, without the path. */
 int dr_file_open(const char *path, struct dr_err *e) DR_MUST_CHECK;
 /* Up to len bytes from the beginning of what dr_file_open returned. The number, or -errno. */

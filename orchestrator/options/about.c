@@ -62,7 +62,7 @@ static const struct dr_opt_pair client_examples[] = {
 	{ "Cut the primary link while data flows",
 		"client node1 --test failover --allow-faults --fault link-down" },
 	{ "Fail below 90 % of an earlier run", "client node1 --baseline good.json --min-bw 90%" },
-	{ "A job that cron starts", "client node1 --preset nightly --json=today.json" },
+	{ "A job that cron starts", "client node1 -q --log-json --json=today.json" },
 	{ "Print the plan without running it", "client node1 --dry-run" },
 	{ NULL, NULL },
 };

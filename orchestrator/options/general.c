@@ -203,10 +203,6 @@ static const struct dr_opt general[] = {
 	  .help = "Read options from a JSON file: {\"long-name\": value}. Of several files the last one "
 		  "that has an option gives its value. The command line and "
 		  "the environment take precedence." },
-	{ .name = "preset", .kind = DR_OPT_CHOICE, .arg = "NAME", .choices = "none|nightly", .def = "none",
-	  .commands = RUN & ~OUTER, .offset = AT(preset), .no_config = true,
-	  .help = "Options of a common job, which the command line, the environment and --config replace. nightly: "
-		  "--test bw,lat --connect-timeout 60s --quiet --log-json." },
 	{ .name = "verbose", .short_name = 'v', .kind = DR_OPT_CUSTOM, .arg = "LEVEL",
 	  .implied = "+",
 	  .parse = parse_verbose, .repeat = true, .commands = ANY,

@@ -452,24 +452,9 @@ static int read_file(struct dr_options *o, const char *path, struct dr_err *e)
 	return rc ? dr_err_prefix(e, "--config %s", path) : 0;
 }
 
-/* As a file of --config, before those. */
-static int read_preset(struct dr_options *o, struct dr_err *e)
-{
-	json_t *j;
-
-	if (o->preset != DR_PRESET_NIGHTLY)
-		return 0;
-	j = json_pack("{s:s, s:s, s:b, s:b}", "test", "bw,lat", "connect-timeout", "60s", "quiet",
-		1, "log-json", 1);
-	int rc = j ? dr_opts_from_json(o->table, o->command, j, e)
-		   : dr_err_set(e, -ENOMEM, "out of memory");
-	json_decref(j);
-	return rc;
-}
-
 static int read_config(struct dr_options *o, struct dr_err *e)
 {
-	int rc = read_preset(o, e);
+	int rc = 0;
 
 	for (unsigned i = 0; i < o->config.n && rc == 0; i++)
 		rc = read_file(o, o->config.path[i], e);

@@ -43,7 +43,6 @@ enum {
 struct dr_tests {
 	bool bw, lat, failover;
 };
-enum dr_preset { DR_PRESET_NONE, DR_PRESET_NIGHTLY };
 
 /* --config, in order: a later file replaces the options that it has. */
 enum { DR_CONFIG_FILES_MAX = 16 };
@@ -134,7 +133,6 @@ struct dr_options {
 	int64_t connect_timeout_ns, timeout_ns;
 	bool one_off;
 	struct dr_config_files config;
-	int preset; /* enum dr_preset */
 	int verbose;
 	bool quiet, log_json, trace_requests, version, help, man;
 

@@ -7,7 +7,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/file.h"
 #include "orchestrator/record/fields.h"
 #include "orchestrator/record/report.h"
 
@@ -80,7 +79,6 @@ static int put_value(const struct dr_fields *t, const char *column, const void *
 	return rc;
 }
 
-/* Each row after `first`, the value of its first column; NULL: there is none. */
 static bool has_rows(const struct dr_row_type *t, const struct dr_record *rec)
 {
 	size_t n;
@@ -89,7 +87,7 @@ static bool has_rows(const struct dr_row_type *t, const struct dr_record *rec)
 	return n && !(t->flags & DR_ROW_SINGLE && dr_field_unknown(&t->fields->f[0], row));
 }
 
-static int put_rows(const struct dr_row_type *t, const struct dr_record *rec, const char *first,
+static int put_rows(const struct dr_row_type *t, const struct dr_record *rec,
 	const char *const *names, size_t n_names, FILE *f)
 {
 	size_t n;
@@ -99,7 +97,7 @@ static int put_rows(const struct dr_row_type *t, const struct dr_record *rec, co
 	if (!has_rows(t, rec))
 		return 0;
 	for (size_t i = 0; !rc && i < n; i++, row += t->fields->size) {
-		fprintf(f, "%s%s%s", first ? first : "", first ? "," : "", rec->run_id);
+		fprintf(f, "%s,%s", t->csv, rec->run_id);
 		for (size_t c = 0; !rc && c < n_names; c++) {
 			fputc(',', f);
 			rc = put_value(t->fields, names[c], row, f);
@@ -109,9 +107,9 @@ static int put_rows(const struct dr_row_type *t, const struct dr_record *rec, co
 	return rc;
 }
 
-static void put_head(const char *first, const char *const *names, size_t n, FILE *f)
+static void put_head(const char *const *names, size_t n, FILE *f)
 {
-	fputs(first, f);
+	fputs("record,run_id", f);
 	for (size_t i = 0; i < n; i++) {
 		fputc(',', f);
 		for (const char *p = names[i]; *p; p++)
@@ -127,94 +125,9 @@ int dr_csv_write(struct dr_record *rec, FILE *f)
 	int rc = 0;
 
 	dr_record_settle(rec);
-	put_head("record,run_id", names, n, f);
+	put_head(names, n, f);
 	for (size_t i = 0; !rc && i < dr_n_row_types; i++)
 		if (dr_row_types[i].csv)
-			rc = put_rows(&dr_row_types[i], rec, dr_row_types[i].csv, names, n, f);
-	return rc;
-}
-
-/* ---- a file for each table ---- */
-
-static int table_path(
-	const char *option, const char *dir, const char *table, char *path, struct dr_err *e)
-{
-	if (snprintf(path, PATH_MAX, "%s/%s.csv", dir, table) < PATH_MAX)
-		return 0;
-	return dr_err_set(
-		e, -ENAMETOOLONG, "cannot write %s=%.60s...: the name is too long", option, dir);
-}
-
-static bool is_directory(const char *dir)
-{
-	struct stat st;
-
-	return stat(dir, &st) == 0 && S_ISDIR(st.st_mode);
-}
-
-int dr_csv_probe(const char *option, const char *dir, struct dr_err *e)
-{
-	char path[PATH_MAX];
-	int rc = 0;
-
-	if (*dir && access(dir, F_OK) == 0 && !is_directory(dir))
-		return dr_err_set(e, -ENOTDIR, "cannot write %s=%s: not a directory", option, dir);
-	if (!is_directory(dir))
-		return dr_err_set(e, -ENOENT,
-			"cannot write %s=%s: there is no such directory; create it first", option,
-			dir);
-	for (size_t i = 0; rc == 0 && i < dr_n_row_types; i++) {
-		if (!dr_row_types[i].csv)
-			continue;
-		rc = table_path(option, dir, dr_row_types[i].csv, path, e);
-		if (rc == 0)
-			rc = dr_file_probe(option, path, e);
-	}
-	return rc;
-}
-
-static int put_table(const struct dr_row_type *t, const struct dr_record *rec, FILE *f)
-{
-	const char *names[COLUMNS_MAX] = { NULL };
-	size_t n = 0;
-
-	for (size_t k = 0; k < t->fields->n; k++)
-		if (!(t->fields->f[k].flags & DR_F_NO_CSV))
-			names[n++] = column_of(&t->fields->f[k]);
-	put_head("run_id", names, n, f);
-	return put_rows(t, rec, NULL, names, n, f);
-}
-
-static int write_table(const char *option, const char *path, const struct dr_row_type *t,
-	const struct dr_record *rec, struct dr_err *e)
-{
-	char *text = NULL;
-	size_t len = 0;
-	FILE *f = open_memstream(&text, &len);
-	int rc = f ? put_table(t, rec, f) : -ENOMEM;
-
-	if (f && fclose(f) && !rc)
-		rc = -ENOMEM;
-	rc = rc ? dr_err_set(e, rc, "cannot write %s=%s: out of memory", option, path)
-		: dr_file_write(option, path, text, len, DR_FILE_SYNC, e);
-	free(text); /* lint-ok: of open_memstream */
-	return rc;
-}
-
-int dr_csv_tables(const char *option, const char *dir, struct dr_record *rec, struct dr_err *e)
-{
-	char path[PATH_MAX];
-	int rc = 0;
-
-	dr_record_settle(rec);
-	for (size_t i = 0; rc == 0 && i < dr_n_row_types; i++) {
-		const struct dr_row_type *t = &dr_row_types[i];
-
-		if (!t->csv)
-			continue;
-		rc = table_path(option, dir, t->csv, path, e);
-		if (rc == 0 && (has_rows(t, rec) || !dr_file_remove(path)))
-			rc = write_table(option, path, t, rec, e);
-	}
+			rc = put_rows(&dr_row_types[i], rec, names, n, f);
 	return rc;
 }

@@ -52,15 +52,12 @@ static const struct format {
 	const char *option, *help;
 	int (*write)(struct dr_record *rec, FILE *f);
 	bool pass_only; /* not written when the run did not pass */
-	bool tables;	/* a directory, with a file for each table: dr_csv_tables */
 	bool refused;	/* written also when the run does not begin (dr_output_refuse) */
 } formats[] = {
 	{ "--json", .write = write_json, .refused = true },
 	{ "--csv",
 		"Write the results as CSV, all tables in one file: the first column is the table's name.",
 		.write = dr_csv_write },
-	{ "--csv-dir", "Write the results as CSV, each table into a file in this directory.",
-		.tables = true },
 	{ "--save-baseline",
 		"Add the bandwidth of this run, if it passes, to the baseline in FILE, or begin one. Runs with "
 		"other options than those in FILE are refused with status 2.",
@@ -86,7 +83,7 @@ const struct dr_opt_group *dr_output_group(unsigned commands, unsigned judging)
 	for (size_t i = 1; i < N_FORMATS; i++)
 		rows[i - 1] = (struct dr_opt){ .name = formats[i].option + 2,
 			.kind = DR_OPT_STRING,
-			.arg = formats[i].tables ? "DIR" : "FILE",
+			.arg = "FILE",
 			.commands = formats[i].pass_only ? judging : commands,
 			.offset = offsetof(struct dr_output_files, path[i]),
 			.help = formats[i].help };
@@ -122,8 +119,7 @@ static int probe_all(const struct dr_output_options *o, struct dr_err *e)
 
 	for (size_t i = 0; !rc && i < N_FORMATS; i++)
 		if (path_of(o, i))
-			rc = (formats[i].tables ? dr_csv_probe : dr_file_probe)(
-				formats[i].option, path_of(o, i), e);
+			rc = dr_file_probe(formats[i].option, path_of(o, i), e);
 	return rc;
 }
 
@@ -404,8 +400,6 @@ static int write_file(struct dr_output *o, size_t i, struct dr_record *rec, stru
 	char *text;
 	size_t len;
 
-	if (x->tables)
-		return dr_csv_tables(x->option, path, rec, e);
 	int rc = x->write ? render(x->write, rec, &text, &len)
 			  : render_baseline(o, rec, &text, &len);
 	if (rc)

@@ -76,11 +76,6 @@ void dr_baseline_print(const struct dr_record *rec, FILE *f);
  * unknown. Names are those of the JSON document; rtt_us.p50 is rtt_us_p50. 0 or -ENOMEM.
  */
 int dr_csv_write(struct dr_record *rec, FILE *f);
-/* The same as one file for each kind of row, DIR/nic.csv, with its own columns after run_id; a kind without rows has
- * no file. One of an earlier run is removed, or gets a header alone where that cannot be. probe: could they be written? -errno; the directory has to exist. */
-int dr_csv_probe(const char *option, const char *dir, struct dr_err *e) DR_MUST_CHECK;
-int dr_csv_tables(const char *option, const char *dir, struct dr_record *rec, struct dr_err *e)
-	DR_MUST_CHECK;
 /*
  * Prometheus text format 0.0.4 for the textfile collector and /metrics: no timestamps, base units
  * (bytes, seconds). Every series has the labels host and test, and those of --prom-label. What is unknown has no

@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# `dualrail compare`: what it finds, and what it refuses; the preset of nightly jobs. On made-up documents, and on runs
+# `dualrail compare`: what it finds, and what it refuses. On made-up documents, and on runs
 # over loopback.
 
 # bats file_tags=one-thread
@@ -102,13 +102,4 @@ made_up() {
 	jq '.run_id = "e" | .versions.local = "\u001b[31m" | .topology.rails[0].ifname = "\u001b]0;x\u0007" | .options.channels = "\u001b[2J"' a.json >escape.json
 	run -2 "$DUALRAIL" compare --allow-differences a.json -- escape.json
 	[ -z "$(tr -d '\n' <<<"$output" | tr -cd '\000-\037')" ]
-}
-
-@test "--preset nightly: options that a file, the environment and the command line replace" {
-	start_server
-	echo '{"duration": "50ms", "quiet": false}' >c.json
-	DUALRAIL_CONNECT_TIMEOUT=7s run "$DUALRAIL" client 127.0.0.1 --port "$port" -g 0-1 -N 2 -s 1M --preset nightly --config c.json --json=n.json
-	[ "$status" -eq 0 ]
-	holds n.json '.options | .test == "bw,lat" and ."log-json" and (.quiet | not) and .duration == "50ms" and ."connect-timeout" == "7s"'
-	run -1 "$DUALRAIL" client 127.0.0.1 --port "$port" -g 0 --preset weekly
 }

@@ -135,7 +135,7 @@ preflight() {
 @test "wrong options: status 1 and the reason; nothing that breaks a path" {
 	local bad
 	refuses 1 "HOST is missing: dualrail preflight HOST" "$DUALRAIL" preflight
-	for bad in "--fault link-down" "--allow-faults" "--json-stream" "--dry-run" "--preset nightly"; do
+	for bad in "--fault link-down" "--allow-faults" "--json-stream" "--dry-run"; do
 		# shellcheck disable=SC2086
 		run -1 "$DUALRAIL" preflight 127.0.0.1 $bad
 	done
