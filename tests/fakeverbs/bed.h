@@ -2,18 +2,8 @@
 #ifndef DR_TESTS_FAKEVERBS_BED_H
 #define DR_TESTS_FAKEVERBS_BED_H
 
-#include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-#include <cmocka.h>
-
-#include "tests/fakeverbs/fakeverbs.h"
-
-#include "base/clock.h"
 #include "base/err.h"
+#include "tests/fakeverbs/kit.h"
 #include "transport/verbs/ibv.h"
 
 /* Two ends on the fake NICs with nothing of dualrail but the loader's table: end 0 on fake0, 1 on fake1. */

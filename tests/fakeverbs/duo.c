@@ -307,3 +307,19 @@ void duo_clean(const struct dr_fake_ctl *fake)
 		fail_msg("misuse: %s", what);
 	fake->reset();
 }
+
+const char duo_two_rails[] = "a0:lo:127.0.0.1,b0:lo:127.0.0.2,a1:lo:127.0.0.3,b1:lo:127.0.0.4";
+
+void duo_up(struct duo *d)
+{
+	const struct duo_opts o = { .rails = 2, .peer = true };
+
+	duo_open(d, duo_nics(duo_two_rails), &o);
+	duo_until(d, duo_on_path(d, 0) && duo_whole(d) && d->taken > 50);
+}
+
+void duo_end(struct duo *d)
+{
+	duo_shut(d);
+	duo_clean(d->fake);
+}

@@ -2,17 +2,8 @@
 #ifndef DR_TESTS_FAKEVERBS_DUO_H
 #define DR_TESTS_FAKEVERBS_DUO_H
 
-#include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-#include <cmocka.h>
-
-#include "base/clock.h"
 #include "channel/peer.h"
-#include "tests/fakeverbs/fakeverbs.h"
+#include "tests/fakeverbs/kit.h"
 #include "transport/verbs/verbs.h"
 
 /*
@@ -63,6 +54,12 @@ void duo_open(struct duo *d, const struct dr_fake_ctl *fake, const struct duo_op
 void duo_shut(struct duo *d);
 /* Nothing of the NICs is left, and nothing was misused. */
 void duo_clean(const struct dr_fake_ctl *fake);
+/* Over two rails, a0 and a1 of the sender, b0 and b1 of the receiver. */
+extern const char duo_two_rails[];
+/* Both up and some messages over; without heartbeats by others. */
+void duo_up(struct duo *d);
+/* duo_shut and duo_clean. */
+void duo_end(struct duo *d);
 
 /* One turn of one end, or of both; fails after 60 s of duo_now() in a duo_until. */
 void duo_turn_one(struct duo *d, unsigned end);

@@ -1,16 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/fakeverbs/duo.h"
 
-#include "base/log.h"
-
 /*
  * Two ChannelManagers over two rails of fake NICs while data goes over: the primary's device is taken away at
  * either end. The channel goes on over the other rail, and back when the device is there again. Or the primary has
  * a long delay after a failure.
  */
 static const char *const nic[2][2] = { { "a0", "a1" }, { "b0", "b1" } }; /* by end and rail */
-
-static const char NICS[] = "a0:lo:127.0.0.1,b0:lo:127.0.0.2,a1:lo:127.0.0.3,b1:lo:127.0.0.4";
 
 static void goes_on(struct duo *r)
 {
@@ -21,12 +17,10 @@ static void goes_on(struct duo *r)
 
 static void device_of_the_primary_goes_and_comes(unsigned end, bool waits)
 {
-	const struct duo_opts o = { .rails = 2, .peer = true };
 	struct dr_channel_stats st;
 	static struct duo r;
 
-	duo_open(&r, duo_nics(NICS), &o);
-	duo_until(&r, duo_on_path(&r, 0) && duo_whole(&r) && r.taken > 50);
+	duo_up(&r);
 	for (unsigned k = 0; k < 2; k++) {
 		r.fake->unplug(nic[end][0], waits);
 		duo_until(&r, duo_on_path(&r, 1));
@@ -38,8 +32,7 @@ static void device_of_the_primary_goes_and_comes(unsigned end, bool waits)
 	dr_channel_stats(r.ch[SENDER], &st);
 	assert_true(st.epoch > 2 * 2);
 	assert_true(st.path_bytes[0] > 0 && st.path_bytes[1] > 0);
-	duo_shut(&r);
-	duo_clean(r.fake);
+	duo_end(&r);
 }
 
 static void gone_at_the_sender(void **state)
@@ -72,14 +65,12 @@ static void completion_queue_fails(const struct duo *r, unsigned end)
 /* This end opens the device again, for itself. The rail is not declared down, so other GPUs use it on. */
 static void completion_queue_of_the_primary_fails(void **state)
 {
-	const struct duo_opts o = { .rails = 2, .peer = true };
 	static struct duo r;
 	unsigned opened;
 
 	(void)state;
 	for (unsigned end = 0; end < 2; end++) {
-		duo_open(&r, duo_nics(NICS), &o);
-		duo_until(&r, duo_on_path(&r, 0) && duo_whole(&r) && r.taken > 50);
+		duo_up(&r);
 		for (unsigned k = 0; k < 2; k++) {
 			opened = r.fake->count("open_device");
 			completion_queue_fails(&r, end);
@@ -90,20 +81,17 @@ static void completion_queue_of_the_primary_fails(void **state)
 			assert_true(r.fake->count("open_device") > opened);
 		}
 		assert_int_equal(r.downs, 0);
-		duo_shut(&r);
-		duo_clean(r.fake);
+		duo_end(&r);
 	}
 }
 
 static void a_rail_with_a_long_delay_is_returned_to(void **state)
 {
-	const struct duo_opts o = { .rails = 2, .peer = true };
 	struct dr_channel_stats st;
 	static struct duo r;
 
 	(void)state;
-	duo_open(&r, duo_nics(NICS), &o);
-	duo_until(&r, duo_on_path(&r, 0) && duo_whole(&r) && r.taken > 50);
+	duo_up(&r);
 	r.fake->port("a0", false);
 	duo_until(&r, duo_on_path(&r, 1));
 	r.fake->latency("a0", 80 * DR_NS_PER_MS);
@@ -111,8 +99,7 @@ static void a_rail_with_a_long_delay_is_returned_to(void **state)
 	duo_until(&r, duo_on_path(&r, 0));
 	dr_channel_stats(r.ch[SENDER], &st);
 	assert_int_equal(st.switches, 1);
-	duo_shut(&r);
-	duo_clean(r.fake);
+	duo_end(&r);
 }
 
 int main(int argc, char **argv)
@@ -122,8 +109,5 @@ int main(int argc, char **argv)
 		cmocka_unit_test(completion_queue_of_the_primary_fails),
 		cmocka_unit_test(a_rail_with_a_long_delay_is_returned_to) };
 
-	dr_log_set_level(DR_LOG_ERROR);
-	if (argc > 1)
-		cmocka_set_test_filter(argv[1]);
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return kit_main(argc, argv, tests, DR_ARRAY_LEN(tests), NULL, NULL);
 }

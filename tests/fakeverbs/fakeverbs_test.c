@@ -491,7 +491,5 @@ int main(int argc, char **argv)
 		RC(completion_channel), RC(events), RC(source_gid_gone), BARE(ordered_status),
 		RC(ordered_failure), RC(list_that_fails), RC(latency) };
 
-	if (argc > 1)
-		cmocka_set_test_filter(argv[1]);
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return kit_main(argc, argv, tests, DR_ARRAY_LEN(tests), NULL, NULL);
 }

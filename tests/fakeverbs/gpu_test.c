@@ -2,7 +2,6 @@
 #include "tests/fakeverbs/pair.h"
 #include "transport/verbs/hello.h"
 
-#include "base/log.h"
 #include "transport/staged.h"
 #include "transport/verbs/mem.h"
 
@@ -67,13 +66,7 @@ static int gpu_register(struct gpu_pair *g)
 
 static bool gpu_connect(struct gpu_pair *g)
 {
-	struct pair *p = &g->p;
-
-	if (pair_create(p) || pair_connect(p))
-		return false;
-	pair_until(p,
-		(p->e[S].count[DR_EV_READY] && p->e[R].count[DR_EV_READY]) || pair_any_failed(p));
-	return !pair_any_failed(p);
+	return pair_create(&g->p) == 0 && pair_connect(&g->p) == 0 && pair_ready(&g->p);
 }
 
 static void gpu_up(struct gpu_pair *g)
@@ -111,6 +104,31 @@ static void check_seen(struct pair *p, const struct dr_event *ev)
 		assert_memory_equal(p->e[R].mem + at, p->e[S].mem + at, PAIR_LEN);
 }
 
+/* A test that runs so many times, each with a pair that is not up, and is ended unless the test has cleaned it. */
+struct gpu_test {
+	void (*run)(struct gpu_pair *g);
+	enum pair_how how;
+	unsigned times;
+};
+#define GPU(f, how, times)                                                                         \
+	((struct CMUnitTest){ #f, gpu_test, NULL, NULL, &(struct gpu_test){ f, how, times } })
+
+static void gpu_test(void **state)
+{
+	const struct gpu_test *t = *state;
+
+	for (unsigned nth = 0; nth < t->times; nth++) {
+		struct gpu_pair g;
+
+		gpu_init(&g, pair_polls(t->how, nth));
+		g.p.nth = nth;
+		g.p.seen = check_seen;
+		t->run(&g);
+		if (g.p.fake)
+			gpu_end(&g);
+	}
+}
+
 /* A posted receive may have to wait for the flushing queue pair, as for any other room. */
 static void post_recv(struct gpu_pair *g, uint64_t seq)
 {
@@ -131,75 +149,57 @@ static void transfer(struct gpu_pair *g)
 		p, p->e[R].count[DR_EV_DELIVERED] == PAIR_MSGS * PAIR_PARTS || pair_any_failed(p));
 }
 
-static void flushed_before_it_is_told(void **state)
+static void all_over(struct gpu_pair *g)
 {
-	struct gpu_pair g;
+	transfer(g);
+	assert_false(pair_any_failed(&g->p));
+}
 
-	(void)state;
-	for (unsigned k = 0; k < 4; k++) {
-		gpu_init(&g, k % 2);
-		g.p.seen = check_seen;
-		g.p.vp.lazy_mr = k & 2;
-		gpu_up(&g);
-		g.p.fake->latency("fake1", k & 2 ? 2 * DR_NS_PER_MS : 0);
-		transfer(&g);
-		assert_false(pair_any_failed(&g.p));
-		assert_string_equal(dr_verbs_mr_choice(g.p.e[R].mr), "dma-buf");
-		gpu_end(&g);
-	}
+static void flushed_before_it_is_told(struct gpu_pair *g)
+{
+	unsigned k = g->p.nth;
+
+	g->p.vp.lazy_mr = k & 2;
+	gpu_up(g);
+	g->p.fake->latency("fake1", k & 2 ? 2 * DR_NS_PER_MS : 0);
+	all_over(g);
+	assert_string_equal(dr_verbs_mr_choice(g->p.e[R].mr), "dma-buf");
 }
 
 /* A few bytes: no processor may copy them into the work request. */
-static void small_from_gpu_memory(void **state)
+static void small_from_gpu_memory(struct gpu_pair *g)
 {
 	struct dr_part part = { .len = 8 };
-	struct gpu_pair g;
 
-	(void)state;
-	gpu_init(&g, false);
-	gpu_up(&g);
-	pair_until(&g.p, pair_post_recv(&g.p, 0) == 0);
-	pair_until(&g.p, g.p.e[S].count[DR_EV_CREDIT]);
-	part.mr = g.p.e[S].mr;
-	assert_int_equal(dr_verbs_ops.post_send(g.p.e[S].path, 1, 0, 0, &part), 0);
-	dr_verbs_ops.flush(g.p.e[S].path, dr_now_ns());
-	pair_until(&g.p, g.p.e[R].count[DR_EV_DELIVERED]);
-	assert_memory_equal(g.p.e[R].mem, g.p.e[S].mem, 8);
-	gpu_end(&g);
+	g->p.seen = NULL;
+	gpu_up(g);
+	pair_until(&g->p, pair_post_recv(&g->p, 0) == 0);
+	pair_until(&g->p, g->p.e[S].count[DR_EV_CREDIT]);
+	part.mr = g->p.e[S].mr;
+	assert_int_equal(dr_verbs_ops.post_send(g->p.e[S].path, 1, 0, 0, &part), 0);
+	dr_verbs_ops.flush(g->p.e[S].path, dr_now_ns());
+	pair_until(&g->p, g->p.e[R].count[DR_EV_DELIVERED]);
+	assert_memory_equal(g->p.e[R].mem, g->p.e[S].mem, 8);
 }
 
 /* Registered when the path was up already. */
-static void registered_late(void **state)
+static void registered_late(struct gpu_pair *g)
 {
-	struct gpu_pair g;
-
-	(void)state;
-	for (unsigned poller = 0; poller < 2; poller++) {
-		gpu_init(&g, poller);
-		g.p.seen = check_seen;
-		if (pair_listen(&g.p) || !gpu_connect(&g) || gpu_register(&g))
-			fail_msg("%s: %s%s", g.p.doing, g.p.error, g.text);
-		transfer(&g);
-		assert_false(pair_any_failed(&g.p));
-		gpu_end(&g);
-	}
+	if (pair_listen(&g->p) || !gpu_connect(g) || gpu_register(g))
+		fail_msg("%s: %s%s", g->p.doing, g->p.error, g->text);
+	all_over(g);
 }
 
 /* A GPU that keeps the order by itself costs no queue pair and no read. */
-static void not_flushed_where_ordered(void **state)
+static void not_flushed_where_ordered(struct gpu_pair *g)
 {
-	struct gpu_pair g;
-
-	(void)state;
-	gpu_init(&g, false);
-	g.m[R].ordered = true;
-	gpu_up(&g);
-	transfer(&g);
-	assert_false(pair_any_failed(&g.p));
-	assert_int_equal(g.p.fake->qp_list("fake1", IBV_QPT_RC, NULL, 0),
-		1 + g.p.vp.qps + DR_VERBS_PROBE_QPS);
-	assert_true(pair_untouched(&g.p, 0)); /* the fake's GPUs keep no order */
-	gpu_end(&g);
+	g->m[R].ordered = true;
+	g->p.seen = NULL;
+	gpu_up(g);
+	all_over(g);
+	assert_int_equal(g->p.fake->qp_list("fake1", IBV_QPT_RC, NULL, 0),
+		1 + g->p.vp.qps + DR_VERBS_PROBE_QPS);
+	assert_true(pair_untouched(&g->p, 0)); /* the fake's GPUs keep no order */
 }
 
 /* The queue pair that flushes leads to itself: its own number comes last. */
@@ -219,87 +219,70 @@ static void one_message(struct gpu_pair *g)
 }
 
 /* Whatever happens to the read, the part is not told, and the path fails. */
-static void flush_fails(void **state)
+static void flush_fails(struct gpu_pair *g)
 {
 	static const enum ibv_wc_status how[] = { IBV_WC_REM_ACCESS_ERR, IBV_WC_RETRY_EXC_ERR,
 		IBV_WC_LOC_PROT_ERR };
-	struct gpu_pair g;
+	unsigned i = g->p.nth;
 
-	(void)state;
-	for (unsigned i = 0; i < DR_ARRAY_LEN(how) + 1; i++) {
-		gpu_init(&g, i % 2);
-		gpu_up(&g);
-		one_message(&g);
-		if (i < DR_ARRAY_LEN(how))
-			g.p.fake->status("fake1", flushing_qp(&g), false, how[i], 0);
-		else
-			assert_int_equal(g.p.fake->qp_error(flushing_qp(&g), true), 0);
-		assert_int_equal(pair_post_send(&g.p, 0), 0);
-		g.p.doing = "flush fails";
-		pair_until(&g.p, g.p.e[R].failed);
-		assert_int_equal(g.p.e[R].scope, DR_SCOPE_PATH);
-		assert_int_equal(g.p.e[R].count[DR_EV_DELIVERED], 0);
-		gpu_end(&g);
-	}
+	gpu_up(g);
+	one_message(g);
+	if (i < DR_ARRAY_LEN(how))
+		g->p.fake->status("fake1", flushing_qp(g), false, how[i], 0);
+	else
+		assert_int_equal(g->p.fake->qp_error(flushing_qp(g), true), 0);
+	assert_int_equal(pair_post_send(&g->p, 0), 0);
+	g->p.doing = "flush fails";
+	pair_until(&g->p, g->p.e[R].failed);
+	assert_int_equal(g->p.e[R].scope, DR_SCOPE_PATH);
+	assert_int_equal(g->p.e[R].count[DR_EV_DELIVERED], 0);
 }
 
 /* Reads that are out are the fence's to count, and its deadline destroys their queue pair too. */
-static void fence_with_flushes_out(void **state)
+static void fence_with_flushes_out(struct gpu_pair *g)
 {
-	struct gpu_pair g;
+	bool by_deadline = g->p.nth & 2;
 	uint32_t qpn;
 
-	(void)state;
-	for (unsigned k = 0; k < 4; k++) {
-		bool by_deadline = k & 1;
-
-		gpu_init(&g, k & 2);
-		gpu_up(&g);
-		one_message(&g);
-		qpn = flushing_qp(&g);
-		g.p.fake->latency("fake1", 3600 * DR_NS_PER_S);
-		assert_int_equal(pair_post_send(&g.p, 0), 0);
-		pair_until(&g.p, g.p.e[R].count[DR_EV_ARRIVING]);
-		g.p.doing = "flushes out";
-		for (unsigned i = 0; i < 20; i++)
-			pair_turn(&g.p);
-		g.p.fake->no_flush("fake1", true);
-		pair_fence(&g.p, R, by_deadline ? dr_now_ns() + 20 * DR_NS_PER_MS : DR_NEVER);
-		for (unsigned i = 0; i < 20 && !by_deadline; i++)
-			pair_turn(&g.p);
-		assert_true(by_deadline || !g.p.e[R].fenced);
-		g.p.fake->no_flush("fake1", by_deadline);
-		pair_until(&g.p, g.p.e[R].fenced);
-		if (by_deadline)
-			assert_int_equal(g.p.fake->qp_state(qpn), -1);
-		assert_int_equal(g.p.e[R].count[DR_EV_DELIVERED], 0);
-		gpu_end(&g);
-	}
+	gpu_up(g);
+	one_message(g);
+	qpn = flushing_qp(g);
+	g->p.fake->latency("fake1", 3600 * DR_NS_PER_S);
+	assert_int_equal(pair_post_send(&g->p, 0), 0);
+	pair_until(&g->p, g->p.e[R].count[DR_EV_ARRIVING]);
+	g->p.doing = "flushes out";
+	for (unsigned i = 0; i < 20; i++)
+		pair_turn(&g->p);
+	g->p.fake->no_flush("fake1", true);
+	pair_fence(&g->p, R, by_deadline ? dr_now_ns() + 20 * DR_NS_PER_MS : DR_NEVER);
+	for (unsigned i = 0; i < 20 && !by_deadline; i++)
+		pair_turn(&g->p);
+	assert_true(by_deadline || !g->p.e[R].fenced);
+	g->p.fake->no_flush("fake1", by_deadline);
+	pair_until(&g->p, g->p.e[R].fenced);
+	if (by_deadline)
+		assert_int_equal(g->p.fake->qp_state(qpn), -1);
+	assert_int_equal(g->p.e[R].count[DR_EV_DELIVERED], 0);
 }
 
-/* Parts that landed and whose flush was not posted hold no fence up, and are not told. Those that were flushed are. */
-static void fence_after_parts_landed(void **state)
-{
-	enum { NOT_SEEN, FLUSHED, POST_FAILS, CASES };
-	struct gpu_pair g;
+enum { NOT_SEEN, FLUSHED, POST_FAILS, CASES };
 
-	(void)state;
-	for (unsigned k = 0; k < CASES; k++) {
-		gpu_init(&g, false);
-		g.p.seen = check_seen;
-		gpu_up(&g);
-		one_message(&g);
-		assert_int_equal(pair_post_send(&g.p, 0), 0);
-		if (k == POST_FAILS)
-			g.p.fake->fail_call("post_send", 1, 0);
-		if (k != NOT_SEEN)
-			pair_turn_one(&g.p, R);
-		assert_int_equal(g.p.e[R].failed, k == POST_FAILS);
-		pair_fence(&g.p, R, DR_NEVER);
-		pair_until(&g.p, g.p.e[R].fenced);
-		assert_int_equal(g.p.e[R].count[DR_EV_DELIVERED], k == FLUSHED ? PAIR_PARTS : 0);
-		gpu_end(&g);
-	}
+/* Parts that landed and whose flush was not posted hold no fence up, and are not told. Those that were flushed are. */
+static void fence_after_parts_landed(struct gpu_pair *g)
+{
+	unsigned k = g->p.nth;
+
+	gpu_up(g);
+	one_message(g);
+	assert_int_equal(pair_post_send(&g->p, 0), 0);
+	if (k == POST_FAILS)
+		g->p.fake->fail_call("post_send", 1, 0);
+	if (k != NOT_SEEN)
+		pair_turn_one(&g->p, R);
+	assert_int_equal(g->p.e[R].failed, k == POST_FAILS);
+	pair_fence(&g->p, R, DR_NEVER);
+	pair_until(&g->p, g->p.e[R].fenced);
+	assert_int_equal(g->p.e[R].count[DR_EV_DELIVERED], k == FLUSHED ? PAIR_PARTS : 0);
 }
 
 /* One life with the k-th such call failing: an error in words, or FAILED, and nothing stays. */
@@ -369,50 +352,39 @@ static int remove_root(void **state)
 }
 
 /* The second choice, with the reason for it. */
-static void by_peer_memory(void **state)
+static void by_peer_memory(struct gpu_pair *g)
 {
-	struct gpu_pair g;
+	unsigned exported = g->p.nth;
 
-	(void)state;
-	for (unsigned exported = 0; exported < 2; exported++) {
-		gpu_init(&g, false);
-		g.p.seen = check_seen;
-		g.p.vp.root = root;
-		g.p.fake->dmabuf(NULL, EOPNOTSUPP);
-		for (unsigned i = 0; i < 2; i++) {
-			g.m[i].dmabuf = exported;
-			/* The fake's ranges begin where their files do. */
-			assert_int_equal(g.p.fake->peer_memory((uintptr_t)DEVICE_PTR(i) - OFF,
-						 OFF + PAIR_MEM, g.fd[i]),
-				0);
-		}
-		gpu_up(&g);
-		transfer(&g);
-		assert_false(pair_any_failed(&g.p));
-		assert_non_null(strstr(dr_verbs_mr_choice(g.p.e[R].mr), "nv_peer_mem"));
-		assert_non_null(strstr(dr_verbs_mr_choice(g.p.e[R].mr),
-			exported ? "takes no dma-buf (EOPNOTSUPP)" : "exported no dma-buf"));
-		gpu_end(&g);
+	g->p.vp.root = root;
+	g->p.fake->dmabuf(NULL, EOPNOTSUPP);
+	for (unsigned i = 0; i < 2; i++) {
+		g->m[i].dmabuf = exported;
+		/* The fake's ranges begin where their files do. */
+		assert_int_equal(g->p.fake->peer_memory(
+					 (uintptr_t)DEVICE_PTR(i) - OFF, OFF + PAIR_MEM, g->fd[i]),
+			0);
 	}
+	gpu_up(g);
+	all_over(g);
+	assert_non_null(strstr(dr_verbs_mr_choice(g->p.e[R].mr), "nv_peer_mem"));
+	assert_non_null(strstr(dr_verbs_mr_choice(g->p.e[R].mr),
+		exported ? "takes no dma-buf (EOPNOTSUPP)" : "exported no dma-buf"));
 }
 
-static void out_of_reach(void **state)
+static void out_of_reach(struct gpu_pair *g)
 {
-	struct gpu_pair g;
+	unsigned loaded = g->p.nth;
 
-	(void)state;
-	for (unsigned loaded = 0; loaded < 2; loaded++) {
-		gpu_init(&g, false);
-		g.p.vp.root = loaded ? root : "/nonexistent";
-		g.p.fake->dmabuf(NULL, EINVAL);
-		if (pair_listen(&g.p))
-			fail_msg("%s", g.p.error);
-		g.p.fake->fail_always("reg_mr", EFAULT);
-		assert_int_equal(gpu_register(&g), -ENOTSUP);
-		assert_non_null(strstr(g.text, "takes no dma-buf (EINVAL)"));
-		assert_non_null(strstr(g.text, loaded ? "EFAULT" : "modprobe nvidia-peermem"));
-		gpu_clean(&g);
-	}
+	g->p.vp.root = loaded ? root : "/nonexistent";
+	g->p.fake->dmabuf(NULL, EINVAL);
+	if (pair_listen(&g->p))
+		fail_msg("%s", g->p.error);
+	g->p.fake->fail_always("reg_mr", EFAULT);
+	assert_int_equal(gpu_register(g), -ENOTSUP);
+	assert_non_null(strstr(g->text, "takes no dma-buf (EINVAL)"));
+	assert_non_null(strstr(g->text, loaded ? "EFAULT" : "modprobe nvidia-peermem"));
+	gpu_clean(g);
 }
 
 /* The wrapper that stages hears which it is, and why. */
@@ -457,45 +429,36 @@ static void told_to_the_wrapper(void **state)
 }
 
 /* The caller may close its descriptor, and the device may go and come back. */
-static void registered_again(void **state)
+static void registered_again(struct gpu_pair *g)
 {
-	struct gpu_pair g;
-
-	(void)state;
-	gpu_init(&g, true);
-	g.p.seen = check_seen;
-	gpu_up(&g);
-	assert_int_equal(close(g.fd[R]), 0);
-	g.fd[R] = open("/dev/null", O_RDONLY | O_CLOEXEC); /* to be closed in the end */
-	g.p.fake->unplug("fake1", false);
-	pair_until(&g.p, g.p.e[R].failed && g.p.e[R].rail_failed);
-	pair_fence_both(&g.p);
-	pair_end_path(&g.p);
-	assert_int_equal(g.p.fake->plug("fake1", 7), 0);
-	g.p.e[S].rail_failed = g.p.e[R].rail_failed = 0;
-	g.p.e[R].count[DR_EV_DGRAM] = 0;
-	g.p.e[R].failed = g.p.e[S].failed = false;
-	g.p.doing = "device back";
-	pair_until(&g.p, g.p.fake->count("reg_dmabuf_mr") == 3);
-	if (!gpu_connect(&g))
-		fail_msg("%s%s", g.p.e[S].text, g.p.e[R].text);
-	transfer(&g);
-	assert_false(pair_any_failed(&g.p));
-	gpu_end(&g);
+	gpu_up(g);
+	assert_int_equal(close(g->fd[R]), 0);
+	g->fd[R] = open("/dev/null", O_RDONLY | O_CLOEXEC); /* to be closed in the end */
+	g->p.fake->unplug("fake1", false);
+	pair_until(&g->p, g->p.e[R].failed && g->p.e[R].rail_failed);
+	pair_fence_both(&g->p);
+	pair_end_path(&g->p);
+	assert_int_equal(g->p.fake->plug("fake1", 7), 0);
+	g->p.e[S].rail_failed = g->p.e[R].rail_failed = 0;
+	g->p.e[R].count[DR_EV_DGRAM] = 0;
+	g->p.e[R].failed = g->p.e[S].failed = false;
+	g->p.doing = "device back";
+	pair_until(&g->p, g->p.fake->count("reg_dmabuf_mr") == 3);
+	if (!gpu_connect(g))
+		fail_msg("%s%s", g->p.e[S].text, g->p.e[R].text);
+	all_over(g);
 }
 
 int main(int argc, char **argv)
 {
-	const struct CMUnitTest tests[] = { cmocka_unit_test(flushed_before_it_is_told),
-		cmocka_unit_test(small_from_gpu_memory), cmocka_unit_test(registered_late),
-		cmocka_unit_test(not_flushed_where_ordered), cmocka_unit_test(flush_fails),
-		cmocka_unit_test(fence_with_flushes_out),
-		cmocka_unit_test(fence_after_parts_landed), cmocka_unit_test(each_call_failing),
-		cmocka_unit_test(by_peer_memory), cmocka_unit_test(out_of_reach),
-		cmocka_unit_test(told_to_the_wrapper), cmocka_unit_test(registered_again) };
+	const struct CMUnitTest tests[] = { GPU(flushed_before_it_is_told, PAIR_BOTH, 4),
+		GPU(small_from_gpu_memory, PAIR_ALONE, 1), GPU(registered_late, PAIR_BOTH, 2),
+		GPU(not_flushed_where_ordered, PAIR_ALONE, 1), GPU(flush_fails, PAIR_BOTH, 4),
+		GPU(fence_with_flushes_out, PAIR_BOTH, 4),
+		GPU(fence_after_parts_landed, PAIR_ALONE, CASES),
+		cmocka_unit_test(each_call_failing), GPU(by_peer_memory, PAIR_ALONE, 2),
+		GPU(out_of_reach, PAIR_ALONE, 2), cmocka_unit_test(told_to_the_wrapper),
+		GPU(registered_again, PAIR_POLLED, 1) };
 
-	dr_log_set_level(DR_LOG_ERROR);
-	if (argc > 1)
-		cmocka_set_test_filter(argv[1]);
-	return cmocka_run_group_tests(tests, make_root, remove_root);
+	return kit_main(argc, argv, tests, DR_ARRAY_LEN(tests), make_root, remove_root);
 }

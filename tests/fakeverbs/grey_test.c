@@ -1,30 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/fakeverbs/duo.h"
 
-#include "base/log.h"
-
 #include <poll.h>
 
 /*
  * Grey failures over verbs: of the reliable connections, the datagrams and the packets of full size some pass and
  * some do not. The NICs repeat without end and report nothing.
  */
-static const char *const nics = "s0:lo:127.0.0.1,r0:lo:127.0.0.2,s1:lo:127.0.0.3,r1:lo:127.0.0.4";
-
 static void open_duo(struct duo *d)
 {
 	const struct duo_opts o = { .rails = 2, .peer = true };
-	const struct dr_fake_ctl *fake = duo_nics(nics);
+	const struct dr_fake_ctl *fake = duo_nics(duo_two_rails);
 
 	fake->retry7_for_ever(NULL, true);
 	duo_open(d, fake, &o);
 	duo_until(d, duo_whole(d) && duo_on_path(d, 0) && d->taken > 20);
-}
-
-static void close_duo(struct duo *d)
-{
-	duo_shut(d);
-	duo_clean(d->fake);
 }
 
 static void run(struct duo *d, int64_t for_ns)
@@ -41,7 +31,7 @@ static void run(struct duo *d, int64_t for_ns)
 /* The data, or what acknowledges it. The rail works for heartbeats, so it stays up. */
 static void connections_that_carry_nothing_are_left(void **state)
 {
-	static const char *const deaf[] = { "r0", "s0" };
+	static const char *const deaf[] = { "b0", "a0" };
 	static struct duo d;
 
 	(void)state;
@@ -51,14 +41,14 @@ static void connections_that_carry_nothing_are_left(void **state)
 		duo_until(&d, duo_on_path(&d, 1) && d.cause[0]);
 		assert_non_null(strstr(d.cause, "acknowledges nothing although the rail works"));
 		assert_int_equal(d.downs, 0);
-		close_duo(&d);
+		duo_end(&d);
 	}
 }
 
 /* On the rail that carries data, and on the idle one. */
 static void lost_datagrams_are_no_failure(void **state)
 {
-	static const char *const deaf[][2] = { { "s0", "r0" }, { "s1", "r1" } };
+	static const char *const deaf[][2] = { { "a0", "b0" }, { "a1", "b1" } };
 	static struct duo d;
 
 	(void)state;
@@ -69,7 +59,7 @@ static void lost_datagrams_are_no_failure(void **state)
 		assert_int_equal(d.downs, 0);
 		assert_string_equal(d.cause, "");
 		assert_true(duo_whole(&d) && duo_on_path(&d, 0));
-		close_duo(&d);
+		duo_end(&d);
 	}
 }
 
@@ -80,14 +70,14 @@ static void a_hole_for_packets_of_full_size(void **state)
 
 	(void)state;
 	open_duo(&d);
-	d.fake->hole("r0", 1500);
+	d.fake->hole("b0", 1500);
 	duo_until(&d, duo_on_path(&d, 1) && d.cause[0]);
 	assert_non_null(strstr(d.cause, "datagrams of 4095 bytes do not arrive"));
 	run(&d, 300 * DR_NS_PER_MS); /* longer than the hold-down */
 	assert_true(duo_on_path(&d, 1));
-	d.fake->hole("r0", 0);
+	d.fake->hole("b0", 0);
 	duo_until(&d, duo_on_path(&d, 0));
-	close_duo(&d);
+	duo_end(&d);
 }
 
 int main(int argc, char **argv)
@@ -98,8 +88,5 @@ int main(int argc, char **argv)
 		cmocka_unit_test(a_hole_for_packets_of_full_size),
 	};
 
-	dr_log_set_level(DR_LOG_ERROR);
-	if (argc > 1)
-		cmocka_set_test_filter(argv[1]);
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return kit_main(argc, argv, tests, DR_ARRAY_LEN(tests), NULL, NULL);
 }

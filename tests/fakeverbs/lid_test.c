@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/fakeverbs/pair.h"
 
-#include "base/log.h"
-
 /* InfiniBand: ports are found by their net device and reached by LID, with a GRH only where one is wanted. */
 
 static char sysfs[PATH_MAX];
@@ -64,119 +62,82 @@ static void bring_up(struct pair *p, const struct dr_fake_ib how[2])
 {
 	if (listen_ib(p, how) || pair_register(p) || pair_create(p) || pair_connect(p))
 		fail_msg("%s: %s", p->doing, p->error);
-	pair_until(p,
-		(p->e[S].count[DR_EV_READY] && p->e[R].count[DR_EV_READY]) || pair_any_failed(p));
-	if (pair_any_failed(p))
-		fail_msg("%s%s%s%s", p->e[S].text, p->e[R].text, p->e[S].rail_text,
-			p->e[R].rail_text);
+	pair_expect_ready(p);
 }
 
-static void by_lid(void **state)
+static void by_lid(struct pair *p)
 {
 	static const struct dr_fake_ib how[2] = { { .lid = 7 }, { .lid = 0xbfff } };
-	struct pair p;
 
-	(void)state;
-	for (unsigned poller = 0; poller < 2; poller++) {
-		pair_init(&p, poller);
-		bring_up(&p, how);
-		pair_transfer(&p);
-		pair_chatter(&p);
-		assert_false(pair_any_failed(&p));
-		assert_int_equal(p.fake->routes(true), 0);
-		assert_true(
-			p.fake->routes(false) >= 8); /* two address handles, 2 x 3 queue pairs */
-		pair_end(&p);
-	}
+	bring_up(p, how);
+	pair_transfer(p);
+	pair_chatter(p);
+	assert_false(pair_any_failed(p));
+	assert_int_equal(p->fake->routes(true), 0);
+	assert_true(p->fake->routes(false) >= 8); /* two address handles, 2 x 3 queue pairs */
 }
 
-static void with_grh_where_wanted(void **state)
+static void with_grh_where_wanted(struct pair *p)
 {
 	static const struct dr_fake_ib how[2] = { { .lid = 7, .grh_required = true },
 		{ .lid = 8, .grh_required = true } };
-	struct pair p;
 
-	(void)state;
-	pair_init(&p, false);
-	bring_up(&p, how);
-	pair_transfer(&p);
-	assert_false(pair_any_failed(&p));
-	assert_int_equal(p.fake->routes(false), 0);
-	pair_end(&p);
+	bring_up(p, how);
+	pair_transfer(p);
+	assert_false(pair_any_failed(p));
+	assert_int_equal(p->fake->routes(false), 0);
 }
 
 /* The subnet manager gives a port another LID: its paths break, and the peer learns where it is now. */
-static void lid_changes(void **state)
+static void lid_changes(struct pair *p)
 {
 	static const struct dr_fake_ib how[2] = { { .lid = 7 }, { .lid = 8 } };
-	struct pair p;
 
-	(void)state;
-	for (unsigned node = 0; node < 2; node++) {
-		pair_init(&p, true);
-		bring_up(&p, how);
-		p.doing = "LID changes";
-		port(&p, node, (struct dr_fake_ib){ .lid = 99 });
-		pair_until(&p, p.e[node].failed);
-		assert_int_equal(p.e[node].scope, DR_SCOPE_PATH);
-		pair_fence_both(&p);
-		pair_again(&p);
-		pair_end(&p);
-	}
+	bring_up(p, how);
+	p->doing = "LID changes";
+	port(p, p->nth, (struct dr_fake_ib){ .lid = 99 });
+	pair_until(p, p->e[p->nth].failed);
+	assert_int_equal(p->e[p->nth].scope, DR_SCOPE_PATH);
+	pair_fence_both(p);
+	pair_again(p);
 }
 
-static void another_subnet(void **state)
+static void another_subnet(struct pair *p)
 {
 	static const struct dr_fake_ib how[2] = { { .lid = 7 },
 		{ .lid = 8, .prefix = 0xfec0000000000001 } };
-	struct pair p;
 
-	(void)state;
-	pair_init(&p, false);
-	assert_true(listen_ib(&p, how) < 0);
-	assert_non_null(strstr(p.error, "another InfiniBand subnet"));
-	pair_shut(&p);
-	pair_clean(&p, false);
+	assert_true(listen_ib(p, how) < 0);
+	assert_non_null(strstr(p->error, "another InfiniBand subnet"));
+	pair_clean(p, false);
 }
 
-static void no_lid(void **state)
+static void no_lid(struct pair *p)
 {
 	static const struct dr_fake_ib how[2] = { { .lid = 0 }, { .lid = 8 } };
-	struct pair p;
 
-	(void)state;
-	pair_init(&p, false);
-	assert_true(listen_ib(&p, how) < 0);
-	assert_non_null(strstr(p.error, "no LID"));
-	pair_shut(&p);
-	pair_clean(&p, false);
+	assert_true(listen_ib(p, how) < 0);
+	assert_non_null(strstr(p->error, "no LID"));
+	pair_clean(p, false);
 }
 
-static void other_link_layer(void **state)
+static void other_link_layer(struct pair *p)
 {
-	struct pair p;
-
-	(void)state;
-	pair_init(&p, false);
-	assert_int_equal(pair_listen_one(&p, S), 0);
-	p.fake->addr_del("fake0", "127.0.0.1");
-	port(&p, R, (struct dr_fake_ib){ .lid = 8 });
-	assert_int_equal(pair_listen_one(&p, R), 0);
-	assert_true(pair_introduce(&p) < 0);
-	assert_non_null(strstr(p.error, "InfiniBand"));
-	pair_shut(&p);
-	pair_clean(&p, false);
+	assert_int_equal(pair_listen_one(p, S), 0);
+	p->fake->addr_del("fake0", "127.0.0.1");
+	port(p, R, (struct dr_fake_ib){ .lid = 8 });
+	assert_int_equal(pair_listen_one(p, R), 0);
+	assert_true(pair_introduce(p) < 0);
+	assert_non_null(strstr(p->error, "InfiniBand"));
+	pair_clean(p, false);
 }
 
 int main(int argc, char **argv)
 {
-	const struct CMUnitTest tests[] = { cmocka_unit_test(by_lid),
-		cmocka_unit_test(with_grh_where_wanted), cmocka_unit_test(lid_changes),
-		cmocka_unit_test(another_subnet), cmocka_unit_test(no_lid),
-		cmocka_unit_test(other_link_layer) };
+	const struct CMUnitTest tests[] = { PAIR(by_lid, PAIR_BOTH | PAIR_BARE, 2),
+		PAIR(with_grh_where_wanted, PAIR_BARE, 1),
+		PAIR(lid_changes, PAIR_POLLED | PAIR_BARE, 2), PAIR(another_subnet, PAIR_BARE, 1),
+		PAIR(no_lid, PAIR_BARE, 1), PAIR(other_link_layer, PAIR_BARE, 1) };
 
-	dr_log_set_level(DR_LOG_ERROR);
-	if (argc > 1)
-		cmocka_set_test_filter(argv[1]);
-	return cmocka_run_group_tests(tests, make_sysfs, remove_sysfs);
+	return kit_main(argc, argv, tests, DR_ARRAY_LEN(tests), make_sysfs, remove_sysfs);
 }

@@ -52,9 +52,7 @@ void pair_life(struct pair *p)
 {
 	if (pair_listen(p) || pair_register(p) || pair_create(p) || pair_connect(p))
 		return;
-	pair_until(p,
-		(p->e[S].count[DR_EV_READY] && p->e[R].count[DR_EV_READY]) || pair_any_failed(p));
-	if (!pair_any_failed(p))
+	if (pair_ready(p))
 		pair_transfer(p);
 	if (!pair_any_failed(p))
 		pair_chatter(p);
@@ -65,8 +63,7 @@ void pair_again(struct pair *p)
 {
 	pair_end_path(p);
 	p->e[S].rail_failed = p->e[R].rail_failed = 0;
-	if (pair_create(p) || pair_connect(p))
-		fail_msg("%s: %s", p->doing, p->error);
+	pair_dial_again(p);
 	p->doing = "rebuild";
 	pair_until(p, (p->e[S].count[DR_EV_READY] && p->e[R].count[DR_EV_READY]) ||
 			      p->e[S].failed || p->e[R].failed);
@@ -80,6 +77,28 @@ void pair_end(struct pair *p)
 {
 	pair_fence_both(p);
 	assert_true(p->e[S].fenced && p->e[R].fenced);
-	pair_shut(p);
 	pair_clean(p, false);
+}
+
+void pair_credited(struct pair *p)
+{
+	assert_int_equal(pair_post_recv(p, 0), 0);
+	pair_until(p, p->e[S].count[DR_EV_CREDIT]);
+}
+
+void pair_test(void **state)
+{
+	const struct pair_test *t = *state;
+
+	for (unsigned nth = 0; nth < t->times; nth++) {
+		struct pair p;
+
+		pair_init(&p, pair_polls(t->how, nth));
+		p.nth = nth;
+		if (!(t->how & PAIR_BARE))
+			pair_up(&p);
+		t->run(&p);
+		if (p.fake)
+			pair_end(&p);
+	}
 }

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/fakeverbs/pair.h"
 
-#include "base/log.h"
 #include "base/poller.h"
 
 #include <arpa/inet.h>
@@ -265,15 +264,36 @@ int pair_connect(struct pair *p)
 	return rc;
 }
 
-void pair_up(struct pair *p)
+bool pair_ready(struct pair *p)
+{
+	pair_until(p,
+		(p->e[S].count[DR_EV_READY] && p->e[R].count[DR_EV_READY]) || pair_any_failed(p));
+	return !pair_any_failed(p);
+}
+
+void pair_dial(struct pair *p)
 {
 	if (pair_listen(p) || pair_register(p) || pair_create(p) || pair_connect(p))
 		fail_msg("%s: %s", p->doing, p->error);
-	pair_until(p,
-		(p->e[S].count[DR_EV_READY] && p->e[R].count[DR_EV_READY]) || pair_any_failed(p));
-	if (pair_any_failed(p))
+}
+
+void pair_dial_again(struct pair *p)
+{
+	if (pair_create(p) || pair_connect(p))
+		fail_msg("%s: %s", p->doing, p->error);
+}
+
+void pair_expect_ready(struct pair *p)
+{
+	if (!pair_ready(p))
 		fail_msg("%s: %s%s%s%s", p->doing, p->e[S].text, p->e[R].text, p->e[S].rail_text,
 			p->e[R].rail_text);
+}
+
+void pair_up(struct pair *p)
+{
+	pair_dial(p);
+	pair_expect_ready(p);
 }
 
 static uint64_t off_of(uint64_t seq, unsigned part)
@@ -371,6 +391,7 @@ void pair_clean(struct pair *p, bool leaky)
 	struct dr_fake_alive a;
 	const char *what = NULL;
 
+	pair_shut(p);
 	p->fake->alive(&a);
 	if (!leaky && p->fake->alive_total() > 0)
 		fail_msg(
@@ -384,4 +405,5 @@ void pair_clean(struct pair *p, bool leaky)
 	p->fake->reset();
 	for (unsigned i = 0; i < 2; i++)
 		free(p->e[i].mem);
+	p->fake = NULL;
 }

@@ -2,17 +2,7 @@
 #ifndef DR_TESTS_FAKEVERBS_PAIR_H
 #define DR_TESTS_FAKEVERBS_PAIR_H
 
-#include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-#include <cmocka.h>
-
-#include "tests/fakeverbs/fakeverbs.h"
-
-#include "base/clock.h"
+#include "tests/fakeverbs/kit.h"
 #include "transport/verbs/verbs.h"
 
 /*
@@ -51,6 +41,7 @@ struct pair {
 	struct pair_end e[2];
 	uint32_t gen;
 	unsigned turns;
+	unsigned nth; /* of the runs of a test */
 	/* Called once when the NICs were asked to modify, send or receive so often; again to heal. */
 	void (*fault)(struct pair *p, bool heal);
 	void (*seen)(
@@ -74,8 +65,13 @@ int pair_connect(struct pair *p);
 /* R posts message seq, S posts its parts as credits come; one attempt each, 0 or -errno. */
 int pair_post_recv(struct pair *p, uint64_t seq);
 int pair_post_send(struct pair *p, uint64_t seq);
-/* Both ends up: READY and nothing failed; asserts. */
-void pair_up(struct pair *p);
+/* Whether both ends become READY before anything fails. */
+bool pair_ready(struct pair *p);
+/* The next ones assert. All of the above but READY; the next generation, as far. */
+void pair_dial(struct pair *p);
+void pair_dial_again(struct pair *p);
+void pair_expect_ready(struct pair *p);
+void pair_up(struct pair *p); /* dial, and READY */
 /* seq's parts are what S sent; asserts. */
 void pair_check(struct pair *p, uint64_t seq);
 /* Memory of R is b from end to end. */
@@ -83,7 +79,7 @@ bool pair_untouched(struct pair *p, uint8_t b);
 void pair_fence(struct pair *p, unsigned end, int64_t deadline_ns);
 void pair_end_path(struct pair *p); /* close, stop, fini */
 void pair_shut(struct pair *p);	    /* what is open goes */
-/* Nothing alive, nothing misused. leaky: a destroying call was made to fail, so something stays. */
+/* Shut, nothing alive, nothing misused. leaky: a destroying call was made to fail, so something stays. */
 void pair_clean(struct pair *p, bool leaky);
 
 /* life.c. Messages 0 to PAIR_MSGS - 1 go over and are checked, unless something fails. */
@@ -96,8 +92,30 @@ void pair_fence_both(struct pair *p);
 void pair_life(struct pair *p);
 /* The next generation comes up and carries data; asserts. */
 void pair_again(struct pair *p);
+/* R has posted message 0, and S its credit. */
+void pair_credited(struct pair *p);
 /* Both fenced, all shut, nothing left; asserts. */
 void pair_end(struct pair *p);
+
+/* A test that runs so many times, each with a pair that is up, and is ended unless the test has cleaned it. */
+enum pair_how {
+	PAIR_ALONE,
+	PAIR_POLLED,
+	PAIR_BOTH,     /* with a poller where p->nth is odd */
+	PAIR_BARE = 4, /* and not up */
+};
+static inline bool pair_polls(enum pair_how how, unsigned nth)
+{
+	return how & PAIR_POLLED || (how & PAIR_BOTH && nth % 2);
+}
+struct pair_test {
+	void (*run)(struct pair *p);
+	enum pair_how how;
+	unsigned times;
+};
+void pair_test(void **state);
+#define PAIR(f, how, times)                                                                        \
+	((struct CMUnitTest){ #f, pair_test, NULL, NULL, &(struct pair_test){ f, how, times } })
 
 void pair_turn(struct pair *p);
 /* Only one end moves; not with a poller. */

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/fakeverbs/pair.h"
 
-#include "base/log.h"
-
 /* An RDMA device that is removed during a run, and comes back as another one: its rail opens it again. */
 
 /* Datagrams arrive at both ends. */
@@ -21,95 +19,79 @@ static void pair_heard(struct pair *p)
 }
 
 /* The other end's datagrams go to a queue pair that is not there any more, so it must be told. */
-static void device_gone_and_back(void **state)
+static void goes_and_comes(struct pair *p, unsigned node, bool waits)
 {
-	struct pair p;
+	const char *dev = node ? "fake1" : "fake0";
 
-	(void)state;
-	for (unsigned k = 0; k < 10; k++) {
-		unsigned node = k % 2;
-		bool poller = k & 2, waits = k >= 8;
-		const char *dev = node ? "fake1" : "fake0";
-
-		pair_init(&p, poller);
-		p.vp.lazy_mr = k & 4;
-		pair_up(&p);
-		pair_transfer(&p);
-		for (unsigned again = 0; again < 2; again++) {
-			p.doing = "device gone";
-			p.fake->unplug(dev, waits);
-			pair_until(&p, p.e[node].failed && p.e[node].rail_failed);
-			assert_int_equal(p.e[node].rail_scope, DR_SCOPE_RAIL);
-			pair_fence_both(&p);
-			assert_true(p.e[S].fenced && p.e[R].fenced);
-			pair_end_path(&p);
-			p.doing = "device closed by its rail";
-			pair_until(&p, p.fake->plug(dev, 5 + 2 * again) == 0);
-			p.doing = "device back";
-			pair_heard(&p);
-			pair_again(&p);
-		}
-		pair_end(&p);
+	pair_transfer(p);
+	for (unsigned again = 0; again < 2; again++) {
+		p->doing = "device gone";
+		p->fake->unplug(dev, waits);
+		pair_until(p, p->e[node].failed && p->e[node].rail_failed);
+		assert_int_equal(p->e[node].rail_scope, DR_SCOPE_RAIL);
+		pair_fence_both(p);
+		assert_true(p->e[S].fenced && p->e[R].fenced);
+		pair_end_path(p);
+		p->doing = "device closed by its rail";
+		pair_until(p, p->fake->plug(dev, 5 + 2 * again) == 0);
+		p->doing = "device back";
+		pair_heard(p);
+		pair_again(p);
 	}
+}
+
+static void device_gone_and_back(struct pair *p)
+{
+	p->vp.lazy_mr = p->nth & 4;
+	pair_up(p);
+	goes_and_comes(p, p->nth / 2 % 2, false);
+}
+
+static void gone_without_an_event(struct pair *p)
+{
+	goes_and_comes(p, p->nth, true);
 }
 
 /* A path that is asked for before the device is back fails as the first one did, with the rail. */
-static void path_before_the_device_is_back(void **state)
+static void path_before_the_device_is_back(struct pair *p)
 {
-	struct pair p;
-
-	(void)state;
-	pair_init(&p, true);
-	pair_up(&p);
-	p.fake->unplug("fake0", false);
-	pair_until(&p, p.e[S].failed);
-	pair_fence_both(&p);
+	p->fake->unplug("fake0", false);
+	pair_until(p, p->e[S].failed);
+	pair_fence_both(p);
 	for (unsigned i = 0; i < 3; i++) {
-		pair_end_path(&p);
-		if (pair_create(&p) || pair_connect(&p))
-			fail_msg("%s: %s", p.doing, p.error);
-		pair_until(&p, p.e[S].failed);
-		assert_int_equal(p.e[S].scope, DR_SCOPE_RAIL);
-		pair_fence_both(&p);
+		pair_end_path(p);
+		pair_dial_again(p);
+		pair_until(p, p->e[S].failed);
+		assert_int_equal(p->e[S].scope, DR_SCOPE_RAIL);
+		pair_fence_both(p);
 	}
-	assert_int_equal(p.fake->plug("fake0", 9), 0);
-	pair_heard(&p);
-	pair_again(&p);
-	pair_end(&p);
+	assert_int_equal(p->fake->plug("fake0", 9), 0);
+	pair_heard(p);
+	pair_again(p);
 }
 
 /* The rail goes while its device is away, or while it is being opened. */
-static void rail_closed_while_its_device_is_away(void **state)
+static void rail_closed_while_its_device_is_away(struct pair *p)
 {
-	struct pair p;
-
-	(void)state;
-	for (unsigned k = 0; k < 12; k++) {
-		pair_init(&p, k % 2);
-		pair_up(&p);
-		p.fake->unplug("fake1", false);
-		pair_until(&p, p.e[R].failed);
-		pair_fence_both(&p);
-		if (k >= 4) {
-			pair_end_path(&p);
-			assert_int_equal(p.fake->plug("fake1", 5), 0);
-			p.fake->delay("open_device", 5);
-		}
-		for (unsigned i = 0; i < k * k; i++)
-			pair_turn(&p);
-		pair_shut(&p);
-		pair_clean(&p, false);
+	p->fake->unplug("fake1", false);
+	pair_until(p, p->e[R].failed);
+	pair_fence_both(p);
+	if (p->nth >= 4) {
+		pair_end_path(p);
+		assert_int_equal(p->fake->plug("fake1", 5), 0);
+		p->fake->delay("open_device", 5);
 	}
+	for (unsigned i = 0; i < p->nth * p->nth; i++)
+		pair_turn(p);
+	pair_clean(p, false);
 }
 
 int main(int argc, char **argv)
 {
-	const struct CMUnitTest tests[] = { cmocka_unit_test(device_gone_and_back),
-		cmocka_unit_test(path_before_the_device_is_back),
-		cmocka_unit_test(rail_closed_while_its_device_is_away) };
+	const struct CMUnitTest tests[] = { PAIR(device_gone_and_back, PAIR_BOTH | PAIR_BARE, 8),
+		PAIR(gone_without_an_event, PAIR_ALONE, 2),
+		PAIR(path_before_the_device_is_back, PAIR_POLLED, 1),
+		PAIR(rail_closed_while_its_device_is_away, PAIR_BOTH, 12) };
 
-	dr_log_set_level(DR_LOG_ERROR);
-	if (argc > 1)
-		cmocka_set_test_filter(argv[1]);
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return kit_main(argc, argv, tests, DR_ARRAY_LEN(tests), NULL, NULL);
 }

@@ -1,18 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/fakeverbs/duo.h"
 
-#include "base/log.h"
-
 /*
  * What the driver refuses when the paths are up already: memory that is registered at first use, the queue pair
  * that flushes GPU memory. Refused once, the channel goes on over the other path. Refused on both for good, it ends
  * with the driver's error at both ends; before, it switched without end, since every switch completed.
  */
-static const char NICS[] = "a0:lo:127.0.0.1,b0:lo:127.0.0.2,a1:lo:127.0.0.3,b1:lo:127.0.0.4";
-
 static void open_paused(struct duo *d, const struct duo_opts *o)
 {
-	duo_open(d, duo_nics(NICS), o);
+	duo_open(d, duo_nics(duo_two_rails), o);
 	duo_until(d,
 		duo_whole(d) && dr_manager_ready(d->m[0]) == 1 && dr_manager_ready(d->m[1]) == 1);
 }
@@ -27,8 +23,7 @@ static void has_ended_with(struct duo *d, unsigned end, int err)
 	dr_channel_stats(d->ch[end], &st);
 	assert_int_equal(d->taken, 0);
 	assert_true(st.epoch >= 2); /* both paths were tried */
-	duo_shut(d);
-	duo_clean(d->fake);
+	duo_end(d);
 }
 
 static void end_with(struct duo *d, unsigned end, int err)
@@ -70,7 +65,7 @@ static bool ended(struct duo *d)
 static void flushing_queue_pair_refused_for_good_ends_the_channel(void **state)
 {
 	const struct duo_opts o = { .rails = 2, .cuda = true, .ends = true, .waits_long = true };
-	const struct dr_fake_ctl *fake = duo_nics(NICS);
+	const struct dr_fake_ctl *fake = duo_nics(duo_two_rails);
 	static struct duo d;
 
 	(void)state;
@@ -99,8 +94,7 @@ static void memory_refused_for_a_while_costs_switches(void **state)
 	} while (st.epoch < 3);
 	d.fake->refuse(NULL, 0, 0);
 	duo_until(&d, d.taken > 50);
-	duo_shut(&d);
-	duo_clean(d.fake);
+	duo_end(&d);
 }
 
 int main(int argc, char **argv)
@@ -111,8 +105,5 @@ int main(int argc, char **argv)
 		cmocka_unit_test(memory_refused_for_a_while_costs_switches),
 	};
 
-	dr_log_set_level(DR_LOG_ERROR);
-	if (argc > 1)
-		cmocka_set_test_filter(argv[1]);
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return kit_main(argc, argv, tests, DR_ARRAY_LEN(tests), NULL, NULL);
 }

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/fakeverbs/duo.h"
 
-#include "base/log.h"
-
 #include <poll.h>
 
 /*
@@ -82,14 +80,12 @@ static void without_an_answer_both_rails_are_lost(void **state)
 	static struct duo d;
 
 	(void)state;
-	duo_open(&d, duo_nics("s0:lo:127.0.0.1,r0:lo:127.0.0.2,s1:lo:127.0.0.3,r1:lo:127.0.0.4"),
-		&o);
+	duo_open(&d, duo_nics(duo_two_rails), &o);
 	duo_until(&d, duo_whole(&d) && d.taken > 20);
 	d.fake->cut(NULL, DR_FAKE_BOTH);
 	duo_until(&d, d.err[SENDER] && d.err[RECEIVER]);
 	assert_int_equal(d.err[SENDER], -ENETDOWN);
-	duo_shut(&d);
-	duo_clean(d.fake);
+	duo_end(&d);
 }
 
 int main(int argc, char **argv)
@@ -99,8 +95,5 @@ int main(int argc, char **argv)
 		cmocka_unit_test(without_an_answer_both_rails_are_lost),
 	};
 
-	dr_log_set_level(DR_LOG_ERROR);
-	if (argc > 1)
-		cmocka_set_test_filter(argv[1]);
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return kit_main(argc, argv, tests, DR_ARRAY_LEN(tests), NULL, NULL);
 }

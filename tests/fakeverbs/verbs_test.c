@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/fakeverbs/pair.h"
 
-#include "base/log.h"
 #include "base/mem.h"
 
 /*
@@ -82,7 +81,6 @@ static void each_allocation_failing(void **state)
 			dr_mem_fail_after(n);
 			pair_life(&p);
 			dr_mem_fail_after(-1);
-			pair_shut(&p);
 			pair_clean(&p, false);
 		}
 }
@@ -97,7 +95,6 @@ static void no_fault(void **state)
 		pair_life(&p);
 		assert_false(pair_any_failed(&p));
 		assert_int_equal(p.e[R].count[DR_EV_CTRL], 1);
-		pair_shut(&p);
 		pair_clean(&p, false);
 	}
 }
@@ -142,10 +139,7 @@ static void one_status(enum ibv_wc_status s, bool recv, unsigned skip)
 			dr_scope_name(p.e[end].scope), p.e[end].text);
 	if (m.err)
 		assert_int_equal(p.e[end].err, m.err);
-	pair_fence_both(&p);
-	assert_true(p.e[S].fenced && p.e[R].fenced);
-	pair_shut(&p);
-	pair_clean(&p, false);
+	pair_end(&p);
 }
 
 static void each_status(void **state)
@@ -176,7 +170,6 @@ static void each_status_of_datagrams(void **state)
 			dr_verbs_ops.rail_dgram(p.e[S].rail, "beat", 4);
 			pair_transfer(&p);
 			pair_fence_both(&p);
-			pair_shut(&p);
 			pair_clean(&p, false);
 		}
 }
@@ -281,7 +274,6 @@ static void faults_at_any_time(void **state)
 			p.vp.qps = 1 + after % DR_VERBS_QPS_MAX;
 			p.fake->latency(NULL, after % 3 ? 300 * DR_NS_PER_US : 0);
 			pair_life(&p);
-			pair_shut(&p);
 			pair_clean(&p, false);
 		}
 }
@@ -293,8 +285,5 @@ int main(int argc, char **argv)
 		cmocka_unit_test(each_allocation_failing), cmocka_unit_test(each_status),
 		cmocka_unit_test(each_status_of_datagrams), cmocka_unit_test(faults_at_any_time) };
 
-	dr_log_set_level(DR_LOG_ERROR);
-	if (argc > 1)
-		cmocka_set_test_filter(argv[1]);
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return kit_main(argc, argv, tests, DR_ARRAY_LEN(tests), NULL, NULL);
 }
