@@ -15,11 +15,32 @@ static void begin(void)
 	dr_fake_devs_read();
 }
 
-static void end(void)
+static void end(const bool *begun)
 {
+	(void)begun;
 	dr_fake_move_all();
 	dr_fake_unlock();
 }
+
+/* To the end of the block, also when it returns a value. */
+#define CHANGE()                                                                                   \
+	__attribute__((cleanup(end), unused)) bool begun = true;                                   \
+	begin()
+/* A function that sets this of a device, or of all. */
+#define SETS(name, type, field)                                                                    \
+	static void name(const char *dev, type to)                                                 \
+	{                                                                                          \
+		CHANGE();                                                                          \
+		EACH(d, dev) d->field = to;                                                        \
+	}
+SETS(cut, unsigned, cut)
+SETS(hole, unsigned, hole)
+SETS(dmabuf, int, dmabuf_err)
+SETS(hold, bool, held)
+SETS(latency, int64_t, latency_ns)
+SETS(drop, unsigned, drop)
+SETS(retry7_for_ever, bool, retry7_for_ever)
+SETS(loop, int, loop_err)
 
 static void reset(void)
 {
@@ -48,55 +69,43 @@ static void set_time(int64_t now_ns)
 
 static void fail_call(const char *call, unsigned k, int err)
 {
-	begin();
+	CHANGE();
 	dr_fake_call_fail(call, k, err);
-	end();
 }
 
 static const char *failed(void)
 {
-	const char *s;
-
-	begin();
-	s = dr_fake_call_failed();
-	end();
-	return s;
+	CHANGE();
+	return dr_fake_call_failed();
 }
 
 static void fail_always(const char *call, int err)
 {
-	begin();
+	CHANGE();
 	dr_fake_call_fail_always(call, err);
-	end();
 }
 
 static void delay(const char *call, int ms)
 {
-	begin();
+	CHANGE();
 	dr_fake_call_delay(call, ms);
-	end();
 }
 
 static void before(const char *call, void (*fn)(void *arg), void *arg)
 {
-	begin();
+	CHANGE();
 	dr_fake_call_before(call, fn, arg);
-	end();
 }
 
 static unsigned count(const char *call)
 {
-	unsigned n;
-
-	begin();
-	n = dr_fake_call_count(call);
-	end();
-	return n;
+	CHANGE();
+	return dr_fake_call_count(call);
 }
 
 static void alive(struct dr_fake_alive *out)
 {
-	begin();
+	CHANGE();
 	*out = (struct dr_fake_alive){ .lists = dr_fake_lists.n,
 		.contexts = dr_fake_ctxs.n,
 		.pds = dr_fake_pds.n,
@@ -105,7 +114,6 @@ static void alive(struct dr_fake_alive *out)
 		.cqs = dr_fake_cqs.n,
 		.qps = dr_fake_qps.n,
 		.ahs = dr_fake_ahs.n };
-	end();
 }
 
 static unsigned alive_total(void)
@@ -118,38 +126,19 @@ static unsigned alive_total(void)
 
 static unsigned violations(const char **first)
 {
-	unsigned n;
-
-	begin();
-	n = dr_fake_violations(first);
-	end();
-	return n;
-}
-
-static void cut(const char *dev, unsigned dirs)
-{
-	begin();
-	EACH(d, dev) d->cut = dirs;
-	end();
+	CHANGE();
+	return dr_fake_violations(first);
 }
 
 static void cut_type(const char *dev, enum ibv_qp_type type, unsigned dirs)
 {
-	begin();
+	CHANGE();
 	EACH(d, dev) * (type == IBV_QPT_UD ? &d->cut_ud : &d->cut_rc) = dirs;
-	end();
-}
-
-static void hole(const char *dev, unsigned bytes)
-{
-	begin();
-	EACH(d, dev) d->hole = bytes;
-	end();
 }
 
 static void port(const char *dev, bool up)
 {
-	begin();
+	CHANGE();
 	EACH(d, dev)
 	{
 		if (d->down == !up)
@@ -157,7 +146,6 @@ static void port(const char *dev, bool up)
 		d->down = !up;
 		dr_fake_emit(d, up ? IBV_EVENT_PORT_ACTIVE : IBV_EVENT_PORT_ERR, NULL);
 	}
-	end();
 }
 
 static void make_fatal(struct dr_fake_dev *d)
@@ -171,26 +159,24 @@ static void make_fatal(struct dr_fake_dev *d)
 
 static void fatal(const char *dev)
 {
-	begin();
+	CHANGE();
 	EACH(d, dev) make_fatal(d);
-	end();
 }
 
 static void unplug(const char *dev, bool waits)
 {
-	begin();
+	CHANGE();
 	EACH(d, dev)
 	{
 		if (!waits)
 			make_fatal(d);
 		dr_fake_dev_unlist(d);
 	}
-	end();
 }
 
 static void infiniband(const char *dev, const struct dr_fake_ib *how)
 {
-	begin();
+	CHANGE();
 	EACH(d, dev)
 	{
 		bool new_lid = d->ib && d->lid != how->lid;
@@ -206,24 +192,12 @@ static void infiniband(const char *dev, const struct dr_fake_ib *how)
 		if (new_lid)
 			dr_fake_emit(d, IBV_EVENT_LID_CHANGE, NULL);
 	}
-	end();
-}
-
-static void dmabuf(const char *dev, int err)
-{
-	begin();
-	EACH(d, dev) d->dmabuf_err = err;
-	end();
 }
 
 static unsigned routes(bool grh)
 {
-	unsigned n;
-
-	begin();
-	n = dr_fake_routes[grh];
-	end();
-	return n;
+	CHANGE();
+	return dr_fake_routes[grh];
 }
 
 /* Of the devices that had the name, the last one. */
@@ -232,7 +206,7 @@ static int plug(const char *dev, unsigned at)
 	struct dr_fake_dev *old = NULL;
 	int rc = -1;
 
-	begin();
+	CHANGE();
 	for (unsigned i = 0; i < dr_fake_n_devs; i++)
 		if (strcmp(dr_fake_dev[i].ibv.name, dev) == 0)
 			old = &dr_fake_dev[i];
@@ -241,105 +215,62 @@ static int plug(const char *dev, unsigned at)
 			old = NULL; /* it cannot go before its users close it */
 	if (old)
 		rc = dr_fake_dev_again(old, at);
-	end();
 	return rc;
-}
-
-static void hold(const char *dev, bool on)
-{
-	begin();
-	EACH(d, dev) d->held = on;
-	end();
-}
-
-static void latency(const char *dev, int64_t ns)
-{
-	begin();
-	EACH(d, dev) d->latency_ns = ns;
-	end();
-}
-
-static void drop(const char *dev, unsigned n)
-{
-	begin();
-	EACH(d, dev) d->drop = n;
-	end();
-}
-
-static void retry7_for_ever(const char *dev, bool on)
-{
-	begin();
-	EACH(d, dev) d->retry7_for_ever = on;
-	end();
 }
 
 static void no_flush(const char *dev, bool on)
 {
-	begin();
+	CHANGE();
 	EACH(d, dev) d->no_flush = on;
 	for (unsigned i = 0; i < dr_fake_qps.n; i++)
 		if (((struct dr_fake_qp *)dr_fake_qps.p[i])->state == IBV_QPS_ERR)
 			dr_fake_qp_flush(dr_fake_qps.p[i]);
-	end();
 }
 
 static void keep_cqes(bool on)
 {
-	begin();
+	CHANGE();
 	dr_fake_keep_cqes = on;
-	end();
 }
 
 static void refuse(const void *base, size_t len, int err)
 {
-	begin();
+	CHANGE();
 	dr_fake_mr_refuse(base, len, err);
-	end();
-}
-
-static void loop(const char *dev, int err)
-{
-	begin();
-	EACH(d, dev) d->loop_err = err;
-	end();
 }
 
 static void loop_hold(const char *dev, bool on)
 {
-	begin();
+	CHANGE();
 	EACH(d, dev) d->loop_held = on;
 	dr_fake_wake();
-	end();
 }
 
 static void rtr(const char *dev, int ms, int err)
 {
-	begin();
+	CHANGE();
 	EACH(d, dev)
 	{
 		d->rtr_ms = ms;
 		d->rtr_err = err;
 	}
-	end();
 }
 
 static void status(const char *dev, uint32_t qpn, bool recv, enum ibv_wc_status s, unsigned skip)
 {
-	begin();
+	CHANGE();
 	EACH(d, dev)
 	d->rule[recv] = (struct dr_fake_rule){
 		.on = s != IBV_WC_SUCCESS, .qpn = qpn, .skip = skip, .status = s
 	};
-	end();
 }
 
 static bool status_done(const char *dev, bool recv)
 {
 	bool done = false;
 
-	begin();
+	CHANGE();
 	EACH(d, dev) done = done || d->rule[recv].done;
-	end();
 	return done;
 }
 
@@ -359,9 +290,8 @@ static int gid_index(const char *dev, const char *ipv4, unsigned type)
 {
 	int at = -1;
 
-	begin();
+	CHANGE();
 	EACH(d, dev) at = at < 0 ? find_gid(d, ipv4, type) : at;
-	end();
 	return at;
 }
 
@@ -369,7 +299,7 @@ static int gid_move(const char *dev, int from, int to)
 {
 	int rc = -1;
 
-	begin();
+	CHANGE();
 	EACH(d, dev)
 	{
 		if (from < 0 || from >= DR_FAKE_GIDS || to < 0 || to >= DR_FAKE_GIDS ||
@@ -380,7 +310,6 @@ static int gid_move(const char *dev, int from, int to)
 		dr_fake_emit(d, IBV_EVENT_GID_CHANGE, NULL);
 		rc = 0;
 	}
-	end();
 	return rc;
 }
 
@@ -388,7 +317,7 @@ static int addr_del(const char *dev, const char *ipv4)
 {
 	int rc = -1;
 
-	begin();
+	CHANGE();
 	EACH(d, dev)
 	{
 		for (unsigned t = IBV_GID_TYPE_ROCE_V1; t <= IBV_GID_TYPE_ROCE_V2; t++) {
@@ -401,7 +330,6 @@ static int addr_del(const char *dev, const char *ipv4)
 			rc = 0;
 		}
 	}
-	end();
 	return rc;
 }
 
@@ -409,7 +337,7 @@ static int addr_add(const char *dev, const char *ipv4)
 {
 	int rc = -1;
 
-	begin();
+	CHANGE();
 	EACH(d, dev)
 	{
 		unsigned type = IBV_GID_TYPE_ROCE_V1;
@@ -424,13 +352,12 @@ static int addr_add(const char *dev, const char *ipv4)
 			rc = 0;
 		}
 	}
-	end();
 	return rc;
 }
 
 static void event(const char *dev, uint32_t qpn, enum ibv_event_type type)
 {
-	begin();
+	CHANGE();
 	EACH(d, dev)
 	{
 		struct dr_fake_qp *qp = qpn ? dr_fake_find_qp(d, qpn) : NULL;
@@ -440,21 +367,19 @@ static void event(const char *dev, uint32_t qpn, enum ibv_event_type type)
 		else if (!qpn || qp)
 			dr_fake_emit(d, type, qp);
 	}
-	end();
 }
 
 static int qp_error(uint32_t qpn, bool with_event)
 {
 	struct dr_fake_qp *qp;
 
-	begin();
+	CHANGE();
 	qp = dr_fake_find_qp(NULL, qpn);
 	if (qp) {
 		dr_fake_qp_err(qp);
 		if (with_event)
 			dr_fake_emit(qp->dev, IBV_EVENT_QP_FATAL, qp);
 	}
-	end();
 	return qp ? 0 : -1;
 }
 
@@ -463,10 +388,9 @@ static int qp_state(uint32_t qpn)
 	const struct dr_fake_qp *qp;
 	int s;
 
-	begin();
+	CHANGE();
 	qp = dr_fake_find_qp(NULL, qpn);
 	s = qp ? (int)qp->state : -1;
-	end();
 	return s;
 }
 
@@ -474,7 +398,7 @@ static unsigned qp_list(const char *dev, enum ibv_qp_type type, uint32_t *qpns, 
 {
 	unsigned n = 0;
 
-	begin();
+	CHANGE();
 	for (unsigned i = 0; i < dr_fake_qps.n; i++) {
 		const struct dr_fake_qp *qp = dr_fake_qps.p[i];
 
@@ -484,7 +408,6 @@ static unsigned qp_list(const char *dev, enum ibv_qp_type type, uint32_t *qpns, 
 			qpns[n] = qp->ibv.qp_num;
 		n++;
 	}
-	end();
 	return n;
 }
 
