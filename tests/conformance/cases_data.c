@@ -18,6 +18,17 @@ static void wait_delivered(struct cf *f, uint64_t seq, unsigned part)
 	cf_until(f, cf_delivered_at(&f->end[R], seq, part) >= 0);
 }
 
+/* So many messages of one part, and their credits. */
+static void post_recvs(struct cf *f, unsigned messages, uint32_t len)
+{
+	for (uint64_t seq = 0; seq < messages; seq++) {
+		struct dr_part part = cf_part(f, R, seq * len, len);
+
+		cf_recv(f, 1, seq, &part, 1, 0);
+	}
+	wait_credit(f, 1, messages - 1, 1);
+}
+
 static void credit_first(struct cf *f)
 {
 	struct dr_part what, parts[2];
@@ -55,11 +66,9 @@ static void credit_first(struct cf *f)
 
 static void shuffle(struct dr_rng *rng, unsigned *order, unsigned n)
 {
-	unsigned i;
-
-	for (i = 0; i < n; i++)
+	for (unsigned i = 0; i < n; i++)
 		order[i] = i;
-	for (i = n; i > 1; i--) {
+	for (unsigned i = n; i > 1; i--) {
 		unsigned k = (unsigned)dr_rng_below(rng, i), t = order[i - 1];
 
 		order[i - 1] = order[k];
@@ -196,12 +205,10 @@ static void too_large(struct cf *f)
 
 static void ctrl_frame(uint8_t *frame, unsigned end, unsigned k, size_t *len)
 {
-	size_t i;
-
 	*len = 3 + k % (DR_CTRL_MAX - 2);
 	frame[0] = (uint8_t)(k >> 8);
 	frame[1] = (uint8_t)k;
-	for (i = 2; i < *len; i++)
+	for (size_t i = 2; i < *len; i++)
 		frame[i] = (uint8_t)(k * 3 + i + end);
 }
 
@@ -210,9 +217,8 @@ static void check_ctrl(struct cf *f, unsigned from, unsigned n)
 	const struct cf_end *to = &f->end[!from];
 	uint8_t want[DR_CTRL_MAX];
 	size_t len;
-	unsigned k;
 
-	for (k = 0; k < n; k++) {
+	for (unsigned k = 0; k < n; k++) {
 		const struct cf_event *x = cf_nth(to, DR_EV_CTRL, k);
 
 		ctrl_frame(want, from, k, &len);
@@ -273,17 +279,11 @@ static void ctrl_passes_bulk(struct cf *f)
 {
 	enum { MESSAGES = 24, LEN = 1 << 20 };
 	const struct cf_event *ctrl, *last;
-	uint64_t seq;
 
 	cf_memory(f, (size_t)MESSAGES * LEN);
 	cf_up(f, 1);
-	for (seq = 0; seq < MESSAGES; seq++) {
-		struct dr_part part = cf_part(f, R, seq * LEN, LEN);
-
-		cf_recv(f, 1, seq, &part, 1, 0);
-	}
-	wait_credit(f, 1, MESSAGES - 1, 1);
-	for (seq = 0; seq < MESSAGES; seq++)
+	post_recvs(f, MESSAGES, LEN);
+	for (uint64_t seq = 0; seq < MESSAGES; seq++)
 		cf_send(f, 1, seq, 0, seq * LEN, LEN);
 	cf_ctrl(f, S, "urgent", 6);
 	cf_until(f, f->end[R].count[DR_EV_DELIVERED] == MESSAGES);
@@ -299,7 +299,6 @@ static void queue_full(struct cf *f)
 	enum { LEN = 2048, MAX = 2000 };
 	struct dr_part parts[DR_PARTS_MAX], what;
 	unsigned messages, sent = 0, n;
-	uint64_t seq;
 
 	cf_memory(f, (size_t)MAX * DR_PARTS_MAX * LEN);
 	cf_up(f, 1);
@@ -344,7 +343,7 @@ static void queue_full(struct cf *f)
 		cf_send(f, 1, sent / DR_PARTS_MAX, sent % DR_PARTS_MAX, (uint64_t)sent * LEN, LEN);
 	}
 	cf_until(f, f->end[R].count[DR_EV_DELIVERED] == messages * DR_PARTS_MAX);
-	for (seq = 0; seq < messages; seq++)
+	for (uint64_t seq = 0; seq < messages; seq++)
 		for (n = 0; n < DR_PARTS_MAX; n++)
 			cf_check(f->end[R].mem + (seq * DR_PARTS_MAX + n) * LEN, seq, n, LEN);
 }
@@ -352,11 +351,10 @@ static void queue_full(struct cf *f)
 static void skip_mask(struct cf *f)
 {
 	struct dr_part parts[4];
-	unsigned i;
 
 	cf_memory(f, 64 << 10);
 	cf_up(f, 1);
-	for (i = 0; i < 4; i++) {
+	for (unsigned i = 0; i < 4; i++) {
 		parts[i] = cf_part(f, R, i * 1000, 1000);
 		cf_fill(f->end[S].mem + i * 1000, 7, i, 1000);
 	}
@@ -364,7 +362,7 @@ static void skip_mask(struct cf *f)
 	wait_credit(f, 1, 7, 4);
 	cf_send(f, 1, 7, 3, 3000, 1000);
 	cf_send(f, 1, 7, 1, 1000, 1000);
-	for (i = 2; i < 4; i++) /* skipped; posted before */
+	for (unsigned i = 2; i < 4; i++) /* skipped; posted before */
 		assert_int_equal(dr_path_post_send(f->end[S].path, 1, 7, i,
 					 &(struct dr_part){ f->end[S].mr, 0, 9, 0 }),
 			-EINVAL);
@@ -413,24 +411,17 @@ static void flush_sends(struct cf *f)
 static void progress_bounded(struct cf *f)
 {
 	enum { MESSAGES = 64, LEN = 256 << 10 };
-	uint64_t seq;
-	int i;
 
 	cf_memory(f, (size_t)MESSAGES * LEN);
 	cf_up(f, 1);
-	for (seq = 0; seq < MESSAGES; seq++) {
-		struct dr_part part = cf_part(f, R, seq * LEN, LEN);
-
-		cf_recv(f, 1, seq, &part, 1, 0);
-	}
-	wait_credit(f, 1, MESSAGES - 1, 1);
-	for (seq = 0; seq < MESSAGES; seq++) {
+	post_recvs(f, MESSAGES, LEN);
+	for (uint64_t seq = 0; seq < MESSAGES; seq++) {
 		struct dr_part what = cf_part(f, S, seq * LEN, LEN);
 
 		assert_int_equal(dr_path_post_send(f->end[S].path, 1, seq, 0, &what), 0);
 	}
 	dr_path_flush(f->end[S].path, cf_now(f));
-	for (i = 0; i < 1000; i++) { /* the receiver sleeps */
+	for (int i = 0; i < 1000; i++) { /* the receiver sleeps */
 		cf_progress(f, S);
 		if (f->world && dr_sim_world_next(f->world) != DR_NEVER)
 			dr_sim_world_step(f->world, dr_sim_world_next(f->world));
@@ -455,9 +446,7 @@ static void send_dgrams(struct cf *f, unsigned end, const size_t *len, size_t n)
 
 static bool has_dgram(const struct cf_end *e, size_t len)
 {
-	unsigned i;
-
-	for (i = 0; i < e->rail_n; i++)
+	for (unsigned i = 0; i < e->rail_n; i++)
 		if (e->rail_log[i].ev.len == len)
 			return true;
 	return false;
@@ -470,7 +459,6 @@ static void dgrams(struct cf *f)
 	int64_t deadline = cf_now(f) + CF_WAIT_NS;
 	uint8_t data[DR_DGRAM_MAX];
 	unsigned end, i, have = 0;
-	size_t k;
 
 	while (have < 2 * DR_ARRAY_LEN(len)) {
 		assert_true(cf_now(f) < deadline);
@@ -486,26 +474,16 @@ static void dgrams(struct cf *f)
 			const struct cf_event *x = &f->end[!end].rail_log[i];
 
 			assert_int_equal(x->ev.kind, DR_EV_DGRAM);
-			for (k = 0; k < x->ev.len; k++)
+			for (size_t k = 0; k < x->ev.len; k++)
 				assert_int_equal(x->bytes[k], (uint8_t)(k * 5 + x->ev.len + end));
 		}
 	memset(data, 1, sizeof(data)); /* one too long is no error of consequence */
 	f->ops->rail_dgram(f->end[0].rail, data, sizeof(data));
 }
 
-const struct cf_case cf_cases_data[] = {
-	{ "credit_first", 0, NULL, credit_first },
-	{ "parts_any_order", 0, NULL, parts_any_order },
-	{ "sizes", 0, NULL, sizes },
-	{ "empty_part", 0, NULL, empty_part },
-	{ "too_large", 0, NULL, too_large },
-	{ "ctrl_in_order", 0, NULL, ctrl_in_order },
-	{ "ctrl_full", 0, NULL, ctrl_full },
-	{ "ctrl_passes_bulk", 0, NULL, ctrl_passes_bulk },
-	{ "queue_full", 0, NULL, queue_full },
-	{ "skip_mask", 0, NULL, skip_mask },
-	{ "flush_sends", 0, NULL, flush_sends },
-	{ "progress_bounded", 0, NULL, progress_bounded },
-	{ "dgrams", DR_CAP_DGRAM, "its rails carry no datagrams", dgrams },
-};
+const struct cf_case cf_cases_data[] = { CF_CASE(credit_first), CF_CASE(parts_any_order),
+	CF_CASE(sizes), CF_CASE(empty_part), CF_CASE(too_large), CF_CASE(ctrl_in_order),
+	CF_CASE(ctrl_full), CF_CASE(ctrl_passes_bulk), CF_CASE(queue_full), CF_CASE(skip_mask),
+	CF_CASE(flush_sends), CF_CASE(progress_bounded),
+	{ "dgrams", DR_CAP_DGRAM, "its rails carry no datagrams", dgrams } };
 const size_t cf_n_cases_data = DR_ARRAY_LEN(cf_cases_data);

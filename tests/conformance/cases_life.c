@@ -77,10 +77,9 @@ static void ready_either_way(struct cf *f)
 static void early_posts(struct cf *f)
 {
 	struct dr_part part;
-	unsigned i;
 
 	cf_memory(f, 4096);
-	for (i = 0; i < 2; i++)
+	for (unsigned i = 0; i < 2; i++)
 		cf_create(f, i, 1, S);
 	part = cf_part(f, R, 0, 100);
 	assert_true(dr_path_post_recv(f->end[R].path, 1, 0, &part, 1, 0) < 0);
@@ -126,15 +125,13 @@ static void incoming(struct cf *f)
 /* All receives of a bulk, and their credits at the sender. */
 static void bulk_posted(struct cf *f, uint32_t epoch, uint64_t first)
 {
-	uint64_t seq;
-
-	for (seq = 0; seq < BULK_MESSAGES; seq++) {
+	for (uint64_t seq = 0; seq < BULK_MESSAGES; seq++) {
 		struct dr_part part = cf_part(f, R, seq * BULK_LEN, BULK_LEN);
 
 		cf_fill(f->end[S].mem + seq * BULK_LEN, first + seq, 0, BULK_LEN);
 		cf_recv(f, epoch, first + seq, &part, 1, 0);
 	}
-	for (seq = 0; seq < BULK_MESSAGES; seq++) {
+	for (uint64_t seq = 0; seq < BULK_MESSAGES; seq++) {
 		struct dr_credit c;
 
 		cf_until(f, f->ops->credit(f->end[S].path, epoch, first + seq, &c) == 0);
@@ -143,9 +140,7 @@ static void bulk_posted(struct cf *f, uint32_t epoch, uint64_t first)
 
 static void bulk_send(struct cf *f, uint32_t epoch, uint64_t first, unsigned from, unsigned to)
 {
-	unsigned i;
-
-	for (i = from; i < to; i++)
+	for (unsigned i = from; i < to; i++)
 		cf_send(f, epoch, first + i, 0, (uint64_t)i * BULK_LEN, BULK_LEN);
 }
 
@@ -175,12 +170,16 @@ static void wait_fenced(struct cf *f, unsigned end)
 	cf_until(f, f->end[end].count[DR_EV_FENCED] == 1);
 }
 
+static void fence(struct cf *f, unsigned end, bool soft)
+{
+	f->ops->fence(f->end[end].path, soft, cf_now(f) + DR_NS_PER_S);
+	wait_fenced(f, end);
+}
+
 /* Delivered bytes are right, whatever happened to the rest. */
 static void check_delivered(struct cf *f, uint64_t first)
 {
-	unsigned i;
-
-	for (i = 0; i < f->end[R].count[DR_EV_DELIVERED]; i++) {
+	for (unsigned i = 0; i < f->end[R].count[DR_EV_DELIVERED]; i++) {
 		uint64_t seq = cf_nth(&f->end[R], DR_EV_DELIVERED, i)->ev.seq;
 
 		if (seq >= first)
@@ -192,11 +191,18 @@ static void check_delivered(struct cf *f, uint64_t first)
 static void check_untouched_or_sent(struct cf *f)
 {
 	const uint8_t *mem = f->end[R].mem;
-	size_t k;
 
-	for (k = 0; k < f->end[R].mem_len; k++)
+	for (size_t k = 0; k < f->end[R].mem_len; k++)
 		if (mem[k] != 0xee && mem[k] != cf_byte(k / BULK_LEN, 0, k % BULK_LEN))
 			fail_msg("byte %zu is %02x: S's buffer was read after FENCED", k, mem[k]);
+}
+
+/* R has its memory back, and made it 0xdd. */
+static void not_written(struct cf *f, const char *since)
+{
+	for (size_t k = 0; k < f->end[R].mem_len; k++)
+		if (f->end[R].mem[k] != 0xdd)
+			fail_msg("byte %zu was written after %s", k, since);
 }
 
 static void fence_receiver(struct cf *f)
@@ -205,8 +211,7 @@ static void fence_receiver(struct cf *f)
 	uint64_t delivered;
 
 	bulk_ready(f);
-	f->ops->fence(r->path, false, cf_now(f) + DR_NS_PER_S);
-	wait_fenced(f, R);
+	fence(f, R, false);
 	check_delivered(f, 0);
 	delivered = r->count[DR_EV_DELIVERED];
 	memset(r->mem, 0xdd, r->mem_len); /* ours again: nothing may come any more */
@@ -216,9 +221,7 @@ static void fence_receiver(struct cf *f)
 	cf_quiet(f);
 	assert_int_equal(r->count[DR_EV_DELIVERED], delivered);
 	assert_int_equal(r->count[DR_EV_FENCED], 1);
-	for (delivered = 0; delivered < r->mem_len; delivered++)
-		if (r->mem[delivered] != 0xdd)
-			fail_msg("byte %zu was written after FENCED", (size_t)delivered);
+	not_written(f, "FENCED");
 }
 
 /* Receives that are posted while nothing was sent are withdrawn as well: what the sender sends later goes nowhere. */
@@ -226,7 +229,6 @@ static void fence_before_data(struct cf *f)
 {
 	struct dr_part part, what;
 	struct dr_credit c;
-	size_t k;
 
 	cf_memory(f, BULK_LEN);
 	cf_up(f, 1);
@@ -234,7 +236,7 @@ static void fence_before_data(struct cf *f)
 	cf_recv(f, 1, 0, &part, 1, 0);
 	cf_until(f, f->ops->credit(f->end[S].path, 1, 0, &c) == 0);
 	f->ops->fence(f->end[R].path, false, cf_now(f) + 100 * DR_NS_PER_MS);
-	cf_until(f, f->end[R].count[DR_EV_FENCED] == 1);
+	wait_fenced(f, R);
 	memset(f->end[R].mem, 0xdd, f->end[R].mem_len);
 	what = cf_part(f, S, 0, BULK_LEN);
 	/* Refused where S has heard of the fence. */
@@ -242,9 +244,7 @@ static void fence_before_data(struct cf *f)
 	dr_path_flush(f->end[S].path, cf_now(f));
 	cf_quiet(f);
 	assert_int_equal(f->end[R].count[DR_EV_DELIVERED], 0);
-	for (k = 0; k < f->end[R].mem_len; k++)
-		if (f->end[R].mem[k] != 0xdd)
-			fail_msg("byte %zu was written after FENCED", k);
+	not_written(f, "FENCED");
 }
 
 static void fence_sender(struct cf *f)
@@ -253,8 +253,7 @@ static void fence_sender(struct cf *f)
 	unsigned sent;
 
 	bulk_ready(f);
-	f->ops->fence(s->path, false, cf_now(f) + DR_NS_PER_S);
-	wait_fenced(f, S);
+	fence(f, S, false);
 	sent = s->count[DR_EV_SENT];
 	memset(s->mem, 0xdd, s->mem_len); /* ours again: what arrives still is what was sent */
 	if (f->ops->caps & DR_CAP_RESET)
@@ -263,8 +262,7 @@ static void fence_sender(struct cf *f)
 	check_delivered(f, 0);
 	assert_int_equal(s->count[DR_EV_SENT], sent);
 	assert_int_equal(s->count[DR_EV_FENCED], 1);
-	f->ops->fence(f->end[R].path, false, cf_now(f) + DR_NS_PER_S);
-	wait_fenced(f, R);
+	fence(f, R, false);
 	check_delivered(f, 0);
 	check_untouched_or_sent(f);
 }
@@ -272,24 +270,19 @@ static void fence_sender(struct cf *f)
 static void fence_soft(struct cf *f)
 {
 	unsigned i, delivered;
-	size_t k;
 
 	bulk_ready(f);
 	/* The sender's own work must be out first. The receiver withdraws the rest, here while data is
 	 * still on its way. */
-	f->ops->fence(f->end[R].path, true, cf_now(f) + DR_NS_PER_S);
-	cf_until(f, f->end[R].count[DR_EV_FENCED] == 1);
+	fence(f, R, true);
 	delivered = f->end[R].count[DR_EV_DELIVERED];
 	check_delivered(f, 0);
 	memset(f->end[R].mem, 0xdd, f->end[R].mem_len);
 	cf_until(f, f->end[S].count[DR_EV_SENT] == BULK_MESSAGES);
-	f->ops->fence(f->end[S].path, true, cf_now(f) + DR_NS_PER_S);
-	wait_fenced(f, S);
+	fence(f, S, true);
 	cf_quiet(f);
 	assert_int_equal(f->end[R].count[DR_EV_DELIVERED], delivered);
-	for (k = 0; k < f->end[R].mem_len; k++)
-		if (f->end[R].mem[k] != 0xdd)
-			fail_msg("byte %zu was written after FENCED", k);
+	not_written(f, "FENCED");
 	/* the path works on, in a new epoch, the same messages over again */
 	bulk_in_flight(f, 2, delivered);
 	cf_until(f, f->end[R].count[DR_EV_DELIVERED] == delivered + BULK_MESSAGES);
@@ -304,7 +297,6 @@ static void fence_soft_mid_part(struct cf *f)
 {
 	enum { LEN = 16 << 20 };
 	struct dr_part part;
-	size_t k;
 
 	cf_memory(f, LEN);
 	cf_up(f, 1);
@@ -313,32 +305,26 @@ static void fence_soft_mid_part(struct cf *f)
 	cf_until(f, f->end[S].count[DR_EV_CREDIT] == 1);
 	cf_send(f, 1, 0, 0, 0, LEN);
 	cf_until(f, f->end[R].count[DR_EV_ARRIVING] == 1);
-	f->ops->fence(f->end[R].path, true, cf_now(f) + DR_NS_PER_S);
-	wait_fenced(f, R);
+	fence(f, R, true);
 	memset(f->end[R].mem, 0xdd, LEN);
 	cf_until(f, f->end[S].count[DR_EV_SENT] == 1);
 	cf_quiet(f);
 	assert_int_equal(f->end[R].count[DR_EV_DELIVERED], 0);
-	for (k = 0; k < LEN; k++)
-		if (f->end[R].mem[k] != 0xdd)
-			fail_msg("byte %zu was written after FENCED", k);
+	not_written(f, "FENCED");
 	cf_ctrl(f, S, "x", 1);
 	cf_until(f, f->end[R].count[DR_EV_CTRL] == 1);
 }
 
 static void fence_twice(struct cf *f)
 {
-	unsigned end;
-
 	cf_up(f, 1);
-	for (end = 0; end < 2; end++) {
+	for (unsigned end = 0; end < 2; end++) {
 		f->ops->fence(f->end[end].path, false, cf_now(f) + DR_NS_PER_S);
-		f->ops->fence(f->end[end].path, false, cf_now(f) + DR_NS_PER_S);
-		wait_fenced(f, end);
+		fence(f, end, false);
 		f->ops->fence(f->end[end].path, false, cf_now(f) + DR_NS_PER_S);
 	}
 	cf_quiet(f);
-	for (end = 0; end < 2; end++)
+	for (unsigned end = 0; end < 2; end++)
 		assert_int_equal(f->end[end].count[DR_EV_FENCED], 1);
 }
 
@@ -352,8 +338,7 @@ static void fence_any_state(struct cf *f)
 		cf_create(f, end, how + 1, S);
 		if (how > 0)
 			assert_int_equal(cf_connect(f, end), 0);
-		f->ops->fence(f->end[end].path, false, cf_now(f) + DR_NS_PER_S);
-		wait_fenced(f, end);
+		fence(f, end, false);
 		assert_int_equal(f->end[end].n, 1);
 		cf_destroy(f, end);
 	}
@@ -363,8 +348,7 @@ static void fence_any_state(struct cf *f)
 		if (!f->end[end].path)
 			continue; /* breaking the other took it away */
 		cf_break(f, end);
-		f->ops->fence(f->end[end].path, false, cf_now(f) + DR_NS_PER_S);
-		wait_fenced(f, end);
+		fence(f, end, false);
 	}
 }
 
@@ -382,8 +366,7 @@ static void failed_once(struct cf *f)
 	assert_int_equal(f->end[S].count[DR_EV_FAILED], 1);
 	assert_int_equal(f->end[S].log[f->end[S].n - 1].ev.kind, DR_EV_FAILED);
 	assert_int_equal(f->end[S].log[f->end[S].n - 1].ev.scope, DR_SCOPE_PATH);
-	f->ops->fence(f->end[S].path, false, cf_now(f) + DR_NS_PER_S);
-	wait_fenced(f, S);
+	fence(f, S, false);
 	cf_quiet(f);
 	assert_int_equal(f->end[S].log[f->end[S].n - 1].ev.kind, DR_EV_FENCED);
 }
@@ -430,26 +413,19 @@ static void close_any_state(struct cf *f)
 
 static void stop_in_flight(struct cf *f)
 {
-	unsigned end;
-	size_t k;
-
 	bulk_ready(f);
-	for (end = 0; end < 2; end++) {
+	for (unsigned end = 0; end < 2; end++) {
 		cf_destroy(f, end);
 		memset(f->end[end].mem, 0xdd, f->end[end].mem_len);
 	}
 	cf_quiet(f);
-	for (k = 0; k < f->end[R].mem_len; k++)
-		if (f->end[R].mem[k] != 0xdd)
-			fail_msg("byte %zu was written after stop", k);
+	not_written(f, "stop");
 }
 
 static void rebuild(struct cf *f)
 {
-	uint32_t gen;
-
 	bulk_ready(f);
-	for (gen = 2; gen < 5; gen++) {
+	for (uint32_t gen = 2; gen < 5; gen++) {
 		cf_break(f, gen % 2);
 		cf_destroy(f, S);
 		cf_destroy(f, R);
@@ -485,15 +461,13 @@ static void hook_close(struct cf_end *e, const struct dr_event *ev)
 /* The sink posts, fences and closes the path that is reporting. */
 static void sink_calls_ops(struct cf *f)
 {
-	unsigned i;
-
 	cf_up(f, 1);
 	f->end[R].hook = hook_echo;
-	for (i = 0; i < 5; i++)
+	for (unsigned i = 0; i < 5; i++)
 		cf_ctrl(f, S, "ping", 4);
 	cf_until(f, f->end[S].count[DR_EV_CTRL] == 5);
 	f->end[R].hook = hook_fence;
-	for (i = 0; i < 5; i++)
+	for (unsigned i = 0; i < 5; i++)
 		cf_ctrl(f, S, "fence", 5);
 	wait_fenced(f, R);
 	cf_quiet(f);
@@ -502,7 +476,7 @@ static void sink_calls_ops(struct cf *f)
 	cf_destroy(f, R);
 	cf_up(f, 2);
 	f->end[R].hook = hook_close;
-	for (i = 0; i < 5; i++)
+	for (unsigned i = 0; i < 5; i++)
 		cf_ctrl(f, S, "close", 5);
 	cf_until(f, f->end[R].closed);
 	cf_quiet(f);
@@ -522,24 +496,13 @@ static void table_complete(struct cf *f)
 		    o->close && o->stop && o->fini);
 }
 
-const struct cf_case cf_cases_life[] = {
-	{ "table_complete", 0, NULL, table_complete },
-	{ "handles", 0, NULL, handles },
-	{ "ready_either_way", 0, NULL, ready_either_way },
-	{ "early_posts", 0, NULL, early_posts },
-	{ "incoming", 0, NULL, incoming },
-	{ "fence_receiver", 0, NULL, fence_receiver },
-	{ "fence_before_data", 0, NULL, fence_before_data },
-	{ "fence_sender", 0, NULL, fence_sender },
+const struct cf_case cf_cases_life[] = { CF_CASE(table_complete), CF_CASE(handles),
+	CF_CASE(ready_either_way), CF_CASE(early_posts), CF_CASE(incoming), CF_CASE(fence_receiver),
+	CF_CASE(fence_before_data), CF_CASE(fence_sender),
 	{ "fence_soft", DR_CAP_SOFT_FENCE, "a fence always ends its path", fence_soft },
 	{ "fence_soft_mid_part", DR_CAP_SOFT_FENCE, "a fence always ends its path",
 		fence_soft_mid_part },
-	{ "fence_twice", 0, NULL, fence_twice },
-	{ "fence_any_state", 0, NULL, fence_any_state },
-	{ "failed_once", 0, NULL, failed_once },
-	{ "close_any_state", 0, NULL, close_any_state },
-	{ "stop_in_flight", 0, NULL, stop_in_flight },
-	{ "rebuild", 0, NULL, rebuild },
-	{ "sink_calls_ops", 0, NULL, sink_calls_ops },
-};
+	CF_CASE(fence_twice), CF_CASE(fence_any_state), CF_CASE(failed_once),
+	CF_CASE(close_any_state), CF_CASE(stop_in_flight), CF_CASE(rebuild),
+	CF_CASE(sink_calls_ops) };
 const size_t cf_n_cases_life = DR_ARRAY_LEN(cf_cases_life);

@@ -16,74 +16,47 @@
 #define FAKE "../plugins/libnccl-net-fake.so"
 #define HA "../../libnccl-net-ha.so"
 
+#define KIND(of, ...)                                                                              \
+	{                                                                                          \
+		.name = of, __VA_ARGS__                                                            \
+	}
+#define NCCL(plugin) .transport = "nccl", .file = plugin
+#define STAGED(...) .staged = true, .copier = { __VA_ARGS__ }
+
 static const struct cf_kind kinds[] = {
 	{ .name = "sim-stream", .personality = DR_SIM_STREAM },
 	{ .name = "sim-remote-write", .personality = DR_SIM_REMOTE_WRITE },
 	{ .name = "sim-plugin", .personality = DR_SIM_PLUGIN },
-	{ .name = "faulty(sim-stream)", .personality = DR_SIM_STREAM, .faulty = true },
-	{ .name = "faulty(sim-remote-write)", .personality = DR_SIM_REMOTE_WRITE, .faulty = true },
+	KIND("faulty(sim-stream)", .personality = DR_SIM_STREAM, .faulty = true),
+	KIND("faulty(sim-remote-write)", .personality = DR_SIM_REMOTE_WRITE, .faulty = true),
 	{ .name = "tcp", .transport = "tcp" },
-	{ .name = "tcp+poller", .transport = "tcp", .poller = true },
-	{ .name = "faulty(tcp)", .transport = "tcp", .faulty = true },
-	{ .name = "faulty(tcp)+poller", .transport = "tcp", .faulty = true, .poller = true },
+	KIND("tcp+poller", .transport = "tcp", .poller = true),
+	KIND("faulty(tcp)", .transport = "tcp", .faulty = true),
+	KIND("faulty(tcp)+poller", .transport = "tcp", .faulty = true, .poller = true),
 	{ .name = "verbs", .transport = "verbs" },
-	{ .name = "verbs+poller", .transport = "verbs", .poller = true, .qps = 3 },
-	{ .name = "faulty(verbs)", .transport = "verbs", .faulty = true, .qps = 4 },
+	KIND("verbs+poller", .transport = "verbs", .poller = true, .qps = 3),
+	KIND("faulty(verbs)", .transport = "verbs", .faulty = true, .qps = 4),
 	{ .name = "nccl(socket)", .transport = "nccl", .file = FAKE },
-	{ .name = "nccl(busy socket)", .transport = "nccl", .file = FAKE, .busy = true },
-	{ .name = "nccl(socket v6)+poller",
-		.transport = "nccl",
-		.file = FAKE,
-		.version = 6,
-		.poller = true },
+	KIND("nccl(busy socket)", NCCL(FAKE), .busy = true),
+	KIND("nccl(socket v6)+poller", NCCL(FAKE), .version = 6, .poller = true),
 	{ .name = "nccl(ha)", .transport = "nccl", .file = HA },
-	{ .name = "nccl(ha v8)+poller",
-		.transport = "nccl",
-		.file = HA,
-		.version = 8,
-		.poller = true },
-	{ .name = "nccl(pieces)", .transport = "nccl", .file = FAKE, .fake = "pieces" },
-	{ .name = "faulty(nccl(pieces))+poller",
-		.transport = "nccl",
-		.file = FAKE,
-		.fake = "pieces",
-		.faulty = true,
-		.poller = true },
-	{ .name = "faulty(nccl(socket))", .transport = "nccl", .file = FAKE, .faulty = true },
-	{ .name = "staged(nccl(socket))+poller",
-		.transport = "nccl",
-		.file = FAKE,
-		.poller = true,
-		.staged = true,
-		.copier = { .seed = 7, .looks_max = 5 } },
-	{ .name = "staged(sim-stream)",
-		.personality = DR_SIM_STREAM,
-		.staged = true,
-		.copier = { .seed = 1, .looks_max = 3 } },
-	{ .name = "staged(sim-remote-write)",
-		.personality = DR_SIM_REMOTE_WRITE,
-		.staged = true,
-		.copier = { .seed = 2, .looks_max = 8 } },
-	{ .name = "staged(faulty(sim-plugin))",
-		.personality = DR_SIM_PLUGIN,
-		.faulty = true,
-		.staged = true,
-		.copier = { .seed = 3, .looks_max = 3, .outstanding = 3 } },
-	{ .name = "staged(tcp)",
-		.transport = "tcp",
-		.staged = true,
-		.copier = { .seed = 4, .looks_max = 3 } },
-	{ .name = "staged(tcp)+poller",
-		.transport = "tcp",
-		.poller = true,
-		.staged = true,
-		.copier = { .seed = 5, .looks_max = 20, .outstanding = 4 } },
-	{ .name = "staged(verbs)+poller",
-		.transport = "verbs",
-		.poller = true,
-		.qps = 2,
-		.staged = true,
-		.copier = { .seed = 6, .looks_max = 5 } },
+	KIND("nccl(ha v8)+poller", NCCL(HA), .version = 8, .poller = true),
+	KIND("nccl(pieces)", NCCL(FAKE), .fake = "pieces"),
+	KIND("faulty(nccl(pieces))+poller", NCCL(FAKE), .fake = "pieces", .faulty = true,
+		.poller = true),
+	KIND("faulty(nccl(socket))", NCCL(FAKE), .faulty = true),
+	KIND("staged(nccl(socket))+poller", NCCL(FAKE), .poller = true,
+		STAGED(.seed = 7, .looks_max = 5)),
+	KIND("staged(sim-stream)", .personality = DR_SIM_STREAM, STAGED(.seed = 1, .looks_max = 3)),
+	KIND("staged(sim-remote-write)", .personality = DR_SIM_REMOTE_WRITE,
+		STAGED(.seed = 2, .looks_max = 8)),
+	KIND("staged(faulty(sim-plugin))", .personality = DR_SIM_PLUGIN, .faulty = true,
+		STAGED(.seed = 3, .looks_max = 3, .outstanding = 3)),
+	KIND("staged(tcp)", .transport = "tcp", STAGED(.seed = 4, .looks_max = 3)),
+	KIND("staged(tcp)+poller", .transport = "tcp", .poller = true,
+		STAGED(.seed = 5, .looks_max = 20, .outstanding = 4)),
+	KIND("staged(verbs)+poller", .transport = "verbs", .poller = true, .qps = 2,
+		STAGED(.seed = 6, .looks_max = 5)),
 };
 
 struct job {
@@ -191,13 +164,12 @@ static bool worthwhile(const struct cf_kind *k)
 int main(int argc, char **argv)
 {
 	unsigned skipped = 0;
-	size_t i;
 	int failed;
 
 	jobs = calloc(JOBS_MAX, sizeof(*jobs));
 	dr_assert(jobs != NULL);
 	dr_log_set_level(DR_LOG_ERROR);
-	for (i = 0; i < DR_ARRAY_LEN(kinds); i++)
+	for (size_t i = 0; i < DR_ARRAY_LEN(kinds); i++)
 		if (worthwhile(&kinds[i]))
 			skipped += add_cases(&kinds[i]);
 	skipped += add_registered();

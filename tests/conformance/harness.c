@@ -127,9 +127,7 @@ const struct dr_transport_ops *cf_kind_ops(const struct cf_kind *k, const char *
 
 static void once(const struct cf_end *e, const struct dr_event *ev)
 {
-	unsigned i;
-
-	for (i = 0; i < e->n; i++)
+	for (unsigned i = 0; i < e->n; i++)
 		if (e->log[i].ev.kind == ev->kind && e->log[i].ev.epoch == ev->epoch &&
 			e->log[i].ev.seq == ev->seq && e->log[i].ev.part == ev->part)
 			fail_msg("%s twice: epoch %u seq %llu part %u", event_name[ev->kind],
@@ -139,9 +137,7 @@ static void once(const struct cf_end *e, const struct dr_event *ev)
 /* Messages are credited and delivered in order; parts of one may come in any. */
 static void in_order(const struct cf_end *e, const struct dr_event *ev)
 {
-	unsigned i;
-
-	for (i = e->n; i-- > 0;)
+	for (unsigned i = e->n; i-- > 0;)
 		if (e->log[i].ev.kind == ev->kind && e->log[i].ev.epoch == ev->epoch) {
 			if (ev->seq < e->log[i].ev.seq)
 				fail_msg("%s of seq %llu after seq %llu", event_name[ev->kind],
@@ -356,7 +352,6 @@ void cf_open(struct cf *f, const struct cf_kind *k)
 	uint8_t handle[DR_HANDLE_MAX];
 	const char *why = NULL;
 	struct dr_err err = { 0 };
-	unsigned i;
 
 	memset(f, 0, sizeof(*f));
 	assert_int_equal(dr_random_bytes(f->token, sizeof(f->token)), 0);
@@ -386,9 +381,9 @@ void cf_open(struct cf *f, const struct cf_kind *k)
 		assert_int_equal(dr_staged_create(&sp, &f->staged, NULL), 0);
 		f->ops = dr_staged_ops(f->staged);
 	}
-	for (i = 0; i < 2; i++)
+	for (unsigned i = 0; i < 2; i++)
 		open_rail(f, i);
-	for (i = 0; i < 2; i++) {
+	for (unsigned i = 0; i < 2; i++) {
 		int n = f->ops->rail_handle(f->end[!i].rail, handle, sizeof(handle));
 
 		assert_true(n > 0 && n <= DR_HANDLE_MAX);
@@ -415,13 +410,12 @@ void cf_shut(struct cf *f)
 {
 	uint64_t violations = f->world ? dr_sim_world_violations(f->world) : 0;
 	char text[256] = "";
-	unsigned i;
 
 	if (violations)
 		strncpy(text, dr_sim_world_violation(f->world), sizeof(text) - 1);
-	for (i = 0; i < 2; i++)
+	for (unsigned i = 0; i < 2; i++)
 		cf_destroy(f, i);
-	for (i = 0; i < 2; i++) {
+	for (unsigned i = 0; i < 2; i++) {
 		struct cf_end *e = &f->end[i];
 
 		if (e->rail) {
@@ -447,9 +441,8 @@ void cf_shut(struct cf *f)
 void cf_memory(struct cf *f, size_t len)
 {
 	struct dr_err err = { 0 };
-	unsigned i;
 
-	for (i = 0; i < 2; i++) {
+	for (unsigned i = 0; i < 2; i++) {
 		struct cf_end *e = &f->end[i];
 		struct dr_memory m = { .len = len,
 			.kind = f->staged ? DR_MEMORY_CUDA : DR_MEMORY_HOST };
@@ -518,9 +511,7 @@ void cf_destroy(struct cf *f, unsigned end)
 
 void cf_up(struct cf *f, uint32_t gen)
 {
-	unsigned i;
-
-	for (i = 0; i < 2; i++)
+	for (unsigned i = 0; i < 2; i++)
 		cf_create(f, i, gen, S);
 	assert_int_equal(cf_connect(f, R), 0);
 	assert_int_equal(cf_connect(f, S), 0);
@@ -536,17 +527,13 @@ uint8_t cf_byte(uint64_t seq, unsigned part, size_t off)
 
 void cf_fill(uint8_t *to, uint64_t seq, unsigned part, size_t len)
 {
-	size_t i;
-
-	for (i = 0; i < len; i++)
+	for (size_t i = 0; i < len; i++)
 		to[i] = cf_byte(seq, part, i);
 }
 
 void cf_check(const uint8_t *at, uint64_t seq, unsigned part, size_t len)
 {
-	size_t i;
-
-	for (i = 0; i < len; i++)
+	for (size_t i = 0; i < len; i++)
 		if (at[i] != cf_byte(seq, part, i))
 			fail_msg("seq %llu part %u: byte %zu of %zu is %02x, not %02x",
 				(unsigned long long)seq, part, i, len, at[i],
@@ -620,9 +607,7 @@ void cf_break(struct cf *f, unsigned end)
 
 const struct cf_event *cf_nth(const struct cf_end *e, enum dr_event_kind kind, unsigned n)
 {
-	unsigned i;
-
-	for (i = 0; i < e->n; i++)
+	for (unsigned i = 0; i < e->n; i++)
 		if (e->log[i].ev.kind == kind && n-- == 0)
 			return &e->log[i];
 	return NULL;
@@ -630,9 +615,7 @@ const struct cf_event *cf_nth(const struct cf_end *e, enum dr_event_kind kind, u
 
 int cf_delivered_at(const struct cf_end *e, uint64_t seq, unsigned part)
 {
-	unsigned i;
-
-	for (i = 0; i < e->n; i++)
+	for (unsigned i = 0; i < e->n; i++)
 		if (e->log[i].ev.kind == DR_EV_DELIVERED && e->log[i].ev.seq == seq &&
 			e->log[i].ev.part == part)
 			return (int)i;

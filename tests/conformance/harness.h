@@ -152,6 +152,10 @@ struct cf_case {
 	const char *why; /* skipped without them, because */
 	void (*run)(struct cf *f);
 };
+#define CF_CASE(f)                                                                                 \
+	{                                                                                          \
+#f, 0, NULL, f                                                                     \
+	}
 extern const struct cf_case cf_cases_data[], cf_cases_life[];
 extern const size_t cf_n_cases_data, cf_n_cases_life;
 
