@@ -15,17 +15,23 @@ static void goes_on(struct duo *r)
 	duo_until(r, r->taken > before + 50);
 }
 
-static void device_of_the_primary_goes_and_comes(unsigned end, bool waits)
+struct gone {
+	unsigned end;
+	bool waits; /* no event says so */
+};
+
+static void device_of_the_primary_goes_and_comes(void **state)
 {
+	const struct gone *how = *state;
 	struct dr_channel_stats st;
 	static struct duo r;
 
 	duo_up(&r);
 	for (unsigned k = 0; k < 2; k++) {
-		r.fake->unplug(nic[end][0], waits);
+		r.fake->unplug(nic[how->end][0], how->waits);
 		duo_until(&r, duo_on_path(&r, 1));
 		goes_on(&r);
-		duo_until(&r, r.fake->plug(nic[end][0], 5 + 2 * k) == 0);
+		duo_until(&r, r.fake->plug(nic[how->end][0], 5 + 2 * k) == 0);
 		duo_until(&r, duo_on_path(&r, 0) && duo_whole(&r));
 		goes_on(&r);
 	}
@@ -33,24 +39,6 @@ static void device_of_the_primary_goes_and_comes(unsigned end, bool waits)
 	assert_true(st.epoch > 2 * 2);
 	assert_true(st.path_bytes[0] > 0 && st.path_bytes[1] > 0);
 	duo_end(&r);
-}
-
-static void gone_at_the_sender(void **state)
-{
-	(void)state;
-	device_of_the_primary_goes_and_comes(SENDER, false);
-}
-
-static void gone_at_the_receiver(void **state)
-{
-	(void)state;
-	device_of_the_primary_goes_and_comes(RECEIVER, false);
-}
-
-static void gone_without_an_event(void **state)
-{
-	(void)state;
-	device_of_the_primary_goes_and_comes(SENDER, true);
 }
 
 /* The primary's queue pairs of this end are those of the channel: the heartbeats have none of this type. */
@@ -104,8 +92,13 @@ static void a_rail_with_a_long_delay_is_returned_to(void **state)
 
 int main(int argc, char **argv)
 {
-	const struct CMUnitTest tests[] = { cmocka_unit_test(gone_at_the_sender),
-		cmocka_unit_test(gone_at_the_receiver), cmocka_unit_test(gone_without_an_event),
+	const struct CMUnitTest tests[] = { { "gone_at_the_sender",
+						    device_of_the_primary_goes_and_comes, NULL,
+						    NULL, &(struct gone){ SENDER, false } },
+		{ "gone_at_the_receiver", device_of_the_primary_goes_and_comes, NULL, NULL,
+			&(struct gone){ RECEIVER, false } },
+		{ "gone_without_an_event", device_of_the_primary_goes_and_comes, NULL, NULL,
+			&(struct gone){ SENDER, true } },
 		cmocka_unit_test(completion_queue_of_the_primary_fails),
 		cmocka_unit_test(a_rail_with_a_long_delay_is_returned_to) };
 

@@ -7,44 +7,27 @@
 
 /* The fake NICs themselves: what the tests of transport/verbs stand on. */
 
-static int setup_rc(void **state)
-{
-	static struct bed b;
+/* A test with two ends that are there, and connected before unless it is bare. */
+struct bed_test {
+	void (*run)(struct bed *b);
+	enum ibv_qp_type type;
+	bool bare;
+};
 
-	bed_open(&b, IBV_QPT_RC, 0);
-	bed_connect(&b);
-	*state = &b;
-	return 0;
+static void bed_test(void **state)
+{
+	const struct bed_test *t = *state;
+	struct bed b;
+
+	bed_open(&b, t->type, t->bare);
+	if (!t->bare)
+		bed_connect(&b);
+	t->run(&b);
+	bed_shut(&b);
 }
 
-static int setup_bare(void **state)
+static void write_with_imm(struct bed *b)
 {
-	static struct bed b;
-
-	bed_open(&b, IBV_QPT_RC, 1);
-	*state = &b;
-	return 0;
-}
-
-static int setup_ud(void **state)
-{
-	static struct bed b;
-
-	bed_open(&b, IBV_QPT_UD, 0);
-	bed_connect(&b);
-	*state = &b;
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	bed_shut(*state);
-	return 0;
-}
-
-static void write_with_imm(void **state)
-{
-	struct bed *b = *state;
 	struct ibv_wc wc;
 
 	assert_int_equal(bed_recv(b, 1, 9, 0, 0), 0);
@@ -64,9 +47,8 @@ static void write_with_imm(void **state)
 	bed_none(b, 1);
 }
 
-static void send_inline(void **state)
+static void send_inline(struct bed *b)
 {
-	struct bed *b = *state;
 	uint8_t was = b->e[0].mem[0];
 	struct ibv_wc wc;
 
@@ -86,10 +68,8 @@ static void send_inline(void **state)
 	assert_int_equal(b->e[1].mem[100], was);
 }
 
-static void queue_limits(void **state)
+static void queue_limits(struct bed *b)
 {
-	struct bed *b = *state;
-
 	for (unsigned i = 0; i < BED_WR; i++) {
 		assert_int_equal(bed_recv(b, 1, i, 0, 16), 0);
 		assert_int_equal(
@@ -104,9 +84,8 @@ static void queue_limits(void **state)
 	assert_int_equal(bed_send(b, 8, IBV_WR_RDMA_WRITE, 0, 16, 0), ENOMEM);
 }
 
-static void modify_rules(void **state)
+static void modify_rules(struct bed *b)
 {
-	struct bed *b = *state;
 	struct ibv_qp_attr a = { .qp_state = IBV_QPS_INIT, .port_num = 1 };
 	struct ibv_qp_init_attr ia;
 
@@ -130,10 +109,8 @@ static void modify_rules(void **state)
 	assert_int_equal(bed_modify(b, 0, IBV_QPS_INIT), EINVAL);
 }
 
-static void flush_rules(void **state)
+static void flush_rules(struct bed *b)
 {
-	struct bed *b = *state;
-
 	assert_int_equal(bed_recv(b, 0, 1, 0, 16), 0);
 	assert_int_equal(bed_recv(b, 0, 2, 0, 16), 0);
 	b->fake->hold("fake0", true);
@@ -154,10 +131,8 @@ static void flush_rules(void **state)
 	assert_int_equal(b->e[1].mem[0], 0);
 }
 
-static void receiver_not_ready(void **state)
+static void receiver_not_ready(struct bed *b)
 {
-	struct bed *b = *state;
-
 	/* rnr_retry 7: until the receive comes; the front of a long write lands before. */
 	assert_int_equal(bed_send(b, 1, IBV_WR_RDMA_WRITE_WITH_IMM, 0, 1025, IBV_SEND_SIGNALED), 0);
 	bed_none(b, 0);
@@ -169,10 +144,8 @@ static void receiver_not_ready(void **state)
 	assert_int_equal(b->e[1].mem[1024], b->e[0].mem[1024]);
 }
 
-static void rnr_retry_ends(void **state)
+static void rnr_retry_ends(struct bed *b)
 {
-	struct bed *b = *state;
-
 	b->rnr_retry = 2;
 	bed_connect(b);
 	assert_int_equal(bed_send(b, 1, IBV_WR_SEND, 0, 16, 0), 0);
@@ -183,9 +156,8 @@ static void rnr_retry_ends(void **state)
 	assert_int_equal(b->fake->qp_state(b->e[1].qp->qp_num), IBV_QPS_RTS);
 }
 
-static void retries_end(void **state)
+static void retries_end(struct bed *b)
 {
-	struct bed *b = *state;
 	int64_t began = dr_now_ns();
 
 	b->fake->cut("fake1", DR_FAKE_BOTH);
@@ -195,10 +167,8 @@ static void retries_end(void **state)
 	assert_int_equal(b->e[1].mem[0], 0);
 }
 
-static void healed_in_time(void **state)
+static void healed_in_time(struct bed *b)
 {
-	struct bed *b = *state;
-
 	b->timeout = 20;
 	bed_connect(b);
 	b->fake->cut("fake0", DR_FAKE_TX);
@@ -210,10 +180,8 @@ static void healed_in_time(void **state)
 }
 
 /* What was delivered is not known to the sender: why replay needs dedupe. */
-static void acknowledgment_lost(void **state)
+static void acknowledgment_lost(struct bed *b)
 {
-	struct bed *b = *state;
-
 	assert_int_equal(bed_recv(b, 1, 9, 0, 0), 0);
 	b->fake->cut("fake0", DR_FAKE_RX);
 	assert_int_equal(bed_send(b, 1, IBV_WR_RDMA_WRITE_WITH_IMM, 0, 16, 0), 0);
@@ -221,40 +189,32 @@ static void acknowledgment_lost(void **state)
 	(void)bed_expect(b, 0, 1, IBV_WC_RETRY_EXC_ERR);
 }
 
-static void peer_gone(void **state)
+static void peer_gone(struct bed *b)
 {
-	struct bed *b = *state;
-
 	assert_int_equal(b->v->destroy_qp(b->e[1].qp), 0);
 	b->e[1].qp = NULL;
 	assert_int_equal(bed_send(b, 1, IBV_WR_RDMA_WRITE, 0, 16, 0), 0);
 	(void)bed_expect(b, 0, 1, IBV_WC_RETRY_EXC_ERR);
 }
 
-static void peer_fenced(void **state)
+static void peer_fenced(struct bed *b)
 {
-	struct bed *b = *state;
-
 	assert_int_equal(bed_modify(b, 1, IBV_QPS_ERR), 0);
 	assert_int_equal(bed_send(b, 1, IBV_WR_RDMA_WRITE, 0, 16, 0), 0);
 	(void)bed_expect(b, 0, 1, IBV_WC_RETRY_EXC_ERR);
 	assert_int_equal(b->e[1].mem[0], 0);
 }
 
-static void psn_mismatch(void **state)
+static void psn_mismatch(struct bed *b)
 {
-	struct bed *b = *state;
-
 	b->skew = 1;
 	bed_connect(b);
 	assert_int_equal(bed_send(b, 1, IBV_WR_RDMA_WRITE, 0, 16, 0), 0);
 	(void)bed_expect(b, 0, 1, IBV_WC_RETRY_EXC_ERR);
 }
 
-static void remote_key_gone(void **state)
+static void remote_key_gone(struct bed *b)
 {
-	struct bed *b = *state;
-
 	assert_int_equal(bed_recv(b, 1, 9, 0, 0), 0);
 	assert_int_equal(b->v->dereg_mr(b->e[1].mr), 0);
 	b->e[1].mr = b->v->reg_mr(b->e[1].pd, b->e[1].mem, BED_MEM, IBV_ACCESS_LOCAL_WRITE);
@@ -267,28 +227,23 @@ static void remote_key_gone(void **state)
 	assert_int_equal(b->e[1].mem[0], 0);
 }
 
-static void receive_too_short(void **state)
+static void receive_too_short(struct bed *b)
 {
-	struct bed *b = *state;
-
 	assert_int_equal(bed_recv(b, 1, 9, 0, 15), 0);
 	assert_int_equal(bed_send(b, 1, IBV_WR_SEND, 0, 16, 0), 0);
 	(void)bed_expect(b, 0, 1, IBV_WC_REM_INV_REQ_ERR);
 	(void)bed_expect(b, 1, 9, IBV_WC_LOC_LEN_ERR);
 }
 
-static void local_key_wrong(void **state)
+static void local_key_wrong(struct bed *b)
 {
-	struct bed *b = *state;
-
 	b->e[0].mr->lkey ^= 1;
 	assert_int_equal(bed_send(b, 1, IBV_WR_RDMA_WRITE, 0, 16, 0), 0);
 	(void)bed_expect(b, 0, 1, IBV_WC_LOC_PROT_ERR);
 }
 
-static void datagrams(void **state)
+static void datagrams(struct bed *b)
 {
-	struct bed *b = *state;
 	struct bed_end *e = &b->e[0];
 	struct ibv_ah_attr aa = { .is_global = 1, .port_num = 1 };
 	struct ibv_sge sge = { (uintptr_t)e->mem, 20, e->mr->lkey };
@@ -334,9 +289,8 @@ static bool readable(int fd)
 	return poll(&p, 1, 0) == 1;
 }
 
-static void completion_channel(void **state)
+static void completion_channel(struct bed *b)
 {
-	struct bed *b = *state;
 	struct bed_end *e = &b->e[1];
 	struct ibv_cq *cq;
 	void *ctx;
@@ -361,9 +315,8 @@ static void completion_channel(void **state)
 	b->v->ack_cq_events(cq, 1);
 }
 
-static void events(void **state)
+static void events(struct bed *b)
 {
-	struct bed *b = *state;
 	struct ibv_context *c = b->e[0].ctx;
 	struct ibv_port_attr p = { 0 };
 	struct ibv_async_event ev;
@@ -392,10 +345,8 @@ static void events(void **state)
 }
 
 /* rxe: nothing is sent and nothing is given up. */
-static void source_gid_gone(void **state)
+static void source_gid_gone(struct bed *b)
 {
-	struct bed *b = *state;
-
 	assert_int_equal(b->fake->addr_del("fake0", "127.0.0.1"), 0);
 	assert_int_equal(bed_send(b, 1, IBV_WR_RDMA_WRITE, 0, 16, IBV_SEND_SIGNALED), 0);
 	bed_none(b, 0);
@@ -403,10 +354,8 @@ static void source_gid_gone(void **state)
 	(void)bed_expect(b, 0, 1, IBV_WC_SUCCESS);
 }
 
-static void ordered_status(void **state)
+static void ordered_status(struct bed *b)
 {
-	struct bed *b = *state;
-
 	for (int s = IBV_WC_LOC_LEN_ERR; s <= IBV_WC_TM_RNDV_INCOMPLETE; s++) {
 		bool recv = s % 2;
 
@@ -430,9 +379,8 @@ static void ordered_status(void **state)
 	}
 }
 
-static void ordered_failure(void **state)
+static void ordered_failure(struct bed *b)
 {
-	struct bed *b = *state;
 	struct ibv_pd *pd;
 
 	b->fake->fail_call("alloc_pd", 2, EMFILE);
@@ -453,9 +401,8 @@ static void ordered_failure(void **state)
 }
 
 /* What stands before the bad work request is posted. */
-static void list_that_fails(void **state)
+static void list_that_fails(struct bed *b)
 {
-	struct bed *b = *state;
 	struct ibv_recv_wr wr[3] = { { .wr_id = 1 }, { .wr_id = 2 }, { .wr_id = 3 } }, *bad = NULL;
 
 	wr[0].next = &wr[1];
@@ -469,10 +416,8 @@ static void list_that_fails(void **state)
 	bed_none(b, 0);
 }
 
-static void latency(void **state)
+static void latency(struct bed *b)
 {
-	struct bed *b = *state;
-
 	b->fake->latency("fake0", 3 * DR_NS_PER_MS);
 	assert_int_equal(bed_send(b, 1, IBV_WR_RDMA_WRITE, 0, 16, IBV_SEND_SIGNALED), 0);
 	(void)bed_expect(b, 0, 1, IBV_WC_SUCCESS);
@@ -481,15 +426,17 @@ static void latency(void **state)
 
 int main(int argc, char **argv)
 {
-#define RC(f) cmocka_unit_test_setup_teardown(f, setup_rc, teardown)
-#define BARE(f) cmocka_unit_test_setup_teardown(f, setup_bare, teardown)
+#define BED(f, ...)                                                                                \
+	((struct CMUnitTest){ #f, bed_test, NULL, NULL, &(struct bed_test){ f, __VA_ARGS__ } })
+#define RC(f) BED(f, IBV_QPT_RC, false)
+#define BARE(f) BED(f, IBV_QPT_RC, true)
 	const struct CMUnitTest tests[] = { RC(write_with_imm), RC(send_inline), RC(queue_limits),
 		BARE(modify_rules), RC(flush_rules), RC(receiver_not_ready), BARE(rnr_retry_ends),
 		RC(retries_end), BARE(healed_in_time), RC(acknowledgment_lost), RC(peer_gone),
 		RC(peer_fenced), BARE(psn_mismatch), RC(remote_key_gone), RC(receive_too_short),
-		RC(local_key_wrong), cmocka_unit_test_setup_teardown(datagrams, setup_ud, teardown),
-		RC(completion_channel), RC(events), RC(source_gid_gone), BARE(ordered_status),
-		RC(ordered_failure), RC(list_that_fails), RC(latency) };
+		RC(local_key_wrong), BED(datagrams, IBV_QPT_UD, false), RC(completion_channel),
+		RC(events), RC(source_gid_gone), BARE(ordered_status), RC(ordered_failure),
+		RC(list_that_fails), RC(latency) };
 
 	return kit_main(argc, argv, tests, DR_ARRAY_LEN(tests), NULL, NULL);
 }
