@@ -326,14 +326,20 @@ static void fence(struct cf *f, unsigned end, bool soft)
 		f->end[end].path, soft, DR_NEVER); /* simulated time runs while copies stand */
 }
 
+/* Not before it is let go. */
+static void fenced_with_the_copy(struct cf *f, unsigned end, enum dr_stage_way way)
+{
+	settle(f);
+	assert_int_equal(f->end[end].count[DR_EV_FENCED], 0);
+	copier_stop(f->copier, way, false);
+	cf_until(f, f->end[end].count[DR_EV_FENCED] == 1);
+}
+
 static void fence_waits_for_copies_out(struct cf *f)
 {
 	stopped_going_out(f);
 	fence(f, S, false);
-	settle(f);
-	assert_int_equal(f->end[S].count[DR_EV_FENCED], 0);
-	copier_stop(f->copier, DR_STAGE_OUT, false);
-	cf_until(f, f->end[S].count[DR_EV_FENCED] == 1);
+	fenced_with_the_copy(f, S, DR_STAGE_OUT);
 	assert_int_equal(copier_busy(f->copier), 0);
 	assert_int_equal(f->end[R].count[DR_EV_DELIVERED], 0); /* it was not sent after all */
 }
@@ -357,10 +363,7 @@ static void fence_of_a_failed_path_waits(struct cf *f)
 	stopped_coming_in(f);
 	cf_break(f, R);
 	fence(f, R, false);
-	settle(f);
-	assert_int_equal(f->end[R].count[DR_EV_FENCED], 0);
-	copier_stop(f->copier, DR_STAGE_IN, false);
-	cf_until(f, f->end[R].count[DR_EV_FENCED] == 1);
+	fenced_with_the_copy(f, R, DR_STAGE_IN);
 	assert_int_equal(copier_busy(f->copier), 0);
 	assert_int_equal(f->end[R].count[DR_EV_DELIVERED], 0);
 }
@@ -374,10 +377,7 @@ static void soft_fence_withdraws_what_did_not_come(struct cf *f)
 	cf_until(f, f->end[S].count[DR_EV_SENT] == 1 && f->end[R].count[DR_EV_ARRIVING] == 1);
 	settle(f);
 	fence(f, R, true);
-	settle(f);
-	assert_int_equal(f->end[R].count[DR_EV_FENCED], 0);
-	copier_stop(f->copier, DR_STAGE_IN, false);
-	cf_until(f, f->end[R].count[DR_EV_FENCED] == 1);
+	fenced_with_the_copy(f, R, DR_STAGE_IN);
 	assert_int_equal(f->end[R].count[DR_EV_DELIVERED], 1);
 	fence(f, S, true);
 	cf_until(f, f->end[S].count[DR_EV_FENCED] == 1);
@@ -389,10 +389,7 @@ static void soft_fence_of_a_busy_sender(struct cf *f)
 {
 	stopped_going_out(f);
 	fence(f, S, true);
-	settle(f);
-	assert_int_equal(f->end[S].count[DR_EV_FENCED], 0);
-	copier_stop(f->copier, DR_STAGE_OUT, false);
-	cf_until(f, f->end[S].count[DR_EV_FENCED] == 1);
+	fenced_with_the_copy(f, S, DR_STAGE_OUT);
 	assert_int_equal(f->end[S].count[DR_EV_SENT], 1);
 	cf_until(f, f->end[R].count[DR_EV_DELIVERED] == 1);
 }
