@@ -59,28 +59,13 @@ static void search_small(enum ex_personality kind, unsigned connector, unsigned 
 		ex_personality_name(kind), r.states, r.transitions, r.depth);
 }
 
-static void test_stream(void **state)
+static void test_search(void **state)
 {
-	(void)state;
-	search_small(EX_STREAM, EX_RX, 1);
-	skip_if_slow();
-	search_small(EX_STREAM, EX_TX, 2);
-}
+	const enum ex_personality *kind = *state;
 
-static void test_remote_write(void **state)
-{
-	(void)state;
-	search_small(EX_REMOTE_WRITE, EX_RX, 1);
+	search_small(*kind, EX_RX, 1);
 	skip_if_slow();
-	search_small(EX_REMOTE_WRITE, EX_TX, 2);
-}
-
-static void test_plugin(void **state)
-{
-	(void)state;
-	search_small(EX_PLUGIN, EX_RX, 1);
-	skip_if_slow();
-	search_small(EX_PLUGIN, EX_TX, 2);
+	search_small(*kind, EX_TX, 2);
 }
 
 /* Both rails cut: the channel ends at both ends, and such states are found. */
@@ -345,10 +330,11 @@ static void test_broken_states_are_seen(void **state)
 
 int main(void)
 {
+	static enum ex_personality kind[] = { EX_STREAM, EX_REMOTE_WRITE, EX_PLUGIN };
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_stream),
-		cmocka_unit_test(test_remote_write),
-		cmocka_unit_test(test_plugin),
+		{ "test_stream", test_search, NULL, NULL, &kind[0] },
+		{ "test_remote_write", test_search, NULL, NULL, &kind[1] },
+		{ "test_plugin", test_search, NULL, NULL, &kind[2] },
 		cmocka_unit_test(test_both_rails_lost),
 		cmocka_unit_test(test_clock),
 		cmocka_unit_test(test_broken_times_are_seen),

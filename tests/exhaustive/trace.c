@@ -22,56 +22,31 @@ static const char *item_text(const struct ex_item *it, char *buf, size_t len)
 	return buf;
 }
 
-static const char *timer_text(enum ex_tr_kind k)
-{
-	switch (k) {
-	case EX_RETRY:
-		return "dials again";
-	case EX_DRAINED:
-		return "has drained";
-	case EX_HOLD:
-		return "hold-down of the primary is over";
-	case EX_WAITED:
-		return "waits no longer for the proposed path";
-	case EX_LOST:
-		return "has had no path for too long";
-	case EX_RESEND:
-		return "repeats its frame";
-	case EX_GONE:
-		return "repeats GONE";
-	case EX_DIAL_OUT:
-		return "dial timed out";
-	case EX_NO_ANSWER:
-		return "SWITCH was not answered in time";
-	case EX_PRIMARY_OUT:
-		return "waits no longer for the primary";
-	case EX_STUCK:
-		return "no acknowledgement for too long";
-	case EX_DRAIN_OUT:
-		return "drain takes too long";
-	default:
-		return "?";
-	}
-}
+/* What an end does, where there is no more to tell. */
+static const char *const DOES[EX_TR_KINDS] = {
+	[EX_RETRY] = "dials again",
+	[EX_DRAINED] = "has drained",
+	[EX_HOLD] = "hold-down of the primary is over",
+	[EX_WAITED] = "waits no longer for the proposed path",
+	[EX_LOST] = "has had no path for too long",
+	[EX_RESEND] = "repeats its frame",
+	[EX_GONE] = "repeats GONE",
+	[EX_DIAL_OUT] = "dial timed out",
+	[EX_NO_ANSWER] = "SWITCH was not answered in time",
+	[EX_PRIMARY_OUT] = "waits no longer for the primary",
+	[EX_STUCK] = "no acknowledgement for too long",
+	[EX_DRAIN_OUT] = "drain takes too long",
+	[EX_TICK] = "ticks",
+	[EX_WAKE] = "goes on",
+	[EX_OWN] = "notices that it was stopped",
+	[EX_TOLD] = "learns that its peer is stopped",
+	[EX_UNTOLD] = "learns that its peer goes on",
+	[EX_STOP] = "FAULT, is stopped",
+};
 
-static const char *clock_text(enum ex_tr_kind k)
+static const char *does(enum ex_tr_kind k)
 {
-	switch (k) {
-	case EX_TICK:
-		return "ticks";
-	case EX_WAKE:
-		return "goes on";
-	case EX_OWN:
-		return "notices that it was stopped";
-	case EX_TOLD:
-		return "learns that its peer is stopped";
-	case EX_UNTOLD:
-		return "learns that its peer goes on";
-	case EX_STOP:
-		return "FAULT, is stopped";
-	default:
-		return "?";
-	}
+	return DOES[k] ? DOES[k] : "?";
 }
 
 void ex_tr_text(const struct ex_scope *sc, const struct ex_state *s, const struct ex_tr *t,
@@ -135,7 +110,7 @@ void ex_tr_text(const struct ex_scope *sc, const struct ex_state *s, const struc
 	case EX_TOLD:
 	case EX_UNTOLD:
 	case EX_STOP:
-		n = snprintf(buf, len, "%s: %s", end, clock_text((enum ex_tr_kind)t->kind));
+		n = snprintf(buf, len, "%s: %s", end, does((enum ex_tr_kind)t->kind));
 		break;
 	case EX_HANG:
 		n = snprintf(buf, len, "%s: FAULT, the fence of path %u is never done", end, t->p);
@@ -148,7 +123,7 @@ void ex_tr_text(const struct ex_scope *sc, const struct ex_state *s, const struc
 		break;
 	default:
 		n = snprintf(buf, len, "%s: timer, path %u: %s", end, t->p,
-			timer_text((enum ex_tr_kind)t->kind));
+			does((enum ex_tr_kind)t->kind));
 		break;
 	}
 	if (n > 0 && (size_t)n < len && (t->dup || (t->fault && t->kind < EX_BREAK)))

@@ -169,6 +169,13 @@ static void settle(const struct ex_scope *sc, struct ex_state *s, unsigned e)
 	}
 }
 
+static struct ex_item item(unsigned kind, unsigned mask, uint64_t seq, uint32_t epoch)
+{
+	return (struct ex_item){
+		.kind = (uint8_t)kind, .mask = (uint8_t)mask, .seq = (uint8_t)seq, .epoch = epoch
+	};
+}
+
 static void pump_receiver(const struct ex_scope *sc, struct ex_state *s)
 {
 	struct dr_fo *f = &s->fo[EX_RX];
@@ -181,8 +188,6 @@ static void pump_receiver(const struct ex_scope *sc, struct ex_state *s)
 		return;
 	pa = &s->path[f->active];
 	while (dr_fo_next(f, &seq, &part, &skip)) {
-		struct ex_item it;
-
 		if (!may_post(&pa->end[EX_RX], false))
 			return;
 		bits = ex_parts_of(sc, (unsigned)seq) & ~(skip << sc->base[seq]);
@@ -195,17 +200,11 @@ static void pump_receiver(const struct ex_scope *sc, struct ex_state *s)
 				"the buffers of message %u are posted on two paths", (unsigned)seq);
 		pa->rx |= (uint8_t)bits;
 		pa->rx_epoch = f->epoch;
-		memset(&it, 0, sizeof(it));
-		it.kind = EX_IT_CREDIT;
-		it.mask = (uint8_t)skip;
-		it.seq = (uint8_t)seq;
-		it.epoch = f->epoch;
-		lane_add(sc, pa, EX_RX, EX_L_BACK, it);
+		lane_add(sc, pa, EX_RX, EX_L_BACK, item(EX_IT_CREDIT, skip, seq, f->epoch));
 		dr_fo_posted(f, EX_NOW);
 	}
 	if (f->head > f->acked && may_post(&pa->end[EX_RX], true)) {
 		struct dr_fo_act a = { .path = f->active, .gen = pa->end[EX_RX].gen };
-
 		uint64_t told = f->acked;
 
 		dr_fo_make_ack(f, &fr);
@@ -223,7 +222,6 @@ static void pump_sender(const struct ex_scope *sc, struct ex_state *s)
 
 	while (dr_fo_next(f, &seq, &part, &skip)) {
 		struct ex_path *pa = &s->path[f->active];
-		struct ex_item it;
 
 		if (!may_post(&pa->end[EX_TX], false) || pa->cr_epoch != f->epoch ||
 			!(pa->cr_msgs & (1u << seq)))
@@ -239,13 +237,8 @@ static void pump_sender(const struct ex_scope *sc, struct ex_state *s)
 		pa->cr_parts &= (uint8_t)~bit;
 		pa->wr |= (uint8_t)bit;
 		pa->wr_epoch = f->epoch;
-		memset(&it, 0, sizeof(it));
-		it.kind = EX_IT_DATA;
-		it.mask = (uint8_t)part;
-		it.seq = (uint8_t)seq;
-		it.epoch = f->epoch;
 		if (sc->kind != EX_STREAM)
-			lane_add(sc, pa, EX_TX, EX_L_DATA, it);
+			lane_add(sc, pa, EX_TX, EX_L_DATA, item(EX_IT_DATA, part, seq, f->epoch));
 		dr_fo_posted(f, EX_NOW);
 	}
 }
