@@ -254,23 +254,17 @@ static void peer_ends(struct rank *r)
 static void sender_exits(struct rank *r)
 {
 	enum { MESSAGES = 8 };
-	struct mem m;
-	struct end e;
-	void *comm;
+	struct one o;
 	char gone;
 
-	end_open(&e, r);
-	comm = end_comm(&e, 0, 1, 0);
-	mem_new(&e, &m, comm, 4096);
+	one_open(&o, r, 4096);
 	RANK_AT(r, "the sender ends");
 	while (r->id == 1 && recv(r->fd[0], &gone, 1, 0) > 0)
 		;
 	RANK_AT(r, "what the sender left");
 	for (uint64_t i = 0; i < MESSAGES; i++)
-		end_checked(&e, &m, m.len, r->id == 0, i);
-	mem_free(&e, &m);
-	end_close_comm(&e, comm, r->id == 0);
-	end_close(&e);
+		end_checked(&o.e, &o.m, o.m.len, o.sends, i);
+	one_close(&o);
 }
 
 static const struct contract_case cases[] = {

@@ -12,29 +12,6 @@
 
 enum { KIB = 1024, MIB = 1024 * 1024 };
 
-struct one {
-	struct end e;
-	bool sends;
-	void *comm;
-	struct mem m;
-};
-
-static void one_open(struct one *o, struct rank *r, size_t len)
-{
-	end_open(&o->e, r);
-	o->sends = r->id == 0;
-	o->comm = end_comm(&o->e, 0, 1, 0);
-	mem_new(&o->e, &o->m, o->comm, len);
-	RANK_AT(r, "messages");
-}
-
-static void one_close(struct one *o)
-{
-	mem_free(&o->e, &o->m);
-	end_close_comm(&o->e, o->comm, o->sends);
-	end_close(&o->e);
-}
-
 /* ---- order ---- */
 
 /* As many requests as the ABI allows, tested in any order at either end. */
@@ -331,28 +308,25 @@ static void outside(struct rank *r)
 static void groups_too_many(struct rank *r)
 {
 	struct dr_nccl_buffer b[16];
-	void *comm, *request = DR_NCCL_UNSET;
-	struct mem m;
-	struct end e;
+	void *request = DR_NCCL_UNSET;
+	struct one o;
 
-	end_open(&e, r);
-	comm = end_comm(&e, 0, 1, 0);
-	mem_new(&e, &m, comm, 4096);
+	one_open(&o, r, 4096);
 	for (int i = 0; i < 16; i++)
-		b[i] = mem_buffer(&m, 0, 16, i);
+		b[i] = mem_buffer(&o.m, 0, 16, i);
 	if (r->id == 1) {
 		struct dr_nccl_properties p;
 
-		OK(&e, dr_nccl_properties(&e.n, 0, &p));
-		CHECK(&e, end_irecv_raw(&e, comm, p.max_recvs + 1, b, &request) != NCCL_SUCCESS,
+		OK(&o.e, dr_nccl_properties(&o.e.n, 0, &p));
+		CHECK(&o.e,
+			end_irecv_raw(&o.e, o.comm, p.max_recvs + 1, b, &request) != NCCL_SUCCESS,
 			"maxRecvs + 1 buffers");
-		CHECK(&e, request == NULL, "the request was not set");
-		CHECK(&e, end_irecv_raw(&e, comm, 0, b, &request) != NCCL_SUCCESS, "no buffers");
+		CHECK(&o.e, request == NULL, "the request was not set");
+		CHECK(&o.e, end_irecv_raw(&o.e, o.comm, 0, b, &request) != NCCL_SUCCESS,
+			"no buffers");
 	}
 	rank_barrier(r);
-	mem_free(&e, &m);
-	end_close_comm(&e, comm, r->id == 0);
-	end_close(&e);
+	one_close(&o);
 }
 
 static const struct contract_case cases[] = {

@@ -191,24 +191,14 @@ static void many(struct rank *r)
 /* Device i of one rank to device N-1-i of the other, with one comm each. */
 static void reverse_devices(struct rank *r)
 {
-	struct handle h;
 	struct end e;
 
 	end_open(&e, r);
 	CHECK(&e, e.ndev >= 2, "%d devices", e.ndev);
 	for (int i = 0; i < e.ndev; i++) {
 		bool sends = r->id == 0;
-		void *comm, *l = NULL;
+		void *comm = end_comm(&e, 0, 1, sends ? i : e.ndev - 1 - i);
 
-		if (sends) {
-			rank_recv(r, 1, &h, sizeof(h));
-			comm = end_connect(&e, i, &h);
-		} else {
-			l = end_listen(&e, e.ndev - 1 - i, &h);
-			rank_send(r, 0, &h, sizeof(h));
-			comm = end_accept(&e, l);
-			OK(&e, e.n.close_listen(l));
-		}
 		end_ping(&e, comm, sends);
 		end_close_comm(&e, comm, sends);
 	}

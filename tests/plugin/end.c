@@ -326,6 +326,24 @@ void end_ping(struct end *e, void *comm, bool sends)
 	mem_free(e, &m);
 }
 
+/* ---- one comm ---- */
+
+void one_open(struct one *o, struct rank *r, size_t len)
+{
+	end_open(&o->e, r);
+	o->sends = r->id == 0;
+	o->comm = end_comm(&o->e, 0, 1, 0);
+	mem_new(&o->e, &o->m, o->comm, len);
+	RANK_AT(r, "messages");
+}
+
+void one_close(struct one *o)
+{
+	mem_free(&o->e, &o->m);
+	end_close_comm(&o->e, o->comm, o->sends);
+	end_close(&o->e);
+}
+
 /* ---- this process ---- */
 
 static int count(const char *name, void *arg)

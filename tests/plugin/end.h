@@ -108,6 +108,17 @@ void end_checked(struct end *e, const struct mem *m, size_t size, bool sends, ui
 /* A small and a large message in the direction of the comm; the content is checked. */
 void end_ping(struct end *e, void *comm, bool sends);
 
+/* ---- one comm from rank 0 to rank 1, with memory ---- */
+
+struct one {
+	struct end e;
+	bool sends;
+	void *comm;
+	struct mem m;
+};
+void one_open(struct one *o, struct rank *r, size_t len);
+void one_close(struct one *o);
+
 /* ---- this process ---- */
 
 /* Without the calling program's own: threads and descriptors. */
