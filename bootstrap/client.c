@@ -114,7 +114,7 @@ static void received(struct dr_boot_end *e, unsigned last, int64_t now_ns)
 	for (unsigned k = 0; k < c->e.pairs; k++)
 		if (!c->e.pair[k].in_done)
 			return;
-	if (dr_control_post(&c->e.control, DR_FRAME_READY)) {
+	if (dr_control_post(&c->e.control, DR_CONV_FRAME_READY)) {
 		finish(c, DR_BOOT_LOCAL, 3, "out of memory", now_ns);
 		return;
 	}
@@ -167,7 +167,7 @@ static void welcomed_new(struct dr_boot_client *c, struct dr_link *l, int64_t no
 	dr_assert(rc == 0);
 	c->e.control.state = DR_BOOT_OFFERED;
 	c->e.exchange_until_ns = now_ns + c->e.timing.exchange_ns;
-	if (dr_conv_send_json(&l->conv, DR_FRAME_OFFER, 0, c->offer))
+	if (dr_conv_send_json(&l->conv, DR_CONV_FRAME_OFFER, 0, c->offer))
 		finish(c, DR_BOOT_LOCAL, 3, "cannot send the parameters: out of memory", now_ns);
 }
 
@@ -210,7 +210,7 @@ static void frame(
 	struct dr_boot_end *e, struct dr_link *l, const struct dr_conv_event *ev, int64_t now_ns)
 {
 	char text[48];
-	if (ev->type == DR_FRAME_ACCEPT) {
+	if (ev->type == DR_CONV_FRAME_ACCEPT) {
 		accept_came(client_of(e), l, ev->json, now_ns);
 		return;
 	}

@@ -114,7 +114,7 @@ bool dr_control_secret_of(const struct dr_control *c, const struct dr_conv_hello
 
 /* ---- sending ------------------------------------------------------------------------------ */
 
-static void send_u64(struct dr_control *c, enum dr_frame_type type, const uint64_t *v, size_t n)
+static void send_u64(struct dr_control *c, enum dr_conv_frame type, const uint64_t *v, size_t n)
 {
 	uint8_t buf[24];
 	struct dr_wbuf w;
@@ -171,14 +171,14 @@ int dr_control_send(struct dr_control *c, const json_t *msg)
 	size_t len = strlen(text);
 	int rc = len > DR_BOOT_MESSAGE_BYTES_MAX
 			 ? -EMSGSIZE
-			 : dr_mailbox_post(&c->mail, DR_FRAME_MESSAGE, text, len, false);
+			 : dr_mailbox_post(&c->mail, DR_CONV_FRAME_MESSAGE, text, len, false);
 	free(text); /* lint-ok: of jansson */
 	if (rc == 0)
 		pump(c);
 	return rc;
 }
 
-int dr_control_post(struct dr_control *c, enum dr_frame_type type)
+int dr_control_post(struct dr_control *c, enum dr_conv_frame type)
 {
 	int rc = dr_mailbox_post(&c->mail, (uint8_t)type, NULL, 0, true);
 	if (rc == 0)
@@ -192,7 +192,7 @@ void dr_control_goodbye(struct dr_control *c)
 		return;
 	c->goodbye = true;
 	/* Without memory the peer sees EOF; the deadline below ends this end. */
-	c->goodbye_seq = dr_control_post(c, DR_FRAME_GOODBYE) ? UINT64_MAX : c->mail.last;
+	c->goodbye_seq = dr_control_post(c, DR_CONV_FRAME_GOODBYE) ? UINT64_MAX : c->mail.last;
 	c->goodbye_until_ns = 0; /* set by the next tick, which knows the time */
 	c->wake(c->arg);
 }
@@ -235,9 +235,9 @@ static enum dr_control_news numbered(struct dr_control *c, const struct dr_conv_
 			(unsigned long long)c->mail.received + 1);
 		return DR_CONTROL_BROKEN;
 	}
-	if (ev->type == DR_FRAME_MESSAGE)
+	if (ev->type == DR_CONV_FRAME_MESSAGE)
 		return DR_CONTROL_MESSAGE;
-	if (ev->type == DR_FRAME_READY)
+	if (ev->type == DR_CONV_FRAME_READY)
 		return DR_CONTROL_READY;
 	c->goodbye_heard = true;
 	return DR_CONTROL_GOODBYE;
@@ -263,21 +263,21 @@ enum dr_control_news dr_control_frame(
 	struct dr_rbuf r;
 	dr_rbuf_init(&r, ev->data, ev->len);
 	switch (ev->type) {
-	case DR_FRAME_MESSAGE:
-	case DR_FRAME_READY:
-	case DR_FRAME_GOODBYE:
+	case DR_CONV_FRAME_MESSAGE:
+	case DR_CONV_FRAME_READY:
+	case DR_CONV_FRAME_GOODBYE:
 		return numbered(c, ev);
-	case DR_FRAME_ACK:
+	case DR_CONV_FRAME_ACK:
 		dr_rbuf_u64(&r, &v[0]);
 		return acked(c, v[0]);
-	case DR_FRAME_PING:
+	case DR_CONV_FRAME_PING:
 		dr_rbuf_u64(&r, &v[0]);
 		v[1] = v[2] = (uint64_t)now_ns;
 		/* A peer that sends PINGs without reading must not fill our memory. */
 		if (backlog(c) < PING_BACKLOG_MAX)
-			send_u64(c, DR_FRAME_PONG, v, 3);
+			send_u64(c, DR_CONV_FRAME_PONG, v, 3);
 		return DR_CONTROL_NOTHING;
-	case DR_FRAME_PONG:
+	case DR_CONV_FRAME_PONG:
 		for (int i = 0; i < 3; i++)
 			dr_rbuf_u64(&r, &v[i]);
 		dr_clocksync_sample(&c->clock, (int64_t)v[0], (int64_t)v[1], (int64_t)v[2], now_ns);
@@ -311,7 +311,7 @@ void dr_control_flush(struct dr_control *c)
 	pump(c);
 	if (!open_now(c) || c->mail.told == c->mail.received)
 		return;
-	send_u64(c, DR_FRAME_ACK, &c->mail.received, 1);
+	send_u64(c, DR_CONV_FRAME_ACK, &c->mail.received, 1);
 	c->mail.told = c->mail.received;
 }
 
@@ -326,7 +326,7 @@ void dr_control_ping(struct dr_control *c, int64_t now_ns)
 	if (!open_now(c) || now_ns < c->ping_due_ns)
 		return;
 	if (backlog(c) < PING_BACKLOG_MAX)
-		send_u64(c, DR_FRAME_PING, &t1, 1);
+		send_u64(c, DR_CONV_FRAME_PING, &t1, 1);
 	c->ping_due_ns = now_ns + c->timing.ping_ns;
 }
 

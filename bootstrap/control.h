@@ -104,7 +104,7 @@ void dr_control_flush(struct dr_control *c);
 bool dr_control_tick(struct dr_control *c, int64_t now_ns);
 int64_t dr_control_deadline(const struct dr_control *c);
 /* Queue a message without payload (READY, GOODBYE). */
-int dr_control_post(struct dr_control *c, enum dr_frame_type type);
+int dr_control_post(struct dr_control *c, enum dr_conv_frame type);
 /* This end's goodbye is acknowledged. */
 bool dr_control_goodbye_done(const struct dr_control *c);
 /* GOODBYE was sent and every other message is acknowledged. */

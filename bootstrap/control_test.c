@@ -208,7 +208,7 @@ static void numbers_that_do_not_fit(void **state)
 	struct dr_mailbox m;
 	dr_mailbox_init(&m);
 	for (int i = 0; i < 3; i++)
-		assert_int_equal(dr_mailbox_post(&m, DR_FRAME_MESSAGE, "{}", 2, false), 0);
+		assert_int_equal(dr_mailbox_post(&m, DR_CONV_FRAME_MESSAGE, "{}", 2, false), 0);
 	assert_int_equal(dr_mailbox_ack(&m, 1), -EPROTO); /* nothing was sent yet */
 	dr_mailbox_sent(&m);
 	dr_mailbox_sent(&m);
@@ -325,7 +325,7 @@ static void ping_flood_is_bounded(void **state)
 	pump_both(&c, &s);
 	const uint8_t *out;
 	for (int i = 0; i < 100000; i++) { /* the peer never reads */
-		assert_int_equal(dr_conv_send(&c.conv, DR_FRAME_PING, 0, "12345678", 8), 0);
+		assert_int_equal(dr_conv_send(&c.conv, DR_CONV_FRAME_PING, 0, "12345678", 8), 0);
 		transfer(&c, &s, 256);
 	}
 	assert_true(dr_conv_output(&s.conv, &out) < 70000);

@@ -30,31 +30,31 @@ static const struct {
 	uint8_t from, purposes;
 	bool numbered, json;
 	size_t min, max;
-} frames[DR_FRAME_TYPES] = {
-	[DR_FRAME_PROOF] = { "PROOF", C | S, 0, false, false, DR_CONV_PROOF_BYTES,
+} frames[DR_CONV_FRAME_TYPES] = {
+	[DR_CONV_FRAME_PROOF] = { "PROOF", C | S, 0, false, false, DR_CONV_PROOF_BYTES,
 		DR_CONV_PROOF_BYTES },
-	[DR_FRAME_DENY] = { "DENY", C | S, 0, false, false, DR_CONV_DENY_BYTES,
+	[DR_CONV_FRAME_DENY] = { "DENY", C | S, 0, false, false, DR_CONV_DENY_BYTES,
 		DR_CONV_DENY_BYTES },
-	[DR_FRAME_WELCOME] = { "WELCOME", S, 0, false, false, 8, 8 },
-	[DR_FRAME_REFUSE] = { "REFUSE", S, P_ANY, false, true, 2, 4096 },
-	[DR_FRAME_OFFER] = { "OFFER", C, P_NEW | P_COMM, false, true, 2,
+	[DR_CONV_FRAME_WELCOME] = { "WELCOME", S, 0, false, false, 8, 8 },
+	[DR_CONV_FRAME_REFUSE] = { "REFUSE", S, P_ANY, false, true, 2, 4096 },
+	[DR_CONV_FRAME_OFFER] = { "OFFER", C, P_NEW | P_COMM, false, true, 2,
 		DR_BOOT_MESSAGE_BYTES_MAX },
-	[DR_FRAME_ACCEPT] = { "ACCEPT", S, P_NEW | P_COMM, false, true, 2,
+	[DR_CONV_FRAME_ACCEPT] = { "ACCEPT", S, P_NEW | P_COMM, false, true, 2,
 		DR_BOOT_MESSAGE_BYTES_MAX },
-	[DR_FRAME_HANDLES] = { "HANDLES", C | S, P_NEW | P_GPU | P_COMM, false, false, 4,
+	[DR_CONV_FRAME_HANDLES] = { "HANDLES", C | S, P_NEW | P_GPU | P_COMM, false, false, 4,
 		DR_BOOT_MESSAGE_BYTES_MAX },
-	[DR_FRAME_MESSAGE] = { "MESSAGE", C | S, P_CONTROL, true, true, 2,
+	[DR_CONV_FRAME_MESSAGE] = { "MESSAGE", C | S, P_CONTROL, true, true, 2,
 		DR_BOOT_MESSAGE_BYTES_MAX },
-	[DR_FRAME_READY] = { "READY", C, P_CONTROL | P_COMM, true, false, 0, 0 },
-	[DR_FRAME_GOODBYE] = { "GOODBYE", C | S, P_CONTROL | P_COMM, true, false, 0, 0 },
-	[DR_FRAME_ACK] = { "ACK", C | S, P_CONTROL | P_COMM, false, false, 8, 8 },
-	[DR_FRAME_PING] = { "PING", C | S, P_CONTROL, false, false, 8, 8 },
-	[DR_FRAME_PONG] = { "PONG", C | S, P_CONTROL, false, false, 24, 24 },
+	[DR_CONV_FRAME_READY] = { "READY", C, P_CONTROL | P_COMM, true, false, 0, 0 },
+	[DR_CONV_FRAME_GOODBYE] = { "GOODBYE", C | S, P_CONTROL | P_COMM, true, false, 0, 0 },
+	[DR_CONV_FRAME_ACK] = { "ACK", C | S, P_CONTROL | P_COMM, false, false, 8, 8 },
+	[DR_CONV_FRAME_PING] = { "PING", C | S, P_CONTROL, false, false, 8, 8 },
+	[DR_CONV_FRAME_PONG] = { "PONG", C | S, P_CONTROL, false, false, 24, 24 },
 };
 
 const char *dr_frame_name(unsigned type)
 {
-	return type < DR_FRAME_TYPES && frames[type].name ? frames[type].name : "?";
+	return type < DR_CONV_FRAME_TYPES && frames[type].name ? frames[type].name : "?";
 }
 
 static uint8_t own_side(const struct dr_conv *c)
@@ -134,7 +134,7 @@ int dr_conv_out_raw(
 }
 
 int dr_conv_out_frame(
-	struct dr_conv *c, enum dr_frame_type type, uint64_t seq, const void *data, size_t len)
+	struct dr_conv *c, enum dr_conv_frame type, uint64_t seq, const void *data, size_t len)
 {
 	dr_assert(frames[type].from & own_side(c));
 	dr_assert(frames[type].numbered == (seq != 0));
@@ -287,15 +287,16 @@ static void frame_header(struct dr_conv *c)
 	dr_rbuf_u32(&r, &word);
 	dr_rbuf_u64(&r, &seq);
 	unsigned type = word >> 24;
-	if (type == 0 || type >= DR_FRAME_TYPES || (word & 0xffffff)) {
+	if (type == 0 || type >= DR_CONV_FRAME_TYPES || (word & 0xffffff)) {
 		dr_conv_fail(c, DR_BOOT_PROTOCOL, "unknown frame type %u", type);
 		return;
 	}
 	bool allowed = (frames[type].from & ~own_side(c)) != 0;
 	if (c->state == DR_CONV_PROOF)
-		allowed = allowed && (type == DR_FRAME_PROOF || type == DR_FRAME_DENY);
+		allowed = allowed && (type == DR_CONV_FRAME_PROOF || type == DR_CONV_FRAME_DENY);
 	else if (c->state == DR_CONV_WELCOME)
-		allowed = allowed && (type == DR_FRAME_WELCOME || type == DR_FRAME_REFUSE);
+		allowed =
+			allowed && (type == DR_CONV_FRAME_WELCOME || type == DR_CONV_FRAME_REFUSE);
 	else
 		allowed = allowed && (frames[type].purposes & purpose_bit(c));
 	if (!allowed)
@@ -331,7 +332,7 @@ static void refused(struct dr_conv *c, struct dr_conv_event *ev)
 
 static void frame_done(struct dr_conv *c, int64_t now_ns, struct dr_conv_event *ev)
 {
-	enum dr_frame_type type = c->in[4];
+	enum dr_conv_frame type = c->in[4];
 	const uint8_t *data = c->in + header_bytes(c);
 	size_t len = payload_bytes(c);
 	struct dr_rbuf r;
@@ -350,19 +351,19 @@ static void frame_done(struct dr_conv *c, int64_t now_ns, struct dr_conv_event *
 		}
 	}
 	switch (type) {
-	case DR_FRAME_PROOF:
+	case DR_CONV_FRAME_PROOF:
 		dr_conv_proof_frame(c, now_ns, data, ev);
 		break;
-	case DR_FRAME_DENY:
+	case DR_CONV_FRAME_DENY:
 		dr_conv_deny_frame(c, data);
 		break;
-	case DR_FRAME_WELCOME:
+	case DR_CONV_FRAME_WELCOME:
 		c->state = DR_CONV_OPEN;
 		dr_rbuf_init(&r, data, len);
 		dr_rbuf_u64(&r, &ev->seq);
 		ev->kind = DR_CONV_OPENED;
 		break;
-	case DR_FRAME_REFUSE:
+	case DR_CONV_FRAME_REFUSE:
 		refused(c, ev);
 		break;
 	default:
@@ -556,7 +557,7 @@ int dr_conv_welcome(struct dr_conv *c, uint64_t last_seq, int64_t now_ns)
 	struct dr_wbuf w;
 	dr_wbuf_init(&w, buf, sizeof(buf));
 	dr_wbuf_u64(&w, last_seq);
-	int rc = dr_conv_out_frame(c, DR_FRAME_WELCOME, 0, buf, sizeof(buf));
+	int rc = dr_conv_out_frame(c, DR_CONV_FRAME_WELCOME, 0, buf, sizeof(buf));
 	if (rc)
 		return rc;
 	c->state = DR_CONV_OPEN;
@@ -576,7 +577,7 @@ int dr_conv_refuse(struct dr_conv *c, enum dr_boot_cause cause, int code, const 
 	int rc = -ENOMEM;
 	char *dump = j ? json_dumps(j, JSON_COMPACT) : NULL;
 	if (dump)
-		rc = dr_conv_out_frame(c, DR_FRAME_REFUSE, 0, dump, strlen(dump));
+		rc = dr_conv_out_frame(c, DR_CONV_FRAME_REFUSE, 0, dump, strlen(dump));
 	free(dump); /* lint-ok: of jansson */
 	json_decref(j);
 	dr_conv_fail(c, cause, "%s", clean);
@@ -584,14 +585,14 @@ int dr_conv_refuse(struct dr_conv *c, enum dr_boot_cause cause, int code, const 
 }
 
 int dr_conv_send(
-	struct dr_conv *c, enum dr_frame_type type, uint64_t seq, const void *data, size_t len)
+	struct dr_conv *c, enum dr_conv_frame type, uint64_t seq, const void *data, size_t len)
 {
 	dr_assert(c->state == DR_CONV_OPEN);
 	dr_assert(frames[type].purposes & purpose_bit(c));
 	return dr_conv_out_frame(c, type, seq, data, len);
 }
 
-int dr_conv_send_json(struct dr_conv *c, enum dr_frame_type type, uint64_t seq, const json_t *json)
+int dr_conv_send_json(struct dr_conv *c, enum dr_conv_frame type, uint64_t seq, const json_t *json)
 {
 	dr_assert(frames[type].json);
 	if (!json_is_object(json))

@@ -60,21 +60,21 @@ enum dr_conv_state {
 	DR_CONV_OPEN,
 	DR_CONV_ENDED,
 };
-enum dr_frame_type {
-	DR_FRAME_PROOF = 1, /* message of the handshake */
-	DR_FRAME_DENY, /* u8 cause (DR_BOOT_KEY, DR_BOOT_GONE), zeros: no handshake with this peer */
-	DR_FRAME_WELCOME, /* u64 last seq received */
-	DR_FRAME_REFUSE,  /* JSON {cause, code, text} */
-	DR_FRAME_OFFER,	  /* JSON */
-	DR_FRAME_ACCEPT,  /* JSON */
-	DR_FRAME_HANDLES, /* handles.h */
-	DR_FRAME_MESSAGE, /* numbered, JSON */
-	DR_FRAME_READY,	  /* numbered, empty; client -> server: all handles are here */
-	DR_FRAME_GOODBYE, /* numbered, empty */
-	DR_FRAME_ACK,	  /* u64 last seq received */
-	DR_FRAME_PING,	  /* u64 t1 */
-	DR_FRAME_PONG,	  /* u64 t1, t2 (PING received), t3 (PONG made) */
-	DR_FRAME_TYPES,
+enum dr_conv_frame {
+	DR_CONV_FRAME_PROOF = 1, /* message of the handshake */
+	DR_CONV_FRAME_DENY, /* u8 cause (DR_BOOT_KEY, DR_BOOT_GONE), zeros: no handshake with this peer */
+	DR_CONV_FRAME_WELCOME, /* u64 last seq received */
+	DR_CONV_FRAME_REFUSE,  /* JSON {cause, code, text} */
+	DR_CONV_FRAME_OFFER,   /* JSON */
+	DR_CONV_FRAME_ACCEPT,  /* JSON */
+	DR_CONV_FRAME_HANDLES, /* handles.h */
+	DR_CONV_FRAME_MESSAGE, /* numbered, JSON */
+	DR_CONV_FRAME_READY,   /* numbered, empty; client -> server: all handles are here */
+	DR_CONV_FRAME_GOODBYE, /* numbered, empty */
+	DR_CONV_FRAME_ACK,     /* u64 last seq received */
+	DR_CONV_FRAME_PING,    /* u64 t1 */
+	DR_CONV_FRAME_PONG,    /* u64 t1, t2 (PING received), t3 (PONG made) */
+	DR_CONV_FRAME_TYPES,
 };
 
 struct dr_conv_hello {
@@ -120,7 +120,7 @@ enum dr_conv_event_kind {
 };
 struct dr_conv_event {
 	enum dr_conv_event_kind kind;
-	enum dr_frame_type type;
+	enum dr_conv_frame type;
 	uint64_t seq;
 	enum dr_boot_cause cause;
 	int code;
@@ -185,8 +185,8 @@ int dr_conv_welcome(struct dr_conv *c, uint64_t last_seq, int64_t now_ns);
 int dr_conv_refuse(struct dr_conv *c, enum dr_boot_cause cause, int code, const char *text);
 /* In OPEN. -EMSGSIZE, -ENOMEM, -ENOBUFS (the peer does not read); nothing is queued then. */
 int dr_conv_send(
-	struct dr_conv *c, enum dr_frame_type type, uint64_t seq, const void *data, size_t len);
-int dr_conv_send_json(struct dr_conv *c, enum dr_frame_type type, uint64_t seq, const json_t *json);
+	struct dr_conv *c, enum dr_conv_frame type, uint64_t seq, const void *data, size_t len);
+int dr_conv_send_json(struct dr_conv *c, enum dr_conv_frame type, uint64_t seq, const json_t *json);
 
 const char *dr_frame_name(unsigned type);
 /* Can a conversation begin with these first bytes? False: text says what they are. */

@@ -150,7 +150,7 @@ static inline void fini(struct end *a, struct end *b)
 		dr_conv_fini(&b->conv);
 }
 
-static inline void send_text(struct end *e, enum dr_frame_type type, uint64_t seq, const char *text)
+static inline void send_text(struct end *e, enum dr_conv_frame type, uint64_t seq, const char *text)
 {
 	assert_int_equal(dr_conv_send(&e->conv, type, seq, text, strlen(text)), 0);
 }
@@ -164,17 +164,17 @@ struct tape {
 static inline void talk(struct end *c, struct end *s)
 {
 	settle(c, s, SIZE_MAX);
-	send_text(c, DR_FRAME_OFFER, 0, "{\"gpus\":[0]}");
+	send_text(c, DR_CONV_FRAME_OFFER, 0, "{\"gpus\":[0]}");
 	settle(c, s, SIZE_MAX);
-	send_text(s, DR_FRAME_ACCEPT, 0, "{\"pairs\":1}");
+	send_text(s, DR_CONV_FRAME_ACCEPT, 0, "{\"pairs\":1}");
 	settle(c, s, SIZE_MAX);
-	send_text(c, DR_FRAME_HANDLES, 0, "abcdefgh");
+	send_text(c, DR_CONV_FRAME_HANDLES, 0, "abcdefgh");
 	settle(c, s, SIZE_MAX);
-	send_text(s, DR_FRAME_HANDLES, 0, "abcdefgh");
+	send_text(s, DR_CONV_FRAME_HANDLES, 0, "abcdefgh");
 	settle(c, s, SIZE_MAX);
-	send_text(c, DR_FRAME_READY, 1, "");
-	send_text(c, DR_FRAME_MESSAGE, 2, "{\"x\":[1,{\"y\":2}]}");
-	send_text(s, DR_FRAME_PONG, 0, "123456781234567812345678");
+	send_text(c, DR_CONV_FRAME_READY, 1, "");
+	send_text(c, DR_CONV_FRAME_MESSAGE, 2, "{\"x\":[1,{\"y\":2}]}");
+	send_text(s, DR_CONV_FRAME_PONG, 0, "123456781234567812345678");
 	settle(c, s, SIZE_MAX);
 }
 

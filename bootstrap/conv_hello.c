@@ -70,7 +70,7 @@ static const char GONE[] = "the server does not know this session; it may have b
 static void deny(struct dr_conv *c, enum dr_boot_cause cause)
 {
 	const uint8_t data[DR_CONV_DENY_BYTES] = { (uint8_t)cause };
-	int rc = dr_conv_out_frame(c, DR_FRAME_DENY, 0, data, sizeof(data));
+	int rc = dr_conv_out_frame(c, DR_CONV_FRAME_DENY, 0, data, sizeof(data));
 	if (rc)
 		dr_conv_fail(c, DR_BOOT_LOCAL, "out of memory");
 	else if (cause == DR_BOOT_GONE)
@@ -149,7 +149,7 @@ static void send_proof(struct dr_conv *c)
 	uint8_t message[DR_CONV_PROOF_BYTES];
 	if (dr_noise_write(&c->noise, NULL, 0, message))
 		deny(c, DR_BOOT_KEY);
-	else if (dr_conv_out_frame(c, DR_FRAME_PROOF, 0, message, sizeof(message)))
+	else if (dr_conv_out_frame(c, DR_CONV_FRAME_PROOF, 0, message, sizeof(message)))
 		dr_conv_fail(c, DR_BOOT_LOCAL, "out of memory");
 }
 

@@ -14,7 +14,7 @@ int dr_conv_out_reserve(struct dr_conv *c, size_t n) DR_MUST_CHECK;
 int dr_conv_out_raw(struct dr_conv *c, const uint8_t header[DR_CONV_HEADER_BYTES], const void *data,
 	size_t len) DR_MUST_CHECK;
 /* The same, and -EMSGSIZE. */
-int dr_conv_out_frame(struct dr_conv *c, enum dr_frame_type type, uint64_t seq, const void *data,
+int dr_conv_out_frame(struct dr_conv *c, enum dr_conv_frame type, uint64_t seq, const void *data,
 	size_t len) DR_MUST_CHECK;
 
 /* conv_hello.c. What these bytes are, of somebody who is no dualrail: "speaks HTTP". */

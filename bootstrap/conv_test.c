@@ -29,8 +29,8 @@ static void hello_and_welcome(void **state)
 		assert_string_equal(s.conv.peer.build, "1.0-client");
 		assert_string_equal(c.conv.peer.build, "1.0-server");
 		assert_int_equal(s.conv.peer.purpose, DR_CONV_RESUME);
-		send_text(&c, DR_FRAME_MESSAGE, 1, "{\"a\":1}");
-		send_text(&s, DR_FRAME_MESSAGE, 1, "{\"b\":2}");
+		send_text(&c, DR_CONV_FRAME_MESSAGE, 1, "{\"a\":1}");
+		send_text(&s, DR_CONV_FRAME_MESSAGE, 1, "{\"b\":2}");
 		settle(&c, &s, chunks[i % 3]);
 		assert_int_equal(s.frames, 1);
 		assert_int_equal(c.frames, 1);
@@ -64,7 +64,7 @@ static void nothing_before_the_proof(void **state)
 	move(&c, &s, SIZE_MAX, SIZE_MAX);
 	move(&s, &c, SIZE_MAX, SIZE_MAX);
 	assert_int_equal(dr_conv_output(&c.conv, &data), DR_CONV_HEADER_BYTES + DR_CONV_DENY_BYTES);
-	assert_int_equal(data[4], DR_FRAME_DENY);
+	assert_int_equal(data[4], DR_CONV_FRAME_DENY);
 	fini(&c, &s);
 }
 
@@ -303,19 +303,19 @@ struct rule {
 	uint32_t min, max;
 };
 static const struct rule rules[] = {
-	{ DR_FRAME_PROOF, "", "", false, 48, 48 },
-	{ DR_FRAME_DENY, "", "", false, 16, 16 },
-	{ DR_FRAME_WELCOME, "", "", false, 8, 8 },
-	{ DR_FRAME_REFUSE, "", "NGRC", false, 2, 4096 },
-	{ DR_FRAME_OFFER, "NC", "", false, 2, 1 << 20 },
-	{ DR_FRAME_ACCEPT, "", "NC", false, 2, 1 << 20 },
-	{ DR_FRAME_HANDLES, "NGC", "NGC", false, 4, 1 << 20 },
-	{ DR_FRAME_MESSAGE, "NR", "NR", true, 2, 1 << 20 },
-	{ DR_FRAME_READY, "NRC", "", true, 0, 0 },
-	{ DR_FRAME_GOODBYE, "NRC", "NRC", true, 0, 0 },
-	{ DR_FRAME_ACK, "NRC", "NRC", false, 8, 8 },
-	{ DR_FRAME_PING, "NR", "NR", false, 8, 8 },
-	{ DR_FRAME_PONG, "NR", "NR", false, 24, 24 },
+	{ DR_CONV_FRAME_PROOF, "", "", false, 48, 48 },
+	{ DR_CONV_FRAME_DENY, "", "", false, 16, 16 },
+	{ DR_CONV_FRAME_WELCOME, "", "", false, 8, 8 },
+	{ DR_CONV_FRAME_REFUSE, "", "NGRC", false, 2, 4096 },
+	{ DR_CONV_FRAME_OFFER, "NC", "", false, 2, 1 << 20 },
+	{ DR_CONV_FRAME_ACCEPT, "", "NC", false, 2, 1 << 20 },
+	{ DR_CONV_FRAME_HANDLES, "NGC", "NGC", false, 4, 1 << 20 },
+	{ DR_CONV_FRAME_MESSAGE, "NR", "NR", true, 2, 1 << 20 },
+	{ DR_CONV_FRAME_READY, "NRC", "", true, 0, 0 },
+	{ DR_CONV_FRAME_GOODBYE, "NRC", "NRC", true, 0, 0 },
+	{ DR_CONV_FRAME_ACK, "NRC", "NRC", false, 8, 8 },
+	{ DR_CONV_FRAME_PING, "NR", "NR", false, 8, 8 },
+	{ DR_CONV_FRAME_PONG, "NR", "NR", false, 24, 24 },
 	{ 14, "", "", false, 0, 0 },
 	{ 255, "", "", false, 0, 0 },
 	{ 0, "", "", false, 0, 0 },
@@ -366,8 +366,8 @@ static void message_orders_early(void **state)
 				size_t n = make_frame(frame, rules[i].min, rules[i].type,
 					rules[i].numbered, rules[i].min);
 				feed(&e, frame, n);
-				bool about_key = rules[i].type == DR_FRAME_PROOF ||
-						 rules[i].type == DR_FRAME_DENY;
+				bool about_key = rules[i].type == DR_CONV_FRAME_PROOF ||
+						 rules[i].type == DR_CONV_FRAME_DENY;
 				assert_int_equal(e.failed, 1);
 				assert_int_equal(e.identified + e.opened, 0);
 				assert_int_equal(
@@ -399,8 +399,8 @@ static void message_orders_sealed(void **state)
 			else
 				say_raw(client ? &s : &c, e, frame, n);
 			bool may = !plain && client;
-			assert_int_equal(c.opened, may && rules[i].type == DR_FRAME_WELCOME);
-			assert_int_equal(c.refused, may && rules[i].type == DR_FRAME_REFUSE);
+			assert_int_equal(c.opened, may && rules[i].type == DR_CONV_FRAME_WELCOME);
+			assert_int_equal(c.refused, may && rules[i].type == DR_CONV_FRAME_REFUSE);
 			if (!c.opened && !c.refused)
 				assert_int_equal(e->conv.cause, DR_BOOT_PROTOCOL);
 			fini(&c, &s);
@@ -441,7 +441,7 @@ static void bad_json(void **state)
 	for (size_t i = 0; i < DR_ARRAY_LEN(text); i++) {
 		struct end c, s;
 		open_pair(&c, &s, NULL, DR_CONV_NEW);
-		send_text(&c, DR_FRAME_MESSAGE, 1, text[i]);
+		send_text(&c, DR_CONV_FRAME_MESSAGE, 1, text[i]);
 		settle(&c, &s, SIZE_MAX);
 		assert_int_equal(s.failed, 1);
 		assert_int_equal(s.conv.cause, DR_BOOT_PROTOCOL);
@@ -491,7 +491,7 @@ static void refusals(void **state)
 		"{\"cause\":-1,\"code\":0}", "{\"cause\":\"x\"}" };
 	for (size_t i = 0; i < DR_ARRAY_LEN(odd); i++) {
 		open_pair(&c, &s, NULL, DR_CONV_NEW);
-		send_text(&s, DR_FRAME_REFUSE, 0, odd[i]);
+		send_text(&s, DR_CONV_FRAME_REFUSE, 0, odd[i]);
 		settle(&c, &s, SIZE_MAX);
 		assert_int_equal(c.conv.cause, DR_BOOT_DECLINED);
 		assert_int_equal(c.last.code, 3);
@@ -510,10 +510,10 @@ static void peer_that_does_not_read(void **state)
 	char *big = malloc(len);
 	memset(big, ' ', len);
 	memcpy(big, "{}", 2);
-	assert_int_equal(dr_conv_send(&c.conv, DR_FRAME_MESSAGE, 1, big, len + 1), -EMSGSIZE);
+	assert_int_equal(dr_conv_send(&c.conv, DR_CONV_FRAME_MESSAGE, 1, big, len + 1), -EMSGSIZE);
 	uint64_t seq = 1;
 	int rc;
-	while ((rc = dr_conv_send(&c.conv, DR_FRAME_MESSAGE, seq, big, len)) == 0)
+	while ((rc = dr_conv_send(&c.conv, DR_CONV_FRAME_MESSAGE, seq, big, len)) == 0)
 		seq++;
 	assert_int_equal(rc, -ENOBUFS);
 	assert_int_equal(seq - 1, DR_CONV_OUTPUT_MAX / sealed_bytes(len));
@@ -528,7 +528,7 @@ static void peer_that_does_not_read(void **state)
 	fini(&c, &s);
 	/* And a big one arrives whole. */
 	open_pair(&c, &s, NULL, DR_CONV_NEW);
-	assert_int_equal(dr_conv_send(&c.conv, DR_FRAME_MESSAGE, 1, big, len), 0);
+	assert_int_equal(dr_conv_send(&c.conv, DR_CONV_FRAME_MESSAGE, 1, big, len), 0);
 	settle(&c, &s, 1000);
 	assert_int_equal(s.frames, 1);
 	fini(&c, &s);

@@ -26,7 +26,7 @@ static struct dr_conv_event deliver(struct dr_conv *from, struct dr_conv *to)
 }
 
 static struct dr_conv_event send_text(struct dr_conv *from, struct dr_conv *to,
-	enum dr_frame_type type, uint64_t seq, const char *text)
+	enum dr_conv_frame type, uint64_t seq, const char *text)
 {
 	assert_int_equal(dr_conv_send(from, type, seq, text, strlen(text)), 0);
 	return deliver(from, to);
@@ -93,7 +93,7 @@ static void texts_of_a_peer_are_clean(void **state)
 		snprintf(text, sizeof(text),
 			"{\"a\":\"%s\",\"b\":{\"c\":[1,{\"d\":\"%s\"},\"%s\"]}}", hostile[i].json,
 			hostile[i].json, hostile[i].json);
-		struct dr_conv_event ev = send_text(&c, &s, DR_FRAME_MESSAGE, 1, text);
+		struct dr_conv_event ev = send_text(&c, &s, DR_CONV_FRAME_MESSAGE, 1, text);
 		assert_int_equal(ev.kind, DR_CONV_FRAME);
 		const json_t *list = json_object_get(json_object_get(ev.json, "b"), "c");
 		const json_t *got[] = { json_object_get(ev.json, "a"),
@@ -114,7 +114,7 @@ static void texts_of_a_peer_are_clean(void **state)
 		welcome(&c, &s);
 		snprintf(text, sizeof(text), "{\"cause\":5,\"code\":3,\"text\":\"%s\"}",
 			hostile[i].json);
-		ev = send_text(&s, &c, DR_FRAME_REFUSE, 0, text);
+		ev = send_text(&s, &c, DR_CONV_FRAME_REFUSE, 0, text);
 		assert_int_equal(ev.kind, DR_CONV_REFUSED);
 		assert_string_equal(c.err.text, hostile[i].want);
 		fini(&c, &s);

@@ -176,7 +176,8 @@ void dr_boot_control_frame(
 	case DR_CONTROL_OTHER:
 		break;
 	}
-	if (ev->type == DR_FRAME_HANDLES && dr_handles_pair(ev->data, ev->len, &k) == 0 && k == 0)
+	if (ev->type == DR_CONV_FRAME_HANDLES && dr_handles_pair(ev->data, ev->len, &k) == 0 &&
+		k == 0)
 		dr_boot_pair_came(e, l, 0, ev, now_ns);
 	else
 		e->role->frame(e, l, ev, now_ns);

@@ -53,7 +53,7 @@ int dr_handles_send(struct dr_conv *c, unsigned k, const struct dr_boot_handle *
 		return -ENOMEM;
 	int rc = dr_handles_encode(buf, len, k, h, n);
 	if (rc == 0)
-		rc = dr_conv_send(c, DR_FRAME_HANDLES, 0, buf, len);
+		rc = dr_conv_send(c, DR_CONV_FRAME_HANDLES, 0, buf, len);
 	dr_free(buf);
 	return rc;
 }

@@ -610,7 +610,7 @@ static void stops_in_mid_message(void **state)
 		if (i == 0) {
 			const uint8_t *out;
 			assert_int_equal(
-				dr_conv_send(&c, DR_FRAME_OFFER, 0, "{\"gpus\":[0]}", 12), 0);
+				dr_conv_send(&c, DR_CONV_FRAME_OFFER, 0, "{\"gpus\":[0]}", 12), 0);
 			assert_int_equal(dr_conv_output(&c, &out), 60);
 			raw_send(fd, out, 40);
 		}

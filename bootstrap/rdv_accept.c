@@ -189,7 +189,7 @@ static void offer_came(
 	struct dr_rdv_listen *listen = open_listen(r, l, now_ns);
 	if (!listen)
 		return;
-	if (ev->type != DR_FRAME_OFFER || dr_xchg_offer_read(ev->json, &offer)) {
+	if (ev->type != DR_CONV_FRAME_OFFER || dr_xchg_offer_read(ev->json, &offer)) {
 		refuse_link(
 			r, l, DR_BOOT_PROTOCOL, "the first message is not a valid OFFER", now_ns);
 		return;

@@ -320,7 +320,7 @@ static void raw_flush(int fd, struct dr_conv *c)
 
 /* A peer that has the key sends this frame when its conversation is OPEN. Returns the cause of the refusal. */
 static enum dr_boot_cause raw_refused(
-	uint16_t port, enum dr_frame_type type, uint64_t seq, const char *payload, size_t len)
+	uint16_t port, enum dr_conv_frame type, uint64_t seq, const char *payload, size_t len)
 {
 	struct dr_conv_opts o = {
 		.role = DR_CONV_CLIENT,
@@ -359,18 +359,18 @@ static void known_peer_breaks_the_rules(void **state)
 {
 	(void)state;
 	static const struct {
-		enum dr_frame_type type;
+		enum dr_conv_frame type;
 		uint64_t seq;
 		const char *payload;
 		size_t len;
 	} row[] = {
-		{ DR_FRAME_HANDLES, 0, "\0\0\0\0", 4 },
-		{ DR_FRAME_OFFER, 0, "{}", 2 },
-		{ DR_FRAME_OFFER, 0, OFFER("00", "1") },
-		{ DR_FRAME_OFFER, 0, OFFER(NONCE, "-1") },
-		{ DR_FRAME_OFFER, 0, OFFER(NONCE, "3600001") },
-		{ DR_FRAME_OFFER, 0, OFFER(NONCE, "\"1\"") },
-		{ DR_FRAME_READY, 1, "", 0 },
+		{ DR_CONV_FRAME_HANDLES, 0, "\0\0\0\0", 4 },
+		{ DR_CONV_FRAME_OFFER, 0, "{}", 2 },
+		{ DR_CONV_FRAME_OFFER, 0, OFFER("00", "1") },
+		{ DR_CONV_FRAME_OFFER, 0, OFFER(NONCE, "-1") },
+		{ DR_CONV_FRAME_OFFER, 0, OFFER(NONCE, "3600001") },
+		{ DR_CONV_FRAME_OFFER, 0, OFFER(NONCE, "\"1\"") },
+		{ DR_CONV_FRAME_READY, 1, "", 0 },
 	};
 	struct dr_rdv_handle h;
 	one_listen();

@@ -136,7 +136,7 @@ void dr_xchg_validate(const struct dr_xchg *x)
 /* ---- output ------------------------------------------------------------------------------- */
 
 static void post(
-	struct dr_xchg *x, enum dr_frame_type type, uint64_t seq, const void *data, size_t len)
+	struct dr_xchg *x, enum dr_conv_frame type, uint64_t seq, const void *data, size_t len)
 {
 	if (x->conv->state != DR_CONV_OPEN)
 		return;
@@ -152,7 +152,7 @@ static void advance(struct dr_xchg *x)
 	if (!x->conv || x->conv->state != DR_CONV_OPEN)
 		return;
 	if (!x->dialler && !x->accepted && x->text) {
-		post(x, DR_FRAME_ACCEPT, 0, x->text, strlen(x->text));
+		post(x, DR_CONV_FRAME_ACCEPT, 0, x->text, strlen(x->text));
 		x->accepted = true;
 	}
 	if (x->accepted && x->own.set && !x->sent) {
@@ -163,7 +163,7 @@ static void advance(struct dr_xchg *x)
 		x->sent = true;
 	}
 	if (x->dialler && x->sent && x->theirs.set && !x->ready) {
-		post(x, DR_FRAME_READY, READY_SEQ, NULL, 0);
+		post(x, DR_CONV_FRAME_READY, READY_SEQ, NULL, 0);
 		x->ready = true;
 	}
 }
@@ -179,7 +179,7 @@ void dr_xchg_attach(struct dr_xchg *x, struct dr_conv *c)
 	dr_xchg_detach(x);
 	x->conv = c;
 	if (x->dialler)
-		post(x, DR_FRAME_OFFER, 0, x->text, strlen(x->text));
+		post(x, DR_CONV_FRAME_OFFER, 0, x->text, strlen(x->text));
 	else if (x->state == DR_XCHG_REFUSED)
 		dr_conv_refuse(c, DR_BOOT_DECLINED, x->refuse_code, x->refuse_text);
 	else
@@ -260,7 +260,7 @@ static enum dr_xchg_news ready_came(struct dr_xchg *x, const struct dr_conv_even
 	x->ready = true;
 	dr_wbuf_init(&w, ack, sizeof(ack));
 	dr_wbuf_u64(&w, READY_SEQ);
-	post(x, DR_FRAME_ACK, 0, ack, sizeof(ack));
+	post(x, DR_CONV_FRAME_ACK, 0, ack, sizeof(ack));
 	return all_here(x);
 }
 
@@ -272,7 +272,7 @@ static enum dr_xchg_news ack_came(struct dr_xchg *x, const struct dr_conv_event 
 	dr_rbuf_u64(&r, &seq);
 	if (!x->ready || dr_rbuf_done(&r) || seq != READY_SEQ || x->state == DR_XCHG_DONE)
 		return unexpected(x, ev);
-	post(x, DR_FRAME_GOODBYE, GOODBYE_SEQ, NULL, 0);
+	post(x, DR_CONV_FRAME_GOODBYE, GOODBYE_SEQ, NULL, 0);
 	return all_here(x);
 }
 
@@ -280,15 +280,15 @@ enum dr_xchg_news dr_xchg_frame(
 	struct dr_xchg *x, const struct dr_conv_event *ev, const json_t **reply)
 {
 	enum dr_xchg_news news = DR_XCHG_BROKEN;
-	if (ev->type == DR_FRAME_HANDLES)
+	if (ev->type == DR_CONV_FRAME_HANDLES)
 		news = handles_came(x, ev);
-	else if (x->dialler && ev->type == DR_FRAME_ACCEPT)
+	else if (x->dialler && ev->type == DR_CONV_FRAME_ACCEPT)
 		news = accept_came(x, ev, reply);
-	else if (x->dialler && ev->type == DR_FRAME_ACK)
+	else if (x->dialler && ev->type == DR_CONV_FRAME_ACK)
 		news = ack_came(x, ev);
-	else if (!x->dialler && ev->type == DR_FRAME_READY)
+	else if (!x->dialler && ev->type == DR_CONV_FRAME_READY)
 		news = ready_came(x, ev);
-	else if (!x->dialler && ev->type == DR_FRAME_GOODBYE)
+	else if (!x->dialler && ev->type == DR_CONV_FRAME_GOODBYE)
 		return DR_XCHG_GOODBYE;
 	else
 		return unexpected(x, ev);
@@ -341,5 +341,5 @@ void dr_xchg_goodbye(struct dr_xchg *x)
 {
 	dr_assert(x->dialler);
 	if (x->conv)
-		post(x, DR_FRAME_GOODBYE, GIVE_UP_SEQ, NULL, 0);
+		post(x, DR_CONV_FRAME_GOODBYE, GIVE_UP_SEQ, NULL, 0);
 }

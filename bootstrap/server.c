@@ -230,7 +230,7 @@ static void frame(
 	struct dr_boot_end *e, struct dr_link *l, const struct dr_conv_event *ev, int64_t now_ns)
 {
 	struct dr_boot_server *s = server_of(e);
-	if (ev->type != DR_FRAME_READY) {
+	if (ev->type != DR_CONV_FRAME_READY) {
 		ended(e, l, DR_BOOT_PROTOCOL, "unexpected message during the exchange of handles",
 			now_ns);
 	} else if (!dr_server_exchanged(e) || s->session.ready) {

@@ -173,7 +173,7 @@ void dr_server_offer_came(
 	struct dr_server_session *ss = &s->session;
 	unsigned gpus[DR_BOOT_GPUS_MAX], n = 0;
 	const json_t *params = json_object_get(ev->json, "params");
-	if (ev->type != DR_FRAME_OFFER || !json_is_object(params) ||
+	if (ev->type != DR_CONV_FRAME_OFFER || !json_is_object(params) ||
 		!dr_boot_list_read(json_object_get(ev->json, "gpus"), 0, gpus, &n)) {
 		refuse(s, l, DR_BOOT_PROTOCOL, 3, "the first message is not a valid OFFER", now_ns);
 		return;
@@ -225,7 +225,7 @@ int dr_boot_server_accept(
 	if (!j)
 		return -ENOMEM;
 	int rc = s->e.control_link->conv.state == DR_CONV_OPEN
-			 ? dr_conv_send_json(&s->e.control_link->conv, DR_FRAME_ACCEPT, 0, j)
+			 ? dr_conv_send_json(&s->e.control_link->conv, DR_CONV_FRAME_ACCEPT, 0, j)
 			 : -ENOTCONN;
 	json_decref(j);
 	if (rc)

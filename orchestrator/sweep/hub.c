@@ -27,13 +27,13 @@ static const int64_t STAGE_NS = 10 * DR_NS_PER_S, KERNEL_SILENT_NS = 10 * DR_NS_
 /* ---- sending ---- */
 
 static void send_frame(
-	struct dr_hub *h, struct dr_link *l, enum dr_frame_type type, const json_t *msg)
+	struct dr_hub *h, struct dr_link *l, enum dr_conv_frame type, const json_t *msg)
 {
 	char *text = json_dumps(msg, JSON_COMPACT);
 	size_t len = text ? strlen(text) : 0;
 
-	if (!text || dr_conv_send(&l->conv, type, type == DR_FRAME_MESSAGE ? ++h->end[l->k].seq : 0,
-			     text, len))
+	if (!text || dr_conv_send(&l->conv, type,
+			     type == DR_CONV_FRAME_MESSAGE ? ++h->end[l->k].seq : 0, text, len))
 		dr_link_abort(l);
 	else
 		dr_link_wake(l);
@@ -48,7 +48,7 @@ static void order(struct dr_hub *h, uint32_t rank, json_t *msg)
 	if (rank == 0 && msg)
 		h->o.local(h->o.arg, msg);
 	else if (l && msg && l->conv.state == DR_CONV_OPEN)
-		send_frame(h, l, DR_FRAME_MESSAGE, msg);
+		send_frame(h, l, DR_CONV_FRAME_MESSAGE, msg);
 	json_decref(msg);
 }
 
@@ -231,8 +231,9 @@ static void offered(
 	uint32_t rank;
 	json_t *ok;
 
-	if (ev->type != DR_FRAME_OFFER || !offer_fits(h, ev->json, &rank, why, sizeof(why))) {
-		refuse(h, l, ev->type == DR_FRAME_OFFER ? why : "an OFFER is expected", now_ns);
+	if (ev->type != DR_CONV_FRAME_OFFER || !offer_fits(h, ev->json, &rank, why, sizeof(why))) {
+		refuse(h, l, ev->type == DR_CONV_FRAME_OFFER ? why : "an OFFER is expected",
+			now_ns);
 		return;
 	}
 	l->role = JOINED;
@@ -243,7 +244,7 @@ static void offered(
 	snprintf(h->node[rank].address, sizeof(h->node->address), "%s", l->peer);
 	ok = json_pack("{s:i}", "sweep", DR_SWEEP_VERSION);
 	if (ok)
-		send_frame(h, l, DR_FRAME_ACCEPT, ok);
+		send_frame(h, l, DR_CONV_FRAME_ACCEPT, ok);
 	json_decref(ok);
 	take_offer(h, rank, ev->json, now_ns);
 }
@@ -252,7 +253,7 @@ static void joined_frame(
 	struct dr_hub *h, struct dr_link *l, const struct dr_conv_event *ev, int64_t now_ns)
 {
 	h->end[l->k].heard_ns = now_ns;
-	if (ev->type != DR_FRAME_MESSAGE)
+	if (ev->type != DR_CONV_FRAME_MESSAGE)
 		return;
 	h->bytes_received += ev->len;
 	if (strcmp("done", json_string_value(json_object_get(ev->json, "op"))
@@ -446,7 +447,8 @@ static void ping_all(struct dr_hub *h, int64_t now_ns)
 				"its host answers, its process does not: it is stopped or overloaded",
 				now_ns);
 			dr_link_abort(l);
-		} else if (dr_conv_send(&l->conv, DR_FRAME_PING, 0, "\0\0\0\0\0\0\0\0", 8) == 0) {
+		} else if (dr_conv_send(&l->conv, DR_CONV_FRAME_PING, 0, "\0\0\0\0\0\0\0\0", 8) ==
+			   0) {
 			dr_link_wake(l);
 		}
 	}

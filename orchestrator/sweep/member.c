@@ -27,9 +27,9 @@ static void fail(struct dr_member *m, const char *what)
 		m->why);
 }
 
-static void send_frame(struct dr_member *m, enum dr_frame_type type, const json_t *msg)
+static void send_frame(struct dr_member *m, enum dr_conv_frame type, const json_t *msg)
 {
-	uint64_t seq = type == DR_FRAME_MESSAGE ? ++m->seq : 0;
+	uint64_t seq = type == DR_CONV_FRAME_MESSAGE ? ++m->seq : 0;
 
 	if (!m->link || m->link->conv.state != DR_CONV_OPEN)
 		return;
@@ -41,7 +41,7 @@ static void send_frame(struct dr_member *m, enum dr_frame_type type, const json_
 
 void dr_member_send(struct dr_member *m, const json_t *msg)
 {
-	send_frame(m, DR_FRAME_MESSAGE, msg);
+	send_frame(m, DR_CONV_FRAME_MESSAGE, msg);
 }
 
 static void answer_ping(struct dr_member *m, const struct dr_conv_event *ev, int64_t now_ns)
@@ -53,7 +53,7 @@ static void answer_ping(struct dr_member *m, const struct dr_conv_event *ev, int
 	dr_wbuf_bytes(&w, ev->data, 8);
 	dr_wbuf_u64(&w, (uint64_t)now_ns);
 	dr_wbuf_u64(&w, (uint64_t)now_ns);
-	if (dr_conv_send(&m->link->conv, DR_FRAME_PONG, 0, buf, sizeof(buf)) == 0)
+	if (dr_conv_send(&m->link->conv, DR_CONV_FRAME_PONG, 0, buf, sizeof(buf)) == 0)
 		dr_link_wake(m->link);
 }
 
@@ -87,16 +87,16 @@ static void on_event(struct dr_link *l, const struct dr_conv_event *ev, int64_t 
 	case DR_CONV_OPENED:
 		l->due_ns = now_ns + STAGE_NS;
 		l->due_text = "no answer to the OFFER";
-		send_frame(m, DR_FRAME_OFFER, m->o.offer);
+		send_frame(m, DR_CONV_FRAME_OFFER, m->o.offer);
 		return;
 	case DR_CONV_FRAME:
-		if (ev->type == DR_FRAME_ACCEPT) {
+		if (ev->type == DR_CONV_FRAME_ACCEPT) {
 			m->joined = true;
 			l->due_ns = DR_NEVER;
 			dr_info("sweep", "joined the sweep at %s", l->peer);
-		} else if (ev->type == DR_FRAME_PING) {
+		} else if (ev->type == DR_CONV_FRAME_PING) {
 			answer_ping(m, ev, now_ns);
-		} else if (ev->type == DR_FRAME_MESSAGE) {
+		} else if (ev->type == DR_CONV_FRAME_MESSAGE) {
 			m->o.message(m->o.arg, ev->json, now_ns);
 		}
 		return;

@@ -100,7 +100,7 @@ static void mark(struct end *e)
 		s->begin[++s->marked] = all;
 }
 
-static void say(struct end *e, enum dr_frame_type type, uint64_t seq, const void *data, size_t len)
+static void say(struct end *e, enum dr_conv_frame type, uint64_t seq, const void *data, size_t len)
 {
 	if (e->conv.state != DR_CONV_OPEN)
 		return;
@@ -109,7 +109,7 @@ static void say(struct end *e, enum dr_frame_type type, uint64_t seq, const void
 	mark(e);
 }
 
-static void say_text(struct end *e, enum dr_frame_type type, uint64_t seq, const char *text)
+static void say_text(struct end *e, enum dr_conv_frame type, uint64_t seq, const char *text)
 {
 	say(e, type, seq, text, strlen(text));
 }
@@ -128,19 +128,19 @@ static void client_says(struct end *e, const struct dr_conv_event *ev)
 	static const uint8_t time[8] = { 0, 0, 0, 1, 2, 3, 4, 5 };
 
 	if (ev->kind == DR_CONV_OPENED) {
-		say_text(e, DR_FRAME_OFFER, 0, "{\"plan\":{\"size\":65536},\"gpus\":[0,1]}");
-	} else if (ev->type == DR_FRAME_ACCEPT) {
+		say_text(e, DR_CONV_FRAME_OFFER, 0, "{\"plan\":{\"size\":65536},\"gpus\":[0,1]}");
+	} else if (ev->type == DR_CONV_FRAME_ACCEPT) {
 		say_handles(e, "client");
-	} else if (ev->type == DR_FRAME_HANDLES) {
-		say(e, DR_FRAME_READY, 1, NULL, 0);
-		say_text(e, DR_FRAME_MESSAGE, 2, "{\"op\":\"phase\",\"n\":1}");
-		say(e, DR_FRAME_PING, 0, time, sizeof(time));
-	} else if (ev->type == DR_FRAME_PONG) {
-		say_text(e, DR_FRAME_MESSAGE, 3, "{\"op\":\"done\",\"gbps\":1.5}");
-	} else if (ev->type == DR_FRAME_MESSAGE) {
-		say(e, DR_FRAME_ACK, 0, time, sizeof(time));
-	} else if (ev->type == DR_FRAME_GOODBYE) {
-		say(e, DR_FRAME_GOODBYE, 4, NULL, 0);
+	} else if (ev->type == DR_CONV_FRAME_HANDLES) {
+		say(e, DR_CONV_FRAME_READY, 1, NULL, 0);
+		say_text(e, DR_CONV_FRAME_MESSAGE, 2, "{\"op\":\"phase\",\"n\":1}");
+		say(e, DR_CONV_FRAME_PING, 0, time, sizeof(time));
+	} else if (ev->type == DR_CONV_FRAME_PONG) {
+		say_text(e, DR_CONV_FRAME_MESSAGE, 3, "{\"op\":\"done\",\"gbps\":1.5}");
+	} else if (ev->type == DR_CONV_FRAME_MESSAGE) {
+		say(e, DR_CONV_FRAME_ACK, 0, time, sizeof(time));
+	} else if (ev->type == DR_CONV_FRAME_GOODBYE) {
+		say(e, DR_CONV_FRAME_GOODBYE, 4, NULL, 0);
 	}
 }
 
@@ -152,19 +152,19 @@ static void server_says(struct end *e, const struct dr_conv_event *ev)
 	if (ev->kind == DR_CONV_IDENTIFIED) {
 		mark(e);
 		must(dr_conv_welcome(&e->conv, 0, T0) == 0, "no WELCOME");
-	} else if (ev->type == DR_FRAME_OFFER) {
-		say_text(e, DR_FRAME_ACCEPT, 0, "{\"reply\":{\"rails\":2},\"pairs\":1}");
-	} else if (ev->type == DR_FRAME_HANDLES) {
+	} else if (ev->type == DR_CONV_FRAME_OFFER) {
+		say_text(e, DR_CONV_FRAME_ACCEPT, 0, "{\"reply\":{\"rails\":2},\"pairs\":1}");
+	} else if (ev->type == DR_CONV_FRAME_HANDLES) {
 		say_handles(e, "server");
-	} else if (ev->type == DR_FRAME_READY) {
-		say_text(e, DR_FRAME_MESSAGE, 1, "{\"op\":\"ready\"}");
-	} else if (ev->type == DR_FRAME_PING) {
+	} else if (ev->type == DR_CONV_FRAME_READY) {
+		say_text(e, DR_CONV_FRAME_MESSAGE, 1, "{\"op\":\"ready\"}");
+	} else if (ev->type == DR_CONV_FRAME_PING) {
 		if (ev->len == 8)
 			memcpy(times, ev->data, 8); /* it comes back, as in control.c */
-		say(e, DR_FRAME_PONG, 0, times, sizeof(times));
-	} else if (ev->type == DR_FRAME_MESSAGE && ev->seq == 3) {
-		say(e, DR_FRAME_ACK, 0, times, 8);
-		say(e, DR_FRAME_GOODBYE, 2, NULL, 0);
+		say(e, DR_CONV_FRAME_PONG, 0, times, sizeof(times));
+	} else if (ev->type == DR_CONV_FRAME_MESSAGE && ev->seq == 3) {
+		say(e, DR_CONV_FRAME_ACK, 0, times, 8);
+		say(e, DR_CONV_FRAME_GOODBYE, 2, NULL, 0);
 	}
 }
 
@@ -244,24 +244,24 @@ static void hold(struct end *from, const uint8_t *p, size_t n)
 static void insert(const struct attack *a, struct end *to)
 {
 	static const uint8_t payload[32] = "{\"plan\":{\"server_faults\":true}}";
-	static const size_t len[DR_FRAME_TYPES] = {
-		[DR_FRAME_PROOF] = 32,
-		[DR_FRAME_WELCOME] = 8,
-		[DR_FRAME_REFUSE] = 31,
-		[DR_FRAME_OFFER] = 31,
-		[DR_FRAME_ACCEPT] = 31,
-		[DR_FRAME_HANDLES] = 4,
-		[DR_FRAME_MESSAGE] = 31,
-		[DR_FRAME_ACK] = 8,
-		[DR_FRAME_PING] = 8,
-		[DR_FRAME_PONG] = 24,
+	static const size_t len[DR_CONV_FRAME_TYPES] = {
+		[DR_CONV_FRAME_PROOF] = 32,
+		[DR_CONV_FRAME_WELCOME] = 8,
+		[DR_CONV_FRAME_REFUSE] = 31,
+		[DR_CONV_FRAME_OFFER] = 31,
+		[DR_CONV_FRAME_ACCEPT] = 31,
+		[DR_CONV_FRAME_HANDLES] = 4,
+		[DR_CONV_FRAME_MESSAGE] = 31,
+		[DR_CONV_FRAME_ACK] = 8,
+		[DR_CONV_FRAME_PING] = 8,
+		[DR_CONV_FRAME_PONG] = 24,
 	};
 	uint8_t frame[DR_CONV_HEADER_BYTES + sizeof(payload)] = { 0 };
 
 	frame[3] = (uint8_t)len[a->arg];
 	frame[4] = a->arg;
-	frame[15] = a->arg == DR_FRAME_MESSAGE || a->arg == DR_FRAME_READY ||
-		    a->arg == DR_FRAME_GOODBYE;
+	frame[15] = a->arg == DR_CONV_FRAME_MESSAGE || a->arg == DR_CONV_FRAME_READY ||
+		    a->arg == DR_CONV_FRAME_GOODBYE;
 	memcpy(frame + DR_CONV_HEADER_BYTES, payload, sizeof(payload));
 	pass(to, frame, DR_CONV_HEADER_BYTES + len[a->arg]);
 }
@@ -472,7 +472,7 @@ static void messages(struct count *n, bool keyed, const struct run *honest, stru
 		a.from == DR_CONV_CLIENT ? &honest->client.sent : &honest->server.sent;
 
 	for (a.at = 0; a.at < s->n; a.at++) {
-		unsigned last = a.op == OP_INSERT ? DR_FRAME_TYPES - 1 : 1;
+		unsigned last = a.op == OP_INSERT ? DR_CONV_FRAME_TYPES - 1 : 1;
 
 		for (unsigned type = 1; type <= last; type++) {
 			a.arg = (uint8_t)type;

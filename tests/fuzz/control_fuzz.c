@@ -65,20 +65,20 @@ static void take(void *arg, const struct dr_conv_event *ev)
 static void peer_frame(struct world *w, uint8_t how)
 {
 	static const char json[] = "{\"t\":1}";
-	enum dr_frame_type type = how % DR_FRAME_TYPES;
-	bool numbered =
-		type == DR_FRAME_MESSAGE || type == DR_FRAME_READY || type == DR_FRAME_GOODBYE;
+	enum dr_conv_frame type = how % DR_CONV_FRAME_TYPES;
+	bool numbered = type == DR_CONV_FRAME_MESSAGE || type == DR_CONV_FRAME_READY ||
+			type == DR_CONV_FRAME_GOODBYE;
 	uint8_t body[64] = { 0 };
 	struct dr_wbuf b;
 	uint64_t seq;
 
 	dr_wbuf_init(&b, body, sizeof(body));
-	if (type == DR_FRAME_MESSAGE)
+	if (type == DR_CONV_FRAME_MESSAGE)
 		dr_wbuf_bytes(&b, json, sizeof(json) - 1);
-	else if (type == DR_FRAME_ACK)
+	else if (type == DR_CONV_FRAME_ACK)
 		dr_wbuf_u64(&b, w->ctl.mail.acked + (uint64_t)(int8_t)fz_u8(w->z));
-	else if (type == DR_FRAME_PING || type == DR_FRAME_PONG)
-		for (unsigned i = 0; i < (type == DR_FRAME_PING ? 1 : 3); i++)
+	else if (type == DR_CONV_FRAME_PING || type == DR_CONV_FRAME_PONG)
+		for (unsigned i = 0; i < (type == DR_CONV_FRAME_PING ? 1 : 3); i++)
 			dr_wbuf_u64(&b, fz_u8(w->z) & 1
 						? (uint64_t)w->now + fz_u8(w->z)
 						: (uint64_t)fz_u32(w->z) << 32 | fz_u32(w->z));
@@ -100,7 +100,7 @@ static void step(struct world *w, uint8_t op)
 		break;
 	case 1:
 		if (!w->link.server) /* the client's to send */
-			dr_assert(dr_control_post(&w->ctl, DR_FRAME_READY) == 0);
+			dr_assert(dr_control_post(&w->ctl, DR_CONV_FRAME_READY) == 0);
 		break;
 	case 2:
 		w->now += (int64_t)fz_u16(w->z) * DR_NS_PER_MS;

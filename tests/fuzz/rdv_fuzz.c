@@ -84,7 +84,7 @@ static void take(void *arg, const struct dr_conv_event *ev)
 
 	if (ev->kind != DR_CONV_FRAME)
 		return;
-	bool handles = ev->type == DR_FRAME_HANDLES;
+	bool handles = ev->type == DR_CONV_FRAME_HANDLES;
 	switch (dr_xchg_frame(&w->x, ev, &reply)) {
 	case DR_XCHG_ACCEPT:
 		dr_assert(w->dialler && w->asked++ == 0 && json_is_object(reply));
@@ -129,22 +129,23 @@ static size_t peer_json(struct world *w, uint8_t how, char *body, size_t cap)
 /* A frame of the peer's: right in most respects, so that it gets somewhere. */
 static void peer_frame(struct world *w, uint8_t how)
 {
-	static const enum dr_frame_type types[] = { DR_FRAME_OFFER, DR_FRAME_ACCEPT,
-		DR_FRAME_HANDLES, DR_FRAME_READY, DR_FRAME_ACK, DR_FRAME_GOODBYE };
-	enum dr_frame_type type = types[how % DR_ARRAY_LEN(types)];
-	bool numbered = type == DR_FRAME_READY || type == DR_FRAME_GOODBYE;
+	static const enum dr_conv_frame types[] = { DR_CONV_FRAME_OFFER, DR_CONV_FRAME_ACCEPT,
+		DR_CONV_FRAME_HANDLES, DR_CONV_FRAME_READY, DR_CONV_FRAME_ACK,
+		DR_CONV_FRAME_GOODBYE };
+	enum dr_conv_frame type = types[how % DR_ARRAY_LEN(types)];
+	bool numbered = type == DR_CONV_FRAME_READY || type == DR_CONV_FRAME_GOODBYE;
 	struct dr_boot_handle h[3] = { { .len = 1 }, { .len = 0 }, { .len = DR_BOOT_HANDLE_MAX } };
 	char body[256] = "";
 	size_t len = 0;
 
-	if (type == DR_FRAME_OFFER || type == DR_FRAME_ACCEPT) {
+	if (type == DR_CONV_FRAME_OFFER || type == DR_CONV_FRAME_ACCEPT) {
 		len = peer_json(w, how, body, sizeof(body));
-	} else if (type == DR_FRAME_HANDLES) {
+	} else if (type == DR_CONV_FRAME_HANDLES) {
 		unsigned n = how >> 6;
 
 		len = dr_handles_encoded_len(h, n);
 		dr_assert(dr_handles_encode(body, sizeof(body), how & 0x20 ? 1 : 0, h, n) == 0);
-	} else if (type == DR_FRAME_ACK) {
+	} else if (type == DR_CONV_FRAME_ACK) {
 		len = 8;
 		body[7] = (char)(how & 0x20 ? fz_u8(w->z) : 1);
 	}

@@ -25,7 +25,7 @@ static const char evil[] = "1\033[31m\033]0;t\007\n0:0:0 ERROR x: forged\r\302\2
 static void refuse(struct dr_conv *c)
 {
 	char text[1024];
-	uint8_t head[DR_CONV_HEADER_BYTES] = { [4] = DR_FRAME_REFUSE };
+	uint8_t head[DR_CONV_HEADER_BYTES] = { [4] = DR_CONV_FRAME_REFUSE };
 
 	snprintf(text, sizeof(text), "refused %s%s%s%s%s", evil, evil, evil, evil, evil);
 	json_t *j = json_pack("{s:i,s:i,s:s}", "cause", DR_BOOT_DECLINED, "code", 3, "text", text);

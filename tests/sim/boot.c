@@ -166,7 +166,7 @@ static void send_handles(struct boot_end *e)
 			(uint8_t)dr_peer_handle(r->peer[e->end], i, h[n].bytes, sizeof(h[n].bytes));
 	len = dr_handles_encoded_len(h, n);
 	dr_assert(len <= sizeof(buf) && dr_handles_encode(buf, len, 0, h, n) == 0);
-	rc = dr_conv_send(&e->conv, DR_FRAME_HANDLES, 0, buf, len);
+	rc = dr_conv_send(&e->conv, DR_CONV_FRAME_HANDLES, 0, buf, len);
 	dr_assert(rc == 0);
 }
 
@@ -300,7 +300,7 @@ static void on_event(struct boot_end *e, const struct dr_conv_event *ev, int64_t
 			on_message(e, ev->json);
 			break;
 		case DR_CONTROL_OTHER:
-			if (ev->type == DR_FRAME_HANDLES)
+			if (ev->type == DR_CONV_FRAME_HANDLES)
 				on_handles(e, ev);
 			break;
 		case DR_CONTROL_BROKEN:

@@ -57,7 +57,7 @@ static inline void fz_link_open(struct fz_link *l, int64_t now)
 }
 
 /* A sealed frame of the peer's; each event that it makes is told. */
-static inline void fz_link_frame(struct fz_link *l, enum dr_frame_type type, uint64_t seq,
+static inline void fz_link_frame(struct fz_link *l, enum dr_conv_frame type, uint64_t seq,
 	const void *body, size_t len, int64_t now,
 	void (*told)(void *arg, const struct dr_conv_event *ev), void *arg)
 {
