@@ -87,6 +87,8 @@ def main():
             stood_s += now - before - SLEEP_S
         if now >= due or ended:
             ran, longest = family.sample()
+            if family.root not in family.known:
+                return  # it ended, and nobody asks any more
             before, used = used, used_ns()
             stood_s += excused(used - before, ran, longest) / 1e9
             due = 0 if ended else now + PERIOD_S
