@@ -147,10 +147,10 @@ void dr_fo_set_state(struct dr_fo *f, enum dr_fo_state s, int64_t now)
 	f->since_ns = now;
 }
 
-unsigned dr_fo_pick(const struct dr_fo *f, unsigned not )
+unsigned dr_fo_pick(const struct dr_fo *f, unsigned except)
 {
 	for (unsigned i = 0; i < DR_PATHS; i++)
-		if (i != not &&f->path[i].state == DR_FOP_READY)
+		if (i != except && f->path[i].state == DR_FOP_READY)
 			return i;
 	return DR_FO_NONE;
 }

@@ -4,7 +4,7 @@
 # shellcheck shell=bash disable=SC2034,SC2154 # variables that tests read, and those of bats
 pids=()
 
-# Of bats, for scripts use this file, too: `run -STATUS`; what was run last is shown when a test fails.
+# Under bats (scripts use this file, too): `run -STATUS`, and a failed test shows the output of its last command.
 [[ ! ${BATS_VERSION-} ]] || bats_require_minimum_version 1.5.0
 BATS_PRINT_OUTPUT_ON_FAILURE=1
 
@@ -73,8 +73,8 @@ ends() {
 	}
 }
 
-# watch: from here on it is measured how long the machine keeps this test's processes from running (stood.py). Called by
-# common_setup for tests that say `judge`; a test whose functions do it for it calls it itself.
+# watch: from here on it is measured how long the machine keeps this test's processes from running (stood.py).
+# common_setup calls it for a test whose own text has `judge`. A test that judges in a helper function calls it first.
 watch() {
 	[[ ! ${watcher-} ]] || return 0
 	background stood python3 -IS "${BASH_SOURCE[0]%/*}/stood.py" "$BASHPID"

@@ -39,7 +39,7 @@ results() {
 	local name status attack expected keyed unkeyed
 	for name in "${names[@]}"; do
 		cat "$work/$name/out"
-		[[ -e $work/$name/rows ]] || result FAIL "$name" "it has no result"
+		[[ -e $work/$name/ended ]] || result FAIL "$name" "it did not come to its end"
 		while IFS=$'\t' read -r status attack expected keyed unkeyed; do
 			result "$status" "$attack: expected: $expected; with a key: $keyed; without: $unkeyed" \
 				"$(grep -om1 'not judged: .*' <<<"$keyed"$'\n'"$unkeyed")"
@@ -215,6 +215,7 @@ attack() {
 		work=$work/$1
 		ATTACK_TMP=$work
 		"$2" "$1" "${@:3}"
+		touch "$work/ended"
 	) >"$work/$1/out" 2>&1 &
 }
 

@@ -37,7 +37,11 @@ if ((${#kinds[@]} > 1 && $(nproc) >= 8)); then
 		pids+=($!)
 	done
 	status=0
-	for i in "${pids[@]}"; do wait "$i" || status=$?; done
+	for i in "${pids[@]}"; do
+		wait "$i"
+		rc=$?
+		((rc == 0 || status == 1)) || status=$rc
+	done
 	exit $status
 fi
 ((EUID == 0)) || { echo "SKIP: needs root for network namespaces" && exit 77; }

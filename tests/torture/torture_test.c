@@ -347,7 +347,7 @@ static unsigned all_calls(const char *side, const char *class)
 	unsigned runs = 0;
 	int fd[2];
 
-	dr_assert(pipe(fd) == 0);
+	dr_assert(pipe2(fd, O_CLOEXEC) == 0);
 	fflush(NULL);
 	for (long j = 0; j < jobs; j++) {
 		pid_t pid = fork();
