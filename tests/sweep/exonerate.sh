@@ -7,7 +7,8 @@
 #
 # Six nodes, network namespaces, with a NIC for control and two rails of 50 Mb/s each. The kinds, all by default: clean; tenth (one
 # rail at 5 Mb/s), half (25 Mb/s), send and receive (5 Mb/s in one direction). The rail is drawn for each sweep, with SEED (1).
-# BOUND: --min-pair (80). A line per sweep, then the counts. Status 1: a sweep ended otherwise; 77: it cannot run here.
+# BOUND: --min-pair (80). With JOBS, by default one for two processors, so many sweeps run at a time, each in a fabric of its own.
+# A line per sweep, then the counts. Status 1: a sweep ended otherwise; 77: it cannot run here.
 # shellcheck disable=SC2317 # a function that trap calls
 set -uo pipefail
 
@@ -16,56 +17,45 @@ sweeps=${2:-20}
 shift $(($# < 2 ? $# : 2))
 kinds=("$@")
 ((${#kinds[@]})) || kinds=(clean tenth half send receive)
+: "${JOBS:=$((($(nproc) + 1) / 2))}" "${SEED:=1}"
 nodes=6
-RANDOM=${SEED:-1}
-sw=drx$$s
-work=$(mktemp -d)
-pids=()
+RANDOM=$SEED
+pids=() # of a sweep
+results=$(mktemp -d)
+trap 'kill $(jobs -p) 2>/dev/null; wait; rm -rf "$results"' EXIT
+trap 'exit 130' INT TERM
 
 clean_up() {
 	local i
 	for i in "${pids[@]}"; do kill -KILL "$i" 2>/dev/null; done
 	ip netns del "$sw" 2>/dev/null
-	for ((i = 0; i < nodes; i++)); do ip netns del "drx$$n$i" 2>/dev/null; done
+	for ((i = 0; i < nodes; i++)); do ip netns del "$node_of$i" 2>/dev/null; done
 	rm -rf "$work"
 }
 
-# With many processors, the kinds at the same time: a sweep of rails of 50 Mb/s mostly waits.
-if ((${#kinds[@]} > 1 && $(nproc) >= 8)); then
-	for kind in "${kinds[@]}"; do
-		"$0" "$program" "$sweeps" "$kind" &
-		pids+=($!)
-	done
-	status=0
-	for i in "${pids[@]}"; do
-		wait "$i"
-		rc=$?
-		((rc == 0 || status == 1)) || status=$rc
-	done
-	exit $status
-fi
-((EUID == 0)) || { echo "SKIP: needs root for network namespaces" && exit 77; }
-ip netns add "$sw" 2>/dev/null || { echo "SKIP: network namespaces cannot be made here" && exit 77; }
-trap clean_up EXIT
-trap 'exit 130' INT TERM
-
 port_of() {
-	ip -n "$sw" link add "$2-$1" type veth peer name "$2" netns "drx$$n$1" &&
+	ip -n "$sw" link add "$2-$1" type veth peer name "$2" netns "$node_of$1" &&
 		ip -n "$sw" link set "$2-$1" master "$2" up &&
-		ip -n "drx$$n$1" addr add "10.97.$3.$((10 + $1))/24" dev "$2" && ip -n "drx$$n$1" link set "$2" up
+		ip -n "$node_of$1" addr add "10.97.$3.$((10 + $1))/24" dev "$2" && ip -n "$node_of$1" link set "$2" up
 }
 
-for k in ctl0 rail0 rail1; do
-	ip -n "$sw" link add "$k" type bridge && ip -n "$sw" link set "$k" up || exit 1
-done
-for ((i = 0; i < nodes; i++)); do
-	ip netns add "drx$$n$i" && ip -n "drx$$n$i" link set lo up || exit 1
-	port_of "$i" ctl0 255 && port_of "$i" rail0 0 && port_of "$i" rail1 1 || exit 1
-	echo "10.97.255.$((10 + i))" >>"$work/hosts"
-done
+# The nodes, and a switch for each of their NICs.
+fabric() {
+	local i k
+	sw=drx${BASHPID}s node_of=drx${BASHPID}n
+	ip netns add "$sw" || return
+	for k in ctl0 rail0 rail1; do
+		ip -n "$sw" link add "$k" type bridge && ip -n "$sw" link set "$k" up || return
+	done
+	for ((i = 0; i < nodes; i++)); do
+		ip netns add "$node_of$i" && ip -n "$node_of$i" link set lo up || return
+		port_of "$i" ctl0 255 && port_of "$i" rail0 0 && port_of "$i" rail1 1 || return
+		echo "10.97.255.$((10 + i))" >>"$work/hosts"
+	done
+}
 
 # Into and out of a NIC: sends is what the node does, receives what the switch sends to it.
-sends() { tc -n "drx$$n$1" qdisc replace dev "$2" root "${@:3}"; }
+sends() { tc -n "$node_of$1" qdisc replace dev "$2" root "${@:3}"; }
 receives() { tc -n "$sw" qdisc replace dev "$2-$1" root "${@:3}"; }
 
 spoil() {
@@ -76,16 +66,15 @@ spoil() {
 	half) sends "$2" "$3" "${half[@]}" && receives "$2" "$3" "${half[@]}" ;;
 	send) sends "$2" "$3" "${slow[@]}" ;;
 	receive) receives "$2" "$3" "${slow[@]}" ;;
-	*) echo "no such kind: $1" >&2 && exit 1 ;;
+	*) echo "no such kind: $1" >&2 && return 1 ;;
 	esac
 }
 
 # The verdict of a sweep in $line, the status of rank 0 in $status.
 sweep() {
 	local i options=(-g 0 -N 1 -s 32K --window 4 -D 300ms -w 50ms --rate 50M --detect conservative --min-pair "${BOUND:-80}")
-	pids=()
 	for ((i = nodes - 1; i >= 0; i--)); do
-		ip netns exec "drx$$n$i" "$program" sweep "${options[@]}" --hostfile "$work/hosts" >"$work/$i.out" 2>"$work/$i.err" &
+		ip netns exec "$node_of$i" "$program" sweep "${options[@]}" --hostfile "$work/hosts" >"$work/$i.out" 2>"$work/$i.err" &
 		pids+=($!)
 	done
 	status=0
@@ -95,30 +84,41 @@ sweep() {
 	line=$(tail -n 1 "$work/0.out")
 }
 
-bad=0
-declare -A right
-for kind in "${kinds[@]}"; do
-	right[$kind]=0
-	for ((n = 1; n <= sweeps; n++)); do
+# one KIND NUMBER NODE NIC: a sweep; it leaves a file KIND-NUMBER in $results if it ended as it has to.
+one() {
+	local kind=$1 node=$3 nic=$4 status line
+	work=$(mktemp -d)
+	trap clean_up EXIT
+	trap 'exit 143' TERM
+	fabric && spoil "$kind" "$node" "$nic" || return
+	sweep
+	if [[ $kind == clean && $status == 0 && $line == *"network exonerated: 15 of 15 pairs of 6 nodes, 60 figures"* ]] ||
+		[[ $kind != clean && $status == 7 && $line != *exonerated* && $line == *"rank $node $nic"* ]]; then
+		touch "$results/$kind-$2"
+	else
+		cat "$work/0.out"
+	fi
+	echo "$kind $2: node $node $nic: $line"
+}
+
+((EUID == 0)) || { echo "SKIP: needs root for network namespaces" && exit 77; }
+ip netns add "drx$$" 2>/dev/null || { echo "SKIP: network namespaces cannot be made here" && exit 77; }
+ip netns del "drx$$"
+for ((n = 1; n <= sweeps; n++)); do
+	for kind in "${kinds[@]}"; do
+		while (($(jobs -pr | wc -l) >= JOBS)); do wait -n; done
 		node=$((RANDOM % nodes)) nic=rail$((RANDOM % 2))
-		spoil "$kind" "$node" "$nic" || exit 1
-		sweep
-		if [[ $kind == clean && $status == 0 && $line == *"network exonerated: 15 of 15 pairs of 6 nodes, 60 figures"* ]] ||
-			[[ $kind != clean && $status == 7 && $line != *exonerated* && $line == *"rank $node $nic"* ]]; then
-			right[$kind]=$((right[$kind] + 1))
-		else
-			bad=1
-			cat "$work/0.out"
-		fi
-		tc -n "drx$$n$node" qdisc del dev "$nic" root 2>/dev/null
-		tc -n "$sw" qdisc del dev "$nic-$node" root 2>/dev/null
-		echo "$kind $n: node $node $nic: $line"
+		(one "$kind" "$n" "$node" "$nic") &
 	done
 done
+wait
+bad=0
 for kind in "${kinds[@]}"; do
+	right=$(find "$results" -name "$kind-*" | wc -l)
+	((right == sweeps)) || bad=1
 	case $kind in
-	clean) echo "clean: exonerated ${right[$kind]} of $sweeps" ;;
-	*) echo "$kind: named, not exonerated ${right[$kind]} of $sweeps" ;;
+	clean) echo "clean: exonerated $right of $sweeps" ;;
+	*) echo "$kind: named, not exonerated $right of $sweeps" ;;
 	esac
 done
 exit $bad
