@@ -4,10 +4,10 @@
  * them fails. Whatever k is, both end in time with a documented status, an error with a line that says
  * why; nothing leaks (in sanitizer builds), no assertion fails.
  *
- *   TORTURE=all           every k, for each end and class, until there are no more calls
+ *   TORTURE=all           every k, for each end and class
  *   TORTURE=client:json   every k of that end and class
  *   TORTURE=client:json:7 that one
- *   TORTURE=client:json:7-99 from one to another, to share the work out
+ *   TORTURE=client:json:7-99 from one to another
  *   FAULTS=1              in front of the last three: in a failover campaign
  *   (nothing)             SAMPLES random k of each, from SEED
  *
@@ -28,13 +28,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { SAMPLES = 4, IDLE = 10, TEXT_MAX = 1 << 16 };
+enum { SAMPLES = 4, MORE = 10, CALLS = 15, TEXT_MAX = 1 << 16 };
 
 /* Each end's own deadlines are 2 s and less. */
 static const int64_t END_NS = 60 * DR_NS_PER_S, LINGER_NS = DR_NS_PER_S / 2;
@@ -281,25 +282,6 @@ static long one(const char *side, const char *class, long k, bool *fired, char n
 	return n;
 }
 
-static void report(const char *side, const char *class, unsigned runs, long calls, unsigned before)
-{
-	printf("%sok %u - %s, %s%s: %u of %ld calls made to fail\n",
-		failures > before ? "not " : "", ++tests, side, class, faults ? ", failover" : "",
-		runs, calls);
-	fflush(stdout);
-}
-
-static void some(const char *side, const char *class, long from, long to)
-{
-	char name[64];
-	bool fired;
-	long n = 0;
-
-	for (long k = from; k <= to; k++)
-		n = DR_MAX(n, one(side, class, k, &fired, name));
-	report(side, class, (unsigned)(to - from + 1), n, 0);
-}
-
 static void make_dir(void)
 {
 	snprintf(dir, sizeof(dir), "/tmp/dualrail-torture-XXXXXX");
@@ -315,114 +297,174 @@ static void remove_dir(void)
 	rmdir(dir);
 }
 
-struct share {
-	unsigned runs, failures;
+/* The calls of an end and a class. */
+struct calls {
+	const char *side, *class;
+	bool faults;
+	long n; /* in a run without a failure */
+	_Atomic unsigned runs, failures;
 };
 
-/* Every step-th k from the first on. How many calls there are depends on timing too. */
-static struct share share_of(const char *side, const char *class, long first, long step)
+/* A run in which the k-th of them fails; 0: none does. */
+struct task {
+	unsigned calls;
+	long k;
+};
+
+/* What the processes share. */
+static struct {
+	struct calls calls[CALLS];
+	_Atomic size_t next;
+	unsigned died;
+} * shared;
+
+static void run(const struct task *t)
 {
-	struct share done = { 0 };
-	unsigned idle = 0;
+	struct calls *c = &shared->calls[t->calls];
 	char name[64];
 	bool fired;
+	long n;
 
-	make_dir();
+	faults = c->faults;
 	failures = 0;
-	for (long k = first; idle < IDLE; k += step) {
-		one(side, class, k, &fired, name);
-		idle = fired ? 0 : idle + 1;
-		done.runs += fired;
+	n = one(c->side, c->class, t->k, &fired, name);
+	if (t->k == 0) {
+		c->n = n;
+		if (n == 0)
+			printf("# %s, %s: the run without a failure counted nothing\n", c->side,
+				c->class);
+		failures += n == 0;
 	}
-	remove_dir();
-	done.failures = failures;
-	return done;
+	c->runs += fired;
+	c->failures += failures;
 }
 
-/* Every k, shared out to processes: a run mostly waits, so eight for each processor. Returns the runs. */
-static unsigned all_calls(const char *side, const char *class)
+/* In eight processes for each processor: a run mostly waits. */
+static void run_all(const struct task *tasks, size_t n)
 {
-	long jobs = 8 * sysconf(_SC_NPROCESSORS_ONLN);
-	struct share done;
-	unsigned runs = 0;
-	int fd[2];
+	size_t processes = DR_MIN(n, 8 * (size_t)sysconf(_SC_NPROCESSORS_ONLN));
+	int status;
 
-	dr_assert(pipe2(fd, O_CLOEXEC) == 0);
+	shared->next = 0;
 	fflush(NULL);
-	for (long j = 0; j < jobs; j++) {
+	for (size_t i = 0; i < processes; i++) {
 		pid_t pid = fork();
 
 		dr_assert(pid >= 0);
-		if (pid == 0) {
-			done = share_of(side, class, j + 1, jobs);
-			_exit(write(fd[1], &done, sizeof(done)) != sizeof(done));
-		}
+		if (pid > 0)
+			continue;
+		make_dir();
+		for (size_t k; (k = shared->next++) < n;)
+			run(&tasks[k]);
+		remove_dir();
+		exit(0);
 	}
-	close(fd[1]);
-	for (long j = 0; j < jobs; j++) {
-		if (read(fd[0], &done, sizeof(done)) != sizeof(done)) {
-			printf("# %s, %s: a process that makes calls fail has ended\n", side,
-				class);
-			failures++;
-			break;
-		}
-		runs += done.runs;
-		failures += done.failures;
-	}
-	close(fd[0]);
-	while (wait(NULL) > 0)
-		;
-	return runs;
+	while (wait(&status) > 0)
+		shared->died += status != 0;
 }
 
-static void every(const char *side, const char *class, bool all, struct dr_rng *rng)
+/* The runs: each call fails, and some more, since how many there are depends on timing; or samples. NULL: their number. */
+static size_t list(unsigned calls, bool all, struct dr_rng *rng, struct task *out)
 {
-	unsigned before = failures, runs = 0;
-	char name[64];
-	bool fired;
-	long n = one(side, class, 0, &fired, name);
+	long n = shared->calls[calls].n, runs = all ? n + n / 16 + MORE : SAMPLES;
 
-	if (n == 0) {
-		printf("# %s, %s: the run without a failure counted nothing\n", side, class);
-		failures++;
-	}
-	if (all && n > 0)
-		runs = all_calls(side, class);
-	for (int i = 0; !all && i < SAMPLES && n > 0; i++, runs++)
-		one(side, class, 1 + (long)dr_rng_below(rng, (uint64_t)n), &fired, name);
-	report(side, class, runs, n, before);
+	for (long i = 0; out && i < runs; i++)
+		out[i] = (struct task){ calls,
+			all ? i + 1 : 1 + (long)dr_rng_below(rng, (uint64_t)DR_MAX(n, 1)) };
+	return (size_t)runs;
+}
+
+static void every(unsigned from, unsigned to, bool all, struct dr_rng *rng)
+{
+	struct task first[CALLS], *tasks;
+	size_t n = 0, at = 0;
+
+	for (unsigned i = from; i < to; i++)
+		first[i - from] = (struct task){ .calls = i };
+	run_all(first, to - from);
+	for (unsigned i = from; i < to; i++)
+		n += list(i, all, rng, NULL);
+	tasks = calloc(n, sizeof(*tasks));
+	dr_assert(tasks);
+	for (unsigned i = from; i < to; i++)
+		at += list(i, all, rng, tasks + at);
+	run_all(tasks, n);
+	free(tasks);
+}
+
+static void report(const struct calls *c)
+{
+	printf("%sok %u - %s, %s%s: %u of %ld calls made to fail\n", c->failures ? "not " : "",
+		++tests, c->side, c->class, c->faults ? ", failover" : "", c->runs, c->n);
+}
+
+/* The calls that TORTURE and FAULTS name; CALLS: all. */
+static unsigned named(const char *side, const char *class)
+{
+	unsigned i = 0;
+
+	while (i < CALLS && (strcmp(side, shared->calls[i].side) != 0 ||
+				    strcmp(class, shared->calls[i].class) != 0 ||
+				    shared->calls[i].faults != (getenv("FAULTS") != NULL)))
+		i++;
+	return i;
+}
+
+static void set_up(const char *self)
+{
+	static const char *const sides[] = { "server", "client", "doctor" };
+	static const char *const classes[] = { "memory", "json", "system" };
+	const char *slash = strrchr(self, '/');
+
+	snprintf(program, sizeof(program), "%.*s/dualrail_main", slash ? (int)(slash - self) : 1,
+		slash ? self : ".");
+	/* The lines of a run in one piece. */
+	setvbuf(stdout, NULL, _IOFBF, TEXT_MAX * 2);
+	shared = mmap(
+		NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	dr_assert(shared != MAP_FAILED);
+	for (unsigned i = 0; i < CALLS; i++)
+		shared->calls[i] = (struct calls){ .side = sides[i < 12 ? i / 3 % 2 : 2],
+			.class = classes[i % 3],
+			.faults = i >= 6 && i < 12 };
 }
 
 int main(int argc, char **argv)
 {
-	static const char *const sides[] = { "server", "client", "doctor" };
-	static const char *const classes[] = { "memory", "json", "system" };
 	const char *what = getenv("TORTURE"), *seed_text = getenv("SEED");
 	uint64_t seed = seed_text ? strtoull(seed_text, NULL, 0) : (uint64_t)dr_now_ns();
-	char side[16], class[16], *slash = strrchr(argv[0], '/');
+	char side[16] = "", class[16] = "";
+	unsigned at, to, bad = 0;
 	struct dr_rng rng;
-	long from, to;
+	struct task t;
+	long last;
 	int n;
 
 	(void)argc;
-	snprintf(program, sizeof(program), "%.*s/dualrail_main", slash ? (int)(slash - argv[0]) : 1,
-		slash ? argv[0] : ".");
-	make_dir();
-	faults = getenv("FAULTS") != NULL;
-	n = what ? sscanf(what, "%15[^:]:%15[^:]:%ld-%ld", side, class, &from, &to) : 0;
+	set_up(argv[0]);
 	dr_rng_seed(&rng, seed);
+	printf("# SEED=%" PRIu64 "\n", seed);
+	n = what ? sscanf(what, "%15[^:]:%15[^:]:%ld-%ld", side, class, &t.k, &last) : 0;
+	at = named(side, class);
+	to = at < CALLS ? at + 1 : CALLS;
+	at = at < CALLS ? at : 0;
 	if (n >= 3) {
-		some(side, class, from, n == 4 ? to : from);
-	} else if (n == 2) {
-		every(side, class, true, &rng);
+		make_dir();
+		run(&(struct task){ .calls = at });
+		last = n == 4 ? last : t.k;
+		for (t.calls = at; t.k <= last; t.k++)
+			run(&t);
+		remove_dir();
 	} else {
-		printf("# SEED=%" PRIu64 "\n", seed);
-		for (int i = 0; i < 15; i++) {
-			faults = i >= 6 && i < 12;
-			every(sides[i < 12 ? i / 3 % 2 : 2], classes[i % 3], n == 1, &rng);
-		}
+		every(at, to, what != NULL, &rng);
 	}
+	for (unsigned i = at; i < to; i++) {
+		bad += shared->calls[i].failures;
+		report(&shared->calls[i]);
+	}
+	if (shared->died)
+		printf("not ok %u - %u processes that make calls fail have died\n", ++tests,
+			shared->died);
 	printf("1..%u\n", tests);
-	remove_dir();
-	return failures > 0;
+	return bad || shared->died;
 }
