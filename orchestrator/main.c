@@ -160,28 +160,13 @@ static void check_machine(struct dr_options *o, struct dr_preflight_checks *out)
 	dr_findings_fini(&f);
 }
 
-/* --report; of a run that failed too. */
-static int write_report(const struct dr_options *o, struct dr_record *rec, int status)
-{
-	json_t *doc;
-	int rc;
-
-	if (!o->page || !(o->command & DR_CMDBIT_RUN) || o->dry_run)
-		return status;
-	doc = dr_record_to_json(rec);
-	rc = doc ? dr_report_file("--report", o->page, doc) : DR_EXIT_ENV;
-	json_decref(doc);
-	return status ? status : rc;
-}
-
 /* A server, a client or the demo. */
 static int run(struct dr_options *o, struct dr_record *rec, const struct dr_output_options *oo)
 {
 	struct dr_output *out;
 	struct dr_err e = { 0 };
-	int rc = o->page && !o->dry_run ? dr_file_probe("--report", o->page, &e) : 0;
+	int rc = dr_output_open(oo, &out, &e);
 
-	rc = rc ? rc : dr_output_open(oo, &out, &e);
 	if (rc) {
 		dr_complain("%s", e.text);
 		return dr_output_refuse(oo, rec, dr_options_exit(rc), &e);
@@ -191,7 +176,7 @@ static int run(struct dr_options *o, struct dr_record *rec, const struct dr_outp
 	rc = o->command == DR_CMDBIT_DEMO ? dr_demo_main(o, rec, out)
 					  : dr_session_main(o, rec, out);
 	dr_output_close(out);
-	return write_report(o, rec, rc);
+	return rc;
 }
 
 static int with_options(struct dr_options *o, int argc, char **argv, struct dr_record *rec)
@@ -213,7 +198,6 @@ static int with_options(struct dr_options *o, int argc, char **argv, struct dr_r
 	if (o->version)
 		return print_version(o->verbose > 0);
 	dr_options_apply_log(o);
-	dr_table_set_format((enum dr_table_format)o->format);
 	warn_of_variables(o);
 	dr_record_set_options(rec, dr_opts_to_json(o->table, bit));
 	if (o->verbose)

@@ -70,7 +70,6 @@ static const struct dr_opt_pair client_examples[] = {
 static const struct dr_opt_pair demo_examples[] = {
 	{ "All tests on this machine", "demo" },
 	{ "Bandwidth only, over four links", "demo --test bw --links 4" },
-	{ "With a page of the result", "demo --report page.html" },
 	{ NULL, NULL },
 };
 

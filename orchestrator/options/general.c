@@ -18,7 +18,9 @@ static int parse_verbose(const struct dr_opt *row, const char *text, void *dst, 
 		*(int *)dst = 0;
 	else if (strcmp(text, "+") == 0)
 		++*(int *)dst;
-	else if (dr_parse_u64(text, 0, 2, &n, e))
+	else if (text[strspn(text, "v")] == '\0') /* of -vv, what follows its first letter */
+		*(int *)dst += 1 + (int)strlen(text);
+	else if (dr_parse_u64(text, 0, 3, &n, e))
 		return -EINVAL;
 	else
 		*(int *)dst = (int)n;
@@ -48,10 +50,6 @@ static const struct dr_opt results[] = {
 	{ .name = "json-stream", .kind = DR_OPT_FLAG,
 	  .commands = ALL & ~OUTER, .offset = AT(json_stream),
 	  .help = "Write events to standard output, one JSON object per line." },
-	{ .name = "format", .kind = DR_OPT_CHOICE, .arg = "UNIT", .def = "g", .choices = "g|G|m|M",
-	  .commands = ALL & ~OUTER, .offset = AT(format),
-	  .help = "Unit of bandwidth in tables. g: Gb/s; G: GB/s; m: Mb/s; M: MB/s, of 10^9 and 10^6. "
-		  "Documents, CSV and --min-bw are in Gb/s." },
 	{ .name = "metrics-listen", .kind = DR_OPT_STRING, .arg = "ADDR:PORT",
 	  .commands = ALL & ~OUTER, .offset = AT(metrics_listen),
 	  .help = "Serve live metrics over HTTP for Prometheus on this address." },
@@ -75,9 +73,6 @@ static const struct dr_opt results[] = {
 	  .help = "Compare the bandwidth, and nothing else, with the mean of earlier runs, written by "
 		  "--save-baseline; exit with status 7 below 90 % (--min-bw PCT%: another share), and with 2 if "
 		  "their options differ." },
-	{ .name = "report", .kind = DR_OPT_STRING, .arg = "PAGE.html",
-	  .commands = RUN & ~OUTER, .offset = AT(page),
-	  .help = "Write the result as an HTML page that needs no network, with charts and tables." },
 	{ .name = "output", .short_name = 'o', .kind = DR_OPT_STRING, .arg = "PAGE.html",
 	  .commands = REPORT, .offset = AT(page), .no_config = true,
 	  .help = "The page to write." },
@@ -89,10 +84,6 @@ static const struct dr_opt results[] = {
 	  .commands = COMPARE, .offset = AT(allow_differences),
 	  .help = "Compare runs whose options or environments differ, e.g. before and after an update of the "
 		  "kernel. Without this option the differences are listed and the status is 2." },
-	{ .name = "allow-switches", .kind = DR_OPT_FLAG,
-	  .commands = RUN & ~SWEEP, .offset = AT(allow_switches),
-	  .help = "Let --min-bw, --baseline, --save-baseline and --matrix take bandwidth that was measured "
-		  "while channels were not on their own rail. Without this option the run ends with status 7." },
 };
 /* clang-format on */
 
@@ -207,7 +198,8 @@ static const struct dr_opt general[] = {
 	  .implied = "+",
 	  .parse = parse_verbose, .repeat = true, .commands = ANY,
 	  .offset = AT(verbose), .no_config = true,
-	  .help = "Print the effective options and log more. LEVEL 1 (-v): info; 2 (-vv): debug." },
+	  .help = "Print the effective options and log more. LEVEL 1 (-v): info; 2 (-vv): debug; "
+		  "3 (-vvv): when each request is posted, tested and completed." },
 	{ .name = "quiet", .short_name = 'q', .kind = DR_OPT_FLAG,
 	  .commands = ANY & ~PREFLIGHT, .offset = AT(quiet),
 	  .help = "Print no lines of intervals and trials, and no options. The final tables, warnings and errors remain." },
@@ -215,9 +207,6 @@ static const struct dr_opt general[] = {
 	  .commands = ANY, .offset = AT(log_json),
 	  .help = "Write every line of standard error as a JSON object, the result of each run too. Tables stay "
 		  "text on standard output, unless --json or --json-stream moves them to standard error." },
-	{ .name = "trace-requests", .kind = DR_OPT_FLAG,
-	  .commands = ALL, .offset = AT(trace_requests),
-	  .help = "Log when each request is posted, tested and completed." },
 	{ .name = "version", .kind = DR_OPT_FLAG,
 	  .commands = ANY, .offset = AT(version), .no_config = true,
 	  .help = "Print the version and exit; with -v also the commit, the build and the libraries." },

@@ -131,9 +131,6 @@ static const struct dr_opt rows[] = {
 	  .commands = RUN, .offset = AT(verify),
 	  .help = "Write a pattern into every message and compare every byte at the receiver. "
 		  "Always enabled in the failover test." },
-	{ .name = "seed", .kind = DR_OPT_UINT, .arg = "N", .def = "1", .max = 9e15,
-	  .commands = RUN, .offset = AT(seed),
-	  .help = "Seed of the data pattern." },
 };
 /* clang-format on */
 

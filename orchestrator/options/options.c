@@ -643,7 +643,7 @@ int dr_options_complete(struct dr_options *o, const char *shell, FILE *f)
 void dr_options_apply_log(const struct dr_options *o)
 {
 	dr_log_set_json(o->log_json);
-	if (o->verbose >= 2 || o->trace_requests)
+	if (o->verbose >= 2)
 		dr_log_set_level(DR_LOG_DEBUG);
 	else if (o->verbose == 1)
 		dr_log_set_level(DR_LOG_INFO);

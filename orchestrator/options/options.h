@@ -94,15 +94,13 @@ struct dr_options {
 	bool repair; /* doctor: nothing else */
 
 	bool verify;
-	uint64_t seed, workers, links;
+	uint64_t workers, links;
 	int poll; /* enum dr_poll_policy */
 	struct dr_opt_list pin;
 
-	int format; /* enum dr_table_format */
 	const char *json_path, *metrics_listen;
 	bool json_stream;
 	const char *min_bw, *min_nic, *max_lat, *baseline;
-	bool allow_switches;
 	/* Set by the caller before parsing, both NULL: the group of result files does not exist. */
 	const struct dr_opt_group *file_group;
 	void *files;	    /* its target; not owned */
@@ -114,7 +112,7 @@ struct dr_options {
 	uint16_t data_port_min, data_port_max;
 	uint64_t sockbuf, dscp;
 
-	const char *page; /* --output of report, --report of a run */
+	const char *page; /* --output */
 	/* compare, report: the arguments, of argv; the last n_new of them are behind the "--" */
 	char *const *inputs;
 	int n_inputs, n_new;
@@ -134,7 +132,7 @@ struct dr_options {
 	bool one_off;
 	struct dr_config_files config;
 	int verbose;
-	bool quiet, log_json, trace_requests, version, help, man;
+	bool quiet, log_json, version, help, man;
 
 	/* sweep */
 	int pattern; /* index into the choices of --pattern */

@@ -89,7 +89,7 @@ struct dr_plan {
 	int64_t interval_ns; /* reporting interval of received data at both ends; 0: disabled */
 	enum dr_detect detect;
 	bool failback;
-	uint64_t seed;
+	uint64_t seed; /* of the pattern that --verify compares; drawn by the client */
 	int sockbuf, dscp;
 	bool server_faults; /* the client will request faults at the server: */
 	unsigned n_server_fault;

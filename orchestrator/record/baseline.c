@@ -208,9 +208,9 @@ static void note_low(struct dr_baseline_saved *out, const struct dr_figure_row *
 	if (!(percent < out->low_percent) && isfinite(out->low_percent))
 		return;
 	out->low_percent = percent;
-	snprintf(out->low, sizeof(out->low), "%s %s: %s of %s %s",
+	snprintf(out->low, sizeof(out->low), "%s %s: %s of %s Gb/s",
 		figure_name(was->gpu, was->nic).s, dr_enum_name(dr_direction_names, was->direction),
-		rate(gbps).s, rate(was->mean_gbps).s, rate_unit(false)->name);
+		rate(gbps).s, rate(was->mean_gbps).s);
 }
 
 int dr_baseline_write(
@@ -384,8 +384,7 @@ void dr_baseline_print(const struct dr_record *rec, FILE *f)
 	if (!rec->comparison.n)
 		return;
 	fprintf(f,
-		"\nBaseline: bandwidth in %s of this run, and mean and minimum of the baseline's runs\n",
-		rate_unit(false)->name);
+		"\nBaseline: bandwidth in Gb/s of this run, and mean and minimum of the baseline's runs\n");
 	fprintf(f, "  %-24s %-9s %9s %9s %9s %9s %5s %6s\n", "", "direction", "message", "this run",
 		"mean", "min", "runs", "%");
 	/* What failed or was not compared comes first. */

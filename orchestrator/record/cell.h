@@ -40,17 +40,9 @@ static inline struct cell count(int64_t v)
 	return c;
 }
 
-/* A bandwidth in the unit of the tables (dr_table_set_format), and that unit: "Gb/s". `other` is the one of bytes beside
- * bits, or of bits beside bytes. */
-struct rate_unit {
-	const char *name;
-	double per_gbps;
-};
-const struct rate_unit *rate_unit(bool other);
-
 static inline struct cell rate(double gbps)
 {
-	return sig(gbps * rate_unit(false)->per_gbps);
+	return sig(gbps);
 }
 
 /* A kind of fault with its direction: "blackhole in". */

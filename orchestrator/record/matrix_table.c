@@ -245,9 +245,9 @@ static void print_direction(struct table *t, int direction)
 	if (first->message_bytes != DR_UNSET)
 		dr_format_size((uint64_t)first->message_bytes, bytes, sizeof(bytes));
 	fprintf(t->f,
-		"\nMatrix: %s of each GPU over each NIC alone, %s, messages of %s, on the receiver's "
+		"\nMatrix: Gb/s of each GPU over each NIC alone, %s, messages of %s, on the receiver's "
 		"clock\n",
-		rate_unit(false)->name, dr_direction_names[direction], bytes);
+		dr_direction_names[direction], bytes);
 	for (size_t from = 0; from < t->n; from += NICS_WIDE) {
 		size_t to = DR_MIN(from + NICS_WIDE, t->n);
 
@@ -332,8 +332,8 @@ static void print_bad_nic(const struct dr_record *rec, const struct dr_matrix_ni
 		n->finding == DR_MATRIX_LEFT ? "not measured" : dr_matrix_finding_names[n->finding],
 		way(n->direction));
 	if (n->finding == DR_MATRIX_SLOW && n->alone_gbps < dr_matrix_part(rec) * others) {
-		fprintf(f, "%s %s, others %s (%.0f %%)", rate(n->alone_gbps).s,
-			rate_unit(false)->name, rate(others).s, n->others_percent);
+		fprintf(f, "%s Gb/s, others %s (%.0f %%)", rate(n->alone_gbps).s, rate(others).s,
+			n->others_percent);
 		print_slow_gpus(rec, n, dr_matrix_part(rec) * others, f);
 	} else {
 		fputs(n->cause, f);
@@ -359,8 +359,8 @@ static void print_good_nics(const struct dr_record *rec, int direction, FILE *f)
 	}
 	if (n < 2)
 		return;
-	fprintf(f, "None of %zu NICs is slow or idle, %s: medians %s-%s %s", n, way(direction),
-		rate(least).s, rate(most).s, rate_unit(false)->name);
+	fprintf(f, "None of %zu NICs is slow or idle, %s: medians %s-%s Gb/s", n, way(direction),
+		rate(least).s, rate(most).s);
 	print_other_way(rec, direction, f);
 }
 
@@ -385,10 +385,9 @@ void dr_matrix_print_cell(const void *row, FILE *f)
 {
 	const struct dr_matrix_cell_row *r = row;
 
-	fprintf(f, "cell: %s%s over rail %s (%s), %s: %s %s", r->gpu == DR_UNSET ? "" : "GPU ",
+	fprintf(f, "cell: %s%s over rail %s (%s), %s: %s Gb/s", r->gpu == DR_UNSET ? "" : "GPU ",
 		r->gpu == DR_UNSET ? "all GPUs" : count(r->gpu).s, count(r->rail).s, r->nic,
-		dr_enum_name(dr_direction_names, r->direction), rate(r->gbps).s,
-		rate_unit(false)->name);
+		dr_enum_name(dr_direction_names, r->direction), rate(r->gbps).s);
 	if (r->switched > 0)
 		fprintf(f, ", but %s of %s channels left that NIC", count(r->switched).s,
 			count(r->channels).s);

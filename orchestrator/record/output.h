@@ -37,10 +37,6 @@ struct dr_output_options {
 	FILE *out, *err;     /* NULL: stdout, stderr */
 };
 
-/* Unit of the rates in tables for people, of the whole process; set before the first table. Documents are in Gb/s. */
-enum dr_table_format { DR_TABLE_GBIT, DR_TABLE_GBYTE, DR_TABLE_MBIT, DR_TABLE_MBYTE };
-void dr_table_set_format(enum dr_table_format format);
-
 struct dr_output;
 /*
  * Probes every path, reads the baseline and starts the metrics listener. Failure is exit status 2 (DR_EXIT_ENV) unless

@@ -180,7 +180,6 @@ struct dr_thresholds {
 	double min_hit_percent;	  /* of the trials hit data in flight; NAN: 90 */
 	const json_t *baseline;	  /* dr_baseline_load; NULL: none */
 	bool save_baseline;	  /* the result becomes one */
-	bool allow_switches; /* judge bandwidth that was measured while channels were on other rails */
 };
 void dr_thresholds_init(struct dr_thresholds *t);
 /* "80%". -EINVAL. */

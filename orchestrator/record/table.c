@@ -50,8 +50,8 @@ static void bandwidth_row(const struct dr_bandwidth_row *r, bool sum, FILE *f)
 {
 	fprintf(f, BANDWIDTH, sum ? "all" : count(r->gpu).s,
 		dr_enum_name(dr_direction_names, r->direction), size(r->message_bytes).s,
-		sum ? "" : num(r->seconds, 2).s, rate(r->gbps).s,
-		sig(r->gbps * rate_unit(true)->per_gbps).s, num(r->line_rate_percent, 1).s,
+		sum ? "" : num(r->seconds, 2).s, rate(r->gbps).s, sig(r->gbps / 8).s,
+		num(r->line_rate_percent, 1).s,
 		r->messages == 0 && r->gbps > 0 ? "<1" : count(r->messages).s,
 		count(r->retransmits).s, rate(r->sender_gbps).s, r->switched > 0 ? " !" : "");
 }
@@ -88,20 +88,15 @@ static const char *const MARK_LEGEND =
 
 static void print_bandwidth(const struct dr_record *rec, FILE *f)
 {
-	const struct rate_unit *bits = rate_unit(strchr(rate_unit(false)->name, 'B')),
-			       *bytes = rate_unit(strchr(rate_unit(false)->name, 'b'));
 	bool marked = false;
-	char sender[16];
 	size_t k;
 
 	if (!rec->bandwidth.n)
 		return;
-	snprintf(sender, sizeof(sender), "sender %s", rate_unit(false)->name);
 	fprintf(f,
-		"\nBandwidth: payload on the receiver's clock (1 %s = 10^%d bit/s, 1 %s = 10^%d byte/s)\n",
-		bits->name, bits->per_gbps > 1 ? 6 : 9, bytes->name, bits->per_gbps > 1 ? 6 : 9);
-	fprintf(f, BANDWIDTH, "GPU", "direction", "message", "seconds", rate_unit(false)->name,
-		rate_unit(true)->name, "% line", "messages", "retrans", sender, "");
+		"\nBandwidth: payload on the receiver's clock (1 Gb/s = 10^9 bit/s, 1 GB/s = 10^9 byte/s)\n");
+	fprintf(f, BANDWIDTH, "GPU", "direction", "message", "seconds", "Gb/s", "GB/s", "% line",
+		"messages", "retrans", "sender Gb/s", "");
 	for (size_t i = 0; i < rec->bandwidth.n; i++) {
 		int64_t phase = rec->bandwidth.v[i].phase;
 
@@ -158,7 +153,7 @@ static void degraded_nic(const struct dr_nic_row *r, FILE *f)
 {
 	fprintf(f, "  DEGRADED: %s %s", dr_enum_name(dr_end_names, r->side), r->name);
 	if (isfinite(r->measured_gbps))
-		fprintf(f, ", %s %s measured", rate(r->measured_gbps).s, rate_unit(false)->name);
+		fprintf(f, ", %s Gb/s measured", rate(r->measured_gbps).s);
 	if (isfinite(r->loss_percent))
 		fprintf(f, ", %s %% of heartbeats lost", num(r->loss_percent, 0).s);
 	fputc('\n', f);
@@ -178,8 +173,7 @@ static void print_nics(const struct dr_record *rec, FILE *f)
 	if (!rec->nics.n || latency_only(rec))
 		return;
 	fprintf(f,
-		"\nNICs during the whole run: payload (speed, tx, rx in %s), and its own counters relative to it\n",
-		rate_unit(false)->name);
+		"\nNICs during the whole run: payload (speed, tx, rx in Gb/s), and its own counters relative to it\n");
 	fprintf(f, NICS, "end", "NIC", "speed", "tx", "rx", "tx GB", "counter", "rx GB", "counter",
 		"conns", "check");
 	for (int side = -1; side <= DR_END_SERVER; side++)
@@ -260,14 +254,12 @@ static void print_total(const struct dr_record *rec, FILE *f)
 
 	if (!isfinite(t->gbps))
 		return;
-	fprintf(f, "\nTotal: %s %s (%s %s)", rate(t->gbps).s, rate_unit(false)->name,
-		sig(t->gbps * rate_unit(true)->per_gbps).s, rate_unit(true)->name);
+	fprintf(f, "\nTotal: %s Gb/s (%s GB/s)", rate(t->gbps).s, sig(t->gbps / 8).s);
 	if (t->message_bytes != DR_UNSET)
 		fprintf(f, " with messages of %s", size(t->message_bytes).s);
 	if (isfinite(t->line_rate_percent))
-		fprintf(f, ", %.1f %% of the line rate of %.6g %s%s", t->line_rate_percent,
-			t->line_gbps * rate_unit(false)->per_gbps, rate_unit(false)->name,
-			dr_total_slower(t));
+		fprintf(f, ", %.1f %% of the line rate of %.6g Gb/s%s", t->line_rate_percent,
+			t->line_gbps, dr_total_slower(t));
 	else
 		fputs(", line rate unknown", f);
 	fprintf(f, "\nCPU: %s %s %%, %s %s %% (100 %% = one core)\n",
@@ -363,8 +355,7 @@ static void print_gaps(const struct dr_record *rec, FILE *f)
 static void print_recovery(const struct dr_gap_summary *g, size_t n, FILE *f)
 {
 	fprintf(f,
-		"\nFailover: bandwidth in %s (medians), failbacks (back) and their gap in ms, verdicts\n",
-		rate_unit(false)->name);
+		"\nFailover: bandwidth in Gb/s (medians), failbacks (back) and their gap in ms, verdicts\n");
 	fprintf(f, RECOVERY, "fault", "side", "before", "during", "after", "after %", "back", "gap",
 		"pass", "wrong", "hang", "error", "missed", "fail");
 	for (size_t i = 0; i < n; i++) {
@@ -642,11 +633,11 @@ void dr_table_header(const struct dr_record *rec, const char *options, FILE *f)
 	for (size_t i = 0; i < rec->rails.n; i++) {
 		const struct dr_rail_row *r = &rec->rails.v[i];
 
-		fprintf(f, "  rail %s: %s %s <-> %s %s%s, %s %s, MTU %s\n", count(r->rail).s,
+		fprintf(f, "  rail %s: %s %s <-> %s %s%s, %s Gb/s, MTU %s\n", count(r->rail).s,
 			r->ifname, r->address, r->peer_ifname, r->peer_address,
 			r->routed ? " (routed)" : "",
 			isfinite(r->speed_gbps) ? rate(r->speed_gbps).s : "unknown",
-			rate_unit(false)->name, count(r->mtu).s);
+			count(r->mtu).s);
 	}
 	for (size_t i = 0; i < rec->gpus.n; i++) {
 		const struct dr_gpu_row *g = &rec->gpus.v[i];
@@ -663,11 +654,10 @@ void dr_table_interval(const void *row, FILE *f)
 	const struct dr_interval_row *r = row;
 	double from = known(r->start_ns) / 1e9;
 
-	fprintf(f, "%8s - %-8s s  gpu %-3s  %-9s  %9s %s %8s chunks%s", num(from, 2).s,
+	fprintf(f, "%8s - %-8s s  gpu %-3s  %-9s  %9s Gb/s %8s chunks%s", num(from, 2).s,
 		num(from + known(r->duration_ns) / 1e9, 2).s,
 		r->gpu == DR_UNSET ? "all" : count(r->gpu).s,
-		dr_enum_name(dr_direction_names, r->direction), rate(r->gbps).s,
-		rate_unit(false)->name, count(r->chunks).s,
+		dr_enum_name(dr_direction_names, r->direction), rate(r->gbps).s, count(r->chunks).s,
 		r->omitted > 0 ? "  omitted (warm-up)" : "");
 	fputc('\n', f);
 }

@@ -26,7 +26,7 @@ void dr_thresholds_init(struct dr_thresholds *t)
 	for (size_t i = 0; i < DR_LAT_FIGURES; i++)
 		t->max_lat_ns[i] = DR_UNSET;
 	t->baseline = NULL;
-	t->save_baseline = t->allow_switches = false;
+	t->save_baseline = false;
 }
 
 int dr_thresholds_parse_min_bw(struct dr_thresholds *t, const char *s, struct dr_err *e)
@@ -378,16 +378,13 @@ static void judge_switched(struct dr_record *rec, const struct dr_thresholds *t)
 	static const char *const text =
 		"%s: %" PRId64
 		" channels were not on their own rail all the time (marked in the tables; "
-		"failover.switches), so the bandwidth is not that of the rails; repeat the run, or use "
-		"--allow-switches";
+		"failover.switches), so the bandwidth is not that of the rails; repeat the run";
 	int64_t rows = 0, cells = 0;
 
 	for (size_t i = 0; i < rec->bandwidth.n; i++)
 		rows += DR_MAX(rec->bandwidth.v[i].switched, 0);
 	for (size_t i = 0; i < rec->matrix.cells.n; i++)
 		cells += DR_MAX(rec->matrix.cells.v[i].switched, 0);
-	if (t->allow_switches)
-		return;
 	if (rec->matrix.cells.n && (cells || rows))
 		miss(rec, DR_EXIT_THRESHOLD, text, "--matrix", DR_MAX(cells, rows));
 	else if (rows && (isfinite(t->min_bw_gbps) || isfinite(t->min_bw_percent)))

@@ -232,8 +232,6 @@ static void switched_bandwidth_is_refused(void **state)
 	assert_int_equal(dr_record_verdict(rec, &t), DR_EXIT_PASS);
 	t.min_bw_gbps = 1;
 	assert_int_equal(dr_record_verdict(rec, &t), DR_EXIT_THRESHOLD);
-	t.allow_switches = true;
-	assert_int_equal(dr_record_verdict(rec, &t), DR_EXIT_PASS);
 	dr_thresholds_init(&t);
 	t.save_baseline = true;
 	assert_int_equal(dr_record_verdict(rec, &t), DR_EXIT_THRESHOLD);

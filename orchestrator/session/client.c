@@ -474,7 +474,6 @@ static int thresholds(const struct dr_session *s, struct dr_thresholds *t, struc
 	dr_thresholds_init(t);
 	t->baseline = dr_output_baseline(s->out);
 	t->save_baseline = dr_output_saves_baseline(s->out);
-	t->allow_switches = s->opt->allow_switches;
 	if (s->opt->max_gap_ns)
 		t->max_gap_ns = s->opt->max_gap_ns;
 	int rc = s->opt->min_nic ? dr_thresholds_parse_min_nic(t, s->opt->min_nic, e) : 0;

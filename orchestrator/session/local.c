@@ -97,7 +97,7 @@ static int make_worker(struct dr_local *l, struct dr_local_worker *w, struct dr_
 		.chunk_max = l->plan->chunk_max,
 		.seed = l->plan->seed,
 		.client = l->side == DR_PLAN_CLIENT,
-		.trace_requests = l->s->opt->trace_requests };
+		.trace_requests = l->s->opt->verbose >= 3 };
 	int rc = 0;
 
 	if (!gpus)

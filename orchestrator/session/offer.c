@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "orchestrator/session/offer.h"
 
+#include "base/rng.h"
 #include "bootstrap/net.h"
 #include "orchestrator/fault/options.h"
 
@@ -179,7 +180,6 @@ void dr_client_settings(const struct dr_options *o, struct dr_plan *p)
 	p->detect = (enum dr_detect)o->detect;
 	p->failback = o->failback;
 	p->lost_after_ns = LOST_AFTER_NS;
-	p->seed = o->seed;
 	p->sockbuf = (int)o->sockbuf;
 	p->dscp = (int)o->dscp;
 	offer_faults(&o->faults->list, p);
@@ -191,7 +191,11 @@ int dr_client_plan(const struct dr_options *o, const struct dr_route *route,
 	struct dr_rails rails;
 
 	dr_client_settings(o, p);
-	int rc = dr_rails_find(o, p, route, &rails, e);
+	int rc = dr_random_bytes(&p->seed, sizeof(p->seed));
+	if (rc)
+		return dr_err_set(e, rc, "no random numbers: %s", strerror(-rc));
+	p->seed >>= 11; /* JSON carries 53 bits */
+	rc = dr_rails_find(o, p, route, &rails, e);
 	if (rc)
 		return rc;
 	dr_plan_set_rails(p, DR_PLAN_CLIENT, rails.v, rails.n);

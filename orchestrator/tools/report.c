@@ -124,33 +124,20 @@ int dr_report_write(const json_t *const *docs, const char *const *names, size_t 
 	return rc;
 }
 
-static int write_page(const char *option, const char *path, const json_t *const *docs,
-	const char *const *names, size_t n)
+static int write_page(const char *path, const json_t *const *docs, const char *const *names,
+	size_t n, struct dr_err *e)
 {
 	size_t len = 0;
 	char *text = NULL;
 	FILE *f = open_memstream(&text, &len);
 	int rc = f ? dr_report_write(docs, names, n, f) : -ENOMEM;
-	struct dr_err e;
 
 	if (f && fclose(f))
 		rc = -ENOMEM;
-	if (rc)
-		dr_err_set(&e, rc, "%s: out of memory", option);
-	else
-		rc = dr_file_write(option, path, text, len, 0, &e);
+	rc = rc ? dr_err_set(e, rc, "--output: out of memory")
+		: dr_file_write("--output", path, text, len, 0, e);
 	free(text); /* lint-ok: of open_memstream */
-	if (rc)
-		dr_complain("%s", e.text);
-	return rc ? DR_EXIT_ENV : 0;
-}
-
-int dr_report_file(const char *option, const char *path, const json_t *doc)
-{
-	const json_t *docs[] = { doc };
-	const char *names[] = { "" };
-
-	return write_page(option, path, docs, names, 1);
+	return rc;
 }
 
 /* ---- the command ---- */
@@ -167,13 +154,13 @@ int dr_report_main(const struct dr_options *o)
 		rc = dr_err_set(&e, -ENOMEM, "out of memory");
 	for (; !rc && n < (size_t)o->n_inputs; n += !rc)
 		rc = dr_document_load_any(o->inputs[n], &docs[n], &e);
+	if (!rc)
+		rc = write_page(o->page, (const json_t *const *)docs,
+			(const char *const *)o->inputs, n, &e);
 	if (rc)
 		dr_complain("%s", e.text);
-	rc = rc ? DR_EXIT_ENV
-		: write_page("--output", o->page, (const json_t *const *)docs,
-			  (const char *const *)o->inputs, n);
 	while (n)
 		json_decref(docs[--n]);
 	dr_free(docs);
-	return rc;
+	return rc ? DR_EXIT_ENV : 0;
 }

@@ -12,8 +12,6 @@
  * run or a sweep), charts of them, and the documents. Returns the exit status: 0, 1 (usage) or 2 (a file cannot be read or written).
  */
 int dr_report_main(const struct dr_options *o);
-/* Writes the page of one document to a file; prints an error. option: precedes the path in it. 0 or DR_EXIT_ENV. */
-int dr_report_file(const char *option, const char *path, const json_t *doc);
 
 /*
  * The page. Documents may be hostile: every text is escaped, the embedded documents cannot end their element, and the policy

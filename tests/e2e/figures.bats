@@ -35,14 +35,11 @@ load usual
 	# The rail stays down: from its begin the next run is not on its own rails.
 	client_in_a --rails rail0,rail1 -D 200ms --min-bw 0.001 --save-baseline base.json --json=refused.json
 	[ "$status" -eq 7 ]
-	[[ $output == *"2 channels were not on their own rail all the time"*"--allow-switches"* ]]
+	[[ $output == *"2 channels were not on their own rail all the time"* ]]
 	[[ ! -e base.json ]]
 	judge 100 holds refused.json '.unexpected_switches == 0'
 	holds refused.json '.nics | map(select(.name == "rail0").counter_check) | unique == ["too-little"]'
 	[[ $output == *"too little traffic to compare"* ]]
-	client_in_a --rails rail0,rail1 -D 200ms --min-bw 0.001 --save-baseline base.json --allow-switches
-	[ "$status" -eq 0 ]
-	[[ -e base.json ]]
 }
 
 @test "trials: a fault that hits nothing is missed, a gap above --max-gap fails its trial, every at= counts" {

@@ -13,21 +13,22 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$work"
 
-run() {
-	"$dualrail" demo -q --hold-down 100ms "$@" >"$work/log" 2>&1 || {
+# page NAME OPTION...: of a run of the demo.
+page() {
+	"$dualrail" demo -q --hold-down 100ms --json="$1.json" "${@:2}" >"$work/log" 2>&1 || {
 		tail -n 20 "$work/log"
 		exit 1
 	}
+	"$dualrail" report "$1.json" -o "$1.html"
 }
 
 command -v chromium >/dev/null || {
 	echo "SKIP: no Chromium (Debian: chromium)"
 	exit 77
 }
-run -g 0-3 --test bw,lat -i 100ms -D 1s --report bandwidth.html
-run -g 0-1 --test failover -i 50ms --fault link-down:path=0,for=200ms,repeat=2 --fault blackhole:path=0,for=200ms,repeat=2 \
-	--report failover.html
-run -g 0-3 --links 3 --test bw --matrix -D 200ms -s 1M --report matrix.html
+page bandwidth -g 0-3 --test bw,lat -i 100ms -D 1s
+page failover -g 0-1 --test failover -i 50ms --fault link-down:path=0,for=200ms,repeat=2 --fault blackhole:path=0,for=200ms,repeat=2
+page matrix -g 0-3 --links 3 --test bw --matrix -D 200ms -s 1M
 # Of twelve namespaces: one NIC at a tenth, one without carrier, one node killed.
 "$dualrail" report "$here/../fixtures/sweep/twelve_nodes.json" -o sweep.html
 args=()

@@ -357,7 +357,8 @@ static void run_all(const struct task *tasks, size_t n)
 		for (size_t k; (k = shared->next++) < n;)
 			run(&tasks[k]);
 		remove_dir();
-		exit(0);
+		fflush(NULL);
+		_exit(0);
 	}
 	while (wait(&status) > 0)
 		shared->died += status != 0;
