@@ -150,9 +150,7 @@ struct dr_boot_opts {
 	unsigned n_gpus;      /* 1 .. DR_BOOT_GPUS_MAX */
 	/* Server: 0 is the kernel's choice for each (tests). Client: 0 is DR_BOOT_PORT_BASE. */
 	uint16_t port_base;
-	bool pair; /* --pair: unequal GPU counts are allowed, min(n) pairs are used; enough when one
-		      end says so */
-	bool follow; /* server: takes as many GPUs as the client names, if it has them */
+	bool pair; /* client: where the server has fewer GPUs, the first ones are used; else it refuses */
 	const char
 		*bind; /* --control: numeric address or interface; NULL: server all, IPv4 and IPv6;
 			     client the kernel's choice */

@@ -311,8 +311,6 @@ int dr_boot_server_create(struct dr_boot_server **out, const struct dr_boot_opts
 	if (!s)
 		return dr_err_set(e, -ENOMEM, "bootstrap: out of memory");
 	s->e = (struct dr_boot_end){ .role = &role, .ops = *ops, .arg = arg, .poller = poller };
-	s->pair = opts->pair;
-	s->follow = opts->follow;
 	int rc = dr_boot_end_init(&s->e, opts, e);
 	if (rc == 0)
 		rc = dr_server_open_listeners(s, opts, e);

@@ -149,20 +149,18 @@ static void list_text(const unsigned *v, unsigned n, char *buf, size_t cap)
 	}
 }
 
+/* The client has no more GPUs than the server, or named none. */
 static bool counts_fit(struct dr_boot_server *s, struct dr_link *l, const json_t *offer,
 	const unsigned *gpus, unsigned n, int64_t now_ns)
 {
-	if (n == s->e.n_gpus || s->pair || (s->follow && n < s->e.n_gpus) ||
-		json_is_true(json_object_get(offer, "pair")))
+	if (n <= s->e.n_gpus || json_is_true(json_object_get(offer, "pair")))
 		return true;
 	char client[64], server[64], text[256];
 	list_text(gpus, n, client, sizeof(client));
 	list_text(s->e.gpus, s->e.n_gpus, server, sizeof(server));
 	snprintf(text, sizeof(text),
-		"GPU counts differ: client has %u (%s), server %u (%s); %s, or --pair to use the smaller number",
-		n, client, s->e.n_gpus, server,
-		s->follow ? "name no more than the server has with -g"
-			  : "give lists of equal length with -g");
+		"GPU counts differ: client has %u (%s), server %u (%s); name no more than the server has with -g",
+		n, client, s->e.n_gpus, server);
 	refuse(s, l, DR_BOOT_DECLINED, 3, text, now_ns);
 	return false;
 }

@@ -33,7 +33,6 @@ struct dr_server_session {
 
 struct dr_boot_server {
 	struct dr_boot_end e;
-	bool pair, follow;
 	struct dr_acceptor acceptor;
 	struct dr_networks allow;
 	bool wildcard;

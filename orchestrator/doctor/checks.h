@@ -16,7 +16,7 @@
 struct dr_doctor_run {
 	const struct dr_transport_kind *kind; /* of --transport */
 	bool server;			      /* this end may become the server: check its ports */
-	bool pair; /* --pair, or no list of GPUs here: the numbers may differ */
+	bool pair;			      /* no list of GPUs here: the server may have fewer */
 	unsigned gpus, channels, window;
 	uint64_t chunk_bytes;
 	uint64_t sockbuf; /* --sockbuf, 0: not given */

@@ -127,7 +127,7 @@ static void find_gpus(struct visit *v, struct dr_options *o)
 			o->gpus.n == 1 ? "" : "s", o->cuda ? "GPU" : "host");
 	v->d.run = (struct dr_doctor_run){ .kind = dr_transport_kind(o->transport),
 		.server = !o->host,
-		.pair = o->pair || o->gpu_names.n == 0,
+		.pair = o->gpu_names.n == 0,
 		.gpus = DR_MAX((unsigned)o->gpus.n, 1u),
 		.channels = (unsigned)o->channels,
 		.window = (unsigned)o->window,

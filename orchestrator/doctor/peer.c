@@ -51,16 +51,15 @@ void dr_doctor_ends(const struct dr_doctor *d, const struct dr_plan_probe *probe
 
 static void check_gpus(struct dr_doctor *d, const struct dr_plan_probe *probe)
 {
-	if (d->run.gpus == probe->n_gpus || d->run.pair ||
-		(probe->follows && d->run.gpus < probe->n_gpus))
+	if (d->run.gpus <= probe->n_gpus || d->run.pair)
 		dr_find_ok(d, "peer-gpus", NULL, "%u GPUs here, %u at the server", d->run.gpus,
 			probe->n_gpus);
 	else
 		dr_find_fail(d, "peer-gpus", NULL,
-			"the two ends have different numbers of GPUs: a run is refused\n"
+			"the server has fewer GPUs: a run is refused\n"
 			"%u here, %u at the server\n"
-			"the same number at both ends\n"
-			"select GPUs with -g at either end, or use --pair for the first ones of both",
+			"no more than the server has\n"
+			"name fewer GPUs with -g, or none",
 			d->run.gpus, probe->n_gpus);
 }
 

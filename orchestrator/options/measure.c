@@ -51,17 +51,13 @@ static const struct dr_opt rows[] = {
 	  .offset = AT(gpu_names),
 	  .help = "GPUs of this end, by CUDA number or PCI bus id, e.g. 0-3,0000:3b:00.0. The "
 		  "k-th GPU of the client is connected to the k-th GPU of the server. Default: "
-		  "all CUDA GPUs; without CUDA, 0-7 with host memory. If only one end has this "
-		  "option, the other end uses as many of its GPUs." },
+		  "all CUDA GPUs; without CUDA, 0-7 with host memory. The server uses as many as the client "
+		  "names; a client that names none uses as many as both have." },
 	{ .name = "memory", .kind = DR_OPT_CHOICE, .arg = "KIND", .choices = "auto|host|cuda",
 	  .def = "auto",
 	  .commands = ALL | DOCTOR, .offset = AT(memory),
 	  .help = "Location of this end's data buffers: host memory, GPU memory (cuda), or auto: "
 		  "GPU memory if CUDA reports a GPU. The two ends may differ." },
-	{ .name = "pair", .kind = DR_OPT_FLAG,
-	  .commands = ALL | DOCTOR, .offset = AT(pair),
-	  .help = "Allow lists of GPUs of different length at the two ends. The first GPUs of the "
-		  "longer list are used." },
 	{ .name = "channels", .short_name = 'N', .kind = DR_OPT_UINT, .arg = "N", .def = "8",
 	  .min = 1, .max = DR_GPU_CHANNELS_MAX,
 	  .commands = RUN | TOPO | DOCTOR, .offset = AT(channels),

@@ -72,7 +72,6 @@ struct dr_options {
 	/* Set by dr_options_resolve; before that, the numbers of --gpus. */
 	struct dr_opt_list gpus;
 	bool cuda;
-	bool pair;
 	uint64_t channels, window, chunk, size, begin, end, factor;
 	int64_t duration_ns, interval_ns;
 	uint64_t iters;

@@ -335,7 +335,7 @@ static int dial(struct dr_client *c, struct dr_err *e)
 		.on_closed = on_closed };
 	struct dr_dial d = { .opt = c->s.opt,
 		/* Without a list of its own it takes what the server has. */
-		.pair = c->s.opt->pair || c->s.opt->gpu_names.n == 0,
+		.pair = c->s.opt->gpu_names.n == 0,
 		/* The time that the name took is part of it. */
 		.patience_ns = DR_MAX(c->connect_until_ns - dr_now_ns(),
 			DR_MIN(c->s.opt->connect_timeout_ns, DR_NS_PER_S)),
@@ -488,9 +488,8 @@ static int thresholds(const struct dr_session *s, struct dr_thresholds *t, struc
 static int check_baselines(const struct dr_session *s, struct dr_err *e)
 {
 	const struct dr_options *o = s->opt;
-	bool named = o->gpu_names.n > 0 && !o->pair;
-
-	return dr_output_check_baselines(s->out, s->rec, o->gpus.v, named ? o->gpus.n : 0, e);
+	return dr_output_check_baselines(
+		s->out, s->rec, o->gpus.v, o->gpu_names.n > 0 ? o->gpus.n : 0, e);
 }
 
 static void run(struct dr_client *c)

@@ -46,7 +46,7 @@ int dr_client_plan(const struct dr_options *o, const struct dr_route *route,
  */
 struct dr_dial {
 	const struct dr_options *opt;
-	bool pair;	     /* unequal numbers of GPUs are no reason to refuse */
+	bool pair;	     /* more GPUs than the server has are no reason to refuse */
 	int64_t patience_ns; /* for a server that is still to be started, or */
 	bool wait_busy;	     /* that serves another client */
 	const struct dr_boot_ops *ops;

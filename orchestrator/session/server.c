@@ -235,7 +235,6 @@ static void answer_probe(
 							   .n = nics.n,
 							   .settings = &settings,
 							   .gpus = s->opt->gpus.n,
-							   .follows = s->opt->gpu_names.n == 0,
 							   .why = why.code ? why.text : NULL });
 	if (!reply || dr_boot_server_accept(v->boot, reply, 1, 1))
 		dr_boot_server_refuse(v->boot, DR_EXIT_ENV, "the server is out of memory");
@@ -634,8 +633,6 @@ static int listen_for_clients(struct server *v, struct dr_err *e)
 	struct dr_boot_opts bo = { .gpus = o->gpus.v,
 		.n_gpus = (unsigned)o->gpus.n,
 		.port_base = (uint16_t)o->port,
-		.pair = o->pair,
-		.follow = o->gpu_names.n == 0,
 		.bind = o->control,
 		.key = o->key_file ? &key : NULL,
 		.allow = o->allow.n ? &o->allow : NULL,

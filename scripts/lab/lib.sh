@@ -66,9 +66,9 @@ listening() {
 server_with=() server_under=() client_under=()
 measure() {
 	said dualrail client HOST "$@"
-	in_b "${server_under[@]}" "$program" server --one-off -g 0-7 --pair "${server_with[@]}"
+	in_b "${server_under[@]}" "$program" server --one-off -g 0-7 "${server_with[@]}"
 	rm -f "$share/doc.json"
-	"$lab" run -t "${BENCH_LIMIT:-300}" 0 "${client_under[@]}" "$program" client "$control" --transport verbs --pair -q \
+	"$lab" run -t "${BENCH_LIMIT:-300}" 0 "${client_under[@]}" "$program" client "$control" --transport verbs -q \
 		--json="$inside/doc.json" "$@" >"$work/client.log" 2>&1 && wait "$peer_pid" && return
 	note "dualrail client $*: $(tail -n 3 "$work/client.log" | tr '\n' ' ')"
 	stop "$peer_pid"

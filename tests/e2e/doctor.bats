@@ -152,7 +152,7 @@ no_finding() {
 	gives 3 doctor 127.0.0.1 --port "$port" --connect-timeout 5s
 	gives 2 doctor 127.0.0.1 --port "$port" --key-file key -g 0-3
 	finding peer-gpus fail
-	doctor 127.0.0.1 --port "$port" --key-file key -g 0-3 --pair
+	doctor 127.0.0.1 --port "$port" --key-file key -g 0
 	finding peer-gpus ok
 	gives 2 doctor 127.0.0.1 --port "$port" --key-file key --transport verbs --rails nothing
 	[[ ! -e s.json ]]

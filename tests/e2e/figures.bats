@@ -7,7 +7,7 @@ load usual
 
 @test "a switch that nobody planned is named, its figures are marked, and thresholds and baselines refuse them" {
 	two_rails
-	server_in_b --pair --rails rail0,rail1
+	server_in_b --rails rail0,rail1
 	under_way start_client_in_a --rails rail0,rail1 -D 4s --json=cut.json
 	ip -n "$A" link set rail0 down
 	ends "$client" 0
@@ -44,7 +44,7 @@ load usual
 
 @test "trials: a fault that hits nothing is missed, a gap above --max-gap fails its trial, every at= counts" {
 	two_rails
-	server_in_b --pair
+	server_in_b
 	client_in_a -g 0 -D 200ms --test bw,failover --allow-faults --hold-down 100ms --max-gap 1us --json=c.json \
 		--fault close:path=0,at=100ms,for=100ms --fault link-down:path=0,nic=rail1,at=2500ms,for=100ms
 	judge_status 100 8
@@ -80,7 +80,7 @@ mean_is_total() {
 	local direction seconds
 	two_rails
 	shaped 50mbit || skip "no tbf here"
-	server_in_b --pair
+	server_in_b
 	gives 0 client_in_a -N 8 -s 8M -D 1 -i 250ms --bidir --json=c.json
 	clean c.json
 	judge 100 holds c.json '.unexpected_switches == 0 and (.bandwidth | map(.bytes) | add) > 12e6'
@@ -110,7 +110,7 @@ using() {
 
 @test "-D ends the measurement under --rate: messages that have begun are not sent to their end" {
 	two_rails
-	server_in_b --pair
+	server_in_b
 	gives 0 client_in_a -N 8 -s 64M --rate 200M -D 1 --json=c.json
 	clean c.json
 	# One message of each of the 16 channels takes 21 s at this rate.
@@ -125,7 +125,7 @@ using() {
 	done
 	[[ $other ]] || skip "this kernel allows one congestion control only"
 	free_port
-	server_in_b --pair --port "$port"
+	server_in_b --port "$port"
 	under_way start_client_in_a --port "$port" -D 60s --cc "$other"
 	wait_for using "$A" "$other"
 	wait_for using "$B" "$other"

@@ -85,8 +85,8 @@ one_cable_one_way_round() {
 	local opts=at=200ms,for=200ms
 	SMALL=(-g 0 -N 2 -s 1M)
 	mesh_with_control
-	serve "$B" --pair
-	client_in "$A" 10.97.255.2 --pair --test failover --allow-faults --hold-down 100ms --verify \
+	serve "$B"
+	client_in "$A" 10.97.255.2 --test failover --allow-faults --hold-down 100ms --verify \
 		--json=c.json --fault "link-down:path=1,$opts" --fault "link-down:path=0,$opts" \
 		--fault "blackhole:path=0,$opts"
 	judge_status 100 0
@@ -125,7 +125,7 @@ one_cable_one_way_round() {
 	serve "$D" --rails xb,dc
 	# Named in another order than at the server: the routes tell which belongs to which.
 	SMALL=(-g 0 -N 2 -s 1M)
-	under_way start_client_in "$A" 10.97.5.2 --rails ay,ab --pair -D 4s --verify --json=c.json
+	under_way start_client_in "$A" 10.97.5.2 --rails ay,ab -D 4s --verify --json=c.json
 	ip netns exec "$C" sysctl -qw net.ipv4.ip_forward=0
 	wait_for carried "$A" ab 20000000
 	ip netns exec "$C" sysctl -qw net.ipv4.ip_forward=1

@@ -64,8 +64,8 @@ on_other_rail() {
 }
 
 @test "manual: asks, waits for somebody to break the path, measures that" {
-	server_in_b --pair
-	start_client_in_a -g 0 --pair --test failover --allow-faults --hold-down 100ms --json=c.json \
+	server_in_b
+	start_client_in_a -g 0 --test failover --allow-faults --hold-down 100ms --json=c.json \
 		--fault manual:path=0,at=100ms,for=200ms
 	wait_for asked_for
 	ip -n "$B" link set rail0 down
@@ -89,8 +89,8 @@ reset() {
 }
 
 @test "a channel that misses the deadline of its trial: a hang, and its late switch is no false failover" {
-	server_in_b --pair
-	start_client_in_a -g 0 --pair --test failover --allow-faults --hold-down 100ms --timeout 5s --json=c.json \
+	server_in_b
+	start_client_in_a -g 0 --test failover --allow-faults --hold-down 100ms --timeout 5s --json=c.json \
 		--fault manual:path=0,at=100ms,for=200ms
 	wait_for asked_for
 	mapfile -t ports < <(over_rail0)
@@ -122,8 +122,8 @@ reset() {
 
 # bats test_tags=release
 @test "both rails at once: a clean error, no gap, and the time until it" {
-	server_in_b --pair
-	client_in_a -g 0 --pair --test failover --allow-faults --json=c.json --fault exec=both:path=0,for=5s,at=100ms \
+	server_in_b
+	client_in_a -g 0 --test failover --allow-faults --json=c.json --fault exec=both:path=0,for=5s,at=100ms \
 		--fault-exec 'both=ip link set rail0 down; ip link set rail1 down,ip link set rail0 up; ip link set rail1 up'
 	judge_status 100 4
 	[[ $output == *"no delivery for "*" s until the error"* && $output != *"longest gap"* ]]
@@ -210,8 +210,8 @@ control_port() {
 }
 
 @test "a fault on the idle path disturbs nothing" {
-	server_in_b --pair
-	client_in_a -g 0 --pair --test failover --allow-faults --hold-down 100ms --json=c.json \
+	server_in_b
+	client_in_a -g 0 --test failover --allow-faults --hold-down 100ms --json=c.json \
 		--fault link-down:path=1,for=200ms,at=200ms
 	judge_status 100 0
 	judge 100 holds c.json '.failover.faults | length == 1 and all(.verdict == "PASS" and .channels_affected == 0)'
@@ -279,9 +279,9 @@ management() {
 }
 
 @test "the NIC of the default route is cut only where nic= names it, and a NIC without paths never" {
-	local fault=(-g 0 --pair --test failover --allow-faults --hold-down 100ms --fault)
+	local fault=(-g 0 --test failover --allow-faults --hold-down 100ms --fault)
 	management
-	server_in_b --pair
+	server_in_b
 	client_to_rail() { run timeout "$WAIT_S" ip netns exec "$A" "$DUALRAIL" client 10.99.0.2 "${SMALL[@]}" "$@"; }
 	gives 2 client_to_rail "${fault[@]}" link-down:path=1
 	[[ $output == *"--fault link-down: refused: mgmt has this node's default route; give HOST's management address, so that rail1 and rail0 are rails, or name it: nic=mgmt"* ]]
@@ -306,18 +306,18 @@ management() {
 }
 
 @test "faults at the server are checked before data: rights, device and the rule of the default route" {
-	local fault=(-g 0 --pair --key-file key --test failover --fault)
+	local fault=(-g 0 --key-file key --test failover --fault)
 	new_key key
 	cp key servers
 	chown 65534 servers
 	management
 	start server ip netns exec "$B" setpriv --reuid 65534 --clear-groups --inh-caps=-all --ambient-caps=-all \
-		"$DUALRAIL" server -g 0-1 --pair --allow-faults --key-file /dev/fd/7 7<servers
+		"$DUALRAIL" server -g 0-1 --allow-faults --key-file /dev/fd/7 7<servers
 	run timeout "$WAIT_S" ip netns exec "$A" "$DUALRAIL" client 10.99.9.2 "${fault[@]}" blackhole:side=server,at=60s
 	[ "$status" -eq 2 ]
 	[[ $output == *"server 10.99.9.2:20000: --fault blackhole: needs CAP_NET_ADMIN at the server (rail0: Operation not permitted); start the server as root"* ]]
 	stop server
-	server_in_b --pair --allow-faults --key-file key
+	server_in_b --allow-faults --key-file key
 	run timeout "$WAIT_S" ip netns exec "$A" "$DUALRAIL" client 10.99.9.2 "${fault[@]}" blackhole:side=server,nic=eth9,at=60s
 	[ "$status" -eq 2 ]
 	[[ $output == *"server 10.99.9.2:20000: --fault blackhole: "*eth9* ]]

@@ -15,7 +15,7 @@ metric() {
 	start_server
 	gives 0 client -D 50ms --prom one.prom --metrics-listen 127.0.0.1:0
 	gives 0 client -D 50ms --test lat --prom two.prom
-	run "$DUALRAIL" client localhost --port "$port" -g 0 --pair -D 50ms --prom three.prom --prom-label rack=b7
+	run "$DUALRAIL" client localhost --port "$port" -g 0 -D 50ms --prom three.prom --prom-label rack=b7
 	[ "$status" -eq 0 ]
 	sort -u one.prom two.prom three.prom | grep '^dualrail' >all.prom
 	[ -z "$(sed 's/ [^ ]*$//' one.prom two.prom three.prom | grep '^dualrail' | sort | uniq -d)" ]

@@ -320,7 +320,7 @@ column() {
 # bats test_tags=release
 @test "colour only on a terminal, and not with NO_COLOR" {
 	start_server
-	local run=("$DUALRAIL" client 127.0.0.1 --port "$port" -g 0 --pair -N 1 -s 64K -D 50ms -w 0s --matrix)
+	local run=("$DUALRAIL" client 127.0.0.1 --port "$port" -g 0 -N 1 -s 64K -D 50ms -w 0s --matrix)
 	"${run[@]}" >plain 2>&1 || [ $? -eq 7 ]
 	python3 -c 'import pty, sys; pty.spawn(sys.argv[1:])' "${run[@]}" >coloured </dev/null
 	NO_COLOR=1 python3 -c 'import pty, sys; pty.spawn(sys.argv[1:])' "${run[@]}" >uncoloured </dev/null
@@ -383,10 +383,10 @@ column() {
 	gives 2 client -N 1 -D 60s --baseline base.json --json=other.json
 	[[ $output == *"baseline base.json: written with --channels 2, this run has --channels 1; use those options or another file"* ]]
 	holds other.json '.events == [] and .bandwidth == []'
-	gives 2 client -g 0 --pair --window 4 -D 60s --save-baseline base.json -q
+	gives 2 client -g 0 --window 4 -D 60s --save-baseline base.json -q
 	[[ $output == *"--save-baseline base.json: its runs had no --window, this one --window 4; choose another file, or delete this one"* ]]
 	[[ $output == *"--save-baseline=base.json: not written, nothing was measured"* ]]
-	gives 2 client -g 0 --pair -D 60s --baseline base.json --json=gpus.json
+	gives 2 client -g 0 -D 60s --baseline base.json --json=gpus.json
 	[[ $output == *"written with --gpus 0-1, this run has --gpus 0; "* ]]
 	holds gpus.json '.bandwidth == [] and (.topology.gpus | length) > 0'
 	gives 2 client --baseline typo.json
@@ -399,7 +399,7 @@ column() {
 	# A run that is added although it is far below the others.
 	gives 0 client -D 300ms --save-baseline high.json
 	[[ $output == *"baseline: high.json now has 3 runs"* && $output == *"the run that was added has only 0 % of the mean so far ("* ]]
-	gives 0 client -g 0 --pair -D 50ms -w 0s --matrix --save-baseline pairs.json
+	gives 0 client -g 0 -D 50ms -w 0s --matrix --save-baseline pairs.json
 	[[ $output == *"baseline: pairs.json now has 1 run"* ]]
 	holds pairs.json '[.baseline[].kind] | unique == ["gpu", "nic", "pair"]'
 }

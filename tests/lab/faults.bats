@@ -111,7 +111,7 @@ campaign() {
 # One message has been sent when the rail dies, and the next is due in minutes: no send and no receive fails.
 @test "a rail falls silent while nothing is in flight: heartbeats move the channels" {
 	idle_host
-	GPUS=(-g 0 --pair)
+	GPUS=(-g 0)
 	start_server "${TWO[@]}"
 	under_way start_client "${TWO[@]}" -D 15s -s 32K -w 0 --rate 1k
 	flow_on 5
@@ -139,7 +139,7 @@ back_on_primary() {
 
 # The queue pairs hold the old entry while the address is away, so that it comes back as another one.
 @test "the address goes and comes back: its GID has another index, is found, and data return to that rail" {
-	GPUS=(-g 0 --pair)
+	GPUS=(-g 0)
 	start_server "${TWO[@]}"
 	under_way start_client "${TWO[@]}" -D 20s --verify
 	before=$(gid_index 0 0)
@@ -193,7 +193,7 @@ lose_both() {
 }
 
 @test "a second fault during the switch, the shadow's, which passes: one switch, nothing lost, status 0" {
-	GPUS=(-g 0 --pair)
+	GPUS=(-g 0)
 	start_server "${TWO[@]}"
 	under_way start_client "${TWO[@]}" -D 8s --verify
 	lose_data
@@ -206,7 +206,7 @@ lose_both() {
 }
 
 @test "a second fault during the switch, the shadow's, which stays: status 4 at both ends, nothing wrong till then" {
-	GPUS=(-g 0 --pair)
+	GPUS=(-g 0)
 	start_server "${TWO[@]}" --json="$inside/s.json"
 	start_client "${TWO[@]}" -D 100s --verify
 	lose_both
@@ -269,7 +269,7 @@ no_more() {
 @test "flaps leave no queue pair, no memory region and no descriptor behind, while they go on and afterwards" {
 	flaps=${FLAPS:-20}
 	WAIT_S=$((WAIT_S + 5 * flaps))
-	GPUS=(-g 0 --pair)
+	GPUS=(-g 0)
 	start_server "${TWO[@]}" --allow-faults
 	client "${TWO[@]}" -D 1s
 	for g in 0 1; do resources $g >resources.$g; done

@@ -9,7 +9,7 @@ setup() {
 	idle_host
 	verbs_setup
 	OPTS=(--transport verbs -N 1 -s 256K --chunk 32K --window 4)
-	GPUS=(-g 0 --pair)
+	GPUS=(-g 0)
 }
 
 teardown() {
