@@ -133,9 +133,12 @@ struct dr_guard_options {
 	const struct dr_fault_execs *execs; /* NULL: none; copied by the fork */
 	const char *state_dir;		    /* NULL: /run/dualrail (root), $XDG_RUNTIME_DIR, /tmp */
 	const char *nics;		    /* --fault-nics, "eth1,eth2"; NULL: all of the scope */
-	int64_t for_max_ns; /* --fault-max-for: the guard undoes every fault after it; 0: no bound */
-	int64_t exec_timeout_ns; /* deadline of one CMD or UNDO; 0: 10 s */
+	int64_t for_max_ns;		    /* the guard undoes every fault after it; 0: no bound */
+	int64_t exec_timeout_ns;	    /* deadline of one CMD or UNDO; 0: 10 s */
 };
+
+/* The longest fault of the program; one with for=0 is undone after it. */
+#define DR_FAULT_FOR_MAX_NS (3600 * DR_NS_PER_S)
 
 /* Where a run's faults may act at this end, its NICs and what carries control; and for how long. */
 enum { DR_FAULT_SCOPE_MAX = 16 };

@@ -42,7 +42,7 @@ static const struct dr_opt rows[] = {
 	  .help_more = dr_fault_kinds_help, .words = dr_fault_kinds_words,
 	  .help = "KIND[:KEY=VALUE[,KEY=VALUE]...]. Break a path. Keys: path=0|1 (primary or shadow; "
 		  "default: 0), nic=NAME (default: the NIC of that path), side=client|server (default: "
-		  "client), at=TIME (first time; default: 2s), for=TIME (default: 1s; 0: until the end), "
+		  "client), at=TIME (first time; default: 2s), for=TIME (default: 1s, at most 1h; 0: until the end), "
 		  "repeat=N (default: 1), every=TIME (default: for + 3s), gpu=N (whose path; default: "
 		  "the first GPU, with close and qp-error all), channel=N (the same). Kinds:" },
 	{ .name = "allow-faults", .kind = DR_OPT_FLAG,
@@ -58,10 +58,6 @@ static const struct dr_opt rows[] = {
 	  .commands = DR_CMDBIT_SERVER | DR_CMDBIT_FAULTY, .offset = AT(nics),
 	  .help = "The only NICs (eth1,eth2) of this end on which faults may act, exec= included. Default: all "
 		  "NICs that carry a path of the run. close and qp-error act on paths." },
-	{ .name = "fault-max-for", .kind = DR_OPT_DURATION, .arg = "TIME", .min = 1, .max = 1e15, .def = "1h",
-	  .commands = DR_CMDBIT_SERVER | DR_CMDBIT_FAULTY, .offset = AT(for_max_ns),
-	  .help = "The longest fault at this end. One with a longer for= is refused; one with for=0 is undone "
-		  "after this time." },
 };
 /* clang-format on */
 
@@ -94,7 +90,7 @@ void dr_fault_options_attach(struct dr_fault_options *f, struct dr_options *o)
 struct dr_guard_options dr_fault_options_guard(const struct dr_fault_options *f)
 {
 	return (struct dr_guard_options){
-		.execs = &f->execs, .nics = f->nics, .for_max_ns = f->for_max_ns
+		.execs = &f->execs, .nics = f->nics, .for_max_ns = DR_FAULT_FOR_MAX_NS
 	};
 }
 

@@ -17,8 +17,7 @@ struct dr_fault_options {
 	struct dr_fault_list list; /* --fault */
 	bool allow;		   /* --allow-faults */
 	struct dr_fault_execs execs;
-	const char *nics;   /* --fault-nics; NULL: those of the run */
-	int64_t for_max_ns; /* --fault-max-for */
+	const char *nics; /* --fault-nics; NULL: those of the run */
 };
 
 /* Before dr_options_parse: adds the group to o, which uses f from then on. f is zeroed memory. */

@@ -191,9 +191,8 @@ static int check_limits(
 		return 0;
 	dr_format_duration(s->for_ns, asked, sizeof(asked));
 	dr_format_duration(opt->for_max_ns, max, sizeof(max));
-	return dr_err_set(e, -EPERM,
-		"refused: it lasts %s (for=), and the --fault-max-for of this end is %s", asked,
-		max);
+	return dr_err_set(e, -EPERM, "refused: it lasts %s (for=), and the longest fault lasts %s",
+		asked, max);
 }
 
 int dr_fault_scope_check(const struct dr_fault_spec *s, const char *nic,

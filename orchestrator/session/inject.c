@@ -14,7 +14,7 @@
  * what the guard holds has an entry in held[] until the guard reports that it was undone. */
 
 /* The guard undoes by itself what this process forgot: a fault may last `for` and that much more, and never longer than
- * --fault-max-for. */
+ * DR_FAULT_FOR_MAX_NS. */
 #define HOLD_EXTRA_NS (10 * DR_NS_PER_S)
 
 /* Requests that the guard had no room for wait for its next report. */
