@@ -64,7 +64,8 @@ static int receive(struct dr_nl *nl, mnl_cb_t cb, void *arg)
 		if (rc < 0 && errno == EPROTO)
 			continue;
 		if (rc < 0)
-			return errno > 0 ? -errno : -EPROTO; /* that of the message, which may be any */
+			return errno > 0 ? -errno
+					 : -EPROTO; /* that of the message, which may be any */
 		if (rc == MNL_CB_STOP)
 			return 0;
 	}
