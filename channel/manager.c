@@ -15,7 +15,6 @@
  * ChannelManager: lifecycle of its rails, and timers. manager_channels.c has its channels, manager_rails.c judges the rails.
  */
 static const int64_t OWN_STALL_NS = 100 * DR_NS_PER_MS;
-static const int64_t LOST_NS = 1500 * DR_NS_PER_MS;
 static const int64_t STUCK_FAST_NS = 2 * DR_NS_PER_S; /* above several RTOs of 200 ms and more */
 /* Conservative detection waits twice the time after which the kernel gives up (first RTO and
  * TCP_USER_TIMEOUT) or the NIC does (hw_window_ns). */
@@ -183,7 +182,7 @@ int dr_manager_create(const struct dr_manager_params *p, struct dr_manager **out
 	dr_rail_rates_init(&m->own_rates, p->n_rails);
 	dr_manager_channels_init(m);
 	if (m->prm.lost_after_ns == 0)
-		m->prm.lost_after_ns = LOST_NS;
+		m->prm.lost_after_ns = DR_LOST_AFTER_NS;
 	dr_peer_init(&m->own_peer, p, p->gpu);
 	m->peer = p->peer ? p->peer : &m->own_peer;
 	m->hb = &m->peer->hb;

@@ -55,6 +55,10 @@ enum dr_detect {
 /* By name, as in --detect. */
 extern const char *const dr_detect_names[];
 
+/* Neither rail answers for this long: both are lost. A test ends soon; a job has to be started again as a whole, so it waits longer. */
+#define DR_LOST_AFTER_NS (1500 * DR_NS_PER_MS)
+#define DR_LOST_AFTER_JOB_NS (4 * DR_NS_PER_S)
+
 struct dr_manager_rail {
 	const char *ifname; /* may be NULL */
 	struct sockaddr_storage local;
@@ -112,7 +116,7 @@ struct dr_manager_params {
 	enum dr_detect detect;
 	bool failback;
 	int64_t hold_down_ns;
-	int64_t lost_after_ns; /* the channels end after this time without any acknowledgement; 0: 1.5 s */
+	int64_t lost_after_ns; /* the channels end after this time without any acknowledgement; 0: DR_LOST_AFTER_NS */
 	/* Time after which the NIC reports an error by itself; DR_NEVER: never; 0: the kernel
 	 * retransmits. Conservative detection waits twice that, DR_DETECT_TRANSPORT without limit. */
 	int64_t hw_window_ns;

@@ -24,7 +24,6 @@
  * Channels 0 and 1 carry requests: of the connecting and of the listening end. Lane i has channel 2 + 2i and 3 + 2i, for
  * data of the connecting and of the listening end.
  */
-static const int64_t LOST_AFTER_NS = 4 * DR_NS_PER_S;
 enum { HANDLES_MAX = DR_LIB_RAILS_MAX + DR_LIB_CHANNELS_MAX };
 
 struct rails {
@@ -184,7 +183,7 @@ static void manager_params(const struct dualrail_peer *p, const struct rails *r,
 							     : DR_DETECT_FAST,
 		.failback = !(d->o.flags & DUALRAIL_NO_FAILBACK),
 		.hold_down_ns = d->o.hold_down_ms * DR_NS_PER_MS,
-		.lost_after_ns = LOST_AFTER_NS,
+		.lost_after_ns = DR_LOST_AFTER_JOB_NS,
 		.poller = d->poller,
 		.ops = &dr_lib_manager_ops,
 		.arg = (void *)p };

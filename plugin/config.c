@@ -21,10 +21,6 @@
  */
 static const char PREFIX[] = "HA_NCCL_";
 
-/* Neither rail answers for this long: both are lost. Longer than the program's 1.5 s, because a job that ends has to be
- * started again as a whole. */
-static const int64_t LOST_AFTER_NS = 4 * DR_NS_PER_S;
-
 /* ---- values ---- */
 
 static int wrong(const struct ha_variable *v, const char *text, struct dr_err *e)
@@ -459,7 +455,7 @@ void ha_config_manager(const struct ha_config *c, struct dr_manager_params *p)
 	p->heartbeat_ns = c->heartbeat_ns;
 	p->failback = c->failback;
 	p->hold_down_ns = c->hold_down_ns;
-	p->lost_after_ns = LOST_AFTER_NS;
+	p->lost_after_ns = DR_LOST_AFTER_JOB_NS;
 	p->sockbuf = (int)c->sockbuf;
 	/* The manager waits for twice the window of the hardware. */
 	p->hw_window_ns =

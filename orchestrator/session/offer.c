@@ -12,9 +12,6 @@
 
 /* The rails of an end, and what a client with its options offers before it has heard anything of the server. */
 
-/* Time without an acknowledgement on any rail after which both are lost. */
-#define LOST_AFTER_NS (1500 * DR_NS_PER_MS)
-
 /* ---- names ---- */
 
 /* The kind has a NIC of this name, which is neither a net device nor an address here. */
@@ -179,7 +176,7 @@ void dr_client_settings(const struct dr_options *o, struct dr_plan *p)
 	p->hold_down_ns = o->hold_down_ns;
 	p->detect = (enum dr_detect)o->detect;
 	p->failback = o->failback;
-	p->lost_after_ns = LOST_AFTER_NS;
+	p->lost_after_ns = DR_LOST_AFTER_NS;
 	p->sockbuf = (int)o->sockbuf;
 	p->dscp = (int)o->dscp;
 	offer_faults(&o->faults->list, p);
