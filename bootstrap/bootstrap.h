@@ -11,30 +11,18 @@
 #include <stdbool.h>
 
 /*
- * How a server process and a client process find each other: TCP exchange of parameters and
- * handles, then a control conversation that stays open for the whole run.
+ * How a server process and a client process find each other: TCP exchange of parameters and handles
+ * (server.c has the order), then a control conversation that stays open for the whole run.
  *
- *   client                                         server
- *   connection 0   HELLO NEW, handshake  ------->
- *                  OFFER {params}        ------->  on_offer -> accept or refuse
- *     on_accept    <-------  ACCEPT {reply, GPU list, ports}
- *   connections 1..n-1   HELLO GPU(k)    ------->
- *   each k         HANDLES               ------->  on_handles(k) -> dr_boot_server_handles(k)
- *     on_handles   <-------  HANDLES
- *     on_ready     <------>  (all k done)          on_ready
- *   connection 0   numbered control messages, PING/PONG; lost -> client comes back with RESUME
+ * Ports: a server listens on port_base + id for each of its GPU ids. A client dials port_base + the
+ * id of its own first GPU, and port_base when that was refused for two seconds. ACCEPT names the
+ * ports of its further connections; the server takes connection k on any of its ports.
  *
- * Ports. A server listens on port_base + id for each of its GPU ids. A client dials port_base + the
- * id of its own first GPU, and port_base when that was refused for two seconds. Its further
- * connections go to the ports that ACCEPT named: the client's k-th GPU talks to the server's k-th,
- * whatever their ids. The server takes connection k on any of its ports.
- *
- * Everything runs on the thread that owns the poller: sockets from inside dr_poller_wait, timers
+ * Threads: all runs on the thread that owns the poller, sockets from inside dr_poller_wait, timers
  * from ..._tick(now), which is due at ..._deadline(). Nothing blocks but name resolution in
- * dr_boot_client_tick, while it connects. Callbacks run inside these two and inside no other call;
- * from a callback every function here may be called except destroy, tick and the poller's wait.
- * Times are dr_now_ns(). JSON values handed to a callback are borrowed until it returns; JSON
- * values handed in are read, not kept.
+ * dr_boot_client_tick, while it connects. Callbacks run inside these two only, and may call all
+ * functions here but destroy and tick. Times are dr_now_ns(). JSON values handed to a callback are
+ * borrowed until it returns; JSON values handed in are read, not kept.
  */
 enum {
 	DR_BOOT_PORT_BASE = 20000,

@@ -13,6 +13,22 @@
 #include <string.h>
 
 /*
+ * Integers are big endian.
+ *
+ *   hello   magic "DUALRAIL", u16 version, u16 rest; rest: u8 n + n bytes build version, nonce 32,
+ *           session 16, u8 purpose (0: server), u16 k, u64 last seq, u8 has_key.
+ *           Everything up to the build version is the same in every protocol version.
+ *   frame   header: u32 payload bytes, u8 type, 3 × 0, u64 seq (0 where the type is not numbered);
+ *           payload. From WELCOME on: header and tag, then, unless it is empty, payload and tag;
+ *           both encrypted
+ *
+ * The PROOFs are the two messages of a Noise handshake (noise.h). The server is its initiator, so
+ * it proves the key first. Both hellos are its prologue. Without a key the pre-shared key is zero:
+ * the handshake then keeps out who only listens, and nobody else. GPU and RESUME mix a secret of
+ * the session into the pre-shared key, so that only its two ends can add connections to it. DENY is
+ * the only frame after the hellos that is not authenticated; it can do nothing but end the
+ * connection.
+ *
  * Invariants
  * 1. Input is read in steps of `in_need` bytes: hello prefix, hello rest, frame header, payload. in_need is > 0 and
  *    limited by the state and the frame's type, so a peer cannot make this end buffer more. The buffer grows with

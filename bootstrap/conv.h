@@ -7,13 +7,8 @@
 
 /*
  * One bootstrap connection as a conversation: bytes in, bytes and events out, time as an argument.
- * No system call, no clock, no randomness (nonce and ephemeral secret are given).
- *
- *   hello   magic "DUALRAIL", u16 version, u16 rest; rest: u8 n + n bytes build version, nonce 32,
- *           session 16, u8 purpose (0: server), u16 k, u64 last seq, u8 has_key.
- *           Everything up to the build version is the same in every protocol version.
- *   frame   header: u32 payload bytes, u8 type, 3 × 0, u64 seq (0 where the type is not numbered); payload.
- *           From WELCOME on: header and tag, then, unless it is empty, payload and tag; both encrypted
+ * No system call, no clock, no randomness (nonce and ephemeral secret are given). conv.c has the
+ * bytes.
  *
  *   state     client                                server
  *   HELLO     sent hello, waits for server's        waits for hello, answers with its own and PROOF
@@ -22,13 +17,8 @@
  *   OPEN      frames both ways                      frames both ways
  *   ENDED     failed or refused: input is ignored, output that is left may still be sent
  *
- * The PROOFs are the two messages of a Noise handshake (noise.h). The server is its initiator, so it proves the
- * key first. Both hellos are its prologue. Without a key the pre-shared key is zero: the handshake then
- * keeps out who only listens, and nobody else. GPU and RESUME mix a secret of the session into the pre-shared
- * key, so that only its two ends can add connections to it. DENY is the only frame after the hellos that is
- * not authenticated; it can do nothing but end the connection.
- * Integers are big endian. hello and proof have one deadline of stage_ns; later a message that
- * stops half-way has message_ns without progress, and output that the peer does not take stage_ns.
+ * hello and proof have one deadline of stage_ns; later a message that stops half-way has message_ns
+ * without progress, and output that the peer does not take stage_ns.
  */
 enum {
 	DR_CONV_MAGIC_BYTES = 8,

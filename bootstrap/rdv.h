@@ -9,46 +9,20 @@
 #include <net/if.h>
 
 /*
- * Rendezvous of comms: the listening process writes a handle of 128 bytes, its user carries it to the connecting process,
- * and that one dials. One short TCP connection per comm exchanges what both ends have to know:
+ * Rendezvous of comms: the listening process writes a handle of 128 bytes, its user carries it to
+ * the connecting process, and that one dials. One short TCP connection for each comm exchanges a
+ * JSON object and the handles of both ends (rdv_xchg.c has the conversation, rdv_dial.c the order
+ * of addresses). A connection that breaks is dialled again and the exchange is repeated: each owner
+ * has one on_offer or on_accept, and one on_done or on_failed.
  *
- *   connecting end (dialler)                      listening end (acceptor)
- *   HELLO {listen, comm number}            ---->  HELLO, PROOF
- *   PROOF                                  ---->
- *   OFFER {nonce, JSON object}             ---->  on_offer -> dr_rdv_accept or dr_rdv_refuse
- *     on_accept  <----  ACCEPT {nonce, JSON object}
- *   HANDLES                                <--->  HANDLES, both by dr_rdv_give
- *   READY                                  ---->  on_done
- *     on_done    <----  ACK
- *   GOODBYE                                ---->  the acceptor forgets the exchange
+ * Trust: the handle's key is never sent. Both ends prove it in a Noise handshake, and all that
+ * follows is encrypted (bootstrap/conv.h). It is as secret as the way on which the user carries
+ * handles.
  *
- * Addresses. The dialler tries the acceptor's addresses one at a time: first those that share a subnet with one of its
- * own, in the order of preference of both, bound to that address and interface; then each one without binding. It starts again, with a
- * growing delay, until the time of the connect is over. An address may answer for another process (two hosts may have
- * the same private address), so a denied key at one address is final only when all addresses deny it.
- *
- * Broken connections. A connection that breaks in any stage is dialled again, and the exchange is repeated. The
- * acceptor knows it by the comm number, a random one per connect, and repeats what it said: each owner has one
- * on_offer or on_accept, and one on_done or on_failed.
- *
- * Who is sure of what. READY says that the dialler has everything, so the acceptor is done when it arrives. ACK says
- * that the acceptor is done; then the dialler is. No number of further messages would tell the acceptor for sure that
- * its ACK arrived (two generals). What follows from a lost one:
- *   - The dialler dials again. The acceptor keeps what it said until GOODBYE arrives or the dialler's time is over, also
- *     after its listen was closed, and repeats it. Usually the dialler is done then.
- *   - If all of that fails until the dialler's time is over, the acceptor is done and the dialler has failed. The
- *     acceptor's comm then gets no data path, and ends as one whose peer is silent. Neither end waits infinitely.
- * The reverse, a dialler that is done with an acceptor that is not, cannot happen. Handles are handed out in on_done
- * only, so an acceptor whose data path is dialled or hears data knows that the dialler was done as well.
- *
- * Trust. The handle's key is never sent; both ends prove it in a Noise handshake, and all that follows is encrypted
- * (bootstrap/conv.h). It is as secret as the channel by which the user carries handles; with NCCL that is NCCL's own.
- * At most 64 connections are without proof, each for stage_ns at most. While there are so many, others wait in the kernel until one of them proved its key, or the oldest gives way after place_ns.
- * Rejected connections are logged, rate-limited.
- *
- * Threads. Everything runs on the thread that owns the poller: sockets from inside dr_poller_wait, timers from
- * dr_rdv_tick, which is due at dr_rdv_deadline. Callbacks run inside these two only. From a callback every function here
- * may be called but dr_rdv_destroy, dr_rdv_tick and the poller's wait. Nothing blocks. Times are dr_now_ns().
+ * Threads: all runs on the thread that owns the poller, sockets from inside dr_poller_wait, timers
+ * from dr_rdv_tick, which is due at dr_rdv_deadline. Callbacks run inside these two only, and may
+ * call all functions here but dr_rdv_destroy and dr_rdv_tick. Nothing blocks. Times are
+ * dr_now_ns().
  */
 enum {
 	DR_RDV_HANDLE_BYTES = 128,

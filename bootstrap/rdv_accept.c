@@ -12,9 +12,10 @@
 
 /*
  * Listening end. HELLO's session names process and listen, so the key is known before the proof; its last seq is the
- * comm number. Connections without proof are bounded in number and time. While there is no place the next ones wait
- * in the kernel, for place_ns at most: an honest peer proves its key in two round trips, and must not be closed by
- * hundreds of others that dial at the same moment.
+ * comm number. Connections without proof are bounded in number (64) and time (stage_ns), and those
+ * that are rejected are logged, rate-limited. While there is no place the next ones wait in the
+ * kernel, for place_ns at most: an honest peer proves its key in two round trips, and must not be
+ * closed by hundreds of others that dial at the same moment.
  */
 static void in_event(struct dr_link *l, const struct dr_conv_event *ev, int64_t now_ns);
 

@@ -12,7 +12,12 @@
 #include <string.h>
 
 /*
- * Connecting end. A comm tries its routes one at a time, and again after a delay, until it is done, refused or late.
+ * Connecting end. A comm tries its routes one at a time, and again after a delay that grows, until
+ * it is done, refused or late: first the acceptor's addresses that share a subnet with one of its
+ * own, in the order of preference of both, bound to that address and interface; then each address
+ * without binding. An address may answer for another process (two hosts may have the same private
+ * address), so a denied key at one address is final only when all addresses deny it.
+ *
  * At most DR_RDV_OPENING_MAX connections of the process are on the way to OPEN; the turns go round, so that hosts that do not
  * answer do not keep the others waiting.
  */

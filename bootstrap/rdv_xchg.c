@@ -12,6 +12,27 @@
 #include <string.h>
 
 /*
+ * The exchange of a comm, over one connection after another until it is done:
+ *
+ *   connecting end (dialler)                      listening end (acceptor)
+ *   HELLO {listen, comm number}            ---->  HELLO, PROOF
+ *   PROOF                                  ---->
+ *   OFFER {nonce, JSON object}             ---->  on_offer -> dr_rdv_accept or dr_rdv_refuse
+ *     on_accept  <----  ACCEPT {nonce, JSON object}
+ *   HANDLES                                <--->  HANDLES, both by dr_rdv_give
+ *   READY                                  ---->  on_done
+ *     on_done    <----  ACK
+ *   GOODBYE                                ---->  the acceptor forgets the exchange
+ *
+ * READY says that the dialler has everything, so the acceptor is done when it arrives; ACK says
+ * that the acceptor is done, then the dialler is. If the ACK is lost, the dialler dials again, and
+ * the acceptor, which knows the exchange by the comm number (random, one per connect), repeats what
+ * it said until GOODBYE arrives or the dialler's time is over, also after its listen was closed. If
+ * all of that fails, the acceptor is done and the dialler has failed: the acceptor's comm gets no
+ * data path and ends as one whose peer is silent. The reverse cannot happen. Handles are handed out
+ * in on_done only, so an acceptor whose data path is dialled or hears data knows that the dialler
+ * was done as well.
+ *
  * Invariants
  * 1. ALL is reported once. At the acceptor it needs HANDLES and then READY of the dialler on one conversation, at the
  *    dialler the acceptor's handles and ACK.

@@ -11,6 +11,18 @@
 /*
  * One session at a time.
  *
+ *   client                                         server
+ *   connection 0   HELLO NEW, handshake  ------->
+ *                  OFFER {params}        ------->  on_offer -> accept or refuse
+ *     on_accept    <-------  ACCEPT {reply, GPU list, ports}
+ *   connections 1..n-1   HELLO GPU(k)    ------->
+ *   each k         HANDLES               ------->  on_handles(k) -> dr_boot_server_handles(k)
+ *     on_handles   <-------  HANDLES
+ *     on_ready     <------>  (all k done)          on_ready
+ *   connection 0   numbered control messages, PING/PONG; lost -> client comes back with RESUME
+ *
+ * The client's k-th GPU talks to the server's k-th, whatever their ids.
+ *
  *   IDLE        OFFER of an identified connection creates the session              -> OFFERED
  *   OFFERED     the application accepts                                            -> EXCHANGING
  *   EXCHANGING  handles of pair k are sent after the client's were received and the application gave

@@ -5,38 +5,19 @@
 #include "channel/channel.h"
 
 /*
- * ChannelManager: what a worker has for one GPU: its ends of the rails, their heartbeats, its channels. Times are
- * monotonic ns. The owner's loop is
+ * ChannelManager: what a worker has for one GPU: its ends of the rails, their heartbeats, its
+ * channels. Times are monotonic ns. The owner's loop is
  *
  *	for (;;) {
  *		dr_poller_wait(poller, min(dr_manager_deadline(m) - now, own timers));
- *		post, test, consume;
+ *		post, test, consume;	(replies before the tick: acknowledgements never delay them)
  *		dr_manager_tick(m, dr_now_ns());
  *		if nothing was done: dr_manager_idle(m, dr_now_ns());
  *	}
  *
- * The user's replies come before the tick, so that acknowledgements never delay them.
- *
- * Threads: one thread at a time drives a manager and calls its functions and those of its channels; there are no locks.
- * Another thread opens and removes channels through a queue of the owner. dr_manager_open_channel and
- * dr_manager_remove_channel must not be called from a callback of the manager or of a channel.
- *
- * Life: create; handles of the rails to the peer; start with the peer's; close, drive until closed; destroy. A manager
- * without channels sends heartbeats and judges its rails, too. Channels come and go at any time between create and
- * close, while others carry data:
- *
- *	dr_manager_open_channel(m, id, &spec, &ch, e);	both ends, the same id
- *	dr_channel_handle(ch, ...);			to the peer
- *	dr_channel_start(ch, the peer's handle, ...);	after dr_manager_start
- *	... messages ...
- *	dr_channel_close(ch, now);
- *	drive the manager until dr_channel_closed(ch);
- *	dr_manager_remove_channel(m, ch, e);		frees it
- *
- * The ends need not do this at the same time. What arrives for a number that this end has not opened, or has removed, is
- * ignored. A peer that dials a channel before it is started here gets through as soon as it is started if that is
- * within 1 s of the dial (1.5 s after the first one fails, at most, later: it dials again after 1 s and a pause of 10 to
- * 500 ms, until its owner gives up). Over verbs it repeats its HELLO every 12 ms.
+ * Threads: one at a time drives a manager and calls its functions and those of its channels. There
+ * are no locks. Life: create; handles of the rails to the peer; start with the peer's; close, drive
+ * until closed; destroy. Channels come and go between create and close: dr_manager_open_channel.
  */
 enum {
 	DR_RAILS_MAX = 16,
@@ -145,8 +126,18 @@ int dr_manager_handle(struct dr_manager *m, unsigned i, void *buf, size_t cap);
  * or their number differs. */
 int dr_manager_start(struct dr_manager *m, const uint8_t (*handles)[DR_HANDLE_MAX],
 	const uint16_t *lens, unsigned n, int64_t now_ns, struct dr_err *e) DR_MUST_CHECK;
-/* A channel with a number that the owner chooses, the same at both ends. Once removed, a number must not be used again
- * with this peer's manager: a datagram or a dial of the old channel may still arrive. -EEXIST: the number is in use;
+/* A channel with a number that the owner chooses, the same at both ends:
+ *
+ *	dr_manager_open_channel(m, id, &spec, &ch, e);	both ends, the same id, not at the same time
+ *	dr_channel_handle(ch, ...);			to the peer
+ *	dr_channel_start(ch, the peer's handle, ...);	after dr_manager_start
+ *	... messages ...
+ *	dr_channel_close(ch, now);			drive the manager until dr_channel_closed(ch)
+ *	dr_manager_remove_channel(m, ch, e);		frees it
+ *
+ * Neither opening nor removing is allowed in a callback of the manager or of a channel. Once
+ * removed, a number must not be used again with this peer's manager: a datagram or a dial of the
+ * old channel may still arrive. -EEXIST: the number is in use;
  * -EINVAL: spec names a rail that is not there; -ENOSPC: DR_MANAGER_CHANNELS_MAX channels; -ESHUTDOWN: after
  * dr_manager_close; -ENOMEM; and the errors of the kind's create. It is told at once of rails that are down. */
 int dr_manager_open_channel(struct dr_manager *m, uint32_t id,

@@ -14,7 +14,9 @@
  *  1. All that a manager knows of a channel is one struct mgr_channel. It is on the list, in the table of numbers and
  *     among the deadlines from dr_manager_open_channel to dr_manager_remove_channel.
  *  2. What arrives for a number that is not in the table is ignored: the peer repeats a dial, and ends a channel
- *     whose paths are gone.
+ *     whose paths are gone. A dial that comes before the channel is started here gets through as
+ *     soon as it is started if that is within 1 s; the peer dials again after 1 s and a pause of 10
+ *     to 500 ms. Over verbs it repeats its HELLO every 12 ms.
  *  3. Nothing refers to a channel that was removed: its doubt ends before it is freed.
  *  4. The channel with the earliest deadline is on top of a heap. The deadline there may be earlier than the channel's
  *     is now, never later.

@@ -4,6 +4,14 @@
 #include <stdio.h>
 #include <string.h>
 
+/*
+ * A window is DR_RATE_WINDOW_NS of samples of one rail. Data WAITED in it if at the beginning of
+ * each sampling interval the transport held more data than the peer's transport acknowledged until
+ * its end, so that the rail never ran out of data. Then the acknowledged bytes are what the rail
+ * carries, its capacity; otherwise they are a lower bound of it, which raises the capacity but
+ * never lowers it. A window without any acknowledged byte shows nothing: it is the business of
+ * failure detection.
+ */
 void dr_rate_init(struct dr_rate *r, unsigned n_rails)
 {
 	dr_assert(n_rails <= DR_RATE_RAILS_MAX);

@@ -11,19 +11,13 @@
  * Which rails are degraded: what each rail carries, and how many of its heartbeats are lost. Sans-IO: the
  * owner samples its channels and reports what it saw; times are monotonic ns, rates bit/s.
  *
- * A window is DR_RATE_WINDOW_NS of samples of one rail. Data WAITED in it if at the beginning of each
- * sampling interval the transport held more data than the peer's transport acknowledged until its end, so
- * that the rail never ran out of data. Then the acknowledged bytes are what the rail carries, its capacity;
- * otherwise they are a lower bound of it, which raises the capacity but never lowers it. A window without any
- * acknowledged byte shows nothing: it is the business of failure detection.
+ * By rate: DR_RATE_JUDGED windows in a row in which data waited carried less than 1 / DR_RATE_SLOW
+ * of what another rail carries (measured within DR_RATE_RECENT_NS), and no more if as many in a row
+ * carried 1 / DR_RATE_FAST of it. A rail that is asked for little is never called degraded.
  *
- * A rail is degraded by rate if DR_RATE_JUDGED windows in a row in which data waited carried less than
- * 1 / DR_RATE_SLOW of what another rail carries (measured within DR_RATE_RECENT_NS), and no more if as many
- * windows in a row carried 1 / DR_RATE_FAST of it. A rail that is asked for little is never called degraded.
- *
- * It is degraded by loss if of DR_RATE_DATAGRAMS or more heartbeats without padding, of DR_RATE_LOSS_NS or more,
- * DR_RATE_LOSSY percent did not arrive, and no more if fewer than DR_RATE_CLEAN percent of the next as many are lost. With 5 % loss, 20 or
- * more of 100 are lost with a probability of 2e-7.
+ * By loss: of DR_RATE_DATAGRAMS or more heartbeats without padding, of DR_RATE_LOSS_NS or more,
+ * DR_RATE_LOSSY percent did not arrive, and no more if fewer than DR_RATE_CLEAN percent of the next
+ * as many are lost. With 5 % loss, 20 or more of 100 are lost with a probability of 2e-7.
  */
 enum {
 	DR_RATE_RAILS_MAX = 16,

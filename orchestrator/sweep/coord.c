@@ -8,8 +8,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Memory is linear in nodes and in the pairs that were begun. A round costs its pairs; a lookup among the results of an
- * earlier sweep is a binary search. */
+/*
+ *  1. A node is in at most one running pair.
+ *  2. A pair runs only while both nodes are present. A pair of a lost node is MISSING, also if it
+ *     just failed: the loss explains it.
+ *  3. A node that was lost may join again; its MISSING pairs are then measured after the other
+ *     rounds.
+ *  4. Every wait has a deadline, so that a sweep ends whatever nodes do.
+ *
+ * Memory is linear in nodes and in the pairs that were begun. A round costs its pairs; a lookup
+ * among the results of an earlier sweep is a binary search.
+ */
 
 int dr_coord_init(struct dr_coord *c, const struct dr_coord_opts *o, int64_t now_ns)
 {

@@ -15,12 +15,6 @@
  *   OVER     nothing runs
  *
  * The first `reviews` times REVIEW is for pairs to repeat. With `alone`, two more follow, each for runs in one direction.
- *
- *  1. A node is in at most one running pair.
- *  2. A pair runs only while both nodes are present. A pair of a lost node is MISSING, also if it just failed: the loss
- *     explains it.
- *  3. A node that was lost may join again; its MISSING pairs are then measured after the other rounds.
- *  4. Every wait has a deadline, so that a sweep ends whatever nodes do.
  */
 enum dr_coord_phase {
 	DR_COORD_JOINING,

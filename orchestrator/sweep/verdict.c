@@ -10,6 +10,25 @@
 #include <stdlib.h>
 #include <string.h>
 
+/*
+ * A figure is low if it is below `least` of the median, see dr_sweep_median; a pair without data
+ * over a NIC counts as 0. The figure of a pair that was measured several times is the best of them.
+ * Low figures are explained in this order:
+ *   corrupts     a NIC with wrong bytes towards most of its partners, or a pair with wrong bytes
+ *   bad-node     most pairs of the node failed, or all its NICs (two or more) are bad
+ *   fabric-link  two groups of two nodes or more: every figure between them is low, those within
+ *                each are good
+ *   bad-cable    a NIC without carrier, or one whose link is slower than those of most others, and
+ *                its figures are low
+ *   bad-nic      a NIC that is low towards most of its partners, both ways, or one that is set down
+ *   asymmetric   the same in one direction: the NIC sends or receives slowly. Also a pair that is
+ *                low in one direction. If both directions are low, figures of each direction alone
+ *                (results.h) decide; without them it is not found
+ *   slow-pair    a pair that is low and shares no cause with others
+ *   failed-pair  its run failed, and most runs of both nodes did not
+ *   node-missing a node that never joined, or was lost
+ * "Most" is more than half, of two partners or more.
+ */
 const char *const dr_sweep_kind_names[] = { "corrupts", "bad-node", "bad-cable", "bad-nic",
 	"asymmetric", "fabric-link", "slow-pair", "failed-pair", "node-missing", NULL };
 

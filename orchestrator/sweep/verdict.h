@@ -5,23 +5,14 @@
 #include "orchestrator/sweep/results.h"
 
 /*
- * What is bad, from the figures of all pairs. Pure.
+ * What is bad, from the figures of all pairs. Pure; verdict.c has the rules.
  *
- * A figure is low if it is below `least` of the median, see dr_sweep_median; a pair without data over a NIC counts as 0. The
- * figure of a pair that was measured several times is the best of them. Low figures
- * are put down to as few parts as explain them, in this order, and each figure to one part:
- *   corrupts     a NIC with wrong bytes towards most of its partners, or a pair with wrong bytes
- *   bad-node     most pairs of the node failed, or all its NICs (two or more) are bad
- *   fabric-link  two groups of two nodes or more: every figure between them is low, those within each are good
- *   bad-cable    a NIC without carrier, or one whose link is slower than those of most others, and its figures are low
- *   bad-nic      a NIC that is low towards most of its partners, both ways, or one that is set down
- *   asymmetric   the same in one direction: the NIC sends or receives slowly. Also a pair that is low in one direction.
- *                If both directions are low, figures of each direction alone (results.h) decide; without them it is not found
- *   slow-pair    a pair that is low and shares no cause with others
- *   failed-pair  its run failed, and most runs of both nodes did not
- *   node-missing a node that never joined, or was lost
- * "Most" is more than half, of two partners or more. One end of a NIC cannot be told from its cable and the port of the
- * switch by measuring: the text says which they are.
+ *   corrupts, bad-node, fabric-link, bad-cable, bad-nic, asymmetric, slow-pair, failed-pair,
+ *   node-missing
+ *
+ * Low figures are put down to as few parts as explain them, and each figure to one part. One end of
+ * a NIC cannot be told from its cable and the port of the switch by measuring: the text says which
+ * they are.
  */
 enum dr_sweep_kind {
 	DR_SWEEP_CORRUPTS,

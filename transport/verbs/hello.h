@@ -6,24 +6,7 @@
 #include "transport/path_base.h"
 #include "transport/verbs/verbs.h"
 
-/*
- * The bytes with which rails and paths connect (sans-IO). All big endian.
- *
- *	rail handle	u32 magic | u8 version | u8 RoCE | u8 port | u16 mtu | u16 lid | 16 B gid |
- *			u32 UD queue pair | u32 its key
- *	path handle	u8 version | u8 flags (1 sender, 2 connector) | u8 index | u32 channel | u32 gen
- *	datagram	u8 DGRAM | bytes
- *	HELLO, WELCOME	u8 type | u32 magic | u8 version | u8 flags | u8 index | u32 channel | u32 gen |
- *			u16 mtu | u16 lid | 16 B gid | u32 UD queue pair | u32 its key | u32 psn |
- *			u32 largest message | u16 control receives | u8 n | n x u32 queue pair |
- *			16 B MAC
- *
- *	NEWS		u8 type | u32 magic | u8 version | u8 flags (1 answer) | u64 life | u64 knows |
- *			rail handle | 16 B MAC
- *
- * Queue pair 0 carries control, the last DR_VERBS_PROBE_QPS probes, those between data. Queue pair i starts at psn + i * DR_VERBS_PSN_STEP.
- * MAC: BLAKE2b over all before it, with a key of the message's type that is derived from the session's token.
- */
+/* The bytes with which rails and paths connect, see hello.c. Sans-IO. */
 enum {
 	DR_VERBS_DGRAM = 1,
 	DR_VERBS_HELLO = 2,
