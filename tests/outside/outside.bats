@@ -154,7 +154,7 @@ flow() {
 	wait_for grep -q ready observer.err
 	start server ip netns exec "$B" "$DUALRAIL" server -g 0-1 -1 --json=s.json
 	start client ip netns exec "$A" "$DUALRAIL" client 10.99.255.2 -g 0-1 -N 2 --chunk 64K --window 8 -s 1M \
-		--verify -D 4s -i 0 --json=c.json
+		--verify -D "${1:-4s}" -i 0 --json=c.json
 	start waits watch_waits
 	watcher=$pid
 	wait_for observed
@@ -422,7 +422,7 @@ both_rails() {
 
 @test "both rails dropped: both ends end with status 4" {
 	needs_filter
-	flow
+	flow 60s # it ends before
 	fault both_rails
 	ends "$client" 4
 	ends "$server" 4
