@@ -13,6 +13,7 @@ import threading
 import wire
 
 LOST = re.compile(r"control connection (was |is )?lost|control.* lost|lost control")
+TAIL = 200
 
 
 def change_at(direction, at, hit):
@@ -33,7 +34,7 @@ def positions(length, n):
 
 
 def one(dualrail, port, words, direction, at):
-    """None: the conversation was shorter. Else what became of the run."""
+    """None: the conversation was shorter, but for its last bytes. Else what became of the run."""
     hit = threading.Event()
     proxy = wire.Proxy(port, change_at(direction, at, hit)).serve()
     status, text = wire.client(dualrail, proxy.port, "--verify", "-v", "--connect-timeout", "5s", *words, limit_s=20)
@@ -44,7 +45,10 @@ def one(dualrail, port, words, direction, at):
         return "late"
     if status:
         return "failed"
-    return "resumed" if proxy.more or LOST.search(text) else "unnoticed"
+    if proxy.more or LOST.search(text):
+        return "resumed"
+    # What is said last is of no use any more to who hears it; how much there is before differs from run to run.
+    return "unnoticed" if at < len(proxy.seen[direction]) - TAIL else None
 
 
 def main():
@@ -61,7 +65,7 @@ def main():
         proxy.stop()
         record = proxy.seen
         for direction in (0, 1):
-            for at in positions(len(record[direction]) - 200, int(sys.argv[3]) if len(sys.argv) > 3 else 8):
+            for at in positions(len(record[direction]) - TAIL, int(sys.argv[3]) if len(sys.argv) > 3 else 8):
                 result = one(dualrail, port, words, direction, at)
                 if result:
                     count[result] += 1
