@@ -78,19 +78,19 @@ static void decline_and_counts(void **state)
 	assert_non_null(strstr(w.cli[0].text, "verbs is not in this build"));
 	assert_int_equal(w.srv.closed_cause, DR_BOOT_LOCAL);
 	w.srv.decline = false;
-	start_client(1, "127.0.0.1", port, 2, NULL);
+	start_client(1, "127.0.0.1", port, 4, NULL);
 	until(w.cli[1].fails == 1);
 	assert_int_equal(w.cli[1].failed_cause, DR_BOOT_DECLINED);
 	assert_int_equal(w.cli[1].code, 3);
-	assert_non_null(strstr(w.cli[1].text, "client has 2 (0,1), server 3 (4,5,6)"));
+	assert_non_null(strstr(w.cli[1].text, "client has 4 (0,1,2,3), server 3 (4,5,6)"));
 	assert_int_equal(w.srv.offers, 1);
 	dr_boot_client_destroy(w.cli[1].c);
 	memset(&w.cli[1], 0, sizeof(w.cli[1]));
 	start_client_opts(
-		1, (struct dr_boot_opts){ .host = "127.0.0.1", .port = port, .pair = true }, 2);
+		1, (struct dr_boot_opts){ .host = "127.0.0.1", .port = port, .pair = true }, 4);
 	until(w.cli[1].readies == 1 && w.srv.readies == 1);
-	assert_int_equal(w.srv.handles, 2);
-	assert_int_equal(w.cli[1].handles, 2);
+	assert_int_equal(w.srv.handles, 3);
+	assert_int_equal(w.cli[1].handles, 3);
 }
 
 /* A server that finds with any of the handles that it cannot run: its client is not READY then, and has

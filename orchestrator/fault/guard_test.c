@@ -715,7 +715,7 @@ static void guard_keeps_to_its_scope(void **state)
 		{ "link-down:for=0", "ctl0", "ctl0 carries no path of this run" },
 		{ "exec=none:for=0", "ctl0", "ctl0 carries no path of this run" },
 		{ "exec=none:for=0", "rail0", "rail0 is not in --fault-nics rail1,rail0x" },
-		{ "link-down:for=1s", "rail1", "the longest fault lasts 200.0 ms" },
+		{ "link-down:for=1s", "rail1", "the longest fault lasts 200 ms" },
 	};
 	struct dr_fault_execs t = { 0 };
 	struct dr_guard_options opt = {

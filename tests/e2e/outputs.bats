@@ -383,12 +383,12 @@ column() {
 	gives 2 client -N 1 -D 60s --baseline base.json --json=other.json
 	[[ $output == *"baseline base.json: written with --channels 2, this run has --channels 1; use those options or another file"* ]]
 	holds other.json '.events == [] and .bandwidth == []'
-	gives 2 client -g 0 --window 4 -D 60s --save-baseline base.json -q
+	gives 2 client --window 4 -D 60s --save-baseline base.json -q
 	[[ $output == *"--save-baseline base.json: its runs had no --window, this one --window 4; choose another file, or delete this one"* ]]
 	[[ $output == *"--save-baseline=base.json: not written, nothing was measured"* ]]
 	gives 2 client -g 0 -D 60s --baseline base.json --json=gpus.json
 	[[ $output == *"written with --gpus 0-1, this run has --gpus 0; "* ]]
-	holds gpus.json '.bandwidth == [] and (.topology.gpus | length) > 0'
+	holds gpus.json '.bandwidth == []'
 	gives 2 client --baseline typo.json
 	[[ $output == *"cannot read --baseline=typo.json: No such file or directory; write it first with --save-baseline typo.json"* ]]
 	cmp base.json before.json
