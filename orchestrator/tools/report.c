@@ -2,6 +2,7 @@
 #include "orchestrator/tools/report.h"
 
 #include <errno.h>
+#include <math.h>
 #include <sodium.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,8 +10,137 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/text.h"
 #include "orchestrator/record/report.h"
 #include "orchestrator/tools/report_priv.h"
+
+/* Rows of errors and of findings, each. */
+enum { REASONS_MAX = 20 };
+
+/*
+ * The page is drawn by report.js from the embedded documents. Here stand its frame, the documents, and what a reader without script
+ * needs: the verdict of each document.
+ */
+
+/* ---- values of a document ---- */
+
+/* Escaped and clean; between tags. */
+static void put_text(FILE *f, const char *s)
+{
+	char clean[512], *p = clean;
+
+	dr_text_copy(clean, sizeof(clean), s);
+	for (; *p; p++)
+		if (strchr("<>&\"'", *p))
+			fprintf(f, "&#%d;", *p);
+		else
+			fputc(*p, f);
+}
+
+/* The member at a path like "gap_us.p50"; NULL: there is none. */
+static const json_t *member(const json_t *v, const char *path)
+{
+	char key[48];
+
+	while (v && *path) {
+		size_t len = strcspn(path, ".");
+
+		snprintf(key, sizeof(key), "%.*s", (int)len, path);
+		v = json_object_get(v, key);
+		path += len + (path[len] == '.');
+	}
+	return v;
+}
+
+/* "" if there is none, or it is no text. */
+static const char *string(const json_t *v, const char *path)
+{
+	const char *s = json_string_value(member(v, path));
+
+	return s ? s : "";
+}
+
+/* NAN if there is none, or it is no number. */
+static double number(const json_t *v, const char *path)
+{
+	const json_t *n = member(v, path);
+
+	return json_is_number(n) ? json_number_value(n) : NAN;
+}
+
+static bool is_sweep(const json_t *doc)
+{
+	return strcmp(string(doc, "schema"), DR_SWEEP_SCHEMA) == 0;
+}
+
+static const char *verdict(const json_t *doc)
+{
+	static const char *const verdicts[][2] = { { "pass", "PASS" }, { "fail", "FAIL" },
+		{ "error", "ERROR" } };
+
+	for (size_t i = 0; i < DR_ARRAY_LEN(verdicts); i++)
+		if (strcmp(string(doc, "status"), verdicts[i][0]) == 0)
+			return verdicts[i][1];
+	return "NOT OVER";
+}
+
+/* ---- without script ---- */
+
+static void row_text(FILE *f, const char *name, const char *value)
+{
+	if (!*value)
+		return;
+	fprintf(f, "<tr><th scope=\"row\">%s</th><td>", name);
+	put_text(f, value);
+	fputs("</td></tr>\n", f);
+}
+
+static void without_script(FILE *f, const json_t *doc)
+{
+	static const struct {
+		const char *name, *path, *unit;
+		double divisor;
+	} figures[] = {
+		{ "exit status", "exit_code", "", 1 },
+		{ "bandwidth to the server", "total.to_server_gbps", " Gb/s", 1 },
+		{ "bandwidth to the client", "total.to_client_gbps", " Gb/s", 1 },
+		{ "gap, median", "failover.gap_us.p50", " ms", 1000 },
+		{ "gap, longest", "failover.gap_us.max", " ms", 1000 },
+		{ "unexpected switches", "unexpected_switches", "", 1 },
+		{ "lost chunks", "integrity.lost", "", 1 },
+		{ "duplicated chunks", "integrity.duplicated", "", 1 },
+		{ "reordered chunks", "integrity.reordered", "", 1 },
+		{ "corrupted chunks", "integrity.corrupted", "", 1 },
+		{ "pairs", "measured.pairs", "", 1 },
+		{ "pairs with figures", "measured.ok", "", 1 },
+		{ "median of the pairs", "measured.median_gbps", " Gb/s", 1 },
+		{ "low figures", "measured.low", "", 1 },
+	};
+	static const char *const reasons[] = { "errors", "findings" };
+	const json_t *row;
+	char text[64];
+	size_t i;
+
+	fputs("<noscript><p>The tables and charts need script.</p>\n<table><caption>Verdict</caption><tbody>\n",
+		f);
+	row_text(f, "status", verdict(doc));
+	row_text(f, "reason", string(doc, "verdict"));
+	for (i = 0; i < DR_ARRAY_LEN(figures); i++) {
+		double v = number(doc, figures[i].path) / figures[i].divisor;
+
+		snprintf(text, sizeof(text), "%.6g%s", v, figures[i].unit);
+		row_text(f, figures[i].name, isfinite(v) ? text : "");
+	}
+	for (size_t k = 0; k < DR_ARRAY_LEN(reasons); k++) {
+		json_array_foreach(member(doc, reasons[k]), i, row) if (i < REASONS_MAX)
+			row_text(f, "reason", string(row, "text"));
+		if (i <= REASONS_MAX)
+			continue;
+		snprintf(text, sizeof(text), "and %zu more", i - REASONS_MAX);
+		row_text(f, "reason", text);
+	}
+	fputs("</tbody></table></noscript>\n", f);
+}
 
 /* ---- the page ---- */
 
@@ -35,19 +165,17 @@ static void title(FILE *f, const json_t *const *docs, size_t n)
 		fprintf(f, "%zu results", n);
 		return;
 	}
-	fprintf(f, "%s: ", report_status(doc));
-	if (report_is_sweep(doc)) {
-		fputs("sweep of ", f);
-		report_count(f, report_number(doc, "nodes_expected"));
-		fputs(" nodes", f);
+	fprintf(f, "%s: ", verdict(doc));
+	if (is_sweep(doc)) {
+		fprintf(f, "sweep of %.0f nodes", fmax(0, number(doc, "nodes_expected")));
 		return;
 	}
-	report_text(f, report_string(doc, "options.test"));
+	put_text(f, string(doc, "options.test"));
 	fputs(", ", f);
-	report_text(f, report_string(doc, "host.name"));
-	if (*report_string(doc, "host.peer.name")) {
+	put_text(f, string(doc, "host.name"));
+	if (*string(doc, "host.peer.name")) {
 		fputs(" and ", f);
-		report_text(f, report_string(doc, "host.peer.name"));
+		put_text(f, string(doc, "host.peer.name"));
 	}
 }
 
@@ -91,26 +219,25 @@ static int embed(FILE *f, const json_t *doc, size_t n)
 	return 0;
 }
 
-int dr_report_write(const json_t *const *docs, const char *const *names, size_t n, FILE *f)
+static int write_html(const json_t *const *docs, const char *const *names, size_t n, FILE *f)
 {
 	int rc = 0;
 
 	head(f, docs, n);
 	fputs("<a class=\"skip\" href=\"#main\">Skip to the result</a>\n<header><h1>dualrail: ", f);
 	if (n == 1)
-		fprintf(f, "result of a %s", report_is_sweep(docs[0]) ? "sweep" : "run");
+		fprintf(f, "result of a %s", is_sweep(docs[0]) ? "sweep" : "run");
 	else
 		fprintf(f, "%zu results", n);
 	fputs("</h1></header>\n<main id=\"main\">\n", f);
 	for (size_t i = 0; i < n; i++) {
-		fputs("<section class=\"result\">\n", f);
+		fprintf(f, "<section class=\"result\" data-result=\"%zu\">\n", i);
 		if (n > 1) {
 			fputs("<h2>", f);
-			report_text(f, names[i]);
+			put_text(f, names[i]);
 			fputs("</h2>\n", f);
 		}
-		(report_is_sweep(docs[i]) ? report_sweep : report_sections)(
-			f, docs[i], (unsigned)i);
+		without_script(f, docs[i]);
 		fputs("</section>\n", f);
 	}
 	fputs("</main>\n<footer class=\"soft\"><p>Written by dualrail " DR_VERSION
@@ -130,7 +257,7 @@ static int write_page(const char *path, const json_t *const *docs, const char *c
 	size_t len = 0;
 	char *text = NULL;
 	FILE *f = open_memstream(&text, &len);
-	int rc = f ? dr_report_write(docs, names, n, f) : -ENOMEM;
+	int rc = f ? write_html(docs, names, n, f) : -ENOMEM;
 
 	if (f && fclose(f))
 		rc = -ENOMEM;

@@ -2,12 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Opens pages of `dualrail report` in headless Chromium and checks what is seen there.
 
-usage: browser.py [--shots DIR] [--axe FILE] PAGE.html...
+usage: browser.py [--shots DIR] [--axe FILE] [--odd PAGE.html]... PAGE.html...
 
 Of each page, light and dark, wide and phone: no message on the console, no request to anywhere, every chart that the page
-announces has been drawn, no chart is wider than the page. The charts answer to the keyboard, and a heat map of 1,000 x 1,000 cells
-is drawn in time. With --shots screenshots are written; with --axe (axe.min.js of axe-core) no rule of WCAG 2 A and AA may be
-broken. Prints `N passed, N failed, N skipped`. Exit status 77: no Chromium.
+announces has been drawn, no chart is wider than the page. The tables have what tables.py wants of the embedded documents, and
+without script the verdict is shown. Pages after --odd are of documents that are hostile or of odd types: their charts may be
+missing, their tables not. The charts answer to the keyboard, and a heat map of 1,000 x 1,000 cells is drawn in time. With --shots
+screenshots are written; with --axe (axe.min.js of axe-core) no rule of WCAG 2 A and AA may be broken. Prints
+`N passed, N failed, N skipped`. Exit status 77: no Chromium.
 
 It speaks the DevTools protocol over a WebSocket (RFC 6455), with nothing but the standard library.
 """
@@ -22,6 +24,8 @@ import subprocess
 import sys
 import tempfile
 import time
+
+import tables
 
 VIEWS = {"wide": (1280, 900, False), "phone": (390, 844, True)}
 WAIT_S = 60
@@ -130,13 +134,22 @@ class Tab:
         self.call("Page.navigate", url=url)
         self.until("document.readyState === 'complete' && document.documentElement.dataset.ready === '1'")
 
-    def complaints(self, url):
-        """Console messages, exceptions, violations of the policy, requests to elsewhere."""
+    def open_without_script(self, url):
+        self.call("Emulation.setScriptExecutionDisabled", value=True)
+        self.call("Page.navigate", url=url)
+        self.until("document.readyState === 'complete' && location.href.startsWith('file:')")
+        shown = self.run("[...document.querySelectorAll('section noscript table')].map(t => t.clientHeight ? t.innerText : '')")
+        self.call("Emulation.setScriptExecutionDisabled", value=False)
+        return shown
+
+    def complaints(self, url, odd=False):
+        """Console messages, exceptions, violations of the policy, requests to elsewhere. odd: charts may complain."""
         out = []
         for m in self.messages:
             p = m.get("params", {})
             if m.get("method") == "Runtime.consoleAPICalled":
-                out.append(" ".join(str(a.get("value", a.get("description"))) for a in p["args"]))
+                words = " ".join(str(a.get("value", a.get("description"))) for a in p["args"])
+                out += [] if odd and words.startswith("chart ") else [words]
             elif m.get("method") == "Runtime.exceptionThrown":
                 out.append(str(p["exceptionDetails"].get("exception", {}).get("description")))
             elif m.get("method") == "Log.entryAdded":
@@ -156,8 +169,16 @@ EMPTY = """[...document.querySelectorAll('figure[data-chart]')].filter(f => !f.c
     f.querySelector('.plot').clientHeight < 20).map(f => f.dataset.chart)"""
 BLANK = """[...document.querySelectorAll('figure canvas')].filter(c => { const d = c.getContext('2d').getImageData(0, 0, c.width, c.height).data;
     return d.every(x => x === d[0]) }).length"""
+SECTIONS = """[...document.querySelectorAll('section[data-result]')].map(s => ({ text: s.textContent,
+    doc: JSON.parse(document.getElementById('data-' + s.dataset.result).textContent),
+    rows: [...s.querySelectorAll('tbody tr')].map(r => [...r.cells].map(c => c.textContent.trim())),
+    charts: [...s.querySelectorAll('figure')].map(f => f.dataset.chart), parts: s.querySelectorAll('h2[id]').length,
+    links: [...s.querySelectorAll('nav a')].filter(a => document.getElementById(a.hash.slice(1))).length }))"""
+FOREIGN = """[...document.querySelectorAll('main *')].filter(e => ['IMG', 'B', 'SCRIPT', 'IFRAME'].includes(e.tagName) ||
+    e.getAttributeNames().some(n => n.startsWith('on')) || (!e.closest('.plot') &&
+    ((e.tagName === 'TH' && !e.scope) || (e.tagName === 'TABLE' && !e.caption)))).map(e => e.outerHTML.slice(0, 80))"""
 WIDE = "document.documentElement.scrollWidth - innerWidth"
-KEYS = """(() => { const box = document.querySelector('figure[data-chart=timeline] .plot'); if (!box) return 'none';
+KEYS = """(() => { const box = document.querySelector('figure.ready[data-chart=timeline] .plot'); if (!box) return 'none';
     const c = box.querySelector('canvas'), shot = () => c.toDataURL(), send = k => box.dispatchEvent(new KeyboardEvent('keydown', { key: k }));
     return new Promise(done => { const a = shot(); send('+'); setTimeout(() => { const b = shot(); send('0'); setTimeout(() =>
         done(a !== b && shot() === a ? 'zooms' : 'does not answer'), 100) }, 100) }) })()"""
@@ -180,14 +201,27 @@ class Checks:
         print("%s  report: %s%s" % ("PASS" if good else "FAIL", name, "" if good else ": %s" % (detail,)), flush=True)
 
 
+def check_tables(tab, checks, base, url):
+    sections = tab.run(SECTIONS)
+    for i, s in enumerate(sections):
+        found = list(tables.missing(s["doc"], s["rows"], s["charts"], s["text"]))
+        checks.check("%s, document %d: the tables have its figures" % (base, i), not found, found[:5])
+        checks.check("%s, document %d: every part has a link" % (base, i), 0 < s["links"] == s["parts"], (s["links"], s["parts"]))
+    found = tab.run(FOREIGN)
+    checks.check(base + ": text is no markup, tables have captions and scopes", found == [], found[:3])
+    shown = tab.open_without_script(url)
+    checks.check(base + ": the verdict without script", len(shown) == len(sections) and all("status" in t for t in shown), shown)
+
+
 def check_page(tab, checks, path, args):
     url, base = "file://" + os.path.abspath(path), os.path.splitext(os.path.basename(path))[0]
     for view, (width, height, phone) in VIEWS.items():
         for dark in (False, True):
             name = "%s, %s, %s" % (base, view, "dark" if dark else "light")
             tab.open(url, width, height, phone, dark)
-            found = tab.run(EMPTY)
-            checks.check(name + ": every chart is drawn", found == [] and tab.run(BLANK) == 0, found)
+            if path not in args.odd:
+                found = tab.run(EMPTY)
+                checks.check(name + ": every chart is drawn", found == [] and tab.run(BLANK) == 0, found)
             checks.check(name + ": nothing is wider than the page", tab.run(WIDE) <= 0, tab.run(WIDE))
             if args.axe:
                 with open(args.axe, encoding="utf-8") as f:
@@ -201,10 +235,11 @@ def check_page(tab, checks, path, args):
                 paint = tab.run("performance.getEntriesByName('first-contentful-paint')[0]?.startTime")
                 print("      first picture after %s ms, page of %.2f MB" % (
                     round(paint) if paint else "?", os.path.getsize(path) / 1e6))
-            bad = tab.complaints(url)
+            bad = tab.complaints(url, path in args.odd)
             checks.check(name + ": nothing on the console, no request", not bad, bad[:3])
             if args.shots:
                 shot(tab, os.path.join(args.shots, "%s-%s-%s.png" % (base, view, "dark" if dark else "light")), width)
+    check_tables(tab, checks, base, url)
 
 
 def shot(tab, path, width):
@@ -219,6 +254,7 @@ def main():
     p = argparse.ArgumentParser()
     p.add_argument("--shots")
     p.add_argument("--axe")
+    p.add_argument("--odd", action="append", default=[])
     p.add_argument("pages", nargs="+")
     args = p.parse_args()
     program = next((w for w in map(shutil.which, ("chromium", "chromium-browser", "google-chrome")) if w), None)
@@ -229,8 +265,9 @@ def main():
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         tab = Tab(program, folder)
         try:
-            for path in args.pages:
+            for path in args.pages + args.odd:
                 check_page(tab, checks, path, args)
+            tab.open("file://" + os.path.abspath(args.pages[0]), *VIEWS["wide"], False)
             big = tab.run(BIG)
             print("      1,000 x 1,000 cells: drawn in %.0f ms, %.1f ms for a step" % (big["drawn"], big["moved"]))
             checks.check("1,000 x 1,000 cells: drawn, and steps are told", big["drawn"] < 5000 and big["moved"] < 500 and

@@ -31,7 +31,11 @@ page failover -g 0-1 --test failover -i 50ms --fault link-down:path=0,for=200ms,
 page matrix -g 0-3 --links 3 --test bw --matrix -D 200ms -s 1M
 # Of twelve namespaces: one NIC at a tenth, one without carrier, one node killed.
 "$dualrail" report "$here/../fixtures/sweep/twelve_nodes.json" -o sweep.html
-args=()
+"$dualrail" report bandwidth.json matrix.json -o several.html
+jq -f "$here/hostile.jq" bandwidth.json >hostile.json
+"$dualrail" report hostile.json -o hostile.html
+"$dualrail" report "$here"/../fixtures/report/odd_{run,sweep}.json -o odd.html
+args=(--odd odd.html --odd hostile.html)
 # Its digest is checked by npm; without a registry the other checks run.
 if npm pack --silent "$AXE" >/dev/null 2>&1 && tar -xzf axe-core-*.tgz package/axe.min.js; then
 	args+=(--axe package/axe.min.js)
@@ -42,4 +46,4 @@ fi
 	mkdir -p "$SHOTS"
 	args+=(--shots "$SHOTS")
 }
-"$here/browser.py" "${args[@]}" bandwidth.html failover.html matrix.html sweep.html
+"$here/browser.py" "${args[@]}" bandwidth.html failover.html matrix.html sweep.html several.html

@@ -4,9 +4,9 @@
 
 usage: page.py PAGE.html DOCUMENT.json...
 
-DOCUMENTs are of runs or of sweeps. The page is well-formed, has no element, attribute or address that could load or run something, except its own two scripts and two
-style sheets, whose hashes are in its policy. The embedded documents are the given ones. Every GPU, NIC, trial and option of the
-documents stands in a table, and each chart has its table. Of a sweep, every finding, NIC and pair without figures does.
+DOCUMENTs are of runs or of sweeps. The page is well-formed, has no element, attribute or address that could load or run
+something, except its own two scripts and two style sheets, whose hashes are in its policy. The embedded documents are the given
+ones. Without script the verdict of each is shown: status, exit status, reasons, totals. browser.py looks at what the script draws.
 """
 import base64
 import hashlib
@@ -15,16 +15,16 @@ import json
 import sys
 
 VOID = {"meta", "link", "br", "input"}
-TAGS = {"html", "head", "meta", "link", "title", "style", "body", "a", "header", "h1", "h2", "h3", "main", "section", "div", "strong",
-        "span", "p", "ul", "li", "nav", "dl", "dt", "dd", "small", "table", "caption", "thead", "tbody", "tr", "th", "td", "meter",
-        "figure", "figcaption", "details", "summary", "pre", "footer", "script"}
+TAGS = {"html", "head", "meta", "link", "title", "style", "body", "a", "header", "h1", "h2", "main", "section", "noscript", "p",
+        "table", "caption", "tbody", "tr", "th", "td", "footer", "script"}
+REASONS = 20
 
 
 class Page(html.parser.HTMLParser):
     def __init__(self):
         super().__init__(convert_charrefs=True)
-        self.stack, self.bad, self.raw, self.charts, self.cells, self.rows = [], [], [], [], [], []
-        self.policy, self.text = "", ""
+        self.stack, self.bad, self.raw, self.results = [], [], [], []
+        self.policy = ""
 
     def handle_starttag(self, tag, attrs):
         a = dict(attrs)
@@ -37,12 +37,12 @@ class Page(html.parser.HTMLParser):
                 self.bad.append("address " + value)
         if tag == "meta" and a.get("http-equiv") == "Content-Security-Policy":
             self.policy = a["content"]
-        if tag == "figure":
-            self.charts.append(a["data-chart"])
+        if tag == "section":
+            self.results.append([])
         if tag == "tr":
-            self.rows.append([])
-        if tag in ("td", "th") and self.rows:
-            self.rows[-1].append("")
+            self.results[-1].append([])
+        if tag in ("td", "th"):
+            self.results[-1][-1].append("")
         if tag in ("script", "style"):
             self.raw.append([tag, a, ""])
         if tag not in VOID:
@@ -55,10 +55,26 @@ class Page(html.parser.HTMLParser):
     def handle_data(self, data):
         if self.stack and self.stack[-1] in ("script", "style"):
             self.raw[-1][2] += data
-            return
-        self.text += data
-        if self.rows and {"td", "th"} & set(self.stack):
-            self.rows[-1][-1] += data
+        elif {"td", "th"} & set(self.stack):
+            self.results[-1][-1][-1] += data
+
+
+def verdict(doc):
+    """Rows that a reader without script needs."""
+    yield ["status", {"pass": "PASS", "fail": "FAIL", "error": "ERROR"}.get(doc.get("status"), "NOT OVER")]
+    if "exit_code" in doc:
+        yield ["exit status", str(doc["exit_code"])]
+    for reason in doc.get("errors", [])[:REASONS] + doc.get("findings", [])[:REASONS]:
+        if reason["text"].isascii():
+            yield ["reason", reason["text"]]
+    if doc.get("verdict"):
+        yield ["reason", doc["verdict"]]
+    for end in "server", "client":
+        gbps = (doc.get("total") or {}).get("to_%s_gbps" % end)
+        if gbps is not None:
+            yield ["bandwidth to the " + end, "%.6g Gb/s" % gbps]
+    if doc.get("measured"):
+        yield ["pairs with figures", str(doc["measured"]["ok"])]
 
 
 def check(page, text, docs):
@@ -79,45 +95,12 @@ def check(page, text, docs):
             yield "the policy has no hash of a %s of %d characters" % (r[0], len(r[2]))
     if [json.loads(r[2]) for r in data] != docs:
         yield "the embedded documents are not the given ones"
-    rows = [" | ".join(c.strip() for c in r) for r in page.rows]
-
-    def row(*words):
-        return any(all(str(w) in r.split(" | ") for w in words) for r in rows)
-    def of_a_sweep(doc):
-        names = {n["rank"]: ("%d %s" % (n["rank"], n["host"] or "")).strip() for n in doc["nodes"]}
-        missing = [f["text"] for f in doc["findings"][:300] if not row(f["kind"], f["text"])]
-        missing += [p for p in [p for p in doc["pairs"] if p["state"] != "ok"][:300]
-                    if not row(names[p["client"]], names[p["server"]], p["state"])]
-        missing += [(names[n["rank"]], c["name"]) for n in doc["nodes"][:100] for c in n["nics"] if not row(names[n["rank"]], c["name"])]
-        low = sorted((x["percent"], p["client"], p["server"], x["direction"]) for p in doc["pairs"] for x in p["lanes"]
-                     if x["percent"] is not None)[:5]
-        for percent, *ends, direction in low:
-            ends = ends if direction == "to-server" else ends[::-1]
-            missing += [] if row(*(names[e] for e in ends)) else [(percent, ends)]
-        return missing + ([] if "sweep" in page.charts else ["node x node"])
-
-    for doc in docs:
-        if doc["schema"] == "dualrail-sweep/1":
-            if {"pass": "PASS", "fail": "FAIL"}[doc["status"]] not in page.text or doc["verdict"] not in page.text:
-                yield "no verdict"
-            for name in of_a_sweep(doc) + [k for k, v in doc["options"].items() if v is not None and not row(k)]:
-                yield "not in a table: %s" % (name,)
-            continue
-        if {"pass": "PASS", "fail": "FAIL", "error": "ERROR"}.get(doc["status"], "NOT OVER") not in page.text:
-            yield "no verdict"
-        missing = [b["gpu"] for b in doc["bandwidth"][:300] if not row(b["gpu"], b["direction"])]
-        missing += [n["name"] for n in doc["nics"] if not row(n["name"], n["side"])]
-        missing += [x["gpu"] for x in doc["latency"][:300] if not row(x["gpu"], x["samples"])]
-        missing += [f["trial"] for f in doc["failover"]["faults"][:300] if not row(f["trial"], f["kind"], f["verdict"])]
-        missing += [k for k, v in doc["options"].items() if v is not None and not row(k)]
-        missing += [e["text"] for e in doc["errors"][:300] if e["text"].isascii() and e["text"] not in page.text]
-        for name in missing:
-            yield "not in a table: %s" % name
-        charts = {"timeline": doc["intervals"], "histogram": doc["latency"], "gaps": doc["failover"]["faults"],
-                  "matrix": (doc["matrix"] or {}).get("cells")}
-        for name, needs in charts.items():
-            if bool(needs) and name not in page.charts:
-                yield "no chart " + name
+    if len(page.results) != len(docs):
+        yield "%d sections of %d documents" % (len(page.results), len(docs))
+    for doc, rows in zip(docs, page.results):
+        for row in verdict(doc):
+            if row not in rows:
+                yield "without script there is no %s" % row
     if len(text) > 1 << 20 and sum(len(r[2]) for r in data) < 500000:
         yield "%d bytes" % len(text)
 

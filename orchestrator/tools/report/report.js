@@ -1,23 +1,36 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Charts of the report page. The page is complete without this file: each chart stands above a table that the program wrote.
- * All text of a document goes into the page by textContent or canvas, never as markup.
+ * Draws the page of `dualrail report` from the documents that are embedded in it: tables at once, then charts. Documents may be
+ * hostile. All their text goes into the page by textContent or canvas, never as markup, and a part that cannot be drawn is left out.
  */
 (() => {
 "use strict";
 const phone = () => window.innerWidth < 640;
 const css = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const num = v => typeof v === "number" && isFinite(v);
-const list = v => Array.isArray(v) ? v : [];
+const str = v => typeof v === "string" ? v : "";
+const isObject = v => typeof v === "object" && v !== null && !Array.isArray(v);
+/* Rows: the objects of a list. */
+const list = v => Array.isArray(v) ? v.filter(isObject) : [];
+/* The member at a path like "rtt_us.p50". */
+const at = (v, path) => path.split(".").reduce((o, key) => isObject(o) && Object.hasOwn(o, key) ? o[key] : undefined, v);
 const sig = v => !num(v) ? "–" : v === 0 ? "0" : Math.abs(v) >= 1000 ? Math.round(v).toString() : v.toPrecision(3).replace(/\.0+$/, "");
-const size = b => !num(b) ? "–" : b >= 1 << 20 && b % (1 << 20) === 0 ? b / (1 << 20) + " MiB" : b >= 1024 && b % 1024 === 0 ? b / 1024 + " KiB" : b + " B";
+const size = b => {
+	let i = 0;
+	if (!(num(b) && b >= 0)) return "–";
+	for (; b && b % 1024 === 0 && i < 4; i++) b /= 1024;
+	return b + " " + ["B", "KiB", "MiB", "GiB", "TiB"][i];
+};
 const time = us => !num(us) ? "–" : us < 1000 ? sig(us) + " µs" : us < 1e6 ? sig(us / 1000) + " ms" : sig(us / 1e6) + " s";
+/* Text without characters that act instead of showing, and not endless. */
+const clean = s => s.slice(0, 512).replace(/[\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}\p{DI}]/gu, "?");
 const el = (tag, text, cls) => {
 	const e = document.createElement(tag);
-	if (text !== undefined) e.textContent = text;
+	if (text !== undefined) e.textContent = clean(text);
 	if (cls) e.className = cls;
 	return e;
 };
+const put = (box, ...what) => box.appendChild(el(...what));
 /* Distinct in both themes, by hue and lightness; the first one is the accent. */
 const series = i => [css("--accent"), "#d9730d", "#2f9e6e", "#b04ac2", "#8c8c1f", "#d1436f", "#4a9aa8", "#8a7460"][i % 8];
 const redraws = [];
@@ -88,7 +101,7 @@ function marks(doc, clock) {
 function timeline(box, doc) {
 	const clock = clocks(doc), by = { "to-server": [], "to-client": [] };
 	for (const i of list(doc.intervals))
-		if (i.gpu === null && num(i.gbps) && num(i.start_us) && by[i.direction]) by[i.direction].push(i);
+		if (i.gpu === null && num(i.gbps) && num(i.start_us) && Object.hasOwn(by, str(i.direction))) by[i.direction].push(i);
 	const dirs = Object.keys(by).filter(d => by[d].length);
 	if (!dirs.length) return false;
 	const tables = dirs.map(d => {
@@ -116,7 +129,7 @@ function timeline(box, doc) {
 			if (x < u.bbox.left || x > right || (span > 5 && !fault)) continue;
 			c.strokeStyle = fault ? css("--bad") : css("--soft"); c.lineWidth = pr; c.setLineDash(fault ? [] : [4 * pr, 3 * pr]);
 			c.beginPath(); c.moveTo(x, top); c.lineTo(x, bottom); c.stroke();
-			const text = span > 5 ? "" : fault ? t.f.kind + " " + t.trial : name, w = c.measureText(text).width;
+			const text = span > 5 ? "" : fault ? clean(any(t.f.kind) + " " + any(t.trial)) : name, w = c.measureText(text).width;
 			const k = room.findIndex(r => r + 6 * pr < x);
 			if (!text || k < 0) continue;
 			const left = Math.min(x + 3 * pr, right - w);
@@ -139,7 +152,7 @@ function timeline(box, doc) {
 	if (trials.length) {
 		const label = el("label", "Show trial ");
 		pick.append(el("option", "all"));
-		for (const t of trials) pick.append(el("option", t.trial + ": " + t.f.kind + " at the " + (t.f.side || "?") + ", gap " + time(t.f.gap_us)));
+		for (const t of trials) pick.append(el("option", any(t.trial) + ": " + any(t.f.kind) + " at the " + (str(t.f.side) || "?") + ", gap " + time(t.f.gap_us)));
 		pick.addEventListener("change", () => {
 			const t = trials[pick.selectedIndex - 1];
 			if (!t) return u.setScale("x", { min, max });
@@ -156,7 +169,10 @@ function timeline(box, doc) {
 /* ---- latency ---- */
 function sizes(doc) {
 	const by = new Map();
-	for (const l of list(doc.latency)) if (list(l.histogram).length) by.set(l.bytes, [...(by.get(l.bytes) || []), l]);
+	for (const l of list(doc.latency)) {
+		const bins = list(l.histogram).filter(b => b.from_us > 0 && [b.from_us, b.to_us, b.count].every(num));
+		if (bins.length) by.set(l.bytes, [...(by.get(l.bytes) || []), { gpu: any(l.gpu), max: at(l, "rtt_us.max"), bins }]);
+	}
 	return by;
 }
 
@@ -171,7 +187,15 @@ function chooser(box, names, show) {
 }
 
 const logRange = (u, a, b) => [a * 0.9, (b > a ? b : a) * 1.1];
-const logTicks = { splits: (u, i, a, b) => { const out = []; for (let e = Math.floor(Math.log10(a)); e <= Math.ceil(Math.log10(b)); e++) for (const m of b / a < 100 ? [1, 2, 5] : [1]) out.push(m * 10 ** e); return out.filter(v => v >= a * 0.999 && v <= b * 1.001); }, filter: (u, v) => v, values: (u, v) => v.map(x => x === null ? "" : time(x)) };
+const logTicks = {
+	splits: (u, i, a, b) => {
+		const out = [];
+		if (!(a > 0 && isFinite(b))) return out;
+		for (let e = Math.floor(Math.log10(a)); e <= Math.ceil(Math.log10(b)); e++) for (const m of b / a < 100 ? [1, 2, 5] : [1]) out.push(m * 10 ** e);
+		return out.filter(v => v >= a * 0.999 && v <= b * 1.001);
+	},
+	filter: (u, v) => v, values: (u, v) => v.map(x => x === null ? "" : time(x)),
+};
 
 function histogram(box, doc) {
 	const by = sizes(doc), all = [...by.keys()].sort((a, b) => a - b);
@@ -179,7 +203,7 @@ function histogram(box, doc) {
 	chooser(box, all.map(size), k => {
 		const bins = new Map();
 		let total = 0;
-		for (const l of by.get(all[k])) for (const b of l.histogram) { bins.set(b.from_us, [b.to_us, (bins.get(b.from_us) || [0, 0])[1] + b.count]); total += b.count; }
+		for (const l of by.get(all[k])) for (const b of l.bins) { bins.set(b.from_us, [b.to_us, (bins.get(b.from_us) || [0, 0])[1] + b.count]); total += b.count; }
 		const x = [], y = [];
 		let end = 0;
 		for (const from of [...bins.keys()].sort((a, b) => a - b)) {
@@ -205,13 +229,13 @@ function percentiles(box, doc) {
 	chooser(box, all.map(size), k => {
 		const rows = by.get(all[k]).slice(0, 8);
 		const tables = rows.map(l => {
-			const n = l.histogram.reduce((s, b) => s + b.count, 0), x = [], y = [];
+			const n = l.bins.reduce((s, b) => s + b.count, 0), x = [], y = [];
 			let sum = 0;
-			for (const b of l.histogram) {
+			for (const b of l.bins) {
 				x.push(-Math.log10(1 - sum / n)); y.push(b.from_us);
 				sum += b.count;
 			}
-			x.push(Math.log10(n) + 0.05); y.push(num((l.rtt_us || {}).max) ? l.rtt_us.max : l.histogram[l.histogram.length - 1].to_us);
+			x.push(Math.log10(n) + 0.05); y.push(num(l.max) ? l.max : l.bins[l.bins.length - 1].to_us);
 			return [x, y];
 		});
 		box.replaceChildren();
@@ -225,7 +249,7 @@ function percentiles(box, doc) {
 }
 
 /* ---- gaps ---- */
-const kindOf = f => f.kind + " at the " + (f.side || "?") + (f.dir && f.dir !== "both" ? ", " + f.dir : "");
+const kindOf = f => any(f.kind) + " at the " + (str(f.side) || "?") + (str(f.dir) && f.dir !== "both" ? ", " + f.dir : "");
 
 function gaps(box, doc) {
 	const by = new Map();
@@ -376,7 +400,7 @@ function heatmap(box, { rows, cols, value, unit, rowTitle, colTitle, failed = ()
 }
 
 function matrix(box, doc) {
-	const cells = list((doc.matrix || {}).cells).filter(c => c.gpu !== null && num(c.gbps));
+	const cells = list((doc.matrix || {}).cells).filter(c => num(c.gpu) && str(c.nic) && num(c.gbps));
 	if (!cells.length) return false;
 	for (const dir of ["to-server", "to-client"]) {
 		const mine = cells.filter(c => c.direction === dir);
@@ -384,17 +408,17 @@ function matrix(box, doc) {
 		const gpus = [...new Set(mine.map(c => c.gpu))].sort((a, b) => a - b), nics = [...new Set(mine.map(c => c.nic))];
 		const of = new Map(mine.map(c => [c.gpu + "|" + c.nic, c.gbps])), part = el("div");
 		box.append(el("p", dir, "soft"), part);
-		heatmap(part, { rows: gpus.map(g => "GPU " + g), cols: nics, value: (r, c) => of.get(gpus[r] + "|" + nics[c]), unit: "Gb/s", rowTitle: "GPU", colTitle: "NIC" });
+		heatmap(part, { rows: gpus.map(g => "GPU " + g), cols: nics.map(clean), value: (r, c) => of.get(gpus[r] + "|" + nics[c]), unit: "Gb/s", rowTitle: "GPU", colTitle: "NIC" });
 	}
 	return true;
 }
 
 /* ---- sweep ---- */
 
-/* Places of the ranks in the map, and their names. */
+/* Places of the ranks in the map, and their names: "3 node3", "3" if the node did not say its name. */
 function nodesOf(doc) {
 	const nodes = list(doc.nodes), at = new Map(nodes.map((n, i) => [n.rank, i]));
-	return { n: nodes.length, at, names: nodes.map(n => n.rank + (n.host ? " " + n.host : "")) };
+	return { n: nodes.length, at, names: nodes.map(n => clean(any(n.rank) + (str(n.host) && " " + n.host))) };
 }
 
 /* A map of the values that `each` sets for a pair; why a pair without figures has none. */
@@ -403,7 +427,7 @@ function nodeMap(box, doc, unit, each) {
 	for (const p of list(doc.pairs)) {
 		const c = at.get(p.client), s = at.get(p.server);
 		if (c === undefined || s === undefined) continue;
-		if (p.state !== "ok") for (const i of [c * n + s, s * n + c]) why.set(i, p.state + (p.error ? ": " + p.error : ""));
+		if (p.state !== "ok") for (const i of [c * n + s, s * n + c]) why.set(i, clean(any(p.state) + (str(p.error) && ": " + p.error)));
 		each(p, (back, v) => {
 			const i = back ? s * n + c : c * n + s;
 			if (num(v)) values.set(i, Math.min(v, values.has(i) ? values.get(i) : Infinity));
@@ -419,22 +443,327 @@ function drawNodes({ box, names, lowest, why, n, unit }, rowTitle, colTitle) {
 const sweep = (box, doc) => drawNodes(nodeMap(box, doc, "Gb/s", (p, set) => { for (const l of list(p.lanes)) set(l.direction === "to-client", l.gbps); }), "from", "to");
 const roundtrips = (box, doc) => drawNodes(nodeMap(box, doc, "µs", (p, set) => { set(false, p.rtt_us); set(true, p.rtt_us); }), "node", "node");
 
-/* ---- the page ---- */
-const charts = { timeline, histogram, percentiles, gaps, parts, matrix, sweep, roundtrips };
-const docs = new Map();
-const docOf = n => { if (!docs.has(n)) docs.set(n, JSON.parse(document.getElementById("data-" + n).textContent)); return docs.get(n); };
+/* ---- tables ---- */
 
-function start() {
-	for (const f of document.querySelectorAll("figure[data-chart]")) {
-		f.classList.add("ready"); /* a hidden box has no width */
-		let shown = false;
-		try { shown = charts[f.dataset.chart](f.querySelector(".plot"), docOf(+f.dataset.result)); } catch (e) { console.error(f.dataset.chart, e); }
-		if (!shown) { f.classList.remove("ready"); f.querySelector(".plot").replaceChildren(); for (const t of f.querySelectorAll(".tools")) t.remove(); }
-		if (!shown && f.nextElementSibling instanceof HTMLDetailsElement) f.nextElementSibling.open = true;
+const ROWS = 300;
+
+/* Forms of a value. Those of `figures` stand to the right. A meter is a bar up to the largest value of its column. */
+function any(v) {
+	if (v === undefined || v === null) return "–";
+	if (typeof v === "boolean") return v ? "yes" : "no";
+	if (num(v)) return String(Number.isInteger(v) ? v : +v.toPrecision(6));
+	return typeof v === "string" ? v : JSON.stringify(v, null, 1).replace(/(?<=[[{])\n *|\n *(?=[\]}])/g, "").replace(/\n */g, " ");
+}
+const whole = v => any(v);
+const fixed = v => !num(v) ? "–" : v.toFixed(v === 0 ? 0 : Math.abs(v) < 1 ? 3 : Math.abs(v) < 100 ? 2 : Math.abs(v) < 10000 ? 1 : 0);
+const ms = us => fixed(num(us) ? us / 1000 : NaN);
+const meter = v => num(v) && v >= 0 ? String(+v.toPrecision(3)) : "";
+const figures = new Set([whole, fixed, ms, size]);
+
+/* Columns: name, path of the member in a row, its form (any), and the text that is good; another text is marked. */
+const COLUMNS = {
+	bandwidth: [["GPU", "gpu", whole], ["direction", "direction"], ["message", "message_bytes", size], ["Gb/s", "gbps", fixed], ["", "gbps", meter],
+		["% of line", "line_rate_percent", fixed], ["retransmits", "retransmits", whole], ["channels on another rail", "switched", whole]],
+	nics: [["end", "side"], ["NIC", "name"], ["speed, Gb/s", "speed_gbps", fixed], ["Gb/s", "gbps", fixed], ["", "gbps", meter],
+		["sent, bytes", "tx_bytes", whole], ["received, bytes", "rx_bytes", whole], ["counter", "counter_check"], ["paths made", "connections", whole]],
+	comparison: [["of", "kind"], ["GPU", "gpu", whole], ["NIC", "nic"], ["direction", "direction"], ["Gb/s", "gbps", fixed],
+		["baseline", "mean_gbps", fixed], ["%", "percent", fixed], ["result", "result", any, "ok"]],
+	matrix: [["NIC", "nic"], ["direction", "direction"], ["alone, Gb/s", "alone_gbps", fixed], ["% of the others", "others_percent", fixed],
+		["with all GPUs, Gb/s", "total_gbps", fixed], ["finding", "finding", any, "ok"], ["cause", "cause"]],
+	cells: [["GPU", "gpu", whole], ["NIC", "nic"], ["peer's NIC", "peer_nic"], ["direction", "direction"], ["Gb/s", "gbps", fixed], ["", "gbps", meter],
+		["channels on another rail", "switched", whole]],
+	latency: [["GPU", "gpu", whole], ["NIC", "nic"], ["message", "bytes", size], ["samples", "samples", whole], ["p50, µs", "rtt_us.p50", fixed],
+		["p90", "rtt_us.p90", fixed], ["p99", "rtt_us.p99", fixed], ["p99.9", "rtt_us.p999", fixed], ["max", "rtt_us.max", fixed]],
+	faults: [["kind", "kind"], ["at", "side"], ["direction", "dir"], ["trials", "trials", whole], ["hit data", "hit", whole], ["gap p50, ms", "gap_us.p50", ms],
+		["p99", "gap_us.p99", ms], ["max", "gap_us.max", ms], ["detect", "detect_us_median", ms], ["fence", "fence_us_median", ms],
+		["handshake", "handshake_us_median", ms], ["replay", "replay_us_median", ms], ["first delivery", "first_delivery_us_median", ms],
+		["before, Gb/s", "bandwidth_before_gbps", fixed], ["during", "bandwidth_during_gbps", fixed], ["after", "bandwidth_after_gbps", fixed],
+		["failback gap, ms", "failback_gap_us_median", ms]],
+	trials: [["trial", "trial", whole], ["kind", "kind"], ["direction", "dir"], ["at", "side"], ["NIC", "nic"], ["verdict", "verdict", any, "PASS"],
+		["gap, ms", "gap_us", ms], ["cadence p99", "cadence_us.p99", ms], ["fault to detection", "fault_to_detect_us", ms], ["detect", "detect_us", ms],
+		["fence", "fence_us", ms], ["handshake", "handshake_us", ms], ["replay", "replay_us", ms], ["first delivery", "first_delivery_us", ms],
+		["failback gap", "failback_gap_us", ms], ["channels", "channels_affected", whole], ["replayed", "replayed_chunks", whole], ["cause", "cause"],
+		["note", "note"]],
+	degraded: [["end", "side"], ["NIC", "name"], ["measured, Gb/s", "measured_gbps", fixed], ["heartbeats lost, %", "loss_percent", fixed]],
+	switches: [["end", "side"], ["GPU", "gpu", whole], ["channel", "channel", whole], ["from path", "from_path", whole], ["to path", "to_path", whole],
+		["gap, ms", "gap_us", ms], ["cause", "cause"]],
+	silences: [["end", "side"], ["rail", "rail", whole], ["NIC", "nic"], ["heartbeats missed in a row", "misses", whole], ["times", "silences", whole]],
+	rails: [["rail", "rail", whole], ["NIC", "ifname"], ["address", "address"], ["peer's NIC", "peer_ifname"], ["address", "peer_address"],
+		["speed, Gb/s", "speed_gbps", fixed], ["MTU", "mtu_bytes", whole], ["NUMA", "numa", whole]],
+	gpus: [["GPU", "gpu", whole], ["device", "name"], ["PCI", "bus_id"], ["primary rail", "primary_rail", whole], ["shadow rail", "shadow_rail", whole],
+		["channels", "channels", whole], ["NUMA", "numa", whole], ["CPU", "cpu", whole], ["reason", "reason"]],
+	ends: [["end", "side"], ["kernel", "kernel"], ["congestion control", "congestion_control"], ["tcp_rmem", "tcp_rmem"], ["tcp_wmem", "tcp_wmem"],
+		["CPU governor", "cpu_governor"]],
+	settings: [["end", "side"], ["NIC", "nic"], ["driver", "driver"], ["firmware", "firmware"], ["MTU", "mtu_bytes", whole], ["qdisc", "qdisc"],
+		["TSO", "tso"], ["GSO", "gso"], ["GRO", "gro"], ["interrupts on CPUs", "interrupt_cpus"]],
+	pairs: [["name", "name"], ["value", "value"]],
+	/* of a sweep */
+	findings: [["finding", "kind", any, ""], ["in words", "text"], ["NIC", "nic"], ["peer's NIC", "peer_nic"], ["lowest, Gb/s", "gbps", fixed],
+		["% of the median", "percent", fixed], ["low figures", "low", whole], ["of", "of", whole], ["wrong chunks", "wrong_chunks", whole],
+		["cause", "reason"]],
+	absent: [["rank", "rank", whole], ["host", "host"], ["address", "address"], ["presence", "presence", any, "present"], ["cause", "reason"]],
+	unmeasured: [["client", "client"], ["server", "server"], ["state", "pair.state", any, ""], ["exit status", "pair.exit_code", whole],
+		["cause", "pair.error"]],
+	lanes: [["from", "from"], ["NIC", "from_nic"], ["to", "to"], ["NIC", "to_nic"], ["Gb/s", "lane.gbps", fixed], ["", "lane.gbps", meter],
+		["% of the median", "lane.percent", fixed], ["alone, Gb/s", "lane.alone_gbps", fixed], ["wrong chunks", "lane.wrong_chunks", whole],
+		["runs", "pair.attempts", whole]],
+	roundtrips: [["client", "client"], ["server", "server"], ["median, µs", "pair.rtt_us", fixed], ["", "pair.rtt_us", meter],
+		["p99", "pair.rtt_p99_us", fixed]],
+	node_nics: [["node", "node"], ["NIC", "nic.name"], ["speed, Mb/s", "nic.speed_mbps", whole], ["up", "nic.up"], ["carrier", "nic.carrier"],
+		["receive errors", "nic.rx_errors", whole]],
+};
+
+const largest = (rows, path) => rows.reduce((most, row) => num(at(row, path)) ? Math.max(most, at(row, path)) : most, 0);
+
+/* A table of at most ROWS rows; nothing without rows. Returns whether there are some. */
+function table(box, caption, columns, rows) {
+	if (!rows.length) return false;
+	const scroll = put(box, "div", undefined, "scroll"), t = put(scroll, "table");
+	scroll.tabIndex = 0;
+	scroll.setAttribute("role", "region");
+	scroll.setAttribute("aria-label", caption);
+	put(t, "caption", caption + (rows.length > ROWS ? " (the first " + ROWS + " of " + rows.length + " rows; the document has all)" : ""));
+	const head = put(put(t, "thead"), "tr"), body = put(t, "tbody");
+	for (const [name, , form] of columns) put(head, "th", name, figures.has(form) ? "n" : "").scope = "col";
+	const most = columns.map(([, path, form]) => form === meter ? largest(rows, path) : 0);
+	for (const row of rows.slice(0, ROWS)) {
+		const tr = put(body, "tr");
+		columns.forEach(([, path, form = any, good], k) => {
+			const v = at(row, path), bad = good !== undefined && str(v) && v !== good;
+			const cell = put(tr, "td", form === meter ? "" : form(v), bad ? "bad" : figures.has(form) ? "n" : "");
+			if (form === meter && meter(v) && most[k] > 0) Object.assign(put(cell, "meter", meter(v)), { max: most[k], value: v });
+		});
 	}
-	for (const a of document.querySelectorAll("a[data-download]")) {
-		a.hidden = false;
-		a.addEventListener("click", () => { a.href = URL.createObjectURL(new Blob([JSON.stringify(docOf(+a.dataset.download), null, 2) + "\n"], { type: "application/json" })); });
+	return true;
+}
+
+/* An object as a table of two columns. */
+function pairs(box, caption, obj) {
+	const rows = Object.entries(isObject(obj) ? obj : {}).filter(([, v]) => v !== null && !isObject(v));
+	table(box, caption, COLUMNS.pairs, rows.map(([name, value]) => ({ name, value })));
+}
+
+/* ---- parts of the page ---- */
+
+function details(box, title) {
+	const d = put(box, "details");
+	put(d, "summary", title);
+	return d;
+}
+
+const drawn = []; /* figures, and their documents, that charts are drawn in when the tables are there */
+function chart(box, doc, name, caption) {
+	const f = put(box, "figure");
+	f.dataset.chart = name;
+	put(f, "div", undefined, "plot");
+	put(f, "figcaption", caption);
+	drawn.push([f, doc]);
+}
+
+/* Tiles: name, a figure, its unit (undefined: a whole number), a remark. */
+function tiles(box, all) {
+	const dl = put(box, "dl", undefined, "tiles");
+	for (const [name, v, unit, remark] of all) {
+		const tile = put(dl, "div");
+		put(tile, "dt", name);
+		const big = put(tile, "dd", unit ? fixed(v) + " " : count(v), "big");
+		if (unit) put(big, "small", unit);
+		put(tile, "dd", remark, "soft");
+	}
+}
+
+const count = v => num(v) ? v.toFixed(0) : "–";
+const STATUS = new Map([["pass", "PASS"], ["fail", "FAIL"], ["error", "ERROR"]]);
+
+function verdict(box, doc, text) {
+	const known = STATUS.has(doc.status), v = put(box, "div", undefined, "verdict " + (known ? doc.status : "error"));
+	put(v, "strong", known ? STATUS.get(doc.status) : "NOT OVER");
+	put(v, "span", [text, num(doc.exit_code) ? "exit status " + count(doc.exit_code) : ""].filter(Boolean).join(" · "));
+}
+
+/* ---- the page of a run ---- */
+
+function runSummary(box, doc) {
+	const word = path => str(at(doc, path)), n = path => at(doc, path), latency = list(doc.latency).filter(l => num(at(l, "rtt_us.p50"))), all = [];
+	verdict(box, doc, "");
+	put(box, "p", [word("command") + ", " + word("options.test"), word("host.name") + " and " + (word("host.peer.name") || "no peer"),
+		word("detection.transport"), word("start_time"), "run " + word("run_id")].join(" · "), "soft");
+	const errors = list(doc.errors).slice(0, ROWS);
+	if (errors.length) put(box, "ul", undefined, "errors").append(...errors.map(e => el("li", str(e.text))));
+	const share = num(n("total.line_rate_percent")) ? fixed(n("total.line_rate_percent")) + " % of the line rate" : "all GPUs, best measurement";
+	for (const end of ["server", "client"])
+		if (num(n("total.to_" + end + "_gbps"))) all.push(["Bandwidth to the " + end, n("total.to_" + end + "_gbps"), "Gb/s", share]);
+	if (latency.length) {
+		const best = latency.reduce((a, l) => l.rtt_us.p50 < a.rtt_us.p50 ? l : a), p99 = largest(latency.filter(l => l.bytes === best.bytes), "rtt_us.p99");
+		all.push(["Round trip, best median", best.rtt_us.p50, "µs", "p99 of the slowest GPU: " + fixed(p99) + " µs"]);
+	}
+	if (n("failover.gap_us.n") > 0)
+		all.push(["Gap, median", n("failover.gap_us.p50") / 1000, "ms", "longest of " + count(n("failover.gap_us.n")) + " trials: " + ms(n("failover.gap_us.max")) + " ms"]);
+	if (num(n("integrity.chunks")))
+		all.push(["Wrong chunks", ["lost", "duplicated", "reordered", "corrupted"].map(k => n("integrity." + k)).filter(num).reduce((a, b) => a + b, 0),
+			undefined, n("integrity.verified") === true ? "every byte compared" : "sequence numbers checked"]);
+	all.push(["Unexpected switches", doc.unexpected_switches, undefined, "outside the failover test"]);
+	if (num(n("failover.false_failovers"))) all.push(["False failovers", n("failover.false_failovers"), undefined, "switches without a fault"]);
+	tiles(box, all);
+}
+
+function runTime(box, doc, faults) {
+	if (!faults.length) return chart(box, doc, "timeline", "Bandwidth of each interval, all GPUs.");
+	table(box, "Gaps and their parts, medians of each part by itself; ms", COLUMNS.faults, list(at(doc, "failover.summary")));
+	if (at(doc, "detection.mode") === "transport")
+		put(box, "p", "The transport moves to another NIC by itself, and no channel switches. Then a gap is the longest time between two " +
+			"deliveries, from the fault until data that were posted after it arrived; it has no parts. Cadence: that time without a fault.");
+	chart(box, doc, "timeline", "Bandwidth of each interval. A fault is a full line, the steps of its switch are dashed lines: detection, switch, " +
+		"first delivery, failback. Intervals are placed to within some milliseconds.");
+	put(box, "h3", "Gaps by kind of fault");
+	chart(box, doc, "gaps", "Share of the trials whose gap is at most so long.");
+	chart(box, doc, "parts", "Parts of the gap, medians; the sum of medians is not the median of the gap.");
+	table(details(box, "Table of the trials"), "Trials; the channel with the longest gap; ms", COLUMNS.trials, faults);
+}
+
+function runHealth(box, doc) {
+	const silences = list(doc.silences);
+	const slow = table(box, "Degraded: slow beside another rail, or lost heartbeats", COLUMNS.degraded, list(doc.nics).filter(n => n.degraded === true));
+	const unplanned = table(box, "Switches that nobody planned, outside the failover test", COLUMNS.switches,
+		list(at(doc, "failover.switches")).filter(s => s.unexpected === true));
+	if (!slow && !unplanned) put(box, "p", "None.");
+	if (silences.length) table(details(box, "Missed heartbeats below the threshold"), "Silences that ended by themselves", COLUMNS.silences, silences);
+}
+
+function runEnvironment(box, doc) {
+	table(box, "Rails", COLUMNS.rails, list(at(doc, "topology.rails")));
+	table(box, "GPUs of this end and their rails", COLUMNS.gpus, list(at(doc, "topology.gpus")));
+	const hosts = details(box, "Hosts, settings and versions"), options = details(box, "Options and command line");
+	pairs(hosts, "Versions", doc.versions);
+	pairs(hosts, "Host", doc.host);
+	pairs(hosts, "Peer's host", at(doc, "host.peer"));
+	table(hosts, "Settings of each end", COLUMNS.ends, list(at(doc, "environment.ends")));
+	table(hosts, "Settings of each NIC", COLUMNS.settings, list(at(doc, "environment.nics")));
+	pairs(hosts, "Detection of failures", doc.detection);
+	pairs(options, "Effective options", doc.options);
+	put(options, "pre").textContent = (Array.isArray(doc.argv) ? doc.argv : []).slice(0, ROWS).map(word => clean(str(word))).join(" ");
+}
+
+/* Parts of a page: id, name in the navigation, title, whether the document has it, and what draws it. */
+function runParts(doc) {
+	const cells = list(at(doc, "matrix.cells")), latency = list(doc.latency), faults = list(at(doc, "failover.faults"));
+	return [
+		["bandwidth", "Bandwidth", "Bandwidth", list(doc.bandwidth).length || list(doc.nics).length, box => {
+			table(box, "Each GPU, by the receiver's clock", COLUMNS.bandwidth, list(doc.bandwidth));
+			table(box, "Each NIC over the whole run, both directions, payload", COLUMNS.nics, list(doc.nics));
+			table(box, "Beside the baseline", COLUMNS.comparison, list(doc.comparison));
+		}],
+		["matrix", "GPU × NIC", "GPU × NIC", cells.length, box => {
+			table(box, "Findings", COLUMNS.matrix, list(at(doc, "matrix.nics")));
+			chart(box, doc, "matrix", "Bandwidth of each GPU over each NIC alone.");
+			table(details(box, "Table of the cells"), "One GPU over one NIC alone", COLUMNS.cells, cells.filter(c => num(c.gpu)));
+		}],
+		["latency", "Latency", "Latency", latency.length, box => {
+			table(box, "Full round trips", COLUMNS.latency, latency);
+			chart(box, doc, "histogram", "Round trips of all GPUs by duration; bins of a quarter of a power of two.");
+			chart(box, doc, "percentiles", "Round trip that so many percent do not exceed.");
+		}],
+		["time", "Failover and time", faults.length ? "Failover" : "Over time", faults.length || list(doc.intervals).length,
+			box => runTime(box, doc, faults)],
+		["health", "Degraded and unexpected", "Degraded rails and unexpected switches", true, box => runHealth(box, doc)],
+		["environment", "Environment", "Environment", true, box => runEnvironment(box, doc)],
+	];
+}
+
+/* ---- the page of a sweep: what is bad first, then the figures of all pairs ---- */
+
+function sweepSummary(box, doc) {
+	const m = isObject(doc.measured) ? doc.measured : {};
+	verdict(box, doc, str(doc.verdict));
+	put(box, "p", ["sweep of " + count(doc.nodes_expected) + " nodes, " + count(doc.rounds) + " rounds, pattern " + str(doc.pattern),
+		"ranks from " + str(doc.source), str(doc.start_time), fixed(doc.seconds) + " s", "run " + str(doc.run_id)].join(" · "), "soft");
+	const all = [
+		["Pairs with figures", m.ok, undefined, "of " + count(m.pairs) + " pairs, " + count(m.failed) + " failed, " + count(m.missing) + " missing"],
+		["Median figure", m.median_gbps, "Gb/s", "lowest: " + fixed(m.lowest_percent) + " % of it"],
+		["Low figures", m.low, undefined, "of " + count(m.figures) + "; low is below " + count(m.min_pair_percent) + " % of the median"],
+		["Findings", list(doc.findings).length, undefined, "bad nodes, NICs, links and pairs"],
+	];
+	if (m.rtt_pairs > 0) all.push(["Round trip, median", m.rtt_us, "µs", "of the slowest pair: " + fixed(m.rtt_max_us) + " µs"]);
+	tiles(box, all);
+}
+
+/* The rows of the lowest rank; a sweep of 200 nodes has tens of thousands. */
+function worst(box, columns, rows, rank, row) {
+	rows.sort((a, b) => rank(a) - rank(b));
+	table(box, rows.length > ROWS ? "The worst " + ROWS + " of " + rows.length + "; the document has all" : "The worst ones first", columns,
+		rows.slice(0, ROWS).map(row));
+}
+
+function sweepParts(doc) {
+	const nodes = list(doc.nodes), all = list(doc.pairs), { at: place, names } = nodesOf(doc), timed = at(doc, "measured.rtt_pairs") > 0;
+	const name = rank => num(rank) ? names[place.get(rank)] ?? any(rank) : "";
+	const pairRow = pair => ({ pair, client: name(pair.client), server: name(pair.server) });
+	return [
+		["findings", "Findings", "Findings", true, box => {
+			if (!table(box, "What is bad, and its evidence", COLUMNS.findings, list(doc.findings))) put(box, "p", "None.");
+			if (at(doc, "measured.reference_in_doubt") === true)
+				put(box, "p", "Most pairs are low, so the median, with which all are compared, may be low, too.");
+		}],
+		["missing", "Not measured", "Not measured", true, box => {
+			const gone = table(box, "Nodes that never came or were lost", COLUMNS.absent, nodes.filter(n => n.presence !== "present"));
+			const none = table(box, "Pairs without figures", COLUMNS.unmeasured, all.filter(p => p.state !== "ok").map(pairRow));
+			if (!gone && !none) put(box, "p", "Nothing: every pair of the pattern has its figures.");
+		}],
+		["figures", "Node × node", "Node × node", true, box => {
+			const lanes = all.flatMap(pair => list(pair.lanes).map(lane => ({ pair, lane })));
+			chart(box, doc, "sweep", "The lowest figure of each pair, from the node of the row to that of the column.");
+			worst(details(box, "Table of the figures"), COLUMNS.lanes, lanes, x => num(x.lane.percent) ? x.lane.percent : Number.MAX_VALUE,
+				({ pair, lane }) => {
+					const [from, to] = lane.direction === "to-client" ? ["server", "client"] : ["client", "server"];
+					return { pair, lane, from: name(pair[from]), from_nic: lane[from + "_nic"], to: name(pair[to]), to_nic: lane[to + "_nic"] };
+				});
+			if (!timed) return;
+			chart(box, doc, "roundtrips", "The round trip of each pair, the median of its slowest GPU.");
+			worst(details(box, "Table of the round trips"), COLUMNS.roundtrips, all.filter(p => num(p.rtt_us)), p => -p.rtt_us, pairRow);
+		}],
+		["nodes", "Nodes and options", "Nodes and options", true, box => {
+			const nics = nodes.flatMap(n => list(n.nics).map(nic => ({ node: name(n.rank), nic })));
+			table(details(box, "NICs of the nodes"), "NICs", COLUMNS.node_nics, nics);
+			pairs(details(box, "Options"), "Effective options of rank 0", doc.options);
+		}],
+	];
+}
+
+/* ---- the page ---- */
+
+/* Calls `draw`. What a document of odd types makes impossible is told on the console, and the page goes on. */
+function attempt(what, draw) {
+	try { return draw(); } catch (e) { console.error(what, e); return false; }
+}
+
+function page(section) {
+	const id = section.dataset.result, text = document.getElementById("data-" + id).textContent, doc = JSON.parse(text);
+	const ofSweep = doc.schema === "dualrail-sweep/1", nav = el("nav"), ul = put(nav, "ul"), save = el("a", "Download the result document", "button");
+	attempt("summary", () => (ofSweep ? sweepSummary : runSummary)(section, doc));
+	nav.setAttribute("aria-label", "Parts");
+	section.append(nav);
+	for (const [part, name, title, there, draw] of (ofSweep ? sweepParts : runParts)(doc)) {
+		if (!there) continue;
+		put(section, "h2", title).id = part + "-" + id;
+		put(put(ul, "li"), "a", name).href = "#" + part + "-" + id;
+		attempt(part, () => draw(section));
+	}
+	save.href = "#data-" + id;
+	save.download = "result-" + id + ".json";
+	save.addEventListener("click", () => { save.href = URL.createObjectURL(new Blob([JSON.stringify(doc, null, 2) + "\n"], { type: "application/json" })); });
+	put(section, "p").append(save);
+}
+
+const charts = { timeline, histogram, percentiles, gaps, parts, matrix, sweep, roundtrips };
+function drawCharts() {
+	for (const [f, doc] of drawn) {
+		f.classList.add("ready"); /* a hidden box has no width */
+		const name = f.dataset.chart, plot = f.querySelector(".plot");
+		if (attempt("chart " + name, () => charts[name](plot, doc))) continue;
+		f.classList.remove("ready");
+		plot.replaceChildren();
+		for (const t of f.querySelectorAll(".tools")) t.remove();
+		if (f.nextElementSibling instanceof HTMLDetailsElement) f.nextElementSibling.open = true;
 	}
 	document.documentElement.dataset.ready = "1";
 }
@@ -445,6 +774,7 @@ matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => redr
 let later = 0;
 addEventListener("resize", () => { clearTimeout(later); later = setTimeout(() => redraws.forEach(f => f(true)), 120); });
 window.dualrailReport = { heatmap };
-/* The tables are painted before the document is read. */
-requestAnimationFrame(() => setTimeout(start, 0));
+for (const section of document.querySelectorAll("section[data-result]")) attempt("document " + section.dataset.result, () => page(section));
+/* The tables are painted before the charts are drawn. */
+requestAnimationFrame(() => setTimeout(drawCharts, 0));
 })();

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the tables of a page must show of a document, of a run or of a sweep. Members of odd types need not be shown."""
+import unicodedata
+
+ROWS = 300
+
+
+def objects(v):
+    return [x for x in v if isinstance(x, dict)] if isinstance(v, list) else []
+
+
+def member(v, *keys):
+    for key in keys:
+        v = v.get(key) if isinstance(v, dict) else None
+    return v
+
+
+def clean(text):
+    """As the page shows it."""
+    return "".join("?" if unicodedata.category(c) in ("Cc", "Cf", "Cs", "Zl", "Zp") else c for c in text[:512]).strip()
+
+
+def shown(v):
+    return clean(v) if isinstance(v, str) else str(v)
+
+
+def missing(doc, rows, charts, text):
+    """Yields what is not there. rows: lists of cells; charts: names; text: everything that is shown."""
+    def row(*words):
+        words = [shown(w) for w in words if isinstance(w, (str, int, float))]
+        return any(all(w in r for w in words) for r in rows)
+
+    verdict = {"pass": "PASS", "fail": "FAIL", "error": "ERROR"}.get(str(doc.get("status")), "NOT OVER")
+    if verdict not in text:
+        yield "verdict " + verdict
+    wanted = [(k,) for k, v in (doc.get("options") or {}).items() if v is not None] if isinstance(doc.get("options"), dict) else []
+    wanted += of_a_sweep(doc) if doc["schema"] == "dualrail-sweep/1" else of_a_run(doc)
+    for words in wanted:
+        if not row(*words):
+            yield "not in a table: %s" % (words,)
+    for words in [shown(e["text"]) for e in objects(doc.get("errors"))[:ROWS] if isinstance(e.get("text"), str)]:
+        if words not in text:
+            yield "error " + words
+    needs = {"timeline": objects(doc.get("intervals")), "histogram": objects(doc.get("latency")),
+             "gaps": objects(member(doc, "failover", "faults")), "matrix": objects(member(doc, "matrix", "cells")),
+             "sweep": doc["schema"] == "dualrail-sweep/1"}
+    for name, there in needs.items():
+        if there and name not in charts:
+            yield "no chart " + name
+    if member(doc, "detection", "mode") == "transport" and needs["gaps"] and "The transport moves to another NIC by itself" not in text:
+        yield "what a gap is where the transport moves by itself"
+
+
+def of_a_run(doc):
+    wanted = [(x.get("gpu"), x.get("direction")) for x in objects(doc.get("bandwidth"))[:ROWS]]
+    wanted += [(x.get("name"), x.get("side")) for x in objects(doc.get("nics"))[:ROWS]]
+    wanted += [(x.get("gpu"), x.get("samples"), x.get("nic")) for x in objects(doc.get("latency"))[:ROWS]]
+    wanted += [(x.get("trial"), x.get("kind"), x.get("verdict")) for x in objects(member(doc, "failover", "faults"))[:ROWS]]
+    wanted += [(x.get("ifname"), x.get("address"), x.get("peer_address")) for x in objects(member(doc, "topology", "rails"))]
+    return wanted
+
+
+def of_a_sweep(doc):
+    names = {n["rank"]: ("%d %s" % (n["rank"], n.get("host") or "")).strip() for n in objects(doc.get("nodes")) if isinstance(n["rank"], int)}
+    pairs = objects(doc.get("pairs"))
+
+    def name(rank):
+        return names.get(rank, str(rank)) if isinstance(rank, int) else None
+
+    wanted = [(f["kind"], f["text"]) for f in objects(doc.get("findings"))[:ROWS]]
+    wanted += [(name(p.get("client")), name(p.get("server")), p.get("state")) for p in [p for p in pairs if p.get("state") != "ok"][:ROWS]]
+    wanted += [(name(n["rank"]), c["name"]) for n in objects(doc.get("nodes"))[:100] for c in objects(n.get("nics"))]
+    low = sorted((x["percent"], p["client"], p["server"], x["direction"]) for p in pairs for x in objects(p.get("lanes"))
+                 if isinstance(x.get("percent"), (int, float)))[:5]
+    return wanted + [tuple(name(e) for e in ends) for _, *ends, _ in low]
