@@ -311,12 +311,6 @@ P
 	csv_fits all.csv interval intervals c.json
 }
 
-# column HEAD FILE: the first row's value in that column of the bandwidth table. A size has two words there.
-column() {
-	awk -v h="$1" '/^ +GPU +direction/ { for (i = NF; i; i--) if ($i == h) c = i; next }
-		c && /^ +0 +to-/ { print $(c + 1); exit }' "$2"
-}
-
 # bats test_tags=release
 @test "colour only on a terminal, and not with NO_COLOR" {
 	start_server
