@@ -138,7 +138,7 @@ struct dr_boot_opts {
 	unsigned n_gpus;      /* 1 .. DR_BOOT_GPUS_MAX */
 	/* Server: 0 is the kernel's choice for each (tests). Client: 0 is DR_BOOT_PORT_BASE. */
 	uint16_t port_base;
-	bool pair; /* client: where the server has fewer GPUs, the first ones are used; else it refuses */
+	bool pair; /* client: if the server has fewer GPUs, use the first ones; false: it refuses */
 	const char
 		*bind; /* --control: numeric address or interface; NULL: server all, IPv4 and IPv6;
 			     client the kernel's choice */

@@ -15,8 +15,8 @@
  *		if nothing was done: dr_manager_idle(m, dr_now_ns());
  *	}
  *
- * Threads: one at a time drives a manager and calls its functions and those of its channels. There
- * are no locks. Life: create; handles of the rails to the peer; start with the peer's; close, drive
+ * Threads: one at a time drives a manager and calls its functions and those of its channels; others
+ * go through a queue of the owner. There are no locks. Life: create; handles of the rails to the peer; start with the peer's; close, drive
  * until closed; destroy. Channels come and go between create and close: dr_manager_open_channel.
  */
 enum {
@@ -36,7 +36,8 @@ enum dr_detect {
 /* By name, as in --detect. */
 extern const char *const dr_detect_names[];
 
-/* Neither rail answers for this long: both are lost. A test ends soon; a job has to be started again as a whole, so it waits longer. */
+/* Neither rail answers for this long: both are lost. A test ends soon; a job would have to be started
+ * again as a whole, so it waits longer. */
 #define DR_LOST_AFTER_NS (1500 * DR_NS_PER_MS)
 #define DR_LOST_AFTER_JOB_NS (4 * DR_NS_PER_S)
 
@@ -97,7 +98,8 @@ struct dr_manager_params {
 	enum dr_detect detect;
 	bool failback;
 	int64_t hold_down_ns;
-	int64_t lost_after_ns; /* the channels end after this time without any acknowledgement; 0: DR_LOST_AFTER_NS */
+	/* The channels end after this time without any acknowledgement; 0: DR_LOST_AFTER_NS. */
+	int64_t lost_after_ns;
 	/* Time after which the NIC reports an error by itself; DR_NEVER: never; 0: the kernel
 	 * retransmits. Conservative detection waits twice that, DR_DETECT_TRANSPORT without limit. */
 	int64_t hw_window_ns;
@@ -128,7 +130,7 @@ int dr_manager_start(struct dr_manager *m, const uint8_t (*handles)[DR_HANDLE_MA
 	const uint16_t *lens, unsigned n, int64_t now_ns, struct dr_err *e) DR_MUST_CHECK;
 /* A channel with a number that the owner chooses, the same at both ends:
  *
- *	dr_manager_open_channel(m, id, &spec, &ch, e);	both ends, the same id, not at the same time
+ *	dr_manager_open_channel(m, id, &spec, &ch, e);	both ends, in any order
  *	dr_channel_handle(ch, ...);			to the peer
  *	dr_channel_start(ch, the peer's handle, ...);	after dr_manager_start
  *	... messages ...

@@ -18,7 +18,7 @@ static int parse_verbose(const struct dr_opt *row, const char *text, void *dst, 
 		*(int *)dst = 0;
 	else if (strcmp(text, "+") == 0)
 		++*(int *)dst;
-	else if (text[strspn(text, "v")] == '\0') /* of -vv, what follows its first letter */
+	else if (*text && !text[strspn(text, "v")]) /* of -vv, what follows its first letter */
 		*(int *)dst += 1 + (int)strlen(text);
 	else if (dr_parse_u64(text, 0, 3, &n, e))
 		return -EINVAL;

@@ -210,7 +210,7 @@ static void note_low(struct dr_baseline_saved *out, const struct dr_figure_row *
 	out->low_percent = percent;
 	snprintf(out->low, sizeof(out->low), "%s %s: %s of %s Gb/s",
 		figure_name(was->gpu, was->nic).s, dr_enum_name(dr_direction_names, was->direction),
-		rate(gbps).s, rate(was->mean_gbps).s);
+		sig(gbps).s, sig(was->mean_gbps).s);
 }
 
 int dr_baseline_write(
@@ -323,9 +323,9 @@ static void print_row(const struct dr_comparison_row *c, FILE *f)
 	if (c->message_bytes != DR_UNSET)
 		dr_format_size((uint64_t)c->message_bytes, bytes, sizeof(bytes));
 	fprintf(f, "  %-24s %-9s %9s %9s %9s %9s %5s %6s  %s\n", figure_name(c->gpu, c->nic).s,
-		dr_enum_name(dr_direction_names, c->direction), bytes, rate(c->gbps).s,
-		rate(c->mean_gbps).s, rate(c->min_gbps).s, count(c->repeats).s,
-		num(c->percent, 1).s, words[c->result]);
+		dr_enum_name(dr_direction_names, c->direction), bytes, sig(c->gbps).s,
+		sig(c->mean_gbps).s, sig(c->min_gbps).s, count(c->repeats).s, num(c->percent, 1).s,
+		words[c->result]);
 }
 
 /* "3", "1 to 3". */

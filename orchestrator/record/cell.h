@@ -40,11 +40,6 @@ static inline struct cell count(int64_t v)
 	return c;
 }
 
-static inline struct cell rate(double gbps)
-{
-	return sig(gbps);
-}
-
 /* A kind of fault with its direction: "blackhole in". */
 static inline struct cell dr_fault_row_name(const char *kind, int dir)
 {

@@ -118,7 +118,7 @@ static void print_cell(const struct table *t, const struct dr_matrix_cell_row *r
 	while (!(part >= h->from) && h->from >= 0)
 		h++;
 	fprintf(t->f, " %s%6s %-3s%s", paint ? h->colour : "",
-		left ? "left" : rate(r ? r->gbps : NAN).s, h->marks, paint ? "\033[0m" : "");
+		left ? "left" : sig(r ? r->gbps : NAN).s, h->marks, paint ? "\033[0m" : "");
 }
 
 /* The GPU's bandwidth in the phase of all GPUs over all NICs. */
@@ -156,10 +156,10 @@ static void print_counters(const struct table *t, size_t from, size_t to)
 {
 	fprintf(t->f, "%9s", "total");
 	for (size_t i = from; i < to; i++)
-		fprintf(t->f, " %6s    ", rate(t->nic[i]->total_gbps).s);
+		fprintf(t->f, " %6s    ", sig(t->nic[i]->total_gbps).s);
 	fprintf(t->f, " | %8s\n%9s",
-		rate(t->nic[0]->direction == DR_TO_SERVER ? t->rec->matrix.to_server_gbps
-							  : t->rec->matrix.to_client_gbps)
+		sig(t->nic[0]->direction == DR_TO_SERVER ? t->rec->matrix.to_server_gbps
+							 : t->rec->matrix.to_client_gbps)
 			.s,
 		"share %");
 	for (size_t i = from; i < to; i++)
@@ -198,8 +198,8 @@ static void print_finding(const struct table *t, const struct dr_matrix_nic_row 
 	if (n->low_gpu != DR_UNSET)
 		fprintf(t->f,
 			"  one cell is far below its column: GPU %s over %s %s (others %s-%s); repeat to confirm\n",
-			count(n->low_gpu).s, n->nic, rate(n->low_gbps).s, rate(n->least_gbps).s,
-			rate(n->most_gbps).s);
+			count(n->low_gpu).s, n->nic, sig(n->low_gbps).s, sig(n->least_gbps).s,
+			sig(n->most_gbps).s);
 }
 
 static void print_findings(const struct table *t)
@@ -332,7 +332,7 @@ static void print_bad_nic(const struct dr_record *rec, const struct dr_matrix_ni
 		n->finding == DR_MATRIX_LEFT ? "not measured" : dr_matrix_finding_names[n->finding],
 		way(n->direction));
 	if (n->finding == DR_MATRIX_SLOW && n->alone_gbps < dr_matrix_part(rec) * others) {
-		fprintf(f, "%s Gb/s, others %s (%.0f %%)", rate(n->alone_gbps).s, rate(others).s,
+		fprintf(f, "%s Gb/s, others %s (%.0f %%)", sig(n->alone_gbps).s, sig(others).s,
 			n->others_percent);
 		print_slow_gpus(rec, n, dr_matrix_part(rec) * others, f);
 	} else {
@@ -360,7 +360,7 @@ static void print_good_nics(const struct dr_record *rec, int direction, FILE *f)
 	if (n < 2)
 		return;
 	fprintf(f, "None of %zu NICs is slow or idle, %s: medians %s-%s Gb/s", n, way(direction),
-		rate(least).s, rate(most).s);
+		sig(least).s, sig(most).s);
 	print_other_way(rec, direction, f);
 }
 
@@ -387,7 +387,7 @@ void dr_matrix_print_cell(const void *row, FILE *f)
 
 	fprintf(f, "cell: %s%s over rail %s (%s), %s: %s Gb/s", r->gpu == DR_UNSET ? "" : "GPU ",
 		r->gpu == DR_UNSET ? "all GPUs" : count(r->gpu).s, count(r->rail).s, r->nic,
-		dr_enum_name(dr_direction_names, r->direction), rate(r->gbps).s);
+		dr_enum_name(dr_direction_names, r->direction), sig(r->gbps).s);
 	if (r->switched > 0)
 		fprintf(f, ", but %s of %s channels left that NIC", count(r->switched).s,
 			count(r->channels).s);

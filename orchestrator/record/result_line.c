@@ -97,7 +97,7 @@ static void print_sharing(
 		fprintf(f, "GPU %s and %s", count(first[0]).s, count(first[1]).s);
 	else
 		fprintf(f, "%zu GPUs", n);
-	fprintf(f, ": %s Gb/s together)", rate(gbps).s);
+	fprintf(f, ": %s Gb/s together)", sig(gbps).s);
 }
 
 /* The row of the total's measurement that has the smallest share of its line rate or, without one, the least. */
@@ -143,7 +143,7 @@ void dr_result_bandwidth(const struct dr_record *rec, FILE *f)
 	if (!worst || !isfinite(t->gbps))
 		return;
 	fprintf(f, "Result: %zu GPU%s x %zu NIC%s: %s Gb/s", gpus, plural(gpus), rails,
-		plural(rails), rate(t->gbps).s);
+		plural(rails), sig(t->gbps).s);
 	if (isfinite(t->line_rate_percent))
 		fprintf(f, ", %.1f %% of %.6g Gb/s%s", t->line_rate_percent, t->line_gbps,
 			dr_total_slower(t));
@@ -293,8 +293,8 @@ void dr_result_matrix(const struct dr_record *rec, int direction, FILE *f)
 	fprintf(f,
 		"Result: %zu pairs of GPU and NIC: %s Gb/s all together; slowest pair GPU %s over %s: %s Gb/s\n",
 		cells,
-		rate(direction == DR_TO_SERVER ? rec->matrix.to_server_gbps
-					       : rec->matrix.to_client_gbps)
+		sig(direction == DR_TO_SERVER ? rec->matrix.to_server_gbps
+					      : rec->matrix.to_client_gbps)
 			.s,
-		count(worst->gpu).s, worst->nic, rate(worst->gbps).s);
+		count(worst->gpu).s, worst->nic, sig(worst->gbps).s);
 }

@@ -50,10 +50,10 @@ static void bandwidth_row(const struct dr_bandwidth_row *r, bool sum, FILE *f)
 {
 	fprintf(f, BANDWIDTH, sum ? "all" : count(r->gpu).s,
 		dr_enum_name(dr_direction_names, r->direction), size(r->message_bytes).s,
-		sum ? "" : num(r->seconds, 2).s, rate(r->gbps).s, sig(r->gbps / 8).s,
+		sum ? "" : num(r->seconds, 2).s, sig(r->gbps).s, sig(r->gbps / 8).s,
 		num(r->line_rate_percent, 1).s,
 		r->messages == 0 && r->gbps > 0 ? "<1" : count(r->messages).s,
-		count(r->retransmits).s, rate(r->sender_gbps).s, r->switched > 0 ? " !" : "");
+		count(r->retransmits).s, sig(r->sender_gbps).s, r->switched > 0 ? " !" : "");
 }
 
 /* The sum of one phase and direction. */
@@ -140,9 +140,9 @@ static void nic_row(const struct dr_nic_row *r, FILE *f)
 {
 	static const char *const words[] = { "ok", "DIFFERS", "too little" };
 
-	fprintf(f, NICS, dr_enum_name(dr_end_names, r->side), r->name, rate(r->speed_gbps).s,
-		rate(known(r->tx_bytes) * 8 / r->seconds / 1e9).s,
-		rate(known(r->rx_bytes) * 8 / r->seconds / 1e9).s, sig(known(r->tx_bytes) / 1e9).s,
+	fprintf(f, NICS, dr_enum_name(dr_end_names, r->side), r->name, sig(r->speed_gbps).s,
+		sig(known(r->tx_bytes) * 8 / r->seconds / 1e9).s,
+		sig(known(r->rx_bytes) * 8 / r->seconds / 1e9).s, sig(known(r->tx_bytes) / 1e9).s,
 		counter(r->tx_bytes, r->rx_bytes, r->counter_tx_bytes).s,
 		sig(known(r->rx_bytes) / 1e9).s,
 		counter(r->rx_bytes, r->tx_bytes, r->counter_rx_bytes).s, count(r->connections).s,
@@ -153,7 +153,7 @@ static void degraded_nic(const struct dr_nic_row *r, FILE *f)
 {
 	fprintf(f, "  DEGRADED: %s %s", dr_enum_name(dr_end_names, r->side), r->name);
 	if (isfinite(r->measured_gbps))
-		fprintf(f, ", %s Gb/s measured", rate(r->measured_gbps).s);
+		fprintf(f, ", %s Gb/s measured", sig(r->measured_gbps).s);
 	if (isfinite(r->loss_percent))
 		fprintf(f, ", %s %% of heartbeats lost", num(r->loss_percent, 0).s);
 	fputc('\n', f);
@@ -254,7 +254,7 @@ static void print_total(const struct dr_record *rec, FILE *f)
 
 	if (!isfinite(t->gbps))
 		return;
-	fprintf(f, "\nTotal: %s Gb/s (%s GB/s)", rate(t->gbps).s, sig(t->gbps / 8).s);
+	fprintf(f, "\nTotal: %s Gb/s (%s GB/s)", sig(t->gbps).s, sig(t->gbps / 8).s);
 	if (t->message_bytes != DR_UNSET)
 		fprintf(f, " with messages of %s", size(t->message_bytes).s);
 	if (isfinite(t->line_rate_percent))
@@ -362,8 +362,8 @@ static void print_recovery(const struct dr_gap_summary *g, size_t n, FILE *f)
 		const int64_t *v = g[i].verdicts;
 
 		fprintf(f, RECOVERY, dr_fault_row_name(g[i].kind, g[i].dir).s,
-			dr_enum_name(dr_end_names, g[i].side), rate(g[i].before_gbps).s,
-			rate(g[i].during_gbps).s, rate(g[i].after_gbps).s,
+			dr_enum_name(dr_end_names, g[i].side), sig(g[i].before_gbps).s,
+			sig(g[i].during_gbps).s, sig(g[i].after_gbps).s,
 			num(100 * g[i].after_gbps / g[i].before_gbps, 1).s, count(g[i].failbacks).s,
 			ms(g[i].failback_gap_ns).s, count(v[DR_VERDICT_PASS]).s,
 			count(v[DR_VERDICT_WRONG]).s, count(v[DR_VERDICT_HANG]).s,
@@ -636,7 +636,7 @@ void dr_table_header(const struct dr_record *rec, const char *options, FILE *f)
 		fprintf(f, "  rail %s: %s %s <-> %s %s%s, %s Gb/s, MTU %s\n", count(r->rail).s,
 			r->ifname, r->address, r->peer_ifname, r->peer_address,
 			r->routed ? " (routed)" : "",
-			isfinite(r->speed_gbps) ? rate(r->speed_gbps).s : "unknown",
+			isfinite(r->speed_gbps) ? sig(r->speed_gbps).s : "unknown",
 			count(r->mtu).s);
 	}
 	for (size_t i = 0; i < rec->gpus.n; i++) {
@@ -657,7 +657,7 @@ void dr_table_interval(const void *row, FILE *f)
 	fprintf(f, "%8s - %-8s s  gpu %-3s  %-9s  %9s Gb/s %8s chunks%s", num(from, 2).s,
 		num(from + known(r->duration_ns) / 1e9, 2).s,
 		r->gpu == DR_UNSET ? "all" : count(r->gpu).s,
-		dr_enum_name(dr_direction_names, r->direction), rate(r->gbps).s, count(r->chunks).s,
+		dr_enum_name(dr_direction_names, r->direction), sig(r->gbps).s, count(r->chunks).s,
 		r->omitted > 0 ? "  omitted (warm-up)" : "");
 	fputc('\n', f);
 }

@@ -18,8 +18,8 @@
 enum { REASONS_MAX = 20 };
 
 /*
- * The page is drawn by report.js from the embedded documents. Here stand its frame, the documents, and what a reader without script
- * needs: the verdict of each document.
+ * report.js draws the page from the embedded documents. This file writes the frame of the page, the
+ * documents, and for a reader without script the verdict of each.
  */
 
 /* ---- values of a document ---- */

@@ -43,11 +43,10 @@ short() {
 	tells 2 "no such GPU: 9999" timeout "$WAIT_S" "$DUALRAIL" topo -g 9999
 }
 
-@test "a client without -g uses as many GPUs as the server names; one that names more is refused" {
+@test "a client without -g uses as many GPUs as the server names" {
 	server -g 0-1
 	gives 0 short 127.0.0.1 --port "$port"
 	holds c.json '[.bandwidth[].gpu] | sort == [0, 1]'
-	tells 3 "name no more than the server has" short 127.0.0.1 --port "$port" -g 0-2
 }
 
 # refused STATUS OPTIONS...: the client is refused with this status, and the server still runs.

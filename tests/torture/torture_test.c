@@ -4,10 +4,9 @@
  * them fails. Whatever k is, both end in time with a documented status, an error with a line that says
  * why; nothing leaks (in sanitizer builds), no assertion fails.
  *
- *   TORTURE=all           every k, for each end and class
+ *   TORTURE=all           every k, for each end and class, until there are no more calls
  *   TORTURE=client:json   every k of that end and class
- *   TORTURE=client:json:7 that one
- *   TORTURE=client:json:7-99 from one to another
+ *   TORTURE=client:json:7 that one; client:json:7-99: from one to another
  *   FAULTS=1              in front of the last three: in a failover campaign
  *   (nothing)             SAMPLES random k of each, from SEED
  *
@@ -24,6 +23,7 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,7 +35,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { SAMPLES = 4, MORE = 10, CALLS = 15, TEXT_MAX = 1 << 16 };
+enum { SAMPLES = 4, IDLE = 10, CALLS = 15, TEXT_MAX = 1 << 16 };
 
 /* Each end's own deadlines are 2 s and less. */
 static const int64_t END_NS = 60 * DR_NS_PER_S, LINGER_NS = DR_NS_PER_S / 2;
@@ -301,7 +301,8 @@ static void remove_dir(void)
 struct calls {
 	const char *side, *class;
 	bool faults;
-	long n; /* in a run without a failure */
+	long n;		   /* in a run without a failure */
+	_Atomic long last; /* the highest k that there was */
 	_Atomic unsigned runs, failures;
 };
 
@@ -335,6 +336,9 @@ static void run(const struct task *t)
 				c->class);
 		failures += n == 0;
 	}
+	for (long last = c->last; fired && t->k > last;)
+		if (atomic_compare_exchange_weak(&c->last, &last, t->k))
+			break;
 	c->runs += fired;
 	c->failures += failures;
 }
@@ -364,39 +368,36 @@ static void run_all(const struct task *tasks, size_t n)
 		shared->died += status != 0;
 }
 
-/* The runs: each call fails, and some more, since how many there are depends on timing; or samples. NULL: their number. */
-static size_t list(unsigned calls, bool all, struct dr_rng *rng, struct task *out)
-{
-	long n = shared->calls[calls].n, runs = all ? n + n / 16 + MORE : SAMPLES;
-
-	for (long i = 0; out && i < runs; i++)
-		out[i] = (struct task){ calls,
-			all ? i + 1 : 1 + (long)dr_rng_below(rng, (uint64_t)DR_MAX(n, 1)) };
-	return (size_t)runs;
-}
-
+/* Each call fails once; how many there are depends on timing, so it goes on until the last IDLE were none. Or samples. */
 static void every(unsigned from, unsigned to, bool all, struct dr_rng *rng)
 {
-	struct task first[CALLS], *tasks;
-	size_t n = 0, at = 0;
+	struct task *tasks = calloc(CALLS, sizeof(*tasks));
+	long done[CALLS] = { 0 };
+	size_t n = 0;
 
-	for (unsigned i = from; i < to; i++)
-		first[i - from] = (struct task){ .calls = i };
-	run_all(first, to - from);
-	for (unsigned i = from; i < to; i++)
-		n += list(i, all, rng, NULL);
-	tasks = calloc(n, sizeof(*tasks));
 	dr_assert(tasks);
 	for (unsigned i = from; i < to; i++)
-		at += list(i, all, rng, tasks + at);
-	run_all(tasks, n);
-	free(tasks);
-}
+		tasks[n++].calls = i;
+	while (n > 0) {
+		run_all(tasks, n);
+		n = 0;
+		for (unsigned i = from; i < to; i++) {
+			const struct calls *c = &shared->calls[i];
+			long most = DR_MAX(c->n, 1), runs = 0;
 
-static void report(const struct calls *c)
-{
-	printf("%sok %u - %s, %s%s: %u of %ld calls made to fail\n", c->failures ? "not " : "",
-		++tests, c->side, c->class, c->faults ? ", failover" : "", c->runs, c->n);
+			if (done[i] == 0)
+				runs = all ? most + IDLE : SAMPLES;
+			else if (all && c->last > done[i] - IDLE)
+				runs = most / 16 + IDLE;
+			tasks = realloc(tasks, (n + (size_t)runs + 1) * sizeof(*tasks));
+			dr_assert(tasks);
+			for (long k = done[i]; k < done[i] + runs; k++)
+				tasks[n++] = (struct task){ i,
+					1 + (all ? k : (long)dr_rng_below(rng, (uint64_t)most)) };
+			done[i] += runs;
+		}
+	}
+	free(tasks);
 }
 
 /* The calls that TORTURE and FAULTS name; CALLS: all. */
@@ -447,6 +448,10 @@ int main(int argc, char **argv)
 	printf("# SEED=%" PRIu64 "\n", seed);
 	n = what ? sscanf(what, "%15[^:]:%15[^:]:%ld-%ld", side, class, &t.k, &last) : 0;
 	at = named(side, class);
+	if (what && at == CALLS && strcmp(what, "all") != 0) {
+		fprintf(stderr, "TORTURE=%s names no calls: all, or e.g. client:json\n", what);
+		return 1;
+	}
 	to = at < CALLS ? at + 1 : CALLS;
 	at = at < CALLS ? at : 0;
 	if (n >= 3) {
@@ -460,8 +465,12 @@ int main(int argc, char **argv)
 		every(at, to, what != NULL, &rng);
 	}
 	for (unsigned i = at; i < to; i++) {
-		bad += shared->calls[i].failures;
-		report(&shared->calls[i]);
+		const struct calls *c = &shared->calls[i];
+
+		printf("%sok %u - %s, %s%s: %u of %ld calls made to fail\n",
+			c->failures ? "not " : "", ++tests, c->side, c->class,
+			c->faults ? ", failover" : "", c->runs, c->n);
+		bad += c->failures;
 	}
 	if (shared->died)
 		printf("not ok %u - %u processes that make calls fail have died\n", ++tests,
