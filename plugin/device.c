@@ -46,11 +46,11 @@ static void fill(const struct ha_nics *have, const struct ha_config *c, const st
 	memcpy(out->ifname, d->name, sizeof(out->ifname));
 	out->ifindex = d->ifindex;
 	out->mtu = d->mtu;
-	out->link_mbps = ha_link_mbps(have, d);
+	out->link_mbps = dr_topo_link_mbps(have->topo, d);
 	out->speed_mbps = speed_of(c, out->link_mbps);
 	out->shadow = -1;
 	for (unsigned i = 0; i < d->n_addrs; i++)
-		if (ha_addr_usable(c, d, &d->addrs[i]))
+		if (dr_netdev_addr_usable(d, &d->addrs[i], ha_family(c)))
 			out->addr[out->n_addrs++] = d->addrs[i];
 	ha_device_place(have, d, out);
 }
@@ -178,7 +178,7 @@ static bool first_address(
 		const struct dr_netdev *d = &h->dev[i];
 
 		for (unsigned k = 0; strcmp(d->name, out->ifname) == 0 && k < d->n_addrs; k++)
-			if (ha_addr_usable(c, d, &d->addrs[k])) {
+			if (dr_netdev_addr_usable(d, &d->addrs[k], ha_family(c))) {
 				out->local = d->addrs[k].addr;
 				return true;
 			}
@@ -288,82 +288,6 @@ int ha_devices_create(const struct ha_config *c, struct ha_devices **out, struct
 void ha_devices_free(struct ha_devices *d)
 {
 	dr_free(d);
-}
-
-/* ---- finding one ---- */
-
-int ha_device_by_name(const struct ha_devices *d, const char *name)
-{
-	for (unsigned i = 0; i < d->n; i++)
-		if (strcmp(d->dev[i].name, name) == 0)
-			return (int)i;
-	return -1;
-}
-
-/* Longest prefix of a subnet of the device that holds the peer; -1: none does. */
-static int subnet_bits(const struct ha_device *d, const struct sockaddr *peer)
-{
-	struct dr_prefix block, to;
-	int bits = -1;
-
-	if (dr_prefix_of(peer, 0, &to) < 0)
-		return -1;
-	for (unsigned i = 0; i < d->n_addrs; i++) {
-		if (dr_prefix_of(sa_of(&d->addr[i]), d->addr[i].prefix, &block) < 0)
-			continue;
-		dr_prefix_mask(&block);
-		if (dr_prefix_holds(&block, &to))
-			bits = DR_MAX(bits, (int)d->addr[i].prefix);
-	}
-	return bits;
-}
-
-int ha_device_on_subnet(const struct ha_devices *d, const struct sockaddr *peer, int wanted)
-{
-	int best = -1, found = -1;
-
-	dr_assert(wanted < (int)d->n);
-	if (wanted >= 0 && subnet_bits(&d->dev[wanted], peer) >= 0)
-		return wanted;
-	for (unsigned i = 0; i < d->n; i++) {
-		int bits = subnet_bits(&d->dev[i], peer);
-
-		if (bits > best) {
-			best = bits;
-			found = (int)i;
-		}
-	}
-	return found;
-}
-
-int ha_device_toward(
-	const struct ha_devices *d, const struct sockaddr *peer, int wanted, struct dr_err *e)
-{
-	int i = ha_device_on_subnet(d, peer, wanted);
-	struct dr_netdev through;
-	char text[64];
-
-	if (i >= 0)
-		return i;
-	int rc = dr_netdev_toward(peer, NULL, &through, e);
-	if (rc < 0)
-		return rc;
-	for (unsigned k = 0; k < d->n; k++)
-		if (d->dev[k].ifindex == through.ifindex)
-			return (int)k;
-	dr_netdev_addr_format(peer, text, sizeof(text));
-	return dr_err_set(e, -ENETUNREACH,
-		"%s is reached through %s, which is none of the plugin's devices; add it to "
-		"HA_NCCL_DEVICES, or a route through one of them",
-		text, through.name);
-}
-
-const struct dr_netdev_addr *ha_device_addr(const struct ha_device *d, int family)
-{
-	for (unsigned i = 0; i < d->n_addrs; i++)
-		if (family == AF_UNSPEC || d->addr[i].addr.ss_family == family)
-			return &d->addr[i];
-	return NULL;
 }
 
 /* ---- properties ---- */

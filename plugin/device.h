@@ -87,18 +87,6 @@ int ha_devices_create(const struct ha_config *c, struct ha_devices **out, struct
 	DR_MUST_CHECK;
 void ha_devices_free(struct ha_devices *d); /* NULL is allowed */
 
-/* Index; -1: there is none of this name. */
-int ha_device_by_name(const struct ha_devices *d, const char *name);
-/* The device with a subnet that holds the peer's address: `wanted` (-1: none is) if it has one, else that with the
- * longest prefix. -1: none has. */
-int ha_device_on_subnet(const struct ha_devices *d, const struct sockaddr *peer, int wanted);
-/* The same, else the device that the kernel routes to the peer through. Reads the routes of the calling thread's
- * namespace. -ENETUNREACH: there is no route, or not through one of the devices. */
-int ha_device_toward(const struct ha_devices *d, const struct sockaddr *peer, int wanted,
-	struct dr_err *e) DR_MUST_CHECK;
-/* First address of that family that the device has; NULL: none. AF_UNSPEC: of any. */
-const struct dr_netdev_addr *ha_device_addr(const struct ha_device *d, int family);
-
 /* The properties of a device, for every version of the ABI. Pointers are valid as long as the list. */
 enum { HA_MEMORY_HOST = 1, HA_MEMORY_CUDA = 2, HA_MEMORY_DMABUF = 4 }; /* bits of ptrSupport */
 struct ha_properties {

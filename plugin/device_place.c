@@ -12,7 +12,7 @@
 
 void ha_place_of(const struct ha_nics *have, const struct dr_netdev *d, struct ha_place *out)
 {
-	const struct dr_topo_nic *nic = ha_nic_of(have, d);
+	const struct dr_topo_nic *nic = dr_topo_find_nic(have->topo, d->name);
 
 	snprintf(out->card, sizeof(out->card), "%s", nic ? nic->card : "");
 	if (nic && nic->port[0])
@@ -70,7 +70,7 @@ static void identify(
 
 const char *ha_bus_id(const struct ha_nics *have, const struct dr_netdev *d)
 {
-	const struct dr_topo_nic *nic = ha_nic_of(have, d);
+	const struct dr_topo_nic *nic = dr_topo_find_nic(have->topo, d->name);
 
 	return nic && nic->bus_id[0] ? nic->bus_id : d->pci;
 }
@@ -120,7 +120,7 @@ void ha_devices_pair(const struct ha_nics *have, struct ha_devices *d)
 	struct dr_locality l;
 
 	for (unsigned i = 0; i < d->n; i++)
-		nic[i] = have->topo ? dr_topo_find_nic(have->topo, d->dev[i].ifname) : NULL;
+		nic[i] = dr_topo_find_nic(have->topo, d->dev[i].ifname);
 	dr_topo_locality(have->topo ? have->topo : &none, NULL, 0, nic, d->n, &l);
 	l.n_gpus = d->n;
 	for (unsigned i = 0; i < d->n; i++) {

@@ -5,13 +5,8 @@
 #include "plugin/device.h"
 
 /* device_select.c */
-/* Entry of the topology for a device; NULL. */
-const struct dr_topo_nic *ha_nic_of(const struct ha_nics *have, const struct dr_netdev *d);
-/* Speed of the link, -1: unknown. */
-int64_t ha_link_mbps(const struct ha_nics *have, const struct dr_netdev *d);
-/* Can NCCL's peers reach the device at this address? */
-bool ha_addr_usable(
-	const struct ha_config *c, const struct dr_netdev *d, const struct dr_netdev_addr *a);
+/* Of usable addresses; 0: any. */
+sa_family_t ha_family(const struct ha_config *c);
 /* The port that the configuration gives to a network device; NULL: none. */
 const struct ha_port *ha_port_of(
 	const struct ha_nics *have, const struct ha_config *c, const struct dr_netdev *d);

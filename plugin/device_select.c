@@ -8,9 +8,8 @@
 #include <string.h>
 
 /*
- * Which network devices are offered. Each rule is a function that says why a device is left out; the first reason
- * counts. Names that the user has written select devices whatever they are, so only the link and the address count
- * then.
+ * Which devices are offered: those of the automatic choice (topology/candidate.c), or those that the user names, of
+ * which only the link and the addresses count; their order.
  */
 enum { CANDIDATES_MAX = 256 };
 
@@ -43,93 +42,13 @@ static void take(struct pick *p, const struct dr_netdev *d)
 	p->n++;
 }
 
-const struct dr_topo_nic *ha_nic_of(const struct ha_nics *have, const struct dr_netdev *d)
+sa_family_t ha_family(const struct ha_config *c)
 {
-	return have->topo ? dr_topo_find_nic(have->topo, d->name) : NULL;
-}
+	static const sa_family_t family[] = {
+		[HA_FAMILY_INET] = AF_INET, [HA_FAMILY_INET6] = AF_INET6
+	};
 
-bool ha_addr_usable(
-	const struct ha_config *c, const struct dr_netdev *d, const struct dr_netdev_addr *a)
-{
-	int family = a->addr.ss_family;
-
-	if ((c->family == HA_FAMILY_INET && family != AF_INET) ||
-		(c->family == HA_FAMILY_INET6 && family != AF_INET6))
-		return false;
-	return a->global || d->loopback;
-}
-
-static const char *no_link_or_address(const struct ha_config *c, const struct dr_netdev *d)
-{
-	if (!d->up)
-		return "it is down";
-	if (!d->running)
-		return "it has no carrier";
-	for (unsigned i = 0; i < d->n_addrs; i++)
-		if (ha_addr_usable(c, d, &d->addrs[i]))
-			return NULL;
-	if (c->family == HA_FAMILY_INET)
-		return "it has no global IPv4 address";
-	return c->family == HA_FAMILY_INET6 ? "it has no global IPv6 address"
-					    : "it has no global address";
-}
-
-/* ---- automatic selection ---- */
-
-static const struct dr_netdev *by_index(const struct ha_nics *h, int ifindex)
-{
-	for (size_t i = 0; ifindex && i < h->n; i++)
-		if (h->dev[i].ifindex == ifindex)
-			return &h->dev[i];
-	return NULL;
-}
-
-/* A VRF only gives its members a routing table. */
-static bool is_slave(const struct ha_nics *h, const struct dr_netdev *d)
-{
-	const struct dr_netdev *master = by_index(h, d->master);
-
-	return d->master && !(master && strcmp(master->kind, "vrf") == 0);
-}
-
-static bool is_tunnel(const char *kind)
-{
-	static const char *const kinds[] = { "tun", "wireguard", "vxlan", "geneve", "gre", "gretap",
-		"ip6gre", "ip6gretap", "erspan", "ipip", "sit", "ip6tnl", "vti", "vti6", "xfrm",
-		"dummy", "ifb", "bareudp", "gtp", "ppp", "vrf" };
-
-	for (size_t i = 0; i < DR_ARRAY_LEN(kinds); i++)
-		if (strcmp(kinds[i], kind) == 0)
-			return true;
-	return false;
-}
-
-/* docker0, virbr0, cni0: their ports are links to containers and virtual machines. */
-static bool is_inner_bridge(const struct ha_nics *h, const struct dr_netdev *d)
-{
-	if (strcmp(d->kind, "bridge") != 0)
-		return false;
-	for (size_t i = 0; i < h->n; i++) {
-		const struct dr_netdev *port = &h->dev[i];
-
-		if (port->master == d->ifindex && (!port->kind[0] || !strcmp(port->kind, "bond") ||
-							  !strcmp(port->kind, "vlan")))
-			return false;
-	}
-	return true;
-}
-
-static const char *not_a_rail(const struct ha_nics *h, const struct dr_netdev *d)
-{
-	if (d->loopback)
-		return "it is the loopback";
-	if (is_slave(h, d))
-		return "it belongs to a bond or bridge";
-	if (is_tunnel(d->kind))
-		return "it is a tunnel or another virtual device";
-	if (is_inner_bridge(h, d))
-		return "it is a bridge without a physical port";
-	return NULL;
+	return family[c->family];
 }
 
 /* Of no use for anybody: not worth a line. */
@@ -138,93 +57,36 @@ static bool is_trivial(const struct dr_netdev *d)
 	return d->loopback || d->n_addrs == 0;
 }
 
-static void report(const struct dr_netdev *d, const char *why)
+static bool admits(const void *arg, const struct dr_netdev *d)
 {
-	if (!is_trivial(d))
-		dr_info("devices", "%s is not used: %s; name it in HA_NCCL_DEVICES to use it",
-			d->name, why);
-}
+	const struct ha_config *c = arg;
 
-static void drop(struct pick *p, unsigned i, const char *why)
-{
-	report(p->out[i], why);
-	memmove(&p->out[i], &p->out[i + 1], (--p->n - i) * sizeof(p->out[0]));
-}
-
-/* The kernel does not tell the speed of IPoIB devices; their RDMA device does. */
-int64_t ha_link_mbps(const struct ha_nics *have, const struct dr_netdev *d)
-{
-	const struct dr_topo_nic *nic = ha_nic_of(have, d);
-
-	if (d->speed_mbps > 0)
-		return d->speed_mbps;
-	return nic && nic->speed_mbps > 0 ? nic->speed_mbps : -1;
-}
-
-static void drop_slow(struct pick *p)
-{
-	int64_t fastest = -1;
-	char why[80];
-
-	for (unsigned i = 0; i < p->n; i++)
-		fastest = DR_MAX(fastest, ha_link_mbps(p->have, p->out[i]));
-	for (unsigned i = p->n; i-- > 0;) {
-		int64_t mbps = ha_link_mbps(p->have, p->out[i]);
-
-		if (!dr_netdev_too_slow(mbps, fastest))
-			continue;
-		snprintf(why, sizeof(why), "it has %lld Mb/s, the fastest one has %lld",
-			(long long)mbps, (long long)fastest);
-		drop(p, i, why);
-	}
-}
-
-/* Do the devices other than `but` have two physical ports? */
-static bool two_ports_without(const struct pick *p, unsigned but)
-{
-	struct ha_place first, other;
-	bool any = false;
-
-	for (unsigned i = 0; i < p->n; i++) {
-		if (i == but)
-			continue;
-		ha_place_of(p->have, p->out[i], any ? &other : &first);
-		if (any && strcmp(other.port, first.port) != 0)
-			return true;
-		any = true;
-	}
-	return false;
-}
-
-/* The default route leads to the management network, unless its NIC is needed as the second rail. */
-static void drop_management(struct pick *p)
-{
-	for (unsigned i = 0; i < p->n; i++)
-		if (p->out[i]->ifindex == p->have->default_ifindex && two_ports_without(p, i)) {
-			drop(p, i,
-				"it has the default route, so it is taken for the management "
-				"device");
-			return;
-		}
+	return ha_names_match(&c->devices, d->name, -1);
 }
 
 static void select_automatic(struct pick *p)
 {
+	const struct dr_netdev_choice from = { .devs = p->have->dev,
+		.n_devs = p->have->n,
+		.default_ifindex = p->have->default_ifindex,
+		.family = ha_family(p->c),
+		.topo = p->have->topo,
+		.admits = admits,
+		.arg = p->c };
+
 	for (size_t i = 0; i < p->have->n; i++) {
 		const struct dr_netdev *d = &p->have->dev[i];
-		const char *why = not_a_rail(p->have, d);
+		enum dr_netdev_why why = dr_netdev_refused(&from, d);
 
-		if (!ha_names_match(&p->c->devices, d->name, -1))
+		if (!admits(p->c, d))
 			continue;
 		if (!why)
-			why = no_link_or_address(p->c, d);
-		if (why)
-			report(d, why);
-		else
 			take(p, d);
+		else if (!is_trivial(d))
+			dr_info("devices",
+				"%s is not used: %s; name it in HA_NCCL_DEVICES to use it", d->name,
+				dr_netdev_why_text(why));
 	}
-	drop_slow(p);
-	drop_management(p);
 }
 
 /* ---- selection by name ---- */
@@ -233,12 +95,12 @@ static void select_listed(struct pick *p)
 {
 	for (size_t i = 0; i < p->have->n; i++) {
 		const struct dr_netdev *d = &p->have->dev[i];
-		const char *why = no_link_or_address(p->c, d);
+		enum dr_netdev_why why = dr_netdev_link_refused(d, ha_family(p->c));
 
-		if (!ha_names_match(&p->c->devices, d->name, -1))
+		if (!admits(p->c, d))
 			continue;
 		if (why)
-			dr_warn("devices", "%s is not used: %s", d->name, why);
+			dr_warn("devices", "%s is not used: %s", d->name, dr_netdev_why_text(why));
 		else
 			take(p, d);
 	}
@@ -278,6 +140,7 @@ static const struct dr_netdev *netdev_of(
 {
 	const struct dr_netdev *d = NULL;
 
+	*why = NULL;
 	for (size_t i = 0; i < p->have->n && !d; i++)
 		if (strcmp(p->have->dev[i].name, port->own.ifname) == 0)
 			d = &p->have->dev[i];
@@ -289,8 +152,8 @@ static const struct dr_netdev *netdev_of(
 		*why = port->why;
 	else if (ha_port_of(p->have, p->c, d) != port)
 		*why = "another RDMA device has the same network device";
-	else
-		*why = no_link_or_address(p->c, d);
+	else if (dr_netdev_link_refused(d, ha_family(p->c)))
+		*why = dr_netdev_why_text(dr_netdev_link_refused(d, ha_family(p->c)));
 	return *why ? NULL : d;
 }
 

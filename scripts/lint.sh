@@ -85,7 +85,7 @@ rule_circles() {
 # left out: without a caller the compiler reports them, otherwise their caller is in the list.
 rule_unused() {
 	local name file
-	env -u MAKEFLAGS -u MAKELEVEL make -s --no-print-directory -j"$jobs" unused | grep '^dr_' |
+	env -u MAKEFLAGS -u MAKELEVEL make -s --no-print-directory -j"$jobs" unused | grep -E '^(dr|ha)_' |
 		while read -r name file; do
 			grep -q "^$name	" scripts/lint-unused.txt ||
 				echo "$file: $name has no caller but tests: remove it, or give the reason in scripts/lint-unused.txt"

@@ -13,6 +13,8 @@
  * reads /sys/class/net: that mount shows the namespace it was mounted in, not the caller's.
  */
 
+struct dr_topo;
+
 enum { DR_NETDEV_ADDRS_MAX = 16 };
 
 struct dr_netdev_addr {
@@ -118,10 +120,9 @@ struct dr_netdev_rail {
 /*
  * The NICs to use, at most cap, in the given order. list is --rails: device names, addresses and NAME@ADDRESS,
  * separated by commas ("eth1,eth2", "127.0.0.2,127.0.0.3", "lo@127.0.0.2"). A device that is down is accepted when
- * it has an address. NULL or "auto": every running non-loopback device with a global address, except devices that
- * are too slow beside the fastest one, and except the management NIC (below), which is used only when there is no
- * other. A name stands for its first global address of the control address's family, else of any family. Returns the
- * count (> 0). Errors: -EINVAL for a malformed or repeated item, -ENODEV, -EADDRNOTAVAIL, -E2BIG when more than cap.
+ * it has an address. NULL or "auto": every device that dr_netdev_refused does not refuse; the management NIC where
+ * there is no other. A name stands for its first usable address of the control address's family, else of any. Returns
+ * the count (> 0). Errors: -EINVAL for a malformed or repeated item, -ENODEV, -EADDRNOTAVAIL, -E2BIG when more than cap.
  */
 int dr_netdev_rails(const char *list, const struct sockaddr *control, struct dr_netdev_rail *out,
 	size_t cap, struct dr_err *e) DR_MUST_CHECK;
@@ -133,18 +134,54 @@ struct dr_netdev_choice {
 	const struct sockaddr *control; /* local address of the control connection; NULL: none */
 	int default_ifindex;		/* as dr_netdev_default; 0: tells nothing */
 	bool reserve_control;		/* the control NIC is the management NIC in any case */
+	sa_family_t family;		/* of usable addresses; 0: any */
+	const struct dr_topo *topo;	/* tells physical ports; NULL: each device is one */
+	/* False: the device counts for nothing. NULL: all count. */
+	bool (*admits)(const void *arg, const struct dr_netdev *d);
+	const void *arg;
 };
 int dr_netdev_choose(const struct dr_netdev_choice *from, struct dr_netdev_rail *out, size_t cap,
 	struct dr_err *e) DR_MUST_CHECK;
+
+/* ---- candidate.c: which NICs the automatic choice takes ---- */
+
+enum dr_netdev_why {
+	DR_NETDEV_RAIL, /* it is taken */
+	DR_NETDEV_LOOPBACK,
+	DR_NETDEV_PORT,	   /* of a bond or bridge, which stands for it */
+	DR_NETDEV_VIRTUAL, /* a tunnel or the like */
+	DR_NETDEV_BRIDGE,  /* without a physical port */
+	DR_NETDEV_DOWN,
+	DR_NETDEV_CARRIER,
+	DR_NETDEV_ADDRESS,
+	DR_NETDEV_SLOW,		/* less than half of the fastest candidate's speed, both known */
+	DR_NETDEV_CONTROL,	/* the management NIC, which carries the control connection */
+	DR_NETDEV_DEFAULT_ROUTE /* the management NIC, another one */
+};
+/* Why the automatic choice leaves out this one of from->devs. */
+enum dr_netdev_why dr_netdev_refused(
+	const struct dr_netdev_choice *from, const struct dr_netdev *d);
+/* The same by link and addresses alone, for a device that the user names. */
+enum dr_netdev_why dr_netdev_link_refused(const struct dr_netdev *d, sa_family_t family);
+/* "no carrier" */
+const char *dr_netdev_why_text(enum dr_netdev_why why);
+/* Global, or of the loopback; of that family, 0: any. */
+bool dr_netdev_addr_usable(
+	const struct dr_netdev *d, const struct dr_netdev_addr *a, sa_family_t family);
 /*
- * The management NIC: the one that automatic rails leave out although it is not slow. NULL: there is none. It is the
- * control NIC, except where another NIC is known to be for management:
+ * The management NIC: a candidate that the automatic choice leaves out although it may be fast. NULL: there is none. It
+ * is the control NIC, except where another NIC is known to be for management:
  *  1. The control NIC is fast, and a slower NIC is left out: none, so that the control NIC is a rail.
  *  2. Another NIC has the only preferred default route: that one.
  *  3. The control NIC is as fast as the others, and no NIC has the only preferred default route: none.
+ * Without a control connection: the NIC with the only preferred default route, where two other physical ports remain.
  * An unknown speed is neither fast nor slow.
  */
 const struct dr_netdev *dr_netdev_management(const struct dr_netdev_choice *from);
+
+/* Reads devices and default route of this host into `from`. Free *devs with dr_netdev_list_free. */
+int dr_netdev_choice_read(struct dr_netdev_choice *from, struct dr_netdev **devs, struct dr_err *e)
+	DR_MUST_CHECK;
 /* dr_netdev_rails for a choice without devices and default route: these are read here. */
 int dr_netdev_find_rails(const struct dr_netdev_choice *want, struct dr_netdev_rail *out,
 	size_t cap, struct dr_err *e) DR_MUST_CHECK;
@@ -156,8 +193,5 @@ int dr_netdev_default(int family);
 
 /* Fill in `routes` of these rails from one dump of the kernel's. A failure leaves them unknown. */
 void dr_netdev_rail_routes(struct dr_netdev_rail *rails, unsigned n);
-/* Speeds in Mb/s, -1 unknown: is the first less than half of the other? Only this tells a management port from the
- * fast NICs beside it. */
-bool dr_netdev_too_slow(int64_t mbps, int64_t fastest_mbps);
 
 #endif

@@ -1,13 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "topology/nic_list.h"
 
-#include "base/wire.h"
-
 #include <arpa/inet.h>
 #include <errno.h>
 #include <string.h>
-
-/* ---- pairs ---- */
 
 bool dr_nic_same_subnet(const struct dr_nic *a, const struct dr_nic *b)
 {
@@ -178,112 +174,5 @@ unsigned dr_nic_pair_up(const struct dr_nic *a, unsigned n_a, const struct dr_ni
 		if (p.with[i] >= 0)
 			out[n++] = (struct dr_nic_pair){ i, j, !dr_nic_same_subnet(&a[i], &b[j]) };
 	}
-	return n;
-}
-
-/* ---- encoding ---- */
-
-enum { LIST_VERSION = 1, HEADER_BYTES = 2 };
-
-static size_t addr_bytes(const struct dr_nic *nic)
-{
-	return nic->addr.family == AF_INET ? 4 : 16;
-}
-
-int dr_nic_list_encode(
-	const struct dr_nic *nics, unsigned n, void *buf, size_t cap, unsigned *taken)
-{
-	size_t need = HEADER_BYTES;
-	struct dr_wbuf w;
-	unsigned k = 0;
-
-	for (; k < DR_MIN(n, (unsigned)DR_NIC_HANDLE_MAX); k++) {
-		if (need + 4 + addr_bytes(&nics[k]) > cap)
-			break;
-		need += 4 + addr_bytes(&nics[k]);
-	}
-	if (k == 0)
-		return -EMSGSIZE;
-	dr_wbuf_init(&w, buf, cap);
-	dr_wbuf_u8(&w, LIST_VERSION);
-	dr_wbuf_u8(&w, (uint8_t)k);
-	for (unsigned i = 0; i < k; i++) {
-		dr_wbuf_u8(&w, nics[i].addr.family == AF_INET ? 4 : 6);
-		dr_wbuf_u8(&w, nics[i].addr.bits);
-		dr_wbuf_u16(&w, nics[i].number);
-		dr_wbuf_bytes(&w, nics[i].addr.addr, addr_bytes(&nics[i]));
-	}
-	dr_assert(!w.failed && w.len == need);
-	*taken = k;
-	return (int)w.len;
-}
-
-/* An address that a NIC can have. */
-static bool plausible(const struct dr_prefix *p)
-{
-	static const uint8_t zeros[16], ones[4] = { 0xff, 0xff, 0xff, 0xff };
-
-	if (p->family == AF_INET)
-		return p->addr[0] != 0 && (p->addr[0] & 0xf0) != 0xe0 &&
-		       memcmp(p->addr, ones, 4) != 0;
-	return memcmp(p->addr, zeros, 16) != 0 && p->addr[0] != 0xff;
-}
-
-/* NULL, or the reason why it is invalid. */
-static const char *decode_one(struct dr_rbuf *r, struct dr_nic *out)
-{
-	uint8_t family = 0, bits = 0;
-
-	memset(out, 0, sizeof(*out));
-	dr_rbuf_u8(r, &family);
-	dr_rbuf_u8(r, &bits);
-	dr_rbuf_u16(r, &out->number);
-	if (r->failed)
-		return "it ends in the middle";
-	if (family != 4 && family != 6)
-		return "an address of neither IPv4 nor IPv6";
-	if (bits > (family == 4 ? 32 : 128))
-		return "a prefix longer than the address";
-	out->addr.family = family == 4 ? AF_INET : AF_INET6;
-	out->addr.bits = bits;
-	if (dr_rbuf_bytes(r, out->addr.addr, addr_bytes(out)))
-		return "it ends in the middle";
-	return plausible(&out->addr) ? NULL : "an address that no NIC can have";
-}
-
-static bool twice(const struct dr_nic *nics, unsigned n)
-{
-	for (unsigned i = 0; i + 1 < n; i++)
-		if (nics[i].addr.family == nics[n - 1].addr.family &&
-			compare(&nics[i], &nics[n - 1]) == 0)
-			return true;
-	return false;
-}
-
-int dr_nic_list_decode(const void *data, size_t len, struct dr_nic *out, struct dr_err *e)
-{
-	uint8_t version = 0, n = 0;
-	const char *why = NULL;
-	struct dr_rbuf r;
-
-	dr_rbuf_init(&r, data, len);
-	dr_rbuf_u8(&r, &version);
-	dr_rbuf_u8(&r, &n);
-	if (r.failed || version != LIST_VERSION || n < 1 || n > DR_NIC_HANDLE_MAX)
-		return dr_err_set(e, -EPROTO,
-			"NIC list of %zu bytes: version %u with %u NICs, expected version %d with 1 to %d; "
-			"install the same release on both ends",
-			len, version, n, LIST_VERSION, DR_NIC_HANDLE_MAX);
-	for (unsigned i = 0; i < n && !why; i++) {
-		why = decode_one(&r, &out[i]);
-		if (!why && twice(out, i + 1))
-			why = "an address is there twice";
-	}
-	if (!why && dr_rbuf_done(&r))
-		why = "bytes are left over";
-	if (why)
-		return dr_err_set(e, -EPROTO,
-			"invalid NIC list of %zu bytes: %s; install the same release on both ends",
-			len, why);
 	return n;
 }

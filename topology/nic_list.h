@@ -5,21 +5,17 @@
 #include "topology/netdev.h"
 
 /*
- * Pairs of NICs of two nodes, and the encoding of a NIC list. Pure functions: no I/O, no clock, no state; any thread.
+ * Pairs of NICs of two nodes. Pure functions: no I/O, no clock, no state; any thread.
  *
  * Two NICs form a DIRECT pair when they share a subnet (by the longer of both prefixes). Otherwise they form a ROUTED
  * pair when each end has a route to the other's address through this NIC, because sockets and queue pairs are bound
  * to their NIC. Unknown routes are assumed to exist.
  */
-enum {
-	DR_NICS_MAX = 16,	   /* of one end in dr_nic_pair_up */
-	DR_NIC_HANDLE_MAX = 6,	   /* NICs in a handle */
-	DR_NIC_HANDLE_BYTES = 128, /* six with IPv6 addresses take 122 */
-};
+enum { DR_NICS_MAX = 16 }; /* of one end in dr_nic_pair_up */
 
 struct dr_nic {
 	struct dr_prefix addr; /* its address, with the bits of its subnet */
-	uint16_t number;       /* the owner's number of it; encoded */
+	uint16_t number;       /* the owner's number of it */
 	bool spare;	       /* used only where no other pair exists, e.g. the control NIC */
 	const struct dr_routes *routes; /* of its end; NULL: not known */
 };
@@ -45,17 +41,5 @@ enum dr_nic_want {
 unsigned dr_nic_pair_up(const struct dr_nic *a, unsigned n_a, const struct dr_nic *b, unsigned n_b,
 	enum dr_nic_want want, struct dr_nic_pair *out);
 bool dr_nic_same_subnet(const struct dr_nic *a, const struct dr_nic *b);
-
-/*
- * A list of NICs as bytes, for a connection handle: u8 version 1, u8 n (1..6), n x {u8 4 or 6, u8 prefix
- * bits, u16 number, 4 or 16 bytes of address}; big endian. Routes and spare do not travel. Writes as many
- * as fit in cap, from the first on; returns the length, *taken: how many. -EMSGSIZE: not even one.
- */
-int dr_nic_list_encode(const struct dr_nic *nics, unsigned n, void *buf, size_t cap,
-	unsigned *taken) DR_MUST_CHECK;
-/* Bytes of a peer. out has room for DR_NIC_HANDLE_MAX; returns how many. -EPROTO: not of that form, an
- * address that no NIC can have (unspecified, multicast, broadcast), or one that is there twice. */
-int dr_nic_list_decode(const void *data, size_t len, struct dr_nic *out, struct dr_err *e)
-	DR_MUST_CHECK;
 
 #endif

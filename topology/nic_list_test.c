@@ -226,93 +226,6 @@ static void pairs_alike_from_either_end(void **state)
 	assert_string_equal(got, "10.12.0.2=10.12.0.1 10.23.0.2~10.13.0.1");
 }
 
-/* ---- bytes ---- */
-
-#define SIX4 "10.0.0.1/24;10.0.1.1/24;10.0.2.1/31;10.0.3.1/32;10.0.4.1/8;10.0.5.1/16"
-#define SIX6 "fd00::1/64;fd00:1::1/64;fd00:2::1/127;fd00:3::1/128;fe80::1/10;fd00:5::1/16"
-
-static void a_list_survives_the_wire(void **state)
-{
-	const char *const lists[] = { SIX4, SIX6, "10.0.0.1/24", "10.0.0.1/24;fd00::1/64" };
-
-	(void)state;
-	for (size_t i = 0; i < DR_ARRAY_LEN(lists); i++) {
-		struct dr_nic got[DR_NIC_HANDLE_MAX];
-		uint8_t buf[DR_NIC_HANDLE_BYTES];
-		unsigned taken = 0;
-		struct dr_err e;
-		struct node a;
-		int len;
-
-		parse(&a, lists[i]);
-		len = dr_nic_list_encode(a.nic, a.n, buf, sizeof(buf), &taken);
-		assert_in_range(len, 10, DR_NIC_HANDLE_BYTES);
-		assert_int_equal(taken, a.n);
-		assert_int_equal(dr_nic_list_decode(buf, (size_t)len, got, &e), (int)a.n);
-		for (unsigned k = 0; k < a.n; k++) {
-			assert_memory_equal(&got[k].addr, &a.nic[k].addr, sizeof(got[k].addr));
-			assert_int_equal(got[k].number, k);
-			assert_null(got[k].routes);
-		}
-		/* Every shorter version of it is refused. */
-		for (size_t cut = 0; cut < (size_t)len; cut++)
-			assert_int_equal(dr_nic_list_decode(buf, cut, got, &e), -EPROTO);
-		assert_int_equal(dr_nic_list_decode(buf, (size_t)len + 1, got, &e), -EPROTO);
-	}
-}
-
-static void what_does_not_fit_is_left_out(void **state)
-{
-	struct dr_nic got[DR_NIC_HANDLE_MAX];
-	uint8_t buf[DR_NIC_HANDLE_BYTES];
-	unsigned taken = 0;
-	struct dr_err e;
-	struct node a;
-
-	(void)state;
-	parse(&a, SIX6);
-	assert_int_equal(dr_nic_list_encode(a.nic, a.n, buf, 64, &taken), 62);
-	assert_int_equal(taken, 3);
-	assert_int_equal(dr_nic_list_decode(buf, 62, got, &e), 3);
-	parse(&a, SIX4 ";10.0.6.1/24");
-	assert_int_equal(dr_nic_list_encode(a.nic, a.n, buf, 64, &taken), 50);
-	assert_int_equal(taken, 6);
-	assert_int_equal(dr_nic_list_encode(a.nic, a.n, buf, 9, &taken), -EMSGSIZE);
-}
-
-static void nonsense_is_refused(void **state)
-{
-	static const struct {
-		unsigned at;
-		uint8_t value;
-	} wrong[] = {
-		{ 0, 0 }, { 0, 2 },	      /* version */
-		{ 1, 0 }, { 1, 2 }, { 1, 7 }, /* how many */
-		{ 2, 5 }, { 2, 6 },	      /* family */
-		{ 3, 33 },		      /* prefix */
-		{ 6, 0 }, { 6, 224 },	      /* address */
-	};
-	struct dr_nic got[DR_NIC_HANDLE_MAX];
-	uint8_t buf[DR_NIC_HANDLE_BYTES];
-	unsigned taken;
-	struct dr_err e;
-	struct node a;
-	int len;
-
-	(void)state;
-	for (size_t i = 0; i < DR_ARRAY_LEN(wrong); i++) {
-		parse(&a, "10.0.0.1/24");
-		len = dr_nic_list_encode(a.nic, a.n, buf, sizeof(buf), &taken);
-		buf[wrong[i].at] = wrong[i].value;
-		assert_int_equal(dr_nic_list_decode(buf, (size_t)len, got, &e), -EPROTO);
-		assert_non_null(strstr(e.text, "same release"));
-	}
-	parse(&a, "10.0.0.1/24;10.0.0.1/16");
-	len = dr_nic_list_encode(a.nic, a.n, buf, sizeof(buf), &taken);
-	assert_int_equal(dr_nic_list_decode(buf, (size_t)len, got, &e), -EPROTO);
-	assert_non_null(strstr(e.text, "twice"));
-}
-
 /* ---- prefixes ---- */
 
 static void prefixes(void **state)
@@ -344,9 +257,6 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(pairs_as_expected_in_any_order),
 		cmocka_unit_test(pairs_alike_from_either_end),
-		cmocka_unit_test(a_list_survives_the_wire),
-		cmocka_unit_test(what_does_not_fit_is_left_out),
-		cmocka_unit_test(nonsense_is_refused),
 		cmocka_unit_test(prefixes),
 	};
 

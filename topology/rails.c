@@ -22,7 +22,7 @@ static const struct sockaddr *sa_of(const struct dr_netdev_addr *a)
 	return (const struct sockaddr *)&a->addr;
 }
 
-/* First global address of the control address's family, else of any; a loopback's any address. */
+/* First usable address of the control address's family, else of any. */
 static const struct dr_netdev_addr *pick_addr(
 	const struct dr_netdev *d, const struct sockaddr *control)
 {
@@ -31,7 +31,7 @@ static const struct dr_netdev_addr *pick_addr(
 	for (unsigned i = 0; i < d->n_addrs; i++) {
 		const struct dr_netdev_addr *a = &d->addrs[i];
 
-		if (!a->global && !d->loopback)
+		if (!dr_netdev_addr_usable(d, a, AF_UNSPEC))
 			continue;
 		if (!control || a->addr.ss_family == control->sa_family)
 			return a;
@@ -171,70 +171,6 @@ static int choose_listed(struct choice *c, const char *list)
 	}
 }
 
-static bool is_control(const struct dr_netdev *d, const struct sockaddr *control)
-{
-	for (unsigned i = 0; control && i < d->n_addrs; i++) {
-		if (dr_netdev_addr_equal(sa_of(&d->addrs[i]), control))
-			return true;
-	}
-	return false;
-}
-
-bool dr_netdev_too_slow(int64_t mbps, int64_t fastest_mbps)
-{
-	return mbps > 0 && mbps < fastest_mbps / 2;
-}
-
-static bool is_candidate(const struct dr_netdev_choice *f, const struct dr_netdev *d)
-{
-	return !d->loopback && d->running && pick_addr(d, f->control);
-}
-
-/* Of the candidates without this one. */
-static int64_t fastest(const struct dr_netdev_choice *f, const struct dr_netdev *but)
-{
-	int64_t mbps = -1;
-
-	for (size_t i = 0; i < f->n_devs; i++)
-		if (&f->devs[i] != but && is_candidate(f, &f->devs[i]))
-			mbps = DR_MAX(mbps, f->devs[i].speed_mbps);
-	return mbps;
-}
-
-static bool one_is_slower(const struct dr_netdev_choice *f, int64_t mbps)
-{
-	for (size_t i = 0; i < f->n_devs; i++)
-		if (is_candidate(f, &f->devs[i]) && dr_netdev_too_slow(f->devs[i].speed_mbps, mbps))
-			return true;
-	return false;
-}
-
-static const struct dr_netdev *find_control(const struct dr_netdev_choice *f)
-{
-	for (size_t i = 0; i < f->n_devs; i++)
-		if (is_candidate(f, &f->devs[i]) && is_control(&f->devs[i], f->control))
-			return &f->devs[i];
-	return NULL;
-}
-
-const struct dr_netdev *dr_netdev_management(const struct dr_netdev_choice *f)
-{
-	const struct dr_netdev *c = find_control(f);
-
-	if (!c || f->reserve_control)
-		return c;
-	int64_t others = fastest(f, c);
-	bool known = c->speed_mbps > 0 && others > 0;
-	if (dr_netdev_too_slow(c->speed_mbps, others))
-		return c;
-	if (known && one_is_slower(f, DR_MAX(c->speed_mbps, others)))
-		return NULL;
-	for (size_t i = 0; i < f->n_devs; i++)
-		if (is_candidate(f, &f->devs[i]) && f->devs[i].ifindex == f->default_ifindex)
-			return &f->devs[i];
-	return known ? NULL : c;
-}
-
 /* The control NIC is all there is, but not because the host has no other. */
 static void warn_of_management(const struct choice *c, const struct dr_netdev *only)
 {
@@ -254,21 +190,16 @@ static void warn_of_management(const struct choice *c, const struct dr_netdev *o
 static int choose_automatic(struct choice *c)
 {
 	const struct dr_netdev *spare = dr_netdev_management(c->from);
-	int64_t fastest_mbps = fastest(c->from, spare);
 
 	for (size_t i = 0; i < c->n_devs; i++) {
 		const struct dr_netdev *d = &c->devs[i];
+		enum dr_netdev_why why = dr_netdev_refused(c->from, d);
 		const struct dr_netdev_addr *a = pick_addr(d, c->control);
 
-		if (!is_candidate(c->from, d) || d == spare)
-			continue;
-		if (dr_netdev_too_slow(d->speed_mbps, fastest_mbps)) {
-			dr_info("rails",
-				"%s is not used: %lld Mb/s, the fastest has %lld Mb/s; list it in --rails to use it",
-				d->name, (long long)d->speed_mbps, (long long)fastest_mbps);
-			continue;
-		}
-		int rc = add(c, d, &a->addr, a->prefix);
+		if (why == DR_NETDEV_SLOW)
+			dr_info("rails", "%s is not used: %s; list it in --rails to use it",
+				d->name, dr_netdev_why_text(why));
+		int rc = why ? 0 : add(c, d, &a->addr, a->prefix);
 		if (rc < 0)
 			return rc;
 	}
@@ -299,14 +230,16 @@ int dr_netdev_choose(const struct dr_netdev_choice *from, struct dr_netdev_rail 
 	return rc < 0 ? rc : (int)c.n;
 }
 
-/* Free *devs with dr_netdev_list_free. */
-static int read_host(struct dr_netdev_choice *from, struct dr_netdev **devs, struct dr_err *e)
+int dr_netdev_choice_read(struct dr_netdev_choice *from, struct dr_netdev **devs, struct dr_err *e)
 {
 	int rc = dr_netdev_list(devs, &from->n_devs, e);
 
 	from->devs = *devs;
-	if (rc == 0 && from->control)
-		from->default_ifindex = dr_netdev_default(from->control->sa_family);
+	if (rc == 0)
+		from->default_ifindex =
+			dr_netdev_default(from->control ? from->control->sa_family : AF_INET);
+	if (rc == 0 && !from->control && !from->default_ifindex)
+		from->default_ifindex = dr_netdev_default(AF_INET6);
 	return rc;
 }
 
@@ -315,7 +248,7 @@ int dr_netdev_find_rails(const struct dr_netdev_choice *want, struct dr_netdev_r
 {
 	struct dr_netdev_choice from = *want;
 	struct dr_netdev *devs = NULL;
-	int rc = read_host(&from, &devs, e);
+	int rc = dr_netdev_choice_read(&from, &devs, e);
 
 	if (rc < 0)
 		return rc;
@@ -330,7 +263,7 @@ bool dr_netdev_find_management(const struct dr_netdev_choice *want, struct dr_ne
 	const struct dr_netdev *found;
 	struct dr_netdev *devs = NULL;
 
-	if (read_host(&from, &devs, NULL) < 0)
+	if (dr_netdev_choice_read(&from, &devs, NULL) < 0)
 		return false;
 	found = dr_netdev_management(&from);
 	if (found)

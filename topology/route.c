@@ -124,7 +124,7 @@ int dr_route_to_host(const char *host, const struct sockaddr_storage *from, unsi
 	return rc;
 }
 
-static struct dr_netdev_choice choice(const struct dr_route *route)
+struct dr_netdev_choice dr_route_choice(const struct dr_route *route)
 {
 	return (struct dr_netdev_choice){ .control = (const struct sockaddr *)&route->local,
 		.reserve_control = route->reserved };
@@ -132,7 +132,7 @@ static struct dr_netdev_choice choice(const struct dr_route *route)
 
 bool dr_route_would_be_rail(const struct dr_route *route)
 {
-	struct dr_netdev_choice want = choice(route);
+	struct dr_netdev_choice want = dr_route_choice(route);
 	struct dr_netdev d;
 
 	want.reserve_control = false;
@@ -145,7 +145,7 @@ int dr_route_rails(const char *list, const struct dr_route *route, struct dr_net
 {
 	if (!list && route->same_host)
 		list = "lo@127.0.0.1,lo@127.0.0.2";
-	struct dr_netdev_choice want = choice(route);
+	struct dr_netdev_choice want = dr_route_choice(route);
 
 	want.list = list;
 	int n = dr_netdev_find_rails(&want, out, cap, e);
@@ -157,7 +157,7 @@ int dr_route_rails(const char *list, const struct dr_route *route, struct dr_net
 bool dr_route_spare(const char *list, const struct dr_route *route,
 	const struct dr_netdev_rail *rails, unsigned n, struct dr_netdev_rail *out)
 {
-	struct dr_netdev_choice want = choice(route);
+	struct dr_netdev_choice want = dr_route_choice(route);
 	struct dr_netdev d;
 
 	if ((list && strcmp(list, "auto") != 0) || route->same_host ||

@@ -23,6 +23,8 @@ int dr_route_to_host(const char *host, const struct sockaddr_storage *from, unsi
 	struct dr_route *out, struct dr_err *e) DR_MUST_CHECK;
 /* The connection is bound to the first of these local addresses that has the peer's family. False: none has. */
 bool dr_route_bind(struct dr_route *route, const struct sockaddr_storage *from, unsigned n_from);
+/* How automatic rails are chosen beside this control connection, without the devices. */
+struct dr_netdev_choice dr_route_choice(const struct dr_route *route);
 /* Were it not reserved, would the NIC of the route be an automatic rail? */
 bool dr_route_would_be_rail(const struct dr_route *route);
 /*

@@ -130,10 +130,10 @@ void dr_topo_destroy(struct dr_topo *t)
 
 const struct dr_topo_nic *dr_topo_find_nic(const struct dr_topo *t, const char *name)
 {
-	for (unsigned i = 0; i < t->n_nics; i++)
+	for (unsigned i = 0; t && i < t->n_nics; i++)
 		if (!strcmp(t->nic[i].name, name))
 			return &t->nic[i];
-	for (unsigned i = 0; i < t->n_nics; i++)
+	for (unsigned i = 0; t && i < t->n_nics; i++)
 		if (t->nic[i].rdma[0] && !strcmp(t->nic[i].rdma, name))
 			return &t->nic[i];
 	return NULL;
@@ -172,25 +172,32 @@ int dr_topo_nic_numa(const struct dr_topo_nic *nic)
 	return nic->n_places ? nic->place[0].numa : -1;
 }
 
-const char *dr_topo_not_a_rail(const struct dr_topo_nic *nic, int64_t fastest_mbps)
+int64_t dr_topo_link_mbps(const struct dr_topo *t, const struct dr_netdev *d)
 {
-	if (nic->slave)
-		return "belongs to a bond or bridge";
-	if (nic->up == 0)
-		return "link down";
-	if (dr_netdev_too_slow(nic->speed_mbps, fastest_mbps))
-		return "slow beside the others";
-	return NULL;
+	const struct dr_topo_nic *nic = dr_topo_find_nic(t, d->name);
+
+	if (d->speed_mbps > 0)
+		return d->speed_mbps;
+	return nic && nic->speed_mbps > 0 ? nic->speed_mbps : -1;
 }
 
-int64_t dr_topo_fastest(const struct dr_topo *t)
+void dr_topo_netdevs(const struct dr_topo *t, struct dr_netdev *out)
 {
-	int64_t mbps = -1;
+	for (unsigned i = 0; i < t->n_nics; i++) {
+		const struct dr_topo_nic *nic = &t->nic[i];
 
-	for (unsigned i = 0; i < t->n_nics; i++)
-		if (!dr_topo_not_a_rail(&t->nic[i], -1))
-			mbps = DR_MAX(mbps, t->nic[i].speed_mbps);
-	return mbps;
+		out[i] = (struct dr_netdev){ .ifindex = (int)i + 1,
+			.up = true,
+			.running = nic->up != 0,
+			.mtu = nic->mtu,
+			.speed_mbps = nic->speed_mbps,
+			.master = nic->slave ? -1 : 0,
+			.n_addrs = DR_MAX(nic->n_addrs, 1u) };
+		out[i].addrs[0].global = true;
+		for (unsigned k = 0; k < nic->n_addrs; k++)
+			out[i].addrs[k] = nic->addr[k];
+		snprintf(out[i].name, sizeof(out[i].name), "%.15s", nic->name);
+	}
 }
 
 /* ---- input of dr_locality_choose ---- */

@@ -77,7 +77,7 @@ int dr_topo_create(const struct dr_topo_params *p, struct dr_topo **out, struct 
 	DR_MUST_CHECK;
 void dr_topo_destroy(struct dr_topo *t);
 
-/* NIC of that network or RDMA device; NULL. */
+/* NIC of that network or RDMA device; NULL. t may be NULL. */
 const struct dr_topo_nic *dr_topo_find_nic(const struct dr_topo *t, const char *name);
 /* Distance of two places, and of a GPU and a NIC (for a bond, of its farthest port). */
 uint8_t dr_topo_place_distance(const struct dr_topo_place *a, const struct dr_topo_place *b);
@@ -92,11 +92,10 @@ int dr_topo_nic_numa(const struct dr_topo_nic *nic);
 void dr_topo_locality(const struct dr_topo *t, const unsigned *gpu, unsigned n_gpus,
 	const struct dr_topo_nic *const *nic, unsigned n_nics, struct dr_locality *out);
 
-/*
- * Why a NIC is not chosen as a rail automatically; NULL: it may be one. A NIC with less than half of fastest_mbps,
- * the speed of the fastest NIC, is assumed to be a management port.
- */
-const char *dr_topo_not_a_rail(const struct dr_topo_nic *nic, int64_t fastest_mbps);
-/* Speed of the fastest NIC that may be a rail; -1: unknown. */
-int64_t dr_topo_fastest(const struct dr_topo *t);
+/* Speed of a device's link in Mb/s, of its RDMA device where the kernel does not tell it (IPoIB). -1: unknown. t may be
+ * NULL. */
+int64_t dr_topo_link_mbps(const struct dr_topo *t, const struct dr_netdev *d);
+/* The NICs of a file as devices, for the choice of rails: out[t->n_nics]. One without an address gets an empty one, since
+ * a file need not tell addresses. */
+void dr_topo_netdevs(const struct dr_topo *t, struct dr_netdev *out);
 #endif

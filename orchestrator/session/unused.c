@@ -22,68 +22,52 @@ static bool is_rail(const struct dr_plan *p, enum dr_plan_end end, const char *n
 	return false;
 }
 
-static int64_t fastest(const struct dr_plan *p, enum dr_plan_end end)
-{
-	int64_t mbps = -1;
-
-	for (unsigned i = 0; i < p->n_rails; i++)
-		mbps = DR_MAX(mbps, p->rail[i][end].speed_mbps);
-	return mbps;
-}
-
 /* NULL: it is a rail, or none that anybody would expect to be one. */
-static const char *why_unused(const struct dr_unused *u, const struct dr_netdev *d)
+static const char *why_unused(
+	const struct dr_session *s, const struct dr_netdev_choice *from, const struct dr_netdev *d)
 {
-	if (d->loopback || d->master || !global_addr(d) || strcmp(d->kind, "bridge") == 0 ||
-		is_rail(u->plan, u->end, d->name))
+	enum dr_netdev_why why = dr_netdev_refused(from, d);
+
+	if (why == DR_NETDEV_LOOPBACK || why == DR_NETDEV_PORT || why == DR_NETDEV_BRIDGE ||
+		!global_addr(d) || is_rail(&s->plan, s->side, d->name))
 		return NULL;
-	if (!d->running)
-		return d->up ? "no carrier" : "down";
-	if (strcmp(d->name, u->control) == 0)
-		return "control connection";
-	if (dr_netdev_too_slow(d->speed_mbps, fastest(u->plan, u->end)))
-		return "slower than half of the fastest";
-	return "no partner at the other end, or a management NIC";
+	if (d->running && strcmp(d->name, s->route.ifname) == 0)
+		why = DR_NETDEV_CONTROL;
+	return why ? dr_netdev_why_text(why) : "no partner at the other end";
 }
 
-static void add_some(const struct dr_unused *u, const struct dr_netdev *devs, size_t n,
-	bool running, struct dr_record *rec)
+/* Links that are down come first. */
+static void add_some(const struct dr_session *s, const struct dr_netdev_choice *from, bool running)
 {
 	struct dr_unused_nic_row r;
 
-	for (size_t i = 0; i < n; i++) {
-		const char *why = why_unused(u, &devs[i]);
+	for (size_t i = 0; i < from->n_devs; i++) {
+		const struct dr_netdev *d = &from->devs[i];
+		const char *why = why_unused(s, from, d);
 
-		if (!why || devs[i].running != running)
+		if (!why || d->running != running)
 			continue;
 		dr_fields_init(&dr_unused_nic_fields, &r);
-		r.side = (int)u->end;
-		snprintf(r.nic, sizeof(r.nic), "%s", devs[i].name);
-		dr_netdev_addr_format((const struct sockaddr *)&global_addr(&devs[i])->addr,
-			r.address, sizeof(r.address));
+		r.side = (int)s->side;
+		snprintf(r.nic, sizeof(r.nic), "%s", d->name);
+		dr_netdev_addr_format((const struct sockaddr *)&global_addr(d)->addr, r.address,
+			sizeof(r.address));
 		snprintf(r.reason, sizeof(r.reason), "%s", why);
-		dr_record_add(rec, unused_nics, &r);
+		dr_record_add(s->rec, unused_nics, &r);
 	}
-}
-
-void dr_unused_add(
-	const struct dr_unused *u, const struct dr_netdev *devs, size_t n, struct dr_record *rec)
-{
-	add_some(u, devs, n, false, rec);
-	add_some(u, devs, n, true, rec);
 }
 
 void dr_unused_find(const struct dr_session *s)
 {
-	struct dr_unused u = { &s->plan, s->side, s->route.ifname };
-	struct dr_netdev *devs;
-	size_t n;
+	struct dr_netdev_choice from = dr_route_choice(&s->route);
+	struct dr_netdev *devs = NULL;
 
 	/* Who names NICs knows which ones are left out. */
 	if (s->opt->rails || !s->plan.rails_auto || s->route.same_host ||
-		dr_netdev_list(&devs, &n, NULL))
+		dr_netdev_choice_read(&from, &devs, NULL))
 		return;
-	dr_unused_add(&u, devs, n, s->rec);
+	add_some(s, &from, false);
+	add_some(s, &from, true);
 	dr_netdev_list_free(devs);
 }
 

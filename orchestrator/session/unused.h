@@ -9,14 +9,6 @@
  * missed by nobody otherwise. Rows of the record (topology.unused_nics); the server's are in its reply:
  *   "unused": [{"side": "server", "nic", "address", "reason"}]
  */
-struct dr_unused {
-	const struct dr_plan *plan;
-	enum dr_plan_end end;
-	const char *control; /* NIC of the control connection */
-};
-/* Those of these devices; links that are down first. */
-void dr_unused_add(
-	const struct dr_unused *u, const struct dr_netdev *devs, size_t n, struct dr_record *rec);
 /* Those of this end, after the rails are agreed on. None where NICs were named, or both ends are on one host. */
 void dr_unused_find(const struct dr_session *s);
 /* At the server, whose rails have no partners: names its NICs that are down in front of the error. */

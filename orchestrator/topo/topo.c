@@ -2,6 +2,7 @@
 #include "orchestrator/topo/topo.h"
 
 #include "base/log.h"
+#include "base/mem.h"
 #include "gpu/gpu.h"
 #include "orchestrator/plan/affinity.h"
 #include "orchestrator/record/report.h"
@@ -37,21 +38,14 @@ static int add_rail(
 	return n + 1;
 }
 
-/* Rails from a topology file, by the rules of dr_netdev_rails. */
-static int automatic_rails(const struct dr_topo *t, struct dr_netdev_rail *out, struct dr_err *e)
+static int automatic_rails(struct dr_topo_view *v, struct dr_netdev_rail *out)
 {
-	int n = 0;
+	int n = dr_netdev_choose(&v->from, out, DR_RAILS_MAX, &v->err);
 
-	for (unsigned i = 0; i < t->n_nics && n >= 0; i++) {
-		const struct dr_topo_nic *nic = &t->nic[i];
-
-		if (!dr_topo_not_a_rail(nic, dr_topo_fastest(t)))
-			n = add_rail(nic, out, n, e);
-	}
-	if (n == 0)
-		return dr_err_set(e, -ENODEV,
+	if (n == -ENODEV && !v->topo->live)
+		return dr_err_set(&v->err, -ENODEV,
 			"no NIC of %s can be used as a rail (see the table); select NICs with --rails",
-			t->source);
+			v->topo->source);
 	return n;
 }
 
@@ -75,14 +69,27 @@ static int listed_rails(
 	return n ? n : dr_err_set(e, -EINVAL, "--rails: empty list");
 }
 
+static int read_devices(struct dr_topo_view *v)
+{
+	v->from.topo = v->topo;
+	if (v->topo->live)
+		return dr_netdev_choice_read(&v->from, &v->devs, &v->err);
+	v->devs = dr_calloc(v->topo->n_nics + 1, sizeof(*v->devs));
+	if (!v->devs)
+		return dr_err_set(&v->err, -ENOMEM, "topology: out of memory");
+	dr_topo_netdevs(v->topo, v->devs);
+	v->from.devs = v->devs;
+	v->from.n_devs = v->topo->n_nics;
+	return 0;
+}
+
 static int find_rails(struct dr_topo_view *v, struct dr_netdev_rail *out)
 {
 	const char *list = v->opt->rails;
 	struct dr_topo *t = v->topo;
 
 	if (!list || !strcmp(list, "auto"))
-		return t->live ? dr_netdev_rails(NULL, NULL, out, DR_RAILS_MAX, &v->err)
-			       : automatic_rails(t, out, &v->err);
+		return automatic_rails(v, out);
 	int n = listed_rails(t, list, out, &v->err);
 	/* A run also accepts addresses and devices that are not NICs, e.g. lo@127.0.0.2. */
 	if (n == -ENODEV && t->live)
@@ -228,6 +235,8 @@ int dr_topo_main(const struct dr_options *o)
 	int rc = dr_affinity_look(o->topology, !o->topology, &v.topo, &v.err);
 
 	if (rc == 0)
+		rc = read_devices(&v);
+	if (rc == 0)
 		rc = make_plan(&v);
 	v.status = rc == 0 ? 0 : rc == -EINVAL ? DR_EXIT_USAGE : DR_EXIT_ENV;
 	json_t *doc = dr_topo_view_json(&v);
@@ -237,5 +246,6 @@ int dr_topo_main(const struct dr_options *o)
 		dr_complain("%s", v.err.text);
 	rc = dr_json_output(o->json_path, doc, v.status);
 	dr_topo_destroy(v.topo);
+	dr_netdev_list_free(v.devs);
 	return rc;
 }

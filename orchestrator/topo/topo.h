@@ -24,6 +24,8 @@ struct dr_topo_transport {
 struct dr_topo_view {
 	const struct dr_options *opt;
 	struct dr_topo *topo;
+	struct dr_netdev *devs; /* of the machine or the file */
+	struct dr_netdev_choice from;
 	struct dr_plan plan; /* rails and GPUs of the client's side; n_rails 0: no map */
 	struct dr_topo_transport transport[DR_KINDS_MAX]; /* in the registry's order; live only */
 	int status;

@@ -32,14 +32,14 @@ static int rail_of(const struct dr_topo_view *v, const struct dr_topo_nic *nic)
 /* Why a NIC is not a rail; "" if it is one. */
 static const char *not_a_rail(const struct dr_topo_view *v, const struct dr_topo_nic *nic)
 {
-	const char *why = dr_topo_not_a_rail(nic, dr_topo_fastest(v->topo));
-
 	if (rail_of(v, nic) >= 0)
 		return "";
-	if (why)
-		return why;
-	if (v->topo->live && !nic->n_addrs)
-		return "no address";
+	for (size_t i = 0; i < v->from.n_devs; i++) {
+		enum dr_netdev_why why = dr_netdev_refused(&v->from, &v->devs[i]);
+
+		if (why && strcmp(v->devs[i].name, nic->name) == 0)
+			return dr_netdev_why_text(why);
+	}
 	return v->opt->rails ? "not in --rails" : "not used";
 }
 

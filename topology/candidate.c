@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "topology/netdev.h"
+
+#include "topology/topo.h"
+
+#include <string.h>
+
+/*
+ * Which NICs become rails by themselves, for client and server, plugin, library, doctor, topo and sweep. Every rule that
+ * leaves a NIC out stands here.
+ */
+
+const char *dr_netdev_why_text(enum dr_netdev_why why)
+{
+	static const char *const text[] = {
+		[DR_NETDEV_RAIL] = "rail",
+		[DR_NETDEV_LOOPBACK] = "loopback",
+		[DR_NETDEV_PORT] = "belongs to a bond or bridge",
+		[DR_NETDEV_VIRTUAL] = "tunnel or another virtual device",
+		[DR_NETDEV_BRIDGE] = "bridge without a physical port",
+		[DR_NETDEV_DOWN] = "down",
+		[DR_NETDEV_CARRIER] = "no carrier",
+		[DR_NETDEV_ADDRESS] = "no global address",
+		[DR_NETDEV_SLOW] = "slower than half of the fastest",
+		[DR_NETDEV_CONTROL] = "control connection",
+		[DR_NETDEV_DEFAULT_ROUTE] = "management NIC: it has the default route",
+	};
+
+	return text[why];
+}
+
+/* ---- kinds of devices ---- */
+
+static const struct dr_netdev *by_index(const struct dr_netdev_choice *c, int ifindex)
+{
+	for (size_t i = 0; ifindex && i < c->n_devs; i++)
+		if (c->devs[i].ifindex == ifindex)
+			return &c->devs[i];
+	return NULL;
+}
+
+/* A VRF only gives its members a routing table. */
+static bool is_port(const struct dr_netdev_choice *c, const struct dr_netdev *d)
+{
+	const struct dr_netdev *master = by_index(c, d->master);
+
+	return d->master && !(master && strcmp(master->kind, "vrf") == 0);
+}
+
+static bool is_tunnel(const char *kind)
+{
+	static const char *const kinds[] = { "tun", "wireguard", "vxlan", "geneve", "gre", "gretap",
+		"ip6gre", "ip6gretap", "erspan", "ipip", "sit", "ip6tnl", "vti", "vti6", "xfrm",
+		"dummy", "ifb", "bareudp", "gtp", "ppp", "vrf" };
+
+	for (size_t i = 0; i < DR_ARRAY_LEN(kinds); i++)
+		if (strcmp(kinds[i], kind) == 0)
+			return true;
+	return false;
+}
+
+/* docker0, virbr0, cni0: their ports are links to containers and virtual machines. */
+static bool is_inner_bridge(const struct dr_netdev_choice *c, const struct dr_netdev *d)
+{
+	if (strcmp(d->kind, "bridge") != 0)
+		return false;
+	for (size_t i = 0; i < c->n_devs; i++) {
+		const struct dr_netdev *port = &c->devs[i];
+
+		if (port->master == d->ifindex && (!port->kind[0] || !strcmp(port->kind, "bond") ||
+							  !strcmp(port->kind, "vlan")))
+			return false;
+	}
+	return true;
+}
+
+/* ---- link and addresses ---- */
+
+bool dr_netdev_addr_usable(
+	const struct dr_netdev *d, const struct dr_netdev_addr *a, sa_family_t family)
+{
+	return (a->global || d->loopback) && (!family || family == a->addr.ss_family);
+}
+
+enum dr_netdev_why dr_netdev_link_refused(const struct dr_netdev *d, sa_family_t family)
+{
+	if (!d->up)
+		return DR_NETDEV_DOWN;
+	if (!d->running)
+		return DR_NETDEV_CARRIER;
+	for (unsigned i = 0; i < d->n_addrs; i++)
+		if (dr_netdev_addr_usable(d, &d->addrs[i], family))
+			return DR_NETDEV_RAIL;
+	return DR_NETDEV_ADDRESS;
+}
+
+static enum dr_netdev_why refused_alone(const struct dr_netdev_choice *c, const struct dr_netdev *d)
+{
+	if (d->loopback)
+		return DR_NETDEV_LOOPBACK;
+	if (is_port(c, d))
+		return DR_NETDEV_PORT;
+	if (is_tunnel(d->kind))
+		return DR_NETDEV_VIRTUAL;
+	if (is_inner_bridge(c, d))
+		return DR_NETDEV_BRIDGE;
+	return dr_netdev_link_refused(d, c->family);
+}
+
+static bool is_candidate(const struct dr_netdev_choice *c, const struct dr_netdev *d)
+{
+	return (!c->admits || c->admits(c->arg, d)) && !refused_alone(c, d);
+}
+
+/* ---- beside the others ---- */
+
+static int64_t speed(const struct dr_netdev_choice *c, const struct dr_netdev *d)
+{
+	return dr_topo_link_mbps(c->topo, d);
+}
+
+static bool too_slow(int64_t mbps, int64_t fastest_mbps)
+{
+	return mbps > 0 && mbps < fastest_mbps / 2;
+}
+
+/* Of the candidates without this one. */
+static int64_t fastest(const struct dr_netdev_choice *c, const struct dr_netdev *but)
+{
+	int64_t mbps = -1;
+
+	for (size_t i = 0; i < c->n_devs; i++)
+		if (&c->devs[i] != but && is_candidate(c, &c->devs[i]))
+			mbps = DR_MAX(mbps, speed(c, &c->devs[i]));
+	return mbps;
+}
+
+static bool one_is_slower(const struct dr_netdev_choice *c, int64_t mbps)
+{
+	for (size_t i = 0; i < c->n_devs; i++)
+		if (is_candidate(c, &c->devs[i]) && too_slow(speed(c, &c->devs[i]), mbps))
+			return true;
+	return false;
+}
+
+static bool has_control(const struct dr_netdev_choice *c, const struct dr_netdev *d)
+{
+	for (unsigned i = 0; c->control && i < d->n_addrs; i++)
+		if (dr_netdev_addr_equal((const struct sockaddr *)&d->addrs[i].addr, c->control))
+			return true;
+	return false;
+}
+
+static const struct dr_netdev *with_default_route(const struct dr_netdev_choice *c)
+{
+	for (size_t i = 0; i < c->n_devs; i++)
+		if (c->devs[i].ifindex == c->default_ifindex && is_candidate(c, &c->devs[i]))
+			return &c->devs[i];
+	return NULL;
+}
+
+/* Without the topology each device is a port. */
+static const char *port_of(const struct dr_netdev_choice *c, const struct dr_netdev *d)
+{
+	const struct dr_topo_nic *nic = dr_topo_find_nic(c->topo, d->name);
+
+	return nic && nic->port[0] ? nic->port : d->name;
+}
+
+/* Are other candidates on two physical ports? */
+static bool two_ports_without(const struct dr_netdev_choice *c, const struct dr_netdev *but)
+{
+	int64_t mbps = fastest(c, NULL);
+	const char *first = NULL;
+
+	for (size_t i = 0; i < c->n_devs; i++) {
+		const struct dr_netdev *d = &c->devs[i];
+
+		if (d == but || !is_candidate(c, d) || too_slow(speed(c, d), mbps))
+			continue;
+		if (first && strcmp(first, port_of(c, d)) != 0)
+			return true;
+		first = port_of(c, d);
+	}
+	return false;
+}
+
+const struct dr_netdev *dr_netdev_management(const struct dr_netdev_choice *c)
+{
+	const struct dr_netdev *control = NULL, *route = with_default_route(c);
+
+	if (!c->control)
+		return route && two_ports_without(c, route) ? route : NULL;
+	for (size_t i = 0; i < c->n_devs && !control; i++)
+		if (is_candidate(c, &c->devs[i]) && has_control(c, &c->devs[i]))
+			control = &c->devs[i];
+	if (!control || c->reserve_control)
+		return control;
+	int64_t own = speed(c, control), others = fastest(c, control);
+	bool known = own > 0 && others > 0;
+	if (too_slow(own, others))
+		return control;
+	if (known && one_is_slower(c, DR_MAX(own, others)))
+		return NULL;
+	return route ? route : known ? NULL : control;
+}
+
+enum dr_netdev_why dr_netdev_refused(const struct dr_netdev_choice *c, const struct dr_netdev *d)
+{
+	enum dr_netdev_why why = refused_alone(c, d);
+	const struct dr_netdev *management;
+
+	if (why)
+		return why;
+	management = dr_netdev_management(c);
+	if (d == management)
+		return has_control(c, d) ? DR_NETDEV_CONTROL : DR_NETDEV_DEFAULT_ROUTE;
+	return too_slow(speed(c, d), fastest(c, management)) ? DR_NETDEV_SLOW : DR_NETDEV_RAIL;
+}
