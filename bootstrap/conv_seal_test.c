@@ -5,7 +5,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "bootstrap/conv_harness.h"
+#include "bootstrap/conv_testkit.h"
 
 /* What the handshake protects, and what follows from it. */
 

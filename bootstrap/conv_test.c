@@ -6,7 +6,7 @@
 #include <cmocka.h>
 
 #include "base/wire.h"
-#include "bootstrap/conv_harness.h"
+#include "bootstrap/conv_testkit.h"
 
 #include <errno.h>
 #include <sodium.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "bootstrap/io_harness.h"
+#include "bootstrap/io_testkit.h"
 
 #include <fcntl.h>
 #include <sodium.h>

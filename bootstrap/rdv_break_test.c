@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "bootstrap/rdv_harness.h"
+#include "bootstrap/rdv_testkit.h"
 
 /* Connections that break or stand still in every stage, and every way in which an exchange ends. */
 

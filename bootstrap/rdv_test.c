@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "bootstrap/rdv_harness.h"
+#include "bootstrap/rdv_testkit.h"
 
 #include <dirent.h>
 #include <sys/resource.h>

@@ -39,7 +39,7 @@ simulate() {
 }
 
 report() {
-	gcovr "$build" --root . --filter "$1/" --exclude '.*_test\.c' --exclude '.*_harness\.h' "${@:2}"
+	gcovr "$build" --root . --filter "$1/" --exclude '.*_test\.c' --exclude '.*testkit\.h' "${@:2}"
 }
 
 main() {

@@ -19,7 +19,7 @@
 #include "base/log.h"
 #include "orchestrator/record/output.h"
 #include "orchestrator/record/report.h"
-#include "orchestrator/record/report_sample.h"
+#include "orchestrator/record/report_testkit.h"
 
 /* A folder of its own, and files that stand for stdout and stderr. */
 struct place {

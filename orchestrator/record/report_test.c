@@ -13,7 +13,7 @@
 #include "base/mem.h"
 #include "orchestrator/record/fields.h"
 #include "orchestrator/record/report.h"
-#include "orchestrator/record/report_sample.h"
+#include "orchestrator/record/report_testkit.h"
 
 /* What write makes of the record; to be freed. */
 static char *text_of(int (*write)(struct dr_record *, FILE *), struct dr_record *rec)

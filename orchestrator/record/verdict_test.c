@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "orchestrator/record/report.h"
-#include "orchestrator/record/report_sample.h"
+#include "orchestrator/record/report_testkit.h"
 
 static bool told(const struct dr_record *rec, const char *what)
 {

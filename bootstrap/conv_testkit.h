@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef DR_BOOTSTRAP_CONV_HARNESS_H
-#define DR_BOOTSTRAP_CONV_HARNESS_H
+#ifndef DR_BOOTSTRAP_CONV_TESTKIT_H
+#define DR_BOOTSTRAP_CONV_TESTKIT_H
 
 #include <setjmp.h>
 #include <stdarg.h>

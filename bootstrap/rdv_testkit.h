@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef DR_BOOTSTRAP_RDV_HARNESS_H
-#define DR_BOOTSTRAP_RDV_HARNESS_H
+#ifndef DR_BOOTSTRAP_RDV_TESTKIT_H
+#define DR_BOOTSTRAP_RDV_TESTKIT_H
 
 /* Harness of rdv_test.c and rdv_break_test.c, its only users: processes, comms with recording owners, and a relay that breaks connections at
  * a byte, on one poller and one thread; it waits for conditions. */

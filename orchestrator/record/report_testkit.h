@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef DR_REPORT_SAMPLE_H
-#define DR_REPORT_SAMPLE_H
+#ifndef DR_REPORT_TESTKIT_H
+#define DR_REPORT_TESTKIT_H
 
 #include <stdio.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef DR_BOOTSTRAP_IO_HARNESS_H
-#define DR_BOOTSTRAP_IO_HARNESS_H
+#ifndef DR_BOOTSTRAP_IO_TESTKIT_H
+#define DR_BOOTSTRAP_IO_TESTKIT_H
 
 #pragma GCC diagnostic ignored "-Wunused-function" /* a user needs some of them */
 
