@@ -163,3 +163,31 @@ start_in_namespaces() {
 	grep -q '^cell: GPU 0 over rail 2 (rail2), to-server: .*, but 1 of 1 channels left that NIC' client.out
 	grep -q '^ *0 .* left  *|' client.out
 }
+
+# A NIC that dr_netdev_refused refuses: the rule stands once, and acts everywhere.
+@test "a NIC that the rules leave out is no rail of client, doctor, sweep, plugin and library" {
+	two_rails
+	for net in "$A" "$B"; do
+		ip -n "$net" link add out0 type bridge
+		ip -n "$net" link add inner0 type veth peer name inner1
+		ip -n "$net" link set inner0 master out0
+		for nic in lo out0 inner0 inner1; do ip -n "$net" link set "$nic" up; done
+	done
+	ip -n "$A" addr add 10.77.7.1/24 dev out0
+	ip -n "$B" addr add 10.77.7.2/24 dev out0
+	server_in_b --json=s.json
+	client_in_a --json=c.json
+	holds c.json '[.topology.rails[].ifname] == ["rail0", "rail1"]'
+	doctor_in_a 10.99.255.2
+	[[ $output == *"2 rails: rail0, rail1"* ]]
+	start peer ip netns exec "$B" "$DUALRAIL" sweep --nodes 2 --rank 1 --coordinator 10.99.255.1 -g 0 -D 200ms
+	run timeout "$WAIT_S" ip netns exec "$A" "$DUALRAIL" sweep --nodes 2 --rank 0 -g 0 -D 200ms --json=w.json
+	holds w.json '[.nics[]? | .nic] | contains(["out0"]) | not'
+	run "$DR_BUILD/tests/plugin/ring_main" --log --netns "$A,$B" --bytes 8K "$DR_BUILD/libnccl-net-ha.so"
+	[[ $status == 0 && $output == *"out0 is not used: bridge without a physical port"* ]]
+	cc -D_POSIX_C_SOURCE=200809L -I"$DR_ROOT/library" "$DR_ROOT/docs/examples/kvblocks/blocks.c" -L"$DR_BUILD" -ldualrail -o blocks
+	start receive ip netns exec "$A" env LD_LIBRARY_PATH="$DR_BUILD" ./blocks receive --nics auto --handle handle
+	wait_for test -e handle
+	handle=$(od -An -v -tx1 handle | tr -d ' \n')
+	[[ $handle == *0a630001* && $handle != *0a4d0701* ]] # 10.99.0.1 and not 10.77.7.1
+}
