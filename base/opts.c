@@ -31,7 +31,7 @@ static void check_row(const struct dr_opts *o, size_t i)
 	const struct dr_opt *a = o->value[i].row;
 
 	dr_assert(a->name && a->help);
-	dr_assert(a->kind == DR_OPT_FLAG || a->arg);
+	dr_assert(a->kind == DR_OPT_FLAG || a->arg || o->spec.variables);
 	dr_assert((a->kind == DR_OPT_CHOICE) == !!a->choices);
 	dr_assert((a->kind == DR_OPT_CUSTOM) == !!a->parse);
 	dr_assert((!a->repeat && !a->list) || (a->kind == DR_OPT_CUSTOM && a->repeat != a->list));
@@ -118,6 +118,10 @@ void dr_opts_destroy(struct dr_opts *o)
 void dr_opt_env_name(const struct dr_opts *o, const struct dr_opt *row, char *buf, size_t len)
 {
 	dr_assert(strlen(o->spec.program) + strlen(row->name) + 2 <= len);
+	if (o->spec.variables) {
+		memcpy(buf, row->name, strlen(row->name) + 1);
+		return;
+	}
 	snprintf(buf, len, "%s_%s", o->spec.program, row->name);
 	for (; *buf; buf++)
 		*buf = *buf == '-' ? '_' : (char)toupper((unsigned char)*buf);
@@ -355,11 +359,22 @@ static bool is_service_url(const char *value)
 	       strncmp(value, "sctp://", 7) == 0;
 }
 
-static const char *env_value(const char *name)
+static char *const *environment(const struct dr_opts *o)
 {
-	const char *text = name ? getenv(name) : NULL;
+	static char *const none[] = { NULL }; /* after clearenv() */
 
-	return text && *text && !is_service_url(text) ? text : NULL;
+	return o->spec.env ? o->spec.env : environ ? environ : none;
+}
+
+const char *dr_opts_variable(const struct dr_opts *o, const char *name)
+{
+	size_t n = name ? strlen(name) : 0;
+	char *const *env = environment(o);
+
+	while (n && *env && !(strncmp(*env, name, n) == 0 && (*env)[n] == '='))
+		env++;
+	const char *text = n && *env ? *env + n + 1 : "";
+	return *text && !is_service_url(text) ? text : NULL;
 }
 
 int dr_opts_from_env(struct dr_opts *o, unsigned command, struct dr_err *e)
@@ -374,14 +389,16 @@ int dr_opts_from_env(struct dr_opts *o, unsigned command, struct dr_err *e)
 			continue;
 		dr_opt_env_name(o, row, own, sizeof(own));
 		const char *name = own;
-		const char *text = env_value(name);
+		const char *text = dr_opts_variable(o, name);
 		for (size_t k = 0; k < DR_ARRAY_LEN(row->env) && !text; k++) {
 			name = row->env[k];
-			text = env_value(name);
+			text = dr_opts_variable(o, name);
 		}
 		if (!text)
 			continue;
-		snprintf(label, sizeof(label), "%s (--%s)", name, row->name);
+		snprintf(label, sizeof(label), "%s", name);
+		if (!o->spec.variables)
+			dr_append(label, sizeof(label), " (--%s)", row->name);
 		rc = dr_opts_set(o, i, DR_SRC_ENV, label, text, e);
 	}
 	return rc;
@@ -406,13 +423,15 @@ static bool describe_env(const struct dr_opts *o, const char *var, char *buf, si
 	for (const char *p = var + prefix; *p && n < sizeof(name) - 1; p++)
 		name[n++] = *p == '_' ? '-' : (char)tolower((unsigned char)*p);
 	name[n] = '\0';
-	hint = dr_opts_nearest(o, ~0u, name);
+	hint = dr_opts_nearest(o, ~0u, o->spec.variables ? var : name);
 	if (hint)
 		dr_opt_env_name(
 			o, o->value[dr_opts_find(o, hint, strlen(hint))].row, own, sizeof(own));
-	snprintf(buf, len, "%s has no effect: no option has this name%s%s%s see %s COMMAND --help",
-		var, hint ? "; did you mean " : ";", hint ? own : "", hint ? "?" : "",
-		o->spec.program);
+	snprintf(buf, len, "%s has no effect: no %s has this name%s%s%s", var,
+		o->spec.variables ? "variable" : "option", hint ? "; did you mean " : "",
+		hint ? own : "", hint ? "?" : "");
+	if (!o->spec.variables)
+		dr_append(buf, len, "%s see %s COMMAND --help", hint ? "" : ";", o->spec.program);
 	return true;
 }
 
@@ -431,8 +450,10 @@ bool dr_opts_next_stray_env(const struct dr_opts *o, size_t *at, char *buf, size
 	size_t prefix = strlen(o->spec.program);
 	char var[DR_OPT_ENV_MAX];
 
-	while (environ[*at]) {
-		const char *text = environ[(*at)++];
+	char *const *env = environment(o);
+
+	while (env[*at]) {
+		const char *text = env[(*at)++];
 		size_t n = strcspn(text, "=");
 
 		if (strncasecmp(text, o->spec.program, prefix) != 0 || text[prefix] != '_' ||

@@ -119,6 +119,9 @@ struct dr_opts_spec {
 	/* The struct that each group's offsets refer to, in the order of groups. NULL, or a NULL entry: the
 	 * target passed to dr_opts_create. The structs must outlive the dr_opts, the arrays need not. */
 	void *const *targets;
+	/* The rows are variables of the environment by their own names ("NCCL_IB_TC"); there is no command line. */
+	bool variables;
+	char *const *env; /* "NAME=VALUE", ended by NULL; NULL: the process's own */
 };
 
 /* target: the caller's struct, zeroed; strings in it live as long as the dr_opts. -ENOMEM. */
@@ -133,6 +136,10 @@ int dr_opts_defaults(struct dr_opts *o, unsigned command, struct dr_err *e) DR_M
 int dr_opts_from_env(struct dr_opts *o, unsigned command, struct dr_err *e) DR_MUST_CHECK;
 /* Edits (insert, delete, replace) from a to b, for names of a few letters. */
 unsigned dr_opts_distance(const char *a, const char *b);
+/* The value of a variable where dr_opts_from_env looks; NULL: not set, as above. */
+const char *dr_opts_variable(const struct dr_opts *o, const char *name);
+/* The default of a row for a command (one bit; 0: the row's own); NULL: none. */
+const char *dr_opt_default(const struct dr_opts *o, const struct dr_opt *row, unsigned command);
 /*
  * Variables that begin with the program's name and set no option: misspelled ones, and those of options that only the
  * command line has. Writes a text about the next one, with the most similar variable. *at is 0 at first. False: no

@@ -41,8 +41,6 @@ enum { DR_OPT_ENV_MAX = 64 };
 /* "DUALRAIL_HOLD_DOWN" */
 void dr_opt_env_name(const struct dr_opts *o, const struct dr_opt *row, char *buf, size_t len);
 
-/* The default of a row for a command (one bit; 0: the row's own); NULL: none. */
-const char *dr_opt_default(const struct dr_opts *o, const struct dr_opt *row, unsigned command);
 /* DR_OPT_HELP_MAX: longest help of a row with its help_more. */
 enum { DR_OPT_HELP_MAX = 1500 };
 /* The help of a row with its help_more, without its default. */

@@ -4,14 +4,15 @@
 
 #include "base/err.h"
 #include "base/log.h"
+#include "base/opts.h"
 #include "channel/manager.h"
 #include "plugin/names.h"
 #include "transport/kind.h"
 
 /*
  * The plugin's configuration: variables of the environment, read once when the plugin starts and constant afterwards.
- * One table (config_table.c) has every variable: it defines the parser, the line that states what is in force, and the
- * table of docs/NCCL_PLUGIN.md. Any thread may read a struct ha_config.
+ * One table (base/opts.h) has every variable: it defines the parser, the variables in the line that states what is in
+ * force, and the table of docs/NCCL_PLUGIN.md. Any thread may read a struct ha_config.
  *
  * An empty variable counts as not set. A wrong value is an error that names the variable, the value and what is
  * accepted. A variable without effect is reported: variables of this plugin (HA_NCCL_...) as warnings, those of NCCL
@@ -35,39 +36,39 @@ struct ha_config {
 	const char
 		*devices_variable; /* the one that is set; NULL: devices are chosen automatically */
 	int family;		   /* enum ha_family: of the addresses that are used */
-	unsigned speed_mbps;	   /* reported for every device; 0: the device's own */
+	uint64_t speed_mbps;	   /* reported for every device; 0: the device's own */
 
-	bool backup; /* comms have a second path on another device */
-	int detect;  /* enum dr_detect */
+	int backup; /* 0 or 1, as the other switches: comms have a second path on another device */
+	int detect; /* enum dr_detect */
 	int64_t heartbeat_ns;
 	int64_t rto_ns; /* detection bound in mode conservative, at least the transport's */
-	bool failback;
+	int failback;
 	int64_t hold_down_ns;
 	int64_t connect_timeout_ns;
 
-	unsigned threads; /* I/O threads of the process, >= 1 */
-	unsigned lanes;	  /* bulk lanes of a session for each of them */
-	unsigned spin_us; /* see ha_thread_start */
+	uint64_t threads; /* I/O threads of the process, >= 1 */
+	uint64_t lanes;	  /* bulk lanes of a session for each of them */
+	uint64_t spin_us; /* see ha_thread_start */
 	uint64_t chunk;	  /* bytes */
 	uint64_t eager;	  /* messages up to this size are copied and sent at once, bytes */
 	uint64_t sockbuf; /* bytes; 0: set by the kernel */
-	bool progress_thread;
-	unsigned test_max_poll; /* events that one call of test handles at most */
+	int progress_thread;
+	uint64_t test_max_poll; /* events that one call of test handles at most */
 
 	enum dr_log_level log_level;
-	bool debug;
+	int debug;
 	char metrics_file[HA_PATH_BYTES]; /* "": none; host name and process id are filled in */
 
 	/* For the verbs transport. */
 	struct ha_names rdma_devices;
-	unsigned ib_timeout, ib_retry, ib_tc, ib_sl;
-	int gid_index;		     /* -1: by the address */
-	union dr_kind_params params; /* of the rails, from the members above */
-	unsigned max_retries;	     /* not used, see config_table.c */
+	union dr_kind_params params; /* of the rails */
 
-	uint64_t given; /* bit i: variable i of the table is set */
-	unsigned cpus;	/* of the host; defaults follow from them */
+	/* "; NAME=VALUE NAME=VALUE": variables that differ from their defaults and that ha_config_describe does not
+	 * state otherwise. */
+	char changed[512];
 };
+
+extern const struct dr_opt_group ha_variables;
 
 /* What the defaults and %h and %p depend on. */
 struct ha_host {
@@ -101,8 +102,5 @@ struct ha_about {
 };
 void ha_config_describe(
 	const struct ha_config *c, const struct ha_about *about, char *buf, size_t len);
-
-/* Row i of the table of variables as Markdown, "| `NAME` | default | values | meaning |"; false: past the last. */
-bool ha_config_doc(unsigned i, char *buf, size_t len);
 
 #endif

@@ -33,7 +33,7 @@ static const struct sockaddr *sa_of(const struct dr_netdev_addr *a)
 static unsigned speed_of(const struct ha_config *c, int64_t link_mbps)
 {
 	if (c->speed_mbps)
-		return c->speed_mbps;
+		return (unsigned)c->speed_mbps;
 	return link_mbps > 0 ? (unsigned)DR_MIN(link_mbps, (int64_t)INT_MAX)
 			     : HA_SPEED_UNKNOWN_MBPS;
 }

@@ -122,7 +122,7 @@ static int open_session(struct ha_link *l, const struct ha_plan *plan, const uin
 		.threads = p->io,
 		.chunk = plan->chunk,
 		.eager = plan->eager,
-		.test_max_poll = p->cfg.test_max_poll };
+		.test_max_poll = (unsigned)p->cfg.test_max_poll };
 	int rc;
 
 	_Static_assert((int)DR_RDV_SECRET_BYTES == (int)DR_TOKEN_LEN, "the secret is the token");
@@ -241,8 +241,8 @@ static int answer_new(
 	rc = ha_plan_choose(o, own, n_own, p->cfg.backup, plan, e);
 	if (rc != 0)
 		return rc;
-	plan->threads = DR_MIN(o->threads, p->cfg.threads);
-	plan->lanes = DR_MIN(o->lanes, p->cfg.lanes);
+	plan->threads = DR_MIN(o->threads, (unsigned)p->cfg.threads);
+	plan->lanes = DR_MIN(o->lanes, (unsigned)p->cfg.lanes);
 	plan->chunk = DR_MIN(o->chunk, p->cfg.chunk);
 	plan->eager = DR_MIN(o->eager, p->cfg.eager);
 	l = new_link(p);
@@ -330,8 +330,8 @@ static int dial(struct ha_endpoint *n, int64_t now, struct dr_err *e)
 		.session = n->link->number,
 		.opens = n->opens,
 		.comm = n->id_in_session,
-		.threads = p->cfg.threads,
-		.lanes = p->cfg.lanes,
+		.threads = (unsigned)p->cfg.threads,
+		.lanes = (unsigned)p->cfg.lanes,
 		.chunk = p->cfg.chunk,
 		.eager = p->cfg.eager };
 	struct dr_rdv_connect_opts co = { .handle = n->handle,

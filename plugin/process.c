@@ -325,7 +325,7 @@ static int start_threads(struct ha_process *p, struct dr_err *e)
 		char name[24];
 
 		snprintf(name, sizeof(name), "ha-io-%u", t);
-		rc = ha_thread_start(name, p->cfg.spin_us * DR_NS_PER_US, &p->io[t], e);
+		rc = ha_thread_start(name, (int64_t)p->cfg.spin_us * DR_NS_PER_US, &p->io[t], e);
 	}
 	if (rc != 0)
 		return rc;
