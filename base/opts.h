@@ -169,11 +169,9 @@ bool dr_opts_given(const struct dr_opts *o, const char *name);
 /* "command line", "environment", "config", "default" or "unset". */
 const char *dr_opts_source(const struct dr_opts *o, const char *name);
 
-/* What `program command --help` prints: the command's options with its defaults, and its examples. command 0: the
- * commands, without options. */
-void dr_opts_help(const struct dr_opts *o, unsigned command, FILE *f);
-/* The same for a command by its name, also one without options. False: there is no such command. */
-bool dr_opts_help_command(const struct dr_opts *o, const char *name, FILE *f);
+/* What `program command --help` prints: the command's options with its defaults, and its examples. NULL: the commands,
+ * without options. False: there is no such command. */
+bool dr_opts_help(const struct dr_opts *o, const char *command, FILE *f);
 /* The man page, man(7) source. */
 void dr_opts_man(const struct dr_opts *o, FILE *f);
 /* A completion script. shell: "bash", "zsh", "fish"; others: -EINVAL. */

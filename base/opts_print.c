@@ -182,25 +182,15 @@ static void print_command(const struct dr_opts *o, const struct dr_opt_command *
 	print_examples(o, c, f);
 }
 
-void dr_opts_help(const struct dr_opts *o, unsigned command, FILE *f)
+bool dr_opts_help(const struct dr_opts *o, const char *command, FILE *f)
 {
 	const struct dr_opt_command *c = o->spec.commands;
 
 	if (!command) {
 		print_overview(o, f);
-		return;
+		return true;
 	}
-	while (c->name && !(c->bit & command))
-		c++;
-	dr_assert(c->name);
-	print_command(o, c, f);
-}
-
-bool dr_opts_help_command(const struct dr_opts *o, const char *name, FILE *f)
-{
-	const struct dr_opt_command *c = o->spec.commands;
-
-	while (c->name && strcmp(c->name, name) != 0)
+	while (c->name && strcmp(c->name, command) != 0)
 		c++;
 	if (c->name)
 		print_command(o, c, f);

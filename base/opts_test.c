@@ -455,15 +455,14 @@ static void configuration_errors(void **state)
 	json_decref(other);
 }
 
-static char *printed(struct fixture *f, void (*print)(const struct dr_opts *, unsigned, FILE *),
-	unsigned command)
+static char *echo(struct fixture *f)
 {
 	char *text = NULL;
 	size_t len;
 	FILE *out = open_memstream(&text, &len);
 
 	assert_non_null(out);
-	print(f->o, command, out);
+	dr_opts_print_kv(f->o, CLIENT, out);
 	fclose(out);
 	return text;
 }
@@ -494,14 +493,24 @@ static void the_echo_reads_back_the_same(void **state)
 	json_decref(b);
 	teardown(&other);
 
-	kv = printed(f, dr_opts_print_kv, CLIENT);
+	kv = echo(f);
 	assert_string_equal(kv, "size=1536B\nwindow=16\nverify=on\nrate=2500000000\nratio=0.3\n"
 				"memory=host\ngpus=0-2,9\nmap=\nheartbeat=1500us\nfault=close:1\n"
 				"fault=close:2\njson=-\nquiet=off\n");
 	free(kv);
 }
 
-/* Output of a function that takes no command. */
+static char *help(struct fixture *f, const char *command)
+{
+	char *text = NULL;
+	size_t len;
+	FILE *out = open_memstream(&text, &len);
+
+	assert_true(dr_opts_help(f->o, command, out));
+	fclose(out);
+	return text;
+}
+
 static char *man_page(struct fixture *f)
 {
 	char *text = NULL;
@@ -533,8 +542,7 @@ static void has(const char *text, const char *part)
 static void help_shows_the_options_of_the_command(void **state)
 {
 	struct fixture *f = *state;
-	char *client = printed(f, dr_opts_help, CLIENT), *server = printed(f, dr_opts_help, SERVER),
-	     *all = printed(f, dr_opts_help, 0);
+	char *client = help(f, "client"), *server = help(f, "server"), *all = help(f, NULL);
 
 	has(client, "Usage: drtest client HOST [options]\n");
 	has(client, "\nTraffic:\n  -s, --size SIZE             Bytes of a message.");

@@ -192,7 +192,7 @@ static int with_options(struct dr_options *o, int argc, char **argv, struct dr_r
 	if (rc)
 		return bad_options(o, rc, &e, rec);
 	if (o->help) {
-		dr_options_help(o, bit, stdout);
+		(void)dr_opts_help(o->table, argv[0], stdout);
 		return 0;
 	}
 	if (o->version)
@@ -236,24 +236,14 @@ static const struct dr_schema schemas[] = {
 	{ NULL, NULL, NULL },
 };
 
-/* `help` and `help COMMAND`. */
-static int print_help(struct dr_options *o, const char *command)
-{
-	if (command && dr_options_help_command(o, command, stdout))
-		return bad_command(command);
-	if (!command)
-		dr_options_help(o, 0, stdout);
-	return DR_EXIT_PASS;
-}
-
 static bool asks_for_help(const char *arg)
 {
 	return arg && (strcmp(arg, "--help") == 0 || strcmp(arg, "-h") == 0);
 }
 
-static int print_completion(struct dr_options *o, const char *shell)
+static int print_completion(const struct dr_opts *t, const char *shell)
 {
-	int rc = shell ? dr_options_complete(o, shell, stdout) : -EINVAL;
+	int rc = shell ? dr_opts_complete(t, shell, stdout) : -EINVAL;
 
 	if (rc == -EINVAL)
 		dr_complain("%s%.40s%s; use completion bash, zsh or fish",
@@ -263,26 +253,24 @@ static int print_completion(struct dr_options *o, const char *shell)
 }
 
 /* Commands that only print; -1: it is none of them. */
-static int without_run(struct dr_options *o, int argc, char **argv)
+static int without_run(const struct dr_opts *t, int argc, char **argv)
 {
 	const char *name = argv[0], *arg = argc > 1 ? argv[1] : NULL;
+	bool help = strcmp(name, "help") == 0;
 
 	if (strcmp(name, "--man") == 0) {
-		dr_options_man(o, stdout);
+		dr_opts_man(t, stdout);
 		return DR_EXIT_PASS;
 	}
-	if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0)
-		return print_help(o, NULL);
-	if (strcmp(name, "help") == 0)
-		return print_help(o, arg);
+	if (help || strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0)
+		return dr_opts_help(t, help ? arg : NULL, stdout) ? DR_EXIT_PASS : bad_command(arg);
 	if (strcmp(name, "--version") == 0)
 		return print_version(
 			arg && (strncmp(arg, "-v", 2) == 0 || strcmp(arg, "--verbose") == 0));
-	if (asks_for_help(arg) && !dr_options_command(name) &&
-		dr_options_help_command(o, name, stdout) == 0)
+	if (asks_for_help(arg) && !dr_options_command(name) && dr_opts_help(t, name, stdout))
 		return DR_EXIT_PASS;
 	if (strcmp(name, "completion") == 0)
-		return print_completion(o, arg);
+		return print_completion(t, arg);
 	if (strcmp(name, "schema") == 0)
 		return dr_schema_main(schemas, argc, argv);
 	return -1;
@@ -332,8 +320,15 @@ int main(int argc, char **argv)
 		dr_output_group(DR_CMDBIT_ALL & ~DR_CMDBIT_SWEEP, DR_CMDBIT_RUN & ~DR_CMDBIT_SWEEP);
 	o.files = &files;
 	if (argc >= 2) {
-		int status = without_run(&o, argc - 1, argv + 1);
+		struct dr_opts *table;
+		int status = DR_EXIT_ENV;
 
+		if (dr_options_table(&o, &table)) {
+			dr_complain("out of memory");
+		} else {
+			status = without_run(table, argc - 1, argv + 1);
+			dr_opts_destroy(table);
+		}
 		if (status >= 0)
 			return status;
 	}

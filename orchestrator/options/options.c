@@ -596,50 +596,6 @@ int dr_options_exit(int rc)
 	return rc == 0 ? 0 : rc == -EINVAL || rc == -ERANGE || rc == -EEXIST ? 1 : 2;
 }
 
-int dr_options_help_command(struct dr_options *o, const char *name, FILE *f)
-{
-	struct dr_opts *t;
-	int rc = dr_options_table(o, &t);
-
-	if (rc)
-		return rc;
-	rc = dr_opts_help_command(t, name, f) ? 0 : -EINVAL;
-	dr_opts_destroy(t);
-	return rc;
-}
-
-void dr_options_help(struct dr_options *o, unsigned command, FILE *f)
-{
-	struct dr_opts *t;
-
-	if (dr_options_table(o, &t))
-		return;
-	dr_opts_help(t, command, f);
-	dr_opts_destroy(t);
-}
-
-void dr_options_man(struct dr_options *o, FILE *f)
-{
-	struct dr_opts *t;
-
-	if (dr_options_table(o, &t))
-		return;
-	dr_opts_man(t, f);
-	dr_opts_destroy(t);
-}
-
-int dr_options_complete(struct dr_options *o, const char *shell, FILE *f)
-{
-	struct dr_opts *t;
-	int rc = dr_options_table(o, &t);
-
-	if (rc)
-		return rc;
-	rc = dr_opts_complete(t, shell, f);
-	dr_opts_destroy(t);
-	return rc;
-}
-
 void dr_options_apply_log(const struct dr_options *o)
 {
 	dr_log_set_json(o->log_json);

@@ -169,13 +169,8 @@ int dr_options_exit(int rc);
 unsigned dr_options_command(const char *name);
 /* The commands' names: "server, client, demo". */
 void dr_options_commands(char *buf, size_t len);
-/* Help of a command, or the list of commands (0); the man page. Of o only the added groups are read. */
-void dr_options_help(struct dr_options *o, unsigned command, FILE *f);
-/* Of the command of this name, also one without options. -EINVAL: there is none; -ENOMEM. */
-int dr_options_help_command(struct dr_options *o, const char *name, FILE *f) DR_MUST_CHECK;
-void dr_options_man(struct dr_options *o, FILE *f);
-/* The completion script for a shell; -EINVAL: none for it, -ENOMEM. */
-int dr_options_complete(struct dr_options *o, const char *shell, FILE *f) DR_MUST_CHECK;
+/* The table, for help, man page and completion; its targets are o and those of the added groups. -ENOMEM. */
+int dr_options_table(struct dr_options *o, struct dr_opts **out) DR_MUST_CHECK;
 /* Level and form of the log. */
 void dr_options_apply_log(const struct dr_options *o);
 

@@ -4,9 +4,6 @@
 
 #include "orchestrator/options/options.h"
 
-/* The table; its targets are o and the targets of the added groups. -ENOMEM. */
-int dr_options_table(struct dr_options *o, struct dr_opts **out) DR_MUST_CHECK;
-
 /* about.c */
 extern const struct dr_opt_command dr_options_command_list[];
 extern const struct dr_opt_manual dr_options_manual;

@@ -145,7 +145,8 @@ static void help_names_every_kind(void **state)
 	(void)state;
 	memset(&opt, 0, sizeof(opt));
 	dr_fault_options_attach(&fault_opt, &opt);
-	dr_options_help(&opt, DR_CMDBIT_CLIENT, f);
+	assert_int_equal(dr_options_table(&opt, &opt.table), 0);
+	assert_true(dr_opts_help(opt.table, "client", f));
 	dr_options_fini(&opt);
 	fclose(f);
 	for (size_t i = 0; (k = dr_transport_kind_at(i)) != NULL; i++) {
