@@ -189,7 +189,7 @@ static void manager_params(const struct dualrail_peer *p, const struct rails *r,
 		.arg = (void *)p };
 	_Static_assert((int)DR_RDV_SECRET_BYTES == (int)DR_TOKEN_LEN, "the secret is the token");
 	memcpy(mp->token, secret, DR_TOKEN_LEN);
-	if (d->kind->params)
+	if (d->kind->params_size)
 		mp->kind_params = &d->params;
 	if (d->kind->windows)
 		d->kind->windows(&d->params, &mp->hw_window_ns, &mp->hw_retry_ns);

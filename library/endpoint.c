@@ -153,18 +153,15 @@ static int set_params(struct dualrail *d, struct dr_err *e)
 	const struct dr_opts_spec spec = {
 		.program = "libdualrail", .groups = groups, .commands = commands
 	};
-	union dr_kind_settings settings;
 	struct dr_opts *o = NULL;
 	int rc;
 
-	if (!d->kind->params)
+	if (!d->kind->options.n)
 		return 0;
-	rc = dr_opts_create(&o, &spec, memset(&settings, 0, sizeof(settings)));
+	rc = dr_opts_create(&o, &spec, &d->params);
 	if (rc < 0)
 		return dr_err_set(e, rc, "options: out of memory");
 	rc = dr_opts_defaults(o, DR_KIND_OPT_RUN, e);
-	if (rc == 0)
-		d->kind->params(&settings, &d->params);
 	dr_opts_destroy(o);
 	return rc;
 }

@@ -23,7 +23,6 @@
 
 struct reading {
 	struct ha_config c;
-	union dr_kind_settings verbs; /* of the kind's own options */
 	uint64_t ib_timeout, ib_retry, ib_tc, ib_sl;
 	int gid_index;		  /* -1: by the address */
 	const char *metrics_file; /* before %h and %p are replaced */
@@ -321,8 +320,6 @@ static int set_params(struct dr_opts *o, struct reading *r, struct dr_err *e)
 		   : dr_err_set(e, -ENOMEM, "configuration: out of memory");
 
 	json_decref(j);
-	if (rc == 0)
-		r->c.kind->params(&r->verbs, &r->c.params);
 	return rc;
 }
 
@@ -418,7 +415,7 @@ int ha_config_parse(
 	const struct dr_opt_group *const groups[] = { &ha_variables, verbs ? &verbs->options : NULL,
 		NULL };
 	struct reading r;
-	void *const targets[] = { NULL, &r.verbs };
+	void *const targets[] = { NULL, &r.c.params };
 	const struct dr_opts_spec spec = { .program = PROGRAM,
 		.groups = groups,
 		.commands = commands,

@@ -14,20 +14,15 @@
  * A kind is one const descriptor in its own folder and one line in transport/registry.c. Options,
  * help, man page, messages between the ends, doctor and topo are made from these descriptors.
  *
- * Settings are what the options of this end say. Params are what the rails get
- * (dr_rail_params.kind_params). Both are plain memory: copied freely, nothing in them is freed.
+ * Params are what the options of this end say and the rails get (dr_rail_params.kind_params). They are plain memory:
+ * copied freely, nothing in them is freed.
  * All functions may be called by any thread.
  */
 enum {
 	DR_KINDS_MAX = 8,
 	DR_KIND_NAME_MAX = 16,	  /* bytes of a kind's name, the final 0 included */
 	DR_KIND_FINDINGS_MAX = 4, /* of one probe */
-	DR_KIND_SETTINGS_MAX = 128 /* bytes */,
 	DR_KIND_PARAMS_MAX = 128, /* bytes */
-};
-union dr_kind_settings {
-	max_align_t align;
-	unsigned char bytes[DR_KIND_SETTINGS_MAX];
 };
 union dr_kind_params {
 	max_align_t align;
@@ -90,16 +85,14 @@ struct dr_transport_kind {
 	bool retransmits; /* dr_path_stats.retransmits is counted */
 	bool fails_over; /* it may move a path to another NIC by itself: --detect transport is allowed */
 
-	/* ---- options and parameters; without params_size the three functions are NULL ---- */
+	/* ---- options and parameters; without params_size the functions are NULL ---- */
 
-	/* Offsets count in the settings; commands are DR_KIND_OPT_*; the title is a heading of help. */
+	/* Offsets count in the params; commands are DR_KIND_OPT_*; the title is a heading of help. */
 	struct dr_opt_group options;
-	size_t settings_size, params_size;
+	size_t params_size;
 	/* The part of the params on which both ends agree: the client's go into the offer, as an object
 	 * whose key is shared->what. The table states the ranges; fields are plain members. */
 	const struct dr_fields *shared;
-	/* All params from this end's settings. params is zeroed. */
-	void (*params)(const void *settings, void *params);
 	/* The params of a kind with an argument, which outlives them (NULL: none was given), and the version of
 	 * --net-api, 0: the newest. */
 	void (*file)(void *params, const char *file, unsigned version);

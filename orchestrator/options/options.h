@@ -147,8 +147,8 @@ struct dr_options {
 
 	bool trusted; /* demo: the client is our own, its faults need no key */
 
-	union dr_kind_settings kinds[DR_KINDS_MAX]; /* see dr_options_params */
-	struct dr_opts *table;			    /* owns the strings */
+	union dr_kind_params kinds[DR_KINDS_MAX]; /* see dr_options_params */
+	struct dr_opts *table;			  /* owns the strings */
 };
 
 /*

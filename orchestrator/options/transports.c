@@ -8,8 +8,8 @@
 #include <string.h>
 
 /*
- * The options of the transport kinds. Each kind has a group of rows in its descriptor and a settings
- * struct of its own; both come from the registry, so no kind is named here.
+ * The options of the transport kinds. Each kind has a group of rows in its descriptor and params of
+ * its own; both come from the registry, so no kind is named here.
  */
 _Static_assert((int)DR_KIND_OPT_RUN == (int)DR_CMDBIT_RUN &&
 		       (int)DR_KIND_OPT_END == (int)DR_CMDBIT_ALL &&
@@ -41,9 +41,7 @@ unsigned dr_options_net_api(const struct dr_options *o)
 void dr_options_params(
 	const struct dr_options *o, const struct dr_transport_kind *k, union dr_kind_params *out)
 {
-	memset(out, 0, sizeof(*out));
-	if (k->params)
-		k->params(&o->kinds[kind_index(k)], out);
+	*out = o->kinds[kind_index(k)];
 	if (k->file)
 		k->file(out, k == dr_transport_kind(o->transport) ? argument_of(o) : NULL,
 			dr_options_net_api(o));

@@ -10,15 +10,11 @@
 #include <stdio.h>
 #include <string.h>
 
-struct settings {
-	int unpack;
-};
-
 /* clang-format off */
 static const struct dr_opt rows[] = {
 	{ .name = "unpack", .kind = DR_OPT_CHOICE, .arg = "MODE", .def = "auto",
 	  .choices = "auto|kernel|d2d|host|none",
-	  .commands = DR_KIND_OPT_END, .offset = offsetof(struct settings, unpack),
+	  .commands = DR_KIND_OPT_END, .offset = offsetof(struct dr_nccl_params, unpack),
 	  .env = { "UCCL_TCPX_UNPACK_IMPL" },
 	  .help = "How received data that the plugin leaves in pieces (GPUDirect-TCPX) is put together. kernel: one kernel "
 		  "of the GPU copies the pieces; d2d: one copy within the GPU for each; host: the CPU copies them, with "
@@ -26,14 +22,6 @@ static const struct dr_opt rows[] = {
 		  "--verify fails then; auto: kernel with --memory cuda, else host." },
 };
 /* clang-format on */
-
-static void set_params(const void *settings, void *params)
-{
-	const struct settings *s = settings;
-	struct dr_nccl_params *p = params;
-
-	p->unpack = s->unpack;
-}
 
 static void take_gpu(void *params, const struct dr_rail_gpu *gpu)
 {
@@ -131,9 +119,7 @@ const struct dr_transport_kind dr_nccl_kind = {
 	.argument = "FILE",
 	.fails_over = true,
 	.options = { "Transport nccl", rows, DR_ARRAY_LEN(rows) },
-	.settings_size = sizeof(struct settings),
 	.params_size = sizeof(struct dr_nccl_params),
-	.params = set_params,
 	.file = take_file,
 	.check = check,
 	.warning = warning,

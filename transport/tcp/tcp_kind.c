@@ -6,16 +6,21 @@
 #include <stdio.h>
 #include <string.h>
 
-struct settings {
-	const char *cc;
-};
+static int parse_cc(const struct dr_opt *row, const char *text, void *dst, struct dr_err *e)
+{
+	(void)row;
+	(void)e;
+	snprintf(dst, sizeof(((struct dr_tcp_params *)dst)->cc), "%s", text ? text : "");
+	return 0;
+}
 
 static const struct dr_opt rows[] = {
 	{ .name = "cc",
-		.kind = DR_OPT_STRING,
+		.kind = DR_OPT_CUSTOM,
 		.arg = "NAME",
+		.parse = parse_cc,
 		.commands = DR_KIND_OPT_RUN,
-		.offset = offsetof(struct settings, cc),
+		.offset = offsetof(struct dr_tcp_params, cc),
 		.help = "Congestion control of the data connections of both ends, e.g. cubic. Default: "
 			"net.ipv4.tcp_congestion_control of each end." },
 };
@@ -26,14 +31,6 @@ static const struct dr_field shared_fields[] = {
 };
 static DR_FIELDS(shared, "tcp", shared_fields, struct dr_tcp_params,
 	.text = "Parameters of the tcp transport");
-
-static void set_params(const void *settings, void *params)
-{
-	const struct settings *s = settings;
-	struct dr_tcp_params *p = params;
-
-	snprintf(p->cc, sizeof(p->cc), "%s", s->cc ? s->cc : "");
-}
 
 /* A name that does not fit has lost its end. */
 static int check(const void *params, bool conservative, struct dr_err *e)
@@ -79,10 +76,8 @@ const struct dr_transport_kind dr_tcp_kind = {
 	.ops = &dr_tcp_ops,
 	.about = "sockets bound to their NIC",
 	.options = { "Transport tcp", rows, DR_ARRAY_LEN(rows) },
-	.settings_size = sizeof(struct settings),
 	.params_size = sizeof(struct dr_tcp_params),
 	.shared = &shared,
-	.params = set_params,
 	.check = check,
 	.distrust = distrust,
 	.handle_host = handle_host,

@@ -13,13 +13,7 @@
 
 /* ---- options ---- */
 
-struct settings {
-	uint64_t qps, sl, tc, timeout, retry;
-	int mtu;  /* 0: the port's; else 128 << mtu bytes */
-	int gid;  /* -1: by the rail's address */
-	int lazy; /* 1: register at first use */
-};
-#define AT(field) offsetof(struct settings, field)
+#define AT(field) offsetof(struct dr_verbs_params, field)
 
 /* An index, or NCCL's -1. */
 static int parse_gid(const struct dr_opt *row, const char *text, void *dst, struct dr_err *e)
@@ -37,6 +31,22 @@ static int parse_gid(const struct dr_opt *row, const char *text, void *dst, stru
 	return 0;
 }
 
+static const char mtus[] = "auto|256|512|1024|2048|4096";
+
+static void mtu_words(char *buf, size_t len)
+{
+	dr_append(buf, len, "%s", mtus);
+}
+
+static int parse_mtu(const struct dr_opt *row, const char *text, void *dst, struct dr_err *e)
+{
+	int n = 0, rc = text ? dr_parse_choice(mtus, text, &n, e) : 0;
+
+	(void)row;
+	*(unsigned *)dst = n ? 128u << n : 0;
+	return rc;
+}
+
 /* clang-format off */
 static const struct dr_opt rows[] = {
 	{ .name = "qps", .kind = DR_OPT_UINT, .arg = "N", .def = "1", .min = 1,
@@ -44,12 +54,12 @@ static const struct dr_opt rows[] = {
 	  .commands = DR_KIND_OPT_RUN, .offset = AT(qps), .env = { "NCCL_IB_QPS_PER_CONNECTION" },
 	  .help = "Data queue pairs per path." },
 	{ .name = "gid", .kind = DR_OPT_CUSTOM, .arg = "INDEX|auto", .def = "auto",
-	  .parse = parse_gid, .commands = DR_KIND_OPT_END | DR_KIND_OPT_PROBE, .offset = AT(gid),
+	  .parse = parse_gid, .commands = DR_KIND_OPT_END | DR_KIND_OPT_PROBE, .offset = AT(gid_index),
 	  .env = { "NCCL_IB_GID_INDEX" },
 	  .help = "Index in the GID tables of this end. auto: the entry of the rail's address, "
 		  "RoCE v2 preferred to v1." },
-	{ .name = "mtu", .kind = DR_OPT_CHOICE, .arg = "BYTES", .def = "auto",
-	  .choices = "auto|256|512|1024|2048|4096",
+	{ .name = "mtu", .kind = DR_OPT_CUSTOM, .arg = "BYTES", .def = "auto",
+	  .parse = parse_mtu, .words = mtu_words,
 	  .commands = DR_KIND_OPT_RUN, .offset = AT(mtu),
 	  .help = "Path MTU. auto: the smaller active MTU of both ports." },
 	{ .name = "sl", .kind = DR_OPT_UINT, .arg = "N", .max = 15,
@@ -66,7 +76,7 @@ static const struct dr_opt rows[] = {
 	  .help = "Transport retry count. Software RoCE (rxe) treats 7 as infinite." },
 	{ .name = "register", .kind = DR_OPT_CHOICE, .arg = "WHEN", .def = "eager",
 	  .choices = "eager|lazy",
-	  .commands = DR_KIND_OPT_END, .offset = AT(lazy),
+	  .commands = DR_KIND_OPT_END, .offset = AT(lazy_mr),
 	  .help = "When memory is registered with a NIC. eager: with every NIC at the start. "
 		  "lazy: with each NIC at its first use." },
 };
@@ -117,22 +127,6 @@ int64_t dr_verbs_answer_ns(const struct dr_verbs_params *p)
 	int64_t retry = dr_verbs_retry_ns(p);
 
 	return retry == DR_NEVER ? VB_ANSWER_NS : DR_MAX(VB_ANSWER_NS, 4 * retry);
-}
-
-static void set_params(const void *settings, void *params)
-{
-	const struct settings *s = settings;
-	struct dr_verbs_params *p = params;
-
-	dr_verbs_params_init(p);
-	p->gid_index = s->gid;
-	p->lazy_mr = s->lazy;
-	p->qps = (unsigned)s->qps;
-	p->mtu = s->mtu ? 128u << s->mtu : 0;
-	p->sl = (unsigned)s->sl;
-	p->tc = (unsigned)s->tc;
-	p->timeout = (unsigned)s->timeout;
-	p->retry = (unsigned)s->retry;
 }
 
 static int check(const void *params, bool conservative, struct dr_err *e)
@@ -334,10 +328,8 @@ const struct dr_transport_kind dr_verbs_kind = {
 	.package = DR_IBV_PACKAGES,
 	.bypass = true,
 	.options = { "Transport verbs", rows, DR_ARRAY_LEN(rows) },
-	.settings_size = sizeof(struct settings),
 	.params_size = sizeof(struct dr_verbs_params),
 	.shared = &shared,
-	.params = set_params,
 	.check = check,
 	.warning = warning,
 	.windows = windows,

@@ -185,7 +185,7 @@ static int check_params(const struct dr_rail_params *p, const struct dr_verbs_pa
 {
 	if (vp->qps < 1 || vp->qps > DR_VERBS_QPS_MAX)
 		return dr_err_set(e, -EINVAL, "rail %u: %u data queue pairs; use 1 to %d", p->index,
-			vp->qps, DR_VERBS_QPS_MAX);
+			(unsigned)vp->qps, DR_VERBS_QPS_MAX);
 	int rc = dr_random_bytes(seed, sizeof(*seed));
 	return rc ? dr_err_set(e, rc, "rail %u: no random bytes: %s", p->index, dr_errno_name(rc))
 		  : 0;

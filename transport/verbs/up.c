@@ -107,7 +107,7 @@ void dr_verbs_obey(struct vb_path *p, enum vb_hs_do what, const struct dr_verbs_
 	case VB_HS_UNEQUAL:
 		dr_verbs_fail(p, DR_SCOPE_PATH, -EPROTO,
 			"the peer uses %u data queue pairs, this end %u; give both the same --qps",
-			who->n - 1u - DR_VERBS_PROBE_QPS, vb_path_rail(p)->vp.qps);
+			who->n - 1u - DR_VERBS_PROBE_QPS, (unsigned)vb_path_rail(p)->vp.qps);
 		break;
 	case VB_HS_SAY:
 		dr_verbs_ctrl_nudge(p);

@@ -16,13 +16,13 @@ enum { DR_VERBS_QPS_MAX = 4 };
 struct dr_verbs_params {
 	int gid_index; /* -1: chosen by the rail's address, RoCE v2 before v1 */
 	unsigned mtu;  /* bytes, 256..4096; 0: the port's active MTU. Lowered to the peer's */
-	unsigned sl;   /* service level, 0..15 */
-	unsigned tc;   /* traffic class (DSCP and ECN bits), 0..255 */
-	unsigned
+	uint64_t sl;   /* service level, 0..15 */
+	uint64_t tc;   /* traffic class (DSCP and ECN bits), 0..255 */
+	uint64_t
 		timeout; /* 0..31: local ACK timeout 4.096 us * 2^timeout; 0: infinite (IBA 9.7.6.1.3) */
-	unsigned retry; /* 0..7: transport retries */
-	unsigned qps;	/* data queue pairs of a path, 1..DR_VERBS_QPS_MAX */
-	bool lazy_mr;	/* register with the NIC at first use instead of in mr_reg */
+	uint64_t retry; /* 0..7: transport retries */
+	uint64_t qps;	/* data queue pairs of a path, 1..DR_VERBS_QPS_MAX */
+	int lazy_mr;	/* 1: register with the NIC at first use instead of in mr_reg */
 	bool distrusts; /* the peer has no key: on RoCE its address is that of its NIC, and stays so */
 	const char *root; /* tests: prefix of /sys/module, outlives the rails; NULL: "" */
 	int64_t drain_ns; /* tests: how long a fence drains before it destroys; 0: until the deadline */
