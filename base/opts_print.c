@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <inttypes.h>
 #include <jansson.h>
 #include <string.h>
 
@@ -310,67 +309,41 @@ static void print_list(FILE *f, const struct dr_opt_list *list)
 	}
 }
 
-static void print_value(FILE *f, const struct dr_opts *o, size_t i)
+static void print_json(FILE *f, const struct dr_opt *row, const json_t *v)
 {
-	const struct dr_opt *row = o->value[i].row;
-	const void *v = at(o, i);
-	char buf[128] = "";
+	char buf[32];
 
-	switch (row->kind) {
-	case DR_OPT_FLAG:
-		fputs(*(const bool *)v ? "on" : "off", f);
-		return;
-	case DR_OPT_STRING:
-		print_escaped(f, *(const char *const *)v ? *(const char *const *)v : "");
-		return;
-	case DR_OPT_LIST:
-		print_list(f, v);
-		return;
-	case DR_OPT_CUSTOM:
-		dr_assert(!"printed by its texts");
-		return;
-	case DR_OPT_CHOICE:
-		dr_format_choice(row->choices, *(const int *)v, buf, sizeof(buf));
-		break;
-	case DR_OPT_SIZE:
-		dr_format_size(*(const uint64_t *)v, buf, sizeof(buf));
-		memmove(strchr(buf, ' '), strchr(buf, ' ') + 1, strlen(strchr(buf, ' ')));
-		break;
-	case DR_OPT_UINT:
-		snprintf(buf, sizeof(buf), "%" PRIu64, *(const uint64_t *)v);
-		break;
-	case DR_OPT_DURATION:
-		dr_format_duration_exact(*(const int64_t *)v, buf, sizeof(buf));
-		break;
-	case DR_OPT_RATE:
-	case DR_OPT_DOUBLE:
-		snprintf(buf, sizeof(buf), "%.15g", *(const double *)v);
-		break;
+	if (json_is_boolean(v)) {
+		fputs(json_is_true(v) ? "on" : "off", f);
+	} else if (json_is_string(v)) {
+		print_escaped(f, json_string_value(v));
+	} else if (json_is_real(v)) {
+		fprintf(f, "%.15g", json_real_value(v));
+	} else if (json_is_integer(v) && row->kind == DR_OPT_SIZE) {
+		dr_format_size((uint64_t)json_integer_value(v), buf, sizeof(buf));
+		fprintf(f, "%.*s%s", (int)strcspn(buf, " "), buf, strchr(buf, ' ') + 1);
+	} else if (json_is_integer(v)) {
+		fprintf(f, "%" JSON_INTEGER_FORMAT, json_integer_value(v));
 	}
-	if (o->value[i].source != DR_SRC_UNSET || row->kind == DR_OPT_CHOICE)
-		fputs(buf, f);
 }
 
 void dr_opts_print_kv(const struct dr_opts *o, unsigned command, FILE *f)
 {
 	for (size_t i = 0; i < o->n; i++) {
 		const struct dr_opt *row = o->value[i].row;
-		const struct dr_opt_text *t = STAILQ_FIRST(&o->value[i].texts);
 
 		if (!echoed(row, command))
 			continue;
-		if (row->kind != DR_OPT_CUSTOM) {
+		json_t *v = value_json(o, i);
+		/* A line for each occurrence; an empty value when there is none. */
+		for (size_t k = 0; k == 0 || (row->repeat && k < json_array_size(v)); k++) {
 			fprintf(f, "%s=", row->name);
-			print_value(f, o, i);
+			if (row->kind == DR_OPT_LIST)
+				print_list(f, at(o, i));
+			else
+				print_json(f, row, row->repeat ? json_array_get(v, k) : v);
 			fputc('\n', f);
-			continue;
 		}
-		/* One line per occurrence; an empty value when there is none. */
-		do {
-			fprintf(f, "%s=", row->name);
-			print_escaped(f, t ? t->text : "");
-			fputc('\n', f);
-			t = t ? STAILQ_NEXT(t, next) : NULL;
-		} while (t);
+		json_decref(v);
 	}
 }
