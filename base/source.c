@@ -14,7 +14,7 @@
 enum { RESERVE_MAX = 256, RESERVE_PART = 4 };
 
 /* Returns the number of bytes; 0: neither IPv4 nor IPv6. */
-static unsigned host_bytes(const struct sockaddr_storage *a, uint8_t out[16])
+unsigned dr_host_bytes(const struct sockaddr_storage *a, uint8_t out[16])
 {
 	const struct sockaddr_in6 *s6 = (const struct sockaddr_in6 *)a;
 	const struct sockaddr_in *s4 = (const struct sockaddr_in *)a;
@@ -113,7 +113,7 @@ int dr_networks_parse(const char *text, struct dr_networks *out, struct dr_err *
 bool dr_networks_have(const struct dr_networks *l, const struct sockaddr_storage *a)
 {
 	uint8_t addr[16];
-	unsigned bytes = host_bytes(a, addr);
+	unsigned bytes = dr_host_bytes(a, addr);
 
 	for (unsigned i = 0; i < l->n; i++)
 		if (l->v[i].bytes == bytes && covers(&l->v[i], addr))
@@ -124,9 +124,9 @@ bool dr_networks_have(const struct dr_networks *l, const struct sockaddr_storage
 bool dr_same_host(const struct sockaddr_storage *a, const struct sockaddr_storage *b)
 {
 	uint8_t x[16], y[16];
-	unsigned bytes = host_bytes(a, x);
+	unsigned bytes = dr_host_bytes(a, x);
 
-	return bytes && bytes == host_bytes(b, y) && memcmp(x, y, bytes) == 0;
+	return bytes && bytes == dr_host_bytes(b, y) && memcmp(x, y, bytes) == 0;
 }
 
 bool dr_files_scarce(int fd)

@@ -28,6 +28,9 @@ struct dr_networks {
 int dr_networks_parse(const char *text, struct dr_networks *out, struct dr_err *e) DR_MUST_CHECK;
 bool dr_networks_have(const struct dr_networks *l, const struct sockaddr_storage *a);
 
+/* The address without port; returns its bytes, 4 or 16; 0: it is of another family. */
+unsigned dr_host_bytes(const struct sockaddr_storage *a, uint8_t out[16]);
+
 /* The same host; ports are ignored. */
 bool dr_same_host(const struct sockaddr_storage *a, const struct sockaddr_storage *b);
 

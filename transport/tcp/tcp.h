@@ -2,6 +2,7 @@
 #ifndef DR_TRANSPORT_TCP_TCP_H
 #define DR_TRANSPORT_TCP_TCP_H
 
+#include "transport/known.h"
 #include "transport/path_base.h"
 #include "transport/tcp/tcp_hs.h"
 
@@ -16,7 +17,6 @@
  *   tcp_sock.c   sockets: options, binding, addresses
  *   tcp_rail.c   rail: listener, peer, datagrams, memory
  *   tcp_admit.c  rail: connections on their way in
- *   tcp_known.c  rail: addresses at which the peer has shown itself
  *   tcp_path.c   path: life, failure, fence, statistics, the ops table
  *   tcp_tx.c     path: what goes out        tcp_rx.c   path: what comes in
  *   tcp_hs.c     the handshake (sans-IO)       tcp_wire.c   the bytes (sans-IO)
@@ -67,10 +67,8 @@ struct tcp_rail {
 	struct dr_pollable listener, udp;
 	struct sockaddr_storage peer, udp_peer; /* its listener, its heartbeat port */
 	bool has_peer, udp_connected;
-	/* Set: datagrams that leave are limited to those that came (tcp_known.c). */
-	bool limited;
-	uint64_t heard, answered; /* while it is limited */
-	int64_t udp_next_ns;	  /* not connected: when rail_progress tries again */
+	struct dr_known_limit limit;
+	int64_t udp_next_ns; /* not connected: when rail_progress tries again */
 	/* rail_held: the next datagram asks for a time stamp; those that did and are not stamped yet; one of
 	 * them entered the device's queue. */
 	bool stamp_next, queued;
@@ -117,11 +115,8 @@ struct tcp_path;
 /* Acceptor p: adopt the parked connection that matches, if there is one. */
 void dr_tcp_admit_claim(struct tcp_path *p);
 
-/* tcp_known.c: addresses at which a peer without key has shown itself. Of a rail that distrusts: the connection fd has
- * proven the session's token. Then all rails of this process with that token may send to its host. */
+/* The connection fd has proven the session's token: a peer without key receives at its address. */
 void dr_tcp_known_add(const struct tcp_rail *r, int fd);
-/* May the rail send one datagram to its peer? */
-bool dr_tcp_known_may_send(struct tcp_rail *r);
 
 /* Sockets. */
 enum { TCP_NAME_LEN = 80 };

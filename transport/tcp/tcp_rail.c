@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/rng.h"
+#include "base/source.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -172,7 +173,8 @@ int dr_tcp_listen(const struct dr_rail_params *p, struct dr_rail **out, struct d
 	if (p->kind_params)
 		r->tcp = *(const struct dr_tcp_params *)p->kind_params;
 	r->par.kind_params = NULL;
-	r->limited = r->tcp.distrusts;
+	r->limit.on = r->tcp.distrusts;
+	memcpy(r->limit.peer.token, p->token, DR_TOKEN_LEN);
 	r->scope_id = find_scope(r);
 	r->listener = (struct dr_pollable){ .fd = -1, .ready = listener_ready };
 	r->udp = (struct dr_pollable){ .fd = -1, .ready = udp_ready };
@@ -270,6 +272,7 @@ int dr_tcp_rail_peer(struct dr_rail *br, const void *handle, size_t len, struct 
 			br->index, len, why);
 	r->peer = to_sockaddr(r, &h, h.tcp_port);
 	r->udp_peer = to_sockaddr(r, &h, h.udp_port);
+	r->limit.peer.len = (uint8_t)dr_host_bytes(&r->peer, r->limit.peer.at);
 	r->has_peer = true;
 	dr_tcp_admission_peer(&r->admission, &h);
 	err = udp_connect(r);
@@ -282,6 +285,17 @@ int dr_tcp_rail_peer(struct dr_rail *br, const void *handle, size_t len, struct 
 	return err ? dr_err_set(e, err, "rail %u: cannot use its heartbeat port: %s", br->index,
 			     dr_errno_name(err))
 		   : 0;
+}
+
+void dr_tcp_known_add(const struct tcp_rail *r, int fd)
+{
+	struct sockaddr_storage from = { 0 };
+	socklen_t len = sizeof(from);
+
+	if (r->tcp.distrusts && r->has_peer &&
+		getpeername(fd, (struct sockaddr *)&from, &len) == 0 &&
+		dr_same_host(&from, &r->peer))
+		dr_known_add(&r->limit.peer);
 }
 
 /* Has the kernel tell when this datagram enters the device's queue. */
@@ -323,9 +337,9 @@ void dr_tcp_rail_dgram(struct dr_rail *br, const void *data, size_t len)
 
 	dr_dassert(len <= DR_DGRAM_MAX);
 	if (r->closed || !r->has_peer || (!r->udp_connected && udp_connect(r)) ||
-		!dr_tcp_known_may_send(r))
+		!dr_known_may_send(&r->limit, false))
 		return;
-	r->answered++;
+	r->limit.answered++;
 	send_dgram(r, &(struct iovec){ (void *)data, len }, 1);
 }
 
@@ -336,7 +350,7 @@ void dr_tcp_rail_padded(struct dr_rail *br, const void *data, size_t len, uint32
 	struct iovec iov[2] = { { (void *)data, len }, { zeros, size - len } };
 
 	dr_assert(size > len && size <= UINT16_MAX);
-	if (!r->closed && r->udp_connected && dr_tcp_known_may_send(r) && !r->limited)
+	if (!r->closed && r->udp_connected && dr_known_may_send(&r->limit, true))
 		send_dgram(r, iov, 2);
 }
 
@@ -378,7 +392,7 @@ static void read_dgrams(struct tcp_rail *r)
 			return;
 		if (n <= 0)
 			continue; /* an ICMP error, or nothing of ours */
-		r->heard++;
+		r->limit.heard++;
 		struct dr_event ev = { .kind = DR_EV_DGRAM,
 			.rail = &r->base,
 			.data = buf,

@@ -424,7 +424,7 @@ static void without_key_datagrams_wait_for_a_connection(void **state)
 	struct kit *k = *state;
 	struct tcp_rail *r = tcp_rail(k->rail[1]);
 
-	r->tcp.distrusts = r->limited = true;
+	r->tcp.distrusts = r->limit.on = true;
 	assert_int_equal(sent_to(k, 0, 10), 0);
 	dr_tcp_ops.rail_padded(k->rail[1], "beat", 4, 1400);
 	assert_int_equal(sent_to(k, 1, 3), 3);
@@ -440,24 +440,26 @@ static void without_key_datagrams_wait_for_a_connection(void **state)
 
 	kit_up(k);
 	assert_int_equal(sent_to(k, 0, 10), 10);
-	assert_false(r->limited);
+	assert_false(r->limit.on);
 }
 
 /* What one rail end has seen holds for the others of the session, and for no other session. */
 static void a_connection_shows_the_address_to_all_rails(void **state)
 {
 	struct kit *k = *state;
-	struct tcp_rail *r = tcp_rail(k->rail[1]), other = *r;
+	struct tcp_rail *r = tcp_rail(k->rail[1]), other;
 
-	r->tcp.distrusts = r->limited = other.limited = true;
+	r->tcp.distrusts = r->limit.on = true;
 	kit_up(k);
-	assert_true(dr_tcp_known_may_send(&other));
-	other.limited = true;
-	other.par.token[0] ^= 1;
-	assert_false(dr_tcp_known_may_send(&other));
-	other.par.token[0] ^= 1;
-	((struct sockaddr_in *)&other.peer)->sin_addr.s_addr = htonl(INADDR_LOOPBACK + 1);
-	assert_false(dr_tcp_known_may_send(&other));
+	other = *r;
+	other.limit.on = true;
+	assert_true(dr_known_may_send(&other.limit, true));
+	other.limit.on = true;
+	other.limit.peer.token[0] ^= 1;
+	assert_false(dr_known_may_send(&other.limit, true));
+	other.limit.peer.token[0] ^= 1;
+	other.limit.peer.at[3] ^= 1;
+	assert_false(dr_known_may_send(&other.limit, true));
 }
 
 static void a_strangers_datagram_is_not_seen(void **state)

@@ -718,7 +718,7 @@ static void without_key_datagrams_wait_for_an_acknowledgement(void **state)
 	b->vp.distrusts = true;
 	meet(b);
 	r = vb_rail(b->side[R].rail);
-	vb_rail(b->side[S].rail)->vp.distrusts = vb_rail(b->side[S].rail)->limited = false;
+	vb_rail(b->side[S].rail)->vp.distrusts = vb_rail(b->side[S].rail)->limit.on = false;
 	until(b, r->ud.ah && !r->ud.job.busy && vb_rail(b->side[S].rail)->ud.ah);
 	assert_int_equal(sent_by(b, R, 10), 0);
 	assert_int_equal(sent_by(b, S, 3), 3);
@@ -728,25 +728,25 @@ static void without_key_datagrams_wait_for_an_acknowledgement(void **state)
 	assert_int_equal(sent_by(b, R, 10), 0);
 
 	connect_both(b);
-	until(b, dr_verbs_known_may_send(r, true));
-	assert_false(r->limited);
+	until(b, dr_known_may_send(&r->limit, true));
+	assert_false(r->limit.on);
 	assert_int_equal(sent_by(b, R, 10), 10);
 
 	/* Another end of this session knows; not for another host, not for another session, not after it moved. */
 	other = *r;
-	other.limited = true;
-	assert_true(dr_verbs_known_may_send(&other, true));
-	other.limited = true;
-	other.where.peer.gid[15] ^= 1;
-	assert_false(dr_verbs_known_may_send(&other, true));
-	other.where.peer.gid[15] ^= 1;
-	other.where.peer.lid ^= 1;
-	assert_false(dr_verbs_known_may_send(&other, true));
-	other.where.peer.lid ^= 1;
-	other.par.token[0] ^= 1;
-	assert_false(dr_verbs_known_may_send(&other, true));
+	other.limit.on = true;
+	assert_true(dr_known_may_send(&other.limit, true));
+	other.limit.on = true;
+	other.limit.peer.at[17] ^= 1;
+	assert_false(dr_known_may_send(&other.limit, true));
+	other.limit.peer.at[17] ^= 1;
+	other.limit.peer.at[0] ^= 1;
+	assert_false(dr_known_may_send(&other.limit, true));
+	other.limit.peer.at[0] ^= 1;
+	other.limit.peer.token[0] ^= 1;
+	assert_false(dr_known_may_send(&other.limit, true));
 	dr_verbs_ah_renew(r);
-	assert_true(r->limited);
+	assert_true(r->limit.on);
 }
 
 int main(void)

@@ -208,7 +208,7 @@ int dr_verbs_listen(const struct dr_rail_params *p, struct dr_rail **out, struct
 	r->base = (struct dr_rail){ .ops = &dr_verbs_ops, .index = p->index };
 	r->par = *p;
 	r->vp = vp;
-	r->where.pinned = r->limited = vp.distrusts;
+	r->where.pinned = r->limit.on = vp.distrusts;
 	snprintf(r->ifname, sizeof(r->ifname), "%s", p->ifname ? p->ifname : "");
 	r->par.ifname = r->ifname;
 	r->par.kind_params = NULL;

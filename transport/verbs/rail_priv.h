@@ -3,6 +3,7 @@
 #define DR_TRANSPORT_VERBS_RAIL_PRIV_H
 
 #include "base/rng.h"
+#include "transport/known.h"
 #include "transport/verbs/conn.h"
 #include "transport/verbs/mem.h"
 #include "transport/verbs/verbs_hs.h"
@@ -11,7 +12,7 @@
 #include <net/if.h>
 #include <sys/types.h>
 
-/* A rail: rail.c, nic.c, ud.c, admit.c, event.c, known.c. */
+/* A rail: rail.c, nic.c, ud.c, admit.c, event.c. */
 
 /* Where completions find their connection; gen: of those that had the place. */
 struct vb_slot {
@@ -92,9 +93,7 @@ struct vb_rail {
 	bool closed;
 	unsigned flushing; /* regions that want a flush */
 	struct vb_where where;
-	/* Set: datagrams that leave are limited to those that came (known.c). */
-	bool limited;
-	uint64_t heard, answered;
+	struct dr_known_limit limit;
 	struct vb_path *paths; /* every path that is not closed */
 	unsigned n_paths;      /* every path that is not freed */
 	struct vb_path *ready; /* paths that their owner should drive, and have a poller */
@@ -185,10 +184,9 @@ void dr_verbs_rail_padded(struct dr_rail *br, const void *data, size_t len, uint
 /* Ask the helper for an address handle, also when there is one. */
 void dr_verbs_ah_renew(struct vb_rail *r);
 
-/* known.c: addresses at which a peer without key has shown itself. The NIC of this peer has acknowledged a message. */
+/* The NIC of this peer has acknowledged a message on a queue pair whose numbers were told in WELCOME alone: a peer without
+ * key receives there. */
 void dr_verbs_known_add(const struct vb_rail *r, const struct dr_verbs_hello *peer);
-/* May a datagram leave to where the peer is? */
-bool dr_verbs_known_may_send(struct vb_rail *r, bool padded);
 
 void dr_verbs_event_progress(struct vb_rail *r);
 

@@ -200,6 +200,23 @@ static void ah_done(struct vb_job *j)
 	r->ud.ah = a->ah;
 }
 
+static struct dr_known known_of(const struct vb_rail *r, uint16_t lid, const uint8_t gid[16])
+{
+	struct dr_known k = { .len = 18, .at = { (uint8_t)(lid >> 8), (uint8_t)lid } };
+
+	memcpy(k.token, r->par.token, DR_TOKEN_LEN);
+	memcpy(k.at + 2, gid, 16);
+	return k;
+}
+
+void dr_verbs_known_add(const struct vb_rail *r, const struct dr_verbs_hello *peer)
+{
+	if (!r->limit.on)
+		return;
+	const struct dr_known k = known_of(r, peer->lid, peer->gid);
+	dr_known_add(&k);
+}
+
 void dr_verbs_ah_renew(struct vb_rail *r)
 {
 	struct vb_ah_job *a = &r->ud.job;
@@ -207,8 +224,9 @@ void dr_verbs_ah_renew(struct vb_rail *r)
 	if (!r->where.known || r->closed || r->dead)
 		return;
 	r->ud.ah_stale = true;
-	r->limited = r->vp.distrusts; /* the address may be a new one */
-	a->again = a->busy;	      /* what is under way may be of an old address */
+	r->limit.on = r->vp.distrusts; /* the address may be a new one */
+	r->limit.peer = known_of(r, r->where.peer.lid, r->where.peer.gid);
+	a->again = a->busy; /* what is under way may be of an old address */
 	if (a->busy)
 		return;
 	a->busy = true;
@@ -244,7 +262,7 @@ static void send_padded(struct vb_rail *r, const void *head, size_t head_len, co
 	struct ibv_send_wr *bad;
 
 	if (head_len + len > VB_UD_BUF || padding > VB_UD_PAD || !may_send(r) ||
-		!dr_verbs_known_may_send(r, padding > 0))
+		!dr_known_may_send(&r->limit, padding > 0))
 		return;
 	unsigned slot = VB_UD_RECVS + (unsigned)(u->posted % VB_UD_SENDS);
 	memcpy(u->slab + slot * VB_UD_BUF, head, head_len);
@@ -263,7 +281,7 @@ static void send_padded(struct vb_rail *r, const void *head, size_t head_len, co
 	r->syscalls++;
 	if (ibv_post_send(u->qp, &wr, &bad) == 0) {
 		u->posted++;
-		r->answered++;
+		r->limit.answered++;
 	}
 }
 
@@ -315,7 +333,7 @@ static void received(struct vb_rail *r, const struct ibv_wc *wc)
 	const uint8_t *data = r->ud.slab + slot * VB_UD_BUF + VB_GRH;
 	struct dr_event ev = { .kind = DR_EV_DGRAM, .data = data + 1 };
 
-	r->heard++;
+	r->limit.heard++;
 	if (wc->byte_len >= VB_GRH + 2) {
 		ev.size = wc->byte_len - VB_GRH - 1;
 		ev.len = DR_MIN(ev.size, (uint32_t)DR_DGRAM_MAX);
