@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "transport/path_base.h"
 
+#include "base/wire.h"
+
 #include <errno.h>
 #include <stdio.h>
 
@@ -81,35 +83,102 @@ void dr_path_emit_failure(struct dr_path_base *b)
 
 /* ---- the other end ---- */
 
-struct dr_path_ident dr_path_ident(const struct dr_path_base *b)
+struct dr_path_ident dr_path_ident(const struct dr_path_params *par)
 {
-	return (struct dr_path_ident){ .channel = b->par.channel,
-		.gen = b->par.gen,
-		.index = (uint8_t)b->par.index,
-		.sender = b->par.sender,
-		.connector = b->par.connector };
+	return (struct dr_path_ident){ .channel = par->channel,
+		.gen = par->gen,
+		.index = (uint8_t)par->index,
+		.sender = par->sender,
+		.connector = par->connector };
 }
 
-int dr_path_check_connect(
-	const struct dr_path_base *b, bool is_new, bool has_peer, struct dr_err *e)
+/* Handle: u32 magic | u16 version | u8 index | u8 flags | u32 channel | u32 gen; big endian. */
+enum {
+	HANDLE_MAGIC = 0x44525450, /* "DRTP" */
+	HANDLE_VERSION = 3,
+	FLAG_SENDER = 1,
+	FLAG_CONNECTOR = 2,
+};
+
+void dr_path_ident_put(struct dr_wbuf *w, const struct dr_path_ident *id)
 {
+	dr_wbuf_u8(w, id->index);
+	dr_wbuf_u8(w,
+		(uint8_t)((id->sender ? FLAG_SENDER : 0) | (id->connector ? FLAG_CONNECTOR : 0)));
+	dr_wbuf_u32(w, id->channel);
+	dr_wbuf_u32(w, id->gen);
+}
+
+bool dr_path_ident_get(struct dr_rbuf *r, struct dr_path_ident *out)
+{
+	uint8_t flags = 0;
+
+	*out = (struct dr_path_ident){ 0 };
+	dr_rbuf_u8(r, &out->index);
+	dr_rbuf_u8(r, &flags);
+	dr_rbuf_u32(r, &out->channel);
+	dr_rbuf_u32(r, &out->gen);
+	out->sender = flags & FLAG_SENDER;
+	out->connector = flags & FLAG_CONNECTOR;
+	return out->index < DR_PATHS && flags <= (FLAG_SENDER | FLAG_CONNECTOR);
+}
+
+int dr_path_handle(struct dr_path *p, void *buf, size_t cap)
+{
+	const struct dr_path_ident id =
+		dr_path_ident(&dr_container_of(p, struct dr_path_base, path)->par);
+	struct dr_wbuf w;
+
+	dr_wbuf_init(&w, buf, cap);
+	dr_wbuf_u32(&w, HANDLE_MAGIC);
+	dr_wbuf_u16(&w, HANDLE_VERSION);
+	dr_path_ident_put(&w, &id);
+	return w.failed ? -EMSGSIZE : (int)w.len;
+}
+
+int dr_path_handle_parse(const void *buf, size_t len, struct dr_path_ident *out, const char **why)
+{
+	uint32_t magic = 0;
+	uint16_t version = 0;
+	struct dr_rbuf r;
+
+	dr_rbuf_init(&r, buf, len);
+	dr_rbuf_u32(&r, &magic);
+	dr_rbuf_u16(&r, &version);
+	bool fits = dr_path_ident_get(&r, out);
+	*why = NULL;
+	if (dr_rbuf_done(&r) || magic != HANDLE_MAGIC || version != HANDLE_VERSION)
+		*why = "it is no path handle of this release";
+	else if (!fits)
+		*why = "its members are out of range";
+	return *why ? -EPROTO : 0;
+}
+
+bool dr_path_fits(const struct dr_path_params *par, const struct dr_path_ident *peer)
+{
+	return peer->channel == par->channel && peer->index == par->index &&
+	       peer->gen == par->gen && peer->sender != par->sender &&
+	       peer->connector != par->connector;
+}
+
+int dr_path_check_connect(const struct dr_path_base *b, bool is_new, bool has_peer,
+	const void *handle, size_t len, struct dr_err *e)
+{
+	struct dr_path_ident peer;
+	const char *why = NULL;
+
 	if (!is_new)
 		return dr_err_set(e, -EINVAL, "channel %u path %u: connect was called before",
 			b->par.channel, b->par.index);
 	if (b->par.connector && !has_peer)
 		return dr_err_set(e, -ENOTCONN, "channel %u path %u: rail %u has no peer yet",
 			b->par.channel, b->par.index, b->path.rail->index);
-	return 0;
-}
-
-int dr_path_check_peer(const struct dr_path_base *b, const struct dr_path_ident *peer,
-	const char *why, struct dr_err *e)
-{
-	if (!why && peer->channel == b->par.channel && peer->index == b->par.index &&
-		peer->gen == b->par.gen && peer->sender != b->par.sender &&
-		peer->connector != b->par.connector)
+	if (len == 0)
+		return 0; /* no news: the rail's handle is enough */
+	if (dr_path_handle_parse(handle, len, &peer, &why) == 0 && !dr_path_fits(&b->par, &peer))
+		why = "it is of another path or generation, or of the same end";
+	if (!why)
 		return 0;
 	return dr_err_set(e, -EPROTO, "channel %u path %u gen %u: the peer's handle is invalid: %s",
-		b->par.channel, b->par.index, b->par.gen,
-		why ? why : "it is of another path or generation, or of the same end");
+		b->par.channel, b->par.index, b->par.gen, why);
 }

@@ -8,7 +8,7 @@
 
 /*
  * What paths of every kind do alike: report events during progress, keep the first failure until the
- * next progress reports it, wake the owner, check the peer's handle. A kind's path begins with this
+ * next progress reports it, wake the owner, write a handle and check the peer's. A kind's path begins with this
  * struct and adds its states. For transport kinds only; everybody else sees struct dr_path.
  */
 struct dr_path_base {
@@ -45,19 +45,28 @@ void dr_path_keep_failure(
 /* Report FAILED with what was kept. */
 void dr_path_emit_failure(struct dr_path_base *b);
 
-/* What a path's handle tells of it, whatever its bytes are. */
+/* What tells a path from others. */
 struct dr_path_ident {
 	uint32_t channel, gen;
 	uint8_t index;
 	bool sender, connector;
 };
-struct dr_path_ident dr_path_ident(const struct dr_path_base *b);
-/* May connect begin? -EINVAL: it was called before (!is_new); -ENOTCONN: the rail has no peer to dial. */
-int dr_path_check_connect(
-	const struct dr_path_base *b, bool is_new, bool has_peer, struct dr_err *e) DR_MUST_CHECK;
-/* Is the handle that of the other end of this path? why: the parser's reason, when it refused the bytes;
- * else NULL. -EPROTO. */
-int dr_path_check_peer(const struct dr_path_base *b, const struct dr_path_ident *peer,
-	const char *why, struct dr_err *e) DR_MUST_CHECK;
+struct dr_path_ident dr_path_ident(const struct dr_path_params *par);
+/* 12 bytes of a message: u8 index | u8 flags (1 sender, 2 connector) | u32 channel | u32 gen. */
+struct dr_rbuf;
+struct dr_wbuf;
+void dr_path_ident_put(struct dr_wbuf *w, const struct dr_path_ident *id);
+/* False: fields are out of range, or r has failed. */
+bool dr_path_ident_get(struct dr_rbuf *r, struct dr_path_ident *out);
+/* Is it the other end of this path? */
+bool dr_path_fits(const struct dr_path_params *par, const struct dr_path_ident *peer);
+/* The op of all kinds: no path needs an address of its own, so a handle only lets both ends notice that they are mixed up. */
+int dr_path_handle(struct dr_path *p, void *buf, size_t cap);
+/* Accepts any bytes: 0, or -EPROTO and the reason in *why. */
+int dr_path_handle_parse(const void *buf, size_t len, struct dr_path_ident *out, const char **why);
+/* May connect begin? -EINVAL: it was called before (!is_new); -ENOTCONN: the rail has no peer to dial; -EPROTO: the handle
+ * is not that of the other end of this path. */
+int dr_path_check_connect(const struct dr_path_base *b, bool is_new, bool has_peer,
+	const void *handle, size_t len, struct dr_err *e) DR_MUST_CHECK;
 
 #endif

@@ -70,41 +70,47 @@ static void a_failure_names_channel_path_and_rail(void **state)
 	assert_string_equal(seen.text, "channel 3 path 1 (rail 5): device x is gone");
 }
 
+static int check(bool is_new, bool has_peer, const void *handle, size_t len, struct dr_err *e)
+{
+	return dr_path_check_connect(&b, is_new, has_peer, handle, len, e);
+}
+
 static void connect_once_and_to_a_peer(void **state)
 {
 	struct dr_err e;
 
 	(void)state;
-	assert_int_equal(dr_path_check_connect(&b, true, false, &e), 0); /* it does not dial */
-	assert_int_equal(dr_path_check_connect(&b, false, true, &e), -EINVAL);
+	assert_int_equal(check(true, false, NULL, 0, &e), 0); /* it does not dial */
+	assert_int_equal(check(false, true, NULL, 0, &e), -EINVAL);
 	b.par.connector = true;
-	assert_int_equal(dr_path_check_connect(&b, true, true, &e), 0);
-	assert_int_equal(dr_path_check_connect(&b, true, false, &e), -ENOTCONN);
+	assert_int_equal(check(true, true, NULL, 0, &e), 0);
+	assert_int_equal(check(true, false, NULL, 0, &e), -ENOTCONN);
 	assert_non_null(strstr(e.text, "rail 5"));
 }
 
+/* Byte 7 has the flags: the test's path sends and does not dial. */
 static void only_the_other_end_of_this_path_fits(void **state)
 {
-	const struct dr_path_ident good = {
-		.channel = 3, .gen = 7, .index = 1, .sender = false, .connector = true
-	};
-	struct dr_path_ident bad[6];
+	static const uint8_t good[] = "DRTP\0\3\1\2\0\0\0\3\0\0\0\7";
+	uint8_t buf[DR_HANDLE_MAX];
 	struct dr_err e;
 
 	(void)state;
-	assert_int_equal(dr_path_check_peer(&b, &good, NULL, &e), 0);
-	for (unsigned i = 0; i < DR_ARRAY_LEN(bad); i++)
-		bad[i] = good;
-	bad[0].channel++;
-	bad[1].gen++;
-	bad[2].index--;
-	bad[3].sender = true;
-	bad[4].connector = false;
-	bad[5] = dr_path_ident(&b);
-	for (unsigned i = 0; i < DR_ARRAY_LEN(bad); i++)
-		assert_int_equal(dr_path_check_peer(&b, &bad[i], NULL, &e), -EPROTO);
-	assert_int_equal(dr_path_check_peer(&b, &good, "too short", &e), -EPROTO);
-	assert_non_null(strstr(e.text, "too short"));
+	assert_int_equal(dr_path_handle(&b.path, buf, 15), -EMSGSIZE);
+	assert_int_equal(dr_path_handle(&b.path, buf, sizeof(buf)), 16);
+	assert_int_equal(check(true, true, buf, 16, &e), -EPROTO);
+	assert_non_null(strstr(e.text, "the same end"));
+	buf[7] = 2;
+	assert_memory_equal(buf, good, 16);
+	assert_int_equal(check(true, true, good, 16, &e), 0);
+	for (unsigned len = 1; len <= 17; len += len == 15 ? 2 : 1)
+		assert_int_equal(check(true, true, good, len, &e), -EPROTO);
+	assert_non_null(strstr(e.text, "no path handle of this release"));
+	for (unsigned bit = 0; bit < 8 * 16; bit++) {
+		buf[bit / 8] ^= (uint8_t)(1u << bit % 8);
+		assert_int_equal(check(true, true, buf, 16, &e), -EPROTO);
+		buf[bit / 8] ^= (uint8_t)(1u << bit % 8);
+	}
 }
 
 int main(void)

@@ -51,6 +51,7 @@ FUZZ(z)
 	unsigned what = fz_u8(z) % 6;
 	uint8_t again[DR_HANDLE_MAX];
 	struct tcp_rail_handle rail;
+	struct dr_path_base p = { 0 };
 	struct dr_path_ident path;
 	struct tcp_hello hello;
 	struct tcp_hello_ok ok;
@@ -72,10 +73,13 @@ FUZZ(z)
 		dr_assert(rail.tcp_port && rail.udp_port);
 		fz_same(b, len, again,
 			(size_t)dr_tcp_rail_handle_encode(&rail, again, sizeof(again)));
-	} else if (what == 4 && taken(dr_tcp_path_handle_parse(b, len, &path, &why))) {
-		dr_assert(path.index < DR_PATHS);
-		fz_same(b, len, again,
-			(size_t)dr_tcp_path_handle_encode(&path, again, sizeof(again)));
+	} else if (what == 4 && taken(dr_path_handle_parse(b, len, &path, &why))) {
+		p.par.index = path.index;
+		p.par.sender = path.sender;
+		p.par.connector = path.connector;
+		p.par.channel = path.channel;
+		p.par.gen = path.gen;
+		fz_same(b, len, again, (size_t)dr_path_handle(&p.path, again, sizeof(again)));
 	} else if (what == 5 && taken(dr_tcp_challenge_parse(b, len, nonce, &why))) {
 		dr_tcp_challenge_encode(nonce, again);
 		fz_same(b, len, again, TCP_CHALLENGE_LEN);

@@ -94,27 +94,9 @@ static int create(struct dr_rail *br, const struct dr_path_params *par, struct d
 	return 0;
 }
 
-static int handle(struct dr_path *bp, void *buf, size_t cap)
-{
-	struct dr_path_ident id = dr_path_ident(&nn_path(bp)->base);
-
-	return dr_nn_path_handle_encode(&id, buf, cap);
-}
-
-static int check_handle(struct nn_path *p, const void *buf, size_t len, struct dr_err *e)
-{
-	struct dr_path_ident peer;
-	const char *why = NULL;
-
-	if (len == 0)
-		return 0; /* no news: the rail's handle is enough */
-	(void)dr_nn_path_handle_parse(buf, len, &peer, &why);
-	return dr_path_check_peer(&p->base, &peer, why, e);
-}
-
 static void start_dial(struct nn_path *p, enum nn_role role)
 {
-	struct nn_hello hello = { .id = dr_path_ident(&p->base), .role = role };
+	struct nn_hello hello = { .id = dr_path_ident(&p->base.par), .role = role };
 	int rc = dr_nn_dial_start(nn_path_rail(p), &hello, p->base.now_ns, &p->dial[role]);
 
 	if (rc)
@@ -134,10 +116,8 @@ static int path_connect(
 {
 	struct nn_path *p = nn_path(bp);
 	struct nn_rail *r = nn_path_rail(p);
-	int err = dr_path_check_connect(&p->base, p->state == NN_NEW, r->has_peer, e);
+	int err = dr_path_check_connect(&p->base, p->state == NN_NEW, r->has_peer, peer, len, e);
 
-	if (!err)
-		err = check_handle(p, peer, len, e);
 	if (err)
 		return err;
 	nn_rail_enter(r);
@@ -155,10 +135,7 @@ bool dr_nn_wants(const struct nn_path *p, const struct nn_hello *h)
 {
 	const struct nn_lane *l = h->role == NN_CTRL ? &p->in : &p->data;
 
-	return p->state == NN_OPENING && h->id.channel == p->base.par.channel &&
-	       h->id.gen == p->base.par.gen && h->id.index == p->base.par.index &&
-	       h->id.sender != p->base.par.sender && h->id.connector != p->base.par.connector &&
-	       !l->comm;
+	return p->state == NN_OPENING && dr_path_fits(&p->base.par, &h->id) && !l->comm;
 }
 
 void dr_nn_adopt(struct nn_path *p, enum nn_role role, const struct nn_lane *lane)
@@ -179,7 +156,7 @@ static void say_hello(struct nn_path *p, enum nn_role role)
 {
 	struct nn_rail *r = nn_path_rail(p);
 	struct nn_lane *l = role == NN_DATA ? &p->data : &p->out;
-	struct nn_hello hello = { .id = dr_path_ident(&p->base), .role = role };
+	struct nn_hello hello = { .id = dr_path_ident(&p->base.par), .role = role };
 	struct nn_hello_key key = {
 		.key = r->key, .dialler = r->self.nonce, .listener = r->peer.nonce
 	};
@@ -469,7 +446,7 @@ const struct dr_transport_ops dr_nccl_ops = {
 	dr_nn_mr_reg,
 	dr_nn_mr_dereg,
 	create,
-	handle,
+	dr_path_handle,
 	path_connect,
 	dr_nn_post_recv,
 	dr_nn_post_send,

@@ -12,13 +12,10 @@
 enum {
 	MAGIC_RAIL = 0x44524e52,  /* "DRNR" */
 	MAGIC_HELLO = 0x44524e48, /* "DRNH" */
-	MAGIC_PATH = 0x44524e50,  /* "DRNP" */
 	VERSION = 1,
 	VERSION_RAIL = 2,
 	IPV4 = 4,
 	IPV6 = 6,
-	FLAG_SENDER = 1,
-	FLAG_CONNECTOR = 2,
 };
 
 static int bad(const char **why, const char *text)
@@ -114,52 +111,6 @@ int dr_nn_rail_handle_parse(
 	if (magic != MAGIC_RAIL)
 		return bad(why, "not dualrail's magic number");
 	return usable ? 0 : bad(why, "it has no usable address");
-}
-
-/* ---- path handles ---- */
-
-static uint8_t flags_of(const struct dr_path_ident *id)
-{
-	return (uint8_t)((id->sender ? FLAG_SENDER : 0) | (id->connector ? FLAG_CONNECTOR : 0));
-}
-
-int dr_nn_path_handle_encode(const struct dr_path_ident *h, void *buf, size_t cap)
-{
-	struct dr_wbuf w;
-
-	dr_wbuf_init(&w, buf, cap);
-	dr_wbuf_u32(&w, MAGIC_PATH);
-	dr_wbuf_u16(&w, VERSION);
-	dr_wbuf_u8(&w, h->index);
-	dr_wbuf_u8(&w, flags_of(h));
-	dr_wbuf_u32(&w, h->channel);
-	dr_wbuf_u32(&w, h->gen);
-	return w.failed ? -EMSGSIZE : (int)w.len;
-}
-
-int dr_nn_path_handle_parse(
-	const void *buf, size_t len, struct dr_path_ident *out, const char **why)
-{
-	struct dr_rbuf r;
-	uint32_t magic = 0;
-	uint16_t version = 0;
-	uint8_t flags = 0;
-
-	*out = (struct dr_path_ident){ 0 };
-	dr_rbuf_init(&r, buf, len);
-	dr_rbuf_u32(&r, &magic);
-	dr_rbuf_u16(&r, &version);
-	dr_rbuf_u8(&r, &out->index);
-	dr_rbuf_u8(&r, &flags);
-	dr_rbuf_u32(&r, &out->channel);
-	dr_rbuf_u32(&r, &out->gen);
-	if (dr_rbuf_done(&r) || magic != MAGIC_PATH || version != VERSION)
-		return bad(why, "it is no path handle of this release");
-	if (out->index >= DR_PATHS || flags & ~(FLAG_SENDER | FLAG_CONNECTOR))
-		return bad(why, "its members are out of range");
-	out->sender = flags & FLAG_SENDER;
-	out->connector = flags & FLAG_CONNECTOR;
-	return 0;
 }
 
 /* ---- frames ---- */
@@ -263,10 +214,7 @@ void dr_nn_hello_encode(
 	dr_wbuf_u32(&w, MAGIC_HELLO);
 	dr_wbuf_u8(&w, VERSION);
 	dr_wbuf_u8(&w, (uint8_t)h->role);
-	dr_wbuf_u8(&w, h->id.index);
-	dr_wbuf_u8(&w, flags_of(&h->id));
-	dr_wbuf_u32(&w, h->id.channel);
-	dr_wbuf_u32(&w, h->id.gen);
+	dr_path_ident_put(&w, &h->id);
 	dr_assert(!w.failed && w.len == NN_HELLO_PLAIN);
 	mac_of(out, NULL, k, out + NN_HELLO_PLAIN);
 }
@@ -274,7 +222,7 @@ void dr_nn_hello_encode(
 int dr_nn_hello_parse(const void *buf, size_t len, const struct nn_hello_key *k,
 	struct nn_hello *out, const char **why)
 {
-	uint8_t version = 0, role = 0, flags = 0, mac[DR_MAC_LEN] = { 0 }, want[DR_MAC_LEN];
+	uint8_t version = 0, role = 0, mac[DR_MAC_LEN] = { 0 }, want[DR_MAC_LEN];
 	struct dr_rbuf r;
 	uint32_t magic = 0;
 
@@ -283,10 +231,7 @@ int dr_nn_hello_parse(const void *buf, size_t len, const struct nn_hello_key *k,
 	dr_rbuf_u32(&r, &magic);
 	dr_rbuf_u8(&r, &version);
 	dr_rbuf_u8(&r, &role);
-	dr_rbuf_u8(&r, &out->id.index);
-	dr_rbuf_u8(&r, &flags);
-	dr_rbuf_u32(&r, &out->id.channel);
-	dr_rbuf_u32(&r, &out->id.gen);
+	bool fits = dr_path_ident_get(&r, &out->id);
 	dr_rbuf_bytes(&r, mac, sizeof(mac));
 	if (dr_rbuf_done(&r) || magic != MAGIC_HELLO || version != VERSION)
 		return bad(why, "it is no HELLO of this release");
@@ -295,12 +240,9 @@ int dr_nn_hello_parse(const void *buf, size_t len, const struct nn_hello_key *k,
 		(void)bad(why, "its MAC is wrong");
 		return -EPERM;
 	}
-	if (role >= NN_ROLES || out->id.index >= DR_PATHS ||
-		flags & ~(FLAG_SENDER | FLAG_CONNECTOR))
+	if (role >= NN_ROLES || !fits)
 		return bad(why, "its members are out of range");
 	out->role = (enum nn_role)role;
-	out->id.sender = flags & FLAG_SENDER;
-	out->id.connector = flags & FLAG_CONNECTOR;
 	/* Data flows away from the end that dials. */
 	return role == NN_DATA && !out->id.sender ? bad(why, "the receiver dialled the data comm")
 						  : 0;

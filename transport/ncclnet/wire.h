@@ -23,7 +23,6 @@ enum {
 	NN_HELLO_PLAIN = 16, /* in front of the MAC */
 	NN_HELLO_LEN = NN_HELLO_PLAIN + DR_MAC_LEN,
 	NN_REPLY_LEN = NCCL_NET_HANDLE_BYTES + DR_MAC_LEN,
-	NN_PATH_HANDLE_LEN = 16,
 	NN_FRAME_HDR = 20,
 	NN_CREDIT_PART_LEN = 8,				  /* capacity, tag */
 	NN_SMALL_MAX = DR_PARTS_MAX * NN_CREDIT_PART_LEN, /* longest payload */
@@ -40,11 +39,6 @@ struct nn_rail_handle {
 int dr_nn_rail_handle_encode(const struct nn_rail_handle *h, void *buf, size_t cap);
 int dr_nn_rail_handle_parse(
 	const void *buf, size_t len, struct nn_rail_handle *out, const char **why);
-
-/* A path needs no address of its own; its handle lets both ends notice that they are mixed up. */
-int dr_nn_path_handle_encode(const struct dr_path_ident *h, void *buf, size_t cap);
-int dr_nn_path_handle_parse(
-	const void *buf, size_t len, struct dr_path_ident *out, const char **why);
 
 enum nn_frame_type {
 	NN_FRAME_CREDIT = 1, /* receiver -> sender: n, skip, epoch, seq; payload: n x {cap, tag} */

@@ -268,31 +268,13 @@ static int create(struct dr_rail *br, const struct dr_path_params *par, struct d
 		dr_free(p);
 		return dr_path_no_memory(par, e);
 	}
-	struct dr_path_ident id = dr_path_ident(&p->base);
+	struct dr_path_ident id = dr_path_ident(&p->base.par);
 	dr_tcp_hs_init(&p->hs, &r->admission, &id);
 	p->next = r->paths;
 	r->paths = p;
 	r->n_paths++;
 	*out = &p->base.path;
 	return 0;
-}
-
-static int handle(struct dr_path *bp, void *buf, size_t cap)
-{
-	struct dr_path_ident id = dr_path_ident(&tcp_path(bp)->base);
-
-	return dr_tcp_path_handle_encode(&id, buf, cap);
-}
-
-static int check_handle(struct tcp_path *p, const void *buf, size_t len, struct dr_err *e)
-{
-	struct dr_path_ident peer;
-	const char *why = NULL;
-
-	if (len == 0)
-		return 0; /* no news: TCP needs the rail's handle only */
-	(void)dr_tcp_path_handle_parse(buf, len, &peer, &why);
-	return dr_path_check_peer(&p->base, &peer, why, e);
 }
 
 static void dial(struct tcp_path *p)
@@ -322,10 +304,9 @@ static int path_connect(
 {
 	struct tcp_path *p = tcp_path(bp);
 	struct tcp_rail *r = tcp_path_rail(p);
-	int err = dr_path_check_connect(&p->base, p->hs.state == TCP_HS_NEW, r->has_peer, e);
+	int err = dr_path_check_connect(
+		&p->base, p->hs.state == TCP_HS_NEW, r->has_peer, peer, len, e);
 
-	if (!err)
-		err = check_handle(p, peer, len, e);
 	if (err)
 		return err;
 	p->base.now_ns = now_ns;
@@ -567,7 +548,7 @@ const struct dr_transport_ops dr_tcp_ops = {
 	dr_tcp_mr_reg,
 	dr_tcp_mr_dereg,
 	create,
-	handle,
+	dr_path_handle,
 	path_connect,
 	dr_tcp_post_recv,
 	dr_tcp_post_send,

@@ -12,9 +12,7 @@ enum {
 	MAGIC_HELLO = 0x44525448,	/* "DRTH" */
 	MAGIC_HELLO_OK = 0x4452544f,	/* "DRTO" */
 	MAGIC_RAIL_HANDLE = 0x44525452, /* "DRTR" */
-	MAGIC_PATH_HANDLE = 0x44525450, /* "DRTP" */
 	FLAG_SENDER = 1,
-	FLAG_CONNECTOR = 2,
 };
 
 #define TEXT_OF(x) #x
@@ -307,43 +305,4 @@ int dr_tcp_rail_handle_parse(
 	if (!err)
 		*out = h;
 	return err;
-}
-
-int dr_tcp_path_handle_encode(const struct dr_path_ident *h, void *buf, size_t cap)
-{
-	struct dr_wbuf w;
-
-	dr_wbuf_init(&w, buf, cap);
-	dr_wbuf_u32(&w, MAGIC_PATH_HANDLE);
-	dr_wbuf_u16(&w, TCP_WIRE_VERSION);
-	dr_wbuf_u8(&w, h->index);
-	dr_wbuf_u8(&w, (h->sender ? FLAG_SENDER : 0) | (h->connector ? FLAG_CONNECTOR : 0));
-	dr_wbuf_u32(&w, h->channel);
-	dr_wbuf_u32(&w, h->gen);
-	return finish(&w);
-}
-
-int dr_tcp_path_handle_parse(
-	const void *buf, size_t len, struct dr_path_ident *out, const char **why)
-{
-	struct dr_path_ident h = { 0 };
-	struct dr_rbuf r;
-	uint8_t flags = 0;
-
-	dr_rbuf_init(&r, buf, len);
-	int err = parse_start(&r, MAGIC_PATH_HANDLE, why);
-	if (err)
-		return err;
-	dr_rbuf_u8(&r, &h.index);
-	dr_rbuf_u8(&r, &flags);
-	dr_rbuf_u32(&r, &h.channel);
-	dr_rbuf_u32(&r, &h.gen);
-	if (dr_rbuf_done(&r))
-		return bad(why, "path handle of the wrong length");
-	if (flags & ~(FLAG_SENDER | FLAG_CONNECTOR) || h.index >= DR_PATHS)
-		return bad(why, "path handle with fields that cannot be");
-	h.sender = flags & FLAG_SENDER;
-	h.connector = flags & FLAG_CONNECTOR;
-	*out = h;
-	return 0;
 }

@@ -87,9 +87,4 @@ int dr_tcp_rail_handle_encode(const struct tcp_rail_handle *h, void *buf, size_t
 int dr_tcp_rail_handle_parse(
 	const void *buf, size_t len, struct tcp_rail_handle *out, const char **why);
 
-/* A path needs no address of its own; its handle lets both ends notice that they are mixed up. */
-int dr_tcp_path_handle_encode(const struct dr_path_ident *h, void *buf, size_t cap);
-int dr_tcp_path_handle_parse(
-	const void *buf, size_t len, struct dr_path_ident *out, const char **why);
-
 #endif

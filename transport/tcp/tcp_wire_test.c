@@ -187,7 +187,6 @@ static void random_bytes_do_no_harm(void **state)
 {
 	uint8_t buf[64], again[64];
 	struct tcp_rail_handle rh;
-	struct dr_path_ident ph;
 	struct tcp_hello hello;
 	struct tcp_frame f;
 	const char *why;
@@ -209,7 +208,6 @@ static void random_bytes_do_no_harm(void **state)
 		dr_tcp_hello_parse(buf, len, &hello, &why);
 		dr_tcp_hello_ok_parse(buf, len, &ok, &why);
 		dr_tcp_rail_handle_parse(buf, len, &rh, &why);
-		dr_tcp_path_handle_parse(buf, len, &ph, &why);
 	}
 }
 

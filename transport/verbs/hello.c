@@ -13,7 +13,6 @@
  *
  *	rail handle	u32 magic | u8 version | u8 RoCE | u8 port | u16 mtu | u16 lid | 16 B gid |
  *			u32 UD queue pair | u32 its key
- *	path handle	u8 version | u8 flags (1 sender, 2 connector) | u8 index | u32 channel | u32 gen
  *	datagram	u8 DGRAM | bytes
  *	HELLO, WELCOME	u8 type | u32 magic | u8 version | u8 flags | u8 index | u32 channel | u32 gen |
  *			u16 mtu | u16 lid | 16 B gid | u32 UD queue pair | u32 its key | u32 psn |
@@ -35,7 +34,6 @@ enum {
 	QPS_MIN = 2 + DR_VERBS_PROBE_QPS,
 	MAC_LEN = 16,
 	FLAG_SENDER = 1,
-	FLAG_CONNECTOR = 2,
 	FLAG_ANSWER = 1,
 };
 
@@ -92,46 +90,6 @@ int dr_verbs_addr_parse(const void *buf, size_t len, struct dr_verbs_addr *out, 
 	if (*why)
 		return -EPROTO;
 	*out = a;
-	return 0;
-}
-
-int dr_verbs_path_handle_encode(const struct dr_path_ident *h, void *buf, size_t cap)
-{
-	struct dr_wbuf w;
-
-	dr_wbuf_init(&w, buf, cap);
-	dr_wbuf_u8(&w, VERSION);
-	dr_wbuf_u8(
-		&w, (uint8_t)((h->sender ? FLAG_SENDER : 0) | (h->connector ? FLAG_CONNECTOR : 0)));
-	dr_wbuf_u8(&w, h->index);
-	dr_wbuf_u32(&w, h->channel);
-	dr_wbuf_u32(&w, h->gen);
-	return w.failed ? -EMSGSIZE : (int)w.len;
-}
-
-int dr_verbs_path_handle_parse(
-	const void *buf, size_t len, struct dr_path_ident *out, const char **why)
-{
-	struct dr_path_ident h = { 0 };
-	uint8_t version = 0, flags = 0;
-	struct dr_rbuf r;
-
-	dr_rbuf_init(&r, buf, len);
-	dr_rbuf_u8(&r, &version);
-	dr_rbuf_u8(&r, &flags);
-	dr_rbuf_u8(&r, &h.index);
-	dr_rbuf_u32(&r, &h.channel);
-	dr_rbuf_u32(&r, &h.gen);
-	*why = NULL;
-	if (dr_rbuf_done(&r))
-		*why = "its length is wrong";
-	else if (version != VERSION || flags > (FLAG_SENDER | FLAG_CONNECTOR))
-		*why = "it is not the handle of a verbs path of this version";
-	if (*why)
-		return -EPROTO;
-	h.sender = flags & FLAG_SENDER;
-	h.connector = flags & FLAG_CONNECTOR;
-	*out = h;
 	return 0;
 }
 

@@ -55,9 +55,6 @@ struct dr_verbs_news {
 int dr_verbs_addr_encode(const struct dr_verbs_addr *a, void *buf, size_t cap);
 /* 0, or -EPROTO and what is wrong. */
 int dr_verbs_addr_parse(const void *buf, size_t len, struct dr_verbs_addr *out, const char **why);
-int dr_verbs_path_handle_encode(const struct dr_path_ident *h, void *buf, size_t cap);
-int dr_verbs_path_handle_parse(
-	const void *buf, size_t len, struct dr_path_ident *out, const char **why);
 size_t dr_verbs_hello_encode(const struct dr_verbs_hello *h, const uint8_t key[DR_TOKEN_LEN],
 	uint8_t buf[DR_VERBS_HELLO_MAX]);
 /* 0; -EPROTO: malformed; -EACCES: of another session. *why says so in words. */

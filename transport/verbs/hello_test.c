@@ -112,7 +112,6 @@ static void invalid_fields_are_refused(void **state)
 static void random_bytes_are_refused(void **state)
 {
 	uint8_t buf[DR_VERBS_HELLO_MAX];
-	struct dr_path_ident ph;
 	struct dr_verbs_hello h;
 	struct dr_verbs_addr a;
 	struct dr_rng rng;
@@ -128,7 +127,6 @@ static void random_bytes_are_refused(void **state)
 			buf[i] = (uint8_t)dr_rng_u64(&rng);
 		assert_true(dr_verbs_hello_parse(buf, len, key, &h, &why) < 0);
 		assert_true(dr_verbs_addr_parse(buf, len, &a, &why) < 0);
-		(void)dr_verbs_path_handle_parse(buf, len, &ph, &why);
 	}
 }
 
@@ -142,7 +140,6 @@ static void handles_are_read_as_written(void **state)
 		.ud_qpn = 17,
 		.ud_qkey = 18 },
 			     b;
-	struct dr_path_ident h = { .sender = true, .index = 1, .channel = 3, .gen = 4 }, g;
 	uint8_t buf[DR_HANDLE_MAX];
 	const char *why;
 	int len, i;
@@ -157,11 +154,6 @@ static void handles_are_read_as_written(void **state)
 	assert_memory_equal(a.gid, b.gid, 16);
 	for (i = 0; i < len; i++)
 		assert_int_equal(dr_verbs_addr_parse(buf, (size_t)i, &b, &why), -EPROTO);
-	len = dr_verbs_path_handle_encode(&h, buf, sizeof(buf));
-	assert_int_equal(dr_verbs_path_handle_parse(buf, (size_t)len, &g, &why), 0);
-	assert_true(g.sender && !g.connector && g.index == 1 && g.channel == 3 && g.gen == 4);
-	assert_int_equal(dr_verbs_path_handle_parse(buf, (size_t)len - 1, &g, &why), -EPROTO);
-	assert_int_equal(dr_verbs_path_handle_encode(&h, buf, 3), -EMSGSIZE);
 }
 
 static struct dr_verbs_news some_news(void)

@@ -113,20 +113,13 @@ static int create(struct dr_rail *br, const struct dr_path_params *par, struct d
 		return dr_path_no_memory(par, e);
 	}
 	p->ctrl.granted = p->ctrl.told = VB_CTRL_DEPTH;
-	const struct dr_path_ident id = dr_path_ident(&p->base);
+	const struct dr_path_ident id = dr_path_ident(&p->base.par);
 	dr_verbs_hs_init(&p->hs, &r->admission, &id, vb_shared_qps(p));
 	p->next = r->paths;
 	r->paths = p;
 	r->n_paths++;
 	*out = &p->base.path;
 	return 0;
-}
-
-static int handle(struct dr_path *bp, void *buf, size_t cap)
-{
-	struct dr_path_ident id = dr_path_ident(&vb_path(bp)->base);
-
-	return dr_verbs_path_handle_encode(&id, buf, cap);
 }
 
 /* ---- progress --------------------------------------------------------------------------------- */
@@ -372,7 +365,7 @@ const struct dr_transport_ops dr_verbs_ops = {
 	dr_verbs_mr_reg,
 	dr_verbs_mr_dereg,
 	create,
-	handle,
+	dr_path_handle,
 	dr_verbs_connect,
 	dr_verbs_post_recv,
 	dr_verbs_post_send,

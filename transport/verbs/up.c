@@ -4,27 +4,14 @@
 
 #include <errno.h>
 
-static int check_handle(struct vb_path *p, const void *buf, size_t len, struct dr_err *e)
-{
-	struct dr_path_ident peer;
-	const char *why = NULL;
-
-	if (len == 0)
-		return 0; /* no news: HELLO says all */
-	(void)dr_verbs_path_handle_parse(buf, len, &peer, &why);
-	return dr_path_check_peer(&p->base, &peer, why, e);
-}
-
 int dr_verbs_connect(
 	struct dr_path *bp, const void *peer, size_t len, int64_t now_ns, struct dr_err *e)
 {
 	struct vb_path *p = vb_path(bp);
 	struct vb_rail *r = vb_path_rail(p);
-	int err = dr_path_check_connect(
-		&p->base, p->hs.state == VB_HS_NEW && p->state == VB_COMING, r->where.known, e);
+	bool is_new = p->hs.state == VB_HS_NEW && p->state == VB_COMING;
+	int err = dr_path_check_connect(&p->base, is_new, r->where.known, peer, len, e);
 
-	if (!err)
-		err = check_handle(p, peer, len, e);
 	if (err)
 		return err;
 	p->base.now_ns = now_ns;

@@ -132,11 +132,7 @@ void sim_conn_join(struct sim_conn *c, struct sim_path *p)
 	p->conn = c;
 	c->end[p->node] = p;
 	c->known[p->node] = true;
-	c->id[p->node] = (struct dr_path_ident){ .channel = p->par.channel,
-		.gen = p->par.gen,
-		.index = (uint8_t)p->par.index,
-		.sender = p->par.sender,
-		.connector = p->par.connector };
+	c->id[p->node] = dr_path_ident(&p->par);
 }
 
 void sim_conn_dial(struct sim_path *p)

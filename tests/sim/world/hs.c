@@ -16,8 +16,7 @@ static bool is_verbs(const struct dr_sim_world *w)
 void sim_hs_init(struct sim_path *p)
 {
 	struct sim_rail *r = sim_rail_of(p->base.rail);
-	struct dr_path_ident id = { p->par.channel, p->par.gen, (uint8_t)p->par.index,
-		p->par.sender, p->par.connector };
+	struct dr_path_ident id = dr_path_ident(&p->par);
 
 	if (sim_is_stream(p->w))
 		dr_tcp_hs_init(&p->tcp, r->admission, &id);
