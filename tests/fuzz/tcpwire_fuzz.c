@@ -11,39 +11,44 @@ static bool taken(int rc)
 	return rc == 0;
 }
 
-/* What tcp_wire.h says of each type. */
-static void fields_fit(const struct tcp_frame *f)
+/* What path_frame.h says of each type. */
+static void fields_fit(const struct dr_path_frame *f)
 {
 	bool none = !f->part && !f->n && !f->skip;
 
-	if (f->type == TCP_FRAME_DATA)
-		dr_assert(f->part < DR_PARTS_MAX && !f->n && !f->skip && f->len <= TCP_DATA_MAX);
-	else if (f->type == TCP_FRAME_CREDIT)
-		dr_assert(f->n >= 1 && f->n <= DR_PARTS_MAX && !f->part && f->len <= TCP_SMALL_MAX);
+	if (f->type == DR_PATH_DATA)
+		dr_assert(
+			f->part < DR_PARTS_MAX && !f->n && !f->skip && f->len <= DR_PATH_DATA_MAX);
+	else if (f->type == DR_PATH_CREDIT)
+		dr_assert(f->n >= 1 && f->n <= DR_PARTS_MAX && !f->part &&
+			  f->len <= DR_PATH_SMALL_MAX);
 	else
 		dr_assert(none && !f->epoch && !f->seq && f->len >= 1 && f->len <= DR_CTRL_MAX);
 }
 
 static void frame(const uint8_t *b, size_t len)
 {
-	size_t head = DR_MIN(len, (size_t)TCP_FRAME_HDR);
-	struct tcp_credit_part part[DR_PARTS_MAX];
-	uint8_t again[TCP_FRAME_HDR + TCP_SMALL_MAX];
-	struct tcp_frame f;
+	size_t head = DR_MIN(len, (size_t)DR_PATH_FRAME_HDR);
+	static uint8_t bytes[DR_PATH_QUEUE];
+	struct dr_path_queue q = { .buf = bytes };
+	struct dr_part part[DR_PARTS_MAX] = { 0 };
+	uint8_t again[DR_PATH_FRAME_HDR];
+	struct dr_path_frame f;
 
-	if (!taken(dr_tcp_frame_parse(b, head, &f, &why)))
+	if (!taken(dr_path_frame_parse(b, head, &f, &why)))
 		return;
-	dr_tcp_frame_encode(&f, again);
-	fz_same(b, head, again, TCP_FRAME_HDR);
+	dr_path_frame_encode(&f, again);
+	fz_same(b, head, again, DR_PATH_FRAME_HDR);
 	fields_fit(&f);
-	if (f.type != TCP_FRAME_CREDIT)
+	if (f.type != DR_PATH_CREDIT || len - head != f.len)
 		return;
-	if (dr_tcp_credit_parse(b + head, len - head, f.n, part)) {
-		dr_assert(len - head != f.len);
-		return;
+	const struct dr_credit c = dr_path_credit_read(&f, b + head);
+	for (unsigned i = 0; i < c.n; i++) {
+		part[i].len = c.cap[i];
+		part[i].tag = c.tag[i];
 	}
-	dr_tcp_credit_encode(part, f.n, again);
-	fz_same(b + head, len - head, again, f.len);
+	dr_assert(dr_path_queue_credit(&q, f.epoch, f.seq, part, c.n, f.skip) == 0);
+	fz_same(b, len, bytes, q.end);
 }
 
 FUZZ(z)

@@ -14,14 +14,14 @@ enum { SLOTS_BYTES = NN_CTRL_REQUESTS * NN_CTRL_MESSAGE };
 
 int dr_nn_ctrl_init(struct nn_path *p)
 {
-	p->ctrl = dr_calloc(1, NN_CTRL_BUF);
+	p->ctrl.buf = dr_calloc(1, DR_PATH_QUEUE);
 	p->slots = dr_pages_alloc(2 * (size_t)SLOTS_BYTES);
-	return p->ctrl && p->slots ? 0 : -ENOMEM;
+	return p->ctrl.buf && p->slots ? 0 : -ENOMEM;
 }
 
 void dr_nn_ctrl_fini(struct nn_path *p)
 {
-	dr_free(p->ctrl);
+	dr_free(p->ctrl.buf);
 	if (p->slots)
 		dr_pages_free(p->slots, 2 * (size_t)SLOTS_BYTES);
 }
@@ -34,33 +34,12 @@ static struct nn_mem slots_of(const struct nn_path *p, const struct nn_lane *l)
 
 /* ---- to the peer ---- */
 
-int dr_nn_ctrl_queue(struct nn_path *p, const struct nn_frame *f, const void *payload)
-{
-	size_t len = NN_FRAME_HDR + f->len;
-
-	if (p->ctrl_end + len > NN_CTRL_BUF && p->ctrl_at > 0) {
-		memmove(p->ctrl, p->ctrl + p->ctrl_at, p->ctrl_end - p->ctrl_at);
-		p->ctrl_end -= p->ctrl_at;
-		p->ctrl_flushed -= p->ctrl_at;
-		p->ctrl_at = 0;
-	}
-	if (p->ctrl_end + len > NN_CTRL_BUF)
-		return -EAGAIN;
-	dr_nn_frame_encode(f, p->ctrl + p->ctrl_end);
-	memcpy(p->ctrl + p->ctrl_end + NN_FRAME_HDR, payload, f->len);
-	p->ctrl_end += len;
-	return 0;
-}
-
 int dr_nn_post_ctrl(struct dr_path *bp, const void *frame, size_t len)
 {
 	struct nn_path *p = nn_path(bp);
-	struct nn_frame f = { .type = NN_FRAME_CTRL, .len = (uint32_t)len };
 	int err = dr_nn_may_post(p);
 
-	if (err)
-		return err;
-	return len < 1 || len > DR_CTRL_MAX ? -EINVAL : dr_nn_ctrl_queue(p, &f, frame);
+	return err ? err : dr_path_queue_ctrl(&p->ctrl, frame, len);
 }
 
 /* Bytes of the whole frames from `at` on that a message has room for. */
@@ -68,14 +47,15 @@ static size_t message_bytes(const struct nn_path *p)
 {
 	size_t n = 0;
 
-	while (p->ctrl_at + n < p->ctrl_flushed) {
-		struct nn_frame f;
-		int rc = dr_nn_frame_parse(p->ctrl + p->ctrl_at + n, NN_FRAME_HDR, &f, NULL);
+	while (p->ctrl.at + n < p->ctrl.flushed) {
+		struct dr_path_frame f;
+		int rc = dr_path_frame_parse(
+			p->ctrl.buf + p->ctrl.at + n, DR_PATH_FRAME_HDR, &f, NULL);
 
 		dr_assert(rc == 0);
-		if (n + NN_FRAME_HDR + f.len > NN_CTRL_MESSAGE)
+		if (n + DR_PATH_FRAME_HDR + f.len > NN_CTRL_MESSAGE)
 			break;
-		n += NN_FRAME_HDR + f.len;
+		n += DR_PATH_FRAME_HDR + f.len;
 	}
 	return n;
 }
@@ -88,21 +68,19 @@ static int push(struct nn_path *p)
 
 	while ((rc = dr_nn_lane_test(&p->out, &size)) > 0)
 		;
-	while (rc == 0 && p->ctrl_at < p->ctrl_flushed &&
+	while (rc == 0 && p->ctrl.at < p->ctrl.flushed &&
 		nn_lane_used(&p->out) < NN_CTRL_REQUESTS) {
 		uint8_t *slot = (uint8_t *)mem.base +
 				(size_t)(p->out.tail % NN_CTRL_REQUESTS) * NN_CTRL_MESSAGE;
 
 		size = message_bytes(p);
-		memcpy(slot, p->ctrl + p->ctrl_at, size);
+		memcpy(slot, p->ctrl.buf + p->ctrl.at, size);
 		rc = dr_nn_lane_post(&p->out, &mem, slot, size, p->base.now_ns);
 		if (rc)
 			break;
-		p->ctrl_at += size;
+		dr_path_queue_took(&p->ctrl, size);
 		p->base.st.tx_wire += size;
 		dr_path_sent(&p->base.path, p->base.now_ns);
-		if (p->ctrl_at == p->ctrl_end)
-			p->ctrl_at = p->ctrl_flushed = p->ctrl_end = 0;
 	}
 	return rc == -EAGAIN ? 0 : rc;
 }
@@ -148,13 +126,13 @@ void dr_nn_ctrl_listen(struct nn_path *p)
 		refused(p, rc);
 }
 
-static void one_frame(struct nn_path *p, const struct nn_frame *f, const uint8_t *payload)
+static void one_frame(struct nn_path *p, const struct dr_path_frame *f, const uint8_t *payload)
 {
 	struct dr_event ev = { .kind = DR_EV_CTRL, .data = payload, .len = f->len };
 
-	if (f->type == NN_FRAME_CTRL)
+	if (f->type == DR_PATH_CTRL)
 		dr_path_emit(&p->base, &ev);
-	else if (f->type == NN_FRAME_CREDIT && p->base.par.sender)
+	else if (f->type == DR_PATH_CREDIT && p->base.par.sender)
 		dr_nn_credited(p, f, payload);
 	else
 		dr_nn_fail(p, DR_SCOPE_PATH, -EPROTO, "the peer sent a frame of type %u", f->type);
@@ -163,19 +141,19 @@ static void one_frame(struct nn_path *p, const struct nn_frame *f, const uint8_t
 static void message(struct nn_path *p, const uint8_t *bytes, size_t len)
 {
 	const char *why = "it ends within a frame";
-	struct nn_frame f;
+	struct dr_path_frame f;
 	size_t at = 0;
 
 	while (p->state == NN_UP && at < len) {
-		if (len - at < NN_FRAME_HDR ||
-			dr_nn_frame_parse(bytes + at, NN_FRAME_HDR, &f, &why) ||
-			f.len > len - at - NN_FRAME_HDR) {
+		if (len - at < DR_PATH_FRAME_HDR ||
+			dr_path_frame_parse(bytes + at, DR_PATH_FRAME_HDR, &f, &why) ||
+			f.len > len - at - DR_PATH_FRAME_HDR) {
 			dr_nn_fail(p, DR_SCOPE_PATH, -EPROTO,
 				"malformed control message from the peer: %s", why);
 			return;
 		}
-		one_frame(p, &f, bytes + at + NN_FRAME_HDR);
-		at += NN_FRAME_HDR + f.len;
+		one_frame(p, &f, bytes + at + DR_PATH_FRAME_HDR);
+		at += DR_PATH_FRAME_HDR + f.len;
 	}
 }
 

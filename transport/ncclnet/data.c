@@ -49,22 +49,11 @@ int dr_nn_post_recv(struct dr_path *bp, uint32_t epoch, uint64_t seq, const stru
 	unsigned n, uint32_t skip)
 {
 	struct nn_path *p = nn_path(bp);
-	struct nn_credit_part announced[DR_PARTS_MAX];
-	uint8_t payload[NN_SMALL_MAX];
-	struct nn_frame f = { .type = NN_FRAME_CREDIT,
-		.n = (uint8_t)n,
-		.skip = (uint8_t)skip,
-		.len = n * NN_CREDIT_PART_LEN,
-		.epoch = epoch,
-		.seq = seq };
 	int err = check_recv(p, epoch, seq, parts, n, skip);
 
 	if (err)
 		return err;
-	for (unsigned i = 0; i < n; i++)
-		announced[i] = (struct nn_credit_part){ .cap = parts[i].len, .tag = parts[i].tag };
-	dr_nn_credit_encode(announced, n, payload);
-	err = dr_nn_ctrl_queue(p, &f, payload);
+	err = dr_path_queue_credit(&p->ctrl, epoch, seq, parts, n, skip);
 	if (err)
 		return err;
 	p->epoch = epoch;
@@ -117,12 +106,10 @@ static struct nn_credit *find_credit(const struct nn_path *p, uint32_t epoch, ui
 }
 
 /* Why the peer may not grant this; NULL: it may. */
-static const char *credit_fault(const struct nn_path *p, const struct nn_frame *f)
+static const char *credit_fault(const struct nn_path *p, const struct dr_path_frame *f)
 {
 	const struct nn_credit *c = &p->credits[f->seq % NN_RING];
 
-	if (f->n < 1 || f->n > DR_PARTS_MAX || f->skip >> f->n)
-		return "it has no parts, or too many";
 	if (f->epoch < p->epoch || (f->epoch != p->epoch && p->issued != p->known))
 		return "another epoch is not over";
 	if (c->used && c->epoch == f->epoch && (c->todo || c->seq >= f->seq))
@@ -130,32 +117,30 @@ static const char *credit_fault(const struct nn_path *p, const struct nn_frame *
 	return p->known - p->told > NN_PARTS - DR_PARTS_MAX ? "there are too many" : NULL;
 }
 
-void dr_nn_credited(struct nn_path *p, const struct nn_frame *f, const uint8_t *payload)
+void dr_nn_credited(struct nn_path *p, const struct dr_path_frame *f, const uint8_t *payload)
 {
 	struct nn_credit *c = &p->credits[f->seq % NN_RING];
 	struct dr_event ev = { .kind = DR_EV_CREDIT, .epoch = f->epoch, .seq = f->seq };
-	struct nn_credit_part parts[DR_PARTS_MAX];
 	const char *why = credit_fault(p, f);
 
-	if (!why && dr_nn_credit_parse(payload, f->len, f->n, parts))
-		why = "it is malformed";
 	if (why) {
 		dr_nn_fail(p, DR_SCOPE_PATH, -EPROTO,
 			"the peer granted epoch %u message %llu, which is no credit: %s", f->epoch,
 			(unsigned long long)f->seq, why);
 		return;
 	}
+	const struct dr_credit got = dr_path_credit_read(f, payload);
 	p->epoch = f->epoch;
 	*c = (struct nn_credit){ .used = true,
 		.n = f->n,
 		.skip = f->skip,
-		.todo = (uint8_t)(((1u << f->n) - 1) & ~f->skip),
+		.todo = (uint8_t)got.todo,
 		.epoch = f->epoch,
 		.seq = f->seq,
 		.first = p->known };
+	memcpy(c->cap, got.cap, sizeof(c->cap));
+	memcpy(c->tag, got.tag, sizeof(c->tag));
 	for (unsigned i = 0; i < f->n; i++) {
-		c->cap[i] = parts[i].cap;
-		c->tag[i] = parts[i].tag;
 		if (c->todo & 1u << i)
 			*part_at(p, p->known++) = (struct nn_part){
 				.part = (uint8_t)i, .epoch = f->epoch, .seq = f->seq

@@ -144,41 +144,6 @@ static void reply_is_bound(void **state)
 	}
 }
 
-/* A header that is accepted is the one that its encoder writes, and announces a payload that fits. */
-static void frames(void **state)
-{
-	struct nn_frame credit = { .type = NN_FRAME_CREDIT,
-		.n = 3,
-		.skip = 5,
-		.len = 3 * NN_CREDIT_PART_LEN,
-		.epoch = 9,
-		.seq = 1ull << 40 };
-	struct nn_frame ctrl = { .type = NN_FRAME_CTRL, .len = DR_CTRL_MAX }, got;
-	const struct nn_frame *all[] = { &credit, &ctrl };
-	uint8_t buf[NN_FRAME_HDR + 1], again[NN_FRAME_HDR];
-
-	(void)state;
-	for (unsigned k = 0; k < 2; k++) {
-		dr_nn_frame_encode(all[k], buf);
-		assert_int_equal(dr_nn_frame_parse(buf, NN_FRAME_HDR, &got, NULL), 0);
-		assert_int_equal(got.seq, all[k]->seq);
-		for (size_t n = 0; n <= sizeof(buf); n++)
-			if (n != NN_FRAME_HDR)
-				assert_int_equal(dr_nn_frame_parse(buf, n, &got, NULL), -EPROTO);
-		for (unsigned i = 0; i < NN_FRAME_HDR * 256; i++) {
-			uint8_t was = buf[i / 256];
-
-			buf[i / 256] = (uint8_t)i;
-			if (dr_nn_frame_parse(buf, NN_FRAME_HDR, &got, NULL) == 0) {
-				dr_nn_frame_encode(&got, again);
-				assert_memory_equal(buf, again, NN_FRAME_HDR);
-				assert_in_range(got.len, 1, NN_SMALL_MAX);
-			}
-			buf[i / 256] = was;
-		}
-	}
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -186,7 +151,6 @@ int main(void)
 		cmocka_unit_test(rail_handle),
 		cmocka_unit_test(rail_address),
 		cmocka_unit_test(reply_is_bound),
-		cmocka_unit_test(frames),
 	};
 	return cmocka_run_group_tests_name("ncclnet wire", tests, NULL, NULL);
 }

@@ -28,7 +28,6 @@ enum {
 	NN_CTRL_REQUESTS =
 		8, /* messages of a control comm: receives posted ahead, sends outstanding */
 	NN_CTRL_MESSAGE = 2048, /* bytes of each, at most */
-	NN_CTRL_BUF = 64 << 10, /* bytes of queued control frames and credits */
 	NN_SENDS =
 		64, /* parts that may be posted, counted from the oldest whose SENT was not reported */
 	NN_RING = 128, /* messages announced and not complete */
@@ -320,9 +319,7 @@ struct nn_path {
 	bool arrived;
 	uint32_t arrived_epoch;
 
-	/* Control frames: [at, end) is queued, [at, flushed) may go. */
-	uint8_t *ctrl;
-	size_t ctrl_at, ctrl_flushed, ctrl_end;
+	struct dr_path_queue ctrl;
 	uint8_t *slots; /* messages: NN_CTRL_REQUESTS to send, as many to receive */
 };
 
@@ -350,7 +347,7 @@ int dr_nn_post_recv(struct dr_path *bp, uint32_t epoch, uint64_t seq, const stru
 int dr_nn_post_send(struct dr_path *bp, uint32_t epoch, uint64_t seq, unsigned part,
 	const struct dr_part *what);
 int dr_nn_credit(struct dr_path *bp, uint32_t epoch, uint64_t seq, struct dr_credit *out);
-void dr_nn_credited(struct nn_path *p, const struct nn_frame *f, const uint8_t *payload);
+void dr_nn_credited(struct nn_path *p, const struct dr_path_frame *f, const uint8_t *payload);
 /* Give the plugin what it may have. */
 void dr_nn_data_push(struct nn_path *p);
 /* Test; the receiver reports what came. True: something was done. */
@@ -361,8 +358,6 @@ void dr_nn_report_sent(struct nn_path *p);
 int dr_nn_ctrl_init(struct nn_path *p);
 void dr_nn_ctrl_fini(struct nn_path *p);
 int dr_nn_post_ctrl(struct dr_path *bp, const void *frame, size_t len);
-/* A frame with this payload. -EAGAIN: no room. */
-int dr_nn_ctrl_queue(struct nn_path *p, const struct nn_frame *f, const void *payload);
 /* Post what is missing of the receives of the control comm. */
 void dr_nn_ctrl_listen(struct nn_path *p);
 void dr_nn_ctrl_push(struct nn_path *p);

@@ -349,7 +349,7 @@ static void flush(struct dr_path *bp, int64_t now_ns)
 	nn_rail_enter(nn_path_rail(p));
 	p->base.now_ns = now_ns;
 	p->flushed = p->known;
-	p->ctrl_flushed = p->ctrl_end;
+	p->ctrl.flushed = p->ctrl.end;
 	nn_path_rail(p)->moved_ns = now_ns;
 	push(p);
 }

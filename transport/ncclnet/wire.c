@@ -13,7 +13,7 @@ enum {
 	MAGIC_RAIL = 0x44524e52,  /* "DRNR" */
 	MAGIC_HELLO = 0x44524e48, /* "DRNH" */
 	VERSION = 1,
-	VERSION_RAIL = 2,
+	VERSION_RAIL = 3,
 	IPV4 = 4,
 	IPV6 = 6,
 };
@@ -111,79 +111,6 @@ int dr_nn_rail_handle_parse(
 	if (magic != MAGIC_RAIL)
 		return bad(why, "not dualrail's magic number");
 	return usable ? 0 : bad(why, "it has no usable address");
-}
-
-/* ---- frames ---- */
-
-void dr_nn_frame_encode(const struct nn_frame *f, uint8_t out[NN_FRAME_HDR])
-{
-	struct dr_wbuf w;
-
-	dr_wbuf_init(&w, out, NN_FRAME_HDR);
-	dr_wbuf_u8(&w, f->type);
-	dr_wbuf_u8(&w, f->n);
-	dr_wbuf_u8(&w, f->skip);
-	dr_wbuf_u8(&w, 0);
-	dr_wbuf_u32(&w, f->len);
-	dr_wbuf_u32(&w, f->epoch);
-	dr_wbuf_u64(&w, f->seq);
-	dr_assert(!w.failed && w.len == NN_FRAME_HDR);
-}
-
-static bool is_credit(const struct nn_frame *f)
-{
-	return f->type == NN_FRAME_CREDIT && f->n >= 1 && f->n <= DR_PARTS_MAX &&
-	       f->skip >> f->n == 0 && f->len == (uint32_t)f->n * NN_CREDIT_PART_LEN;
-}
-
-static bool is_ctrl(const struct nn_frame *f)
-{
-	return f->type == NN_FRAME_CTRL && !f->n && !f->skip && !f->epoch && !f->seq &&
-	       f->len >= 1 && f->len <= DR_CTRL_MAX;
-}
-
-int dr_nn_frame_parse(const void *buf, size_t len, struct nn_frame *out, const char **why)
-{
-	struct dr_rbuf r;
-	uint8_t zero = 0;
-
-	*out = (struct nn_frame){ 0 };
-	dr_rbuf_init(&r, buf, len);
-	dr_rbuf_u8(&r, &out->type);
-	dr_rbuf_u8(&r, &out->n);
-	dr_rbuf_u8(&r, &out->skip);
-	dr_rbuf_u8(&r, &zero);
-	dr_rbuf_u32(&r, &out->len);
-	dr_rbuf_u32(&r, &out->epoch);
-	dr_rbuf_u64(&r, &out->seq);
-	if (dr_rbuf_done(&r))
-		return bad(why, "a header of the wrong length");
-	return zero == 0 && (is_credit(out) || is_ctrl(out))
-		       ? 0
-		       : bad(why, "a header that is neither a credit's nor a control frame's");
-}
-
-void dr_nn_credit_encode(const struct nn_credit_part *parts, unsigned n, uint8_t *out)
-{
-	struct dr_wbuf w;
-
-	dr_wbuf_init(&w, out, (size_t)n * NN_CREDIT_PART_LEN);
-	for (unsigned i = 0; i < n; i++) {
-		dr_wbuf_u32(&w, parts[i].cap);
-		dr_wbuf_u32(&w, parts[i].tag);
-	}
-}
-
-int dr_nn_credit_parse(const void *buf, size_t len, unsigned n, struct nn_credit_part *parts)
-{
-	struct dr_rbuf r;
-
-	dr_rbuf_init(&r, buf, len);
-	for (unsigned i = 0; i < n; i++) {
-		dr_rbuf_u32(&r, &parts[i].cap);
-		dr_rbuf_u32(&r, &parts[i].tag);
-	}
-	return dr_rbuf_done(&r);
 }
 
 /* ---- HELLO ---- */

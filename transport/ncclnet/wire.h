@@ -5,14 +5,15 @@
 #include "base/key.h"
 #include "base/nccl_net_abi.h"
 #include "transport/path_base.h"
+#include "transport/path_frame.h"
 
 #include <sys/socket.h>
 
 /*
  * The bytes of the nccl kind, all big endian; sans-IO. A listener of a plugin gives one comm, so an end that dials asks the
  * peer's rail for the handle of a new one: on a TCP connection of its own it sends a HELLO, and gets a reply. The first
- * message on each comm is the same HELLO. Control messages then hold whole frames, each a header of NN_FRAME_HDR bytes and `len` bytes of payload. Data messages
- * are the parts themselves, without a header.
+ * message on each comm is the same HELLO. Control messages then hold whole frames (path_frame.h)
+ * other than DATA. Data messages are the parts themselves, without a header.
  *
  * Parsers accept any bytes: 0, or -EPROTO and the reason in *why, which may be NULL.
  */
@@ -23,9 +24,6 @@ enum {
 	NN_HELLO_PLAIN = 16, /* in front of the MAC */
 	NN_HELLO_LEN = NN_HELLO_PLAIN + DR_MAC_LEN,
 	NN_REPLY_LEN = NCCL_NET_HANDLE_BYTES + DR_MAC_LEN,
-	NN_FRAME_HDR = 20,
-	NN_CREDIT_PART_LEN = 8,				  /* capacity, tag */
-	NN_SMALL_MAX = DR_PARTS_MAX * NN_CREDIT_PART_LEN, /* longest payload */
 };
 
 /* Where a rail is asked for handles, and a nonce that its HELLOs and those to it are bound to. */
@@ -39,27 +37,6 @@ struct nn_rail_handle {
 int dr_nn_rail_handle_encode(const struct nn_rail_handle *h, void *buf, size_t cap);
 int dr_nn_rail_handle_parse(
 	const void *buf, size_t len, struct nn_rail_handle *out, const char **why);
-
-enum nn_frame_type {
-	NN_FRAME_CREDIT = 1, /* receiver -> sender: n, skip, epoch, seq; payload: n x {cap, tag} */
-	NN_FRAME_CTRL = 2,   /* both ways; payload: 1..DR_CTRL_MAX bytes of the user's */
-};
-struct nn_frame {
-	uint8_t type, n, skip;
-	uint32_t len; /* of the payload */
-	uint32_t epoch;
-	uint64_t seq;
-};
-void dr_nn_frame_encode(const struct nn_frame *f, uint8_t out[NN_FRAME_HDR]);
-/* The header alone; len is checked against the type. */
-int dr_nn_frame_parse(const void *buf, size_t len, struct nn_frame *out, const char **why);
-
-struct nn_credit_part {
-	uint32_t cap, tag;
-};
-void dr_nn_credit_encode(const struct nn_credit_part *parts, unsigned n, uint8_t *out);
-/* The payload of a CREDIT frame whose header was parsed: exactly n parts. */
-int dr_nn_credit_parse(const void *buf, size_t len, unsigned n, struct nn_credit_part *parts);
 
 /* What a comm is for. */
 enum nn_role { NN_CTRL, NN_DATA, NN_ROLES };

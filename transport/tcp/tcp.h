@@ -27,10 +27,9 @@ struct dr_transport_kind;
 extern const struct dr_transport_kind dr_tcp_kind;
 
 enum {
-	TCP_SENDS = 64,		 /* parts queued on one path */
-	TCP_RING = 128,		 /* receives posted, credits held */
-	TCP_CTRL_BUF = 64 << 10, /* bytes of queued control frames and credits */
-	TCP_STAGE = 16 << 10,	 /* bytes read ahead of the frame at hand */
+	TCP_SENDS = 64,	      /* parts queued on one path */
+	TCP_RING = 128,	      /* receives posted, credits held */
+	TCP_STAGE = 16 << 10, /* bytes read ahead of the frame at hand */
 };
 struct dr_mr {
 	uint8_t *base;
@@ -162,7 +161,7 @@ struct tcp_send {
 	unsigned part;
 	uint8_t *data;
 	uint32_t len;
-	uint8_t hdr[TCP_FRAME_HDR];
+	uint8_t hdr[DR_PATH_FRAME_HDR];
 };
 
 /*
@@ -174,8 +173,7 @@ struct tcp_tx {
 	struct tcp_send queue[TCP_SENDS];
 	uint64_t told, done, flushed, posted;
 	uint32_t head_off;
-	uint8_t *ctrl; /* [ctrl_at, ctrl_end) is queued, [ctrl_at, ctrl_flushed) may go */
-	size_t ctrl_at, ctrl_flushed, ctrl_end;
+	struct dr_path_queue ctrl;
 	uint64_t data_end; /* tx_wire behind the last byte of data */
 	bool blocked;	   /* the socket took less than offered: wait for EPOLLOUT */
 	int err;	   /* the socket refused; FAILED follows when nothing is left to read */
@@ -205,7 +203,7 @@ struct tcp_rx {
 	 * into body. */
 	uint8_t *body;
 	uint32_t left;
-	struct tcp_frame cur;
+	struct dr_path_frame cur;
 	struct tcp_recv *cur_recv;
 	bool bulk; /* the last data frame was large: read little ahead, what is staged is copied */
 	struct tcp_recv *ring; /* receiver only */
@@ -274,6 +272,8 @@ void dr_tcp_adopt(struct tcp_path *p, int fd);
 void dr_tcp_say_hello(struct tcp_path *p);
 
 /* tcp_tx.c */
+/* 0, -EAGAIN or -ENOTCONN: see enum tcp_state. */
+int dr_tcp_may_post(const struct tcp_path *p);
 int dr_tcp_tx_init(struct tcp_path *p);
 void dr_tcp_tx_fini(struct tcp_path *p);
 int dr_tcp_post_send(struct dr_path *bp, uint32_t epoch, uint64_t seq, unsigned part,
@@ -281,11 +281,8 @@ int dr_tcp_post_send(struct dr_path *bp, uint32_t epoch, uint64_t seq, unsigned 
 int dr_tcp_post_ctrl(struct dr_path *bp, const void *frame, size_t len);
 void dr_tcp_flush(struct dr_path *bp, int64_t now_ns);
 int dr_tcp_credit(struct dr_path *bp, uint32_t epoch, uint64_t seq, struct dr_credit *out);
-/* Queue a credit for what was posted. -EAGAIN: no room. */
-int dr_tcp_tx_credit(
-	struct tcp_path *p, const struct tcp_frame *f, const struct tcp_credit_part *parts);
 /* A credit came. */
-void dr_tcp_tx_credited(struct tcp_path *p, const struct tcp_frame *f, const uint8_t *payload);
+void dr_tcp_tx_credited(struct tcp_path *p, const struct dr_path_frame *f, const uint8_t *payload);
 /* Offer what is flushed to the socket, once. */
 void dr_tcp_tx_push(struct tcp_path *p);
 /* Report SENT of every part that the socket has taken whole. */
@@ -294,7 +291,7 @@ void dr_tcp_tx_report(struct tcp_path *p);
 void dr_tcp_tx_drop(struct tcp_path *p);
 static inline bool dr_tcp_tx_pending(const struct tcp_tx *t)
 {
-	return t->done != t->flushed || t->ctrl_at != t->ctrl_flushed;
+	return t->done != t->flushed || t->ctrl.at != t->ctrl.flushed;
 }
 
 /* tcp_rx.c */

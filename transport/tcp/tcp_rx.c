@@ -29,7 +29,8 @@ enum {
 	READ_CALLS = 16,       /* of one progress */
 	READ_BYTES = 1 << 20,  /* of one progress; a last read may exceed it */
 	BULK_BYTES = 64 << 10, /* a data frame of this size makes the next one likely large */
-	BULK_AHEAD = 8 * TCP_FRAME_HDR, /* read ahead then: headers, hardly any payload to copy */
+	BULK_AHEAD =
+		8 * DR_PATH_FRAME_HDR, /* read ahead then: headers, hardly any payload to copy */
 };
 
 int dr_tcp_rx_init(struct tcp_path *p)
@@ -52,7 +53,6 @@ int dr_tcp_post_recv(struct dr_path *bp, uint32_t epoch, uint64_t seq, const str
 	unsigned n, uint32_t skip)
 {
 	struct tcp_path *p = tcp_path(bp);
-	struct tcp_credit_part announced[DR_PARTS_MAX];
 
 	if (p->base.par.sender || n < 1 || n > DR_PARTS_MAX || skip >> n)
 		return -EINVAL;
@@ -63,15 +63,9 @@ int dr_tcp_post_recv(struct dr_path *bp, uint32_t epoch, uint64_t seq, const str
 	struct tcp_recv *v = &p->rx.ring[seq % TCP_RING];
 	if (v->used)
 		return -EAGAIN;
-	struct tcp_frame f = { .type = TCP_FRAME_CREDIT,
-		.n = (uint8_t)n,
-		.skip = (uint8_t)skip,
-		.len = n * TCP_CREDIT_PART_LEN,
-		.epoch = epoch,
-		.seq = seq };
-	for (unsigned i = 0; i < n; i++)
-		announced[i] = (struct tcp_credit_part){ .cap = parts[i].len, .tag = parts[i].tag };
-	int err = dr_tcp_tx_credit(p, &f, announced);
+	int err = dr_tcp_may_post(p);
+	if (!err)
+		err = dr_path_queue_credit(&p->tx.ctrl, epoch, seq, parts, n, skip);
 	if (err)
 		return err;
 	*v = (struct tcp_recv){ .todo = (uint8_t)(((1u << n) - 1) & ~skip),
@@ -124,7 +118,7 @@ static void deliver(struct tcp_path *p)
 	dr_path_emit(&p->base, &ev);
 }
 
-static void arriving(struct tcp_path *p, const struct tcp_frame *f)
+static void arriving(struct tcp_path *p, const struct dr_path_frame *f)
 {
 	struct dr_event ev = { .kind = DR_EV_ARRIVING, .epoch = f->epoch, .seq = f->seq };
 
@@ -136,7 +130,8 @@ static void arriving(struct tcp_path *p, const struct tcp_frame *f)
 }
 
 /* The receive that wants this frame; NULL and *why: none may have sent it; NULL alone: swallow. */
-static struct tcp_recv *match(const struct tcp_rx *x, const struct tcp_frame *f, const char **why)
+static struct tcp_recv *match(
+	const struct tcp_rx *x, const struct dr_path_frame *f, const char **why)
 {
 	struct tcp_recv *v = &x->ring[f->seq % TCP_RING];
 
@@ -155,7 +150,7 @@ static struct tcp_recv *match(const struct tcp_rx *x, const struct tcp_frame *f,
 	return NULL;
 }
 
-static void begin_data(struct tcp_path *p, const struct tcp_frame *f)
+static void begin_data(struct tcp_path *p, const struct dr_path_frame *f)
 {
 	struct tcp_rx *x = &p->rx;
 	const char *why = "on the sender's side";
@@ -177,11 +172,11 @@ static void begin_data(struct tcp_path *p, const struct tcp_frame *f)
 		deliver(p);
 }
 
-static void control(struct tcp_path *p, const struct tcp_frame *f, const uint8_t *payload)
+static void control(struct tcp_path *p, const struct dr_path_frame *f, const uint8_t *payload)
 {
 	struct dr_event ev = { .kind = DR_EV_CTRL, .data = payload, .len = f->len };
 
-	if (f->type == TCP_FRAME_CTRL)
+	if (f->type == DR_PATH_CTRL)
 		dr_path_emit(&p->base, &ev);
 	else if (p->base.par.sender)
 		dr_tcp_tx_credited(p, f, payload);
@@ -220,23 +215,23 @@ static bool next_frame(struct tcp_path *p)
 	struct tcp_rx *x = &p->rx;
 	size_t have = x->end - x->at;
 	const char *why = "?";
-	struct tcp_frame f;
+	struct dr_path_frame f;
 
-	if (have < TCP_FRAME_HDR)
+	if (have < DR_PATH_FRAME_HDR)
 		return false;
-	if (dr_tcp_frame_parse(x->stage + x->at, TCP_FRAME_HDR, &f, &why)) {
+	if (dr_path_frame_parse(x->stage + x->at, DR_PATH_FRAME_HDR, &f, &why)) {
 		dr_tcp_fail(p, DR_SCOPE_PATH, -EPROTO, "malformed bytes from the peer: %s", why);
 		return false;
 	}
-	if (f.type == TCP_FRAME_DATA) {
-		x->at += TCP_FRAME_HDR;
+	if (f.type == DR_PATH_DATA) {
+		x->at += DR_PATH_FRAME_HDR;
 		begin_data(p, &f);
 		return true;
 	}
-	if (have < TCP_FRAME_HDR + f.len)
+	if (have < DR_PATH_FRAME_HDR + f.len)
 		return false;
-	const uint8_t *payload = x->stage + x->at + TCP_FRAME_HDR;
-	x->at += TCP_FRAME_HDR + f.len;
+	const uint8_t *payload = x->stage + x->at + DR_PATH_FRAME_HDR;
+	x->at += DR_PATH_FRAME_HDR + f.len;
 	control(p, &f, payload);
 	return true;
 }

@@ -65,7 +65,7 @@ static void message(uint64_t seq, uint32_t len)
 /* The kernel acknowledges inside the call that takes the bytes out of the socket. */
 static void the_reply_leaves_before_the_kernel_acknowledges(void **state)
 {
-	int n = kit.poller ? 0 : TCP_FRAME_HDR + 64;
+	int n = kit.poller ? 0 : DR_PATH_FRAME_HDR + 64;
 
 	(void)state;
 	for (uint64_t seq = 0; seq < 8; seq++) {
@@ -104,7 +104,7 @@ static void a_message_takes_three_system_calls_at_most(void **state)
 	dr_path_flush(kit.path[1], dr_now_ns());
 	dr_tcp_ops.stats(kit.path[1], &after[1]);
 	assert_int_equal(after[1].syscalls - before[1].syscalls, 1); /* eight credits */
-	while (unread(0) < 8 * (TCP_FRAME_HDR + TCP_CREDIT_PART_LEN))
+	while (unread(0) < 8 * (DR_PATH_FRAME_HDR + DR_PATH_CREDIT_PART))
 		;
 	kit_path_progress(&kit, 0, dr_now_ns());
 	kit_path_progress(&kit, 0, dr_now_ns());
@@ -153,9 +153,9 @@ static void bulk_is_taken_out_at_once(void **state)
 
 static void sizes_around_the_stage_arrive_whole(void **state)
 {
-	static const uint32_t sizes[] = { 1, TCP_STAGE - TCP_FRAME_HDR - 1,
-		TCP_STAGE - TCP_FRAME_HDR, TCP_STAGE - TCP_FRAME_HDR + 1, TCP_STAGE, TCP_STAGE + 1,
-		40000, 7 };
+	static const uint32_t sizes[] = { 1, TCP_STAGE - DR_PATH_FRAME_HDR - 1,
+		TCP_STAGE - DR_PATH_FRAME_HDR, TCP_STAGE - DR_PATH_FRAME_HDR + 1, TCP_STAGE,
+		TCP_STAGE + 1, 40000, 7 };
 	int delivered = 0;
 
 	(void)state;

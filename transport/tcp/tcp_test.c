@@ -148,7 +148,7 @@ static void mixed_sizes_arrive_whole(void **state)
 		dr_tcp_ops.stats(kit.path[i], &st[i]);
 	assert_int_equal(st[0].tx_bytes, total);
 	assert_int_equal(st[1].rx_bytes, total);
-	assert_int_equal(st[0].tx_wire - TCP_HELLO_LEN, total + 600 * TCP_FRAME_HDR);
+	assert_int_equal(st[0].tx_wire - TCP_HELLO_LEN, total + 600 * DR_PATH_FRAME_HDR);
 	assert_int_equal(st[0].rx_wire, st[1].tx_wire + TCP_CHALLENGE_LEN); /* the rail's */
 	assert_int_equal(st[1].rx_wire + TCP_HELLO_LEN, st[0].tx_wire);
 	assert_true(kit.path[1]->rx_last_ns > 0 && kit.path[0]->tx_last_ns > 0);
@@ -278,7 +278,7 @@ static void the_control_queue_is_bounded(void **state)
 	while ((err = dr_path_post_ctrl(kit.path[0], frame, sizeof(frame))) == 0)
 		n++;
 	assert_int_equal(err, -EAGAIN);
-	assert_int_equal(n, TCP_CTRL_BUF / (TCP_FRAME_HDR + DR_CTRL_MAX));
+	assert_int_equal(n, DR_PATH_QUEUE / (DR_PATH_FRAME_HDR + DR_CTRL_MAX));
 	dr_path_flush(kit.path[0], dr_now_ns());
 	kit_until(&kit, kit.sink[1].count[DR_EV_CTRL] == n);
 	assert_int_equal(dr_path_post_ctrl(kit.path[0], frame, sizeof(frame)), 0);
@@ -287,7 +287,7 @@ static void the_control_queue_is_bounded(void **state)
 /* The kernel took some of the queue. What follows moves up, and what was not flushed stays so. */
 static void the_control_queue_moves_up(void **state)
 {
-	enum { LEN = TCP_FRAME_HDR + DR_CTRL_MAX, TAKEN = 2 * LEN + 5, FLUSHED = 3 * LEN };
+	enum { LEN = DR_PATH_FRAME_HDR + DR_CTRL_MAX, TAKEN = 2 * LEN + 5, FLUSHED = 3 * LEN };
 	struct tcp_tx *t = &tcp_path(kit.path[0])->tx;
 	uint8_t frame[DR_CTRL_MAX] = { 0 }, *kept;
 	size_t end;
@@ -295,17 +295,17 @@ static void the_control_queue_moves_up(void **state)
 	(void)state;
 	for (uint8_t n = 0; dr_path_post_ctrl(kit.path[0], frame, sizeof(frame)) == 0; n++)
 		frame[0] = n;
-	end = t->ctrl_end;
-	t->ctrl_at = TAKEN;
-	t->ctrl_flushed = FLUSHED;
+	end = t->ctrl.end;
+	t->ctrl.at = TAKEN;
+	t->ctrl.flushed = FLUSHED;
 	kept = dr_calloc(1, end - TAKEN);
 	assert_non_null(kept);
-	memcpy(kept, t->ctrl + TAKEN, end - TAKEN);
+	memcpy(kept, t->ctrl.buf + TAKEN, end - TAKEN);
 	assert_int_equal(dr_path_post_ctrl(kit.path[0], frame, sizeof(frame)), 0);
-	assert_int_equal(t->ctrl_at, 0);
-	assert_int_equal(t->ctrl_flushed, FLUSHED - TAKEN);
-	assert_int_equal(t->ctrl_end, end - TAKEN + LEN);
-	assert_memory_equal(t->ctrl, kept, end - TAKEN);
+	assert_int_equal(t->ctrl.at, 0);
+	assert_int_equal(t->ctrl.flushed, FLUSHED - TAKEN);
+	assert_int_equal(t->ctrl.end, end - TAKEN + LEN);
+	assert_memory_equal(t->ctrl.buf, kept, end - TAKEN);
 	dr_free(kept);
 }
 
@@ -332,7 +332,7 @@ static void a_shut_window_is_no_silence(void **state)
 	}
 	assert_true(st.window_shut);
 	assert_true(oldest_ns > 300 * DR_NS_PER_MS);
-	kit_until(&kit, tcp_path(kit.path[0])->tx.ctrl_at == tcp_path(kit.path[0])->tx.ctrl_end);
+	kit_until(&kit, tcp_path(kit.path[0])->tx.ctrl.at == tcp_path(kit.path[0])->tx.ctrl.end);
 	dr_tcp_ops.stats(kit.path[0], &st);
 	assert_false(st.window_shut);
 }
@@ -565,14 +565,14 @@ static void what_came_before_the_end_is_delivered(void **state)
 }
 
 /* Bytes put on the wire behind the sender's (end 0) or receiver's (end 1) back. */
-static void inject(int from, const struct tcp_frame *f, size_t payload)
+static void inject(int from, const struct dr_path_frame *f, size_t payload)
 {
-	uint8_t bytes[TCP_FRAME_HDR + 256] = { 0 };
+	uint8_t bytes[DR_PATH_FRAME_HDR + 256] = { 0 };
 
-	dr_tcp_frame_encode(f, bytes);
+	dr_path_frame_encode(f, bytes);
 	assert_int_equal(
-		send(tcp_path(kit.path[from])->base.po.fd, bytes, TCP_FRAME_HDR + payload, 0),
-		TCP_FRAME_HDR + payload);
+		send(tcp_path(kit.path[from])->base.po.fd, bytes, DR_PATH_FRAME_HDR + payload, 0),
+		DR_PATH_FRAME_HDR + payload);
 }
 
 static void frames_that_cannot_be_fail_the_path(void **state)
@@ -580,7 +580,7 @@ static void frames_that_cannot_be_fail_the_path(void **state)
 	static const struct {
 		const char *what;
 		int from;
-		struct tcp_frame f;
+		struct dr_path_frame f;
 		size_t payload;
 	} table[] = {
 		{ "garbage", 0, { .type = 0x47, .len = 0x45542f }, 0 },
@@ -621,7 +621,7 @@ static void frames_that_cannot_be_fail_the_path(void **state)
 	assert_int_equal(post_recv1(1, 0, 0, 8), 0);
 	wait_credit(1, 0);
 	assert_int_equal(post_send1(1, 0, 0, 0, 8), 0);
-	inject(0, &(struct tcp_frame){ .type = 1, .len = 8, .epoch = 1 }, 8);
+	inject(0, &(struct dr_path_frame){ .type = 1, .len = 8, .epoch = 1 }, 8);
 	kit_until(&kit, kit.sink[1].count[DR_EV_FAILED]);
 	assert_int_equal(kit.sink[1].count[DR_EV_DELIVERED], 1);
 	kit_destroy(&kit, 0);
@@ -634,7 +634,7 @@ static void frames_that_cannot_be_fail_the_path(void **state)
 	wait_credit(1, 0);
 	assert_int_equal(post_send1(1, 0, 0, 0, 8), 0);
 	kit_until(&kit, kit.sink[1].count[DR_EV_DELIVERED] == 1);
-	inject(0, &(struct tcp_frame){ .type = 1, .len = 8, .epoch = 1 }, 8);
+	inject(0, &(struct dr_path_frame){ .type = 1, .len = 8, .epoch = 1 }, 8);
 	kit_until(&kit, kit.sink[1].count[DR_EV_FAILED]);
 	assert_int_equal(kit.sink[1].count[DR_EV_DELIVERED], 1);
 }

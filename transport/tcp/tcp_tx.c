@@ -21,19 +21,19 @@ enum { IOV_MAX_OURS = 2 * TCP_SENDS + 2 };
 
 int dr_tcp_tx_init(struct tcp_path *p)
 {
-	p->tx.ctrl = dr_calloc(1, TCP_CTRL_BUF);
+	p->tx.ctrl.buf = dr_calloc(1, DR_PATH_QUEUE);
 	if (p->base.par.sender)
 		p->tx.credits = dr_calloc(TCP_RING, sizeof(*p->tx.credits));
-	return p->tx.ctrl && (p->tx.credits || !p->base.par.sender) ? 0 : -ENOMEM;
+	return p->tx.ctrl.buf && (p->tx.credits || !p->base.par.sender) ? 0 : -ENOMEM;
 }
 
 void dr_tcp_tx_fini(struct tcp_path *p)
 {
-	dr_free(p->tx.ctrl);
+	dr_free(p->tx.ctrl.buf);
 	dr_free(p->tx.credits);
 }
 
-static int may_post(const struct tcp_path *p)
+int dr_tcp_may_post(const struct tcp_path *p)
 {
 	if (p->state == TCP_UP && !p->tx.err)
 		return 0;
@@ -49,18 +49,13 @@ static struct tcp_credit *find_credit(const struct tcp_tx *t, uint32_t epoch, ui
 	return c->used && c->epoch == epoch && c->seq == seq ? c : NULL;
 }
 
-void dr_tcp_tx_credited(struct tcp_path *p, const struct tcp_frame *f, const uint8_t *payload)
+void dr_tcp_tx_credited(struct tcp_path *p, const struct dr_path_frame *f, const uint8_t *payload)
 {
 	struct tcp_credit *c = &p->tx.credits[f->seq % TCP_RING];
 	struct dr_event ev = { .kind = DR_EV_CREDIT, .epoch = f->epoch, .seq = f->seq };
-	struct tcp_credit_part parts[DR_PARTS_MAX];
 
 	if (f->epoch < p->tx.credit_epoch)
 		return; /* of an epoch that is over */
-	if (dr_tcp_credit_parse(payload, f->len, f->n, parts)) {
-		dr_tcp_fail(p, DR_SCOPE_PATH, -EPROTO, "malformed credit from the peer");
-		return;
-	}
 	if (c->used && c->epoch == f->epoch && (c->todo || c->seq >= f->seq)) {
 		dr_tcp_fail(p, DR_SCOPE_PATH, -EPROTO,
 			"the peer granted epoch %u message %llu in place of message %llu", f->epoch,
@@ -68,15 +63,12 @@ void dr_tcp_tx_credited(struct tcp_path *p, const struct tcp_frame *f, const uin
 		return;
 	}
 	p->tx.credit_epoch = f->epoch;
-	*c = (struct tcp_credit){ .used = true,
-		.n = f->n,
-		.todo = (uint8_t)(((1u << f->n) - 1) & ~f->skip),
-		.epoch = f->epoch,
-		.seq = f->seq };
-	for (unsigned i = 0; i < f->n; i++) {
-		c->cap[i] = parts[i].cap;
-		c->tag[i] = parts[i].tag;
-	}
+	const struct dr_credit got = dr_path_credit_read(f, payload);
+	*c = (struct tcp_credit){
+		.used = true, .n = f->n, .todo = (uint8_t)got.todo, .epoch = f->epoch, .seq = f->seq
+	};
+	memcpy(c->cap, got.cap, sizeof(c->cap));
+	memcpy(c->tag, got.tag, sizeof(c->tag));
 	dr_path_emit(&p->base, &ev);
 }
 
@@ -101,7 +93,7 @@ int dr_tcp_post_send(
 {
 	struct tcp_path *p = tcp_path(bp);
 	struct tcp_tx *t = &p->tx;
-	int err = may_post(p);
+	int err = dr_tcp_may_post(p);
 
 	if (err)
 		return err;
@@ -122,60 +114,21 @@ int dr_tcp_post_send(
 		.part = part,
 		.data = what->mr->base + what->off,
 		.len = what->len };
-	struct tcp_frame f = { .type = TCP_FRAME_DATA,
+	struct dr_path_frame f = { .type = DR_PATH_DATA,
 		.part = (uint8_t)part,
 		.len = what->len,
 		.epoch = epoch,
 		.seq = seq };
-	dr_tcp_frame_encode(&f, s->hdr);
+	dr_path_frame_encode(&f, s->hdr);
 	return 0;
-}
-
-/* Room for len more control bytes, or NULL. */
-static uint8_t *ctrl_room(struct tcp_tx *t, size_t len)
-{
-	if (t->ctrl_end + len > TCP_CTRL_BUF && t->ctrl_at > 0) {
-		memmove(t->ctrl, t->ctrl + t->ctrl_at, t->ctrl_end - t->ctrl_at);
-		t->ctrl_end -= t->ctrl_at;
-		t->ctrl_flushed -= t->ctrl_at;
-		t->ctrl_at = 0;
-	}
-	return t->ctrl_end + len > TCP_CTRL_BUF ? NULL : t->ctrl + t->ctrl_end;
 }
 
 int dr_tcp_post_ctrl(struct dr_path *bp, const void *frame, size_t len)
 {
 	struct tcp_path *p = tcp_path(bp);
-	struct tcp_frame f = { .type = TCP_FRAME_CTRL, .len = (uint32_t)len };
-	int err = may_post(p);
+	int err = dr_tcp_may_post(p);
 
-	if (err)
-		return err;
-	if (len < 1 || len > DR_CTRL_MAX)
-		return -EINVAL;
-	uint8_t *at = ctrl_room(&p->tx, TCP_FRAME_HDR + len);
-	if (!at)
-		return -EAGAIN;
-	dr_tcp_frame_encode(&f, at);
-	memcpy(at + TCP_FRAME_HDR, frame, len);
-	p->tx.ctrl_end += TCP_FRAME_HDR + len;
-	return 0;
-}
-
-int dr_tcp_tx_credit(
-	struct tcp_path *p, const struct tcp_frame *f, const struct tcp_credit_part *parts)
-{
-	int err = may_post(p);
-
-	if (err)
-		return err;
-	uint8_t *at = ctrl_room(&p->tx, TCP_FRAME_HDR + f->len);
-	if (!at)
-		return -EAGAIN;
-	dr_tcp_frame_encode(f, at);
-	dr_tcp_credit_encode(parts, f->n, at + TCP_FRAME_HDR);
-	p->tx.ctrl_end += TCP_FRAME_HDR + f->len;
-	return 0;
+	return err ? err : dr_path_queue_ctrl(&p->tx.ctrl, frame, len);
 }
 
 /* ---- the socket ------------------------------------------------------------------------------- */
@@ -189,11 +142,11 @@ static void add_iov(struct iovec *iov, int *n, void *base, size_t len)
 /* The part's bytes from offset off on, counted over header and payload. */
 static void add_send(struct iovec *iov, int *n, struct tcp_send *s, uint32_t off)
 {
-	if (off < TCP_FRAME_HDR) {
-		add_iov(iov, n, s->hdr + off, TCP_FRAME_HDR - off);
+	if (off < DR_PATH_FRAME_HDR) {
+		add_iov(iov, n, s->hdr + off, DR_PATH_FRAME_HDR - off);
 		add_iov(iov, n, s->data, s->len);
 	} else {
-		off -= TCP_FRAME_HDR;
+		off -= DR_PATH_FRAME_HDR;
 		add_iov(iov, n, s->data + off, s->len - off);
 	}
 }
@@ -205,7 +158,7 @@ static int gather(struct tcp_tx *t, struct iovec *iov)
 
 	if (t->head_off > 0)
 		add_send(iov, &n, &t->queue[i++ % TCP_SENDS], t->head_off);
-	add_iov(iov, &n, t->ctrl + t->ctrl_at, t->ctrl_flushed - t->ctrl_at);
+	add_iov(iov, &n, t->ctrl.buf + t->ctrl.at, t->ctrl.flushed - t->ctrl.at);
 	for (; i < t->flushed; i++)
 		add_send(iov, &n, &t->queue[i % TCP_SENDS], 0);
 	return n;
@@ -216,15 +169,15 @@ static size_t take_send(struct tcp_path *p, size_t len)
 {
 	struct tcp_tx *t = &p->tx;
 	struct tcp_send *s = &t->queue[t->done % TCP_SENDS];
-	uint32_t total = TCP_FRAME_HDR + s->len;
+	uint32_t total = DR_PATH_FRAME_HDR + s->len;
 	uint32_t before = t->head_off;
 	size_t taken = DR_MIN(len, (size_t)(total - before));
 
 	uint32_t payload;
 
 	t->head_off += (uint32_t)taken;
-	payload = DR_MAX(t->head_off, (uint32_t)TCP_FRAME_HDR) -
-		  DR_MAX(before, (uint32_t)TCP_FRAME_HDR);
+	payload = DR_MAX(t->head_off, (uint32_t)DR_PATH_FRAME_HDR) -
+		  DR_MAX(before, (uint32_t)DR_PATH_FRAME_HDR);
 	p->base.st.tx_bytes += payload;
 	p->base.st.tx_wire += taken;
 	t->data_end = p->base.st.tx_wire;
@@ -242,12 +195,10 @@ static void advance(struct tcp_path *p, size_t len)
 
 	if (t->head_off > 0)
 		len -= take_send(p, len);
-	size_t n = DR_MIN(len, t->ctrl_flushed - t->ctrl_at);
-	t->ctrl_at += n;
+	size_t n = DR_MIN(len, t->ctrl.flushed - t->ctrl.at);
+	dr_path_queue_took(&t->ctrl, n);
 	p->base.st.tx_wire += n;
 	len -= n;
-	if (t->ctrl_at == t->ctrl_end)
-		t->ctrl_at = t->ctrl_flushed = t->ctrl_end = 0;
 	while (len > 0)
 		len -= take_send(p, len);
 }
@@ -290,7 +241,7 @@ void dr_tcp_flush(struct dr_path *bp, int64_t now_ns)
 		return;
 	p->base.now_ns = now_ns;
 	p->tx.flushed = p->tx.posted;
-	p->tx.ctrl_flushed = p->tx.ctrl_end;
+	p->tx.ctrl.flushed = p->tx.ctrl.end;
 	if (!p->tx.blocked)
 		dr_tcp_tx_push(p);
 	if (p->tx.told != p->tx.done)
@@ -316,6 +267,6 @@ void dr_tcp_tx_drop(struct tcp_path *p)
 {
 	p->tx.posted = p->tx.flushed = p->tx.done;
 	p->tx.head_off = 0;
-	p->tx.ctrl_at = p->tx.ctrl_flushed = p->tx.ctrl_end = 0;
+	p->tx.ctrl.at = p->tx.ctrl.flushed = p->tx.ctrl.end = 0;
 	p->tx.blocked = false;
 }

@@ -4,6 +4,7 @@
 
 #include "base/key.h"
 #include "transport/path_base.h"
+#include "transport/path_frame.h"
 
 /*
  * The bytes of the TCP kind, all big endian; sans-IO. A connection:
@@ -11,7 +12,7 @@
  *   acceptor -> connector   CHALLENGE magic, version, 0, nonce
  *   connector -> acceptor   HELLO     magic, version, index, flags, channel, gen, nonce, MAC
  *   acceptor -> connector   HELLO_OK  magic, version, 0, gen, MAC
- *   then both ways          frames    a header of TCP_FRAME_HDR bytes and `len` bytes of payload
+ *   then both ways          frames    see path_frame.h
  *
  * tcp_hs.c states what the MACs cover.
  *
@@ -25,10 +26,6 @@ enum {
 	TCP_HELLO_LEN = TCP_HELLO_PLAIN + DR_MAC_LEN,
 	TCP_HELLO_OK_PLAIN = 12,
 	TCP_HELLO_OK_LEN = TCP_HELLO_OK_PLAIN + DR_MAC_LEN,
-	TCP_FRAME_HDR = 20,
-	TCP_CREDIT_PART_LEN = 8,			    /* capacity, tag */
-	TCP_SMALL_MAX = DR_PARTS_MAX * TCP_CREDIT_PART_LEN, /* longest payload but that of DATA */
-	TCP_DATA_MAX = 1 << 30, /* bytes of one part: a length above is a lost frame boundary */
 };
 
 void dr_tcp_challenge_encode(const uint8_t nonce[TCP_NONCE_LEN], uint8_t out[TCP_CHALLENGE_LEN]);
@@ -53,28 +50,6 @@ struct tcp_hello_ok {
 };
 void dr_tcp_hello_ok_encode(const struct tcp_hello_ok *h, uint8_t out[TCP_HELLO_OK_LEN]);
 int dr_tcp_hello_ok_parse(const void *buf, size_t len, struct tcp_hello_ok *out, const char **why);
-
-enum tcp_frame_type {
-	TCP_FRAME_DATA = 1,   /* sender -> receiver: part, epoch, seq; payload: the part */
-	TCP_FRAME_CREDIT = 2, /* receiver -> sender: n, skip, epoch, seq; payload: n x {cap, tag} */
-	TCP_FRAME_CTRL = 3,   /* both ways; payload: 1..DR_CTRL_MAX bytes of the user's */
-};
-struct tcp_frame {
-	uint8_t type, part, n, skip;
-	uint32_t len; /* of the payload */
-	uint32_t epoch;
-	uint64_t seq;
-};
-void dr_tcp_frame_encode(const struct tcp_frame *f, uint8_t out[TCP_FRAME_HDR]);
-/* Header only; len is checked against the type, so that a payload other than DATA's is small. */
-int dr_tcp_frame_parse(const void *buf, size_t len, struct tcp_frame *out, const char **why);
-
-struct tcp_credit_part {
-	uint32_t cap, tag;
-};
-void dr_tcp_credit_encode(const struct tcp_credit_part *parts, unsigned n, uint8_t *out);
-/* The payload of a CREDIT frame whose header was parsed: exactly n parts. */
-int dr_tcp_credit_parse(const void *buf, size_t len, unsigned n, struct tcp_credit_part *parts);
 
 /* Where a rail listens. The scope of a link-local address is the reader's own matter. */
 struct tcp_rail_handle {

@@ -15,7 +15,6 @@ enum {
 	VB_CTRL_SENDS = VB_CTRL_DEPTH + VB_PROBES, /* work requests for them, and for probes */
 	VB_CTRL_MSG = 1024,			   /* bytes of a control message at most */
 	VB_SLAB_SPARE = 64,			   /* where flushes read to */
-	VB_CTRL_BUF = 65536,			   /* bytes of queued control frames */
 	VB_INLINE = 256,      /* bytes asked for; a device that has less: registered copies */
 	VB_INLINE_DATA = 64,  /* of data: more makes every work request larger */
 	VB_RING = 128,	      /* messages posted, credits held */

@@ -21,19 +21,6 @@ struct chain {
 	unsigned n;
 };
 
-uint8_t *dr_verbs_ctrl_room(struct vb_path *p)
-{
-	struct vb_ctrl *c = &p->ctrl;
-
-	if (VB_CTRL_BUF - c->end < DR_VERBS_FRAME_MAX && c->at > 0) {
-		memmove(c->buf, c->buf + c->at, c->end - c->at);
-		c->end -= c->at;
-		c->flushed -= c->at;
-		c->at = 0;
-	}
-	return VB_CTRL_BUF - c->end < DR_VERBS_FRAME_MAX ? NULL : c->buf + c->end;
-}
-
 int dr_verbs_post_ctrl(struct dr_path *bp, const void *frame, size_t len)
 {
 	struct vb_path *p = vb_path(bp);
@@ -43,10 +30,10 @@ int dr_verbs_post_ctrl(struct dr_path *bp, const void *frame, size_t len)
 		return -EINVAL;
 	if (err)
 		return err;
-	uint8_t *at = dr_verbs_ctrl_room(p);
+	uint8_t *at = dr_path_queue_room(&p->ctrl.q, DR_VERBS_FRAME_MAX);
 	if (!at)
 		return -EAGAIN;
-	p->ctrl.end += dr_verbs_ctrl_encode(frame, len, at);
+	p->ctrl.q.end += dr_verbs_ctrl_encode(frame, len, at);
 	return 0;
 }
 
@@ -89,13 +76,13 @@ static void add_message(struct vb_path *p, struct chain *ch)
 	dr_wbuf_init(&w, to, VB_CTRL_MSG);
 	dr_wbuf_u32(&w, c->granted);
 	c->told = c->granted;
-	while (c->at < c->flushed) {
-		size_t len = dr_verbs_frame_len(c->buf + c->at);
+	while (c->q.at < c->q.flushed) {
+		size_t len = dr_verbs_frame_len(c->q.buf + c->q.at);
 
 		if (w.len + len > VB_CTRL_MSG)
 			break;
-		dr_wbuf_bytes(&w, c->buf + c->at, len);
-		c->at += len;
+		dr_wbuf_bytes(&w, c->q.buf + c->q.at, len);
+		c->q.at += len;
 	}
 	ch->sge[i] = (struct ibv_sge){
 		.addr = (uintptr_t)to, .length = (uint32_t)w.len, .lkey = p->conn->slab_mr->lkey
@@ -120,14 +107,13 @@ void dr_verbs_ctrl_push(struct vb_path *p)
 	struct chain ch; /* as large as a page: not cleared */
 
 	ch.n = 0;
-	while (p->state == VB_UP && p->ctrl.at < p->ctrl.flushed && may_send(&p->ctrl) > 1)
+	while (p->state == VB_UP && p->ctrl.q.at < p->ctrl.q.flushed && may_send(&p->ctrl) > 1)
 		add_message(p, &ch);
 	if (p->state == VB_UP && p->ctrl.granted - p->ctrl.told >= VB_CTRL_DEPTH / 2 &&
 		may_send(&p->ctrl) > 0)
 		add_message(p, &ch);
 	post(p, &ch);
-	if (p->ctrl.at == p->ctrl.end)
-		p->ctrl.at = p->ctrl.flushed = p->ctrl.end = 0;
+	dr_path_queue_took(&p->ctrl.q, 0);
 }
 
 void dr_verbs_ctrl_nudge(struct vb_path *p)

@@ -72,7 +72,7 @@ static void path_free(struct vb_path *p)
 {
 	dr_free(p->ctrl_wcs.ring);
 	dr_free(p->data_wcs.ring);
-	dr_free(p->ctrl.buf);
+	dr_free(p->ctrl.q.buf);
 	dr_free(p->lanes);
 	dr_free(p->credits);
 	dr_free(p->rx.ring);
@@ -89,14 +89,14 @@ static int path_alloc(struct vb_path *p)
 	rc = rc ? rc
 		: wcs_init(&p->data_wcs,
 			  p->base.par.sender ? r->vp.qps * r->sq : r->vp.qps * r->rq + VB_FLUSH);
-	p->ctrl.buf = dr_calloc(1, VB_CTRL_BUF);
+	p->ctrl.q.buf = dr_calloc(1, DR_PATH_QUEUE);
 	if (p->base.par.sender) {
 		p->lanes = dr_calloc(r->vp.qps, sizeof(*p->lanes));
 		p->credits = dr_calloc(VB_RING, sizeof(*p->credits));
-		return rc || !p->ctrl.buf || !p->lanes || !p->credits ? -ENOMEM : 0;
+		return rc || !p->ctrl.q.buf || !p->lanes || !p->credits ? -ENOMEM : 0;
 	}
 	p->rx.ring = dr_calloc(VB_RING, sizeof(*p->rx.ring));
-	return rc || !p->ctrl.buf || !p->rx.ring ? -ENOMEM : 0;
+	return rc || !p->ctrl.q.buf || !p->rx.ring ? -ENOMEM : 0;
 }
 
 static int create(struct dr_rail *br, const struct dr_path_params *par, struct dr_path **out,
@@ -247,7 +247,7 @@ static void flush(struct dr_path *bp, int64_t now_ns)
 	if (p->state != VB_UP)
 		return;
 	p->base.now_ns = now_ns;
-	p->ctrl.flushed = p->ctrl.end;
+	p->ctrl.q.flushed = p->ctrl.q.end;
 	for (unsigned i = 0; p->lanes && i < vb_path_rail(p)->vp.qps; i++)
 		p->lanes[i].flushed = p->lanes[i].queued;
 	if (!p->base.par.sender)

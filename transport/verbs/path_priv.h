@@ -2,6 +2,7 @@
 #ifndef DR_TRANSPORT_VERBS_PATH_PRIV_H
 #define DR_TRANSPORT_VERBS_PATH_PRIV_H
 
+#include "transport/path_frame.h"
 #include "transport/verbs/frame.h"
 #include "transport/verbs/rail_priv.h"
 
@@ -102,8 +103,7 @@ struct vb_rx {
 
 /* Control messages. Counted: done <= sent <= granted by the peer; own receives: granted so far. */
 struct vb_ctrl {
-	uint8_t *buf; /* [at, end) is queued, [at, flushed) may go */
-	size_t at, flushed, end;
+	struct dr_path_queue q;
 	uint64_t sent, done;
 	uint32_t peer_granted;	/* messages the peer can take in all */
 	uint32_t granted, told; /* own receives posted in all; what the peer was told of that */
@@ -199,8 +199,6 @@ int dr_verbs_may_post(const struct vb_path *p);
 
 /* ctrl.c */
 int dr_verbs_post_ctrl(struct dr_path *bp, const void *frame, size_t len);
-/* Bytes for one more frame: NULL, no room. */
-uint8_t *dr_verbs_ctrl_room(struct vb_path *p);
 void dr_verbs_ctrl_push(struct vb_path *p);
 void dr_verbs_ctrl_wc(struct vb_path *p, const struct vb_wc *wc);
 /* Send a message without frames. */

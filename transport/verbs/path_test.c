@@ -335,8 +335,8 @@ static void say_raw(struct bench *b, unsigned from, const uint8_t *frames, size_
 {
 	struct vb_path *p = vb_path(b->side[from].path);
 
-	memcpy(p->ctrl.buf, frames, len);
-	p->ctrl.end = p->ctrl.flushed = len;
+	memcpy(p->ctrl.q.buf, frames, len);
+	p->ctrl.q.end = p->ctrl.q.flushed = len;
 	p->ctrl.granted += (uint32_t)granted;
 	p->base.now_ns = dr_now_ns();
 	dr_verbs_ctrl_nudge(p);

@@ -74,7 +74,7 @@ static bool wants_flush(const struct vb_recv *v)
 static int announce(struct vb_path *p, const struct vb_recv *v, const struct dr_part *parts)
 {
 	struct dr_verbs_credit c = { .n = v->n, .skip = v->told, .epoch = v->epoch, .seq = v->seq };
-	uint8_t *at = dr_verbs_ctrl_room(p);
+	uint8_t *at = dr_path_queue_room(&p->ctrl.q, DR_VERBS_FRAME_MAX);
 	struct dr_err e;
 
 	if (!at)
@@ -92,7 +92,7 @@ static int announce(struct vb_path *p, const struct vb_recv *v, const struct dr_
 		c.part[i].addr = (uintptr_t)(parts[i].mr->base + parts[i].off);
 		c.part[i].rkey = parts[i].mr->mr->rkey;
 	}
-	p->ctrl.end += dr_verbs_credit_encode(&c, at);
+	p->ctrl.q.end += dr_verbs_credit_encode(&c, at);
 	return 0;
 }
 

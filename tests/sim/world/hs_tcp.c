@@ -434,12 +434,11 @@ static void answer_with_wrong_token(struct sim_conn *c, struct dr_rng *g)
 	const struct sim_path *p = sim_hs_any(r, g);
 
 	c->answer_id = (struct dr_path_ident){ .gen = 1, .connector = true };
-	if (p)
-		c->answer_id = (struct dr_path_ident){ .channel = p->par.channel,
-			.gen = p->par.gen + (uint32_t)dr_rng_below(g, 2),
-			.index = (uint8_t)p->par.index,
-			.sender = p->par.sender,
-			.connector = true };
+	if (p) {
+		c->answer_id = dr_path_ident(&p->par);
+		c->answer_id.gen += (uint32_t)dr_rng_below(g, 2);
+		c->answer_id.connector = true;
+	}
 	if (r)
 		memcpy(c->answer_token, r->token, DR_TOKEN_LEN);
 	c->answer_token[dr_rng_below(g, DR_TOKEN_LEN)] ^= (uint8_t)(1 + dr_rng_below(g, 255));

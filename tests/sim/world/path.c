@@ -65,6 +65,7 @@ int sim_create(
 int sim_handle(struct dr_path *dp, void *buf, size_t cap)
 {
 	const struct sim_path *p = sim_path_of(dp);
+	const struct dr_path_ident id = dr_path_ident(&p->par);
 	struct dr_wbuf b;
 
 	dr_wbuf_init(&b, buf, cap);
@@ -72,10 +73,7 @@ int sim_handle(struct dr_path *dp, void *buf, size_t cap)
 	dr_wbuf_u8(&b, (uint8_t)p->w->o.personality);
 	dr_wbuf_u8(&b, (uint8_t)p->node);
 	dr_wbuf_u8(&b, (uint8_t)dp->rail->index);
-	dr_wbuf_u8(&b, p->par.sender);
-	dr_wbuf_u32(&b, p->par.channel);
-	dr_wbuf_u32(&b, p->par.index);
-	dr_wbuf_u32(&b, p->par.gen);
+	dr_path_ident_put(&b, &id);
 	return b.failed ? -EMSGSIZE : (int)b.len;
 }
 
@@ -83,8 +81,9 @@ int sim_connect(
 	struct dr_path *dp, const void *handle, size_t len, int64_t now_ns, struct dr_err *e)
 {
 	struct sim_path *p = sim_path_of(dp);
-	uint32_t magic = 0, channel = 0, index = 0, gen = 0;
-	uint8_t kind = 0, node = 0, rail = 0, sender = 0;
+	uint8_t kind = 0, node = 0, rail = 0;
+	struct dr_path_ident peer;
+	uint32_t magic = 0;
 	struct dr_rbuf b;
 
 	(void)now_ns;
@@ -93,15 +92,11 @@ int sim_connect(
 	dr_rbuf_u8(&b, &kind);
 	dr_rbuf_u8(&b, &node);
 	dr_rbuf_u8(&b, &rail);
-	dr_rbuf_u8(&b, &sender);
-	dr_rbuf_u32(&b, &channel);
-	dr_rbuf_u32(&b, &index);
-	dr_rbuf_u32(&b, &gen);
+	(void)dr_path_ident_get(&b, &peer);
 	/* Length 0: no news of the peer's path; a rebuild between rails that know each other. */
-	if (len > 0 &&
-		(dr_rbuf_done(&b) || magic != HANDLE_MAGIC || kind != p->w->o.personality ||
-			node != !p->node || rail != dp->rail->index || sender == p->par.sender ||
-			channel != p->par.channel || index != p->par.index || gen != p->par.gen))
+	if (len > 0 && (dr_rbuf_done(&b) || magic != HANDLE_MAGIC || kind != p->w->o.personality ||
+			       node != !p->node || rail != dp->rail->index ||
+			       !dr_path_fits(&p->par, &peer)))
 		return dr_err_set(e, -EPROTO,
 			"connect simulated path %u of channel %u: the handle is not that of its peer",
 			p->par.index, p->par.channel);
