@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "transport/path_base.h"
 
+#include "base/mem.h"
 #include "base/wire.h"
 
 #include <errno.h>
@@ -79,6 +80,62 @@ void dr_path_emit_failure(struct dr_path_base *b)
 	};
 
 	dr_path_emit(b, &ev);
+}
+
+/* ---- credits ---- */
+
+int dr_path_credits_init(struct dr_path_base *b)
+{
+	if (b->par.sender)
+		b->credits = dr_calloc(DR_PATH_RING, sizeof(*b->credits));
+	return b->par.sender && !b->credits ? -ENOMEM : 0;
+}
+
+struct dr_path_credit *dr_path_grant(struct dr_path_base *b, uint32_t epoch, uint64_t seq,
+	uint32_t skip, const struct dr_credit *c)
+{
+	struct dr_path_credit *at = &b->credits[seq % DR_PATH_RING];
+
+	if (at->used && at->epoch == epoch && (at->c.todo || at->seq >= seq))
+		return NULL;
+	b->credit_epoch = epoch;
+	*at = (struct dr_path_credit){
+		.used = true, .skip = (uint8_t)skip, .epoch = epoch, .seq = seq, .c = *c
+	};
+	return at;
+}
+
+static struct dr_path_credit *find(const struct dr_path_base *b, uint32_t epoch, uint64_t seq)
+{
+	struct dr_path_credit *at = b->credits ? &b->credits[seq % DR_PATH_RING] : NULL;
+
+	return at && at->used && at->epoch == epoch && at->seq == seq ? at : NULL;
+}
+
+int dr_path_credit(struct dr_path *p, uint32_t epoch, uint64_t seq, struct dr_credit *out)
+{
+	const struct dr_path_credit *at =
+		find(dr_container_of(p, struct dr_path_base, path), epoch, seq);
+
+	if (!at)
+		return -EAGAIN;
+	*out = at->c;
+	return 0;
+}
+
+int dr_path_claim(const struct dr_path_base *b, uint32_t epoch, uint64_t seq, unsigned part,
+	uint32_t len, struct dr_path_credit **out)
+{
+	struct dr_path_credit *at = find(b, epoch, seq);
+
+	if (!at)
+		return -EAGAIN;
+	if (!(at->c.todo & 1u << part))
+		return -EINVAL; /* no such part, skipped, or posted before */
+	if (len > at->c.cap[part])
+		return -EMSGSIZE;
+	*out = at;
+	return 0;
 }
 
 /* ---- the other end ---- */

@@ -11,6 +11,20 @@
  * next progress reports it, wake the owner, write a handle and check the peer's. A kind's path begins with this
  * struct and adds its states. For transport kinds only; everybody else sees struct dr_path.
  */
+enum {
+	DR_PATH_RING = 128
+}; /* messages announced and not complete; place of a message: seq % DR_PATH_RING */
+
+/* Sender: a clear-to-send. */
+struct dr_path_credit {
+	bool used;
+	uint8_t skip;
+	uint32_t epoch;
+	uint64_t seq;
+	uint64_t first; /* nccl: number of its first part */
+	struct dr_credit c;
+};
+
 struct dr_path_base {
 	struct dr_path path;
 	struct dr_path_params par;
@@ -24,6 +38,8 @@ struct dr_path_base {
 	int err;
 	char text[320];
 	struct dr_path_stats st;
+	struct dr_path_credit *credits; /* sender: DR_PATH_RING of them */
+	uint32_t credit_epoch;		/* newest that came */
 };
 
 /* ready: what a kick calls; NULL: the owner's par->ready. */
@@ -44,6 +60,21 @@ void dr_path_keep_failure(
 	struct dr_path_base *b, enum dr_scope scope, int err, const char *fmt, va_list ap);
 /* Report FAILED with what was kept. */
 void dr_path_emit_failure(struct dr_path_base *b);
+
+/* ---- credits ---- */
+
+/* create: room for the credits of a sender, which the kind frees. */
+int dr_path_credits_init(struct dr_path_base *b) DR_MUST_CHECK;
+/* A credit came: its place, and CREDIT is to be reported; NULL: the message in its place is not complete, or newer. */
+struct dr_path_credit *dr_path_grant(struct dr_path_base *b, uint32_t epoch, uint64_t seq,
+	uint32_t skip, const struct dr_credit *c);
+/* The op of all kinds. */
+int dr_path_credit(struct dr_path *p, uint32_t epoch, uint64_t seq, struct dr_credit *out);
+/* post_send: may part, of len bytes, be posted? 0 and the credit, whose todo the kind clears; else what to answer. */
+int dr_path_claim(const struct dr_path_base *b, uint32_t epoch, uint64_t seq, unsigned part,
+	uint32_t len, struct dr_path_credit **out) DR_MUST_CHECK;
+
+/* ---- the other end ---- */
 
 /* What tells a path from others. */
 struct dr_path_ident {

@@ -50,43 +50,18 @@ static void frames_parse_or_are_refused(void **state)
 		why = NULL;
 		if (dr_path_frame_parse(buf, sizeof(buf), &got, &why) != table[i].err)
 			fail_msg("%s", table[i].what);
-		if (table[i].err) {
-			assert_non_null(why);
-		} else {
-			dr_path_frame_encode(&got, again);
-			assert_memory_equal(again, buf, sizeof(buf));
-		}
+		assert_true(!table[i].err == !why);
 		assert_int_equal(dr_path_frame_parse(buf, sizeof(buf) - 1, &got, &why), -EPROTO);
-	}
-}
+		/* Of bytes that differ in one, those are accepted that the encoder writes. */
+		for (unsigned k = 0; k < sizeof(buf) * 256; k++) {
+			uint8_t was = buf[k / 256];
 
-/* A header that is accepted is the one that its encoder writes. */
-static void no_other_bytes_are_taken(void **state)
-{
-	static const struct dr_path_frame all[] = {
-		{ .type = DR_PATH_CREDIT,
-			.n = 3,
-			.skip = 5,
-			.len = 24,
-			.epoch = 9,
-			.seq = 1ull << 40 },
-		{ .type = DR_PATH_CTRL, .len = DR_CTRL_MAX },
-	};
-	uint8_t buf[DR_PATH_FRAME_HDR], again[DR_PATH_FRAME_HDR];
-	struct dr_path_frame got;
-
-	(void)state;
-	for (unsigned k = 0; k < DR_ARRAY_LEN(all); k++) {
-		dr_path_frame_encode(&all[k], buf);
-		for (unsigned i = 0; i < sizeof(buf) * 256; i++) {
-			uint8_t was = buf[i / 256];
-
-			buf[i / 256] = (uint8_t)i;
+			buf[k / 256] = (uint8_t)k;
 			if (dr_path_frame_parse(buf, sizeof(buf), &got, NULL) == 0) {
 				dr_path_frame_encode(&got, again);
-				assert_memory_equal(buf, again, sizeof(buf));
+				assert_memory_equal(again, buf, sizeof(buf));
 			}
-			buf[i / 256] = was;
+			buf[k / 256] = was;
 		}
 	}
 }
@@ -114,7 +89,6 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(frames_parse_or_are_refused),
-		cmocka_unit_test(no_other_bytes_are_taken),
 		cmocka_unit_test(credits_come_back_as_sent),
 	};
 

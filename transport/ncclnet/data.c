@@ -42,7 +42,7 @@ static int check_recv(const struct nn_path *p, uint32_t epoch, uint64_t seq,
 		if (parts[i].len > bytes_max)
 			return -EMSGSIZE;
 	}
-	return p->open[seq % NN_RING] ? -EAGAIN : 0;
+	return p->open[seq % DR_PATH_RING] ? -EAGAIN : 0;
 }
 
 int dr_nn_post_recv(struct dr_path *bp, uint32_t epoch, uint64_t seq, const struct dr_part *parts,
@@ -60,7 +60,7 @@ int dr_nn_post_recv(struct dr_path *bp, uint32_t epoch, uint64_t seq, const stru
 	for (unsigned i = 0; i < n; i++) {
 		if (skip & 1u << i)
 			continue;
-		p->open[seq % NN_RING]++;
+		p->open[seq % DR_PATH_RING]++;
 		*part_at(p, p->known++) = (struct nn_part){ .part = (uint8_t)i,
 			.epoch = epoch,
 			.seq = seq,
@@ -84,7 +84,7 @@ static void deliver(struct nn_path *p, const struct nn_part *x, size_t size)
 	p->base.st.rx_bytes += size;
 	p->base.st.rx_wire += size;
 	dr_path_heard(&p->base.path, p->base.now_ns);
-	p->open[x->seq % NN_RING]--;
+	p->open[x->seq % DR_PATH_RING]--;
 	p->told = ++p->done;
 	if (!p->arrived || p->arrived_epoch != x->epoch) {
 		p->arrived = true;
@@ -98,30 +98,24 @@ static void deliver(struct nn_path *p, const struct nn_part *x, size_t size)
 
 /* ---- sender ---- */
 
-static struct nn_credit *find_credit(const struct nn_path *p, uint32_t epoch, uint64_t seq)
+/* Why the peer may not grant this; NULL: it may, and *out is the credit. */
+static const char *grant(struct nn_path *p, const struct dr_path_frame *f,
+	const struct dr_credit *c, struct dr_path_credit **out)
 {
-	struct nn_credit *c = &p->credits[seq % NN_RING];
-
-	return c->used && c->epoch == epoch && c->seq == seq ? c : NULL;
-}
-
-/* Why the peer may not grant this; NULL: it may. */
-static const char *credit_fault(const struct nn_path *p, const struct dr_path_frame *f)
-{
-	const struct nn_credit *c = &p->credits[f->seq % NN_RING];
-
 	if (f->epoch < p->epoch || (f->epoch != p->epoch && p->issued != p->known))
 		return "another epoch is not over";
-	if (c->used && c->epoch == f->epoch && (c->todo || c->seq >= f->seq))
-		return "the message in its place is not complete";
-	return p->known - p->told > NN_PARTS - DR_PARTS_MAX ? "there are too many" : NULL;
+	if (p->known - p->told > NN_PARTS - DR_PARTS_MAX)
+		return "there are too many";
+	*out = dr_path_grant(&p->base, f->epoch, f->seq, f->skip, c);
+	return *out ? NULL : "the message in its place is not complete";
 }
 
 void dr_nn_credited(struct nn_path *p, const struct dr_path_frame *f, const uint8_t *payload)
 {
-	struct nn_credit *c = &p->credits[f->seq % NN_RING];
 	struct dr_event ev = { .kind = DR_EV_CREDIT, .epoch = f->epoch, .seq = f->seq };
-	const char *why = credit_fault(p, f);
+	const struct dr_credit c = dr_path_credit_read(f, payload);
+	struct dr_path_credit *at;
+	const char *why = grant(p, f, &c, &at);
 
 	if (why) {
 		dr_nn_fail(p, DR_SCOPE_PATH, -EPROTO,
@@ -129,62 +123,35 @@ void dr_nn_credited(struct nn_path *p, const struct dr_path_frame *f, const uint
 			(unsigned long long)f->seq, why);
 		return;
 	}
-	const struct dr_credit got = dr_path_credit_read(f, payload);
 	p->epoch = f->epoch;
-	*c = (struct nn_credit){ .used = true,
-		.n = f->n,
-		.skip = f->skip,
-		.todo = (uint8_t)got.todo,
-		.epoch = f->epoch,
-		.seq = f->seq,
-		.first = p->known };
-	memcpy(c->cap, got.cap, sizeof(c->cap));
-	memcpy(c->tag, got.tag, sizeof(c->tag));
-	for (unsigned i = 0; i < f->n; i++) {
-		if (c->todo & 1u << i)
+	at->first = p->known;
+	for (unsigned i = 0; i < f->n; i++)
+		if (c.todo & 1u << i)
 			*part_at(p, p->known++) = (struct nn_part){
 				.part = (uint8_t)i, .epoch = f->epoch, .seq = f->seq
 			};
-	}
 	dr_path_emit(&p->base, &ev);
-}
-
-int dr_nn_credit(struct dr_path *bp, uint32_t epoch, uint64_t seq, struct dr_credit *out)
-{
-	struct nn_path *p = nn_path(bp);
-
-	dr_dassert(p->base.par.sender);
-	const struct nn_credit *c = find_credit(p, epoch, seq);
-	if (!c)
-		return -EAGAIN;
-	*out = (struct dr_credit){ .n = c->n, .todo = c->todo };
-	memcpy(out->cap, c->cap, sizeof(out->cap));
-	memcpy(out->tag, c->tag, sizeof(out->tag));
-	return 0;
 }
 
 int dr_nn_post_send(
 	struct dr_path *bp, uint32_t epoch, uint64_t seq, unsigned part, const struct dr_part *what)
 {
 	struct nn_path *p = nn_path(bp);
+	struct dr_path_credit *c;
 	int err = dr_nn_may_post(p);
 
 	if (err)
 		return err;
 	if (!p->base.par.sender || !within(what))
 		return -EINVAL;
-	struct nn_credit *c = find_credit(p, epoch, seq);
-	if (!c)
-		return -EAGAIN;
-	if (!(c->todo & 1u << part))
-		return -EINVAL; /* no such part, skipped, or posted before */
-	if (what->len > c->cap[part])
-		return -EMSGSIZE;
+	err = dr_path_claim(&p->base, epoch, seq, part, what->len, &c);
+	if (err)
+		return err;
 	unsigned before = ((1u << part) - 1) & ~(unsigned)c->skip;
 	uint64_t k = c->first + (unsigned)__builtin_popcount(before);
 	if (k >= p->told + NN_SENDS)
 		return -EAGAIN;
-	c->todo &= (uint8_t) ~(1u << part);
+	c->c.todo &= ~(1u << part);
 	struct nn_part *x = part_at(p, k);
 	dr_assert(x->seq == seq && x->part == part && !x->posted);
 	x->mr = what->mr;

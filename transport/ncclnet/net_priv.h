@@ -30,8 +30,7 @@ enum {
 	NN_CTRL_MESSAGE = 2048, /* bytes of each, at most */
 	NN_SENDS =
 		64, /* parts that may be posted, counted from the oldest whose SENT was not reported */
-	NN_RING = 128, /* messages announced and not complete */
-	NN_PARTS = NN_RING * DR_PARTS_MAX,
+	NN_PARTS = DR_PATH_RING * DR_PARTS_MAX,
 	NN_PENDING_MAX =
 		64, /* of a rail: accepted comms that no path has yet, listeners, diallers that ask */
 };
@@ -272,15 +271,6 @@ enum nn_state {
 	NN_CLOSED,
 };
 
-/* Sender: a clear-to-send. Slot seq % NN_RING. */
-struct nn_credit {
-	bool used;
-	uint8_t n, skip, todo;
-	uint32_t epoch;
-	uint64_t seq, first; /* number of its first part in nn_path.part */
-	uint32_t cap[DR_PARTS_MAX], tag[DR_PARTS_MAX];
-};
-
 /* A part in the order of the path. */
 struct nn_part {
 	bool posted; /* sender: by the user */
@@ -313,8 +303,7 @@ struct nn_path {
 
 	struct nn_part *part;
 	uint64_t told, done, issued, flushed, known;
-	struct nn_credit *credits; /* sender */
-	uint8_t open[NN_RING];	   /* receiver: parts of the message that are to come */
+	uint8_t open[DR_PATH_RING]; /* receiver: parts of the message that are to come */
 	uint32_t epoch;
 	bool arrived;
 	uint32_t arrived_epoch;
@@ -346,7 +335,6 @@ int dr_nn_post_recv(struct dr_path *bp, uint32_t epoch, uint64_t seq, const stru
 	unsigned n, uint32_t skip);
 int dr_nn_post_send(struct dr_path *bp, uint32_t epoch, uint64_t seq, unsigned part,
 	const struct dr_part *what);
-int dr_nn_credit(struct dr_path *bp, uint32_t epoch, uint64_t seq, struct dr_credit *out);
 void dr_nn_credited(struct nn_path *p, const struct dr_path_frame *f, const uint8_t *payload);
 /* Give the plugin what it may have. */
 void dr_nn_data_push(struct nn_path *p);

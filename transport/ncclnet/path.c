@@ -79,11 +79,10 @@ static int create(struct dr_rail *br, const struct dr_path_params *par, struct d
 	dr_path_init(&p->base, br, par, r->par.poller, NULL);
 	p->base.st.peer_ack_age_ns = -1;
 	p->part = dr_calloc(NN_PARTS, sizeof(*p->part));
-	p->credits = par->sender ? dr_calloc(NN_RING, sizeof(*p->credits)) : NULL;
-	if (dr_nn_ctrl_init(p) || !p->part || (par->sender && !p->credits)) {
+	if (dr_nn_ctrl_init(p) || !p->part || dr_path_credits_init(&p->base)) {
 		dr_nn_ctrl_fini(p);
 		dr_free(p->part);
-		dr_free(p->credits);
+		dr_free(p->base.credits);
 		dr_free(p);
 		return dr_path_no_memory(par, e);
 	}
@@ -426,7 +425,7 @@ static void fini(struct dr_path *bp)
 		p->slots = NULL; /* the plugin may write there until the process ends */
 	dr_nn_ctrl_fini(p);
 	dr_free(p->part);
-	dr_free(p->credits);
+	dr_free(p->base.credits);
 	dr_free(p);
 }
 
@@ -452,7 +451,7 @@ const struct dr_transport_ops dr_nccl_ops = {
 	dr_nn_post_send,
 	dr_nn_post_ctrl,
 	flush,
-	dr_nn_credit,
+	dr_path_credit,
 	progress,
 	fence,
 	stats,

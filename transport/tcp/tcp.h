@@ -28,7 +28,6 @@ extern const struct dr_transport_kind dr_tcp_kind;
 
 enum {
 	TCP_SENDS = 64,	      /* parts queued on one path */
-	TCP_RING = 128,	      /* receives posted, credits held */
 	TCP_STAGE = 16 << 10, /* bytes read ahead of the frame at hand */
 };
 struct dr_mr {
@@ -145,15 +144,6 @@ enum tcp_state {
 };
 enum tcp_fence { TCP_FENCE_NONE, TCP_FENCE_SOFT, TCP_FENCE_HARD };
 
-/* Sender: a clear-to-send. Slot seq % TCP_RING. */
-struct tcp_credit {
-	bool used;
-	uint8_t n, todo; /* todo: bit i: part i may be posted still */
-	uint32_t epoch;
-	uint64_t seq;
-	uint32_t cap[DR_PARTS_MAX], tag[DR_PARTS_MAX];
-};
-
 /* Sender: a part in the queue; header and payload are one run of bytes on the wire. */
 struct tcp_send {
 	uint32_t epoch;
@@ -177,11 +167,9 @@ struct tcp_tx {
 	uint64_t data_end; /* tx_wire behind the last byte of data */
 	bool blocked;	   /* the socket took less than offered: wait for EPOLLOUT */
 	int err;	   /* the socket refused; FAILED follows when nothing is left to read */
-	struct tcp_credit *credits; /* sender only */
-	uint32_t credit_epoch;	    /* newest that came */
 };
 
-/* Receiver: a posted message. Slot seq % TCP_RING. */
+/* Receiver: a posted message. Slot seq % DR_PATH_RING. */
 struct tcp_recv {
 	bool used;
 	uint8_t todo; /* bit i: part i is neither skipped nor delivered */
@@ -280,7 +268,6 @@ int dr_tcp_post_send(struct dr_path *bp, uint32_t epoch, uint64_t seq, unsigned 
 	const struct dr_part *what);
 int dr_tcp_post_ctrl(struct dr_path *bp, const void *frame, size_t len);
 void dr_tcp_flush(struct dr_path *bp, int64_t now_ns);
-int dr_tcp_credit(struct dr_path *bp, uint32_t epoch, uint64_t seq, struct dr_credit *out);
 /* A credit came. */
 void dr_tcp_tx_credited(struct tcp_path *p, const struct dr_path_frame *f, const uint8_t *payload);
 /* Offer what is flushed to the socket, once. */

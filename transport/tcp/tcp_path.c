@@ -554,7 +554,7 @@ const struct dr_transport_ops dr_tcp_ops = {
 	dr_tcp_post_send,
 	dr_tcp_post_ctrl,
 	dr_tcp_flush,
-	dr_tcp_credit,
+	dr_path_credit,
 	progress,
 	fence,
 	stats,

@@ -37,7 +37,7 @@ int dr_tcp_rx_init(struct tcp_path *p)
 {
 	p->rx.stage = dr_calloc(1, TCP_STAGE);
 	if (!p->base.par.sender)
-		p->rx.ring = dr_calloc(TCP_RING, sizeof(*p->rx.ring));
+		p->rx.ring = dr_calloc(DR_PATH_RING, sizeof(*p->rx.ring));
 	return p->rx.stage && (p->rx.ring || p->base.par.sender) ? 0 : -ENOMEM;
 }
 
@@ -60,7 +60,7 @@ int dr_tcp_post_recv(struct dr_path *bp, uint32_t epoch, uint64_t seq, const str
 		if (!(skip & 1u << i) && (parts[i].off > parts[i].mr->len ||
 						 parts[i].len > parts[i].mr->len - parts[i].off))
 			return -EINVAL;
-	struct tcp_recv *v = &p->rx.ring[seq % TCP_RING];
+	struct tcp_recv *v = &p->rx.ring[seq % DR_PATH_RING];
 	if (v->used)
 		return -EAGAIN;
 	int err = dr_tcp_may_post(p);
@@ -92,7 +92,7 @@ void dr_tcp_rx_withdraw(struct tcp_path *p)
 	x->cur_recv = NULL;
 	if (!x->ring)
 		return;
-	for (int i = 0; i < TCP_RING; i++)
+	for (int i = 0; i < DR_PATH_RING; i++)
 		x->ring[i].used = false;
 	x->stale_below = x->epoch == UINT32_MAX ? UINT32_MAX : x->epoch + 1;
 }
@@ -133,7 +133,7 @@ static void arriving(struct tcp_path *p, const struct dr_path_frame *f)
 static struct tcp_recv *match(
 	const struct tcp_rx *x, const struct dr_path_frame *f, const char **why)
 {
-	struct tcp_recv *v = &x->ring[f->seq % TCP_RING];
+	struct tcp_recv *v = &x->ring[f->seq % DR_PATH_RING];
 
 	*why = NULL;
 	if (f->epoch < x->epoch)

@@ -201,9 +201,9 @@ static void nothing_is_sent_without_credit(void **state)
 	assert_int_equal(post_send1(1, 0, 0, 0, 9), 0);
 	assert_int_equal(post_send1(1, 0, 0, 0, 9), -EINVAL);
 	kit_until(&kit, kit.sink[1].count[DR_EV_DELIVERED] == 1);
-	for (i = 1; i <= TCP_RING; i++)
+	for (i = 1; i <= DR_PATH_RING; i++)
 		assert_int_equal(post_recv1(1, (uint64_t)i, 0, 9), 0);
-	assert_int_equal(post_recv1(1, TCP_RING + 1, 0, 9), -EAGAIN);
+	assert_int_equal(post_recv1(1, DR_PATH_RING + 1, 0, 9), -EAGAIN);
 }
 
 /* Neither posts nor progress put anything on the wire: flush does. */

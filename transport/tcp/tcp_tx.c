@@ -22,15 +22,13 @@ enum { IOV_MAX_OURS = 2 * TCP_SENDS + 2 };
 int dr_tcp_tx_init(struct tcp_path *p)
 {
 	p->tx.ctrl.buf = dr_calloc(1, DR_PATH_QUEUE);
-	if (p->base.par.sender)
-		p->tx.credits = dr_calloc(TCP_RING, sizeof(*p->tx.credits));
-	return p->tx.ctrl.buf && (p->tx.credits || !p->base.par.sender) ? 0 : -ENOMEM;
+	return p->tx.ctrl.buf ? dr_path_credits_init(&p->base) : -ENOMEM;
 }
 
 void dr_tcp_tx_fini(struct tcp_path *p)
 {
 	dr_free(p->tx.ctrl.buf);
-	dr_free(p->tx.credits);
+	dr_free(p->base.credits);
 }
 
 int dr_tcp_may_post(const struct tcp_path *p)
@@ -42,48 +40,20 @@ int dr_tcp_may_post(const struct tcp_path *p)
 
 /* ---- credits ---------------------------------------------------------------------------------- */
 
-static struct tcp_credit *find_credit(const struct tcp_tx *t, uint32_t epoch, uint64_t seq)
-{
-	struct tcp_credit *c = &t->credits[seq % TCP_RING];
-
-	return c->used && c->epoch == epoch && c->seq == seq ? c : NULL;
-}
-
 void dr_tcp_tx_credited(struct tcp_path *p, const struct dr_path_frame *f, const uint8_t *payload)
 {
-	struct tcp_credit *c = &p->tx.credits[f->seq % TCP_RING];
+	const struct dr_credit c = dr_path_credit_read(f, payload);
 	struct dr_event ev = { .kind = DR_EV_CREDIT, .epoch = f->epoch, .seq = f->seq };
 
-	if (f->epoch < p->tx.credit_epoch)
+	if (f->epoch < p->base.credit_epoch)
 		return; /* of an epoch that is over */
-	if (c->used && c->epoch == f->epoch && (c->todo || c->seq >= f->seq)) {
+	if (dr_path_grant(&p->base, f->epoch, f->seq, f->skip, &c))
+		dr_path_emit(&p->base, &ev);
+	else
 		dr_tcp_fail(p, DR_SCOPE_PATH, -EPROTO,
 			"the peer granted epoch %u message %llu in place of message %llu", f->epoch,
-			(unsigned long long)f->seq, (unsigned long long)c->seq);
-		return;
-	}
-	p->tx.credit_epoch = f->epoch;
-	const struct dr_credit got = dr_path_credit_read(f, payload);
-	*c = (struct tcp_credit){
-		.used = true, .n = f->n, .todo = (uint8_t)got.todo, .epoch = f->epoch, .seq = f->seq
-	};
-	memcpy(c->cap, got.cap, sizeof(c->cap));
-	memcpy(c->tag, got.tag, sizeof(c->tag));
-	dr_path_emit(&p->base, &ev);
-}
-
-int dr_tcp_credit(struct dr_path *bp, uint32_t epoch, uint64_t seq, struct dr_credit *out)
-{
-	struct tcp_path *p = tcp_path(bp);
-
-	dr_dassert(p->base.par.sender);
-	const struct tcp_credit *c = find_credit(&p->tx, epoch, seq);
-	if (!c)
-		return -EAGAIN;
-	*out = (struct dr_credit){ .n = c->n, .todo = c->todo };
-	memcpy(out->cap, c->cap, sizeof(out->cap));
-	memcpy(out->tag, c->tag, sizeof(out->tag));
-	return 0;
+			(unsigned long long)f->seq,
+			(unsigned long long)p->base.credits[f->seq % DR_PATH_RING].seq);
 }
 
 /* ---- posting ---------------------------------------------------------------------------------- */
@@ -93,6 +63,7 @@ int dr_tcp_post_send(
 {
 	struct tcp_path *p = tcp_path(bp);
 	struct tcp_tx *t = &p->tx;
+	struct dr_path_credit *c;
 	int err = dr_tcp_may_post(p);
 
 	if (err)
@@ -100,14 +71,12 @@ int dr_tcp_post_send(
 	if (!p->base.par.sender || what->off > what->mr->len ||
 		what->len > what->mr->len - what->off)
 		return -EINVAL;
-	struct tcp_credit *c = find_credit(t, epoch, seq);
-	if (!c || t->posted - t->told == TCP_SENDS)
+	if (t->posted - t->told == TCP_SENDS)
 		return -EAGAIN;
-	if (!(c->todo & 1u << part))
-		return -EINVAL; /* no such part, skipped, or posted before */
-	if (what->len > c->cap[part])
-		return -EMSGSIZE;
-	c->todo &= (uint8_t) ~(1u << part);
+	err = dr_path_claim(&p->base, epoch, seq, part, what->len, &c);
+	if (err)
+		return err;
+	c->c.todo &= ~(1u << part);
 	struct tcp_send *s = &t->queue[t->posted++ % TCP_SENDS];
 	*s = (struct tcp_send){ .epoch = epoch,
 		.seq = seq,

@@ -17,7 +17,6 @@ enum {
 	VB_SLAB_SPARE = 64,			   /* where flushes read to */
 	VB_INLINE = 256,      /* bytes asked for; a device that has less: registered copies */
 	VB_INLINE_DATA = 64,  /* of data: more makes every work request larger */
-	VB_RING = 128,	      /* messages posted, credits held */
 	VB_SENDS = 64,	      /* parts queued on one data queue pair */
 	VB_FLUSH = 32,	      /* flushes under way on a path */
 	VB_SQ = 128,	      /* work requests on one data queue pair */

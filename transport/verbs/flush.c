@@ -18,7 +18,7 @@
 
 #include <errno.h>
 
-enum { RING = VB_RING * DR_PARTS_MAX };
+enum { RING = DR_PATH_RING * DR_PARTS_MAX };
 
 struct vb_flush {
 	struct {

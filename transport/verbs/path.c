@@ -74,7 +74,8 @@ static void path_free(struct vb_path *p)
 	dr_free(p->data_wcs.ring);
 	dr_free(p->ctrl.q.buf);
 	dr_free(p->lanes);
-	dr_free(p->credits);
+	dr_free(p->targets);
+	dr_free(p->base.credits);
 	dr_free(p->rx.ring);
 	dr_free(p->rx.flush);
 	dr_free(p);
@@ -92,10 +93,11 @@ static int path_alloc(struct vb_path *p)
 	p->ctrl.q.buf = dr_calloc(1, DR_PATH_QUEUE);
 	if (p->base.par.sender) {
 		p->lanes = dr_calloc(r->vp.qps, sizeof(*p->lanes));
-		p->credits = dr_calloc(VB_RING, sizeof(*p->credits));
-		return rc || !p->ctrl.q.buf || !p->lanes || !p->credits ? -ENOMEM : 0;
+		p->targets = dr_calloc(DR_PATH_RING, sizeof(*p->targets));
+		rc = rc ? rc : dr_path_credits_init(&p->base);
+		return rc || !p->ctrl.q.buf || !p->lanes || !p->targets ? -ENOMEM : 0;
 	}
-	p->rx.ring = dr_calloc(VB_RING, sizeof(*p->rx.ring));
+	p->rx.ring = dr_calloc(DR_PATH_RING, sizeof(*p->rx.ring));
 	return rc || !p->ctrl.q.buf || !p->rx.ring ? -ENOMEM : 0;
 }
 
@@ -371,7 +373,7 @@ const struct dr_transport_ops dr_verbs_ops = {
 	dr_verbs_post_send,
 	dr_verbs_post_ctrl,
 	flush,
-	dr_verbs_credit,
+	dr_path_credit,
 	progress,
 	dr_verbs_fence,
 	stats,

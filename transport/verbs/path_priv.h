@@ -38,13 +38,6 @@ enum vb_state {
 	VB_CLOSED,
 };
 
-/* Sender: a clear-to-send. Slot seq % VB_RING. */
-struct vb_credit {
-	bool used;
-	uint8_t todo; /* bit i: part i may be posted still */
-	struct dr_verbs_credit c;
-};
-
 /* Sender: a part on its way. */
 struct vb_send {
 	uint32_t epoch, len, off; /* off: bytes handed to the NIC */
@@ -72,7 +65,7 @@ struct vb_lane {
 	bool broken;			 /* an error came: what follows was not done */
 };
 
-/* Receiver: a posted message. Slot seq % VB_RING. */
+/* Receiver: a posted message. Slot seq % DR_PATH_RING. */
 struct vb_recv {
 	bool used;
 	uint8_t n, todo; /* todo: bit i: part i is not whole yet */
@@ -92,7 +85,7 @@ struct vb_recv {
 struct vb_flush;
 struct vb_rx {
 	struct vb_recv *ring;
-	uint8_t fifo[VB_RING]; /* slots in the order posted */
+	uint8_t fifo[DR_PATH_RING]; /* slots in the order posted */
 	unsigned head, n;
 	/* by data queue pair, from 1: receives in the queue; those that credits may use up */
 	unsigned posted[DR_VERBS_QPS], promised[DR_VERBS_QPS];
@@ -130,9 +123,8 @@ struct vb_path {
 	struct vb_conn *conn;
 	struct vb_wcs ctrl_wcs, data_wcs;
 	struct vb_ctrl ctrl;
-	struct vb_lane *lanes; /* sender: of queue pair i + 1 */
-	struct vb_credit *credits;
-	uint32_t credit_epoch;
+	struct vb_lane *lanes;				 /* sender: of queue pair i + 1 */
+	struct dr_verbs_target (*targets)[DR_PARTS_MAX]; /* sender: of each credit, in its place */
 	struct vb_rx rx;
 	uint32_t msg_max; /* bytes of one work request, as both ends count them */
 	bool first_sent;
@@ -223,7 +215,6 @@ unsigned dr_verbs_silent(const struct vb_silence *s, int64_t now_ns);
 /* tx.c */
 int dr_verbs_post_send(struct dr_path *bp, uint32_t epoch, uint64_t seq, unsigned part,
 	const struct dr_part *what);
-int dr_verbs_credit(struct dr_path *bp, uint32_t epoch, uint64_t seq, struct dr_credit *out);
 void dr_verbs_credited(struct vb_path *p, const struct dr_verbs_credit *c);
 void dr_verbs_tx_push(struct vb_path *p);
 void dr_verbs_tx_wc(struct vb_path *p, const struct vb_wc *wc);

@@ -100,7 +100,7 @@ int dr_verbs_post_recv(struct dr_path *bp, uint32_t epoch, uint64_t seq,
 	const struct dr_part *parts, unsigned n, uint32_t skip)
 {
 	struct vb_path *p = vb_path(bp);
-	unsigned need[DR_VERBS_QPS] = { 0 }, slot = (unsigned)(seq % VB_RING);
+	unsigned need[DR_VERBS_QPS] = { 0 }, slot = (unsigned)(seq % DR_PATH_RING);
 	struct vb_rx *x = &p->rx;
 	int err = dr_verbs_may_post(p);
 
@@ -109,7 +109,7 @@ int dr_verbs_post_recv(struct dr_path *bp, uint32_t epoch, uint64_t seq,
 		return -EINVAL;
 	if (err)
 		return err;
-	if (x->ring[slot].used || x->n == VB_RING)
+	if (x->ring[slot].used || x->n == DR_PATH_RING)
 		return -EAGAIN;
 	struct vb_recv v = describe(p, epoch, seq, parts, n, skip);
 	if (!plan(p, &v, need))
@@ -124,7 +124,7 @@ int dr_verbs_post_recv(struct dr_path *bp, uint32_t epoch, uint64_t seq,
 		x->promised[i] += need[i];
 	x->ring[slot] = v;
 	if (v.used)
-		x->fifo[(x->head + x->n++) % VB_RING] = (uint8_t)slot;
+		x->fifo[(x->head + x->n++) % DR_PATH_RING] = (uint8_t)slot;
 	return 0;
 }
 
@@ -148,7 +148,7 @@ void dr_verbs_rx_push(struct vb_path *p)
 static struct vb_recv *match(
 	const struct vb_path *p, const struct dr_verbs_imm *imm, unsigned qp, uint32_t len)
 {
-	struct vb_recv *v = &p->rx.ring[imm->seq % VB_RING];
+	struct vb_recv *v = &p->rx.ring[imm->seq % DR_PATH_RING];
 
 	if (!v->used || (uint16_t)v->seq != imm->seq || (uint8_t)v->epoch != imm->epoch ||
 		imm->part >= v->n || !(v->todo & 1u << imm->part) ||
@@ -195,7 +195,7 @@ static void landed(struct vb_path *p, const struct vb_wc *wc)
 		v->todo &= (uint8_t) ~(1u << imm.part);
 		v->order[v->n_whole++] = imm.part;
 		if (v->part[imm.part].flush && v->part[imm.part].got > 0)
-			dr_verbs_flush_queue(p, (unsigned)(v->seq % VB_RING));
+			dr_verbs_flush_queue(p, (unsigned)(v->seq % DR_PATH_RING));
 		else if (v->n_clear + 1 == v->n_whole)
 			v->n_clear++;
 		p->rx.promised[qp] -= v->part[imm.part].pieces;
@@ -257,7 +257,7 @@ void dr_verbs_rx_report(struct vb_path *p)
 		v->told |= (uint8_t)(1u << part);
 		if (v->todo == 0 && v->n_told == v->n_whole) {
 			v->used = false;
-			x->head = (x->head + 1) % VB_RING;
+			x->head = (x->head + 1) % DR_PATH_RING;
 			x->n--;
 		}
 		dr_path_emit(&p->base, &ev);

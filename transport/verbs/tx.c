@@ -22,47 +22,24 @@ struct chain {
 	unsigned n;
 };
 
-static struct vb_credit *find_credit(const struct vb_path *p, uint32_t epoch, uint64_t seq)
-{
-	if (!p->credits)
-		return NULL;
-	struct vb_credit *c = &p->credits[seq % VB_RING];
-	return c->used && c->c.epoch == epoch && c->c.seq == seq ? c : NULL;
-}
-
-int dr_verbs_credit(struct dr_path *bp, uint32_t epoch, uint64_t seq, struct dr_credit *out)
-{
-	const struct vb_credit *c = find_credit(vb_path(bp), epoch, seq);
-
-	if (!c)
-		return -EAGAIN;
-	*out = (struct dr_credit){ .n = c->c.n, .todo = c->todo };
-	for (unsigned i = 0; i < c->c.n; i++) {
-		out->cap[i] = c->c.part[i].cap;
-		out->tag[i] = c->c.part[i].tag;
-	}
-	return 0;
-}
-
 void dr_verbs_credited(struct vb_path *p, const struct dr_verbs_credit *c)
 {
 	struct dr_event ev = { .kind = DR_EV_CREDIT, .epoch = c->epoch, .seq = c->seq };
-	struct vb_credit *slot = &p->credits[c->seq % VB_RING];
+	struct dr_credit grant = { .n = c->n, .todo = ((1u << c->n) - 1) & ~(uint32_t)c->skip };
 
-	if (c->epoch < p->credit_epoch)
+	if (c->epoch < p->base.credit_epoch)
 		return;
-	if (c->epoch > p->credit_epoch)
-		memset(p->credits, 0, VB_RING * sizeof(*p->credits));
-	p->credit_epoch = c->epoch;
-	if (slot->used && (slot->todo != 0 || slot->c.seq >= c->seq)) {
+	for (unsigned i = 0; i < c->n; i++) {
+		grant.cap[i] = c->part[i].cap;
+		grant.tag[i] = c->part[i].tag;
+	}
+	if (!dr_path_grant(&p->base, c->epoch, c->seq, c->skip, &grant)) {
 		dr_verbs_fail(p, DR_SCOPE_PATH, -EPROTO,
 			"the peer granted message %llu twice, or more than %d ahead",
-			(unsigned long long)c->seq, VB_RING);
+			(unsigned long long)c->seq, DR_PATH_RING);
 		return;
 	}
-	*slot = (struct vb_credit){
-		.used = true, .todo = (uint8_t)(((1u << c->n) - 1) & ~c->skip), .c = *c
-	};
+	memcpy(p->targets[c->seq % DR_PATH_RING], c->part, sizeof(c->part));
 	dr_path_emit(&p->base, &ev);
 }
 
@@ -70,30 +47,29 @@ int dr_verbs_post_send(
 	struct dr_path *bp, uint32_t epoch, uint64_t seq, unsigned part, const struct dr_part *what)
 {
 	struct vb_path *p = vb_path(bp);
+	struct dr_path_credit *c;
 	int err = dr_verbs_may_post(p);
 
 	if (!p->base.par.sender || what->off > what->mr->len ||
 		what->len > what->mr->len - what->off)
 		return -EINVAL;
-	struct vb_credit *c = find_credit(p, epoch, seq);
-	if (err || !c)
-		return err ? err : -EAGAIN;
-	if (part >= c->c.n || !(c->todo & 1u << part))
-		return -EINVAL;
-	if (what->len > c->c.part[part].cap)
-		return -EMSGSIZE;
+	if (!err)
+		err = dr_path_claim(&p->base, epoch, seq, part, what->len, &c);
+	if (err)
+		return err;
 	struct vb_lane *l = &p->lanes[vb_qp_of(p, seq, part) - 1];
 	if (l->queued - l->told == VB_SENDS)
 		return -EAGAIN;
-	c->todo &= (uint8_t) ~(1u << part);
+	const struct dr_verbs_target *to = &p->targets[seq % DR_PATH_RING][part];
+	c->c.todo &= ~(1u << part);
 	l->queue[l->queued++ % VB_SENDS] = (struct vb_send){ .epoch = epoch,
 		.seq = seq,
 		.part = part,
 		.len = what->len,
 		.mr = what->mr,
 		.addr = (uintptr_t)(what->mr->base + what->off),
-		.raddr = c->c.part[part].addr,
-		.rkey = c->c.part[part].rkey };
+		.raddr = to->addr,
+		.rkey = to->rkey };
 	return 0;
 }
 
