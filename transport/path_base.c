@@ -56,6 +56,31 @@ void dr_path_emit(struct dr_path_base *b, struct dr_event *ev)
 	b->sink->event(b->sink, ev);
 }
 
+void dr_path_tell(struct dr_path_base *b, enum dr_event_kind kind)
+{
+	dr_path_emit(b, &(struct dr_event){ .kind = kind });
+}
+
+void dr_path_tell_message(
+	struct dr_path_base *b, enum dr_event_kind kind, uint32_t epoch, uint64_t seq)
+{
+	if (kind == DR_EV_ARRIVING) {
+		if (b->arrived && b->arrived_epoch == epoch)
+			return;
+		b->arrived = true;
+		b->arrived_epoch = epoch;
+	}
+	dr_path_emit(b, &(struct dr_event){ .kind = kind, .epoch = epoch, .seq = seq });
+}
+
+void dr_path_tell_part(struct dr_path_base *b, enum dr_event_kind kind, uint32_t epoch,
+	uint64_t seq, unsigned part, uint32_t len)
+{
+	struct dr_event ev = { .kind = kind, .epoch = epoch, .seq = seq, .part = part, .len = len };
+
+	dr_path_emit(b, &ev);
+}
+
 void dr_path_wake(struct dr_path_base *b)
 {
 	if (b->poller && !b->sink)

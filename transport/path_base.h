@@ -40,6 +40,8 @@ struct dr_path_base {
 	struct dr_path_stats st;
 	struct dr_path_credit *credits; /* sender: DR_PATH_RING of them */
 	uint32_t credit_epoch;		/* newest that came */
+	bool arrived;			/* receiver: ARRIVING was reported for arrived_epoch */
+	uint32_t arrived_epoch;
 };
 
 /* ready: what a kick calls; NULL: the owner's par->ready. */
@@ -53,6 +55,12 @@ void dr_path_begin(struct dr_path_base *b, int64_t now_ns, struct dr_sink *sink)
 int dr_path_end(struct dr_path_base *b);
 /* Report an event of this path, during progress. Afterwards the path may be in any state. */
 void dr_path_emit(struct dr_path_base *b, struct dr_event *ev);
+/* The same: READY, FENCED; CREDIT, and ARRIVING unless it was reported for this epoch; SENT and DELIVERED. */
+void dr_path_tell(struct dr_path_base *b, enum dr_event_kind kind);
+void dr_path_tell_message(
+	struct dr_path_base *b, enum dr_event_kind kind, uint32_t epoch, uint64_t seq);
+void dr_path_tell_part(struct dr_path_base *b, enum dr_event_kind kind, uint32_t epoch,
+	uint64_t seq, unsigned part, uint32_t len);
 /* Have progress called in the poller's next round, if there is a poller and progress is not running. */
 void dr_path_wake(struct dr_path_base *b);
 /* Keep why the path failed; the text gets the path's numbers in front. */

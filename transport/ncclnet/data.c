@@ -73,12 +73,6 @@ int dr_nn_post_recv(struct dr_path *bp, uint32_t epoch, uint64_t seq, const stru
 
 static void deliver(struct nn_path *p, const struct nn_part *x, size_t size)
 {
-	struct dr_event arriving = { .kind = DR_EV_ARRIVING, .epoch = x->epoch, .seq = x->seq };
-	struct dr_event ev = { .kind = DR_EV_DELIVERED,
-		.epoch = x->epoch,
-		.seq = x->seq,
-		.part = x->part,
-		.len = (uint32_t)size };
 	enum nn_state state = p->state;
 
 	p->base.st.rx_bytes += size;
@@ -86,14 +80,11 @@ static void deliver(struct nn_path *p, const struct nn_part *x, size_t size)
 	dr_path_heard(&p->base.path, p->base.now_ns);
 	p->open[x->seq % DR_PATH_RING]--;
 	p->told = ++p->done;
-	if (!p->arrived || p->arrived_epoch != x->epoch) {
-		p->arrived = true;
-		p->arrived_epoch = x->epoch;
-		dr_path_emit(&p->base, &arriving);
-	}
+	dr_path_tell_message(&p->base, DR_EV_ARRIVING, x->epoch, x->seq);
 	/* Unless the owner has closed the path. */
 	if (p->state == state || p->state == NN_DRAINING)
-		dr_path_emit(&p->base, &ev);
+		dr_path_tell_part(
+			&p->base, DR_EV_DELIVERED, x->epoch, x->seq, x->part, (uint32_t)size);
 }
 
 /* ---- sender ---- */
@@ -112,7 +103,6 @@ static const char *grant(struct nn_path *p, const struct dr_path_frame *f,
 
 void dr_nn_credited(struct nn_path *p, const struct dr_path_frame *f, const uint8_t *payload)
 {
-	struct dr_event ev = { .kind = DR_EV_CREDIT, .epoch = f->epoch, .seq = f->seq };
 	const struct dr_credit c = dr_path_credit_read(f, payload);
 	struct dr_path_credit *at;
 	const char *why = grant(p, f, &c, &at);
@@ -130,7 +120,7 @@ void dr_nn_credited(struct nn_path *p, const struct dr_path_frame *f, const uint
 			*part_at(p, p->known++) = (struct nn_part){
 				.part = (uint8_t)i, .epoch = f->epoch, .seq = f->seq
 			};
-	dr_path_emit(&p->base, &ev);
+	dr_path_tell_message(&p->base, DR_EV_CREDIT, f->epoch, f->seq);
 }
 
 int dr_nn_post_send(
@@ -168,10 +158,8 @@ void dr_nn_report_sent(struct nn_path *p)
 
 	while (p->told < end) {
 		const struct nn_part *x = part_at(p, p->told++);
-		struct dr_event ev = {
-			.kind = DR_EV_SENT, .epoch = x->epoch, .seq = x->seq, .part = x->part
-		};
-		dr_path_emit(&p->base, &ev);
+
+		dr_path_tell_part(&p->base, DR_EV_SENT, x->epoch, x->seq, x->part, 0);
 	}
 }
 

@@ -305,8 +305,6 @@ struct nn_path {
 	uint64_t told, done, issued, flushed, known;
 	uint8_t open[DR_PATH_RING]; /* receiver: parts of the message that are to come */
 	uint32_t epoch;
-	bool arrived;
-	uint32_t arrived_epoch;
 
 	struct dr_path_queue ctrl;
 	uint8_t *slots; /* messages: NN_CTRL_REQUESTS to send, as many to receive */

@@ -212,8 +212,6 @@ static bool has_left(struct nn_path *p, enum nn_role role)
 
 static void open_path(struct nn_path *p)
 {
-	struct dr_event ev = { .kind = DR_EV_READY };
-
 	for (int i = 0; i < NN_ROLES && p->state == NN_OPENING; i++) {
 		if (p->dial[i])
 			go_on_dialling(p, (enum nn_role)i);
@@ -227,7 +225,7 @@ static void open_path(struct nn_path *p)
 		return;
 	p->state = NN_UP;
 	nn_path_rail(p)->moved_ns = p->base.now_ns;
-	dr_path_emit(&p->base, &ev);
+	dr_path_tell(&p->base, DR_EV_READY);
 }
 
 /* ---- progress ---- */
@@ -298,19 +296,17 @@ static void drain(struct nn_path *p)
 
 static void settle_fence(struct nn_path *p)
 {
-	struct dr_event ev = { .kind = DR_EV_FENCED };
-
-	p->fence_due = false;
-	p->state = NN_FENCED;
-	if (!p->close_err) {
-		dr_path_emit(&p->base, &ev);
-		return;
-	}
-	ev = (struct dr_event){ .kind = DR_EV_FAILED,
+	struct dr_event bad = { .kind = DR_EV_FAILED,
 		.scope = DR_SCOPE_RAIL,
 		.err = p->close_err,
 		.text = "the plugin could not close a comm, and may still access its buffers" };
-	dr_path_emit(&p->base, &ev);
+
+	p->fence_due = false;
+	p->state = NN_FENCED;
+	if (p->close_err)
+		dr_path_emit(&p->base, &bad);
+	else
+		dr_path_tell(&p->base, DR_EV_FENCED);
 }
 
 static int progress(struct dr_path *bp, int64_t now_ns, struct dr_sink *sink)

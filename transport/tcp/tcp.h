@@ -197,8 +197,6 @@ struct tcp_rx {
 	struct tcp_recv *ring; /* receiver only */
 	uint32_t epoch;	       /* newest posted */
 	uint32_t stale_below;  /* data of an epoch below this one is swallowed */
-	bool arrived;	       /* ARRIVING was reported for arrived_epoch */
-	uint32_t arrived_epoch;
 };
 
 struct tcp_path {

@@ -361,8 +361,6 @@ static void do_nothing(struct tcp_path *p)
 
 static void do_opening(struct tcp_path *p)
 {
-	struct dr_event ev = { .kind = DR_EV_READY };
-
 	switch (p->hs.state) {
 	case TCP_HS_DIALLING:
 	case TCP_HS_GREETING:
@@ -371,7 +369,7 @@ static void do_opening(struct tcp_path *p)
 	case TCP_HS_ADMITTED:
 		dr_tcp_hs_admitted(&p->hs);
 		p->state = TCP_UP;
-		dr_path_emit(&p->base, &ev);
+		dr_path_tell(&p->base, DR_EV_READY);
 		break;
 	default:
 		break;
@@ -420,8 +418,6 @@ static void abort_path(struct tcp_path *p)
 
 static void settle_fence(struct tcp_path *p)
 {
-	struct dr_event ev = { .kind = DR_EV_FENCED };
-
 	if (p->fence == TCP_FENCE_SOFT && p->state == TCP_UP && p->tx.done != p->tx.posted) {
 		if (p->base.now_ns < p->fence_deadline_ns)
 			return;
@@ -431,7 +427,7 @@ static void settle_fence(struct tcp_path *p)
 	if (p->state == TCP_ABORTED)
 		p->state = TCP_FENCED;
 	p->fence = TCP_FENCE_NONE;
-	dr_path_emit(&p->base, &ev);
+	dr_path_tell(&p->base, DR_EV_FENCED);
 }
 
 /* The sink, called late in a progress, may leave work that no readiness of the socket announces. */

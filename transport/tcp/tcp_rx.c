@@ -102,11 +102,6 @@ void dr_tcp_rx_withdraw(struct tcp_path *p)
 static void deliver(struct tcp_path *p)
 {
 	struct tcp_rx *x = &p->rx;
-	struct dr_event ev = { .kind = DR_EV_DELIVERED,
-		.epoch = x->cur.epoch,
-		.seq = x->cur.seq,
-		.part = x->cur.part,
-		.len = x->cur.len };
 	struct tcp_recv *v = x->cur_recv;
 
 	x->body = NULL;
@@ -115,18 +110,8 @@ static void deliver(struct tcp_path *p)
 		return; /* swallowed */
 	v->todo &= (uint8_t) ~(1u << x->cur.part);
 	v->used = v->todo != 0;
-	dr_path_emit(&p->base, &ev);
-}
-
-static void arriving(struct tcp_path *p, const struct dr_path_frame *f)
-{
-	struct dr_event ev = { .kind = DR_EV_ARRIVING, .epoch = f->epoch, .seq = f->seq };
-
-	if (p->rx.arrived && p->rx.arrived_epoch == f->epoch)
-		return;
-	p->rx.arrived = true;
-	p->rx.arrived_epoch = f->epoch;
-	dr_path_emit(&p->base, &ev);
+	dr_path_tell_part(
+		&p->base, DR_EV_DELIVERED, x->cur.epoch, x->cur.seq, x->cur.part, x->cur.len);
 }
 
 /* The receive that wants this frame; NULL and *why: none may have sent it; NULL alone: swallow. */
@@ -167,7 +152,7 @@ static void begin_data(struct tcp_path *p, const struct dr_path_frame *f)
 	x->bulk = f->len >= BULK_BYTES;
 	x->body = x->cur_recv ? x->cur_recv->parts[f->part].data : NULL;
 	if (x->cur_recv)
-		arriving(p, f);
+		dr_path_tell_message(&p->base, DR_EV_ARRIVING, f->epoch, f->seq);
 	if (p->state == TCP_UP && x->left == 0)
 		deliver(p);
 }
@@ -239,7 +224,6 @@ static bool next_frame(struct tcp_path *p)
 /* Connector: the challenge, and then the acceptor's word, come before any frame. */
 static void admission(struct tcp_path *p)
 {
-	struct dr_event ev = { .kind = DR_EV_READY };
 	struct tcp_rx *x = &p->rx;
 	struct dr_err e;
 	size_t used;
@@ -256,7 +240,7 @@ static void admission(struct tcp_path *p)
 	}
 	p->state = TCP_UP;
 	dr_tcp_known_add(tcp_path_rail(p), p->base.po.fd);
-	dr_path_emit(&p->base, &ev);
+	dr_path_tell(&p->base, DR_EV_READY);
 }
 
 static bool is_coming_up(const struct tcp_path *p)

@@ -43,12 +43,11 @@ int dr_tcp_may_post(const struct tcp_path *p)
 void dr_tcp_tx_credited(struct tcp_path *p, const struct dr_path_frame *f, const uint8_t *payload)
 {
 	const struct dr_credit c = dr_path_credit_read(f, payload);
-	struct dr_event ev = { .kind = DR_EV_CREDIT, .epoch = f->epoch, .seq = f->seq };
 
 	if (f->epoch < p->base.credit_epoch)
 		return; /* of an epoch that is over */
 	if (dr_path_grant(&p->base, f->epoch, f->seq, f->skip, &c))
-		dr_path_emit(&p->base, &ev);
+		dr_path_tell_message(&p->base, DR_EV_CREDIT, f->epoch, f->seq);
 	else
 		dr_tcp_fail(p, DR_SCOPE_PATH, -EPROTO,
 			"the peer granted epoch %u message %llu in place of message %llu", f->epoch,
@@ -224,11 +223,7 @@ void dr_tcp_tx_report(struct tcp_path *p)
 
 	while (p->tx.told < end) {
 		struct tcp_send *s = &p->tx.queue[p->tx.told++ % TCP_SENDS];
-		struct dr_event ev = {
-			.kind = DR_EV_SENT, .epoch = s->epoch, .seq = s->seq, .part = s->part
-		};
-
-		dr_path_emit(&p->base, &ev);
+		dr_path_tell_part(&p->base, DR_EV_SENT, s->epoch, s->seq, s->part, 0);
 	}
 }
 

@@ -178,8 +178,6 @@ static void judge_flush(struct vb_path *p)
 
 static void finish(struct vb_path *p)
 {
-	struct dr_event ev = { .kind = DR_EV_FENCED };
-
 	if (p->conn)
 		judge_flush(p);
 	if (p->state == VB_FAILING)
@@ -189,7 +187,7 @@ static void finish(struct vb_path *p)
 	if (!p->fenced_due || p->state == VB_CLOSED)
 		return;
 	p->fenced_due = false;
-	dr_path_emit(&p->base, &ev);
+	dr_path_tell(&p->base, DR_EV_FENCED);
 }
 
 static void push(struct vb_path *p)

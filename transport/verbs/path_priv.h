@@ -89,8 +89,6 @@ struct vb_rx {
 	unsigned head, n;
 	/* by data queue pair, from 1: receives in the queue; those that credits may use up */
 	unsigned posted[DR_VERBS_QPS], promised[DR_VERBS_QPS];
-	bool arrived;
-	uint32_t arrived_epoch;
 	struct vb_flush *flush; /* NULL: not needed yet */
 };
 

@@ -160,18 +160,6 @@ static struct vb_recv *match(
 	return v;
 }
 
-static void arriving(struct vb_path *p, const struct vb_recv *v)
-{
-	struct dr_event ev = { .kind = DR_EV_ARRIVING, .epoch = v->epoch, .seq = v->seq };
-
-	if (p->rx.arrived && p->rx.arrived_epoch == v->epoch)
-		return;
-	p->rx.arrived = true;
-	p->rx.arrived_epoch = v->epoch;
-	if (!p->mute)
-		dr_path_emit(&p->base, &ev);
-}
-
 static void landed(struct vb_path *p, const struct vb_wc *wc)
 {
 	unsigned qp = vb_id_qp(wc->id);
@@ -200,7 +188,7 @@ static void landed(struct vb_path *p, const struct vb_wc *wc)
 			v->n_clear++;
 		p->rx.promised[qp] -= v->part[imm.part].pieces;
 	}
-	arriving(p, v);
+	dr_path_tell_message(&p->base, DR_EV_ARRIVING, v->epoch, v->seq);
 }
 
 void dr_verbs_rx_clear(struct vb_recv *v, unsigned n)
@@ -248,11 +236,6 @@ void dr_verbs_rx_report(struct vb_path *p)
 	while (left-- > 0 && p->state != VB_CLOSED && dr_verbs_rx_due(p)) {
 		struct vb_recv *v = &x->ring[x->fifo[x->head]];
 		unsigned part = v->order[v->n_told++];
-		struct dr_event ev = { .kind = DR_EV_DELIVERED,
-			.epoch = v->epoch,
-			.seq = v->seq,
-			.part = part,
-			.len = (uint32_t)v->part[part].got };
 
 		v->told |= (uint8_t)(1u << part);
 		if (v->todo == 0 && v->n_told == v->n_whole) {
@@ -260,7 +243,8 @@ void dr_verbs_rx_report(struct vb_path *p)
 			x->head = (x->head + 1) % DR_PATH_RING;
 			x->n--;
 		}
-		dr_path_emit(&p->base, &ev);
+		dr_path_tell_part(&p->base, DR_EV_DELIVERED, v->epoch, v->seq, part,
+			(uint32_t)v->part[part].got);
 	}
 }
 

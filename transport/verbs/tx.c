@@ -24,7 +24,6 @@ struct chain {
 
 void dr_verbs_credited(struct vb_path *p, const struct dr_verbs_credit *c)
 {
-	struct dr_event ev = { .kind = DR_EV_CREDIT, .epoch = c->epoch, .seq = c->seq };
 	struct dr_credit grant = { .n = c->n, .todo = ((1u << c->n) - 1) & ~(uint32_t)c->skip };
 
 	if (c->epoch < p->base.credit_epoch)
@@ -40,7 +39,7 @@ void dr_verbs_credited(struct vb_path *p, const struct dr_verbs_credit *c)
 		return;
 	}
 	memcpy(p->targets[c->seq % DR_PATH_RING], c->part, sizeof(c->part));
-	dr_path_emit(&p->base, &ev);
+	dr_path_tell_message(&p->base, DR_EV_CREDIT, c->epoch, c->seq);
 }
 
 int dr_verbs_post_send(
@@ -191,15 +190,11 @@ void dr_verbs_tx_report(struct vb_path *p)
 
 		while (!p->mute && p->state != VB_CLOSED && l->told < l->posted) {
 			const struct vb_send *s = &l->queue[l->told % VB_SENDS];
-			struct dr_event ev = { .kind = DR_EV_SENT,
-				.epoch = s->epoch,
-				.seq = s->seq,
-				.part = s->part };
 
 			if (s->wr_end > l->wr_done)
 				break;
 			l->told++;
-			dr_path_emit(&p->base, &ev);
+			dr_path_tell_part(&p->base, DR_EV_SENT, s->epoch, s->seq, s->part, 0);
 		}
 	}
 }

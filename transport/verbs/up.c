@@ -76,10 +76,8 @@ static void join(struct vb_path *p, const struct dr_verbs_hello *peer)
 
 static void come_up(struct vb_path *p)
 {
-	struct dr_event ev = { .kind = DR_EV_READY };
-
 	dr_verbs_set_state(p, VB_UP);
-	dr_path_emit(&p->base, &ev);
+	dr_path_tell(&p->base, DR_EV_READY);
 }
 
 void dr_verbs_obey(struct vb_path *p, enum vb_hs_do what, const struct dr_verbs_hello *who)
