@@ -62,15 +62,17 @@ function folder(path) {
 }
 
 function folder_rank(f) {
-	if (f ~ /^(options|record)$/)
+	if (f == "figures")
 		return 0
-	if (f ~ /^(plan|fault|engine)$/)
+	if (f ~ /^(options|record)$/)
 		return 1
-	if (f == "session")
+	if (f ~ /^(plan|fault|engine)$/)
 		return 2
-	if (f ~ /^(sweep|doctor|topo|demo|tools)$/)
+	if (f == "session")
 		return 3
-	return f == "main.c" ? 4 : -1
+	if (f ~ /^(sweep|doctor|topo|demo|tools)$/)
+		return 4
+	return f == "main.c" ? 5 : -1
 }
 
 function check_folders(name,    from, to) {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
+#include "orchestrator/figures/shift.h"
 #include "orchestrator/record/cell.h"
 #include "orchestrator/record/fields.h"
 #include "orchestrator/record/report.h"
@@ -42,7 +42,7 @@ struct judged {
 	double counted[2], counted_of[2];
 	bool has_counter[2];
 	double speed_gbps; /* NAN: unknown */
-	/* of one GPU, that no channel left, ascending */
+	/* of one GPU, that no channel left; ascending after set_spread */
 	double cell[CELLS_MAX];
 	size_t n;
 	bool has_low; /* cell[0] is far below the others */
@@ -59,20 +59,12 @@ static struct judged *find(struct judged *j, size_t n, const struct dr_matrix_ce
 }
 
 /* low_gpu: that of the lowest cell, until set_spread has decided. */
-static void insert(struct judged *j, const struct dr_matrix_cell_row *r)
+static void keep(struct judged *j, const struct dr_matrix_cell_row *r)
 {
-	size_t i = j->n++;
-
-	if (!(i && r->gbps >= j->cell[0]))
+	if (!(r->gbps >= j->nic->low_gbps))
 		j->nic->low_gpu = r->gpu;
-	for (; i && j->cell[i - 1] > r->gbps; i--)
-		j->cell[i] = j->cell[i - 1];
-	j->cell[i] = r->gbps;
-}
-
-static double median(const double *sorted, size_t n)
-{
-	return n ? (sorted[(n - 1) / 2] + sorted[n / 2]) / 2 : NAN;
+	j->nic->low_gbps = fmin(j->nic->low_gbps, r->gbps);
+	j->cell[j->n++] = r->gbps;
 }
 
 static void set_spread(struct judged *j, double part)
@@ -80,17 +72,17 @@ static void set_spread(struct judged *j, double part)
 	struct dr_matrix_nic_row *nic = j->nic;
 	size_t n = j->n;
 
-	nic->alone_gbps = median(j->cell, n);
+	nic->alone_gbps = dr_median(j->cell, n);
 	j->has_low = n > AGREE && j->cell[1] >= part * j->cell[n - 1] &&
-		     j->cell[0] < part * median(j->cell + 1, n - 1);
+		     j->cell[0] < part * dr_median(j->cell + 1, n - 1);
 	if (n) {
 		nic->least_gbps = j->cell[j->has_low];
 		nic->most_gbps = j->cell[n - 1];
 	}
-	if (j->has_low)
-		nic->low_gbps = j->cell[0];
-	else
+	if (!j->has_low) {
+		nic->low_gbps = NAN;
 		nic->low_gpu = DR_UNSET;
+	}
 }
 
 static void add_cell(struct judged *j, const struct dr_matrix_cell_row *r)
@@ -103,7 +95,7 @@ static void add_cell(struct judged *j, const struct dr_matrix_cell_row *r)
 	if (r->switched > 0)
 		j->left++;
 	else if (r->gpu != DR_UNSET && isfinite(r->gbps) && j->n < CELLS_MAX)
-		insert(j, r);
+		keep(j, r);
 	for (int end = 0; end < 2; end++) {
 		if (counter[end] == DR_UNSET || r->bytes == DR_UNSET)
 			continue;
@@ -180,13 +172,6 @@ struct peers {
 		*lowest; /* of the others that are not as low, the one with the lowest cell */
 };
 
-static int ascending(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-
-	return (x > y) - (x < y);
-}
-
 static bool is_peer(const struct judged *j, const struct judged *self)
 {
 	return j != self && j->nic->direction == self->nic->direction &&
@@ -210,8 +195,7 @@ static struct peers peers_of(
 		v[k++] = nic->alone_gbps;
 		p.full_speed |= nic->alone_gbps >= part * j[i].speed_gbps; /* no with a NAN */
 	}
-	qsort(v, k, sizeof(v[0]), ascending);
-	p.median = median(v, k);
+	p.median = dr_median(v, k);
 	for (size_t i = 0; i < n; i++)
 		if (is_peer(&j[i], self) && j[i].nic->alone_gbps >= part * p.median &&
 			(!p.lowest || j[i].nic->least_gbps < p.lowest->nic->least_gbps))

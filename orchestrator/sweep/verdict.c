@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/mem.h"
 #include "base/units.h"
+#include "orchestrator/figures/shift.h"
 #include "orchestrator/record/record.h"
 #include "orchestrator/sweep/verdict_priv.h"
 
@@ -77,43 +78,26 @@ const char *verdict_nic(const struct verdict_search *s, uint32_t rank, unsigned 
 
 /* ---- figures ---- */
 
-static int by_value(const void *a, const void *b)
-{
-	float x = *(const float *)a, y = *(const float *)b;
-
-	return x < y ? -1 : x > y;
-}
-
-/* Sorts them. */
-static double median_of(float *v, size_t n)
-{
-	qsort(v, n, sizeof(*v), by_value);
-	return n % 2 ? (double)v[n / 2] : ((double)v[n / 2 - 1] + (double)v[n / 2]) / 2;
-}
-
 int dr_sweep_median(const struct dr_sweep_result *r, size_t n, double *out)
 {
 	size_t all = 0, k = 0;
-	float *v;
+	double *v;
 
 	*out = NAN;
 	for (size_t i = 0; i < n; i++)
 		all += r[i].n_lanes;
-	if (!all)
-		return 0;
-	v = dr_calloc(all, sizeof(*v));
+	v = all ? dr_calloc(all, sizeof(*v)) : NULL;
 	if (!v)
-		return -ENOMEM;
+		return all ? -ENOMEM : 0;
 	for (size_t i = 0; i < n; i++)
 		for (unsigned l = 0; l < r[i].n_lanes; l++) {
 			const struct dr_sweep_lane *x = &r[i].lane[l];
 			float gbps = x->n_runs ? x->run[0] : x->gbps;
 
 			if (isfinite(gbps))
-				v[k++] = gbps;
+				v[k++] = (double)gbps;
 		}
-	if (k)
-		*out = median_of(v, k);
+	*out = dr_median(v, k);
 	dr_free(v);
 	return 0;
 }
@@ -121,7 +105,7 @@ int dr_sweep_median(const struct dr_sweep_result *r, size_t n, double *out)
 /* Reported, not judged. */
 static int round_trips(const struct dr_sweep_judge *j, struct dr_sweep_verdict *out)
 {
-	float *v = j->n_results ? dr_calloc(j->n_results, sizeof(*v)) : NULL;
+	double *v = j->n_results ? dr_calloc(j->n_results, sizeof(*v)) : NULL;
 	size_t n = 0;
 
 	out->rtt_us = out->rtt_max_us = out->rtt_max_p99_us = NAN;
@@ -132,7 +116,7 @@ static int round_trips(const struct dr_sweep_judge *j, struct dr_sweep_verdict *
 
 		if (!(r->rtt_us > 0))
 			continue;
-		v[n++] = r->rtt_us;
+		v[n++] = (double)r->rtt_us;
 		if (out->rtt_max_us >= (double)r->rtt_us)
 			continue;
 		out->rtt_max_us = (double)r->rtt_us;
@@ -140,8 +124,7 @@ static int round_trips(const struct dr_sweep_judge *j, struct dr_sweep_verdict *
 		out->rtt_max_pair = r->pair;
 	}
 	out->rtt_pairs = n;
-	if (n)
-		out->rtt_us = median_of(v, n);
+	out->rtt_us = dr_median(v, n);
 	dr_free(v);
 	return 0;
 }

@@ -42,8 +42,7 @@ static void share_level(struct compare *c)
 
 static void describe(struct compare_values *v)
 {
-	dr_shift_sort(v->v, v->n);
-	v->median = dr_shift_median(v->v, v->n);
+	v->median = dr_median(v->v, v->n);
 	v->least = v->n ? v->v[0] : NAN;
 	v->most = v->n ? v->v[v->n - 1] : NAN;
 }

@@ -4,7 +4,7 @@
 
 #include "orchestrator/record/fields.h"
 #include "orchestrator/tools/compare.h"
-#include "orchestrator/tools/shift.h"
+#include "orchestrator/figures/shift.h"
 
 /*
  * Method. Each document gives one value of each of its figures. A figure's change is the factor new / old (shift.h) with its

@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef DR_ORCHESTRATOR_TOOLS_SHIFT_H
-#define DR_ORCHESTRATOR_TOOLS_SHIFT_H
+#ifndef DR_ORCHESTRATOR_FIGURES_SHIFT_H
+#define DR_ORCHESTRATOR_FIGURES_SHIFT_H
 
 #include "base/defs.h"
 
 /*
+ * Folder figures/: arithmetic of measured figures, for all that judge them: the matrix, the sweep and compare. Only numbers:
+ * what they belong to, and when one is too low, those who ask know. No record, no document, no clock.
+ *
  * By which factor do two groups of runs differ? The estimate is that of Hodges and Lehmann, the median of all ratios new / old.
  * Its limits are order statistics of these ratios that the Mann-Whitney test selects: exact for up to SHIFT_EXACT runs in
  * all, the normal approximation with continuity correction above (Hollander, Wolfe, Chicken: Nonparametric Statistical
@@ -25,10 +28,11 @@ int dr_shift_estimate(const double *was, size_t n_was, const double *is, size_t 
 /* Runs that each side needs at least, so that limits at this level exist. */
 size_t dr_shift_runs(double level);
 
-/* Probability that the Mann-Whitney count of n and m equally distributed values is at most u. NAN: no memory. */
-double dr_shift_probability(size_t n, size_t m, size_t u);
+/* The least u for which the Mann-Whitney count of n and m equally distributed values is at most u with a probability above
+ * `level`. 0 or -ENOMEM. */
+int dr_shift_count(size_t n, size_t m, double level, size_t *u) DR_MUST_CHECK;
 
-double dr_shift_median(const double *v, size_t n); /* of sorted values; NAN: none */
-void dr_shift_sort(double *v, size_t n);
+/* Sorts them. NAN: none. */
+double dr_median(double *v, size_t n);
 
 #endif

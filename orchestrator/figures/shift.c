@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "orchestrator/tools/shift.h"
+#include "orchestrator/figures/shift.h"
 
 #include "base/mem.h"
 
@@ -15,16 +15,11 @@ static int ascending(const void *a, const void *b)
 	return (*x > *y) - (*x < *y);
 }
 
-void dr_shift_sort(double *v, size_t n)
-{
-	if (n)
-		qsort(v, n, sizeof(*v), ascending);
-}
-
-double dr_shift_median(const double *v, size_t n)
+double dr_median(double *v, size_t n)
 {
 	if (!n)
 		return NAN;
+	qsort(v, n, sizeof(*v), ascending);
 	return n % 2 ? v[n / 2] : (v[n / 2 - 1] + v[n / 2]) / 2;
 }
 
@@ -57,48 +52,24 @@ static double normal_probability(size_t n, size_t m, double u)
 	return erfc((mean - u - 0.5) / sd / sqrt(2)) / 2;
 }
 
-/* The first count whose probability, of itself and those below it, is above `level`. -ENOMEM. */
-static int first_above(size_t n, size_t m, double level, size_t *out)
+int dr_shift_count(size_t n, size_t m, double level, size_t *u)
 {
-	double *f, sum = 0, all;
-	size_t u;
+	double *f, sum = 0, all = 0;
 
 	if (n + m > SHIFT_EXACT) {
-		for (u = 0; u < n * m && normal_probability(n, m, (double)u) <= level; u++)
+		for (*u = 0; *u < n * m && normal_probability(n, m, (double)*u) <= level; ++*u)
 			;
-		*out = u;
 		return 0;
 	}
 	f = arrangements(n, m);
 	if (!f)
 		return -ENOMEM;
-	for (all = 0, u = 0; u <= n * m; u++)
-		all += f[u];
-	for (u = 0; u < n * m; u++) {
-		sum += f[u];
-		if (sum > level * all)
-			break;
-	}
-	dr_free(f);
-	*out = u;
-	return 0;
-}
-
-double dr_shift_probability(size_t n, size_t m, size_t u)
-{
-	double sum = 0, all = 0, *f;
-
-	if (n + m > SHIFT_EXACT)
-		return normal_probability(n, m, (double)u);
-	f = arrangements(n, m);
-	if (!f)
-		return NAN;
-	for (size_t i = 0; i <= n * m; i++) {
-		sum += i <= u ? f[i] : 0;
+	for (size_t i = 0; i <= n * m; i++)
 		all += f[i];
-	}
+	for (*u = 0; *u < n * m && (sum += f[*u]) <= level * all; ++*u)
+		;
 	dr_free(f);
-	return sum / all;
+	return 0;
 }
 
 int dr_shift_estimate(const double *was, size_t n_was, const double *is, size_t n_is, double level,
@@ -113,7 +84,7 @@ int dr_shift_estimate(const double *was, size_t n_was, const double *is, size_t 
 	if (!n)
 		return 0;
 	ratio = dr_calloc(n, sizeof(*ratio));
-	rc = ratio ? first_above(n_was, n_is, level, &k) : -ENOMEM;
+	rc = ratio ? dr_shift_count(n_was, n_is, level, &k) : -ENOMEM;
 	if (rc) {
 		dr_free(ratio);
 		return rc;
@@ -121,8 +92,7 @@ int dr_shift_estimate(const double *was, size_t n_was, const double *is, size_t 
 	for (size_t i = 0; i < n_was; i++)
 		for (size_t j = 0; j < n_is; j++)
 			ratio[i * n_is + j] = is[j] / was[i];
-	dr_shift_sort(ratio, n);
-	s.ratio = dr_shift_median(ratio, n);
+	s.ratio = dr_median(ratio, n);
 	if (k > 0 && 2 * k <= n) {
 		s.low = ratio[k - 1];
 		s.high = ratio[n - k];
