@@ -27,12 +27,13 @@ static void share_level(struct compare *c)
 	size_t n[GROUPS] = { 0 };
 	double weights = 0;
 
-	for (size_t i = 0; i < c->n_figures; i++)
-		n[c->figure[i].group] += c->figure[i].of[SIDE_OLD].n && c->figure[i].of[SIDE_NEW].n;
+	for (size_t i = 0; i < c->figures.n; i++)
+		n[c->figures.v[i].group] += c->figures.v[i].of[SIDE_OLD].values.n &&
+					    c->figures.v[i].of[SIDE_NEW].values.n;
 	for (int g = 0; g < GROUPS; g++)
 		weights += n[g] ? weight_of(g) : 0;
-	for (size_t i = 0; i < c->n_figures; i++) {
-		struct compare_figure *f = &c->figure[i];
+	for (size_t i = 0; i < c->figures.n; i++) {
+		struct compare_figure *f = &c->figures.v[i];
 
 		f->level = n[f->group] ? COMPARE_LEVEL * weight_of(f->group) / weights /
 						 (double)n[f->group]
@@ -42,9 +43,11 @@ static void share_level(struct compare *c)
 
 static void describe(struct compare_values *v)
 {
-	v->median = dr_median(v->v, v->n);
-	v->least = v->n ? v->v[0] : NAN;
-	v->most = v->n ? v->v[v->n - 1] : NAN;
+	size_t n = v->values.n;
+
+	v->median = dr_median(v->values.v, n);
+	v->least = n ? v->values.v[0] : NAN;
+	v->most = n ? v->values.v[n - 1] : NAN;
 }
 
 static int result_of(const struct compare_figure *f, double tolerance)
@@ -68,19 +71,20 @@ static void judge(struct compare *c, struct compare_figure *f)
 	describe(is);
 	f->shift = (struct dr_shift){ NAN, NAN, NAN };
 	f->runs_needed = DR_UNSET;
-	if (!was->n || !is->n) {
-		f->result = was->n ? RESULT_OLD : RESULT_NEW;
+	if (!was->values.n || !is->values.n) {
+		f->result = was->values.n ? RESULT_OLD : RESULT_NEW;
 		return;
 	}
 	f->runs_needed = (int64_t)dr_shift_runs(f->level);
-	if (dr_shift_estimate(was->v, was->n, is->v, is->n, f->level, &f->shift))
+	if (dr_shift_estimate(
+		    was->values.v, was->values.n, is->values.v, is->values.n, f->level, &f->shift))
 		c->no_memory = true;
 	f->result = result_of(f, c->tolerance);
 }
 
 static int status_of(const struct compare *c)
 {
-	if (c->no_memory || (c->n_differences && !c->allow_differences))
+	if (c->no_memory || (c->differences.n && !c->allow_differences))
 		return DR_EXIT_ENV;
 	if (c->results[RESULT_WORSE])
 		return DR_EXIT_THRESHOLD;
@@ -89,20 +93,20 @@ static int status_of(const struct compare *c)
 
 static void drop_figures(struct compare *c)
 {
-	for (size_t i = 0; i < c->n_figures; i++)
+	for (size_t i = 0; i < c->figures.n; i++)
 		for (int side = 0; side < 2; side++)
-			dr_free(c->figure[i].of[side].v);
-	c->n_figures = 0;
+			dr_free(c->figures.v[i].of[side].values.v);
+	c->figures.n = 0;
 }
 
 void compare_judge(struct compare *c)
 {
-	if (c->n_differences && !c->allow_differences)
+	if (c->differences.n && !c->allow_differences)
 		drop_figures(c);
 	share_level(c);
-	for (size_t i = 0; i < c->n_figures; i++) {
-		judge(c, &c->figure[i]);
-		c->results[c->figure[i].result]++;
+	for (size_t i = 0; i < c->figures.n; i++) {
+		judge(c, &c->figures.v[i]);
+		c->results[c->figures.v[i].result]++;
 	}
 	c->status = status_of(c);
 }
@@ -110,9 +114,9 @@ void compare_judge(struct compare *c)
 void compare_fini(struct compare *c)
 {
 	drop_figures(c);
-	dr_free(c->figure);
-	dr_free(c->difference);
-	dr_free(c->note);
+	dr_free(c->figures.v);
+	dr_free(c->differences.v);
+	dr_free(c->notes.v);
 }
 
 int dr_compare_main(const struct dr_options *o)

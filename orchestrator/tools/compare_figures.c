@@ -16,50 +16,40 @@ static struct compare_figure key_of(enum compare_group group, enum compare_quant
 		.direction = -1,
 		.end = -1,
 		.dir = -1,
+		.unit = compare_unit_names[quantity],
 		.gpu = DR_UNSET,
 		.message_bytes = DR_UNSET };
 }
 
-static bool same(const struct compare_figure *a, const struct compare_figure *b)
+void *compare_add_row(struct compare *c, struct dr_list *list, const void *row, size_t size)
 {
-	return a->group == b->group && a->quantity == b->quantity && a->direction == b->direction &&
-	       a->end == b->end && a->dir == b->dir && a->gpu == b->gpu &&
-	       a->message_bytes == b->message_bytes && strcmp(a->nic, b->nic) == 0 &&
-	       strcmp(a->kind, b->kind) == 0;
+	void *grown = dr_grow(list->v, &list->cap, list->n + 1, size);
+
+	if (!grown) {
+		c->no_memory = true;
+		return NULL;
+	}
+	list->v = grown;
+	return memcpy((char *)grown + list->n++ * size, row, size);
 }
 
 static struct compare_figure *figure_of(struct compare *c, const struct compare_figure *key)
 {
-	struct compare_figure *grown;
-
-	for (size_t i = 0; i < c->n_figures; i++)
-		if (same(&c->figure[i], key))
-			return &c->figure[i];
-	grown = dr_grow(c->figure, &c->cap_figures, c->n_figures + 1, sizeof(*grown));
-	if (!grown)
-		return NULL;
-	c->figure = grown;
-	grown[c->n_figures] = *key;
-	return &grown[c->n_figures++];
+	for (size_t i = 0; i < c->figures.n; i++)
+		if (dr_fields_same_key(&compare_figure_fields, &c->figures.v[i], key))
+			return &c->figures.v[i];
+	return compare_add(c, &c->figures, key);
 }
 
 static void add(struct compare *c, int side, const struct compare_figure *key, double value)
 {
 	struct compare_figure *f;
-	struct compare_values *to;
-	double *grown;
 
 	if (!(value > 0) || !isfinite(value))
 		return;
 	f = figure_of(c, key);
-	to = f ? &f->of[side] : NULL;
-	grown = to ? dr_grow(to->v, &to->cap, to->n + 1, sizeof(*grown)) : NULL;
-	if (!grown) {
-		c->no_memory = true;
-		return;
-	}
-	to->v = grown;
-	to->v[to->n++] = value;
+	if (f)
+		(void)compare_add(c, &f->of[side].values, &value);
 }
 
 static void take_figures(struct compare *c, int side, const struct dr_record *rec)

@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/mem.h"
 #include "base/text.h"
 #include "base/units.h"
 #include "orchestrator/record/report.h"
@@ -15,23 +14,15 @@
 
 void compare_note(struct compare *c, const char *file, const char *fmt, ...)
 {
-	struct compare_note *grown =
-				    dr_grow(c->note, &c->cap_notes, c->n_notes + 1, sizeof(*grown)),
-			    *n;
+	struct compare_note n = { "", "" };
 	va_list ap;
 
-	if (!grown) {
-		c->no_memory = true;
-		return;
-	}
-	c->note = grown;
-	n = &grown[c->n_notes++];
-	memset(n, 0, sizeof(*n));
-	dr_text_copy(n->file, sizeof(n->file), file);
+	dr_text_copy(n.file, sizeof(n.file), file);
 	va_start(ap, fmt);
-	vsnprintf(n->text, sizeof(n->text), fmt, ap);
+	vsnprintf(n.text, sizeof(n.text), fmt, ap);
 	va_end(ap);
-	dr_text_copy(n->text, sizeof(n->text), n->text);
+	dr_text_copy(n.text, sizeof(n.text), n.text);
+	(void)compare_add(c, &c->notes, &n);
 }
 
 struct differing {
@@ -44,23 +35,16 @@ static void put_difference(void *arg, const char *was, const char *is)
 {
 	const struct differing *d = arg;
 	struct compare *c = d->c;
-	struct compare_difference x, *grown;
+	struct compare_difference x = { "", "", "" };
 
-	memset(&x, 0, sizeof(x));
 	dr_text_copy(x.was, sizeof(x.was), was);
 	dr_text_copy(x.is, sizeof(x.is), is);
 	dr_text_copy(x.file, sizeof(x.file), d->file);
-	for (size_t i = 0; i < c->n_differences; i++)
-		if (strcmp(c->difference[i].was, x.was) == 0 &&
-			strcmp(c->difference[i].is, x.is) == 0)
+	for (size_t i = 0; i < c->differences.n; i++)
+		if (strcmp(c->differences.v[i].was, x.was) == 0 &&
+			strcmp(c->differences.v[i].is, x.is) == 0)
 			return;
-	grown = dr_grow(c->difference, &c->cap_differences, c->n_differences + 1, sizeof(*grown));
-	if (!grown) {
-		c->no_memory = true;
-		return;
-	}
-	c->difference = grown;
-	grown[c->n_differences++] = x;
+	(void)compare_add(c, &c->differences, &x);
 }
 
 /* ---- environments ---- */

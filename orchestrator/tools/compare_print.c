@@ -10,14 +10,14 @@
 
 /* The outcome as tables and as a document. */
 
-const char *const compare_group_names[] = { "total", "gpu", "nic", "pair", "latency", "gap", "cpu",
+static const char *const group_names[] = { "total", "gpu", "nic", "pair", "latency", "gap", "cpu",
 	NULL };
-const char *const compare_result_names[] = { "no-change", "worse", "better", "too-few-runs",
+static const char *const result_names[] = { "no-change", "worse", "better", "too-few-runs",
 	"only-old", "only-new", NULL };
-const char *const compare_quantity_names[] = { "bandwidth", "rtt_p50", "rtt_p90", "rtt_p99",
+static const char *const quantity_names[] = { "bandwidth", "rtt_p50", "rtt_p90", "rtt_p99",
 	"rtt_p999", "gap_p50", "gap_p99", "failback_gap", "cpu", NULL };
 static const char *const units[] = { "Gb/s", "us", "us", "us", "us", "us", "us", "us", "%" };
-static const char *const unit_names[] = { "gbps", "us", "us", "us", "us", "us", "us", "us",
+const char *const compare_unit_names[] = { "gbps", "us", "us", "us", "us", "us", "us", "us",
 	"percent_per_gbps" };
 
 /* ---- table ---- */
@@ -89,14 +89,14 @@ static void print_figures(const struct compare *c, bool all, FILE *f)
 	fprintf(f, "\n  %-*s %8s %8s %-4s %7s %15s\n", NAME_WIDTH, "figure, medians of the runs",
 		"old", "new", "", "change%", "interval");
 	for (size_t k = 0; k < DR_ARRAY_LEN(order) * GROUPS; k++)
-		for (size_t i = 0; i < c->n_figures && (all || shown < SHOWN); i++)
-			if (c->figure[i].result == order[k / GROUPS] &&
-				c->figure[i].group == (int)(k % GROUPS)) {
-				print_figure(&c->figure[i], f);
+		for (size_t i = 0; i < c->figures.n && (all || shown < SHOWN); i++)
+			if (c->figures.v[i].result == order[k / GROUPS] &&
+				c->figures.v[i].group == (int)(k % GROUPS)) {
+				print_figure(&c->figures.v[i], f);
 				shown++;
 			}
-	if (shown < c->n_figures)
-		fprintf(f, "  and %zu more (-v, or --json)\n", c->n_figures - shown);
+	if (shown < c->figures.n)
+		fprintf(f, "  and %zu more (-v, or --json)\n", c->figures.n - shown);
 }
 
 static void print_sides(const struct compare *c, FILE *f)
@@ -113,20 +113,20 @@ static void print_sides(const struct compare *c, FILE *f)
 			fprintf(f, ", %.19s to %.19s", s->first, s->last);
 		fputc('\n', f);
 	}
-	for (size_t i = 0; i < c->n_notes; i++)
-		fprintf(f, "note: %s: %s\n", c->note[i].file, c->note[i].text);
+	for (size_t i = 0; i < c->notes.n; i++)
+		fprintf(f, "note: %s: %s\n", c->notes.v[i].file, c->notes.v[i].text);
 }
 
 static void print_differences(const struct compare *c, FILE *f)
 {
-	if (!c->n_differences)
+	if (!c->differences.n)
 		return;
 	fprintf(f, "%s\n",
 		c->allow_differences ? "The runs differ in more than their time:"
 				     : "Not compared: the runs measured different things.");
-	for (size_t i = 0; i < c->n_differences; i++)
-		fprintf(f, "  %s  ->  %s   (%s)\n", c->difference[i].was, c->difference[i].is,
-			c->difference[i].file);
+	for (size_t i = 0; i < c->differences.n; i++)
+		fprintf(f, "  %s  ->  %s   (%s)\n", c->differences.v[i].was, c->differences.v[i].is,
+			c->differences.v[i].file);
 	if (!c->allow_differences)
 		fputs("Choose runs with equal options, or add --allow-differences.\n", f);
 }
@@ -135,9 +135,9 @@ static int64_t runs_needed(const struct compare *c)
 {
 	int64_t most = 0;
 
-	for (size_t i = 0; i < c->n_figures; i++)
-		if (c->figure[i].result == RESULT_FEW)
-			most = DR_MAX(most, c->figure[i].runs_needed);
+	for (size_t i = 0; i < c->figures.n; i++)
+		if (c->figures.v[i].result == RESULT_FEW)
+			most = DR_MAX(most, c->figures.v[i].runs_needed);
 	return most;
 }
 
@@ -171,10 +171,10 @@ void compare_print(const struct compare *c, bool all, FILE *f)
 
 	print_sides(c, f);
 	print_differences(c, f);
-	if (c->n_figures) {
+	if (c->figures.n) {
 		print_figures(c, all, f);
 		print_result(c, f);
-	} else if (!c->n_differences || c->allow_differences) {
+	} else if (!c->differences.n || c->allow_differences) {
 		fputs("No figure can be compared.\n", f);
 	}
 	if (c->no_memory)
@@ -191,47 +191,41 @@ void compare_print(const struct compare *c, bool all, FILE *f)
 #define F(kind_, name_, member, text_, ...)                                                        \
 	DR_FIELD(name_, DR_F_##kind_, T, member, .text = (text_), __VA_ARGS__)
 
-struct json_figure {
-	const char *unit, *nic, *kind;
-	int group, quantity, direction, end, dir, result;
-	int64_t gpu, message_bytes, runs_needed;
-	struct {
-		int64_t n;
-		double median, least, most;
-	} of[2];
-	double ratio, low, high, level;
-};
-#define T struct json_figure
+#define T struct compare_figure
 #define SIDE(name_, i_)                                                                            \
-	F(INT, name_ ".runs", of[i_].n, "values: one of each run, or of each trial of a fault"),   \
+	F(INT, name_ ".runs", of[i_].values.n,                                                     \
+		"values: one of each run, or of each trial of a fault"),                           \
 		F(NUM, name_ ".median", of[i_].median, "their median"),                            \
 		F(NUM, name_ ".min", of[i_].least, "the smallest"),                                \
 		F(NUM, name_ ".max", of[i_].most, "the largest")
 static const struct dr_field figure_table[] = {
-	DR_FIELD_ENUM("group", T, group, compare_group_names,
-		.text = "group of figures that shares a part of the level"),
-	DR_FIELD_ENUM("quantity", T, quantity, compare_quantity_names, .text = "what it is"),
-	F(TEXT, "unit", unit, "unit of median, min and max"),
-	F(INT, "gpu", gpu, "the client's GPU"),
-	F(TEXT, "nic", nic, "NIC at the client"),
+	DR_FIELD_ENUM("group", T, group, group_names,
+		.text = "group of figures that shares a part of the level", .flags = DR_F_KEY),
 	DR_FIELD_ENUM(
-		"direction", T, direction, dr_direction_names, .text = "direction of the data"),
-	F(INT, "message_bytes", message_bytes, "size of a message"),
-	F(TEXT, "kind", kind, "kind of the faults, as in --fault"),
-	DR_FIELD_ENUM("side", T, end, dr_end_names, .text = "end where they act; cpu: the end"),
-	DR_FIELD_ENUM("dir", T, dir, dr_fault_dir_names, .text = "direction that they block"),
+		"quantity", T, quantity, quantity_names, .text = "what it is", .flags = DR_F_KEY),
+	F(TEXT, "unit", unit, "unit of median, min and max"),
+	F(INT, "gpu", gpu, "the client's GPU", .flags = DR_F_KEY),
+	F(STR, "nic", nic, "NIC at the client", .flags = DR_F_KEY),
+	DR_FIELD_ENUM("direction", T, direction, dr_direction_names,
+		.text = "direction of the data", .flags = DR_F_KEY),
+	F(INT, "message_bytes", message_bytes, "size of a message", .flags = DR_F_KEY),
+	F(STR, "kind", kind, "kind of the faults, as in --fault", .flags = DR_F_KEY),
+	DR_FIELD_ENUM("side", T, end, dr_end_names, .text = "end where they act; cpu: the end",
+		.flags = DR_F_KEY),
+	DR_FIELD_ENUM("dir", T, dir, dr_fault_dir_names, .text = "direction that they block",
+		.flags = DR_F_KEY),
 	SIDE("old", SIDE_OLD),
 	SIDE("new", SIDE_NEW),
-	F(NUM, "ratio", ratio, "factor new / old: the median of all ratios"),
-	F(NUM, "ratio_low", low, "lower limit of the factor; null: too few runs"),
-	F(NUM, "ratio_high", high, "upper limit"),
+	F(NUM, "ratio", shift.ratio, "factor new / old: the median of all ratios"),
+	F(NUM, "ratio_low", shift.low, "lower limit of the factor; null: too few runs"),
+	F(NUM, "ratio_high", shift.high, "upper limit"),
 	F(NUM, "level", level,
 		"probability that the true factor is beyond one of the limits, each"),
 	F(INT, "runs_needed", runs_needed, "runs of each side that limits at this level need"),
-	DR_FIELD_ENUM("result", T, result, compare_result_names,
+	DR_FIELD_ENUM("result", T, result, result_names,
 		.text = "worse or better: the limits exclude 1, and the factor is beyond the tolerance"),
 };
-static DR_FIELDS(figure_fields, "figures", figure_table, T, .text = "one figure of both sides");
+DR_FIELDS(compare_figure_fields, "figures", figure_table, T, .text = "one figure of both sides");
 #undef T
 
 #define T struct compare_difference
@@ -253,102 +247,52 @@ static DR_FIELDS(note_fields, "notes", note_table, T, .text = "a remark about on
 #undef T
 
 struct document {
+	struct compare c;
 	const char *version, *method;
-	int status, exit_code;
+	int status;
 	double confidence, tolerance;
-	struct {
-		int64_t runs;
-		const char *versions, *first, *last;
-	} side[2];
-	json_t *differences, *notes, *figures;
 };
 static const char *const method =
 	"Hodges-Lehmann estimate of the factor, Mann-Whitney limits (exact up to 50 runs), weighted Bonferroni";
 static const char *const status_names[] = { "pass", "fail", "error", NULL };
 #define T struct document
 #define ENDS(name_, i_)                                                                            \
-	F(INT, name_ ".runs", side[i_].runs, "documents that were compared"),                      \
-		F(TEXT, name_ ".versions", side[i_].versions, "versions of the program"),          \
-		F(TEXT, name_ ".first_time", side[i_].first, "begin of the first run, ISO 8601"),  \
-		F(TEXT, name_ ".last_time", side[i_].last, "begin of the last run, ISO 8601")
+	F(INT, name_ ".runs", c.side[i_].runs, "documents that were compared"),                    \
+		F(STR, name_ ".versions", c.side[i_].versions, "versions of the program"),         \
+		F(STR, name_ ".first_time", c.side[i_].first, "begin of the first run, ISO 8601"), \
+		F(STR, name_ ".last_time", c.side[i_].last, "begin of the last run, ISO 8601")
 static const struct dr_field document_table[] = {
 	DR_FIELD_CONST("schema", "dualrail-compare/1", .text = "format of this document"),
 	F(TEXT, "version", version, "version of this program"),
 	DR_FIELD_ENUM("status", T, status, status_names,
 		.text = "fail: a figure became worse; error: nothing could be compared",
 		.flags = DR_F_REQUIRED),
-	F(SINT, "exit_code", exit_code, "exit status of the program"),
+	F(SINT, "exit_code", c.status, "exit status of the program"),
 	F(TEXT, "method", method, "how the limits are computed"),
 	F(NUM, "confidence", confidence,
 		"probability that no figure is called worse if nothing changed; the same for better"),
 	F(NUM, "tolerance_percent", tolerance, "--tolerance"),
 	ENDS("old", SIDE_OLD),
 	ENDS("new", SIDE_NEW),
-	F(JSON, "differences", differences, "in options and environment",
+	F(LIST, "differences", c.differences, "in options and environment",
 		.row = &difference_fields),
-	F(JSON, "notes", notes, "about documents", .row = &note_fields),
-	F(JSON, "figures", figures, "every figure; none if differences were refused",
-		.row = &figure_fields),
+	F(LIST, "notes", c.notes, "about documents", .row = &note_fields),
+	F(LIST, "figures", c.figures, "every figure; none if differences were refused",
+		.row = &compare_figure_fields),
 };
 DR_FIELDS(dr_compare_fields, "compare", document_table, T, .text = "what `dualrail compare` found");
 #undef T
 
-static json_t *figure_json(const struct compare_figure *f)
-{
-	struct json_figure j = { .unit = unit_names[f->quantity],
-		.nic = f->nic,
-		.kind = f->kind,
-		.group = f->group,
-		.quantity = f->quantity,
-		.direction = f->direction,
-		.end = f->end,
-		.dir = f->dir,
-		.result = f->result,
-		.gpu = f->gpu,
-		.message_bytes = f->message_bytes,
-		.runs_needed = f->runs_needed,
-		.ratio = f->shift.ratio,
-		.low = f->shift.low,
-		.high = f->shift.high,
-		.level = f->level };
-
-	for (int i = 0; i < 2; i++) {
-		j.of[i].n = (int64_t)f->of[i].n;
-		j.of[i].median = f->of[i].median;
-		j.of[i].least = f->of[i].least;
-		j.of[i].most = f->of[i].most;
-	}
-	return dr_fields_to_json(&figure_fields, &j);
-}
-
 json_t *compare_json(const struct compare *c)
 {
-	struct document d = { .version = DR_VERSION,
+	const struct document d = { .c = *c,
+		.version = DR_VERSION,
 		.method = method,
 		.status = c->status == 0	     ? 0
 			  : c->status == DR_EXIT_ENV ? 2
 						     : 1,
-		.exit_code = c->status,
 		.confidence = 1 - COMPARE_LEVEL,
-		.tolerance = 100 * c->tolerance,
-		.differences = dr_rows_to_json(&difference_fields, c->difference, c->n_differences),
-		.notes = dr_rows_to_json(&note_fields, c->note, c->n_notes),
-		.figures = json_array() };
-	json_t *o = NULL;
-	int bad = !d.differences || !d.notes || !d.figures;
+		.tolerance = 100 * c->tolerance };
 
-	for (int i = 0; i < 2; i++) {
-		d.side[i].runs = (int64_t)c->side[i].runs;
-		d.side[i].versions = c->side[i].versions;
-		d.side[i].first = c->side[i].first;
-		d.side[i].last = c->side[i].last;
-	}
-	for (size_t i = 0; i < c->n_figures && !bad; i++)
-		bad = json_array_append_new(d.figures, figure_json(&c->figure[i]));
-	if (!bad)
-		o = dr_fields_to_json(&dr_compare_fields, &d);
-	json_decref(d.differences);
-	json_decref(d.notes);
-	json_decref(d.figures);
-	return o;
+	return dr_fields_to_json(&dr_compare_fields, &d);
 }

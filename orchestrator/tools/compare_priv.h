@@ -50,19 +50,22 @@ enum { SIDE_OLD, SIDE_NEW };
 
 /* The values of a figure on one side; sorted after compare_judge. */
 struct compare_values {
-	double *v, median, least, most;
-	size_t n, cap;
+	DR_LIST(double) values;
+	double median, least, most;
 };
 struct compare_figure {
 	int group, quantity, direction, end, dir;
 	int64_t gpu, message_bytes;
 	char nic[64], kind[24];
+	const char *unit;
 	struct compare_values of[2];
 	struct dr_shift shift;
 	double level; /* of one side */
 	int64_t runs_needed;
 	int result;
 };
+extern const struct dr_fields compare_figure_fields;
+extern const char *const compare_unit_names[]; /* of each quantity */
 /* A group of documents. */
 struct compare_side {
 	char *const *path;
@@ -80,19 +83,19 @@ struct compare {
 	double tolerance; /* 0.01: 1 % */
 	bool allow_differences;
 	struct compare_side side[2];
-	struct compare_figure *figure;
-	struct compare_difference *difference;
-	struct compare_note *note;
-	size_t n_figures, cap_figures, n_differences, cap_differences, n_notes, cap_notes;
+	DR_LIST(struct compare_figure) figures;
+	DR_LIST(struct compare_difference) differences;
+	DR_LIST(struct compare_note) notes;
 	size_t results[RESULTS];
 	bool trials; /* one document on each side: the trials of its faults are the values of gaps */
 	bool no_memory;
 	int status;
 };
 
-extern const char *const compare_group_names[], *const compare_result_names[],
-							*const compare_quantity_names[];
-
+/* Appends a row; NULL: no memory, which is noted. */
+#define compare_add(c, list, row)                                                                  \
+	compare_add_row((c), (void *)(list), 1 ? (row) : (list)->v, sizeof(*(row)))
+void *compare_add_row(struct compare *c, struct dr_list *list, const void *row, size_t size);
 /* compare_load.c */
 /* Reads all documents. 0, or -errno with the file that cannot be compared. */
 int compare_load(struct compare *c, struct dr_err *e) DR_MUST_CHECK;
