@@ -41,19 +41,17 @@ struct dr_sweep_finding *verdict_add(
 	static struct dr_sweep_finding lost;
 	struct dr_sweep_verdict *o = s->out;
 	struct dr_sweep_finding *grown = dr_grow(o->v, &o->cap, o->n + 1, sizeof(*grown));
+	struct dr_sweep_finding *x = grown ? &grown[o->n++] : &lost;
 
-	if (!grown) {
-		s->failed = true;
-		return &lost;
-	}
-	o->v = grown;
-	o->v[o->n] = (struct dr_sweep_finding){ .kind = (int)kind,
+	s->failed |= !grown;
+	o->v = grown ? grown : o->v;
+	*x = (struct dr_sweep_finding){ .kind = (int)kind,
 		.rank = rank,
 		.peer_rank = peer_rank,
 		.gbps = NAN,
 		.median_gbps = s->median,
 		.percent = NAN };
-	return &o->v[o->n++];
+	return x;
 }
 
 void verdict_figure(const struct verdict_search *s, struct dr_sweep_finding *x, float gbps)
@@ -64,16 +62,47 @@ void verdict_figure(const struct verdict_search *s, struct dr_sweep_finding *x, 
 	x->percent = s->median > 0 ? 100 * (double)gbps / s->median : NAN;
 }
 
-void verdict_node(const struct verdict_search *s, uint32_t rank, char *buf, size_t len)
+bool verdict_is_low(const struct verdict_search *s, float gbps)
 {
-	const char *host = s->j->node[rank].host;
-
-	snprintf(buf, len, "rank %u%s%.40s%s", rank, *host ? " (" : "", host, *host ? ")" : "");
+	return !((double)gbps >= s->j->least * s->median);
 }
 
-const char *verdict_nic(const struct verdict_search *s, uint32_t rank, unsigned nic)
+struct node_name verdict_node(const struct verdict_search *s, int64_t rank)
 {
-	return nic < s->j->node[rank].n_nics ? s->j->node[rank].nic[nic].name : "?";
+	const char *host = s->j->node[rank].host;
+	struct node_name n;
+
+	snprintf(n.s, sizeof(n.s), "rank %lld%s%.40s%s", (long long)rank, *host ? " (" : "", host,
+		*host ? ")" : "");
+	return n;
+}
+
+const char *verdict_nic(const struct verdict_search *s, uint32_t port)
+{
+	const struct dr_sweep_node *n = &s->j->node[rank_of(port)];
+	uint32_t nic = port % DR_SWEEP_NICS_MAX;
+
+	return nic < n->n_nics ? n->nic[nic].name : "?";
+}
+
+/* With the name of the NIC. */
+static struct dr_sweep_finding *add_port(
+	struct verdict_search *s, enum dr_sweep_kind kind, uint32_t port)
+{
+	struct dr_sweep_finding *x = verdict_add(s, kind, rank_of(port), DR_UNSET);
+
+	snprintf(x->nic, sizeof(x->nic), "%s", verdict_nic(s, port));
+	return x;
+}
+
+struct dr_sweep_finding *verdict_add_pair(
+	struct verdict_search *s, enum dr_sweep_kind kind, const struct figure *f)
+{
+	struct dr_sweep_finding *x = add_port(s, kind, f->port[0]);
+
+	x->peer_rank = rank_of(f->port[1]);
+	snprintf(x->peer_nic, sizeof(x->peer_nic), "%s", verdict_nic(s, f->port[1]));
+	return x;
 }
 
 /* ---- figures ---- */
@@ -135,16 +164,14 @@ static void add_figure(
 	struct figure *f = &s->f[s->n++];
 	bool back = l->to_client;
 
-	*f = (struct figure){ .from = back ? r->pair.server : r->pair.client,
-		.to = back ? r->pair.client : r->pair.server,
-		.from_nic = back ? l->server_nic : l->client_nic,
-		.to_nic = back ? l->client_nic : l->server_nic,
-		.gbps = isfinite(l->gbps) ? l->gbps : 0,
+	*f = (struct figure){ .gbps = isfinite(l->gbps) ? l->gbps : 0,
 		.runs = l->n_runs,
 		.has_alone = l->has_alone,
 		.alone = isfinite(l->alone) ? l->alone : 0,
 		.wrong = l->wrong };
-	f->low = !((double)f->gbps >= s->j->least * s->median);
+	f->port[back] = r->pair.client * DR_SWEEP_NICS_MAX + l->client_nic;
+	f->port[!back] = r->pair.server * DR_SWEEP_NICS_MAX + l->server_nic;
+	f->low = verdict_is_low(s, f->gbps);
 	s->out->low += f->low;
 	s->out->lowest_percent = fmin(s->out->lowest_percent, 100 * (double)f->gbps / s->median);
 }
@@ -152,15 +179,14 @@ static void add_figure(
 /* A pair is low if one of its figures is. */
 static void count_pair(struct verdict_search *s, const struct dr_sweep_result *r)
 {
-	double bound = s->j->least * s->median;
 	bool low = false, was = false;
 
 	for (unsigned i = 0; i < r->n_lanes; i++) {
 		const struct dr_sweep_lane *l = &r->lane[i];
 
-		low = low || !((double)l->gbps >= bound);
+		low = low || verdict_is_low(s, l->gbps);
 		for (unsigned k = 0; k < l->n_runs; k++)
-			was = was || !((double)l->run[k] >= bound);
+			was = was || verdict_is_low(s, l->run[k]);
 	}
 	s->out->low_pairs += low;
 	s->out->cleared += was && !low;
@@ -203,30 +229,23 @@ struct port {
 	uint64_t wrong;
 };
 
-static struct port *port_at(struct port *p, uint32_t rank, unsigned nic)
-{
-	return &p[(size_t)rank * DR_SWEEP_NICS_MAX + nic];
-}
-
 static void count_ports(const struct verdict_search *s, struct port *p, bool wrong)
 {
 	memset(p, 0, (size_t)s->j->nodes * DR_SWEEP_NICS_MAX * sizeof(*p));
 	for (size_t i = 0; i < s->n; i++) {
 		const struct figure *f = &s->f[i];
 		bool bad = wrong ? f->wrong > 0 : f->low;
-		struct port *end[2] = { port_at(p, f->from, f->from_nic),
-			port_at(p, f->to, f->to_nic) };
 
-		if (f->explained)
-			continue;
-		for (int e = 0; e < 2; e++) {
-			if (bad && (!end[e]->bad[0] && !end[e]->bad[1]))
-				end[e]->lowest = f->gbps;
-			end[e]->of[e]++;
-			end[e]->bad[e] += bad;
-			end[e]->wrong += bad ? f->wrong : 0;
-			if (bad)
-				end[e]->lowest = DR_MIN(end[e]->lowest, f->gbps);
+		for (int e = 0; e < 2 && !f->explained; e++) {
+			struct port *end = &p[f->port[e]];
+
+			end->of[e]++;
+			if (!bad)
+				continue;
+			end->lowest =
+				end->bad[0] + end->bad[1] ? DR_MIN(end->lowest, f->gbps) : f->gbps;
+			end->bad[e]++;
+			end->wrong += f->wrong;
 		}
 	}
 }
@@ -249,36 +268,48 @@ static double share(const struct port *p)
 	return of ? (double)bad / of + 1e-9 * bad : 0;
 }
 
-/* The port with the largest share; NULL: none has most. */
-static const struct port *worst_port(
-	const struct verdict_search *s, const struct port *p, uint32_t *rank, unsigned *nic)
+/* Counts the ports and finds the one with the largest share, and the directions in which most are; false: none has most. */
+static bool worst_port(
+	struct verdict_search *s, struct port *p, bool wrong, uint32_t *port, bool dir[2])
 {
-	const struct port *worst = NULL;
 	double most = 0;
 
-	for (uint32_t r = 0; r < s->j->nodes; r++)
-		for (unsigned k = 0; k < s->j->node[r].n_nics; k++) {
-			const struct port *x = &p[(size_t)r * DR_SWEEP_NICS_MAX + k];
-
-			if (share(x) <= most)
-				continue;
-			most = share(x);
-			worst = x;
-			*rank = r;
-			*nic = k;
+	count_ports(s, p, wrong);
+	for (uint32_t i = 0; i < s->j->nodes * DR_SWEEP_NICS_MAX; i++)
+		if (share(&p[i]) > most) {
+			most = share(&p[i]);
+			*port = i;
 		}
-	return worst;
+	for (int e = 0; e < 2 && most > 0; e++)
+		dir[e] = is_most(p[*port].bad[e], p[*port].of[e]);
+	return most > 0 && !s->failed;
 }
 
-static void explain_port(struct verdict_search *s, uint32_t rank, unsigned nic, const bool dir[2])
+/* Its figures in these directions. What a NIC did to data says nothing about rates. */
+static void explain_port(struct verdict_search *s, uint32_t port, const bool dir[2], bool wrong)
 {
 	for (size_t i = 0; i < s->n; i++) {
 		struct figure *f = &s->f[i];
 
-		if ((dir[0] && f->from == rank && f->from_nic == nic) ||
-			(dir[1] && f->to == rank && f->to_nic == nic))
+		if (!((dir[0] && f->port[0] == port) || (dir[1] && f->port[1] == port)))
+			continue;
+		if (wrong)
+			f->wrong = 0;
+		else
 			f->explained = true;
 	}
+}
+
+static struct dr_sweep_finding *add_bad_port(struct verdict_search *s, enum dr_sweep_kind kind,
+	uint32_t port, const struct port *p, const bool dir[2])
+{
+	struct dr_sweep_finding *x = add_port(s, kind, port);
+
+	for (int e = 0; e < 2; e++) {
+		x->low += dir[e] ? p->bad[e] : 0;
+		x->of += dir[e] ? p->of[e] : 0;
+	}
+	return x;
 }
 
 /* Directions of a port that is low in both. */
@@ -294,18 +325,18 @@ enum alone {
  * What runs in one direction tell of a port that is low in both: acknowledgements of one direction wait behind the data of
  * the other, so one slow direction makes both low.
  */
-static enum alone alone_port(const struct verdict_search *s, uint32_t rank, unsigned nic)
+static enum alone alone_port(const struct verdict_search *s, uint32_t port)
 {
 	uint32_t of[2] = { 0 }, low[2] = { 0 };
 
 	for (size_t i = 0; i < s->n; i++) {
 		const struct figure *f = &s->f[i];
-		bool sends = f->from == rank && f->from_nic == nic;
 
-		if (!f->has_alone || (!sends && !(f->to == rank && f->to_nic == nic)))
-			continue;
-		of[sends ? 0 : 1]++;
-		low[sends ? 0 : 1] += !((double)f->alone >= s->j->least * s->median);
+		for (int e = 0; e < 2; e++)
+			if (f->has_alone && f->port[e] == port) {
+				of[e]++;
+				low[e] += verdict_is_low(s, f->alone);
+			}
 	}
 	if (!of[0] || !of[1])
 		return ALONE_UNKNOWN;
@@ -339,22 +370,17 @@ static int64_t usual_speed(const struct verdict_search *s)
 static unsigned measured_nics(const struct verdict_search *s, uint32_t rank)
 {
 	uint32_t mask = 0;
-	unsigned n = 0;
 
-	for (size_t i = 0; i < s->n; i++) {
-		if (s->f[i].from == rank)
-			mask |= 1u << s->f[i].from_nic;
-		if (s->f[i].to == rank)
-			mask |= 1u << s->f[i].to_nic;
-	}
-	for (; mask; mask &= mask - 1)
-		n++;
-	return n;
+	for (size_t i = 0; i < s->n; i++)
+		for (int e = 0; e < 2; e++)
+			if (rank_of(s->f[i].port[e]) == rank)
+				mask |= 1u << s->f[i].port[e] % DR_SWEEP_NICS_MAX;
+	return (unsigned)__builtin_popcount(mask);
 }
 
 /* dir: in which the figures are low; alone: in which they are without data the other way. */
-static void describe_port(
-	struct verdict_search *s, struct dr_sweep_finding *x, const bool dir[2], enum alone alone)
+static void describe_port(const struct verdict_search *s, struct dr_sweep_finding *x,
+	const struct dr_sweep_nic *nic, const bool dir[2], enum alone alone)
 {
 	static const char *const notes[] = { [ALONE_UNKNOWN] = "",
 		[ALONE_BOTH_LOW] = "; each direction alone is low as well",
@@ -363,128 +389,94 @@ static void describe_port(
 		[ALONE_RECEIVES_SLOWLY] = "; alone, sending is good" };
 	bool sends = dir[1] ? alone == ALONE_SENDS_SLOWLY : dir[0];
 	bool receives = dir[0] ? alone == ALONE_RECEIVES_SLOWLY : dir[1];
-	const struct dr_sweep_nic *nic = NULL;
-	uint32_t rank = (uint32_t)x->rank;
-	char who[80];
 
-	verdict_node(s, rank, who, sizeof(who));
-	for (unsigned k = 0; k < s->j->node[rank].n_nics; k++)
-		if (strcmp(s->j->node[rank].nic[k].name, x->nic) == 0)
-			nic = &s->j->node[rank].nic[k];
 	snprintf(x->text, sizeof(x->text),
 		"%s NIC %s%s: lowest %.3g Gb/s is %.0f %% of the median %.3g, %lld of %lld figures low",
-		who, x->nic,
+		verdict_node(s, x->rank).s, x->nic,
 		sends	   ? " sends slowly"
 		: receives ? " receives slowly"
 			   : "",
 		x->gbps, x->percent, s->median, (long long)x->low, (long long)x->of);
-	if (nic && x->kind == DR_SWEEP_BAD_CABLE)
+	if (x->kind == DR_SWEEP_BAD_CABLE)
 		dr_append(x->text, sizeof(x->text),
 			"; its link is at %lld Mb/s, most others at %lld",
 			(long long)nic->speed_mbps, (long long)usual_speed(s));
-	if (nic && nic->rx_errors > 0)
+	if (nic->rx_errors > 0)
 		dr_append(x->text, sizeof(x->text), "; %lld receive errors",
 			(long long)nic->rx_errors);
 	dr_append(x->text, sizeof(x->text), "%s", notes[alone]);
-	if (measured_nics(s, rank) == 1)
+	if (measured_nics(s, (uint32_t)x->rank) == 1)
 		dr_append(x->text, sizeof(x->text),
 			"; its only NIC, so node and NIC are not told apart");
 }
 
-static void slow_port(struct verdict_search *s, const struct port *p, uint32_t rank, unsigned nic)
+static void slow_port(
+	struct verdict_search *s, const struct port *p, uint32_t port, const bool dir[2])
 {
-	bool dir[2] = { is_most(p->bad[0], p->of[0]), is_most(p->bad[1], p->of[1]) };
-	const struct dr_sweep_nic *n = &s->j->node[rank].nic[nic];
+	const struct dr_sweep_nic *n = &s->j->node[rank_of(port)].nic[port % DR_SWEEP_NICS_MAX];
 	int64_t usual = usual_speed(s);
 	bool trained = n->speed_mbps > 0 && n->speed_mbps < usual;
-	enum alone alone = dir[0] && dir[1] ? alone_port(s, rank, nic) : ALONE_UNKNOWN;
+	enum alone alone = dir[0] && dir[1] ? alone_port(s, port) : ALONE_UNKNOWN;
 	bool one_way =
 		!dir[0] || !dir[1] || alone == ALONE_SENDS_SLOWLY || alone == ALONE_RECEIVES_SLOWLY;
-	struct dr_sweep_finding *x = verdict_add(s,
+	struct dr_sweep_finding *x = add_bad_port(s,
 		trained	  ? DR_SWEEP_BAD_CABLE
 		: one_way ? DR_SWEEP_ASYMMETRIC
 			  : DR_SWEEP_BAD_NIC,
-		rank, DR_UNSET);
+		port, p, dir);
 
-	snprintf(x->nic, sizeof(x->nic), "%s", n->name);
-	for (int e = 0; e < 2; e++)
-		if (dir[e]) {
-			x->low += p->bad[e];
-			x->of += p->of[e];
-		}
 	verdict_figure(s, x, p->lowest);
-	describe_port(s, x, dir, alone);
-	explain_port(s, rank, nic, dir);
+	describe_port(s, x, n, dir, alone);
+	explain_port(s, port, dir, false);
 }
 
 static void slow_ports(struct verdict_search *s, struct port *p)
 {
-	const struct port *worst;
-	uint32_t rank;
-	unsigned nic;
+	uint32_t port;
+	bool dir[2];
 
-	for (count_ports(s, p, false);
-		(worst = worst_port(s, p, &rank, &nic)) != NULL && !s->failed;
-		count_ports(s, p, false))
-		slow_port(s, worst, rank, nic);
+	while (worst_port(s, p, false, &port, dir))
+		slow_port(s, &p[port], port, dir);
 }
 
 /* ---- wrong bytes ---- */
 
-static void wrong_port(struct verdict_search *s, const struct port *p, uint32_t rank, unsigned nic)
+static void wrong_port(
+	struct verdict_search *s, const struct port *p, uint32_t port, const bool dir[2])
 {
-	bool dir[2] = { is_most(p->bad[0], p->of[0]), is_most(p->bad[1], p->of[1]) };
-	struct dr_sweep_finding *x = verdict_add(s, DR_SWEEP_CORRUPTS, rank, DR_UNSET);
-	char who[80];
+	struct dr_sweep_finding *x = add_bad_port(s, DR_SWEEP_CORRUPTS, port, p, dir);
 
-	verdict_node(s, rank, who, sizeof(who));
-	snprintf(x->nic, sizeof(x->nic), "%s", s->j->node[rank].nic[nic].name);
-	for (int e = 0; e < 2; e++)
-		if (dir[e]) {
-			x->low += p->bad[e];
-			x->of += p->of[e];
-		}
 	x->wrong_chunks = (int64_t)p->wrong;
 	snprintf(x->text, sizeof(x->text),
 		"%s NIC %s corrupts data that it %s: %lld chunks with wrong bytes, in %lld of %lld "
 		"measurements",
-		who, x->nic,
+		verdict_node(s, x->rank).s, x->nic,
 		dir[0] && dir[1] ? "sends and receives"
 		: dir[0]	 ? "sends"
 				 : "receives",
 		(long long)x->wrong_chunks, (long long)x->low, (long long)x->of);
-	/* What it did to data says nothing about rates. */
-	for (size_t i = 0; i < s->n; i++)
-		if ((dir[0] && s->f[i].from == rank && s->f[i].from_nic == nic) ||
-			(dir[1] && s->f[i].to == rank && s->f[i].to_nic == nic))
-			s->f[i].wrong = 0;
+	explain_port(s, port, dir, true);
 }
 
 static void wrong_figure(struct verdict_search *s, const struct figure *f)
 {
-	struct dr_sweep_finding *x = verdict_add(s, DR_SWEEP_CORRUPTS, f->from, f->to);
-	char from[80], to[80];
+	struct dr_sweep_finding *x = verdict_add_pair(s, DR_SWEEP_CORRUPTS, f);
 
-	verdict_node(s, f->from, from, sizeof(from));
-	verdict_node(s, f->to, to, sizeof(to));
-	snprintf(x->nic, sizeof(x->nic), "%s", verdict_nic(s, f->from, f->from_nic));
-	snprintf(x->peer_nic, sizeof(x->peer_nic), "%s", verdict_nic(s, f->to, f->to_nic));
 	x->wrong_chunks = f->wrong;
 	x->low = x->of = 1;
 	snprintf(x->text, sizeof(x->text),
-		"data from %s NIC %s to %s NIC %s is corrupted: %lld chunks with wrong bytes", from,
-		x->nic, to, x->peer_nic, (long long)x->wrong_chunks);
+		"data from %s NIC %s to %s NIC %s is corrupted: %lld chunks with wrong bytes",
+		verdict_node(s, x->rank).s, x->nic, verdict_node(s, x->peer_rank).s, x->peer_nic,
+		(long long)x->wrong_chunks);
 }
 
 static void wrong_ports(struct verdict_search *s, struct port *p)
 {
-	const struct port *worst;
-	uint32_t rank;
-	unsigned nic;
+	uint32_t port;
+	bool dir[2];
 
-	for (count_ports(s, p, true); (worst = worst_port(s, p, &rank, &nic)) != NULL && !s->failed;
-		count_ports(s, p, true))
-		wrong_port(s, worst, rank, nic);
+	while (worst_port(s, p, true, &port, dir))
+		wrong_port(s, &p[port], port, dir);
 	for (size_t i = 0; i < s->n; i++)
 		if (s->f[i].wrong)
 			wrong_figure(s, &s->f[i]);
@@ -523,33 +515,28 @@ static const char *failure_text(const struct verdict_search *s, uint32_t rank)
 static void failed_node(struct verdict_search *s, uint32_t rank, const uint32_t runs[2])
 {
 	struct dr_sweep_finding *x = verdict_add(s, DR_SWEEP_BAD_NODE, rank, DR_UNSET);
-	char who[80];
 
-	verdict_node(s, rank, who, sizeof(who));
 	x->low = runs[1];
 	x->of = runs[0];
 	snprintf(x->reason, sizeof(x->reason), "%s", failure_text(s, rank));
-	snprintf(x->text, sizeof(x->text), "%s: %u of %u pairs failed: %s", who, runs[1], runs[0],
-		x->reason);
+	snprintf(x->text, sizeof(x->text), "%s: %u of %u pairs failed: %s", verdict_node(s, rank).s,
+		runs[1], runs[0], x->reason);
 }
 
 static void failed_pairs(struct verdict_search *s, const uint8_t *skip)
 {
 	for (size_t i = 0; i < s->j->n_results; i++) {
 		const struct dr_sweep_result *r = &s->j->result[i];
-		char a[80], b[80];
 
 		if (r->state != DR_SWEEP_FAILED || skip[r->pair.client] || skip[r->pair.server])
 			continue;
 		struct dr_sweep_finding *x =
 			verdict_add(s, DR_SWEEP_FAILED_PAIR, r->pair.client, r->pair.server);
 
-		verdict_node(s, r->pair.client, a, sizeof(a));
-		verdict_node(s, r->pair.server, b, sizeof(b));
 		x->low = x->of = 1;
 		snprintf(x->reason, sizeof(x->reason), "%s", r->text ? r->text : "no reason known");
-		snprintf(x->text, sizeof(x->text), "%s with %s: the run failed: %.120s", a, b,
-			x->reason);
+		snprintf(x->text, sizeof(x->text), "%s with %s: the run failed: %.120s",
+			verdict_node(s, x->rank).s, verdict_node(s, x->peer_rank).s, x->reason);
 	}
 }
 
@@ -585,15 +572,13 @@ static void missing_nodes(struct verdict_search *s)
 {
 	for (uint32_t r = 0; r < s->j->nodes; r++) {
 		const struct dr_sweep_node *n = &s->j->node[r];
-		char who[80];
 
 		if (n->presence == DR_SWEEP_PRESENT)
 			continue;
 		struct dr_sweep_finding *x = verdict_add(s, DR_SWEEP_NODE_MISSING, r, DR_UNSET);
 
 		s->out->missing_nodes++;
-		verdict_node(s, r, who, sizeof(who));
-		snprintf(x->text, sizeof(x->text), "%s %s%s%s", who,
+		snprintf(x->text, sizeof(x->text), "%s %s%s%s", verdict_node(s, r).s,
 			n->presence == DR_SWEEP_LOST ? "was lost" : "never joined",
 			*n->reason ? ": " : "", n->reason);
 	}
@@ -606,10 +591,9 @@ static void unused_nics(struct verdict_search *s)
 		 *unused = dr_calloc(s->j->nodes, sizeof(*unused));
 
 	s->failed = s->failed || !used || !unused;
-	for (size_t i = 0; i < s->n && !s->failed; i++) {
-		used[s->f[i].from] |= 1u << s->f[i].from_nic;
-		used[s->f[i].to] |= 1u << s->f[i].to_nic;
-	}
+	for (size_t i = 0; i < s->n && !s->failed; i++)
+		for (int e = 0; e < 2; e++)
+			used[rank_of(s->f[i].port[e])] |= 1u << s->f[i].port[e] % DR_SWEEP_NICS_MAX;
 	for (size_t i = 0; i < s->j->n_results && !s->failed; i++) {
 		unused[s->j->result[i].pair.client] |= s->j->result[i].unused[0];
 		unused[s->j->result[i].pair.server] |= s->j->result[i].unused[1];
@@ -617,18 +601,16 @@ static void unused_nics(struct verdict_search *s)
 	for (uint32_t r = 0; r < s->j->nodes && !s->failed; r++)
 		for (unsigned k = 0; k < s->j->node[r].n_nics; k++) {
 			const struct dr_sweep_nic *nic = &s->j->node[r].nic[k];
-			char who[80];
 
 			if (!(unused[r] & ~used[r] & 1u << k))
 				continue;
 			bool cable = nic->told && nic->up && !nic->carrier;
-			struct dr_sweep_finding *x = verdict_add(
-				s, cable ? DR_SWEEP_BAD_CABLE : DR_SWEEP_BAD_NIC, r, DR_UNSET);
+			struct dr_sweep_finding *x =
+				add_port(s, cable ? DR_SWEEP_BAD_CABLE : DR_SWEEP_BAD_NIC,
+					r * DR_SWEEP_NICS_MAX + k);
 
-			snprintf(x->nic, sizeof(x->nic), "%s", nic->name);
-			verdict_node(s, r, who, sizeof(who));
-			snprintf(x->text, sizeof(x->text), "%s NIC %s carries nothing: %s", who,
-				nic->name,
+			snprintf(x->text, sizeof(x->text), "%s NIC %s carries nothing: %s",
+				verdict_node(s, r).s, nic->name,
 				cable ? "no carrier: cable, transceiver or port of the switch"
 				      : "it is set down");
 		}
@@ -643,8 +625,7 @@ static void whole_nodes(struct verdict_search *s)
 
 	for (uint32_t r = 0; r < s->j->nodes; r++) {
 		struct dr_sweep_finding *first = NULL;
-		unsigned bad = 0, kept = 0;
-		char who[80];
+		unsigned bad = 0;
 
 		for (size_t i = 0; i < o->n; i++)
 			if (o->v[i].kind == DR_SWEEP_BAD_NIC && o->v[i].rank == r) {
@@ -653,31 +634,24 @@ static void whole_nodes(struct verdict_search *s)
 			}
 		if (bad < 2 || bad < measured_nics(s, r))
 			continue;
-		verdict_node(s, r, who, sizeof(who));
-		for (size_t i = 0; i < o->n; i++) {
-			struct dr_sweep_finding *x = &o->v[i];
-
-			if (x != first && x->kind == DR_SWEEP_BAD_NIC && x->rank == r) {
-				first->low += x->low;
-				first->of += x->of;
-				if (x->gbps < first->gbps) {
-					first->gbps = x->gbps;
-					first->percent = x->percent;
-				}
+		for (struct dr_sweep_finding *x = &o->v[o->n]; --x > first;) {
+			if (x->kind != DR_SWEEP_BAD_NIC || x->rank != r)
 				continue;
+			first->low += x->low;
+			first->of += x->of;
+			if (x->gbps < first->gbps) {
+				first->gbps = x->gbps;
+				first->percent = x->percent;
 			}
-			o->v[kept++] = *x;
-			if (x == first)
-				first = &o->v[kept - 1];
+			memmove(x, x + 1, (size_t)(&o->v[o->n--] - x - 1) * sizeof(*x));
 		}
-		o->n = kept;
 		first->kind = DR_SWEEP_BAD_NODE;
 		first->nic[0] = '\0';
 		snprintf(first->text, sizeof(first->text),
 			"%s: all %u NICs are low: lowest %.3g Gb/s is %.0f %% of the median %.3g, %lld of %lld "
 			"figures low",
-			who, bad, first->gbps, first->percent, s->median, (long long)first->low,
-			(long long)first->of);
+			verdict_node(s, r).s, bad, first->gbps, first->percent, s->median,
+			(long long)first->low, (long long)first->of);
 	}
 }
 

@@ -26,9 +26,8 @@ static void join_good(const struct verdict_search *s, const char *nic, uint32_t 
 	for (size_t i = 0; i < s->n; i++) {
 		const struct figure *f = &s->f[i];
 
-		if (!f->low && !f->explained &&
-			strcmp(verdict_nic(s, f->from, f->from_nic), nic) == 0)
-			up[root(up, f->from)] = root(up, f->to);
+		if (!f->low && !f->explained && strcmp(verdict_nic(s, f->port[0]), nic) == 0)
+			up[root(up, rank_of(f->port[0]))] = root(up, rank_of(f->port[1]));
 	}
 }
 
@@ -39,6 +38,15 @@ struct cut {
 };
 
 /* Low figures between two groups. */
+static bool is_cut(const struct verdict_search *s, const struct figure *f, const char *nic,
+	uint32_t *up, const struct cut *c)
+{
+	uint32_t x = root(up, rank_of(f->port[0])), y = root(up, rank_of(f->port[1]));
+
+	return f->low && ((x == c->a && y == c->b) || (x == c->b && y == c->a)) &&
+	       strcmp(verdict_nic(s, f->port[0]), nic) == 0;
+}
+
 static struct cut cut_of(
 	const struct verdict_search *s, const char *nic, uint32_t *up, uint32_t a, uint32_t b)
 {
@@ -46,10 +54,8 @@ static struct cut cut_of(
 
 	for (size_t i = 0; i < s->n; i++) {
 		const struct figure *f = &s->f[i];
-		uint32_t x = root(up, f->from), y = root(up, f->to);
 
-		if (f->explained || !f->low || !((x == a && y == b) || (x == b && y == a)) ||
-			strcmp(verdict_nic(s, f->from, f->from_nic), nic) != 0)
+		if (f->explained || !is_cut(s, f, nic, up, &c))
 			continue;
 		c.low++;
 		c.lowest = DR_MIN(c.lowest, f->gbps);
@@ -87,14 +93,9 @@ static void add_cut(struct verdict_search *s, const char *nic, uint32_t *up, con
 		"the fabric between ranks {%s} and {%s} over NIC %s: all %lld figures are low, the lowest %.3g "
 		"Gb/s is %.0f %% of the median %.3g; within each group they are good",
 		a, b, nic, (long long)c->low, x->gbps, x->percent, s->median);
-	for (size_t i = 0; i < s->n; i++) {
-		struct figure *f = &s->f[i];
-		uint32_t p = root(up, f->from), q = root(up, f->to);
-
-		if (f->low && ((p == c->a && q == c->b) || (p == c->b && q == c->a)) &&
-			strcmp(verdict_nic(s, f->from, f->from_nic), nic) == 0)
-			f->explained = true;
-	}
+	for (size_t i = 0; i < s->n; i++)
+		if (is_cut(s, &s->f[i], nic, up, c))
+			s->f[i].explained = true;
 }
 
 /* Nodes of each group, by its root. */
@@ -132,7 +133,7 @@ void verdict_fabric(struct verdict_search *s)
 
 	s->failed = s->failed || !up || !size;
 	for (size_t i = 0; i < s->n && !s->failed; i++) {
-		const char *nic = verdict_nic(s, s->f[i].from, s->f[i].from_nic);
+		const char *nic = verdict_nic(s, s->f[i].port[0]);
 
 		if (!s->f[i].low || s->f[i].explained || strcmp(done, nic) == 0)
 			continue;
@@ -151,47 +152,38 @@ static struct figure *reverse(struct verdict_search *s, const struct figure *of)
 	for (size_t i = 0; i < s->n; i++) {
 		struct figure *f = &s->f[i];
 
-		if (f->from == of->to && f->to == of->from && f->from_nic == of->to_nic &&
-			f->to_nic == of->from_nic)
+		if (f->port[0] == of->port[1] && f->port[1] == of->port[0])
 			return f;
 	}
 	return NULL;
-}
-
-static bool is_low_alone(const struct verdict_search *s, const struct figure *f)
-{
-	return !((double)f->alone >= s->j->least * s->median);
 }
 
 static void add_pair(struct verdict_search *s, struct figure *f)
 {
 	struct figure *back = reverse(s, f);
 	bool both = back && back->low, alone = both && f->has_alone && back->has_alone;
-	bool one_way = alone ? is_low_alone(s, f) != is_low_alone(s, back) : back && !both;
+	bool one_way = alone ? verdict_is_low(s, f->alone) != verdict_is_low(s, back->alone)
+			     : back && !both;
 
 	/* The slow direction comes first. */
-	if (alone && one_way && is_low_alone(s, back)) {
+	if (alone && one_way && verdict_is_low(s, back->alone)) {
 		struct figure *swap = f;
 
 		f = back;
 		back = swap;
 	}
 	struct dr_sweep_finding *x =
-		verdict_add(s, one_way ? DR_SWEEP_ASYMMETRIC : DR_SWEEP_SLOW_PAIR, f->from, f->to);
-	char from[80], to[80];
+		verdict_add_pair(s, one_way ? DR_SWEEP_ASYMMETRIC : DR_SWEEP_SLOW_PAIR, f);
 
-	verdict_node(s, f->from, from, sizeof(from));
-	verdict_node(s, f->to, to, sizeof(to));
-	snprintf(x->nic, sizeof(x->nic), "%s", verdict_nic(s, f->from, f->from_nic));
-	snprintf(x->peer_nic, sizeof(x->peer_nic), "%s", verdict_nic(s, f->to, f->to_nic));
 	x->low = both ? 2 : 1;
 	x->of = back ? 2 : 1;
 	verdict_figure(s, x, f->gbps);
 	if (both)
 		verdict_figure(s, x, back->gbps);
 	snprintf(x->text, sizeof(x->text),
-		"%s NIC %s to %s NIC %s: %.3g Gb/s is %.0f %% of the median %.3g", from, x->nic, to,
-		x->peer_nic, (double)f->gbps, 100 * (double)f->gbps / s->median, s->median);
+		"%s NIC %s to %s NIC %s: %.3g Gb/s is %.0f %% of the median %.3g",
+		verdict_node(s, x->rank).s, x->nic, verdict_node(s, x->peer_rank).s, x->peer_nic,
+		(double)f->gbps, 100 * (double)f->gbps / s->median, s->median);
 	if (back)
 		dr_append(x->text, sizeof(x->text), "; the other way %.3g", (double)back->gbps);
 	if (alone)
