@@ -254,6 +254,14 @@ json_t *dr_field_value(const struct dr_field *f, const void *row)
 	return json_null();
 }
 
+void dr_json_append(json_t **list, json_t *v)
+{
+	if (json_array_append_new(*list, v)) {
+		json_decref(*list);
+		*list = NULL;
+	}
+}
+
 void dr_json_put(json_t *obj, const char *key, json_t *v, int *failed)
 {
 	if (json_object_set_new(obj, key, v))
@@ -294,21 +302,12 @@ static bool left_out(const struct dr_field *f, const void *row)
 	return dr_field_unknown(f, row);
 }
 
-/* Appends v, which it takes over; *list becomes NULL when there is no memory. */
-static void append(json_t **list, json_t *v)
-{
-	if (json_array_append_new(*list, v)) {
-		json_decref(*list);
-		*list = NULL;
-	}
-}
-
 static json_t *tuple_to_json(const struct dr_fields *t, const void *row)
 {
 	json_t *a = json_array();
 
 	for (size_t i = 0; i < t->n; i++)
-		append(&a, dr_field_value(&t->f[i], row));
+		dr_json_append(&a, dr_field_value(&t->f[i], row));
 	return a;
 }
 
@@ -346,7 +345,7 @@ json_t *dr_rows_to_json(const struct dr_fields *t, const void *v, size_t n)
 	json_t *a = json_array();
 
 	for (size_t i = 0; a && i < n; i++)
-		append(&a, dr_fields_to_json(t, (const char *)v + i * t->size));
+		dr_json_append(&a, dr_fields_to_json(t, (const char *)v + i * t->size));
 	return a;
 }
 

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "orchestrator/record/fields.h"
 #include "orchestrator/record/report.h"
 #include "orchestrator/sweep/sweep.h"
 
@@ -15,7 +16,6 @@
 
 static const char *const state_names[] = { "running", "ok", "failed", "missing", NULL };
 static const char *const presence_names[] = { "awaited", "present", "lost", NULL };
-static const char *const direction_names[] = { "to-server", "to-client", NULL };
 static const char *const status_names[] = { "pass", "fail", NULL };
 
 #define F(kind, name, member, text_, ...)                                                          \
@@ -34,21 +34,15 @@ static DR_TABLE(nic_fields, "nic", T, "a NIC of a node",
 	F(INT, "rx_errors", rx_errors, "receive errors during the sweep, by its own counter"));
 #undef T
 
-struct node_row {
-	uint32_t rank;
-	int presence;
-	const char *host, *address, *reason;
-	json_t *nics;
-};
-#define T struct node_row
+#define T struct dr_sweep_node
 static DR_TABLE(node_fields, "node", T, "a node",
 	F(UINT, "rank", rank, "its number in the job", .flags = DR_F_REQUIRED),
 	DR_FIELD_ENUM("presence", T, presence, presence_names,
 		.text = "awaited: it never joined; lost: its process or its connection ended during the sweep"),
-	F(TEXT, "host", host, "its name"),
-	F(TEXT, "address", address, "where its connection came from"),
-	F(TEXT, "reason", reason, "why it was lost"),
-	F(JSON, "nics", nics, "its NICs with an address, and those that runs named",
+	F(STR, "host", host, "its name"),
+	F(STR, "address", address, "where its connection came from"),
+	F(STR, "reason", reason, "why it was lost"),
+	F(LIST, "nics", nic, "its NICs with an address, and those that runs named",
 		.row = &nic_fields));
 #undef T
 
@@ -63,7 +57,8 @@ struct lane_row {
 static DR_TABLE(lane_fields, "lane", T, "data from a NIC of one node to a NIC of the other",
 	F(STR, "client_nic", client_nic, "the client's NIC; all: without --matrix, all together"),
 	F(STR, "server_nic", server_nic, "the server's NIC"),
-	DR_FIELD_ENUM("direction", T, direction, direction_names, .text = "direction of the data"),
+	DR_FIELD_ENUM(
+		"direction", T, direction, dr_direction_names, .text = "direction of the data"),
 	F(NUM, "gbps", gbps,
 		"bandwidth, all GPUs at once, of the best run; null: no data, or channels left the NIC"),
 	F(JSON, "runs_gbps", runs, "gbps of each run that had it, in their order",
@@ -122,52 +117,54 @@ static DR_TABLE(finding_fields, "finding", T, "what is bad, with its evidence",
 /* ---- the document ---- */
 
 struct document {
-	const char *version, *run_id, *verdict, *pattern, *source;
-	int failed, exit_code;
-	int64_t start_ns;
-	double seconds, median, least, lowest, rtt, rtt_max, rtt_max_p99;
+	struct dr_sweep_verdict v;
+	struct dr_sweep_summary s;
+	const char *version;
+	int failed;
+	double least;
 	uint32_t nodes, rounds;
-	uint64_t pairs, ok, bad, missing, figures, low, low_pairs, cleared, rtt_pairs;
-	bool in_doubt;
-	json_t *options, *node_rows, *pair_rows, *findings;
+	json_t *node_rows, *pair_rows;
 };
 #define T struct document
 static const struct dr_field document[] = {
 	DR_FIELD_CONST("schema", DR_SWEEP_SCHEMA, .text = "format of this document"),
 	F(TEXT, "version", version, "version of this program"),
-	F(TEXT, "run_id", run_id, "name of the sweep"),
+	F(TEXT, "run_id", s.run_id, "name of the sweep"),
 	DR_FIELD_ENUM("status", T, failed, status_names, .text = "outcome", .flags = DR_F_REQUIRED),
-	F(SINT, "exit_code", exit_code, "exit status of the program", .min = 0, .max = 255),
-	F(TEXT, "verdict", verdict, "the last line that is printed"),
-	F(WALL, "start_time", start_ns, "when it began, ISO 8601"),
-	F(NUM, "seconds", seconds, "time that it took"),
-	F(TEXT, "source", source, "what told ranks and addresses: a scheduler, --rank, --hostfile"),
-	F(TEXT, "pattern", pattern, "--pattern"),
+	F(SINT, "exit_code", s.exit_code, "exit status of the program", .min = 0, .max = 255),
+	F(TEXT, "verdict", s.line, "the last line that is printed"),
+	F(WALL, "start_time", s.start_wall_ns, "when it began, ISO 8601"),
+	F(NUM, "seconds", s.seconds, "time that it took"),
+	F(TEXT, "source", s.source,
+		"what told ranks and addresses: a scheduler, --rank, --hostfile"),
+	F(TEXT, "pattern", s.pattern, "--pattern"),
 	F(UINT, "nodes_expected", nodes, "nodes of the job", .flags = DR_F_REQUIRED),
 	F(UINT, "rounds", rounds, "rounds of pairs that ran at the same time"),
-	F(NUM, "measured.median_gbps", median, "median of all figures, each of its first run"),
+	F(NUM, "measured.median_gbps", v.median_gbps,
+		"median of all figures, each of its first run"),
 	F(NUM, "measured.min_pair_percent", least, "bound: lower figures are low (--min-pair)"),
-	F(NUM, "measured.lowest_percent", lowest, "lowest figure, relative to the median"),
-	F(UINT, "measured.pairs", pairs, "pairs of the pattern, as far as it came"),
-	F(UINT, "measured.ok", ok, "pairs with figures"),
-	F(UINT, "measured.failed", bad, "pairs whose run failed"),
-	F(UINT, "measured.missing", missing, "pairs of which a node was not there"),
-	F(UINT, "measured.figures", figures, "figures: pairs of NICs, each direction"),
-	F(UINT, "measured.low", low, "figures below the bound"),
-	F(UINT, "measured.low_pairs", low_pairs, "pairs with such a figure"),
-	F(UINT, "measured.cleared_pairs", cleared,
+	F(NUM, "measured.lowest_percent", v.lowest_percent,
+		"lowest figure, relative to the median"),
+	F(UINT, "measured.pairs", v.pairs, "pairs of the pattern, as far as it came"),
+	F(UINT, "measured.ok", v.ok, "pairs with figures"),
+	F(UINT, "measured.failed", v.failed, "pairs whose run failed"),
+	F(UINT, "measured.missing", v.missing, "pairs of which a node was not there"),
+	F(UINT, "measured.figures", v.figures, "figures: pairs of NICs, each direction"),
+	F(UINT, "measured.low", v.low, "figures below the bound"),
+	F(UINT, "measured.low_pairs", v.low_pairs, "pairs with such a figure"),
+	F(UINT, "measured.cleared_pairs", v.cleared,
 		"pairs that were low in a run, but not when they were measured again"),
-	F(BOOL, "measured.reference_in_doubt", in_doubt,
+	F(BOOL, "measured.reference_in_doubt", v.in_doubt,
 		"most pairs are low, so the median may be, too"),
-	F(UINT, "measured.rtt_pairs", rtt_pairs, "pairs with a round trip (--test bw,lat)"),
-	F(NUM, "measured.rtt_us", rtt, "median of these pairs' rtt_us"),
-	F(NUM, "measured.rtt_max_us", rtt_max, "rtt_us of the slowest pair"),
-	F(NUM, "measured.rtt_max_p99_us", rtt_max_p99, "rtt_p99_us of that pair"),
-	F(JSON, "findings", findings, "what is bad; empty: nothing", .row = &finding_fields),
+	F(UINT, "measured.rtt_pairs", v.rtt_pairs, "pairs with a round trip (--test bw,lat)"),
+	F(NUM, "measured.rtt_us", v.rtt_us, "median of these pairs' rtt_us"),
+	F(NUM, "measured.rtt_max_us", v.rtt_max_us, "rtt_us of the slowest pair"),
+	F(NUM, "measured.rtt_max_p99_us", v.rtt_max_p99_us, "rtt_p99_us of that pair"),
+	F(LIST, "findings", v.v, "what is bad; empty: nothing", .row = &finding_fields),
 	F(JSON, "nodes", node_rows, "the nodes, by rank", .row = &node_fields),
 	F(JSON, "pairs", pair_rows, "the pairs, in the order in which they were begun",
 		.row = &pair_fields),
-	F(JSON, "options", options, "effective options of rank 0 by name",
+	F(JSON, "options", s.options, "effective options of rank 0 by name",
 		.schema = "{\"type\":\"object\"}"),
 };
 DR_FIELDS(dr_sweep_fields, "sweep", document, T, .text = "what `dualrail sweep` found");
@@ -179,20 +176,13 @@ static const char *nic_name(const struct dr_sweep_node *n, unsigned i)
 	return i < n->n_nics ? n->nic[i].name : "";
 }
 
-static int append(json_t *array, json_t *row)
-{
-	return json_array_append_new(array, row); /* -1 for NULL as well */
-}
-
 static json_t *runs_json(const struct dr_sweep_lane *l)
 {
 	json_t *a = json_array();
 
-	for (unsigned i = 0; i < l->n_runs && a; i++)
-		if (append(a, isfinite(l->run[i]) ? json_real((double)l->run[i]) : json_null())) {
-			json_decref(a);
-			a = NULL;
-		}
+	for (unsigned i = 0; i < l->n_runs; i++)
+		dr_json_append(
+			&a, isfinite(l->run[i]) ? json_real((double)l->run[i]) : json_null());
 	return a;
 }
 
@@ -213,10 +203,7 @@ static json_t *lanes_json(const struct dr_hub *h, const struct dr_sweep_result *
 			nic_name(&h->node[r->pair.client], l->client_nic));
 		snprintf(row.server_nic, sizeof(row.server_nic), "%s",
 			nic_name(&h->node[r->pair.server], l->server_nic));
-		if (!row.runs || append(a, dr_fields_to_json(&lane_fields, &row))) {
-			json_decref(a);
-			a = NULL;
-		}
+		dr_json_append(&a, row.runs ? dr_fields_to_json(&lane_fields, &row) : NULL);
 		json_decref(row.runs);
 	}
 	return a;
@@ -229,9 +216,10 @@ static json_t *unused_json(const struct dr_hub *h, const struct dr_sweep_result 
 	json_t *a = json_array();
 
 	for (int e = 0; e < 2; e++)
-		for (unsigned i = 0; i < end[e]->n_nics && a; i++)
+		for (unsigned i = 0; i < end[e]->n_nics; i++)
 			if (r->unused[e] >> i & 1)
-				append(a, json_pack("[s,s]", names[e], nic_name(end[e], i)));
+				dr_json_append(
+					&a, json_pack("[s,s]", names[e], nic_name(end[e], i)));
 	return a;
 }
 
@@ -251,83 +239,33 @@ static json_t *pairs_json(const struct dr_hub *h, double median)
 			.rtt_p99_us = (double)r->rtt_p99_us,
 			.lanes = lanes_json(h, r, median),
 			.unused = unused_json(h, r) };
-		int rc = row.lanes && row.unused ? append(a, dr_fields_to_json(&pair_fields, &row))
-						 : -1;
 
+		dr_json_append(
+			&a, row.lanes && row.unused ? dr_fields_to_json(&pair_fields, &row) : NULL);
 		json_decref(row.lanes);
 		json_decref(row.unused);
-		if (rc) {
-			json_decref(a);
-			a = NULL;
-		}
-	}
-	return a;
-}
-
-static json_t *nodes_json(const struct dr_hub *h)
-{
-	json_t *a = json_array();
-
-	for (uint32_t i = 0; i < h->o.coord.nodes && a; i++) {
-		const struct dr_sweep_node *n = &h->node[i];
-		struct node_row row = { .rank = i,
-			.presence = n->presence,
-			.host = n->host,
-			.address = n->address,
-			.reason = n->reason,
-			.nics = dr_rows_to_json(&nic_fields, n->nic, n->n_nics) };
-		int rc = row.nics ? append(a, dr_fields_to_json(&node_fields, &row)) : -1;
-
-		json_decref(row.nics);
-		if (rc) {
-			json_decref(a);
-			a = NULL;
-		}
 	}
 	return a;
 }
 
 json_t *dr_sweep_document(const struct dr_sweep_summary *s)
 {
-	const struct dr_sweep_verdict *v = s->verdict;
-	struct document d = { .version = DR_VERSION,
-		.run_id = s->run_id,
-		.verdict = s->line,
-		.pattern = s->pattern,
-		.source = s->source,
+	const struct dr_hub *h = s->hub;
+	struct document d = { .v = *s->verdict,
+		.s = *s,
+		.version = DR_VERSION,
 		.failed = s->exit_code != 0,
-		.exit_code = s->exit_code,
-		.start_ns = s->start_wall_ns,
-		.seconds = s->seconds,
-		.median = v->median_gbps,
 		.least = 100 * s->least,
-		.lowest = v->lowest_percent,
-		.nodes = s->hub->o.coord.nodes,
-		.rounds = s->hub->coord.rounds,
-		.pairs = v->pairs,
-		.ok = v->ok,
-		.bad = v->failed,
-		.missing = v->missing,
-		.figures = v->figures,
-		.low = v->low,
-		.low_pairs = v->low_pairs,
-		.cleared = v->cleared,
-		.in_doubt = v->in_doubt,
-		.rtt_pairs = v->rtt_pairs,
-		.rtt = v->rtt_us,
-		.rtt_max = v->rtt_max_us,
-		.rtt_max_p99 = v->rtt_max_p99_us,
-		.options = s->options,
-		.node_rows = nodes_json(s->hub),
-		.pair_rows = pairs_json(s->hub, v->median_gbps),
-		.findings = dr_rows_to_json(&finding_fields, v->v, v->n) };
+		.nodes = h->o.coord.nodes,
+		.rounds = h->coord.rounds,
+		.node_rows = dr_rows_to_json(&node_fields, h->node, h->o.coord.nodes),
+		.pair_rows = pairs_json(h, s->verdict->median_gbps) };
 	json_t *doc = NULL;
 
-	if (d.node_rows && d.pair_rows && d.findings)
+	if (d.node_rows && d.pair_rows)
 		doc = dr_fields_to_json(&dr_sweep_fields, &d);
 	json_decref(d.node_rows);
 	json_decref(d.pair_rows);
-	json_decref(d.findings);
 	return doc;
 }
 

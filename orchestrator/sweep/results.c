@@ -135,16 +135,13 @@ static json_t *lanes_json(const struct lane_sums *s)
 {
 	json_t *a = json_array();
 
-	for (unsigned i = 0; i < s->n && a; i++) {
+	for (unsigned i = 0; i < s->n; i++) {
 		const struct lane_sum *l = &s->v[i];
 		double gbps = isfinite(l->all) ? l->all : l->n ? l->sum / l->n : NAN;
 		json_t *figure = isfinite(gbps) && !l->switched ? json_real(gbps) : json_null();
 
-		if (json_array_append_new(a, json_pack("[s,s,b,o,I]", l->nic, l->peer, l->to_client,
-						     figure, l->wrong))) {
-			json_decref(a);
-			a = NULL;
-		}
+		dr_json_append(&a,
+			json_pack("[s,s,b,o,I]", l->nic, l->peer, l->to_client, figure, l->wrong));
 	}
 	return a;
 }

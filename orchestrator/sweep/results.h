@@ -28,9 +28,9 @@ struct dr_sweep_node {
 	uint32_t rank;
 	int presence; /* enum dr_sweep_presence */
 	char host[64], address[80];
-	char reason[160]; /* of a lost one */
-	struct dr_sweep_nic *nic;
-	unsigned n_nics;
+	char reason[160];	  /* of a lost one */
+	struct dr_sweep_nic *nic; /* with n_nics a DR_F_LIST */
+	size_t n_nics;
 };
 
 /* Data from one NIC to another, of one pair of nodes. */

@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 #include "base/units.h"
+#include "orchestrator/record/report.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -10,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FULL_MAX = 11, WORST_MAX = 20, COLUMNS = 100 };
+enum { FULL_MAX = 11, WORST_MAX = 20 };
 
 enum { GROUP_SHOWN = 12 };
 
@@ -146,26 +147,6 @@ static int print_worst(const struct dr_sweep_judge *j, const struct dr_sweep_ver
 	return 0;
 }
 
-/* Breaks at blanks, with an indent. */
-static void print_wrapped(FILE *f, const char *text)
-{
-	size_t left = COLUMNS - 2;
-	const char *indent = "  ";
-
-	fputs(indent, f);
-	while (strlen(text) > left) {
-		size_t n = left;
-
-		while (n > 0 && text[n] != ' ')
-			n--;
-		n = n ? n : left;
-		fprintf(f, "%.*s\n    ", (int)n, text);
-		text += n + (text[n] == ' ');
-		left = COLUMNS - 4;
-	}
-	fprintf(f, "%s\n", text);
-}
-
 /* Equal but for numbers: addresses and ports differ between pairs. */
 static bool is_same_reason(const char *a, const char *b)
 {
@@ -234,7 +215,7 @@ static void print_finding(FILE *f, const struct dr_sweep_verdict *v, size_t i)
 	else
 		snprintf(text, sizeof(text), "%s: %s", dr_sweep_kind_names[v->v[i].kind],
 			v->v[i].text);
-	print_wrapped(f, text);
+	dr_table_words(text, 2, 4, f);
 }
 
 static void print_rtt(const struct dr_sweep_judge *j, const struct dr_sweep_verdict *v, FILE *f)
