@@ -15,18 +15,6 @@
  *  2. A figure is compared with the mean of its runs. The smallest one is shown beside it.
  *  3. Runs with other options are neither compared nor mixed: baseline_options.c refuses them before a run.
  */
-/* "GPU 3", "eth1", "GPU 3 over eth1". */
-static struct cell figure_name(int64_t gpu, const char *nic)
-{
-	struct cell s;
-
-	if (gpu == DR_UNSET)
-		snprintf(s.s, sizeof(s.s), "%.40s", nic);
-	else
-		snprintf(s.s, sizeof(s.s), "GPU %" PRId64 "%s%.38s", gpu, nic[0] ? " over " : "",
-			nic);
-	return s;
-}
 
 /* ---- the figures of this run ---- */
 

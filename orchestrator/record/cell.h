@@ -50,6 +50,19 @@ static inline struct cell dr_fault_row_name(const char *kind, int dir)
 	return c;
 }
 
+/* "GPU 3", "eth1", "GPU 3 over eth1". */
+static inline struct cell figure_name(int64_t gpu, const char *nic)
+{
+	struct cell s;
+
+	if (gpu == DR_UNSET)
+		snprintf(s.s, sizeof(s.s), "%.40s", nic);
+	else
+		snprintf(s.s, sizeof(s.s), "GPU %" PRId64 "%s%.38s", gpu, nic[0] ? " over " : "",
+			nic);
+	return s;
+}
+
 static inline double known(int64_t v)
 {
 	return v == DR_UNSET ? NAN : (double)v;

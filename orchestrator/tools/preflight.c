@@ -13,6 +13,7 @@
 #include "base/mem.h"
 #include "base/text.h"
 #include "base/units.h"
+#include "orchestrator/record/cell.h"
 #include "orchestrator/record/fields.h"
 #include "orchestrator/record/report.h"
 #include "orchestrator/session/session.h"
@@ -135,12 +136,9 @@ static void describe_lowest(struct preflight *p)
 		dr_append(p->line, sizeof(p->line), "; compared with no baseline");
 		return;
 	}
-	dr_append(p->line, sizeof(p->line), "; %zu figures, the lowest %.1f %% of the baseline (",
-		n, low->percent);
-	if (low->gpu != DR_UNSET)
-		dr_append(p->line, sizeof(p->line), "GPU %" PRId64 "%s", low->gpu,
-			low->nic[0] ? " over " : "");
-	dr_append(p->line, sizeof(p->line), "%s)", low->nic);
+	dr_append(p->line, sizeof(p->line),
+		"; %zu figures, the lowest %.1f %% of the baseline (%s)", n, low->percent,
+		figure_name(low->gpu, low->nic).s);
 }
 
 static size_t count_gpus(const struct dr_record *rec)

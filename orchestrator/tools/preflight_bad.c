@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/units.h"
+#include "orchestrator/record/cell.h"
 #include "orchestrator/record/fields.h"
 #include "orchestrator/tools/preflight_priv.h"
 
@@ -22,72 +22,73 @@ struct search {
 	size_t n;
 };
 
-static const struct dr_comparison_row *row_at(const struct search *s, size_t i)
-{
-	return i < s->rec->comparison.n ? &s->rec->comparison.v[i] : NULL;
-}
-
 static bool is_below(const struct dr_comparison_row *c)
 {
 	return c->result == DR_COMPARISON_BELOW;
 }
 
-/* Compared, and of a pair in this direction. */
-static bool is_pair(const struct dr_comparison_row *c, int direction)
+/* Compared, and of a pair. */
+static bool is_pair(const struct dr_comparison_row *c)
 {
-	return c->kind == DR_FIGURE_PAIR && c->direction == direction &&
-	       c->result <= DR_COMPARISON_BELOW;
+	return c->kind == DR_FIGURE_PAIR && c->result <= DR_COMPARISON_BELOW;
 }
 
-static bool is_bad_nic(const struct search *s, const char *nic, int direction)
+/* Is it a figure of this GPU or NIC? */
+static bool is_part_of(const struct dr_comparison_row *c, const struct preflight_bad *b)
+{
+	return (b->direction < 0 || c->direction == b->direction) &&
+	       (b->kind == DR_FIGURE_NIC	  ? strcmp(c->nic, b->nic) == 0
+		       : b->kind == DR_FIGURE_GPU ? c->gpu == b->gpu
+						  : false);
+}
+
+/* A GPU or NIC that is bad explains its figures. */
+static bool is_explained(const struct search *s, const struct dr_comparison_row *c)
 {
 	for (size_t i = 0; i < s->n; i++)
-		if (s->out[i].kind == DR_FIGURE_NIC && strcmp(s->out[i].nic, nic) == 0 &&
-			(s->out[i].direction == direction || s->out[i].direction < 0))
+		if (is_part_of(c, &s->out[i]))
 			return true;
 	return false;
 }
 
-static bool is_bad_gpu(const struct search *s, int64_t gpu, int direction)
+static struct preflight_bad bad_part(
+	enum dr_figure_kind kind, const struct dr_comparison_row *c, int direction)
 {
-	for (size_t i = 0; i < s->n; i++)
-		if (s->out[i].kind == DR_FIGURE_GPU && s->out[i].gpu == gpu &&
-			s->out[i].direction == direction)
-			return true;
-	return false;
-}
-
-static struct preflight_bad *add(
-	struct search *s, enum dr_figure_kind kind, int64_t gpu, const char *nic, int direction)
-{
-	struct preflight_bad *b = &s->out[s->n];
-
-	if (s->n == PREFLIGHT_BAD_MAX)
-		return NULL;
-	s->n++;
-	*b = (struct preflight_bad){ .kind = (int)kind,
-		.gpu = gpu,
+	struct preflight_bad b = { .kind = (int)kind,
+		.gpu = kind == DR_FIGURE_NIC ? DR_UNSET : c->gpu,
 		.direction = direction,
 		.gbps = NAN,
 		.mean_gbps = NAN,
 		.percent = NAN };
-	snprintf(b->nic, sizeof(b->nic), "%s", nic);
+
+	snprintf(b.nic, sizeof(b.nic), "%s", kind == DR_FIGURE_GPU ? "" : c->nic);
 	return b;
+}
+
+static void add(struct search *s, const struct preflight_bad *b)
+{
+	if (s->n < PREFLIGHT_BAD_MAX)
+		s->out[s->n++] = *b;
 }
 
 /* The figure behind it, unless a lower one is known. */
 static void take_figure(struct preflight_bad *b, const struct dr_comparison_row *c)
 {
-	if (!b || b->percent <= c->percent)
+	if (b->percent <= c->percent)
 		return;
 	b->gbps = c->gbps;
 	b->mean_gbps = c->mean_gbps;
 	b->percent = c->percent;
 }
 
-static void add_figure(struct search *s, const struct dr_comparison_row *c)
+/* A figure for which no GPU or NIC is bad by itself. */
+static void add_figure(struct search *s, const struct dr_comparison_row *c, const char *why)
 {
-	take_figure(add(s, (enum dr_figure_kind)c->kind, c->gpu, c->nic, c->direction), c);
+	struct preflight_bad b = bad_part((enum dr_figure_kind)c->kind, c, c->direction);
+
+	take_figure(&b, c);
+	snprintf(b.reason, sizeof(b.reason), "%s", why);
+	add(s, &b);
 }
 
 /* ---- NICs ---- */
@@ -118,114 +119,61 @@ static void why_missing(const struct dr_record *rec, struct preflight_bad *b)
 
 static void missing_nics(struct search *s)
 {
-	const struct dr_comparison_row *c;
-
-	for (size_t i = 0; (c = row_at(s, i)) != NULL; i++) {
-		struct preflight_bad *b;
+	for (size_t i = 0; i < s->rec->comparison.n; i++) {
+		const struct dr_comparison_row *c = &s->rec->comparison.v[i];
+		struct preflight_bad b = bad_part(DR_FIGURE_NIC, c, -1);
 
 		if (c->result != DR_COMPARISON_NOT_RUN || !c->nic[0] || in_run(s->rec, c->nic) ||
-			is_bad_nic(s, c->nic, -1))
+			is_explained(s, c))
 			continue;
-		b = add(s, DR_FIGURE_NIC, DR_UNSET, c->nic, -1);
-		if (b)
-			why_missing(s->rec, b);
-	}
-}
-
-/* Is every GPU below over this NIC? */
-static bool all_gpus_below(const struct search *s, const char *nic, int direction)
-{
-	const struct dr_comparison_row *c;
-	size_t n = 0;
-
-	for (size_t i = 0; (c = row_at(s, i)) != NULL; i++) {
-		if (!is_pair(c, direction) || strcmp(c->nic, nic) != 0)
-			continue;
-		if (!is_below(c))
-			return false;
-		n++;
-	}
-	return n > 0;
-}
-
-static void whole_nics(struct search *s)
-{
-	const struct dr_comparison_row *c, *of;
-
-	for (size_t i = 0; (c = row_at(s, i)) != NULL; i++) {
-		if (!is_below(c) || c->kind != DR_FIGURE_PAIR ||
-			is_bad_nic(s, c->nic, c->direction) ||
-			!all_gpus_below(s, c->nic, c->direction))
-			continue;
-		struct preflight_bad *b = add(s, DR_FIGURE_NIC, DR_UNSET, c->nic, c->direction);
-
-		for (size_t k = 0; (of = row_at(s, k)) != NULL; k++)
-			if (is_pair(of, c->direction) && strcmp(of->nic, c->nic) == 0)
-				take_figure(b, of);
+		why_missing(s->rec, &b);
+		add(s, &b);
 	}
 }
 
 /* ---- GPUs and pairs ---- */
 
-/* Is it below over every NIC that is not bad itself? */
-static bool all_nics_below(const struct search *s, int64_t gpu, int direction)
+/* Each GPU or NIC of which every figure that nothing explains yet is below. */
+static void whole_parts(struct search *s, enum dr_figure_kind kind)
 {
-	const struct dr_comparison_row *c;
-	size_t n = 0;
+	for (size_t i = 0; i < s->rec->comparison.n; i++) {
+		const struct dr_comparison_row *c = &s->rec->comparison.v[i], *of;
+		struct preflight_bad b = bad_part(kind, c, c->direction);
+		bool all = is_pair(c) && is_below(c) && !is_explained(s, c);
 
-	for (size_t i = 0; (c = row_at(s, i)) != NULL; i++) {
-		if (!is_pair(c, direction) || c->gpu != gpu || is_bad_nic(s, c->nic, direction))
-			continue;
-		if (!is_below(c))
-			return false;
-		n++;
-	}
-	return n > 0;
-}
-
-static void whole_gpus(struct search *s)
-{
-	const struct dr_comparison_row *c, *of;
-
-	for (size_t i = 0; (c = row_at(s, i)) != NULL; i++) {
-		if (!is_below(c) || c->kind != DR_FIGURE_PAIR ||
-			is_bad_gpu(s, c->gpu, c->direction) ||
-			!all_nics_below(s, c->gpu, c->direction))
-			continue;
-		struct preflight_bad *b = add(s, DR_FIGURE_GPU, c->gpu, "", c->direction);
-
-		for (size_t k = 0; (of = row_at(s, k)) != NULL; k++)
-			if (is_pair(of, c->direction) && of->gpu == c->gpu &&
-				!is_bad_nic(s, of->nic, of->direction))
-				take_figure(b, of);
+		for (size_t k = 0; k < s->rec->comparison.n && all; k++) {
+			of = &s->rec->comparison.v[k];
+			if (!is_pair(of) || !is_part_of(of, &b) || is_explained(s, of))
+				continue;
+			all = is_below(of);
+			take_figure(&b, of);
+		}
+		if (all)
+			add(s, &b);
 	}
 }
 
 static void single_pairs(struct search *s)
 {
-	const struct dr_comparison_row *c;
+	for (size_t i = 0; i < s->rec->comparison.n; i++) {
+		const struct dr_comparison_row *c = &s->rec->comparison.v[i];
 
-	for (size_t i = 0; (c = row_at(s, i)) != NULL; i++)
-		if (is_below(c) && c->kind == DR_FIGURE_PAIR &&
-			!is_bad_nic(s, c->nic, c->direction) &&
-			!is_bad_gpu(s, c->gpu, c->direction))
-			add_figure(s, c);
+		if (is_pair(c) && is_below(c) && !is_explained(s, c))
+			add_figure(s, c, "");
+	}
 }
 
 /* A NIC with all GPUs, a GPU with all NICs. */
 static void shared(struct search *s)
 {
-	static const char *const why[] = { "only together with all GPUs over all NICs",
-		"only with all GPUs at once" };
-	const struct dr_comparison_row *c;
+	for (size_t i = 0; i < s->rec->comparison.n; i++) {
+		const struct dr_comparison_row *c = &s->rec->comparison.v[i];
 
-	for (size_t i = 0; (c = row_at(s, i)) != NULL; i++) {
-		if (!is_below(c) || c->kind == DR_FIGURE_PAIR)
-			continue;
-		add_figure(s, c);
-		if (s->n < PREFLIGHT_BAD_MAX)
-			snprintf(s->out[s->n - 1].reason, sizeof(s->out->reason), "%s",
-				why[c->kind == DR_FIGURE_NIC]);
+		if (is_below(c) && !is_pair(c))
+			add_figure(s, c,
+				c->kind == DR_FIGURE_NIC
+					? "only with all GPUs at once"
+					: "only together with all GPUs over all NICs");
 	}
 }
 
@@ -234,8 +182,8 @@ size_t preflight_find_bad(const struct dr_record *rec, struct preflight_bad *out
 	struct search s = { .rec = rec, .out = out };
 
 	missing_nics(&s);
-	whole_nics(&s);
-	whole_gpus(&s);
+	whole_parts(&s, DR_FIGURE_NIC);
+	whole_parts(&s, DR_FIGURE_GPU);
 	single_pairs(&s);
 	if (!s.n)
 		shared(&s);
@@ -246,11 +194,8 @@ size_t preflight_find_bad(const struct dr_record *rec, struct preflight_bad *out
 
 static void describe(const struct preflight_bad *b, char *buf, size_t len)
 {
-	if (b->kind == DR_FIGURE_NIC)
-		dr_append(buf, len, "NIC %s", b->nic);
-	else
-		dr_append(
-			buf, len, "GPU %" PRId64 "%s%s", b->gpu, b->nic[0] ? " over " : "", b->nic);
+	dr_append(buf, len, "%s%s", b->kind == DR_FIGURE_NIC ? "NIC " : "",
+		figure_name(b->gpu, b->nic).s);
 	if (b->direction >= 0)
 		dr_append(buf, len, ", %s", dr_enum_name(dr_direction_names, b->direction));
 	if (isfinite(b->percent))
