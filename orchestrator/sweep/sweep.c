@@ -8,6 +8,7 @@
 #include "base/units.h"
 #include "orchestrator/record/record.h"
 #include "orchestrator/record/report.h"
+#include "orchestrator/session/session.h"
 #include "orchestrator/sweep/agent.h"
 #include "orchestrator/sweep/confirm.h"
 #include "orchestrator/sweep/document.h"
@@ -18,11 +19,9 @@
 
 #include <errno.h>
 #include <netdb.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -34,9 +33,7 @@ struct sweep {
 	struct dr_options *o;
 	const char *run_id;
 	struct dr_place place;
-	struct dr_poller *poller;
-	struct dr_pollable sig;
-	int signo;
+	struct dr_loop loop;
 	bool keyed;
 	struct dr_boot_key key;
 	struct dr_sweep_agent agent;
@@ -218,9 +215,9 @@ static void conclude(struct sweep *s)
 		s->status = DR_EXIT_ENV;
 		return;
 	}
-	if (s->signo) {
-		dr_append(v.line, sizeof(v.line), "; ended by signal %d", s->signo);
-		v.exit_code = 128 + s->signo;
+	if (s->loop.signo) {
+		dr_append(v.line, sizeof(v.line), "; ended by signal %d", s->loop.signo);
+		v.exit_code = 128 + s->loop.signo;
 	}
 	s->status = v.exit_code;
 	if (!s->o->quiet && dr_sweep_print(&j, &v, f))
@@ -267,7 +264,7 @@ static void say_progress(struct sweep *s, int64_t now_ns)
 static int start_hub(struct sweep *s, struct dr_err *e)
 {
 	const struct dr_options *o = s->o;
-	const struct dr_hub_opts ho = { .poller = s->poller,
+	const struct dr_hub_opts ho = { .poller = s->loop.poller,
 		.coord = { .nodes = s->place.nodes,
 			.pattern = patterns[o->pattern],
 			.join_ns = o->join_timeout_ns,
@@ -302,7 +299,7 @@ static void run_hub(struct sweep *s)
 	for (;;) {
 		int64_t now_ns = dr_now_ns(), due_ns;
 
-		if (s->signo && !s->hub->over)
+		if (s->loop.signo && !s->hub->over)
 			dr_hub_stop(s->hub, now_ns);
 		dr_hub_tick(s->hub, now_ns);
 		dr_sweep_agent_tick(&s->agent, now_ns);
@@ -321,9 +318,7 @@ static void run_hub(struct sweep *s)
 		due_ns = DR_MIN(due_ns, told ? until_ns : s->partial_ns);
 		if (!told && !s->o->quiet)
 			due_ns = DR_MIN(due_ns, dr_sweep_progress_deadline(&s->progress));
-		now_ns = dr_now_ns();
-		if (dr_poller_wait(s->poller, due_ns > now_ns ? due_ns - now_ns : 0) < 0)
-			return;
+		dr_loop_turn(&s->loop, due_ns);
 	}
 }
 
@@ -354,7 +349,7 @@ static void report(void *arg, const json_t *msg)
 
 static int start_member(struct sweep *s, struct dr_err *e)
 {
-	const struct dr_member_opts mo = { .poller = s->poller,
+	const struct dr_member_opts mo = { .poller = s->loop.poller,
 		.host = s->place.host,
 		.port = s->place.port,
 		.control = s->o->control,
@@ -369,7 +364,7 @@ static int start_member(struct sweep *s, struct dr_err *e)
 
 static void run_member(struct sweep *s)
 {
-	while (!s->signo) {
+	while (!s->loop.signo) {
 		int64_t now_ns = dr_now_ns(), due_ns;
 
 		dr_member_tick(&s->member, now_ns);
@@ -377,50 +372,15 @@ static void run_member(struct sweep *s)
 		if (s->member.failed || (s->ended && dr_member_is_closed(&s->member)))
 			break;
 		due_ns = DR_MIN(dr_member_deadline(&s->member), dr_sweep_agent_deadline(&s->agent));
-		now_ns = dr_now_ns();
-		if (dr_poller_wait(s->poller, due_ns > now_ns ? due_ns - now_ns : 0) < 0)
-			break;
+		dr_loop_turn(&s->loop, due_ns);
 	}
-	s->status = s->ended ? DR_EXIT_PASS : s->signo ? 128 + s->signo : DR_EXIT_PEER;
+	s->status = s->ended ? DR_EXIT_PASS : s->loop.signo ? 128 + s->loop.signo : DR_EXIT_PEER;
 	if (s->member.failed && !s->ended)
 		dr_complain("rank %u: %s", s->place.rank, s->member.err.text);
 	dr_member_fini(&s->member);
 }
 
 /* ---- the process ---- */
-
-static void on_signal(struct dr_pollable *po, uint32_t revents, int64_t now_ns)
-{
-	struct sweep *s = dr_container_of(po, struct sweep, sig);
-	struct signalfd_siginfo si;
-
-	(void)revents;
-	(void)now_ns;
-	while (read(po->fd, &si, sizeof(si)) == (ssize_t)sizeof(si))
-		if (!s->signo)
-			s->signo = (int)si.ssi_signo;
-}
-
-static int start_loop(struct sweep *s, struct dr_err *e)
-{
-	sigset_t set;
-	int rc;
-
-	signal(SIGPIPE, SIG_IGN);
-	sigemptyset(&set);
-	sigaddset(&set, SIGINT);
-	sigaddset(&set, SIGTERM);
-	rc = -pthread_sigmask(SIG_BLOCK, &set, NULL);
-	if (rc)
-		return dr_err_set(e, rc, "signals: %s", strerror(-rc));
-	rc = dr_poller_create(&s->poller, e);
-	if (rc)
-		return rc;
-	s->sig.ready = on_signal;
-	s->sig.fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-	rc = s->sig.fd < 0 ? -errno : dr_poller_add(s->poller, &s->sig, EPOLLIN);
-	return rc ? dr_err_set(e, rc, "signalfd: %s", strerror(-rc)) : 0;
-}
 
 static int start(struct sweep *s, struct dr_err *e)
 {
@@ -435,10 +395,10 @@ static int start(struct sweep *s, struct dr_err *e)
 	}
 	if (rc == 0 && first && path && strcmp(path, "-") != 0)
 		rc = dr_file_probe("--json", path, e);
-	rc = rc ? rc : start_loop(s, e);
+	rc = rc ? rc : dr_loop_init(&s->loop, e);
 	/* The coordinator's port comes first: those of pairs are behind it. */
 	rc = rc == 0 && first ? start_hub(s, e) : rc;
-	s->agent.poller = s->poller;
+	s->agent.poller = s->loop.poller;
 	s->agent.opt = s->o;
 	s->agent.report = first ? report_local : report;
 	s->agent.arg = s;
@@ -456,18 +416,14 @@ static void finish(struct sweep *s)
 	dr_sweep_agent_fini(&s->agent);
 	dr_hub_destroy(s->hub);
 	json_decref(s->offer);
-	if (s->sig.fd >= 0) {
-		dr_poller_del(s->poller, &s->sig);
-		close(s->sig.fd);
-	}
-	dr_poller_destroy(s->poller);
+	dr_loop_fini(&s->loop);
 }
 
 int dr_sweep_main(struct dr_options *o, const char *run_id)
 {
 	struct sweep s = { .o = o,
 		.run_id = run_id,
-		.sig.fd = -1,
+		.loop.sig.fd = -1,
 		.agent.ports.lock_fd = -1,
 		.begin_ns = dr_now_ns(),
 		.begin_wall_ns = dr_wall_ns() };
