@@ -45,23 +45,17 @@ static struct dr_figure_row key_of(
 	return r;
 }
 
-static const char *nic_of(const struct dr_record *rec, int64_t rail)
-{
-	for (size_t i = 0; i < rec->rails.n; i++)
-		if (rec->rails.v[i].rail == rail)
-			return rec->rails.v[i].ifname;
-	return "";
-}
-
 /* 0: the GPU has no channels whose primary path is on this NIC, 1: all, 2: some. */
 static int uses(const struct dr_record *rec, int64_t gpu, const char *nic)
 {
 	bool here = false, elsewhere = false;
 
-	for (size_t i = 0; i < rec->gpus.n; i++)
+	for (size_t i = 0; i < rec->gpus.n; i++) {
+		const struct dr_rail_row *r = dr_record_rail(rec, rec->gpus.v[i].primary);
+
 		if (rec->gpus.v[i].gpu == gpu)
-			*(strcmp(nic_of(rec, rec->gpus.v[i].primary), nic) ? &elsewhere : &here) =
-				true;
+			*(r && strcmp(r->ifname, nic) == 0 ? &here : &elsewhere) = true;
+	}
 	return here + (here && elsewhere);
 }
 

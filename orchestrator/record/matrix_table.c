@@ -281,15 +281,13 @@ void dr_matrix_print(const struct dr_record *rec, FILE *f)
 /* "eth2 <-> eth2 (rail 1, 10.50.2.2 -> 10.50.2.1)" */
 static void print_rail(const struct dr_record *rec, const struct dr_matrix_nic_row *n, FILE *f)
 {
-	fprintf(f, "%s <-> %s (rail %s", n->nic, n->peer_nic, count(n->rail).s);
-	for (size_t i = 0; i < rec->rails.n; i++) {
-		const struct dr_rail_row *r = &rec->rails.v[i];
-		bool from_here = (n->direction == DR_TO_SERVER) == (rec->side != DR_END_SERVER);
+	const struct dr_rail_row *r = dr_record_rail(rec, n->rail);
+	bool from_here = (n->direction == DR_TO_SERVER) == (rec->side != DR_END_SERVER);
 
-		if (r->rail == n->rail && r->address[0])
-			fprintf(f, ", %s -> %s", from_here ? r->address : r->peer_address,
-				from_here ? r->peer_address : r->address);
-	}
+	fprintf(f, "%s <-> %s (rail %s", n->nic, n->peer_nic, count(n->rail).s);
+	if (r && r->address[0])
+		fprintf(f, ", %s -> %s", from_here ? r->address : r->peer_address,
+			from_here ? r->peer_address : r->address);
 	fputc(')', f);
 }
 

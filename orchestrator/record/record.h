@@ -157,6 +157,9 @@ void dr_record_settle(struct dr_record *rec);
 const char *dr_total_slower(const struct dr_total *t);
 /* Counts among unexpected_switches. Each switch has a row of either end: that of this end counts. */
 bool dr_switch_unexpected(const struct dr_record *rec, const struct dr_switch_row *r);
+/* NULL: there is none of that number, or on that NIC. */
+const struct dr_rail_row *dr_record_rail(const struct dr_record *rec, int64_t rail);
+const struct dr_rail_row *dr_record_rail_on(const struct dr_record *rec, const char *nic);
 /* Speed of a rail; NAN: unknown. */
 double dr_record_rail_gbps(const struct dr_record *rec, int64_t rail);
 /* This GPU's share of its primary rails' speeds, by channels; NAN when one is unknown. */

@@ -21,9 +21,10 @@ static struct cell over_nic(const struct dr_record *rec, int64_t gpu)
 	for (size_t i = 0; i < rec->gpus.n; i++) {
 		if (rec->gpus.v[i].gpu != gpu)
 			continue;
-		for (size_t k = 0; k < rec->rails.n; k++)
-			if (rec->rails.v[k].rail == rec->gpus.v[i].primary)
-				snprintf(c.s, sizeof(c.s), " over %.63s", rec->rails.v[k].ifname);
+		const struct dr_rail_row *r = dr_record_rail(rec, rec->gpus.v[i].primary);
+
+		if (r)
+			snprintf(c.s, sizeof(c.s), " over %.63s", r->ifname);
 		break;
 	}
 	return c;

@@ -300,12 +300,27 @@ static void summarize_faults(struct dr_record *rec)
 
 /* ------------------------------ line rate, totals ------------------------------ */
 
-double dr_record_rail_gbps(const struct dr_record *rec, int64_t rail)
+const struct dr_rail_row *dr_record_rail(const struct dr_record *rec, int64_t rail)
 {
 	for (size_t i = 0; i < rec->rails.n; i++)
 		if (rec->rails.v[i].rail == rail)
-			return rec->rails.v[i].speed_gbps;
-	return NAN;
+			return &rec->rails.v[i];
+	return NULL;
+}
+
+const struct dr_rail_row *dr_record_rail_on(const struct dr_record *rec, const char *nic)
+{
+	for (size_t i = 0; i < rec->rails.n; i++)
+		if (strcmp(rec->rails.v[i].ifname, nic) == 0)
+			return &rec->rails.v[i];
+	return NULL;
+}
+
+double dr_record_rail_gbps(const struct dr_record *rec, int64_t rail)
+{
+	const struct dr_rail_row *r = dr_record_rail(rec, rail);
+
+	return r ? r->speed_gbps : NAN;
 }
 
 static double rail_channels(const struct dr_record *rec, int64_t rail)

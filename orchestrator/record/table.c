@@ -390,9 +390,10 @@ static struct cell path_nic(const struct dr_record *rec, int64_t gpu, int path)
 		differ |= rail != DR_UNSET && rail != (path ? g->shadow : g->primary);
 		rail = path ? g->shadow : g->primary;
 	}
-	for (size_t i = 0; !differ && i < rec->rails.n; i++)
-		if (rec->rails.v[i].rail == rail)
-			snprintf(c.s, sizeof(c.s), "%.63s", rec->rails.v[i].ifname);
+	const struct dr_rail_row *r = dr_record_rail(rec, rail);
+
+	if (r && !differ)
+		snprintf(c.s, sizeof(c.s), "%.63s", r->ifname);
 	return c;
 }
 

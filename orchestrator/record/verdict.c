@@ -115,14 +115,6 @@ int dr_thresholds_parse_max_lat(struct dr_thresholds *t, const char *s, struct d
 	return 0;
 }
 
-static const char *rail_name(const struct dr_record *rec, int64_t rail)
-{
-	for (size_t i = 0; i < rec->rails.n; i++)
-		if (rec->rails.v[i].rail == rail)
-			return rec->rails.v[i].ifname;
-	return "?";
-}
-
 int dr_thresholds_check(
 	const struct dr_thresholds *t, const struct dr_record *rec, struct dr_err *e)
 {
@@ -130,13 +122,14 @@ int dr_thresholds_check(
 		return 0;
 	for (size_t i = 0; i < rec->gpus.n; i++) {
 		int64_t rail = rec->gpus.v[i].primary;
+		const struct dr_rail_row *r = dr_record_rail(rec, rail);
 
-		if (!(dr_record_rail_gbps(rec, rail) > 0))
+		if (!r || !(r->speed_gbps > 0))
 			return dr_err_set(e, -ENODATA,
 				"--min-bw %.4g%%: neither NIC of rail %" PRId64
 				" (%s) reports its speed, so there is no line rate to compare with; "
 				"give --min-bw in Gb/s, or use --baseline",
-				t->min_bw_percent, rail, rail_name(rec, rail));
+				t->min_bw_percent, rail, r ? r->ifname : "?");
 	}
 	return 0;
 }
@@ -289,14 +282,6 @@ static void miss_comparison(
 		c->percent, c->mean_gbps, c->repeats, percent);
 }
 
-static bool has_nic(const struct dr_record *rec, const char *nic)
-{
-	for (size_t i = 0; i < rec->rails.n; i++)
-		if (!strcmp(rec->rails.v[i].ifname, nic))
-			return true;
-	return false;
-}
-
 /* ": its link is down"; "": not known. */
 static const char *why_not_used(const struct dr_record *rec, const char *nic)
 {
@@ -331,7 +316,7 @@ static void judge_missing_nics(struct dr_record *rec, const json_t *doc)
 	{
 		const char *nic = json_string_value(json_object_get(v, "ifname"));
 
-		if (nic && rec->rails.n && !has_nic(rec, nic))
+		if (nic && rec->rails.n && !dr_record_rail_on(rec, nic))
 			miss(rec, DR_EXIT_THRESHOLD,
 				"%.40s is in the baseline, not in this run%.80s", nic,
 				why_not_used(rec, nic));

@@ -93,14 +93,6 @@ static void add_figure(struct search *s, const struct dr_comparison_row *c, cons
 
 /* ---- NICs ---- */
 
-static bool in_run(const struct dr_record *rec, const char *nic)
-{
-	for (size_t i = 0; i < rec->rails.n; i++)
-		if (strcmp(rec->rails.v[i].ifname, nic) == 0)
-			return true;
-	return false;
-}
-
 /* What the verdict of the run says about it: "... not in this run: its link is down". */
 static void why_missing(const struct dr_record *rec, struct preflight_bad *b)
 {
@@ -123,8 +115,8 @@ static void missing_nics(struct search *s)
 		const struct dr_comparison_row *c = &s->rec->comparison.v[i];
 		struct preflight_bad b = bad_part(DR_FIGURE_NIC, c, -1);
 
-		if (c->result != DR_COMPARISON_NOT_RUN || !c->nic[0] || in_run(s->rec, c->nic) ||
-			is_explained(s, c))
+		if (c->result != DR_COMPARISON_NOT_RUN || !c->nic[0] ||
+			dr_record_rail_on(s->rec, c->nic) || is_explained(s, c))
 			continue;
 		why_missing(s->rec, &b);
 		add(s, &b);
