@@ -187,6 +187,13 @@ json_t *dr_json_wall(int64_t wall_ns)
 	return json_string(buf);
 }
 
+const char *dr_json_string(const json_t *obj, const char *key)
+{
+	const char *s = json_string_value(json_object_get(obj, key));
+
+	return s ? s : "";
+}
+
 static json_t *enum_value(const struct dr_field *f, int i)
 {
 	const char *name = dr_enum_name(f->names, i);

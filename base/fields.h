@@ -153,6 +153,8 @@ const char *dr_field_key(const struct dr_field *f, char outer[DR_FIELD_OUTER]);
 /* Of any bytes; what is not UTF-8 is cleaned (base/text.h). */
 struct json_t *dr_json_text(const char *s); /* "" stays "" */
 struct json_t *dr_json_wall(int64_t wall_ns);
+/* The text obj.key, borrowed; "" where there is none. */
+const char *dr_json_string(const struct json_t *obj, const char *key);
 /* Appends v, which it takes over; *list becomes NULL when there is no memory, or v is NULL. */
 void dr_json_append(struct json_t **list, struct json_t *v);
 /* obj.key = v, taking v over; counts failures in *failed, v NULL being one. */

@@ -48,10 +48,8 @@ static int read_text(const char *name, const char *hint, const char *path, int b
 /* What of `schemas` (NULL at the end) the document has; -1: none of them. */
 static int schema_of(const json_t *doc, const char *const *schemas)
 {
-	const char *s = json_string_value(json_object_get(doc, "schema"));
-
-	for (int i = 0; s && schemas[i]; i++)
-		if (strcmp(s, schemas[i]) == 0)
+	for (int i = 0; schemas[i]; i++)
+		if (strcmp(dr_json_string(doc, "schema"), schemas[i]) == 0)
 			return i;
 	return -1;
 }
@@ -72,9 +70,7 @@ static int load(const char *name, const char *hint, const char *path, const stru
 	if (rc)
 		return rc;
 	if (schema_of(doc, w->schemas) < 0) {
-		const char *s = json_string_value(json_object_get(doc, "schema"));
-
-		dr_text_copy(schema, sizeof(schema), s ? s : "");
+		dr_text_copy(schema, sizeof(schema), dr_json_string(doc, "schema"));
 		json_decref(doc);
 		return dr_err_set(e, -EBADMSG, "%.100s: its schema is \"%.40s\", not %s", name,
 			schema, w->text);

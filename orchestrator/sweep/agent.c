@@ -210,11 +210,11 @@ static void order_stop(struct dr_sweep_agent *a, const json_t *msg, int64_t now_
 
 void dr_sweep_agent_order(struct dr_sweep_agent *a, const json_t *msg, int64_t now_ns)
 {
-	const char *op = json_string_value(json_object_get(msg, "op"));
+	const char *op = dr_json_string(msg, "op");
 
-	if (op && strcmp(op, "run") == 0)
+	if (strcmp(op, "run") == 0)
 		order_run(a, msg, now_ns);
-	else if (op && strcmp(op, "stop") == 0)
+	else if (strcmp(op, "stop") == 0)
 		order_stop(a, msg, now_ns);
 }
 

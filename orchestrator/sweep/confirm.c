@@ -9,7 +9,7 @@
 static bool is_bad(const struct dr_sweep_result *r, double bound)
 {
 	return r->state == DR_SWEEP_FAILED ||
-	       (r->state == DR_SWEEP_OK && (double)dr_sweep_lowest(r) < bound);
+	       (r->state == DR_SWEEP_OK && (double)dr_sweep_lowest(r, DR_SWEEP_BOTH_WAYS) < bound);
 }
 
 static void count_bad(const struct dr_sweep_result *result, size_t n, double bound, uint32_t *bad)

@@ -347,7 +347,6 @@ static int read_pair(struct dr_hub *h, const json_t *obj, struct dr_err *e)
 {
 	struct pair_row row;
 	struct dr_sweep_result *r;
-	const char *text = json_string_value(json_object_get(obj, "error"));
 	int rc = dr_fields_from_json(&pair_fields, &row, obj, e);
 
 	if (rc)
@@ -368,7 +367,7 @@ static int read_pair(struct dr_hub *h, const json_t *obj, struct dr_err *e)
 	if (rc)
 		return rc;
 	if (row.state == DR_SWEEP_FAILED)
-		dr_sweep_fail(r, text ? text : "");
+		dr_sweep_fail(r, dr_json_string(obj, "error"));
 	else
 		r->state = row.state == DR_SWEEP_OK && r->n_lanes ? DR_SWEEP_OK : DR_SWEEP_MISSING;
 	return 0;
@@ -396,19 +395,18 @@ static int load(const char *path, json_t **out, struct dr_err *e)
 
 static int take(struct dr_hub *h, const char *pattern, const json_t *doc, struct dr_err *e)
 {
-	const char *schema = json_string_value(json_object_get(doc, "schema")),
-		   *was = json_string_value(json_object_get(doc, "pattern"));
+	const char *was = dr_json_string(doc, "pattern");
 	json_int_t nodes = json_integer_value(json_object_get(doc, "nodes_expected"));
 	const json_t *row;
 	size_t i;
 	int rc = 0;
 
-	if (!schema || strcmp(schema, DR_SWEEP_SCHEMA) != 0)
+	if (strcmp(dr_json_string(doc, "schema"), DR_SWEEP_SCHEMA) != 0)
 		return dr_err_set(e, -EINVAL, "its schema is not " DR_SWEEP_SCHEMA);
-	if (nodes != h->o.coord.nodes || !was || strcmp(was, pattern) != 0)
+	if (nodes != h->o.coord.nodes || strcmp(was, pattern) != 0)
 		return dr_err_set(e, -EINVAL,
 			"it is of %lld nodes and pattern %.20s, this sweep of %u and %s",
-			(long long)nodes, was ? was : "?", h->o.coord.nodes, pattern);
+			(long long)nodes, *was ? was : "?", h->o.coord.nodes, pattern);
 	json_array_foreach(json_object_get(doc, "pairs"), i, row)
 	{
 		rc = rc ? rc : read_pair(h, row, e);

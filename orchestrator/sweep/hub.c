@@ -122,10 +122,9 @@ static void take_nics(struct dr_sweep_node *n, const json_t *rows)
 
 	json_array_foreach(rows, i, row)
 	{
-		const char *name = json_string_value(json_object_get(row, "name"));
 		const json_t *speed = json_object_get(row, "speed_mbps"),
 			     *errors = json_object_get(row, "rx_errors");
-		int k = name ? dr_sweep_nic_index(n, name) : -1;
+		int k = dr_sweep_nic_index(n, dr_json_string(row, "name"));
 
 		if (k < 0)
 			continue;
@@ -189,10 +188,9 @@ static bool offer_fits(struct dr_hub *h, const json_t *msg, uint32_t *rank, char
 
 static void take_offer(struct dr_hub *h, uint32_t rank, const json_t *msg, int64_t now_ns)
 {
-	const char *host = json_string_value(json_object_get(msg, "host"));
 	struct dr_sweep_node *n = &h->node[rank];
 
-	dr_text_copy(n->host, sizeof(n->host), host ? host : "");
+	dr_text_copy(n->host, sizeof(n->host), dr_json_string(msg, "host"));
 	n->presence = DR_SWEEP_PRESENT;
 	n->reason[0] = '\0';
 	h->end[rank].port = (uint16_t)json_integer_value(json_object_get(msg, "port"));
@@ -256,9 +254,7 @@ static void joined_frame(
 	if (ev->type != DR_CONV_FRAME_MESSAGE)
 		return;
 	h->bytes_received += ev->len;
-	if (strcmp("done", json_string_value(json_object_get(ev->json, "op"))
-				   ? json_string_value(json_object_get(ev->json, "op"))
-				   : "") == 0)
+	if (strcmp(dr_json_string(ev->json, "op"), "done") == 0)
 		take_done(h, l->k, ev->json, now_ns);
 }
 

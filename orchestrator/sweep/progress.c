@@ -66,7 +66,8 @@ static struct counts count(const struct dr_coord *c, double least)
 
 		n.done += r->n_lanes || r->state == DR_SWEEP_FAILED;
 		n.failed += r->state == DR_SWEEP_FAILED;
-		n.low += r->n_lanes && (double)dr_sweep_lowest(r) < least * median;
+		n.low += r->n_lanes &&
+			 (double)dr_sweep_lowest(r, DR_SWEEP_BOTH_WAYS) < least * median;
 		n.rest += r->again || r->state == DR_SWEEP_RUNNING;
 	}
 	return n;

@@ -73,16 +73,9 @@ static struct lane_sum *lane_of(
 	return &s->v[s->n++];
 }
 
-static const char *text_of(const json_t *o, const char *key)
-{
-	const char *text = json_string_value(json_object_get(o, key));
-
-	return text ? text : "";
-}
-
 static bool is_to_client(const json_t *row)
 {
-	return strcmp(text_of(row, "direction"), "to-client") == 0;
+	return strcmp(dr_json_string(row, "direction"), "to-client") == 0;
 }
 
 /* The cells of --matrix. A cell whose channels left the NIC has no figure of it. */
@@ -94,8 +87,8 @@ static void sum_cells(struct lane_sums *s, const json_t *cells)
 	json_array_foreach(cells, i, c)
 	{
 		const json_t *gbps = json_object_get(c, "gbps");
-		struct lane_sum *l =
-			lane_of(s, text_of(c, "nic"), text_of(c, "peer_nic"), is_to_client(c));
+		struct lane_sum *l = lane_of(s, dr_json_string(c, "nic"),
+			dr_json_string(c, "peer_nic"), is_to_client(c));
 
 		if (!l)
 			continue;
@@ -156,12 +149,13 @@ static json_t *unused_json(const json_t *doc)
 
 	json_array_foreach(rows, i, row)
 	{
-		const char *why = text_of(row, "reason");
+		const char *why = dr_json_string(row, "reason");
 
 		if (a && (strcmp(why, "no carrier") == 0 || strcmp(why, "down") == 0))
 			json_array_append_new(
-				a, json_pack("[b,s]", strcmp(text_of(row, "side"), "client") == 0,
-					   text_of(row, "nic")));
+				a, json_pack("[b,s]",
+					   strcmp(dr_json_string(row, "side"), "client") == 0,
+					   dr_json_string(row, "nic")));
 	}
 	return a;
 }
@@ -187,7 +181,7 @@ json_t *dr_sweep_figures(const json_t *doc, int exit_code, const char *text)
 {
 	struct lane_sums s = { .n = 0 };
 	const json_t *cells = json_object_get(json_object_get(doc, "matrix"), "cells");
-	const char *why = text_of(json_array_get(json_object_get(doc, "errors"), 0), "text");
+	const char *why = dr_json_string(json_array_get(json_object_get(doc, "errors"), 0), "text");
 	double p50 = worst_rtt(doc, "p50"), p99 = worst_rtt(doc, "p99");
 
 	sum_cells(&s, cells);
@@ -201,14 +195,15 @@ json_t *dr_sweep_figures(const json_t *doc, int exit_code, const char *text)
 
 /* ---- at the coordinator ---- */
 
-float dr_sweep_lowest(const struct dr_sweep_result *r)
+float dr_sweep_lowest(const struct dr_sweep_result *r, enum dr_sweep_way way)
 {
 	float lowest = NAN;
 
 	for (unsigned i = 0; i < r->n_lanes; i++) {
 		float g = isfinite(r->lane[i].gbps) ? r->lane[i].gbps : 0;
 
-		if (!(lowest <= g))
+		if (!(lowest <= g) &&
+			way != (r->lane[i].to_client ? DR_SWEEP_TO_SERVER : DR_SWEEP_TO_CLIENT))
 			lowest = g;
 	}
 	return lowest;
@@ -383,7 +378,7 @@ int dr_sweep_take(struct dr_sweep_result *r, struct dr_sweep_node *client,
 	else if (measured)
 		take_alone(r, &now);
 	else
-		dr_sweep_fail(r, text_of(figures, "text"));
+		dr_sweep_fail(r, dr_json_string(figures, "text"));
 	dr_free(now.lane);
 	return rc;
 }

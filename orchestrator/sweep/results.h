@@ -83,8 +83,8 @@ json_t *dr_sweep_figures(const json_t *doc, int exit_code, const char *text);
  */
 int dr_sweep_take(struct dr_sweep_result *r, struct dr_sweep_node *client,
 	struct dr_sweep_node *server, const json_t *figures);
-/* The lowest figure; NAN: none. */
-float dr_sweep_lowest(const struct dr_sweep_result *r);
+/* The lowest figure, of one direction or both; NAN: none. */
+float dr_sweep_lowest(const struct dr_sweep_result *r, enum dr_sweep_way way);
 /* FAILED with this text, unless it was measured before. */
 void dr_sweep_fail(struct dr_sweep_result *r, const char *text);
 void dr_sweep_result_fini(struct dr_sweep_result *r);

@@ -327,16 +327,14 @@ static void run_hub(struct sweep *s)
 static void message(void *arg, const json_t *msg, int64_t now_ns)
 {
 	struct sweep *s = arg;
-	const char *op = json_string_value(json_object_get(msg, "op")),
-		   *text = json_string_value(json_object_get(msg, "text"));
 
-	if (!op || strcmp(op, "end") != 0) {
+	if (strcmp(dr_json_string(msg, "op"), "end") != 0) {
 		dr_sweep_agent_order(&s->agent, msg, now_ns);
 		return;
 	}
 	s->ended = true;
 	if (s->o->verbose)
-		dr_say("sweep", "rank 0: %s", text ? text : "");
+		dr_say("sweep", "rank 0: %s", dr_json_string(msg, "text"));
 	dr_member_close(&s->member, now_ns);
 }
 

@@ -18,21 +18,14 @@ enum { GROUP_SHOWN = 12 };
 enum { CELL_NONE = -1, CELL_FAILED = -2, CELL_MISSING = -3 };
 
 /* From a node to another: lowest Gb/s of their NICs; CELL_* below 0. */
-static float cell(const struct dr_sweep_result *r, bool to_client)
+static float cell(const struct dr_sweep_result *r, enum dr_sweep_way way)
 {
-	float lowest = CELL_NONE;
+	float lowest = dr_sweep_lowest(r, way);
 
-	if (r->state == DR_SWEEP_FAILED)
-		return CELL_FAILED;
-	if (r->state != DR_SWEEP_OK)
-		return CELL_MISSING;
-	for (unsigned i = 0; i < r->n_lanes; i++) {
-		float g = isfinite(r->lane[i].gbps) ? r->lane[i].gbps : 0;
-
-		if (r->lane[i].to_client == to_client && (lowest < 0 || g < lowest))
-			lowest = g;
-	}
-	return lowest;
+	return r->state == DR_SWEEP_FAILED ? CELL_FAILED
+	       : r->state != DR_SWEEP_OK   ? CELL_MISSING
+	       : isnan(lowest)		   ? CELL_NONE
+					   : lowest;
 }
 
 static void print_cell(FILE *f, float gbps, double bound)
@@ -62,8 +55,8 @@ static int print_full(const struct dr_sweep_judge *j, const struct dr_sweep_verd
 	for (size_t i = 0; i < j->n_results; i++) {
 		const struct dr_sweep_pair p = j->result[i].pair;
 
-		m[p.client * j->nodes + p.server] = cell(&j->result[i], false);
-		m[p.server * j->nodes + p.client] = cell(&j->result[i], true);
+		m[p.client * j->nodes + p.server] = cell(&j->result[i], DR_SWEEP_TO_SERVER);
+		m[p.server * j->nodes + p.client] = cell(&j->result[i], DR_SWEEP_TO_CLIENT);
 	}
 	fprintf(f,
 		"\nGb/s from the node of the row to that of the column, lowest of their NICs\n     ");
@@ -103,7 +96,7 @@ static int by_lowest(const void *a, const void *b)
 
 static void count(struct worst *w, const struct dr_sweep_result *r, uint32_t peer)
 {
-	float lowest = dr_sweep_lowest(r);
+	float lowest = dr_sweep_lowest(r, DR_SWEEP_BOTH_WAYS);
 
 	w->ok += r->state == DR_SWEEP_OK;
 	w->failed += r->state == DR_SWEEP_FAILED;

@@ -84,13 +84,6 @@ static void differ(const char *what, const char *const *keys, const json_t *was,
 	}
 }
 
-static const char *text_of(const json_t *row, const char *key)
-{
-	const char *s = json_string_value(json_object_get(row, key));
-
-	return s ? s : "";
-}
-
 /* Rows of two lists with the same end and NIC. */
 static void differ_rows(const char *list, const char *const *keys, const json_t *was,
 	const json_t *is, struct differing *to)
@@ -101,11 +94,11 @@ static void differ_rows(const char *list, const char *const *keys, const json_t 
 
 	json_array_foreach(a, i, x) json_array_foreach(b, k, y)
 	{
-		if (strcmp(text_of(x, "side"), text_of(y, "side")) != 0 ||
-			strcmp(text_of(x, "nic"), text_of(y, "nic")) != 0)
+		if (strcmp(dr_json_string(x, "side"), dr_json_string(y, "side")) != 0 ||
+			strcmp(dr_json_string(x, "nic"), dr_json_string(y, "nic")) != 0)
 			continue;
-		snprintf(what, sizeof(what), "%.12s%s%.32s", text_of(x, "side"),
-			*text_of(x, "nic") ? " " : "", text_of(x, "nic"));
+		snprintf(what, sizeof(what), "%.12s%s%.32s", dr_json_string(x, "side"),
+			*dr_json_string(x, "nic") ? " " : "", dr_json_string(x, "nic"));
 		differ(what, keys, x, y, to);
 	}
 }
@@ -127,8 +120,8 @@ static void compare_environments(const json_t *was, const json_t *is, struct dif
 /* The versions of a side, each once, and its first and last begin. */
 static void describe(struct compare_side *s, const json_t *doc)
 {
-	const char *version = text_of(json_object_get(doc, "versions"), "local"),
-		   *time = text_of(doc, "start_time");
+	const char *version = dr_json_string(json_object_get(doc, "versions"), "local"),
+		   *time = dr_json_string(doc, "start_time");
 	char clean[40];
 
 	dr_text_copy(clean, sizeof(clean), version);
@@ -145,13 +138,13 @@ static void describe(struct compare_side *s, const json_t *doc)
 
 static int take(struct compare *c, int side, const char *path, const json_t *doc, struct dr_err *e)
 {
-	const char *end = json_string_value(json_object_get(doc, "side"));
 	struct dr_record *rec;
 	int rc = dr_record_create(&rec);
 
 	if (rc)
 		return dr_err_set(e, rc, "out of memory");
-	rec->side = end && strcmp(end, "server") == 0 ? DR_END_SERVER : DR_END_CLIENT;
+	rec->side =
+		strcmp(dr_json_string(doc, "side"), "server") == 0 ? DR_END_SERVER : DR_END_CLIENT;
 	rc = dr_record_read(rec, doc, e);
 	if (rc)
 		dr_err_prefix(e, "%.100s", path);
@@ -168,7 +161,7 @@ struct seen {
 
 static void note_incomplete(struct compare *c, const char *path, const json_t *doc)
 {
-	const char *why = text_of(json_array_get(json_object_get(doc, "errors"), 0), "text");
+	const char *why = dr_json_string(json_array_get(json_object_get(doc, "errors"), 0), "text");
 	char clean[100];
 
 	dr_text_copy(clean, sizeof(clean), why);
