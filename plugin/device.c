@@ -45,7 +45,6 @@ static void fill(const struct ha_nics *have, const struct ha_config *c, const st
 	snprintf(out->name, sizeof(out->name), "%s", d->name);
 	memcpy(out->ifname, d->name, sizeof(out->ifname));
 	out->ifindex = d->ifindex;
-	out->mtu = d->mtu;
 	out->link_mbps = dr_topo_link_mbps(have->topo, d);
 	out->speed_mbps = speed_of(c, out->link_mbps);
 	out->shadow = -1;

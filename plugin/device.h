@@ -28,7 +28,6 @@ struct ha_device {
 	char bus_id[16];		  /* "": on no PCI bus */
 	char pci_path[HA_PCI_PATH_BYTES]; /* real path in /sys; "": on no PCI bus */
 	int ifindex;
-	unsigned mtu;
 	/* The physical port: guid of the card (for NCCL the chip), port of it. Functions, VFs and VLANs of one port
 	 * have both alike; two ports of one card have the guid alike. Virtual devices have a guid of their own. */
 	uint64_t guid;
