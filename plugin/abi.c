@@ -2,6 +2,7 @@
 #include "base/defs.h"
 #include "plugin/net.h"
 
+#include <stddef.h>
 #include <string.h>
 
 /*
@@ -35,88 +36,37 @@ static enum nccl_result init_v11(void **ctx, uint64_t id, struct nccl_net_comm_c
 	return ha_net_init(ctx, id, config ? config->trafficClass : NCCL_NET_UNDEFINED, logger);
 }
 
-/* Members that all versions have. */
-#define COPY_PROPERTIES(to, from)                                                                  \
-	((to)->name = (from)->name, (to)->pciPath = (from)->pciPath, (to)->guid = (from)->guid,    \
-		(to)->ptrSupport = (from)->ptrSupport, (to)->speed = (from)->speed,                \
-		(to)->port = (from)->port, (to)->latency = (from)->latency,                        \
-		(to)->maxComms = (from)->maxComms, (to)->maxRecvs = (from)->maxRecvs)
-#define COPY_DEVICE(to, from)                                                                      \
-	((to)->netDeviceType = (from)->netDeviceType,                                              \
-		(to)->netDeviceVersion = (from)->netDeviceVersion)
-#define COPY_V9(to, from)                                                                          \
-	((to)->regIsGlobal = (from)->regIsGlobal, (to)->forceFlush = (from)->forceFlush,           \
-		(to)->vProps.ndevs = (from)->vProps.ndevs,                                         \
-		(to)->vProps.devs[0] = (from)->vProps.devs[0],                                     \
-		(to)->maxP2pBytes = (from)->maxP2pBytes,                                           \
-		(to)->maxCollBytes = (from)->maxCollBytes)
-
-static enum nccl_result properties_v6(int dev, struct nccl_net_properties_v6 *out)
+/*
+ * Earlier properties are the latest without some members: `head` bytes are alike, then those from member `next` on. See
+ * the offsets in nccl_net_abi.h.
+ */
+static enum nccl_result properties(
+	int dev, void *out, size_t size, size_t head, size_t to, size_t from)
 {
 	struct nccl_net_properties_v12 p;
 	enum nccl_result rc = ha_net_properties(dev, &p);
 
-	memset(out, 0, sizeof(*out));
-	if (rc == NCCL_SUCCESS)
-		COPY_PROPERTIES(out, &p);
-	return rc;
-}
-
-static enum nccl_result properties_v7(int dev, struct nccl_net_properties_v7 *out)
-{
-	struct nccl_net_properties_v12 p;
-	enum nccl_result rc = ha_net_properties(dev, &p);
-
-	memset(out, 0, sizeof(*out));
+	memset(out, 0, size);
 	if (rc != NCCL_SUCCESS)
 		return rc;
-	COPY_PROPERTIES(out, &p);
-	COPY_DEVICE(out, &p);
+	memcpy(out, &p, head);
+	memcpy((char *)out + to, (const char *)&p + from, size - to);
 	return rc;
 }
 
-static enum nccl_result properties_v8(int dev, struct nccl_net_properties_v8 *out)
-{
-	struct nccl_net_properties_v12 p;
-	enum nccl_result rc = ha_net_properties(dev, &p);
-
-	memset(out, 0, sizeof(*out));
-	if (rc != NCCL_SUCCESS)
-		return rc;
-	COPY_PROPERTIES(out, &p);
-	COPY_DEVICE(out, &p);
-	out->regIsGlobal = p.regIsGlobal;
-	return rc;
-}
-
-static enum nccl_result properties_v9(int dev, struct nccl_net_properties_v9 *out)
-{
-	struct nccl_net_properties_v12 p;
-	enum nccl_result rc = ha_net_properties(dev, &p);
-
-	memset(out, 0, sizeof(*out));
-	if (rc != NCCL_SUCCESS)
-		return rc;
-	COPY_PROPERTIES(out, &p);
-	COPY_DEVICE(out, &p);
-	COPY_V9(out, &p);
-	return rc;
-}
-
-static enum nccl_result properties_v11(int dev, struct nccl_net_properties_v11 *out)
-{
-	struct nccl_net_properties_v12 p;
-	enum nccl_result rc = ha_net_properties(dev, &p);
-
-	memset(out, 0, sizeof(*out));
-	if (rc != NCCL_SUCCESS)
-		return rc;
-	COPY_PROPERTIES(out, &p);
-	COPY_DEVICE(out, &p);
-	COPY_V9(out, &p);
-	out->maxMultiRequestSize = p.maxMultiRequestSize;
-	return rc;
-}
+#define PROPERTIES(version, head, next)                                                            \
+	static enum nccl_result properties_##version(                                              \
+		int dev, struct nccl_net_properties_##version *out)                                \
+	{                                                                                          \
+		return properties(dev, out, sizeof(*out), head,                                    \
+			offsetof(struct nccl_net_properties_##version, next),                      \
+			offsetof(struct nccl_net_properties_v12, next));                           \
+	}
+PROPERTIES(v6, offsetof(struct nccl_net_properties_v6, speed), speed)
+PROPERTIES(v7, offsetof(struct nccl_net_properties_v7, speed), speed)
+PROPERTIES(v8, offsetof(struct nccl_net_properties_v8, speed), speed)
+PROPERTIES(v9, offsetof(struct nccl_net_properties_v9, vProps.devs[1]), maxP2pBytes)
+PROPERTIES(v11, offsetof(struct nccl_net_properties_v11, vProps.devs[1]), maxP2pBytes)
 
 /* ---- connections ---- */
 

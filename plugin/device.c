@@ -291,32 +291,35 @@ void ha_devices_free(struct ha_devices *d)
 
 /* ---- properties ---- */
 
-void ha_device_properties(const struct ha_devices *list, unsigned i, struct ha_properties *out)
+void ha_device_properties(
+	const struct ha_devices *list, unsigned i, struct nccl_net_properties_v12 *out)
 {
 	const struct ha_device *d = &list->dev[i];
 
 	dr_assert(i < list->n);
-	*out = (struct ha_properties){
-		.name = d->name,
-		.pci_path = d->pci_path[0] ? d->pci_path : NULL,
+	*out = (struct nccl_net_properties_v12){
+		.name = (char *)(uintptr_t)d->name,
+		.pciPath = d->pci_path[0] ? (char *)(uintptr_t)d->pci_path : NULL,
 		.guid = d->guid,
-		.port = d->port,
-		.memory = HA_MEMORY_HOST,
+		.ptrSupport = NCCL_PTR_HOST,
 		/* NCCL registers users' buffers globally only to access GPU memory directly, which TCP does
 		 * not. It also takes it as a promise that a send larger than the receive is truncated, which is
 		 * an error here. */
-		.reg_is_global = false,
-		.force_flush = false,
-		.speed_mbps = (int)d->speed_mbps,
+		.regIsGlobal = 0,
+		.forceFlush = 0,
+		.speed = (int)d->speed_mbps,
+		.port = d->port,
 		/* As NCCL's socket transport, so that both get the same algorithms and protocols. */
-		.latency_us = 0,
-		.max_comms = list->max_comms,
-		.max_recvs = HA_RECVS_MAX,
-		.index = (int)i,
-		.p2p_bytes_max = P2P_BYTES_MAX,
-		.coll_bytes_max = P2P_BYTES_MAX,
-		.multi_request_max = 1,
-		.rail_id = -1,
-		.plane_id = -1,
+		.latency = 0,
+		.maxComms = list->max_comms,
+		.maxRecvs = HA_RECVS_MAX,
+		.netDeviceType = NCCL_NET_DEVICE_HOST,
+		.netDeviceVersion = NCCL_NET_DEVICE_INVALID_VERSION,
+		.vProps = { .ndevs = 1, .devs = { (int)i } },
+		.maxP2pBytes = P2P_BYTES_MAX,
+		.maxCollBytes = P2P_BYTES_MAX,
+		.maxMultiRequestSize = 1,
+		.railId = NCCL_NET_UNDEFINED,
+		.planeId = NCCL_NET_UNDEFINED,
 	};
 }

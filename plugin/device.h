@@ -2,6 +2,7 @@
 #ifndef DR_PLUGIN_DEVICE_H
 #define DR_PLUGIN_DEVICE_H
 
+#include "base/nccl_net_abi.h"
 #include "plugin/config.h"
 #include "topology/netdev.h"
 #include "topology/topo.h"
@@ -86,24 +87,8 @@ int ha_devices_create(const struct ha_config *c, struct ha_devices **out, struct
 	DR_MUST_CHECK;
 void ha_devices_free(struct ha_devices *d); /* NULL is allowed */
 
-/* The properties of a device, for every version of the ABI. Pointers are valid as long as the list. */
-enum { HA_MEMORY_HOST = 1, HA_MEMORY_CUDA = 2, HA_MEMORY_DMABUF = 4 }; /* bits of ptrSupport */
-struct ha_properties {
-	const char *name;
-	const char *pci_path; /* NULL: on no PCI bus */
-	uint64_t guid;
-	int port;
-	int memory;	    /* HA_MEMORY_* */
-	bool reg_is_global; /* a registration serves every comm of the device */
-	bool force_flush;
-	int speed_mbps;
-	float latency_us; /* 0: NCCL's own estimate */
-	int max_comms, max_recvs;
-	int index; /* the one device that a virtual device would consist of */
-	size_t p2p_bytes_max, coll_bytes_max;
-	int multi_request_max;
-	int rail_id, plane_id; /* -1: undefined */
-};
-void ha_device_properties(const struct ha_devices *d, unsigned i, struct ha_properties *out);
+/* The properties of a device. Pointers are valid as long as the list. */
+void ha_device_properties(
+	const struct ha_devices *d, unsigned i, struct nccl_net_properties_v12 *out);
 
 #endif

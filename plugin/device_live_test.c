@@ -140,7 +140,7 @@ static void this_host_without_root(void **state)
 {
 	struct ha_devices *d = NULL;
 	struct dr_err e = { 0 };
-	struct ha_properties p;
+	struct nccl_net_properties_v12 p;
 
 	(void)state;
 	int rc = create("", &d, &e);
@@ -152,9 +152,9 @@ static void this_host_without_root(void **state)
 	for (unsigned i = 0; i < d->n; i++) {
 		ha_device_properties(d, i, &p);
 		assert_string_equal(d->dev[i].name, p.name);
-		assert_true(p.speed_mbps > 0 && p.max_comms > 0 && p.guid != 0 && p.port > 0);
-		if (p.pci_path)
-			assert_int_equal(access(p.pci_path, F_OK), 0);
+		assert_true(p.speed > 0 && p.maxComms > 0 && p.guid != 0 && p.port > 0);
+		if (p.pciPath)
+			assert_int_equal(access(p.pciPath, F_OK), 0);
 	}
 	ha_devices_free(d);
 }

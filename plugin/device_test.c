@@ -355,7 +355,7 @@ static void the_pci_path_is_the_real_one(void **state)
 {
 	struct bed *b = *state;
 	char want[PATH_MAX], real[PATH_MAX];
-	struct ha_properties p;
+	struct nccl_net_properties_v12 p;
 
 	put_link(b, "devices/pci0000:10/0000:10:01.0/0000:14:00.0", NULL);
 	put_link(b, "bus/pci/devices/0000:14:00.0",
@@ -369,10 +369,10 @@ static void the_pci_path_is_the_real_one(void **state)
 	assert_string_equal(device(b, "eth1")->pci_path, want);
 	assert_string_equal(device(b, "eth2")->pci_path, "");
 	ha_device_properties(&b->list, 0, &p);
-	assert_string_equal(p.pci_path, want);
+	assert_string_equal(p.pciPath, want);
 	ha_device_properties(&b->list, 2, &p);
 	assert_string_equal(p.name, "veth0");
-	assert_null(p.pci_path);
+	assert_null(p.pciPath);
 }
 
 static void one_port_has_one_guid_and_port(void **state)
@@ -491,18 +491,18 @@ static void an_unknown_topology(void **state)
 static void speed_of_link_override_and_default(void **state)
 {
 	struct bed *b = *state;
-	struct ha_properties p;
+	struct nccl_net_properties_v12 p;
 
 	add(b, "eth0", "0000:14:00.0", "", "10.0.0.1")->speed_mbps = 200000;
 	add(b, "veth0", "", "veth", "10.0.1.1");
 	names(b, "");
 	ha_device_properties(&b->list, 0, &p);
-	assert_int_equal(p.speed_mbps, 200000);
+	assert_int_equal(p.speed, 200000);
 	ha_device_properties(&b->list, 1, &p);
-	assert_int_equal(p.speed_mbps, HA_SPEED_UNKNOWN_MBPS);
+	assert_int_equal(p.speed, HA_SPEED_UNKNOWN_MBPS);
 	names(b, "HA_NCCL_SPEED=400000");
 	ha_device_properties(&b->list, 1, &p);
-	assert_int_equal(p.speed_mbps, 400000);
+	assert_int_equal(p.speed, 400000);
 }
 
 static void comms_follow_descriptors_and_ports(void **state)
@@ -528,7 +528,7 @@ static void comms_follow_descriptors_and_ports(void **state)
 static void fixed_properties(void **state)
 {
 	struct bed *b = *state;
-	struct ha_properties p;
+	struct nccl_net_properties_v12 p;
 
 	add(b, "eth0", "0000:14:00.0", "", "10.0.0.1");
 	add(b, "eth1", "0000:24:00.0", "", "10.0.1.1");
@@ -536,14 +536,14 @@ static void fixed_properties(void **state)
 	memset(&p, 0x5a, sizeof(p));
 	ha_device_properties(&b->list, 1, &p);
 	assert_ptr_equal(p.name, b->list.dev[1].name);
-	assert_int_equal(p.memory, HA_MEMORY_HOST);
-	assert_false(p.reg_is_global || p.force_flush);
-	assert_int_equal(p.max_recvs, 8);
-	assert_int_equal(p.index, 1);
-	assert_true(p.p2p_bytes_max > 0 && p.p2p_bytes_max <= INT_MAX);
-	assert_int_equal(p.multi_request_max, 1);
-	assert_int_equal(p.rail_id, -1);
-	assert_int_equal(p.plane_id, -1);
+	assert_int_equal(p.ptrSupport, NCCL_PTR_HOST);
+	assert_false(p.regIsGlobal || p.forceFlush);
+	assert_int_equal(p.maxRecvs, 8);
+	assert_int_equal(p.vProps.devs[0], 1);
+	assert_true(p.maxP2pBytes > 0 && p.maxP2pBytes <= INT_MAX);
+	assert_int_equal(p.maxMultiRequestSize, 1);
+	assert_int_equal(p.railId, -1);
+	assert_int_equal(p.planeId, -1);
 }
 
 /* ---- ports of RDMA devices ---- */
@@ -596,7 +596,7 @@ static void four_ports(struct bed *b)
 static void active_ports_are_devices(void **state)
 {
 	struct bed *b = *state;
-	struct ha_properties p;
+	struct nccl_net_properties_v12 p;
 
 	four_ports(b);
 	assert_string_equal(ports(b, ""), "mlx5_0=eth0 mlx5_1=eth1 mlx4_0:1=ib0 mlx4_0:2=ib1");
@@ -604,8 +604,8 @@ static void active_ports_are_devices(void **state)
 	assert_int_equal(b->list.max_comms, 250); /* two of the connections of each device */
 	ha_device_properties(&b->list, 3, &p);
 	assert_string_equal(p.name, "mlx4_0:2");
-	assert_int_equal(p.memory, HA_MEMORY_HOST);
-	assert_int_equal(p.speed_mbps, 100000);
+	assert_int_equal(p.ptrSupport, NCCL_PTR_HOST);
+	assert_int_equal(p.speed, 100000);
 	assert_int_not_equal(device(b, "mlx5_0")->shadow, -1);
 	assert_string_equal(ports(b, "HA_NCCL_ENABLE_BACKUP=0"),
 		"mlx5_0=eth0 mlx5_1=eth1 mlx4_0:1=ib0 mlx4_0:2=ib1");

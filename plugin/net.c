@@ -154,34 +154,13 @@ enum nccl_result ha_net_devices(int *n)
 enum nccl_result ha_net_properties(int dev, struct nccl_net_properties_v12 *out)
 {
 	struct ha_process *p = running();
-	struct ha_properties d;
 
 	memset(out, 0, sizeof(*out));
 	if (!p)
 		return NCCL_INTERNAL_ERROR;
 	if (dev < 0 || (unsigned)dev >= p->devices->n)
 		return NCCL_INVALID_ARGUMENT;
-	ha_device_properties(p->devices, (unsigned)dev, &d);
-	out->name = (char *)(uintptr_t)d.name;
-	out->pciPath = (char *)(uintptr_t)d.pci_path;
-	out->guid = d.guid;
-	out->ptrSupport = d.memory;
-	out->regIsGlobal = d.reg_is_global;
-	out->forceFlush = d.force_flush;
-	out->speed = d.speed_mbps;
-	out->port = d.port;
-	out->latency = d.latency_us;
-	out->maxComms = d.max_comms;
-	out->maxRecvs = d.max_recvs;
-	out->netDeviceType = NCCL_NET_DEVICE_HOST;
-	out->netDeviceVersion = NCCL_NET_DEVICE_INVALID_VERSION;
-	out->vProps.ndevs = 1;
-	out->vProps.devs[0] = d.index;
-	out->maxP2pBytes = d.p2p_bytes_max;
-	out->maxCollBytes = d.coll_bytes_max;
-	out->maxMultiRequestSize = d.multi_request_max;
-	out->railId = (int16_t)d.rail_id;
-	out->planeId = (int16_t)d.plane_id;
+	ha_device_properties(p->devices, (unsigned)dev, out);
 	return NCCL_SUCCESS;
 }
 
