@@ -39,4 +39,11 @@ int dr_wbuf_u32(struct dr_wbuf *w, uint32_t v);
 int dr_wbuf_u64(struct dr_wbuf *w, uint64_t v);
 int dr_wbuf_bytes(struct dr_wbuf *w, const void *data, size_t len);
 
+/* What the peer needs to reach a rail, a path or a channel; opaque. len 0: there is none. */
+enum { DR_HANDLE_MAX = 128 };
+struct dr_handle {
+	uint8_t len;
+	uint8_t bytes[DR_HANDLE_MAX];
+};
+
 #endif

@@ -6,6 +6,7 @@
 #include "base/err.h"
 #include "base/poller.h"
 #include "base/source.h"
+#include "base/wire.h"
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -27,7 +28,6 @@
 enum {
 	DR_BOOT_PORT_BASE = 20000,
 	DR_BOOT_GPUS_MAX = 64,
-	DR_BOOT_HANDLE_MAX = 128,
 	DR_BOOT_HANDLES_MAX = 4096, /* per GPU and direction */
 	DR_BOOT_MESSAGE_BYTES_MAX = 1 << 20,
 	DR_BOOT_KEY_BYTES = 32,
@@ -80,12 +80,6 @@ struct dr_boot_key {
  * have written it; -ENOENT, -EACCES, -EINVAL (too short, > 4 KiB), -ENOMEM.
  */
 int dr_boot_key_read(const char *path, struct dr_boot_key *out, struct dr_err *e) DR_MUST_CHECK;
-
-/* One opaque listen handle; len 0 is allowed (that end does not listen for this path). */
-struct dr_boot_handle {
-	uint8_t len;
-	uint8_t bytes[DR_BOOT_HANDLE_MAX];
-};
 
 /* 0 in a field means its default. */
 struct dr_boot_timing {
@@ -171,7 +165,7 @@ struct dr_boot_ops {
 	 * dr_boot_server_handles(s, k, ...), here, earlier or later; those given before leave when this
 	 * returns, so what it refuses the client learns before it is READY. May take its time: the
 	 * client waits exchange_ns, as long as this end's kernel answers. */
-	void (*on_handles)(void *arg, unsigned k, const struct dr_boot_handle *handles, unsigned n);
+	void (*on_handles)(void *arg, unsigned k, const struct dr_handle *handles, unsigned n);
 	/* All pairs exchanged in both directions and confirmed by the client. */
 	void (*on_ready)(void *arg);
 	void (*on_message)(void *arg, const json_t *msg);
@@ -226,8 +220,8 @@ int dr_boot_server_accept(struct dr_boot_server *s, const json_t *reply, unsigne
  * client's on_failed as DR_BOOT_DECLINED; on_closed(DR_BOOT_LOCAL) follows here. */
 void dr_boot_server_refuse(struct dr_boot_server *s, int code, const char *text);
 /* This end's handles of pair k; copied. -EINVAL: not in this state, wrong n, or a len too big. */
-int dr_boot_server_handles(struct dr_boot_server *s, unsigned k,
-	const struct dr_boot_handle *handles, unsigned n) DR_MUST_CHECK;
+int dr_boot_server_handles(struct dr_boot_server *s, unsigned k, const struct dr_handle *handles,
+	unsigned n) DR_MUST_CHECK;
 /* End the session at once, without waiting for anything; on_closed(DR_BOOT_LOCAL) at the next
  * tick. For a peer that is known to be dead. */
 void dr_boot_server_drop(struct dr_boot_server *s);
@@ -259,8 +253,8 @@ int64_t dr_boot_client_deadline(const struct dr_boot_client *c);
 void dr_boot_client_pulse(struct dr_boot_client *c, int64_t now_ns);
 /* With wait_busy: what a server that serves another client said last, while this end waits for it; else NULL. */
 const char *dr_boot_client_busy(const struct dr_boot_client *c);
-int dr_boot_client_handles(struct dr_boot_client *c, unsigned k,
-	const struct dr_boot_handle *handles, unsigned n) DR_MUST_CHECK;
+int dr_boot_client_handles(struct dr_boot_client *c, unsigned k, const struct dr_handle *handles,
+	unsigned n) DR_MUST_CHECK;
 /* Further addresses of the server for RESUME (its rails), numeric, at most 16; copied, replaces
  * earlier ones. -EINVAL names the one that is no address. */
 int dr_boot_client_alternatives(

@@ -99,7 +99,7 @@ static void ended(struct dr_boot_end *e, const struct dr_link *l, enum dr_boot_c
 /* ---- handles ------------------------------------------------------------------------------ */
 
 int dr_boot_client_handles(
-	struct dr_boot_client *c, unsigned k, const struct dr_boot_handle *handles, unsigned n)
+	struct dr_boot_client *c, unsigned k, const struct dr_handle *handles, unsigned n)
 {
 	int rc = dr_boot_pair_give(&c->e, k, handles, n);
 	return rc ? rc : DR_MIN(dr_boot_pair_send(&c->e, k), 0);

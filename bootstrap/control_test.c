@@ -399,7 +399,7 @@ static void handles_round_trip(void **state)
 {
 	(void)state;
 	enum { N = 5 };
-	struct dr_boot_handle in[N], *out;
+	struct dr_handle in[N], *out;
 	struct dr_err e;
 	memset(in, 0, sizeof(in));
 	const uint8_t lens[N] = { 128, 0, 1, 64, 127 };
@@ -422,9 +422,9 @@ static void handles_round_trip(void **state)
 	assert_int_equal(dr_handles_decode(buf, len, 2, N, &out, &e), -EPROTO);
 	assert_int_equal(dr_handles_decode(buf, len, 3, N + 1, &out, &e), -EPROTO);
 	assert_non_null(strstr(e.text, "received 5 handles of pair 3, expected 6 of pair 3"));
-	buf[4] = DR_BOOT_HANDLE_MAX + 1;
+	buf[4] = DR_HANDLE_MAX + 1;
 	assert_int_equal(dr_handles_decode(buf, len, 3, N, &out, &e), -EPROTO);
-	in[0].len = DR_BOOT_HANDLE_MAX + 1;
+	in[0].len = DR_HANDLE_MAX + 1;
 	assert_int_equal(dr_handles_encode(buf, sizeof(buf), 3, in, N), -EINVAL);
 }
 

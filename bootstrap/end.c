@@ -92,7 +92,7 @@ int dr_boot_link_opts(struct dr_boot_end *e, struct dr_link_opts *o)
 /* ---- handles ------------------------------------------------------------------------------ */
 
 int dr_boot_pair_give(
-	struct dr_boot_end *e, unsigned k, const struct dr_boot_handle *handles, unsigned n)
+	struct dr_boot_end *e, unsigned k, const struct dr_handle *handles, unsigned n)
 {
 	if (e->control.state != DR_BOOT_EXCHANGING || k >= e->pairs || n != e->handles_out ||
 		e->pair[k].out || e->pair[k].sent)
@@ -121,7 +121,7 @@ void dr_boot_pair_came(struct dr_boot_end *e, struct dr_link *l, unsigned k,
 {
 	struct dr_boot_pair *p = &e->pair[k];
 	bool client = e->role->conv == DR_CONV_CLIENT;
-	struct dr_boot_handle *h;
+	struct dr_handle *h;
 	struct dr_err err;
 	if (e->control.state != DR_BOOT_EXCHANGING || p->in_done || (client && !p->sent)) {
 		e->role->ended(e, l, DR_BOOT_PROTOCOL, "unexpected HANDLES message", now_ns);

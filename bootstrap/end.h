@@ -29,7 +29,7 @@ struct dr_boot_role {
 
 struct dr_boot_pair {
 	bool in_done, sent;
-	struct dr_boot_handle *out;	  /* given by the application, not sent yet */
+	struct dr_handle *out;		  /* given by the application, not sent yet */
 	struct dr_link *link;		  /* k > 0 only */
 	int64_t next_dial_ns, backoff_ns; /* client */
 };
@@ -69,7 +69,7 @@ void dr_boot_end_reset(struct dr_boot_end *e);
 int dr_boot_link_opts(struct dr_boot_end *e, struct dr_link_opts *o) DR_MUST_CHECK;
 
 /* This end's handles of pair k, copied. -EINVAL, -ENOMEM. */
-int dr_boot_pair_give(struct dr_boot_end *e, unsigned k, const struct dr_boot_handle *handles,
+int dr_boot_pair_give(struct dr_boot_end *e, unsigned k, const struct dr_handle *handles,
 	unsigned n) DR_MUST_CHECK;
 /* Send them: 1; 0: not yet possible, or sent before; -errno. */
 int dr_boot_pair_send(struct dr_boot_end *e, unsigned k) DR_MUST_CHECK;

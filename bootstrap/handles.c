@@ -7,7 +7,7 @@
 #include <errno.h>
 #include <string.h>
 
-size_t dr_handles_encoded_len(const struct dr_boot_handle *h, unsigned n)
+size_t dr_handles_encoded_len(const struct dr_handle *h, unsigned n)
 {
 	size_t len = 4;
 	for (unsigned i = 0; i < n; i++)
@@ -15,14 +15,14 @@ size_t dr_handles_encoded_len(const struct dr_boot_handle *h, unsigned n)
 	return len;
 }
 
-int dr_handles_encode(void *buf, size_t cap, unsigned k, const struct dr_boot_handle *h, unsigned n)
+int dr_handles_encode(void *buf, size_t cap, unsigned k, const struct dr_handle *h, unsigned n)
 {
 	struct dr_wbuf w;
 	dr_wbuf_init(&w, buf, cap);
 	dr_wbuf_u16(&w, (uint16_t)k);
 	dr_wbuf_u16(&w, (uint16_t)n);
 	for (unsigned i = 0; i < n; i++) {
-		if (h[i].len > DR_BOOT_HANDLE_MAX)
+		if (h[i].len > DR_HANDLE_MAX)
 			return -EINVAL;
 		dr_wbuf_u8(&w, h[i].len);
 		if (h[i].len)
@@ -31,12 +31,12 @@ int dr_handles_encode(void *buf, size_t cap, unsigned k, const struct dr_boot_ha
 	return w.failed ? -EMSGSIZE : 0;
 }
 
-int dr_handles_copy(const struct dr_boot_handle *h, unsigned n, struct dr_boot_handle **out)
+int dr_handles_copy(const struct dr_handle *h, unsigned n, struct dr_handle **out)
 {
 	for (unsigned i = 0; i < n; i++)
-		if (h[i].len > DR_BOOT_HANDLE_MAX)
+		if (h[i].len > DR_HANDLE_MAX)
 			return -EINVAL;
-	struct dr_boot_handle *copy = dr_calloc(n, sizeof(*copy));
+	struct dr_handle *copy = dr_calloc(n, sizeof(*copy));
 	if (!copy)
 		return -ENOMEM;
 	if (n)
@@ -45,7 +45,7 @@ int dr_handles_copy(const struct dr_boot_handle *h, unsigned n, struct dr_boot_h
 	return 0;
 }
 
-int dr_handles_send(struct dr_conv *c, unsigned k, const struct dr_boot_handle *h, unsigned n)
+int dr_handles_send(struct dr_conv *c, unsigned k, const struct dr_handle *h, unsigned n)
 {
 	size_t len = dr_handles_encoded_len(h, n);
 	uint8_t *buf = dr_calloc(1, len);
@@ -81,8 +81,8 @@ int dr_handles_count(const void *data, size_t len, unsigned *n)
 	return 0;
 }
 
-int dr_handles_decode(const void *data, size_t len, unsigned k, unsigned n,
-	struct dr_boot_handle **out, struct dr_err *e)
+int dr_handles_decode(const void *data, size_t len, unsigned k, unsigned n, struct dr_handle **out,
+	struct dr_err *e)
 {
 	struct dr_rbuf r;
 	uint16_t got_k = 0, got_n = 0;
@@ -93,17 +93,17 @@ int dr_handles_decode(const void *data, size_t len, unsigned k, unsigned n,
 		return dr_err_set(e, -EPROTO,
 			"received %u handles of pair %u, expected %u of pair %u", got_n, got_k, n,
 			k);
-	struct dr_boot_handle *h = dr_calloc(n, sizeof(*h));
+	struct dr_handle *h = dr_calloc(n, sizeof(*h));
 	if (!h)
 		return dr_err_set(e, -ENOMEM, "handles of pair %u: out of memory", k);
 	for (unsigned i = 0; i < n; i++) {
 		uint8_t hl = 0;
 		dr_rbuf_u8(&r, &hl);
-		if (hl > DR_BOOT_HANDLE_MAX) {
+		if (hl > DR_HANDLE_MAX) {
 			dr_free(h);
 			return dr_err_set(e, -EPROTO,
 				"handle %u of pair %u has %u bytes, at most %d are allowed", i, k,
-				hl, DR_BOOT_HANDLE_MAX);
+				hl, DR_HANDLE_MAX);
 		}
 		h[i].len = hl;
 		if (hl)

@@ -80,25 +80,25 @@ static const struct dr_boot_timing quick = {
 
 /* ---- application callbacks ---------------------------------------------------------------- */
 
-static void make_handles(struct dr_boot_handle *h, unsigned n, unsigned k, char who)
+static void make_handles(struct dr_handle *h, unsigned n, unsigned k, char who)
 {
 	for (unsigned i = 0; i < n; i++) {
-		h[i].len = (uint8_t)(i * 17 % (DR_BOOT_HANDLE_MAX + 1));
+		h[i].len = (uint8_t)(i * 17 % (DR_HANDLE_MAX + 1));
 		memset(h[i].bytes, 0, sizeof(h[i].bytes));
 		memset(h[i].bytes, who + (int)k + (int)i, h[i].len);
 	}
 }
 
-static void check_handles(const struct dr_boot_handle *h, unsigned n, unsigned k, char who)
+static void check_handles(const struct dr_handle *h, unsigned n, unsigned k, char who)
 {
-	struct dr_boot_handle want[HANDLES_C + HANDLES_S];
+	struct dr_handle want[HANDLES_C + HANDLES_S];
 	make_handles(want, n, k, who);
 	assert_memory_equal(h, want, n * sizeof(want[0]));
 }
 
 static void give_server_handles(unsigned k)
 {
-	struct dr_boot_handle h[HANDLES_S];
+	struct dr_handle h[HANDLES_S];
 	make_handles(h, HANDLES_S, k, 'S');
 	assert_int_equal(dr_boot_server_handles(w.srv.s, k, h, HANDLES_S), 0);
 }
@@ -124,7 +124,7 @@ static void s_offer(void *arg, const json_t *params, const unsigned *gpus, unsig
 			give_server_handles(k);
 }
 
-static void s_handles(void *arg, unsigned k, const struct dr_boot_handle *h, unsigned n)
+static void s_handles(void *arg, unsigned k, const struct dr_handle *h, unsigned n)
 {
 	struct srv *v = arg;
 	assert_int_equal(n, HANDLES_C);
@@ -179,7 +179,7 @@ static const struct dr_boot_ops server_ops = { .on_offer = s_offer,
 
 static void give_client_handles(struct cli *v, unsigned k)
 {
-	struct dr_boot_handle h[HANDLES_C];
+	struct dr_handle h[HANDLES_C];
 	make_handles(h, HANDLES_C, k, 'C');
 	assert_int_equal(dr_boot_client_handles(v->c, k, h, HANDLES_C), 0);
 }
@@ -197,7 +197,7 @@ static void c_accept(void *arg, const json_t *reply, const unsigned *gpus, unsig
 		give_client_handles(v, k);
 }
 
-static void c_handles(void *arg, unsigned k, const struct dr_boot_handle *h, unsigned n)
+static void c_handles(void *arg, unsigned k, const struct dr_handle *h, unsigned n)
 {
 	struct cli *v = arg;
 	assert_int_equal(n, HANDLES_S);

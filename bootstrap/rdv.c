@@ -116,7 +116,7 @@ const uint8_t *dr_rdv_secret(const struct dr_rdv_comm *c)
 	return c->x.secret;
 }
 
-int dr_rdv_give(struct dr_rdv_comm *c, const struct dr_boot_handle *handles, unsigned n)
+int dr_rdv_give(struct dr_rdv_comm *c, const struct dr_handle *handles, unsigned n)
 {
 	if (c->told)
 		return -EINVAL;

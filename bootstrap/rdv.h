@@ -71,7 +71,7 @@ struct dr_rdv_comm;   /* one exchange, at either end */
 
 /* The peer has everything of this end, and this end everything of the peer. Valid until on_done returns. */
 struct dr_rdv_done {
-	const struct dr_boot_handle *handles; /* the peer's, in its order */
+	const struct dr_handle *handles; /* the peer's, in its order */
 	unsigned n;
 	const char *peer; /* "192.0.2.7:51234" */
 };
@@ -159,8 +159,7 @@ int dr_rdv_connect(struct dr_rdv *r, const struct dr_rdv_connect_opts *o, int64_
 
 /* This end's handles for the peer, once, after on_accept or dr_rdv_accept; copied. n may be 0. -EINVAL: not in this
  * state, given before, n above DR_BOOT_HANDLES_MAX, a handle too long; -ENOMEM. */
-int dr_rdv_give(struct dr_rdv_comm *c, const struct dr_boot_handle *handles, unsigned n)
-	DR_MUST_CHECK;
+int dr_rdv_give(struct dr_rdv_comm *c, const struct dr_handle *handles, unsigned n) DR_MUST_CHECK;
 /* DR_RDV_SECRET_BYTES that only the two ends know, for data connections: keyed BLAKE2b over the comm number and a
  * nonce of each end. Valid from on_offer or on_accept on. */
 const uint8_t *dr_rdv_secret(const struct dr_rdv_comm *c);

@@ -94,10 +94,10 @@ static struct world {
 
 /* ---- owners ------------------------------------------------------------------------------- */
 
-static void make_handles(struct dr_boot_handle *h, unsigned n, unsigned k, char who)
+static void make_handles(struct dr_handle *h, unsigned n, unsigned k, char who)
 {
 	for (unsigned i = 0; i < n; i++) {
-		h[i].len = (uint8_t)(i * 17 % (DR_BOOT_HANDLE_MAX + 1));
+		h[i].len = (uint8_t)(i * 17 % (DR_HANDLE_MAX + 1));
 		memset(h[i].bytes, 0, sizeof(h[i].bytes));
 		memset(h[i].bytes, who + (int)k + (int)i, h[i].len);
 	}
@@ -105,7 +105,7 @@ static void make_handles(struct dr_boot_handle *h, unsigned n, unsigned k, char 
 
 static void give(struct dr_rdv_comm *c, unsigned n, unsigned k, char who)
 {
-	struct dr_boot_handle h[HANDLES_A];
+	struct dr_handle h[HANDLES_A];
 	make_handles(h, n, k, who);
 	assert_int_equal(dr_rdv_give(c, h, n), 0);
 	assert_int_equal(dr_rdv_give(c, h, n), -EINVAL);
@@ -181,7 +181,7 @@ static void on_accept(void *arg, struct dr_rdv_comm *c, const json_t *reply)
 static void on_done(void *arg, struct dr_rdv_comm *c, const struct dr_rdv_done *done)
 {
 	struct end *e = arg;
-	struct dr_boot_handle want[HANDLES_A];
+	struct dr_handle want[HANDLES_A];
 	unsigned k = number_of(e), n = of_dialler(e) ? HANDLES_A : HANDLES_D;
 	assert_ptr_equal(e->c, c);
 	assert_false(e->cancelled);

@@ -253,7 +253,7 @@ static enum dr_xchg_news handles_came(struct dr_xchg *x, const struct dr_conv_ev
 		return unexpected(x, ev);
 	if (dr_handles_count(ev->data, ev->len, &n))
 		return broken(x, e.text);
-	struct dr_boot_handle *h;
+	struct dr_handle *h;
 	if (dr_handles_decode(ev->data, ev->len, 0, n, &h, &e))
 		return broken(x, e.text);
 	if (x->theirs.set)
@@ -335,7 +335,7 @@ int dr_xchg_accept(struct dr_xchg *x, const json_t *reply)
 	return 0;
 }
 
-int dr_xchg_give(struct dr_xchg *x, const struct dr_boot_handle *h, unsigned n)
+int dr_xchg_give(struct dr_xchg *x, const struct dr_handle *h, unsigned n)
 {
 	if (x->state != DR_XCHG_ACCEPTED || x->own.set || n > DR_BOOT_HANDLES_MAX)
 		return -EINVAL;

@@ -31,7 +31,7 @@ enum dr_xchg_news {
 struct dr_xchg_handles {
 	bool set;
 	unsigned n;
-	struct dr_boot_handle *h;
+	struct dr_handle *h;
 };
 struct dr_xchg {
 	bool dialler;
@@ -81,7 +81,7 @@ enum dr_xchg_news dr_xchg_frame(
 
 /* Owner's calls, as in rdv.h; they queue output on the conversation that is attached. */
 int dr_xchg_accept(struct dr_xchg *x, const json_t *reply) DR_MUST_CHECK;
-int dr_xchg_give(struct dr_xchg *x, const struct dr_boot_handle *h, unsigned n) DR_MUST_CHECK;
+int dr_xchg_give(struct dr_xchg *x, const struct dr_handle *h, unsigned n) DR_MUST_CHECK;
 void dr_xchg_refuse(struct dr_xchg *x, int code, const char *text);
 /* Dialler: give up. */
 void dr_xchg_goodbye(struct dr_xchg *x);

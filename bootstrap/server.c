@@ -194,7 +194,7 @@ static void received(struct dr_boot_end *e, unsigned k, int64_t now_ns)
 }
 
 int dr_boot_server_handles(
-	struct dr_boot_server *s, unsigned k, const struct dr_boot_handle *handles, unsigned n)
+	struct dr_boot_server *s, unsigned k, const struct dr_handle *handles, unsigned n)
 {
 	int rc = dr_boot_pair_give(&s->e, k, handles, n);
 	return rc ? rc : try_send_handles(s, k, dr_now_ns());

@@ -135,12 +135,11 @@ enum { DR_CHANNEL_WINDOW_MAX = 256, DR_CHANNEL_USER_CONTROL = 0x40 };
 
 int dr_channel_create(const struct dr_channel_params *p, struct dr_channel **out, struct dr_err *e)
 	DR_MUST_CHECK;
-/* Writes both paths' handles for the peer, at most DR_HANDLE_MAX bytes. Returns the length, -EMSGSIZE
- * or another -errno. */
-int dr_channel_handle(struct dr_channel *ch, void *buf, size_t cap);
+/* Writes both paths' handles for the peer. -EMSGSIZE or another -errno. */
+int dr_channel_handle(struct dr_channel *ch, struct dr_handle *out);
 /* Takes the peer's handle and starts both paths. The channel carries data as soon as either path is up.
  * -EPROTO: the handle is malformed or belongs to another channel. A channel that has ended returns its error. */
-int dr_channel_start(struct dr_channel *ch, const void *handle, size_t len, int64_t now_ns,
+int dr_channel_start(struct dr_channel *ch, const struct dr_handle *h, int64_t now_ns,
 	struct dr_err *e) DR_MUST_CHECK;
 /* The time of dr_channel_start; DR_NEVER: not started yet. */
 int64_t dr_channel_started_ns(const struct dr_channel *ch);

@@ -132,12 +132,12 @@ err_paths:
 	return rc;
 }
 
-int dr_channel_handle(struct dr_channel *ch, void *buf, size_t cap)
+int dr_channel_handle(struct dr_channel *ch, struct dr_handle *out)
 {
 	uint8_t one[DR_HANDLE_MAX];
 	struct dr_wbuf w;
 
-	dr_wbuf_init(&w, buf, DR_MIN(cap, (size_t)DR_HANDLE_MAX));
+	dr_wbuf_init(&w, out->bytes, sizeof(out->bytes));
 	dr_wbuf_u32(&w, ch->prm.id);
 	dr_wbuf_u8(&w, ch->prm.sender);
 	for (unsigned i = 0; i < DR_PATHS; i++) {
@@ -150,11 +150,12 @@ int dr_channel_handle(struct dr_channel *ch, void *buf, size_t cap)
 		dr_wbuf_u8(&w, (uint8_t)n);
 		dr_wbuf_bytes(&w, one, (size_t)n);
 	}
-	return w.failed ? -EMSGSIZE : (int)w.len;
+	out->len = (uint8_t)w.len;
+	return w.failed ? -EMSGSIZE : 0;
 }
 
 int dr_channel_start(
-	struct dr_channel *ch, const void *handle, size_t len, int64_t now, struct dr_err *e)
+	struct dr_channel *ch, const struct dr_handle *h, int64_t now, struct dr_err *e)
 {
 	struct dr_rbuf r;
 	uint8_t sender, n;
@@ -162,7 +163,7 @@ int dr_channel_start(
 
 	if (ch->fo.state == DR_FO_DEAD)
 		return dr_err_set(e, ch->fo.err, "channel %u has ended", ch->prm.id);
-	dr_rbuf_init(&r, handle, len);
+	dr_rbuf_init(&r, h->bytes, h->len);
 	dr_rbuf_u32(&r, &id);
 	dr_rbuf_u8(&r, &sender);
 	for (unsigned i = 0; i < DR_PATHS; i++) {

@@ -115,14 +115,14 @@ static void test_handle_is_of_the_first_connection(void **state)
 static void test_handle_of_another_end_is_refused(void **state)
 {
 	static const struct {
-		uint8_t bytes[8];
-		size_t len;
+		struct dr_handle h;
 		int rc;
-	} handle[] = { { { 0, 0, 0, 3, 1, 0, 0 }, 7, 0 },
-		{ { 0, 0, 0, 3, 0, 0, 0 }, 7, -EPROTO }, /* two receivers */
-		{ { 0, 0, 0, 4, 1, 0, 0 }, 7, -EPROTO }, /* of another channel */
-		{ { 0, 0, 0, 3, 1, 0, 0, 0 }, 8, -EPROTO }, { { 0, 0, 0, 3, 1, 0 }, 6, -EPROTO },
-		{ { 0, 0, 0, 3, 1, 5, 0 }, 7, -EPROTO } };
+	} handle[] = { { { 7, { 0, 0, 0, 3, 1, 0, 0 } }, 0 },
+		{ { 7, { 0, 0, 0, 3, 0, 0, 0 } }, -EPROTO }, /* two receivers */
+		{ { 7, { 0, 0, 0, 4, 1, 0, 0 } }, -EPROTO }, /* of another channel */
+		{ { 8, { 0, 0, 0, 3, 1, 0, 0, 0 } }, -EPROTO },
+		{ { 6, { 0, 0, 0, 3, 1, 0 } }, -EPROTO },
+		{ { 7, { 0, 0, 0, 3, 1, 5, 0 } }, -EPROTO } };
 
 	(void)state;
 	for (size_t i = 0; i < DR_ARRAY_LEN(handle); i++) {
@@ -132,8 +132,7 @@ static void test_handle_of_another_end_is_refused(void **state)
 		struct dr_err e;
 
 		assert_int_equal(dr_channel_create(&p, &ch, &e), 0);
-		assert_int_equal(
-			dr_channel_start(ch, handle[i].bytes, handle[i].len, 1, &e), handle[i].rc);
+		assert_int_equal(dr_channel_start(ch, &handle[i].h, 1, &e), handle[i].rc);
 		assert_int_equal(dr_channel_stop(ch, NULL), 0);
 		dr_channel_fini(ch);
 	}

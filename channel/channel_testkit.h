@@ -282,7 +282,8 @@ static inline void setup_end(struct kit *k, unsigned window, bool sender)
 		.lost_after_ns = DR_NS_PER_S,
 		.stuck_after_ns = DR_NS_PER_S,
 		.due_ns = &due_ns };
-	const uint8_t peer[] = { 0, 0, 0, 3, !sender, 1, 7, 2, 7, 7 }; /* id, sender, two handles */
+	/* id, sender, two handles */
+	const struct dr_handle peer = { 10, { 0, 0, 0, 3, !sender, 1, 7, 2, 7, 7 } };
 	struct dr_frame fr = {
 		.type = sender ? DR_FRAME_ANSWER : DR_FRAME_SWITCH, .path = 0, .gen = 1, .epoch = 1
 	};
@@ -302,7 +303,7 @@ static inline void setup_end(struct kit *k, unsigned window, bool sender)
 			&(struct dr_memory){ .base = memory, .len = sizeof(memory) }, &k->mem, &e),
 		0);
 	deregs = 0;
-	assert_int_equal(dr_channel_start(k->ch, peer, sizeof(peer), k->now, &e), 0);
+	assert_int_equal(dr_channel_start(k->ch, &peer, k->now, &e), 0);
 	k->path = made[0];
 	dr_channel_progress(k->ch, k->now);
 	dr_frame_encode(&fr, k->path->frame);

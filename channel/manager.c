@@ -201,14 +201,14 @@ unsigned dr_manager_handle_count(const struct dr_manager *m)
 	return m->n_open;
 }
 
-int dr_manager_handle(struct dr_manager *m, unsigned i, void *buf, size_t cap)
+int dr_manager_handle(struct dr_manager *m, unsigned i, struct dr_handle *out)
 {
 	dr_assert(i < dr_manager_handle_count(m));
-	return m->rail[i].rail->ops->rail_handle(m->rail[i].rail, buf, cap);
+	return dr_rail_handle(m->rail[i].rail, out);
 }
 
-int dr_manager_start(struct dr_manager *m, const uint8_t (*handles)[DR_HANDLE_MAX],
-	const uint16_t *lens, unsigned n, int64_t now, struct dr_err *e)
+int dr_manager_start(
+	struct dr_manager *m, const struct dr_handle *h, unsigned n, int64_t now, struct dr_err *e)
 {
 	unsigned r = m->prm.n_rails;
 
@@ -218,12 +218,8 @@ int dr_manager_start(struct dr_manager *m, const uint8_t (*handles)[DR_HANDLE_MA
 	m->now = m->sampled_ns = now;
 	m->owed_ns = DR_NEVER;
 	for (unsigned i = 0; i < n; i++) {
-		int rc;
+		int rc = m->rail[i].rail->ops->rail_peer(m->rail[i].rail, h[i].bytes, h[i].len, e);
 
-		if (lens[i] > DR_HANDLE_MAX)
-			return dr_err_set(e, -EPROTO, "gpu %u: handle %u has %u bytes", m->prm.gpu,
-				i, lens[i]);
-		rc = m->rail[i].rail->ops->rail_peer(m->rail[i].rail, handles[i], lens[i], e);
 		if (rc != 0)
 			return rc;
 	}

@@ -122,12 +122,11 @@ int dr_manager_create(const struct dr_manager_params *p, struct dr_manager **out
 	DR_MUST_CHECK;
 /* Handles for the bootstrap: one per rail. */
 unsigned dr_manager_handle_count(const struct dr_manager *m);
-/* Writes handle i; returns its length or -errno. */
-int dr_manager_handle(struct dr_manager *m, unsigned i, void *buf, size_t cap);
+int dr_manager_handle(struct dr_manager *m, unsigned i, struct dr_handle *out);
 /* Takes the handles of all of the peer's rails, as many as here; starts the heartbeats. -EPROTO: a handle is malformed,
  * or their number differs. */
-int dr_manager_start(struct dr_manager *m, const uint8_t (*handles)[DR_HANDLE_MAX],
-	const uint16_t *lens, unsigned n, int64_t now_ns, struct dr_err *e) DR_MUST_CHECK;
+int dr_manager_start(struct dr_manager *m, const struct dr_handle *h, unsigned n, int64_t now_ns,
+	struct dr_err *e) DR_MUST_CHECK;
 /* A channel with a number that the owner chooses, the same at both ends:
  *
  *	dr_manager_open_channel(m, id, &spec, &ch, e);	both ends, in any order

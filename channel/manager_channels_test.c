@@ -369,20 +369,17 @@ static void test_opened_while_a_rail_is_down(void **state)
 /* The peer dials before the channel is there. It comes up at once if that is soon, else with the next dial. */
 static void dialled_early(enum dr_sim_personality kind, int64_t early_ns)
 {
-	uint8_t h[DR_HANDLE_MAX];
 	int64_t from, took;
+	struct dr_handle h;
 	struct pair p;
-	int len;
 
 	rails_only(&p, kind);
 	open_end(&p, 5, 1); /* for its handle alone */
-	len = dr_channel_handle(of(&p, 5, 1), h, sizeof(h));
+	assert_int_equal(dr_channel_handle(of(&p, 5, 1), &h), 0);
 	dr_channel_close(of(&p, 5, 1), dr_sim_world_clock(p.w, 1));
 	assert_int_equal(dr_manager_remove_channel(p.m[1], of(&p, 5, 1), NULL), 0);
 	open_end(&p, 5, 0);
-	assert_int_equal(
-		dr_channel_start(of(&p, 5, 0), h, (size_t)len, dr_sim_world_clock(p.w, 0), NULL),
-		0);
+	assert_int_equal(dr_channel_start(of(&p, 5, 0), &h, dr_sim_world_clock(p.w, 0), NULL), 0);
 	run_for(&p, early_ns);
 	assert_int_equal(dr_channel_ready(of(&p, 5, 0)), 0);
 	open_end(&p, 5, 1);
@@ -588,8 +585,8 @@ static void test_a_thousand_channels(void **state)
  * removed, no deadline of the rest is forgotten. */
 static void test_the_deadlines_of_the_rest_are_kept(void **state)
 {
-	static const uint8_t dials[][7] = { { [4] = 1 }, { [3] = 2, 1 }, { [3] = 5, 1 },
-		{ [3] = 1, 1 } };
+	static const struct dr_handle dials[] = { { 7, { [4] = 1 } }, { 7, { [3] = 2, 1 } },
+		{ 7, { [3] = 5, 1 } }, { 7, { [3] = 1, 1 } } };
 	static const struct dr_manager_channel spec = { 0, 1, false };
 	struct dr_channel *ch[6];
 	struct pair p;
@@ -601,9 +598,8 @@ static void test_the_deadlines_of_the_rest_are_kept(void **state)
 			assert_int_equal(
 				dr_manager_open_channel(p.m[0], k, &spec, &ch[k], NULL), 0);
 		for (unsigned i = 0; i < DR_ARRAY_LEN(dials); i++) {
-			assert_int_equal(
-				dr_channel_start(ch[dials[i][3]], dials[i], sizeof(dials[i]),
-					dr_sim_world_clock(p.w, 0), NULL),
+			assert_int_equal(dr_channel_start(ch[dials[i].bytes[3]], &dials[i],
+						 dr_sim_world_clock(p.w, 0), NULL),
 				0);
 			run_for(&p, 101 * DR_NS_PER_MS); /* no heartbeat is due with it */
 		}

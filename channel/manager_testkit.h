@@ -90,13 +90,12 @@ static inline struct dr_channel *open_end(struct pair *p, uint32_t id, unsigned 
 /* With the handle of the other end. */
 static inline void start_end(struct pair *p, uint32_t id, unsigned end)
 {
-	uint8_t h[DR_HANDLE_MAX];
-	int len = dr_channel_handle(dr_manager_channel_at(p->m[!end], id), h, sizeof(h));
+	struct dr_handle h;
 	struct dr_err e = { 0 };
 
-	assert_true(len > 0);
-	if (dr_channel_start(dr_manager_channel_at(p->m[end], id), h, (size_t)len,
-		    dr_sim_world_clock(p->w, end), &e))
+	assert_int_equal(dr_channel_handle(dr_manager_channel_at(p->m[!end], id), &h), 0);
+	if (dr_channel_start(
+		    dr_manager_channel_at(p->m[end], id), &h, dr_sim_world_clock(p->w, end), &e))
 		fail_msg("start: %s", e.text);
 }
 
@@ -111,17 +110,16 @@ static inline void open_channel(struct pair *p, uint32_t id)
 /* The managers alone. */
 static inline void introduce_rails(struct pair *p)
 {
-	uint8_t h[RAILS][DR_HANDLE_MAX];
-	uint16_t len[RAILS];
+	struct dr_handle h[RAILS];
 
 	for (unsigned end = 0; end < 2; end++) {
 		struct dr_err e = { 0 };
 
 		assert_int_equal(dr_manager_handle_count(p->m[!end]), RAILS);
 		for (unsigned i = 0; i < RAILS; i++)
-			len[i] = (uint16_t)dr_manager_handle(p->m[!end], i, h[i], sizeof(h[i]));
-		assert_int_equal(dr_manager_start(p->m[end], h, len, RAILS,
-					 dr_sim_world_clock(p->w, end), &e),
+			assert_int_equal(dr_manager_handle(p->m[!end], i, &h[i]), 0);
+		assert_int_equal(
+			dr_manager_start(p->m[end], h, RAILS, dr_sim_world_clock(p->w, end), &e),
 			0);
 	}
 }

@@ -249,43 +249,29 @@ unsigned dr_peer_handle_count(const struct dr_peer *p)
 	return p->n_open;
 }
 
-int dr_peer_handle(struct dr_peer *p, unsigned i, void *buf, size_t cap)
+int dr_peer_handle(struct dr_peer *p, unsigned i, struct dr_handle *out)
 {
 	int rc;
 
 	dr_assert(i < p->n_open);
 	lock(p);
-	rc = p->transport->rail_handle(p->rail[i].rail, buf, cap);
+	rc = dr_rail_handle(p->rail[i].rail, out);
 	unlock(p, p->now);
 	return rc;
 }
 
-static int set_peers(struct dr_peer *p, const uint8_t (*handles)[DR_HANDLE_MAX],
-	const uint16_t *lens, struct dr_err *e)
+int dr_peer_start(
+	struct dr_peer *p, const struct dr_handle *h, unsigned n, int64_t now, struct dr_err *e)
 {
-	for (unsigned r = 0; r < p->n_open; r++) {
-		int rc =
-			lens[r] > DR_HANDLE_MAX
-				? dr_err_set(e, -EPROTO, "peer: handle %u has %u bytes", r, lens[r])
-				: p->transport->rail_peer(p->rail[r].rail, handles[r], lens[r], e);
-
-		if (rc != 0)
-			return rc;
-	}
-	return 0;
-}
-
-int dr_peer_start(struct dr_peer *p, const uint8_t (*handles)[DR_HANDLE_MAX], const uint16_t *lens,
-	unsigned n, int64_t now, struct dr_err *e)
-{
-	int rc;
+	int rc = 0;
 
 	if (n != p->n_open)
 		return dr_err_set(
 			e, -EPROTO, "peer: it sent %u handles, expected %u", n, p->n_open);
 	lock(p);
 	p->now = now;
-	rc = set_peers(p, handles, lens, e);
+	for (unsigned r = 0; r < n && rc == 0; r++)
+		rc = p->transport->rail_peer(p->rail[r].rail, h[r].bytes, h[r].len, e);
 	if (rc == 0)
 		dr_hb_start(&p->hb, now);
 	unlock(p, now);

@@ -24,12 +24,11 @@ int dr_peer_create(const struct dr_manager_params *m, struct dr_poller *apart, s
 	struct dr_err *e) DR_MUST_CHECK;
 /* Handles for the bootstrap: one per rail, for the whole process. */
 unsigned dr_peer_handle_count(const struct dr_peer *p);
-/* Writes handle i; returns its length or -errno. */
-int dr_peer_handle(struct dr_peer *p, unsigned i, void *buf, size_t cap);
+int dr_peer_handle(struct dr_peer *p, unsigned i, struct dr_handle *out);
 /* Takes all of the other end's handles and starts the heartbeats, which the managers that have started send.
  * -EPROTO: a handle is malformed, or their number differs. */
-int dr_peer_start(struct dr_peer *p, const uint8_t (*handles)[DR_HANDLE_MAX], const uint16_t *lens,
-	unsigned n, int64_t now_ns, struct dr_err *e) DR_MUST_CHECK;
+int dr_peer_start(struct dr_peer *p, const struct dr_handle *h, unsigned n, int64_t now_ns,
+	struct dr_err *e) DR_MUST_CHECK;
 /* Heartbeats sent and received so far. */
 void dr_peer_heartbeats(struct dr_peer *p, uint64_t *sent, uint64_t *received);
 /* After its last manager. NULL is allowed. */

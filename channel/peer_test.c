@@ -65,16 +65,15 @@ static void make_end(struct group *g, unsigned end)
 
 static void introduce_peers(struct group *g)
 {
-	uint8_t h[RAILS][DR_HANDLE_MAX];
-	uint16_t len[RAILS];
+	struct dr_handle h[RAILS];
 	struct dr_err e = { 0 };
 
 	for (unsigned end = 0; end < 2; end++) {
 		assert_int_equal(dr_peer_handle_count(g->peer[!end]), RAILS);
 		for (unsigned i = 0; i < RAILS; i++)
-			len[i] = (uint16_t)dr_peer_handle(g->peer[!end], i, h[i], sizeof(h[i]));
-		assert_int_equal(dr_peer_start(g->peer[end], h, len, RAILS - 1, 0, &e), -EPROTO);
-		assert_int_equal(dr_peer_start(g->peer[end], h, len, RAILS, 0, &e), 0);
+			assert_int_equal(dr_peer_handle(g->peer[!end], i, &h[i]), 0);
+		assert_int_equal(dr_peer_start(g->peer[end], h, RAILS - 1, 0, &e), -EPROTO);
+		assert_int_equal(dr_peer_start(g->peer[end], h, RAILS, 0, &e), 0);
 	}
 }
 

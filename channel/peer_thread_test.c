@@ -25,8 +25,7 @@ struct worker {
 	struct dr_poller *poller;
 	pthread_t thread;
 	atomic_bool stop, pause, ready, paused;
-	uint8_t h[HANDLES][DR_HANDLE_MAX]; /* the other end's */
-	uint16_t len[HANDLES];
+	struct dr_handle h[HANDLES]; /* the other end's */
 	int rc;
 };
 
@@ -51,11 +50,10 @@ static void *work(void *arg)
 	struct worker *w = arg;
 	struct dr_err e = { 0 };
 
-	w->rc = dr_manager_start(
-		w->m, (const uint8_t(*)[DR_HANDLE_MAX])w->h, w->len, RAILS, dr_now_ns(), &e);
+	w->rc = dr_manager_start(w->m, w->h, RAILS, dr_now_ns(), &e);
 	if (w->rc == 0)
-		w->rc = dr_channel_start(dr_manager_channel_at(w->m, 0), w->h[RAILS], w->len[RAILS],
-			dr_now_ns(), &e);
+		w->rc = dr_channel_start(
+			dr_manager_channel_at(w->m, 0), &w->h[RAILS], dr_now_ns(), &e);
 	while (w->rc == 0 && !atomic_load(&w->stop)) {
 		atomic_store(&w->paused, atomic_load(&w->pause));
 		if (atomic_load(&w->paused)) { /* it does not even read */
@@ -117,24 +115,20 @@ static void make(struct end *n, unsigned end)
 
 static void introduce(struct end *to, struct end *from)
 {
-	uint8_t h[RAILS][DR_HANDLE_MAX];
-	uint16_t len[RAILS];
+	struct dr_handle h[RAILS];
 
 	for (unsigned k = 0; k < GPUS; k++) {
 		struct worker *w = &to->w[k];
 
 		for (unsigned i = 0; i < RAILS; i++)
-			w->len[i] = (uint16_t)dr_manager_handle(
-				from->w[k].m, i, w->h[i], sizeof(w->h[i]));
-		w->len[RAILS] = (uint16_t)dr_channel_handle(
-			dr_manager_channel_at(from->w[k].m, 0), w->h[RAILS], DR_HANDLE_MAX);
+			assert_int_equal(dr_manager_handle(from->w[k].m, i, &w->h[i]), 0);
+		assert_int_equal(
+			dr_channel_handle(dr_manager_channel_at(from->w[k].m, 0), &w->h[RAILS]), 0);
 		assert_int_equal(pthread_create(&w->thread, NULL, work, w), 0);
 	}
 	for (unsigned i = 0; i < RAILS; i++)
-		len[i] = (uint16_t)dr_peer_handle(from->peer, i, h[i], sizeof(h[i]));
-	assert_int_equal(dr_peer_start(to->peer, (const uint8_t(*)[DR_HANDLE_MAX])h, len, RAILS,
-				 dr_now_ns(), NULL),
-		0);
+		assert_int_equal(dr_peer_handle(from->peer, i, &h[i]), 0);
+	assert_int_equal(dr_peer_start(to->peer, h, RAILS, dr_now_ns(), NULL), 0);
 }
 
 static uint64_t received(struct end *n)

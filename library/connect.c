@@ -253,18 +253,15 @@ static int open_rails(
 
 static int give(struct dualrail_peer *p, struct dr_err *e)
 {
-	struct dr_boot_handle h[HANDLES_MAX];
+	struct dr_handle h[HANDLES_MAX];
 	unsigned rails = dr_manager_handle_count(p->m), n = rails + 2 + 2 * p->lanes;
 	int rc = 0;
 
 	dr_assert(n <= HANDLES_MAX);
-	for (unsigned i = 0; i < n && rc >= 0; i++) {
-		rc = i < rails
-			     ? dr_manager_handle(p->m, i, h[i].bytes, sizeof(h[i].bytes))
-			     : dr_channel_handle(p->ch[i - rails], h[i].bytes, sizeof(h[i].bytes));
-		h[i].len = (uint8_t)DR_MAX(rc, 0);
-	}
-	if (rc >= 0)
+	for (unsigned i = 0; i < n && rc == 0; i++)
+		rc = i < rails ? dr_manager_handle(p->m, i, &h[i])
+			       : dr_channel_handle(p->ch[i - rails], &h[i]);
+	if (rc == 0)
 		rc = dr_rdv_give(p->exchange, h, n);
 	return rc < 0 ? dr_err_set(e, rc, "connection: its handles cannot be sent (%s)",
 				dr_errno_name(rc))
@@ -274,21 +271,14 @@ static int give(struct dualrail_peer *p, struct dr_err *e)
 static int start(struct dualrail_peer *p, const struct dr_rdv_done *done, struct dr_err *e)
 {
 	unsigned rails = dr_manager_handle_count(p->m), n = rails + 2 + 2 * p->lanes;
-	uint8_t rail[DR_LIB_RAILS_MAX][DR_HANDLE_MAX];
-	uint16_t lens[DR_LIB_RAILS_MAX];
 	int64_t now = dr_now_ns();
 	int rc;
 
 	if (done->n != n)
 		return dr_err_set(e, -EPROTO, "the peer sent %u handles, expected %u", done->n, n);
-	for (unsigned i = 0; i < rails; i++) {
-		memcpy(rail[i], done->handles[i].bytes, done->handles[i].len);
-		lens[i] = done->handles[i].len;
-	}
-	rc = dr_manager_start(p->m, (const uint8_t(*)[DR_HANDLE_MAX])rail, lens, rails, now, e);
+	rc = dr_manager_start(p->m, done->handles, rails, now, e);
 	for (unsigned i = rails; i < n && rc == 0; i++)
-		rc = dr_channel_start(
-			p->ch[i - rails], done->handles[i].bytes, done->handles[i].len, now, e);
+		rc = dr_channel_start(p->ch[i - rails], &done->handles[i], now, e);
 	if (rc == 0)
 		dr_lib_take_start(p, now);
 	return rc;

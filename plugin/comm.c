@@ -285,23 +285,23 @@ int ha_comm_open(struct ha_session *s, uint32_t id, struct ha_comm **out, struct
 	return rc;
 }
 
-int ha_comm_handle(struct ha_comm *c, void *buf, size_t cap)
+int ha_comm_handle(struct ha_comm *c, struct dr_handle *out)
 {
 	int rc;
 
 	pthread_mutex_lock(&c->s->lock);
-	rc = dr_channel_handle(c->ch, buf, cap);
+	rc = dr_channel_handle(c->ch, out);
 	pthread_mutex_unlock(&c->s->lock);
 	return rc;
 }
 
-int ha_comm_start(struct ha_comm *c, const void *handle, size_t len, struct dr_err *e)
+int ha_comm_start(struct ha_comm *c, const struct dr_handle *peer, struct dr_err *e)
 {
 	int64_t now = dr_now_ns();
 	int rc;
 
 	pthread_mutex_lock(&c->s->lock);
-	rc = dr_channel_start(c->ch, handle, len, now, e);
+	rc = dr_channel_start(c->ch, peer, now, e);
 	if (rc == 0 && !c->sender) {
 		dr_channel_set_ack_batch(c->ch, true);
 		for (unsigned i = 0; i < HA_SLOTS && rc == 0; i++)

@@ -88,9 +88,8 @@ struct ha_comm {
 /* id: which the dialling end chose: 0, 1, ... -EEXIST: its number is in use. */
 int ha_comm_open(struct ha_session *s, uint32_t id, struct ha_comm **out, struct dr_err *e)
 	DR_MUST_CHECK;
-int ha_comm_handle(struct ha_comm *c, void *buf, size_t cap);
-int ha_comm_start(struct ha_comm *c, const void *handle, size_t len, struct dr_err *e)
-	DR_MUST_CHECK;
+int ha_comm_handle(struct ha_comm *c, struct dr_handle *out);
+int ha_comm_start(struct ha_comm *c, const struct dr_handle *peer, struct dr_err *e) DR_MUST_CHECK;
 /* 1 it carries data, 0 not yet, -errno it is lost. Any thread. */
 int ha_comm_ready(struct ha_comm *c);
 

@@ -149,17 +149,16 @@ static int open_session(struct ha_link *l, const struct ha_plan *plan, const uin
 static int give(struct ha_endpoint *n, struct dr_err *e)
 {
 	unsigned at = n->opens ? n->link->n_handles : 0;
-	struct dr_boot_handle *h = dr_calloc(at + 1, sizeof(*h));
+	struct dr_handle *h = dr_calloc(at + 1, sizeof(*h));
 	int rc = 0;
 
 	if (!h)
 		return dr_err_set(e, -ENOMEM, "comm: out of memory");
-	for (unsigned i = 0; i <= at && rc >= 0; i++) {
-		rc = i < at ? ha_session_handle(n->link->s, i, h[i].bytes, sizeof(h[i].bytes))
-			    : ha_comm_handle(n->comm, h[i].bytes, sizeof(h[i].bytes));
-		h[i].len = (uint8_t)DR_MAX(rc, 0);
-	}
-	if (rc >= 0)
+	if (n->opens)
+		rc = ha_session_handles(n->link->s, h);
+	if (rc == 0)
+		rc = ha_comm_handle(n->comm, &h[at]);
+	if (rc == 0)
 		rc = dr_rdv_give(n->exchange, h, at + 1);
 	dr_free(h);
 	return rc < 0 ? dr_err_set(
@@ -170,29 +169,14 @@ static int give(struct ha_endpoint *n, struct dr_err *e)
 static int start(struct ha_endpoint *n, const struct dr_rdv_done *d, struct dr_err *e)
 {
 	unsigned at = n->opens ? n->link->n_handles : 0;
-	uint8_t(*bytes)[DR_HANDLE_MAX];
-	uint16_t *lens;
 	int rc = 0;
 
 	if (d->n != at + 1)
 		return dr_err_set(
 			e, -EPROTO, "comm: the peer sent %u handles, expected %u", d->n, at + 1);
-	bytes = dr_calloc(d->n, sizeof(*bytes));
-	lens = dr_calloc(d->n, sizeof(*lens));
-	if (!bytes || !lens)
-		rc = dr_err_set(e, -ENOMEM, "comm: out of memory");
-	for (unsigned i = 0; i < d->n && rc == 0; i++) {
-		memcpy(bytes[i], d->handles[i].bytes, d->handles[i].len);
-		lens[i] = d->handles[i].len;
-	}
-	if (rc == 0 && n->opens)
-		rc = ha_session_start(
-			n->link->s, (const uint8_t(*)[DR_HANDLE_MAX])bytes, lens, at, e);
-	if (rc == 0)
-		rc = ha_comm_start(n->comm, bytes[at], lens[at], e);
-	dr_free(bytes);
-	dr_free(lens);
-	return rc;
+	if (n->opens)
+		rc = ha_session_start(n->link->s, d->handles, e);
+	return rc ? rc : ha_comm_start(n->comm, &d->handles[at], e);
 }
 
 /* ---- listening end ---- */

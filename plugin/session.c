@@ -119,8 +119,8 @@ static struct dr_manager_channel lane_spec(const struct ha_session *s, unsigned 
 
 struct on_thread {
 	struct ha_bulk *b;
-	const uint8_t (*handles)[DR_HANDLE_MAX];
-	const uint16_t *lens;
+	struct dr_handle *own; /* of this thread */
+	const struct dr_handle *peer;
 	struct dr_err *e;
 	int rc;
 };
@@ -238,46 +238,38 @@ unsigned ha_session_handle_count(const struct ha_session *s)
 	return (s->peer ? r : 0) + r + s->prm.n_threads * (r + s->prm.lanes);
 }
 
-struct get_handle {
-	struct ha_bulk *b;
-	unsigned i;
-	void *buf;
-	size_t cap;
-	int rc;
-};
-
-static void bulk_handle(void *arg, int64_t now)
+static void bulk_handles(void *arg, int64_t now)
 {
-	struct get_handle *g = arg;
-	unsigned r = dr_manager_handle_count(g->b->m);
+	struct on_thread *c = arg;
+	struct ha_bulk *b = c->b;
+	unsigned r = b->s->prm.manager.n_rails;
 
 	(void)now;
-	g->rc = g->i < r ? dr_manager_handle(g->b->m, g->i, g->buf, g->cap)
-			 : dr_channel_handle(g->b->lane[g->i - r].ch, g->buf, g->cap);
+	for (unsigned i = 0; i < r && c->rc == 0; i++)
+		c->rc = dr_manager_handle(b->m, i, &c->own[i]);
+	for (unsigned i = 0; i < b->s->prm.lanes && c->rc == 0; i++)
+		c->rc = dr_channel_handle(b->lane[i].ch, &c->own[r + i]);
 }
 
-int ha_session_handle(struct ha_session *s, unsigned i, void *buf, size_t cap)
+int ha_session_handles(struct ha_session *s, struct dr_handle *out)
 {
-	unsigned r = s->prm.manager.n_rails, each = r + s->prm.lanes;
-	struct get_handle g = { .buf = buf, .cap = cap };
+	unsigned r = s->prm.manager.n_rails;
+	int rc = 0;
 
-	dr_assert(i < ha_session_handle_count(s));
-	if (s->peer) {
-		if (i < r)
-			return dr_peer_handle(s->peer, i, buf, cap);
-		i -= r;
+	for (unsigned i = 0; s->peer && i < r && rc == 0; i++)
+		rc = dr_peer_handle(s->peer, i, out++);
+	pthread_mutex_lock(&s->lock);
+	for (unsigned i = 0; i < r && rc == 0; i++)
+		rc = dr_manager_handle(s->m, i, out++);
+	pthread_mutex_unlock(&s->lock);
+	for (unsigned t = 0; t < s->prm.n_threads && rc == 0; t++) {
+		struct on_thread c = { .b = &s->bulk[t], .own = out };
+
+		ha_thread_call(s->bulk[t].thread, bulk_handles, &c);
+		rc = c.rc;
+		out += r + s->prm.lanes;
 	}
-	if (i < r) {
-		pthread_mutex_lock(&s->lock);
-		g.rc = dr_manager_handle(s->m, i, buf, cap);
-		pthread_mutex_unlock(&s->lock);
-		return g.rc;
-	}
-	i -= r;
-	g.b = &s->bulk[i / each];
-	g.i = i % each;
-	ha_thread_call(g.b->thread, bulk_handle, &g);
-	return g.rc;
+	return rc;
 }
 
 static void start_bulk(void *arg, int64_t now)
@@ -286,56 +278,36 @@ static void start_bulk(void *arg, int64_t now)
 	struct ha_bulk *b = c->b;
 	unsigned r = b->s->prm.manager.n_rails;
 
-	c->rc = dr_manager_start(b->m, c->handles, c->lens, r, now, c->e);
+	c->rc = dr_manager_start(b->m, c->peer, r, now, c->e);
 	for (unsigned i = 0; i < b->s->prm.lanes && c->rc == 0; i++)
-		c->rc = dr_channel_start(
-			b->lane[i].ch, c->handles[r + i], c->lens[r + i], now, c->e);
+		c->rc = dr_channel_start(b->lane[i].ch, &c->peer[r + i], now, c->e);
 	if (c->rc != 0)
 		return;
 	ha_thread_add(b->thread, &b->member);
 	b->added = true;
 }
 
-static int start_inline(struct ha_session *s, const uint8_t (*handles)[DR_HANDLE_MAX],
-	const uint16_t *lens, struct dr_err *e)
+int ha_session_start(struct ha_session *s, const struct dr_handle *peer, struct dr_err *e)
 {
-	unsigned r = s->prm.manager.n_rails, at = 0;
+	unsigned r = s->prm.manager.n_rails;
 	int64_t now = dr_now_ns();
 	int rc = 0;
 
 	if (s->peer) {
-		rc = dr_peer_start(s->peer, handles, lens, r, now, e);
-		at = r;
+		rc = dr_peer_start(s->peer, peer, r, now, e);
+		peer += r;
 	}
 	pthread_mutex_lock(&s->lock);
 	if (rc == 0)
-		rc = dr_manager_start(s->m, handles + at, lens + at, r, now, e);
+		rc = dr_manager_start(s->m, peer, r, now, e);
 	pthread_mutex_unlock(&s->lock);
-	return rc;
-}
-
-int ha_session_start(struct ha_session *s, const uint8_t (*handles)[DR_HANDLE_MAX],
-	const uint16_t *lens, unsigned n, struct dr_err *e)
-{
-	unsigned r = s->prm.manager.n_rails, at = r + (s->peer ? r : 0);
-	int rc;
-
-	if (n != ha_session_handle_count(s))
-		return dr_err_set(e, -EPROTO, "session with %s: %u handles, expected %u",
-			s->prm.peer, n, ha_session_handle_count(s));
-	for (unsigned i = 0; i < n; i++)
-		if (lens[i] > DR_HANDLE_MAX)
-			return dr_err_set(e, -EPROTO, "session with %s: handle %u has %u bytes",
-				s->prm.peer, i, lens[i]);
-	rc = start_inline(s, handles, lens, e);
+	peer += r;
 	for (unsigned t = 0; t < s->prm.n_threads && rc == 0; t++) {
-		struct on_thread c = {
-			.b = &s->bulk[t], .handles = handles + at, .lens = lens + at, .e = e
-		};
+		struct on_thread c = { .b = &s->bulk[t], .peer = peer, .e = e };
 
 		ha_thread_call(s->bulk[t].thread, start_bulk, &c);
 		rc = c.rc;
-		at += r + s->prm.lanes;
+		peer += r + s->prm.lanes;
 	}
 	return rc;
 }

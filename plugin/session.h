@@ -111,10 +111,10 @@ struct ha_session {
 int ha_session_create(const struct ha_session_params *p, struct ha_session **out, struct dr_err *e)
 	DR_MUST_CHECK;
 unsigned ha_session_handle_count(const struct ha_session *s);
-int ha_session_handle(struct ha_session *s, unsigned i, void *buf, size_t cap);
-/* Takes all of the peer's handles. -EPROTO: malformed, or another number of them. */
-int ha_session_start(struct ha_session *s, const uint8_t (*handles)[DR_HANDLE_MAX],
-	const uint16_t *lens, unsigned n, struct dr_err *e) DR_MUST_CHECK;
+int ha_session_handles(struct ha_session *s, struct dr_handle *out);
+/* Takes all of the peer's handles, as many. -EPROTO: one is malformed. */
+int ha_session_start(struct ha_session *s, const struct dr_handle *peer, struct dr_err *e)
+	DR_MUST_CHECK;
 /* The link of a device went up or down. */
 void ha_session_link(struct ha_session *s, int ifindex, bool up);
 /* For the control thread: drives the inline manager if nobody did lately. */

@@ -107,37 +107,28 @@ static void drive(void)
 
 static void handles_to(unsigned to)
 {
-	static uint8_t handle[64][DR_HANDLE_MAX];
-	uint16_t lens[64];
-	unsigned n = ha_session_handle_count(end[!to]);
+	static struct dr_handle handle[64];
 	struct dr_err e;
 
-	assert_true(n <= 64);
-	for (unsigned i = 0; i < n; i++) {
-		int len = ha_session_handle(end[!to], i, handle[i], sizeof(handle[i]));
-
-		assert_true(len >= 0);
-		lens[i] = (uint16_t)len;
-	}
-	if (ha_session_start(end[to], handle, lens, n, &e) != 0)
+	assert_true(ha_session_handle_count(end[!to]) <= DR_ARRAY_LEN(handle));
+	assert_int_equal(ha_session_handles(end[!to], handle), 0);
+	if (ha_session_start(end[to], handle, &e) != 0)
 		fail_msg("%s", e.text);
 }
 
 static void open_comm(unsigned number)
 {
-	uint8_t handle[ENDS][DR_HANDLE_MAX];
-	int len[ENDS];
+	struct dr_handle handle[ENDS];
 	int64_t until = dr_now_ns() + LIMIT_NS;
 	struct dr_err e;
 
 	for (unsigned i = 0; i < ENDS; i++) {
 		if (ha_comm_open(end[i], number, &comm[i], &e) != 0)
 			fail_msg("%s", e.text);
-		len[i] = ha_comm_handle(comm[i], handle[i], sizeof(handle[i]));
-		assert_true(len[i] >= 0);
+		assert_int_equal(ha_comm_handle(comm[i], &handle[i]), 0);
 	}
 	for (unsigned i = 0; i < ENDS; i++)
-		assert_int_equal(ha_comm_start(comm[i], handle[!i], (size_t)len[!i], &e), 0);
+		assert_int_equal(ha_comm_start(comm[i], &handle[!i], &e), 0);
 	while (ha_comm_ready(comm[TX]) != 1 || ha_comm_ready(comm[RX]) != 1) {
 		assert_true(dr_now_ns() < until);
 		drive();

@@ -5,6 +5,7 @@
 #include "base/defs.h"
 #include "base/err.h"
 #include "base/poller.h"
+#include "base/wire.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -38,12 +39,11 @@
  */
 
 enum {
-	DR_PATHS = 2,	     /* paths of a channel: 0 primary, 1 shadow */
-	DR_PARTS_MAX = 8,    /* parts of a message */
-	DR_CTRL_MAX = 64,    /* bytes of a control frame */
-	DR_HANDLE_MAX = 128, /* bytes of a rail's or a path's handle */
-	DR_DGRAM_MAX = 256,  /* bytes of a heartbeat datagram */
-	DR_TOKEN_LEN = 16,   /* bytes of the secret that admits a connection */
+	DR_PATHS = 2,	    /* paths of a channel: 0 primary, 1 shadow */
+	DR_PARTS_MAX = 8,   /* parts of a message */
+	DR_CTRL_MAX = 64,   /* bytes of a control frame */
+	DR_DGRAM_MAX = 256, /* bytes of a heartbeat datagram */
+	DR_TOKEN_LEN = 16,  /* bytes of the secret that admits a connection */
 };
 
 /* What is broken. Set by the code that detects the failure; failover decides on this value only. */
@@ -305,6 +305,14 @@ struct dr_rail {
 	 * since only the times matter. */
 	_Atomic int64_t rx_last_ns, tx_last_ns;
 };
+
+static inline int dr_rail_handle(struct dr_rail *r, struct dr_handle *out)
+{
+	int n = r->ops->rail_handle(r, out->bytes, sizeof(out->bytes));
+
+	out->len = (uint8_t)DR_MAX(n, 0);
+	return DR_MIN(n, 0);
+}
 struct dr_path {
 	const struct dr_transport_ops *ops;
 	struct dr_rail *rail;

@@ -407,12 +407,10 @@ void dr_engine_destroy(struct dr_engine *g)
 static int start_all(struct dr_engine *g, int64_t now, struct dr_err *e)
 {
 	unsigned rails = dr_manager_handle_count(g->mgr);
-	int rc = dr_manager_start(
-		g->mgr, (const uint8_t(*)[DR_HANDLE_MAX])g->peer, g->peer_len, rails, now, e);
+	int rc = dr_manager_start(g->mgr, g->peer, rails, now, e);
 
 	for (unsigned i = 0; i < g->n_streams && rc == 0; i++)
-		rc = dr_channel_start(
-			g->stream[i].ch, g->peer[rails + i], g->peer_len[rails + i], now, e);
+		rc = dr_channel_start(g->stream[i].ch, &g->peer[rails + i], now, e);
 	return rc;
 }
 

@@ -116,8 +116,7 @@ struct dr_engine {
 	struct dr_manager *mgr;
 	unsigned n_streams;
 	struct dr_stream *stream;
-	uint8_t (*peer)[DR_HANDLE_MAX]; /* with peer_len in one block */
-	uint16_t *peer_len;
+	struct dr_handle *peer;
 
 	enum dr_engine_state state;
 	bool closing;

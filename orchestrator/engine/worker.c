@@ -227,7 +227,7 @@ unsigned dr_worker_handle_count(const struct dr_worker *w, unsigned position)
 	return dr_manager_handle_count(g->mgr) + g->n_streams;
 }
 
-int dr_worker_handle(struct dr_worker *w, unsigned position, unsigned i, void *buf, size_t cap)
+int dr_worker_handle(struct dr_worker *w, unsigned position, unsigned i, struct dr_handle *out)
 {
 	struct dr_engine *g = engine_at(w, position);
 	unsigned rails;
@@ -235,25 +235,23 @@ int dr_worker_handle(struct dr_worker *w, unsigned position, unsigned i, void *b
 	dr_assert(g && !w->running);
 	rails = dr_manager_handle_count(g->mgr);
 	if (i < rails)
-		return dr_manager_handle(g->mgr, i, buf, cap);
+		return dr_manager_handle(g->mgr, i, out);
 	dr_assert(i - rails < g->n_streams);
-	return dr_channel_handle(g->stream[i - rails].ch, buf, cap);
+	return dr_channel_handle(g->stream[i - rails].ch, out);
 }
 
-int dr_worker_set_peer(struct dr_worker *w, unsigned position,
-	const uint8_t (*handles)[DR_HANDLE_MAX], const uint16_t *lens, unsigned n)
+int dr_worker_set_peer(
+	struct dr_worker *w, unsigned position, const struct dr_handle *h, unsigned n)
 {
 	struct dr_engine *g = engine_at(w, position);
 
 	dr_assert(g && !g->peer);
 	if (n != dr_worker_handle_count(w, position))
 		return -EPROTO;
-	g->peer = dr_calloc(n, sizeof(*g->peer) + sizeof(*g->peer_len));
+	g->peer = dr_calloc(n, sizeof(*g->peer));
 	if (!g->peer)
 		return -ENOMEM;
-	g->peer_len = (uint16_t *)(g->peer + n);
-	memcpy(g->peer, handles, n * sizeof(*g->peer));
-	memcpy(g->peer_len, lens, n * sizeof(*g->peer_len));
+	memcpy(g->peer, h, n * sizeof(*h));
 	return 0;
 }
 

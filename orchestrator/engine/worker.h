@@ -155,11 +155,11 @@ int dr_worker_create(const struct dr_worker_params *p, struct dr_worker **out, s
 	DR_MUST_CHECK;
 /* This end's handles of a GPU: one per rail, then one per channel. */
 unsigned dr_worker_handle_count(const struct dr_worker *w, unsigned position);
-/* Before dr_worker_start: writes handle i; returns its length or -errno. */
-int dr_worker_handle(struct dr_worker *w, unsigned position, unsigned i, void *buf, size_t cap);
+/* Before dr_worker_start: writes handle i. */
+int dr_worker_handle(struct dr_worker *w, unsigned position, unsigned i, struct dr_handle *out);
 /* The peer's, as many, for DR_CMD_CONNECT; set before that command is posted. */
-int dr_worker_set_peer(struct dr_worker *w, unsigned position,
-	const uint8_t (*handles)[DR_HANDLE_MAX], const uint16_t *lens, unsigned n) DR_MUST_CHECK;
+int dr_worker_set_peer(struct dr_worker *w, unsigned position, const struct dr_handle *h,
+	unsigned n) DR_MUST_CHECK;
 /* Start the thread, which allocates the buffers. Pinning much memory takes seconds, so all workers are started
  * before the first dr_worker_started. */
 int dr_worker_start(struct dr_worker *w, struct dr_err *e) DR_MUST_CHECK;

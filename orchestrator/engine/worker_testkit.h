@@ -115,19 +115,14 @@ static inline int make_end(unsigned side, struct dr_err *e)
 
 static inline void exchange(unsigned from, unsigned to)
 {
-	static uint8_t h[DR_RAILS_MAX + DR_GPU_CHANNELS_MAX][DR_HANDLE_MAX];
-	uint16_t len[DR_RAILS_MAX + DR_GPU_CHANNELS_MAX];
+	static struct dr_handle h[DR_RAILS_MAX + DR_GPU_CHANNELS_MAX];
 
 	for (unsigned k = 0; k < cfg.n_gpus; k++) {
 		unsigned n = dr_worker_handle_count(ends[from].w, k);
 
-		for (unsigned i = 0; i < n; i++) {
-			int l = dr_worker_handle(ends[from].w, k, i, h[i], sizeof(h[i]));
-
-			assert_true(l >= 0);
-			len[i] = (uint16_t)l;
-		}
-		assert_int_equal(dr_worker_set_peer(ends[to].w, k, h, len, n), 0);
+		for (unsigned i = 0; i < n; i++)
+			assert_int_equal(dr_worker_handle(ends[from].w, k, i, &h[i]), 0);
+		assert_int_equal(dr_worker_set_peer(ends[to].w, k, h, n), 0);
 	}
 }
 

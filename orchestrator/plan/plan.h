@@ -151,7 +151,7 @@ int dr_plan_read_transport(struct dr_plan *p, const json_t *offer, struct dr_err
 
 /* The peer's handles of the rails, in order, name the hosts of its NICs in the plan; invalid ones are left to the rails. `end` is this end. -EPROTO. */
 int dr_plan_check_hosts(const struct dr_plan *p, enum dr_plan_end end,
-	const struct dr_boot_handle *handles, struct dr_err *e) DR_MUST_CHECK;
+	const struct dr_handle *handles, struct dr_err *e) DR_MUST_CHECK;
 
 /* The offer of the client: a new JSON object, or NULL: no memory. */
 json_t *dr_plan_offer(const struct dr_plan *p);

@@ -94,7 +94,7 @@ int dr_plan_read_transport(struct dr_plan *p, const json_t *offer, struct dr_err
 }
 
 int dr_plan_check_hosts(const struct dr_plan *p, enum dr_plan_end end,
-	const struct dr_boot_handle *handles, struct dr_err *e)
+	const struct dr_handle *handles, struct dr_err *e)
 {
 	const struct dr_transport_kind *k = dr_plan_kind(p);
 	struct sockaddr_storage host;

@@ -92,7 +92,7 @@ static void the_manager_gets_the_nics_window(void **state)
 static void handles_name_hosts_of_the_plan(void **state)
 {
 	struct dr_plan p = { .transport = "tcp", .n_rails = 2 };
-	struct dr_boot_handle h[2] = { 0 };
+	struct dr_handle h[2] = { 0 };
 	static const char *const host[2] = { "10.0.0.1", "2001:db8::1" };
 
 	(void)state;
@@ -125,7 +125,7 @@ static void a_verbs_peer_is_held_to_its_nic(void **state)
 	struct dr_plan p = { .transport = "verbs", .n_rails = 2 };
 	struct dr_verbs_addr a[2] = { { .roce = true, .mtu = 1024, .ud_qpn = 7 },
 		{ .roce = true, .mtu = 1024, .ud_qpn = 7 } };
-	struct dr_boot_handle h[2] = { 0 };
+	struct dr_handle h[2] = { 0 };
 
 	(void)state;
 	struct dr_verbs_params *own = (struct dr_verbs_params *)&p.kind_params;

@@ -134,7 +134,7 @@ int dr_client_sleep(struct dr_client *c, int64_t ns)
 /* ---- messages ---- */
 
 static int give_handles(
-	struct dr_session *s, unsigned position, const struct dr_boot_handle *h, unsigned n)
+	struct dr_session *s, unsigned position, const struct dr_handle *h, unsigned n)
 {
 	return dr_boot_client_handles(dr_client_of(s)->boot, position, h, n);
 }

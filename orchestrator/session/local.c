@@ -257,22 +257,20 @@ void dr_local_destroy(struct dr_local *l)
 /* The manager's handles, then those of the peer, which come once, with the first GPU. */
 static int send_handles(const struct dr_local *l, const struct dr_local_gpu *g)
 {
-	struct dr_boot_handle h[DR_PLAN_HANDLES_MAX] = { 0 };
+	struct dr_handle h[DR_PLAN_HANDLES_MAX] = { 0 };
 	unsigned n = dr_plan_n_handles(l->plan), own = n - dr_plan_n_peer_handles(l->plan);
 
 	if (dr_worker_handle_count(g->on->w, g->position) != own)
 		return -EINVAL;
 	for (unsigned i = 0; i < n; i++) {
-		int len = 0;
+		int rc = 0;
 
 		if (i < own)
-			len = dr_worker_handle(
-				g->on->w, g->position, i, h[i].bytes, sizeof(h[i].bytes));
+			rc = dr_worker_handle(g->on->w, g->position, i, &h[i]);
 		else if (g->position == 0)
-			len = dr_peer_handle(l->peer, i - own, h[i].bytes, sizeof(h[i].bytes));
-		if (len < 0)
-			return len;
-		h[i].len = (uint8_t)len;
+			rc = dr_peer_handle(l->peer, i - own, &h[i]);
+		if (rc < 0)
+			return rc;
 	}
 	return l->s->ops->handles(l->s, g->position, h, n);
 }
@@ -290,11 +288,9 @@ int dr_local_start(struct dr_local *l, struct dr_err *e)
 	return rc;
 }
 
-int dr_local_connect(struct dr_local *l, unsigned position, const struct dr_boot_handle *handles,
+int dr_local_connect(struct dr_local *l, unsigned position, const struct dr_handle *handles,
 	unsigned n, struct dr_err *e)
 {
-	uint8_t bytes[DR_PLAN_HANDLES_MAX][DR_HANDLE_MAX];
-	uint16_t lens[DR_PLAN_HANDLES_MAX];
 	struct dr_command cmd = { .kind = DR_CMD_CONNECT, .position = position };
 	struct dr_local_gpu *g = &l->gpu[position];
 	unsigned own = dr_plan_n_handles(l->plan) - dr_plan_n_peer_handles(l->plan);
@@ -303,19 +299,15 @@ int dr_local_connect(struct dr_local *l, unsigned position, const struct dr_boot
 	if (n != dr_plan_n_handles(l->plan))
 		return dr_err_set(
 			e, -EPROTO, "peer: %u handles, %u expected", n, dr_plan_n_handles(l->plan));
-	for (unsigned h = 0; h < n; h++) {
-		memcpy(bytes[h], handles[h].bytes, DR_HANDLE_MAX);
-		lens[h] = handles[h].len;
-	}
 	/* Data and datagrams go to the NICs of the plan, nowhere else. */
 	rc = dr_plan_check_hosts(l->plan, l->side, handles, e);
 	if (rc == 0 && n > own)
 		rc = dr_plan_check_hosts(l->plan, l->side, handles + own, e);
 	if (rc == 0 && l->peer && position == 0)
-		rc = dr_peer_start(l->peer, bytes + own, lens + own, n - own, dr_now_ns(), e);
+		rc = dr_peer_start(l->peer, handles + own, n - own, dr_now_ns(), e);
 	if (rc)
 		return rc;
-	rc = dr_worker_set_peer(g->on->w, position, bytes, lens, own);
+	rc = dr_worker_set_peer(g->on->w, position, handles, own);
 	if (rc)
 		return dr_err_set(e, rc, "peer: handles of GPU %u: %s", g->number, strerror(-rc));
 	if (g->on->po.fd < 0)

@@ -355,7 +355,7 @@ static void on_report(struct dr_session *s, const struct dr_report *rep)
 }
 
 static int give_handles(
-	struct dr_session *s, unsigned position, const struct dr_boot_handle *h, unsigned n)
+	struct dr_session *s, unsigned position, const struct dr_handle *h, unsigned n)
 {
 	return dr_boot_server_handles(server_of(s)->boot, position, h, n);
 }

@@ -187,7 +187,7 @@ void dr_session_record_detection(struct dr_session *s)
 	d->failback = p->failback;
 }
 
-void dr_session_on_handles(void *arg, unsigned k, const struct dr_boot_handle *handles, unsigned n)
+void dr_session_on_handles(void *arg, unsigned k, const struct dr_handle *handles, unsigned n)
 {
 	struct dr_session *s = arg;
 	struct dr_err e;

@@ -29,8 +29,8 @@ struct dr_session_ops {
 	/* A report of a worker, after the local end's own book-keeping. NULL: not needed. */
 	void (*report)(struct dr_session *s, const struct dr_report *rep);
 	/* Handles of the GPU at `position` to the peer. */
-	int (*handles)(struct dr_session *s, unsigned position, const struct dr_boot_handle *h,
-		unsigned n);
+	int (*handles)(
+		struct dr_session *s, unsigned position, const struct dr_handle *h, unsigned n);
 	int (*take)(struct dr_session *s, const struct dr_message *m, struct dr_err *e);
 	/* A message that could not be read or taken. */
 	void (*bad_message)(struct dr_session *s, const struct dr_err *e);
@@ -111,7 +111,7 @@ int dr_session_exit(int err);
 void dr_session_record_detection(struct dr_session *s);
 
 /* Operations of the bootstrap that both ends share; arg: the session. */
-void dr_session_on_handles(void *arg, unsigned k, const struct dr_boot_handle *handles, unsigned n);
+void dr_session_on_handles(void *arg, unsigned k, const struct dr_handle *handles, unsigned n);
 void dr_session_on_message(void *arg, const json_t *msg);
 void dr_session_on_lost(void *arg, enum dr_boot_cause cause, const char *text);
 void dr_session_on_resumed(void *arg);
@@ -296,7 +296,7 @@ void dr_local_destroy(struct dr_local *l);
 int dr_local_start(struct dr_local *l, struct dr_err *e) DR_MUST_CHECK;
 /* The peer's handles; waits for the GPU's buffers and starts its channels. -EPROTO, and errors of its
  * worker. */
-int dr_local_connect(struct dr_local *l, unsigned position, const struct dr_boot_handle *handles,
+int dr_local_connect(struct dr_local *l, unsigned position, const struct dr_handle *handles,
 	unsigned n, struct dr_err *e) DR_MUST_CHECK;
 /* Where the worker runs. */
 struct dr_affinity_place dr_local_place(

@@ -116,7 +116,7 @@ static void say_text(struct end *e, enum dr_conv_frame type, uint64_t seq, const
 
 static void say_handles(struct end *e, const char *text)
 {
-	struct dr_boot_handle h[2] = { { .len = 20 }, { .len = 3 } };
+	struct dr_handle h[2] = { { .len = 20 }, { .len = 3 } };
 
 	memcpy(h[0].bytes, text, 6);
 	if (e->conv.state == DR_CONV_OPEN)

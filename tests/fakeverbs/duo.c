@@ -156,33 +156,29 @@ static void open_end(struct duo *d, unsigned end)
 
 static void introduce_peer(struct duo *d, unsigned end)
 {
-	uint8_t h[2][DR_HANDLE_MAX];
+	struct dr_handle h[2];
 	struct dr_err e = { 0 };
-	uint16_t len[2];
 
 	for (unsigned i = 0; i < d->o.rails; i++)
-		len[i] = (uint16_t)dr_peer_handle(d->peer[!end], i, h[i], sizeof(h[i]));
-	if (dr_peer_start(d->peer[end], h, len, d->o.rails, duo_now(), &e))
+		assert_int_equal(dr_peer_handle(d->peer[!end], i, &h[i]), 0);
+	if (dr_peer_start(d->peer[end], h, d->o.rails, duo_now(), &e))
 		fail_msg("peer: %s", e.text);
 }
 
 static void introduce(struct duo *d, unsigned end)
 {
-	uint8_t h[2][DR_HANDLE_MAX];
+	struct dr_handle h[2];
 	struct dr_err e = { 0 };
-	uint16_t len[2];
-	int rc;
 	unsigned n = dr_manager_handle_count(d->m[end]);
 
 	if (d->o.peer)
 		introduce_peer(d, end);
 	for (unsigned i = 0; i < n; i++)
-		len[i] = (uint16_t)dr_manager_handle(d->m[!end], i, h[i], sizeof(h[i]));
-	if (dr_manager_start(d->m[end], h, len, n, duo_now(), &e))
+		assert_int_equal(dr_manager_handle(d->m[!end], i, &h[i]), 0);
+	if (dr_manager_start(d->m[end], h, n, duo_now(), &e))
 		fail_msg("start: %s", e.text);
-	rc = dr_channel_handle(d->ch[!end], h[0], sizeof(h[0]));
-	assert_true(rc > 0);
-	if (dr_channel_start(d->ch[end], h[0], (size_t)rc, duo_now(), &e))
+	assert_int_equal(dr_channel_handle(d->ch[!end], h), 0);
+	if (dr_channel_start(d->ch[end], h, duo_now(), &e))
 		fail_msg("start: %s", e.text);
 }
 

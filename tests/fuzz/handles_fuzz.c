@@ -7,7 +7,7 @@
 FUZZ(z)
 {
 	unsigned n = fz_u8(z), k = UINT32_MAX, stated = UINT32_MAX;
-	struct dr_boot_handle *h = NULL;
+	struct dr_handle *h = NULL;
 	struct dr_err e = { 0 };
 	size_t len;
 	uint8_t *b = fz_bytes(z, 1 << 16, &len), *again;

@@ -134,7 +134,7 @@ static void peer_frame(struct world *w, uint8_t how)
 		DR_CONV_FRAME_GOODBYE };
 	enum dr_conv_frame type = types[how % DR_ARRAY_LEN(types)];
 	bool numbered = type == DR_CONV_FRAME_READY || type == DR_CONV_FRAME_GOODBYE;
-	struct dr_boot_handle h[3] = { { .len = 1 }, { .len = 0 }, { .len = DR_BOOT_HANDLE_MAX } };
+	struct dr_handle h[3] = { { .len = 1 }, { .len = 0 }, { .len = DR_HANDLE_MAX } };
 	char body[256] = "";
 	size_t len = 0;
 
@@ -155,8 +155,8 @@ static void peer_frame(struct world *w, uint8_t how)
 
 static void owner(struct world *w, uint8_t how)
 {
-	struct dr_boot_handle h[3] = { { .len = 3 },
-		{ .len = (uint8_t)(how & 0x80 ? DR_BOOT_HANDLE_MAX + 1 : 9) } };
+	struct dr_handle h[3] = { { .len = 3 },
+		{ .len = (uint8_t)(how & 0x80 ? DR_HANDLE_MAX + 1 : 9) } };
 	json_t *j;
 	int rc;
 

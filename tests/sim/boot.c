@@ -45,11 +45,8 @@ struct sim_boot {
 	struct dr_rng rng;
 	struct dr_boot_key key;
 	struct boot_end e[2];
-	bool up, told[2]; /* the end has the other one's handles */
-	struct {
-		uint8_t bytes[BOOT_HANDLES_MAX][DR_HANDLE_MAX];
-		uint16_t lens[BOOT_HANDLES_MAX];
-	} handles[2]; /* that the end got */
+	bool up, told[2];			       /* the end has the other one's handles */
+	struct dr_handle handles[2][BOOT_HANDLES_MAX]; /* that the end got */
 	int64_t dial_ns, say_ns;
 	int64_t due_ns; /* nothing is to do before */
 };
@@ -127,13 +124,13 @@ static unsigned count_own(const struct dr_manager *m)
 	return dr_manager_handle_count(m) + n_dealt(m);
 }
 
-static int write_own(struct dr_manager *m, unsigned i, uint8_t *buf, size_t cap)
+static int write_own(struct dr_manager *m, unsigned i, struct dr_handle *out)
 {
 	unsigned rails = dr_manager_handle_count(m);
 
 	if (i < rails)
-		return dr_manager_handle(m, i, buf, cap);
-	return dr_channel_handle(dr_manager_channel_at(m, i - rails), buf, cap);
+		return dr_manager_handle(m, i, out);
+	return dr_channel_handle(dr_manager_channel_at(m, i - rails), out);
 }
 
 /* Of all managers, then the peer's. */
@@ -149,21 +146,21 @@ static unsigned count_handles(const struct sim_run *r, unsigned end)
 static void send_handles(struct boot_end *e)
 {
 	struct sim_run *r = e->b->r;
-	struct dr_boot_handle h[BOOT_HANDLES_MAX];
-	uint8_t buf[BOOT_HANDLES_MAX * (DR_BOOT_HANDLE_MAX + 1) + 4];
+	struct dr_handle h[BOOT_HANDLES_MAX];
+	uint8_t buf[BOOT_HANDLES_MAX * (DR_HANDLE_MAX + 1) + 4];
 	unsigned n = 0;
 	size_t len;
-	int rc;
+	int rc = 0;
 
 	for (unsigned k = 0; k < r->s->n_managers; k++) {
 		struct dr_manager *m = r->wk[e->end][k].m;
 
 		for (unsigned i = 0; i < count_own(m); i++, n++)
-			h[n].len = (uint8_t)write_own(m, i, h[n].bytes, sizeof(h[n].bytes));
+			rc |= write_own(m, i, &h[n]);
 	}
 	for (unsigned i = 0; r->peer[e->end] && i < dr_peer_handle_count(r->peer[e->end]); i++, n++)
-		h[n].len =
-			(uint8_t)dr_peer_handle(r->peer[e->end], i, h[n].bytes, sizeof(h[n].bytes));
+		rc |= dr_peer_handle(r->peer[e->end], i, &h[n]);
+	dr_assert(rc == 0);
 	len = dr_handles_encoded_len(h, n);
 	dr_assert(len <= sizeof(buf) && dr_handles_encode(buf, len, 0, h, n) == 0);
 	rc = dr_conv_send(&e->conv, DR_CONV_FRAME_HANDLES, 0, buf, len);
@@ -182,9 +179,8 @@ static void start_end(struct boot_end *e, unsigned n, int64_t now)
 	if (!r->peer[e->end])
 		return;
 	n -= dr_peer_handle_count(r->peer[e->end]);
-	if (dr_peer_start(r->peer[e->end], e->b->handles[e->end].bytes + n,
-		    e->b->handles[e->end].lens + n, dr_peer_handle_count(r->peer[e->end]), now,
-		    &err) != 0)
+	if (dr_peer_start(r->peer[e->end], e->b->handles[e->end] + n,
+		    dr_peer_handle_count(r->peer[e->end]), now, &err) != 0)
 		sim_fail(r, "control: end %u start: %s", e->end, err.text);
 }
 
@@ -194,9 +190,8 @@ static int start_channels(struct sim_worker *wk, unsigned at, struct dr_err *err
 	int rc = 0;
 
 	for (unsigned c = 0; c < n_dealt(wk->m) && rc == 0; c++, at++)
-		rc = dr_channel_start(dr_manager_channel_at(wk->m, c),
-			b->handles[wk->end].bytes[at], b->handles[wk->end].lens[at], wk->start_ns,
-			err);
+		rc = dr_channel_start(dr_manager_channel_at(wk->m, c), &b->handles[wk->end][at],
+			wk->start_ns, err);
 	return rc;
 }
 
@@ -214,8 +209,7 @@ static void start_manager(struct sim_worker *wk)
 	wk->start_at = DR_NEVER;
 	wk->start_ns = dr_sim_world_clock(r->w, wk->end);
 	wk->running_ns = dr_sim_world_now(r->w);
-	if (dr_manager_start(wk->m, r->boot->handles[wk->end].bytes + at,
-		    r->boot->handles[wk->end].lens + at, dr_manager_handle_count(wk->m),
+	if (dr_manager_start(wk->m, r->boot->handles[wk->end] + at, dr_manager_handle_count(wk->m),
 		    wk->start_ns, &err) != 0 ||
 		start_channels(wk, at + dr_manager_handle_count(wk->m), &err) != 0)
 		sim_fail(r, "control: end %u manager %u start: %s", wk->end, wk->k, err.text);
@@ -234,17 +228,14 @@ static void on_handles(struct boot_end *e, const struct dr_conv_event *ev)
 {
 	struct sim_run *r = e->b->r;
 	unsigned n = count_handles(r, e->end);
-	struct dr_boot_handle *h = NULL;
+	struct dr_handle *h = NULL;
 	struct dr_err err;
 
 	if (dr_handles_decode(ev->data, ev->len, 0, n, &h, &err) != 0) {
 		sim_fail(r, "control: end %u: %s", e->end, err.text);
 		return;
 	}
-	for (unsigned i = 0; i < n; i++) {
-		e->b->handles[e->end].lens[i] = h[i].len;
-		memcpy(e->b->handles[e->end].bytes[i], h[i].bytes, h[i].len);
-	}
+	memcpy(e->b->handles[e->end], h, n * sizeof(*h));
 	dr_free(h);
 	if (e->end == 0)
 		send_handles(e);

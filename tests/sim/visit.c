@@ -89,19 +89,20 @@ void sim_visit_failed(const struct dr_channel *ch, int err, const char *text)
 /* ---- an end ---- */
 
 /* The peer's handle, from that of this end: nothing is learned from the peer before the dial. */
-static unsigned peer_handle(struct dr_channel *ch, uint8_t h[DR_HANDLE_MAX])
+static struct dr_handle peer_handle(struct dr_channel *ch)
 {
-	int len = dr_channel_handle(ch, h, DR_HANDLE_MAX);
+	struct dr_handle h;
+	int rc = dr_channel_handle(ch, &h);
 	unsigned at = 5;
 
-	dr_assert(len > 0);
-	h[4] ^= 1;
+	dr_assert(rc == 0);
+	h.bytes[4] ^= 1;
 	for (unsigned i = 0; i < DR_PATHS; i++) {
-		h[at + 1 + HANDLE_NODE] ^= 1;
-		h[at + 1 + HANDLE_SENDER] ^= 1;
-		at += 1u + h[at];
+		h.bytes[at + 1 + HANDLE_NODE] ^= 1;
+		h.bytes[at + 1 + HANDLE_SENDER] ^= 1;
+		at += 1u + h.bytes[at];
 	}
-	return (unsigned)len;
+	return h;
 }
 
 static void open_end(struct sim_run *r, struct sim_visitor *v, unsigned end)
@@ -110,7 +111,7 @@ static void open_end(struct sim_run *r, struct sim_visitor *v, unsigned end)
 	struct sim_visit_end *e = &v->e[end];
 	struct sim_worker *wk = worker_of(r, v, end);
 	int64_t now = dr_sim_world_clock(r->w, end);
-	uint8_t h[DR_HANDLE_MAX];
+	struct dr_handle h;
 	struct dr_memory m = { .len = (size_t)WINDOW * LEN };
 	struct dr_channel *ch;
 	struct dr_err err = { 0 };
@@ -122,8 +123,10 @@ static void open_end(struct sim_run *r, struct sim_visitor *v, unsigned end)
 	rc = dr_manager_open_channel(wk->m, v->id, &spec, &ch, &err);
 	if (rc == 0)
 		rc = dr_channel_mem_reg(ch, &m, &e->reg, &err);
-	if (rc == 0)
-		rc = dr_channel_start(ch, h, peer_handle(ch, h), now, &err);
+	if (rc == 0) {
+		h = peer_handle(ch);
+		rc = dr_channel_start(ch, &h, now, &err);
+	}
 	if (rc != 0)
 		sim_fail(r, "visitor: channel %u end %u: %s", v->id, end, err.text);
 	sim_say(r, "visitor %u end %u: opened", v->id, end);
