@@ -22,27 +22,27 @@ static const int64_t DEREG_NS = 100 * DR_NS_PER_MS;
 /* ---- memory ---- */
 
 struct reg {
-	struct ha_bulk *b;
 	const struct dr_memory *m;
 	struct ha_mr *mr;
 	struct dr_err *e;
-	int rc;
+	int rc; /* the first error */
 };
 
-static void any_coming(void *arg, int64_t now)
+static int any_coming(struct ha_bulk *b, void *mr, int64_t now)
 {
-	struct reg *r = arg;
+	bool any = false;
 
-	for (unsigned i = 0; i < r->b->s->prm.lanes; i++)
-		r->rc |= ha_lane_coming(&r->b->lane[i], r->mr, now);
+	for (unsigned i = 0; i < b->s->prm.lanes; i++)
+		any |= ha_lane_coming(&b->lane[i], mr, now);
+	return any;
 }
 
-static void dereg_lanes(void *arg, int64_t now)
+static int dereg_lanes(struct ha_bulk *b, void *arg, int64_t now)
 {
 	struct reg *r = arg;
 
-	for (unsigned i = 0; i < r->b->s->prm.lanes; i++) {
-		struct ha_lane *l = &r->b->lane[i];
+	for (unsigned i = 0; i < b->s->prm.lanes; i++) {
+		struct ha_lane *l = &b->lane[i];
 		struct dr_mem *mem = &r->mr->mem[l->index];
 		int rc = mem->base ? dr_channel_mem_dereg(l->ch, mem, now, r->e) : 0;
 
@@ -53,34 +53,24 @@ static void dereg_lanes(void *arg, int64_t now)
 			ha_lane_drop(l);
 		}
 	}
+	return 0;
 }
 
-static void reg_lanes(void *arg, int64_t now)
+static int reg_lanes(struct ha_bulk *b, void *arg, int64_t now)
 {
-	struct reg *r = arg;
-
-	(void)now;
-	for (unsigned i = 0; i < r->b->s->prm.lanes && r->rc == 0; i++) {
-		struct ha_lane *l = &r->b->lane[i];
-
-		r->rc = dr_channel_mem_reg(l->ch, r->m, &r->mr->mem[l->index], r->e);
-	}
-}
-
-/* On every I/O thread of the session. Returns the first rc that is not 0. */
-static int on_all(struct ha_mr *mr, void (*fn)(void *arg, int64_t now), const struct dr_memory *m,
-	struct dr_err *e)
-{
+	const struct reg *r = arg;
 	int rc = 0;
 
-	for (unsigned t = 0; t < mr->s->prm.n_threads; t++) {
-		struct reg r = { .b = &mr->s->bulk[t], .m = m, .mr = mr, .e = e };
-
-		if (rc == 0 || !m)
-			ha_thread_call(r.b->thread, fn, &r);
-		rc = rc ? rc : r.rc;
-	}
+	(void)now;
+	for (unsigned i = 0; i < b->s->prm.lanes && rc == 0; i++)
+		rc = dr_channel_mem_reg(b->lane[i].ch, r->m, &r->mr->mem[b->lane[i].index], r->e);
 	return rc;
+}
+
+static void mr_free(struct ha_mr *mr)
+{
+	dr_free(mr->mem);
+	dr_free(mr);
 }
 
 int ha_mr_reg(struct ha_comm *c, const struct dr_memory *m, struct ha_mr **out, struct dr_err *e)
@@ -98,11 +88,11 @@ int ha_mr_reg(struct ha_comm *c, const struct dr_memory *m, struct ha_mr **out, 
 	mr->s = s;
 	mr->base = m->base;
 	mr->len = m->len;
-	rc = on_all(mr, reg_lanes, m, e);
+	rc = ha_session_each(s, reg_lanes, &(struct reg){ .m = m, .mr = mr, .e = e });
 	if (rc != 0) {
-		(void)on_all(mr, dereg_lanes, NULL, NULL); /* nothing was posted */
-		dr_free(mr->mem);
-		dr_free(mr);
+		/* Nothing was posted. */
+		(void)ha_session_each(s, dereg_lanes, &(struct reg){ .mr = mr });
+		mr_free(mr);
 		return rc;
 	}
 	pthread_mutex_lock(&s->names);
@@ -128,18 +118,17 @@ static void unlink_mr(struct ha_comm *c, struct ha_mr *mr)
 int ha_mr_dereg(struct ha_comm *c, struct ha_mr *mr, struct dr_err *e)
 {
 	int64_t until = dr_now_ns() + DEREG_NS;
-	int rc;
+	struct reg r = { .mr = mr, .e = e };
 
 	unlink_mr(c, mr);
-	while (atomic_load(&mr->chunks) > 0 && on_all(mr, any_coming, NULL, NULL) != 0 &&
+	while (atomic_load(&mr->chunks) > 0 && ha_session_each(mr->s, any_coming, mr) != 0 &&
 		dr_now_ns() < until)
 		sched_yield();
-	rc = on_all(mr, dereg_lanes, NULL, e);
-	if (rc != 0)
-		return rc; /* not freed: chunks in flight point to it */
+	(void)ha_session_each(mr->s, dereg_lanes, &r);
+	if (r.rc != 0)
+		return r.rc; /* not freed: chunks in flight point to it */
 	dr_assert(atomic_load(&mr->chunks) == 0);
-	dr_free(mr->mem);
-	dr_free(mr);
+	mr_free(mr);
 	return 0;
 }
 
@@ -216,10 +205,7 @@ static int open_channel(struct ha_comm *c, struct dr_err *e)
 {
 	struct ha_session *s = c->s;
 	const struct dr_memory m = { .base = c->slots, .len = c->slot_bytes * HA_SLOTS };
-	const struct dr_manager_channel spec = {
-		.primary = 0, .shadow = s->prm.manager.n_rails - 1, .sender = c->sender
-	};
-	int rc = dr_manager_open_channel(s->m, c->id, &spec, &c->ch, e);
+	int rc = ha_session_open_channel(s, s->m, c->id, &c->ch, e);
 
 	if (rc == 0)
 		rc = dr_channel_mem_reg(c->ch, &m, &c->mem, e);

@@ -83,7 +83,6 @@ void ha_endpoint_fail(struct ha_endpoint *n, int err, const char *why)
 		dr_warn("comm", "%s: %s", n->sender ? "connect" : "accept", why);
 	n->state = HA_ENDPOINT_FAILED;
 	n->err = err;
-	snprintf(n->why, sizeof(n->why), "%s", why);
 	if (!n->sender && !n->taken)
 		n->closed = true; /* NCCL does not know it */
 	pthread_mutex_unlock(&n->p->lock);

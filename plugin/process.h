@@ -66,7 +66,6 @@ struct ha_endpoint {
 	int64_t start_ns;   /* STARTING: since then */
 	bool taken, closed; /* by NCCL */
 	int err;
-	char why[200];
 };
 
 struct ha_listen {

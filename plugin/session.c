@@ -106,49 +106,65 @@ static struct dr_manager_params manager_params(const struct ha_session *s, unsig
 	return p;
 }
 
-static struct dr_manager_channel lane_spec(const struct ha_session *s, unsigned lane)
+/* Rail 0 is that of the device; the other one stands by. NCCL spreads its channels over the devices. */
+int ha_session_open_channel(struct ha_session *s, struct dr_manager *m, uint32_t id,
+	struct dr_channel **out, struct dr_err *e)
 {
-	unsigned n = s->prm.manager.n_rails;
-
-	/* Rail 0 is that of the device; the other one stands by. NCCL spreads its channels over the devices. */
-	(void)lane;
-	return (struct dr_manager_channel){
-		.primary = 0, .shadow = n - 1, .sender = s->prm.connector
+	const struct dr_manager_channel spec = {
+		.primary = 0, .shadow = s->prm.manager.n_rails - 1, .sender = s->prm.connector
 	};
+
+	return dr_manager_open_channel(m, id, &spec, out, e);
 }
 
 struct on_thread {
+	ha_bulk_fn fn;
 	struct ha_bulk *b;
-	struct dr_handle *own; /* of this thread */
-	const struct dr_handle *peer;
-	struct dr_err *e;
+	void *arg;
 	int rc;
 };
+
+static void run(void *arg, int64_t now)
+{
+	struct on_thread *c = arg;
+
+	c->rc = c->fn(c->b, c->arg, now);
+}
+
+int ha_session_each(struct ha_session *s, ha_bulk_fn fn, void *arg)
+{
+	struct on_thread c = { .fn = fn, .arg = arg };
+
+	for (unsigned t = 0; t < s->prm.n_threads && c.rc == 0; t++) {
+		c.b = &s->bulk[t];
+		ha_thread_call(c.b->thread, run, &c);
+	}
+	return c.rc;
+}
 
 static int open_lane(struct ha_bulk *b, unsigned i, struct dr_err *e)
 {
 	struct ha_lane *l = &b->lane[i];
-	struct dr_manager_channel spec = lane_spec(b->s, l->index);
 	static uint8_t nothing[8];
 	const struct dr_memory m = { .base = nothing, .len = sizeof(nothing) };
-	int rc = dr_manager_open_channel(b->m, i, &spec, &l->ch, e);
+	int rc = ha_session_open_channel(b->s, b->m, i, &l->ch, e);
 
 	return rc ? rc : dr_channel_mem_reg(l->ch, &m, &l->nothing, e);
 }
 
-static void create_bulk(void *arg, int64_t now)
+static int create_bulk(struct ha_bulk *b, void *e, int64_t now)
 {
-	struct on_thread *c = arg;
-	struct ha_bulk *b = c->b;
 	struct dr_manager_params p = manager_params(b->s, 1 + (unsigned)(b - b->s->bulk));
+	int rc;
 
 	(void)now;
 	p.poller = ha_thread_poller(b->thread);
 	p.ops = &bulk_ops;
 	p.arg = b;
-	c->rc = dr_manager_create(&p, &b->m, c->e);
-	for (unsigned i = 0; i < b->s->prm.lanes && c->rc == 0; i++)
-		c->rc = open_lane(b, i, c->e);
+	rc = dr_manager_create(&p, &b->m, e);
+	for (unsigned i = 0; i < b->s->prm.lanes && rc == 0; i++)
+		rc = open_lane(b, i, e);
+	return rc;
 }
 
 static int create_inline(struct ha_session *s, struct dr_err *e)
@@ -189,19 +205,6 @@ static void init_lanes(struct ha_session *s)
 	}
 }
 
-static int create_all(struct ha_session *s, struct dr_err *e)
-{
-	int rc = create_inline(s, e);
-
-	for (unsigned t = 0; t < s->prm.n_threads && rc == 0; t++) {
-		struct on_thread c = { .b = &s->bulk[t], .e = e };
-
-		ha_thread_call(s->bulk[t].thread, create_bulk, &c);
-		rc = c.rc;
-	}
-	return rc;
-}
-
 int ha_session_create(const struct ha_session_params *p, struct ha_session **out, struct dr_err *e)
 {
 	struct ha_session *s = dr_calloc(1, sizeof(*s));
@@ -219,7 +222,8 @@ int ha_session_create(const struct ha_session_params *p, struct ha_session **out
 		rc = dr_err_set(e, -ENOMEM, "session with %s: out of memory", p->peer);
 	} else {
 		init_lanes(s);
-		rc = create_all(s, e);
+		rc = create_inline(s, e);
+		rc = rc ? rc : ha_session_each(s, create_bulk, e);
 	}
 	if (rc != 0) {
 		(void)ha_session_destroy(s);
@@ -231,24 +235,29 @@ int ha_session_create(const struct ha_session_params *p, struct ha_session **out
 
 /* ---- handles and start ---- */
 
+static unsigned handles_each(const struct ha_session *s)
+{
+	return s->prm.manager.n_rails + s->prm.lanes;
+}
+
 unsigned ha_session_handle_count(const struct ha_session *s)
 {
 	unsigned r = s->prm.manager.n_rails;
 
-	return (s->peer ? r : 0) + r + s->prm.n_threads * (r + s->prm.lanes);
+	return (s->peer ? r : 0) + r + s->prm.n_threads * handles_each(s);
 }
 
-static void bulk_handles(void *arg, int64_t now)
+static int bulk_handles(struct ha_bulk *b, void *arg, int64_t now)
 {
-	struct on_thread *c = arg;
-	struct ha_bulk *b = c->b;
-	unsigned r = b->s->prm.manager.n_rails;
+	struct dr_handle *out = (struct dr_handle *)arg + (b - b->s->bulk) * handles_each(b->s);
+	int rc = 0;
 
 	(void)now;
-	for (unsigned i = 0; i < r && c->rc == 0; i++)
-		c->rc = dr_manager_handle(b->m, i, &c->own[i]);
-	for (unsigned i = 0; i < b->s->prm.lanes && c->rc == 0; i++)
-		c->rc = dr_channel_handle(b->lane[i].ch, &c->own[r + i]);
+	for (unsigned i = 0; i < b->s->prm.manager.n_rails && rc == 0; i++)
+		rc = dr_manager_handle(b->m, i, out++);
+	for (unsigned i = 0; i < b->s->prm.lanes && rc == 0; i++)
+		rc = dr_channel_handle(b->lane[i].ch, out++);
+	return rc;
 }
 
 int ha_session_handles(struct ha_session *s, struct dr_handle *out)
@@ -262,54 +271,42 @@ int ha_session_handles(struct ha_session *s, struct dr_handle *out)
 	for (unsigned i = 0; i < r && rc == 0; i++)
 		rc = dr_manager_handle(s->m, i, out++);
 	pthread_mutex_unlock(&s->lock);
-	for (unsigned t = 0; t < s->prm.n_threads && rc == 0; t++) {
-		struct on_thread c = { .b = &s->bulk[t], .own = out };
-
-		ha_thread_call(s->bulk[t].thread, bulk_handles, &c);
-		rc = c.rc;
-		out += r + s->prm.lanes;
-	}
-	return rc;
+	return rc ? rc : ha_session_each(s, bulk_handles, out);
 }
 
-static void start_bulk(void *arg, int64_t now)
-{
-	struct on_thread *c = arg;
-	struct ha_bulk *b = c->b;
-	unsigned r = b->s->prm.manager.n_rails;
+struct start {
+	const struct dr_handle *peer;
+	struct dr_err *e;
+};
 
-	c->rc = dr_manager_start(b->m, c->peer, r, now, c->e);
-	for (unsigned i = 0; i < b->s->prm.lanes && c->rc == 0; i++)
-		c->rc = dr_channel_start(b->lane[i].ch, &c->peer[r + i], now, c->e);
-	if (c->rc != 0)
-		return;
-	ha_thread_add(b->thread, &b->member);
-	b->added = true;
+static int start_bulk(struct ha_bulk *b, void *arg, int64_t now)
+{
+	const struct start *c = arg;
+	const struct dr_handle *peer = c->peer + (b - b->s->bulk) * handles_each(b->s);
+	unsigned r = b->s->prm.manager.n_rails;
+	int rc = dr_manager_start(b->m, peer, r, now, c->e);
+
+	for (unsigned i = 0; i < b->s->prm.lanes && rc == 0; i++)
+		rc = dr_channel_start(b->lane[i].ch, &peer[r + i], now, c->e);
+	if (rc == 0) {
+		ha_thread_add(b->thread, &b->member);
+		b->added = true;
+	}
+	return rc;
 }
 
 int ha_session_start(struct ha_session *s, const struct dr_handle *peer, struct dr_err *e)
 {
 	unsigned r = s->prm.manager.n_rails;
+	struct start c = { peer + r + (s->peer ? r : 0), e };
 	int64_t now = dr_now_ns();
-	int rc = 0;
+	int rc = s->peer ? dr_peer_start(s->peer, peer, r, now, e) : 0;
 
-	if (s->peer) {
-		rc = dr_peer_start(s->peer, peer, r, now, e);
-		peer += r;
-	}
 	pthread_mutex_lock(&s->lock);
 	if (rc == 0)
-		rc = dr_manager_start(s->m, peer, r, now, e);
+		rc = dr_manager_start(s->m, c.peer - r, r, now, e);
 	pthread_mutex_unlock(&s->lock);
-	peer += r;
-	for (unsigned t = 0; t < s->prm.n_threads && rc == 0; t++) {
-		struct on_thread c = { .b = &s->bulk[t], .peer = peer, .e = e };
-
-		ha_thread_call(s->bulk[t].thread, start_bulk, &c);
-		rc = c.rc;
-		peer += r + s->prm.lanes;
-	}
-	return rc;
+	return rc ? rc : ha_session_each(s, start_bulk, &c);
 }
 
 /* ---- drive ---- */
@@ -365,16 +362,16 @@ int64_t ha_session_deadline(const struct ha_session *s)
 }
 
 struct link {
-	struct ha_bulk *b;
 	int ifindex;
 	bool up;
 };
 
-static void bulk_link(void *arg, int64_t now)
+static int bulk_link(struct ha_bulk *b, void *arg, int64_t now)
 {
-	struct link *l = arg;
+	const struct link *l = arg;
 
-	dr_manager_link(l->b->m, l->ifindex, l->up, now);
+	dr_manager_link(b->m, l->ifindex, l->up, now);
+	return 0;
 }
 
 void ha_session_link(struct ha_session *s, int ifindex, bool up)
@@ -382,25 +379,17 @@ void ha_session_link(struct ha_session *s, int ifindex, bool up)
 	pthread_mutex_lock(&s->lock);
 	dr_manager_link(s->m, ifindex, up, dr_now_ns());
 	pthread_mutex_unlock(&s->lock);
-	for (unsigned t = 0; t < s->prm.n_threads; t++)
-		ha_thread_call(
-			s->bulk[t].thread, bulk_link, &(struct link){ &s->bulk[t], ifindex, up });
+	(void)ha_session_each(s, bulk_link, &(struct link){ ifindex, up });
 }
 
 /* ---- counters ---- */
 
-struct count {
-	struct ha_bulk *b;
-	struct ha_counters *to;
-};
-
-static void count_bulk(void *arg, int64_t now)
+static int count_bulk(struct ha_bulk *b, void *to, int64_t now)
 {
-	struct count *c = arg;
-
 	(void)now;
-	for (unsigned i = 0; i < c->b->s->prm.lanes; i++)
-		ha_session_count(c->b->s, c->b->lane[i].ch, c->to);
+	for (unsigned i = 0; i < b->s->prm.lanes; i++)
+		ha_session_count(b->s, b->lane[i].ch, to);
+	return 0;
 }
 
 void ha_session_count(struct ha_session *s, struct dr_channel *ch, struct ha_counters *to)
@@ -419,8 +408,7 @@ void ha_session_counters(struct ha_session *s, struct ha_counters *to)
 		if (c->ch)
 			ha_session_count(s, c->ch, to);
 	pthread_mutex_unlock(&s->lock);
-	for (unsigned t = 0; t < s->prm.n_threads; t++)
-		ha_thread_call(s->bulk[t].thread, count_bulk, &(struct count){ &s->bulk[t], to });
+	(void)ha_session_each(s, count_bulk, to);
 	to->gap_seconds += (double)atomic_load(&s->gap_ns) / 1e9;
 }
 
@@ -431,17 +419,17 @@ void ha_session_fail(struct ha_session *s, int err, const char *why)
 	int none = 0;
 
 	pthread_mutex_lock(&s->names);
-	if (atomic_compare_exchange_strong(&s->err, &none, err)) {
-		snprintf(s->why, sizeof(s->why), "%s", why);
+	if (atomic_compare_exchange_strong(&s->err, &none, err))
 		for (struct ha_comm *c = s->comms; c; c = c->next)
 			ha_comm_fail(c, err, why);
-	}
 	pthread_mutex_unlock(&s->names);
 }
 
-static void close_bulk(void *arg, int64_t now)
+static int close_bulk(struct ha_bulk *b, void *arg, int64_t now)
 {
-	dr_manager_close(((struct ha_bulk *)arg)->m, now);
+	(void)arg;
+	dr_manager_close(b->m, now);
+	return 0;
 }
 
 void ha_session_close(struct ha_session *s)
@@ -449,67 +437,51 @@ void ha_session_close(struct ha_session *s)
 	pthread_mutex_lock(&s->lock);
 	dr_manager_close(s->m, dr_now_ns());
 	pthread_mutex_unlock(&s->lock);
-	for (unsigned t = 0; t < s->prm.n_threads; t++)
-		ha_thread_call(s->bulk[t].thread, close_bulk, &s->bulk[t]);
+	(void)ha_session_each(s, close_bulk, NULL);
 }
 
-struct is_closed {
-	struct ha_bulk *b;
-	bool closed;
-};
-
-static void bulk_closed(void *arg, int64_t now)
+static int bulk_open(struct ha_bulk *b, void *arg, int64_t now)
 {
-	struct is_closed *c = arg;
-
-	(void)now;
-	c->closed = dr_manager_closed(c->b->m);
+	(void)arg, (void)now;
+	return !dr_manager_closed(b->m);
 }
 
 bool ha_session_closed(struct ha_session *s)
 {
-	bool all;
+	bool closed;
 
 	pthread_mutex_lock(&s->lock);
-	all = dr_manager_closed(s->m);
+	closed = dr_manager_closed(s->m);
 	pthread_mutex_unlock(&s->lock);
-	for (unsigned t = 0; t < s->prm.n_threads && all; t++) {
-		struct is_closed c = { .b = &s->bulk[t] };
-
-		ha_thread_call(s->bulk[t].thread, bulk_closed, &c);
-		all = c.closed;
-	}
-	return all;
+	return closed && ha_session_each(s, bulk_open, NULL) == 0;
 }
 
-static void destroy_bulk(void *arg, int64_t now)
+/* *rc: the first error. */
+static int destroy_bulk(struct ha_bulk *b, void *arg, int64_t now)
 {
-	struct on_thread *c = arg;
-	struct ha_bulk *b = c->b;
+	int *rc = arg, err = 0;
 
+	if (!b->m)
+		return 0;
 	if (b->added)
 		ha_thread_remove(b->thread, &b->member);
 	for (unsigned i = 0; i < b->s->prm.lanes; i++)
 		if (b->lane[i].nothing.base)
-			c->rc = dr_channel_mem_dereg(b->lane[i].ch, &b->lane[i].nothing, now, NULL);
-	int rc = dr_manager_destroy(b->m);
-	c->rc = c->rc ? c->rc : rc;
+			err = dr_channel_mem_dereg(b->lane[i].ch, &b->lane[i].nothing, now, NULL);
+	*rc = *rc ? *rc : err;
+	err = dr_manager_destroy(b->m);
+	*rc = *rc ? *rc : err;
 	for (unsigned i = 0; i < b->s->prm.lanes; i++)
 		ha_lane_drop(&b->lane[i]);
+	return 0;
 }
 
 int ha_session_destroy(struct ha_session *s)
 {
 	int rc = 0;
 
-	for (unsigned t = 0; t < s->prm.n_threads && s->lanes; t++) {
-		struct on_thread c = { .b = &s->bulk[t] };
-
-		if (!s->bulk[t].m)
-			continue;
-		ha_thread_call(s->bulk[t].thread, destroy_bulk, &c);
-		rc = rc ? rc : c.rc;
-	}
+	if (s->lanes && s->comm)
+		(void)ha_session_each(s, destroy_bulk, &rc);
 	int err = dr_manager_destroy(s->m);
 	rc = rc ? rc : err;
 	dr_peer_destroy(s->peer);

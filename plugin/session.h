@@ -99,9 +99,8 @@ struct ha_session {
 	unsigned n_lanes;
 	/* Read under lock or names, written under both. */
 	pthread_mutex_t names;
-	struct ha_comm **comm; /* by number; HA_COMMS_MAX */
-	struct ha_comm *comms; /* all of them */
-	char why[160];
+	struct ha_comm **comm;	 /* by number; HA_COMMS_MAX */
+	struct ha_comm *comms;	 /* all of them */
 	atomic_int err;		 /* -errno: a lane is lost, and with it the session */
 	struct ha_counters past; /* of comms that are gone; under lock */
 	_Atomic int64_t gap_ns;	 /* of all switches */
