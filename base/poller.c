@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/list.h"
 #include "base/mem.h"
 #include "base/poller.h"
 
@@ -209,13 +210,7 @@ void dr_poller_watch(struct dr_poller *p, struct dr_watch *w)
 
 void dr_poller_unwatch(struct dr_poller *p, struct dr_watch *w)
 {
-	struct dr_watch **at = &p->watches;
-
-	while (*at && *at != w)
-		at = &(*at)->next;
-	if (!*at)
-		return;
-	*at = w->next;
+	DR_UNLINK(&p->watches, w, next);
 	if (p->next_watch == w)
 		p->next_watch = w->next;
 	w->next = NULL;

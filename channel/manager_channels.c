@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "channel/manager_priv.h"
 
+#include "base/list.h"
 #include "base/mem.h"
 #include "base/rng.h"
 #include "channel/dgram.h"
@@ -247,12 +248,9 @@ static void insert(struct dr_manager *m, struct mgr_channel *c)
 
 static void take_out(struct dr_manager *m, struct mgr_channel *c)
 {
-	struct mgr_channel **at = bucket_of(m, dr_channel_id(c->ch));
 	struct mgr_channel *moved = m->heap[m->n_channels - 1];
 
-	while (*at != c)
-		at = &(*at)->chain;
-	*at = c->chain;
+	DR_UNLINK(bucket_of(m, dr_channel_id(c->ch)), c, chain);
 	*(c->prev ? &c->prev->next : &m->channels) = c->next;
 	*(c->next ? &c->next->prev : &m->last) = c->prev;
 	m->n_channels--;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "channel/manager_priv.h"
 
+#include "base/list.h"
 #include "base/log.h"
 #include "base/mem.h"
 
@@ -351,13 +352,9 @@ void dr_peer_question(struct dr_peer *p, unsigned r, int64_t now)
 void dr_peer_leave(struct dr_manager *m)
 {
 	struct dr_peer *p = m->peer;
-	struct dr_manager **at = &p->managers;
 
 	dr_peer_lock(m);
-	while (*at && *at != m)
-		at = &(*at)->next;
-	if (*at)
-		*at = m->next;
+	DR_UNLINK(&p->managers, m, next);
 	for (unsigned r = 0; r < m->prm.n_rails; r++)
 		dr_peer_question(p, r, m->now);
 	if (p->driver == m) {

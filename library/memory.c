@@ -2,6 +2,7 @@
 #include "library/library_priv.h"
 
 #include "base/clock.h"
+#include "base/list.h"
 #include "base/mem.h"
 #include "base/rng.h"
 
@@ -169,19 +170,6 @@ int dualrail_register(struct dualrail *d, void *base, size_t len, uint64_t key,
 	return 0;
 }
 
-static void unlink_memory(struct dualrail_memory *m)
-{
-	struct dualrail_memory **at = &m->d->memories;
-
-	while (*at != m)
-		at = &(*at)->next;
-	*at = m->next;
-	at = bucket(m->d, m->key);
-	while (*at != m)
-		at = &(*at)->key_next;
-	*at = m->key_next;
-}
-
 static void wait_unused(struct dualrail_memory *m)
 {
 	int64_t until = dr_now_ns() + DEREGISTER_NS;
@@ -251,8 +239,10 @@ int dualrail_deregister(struct dualrail_memory *m, struct dualrail_error *error)
 		rc = dr_err_set(&e, -EBUSY,
 			"deregistration: a connection still uses the memory; "
 			"disconnect it first");
-	if (rc == 0)
-		unlink_memory(m);
+	if (rc == 0) {
+		DR_UNLINK(&d->memories, m, next);
+		DR_UNLINK(bucket(d, m->key), m, key_next);
+	}
 	dr_lib_unlock(d);
 	if (rc != 0) /* not freed: a NIC may still access the memory */
 		return dr_lib_error(error, &e);

@@ -2,6 +2,7 @@
 #include "library/library_priv.h"
 
 #include "base/clock.h"
+#include "base/list.h"
 #include "base/mem.h"
 
 #include <errno.h>
@@ -234,11 +235,7 @@ void dr_lib_tick(struct dualrail_peer *p, int64_t now)
 
 static void unlink_peer(struct dualrail_peer *p)
 {
-	struct dualrail_peer **at = &p->d->peers;
-
-	while (*at != p)
-		at = &(*at)->next;
-	*at = p->next;
+	DR_UNLINK(&p->d->peers, p, next);
 	for (struct dualrail_put *put = p->d->puts; put; put = put->all)
 		if (put->peer == p)
 			put->peer = NULL;

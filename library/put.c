@@ -2,6 +2,7 @@
 #include "library/library_priv.h"
 
 #include "base/clock.h"
+#include "base/list.h"
 #include "base/mem.h"
 
 #include <errno.h>
@@ -21,11 +22,7 @@
 
 void dr_lib_put_free(struct dualrail_put *put)
 {
-	struct dualrail_put **at = &put->d->puts;
-
-	while (*at != put)
-		at = &(*at)->all;
-	*at = put->all;
+	DR_UNLINK(&put->d->puts, put, all);
 	dr_free(put->block);
 	dr_free(put->note);
 	dr_free(put);

@@ -3,6 +3,7 @@
 #include "plugin/session_priv.h"
 
 #include "base/clock.h"
+#include "base/list.h"
 #include "base/log.h"
 #include "base/mem.h"
 
@@ -103,24 +104,14 @@ int ha_mr_reg(struct ha_comm *c, const struct dr_memory *m, struct ha_mr **out, 
 	return 0;
 }
 
-static void unlink_mr(struct ha_comm *c, struct ha_mr *mr)
-{
-	struct ha_mr **at = &c->mrs;
-
-	pthread_mutex_lock(&c->s->names);
-	while (*at && *at != mr)
-		at = &(*at)->next;
-	if (*at)
-		*at = mr->next;
-	pthread_mutex_unlock(&c->s->names);
-}
-
 int ha_mr_dereg(struct ha_comm *c, struct ha_mr *mr, struct dr_err *e)
 {
 	int64_t until = dr_now_ns() + DEREG_NS;
 	struct reg r = { .mr = mr, .e = e };
 
-	unlink_mr(c, mr);
+	pthread_mutex_lock(&c->s->names);
+	DR_UNLINK(&c->mrs, mr, next);
+	pthread_mutex_unlock(&c->s->names);
 	while (atomic_load(&mr->chunks) > 0 && ha_session_each(mr->s, any_coming, mr) != 0 &&
 		dr_now_ns() < until)
 		sched_yield();
@@ -220,20 +211,6 @@ static void link_comm(struct ha_comm *c)
 	s->comm[c->number] = c;
 	c->next = s->comms;
 	s->comms = c;
-	pthread_mutex_unlock(&s->names);
-}
-
-static void unlink_comm(struct ha_comm *c)
-{
-	struct ha_session *s = c->s;
-	struct ha_comm **at = &s->comms;
-
-	pthread_mutex_lock(&s->names);
-	s->comm[c->number] = NULL;
-	while (*at && *at != c)
-		at = &(*at)->next;
-	if (*at)
-		*at = c->next;
 	pthread_mutex_unlock(&s->names);
 }
 
@@ -414,7 +391,10 @@ int ha_comm_free(struct ha_comm *c)
 		rc = dr_manager_remove_channel(s->m, c->ch, NULL);
 		rc = rc ? rc : err;
 	}
-	unlink_comm(c);
+	pthread_mutex_lock(&s->names);
+	s->comm[c->number] = NULL;
+	DR_UNLINK(&s->comms, c, next);
+	pthread_mutex_unlock(&s->names);
 	pthread_mutex_unlock(&s->lock);
 	if (rc == 0)
 		release(c);

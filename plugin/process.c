@@ -2,6 +2,7 @@
 #include "plugin/process.h"
 
 #include "base/clock.h"
+#include "base/list.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/rng.h"
@@ -29,12 +30,8 @@ const uint32_t ha_endpoint_magic = 0x48414350;
 
 static void endpoint_free(struct ha_process *p, struct ha_endpoint *n)
 {
-	struct ha_endpoint **at = &p->endpoints;
-
 	pthread_mutex_lock(&p->lock);
-	while (*at != n)
-		at = &(*at)->next;
-	*at = n->next;
+	DR_UNLINK(&p->endpoints, n, next);
 	pthread_mutex_unlock(&p->lock);
 	if (n->link && --n->link->comms == 0)
 		n->link->idle_ns = dr_now_ns();

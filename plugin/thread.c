@@ -2,6 +2,7 @@
 #include "plugin/thread.h"
 
 #include "base/clock.h"
+#include "base/list.h"
 #include "base/mem.h"
 
 #include <errno.h>
@@ -205,12 +206,7 @@ void ha_thread_add(struct ha_thread *t, struct ha_member *m)
 
 void ha_thread_remove(struct ha_thread *t, struct ha_member *m)
 {
-	struct ha_member **at = &t->members;
-
-	while (*at && *at != m)
-		at = &(*at)->next;
-	dr_assert(*at);
-	*at = m->next;
+	DR_UNLINK(&t->members, m, next);
 	if (t->next == m)
 		t->next = m->next;
 }

@@ -9,6 +9,7 @@
  */
 #include "transport/ncclnet/net_priv.h"
 
+#include "base/list.h"
 #include "base/mem.h"
 
 #include <errno.h>
@@ -383,14 +384,11 @@ static void path_close(struct dr_path *bp)
 {
 	struct nn_path *p = nn_path(bp);
 	struct nn_rail *r = nn_path_rail(p);
-	struct nn_path **link = &r->paths;
 
 	if (p->state == NN_CLOSED)
 		return;
 	nn_rail_enter(r);
-	while (*link != p)
-		link = &(*link)->next;
-	*link = p->next;
+	DR_UNLINK(&r->paths, p, next);
 	if (r->cursor == p)
 		r->cursor = p->next;
 	if (p->base.poller)

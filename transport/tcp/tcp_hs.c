@@ -23,6 +23,7 @@
 #include "transport/tcp/tcp_hs.h"
 
 #include "base/clock.h"
+#include "base/list.h"
 
 #include <errno.h>
 #include <sodium.h>
@@ -96,13 +97,8 @@ void dr_tcp_hs_init(struct tcp_hs *h, struct tcp_admission *rail, const struct d
 
 void dr_tcp_hs_fini(struct tcp_hs *h)
 {
-	struct tcp_hs **at = &h->rail->acceptors;
-
 	h->state = TCP_HS_ENDED;
-	while (*at && *at != h)
-		at = &(*at)->next;
-	if (*at)
-		*at = h->next;
+	DR_UNLINK(&h->rail->acceptors, h, next);
 }
 
 void dr_tcp_hs_end(struct tcp_hs *h)

@@ -11,6 +11,7 @@
 #include "transport/tcp/tcp.h"
 
 #include "base/clock.h"
+#include "base/list.h"
 #include "base/mem.h"
 
 #include <errno.h>
@@ -493,13 +494,10 @@ static void stats(struct dr_path *bp, struct dr_path_stats *out)
 static void path_close(struct dr_path *bp)
 {
 	struct tcp_path *p = tcp_path(bp);
-	struct tcp_path **link = &tcp_path_rail(p)->paths;
 
 	if (p->state == TCP_CLOSED)
 		return;
-	while (*link != p)
-		link = &(*link)->next;
-	*link = p->next;
+	DR_UNLINK(&tcp_path_rail(p)->paths, p, next);
 	/* What the kernel has taken goes out still; after a failure it is dropped. */
 	close_socket(p, p->state >= TCP_FAILING);
 	p->state = TCP_CLOSED;

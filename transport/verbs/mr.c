@@ -5,6 +5,7 @@
  */
 #include "transport/verbs/path_priv.h"
 
+#include "base/list.h"
 #include "base/log.h"
 #include "base/mem.h"
 
@@ -124,7 +125,6 @@ static int leave(struct dr_mr *mr)
 int dr_verbs_mr_dereg(struct dr_rail *br, struct dr_mr *mr)
 {
 	struct vb_rail *r = vb_rail(br);
-	struct dr_mr **at;
 
 	if (!mr || --mr->refs > 0)
 		return 0;
@@ -132,9 +132,7 @@ int dr_verbs_mr_dereg(struct dr_rail *br, struct dr_mr *mr)
 		dr_verbs_helper_wait(&r->helper, &mr->job);
 	int rc = leave(mr);
 	rc = rc ? rc : mr->left;
-	for (at = &r->mrs; *at != mr; at = &(*at)->next)
-		;
-	*at = mr->next;
+	DR_UNLINK(&r->mrs, mr, next);
 	r->flushing -= mr->flush;
 	if (mr->busy)
 		mr->gone = true;

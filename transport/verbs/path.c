@@ -9,6 +9,7 @@
  */
 #include "transport/verbs/path_priv.h"
 
+#include "base/list.h"
 #include "base/mem.h"
 
 #include <errno.h>
@@ -283,13 +284,9 @@ static void stats(struct dr_path *bp, struct dr_path_stats *out)
 
 static void unlink_ready(struct vb_path *p)
 {
-	struct vb_path **at = &vb_path_rail(p)->ready;
-
 	if (!p->is_ready)
 		return;
-	while (*at != p)
-		at = &(*at)->ready_next;
-	*at = p->ready_next;
+	DR_UNLINK(&vb_path_rail(p)->ready, p, ready_next);
 	p->is_ready = false;
 }
 
@@ -297,16 +294,13 @@ static void path_close(struct dr_path *bp)
 {
 	struct vb_path *p = vb_path(bp);
 	struct vb_rail *r = vb_path_rail(p);
-	struct vb_path **link = &r->paths;
 	bool posted = p->state >= VB_UP && p->state <= VB_FENCING && p->conn && !p->conn->busy;
 
 	if (p->state == VB_CLOSED)
 		return;
 	if (posted && p->state < VB_FENCING)
 		dr_verbs_conn_error(p->conn);
-	while (*link != p)
-		link = &(*link)->next;
-	*link = p->next;
+	DR_UNLINK(&r->paths, p, next);
 	unlink_ready(p);
 	if (r->par.poller)
 		dr_poller_del(r->par.poller, &p->base.po);

@@ -17,6 +17,7 @@
 #include "transport/verbs/verbs_hs.h"
 
 #include "base/clock.h"
+#include "base/list.h"
 
 #include <string.h>
 
@@ -31,13 +32,8 @@ void dr_verbs_hs_init(struct vb_hs *h, struct vb_admission *rail, const struct d
 
 void dr_verbs_hs_fini(struct vb_hs *h)
 {
-	struct vb_hs **at = &h->rail->paths;
-
 	h->state = VB_HS_ENDED;
-	while (*at && *at != h)
-		at = &(*at)->next;
-	if (*at)
-		*at = h->next;
+	DR_UNLINK(&h->rail->paths, h, next);
 }
 
 void dr_verbs_hs_end(struct vb_hs *h)
