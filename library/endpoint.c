@@ -284,7 +284,7 @@ int dualrail_open(
 	pthread_cond_init(&d->changed, &monotonic);
 	pthread_condattr_destroy(&monotonic);
 	d->event_fd = -1;
-	d->events_end = &d->events;
+	STAILQ_INIT(&d->events);
 	rc = open_all(d, o, &e);
 	if (rc != 0) {
 		e.code = rc;

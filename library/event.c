@@ -34,27 +34,20 @@ void dr_lib_event_put(struct dualrail *d, struct dr_lib_event *v)
 
 	if (v->queued)
 		return;
-	if (!d->events && write(d->event_fd, &one, sizeof(one)) < 0)
+	if (STAILQ_EMPTY(&d->events) && write(d->event_fd, &one, sizeof(one)) < 0)
 		dr_assert(errno == EAGAIN); /* readable already */
 	v->queued = true;
-	v->next = NULL;
-	*d->events_end = v;
-	d->events_end = &v->next;
+	STAILQ_INSERT_TAIL(&d->events, v, next);
 }
 
-/* Behind *at. */
-static struct dr_lib_event *take(struct dualrail *d, struct dr_lib_event **at)
+static void take(struct dualrail *d, struct dr_lib_event *v)
 {
-	struct dr_lib_event *v = *at;
 	uint64_t n;
 
-	*at = v->next;
-	if (d->events_end == &v->next)
-		d->events_end = at;
-	if (!d->events && read(d->event_fd, &n, sizeof(n)) < 0)
+	STAILQ_REMOVE(&d->events, v, dr_lib_event, next);
+	if (STAILQ_EMPTY(&d->events) && read(d->event_fd, &n, sizeof(n)) < 0)
 		dr_assert(errno == EAGAIN);
 	v->queued = false;
-	return v;
 }
 
 static void forget(struct dr_lib_event *v)
@@ -67,13 +60,14 @@ static void forget(struct dr_lib_event *v)
 
 void dr_lib_events_drop(struct dualrail_peer *p)
 {
-	struct dr_lib_event **at = &p->d->events;
+	struct dr_lib_event *next;
 
-	while (*at) {
-		if ((*at)->e.peer == p)
-			forget(take(p->d, at));
-		else
-			at = &(*at)->next;
+	for (struct dr_lib_event *v = STAILQ_FIRST(&p->d->events); v; v = next) {
+		next = STAILQ_NEXT(v, next);
+		if (v->e.peer == p) {
+			take(p->d, v);
+			forget(v);
+		}
 	}
 }
 
@@ -87,11 +81,12 @@ const struct dualrail_event *dualrail_next(struct dualrail *d)
 	struct dr_lib_event *v;
 
 	dr_lib_lock(d);
-	if (!d->events) {
+	v = STAILQ_FIRST(&d->events);
+	if (!v) {
 		dr_lib_unlock(d);
 		return NULL;
 	}
-	v = take(d, &d->events);
+	take(d, v);
 	d->shown.e = v->e;
 	memcpy(d->shown.text, v->text, sizeof(v->text));
 	d->shown.e.text = d->shown.text;

@@ -11,6 +11,7 @@
 #include "transport/kind.h"
 
 #include <pthread.h>
+#include <sys/queue.h>
 
 /*
  * Inside of libdualrail's interface (dualrail.h). endpoint.c has the endpoint and its thread, connect.c how a peer comes
@@ -32,7 +33,7 @@ enum {
 
 /* An event; of a peer or a put it is a part of that (owned false), so that it needs no memory when it happens. */
 struct dr_lib_event {
-	struct dr_lib_event *next;
+	STAILQ_ENTRY(dr_lib_event) next;
 	bool queued, owned;
 	struct dualrail_event e;
 	char text[160];
@@ -59,7 +60,7 @@ struct dualrail_memory {
 
 /* What one message of a lane carries. */
 struct dr_lib_chunk {
-	struct dr_lib_chunk *next;
+	STAILQ_ENTRY(dr_lib_chunk) next;
 	struct dualrail_put *put;	      /* sender */
 	const struct dualrail_memory *source; /* sender */
 	struct dualrail_memory *target;	      /* receiver; NULL: refused */
@@ -67,9 +68,7 @@ struct dr_lib_chunk {
 	uint32_t len;
 	uint32_t refusal; /* an errno; 0: none */
 };
-struct dr_lib_fifo {
-	struct dr_lib_chunk *head, **tail;
-};
+STAILQ_HEAD(dr_lib_fifo, dr_lib_chunk);
 
 struct dr_lib_lane {
 	unsigned channel;	    /* index in the peer's table */
@@ -106,10 +105,10 @@ struct dualrail_peer {
 	struct dr_mem nothing[DR_LIB_CHANNELS_MAX];
 	struct dr_lib_requests to, from;
 	struct dr_lib_lane tx[DUALRAIL_LANES_MAX], rx[DUALRAIL_LANES_MAX];
-	unsigned announced, asked;		 /* entries: of this end, of the peer */
-	unsigned notes;				 /* unread */
-	struct dualrail_put *puts, **puts_end;	 /* with blocks that are not announced */
-	struct dualrail_put *noted, **noted_end; /* whose note is to be sent */
+	unsigned announced, asked; /* entries: of this end, of the peer */
+	unsigned notes;		   /* unread */
+	STAILQ_HEAD(, dualrail_put)
+	puts, noted; /* with blocks to be announced; with a note to be sent */
 	bool closing;
 	char why[160]; /* the first channel's end */
 	struct dr_lib_event up, down;
@@ -117,9 +116,9 @@ struct dualrail_peer {
 
 struct dualrail_put {
 	struct dualrail *d;
-	struct dualrail_put *all, *next; /* of the endpoint; of the peer's lists */
+	struct dualrail_put *all;	 /* of the endpoint */
+	STAILQ_ENTRY(dualrail_put) next; /* of one of the peer's lists */
 	struct dualrail_peer *peer;	 /* NULL: it is gone */
-	struct dualrail_block *block;
 	size_t n, at;
 	uint64_t at_off;
 	unsigned left;	   /* chunks that are announced and not done */
@@ -127,8 +126,9 @@ struct dualrail_put {
 	_Atomic int state; /* what dualrail_test returns; read without the lock */
 	bool released;
 	size_t note_len;
+	uint8_t *note; /* behind the blocks */
 	struct dr_lib_event done;
-	uint8_t *note;
+	struct dualrail_block block[];
 };
 
 struct dualrail {
@@ -154,7 +154,7 @@ struct dualrail {
 	struct dualrail_put *puts;
 	/* Events. */
 	int event_fd;
-	struct dr_lib_event *events, **events_end;
+	STAILQ_HEAD(, dr_lib_event) events;
 	struct {
 		struct dualrail_event e;
 		char text[160];
@@ -202,9 +202,6 @@ void dr_lib_tick(struct dualrail_peer *p, int64_t now_ns);
 void dr_lib_end(struct dualrail_peer *p, int code, const char *text);
 /* Frees; for a peer that is closed or has no manager. */
 int dr_lib_peer_free(struct dualrail_peer *p, struct dr_err *e);
-void dr_lib_fifo_init(struct dr_lib_fifo *f);
-void dr_lib_fifo_push(struct dr_lib_fifo *f, struct dr_lib_chunk *k);
-struct dr_lib_chunk *dr_lib_fifo_pop(struct dr_lib_fifo *f);
 
 /* ---- connect.c ---- */
 
@@ -215,7 +212,7 @@ extern const struct dr_rdv_ops dr_lib_rdv_ops;
 void dr_lib_send(struct dualrail_peer *p, int64_t now_ns);
 /* All puts of a connection that has ended. */
 void dr_lib_puts_end(struct dualrail_peer *p, int code);
-/* The user has read its event, or the endpoint goes. */
+/* The user has read its event. */
 void dr_lib_put_unref(struct dualrail_put *put);
 void dr_lib_put_free(struct dualrail_put *put);
 

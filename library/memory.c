@@ -189,12 +189,14 @@ static bool reads(const struct dualrail_put *put, const struct dualrail_memory *
 
 static bool writes(const struct dr_lib_lane *l, const struct dualrail_memory *m)
 {
+	const struct dr_lib_chunk *k;
+
 	for (unsigned i = 0; i < DR_LIB_WINDOW; i++)
 		if (l->flying[i] && l->flying[i]->target == m)
 			return true;
-	for (const struct dr_lib_chunk *k = l->waiting.head; k; k = k->next)
-		if (k->target == m)
-			return true;
+	STAILQ_FOREACH(k, &l->waiting, next)
+	if (k->target == m)
+		return true;
 	return false;
 }
 

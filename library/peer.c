@@ -19,31 +19,6 @@ static const int64_t CLOSE_NS = 3 * DR_NS_PER_S;
 
 /* ---- chunks ---- */
 
-void dr_lib_fifo_init(struct dr_lib_fifo *f)
-{
-	f->head = NULL;
-	f->tail = &f->head;
-}
-
-void dr_lib_fifo_push(struct dr_lib_fifo *f, struct dr_lib_chunk *k)
-{
-	k->next = NULL;
-	*f->tail = k;
-	f->tail = &k->next;
-}
-
-struct dr_lib_chunk *dr_lib_fifo_pop(struct dr_lib_fifo *f)
-{
-	struct dr_lib_chunk *k = f->head;
-
-	if (!k)
-		return NULL;
-	f->head = k->next;
-	if (!f->head)
-		f->tail = &f->head;
-	return k;
-}
-
 static void drop(struct dr_lib_chunk *k)
 {
 	if (k && k->target)
@@ -59,8 +34,10 @@ static void drop_lane(struct dr_lib_lane *l)
 		drop(l->flying[i]);
 		l->flying[i] = NULL;
 	}
-	while ((k = dr_lib_fifo_pop(&l->waiting)))
+	while ((k = STAILQ_FIRST(&l->waiting))) {
+		STAILQ_REMOVE_HEAD(&l->waiting, next);
 		drop(k);
+	}
 	l->head = l->tail;
 	l->bytes = 0;
 }
@@ -143,11 +120,11 @@ struct dualrail_peer *dr_lib_peer(struct dualrail *d, bool connector)
 		return NULL;
 	p->d = d;
 	p->connector = connector;
-	p->puts_end = &p->puts;
-	p->noted_end = &p->noted;
+	STAILQ_INIT(&p->puts);
+	STAILQ_INIT(&p->noted);
 	for (unsigned i = 0; i < DUALRAIL_LANES_MAX; i++) {
-		dr_lib_fifo_init(&p->tx[i].waiting);
-		dr_lib_fifo_init(&p->rx[i].waiting);
+		STAILQ_INIT(&p->tx[i].waiting);
+		STAILQ_INIT(&p->rx[i].waiting);
 	}
 	event_init(p, &p->up, DUALRAIL_CONNECTED);
 	event_init(p, &p->down, DUALRAIL_CLOSED);

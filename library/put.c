@@ -23,8 +23,6 @@
 void dr_lib_put_free(struct dualrail_put *put)
 {
 	DR_UNLINK(&put->d->puts, put, all);
-	dr_free(put->block);
-	dr_free(put->note);
 	dr_free(put);
 }
 
@@ -53,9 +51,7 @@ static void blocks_done(struct dualrail_put *put)
 		finish(put, put->code);
 		return;
 	}
-	put->next = NULL;
-	*p->noted_end = put;
-	p->noted_end = &put->next;
+	STAILQ_INSERT_TAIL(&p->noted, put, next);
 }
 
 void dr_lib_puts_end(struct dualrail_peer *p, int code)
@@ -63,9 +59,8 @@ void dr_lib_puts_end(struct dualrail_peer *p, int code)
 	for (struct dualrail_put *put = p->d->puts; put; put = put->all)
 		if (put->peer == p && atomic_load(&put->state) == 0)
 			finish(put, code);
-	p->puts = p->noted = NULL;
-	p->puts_end = &p->puts;
-	p->noted_end = &p->noted;
+	STAILQ_INIT(&p->puts);
+	STAILQ_INIT(&p->noted);
 	memset(p->to.note_of, 0, sizeof(p->to.note_of));
 }
 
@@ -102,11 +97,12 @@ static void retire(struct dualrail_peer *p, struct dr_lib_lane *l)
 static int answer(
 	struct dualrail_peer *p, struct dr_lib_lane *l, const struct dr_credit *c, int64_t now)
 {
-	struct dr_lib_chunk *k = dr_lib_fifo_pop(&l->waiting);
+	struct dr_lib_chunk *k = STAILQ_FIRST(&l->waiting);
 	struct dr_span span = { .mem = &p->nothing[l->channel] };
 	uint64_t seq;
 	int rc;
 
+	STAILQ_REMOVE_HEAD(&l->waiting, next);
 	k->refusal = c->tag[0];
 	if (c->tag[0] == 0 && c->cap[0] != k->len)
 		k->refusal = EPROTO;
@@ -125,7 +121,7 @@ static void send_lane(struct dualrail_peer *p, struct dr_lib_lane *l, int64_t no
 	struct dr_credit c;
 
 	retire(p, l);
-	while (l->waiting.head && l->tail - l->head < DR_LIB_WINDOW &&
+	while (!STAILQ_EMPTY(&l->waiting) && l->tail - l->head < DR_LIB_WINDOW &&
 		dr_channel_credit(p->ch[l->channel], &c) == 0)
 		if (answer(p, l, &c, now) != 0)
 			return;
@@ -160,7 +156,7 @@ static bool add_chunk(
 	k->source = b->memory;
 	k->off = b->offset + put->at_off;
 	k->len = en->len;
-	dr_lib_fifo_push(&p->tx[en->lane].waiting, k);
+	STAILQ_INSERT_TAIL(&p->tx[en->lane].waiting, k, next);
 	p->tx[en->lane].bytes += k->len;
 	p->announced++;
 	put->left++;
@@ -174,11 +170,9 @@ static bool add_chunk(
 
 static void pop_put(struct dualrail_peer *p)
 {
-	struct dualrail_put *put = p->puts;
+	struct dualrail_put *put = STAILQ_FIRST(&p->puts);
 
-	p->puts = put->next;
-	if (!p->puts)
-		p->puts_end = &p->puts;
+	STAILQ_REMOVE_HEAD(&p->puts, next);
 	put->at = put->n;
 	if (put->left == 0)
 		blocks_done(put);
@@ -190,9 +184,9 @@ static size_t fill(struct dualrail_peer *p, uint8_t *slot)
 	size_t len = dr_request_put(slot);
 	struct dr_request_entry en;
 
-	while (p->puts && p->announced < DR_LIB_ANNOUNCED_MAX &&
+	while (!STAILQ_EMPTY(&p->puts) && p->announced < DR_LIB_ANNOUNCED_MAX &&
 		len + DR_REQUEST_ENTRY <= DR_REQUEST_BYTES) {
-		struct dualrail_put *put = p->puts;
+		struct dualrail_put *put = STAILQ_FIRST(&p->puts);
 
 		/* After a refusal the rest is not announced any more. */
 		if (put->code != 0 || put->at == put->n) {
@@ -210,11 +204,9 @@ static size_t fill(struct dualrail_peer *p, uint8_t *slot)
 
 static size_t fill_note(struct dualrail_peer *p, struct dualrail_put **note, uint8_t *slot)
 {
-	struct dualrail_put *put = p->noted;
+	struct dualrail_put *put = STAILQ_FIRST(&p->noted);
 
-	p->noted = put->next;
-	if (!p->noted)
-		p->noted_end = &p->noted;
+	STAILQ_REMOVE_HEAD(&p->noted, next);
 	*note = put;
 	return dr_request_note(slot, put->note, put->note_len);
 }
@@ -236,15 +228,16 @@ static void announce(struct dualrail_peer *p, int64_t now)
 {
 	struct dr_lib_requests *q = &p->to;
 
-	while (q->tail - q->head < DR_LIB_WINDOW && (p->noted || p->puts)) {
+	while (q->tail - q->head < DR_LIB_WINDOW &&
+		!(STAILQ_EMPTY(&p->noted) && STAILQ_EMPTY(&p->puts))) {
 		unsigned i = (unsigned)(q->tail % DR_LIB_WINDOW);
 		uint8_t *slot = q->slot + (size_t)i * DR_REQUEST_BYTES;
 		struct dr_span span = { .mem = &q->mem, .off = (uint64_t)i * DR_REQUEST_BYTES };
 		uint64_t seq;
 
-		span.len =
-			(uint32_t)(p->noted ? fill_note(p, &q->note_of[i], slot) : fill(p, slot));
-		if (span.len == 0 && p->noted)
+		span.len = (uint32_t)(STAILQ_EMPTY(&p->noted) ? fill(p, slot)
+							      : fill_note(p, &q->note_of[i], slot));
+		if (span.len == 0 && !STAILQ_EMPTY(&p->noted))
 			continue; /* of a put without blocks */
 		if (span.len == 0)
 			return;
@@ -288,18 +281,13 @@ static int check(const struct dualrail_peer *p, const struct dualrail_block *blo
 static struct dualrail_put *new_put(
 	const struct dualrail_block *blocks, size_t n, const void *note, size_t note_len)
 {
-	struct dualrail_put *put = dr_calloc(1, sizeof(*put));
+	struct dualrail_put *put = NULL;
 
+	if (n < SIZE_MAX / 2 / sizeof(*blocks))
+		put = dr_calloc(1, sizeof(*put) + n * sizeof(*blocks) + note_len);
 	if (!put)
 		return NULL;
-	put->block = dr_calloc(n ? n : 1, sizeof(*put->block));
-	put->note = dr_calloc(note_len ? note_len : 1, 1);
-	if (!put->block || !put->note) {
-		dr_free(put->block);
-		dr_free(put->note);
-		dr_free(put);
-		return NULL;
-	}
+	put->note = (uint8_t *)&put->block[n];
 	if (n > 0)
 		memcpy(put->block, blocks, n * sizeof(*blocks));
 	if (note_len > 0)
@@ -320,8 +308,7 @@ static void enter(struct dualrail_peer *p, struct dualrail_put *put)
 	p->d->puts = put;
 	for (size_t i = 0; i < put->n; i++)
 		((struct dualrail_memory *)put->block[i].memory)->users++;
-	*p->puts_end = put;
-	p->puts_end = &put->next;
+	STAILQ_INSERT_TAIL(&p->puts, put, next);
 }
 
 int dualrail_put(struct dualrail_peer *p, const struct dualrail_block *blocks, size_t n,
@@ -347,8 +334,6 @@ int dualrail_put(struct dualrail_peer *p, const struct dualrail_block *blocks, s
 	}
 	dr_lib_unlock(p->d);
 	if (rc != 0) {
-		dr_free(put->block);
-		dr_free(put->note);
 		dr_free(put);
 		return rc;
 	}

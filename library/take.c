@@ -57,24 +57,27 @@ static int take_put(struct dualrail_peer *p, const uint8_t *slot, unsigned n)
 
 	if (p->asked + n > DR_LIB_ANNOUNCED_MAX)
 		return -EPROTO;
-	dr_lib_fifo_init(&made);
+	STAILQ_INIT(&made);
 	for (unsigned i = 0; i < n; i++) {
 		k = dr_calloc(1, sizeof(*k));
 		if (!k) {
-			while ((k = dr_lib_fifo_pop(&made)))
+			while ((k = STAILQ_FIRST(&made))) {
+				STAILQ_REMOVE_HEAD(&made, next);
 				dr_free(k);
+			}
 			return -ENOMEM;
 		}
-		dr_lib_fifo_push(&made, k);
+		STAILQ_INSERT_TAIL(&made, k, next);
 	}
 	for (unsigned i = 0; i < n; i++) {
 		struct dr_request_entry en = dr_request_entry_at(slot, i);
 
-		k = dr_lib_fifo_pop(&made);
+		k = STAILQ_FIRST(&made);
+		STAILQ_REMOVE_HEAD(&made, next);
 		k->off = en.off;
 		k->len = en.len;
 		find_target(p, &en, k);
-		dr_lib_fifo_push(&p->rx[en.lane].waiting, k);
+		STAILQ_INSERT_TAIL(&p->rx[en.lane].waiting, k, next);
 	}
 	p->asked += n;
 	return 0;
@@ -142,8 +145,9 @@ static int retire(struct dualrail_peer *p, struct dr_lib_lane *l)
 
 static void post(struct dualrail_peer *p, struct dr_lib_lane *l, int64_t now)
 {
-	while (l->waiting.head && l->tail - l->head < DR_LIB_WINDOW) {
-		struct dr_lib_chunk *k = l->waiting.head;
+	struct dr_lib_chunk *k;
+
+	while ((k = STAILQ_FIRST(&l->waiting)) && l->tail - l->head < DR_LIB_WINDOW) {
 		struct dr_span span = { .mem = &p->nothing[l->channel], .tag = k->refusal };
 		uint64_t seq;
 
@@ -153,7 +157,8 @@ static void post(struct dualrail_peer *p, struct dr_lib_lane *l, int64_t now)
 				.len = k->len };
 		if (dr_channel_recv(p->ch[l->channel], &span, 1, &seq, now) != 0)
 			return;
-		l->flying[l->tail++ % DR_LIB_WINDOW] = dr_lib_fifo_pop(&l->waiting);
+		STAILQ_REMOVE_HEAD(&l->waiting, next);
+		l->flying[l->tail++ % DR_LIB_WINDOW] = k;
 		dr_assert(seq == l->tail - 1);
 	}
 }
