@@ -44,7 +44,7 @@ struct ha_request {
 	bool receive;
 	atomic_bool done;		      /* send */
 	unsigned n, group;		      /* receive */
-	uint64_t size, ordinal;		      /* send */
+	uint64_t ordinal;		      /* send */
 	bool copied;			      /* send: done when the frame was sent */
 	struct ha_buffer buf[HA_BUFFERS_MAX]; /* send: [0] */
 	struct {

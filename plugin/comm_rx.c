@@ -64,11 +64,10 @@ static int ask(struct ha_comm *c, struct ha_request *r, unsigned b, const struct
 		const struct ha_chunk_name name = { c->number,
 			(unsigned)(h->ordinal % HA_LARGE_MAX), i };
 		uint64_t off = i * d.chunk_bytes;
-		const struct ha_ask a = { .off = at + off,
+		const struct dr_span want = { .off = at + off,
 			.len = (uint32_t)DR_MIN(d.chunk_bytes, h->size - off),
-			.tag = ha_chunk_encode(&name),
-			.left = &r->part[b].left };
-		int rc = ha_session_ask(c->s, c, r->buf[b].mr, &a);
+			.tag = ha_chunk_encode(&name) };
+		int rc = ha_session_ask(c, r->buf[b].mr, want, &r->part[b].left);
 
 		if (rc != 0)
 			return rc;

@@ -59,7 +59,6 @@ static int send_message(
 		ha_outbox_sent(c->box, &h);
 		r->receive = false;
 		r->buf[0] = *b;
-		r->size = b->size;
 		r->ordinal = h.ordinal;
 		r->copied = h.type == HA_EAGER;
 		if (r->copied)
@@ -110,21 +109,20 @@ int ha_comm_send(struct ha_comm *c, const struct ha_buffer *b, struct ha_request
 int ha_comm_test_send(struct ha_request *r, bool *done, int *sizes)
 {
 	struct ha_comm *c = r->comm;
-	int rc;
+	int rc = 0;
 
-	*done = atomic_load_explicit(&r->done, memory_order_acquire);
+	if (!atomic_load_explicit(&r->done, memory_order_acquire) &&
+		pthread_mutex_trylock(&c->s->lock) == 0) {
+		ha_session_drive(c->s, c->ch, dr_now_ns());
+		if (r->copied && dr_channel_sent(c->ch, r->ordinal))
+			atomic_store_explicit(&r->done, true, memory_order_relaxed);
+		if (!atomic_load_explicit(&r->done, memory_order_acquire))
+			rc = ha_comm_over(c);
+		pthread_mutex_unlock(&c->s->lock);
+	}
+	*done = rc == 0 && atomic_load_explicit(&r->done, memory_order_acquire);
 	if (*done && sizes)
-		sizes[0] = (int)r->size;
-	if (*done || pthread_mutex_trylock(&c->s->lock) != 0)
-		return 0;
-	ha_session_drive(c->s, c->ch, dr_now_ns());
-	if (r->copied && dr_channel_sent(c->ch, r->ordinal))
-		atomic_store_explicit(&r->done, true, memory_order_relaxed);
-	*done = atomic_load_explicit(&r->done, memory_order_acquire);
-	if (*done && sizes)
-		sizes[0] = (int)r->size;
-	rc = *done ? 0 : ha_comm_over(c);
-	pthread_mutex_unlock(&c->s->lock);
+		sizes[0] = (int)r->buf[0].size;
 	return rc;
 }
 

@@ -34,15 +34,13 @@ static void put_flying(struct ha_lane *l, uint64_t seq, struct ha_chunk *k, int6
 
 static void post_waiting(struct ha_lane *l, int64_t now)
 {
-	while (l->waiting && l->n_flying < HA_WINDOW) {
-		struct ha_chunk *k = l->waiting;
-		uint64_t seq;
+	struct ha_chunk *k;
+	uint64_t seq;
 
+	while ((k = STAILQ_FIRST(&l->waiting)) && l->n_flying < HA_WINDOW) {
 		if (dr_channel_recv(l->ch, &k->span, 1, &seq, now) != 0)
 			return; /* the lane is lost: its failure ends the session */
-		l->waiting = k->next;
-		if (!l->waiting)
-			l->waiting_end = &l->waiting;
+		STAILQ_REMOVE_HEAD(&l->waiting, next);
 		put_flying(l, seq, k, now);
 	}
 }
@@ -50,13 +48,10 @@ static void post_waiting(struct ha_lane *l, int64_t now)
 static void asked(struct ha_work *w, int64_t now)
 {
 	struct ha_chunk *k = dr_container_of(w, struct ha_chunk, work);
-	struct ha_lane *l = k->lane;
 
 	(void)now;
-	k->next = NULL;
-	*l->waiting_end = k;
-	l->waiting_end = &k->next;
-	l->dirty = true;
+	STAILQ_INSERT_TAIL(&k->lane->waiting, k, next);
+	k->lane->dirty = true;
 }
 
 /* Of the thread with the least to move, whichever session and direction that is of. */
@@ -94,16 +89,14 @@ static struct ha_lane *least_busy(struct ha_session *s)
 }
 
 /* The chunk counts as work of its lane's thread until it is freed. */
-static void set_load(struct ha_chunk *k, uint32_t bytes)
+static void add_load(const struct ha_chunk *k)
 {
-	k->load = bytes;
-	ha_thread_add_load(k->lane->bulk->thread, bytes);
+	ha_thread_add_load(k->lane->bulk->thread, k->span.len);
 }
 
-int ha_session_ask(
-	struct ha_session *s, struct ha_comm *comm, struct ha_mr *mr, const struct ha_ask *what)
+int ha_session_ask(struct ha_comm *comm, struct ha_mr *mr, struct dr_span want, atomic_uint *left)
 {
-	struct ha_lane *l = least_busy(s);
+	struct ha_lane *l = least_busy(comm->s);
 	struct ha_chunk *k = dr_calloc(1, sizeof(*k));
 
 	if (!k)
@@ -112,12 +105,11 @@ int ha_session_ask(
 	k->lane = l;
 	k->comm = comm;
 	k->mr = mr;
-	k->left = what->left;
-	k->span = (struct dr_span){
-		.mem = &mr->mem[l->index], .off = what->off, .len = what->len, .tag = what->tag
-	};
-	atomic_fetch_add_explicit(&l->bytes, what->len, memory_order_relaxed);
-	set_load(k, what->len);
+	k->left = left;
+	k->span = want;
+	k->span.mem = &mr->mem[l->index];
+	atomic_fetch_add_explicit(&l->bytes, want.len, memory_order_relaxed);
+	add_load(k);
 	atomic_fetch_add(&comm->chunks, 1);
 	atomic_fetch_add(&mr->chunks, 1);
 	ha_thread_post(l->bulk->thread, &k->work);
@@ -151,6 +143,7 @@ static struct ha_chunk *next_answer(struct ha_lane *l)
 	if (rc != 0)
 		ha_comm_fail(comm, rc, "the peer asks for data that was not announced");
 	pthread_mutex_unlock(&s->names);
+	add_load(k);
 	return k;
 }
 
@@ -167,7 +160,6 @@ static void answer(struct ha_lane *l, int64_t now)
 			ha_chunk_free(k);
 			return;
 		}
-		set_load(k, k->span.len);
 		put_flying(l, seq, k, now);
 	}
 }
@@ -211,7 +203,7 @@ void ha_lane_failed(void *arg, struct dr_channel *ch, int err, const char *text,
 /* Nothing of this chunk is touched any more. */
 void ha_chunk_free(struct ha_chunk *k)
 {
-	ha_thread_add_load(k->lane->bulk->thread, -(int64_t)k->load);
+	ha_thread_add_load(k->lane->bulk->thread, -(int64_t)k->span.len);
 	if (k->mr)
 		atomic_fetch_sub(&k->mr->chunks, 1);
 	if (k->comm)
@@ -223,19 +215,18 @@ void ha_chunk_free(struct ha_chunk *k)
  * dr_channel_mem_dereg, as before. */
 void ha_lane_drop(struct ha_lane *l)
 {
+	struct ha_chunk *k;
+
 	for (unsigned i = 0; i < HA_WINDOW; i++) {
 		if (l->flying[i])
 			ha_chunk_free(l->flying[i]);
 		l->flying[i] = NULL;
 	}
 	l->n_flying = 0;
-	while (l->waiting) {
-		struct ha_chunk *k = l->waiting;
-
-		l->waiting = k->next;
+	while ((k = STAILQ_FIRST(&l->waiting))) {
+		STAILQ_REMOVE_HEAD(&l->waiting, next);
 		ha_chunk_free(k);
 	}
-	l->waiting_end = &l->waiting;
 }
 
 /* The peer's I/O thread answers a chunk whatever its comms do. Without another rail nobody declares a silent one down, so
@@ -252,6 +243,7 @@ static bool silent(const struct ha_lane *l, int64_t now)
 /* During a switch the other path is up. Without any path nothing is done until one is built again, if ever. */
 bool ha_lane_coming(const struct ha_lane *l, const struct ha_mr *mr, int64_t now)
 {
+	const struct ha_chunk *k;
 	bool any = false;
 
 	if (!dr_channel_path_up(l->ch, 0) && !dr_channel_path_up(l->ch, 1))
@@ -260,27 +252,23 @@ bool ha_lane_coming(const struct ha_lane *l, const struct ha_mr *mr, int64_t now
 		return false;
 	for (unsigned i = 0; i < HA_WINDOW; i++)
 		any |= l->flying[i] && l->flying[i]->mr == mr;
-	for (const struct ha_chunk *k = l->waiting; k; k = k->next)
-		any |= k->mr == mr;
+	STAILQ_FOREACH(k, &l->waiting, next)
+	any |= k->mr == mr;
 	return any;
 }
 
 void ha_lane_forget(struct ha_lane *l, const struct ha_mr *mr)
 {
-	struct ha_chunk **at = &l->waiting;
+	struct ha_chunk *next;
 
-	while (*at) {
-		struct ha_chunk *k = *at;
-
-		if (k->mr != mr) {
-			at = &k->next;
+	for (struct ha_chunk *k = STAILQ_FIRST(&l->waiting); k; k = next) {
+		next = STAILQ_NEXT(k, next);
+		if (k->mr != mr)
 			continue;
-		}
-		*at = k->next;
+		STAILQ_REMOVE(&l->waiting, k, ha_chunk, next);
 		atomic_fetch_sub_explicit(&l->bytes, k->span.len, memory_order_relaxed);
 		ha_chunk_free(k);
 	}
-	l->waiting_end = at;
 }
 
 void ha_bulk_tick(struct ha_member *member, int64_t now)

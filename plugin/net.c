@@ -166,6 +166,15 @@ enum nccl_result ha_net_properties(int dev, struct nccl_net_properties_v12 *out)
 
 /* ---- connections ---- */
 
+/* *closed: of an object of p, which the control thread closes. */
+static void mark_closed(struct ha_process *p, bool *closed)
+{
+	pthread_mutex_lock(&p->lock);
+	*closed = true;
+	pthread_mutex_unlock(&p->lock);
+	ha_process_wake(p);
+}
+
 struct do_listen {
 	struct ha_listen *l;
 	uint8_t *handle;
@@ -219,19 +228,14 @@ enum nccl_result ha_net_listen(void *ctx, int dev, void *handle, void **listen_c
 enum nccl_result ha_net_close_listen(void *listen_comm)
 {
 	struct ha_listen *l = listen_comm;
-	struct ha_process *p;
 
 	if (!l)
 		return NCCL_SUCCESS;
 	if (l->magic != LISTEN_MAGIC)
 		return NCCL_INVALID_ARGUMENT;
-	p = l->p;
-	if (p != running())
+	if (l->p != running())
 		return NCCL_INTERNAL_ERROR;
-	pthread_mutex_lock(&p->lock);
-	l->closed = true;
-	pthread_mutex_unlock(&p->lock);
-	ha_process_wake(p);
+	mark_closed(l->p, &l->closed);
 	return NCCL_SUCCESS;
 }
 
@@ -252,27 +256,16 @@ static struct ha_endpoint *dialling(struct ha_process *p, const uint8_t *handle)
 
 static struct ha_endpoint *start_dial(struct ha_process *p, unsigned dev, uint8_t *handle)
 {
-	struct ha_endpoint *n = dr_calloc(1, sizeof(*n));
+	struct ha_endpoint like = { .sender = true, .dev = dev, .state = HA_ENDPOINT_NEW }, *n;
 
+	memcpy(like.handle, handle, sizeof(like.handle));
+	if (dr_random_bytes(&like.id, sizeof(like.id)) != 0)
+		return NULL;
+	n = ha_endpoint_add(p, &like);
 	if (!n)
 		return NULL;
-	n->magic = ha_endpoint_magic;
-	n->generation = p->generation;
-	n->p = p;
-	n->sender = true;
-	n->dev = dev;
-	n->state = HA_ENDPOINT_NEW;
-	memcpy(n->handle, handle, sizeof(n->handle));
-	if (dr_random_bytes(&n->id, sizeof(n->id)) != 0) {
-		dr_free(n);
-		return NULL;
-	}
 	memcpy(handle, DIALLING, sizeof(DIALLING));
-	memcpy(handle + sizeof(DIALLING), &n->id, sizeof(n->id));
-	pthread_mutex_lock(&p->lock);
-	n->next = p->endpoints;
-	p->endpoints = n;
-	pthread_mutex_unlock(&p->lock);
+	memcpy(handle + sizeof(DIALLING), &like.id, sizeof(like.id));
 	ha_process_wake(p);
 	return n;
 }
@@ -327,12 +320,8 @@ enum nccl_result ha_net_connect(void *ctx, int dev, void *handle, void **send_co
 	if (!n)
 		return NCCL_SYSTEM_ERROR;
 	rc = look(n, send_comm);
-	if (rc != NCCL_SUCCESS) { /* NCCL gives up */
-		pthread_mutex_lock(&p->lock);
-		n->closed = true;
-		pthread_mutex_unlock(&p->lock);
-		ha_process_wake(p);
-	}
+	if (rc != NCCL_SUCCESS) /* NCCL gives up */
+		mark_closed(p, &n->closed);
 	return rc;
 }
 
@@ -357,17 +346,12 @@ enum nccl_result ha_net_accept(void *listen_comm, void **recv_comm)
 enum nccl_result ha_net_close(void *comm)
 {
 	struct ha_endpoint *n = endpoint(comm);
-	struct ha_process *p;
 
 	if (!comm)
 		return NCCL_SUCCESS;
 	if (!n)
 		return misuse("close: not a comm of this process");
-	p = n->p;
-	pthread_mutex_lock(&p->lock);
-	n->closed = true;
-	pthread_mutex_unlock(&p->lock);
-	ha_process_wake(p);
+	mark_closed(n->p, &n->closed);
 	return NCCL_SUCCESS;
 }
 

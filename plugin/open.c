@@ -188,23 +188,20 @@ static struct ha_link *find_link(struct ha_process *p, uint64_t process, uint64_
 	return NULL;
 }
 
-static struct ha_endpoint *accepted(struct ha_listen *l, struct dr_rdv_comm *c)
+struct ha_endpoint *ha_endpoint_add(struct ha_process *p, const struct ha_endpoint *like)
 {
 	struct ha_endpoint *n = dr_calloc(1, sizeof(*n));
 
 	if (!n)
 		return NULL;
+	*n = *like;
 	n->magic = ha_endpoint_magic;
-	n->generation = l->p->generation;
-	n->p = l->p;
-	n->listen = l;
-	n->dev = l->dev;
-	n->exchange = c;
-	n->state = HA_ENDPOINT_EXCHANGE;
-	pthread_mutex_lock(&l->p->lock);
-	n->next = l->p->endpoints;
-	l->p->endpoints = n;
-	pthread_mutex_unlock(&l->p->lock);
+	n->generation = p->generation;
+	n->p = p;
+	pthread_mutex_lock(&p->lock);
+	n->next = p->endpoints;
+	p->endpoints = n;
+	pthread_mutex_unlock(&p->lock);
 	return n;
 }
 
@@ -267,7 +264,10 @@ static int answer(struct ha_endpoint *n, const struct ha_offer *o, json_t **repl
 
 static void on_offer(void *arg, struct dr_rdv_comm *c, const json_t *json)
 {
-	struct ha_endpoint *n = accepted(arg, c);
+	struct ha_listen *l = arg;
+	struct ha_endpoint *n = ha_endpoint_add(l->p,
+		&(struct ha_endpoint){
+			.listen = l, .dev = l->dev, .exchange = c, .state = HA_ENDPOINT_EXCHANGE });
 	struct dr_err e = { 0 };
 	struct ha_offer o;
 	json_t *reply = NULL;

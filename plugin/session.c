@@ -194,7 +194,7 @@ static void init_lanes(struct ha_session *s)
 
 		l->index = i;
 		l->bulk = &s->bulk[i / s->prm.lanes];
-		l->waiting_end = &l->waiting;
+		STAILQ_INIT(&l->waiting);
 	}
 	for (unsigned t = 0; t < s->prm.n_threads; t++) {
 		s->bulk[t].s = s;

@@ -9,6 +9,7 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <sys/queue.h>
 
 /*
  * A session: what one process has for all comms from one device to one device of another process. It has two rails
@@ -35,13 +36,12 @@ struct ha_session;
  * receiver asks for it. */
 struct ha_chunk {
 	struct ha_work work; /* receiver: on its way to the I/O thread */
-	struct ha_chunk *next;
+	STAILQ_ENTRY(ha_chunk) next;
 	struct ha_lane *lane;
 	struct ha_comm *comm; /* sender: NULL if its comm is closed */
 	struct ha_mr *mr;     /* of span; NULL: answer without bytes */
 	struct dr_span span;
 	uint64_t ordinal;  /* sender: of the message */
-	uint32_t load;	   /* bytes that it counts as work of its thread */
 	atomic_uint *left; /* receiver: chunks of the buffer that are missing */
 };
 
@@ -53,11 +53,11 @@ struct ha_lane {
 	struct dr_mem nothing;		    /* for answers without bytes */
 	struct ha_chunk *flying[HA_WINDOW]; /* posted, by sequence number modulo the window */
 	unsigned n_flying;
-	int64_t posted_ns;			 /* the last of them */
-	struct ha_chunk *waiting, **waiting_end; /* receiver: to be posted */
-	bool dirty;				 /* to be looked at in this turn */
-	bool lost;		/* its channel has ended: nothing is completed any more */
-	_Atomic uint64_t bytes; /* receiver: asked for and not delivered */
+	int64_t posted_ns;		 /* the last of them */
+	STAILQ_HEAD(, ha_chunk) waiting; /* receiver: to be posted */
+	bool dirty;			 /* to be looked at in this turn */
+	bool lost;			 /* its channel has ended: nothing is completed any more */
+	_Atomic uint64_t bytes;		 /* receiver: asked for and not delivered */
 };
 
 struct ha_bulk {
@@ -134,14 +134,9 @@ void ha_session_fail(struct ha_session *s, int err, const char *why);
 
 /* With lock held: drives the comm's own connection, and the whole manager when it is time. */
 void ha_session_drive(struct ha_session *s, struct dr_channel *ch, int64_t now_ns);
-/* A chunk that a receiver wants: [off, off + len) of a region, named by tag. *left is decremented when it is there. */
-struct ha_ask {
-	uint64_t off;
-	uint32_t len, tag;
-	atomic_uint *left;
-};
-/* Receiver: asks for the chunk on the lane with the fewest bytes outstanding. -ENOMEM. */
-int ha_session_ask(struct ha_session *s, struct ha_comm *comm, struct ha_mr *mr,
-	const struct ha_ask *what) DR_MUST_CHECK;
+/* Receiver: asks for the chunk at `want` in mr, on the lane with the fewest bytes outstanding; its mem is set here, its tag names the
+ * chunk. *left is decremented when it is there. -ENOMEM. */
+int ha_session_ask(struct ha_comm *comm, struct ha_mr *mr, struct dr_span want, atomic_uint *left)
+	DR_MUST_CHECK;
 
 #endif
