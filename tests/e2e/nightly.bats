@@ -135,9 +135,9 @@ result_line() {
 	[ "$output" = 'dualrail: --config none.json: No such file or directory' ]
 }
 
-@test "the configuration file of README serves each command; --fault replaces its list" {
+@test "the configuration file of OPTIONS.md serves each command; --fault replaces its list" {
 	two_rails
-	awk '/^```json$/ { on = 1; next } /^```$/ { on = 0 } on' "$BATS_TEST_DIRNAME/../../README.md" >c.json
+	awk '/^```json$/ { on = 1; next } /^```$/ { on = 0 } on' "$BATS_TEST_DIRNAME/../../docs/OPTIONS.md" >c.json
 	run -0 ip netns exec "$A" "$DUALRAIL" client 10.99.255.2 --config c.json --dry-run -v
 	[[ $output == *"fault=link-down:path=0"*"fault=blackhole:path=0,side=server"*"key-file=/etc/dualrail/key"* ]]
 	run ip netns exec "$A" "$DUALRAIL" client 10.99.255.2 --config c.json --dry-run -v --fault close:path=1
