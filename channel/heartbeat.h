@@ -8,7 +8,7 @@
 /*
  * Judges the rails between two processes by heartbeats. Sans-IO: the owner reports what it received,
  * calls the tick when it is due, and sends the datagrams that the tick requests. One thread; times are
- * monotonic ns. The rules are in docs/PROTOCOL.md, sections 1.3 (numbers) and 6 (detection). In short:
+ * monotonic ns. The rules are in docs/PROTOCOL.md, 1.3 (numbers), and docs/DETECTION.md. In short:
  *
  *  - Silence is judged relative to the other rails. A miss of a rail is an executed tick of ours in which
  *    a datagram of the peer arrived on another rail, and nothing on this one. A stalled peer is heard on
