@@ -5,13 +5,15 @@
 #include "transport/path.h"
 
 /*
- * Addresses at which a peer without key has shown itself. Such a peer names addresses at will, and could have this end
- * send its heartbeats to a third host. A connection shows that it receives at an address; the kinds say which. Until then
- * a rail sends one datagram for each that came, and no padded ones. That is enough for paths to connect, and gives a sender
- * with a forged address nothing that it could not send itself.
+ * Addresses at which a peer without key has shown itself. Such a peer names addresses at will, and
+ * could have this end send its heartbeats to a third host. A connection shows that it receives at
+ * an address; the kinds say which. Until then a rail sends one datagram for each that came, and no
+ * padded ones. That is enough for paths to connect, and gives a sender with a forged address
+ * nothing that it could not send itself.
  *
- * Heartbeats have a rail end of their own, without connections. So what a path has shown holds for all rail ends of the
- * process with the same token. Any thread. The last 64 addresses are kept: a server has one session at a time.
+ * Heartbeats have a rail end of their own, without connections. So what a path has shown holds for
+ * all rail ends of the process with the same token. Any thread. The last 64 addresses are kept: a
+ * server has one session at a time.
  */
 struct dr_known {
 	uint8_t token[DR_TOKEN_LEN], at[18], len; /* of at; 0: no address */

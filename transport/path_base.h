@@ -7,9 +7,10 @@
 #include <stdarg.h>
 
 /*
- * What paths of every kind do alike: report events during progress, keep the first failure until the
- * next progress reports it, wake the owner, write a handle and check the peer's. A kind's path begins with this
- * struct and adds its states. For transport kinds only; everybody else sees struct dr_path.
+ * What paths of every kind do alike: report events during progress, keep the first failure until
+ * the next progress reports it, wake the owner, write a handle and check the peer's. A kind's path
+ * begins with this struct and adds its states. For transport kinds only; everybody else sees struct
+ * dr_path.
  */
 enum {
 	DR_PATH_RING = 128
@@ -55,13 +56,15 @@ void dr_path_begin(struct dr_path_base *b, int64_t now_ns, struct dr_sink *sink)
 int dr_path_end(struct dr_path_base *b);
 /* Report an event of this path, during progress. Afterwards the path may be in any state. */
 void dr_path_emit(struct dr_path_base *b, struct dr_event *ev);
-/* The same: READY, FENCED; CREDIT, and ARRIVING unless it was reported for this epoch; SENT and DELIVERED. */
+/* The same: READY, FENCED; CREDIT, and ARRIVING unless it was reported for this epoch; SENT and
+ * DELIVERED. */
 void dr_path_tell(struct dr_path_base *b, enum dr_event_kind kind);
 void dr_path_tell_message(
 	struct dr_path_base *b, enum dr_event_kind kind, uint32_t epoch, uint64_t seq);
 void dr_path_tell_part(struct dr_path_base *b, enum dr_event_kind kind, uint32_t epoch,
 	uint64_t seq, unsigned part, uint32_t len);
-/* Have progress called in the poller's next round, if there is a poller and progress is not running. */
+/* Have progress called in the poller's next round, if there is a poller and progress is not
+ * running. */
 void dr_path_wake(struct dr_path_base *b);
 /* Keep why the path failed; the text gets the path's numbers in front. */
 void dr_path_keep_failure(
@@ -73,12 +76,14 @@ void dr_path_emit_failure(struct dr_path_base *b);
 
 /* create: room for the credits of a sender, which the kind frees. */
 int dr_path_credits_init(struct dr_path_base *b) DR_MUST_CHECK;
-/* A credit came: its place, and CREDIT is to be reported; NULL: the message in its place is not complete, or newer. */
+/* A credit came: its place, and CREDIT is to be reported; NULL: the message in its place is not
+ * complete, or newer. */
 struct dr_path_credit *dr_path_grant(struct dr_path_base *b, uint32_t epoch, uint64_t seq,
 	uint32_t skip, const struct dr_credit *c);
 /* The op of all kinds. */
 int dr_path_credit(struct dr_path *p, uint32_t epoch, uint64_t seq, struct dr_credit *out);
-/* post_send: may part, of len bytes, be posted? 0 and the credit, whose todo the kind clears; else what to answer. */
+/* post_send: may part, of len bytes, be posted? 0 and the credit, whose todo the kind clears; else
+ * what to answer. */
 int dr_path_claim(const struct dr_path_base *b, uint32_t epoch, uint64_t seq, unsigned part,
 	uint32_t len, struct dr_path_credit **out) DR_MUST_CHECK;
 
@@ -99,12 +104,13 @@ void dr_path_ident_put(struct dr_wbuf *w, const struct dr_path_ident *id);
 bool dr_path_ident_get(struct dr_rbuf *r, struct dr_path_ident *out);
 /* Is it the other end of this path? */
 bool dr_path_fits(const struct dr_path_params *par, const struct dr_path_ident *peer);
-/* The op of all kinds: no path needs an address of its own, so a handle only lets both ends notice that they are mixed up. */
+/* The op of all kinds: no path needs an address of its own, so a handle only lets both ends notice
+ * that they are mixed up. */
 int dr_path_handle(struct dr_path *p, void *buf, size_t cap);
 /* Accepts any bytes: 0, or -EPROTO and the reason in *why. */
 int dr_path_handle_parse(const void *buf, size_t len, struct dr_path_ident *out, const char **why);
-/* May connect begin? -EINVAL: it was called before (!is_new); -ENOTCONN: the rail has no peer to dial; -EPROTO: the handle
- * is not that of the other end of this path. */
+/* May connect begin? -EINVAL: it was called before (!is_new); -ENOTCONN: the rail has no peer to
+ * dial; -EPROTO: the handle is not that of the other end of this path. */
 int dr_path_check_connect(const struct dr_path_base *b, bool is_new, bool has_peer,
 	const void *handle, size_t len, struct dr_err *e) DR_MUST_CHECK;
 

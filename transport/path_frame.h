@@ -5,7 +5,8 @@
 #include "transport/path.h"
 
 /*
- * Frames of the kinds that carry bytes (tcp, nccl), big endian; sans-IO. A header of DR_PATH_FRAME_HDR bytes:
+ * Frames of the kinds that carry bytes (tcp, nccl), big endian; sans-IO. A header of
+ * DR_PATH_FRAME_HDR bytes:
  *
  *	u8 type | u8 part | u8 n | u8 skip | u32 len | u32 epoch | u64 seq
  *
@@ -32,8 +33,9 @@ struct dr_path_frame {
 	uint64_t seq;
 };
 void dr_path_frame_encode(const struct dr_path_frame *f, uint8_t out[DR_PATH_FRAME_HDR]);
-/* Any bytes: 0, or -EPROTO and the reason in *why, which may be NULL. The header only; len is checked against the type, so
- * that a payload other than DATA's is small, and that of a credit has n parts. */
+/* Any bytes: 0, or -EPROTO and the reason in *why, which may be NULL. The header only; len is
+ * checked against the type, so that a payload other than DATA's is small, and that of a credit has
+ * n parts. */
 int dr_path_frame_parse(const void *buf, size_t len, struct dr_path_frame *out, const char **why);
 /* What the credit f grants, with this payload of f->len bytes. */
 struct dr_credit dr_path_credit_read(const struct dr_path_frame *f, const uint8_t *payload);
