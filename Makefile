@@ -77,7 +77,7 @@ DOCS      := README.md CHANGELOG.md SECURITY.md LICENSE $(wildcard docs/*.md doc
 	$(wildcard docs/examples/kvblocks/*.*) \
 	$(sort $(shell find k8s scripts/slurm scripts/metrics -type f 2>/dev/null))
 # Of the files of others in the report page.
-NOTICES   := orchestrator/tools/report/uPlot.LICENSE
+NOTICES   := orchestrator/checks/report/uPlot.LICENSE
 # The interface of libdualrail.so, which exports what it declares.
 HEADERS   := library/dualrail.h
 ALL_SRCS  := $(SRCS) $(wildcard orchestrator/main.c) $(TEST_SRCS) $(AID_SRCS)
@@ -135,7 +135,7 @@ $(B)/%.o: %.c $(B)/.flags
 	$(Q)mkdir -p $(@D) && $(CC) $(XFLAGS) $(PKG_CFLAGS) $(HARDEN_FLAGS) $(CFLAGS) $(CPPFLAGS) -MMD -MP -c -o $@ $< $(RENAME)
 $(DIR_TESTS:=.o): private RENAME = && objcopy --redefine-sym main=$(*F)_main $@
 # The compiler does not tell which files it includes.
-$(B)/orchestrator/tools/report_assets.o: $(wildcard orchestrator/tools/report/*.js orchestrator/tools/report/*.css)
+$(B)/orchestrator/checks/report_assets.o: $(wildcard orchestrator/checks/report/*.js orchestrator/checks/report/*.css)
 $(B)/.flags: FORCE
 	$(Q)mkdir -p $(B); s='$(subst ','"'"',$(CC) $(filter-out -Werror,$(XFLAGS)) $(PKG_CFLAGS) $(HARDEN_FLAGS) $(CFLAGS) $(CPPFLAGS) $(PROGLDX) $(LDFLAGS))'; \
 	  [ "$$s" = "$$(cat $@ 2>/dev/null)" ] || echo "$$s" > $@

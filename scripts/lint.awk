@@ -64,13 +64,13 @@ function folder(path) {
 function folder_rank(f) {
 	if (f == "figures")
 		return 0
-	if (f ~ /^(options|record)$/)
+	if (f ~ /^(options|output)$/)
 		return 1
 	if (f ~ /^(plan|fault|engine)$/)
 		return 2
 	if (f == "session")
 		return 3
-	if (f ~ /^(sweep|doctor|topo|demo|tools)$/)
+	if (f ~ /^(fleet|checks|demo)$/)
 		return 4
 	return f == "main.c" ? 5 : -1
 }

@@ -4,7 +4,7 @@
 
 #include "orchestrator/options/options.h"
 #include "orchestrator/plan/plan.h"
-#include "orchestrator/record/record.h"
+#include "orchestrator/output/record.h"
 
 /*
  * This end's machine and what follows from it for the workers: a worker, its buffers and the NIC of

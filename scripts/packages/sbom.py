@@ -20,8 +20,8 @@ import time
 import uuid
 
 LICENSE = "Apache-2.0"
-# The program writes it into its pages; orchestrator/tools/report/README.md.
-UPLOT = "orchestrator/tools/report/uPlot.iife.min.js"
+# The program writes it into its pages; orchestrator/checks/report/README.md.
+UPLOT = "orchestrator/checks/report/uPlot.iife.min.js"
 PROGRAM = "./usr/bin/dualrail"
 
 

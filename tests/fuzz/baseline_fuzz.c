@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Baselines: a file with anything in it is refused with a reason, or judged against without a number
  * that is none. The first byte is the percentage asked for. */
-#include "orchestrator/record/report.h"
+#include "orchestrator/output/parts.h"
 #include "tests/fuzz/lib/fuzz.h"
 
 static void judge(const json_t *baseline, double percent)

@@ -6,7 +6,7 @@
 #include "channel/manager.h"
 #include "orchestrator/fault/options.h"
 #include "orchestrator/options/options_priv.h"
-#include "orchestrator/record/record.h"
+#include "orchestrator/output/record.h"
 #include "orchestrator/session/message.h"
 #include "tests/fuzz/lib/fuzz.h"
 

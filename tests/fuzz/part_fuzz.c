@@ -2,7 +2,7 @@
 /* The peer's part of the results, its phases and its messages: whatever it says, every document that is made of it
  * is whole, and reads back. */
 #include "bootstrap/conv.h"
-#include "orchestrator/record/report.h"
+#include "orchestrator/output/parts.h"
 #include "orchestrator/plan/plan.h"
 #include "orchestrator/session/message.h"
 #include "tests/fuzz/lib/fuzz.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a server tells doctor, as JSON: what is accepted can be judged, and is fit for a terminal. */
 #include "orchestrator/plan/probe.h"
-#include "orchestrator/doctor/peer.h"
+#include "orchestrator/checks/peer.h"
 #include "tests/fuzz/lib/fuzz.h"
 
 enum { RAILS = 3 };

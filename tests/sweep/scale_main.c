@@ -2,8 +2,8 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "orchestrator/sweep/hub.h"
-#include "orchestrator/sweep/member.h"
+#include "orchestrator/fleet/hub.h"
+#include "orchestrator/fleet/member.h"
 
 #include <signal.h>
 #include <stdio.h>

@@ -1,0 +1,333 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "orchestrator/checks/doctor.h"
+
+#include "base/file.h"
+#include "base/log.h"
+#include "bootstrap/net.h"
+#include "orchestrator/checks/peer.h"
+#include "orchestrator/output/parts.h"
+#include "orchestrator/session/offer.h"
+
+#include <errno.h>
+#include <string.h>
+
+/* One run of doctor: this process, this machine, its NICs, then the other end. */
+struct visit {
+	struct dr_doctor d;
+	const struct dr_options *opt;
+	struct dr_route route; /* to HOST; without HOST only `local` is valid */
+	int status;	       /* exit status if it ended early; 0: it did not */
+};
+
+/* ---- rails ---- */
+
+/* Returns false. remedy: for errors that name none. */
+static bool stop(
+	struct visit *v, int status, const char *check, const struct dr_err *e, const char *remedy)
+{
+	struct dr_finding *x = dr_findings_error(&v->d.f, DR_SEVERITY_FAIL, check, NULL, e);
+
+	if (!x->remedy[0])
+		dr_finding_remedy(x, remedy);
+	v->status = status;
+	return false;
+}
+
+/* The address of --control ADDR|IF. */
+static int control_address(const char *text, struct sockaddr_storage *out, struct dr_err *e)
+{
+	struct dr_addr local[DR_ADDRS_MAX];
+	unsigned n;
+	int rc = dr_addr_local(text, local, DR_ADDRS_MAX, &n, e);
+
+	if (rc == 0)
+		*out = local[0].ss;
+	return rc;
+}
+
+/* Without HOST, the NIC of the default route is assumed to be the control NIC. */
+static void assume_control(struct visit *v)
+{
+	struct sockaddr_storage far;
+	struct dr_netdev d;
+
+	/* TEST-NET-1: no packet is sent. */
+	if (dr_netdev_addr_parse("192.0.2.1", &far) ||
+		dr_netdev_toward((const struct sockaddr *)&far, NULL, &d, NULL))
+		return;
+	for (unsigned i = 0; i < d.n_addrs; i++)
+		if (d.addrs[i].addr.ss_family == AF_INET && d.addrs[i].global) {
+			v->route.local = d.addrs[i].addr;
+			dr_find_note(&v->d, "control", d.name,
+				"assumed to be the control NIC because it has the default route\n\n\n"
+				"if it is another NIC: give HOST or --control");
+			return;
+		}
+}
+
+static bool find_route(struct visit *v)
+{
+	const struct dr_options *o = v->opt;
+	struct dr_err e = { 0 };
+	int rc = 0;
+
+	if (o->host)
+		rc = dr_rails_route(o, o->host, &v->route, &e);
+	if (rc)
+		return stop(v,
+			rc == -ENXIO || rc == -ENETUNREACH || rc == -EHOSTUNREACH ? DR_EXIT_PEER
+										  : DR_EXIT_ENV,
+			"peer", &e, "check the name, or use an address; ip route get ADDRESS");
+	/* With HOST, the control NIC is the one on the route to it, as for a client. */
+	if (!o->host && o->control && control_address(o->control, &v->route.local, &e))
+		return stop(v, DR_EXIT_ENV, "control", &e, "ip address");
+	if (!o->host && !o->control && !v->d.named)
+		assume_control(v);
+	return true;
+}
+
+static bool find_rails(struct visit *v)
+{
+	const struct dr_options *o = v->opt;
+	struct dr_netdev_rail rails[DR_RAILS_MAX];
+	struct dr_netdev d;
+	struct dr_err e = { 0 };
+	char list[1024];
+
+	if (o->rails && !dr_rails_rename(v->d.run.kind, o->rails, list, sizeof(list), NULL))
+		return dr_err_set(&e, -EINVAL, "--rails: too long"),
+		       stop(v, DR_EXIT_USAGE, "rails", &e, "name fewer NICs");
+	int n = dr_route_rails(o->rails ? list : NULL, &v->route, rails, DR_RAILS_MAX, &e);
+	if (n < 0)
+		return stop(
+			v, n == -EINVAL ? DR_EXIT_USAGE : DR_EXIT_ENV, "rails", &e, "ip address");
+	v->d.n = (unsigned)n;
+	for (unsigned i = 0; i < v->d.n; i++) {
+		struct dr_doctor_nic *nic = &v->d.nic[i];
+
+		nic->rail = rails[i];
+		nic->hardware = dr_netdev_by_name(rails[i].ifname, &d, NULL) == 0 && !d.kind[0];
+		nic->counted =
+			!d.loopback && dr_netdev_counters(rails[i].ifindex, &nic->count, NULL) == 0;
+	}
+	return true;
+}
+
+/* ---- GPUs ---- */
+
+static void find_gpus(struct visit *v, struct dr_options *o)
+{
+	struct dr_err e = { 0 };
+	int rc = dr_options_resolve(o, &e);
+
+	if (rc)
+		stop(v, dr_options_exit(rc), "gpus", &e, "nvidia-smi -L lists the GPUs");
+	else
+		dr_find_ok(&v->d, "gpus", NULL, "%zu GPU%s with %s memory", o->gpus.n,
+			o->gpus.n == 1 ? "" : "s", o->cuda ? "GPU" : "host");
+	v->d.run = (struct dr_doctor_run){ .kind = dr_transport_kind(o->transport),
+		.server = !o->host,
+		.pair = o->gpu_names.n == 0,
+		.gpus = DR_MAX((unsigned)o->gpus.n, 1u),
+		.channels = (unsigned)o->channels,
+		.window = (unsigned)o->window,
+		.chunk_bytes = o->chunk,
+		.sockbuf = o->sockbuf,
+		.port = (unsigned)o->port,
+		.gpu_top = dr_options_gpu_top(o) };
+}
+
+/* ---- checks by subject ---- */
+
+static void check_nics(struct dr_doctor *d)
+{
+	struct dr_netdev *devs;
+	size_t n;
+
+	dr_check_rail_count(d);
+	for (unsigned i = 0; i < d->n; i++) {
+		dr_check_link(d, &d->nic[i]);
+		dr_check_duplex(d, &d->nic[i]);
+		dr_check_counters(d, &d->nic[i]);
+		dr_check_pci_nic(d, &d->nic[i]);
+	}
+	dr_check_speed(d);
+	dr_check_mtu(d);
+	dr_check_arp(d);
+	if (dr_netdev_list(&devs, &n, NULL) == 0) {
+		dr_check_mtu_carriers(d, devs, n);
+		if (!d->named)
+			dr_check_unused(d, devs, n);
+		dr_netdev_list_free(devs);
+	}
+}
+
+static void check_transports(struct visit *v)
+{
+	const struct dr_transport_kind *k;
+
+	for (size_t i = 0; (k = dr_transport_kind_at(i)) != NULL; i++) {
+		union dr_kind_params params;
+
+		if (k->argument && k != v->d.run.kind)
+			continue; /* nothing was named that could be checked */
+		dr_options_params(v->opt, k, &params);
+		v->d.bypass |= dr_check_transport(&v->d, k, &params) && k->bypass;
+	}
+}
+
+static void check_machine(struct visit *v)
+{
+	static void (*const before[])(struct dr_doctor * d) = { dr_check_leftovers,
+		dr_check_memlock, dr_check_open_files, dr_check_processes, dr_check_capabilities,
+		dr_check_ports, dr_check_pci_gpus };
+	static void (*const after[])(struct dr_doctor * d) = { dr_check_gpu_driver,
+		dr_check_gpu_rdma, dr_check_buffers, dr_check_clock, dr_check_governor };
+
+	for (size_t i = 0; i < DR_ARRAY_LEN(before); i++)
+		before[i](&v->d);
+	check_transports(v);
+	for (size_t i = 0; i < DR_ARRAY_LEN(after); i++)
+		after[i](&v->d);
+}
+
+static const struct dr_doctor_path *path_of(
+	const struct dr_doctor_paths *paths, const struct dr_netdev_rail *r)
+{
+	char address[64];
+
+	dr_netdev_addr_format((const struct sockaddr *)&r->addr, address, sizeof(address));
+	for (unsigned i = 0; i < paths->n; i++)
+		if (strcmp(paths->v[i].nic, r->ifname) == 0 &&
+			strcmp(paths->v[i].address, address) == 0)
+			return &paths->v[i];
+	return NULL;
+}
+
+static void check_paths(
+	struct dr_doctor *d, const struct dr_plan_probe *probe, const struct dr_doctor_paths *paths)
+{
+	struct sockaddr_storage to[DR_RAILS_MAX];
+	struct dr_doctor_end end[DR_RAILS_MAX];
+	struct dr_pmtu got;
+
+	dr_doctor_ends(d, probe, end);
+	for (unsigned i = 0; i < d->n; i++)
+		to[i] = end[i].addr;
+	dr_check_routes(d, to);
+	for (unsigned i = 0; i < d->n; i++) {
+		const struct dr_doctor_path *p = path_of(paths, &d->nic[i].rail);
+
+		if (to[i].ss_family == AF_UNSPEC || !d->nic[i].rail.running)
+			continue;
+		if (p && p->tested) {
+			dr_check_path_mtu(d, p);
+			continue;
+		}
+		dr_pmtu_probe(&d->nic[i].rail, (struct sockaddr *)&to[i], end[i].mtu, &got);
+		dr_check_pmtu(d, &d->nic[i], &end[i], &got);
+	}
+}
+
+static void check_settings(struct dr_doctor *d, const struct dr_plan_probe *probe)
+{
+	struct dr_settings own;
+
+	if (!probe->tells)
+		return;
+	dr_settings_read(d->root, &own);
+	for (unsigned i = 0; i < d->n; i++)
+		dr_settings_read_nic(d->nic[i].rail.ifname, &own.nic[i]);
+	dr_check_peer_settings(d, &own, probe);
+}
+
+static void check_other_end(struct visit *v)
+{
+	struct dr_doctor_peer peer = { .version = "" };
+	struct dr_err e = { 0 };
+	int status;
+
+	if (dr_doctor_probe(v->opt, &v->route, &peer, &status, &e)) {
+		stop(v, status, "peer", &e,
+			"start dualrail server at the other end; -v prints its log");
+		return;
+	}
+	dr_find_ok(
+		&v->d, "peer", NULL, "server %s answers, version %s", v->opt->host, peer.version);
+	dr_check_peer(&v->d, &peer.probe);
+	check_settings(&v->d, &peer.probe);
+	if (!v->route.same_host)
+		check_paths(&v->d, &peer.probe, &peer.paths);
+}
+
+/* ---- result ---- */
+
+static int status_of(const struct visit *v)
+{
+	if (v->status)
+		return v->status;
+	return v->d.f.no_memory || dr_findings_count(&v->d.f, DR_SEVERITY_FAIL) ? DR_EXIT_ENV : 0;
+}
+
+static int report(const struct visit *v)
+{
+	const char *path = v->opt->json_path;
+	int status = status_of(v);
+
+	dr_findings_print(&v->d.f, status, v->opt->quiet,
+		path && strcmp(path, "-") == 0 ? dr_log_tables() : stdout);
+	return dr_json_output(path, dr_findings_json(&v->d.f, v->opt->host, status), status);
+}
+
+static void check_all(struct visit *v, struct dr_options *o)
+{
+	find_gpus(v, o);
+	if (find_route(v) && find_rails(v))
+		check_nics(&v->d);
+	check_machine(v);
+	if (!o->host)
+		dr_check_routes(&v->d, NULL);
+	else if (!v->status)
+		check_other_end(v);
+}
+
+static struct visit visit(const struct dr_options *o)
+{
+	return (struct visit){ .opt = o,
+		.d = { .root = "",
+			.toward = dr_netdev_toward,
+			.dry_run = o->dry_run,
+			.named = o->rails && strcmp(o->rails, "auto") != 0 } };
+}
+
+int dr_doctor_check(struct dr_options *o, struct dr_findings *out)
+{
+	struct visit v = visit(o);
+
+	check_all(&v, o);
+	*out = v.d.f;
+	return status_of(&v);
+}
+
+int dr_doctor_main(struct dr_options *o)
+{
+	struct visit v = visit(o);
+	struct dr_err e;
+
+	if (o->json_path && strcmp(o->json_path, "-") != 0 &&
+		dr_file_probe("--json", o->json_path, &e)) {
+		dr_complain("%s", e.text);
+		return DR_EXIT_ENV;
+	}
+	if (o->repair && o->host) {
+		dr_complain("--repair acts on this machine; give no HOST");
+		return DR_EXIT_USAGE;
+	}
+	if (o->repair)
+		dr_check_leftovers(&v.d);
+	else
+		check_all(&v, o);
+	int rc = report(&v);
+	dr_findings_fini(&v.d.f);
+	return rc;
+}

@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef DR_ORCHESTRATOR_CHECKS_DOCTOR_PRIV_H
+#define DR_ORCHESTRATOR_CHECKS_DOCTOR_PRIV_H
+
+#include "channel/manager.h"
+#include "orchestrator/checks/finding.h"
+#include "topology/netdev.h"
+#include "transport/kind.h"
+
+/*
+ * The checks. Each examines one subject and adds at least one finding, even if there is no problem, so that the
+ * user sees what was checked. A value that cannot be read on this machine is a note, never a failure.
+ */
+
+/* Parameters of the run that doctor is asked about. */
+struct dr_doctor_run {
+	const struct dr_transport_kind *kind; /* of --transport */
+	bool server;			      /* this end may become the server: check its ports */
+	bool pair;			      /* no list of GPUs here: the server may have fewer */
+	unsigned gpus, channels, window;
+	uint64_t chunk_bytes;
+	uint64_t sockbuf; /* --sockbuf, 0: not given */
+	unsigned port, gpu_top;
+};
+
+/* A NIC that is or could be a rail. */
+struct dr_doctor_nic {
+	struct dr_netdev_rail rail;
+	bool hardware; /* not veth, bond, tunnel...: PCI and duplex are valid */
+	bool counted;
+	struct dr_netdev_counters count;
+};
+
+/* What is checked, and what was found. */
+struct dr_doctor {
+	const char *root; /* directory that contains /proc, /sys and /boot; "": this machine */
+	struct dr_doctor_run run;
+	bool named;	       /* the user named the rails */
+	bool dry_run;	       /* do not undo faults of killed runs */
+	const char *fault_dir; /* where they are recorded; NULL: the default directories */
+	/* dr_netdev_toward */
+	int (*toward)(const struct sockaddr *dst, const struct sockaddr *src, struct dr_netdev *out,
+		struct dr_err *e);
+	unsigned n;
+	struct dr_doctor_nic nic[DR_RAILS_MAX];
+	unsigned pci_gpus; /* found by dr_check_pci_gpus */
+	bool bypass;	   /* a transport that bypasses the kernel has a device here */
+	struct dr_findings f;
+};
+
+#define dr_find_ok(d, ...) dr_findings_add(&(d)->f, DR_SEVERITY_OK, __VA_ARGS__)
+#define dr_find_note(d, ...) dr_findings_add(&(d)->f, DR_SEVERITY_NOTE, __VA_ARGS__)
+#define dr_find_warn(d, ...) dr_findings_add(&(d)->f, DR_SEVERITY_WARN, __VA_ARGS__)
+#define dr_find_fail(d, ...) dr_findings_add(&(d)->f, DR_SEVERITY_FAIL, __VA_ARGS__)
+
+/* ---- limits.c: of this process ---- */
+
+/* Locked memory against what a transport that bypasses the kernel registers: the buffers of every
+ * channel with both rails. */
+void dr_check_memlock(struct dr_doctor *d);
+void dr_check_open_files(struct dr_doctor *d);
+void dr_check_processes(struct dr_doctor *d);
+/* NET_ADMIN (faults); before Linux 5.7 also NET_RAW (binding to a device). */
+void dr_check_capabilities(struct dr_doctor *d);
+
+/* ---- nics.c: the rails of this machine ---- */
+
+/* Does /sys/class/net/NAME belong to this NIC? It may show another network namespace. */
+bool dr_doctor_sysfs(const struct dr_doctor *d, const struct dr_doctor_nic *nic);
+void dr_check_rail_count(struct dr_doctor *d);
+void dr_check_link(struct dr_doctor *d, const struct dr_doctor_nic *nic);
+/* NICs that a run does not use because they are down. devs: all devices of the machine. */
+void dr_check_unused(struct dr_doctor *d, const struct dr_netdev *devs, size_t n);
+void dr_check_speed(struct dr_doctor *d);
+void dr_check_duplex(struct dr_doctor *d, const struct dr_doctor_nic *nic);
+void dr_check_mtu(struct dr_doctor *d);
+/* path_mtu.c. Devices of this machine that carry a rail's packets with a smaller MTU: members of a bond or bridge,
+ * the device below a VLAN, the other end of a veth here. */
+void dr_check_mtu_carriers(struct dr_doctor *d, const struct dr_netdev *devs, size_t n);
+/* Errors above one in a million packets, drops above one in ten thousand, since the device exists. */
+void dr_check_counters(struct dr_doctor *d, const struct dr_doctor_nic *nic);
+
+/* ---- pci.c: PCI links of NICs and GPUs ---- */
+
+/* Link width and speed below the maximum of the card; NUMA node -1 on a machine with several nodes; address
+ * translation by an IOMMU, which slows down transfers between GPU and RDMA NIC. */
+void dr_check_pci_nic(struct dr_doctor *d, const struct dr_doctor_nic *nic);
+/* Every NVIDIA GPU on the PCI bus; sets pci_gpus. */
+void dr_check_pci_gpus(struct dr_doctor *d);
+
+/* ---- gpu.c; after dr_check_pci_gpus and dr_check_transport ---- */
+
+/* Presence and version of the driver. */
+void dr_check_gpu_driver(struct dr_doctor *d);
+/* Access of an RDMA NIC to GPU memory: dma-buf (Linux 5.12, open kernel modules, driver 515) or
+ * nvidia_peermem. */
+void dr_check_gpu_rdma(struct dr_doctor *d);
+
+/* ---- routes.c: does the traffic of a rail stay on its NIC? ---- */
+
+/* A possible address of the rail's peer: in its subnet and not of a rail here. false: there is none. */
+bool dr_doctor_neighbour(const struct dr_doctor *d, unsigned which, struct sockaddr_storage *out);
+/*
+ * peers: the destination of each rail; NULL: neighbours. A strict rp_filter drops a packet that arrives at a NIC
+ * which the kernel would not use for the answer.
+ */
+void dr_check_routes(struct dr_doctor *d, const struct sockaddr_storage *peers);
+/* Several rails in one subnet: by default each NIC answers ARP requests for all addresses of the machine. */
+void dr_check_arp(struct dr_doctor *d);
+
+/* ---- kernel.c ---- */
+
+#define DR_KERNEL(major, minor) ((major)*1000u + (minor))
+/* The running kernel as DR_KERNEL; 0: unknown. */
+unsigned dr_doctor_kernel(const struct dr_doctor *d);
+/* Compares the largest socket buffer with what the channels of one GPU need to fill the fastest rail at a round
+ * trip of 1 ms. */
+void dr_check_buffers(struct dr_doctor *d);
+void dr_check_clock(struct dr_doctor *d);
+void dr_check_governor(struct dr_doctor *d);
+
+/* ---- runs.c: other runs ---- */
+
+/* Processes that listen on the ports that a server would need here. */
+void dr_check_ports(struct dr_doctor *d);
+/* Faults of killed runs: undone, or with dry_run only listed. A row for each that a living run holds. */
+void dr_check_leftovers(struct dr_doctor *d);
+
+/* ---- transport.c ---- */
+
+/*
+ * Can a transport kind use the rails? Calls the kind's probe for each and adds what it found. What is missing stops
+ * a run over --transport and is a note for others. If the rails are named, each must work; else NICs without a
+ * device of the kind are left out. Returns true when the kind has a device on any of them. A kind without a probe
+ * has nothing to check: false.
+ */
+bool dr_check_transport(
+	struct dr_doctor *d, const struct dr_transport_kind *k, const union dr_kind_params *params);
+
+#endif

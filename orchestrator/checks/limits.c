@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "orchestrator/checks/doctor_priv.h"
+#include "base/sysfile.h"
+
+#include "base/units.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Bit numbers, as in linux/capability.h. */
+enum { CAP_NET_ADMIN_BIT = 12, CAP_NET_RAW_BIT = 13, CAP_IPC_LOCK_BIT = 14 };
+/* Files other than data sockets: epoll and eventfd descriptors of the workers, control, log, the guard. A server
+ * with 8 GPUs, 8 channels and 8 workers had 218 files open, of which 50 were of this kind; a path has two sockets
+ * while it is rebuilt. */
+enum { OTHER_FILES = 64, OTHER_PROCESSES = 16 };
+
+/* ---- /proc/self ---- */
+
+/* The number behind `row` in a file of /proc/self; UINT64_MAX: unlimited. */
+static bool number_at(
+	const struct dr_doctor *d, const char *file, const char *row, int radix, uint64_t *out)
+{
+	char text[8192];
+	const char *at = NULL;
+
+	if (dr_sysfile_text(text, sizeof(text), d->root, "/proc/self/%s", file) > 0)
+		at = strstr(text, row);
+	if (!at)
+		return false;
+	at += strlen(row);
+	at += strspn(at, " \t");
+	*out = strncmp(at, "unlimited", 9) == 0 ? UINT64_MAX : strtoull(at, NULL, radix);
+	return true;
+}
+
+/* The soft limit; without it a note. */
+static bool soft_limit(struct dr_doctor *d, const char *check, const char *row, uint64_t *out)
+{
+	bool known = number_at(d, "limits", row, 10, out);
+
+	if (!known)
+		dr_findings_unreadable(&d->f, check, "/proc/self/limits");
+	return known;
+}
+
+static bool capabilities(const struct dr_doctor *d, uint64_t *out)
+{
+	return number_at(d, "status", "\nCapEff:", 16, out);
+}
+
+static bool may(uint64_t caps, int bit)
+{
+	return caps >> bit & 1;
+}
+
+/* In units of bytes exact, never rounded: users compare the value with `ulimit -l`. */
+static void limit_text(uint64_t limit, bool bytes, char *buf, size_t len)
+{
+	if (limit == UINT64_MAX)
+		snprintf(buf, len, "unlimited");
+	else if (bytes)
+		dr_format_size(limit, buf, len);
+	else
+		snprintf(buf, len, "%" PRIu64, limit);
+}
+
+/* ---- checks ---- */
+
+void dr_check_memlock(struct dr_doctor *d)
+{
+	const struct dr_doctor_run *run = &d->run;
+	uint64_t buffers = (uint64_t)run->gpus * run->channels * run->window * run->chunk_bytes;
+	/* The kernel counts pinned pages once per registration; every buffer is registered on two rails. */
+	uint64_t need = 2 * buffers, limit, caps = 0;
+	bool bypass = run->kind->bypass;
+	char have[32], want[32];
+
+	if (!soft_limit(d, "memlock", "Max locked memory", &limit))
+		return;
+	limit_text(limit, true, have, sizeof(have));
+	limit_text(need, true, want, sizeof(want));
+	if (limit >= need || (capabilities(d, &caps) && may(caps, CAP_IPC_LOCK_BIT))) {
+		dr_find_ok(d, "memlock", NULL, "locked memory: %s%s", have,
+			limit >= need ? "" : ", not enforced: IPC_LOCK");
+		return;
+	}
+	dr_findings_add(&d->f, bypass ? DR_SEVERITY_FAIL : DR_SEVERITY_NOTE, "memlock", NULL,
+		"locked memory is limited and this process lacks IPC_LOCK; %s registers %u GPUs x "
+		"%u channels x %u chunks on two rails\n"
+		"%s\n"
+		"%s\n"
+		"ulimit -l unlimited; systemd: LimitMEMLOCK=infinity; container: --cap-add IPC_LOCK",
+		bypass ? run->kind->name : "a transport that bypasses the kernel", run->gpus,
+		run->channels, run->window, have, want);
+}
+
+void dr_check_open_files(struct dr_doctor *d)
+{
+	/* One socket per path; per GPU a listener and a datagram socket on each rail, and one for bootstrap. The peer's
+	 * heartbeats have two sockets on each rail, for all GPUs. */
+	unsigned each = d->run.channels * 2 + 2 * DR_MAX(d->n, 2u) + 1;
+	uint64_t need = (uint64_t)d->run.gpus * each + 2 * DR_MAX(d->n, 2u) + OTHER_FILES, limit;
+	char have[32];
+
+	if (!soft_limit(d, "open-files", "Max open files", &limit))
+		return;
+	limit_text(limit, false, have, sizeof(have));
+	if (limit >= need)
+		dr_find_ok(d, "open-files", NULL, "open files: %s; a run needs about %" PRIu64,
+			have, need);
+	else
+		dr_find_fail(d, "open-files", NULL,
+			"the limit of open files is too low for %u GPUs x %u channels x 2 paths\n"
+			"%s\n"
+			"%" PRIu64 "\n"
+			"ulimit -n %" PRIu64 "; systemd: LimitNOFILE=%" PRIu64,
+			d->run.gpus, d->run.channels, have, need, need, need);
+}
+
+void dr_check_processes(struct dr_doctor *d)
+{
+	uint64_t need = d->run.gpus + OTHER_PROCESSES, limit;
+
+	if (!soft_limit(d, "processes", "Max processes", &limit))
+		return;
+	if (limit >= need)
+		dr_find_ok(d, "processes", NULL, "threads and processes of this user: %s",
+			limit == UINT64_MAX ? "unlimited" : "enough");
+	else
+		dr_find_fail(d, "processes", NULL,
+			"the limit of processes is too low for one worker thread per GPU\n"
+			"%" PRIu64 "\n"
+			"%" PRIu64 " in addition to what is running\n"
+			"ulimit -u %" PRIu64,
+			limit, need, need + 1024);
+}
+
+void dr_check_capabilities(struct dr_doctor *d)
+{
+	unsigned kernel = dr_doctor_kernel(d);
+	uint64_t caps;
+
+	if (!capabilities(d, &caps)) {
+		dr_findings_unreadable(&d->f, "capabilities", "/proc/self/status");
+		return;
+	}
+	/* Since Linux 5.7 an unbound socket can be bound to a device without NET_RAW. */
+	if (!may(caps, CAP_NET_RAW_BIT) && kernel && kernel < DR_KERNEL(5, 7))
+		dr_find_fail(d, "capabilities", NULL,
+			"NET_RAW is missing: kernels before 5.7 need it to bind a socket to a device\n\n\n"
+			"run as root, or: setcap cap_net_raw+ep $(command -v dualrail)");
+	if (may(caps, CAP_NET_ADMIN_BIT))
+		dr_find_ok(d, "capabilities", NULL,
+			"NET_ADMIN is present: faults can be injected at this end");
+	else
+		dr_find_note(d, "capabilities", NULL,
+			"NET_ADMIN is missing: link-down, blackhole, loss and addr-del cannot be injected at "
+			"this end\n\n\n"
+			"run as root, or use --fault close or manual");
+}

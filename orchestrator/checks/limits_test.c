@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "orchestrator/checks/doctor_testkit.h"
+
+static const struct dr_doctor_run tcp = {
+	.gpus = 8, .channels = 8, .window = 16, .chunk_bytes = 512 << 10, .port = 20000
+};
+
+static int set_up(void **state)
+{
+	doctor.run = tcp;
+	doctor.n = 4;
+	return tree_make(state);
+}
+
+static void limits(const char *memlock, const char *files, const char *processes)
+{
+	char text[512];
+
+	snprintf(text, sizeof(text),
+		"Limit                     Soft Limit           Hard Limit           Units     \n"
+		"Max processes             %-20s unlimited            processes \n"
+		"Max open files            %-20s 1048576              files     \n"
+		"Max locked memory         %-20s unlimited            bytes     \n",
+		processes, files, memlock);
+	put("/proc/self/limits", text);
+}
+
+static void caps(const char *hex)
+{
+	char text[128];
+
+	snprintf(text, sizeof(text), "Name:\tx\nCapPrm:\tffffffffffffffff\nCapEff:\t%s\n", hex);
+	put("/proc/self/status", text);
+}
+
+/* 8 GPUs x 8 channels x 16 x 512 KiB with two rails: 1 GiB. */
+static void memlock(void **state)
+{
+	(void)state;
+	doctor.run.kind = dr_transport_kind("tcp");
+	caps("0000000000000000");
+	limits("8388608", "1048576", "100000");
+	dr_check_memlock(&doctor);
+	expect(DR_SEVERITY_NOTE, "memlock", NULL, "8 MiB");
+	doctor.run.kind = dr_transport_kind("verbs");
+	dr_check_memlock(&doctor);
+	expect(DR_SEVERITY_FAIL, "memlock", NULL, "ulimit -l unlimited");
+	dr_check_memlock(&doctor);
+	expect(DR_SEVERITY_FAIL, "memlock", NULL, "1 GiB");
+	limits("1073741823", "1048576", "100000");
+	dr_check_memlock(&doctor);
+	expect(DR_SEVERITY_FAIL, "memlock", NULL, "1073741823");
+	limits("1073741824", "1048576", "100000");
+	dr_check_memlock(&doctor);
+	expect(DR_SEVERITY_OK, "memlock", NULL, "1 GiB");
+	limits("unlimited", "1048576", "100000");
+	dr_check_memlock(&doctor);
+	expect(DR_SEVERITY_OK, "memlock", NULL, "unlimited");
+	limits("65536", "1048576", "100000");
+	caps("0000000000004000");
+	dr_check_memlock(&doctor);
+	expect(DR_SEVERITY_OK, "memlock", NULL, "not enforced: IPC_LOCK");
+	drop("/proc/self/limits");
+	dr_check_memlock(&doctor);
+	expect(DR_SEVERITY_NOTE, "memlock", NULL, "cannot read");
+}
+
+static void open_files(void **state)
+{
+	(void)state;
+	/* 8 x (16 + 2 x 4 + 1) + 64 */
+	limits("0", "271", "100000");
+	dr_check_open_files(&doctor);
+	expect(DR_SEVERITY_FAIL, "open-files", NULL, "ulimit -n 272");
+	limits("0", "272", "100000");
+	dr_check_open_files(&doctor);
+	expect(DR_SEVERITY_OK, "open-files", NULL, "272");
+	limits("0", "unlimited", "100000");
+	dr_check_open_files(&doctor);
+	expect(DR_SEVERITY_OK, "open-files", NULL, "unlimited");
+}
+
+static void processes(void **state)
+{
+	(void)state;
+	limits("0", "1024", "23");
+	dr_check_processes(&doctor);
+	expect(DR_SEVERITY_FAIL, "processes", NULL, "ulimit -u");
+	limits("0", "1024", "24");
+	dr_check_processes(&doctor);
+	expect(DR_SEVERITY_OK, "processes", NULL, "enough");
+}
+
+static void capabilities(void **state)
+{
+	(void)state;
+	put("/proc/sys/kernel/osrelease", "6.1.0-18-amd64\n");
+	caps("0000000000000000");
+	dr_check_capabilities(&doctor);
+	expect(DR_SEVERITY_NOTE, "capabilities", NULL, "NET_ADMIN is missing");
+	caps("0000000000001000");
+	dr_check_capabilities(&doctor);
+	expect(DR_SEVERITY_OK, "capabilities", NULL, "NET_ADMIN");
+	put("/proc/sys/kernel/osrelease", "5.4.0-150-generic\n");
+	caps("0000000000000000");
+	dr_check_capabilities(&doctor);
+	assert_int_equal(dr_findings_count(&doctor.f, DR_SEVERITY_FAIL), 1);
+	assert_non_null(strstr(doctor.f.v[0].text, "NET_RAW"));
+	forget();
+	caps("0000000000003000");
+	dr_check_capabilities(&doctor);
+	expect(DR_SEVERITY_OK, "capabilities", NULL, "NET_ADMIN");
+	put("/proc/sys/kernel/osrelease", "5.7.1\n");
+	caps("0000000000000000");
+	dr_check_capabilities(&doctor);
+	expect(DR_SEVERITY_NOTE, "capabilities", NULL, "NET_ADMIN is missing");
+	drop("/proc/self/status");
+	dr_check_capabilities(&doctor);
+	expect(DR_SEVERITY_NOTE, "capabilities", NULL, "cannot read");
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(memlock),
+		cmocka_unit_test(open_files),
+		cmocka_unit_test(processes),
+		cmocka_unit_test(capabilities),
+	};
+
+	return cmocka_run_group_tests_name("doctor limits", tests, set_up, tree_remove);
+}

@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "orchestrator/checks/peer.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+static const struct dr_plan_probe_nic *nic_at(
+	const struct dr_plan_probe *probe, const char *address)
+{
+	for (unsigned i = 0; i < probe->n_nics; i++)
+		if (strcmp(probe->nic[i].address, address) == 0)
+			return &probe->nic[i];
+	return NULL;
+}
+
+static const struct dr_plan_probe_pair *pair_of(
+	const struct dr_plan_probe *probe, const struct dr_netdev_rail *r)
+{
+	char address[64];
+
+	dr_netdev_addr_format((const struct sockaddr *)&r->addr, address, sizeof(address));
+	for (unsigned i = 0; i < probe->n_pairs; i++)
+		if (strcmp(probe->pair[i].client, address) == 0)
+			return &probe->pair[i];
+	return NULL;
+}
+
+const struct dr_plan_probe_nic *dr_doctor_partner(
+	const struct dr_plan_probe *probe, const struct dr_netdev_rail *r)
+{
+	const struct dr_plan_probe_pair *p = pair_of(probe, r);
+
+	return p ? nic_at(probe, p->server) : NULL;
+}
+
+void dr_doctor_ends(const struct dr_doctor *d, const struct dr_plan_probe *probe,
+	struct dr_doctor_end out[DR_RAILS_MAX])
+{
+	for (unsigned i = 0; i < d->n; i++) {
+		const struct dr_plan_probe_pair *p = pair_of(probe, &d->nic[i].rail);
+		const struct dr_plan_probe_nic *s = p ? nic_at(probe, p->server) : NULL;
+
+		memset(&out[i], 0, sizeof(out[i]));
+		if (p && dr_netdev_addr_parse(p->server, &out[i].addr))
+			out[i].addr.ss_family = AF_UNSPEC;
+		out[i].mtu = s ? s->mtu : 0;
+	}
+}
+
+/* ---- checks ---- */
+
+static void check_gpus(struct dr_doctor *d, const struct dr_plan_probe *probe)
+{
+	if (d->run.gpus <= probe->n_gpus || d->run.pair)
+		dr_find_ok(d, "peer-gpus", NULL, "%u GPUs here, %u at the server", d->run.gpus,
+			probe->n_gpus);
+	else
+		dr_find_fail(d, "peer-gpus", NULL,
+			"the server has fewer GPUs: a run is refused\n"
+			"%u here, %u at the server\n"
+			"no more than the server has\n"
+			"name fewer GPUs with -g, or none",
+			d->run.gpus, probe->n_gpus);
+}
+
+static bool is_paired(const struct dr_plan_probe *probe, const struct dr_plan_probe_nic *s)
+{
+	for (unsigned i = 0; i < probe->n_pairs; i++)
+		if (strcmp(probe->pair[i].server, s->address) == 0)
+			return true;
+	return false;
+}
+
+/* NICs that a run does not use because the other end has none in their subnet. */
+static void check_alone(struct dr_doctor *d, const struct dr_plan_probe *probe)
+{
+	for (unsigned i = 0; i < d->n; i++)
+		if (!pair_of(probe, &d->nic[i].rail))
+			dr_find_warn(d, "peer-rails", d->nic[i].rail.ifname,
+				"no partner at the server: runs do not use it\n\n"
+				"a NIC of the server in its subnet\n"
+				"check address and link of the server's NIC, then the server's --rails");
+	for (unsigned i = 0; i < probe->n_nics; i++)
+		if (!is_paired(probe, &probe->nic[i]))
+			dr_find_warn(d, "peer-rails", NULL,
+				"the server's %s (%s) has no partner here: runs do not use it\n\n"
+				"a NIC here in its subnet\n"
+				"check address and link of the NIC here, then --rails",
+				probe->nic[i].name, probe->nic[i].address);
+}
+
+/* True if there is a finding. */
+static bool check_pair(
+	struct dr_doctor *d, const struct dr_netdev_rail *r, const struct dr_plan_probe_nic *s)
+{
+	size_t before = d->f.n;
+
+	if (!s->running)
+		dr_find_fail(d, "peer-link", r->ifname,
+			"the server's %s is down or has no carrier\n"
+			"down\n"
+			"up, with carrier\n"
+			"at the server: ip link set %s up; then check cable and switch",
+			s->name, s->name);
+	if (s->mtu != r->mtu)
+		dr_find_warn(d, "peer-mtu", r->ifname,
+			"the two ends of this rail have different MTUs\n"
+			"%u here, %u on the server's %s\n"
+			"%u at both ends\n"
+			"%sip link set %s mtu %u (the switch must support it)",
+			r->mtu, s->mtu, s->name, DR_MAX(r->mtu, s->mtu),
+			r->mtu < s->mtu ? "" : "at the server: ",
+			r->mtu < s->mtu ? r->ifname : s->name, DR_MAX(r->mtu, s->mtu));
+	if (s->speed_mbps > 0 && r->speed_mbps > 0 && s->speed_mbps != r->speed_mbps)
+		dr_find_warn(d, "peer-speed", r->ifname,
+			"the two ends of this rail have different speeds: the slower one is the limit\n"
+			"%" PRId64 " Mb/s here, %" PRId64 " Mb/s on the server's %s\n"
+			"the same speed\n"
+			"ethtool %s at either end; check the switch ports",
+			r->speed_mbps, s->speed_mbps, s->name, r->ifname);
+	return d->f.n > before;
+}
+
+void dr_check_peer(struct dr_doctor *d, const struct dr_plan_probe *probe)
+{
+	unsigned pairs = 0;
+	bool bad = false;
+
+	if (!probe->tells) {
+		dr_find_note(d, "peer", NULL, "the version of the server does not report its NICs");
+		return;
+	}
+	check_gpus(d, probe);
+	if (probe->why[0]) {
+		struct dr_err e;
+
+		dr_err_set(&e, -1, "the server would refuse a run: %s", probe->why);
+		dr_findings_error(&d->f, DR_SEVERITY_FAIL, "peer", NULL, &e);
+		return;
+	}
+	check_alone(d, probe);
+	for (unsigned i = 0; i < d->n; i++) {
+		const struct dr_plan_probe_nic *s = dr_doctor_partner(probe, &d->nic[i].rail);
+
+		if (!s)
+			continue;
+		pairs++;
+		bad |= check_pair(d, &d->nic[i].rail, s);
+	}
+	if (pairs && !bad)
+		dr_find_ok(d, "peer-rails", NULL, "%u rail%s with equal NICs at both ends", pairs,
+			pairs == 1 ? "" : "s");
+}
+
+void dr_check_pmtu(struct dr_doctor *d, const struct dr_doctor_nic *nic,
+	const struct dr_doctor_end *peer, const struct dr_pmtu *got)
+{
+	const char *name = nic->rail.ifname;
+	char to[64];
+
+	dr_netdev_addr_format((const struct sockaddr *)&peer->addr, to, sizeof(to));
+	switch (got->what) {
+	case DR_PMTU_ARRIVES:
+		dr_find_ok(d, "path-mtu", name, "packets of %u bytes reach %s", got->bytes, to);
+		return;
+	case DR_PMTU_SMALLER:
+		dr_find_warn(d, "path-mtu", name,
+			"a device on the path to %s has a smaller MTU\n"
+			"%u\n"
+			"%u\n"
+			"raise it there, or at both ends: ip link set %s mtu %u",
+			to, got->bytes, nic->rail.mtu, name, got->bytes);
+		return;
+	case DR_PMTU_VANISHES:
+		dr_find_fail(d, "path-mtu", name,
+			"small packets reach %s, packets of %u bytes are dropped without an error: data "
+			"stalls while heartbeats pass\n"
+			"less than %u\n"
+			"%u at every switch between the ends\n"
+			"raise the MTU of the switch ports; or at both ends: ip link set %s mtu 1500",
+			to, got->bytes, got->bytes, got->bytes, name);
+		return;
+	case DR_PMTU_SILENT:
+		dr_find_note(d, "path-mtu", name,
+			"no answer from %s to a datagram on port %d: the path MTU is unknown\n\n\n"
+			"check for a firewall: ping -M do -s %u -I %s %s",
+			to, DR_PMTU_PORT, nic->rail.mtu - DR_PMTU_HEADERS4, name, to);
+		return;
+	case DR_PMTU_ERROR:
+		dr_find_fail(d, "path-mtu", name,
+			"%s cannot be reached through this rail: %s\n\n\n"
+			"ip route get %s oif %s; ping -I %s %s",
+			to, strerror(-got->err), to, name, name, to);
+		return;
+	}
+}

@@ -1,0 +1,320 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "orchestrator/checks/doctor_testkit.h"
+
+#include "orchestrator/checks/peer.h"
+
+static struct dr_doctor_nic here[2], there[2];
+static struct dr_plan_probe told;
+static struct dr_settings settings, own; /* the server's, and those here */
+
+/* Two nodes with two alike rails. */
+static void fresh(void)
+{
+	doctor.run.gpus = 8;
+	here[0] = nic("eth1", 3, "10.1.0.1", 24, 9000);
+	here[1] = nic("eth2", 4, "10.2.0.1", 24, 9000);
+	there[0] = nic("ens1", 5, "10.1.0.2", 24, 9000);
+	there[1] = nic("ens2", 6, "10.2.0.2", 24, 9000);
+	for (int i = 0; i < 2; i++)
+		here[i].rail.speed_mbps = there[i].rail.speed_mbps = 400000;
+}
+
+/* `there` as it arrives here; pairs: how many of the rails match. */
+static void answer(unsigned pairs, size_t gpus, const char *why)
+{
+	struct dr_netdev_rail rails[2] = { there[0].rail, there[1].rail };
+	json_t *list = json_array(), *reply;
+	struct dr_err e = { 0 };
+	char a[64], b[64];
+
+	for (unsigned i = 0; i < pairs; i++) {
+		dr_netdev_addr_format((struct sockaddr *)&here[i].rail.addr, a, sizeof(a));
+		dr_netdev_addr_format((struct sockaddr *)&there[i].rail.addr, b, sizeof(b));
+		json_array_append_new(list, json_pack("{s:s, s:s}", "client", a, "address", b));
+	}
+	reply = dr_plan_probe_reply(json_pack("{s:o}", "rails", list),
+		&(struct dr_plan_probe_own){
+			.nic = rails, .n = 2, .settings = &settings, .gpus = gpus, .why = why });
+	assert_non_null(reply);
+	if (dr_plan_probe_read(reply, &told, &e))
+		fail_msg("%s", e.text);
+	json_decref(reply);
+}
+
+static void check(void)
+{
+	dr_check_peer(with(here, 2), &told);
+}
+
+static void check_settings(void)
+{
+	answer(2, 8, NULL);
+	dr_check_peer_settings(with(here, 2), &own, &told);
+}
+
+/* Two hosts that do not differ, with a congestion control of which nothing is said. */
+static void same_settings(void)
+{
+	fresh();
+	own = (struct dr_settings){ .kernel = "6.18.1",
+		.congestion_control = "reno",
+		.governor = "performance",
+		.rmem_max = 32 << 20,
+		.wmem_max = 4 << 20 };
+	for (unsigned i = 0; i < DR_RAILS_MAX; i++)
+		own.nic[i] =
+			(struct dr_settings_nic){ .qdisc = "mq", .tso = 1, .gso = 1, .gro = 1 };
+	settings = own;
+}
+
+static void alike(void **state)
+{
+	struct dr_doctor_end end[DR_RAILS_MAX];
+	char text[64];
+
+	(void)state;
+	fresh();
+	answer(2, 8, NULL);
+	assert_int_equal(told.n_gpus, 8);
+	assert_int_equal(told.n_nics, 2);
+	assert_string_equal(told.nic[1].name, "ens2");
+	assert_int_equal(told.nic[1].speed_mbps, 400000);
+	check();
+	assert_int_equal(dr_findings_count(&doctor.f, DR_SEVERITY_OK), doctor.f.n);
+	expect(DR_SEVERITY_OK, "peer-rails", NULL, "2 rails");
+	dr_doctor_ends(with(here, 2), &told, end);
+	dr_netdev_addr_format((struct sockaddr *)&end[1].addr, text, sizeof(text));
+	assert_string_equal(text, "10.2.0.2");
+	assert_int_equal(end[1].mtu, 9000);
+}
+
+static void gpu_counts(void **state)
+{
+	(void)state;
+	fresh();
+	answer(2, 4, NULL);
+	check();
+	expect(DR_SEVERITY_FAIL, "peer-gpus", NULL, "8 here, 4 at the server");
+	doctor.run.pair = true;
+	dr_check_peer(&doctor, &told);
+	doctor.run.pair = false;
+	expect(DR_SEVERITY_OK, "peer-gpus", NULL, "4 at the server");
+	answer(2, 16, NULL);
+	check();
+	expect(DR_SEVERITY_OK, "peer-gpus", NULL, "8 GPUs here, 16 at the server");
+}
+
+static void refused(void **state)
+{
+	(void)state;
+	fresh();
+	answer(0, 8, "rails do not match: client a, server b; name as many");
+	check();
+	expect(DR_SEVERITY_FAIL, "peer", NULL, "name as many");
+}
+
+static void without_partner(void **state)
+{
+	struct dr_doctor_end end[DR_RAILS_MAX];
+
+	(void)state;
+	fresh();
+	answer(1, 8, NULL);
+	check();
+	expect(DR_SEVERITY_WARN, "peer-rails", "eth2", "no partner");
+	check();
+	assert_int_equal(dr_findings_count(&doctor.f, DR_SEVERITY_WARN), 2);
+	forget();
+	dr_doctor_ends(with(here, 2), &told, end);
+	assert_int_equal(end[1].addr.ss_family, AF_UNSPEC);
+	assert_int_equal(end[0].addr.ss_family, AF_INET);
+}
+
+static void settings_of_both_ends(void **state)
+{
+	(void)state;
+	same_settings();
+	check_settings();
+	assert_int_equal(dr_findings_count(&doctor.f, DR_SEVERITY_OK), 1);
+	expect(DR_SEVERITY_OK, "settings", NULL, "reno");
+	snprintf(settings.congestion_control, sizeof(settings.congestion_control), "cubic");
+	check_settings();
+	expect(DR_SEVERITY_WARN, "congestion-control", NULL,
+		"at the server: sysctl -w net.ipv4.tcp_congestion_control=reno");
+	same_settings();
+	settings.wmem_max = 512 << 10;
+	check_settings();
+	expect(DR_SEVERITY_WARN, "tcp-buffers", "tcp_wmem", "4194304");
+	own.wmem_max = 256 << 10;
+	check_settings();
+	expect(DR_SEVERITY_WARN, "tcp-buffers", "tcp_wmem", "524288");
+	same_settings();
+	settings.rmem_max = 1 << 20;
+	check_settings();
+	expect(DR_SEVERITY_WARN, "tcp-buffers", "tcp_rmem",
+		"at the server: sysctl -w net.ipv4.tcp_rmem='4096 131072 33554432'");
+	same_settings();
+	snprintf(settings.governor, sizeof(settings.governor), "powersave");
+	check_settings();
+	expect(DR_SEVERITY_NOTE, "peer-governor", NULL, "cpupower");
+	same_settings();
+	snprintf(settings.kernel, sizeof(settings.kernel), "6.1.0");
+	check_settings();
+	expect(DR_SEVERITY_NOTE, "peer-kernel", NULL, "6.1.0 at the server");
+	same_settings();
+	snprintf(settings.nic[1].qdisc, sizeof(settings.nic[1].qdisc), "fq");
+	check_settings();
+	expect(DR_SEVERITY_NOTE, "qdisc", "eth2",
+		"at the server: tc qdisc replace dev ens2 root mq");
+	same_settings();
+	settings.nic[0].gro = own.nic[1].gso = 0;
+	check_settings();
+	assert_int_equal(dr_findings_count(&doctor.f, DR_SEVERITY_WARN), 2);
+	expect(DR_SEVERITY_WARN, "offload", "eth1", "at the server: ethtool -K ens1 gro on");
+	check_settings();
+	expect(DR_SEVERITY_WARN, "offload", "eth2", "ethtool -K eth2 gso on");
+	same_settings();
+	settings.nic[0].gro = own.nic[0].gro = 0;
+	here[0].hardware = false;
+	check_settings();
+	expect_none("offload");
+}
+
+/* Figures stand only beside the conditions under which they were taken. */
+static void what_a_setting_costs(void **state)
+{
+	(void)state;
+	same_settings();
+	snprintf(own.congestion_control, sizeof(own.congestion_control), "bbr");
+	settings = own;
+	check_settings();
+	expect(DR_SEVERITY_NOTE, "congestion-control", NULL, "two cores");
+	check_settings();
+	expect(DR_SEVERITY_NOTE, "congestion-control", NULL, "reno");
+	own.rmem_max = settings.rmem_max = 512 << 10;
+	check_settings();
+	expect(DR_SEVERITY_NOTE, "tcp-buffers", "tcp_rmem", "17 to 26 Gb/s");
+}
+
+/* What is unknown at one end is not compared; a server of an earlier version tells nothing. */
+static void unknown_settings(void **state)
+{
+	(void)state;
+	same_settings();
+	memset(&settings, 0, sizeof(settings));
+	for (unsigned i = 0; i < DR_RAILS_MAX; i++)
+		settings.nic[i].tso = settings.nic[i].gso = settings.nic[i].gro = -1;
+	check_settings();
+	assert_int_equal(doctor.f.n, 1);
+	expect(DR_SEVERITY_NOTE, "settings", NULL, "does not report");
+}
+
+static void unlike(void **state)
+{
+	(void)state;
+	fresh();
+	there[1].rail.mtu = 1500;
+	answer(2, 8, NULL);
+	check();
+	expect(DR_SEVERITY_WARN, "peer-mtu", "eth2", "at the server: ip link set ens2 mtu 9000");
+	check();
+	expect_none("peer-rails");
+	here[1].rail.mtu = 1400;
+	check();
+	expect(DR_SEVERITY_WARN, "peer-mtu", "eth2", "ip link set eth2 mtu 1500");
+	fresh();
+	there[0].rail.speed_mbps = 200000;
+	answer(2, 8, NULL);
+	check();
+	expect(DR_SEVERITY_WARN, "peer-speed", "eth1", "200000");
+	there[0].rail.speed_mbps = -1;
+	answer(2, 8, NULL);
+	check();
+	expect_none("peer-speed");
+	there[0].rail.running = false;
+	answer(2, 8, NULL);
+	check();
+	expect(DR_SEVERITY_FAIL, "peer-link", "eth1", "ip link set ens1 up");
+}
+
+/* A server that does not know doctor answers as to a client. */
+static void earlier_version(void **state)
+{
+	json_t *reply =
+		json_pack("{s:[{s:s, s:s}]}", "rails", "client", "10.1.0.1", "address", "10.1.0.2");
+
+	(void)state;
+	assert_int_equal(dr_plan_probe_read(reply, &told, NULL), 0);
+	json_decref(reply);
+	assert_false(told.tells);
+	check();
+	expect(DR_SEVERITY_NOTE, "peer", NULL, "does not report");
+}
+
+static void nonsense(void **state)
+{
+	static const char *const texts[] = { "{}", "[]", "{\"rails\":1}",
+		"{\"rails\":[{\"client\":\"x\"}]}",
+		"{\"rails\":[{\"client\":\"x\",\"address\":\"y\"}]}", "{\"rails\":[],\"look\":{}}",
+		"{\"rails\":[],\"look\":{\"gpus\":0,\"nics\":[]}}",
+		"{\"rails\":[],\"look\":{\"gpus\":1,\"nics\":[{}]}}",
+		"{\"rails\":[],\"look\":{\"gpus\":1,\"nics\":[],\"why\":7}}",
+		"{\"rails\":[],\"look\":{\"gpus\":1,\"nics\":[{\"name\":\"\\u001b[2J\",\"address\":"
+		"\"1.2.3.4\",\"mtu\":1500,\"speed_mbps\":1,\"running\":true}]}}",
+		"{\"rails\":[],\"look\":{\"gpus\":1,\"nics\":[{\"name\":\"a\",\"address\":"
+		"\"1.2.3.4\",\"mtu\":-1,\"speed_mbps\":1,\"running\":true}]}}" };
+	struct dr_err e;
+
+	(void)state;
+	for (size_t i = 0; i < DR_ARRAY_LEN(texts); i++) {
+		json_t *j = json_loads(texts[i], 0, NULL);
+
+		if (dr_plan_probe_read(j, &told, &e) != -EPROTO)
+			fail_msg("taken: %s", texts[i]);
+		assert_int_equal(told.n_pairs + told.n_nics, 0);
+		json_decref(j);
+	}
+}
+
+static void path_mtu(void **state)
+{
+	static const struct {
+		struct dr_pmtu got;
+		enum dr_severity severity;
+		const char *says;
+	} cases[] = {
+		{ { DR_PMTU_ARRIVES, 9000, 0 }, DR_SEVERITY_OK, "9000 bytes reach 10.1.0.2" },
+		{ { DR_PMTU_SMALLER, 1500, 0 }, DR_SEVERITY_WARN, "ip link set eth1 mtu 1500" },
+		{ { DR_PMTU_VANISHES, 9000, 0 }, DR_SEVERITY_FAIL, "dropped without an error" },
+		{ { DR_PMTU_SILENT, 9000, 0 }, DR_SEVERITY_NOTE, "ping -M do" },
+		{ { DR_PMTU_ERROR, 0, -EHOSTUNREACH }, DR_SEVERITY_FAIL, "No route to host" },
+	};
+	struct dr_doctor_end end = { .mtu = 9000 };
+
+	(void)state;
+	fresh();
+	end.addr = there[0].rail.addr;
+	for (size_t i = 0; i < DR_ARRAY_LEN(cases); i++) {
+		dr_check_pmtu(&doctor, &here[0], &end, &cases[i].got);
+		expect(cases[i].severity, "path-mtu", "eth1", cases[i].says);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(alike),
+		cmocka_unit_test(gpu_counts),
+		cmocka_unit_test(refused),
+		cmocka_unit_test(without_partner),
+		cmocka_unit_test(unlike),
+		cmocka_unit_test(settings_of_both_ends),
+		cmocka_unit_test(what_a_setting_costs),
+		cmocka_unit_test(unknown_settings),
+		cmocka_unit_test(earlier_version),
+		cmocka_unit_test(nonsense),
+		cmocka_unit_test(path_mtu),
+	};
+
+	return cmocka_run_group_tests_name("doctor peer", tests, tree_make, tree_remove);
+}

@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "orchestrator/checks/plugin.h"
+
+#include "base/log.h"
+#include "orchestrator/output/record.h"
+#include "orchestrator/checks/plugin_priv.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+
+/* The command: one case to load the plugin, then each case for each device. */
+
+/* For one process and its children. */
+static bool shared_new(struct plugin_shared **out)
+{
+	*out = mmap(NULL, sizeof(**out), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	return *out != MAP_FAILED;
+}
+
+static void print_memory(int support, char *buf, size_t len)
+{
+	snprintf(buf, len, "%s%s%s", support & NCCL_PTR_HOST ? "host" : "no host",
+		support & NCCL_PTR_CUDA ? ",cuda" : "",
+		support & NCCL_PTR_DMABUF ? ",dma-buf" : "");
+}
+
+static void print_plugin(const struct plugin_shared *sh, const char *file)
+{
+	printf("%s: plugin %s, interface v%u of", file, sh->name, sh->version);
+	for (unsigned v = DR_NCCL_OLDEST; v <= DR_NCCL_NEWEST; v++)
+		if (sh->exported & 1u << v)
+			printf(" v%u", v);
+	printf("\n\n%-3s %-16s %10s %-18s %8s %8s %6s  %s\n", "dev", "name", "Mb/s", "memory",
+		"maxComms", "maxRecvs", "type", "PCI");
+	for (int i = 0; i < sh->n_devices; i++) {
+		const struct plugin_device *d = &sh->device[i];
+		char memory[32];
+
+		print_memory(d->p.ptr_support, memory, sizeof(memory));
+		printf("%-3d %-16s %10d %-18s %8d %8d %6s  %s\n", i, d->name, d->p.speed_mbps,
+			memory, d->p.max_comms, d->p.max_recvs,
+			d->p.device_type == NCCL_NET_DEVICE_HOST     ? "host"
+			: d->p.device_type == NCCL_NET_DEVICE_UNPACK ? "unpack"
+								     : "other",
+			d->pci[0] ? d->pci : "-");
+	}
+	printf("\n");
+}
+
+/* Returns the number of violations. */
+static unsigned print_findings(const struct plugin_shared *sh, int dev, const char *name)
+{
+	unsigned n = atomic_load(&sh->n);
+	char where[16];
+
+	snprintf(where, sizeof(where), dev < 0 ? "-" : "%d", dev);
+	for (unsigned i = 0; i < n; i++)
+		printf("VIOLATION  dev %-3s %-10s %-11s %s\n", where, name,
+			plugin_rule_name(sh->finding[i].rule), sh->finding[i].text);
+	return n;
+}
+
+/* -1: the case could not be run. */
+static int run_case(
+	const struct dr_options *o, const struct plugin_case *c, int dev, struct plugin_shared *sh)
+{
+	int rc;
+
+	fflush(NULL);
+	memset(sh, 0, sizeof(*sh));
+	rc = plugin_run(c, o, dev, sh);
+	if (rc)
+		dr_complain("no process for the check: %s", dr_errno_name(rc));
+	else if (sh->err.code)
+		dr_complain("%s", sh->err.text);
+	return rc || sh->err.code ? -1 : 0;
+}
+
+/* Each of the other cases would wait as long for the same finding. */
+static bool ends_device(const struct plugin_shared *sh)
+{
+	static const enum plugin_rule slow[] = { RULE_HANG, RULE_BLOCKS, RULE_CONNECT, RULE_LOST,
+		RULE_LEAK };
+
+	for (unsigned i = 0; i < atomic_load(&sh->n); i++)
+		for (size_t k = 0; k < DR_ARRAY_LEN(slow); k++)
+			if (sh->finding[i].rule == slow[k])
+				return true;
+	return false;
+}
+
+static bool is_checkable(const struct plugin_device *d)
+{
+	return d->p.device_type == NCCL_NET_DEVICE_HOST && (d->p.ptr_support & NCCL_PTR_HOST);
+}
+
+/* Returns the number of violations; -1: a case could not be run. */
+static int check_device(const struct dr_options *o, int dev, struct plugin_shared *sh)
+{
+	unsigned violations = 0;
+
+	for (size_t i = 0; i < plugin_n_cases; i++) {
+		const struct plugin_case *c = &plugin_cases[i];
+		unsigned n;
+
+		if (run_case(o, c, dev, sh))
+			return -1;
+		n = print_findings(sh, dev, c->name);
+		violations += n;
+		if (n == 0 && !o->quiet) {
+			printf("ok         dev %-3d %-10s %s", dev, c->name, c->what);
+			if (sh->in_flight)
+				printf(" (irecv took %u at once)", sh->in_flight);
+			printf("\n");
+		}
+		if (ends_device(sh)) {
+			printf("SKIP       dev %-3d the other checks, after what did not end\n",
+				dev);
+			break;
+		}
+	}
+	return (int)violations;
+}
+
+static int check(const struct dr_options *o, struct plugin_shared *loaded, struct plugin_shared *sh)
+{
+	unsigned violations, broken, skipped = 0;
+
+	if (run_case(o, &plugin_load_case, -1, loaded))
+		return DR_EXIT_ENV;
+	violations = broken = print_findings(loaded, -1, plugin_load_case.name);
+	if (!broken && !o->quiet)
+		print_plugin(loaded, o->file);
+	for (int dev = 0; dev < loaded->n_devices && !broken; dev++) {
+		int n;
+
+		if (!is_checkable(&loaded->device[dev])) {
+			printf("SKIP       dev %-3d moves no data in host memory without a GPU\n",
+				dev);
+			skipped++;
+			continue;
+		}
+		n = check_device(o, dev, sh);
+		if (n < 0)
+			return DR_EXIT_ENV;
+		violations += (unsigned)n;
+	}
+	if (violations)
+		printf("%u violation%s\n", violations, violations == 1 ? "" : "s");
+	else if (!o->quiet)
+		printf("no violation%s\n", skipped ? ", but devices were not checked" : "");
+	return violations ? DR_EXIT_TRANSPORT : DR_EXIT_PASS;
+}
+
+int dr_plugin_main(const struct dr_options *o)
+{
+	struct plugin_shared *loaded, *sh;
+	int rc = DR_EXIT_ENV;
+
+	if (!shared_new(&loaded)) {
+		dr_complain("out of memory");
+		return rc;
+	}
+	if (shared_new(&sh)) {
+		rc = check(o, loaded, sh);
+		munmap(sh, sizeof(*sh));
+	} else {
+		dr_complain("out of memory");
+	}
+	munmap(loaded, sizeof(*loaded));
+	return rc;
+}

@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "orchestrator/checks/plugin_priv.h"
+
+#include "base/clock.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/*
+ * 1. The child leads a process group of its own: what the plugin forked ends with it. The kernel ends the child when the
+ *    parent ends.
+ * 2. The child holds the write end of a pipe, which closes when it ends, however it ends. A process that the plugin
+ *    forked may hold it longer, so the parent also asks for the child's status at each tick.
+ * 3. A child that has ended by itself has set `ended`; any other end is the plugin's.
+ */
+enum { TICK_MS = 50 };
+
+static void child(
+	const struct plugin_case *c, const struct dr_options *o, int dev, struct plugin_shared *sh)
+{
+	struct probe p = { .opt = o, .sh = sh, .dev = dev };
+
+	p.delay_fd = open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC);
+	if (plugin_start(&p)) {
+		c->run(&p);
+		plugin_end(&p);
+	}
+	atomic_store(&sh->ended, true);
+	_exit(0);
+}
+
+static void name_end(struct plugin_shared *sh, int status)
+{
+	enum plugin_call c = (enum plugin_call)atomic_load(&sh->call);
+	const char *in =
+		c == CALL_NONE ? "outside of its calls, e.g. in a thread" : plugin_call_name(c);
+
+	if (WIFSIGNALED(status))
+		plugin_found(sh, RULE_CRASH, "the process ended with signal %d (%s) in %s",
+			WTERMSIG(status), strsignal(WTERMSIG(status)), in);
+	else
+		plugin_found(sh, RULE_EXIT, "the process ended with status %d in %s",
+			WEXITSTATUS(status), in);
+}
+
+/* The call in progress has taken too long. */
+static bool hangs(const struct plugin_shared *sh, int64_t limit_ns)
+{
+	return atomic_load(&sh->call) != CALL_NONE &&
+	       dr_now_ns() - atomic_load(&sh->since_ns) > limit_ns;
+}
+
+/* The child has ended; it is not reaped, so that its number stays its own. */
+static bool has_ended(pid_t pid)
+{
+	siginfo_t info = { .si_pid = 0 };
+
+	return waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid;
+}
+
+static void watch(pid_t pid, int fd, int64_t limit_ns, struct plugin_shared *sh)
+{
+	struct pollfd pfd = { .fd = fd, .events = POLLIN };
+	int status = 0, tick = TICK_MS;
+	bool hung = false;
+
+	while (!has_ended(pid)) {
+		if (poll(&pfd, 1, tick) > 0) {
+			pfd.fd = -1; /* it is about to end */
+			tick = 1;
+		}
+		if (hung || !hangs(sh, limit_ns))
+			continue;
+		hung = true;
+		plugin_found(sh, RULE_HANG, "%s did not return within %lld ms",
+			plugin_call_name((enum plugin_call)atomic_load(&sh->call)),
+			(long long)(limit_ns / DR_NS_PER_MS));
+		kill(pid, SIGKILL);
+	}
+	kill(-pid, SIGKILL); /* what it forked, too */
+	waitpid(pid, &status, 0);
+	if (!hung && !atomic_load(&sh->ended))
+		name_end(sh, status);
+}
+
+int plugin_run(
+	const struct plugin_case *c, const struct dr_options *o, int dev, struct plugin_shared *sh)
+{
+	pid_t parent = getpid(), pid;
+	int fd[2];
+
+	if (pipe2(fd, O_CLOEXEC))
+		return -errno;
+	pid = fork();
+	if (pid < 0) {
+		int rc = -errno;
+
+		close(fd[0]);
+		close(fd[1]);
+		return rc;
+	}
+	if (pid == 0) {
+		close(fd[0]);
+		setpgid(0, 0);
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		if (getppid() != parent)
+			_exit(0);
+		child(c, o, dev, sh);
+	}
+	close(fd[1]);
+	setpgid(pid, pid);
+	watch(pid, fd[0], o->call_limit_ns, sh);
+	close(fd[0]);
+	return 0;
+}

@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "orchestrator/checks/peer.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+/*
+ * Settings of both ends. A cost is told only where it was measured, with the conditions: between two network namespaces
+ * of one idle virtual machine with two cores, over veth devices with MTU 9000, one channel, chunk 512K, window 16, two
+ * runs each (docs/DOCTOR.md has the table). What the peer tells is no part of a command, apart from the names of its
+ * NICs.
+ */
+
+#define BBR_COST "bbr 24 and 26 Gb/s, reno 67 and 68 (two runs each, one channel, veth, two cores)"
+
+static void check_congestion(struct dr_doctor *d, const char *here, const char *there)
+{
+	if (!*here || !*there)
+		return;
+	if (strcmp(here, there) != 0)
+		dr_find_warn(d, "congestion-control", NULL,
+			"the two ends use different congestion control: the directions are not comparable\n"
+			"%s here, %s at the server\n"
+			"the same at both ends\n"
+			"at the server: sysctl -w net.ipv4.tcp_congestion_control=%s (or --cc %s for one run)",
+			here, there, here, here);
+	else if (strcmp(here, "bbr") == 0)
+		dr_find_note(d, "congestion-control", NULL,
+			"bbr paces with timers, which can limit TCP where cores are few; measured: " BBR_COST
+			"\n"
+			"bbr\n"
+			"\n"
+			"compare a run with --cc reno, and state both");
+}
+
+/* The smaller buffer grows to the larger one. The first two numbers are the kernel's defaults. */
+static bool check_buffer(struct dr_doctor *d, const char *name, uint64_t here, uint64_t there)
+{
+	bool ours = here < there;
+
+	if (!here || !there || here == there)
+		return false;
+	dr_find_warn(d, "tcp-buffers", name,
+		"the buffers of a connection can grow to different sizes at the two ends\n"
+		"%" PRIu64 " here, %" PRIu64 " at the server\n"
+		"%" PRIu64 " at both ends\n"
+		"%ssysctl -w net.ipv4.%s='4096 131072 %" PRIu64 "'",
+		here, there, DR_MAX(here, there), ours ? "" : "at the server: ", name,
+		DR_MAX(here, there));
+	return true;
+}
+
+static void check_buffers(
+	struct dr_doctor *d, const struct dr_settings *own, const struct dr_settings *peer)
+{
+	bool bad = check_buffer(d, "tcp_rmem", own->rmem_max, peer->rmem_max);
+
+	(void)check_buffer(d, "tcp_wmem", own->wmem_max, peer->wmem_max);
+	if (!bad && own->rmem_max && own->rmem_max <= 512 << 10)
+		dr_find_note(d, "tcp-buffers", "tcp_rmem",
+			"small receive buffers; measured with 512 KiB: 17 to 26 Gb/s with 1, 4 and 64 channels "
+			"(bbr, veth, two cores)\n"
+			"%" PRIu64 "\n"
+			"33554432, as in the other measurements there\n"
+			"sysctl -w net.ipv4.tcp_rmem='4096 131072 33554432' (at both ends)",
+			own->rmem_max);
+}
+
+static void check_host(
+	struct dr_doctor *d, const struct dr_settings *own, const struct dr_settings *peer)
+{
+	bool saves = strcmp(own->governor, "powersave") == 0;
+
+	if (*own->governor && *peer->governor && strcmp(own->governor, peer->governor) != 0)
+		dr_find_note(d, "peer-governor", NULL,
+			"the CPU governors of the two ends differ; the cost was not measured\n"
+			"%s here, %s at the server\n"
+			"performance at both ends\n"
+			"%scpupower frequency-set -g performance",
+			own->governor, peer->governor, saves ? "" : "at the server: ");
+	if (*own->kernel && *peer->kernel && strcmp(own->kernel, peer->kernel) != 0)
+		dr_find_note(d, "peer-kernel", NULL,
+			"the kernels of the two ends differ; the cost was not measured\n"
+			"%.36s here, %.36s at the server\n"
+			"the same kernel\n"
+			"boot the same kernel at both ends; uname -r",
+			own->kernel, peer->kernel);
+}
+
+/* server: the NIC there; NULL: at this end. */
+static void check_offload(
+	struct dr_doctor *d, const char *where, const char *server, const char *name)
+{
+	dr_find_warn(d, "offload", where,
+		"%s is off at %s: the kernel handles packets of MTU size one by one; the cost was not "
+		"measured\n"
+		"off\n"
+		"on\n"
+		"%sethtool -K %s %s on",
+		name, server ? "the server" : "this end", server ? "at the server: " : "",
+		server ? server : where, name);
+}
+
+static void check_nic(struct dr_doctor *d, unsigned i, const struct dr_settings_nic *own,
+	const struct dr_plan_probe_nic *s)
+{
+	static const char *const names[] = { "tso", "gso", "gro" };
+	const int here[] = { own->tso, own->gso, own->gro },
+		  there[] = { s->tso - 1, s->gso - 1, s->gro - 1 };
+	const char *nic = d->nic[i].rail.ifname;
+
+	for (unsigned k = 0; k < DR_ARRAY_LEN(names); k++) {
+		/* Virtual devices do without, as packets that never were on a wire need no merging. */
+		if (!d->nic[i].hardware && here[k] == there[k])
+			continue;
+		if (here[k] == 0)
+			check_offload(d, nic, NULL, names[k]);
+		if (there[k] == 0)
+			check_offload(d, nic, s->name, names[k]);
+	}
+	if (*own->qdisc && *s->qdisc && strcmp(own->qdisc, s->qdisc) != 0)
+		dr_find_note(d, "qdisc", nic,
+			"the queueing disciplines of the two ends differ; the cost was not measured\n"
+			"%s here, %s on the server's %s\n"
+			"the same at both ends\n"
+			"at the server: tc qdisc replace dev %s root %s",
+			own->qdisc, s->qdisc, s->name, s->name, own->qdisc);
+}
+
+static bool tells(const struct dr_settings *s)
+{
+	return *s->kernel || *s->congestion_control || s->rmem_max || s->wmem_max;
+}
+
+void dr_check_peer_settings(
+	struct dr_doctor *d, const struct dr_settings *own, const struct dr_plan_probe *probe)
+{
+	const struct dr_settings *peer = &probe->settings;
+	size_t before = d->f.n;
+
+	if (!tells(peer)) {
+		dr_find_note(d, "settings", NULL,
+			"the version of the server does not report its settings");
+		return;
+	}
+	check_congestion(d, own->congestion_control, peer->congestion_control);
+	check_buffers(d, own, peer);
+	check_host(d, own, peer);
+	for (unsigned i = 0; i < d->n; i++) {
+		const struct dr_plan_probe_nic *s = dr_doctor_partner(probe, &d->nic[i].rail);
+
+		if (s)
+			check_nic(d, i, &own->nic[i], s);
+	}
+	if (d->f.n == before)
+		dr_find_ok(d, "settings", NULL,
+			"congestion control (%s), TCP buffers, qdisc, offloads, governor and kernel are the "
+			"same at both ends",
+			own->congestion_control);
+}

@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "orchestrator/fleet/agent.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "orchestrator/fleet/child.h"
+#include "orchestrator/fleet/results.h"
+#include "topology/netdev.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* A child that does not end delays the next order, not the agent: the order waits until it is killed. */
+
+enum { SPAN_DEFAULT = 16 };
+
+static bool is_in(const char *const *list, size_t n, const char *name)
+{
+	for (size_t i = 0; i < n; i++)
+		if (strcmp(list[i], name) == 0)
+			return true;
+	return false;
+}
+
+/*
+ * The options of this sweep as a configuration of its runs, which have outputs and ports of their own: those that were
+ * given, and those of which a sweep has another default than a client (options/about.c). A default that is given counts as
+ * chosen, which runs refuse in some combinations. `way`: both directions are as the options have it.
+ */
+static char *run_config(const struct dr_options *o, int way)
+{
+	static const char *const own[] = { "json", "port", "log-json", "quiet" };
+	static const char *const differ[] = { "matrix", "bidir", "channels", "size", "duration",
+		"warmup", "interval", "connect-timeout", "timeout" };
+	json_t *j = dr_opts_to_json(o->table, o->command), *v;
+	const char *name;
+	char *text;
+	void *tmp;
+
+	/* Options that exclude one of these defaults. */
+	if (dr_opts_given(o->table, "iters"))
+		json_object_del(j, "duration");
+	if (dr_opts_given(o->table, "begin"))
+		json_object_del(j, "size");
+	if (dr_opts_given(o->table, "reverse"))
+		json_object_del(j, "bidir");
+	json_object_foreach_safe(j, tmp, name, v)
+	{
+		bool wanted =
+			dr_opts_given(o->table, name) || is_in(differ, DR_ARRAY_LEN(differ), name);
+
+		if (!wanted || is_in(own, DR_ARRAY_LEN(own), name))
+			json_object_del(j, name);
+	}
+	if (way != DR_SWEEP_BOTH_WAYS) {
+		json_object_del(j, "bidir");
+		json_object_set_new(j, "reverse", json_boolean(way == DR_SWEEP_TO_CLIENT));
+	}
+	text = j ? json_dumps(j, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
+	json_decref(j);
+	return text;
+}
+
+/* ---- NICs ---- */
+
+static json_t *nic_json(const struct dr_netdev *d)
+{
+	struct dr_netdev_counters c;
+	struct dr_err e;
+	bool counted = dr_netdev_counters(d->ifindex, &c, &e) == 0;
+
+	return json_pack("{s:s, s:b, s:b, s:o, s:o}", "name", d->name, "up", d->up, "carrier",
+		d->running, "speed_mbps",
+		d->speed_mbps > 0 ? json_integer(d->speed_mbps) : json_null(), "rx_errors",
+		counted ? json_integer((json_int_t)c.rx_errors) : json_null());
+}
+
+static json_t *nics_json(void)
+{
+	struct dr_netdev *devs;
+	json_t *a = json_array();
+	struct dr_err e;
+	size_t n;
+
+	if (dr_netdev_list(&devs, &n, &e))
+		return a;
+	for (size_t i = 0; i < n; i++)
+		if (!devs[i].loopback && devs[i].n_addrs && a)
+			json_array_append_new(a, nic_json(&devs[i]));
+	dr_netdev_list_free(devs);
+	return a;
+}
+
+/* The same with errors since the begin. */
+static json_t *nics_since(const struct dr_sweep_agent *a)
+{
+	json_t *now = nics_json(), *row, *first;
+	size_t i, k;
+
+	json_array_foreach(now, i, row)
+	{
+		json_array_foreach(a->first_nics, k, first)
+		{
+			json_int_t was = json_integer_value(json_object_get(first, "rx_errors"));
+			json_t *is = json_object_get(row, "rx_errors");
+
+			if (json_equal(
+				    json_object_get(first, "name"), json_object_get(row, "name")) &&
+				json_is_integer(is))
+				json_integer_set(is, json_integer_value(is) - was);
+		}
+	}
+	return now;
+}
+
+/* ---- runs ---- */
+
+static void start_next(struct dr_sweep_agent *a);
+
+/* Takes figures over. */
+static void report(struct dr_sweep_agent *a, json_t *figures)
+{
+	json_t *msg = figures ? figures : json_object();
+
+	json_object_set_new(msg, "op", json_string("done"));
+	json_object_set_new(msg, "id", json_integer(a->now.id));
+	json_object_set_new(msg, "attempt", json_integer(a->now.attempt));
+	json_object_set_new(msg, "client", json_boolean(a->now.client));
+	json_object_set_new(msg, "nics", nics_since(a));
+	a->report(a->arg, msg);
+	json_decref(msg);
+}
+
+static void run_ended(void *arg, int status, const json_t *doc, const char *text)
+{
+	struct dr_sweep_agent *a = arg;
+
+	a->child = NULL;
+	dr_info("sweep", "pair %lld, %s: exit status %d", (long long)a->now.id,
+		a->now.client ? "client" : "server", status);
+	if (!a->now.stopped)
+		report(a, a->now.client ? dr_sweep_figures(doc, status, text) : NULL);
+	if (a->has_next)
+		start_next(a);
+}
+
+static void start_next(struct dr_sweep_agent *a)
+{
+	struct dr_sweep_child_opts o = { .poller = a->poller,
+		.config = a->config[a->next.way],
+		.loud = a->opt->verbose > 0,
+		.ended = run_ended,
+		.arg = a };
+	struct dr_err e;
+
+	a->now = a->next;
+	a->has_next = false;
+	o.client = a->now.client;
+	o.host = a->now.host;
+	o.port = a->now.client ? a->now.port : a->ports.first;
+	o.until_ns = a->now.until_ns;
+	if (dr_sweep_child_start(&a->child, &o, &e)) {
+		dr_warn("sweep", "%s", e.text);
+		report(a, dr_sweep_figures(NULL, 2, e.text));
+	}
+}
+
+static void order_run(struct dr_sweep_agent *a, const json_t *msg, int64_t now_ns)
+{
+	const char *host = json_string_value(json_object_get(msg, "host"));
+	json_int_t port = json_integer_value(json_object_get(msg, "port"));
+	json_int_t ms = json_integer_value(json_object_get(msg, "time_ms"));
+	json_int_t way = json_integer_value(json_object_get(msg, "way")); /* none: 0 */
+
+	if (!host || port < 1 || port > UINT16_MAX || ms < 1 || ms > 86400000 || way < 0 ||
+		way >= (json_int_t)DR_ARRAY_LEN(a->config))
+		return;
+	a->next.id = json_integer_value(json_object_get(msg, "id"));
+	a->next.attempt = json_integer_value(json_object_get(msg, "attempt"));
+	a->next.client = json_is_true(json_object_get(msg, "client"));
+	a->next.stopped = false;
+	a->next.way = (int)way;
+	a->next.port = (uint16_t)port;
+	a->next.until_ns = now_ns + ms * DR_NS_PER_MS;
+	snprintf(a->next.host, sizeof(a->next.host), "%s", host);
+	a->has_next = true;
+	if (a->child) {
+		a->now.stopped = true;
+		dr_sweep_child_stop(a->child, now_ns);
+	} else {
+		start_next(a);
+	}
+}
+
+static void order_stop(struct dr_sweep_agent *a, const json_t *msg, int64_t now_ns)
+{
+	json_int_t id = json_integer_value(json_object_get(msg, "id"));
+
+	if (a->has_next && a->next.id == id)
+		a->has_next = false;
+	if (a->child && a->now.id == id) {
+		a->now.stopped = true;
+		dr_sweep_child_stop(a->child, now_ns);
+	}
+}
+
+void dr_sweep_agent_order(struct dr_sweep_agent *a, const json_t *msg, int64_t now_ns)
+{
+	const char *op = dr_json_string(msg, "op");
+
+	if (strcmp(op, "run") == 0)
+		order_run(a, msg, now_ns);
+	else if (strcmp(op, "stop") == 0)
+		order_stop(a, msg, now_ns);
+}
+
+void dr_sweep_agent_tick(struct dr_sweep_agent *a, int64_t now_ns)
+{
+	if (a->child)
+		dr_sweep_child_tick(a->child, now_ns);
+}
+
+int64_t dr_sweep_agent_deadline(const struct dr_sweep_agent *a)
+{
+	return a->child ? dr_sweep_child_deadline(a->child) : DR_NEVER;
+}
+
+json_t *dr_sweep_agent_offer(struct dr_sweep_agent *a, uint32_t rank, uint32_t nodes)
+{
+	char host[256] = "";
+
+	(void)!gethostname(host, sizeof(host) - 1);
+	return json_pack("{s:i, s:I, s:I, s:s, s:i, s:O}", "sweep", 1, "rank", (json_int_t)rank,
+		"nodes", (json_int_t)nodes, "host", host, "port", (int)a->ports.first, "nics",
+		a->first_nics);
+}
+
+int dr_sweep_agent_init(struct dr_sweep_agent *a, struct dr_err *e)
+{
+	const struct dr_options *o = a->opt;
+	unsigned span = o->gpus.n ? dr_options_gpu_top(o) + 1 : SPAN_DEFAULT;
+
+	a->ports.lock_fd = -1;
+	a->first_nics = nics_json();
+	for (size_t i = 0; i < DR_ARRAY_LEN(a->config); i++) {
+		a->config[i] = run_config(o, (int)i);
+		if (!a->config[i])
+			return dr_err_set(e, -ENOMEM, "out of memory");
+	}
+	if (!a->first_nics)
+		return dr_err_set(e, -ENOMEM, "out of memory");
+	return dr_sweep_ports_claim(&a->ports, (unsigned)o->port + 1, span, e);
+}
+
+void dr_sweep_agent_fini(struct dr_sweep_agent *a)
+{
+	dr_sweep_child_destroy(a->child);
+	a->child = NULL;
+	dr_sweep_ports_release(&a->ports);
+	for (size_t i = 0; i < DR_ARRAY_LEN(a->config); i++) {
+		free(a->config[i]); /* lint-ok: of jansson */
+		a->config[i] = NULL;
+	}
+	json_decref(a->first_nics);
+	a->first_nics = NULL;
+}

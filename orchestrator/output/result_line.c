@@ -1,0 +1,301 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
+
+#include "base/units.h"
+#include "orchestrator/output/cell.h"
+#include "orchestrator/output/fields.h"
+#include "orchestrator/output/parts.h"
+
+/* The last line of each table: the figure that the table is read for, and what is worst in it. */
+
+static const char *plural(size_t n)
+{
+	return n == 1 ? "" : "s";
+}
+
+/* " over eth2", the NIC of the GPU's first primary rail at this end; "": unknown. */
+static struct cell over_nic(const struct dr_record *rec, int64_t gpu)
+{
+	struct cell c = { "" };
+
+	for (size_t i = 0; i < rec->gpus.n; i++) {
+		if (rec->gpus.v[i].gpu != gpu)
+			continue;
+		const struct dr_rail_row *r = dr_record_rail(rec, rec->gpus.v[i].primary);
+
+		if (r)
+			snprintf(c.s, sizeof(c.s), " over %.63s", r->ifname);
+		break;
+	}
+	return c;
+}
+
+/* " over eth1", " (over all 3 NICs)": the NICs of the GPU's primary rails. */
+static struct cell over_nics(const struct dr_record *rec, int64_t gpu)
+{
+	struct cell c = { "" };
+	size_t n = 0;
+
+	for (size_t i = 0; i < rec->gpus.n; i++) {
+		size_t k = 0;
+
+		while (k < i && (rec->gpus.v[k].gpu != gpu ||
+					rec->gpus.v[k].primary != rec->gpus.v[i].primary))
+			k++;
+		n += k == i && rec->gpus.v[i].gpu == gpu;
+	}
+	if (n < 2)
+		return over_nic(rec, gpu);
+	snprintf(c.s, sizeof(c.s), " (over %s%zu NICs)", n == rec->rails.n ? "all " : "", n);
+	return c;
+}
+
+/* The GPUs that use the one rail of this GPU, and no other: their number and sum. 1: not shared. */
+static size_t sharing(const struct dr_record *rec, const struct dr_bandwidth_row *of,
+	int64_t *first, double *gbps)
+{
+	int64_t rail = DR_UNSET;
+	size_t n = 0;
+
+	for (size_t i = 0; i < rec->gpus.n; i++) {
+		if (rec->gpus.v[i].gpu != of->gpu)
+			continue;
+		if (rail != DR_UNSET && rail != rec->gpus.v[i].primary)
+			return 1;
+		rail = rec->gpus.v[i].primary;
+	}
+	*gbps = 0;
+	for (size_t i = 0; i < rec->bandwidth.n; i++) {
+		const struct dr_bandwidth_row *b = &rec->bandwidth.v[i];
+		size_t uses = 0;
+
+		for (size_t k = 0; k < rec->gpus.n; k++)
+			uses += rec->gpus.v[k].gpu == b->gpu && rec->gpus.v[k].primary == rail;
+		if (b->phase != of->phase || b->direction != of->direction || !uses ||
+			!isfinite(b->gbps))
+			continue;
+		if (n < 2)
+			first[n] = b->gpu;
+		n++;
+		*gbps += b->gbps;
+	}
+	return n;
+}
+
+/* What the slowest GPU shares its NIC with explains its figure. */
+static void print_sharing(
+	const struct dr_record *rec, const struct dr_bandwidth_row *worst, FILE *f)
+{
+	int64_t first[2] = { DR_UNSET, DR_UNSET };
+	double gbps = 0;
+	size_t n = sharing(rec, worst, first, &gbps);
+	struct cell nic = over_nic(rec, worst->gpu);
+
+	if (n < 2 || first[0] == first[1] || strncmp(nic.s, " over ", 6) != 0)
+		return;
+	fprintf(f, "\n  (%s is shared by ", nic.s + 6);
+	if (n == 2)
+		fprintf(f, "GPU %s and %s", count(first[0]).s, count(first[1]).s);
+	else
+		fprintf(f, "%zu GPUs", n);
+	fprintf(f, ": %s Gb/s together)", sig(gbps).s);
+}
+
+/* The row of the total's measurement that has the smallest share of its line rate or, without one, the least. */
+static const struct dr_bandwidth_row *slowest(
+	const struct dr_record *rec, size_t *gpus, double *mean)
+{
+	const struct dr_bandwidth_row *worst = NULL;
+	double sum = 0;
+	size_t n = 0;
+
+	*gpus = 0;
+	for (size_t i = 0; i < rec->bandwidth.n; i++) {
+		const struct dr_bandwidth_row *r = &rec->bandwidth.v[i];
+		size_t k = 0;
+
+		if (r->phase != rec->total.phase)
+			continue;
+		while (k < i && (rec->bandwidth.v[k].phase != r->phase ||
+					rec->bandwidth.v[k].gpu != r->gpu))
+			k++;
+		*gpus += k == i;
+		if (!isfinite(r->gbps))
+			continue;
+		n++;
+		sum += r->gbps;
+		bool rates = worst && isfinite(r->line_rate_percent) &&
+			     isfinite(worst->line_rate_percent);
+		if (!worst || (rates ? r->line_rate_percent < worst->line_rate_percent
+				     : r->gbps < worst->gbps))
+			worst = r;
+	}
+	*mean = sum / (double)n;
+	return worst;
+}
+
+void dr_result_bandwidth(const struct dr_record *rec, FILE *f)
+{
+	const struct dr_total *t = &rec->total;
+	size_t gpus, rails = rec->rails.n;
+	double mean;
+	const struct dr_bandwidth_row *worst = slowest(rec, &gpus, &mean);
+
+	if (!worst || !isfinite(t->gbps))
+		return;
+	fprintf(f, "Result: %zu GPU%s x %zu NIC%s: %s Gb/s", gpus, plural(gpus), rails,
+		plural(rails), sig(t->gbps).s);
+	if (isfinite(t->line_rate_percent))
+		fprintf(f, ", %.1f %% of %.6g Gb/s%s", t->line_rate_percent, t->line_gbps,
+			dr_total_slower(t));
+	if (gpus > 1) {
+		fprintf(f, "; slowest GPU %s%s: ", count(worst->gpu).s,
+			over_nics(rec, worst->gpu).s);
+		if (isfinite(worst->line_rate_percent))
+			fprintf(f, "%.0f %%", worst->line_rate_percent);
+		else
+			fprintf(f, "%.0f %% of the mean", 100 * worst->gbps / mean);
+		print_sharing(rec, worst, f);
+	}
+	fputc('\n', f);
+}
+
+void dr_result_nics(const struct dr_record *rec, FILE *f)
+{
+	size_t n = rec->nics.n, ok = 0, unknown = 0;
+	const struct dr_nic_row *bad = NULL;
+
+	for (size_t i = 0; i < n; i++) {
+		const struct dr_nic_row *r = &rec->nics.v[i];
+
+		ok += r->counter_check == DR_NIC_CHECK_OK;
+		unknown += r->counter_check != DR_NIC_CHECK_OK &&
+			   r->counter_check != DR_NIC_CHECK_DIFFERS;
+		if (!bad && r->counter_check == DR_NIC_CHECK_DIFFERS)
+			bad = r;
+	}
+	if (bad)
+		fprintf(f,
+			"Result: %zu of %zu NICs carried other traffic than theirs, the first is %s at the %s\n",
+			n - ok - unknown, n, bad->name, dr_enum_name(dr_end_names, bad->side));
+	else if (unknown == n)
+		fputs("Result: no NIC could be compared with its counters\n", f);
+	else
+		fprintf(f, "Result: %zu of %zu NICs carried what was sent over them%s\n", ok, n,
+			unknown ? "; the others could not be compared" : "");
+}
+
+void dr_result_silences(const struct dr_record *rec, FILE *f)
+{
+	const struct dr_silence_row *worst = &rec->silences.v[0];
+	double times = 0;
+
+	for (size_t i = 0; i < rec->silences.n; i++) {
+		const struct dr_silence_row *r = &rec->silences.v[i];
+
+		times += (double)DR_MAX(r->silences, 0);
+		if (r->misses > worst->misses)
+			worst = r;
+	}
+	fprintf(f, "Result: %.0f times; the longest, %s in a row, on %s at the %s\n", times,
+		count(worst->misses).s, worst->nic, dr_enum_name(dr_end_names, worst->side));
+}
+
+void dr_result_memory(const struct dr_record *rec, FILE *f)
+{
+	size_t gpus = 0, staged = 0;
+
+	for (size_t i = 0; i < rec->memory.n; i++) {
+		gpus += rec->memory.v[i].memory == 1;
+		staged += rec->memory.v[i].memory == 1 && rec->memory.v[i].staged > 0;
+	}
+	fprintf(f, "Result: %zu of %zu GPUs staged through pinned host memory\n", staged, gpus);
+}
+
+void dr_result_latency(const struct dr_record *rec, FILE *f)
+{
+	const struct dr_latency_row *best = NULL, *worst = NULL;
+
+	for (size_t i = 0; i < rec->latency.n; i++) {
+		const struct dr_latency_row *r = &rec->latency.v[i];
+
+		if (r->p50_ns == DR_UNSET)
+			continue;
+		if (!best || r->p50_ns < best->p50_ns)
+			best = r;
+		if (!worst || r->p50_ns > worst->p50_ns)
+			worst = r;
+	}
+	if (!best)
+		return;
+	fprintf(f, "Result: best median %s us (GPU %s%s)", sig(known(best->p50_ns) / 1e3).s,
+		count(best->gpu).s, over_nic(rec, best->gpu).s);
+	if (worst != best)
+		fprintf(f, ", slowest %s us (GPU %s%s)", sig(known(worst->p50_ns) / 1e3).s,
+			count(worst->gpu).s, over_nic(rec, worst->gpu).s);
+	fputc('\n', f);
+}
+
+void dr_result_failover(const struct dr_record *rec, FILE *f)
+{
+	const struct dr_fault_row *worst = NULL, *ended = NULL;
+	size_t n = rec->faults.n, passed = 0, cut = 0;
+	char gap[32];
+
+	for (size_t i = 0; i < n; i++) {
+		const struct dr_fault_row *r = &rec->faults.v[i];
+
+		passed += r->verdict == DR_VERDICT_PASS;
+		cut += r->verdict == DR_VERDICT_INCOMPLETE;
+		if (r->verdict != DR_VERDICT_INCOMPLETE && r->gap_ns != DR_UNSET &&
+			(!worst || r->gap_ns > worst->gap_ns))
+			worst = r;
+		if (r->error_after_ns != DR_UNSET)
+			ended = r;
+	}
+	if (!n)
+		return;
+	if (cut == n)
+		fprintf(f, "Result: 0 of %zu trial%s finished", n, plural(n));
+	else
+		fprintf(f, "Result: %zu of %zu trial%s passed", passed, n, plural(n));
+	if (cut && cut < n)
+		fprintf(f, ", %zu did not finish", cut);
+	if (worst) {
+		dr_format_duration(worst->gap_ns, gap, sizeof(gap));
+		fprintf(f, "; longest gap %s (fault %s, %s, GPU %s%s)", gap, count(worst->trial).s,
+			dr_fault_row_name(worst->kind, worst->dir).s, count(worst->gpu).s,
+			over_nic(rec, worst->gpu).s);
+	}
+	if (ended) {
+		dr_format_duration(ended->error_after_ns, gap, sizeof(gap));
+		fprintf(f, "; no delivery for %s until the error (fault %s)", gap,
+			count(ended->trial).s);
+	}
+	fputc('\n', f);
+}
+
+void dr_result_matrix(const struct dr_record *rec, int direction, FILE *f)
+{
+	const struct dr_matrix_cell_row *worst = NULL;
+	size_t cells = 0;
+
+	for (size_t i = 0; i < rec->matrix.cells.n; i++) {
+		const struct dr_matrix_cell_row *r = &rec->matrix.cells.v[i];
+
+		if (r->direction != direction || r->gpu == DR_UNSET)
+			continue;
+		cells++;
+		if (isfinite(r->gbps) && !(r->switched > 0) && (!worst || r->gbps < worst->gbps))
+			worst = r;
+	}
+	if (!worst)
+		return;
+	fprintf(f,
+		"Result: %zu pairs of GPU and NIC: %s Gb/s all together; slowest pair GPU %s over %s: %s Gb/s\n",
+		cells,
+		sig(direction == DR_TO_SERVER ? rec->matrix.to_server_gbps
+					      : rec->matrix.to_client_gbps)
+			.s,
+		count(worst->gpu).s, worst->nic, sig(worst->gbps).s);
+}
