@@ -3,7 +3,7 @@
 
 /*
  * Numbers of heartbeats: the sender's clock in units of 2^24 ns (16.8 ms; they last for two years), and below it 32 bits
- * that count. The header of heartbeat.h states the bound. Invariants:
+ * that count. docs/PROTOCOL.md, 1.3, states the bound. Invariants:
  *  1. A number that was taken is above all that were taken on its rail.
  *  2. The bound (base) is raised only after DR_HB_FAR_NS in which no number was below it.
  *  3. What was recorded is never taken: its number is not above the newest one of its rail.

@@ -275,6 +275,10 @@ static void report(const struct dr_opts *o, struct ha_config *c)
 		const char *why = value ? why_unused(c, v) : NULL;
 		const char *def = dr_opt_default(o, v, HA_ALWAYS);
 
+		/* The name of another plugin stands before the own one, which has precedence. */
+		if (value && !own && v + 1 < rows + DR_ARRAY_LEN(rows) &&
+			v[1].offset == v->offset && dr_opts_variable(o, v[1].name))
+			why = "the plugin's own variable is set";
 		if (why)
 			dr_log(own ? DR_LOG_WARN : DR_LOG_INFO, "config", "%s has no effect: %s",
 				v->name, why);

@@ -112,6 +112,17 @@ static bool is_candidate(const struct dr_netdev_choice *c, const struct dr_netde
 	return (!c->admits || c->admits(c->arg, d)) && !refused_alone(c, d);
 }
 
+/* A tunnel or an inner bridge is a candidate where there is no other, as in a container in a container. */
+static bool is_last_resort(const struct dr_netdev_choice *c, enum dr_netdev_why why)
+{
+	if (why != DR_NETDEV_VIRTUAL && why != DR_NETDEV_BRIDGE)
+		return false;
+	for (size_t i = 0; i < c->n_devs; i++)
+		if (is_candidate(c, &c->devs[i]))
+			return false;
+	return true;
+}
+
 /* ---- beside the others ---- */
 
 static int64_t speed(const struct dr_netdev_choice *c, const struct dr_netdev *d)
@@ -159,12 +170,15 @@ static const struct dr_netdev *with_default_route(const struct dr_netdev_choice 
 	return NULL;
 }
 
-/* Without the topology each device is a port. */
+/* Without the topology each device is a port, but a VLAN and the like have that of the device below. */
 static const char *port_of(const struct dr_netdev_choice *c, const struct dr_netdev *d)
 {
 	const struct dr_topo_nic *nic = dr_topo_find_nic(c->topo, d->name);
+	const struct dr_netdev *below = strstr(d->kind, "vlan") ? by_index(c, d->link) : NULL;
 
-	return nic && nic->port[0] ? nic->port : d->name;
+	if (nic && nic->port[0])
+		return nic->port;
+	return below ? below->name : d->name;
 }
 
 /* Are other candidates on two physical ports? */
@@ -189,12 +203,12 @@ const struct dr_netdev *dr_netdev_management(const struct dr_netdev_choice *c)
 {
 	const struct dr_netdev *control = NULL, *route = with_default_route(c);
 
-	if (!c->control)
-		return route && two_ports_without(c, route) ? route : NULL;
 	for (size_t i = 0; i < c->n_devs && !control; i++)
 		if (is_candidate(c, &c->devs[i]) && has_control(c, &c->devs[i]))
 			control = &c->devs[i];
-	if (!control || c->reserve_control)
+	if (!control)
+		return route && two_ports_without(c, route) ? route : NULL;
+	if (c->reserve_control)
 		return control;
 	int64_t own = speed(c, control), others = fastest(c, control);
 	bool known = own > 0 && others > 0;
@@ -210,6 +224,8 @@ enum dr_netdev_why dr_netdev_refused(const struct dr_netdev_choice *c, const str
 	enum dr_netdev_why why = refused_alone(c, d);
 	const struct dr_netdev *management;
 
+	if (is_last_resort(c, why))
+		return dr_netdev_link_refused(d, c->family);
 	if (why)
 		return why;
 	management = dr_netdev_management(c);

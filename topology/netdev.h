@@ -149,8 +149,8 @@ enum dr_netdev_why {
 	DR_NETDEV_RAIL, /* it is taken */
 	DR_NETDEV_LOOPBACK,
 	DR_NETDEV_PORT,	   /* of a bond or bridge, which stands for it */
-	DR_NETDEV_VIRTUAL, /* a tunnel or the like */
-	DR_NETDEV_BRIDGE,  /* without a physical port */
+	DR_NETDEV_VIRTUAL, /* a tunnel or the like; taken where nothing else can be */
+	DR_NETDEV_BRIDGE,  /* without a physical port; the same */
 	DR_NETDEV_DOWN,
 	DR_NETDEV_CARRIER,
 	DR_NETDEV_ADDRESS,
@@ -174,7 +174,8 @@ bool dr_netdev_addr_usable(
  *  1. The control NIC is fast, and a slower NIC is left out: none, so that the control NIC is a rail.
  *  2. Another NIC has the only preferred default route: that one.
  *  3. The control NIC is as fast as the others, and no NIC has the only preferred default route: none.
- * Without a control connection: the NIC with the only preferred default route, where two other physical ports remain.
+ * Without a control connection, or over no candidate: the NIC with the only preferred default route, where candidates on
+ * two other physical ports remain.
  * An unknown speed is neither fast nor slow.
  */
 const struct dr_netdev *dr_netdev_management(const struct dr_netdev_choice *from);

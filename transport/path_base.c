@@ -202,7 +202,7 @@ bool dr_path_ident_get(struct dr_rbuf *r, struct dr_path_ident *out)
 	dr_rbuf_u32(r, &out->gen);
 	out->sender = flags & FLAG_SENDER;
 	out->connector = flags & FLAG_CONNECTOR;
-	return out->index < DR_PATHS && flags <= (FLAG_SENDER | FLAG_CONNECTOR);
+	return !r->failed && out->index < DR_PATHS && flags <= (FLAG_SENDER | FLAG_CONNECTOR);
 }
 
 int dr_path_handle(struct dr_path *p, void *buf, size_t cap)

@@ -96,9 +96,7 @@ struct dr_path_ident {
 	bool sender, connector;
 };
 struct dr_path_ident dr_path_ident(const struct dr_path_params *par);
-/* 12 bytes of a message: u8 index | u8 flags (1 sender, 2 connector) | u32 channel | u32 gen. */
-struct dr_rbuf;
-struct dr_wbuf;
+/* 10 bytes of a message: u8 index | u8 flags (1 sender, 2 connector) | u32 channel | u32 gen. */
 void dr_path_ident_put(struct dr_wbuf *w, const struct dr_path_ident *id);
 /* False: fields are out of range, or r has failed. */
 bool dr_path_ident_get(struct dr_rbuf *r, struct dr_path_ident *out);

@@ -71,7 +71,6 @@ static int listed_rails(
 
 static int read_devices(struct dr_topo_view *v)
 {
-	v->from.topo = v->topo;
 	if (v->topo->live)
 		return dr_netdev_choice_read(&v->from, &v->devs, &v->err);
 	v->devs = dr_calloc(v->topo->n_nics + 1, sizeof(*v->devs));

@@ -35,11 +35,14 @@ static const char *not_a_rail(const struct dr_topo_view *v, const struct dr_topo
 	if (rail_of(v, nic) >= 0)
 		return "";
 	for (size_t i = 0; i < v->from.n_devs; i++) {
+		if (strncmp(v->devs[i].name, nic->name, IFNAMSIZ - 1) != 0)
+			continue;
 		enum dr_netdev_why why = dr_netdev_refused(&v->from, &v->devs[i]);
-
-		if (why && strcmp(v->devs[i].name, nic->name) == 0)
+		if (why)
 			return dr_netdev_why_text(why);
 	}
+	if (!nic->netdev)
+		return "no network device";
 	return v->opt->rails ? "not in --rails" : "not used";
 }
 

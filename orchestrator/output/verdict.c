@@ -291,6 +291,7 @@ static const char *why_not_used(const struct dr_record *rec, const char *nic)
 		{ "control connection",
 			": it carries the control connection; give HOST's management "
 			"address or --rails" },
+		{ "no partner at the other end", ": its link is up, but it has no partner" },
 	};
 
 	for (size_t i = 0; i < rec->unused_nics.n; i++) {
@@ -301,7 +302,6 @@ static const char *why_not_used(const struct dr_record *rec, const char *nic)
 		for (size_t k = 0; k < DR_ARRAY_LEN(why); k++)
 			if (!strcmp(r->reason, why[k][0]))
 				return why[k][1];
-		return ": its link is up, but it has no partner";
 	}
 	return "";
 }

@@ -62,9 +62,10 @@ preflight() {
 	one_line
 	[[ $output == "preflight 10.98.255.2: FAIL (exit status 7): NIC rail1, to-"*": 0.00"*" Gb/s is "*" % of the baseline's 0."*"; measured twice" ]]
 	[[ $output == *"NIC rail1, to-client: "* ]]
-	[[ $output != *rail0* && $output != *GPU* ]]
+	# Its acknowledgements are late, too, so GPUs may be low in the other direction.
+	[[ $output != *rail0* ]]
 	holds slow.json '.result.errors | any(.text | startswith("gpu 0 over rail1 to-client"))'
-	holds slow.json '.exit_code == 7 and .measurements == 2 and all(.bad[]; .kind == "nic" and .nic == "rail1" and .percent < 30)'
+	holds slow.json '.exit_code == 7 and .measurements == 2 and all(.bad[]; .nic == "rail1" and (.direction == "to-server" or .kind == "nic" and .percent < 30))'
 	shape "$B" rail1 100mbit
 	ip -n "$B" link set rail1 down
 	# The document alone on standard output; the line is elsewhere then.
