@@ -41,7 +41,7 @@ struct dr_span {
 };
 
 /* One switch of paths as one end observed it. Times: this end's monotonic clock, ns; 0: not reached.
- * Receiver: gap = first_delivery - last_delivery, and the steps between add up to it. */
+ * Receiver: gap = first_delivery - last_delivery (dr_switch_gap), and the steps between add up to it. */
 struct dr_switch_record {
 	uint32_t epoch;	     /* the epoch that the switch began */
 	unsigned from, to;   /* path indices */
@@ -61,6 +61,14 @@ struct dr_switch_record {
 	uint64_t replayed_bytes;     /* sender */
 	uint32_t rounds;	     /* epochs that this switch took */
 };
+
+/* The gap of a receiver's switch, ns; -1: one of the two deliveries is not known. */
+static inline int64_t dr_switch_gap(const struct dr_switch_record *r)
+{
+	return r->last_delivery_ns && r->first_delivery_ns >= r->last_delivery_ns
+		       ? r->first_delivery_ns - r->last_delivery_ns
+		       : -1;
+}
 
 struct dr_channel_stats {
 	uint64_t messages, bytes; /* sender: acknowledged; receiver: delivered */

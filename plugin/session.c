@@ -46,10 +46,9 @@ static int64_t gap_ns(const struct ha_session *s, const struct dr_switch_record 
 {
 	int64_t silent = rec->detect_ns - rec->last_delivery_ns;
 
-	if (rec->last_delivery_ns == 0 || rec->first_delivery_ns == 0 ||
-		silent > 4 * dr_manager_detect_bound(&s->prm.manager))
-		return 0;
-	return rec->first_delivery_ns - rec->last_delivery_ns;
+	return silent > 4 * dr_manager_detect_bound(&s->prm.manager)
+		       ? 0
+		       : DR_MAX(dr_switch_gap(rec), (int64_t)0);
 }
 
 /* Once for each switch: at the receiver, which knows the gap. */

@@ -7,7 +7,8 @@
 #include <stdbool.h>
 
 /*
- * The longest time between two deliveries of one channel since a moment that is told afterwards. Sans-IO: times are
+ * The longest time between two deliveries of one channel since a moment that is told afterwards, for faults without a
+ * switch (--detect transport); the gap of a switch is dr_switch_gap (channel/channel.h). Sans-IO: times are
  * arguments.
  *
  * When a fault took effect is known only after it did, perhaps from the other end. An interval that is neither longer

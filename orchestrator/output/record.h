@@ -149,8 +149,6 @@ size_t dr_fault_row_from_switches(struct dr_fault_row *row, const struct dr_swit
 const struct dr_delivery_gap_row *dr_fault_row_from_gaps(
 	struct dr_fault_row *row, const struct dr_delivery_gap_row *gaps, size_t n);
 
-/* Of a receiver's record; DR_UNSET: one of the two deliveries is not known. */
-int64_t dr_switch_gap(const struct dr_switch_record *r);
 
 /* Compute what follows from the rows. The functions that judge or make an output call it first. */
 void dr_record_settle(struct dr_record *rec);

@@ -26,21 +26,14 @@ static int receiver_parts(const struct dr_switch_record *r, int64_t part[5], int
 	int64_t t[6] = { r->last_delivery_ns, r->detect_ns, r->fenced_ns, r->answer_ns,
 		r->first_frame_ns, r->first_delivery_ns };
 
-	if (!t[0] || !t[5] || t[5] < t[0])
+	*gap = dr_switch_gap(r);
+	if (*gap < 0)
 		return 0;
 	for (int i = 1; i < 5; i++)
 		t[i] = DR_MIN(DR_MAX(t[i], t[i - 1]), t[5]);
 	for (int i = 0; i < 5; i++)
 		part[i] = t[i + 1] - t[i];
-	*gap = t[5] - t[0];
 	return 1;
-}
-
-int64_t dr_switch_gap(const struct dr_switch_record *r)
-{
-	return r->last_delivery_ns && r->first_delivery_ns >= r->last_delivery_ns
-		       ? r->first_delivery_ns - r->last_delivery_ns
-		       : DR_UNSET;
 }
 
 static const struct dr_switch_row *sender_of(

@@ -156,14 +156,14 @@ void dr_live_tick(struct dr_local *l, int64_t now_ns)
 void dr_live_switch(struct dr_local_gpu *g, const struct dr_report *rep, bool receiver)
 {
 	const struct dr_switch_record *r = &rep->rec;
-	int64_t gap = r->first_delivery_ns - r->last_delivery_ns;
+	int64_t gap = dr_switch_gap(r);
 
 	if (r->planned) {
 		*(r->to == 0 ? &g->live.failbacks : &g->live.leaves) += 1;
 		return;
 	}
 	g->live.failovers++;
-	if (!receiver || !r->first_delivery_ns || !r->last_delivery_ns || gap < 0)
+	if (!receiver || gap < 0)
 		return;
 	g->live.gaps++;
 	g->live.gap_sum_ns += gap;

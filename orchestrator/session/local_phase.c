@@ -338,6 +338,13 @@ static void event(
 	dr_output_row(l->out, events, &row);
 }
 
+static int64_t gap_of(const struct dr_report *rep)
+{
+	int64_t gap = dr_switch_gap(&rep->rec);
+
+	return gap < 0 ? DR_UNSET : gap;
+}
+
 static void on_switch(struct dr_local *l, const struct dr_report *rep)
 {
 	struct dr_local_channel *ch = channel_of(l, rep);
@@ -358,7 +365,7 @@ static void on_switch(struct dr_local *l, const struct dr_report *rep)
 		!rep->rec.planned && !(l->phase_open && l->phase.kind == DR_PHASE_FAILOVER);
 	row.rec = rep->rec;
 	if (!ch->sends)
-		row.gap_ns = dr_switch_gap(&rep->rec);
+		row.gap_ns = gap_of(rep);
 	dr_record_add(l->rec, switches, &row);
 	dr_output_row(l->out, switches, &row);
 }
@@ -375,7 +382,7 @@ static void on_gap(struct dr_local *l, const struct dr_report *rep)
 	row.trial = rep->value;
 	row.last_delivery_ns = rep->rec.last_delivery_ns;
 	row.first_delivery_ns = rep->rec.first_delivery_ns;
-	row.gap_ns = dr_switch_gap(&rep->rec);
+	row.gap_ns = gap_of(rep);
 	dr_record_add(l->rec, delivery_gaps, &row);
 	dr_output_row(l->out, delivery_gaps, &row);
 }
