@@ -164,7 +164,8 @@ start_in_namespaces() {
 	grep -q '^ *0 .* left  *|' client.out
 }
 
-# A NIC that dr_netdev_refused refuses: the rule stands once, and acts everywhere.
+# A NIC that dr_netdev_refused refuses: the rule stands once, and acts everywhere. The example is built without sanitizers.
+# bats test_tags=release
 @test "a NIC that the rules leave out is no rail of client, doctor, sweep, plugin and library" {
 	two_rails
 	for net in "$A" "$B"; do
