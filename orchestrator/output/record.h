@@ -149,7 +149,6 @@ size_t dr_fault_row_from_switches(struct dr_fault_row *row, const struct dr_swit
 const struct dr_delivery_gap_row *dr_fault_row_from_gaps(
 	struct dr_fault_row *row, const struct dr_delivery_gap_row *gaps, size_t n);
 
-
 /* Compute what follows from the rows. The functions that judge or make an output call it first. */
 void dr_record_settle(struct dr_record *rec);
 /* " in the slower direction" where there are two, else "". */
