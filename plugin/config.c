@@ -231,8 +231,18 @@ static const struct dr_opt_pair former[] = {
 
 /* ---- what is set without effect ---- */
 
+/* A variable of another plugin for the same value stands in front of the own one, which has precedence. */
+static bool is_replaced(const struct dr_opts *o, const struct dr_opt *v)
+{
+	const struct dr_opt *own = v + 1;
+
+	return own < rows + DR_ARRAY_LEN(rows) && own->offset == v->offset &&
+	       dr_opts_variable(o, own->name);
+}
+
 /* NULL: it has an effect. */
-static const char *why_unused(const struct ha_config *c, const struct dr_opt *v)
+static const char *why_unused(
+	const struct dr_opts *o, const struct ha_config *c, const struct dr_opt *v)
 {
 	bool holds = v->offset == offsetof(struct reading, c.hold_down_ns);
 	bool failback = holds || v->offset == offsetof(struct reading, c.failback);
@@ -245,7 +255,7 @@ static const char *why_unused(const struct ha_config *c, const struct dr_opt *v)
 		return "HA_NCCL_ENABLE_FAILBACK is 0";
 	if (v->offset == offsetof(struct reading, c.rto_ns) && c->detect != DR_DETECT_CONSERVATIVE)
 		return "it is used only with HA_NCCL_DETECT=conservative";
-	return NULL;
+	return is_replaced(o, v) ? "the plugin's own variable is set" : NULL;
 }
 
 static void report_stranger(const char *text)
@@ -272,13 +282,9 @@ static void report(const struct dr_opts *o, struct ha_config *c)
 	for (const struct dr_opt *v = rows; v < rows + DR_ARRAY_LEN(rows); v++) {
 		bool own = strncmp(v->name, PROGRAM "_", sizeof(PROGRAM)) == 0;
 		const char *value = dr_opts_variable(o, v->name);
-		const char *why = value ? why_unused(c, v) : NULL;
+		const char *why = value ? why_unused(o, c, v) : NULL;
 		const char *def = dr_opt_default(o, v, HA_ALWAYS);
 
-		/* The name of another plugin stands before the own one, which has precedence. */
-		if (value && !own && v + 1 < rows + DR_ARRAY_LEN(rows) &&
-			v[1].offset == v->offset && dr_opts_variable(o, v[1].name))
-			why = "the plugin's own variable is set";
 		if (why)
 			dr_log(own ? DR_LOG_WARN : DR_LOG_INFO, "config", "%s has no effect: %s",
 				v->name, why);

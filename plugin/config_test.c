@@ -172,6 +172,10 @@ static void own_names_have_precedence(void **state)
 	assert_string_equal(c.devices_variable, "HA_NCCL_DEVICES");
 	assert_false(c.debug);
 	assert_int_equal(c.connect_timeout_ns, 700 * DR_NS_PER_MS);
+	assert_has(
+		lines, "info NCCL_MESH_TIMEOUT_MS has no effect: the plugin's own variable is set");
+	assert_has(lines, "info NCCL_MESH_DEBUG has no effect");
+	assert_null(strstr(c.changed, "MESH"));
 }
 
 static void log_level_follows_nccl(void **state)

@@ -135,7 +135,7 @@ struct dr_netdev_choice {
 	int default_ifindex;		/* as dr_netdev_default; 0: tells nothing */
 	bool reserve_control;		/* the control NIC is the management NIC in any case */
 	sa_family_t family;		/* of usable addresses; 0: any */
-	const struct dr_topo *topo;	/* tells physical ports; NULL: each device is one */
+	const struct dr_topo *topo;	/* tells speeds and ports; NULL: the devices do */
 	/* False: the device counts for nothing. NULL: all count. */
 	bool (*admits)(const void *arg, const struct dr_netdev *d);
 	const void *arg;

@@ -135,12 +135,55 @@ static void the_control_nic_is_a_rail_where_another_is_for_management(void **sta
 	management_is(devs, "10.0.1.1", 9, "eth1"); /* the default route is on none of them */
 }
 
+/* eth0 has the default route. Its kind and those of the others are changed. */
+static void without_a_control_nic_the_default_route_tells(void **state)
+{
+	static const int64_t equal[DEVS] = { 25000, 25000, 25000, 25000 };
+	struct dr_netdev_choice from = { .n_devs = DEVS, .default_ifindex = 2 };
+	struct dr_netdev devs[DEVS];
+	struct sockaddr_storage sa;
+
+	(void)state;
+	make(devs, equal);
+	from.devs = devs;
+	assert_int_equal(dr_netdev_refused(&from, &devs[0]), DR_NETDEV_DEFAULT_ROUTE);
+	/* Control runs over a NIC that is no rail. */
+	assert_int_equal(dr_netdev_addr_parse("10.0.3.1", &sa), 0);
+	from.control = (const struct sockaddr *)&sa;
+	snprintf(devs[3].kind, sizeof(devs[3].kind), "wireguard");
+	assert_int_equal(dr_netdev_refused(&from, &devs[3]), DR_NETDEV_VIRTUAL);
+	assert_int_equal(dr_netdev_refused(&from, &devs[0]), DR_NETDEV_DEFAULT_ROUTE);
+	/* The others are VLANs of one NIC: eth0 is needed. */
+	snprintf(devs[2].kind, sizeof(devs[2].kind), "vlan");
+	devs[2].link = devs[1].ifindex;
+	assert_int_equal(dr_netdev_refused(&from, &devs[0]), DR_NETDEV_RAIL);
+}
+
+/* A container in a container has a bridge alone. */
+static void where_nothing_else_is_a_bridge_or_tunnel_is_a_rail(void **state)
+{
+	static const int64_t unknown[DEVS] = { -1, -1, -1, -1 };
+	struct dr_netdev devs[DEVS];
+
+	(void)state;
+	make(devs, unknown);
+	devs[0].running = devs[1].running = false;
+	snprintf(devs[2].kind, sizeof(devs[2].kind), "bridge");
+	snprintf(devs[3].kind, sizeof(devs[3].kind), "tun");
+	devs[3].up = false;
+	choose(devs, NULL, "10.0.2.1", "eth2 ");
+	devs[1].running = true;
+	choose(devs, NULL, "10.0.2.1", "eth1 ");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_slow_look_alike_is_left_out),
 		cmocka_unit_test(only_candidates_set_the_pace),
 		cmocka_unit_test(the_control_nic_is_a_rail_where_another_is_for_management),
+		cmocka_unit_test(without_a_control_nic_the_default_route_tells),
+		cmocka_unit_test(where_nothing_else_is_a_bridge_or_tunnel_is_a_rail),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -12,9 +12,8 @@
  * begins with this struct and adds its states. For transport kinds only; everybody else sees struct
  * dr_path.
  */
-enum {
-	DR_PATH_RING = 128
-}; /* messages announced and not complete; place of a message: seq % DR_PATH_RING */
+/* Messages announced and not complete; a message has the place seq % DR_PATH_RING. */
+enum { DR_PATH_RING = 128 };
 
 /* Sender: a clear-to-send. */
 struct dr_path_credit {

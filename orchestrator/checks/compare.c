@@ -8,8 +8,8 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "orchestrator/output/parts.h"
 #include "orchestrator/checks/compare_priv.h"
+#include "orchestrator/output/parts.h"
 
 static bool higher_is_better(const struct compare_figure *f)
 {

@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "orchestrator/output/parts.h"
 #include "orchestrator/checks/compare_priv.h"
+#include "orchestrator/output/parts.h"
 
 /* Which figures a run has. Bandwidth is that of the baselines (output/baseline.c). */
 

@@ -7,8 +7,8 @@
 
 #include "base/text.h"
 #include "base/units.h"
-#include "orchestrator/output/parts.h"
 #include "orchestrator/checks/compare_priv.h"
+#include "orchestrator/output/parts.h"
 
 /* Reads the documents, and refuses those that measured something else than the first one. */
 

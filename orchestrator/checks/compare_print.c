@@ -4,9 +4,9 @@
 #include <string.h>
 
 #include "base/units.h"
+#include "orchestrator/checks/compare_priv.h"
 #include "orchestrator/output/cell.h"
 #include "orchestrator/output/parts.h"
-#include "orchestrator/checks/compare_priv.h"
 
 /* The outcome as tables and as a document. */
 

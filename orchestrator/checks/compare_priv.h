@@ -2,9 +2,9 @@
 #ifndef DR_ORCHESTRATOR_CHECKS_COMPARE_PRIV_H
 #define DR_ORCHESTRATOR_CHECKS_COMPARE_PRIV_H
 
-#include "orchestrator/output/fields.h"
 #include "orchestrator/checks/compare.h"
 #include "orchestrator/figures/shift.h"
+#include "orchestrator/output/fields.h"
 
 /*
  * Method. Each document gives one value of each of its figures. A figure's change is the factor new / old (shift.h) with its

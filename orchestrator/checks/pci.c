@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "orchestrator/checks/doctor_priv.h"
 #include "base/sysfile.h"
+#include "orchestrator/checks/doctor_priv.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -2,8 +2,8 @@
 #include "orchestrator/checks/plugin.h"
 
 #include "base/log.h"
-#include "orchestrator/output/record.h"
 #include "orchestrator/checks/plugin_priv.h"
+#include "orchestrator/output/record.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -13,11 +13,11 @@
 #include "base/mem.h"
 #include "base/text.h"
 #include "base/units.h"
+#include "orchestrator/checks/preflight_priv.h"
 #include "orchestrator/output/cell.h"
 #include "orchestrator/output/fields.h"
 #include "orchestrator/output/parts.h"
 #include "orchestrator/session/session.h"
-#include "orchestrator/checks/preflight_priv.h"
 #include "topology/netdev.h"
 
 /*

@@ -4,9 +4,9 @@
 #include <string.h>
 
 #include "base/units.h"
+#include "orchestrator/checks/preflight_priv.h"
 #include "orchestrator/output/cell.h"
 #include "orchestrator/output/fields.h"
-#include "orchestrator/checks/preflight_priv.h"
 
 /*
  * The comparison judges figures (output/baseline.c). Here they are put down to parts.

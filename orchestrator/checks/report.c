@@ -11,8 +11,8 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/text.h"
-#include "orchestrator/output/parts.h"
 #include "orchestrator/checks/report_priv.h"
+#include "orchestrator/output/parts.h"
 
 /* Rows of errors and of findings, each. */
 enum { REASONS_MAX = 20 };

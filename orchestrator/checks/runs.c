@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "orchestrator/checks/doctor_priv.h"
 #include "base/clock.h"
 #include "base/sysfile.h"
+#include "orchestrator/checks/doctor_priv.h"
 #include "orchestrator/fault/fault.h"
 
 #include <ctype.h>

@@ -4,8 +4,8 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "gpu/gpu.h"
-#include "orchestrator/plan/affinity.h"
 #include "orchestrator/output/parts.h"
+#include "orchestrator/plan/affinity.h"
 
 #include <errno.h>
 #include <stdio.h>

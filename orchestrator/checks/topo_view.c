@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "orchestrator/checks/topo.h"
 
-#include "orchestrator/plan/affinity.h"
 #include "orchestrator/output/fields.h"
+#include "orchestrator/plan/affinity.h"
 #include "topology/numa.h"
 
 #include <limits.h>

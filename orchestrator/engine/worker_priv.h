@@ -5,8 +5,8 @@
 #include <pthread.h>
 #include <semaphore.h>
 
-#include "orchestrator/engine/engine.h"
 #include "base/queue.h"
+#include "orchestrator/engine/engine.h"
 
 /*
  * The worker's files among themselves. worker.c owns the struct dr_worker and is the main thread's

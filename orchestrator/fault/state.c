@@ -9,8 +9,8 @@
  */
 #include "orchestrator/fault/state.h"
 
-#include "base/log.h"
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/rng.h"
 #include "base/sysfile.h"

@@ -3,8 +3,8 @@
 #define DR_ORCHESTRATOR_FLEET_AGENT_H
 
 #include "base/poller.h"
-#include "orchestrator/options/options.h"
 #include "orchestrator/fleet/ports.h"
+#include "orchestrator/options/options.h"
 
 /*
  * A node's part of a sweep: runs the parts of pairs that the coordinator orders, one at a time, and reports them. It is the

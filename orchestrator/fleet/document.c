@@ -4,9 +4,9 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "orchestrator/fleet/sweep.h"
 #include "orchestrator/output/fields.h"
 #include "orchestrator/output/parts.h"
-#include "orchestrator/fleet/sweep.h"
 
 #include <errno.h>
 #include <math.h>

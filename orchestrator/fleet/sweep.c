@@ -6,9 +6,6 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/units.h"
-#include "orchestrator/output/record.h"
-#include "orchestrator/output/parts.h"
-#include "orchestrator/session/session.h"
 #include "orchestrator/fleet/agent.h"
 #include "orchestrator/fleet/confirm.h"
 #include "orchestrator/fleet/document.h"
@@ -16,6 +13,9 @@
 #include "orchestrator/fleet/place.h"
 #include "orchestrator/fleet/progress.h"
 #include "orchestrator/fleet/table.h"
+#include "orchestrator/output/parts.h"
+#include "orchestrator/output/record.h"
+#include "orchestrator/session/session.h"
 
 #include <errno.h>
 #include <netdb.h>

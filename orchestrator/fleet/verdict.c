@@ -2,8 +2,8 @@
 #include "base/mem.h"
 #include "base/units.h"
 #include "orchestrator/figures/shift.h"
-#include "orchestrator/output/record.h"
 #include "orchestrator/fleet/verdict_priv.h"
+#include "orchestrator/output/record.h"
 
 #include <errno.h>
 #include <math.h>

@@ -11,8 +11,8 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/rng.h"
-#include "orchestrator/output/record.h"
 #include "orchestrator/output/fields.h"
+#include "orchestrator/output/record.h"
 
 /*
  * Invariants

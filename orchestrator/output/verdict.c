@@ -7,9 +7,9 @@
 
 #include "base/clock.h"
 #include "base/units.h"
-#include "orchestrator/output/record.h"
 #include "orchestrator/output/fields.h"
 #include "orchestrator/output/parts.h"
+#include "orchestrator/output/record.h"
 
 /*
  * The verdict adds an error row for every criterion that the record misses, marks it `criterion`,

@@ -3,8 +3,8 @@
 #define DR_ORCHESTRATOR_AFFINITY_H
 
 #include "orchestrator/options/options.h"
-#include "orchestrator/plan/plan.h"
 #include "orchestrator/output/record.h"
+#include "orchestrator/plan/plan.h"
 
 /*
  * This end's machine and what follows from it for the workers: a worker, its buffers and the NIC of

@@ -4,8 +4,8 @@
 
 #include "base/poller.h"
 #include "orchestrator/options/options.h"
-#include "orchestrator/output/record.h"
 #include "orchestrator/output/output.h"
+#include "orchestrator/output/record.h"
 #include "orchestrator/plan/plan.h"
 
 /*

@@ -4,8 +4,8 @@
 
 #include "channel/rate.h"
 #include "orchestrator/engine/worker.h"
-#include "orchestrator/plan/affinity.h"
 #include "orchestrator/fault/options.h"
+#include "orchestrator/plan/affinity.h"
 #include "orchestrator/session/message.h"
 #include "orchestrator/session/mtu.h"
 #include "orchestrator/session/session.h"
