@@ -183,7 +183,7 @@ start_in_namespaces() {
 	[[ $output == *"2 rails: rail0, rail1"* ]]
 	start peer ip netns exec "$B" "$DUALRAIL" sweep --nodes 2 --rank 1 --coordinator 10.99.255.1 -g 0 -D 200ms
 	run timeout "$WAIT_S" ip netns exec "$A" "$DUALRAIL" sweep --nodes 2 --rank 0 -g 0 -D 200ms --json=w.json
-	holds w.json '[.nics[]? | .nic] | contains(["out0"]) | not'
+	holds w.json '[.pairs[].lanes[].client_nic] | unique == ["rail0", "rail1"]'
 	run "$DR_BUILD/tests/plugin/ring_main" --log --netns "$A,$B" --bytes 8K "$DR_BUILD/libnccl-net-ha.so"
 	[[ $status == 0 && $output == *"out0 is not used: bridge without a physical port"* ]]
 	cc -D_POSIX_C_SOURCE=200809L -I"$DR_ROOT/library" "$DR_ROOT/docs/examples/kvblocks/blocks.c" -L"$DR_BUILD" -ldualrail -o blocks
