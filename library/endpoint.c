@@ -146,8 +146,8 @@ static int start_thread(struct dualrail *d, struct dr_err *e)
 /* The kind's own options have the defaults of the program's options. */
 static int set_params(struct dualrail *d, struct dr_err *e)
 {
-	static const struct dr_opt_command commands[] = { { "library", DR_KIND_OPT_RUN, "", "",
-								  NULL, NULL },
+	static const struct dr_opt_command commands[] = { { "library", DR_CMDBIT_RUN, "", "", NULL,
+								  NULL },
 		{ NULL, 0, NULL, NULL, NULL, NULL } };
 	const struct dr_opt_group *const groups[] = { &d->kind->options, NULL };
 	const struct dr_opts_spec spec = {
@@ -161,7 +161,7 @@ static int set_params(struct dualrail *d, struct dr_err *e)
 	rc = dr_opts_create(&o, &spec, &d->params);
 	if (rc < 0)
 		return dr_err_set(e, rc, "options: out of memory");
-	rc = dr_opts_defaults(o, DR_KIND_OPT_RUN, e);
+	rc = dr_opts_defaults(o, DR_CMDBIT_RUN, e);
 	dr_opts_destroy(o);
 	return rc;
 }

@@ -37,8 +37,8 @@ static enum nccl_result init_v11(void **ctx, uint64_t id, struct nccl_net_comm_c
 }
 
 /*
- * Earlier properties are the latest without some members: `head` bytes are alike, then those from member `next` on. See
- * the offsets in nccl_net_abi.h.
+ * Earlier properties are the latest without some members: `head` bytes are alike, then those from
+ * member `next` on (nccl_net_abi.h).
  */
 static enum nccl_result properties(
 	int dev, void *out, size_t size, size_t head, size_t to, size_t from)

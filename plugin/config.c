@@ -14,9 +14,8 @@
 #include <unistd.h>
 
 /*
- * From the environment to a struct ha_config. The table of variables (base/opts.h) is parser and document.
- * 1. Only the parsers of the table write members of struct reading that a row describes; the functions below it derive
- *    the others.
+ * From the environment to a struct ha_config. The table (base/opts.h) is parser and document.
+ * 1. Members of struct reading that a row describes are written by its parser alone.
  * 2. A variable without effect is never silent, see the header.
  */
 #define PROGRAM "HA_NCCL"
@@ -74,8 +73,9 @@ static int parse_level(const struct dr_opt *row, const char *text, void *dst, st
 
 /* ---- the table ---- */
 
-/* Commands of the table: the transports with which a row is read, and whether the line of ha_config_describe has it by
- * another name. HA_FIRST: what the others depend on. Above the bits of a kind's own options. */
+/* Commands of the table: the transports with which a row is read, and whether the line of
+ * ha_config_describe has it by another name. HA_FIRST: what the others depend on. Above the bits of
+ * a kind's own options. */
 enum {
 	HA_TCP = 1 << 16,
 	HA_VERBS = 1 << 17,
@@ -90,8 +90,8 @@ enum {
 #define NAMES .kind = DR_OPT_CUSTOM, .parse = parse_names, .arg = "names separated by commas"
 
 /*
- * Defaults: detection, failback and hold-down are those of `dualrail`; the IB timeout is nccl-ha's. At least one I/O
- * thread is needed, because it drives the bulk lanes; it sleeps while they are idle.
+ * Defaults: detection, failback and hold-down are those of `dualrail`; the IB timeout is nccl-ha's.
+ * At least one I/O thread is needed: it drives the bulk lanes, and sleeps while they are idle.
  */
 /* clang-format off */
 static const struct dr_opt rows[] = {
@@ -231,7 +231,7 @@ static const struct dr_opt_pair former[] = {
 
 /* ---- what is set without effect ---- */
 
-/* A variable of another plugin for the same value stands in front of the own one, which has precedence. */
+/* A variable of another plugin for the same value stands before the own one, which wins. */
 static bool is_replaced(const struct dr_opts *o, const struct dr_opt *v)
 {
 	const struct dr_opt *own = v + 1;
@@ -271,8 +271,8 @@ static void report_stranger(const char *text)
 	dr_warn("config", "%s", text);
 }
 
-/* Reports what has no effect. Of the rest, appends to c->changed what the line of ha_config_describe does not state and
- * is not the default. */
+/* Reports what has no effect. Of the rest, appends to c->changed what the line of
+ * ha_config_describe does not state and is not the default. */
 static void report(const struct dr_opts *o, struct ha_config *c)
 {
 	char text[200];
@@ -326,7 +326,7 @@ static int set_params(struct dr_opts *o, struct reading *r, struct dr_err *e)
 	json_t *j = json_pack("{s:i, s:i, s:i, s:i, s:i}", "gid", r->gid_index, "sl", (int)r->ib_sl,
 		"tc", (int)r->ib_tc, "ib-timeout", (int)r->ib_timeout, "ib-retry",
 		(int)r->ib_retry);
-	int rc = j ? dr_opts_from_json(o, DR_KIND_OPT_RUN, j, e)
+	int rc = j ? dr_opts_from_json(o, DR_CMDBIT_RUN, j, e)
 		   : dr_err_set(e, -ENOMEM, "configuration: out of memory");
 
 	json_decref(j);
@@ -407,9 +407,9 @@ static int read_all(
 	return 0;
 }
 
-/* Threads: of two processes on 16 CPUs, each with a thread of NCCL and one of the application that spin
- * (docs/BENCHMARKS.md). With CPUs for the I/O threads, they move all but the smallest messages, and poll while data is
- * under way. Else the caller copies, and polling would take its CPU. */
+/* Threads: of two processes on 16 CPUs, each with a thread of NCCL and one of the application that
+ * spin (docs/BENCHMARKS.md). With CPUs for the I/O threads, they move all but the smallest
+ * messages, and poll while data is under way. Else the caller copies; polling took its CPU. */
 int ha_config_parse(
 	struct ha_config *out, char *const *env, const struct ha_host *host, struct dr_err *e)
 {

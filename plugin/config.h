@@ -10,13 +10,13 @@
 #include "transport/kind.h"
 
 /*
- * The plugin's configuration: variables of the environment, read once when the plugin starts and constant afterwards.
- * One table (base/opts.h) has every variable: it defines the parser, the variables in the line that states what is in
- * force, and the table of docs/NCCL_PLUGIN.md. Any thread may read a struct ha_config.
+ * The plugin's configuration: variables of the environment, read once when the plugin starts and
+ * constant afterwards. One table (base/opts.h) has every variable: it defines the parser, the
+ * variables in the line that states what is in force, and the table of docs/NCCL_PLUGIN.md.
  *
- * An empty variable counts as not set. A wrong value is an error that names the variable, the value and what is
- * accepted. A variable without effect is reported: variables of this plugin (HA_NCCL_...) as warnings, those of NCCL
- * at level INFO, because NCCL itself uses them too.
+ * An empty variable counts as not set. A wrong value is an error that names the variable, the value
+ * and what is accepted. A variable without effect is reported: variables of this plugin
+ * (HA_NCCL_...) as warnings, those of NCCL at level INFO, because NCCL itself uses them too.
  */
 enum ha_transport { HA_TRANSPORT_AUTO, HA_TRANSPORT_TCP, HA_TRANSPORT_VERBS };
 enum ha_family { HA_FAMILY_ANY, HA_FAMILY_INET, HA_FAMILY_INET6 };
@@ -63,8 +63,7 @@ struct ha_config {
 	struct ha_names rdma_devices;
 	union dr_kind_params params; /* of the rails */
 
-	/* "; NAME=VALUE NAME=VALUE": variables that differ from their defaults and that ha_config_describe does not
-	 * state otherwise. */
+	/* "; NAME=VALUE NAME=VALUE": changed variables that ha_config_describe does not state. */
 	char changed[512];
 };
 

@@ -8,8 +8,8 @@
 #include <string.h>
 
 /*
- * Which devices are offered: those of the automatic choice (topology/candidate.c), or those that the user names, of
- * which only the link and the addresses count; their order.
+ * Which devices are offered: those of the automatic choice (topology/candidate.c), or those that
+ * the user names, of which only the link and the addresses count; their order.
  */
 enum { CANDIDATES_MAX = 256 };
 

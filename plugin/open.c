@@ -4,7 +4,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "plugin/plan.h"
+#include "plugin/offer.h"
 #include "transport/kind.h"
 
 #include <errno.h>
@@ -111,7 +111,7 @@ static struct ha_link *new_link(struct ha_process *p)
 
 /* ---- session of a link ---- */
 
-static int open_session(struct ha_link *l, const struct ha_plan *plan, const uint8_t *secret,
+static int open_session(struct ha_link *l, const struct ha_answer *plan, const uint8_t *secret,
 	const char *peer, struct dr_err *e)
 {
 	struct ha_process *p = l->p;
@@ -206,7 +206,7 @@ struct ha_endpoint *ha_endpoint_add(struct ha_process *p, const struct ha_endpoi
 }
 
 static int answer_new(
-	struct ha_endpoint *n, const struct ha_offer *o, struct ha_plan *plan, struct dr_err *e)
+	struct ha_endpoint *n, const struct ha_offer *o, struct ha_answer *plan, struct dr_err *e)
 {
 	struct ha_process *p = n->p;
 	struct dr_rdv_addr own[DR_RDV_ADDRS_MAX];
@@ -218,7 +218,7 @@ static int answer_new(
 		return dr_err_set(e, -EPROTONOSUPPORT,
 			"the peer's transport is %s, this end's %s; set HA_NCCL_TRANSPORT alike on all hosts",
 			o->transport, p->cfg.kind->name);
-	rc = ha_plan_choose(o, own, n_own, p->cfg.backup, plan, e);
+	rc = ha_answer_choose(o, own, n_own, p->cfg.backup, plan, e);
 	if (rc != 0)
 		return rc;
 	plan->threads = DR_MIN(o->threads, (unsigned)p->cfg.threads);
@@ -237,7 +237,7 @@ static int answer_new(
 
 static int answer(struct ha_endpoint *n, const struct ha_offer *o, json_t **reply, struct dr_err *e)
 {
-	struct ha_plan plan = { .n_rails = 0 };
+	struct ha_answer plan = { .n_rails = 0 };
 	int rc = 0;
 
 	if (o->opens) {
@@ -256,7 +256,7 @@ static int answer(struct ha_endpoint *n, const struct ha_offer *o, json_t **repl
 	if (rc == 0)
 		n->comm->generation = n->generation;
 	if (rc == 0) {
-		*reply = ha_plan_to_json(&plan);
+		*reply = ha_answer_to_json(&plan);
 		rc = *reply ? 0 : dr_err_set(e, -ENOMEM, "comm: out of memory");
 	}
 	return rc;
@@ -379,14 +379,14 @@ static void on_accept(void *arg, struct dr_rdv_comm *c, const json_t *reply)
 {
 	struct ha_endpoint *n = arg;
 	struct dr_err e = { 0 };
-	struct ha_plan plan;
+	struct ha_answer plan;
 	int rc = 0;
 
 	if (n->opens) {
 		struct dr_rdv_addr own[DR_RDV_ADDRS_MAX];
 		unsigned n_own = ha_process_addresses(n->p, n->dev, own, DR_RDV_ADDRS_MAX);
 
-		rc = ha_plan_from_json(reply, own, n_own, &plan, &e);
+		rc = ha_answer_from_json(reply, own, n_own, &plan, &e);
 		if (rc == 0 && (plan.threads > n->p->cfg.threads || plan.lanes > n->p->cfg.lanes))
 			rc = dr_err_set(
 				&e, -EPROTO, "the peer wants more threads than were offered");

@@ -112,7 +112,7 @@ void ha_process_wake(struct ha_process *p);
 /* ---- open.c: on the control thread ---- */
 
 extern const struct dr_rdv_ops ha_open_ops;
-/* A new one in the list of the process; its other members are those of `like`. NULL: no memory. Any thread. */
+/* A new one in the process's list, else like `like`. NULL: no memory. Any thread. */
 struct ha_endpoint *ha_endpoint_add(struct ha_process *p, const struct ha_endpoint *like);
 /* Starts, or starts again, what the endpoint waits for. */
 void ha_open_endpoint(struct ha_endpoint *n, int64_t now_ns);

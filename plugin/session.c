@@ -105,7 +105,7 @@ static struct dr_manager_params manager_params(const struct ha_session *s, unsig
 	return p;
 }
 
-/* Rail 0 is that of the device; the other one stands by. NCCL spreads its channels over the devices. */
+/* Rail 0 is the device's, the other one stands by: NCCL spreads its channels over devices. */
 int ha_session_open_channel(struct ha_session *s, struct dr_manager *m, uint32_t id,
 	struct dr_channel **out, struct dr_err *e)
 {

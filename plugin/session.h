@@ -134,8 +134,8 @@ void ha_session_fail(struct ha_session *s, int err, const char *why);
 
 /* With lock held: drives the comm's own connection, and the whole manager when it is time. */
 void ha_session_drive(struct ha_session *s, struct dr_channel *ch, int64_t now_ns);
-/* Receiver: asks for the chunk at `want` in mr, on the lane with the fewest bytes outstanding; its mem is set here, its tag names the
- * chunk. *left is decremented when it is there. -ENOMEM. */
+/* Receiver: asks for the chunk at `want` in mr, on the lane with the fewest bytes outstanding; its
+ * mem is set here, its tag names the chunk. *left is decremented when it is there. -ENOMEM. */
 int ha_session_ask(struct ha_comm *comm, struct ha_mr *mr, struct dr_span want, atomic_uint *left)
 	DR_MUST_CHECK;
 

@@ -4,12 +4,12 @@
 
 #include "plugin/comm.h"
 
-/* Shared by session.c, lane.c and comm.c. Callbacks of a bulk manager (arg: struct ha_bulk), and of its thread. */
+/* Callbacks of a bulk manager (arg: struct ha_bulk), and of its thread. */
 void ha_lane_completed(
 	void *arg, struct dr_channel *ch, uint64_t seq, uint32_t bytes, int64_t now_ns);
 void ha_lane_credited(void *arg, struct dr_channel *ch, int64_t now_ns);
 void ha_lane_failed(void *arg, struct dr_channel *ch, int err, const char *text, int64_t now_ns);
-/* Calls fn on each I/O thread of the session, one after the other, until one returns another value than 0. Returns that. */
+/* Calls fn on each I/O thread of the session in turn until one returns not 0; returns that. */
 typedef int (*ha_bulk_fn)(struct ha_bulk *b, void *arg, int64_t now_ns);
 int ha_session_each(struct ha_session *s, ha_bulk_fn fn, void *arg);
 /* On its thread, or with lock held: a channel of manager m. */

@@ -2,6 +2,7 @@
 #ifndef DR_TRANSPORT_KIND_H
 #define DR_TRANSPORT_KIND_H
 
+#include "base/commands.h"
 #include "base/fields.h"
 #include "base/opts.h"
 #include "transport/path.h"
@@ -14,9 +15,8 @@
  * A kind is one const descriptor in its own folder and one line in transport/registry.c. Options,
  * help, man page, messages between the ends, doctor and topo are made from these descriptors.
  *
- * Params are what the options of this end say and the rails get (dr_rail_params.kind_params). They are plain memory:
- * copied freely, nothing in them is freed.
- * All functions may be called by any thread.
+ * Params are what the options of this end say and the rails get (dr_rail_params.kind_params). They
+ * are plain memory: copied freely, nothing in them is freed. Any thread may call all functions.
  */
 enum {
 	DR_KINDS_MAX = 8,
@@ -27,14 +27,6 @@ enum {
 union dr_kind_params {
 	max_align_t align;
 	unsigned char bytes[DR_KIND_PARAMS_MAX];
-};
-
-/* Who takes an option of a kind: dr_opt.commands of its rows, as the program numbers its commands. */
-enum {
-	DR_KIND_OPT_RUN = 2 | 4 | 256 |
-			  512, /* the end that decides what runs; the value holds at both ends */
-	DR_KIND_OPT_END = 1 | 2 | 4 | 256 | 512, /* each end for itself */
-	DR_KIND_OPT_PROBE = 16,			 /* commands that probe rails and run nothing */
 };
 
 /* A fault that only this kind has. */
@@ -87,7 +79,7 @@ struct dr_transport_kind {
 
 	/* ---- options and parameters; without params_size the functions are NULL ---- */
 
-	/* Offsets count in the params; commands are DR_KIND_OPT_*; the title is a heading of help. */
+	/* Offsets count in the params; the title is a heading of help. */
 	struct dr_opt_group options;
 	size_t params_size;
 	/* The part of the params on which both ends agree: the client's go into the offer, as an object

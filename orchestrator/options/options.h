@@ -2,6 +2,7 @@
 #ifndef DR_ORCHESTRATOR_OPTIONS_H
 #define DR_ORCHESTRATOR_OPTIONS_H
 
+#include "base/commands.h"
 #include "base/opts.h"
 #include "base/privileges.h"
 #include "base/source.h"
@@ -18,23 +19,6 @@
  * struct dr_options has every value from the command line, the environment and the configuration file. It
  * is const after dr_options_parse, except for what dr_options_resolve sets.
  */
-enum dr_command_bit {
-	DR_CMDBIT_SERVER = 1,
-	DR_CMDBIT_CLIENT = 2,
-	DR_CMDBIT_DEMO = 4,
-	DR_CMDBIT_TOPO = 8,
-	DR_CMDBIT_DOCTOR = 16,
-	DR_CMDBIT_COMPARE = 32,
-	DR_CMDBIT_PLUGIN = 64,
-	DR_CMDBIT_REPORT = 128,
-	DR_CMDBIT_PREFLIGHT = 256,
-	DR_CMDBIT_SWEEP = 512,
-	DR_CMDBIT_FAULTY = DR_CMDBIT_CLIENT | DR_CMDBIT_DEMO, /* those that may inject faults */
-	/* those that decide what is measured */
-	DR_CMDBIT_RUN = DR_CMDBIT_FAULTY | DR_CMDBIT_PREFLIGHT | DR_CMDBIT_SWEEP,
-	DR_CMDBIT_ALL = DR_CMDBIT_SERVER | DR_CMDBIT_RUN, /* those that move data */
-};
-
 enum {
 	DR_OPTIONS_GPUS_MAX = DR_GPUS_MAX, /* bits of dr_phase.gpu_mask */
 	DR_OPTIONS_PHASES_MAX = 128
@@ -169,7 +153,7 @@ int dr_options_exit(int rc);
 unsigned dr_options_command(const char *name);
 /* The commands' names: "server, client, demo". */
 void dr_options_commands(char *buf, size_t len);
-/* The table, for help, man page and completion; its targets are o and those of the added groups. -ENOMEM. */
+/* The table, for help, man page and completion; targets: o and those of added groups. -ENOMEM. */
 int dr_options_table(struct dr_options *o, struct dr_opts **out) DR_MUST_CHECK;
 /* Level and form of the log. */
 void dr_options_apply_log(const struct dr_options *o);

@@ -11,10 +11,6 @@
  * The options of the transport kinds. Each kind has a group of rows in its descriptor and params of
  * its own; both come from the registry, so no kind is named here.
  */
-_Static_assert((int)DR_KIND_OPT_RUN == (int)DR_CMDBIT_RUN &&
-		       (int)DR_KIND_OPT_END == (int)DR_CMDBIT_ALL &&
-		       (int)DR_KIND_OPT_PROBE == (int)DR_CMDBIT_DOCTOR,
-	"the rows of the kinds have the program's command bits");
 
 static size_t kind_index(const struct dr_transport_kind *k)
 {

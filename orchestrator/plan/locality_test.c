@@ -90,7 +90,7 @@ static void to_server(const struct dr_plan *c, struct dr_plan *s, const char *su
 	assert_non_null(offer);
 	assert_int_equal(dr_plan_read_offer(s, offer, &e), 0);
 	json_decref(offer);
-	assert_int_equal(dr_plan_match(s, r, rails(r, subnets, 2), NULL, &e), 0);
+	assert_int_equal(dr_plan_pair_nics(s, r, rails(r, subnets, 2), NULL, &e), 0);
 	s->n_gpus = c->n_gpus;
 	memcpy(s->gpu, c->gpu, sizeof(s->gpu));
 }

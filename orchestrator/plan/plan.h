@@ -73,7 +73,7 @@ struct dr_plan {
 	/* The client's management NIC, when its rails are automatic: used as a rail only when there is no
 	 * other. name "": none. In the offer only. */
 	struct dr_plan_rail spare;
-	bool own_named; /* at the server: it named its rails; set before dr_plan_match */
+	bool own_named; /* at the server: it named its rails; set before dr_plan_pair_nics */
 	/* Per GPU position; n_map 0: automatic. */
 	unsigned n_map;
 	struct dr_plan_map map[DR_PLAN_GPUS_MAX];
@@ -165,7 +165,7 @@ int dr_plan_read_offer(struct dr_plan *p, const json_t *offer, struct dr_err *e)
  * where neither named its rails, the client's choice holds.
  * -EADDRNOTAVAIL with both lists and what to do.
  */
-int dr_plan_match(struct dr_plan *p, const struct dr_netdev_rail *own, unsigned n_own,
+int dr_plan_pair_nics(struct dr_plan *p, const struct dr_netdev_rail *own, unsigned n_own,
 	const struct dr_netdev_rail *spare, struct dr_err *e) DR_MUST_CHECK;
 /* The answer of the server, and the client reads it: which of its rails take part, with whom. */
 json_t *dr_plan_reply(const struct dr_plan *p);

@@ -173,20 +173,20 @@ static void rails_match_by_subnet_then_by_order(void **state)
 
 	(void)state;
 	make(&p, four, 2, 2);
-	assert_int_equal(dr_plan_match(&p, r, rails(r, turned, 2), NULL, &e), 0);
+	assert_int_equal(dr_plan_pair_nics(&p, r, rails(r, turned, 2), NULL, &e), 0);
 	assert_string_equal(p.rail[0][DR_PLAN_SERVER].address, "10.0.0.2");
 	make(&p, four, 2, 2);
-	assert_int_equal(dr_plan_match(&p, r, rails(r, other, 2), NULL, &e), 0);
+	assert_int_equal(dr_plan_pair_nics(&p, r, rails(r, other, 2), NULL, &e), 0);
 	assert_string_equal(p.rail[1][DR_PLAN_SERVER].address, "10.9.1.2");
 	make(&p, four, 4, 2);
-	assert_int_equal(dr_plan_match(&p, r, rails(r, other, 2), NULL, &e), -EADDRNOTAVAIL);
+	assert_int_equal(dr_plan_pair_nics(&p, r, rails(r, other, 2), NULL, &e), -EADDRNOTAVAIL);
 	assert_non_null(strstr(e.text, "10.0.3.1"));
 	assert_non_null(strstr(e.text, "10.9.1.2"));
 	/* Named rails must all take part; automatic ones without a partner are left out. */
 	make(&p, four, 2, 2);
-	assert_int_equal(dr_plan_match(&p, r, rails(r, one, 1), NULL, &e), -EADDRNOTAVAIL);
+	assert_int_equal(dr_plan_pair_nics(&p, r, rails(r, one, 1), NULL, &e), -EADDRNOTAVAIL);
 	p.rails_auto = true;
-	assert_int_equal(dr_plan_match(&p, r, rails(r, one, 1), NULL, &e), 0);
+	assert_int_equal(dr_plan_pair_nics(&p, r, rails(r, one, 1), NULL, &e), 0);
 	assert_int_equal(p.n_rails, 1);
 	assert_string_equal(p.rail[0][DR_PLAN_CLIENT].address, "10.0.1.1");
 }
@@ -214,7 +214,7 @@ static int agree(struct dr_plan *c, struct dr_plan *s, const struct dr_netdev_ra
 	assert_int_equal(dr_plan_read_offer(s, j, e), 0);
 	json_decref(j);
 	s->own_named = c->own_named;
-	rc = dr_plan_match(s, own, n, spare, e);
+	rc = dr_plan_pair_nics(s, own, n, spare, e);
 	if (rc)
 		return rc;
 	s->n_gpus = c->n_gpus;
@@ -412,7 +412,7 @@ static void both_ends_come_to_the_same_plan(void **state)
 	assert_non_null(j);
 	assert_int_equal(dr_plan_read_offer(&s, j, &e), 0);
 	json_decref(j);
-	assert_int_equal(dr_plan_match(&s, r, rails(r, server, 4), NULL, &e), 0);
+	assert_int_equal(dr_plan_pair_nics(&s, r, rails(r, server, 4), NULL, &e), 0);
 	s.n_gpus = c.n_gpus;
 	memcpy(s.gpu, c.gpu, sizeof(s.gpu));
 	j = dr_plan_reply(&s);

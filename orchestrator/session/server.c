@@ -154,7 +154,7 @@ static int match(struct server *v, const json_t *params, const unsigned *gpus, u
 		rc = dr_rails_find(s->opt, &s->plan, &s->route, &rails, e);
 	s->plan.own_named = s->opt->rails && strcmp(s->opt->rails, "auto") != 0;
 	if (rc == 0)
-		rc = dr_plan_match(
+		rc = dr_plan_pair_nics(
 			&s->plan, rails.v, rails.n, rails.has_spare ? &rails.spare : NULL, e);
 	if (rc == -EADDRNOTAVAIL)
 		dr_unused_explain(e);

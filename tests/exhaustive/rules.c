@@ -4,8 +4,8 @@
 #include <errno.h>
 #include <string.h>
 
-/* The rules of time (docs/PROTOCOL.md, 5, and docs/DETECTION.md), held against the model's own ages: clock.h. The
- * constants are those of the protocol, not the core's. */
+/* The rules of time (docs/PROTOCOL.md, 5, and docs/DETECTION.md), held against the model's own
+ * ages: clock.h. The constants are those of the protocol, not the core's. */
 static const int64_t MS = DR_NS_PER_MS;
 static const int64_t GRID_NS = 50 * DR_NS_PER_MS; /* the sender looks that often */
 static const int64_t DIAL_NS = DR_NS_PER_S, FENCE_NS = DR_NS_PER_S, DRAIN_NS = DR_NS_PER_S;

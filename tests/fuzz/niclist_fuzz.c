@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Two lists of NICs are paired up: every NIC once, direct pairs share a subnet and routed ones do not, and either end
- * finds as many direct pairs, or partners for all.
+ * Two lists of NICs are paired up: every NIC once, direct pairs share a subnet and routed ones do
+ * not, and either end finds as many direct pairs, or partners for all.
  */
 #include "tests/fuzz/lib/fuzz.h"
 #include "topology/nic_list.h"

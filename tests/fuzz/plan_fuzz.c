@@ -118,7 +118,7 @@ static void offer(const json_t *j)
 	dr_assert(again.n_rails == p.n_rails && again.n_each == p.n_each && again.seed == p.seed &&
 		  again.heartbeat_ns == p.heartbeat_ns);
 	own_rails(own, 2);
-	if (dr_plan_match(&p, own, RAILS, NULL, &e) == 0 && dr_plan_settle(&p, &e) == 0) {
+	if (dr_plan_pair_nics(&p, own, RAILS, NULL, &e) == 0 && dr_plan_settle(&p, &e) == 0) {
 		use(&p);
 		json_decref(dr_plan_reply(&p));
 	} else {

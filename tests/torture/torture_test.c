@@ -368,7 +368,8 @@ static void run_all(const struct task *tasks, size_t n)
 		shared->died += status != 0;
 }
 
-/* Each call fails once; how many there are depends on timing, so it goes on until the last IDLE were none. Or samples. */
+/* Each call fails once; how many there are depends on timing, so it goes on until the last IDLE
+ * were none. Or samples. */
 static void every(unsigned from, unsigned to, bool all, struct dr_rng *rng)
 {
 	struct task *tasks = calloc(CALLS, sizeof(*tasks));

@@ -26,7 +26,7 @@ void dr_nn_ctrl_fini(struct nn_path *p)
 		dr_pages_free(p->slots, 2 * (size_t)SLOTS_BYTES);
 }
 
-static struct nn_mem slots_of(const struct nn_path *p, const struct nn_lane *l)
+static struct nn_mem slots_of(const struct nn_path *p, const struct nn_queue *l)
 {
 	return (struct nn_mem){ .base = p->slots + (l == &p->in ? SLOTS_BYTES : 0),
 		.len = SLOTS_BYTES };
@@ -66,16 +66,16 @@ static int push(struct nn_path *p)
 	size_t size = 0;
 	int rc;
 
-	while ((rc = dr_nn_lane_test(&p->out, &size)) > 0)
+	while ((rc = dr_nn_queue_test(&p->out, &size)) > 0)
 		;
 	while (rc == 0 && p->ctrl.at < p->ctrl.flushed &&
-		nn_lane_used(&p->out) < NN_CTRL_REQUESTS) {
+		nn_queue_used(&p->out) < NN_CTRL_REQUESTS) {
 		uint8_t *slot = (uint8_t *)mem.base +
 				(size_t)(p->out.tail % NN_CTRL_REQUESTS) * NN_CTRL_MESSAGE;
 
 		size = message_bytes(p);
 		memcpy(slot, p->ctrl.buf + p->ctrl.at, size);
-		rc = dr_nn_lane_post(&p->out, &mem, slot, size, p->base.now_ns);
+		rc = dr_nn_queue_post(&p->out, &mem, slot, size, p->base.now_ns);
 		if (rc)
 			break;
 		dr_path_queue_took(&p->ctrl, size);
@@ -92,7 +92,7 @@ void dr_nn_ctrl_push(struct nn_path *p)
 
 	/* A plugin moves bytes when it is asked whether they have moved. */
 	if (rc == 0 && !p->broken)
-		rc = dr_nn_lane_test(&p->out, &size);
+		rc = dr_nn_queue_test(&p->out, &size);
 	if (rc < 0) {
 		p->broken = rc;
 		dr_path_wake(&p->base);
@@ -107,7 +107,7 @@ static int listen_once(struct nn_path *p)
 	uint8_t *slot =
 		(uint8_t *)mem.base + (size_t)(p->in.tail % NN_CTRL_REQUESTS) * NN_CTRL_MESSAGE;
 
-	return dr_nn_lane_post(&p->in, &mem, slot, NN_CTRL_MESSAGE, p->base.now_ns);
+	return dr_nn_queue_post(&p->in, &mem, slot, NN_CTRL_MESSAGE, p->base.now_ns);
 }
 
 static void refused(struct nn_path *p, int rc)
@@ -120,7 +120,7 @@ void dr_nn_ctrl_listen(struct nn_path *p)
 {
 	int rc = 0;
 
-	while (rc == 0 && nn_lane_used(&p->in) < DR_MIN(p->in.limit, (unsigned)NN_CTRL_REQUESTS))
+	while (rc == 0 && nn_queue_used(&p->in) < DR_MIN(p->in.limit, (unsigned)NN_CTRL_REQUESTS))
 		rc = listen_once(p);
 	if (rc && rc != -EAGAIN)
 		refused(p, rc);
@@ -166,7 +166,7 @@ bool dr_nn_ctrl_pull(struct nn_path *p)
 		const uint8_t *slot = p->slots + SLOTS_BYTES +
 				      (size_t)(p->in.head % NN_CTRL_REQUESTS) * NN_CTRL_MESSAGE;
 		size_t size = 0;
-		int rc = dr_nn_lane_test(&p->in, &size);
+		int rc = dr_nn_queue_test(&p->in, &size);
 
 		if (rc == 0)
 			break;

@@ -175,7 +175,7 @@ static int push(struct nn_path *p)
 		if (p->base.par.sender && !x->posted)
 			break;
 		mem = (struct nn_mem){ .base = x->mr->base, .len = x->mr->len, .mr = x->mr };
-		rc = dr_nn_lane_post(&p->data, &mem, x->data, x->len, p->base.now_ns);
+		rc = dr_nn_queue_post(&p->data, &mem, x->data, x->len, p->base.now_ns);
 		if (rc)
 			return rc;
 		p->issued++;
@@ -199,7 +199,7 @@ static int pull_one(struct nn_path *p)
 {
 	const struct nn_part x = *part_at(p, p->done);
 	size_t size = 0;
-	int rc = dr_nn_lane_test(&p->data, &size);
+	int rc = dr_nn_queue_test(&p->data, &size);
 
 	if (rc <= 0)
 		return rc;

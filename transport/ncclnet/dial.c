@@ -5,7 +5,7 @@
  */
 #include "transport/ncclnet/net_priv.h"
 
-#include "transport/ncclnet/guard.h"
+#include "transport/ncclnet/watch.h"
 
 #include "base/mem.h"
 

@@ -28,7 +28,7 @@ static struct {
 } plugin;
 
 static uint8_t memory[64 * LEN];
-static struct nn_lane lane;
+static struct nn_queue queue;
 static struct dr_mr mr;
 static struct nn_mem mem;
 
@@ -138,15 +138,15 @@ static void post(unsigned n)
 {
 	for (; n > 0; n--)
 		assert_int_equal(
-			dr_nn_lane_post(&lane, &mem, memory + plugin.posted * LEN, LEN, 1), 0);
+			dr_nn_queue_post(&queue, &mem, memory + plugin.posted * LEN, LEN, 1), 0);
 }
 
 static int over(void)
 {
 	size_t size = 0;
-	int rc = dr_nn_lane_test(&lane, &size);
+	int rc = dr_nn_queue_test(&queue, &size);
 
-	if (rc == 1 && !lane.sends)
+	if (rc == 1 && !queue.sends)
 		assert_int_equal(size, plugin.size);
 	return rc;
 }
@@ -159,14 +159,14 @@ static int setup(void **state)
 	plugin.fd = -1;
 	mr = (struct dr_mr){ .base = memory, .len = sizeof(memory), .cuda = true, .flush = true };
 	mem = (struct nn_mem){ .base = mr.base, .len = mr.len, .mr = &mr };
-	dr_nn_lane_open(&lane, &net, &plugin, false, 16);
+	dr_nn_queue_open(&queue, &net, &plugin, false, 16);
 	return 0;
 }
 
 static int teardown(void **state)
 {
 	(void)state;
-	assert_int_equal(dr_nn_lane_close(&lane), 0);
+	assert_int_equal(dr_nn_queue_close(&queue), 0);
 	assert_true(plugin.closed);
 	return 0;
 }
@@ -189,7 +189,7 @@ static void a_receive_is_over_when_it_is_flushed(void **state)
 	assert_int_equal(over(), 1);
 	assert_int_equal(over(), 1);
 	assert_int_equal(over(), 0);
-	assert_int_equal(nn_lane_used(&lane), 0);
+	assert_int_equal(nn_queue_used(&queue), 0);
 	assert_int_equal(plugin.told, 3);
 }
 
@@ -216,7 +216,7 @@ static void what_needs_no_flush(void **state)
 	post(1);
 	plugin.complete = 2;
 	assert_int_equal(over(), 1);
-	lane.sends = true;
+	queue.sends = true;
 	mr.flush = true;
 	post(1);
 	plugin.complete = 3;
@@ -231,7 +231,7 @@ static void a_flush_that_fails_ends_the_comm(void **state)
 	post(1);
 	plugin.complete = 1;
 	assert_int_equal(over(), -ECONNRESET);
-	assert_string_equal(lane.failed, "iflush");
+	assert_string_equal(queue.failed, "iflush");
 	assert_int_equal(over(), -ECONNRESET);
 }
 

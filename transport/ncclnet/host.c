@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "transport/ncclnet/host.h"
 
-#include "transport/ncclnet/guard.h"
+#include "transport/ncclnet/watch.h"
 #include "transport/ncclnet/unpack.h"
 
 #include "base/log.h"
@@ -86,7 +86,7 @@ int dr_nccl_host_get(
 		return dr_err_set(e, -EINVAL,
 			"no file of a plugin was given; use --transport nccl:FILE at both ends");
 	(void)pthread_mutex_lock(&lock);
-	dr_nn_guard_start();
+	dr_nn_watch_start();
 	for (h = hosts; h; h = h->next)
 		if (h->version == version && strcmp(h->file, file) == 0)
 			break;
@@ -98,7 +98,7 @@ int dr_nccl_host_get(
 		h->users++;
 		*out = h;
 	} else {
-		dr_nn_guard_stop();
+		dr_nn_watch_stop();
 	}
 	(void)pthread_mutex_unlock(&lock);
 	return rc;
@@ -112,7 +112,7 @@ void dr_nccl_host_put(struct dr_nccl_host *h)
 	dr_assert(h->users > 0);
 	if (--h->users == 0)
 		rc = (enum nccl_result)NN_CALL(h->n.name, "finalize", dr_nccl_finalize(&h->n));
-	dr_nn_guard_stop();
+	dr_nn_watch_stop();
 	(void)pthread_mutex_unlock(&lock);
 	if (rc != NCCL_SUCCESS)
 		dr_warn("nccl", "finalize of plugin %s returned %d, %s", h->n.name, (int)rc,

@@ -14,7 +14,7 @@
 static const struct dr_opt rows[] = {
 	{ .name = "unpack", .kind = DR_OPT_CHOICE, .arg = "MODE", .def = "auto",
 	  .choices = "auto|kernel|d2d|host|none",
-	  .commands = DR_KIND_OPT_END, .offset = offsetof(struct dr_nccl_params, unpack),
+	  .commands = DR_CMDBIT_ALL, .offset = offsetof(struct dr_nccl_params, unpack),
 	  .env = { "UCCL_TCPX_UNPACK_IMPL" },
 	  .help = "How received data that the plugin leaves in pieces (GPUDirect-TCPX) is put together. kernel: one kernel "
 		  "of the GPU copies the pieces; d2d: one copy within the GPU for each; host: the CPU copies them, with "

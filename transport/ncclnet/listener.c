@@ -6,7 +6,7 @@
  */
 #include "transport/ncclnet/net_priv.h"
 
-#include "transport/ncclnet/guard.h"
+#include "transport/ncclnet/watch.h"
 
 #include "base/log.h"
 #include "base/mem.h"

@@ -49,7 +49,7 @@ struct dr_mr {
 	char how[64]; /* how the GPU memory is reached, a text for the result; "" for host memory */
 };
 
-/* ---- lane.c: the requests of one comm, in order ---- */
+/* ---- requests.c: the requests of one comm, in order ---- */
 
 struct nn_mem {
 	void *base;
@@ -84,12 +84,12 @@ struct nn_request {
  * NN_REQUESTS_MAX: head <= started <= tested <= tail. tested: complete, says the plugin; started: being unpacked or flushed;
  * head: over.
  */
-struct nn_lane {
+struct nn_queue {
 	const struct dr_nccl *n;
 	void *comm; /* NULL: none */
 	bool sends;
 	unsigned limit;
-	struct nn_request queue[NN_REQUESTS_MAX];
+	struct nn_request request[NN_REQUESTS_MAX];
 	unsigned head, started, tested, tail;
 	int error; /* of the oldest request that is not complete; reported when those before it are over */
 	bool start_failed; /* ... and it was complete, but could not be unpacked or flushed */
@@ -107,29 +107,29 @@ struct nn_lane {
 	const char *failed; /* the call that failed last */
 };
 
-void dr_nn_lane_open(
-	struct nn_lane *l, const struct dr_nccl *n, void *comm, bool sends, unsigned limit);
+void dr_nn_queue_open(
+	struct nn_queue *l, const struct dr_nccl *n, void *comm, bool sends, unsigned limit);
 /* The device handle that accept gave: whether receives are left in pieces, and where. gpu: of the rail; without ops it is in host
  * memory. An error of the GPU is logged. */
-int dr_nn_lane_take_pieces(struct nn_lane *l, const struct nccl_net_device_handle *device,
+int dr_nn_queue_take_pieces(struct nn_queue *l, const struct nccl_net_device_handle *device,
 	const struct dr_rail_gpu *gpu) DR_MUST_CHECK;
-static inline unsigned nn_lane_used(const struct nn_lane *l)
+static inline unsigned nn_queue_used(const struct nn_queue *l)
 {
 	return l->tail - l->head;
 }
 /* Post [data, data+size), which is part of mem; mem is registered first if it was not. -EAGAIN: as many as are allowed are
  * outstanding, or the plugin gave no request, which it may at any time: try again. Other errors are final for the comm. */
-int dr_nn_lane_post(struct nn_lane *l, const struct nn_mem *mem, void *data, size_t size,
+int dr_nn_queue_post(struct nn_queue *l, const struct nn_mem *mem, void *data, size_t size,
 	int64_t now_ns) DR_MUST_CHECK;
 /* Test the oldest request: 1 done, with its size where it is a receive; 0 not done, or there is none; -errno. */
-int dr_nn_lane_test(struct nn_lane *l, size_t *size) DR_MUST_CHECK;
+int dr_nn_queue_test(struct nn_queue *l, size_t *size) DR_MUST_CHECK;
 /* When the oldest request was posted; DR_NEVER: there is none. */
-int64_t dr_nn_lane_since(const struct nn_lane *l);
+int64_t dr_nn_queue_since(const struct nn_queue *l);
 /* Deregister, if it was registered. Nothing is posted in it. -EIO: the plugin reports an error. */
-int dr_nn_lane_forget(struct nn_lane *l, const struct nn_mem *mem);
+int dr_nn_queue_forget(struct nn_queue *l, const struct nn_mem *mem);
 /* Deregister everything and close the comm, whatever is outstanding. -EIO: the plugin reports an error, and may touch
  * memory still. */
-int dr_nn_lane_close(struct nn_lane *l);
+int dr_nn_queue_close(struct nn_queue *l);
 
 /* ---- rail.c, dial.c, listener.c, pending.c ---- */
 
@@ -163,7 +163,7 @@ struct nn_listener {
 
 /* A comm that was accepted and has no path: HELLO is awaited, or the path. */
 struct nn_pending {
-	struct nn_lane lane;
+	struct nn_queue queue;
 	struct nn_pending *next;
 	bool posted; /* the receive of HELLO */
 	bool greeted;
@@ -297,7 +297,7 @@ struct nn_path {
 	int broken;    /* a send failed: what has come is read before FAILED */
 
 	struct nn_dial *dial[NN_ROLES];
-	struct nn_lane data, out, in;	       /* control from this end, to this end */
+	struct nn_queue data, out, in;	       /* control from this end, to this end */
 	bool hello_due[NN_ROLES];	       /* to be posted */
 	uint8_t hello[NN_ROLES][NN_HELLO_LEN]; /* on their way */
 
@@ -323,7 +323,7 @@ static inline struct nn_rail *nn_path_rail(struct nn_path *p)
 void dr_nn_fail(struct nn_path *p, enum dr_scope scope, int err, const char *fmt, ...)
 	DR_PRINTF(4, 5);
 /* A comm of p, accepted by the rail; p has it from here on. */
-void dr_nn_adopt(struct nn_path *p, enum nn_role role, const struct nn_lane *lane);
+void dr_nn_adopt(struct nn_path *p, enum nn_role role, const struct nn_queue *queue);
 bool dr_nn_wants(const struct nn_path *p, const struct nn_hello *h);
 /* 0, -EAGAIN or -ENOTCONN. */
 int dr_nn_may_post(const struct nn_path *p);

@@ -37,9 +37,9 @@ void dr_nn_fail(struct nn_path *p, enum dr_scope scope, int err, const char *fmt
 	dr_path_wake(&p->base);
 }
 
-static void close_lane(struct nn_path *p, struct nn_lane *l)
+static void close_queue(struct nn_path *p, struct nn_queue *l)
 {
-	int rc = dr_nn_lane_close(l);
+	int rc = dr_nn_queue_close(l);
 
 	p->close_err = p->close_err ? p->close_err : rc;
 	p->base.st.syscalls += l->calls;
@@ -53,9 +53,9 @@ static void close_comms(struct nn_path *p)
 			dr_nn_give_up_dial(nn_path_rail(p), p->dial[i]);
 		p->dial[i] = NULL;
 	}
-	close_lane(p, &p->data);
-	close_lane(p, &p->out);
-	close_lane(p, &p->in);
+	close_queue(p, &p->data);
+	close_queue(p, &p->out);
+	close_queue(p, &p->in);
 	p->told = p->known;
 	p->done = p->issued = p->flushed = p->known;
 }
@@ -133,18 +133,18 @@ static int path_connect(
 
 bool dr_nn_wants(const struct nn_path *p, const struct nn_hello *h)
 {
-	const struct nn_lane *l = h->role == NN_CTRL ? &p->in : &p->data;
+	const struct nn_queue *l = h->role == NN_CTRL ? &p->in : &p->data;
 
 	return p->state == NN_OPENING && dr_path_fits(&p->base.par, &h->id) && !l->comm;
 }
 
-void dr_nn_adopt(struct nn_path *p, enum nn_role role, const struct nn_lane *lane)
+void dr_nn_adopt(struct nn_path *p, enum nn_role role, const struct nn_queue *queue)
 {
 	dr_assert(p->state == NN_OPENING);
 	if (role == NN_DATA) {
-		p->data = *lane;
+		p->data = *queue;
 	} else {
-		p->in = *lane;
+		p->in = *queue;
 		dr_nn_ctrl_listen(p);
 		if (!p->base.par.connector && p->state == NN_OPENING)
 			start_dials(p);
@@ -155,7 +155,7 @@ void dr_nn_adopt(struct nn_path *p, enum nn_role role, const struct nn_lane *lan
 static void say_hello(struct nn_path *p, enum nn_role role)
 {
 	struct nn_rail *r = nn_path_rail(p);
-	struct nn_lane *l = role == NN_DATA ? &p->data : &p->out;
+	struct nn_queue *l = role == NN_DATA ? &p->data : &p->out;
 	struct nn_hello hello = { .id = dr_path_ident(&p->base.par), .role = role };
 	struct nn_hello_key key = {
 		.key = r->key, .dialler = r->self.nonce, .listener = r->peer.nonce
@@ -164,7 +164,7 @@ static void say_hello(struct nn_path *p, enum nn_role role)
 	int rc;
 
 	dr_nn_hello_encode(&hello, &key, p->hello[role]);
-	rc = dr_nn_lane_post(l, &mem, mem.base, mem.len, p->base.now_ns);
+	rc = dr_nn_queue_post(l, &mem, mem.base, mem.len, p->base.now_ns);
 	p->hello_due[role] = rc == -EAGAIN;
 	if (rc == 0)
 		p->base.st.tx_wire += NN_HELLO_LEN; /* but not tx_last_ns: see path.h */
@@ -190,25 +190,25 @@ static void go_on_dialling(struct nn_path *p, enum nn_role role)
 			r->dev.dev, dr_errno_name(rc));
 		return;
 	}
-	dr_nn_lane_open(role == NN_DATA ? &p->data : &p->out, r->n, comm, true, r->dev.requests);
+	dr_nn_queue_open(role == NN_DATA ? &p->data : &p->out, r->n, comm, true, r->dev.requests);
 	p->hello_due[role] = true;
 }
 
 /* The HELLO of a comm that this end dialled has left. */
 static bool has_left(struct nn_path *p, enum nn_role role)
 {
-	struct nn_lane *l = role == NN_DATA ? &p->data : &p->out;
+	struct nn_queue *l = role == NN_DATA ? &p->data : &p->out;
 	size_t size;
 	int rc;
 
 	if (p->hello_due[role])
 		return false;
-	rc = dr_nn_lane_test(l, &size);
+	rc = dr_nn_queue_test(l, &size);
 
 	if (rc < 0)
 		dr_nn_fail(p, DR_SCOPE_PATH, rc, "the plugin's %s for the first message failed: %s",
 			l->failed, dr_errno_name(rc));
-	return rc >= 0 && l->comm && nn_lane_used(l) == 0;
+	return rc >= 0 && l->comm && nn_queue_used(l) == 0;
 }
 
 static void open_path(struct nn_path *p)
@@ -239,10 +239,10 @@ static void push(struct nn_path *p)
 
 static void check_deadline(struct nn_path *p)
 {
-	int64_t give_up = nn_path_rail(p)->par.give_up_ns, oldest = dr_nn_lane_since(&p->out);
+	int64_t give_up = nn_path_rail(p)->par.give_up_ns, oldest = dr_nn_queue_since(&p->out);
 
 	if (p->base.par.sender)
-		oldest = DR_MIN(oldest, dr_nn_lane_since(&p->data));
+		oldest = DR_MIN(oldest, dr_nn_queue_since(&p->data));
 	if (oldest == DR_NEVER || p->base.now_ns - oldest < (give_up > 0 ? give_up : REQUEST_NS))
 		return;
 	dr_nn_fail(p, DR_SCOPE_PATH, -ETIMEDOUT, "the plugin has not completed a send for %.1f s",
@@ -291,7 +291,7 @@ static void drain(struct nn_path *p)
 	bool late = p->base.now_ns >= p->fence_deadline_ns;
 
 	drain_data(p);
-	if (p->state == NN_DRAINING && (nn_lane_used(&p->data) == 0 || p->broken || late))
+	if (p->state == NN_DRAINING && (nn_queue_used(&p->data) == 0 || p->broken || late))
 		abort_path(p);
 }
 

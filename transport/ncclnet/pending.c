@@ -5,7 +5,7 @@
  */
 #include "transport/ncclnet/net_priv.h"
 
-#include "transport/ncclnet/guard.h"
+#include "transport/ncclnet/watch.h"
 
 #include "base/log.h"
 #include "base/mem.h"
@@ -24,7 +24,7 @@ static struct nn_mem bytes_of(struct nn_pending *g)
 static void leave(struct nn_rail *r, struct nn_pending **at)
 {
 	struct nn_pending *g = *at;
-	int rc = dr_nn_lane_close(&g->lane);
+	int rc = dr_nn_queue_close(&g->queue);
 
 	*at = g->next;
 	r->n_pending--;
@@ -38,8 +38,8 @@ static void leave(struct nn_rail *r, struct nn_pending **at)
 static int await_hello(struct nn_pending *g, int64_t now_ns)
 {
 	struct nn_mem mem = bytes_of(g);
-	int rc =
-		g->posted ? 0 : dr_nn_lane_post(&g->lane, &mem, g->bytes, sizeof(g->bytes), now_ns);
+	int rc = g->posted ? 0
+			   : dr_nn_queue_post(&g->queue, &mem, g->bytes, sizeof(g->bytes), now_ns);
 
 	g->posted = g->posted || rc == 0;
 	return rc == -EAGAIN ? 0 : rc;
@@ -71,10 +71,10 @@ int dr_nn_pending_add(struct nn_rail *r, void *comm, struct nccl_net_device_hand
 		dr_free(device);
 		return -ENOMEM;
 	}
-	dr_nn_lane_open(&g->lane, r->n, comm, false, r->dev.requests);
-	g->lane.device = device;
-	rc = dr_nn_lane_take_pieces(&g->lane, used, &r->gpu);
-	if (rc == 0 && g->lane.pieces != r->dev.unpack)
+	dr_nn_queue_open(&g->queue, r->n, comm, false, r->dev.requests);
+	g->queue.device = device;
+	rc = dr_nn_queue_take_pieces(&g->queue, used, &r->gpu);
+	if (rc == 0 && g->queue.pieces != r->dev.unpack)
 		rc = -EPROTO;
 	g->until_ns = now_ns + HELLO_NS;
 	while (*at) /* the oldest stands in front */
@@ -90,16 +90,16 @@ int dr_nn_pending_add(struct nn_rail *r, void *comm, struct nccl_net_device_hand
 static void give(struct nn_rail *r, struct nn_pending *g, struct nn_path *p)
 {
 	struct nn_mem mem = bytes_of(g);
-	struct nn_lane lane;
-	int rc = dr_nn_lane_forget(&g->lane, &mem);
+	struct nn_queue queue;
+	int rc = dr_nn_queue_forget(&g->queue, &mem);
 
-	lane = g->lane;
-	g->lane.comm = NULL;
-	g->lane.regs = NULL;
-	g->lane.device = NULL;
+	queue = g->queue;
+	g->queue.comm = NULL;
+	g->queue.regs = NULL;
+	g->queue.device = NULL;
 	if (g->hello.role == NN_DATA)
-		lane.mode = r->unpack;
-	dr_nn_adopt(p, g->hello.role, &lane);
+		queue.mode = r->unpack;
+	dr_nn_adopt(p, g->hello.role, &queue);
 	if (rc)
 		dr_nn_fail(p, DR_SCOPE_PATH, rc, "the plugin's deregMr failed");
 }
@@ -151,7 +151,7 @@ static bool look(struct nn_rail *r, struct nn_pending *g, int64_t now_ns)
 	int rc = await_hello(g, now_ns);
 
 	if (rc == 0 && !g->greeted)
-		rc = dr_nn_lane_test(&g->lane, &size);
+		rc = dr_nn_queue_test(&g->queue, &size);
 	if (rc > 0 && size != sizeof(g->bytes))
 		return false;
 	if (rc > 0)

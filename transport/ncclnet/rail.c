@@ -6,7 +6,7 @@
  */
 #include "transport/ncclnet/net_priv.h"
 
-#include "transport/ncclnet/guard.h"
+#include "transport/ncclnet/watch.h"
 
 #include "base/log.h"
 #include "base/mem.h"
@@ -391,7 +391,7 @@ int dr_nn_mr_dereg(struct dr_rail *br, struct dr_mr *mr)
 
 	nn_rail_enter(r);
 	for (struct nn_path *p = r->paths; p; p = p->next) {
-		err = dr_nn_lane_forget(&p->data, &mem);
+		err = dr_nn_queue_forget(&p->data, &mem);
 		rc = rc ? rc : err;
 	}
 	free_mr(mr);

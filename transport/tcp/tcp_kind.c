@@ -19,7 +19,7 @@ static const struct dr_opt rows[] = {
 		.kind = DR_OPT_CUSTOM,
 		.arg = "NAME",
 		.parse = parse_cc,
-		.commands = DR_KIND_OPT_RUN,
+		.commands = DR_CMDBIT_RUN,
 		.offset = offsetof(struct dr_tcp_params, cc),
 		.help = "Congestion control of the data connections of both ends, e.g. cubic. Default: "
 			"net.ipv4.tcp_congestion_control of each end." },

@@ -14,13 +14,13 @@
  *	rail handle	u32 magic | u8 version | u8 RoCE | u8 port | u16 mtu | u16 lid | 16 B gid |
  *			u32 UD queue pair | u32 its key
  *	datagram	u8 DGRAM | bytes
- *	HELLO, WELCOME	u8 type | u32 magic | u8 version | u8 flags | u8 index | u32 channel | u32 gen |
- *			u16 mtu | u16 lid | 16 B gid | u32 UD queue pair | u32 its key | u32 psn |
- *			u32 largest message | u16 control receives | u8 n | n x u32 queue pair |
- *			16 B MAC
+ *	HELLO, WELCOME	u8 type | u32 magic | u8 version | u8 flags | u8 index | u32 channel |
+ *			u32 gen | u16 mtu | u16 lid | 16 B gid | u32 UD queue pair |
+ *			u32 its key | u32 psn | u32 largest message |
+ *			u16 control receives | u8 n | n x u32 queue pair | 16 B MAC
  *
- *	NEWS		u8 type | u32 magic | u8 version | u8 flags (1 answer) | u64 life | u64 knows |
- *			rail handle | 16 B MAC
+ *	NEWS		u8 type | u32 magic | u8 version | u8 flags (1 answer) | u64 life |
+ *			u64 knows | rail handle | 16 B MAC
  *
  * Queue pair 0 carries control, the last DR_VERBS_PROBE_QPS probes, those between data. Queue pair
  * i starts at psn + i * DR_VERBS_PSN_STEP. MAC: BLAKE2b over all before it, with a key of the

@@ -74,7 +74,7 @@ static void path_free(struct vb_path *p)
 	dr_free(p->ctrl_wcs.ring);
 	dr_free(p->data_wcs.ring);
 	dr_free(p->ctrl.q.buf);
-	dr_free(p->lanes);
+	dr_free(p->sendq);
 	dr_free(p->targets);
 	dr_free(p->base.credits);
 	dr_free(p->rx.ring);
@@ -93,10 +93,10 @@ static int path_alloc(struct vb_path *p)
 			  p->base.par.sender ? r->vp.qps * r->sq : r->vp.qps * r->rq + VB_FLUSH);
 	p->ctrl.q.buf = dr_calloc(1, DR_PATH_QUEUE);
 	if (p->base.par.sender) {
-		p->lanes = dr_calloc(r->vp.qps, sizeof(*p->lanes));
+		p->sendq = dr_calloc(r->vp.qps, sizeof(*p->sendq));
 		p->targets = dr_calloc(DR_PATH_RING, sizeof(*p->targets));
 		rc = rc ? rc : dr_path_credits_init(&p->base);
-		return rc || !p->ctrl.q.buf || !p->lanes || !p->targets ? -ENOMEM : 0;
+		return rc || !p->ctrl.q.buf || !p->sendq || !p->targets ? -ENOMEM : 0;
 	}
 	p->rx.ring = dr_calloc(DR_PATH_RING, sizeof(*p->rx.ring));
 	return rc || !p->ctrl.q.buf || !p->rx.ring ? -ENOMEM : 0;
@@ -249,8 +249,8 @@ static void flush(struct dr_path *bp, int64_t now_ns)
 		return;
 	p->base.now_ns = now_ns;
 	p->ctrl.q.flushed = p->ctrl.q.end;
-	for (unsigned i = 0; p->lanes && i < vb_path_rail(p)->vp.qps; i++)
-		p->lanes[i].flushed = p->lanes[i].queued;
+	for (unsigned i = 0; p->sendq && i < vb_path_rail(p)->vp.qps; i++)
+		p->sendq[i].flushed = p->sendq[i].queued;
 	if (!p->base.par.sender)
 		dr_verbs_rx_push(p);
 	push(p);

@@ -54,7 +54,7 @@ struct vb_send {
  * Sender: one data queue pair. Parts are counted, told <= done(by wr_done) <= posted <= flushed <=
  * queued, place = count % VB_SENDS; work requests too, wr_done <= wr_posted.
  */
-struct vb_lane {
+struct vb_sendq {
 	struct vb_send queue[VB_SENDS];
 	uint64_t told, posted, flushed, queued;
 	uint64_t wr_done, wr_posted; /* wr_retired: errors and flushed ones included */
@@ -121,11 +121,10 @@ struct vb_path {
 	struct vb_conn *conn;
 	struct vb_wcs ctrl_wcs, data_wcs;
 	struct vb_ctrl ctrl;
-	struct vb_lane *lanes;				 /* sender: of queue pair i + 1 */
+	struct vb_sendq *sendq;				 /* sender: of queue pair i + 1 */
 	struct dr_verbs_target (*targets)[DR_PARTS_MAX]; /* sender: of each credit, in its place */
 	struct vb_rx rx;
 	uint32_t msg_max; /* bytes of one work request, as both ends count them */
-	bool first_sent;
 
 	bool mute; /* FAILED was reported: only FENCED may follow */
 	bool fenced_due, fence_bad;

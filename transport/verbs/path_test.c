@@ -286,7 +286,7 @@ static void write_raw(struct bench *b, uint32_t imm, uint64_t addr, uint32_t rke
 	struct vb_path *p = vb_path(b->side[S].path);
 	struct ibv_sge sge = { (uintptr_t)b->side[S].mem, len, b->side[S].mr->mr->lkey };
 	struct ibv_send_wr wr = { .wr_id = (uint64_t)p->conn->serial << 32 |
-					   vb_id(false, 1, p->lanes[0].wr_posted),
+					   vb_id(false, 1, p->sendq[0].wr_posted),
 		.sg_list = &sge,
 		.num_sge = 1,
 		.opcode = IBV_WR_RDMA_WRITE_WITH_IMM,
@@ -295,7 +295,7 @@ static void write_raw(struct bench *b, uint32_t imm, uint64_t addr, uint32_t rke
 		.wr.rdma = { .remote_addr = addr, .rkey = rkey } };
 	struct ibv_send_wr *bad;
 
-	p->lanes[0].wr_posted++;
+	p->sendq[0].wr_posted++;
 	assert_int_equal(ibv_post_send(p->conn->qp[1], &wr, &bad), 0);
 }
 

@@ -184,8 +184,7 @@ void dr_verbs_rail_padded(struct dr_rail *br, const void *data, size_t len, uint
 /* Ask the helper for an address handle, also when there is one. */
 void dr_verbs_ah_renew(struct vb_rail *r);
 
-/* The NIC of this peer has acknowledged a message on a queue pair whose numbers were told in WELCOME alone: a peer without
- * key receives there. */
+/* This peer's NIC acknowledged on a queue pair that WELCOME alone names: it receives there. */
 void dr_verbs_known_add(const struct vb_rail *r, const struct dr_verbs_hello *peer);
 
 void dr_verbs_event_progress(struct vb_rail *r);

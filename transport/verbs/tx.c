@@ -56,7 +56,7 @@ int dr_verbs_post_send(
 		err = dr_path_claim(&p->base, epoch, seq, part, what->len, &c);
 	if (err)
 		return err;
-	struct vb_lane *l = &p->lanes[vb_qp_of(p, seq, part) - 1];
+	struct vb_sendq *l = &p->sendq[vb_qp_of(p, seq, part) - 1];
 	if (l->queued - l->told == VB_SENDS)
 		return -EAGAIN;
 	const struct dr_verbs_target *to = &p->targets[seq % DR_PATH_RING][part];
@@ -79,7 +79,7 @@ static void post(struct vb_path *p, unsigned qp, struct chain *ch)
 	if (ch->n == 0)
 		return;
 	ch->wr[ch->n - 1].send_flags |= IBV_SEND_SIGNALED;
-	p->lanes[qp - 1].unsignalled = 0;
+	p->sendq[qp - 1].unsignalled = 0;
 	ch->wr[ch->n - 1].next = NULL;
 	p->base.st.syscalls++; /* but not tx_last_ns: see path.h */
 	if (ibv_post_send(p->conn->qp[qp], ch->wr, &bad)) {
@@ -96,7 +96,7 @@ static bool may_inline(const struct vb_conn *c, unsigned qp, const struct dr_mr 
 }
 
 /* The next piece of the part at the head of what is flushed. */
-static void add_piece(struct vb_path *p, unsigned qp, struct vb_lane *l, struct chain *ch)
+static void add_piece(struct vb_path *p, unsigned qp, struct vb_sendq *l, struct chain *ch)
 {
 	struct vb_send *s = &l->queue[l->posted % VB_SENDS];
 	uint32_t len = DR_MIN(s->len - s->off, p->msg_max);
@@ -134,9 +134,9 @@ static void add_piece(struct vb_path *p, unsigned qp, struct vb_lane *l, struct 
 		post(p, qp, ch);
 }
 
-static void push_lane(struct vb_path *p, unsigned qp)
+static void push_sendq(struct vb_path *p, unsigned qp)
 {
-	struct vb_lane *l = &p->lanes[qp - 1];
+	struct vb_sendq *l = &p->sendq[qp - 1];
 	struct chain ch;
 	struct dr_err e;
 
@@ -155,11 +155,11 @@ static void push_lane(struct vb_path *p, unsigned qp)
 
 void dr_verbs_tx_push(struct vb_path *p)
 {
-	for (unsigned qp = 1; p->lanes && qp < vb_data_end(p); qp++)
-		push_lane(p, qp);
+	for (unsigned qp = 1; p->sendq && qp < vb_data_end(p); qp++)
+		push_sendq(p, qp);
 }
 
-static void acknowledged(struct vb_path *p, struct vb_lane *l, uint64_t bytes)
+static void acknowledged(struct vb_path *p, struct vb_sendq *l, uint64_t bytes)
 {
 	p->acked_bytes += bytes - l->acked;
 	p->acked_data += bytes - l->acked;
@@ -168,7 +168,7 @@ static void acknowledged(struct vb_path *p, struct vb_lane *l, uint64_t bytes)
 
 void dr_verbs_tx_wc(struct vb_path *p, const struct vb_wc *wc)
 {
-	struct vb_lane *l = &p->lanes[vb_id_qp(wc->id) - 1];
+	struct vb_sendq *l = &p->sendq[vb_id_qp(wc->id) - 1];
 	uint64_t at = vb_id_count(wc->id, l->wr_retired);
 
 	if (!l->broken)
@@ -185,8 +185,8 @@ void dr_verbs_tx_wc(struct vb_path *p, const struct vb_wc *wc)
 
 void dr_verbs_tx_report(struct vb_path *p)
 {
-	for (unsigned i = 0; p->lanes && i < vb_path_rail(p)->vp.qps; i++) {
-		struct vb_lane *l = &p->lanes[i];
+	for (unsigned i = 0; p->sendq && i < vb_path_rail(p)->vp.qps; i++) {
+		struct vb_sendq *l = &p->sendq[i];
 
 		while (!p->mute && p->state != VB_CLOSED && l->told < l->posted) {
 			const struct vb_send *s = &l->queue[l->told % VB_SENDS];
@@ -201,8 +201,8 @@ void dr_verbs_tx_report(struct vb_path *p)
 
 bool dr_verbs_tx_idle(const struct vb_path *p)
 {
-	for (unsigned i = 0; p->lanes && i < vb_path_rail(p)->vp.qps; i++)
-		if (p->lanes[i].wr_retired != p->lanes[i].wr_posted)
+	for (unsigned i = 0; p->sendq && i < vb_path_rail(p)->vp.qps; i++)
+		if (p->sendq[i].wr_retired != p->sendq[i].wr_posted)
 			return false;
 	return true;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef DR_PLUGIN_PLAN_H
-#define DR_PLUGIN_PLAN_H
+#ifndef DR_PLUGIN_OFFER_H
+#define DR_PLUGIN_OFFER_H
 
 #include "channel/manager.h"
 #include "bootstrap/rdv.h"
@@ -27,7 +27,7 @@ json_t *ha_offer_to_json(const struct ha_offer *o);
 /* Any JSON is safe: -EPROTO. */
 int ha_offer_from_json(const json_t *j, struct ha_offer *out, struct dr_err *e) DR_MUST_CHECK;
 
-struct ha_plan {
+struct ha_answer {
 	unsigned threads, lanes;
 	uint64_t chunk, eager;
 	unsigned n_rails;		   /* 0: the session exists */
@@ -38,11 +38,11 @@ struct ha_plan {
  * At the listening end: rail 0 joins the first NIC of the offer that shares a subnet with one of `own`, rail 1 the next
  * one on other NICs. Where none does, a rail may be routed. backup false: one rail. -EADDRNOTAVAIL: no rail joins the ends.
  */
-int ha_plan_choose(const struct ha_offer *o, const struct dr_rdv_addr *own, unsigned n_own,
-	bool backup, struct ha_plan *out, struct dr_err *e) DR_MUST_CHECK;
-json_t *ha_plan_to_json(const struct ha_plan *p);
+int ha_answer_choose(const struct ha_offer *o, const struct dr_rdv_addr *own, unsigned n_own,
+	bool backup, struct ha_answer *out, struct dr_err *e) DR_MUST_CHECK;
+json_t *ha_answer_to_json(const struct ha_answer *p);
 /* At the dialling end; own: the list that was offered. -EPROTO. */
-int ha_plan_from_json(const json_t *j, const struct dr_rdv_addr *own, unsigned n_own,
-	struct ha_plan *out, struct dr_err *e) DR_MUST_CHECK;
+int ha_answer_from_json(const json_t *j, const struct dr_rdv_addr *own, unsigned n_own,
+	struct ha_answer *out, struct dr_err *e) DR_MUST_CHECK;
 
 #endif

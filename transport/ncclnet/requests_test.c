@@ -31,7 +31,7 @@ static struct {
 
 static struct nn_unpack_meta meta;
 static uint8_t bounce[NN_UNPACK_SLOTS * LEN], memory[64 * LEN];
-static struct nn_lane lane;
+static struct nn_queue queue;
 static struct dr_mr mr;
 static struct nn_mem mem;
 
@@ -169,8 +169,8 @@ static const struct dr_rail_gpu_ops ops = {
 static void post(unsigned n)
 {
 	for (; n > 0; n--)
-		assert_int_equal(
-			dr_nn_lane_post(&lane, &mem, memory + (size_t)plugin.posted * LEN, LEN, 1),
+		assert_int_equal(dr_nn_queue_post(&queue, &mem,
+					 memory + (size_t)plugin.posted * LEN, LEN, 1),
 			0);
 }
 
@@ -184,7 +184,7 @@ static void whole(unsigned k)
 static int over(void)
 {
 	size_t size = 0;
-	int rc = dr_nn_lane_test(&lane, &size);
+	int rc = dr_nn_queue_test(&queue, &size);
 
 	if (rc == 1)
 		assert_int_equal(size, LEN);
@@ -210,19 +210,19 @@ static int setup(void **state)
 	memset(memory, 0xee, sizeof(memory));
 	mr = (struct dr_mr){ .base = memory, .len = sizeof(memory), .cuda = true };
 	mem = (struct nn_mem){ .base = mr.base, .len = mr.len, .mr = &mr };
-	dr_nn_lane_open(&lane, &net, &plugin, false, 16);
-	lane.pieces = true;
-	lane.unpack = (struct nn_unpack_handle){ &meta, bounce, 0 };
-	lane.gpu = (struct dr_rail_gpu){ .ops = &ops };
-	lane.mode = NN_UNPACK_KERNEL;
+	dr_nn_queue_open(&queue, &net, &plugin, false, 16);
+	queue.pieces = true;
+	queue.unpack = (struct nn_unpack_handle){ &meta, bounce, 0 };
+	queue.gpu = (struct dr_rail_gpu){ .ops = &ops };
+	queue.mode = NN_UNPACK_KERNEL;
 	return 0;
 }
 
 static int teardown(void **state)
 {
 	(void)state;
-	if (lane.comm)
-		assert_int_equal(dr_nn_lane_close(&lane), 0);
+	if (queue.comm)
+		assert_int_equal(dr_nn_queue_close(&queue), 0);
 	assert_true(plugin.closed);
 	return 0;
 }
@@ -251,7 +251,7 @@ static void a_receive_is_over_when_the_gpu_has_unpacked_it(void **state)
 	gpu_works(1);
 	assert_int_equal(over(), 1);
 	whole(2);
-	assert_int_equal(nn_lane_used(&lane), 0);
+	assert_int_equal(nn_queue_used(&queue), 0);
 }
 
 static void slots_go_round(void **state)
@@ -268,9 +268,9 @@ static void slots_go_round(void **state)
 	post(16);
 	plugin.complete = 56;
 	size_t size;
-	assert_int_equal(dr_nn_lane_post(&lane, &mem, memory, LEN, 1), -EAGAIN);
+	assert_int_equal(dr_nn_queue_post(&queue, &mem, memory, LEN, 1), -EAGAIN);
 	for (unsigned k = 0; k < 16; k++) {
-		assert_int_equal(dr_nn_lane_test(&lane, &size), 0);
+		assert_int_equal(dr_nn_queue_test(&queue, &size), 0);
 		gpu_works(1);
 		assert_int_equal(over(), 1);
 	}
@@ -283,7 +283,7 @@ static void each_mode_reaches_the_gpu(void **state)
 
 	(void)state;
 	for (unsigned k = 0; k < DR_ARRAY_LEN(how); k++) {
-		lane.mode = (enum nn_unpack_mode)(NN_UNPACK_KERNEL + k);
+		queue.mode = (enum nn_unpack_mode)(NN_UNPACK_KERNEL + k);
 		post(1);
 		plugin.complete++;
 		assert_int_equal(over(), 0);
@@ -291,7 +291,7 @@ static void each_mode_reaches_the_gpu(void **state)
 		gpu_works(1);
 		assert_int_equal(over(), 1);
 	}
-	lane.mode = NN_UNPACK_NONE;
+	queue.mode = NN_UNPACK_NONE;
 	post(1);
 	plugin.complete++;
 	assert_int_equal(over(), 1);
@@ -341,7 +341,7 @@ static void what_came_before_an_error_is_over_first(void **state)
 	whole(0);
 	assert_int_equal(over(), -EIO);
 	assert_int_equal(over(), -EIO);
-	assert_false(lane.gpu_failed);
+	assert_false(queue.gpu_failed);
 }
 
 static void an_error_of_the_gpu_is_told_apart(void **state)
@@ -352,7 +352,7 @@ static void an_error_of_the_gpu_is_told_apart(void **state)
 	assert_int_equal(over(), 0);
 	gpu.error = -EIO;
 	assert_int_equal(over(), -EIO);
-	assert_true(lane.gpu_failed);
+	assert_true(queue.gpu_failed);
 	assert_int_equal(plugin.consumed, 0);
 }
 
@@ -361,10 +361,10 @@ static void pieces_that_do_not_fit_never_reach_the_gpu(void **state)
 	(void)state;
 	post(1);
 	plugin.complete = 1;
-	lane.queue[0].cap = LEN - 1;
+	queue.request[0].cap = LEN - 1;
 	assert_int_equal(over(), -EIO);
 	assert_int_equal(gpu.started, 0);
-	assert_false(lane.gpu_failed);
+	assert_false(queue.gpu_failed);
 }
 
 static void close_waits_for_the_gpu(void **state)
@@ -373,11 +373,11 @@ static void close_waits_for_the_gpu(void **state)
 	post(3);
 	plugin.complete = 2;
 	assert_int_equal(over(), 0);
-	assert_int_equal(dr_nn_lane_close(&lane), 0);
+	assert_int_equal(dr_nn_queue_close(&queue), 0);
 	assert_true(plugin.closed);
 	assert_false(plugin.early);
 	assert_int_equal(gpu.waits, 1);
-	assert_int_equal(nn_lane_used(&lane), 0);
+	assert_int_equal(nn_queue_used(&queue), 0);
 }
 
 /* A part of the work may be running. */
@@ -388,7 +388,7 @@ static void close_waits_after_a_failed_start_too(void **state)
 	plugin.complete = 1;
 	gpu.refuse = -EIO;
 	assert_int_equal(over(), -EIO);
-	assert_int_equal(dr_nn_lane_close(&lane), 0);
+	assert_int_equal(dr_nn_queue_close(&queue), 0);
 	assert_int_equal(gpu.waits, 1);
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "plugin/plan.h"
+#include "plugin/offer.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -40,13 +40,13 @@ static struct ha_offer offer(void)
 }
 
 static int choose(const struct ha_offer *o, const char *const *own, unsigned n, bool backup,
-	struct ha_plan *p)
+	struct ha_answer *p)
 {
 	struct dr_rdv_addr mine[8];
 
 	for (unsigned i = 0; i < n; i++)
 		mine[i] = nic(own[i], 24, i);
-	return ha_plan_choose(o, mine, n, backup, p, NULL);
+	return ha_answer_choose(o, mine, n, backup, p, NULL);
 }
 
 static void offer_survives_the_wire(void **state)
@@ -123,7 +123,7 @@ static void rails_join_nics_of_one_subnet(void **state)
 {
 	static const char *const own[] = { "10.0.1.2", "10.0.0.2" };
 	struct ha_offer o = offer();
-	struct ha_plan p;
+	struct ha_answer p;
 
 	(void)state;
 	assert_int_equal(choose(&o, own, 2, true, &p), 0);
@@ -141,7 +141,7 @@ static void rail_without_a_router_comes_first(void **state)
 {
 	static const char *const own[] = { "10.0.2.2", "10.0.3.2" };
 	struct ha_offer o = offer();
-	struct ha_plan p;
+	struct ha_answer p;
 
 	(void)state;
 	o.nic[1] = nic("10.0.2.1", 24, 1); /* the cable to this host */
@@ -159,16 +159,16 @@ static void rails_are_on_different_nics(void **state)
 {
 	struct dr_rdv_addr own[] = { nic("10.0.0.2", 24, 0), nic("10.0.1.2", 24, 0) };
 	struct ha_offer o = offer();
-	struct ha_plan p;
+	struct ha_answer p;
 
 	(void)state;
-	assert_int_equal(ha_plan_choose(&o, own, 2, true, &p, NULL), 0);
+	assert_int_equal(ha_answer_choose(&o, own, 2, true, &p, NULL), 0);
 	assert_int_equal(p.n_rails, 1);
 	own[1].nic = 1;
-	assert_int_equal(ha_plan_choose(&o, own, 2, true, &p, NULL), 0);
+	assert_int_equal(ha_answer_choose(&o, own, 2, true, &p, NULL), 0);
 	assert_int_equal(p.n_rails, 2);
 	o.nic[1].nic = 0;
-	assert_int_equal(ha_plan_choose(&o, own, 2, true, &p, NULL), 0);
+	assert_int_equal(ha_answer_choose(&o, own, 2, true, &p, NULL), 0);
 	assert_int_equal(p.n_rails, 1);
 }
 
@@ -176,7 +176,7 @@ static void plan_survives_the_wire(void **state)
 {
 	static const char *const own[] = { "10.0.0.2", "10.0.1.2" };
 	struct ha_offer o = offer();
-	struct ha_plan in, out;
+	struct ha_answer in, out;
 	json_t *j;
 
 	(void)state;
@@ -185,17 +185,17 @@ static void plan_survives_the_wire(void **state)
 	in.lanes = 1;
 	in.chunk = 1000;
 	in.eager = 0;
-	j = ha_plan_to_json(&in);
-	assert_int_equal(ha_plan_from_json(j, o.nic, o.n_nics, &out, NULL), 0);
+	j = ha_answer_to_json(&in);
+	assert_int_equal(ha_answer_from_json(j, o.nic, o.n_nics, &out, NULL), 0);
 	assert_int_equal(out.n_rails, 2);
 	assert_string_equal(out.rail[0].device, "eth0");
 	assert_string_equal(out.rail[1].device, "eth1");
 	assert_int_equal(out.threads, 2);
 	assert_int_equal(out.eager, 0);
 	assert_int_equal(
-		ha_plan_from_json(j, o.nic, 1, &out, NULL), -EPROTO); /* NIC 1 is not there */
+		ha_answer_from_json(j, o.nic, 1, &out, NULL), -EPROTO); /* NIC 1 is not there */
 	json_object_set_new(j, "rails", json_array());
-	assert_int_equal(ha_plan_from_json(j, o.nic, o.n_nics, &out, NULL), -EPROTO);
+	assert_int_equal(ha_answer_from_json(j, o.nic, o.n_nics, &out, NULL), -EPROTO);
 	json_decref(j);
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef DR_TRANSPORT_NCCLNET_GUARD_H
-#define DR_TRANSPORT_NCCLNET_GUARD_H
+#ifndef DR_TRANSPORT_NCCLNET_WATCH_H
+#define DR_TRANSPORT_NCCLNET_WATCH_H
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -17,24 +17,24 @@
  */
 enum { DR_NN_CALL_S = 10 };
 
-struct nn_guard_mark {
+struct nn_watch_mark {
 	_Atomic(const char *) call; /* NULL: in no call */
 	_Atomic(const char *) plugin;
 	_Atomic unsigned count; /* of calls */
 	/* private */
 	unsigned seen, ticks;
-	struct nn_guard_mark *next;
+	struct nn_watch_mark *next;
 	atomic_bool used;
 };
 
 /* Of this thread; NULL: out of memory, and the calls of this thread are not watched. */
-struct nn_guard_mark *dr_nn_guard_mark(void);
-/* Watch the calls from here on, by a thread that ends after as many calls of dr_nn_guard_stop. */
-void dr_nn_guard_start(void);
-void dr_nn_guard_stop(void);
-static inline void nn_guard_enter(const char *plugin, const char *call)
+struct nn_watch_mark *dr_nn_watch_mark(void);
+/* Watch the calls from here on, by a thread that ends after as many calls of dr_nn_watch_stop. */
+void dr_nn_watch_start(void);
+void dr_nn_watch_stop(void);
+static inline void nn_watch_enter(const char *plugin, const char *call)
 {
-	struct nn_guard_mark *m = dr_nn_guard_mark();
+	struct nn_watch_mark *m = dr_nn_watch_mark();
 
 	if (!m)
 		return;
@@ -43,9 +43,9 @@ static inline void nn_guard_enter(const char *plugin, const char *call)
 	atomic_store_explicit(&m->call, call, memory_order_release);
 }
 
-static inline int nn_guard_left(int rc)
+static inline int nn_watch_left(int rc)
 {
-	struct nn_guard_mark *m = dr_nn_guard_mark();
+	struct nn_watch_mark *m = dr_nn_watch_mark();
 
 	if (m)
 		atomic_store_explicit(&m->call, NULL, memory_order_relaxed);
@@ -54,6 +54,6 @@ static inline int nn_guard_left(int rc)
 
 /* The result of a call of the plugin. */
 #define NN_CALL(plugin, call, expression)                                                          \
-	(nn_guard_enter(plugin, call), nn_guard_left((int)(expression)))
+	(nn_watch_enter(plugin, call), nn_watch_left((int)(expression)))
 
 #endif

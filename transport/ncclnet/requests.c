@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "transport/ncclnet/net_priv.h"
 
-#include "transport/ncclnet/guard.h"
+#include "transport/ncclnet/watch.h"
 
 #include "base/log.h"
 #include "base/mem.h"
@@ -13,7 +13,7 @@
 
 enum { SIZES = DR_NCCL_GROUP_MAX };
 
-static int failed(struct nn_lane *l, const char *call, int rc)
+static int failed(struct nn_queue *l, const char *call, int rc)
 {
 	if (rc == NCCL_SUCCESS)
 		return 0;
@@ -21,17 +21,17 @@ static int failed(struct nn_lane *l, const char *call, int rc)
 	return rc == NCCL_REMOTE_ERROR ? -ECONNRESET : -EIO;
 }
 
-void dr_nn_lane_open(
-	struct nn_lane *l, const struct dr_nccl *n, void *comm, bool sends, unsigned limit)
+void dr_nn_queue_open(
+	struct nn_queue *l, const struct dr_nccl *n, void *comm, bool sends, unsigned limit)
 {
-	*l = (struct nn_lane){ .n = n,
+	*l = (struct nn_queue){ .n = n,
 		.comm = comm,
 		.sends = sends,
 		.limit = DR_MIN(limit, (unsigned)NN_REQUESTS_MAX) };
 }
 
 /* The reason is said here, once: an error of the GPU is permanent. */
-static int gpu_failed(struct nn_lane *l, const char *what, int rc, const struct dr_err *e)
+static int gpu_failed(struct nn_queue *l, const char *what, int rc, const struct dr_err *e)
 {
 	if (rc >= 0 || rc == -EAGAIN)
 		return rc;
@@ -42,7 +42,7 @@ static int gpu_failed(struct nn_lane *l, const char *what, int rc, const struct 
 	return rc;
 }
 
-int dr_nn_lane_take_pieces(struct nn_lane *l, const struct nccl_net_device_handle *device,
+int dr_nn_queue_take_pieces(struct nn_queue *l, const struct nccl_net_device_handle *device,
 	const struct dr_rail_gpu *gpu)
 {
 	struct dr_err e = { .text = "" };
@@ -67,7 +67,7 @@ static bool same(const struct nn_mem *a, const struct nn_mem *b)
 }
 
 /* The last one that was used stands in front. */
-static struct nn_reg *find(struct nn_lane *l, const struct nn_mem *mem)
+static struct nn_reg *find(struct nn_queue *l, const struct nn_mem *mem)
 {
 	for (struct nn_reg **at = &l->regs; *at; at = &(*at)->next) {
 		struct nn_reg *r = *at;
@@ -82,7 +82,7 @@ static struct nn_reg *find(struct nn_lane *l, const struct nn_mem *mem)
 	return NULL;
 }
 
-static int register_at(struct nn_lane *l, const struct dr_mr *mr, struct dr_nccl_buffer *b)
+static int register_at(struct nn_queue *l, const struct dr_mr *mr, struct dr_nccl_buffer *b)
 {
 	int type = mr && mr->cuda ? NCCL_PTR_CUDA : NCCL_PTR_HOST;
 
@@ -96,7 +96,7 @@ static int register_at(struct nn_lane *l, const struct dr_mr *mr, struct dr_nccl
 		l, "regMr", NN_CALL(l->n->name, "regMr", dr_nccl_reg(l->n, l->comm, b, type)));
 }
 
-static int add(struct nn_lane *l, const struct nn_mem *mem, struct nn_reg **out)
+static int add(struct nn_queue *l, const struct nn_mem *mem, struct nn_reg **out)
 {
 	struct dr_nccl_buffer b = { .data = mem->base, .size = mem->len };
 	struct nn_reg *r = dr_calloc(1, sizeof(*r));
@@ -115,7 +115,7 @@ static int add(struct nn_lane *l, const struct nn_mem *mem, struct nn_reg **out)
 	return 0;
 }
 
-static int dereg_first(struct nn_lane *l)
+static int dereg_first(struct nn_queue *l)
 {
 	struct nn_reg *r = l->regs;
 	int rc = failed(
@@ -127,27 +127,27 @@ static int dereg_first(struct nn_lane *l)
 	return rc;
 }
 
-int dr_nn_lane_forget(struct nn_lane *l, const struct nn_mem *mem)
+int dr_nn_queue_forget(struct nn_queue *l, const struct nn_mem *mem)
 {
 	return l->comm && find(l, mem) ? dereg_first(l) : 0;
 }
 
 /* ---- requests ---- */
 
-static struct nn_request *request_at(struct nn_lane *l, unsigned i)
+static struct nn_request *request_at(struct nn_queue *l, unsigned i)
 {
-	return &l->queue[i % NN_REQUESTS_MAX];
+	return &l->request[i % NN_REQUESTS_MAX];
 }
 
-int dr_nn_lane_post(
-	struct nn_lane *l, const struct nn_mem *mem, void *data, size_t size, int64_t now_ns)
+int dr_nn_queue_post(
+	struct nn_queue *l, const struct nn_mem *mem, void *data, size_t size, int64_t now_ns)
 {
 	struct dr_nccl_buffer b = { .data = data, .size = size };
 	struct nn_reg *reg;
 	void *request;
 	int rc = 0;
 
-	if (nn_lane_used(l) == l->limit)
+	if (nn_queue_used(l) == l->limit)
 		return -EAGAIN;
 	reg = find(l, mem);
 	if (!reg)
@@ -182,7 +182,7 @@ int dr_nn_lane_post(
 }
 
 /* The next request: 1 complete, says the plugin; 0 not yet. */
-static int test_next(struct nn_lane *l)
+static int test_next(struct nn_queue *l)
 {
 	struct nn_request *q = request_at(l, l->tested);
 	int sizes[SIZES], done = 0, rc;
@@ -204,7 +204,7 @@ static int test_next(struct nn_lane *l)
 /* ---- pieces in GPU memory ---- */
 
 /* Host memory: messages of control comms, which are short. */
-static int read_pieces(struct nn_lane *l, const struct nn_request *q, struct dr_err *e)
+static int read_pieces(struct nn_queue *l, const struct nn_request *q, struct dr_err *e)
 {
 	const struct nn_unpack_meta *meta = l->unpack.meta;
 	int rc = 0;
@@ -218,7 +218,7 @@ static int read_pieces(struct nn_lane *l, const struct nn_request *q, struct dr_
 	return rc;
 }
 
-static int start_on_gpu(struct nn_lane *l, struct nn_request *q, struct dr_err *e)
+static int start_on_gpu(struct nn_queue *l, struct nn_request *q, struct dr_err *e)
 {
 	static const enum dr_unpack_how how[] = { [NN_UNPACK_KERNEL] = DR_UNPACK_KERNEL,
 		[NN_UNPACK_D2D] = DR_UNPACK_D2D,
@@ -238,7 +238,7 @@ static int start_on_gpu(struct nn_lane *l, struct nn_request *q, struct dr_err *
 
 /* ---- flush ---- */
 
-static int start_flush(struct nn_lane *l, struct nn_request *q)
+static int start_flush(struct nn_queue *l, struct nn_request *q)
 {
 	struct dr_nccl_buffer b = {
 		.data = q->data, .size = (size_t)q->size, .mhandle = q->mhandle
@@ -258,7 +258,7 @@ static int start_flush(struct nn_lane *l, struct nn_request *q)
 }
 
 /* 1: done, 0: not yet. */
-static int flushed(struct nn_lane *l, struct nn_request *q)
+static int flushed(struct nn_queue *l, struct nn_request *q)
 {
 	int done = 0, rc;
 
@@ -276,7 +276,7 @@ static int flushed(struct nn_lane *l, struct nn_request *q)
 /* ---- the end of a request ---- */
 
 /* Begin to unpack or flush a receive that is complete. In host memory that is all. */
-static int start(struct nn_lane *l, struct nn_request *q)
+static int start(struct nn_queue *l, struct nn_request *q)
 {
 	struct dr_err e = { .text = "" };
 	int rc = 0;
@@ -297,7 +297,7 @@ static int start(struct nn_lane *l, struct nn_request *q)
 }
 
 /* 1: the oldest receive is where it belongs. */
-static int in_place(struct nn_lane *l)
+static int in_place(struct nn_queue *l)
 {
 	struct nn_request *q = request_at(l, l->head);
 	struct dr_err e = { .text = "" };
@@ -310,7 +310,7 @@ static int in_place(struct nn_lane *l)
 	return rc ? rc : done >= q->ticket;
 }
 
-static int consume(struct nn_lane *l, size_t *size)
+static int consume(struct nn_queue *l, size_t *size)
 {
 	const struct nn_request *q = request_at(l, l->head);
 	int rc = 0;
@@ -326,7 +326,7 @@ static int consume(struct nn_lane *l, size_t *size)
 }
 
 /* The GPU unpacks, and the NIC flushes, while the plugin goes on: all that are complete are started. */
-static void advance(struct nn_lane *l)
+static void advance(struct nn_queue *l)
 {
 	int rc = 1;
 
@@ -351,11 +351,11 @@ static void advance(struct nn_lane *l)
 	}
 }
 
-int dr_nn_lane_test(struct nn_lane *l, size_t *size)
+int dr_nn_queue_test(struct nn_queue *l, size_t *size)
 {
 	int rc = 1;
 
-	if (!l->comm || nn_lane_used(l) == 0)
+	if (!l->comm || nn_queue_used(l) == 0)
 		return 0;
 	advance(l);
 	if (l->head == l->started)
@@ -369,12 +369,12 @@ int dr_nn_lane_test(struct nn_lane *l, size_t *size)
 	return rc ? rc : 1;
 }
 
-int64_t dr_nn_lane_since(const struct nn_lane *l)
+int64_t dr_nn_queue_since(const struct nn_queue *l)
 {
-	return nn_lane_used(l) ? l->queue[l->head % NN_REQUESTS_MAX].since_ns : DR_NEVER;
+	return nn_queue_used(l) ? l->request[l->head % NN_REQUESTS_MAX].since_ns : DR_NEVER;
 }
 
-int dr_nn_lane_close(struct nn_lane *l)
+int dr_nn_queue_close(struct nn_queue *l)
 {
 	int rc = 0, err;
 

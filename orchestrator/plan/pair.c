@@ -90,7 +90,7 @@ static void follow(struct end *t, const struct end *other)
 			       has_partner(t, &other->nic[i]);
 }
 
-int dr_plan_match(struct dr_plan *p, const struct dr_netdev_rail *own, unsigned n_own,
+int dr_plan_pair_nics(struct dr_plan *p, const struct dr_netdev_rail *own, unsigned n_own,
 	const struct dr_netdev_rail *spare, struct dr_err *e)
 {
 	bool all = !p->rails_auto || p->n_map > 0;

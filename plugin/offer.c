@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "plugin/plan.h"
+#include "plugin/offer.h"
 
 #include "base/text.h"
 #include "plugin/match.h"
@@ -158,7 +158,7 @@ static unsigned to_nics(const struct dr_rdv_addr *in, unsigned n, struct dr_nic 
 	return k;
 }
 
-static void set_rail(struct ha_plan *p, const struct dr_rdv_addr *own, const struct dr_nic *a,
+static void set_rail(struct ha_answer *p, const struct dr_rdv_addr *own, const struct dr_nic *a,
 	const struct dr_nic *b, const struct dr_nic_pair *pair)
 {
 	p->rail[p->n_rails] = own[b[pair->b].number];
@@ -167,15 +167,15 @@ static void set_rail(struct ha_plan *p, const struct dr_rdv_addr *own, const str
 }
 
 /* On another NIC than rail 0, at both ends. */
-static bool apart(const struct ha_plan *p, const struct ha_offer *o, const struct dr_rdv_addr *own,
-	const struct dr_nic *peer)
+static bool apart(const struct ha_answer *p, const struct ha_offer *o,
+	const struct dr_rdv_addr *own, const struct dr_nic *peer)
 {
 	return p->n_rails == 0 || (own->nic != p->rail[0].nic &&
 					  o->nic[peer->number].nic != o->nic[p->peer_nic[0]].nic);
 }
 
-int ha_plan_choose(const struct ha_offer *o, const struct dr_rdv_addr *own, unsigned n_own,
-	bool backup, struct ha_plan *out, struct dr_err *e)
+int ha_answer_choose(const struct ha_offer *o, const struct dr_rdv_addr *own, unsigned n_own,
+	bool backup, struct ha_answer *out, struct dr_err *e)
 {
 	struct dr_nic a[DR_NICS_MAX], b[DR_NICS_MAX];
 	struct dr_nic_pair pair[DR_NICS_MAX];
@@ -195,7 +195,7 @@ int ha_plan_choose(const struct ha_offer *o, const struct dr_rdv_addr *own, unsi
 	return 0;
 }
 
-json_t *ha_plan_to_json(const struct ha_plan *p)
+json_t *ha_answer_to_json(const struct ha_answer *p)
 {
 	json_t *j = sizes_to_json(p->threads, p->lanes, p->chunk, p->eager), *rails = json_array();
 	int bad = 0;
@@ -209,8 +209,8 @@ json_t *ha_plan_to_json(const struct ha_plan *p)
 	return NULL;
 }
 
-int ha_plan_from_json(const json_t *j, const struct dr_rdv_addr *own, unsigned n_own,
-	struct ha_plan *out, struct dr_err *e)
+int ha_answer_from_json(const json_t *j, const struct dr_rdv_addr *own, unsigned n_own,
+	struct ha_answer *out, struct dr_err *e)
 {
 	const json_t *rails = json_object_get(j, "rails");
 	bool ok;

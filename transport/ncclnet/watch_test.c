@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "transport/ncclnet/guard.h"
+#include "transport/ncclnet/watch.h"
 
 #include "base/defs.h"
 
@@ -54,7 +54,7 @@ static void run(const char *what, const char *call)
 {
 	pthread_t t;
 
-	dr_nn_guard_start();
+	dr_nn_watch_start();
 	if (NN_CALL("bad", call, plugin_works()) != 7)
 		_exit(99);
 	if (strcmp(what, "exit") == 0)
@@ -66,7 +66,7 @@ static void run(const char *what, const char *call)
 	if (strcmp(what, "thread") == 0 &&
 		pthread_create(&t, NULL, plugin_exits_in_a_thread, (void *)(uintptr_t)call) == 0)
 		(void)pthread_join(t, NULL);
-	dr_nn_guard_stop();
+	dr_nn_watch_stop();
 	if (strcmp(what, "outside") == 0)
 		abort(); /* lint-ok: what is tested */
 	exit(5);	 /* lint-ok: what is tested */

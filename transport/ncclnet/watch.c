@@ -6,7 +6,7 @@
  *    there is a registration for each mark, and whoever comes second waits for the end.
  * 4. Handlers of signals are those of the whole program; one that was set before, e.g. by a sanitizer, stays.
  */
-#include "transport/ncclnet/guard.h"
+#include "transport/ncclnet/watch.h"
 
 #include "base/log.h"
 #include "base/mem.h"
@@ -21,8 +21,8 @@
 #define REST ", and the run ends with it; check the file with `dualrail plugin`"
 enum { TICK_MS = 250, TICKS = DR_NN_CALL_S * 1000 / TICK_MS, STATUS_START = 2, STATUS_RUN = 4 };
 
-static _Atomic(struct nn_guard_mark *) marks;
-static _Thread_local struct nn_guard_mark *own;
+static _Atomic(struct nn_watch_mark *) marks;
+static _Thread_local struct nn_watch_mark *own;
 static pthread_key_t end_of_thread;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -33,15 +33,15 @@ static bool watched;
 
 static void give_back(void *mark)
 {
-	struct nn_guard_mark *m = mark;
+	struct nn_watch_mark *m = mark;
 
 	atomic_store(&m->call, NULL);
 	atomic_store(&m->used, false);
 }
 
-static struct nn_guard_mark *reuse(void)
+static struct nn_watch_mark *reuse(void)
 {
-	for (struct nn_guard_mark *m = atomic_load(&marks); m; m = m->next) {
+	for (struct nn_watch_mark *m = atomic_load(&marks); m; m = m->next) {
 		bool used = false;
 
 		if (atomic_compare_exchange_strong(&m->used, &used, true))
@@ -50,9 +50,9 @@ static struct nn_guard_mark *reuse(void)
 	return NULL;
 }
 
-static struct nn_guard_mark *add(void)
+static struct nn_watch_mark *add(void)
 {
-	struct nn_guard_mark *m = dr_calloc(1, sizeof(*m));
+	struct nn_watch_mark *m = dr_calloc(1, sizeof(*m));
 
 	if (!m)
 		return NULL;
@@ -63,12 +63,12 @@ static struct nn_guard_mark *add(void)
 	return m;
 }
 
-static const char *call_of(const struct nn_guard_mark *m)
+static const char *call_of(const struct nn_watch_mark *m)
 {
 	return m ? atomic_load_explicit(&m->call, memory_order_acquire) : NULL;
 }
 
-static const char *plugin_of(const struct nn_guard_mark *m)
+static const char *plugin_of(const struct nn_watch_mark *m)
 {
 	const char *name = atomic_load_explicit(&m->plugin, memory_order_relaxed);
 
@@ -127,7 +127,7 @@ static void on_crash(int sig)
 	(void)raise(sig);
 }
 
-static void hung(const struct nn_guard_mark *m, const char *call)
+static void hung(const struct nn_watch_mark *m, const char *call)
 {
 	dr_complain(
 		"plugin %s has not returned from %s for %d s, and the run cannot go on; check the "
@@ -138,7 +138,7 @@ static void hung(const struct nn_guard_mark *m, const char *call)
 
 static void look(void)
 {
-	for (struct nn_guard_mark *m = atomic_load(&marks); m; m = m->next) {
+	for (struct nn_watch_mark *m = atomic_load(&marks); m; m = m->next) {
 		const char *call = call_of(m);
 		unsigned count = atomic_load(&m->count);
 
@@ -179,7 +179,7 @@ static void prepare(void)
 	}
 }
 
-struct nn_guard_mark *dr_nn_guard_mark(void)
+struct nn_watch_mark *dr_nn_watch_mark(void)
 {
 	if (own)
 		return own;
@@ -195,7 +195,7 @@ struct nn_guard_mark *dr_nn_guard_mark(void)
 	return own;
 }
 
-void dr_nn_guard_start(void)
+void dr_nn_watch_start(void)
 {
 	pthread_t thread;
 	bool start;
@@ -215,7 +215,7 @@ void dr_nn_guard_start(void)
 	(void)pthread_mutex_unlock(&lock);
 }
 
-void dr_nn_guard_stop(void)
+void dr_nn_watch_stop(void)
 {
 	(void)pthread_mutex_lock(&lock);
 	dr_assert(users > 0);
