@@ -2,8 +2,7 @@
 #ifndef DR_BASE_LIST_H
 #define DR_BASE_LIST_H
 
-/* Takes item out of the singly linked list that begins at *head; `next` is the member that links it. Does nothing if it is
- * not there. */
+/* Takes item out of the singly linked list from *head, linked by member `next`, if it is there. */
 #define DR_UNLINK(head, item, next)                                                                \
 	do {                                                                                       \
 		__typeof__(head) at_ = (head);                                                     \

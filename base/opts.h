@@ -119,7 +119,7 @@ struct dr_opts_spec {
 	/* The struct that each group's offsets refer to, in the order of groups. NULL, or a NULL entry: the
 	 * target passed to dr_opts_create. The structs must outlive the dr_opts, the arrays need not. */
 	void *const *targets;
-	/* The rows are variables of the environment by their own names ("NCCL_IB_TC"); there is no command line. */
+	/* The rows are environment variables ("NCCL_IB_TC"); there is no command line. */
 	bool variables;
 	char *const *env; /* "NAME=VALUE", ended by NULL; NULL: the process's own */
 };
@@ -169,8 +169,8 @@ bool dr_opts_given(const struct dr_opts *o, const char *name);
 /* "command line", "environment", "config", "default" or "unset". */
 const char *dr_opts_source(const struct dr_opts *o, const char *name);
 
-/* What `program command --help` prints: the command's options with its defaults, and its examples. NULL: the commands,
- * without options. False: there is no such command. */
+/* What `program command --help` prints: the command's options with its defaults, and its examples.
+ * NULL: the commands, without options. False: there is no such command. */
 bool dr_opts_help(const struct dr_opts *o, const char *command, FILE *f);
 /* The man page, man(7) source. */
 void dr_opts_man(const struct dr_opts *o, FILE *f);

@@ -6,7 +6,7 @@
 
 /* Payload of HANDLES: u16 pair, u16 n, n × (u8 len, len bytes). */
 
-/* Copy an application's handles, to be sent later; dr_free the copy. -EINVAL: a len above DR_HANDLE_MAX. */
+/* Copies handles, to be sent later; dr_free the copy. -EINVAL: a len above DR_HANDLE_MAX. */
 int dr_handles_copy(const struct dr_handle *h, unsigned n, struct dr_handle **out) DR_MUST_CHECK;
 /* Queue HANDLES on an OPEN conversation. -ENOMEM, -ENOBUFS, -EMSGSIZE. */
 int dr_handles_send(struct dr_conv *c, unsigned k, const struct dr_handle *h, unsigned n)

@@ -40,8 +40,8 @@ struct dr_span {
 	uint32_t tag;
 };
 
-/* One switch of paths as one end observed it. Times: this end's monotonic clock, ns; 0: not reached.
- * Receiver: gap = first_delivery - last_delivery (dr_switch_gap), and the steps between add up to it. */
+/* One switch of paths as one end observed it. Times: its monotonic clock, ns; 0: not
+ * reached. Receiver: gap = first_delivery - last_delivery (dr_switch_gap), the sum of the steps. */
 struct dr_switch_record {
 	uint32_t epoch;	     /* the epoch that the switch began */
 	unsigned from, to;   /* path indices */

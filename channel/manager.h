@@ -16,8 +16,9 @@
  *	}
  *
  * Threads: one at a time drives a manager and calls its functions and those of its channels; others
- * go through a queue of the owner. There are no locks. Life: create; handles of the rails to the peer; start with the peer's; close, drive
- * until closed; destroy. Channels come and go between create and close: dr_manager_open_channel.
+ * go through a queue of the owner. There are no locks. Life: create; handles of the rails to the
+ * peer; start with the peer's; close, drive until closed; destroy. Channels come and go between
+ * create and close: dr_manager_open_channel.
  */
 enum {
 	DR_RAILS_MAX = 16,
@@ -36,8 +37,8 @@ enum dr_detect {
 /* By name, as in --detect. */
 extern const char *const dr_detect_names[];
 
-/* Neither rail answers for this long: both are lost. A test ends soon; a job would have to be started
- * again as a whole, so it waits longer. */
+/* Neither rail answers for this long: both are lost. A test ends soon; a job would have to be
+ * started again as a whole, so it waits longer. */
 #define DR_LOST_AFTER_NS (1500 * DR_NS_PER_MS)
 #define DR_LOST_AFTER_JOB_NS (4 * DR_NS_PER_S)
 
@@ -133,14 +134,14 @@ int dr_manager_start(struct dr_manager *m, const struct dr_handle *h, unsigned n
  *	dr_channel_handle(ch, ...);			to the peer
  *	dr_channel_start(ch, the peer's handle, ...);	after dr_manager_start
  *	... messages ...
- *	dr_channel_close(ch, now);			drive the manager until dr_channel_closed(ch)
+ *	dr_channel_close(ch, now);			drive until dr_channel_closed(ch)
  *	dr_manager_remove_channel(m, ch, e);		frees it
  *
  * Neither opening nor removing is allowed in a callback of the manager or of a channel. Once
  * removed, a number must not be used again with this peer's manager: a datagram or a dial of the
- * old channel may still arrive. -EEXIST: the number is in use;
- * -EINVAL: spec names a rail that is not there; -ENOSPC: DR_MANAGER_CHANNELS_MAX channels; -ESHUTDOWN: after
- * dr_manager_close; -ENOMEM; and the errors of the kind's create. It is told at once of rails that are down. */
+ * old channel may still arrive. -EEXIST: the number is in use; -EINVAL: spec names a rail that is
+ * not there; -ENOSPC: DR_MANAGER_CHANNELS_MAX channels; -ESHUTDOWN: after dr_manager_close;
+ * -ENOMEM; and the errors of the kind's create. It is told at once of rails that are down. */
 int dr_manager_open_channel(struct dr_manager *m, uint32_t id,
 	const struct dr_manager_channel *spec, struct dr_channel **out, struct dr_err *e)
 	DR_MUST_CHECK;

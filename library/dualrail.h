@@ -60,7 +60,7 @@ enum {
 /* 0 or NULL in a member means its default. Set size to sizeof(struct dualrail_options). */
 struct dualrail_options {
 	size_t size;
-	/* Names or addresses, separated by commas: "eth1,eth2". Default: as `dualrail client` chooses them without --rails. */
+	/* Names or addresses: "eth1,eth2". Default: the choice of `dualrail client`. */
 	const char *nics;
 	/* "tcp" (default) or "verbs"; the same at both ends. */
 	const char *transport;

@@ -4,8 +4,9 @@
 #
 #   scripts/lint.sh [RULE...]     all rules, or only these
 #
-# The analysers (cppcheck, tidy) look at files that differ from the commit BASE (the last one that is six hours older than the
-# newest); with ALL=1 at all files, and the rule unused, which needs a build of its own, is among the rules.
+# The analysers (cppcheck, tidy) look at files, and columns at lines, that differ from the commit BASE (the last one that is
+# six hours older than the newest). With ALL=1 the analysers look at all files, and the rule unused, which needs a build of
+# its own, is among the rules.
 # Exit status 1 when a rule is broken. The last line is `N passed, N failed, N skipped`.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
@@ -28,13 +29,18 @@ files() {
 
 c_files() { files '*.c' '*.h'; }
 
+# The commit that changes are counted from; the empty tree where the history is shorter.
+base() {
+	local commit=${BASE:-$(git rev-list -1 --before="$(($(git log -1 --format=%ct) - 21600))" HEAD)}
+	echo "${commit:-4b825dc642cb6eb9a060e54bf8d69288fbee4904}"
+}
+
 # Sources of production to analyse; nothing when none changed.
 analysed() {
-	local all base
+	local all
 	all=$(files '*.c' | grep -v -e _test.c -e '^tests/' -e '^docs/')
 	if [[ ! ${ALL-} && -e .git ]]; then
-		base=${BASE:-$(git rev-list -1 --before="$(($(git log -1 --format=%ct) - 21600))" HEAD)}
-		all=$(comm -12 <(sort <<<"$all") <(git diff --name-only "${base:-4b825dc642cb6eb9a060e54bf8d69288fbee4904}" | sort))
+		all=$(comm -12 <(sort <<<"$all") <(git diff --name-only "$(base)" | sort))
 	fi
 	echo "$all"
 }
@@ -99,6 +105,16 @@ rule_unused() {
 rule_lines() {
 	c_files | xargs wc -l | awk -v max="$lines_max" '$2 != "total" && $1 > max {
 		print $2 ": " $1 " lines, " max " is the limit: split it" }'
+}
+
+# Lines of C that a change adds; a text is not broken for it. In a history that is cut off there is nothing to compare with.
+rule_columns() {
+	[[ -e .git && $(git rev-parse --is-shallow-repository) == false ]] || return 0
+	git diff -M -U0 "$(base)" -- '*.c' '*.h' | expand -t 8 | awk -v max=100 '
+		/^\+\+\+ / { file = substr($2, 3) }
+		/^@@ / { split($3, at, ","); line = at[1] - 1 }
+		/^\+/ && !/^\+\+\+ / { line++; if (length($0) > max + 1 && !/"/)
+			print file ":" line ": more than " max " columns: break the line" }'
 }
 
 rule_bytes() {
@@ -239,7 +255,7 @@ has_heading() {
 
 main() {
 	local rules=("$@") rule out passed=0 failed=0 skipped=0 tool line
-	((${#rules[@]})) || rules=(calls words lines bytes spdx modes format headers cppcheck tidy shellcheck links docs
+	((${#rules[@]})) || rules=(calls words lines columns bytes spdx modes format headers cppcheck tidy shellcheck links docs
 		folders circles parameters terms patches ${ALL:+unused})
 	for rule in "${rules[@]}"; do
 		case $rule in

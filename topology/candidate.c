@@ -6,8 +6,8 @@
 #include <string.h>
 
 /*
- * Which NICs become rails by themselves, for client and server, plugin, library, doctor, topo and sweep. Every rule that
- * leaves a NIC out stands here.
+ * Which NICs become rails by themselves, for client and server, plugin, library, doctor, topo and
+ * sweep. Every rule that leaves a NIC out stands here.
  */
 
 const char *dr_netdev_why_text(enum dr_netdev_why why)
@@ -112,7 +112,7 @@ static bool is_candidate(const struct dr_netdev_choice *c, const struct dr_netde
 	return (!c->admits || c->admits(c->arg, d)) && !refused_alone(c, d);
 }
 
-/* A tunnel or an inner bridge is a candidate where there is no other, as in a container in a container. */
+/* A tunnel or an inner bridge counts where nothing else is, as in nested containers. */
 static bool is_last_resort(const struct dr_netdev_choice *c, enum dr_netdev_why why)
 {
 	if (why != DR_NETDEV_VIRTUAL && why != DR_NETDEV_BRIDGE)
@@ -170,7 +170,7 @@ static const struct dr_netdev *with_default_route(const struct dr_netdev_choice 
 	return NULL;
 }
 
-/* Without the topology each device is a port, but a VLAN and the like have that of the device below. */
+/* Without the topology each device is a port; a VLAN has that of the device below. */
 static const char *port_of(const struct dr_netdev_choice *c, const struct dr_netdev *d)
 {
 	const struct dr_topo_nic *nic = dr_topo_find_nic(c->topo, d->name);

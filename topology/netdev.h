@@ -118,11 +118,12 @@ struct dr_netdev_rail {
 	struct dr_routes routes; /* see dr_netdev_rail_routes */
 };
 /*
- * The NICs to use, at most cap, in the given order. list is --rails: device names, addresses and NAME@ADDRESS,
- * separated by commas ("eth1,eth2", "127.0.0.2,127.0.0.3", "lo@127.0.0.2"). A device that is down is accepted when
- * it has an address. NULL or "auto": every device that dr_netdev_refused does not refuse; the management NIC where
- * there is no other. A name stands for its first usable address of the control address's family, else of any. Returns
- * the count (> 0). Errors: -EINVAL for a malformed or repeated item, -ENODEV, -EADDRNOTAVAIL, -E2BIG when more than cap.
+ * The NICs to use, at most cap, in the given order. list is --rails: device names, addresses and
+ * NAME@ADDRESS, separated by commas ("eth1,eth2", "127.0.0.2,127.0.0.3", "lo@127.0.0.2"). A device
+ * that is down is accepted when it has an address. NULL or "auto": every device that
+ * dr_netdev_refused does not refuse; the management NIC where there is no other. A name stands for
+ * its first usable address of the control address's family, else of any. Returns the count (> 0).
+ * Errors: -EINVAL for a malformed or repeated item, -ENODEV, -EADDRNOTAVAIL, -E2BIG: above cap.
  */
 int dr_netdev_rails(const char *list, const struct sockaddr *control, struct dr_netdev_rail *out,
 	size_t cap, struct dr_err *e) DR_MUST_CHECK;
@@ -169,14 +170,14 @@ const char *dr_netdev_why_text(enum dr_netdev_why why);
 bool dr_netdev_addr_usable(
 	const struct dr_netdev *d, const struct dr_netdev_addr *a, sa_family_t family);
 /*
- * The management NIC: a candidate that the automatic choice leaves out although it may be fast. NULL: there is none. It
- * is the control NIC, except where another NIC is known to be for management:
- *  1. The control NIC is fast, and a slower NIC is left out: none, so that the control NIC is a rail.
+ * The management NIC: a candidate that the automatic choice leaves out although it may be fast.
+ * NULL: there is none. It is the control NIC, except where another NIC is known to be for
+ * management:
+ *  1. The control NIC is fast, and a slower NIC is left out: none, so it is a rail.
  *  2. Another NIC has the only preferred default route: that one.
- *  3. The control NIC is as fast as the others, and no NIC has the only preferred default route: none.
- * Without a control connection, or over no candidate: the NIC with the only preferred default route, where candidates on
- * two other physical ports remain.
- * An unknown speed is neither fast nor slow.
+ *  3. The control NIC is as fast as the others, and no NIC has the only default route: none.
+ * Without a control connection, or over no candidate: the NIC with the only preferred default
+ * route, where candidates on two other ports remain. An unknown speed is neither fast nor slow.
  */
 const struct dr_netdev *dr_netdev_management(const struct dr_netdev_choice *from);
 

@@ -6,19 +6,18 @@
 #include "orchestrator/options/options.h"
 
 /*
- * Folder checks/: the commands beside server, client and sweep: doctor, preflight, topo, compare, report and plugin.
- * Each has a header of its name. They may use sessions; a run uses none of them.
+ * Folder checks/: the commands beside server, client and sweep: doctor, preflight, topo, compare,
+ * report and plugin. Each has a header of its name. They may use sessions; a run uses none of them.
  *
- * `dualrail doctor [HOST]`: its checks are in doctor_priv.h and peer.h, the findings that they add in finding.h.
+ * `dualrail doctor [HOST]`: its checks are in doctor_priv.h and peer.h, findings in finding.h.
  *
- * Checks this machine for problems that stop a run or distort its results. Changes nothing, except that faults of
- * killed runs are undone (--dry-run: only listed). Prints a table and, with --json, writes a document. Returns the
- * exit status: 0, 1 (invalid --rails or --gpus), 2 (a failure was found), 3 (no server answers on HOST). o is as
- * parsed; its GPUs are resolved here.
+ * Checks this machine for problems that stop a run or distort its results. Changes nothing, except
+ * that faults of killed runs are undone (--dry-run: only listed). Prints a table and, with --json,
+ * writes a document. Returns the exit status: 0, 1 (invalid --rails or --gpus), 2 (a failure was
+ * found), 3 (no server answers on HOST). o is as parsed; its GPUs are resolved here.
  */
 int dr_doctor_main(struct dr_options *o);
-/* The checks alone: their findings into out, which the caller frees with dr_findings_fini. Returns the exit status, as
- * above; prints nothing. */
+/* The checks alone, without output: findings into out (dr_findings_fini). The exit status. */
 int dr_doctor_check(struct dr_options *o, struct dr_findings *out) DR_MUST_CHECK;
 
 #endif

@@ -21,8 +21,8 @@
 #include "topology/netdev.h"
 
 /*
- * Checks, run, verdict, each only if what comes before it succeeded. All judging is the run's own (output/verdict.c):
- * preflight adds the checks before it, and says in one line what the verdict follows from.
+ * Checks, run, verdict, each only if what comes before it succeeded. All judging is the run's own
+ * (output/verdict.c): preflight adds the checks before it, and a line with the verdict's reason.
  */
 enum { LINE_BYTES = 640 };
 

@@ -6,9 +6,10 @@
 #include "orchestrator/plan/plan.h"
 
 /*
- * `dualrail topo`: prints the GPUs and NICs of this machine or of --topology, their distances, and the rails that each GPU would
- * use, from the same plan as a run. Returns the exit status: 0, 1 (invalid --map, --spread or --gpus) or 2 (no
- * topology, no rail). The tables go to standard output, or to standard error if --json writes there.
+ * `dualrail topo`: prints the GPUs and NICs of this machine or of --topology, their distances, and
+ * the rails that each GPU would use, from the same plan as a run. Returns the exit status: 0, 1
+ * (invalid --map, --spread or --gpus) or 2 (no topology, no rail). The tables go to standard
+ * output, or to standard error if --json writes there.
  */
 int dr_topo_main(const struct dr_options *o);
 

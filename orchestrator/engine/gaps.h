@@ -7,13 +7,14 @@
 #include <stdbool.h>
 
 /*
- * The longest time between two deliveries of one channel since a moment that is told afterwards, for faults without a
- * switch (--detect transport); the gap of a switch is dr_switch_gap (channel/channel.h). Sans-IO: times are
- * arguments.
+ * The longest time between two deliveries of one channel since a moment that is told afterwards,
+ * for faults without a switch (--detect transport); the gap of a switch is dr_switch_gap
+ * (channel/channel.h). Sans-IO: times are arguments.
  *
- * When a fault took effect is known only after it did, perhaps from the other end. An interval that is neither longer
- * nor later than another one is never the answer, so only intervals that are longer than all later ones are kept. Of n
- * intervals in random order those are about ln n. When there are more than DR_GAPS_MAX, the shortest are forgotten.
+ * When a fault took effect is known only after it did, perhaps from the other end. An interval that
+ * is neither longer nor later than another one is never the answer, so only intervals that are
+ * longer than all later ones are kept. Of n intervals in random order those are about ln n. When
+ * there are more than DR_GAPS_MAX, the shortest are forgotten.
  */
 enum { DR_GAPS_MAX = 32 };
 

@@ -6,11 +6,12 @@
 #include "orchestrator/options/options.h"
 
 /*
- * `dualrail sweep`, on every node of a job: rank 0 coordinates (hub.h, coord.h), all nodes measure in pairs (agent.h,
- * child.h). Rank 0 prints the tables and the verdict, the last line of which answers the question, and writes the document.
- * Folder fleet/: above session/, of which it uses the command line and the loop. results.h is what is measured, verdict.h what follows.
+ * Folder fleet/: above session/, of which it uses the command line and the loop.
+ * `dualrail sweep` runs on every node of a job: rank 0 coordinates (hub.h, coord.h), all nodes
+ * measure in pairs (agent.h, child.h). Rank 0 prints tables and verdict, whose last line answers
+ * the question, and writes the document. results.h is what is measured, verdict.h what follows.
  */
-/* Returns the exit status: of rank 0 that of the verdict; of the others 0 when the coordinator has ended the sweep. */
+/* Returns the exit status: of rank 0 the verdict, elsewhere 0 when the coordinator ended it. */
 int dr_sweep_main(struct dr_options *o, const char *run_id);
 /* The document "dualrail-sweep/1"; its schema is made from this table. */
 extern const struct dr_fields dr_sweep_fields;

@@ -268,7 +268,7 @@ static double share(const struct port *p)
 	return of ? (double)bad / of + 1e-9 * bad : 0;
 }
 
-/* Counts the ports and finds the one with the largest share, and the directions in which most are; false: none has most. */
+/* Counts the ports; finds the largest share, and the commonest direction. False: there is none. */
 static bool worst_port(
 	struct verdict_search *s, struct port *p, bool wrong, uint32_t *port, bool dir[2])
 {

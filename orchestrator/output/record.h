@@ -11,17 +11,17 @@
 #include <stdbool.h>
 
 /*
- * Folder output/: the results of a run as rows with one schema, their verdict, and every output made from them: documents,
- * tables, metrics, traces and baselines.
+ * Folder output/: the results of a run as rows with one schema, their verdict, and every output
+ * made from them: documents, tables, metrics, traces and baselines.
  *
  * The one record of a run, from which every output is made: JSON document, JSON lines, CSV,
  * Prometheus text, tables (orchestrator/output/output.h). It is valid from dr_record_create on, so
  * that every exit path, however early, writes a complete document.
  *
- * Rows: dr_fields_init(&dr_nic_fields, &row) sets every field to unknown (base/fields.h). Set what is
- * known, then dr_record_add(rec, nics, &row). Rows are copied. Adding does not fail towards the caller:
- * a row for which there is no memory or that exceeds the limit is counted in rows_lost, and dr_record_verdict makes
- * an error of it. The rows are declared in orchestrator/output/rows.h.
+ * Rows: dr_fields_init(&dr_nic_fields, &row) sets every field to unknown (base/fields.h). Set what
+ * is known, then dr_record_add(rec, nics, &row). Rows are copied. Adding does not fail towards the
+ * caller: a row for which there is no memory or that exceeds the limit is counted in rows_lost, and
+ * dr_record_verdict makes an error of it. The rows are declared in orchestrator/output/rows.h.
  *
  * One thread (the main one). Times are ns on the clock of the end that wrote them unless stated
  * otherwise; bandwidth is in Gb/s of 10^9 bits, payload only.
