@@ -9,7 +9,8 @@
 static bool is_bad(const struct dr_sweep_result *r, double bound)
 {
 	return r->state == DR_SWEEP_FAILED ||
-	       (r->state == DR_SWEEP_OK && (double)dr_sweep_lowest(r, DR_SWEEP_BOTH_WAYS) < bound);
+	       (r->state == DR_SWEEP_OK &&
+		       dr_sweep_is_low(dr_sweep_lowest(r, DR_SWEEP_BOTH_WAYS), bound));
 }
 
 static void count_bad(const struct dr_sweep_result *result, size_t n, double bound, uint32_t *bad)
@@ -49,8 +50,8 @@ static bool is_low_both_ways(const struct dr_sweep_result *r, double bound)
 			const struct dr_sweep_lane *a = &r->lane[i], *b = &r->lane[k];
 
 			if (a->client_nic == b->client_nic && a->server_nic == b->server_nic &&
-				a->to_client != b->to_client && !((double)a->gbps >= bound) &&
-				!((double)b->gbps >= bound))
+				a->to_client != b->to_client && dr_sweep_is_low(a->gbps, bound) &&
+				dr_sweep_is_low(b->gbps, bound))
 				return true;
 		}
 	return false;

@@ -60,14 +60,14 @@ static struct counts count(const struct dr_coord *c, double least)
 	double median;
 
 	if (dr_sweep_median(c->result, c->n_results, &median))
-		median = NAN; /* no memory: nothing is low */
+		median = 0; /* no memory: nothing is low */
 	for (size_t i = 0; i < c->n_results; i++) {
 		const struct dr_sweep_result *r = &c->result[i];
 
 		n.done += r->n_lanes || r->state == DR_SWEEP_FAILED;
 		n.failed += r->state == DR_SWEEP_FAILED;
 		n.low += r->n_lanes &&
-			 (double)dr_sweep_lowest(r, DR_SWEEP_BOTH_WAYS) < least * median;
+			 dr_sweep_is_low(dr_sweep_lowest(r, DR_SWEEP_BOTH_WAYS), least * median);
 		n.rest += r->again || r->state == DR_SWEEP_RUNNING;
 	}
 	return n;

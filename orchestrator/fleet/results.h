@@ -83,6 +83,11 @@ json_t *dr_sweep_figures(const json_t *doc, int exit_code, const char *text);
  */
 int dr_sweep_take(struct dr_sweep_result *r, struct dr_sweep_node *client,
 	struct dr_sweep_node *server, const json_t *figures);
+/* What is low: no figure, or one below the bound, which is a share (--min-pair) of the median. */
+static inline bool dr_sweep_is_low(float gbps, double bound)
+{
+	return !((double)gbps >= bound);
+}
 /* The lowest figure, of one direction or both; NAN: none. */
 float dr_sweep_lowest(const struct dr_sweep_result *r, enum dr_sweep_way way);
 /* FAILED with this text, unless it was measured before. */

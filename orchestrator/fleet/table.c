@@ -34,7 +34,7 @@ static void print_cell(FILE *f, float gbps, double bound)
 
 	if (gbps >= 0)
 		snprintf(text, sizeof(text), "%.3g%s", (double)gbps,
-			(double)gbps < bound ? "!" : "");
+			dr_sweep_is_low(gbps, bound) ? "!" : "");
 	else
 		snprintf(text, sizeof(text), "%s",
 			gbps == (float)CELL_FAILED    ? "fail"
@@ -46,7 +46,7 @@ static void print_cell(FILE *f, float gbps, double bound)
 static int print_full(const struct dr_sweep_judge *j, const struct dr_sweep_verdict *v, FILE *f)
 {
 	float *m = dr_calloc((size_t)j->nodes * j->nodes, sizeof(*m));
-	double bound = j->least * v->median_gbps;
+	double bound = isfinite(v->median_gbps) ? j->least * v->median_gbps : 0;
 
 	if (!m)
 		return -ENOMEM;

@@ -62,11 +62,6 @@ void verdict_figure(const struct verdict_search *s, struct dr_sweep_finding *x, 
 	x->percent = s->median > 0 ? 100 * (double)gbps / s->median : NAN;
 }
 
-bool verdict_is_low(const struct verdict_search *s, float gbps)
-{
-	return !((double)gbps >= s->j->least * s->median);
-}
-
 struct node_name verdict_node(const struct verdict_search *s, int64_t rank)
 {
 	const char *host = s->j->node[rank].host;
@@ -171,7 +166,7 @@ static void add_figure(
 		.wrong = l->wrong };
 	f->port[back] = r->pair.client * DR_SWEEP_NICS_MAX + l->client_nic;
 	f->port[!back] = r->pair.server * DR_SWEEP_NICS_MAX + l->server_nic;
-	f->low = verdict_is_low(s, f->gbps);
+	f->low = dr_sweep_is_low(f->gbps, s->bound);
 	s->out->low += f->low;
 	s->out->lowest_percent = fmin(s->out->lowest_percent, 100 * (double)f->gbps / s->median);
 }
@@ -184,9 +179,9 @@ static void count_pair(struct verdict_search *s, const struct dr_sweep_result *r
 	for (unsigned i = 0; i < r->n_lanes; i++) {
 		const struct dr_sweep_lane *l = &r->lane[i];
 
-		low = low || verdict_is_low(s, l->gbps);
+		low = low || dr_sweep_is_low(l->gbps, s->bound);
 		for (unsigned k = 0; k < l->n_runs; k++)
-			was = was || verdict_is_low(s, l->run[k]);
+			was = was || dr_sweep_is_low(l->run[k], s->bound);
 	}
 	s->out->low_pairs += low;
 	s->out->cleared += was && !low;
@@ -199,6 +194,7 @@ static int collect(struct verdict_search *s)
 	int rc = dr_sweep_median(j->result, j->n_results, &s->median);
 
 	s->out->median_gbps = s->median;
+	s->bound = j->least * s->median;
 	s->out->lowest_percent = NAN;
 	for (size_t i = 0; i < j->n_results; i++) {
 		all += j->result[i].n_lanes;
@@ -335,7 +331,7 @@ static enum alone alone_port(const struct verdict_search *s, uint32_t port)
 		for (int e = 0; e < 2; e++)
 			if (f->has_alone && f->port[e] == port) {
 				of[e]++;
-				low[e] += verdict_is_low(s, f->alone);
+				low[e] += dr_sweep_is_low(f->alone, s->bound);
 			}
 	}
 	if (!of[0] || !of[1])

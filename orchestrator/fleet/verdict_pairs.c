@@ -162,11 +162,12 @@ static void add_pair(struct verdict_search *s, struct figure *f)
 {
 	struct figure *back = reverse(s, f);
 	bool both = back && back->low, alone = both && f->has_alone && back->has_alone;
-	bool one_way = alone ? verdict_is_low(s, f->alone) != verdict_is_low(s, back->alone)
+	bool one_way = alone ? dr_sweep_is_low(f->alone, s->bound) !=
+				       dr_sweep_is_low(back->alone, s->bound)
 			     : back && !both;
 
 	/* The slow direction comes first. */
-	if (alone && one_way && verdict_is_low(s, back->alone)) {
+	if (alone && one_way && dr_sweep_is_low(back->alone, s->bound)) {
 		struct figure *swap = f;
 
 		f = back;

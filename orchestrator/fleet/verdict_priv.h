@@ -27,8 +27,8 @@ struct verdict_search {
 	struct dr_sweep_verdict *out;
 	struct figure *f;
 	size_t n;
-	double median;
-	bool failed; /* no memory */
+	double median, bound; /* Gb/s */
+	bool failed;	      /* no memory */
 };
 
 struct dr_sweep_finding *verdict_add(
@@ -38,7 +38,6 @@ struct dr_sweep_finding *verdict_add_pair(
 	struct verdict_search *s, enum dr_sweep_kind kind, const struct figure *f);
 /* The lowest of the figures behind a finding. */
 void verdict_figure(const struct verdict_search *s, struct dr_sweep_finding *x, float gbps);
-bool verdict_is_low(const struct verdict_search *s, float gbps);
 /* "rank 3 (host3)" */
 struct node_name {
 	char s[80];
