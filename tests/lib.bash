@@ -81,16 +81,18 @@ watch() {
 	watcher=$pid
 }
 
+# right_data FILE...: no document has data that were doubled, swapped or altered.
+right_data() {
+	[[ ! $(jq '.integrity? // empty | .duplicated, .reordered, .corrupted | select(. != null and . != 0)' "$@" 2>/dev/null) ]] || ! echo "a document here has wrong data"
+}
+
 # judge MS COMMAND...: a check of a time, or of what happens only in time. It is not judged, and the test skipped, when it fails
 # and the machine stood for MS or longer since watch. Wrong data in a document here is never excused.
 judge() {
 	local least=$1 stood
 	shift
 	"$@" && return
-	[[ ! $(jq '.integrity? // empty | .duplicated, .reordered, .corrupted | select(. != null and . != 0)' ./*.json 2>/dev/null) ]] || {
-		echo "a document here has wrong data"
-		return 1
-	}
+	right_data ./*.json || return
 	kill "$watcher"
 	wait "$watcher" || :
 	stood=$(<stood.out)

@@ -28,7 +28,6 @@ campaign() {
 }
 
 @test "links down, at either end" {
-	idle_host
 	campaign 4 --fault link-down:path=0,for=500ms,repeat=2,every=4s \
 		--fault link-down:path=0,side=server,for=500ms,repeat=2,every=4s
 }
@@ -110,7 +109,6 @@ campaign() {
 
 # One message has been sent when the rail dies, and the next is due in minutes: no send and no receive fails.
 @test "a rail falls silent while nothing is in flight: heartbeats move the channels" {
-	idle_host
 	GPUS=(-g 0)
 	start_server "${TWO[@]}"
 	under_way start_client "${TWO[@]}" -D 15s -s 32K -w 0 --rate 1k
@@ -222,7 +220,6 @@ lose_both() {
 }
 
 @test "1 % loss and 10 ms of delay: no switch" {
-	idle_host
 	for n in 0 1; do
 		lab run 0 tc qdisc add dev nic$n root netem delay 10ms loss 1%
 		lab run 1 tc qdisc add dev nic$n root netem loss 1%
@@ -238,7 +235,6 @@ lose_both() {
 }
 
 @test "after each fault the primary carries data again" {
-	idle_host
 	campaign 3 --fault qp-error:path=0,for=500ms,repeat=3,every=5s
 	holds "$share/c.json" '.failover.faults | all(.failback_us != null and .bandwidth_after_gbps > 0)'
 	# Samples of 200 ms scatter by more than half in a guest, so half of it is asked for, and once.

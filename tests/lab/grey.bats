@@ -6,7 +6,6 @@
 load usual
 
 setup() {
-	idle_host
 	verbs_setup
 	OPTS=(--transport verbs -N 1 -s 256K --chunk 32K --window 4)
 	GPUS=(-g 0)
