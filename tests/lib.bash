@@ -73,17 +73,12 @@ ends() {
 	}
 }
 
-# watch: from here on it is measured how long the machine keeps this test's processes from running (stood.py).
+# watch: from here on it is measured how long the machine keeps the processes of this test, or below $watched, from running (stood.py).
 # common_setup calls it for a test whose own text has `judge`. A test that judges in a helper function calls it first.
 watch() {
 	[[ ! ${watcher-} ]] || return 0
-	background stood python3 -IS "${BASH_SOURCE[0]%/*}/stood.py" "$BASHPID"
+	background stood python3 -IS "${BASH_SOURCE[0]%/*}/stood.py" "${watched:-$BASHPID}"
 	watcher=$pid
-}
-
-# right_data FILE...: no document has data that were doubled, swapped or altered.
-right_data() {
-	[[ ! $(jq '.integrity? // empty | .duplicated, .reordered, .corrupted | select(. != null and . != 0)' "$@" 2>/dev/null) ]] || ! echo "a document here has wrong data"
 }
 
 # judge MS COMMAND...: a check of a time, or of what happens only in time. It is not judged, and the test skipped, when it fails
@@ -92,7 +87,10 @@ judge() {
 	local least=$1 stood
 	shift
 	"$@" && return
-	right_data ./*.json || return
+	[[ ! $(jq '.integrity? // empty | .duplicated, .reordered, .corrupted | select(. != null and . != 0)' ./*.json ${share:+"$share"/*.json} 2>/dev/null) ]] || {
+		echo "a document here has wrong data"
+		return 1
+	}
 	kill "$watcher"
 	wait "$watcher" || :
 	stood=$(<stood.out)

@@ -92,7 +92,7 @@ int dr_topo_nic_numa(const struct dr_topo_nic *nic);
 void dr_topo_locality(const struct dr_topo *t, const unsigned *gpu, unsigned n_gpus,
 	const struct dr_topo_nic *const *nic, unsigned n_nics, struct dr_locality *out);
 
-/* Mb/s of the link, of the RDMA device where the kernel has none; -1: unknown. t: or NULL */
+/* Link speed, Mb/s; of the RDMA device if the kernel has none. -1: unknown. t may be NULL. */
 int64_t dr_topo_link_mbps(const struct dr_topo *t, const struct dr_netdev *d);
 /* The NICs of a file as devices: out[t->n_nics]. A file need not tell addresses: empty ones. */
 void dr_topo_netdevs(const struct dr_topo *t, struct dr_netdev *out);

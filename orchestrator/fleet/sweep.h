@@ -11,7 +11,7 @@
  * measure in pairs (agent.h, child.h). Rank 0 prints tables and verdict, whose last line answers
  * the question, and writes the document. results.h is what is measured, verdict.h what follows.
  */
-/* Returns the exit status: of rank 0 the verdict, elsewhere 0 when the coordinator ended it. */
+/* The exit status: rank 0 has that of the verdict, others 0 if the coordinator ended the sweep. */
 int dr_sweep_main(struct dr_options *o, const char *run_id);
 /* The document "dualrail-sweep/1"; its schema is made from this table. */
 extern const struct dr_fields dr_sweep_fields;

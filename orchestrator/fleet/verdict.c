@@ -264,7 +264,7 @@ static double share(const struct port *p)
 	return of ? (double)bad / of + 1e-9 * bad : 0;
 }
 
-/* Counts the ports; finds the largest share, and the commonest direction. False: there is none. */
+/* Finds the port with the largest share, and the directions of most figures; false: none has. */
 static bool worst_port(
 	struct verdict_search *s, struct port *p, bool wrong, uint32_t *port, bool dir[2])
 {

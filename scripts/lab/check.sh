@@ -15,29 +15,11 @@ root=$(cd "$here/../.." && pwd)
 lab=$here/lab.sh
 passed=0 failed=0 skipped=0
 
-# The result of the test that failed last, once its output has been read: a skip, if it says that it judges nothing.
-tell_failed() {
-	local why
-	[[ $name ]] || details=''
-	[[ $name ]] || return 0
-	why=$(grep -oE -m 1 'not judged: .*' <<<"$details")
-	if [[ $why ]]; then
-		skipped=$((skipped + 1))
-		echo "SKIP  $file: $name  ($why)"
-	else
-		failed=$((failed + 1))
-		echo "FAIL  $file: $name"
-	fi
-	printf '%s' "$details"
-	name='' details=''
-}
-
 # Reads TAP on standard input; sets seen and planned.
 read_tap() {
-	local line file=$1 name='' details=''
+	local line file=$1
 	seen=0 planned=0
 	while IFS= read -r line; do
-		[[ ! $line =~ ^(not\ )?ok\  ]] || tell_failed
 		if [[ $line =~ ^1\.\.([0-9]+) ]]; then
 			planned=${BASH_REMATCH[1]}
 		elif [[ $line =~ ^ok\ [0-9]+\ (.*)\ \#\ skip\ ?(.*)$ ]]; then
@@ -46,16 +28,18 @@ read_tap() {
 		elif [[ $line =~ ^(not\ )?ok\ [0-9]+\ (.*)$ ]]; then
 			seen=$((seen + 1))
 			if [[ ${BASH_REMATCH[1]} ]]; then
-				name=${BASH_REMATCH[2]}
+				failed=$((failed + 1))
+				echo "FAIL  $file: ${BASH_REMATCH[2]}"
 			else
 				passed=$((passed + 1))
 				echo "PASS  $file: ${BASH_REMATCH[2]}"
 			fi
+		elif [[ $line == '#'* ]]; then
+			echo "      | ${line#\#}"
 		else
-			details+="      | ${line#\#}"$'\n'
+			echo "      $line"
 		fi
 	done
-	tell_failed
 }
 
 skip_all() {

@@ -85,7 +85,7 @@ left_for() {
 		lab run both tc qdisc add dev nic$n root netem loss 5%
 	done
 	start_server "${TWO[@]}"
-	gives 0 client "${TWO[@]}" -D 20s --verify
+	succeeds "${TWO[@]}" -D 20s --verify
 	document
 	no_switch
 }
@@ -95,7 +95,7 @@ left_for() {
 		lab run both tc qdisc add dev nic$n root netem delay 50ms limit 10000
 	done
 	start_server "${TWO[@]}"
-	gives 0 client "${TWO[@]}" -D 10s --verify
+	succeeds "${TWO[@]}" -D 10s --verify
 	document
 	no_switch
 }

@@ -21,7 +21,7 @@ eight_by_two() {
 
 @test "two rails: eight GPUs, bandwidth and latency, every byte compared, the NICs' counters agree" {
 	start_server --one-off "${TWO[@]}"
-	gives 0 client "${TWO[@]}" --test bw,lat -D 4s --verify
+	succeeds "${TWO[@]}" --test bw,lat -D 4s --verify
 	ends "$server" 0
 	document
 	no_switch
@@ -39,7 +39,7 @@ eight_by_two() {
 	start busy1 1 timeout 90 sh -c 'while :; do :; done'
 	busy1=$pid
 	start_server --one-off -g 0 --poll busy "${TWO[@]}"
-	gives 0 client "${TWO[@]}" -g 0 -N 1 --poll busy --test lat -s 64 --chunk 64 -D 20s
+	succeeds "${TWO[@]}" -g 0 -N 1 --poll busy --test lat -s 64 --chunk 64 -D 20s
 	ends "$server" 0
 	document
 	no_switch
@@ -50,7 +50,7 @@ eight_by_two() {
 
 @test "four rails, as found: all of them carry data" {
 	start_server --one-off
-	gives 0 client -D 4s
+	succeeds -D 4s
 	ends "$server" 0
 	document
 	no_switch
@@ -61,7 +61,7 @@ eight_by_two() {
 
 @test "both directions, several queue pairs a path, memory registered at first use" {
 	start_server --one-off "${TWO[@]}"
-	gives 0 client "${TWO[@]}" -D 3s --bidir --qps 2 --register lazy --verify
+	succeeds "${TWO[@]}" -D 3s --bidir --qps 2 --register lazy --verify
 	document
 	holds "$share/c.json" '[.bandwidth[].direction] | unique == ["to-client", "to-server"]'
 }
