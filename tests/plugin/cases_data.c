@@ -270,7 +270,7 @@ static void groups(struct rank *r)
 	one_close(&o);
 }
 
-/* A buffer that begins or ends outside of its registration, or has none, is an error and no request. */
+/* A buffer outside of its registration, a wrong comm, a device that is not there: error, no request. */
 static void outside(struct rank *r)
 {
 	enum { AT = 4096, LEN = 4096 };
@@ -278,6 +278,8 @@ static void outside(struct rank *r)
 		int at, len;
 	} bad[] = { { -1, 16 }, { LEN, 16 }, { LEN - 15, 16 }, { 0, LEN + 1 } };
 	struct dr_nccl_buffer own, b[2];
+	enum nccl_result rc;
+	void *none = NULL;
 	struct one o;
 
 	one_open(&o, r, 3 * LEN);
@@ -286,7 +288,6 @@ static void outside(struct rank *r)
 	for (size_t i = 0; i <= DR_ARRAY_LEN(bad); i++) {
 		struct dr_nccl_buffer *of = &b[!o.sends];
 		void *request = DR_NCCL_UNSET;
-		enum nccl_result rc;
 
 		b[0] = b[1] = own;
 		if (i < DR_ARRAY_LEN(bad)) {
@@ -299,6 +300,17 @@ static void outside(struct rank *r)
 			     : end_irecv_raw(&o.e, o.comm, 2, b, &request);
 		CHECK(&o.e, rc == NCCL_INVALID_ARGUMENT && !request, "buffer %zu", i);
 	}
+	rc = o.sends ? dr_nccl_irecv(&o.e.n, o.comm, 1, &own, &none)
+		     : dr_nccl_isend(&o.e.n, o.comm, &own, &none);
+	CHECK(&o.e, rc == NCCL_INVALID_ARGUMENT && !none, "the other kind of comm");
+	rc = dr_nccl_listen(&o.e.n, o.e.ndev, o.m.p, &none);
+	CHECK(&o.e, rc == NCCL_INVALID_ARGUMENT && !none, "listen");
+	rc = dr_nccl_connect(&o.e.n, o.e.ndev, o.m.p, &none);
+	CHECK(&o.e, rc == NCCL_INVALID_ARGUMENT && !none, "connect");
+	CHECK(&o.e, o.e.n.dereg_mr(NULL, own.mhandle) == NCCL_INVALID_ARGUMENT, "deregMr");
+	OK(&o.e, o.e.n.close_send(NULL));
+	CHECK(&o.e, o.e.n.test(NULL, &(int){ 0 }, NULL) == NCCL_INVALID_ARGUMENT, "test");
+	CHECK(&o.e, dr_nccl_reg(&o.e.n, NULL, b, NCCL_PTR_HOST) == NCCL_INVALID_ARGUMENT, "regMr");
 	rank_barrier(r);
 	OK(&o.e, o.e.n.dereg_mr(o.comm, own.mhandle));
 	one_close(&o);
@@ -308,6 +320,7 @@ static void outside(struct rank *r)
 static void groups_too_many(struct rank *r)
 {
 	struct dr_nccl_buffer b[16];
+	struct dr_nccl_properties p;
 	void *request = DR_NCCL_UNSET;
 	struct one o;
 
@@ -315,15 +328,10 @@ static void groups_too_many(struct rank *r)
 	for (int i = 0; i < 16; i++)
 		b[i] = mem_buffer(&o.m, 0, 16, i);
 	if (r->id == 1) {
-		struct dr_nccl_properties p;
-
 		OK(&o.e, dr_nccl_properties(&o.e.n, 0, &p));
-		CHECK(&o.e,
-			end_irecv_raw(&o.e, o.comm, p.max_recvs + 1, b, &request) != NCCL_SUCCESS,
-			"maxRecvs + 1 buffers");
-		CHECK(&o.e, request == NULL, "the request was not set");
-		CHECK(&o.e, end_irecv_raw(&o.e, o.comm, 0, b, &request) != NCCL_SUCCESS,
-			"no buffers");
+		for (int n = 0; n <= p.max_recvs + 1; n += p.max_recvs + 1)
+			CHECK(&o.e, end_irecv_raw(&o.e, o.comm, n, b, &request) && !request,
+				"%d buffers", n);
 	}
 	rank_barrier(r);
 	one_close(&o);
