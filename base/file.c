@@ -429,3 +429,29 @@ ssize_t dr_file_read(int fd, void *buf, size_t len)
 	}
 	return n < 0 ? -errno : (ssize_t)got;
 }
+
+int dr_file_text(const char *path, size_t max, char **out, size_t *len, struct dr_err *e)
+{
+	struct stat st;
+	int fd = dr_file_open(path, e);
+
+	if (fd < 0)
+		return fd;
+	/* A pipe has no length. One byte more than allowed shows that there are more. */
+	bool known = fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && (size_t)st.st_size <= max;
+	size_t size = known ? (size_t)st.st_size : max + 1;
+	char *text = dr_calloc(1, size + 1);
+	ssize_t n = text ? dr_file_read(fd, text, size) : -ENOMEM;
+
+	close(fd);
+	if (n >= 0 && (size_t)n <= max) {
+		*out = text;
+		if (len)
+			*len = (size_t)n;
+		return 0;
+	}
+	dr_free(text);
+	return n < 0 ? dr_err_set(e, (int)n, "%s", strerror((int)-n))
+		     : dr_err_set(e, -EFBIG, "it is larger than %zu MiB; name another file",
+			       max >> 20);
+}

@@ -9,8 +9,9 @@
 #include <sys/types.h>
 
 /*
- * Every file that the program or the plugin writes, and those that it trusts when it reads them (keys, baselines). Other users
- * of a shared directory may have placed something under the name. Nothing of theirs is opened, followed or copied:
+ * Every file that the program or the plugin writes, and every file that an option names to be read.
+ * Other users of a shared directory may have placed something under the name. Nothing of theirs is
+ * opened, followed or copied:
  *
  * target               written                                  read
  * nothing              a new file, 0666 & ~umask                -ENOENT
@@ -38,5 +39,9 @@ int dr_file_write(const char *option, const char *path, const char *text, size_t
 int dr_file_open(const char *path, struct dr_err *e) DR_MUST_CHECK;
 /* Up to len bytes from the beginning of what dr_file_open returned. The number, or -errno. */
 ssize_t dr_file_read(int fd, void *buf, size_t len) DR_MUST_CHECK;
+/* The whole file, a 0 behind it, for dr_free; len may be NULL. -EFBIG: more than max bytes. Others:
+ * as dr_file_open. */
+int dr_file_text(const char *path, size_t max, char **out, size_t *len, struct dr_err *e)
+	DR_MUST_CHECK;
 
 #endif

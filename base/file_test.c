@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/mem.h"
 
 enum { OTHER = 65534 };
 #define OLD "the old text"
@@ -262,6 +263,34 @@ static void descriptors_of_the_caller(void **state)
 	assert_int_equal(dr_file_open("/dev/fd/1x", &e), -ENOENT);
 }
 
+static void the_whole_text(void **state)
+{
+	char path[64], *text;
+	struct dr_err e;
+	size_t len;
+	int p[2];
+
+	(void)state;
+	put(in("a"), OLD, 0600);
+	assert_int_equal(dr_file_text(in("a"), strlen(OLD), &text, &len, &e), 0);
+	assert_int_equal(len, strlen(OLD));
+	assert_string_equal(text, OLD);
+	dr_free(text);
+	assert_int_equal(dr_file_text(in("a"), strlen(OLD) - 1, &text, &len, &e), -EFBIG);
+	assert_string_equal(e.text, "it is larger than 0 MiB; name another file");
+	assert_int_equal(dr_file_text(in("none"), 9, &text, &len, &e), -ENOENT);
+	assert_int_equal(dr_file_text("/dev/zero", 9, &text, &len, &e), -EPERM);
+	/* A pipe, as a shell passes <(command). */
+	assert_int_equal(pipe(p), 0);
+	assert_int_equal(write(p[1], OLD, strlen(OLD)), strlen(OLD));
+	close(p[1]);
+	snprintf(path, sizeof(path), "/dev/fd/%d", p[0]);
+	assert_int_equal(dr_file_text(path, 1 << 20, &text, NULL, &e), 0);
+	assert_string_equal(text, OLD);
+	dr_free(text);
+	close(p[0]);
+}
+
 /* As Kubernetes mounts a secret: key -> ..data/key, ..data -> ..1. */
 static void own_links_are_read(void **state)
 {
@@ -433,6 +462,7 @@ int main(void)
 		TEST(a_long_path_leaves_the_reason),
 		TEST(devices_and_own_pipes_are_written),
 		TEST(descriptors_of_the_caller),
+		TEST(the_whole_text),
 		TEST(own_links_are_read),
 		TEST(planted_files_do_nothing),
 		TEST(a_directory_that_takes_no_file),

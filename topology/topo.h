@@ -71,8 +71,8 @@ struct dr_topo_params {
 	const char *sysfs; /* NULL: "/sys"; tests have their own */
 };
 
-/* Errors: -ENOENT, -EACCES (file), -EBADMSG (no hwloc XML, or of another version), -ENODEV (a bus
- * id that is not there), -EIO, -ENOMEM. Takes some ten milliseconds on a live machine. */
+/* Errors: those of dr_file_text (xml), -EBADMSG (no hwloc XML, or of another version), -ENODEV (a
+ * bus id that is not there), -EIO, -ENOMEM. Takes some ten milliseconds on a live machine. */
 int dr_topo_create(const struct dr_topo_params *p, struct dr_topo **out, struct dr_err *e)
 	DR_MUST_CHECK;
 void dr_topo_destroy(struct dr_topo *t);

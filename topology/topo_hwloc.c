@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "topology/topo_priv.h"
 
+#include "base/file.h"
 #include "base/mem.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-enum { VENDOR_NVIDIA = 0x10de, CLASS_VGA = 0x0300, CLASS_3D = 0x0302 };
+enum { VENDOR_NVIDIA = 0x10de, CLASS_VGA = 0x0300, CLASS_3D = 0x0302, XML_BYTES_MAX = 64 << 20 };
 
 /* Backends that would start GPU runtimes, bind this thread to each CPU in turn, or read the PCI tree through
  * libpciaccess, which leaks memory; the sysfs backend is sufficient. */
@@ -25,14 +25,21 @@ static void exclude_backends(hwloc_topology_t hw)
 
 static int prepare(hwloc_topology_t hw, const char *xml, struct dr_err *e)
 {
-	if (xml && access(xml, R_OK))
-		return dr_err_set(e, -errno, "--topology %s: %s", xml, strerror(errno));
-	if (xml && hwloc_topology_set_xml(hw, xml))
+	size_t len = 0;
+	char *text = NULL;
+	int rc = xml ? dr_file_text(xml, XML_BYTES_MAX, &text, &len, e) : 0;
+
+	if (rc)
+		return dr_err_prefix(e, "--topology %s", xml);
+	if (xml)
+		rc = hwloc_topology_set_xmlbuffer(hw, text, (int)len + 1); /* the 0, too */
+	else
+		exclude_backends(hw);
+	dr_free(text);
+	if (rc)
 		return dr_err_set(e, -EBADMSG,
 			"--topology %s: not an hwloc XML file; create it with `lstopo --of xml --whole-io FILE.xml`",
 			xml);
-	if (!xml)
-		exclude_backends(hw);
 	hwloc_topology_set_all_types_filter(hw, HWLOC_TYPE_FILTER_KEEP_STRUCTURE);
 	hwloc_topology_set_cache_types_filter(hw, HWLOC_TYPE_FILTER_KEEP_NONE);
 	hwloc_topology_set_io_types_filter(hw, HWLOC_TYPE_FILTER_KEEP_ALL);

@@ -12,7 +12,6 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 static const char *const state_names[] = { "running", "ok", "failed", "missing", NULL };
 static const char *const presence_names[] = { "awaited", "present", "lost", NULL };
@@ -376,21 +375,15 @@ static int read_pair(struct dr_hub *h, const json_t *obj, struct dr_err *e)
 static int load(const char *path, json_t **out, struct dr_err *e)
 {
 	json_error_t why;
-	int fd = dr_file_open(path, e);
-	off_t len = fd < 0 ? 0 : lseek(fd, 0, SEEK_END);
-	char *text = len > 0 ? dr_calloc(1, (size_t)len) : NULL;
-	ssize_t n;
+	size_t len;
+	char *text;
+	int rc = dr_file_text(path, DR_SWEEP_BYTES_MAX, &text, &len, e);
 
-	if (fd < 0)
-		return fd;
-	n = text ? dr_file_read(fd, text, (size_t)len) : -EINVAL;
-	close(fd);
-	*out = n > 0 ? json_loadb(text, (size_t)n, JSON_REJECT_DUPLICATES, &why) : NULL;
+	if (rc)
+		return rc;
+	*out = json_loadb(text, len, JSON_REJECT_DUPLICATES, &why);
 	dr_free(text);
-	if (*out)
-		return 0;
-	return dr_err_set(e, -EINVAL, "not a document of a sweep%s%.100s", n > 0 ? ": " : "",
-		n > 0 ? why.text : "");
+	return *out ? 0 : dr_err_set(e, -EINVAL, "not a document of a sweep: %.100s", why.text);
 }
 
 static int take(struct dr_hub *h, const char *pattern, const json_t *doc, struct dr_err *e)

@@ -101,26 +101,12 @@ static bool is_own(void *arg, const char *name)
 	return false;
 }
 
-static int read_hosts(const char *path, char **out, struct dr_err *e)
-{
-	enum { BYTES_MAX = 8 << 20 };
-	FILE *f = fopen(path, "re");
-	char *text = f ? dr_calloc(1, BYTES_MAX) : NULL;
-	size_t n = text ? fread(text, 1, BYTES_MAX - 1, f) : 0;
-	int rc = f ? text ? ferror(f) ? -EIO : 0 : -ENOMEM : -errno;
-
-	if (f)
-		fclose(f);
-	if (rc == 0 && memchr(text, 0, n))
-		rc = -EINVAL;
-	*out = text;
-	return rc ? dr_err_set(e, rc, "%s", strerror(-rc)) : 0;
-}
-
 static int find_place(struct sweep *s, struct dr_err *e)
 {
 	const struct dr_options *o = s->o;
+	enum { BYTES_MAX = 8 << 20 };
 	char host[256], *text = NULL;
+	size_t len = 0;
 	struct dr_place_inputs in = {
 		.rank = dr_opts_given(o->table, "rank") ? (int64_t)o->rank : -1,
 		.nodes = dr_opts_given(o->table, "nodes") ? (int64_t)o->nodes : -1,
@@ -135,7 +121,9 @@ static int find_place(struct sweep *s, struct dr_err *e)
 		host_name(host, sizeof(host));
 		return dr_place_find(&in, &s->place, e);
 	}
-	rc = read_hosts(o->hostfile, &text, e);
+	rc = dr_file_text(o->hostfile, BYTES_MAX, &text, &len, e);
+	if (rc == 0 && strlen(text) != len)
+		rc = dr_err_set(e, -EINVAL, "it has a 0 byte; give a text file, one node a line");
 	rc = rc ? rc : dr_place_hostfile(&in, text, is_own, &s->place, e);
 	dr_free(text);
 	return rc ? dr_err_prefix(e, "--hostfile %.80s", o->hostfile) : 0;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "orchestrator/options/options_priv.h"
 
+#include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/units.h"
@@ -434,19 +435,22 @@ static int check(struct dr_options *o, struct dr_err *e)
 
 /* ---- entry points ---- */
 
+enum { CONFIG_BYTES_MAX = 8 << 20 };
+
 static int read_file(struct dr_options *o, const char *path, struct dr_err *e)
 {
 	json_error_t why;
-	FILE *f = fopen(path, "re");
+	size_t len;
+	char *text;
+	int rc = dr_file_text(path, CONFIG_BYTES_MAX, &text, &len, e);
 
-	if (!f)
-		return dr_err_set(e, errno == EACCES ? -EACCES : -ENOENT, "--config %s: %s", path,
-			strerror(errno));
-	json_t *j = json_loadf(f, JSON_REJECT_DUPLICATES, &why);
-	fclose(f);
+	if (rc)
+		return dr_err_prefix(e, "--config %s", path);
+	json_t *j = json_loadb(text, len, JSON_REJECT_DUPLICATES, &why);
+	dr_free(text);
 	if (!j)
 		return dr_err_set(e, -EINVAL, "--config %s: line %d: %s", path, why.line, why.text);
-	int rc = dr_opts_from_json(o->table, o->command, j, e);
+	rc = dr_opts_from_json(o->table, o->command, j, e);
 	json_decref(j);
 	return rc ? dr_err_prefix(e, "--config %s", path) : 0;
 }

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/file.h"
 #include "base/mem.h"
@@ -11,34 +9,23 @@
 #include "orchestrator/output/parts.h"
 
 /* Result documents of earlier runs. */
-/* A sweep of 1,000 nodes, all pairs, has 261 MB. */
-enum { DOCUMENT_BYTES_MAX = 64 << 20, SWEEP_BYTES_MAX = 512 << 20 };
+enum { DOCUMENT_BYTES_MAX = 64 << 20 };
 
 /* name: the path with its option, hint: behind "does not exist". */
-static int read_text(const char *name, const char *hint, const char *path, int bytes_max,
+static int read_text(const char *name, const char *hint, const char *path, size_t bytes_max,
 	json_t **out, struct dr_err *e)
 {
 	struct dr_err why;
 	json_error_t je;
-	struct stat st;
-	int fd = dr_file_open(path, &why);
+	size_t len;
+	char *text;
+	int rc = dr_file_text(path, bytes_max, &text, &len, &why);
 
-	if (fd < 0)
-		return dr_err_set(e, fd, "cannot read %.100s: %s%.100s", name, why.text,
-			fd == -ENOENT ? hint : "");
-	bool fits = fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_size <= bytes_max;
-	char *text = fits ? dr_calloc(1, (size_t)st.st_size + 1) : NULL;
-	ssize_t n = text ? dr_file_read(fd, text, (size_t)st.st_size) : -ENOMEM;
-
-	close(fd);
-	if (!fits)
-		return dr_err_set(e, -EBADMSG,
-			"cannot read %.100s: not a regular file of at most %d MiB", name,
-			bytes_max >> 20);
-	*out = n < 0 ? NULL : json_loadb(text, (size_t)n, JSON_REJECT_DUPLICATES, &je);
+	if (rc)
+		return dr_err_set(e, rc, "cannot read %.100s: %s%.100s", name, why.text,
+			rc == -ENOENT ? hint : "");
+	*out = json_loadb(text, len, JSON_REJECT_DUPLICATES, &je);
 	dr_free(text);
-	if (n < 0)
-		return dr_err_set(e, (int)n, "cannot read %.100s: %s", name, strerror((int)-n));
 	if (!*out)
 		return dr_err_set(e, -EBADMSG, "%.100s: not JSON: line %d column %d: %s", name,
 			je.line, je.column, je.text);
@@ -55,7 +42,7 @@ static int schema_of(const json_t *doc, const char *const *schemas)
 }
 
 struct wanted {
-	int bytes_max;
+	size_t bytes_max;
 	const char *schemas[3];
 	const char *text; /* which schemas these are, and how to get one */
 };
@@ -95,7 +82,7 @@ int dr_document_load(const char *option, const char *path, json_t **out, struct 
 
 int dr_document_load_any(const char *path, json_t **out, struct dr_err *e)
 {
-	static const struct wanted wanted = { SWEEP_BYTES_MAX,
+	static const struct wanted wanted = { DR_SWEEP_BYTES_MAX,
 		{ DR_RECORD_SCHEMA, DR_SWEEP_SCHEMA },
 		"\"" DR_RECORD_SCHEMA "\" or \"" DR_SWEEP_SCHEMA
 		"\"; only documents of client, demo and sweep are read: --json=FILE" };

@@ -71,6 +71,30 @@ refused() {
 	[[ $output != *secret* ]]
 }
 
+@test "a planted configuration, topology, host file or sweep is not read, and a FIFO is not waited for" {
+	local name option
+	shared
+	# With it another user would choose the commands that root runs.
+	other env -C shared sh -c 'echo "{\"fault-exec\": \"cut=ip link set eth0 down,true\"}" >file'
+	for option in "client 127.0.0.1 --dry-run --config" "topo --topology" "sweep --hostfile" \
+		"sweep --rank 0 --nodes 2 --coordinator 127.0.0.1 --resume"; do
+		for name in file link device; do
+			# shellcheck disable=SC2086 # a command and its options
+			refused "belongs to user 65534, this process runs as user 0; copy the file, or change its owner" \
+				$option "shared/$name"
+		done
+		# shellcheck disable=SC2086
+		refused "it is not a regular file; copy it into one" $option shared/fifo
+	done
+	# By descriptor, as a shell passes it, and by a link of this user.
+	echo '{"size": "3M"}' >own.json
+	ln -s own.json own
+	for name in own <(cat own.json); do
+		run -0 "$DUALRAIL" client 127.0.0.1 --dry-run -v --config "$name"
+		[[ $output == *size=3MiB* ]]
+	done
+}
+
 @test "another user's directory at the place of root's state files is reported and not read" {
 	shared
 	unshare -m true 2>/dev/null || skip "mount namespaces cannot be made here"
