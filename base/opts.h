@@ -147,8 +147,8 @@ const char *dr_opt_default(const struct dr_opts *o, const struct dr_opt *row, un
  */
 bool dr_opts_next_stray_env(const struct dr_opts *o, size_t *at, char *buf, size_t len);
 /* An object {"long-name": text | number | bool | [...]}. Keys of other commands are ignored, so that both ends can
- * share a file; null means not set; unknown keys are errors. May be called for several files: a later one replaces
- * each option that it has. */
+ * share a file; null and unknown keys are errors. May be called for several files: a later one
+ * replaces each option that it has. */
 int dr_opts_from_json(struct dr_opts *o, unsigned command, const struct json_t *config,
 	struct dr_err *e) DR_MUST_CHECK;
 /* argv[0] is skipped and argv is not changed. Options may be abbreviated as long as that is unambiguous. After an
@@ -178,8 +178,9 @@ void dr_opts_man(const struct dr_opts *o, FILE *f);
 int dr_opts_complete(const struct dr_opts *o, const char *shell, FILE *f) DR_MUST_CHECK;
 
 /* The effective value of each option that the command takes: bytes and counts as integers, rates and
- * ratios as reals, durations as text ("10ms"), lists as arrays, CUSTOM as the texts given. Reading it
- * with dr_opts_from_json gives the same values. A new reference; NULL: out of memory. */
+ * ratios as reals, durations as text ("10ms"), lists as arrays, CUSTOM as the texts given; null:
+ * not set. Reading the others with dr_opts_from_json gives the same values. A new reference; NULL:
+ * out of memory. */
 struct json_t *dr_opts_to_json(const struct dr_opts *o, unsigned command);
 /* The same as "name=value" lines; control bytes in values are escaped as in C. */
 void dr_opts_print_kv(const struct dr_opts *o, unsigned command, FILE *f);

@@ -92,8 +92,10 @@ static int set_json(struct dr_opts *o, size_t i, const json_t *v, struct dr_err 
 	const char *name = o->value[i].row->name;
 	char buf[64], label[96];
 
-	if (json_is_null(v))
-		return 0;
+	if (json_is_null(v)) /* "key-file": null of a template would be a run without a key */
+		return dr_err_set(e, -EINVAL,
+			"\"%s\": null is no value; give one, or remove the line for the default",
+			name);
 	if (json_is_array(v))
 		return set_json_array(o, i, v, e);
 	if (json_is_object(v))
@@ -132,7 +134,7 @@ int dr_opts_from_json(struct dr_opts *o, unsigned command, const json_t *config,
 		if (o->value[i].row->no_config)
 			return dr_err_set(e, -EINVAL, "\"%s\" belongs on the command line", key);
 		/* Of an earlier file: a list is replaced, not continued. */
-		if (!json_is_null(v) && o->value[i].source == DR_SRC_CONFIG)
+		if (o->value[i].source == DR_SRC_CONFIG)
 			rc = dr_opts_forget(o, (size_t)i, e);
 		if (rc == 0 && (o->value[i].row->commands & command))
 			rc = set_json(o, (size_t)i, v, e);

@@ -206,7 +206,7 @@ static const struct dr_opt_pair files[] = {
 		"Record of the faults that are injected at the moment, with which the next start undoes those of "
 		"a killed run. Valid until the next boot." },
 	{ "FILE.json of --config",
-		"Options: {\"long-name\": value}. Options of other commands are ignored. "
+		"Options: {\"long-name\": value}. Options of other commands are ignored; null is an error. "
 		"A regular file of this user or of root, or /dev/stdin or /dev/fd/N." },
 	{ "FILE of --key-file",
 		"Shared secret of both ends: head -c 32 /dev/urandom | base64 >K; chmod 600 K. 32 random bytes "

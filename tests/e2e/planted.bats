@@ -95,6 +95,15 @@ refused() {
 	done
 }
 
+@test "null in a configuration file is an error, not a run without a key" {
+	local option
+	for option in key-file allow-from user fault-nics; do
+		echo "{\"$option\": null}" >c.json
+		run -1 timeout "$WAIT_S" "$DUALRAIL" server --config c.json
+		[ "$output" = "dualrail: --config c.json: \"$option\": null is no value; give one, or remove the line for the default" ]
+	done
+}
+
 @test "another user's directory at the place of root's state files is reported and not read" {
 	shared
 	unshare -m true 2>/dev/null || skip "mount namespaces cannot be made here"
