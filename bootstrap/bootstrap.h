@@ -77,7 +77,8 @@ struct dr_boot_key {
  * Read a shared key; trailing white space is removed. Hex digits or base64 (with digits, upper and lower case letters)
  * of 32 bytes or more stand for these bytes, which are hashed with BLAKE2b. Anything else of 16 bytes or more is a
  * passphrase, stretched with Argon2id (64 MiB, 3 passes, about 0.1 s). -EPERM: another user can read the file, or could
- * have written it; -ENOENT, -EACCES, -EINVAL (too short, > 4 KiB), -ENOMEM.
+ * have written it; -ENOENT, -EACCES, -EINVAL (too short, > 4 KiB), -ENOMEM. The process leaves no
+ * core file from then on. The caller wipes its copy.
  */
 int dr_boot_key_read(const char *path, struct dr_boot_key *out, struct dr_err *e) DR_MUST_CHECK;
 

@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <sodium.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -87,6 +88,17 @@ static int check_mode(const char *path, const struct stat *st, struct dr_err *e)
 		(unsigned)st->st_mode & 07777u, path);
 }
 
+/* With 0 a program that core_pattern names still gets the core; with 1 nobody does (core(5)). */
+static void leave_no_core(void)
+{
+	struct rlimit r;
+
+	if (getrlimit(RLIMIT_CORE, &r))
+		return;
+	r.rlim_cur = r.rlim_max = DR_MIN(r.rlim_max, 1u);
+	(void)setrlimit(RLIMIT_CORE, &r);
+}
+
 int dr_boot_key_read(const char *path, struct dr_boot_key *out, struct dr_err *e)
 {
 	if (sodium_init() < 0)
@@ -96,6 +108,7 @@ int dr_boot_key_read(const char *path, struct dr_boot_key *out, struct dr_err *e
 	if (fd < 0)
 		return dr_err_set(
 			e, fd, "key file %s: %s%s", path, why.text, fd == -ENOENT ? MAKE_ONE : "");
+	leave_no_core();
 	struct stat st;
 	char buf[FILE_MAX + 1];
 	ssize_t got = dr_file_read(fd, buf, sizeof(buf));
@@ -113,5 +126,6 @@ int dr_boot_key_read(const char *path, struct dr_boot_key *out, struct dr_err *e
 	if (rc == 0)
 		rc = key_from_text(path, buf, len, out, e);
 	sodium_memzero(buf, sizeof(buf));
+	sodium_stackzero(4ul * FILE_MAX); /* what the hash left */
 	return rc;
 }

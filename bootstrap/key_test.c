@@ -11,6 +11,7 @@
 #include <sodium.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -52,6 +53,9 @@ static void key_files(void **state)
 	crypto_generichash(want.bytes, sizeof(want.bytes), raw, sizeof(raw), NULL, 0);
 	assert_int_equal(key_of(HEX, 0600, &key, &e), 0);
 	assert_memory_equal(&key, &want, sizeof(key));
+	struct rlimit core;
+	assert_int_equal(getrlimit(RLIMIT_CORE, &core), 0);
+	assert_in_range(core.rlim_max, 0, 1);
 	same_key(HEX, "000102030405060708090A0B0C0D0E0F101112131415161718191A1B1C1D1E1F\r\n", true);
 	same_key(HEX, BASE64 "\n", true);
 	same_key(HEX, "000102030405060708090a0b0c0d0e0f", false);

@@ -399,6 +399,7 @@ static int start(struct sweep *s, struct dr_err *e)
 
 static void finish(struct sweep *s)
 {
+	explicit_bzero(&s->key, sizeof(s->key));
 	dr_sweep_agent_fini(&s->agent);
 	dr_hub_destroy(s->hub);
 	json_decref(s->offer);

@@ -226,6 +226,7 @@ int dr_dial(const struct dr_dial *d, json_t *offer, struct dr_boot_client **out,
 		rc = dr_err_set(e, -ENOMEM, "out of memory");
 	if (rc == 0)
 		rc = dr_boot_client_create(out, &bo, d->ops, d->arg, d->poller, e);
+	explicit_bzero(&key, sizeof(key));
 	json_decref(offer);
 	return rc;
 }

@@ -642,6 +642,7 @@ static int listen_for_clients(struct server *v, struct dr_err *e)
 
 	if (rc == 0)
 		rc = dr_boot_server_create(&v->boot, &bo, &ops, &v->s, v->s.loop.poller, e);
+	explicit_bzero(&key, sizeof(key));
 	if (rc == 0)
 		v->s.control = dr_boot_server_control(v->boot);
 	return rc;

@@ -197,6 +197,14 @@ share() {
 	row $status "$1" "a hello is answered within 10 s; the figures are printed" - "$text"
 }
 
+# What a server that has read its key leaves of it.
+keys() {
+	local text status=PASS
+	text=$(python3 "$here/keys.py" "$DUALRAIL" 2>&1 | tail -n 1) || status=$?
+	status=${status/77/SKIP}
+	row "${status/#[0-9]*/FAIL}" "$1" "one copy in memory, no core file" "$text" -
+}
+
 print_table() {
 	(
 		echo $'\nresult\tattack\texpected\twith a key\twithout a key'
@@ -233,6 +241,7 @@ attack third-host outsider reflect "no datagram leaves to it"
 attack silent-client outsider silent "no datagram leaves"
 attack planted-files suite "not written, not read, status 2" planted
 attack killed-guards suite "the fault is undone" undo
+attack key-left keys
 attack flood suite "served on, descriptors bounded" flood
 attack garbage garbage
 attack garbage-share share
