@@ -7,7 +7,8 @@
 #   scripts/run_p2p.sh demo [options]            both ends on this node: network namespaces as root, otherwise loopback
 #
 # HOST may be a file with one address per line (scripts/node_ips/*.txt; # starts a comment): the first
-# address that does not belong to this node is used. The options are those of dualrail (--help).
+# address that does not belong to this node is used; a file of another user, but root, is refused.
+# The options are those of dualrail (--help).
 # Builds the program first if needed; in an unpacked bundle it is in bin/.
 # Exit status: that of dualrail; 2 if no program was found or it could not be built.
 set -euo pipefail
@@ -20,7 +21,7 @@ die() {
 }
 
 usage() {
-	sed -n '3,12s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
+	sed -n '3,13s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
 }
 
 # Sets program.
@@ -59,18 +60,24 @@ own_addresses() {
 	hostname 2>/dev/null || true
 }
 
-# The first address of the file that is not this node's.
+# The first address of the file that is not this node's. As in dualrail, neither the file nor a link to it is of another user.
 first_other() {
-	local own line
+	local own line uid
+	exec 8<"$1"
+	for uid in $(stat -c %u -- "$1") $(stat -Lc %u /dev/fd/8); do
+		((uid == 0 || uid == EUID)) ||
+			die "$1 belongs to user $uid, this script runs as user $EUID; copy the file, or change its owner"
+	done
 	own=$(own_addresses)
 	while IFS= read -r line || [[ $line ]]; do
 		line=${line%%#*}
 		line=${line//[[:space:]]/}
 		[[ $line ]] || continue
+		[[ $line != -* ]] || die "$1: \"$line\" is no address"
 		grep -qxF -e "$line" <<<"$own" && continue
 		echo "$line"
 		return
-	done <"$1"
+	done <&8
 	die "$1: no address in it but this node's own"
 }
 

@@ -95,6 +95,21 @@ refused() {
 	done
 }
 
+@test "run_p2p.sh takes no addresses from a planted file or link, and no option from a file" {
+	local name
+	shared
+	mkdir open
+	chmod 777 open # the kernel itself refuses links of others in sticky directories
+	other ln -s ../victim open/link
+	for name in shared/file open/link; do
+		run -2 "$DR_ROOT/scripts/run_p2p.sh" client "$name"
+		[ "$output" = "run_p2p.sh: $name belongs to user 65534, this script runs as user 0; copy the file, or change its owner" ]
+	done
+	echo --config=shared/file >nodes.txt
+	run -2 "$DR_ROOT/scripts/run_p2p.sh" client nodes.txt
+	[ "$output" = 'run_p2p.sh: nodes.txt: "--config=shared/file" is no address' ]
+}
+
 @test "null in a configuration file is an error, not a run without a key" {
 	local option
 	for option in key-file allow-from user fault-nics; do
