@@ -27,6 +27,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -67,6 +68,11 @@ static struct caps own_caps(void)
 uint64_t dr_privileges_held(void)
 {
 	return own_caps().permitted;
+}
+
+bool dr_privileges_lent(void)
+{
+	return getauxval(AT_SECURE) && getuid() != 0 && dr_privileges_held();
 }
 
 void dr_privileges_suspend(uint64_t caps, bool suspend)

@@ -18,6 +18,9 @@
 
 /* The permitted ones of the calling thread. */
 uint64_t dr_privileges_held(void);
+/* Has this process some from its file (setcap), which its caller may not have? SELinux also sets
+ * AT_SECURE for root, and for processes without any. */
+bool dr_privileges_lent(void);
 /* Makes these ineffective in the calling thread (true), or effective again as far as they are permitted: to find out what
  * works without them. */
 void dr_privileges_suspend(uint64_t caps, bool suspend);

@@ -155,7 +155,7 @@ static int fill(void *lib, const char *name, struct dr_err *e)
 
 static int load(struct dr_err *e)
 {
-	const char *name = getenv("DR_LIBCUDA");
+	const char *name = secure_getenv("DR_LIBCUDA");
 	void *lib;
 
 	if (!name || !*name)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/file.h"
 #include "base/log.h"
+#include "base/privileges.h"
 #include "base/units.h"
 #include "orchestrator/checks/compare.h"
 #include "orchestrator/checks/doctor.h"
@@ -20,6 +21,7 @@
 #include <limits.h>
 #include <string.h>
 #include <strings.h>
+#include <unistd.h>
 
 /* dualrail COMMAND [options]: parse, open the outputs, run the command. Only main exits. */
 
@@ -307,6 +309,41 @@ static void name_process(const struct dr_record *rec)
 		dr_log_set_run(rec->run_id);
 }
 
+/*
+ * Whoever starts a program with file capabilities (setcap) has rights that are not his. hwloc,
+ * libibverbs and CUDA load libraries that variables name. What stays names none.
+ */
+static bool may_stay(const char *variable)
+{
+	static const char *const stay[] = { "DUALRAIL_",
+		"HOSTNAME=", "JOB_COMPLETION_INDEX=", "MASTER_", "NO_COLOR=", "OMPI_COMM_WORLD_",
+		"PMI_", "PMIX_RANK=", "RANK=", "SLURM_",
+		"SSH_CONNECTION=", "WORLD_SIZE=", "XDG_RUNTIME_DIR=" };
+	size_t i = 0;
+
+	while (i < DR_ARRAY_LEN(stay) && strncmp(variable, stay[i], strlen(stay[i])) != 0)
+		i++;
+	return i < DR_ARRAY_LEN(stay);
+}
+
+static int begin_secure(void)
+{
+	char **to = environ;
+
+	if (getuid() != geteuid() || getgid() != getegid()) {
+		dr_complain(
+			"this program has a set-user-ID or set-group-ID bit: whoever starts it could run commands as its owner; remove it (chmod ug-s)");
+		return -EPERM;
+	}
+	if (!dr_privileges_lent())
+		return 0;
+	for (char **from = environ; *from; from++)
+		if (may_stay(*from))
+			*to++ = *from;
+	*to = NULL;
+	return 0;
+}
+
 int main(int argc, char **argv)
 {
 	static struct dr_fault_options faults;
@@ -314,6 +351,8 @@ int main(int argc, char **argv)
 	static struct dr_options o;
 	struct dr_record *rec;
 
+	if (begin_secure())
+		return DR_EXIT_ENV;
 	early_log(argc, argv);
 	dr_fault_options_attach(&faults, &o);
 	o.file_group =

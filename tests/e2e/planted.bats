@@ -95,6 +95,25 @@ refused() {
 	done
 }
 
+@test "with file capabilities no library is loaded that the caller names; a set-user-ID bit ends the start" {
+	shared
+	cp "$DUALRAIL" capable
+	cp "$DR_ROOT/tests/fixtures/topology/dgx.xml" dgx.xml
+	setcap cap_net_raw+ep capable 2>/dev/null || skip "file capabilities cannot be set here"
+	other ./capable --version || skip "they have no effect here"
+	other ./capable topo >own
+	other env HWLOC_XMLFILE=dgx.xml HWLOC_THISSYSTEM=0 ./capable topo >foreign
+	cmp own foreign
+	run -0 other env DR_LIBCUDA=/none.so DR_IBVERBS=/none.so DUALRAIL_WINDOW=5 ./capable client 127.0.0.1 --dry-run -v
+	[[ $output == *$'\nwindow=5\n'* && $output != */none.so* ]]
+	run -2 other ./capable plugin ./none.so
+	[ "$output" = "dualrail: ./none.so is not loaded: this program has file capabilities, which its code would get; remove them (setcap -r), or run as root" ]
+	cp "$DUALRAIL" owner
+	chmod 4755 owner
+	run -2 other ./owner topo
+	[ "$output" = "dualrail: this program has a set-user-ID or set-group-ID bit: whoever starts it could run commands as its owner; remove it (chmod ug-s)" ]
+}
+
 @test "run_p2p.sh takes no addresses from a planted file or link, and no option from a file" {
 	local name
 	shared

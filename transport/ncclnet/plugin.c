@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "transport/ncclnet/plugin_priv.h"
 
+#include "base/privileges.h"
 #include "transport/ncclnet/logger.h"
 
 #include <dlfcn.h>
@@ -192,6 +193,10 @@ int dr_nccl_open(struct dr_nccl *n, const char *file, unsigned version, struct d
 	char has[64];
 
 	memset(n, 0, sizeof(*n));
+	if (dr_privileges_lent())
+		return dr_err_set(e, -EPERM,
+			"%.60s is not loaded: this program has file capabilities, which its code would get; remove them (setcap -r), or run as root",
+			file);
 	n->so = dlopen(file, RTLD_NOW | RTLD_LOCAL);
 	if (!n->so)
 		return dr_err_set(e, -ENOENT, "%.60s cannot be loaded: %.160s", file, dlerror());

@@ -49,7 +49,7 @@ static int fill(void *lib, const char *name, struct dr_err *e)
 
 static int load(struct dr_err *e)
 {
-	const char *name = getenv("DR_IBVERBS");
+	const char *name = secure_getenv("DR_IBVERBS");
 
 	if (!name || !*name)
 		name = "libibverbs.so.1";
