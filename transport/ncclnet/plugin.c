@@ -14,13 +14,23 @@
  * a function is cast.
  */
 
-/* What all versions have, and what they may not leave out. */
-#define COMMON                                                                                     \
-	do {                                                                                       \
+#define TAKE(v, INIT, PROPERTIES, LISTEN, CONNECT, ACCEPT, REG, MOVE, ...)                         \
+	static void take_##v(struct dr_nccl *n, const void *table)                                 \
+	{                                                                                          \
+		const struct nccl_net_##v *t = table;                                              \
+                                                                                                   \
 		n->name = t->name;                                                                 \
 		n->devices = t->devices;                                                           \
+		n->init.INIT = t->init;                                                            \
+		n->properties.PROPERTIES = t->getProperties;                                       \
+		n->listen.LISTEN = t->listen;                                                      \
+		n->connect.CONNECT = t->connect;                                                   \
+		n->accept.ACCEPT = t->accept;                                                      \
+		n->reg_mr.REG = t->regMr;                                                          \
 		n->dereg_mr = t->deregMr;                                                          \
 		n->reg_dmabuf = t->regMrDmaBuf;                                                    \
+		n->isend.MOVE = t->isend;                                                          \
+		n->irecv.MOVE = t->irecv;                                                          \
 		n->flush = t->iflush;                                                              \
 		n->test = t->test;                                                                 \
 		n->close_send = t->closeSend;                                                      \
@@ -42,131 +52,31 @@
 			     : !t->closeRecv	 ? "closeRecv"                                     \
 			     : !t->closeListen	 ? "closeListen"                                   \
 						 : NULL;                                             \
-	} while (0)
-
-static void take_v6(struct dr_nccl *n, const struct nccl_net_v6 *t)
-{
-	COMMON;
-	n->init.plain = t->init;
-	n->properties.v6 = t->getProperties;
-	n->listen.plain = t->listen;
-	n->connect.plain = t->connect;
-	n->accept.plain = t->accept;
-	n->reg_mr.narrow = t->regMr;
-	n->isend.narrow = t->isend;
-	n->irecv.narrow = t->irecv;
-}
-
-static void take_v7(struct dr_nccl *n, const struct nccl_net_v7 *t)
-{
-	COMMON;
-	n->init.plain = t->init;
-	n->properties.v7 = t->getProperties;
-	n->listen.plain = t->listen;
-	n->connect.device = t->connect;
-	n->accept.device = t->accept;
-	n->reg_mr.narrow = t->regMr;
-	n->isend.narrow = t->isend;
-	n->irecv.narrow = t->irecv;
-	n->consumed = t->irecvConsumed;
-}
-
-static void take_v8(struct dr_nccl *n, const struct nccl_net_v8 *t)
-{
-	COMMON;
-	n->init.plain = t->init;
-	n->properties.v8 = t->getProperties;
-	n->listen.plain = t->listen;
-	n->connect.device = t->connect;
-	n->accept.device = t->accept;
-	n->reg_mr.wide = t->regMr;
-	n->isend.narrow = t->isend;
-	n->irecv.narrow = t->irecv;
-	n->consumed = t->irecvConsumed;
-}
-
-static void take_v9(struct dr_nccl *n, const struct nccl_net_v9 *t)
-{
-	COMMON;
-	n->init.plain = t->init;
-	n->properties.v9 = t->getProperties;
-	n->listen.plain = t->listen;
-	n->connect.device = t->connect;
-	n->accept.device = t->accept;
-	n->reg_mr.wide = t->regMr;
-	n->isend.wide = t->isend;
-	n->irecv.wide = t->irecv;
-	n->consumed = t->irecvConsumed;
-}
-
-static void take_v10(struct dr_nccl *n, const struct nccl_net_v10 *t)
-{
-	COMMON;
-	n->init.profiled = t->init;
-	n->properties.v9 = t->getProperties;
-	n->listen.plain = t->listen;
-	n->connect.config = t->connect;
-	n->accept.device = t->accept;
-	n->reg_mr.wide = t->regMr;
-	n->isend.profiled = t->isend;
-	n->irecv.profiled = t->irecv;
-	n->consumed = t->irecvConsumed;
-}
-
+		__VA_ARGS__                                                                        \
+	}
+#define CONSUMED n->consumed = t->irecvConsumed;
 /* NCCL calls finalize of these versions without looking. */
-#define CONTEXT                                                                                    \
-	do {                                                                                       \
-		n->init.context = t->init;                                                         \
-		n->listen.context = t->listen;                                                     \
-		n->connect.context = t->connect;                                                   \
-		n->accept.device = t->accept;                                                      \
-		n->reg_mr.wide = t->regMr;                                                         \
-		n->isend.profiled = t->isend;                                                      \
-		n->irecv.profiled = t->irecv;                                                      \
-		n->consumed = t->irecvConsumed;                                                    \
-		n->finalize = t->finalize;                                                         \
-		if (!n->missing && !t->finalize)                                                   \
-			n->missing = "finalize";                                                   \
-	} while (0)
+#define FINALIZE                                                                                   \
+	n->finalize = t->finalize;                                                                 \
+	if (!n->missing && !t->finalize)                                                           \
+		n->missing = "finalize";
 
-static void take_v11(struct dr_nccl *n, const struct nccl_net_v11 *t)
-{
-	COMMON;
-	CONTEXT;
-	n->properties.v11 = t->getProperties;
-}
-
-static void take_v12(struct dr_nccl *n, const struct nccl_net_v12 *t)
-{
-	COMMON;
-	CONTEXT;
-	n->properties.v12 = t->getProperties;
-}
+/* Of each version: members of struct dr_nccl with the types of its functions, what else it has. */
+/* clang-format off */
+TAKE(v6, plain, v6, plain, plain, plain, narrow, narrow)
+TAKE(v7, plain, v7, plain, device, device, narrow, narrow, CONSUMED)
+TAKE(v8, plain, v8, plain, device, device, wide, narrow, CONSUMED)
+TAKE(v9, plain, v9, plain, device, device, wide, wide, CONSUMED)
+TAKE(v10, profiled, v9, plain, config, device, wide, profiled, CONSUMED)
+TAKE(v11, context, v11, context, context, device, wide, profiled, CONSUMED FINALIZE)
+TAKE(v12, context, v12, context, context, device, wide, profiled, CONSUMED FINALIZE)
+/* clang-format on */
+static void (*const take[])(struct dr_nccl *, const void *) = { take_v6, take_v7, take_v8, take_v9,
+	take_v10, take_v11, take_v12 };
 
 void dr_nccl_take(struct dr_nccl *n, const void *table)
 {
-	switch (n->version) {
-	case 6:
-		take_v6(n, table);
-		break;
-	case 7:
-		take_v7(n, table);
-		break;
-	case 8:
-		take_v8(n, table);
-		break;
-	case 9:
-		take_v9(n, table);
-		break;
-	case 10:
-		take_v10(n, table);
-		break;
-	case 11:
-		take_v11(n, table);
-		break;
-	default:
-		take_v12(n, table);
-	}
+	take[n->version - DR_NCCL_OLDEST](n, table);
 }
 
 static const void *table_of(void *so, unsigned version)
