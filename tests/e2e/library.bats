@@ -62,6 +62,18 @@ assert any(t.firstChild.data.endswith(" ms") for t in d.getElementsByTagName("ti
 }
 
 # A block is not compared with itself: what the sender does not put is found.
+@test "the example sends no blocks to the handle of another user" {
+	[[ $(id -u) == 0 ]] || skip "needs root, to have a file of another user"
+	build_example
+	head -c 128 /dev/zero >planted
+	chown 65534 planted
+	run -1 timeout "$WAIT_S" ./blocks send --nics 127.0.0.2,127.0.0.3 --handle planted
+	[[ $output == *"planted: belongs to another user" ]]
+	python_example
+	run -1 timeout "$WAIT_S" /usr/bin/python3 "$EXAMPLE/blocks.py" send --nics 127.0.0.2,127.0.0.3 --handle planted
+	[[ $output == *"planted: belongs to another user" ]]
+}
+
 @test "a byte that is wrong in the receiver's memory is found by the example" {
 	local receiver
 	sed 's/n.wrong = count_wrong/b->memory[5] ^= 1; n.wrong = count_wrong/' "$EXAMPLE/blocks.c" >broken.c

@@ -224,13 +224,17 @@ static int receive(struct blocks *b, const struct options *o)
 static void read_handle(const char *path, uint8_t *handle)
 {
 	const struct timespec pause = { .tv_nsec = 10 * 1000 * 1000 };
+	struct stat st;
 	int fd;
 
-	for (int i = 0; (fd = open(path, O_RDONLY | O_CLOEXEC)) < 0; i++) {
+	for (int i = 0; (fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)) < 0;
+		i++) {
 		if (errno != ENOENT || i == WAIT_MS / 10)
 			die(path, strerror(errno));
 		nanosleep(&pause, NULL); /* the receiver is not there yet */
 	}
+	if (fstat(fd, &st) || st.st_uid != geteuid()) /* the blocks would go to another user */
+		die(path, "belongs to another user");
 	if (read(fd, handle, DUALRAIL_HANDLE_BYTES) != DUALRAIL_HANDLE_BYTES)
 		die(path, "too short for a handle");
 	close(fd);

@@ -84,7 +84,9 @@ def read_handle(path):
     until = time.monotonic() + WAIT_S
     while not os.path.exists(path) and time.monotonic() < until:
         time.sleep(0.01)  # the receiver is not there yet
-    with open(path, "rb") as f:
+    with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as f:
+        if os.fstat(f.fileno()).st_uid != os.geteuid():
+            sys.exit("%s: belongs to another user" % path)  # the blocks would go to him
         return f.read()
 
 
