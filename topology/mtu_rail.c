@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "topology/mtu_rail.h"
 
+#include "base/source.h"
+
 #include <errno.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -10,6 +13,8 @@
 enum { READS = 64 };
 /* For a round of the largest packets. */
 enum { BUFFER_BYTES = 1 << 20 };
+/* For the connection; connections that wait in the kernel; ports tried without a range. */
+enum { WAIT_S = 5, BACKLOG = 8, ANY_TRIES = 8 };
 
 static socklen_t addr_len(bool v6)
 {
@@ -37,46 +42,65 @@ static int never_fragment(int fd, bool v6)
 		       : 0;
 }
 
-static int bind_in_range(
-	int fd, const struct dr_mtu_rail *r, struct sockaddr_storage sa, unsigned min, unsigned max)
+/* Returns the port, or -errno. The socket is r's either way. */
+static int open_socket(struct dr_mtu_rail *r, int *fd, int type, const char *ifname,
+	struct sockaddr_storage sa, uint16_t port)
 {
-	for (unsigned port = min;; port++) {
-		set_port(&sa, (uint16_t)port, r->scope);
-		if (bind(fd, (struct sockaddr *)&sa, addr_len(r->v6)) == 0)
-			break;
-		if (errno != EADDRINUSE || port >= max)
-			return -errno;
-	}
 	socklen_t len = sizeof(sa);
-	if (getsockname(fd, (struct sockaddr *)&sa, &len))
+	int reuse = type == SOCK_STREAM; /* after connections of an earlier test */
+
+	*fd = socket(sa.ss_family, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (*fd < 0)
+		return -errno;
+	set_port(&sa, port, r->scope);
+	if (setsockopt(*fd, SOL_SOCKET, SO_REUSEADDR, &reuse, sizeof(reuse)) ||
+		setsockopt(*fd, SOL_SOCKET, SO_BINDTODEVICE, ifname, (socklen_t)strlen(ifname)) ||
+		bind(*fd, (struct sockaddr *)&sa, addr_len(r->v6)) ||
+		getsockname(*fd, (struct sockaddr *)&sa, &len))
 		return -errno;
 	return ntohs(r->v6 ? ((struct sockaddr_in6 *)&sa)->sin6_port
 			   : ((struct sockaddr_in *)&sa)->sin_port);
 }
 
-int dr_mtu_rail_open(struct dr_mtu_rail *r, const char *ifname,
-	const struct sockaddr_storage *local, uint16_t port_min, uint16_t port_max)
+/* Both sockets, with one port at the end that listens. */
+static int open_both(struct dr_mtu_rail *r, const char *ifname,
+	const struct sockaddr_storage *local, uint16_t port, bool listens)
 {
 	const struct sockaddr_in6 *s6 = (const struct sockaddr_in6 *)local;
-	int room = BUFFER_BYTES, rc;
+	int room = BUFFER_BYTES, wait_s = WAIT_S;
 
 	memset(r, 0, sizeof(*r));
+	r->po.fd = -1;
 	r->v6 = local->ss_family == AF_INET6;
 	if (r->v6 && IN6_IS_ADDR_LINKLOCAL(&s6->sin6_addr))
 		r->scope = s6->sin6_scope_id ? s6->sin6_scope_id : if_nametoindex(ifname);
-	r->po.fd = socket(local->ss_family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	if (r->po.fd < 0)
-		return -errno;
+	int rc = open_socket(r, &r->link.fd, SOCK_STREAM, ifname, *local, listens ? port : 0);
+	if (rc > 0 && listens &&
+		(setsockopt(r->link.fd, IPPROTO_TCP, TCP_DEFER_ACCEPT, &wait_s, sizeof(wait_s)) ||
+			listen(r->link.fd, BACKLOG)))
+		rc = -errno;
+	if (rc > 0)
+		rc = open_socket(
+			r, &r->po.fd, SOCK_DGRAM, ifname, *local, listens ? (uint16_t)rc : port);
+	if (rc < 0)
+		return rc;
 	(void)setsockopt(r->po.fd, SOL_SOCKET, SO_RCVBUF, &room, sizeof(room));
 	(void)setsockopt(r->po.fd, SOL_SOCKET, SO_SNDBUF, &room, sizeof(room));
-	rc = never_fragment(r->po.fd, r->v6);
-	if (rc == 0 && setsockopt(r->po.fd, SOL_SOCKET, SO_BINDTODEVICE, ifname,
-			       (socklen_t)strlen(ifname)))
-		rc = -errno;
-	if (rc == 0)
-		rc = bind_in_range(r->po.fd, r, *local, port_min, port_max);
-	if (rc < 0)
-		dr_mtu_rail_close(r);
+	int df = never_fragment(r->po.fd, r->v6);
+	return df ? df : rc;
+}
+
+int dr_mtu_rail_open(struct dr_mtu_rail *r, const char *ifname,
+	const struct sockaddr_storage *local, uint16_t port_min, uint16_t port_max, bool listens)
+{
+	unsigned tries = port_min ? port_max - port_min + 1u : ANY_TRIES;
+	int rc = -EADDRINUSE;
+
+	for (unsigned i = 0; i < tries && rc == -EADDRINUSE; i++) {
+		rc = open_both(r, ifname, local, port_min ? (uint16_t)(port_min + i) : 0, listens);
+		if (rc < 0)
+			dr_mtu_rail_close(r);
+	}
 	return rc;
 }
 
@@ -104,21 +128,12 @@ static void send_one(struct dr_mtu_rail *r, const uint8_t head[DR_MTU_DGRAM], ui
 		refused(r);
 }
 
-static bool waits(const struct dr_mtu_rail *r)
-{
-	return r->search.prm.waits && !r->search.heard;
-}
-
 static void receive(struct dr_pollable *po, uint32_t revents, int64_t now)
 {
 	struct dr_mtu_rail *r = dr_container_of(po, struct dr_mtu_rail, po);
 	uint8_t buf[DR_MTU_DGRAM], answer[DR_MTU_DGRAM];
 
 	(void)revents;
-	if (waits(r)) {
-		struct dr_mtu_params prm = r->search.prm;
-		dr_mtu_search_init(&r->search, &prm, now);
-	}
 	for (unsigned i = 0; i < READS; i++) {
 		ssize_t n = recv(po->fd, buf, sizeof(buf), MSG_TRUNC);
 
@@ -132,34 +147,114 @@ static void receive(struct dr_pollable *po, uint32_t revents, int64_t now)
 	}
 }
 
+/* ---- the connection ---- */
+
+static void close_link(struct dr_mtu_rail *r)
+{
+	dr_poller_del(r->poller, &r->link);
+	close(r->link.fd);
+	r->link.fd = -1;
+}
+
+static void give_up(struct dr_mtu_rail *r, int err)
+{
+	r->err = err;
+	close_link(r);
+	r->search.next_ns = DR_NEVER;
+}
+
+/* The peer has its address, and the token. */
+static void proven(struct dr_mtu_rail *r, int64_t now)
+{
+	struct dr_mtu_params prm = r->search.prm;
+	int rc = dr_poller_add(r->poller, &r->po, EPOLLIN);
+
+	if (rc) {
+		give_up(r, rc);
+		return;
+	}
+	close_link(r);
+	r->proven = true;
+	dr_mtu_search_init(&r->search, &prm, now);
+	dr_mtu_rail_tick(r, now);
+}
+
+/* Its bytes are here: TCP_DEFER_ACCEPT. What has sent less is closed. */
+static void accept_one(struct dr_pollable *po, uint32_t revents, int64_t now)
+{
+	struct dr_mtu_rail *r = dr_container_of(po, struct dr_mtu_rail, link);
+	struct sockaddr_storage from = { 0 };
+	socklen_t len = sizeof(from);
+	uint8_t buf[DR_MTU_DGRAM], answer[DR_MTU_DGRAM];
+	int fd = accept4(po->fd, (struct sockaddr *)&from, &len, SOCK_CLOEXEC | SOCK_NONBLOCK);
+
+	(void)revents;
+	if (fd < 0)
+		return;
+	bool peer =
+		dr_same_host(&from, &r->peer) && recv(fd, buf, sizeof(buf), 0) == DR_MTU_DGRAM &&
+		dr_mtu_search_receive(&r->search, buf, sizeof(buf), sizeof(buf), now, answer) > 0 &&
+		send(fd, answer, sizeof(answer), MSG_NOSIGNAL) == DR_MTU_DGRAM;
+	close(fd);
+	if (peer)
+		proven(r, now);
+}
+
+static void connected(struct dr_pollable *po, uint32_t revents, int64_t now)
+{
+	struct dr_mtu_rail *r = dr_container_of(po, struct dr_mtu_rail, link);
+	uint8_t buf[DR_MTU_DGRAM], unused[DR_MTU_DGRAM];
+	ssize_t n;
+
+	if (revents & EPOLLOUT) {
+		dr_mtu_search_proof(&r->search, buf);
+		n = send(po->fd, buf, sizeof(buf), MSG_NOSIGNAL);
+		(void)dr_poller_mod(r->poller, po, EPOLLIN);
+	} else {
+		n = recv(po->fd, buf, sizeof(buf), 0);
+	}
+	if (n != DR_MTU_DGRAM)
+		give_up(r, n < 0 ? -errno : -EPROTO);
+	else if (revents & EPOLLOUT)
+		return;
+	else if (dr_mtu_search_receive(&r->search, buf, sizeof(buf), sizeof(buf), now, unused))
+		give_up(r, -EPROTO);
+	else
+		proven(r, now);
+}
+
 int dr_mtu_rail_start(struct dr_mtu_rail *r, struct dr_poller *poller,
 	const struct sockaddr_storage *peer, uint16_t port, const struct dr_mtu_params *p,
 	int64_t now)
 {
 	struct dr_mtu_params prm = *p;
-	struct sockaddr_storage to = *peer;
 
 	prm.header_bytes = r->v6 ? DR_MTU_HEADERS6 : DR_MTU_HEADERS4;
 	prm.full_bytes = DR_MIN(prm.full_bytes, (uint32_t)DR_MTU_PACKET_MAX);
 	prm.full_bytes = DR_MAX(prm.full_bytes, prm.header_bytes + DR_MTU_DGRAM);
 	if ((peer->ss_family == AF_INET6) != r->v6)
 		return -EAFNOSUPPORT;
-	set_port(&to, port, r->scope);
-	if (connect(r->po.fd, (struct sockaddr *)&to, addr_len(r->v6)))
+	r->peer = *peer;
+	set_port(&r->peer, port, r->scope);
+	const struct sockaddr *to = (const struct sockaddr *)&r->peer;
+	if (connect(r->po.fd, to, addr_len(r->v6)))
 		return -errno;
 	r->po.ready = receive;
-	int rc = dr_poller_add(poller, &r->po, EPOLLIN);
+	r->link.ready = prm.connector ? connected : accept_one;
+	int rc = dr_poller_add(poller, &r->link, prm.connector ? EPOLLOUT : EPOLLIN);
 	if (rc)
 		return rc;
 	r->poller = poller;
 	dr_mtu_search_init(&r->search, &prm, now);
-	dr_mtu_rail_tick(r, now);
+	r->search.next_ns = now + WAIT_S * DR_NS_PER_S;
+	if (prm.connector && connect(r->link.fd, to, addr_len(r->v6)) && errno != EINPROGRESS)
+		give_up(r, -errno);
 	return 0;
 }
 
 int64_t dr_mtu_rail_deadline(const struct dr_mtu_rail *r)
 {
-	return r->poller && !waits(r) ? dr_mtu_search_deadline(&r->search) : DR_NEVER;
+	return r->poller ? dr_mtu_search_deadline(&r->search) : DR_NEVER;
 }
 
 void dr_mtu_rail_tick(struct dr_mtu_rail *r, int64_t now)
@@ -169,6 +264,10 @@ void dr_mtu_rail_tick(struct dr_mtu_rail *r, int64_t now)
 
 	if (now < dr_mtu_rail_deadline(r))
 		return;
+	if (!r->proven) {
+		give_up(r, -ETIMEDOUT);
+		return;
+	}
 	receive(&r->po, 0, now);
 	while ((size = dr_mtu_search_next(&r->search, now, buf)) > 0)
 		send_one(r, buf, size);
@@ -176,10 +275,14 @@ void dr_mtu_rail_tick(struct dr_mtu_rail *r, int64_t now)
 
 void dr_mtu_rail_close(struct dr_mtu_rail *r)
 {
-	if (r->poller)
-		dr_poller_del(r->poller, &r->po);
+	struct dr_pollable *const po[] = { &r->po, &r->link };
+
+	for (size_t i = 0; i < DR_ARRAY_LEN(po); i++) {
+		if (r->poller)
+			dr_poller_del(r->poller, po[i]);
+		if (po[i]->fd > 0)
+			close(po[i]->fd);
+		po[i]->fd = -1;
+	}
 	r->poller = NULL;
-	if (r->po.fd > 0)
-		close(r->po.fd);
-	r->po.fd = -1;
 }

@@ -12,23 +12,32 @@
 /*
  * One end of a rail in the test of mtu_search.h: a UDP socket of its own, bound to the rail's device. It is apart
  * from heartbeats and data, so that the test is the same for every transport kind. One thread, non-blocking.
+ *
+ * Peers name addresses at will. No datagram leaves, and none is read, before a TCP connection
+ * between the two addresses has carried a datagram of the client and the server's answer, both
+ * with their MACs. The client connects to the port of the server's datagrams. So each end has
+ * the token and receives at its address.
  */
 struct dr_mtu_rail {
-	struct dr_pollable po;	  /* fd -1: not open */
+	struct dr_pollable po;	  /* datagrams; fd -1: not open */
+	struct dr_pollable link;  /* the connection, at the server its listener; fd -1: closed */
 	struct dr_poller *poller; /* NULL: not started */
 	struct dr_mtu_search search;
-	bool v6;
+	struct sockaddr_storage peer;
+	bool v6, proven;
 	unsigned scope;
+	int err; /* the client found no server there: -errno */
 };
 
 enum { DR_MTU_HEADERS4 = 28, DR_MTU_HEADERS6 = 48 }; /* IP and UDP */
 
-/* Opens the socket: on that device with that address (its port is ignored), on a port of the range (0, 0: any).
- * Returns the port, or -errno; then r is closed. */
+/* Opens the sockets: on that device with that address (its port is ignored), on a port of the
+ * range (0, 0: any). Returns the port, or -errno; then r is closed. listens: the server's end. */
 int dr_mtu_rail_open(struct dr_mtu_rail *r, const char *ifname,
-	const struct sockaddr_storage *local, uint16_t port_min, uint16_t port_max);
-/* The peer's end is known: the test begins; with p->waits when the peer's first datagram is here, so that a peer cannot have this
- * end test the path to a third host. p: header_bytes is set here, and full_bytes may be any value. */
+	const struct sockaddr_storage *local, uint16_t port_min, uint16_t port_max, bool listens);
+/* The peer's end is known: the test begins once it has proven itself, and is over without a result
+ * when it does not in 5 s. p: header_bytes is set here, and full_bytes may be any value; connector:
+ * this end did not listen. */
 int dr_mtu_rail_start(struct dr_mtu_rail *r, struct dr_poller *poller,
 	const struct sockaddr_storage *peer, uint16_t port, const struct dr_mtu_params *p,
 	int64_t now);

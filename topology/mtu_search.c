@@ -175,6 +175,11 @@ static void make(const struct dr_mtu_search *s, unsigned flags, uint32_t number,
 	dr_assert(rc == 0 && !w.failed && w.len + MAC == DR_MTU_DGRAM);
 }
 
+void dr_mtu_search_proof(const struct dr_mtu_search *s, uint8_t buf[DR_MTU_DGRAM])
+{
+	make(s, 0, 0, DR_MTU_DGRAM, buf);
+}
+
 uint32_t dr_mtu_search_next(struct dr_mtu_search *s, int64_t now, uint8_t buf[DR_MTU_DGRAM])
 {
 	if (now < s->next_ns)

@@ -52,7 +52,6 @@ struct dr_mtu_params {
 	uint32_t full_bytes,
 		header_bytes; /* headers: IP and UDP. headers + DR_MTU_DGRAM <= full <= DR_MTU_PACKET_MAX */
 	uint8_t rail;
-	bool waits;	/* mtu_rail.h: send nothing before the peer */
 	bool connector; /* part of the datagrams, so that a reflected one is refused */
 	uint8_t key[DR_MTU_KEY];
 };
@@ -86,6 +85,9 @@ struct dr_mtu_search {
 };
 
 void dr_mtu_search_init(struct dr_mtu_search *s, const struct dr_mtu_params *p, int64_t now);
+/* A datagram for the connection that comes first (mtu_rail.h). It takes no part in the search, nor
+ * does its answer. */
+void dr_mtu_search_proof(const struct dr_mtu_search *s, uint8_t buf[DR_MTU_DGRAM]);
 /* Both ends know both results, or the time is over. */
 bool dr_mtu_search_over(const struct dr_mtu_search *s);
 /* When dr_mtu_search_next is due; DR_NEVER when the test is over. */

@@ -208,24 +208,14 @@ static void check_paths(
 	struct dr_doctor *d, const struct dr_plan_probe *probe, const struct dr_doctor_paths *paths)
 {
 	struct sockaddr_storage to[DR_RAILS_MAX];
-	struct dr_doctor_end end[DR_RAILS_MAX];
-	struct dr_pmtu got;
 
-	dr_doctor_ends(d, probe, end);
-	for (unsigned i = 0; i < d->n; i++)
-		to[i] = end[i].addr;
+	dr_doctor_ends(d, probe, to);
 	dr_check_routes(d, to);
 	for (unsigned i = 0; i < d->n; i++) {
 		const struct dr_doctor_path *p = path_of(paths, &d->nic[i].rail);
 
-		if (to[i].ss_family == AF_UNSPEC || !d->nic[i].rail.running)
-			continue;
-		if (p && p->tested) {
+		if (p && d->nic[i].rail.running)
 			dr_check_path_mtu(d, p);
-			continue;
-		}
-		dr_pmtu_probe(&d->nic[i].rail, (struct sockaddr *)&to[i], end[i].mtu, &got);
-		dr_check_pmtu(d, &d->nic[i], &end[i], &got);
 	}
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "orchestrator/checks/peer.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -17,11 +18,12 @@ void dr_doctor_path_mtu(const struct dr_plan *p, const struct dr_mtu_check *m, u
 	memcpy(out->nic, r[DR_PLAN_CLIENT].name, sizeof(out->nic));
 	memcpy(out->peer_nic, r[DR_PLAN_SERVER].name, sizeof(out->peer_nic));
 	memcpy(out->address, r[DR_PLAN_CLIENT].address, sizeof(out->address));
+	memcpy(out->peer_address, r[DR_PLAN_SERVER].address, sizeof(out->peer_address));
+	out->err = m->rail[rail] ? m->rail[rail]->err : 0;
 	out->nic_mtu = DR_MIN(r[DR_PLAN_CLIENT].mtu, r[DR_PLAN_SERVER].mtu);
 	for (unsigned receiver = 0; receiver < 2; receiver++) {
 		out->way[receiver] = dr_mtu_check_way(m, rail, receiver);
 		out->hole[receiver] = dr_mtu_way_hole(p, &out->way[receiver]);
-		out->tested |= out->way[receiver].state != DR_MTU_UNKNOWN;
 		if (out->hole[receiver])
 			least = DR_MIN(least, out->way[receiver].bytes);
 	}
@@ -74,8 +76,24 @@ static void check_way(
 
 void dr_check_path_mtu(struct dr_doctor *d, const struct dr_doctor_path *p)
 {
-	check_way(d, p, DR_PLAN_SERVER);
-	check_way(d, p, DR_PLAN_CLIENT);
+	const char *to = p->peer_address;
+
+	if (p->err == -EHOSTUNREACH || p->err == -ENETUNREACH) {
+		dr_find_fail(d, "path-mtu", p->nic,
+			"%s cannot be reached through this rail: %s\n\n\n"
+			"ip route get %s oif %s; ping -I %s %s",
+			to, strerror(-p->err), to, p->nic, p->nic, to);
+	} else if (p->err) {
+		dr_find_note(d, "path-mtu", p->nic,
+			"no connection to %s for the test: %s: the path MTU is unknown\n\n\n"
+			"check for a firewall between %s and the server's --data-ports; ping -M do -s %u "
+			"-I %s %s",
+			to, strerror(-p->err), p->address, p->nic_mtu - DR_MTU_HEADERS4, p->nic,
+			to);
+	} else {
+		check_way(d, p, DR_PLAN_SERVER);
+		check_way(d, p, DR_PLAN_CLIENT);
+	}
 }
 
 /* ---- on this node ---- */

@@ -3,12 +3,13 @@
 
 #include "orchestrator/checks/peer.h"
 
+#include <errno.h>
+
 static struct dr_doctor_path path(enum dr_mtu_state to_server, enum dr_mtu_state to_client)
 {
 	return (struct dr_doctor_path){ .nic = "eth1",
 		.peer_nic = "ens1",
 		.nic_mtu = 9000,
-		.tested = true,
 		.way = { [DR_PLAN_SERVER] = { to_server, 1500, 9000 },
 			[DR_PLAN_CLIENT] = { to_client, 1500, 9000 } },
 		.hole = { [DR_PLAN_SERVER] = to_server == DR_MTU_HOLE,
@@ -42,6 +43,24 @@ static void each_direction_is_a_finding(void **state)
 	row(2, DR_SEVERITY_OK, "1500 bytes to the server's ens1 arrive");
 	row(3, DR_SEVERITY_NOTE, "from the server's ens1: too few answers");
 	assert_int_equal(doctor.f.n, 4);
+	forget();
+}
+
+static void without_a_connection(void **state)
+{
+	struct dr_doctor_path p = path(DR_MTU_UNKNOWN, DR_MTU_UNKNOWN);
+
+	(void)state;
+	forget();
+	snprintf(p.peer_address, sizeof(p.peer_address), "10.1.0.2");
+	p.err = -EHOSTUNREACH;
+	dr_check_path_mtu(&doctor, &p);
+	row(0, DR_SEVERITY_FAIL, "10.1.0.2 cannot be reached through this rail: No route to host");
+	p.err = -ETIMEDOUT;
+	dr_check_path_mtu(&doctor, &p);
+	row(1, DR_SEVERITY_NOTE, "no connection to 10.1.0.2 for the test: Connection timed out");
+	row(1, DR_SEVERITY_NOTE, "ping -M do -s 8972 -I eth1 10.1.0.2");
+	assert_int_equal(doctor.f.n, 2);
 	forget();
 }
 
@@ -114,6 +133,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(each_direction_is_a_finding),
+		cmocka_unit_test(without_a_connection),
 		cmocka_unit_test(the_fix_names_both_nics_or_the_kinds_option),
 		cmocka_unit_test(verbs_tests_the_size_of_its_packets),
 		cmocka_unit_test(devices_that_carry_a_rail),

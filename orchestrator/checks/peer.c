@@ -34,16 +34,14 @@ const struct dr_plan_probe_nic *dr_doctor_partner(
 }
 
 void dr_doctor_ends(const struct dr_doctor *d, const struct dr_plan_probe *probe,
-	struct dr_doctor_end out[DR_RAILS_MAX])
+	struct sockaddr_storage out[DR_RAILS_MAX])
 {
 	for (unsigned i = 0; i < d->n; i++) {
 		const struct dr_plan_probe_pair *p = pair_of(probe, &d->nic[i].rail);
-		const struct dr_plan_probe_nic *s = p ? nic_at(probe, p->server) : NULL;
 
 		memset(&out[i], 0, sizeof(out[i]));
-		if (p && dr_netdev_addr_parse(p->server, &out[i].addr))
-			out[i].addr.ss_family = AF_UNSPEC;
-		out[i].mtu = s ? s->mtu : 0;
+		if (p && dr_netdev_addr_parse(p->server, &out[i]))
+			out[i].ss_family = AF_UNSPEC;
 	}
 }
 
@@ -150,47 +148,4 @@ void dr_check_peer(struct dr_doctor *d, const struct dr_plan_probe *probe)
 	if (pairs && !bad)
 		dr_find_ok(d, "peer-rails", NULL, "%u rail%s with equal NICs at both ends", pairs,
 			pairs == 1 ? "" : "s");
-}
-
-void dr_check_pmtu(struct dr_doctor *d, const struct dr_doctor_nic *nic,
-	const struct dr_doctor_end *peer, const struct dr_pmtu *got)
-{
-	const char *name = nic->rail.ifname;
-	char to[64];
-
-	dr_netdev_addr_format((const struct sockaddr *)&peer->addr, to, sizeof(to));
-	switch (got->what) {
-	case DR_PMTU_ARRIVES:
-		dr_find_ok(d, "path-mtu", name, "packets of %u bytes reach %s", got->bytes, to);
-		return;
-	case DR_PMTU_SMALLER:
-		dr_find_warn(d, "path-mtu", name,
-			"a device on the path to %s has a smaller MTU\n"
-			"%u\n"
-			"%u\n"
-			"raise it there, or at both ends: ip link set %s mtu %u",
-			to, got->bytes, nic->rail.mtu, name, got->bytes);
-		return;
-	case DR_PMTU_VANISHES:
-		dr_find_fail(d, "path-mtu", name,
-			"small packets reach %s, packets of %u bytes are dropped without an error: data "
-			"stalls while heartbeats pass\n"
-			"less than %u\n"
-			"%u at every switch between the ends\n"
-			"raise the MTU of the switch ports; or at both ends: ip link set %s mtu 1500",
-			to, got->bytes, got->bytes, got->bytes, name);
-		return;
-	case DR_PMTU_SILENT:
-		dr_find_note(d, "path-mtu", name,
-			"no answer from %s to a datagram on port %d: the path MTU is unknown\n\n\n"
-			"check for a firewall: ping -M do -s %u -I %s %s",
-			to, DR_PMTU_PORT, nic->rail.mtu - DR_PMTU_HEADERS4, name, to);
-		return;
-	case DR_PMTU_ERROR:
-		dr_find_fail(d, "path-mtu", name,
-			"%s cannot be reached through this rail: %s\n\n\n"
-			"ip route get %s oif %s; ping -I %s %s",
-			to, strerror(-got->err), to, name, name, to);
-		return;
-	}
 }

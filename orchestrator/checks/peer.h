@@ -6,7 +6,6 @@
 #include "orchestrator/options/options.h"
 #include "orchestrator/plan/probe.h"
 #include "orchestrator/session/mtu.h"
-#include "topology/pmtu.h"
 #include "topology/route.h"
 
 /* The other end: what it reports, and checks of both. */
@@ -14,9 +13,10 @@
 /* What the test of the path MTU found on a rail. */
 struct dr_doctor_path {
 	char nic[IFNAMSIZ], peer_nic[IFNAMSIZ];
-	char address[64];	  /* of the NIC here */
+	char address[64]; /* of the NIC here */
+	char peer_address[64];
+	int err;		  /* no connection to the server's NIC; see struct dr_mtu_rail */
 	unsigned nic_mtu;	  /* the smaller one of both NICs */
-	bool tested;		  /* something is known of a direction */
 	struct dr_mtu_way way[2]; /* by receiver, enum dr_plan_end */
 	bool hole[2];		  /* see dr_mtu_way_hole */
 	char option[32];	  /* of the transport kind, that avoids the holes; "": none */
@@ -57,18 +57,9 @@ void dr_check_peer_settings(
 const struct dr_plan_probe_nic *dr_doctor_partner(
 	const struct dr_plan_probe *probe, const struct dr_netdev_rail *r);
 
-/* The server's end of a rail. */
-struct dr_doctor_end {
-	struct sockaddr_storage addr; /* AF_UNSPEC: the rail has no partner */
-	unsigned mtu;		      /* 0: unknown */
-};
-/* Of each rail, in their order. */
+/* The server's addresses of the rails, in their order; AF_UNSPEC: the rail has no partner. */
 void dr_doctor_ends(const struct dr_doctor *d, const struct dr_plan_probe *probe,
-	struct dr_doctor_end out[DR_RAILS_MAX]);
-
-/* For a server that does not take part in the test: its kernel's answers to datagrams for a closed port. */
-void dr_check_pmtu(struct dr_doctor *d, const struct dr_doctor_nic *nic,
-	const struct dr_doctor_end *peer, const struct dr_pmtu *got);
+	struct sockaddr_storage out[DR_RAILS_MAX]);
 
 /* ---- path_mtu.c ---- */
 

@@ -14,7 +14,7 @@ static void open_one(struct dr_mtu_check *m, struct dr_plan_rail *r, uint16_t mi
 
 	if (r->mtu == 0)
 		return;
-	port = dr_mtu_rail_open(&own->end, r->name, &r->addr, min, max);
+	port = dr_mtu_rail_open(&own->end, r->name, &r->addr, min, max, m->side == DR_PLAN_SERVER);
 	if (port <= 0) {
 		dr_info("path-mtu", "%s %s is not tested: %s", r->name, r->address,
 			strerror(-port));
@@ -57,7 +57,6 @@ void dr_mtu_check_start(struct dr_mtu_check *m, const struct dr_plan *p,
 		struct dr_mtu_own *own = own_of(m, here);
 		struct dr_mtu_params prm = { .full_bytes = DR_MIN(here->mtu, there->mtu),
 			.rail = (uint8_t)i,
-			.waits = m->side == DR_PLAN_SERVER,
 			.connector = m->side == DR_PLAN_CLIENT };
 
 		if (!own || !there->mtu_port || !there->mtu)

@@ -26,7 +26,7 @@ static void own_rails(struct dr_doctor_nic nic[RAILS])
 static void judge(const struct dr_plan_probe *probe)
 {
 	struct dr_doctor d = { .run = { .gpus = 8 }, .n = RAILS };
-	struct dr_doctor_end end[DR_RAILS_MAX];
+	struct sockaddr_storage end[DR_RAILS_MAX];
 	json_t *doc;
 
 	own_rails(d.nic);
