@@ -130,6 +130,25 @@ static void make_room(struct dr_acceptor *a, int fd, const struct dr_addr *from,
 			now_ns);
 }
 
+/* 0: there is a place; else until then they are left to those that have them. */
+static int64_t full_until(struct dr_acceptor *a, int64_t now_ns)
+{
+	const struct dr_link *oldest = NULL;
+	unsigned n = 0;
+	for (const struct dr_link *l = *a->links; l; l = l->next)
+		if (l->state == DR_LINK_UP && pending(a, l, NULL) && ++n == 1)
+			oldest = l;
+	if (n == 0 || n < a->places || a->places == 0) {
+		a->full_since_ns = 0;
+		return 0;
+	}
+	/* After a stall of this thread, what the peers sent meanwhile is read first. */
+	if (a->full_since_ns == 0)
+		a->full_since_ns = now_ns;
+	int64_t until = DR_MAX(oldest->since_ns, a->full_since_ns) + a->place_ns;
+	return now_ns < until ? until : 0;
+}
+
 static bool allowed(struct dr_acceptor *a, const struct dr_listener *d, const struct dr_addr *from,
 	int64_t now_ns)
 {
@@ -208,7 +227,7 @@ static void listener_ready(struct dr_pollable *po, uint32_t revents, int64_t now
 	struct dr_acceptor *a = d->owner;
 	(void)revents;
 	for (int i = 0; i < ACCEPTS_MAX; i++) {
-		int64_t full = a->ops->full_until ? a->ops->full_until(a, now_ns) : 0;
+		int64_t full = full_until(a, now_ns);
 		full = full ? full : rejects_until(a, now_ns);
 		if (full) {
 			pause_until(a, full);

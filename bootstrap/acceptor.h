@@ -33,9 +33,6 @@ struct dr_acceptor_ops {
 	void (*accepted)(struct dr_acceptor *a, int fd, const struct dr_addr *from, int64_t now_ns);
 	/* Of a link that is up or closes: is it pending? */
 	bool (*pending)(const struct dr_link *l);
-	/* Is there room for another connection? 0: yes; else the time until which accepting pauses, and new
-	 * connections wait in the kernel. NULL: always. */
-	int64_t (*full_until)(struct dr_acceptor *a, int64_t now_ns);
 };
 
 /* Token bucket of rejected connections; below 1: accepting pauses. */
@@ -59,7 +56,12 @@ struct dr_acceptor {
 	const char *component;	/* of log lines */
 	const struct dr_networks
 		*allow; /* sources of connections; NULL: all. The owner may set it, borrowed */
+	/* Many peers dial at the same moment. While so many connections are pending, the next ones
+	 * wait in the kernel, until the oldest has had this time. 0: they do not wait. */
+	unsigned places;
+	int64_t place_ns;
 	/* private */
+	int64_t full_since_ns; /* all places are taken; 0: there are free ones */
 	struct dr_listener **listeners;
 	unsigned n;
 	int64_t paused_until_ns, warn_at_ns;

@@ -85,6 +85,13 @@ static uint8_t purpose_bit(const struct dr_conv *c)
 	return (uint8_t)(1u << (p - 1));
 }
 
+/* Of a payload. A process has a comm for many peers, and each may stop half-way. */
+static size_t max_bytes(const struct dr_conv *c, unsigned type)
+{
+	size_t max = frames[type].max;
+	return purpose_bit(c) == P_COMM ? DR_MIN(max, (size_t)DR_CONV_COMM_BYTES_MAX) : max;
+}
+
 void dr_conv_fail(struct dr_conv *c, enum dr_boot_cause cause, const char *fmt, ...)
 {
 	if (c->state == DR_CONV_ENDED)
@@ -154,7 +161,7 @@ int dr_conv_out_frame(
 {
 	dr_assert(frames[type].from & own_side(c));
 	dr_assert(frames[type].numbered == (seq != 0));
-	if (len > frames[type].max)
+	if (len > max_bytes(c, type))
 		return -EMSGSIZE;
 	uint8_t header[DR_CONV_HEADER_BYTES];
 	struct dr_wbuf w;
@@ -317,9 +324,9 @@ static void frame_header(struct dr_conv *c)
 		allowed = allowed && (frames[type].purposes & purpose_bit(c));
 	if (!allowed)
 		dr_conv_fail(c, DR_BOOT_PROTOCOL, "unexpected %s message", dr_frame_name(type));
-	else if (len < frames[type].min || len > frames[type].max)
+	else if (len < frames[type].min || len > max_bytes(c, type))
 		dr_conv_fail(c, DR_BOOT_PROTOCOL, "%s message has %u bytes, allowed are %zu to %zu",
-			dr_frame_name(type), len, frames[type].min, frames[type].max);
+			dr_frame_name(type), len, frames[type].min, max_bytes(c, type));
 	else if ((seq != 0) != frames[type].numbered)
 		dr_conv_fail(c, DR_BOOT_PROTOCOL, "%s message with sequence number %llu",
 			dr_frame_name(type), (unsigned long long)seq);

@@ -36,8 +36,9 @@ enum {
 	DR_CONV_HELLO_MAX = 12 + 1 + 63 + 60,
 	DR_CONV_OUTPUT_MAX = 24 << 20, /* unsent bytes; more: the peer does not read */
 	DR_CONV_JSON_DEPTH_MAX = 32,
-	DR_CONV_TEXT_MAX = 4096, /* of a text in JSON */
-	DR_CONV_NAME_MAX = 64,	 /* of a name in JSON */
+	DR_CONV_TEXT_MAX = 4096,	    /* of a text in JSON */
+	DR_CONV_NAME_MAX = 64,		    /* of a name in JSON */
+	DR_CONV_COMM_BYTES_MAX = 128 << 10, /* of a payload on a connection of a comm */
 };
 
 enum dr_conv_role { DR_CONV_CLIENT, DR_CONV_SERVER };

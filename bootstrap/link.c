@@ -66,6 +66,7 @@ int dr_link_accept(const struct dr_link_opts *o, int fd, const struct dr_addr *f
 	struct dr_link *l = *out;
 	l->state = DR_LINK_UP;
 	l->addr = *from;
+	l->since_ns = now_ns;
 	dr_addr_format(from, l->peer, sizeof(l->peer));
 	struct dr_addr own = { .len = sizeof(own.ss) };
 	if (getsockname(fd, (struct sockaddr *)&own.ss, &own.len) == 0)

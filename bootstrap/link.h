@@ -44,6 +44,7 @@ struct dr_link {
 	enum dr_link_state state;
 	struct dr_conv conv;
 	struct dr_addr addr;
+	int64_t since_ns; /* accepted */
 	char peer[DR_ADDR_TEXT];
 	uint16_t local_port;
 	const struct dr_link_ops *ops;

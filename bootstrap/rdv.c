@@ -170,6 +170,8 @@ int dr_rdv_create(struct dr_rdv **out, const struct dr_rdv_opts *opts, const str
 	set_default(&r->timing.retry_max_ns, 500 * DR_NS_PER_MS);
 	snprintf(r->version, sizeof(r->version), "%s", opts->version ? opts->version : "?");
 	dr_acceptor_init(&r->acceptor, &dr_rdv_acceptor_ops, poller, &r->in, "rendezvous");
+	r->acceptor.places = DR_RDV_UNPROVEN_MAX;
+	r->acceptor.place_ns = r->timing.place_ns;
 	*out = r;
 	return 0;
 }

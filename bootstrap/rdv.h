@@ -136,7 +136,8 @@ void dr_rdv_listen_close(struct dr_rdv_listen *l);
 
 /* Argument of this comm's callbacks; NULL until then. */
 void dr_rdv_set_arg(struct dr_rdv_comm *c, void *arg);
-/* reply is an object; it is read, not kept. -EINVAL: accepted before, or no object; -EMSGSIZE: above 1 MiB; -ENOMEM. */
+/* reply is an object; it is read, not kept. -EINVAL: accepted before, or no object; -EMSGSIZE:
+ * above 128 KiB; -ENOMEM. */
 int dr_rdv_accept(struct dr_rdv_comm *c, const json_t *reply) DR_MUST_CHECK;
 /* Before on_done: code (an errno, 1 to 127) and text reach the dialler's on_failed. No callback follows here. */
 void dr_rdv_refuse(struct dr_rdv_comm *c, int code, const char *text);
@@ -151,7 +152,8 @@ struct dr_rdv_connect_opts {
 	int64_t timeout_ns; /* from now until on_done or on_failed, at most 1 h; 0: 30 s */
 	void *arg;
 };
-/* Starts in the next dr_rdv_tick. -EPROTO: handle; -EINVAL, -EMSGSIZE (offer above 1 MiB), -ENOMEM. */
+/* Starts in the next dr_rdv_tick. -EPROTO: handle; -EINVAL, -EMSGSIZE (offer above 128 KiB),
+ * -ENOMEM. */
 int dr_rdv_connect(struct dr_rdv *r, const struct dr_rdv_connect_opts *o, int64_t now_ns,
 	struct dr_rdv_comm **out, struct dr_err *e) DR_MUST_CHECK;
 

@@ -12,10 +12,9 @@
 
 /*
  * Listening end. HELLO's session names process and listen, so the key is known before the proof; its last seq is the
- * comm number. Connections without proof are bounded in number (64) and time (stage_ns), and those
- * that are rejected are logged, rate-limited. While there is no place the next ones wait in the
- * kernel, for place_ns at most: an honest peer proves its key in two round trips, and must not be
- * closed by hundreds of others that dial at the same moment.
+ * comm number. Connections without proof or OFFER are bounded in number (acceptor.h) and time
+ * (stage_ns): an honest peer proves its key in two round trips. Comms that are not forgotten yet
+ * are bounded for each address: who has the handle's key can begin many and end none.
  */
 static void in_event(struct dr_link *l, const struct dr_conv_event *ev, int64_t now_ns);
 
@@ -26,39 +25,7 @@ static void in_batch(struct dr_link *l, int64_t now_ns)
 
 static const struct dr_link_ops in_ops = { .event = in_event, .batch = in_batch };
 
-/* ---- connections without proof ------------------------------------------------------------ */
-
-static bool unproven(const struct dr_link *l)
-{
-	return l->state == DR_LINK_UP && l->role == DR_RDV_UNPROVEN;
-}
-
-/* The oldest, and their number. */
-static struct dr_link *oldest_unproven(struct dr_rdv *r, unsigned *n)
-{
-	struct dr_link *first = NULL;
-	*n = 0;
-	for (struct dr_link *l = r->in; l; l = l->next)
-		if (unproven(l) && ++*n == 1)
-			first = l;
-	return first;
-}
-
-static int64_t full_until(struct dr_acceptor *a, int64_t now_ns)
-{
-	unsigned n;
-	struct dr_rdv *r = dr_container_of(a, struct dr_rdv, acceptor);
-	const struct dr_link *l = oldest_unproven(r, &n);
-	if (n < DR_RDV_UNPROVEN_MAX) {
-		r->full_since_ns = 0;
-		return 0;
-	}
-	/* After a stall of this thread, what the peers sent meanwhile is read first. */
-	if (r->full_since_ns == 0)
-		r->full_since_ns = now_ns;
-	int64_t since = DR_MAX(l->due_ns - r->timing.stage_ns, r->full_since_ns);
-	return now_ns < since + r->timing.place_ns ? since + r->timing.place_ns : 0;
-}
+/* ---- connections without proof or OFFER --------------------------------------------------- */
 
 static struct dr_rdv_listen *find_listen(
 	const struct dr_rdv *r, const uint8_t session[DR_CONV_SESSION_BYTES])
@@ -103,12 +70,10 @@ static void accepted(struct dr_acceptor *a, int fd, const struct dr_addr *from, 
 
 static bool pending(const struct dr_link *l)
 {
-	return l->role == DR_RDV_UNPROVEN;
+	return l->role != DR_RDV_BOUND;
 }
 
-const struct dr_acceptor_ops dr_rdv_acceptor_ops = {
-	.accepted = accepted, .pending = pending, .full_until = full_until
-};
+const struct dr_acceptor_ops dr_rdv_acceptor_ops = { .accepted = accepted, .pending = pending };
 
 /* ---- from the proof to the exchange ------------------------------------------------------- */
 
@@ -118,6 +83,7 @@ static void refuse_link(struct dr_rdv *r, struct dr_link *l, enum dr_boot_cause 
 	dr_acceptor_warn(&r->acceptor, l, text, now_ns);
 	dr_conv_refuse(&l->conv, cause, ECONNREFUSED, text);
 	dr_link_close(l, now_ns);
+	dr_acceptor_resume(&r->acceptor);
 }
 
 static struct dr_rdv_comm *find_comm(
@@ -141,7 +107,6 @@ static struct dr_rdv_listen *open_listen(struct dr_rdv *r, struct dr_link *l, in
 
 static void identified(struct dr_rdv *r, struct dr_link *l, int64_t now_ns)
 {
-	dr_acceptor_resume(&r->acceptor);
 	if (!open_listen(r, l, now_ns))
 		return;
 	l->role = DR_RDV_PROVEN;
@@ -151,9 +116,36 @@ static void identified(struct dr_rdv *r, struct dr_link *l, int64_t now_ns)
 		dr_link_abort(l);
 }
 
-static struct dr_rdv_comm *comm_create(struct dr_rdv_listen *listen, uint64_t number,
+static void comm_end(struct dr_rdv_comm *c, const struct dr_err *e, int64_t now_ns)
+{
+	if (!c->told)
+		dr_rdv_comm_refuse(c, -e->code, e->text, now_ns);
+	dr_rdv_comm_failed(c, e);
+	dr_rdv_comm_over(c);
+}
+
+/* The oldest comm of this address ends if it has too many; the newest are first. */
+static void make_room(struct dr_rdv *r, const struct dr_link *l, int64_t now_ns)
+{
+	struct dr_rdv_comm *oldest = NULL;
+	struct dr_err e;
+	unsigned n = 0;
+	for (struct dr_rdv_comm *c = r->accepts; c; c = c->next)
+		if (!c->over && dr_same_host(&c->from, &l->addr.ss)) {
+			oldest = c;
+			n++;
+		}
+	if (n < DR_RDV_COMMS_MAX)
+		return;
+	dr_err_set(&e, -ENOBUFS, "%u comms of this address are not complete; the oldest ends", n);
+	dr_acceptor_warn(&r->acceptor, l, e.text, now_ns);
+	comm_end(oldest, &e, now_ns);
+}
+
+static struct dr_rdv_comm *comm_create(struct dr_rdv_listen *listen, const struct dr_link *l,
 	const struct dr_xchg_offer *offer, int64_t now_ns)
 {
+	uint64_t number = l->conv.peer.last_seq;
 	uint8_t nonce[DR_XCHG_NONCE_BYTES];
 	struct dr_xchg_opts o = { .key = &listen->key, .number = number, .nonce = nonce };
 	struct dr_rdv_comm *c = dr_calloc(1, sizeof(*c));
@@ -163,6 +155,7 @@ static struct dr_rdv_comm *comm_create(struct dr_rdv_listen *listen, uint64_t nu
 	}
 	c->rdv = listen->rdv;
 	c->listen = listen;
+	c->from = l->addr.ss;
 	c->until_ns = now_ns + offer->timeout_ns;
 	c->next = c->rdv->accepts;
 	c->rdv->accepts = c;
@@ -179,6 +172,7 @@ static void bind_link(struct dr_rdv_comm *c, struct dr_link *l)
 	l->role = DR_RDV_BOUND;
 	l->owner = c;
 	l->due_ns = DR_NEVER;
+	dr_acceptor_resume(&c->rdv->acceptor);
 	dr_xchg_attach(&c->x, &l->conv);
 }
 
@@ -202,8 +196,10 @@ static void offer_came(
 		return;
 	}
 	bool first = !c;
-	if (first)
-		c = comm_create(listen, number, &offer, now_ns);
+	if (first) {
+		make_room(r, l, now_ns);
+		c = comm_create(listen, l, &offer, now_ns);
+	}
 	if (!c) {
 		refuse_link(r, l, DR_BOOT_LOCAL, "out of memory", now_ns);
 		return;
@@ -292,10 +288,7 @@ static void time_over(struct dr_rdv_comm *c, int64_t now_ns)
 			!c->link	? "did not connect again"
 			: !c->x.own.set ? "did not get this end's handles"
 					: "did not confirm the exchange");
-	if (!c->told)
-		dr_rdv_comm_refuse(c, ETIMEDOUT, e.text, now_ns);
-	dr_rdv_comm_failed(c, &e);
-	dr_rdv_comm_over(c);
+	comm_end(c, &e, now_ns);
 }
 
 void dr_rdv_accept_tick(struct dr_rdv *r, int64_t now_ns)

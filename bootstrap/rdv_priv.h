@@ -8,7 +8,11 @@
 
 /* Shared by rdv.c (life, comms), rdv_listen.c (listens and their sockets), rdv_accept.c (connections at the listening end) and rdv_dial.c (connecting end). */
 
-enum { DR_RDV_BUCKETS = 256, DR_RDV_OPENING_MAX = 64 };
+enum {
+	DR_RDV_BUCKETS = 256,
+	DR_RDV_OPENING_MAX = 64,
+	DR_RDV_COMMS_MAX = 512, /* accepted ones of an address, until the dialler's GOODBYE */
+};
 
 /* A link's role at the listening end. Its owner is the comm when BOUND, else the rendezvous. */
 enum dr_rdv_role {
@@ -44,6 +48,7 @@ struct dr_rdv_comm {
 	struct dr_xchg x;
 	struct dr_link *link;
 	void *arg;
+	struct sockaddr_storage from; /* acceptor: the dialler */
 	int64_t until_ns;
 	bool told; /* no callbacks any more; an acceptor's exchange stays until until_ns */
 	bool over; /* to be freed in the next tick */
@@ -58,7 +63,6 @@ struct dr_rdv {
 	uint64_t process, last_listen;
 	uint16_t port_min, port_max, port; /* port: 0 before the first listen */
 	struct dr_acceptor acceptor;
-	int64_t full_since_ns;	  /* so many are without proof; 0: there are places */
 	struct dr_link *in, *out; /* of the listening end, of the connecting end */
 	struct dr_rdv_listen *listens[DR_RDV_BUCKETS];
 	struct dr_rdv_comm *accepts, *dials;

@@ -351,9 +351,89 @@ static enum dr_boot_cause raw_refused(
 	return ev.cause;
 }
 
+/* A peer that has the key, with its conversation OPEN. Returns the socket. */
+static int raw_opened(uint16_t port, uint64_t number, struct dr_conv *c)
+{
+	struct dr_conv_opts o = { .role = DR_CONV_CLIENT,
+		.stage_ns = 60 * DR_NS_PER_S,
+		.key = &w.listen->key,
+		.ephemeral = { 1 },
+		.hello = { .purpose = DR_CONV_COMM, .last_seq = number } };
+	struct dr_conv_event ev = { 0 };
+	uint8_t byte;
+	int fd = raw_connect(port);
+	memcpy(o.hello.session, w.handle + 24, sizeof(o.hello.session));
+	assert_int_equal(dr_conv_init(c, &o, dr_now_ns()), 0);
+	int64_t end = dr_now_ns() + 20 * DR_NS_PER_S;
+	while (ev.kind != DR_CONV_OPENED) {
+		raw_flush(fd, c);
+		turn();
+		assert_true(dr_now_ns() < end && c->state != DR_CONV_ENDED);
+		while (ev.kind != DR_CONV_OPENED && recv(fd, &byte, 1, MSG_DONTWAIT) == 1)
+			dr_conv_feed(c, &byte, 1, dr_now_ns(), &ev);
+	}
+	return fd;
+}
+
+static unsigned count_of(const struct dr_rdv *r, bool comms)
+{
+	unsigned n = 0;
+	for (const struct dr_rdv_comm *c = comms ? r->accepts : NULL; c; c = c->next)
+		n += !c->over;
+	for (const struct dr_link *l = comms ? NULL : r->in; l; l = l->next)
+		n += l->state == DR_LINK_UP;
+	return n;
+}
+
 #define TEXT(s) s, sizeof(s) - 1
 #define OFFER(nonce, ms) TEXT("{\"nonce\":\"" nonce "\",\"timeout_ms\":" ms ",\"offer\":{}}")
 #define NONCE "01020300000000000000000000000000"
+
+/* Peers that have the key say nothing more, or offer a comm and stop there. */
+static void known_peers_that_stop(void **state)
+{
+	(void)state;
+	enum { MANY = 700 };
+	static int fd[MANY];
+	char offer[] = "{\"nonce\":\"" NONCE "\",\"timeout_ms\":3600000,\"offer\":{\"id\":1}}";
+	struct dr_rdv_handle h;
+	struct dr_conv c;
+	unsigned most = 0;
+	w.timing.stage_ns = 60 * DR_NS_PER_S;
+	w.timing.place_ns = MS;
+	one_listen();
+	assert_int_equal(dr_rdv_handle_decode(w.handle, &h, NULL), 0);
+	for (unsigned i = 0; i < 100; i++) {
+		fd[i] = raw_opened(h.port, i, &c);
+		dr_conv_fini(&c);
+		most = DR_MAX(most, count_of(w.node[0], false));
+	}
+	assert_in_range(most, DR_RDV_UNPROVEN_MAX, DR_RDV_UNPROVEN_MAX + 1);
+	for (unsigned i = 0; i < 100; i++)
+		close(fd[i]);
+	until(w.node[0]->in == NULL);
+	most = 0;
+	w.comms = 2; /* 0 is not answered, 1 is refused */
+	for (unsigned i = 0; i < MANY; i++) {
+		w.hold = i == 0;
+		w.refuse = !w.hold;
+		fd[i] = raw_opened(h.port, i, &c);
+		offer[sizeof(offer) - 4] = i == 0 ? '0' : '1';
+		assert_int_equal(dr_conv_send(&c, DR_CONV_FRAME_OFFER, 0, TEXT(offer)), 0);
+		raw_flush(fd[i], &c);
+		until(w.node[0]->accepts && w.node[0]->accepts->x.number == i);
+		dr_conv_fini(&c);
+		most = DR_MAX(most, count_of(w.node[0], true));
+	}
+	assert_int_equal(most, DR_RDV_COMMS_MAX);
+	assert_int_equal(w.comm[0].a.fails, 1);
+	assert_int_equal(w.comm[0].a.code, -ENOBUFS);
+	w.refuse = false;
+	struct end *d = connect_to(w.handle, 0);
+	until(d->dones == 1);
+	for (unsigned i = 0; i < MANY; i++)
+		close(fd[i]);
+}
 
 static void known_peer_breaks_the_rules(void **state)
 {
@@ -578,6 +658,7 @@ int main(void)
 		TEST(wrong_process_at_one_address),
 		TEST(strangers),
 		TEST(more_honest_peers_than_places),
+		TEST(known_peers_that_stop),
 		TEST(known_peer_breaks_the_rules),
 		CASES(first_address_dead),
 		TEST(source_addresses),

@@ -75,7 +75,7 @@ static int set_text(struct dr_xchg *x, json_t *frame)
 	json_decref(frame);
 	if (!text)
 		return -ENOMEM;
-	if (strlen(text) > DR_BOOT_MESSAGE_BYTES_MAX) {
+	if (strlen(text) > DR_CONV_COMM_BYTES_MAX) {
 		free(text); /* lint-ok: of jansson */
 		return -EMSGSIZE;
 	}

@@ -20,9 +20,10 @@
  * 3. A report counts only if its attempt is the one that runs.
  */
 enum role { UNKNOWN, IDENTIFIED, JOINED, DONE };
-enum { UNPROVEN_MAX = 48 };
-static const int64_t STAGE_NS = 10 * DR_NS_PER_S, KERNEL_SILENT_NS = 10 * DR_NS_PER_S,
-		     FULL_NS = 20 * DR_NS_PER_MS;
+static const int64_t STAGE_NS = 10 * DR_NS_PER_S, KERNEL_SILENT_NS = 10 * DR_NS_PER_S;
+/* All nodes of a job dial at once. A node needs three round trips until its OFFER is here. */
+enum { PLACES = 48 };
+static const int64_t PLACE_NS = 100 * DR_NS_PER_MS;
 
 /* ---- sending ---- */
 
@@ -326,20 +327,7 @@ static void accepted(struct dr_acceptor *a, int fd, const struct dr_addr *from, 
 		l->role = UNKNOWN;
 }
 
-/* All nodes of a job dial at once: those without a place wait in the kernel. */
-static int64_t full_until(struct dr_acceptor *a, int64_t now_ns)
-{
-	struct dr_hub *h = dr_container_of(a, struct dr_hub, acceptor);
-	unsigned n = 0;
-
-	for (const struct dr_link *l = h->links; l; l = l->next)
-		n += l->state == DR_LINK_UP && pending(l);
-	return n < UNPROVEN_MAX ? 0 : now_ns + FULL_NS;
-}
-
-static const struct dr_acceptor_ops acceptor_ops = {
-	.accepted = accepted, .pending = pending, .full_until = full_until
-};
+static const struct dr_acceptor_ops acceptor_ops = { .accepted = accepted, .pending = pending };
 
 static int listen_all(struct dr_hub *h, struct dr_err *e)
 {
@@ -366,6 +354,8 @@ int dr_hub_create(struct dr_hub **out, const struct dr_hub_opts *o, struct dr_er
 		return dr_err_set(e, -ENOMEM, "out of memory");
 	h->o = *o;
 	dr_acceptor_init(&h->acceptor, &acceptor_ops, o->poller, &h->links, "sweep");
+	h->acceptor.places = PLACES;
+	h->acceptor.place_ns = PLACE_NS;
 	h->node = dr_calloc(o->coord.nodes, sizeof(*h->node));
 	h->end = dr_calloc(o->coord.nodes, sizeof(*h->end));
 	rc = h->node && h->end ? dr_coord_init(&h->coord, &o->coord, now_ns) : -ENOMEM;
