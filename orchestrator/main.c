@@ -60,6 +60,7 @@ static void output_options(const struct dr_options *o, FILE *none, struct dr_out
 	out->json_stream = o->json_stream;
 	out->files = *(const struct dr_output_files *)o->files;
 	out->metrics_listen = o->metrics_listen;
+	out->metrics_allow = o->allow.n ? &o->allow : NULL;
 	out->baseline_path = o->baseline;
 	out->quiet = o->quiet;
 	/* The document of the run becomes a part of that of preflight, which prints one line. */

@@ -112,8 +112,8 @@ static const struct dr_opt connection[] = {
 		  "and who can alter packets controls the run." },
 	{ .name = "allow-from", .kind = DR_OPT_STRING, .arg = "CIDR,...",
 	  .commands = DR_CMDBIT_SERVER, .offset = AT(allow_from),
-	  .help = "Accept control connections from these networks only, IPv4 and IPv6, e.g. "
-		  "10.0.0.0/8,2001:db8::/32. Others are closed at once, counted and logged. Default: all." },
+	  .help = "Accept connections of clients, and of readers of --metrics-listen, from these networks "
+		  "only, IPv4 and IPv6, e.g. 10.0.0.0/8,2001:db8::/32. Others are closed at once, counted and logged. Default: all." },
 	{ .name = "max-memory", .kind = DR_OPT_SIZE, .arg = "SIZE", .min = 1, .max = 1e18,
 	  .commands = DR_CMDBIT_SERVER, .offset = AT(max_memory),
 	  .help = "Refuse clients whose run needs larger message buffers at the server: GPUs x channels x window x "

@@ -2,12 +2,14 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <microhttpd.h>
+#include <netinet/in.h>
 #include <pthread.h>
 #include <signal.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "base/source.h"
 #include "base/units.h"
 #include "bootstrap/net.h"
 #include "orchestrator/output/parts.h"
@@ -16,16 +18,83 @@
  * libmicrohttpd's thread answers; the main thread replaces the page under the lock. The listening
  * socket is made here, so that a port in use is an error with a name.
  */
+enum { CONNECTIONS_MAX = 16, IDLE_SECONDS = 10 };
+struct visitor {
+	struct MHD_Connection *c;
+	struct sockaddr_storage from;
+};
 struct dr_metrics {
 	int fd;			   /* the listener, until the daemon has it; -1 */
 	struct MHD_Daemon *daemon; /* NULL: not serving yet */
 	uint16_t port;
 	pthread_mutex_t lock;
+	const struct dr_networks *allow;      /* NULL: all */
+	struct visitor open[CONNECTIONS_MAX]; /* oldest first; of libmicrohttpd's thread */
+	unsigned n_open;
 	struct MHD_Response *page; /* counted: a connection that still sends it keeps it */
 };
 
-#define CONNECTIONS_MAX 16u
-#define IDLE_SECONDS 10u
+static struct sockaddr_storage address(const struct sockaddr *sa)
+{
+	struct sockaddr_storage out = { 0 };
+
+	if (sa)
+		memcpy(&out, sa,
+			sa->sa_family == AF_INET6 ? sizeof(struct sockaddr_in6)
+						  : sizeof(struct sockaddr_in));
+	return out;
+}
+
+static enum MHD_Result allowed(void *arg, const struct sockaddr *from, socklen_t len)
+{
+	const struct dr_metrics *m = arg;
+	struct sockaddr_storage sa = address(from);
+
+	(void)len;
+	return !m->allow || dr_networks_have(m->allow, &sa) ? MHD_YES : MHD_NO;
+}
+
+static unsigned count_of(const struct dr_metrics *m, const struct visitor *v)
+{
+	unsigned n = 0;
+
+	for (unsigned i = 0; i < m->n_open; i++)
+		n += dr_same_host(&m->open[i].from, &v->from);
+	return n;
+}
+
+/* One place stays free: the oldest connection of the address with the most ends. */
+static void make_room(const struct dr_metrics *m)
+{
+	const struct visitor *v = &m->open[0];
+
+	for (unsigned i = 1; i < m->n_open; i++)
+		if (count_of(m, &m->open[i]) > count_of(m, v))
+			v = &m->open[i];
+	shutdown(MHD_get_connection_info(v->c, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd,
+		SHUT_RDWR);
+}
+
+static void visited(void *arg, struct MHD_Connection *c, void **context,
+	enum MHD_ConnectionNotificationCode what) /* lint-ok: libmicrohttpd's signature */
+{
+	struct dr_metrics *m = arg;
+	unsigned i = 0;
+
+	(void)context;
+	if (what == MHD_CONNECTION_NOTIFY_STARTED && m->n_open < CONNECTIONS_MAX) {
+		m->open[m->n_open++] = (struct visitor){ c,
+			address(MHD_get_connection_info(c, MHD_CONNECTION_INFO_CLIENT_ADDRESS)
+					->client_addr) };
+		if (m->n_open == CONNECTIONS_MAX)
+			make_room(m);
+		return;
+	}
+	while (i < m->n_open && m->open[i].c != c)
+		i++;
+	if (i < m->n_open)
+		memmove(&m->open[i], &m->open[i + 1], (--m->n_open - i) * sizeof(m->open[0]));
+}
 
 static enum MHD_Result reply(struct MHD_Connection *c, unsigned status, const char *text)
 {
@@ -110,12 +179,14 @@ static int listen_on(const char *spec, uint16_t *port, struct dr_err *e)
 		err == EADDRINUSE ? "choose another port" : "choose an address of this host");
 }
 
-int dr_metrics_start(const char *listen, struct dr_metrics **out, struct dr_err *e)
+int dr_metrics_start(const char *listen, const struct dr_networks *allow, struct dr_metrics **out,
+	struct dr_err *e)
 {
 	struct dr_metrics *m = dr_calloc(1, sizeof(*m));
 
 	if (!m)
 		return dr_err_set(e, -ENOMEM, "--metrics-listen=%s: out of memory", listen);
+	m->allow = allow;
 	m->fd = listen_on(listen, &m->port, e);
 	if (m->fd < 0) {
 		int rc = m->fd;
@@ -136,9 +207,10 @@ int dr_metrics_serve(struct dr_metrics *m, struct dr_err *e)
 	/* Signals are the main thread's. */
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &old);
-	m->daemon = MHD_start_daemon(MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_ITC, 0, NULL, NULL,
+	m->daemon = MHD_start_daemon(MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_ITC, 0, allowed, m,
 		answer, m, MHD_OPTION_LISTEN_SOCKET, m->fd, MHD_OPTION_CONNECTION_LIMIT,
-		CONNECTIONS_MAX, MHD_OPTION_CONNECTION_TIMEOUT, IDLE_SECONDS, MHD_OPTION_END);
+		(unsigned)CONNECTIONS_MAX, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)IDLE_SECONDS,
+		MHD_OPTION_NOTIFY_CONNECTION, visited, m, MHD_OPTION_END);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	if (!m->daemon)
 		return dr_err_set(e, -ENOMEM, "--metrics-listen: the HTTP server did not start");

@@ -191,7 +191,7 @@ int dr_output_open(const struct dr_output_options *o, struct dr_output **out, st
 	if (!rc)
 		rc = load_earlier(p, e);
 	if (!rc && o->metrics_listen)
-		rc = dr_metrics_start(o->metrics_listen, &p->metrics, e);
+		rc = dr_metrics_start(o->metrics_listen, o->metrics_allow, &p->metrics, e);
 	if (rc) {
 		dr_output_close(p);
 		return rc;

@@ -30,6 +30,7 @@ struct dr_output_options {
 	bool json_stream; /* --json-stream: one event object a line on stdout, tables to stderr */
 	struct dr_output_files files;
 	const char *metrics_listen; /* ADDR:PORT, [V6]:PORT; port 0: any (dr_output_metrics_port) */
+	const struct dr_networks *metrics_allow; /* who may read them; NULL: all */
 	const char *baseline_path;
 	const char *options; /* for the header: "name=value ..."; NULL: all of the record */
 	bool quiet;	     /* no intervals, no progress line; the final tables stay */

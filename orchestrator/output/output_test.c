@@ -15,8 +15,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/source.h"
 #include "orchestrator/output/output.h"
 #include "orchestrator/output/parts.h"
 #include "orchestrator/output/parts_testkit.h"
@@ -380,23 +382,67 @@ static void baseline_round_trip(void **state)
 	assert_non_null(strstr(e.text, "dualrail/9"));
 }
 
-/* The whole answer to one request; to be freed. */
-static char *http(uint16_t port, const char *request)
+static int http_open(uint16_t port, const char *request)
 {
 	struct sockaddr_in a = { .sin_family = AF_INET,
 		.sin_port = htons(port),
 		.sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
-	char *buf = calloc(1, 1 << 20);
-	size_t n = 0;
-	ssize_t got;
 	int fd = socket(AF_INET, SOCK_STREAM, 0);
 
 	assert_int_equal(connect(fd, (struct sockaddr *)&a, sizeof(a)), 0);
-	assert_int_equal(send(fd, request, strlen(request), 0), (ssize_t)strlen(request));
+	assert_int_equal(
+		send(fd, request, strlen(request), MSG_NOSIGNAL), (ssize_t)strlen(request));
+	return fd;
+}
+
+/* The whole answer to one request; to be freed. */
+static char *http(uint16_t port, const char *request)
+{
+	char *buf = calloc(1, 1 << 20);
+	size_t n = 0;
+	ssize_t got;
+	int fd = http_open(port, request);
+
 	while ((got = recv(fd, buf + n, (1 << 20) - 1 - n, 0)) > 0)
 		n += (size_t)got;
 	close(fd);
 	return buf;
+}
+
+/* More connections than there are places, all in the middle of a request. */
+static void metrics_beside_slow_readers(void **state)
+{
+	enum { SLOW = 40 };
+	struct dr_output_options o = options(*state);
+	struct dr_networks allow;
+	struct dr_output *out;
+	struct dr_err e;
+	int fd[SLOW];
+	int64_t begin;
+	char *text;
+
+	o.metrics_listen = "127.0.0.1:0";
+	o.quiet = true;
+	assert_int_equal(dr_output_open(&o, &out, &e), 0);
+	assert_int_equal(dr_output_serve(out, &e), 0);
+	for (unsigned i = 0; i < SLOW; i++)
+		fd[i] = http_open(dr_output_metrics_port(out), "GET /metr");
+	begin = dr_now_ns();
+	text = http(dr_output_metrics_port(out), "GET / HTTP/1.0\r\n\r\n");
+	assert_non_null(strstr(text, " 200 OK"));
+	assert_true(dr_now_ns() - begin < 8 * DR_NS_PER_S); /* idle ones are closed after 10 s */
+	free(text);
+	for (unsigned i = 0; i < SLOW; i++)
+		close(fd[i]);
+	dr_output_close(out);
+	assert_int_equal(dr_networks_parse("192.0.2.0/24", &allow, &e), 0);
+	o.metrics_allow = &allow;
+	assert_int_equal(dr_output_open(&o, &out, &e), 0);
+	assert_int_equal(dr_output_serve(out, &e), 0);
+	text = http(dr_output_metrics_port(out), "GET / HTTP/1.0\r\n\r\n");
+	assert_string_equal(text, "");
+	free(text);
+	dr_output_close(out);
 }
 
 static void metrics_over_http(void **state)
@@ -456,12 +502,12 @@ static void bad_listen_addresses(void **state)
 
 	(void)state;
 	for (i = 0; i < DR_ARRAY_LEN(bad); i++) {
-		assert_int_equal(dr_metrics_start(bad[i], &m, &e), -EINVAL);
+		assert_int_equal(dr_metrics_start(bad[i], NULL, &m, &e), -EINVAL);
 		assert_non_null(strstr(e.text, "--metrics-listen="));
 	}
-	assert_int_equal(dr_metrics_start("192.0.2.1:0", &m, &e), -EADDRNOTAVAIL);
+	assert_int_equal(dr_metrics_start("192.0.2.1:0", NULL, &m, &e), -EADDRNOTAVAIL);
 	/* IPv6, where the host has it. */
-	rc = dr_metrics_start("[::1]:0", &m, &e);
+	rc = dr_metrics_start("[::1]:0", NULL, &m, &e);
 	if (!rc)
 		dr_metrics_stop(m);
 	assert_true(rc == 0 || rc == -EADDRNOTAVAIL || rc == -EAFNOSUPPORT);
@@ -479,6 +525,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(a_refused_run_has_a_document_too, setup, teardown),
 		cmocka_unit_test_setup_teardown(a_full_disk_is_an_error, setup, teardown),
 		cmocka_unit_test_setup_teardown(baseline_round_trip, setup, teardown),
+		cmocka_unit_test_setup_teardown(metrics_beside_slow_readers, setup, teardown),
 		cmocka_unit_test_setup_teardown(metrics_over_http, setup, teardown),
 		cmocka_unit_test(bad_listen_addresses),
 	};

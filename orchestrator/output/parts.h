@@ -128,8 +128,11 @@ void dr_matrix_print_summary(const struct dr_record *rec, FILE *f);
 
 /* An HTTP server in a thread of its own that answers GET /metrics with the text last published. */
 struct dr_metrics;
-/* "ADDR:PORT", "[V6]:PORT", ":PORT" (all addresses). -EINVAL: not that; -EADDRINUSE and others. */
-int dr_metrics_start(const char *listen, struct dr_metrics **out, struct dr_err *e) DR_MUST_CHECK;
+struct dr_networks;
+/* "ADDR:PORT", "[V6]:PORT", ":PORT" (all addresses); allow is borrowed, NULL: everybody. -EINVAL: not
+ * that; -EADDRINUSE and others. */
+int dr_metrics_start(const char *listen, const struct dr_networks *allow, struct dr_metrics **out,
+	struct dr_err *e) DR_MUST_CHECK;
 /* Starts the thread that answers; before, connections wait in the listener's queue. -ENOMEM. */
 int dr_metrics_serve(struct dr_metrics *m, struct dr_err *e) DR_MUST_CHECK;
 uint16_t dr_metrics_port(const struct dr_metrics *m);
