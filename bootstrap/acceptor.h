@@ -17,14 +17,14 @@
  *  4. A connection whose first bytes are there already and are none of this protocol's is closed at once.
  *  5. After DR_ACCEPTOR_REJECTS rejected connections in a row, as many as DR_ACCEPTOR_REJECTS_PER_S are rejected in a second:
  *     accepting pauses. Until the flood is over the kernel's queue is one of DR_ACCEPTOR_FLOODED, and it drops requests that
- *     do not fit. So a flood takes little of a processor, and another connection that is in the queue waits for half a second.
+ *     do not fit. A flood takes little of a processor; a connection in the queue waits for 50 ms.
  */
 enum {
 	DR_ACCEPTOR_PENDING_MAX = 128,
 	DR_ACCEPTOR_SOURCE_MAX = 64,
 	DR_ACCEPTOR_SCARCE_MAX = 4,
 	DR_ACCEPTOR_REJECTS = 256,
-	DR_ACCEPTOR_REJECTS_PER_S = 500,
+	DR_ACCEPTOR_REJECTS_PER_S = 5000,
 	DR_ACCEPTOR_FLOODED = 256,
 };
 struct dr_acceptor;

@@ -301,6 +301,9 @@ static void garbage_is_rejected_at_a_bounded_rate(void **state)
 	for (unsigned i = 0; i < FLOOD; i++)
 		fd[i] = speaker(&at, "GET / HTTP/1.0\r\n\r\n");
 	own = speaker(&at, "DUALRAIL");
+	/* As in the middle of a flood, for a second. */
+	flooded.rejects.at_ns = dr_now_ns();
+	flooded.rejects.tokens = -DR_ACCEPTOR_REJECTS_PER_S;
 	while (count_over(fd) < FLOOD) {
 		flood_turn();
 		unsigned n = count_over(fd);

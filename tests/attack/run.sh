@@ -236,6 +236,7 @@ attack last-message last
 attack wrong-time stranger wrong "the connection ends, the server serves on" keyed
 attack stops-midway stranger stops "the next client is served within 2 s and its own time" keyed
 attack middle stranger middle "keyed: nothing is read" keyed
+attack steady-garbage stranger steady "a hello is answered within 4 s"
 attack fault-request stranger faults "refused, no command runs"
 attack third-host outsider reflect "no datagram leaves to it"
 attack silent-client outsider silent "no datagram leaves"

@@ -9,6 +9,7 @@ stops     a client that is silent (keyed: stops in the middle of a message) at e
           one comes: that one is served within 2 s and its own time
 middle    a man in the middle who ends the conversation of either side himself. keyed: with another key
 faults    a peer without a key requests faults, exec in particular: in the offer, and in a session that has none
+steady    3,000 connections a second with garbage: a hello is answered within 4 s, two requests that the kernel drops
 reflect   handles, offers and NICs that name a third host: no datagram leaves to it. In a network namespace; the server
           is in NETNS
 silent    a session without any connection or datagram of its client: the server sends no more heartbeats than it got.
@@ -17,6 +18,7 @@ silent    a session without any connection or datagram of its client: the server
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
 import time
@@ -181,6 +183,56 @@ def stops(dualrail, keyed):
         return "stopped at %d moments: the next client was delayed by at most %.1f s" % (n, max(worst, 0))
 
 
+def flood(port, rate, seconds):
+    """Connections of another address that say garbage, 600 of them open; by a process of its own, that has no end to write to."""
+    pid = os.fork()
+    if pid:
+        return pid
+    try:
+        begin, held = time.monotonic(), []
+        for n in range(rate * seconds):
+            s = socket.socket()
+            s.setblocking(False)
+            s.setsockopt(socket.IPPROTO_IP, 24, 1)  # IP_BIND_ADDRESS_NO_PORT
+            s.bind(("127.0.0.2", 0))
+            try:
+                s.connect_ex(("127.0.0.1", port))
+                s.send(b"GET / HTTP/1.0\r\n\r\n")
+            except OSError:
+                pass  # the kernel has dropped the request
+            held.append(s)
+            if len(held) > 600:
+                held.pop(0).close()
+            if n >= rate * (time.monotonic() - begin):
+                time.sleep(0.001)
+    finally:
+        os._exit(0)
+
+
+def steady(dualrail, _):
+    seconds = 8
+    with watched() as watch, wire.server(dualrail, "--verbose=0") as (_, port):
+        end = time.monotonic() + seconds - 1
+        pid = flood(port, 3000, seconds)
+        waited = []
+        while time.monotonic() < end:
+            begin = time.monotonic()
+            peer = wire.dial(port)
+            peer.greet()
+            waited.append(time.monotonic() - begin)
+            peer.close()
+            time.sleep(0.05)
+        os.kill(pid, 9)
+        os.waitpid(pid, 0)
+        watch.terminate()
+        stood = int(watch.communicate()[0] or 0)
+        # While it stands requests are dropped too, and the next one comes after twice the time.
+        if 4 < max(waited) <= 4 + 3 * stood / 1000:
+            raise NotJudged("not judged: the machine stood for %d ms" % stood)
+        must(max(waited) <= 4, "a hello was answered after %.1f s" % max(waited))
+        return "%d hellos, the longest took %.1f s" % (len(waited), max(waited))
+
+
 def middle(dualrail, keyed):
     words, _ = wire.new_key(keyed)
     with wire.server(dualrail, "--verbose=0", *words) as (_, port):
@@ -287,7 +339,7 @@ def silent(dualrail, net):
 
 
 def main():
-    attacks = {f.__name__: f for f in (wrong, stops, middle, faults, reflect, silent)}
+    attacks = {f.__name__: f for f in (wrong, stops, steady, middle, faults, reflect, silent)}
     if len(sys.argv) not in (3, 4) or sys.argv[1] not in attacks:
         print(__doc__.split(":")[0], file=sys.stderr)
         return 2
