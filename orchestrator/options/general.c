@@ -116,8 +116,8 @@ static const struct dr_opt connection[] = {
 		  "only, IPv4 and IPv6, e.g. 10.0.0.0/8,2001:db8::/32. Others are closed at once, counted and logged. Default: all." },
 	{ .name = "max-memory", .kind = DR_OPT_SIZE, .arg = "SIZE", .min = 1, .max = 1e18,
 	  .commands = DR_CMDBIT_SERVER, .offset = AT(max_memory),
-	  .help = "Refuse clients whose run needs larger message buffers at the server: GPUs x channels x window x "
-		  "chunk. Default: half of the host's memory, at most 8 GiB." },
+	  .help = "Refuse clients whose run needs more memory for channels at the server: GPUs x channels x "
+		  "(window x chunk + 256 KiB). Default: half of the host's memory, at most 8 GiB." },
 	{ .name = "max-session", .kind = DR_OPT_DURATION, .arg = "TIME", .def = "24h", .unit = "seconds",
 	  .max = 1e18,
 	  .commands = DR_CMDBIT_SERVER, .offset = AT(max_session_ns),

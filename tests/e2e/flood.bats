@@ -90,12 +90,15 @@ server_ports() {
 
 refused_for_memory() {
 	gives 2 client -D 100ms --window 16 --chunk 1M -s 1M
-	[[ $output == *"needs 64.0 MiB of message buffers at the server, which allows 16.0 MiB"*"--max-memory"* ]]
+	[[ $output == *"needs 65.0 MiB for channels at the server, which allows 16.0 MiB"*"--max-memory"* ]]
 }
 
 @test "--max-memory: a client cannot reserve more" {
 	start_server --verbose=0 --max-memory 16M
 	refused_for_memory
+	# Small messages, many channels.
+	gives 2 client -D 100ms --channels 64 --window 1 --chunk 64 -s 64
+	[[ $output == *"needs 32.5 MiB for channels"* ]]
 	gives 0 client -D 100ms --window 4
 }
 
