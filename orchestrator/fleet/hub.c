@@ -354,6 +354,7 @@ int dr_hub_create(struct dr_hub **out, const struct dr_hub_opts *o, struct dr_er
 		return dr_err_set(e, -ENOMEM, "out of memory");
 	h->o = *o;
 	dr_acceptor_init(&h->acceptor, &acceptor_ops, o->poller, &h->links, "sweep");
+	h->acceptor.allow = o->allow;
 	h->acceptor.places = PLACES;
 	h->acceptor.place_ns = PLACE_NS;
 	h->node = dr_calloc(o->coord.nodes, sizeof(*h->node));

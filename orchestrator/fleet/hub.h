@@ -37,9 +37,10 @@ struct dr_hub_node {
 struct dr_hub_opts {
 	struct dr_poller *poller;
 	struct dr_coord_opts coord;
-	uint16_t port;		       /* 0: the kernel's choice, see dr_hub_port */
-	const char *control;	       /* where to listen; NULL: everywhere */
-	const struct dr_boot_key *key; /* NULL: none; borrowed */
+	uint16_t port;			 /* 0: the kernel's choice, see dr_hub_port */
+	const char *control;		 /* where to listen; NULL: everywhere */
+	const struct dr_boot_key *key;	 /* NULL: none; borrowed */
+	const struct dr_networks *allow; /* of nodes; NULL: all; borrowed */
 	/* An order for rank 0; borrowed. */
 	void (*local)(void *arg, const json_t *msg);
 	/* REVIEW: mark what is to be measured again. */

@@ -262,6 +262,7 @@ static int start_hub(struct sweep *s, struct dr_err *e)
 		.port = s->place.port,
 		.control = o->control,
 		.key = s->keyed ? &s->key : NULL,
+		.allow = o->allow.n ? &o->allow : NULL,
 		.local = order_local,
 		.look = look,
 		.arg = s };

@@ -111,8 +111,8 @@ static const struct dr_opt connection[] = {
 		  "with it; data is not. Default: none; then any host that reaches the server is served, "
 		  "and who can alter packets controls the run." },
 	{ .name = "allow-from", .kind = DR_OPT_STRING, .arg = "CIDR,...",
-	  .commands = DR_CMDBIT_SERVER, .offset = AT(allow_from),
-	  .help = "Accept connections of clients, and of readers of --metrics-listen, from these networks "
+	  .commands = DR_CMDBIT_SERVER | SWEEP, .offset = AT(allow_from),
+	  .help = "Accept connections of clients, of a sweep's nodes, and of readers of --metrics-listen, from these networks "
 		  "only, IPv4 and IPv6, e.g. 10.0.0.0/8,2001:db8::/32. Others are closed at once, counted and logged. Default: all." },
 	{ .name = "max-memory", .kind = DR_OPT_SIZE, .arg = "SIZE", .min = 1, .max = 1e18,
 	  .commands = DR_CMDBIT_SERVER, .offset = AT(max_memory),

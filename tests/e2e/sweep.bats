@@ -275,6 +275,12 @@ scale() {
 	run "$DUALRAIL" sweep --rank 1 --nodes 2 --coordinator 127.0.0.1:"$port" --join-timeout 300ms
 	[ "$status" -eq 3 ]
 	[[ $output == *"cannot join the coordinator at 127.0.0.1 port $port"* ]]
+	start zero "$DUALRAIL" sweep --rank 0 --nodes 2 --coordinator 127.0.0.1:"$port" --allow-from 192.0.2.0/24
+	run "$DUALRAIL" sweep --rank 1 --nodes 2 --coordinator 127.0.0.1:"$port" --join-timeout 300ms
+	[ "$status" -eq 3 ]
+	wait_for grep -q "not in the networks of --allow-from" zero.err
+	kill -TERM "$pid"
+	ends "$pid" 143
 	head -c 32 /dev/urandom | base64 >key
 	head -c 32 /dev/urandom | base64 >other
 	chmod 600 key other
