@@ -169,7 +169,7 @@ static void link_read(struct dr_link *l)
 			socket_failed(l, err, now);
 		} else {
 			feed(l, buf, (size_t)n, now);
-			if (l->state == DR_LINK_UP)
+			if (l->state == DR_LINK_UP && l->ops->batch)
 				l->ops->batch(l, now);
 		}
 		if (l->state == DR_LINK_DEAD || (size_t)DR_MAX(n, 0) < sizeof(buf))

@@ -24,7 +24,7 @@ struct dr_link;
 struct dr_link_ops {
 	/* now_ns was read after the bytes of the event. */
 	void (*event)(struct dr_link *l, const struct dr_conv_event *ev, int64_t now_ns);
-	/* After the events of one read. */
+	/* After the events of one read; NULL: nothing. */
 	void (*batch)(struct dr_link *l, int64_t now_ns);
 };
 

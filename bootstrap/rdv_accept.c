@@ -18,12 +18,7 @@
  */
 static void in_event(struct dr_link *l, const struct dr_conv_event *ev, int64_t now_ns);
 
-static void in_batch(struct dr_link *l, int64_t now_ns)
-{
-	(void)l, (void)now_ns;
-}
-
-static const struct dr_link_ops in_ops = { .event = in_event, .batch = in_batch };
+static const struct dr_link_ops in_ops = { .event = in_event };
 
 /* ---- connections without proof or OFFER --------------------------------------------------- */
 

@@ -25,12 +25,7 @@ static const int64_t TIMEOUT_NS = 30 * DR_NS_PER_S;
 
 static void out_event(struct dr_link *l, const struct dr_conv_event *ev, int64_t now_ns);
 
-static void out_batch(struct dr_link *l, int64_t now_ns)
-{
-	(void)l, (void)now_ns;
-}
-
-static const struct dr_link_ops out_ops = { .event = out_event, .batch = out_batch };
+static const struct dr_link_ops out_ops = { .event = out_event };
 
 /* ---- failures ----------------------------------------------------------------------------- */
 

@@ -109,13 +109,7 @@ static void on_event(struct dr_link *l, const struct dr_conv_event *ev, int64_t 
 	}
 }
 
-static void on_batch(struct dr_link *l, int64_t now_ns)
-{
-	(void)l;
-	(void)now_ns;
-}
-
-static const struct dr_link_ops link_ops = { .event = on_event, .batch = on_batch };
+static const struct dr_link_ops link_ops = { .event = on_event };
 
 static void dial(struct dr_member *m, int64_t now_ns)
 {
